@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * dev.h - the device seam: libibverbs is the interface.
+ *
+ * The data path (ibv_post_send, ibv_post_recv, ibv_poll_cq,
+ * ibv_req_notify_cq) is inline in <infiniband/verbs.h> and goes through
+ * context->ops; a device of ours fills that table, so a real NIC pays nothing.
+ * The control path needs the table below. Objects are libibverbs' own structs:
+ * a device allocates verbs_context, ibv_qp_ex and ibv_cq_ex from the first day
+ * and hands out the embedded ibv_context, ibv_qp, ibv_cq.
+ *
+ * What a device may be relied on for stands in docs/semantics.md. Abilities
+ * are queried (struct dev_caps), never assumed.
+ *
+ * Thread rule: control path calls may block and may be made by any thread; the
+ * data path follows the verbs rules (thread safe per QP and CQ, unless
+ * DEV_QP_SINGLE_THREADED was asked for).
+ *
+ * Errors: 0 or a negative errno; out-parameters come last and are untouched on
+ * failure.
+ */
+#ifndef SKEIN_DEV_DEV_H
+#define SKEIN_DEV_DEV_H
+
+#include <infiniband/verbs.h>
+#include <net/if.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct skein_env;
+struct dev;
+
+enum dev_atomic_scope {
+	DEV_ATOMIC_NONE,
+	DEV_ATOMIC_HCA,	 /* atomic among the operations of one device */
+	DEV_ATOMIC_GLOB, /* atomic with the CPU too */
+};
+
+struct dev_caps {
+	/* bytes of one WRITE become visible in ascending address order, so
+	 * a tail canary proves the body */
+	bool ordered_write;
+	/* a READ returns bytes as of ascending moments */
+	bool ordered_read;
+	/* a plain WRITE into memory wakes a sleeper on a completion channel */
+	bool wake_on_write;
+	/* a dead peer is told without traffic */
+	bool death_notice;
+	bool dc;
+	/* honours DEV_QP_SINGLE_THREADED */
+	bool single_threaded;
+	enum dev_atomic_scope atomic_scope;
+	uint64_t msg_sz_max;
+	uint32_t inline_max; /* bytes; what create_qp is asked for at most */
+	uint32_t qp_wr_max;
+	uint32_t sge_max;
+	uint32_t cqe_max;
+	uint32_t rd_atomic_max;
+	uint64_t mr_len_max;
+	uint32_t qp_max;
+	uint32_t mr_max;
+};
+
+enum dev_gid_type {
+	DEV_GID_IB,
+	DEV_GID_ROCE_V1,
+	DEV_GID_ROCE_V2,
+};
+
+/* The chosen GID, and why it was chosen, in words for people. */
+struct dev_gid {
+	union ibv_gid gid;
+	int index;
+	enum dev_gid_type type;
+	char netdev[IF_NAMESIZE]; /* "" when unknown */
+	char why[96];
+};
+
+/* Counts that carry over to real NICs; one per engine (or thread), so that no
+ * two threads write one line. */
+struct dev_stats {
+	uint64_t send_wrs;
+	uint64_t recv_wrs;
+	uint64_t doorbells; /* post calls */
+	uint64_t completions;
+	uint64_t bytes;	  /* of posted sends and writes; READs count too */
+	uint64_t wakeups; /* completion events taken */
+};
+
+/* QP creation flags */
+enum {
+	/* the caller serialises post and poll of this QP and its CQs */
+	DEV_QP_SINGLE_THREADED = 1 << 0,
+};
+
+/* What one end tells the other so that an RC QP can be connected. */
+struct dev_qp_addr {
+	union ibv_gid gid;
+	uint32_t qpn;	   /* 24 bits */
+	uint32_t psn;	   /* 24 bits; where this end starts sending */
+	uint16_t lid;	   /* 0 on Ethernet */
+	uint8_t mtu;	   /* enum ibv_mtu */
+	uint8_t rd_atomic; /* READs and atomics this end accepts at once */
+};
+
+/* Timers of an RC QP; all zero is the default. */
+struct dev_qp_opts {
+	uint8_t timeout;       /* 4.096 us * 2^timeout; default 14 */
+	uint8_t retry_cnt;     /* default 7 */
+	uint8_t rnr_retry;     /* default 7: for ever */
+	uint8_t min_rnr_timer; /* default 12 */
+	uint8_t traffic_class;
+	uint8_t sl;
+};
+
+struct dev_ops {
+	const char *kind; /* "soft", "verbs", "sim" */
+	void (*close)(struct dev *dev);
+
+	int (*query_device)(struct dev *dev, struct ibv_device_attr *attr);
+	int (*query_port)(struct dev *dev, uint8_t port,
+			  struct ibv_port_attr *attr);
+	int (*query_gid)(struct dev *dev, uint8_t port, int index,
+			 struct dev_gid *gid); /* -ENODATA: empty entry */
+
+	int (*alloc_pd)(struct dev *dev, struct ibv_pd **pd);
+	int (*dealloc_pd)(struct dev *dev, struct ibv_pd *pd);
+
+	/* Memory addr..addr+len; fd/off name the shared file it is a mapping
+	 * of, or fd is -1 for ordinary memory. The device dups what it keeps.
+	 * -ENOMEM names RLIMIT_MEMLOCK in the log when that is the cause. */
+	int (*reg_mr)(struct dev *dev, struct ibv_pd *pd, void *addr,
+		      size_t len, int access, int fd, uint64_t off,
+		      struct ibv_mr **mr);
+	/* After it has returned, no peer is still reading or writing. */
+	int (*dereg_mr)(struct dev *dev, struct ibv_mr *mr);
+
+	int (*create_comp_channel)(struct dev *dev,
+				   struct ibv_comp_channel **ch);
+	int (*destroy_comp_channel)(struct dev *dev,
+				    struct ibv_comp_channel *ch);
+	/* Nonblocking: -EAGAIN when no event waits, whatever the flags of
+	 * ch->fd. */
+	int (*get_cq_event)(struct dev *dev, struct ibv_comp_channel *ch,
+			    struct ibv_cq **cq);
+	void (*ack_cq_events)(struct dev *dev, struct ibv_cq *cq, unsigned n);
+
+	int (*create_cq)(struct dev *dev, int cqe, void *cq_context,
+			 struct ibv_comp_channel *ch, struct ibv_cq **cq);
+	int (*destroy_cq)(struct dev *dev, struct ibv_cq *cq);
+
+	/* attr->cap is updated to what was given. */
+	int (*create_qp)(struct dev *dev, struct ibv_pd *pd,
+			 struct ibv_qp_init_attr *attr, unsigned flags,
+			 struct ibv_qp **qp);
+	int (*modify_qp)(struct dev *dev, struct ibv_qp *qp,
+			 struct ibv_qp_attr *attr, int mask);
+	int (*query_qp)(struct dev *dev, struct ibv_qp *qp,
+			struct ibv_qp_attr *attr, int mask,
+			struct ibv_qp_init_attr *init);
+	/* After it has returned, no peer is still touching its queues. */
+	int (*destroy_qp)(struct dev *dev, struct ibv_qp *qp);
+
+	/* Async events of the context: dev->verbs->async_fd is pollable.
+	 * Nonblocking: -EAGAIN when there is none. */
+	int (*get_async_event)(struct dev *dev, struct ibv_async_event *ev);
+	void (*ack_async_event)(struct dev *dev, struct ibv_async_event *ev);
+
+	/* A DC operation: rkey and address in wr, target in ah, dctn, key.
+	 * NULL where caps.dc is false. */
+	int (*post_dc)(struct dev *dev, struct ibv_qp *qp,
+		       struct ibv_send_wr *wr, struct ibv_ah *ah, uint32_t dctn,
+		       uint64_t dc_key);
+
+	/* Waits until no remote operation that started before the call still
+	 * touches the MR (or the QP's queues): what dereg and destroy do by
+	 * themselves, for owners who want to keep the object. NULL: completes
+	 * with the last local operation (a real NIC keeps no copy going after
+	 * dereg). */
+	int (*quiesce_mr)(struct dev *dev, struct ibv_mr *mr);
+	int (*quiesce_qp)(struct dev *dev, struct ibv_qp *qp);
+
+	/* Is the process behind this connected QP alive? 0 alive, -ENOTCONN
+	 * dead, -EOPNOTSUPP unknown here: probe by a zero-byte WRITE. Never
+	 * blocks and makes no system call. */
+	int (*probe)(struct dev *dev, struct ibv_qp *qp);
+};
+
+struct dev {
+	const struct dev_ops *ops;
+	struct skein_env *env;
+	struct ibv_context *verbs; /* data path table inside */
+	struct dev_caps caps;
+	char name[64]; /* "skein0", "rxe0", "mlx5_0" */
+	char why[160]; /* why this device, in words for people */
+	uint8_t port;
+	struct ibv_port_attr port_attr;
+	struct dev_gid gid; /* the chosen one */
+};
+
+/*
+ * Opens a device. spec: NULL or "" (then automatic: a real device with an
+ * active port if there is one, else soft), "soft", "verbs" or "verbs:NAME".
+ * gid_index: -1 chooses (RoCEv2 over IPv4, then v2 over global IPv6, then
+ * link-local, then v1; only GIDs whose netdev is in our network namespace).
+ * err receives one line that says what failed and the likely fix.
+ * -ENODEV no such device, -EINVAL a spec nobody understands.
+ */
+int dev_open(struct skein_env *env, const char *spec, int gid_index, char *err,
+	     size_t err_len, struct dev **dev);
+void dev_close(struct dev *dev);
+
+/* The devices; used by dev_open() and tests. Same contract as dev_open();
+ * name "" takes the first usable one. */
+int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
+		  char *err, size_t err_len, struct dev **dev);
+int dev_verbs_open(struct skein_env *env, const char *name, int gid_index,
+		   char *err, size_t err_len, struct dev **dev);
+
+/* Fills *addr for a QP of this device (port, chosen GID, a given psn). */
+void dev_qp_addr(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
+		 struct dev_qp_addr *addr);
+/* RESET to INIT with remote access, and INIT to RTR to RTS, with the masks
+ * the specification asks of an RC QP (IBA 11.2.5.2). */
+int dev_qp_init(struct dev *dev, struct ibv_qp *qp, int access);
+int dev_qp_rtr(struct dev *dev, struct ibv_qp *qp,
+	       const struct dev_qp_addr *peer, const struct dev_qp_opts *opts);
+int dev_qp_rts(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
+	       const struct dev_qp_addr *peer, const struct dev_qp_opts *opts);
+int dev_qp_err(struct dev *dev, struct ibv_qp *qp);
+
+/* Thin wrappers that count alike on every device. Return a negative errno. */
+static inline int dev_post_send(struct dev_stats *st, struct ibv_qp *qp,
+				struct ibv_send_wr *wr,
+				struct ibv_send_wr **bad)
+{
+	int i;
+
+	st->doorbells++;
+	for (struct ibv_send_wr *w = wr; w; w = w->next) {
+		st->send_wrs++;
+		for (i = 0; i < w->num_sge; i++)
+			st->bytes += w->sg_list[i].length;
+	}
+	return -ibv_post_send(qp, wr, bad);
+}
+
+static inline int dev_post_recv(struct dev_stats *st, struct ibv_qp *qp,
+				struct ibv_recv_wr *wr,
+				struct ibv_recv_wr **bad)
+{
+	st->doorbells++;
+	for (struct ibv_recv_wr *w = wr; w; w = w->next)
+		st->recv_wrs++;
+	return -ibv_post_recv(qp, wr, bad);
+}
+
+static inline int dev_poll_cq(struct dev_stats *st, struct ibv_cq *cq, int n,
+			      struct ibv_wc *wc)
+{
+	int got = ibv_poll_cq(cq, n, wc);
+
+	if (got > 0)
+		st->completions += (uint64_t)got;
+	return got;
+}
+
+static inline int dev_req_notify_cq(struct ibv_cq *cq, int solicited_only)
+{
+	return -ibv_req_notify_cq(cq, solicited_only);
+}
+
+#endif

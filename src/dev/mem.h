@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mem.h - memory that peers can reach.
+ *
+ * All remotely reachable memory is a mem_region: a shared file, mapped, with
+ * an MR. On the wire it is named by (region id, offset); id is unique in its
+ * context and never used again. Nothing remote is malloc'd. Ordinary memory
+ * of the application can be wrapped too (fd -1): it works on every device, on
+ * soft by the slower path.
+ *
+ * Thread rule: new and free by any thread, fields are read-only after new.
+ */
+#ifndef SKEIN_DEV_MEM_H
+#define SKEIN_DEV_MEM_H
+
+#include "dev/dev.h"
+
+struct mem_region {
+	struct dev *dev;
+	struct ibv_mr *mr; /* lkey, rkey */
+	void *addr;
+	size_t len;
+	int fd;	      /* -1: ordinary memory, not ours to free */
+	uint64_t off; /* of addr in the file */
+	uint32_t id;
+};
+
+/* len bytes (rounded up to pages), zeroed, registered with access. */
+int mem_region_new(struct dev *dev, struct ibv_pd *pd, const char *name,
+		   size_t len, int access, uint32_t id,
+		   struct mem_region **region);
+/* Registers memory of the application, which must outlive the region. */
+int mem_region_wrap(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
+		    int access, uint32_t id, struct mem_region **region);
+/* When it has returned no peer is touching the memory. */
+void mem_region_free(struct mem_region *region);
+
+#endif

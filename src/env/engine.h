@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * engine.h - who makes progress, and when it may sleep.
+ *
+ * Modules create no threads. They register progress objects with an engine;
+ * exactly one thread runs an engine at a time: a waiting caller, the
+ * application through skein_progress(), or a background thread. Objects are
+ * polled in the order they were added, by the running thread only, and may
+ * add or delete objects (themselves too) from inside poll().
+ *
+ * Time is read once a round. System calls happen on the slow beat only
+ * (ENGINE_BEAT_NS, or every round in which a watched fd is known ready).
+ *
+ * Thread rule: engine_enter()/engine_leave() bracket ownership. engine_add(),
+ * engine_del() and all state of the objects belong to the owner. engine_kick()
+ * and engine_post() may be called by any thread.
+ */
+#ifndef SKEIN_ENV_ENGINE_H
+#define SKEIN_ENV_ENGINE_H
+
+#include "base/list.h"
+#include "env/env.h"
+
+#define ENGINE_BEAT_NS (5 * 1000 * 1000ull)
+
+struct engine;
+struct engine_obj;
+
+struct engine_obj_ops {
+	/* One round of work at time now_ns. Returns how many things moved;
+	 * 0 is a fruitless round. Never blocks. */
+	int (*poll)(struct engine_obj *obj, uint64_t now_ns);
+	/* Before a sleep: request notification from every source that poll()
+	 * looks at. Returns 0 when armed, 1 when there is work or the switch
+	 * to event mode is still under way: the engine polls on. May be NULL
+	 * for an object that only has fds or deadlines. */
+	int (*arm)(struct engine_obj *obj);
+	/* The time at which poll() must run although nothing happened, or
+	 * ENV_NEVER. May be NULL. */
+	uint64_t (*next_deadline)(struct engine_obj *obj);
+	/* The slow beat: poll() for things whose looking costs a system call
+	 * (control sockets). Called when a watched fd is ready and at least
+	 * every ENGINE_BEAT_NS. Returns as poll(). May be NULL. */
+	int (*beat)(struct engine_obj *obj, uint64_t now_ns);
+};
+
+struct engine_obj {
+	const struct engine_obj_ops *ops;
+	struct list_node link; /* the engine's; zeroed when not added */
+};
+
+/* A closure run once by the engine's owner; the poster's memory until run. */
+struct engine_call {
+	void (*fn)(struct engine_call *call);
+	struct engine_call *next;
+};
+
+int engine_new(struct skein_env *env, enum env_wait_mode mode,
+	       struct engine **e);
+/* All objects have been deleted and the background thread stopped. */
+void engine_free(struct engine *e);
+
+struct skein_env *engine_env(struct engine *e);
+struct env_waiter *engine_waiter(struct engine *e);
+/* The time of the current round. Owner only. */
+uint64_t engine_now_ns(struct engine *e);
+
+/* Becomes the owner: true at once, or false when another thread is. Recursive
+ * entry by the owner is not allowed. */
+bool engine_try_enter(struct engine *e);
+/* Waits for ownership (env_idle, then sleeps until the owner leaves), at most
+ * until deadline_ns: 0 or -ETIMEDOUT. */
+int engine_enter(struct engine *e, uint64_t deadline_ns);
+void engine_leave(struct engine *e);
+
+/* Owner only. */
+void engine_add(struct engine *e, struct engine_obj *obj);
+void engine_del(struct engine *e, struct engine_obj *obj);
+
+/* One round over all objects. Owner only. Returns what moved. */
+int engine_poll(struct engine *e);
+
+/*
+ * Runs rounds until done(arg) is true, or deadline_ns. Takes ownership when no
+ * other thread has it, else waits for the owner (or for done) without it.
+ * done() is called often and by the calling thread; it must be cheap and safe
+ * without ownership (read one atomic). 0, or -ETIMEDOUT.
+ */
+int engine_run_until(struct engine *e, bool (*done)(void *arg), void *arg,
+		     uint64_t deadline_ns);
+
+/* Wakes the engine's sleeper so that it runs a round. Any thread. */
+void engine_kick(struct engine *e);
+/* Hands a closure to the owner: runs in a coming round. Any thread. */
+void engine_post(struct engine *e, struct engine_call *call);
+
+/* A thread that runs the engine whenever nobody else does. */
+int engine_background_start(struct engine *e);
+void engine_background_stop(struct engine *e);
+
+#endif

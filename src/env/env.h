@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * env.h - the one seam between Skein and the world.
+ *
+ * Time, threads, locks, sleeping and waking, randomness, memory that can be
+ * shared, and sockets. Everything in src/ outside env/ and the devices reaches
+ * the world through this table and nothing else: that is what lets a simulator
+ * put many contexts into one OS thread, in virtual time, from a seed.
+ *
+ * Thread rule: a struct skein_env may be used from any thread; each object
+ * states its own rule. No function here is called on the per-message path but
+ * env_now_ns() (once a round), env_idle() (fruitless rounds only) and
+ * env_charge() (free in production).
+ *
+ * Errors: 0 or a negative errno; out-parameters come last and are untouched
+ * on failure.
+ */
+#ifndef SKEIN_ENV_ENV_H
+#define SKEIN_ENV_ENV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#define ENV_NEVER UINT64_MAX /* a deadline that never comes */
+
+struct skein_env;
+struct env_waiter;
+struct env_thread;
+
+enum env_log_level {
+	ENV_LOG_ERROR,
+	ENV_LOG_WARN,
+	ENV_LOG_INFO,
+	ENV_LOG_DEBUG,
+};
+
+/* How a waiting thread spends fruitless rounds. */
+enum env_wait_mode {
+	ENV_WAIT_ADAPTIVE, /* pause, yield, then sleep: the default */
+	ENV_WAIT_POLL,	   /* pause, then yield; never sleeps */
+	ENV_WAIT_SPIN,	   /* pause only; warns when spinners exceed cores */
+	ENV_WAIT_EVENT,	   /* sleep as soon as nothing is there */
+};
+
+/* What env_idle() asks of its caller. */
+enum env_idle_verdict {
+	ENV_IDLE_AGAIN, /* look again */
+	ENV_IDLE_SLEEP, /* arm, re-check, and env_waiter_sleep() */
+};
+
+/* Costs a model charges for; nothing in production. */
+enum env_cost {
+	ENV_COST_ENCODE,
+	ENV_COST_DECODE,
+	ENV_COST_COPY, /* n: bytes */
+	ENV_COST_HANDLER,
+};
+
+/* A lock for slow paths. Initialised by env_mutex_init(), never copied. */
+struct env_mutex {
+	uint64_t opaque[8];
+};
+
+struct env_ops {
+	/* clock and cost */
+	uint64_t (*now_ns)(struct skein_env *env);
+	void (*charge)(struct skein_env *env, enum env_cost cost, uint64_t n);
+	void (*random)(struct skein_env *env, void *buf, size_t len);
+
+	/* threads and locks */
+	int (*thread_start)(struct skein_env *env, const char *name,
+			    void (*fn)(void *arg), void *arg,
+			    struct env_thread **thread);
+	void (*thread_join)(struct env_thread *thread);
+	void (*mutex_init)(struct skein_env *env, struct env_mutex *m);
+	void (*mutex_fini)(struct skein_env *env, struct env_mutex *m);
+	void (*mutex_lock)(struct skein_env *env, struct env_mutex *m);
+	void (*mutex_unlock)(struct skein_env *env, struct env_mutex *m);
+
+	/* waiting */
+	int (*waiter_new)(struct skein_env *env, enum env_wait_mode mode,
+			  struct env_waiter **w);
+	void (*waiter_free)(struct env_waiter *w);
+	enum env_idle_verdict (*idle)(struct env_waiter *w, unsigned round);
+	void (*waiter_arm)(struct env_waiter *w);
+	void (*waiter_disarm)(struct env_waiter *w);
+	int (*waiter_sleep)(struct env_waiter *w, uint64_t deadline_ns);
+	void (*waiter_wake)(struct env_waiter *w);
+	int (*waiter_watch)(struct env_waiter *w, int fd, uint32_t events);
+	int (*waiter_unwatch)(struct env_waiter *w, int fd);
+	int (*waiter_ready)(struct env_waiter *w);
+	int (*waiter_fd)(struct env_waiter *w);
+
+	/* shareable memory */
+	int (*mem_alloc)(struct skein_env *env, const char *name, size_t len,
+			 int *fd, void **addr);
+	void (*mem_free)(struct skein_env *env, int fd, void *addr, size_t len);
+
+	/* stream sockets, always nonblocking and close-on-exec */
+	int (*resolve)(struct skein_env *env, const char *host,
+		       const char *port, bool passive,
+		       struct sockaddr_storage *addrs, int max, int *n);
+	int (*sock_listen)(struct skein_env *env,
+			   const struct sockaddr_storage *addr, int backlog,
+			   int *fd);
+	int (*sock_connect)(struct skein_env *env,
+			    const struct sockaddr_storage *addr, int *fd);
+	int (*sock_error)(struct skein_env *env, int fd);
+	int (*sock_accept)(struct skein_env *env, int fd,
+			   struct sockaddr_storage *peer, int *conn_fd);
+	int (*sock_name)(struct skein_env *env, int fd,
+			 struct sockaddr_storage *local);
+	ssize_t (*sock_send)(struct skein_env *env, int fd, const void *buf,
+			     size_t len);
+	ssize_t (*sock_recv)(struct skein_env *env, int fd, void *buf,
+			     size_t len);
+	void (*sock_close)(struct skein_env *env, int fd);
+};
+
+struct skein_env {
+	const struct env_ops *ops;
+	/* May be NULL: silence. Any thread. msg ends without a newline. */
+	void (*log)(void *arg, enum env_log_level level, const char *msg);
+	void *log_arg;
+	enum env_log_level log_level; /* messages above it are not formatted */
+	/* May be NULL. Called before every allocation made through
+	 * env_alloc(); true makes that one fail (tests sweep the n-th). */
+	bool (*alloc_fails)(void *arg);
+	void *alloc_arg;
+};
+
+/* The real world. *env is valid until env_real_free(). */
+int env_real_new(struct skein_env **env);
+void env_real_free(struct skein_env *env);
+
+/* Monotonic nanoseconds; never goes back. Any thread, never blocks. */
+static inline uint64_t env_now_ns(struct skein_env *env)
+{
+	return env->ops->now_ns(env);
+}
+
+/* Tells a model that n units of work of this kind were done. */
+static inline void env_charge(struct skein_env *env, enum env_cost cost,
+			      uint64_t n)
+{
+	if (env->ops->charge)
+		env->ops->charge(env, cost, n);
+}
+
+/* Random bytes fit for secrets (getrandom in production). */
+void env_random(struct skein_env *env, void *buf, size_t len);
+uint64_t env_random_u64(struct skein_env *env);
+
+/* Zeroed memory or NULL; freed by env_free(env, p). Cache-line aligned when
+ * asked for with env_alloc_aligned(). */
+void *env_alloc(struct skein_env *env, size_t len);
+void *env_alloc_aligned(struct skein_env *env, size_t align, size_t len);
+void env_free(struct skein_env *env, void *p);
+char *env_strdup(struct skein_env *env, const char *s);
+
+void env_log(struct skein_env *env, enum env_log_level level, const char *fmt,
+	     ...) __attribute__((format(printf, 3, 4)));
+
+int env_thread_start(struct skein_env *env, const char *name,
+		     void (*fn)(void *arg), void *arg,
+		     struct env_thread **thread);
+/* Waits for fn to return, then frees the thread. Blocks. */
+void env_thread_join(struct skein_env *env, struct env_thread *thread);
+
+void env_mutex_init(struct skein_env *env, struct env_mutex *m);
+void env_mutex_fini(struct skein_env *env, struct env_mutex *m);
+void env_mutex_lock(struct skein_env *env, struct env_mutex *m);
+void env_mutex_unlock(struct skein_env *env, struct env_mutex *m);
+
+/*
+ * A waiter is one place where one thread at a time sleeps, woken by
+ * env_waiter_wake() from any thread (or signal handler) or by a watched file
+ * descriptor. The only correct use, written once in engine.c and model-checked
+ * in tests/model/wait.pml:
+ *
+ *	env_waiter_arm(w);
+ *	if (work is there)
+ *		env_waiter_disarm(w);
+ *	else
+ *		env_waiter_sleep(w, deadline);	(disarms)
+ *
+ * A producer publishes its work first and calls env_waiter_wake() after; wake
+ * costs one load when nobody is armed. Both sides carry a full fence.
+ */
+int env_waiter_new(struct skein_env *env, enum env_wait_mode mode,
+		   struct env_waiter **w);
+void env_waiter_free(struct skein_env *env, struct env_waiter *w);
+
+/* One fruitless round passed (round counts from 0 since the last fruit):
+ * pauses or yields, by mode. In a simulator parks the fiber. */
+enum env_idle_verdict env_idle(struct skein_env *env, struct env_waiter *w,
+			       unsigned round);
+void env_waiter_arm(struct skein_env *env, struct env_waiter *w);
+void env_waiter_disarm(struct skein_env *env, struct env_waiter *w);
+/* Returns 0 when woken or when a watched fd is ready, -ETIMEDOUT at the
+ * deadline. Interrupted by a signal: 0 (the caller re-checks anyway). */
+int env_waiter_sleep(struct skein_env *env, struct env_waiter *w,
+		     uint64_t deadline_ns);
+void env_waiter_wake(struct skein_env *env, struct env_waiter *w);
+/* Level-triggered watch of fd for EPOLLIN/EPOLLOUT bits; watching an fd again
+ * replaces its events. Any thread. */
+int env_waiter_watch(struct skein_env *env, struct env_waiter *w, int fd,
+		     uint32_t events);
+int env_waiter_unwatch(struct skein_env *env, struct env_waiter *w, int fd);
+/* Without blocking: 1 when a watched fd is ready, else 0. A system call: used
+ * by the engine at its slow beat only. */
+int env_waiter_ready(struct skein_env *env, struct env_waiter *w);
+/* A pollable fd, readable when a sleep would end at once; for foreign event
+ * loops. Owned by the waiter. */
+int env_waiter_fd(struct skein_env *env, struct env_waiter *w);
+
+/*
+ * Memory that another process may map: a memfd of at least len bytes (rounded
+ * to pages), allocated in full, sealed against shrinking, mapped shared,
+ * zeroed, close-on-exec and not inherited by fork (MADV_DONTFORK).
+ * -ENOMEM when the system has not that much.
+ */
+int env_mem_alloc(struct skein_env *env, const char *name, size_t len, int *fd,
+		  void **addr);
+void env_mem_free(struct skein_env *env, int fd, void *addr, size_t len);
+
+/* Looks host and port up (names, IPv4, IPv6); host NULL or "" with passive:
+ * the wildcard. *n of at most max addresses. Blocks. -EADDRNOTAVAIL when there
+ * is none, -EAGAIN when the resolver failed for now. */
+int env_resolve(struct skein_env *env, const char *host, const char *port,
+		bool passive, struct sockaddr_storage *addrs, int max, int *n);
+int env_sock_listen(struct skein_env *env, const struct sockaddr_storage *addr,
+		    int backlog, int *fd);
+/* Starts a connection; it is up when fd is writable and env_sock_error() says
+ * 0. */
+int env_sock_connect(struct skein_env *env, const struct sockaddr_storage *addr,
+		     int *fd);
+/* The socket's pending error: 0 connected, -EINPROGRESS, or what failed. */
+int env_sock_error(struct skein_env *env, int fd);
+/* -EAGAIN when nobody waits; -EMFILE and the like as they are. */
+int env_sock_accept(struct skein_env *env, int fd,
+		    struct sockaddr_storage *peer, int *conn_fd);
+int env_sock_name(struct skein_env *env, int fd,
+		  struct sockaddr_storage *local);
+/* Bytes moved, 0 at end of stream (recv), -EAGAIN, or a negative errno. Never
+ * raises SIGPIPE. */
+ssize_t env_sock_send(struct skein_env *env, int fd, const void *buf,
+		      size_t len);
+ssize_t env_sock_recv(struct skein_env *env, int fd, void *buf, size_t len);
+void env_sock_close(struct skein_env *env, int fd);
+
+#endif
