@@ -25,7 +25,8 @@ struct mem_region {
 	uint32_t id;
 };
 
-/* len bytes (rounded up to pages), zeroed, registered with access. */
+/* len bytes, zeroed, registered with access. The mapping is of whole pages, the
+ * MR and region->len are exactly len, so that running over is caught. */
 int mem_region_new(struct dev *dev, struct ibv_pd *pd, const char *name,
 		   size_t len, int access, uint32_t id,
 		   struct mem_region **region);

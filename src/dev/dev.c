@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * dev.c - which device, and how an RC QP is walked through its states.
+ *
+ * The choice is a table of drivers; everything a driver does stays behind
+ * struct dev_ops. The masks handed to modify_qp are exactly those that the
+ * InfiniBand specification requires of an RC QP (IBA 11.2.5.2, the table in
+ * ibv_modify_qp(3)): real drivers refuse a bit too many as well as one too few.
+ *
+ * Thread rule: no state here; as safe as the device below.
+ */
+#include "dev/dev.h"
+
+#include "env/env.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define QPN_MASK 0xffffffu
+#define PSN_MASK 0xffffffu
+/* What a connection offers the peer when the device would take more: it is all
+ * that ConnectX takes, and more only ties up responder resources. */
+#define RD_ATOMIC_OFFER 16u
+#define HOP_LIMIT 64
+
+enum {
+	TIMEOUT_DEFAULT = 14, /* 67 ms before a retry */
+	RETRY_CNT_DEFAULT = 7,
+	RNR_RETRY_DEFAULT = 7, /* for ever */
+	MIN_RNR_TIMER_DEFAULT = 12,
+};
+
+struct driver {
+	const char *kind;
+	int (*open)(struct skein_env *env, const char *name, int gid_index,
+		    char *err, size_t err_len, struct dev **dev);
+};
+
+static const struct driver drivers[] = {
+	{"soft", dev_soft_open},
+	{"verbs", dev_verbs_open},
+};
+
+#define N_DRIVERS (sizeof(drivers) / sizeof(drivers[0]))
+
+/* A real device if there is a usable one, else soft. The reason that there
+ * was none is kept: it is the first thing people ask. */
+static int open_auto(struct skein_env *env, int gid_index, char *err,
+		     size_t err_len, struct dev **dev)
+{
+	char no_verbs[256] = "";
+	int rc;
+
+	rc = dev_verbs_open(env, "", gid_index, no_verbs, sizeof(no_verbs),
+			    dev);
+	if (rc == 0)
+		return 0;
+	/* A GID that was asked for by number means the real device. */
+	if (gid_index >= 0) {
+		snprintf(err, err_len, "%s", no_verbs);
+		return rc;
+	}
+	rc = dev_soft_open(env, "", -1, err, err_len, dev);
+	if (rc)
+		return rc;
+	snprintf((*dev)->why, sizeof((*dev)->why), "automatic: %s", no_verbs);
+	return 0;
+}
+
+static const struct driver *find_driver(const char *spec, const char **name)
+{
+	size_t i, n = strcspn(spec, ":");
+
+	for (i = 0; i < N_DRIVERS; i++) {
+		if (strlen(drivers[i].kind) != n ||
+		    memcmp(drivers[i].kind, spec, n) != 0)
+			continue;
+		*name = spec[n] ? spec + n + 1 : "";
+		return &drivers[i];
+	}
+	return NULL;
+}
+
+int dev_open(struct skein_env *env, const char *spec, int gid_index, char *err,
+	     size_t err_len, struct dev **dev)
+{
+	const struct driver *drv;
+	const char *name;
+
+	if (!spec || !*spec || !strcmp(spec, "auto"))
+		return open_auto(env, gid_index, err, err_len, dev);
+	if (!strcmp(spec, "sim")) {
+		snprintf(err, err_len,
+			 "the simulated device is not built yet: use \"soft\", "
+			 "which needs no hardware either");
+		return -ENODEV;
+	}
+	drv = find_driver(spec, &name);
+	if (!drv) {
+		snprintf(err, err_len,
+			 "no device is called \"%.64s\": use auto, soft, "
+			 "verbs or verbs:NAME (NAME as in ibv_devices)",
+			 spec);
+		return -EINVAL;
+	}
+	return drv->open(env, name, gid_index, err, err_len, dev);
+}
+
+void dev_close(struct dev *dev)
+{
+	if (dev)
+		dev->ops->close(dev);
+}
+
+static uint8_t rd_atomic_own(const struct dev *dev)
+{
+	uint32_t n = dev->caps.rd_atomic_max;
+
+	return (uint8_t)(n < RD_ATOMIC_OFFER ? n : RD_ATOMIC_OFFER);
+}
+
+void dev_qp_addr(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
+		 struct dev_qp_addr *addr)
+{
+	memset(addr, 0, sizeof(*addr));
+	addr->gid = dev->gid.gid;
+	addr->qpn = qp->qp_num & QPN_MASK;
+	addr->psn = psn & PSN_MASK;
+	addr->lid = dev->port_attr.lid;
+	addr->mtu = (uint8_t)dev->port_attr.active_mtu;
+	addr->rd_atomic = rd_atomic_own(dev);
+}
+
+int dev_qp_init(struct dev *dev, struct ibv_qp *qp, int access)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.pkey_index = 0,
+		.port_num = dev->port,
+		.qp_access_flags = (unsigned)access,
+	};
+
+	return dev->ops->modify_qp(dev, qp, &attr,
+				   IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+					   IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+/* peer came over the wire: what it says is checked, not asserted. */
+static bool addr_valid(const struct dev_qp_addr *peer)
+{
+	return peer->qpn <= QPN_MASK && peer->psn <= PSN_MASK &&
+	       peer->mtu >= IBV_MTU_256 && peer->mtu <= IBV_MTU_4096;
+}
+
+static void fill_ah(const struct dev *dev, const struct dev_qp_addr *peer,
+		    const struct dev_qp_opts *opts, struct ibv_ah_attr *ah)
+{
+	ah->port_num = dev->port;
+	ah->sl = opts->sl;
+	ah->dlid = peer->lid;
+	/* Ethernet has no LIDs; on InfiniBand a global route is needed only
+	 * when the peer sits in another subnet. */
+	ah->is_global =
+		dev->port_attr.link_layer != IBV_LINK_LAYER_INFINIBAND ||
+		peer->gid.global.subnet_prefix !=
+			dev->gid.gid.global.subnet_prefix;
+	if (!ah->is_global)
+		return;
+	ah->grh.dgid = peer->gid;
+	ah->grh.sgid_index = (uint8_t)dev->gid.index;
+	ah->grh.hop_limit = HOP_LIMIT;
+	ah->grh.traffic_class = opts->traffic_class;
+}
+
+int dev_qp_rtr(struct dev *dev, struct ibv_qp *qp,
+	       const struct dev_qp_addr *peer, const struct dev_qp_opts *opts)
+{
+	static const struct dev_qp_opts none;
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
+
+	if (!addr_valid(peer))
+		return -EINVAL;
+	if (!opts)
+		opts = &none;
+	attr.path_mtu = (enum ibv_mtu)peer->mtu;
+	if (attr.path_mtu > dev->port_attr.active_mtu)
+		attr.path_mtu = dev->port_attr.active_mtu;
+	attr.dest_qp_num = peer->qpn;
+	attr.rq_psn = peer->psn;
+	attr.max_dest_rd_atomic = rd_atomic_own(dev);
+	attr.min_rnr_timer = opts->min_rnr_timer ? opts->min_rnr_timer
+						 : MIN_RNR_TIMER_DEFAULT;
+	fill_ah(dev, peer, opts, &attr.ah_attr);
+	return dev->ops->modify_qp(dev, qp, &attr,
+				   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+					   IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					   IBV_QP_MAX_DEST_RD_ATOMIC |
+					   IBV_QP_MIN_RNR_TIMER);
+}
+
+int dev_qp_rts(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
+	       const struct dev_qp_addr *peer, const struct dev_qp_opts *opts)
+{
+	static const struct dev_qp_opts none;
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
+
+	if (!addr_valid(peer))
+		return -EINVAL;
+	if (!opts)
+		opts = &none;
+	attr.sq_psn = psn & PSN_MASK;
+	attr.timeout = opts->timeout ? opts->timeout : TIMEOUT_DEFAULT;
+	attr.retry_cnt = opts->retry_cnt ? opts->retry_cnt : RETRY_CNT_DEFAULT;
+	attr.rnr_retry = opts->rnr_retry ? opts->rnr_retry : RNR_RETRY_DEFAULT;
+	attr.max_rd_atomic = rd_atomic_own(dev);
+	if (attr.max_rd_atomic > peer->rd_atomic)
+		attr.max_rd_atomic = peer->rd_atomic;
+	return dev->ops->modify_qp(dev, qp, &attr,
+				   IBV_QP_STATE | IBV_QP_SQ_PSN |
+					   IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+					   IBV_QP_RNR_RETRY |
+					   IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+int dev_qp_err(struct dev *dev, struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	return dev->ops->modify_qp(dev, qp, &attr, IBV_QP_STATE);
+}
