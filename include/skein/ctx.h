@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ctx.h - a context: one opened device and everything that hangs from it; and
+ * engines, which make its progress.
+ *
+ * Skein starts no thread unless asked to. Work moves forward while some thread
+ * runs an engine: a blocking call does so while it waits, skein_ctx_progress()
+ * does one round, and a background thread does so when attr.background is set.
+ * Exactly one thread runs an engine at a time; others that wait on it take
+ * turns.
+ */
+#ifndef SKEIN_CTX_H
+#define SKEIN_CTX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <skein/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* "until it is done", for every timeout_ns argument */
+#define SKEIN_FOREVER UINT64_MAX
+#define SKEIN_MS(n) ((uint64_t)(n)*1000000u)
+#define SKEIN_S(n) ((uint64_t)(n)*1000000000u)
+
+struct skein_ctx;
+struct skein_engine;
+
+enum skein_wait {
+	SKEIN_WAIT_ADAPTIVE, /* spin for some microseconds, then sleep */
+	SKEIN_WAIT_POLL,     /* spin, yielding to others; never sleep */
+	SKEIN_WAIT_SPIN,     /* spin without yielding; warns when there are
+				more spinners than cores */
+	SKEIN_WAIT_EVENT,    /* sleep at once when nothing is there */
+};
+
+enum skein_log_level {
+	SKEIN_LOG_ERROR,
+	SKEIN_LOG_WARN,
+	SKEIN_LOG_INFO,
+	SKEIN_LOG_DEBUG,
+};
+
+/* All zero but size is a good default. */
+struct skein_ctx_attr {
+	size_t size; /* sizeof(struct skein_ctx_attr) */
+	/* "soft", "verbs", "verbs:NAME"; NULL: the environment's SKEIN_DEVICE,
+	 * else a real device with an active port, else "soft" */
+	const char *device;
+	/* how the default engine waits; the environment's SKEIN_WAIT
+	 * (adaptive, poll, spin, event) wins when this is ADAPTIVE */
+	enum skein_wait wait;
+	/* run the default engine in a thread of its own */
+	bool background;
+	/* a secret that both ends know; copied. NULL: no authentication */
+	const void *key;
+	size_t key_len;
+	/* receives log lines without newline, from any thread; NULL: lines
+	 * of level WARN and ERROR go to stderr */
+	void (*log)(void *arg, enum skein_log_level level, const char *line);
+	void *log_arg;
+	enum skein_log_level log_level; /* 0: SKEIN_LOG, else WARN */
+};
+
+/*
+ * Opens the device and makes the default engine. attr may be NULL. Blocks for
+ * milliseconds. -ENODEV when the device is not there, -EINVAL for a wrong
+ * attribute, -ENOMEM; the reason is logged in one line.
+ */
+SKEIN_API int skein_ctx_open(const struct skein_ctx_attr *attr,
+			     struct skein_ctx **ctx);
+
+/*
+ * Closes what is still open (listeners, connections, memory), then the device.
+ * No other thread may be inside a call on the context. Blocks until
+ * connections are drained, at most a second each.
+ */
+SKEIN_API void skein_ctx_close(struct skein_ctx *ctx);
+
+/* "soft (skein0): no RDMA device with an active port": the device that was
+ * taken, and why. Valid as long as the context. */
+SKEIN_API const char *skein_ctx_device(struct skein_ctx *ctx);
+
+/* The default engine. */
+SKEIN_API struct skein_engine *skein_ctx_engine(struct skein_ctx *ctx);
+
+/* One round of the default engine: returns how many things moved, 0 when
+ * another thread is running it. Never blocks. */
+SKEIN_API int skein_ctx_progress(struct skein_ctx *ctx);
+
+/* A further engine, for one more thread of a server or client to run.
+ * Its connections belong to it for life. Freed with the context. */
+SKEIN_API int skein_engine_new(struct skein_ctx *ctx, enum skein_wait wait,
+			       struct skein_engine **engine);
+SKEIN_API int skein_engine_progress(struct skein_engine *engine);
+
+/* Runs the engine until skein_engine_stop() or for timeout_ns. Returns 0 when
+ * stopped, -ETIMEDOUT, -EBUSY when another thread is running it for longer
+ * than the timeout. Blocks; sleeps by the engine's way of waiting. */
+SKEIN_API int skein_engine_run(struct skein_engine *engine,
+			       uint64_t timeout_ns);
+/* Makes skein_engine_run() return, now or when it is next called. Any thread,
+ * and signal handlers. */
+SKEIN_API void skein_engine_stop(struct skein_engine *engine);
+
+/* A pollable fd, readable when skein_engine_progress() has work. Owned by the
+ * engine. Call skein_engine_arm() before sleeping on it: 0 when armed, 1 when
+ * there is work already. */
+SKEIN_API int skein_engine_fd(struct skein_engine *engine);
+SKEIN_API int skein_engine_arm(struct skein_engine *engine);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * skein.h - all of Skein's public interface.
+ *
+ *	ctx.h	a context: device, engines, waiting
+ *	conn.h	listening, connecting, connections and their errors
+ *	rpc.h	calls and handlers
+ *	mem.h	shared memory and one-sided operations
+ */
+#ifndef SKEIN_SKEIN_H
+#define SKEIN_SKEIN_H
+
+#include <skein/conn.h>
+#include <skein/ctx.h>
+#include <skein/error.h>
+#include <skein/mem.h>
+#include <skein/rpc.h>
+#include <skein/version.h>
+
+#endif

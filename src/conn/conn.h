@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * conn.h - what the modules above (rpc, later vqp, stream, mcast) see of a
+ * connection.
+ *
+ * A conn_peer is one pair of contexts: it owns the control link (a TCP
+ * socket), liveness, and the region table. A skein_conn is a light handle on
+ * it with one RC QP. Both CQs of a connection are its engine's; completions
+ * are polled here and nowhere else, and handed to the operation that wr_id
+ * names.
+ *
+ * Life of a connection, as a module sees it:
+ *	offer()/accept()	its opaque section of the handshake, both ways
+ *	ready()		the QP is up: posts are allowed from now on
+ *	poll(), arm()		while ready, by the engine
+ *	broken()		no post is allowed any more; every operation under
+ *			way has already ended by its done(); calls must be
+ *			ended as unknown or not sent. May be followed by a new
+ *			offer() when the connection reconnects
+ *	closed()		free what hangs from the connection
+ *
+ * Thread rule: everything here belongs to the owner of the connection's
+ * engine, except where it says otherwise.
+ */
+#ifndef SKEIN_CONN_CONN_H
+#define SKEIN_CONN_CONN_H
+
+#include "base/bytes.h"
+#include "dev/dev.h"
+#include "dev/mem.h"
+#include "env/engine.h"
+#include <skein/conn.h>
+
+struct conn_op;
+
+/* 4 bits of kind and 28 of value: docs/protocol/immediate.md */
+enum conn_imm_kind {
+	CONN_IMM_WAKE = 1,	 /* rpc: look at your ring; value unused */
+	CONN_IMM_EVENT_MODE = 2, /* rpc: the switch to event mode and its ack */
+	/* 3: credits (rpc), 4: streams, 5: multicast */
+};
+#define CONN_IMM(kind, value) \
+	((uint32_t)(kind) << 28 | ((uint32_t)(value)&0x0fffffffu))
+#define CONN_IMM_KIND(imm) ((imm) >> 28)
+#define CONN_IMM_VALUE(imm) ((imm)&0x0fffffffu)
+
+enum conn_module_id {
+	CONN_MODULE_RPC = 1,
+	CONN_MODULE_MAX = 8,
+};
+
+/* One per module, const, listed in src/modules.c. */
+struct conn_module {
+	enum conn_module_id id;
+	const char *name;
+	/* May the module be absent at the peer? */
+	bool must_understand;
+
+	/* The context opens and closes: room for the module's own state,
+	 * reached by conn_ctx_module(). May be NULL. */
+	int (*ctx_open)(struct skein_ctx *ctx, void **state);
+	void (*ctx_close)(struct skein_ctx *ctx, void *state);
+
+	/* The client writes its section (buffers, sizes, keys). Allocates the
+	 * module's state of the connection: conn_module_set(). */
+	int (*offer)(struct skein_conn *conn, struct bytes_out *out);
+	/* The server reads the client's section and writes its own. A section
+	 * that the protocol does not allow: -SKEIN_EPEER. */
+	int (*accept)(struct skein_conn *conn, struct bytes_in *in,
+		      struct bytes_out *out);
+	/* The client reads the server's answer. */
+	int (*confirm)(struct skein_conn *conn, struct bytes_in *in);
+	void (*ready)(struct skein_conn *conn);
+
+	/* As an engine object's, for each ready connection. poll is on the
+	 * hot path. A negative return breaks the connection (-SKEIN_EPEER for
+	 * garbage). */
+	int (*poll)(struct skein_conn *conn, void *state, uint64_t now_ns);
+	int (*arm)(struct skein_conn *conn, void *state);
+	uint64_t (*next_deadline)(struct skein_conn *conn, void *state);
+	/* A receive with an immediate of one of the module's kinds. */
+	void (*imm)(struct skein_conn *conn, uint32_t imm, uint32_t byte_len);
+	/* Has it anything under way that a polite close should wait for? */
+	bool (*busy)(struct skein_conn *conn, void *state);
+
+	void (*broken)(struct skein_conn *conn, int err);
+	void (*closed)(struct skein_conn *conn, void *state);
+};
+
+/* All modules that are linked in; ends with NULL. src/modules.c */
+extern const struct conn_module *const conn_modules[];
+
+void *conn_ctx_module(struct skein_ctx *ctx, enum conn_module_id id);
+void *conn_module_state(struct skein_conn *conn, enum conn_module_id id);
+void conn_module_set(struct skein_conn *conn, enum conn_module_id id,
+		     void *state);
+
+struct skein_ctx *conn_ctx(struct skein_conn *conn);
+struct skein_env *conn_env(struct skein_conn *conn);
+struct engine *conn_engine(struct skein_conn *conn);
+struct dev *conn_dev(struct skein_conn *conn);
+struct ibv_pd *conn_pd(struct skein_conn *conn);
+/* The engine's counters, shared by its connections. */
+struct dev_stats *conn_stats(struct skein_conn *conn);
+/* Did this side open it? */
+bool conn_is_client(struct skein_conn *conn);
+/* Any thread. */
+bool conn_is_ready(struct skein_conn *conn);
+
+/* A fresh region id, unique in the context, never used again. */
+uint32_t conn_region_id(struct skein_ctx *ctx);
+
+/*
+ * Operations. An op is embedded in the module's own struct; it is under way
+ * from a successful conn_post() until done(), which runs exactly once, inside
+ * the engine's poll of the CQ (never inside conn_post()).
+ *
+ * wr_id is slot number and generation in the connection's operation table,
+ * never a pointer: a completion that names a slot or generation that is not
+ * under way breaks the connection. On an error only wr_id, status and qp_num
+ * of the work completion are read.
+ *
+ * With op NULL the WR goes unsignalled and is accounted for: send-queue slots
+ * are freed only by polled signalled completions, so every so often such a WR
+ * is signalled for the table's own sake. Its buffer may be used again only
+ * when a later signalled operation of this connection has completed, or when
+ * the protocol above proves arrival.
+ */
+struct conn_op {
+	void (*done)(struct conn_op *op, enum ibv_wc_status status);
+};
+
+/* Inline data limit, and how many WRs fit now. */
+uint32_t conn_inline_max(struct skein_conn *conn);
+unsigned conn_send_room(struct skein_conn *conn);
+
+/* Posts one WR; wr_id, next and IBV_SEND_SIGNALED are set here. 0, -EAGAIN
+ * when the send queue is full, -ENOTCONN when not ready. An error of the post
+ * itself breaks the connection. */
+int conn_post(struct skein_conn *conn, struct ibv_send_wr *wr,
+	      struct conn_op *op);
+
+/*
+ * Receive credits: a WRITE with immediate consumes a receive at the peer. Each
+ * side posts CONN_RECVS receives at connect and reposts as they are used; the
+ * count that the sender may use is held here: conn_imm_credit() takes one
+ * (false: none now). The receiver gives them back by conn's own traffic on the
+ * control link or piggybacked, by the protocol page.
+ */
+#define CONN_RECVS 64
+bool conn_imm_credit(struct skein_conn *conn);
+
+/* Event mode: requests notification on the engine's CQ; part of the engine
+ * object's arm. Nothing for modules to do. */
+
+/* Breaks the connection: err and one line of story. Ends all operations with
+ * IBV_WC_WR_FLUSH_ERR. Safe from inside any callback. */
+void conn_break(struct skein_conn *conn, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* Marks the connection as having work, so that its module is polled although
+ * the engine thinks that it is idle. Owner. */
+void conn_kick(struct skein_conn *conn);
+
+#endif
