@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * main.c - `skein`: finds the subcommand in a table and runs it.
+ */
+#include "cmd.h"
+
+#include "skein/version.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define STR_(x) #x
+#define STR(x) STR_(x)
+#define VERSION                  \
+	STR(SKEIN_VERSION_MAJOR) \
+	"." STR(SKEIN_VERSION_MINOR) "." STR(SKEIN_VERSION_PATCH)
+
+/* Keep in the order in which a newcomer meets them. Ends with a NULL name. */
+static const struct cmd cmds[] = {
+	{0},
+};
+
+static void print_help(FILE *f)
+{
+	fprintf(f, "usage: skein COMMAND [options]\n\n"
+		   "RDMA communication: RPC, memory operations and tools, on "
+		   "RDMA NICs or on none.\n\n"
+		   "commands:\n");
+	for (const struct cmd *c = cmds; c->name; c++)
+		fprintf(f, "  %-8s %s\n", c->name, c->help);
+	fprintf(f, "\n`skein COMMAND --help` tells more about one of them; "
+		   "`skein --version` the version.\n");
+}
+
+static const struct cmd *find(const char *name)
+{
+	for (const struct cmd *c = cmds; c->name; c++)
+		if (!strcmp(c->name, name))
+			return c;
+	return NULL;
+}
+
+/* `skein help CMD` is `skein CMD --help`. */
+static int help(int argc, char **argv)
+{
+	char opt[] = "--help";
+	char *args[] = {NULL, opt, NULL};
+	const struct cmd *c;
+
+	if (argc < 2) {
+		print_help(stdout);
+		return CMD_OK;
+	}
+	c = find(argv[1]);
+	if (!c) {
+		fprintf(stderr, "skein: no command is called \"%s\"\n",
+			argv[1]);
+		return CMD_USAGE;
+	}
+	args[0] = argv[1];
+	return c->run(2, args);
+}
+
+int main(int argc, char **argv)
+{
+	const struct cmd *c;
+
+	if (argc < 2) {
+		print_help(stderr);
+		return CMD_USAGE;
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
+	    !strcmp(argv[1], "help"))
+		return help(argc - 1, argv + 1);
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
+		puts("skein " VERSION);
+		return CMD_OK;
+	}
+	c = find(argv[1]);
+	if (!c) {
+		fprintf(stderr,
+			"skein: no command is called \"%s\": `skein --help` "
+			"lists them\n",
+			argv[1]);
+		return CMD_USAGE;
+	}
+	return c->run(argc - 1, argv + 1);
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * opt.c - parses options by a table and prints their help from the same rows.
+ */
+#include "opt.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum {
+	OPTS_MAX = 64,
+	LONG_BASE = 256, /* getopt values of options: above every letter */
+	HELP_COL = 28,
+};
+
+struct unit {
+	const char *name;
+	double factor;
+};
+
+/* The number s begins with, times the unit that follows it. */
+static int scaled(const char *s, const struct unit *units, double *value)
+{
+	char *end;
+	double v;
+
+	/* strtod takes "inf", "nan" and signs: none is an amount */
+	if (!isdigit((unsigned char)*s))
+		return -EINVAL;
+	errno = 0;
+	v = strtod(s, &end);
+	if (errno)
+		return -ERANGE;
+	for (; units->name; units++)
+		if (!strcasecmp(end, units->name))
+			break;
+	if (!units->name)
+		return -EINVAL;
+	v *= units->factor;
+	if (v >= 18446744073709551616.0)
+		return -ERANGE;
+	*value = v;
+	return 0;
+}
+
+int opt_size(const char *s, uint64_t *size)
+{
+	static const struct unit units[] = {
+		{"", 1},
+		{"K", 1024.0},
+		{"KiB", 1024.0},
+		{"M", 1048576.0},
+		{"MiB", 1048576.0},
+		{"G", 1073741824.0},
+		{"GiB", 1073741824.0},
+		{NULL, 0},
+	};
+	double v = 0;
+	int rc = scaled(s, units, &v);
+
+	if (rc)
+		return rc;
+	if (v != floor(v))
+		return -EINVAL; /* half a byte */
+	*size = (uint64_t)v;
+	return 0;
+}
+
+int opt_ns(const char *s, uint64_t *ns)
+{
+	static const struct unit units[] = {
+		{"", 1e9},   {"s", 1e9},  {"ms", 1e6},
+		{"us", 1e3}, {"ns", 1.0}, {NULL, 0},
+	};
+	double v = 0;
+	int rc = scaled(s, units, &v);
+
+	if (rc)
+		return rc;
+	*ns = (uint64_t)v;
+	return 0;
+}
+
+static int parse_u64(const char *s, uint64_t *v)
+{
+	char *end;
+
+	if (!isdigit((unsigned char)*s))
+		return -EINVAL;
+	errno = 0;
+	*v = strtoull(s, &end, 0);
+	if (*end)
+		return -EINVAL;
+	return errno ? -ERANGE : 0;
+}
+
+static int parse_choice(const struct opt *o, const char *s)
+{
+	for (uint32_t i = 0; o->choices[i]; i++) {
+		if (strcmp(o->choices[i], s) != 0)
+			continue;
+		*(uint32_t *)o->to = i;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+static int parse_amount(const struct opt *o, const char *s)
+{
+	uint64_t v = 0;
+	int rc;
+
+	if (o->kind == OPT_SIZE)
+		rc = opt_size(s, &v);
+	else if (o->kind == OPT_NS)
+		rc = opt_ns(s, &v);
+	else
+		rc = parse_u64(s, &v);
+	if (rc)
+		return rc;
+	if (o->kind == OPT_U32 && v > UINT32_MAX)
+		return -ERANGE;
+	if ((o->min || o->max) && (v < o->min || v > o->max))
+		return -ERANGE;
+	if (o->kind == OPT_U32)
+		*(uint32_t *)o->to = (uint32_t)v;
+	else
+		*(uint64_t *)o->to = v;
+	return 0;
+}
+
+static int parse_f64(const struct opt *o, const char *s)
+{
+	char *end;
+	double v = strtod(s, &end);
+
+	if (end == s || *end || !isfinite(v))
+		return -EINVAL;
+	*(double *)o->to = v;
+	return 0;
+}
+
+static int parse_one(const struct opt *o, const char *s)
+{
+	switch (o->kind) {
+	case OPT_FLAG:
+		*(bool *)o->to = true;
+		return 0;
+	case OPT_STR:
+		*(const char **)o->to = s;
+		return 0;
+	case OPT_CHOICE:
+		return parse_choice(o, s);
+	case OPT_F64:
+		return parse_f64(o, s);
+	case OPT_U32:
+	case OPT_SIZE:
+	case OPT_NS:
+		return parse_amount(o, s);
+	}
+	return -EINVAL;
+}
+
+static void print_choices(FILE *f, const struct opt *o)
+{
+	for (uint32_t i = 0; o->choices[i]; i++)
+		fprintf(f, "%s%s", i ? ", " : "", o->choices[i]);
+}
+
+static void complain(const struct opt_usage *u, const struct opt *o,
+		     const char *s, int rc)
+{
+	fprintf(stderr, "%s: --%s cannot be \"%s\": ", u->cmd, o->name, s);
+	if (o->kind == OPT_CHOICE) {
+		fputs("one of ", stderr);
+		print_choices(stderr, o);
+	} else if (rc == -ERANGE && (o->min || o->max)) {
+		fprintf(stderr, "from %llu to %llu", (unsigned long long)o->min,
+			(unsigned long long)o->max);
+	} else if (rc == -ERANGE) {
+		fputs("too large", stderr);
+	} else {
+		static const char *const wants[] = {
+			[OPT_U32] = "a whole number",
+			[OPT_SIZE] = "bytes, with K, M or G if wanted",
+			[OPT_NS] = "a time as 10s, 50ms, 3us",
+			[OPT_F64] = "a number",
+		};
+
+		fputs(wants[o->kind], stderr);
+	}
+	fputc('\n', stderr);
+}
+
+static void print_default(const struct opt *o)
+{
+	switch (o->kind) {
+	case OPT_U32:
+		printf(" (default %u)", *(uint32_t *)o->to);
+		break;
+	case OPT_SIZE:
+		printf(" (default %llu)",
+		       (unsigned long long)*(uint64_t *)o->to);
+		break;
+	case OPT_NS:
+		printf(" (default %gs)", (double)*(uint64_t *)o->to / 1e9);
+		break;
+	case OPT_F64:
+		printf(" (default %g)", *(double *)o->to);
+		break;
+	case OPT_STR:
+		if (*(const char **)o->to)
+			printf(" (default %s)", *(const char **)o->to);
+		break;
+	case OPT_CHOICE:
+		fputs(": ", stdout);
+		print_choices(stdout, o);
+		printf(" (default %s)", o->choices[*(uint32_t *)o->to]);
+		break;
+	case OPT_FLAG:
+		break;
+	}
+}
+
+static void print_row(int ch, const char *name, const char *arg,
+		      const char *help)
+{
+	char left[64];
+
+	snprintf(left, sizeof(left), "  %c%c%s--%s%s%s", ch ? '-' : ' ',
+		 ch ? ch : ' ', ch ? ", " : "  ", name, arg ? "=" : "",
+		 arg ? arg : "");
+	printf("%-*s %s", HELP_COL, left, help);
+}
+
+static void print_help(const struct opt_usage *u)
+{
+	printf("usage: %s %s\n\n%s\n\noptions:\n", u->cmd, u->args, u->about);
+	for (const struct opt *o = u->opts; o->name; o++) {
+		print_row(o->ch, o->name, o->kind == OPT_FLAG ? NULL : o->arg,
+			  o->help);
+		print_default(o);
+		putchar('\n');
+	}
+	print_row('h', "help", NULL, "this text");
+	putchar('\n');
+	if (u->more)
+		printf("\n%s\n", u->more);
+}
+
+/* getopt's own tables from ours; returns how many rows. */
+static int make_tables(const struct opt *opts, struct option *longs,
+		       char *shorts)
+{
+	int i, n = 0;
+
+	*shorts++ = ':';
+	for (i = 0; opts[i].name && i < OPTS_MAX - 2; i++) {
+		bool arg = opts[i].kind != OPT_FLAG;
+
+		longs[n++] =
+			(struct option){opts[i].name, arg, NULL, LONG_BASE + i};
+		if (!opts[i].ch)
+			continue;
+		*shorts++ = (char)opts[i].ch;
+		if (arg)
+			*shorts++ = ':';
+	}
+	longs[n++] = (struct option){"help", 0, NULL, 'h'};
+	longs[n] = (struct option){0};
+	*shorts++ = 'h';
+	*shorts = 0;
+	return i;
+}
+
+static const struct opt *row_of(const struct opt *opts, int n, int c)
+{
+	if (c >= LONG_BASE && c < LONG_BASE + n)
+		return &opts[c - LONG_BASE];
+	for (int i = 0; i < n; i++)
+		if (opts[i].ch == c)
+			return &opts[i];
+	return NULL;
+}
+
+enum opt_verdict opt_parse(const struct opt_usage *u, int argc, char **argv,
+			   int *first)
+{
+	struct option longs[OPTS_MAX];
+	char shorts[3 * OPTS_MAX];
+	int n = make_tables(u->opts, longs, shorts);
+	int c, rc;
+
+	optind = 0; /* glibc: start afresh */
+	while ((c = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
+		const struct opt *o;
+
+		if (c == '?' || c == ':') {
+			fprintf(stderr, "%s: %s %s: `%s --help` lists them\n",
+				u->cmd, argv[optind - 1],
+				c == ':' ? "wants an argument"
+					 : "is no option here",
+				u->cmd);
+			return OPT_BAD;
+		}
+		if (c == 'h') {
+			print_help(u);
+			return OPT_HELP;
+		}
+		o = row_of(u->opts, n, c);
+		rc = parse_one(o, optarg);
+		if (rc) {
+			complain(u, o, optarg, rc);
+			return OPT_BAD;
+		}
+	}
+	*first = optind;
+	return OPT_RUN;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * opt.h - options of a subcommand: name, default, help and parser in one row.
+ *
+ * A row's `to` points at the variable; its value before parsing is the
+ * default, shown in --help. Options and operands mix freely; "--" ends the
+ * options.
+ */
+#ifndef SKEIN_TOOLS_OPT_H
+#define SKEIN_TOOLS_OPT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum opt_kind {
+	OPT_FLAG,   /* bool: set to true */
+	OPT_U32,    /* uint32_t, decimal or 0x */
+	OPT_SIZE,   /* uint64_t with an optional K, M or G (powers of 1024) */
+	OPT_NS,	    /* uint64_t nanoseconds: "10s", "50ms", "3us", "7ns";
+		       a bare number is seconds */
+	OPT_F64,    /* double */
+	OPT_STR,    /* const char * */
+	OPT_CHOICE, /* uint32_t: index into choices */
+};
+
+struct opt {
+	int ch;		  /* the letter, or 0 */
+	const char *name; /* the long name; NULL ends the table */
+	enum opt_kind kind;
+	void *to;
+	const char *arg;  /* what --help calls the argument */
+	const char *help; /* one line */
+	/* U32, SIZE, NS: bounds; both 0: none */
+	uint64_t min;
+	uint64_t max;
+	const char *const *choices; /* CHOICE: ends with NULL */
+};
+
+struct opt_usage {
+	const char *cmd;   /* "skein perf" */
+	const char *args;  /* "OP [options] [HOST]" */
+	const char *about; /* one or more lines, without the last newline */
+	const struct opt *opts;
+	const char *more; /* printed after the options; may be NULL */
+};
+
+enum opt_verdict {
+	OPT_RUN,  /* go on: operands are argv[*first..argc) */
+	OPT_HELP, /* help was printed on stdout: exit with CMD_OK */
+	OPT_BAD,  /* one line was printed on stderr: exit with CMD_USAGE */
+};
+
+/* Parses argv (argv[0] is skipped); --help and -h are always there. argv is
+ * permuted so that operands come last. */
+enum opt_verdict opt_parse(const struct opt_usage *u, int argc, char **argv,
+			   int *first);
+
+/* "4096", "4K", "1M", "2GiB": 0, or -EINVAL, or -ERANGE past 64 bits. */
+int opt_size(const char *s, uint64_t *size);
+/* "1.5s", "20ms", "3us", "7ns", "2" (seconds): 0, -EINVAL, -ERANGE. */
+int opt_ns(const char *s, uint64_t *ns);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * out.c - aligned tables, JSON, progress and error lines.
+ */
+#include "out.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct table {
+	const char *const *heads;
+	unsigned n;
+	size_t cells;
+	size_t room;
+	char **cell;
+};
+
+static void *must(void *p)
+{
+	if (p)
+		return p;
+	fputs("skein: out of memory\n", stderr);
+	exit(1);
+}
+
+struct table *table_new(const char *const *heads, unsigned n)
+{
+	struct table *t = must(calloc(1, sizeof(*t)));
+
+	t->heads = heads;
+	t->n = n;
+	return t;
+}
+
+void table_cell(struct table *t, const char *fmt, ...)
+{
+	va_list ap;
+	char *s = NULL;
+
+	if (t->cells == t->room) {
+		t->room = t->room ? 2 * t->room : 64;
+		t->cell = must(realloc(t->cell, t->room * sizeof(*t->cell)));
+	}
+	va_start(ap, fmt);
+	if (vasprintf(&s, fmt, ap) < 0)
+		s = NULL;
+	va_end(ap);
+	t->cell[t->cells++] = must(s);
+}
+
+void table_num(struct table *t, double v)
+{
+	if (!isfinite(v))
+		table_cell(t, "-");
+	else if (fabs(v) < 10)
+		table_cell(t, "%.3f", v);
+	else if (fabs(v) < 100)
+		table_cell(t, "%.2f", v);
+	else if (fabs(v) < 1000)
+		table_cell(t, "%.1f", v);
+	else
+		table_cell(t, "%.0f", v);
+}
+
+static const char *head_text(const struct table *t, unsigned col)
+{
+	const char *h = t->heads[col];
+
+	return h[0] == '<' ? h + 1 : h;
+}
+
+static int width_of(const struct table *t, unsigned col)
+{
+	size_t w = strlen(head_text(t, col));
+
+	for (size_t i = col; i < t->cells; i += t->n)
+		if (strlen(t->cell[i]) > w)
+			w = strlen(t->cell[i]);
+	return (int)w;
+}
+
+static void put(const struct table *t, FILE *f, unsigned col, int width,
+		const char *s)
+{
+	bool left = t->heads[col][0] == '<';
+
+	if (left && col + 1 == t->n)
+		width = 0; /* no blanks at the end of a line */
+	fprintf(f, "%s%*s%s", col ? "  " : "", left ? -width : width, s,
+		col + 1 == t->n ? "\n" : "");
+}
+
+void table_print(const struct table *t, FILE *f)
+{
+	int *width = must(calloc(t->n, sizeof(*width)));
+	unsigned col;
+
+	for (col = 0; col < t->n; col++)
+		width[col] = width_of(t, col);
+	for (col = 0; col < t->n; col++)
+		put(t, f, col, width[col], head_text(t, col));
+	for (size_t i = 0; i < t->cells; i++) {
+		col = (unsigned)(i % t->n);
+		put(t, f, col, width[col], t->cell[i]);
+	}
+	if (t->cells % t->n)
+		fputc('\n', f);
+	free(width);
+}
+
+void table_free(struct table *t)
+{
+	for (size_t i = 0; i < t->cells; i++)
+		free(t->cell[i]);
+	free(t->cell);
+	free(t);
+}
+
+int out_json(json_t *json)
+{
+	int rc = 0;
+
+	if (!json)
+		return -ENOMEM;
+	if (json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) ||
+	    fputc('\n', stdout) == EOF || fflush(stdout))
+		rc = -EIO;
+	json_decref(json);
+	return rc;
+}
+
+json_t *out_num(double v)
+{
+	return isfinite(v) ? json_real(v) : json_null();
+}
+
+void out_error(const char *cmd, const char *fmt, ...)
+{
+	char line[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	fprintf(stderr, "%s: %s\n", cmd, line);
+}
+
+enum {
+	SHOWN_NONE = -1,
+	SHOWN_SILENT = -2
+};
+
+void progress_start(struct progress *p, const char *label)
+{
+	p->label = label;
+	p->shown = isatty(STDERR_FILENO) ? SHOWN_NONE : SHOWN_SILENT;
+}
+
+void progress_set(struct progress *p, uint64_t done, uint64_t total)
+{
+	int percent;
+
+	if (p->shown == SHOWN_SILENT)
+		return;
+	percent = total ? (int)(done * 100.0 / (double)total) : 100;
+	if (percent == p->shown)
+		return;
+	p->shown = percent;
+	fprintf(stderr, "\r%s  %3d %%", p->label, percent);
+	fflush(stderr);
+}
+
+void progress_end(struct progress *p)
+{
+	if (p->shown != SHOWN_SILENT && p->shown != SHOWN_NONE)
+		fputs("\r\033[K", stderr);
+}
