@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ops.c - the control path over libibverbs.
+ *
+ * Thin: each call is the library's, with its three ways of reporting errors
+ * (NULL and errno, positive errno, -1 and errno) made into one. Nothing here
+ * is on the data path, which goes straight through context->ops.
+ *
+ * Thread rule: libibverbs' own: any thread.
+ */
+#include "dev/verbs/verbs.h"
+
+#include "env/env.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+int verbs_errno(void)
+{
+	return errno ? -errno : -EIO;
+}
+
+/* The library's int calls: 0, a positive errno, or -1 with errno. */
+static int ret(int rc)
+{
+	if (rc == 0)
+		return 0;
+	return rc > 0 ? -rc : verbs_errno();
+}
+
+static const struct verbs_lib *lib(struct dev *dev)
+{
+	return &verbs_dev(dev)->lib;
+}
+
+static void op_close(struct dev *dev)
+{
+	struct verbs_dev *vd = verbs_dev(dev);
+
+	vd->lib.close_device(dev->verbs);
+	verbs_lib_unload(&vd->lib);
+	env_free(dev->env, vd);
+}
+
+static int op_query_device(struct dev *dev, struct ibv_device_attr *attr)
+{
+	struct ibv_device_attr a = {0};
+	int rc = ret(lib(dev)->query_device(dev->verbs, &a));
+
+	if (!rc)
+		*attr = a;
+	return rc;
+}
+
+static int op_query_port(struct dev *dev, uint8_t port,
+			 struct ibv_port_attr *attr)
+{
+	struct ibv_port_attr a;
+	int rc = verbs_lib_query_port(lib(dev), dev->verbs, port, &a);
+
+	if (!rc)
+		*attr = a;
+	return rc;
+}
+
+static int op_query_gid(struct dev *dev, uint8_t port, int index,
+			struct dev_gid *gid)
+{
+	struct ibv_gid_entry e = {0};
+	struct dev_gid g = {.index = index};
+	int rc;
+
+	if (index < 0)
+		return -EINVAL;
+	rc = ret(lib(dev)->query_gid_ex(dev->verbs, port, (uint32_t)index, &e,
+					0, sizeof(e)));
+	if (rc)
+		return rc;
+	g.gid = e.gid;
+	g.type = (enum dev_gid_type)e.gid_type;
+	if (!e.ndev_ifindex || !if_indextoname(e.ndev_ifindex, g.netdev))
+		g.netdev[0] = '\0';
+	*gid = g;
+	return 0;
+}
+
+static int op_alloc_pd(struct dev *dev, struct ibv_pd **pd)
+{
+	struct ibv_pd *p;
+
+	errno = 0;
+	p = lib(dev)->alloc_pd(dev->verbs);
+	if (!p)
+		return verbs_errno();
+	*pd = p;
+	return 0;
+}
+
+static int op_dealloc_pd(struct dev *dev, struct ibv_pd *pd)
+{
+	return ret(lib(dev)->dealloc_pd(pd));
+}
+
+static void log_reg_failure(struct dev *dev, size_t len, int err)
+{
+	struct rlimit lim;
+
+	/* The kernel says ENOMEM for a locked-memory limit too, and that is
+	 * the usual cause: without the number nobody finds it. */
+	if (err == -ENOMEM && getrlimit(RLIMIT_MEMLOCK, &lim) == 0 &&
+	    lim.rlim_cur != RLIM_INFINITY) {
+		env_log(dev->env, ENV_LOG_ERROR,
+			"%s: cannot register %zu bytes: RLIMIT_MEMLOCK is %llu "
+			"KiB and all registered memory counts: ulimit -l "
+			"unlimited, or LimitMEMLOCK=infinity in the unit",
+			dev->name, len, (unsigned long long)lim.rlim_cur >> 10);
+		return;
+	}
+	env_log(dev->env, ENV_LOG_ERROR, "%s: cannot register %zu bytes: %s",
+		dev->name, len, strerror(-err));
+}
+
+/* fd and off do not matter to a NIC: it pins the pages behind the address. */
+static int op_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
+		     int access, int fd, uint64_t off, struct ibv_mr **mr)
+{
+	struct ibv_mr *m;
+	int rc;
+
+	(void)fd;
+	(void)off;
+	errno = 0;
+	m = lib(dev)->reg_mr(pd, addr, len, access);
+	if (!m) {
+		rc = verbs_errno();
+		log_reg_failure(dev, len, rc);
+		return rc;
+	}
+	*mr = m;
+	return 0;
+}
+
+static int op_dereg_mr(struct dev *dev, struct ibv_mr *mr)
+{
+	return ret(lib(dev)->dereg_mr(mr));
+}
+
+static int op_destroy_comp_channel(struct dev *dev, struct ibv_comp_channel *ch)
+{
+	return ret(lib(dev)->destroy_comp_channel(ch));
+}
+
+static int set_nonblock(int fd)
+{
+	int fl = fcntl(fd, F_GETFL);
+
+	if (fl < 0 || fcntl(fd, F_SETFL, fl | O_NONBLOCK) < 0)
+		return -errno;
+	return 0;
+}
+
+static int op_create_comp_channel(struct dev *dev, struct ibv_comp_channel **ch)
+{
+	struct ibv_comp_channel *c;
+	int rc;
+
+	errno = 0;
+	c = lib(dev)->create_comp_channel(dev->verbs);
+	if (!c)
+		return verbs_errno();
+	rc = set_nonblock(c->fd);
+	if (rc) {
+		lib(dev)->destroy_comp_channel(c);
+		return rc;
+	}
+	*ch = c;
+	return 0;
+}
+
+static int op_get_cq_event(struct dev *dev, struct ibv_comp_channel *ch,
+			   struct ibv_cq **cq)
+{
+	struct ibv_cq *c;
+	void *cq_context;
+	int rc;
+
+	errno = 0;
+	rc = ret(lib(dev)->get_cq_event(ch, &c, &cq_context));
+	if (!rc)
+		*cq = c;
+	return rc;
+}
+
+static void op_ack_cq_events(struct dev *dev, struct ibv_cq *cq, unsigned n)
+{
+	lib(dev)->ack_cq_events(cq, n);
+}
+
+static int op_create_cq(struct dev *dev, int cqe, void *cq_context,
+			struct ibv_comp_channel *ch, struct ibv_cq **cq)
+{
+	struct ibv_cq *c;
+
+	errno = 0;
+	c = lib(dev)->create_cq(dev->verbs, cqe, cq_context, ch, 0);
+	if (!c)
+		return verbs_errno();
+	*cq = c;
+	return 0;
+}
+
+static int op_destroy_cq(struct dev *dev, struct ibv_cq *cq)
+{
+	return ret(lib(dev)->destroy_cq(cq));
+}
+
+/* flags: DEV_QP_SINGLE_THREADED is a hint that caps.single_threaded says is
+ * not honoured; the QP is merely safer than asked for. */
+static int op_create_qp(struct dev *dev, struct ibv_pd *pd,
+			struct ibv_qp_init_attr *attr, unsigned flags,
+			struct ibv_qp **qp)
+{
+	struct ibv_qp *q;
+
+	(void)flags;
+	errno = 0;
+	q = lib(dev)->create_qp(pd, attr);
+	if (!q)
+		return verbs_errno();
+	*qp = q;
+	return 0;
+}
+
+static int op_modify_qp(struct dev *dev, struct ibv_qp *qp,
+			struct ibv_qp_attr *attr, int mask)
+{
+	return ret(lib(dev)->modify_qp(qp, attr, mask));
+}
+
+static int op_query_qp(struct dev *dev, struct ibv_qp *qp,
+		       struct ibv_qp_attr *attr, int mask,
+		       struct ibv_qp_init_attr *init)
+{
+	return ret(lib(dev)->query_qp(qp, attr, mask, init));
+}
+
+static int op_destroy_qp(struct dev *dev, struct ibv_qp *qp)
+{
+	return ret(lib(dev)->destroy_qp(qp));
+}
+
+static int op_get_async_event(struct dev *dev, struct ibv_async_event *ev)
+{
+	errno = 0;
+	return ret(lib(dev)->get_async_event(dev->verbs, ev));
+}
+
+static void op_ack_async_event(struct dev *dev, struct ibv_async_event *ev)
+{
+	lib(dev)->ack_async_event(ev);
+}
+
+static int op_probe(struct dev *dev, struct ibv_qp *qp)
+{
+	(void)dev;
+	(void)qp;
+	return -EOPNOTSUPP;
+}
+
+const struct dev_ops verbs_ops = {
+	.kind = "verbs",
+	.close = op_close,
+	.query_device = op_query_device,
+	.query_port = op_query_port,
+	.query_gid = op_query_gid,
+	.alloc_pd = op_alloc_pd,
+	.dealloc_pd = op_dealloc_pd,
+	.reg_mr = op_reg_mr,
+	.dereg_mr = op_dereg_mr,
+	.create_comp_channel = op_create_comp_channel,
+	.destroy_comp_channel = op_destroy_comp_channel,
+	.get_cq_event = op_get_cq_event,
+	.ack_cq_events = op_ack_cq_events,
+	.create_cq = op_create_cq,
+	.destroy_cq = op_destroy_cq,
+	.create_qp = op_create_qp,
+	.modify_qp = op_modify_qp,
+	.query_qp = op_query_qp,
+	.destroy_qp = op_destroy_qp,
+	.get_async_event = op_get_async_event,
+	.ack_async_event = op_ack_async_event,
+	.probe = op_probe,
+};

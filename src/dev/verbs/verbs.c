@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * verbs.c - finds a usable device and port, and learns what it can do.
+ *
+ * Usable: InfiniBand transport (RC is connected without a connection manager,
+ * which iWARP needs and EFA has no RC at all), a port that is active, and a
+ * GID of our network namespace. Ports are tried in order, devices in the
+ * library's order; the first that is usable wins, and when none is, err says
+ * what was wrong with the first that was refused.
+ *
+ * Abilities are what the device says, or what it was seen to accept; where
+ * nothing can be asked the answer is the cautious one (docs/semantics.md).
+ *
+ * Thread rule: open by any thread; no state outside the device.
+ */
+#include "dev/verbs/verbs.h"
+
+#include "dev/verbs/gid.h"
+#include "env/env.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Tables larger than this exist (rxe's has 1,024 slots), used entries hardly:
+ * a port has two per address. */
+#define GID_ROWS_MAX 512
+#define LOCALS_MAX 512
+
+struct opener {
+	struct verbs_lib lib;
+	struct skein_env *env;
+	const char *name; /* "" any */
+	int gid_index;
+	int n_devices;
+	/* the first refusal: kept when no device is usable */
+	char why[224];
+	int rc;
+};
+
+static void __attribute__((format(printf, 4, 5)))
+refuse(struct opener *o, int rc, const char *dev, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	if (o->rc)
+		return;
+	o->rc = rc;
+	n = snprintf(o->why, sizeof(o->why), "%.64s: ", dev);
+	va_start(ap, fmt);
+	vsnprintf(o->why + n, sizeof(o->why) - (size_t)n, fmt, ap);
+	va_end(ap);
+}
+
+struct gid_tables {
+	struct ibv_gid_entry entries[GID_ROWS_MAX];
+	struct gid_row rows[GID_ROWS_MAX];
+	struct gid_local locals[LOCALS_MAX];
+};
+
+static int port_gid(struct opener *o, struct verbs_dev *vd, uint8_t port,
+		    char *err, size_t err_len)
+{
+	struct gid_tables *t;
+	size_t rows = 0;
+	ssize_t i, n;
+	int locals, rc;
+
+	t = env_alloc(o->env, sizeof(*t));
+	if (!t) {
+		snprintf(err, err_len, "out of memory");
+		return -ENOMEM;
+	}
+	n = vd->lib.query_gid_table(vd->dev.verbs, t->entries, GID_ROWS_MAX, 0,
+				    sizeof(t->entries[0]));
+	if (n < 0) {
+		snprintf(err, err_len, "cannot read its GID table: %s",
+			 strerror((int)-n));
+		rc = (int)n;
+		goto out;
+	}
+	locals = gid_locals(t->locals, LOCALS_MAX);
+	if (locals < 0) {
+		snprintf(err, err_len, "cannot list this host's addresses: %s",
+			 strerror(-locals));
+		rc = locals;
+		goto out;
+	}
+	if (locals > LOCALS_MAX)
+		locals = LOCALS_MAX;
+	for (i = 0; i < n; i++) {
+		const struct ibv_gid_entry *e = &t->entries[i];
+		struct gid_row *row = &t->rows[rows];
+
+		if (e->port_num != port)
+			continue;
+		row->gid = e->gid;
+		row->index = (int)e->gid_index;
+		row->type = (enum dev_gid_type)e->gid_type;
+		if (!e->ndev_ifindex ||
+		    !if_indextoname(e->ndev_ifindex, row->netdev))
+			row->netdev[0] = '\0';
+		gid_place(row, t->locals, (size_t)locals);
+		rows++;
+	}
+	rc = gid_choose(t->rows, rows, o->gid_index, err, err_len,
+			&vd->dev.gid);
+out:
+	env_free(o->env, t);
+	return rc;
+}
+
+/* The first port that is active and has a GID we may use. */
+static int choose_port(struct opener *o, struct verbs_dev *vd, uint8_t ports)
+{
+	struct ibv_port_attr attr;
+	char why[160];
+	int port, rc;
+
+	for (port = 1; port <= ports; port++) {
+		rc = verbs_lib_query_port(&vd->lib, vd->dev.verbs,
+					  (uint8_t)port, &attr);
+		if (rc) {
+			refuse(o, rc, vd->dev.name, "cannot query port %d: %s",
+			       port, strerror(-rc));
+			continue;
+		}
+		if (attr.state != IBV_PORT_ACTIVE) {
+			refuse(o, -ENETDOWN, vd->dev.name,
+			       "port %d is not active: set its interface up "
+			       "(ip link set IF up) or plug its cable",
+			       port);
+			continue;
+		}
+		rc = port_gid(o, vd, (uint8_t)port, why, sizeof(why));
+		if (rc) {
+			refuse(o, rc, vd->dev.name, "%s", why);
+			continue;
+		}
+		vd->dev.port = (uint8_t)port;
+		vd->dev.port_attr = attr;
+		return 0;
+	}
+	refuse(o, -ENODEV, vd->dev.name, "it has no port");
+	return o->rc;
+}
+
+static enum dev_atomic_scope atomic_scope(enum ibv_atomic_cap cap)
+{
+	switch (cap) {
+	case IBV_ATOMIC_HCA:
+		return DEV_ATOMIC_HCA;
+	case IBV_ATOMIC_GLOB:
+		return DEV_ATOMIC_GLOB;
+	default:
+		return DEV_ATOMIC_NONE;
+	}
+}
+
+static uint32_t positive(int n)
+{
+	return n > 0 ? (uint32_t)n : 0;
+}
+
+/*
+ * No verb tells how much inline data a QP may have: only create_qp knows. So a
+ * throw-away QP asks for less and less until one is granted, and the grant
+ * (which may be more than was asked) is what counts. The same QP is asked
+ * whether inbound WRITEs land in ascending order; a provider that cannot
+ * tell has not promised it.
+ */
+static int probe_qp(struct verbs_dev *vd)
+{
+	static const uint32_t ask[] = {1024, 512, 256, 128, 64, 32, 0};
+	const struct verbs_lib *lib = &vd->lib;
+	struct ibv_qp_init_attr attr;
+	struct ibv_qp *qp = NULL;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	size_t i;
+	int rc = 0;
+
+	errno = 0;
+	pd = lib->alloc_pd(vd->dev.verbs);
+	if (!pd)
+		return verbs_errno();
+	cq = lib->create_cq(vd->dev.verbs, 1, NULL, NULL, 0);
+	if (!cq) {
+		rc = verbs_errno();
+		goto out_pd;
+	}
+	for (i = 0; !qp && i < sizeof(ask) / sizeof(ask[0]); i++) {
+		attr = (struct ibv_qp_init_attr){
+			.send_cq = cq,
+			.recv_cq = cq,
+			.cap = {.max_send_wr = 1,
+				.max_recv_wr = 1,
+				.max_send_sge = 1,
+				.max_recv_sge = 1,
+				.max_inline_data = ask[i]},
+			.qp_type = IBV_QPT_RC,
+		};
+		errno = 0;
+		qp = lib->create_qp(pd, &attr);
+	}
+	if (!qp) {
+		rc = verbs_errno();
+		goto out_cq;
+	}
+	vd->dev.caps.inline_max = attr.cap.max_inline_data;
+	if (lib->query_qp_data_in_order)
+		vd->dev.caps.ordered_write =
+			lib->query_qp_data_in_order(qp, IBV_WR_RDMA_WRITE, 0) ==
+			1;
+	lib->destroy_qp(qp);
+out_cq:
+	lib->destroy_cq(cq);
+out_pd:
+	lib->dealloc_pd(pd);
+	return rc;
+}
+
+static void read_caps(struct verbs_dev *vd, const struct ibv_device_attr *attr)
+{
+	struct dev_caps *c = &vd->dev.caps;
+	int init = attr->max_qp_init_rd_atom, resp = attr->max_qp_rd_atom;
+
+	/* ordered_read, wake_on_write and death_notice stay false: no NIC
+	 * promises them. dc and single_threaded: not built here. */
+	c->atomic_scope = atomic_scope(attr->atomic_cap);
+	c->msg_sz_max = vd->dev.port_attr.max_msg_sz;
+	c->qp_wr_max = positive(attr->max_qp_wr);
+	c->sge_max = positive(attr->max_sge);
+	c->cqe_max = positive(attr->max_cqe);
+	c->rd_atomic_max = positive(init < resp ? init : resp);
+	c->mr_len_max = attr->max_mr_size;
+	c->qp_max = positive(attr->max_qp);
+	c->mr_max = positive(attr->max_mr);
+}
+
+static int setup(struct opener *o, struct verbs_dev *vd)
+{
+	struct ibv_device_attr attr = {0};
+	int fl, rc;
+
+	rc = -vd->lib.query_device(vd->dev.verbs, &attr);
+	if (rc) {
+		refuse(o, rc, vd->dev.name, "cannot query it: %s",
+		       strerror(-rc));
+		return rc;
+	}
+	rc = choose_port(o, vd, attr.phys_port_cnt);
+	if (rc)
+		return rc;
+	read_caps(vd, &attr);
+	rc = probe_qp(vd);
+	if (rc) {
+		refuse(o, rc, vd->dev.name, "cannot create an RC QP: %s",
+		       strerror(-rc));
+		return rc;
+	}
+	fl = fcntl(vd->dev.verbs->async_fd, F_GETFL);
+	if (fl < 0 ||
+	    fcntl(vd->dev.verbs->async_fd, F_SETFL, fl | O_NONBLOCK) < 0) {
+		rc = -errno;
+		refuse(o, rc, vd->dev.name, "its event fd is unusable");
+		return rc;
+	}
+	return 0;
+}
+
+static int open_one(struct opener *o, struct ibv_device *ibdev,
+		    struct dev **dev)
+{
+	const char *name = o->lib.get_device_name(ibdev);
+	struct verbs_dev *vd;
+	int rc;
+
+	if (ibdev->transport_type != IBV_TRANSPORT_IB) {
+		refuse(o, -ENODEV, name,
+		       "neither InfiniBand nor RoCE (iWARP and EFA are not "
+		       "supported)");
+		return -ENODEV;
+	}
+	vd = env_alloc(o->env, sizeof(*vd));
+	if (!vd) {
+		refuse(o, -ENOMEM, name, "out of memory");
+		return -ENOMEM;
+	}
+	vd->lib = o->lib;
+	vd->dev.ops = &verbs_ops;
+	vd->dev.env = o->env;
+	snprintf(vd->dev.name, sizeof(vd->dev.name), "%s", name);
+	errno = 0;
+	vd->dev.verbs = o->lib.open_device(ibdev);
+	if (!vd->dev.verbs) {
+		rc = verbs_errno();
+		refuse(o, rc, name,
+		       "cannot be opened: %s (is /dev/infiniband there, and "
+		       "may this user use it?)",
+		       strerror(-rc));
+		goto err_free;
+	}
+	rc = setup(o, vd);
+	if (rc)
+		goto err_close;
+	*dev = &vd->dev;
+	return 0;
+
+err_close:
+	o->lib.close_device(vd->dev.verbs);
+err_free:
+	env_free(o->env, vd);
+	return rc;
+}
+
+static void explain(struct opener *o, struct dev *dev)
+{
+	char text[INET6_ADDRSTRLEN];
+
+	if (*o->name)
+		snprintf(dev->why, sizeof(dev->why),
+			 "asked for by name; port %u is its first usable one",
+			 dev->port);
+	else
+		snprintf(dev->why, sizeof(dev->why),
+			 "the first of %d RDMA device(s) with an active port "
+			 "(port %u)",
+			 o->n_devices, dev->port);
+	gid_text(&dev->gid.gid, text, sizeof(text));
+	env_log(o->env, ENV_LOG_INFO,
+		"device %s: %s; GID %d %s on %s: %s; inline %u", dev->name,
+		dev->why, dev->gid.index, text,
+		dev->gid.netdev[0] ? dev->gid.netdev : "no interface",
+		dev->gid.why, dev->caps.inline_max);
+}
+
+/* Tries the devices in the library's order. 0, or the first refusal. */
+static int open_listed(struct opener *o, struct ibv_device **list,
+		       struct dev **dev)
+{
+	struct dev *d = NULL;
+	int i, seen = 0;
+
+	for (i = 0; i < o->n_devices; i++) {
+		if (*o->name &&
+		    strcmp(o->name, o->lib.get_device_name(list[i])))
+			continue;
+		seen++;
+		if (open_one(o, list[i], &d) == 0) {
+			explain(o, d);
+			*dev = d;
+			return 0;
+		}
+	}
+	if (!seen && *o->name) {
+		o->rc = -ENODEV;
+		snprintf(o->why, sizeof(o->why),
+			 "no RDMA device is called \"%.64s\": ibv_devices "
+			 "lists the %d there are",
+			 o->name, o->n_devices);
+	} else if (!seen) {
+		o->rc = -ENODEV;
+		snprintf(o->why, sizeof(o->why),
+			 "this machine has no RDMA device: use device soft, or "
+			 "make one (rdma link add rxe0 type rxe netdev IF)");
+	}
+	return o->rc;
+}
+
+int verbs_open_from(const struct verbs_loader *loader, struct skein_env *env,
+		    const char *name, int gid_index, char *err, size_t err_len,
+		    struct dev **dev)
+{
+	struct opener o = {.env = env, .name = name, .gid_index = gid_index};
+	struct ibv_device **list;
+	int rc;
+
+	rc = verbs_lib_load(loader, &o.lib, err, err_len);
+	if (rc)
+		return rc;
+	errno = 0;
+	list = o.lib.get_device_list(&o.n_devices);
+	if (!list) {
+		rc = verbs_errno();
+		snprintf(err, err_len,
+			 "cannot list RDMA devices: %s (modprobe ib_uverbs), "
+			 "or use device soft",
+			 rc == -ENOSYS ? "the kernel has no RDMA"
+				       : strerror(-rc));
+		goto err_unload;
+	}
+	rc = open_listed(&o, list, dev);
+	o.lib.free_device_list(list);
+	if (rc) {
+		snprintf(err, err_len, "%s", o.why);
+		goto err_unload;
+	}
+	return 0;
+
+err_unload:
+	verbs_lib_unload(&o.lib);
+	return rc;
+}
+
+int dev_verbs_open(struct skein_env *env, const char *name, int gid_index,
+		   char *err, size_t err_len, struct dev **dev)
+{
+	return verbs_open_from(&verbs_loader_dl, env, name, gid_index, err,
+			       err_len, dev);
+}
