@@ -8,7 +8,8 @@
  * polled in the order they were added, by the running thread only, and may
  * add or delete objects (themselves too) from inside poll().
  *
- * Time is read once a round. System calls happen on the slow beat only
+ * Time is read at most once a round (in engine_run_until(), in rounds that find
+ * nothing and follow each other without a pause, every eighth). System calls happen on the slow beat only
  * (ENGINE_BEAT_NS, or every round in which a watched fd is known ready).
  *
  * Thread rule: engine_enter()/engine_leave() bracket ownership. engine_add(),
@@ -33,7 +34,8 @@ struct engine_obj_ops {
 	/* Before a sleep: request notification from every source that poll()
 	 * looks at. Returns 0 when armed, 1 when there is work or the switch
 	 * to event mode is still under way: the engine polls on. May be NULL
-	 * for an object that only has fds or deadlines. */
+	 * for an object that only has fds or deadlines. Neither adds nor
+	 * deletes objects. */
 	int (*arm)(struct engine_obj *obj);
 	/* The time at which poll() must run although nothing happened, or
 	 * ENV_NEVER. May be NULL. */
@@ -69,9 +71,10 @@ uint64_t engine_now_ns(struct engine *e);
  * entry by the owner is not allowed. */
 bool engine_try_enter(struct engine *e);
 /* Waits for ownership (env_idle, then sleeps until the owner leaves), at most
- * until deadline_ns: 0 or -ETIMEDOUT. */
+ * until deadline_ns: 0, -ETIMEDOUT, or -EDEADLK when the caller has it. */
 int engine_enter(struct engine *e, uint64_t deadline_ns);
 void engine_leave(struct engine *e);
+bool engine_is_owner(struct engine *e);
 
 /* Owner only. */
 void engine_add(struct engine *e, struct engine_obj *obj);
@@ -83,18 +86,31 @@ int engine_poll(struct engine *e);
 /*
  * Runs rounds until done(arg) is true, or deadline_ns. Takes ownership when no
  * other thread has it, else waits for the owner (or for done) without it.
- * done() is called often and by the calling thread; it must be cheap and safe
- * without ownership (read one atomic). 0, or -ETIMEDOUT.
+ * done() is called often, by the calling thread and by the owner (which looks
+ * after those who wait), never after the return; it must be cheap and safe
+ * without ownership (read one atomic), and must not call the engine. Whoever
+ * makes it true outside a round calls engine_kick() after.
+ * 0, -ETIMEDOUT, or -EDEADLK when called from inside a round.
  */
 int engine_run_until(struct engine *e, bool (*done)(void *arg), void *arg,
 		     uint64_t deadline_ns);
+
+/*
+ * For an application with an event loop of its own, which owns the engine: arms
+ * everything and says until when it may sleep (ENV_NEVER: for ever) on
+ * env_waiter_fd(engine_waiter(e)); then engine_disarm(), and a round. Returns 0
+ * armed, or 1 (disarmed) when there is work: run a round at once.
+ */
+int engine_arm(struct engine *e, uint64_t *deadline_ns);
+void engine_disarm(struct engine *e);
 
 /* Wakes the engine's sleeper so that it runs a round. Any thread. */
 void engine_kick(struct engine *e);
 /* Hands a closure to the owner: runs in a coming round. Any thread. */
 void engine_post(struct engine *e, struct engine_call *call);
 
-/* A thread that runs the engine whenever nobody else does. */
+/* A thread that runs the engine when nobody else does: it gives way to callers
+ * at once, and comes back a millisecond or two after the last has left. */
 int engine_background_start(struct engine *e);
 void engine_background_stop(struct engine *e);
 

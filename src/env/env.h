@@ -65,7 +65,7 @@ struct env_mutex {
 };
 
 struct env_ops {
-	/* clock and cost */
+	/* clock and cost; charge may be NULL */
 	uint64_t (*now_ns)(struct skein_env *env);
 	void (*charge)(struct skein_env *env, enum env_cost cost, uint64_t n);
 	void (*random)(struct skein_env *env, void *buf, size_t len);
@@ -74,7 +74,9 @@ struct env_ops {
 	int (*thread_start)(struct skein_env *env, const char *name,
 			    void (*fn)(void *arg), void *arg,
 			    struct env_thread **thread);
-	void (*thread_join)(struct env_thread *thread);
+	void (*thread_join)(struct skein_env *env, struct env_thread *thread);
+	uint64_t (*thread_self)(struct skein_env *env);
+	void (*yield)(struct skein_env *env);
 	void (*mutex_init)(struct skein_env *env, struct env_mutex *m);
 	void (*mutex_fini)(struct skein_env *env, struct env_mutex *m);
 	void (*mutex_lock)(struct skein_env *env, struct env_mutex *m);
@@ -132,7 +134,8 @@ struct skein_env {
 	void *alloc_arg;
 };
 
-/* The real world. *env is valid until env_real_free(). */
+/* The real world. *env is valid until env_real_free(). Logs errors and
+ * warnings to stderr until told otherwise. */
 int env_real_new(struct skein_env **env);
 void env_real_free(struct skein_env *env);
 
@@ -169,6 +172,10 @@ int env_thread_start(struct skein_env *env, const char *name,
 		     struct env_thread **thread);
 /* Waits for fn to return, then frees the thread. Blocks. */
 void env_thread_join(struct skein_env *env, struct env_thread *thread);
+/* Names the calling thread: never 0, differs among threads that are alive. */
+uint64_t env_thread_self(struct skein_env *env);
+/* Lets another thread run. For waits that have no waiter; rare. */
+void env_yield(struct skein_env *env);
 
 void env_mutex_init(struct skein_env *env, struct env_mutex *m);
 void env_mutex_fini(struct skein_env *env, struct env_mutex *m);
@@ -195,13 +202,15 @@ int env_waiter_new(struct skein_env *env, enum env_wait_mode mode,
 void env_waiter_free(struct skein_env *env, struct env_waiter *w);
 
 /* One fruitless round passed (round counts from 0 since the last fruit):
- * pauses or yields, by mode. In a simulator parks the fiber. */
+ * pauses or yields, by mode. In a simulator parks the fiber. Called by the
+ * thread that would sleep. */
 enum env_idle_verdict env_idle(struct skein_env *env, struct env_waiter *w,
 			       unsigned round);
 void env_waiter_arm(struct skein_env *env, struct env_waiter *w);
 void env_waiter_disarm(struct skein_env *env, struct env_waiter *w);
-/* Returns 0 when woken or when a watched fd is ready, -ETIMEDOUT at the
- * deadline. Interrupted by a signal: 0 (the caller re-checks anyway). */
+/* Returns 1 when a watched fd is ready, 0 when woken (or interrupted by a
+ * signal, or for no reason: the caller re-checks anyway), -ETIMEDOUT at the
+ * deadline. */
 int env_waiter_sleep(struct skein_env *env, struct env_waiter *w,
 		     uint64_t deadline_ns);
 void env_waiter_wake(struct skein_env *env, struct env_waiter *w);
@@ -211,7 +220,8 @@ int env_waiter_watch(struct skein_env *env, struct env_waiter *w, int fd,
 		     uint32_t events);
 int env_waiter_unwatch(struct skein_env *env, struct env_waiter *w, int fd);
 /* Without blocking: 1 when a watched fd is ready, else 0. A system call: used
- * by the engine at its slow beat only. */
+ * by the engine at its slow beat only. Called by the thread that would sleep,
+ * disarmed: it also takes back a wake-up that came too late. */
 int env_waiter_ready(struct skein_env *env, struct env_waiter *w);
 /* A pollable fd, readable when a sleep would end at once; for foreign event
  * loops. Owned by the waiter. */

@@ -1,0 +1,729 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * engine.c - rounds, sleeping, and who owns them.
+ *
+ * One word names the owner. A thread that must wait while another owns the
+ * engine takes a place: a waiter of its own in e->places. The owner looks
+ * after the places: after a fruitful round it wakes those whose done() has
+ * come true, and on leaving it wakes the first, who takes over. Whoever leaves
+ * a place without taking over while the engine is free wakes the next, so a
+ * wake-up given to a thread that no longer needs it is passed on.
+ *
+ * The background thread gives way to callers and comes back when nobody has
+ * run the engine for BACK_NS (so a caller making one short call after another
+ * does not wake it each time).
+ *
+ * Invariants: objs, cursor, now_ns, hot state: the owner's. places, spare:
+ * under lock. n_places counts places and is read without the lock.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "base/assert.h"
+#include "base/fence.h"
+#include "env/engine.h"
+
+#define BACK_NS (1000 * 1000ull)
+
+/* Back-to-back fruitless rounds are some 20 ns long, and the clock costs
+ * nearly as much: there it is read every so many rounds only. */
+#define CLOCK_ROUNDS 8
+
+/* A control socket that has just spoken speaks again soon (handshakes): for
+ * one beat's time look that often. */
+#define HOT_BEAT_NS (50 * 1000ull)
+
+/* A thread that waits while another one owns the engine. */
+struct place {
+	struct list_node link;
+	struct env_waiter *w;
+	bool (*done)(void *arg);
+	void *arg;
+};
+
+struct engine {
+	struct skein_env *env;
+	struct env_waiter *w; /* where the owner sleeps */
+	enum env_wait_mode mode;
+
+	_Atomic(uint64_t) owner; /* env_thread_self(), 0: free */
+	atomic_uint enters;	 /* counts ownerships; written by owners */
+	atomic_bool kicked;
+	_Atomic(struct engine_call *) calls; /* newest first */
+
+	/* the owner's */
+	struct list_node objs;
+	struct list_node *cursor; /* the next object of this round */
+	uint64_t now_ns;
+	uint64_t next_beat_ns;
+	uint64_t hot_until_ns;
+	bool fd_ready; /* a watched fd is known ready */
+
+	struct env_mutex lock;
+	struct list_node places; /* oldest first */
+	struct list_node spare;	 /* places that nobody uses */
+	atomic_uint n_places;
+
+	struct env_thread *back; /* of the thread that starts and stops it */
+	atomic_bool has_back;
+	struct env_waiter *back_w;
+	atomic_bool back_parked; /* sleeps until an owner leaves */
+	atomic_bool back_stop;
+};
+
+/* --- places ------------------------------------------------------------ */
+
+static struct place *place_new(struct engine *e)
+{
+	struct place *p = env_alloc(e->env, sizeof(*p));
+	enum env_wait_mode mode = ENV_WAIT_ADAPTIVE;
+
+	if (!p)
+		return NULL;
+	/* A second thread has nothing to poll: it never spins for long. */
+	if (e->mode == ENV_WAIT_EVENT)
+		mode = ENV_WAIT_EVENT;
+	if (env_waiter_new(e->env, mode, &p->w)) {
+		env_free(e->env, p);
+		return NULL;
+	}
+	return p;
+}
+
+static void place_free(struct engine *e, struct place *p)
+{
+	env_waiter_free(e->env, p->w);
+	env_free(e->env, p);
+}
+
+/* NULL when no memory or fd is left for one. */
+static struct place *place_take(struct engine *e, bool (*done)(void *arg),
+				void *arg)
+{
+	struct list_node *n;
+	struct place *p;
+
+	env_mutex_lock(e->env, &e->lock);
+	n = list_pop_head(&e->spare);
+	env_mutex_unlock(e->env, &e->lock);
+	p = n ? container_of(n, struct place, link) : place_new(e);
+	if (!p)
+		return NULL;
+	p->done = done;
+	p->arg = arg;
+	env_mutex_lock(e->env, &e->lock);
+	list_add_tail(&e->places, &p->link);
+	atomic_fetch_add(&e->n_places, 1);
+	env_mutex_unlock(e->env, &e->lock);
+	/* Pairs with the fence in engine_leave(): an owner that leaves sees
+	 * this place, or this thread sees the engine free. */
+	fence_full();
+	return p;
+}
+
+static void place_give(struct engine *e, struct place *p)
+{
+	env_mutex_lock(e->env, &e->lock);
+	list_del(&p->link);
+	atomic_fetch_sub(&e->n_places, 1);
+	list_add_head(&e->spare, &p->link);
+	env_mutex_unlock(e->env, &e->lock);
+}
+
+static void wake_first_place(struct engine *e)
+{
+	struct list_node *n;
+
+	env_mutex_lock(e->env, &e->lock);
+	if (!list_empty(&e->places)) {
+		n = e->places.next;
+		env_waiter_wake(e->env, container_of(n, struct place, link)->w);
+	}
+	env_mutex_unlock(e->env, &e->lock);
+}
+
+/* A round moved something: whoever waited for just that may go. */
+static void wake_done_places(struct engine *e)
+{
+	struct list_node *n;
+	struct place *p;
+
+	/* Relaxed: a place that is taken now and not seen here calls done()
+	 * itself before it sleeps. */
+	if (!atomic_load_explicit(&e->n_places, memory_order_relaxed))
+		return;
+	env_mutex_lock(e->env, &e->lock);
+	list_for_each(n, &e->places) {
+		p = container_of(n, struct place, link);
+		if (p->done && p->done(p->arg))
+			env_waiter_wake(e->env, p->w);
+	}
+	env_mutex_unlock(e->env, &e->lock);
+}
+
+/* --- ownership --------------------------------------------------------- */
+
+bool engine_try_enter(struct engine *e)
+{
+	uint64_t nobody = 0;
+
+	/* The plain load first: a thread that looks often must not take the
+	 * line from the owner. Acquire pairs with the release in
+	 * engine_leave(): all that the last owner wrote is seen. */
+	if (atomic_load_explicit(&e->owner, memory_order_relaxed))
+		return false;
+	if (!atomic_compare_exchange_strong_explicit(
+		    &e->owner, &nobody, env_thread_self(e->env),
+		    memory_order_acquire, memory_order_relaxed))
+		return false;
+	atomic_fetch_add_explicit(&e->enters, 1, memory_order_relaxed);
+	return true;
+}
+
+void engine_leave(struct engine *e)
+{
+	skein_assert_debug(engine_is_owner(e));
+	atomic_store_explicit(&e->owner, 0, memory_order_release);
+	/* Pairs with the fence in place_take() and the one behind
+	 * env_waiter_arm() in back_park(). Without it both sides may read the
+	 * old value: nobody owns the engine and the next one sleeps on. */
+	fence_full();
+	if (atomic_load_explicit(&e->n_places, memory_order_relaxed))
+		wake_first_place(e);
+	else if (atomic_load_explicit(&e->back_parked, memory_order_relaxed))
+		env_waiter_wake(e->env, e->back_w);
+}
+
+bool engine_is_owner(struct engine *e)
+{
+	return atomic_load_explicit(&e->owner, memory_order_relaxed) ==
+	       env_thread_self(e->env);
+}
+
+static bool engine_is_free(struct engine *e)
+{
+	return !atomic_load_explicit(&e->owner, memory_order_relaxed);
+}
+
+static bool is_done(bool (*done)(void *arg), void *arg)
+{
+	return done && done(arg);
+}
+
+/* Out of memory or fds: wait without a place. Correct, but never asleep. */
+static int wait_without_place(struct engine *e, bool (*done)(void *arg),
+			      void *arg, uint64_t deadline_ns)
+{
+	while (!is_done(done, arg) && !engine_is_free(e)) {
+		if (env_now_ns(e->env) >= deadline_ns)
+			return -ETIMEDOUT;
+		env_yield(e->env);
+	}
+	return 0;
+}
+
+static int wait_in_place(struct engine *e, struct place *p,
+			 uint64_t deadline_ns)
+{
+	unsigned round = 0;
+	int rc = 0;
+
+	while (!is_done(p->done, p->arg) && !engine_is_free(e)) {
+		if (rc)
+			return rc;
+		if (env_idle(e->env, p->w, round++) == ENV_IDLE_AGAIN)
+			continue;
+		env_waiter_arm(e->env, p->w);
+		if (is_done(p->done, p->arg) || engine_is_free(e)) {
+			env_waiter_disarm(e->env, p->w);
+			break;
+		}
+		rc = env_waiter_sleep(e->env, p->w, deadline_ns);
+		if (rc > 0)
+			rc = 0;
+		round = 0;
+	}
+	return 0;
+}
+
+/* Waits until done, or the engine is free: 0; or until the deadline. */
+static int engine_await(struct engine *e, bool (*done)(void *arg), void *arg,
+			uint64_t deadline_ns)
+{
+	struct place *p = place_take(e, done, arg);
+	int rc;
+
+	if (!p)
+		return wait_without_place(e, done, arg, deadline_ns);
+	/* The background thread gives way to us, when it is awake. */
+	if (atomic_load_explicit(&e->has_back, memory_order_relaxed))
+		env_waiter_wake(e->env, e->w);
+	rc = wait_in_place(e, p, deadline_ns);
+	place_give(e, p);
+	return rc;
+}
+
+/* This thread has waited and does not want the engine: if it was woken to take
+ * over, the next one must be. The owner that woke us gave the engine up before
+ * it took the lock, and we took the lock after (place_give()): so we see it
+ * free, or somebody else has it and will wake the next on leaving. */
+static void engine_pass_on(struct engine *e)
+{
+	if (engine_is_free(e) &&
+	    atomic_load_explicit(&e->n_places, memory_order_relaxed))
+		wake_first_place(e);
+}
+
+int engine_enter(struct engine *e, uint64_t deadline_ns)
+{
+	int rc;
+
+	if (engine_is_owner(e))
+		return -EDEADLK;
+	while (!engine_try_enter(e)) {
+		rc = engine_await(e, NULL, NULL, deadline_ns);
+		if (rc) {
+			engine_pass_on(e);
+			return rc;
+		}
+	}
+	return 0;
+}
+
+/* --- objects and rounds ------------------------------------------------ */
+
+void engine_add(struct engine *e, struct engine_obj *obj)
+{
+	skein_assert(!list_linked(&obj->link));
+	list_add_tail(&e->objs, &obj->link);
+	/* It may bring a fd along that has much to say. */
+	e->hot_until_ns = e->now_ns + ENGINE_BEAT_NS;
+}
+
+void engine_del(struct engine *e, struct engine_obj *obj)
+{
+	if (e->cursor == &obj->link)
+		e->cursor = obj->link.next;
+	list_del(&obj->link);
+}
+
+/* The next object of this round; safe against any engine_del() in between. */
+static struct engine_obj *engine_next(struct engine *e)
+{
+	struct list_node *n = e->cursor;
+
+	if (n == &e->objs)
+		return NULL;
+	e->cursor = n->next;
+	return container_of(n, struct engine_obj, link);
+}
+
+static int run_calls(struct engine *e)
+{
+	struct engine_call *c, *next, *oldest = NULL;
+	int n = 0;
+
+	if (!atomic_load_explicit(&e->calls, memory_order_relaxed))
+		return 0;
+	/* Acquire pairs with the release in engine_post(): what the poster
+	 * wrote into its call is seen. */
+	c = atomic_exchange_explicit(&e->calls, NULL, memory_order_acquire);
+	for (; c; c = next) {
+		next = c->next;
+		c->next = oldest;
+		oldest = c;
+	}
+	for (c = oldest; c; c = next, n++) {
+		next = c->next; /* the call is its poster's once run */
+		c->fn(c);
+	}
+	return n;
+}
+
+static int run_beats(struct engine *e)
+{
+	struct engine_obj *obj;
+	int moved = 0;
+
+	if (!e->fd_ready && e->now_ns < e->next_beat_ns)
+		return 0;
+	if (!e->fd_ready)
+		e->fd_ready = env_waiter_ready(e->env, e->w) > 0;
+	e->cursor = e->objs.next;
+	while ((obj = engine_next(e)))
+		if (obj->ops->beat)
+			moved += obj->ops->beat(obj, e->now_ns);
+	/* fds are level-triggered: go on until a beat finds nothing. */
+	e->fd_ready = moved > 0;
+	if (moved)
+		e->hot_until_ns = e->now_ns + ENGINE_BEAT_NS;
+	e->next_beat_ns =
+		e->now_ns +
+		(e->now_ns < e->hot_until_ns ? HOT_BEAT_NS : ENGINE_BEAT_NS);
+	return moved;
+}
+
+static int engine_round(struct engine *e)
+{
+	struct engine_obj *obj;
+	int moved = 0;
+
+	/* Relaxed: the acquire of what came before the kick is the business of
+	 * the object that looks at it; a kick seen late is seen next round,
+	 * and before a sleep engine_sleep() looks behind a fence. */
+	if (atomic_load_explicit(&e->kicked, memory_order_relaxed)) {
+		atomic_exchange_explicit(&e->kicked, false,
+					 memory_order_acq_rel);
+		moved++;
+	}
+	moved += run_calls(e);
+	e->cursor = e->objs.next;
+	while ((obj = engine_next(e)))
+		moved += obj->ops->poll(obj, e->now_ns);
+	moved += run_beats(e);
+	if (moved)
+		wake_done_places(e);
+	return moved;
+}
+
+int engine_poll(struct engine *e)
+{
+	e->now_ns = env_now_ns(e->env);
+	return engine_round(e);
+}
+
+static uint64_t first_deadline(struct engine *e)
+{
+	uint64_t t, first = ENV_NEVER;
+	struct engine_obj *obj;
+	struct list_node *n;
+
+	list_for_each(n, &e->objs) {
+		obj = container_of(n, struct engine_obj, link);
+		if (!obj->ops->next_deadline)
+			continue;
+		t = obj->ops->next_deadline(obj);
+		if (t < first)
+			first = t;
+	}
+	return first;
+}
+
+static bool objs_arm(struct engine *e)
+{
+	struct engine_obj *obj;
+	struct list_node *n;
+
+	list_for_each(n, &e->objs) {
+		obj = container_of(n, struct engine_obj, link);
+		if (obj->ops->arm && obj->ops->arm(obj))
+			return false;
+	}
+	return true;
+}
+
+int engine_arm(struct engine *e, uint64_t *deadline_ns)
+{
+	uint64_t deadline;
+
+	env_waiter_arm(e->env, e->w);
+	/* Each object's arm() looks at its sources once more; what came in
+	 * from other threads is looked at here. All of it behind the fence in
+	 * env_waiter_arm(), which pairs with the one in env_waiter_wake(). */
+	if (atomic_load_explicit(&e->calls, memory_order_relaxed) ||
+	    atomic_load_explicit(&e->kicked, memory_order_relaxed) ||
+	    !objs_arm(e)) {
+		env_waiter_disarm(e->env, e->w);
+		return 1;
+	}
+	deadline = first_deadline(e);
+	*deadline_ns = deadline;
+	return 0;
+}
+
+void engine_disarm(struct engine *e)
+{
+	env_waiter_disarm(e->env, e->w);
+}
+
+/* --- running ----------------------------------------------------------- */
+
+/* Why a thread runs the engine, and until when. */
+struct run {
+	bool (*done)(void *arg);
+	void *arg;
+	uint64_t deadline_ns;
+	bool gives_way; /* to threads that wait in a place */
+};
+
+static bool run_must_end(struct engine *e, const struct run *run)
+{
+	if (is_done(run->done, run->arg))
+		return true;
+	return run->gives_way &&
+	       atomic_load_explicit(&e->n_places, memory_order_relaxed);
+}
+
+/* True when it has slept, false when there was a reason not to. */
+static bool engine_sleep(struct engine *e, const struct run *run)
+{
+	uint64_t deadline;
+	int rc;
+
+	if (engine_arm(e, &deadline))
+		return false;
+	/* Behind the fence as well: a thread that takes a place wakes us after
+	 * it, so we see the place, or it sees us armed. */
+	if (run_must_end(e, run)) {
+		engine_disarm(e);
+		return false;
+	}
+	if (run->deadline_ns < deadline)
+		deadline = run->deadline_ns;
+	rc = env_waiter_sleep(e->env, e->w, deadline);
+	if (rc > 0)
+		e->fd_ready = true;
+	return true;
+}
+
+/* Rounds until run is over: 0, or -ETIMEDOUT. The caller owns the engine. */
+static int engine_run(struct engine *e, const struct run *run)
+{
+	unsigned round = 0;
+	int moved;
+
+	e->now_ns = env_now_ns(e->env);
+	for (;;) {
+		moved = engine_round(e);
+		if (run_must_end(e, run))
+			return 0;
+		if (e->now_ns >= run->deadline_ns)
+			return -ETIMEDOUT;
+		if (moved) {
+			round = 0;
+			e->now_ns = env_now_ns(e->env);
+		} else if (env_idle(e->env, e->w, round++) == ENV_IDLE_SLEEP) {
+			if (engine_sleep(e, run))
+				round = 0;
+			e->now_ns = env_now_ns(e->env);
+		} else if (round % CLOCK_ROUNDS == 1) {
+			e->now_ns = env_now_ns(e->env);
+		}
+	}
+}
+
+int engine_run_until(struct engine *e, bool (*done)(void *arg), void *arg,
+		     uint64_t deadline_ns)
+{
+	struct run run = {done, arg, deadline_ns, false};
+	int rc;
+
+	if (engine_is_owner(e))
+		return -EDEADLK;
+	for (;;) {
+		if (done(arg)) {
+			engine_pass_on(e);
+			return 0;
+		}
+		if (engine_try_enter(e)) {
+			rc = engine_run(e, &run);
+			engine_leave(e);
+			return rc;
+		}
+		rc = engine_await(e, done, arg, deadline_ns);
+		if (rc && !done(arg)) {
+			engine_pass_on(e);
+			return rc;
+		}
+	}
+}
+
+void engine_kick(struct engine *e)
+{
+	/* Release: orders the kicker's work before the flag for a round that
+	 * takes it; the fence in env_waiter_wake() does the rest. */
+	atomic_store_explicit(&e->kicked, true, memory_order_release);
+	env_waiter_wake(e->env, e->w);
+}
+
+void engine_post(struct engine *e, struct engine_call *call)
+{
+	struct engine_call *head;
+
+	head = atomic_load_explicit(&e->calls, memory_order_relaxed);
+	do
+		call->next = head;
+	while (!atomic_compare_exchange_weak_explicit(&e->calls, &head, call,
+						      memory_order_release,
+						      memory_order_relaxed));
+	env_waiter_wake(e->env, e->w);
+}
+
+/* --- the background thread --------------------------------------------- */
+
+static bool back_must_stop(void *arg)
+{
+	struct engine *e = arg;
+
+	return atomic_load_explicit(&e->back_stop, memory_order_relaxed);
+}
+
+/* Sleeps until a leaving owner, or engine_background_stop(), wakes us. */
+static void back_park(struct engine *e)
+{
+	atomic_store_explicit(&e->back_parked, true, memory_order_relaxed);
+	/* The fence in here pairs with the one in engine_leave(). */
+	env_waiter_arm(e->env, e->back_w);
+	if (engine_is_free(e) || back_must_stop(e))
+		env_waiter_disarm(e->env, e->back_w);
+	else
+		env_waiter_sleep(e->env, e->back_w, ENV_NEVER);
+	atomic_store_explicit(&e->back_parked, false, memory_order_relaxed);
+}
+
+static void back_nap(struct engine *e)
+{
+	uint64_t deadline = env_now_ns(e->env) + BACK_NS;
+
+	env_waiter_arm(e->env, e->back_w);
+	if (back_must_stop(e))
+		env_waiter_disarm(e->env, e->back_w);
+	else
+		env_waiter_sleep(e->env, e->back_w, deadline);
+}
+
+/* Waits until nobody has entered for BACK_NS and the engine is free. */
+static void back_wait(struct engine *e)
+{
+	unsigned seen, now;
+
+	seen = atomic_load_explicit(&e->enters, memory_order_relaxed);
+	while (!back_must_stop(e)) {
+		back_nap(e);
+		now = atomic_load_explicit(&e->enters, memory_order_relaxed);
+		if (now == seen && engine_is_free(e))
+			return;
+		if (now == seen)
+			back_park(e); /* one owner, for long */
+		seen = now;
+	}
+}
+
+static void back_main(void *arg)
+{
+	struct engine *e = arg;
+	struct run run = {back_must_stop, e, ENV_NEVER, true};
+
+	while (!back_must_stop(e)) {
+		if (engine_try_enter(e)) {
+			engine_run(e, &run);
+			engine_leave(e);
+		}
+		back_wait(e);
+	}
+}
+
+int engine_background_start(struct engine *e)
+{
+	int rc;
+
+	skein_assert(!e->back);
+	rc = env_waiter_new(e->env, ENV_WAIT_EVENT, &e->back_w);
+	if (rc)
+		return rc;
+	atomic_store(&e->back_stop, false);
+	/* Before it can own anything. */
+	atomic_store(&e->has_back, true);
+	rc = env_thread_start(e->env, "skein-engine", back_main, e, &e->back);
+	if (rc) {
+		atomic_store(&e->has_back, false);
+		env_waiter_free(e->env, e->back_w);
+		e->back_w = NULL;
+	}
+	return rc;
+}
+
+void engine_background_stop(struct engine *e)
+{
+	if (!e->back)
+		return;
+	/* The wakes carry the fence that orders this before them. */
+	atomic_store_explicit(&e->back_stop, true, memory_order_release);
+	env_waiter_wake(e->env, e->w);
+	env_waiter_wake(e->env, e->back_w);
+	env_thread_join(e->env, e->back);
+	e->back = NULL;
+	atomic_store(&e->has_back, false);
+	env_waiter_free(e->env, e->back_w);
+	e->back_w = NULL;
+}
+
+/* --- life -------------------------------------------------------------- */
+
+int engine_new(struct skein_env *env, enum env_wait_mode mode,
+	       struct engine **engine)
+{
+	struct engine *e = env_alloc_aligned(env, 64, sizeof(*e));
+	struct place *p;
+	int rc;
+
+	if (!e)
+		return -ENOMEM;
+	e->env = env;
+	e->mode = mode;
+	rc = env_waiter_new(env, mode, &e->w);
+	if (rc)
+		goto err_free;
+	list_init(&e->objs);
+	list_init(&e->places);
+	list_init(&e->spare);
+	e->cursor = &e->objs;
+	/* One place ahead: a process that runs out of fds later still has it */
+	p = place_new(e);
+	if (!p) {
+		rc = -ENOMEM;
+		goto err_waiter;
+	}
+	list_add_head(&e->spare, &p->link);
+	env_mutex_init(env, &e->lock);
+	e->now_ns = env_now_ns(env);
+	*engine = e;
+	return 0;
+
+err_waiter:
+	env_waiter_free(env, e->w);
+err_free:
+	env_free(env, e);
+	return rc;
+}
+
+void engine_free(struct engine *e)
+{
+	struct list_node *n;
+
+	if (!e)
+		return;
+	skein_assert(list_empty(&e->objs));
+	skein_assert(!e->back);
+	skein_assert(list_empty(&e->places));
+	while ((n = list_pop_head(&e->spare)))
+		place_free(e, container_of(n, struct place, link));
+	env_mutex_fini(e->env, &e->lock);
+	env_waiter_free(e->env, e->w);
+	env_free(e->env, e);
+}
+
+struct skein_env *engine_env(struct engine *e)
+{
+	return e->env;
+}
+
+struct env_waiter *engine_waiter(struct engine *e)
+{
+	return e->w;
+}
+
+uint64_t engine_now_ns(struct engine *e)
+{
+	return e->now_ns;
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * env.c - the world by its table: each call goes to the environment's ops.
+ * Allocation and logging are the same in every world and live here.
+ *
+ * Thread rule: none of its own; see env.h.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "env/env.h"
+
+#define LOG_LINE_MAX 1024
+
+void env_random(struct skein_env *env, void *buf, size_t len)
+{
+	env->ops->random(env, buf, len);
+}
+
+uint64_t env_random_u64(struct skein_env *env)
+{
+	uint64_t v;
+
+	env_random(env, &v, sizeof(v));
+	return v;
+}
+
+static bool alloc_fails(struct skein_env *env)
+{
+	return env->alloc_fails && env->alloc_fails(env->alloc_arg);
+}
+
+void *env_alloc(struct skein_env *env, size_t len)
+{
+	if (alloc_fails(env))
+		return NULL;
+	return calloc(1, len ? len : 1);
+}
+
+void *env_alloc_aligned(struct skein_env *env, size_t align, size_t len)
+{
+	void *p;
+
+	skein_assert(align >= sizeof(void *) && !(align & (align - 1)));
+	if (len > SIZE_MAX - align || alloc_fails(env))
+		return NULL;
+	/* aligned_alloc() wants a multiple of the alignment. */
+	len = (len + align) & ~(align - 1);
+	p = aligned_alloc(align, len);
+	if (p)
+		memset(p, 0, len);
+	return p;
+}
+
+void env_free(struct skein_env *env, void *p)
+{
+	(void)env;
+	free(p);
+}
+
+char *env_strdup(struct skein_env *env, const char *s)
+{
+	size_t len = strlen(s) + 1;
+	char *copy = env_alloc(env, len);
+
+	return copy ? memcpy(copy, s, len) : NULL;
+}
+
+void env_log(struct skein_env *env, enum env_log_level level, const char *fmt,
+	     ...)
+{
+	char line[LOG_LINE_MAX];
+	va_list ap;
+
+	if (!env->log || level > env->log_level)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	env->log(env->log_arg, level, line);
+}
+
+int env_thread_start(struct skein_env *env, const char *name,
+		     void (*fn)(void *arg), void *arg,
+		     struct env_thread **thread)
+{
+	return env->ops->thread_start(env, name, fn, arg, thread);
+}
+
+void env_thread_join(struct skein_env *env, struct env_thread *thread)
+{
+	env->ops->thread_join(env, thread);
+}
+
+uint64_t env_thread_self(struct skein_env *env)
+{
+	return env->ops->thread_self(env);
+}
+
+void env_yield(struct skein_env *env)
+{
+	env->ops->yield(env);
+}
+
+void env_mutex_init(struct skein_env *env, struct env_mutex *m)
+{
+	env->ops->mutex_init(env, m);
+}
+
+void env_mutex_fini(struct skein_env *env, struct env_mutex *m)
+{
+	env->ops->mutex_fini(env, m);
+}
+
+void env_mutex_lock(struct skein_env *env, struct env_mutex *m)
+{
+	env->ops->mutex_lock(env, m);
+}
+
+void env_mutex_unlock(struct skein_env *env, struct env_mutex *m)
+{
+	env->ops->mutex_unlock(env, m);
+}
+
+int env_waiter_new(struct skein_env *env, enum env_wait_mode mode,
+		   struct env_waiter **w)
+{
+	return env->ops->waiter_new(env, mode, w);
+}
+
+void env_waiter_free(struct skein_env *env, struct env_waiter *w)
+{
+	if (w)
+		env->ops->waiter_free(w);
+}
+
+enum env_idle_verdict env_idle(struct skein_env *env, struct env_waiter *w,
+			       unsigned round)
+{
+	return env->ops->idle(w, round);
+}
+
+void env_waiter_arm(struct skein_env *env, struct env_waiter *w)
+{
+	env->ops->waiter_arm(w);
+}
+
+void env_waiter_disarm(struct skein_env *env, struct env_waiter *w)
+{
+	env->ops->waiter_disarm(w);
+}
+
+int env_waiter_sleep(struct skein_env *env, struct env_waiter *w,
+		     uint64_t deadline_ns)
+{
+	return env->ops->waiter_sleep(w, deadline_ns);
+}
+
+void env_waiter_wake(struct skein_env *env, struct env_waiter *w)
+{
+	env->ops->waiter_wake(w);
+}
+
+int env_waiter_watch(struct skein_env *env, struct env_waiter *w, int fd,
+		     uint32_t events)
+{
+	return env->ops->waiter_watch(w, fd, events);
+}
+
+int env_waiter_unwatch(struct skein_env *env, struct env_waiter *w, int fd)
+{
+	return env->ops->waiter_unwatch(w, fd);
+}
+
+int env_waiter_ready(struct skein_env *env, struct env_waiter *w)
+{
+	return env->ops->waiter_ready(w);
+}
+
+int env_waiter_fd(struct skein_env *env, struct env_waiter *w)
+{
+	return env->ops->waiter_fd(w);
+}
+
+int env_mem_alloc(struct skein_env *env, const char *name, size_t len, int *fd,
+		  void **addr)
+{
+	if (alloc_fails(env))
+		return -ENOMEM;
+	return env->ops->mem_alloc(env, name, len, fd, addr);
+}
+
+void env_mem_free(struct skein_env *env, int fd, void *addr, size_t len)
+{
+	env->ops->mem_free(env, fd, addr, len);
+}
+
+int env_resolve(struct skein_env *env, const char *host, const char *port,
+		bool passive, struct sockaddr_storage *addrs, int max, int *n)
+{
+	return env->ops->resolve(env, host, port, passive, addrs, max, n);
+}
+
+int env_sock_listen(struct skein_env *env, const struct sockaddr_storage *addr,
+		    int backlog, int *fd)
+{
+	return env->ops->sock_listen(env, addr, backlog, fd);
+}
+
+int env_sock_connect(struct skein_env *env, const struct sockaddr_storage *addr,
+		     int *fd)
+{
+	return env->ops->sock_connect(env, addr, fd);
+}
+
+int env_sock_error(struct skein_env *env, int fd)
+{
+	return env->ops->sock_error(env, fd);
+}
+
+int env_sock_accept(struct skein_env *env, int fd,
+		    struct sockaddr_storage *peer, int *conn_fd)
+{
+	return env->ops->sock_accept(env, fd, peer, conn_fd);
+}
+
+int env_sock_name(struct skein_env *env, int fd, struct sockaddr_storage *local)
+{
+	return env->ops->sock_name(env, fd, local);
+}
+
+ssize_t env_sock_send(struct skein_env *env, int fd, const void *buf,
+		      size_t len)
+{
+	return env->ops->sock_send(env, fd, buf, len);
+}
+
+ssize_t env_sock_recv(struct skein_env *env, int fd, void *buf, size_t len)
+{
+	return env->ops->sock_recv(env, fd, buf, len);
+}
+
+void env_sock_close(struct skein_env *env, int fd)
+{
+	env->ops->sock_close(env, fd);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * real.h - the pieces of the real environment, private to src/env/real*.c.
+ */
+#ifndef SKEIN_ENV_REAL_H
+#define SKEIN_ENV_REAL_H
+
+#include <stdatomic.h>
+
+#include "env/env.h"
+
+struct real_env {
+	struct skein_env env; /* first: an env of ours is a real_env */
+	atomic_int spinners;  /* waiters in ENV_WAIT_SPIN */
+	atomic_bool spin_warned;
+	/* epoll_pwait2() is missing (old kernel, seccomp): sleep by ms. */
+	atomic_bool coarse_sleep;
+};
+
+static inline struct real_env *real_env_of(struct skein_env *env)
+{
+	return (struct real_env *)(void *)env;
+}
+
+/* real_thread.c */
+int real_thread_start(struct skein_env *env, const char *name,
+		      void (*fn)(void *arg), void *arg,
+		      struct env_thread **thread);
+void real_thread_join(struct skein_env *env, struct env_thread *thread);
+uint64_t real_thread_self(struct skein_env *env);
+void real_yield(struct skein_env *env);
+void real_mutex_init(struct skein_env *env, struct env_mutex *m);
+void real_mutex_fini(struct skein_env *env, struct env_mutex *m);
+void real_mutex_lock(struct skein_env *env, struct env_mutex *m);
+void real_mutex_unlock(struct skein_env *env, struct env_mutex *m);
+
+/* real_wait.c */
+int real_waiter_new(struct skein_env *env, enum env_wait_mode mode,
+		    struct env_waiter **w);
+void real_waiter_free(struct env_waiter *w);
+enum env_idle_verdict real_idle(struct env_waiter *w, unsigned round);
+void real_waiter_arm(struct env_waiter *w);
+void real_waiter_disarm(struct env_waiter *w);
+int real_waiter_sleep(struct env_waiter *w, uint64_t deadline_ns);
+void real_waiter_wake(struct env_waiter *w);
+int real_waiter_watch(struct env_waiter *w, int fd, uint32_t events);
+int real_waiter_unwatch(struct env_waiter *w, int fd);
+int real_waiter_ready(struct env_waiter *w);
+int real_waiter_fd(struct env_waiter *w);
+
+/* real_mem.c */
+int real_mem_alloc(struct skein_env *env, const char *name, size_t len, int *fd,
+		   void **addr);
+void real_mem_free(struct skein_env *env, int fd, void *addr, size_t len);
+
+/* real_sock.c */
+int real_resolve(struct skein_env *env, const char *host, const char *port,
+		 bool passive, struct sockaddr_storage *addrs, int max, int *n);
+int real_sock_listen(struct skein_env *env, const struct sockaddr_storage *addr,
+		     int backlog, int *fd);
+int real_sock_connect(struct skein_env *env,
+		      const struct sockaddr_storage *addr, int *fd);
+int real_sock_error(struct skein_env *env, int fd);
+int real_sock_accept(struct skein_env *env, int fd,
+		     struct sockaddr_storage *peer, int *conn_fd);
+int real_sock_name(struct skein_env *env, int fd,
+		   struct sockaddr_storage *local);
+ssize_t real_sock_send(struct skein_env *env, int fd, const void *buf,
+		       size_t len);
+ssize_t real_sock_recv(struct skein_env *env, int fd, void *buf, size_t len);
+void real_sock_close(struct skein_env *env, int fd);
+
+#endif

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * real_wait.c - where a thread sleeps, and who wakes it.
+ *
+ * A waiter is an epoll fd that holds an eventfd and the watched fds. The word
+ * `armed` keeps the eventfd out of the fast path: a waker makes a system call
+ * only when it takes the word from 1 to 0. A wake-up that meets a thread which
+ * has just decided not to sleep leaves its token in the eventfd; the next
+ * sleep (or waiter_ready) ends at once and takes it: never lost, at worst one
+ * spurious round. Model: tests/model/wait.pml.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fence.h"
+#include "env/real.h"
+
+#define WAIT_EVENTS 16
+
+/*
+ * The idle policy, in three parts. Rounds below IDLE_BARE look again at once
+ * (most answers come here); until IDLE_YIELD_NS they pause in between; then
+ * each gives the processor away, so that two spinners on one core serve each
+ * other at the cost of a context switch instead of a time slice. After
+ * IDLE_SLEEP_NS in all, an adaptive waiter sleeps: about the price of one
+ * wake-up, so that waiting never costs more than twice the best choice.
+ */
+#define IDLE_BARE 64
+#define IDLE_CLOCK_ROUNDS 16 /* read the clock that often while spinning */
+#define IDLE_YIELD_NS 4000
+#define IDLE_SLEEP_NS 30000
+
+struct env_waiter {
+	struct skein_env *env;
+	enum env_wait_mode mode;
+	int epoll_fd;
+	int event_fd;
+	atomic_uint armed;
+	/* of the idling thread only */
+	uint64_t idle_since_ns;
+	bool idle_long; /* past IDLE_YIELD_NS */
+};
+
+static void warn_of_spinners(struct skein_env *env)
+{
+	struct real_env *real = real_env_of(env);
+	int n = atomic_fetch_add(&real->spinners, 1) + 1;
+	cpu_set_t cpus;
+
+	if (sched_getaffinity(0, sizeof(cpus), &cpus))
+		return;
+	if (n <= CPU_COUNT(&cpus) || atomic_exchange(&real->spin_warned, true))
+		return;
+	env_log(env, ENV_LOG_WARN,
+		"%d threads spin without yielding on %d cores: they will wait "
+		"for each other's time slices; use another wait mode",
+		n, CPU_COUNT(&cpus));
+}
+
+int real_waiter_new(struct skein_env *env, enum env_wait_mode mode,
+		    struct env_waiter **waiter)
+{
+	struct env_waiter *w = env_alloc(env, sizeof(*w));
+	struct epoll_event ev = {.events = EPOLLIN};
+	int rc;
+
+	if (!w)
+		return -ENOMEM;
+	w->env = env;
+	w->mode = mode;
+	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (w->epoll_fd < 0) {
+		rc = -errno;
+		goto err_free;
+	}
+	w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (w->event_fd < 0) {
+		rc = -errno;
+		goto err_epoll;
+	}
+	ev.data.fd = w->event_fd;
+	if (epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, w->event_fd, &ev)) {
+		rc = -errno;
+		goto err_event;
+	}
+	if (mode == ENV_WAIT_SPIN)
+		warn_of_spinners(env);
+	*waiter = w;
+	return 0;
+
+err_event:
+	close(w->event_fd);
+err_epoll:
+	close(w->epoll_fd);
+err_free:
+	env_free(env, w);
+	return rc;
+}
+
+void real_waiter_free(struct env_waiter *w)
+{
+	if (w->mode == ENV_WAIT_SPIN)
+		atomic_fetch_sub(&real_env_of(w->env)->spinners, 1);
+	close(w->event_fd);
+	close(w->epoll_fd);
+	env_free(w->env, w);
+}
+
+/* Reads the clock once in a while; false until IDLE_YIELD_NS have passed. */
+static bool idle_is_long(struct env_waiter *w, unsigned round)
+{
+	if (round == IDLE_CLOCK_ROUNDS) {
+		w->idle_since_ns = env_now_ns(w->env);
+		w->idle_long = false;
+	} else if (!w->idle_long && round % IDLE_CLOCK_ROUNDS == 0) {
+		w->idle_long =
+			env_now_ns(w->env) - w->idle_since_ns >= IDLE_YIELD_NS;
+	}
+	return w->idle_long;
+}
+
+enum env_idle_verdict real_idle(struct env_waiter *w, unsigned round)
+{
+	if (w->mode == ENV_WAIT_EVENT) {
+		/* Later rounds: the switch to sleeping is under way. */
+		if (round)
+			sched_yield();
+		return ENV_IDLE_SLEEP;
+	}
+	if (round < IDLE_CLOCK_ROUNDS)
+		return ENV_IDLE_AGAIN;
+	if (w->mode == ENV_WAIT_SPIN || !idle_is_long(w, round)) {
+		if (round >= IDLE_BARE)
+			cpu_pause();
+		return ENV_IDLE_AGAIN;
+	}
+	sched_yield();
+	if (w->mode == ENV_WAIT_POLL)
+		return ENV_IDLE_AGAIN;
+	return env_now_ns(w->env) - w->idle_since_ns >= IDLE_SLEEP_NS
+		       ? ENV_IDLE_SLEEP
+		       : ENV_IDLE_AGAIN;
+}
+
+void real_waiter_arm(struct env_waiter *w)
+{
+	atomic_store_explicit(&w->armed, 1, memory_order_relaxed);
+	/* Pairs with the fence in real_waiter_wake(). Without it the caller's
+	 * re-check may read work from before the store is seen: the waker
+	 * finds the word 0, the sleeper finds no work, and sleeps for ever. */
+	fence_full();
+}
+
+void real_waiter_disarm(struct env_waiter *w)
+{
+	/* Orders nothing: a waker that still sees 1 costs one spurious round;
+	 * one that sees 0 has a caller who is awake and will look again. */
+	atomic_store_explicit(&w->armed, 0, memory_order_relaxed);
+}
+
+void real_waiter_wake(struct env_waiter *w)
+{
+	uint64_t one = 1;
+	ssize_t n;
+	int err;
+
+	/* Pairs with the fence in real_waiter_arm(): the work published before
+	 * this call is seen by the re-check, or the word is seen here. */
+	fence_full();
+	if (!atomic_load_explicit(&w->armed, memory_order_relaxed))
+		return;
+	/* Exactly one of several wakers makes the system call. Release: what
+	 * it published is seen by a sleeper that finds the word taken. */
+	if (!atomic_exchange_explicit(&w->armed, 0, memory_order_acq_rel))
+		return;
+	err = errno; /* a signal handler may be the caller */
+	do
+		n = write(w->event_fd, &one, sizeof(one));
+	while (n < 0 && errno == EINTR);
+	errno = err;
+}
+
+static void take_token(struct env_waiter *w)
+{
+	uint64_t count;
+	ssize_t n;
+
+	do
+		n = read(w->event_fd, &count, sizeof(count));
+	while (n < 0 && errno == EINTR);
+}
+
+/* Takes the wake-up token; returns 1 when anything else is ready. */
+static int sort_events(struct env_waiter *w, const struct epoll_event *evs,
+		       int n)
+{
+	int i, ready = 0;
+
+	for (i = 0; i < n; i++) {
+		if (evs[i].data.fd == w->event_fd)
+			take_token(w);
+		else
+			ready = 1;
+	}
+	return ready;
+}
+
+static int wait_coarse(struct env_waiter *w, struct epoll_event *evs,
+		       uint64_t left_ns)
+{
+	uint64_t ms = left_ns / 1000000 + !!(left_ns % 1000000);
+	int timeout = left_ns == ENV_NEVER ? -1
+		      : ms > INT_MAX	   ? INT_MAX
+					   : (int)ms;
+
+	return epoll_wait(w->epoll_fd, evs, WAIT_EVENTS, timeout);
+}
+
+static int wait_events(struct env_waiter *w, struct epoll_event *evs,
+		       uint64_t left_ns)
+{
+	struct real_env *real = real_env_of(w->env);
+	struct timespec ts;
+	int n;
+
+	if (atomic_load_explicit(&real->coarse_sleep, memory_order_relaxed))
+		return wait_coarse(w, evs, left_ns);
+	ts.tv_sec = (time_t)(left_ns / 1000000000u);
+	ts.tv_nsec = (long)(left_ns % 1000000000u);
+	n = epoll_pwait2(w->epoll_fd, evs, WAIT_EVENTS,
+			 left_ns == ENV_NEVER ? NULL : &ts, NULL);
+	if (n < 0 && (errno == ENOSYS || errno == EPERM)) {
+		atomic_store_explicit(&real->coarse_sleep, true,
+				      memory_order_relaxed);
+		return wait_coarse(w, evs, left_ns);
+	}
+	return n;
+}
+
+int real_waiter_sleep(struct env_waiter *w, uint64_t deadline_ns)
+{
+	struct epoll_event evs[WAIT_EVENTS];
+	uint64_t now, left = ENV_NEVER;
+	int n, rc = 0;
+
+	for (;;) {
+		if (deadline_ns != ENV_NEVER) {
+			now = env_now_ns(w->env);
+			left = deadline_ns > now ? deadline_ns - now : 0;
+		}
+		n = wait_events(w, evs, left);
+		if (n != 0)
+			break;
+		/* The kernel may end a very long wait early. */
+		if (!left || env_now_ns(w->env) >= deadline_ns)
+			break;
+	}
+	real_waiter_disarm(w);
+	if (n > 0)
+		rc = sort_events(w, evs, n);
+	else if (n == 0)
+		rc = -ETIMEDOUT;
+	else if (errno != EINTR)
+		rc = -errno;
+	return rc;
+}
+
+int real_waiter_watch(struct env_waiter *w, int fd, uint32_t events)
+{
+	struct epoll_event ev = {.events = events, .data.fd = fd};
+
+	if (!epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, fd, &ev))
+		return 0;
+	if (errno == EEXIST && !epoll_ctl(w->epoll_fd, EPOLL_CTL_MOD, fd, &ev))
+		return 0;
+	return -errno;
+}
+
+int real_waiter_unwatch(struct env_waiter *w, int fd)
+{
+	if (epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, fd, NULL))
+		return -errno;
+	return 0;
+}
+
+int real_waiter_ready(struct env_waiter *w)
+{
+	struct epoll_event evs[WAIT_EVENTS];
+	int n;
+
+	do
+		n = epoll_wait(w->epoll_fd, evs, WAIT_EVENTS, 0);
+	while (n < 0 && errno == EINTR);
+	return n > 0 ? sort_events(w, evs, n) : 0;
+}
+
+int real_waiter_fd(struct env_waiter *w)
+{
+	return w->epoll_fd;
+}
