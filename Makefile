@@ -1,11 +1,104 @@
-# A thin front: Meson does the work. See README.md for the two commands that
-# a newcomer needs, docs/development.md for the rest.
+# A thin front: Meson does the work. README.md has the two commands that a
+# newcomer needs, docs/development.md the rest. `make help` lists them.
 BUILD ?= build
-.PHONY: all build
+PREFIX ?= /usr/local
+# Options for meson setup, on the first build of a folder.
+MESON_ARGS ?=
+# Arguments for the tests: make test T="--suite lint"
+T ?=
+
+SHELL := /bin/bash
+
+.PHONY: all build help deps demo test test-hw asan tsan lint format \
+	fuzz-smoke bench soak docs install clean
+
 all: build
 
+help:
+	@sed -n 's/^##\([a-z-]*\): */\1\t/p' Makefile | column -t -s "$$(printf '\t')"
+
+##build: compile everything into $(BUILD)/
 $(BUILD)/build.ninja:
-	meson setup $(BUILD)
+	meson setup $(BUILD) --prefix $(PREFIX) $(MESON_ARGS)
 
 build: $(BUILD)/build.ninja
 	ninja -C $(BUILD)
+
+##demo: the main job, end to end, on this machine
+demo:
+	scripts/deps.sh build
+	$(MAKE) build
+	scripts/demo.sh $(BUILD)
+
+##test: every test that needs no special hardware
+test:
+	scripts/deps.sh build test
+	$(MAKE) build
+	scripts/run-tests.py --build $(BUILD) $(T)
+
+##test-hw: the end-to-end tests on the kernel's RDMA stack, in a VM
+test-hw:
+	scripts/deps.sh build test hw
+	$(MAKE) build
+	tests/hw/run.sh $(BUILD)
+
+##asan: unit and end-to-end tests under AddressSanitizer and UBSan
+asan:
+	scripts/deps.sh build test
+	$(MAKE) build BUILD=build-asan MESON_ARGS="--buildtype=debugoptimized \
+		-Db_sanitize=address,undefined -Db_lundef=false"
+	ASAN_OPTIONS=detect_leaks=1:abort_on_error=1 \
+	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	scripts/run-tests.py --build build-asan --no-suite lint \
+		--timeout-multiplier 4 $(T)
+
+##tsan: the tests of threaded code under ThreadSanitizer
+tsan:
+	scripts/deps.sh build test
+	$(MAKE) build BUILD=build-tsan MESON_ARGS="--buildtype=debugoptimized \
+		-Db_sanitize=thread -Db_lundef=false"
+	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
+	scripts/run-tests.py --build build-tsan --no-suite lint \
+		--timeout-multiplier 6 $(T)
+
+##lint: format, layers, globals, lengths, cppcheck, clang-tidy
+lint:
+	scripts/deps.sh build test lint
+	$(MAKE) build
+	scripts/lint/run $(BUILD)
+
+##format: rewrite all C files by .clang-format
+format:
+	scripts/deps.sh lint
+	scripts/lint/format.py --fix
+
+##fuzz-smoke: every fuzzer for FUZZ_SECONDS (20)
+fuzz-smoke:
+	scripts/deps.sh build test lint
+	scripts/fuzz-smoke.sh
+
+##bench: the benchmarks; tables, and JSON beside them
+bench:
+	scripts/deps.sh build
+	$(MAKE) build
+	bench/run.sh $(BUILD)
+
+##soak: the tests of failure, 1,000 rounds
+soak:
+	scripts/deps.sh build test
+	$(MAKE) build
+	SKEIN_TEST_ROUNDS=1000 scripts/run-tests.py --build $(BUILD) \
+		--suite soak --timeout-multiplier 40 $(T)
+
+##docs: man pages from Markdown (the committed copies)
+docs:
+	scripts/deps.sh docs
+	scripts/man-pages.sh
+
+##install: into PREFIX (/usr/local), or below DESTDIR
+install: build
+	meson install -C $(BUILD) --no-rebuild
+
+##clean: remove all build folders
+clean:
+	rm -rf build build-asan build-tsan build-fuzz

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Each public header compiles alone, as strict C11 and as C++17."""
+
+import os
+import sys
+
+import common
+
+FLAGS = ['-pedantic', '-Wall', '-Wextra', '-Werror', '-fsyntax-only',
+         '-D_POSIX_C_SOURCE=200809L']
+COMPILERS = (['cc', '-std=c11', '-x', 'c'], ['c++', '-std=c++17', '-x', 'c++'])
+
+
+def check(tree):
+    found = []
+    folder = os.path.join(tree, 'include', 'skein')
+    for name in sorted(os.listdir(folder)):
+        if not name.endswith('.h'):
+            continue
+        # From stdin: a header as the main file is warned about in itself.
+        unit = f'#include <skein/{name}>\nextern int skein_alone;\n'
+        for compiler in COMPILERS:
+            argv = [*compiler, *FLAGS, '-I', os.path.join(tree, 'include'),
+                    '-']
+            status, text = common.run(argv, unit)
+            if status:
+                found.append(f'skein/{name} with {" ".join(compiler[:2])}:\n'
+                             + text)
+    return found
+
+
+CASES = [
+    ('a plain header passes',
+     {'include/skein/a.h': '#include <stddef.h>\nstruct a { size_t n; };\n'},
+     None),
+    ('a header that leans on another fails',
+     {'include/skein/a.h': '#include <skein/b.h>\n'
+      'static inline int f(void) { return (int)sizeof(struct b); }\n',
+      'include/skein/b.h': 'struct b;\n'}, 'skein/a.h with cc -std=c11'),
+    ('C++ keywords are seen',
+     {'include/skein/a.h': 'struct a { int class; };\n'}, 'std=c++17'),
+    ('GNU extensions are seen',
+     {'include/skein/a.h': 'typedef struct { int x; struct {} y; } z;\n'},
+     'std=c11'),
+]
+
+
+def first(tree):
+    """One finding at most: a bad header fails with both compilers."""
+    return check(tree)[:1]
+
+
+if __name__ == '__main__':
+    common.main(first if '--self-test' in sys.argv else check, CASES,
+                'headers')

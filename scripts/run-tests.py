@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Runs Meson's tests and closes with one line: N passed, M failed, K skipped.
+
+    run-tests.py [--build DIR] [MESON TEST'S OPTIONS]
+
+Counts cases: a cmocka program counts as many as it holds, any other test as
+one. A test that ends with status 77 is skipped, and its last line says why. The
+output of what failed is shown in full. Exit status 0 only when something ran
+and nothing failed.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+
+SKIPPED_CASES = re.compile(r'^\[ +SKIPPED +\] (\d+) test\(s\)', re.M)
+PASSED_CASES = re.compile(r'^\[ +PASSED +\] (\d+) test\(s\)', re.M)
+FAILED_CASES = re.compile(r'^\[ +FAILED +\] (\d+) test\(s\)', re.M)
+
+
+def total(pattern, text):
+    return sum(int(count) for count in pattern.findall(text))
+
+
+def count(result, text):
+    """(passed, failed, skipped) of one test program."""
+    if result == 'SKIP':
+        return 0, 0, 1
+    passed = total(PASSED_CASES, text)
+    failed = total(FAILED_CASES, text)
+    skipped = total(SKIPPED_CASES, text)
+    if result in ('OK', 'EXPECTEDFAIL'):
+        # A program whose cases are all skipped has passed nothing.
+        return (passed if passed or skipped else 1), failed, skipped
+    # It failed as a whole: a crash may come before cmocka's own count.
+    return passed, max(failed, 1), skipped
+
+
+def last_line(text):
+    lines = [line.strip() for line in text.split('\n') if line.strip()]
+    return lines[-1] if lines else 'no reason given'
+
+
+def report(log):
+    passed = failed = skipped = 0
+    skips, failures = [], []
+    for line in log:
+        test = json.loads(line)
+        text = test.get('stdout', '') + test.get('stderr', '')
+        name, result = test['name'], test['result']
+        counts = count(result, text)
+        passed += counts[0]
+        failed += counts[1]
+        skipped += counts[2]
+        if result == 'SKIP':
+            skips.append(f'{name}: {last_line(text)}')
+        elif counts[2]:
+            skips.append(f'{name}: {counts[2]} case(s)')
+        if counts[1]:
+            failures.append((name, result, test.get('returncode'), text))
+    for name, result, status, text in failures:
+        print(f'\n==== {name}: {result}, status {status}\n{text}')
+    if skips:
+        print('\nskipped:')
+        for line in skips:
+            print(f'  {line}')
+    if failures:
+        print('\nfailed:')
+        for name, result, _, _ in failures:
+            print(f'  {name}: {result}')
+    return passed, failed, skipped
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('--build', default='build')
+    options, rest = parser.parse_known_args()
+    path = os.path.join(options.build, 'meson-logs', 'testlog.json')
+    if os.path.exists(path):
+        os.unlink(path)
+    sys.stdout.flush()
+    status = subprocess.run(['meson', 'test', '-C', options.build,
+                             '--no-rebuild', *rest],
+                            stdin=subprocess.DEVNULL, check=False).returncode
+    passed = failed = skipped = 0
+    if os.path.exists(path):
+        with open(path, encoding='utf-8') as log:
+            passed, failed, skipped = report(log)
+    if status and not failed:
+        print(f'\nmeson test ended with status {status}')
+        failed = 1
+    if not passed + failed + skipped:
+        print('\nno test ran')
+        failed = 1
+    print(f'\n{passed} passed, {failed} failed, {skipped} skipped')
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == '__main__':
+    main()

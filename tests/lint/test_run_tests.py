@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""What scripts/run-tests.py counts: a wrong count would hide a failure."""
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))))
+spec = importlib.util.spec_from_file_location(
+    'run_tests', os.path.join(ROOT, 'scripts', 'run-tests.py'))
+run_tests = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(run_tests)
+
+CMOCKA = '[==========] Running 3 test(s).\n[  PASSED  ] 3 test(s).\n'
+MIXED = ('[==========] 6 test(s) run.\n[  PASSED  ] 3 test(s).\n'
+         '[  SKIPPED ] 1 test(s), listed below:\n[  SKIPPED ] a\n'
+         '[  FAILED  ] 2 test(s), listed below:\n[  FAILED  ] b\n')
+CASES = [
+    ('OK', '', 0, (1, 0, 0)),
+    ('OK', CMOCKA, 0, (3, 0, 0)),
+    ('FAIL', MIXED, 2, (3, 2, 1)),
+    ('FAIL', '', 1, (0, 1, 0)),
+    # crashed after cmocka's count: still a failure
+    ('FAIL', CMOCKA, -11, (3, 1, 0)),
+    ('TIMEOUT', '', -9, (0, 1, 0)),
+    ('ERROR', '', 99, (0, 1, 0)),
+    ('SKIP', 'skipped: no NIC here\n', 77, (0, 0, 1)),
+]
+
+for result, text, status, expected in CASES:
+    found = run_tests.count(result, text)
+    assert found == expected, (result, text, found, expected)
+
+log = [json.dumps({'name': f't{number}', 'stdout': text, 'result': result,
+                   'returncode': status})
+       for number, (result, text, status, _) in enumerate(CASES)]
+out = io.StringIO()
+with contextlib.redirect_stdout(out):
+    totals = run_tests.report(log)
+assert totals == tuple(sum(case[3][i] for case in CASES) for i in range(3))
+assert 't7: skipped: no NIC here' in out.getvalue()
+print(f'{len(CASES)} results counted')
