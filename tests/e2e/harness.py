@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: MIT
+"""What end-to-end tests share: start processes, wait for what they print, stop,
+kill and collect them, and see what they leave behind.
+
+    from harness import Case, DEVICES, tool
+
+    with Case() as case:
+        server = case.start([tool(), 'kv', 'serve', '127.0.0.1:0'],
+                            device=DEVICES.server)
+        address = server.expect(r'listening on (\\S+)').group(1)
+        client = case.start([...], device=DEVICES.client)
+        client.exits(0)
+        server.stop()
+
+Rules:
+* No sleeping: wait for a line (expect), an exit (exits), or a state of the
+  world (case.until), each with a deadline that fails the test.
+* A Case kills and reaps all it started when it ends, grandchildren too: it is
+  a subreaper. Processes die with the test itself.
+* Each Case has a folder of its own (case.folder, also TMPDIR of its processes),
+  removed at the end; what is left in it by then fails the test.
+* Ports: listen on port 0 and read the address that the server prints.
+
+Environment:
+  SKEIN_BUILD               the build folder (default: build beside the sources)
+  SKEIN_TEST_DEVICE         soft (default), or rxe: server on verbs:rxe0 at
+                            10.99.0.1, client on verbs:rxe1 at 10.99.0.2, as
+                            scripts/rdma-vm.sh sets them up
+  SKEIN_TEST_TIME_SCALE     multiplies every deadline (1; slow guests: more)
+  SKEIN_TEST_ROUNDS         rounds of tests that repeat (their own default)
+"""
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))))
+BUILD = os.path.abspath(os.environ.get('SKEIN_BUILD') or
+                        os.path.join(ROOT, 'build'))
+SCALE = float(os.environ.get('SKEIN_TEST_TIME_SCALE') or 1)
+# Long enough for a loaded machine; a test that needs it is failing.
+DEADLINE_S = 20.0
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class Devices:
+    """Which device each end takes, and the server's address without port."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        if kind == 'soft':
+            self.server = self.client = 'soft'
+            self.host = '127.0.0.1'
+        elif kind == 'rxe':
+            self.server, self.client = 'verbs:rxe0', 'verbs:rxe1'
+            self.host = '10.99.0.1'
+        else:
+            raise ValueError(f'SKEIN_TEST_DEVICE={kind}: soft or rxe')
+
+    @property
+    def listen(self):
+        return self.host + ':0'
+
+
+DEVICES = Devices(os.environ.get('SKEIN_TEST_DEVICE') or 'soft')
+
+
+class Failure(Exception):
+    """The test has failed; its text says how."""
+
+
+def tool():
+    return built('tools/skein')
+
+
+def built(path):
+    return os.path.join(BUILD, path)
+
+
+def rounds(default):
+    return int(os.environ.get('SKEIN_TEST_ROUNDS') or default)
+
+
+def skip(why):
+    print(f'skipped: {why}')
+    sys.exit(77)
+
+
+def status_text(status):
+    if status is None:
+        return 'still running'
+    if status < 0:
+        return f'killed by {signal.Signals(-status).name}'
+    return f'status {status}'
+
+
+class Process:
+    """One started process. stdout and stderr are read at once by threads, so
+    it never blocks on a full pipe; lines are kept for expect()."""
+
+    def __init__(self, argv, name, env, preexec, stdin):
+        self.name = name
+        self.argv = argv
+        self.lines = []
+        self.seen = 0
+        self.changed = threading.Condition()
+        self.popen = subprocess.Popen(
+            argv, stdin=stdin, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env=env, preexec_fn=preexec,
+            start_new_session=True)
+        self.pid = self.popen.pid
+        self.readers = [threading.Thread(target=self._read, args=stream,
+                                         daemon=True)
+                        for stream in ((self.popen.stdout, 'out'),
+                                       (self.popen.stderr, 'err'))]
+        self.open = len(self.readers)
+        for reader in self.readers:
+            reader.start()
+
+    def _read(self, stream, kind):
+        for line in stream:
+            with self.changed:
+                self.lines.append((kind, line.decode(errors='replace')
+                                   .rstrip('\n')))
+                self.changed.notify_all()
+        with self.changed:
+            self.open -= 1
+            self.changed.notify_all()
+
+    def text(self, kind=None):
+        with self.changed:
+            return '\n'.join(line for which, line in self.lines
+                             if kind in (None, which))
+
+    def expect(self, pattern, timeout=DEADLINE_S):
+        """Waits for a line that matches, after those that earlier calls
+        consumed. Returns the match."""
+        limit = time.monotonic() + timeout * SCALE
+        with self.changed:
+            while True:
+                while self.seen < len(self.lines):
+                    match = re.search(pattern, self.lines[self.seen][1])
+                    self.seen += 1
+                    if match:
+                        return match
+                left = limit - time.monotonic()
+                if self.open == 0 or left <= 0:
+                    break
+                self.changed.wait(left)
+        raise Failure(f'{self.name}: no line matches {pattern!r} '
+                      f'({"ended" if self.open == 0 else "deadline"})')
+
+    def exits(self, status=0, timeout=DEADLINE_S):
+        """Waits for the end, which must have this status (a negative one: that
+        signal; None: any). Returns the status."""
+        try:
+            got = self.popen.wait(timeout * SCALE)
+        except subprocess.TimeoutExpired:
+            raise Failure(f'{self.name}: still running after '
+                          f'{timeout * SCALE:g} s') from None
+        for reader in self.readers:
+            reader.join(1)
+        if status is not None and got != status:
+            raise Failure(f'{self.name}: ended with {status_text(got)}, '
+                          f'expected {status_text(status)}')
+        return got
+
+    def running(self):
+        return self.popen.poll() is None
+
+    def signal(self, number):
+        self.popen.send_signal(number)
+
+    def kill(self):
+        """kill -9, and its end."""
+        self.signal(signal.SIGKILL)
+        self.exits(-signal.SIGKILL)
+
+    def stop(self, status=0, timeout=DEADLINE_S):
+        """SIGTERM, and an end in order."""
+        self.signal(signal.SIGTERM)
+        self.exits(status, timeout)
+
+    def pause(self):
+        """SIGSTOP, and every thread stopped when it returns."""
+        self.signal(signal.SIGSTOP)
+        limit = time.monotonic() + DEADLINE_S * SCALE
+        while any(state not in 'Tt' for state in self.states()):
+            if time.monotonic() > limit:
+                raise Failure(f'{self.name}: did not stop')
+            time.sleep(0.001)
+
+    def resume(self):
+        self.signal(signal.SIGCONT)
+
+    def states(self):
+        """One letter a thread."""
+        return [open(f'/proc/{self.pid}/task/{task}/stat', encoding='utf-8')
+                .read().rsplit(')', 1)[1].split()[0]
+                for task in os.listdir(f'/proc/{self.pid}/task')]
+
+    def descriptors(self):
+        """What its descriptors are: {kind: count}, kinds like socket, memfd,
+        anon_inode:[eventfd], or a path."""
+        kinds = {}
+        for number in os.listdir(f'/proc/{self.pid}/fd'):
+            try:
+                kind = os.readlink(f'/proc/{self.pid}/fd/{number}')
+            except FileNotFoundError:
+                continue
+            kind = re.sub(r':\[\d+\]$', '', kind)
+            kind = re.sub(r'^/memfd:.*', 'memfd', kind)
+            kind = re.sub(r'^/proc/\d+', '/proc/PID', kind)
+            kinds[kind] = kinds.get(kind, 0) + 1
+        return kinds
+
+    def mappings(self):
+        """How many shared mappings of memfds it has, and of how many bytes."""
+        count = size = 0
+        with open(f'/proc/{self.pid}/maps', encoding='utf-8') as maps:
+            for line in maps:
+                if '/memfd:' in line or '/dev/shm/' in line:
+                    low, high = line.split()[0].split('-')
+                    count += 1
+                    size += int(high, 16) - int(low, 16)
+        return count, size
+
+    def threads(self):
+        return len(os.listdir(f'/proc/{self.pid}/task'))
+
+
+def shm_files():
+    try:
+        return {name for name in os.listdir('/dev/shm') if 'skein' in name}
+    except FileNotFoundError:
+        return set()
+
+
+class Case:
+    """One test: all that it starts is gone when it ends."""
+
+    def __init__(self):
+        self.processes = []
+        self.folder = None
+        self.shm = set()
+
+    def __enter__(self):
+        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self.folder = tempfile.mkdtemp(prefix='skein-test-')
+        self.shm = shm_files()
+        return self
+
+    def start(self, argv, name=None, device=None, env=None, limits=None,
+              stdin=subprocess.DEVNULL):
+        """Starts a process. device becomes its SKEIN_DEVICE; limits is a list
+        of (resource.RLIMIT_X, soft limit)."""
+        surroundings = {**os.environ, 'TMPDIR': self.folder,
+                        **({'SKEIN_DEVICE': device} if device else {}),
+                        **(env or {})}
+        parent = os.getpid()
+
+        def preexec():
+            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(125)
+            if limits:
+                import resource
+                for which, value in limits:
+                    hard = resource.getrlimit(which)[1]
+                    resource.setrlimit(which, (value, hard))
+
+        process = Process([str(word) for word in argv],
+                          name or os.path.basename(argv[0]), surroundings,
+                          preexec, stdin)
+        self.processes.append(process)
+        return process
+
+    def until(self, what, condition, timeout=DEADLINE_S):
+        """Waits until condition() holds: for what another process or the
+        kernel does in its own time and nobody prints."""
+        limit = time.monotonic() + timeout * SCALE
+        while True:
+            value = condition()
+            if value:
+                return value
+            if time.monotonic() > limit:
+                raise Failure(f'not within {timeout * SCALE:g} s: {what}')
+            time.sleep(0.002)
+
+    def strangers(self):
+        """Children of ours that we did not start: orphans of our processes."""
+        known = {process.pid for process in self.processes}
+        with open(f'/proc/self/task/{os.getpid()}/children',
+                  encoding='utf-8') as children:
+            return [int(pid) for pid in children.read().split()
+                    if int(pid) not in known]
+
+    def forget(self, process):
+        """Drops an ended process and its lines (tests of many rounds)."""
+        process.exits(None)
+        self.processes.remove(process)
+
+    def _collect(self):
+        for process in self.processes:
+            if process.running():
+                process.signal(signal.SIGKILL)
+            process.popen.wait()
+        orphans = self.strangers()
+        for pid in orphans:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            except (ProcessLookupError, ChildProcessError):
+                pass
+        return orphans
+
+    def __exit__(self, kind, error, trace):
+        orphans = self._collect()
+        files = os.listdir(self.folder)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        # Other tests run beside this one: only names with our pids count.
+        shared = [name for name in shm_files() - self.shm
+                  if any(str(process.pid) in name
+                         for process in self.processes)]
+        left = [f'process {pid}' for pid in orphans] + \
+            [f'file {name}' for name in files] + \
+            [f'/dev/shm/{name}' for name in shared]
+        if kind is None and left:
+            error = Failure('left behind: ' + ', '.join(left))
+            self.tell(error)
+            raise error
+        if error:
+            self.tell(error)
+        return False
+
+    def tell(self, error):
+        print(f'FAILED: {error}')
+        for process in self.processes:
+            print(f'---- {process.name} ({" ".join(process.argv)}): '
+                  f'{status_text(process.popen.poll())}')
+            print(process.text()[-8000:])
+
+
+def run_cases(*cases):
+    """Runs test functions in order; exit status 1 at the first that fails."""
+    for case in cases:
+        begun = time.monotonic()
+        try:
+            case()
+        except Failure as failure:
+            print(f'{case.__name__}: FAILED: {failure}')
+            sys.exit(1)
+        print(f'{case.__name__}: ok ({time.monotonic() - begun:.2f} s)')
