@@ -1,0 +1,35 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+#
+# run.sh BUILD_DIR [NAME..] - runs tests/hw/tests.list (or those named) on the
+# kernel's RDMA stack, all in one boot of scripts/rdma-vm.sh. Prints a line a
+# test and a last line "N passed, M failed, K skipped". Exit status 0 only when
+# something passed and nothing failed.
+set -u
+here=$(dirname "$(readlink -f "$0")")
+src=$(dirname "$(dirname "$here")")
+
+if [ $# -lt 1 ] || [ ! -d "$1" ]; then
+	echo "usage: $0 BUILD_DIR [NAME..]" >&2
+	exit 2
+fi
+build=$(readlink -f "$1")
+shift
+cd "$build" || exit 2
+list=$(mktemp "${TMPDIR:-/tmp}/skein-hw.XXXXXX") || exit 2
+trap 'rm -f "$list"' EXIT
+while read -r name limit command; do
+	case $name in '' | \#*) continue ;; esac
+	[ $# = 0 ] || [[ " $* " == *" $name "* ]] || continue
+	echo "$name $limit $command"
+done <"$here/tests.list" >"$list"
+if [ ! -s "$list" ]; then
+	echo "$0: no such test: $*" >&2
+	exit 2
+fi
+"$src/scripts/rdma-vm.sh" --timeout 300 \
+	--env SKEIN_TEST_DEVICE=verbs:rxe0 --env SKEIN_TEST_DEVICE2=verbs:rxe1 \
+	--env SRC="$src" -- "$here/guest.sh" "$list"
+status=$?
+[ $status -le 1 ] || echo "FAIL lane (exit status $status of the VM)"
+exit $status
