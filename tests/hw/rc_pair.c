@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * rc_pair.c - the rig of the device tests: see rc_pair.h.
+ */
+#include "rc_pair.h"
+
+#include <sched.h>
+
+#define PSN_A 0xfffffe /* wraps within a few packets */
+#define PSN_B 0x123456
+#define WAIT_NS (20 * 1000 * 1000 * 1000ull)
+#define ACCESS_ALL                                         \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | \
+	 IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
+
+static struct skein_env *env;
+struct dev *dev_a, *dev_b;
+
+static void say(void *arg, enum env_log_level level, const char *msg)
+{
+	(void)arg;
+	(void)level;
+	print_message("log: %s\n", msg);
+}
+
+static struct dev *open_dev(const char *var, const char *dflt)
+{
+	const char *spec = getenv(var);
+	struct dev *dev = NULL;
+	char err[256] = "";
+
+	if (!spec || !*spec)
+		spec = dflt;
+	if (dev_open(env, spec, -1, err, sizeof(err), &dev))
+		fail_msg("%s: %s", spec, err);
+	print_message("%s: %s; GID %d: %s\n", dev->name, dev->why,
+		      dev->gid.index, dev->gid.why);
+	print_message(
+		"  ordered_write %d atomic_scope %d inline %u rd_atomic %u "
+		"wr %u sge %u\n",
+		dev->caps.ordered_write, dev->caps.atomic_scope,
+		dev->caps.inline_max, dev->caps.rd_atomic_max,
+		dev->caps.qp_wr_max, dev->caps.sge_max);
+	return dev;
+}
+
+int rig_setup(void **state)
+{
+	const char *first = getenv("SKEIN_TEST_DEVICE");
+
+	(void)state;
+	assert_int_equal(env_real_new(&env), 0);
+	env->log = say;
+	env->log_level = ENV_LOG_WARN;
+	dev_a = open_dev("SKEIN_TEST_DEVICE", "soft");
+	dev_b = open_dev("SKEIN_TEST_DEVICE2",
+			 first && *first ? first : "soft");
+	return 0;
+}
+
+int rig_teardown(void **state)
+{
+	(void)state;
+	dev_close(dev_b);
+	dev_close(dev_a);
+	env_real_free(env);
+	return 0;
+}
+
+void end_open(struct end *e, struct dev *dev, uint32_t psn)
+{
+	struct ibv_qp_init_attr attr = {
+		.cap = {.max_send_wr = DEPTH,
+			.max_recv_wr = DEPTH,
+			.max_send_sge = 2,
+			.max_recv_sge = 2,
+			.max_inline_data = 64},
+		.qp_type = IBV_QPT_RC,
+	};
+
+	memset(e, 0, sizeof(*e));
+	e->dev = dev;
+	assert_int_equal(dev->ops->alloc_pd(dev, &e->pd), 0);
+	assert_int_equal(dev->ops->create_comp_channel(dev, &e->ch), 0);
+	assert_int_equal(
+		dev->ops->create_cq(dev, 2 * DEPTH, NULL, NULL, &e->scq), 0);
+	assert_int_equal(dev->ops->create_cq(dev, 2 * DEPTH, e, e->ch, &e->rcq),
+			 0);
+	attr.send_cq = e->scq;
+	attr.recv_cq = e->rcq;
+	assert_int_equal(dev->ops->create_qp(dev, e->pd, &attr, 0, &e->qp), 0);
+	assert_true(attr.cap.max_send_wr >= DEPTH);
+	assert_true(attr.cap.max_inline_data >= 64);
+	assert_int_equal(mem_region_new(dev, e->pd, "test", MEM_LEN, ACCESS_ALL,
+					1, &e->mem),
+			 0);
+	assert_int_equal(dev_qp_init(dev, e->qp,
+				     IBV_ACCESS_REMOTE_READ |
+					     IBV_ACCESS_REMOTE_WRITE |
+					     IBV_ACCESS_REMOTE_ATOMIC),
+			 0);
+	dev_qp_addr(dev, e->qp, psn, &e->addr);
+}
+
+void end_close(struct end *e)
+{
+	if (e->qp)
+		assert_int_equal(e->dev->ops->destroy_qp(e->dev, e->qp), 0);
+	assert_int_equal(e->dev->ops->destroy_cq(e->dev, e->scq), 0);
+	assert_int_equal(e->dev->ops->destroy_cq(e->dev, e->rcq), 0);
+	assert_int_equal(e->dev->ops->destroy_comp_channel(e->dev, e->ch), 0);
+	mem_region_free(e->mem);
+	assert_int_equal(e->dev->ops->dealloc_pd(e->dev, e->pd), 0);
+}
+
+void pair_open(struct pair *p, const struct dev_qp_opts *opts)
+{
+	end_open(&p->a, dev_a, PSN_A);
+	end_open(&p->b, dev_b, PSN_B);
+	assert_int_equal(dev_qp_rtr(dev_a, p->a.qp, &p->b.addr, opts), 0);
+	assert_int_equal(dev_qp_rtr(dev_b, p->b.qp, &p->a.addr, opts), 0);
+	assert_int_equal(dev_qp_rts(dev_a, p->a.qp, PSN_A, &p->b.addr, opts),
+			 0);
+	assert_int_equal(dev_qp_rts(dev_b, p->b.qp, PSN_B, &p->a.addr, opts),
+			 0);
+}
+
+void pair_close(struct pair *p)
+{
+	end_close(&p->a);
+	end_close(&p->b);
+}
+
+unsigned char *mem(struct end *e)
+{
+	return e->mem->addr;
+}
+
+void fill(struct end *e, size_t off, size_t len, unsigned seed)
+{
+	size_t i;
+
+	for (i = 0; i < len; i++)
+		mem(e)[off + i] = (unsigned char)(i * 7 + seed);
+}
+
+struct ibv_sge sge(struct end *e, size_t off, size_t len)
+{
+	struct ibv_sge s = {
+		.addr = (uintptr_t)mem(e) + off,
+		.length = (uint32_t)len,
+		.lkey = e->mem->mr->lkey,
+	};
+
+	return s;
+}
+
+struct ibv_send_wr rdma(enum ibv_wr_opcode op, uint64_t id,
+			struct ibv_sge *list, struct end *peer, size_t off)
+{
+	struct ibv_send_wr wr = {
+		.wr_id = id,
+		.sg_list = list,
+		.num_sge = 1,
+		.opcode = op,
+		.send_flags = IBV_SEND_SIGNALED,
+	};
+
+	wr.wr.rdma.remote_addr = (uintptr_t)mem(peer) + off;
+	wr.wr.rdma.rkey = peer->mem->mr->rkey;
+	return wr;
+}
+
+void post(struct end *e, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad = NULL;
+
+	assert_int_equal(dev_post_send(&e->st, e->qp, wr, &bad), 0);
+}
+
+void post_recv(struct end *e, uint64_t id, size_t off, size_t len)
+{
+	struct ibv_sge s = sge(e, off, len);
+	struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &s, .num_sge = 1};
+	struct ibv_recv_wr *bad = NULL;
+
+	assert_int_equal(dev_post_recv(&e->st, e->qp, &wr, &bad), 0);
+}
+
+void wait_wc(struct end *e, struct ibv_cq *cq, struct ibv_wc *wc)
+{
+	uint64_t deadline = env_now_ns(env) + WAIT_NS;
+	int n;
+
+	do {
+		n = dev_poll_cq(&e->st, cq, 1, wc);
+		if (n)
+			break;
+		sched_yield();
+	} while (env_now_ns(env) < deadline);
+	assert_int_equal(n, 1);
+}
+
+void expect(struct end *e, struct ibv_cq *cq, uint64_t id,
+	    enum ibv_wc_status status)
+{
+	struct ibv_wc wc;
+
+	wait_wc(e, cq, &wc);
+	assert_int_equal(wc.wr_id, id);
+	assert_int_equal(wc.status, status);
+	assert_int_equal(wc.qp_num, e->qp->qp_num);
+}
+
+void expect_none(struct end *e, struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+
+	assert_int_equal(dev_poll_cq(&e->st, cq, 1, &wc), 0);
+}
+
+enum ibv_qp_state qp_state(struct end *e)
+{
+	struct ibv_qp_attr attr = {0};
+	struct ibv_qp_init_attr init;
+
+	assert_int_equal(e->dev->ops->query_qp(e->dev, e->qp, &attr,
+					       IBV_QP_STATE, &init),
+			 0);
+	return attr.qp_state;
+}
