@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/* 02-async, server: squares numbers. */
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <skein/skein.h>
+
+#define SQUARE 1
+
+static struct skein_engine *engine;
+
+static void on_signal(int number)
+{
+	skein_engine_stop(engine);
+}
+
+static int square(struct skein_rpc_req *req, void *arg)
+{
+	uint64_t n, *resp;
+
+	if (skein_rpc_req_len(req) != sizeof(n))
+		return -EINVAL;
+	memcpy(&n, skein_rpc_req_data(req), sizeof(n));
+	resp = skein_rpc_resp_buf(req, sizeof(*resp));
+	if (!resp)
+		return -EMSGSIZE;
+	*resp = n * n;
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *addr = argc > 1 ? argv[1] : "127.0.0.1:7000";
+	struct skein_listener *listener;
+	struct skein_ctx *ctx;
+	int err;
+
+	err = skein_ctx_open(NULL, &ctx);
+	if (err)
+		goto err_out;
+	engine = skein_ctx_engine(ctx);
+	signal(SIGINT, on_signal);
+	signal(SIGTERM, on_signal);
+	err = skein_rpc_handle(ctx, SQUARE, square, NULL);
+	if (!err)
+		err = skein_listener_open(ctx, addr, NULL, &listener);
+	if (err)
+		goto err_close;
+	printf("listening on %s\n", skein_listener_addr(listener));
+	fflush(stdout);
+	err = skein_engine_run(engine, SKEIN_FOREVER);
+err_close:
+	skein_ctx_close(ctx);
+err_out:
+	if (err)
+		fprintf(stderr, "server: %s\n", skein_strerror(err));
+	return err ? 1 : 0;
+}

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: MIT
+"""The examples, as their READMEs run them."""
+
+from harness import DEVICES, Case, built, run_cases
+
+
+def pair(case, example):
+    """The example's server, running, and a function that runs its client."""
+    server = case.start([built(f'examples/{example}-server'), DEVICES.listen],
+                        device=DEVICES.server)
+    address = server.expect(r'^listening on (\S+)$').group(1)
+
+    def client(*words):
+        process = case.start([built(f'examples/{example}-client'), address,
+                              *words], device=DEVICES.client)
+        process.exits(0)
+        return process
+
+    return server, client
+
+
+def echo():
+    with Case() as case:
+        server, client = pair(case, '01-echo')
+        client('hello, goose').expect(r' answers: hello, goose$')
+        client('').expect(r' answers: $')
+        server.stop()
+
+
+def async_calls():
+    calls = 10000
+    total = sum(n * n for n in range(1, calls + 1))
+    with Case() as case:
+        server, client = pair(case, '02-async')
+        line = client().expect(rf'^{calls} calls, 0 failed, sum {total}, '
+                               r'in (\d+) messages$')
+        assert 0 < int(line.group(1)) <= calls
+        server.stop()
+
+
+def one_sided():
+    texts = [f'goose {number}' for number in range(8)]
+    with Case() as case:
+        server, client = pair(case, '03-one-sided')
+        for number, text in enumerate(texts):
+            client(text).expect(f'^line {number} of {number + 1}: {text}$')
+        server.stop()
+        for number, text in enumerate(texts):
+            server.expect(f'^{number}: {text}$')
+
+
+def no_server():
+    """One line that says what failed, and status 1."""
+    with Case() as case:
+        client = case.start([built('examples/01-echo-client'),
+                             DEVICES.host + ':1'], device=DEVICES.client)
+        client.exits(1)
+        client.expect('^client: .')
+
+
+run_cases(echo, async_calls, one_sided, no_server)
