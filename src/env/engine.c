@@ -163,6 +163,14 @@ static void wake_done_places(struct engine *e)
 
 /* --- ownership --------------------------------------------------------- */
 
+static void wake_successor(struct engine *e)
+{
+	if (atomic_load_explicit(&e->n_places, memory_order_relaxed))
+		wake_first_place(e);
+	else if (atomic_load_explicit(&e->back_parked, memory_order_relaxed))
+		env_waiter_wake(e->env, e->back_w);
+}
+
 bool engine_try_enter(struct engine *e)
 {
 	uint64_t nobody = 0;
@@ -188,10 +196,7 @@ void engine_leave(struct engine *e)
 	 * env_waiter_arm() in back_park(). Without it both sides may read the
 	 * old value: nobody owns the engine and the next one sleeps on. */
 	fence_full();
-	if (atomic_load_explicit(&e->n_places, memory_order_relaxed))
-		wake_first_place(e);
-	else if (atomic_load_explicit(&e->back_parked, memory_order_relaxed))
-		env_waiter_wake(e->env, e->back_w);
+	wake_successor(e);
 }
 
 bool engine_is_owner(struct engine *e)
@@ -269,9 +274,8 @@ static int engine_await(struct engine *e, bool (*done)(void *arg), void *arg,
  * free, or somebody else has it and will wake the next on leaving. */
 static void engine_pass_on(struct engine *e)
 {
-	if (engine_is_free(e) &&
-	    atomic_load_explicit(&e->n_places, memory_order_relaxed))
-		wake_first_place(e);
+	if (engine_is_free(e))
+		wake_successor(e);
 }
 
 int engine_enter(struct engine *e, uint64_t deadline_ns)
@@ -628,18 +632,19 @@ int engine_background_start(struct engine *e)
 	int rc;
 
 	skein_assert(!e->back);
-	rc = env_waiter_new(e->env, ENV_WAIT_EVENT, &e->back_w);
-	if (rc)
-		return rc;
+	/* Kept until engine_free(): a thread that leaves may be about to wake
+	 * the background thread that is just being stopped. */
+	if (!e->back_w) {
+		rc = env_waiter_new(e->env, ENV_WAIT_EVENT, &e->back_w);
+		if (rc)
+			return rc;
+	}
 	atomic_store(&e->back_stop, false);
 	/* Before it can own anything. */
 	atomic_store(&e->has_back, true);
 	rc = env_thread_start(e->env, "skein-engine", back_main, e, &e->back);
-	if (rc) {
+	if (rc)
 		atomic_store(&e->has_back, false);
-		env_waiter_free(e->env, e->back_w);
-		e->back_w = NULL;
-	}
 	return rc;
 }
 
@@ -654,8 +659,6 @@ void engine_background_stop(struct engine *e)
 	env_thread_join(e->env, e->back);
 	e->back = NULL;
 	atomic_store(&e->has_back, false);
-	env_waiter_free(e->env, e->back_w);
-	e->back_w = NULL;
 }
 
 /* --- life -------------------------------------------------------------- */
@@ -708,6 +711,7 @@ void engine_free(struct engine *e)
 	skein_assert(list_empty(&e->places));
 	while ((n = list_pop_head(&e->spare)))
 		place_free(e, container_of(n, struct place, link));
+	env_waiter_free(e->env, e->back_w);
 	env_mutex_fini(e->env, &e->lock);
 	env_waiter_free(e->env, e->w);
 	env_free(e->env, e);
