@@ -261,7 +261,7 @@ static int make_tables(const struct opt *opts, struct option *longs,
 	int i, n = 0;
 
 	*shorts++ = ':';
-	for (i = 0; opts[i].name && i < OPTS_MAX - 2; i++) {
+	for (i = 0; i < OPTS_MAX - 2 && opts[i].name; i++) {
 		bool arg = opts[i].kind != OPT_FLAG;
 
 		longs[n++] =

@@ -15,6 +15,7 @@
  */
 #include "dev/verbs/verbs.h"
 
+#include "base/assert.h"
 #include "dev/verbs/gid.h"
 #include "env/env.h"
 
@@ -352,6 +353,7 @@ static int open_listed(struct opener *o, struct ibv_device **list,
 			continue;
 		seen++;
 		if (open_one(o, list[i], &d) == 0) {
+			skein_assert(d);
 			explain(o, d);
 			*dev = d;
 			return 0;
