@@ -389,10 +389,12 @@ int verbs_open_from(const struct verbs_loader *loader, struct skein_env *env,
 	list = o.lib.get_device_list(&o.n_devices);
 	if (!list) {
 		rc = verbs_errno();
+		if (rc == -ENOSYS)
+			rc = -ENODEV; /* libibverbs: no ib_uverbs here */
 		snprintf(err, err_len,
 			 "cannot list RDMA devices: %s (modprobe ib_uverbs), "
 			 "or use device soft",
-			 rc == -ENOSYS ? "the kernel has no RDMA"
+			 rc == -ENODEV ? "the kernel has no RDMA"
 				       : strerror(-rc));
 		goto err_unload;
 	}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_open.c - which device and port are opened, what is learnt of them, and
+ * what people are told when none will do; over a made-up libibverbs.
+ */
+#include "dev/verbs/verbs.h"
+#include "env/env.h"
+#include "fake_lib.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include <cmocka.h>
+
+static struct skein_env *env;
+static char last_log[512];
+
+static void note_log(void *arg, enum env_log_level level, const char *msg)
+{
+	snprintf(last_log, sizeof(last_log), "%s", msg);
+}
+
+static int setup(void **state)
+{
+	assert_int_equal(env_real_new(&env), 0);
+	env->log = note_log;
+	env->log_level = ENV_LOG_INFO;
+	last_log[0] = '\0';
+	fake_reset();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	env_real_free(env);
+	assert_int_equal(fake.objects, 0);
+	return 0;
+}
+
+static struct dev *opens(const char *name)
+{
+	struct dev *dev = NULL;
+	char err[256] = "";
+
+	if (verbs_open_from(&fake_loader, env, name, -1, err, sizeof(err),
+			    &dev))
+		fail_msg("%s", err);
+	assert_string_equal(err, "");
+	return dev;
+}
+
+static void refuses(const char *name, int rc, const char *word)
+{
+	struct dev *dev = NULL;
+	char err[256] = "";
+
+	assert_int_equal(verbs_open_from(&fake_loader, env, name, -1, err,
+					 sizeof(err), &dev),
+			 rc);
+	assert_null(dev);
+	if (!strstr(err, word))
+		fail_msg("no \"%s\" in \"%s\"", word, err);
+	assert_null(strchr(err, '\n'));
+	assert_int_equal(fake.objects, 0);
+}
+
+static void test_first_good(void **state)
+{
+	struct dev *dev;
+
+	fake_add("nic0")->port_state[0] = IBV_PORT_DOWN;
+	fake_add("nic1");
+	fake_add("nic2");
+	dev = opens("");
+	assert_string_equal(dev->name, "nic1");
+	assert_string_equal(dev->ops->kind, "verbs");
+	assert_int_equal(dev->port, 1);
+	assert_int_equal(dev->gid.index, 11);
+	assert_string_equal(dev->gid.netdev, "lo");
+	assert_non_null(strstr(dev->why, "first of 3"));
+	assert_non_null(strstr(last_log, "nic1"));
+	dev_close(dev);
+}
+
+static void test_by_name(void **state)
+{
+	struct dev *dev;
+
+	fake_add("nic0");
+	fake_add("nic1");
+	dev = opens("nic1");
+	assert_string_equal(dev->name, "nic1");
+	dev_close(dev);
+	refuses("nic", -ENODEV, "no RDMA device is called \"nic\"");
+}
+
+static void test_second_port(void **state)
+{
+	struct fake_device *d = fake_add("nic0");
+	struct dev *dev;
+
+	d->ports = 2;
+	d->port_state[0] = IBV_PORT_INIT;
+	dev = opens("");
+	assert_int_equal(dev->port, 2);
+	assert_int_equal(dev->gid.index, 12); /* that port's, not the first's */
+	dev_close(dev);
+}
+
+static void test_none(void **state)
+{
+	refuses("", -ENODEV, "no RDMA device");
+	fake.list_errno = ENOSYS;
+	refuses("", -ENODEV, "ib_uverbs");
+	fake.list_errno = EMFILE;
+	refuses("", -EMFILE, "Too many open files");
+}
+
+static void test_unfit(void **state)
+{
+	struct fake_device *d = fake_add("nic0");
+
+	d->transport = IBV_TRANSPORT_IWARP;
+	refuses("", -ENODEV, "iWARP");
+	d->transport = IBV_TRANSPORT_UNSPECIFIED;
+	refuses("nic0", -ENODEV, "EFA");
+	d->transport = IBV_TRANSPORT_IB;
+	d->port_state[0] = IBV_PORT_DOWN;
+	refuses("", -ENETDOWN, "nic0: port 1 is not active");
+	d->port_state[0] = IBV_PORT_ACTIVE;
+	d->no_gid = true;
+	refuses("", -ENODATA, "ip addr add");
+	d->no_gid = false;
+	d->gid_elsewhere = true;
+	refuses("", -ENODATA, "another network namespace");
+	d->gid_elsewhere = false;
+	d->open_errno = EACCES;
+	refuses("", -EACCES, "Permission denied");
+	d->open_errno = 0;
+	d->ports = 0;
+	refuses("", -ENODEV, "no port");
+}
+
+/* The first device's trouble is told, not the last's. */
+static void test_first_trouble(void **state)
+{
+	fake_add("nic0")->open_errno = EACCES;
+	fake_add("nic1")->port_state[0] = IBV_PORT_DOWN;
+	refuses("", -EACCES, "nic0");
+	refuses("nic1", -ENETDOWN, "nic1");
+}
+
+static void test_caps(void **state)
+{
+	struct fake_device *d = fake_add("nic0");
+	struct dev *dev = opens("");
+
+	/* asked 1024, 512, 256, then 128 was granted, with 220 */
+	assert_int_equal(fake.qp_refusals, 3);
+	assert_int_equal(fake.qps_made, 1);
+	assert_int_equal(dev->caps.inline_max, 220);
+	assert_int_equal(dev->caps.rd_atomic_max, 8);
+	assert_int_equal(dev->caps.qp_wr_max, 1000);
+	assert_int_equal(dev->caps.cqe_max, 0);
+	assert_int_equal(dev->caps.sge_max, 30);
+	assert_int_equal(dev->caps.msg_sz_max, 1u << 30);
+	assert_int_equal(dev->caps.atomic_scope, DEV_ATOMIC_HCA);
+	assert_false(dev->caps.ordered_write);
+	assert_false(dev->caps.ordered_read);
+	assert_false(dev->caps.wake_on_write);
+	assert_false(dev->caps.death_notice);
+	assert_false(dev->caps.dc);
+	assert_int_equal(dev->ops->probe(dev, NULL), -EOPNOTSUPP);
+	dev_close(dev);
+
+	d->inline_limit = 0;
+	d->in_order = 1;
+	dev = opens("");
+	assert_int_equal(dev->caps.inline_max, 0);
+	assert_true(dev->caps.ordered_write);
+	dev_close(dev);
+
+	fake.no_in_order = true;
+	dev = opens("");
+	assert_false(dev->caps.ordered_write);
+	dev_close(dev);
+}
+
+static void test_gid_by_index(void **state)
+{
+	struct dev *dev = NULL;
+	char err[256];
+
+	fake_add("nic0")->ports = 2;
+	assert_int_equal(verbs_open_from(&fake_loader, env, "", 12, err,
+					 sizeof(err), &dev),
+			 0);
+	assert_int_equal(dev->port, 2);
+	dev_close(dev);
+	assert_int_equal(verbs_open_from(&fake_loader, env, "", 5, err,
+					 sizeof(err), &dev),
+			 -ENODATA);
+	assert_non_null(strstr(err, "no entry 5"));
+}
+
+/* Neither fd of the library blocks, although it makes blocking ones. */
+static void test_nonblocking(void **state)
+{
+	struct ibv_comp_channel *ch;
+	struct ibv_async_event ev;
+	struct ibv_cq *cq = NULL;
+	struct dev *dev;
+
+	fake_add("nic0");
+	dev = opens("");
+	assert_int_equal(dev->ops->get_async_event(dev, &ev), -EAGAIN);
+	assert_int_equal(dev->ops->create_comp_channel(dev, &ch), 0);
+	assert_int_equal(dev->ops->get_cq_event(dev, ch, &cq), -EAGAIN);
+	assert_null(cq);
+	assert_int_equal(dev->ops->destroy_comp_channel(dev, ch), 0);
+	dev_close(dev);
+}
+
+static void test_memlock_named(void **state)
+{
+	struct fake_device *d = fake_add("nic0");
+	struct rlimit was, lim;
+	struct ibv_mr *mr = NULL;
+	struct ibv_pd *pd;
+	struct dev *dev = opens("");
+
+	assert_int_equal(dev->ops->alloc_pd(dev, &pd), 0);
+	assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &was), 0);
+	lim = was;
+	lim.rlim_cur = 64 * 1024;
+	assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &lim), 0);
+	d->reg_errno = ENOMEM;
+	assert_int_equal(dev->ops->reg_mr(dev, pd, &mr, 1 << 20, 0, -1, 0, &mr),
+			 -ENOMEM);
+	assert_null(mr);
+	assert_non_null(strstr(last_log, "RLIMIT_MEMLOCK is 64 KiB"));
+	assert_non_null(strstr(last_log, "1048576 bytes"));
+	/* Another cause is not blamed on the limit. */
+	d->reg_errno = EFAULT;
+	assert_int_equal(dev->ops->reg_mr(dev, pd, &mr, 1 << 20, 0, -1, 0, &mr),
+			 -EFAULT);
+	assert_null(strstr(last_log, "MEMLOCK"));
+	assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &was), 0);
+	assert_int_equal(dev->ops->dealloc_pd(dev, pd), 0);
+	dev_close(dev);
+}
+
+static bool nth_fails(void *arg)
+{
+	return (*(int *)arg)-- == 0;
+}
+
+static void test_each_alloc_fails(void **state)
+{
+	struct dev *dev = NULL;
+	char err[256];
+	int n, left, rc;
+
+	fake_add("nic0");
+	env->alloc_fails = nth_fails;
+	env->alloc_arg = &left;
+	for (n = 0;; n++) {
+		left = n;
+		rc = verbs_open_from(&fake_loader, env, "", -1, err,
+				     sizeof(err), &dev);
+		if (!rc)
+			break;
+		assert_int_equal(rc, -ENOMEM);
+		assert_null(dev);
+		assert_non_null(strstr(err, "memory"));
+		assert_int_equal(fake.objects, 0);
+	}
+	assert_int_equal(n, 2);
+	dev_close(dev);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_first_good),
+		T(test_by_name),
+		T(test_second_port),
+		T(test_none),
+		T(test_unfit),
+		T(test_first_trouble),
+		T(test_caps),
+		T(test_gid_by_index),
+		T(test_nonblocking),
+		T(test_memlock_named),
+		T(test_each_alloc_fails),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
