@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_wait.c - waiters: no wake-up lost, none invented without end, deadlines
+ * exact enough, fds level-triggered, idling by mode, descriptors exhausted.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fence.h"
+#include "base/prng.h"
+#include "env/env.h"
+#include "unit/cm.h"
+
+#define MS 1000000ull
+
+struct fixture {
+	struct skein_env *env;
+	struct env_waiter *w;
+};
+
+static int setup(void **state)
+{
+	struct fixture *f = test_calloc(1, sizeof(*f));
+
+	assert_int_equal(env_real_new(&f->env), 0);
+	assert_int_equal(env_waiter_new(f->env, ENV_WAIT_ADAPTIVE, &f->w), 0);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	env_waiter_free(f->env, f->w);
+	env_real_free(f->env);
+	test_free(f);
+	return 0;
+}
+
+static int sleep_for(struct fixture *f, uint64_t ns)
+{
+	env_waiter_arm(f->env, f->w);
+	return env_waiter_sleep(f->env, f->w, env_now_ns(f->env) + ns);
+}
+
+/* Never early; how late is the scheduler's business, but a sleep of 200 us
+ * must not become one of whole milliseconds each time (a rounded timeout). */
+static void test_deadlines(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t t, late, least = UINT64_MAX;
+	int i;
+
+	for (i = 0; i < 50; i++) {
+		t = env_now_ns(f->env) + 200000;
+		env_waiter_arm(f->env, f->w);
+		assert_int_equal(env_waiter_sleep(f->env, f->w, t), -ETIMEDOUT);
+		assert_true(env_now_ns(f->env) >= t);
+		late = env_now_ns(f->env) - t;
+		least = late < least ? late : least;
+	}
+	assert_true(least < MS / 2);
+	/* One that has passed already. */
+	assert_int_equal(sleep_for(f, 0), -ETIMEDOUT);
+	env_waiter_arm(f->env, f->w);
+	assert_int_equal(env_waiter_sleep(f->env, f->w, 0), -ETIMEDOUT);
+}
+
+/* A sleep makes one or two system calls, it does not poll its way there. */
+static void test_sleep_is_idle(void **state)
+{
+	struct fixture *f = *state;
+	struct timespec a, b;
+	int64_t ns;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
+	assert_int_equal(sleep_for(f, 100 * MS), -ETIMEDOUT);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
+	ns = (b.tv_sec - a.tv_sec) * 1000000000ll + b.tv_nsec - a.tv_nsec;
+	assert_true(ns < 10 * (int64_t)MS);
+}
+
+static void test_wake_needs_arm(void **state)
+{
+	struct fixture *f = *state;
+	struct pollfd p = {.fd = env_waiter_fd(f->env, f->w), .events = POLLIN};
+
+	/* Not armed: no token, so a later sleep is a full one. */
+	env_waiter_wake(f->env, f->w);
+	assert_int_equal(poll(&p, 1, 0), 0);
+	assert_int_equal(sleep_for(f, MS), -ETIMEDOUT);
+	/* Armed: one token, however many wakers. */
+	env_waiter_arm(f->env, f->w);
+	env_waiter_wake(f->env, f->w);
+	env_waiter_wake(f->env, f->w);
+	assert_int_equal(poll(&p, 1, 0), 1);
+	assert_int_equal(env_waiter_sleep(f->env, f->w, ENV_NEVER), 0);
+	assert_int_equal(sleep_for(f, MS), -ETIMEDOUT);
+	/* Woken, then disarmed: one sleep ends at once, the next does not. */
+	env_waiter_arm(f->env, f->w);
+	env_waiter_wake(f->env, f->w);
+	env_waiter_disarm(f->env, f->w);
+	assert_int_equal(sleep_for(f, 1000 * MS), 0);
+	assert_int_equal(sleep_for(f, MS), -ETIMEDOUT);
+	/* Or waiter_ready takes it back. */
+	env_waiter_arm(f->env, f->w);
+	env_waiter_wake(f->env, f->w);
+	env_waiter_disarm(f->env, f->w);
+	assert_int_equal(env_waiter_ready(f->env, f->w), 0);
+	assert_int_equal(poll(&p, 1, 0), 0);
+}
+
+static void test_fds(void **state)
+{
+	struct fixture *f = *state;
+	int p[2];
+	char c;
+
+	assert_int_equal(pipe(p), 0);
+	assert_int_equal(env_waiter_watch(f->env, f->w, p[0], EPOLLIN), 0);
+	assert_int_equal(env_waiter_ready(f->env, f->w), 0);
+	assert_int_equal(sleep_for(f, MS), -ETIMEDOUT);
+	assert_int_equal(write(p[1], "x", 1), 1);
+	/* Level-triggered: until it is read. */
+	assert_int_equal(sleep_for(f, 1000 * MS), 1);
+	assert_int_equal(sleep_for(f, 1000 * MS), 1);
+	assert_int_equal(env_waiter_ready(f->env, f->w), 1);
+	/* Other events in its place. */
+	assert_int_equal(env_waiter_watch(f->env, f->w, p[0], 0), 0);
+	assert_int_equal(sleep_for(f, MS), -ETIMEDOUT);
+	assert_int_equal(env_waiter_watch(f->env, f->w, p[0], EPOLLIN), 0);
+	assert_int_equal(env_waiter_ready(f->env, f->w), 1);
+	/* A wake-up and a ready fd at once: the fd is not forgotten. */
+	env_waiter_arm(f->env, f->w);
+	env_waiter_wake(f->env, f->w);
+	assert_int_equal(env_waiter_sleep(f->env, f->w, ENV_NEVER), 1);
+	assert_int_equal(read(p[0], &c, 1), 1);
+	assert_int_equal(sleep_for(f, MS), -ETIMEDOUT);
+	assert_int_equal(env_waiter_unwatch(f->env, f->w, p[0]), 0);
+	assert_int_equal(env_waiter_unwatch(f->env, f->w, p[0]), -ENOENT);
+	assert_int_equal(env_waiter_watch(f->env, f->w, -1, EPOLLIN), -EBADF);
+	close(p[0]);
+	close(p[1]);
+}
+
+/* --- the lost wake-up --------------------------------------------------- */
+
+#define ROUNDS 20000
+
+struct race {
+	struct fixture *f;
+	/* Lines of their own, so that a store stays in its buffer for as long
+	 * as the other core holds the line: what the fences are for. */
+	_Alignas(128) atomic_int work;
+	_Alignas(128) atomic_int consumed;
+};
+
+static void dawdle(struct prng *r)
+{
+	unsigned n = (unsigned)prng_below(r, 200);
+
+	while (n--)
+		__asm__ volatile("" ::: "memory");
+}
+
+static void *race_waker(void *arg)
+{
+	struct race *x = arg;
+	struct prng r;
+	int i, spins;
+
+	prng_init(&r, 1);
+	for (i = 1; i <= ROUNDS; i++) {
+		dawdle(&r);
+		atomic_store_explicit(&x->work, i, memory_order_relaxed);
+		env_waiter_wake(x->f->env, x->f->w);
+		for (spins = 0; atomic_load(&x->consumed) != i; spins++) {
+			if (spins > 1000)
+				env_yield(x->f->env);
+			if (atomic_load(&x->consumed) < 0)
+				return NULL; /* the sleeper has failed */
+		}
+	}
+	return NULL;
+}
+
+static bool race_has_work(struct race *x, int seen)
+{
+	return atomic_load_explicit(&x->work, memory_order_relaxed) != seen;
+}
+
+/* One piece of work at a time against arm, re-check, sleep. Each is published
+ * before its wake-up, so a sleep that ends at its deadline has lost one. */
+static void test_no_lost_wake(void **state)
+{
+	struct race x = {.f = *state};
+	struct fixture *f = *state;
+	int seen = 0, rc, spins;
+	struct prng r;
+	pthread_t t;
+
+	prng_init(&r, 2);
+	assert_int_equal(pthread_create(&t, NULL, race_waker, &x), 0);
+	while (seen < ROUNDS) {
+		/* Most rounds come close to sleeping, few really sleep. */
+		dawdle(&r);
+		for (spins = (int)prng_below(&r, 30);
+		     spins && !race_has_work(&x, seen); spins--)
+			cpu_pause();
+		env_waiter_arm(f->env, f->w);
+		if (race_has_work(&x, seen)) {
+			env_waiter_disarm(f->env, f->w);
+			atomic_store(&x.consumed, ++seen);
+			continue;
+		}
+		rc = env_waiter_sleep(f->env, f->w,
+				      env_now_ns(f->env) + 5000 * MS);
+		if (rc == -ETIMEDOUT && race_has_work(&x, seen)) {
+			atomic_store(&x.consumed, -1);
+			pthread_join(t, NULL);
+			fail_msg("wake-up %d was lost", seen + 1);
+		}
+	}
+	pthread_join(t, NULL);
+}
+
+/* --- idling -------------------------------------------------------------- */
+
+static enum env_idle_verdict idle_until(struct fixture *f,
+					enum env_wait_mode mode, uint64_t ns,
+					unsigned *rounds)
+{
+	enum env_idle_verdict v = ENV_IDLE_AGAIN;
+	uint64_t end = env_now_ns(f->env) + ns;
+	struct env_waiter *w;
+
+	assert_int_equal(env_waiter_new(f->env, mode, &w), 0);
+	for (*rounds = 0; v == ENV_IDLE_AGAIN && env_now_ns(f->env) < end;)
+		v = env_idle(f->env, w, (*rounds)++);
+	env_waiter_free(f->env, w);
+	return v;
+}
+
+static void test_idle_by_mode(void **state)
+{
+	struct fixture *f = *state;
+	unsigned rounds;
+
+	f->env->log = NULL;
+	assert_int_equal(idle_until(f, ENV_WAIT_EVENT, MS, &rounds),
+			 ENV_IDLE_SLEEP);
+	assert_int_equal(rounds, 1);
+	assert_int_equal(idle_until(f, ENV_WAIT_ADAPTIVE, 1000 * MS, &rounds),
+			 ENV_IDLE_SLEEP);
+	assert_true(rounds > 16);
+	assert_int_equal(idle_until(f, ENV_WAIT_POLL, MS, &rounds),
+			 ENV_IDLE_AGAIN);
+	assert_int_equal(idle_until(f, ENV_WAIT_SPIN, MS, &rounds),
+			 ENV_IDLE_AGAIN);
+}
+
+static void count_line(void *arg, enum env_log_level level, const char *msg)
+{
+	if (level == ENV_LOG_WARN && strstr(msg, "spin"))
+		++*(int *)arg;
+}
+
+static void test_spin_warns_once(void **state)
+{
+	struct fixture *f = *state;
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	struct env_waiter *w[260];
+	int warnings = 0;
+	long i, n = cores + 3;
+
+	if (n > 260)
+		skip();
+	f->env->log = count_line;
+	f->env->log_arg = &warnings;
+	for (i = 0; i < n; i++) {
+		assert_int_equal(env_waiter_new(f->env, ENV_WAIT_SPIN, &w[i]),
+				 0);
+		if (i == 0)
+			assert_int_equal(warnings, 0);
+	}
+	assert_int_equal(warnings, 1);
+	while (n--)
+		env_waiter_free(f->env, w[n]);
+}
+
+/* Two spinners in POLL mode on one core: each round trip costs a switch, not a
+ * time slice (some ms): 2000 of them in well under 2000 slices. */
+struct tag {
+	struct fixture *f;
+	atomic_int turn;
+	cpu_set_t cpu;
+};
+
+static void play(struct tag *g, int me)
+{
+	struct env_waiter *w;
+	unsigned round;
+	int i;
+
+	pthread_setaffinity_np(pthread_self(), sizeof(g->cpu), &g->cpu);
+	if (env_waiter_new(g->f->env, ENV_WAIT_POLL, &w))
+		return;
+	for (i = me; i < 4000; i += 2) {
+		for (round = 0; atomic_load(&g->turn) != i; round++)
+			env_idle(g->f->env, w, round);
+		atomic_store(&g->turn, i + 1);
+	}
+	env_waiter_free(g->f->env, w);
+}
+
+static void *play_second(void *arg)
+{
+	play(arg, 1);
+	return NULL;
+}
+
+static void test_yield_on_one_core(void **state)
+{
+	struct tag g = {.f = *state};
+	cpu_set_t old;
+	pthread_t t;
+	int cpu = 0;
+
+	pthread_getaffinity_np(pthread_self(), sizeof(old), &old);
+	while (!CPU_ISSET(cpu, &old))
+		cpu++;
+	CPU_ZERO(&g.cpu);
+	CPU_SET(cpu, &g.cpu);
+	assert_int_equal(pthread_create(&t, NULL, play_second, &g), 0);
+	play(&g, 0);
+	pthread_join(t, NULL);
+	pthread_setaffinity_np(pthread_self(), sizeof(old), &old);
+	assert_int_equal(atomic_load(&g.turn), 4000);
+}
+
+/* --- signals and limits --------------------------------------------------- */
+
+/* The only way to reach the waiter from a handler. */
+static _Atomic(struct fixture *) on_signal;
+
+static void handler(int sig)
+{
+	struct fixture *f = atomic_load(&on_signal);
+
+	(void)sig;
+	if (f)
+		env_waiter_wake(f->env, f->w);
+}
+
+static void *send_signal(void *arg)
+{
+	usleep(2000);
+	pthread_kill(*(pthread_t *)arg, SIGUSR1);
+	return NULL;
+}
+
+/* A handler that wakes, and one that only interrupts: both end the sleep. */
+static void test_signals(void **state)
+{
+	struct sigaction sa = {.sa_handler = handler}, old;
+	struct fixture *f = *state;
+	pthread_t self = pthread_self(), t;
+	int wakes;
+
+	sigaction(SIGUSR1, &sa, &old);
+	for (wakes = 0; wakes < 2; wakes++) {
+		atomic_store(&on_signal, wakes ? f : NULL);
+		assert_int_equal(pthread_create(&t, NULL, send_signal, &self),
+				 0);
+		assert_int_equal(sleep_for(f, 10000 * MS), 0);
+		pthread_join(t, NULL);
+	}
+	sigaction(SIGUSR1, &old, NULL);
+}
+
+static void test_fd_limit(void **state)
+{
+	struct rlimit old, low = {0};
+	struct fixture *f = *state;
+	struct env_waiter *w = NULL;
+	int probe = dup(0), extra;
+
+	assert_true(probe >= 0);
+	close(probe);
+	getrlimit(RLIMIT_NOFILE, &old);
+	low = old;
+	/* No fd left, then one: the epoll fd comes and goes again. */
+	for (extra = 0; extra < 2; extra++) {
+		low.rlim_cur = (rlim_t)(probe + extra);
+		setrlimit(RLIMIT_NOFILE, &low);
+		assert_int_equal(env_waiter_new(f->env, ENV_WAIT_EVENT, &w),
+				 -EMFILE);
+		setrlimit(RLIMIT_NOFILE, &old);
+		assert_null(w);
+		assert_int_equal(fcntl(probe, F_GETFD), -1);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+		T(test_deadlines),	 T(test_sleep_is_idle),
+		T(test_wake_needs_arm),	 T(test_fds),
+		T(test_no_lost_wake),	 T(test_idle_by_mode),
+		T(test_spin_warns_once), T(test_yield_on_one_core),
+		T(test_signals),	 T(test_fd_limit),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
