@@ -23,9 +23,10 @@ Rules:
 
 Environment:
   SKEIN_BUILD               the build folder (default: build beside the sources)
-  SKEIN_TEST_DEVICE         soft (default), or rxe: server on verbs:rxe0 at
-                            10.99.0.1, client on verbs:rxe1 at 10.99.0.2, as
-                            scripts/rdma-vm.sh sets them up
+  SKEIN_TEST_DEVICE         the server's device (soft)
+  SKEIN_TEST_DEVICE2        the client's device (the server's)
+  SKEIN_TEST_HOST           the server's address: 127.0.0.1 with soft, else
+                            that of rxe0 in scripts/rdma-vm.sh's guest
   SKEIN_TEST_TIME_SCALE     multiplies every deadline (1; slow guests: more)
   SKEIN_TEST_ROUNDS         rounds of tests that repeat (their own default)
 """
@@ -56,23 +57,19 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 class Devices:
     """Which device each end takes, and the server's address without port."""
 
-    def __init__(self, kind):
-        self.kind = kind
-        if kind == 'soft':
-            self.server = self.client = 'soft'
-            self.host = '127.0.0.1'
-        elif kind == 'rxe':
-            self.server, self.client = 'verbs:rxe0', 'verbs:rxe1'
-            self.host = '10.99.0.1'
-        else:
-            raise ValueError(f'SKEIN_TEST_DEVICE={kind}: soft or rxe')
+    def __init__(self, env):
+        self.server = env.get('SKEIN_TEST_DEVICE') or 'soft'
+        self.client = env.get('SKEIN_TEST_DEVICE2') or self.server
+        self.soft = self.server == 'soft'
+        self.host = env.get('SKEIN_TEST_HOST') or (
+            '127.0.0.1' if self.soft else '10.99.0.1')
 
     @property
     def listen(self):
         return self.host + ':0'
 
 
-DEVICES = Devices(os.environ.get('SKEIN_TEST_DEVICE') or 'soft')
+DEVICES = Devices(os.environ)
 
 
 class Failure(Exception):
