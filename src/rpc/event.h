@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * event.h - the switch between polling and sleeping: docs/protocol/rpc.md,
+ * section 8, where the argument stands that no wake-up is lost.
+ *
+ * Pure: signals in, owed signals out. One object serves both roles of an end:
+ * receiver of what comes in, sender of what goes out.
+ */
+#ifndef SKEIN_RPC_EVENT_H
+#define SKEIN_RPC_EVENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct rpc_port;
+
+enum rpc_event_rx {
+	RPC_RX_POLLING, /* the peer sends plain messages */
+	RPC_RX_ASKED,	/* ask is owed or under way */
+	RPC_RX_EVENT,	/* every message wakes us */
+};
+
+/* Messages in one stretch without sleep that make a receiver poll again. */
+#define RPC_EVENT_BUSY 64
+
+/* How long an ask may go unanswered before its sender dozes, and how long it
+ * dozes at most. */
+#define RPC_EVENT_PATIENCE_NS (1000 * 1000ull)
+#define RPC_EVENT_DOZE_MAX_NS (20 * 1000 * 1000ull)
+
+struct rpc_event {
+	bool wake; /* as sender: the peer may sleep */
+	bool owe_granted, owe_ask, owe_poll, owe_wake;
+	enum rpc_event_rx rx;
+	uint32_t busy;	      /* messages since it last wanted to sleep */
+	uint64_t asked_ns;    /* when; 0 until the first look after it */
+	uint64_t doze_ns;     /* how long the next doze is */
+	uint64_t doze_end_ns; /* 0: not dozing */
+};
+
+/* The receiver wants to sleep: true when it may (after one more look at its
+ * ring). False: poll on; signals may be owed now. */
+bool rpc_event_want_sleep(struct rpc_event *ev, uint64_t now_ns);
+
+/* A message was received. */
+static inline void rpc_event_received(struct rpc_event *ev)
+{
+	if (__builtin_expect(ev->rx == RPC_RX_EVENT, 0) &&
+	    ++ev->busy >= RPC_EVENT_BUSY) {
+		ev->rx = RPC_RX_POLLING;
+		ev->owe_poll = true;
+	}
+}
+
+/* A signal came in: 0, or -SKEIN_EPEER for one that cannot be. */
+int rpc_event_signal(struct rpc_event *ev, uint32_t value);
+
+static inline bool rpc_event_owes(const struct rpc_event *ev)
+{
+	return ev->owe_granted | ev->owe_ask | ev->owe_poll | ev->owe_wake;
+}
+
+/* Sends what is owed, as far as credits go. 0, or an error of the port other
+ * than -EAGAIN. */
+int rpc_event_flush(struct rpc_port *port);
+
+#endif

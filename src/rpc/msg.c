@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * msg.c - the codec of messages: docs/protocol/rpc.md, sections 2 to 6, and
+ * what section 10 says is garbage.
+ */
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/assert.h"
+#include "rpc/msg.h"
+
+static uint64_t word(const void *at)
+{
+	/* Relaxed: order comes from the tail; atomic, so that it is loaded
+	 * once, whatever a hostile peer does to it meanwhile. */
+	return __atomic_load_n((const uint64_t *)at, __ATOMIC_RELAXED);
+}
+
+uint64_t rpc_msg_checksum(const void *at, uint32_t len, uint64_t canary)
+{
+	return XXH3_64bits_withSeed(at, len - RPC_TAIL_LEN, canary);
+}
+
+static bool tail_is_there(const uint8_t *at, uint32_t len, uint64_t canary,
+			  enum rpc_tail tail)
+{
+	uint64_t t;
+
+	/* Acquire: pairs with the device's release of the last 8 bytes of a
+	 * WRITE. Without it the body could be read before it was written. */
+	t = __atomic_load_n((const uint64_t *)(at + len - RPC_TAIL_LEN),
+			    __ATOMIC_ACQUIRE);
+	if (tail == RPC_TAIL_CANARY)
+		return t == canary;
+	/* Here nothing orders the bytes but themselves: bytes that were read
+	 * too early do not match, and are read again. */
+	return t == rpc_msg_checksum(at, len, canary);
+}
+
+int rpc_msg_check(struct rpc_msg_in *in, const void *at, uint32_t room,
+		  uint64_t canary, enum rpc_tail tail)
+{
+	uint64_t w0 = word(at), w2;
+	uint32_t len = (uint32_t)w0;
+	uint16_t count = (uint16_t)(w0 >> 32);
+	uint16_t flags = (uint16_t)(w0 >> 48);
+
+	if (len < RPC_MSG_MIN || len > room || len % 8)
+		return tail == RPC_TAIL_CANARY ? -SKEIN_EPEER : 0;
+	if (!tail_is_there(at, len, canary, tail))
+		return 0;
+	/* The checksum proved the bytes, not the copy taken before it, which
+	 * may be half of an old lap: look again next time. */
+	if (tail == RPC_TAIL_CHECKSUM && word(at) != w0)
+		return 0;
+	w2 = word((const uint8_t *)at + offsetof(struct rpc_hdr, head));
+	if (flags)
+		return -SKEIN_EPEER;
+	in->at = at;
+	in->len = len;
+	in->pos = sizeof(struct rpc_hdr);
+	in->left = count;
+	in->head = (uint32_t)w2;
+	in->count = count;
+	return 1;
+}
+
+/* Where the payload of a pair with this much metadata ends, or 0. */
+static uint32_t pair_end(const struct rpc_msg_in *in, uint32_t meta_len,
+			 uint32_t size)
+{
+	uint32_t room = in->len - RPC_TAIL_LEN - in->pos - meta_len;
+
+	/* size is checked before it is padded: it may be 2^32 - 1 */
+	if (size > room || RPC_PAD8(size) > room)
+		return 0;
+	return in->pos + meta_len + RPC_PAD8(size);
+}
+
+static bool meta_fits(const struct rpc_msg_in *in, uint32_t meta_len)
+{
+	return in->left && in->pos + meta_len + RPC_TAIL_LEN <= in->len;
+}
+
+static bool req_meta_valid(const struct rpc_msg_in *in,
+			   const struct rpc_req_limits *limits,
+			   const struct rpc_req_meta *meta)
+{
+	if (meta->flags & ~(RPC_REQ_LARGE | RPC_REQ_SKIP))
+		return false;
+	if (meta->flags & RPC_REQ_LARGE &&
+	    (in->count != 1 || meta->size != sizeof(struct rpc_large)))
+		return false;
+	return meta->resp_max <= SKEIN_RPC_LEN_MAX &&
+	       meta->resp_lines >= RPC_RESP_LINES_MIN &&
+	       meta->resp_lines <= limits->geom.spill &&
+	       meta->resp_pos == (uint32_t)limits->resp_pos;
+}
+
+int rpc_msg_next_req(struct rpc_msg_in *in, struct rpc_req_limits *limits,
+		     struct rpc_req_meta *meta, const void **payload)
+{
+	const uint8_t *p = in->at + in->pos;
+	struct rpc_req_meta m;
+	uint64_t w[3];
+	uint32_t end;
+
+	if (!meta_fits(in, sizeof(m)))
+		return -SKEIN_EPEER;
+	w[0] = word(p);
+	w[1] = word(p + 8);
+	w[2] = word(p + 16);
+	memcpy(&m, w, sizeof(m));
+	end = pair_end(in, sizeof(m), m.size);
+	if (!end || !req_meta_valid(in, limits, &m))
+		return -SKEIN_EPEER;
+	limits->resp_pos = rpc_pos_next(limits->geom.resp_lines,
+					limits->resp_pos, m.resp_lines);
+	in->pos = end;
+	in->left--;
+	*meta = m;
+	*payload = p + sizeof(m);
+	return 0;
+}
+
+int rpc_msg_next_resp(struct rpc_msg_in *in, uint32_t resp_max, uint32_t seq,
+		      uint16_t thread, struct rpc_resp_meta *meta,
+		      const void **payload)
+{
+	const uint8_t *p = in->at + in->pos;
+	struct rpc_resp_meta m;
+	uint64_t w[2];
+	uint32_t end;
+
+	if (!meta_fits(in, sizeof(m)))
+		return -SKEIN_EPEER;
+	w[0] = word(p);
+	w[1] = word(p + 8);
+	memcpy(&m, w, sizeof(m));
+	end = pair_end(in, sizeof(m), m.size);
+	if (!end || m.seq != seq || m.thread != thread || m.status > 0)
+		return -SKEIN_EPEER;
+	if (m.flags & RPC_RESP_LARGE) {
+		if (m.flags != RPC_RESP_LARGE || in->count != 1 || m.status ||
+		    m.size != sizeof(struct rpc_large))
+			return -SKEIN_EPEER;
+	} else if (m.flags || m.size > resp_max) {
+		return -SKEIN_EPEER;
+	}
+	in->pos = end;
+	in->left--;
+	*meta = m;
+	*payload = p + sizeof(m);
+	return 0;
+}
+
+int rpc_msg_end(const struct rpc_msg_in *in)
+{
+	return !in->left && in->pos == in->len - RPC_TAIL_LEN ? 0
+							      : -SKEIN_EPEER;
+}
+
+int rpc_msg_large(const void *payload, uint64_t len_max,
+		  struct rpc_large *large)
+{
+	uint64_t w[3] = {word(payload), word((const uint8_t *)payload + 8),
+			 word((const uint8_t *)payload + 16)};
+	struct rpc_large l;
+
+	memcpy(&l, w, sizeof(l));
+	if (!l.len || l.len > len_max)
+		return -SKEIN_EPEER;
+	*large = l;
+	return 0;
+}
+
+void rpc_msg_seal(void *at, uint32_t len, uint16_t count, uint32_t head,
+		  uint64_t canary, enum rpc_tail tail)
+{
+	struct rpc_hdr hdr = {
+		.len = len, .count = count, .canary = canary, .head = head};
+	uint64_t t = canary;
+
+	skein_assert_debug(len >= RPC_MSG_MIN && !(len % 8));
+	memcpy(at, &hdr, sizeof(hdr));
+	if (tail == RPC_TAIL_CHECKSUM)
+		t = rpc_msg_checksum(at, len, canary);
+	memcpy((uint8_t *)at + len - RPC_TAIL_LEN, &t, sizeof(t));
+}

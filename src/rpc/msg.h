@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * msg.h - the codec of messages: docs/protocol/rpc.md, sections 2 to 6.
+ *
+ * Pure. The decoder reads memory that the peer may still be writing: every
+ * word of a header or metadata is loaded once and checked on the copy, so what
+ * was checked is what is used. Nothing is read outside [at, at + room).
+ */
+#ifndef SKEIN_RPC_MSG_H
+#define SKEIN_RPC_MSG_H
+
+#include <string.h>
+
+#include "rpc/layout.h"
+#include <skein/error.h>
+#include <skein/rpc.h>
+
+/* How the tail of a direction is made: section 2. */
+enum rpc_tail {
+	RPC_TAIL_CANARY,
+	RPC_TAIL_CHECKSUM,
+};
+
+/* A message that has arrived, on its way through the decoder. */
+struct rpc_msg_in {
+	const uint8_t *at;
+	uint32_t len;
+	uint32_t pos;  /* of the next pair */
+	uint32_t left; /* pairs */
+	uint32_t head;
+	uint16_t count;
+};
+
+/* What the receiver of requests holds them against. */
+struct rpc_req_limits {
+	struct rpc_geom geom;
+	uint64_t resp_pos; /* where the next reservation must be */
+};
+
+/* The XXH3-64 of the message before its tail. */
+uint64_t rpc_msg_checksum(const void *at, uint32_t len, uint64_t canary);
+
+/* After the head canary was seen: 1 when the message is there as a whole, 0
+ * when it is not yet, -SKEIN_EPEER for a header that makes no sense. */
+int rpc_msg_check(struct rpc_msg_in *in, const void *at, uint32_t room,
+		  uint64_t canary, enum rpc_tail tail);
+
+/*
+ * Looks for the message whose canary is given at `at`, where at most room
+ * bytes may be its own. Returns as rpc_msg_check(). The hot path of pollers:
+ * one load when nothing is there.
+ */
+static inline int rpc_msg_poll(struct rpc_msg_in *in, const void *at,
+			       uint32_t room, uint64_t canary,
+			       enum rpc_tail tail)
+{
+	const struct rpc_hdr *hdr = at;
+
+	/* Acquire: pairs with the device, which makes the bytes of a WRITE
+	 * visible in ascending order: with the canary seen, len, before it, is
+	 * there. Without it an old lap's len could be read. */
+	if (__builtin_expect(__atomic_load_n(&hdr->canary, __ATOMIC_ACQUIRE) !=
+				     canary,
+			     1))
+		return 0;
+	return rpc_msg_check(in, at, room, canary, tail);
+}
+
+/* The next pair, or -SKEIN_EPEER. meta is a copy; *payload points into the
+ * message. To be called at most in->left times. */
+int rpc_msg_next_req(struct rpc_msg_in *in, struct rpc_req_limits *limits,
+		     struct rpc_req_meta *meta, const void **payload);
+/* max: the caller's resp_max; seq, thread: the call's. */
+int rpc_msg_next_resp(struct rpc_msg_in *in, uint32_t resp_max, uint32_t seq,
+		      uint16_t thread, struct rpc_resp_meta *meta,
+		      const void **payload);
+/* After the last pair: 0, or -SKEIN_EPEER when bytes are left over. */
+int rpc_msg_end(const struct rpc_msg_in *in);
+
+/* A descriptor of a large payload, copied; -SKEIN_EPEER when it is longer than
+ * len_max or empty. */
+int rpc_msg_large(const void *payload, uint64_t len_max,
+		  struct rpc_large *large);
+
+/* Closes a message built at `at`: everything before len - 8 is in place but
+ * the header. */
+void rpc_msg_seal(void *at, uint32_t len, uint16_t count, uint32_t head,
+		  uint64_t canary, enum rpc_tail tail);
+
+/* Copies a small payload without a call where the compiler can; pads to 8
+ * bytes with zeroes, so that no old byte of ours leaves the process. */
+static inline void rpc_copy_pad(void *dst, const void *src, uint32_t len)
+{
+	if (len & 7)
+		memset((uint8_t *)dst + (len & ~7u), 0, 8);
+	if (len)
+		memcpy(dst, src, len);
+}
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * port.h - what the RPC engines need of the world below: a way to move bytes
+ * to the other end, and registered memory.
+ *
+ * module.c implements it on a connection; tests implement it on arrays. The
+ * engines above it (client.c, server.c, event.c) do no I/O of their own, read
+ * no clock, and never block.
+ *
+ * Thread rule: the owner of the connection's engine.
+ */
+#ifndef SKEIN_RPC_PORT_H
+#define SKEIN_RPC_PORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rpc/event.h"
+#include "rpc/layout.h"
+#include "rpc/msg.h"
+
+struct rpc_port;
+
+/* A piece of registered memory for one large payload. */
+struct rpc_buf {
+	void *addr;
+	size_t len; /* at least what was asked for */
+	uint32_t rkey;
+	uint32_t region;
+	struct rpc_buf *next; /* its holder's */
+	uint64_t mark;	      /* its holder's */
+};
+
+/* A READ under way; done() runs exactly once after a successful read(), never
+ * inside it. */
+struct rpc_read {
+	void (*done)(struct rpc_read *rd, int err);
+};
+
+struct rpc_port_ops {
+	/* Sends [off, off + len) of this end's region to the same offset at
+	 * the other end. *wake: with a wake-up; cleared when the message went
+	 * without one for want of a credit. 0, -EAGAIN (send queue full), or
+	 * an error: the connection is gone. */
+	int (*write)(struct rpc_port *port, uint64_t off, uint32_t len,
+		     bool *wake);
+	/* A zero-byte message with this immediate. 0, -EAGAIN (no credit, or
+	 * send queue full), or an error. */
+	int (*signal)(struct rpc_port *port, uint32_t imm);
+	/* READs the published Head into RPC_CTL_HEAD_DST. Errors as write. */
+	int (*read_head)(struct rpc_port *port, struct rpc_read *rd);
+	/* READs len bytes of the other end's memory into buf. */
+	int (*read)(struct rpc_port *port, struct rpc_buf *buf,
+		    const struct rpc_large *from, struct rpc_read *rd);
+	/* NULL when memory is short. */
+	struct rpc_buf *(*buf_get)(struct rpc_port *port, size_t len);
+	void (*buf_put)(struct rpc_port *port, struct rpc_buf *buf);
+};
+
+struct rpc_stats {
+	uint64_t calls;
+	uint64_t messages_sent;
+	uint64_t messages_received;
+	uint64_t doorbells;
+	uint64_t bytes_sent;
+	uint64_t head_reads;
+	uint64_t full;
+	uint64_t wakeups_sent;
+};
+
+/* One end of one connection: what client.c and server.c share. */
+struct rpc_port {
+	const struct rpc_port_ops *ops;
+	uint8_t *base; /* of this end's region */
+	struct rpc_geom geom;
+	struct rpc_secret secret_in;  /* for what is written to us */
+	struct rpc_secret secret_out; /* for what we write */
+	enum rpc_tail tail_in, tail_out;
+	unsigned batch_max; /* pairs in a message */
+	uint32_t msg_max;   /* bytes of a message */
+	/* the largest result that space is reserved for; longer ones are READ */
+	uint32_t resp_inline_max;
+	struct rpc_event event;
+	struct rpc_stats stats;
+};
+
+/* Seals and sends a message built at off; counts it. As ops->write(). */
+static inline int rpc_port_send(struct rpc_port *port, uint64_t off,
+				uint32_t len)
+{
+	bool wake = port->event.wake;
+	int rc = port->ops->write(port, off, len, &wake);
+
+	if (__builtin_expect(rc != 0, 0))
+		return rc;
+	if (__builtin_expect(port->event.wake, 0)) {
+		if (wake)
+			port->stats.wakeups_sent++;
+		else
+			port->event.owe_wake = true;
+	}
+	port->stats.messages_sent++;
+	port->stats.doorbells++;
+	port->stats.bytes_sent += len;
+	return 0;
+}
+
+#endif

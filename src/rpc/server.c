@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * server.c - the serving end: docs/protocol/rpc.md, sections 3 to 5 and 7.
+ */
+#include <errno.h>
+
+#include "base/assert.h"
+#include "base/list.h"
+#include "rpc/server.h"
+
+/* Request messages taken in one round. */
+#define MSGS_PER_ROUND 64
+
+#define HDR_LEN ((uint32_t)sizeof(struct rpc_hdr))
+#define META_LEN ((uint32_t)sizeof(struct rpc_resp_meta))
+
+/* --- responses ---------------------------------------------------------- */
+
+static uint64_t resp_off(const struct rpc_server *s, uint64_t pos)
+{
+	return rpc_geom_resp(&s->port->geom) +
+	       (pos & (s->port->geom.resp_lines - 1)) * RPC_LINE;
+}
+
+/* Sends what is sealed, oldest first. 0, -EAGAIN when some is left, or an
+ * error of the port. */
+static int sealed_send(struct rpc_server *s)
+{
+	unsigned n, i;
+	int rc = 0;
+
+	for (n = 0; n < s->sealed_count && !rc; n += !rc)
+		rc = rpc_port_send(s->port, s->sealed[n].off, s->sealed[n].len);
+	if (__builtin_expect(s->broken != 0, 0))
+		return rc; /* by the port, from inside: nothing is left */
+	for (i = n; i < s->sealed_count; i++)
+		s->sealed[i - n] = s->sealed[i];
+	s->sealed_count -= n;
+	return rc;
+}
+
+/* Ends the open message. It leaves at once if it can. */
+static int open_seal(struct rpc_server *s)
+{
+	uint32_t len = s->open_len + RPC_TAIL_LEN;
+	struct rpc_port *port = s->port;
+
+	if (!s->open_count)
+		return 0;
+	rpc_msg_seal(s->open, len, (uint16_t)s->open_count,
+		     (uint32_t)s->req_head,
+		     rpc_canary(&port->secret_out, s->open_pos),
+		     port->tail_out);
+	skein_assert(s->sealed_count < RPC_SEALED_MAX);
+	s->sealed[s->sealed_count++] =
+		(struct rpc_sealed){resp_off(s, s->open_pos), len};
+	s->open_count = 0;
+	return sealed_send(s);
+}
+
+static void open_begin(struct rpc_server *s, uint64_t pos)
+{
+	s->open = s->port->base + resp_off(s, pos);
+	s->open_len = HDR_LEN;
+	s->open_pos = pos;
+}
+
+/* A failure to send that is not for now breaks the connection when the round
+ * ends; the message stays sealed until then. */
+static void seal(struct rpc_server *s)
+{
+	int rc = open_seal(s);
+
+	if (rc && rc != -EAGAIN)
+		s->broken = rc;
+}
+
+/* A result that is READ: a message of its own, with a descriptor. */
+static void answer_large(struct rpc_server *s, uint64_t pos, uint32_t lines)
+{
+	struct skein_rpc_req *req = &s->req;
+	struct rpc_resp_meta meta = {.size = sizeof(struct rpc_large),
+				     .thread = req->meta.thread,
+				     .seq = req->meta.seq,
+				     .flags = RPC_RESP_LARGE};
+	struct rpc_large desc = {.addr = (uint64_t)(uintptr_t)req->large->addr,
+				 .len = req->resp_len,
+				 .rkey = req->large->rkey,
+				 .region = req->large->region};
+
+	seal(s);
+	open_begin(s, pos);
+	memcpy(s->open + HDR_LEN, &meta, sizeof(meta));
+	memcpy(s->open + HDR_LEN + META_LEN, &desc, sizeof(desc));
+	s->open_len = HDR_LEN + META_LEN + (uint32_t)sizeof(desc);
+	s->open_count = 1;
+	s->open_end = pos + lines;
+	req->large->mark = s->open_end;
+	req->large->next = NULL;
+	*s->held_end = req->large;
+	s->held_end = &req->large->next;
+	req->large = NULL;
+	seal(s);
+}
+
+/* The result stands behind the metadata's place already. */
+static void answer_inline(struct rpc_server *s, int status, uint64_t end)
+{
+	struct skein_rpc_req *req = &s->req;
+	struct rpc_resp_meta meta = {.size = req->resp_len,
+				     .status = (int16_t)status,
+				     .thread = req->meta.thread,
+				     .seq = req->meta.seq};
+
+	/* The padding is sent too: no old byte of ours may stand there. */
+	for (uint32_t i = req->resp_len; i & 7; i++)
+		req->resp[i] = 0;
+	memcpy(s->open + s->open_len, &meta, sizeof(meta));
+	s->open_len += META_LEN + RPC_PAD8(req->resp_len);
+	s->open_count++;
+	s->open_end = end;
+}
+
+static int clamp_status(int rc)
+{
+	if (rc > 0 || rc < INT16_MIN)
+		return -EINVAL;
+	return rc;
+}
+
+static int run_handler(struct rpc_server *s)
+{
+	struct skein_rpc_req *req = &s->req;
+	struct rpc_handler *h;
+	skein_rpc_fn *fn;
+
+	h = rpc_handlers_find(s->handlers, req->meta.rpc_id);
+	/* Acquire: pairs with the release in rpc_handlers_add(): arg is set. */
+	fn = h ? atomic_load_explicit(&h->fn, memory_order_acquire) : NULL;
+	if (!fn)
+		return -SKEIN_ENOHANDLER;
+	return fn(req, h->arg);
+}
+
+/* Executes one request and adds its answer to the open message. pos: its
+ * reservation. status: 0, or why it is not executed. */
+static void serve(struct rpc_server *s, const struct rpc_req_meta *meta,
+		  const void *data, uint32_t len, uint64_t pos, int status)
+{
+	struct skein_rpc_req *req = &s->req;
+
+	if (!s->open_count)
+		open_begin(s, pos);
+	req->data = data;
+	req->len = len;
+	req->meta = *meta;
+	req->resp = s->open + s->open_len + META_LEN;
+	req->inline_max = meta->resp_lines * RPC_LINE - (uint32_t)RPC_RESP_ROOM;
+	req->resp_len = 0;
+	if (!status)
+		status = clamp_status(run_handler(s));
+	if (__builtin_expect(status != 0, 0)) {
+		req->resp_len = 0;
+		if (req->large)
+			s->port->ops->buf_put(s->port, req->large);
+		req->large = NULL;
+	}
+	s->port->stats.calls++;
+	if (__builtin_expect(req->large != NULL, 0))
+		answer_large(s, pos, meta->resp_lines);
+	else
+		answer_inline(s, status, pos + meta->resp_lines);
+}
+
+/* --- large requests ----------------------------------------------------- */
+
+static void read_done(struct rpc_read *rd, int err)
+{
+	struct rpc_server *s = container_of(rd, struct rpc_server, rd);
+
+	s->rd_err = err;
+	s->rd_state = RPC_RD_DONE;
+}
+
+static int read_post(struct rpc_server *s)
+{
+	int rc = s->port->ops->read(s->port, s->rd_buf, &s->rd_from, &s->rd);
+
+	if (rc == -EAGAIN)
+		return 0;
+	if (rc)
+		return rc;
+	s->port->stats.doorbells++;
+	s->rd_state = RPC_RD_WAIT;
+	return 0;
+}
+
+static int read_begin(struct rpc_server *s, const struct rpc_req_meta *meta,
+		      const void *payload)
+{
+	int rc;
+
+	rc = rpc_msg_large(payload, SKEIN_RPC_LEN_MAX, &s->rd_from);
+	if (rc)
+		return rc;
+	s->rd_meta = *meta;
+	s->rd_err = 0;
+	s->rd_buf = s->port->ops->buf_get(s->port, s->rd_from.len);
+	if (!s->rd_buf) {
+		s->rd_err = -ENOMEM;
+		s->rd_state = RPC_RD_DONE;
+		return 0;
+	}
+	s->rd_state = RPC_RD_POST;
+	return read_post(s);
+}
+
+/* The position reserved by the request that next_req() has just passed. */
+static uint64_t passed_pos(const struct rpc_server *s,
+			   const struct rpc_req_meta *meta)
+{
+	/* meta->resp_pos equals the low half of where limits stood; that is
+	 * less than a lap and a reservation behind where they stand now. */
+	return s->limits.resp_pos -
+	       (uint32_t)((uint32_t)s->limits.resp_pos - meta->resp_pos);
+}
+
+/* 1 when the large request was served, 0 while it waits, or an error. */
+static int read_step(struct rpc_server *s)
+{
+	struct rpc_buf *buf = s->rd_buf;
+	int rc;
+
+	if (s->rd_state == RPC_RD_POST) {
+		rc = read_post(s);
+		if (rc)
+			return rc;
+	}
+	if (s->rd_state != RPC_RD_DONE)
+		return 0;
+	if (s->rd_err && buf)
+		return s->rd_err; /* the READ failed: so has the queue pair */
+	s->rd_state = RPC_RD_NONE;
+	s->rd_buf = NULL;
+	serve(s, &s->rd_meta, buf ? buf->addr : NULL,
+	      buf ? (uint32_t)s->rd_from.len : 0, passed_pos(s, &s->rd_meta),
+	      s->rd_err);
+	if (buf)
+		s->port->ops->buf_put(s->port, buf);
+	return 1;
+}
+
+/* --- requests ----------------------------------------------------------- */
+
+/* The caller has consumed responses up to here. */
+static int caller_head(struct rpc_server *s, uint32_t wire)
+{
+	uint64_t pos = rpc_pos_extend(s->caller_head, wire);
+	struct rpc_buf *buf;
+
+	if (pos > s->limits.resp_pos)
+		return -SKEIN_EPEER;
+	s->caller_head = pos;
+	while (__builtin_expect((buf = s->held) != NULL, 0) &&
+	       buf->mark <= pos) {
+		s->held = buf->next;
+		if (!s->held)
+			s->held_end = &s->held;
+		s->port->ops->buf_put(s->port, buf);
+	}
+	return 0;
+}
+
+/* Takes up the next request message: 1, 0 none, or an error. */
+static int message_begin(struct rpc_server *s)
+{
+	const struct rpc_geom *g = &s->port->geom;
+	const uint8_t *at =
+		s->req_base + (s->req_head & (g->req_lines - 1)) * RPC_LINE;
+	int rc;
+
+	/* Every message fits behind every line: that is what the spill is. */
+	rc = rpc_msg_poll(&s->in, at, g->spill * RPC_LINE, s->req_canary,
+			  s->port->tail_in);
+	if (__builtin_expect(rc <= 0, 1))
+		return rc;
+	rc = caller_head(s, s->in.head);
+	if (rc)
+		return rc;
+	s->in_active = true;
+	s->port->stats.messages_received++;
+	rpc_event_received(&s->port->event);
+	return 1;
+}
+
+static int message_end(struct rpc_server *s)
+{
+	const struct rpc_geom *g = &s->port->geom;
+
+	if (rpc_msg_end(&s->in))
+		return -SKEIN_EPEER;
+	s->req_head =
+		rpc_pos_next(g->req_lines, s->req_head, RPC_LINES(s->in.len));
+	s->req_canary = rpc_canary(&s->port->secret_in, s->req_head);
+	s->in_active = false;
+	/* Release: a caller that READs this Head overwrites the message; our
+	 * loads of it must be done. Pairs with the device's READ. */
+	__atomic_store_n((uint64_t *)(void *)(s->port->base + RPC_CTL_HEAD),
+			 s->req_head, __ATOMIC_RELEASE);
+	return 0;
+}
+
+/* Executes one pair. 0, or an error. */
+static int pair_step(struct rpc_server *s)
+{
+	uint64_t pos = s->limits.resp_pos;
+	struct rpc_req_meta meta;
+	const void *payload;
+	int rc;
+
+	if (s->open_count && __builtin_expect(s->open_end != pos, 0))
+		seal(s);
+	rc = rpc_msg_next_req(&s->in, &s->limits, &meta, &payload);
+	if (__builtin_expect(rc != 0, 0))
+		return rc;
+	if (__builtin_expect(meta.flags & RPC_REQ_SKIP, 0))
+		serve(s, &meta, NULL, 0, pos, -ECANCELED);
+	else if (__builtin_expect(meta.flags & RPC_REQ_LARGE, 0))
+		return read_begin(s, &meta, payload);
+	else
+		serve(s, &meta, payload, meta.size, pos, 0);
+	return 0;
+}
+
+/* May the next pair be taken? */
+static bool may_go_on(const struct rpc_server *s)
+{
+	return !(s->sealed_count | (unsigned)s->rd_state | (unsigned)s->broken);
+}
+
+/* The message in work: 1 when finished, 0 when it must wait, or an error. */
+static int message_step(struct rpc_server *s)
+{
+	int rc;
+
+	while (s->in.left) {
+		if (__builtin_expect(!may_go_on(s), 0))
+			return 0;
+		if (s->open_count >= s->port->batch_max)
+			seal(s);
+		rc = pair_step(s);
+		if (__builtin_expect(rc != 0, 0))
+			return rc;
+	}
+	if (__builtin_expect(s->rd_state != RPC_RD_NONE, 0))
+		return 0;
+	rc = message_end(s);
+	return rc ? rc : 1;
+}
+
+static int poll_requests(struct rpc_server *s)
+{
+	int rc, moved = 0;
+
+	while (moved < MSGS_PER_ROUND) {
+		if (__builtin_expect(!may_go_on(s), 0))
+			break;
+		if (!s->in_active) {
+			rc = message_begin(s);
+			if (rc <= 0)
+				return rc ? rc : moved;
+		}
+		moved++;
+		rc = message_step(s);
+		if (rc <= 0)
+			return rc ? rc : moved;
+		if (s->open_count >= s->port->batch_max)
+			seal(s);
+	}
+	return moved;
+}
+
+int rpc_server_poll(struct rpc_server *s)
+{
+	int rc, moved, n = 0;
+
+	if (__builtin_expect(s->broken != 0, 0))
+		return s->broken;
+	if (__builtin_expect(s->sealed_count != 0, 0)) {
+		rc = sealed_send(s);
+		if (rc)
+			return rc == -EAGAIN ? 0 : rc;
+		n++;
+	}
+	if (__builtin_expect(s->rd_state != RPC_RD_NONE, 0)) {
+		rc = read_step(s);
+		if (rc <= 0)
+			return rc;
+		n++;
+	}
+	moved = poll_requests(s);
+	if (moved < 0)
+		return moved;
+	if (s->open_count)
+		seal(s);
+	return s->broken ? s->broken : moved + n;
+}
+
+bool rpc_server_has_work(const struct rpc_server *s)
+{
+	const struct rpc_geom *g = &s->port->geom;
+	const struct rpc_hdr *hdr;
+
+	if (s->sealed_count || s->open_count)
+		return true;
+	if (s->rd_state != RPC_RD_NONE)
+		return s->rd_state != RPC_RD_WAIT;
+	if (s->in_active)
+		return true;
+	hdr = (const void *)(s->req_base +
+			     (s->req_head & (g->req_lines - 1)) * RPC_LINE);
+	/* See rpc_client_has_work(). */
+	return __atomic_load_n(&hdr->canary, __ATOMIC_ACQUIRE) == s->req_canary;
+}
+
+bool rpc_server_busy(const struct rpc_server *s)
+{
+	return s->sealed_count || s->open_count || s->in_active;
+}
+
+void rpc_server_break(struct rpc_server *s, int err)
+{
+	struct rpc_buf *buf;
+
+	s->broken = err;
+	while ((buf = s->held)) {
+		s->held = buf->next;
+		s->port->ops->buf_put(s->port, buf);
+	}
+	s->held_end = &s->held;
+	if (s->rd_buf)
+		s->port->ops->buf_put(s->port, s->rd_buf);
+	s->rd_buf = NULL;
+	s->rd_state = RPC_RD_NONE;
+	s->sealed_count = 0;
+	s->open_count = 0;
+	s->in_active = false;
+}
+
+void rpc_server_init(struct rpc_server *s, struct rpc_port *port,
+		     const struct rpc_handlers *handlers, void *conn)
+{
+	const struct rpc_geom *g = &port->geom;
+
+	memset(s, 0, sizeof(*s));
+	s->port = port;
+	s->handlers = handlers;
+	s->conn = conn;
+	s->req_base = port->base + rpc_geom_req(g);
+	s->resp_base = port->base + rpc_geom_resp(g);
+	s->req_canary = rpc_canary(&port->secret_in, 0);
+	s->limits.geom = *g;
+	s->req.server = s;
+	s->held_end = &s->held;
+	s->rd.done = read_done;
+}
+
+/* --- what a handler may ask --------------------------------------------- */
+
+const void *skein_rpc_req_data(const struct skein_rpc_req *req)
+{
+	return req->data;
+}
+
+size_t skein_rpc_req_len(const struct skein_rpc_req *req)
+{
+	return req->len;
+}
+
+struct skein_conn *skein_rpc_req_conn(const struct skein_rpc_req *req)
+{
+	return req->server->conn;
+}
+
+size_t skein_rpc_resp_max(const struct skein_rpc_req *req)
+{
+	return req->meta.resp_max;
+}
+
+static void *resp_buf_large(struct skein_rpc_req *req, size_t len)
+{
+	struct rpc_port *port = req->server->port;
+	struct rpc_buf *buf, *old = req->large;
+	size_t keep = len < req->resp_len ? len : req->resp_len;
+
+	if (old && old->len >= len) {
+		req->resp_len = (uint32_t)len;
+		return old->addr;
+	}
+	buf = port->ops->buf_get(port, len);
+	if (!buf)
+		return NULL;
+	memcpy(buf->addr, old ? old->addr : req->resp, keep);
+	if (old)
+		port->ops->buf_put(port, old);
+	req->large = buf;
+	req->resp_len = (uint32_t)len;
+	return buf->addr;
+}
+
+void *skein_rpc_resp_buf(struct skein_rpc_req *req, size_t len)
+{
+	if (len > req->meta.resp_max)
+		return NULL;
+	if (__builtin_expect(req->large || len > req->inline_max, 0))
+		return resp_buf_large(req, len);
+	req->resp_len = (uint32_t)len;
+	return req->resp;
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * server.h - the serving end: finds requests, runs handlers, answers.
+ *
+ * Engine without I/O, like client.h. Responses are built in the mirror, at the
+ * offset that the caller reserved, and leave together when their reservations
+ * adjoin: docs/protocol/rpc.md, sections 3 to 5.
+ *
+ * Requests are executed and answered in the order sent. The server never waits
+ * for the caller's software (section 7): what cannot leave now is kept in
+ * `sealed`, and no further request is taken until it has left.
+ *
+ * Thread rule: the owner of the connection's engine; handlers run in it.
+ */
+#ifndef SKEIN_RPC_SERVER_H
+#define SKEIN_RPC_SERVER_H
+
+#include "rpc/handlers.h"
+#include "rpc/port.h"
+
+struct rpc_server;
+
+/* A request in its handler's hands; one at a time in a server. */
+struct skein_rpc_req {
+	struct rpc_server *server;
+	const void *data;
+	uint32_t len;
+	struct rpc_req_meta meta;
+	uint8_t *resp;	     /* where an inline result goes */
+	uint32_t inline_max; /* by the reservation, multiple of 8 */
+	uint32_t resp_len;
+	struct rpc_buf *large; /* the result, when it is large */
+};
+
+/* Messages that are complete and did not get into the send queue. At most
+ * three are sealed between two looks at it: one that ends where reservations
+ * do not adjoin, what preceded a large result, and the large result. */
+#define RPC_SEALED_MAX 4
+
+struct rpc_sealed {
+	uint64_t off;
+	uint32_t len;
+};
+
+struct rpc_server {
+	/* hot */
+	struct rpc_port *port;
+	const struct rpc_handlers *handlers;
+	const uint8_t *req_base;
+	uint64_t req_head;
+	uint64_t req_canary; /* of req_head */
+	uint8_t *resp_base;
+	struct rpc_msg_in in; /* the message being consumed */
+	bool in_active;
+	struct rpc_req_limits limits;
+
+	uint8_t *open;	   /* the open response message */
+	uint32_t open_len; /* without tail */
+	uint32_t open_count;
+	uint64_t open_pos; /* where it starts */
+	uint64_t open_end; /* behind its last reservation, before any wrap */
+
+	struct rpc_sealed sealed[RPC_SEALED_MAX];
+	unsigned sealed_count;
+	int broken;
+
+	struct skein_rpc_req req;
+	void *conn; /* for skein_rpc_req_conn() */
+
+	/* a large request's READ */
+	struct rpc_read rd;
+	struct rpc_large rd_from;
+	struct rpc_buf *rd_buf;
+	struct rpc_req_meta rd_meta;
+	enum {
+		RPC_RD_NONE,
+		RPC_RD_POST,
+		RPC_RD_WAIT,
+		RPC_RD_DONE
+	} rd_state;
+	int rd_err;
+
+	/* large results that the caller has not consumed, oldest first */
+	struct rpc_buf *held, **held_end;
+	uint64_t caller_head; /* Head of the response space */
+};
+
+void rpc_server_init(struct rpc_server *s, struct rpc_port *port,
+		     const struct rpc_handlers *handlers, void *conn);
+
+/* A round. Returns what moved, or a negative error: the connection must be
+ * broken. */
+int rpc_server_poll(struct rpc_server *s);
+
+/* Is a request there, or something to be sent? For the look before a sleep. */
+bool rpc_server_has_work(const struct rpc_server *s);
+
+/* Is anything taken but not answered? */
+bool rpc_server_busy(const struct rpc_server *s);
+
+/* No port operation is under way any more. */
+void rpc_server_break(struct rpc_server *s, int err);
+
+#endif
