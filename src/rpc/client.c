@@ -46,15 +46,24 @@ static void open_begin(struct rpc_client *c)
 	open_measure(c);
 }
 
-/* The peer has consumed up to here: false when that cannot be. */
-static bool head_is(struct rpc_client *c, uint32_t wire)
+static void head_advance(struct rpc_client *c, uint64_t pos)
 {
-	uint64_t pos = rpc_pos_extend(c->req_head, wire);
+	if (pos <= c->req_head)
+		return;
+	c->req_head = pos;
+	open_measure(c);
+}
+
+/* Head as a response tells it: false when it cannot be. It may be behind one
+ * that was READ, for the response was sealed before. */
+static bool head_told(struct rpc_client *c, uint32_t wire)
+{
+	uint64_t pos = rpc_pos_extend(c->req_head_told, wire);
 
 	if (pos > c->req_tail)
 		return false;
-	c->req_head = pos;
-	open_measure(c);
+	c->req_head_told = pos;
+	head_advance(c, pos);
 	return true;
 }
 
@@ -67,9 +76,9 @@ static void head_read_done(struct rpc_read *rd, int err)
 	if (err)
 		return;
 	memcpy(&pos, c->port->base + RPC_CTL_HEAD_DST, sizeof(pos));
-	/* A response that came meanwhile may know better. */
-	if (pos > c->req_head && pos <= c->req_tail)
-		head_is(c, (uint32_t)pos);
+	/* Nonsense is ignored: the next response must tell the truth. */
+	if (pos <= c->req_tail)
+		head_advance(c, pos);
 }
 
 /* The ring looks full: ask the server how far it is, unless we have. */
@@ -427,7 +436,7 @@ static int message_begin(struct rpc_client *c)
 			  c->resp_canary, c->port->tail_in);
 	if (__builtin_expect(rc <= 0, 1))
 		return rc;
-	if (!c->in.count || !head_is(c, c->in.head))
+	if (!c->in.count || !head_told(c, c->in.head))
 		return -SKEIN_EPEER;
 	c->in_lines = 0;
 	c->in_lap_left = lap_left;

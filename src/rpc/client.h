@@ -51,7 +51,8 @@ struct rpc_client {
 	uint64_t resp_canary; /* of resp_head */
 
 	uint64_t req_head, req_tail;
-	uint32_t inline_max; /* the largest request payload in a message */
+	uint64_t req_head_told; /* the last Head in a response */
+	uint32_t inline_max;	/* the largest request payload in a message */
 	uint32_t resp_inline_max;
 	bool owes_head;	 /* a large response was consumed, Head not told */
 	bool open_alone; /* the open message takes no further pair */

@@ -310,6 +310,14 @@ static int message_end(struct rpc_server *s)
 	return 0;
 }
 
+/* Can an answer at pos join the open message? At the lap's end positions go
+ * on but places do not. */
+static bool adjoins(const struct rpc_server *s, uint64_t pos)
+{
+	return pos == s->open_end &&
+	       (pos & (s->limits.geom.resp_lines - 1)) != 0;
+}
+
 /* Executes one pair. 0, or an error. */
 static int pair_step(struct rpc_server *s)
 {
@@ -318,7 +326,7 @@ static int pair_step(struct rpc_server *s)
 	const void *payload;
 	int rc;
 
-	if (s->open_count && __builtin_expect(s->open_end != pos, 0))
+	if (s->open_count && !adjoins(s, pos))
 		seal(s);
 	rc = rpc_msg_next_req(&s->in, &s->limits, &meta, &payload);
 	if (__builtin_expect(rc != 0, 0))

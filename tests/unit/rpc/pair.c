@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pair.c - two ends of an RPC connection in one thread, and a device between
+ * them that is as unkind as the rules allow.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "unit/cm.h"
+#include "base/list.h"
+#include "conn/conn.h"
+#include "pair.h"
+
+static struct pair_end *end_of(struct rpc_port *port)
+{
+	return container_of(port, struct pair_end, port);
+}
+
+static bool chance(struct pair *p, unsigned percent)
+{
+	return percent && prng_below(&p->rng, 100) < percent;
+}
+
+static struct pair_op *op_new(struct pair_end *e, enum pair_op_kind kind)
+{
+	struct pair_op *op;
+
+	if (e->op_count == PAIR_OPS ||
+	    chance(e->pair, e->pair->opts.eagain_percent))
+		return NULL;
+	op = &e->ops[(e->op_head + e->op_count++) % PAIR_OPS];
+	*op = (struct pair_op){.kind = kind};
+	return op;
+}
+
+static int pair_write(struct rpc_port *port, uint64_t off, uint32_t len,
+		      bool *wake)
+{
+	struct pair_end *e = end_of(port);
+	struct pair_op *op = op_new(e, PAIR_WRITE);
+
+	if (!op)
+		return -EAGAIN;
+	assert_true(off >= RPC_CTL_LEN);
+	assert_true(off + len <= rpc_geom_len(&port->geom));
+	op->off = off;
+	op->len = len;
+	op->data = malloc(len);
+	op->taken = calloc(1, len / 8);
+	memcpy(op->data, port->base + off, len);
+	if (*wake && e->credits) {
+		e->credits--;
+		op->wake = true;
+		op->imm = CONN_IMM(CONN_IMM_WAKE, 0);
+	} else {
+		*wake = false;
+	}
+	return 0;
+}
+
+static int pair_signal(struct rpc_port *port, uint32_t imm)
+{
+	struct pair_end *e = end_of(port);
+	struct pair_op *op;
+
+	if (!e->credits)
+		return -EAGAIN;
+	op = op_new(e, PAIR_SIGNAL);
+	if (!op)
+		return -EAGAIN;
+	e->credits--;
+	op->imm = imm;
+	op->wake = true;
+	return 0;
+}
+
+static int pair_read_head(struct rpc_port *port, struct rpc_read *rd)
+{
+	struct pair_end *e = end_of(port);
+	struct pair_op *op = op_new(e, PAIR_READ_HEAD);
+
+	if (!op)
+		return -EAGAIN;
+	op->rd = rd;
+	return 0;
+}
+
+static int pair_read(struct rpc_port *port, struct rpc_buf *buf,
+		     const struct rpc_large *from, struct rpc_read *rd)
+{
+	struct pair_end *e = end_of(port);
+	struct pair_buf *b = NULL;
+	struct pair_op *op;
+
+	for (unsigned i = 0; i < PAIR_BUFS; i++)
+		if (e->peer->bufs[i].used &&
+		    e->peer->bufs[i].buf.rkey == from->rkey)
+			b = &e->peer->bufs[i];
+	/* A READ of memory that its owner has freed is a bug of ours. */
+	assert_non_null(b);
+	assert_true((uint64_t)(uintptr_t)b->buf.addr == from->addr);
+	assert_true(from->len <= b->buf.len && from->len <= buf->len);
+	op = op_new(e, PAIR_READ);
+	if (!op)
+		return -EAGAIN;
+	op->rd = rd;
+	op->dst = buf;
+	op->src = b->buf.addr;
+	op->len = (uint32_t)from->len;
+	return 0;
+}
+
+static struct rpc_buf *pair_buf_get(struct rpc_port *port, size_t len)
+{
+	struct pair_end *e = end_of(port);
+
+	if (e->buf_fails)
+		return NULL;
+	for (unsigned i = 0; i < PAIR_BUFS; i++) {
+		struct pair_buf *b = &e->bufs[i];
+
+		if (b->used)
+			continue;
+		b->used = true;
+		e->bufs_used++;
+		b->buf = (struct rpc_buf){.addr = malloc(len),
+					  .len = len,
+					  .rkey = i + 1,
+					  .region = i};
+		return &b->buf;
+	}
+	return NULL;
+}
+
+static void pair_buf_put(struct rpc_port *port, struct rpc_buf *buf)
+{
+	struct pair_end *e = end_of(port);
+	struct pair_buf *b = container_of(buf, struct pair_buf, buf);
+
+	assert_true(b->used);
+	memset(buf->addr, 0xdd, buf->len);
+	free(buf->addr);
+	b->used = false;
+	e->bufs_used--;
+}
+
+static const struct rpc_port_ops pair_ops = {
+	.write = pair_write,
+	.signal = pair_signal,
+	.read_head = pair_read_head,
+	.read = pair_read,
+	.buf_get = pair_buf_get,
+	.buf_put = pair_buf_put,
+};
+
+/* --- moving ------------------------------------------------------------- */
+
+/* A word, as a device stores it. */
+static void store8(uint8_t *dst, const uint8_t *src)
+{
+	uint64_t w;
+
+	memcpy(&w, src, 8);
+	__atomic_store_n((uint64_t *)(void *)dst, w, __ATOMIC_RELEASE);
+}
+
+/* Moves some words of a WRITE; true when all have moved. */
+static bool write_some(struct pair_end *e, struct pair_op *op)
+{
+	uint32_t words = op->len / 8, n, w;
+	uint8_t *dst = e->peer->port.base + op->off;
+
+	n = 1 + (uint32_t)prng_below(&e->pair->rng, words);
+	while (n-- && op->moved < words) {
+		w = op->moved;
+		if (e->pair->opts.unordered) {
+			w = (uint32_t)prng_below(&e->pair->rng, words);
+			while (op->taken[w])
+				w = (w + 1) % words;
+		}
+		op->taken[w] = 1;
+		store8(dst + w * 8, op->data + w * 8);
+		op->moved++;
+	}
+	return op->moved == words;
+}
+
+static void deliver_imm(struct pair_end *to, uint32_t imm)
+{
+	to->woken = true;
+	if (CONN_IMM_KIND(imm) == CONN_IMM_EVENT_MODE)
+		assert_int_equal(rpc_event_signal(&to->port.event,
+						  CONN_IMM_VALUE(imm)),
+				 0);
+}
+
+static void op_end(struct pair_end *e, struct pair_op *op)
+{
+	if (op->kind == PAIR_READ)
+		memcpy(op->dst->addr, op->src, op->len);
+	if (op->kind == PAIR_READ_HEAD)
+		memcpy(e->port.base + RPC_CTL_HEAD_DST,
+		       e->peer->port.base + RPC_CTL_HEAD, 8);
+	free(op->data);
+	free(op->taken);
+	e->op_head = (e->op_head + 1) % PAIR_OPS;
+	e->op_count--;
+	if (op->rd) {
+		op->rd->done(op->rd, 0);
+		e->woken = true;
+	}
+	if (op->wake)
+		deliver_imm(e->peer, op->imm);
+}
+
+static void end_move(struct pair_end *e)
+{
+	struct pair_op *op = &e->ops[e->op_head];
+	struct pair_op *ahead;
+
+	/* Bytes of a later WRITE may overtake; its completion may not. */
+	if (e->pair->opts.unordered && e->op_count > 1 && chance(e->pair, 30)) {
+		ahead = &e->ops[(e->op_head + 1) % PAIR_OPS];
+		if (ahead->kind == PAIR_WRITE && op->kind == PAIR_WRITE)
+			write_some(e, ahead);
+	}
+	if (op->kind == PAIR_WRITE && !write_some(e, op))
+		return;
+	op_end(e, op);
+}
+
+bool pair_quiet(const struct pair *p)
+{
+	return !p->ends[0].op_count && !p->ends[1].op_count;
+}
+
+bool pair_move(struct pair *p)
+{
+	unsigned i = (unsigned)prng_below(&p->rng, 2);
+
+	if (pair_quiet(p))
+		return false;
+	if (!p->ends[i].op_count)
+		i = !i;
+	end_move(&p->ends[i]);
+	return true;
+}
+
+void pair_settle(struct pair *p)
+{
+	while (pair_move(p))
+		;
+}
+
+void pair_credits(struct pair *p)
+{
+	unsigned n = p->opts.credits ? p->opts.credits : 1000000;
+
+	p->ends[0].credits = p->ends[1].credits = n;
+}
+
+/* --- life --------------------------------------------------------------- */
+
+static void end_init(struct pair *p, unsigned i)
+{
+	struct pair_end *e = &p->ends[i];
+	struct rpc_port *port = &e->port;
+
+	e->pair = p;
+	e->peer = &p->ends[!i];
+	port->ops = &pair_ops;
+	port->geom = p->opts.geom;
+	port->base = aligned_alloc(64, (size_t)rpc_geom_len(&port->geom));
+	/* An old lap's rubbish, as it were. */
+	prng_fill(&p->rng, port->base, (size_t)rpc_geom_len(&port->geom));
+	port->tail_in = port->tail_out =
+		p->opts.unordered ? RPC_TAIL_CHECKSUM : RPC_TAIL_CANARY;
+	port->batch_max = p->opts.batch_max;
+	port->msg_max = port->geom.spill * RPC_LINE;
+	port->resp_inline_max = port->msg_max - 128;
+}
+
+/* As if that much had gone through both rings; a multiple of their sizes. */
+static void start_at(struct pair *p, uint64_t pos)
+{
+	struct rpc_client *c = &p->client;
+	struct rpc_server *s = &p->server;
+
+	c->req_head = c->req_head_told = c->req_tail = pos;
+	c->resp_head = c->resp_tail = pos;
+	c->resp_canary = rpc_canary(&p->ends[0].port.secret_in, pos);
+	s->req_head = s->limits.resp_pos = s->caller_head = pos;
+	s->req_canary = rpc_canary(&p->ends[1].port.secret_in, pos);
+}
+
+void pair_init(struct pair *p, const struct pair_opts *opts)
+{
+	memset(p, 0, sizeof(*p));
+	p->opts = *opts;
+	prng_init(&p->rng, opts->seed);
+	if (!p->opts.geom.req_lines)
+		p->opts.geom = (struct rpc_geom){32, 64, 16};
+	if (!p->opts.batch_max)
+		p->opts.batch_max = 8;
+	end_init(p, 0);
+	end_init(p, 1);
+	p->ends[0].port.secret_in.k0 = p->ends[1].port.secret_out.k0 =
+		prng_u64(&p->rng);
+	p->ends[1].port.secret_in.k1 = p->ends[0].port.secret_out.k1 =
+		prng_u64(&p->rng);
+	pair_credits(p);
+	p->now_ns = 1000;
+	rpc_client_init(&p->client, &p->ends[0].port, p->slots, PAIR_WINDOW,
+			p->now_ns);
+	rpc_server_init(&p->server, &p->ends[1].port, &p->handlers, NULL);
+	start_at(p, opts->start_pos);
+}
+
+void pair_fini(struct pair *p)
+{
+	for (int i = 0; i < 2; i++) {
+		while (p->ends[i].op_count) {
+			struct pair_op *op =
+				&p->ends[i].ops[p->ends[i].op_head];
+
+			free(op->data);
+			free(op->taken);
+			p->ends[i].op_head =
+				(p->ends[i].op_head + 1) % PAIR_OPS;
+			p->ends[i].op_count--;
+		}
+	}
+	rpc_client_break(&p->client, -ECONNRESET);
+	rpc_server_break(&p->server, -ECONNRESET);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(p->ends[i].bufs_used, 0);
+		free(p->ends[i].port.base);
+	}
+}

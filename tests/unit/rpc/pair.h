@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pair.h - two ends of an RPC connection in one thread, joined by a device
+ * that does exactly what docs/semantics.md lets a device do: operations start
+ * late, bytes arrive in pieces (in ascending order, or in any when the device
+ * is not ordered), READs and immediates in their order on the queue pair, a
+ * full send queue and missing credits at random. All of it from a seed.
+ */
+#ifndef SKEIN_TEST_RPC_PAIR_H
+#define SKEIN_TEST_RPC_PAIR_H
+
+#include "base/prng.h"
+#include "rpc/client.h"
+#include "rpc/server.h"
+
+#define PAIR_OPS 64
+#define PAIR_BUFS 256
+#define PAIR_WINDOW 64
+
+enum pair_op_kind {
+	PAIR_WRITE,
+	PAIR_SIGNAL,
+	PAIR_READ,
+	PAIR_READ_HEAD,
+};
+
+struct pair_op {
+	enum pair_op_kind kind;
+	uint64_t off;
+	uint32_t len, moved;
+	uint8_t *data;	/* a copy: the source is read at post time */
+	uint8_t *taken; /* unordered: which 8-byte words have moved */
+	bool wake;
+	uint32_t imm;
+	struct rpc_buf *dst;
+	const uint8_t *src;
+	struct rpc_read *rd;
+};
+
+struct pair_buf {
+	struct rpc_buf buf;
+	bool used;
+};
+
+struct pair_end {
+	struct rpc_port port;
+	struct pair *pair;
+	struct pair_end *peer;
+	struct pair_op ops[PAIR_OPS];
+	unsigned op_head, op_count;
+	unsigned credits;
+	unsigned bufs_used;
+	struct pair_buf bufs[PAIR_BUFS];
+	bool woken; /* a receive with immediate completed */
+	bool asleep;
+	bool buf_fails; /* registered memory is short */
+};
+
+struct pair_opts {
+	uint64_t seed;
+	struct rpc_geom geom; /* all 0: a small one */
+	bool unordered;
+	unsigned eagain_percent; /* send queue full at random */
+	unsigned batch_max;	 /* 0: 8 */
+	unsigned credits;	 /* 0: plenty */
+	uint64_t start_pos;	 /* of both rings: to see 2^32 go by */
+};
+
+struct pair {
+	struct prng rng;
+	struct pair_opts opts;
+	uint64_t now_ns;
+	struct pair_end ends[2]; /* 0 calls, 1 serves */
+	struct rpc_client client;
+	struct rpc_server server;
+	struct rpc_handlers handlers;
+	struct rpc_call slots[PAIR_WINDOW];
+};
+
+void pair_init(struct pair *p, const struct pair_opts *opts);
+void pair_fini(struct pair *p);
+/* Moves one thing or a part of it at one of the ends; false: nothing is under
+ * way. */
+bool pair_move(struct pair *p);
+/* Moves all that is under way. */
+void pair_settle(struct pair *p);
+bool pair_quiet(const struct pair *p);
+/* Gives credits back. */
+void pair_credits(struct pair *p);
+
+#endif
