@@ -390,6 +390,11 @@ static int engine_round(struct engine *e)
 	return moved;
 }
 
+bool engine_fd_ready(struct engine *e)
+{
+	return e->fd_ready;
+}
+
 int engine_poll(struct engine *e)
 {
 	e->now_ns = env_now_ns(e->env);
@@ -448,6 +453,10 @@ int engine_arm(struct engine *e, uint64_t *deadline_ns)
 void engine_disarm(struct engine *e)
 {
 	env_waiter_disarm(e->env, e->w);
+	/* A foreign loop would find the token of a late wake-up readable for
+	 * ever; the round that follows looks at everything anyway. */
+	if (env_waiter_ready(e->env, e->w) > 0)
+		e->fd_ready = true;
 }
 
 /* --- running ----------------------------------------------------------- */
@@ -479,7 +488,7 @@ static bool engine_sleep(struct engine *e, const struct run *run)
 	/* Behind the fence as well: a thread that takes a place wakes us after
 	 * it, so we see the place, or it sees us armed. */
 	if (run_must_end(e, run)) {
-		engine_disarm(e);
+		env_waiter_disarm(e->env, e->w);
 		return false;
 	}
 	if (run->deadline_ns < deadline)

@@ -80,6 +80,10 @@ bool engine_is_owner(struct engine *e);
 void engine_add(struct engine *e, struct engine_obj *obj);
 void engine_del(struct engine *e, struct engine_obj *obj);
 
+/* In beat(): was a watched fd found ready? If not, it is the clock's beat, and
+ * looking at watched fds would find nothing. Owner only. */
+bool engine_fd_ready(struct engine *e);
+
 /* One round over all objects. Owner only. Returns what moved. */
 int engine_poll(struct engine *e);
 

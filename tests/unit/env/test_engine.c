@@ -4,6 +4,7 @@
  * closures, and the hand-over of the engine between threads.
  */
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
@@ -22,7 +23,7 @@ struct source {
 	struct engine *e;
 	atomic_int work;
 	atomic_int done;
-	int polls, arms, beats;
+	int polls, arms, beats, fd_beats;
 	int beat_moves; /* what beat() returns, once each */
 	bool refuse_arm;
 	uint64_t deadline_ns;
@@ -69,6 +70,7 @@ static int source_beat(struct engine_obj *obj, uint64_t now_ns)
 
 	(void)now_ns;
 	s->beats++;
+	s->fd_beats += engine_fd_ready(s->e);
 	if (!s->beat_moves)
 		return 0;
 	s->beat_moves--;
@@ -276,6 +278,7 @@ static void test_fd_calls_beat(void **state)
 	source_add(&a, f->e);
 	engine_poll(f->e);
 	engine_leave(f->e);
+	assert_int_equal(a.fd_beats, 0);
 	a.beat_moves = 1;
 	assert_int_equal(env_waiter_watch(f->env, engine_waiter(f->e), p[0],
 					  EPOLLIN),
@@ -288,6 +291,57 @@ static void test_fd_calls_beat(void **state)
 	engine_del(f->e, &a.obj);
 	close(p[0]);
 	close(p[1]);
+	assert_int_equal(a.fd_beats, 1);
+}
+
+/* Without any fd the beat is the clock's: one in 5 ms, a few more at first. */
+static void test_beat_by_the_clock(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t end = later(f, 40 * MS);
+	struct source a;
+
+	engine_try_enter(f->e);
+	engine_poll(f->e);
+	source_add(&a, f->e);
+	while (env_now_ns(f->env) < end)
+		engine_poll(f->e);
+	assert_int_equal(a.fd_beats, 0);
+	/* At most one in 50 us for 5 ms, then one in 5 ms. */
+	assert_in_range(a.beats, 1, 110);
+	engine_del(f->e, &a.obj);
+	engine_leave(f->e);
+}
+
+/* An application's own event loop: arm, poll its fd, disarm, a round. */
+static void test_foreign_loop(void **state)
+{
+	struct fixture *f = *state;
+	struct pollfd p = {.events = POLLIN};
+	struct source a;
+	uint64_t t;
+
+	engine_try_enter(f->e);
+	source_add(&a, f->e);
+	p.fd = env_waiter_fd(f->env, engine_waiter(f->e));
+	a.deadline_ns = later(f, 3600 * 1000 * MS);
+	assert_int_equal(engine_arm(f->e, &t), 0);
+	assert_true(t == a.deadline_ns);
+	assert_int_equal(poll(&p, 1, 0), 0);
+	engine_kick(f->e);
+	assert_int_equal(poll(&p, 1, 0), 1);
+	engine_disarm(f->e);
+	assert_int_equal(poll(&p, 1, 0), 0);
+	/* The kick is not forgotten with the token. */
+	assert_int_equal(engine_arm(f->e, &t), 1);
+	assert_int_equal(engine_poll(f->e), 1);
+	assert_int_equal(engine_arm(f->e, &t), 0);
+	engine_disarm(f->e);
+	atomic_store(&a.work, 1);
+	assert_int_equal(engine_arm(f->e, &t), 1);
+	assert_int_equal(engine_poll(f->e), 1);
+	engine_del(f->e, &a.obj);
+	engine_leave(f->e);
 }
 
 /* --- other threads ------------------------------------------------------ */
@@ -505,6 +559,78 @@ static void test_second_waiter_sleeps(void **state)
 	assert_int_equal(c.err, 0);
 }
 
+static bool fail_all(void *arg)
+{
+	(void)arg;
+	return true;
+}
+
+/* Without memory for places beyond the first, threads still get their turn. */
+static void test_no_memory_for_places(void **state)
+{
+	struct fixture *f = *state;
+
+	f->env->alloc_fails = fail_all;
+	run_callers(f);
+	f->env->alloc_fails = NULL;
+}
+
+struct deadline_call {
+	struct fixture *f;
+	int rc;
+};
+
+static void *call_in_vain(void *arg)
+{
+	struct deadline_call *c = arg;
+
+	c->rc = engine_run_until(c->f->e, never, NULL, later(c->f, 5 * MS));
+	return NULL;
+}
+
+/* A caller that waits behind a busy owner comes back at its deadline, with a
+ * place of its own and without one. */
+static void test_timeout_behind_owner(void **state)
+{
+	struct fixture *f = *state;
+	struct deadline_call c[2] = {{f, 0}, {f, 0}};
+	pthread_t t[2];
+	int i;
+
+	engine_try_enter(f->e);
+	f->env->alloc_fails = fail_all;
+	for (i = 0; i < 2; i++)
+		assert_int_equal(
+			pthread_create(&t[i], NULL, call_in_vain, &c[i]), 0);
+	for (i = 0; i < 2; i++) {
+		pthread_join(t[i], NULL);
+		assert_int_equal(c[i].rc, -ETIMEDOUT);
+	}
+	f->env->alloc_fails = NULL;
+	engine_leave(f->e);
+}
+
+/* Calling into the engine from inside a round is refused, not a deadlock. */
+static void call_inside(struct engine_call *call)
+{
+	struct counted_call *c = container_of(call, struct counted_call, call);
+
+	c->seen = engine_run_until(c->f->e, never, NULL, ENV_NEVER);
+}
+
+static void test_call_from_inside(void **state)
+{
+	struct counted_call c = {.f = *state};
+	struct fixture *f = *state;
+
+	c.call.fn = call_inside;
+	engine_post(f->e, &c.call);
+	engine_try_enter(f->e);
+	engine_poll(f->e);
+	engine_leave(f->e);
+	assert_int_equal(c.seen, -EDEADLK);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -517,6 +643,11 @@ int main(void)
 		T(test_deadline_of_object),
 		T(test_timeout),
 		T(test_fd_calls_beat),
+		T(test_beat_by_the_clock),
+		T(test_foreign_loop),
+		T(test_no_memory_for_places),
+		T(test_timeout_behind_owner),
+		T(test_call_from_inside),
 		T(test_no_lost_wake),
 		E(test_no_lost_wake),
 		T(test_calls_in_order),
