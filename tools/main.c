@@ -3,6 +3,7 @@
  * main.c - `skein`: finds the subcommand in a table and runs it.
  */
 #include "cmd.h"
+#include "cmds.h"
 
 #include "skein/version.h"
 
@@ -17,6 +18,10 @@
 
 /* Keep in the order in which a newcomer meets them. Ends with a NULL name. */
 static const struct cmd cmds[] = {
+	{"info", "the RDMA device taken here and why; abilities, limits",
+	 cmd_info},
+	{"perf", "latency and throughput: write, read, send, atomic, rpc",
+	 cmd_perf},
 	{0},
 };
 

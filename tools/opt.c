@@ -202,11 +202,14 @@ static void print_default(const struct opt *o)
 {
 	switch (o->kind) {
 	case OPT_U32:
-		printf(" (default %u)", *(uint32_t *)o->to);
+		/* 0 and -1 stand for "as it comes": the help says how */
+		if (*(uint32_t *)o->to + 1 > 1)
+			printf(" (default %u)", *(uint32_t *)o->to);
 		break;
 	case OPT_SIZE:
-		printf(" (default %llu)",
-		       (unsigned long long)*(uint64_t *)o->to);
+		if (*(uint64_t *)o->to)
+			printf(" (default %llu)",
+			       (unsigned long long)*(uint64_t *)o->to);
 		break;
 	case OPT_NS:
 		printf(" (default %gs)", (double)*(uint64_t *)o->to / 1e9);

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cmd_perf.c - `skein perf`: options, and which of them make sense together.
+ */
+#include "cmd.h"
+#include "cmds.h"
+#include "opt.h"
+#include "out.h"
+#include "perf/perf.h"
+
+#include "skein/rpc.h"
+
+#include <string.h>
+
+enum {
+	SIZE_LAT = 8,
+	SIZE_RPC = 64,
+	SIZE_RATE = 65536,
+	SIZE_ALL = 8 << 20,
+	SIZE_ATOMIC = 8,
+	WINDOW_RAW = 128,
+	WINDOW_RPC = 32,
+	INLINE_DEFAULT = 220,
+	PORT_DEFAULT = 18515,
+};
+
+#define SLICE_MIN_NS 1000000ull
+#define SLICE_MAX_NS 1000000000ull
+#define DURATION_MAX_NS 3600000000000ull
+
+static const char about[] =
+	"Latency and throughput of one operation. OP is one of\n"
+	"  write   RDMA WRITE; latency is a ping-pong found by polling memory\n"
+	"  read    RDMA READ, post to completion\n"
+	"  send    SEND and receive; latency is a ping-pong\n"
+	"  atomic  fetch-and-add or compare-and-swap of 8 bytes\n"
+	"  rpc     a call of libskein that echoes its bytes\n"
+	"\n"
+	"Start it without HOST on one machine and with HOST on another, or with\n"
+	"--self for both ends here, as two processes on two cores. A ping-pong's\n"
+	"time is the whole round trip (perftest prints half of it).";
+
+static const char more[] =
+	"With --self each slice of the operation runs between two probes of what\n"
+	"the machine itself needs for a cache line there and back (line); slices\n"
+	"whose probes differ by more than 20 % are dropped, and the ratios are\n"
+	"medians over the others. Between two hosts there is no such probe, and\n"
+	"its columns are empty. skein-perf(1) explains every column.";
+
+static int bad(const char *what)
+{
+	out_error(PERF_CMD, "%s", what);
+	return CMD_USAGE;
+}
+
+static int find_op(const char *name, uint32_t *op)
+{
+	for (uint32_t i = 0; perf_op_names[i]; i++) {
+		if (strcmp(name, perf_op_names[i]) != 0)
+			continue;
+		*op = i;
+		return CMD_OK;
+	}
+	out_error(PERF_CMD,
+		  "no operation is called \"%.32s\": write, read, send, atomic "
+		  "or rpc",
+		  name);
+	return CMD_USAGE;
+}
+
+static uint64_t size_default(const struct perf_opts *o)
+{
+	if (o->op == PERF_ATOMIC)
+		return SIZE_ATOMIC;
+	if (o->all)
+		return SIZE_ALL;
+	if (o->op == PERF_RPC)
+		return SIZE_RPC;
+	return o->rate ? SIZE_RATE : SIZE_LAT;
+}
+
+/* Fills what was left at 0. */
+static int settle(struct perf_opts *o)
+{
+	uint32_t window = o->op == PERF_RPC ? WINDOW_RPC : WINDOW_RAW;
+
+	if (o->window > 1 || o->batch > 1) {
+		if (o->lat)
+			return bad("--lat has one operation outstanding: leave "
+				   "out --window and --batch");
+		o->rate = true;
+	}
+	if (o->lat && o->rate)
+		return bad("--lat and --bw exclude each other");
+	if (!o->batch)
+		o->batch = 1;
+	if (!o->window)
+		o->window = o->rate ? window : 1;
+	if (o->rate && o->window < o->batch)
+		return bad("--batch is larger than --window");
+	if (!o->size)
+		o->size = size_default(o);
+	o->lat = !o->rate;
+	return CMD_OK;
+}
+
+static int check(const struct perf_opts *o)
+{
+	if (o->op == PERF_ATOMIC && (o->size != SIZE_ATOMIC || o->all))
+		return bad("an atomic operation has 8 bytes");
+	if (o->op != PERF_RPC && o->wait != PERF_WAIT_SPIN)
+		return bad("--wait is for rpc: the other operations poll");
+	if (o->op == PERF_RPC && o->gid_index != UINT32_MAX)
+		return bad("--gid-index is for write, read, send and atomic");
+	if (o->self && o->host)
+		return bad("--self runs both ends here: leave out HOST");
+	if (o->cores && !o->self)
+		return bad("--cores is for --self");
+	return CMD_OK;
+}
+
+static int run_perf(struct perf_opts *o, int argc, char **argv)
+{
+	int rc;
+
+	if (argc < 1)
+		return bad("say what to measure: write, read, send, atomic or "
+			   "rpc (`skein perf --help`)");
+	if (argc > 2)
+		return bad("too many words: OP and at most one HOST");
+	rc = find_op(argv[0], &o->op);
+	if (rc)
+		return rc;
+	o->host = argc > 1 ? argv[1] : NULL;
+	rc = settle(o);
+	if (!rc)
+		rc = check(o);
+	return rc ? rc : perf_main(o);
+}
+
+static enum opt_verdict parse(struct perf_opts *o, bool *bw, bool *rate,
+			      int argc, char **argv, int *first)
+{
+	const struct opt opts[] = {
+		{0, "self", OPT_FLAG, &o->self,
+		 .help = "run both ends on this host, on two cores"},
+		{0, "lat", OPT_FLAG, &o->lat,
+		 .help = "latency: one outstanding (the default)"},
+		{0, "bw", OPT_FLAG, bw,
+		 .help = "throughput: a window of operations outstanding"},
+		{0, "rate", OPT_FLAG, rate, .help = "the same as --bw"},
+		{'s', "size", OPT_SIZE, &o->size, "BYTES",
+		 "message size; else 8, rpc 64, --bw 64K", 0, PERF_SIZE_MAX},
+		{'a', "all", OPT_FLAG, &o->all,
+		 .help = "all powers of two from 2 to --size, or 8M"},
+		{'n', "iters", OPT_U32, &o->iterations, "N",
+		 "operations in all; else by --duration", 0, UINT32_MAX},
+		{'D', "duration", OPT_NS, &o->duration_ns, "TIME",
+		 "of the measured part, without probes", SLICE_MIN_NS,
+		 DURATION_MAX_NS},
+		{'q', "qp", OPT_U32, &o->qps, "N",
+		 "QPs (rpc: connections) of each thread", 1, PERF_QPS_MAX},
+		{'t', "window", OPT_U32, &o->window, "N",
+		 "outstanding on each QP; else 1, --bw 128, rpc 32", 0,
+		 PERF_WINDOW_MAX},
+		{'l', "batch", OPT_U32, &o->batch, "N",
+		 "posts in a list, or requests in a message; else 1", 0,
+		 PERF_BATCH_MAX},
+		{0, "threads", OPT_U32, &o->threads, "N", "of each end", 1,
+		 PERF_THREADS_MAX},
+		{'I', "inline_size", OPT_U32, &o->inline_max, "BYTES",
+		 "send inline up to it", 0, PERF_INLINE_MAX},
+		{'A', "atomic_type", OPT_CHOICE, &o->atomic, "TYPE",
+		 "which atomic", .choices = perf_atomic_names},
+		{0, "wait", OPT_CHOICE, &o->wait, "HOW", "how rpc waits",
+		 .choices = perf_wait_names},
+		{'p', "port", OPT_U32, &o->port, "PORT", "TCP, for the set-up",
+		 1, 65535},
+		{'d', "device", OPT_STR, &o->device, "NAME",
+		 "soft, verbs or verbs:NAME; else SKEIN_DEVICE, else chosen"},
+		{0, "require", OPT_STR, &o->require, "KIND",
+		 "fail unless the device is soft or verbs"},
+		{'x', "gid-index", OPT_U32, &o->gid_index, "N",
+		 "the GID to use; else chosen"},
+		{0, "cores", OPT_STR, &o->cores, "A,B",
+		 "of client and server; else the first two"},
+		{0, "slice", OPT_NS, &o->slice_ns, "TIME",
+		 "length of a slice and of a probe", SLICE_MIN_NS,
+		 SLICE_MAX_NS},
+		{0, "json", OPT_FLAG, &o->json, .help = "one JSON object"},
+		{0},
+	};
+	const struct opt_usage u = {PERF_CMD, "OP [options] [HOST]", about,
+				    opts, more};
+
+	return opt_parse(&u, argc, argv, first);
+}
+
+int cmd_perf(int argc, char **argv)
+{
+	struct perf_opts o = {
+		.duration_ns = 1000000000,
+		.slice_ns = 25000000,
+		.qps = 1,
+		.threads = 1,
+		.inline_max = INLINE_DEFAULT,
+		.port = PORT_DEFAULT,
+		.gid_index = UINT32_MAX,
+	};
+	bool bw = false, rate = false;
+	int first = 0;
+
+	switch (parse(&o, &bw, &rate, argc, argv, &first)) {
+	case OPT_HELP:
+		return CMD_OK;
+	case OPT_BAD:
+		return CMD_USAGE;
+	case OPT_RUN:
+		break;
+	}
+	o.rate = bw || rate;
+	return run_perf(&o, argc - first, argv + first);
+}

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: MIT */
+/* cmds.h - what each subcommand's file defines, for main.c's table. */
+#ifndef SKEIN_TOOLS_CMDS_H
+#define SKEIN_TOOLS_CMDS_H
+
+int cmd_info(int argc, char **argv);
+int cmd_perf(int argc, char **argv);
+
+#endif

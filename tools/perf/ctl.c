@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ctl.c - the control link: JSON objects, one a line, over a stream socket.
+ */
+#include "perf/ctl.h"
+
+#include "perf/ticks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+	LINE_MAX_BYTES = 16 << 20,
+	CHUNK = 16 << 10,
+	CONNECT_TIMEOUT_MS = 5000,
+};
+
+struct perf_ctl {
+	int fd;
+	char *buf;
+	size_t len;
+	size_t room;
+};
+
+struct perf_ctl *ctl_new(int fd)
+{
+	struct perf_ctl *c = calloc(1, sizeof(*c));
+
+	if (!c) {
+		close(fd);
+		return NULL;
+	}
+	c->fd = fd;
+	return c;
+}
+
+void ctl_free(struct perf_ctl *c)
+{
+	if (!c)
+		return;
+	close(c->fd);
+	free(c->buf);
+	free(c);
+}
+
+static int send_all(int fd, const char *s, size_t len)
+{
+	while (len) {
+		ssize_t n = send(fd, s, len, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		s += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int ctl_send(struct perf_ctl *c, json_t *obj)
+{
+	char *s;
+	int rc;
+
+	if (!obj)
+		return -ENOMEM;
+	s = json_dumps(obj, JSON_COMPACT);
+	json_decref(obj);
+	if (!s)
+		return -ENOMEM;
+	rc = send_all(c->fd, s, strlen(s));
+	if (!rc)
+		rc = send_all(c->fd, "\n", 1);
+	free(s);
+	return rc;
+}
+
+/* Milliseconds until the deadline, rounded up. */
+static int ms_left(uint64_t deadline)
+{
+	uint64_t now = clock_ns();
+
+	if (now >= deadline)
+		return 0;
+	return (int)((deadline - now + 999999) / 1000000);
+}
+
+static int wait_fd(int fd, short events, uint64_t deadline)
+{
+	for (;;) {
+		struct pollfd pfd = {.fd = fd, .events = events};
+		int n = poll(&pfd, 1, ms_left(deadline));
+
+		if (n > 0)
+			return 0;
+		if (n == 0)
+			return -ETIMEDOUT;
+		if (errno != EINTR)
+			return -errno;
+	}
+}
+
+static int read_more(struct perf_ctl *c, uint64_t deadline)
+{
+	ssize_t n;
+	int rc;
+
+	if (c->len + CHUNK > c->room) {
+		size_t room = c->room ? 2 * c->room : (size_t)2 * CHUNK;
+		char *buf;
+
+		if (room > 2u * LINE_MAX_BYTES)
+			return -EPROTO;
+		buf = realloc(c->buf, room);
+		if (!buf)
+			return -ENOMEM;
+		c->buf = buf;
+		c->room = room;
+	}
+	rc = wait_fd(c->fd, POLLIN, deadline);
+	if (rc)
+		return rc;
+	n = recv(c->fd, c->buf + c->len, CHUNK, 0);
+	if (n < 0)
+		return errno == EINTR ? 0 : -errno;
+	if (n == 0)
+		return -ECONNRESET;
+	c->len += (size_t)n;
+	return 0;
+}
+
+int ctl_recv(struct perf_ctl *c, uint64_t timeout_ns, json_t **obj)
+{
+	uint64_t deadline = clock_ns() + timeout_ns;
+	json_t *j;
+	char *nl;
+	int rc;
+
+	while (!(nl = c->len ? memchr(c->buf, '\n', c->len) : NULL)) {
+		if (c->len > LINE_MAX_BYTES)
+			return -EPROTO;
+		rc = read_more(c, deadline);
+		if (rc)
+			return rc;
+	}
+	j = json_loadb(c->buf, (size_t)(nl - c->buf), 0, NULL);
+	c->len -= (size_t)(nl + 1 - c->buf);
+	memmove(c->buf, nl + 1, c->len);
+	if (!json_is_object(j)) {
+		json_decref(j);
+		return -EPROTO;
+	}
+	*obj = j;
+	return 0;
+}
+
+bool ctl_pending(struct perf_ctl *c)
+{
+	struct pollfd pfd = {.fd = c->fd, .events = POLLIN};
+
+	return c->len || poll(&pfd, 1, 0) > 0;
+}
+
+static int resolve(const char *host, uint32_t port, int flags, char *why,
+		   size_t why_len, struct addrinfo **list)
+{
+	struct addrinfo hints = {
+		.ai_socktype = SOCK_STREAM,
+		.ai_flags = flags | AI_NUMERICSERV,
+	};
+	char service[16];
+	int rc;
+
+	snprintf(service, sizeof(service), "%u", port);
+	rc = getaddrinfo(host, service, &hints, list);
+	if (!rc)
+		return 0;
+	snprintf(why, why_len, "cannot find %s: %s", host ? host : "an address",
+		 gai_strerror(rc));
+	return -EADDRNOTAVAIL;
+}
+
+static int connect_one(const struct addrinfo *a, int *fd)
+{
+	int s, rc = 0, one = 1, err = 0;
+	socklen_t len = sizeof(err);
+
+	s = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
+		   a->ai_protocol);
+	if (s < 0)
+		return -errno;
+	if (connect(s, a->ai_addr, a->ai_addrlen) && errno != EINPROGRESS) {
+		rc = -errno;
+		goto err_close;
+	}
+	rc = wait_fd(s, POLLOUT, clock_ns() + CONNECT_TIMEOUT_MS * 1000000ull);
+	if (!rc && getsockopt(s, SOL_SOCKET, SO_ERROR, &err, &len))
+		rc = -errno;
+	if (!rc)
+		rc = -err;
+	if (rc)
+		goto err_close;
+	fcntl(s, F_SETFL, 0);
+	setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	*fd = s;
+	return 0;
+err_close:
+	close(s);
+	return rc;
+}
+
+int ctl_connect(const char *host, uint32_t port, char *why, size_t why_len,
+		int *fd)
+{
+	struct addrinfo *list;
+	int rc;
+
+	rc = resolve(host, port, 0, why, why_len, &list);
+	if (rc)
+		return rc;
+	rc = -EADDRNOTAVAIL;
+	for (struct addrinfo *a = list; a; a = a->ai_next) {
+		rc = connect_one(a, fd);
+		if (!rc)
+			break;
+	}
+	freeaddrinfo(list);
+	if (rc)
+		snprintf(why, why_len,
+			 "cannot reach a server at %s port %u: %s%s", host,
+			 port, strerror(-rc),
+			 rc == -ECONNREFUSED ? ": start one there with the "
+					       "same command, without HOST"
+					     : "");
+	return rc;
+}
+
+/* One socket for both families where the system has IPv6. */
+static int listen_any(uint32_t port, int *fd)
+{
+	struct sockaddr_in6 a6 = {
+		.sin6_family = AF_INET6,
+		.sin6_addr = in6addr_any,
+		.sin6_port = htons((uint16_t)port),
+	};
+	struct sockaddr_in a4 = {
+		.sin_family = AF_INET,
+		.sin_port = htons((uint16_t)port),
+	};
+	int one = 1, zero = 0, rc;
+	bool v6 = true;
+	int s = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (s < 0) {
+		v6 = false;
+		s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	}
+	if (s < 0)
+		return -errno;
+	setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (v6) {
+		setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
+		rc = bind(s, (struct sockaddr *)&a6, sizeof(a6));
+	} else {
+		rc = bind(s, (struct sockaddr *)&a4, sizeof(a4));
+	}
+	if (rc || listen(s, 1)) {
+		rc = -errno;
+		close(s);
+		return rc;
+	}
+	*fd = s;
+	return 0;
+}
+
+int ctl_accept_one(uint32_t port, uint64_t timeout_ns, char *why,
+		   size_t why_len, int *fd)
+{
+	int s = -1, c = -1, rc, one = 1;
+
+	rc = listen_any(port, &s);
+	if (rc) {
+		snprintf(why, why_len, "cannot listen on port %u: %s", port,
+			 strerror(-rc));
+		return rc;
+	}
+	rc = wait_fd(s, POLLIN, clock_ns() + timeout_ns);
+	if (!rc) {
+		c = accept4(s, NULL, NULL, SOCK_CLOEXEC);
+		rc = c < 0 ? -errno : 0;
+	}
+	close(s);
+	if (rc) {
+		snprintf(why, why_len, "no client came to port %u: %s", port,
+			 strerror(-rc));
+		return rc;
+	}
+	setsockopt(c, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	*fd = c;
+	return 0;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * device.c - a device for a tool that speaks verbs itself, and words for it.
+ */
+#include "perf/device.h"
+
+#include "env/env.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void log_line(void *arg, enum env_log_level level, const char *msg)
+{
+	fprintf(stderr, "skein: %s\n", msg);
+}
+
+int device_open(const char *spec, const char *require, int gid_index,
+		struct skein_env **env, char *err, size_t err_len,
+		struct dev **dev)
+{
+	int rc;
+
+	if (!spec)
+		spec = getenv("SKEIN_DEVICE");
+	if (!spec && require)
+		spec = require;
+	rc = env_real_new(env);
+	if (rc) {
+		snprintf(err, err_len, "cannot start: %s", strerror(-rc));
+		return rc;
+	}
+	(*env)->log = log_line;
+	(*env)->log_level = ENV_LOG_WARN;
+	rc = dev_open(*env, spec, gid_index, err, err_len, dev);
+	if (rc)
+		goto err_env;
+	if (require && strcmp((*dev)->ops->kind, require) != 0) {
+		snprintf(err, err_len, "%s is required, but %s is a %s device",
+			 require, (*dev)->name, (*dev)->ops->kind);
+		rc = -ENODEV;
+		goto err_dev;
+	}
+	return 0;
+err_dev:
+	dev_close(*dev);
+	*dev = NULL;
+err_env:
+	env_real_free(*env);
+	*env = NULL;
+	return rc;
+}
+
+void device_close(struct skein_env *env, struct dev *dev)
+{
+	dev_close(dev);
+	if (env)
+		env_real_free(env);
+}
+
+void device_name(const struct dev *dev, char *buf, size_t len)
+{
+	snprintf(buf, len, "%s:%s", dev->ops->kind, dev->name);
+}
+
+void device_gid(const struct dev *dev, char *buf, size_t len)
+{
+	char text[INET6_ADDRSTRLEN];
+
+	inet_ntop(AF_INET6, dev->gid.gid.raw, text, sizeof(text));
+	snprintf(buf, len, "%s", text);
+}
+
+const char *device_gid_type(enum dev_gid_type type)
+{
+	static const char *const names[] = {
+		[DEV_GID_IB] = "IB",
+		[DEV_GID_ROCE_V1] = "RoCEv1",
+		[DEV_GID_ROCE_V2] = "RoCEv2",
+	};
+
+	return (size_t)type < sizeof(names) / sizeof(names[0]) ? names[type]
+							       : "unknown";
+}
+
+void device_describe(const struct dev *dev, char *buf, size_t len)
+{
+	char gid[64];
+
+	device_gid(dev, gid, sizeof(gid));
+	snprintf(buf, len, "%s (%s): %s; GID %d %s %s: %s", dev->ops->kind,
+		 dev->name, dev->why, dev->gid.index, gid,
+		 device_gid_type(dev->gid.type), dev->gid.why);
+}
+
+const char *device_wc_status(enum ibv_wc_status status)
+{
+	static const char *const words[] = {
+		[IBV_WC_SUCCESS] = "success",
+		[IBV_WC_LOC_LEN_ERR] = "local length error",
+		[IBV_WC_LOC_QP_OP_ERR] = "local QP operation error",
+		[IBV_WC_LOC_EEC_OP_ERR] = "local EE context operation error",
+		[IBV_WC_LOC_PROT_ERR] = "local protection error",
+		[IBV_WC_WR_FLUSH_ERR] = "work request flushed",
+		[IBV_WC_MW_BIND_ERR] = "memory window bind error",
+		[IBV_WC_BAD_RESP_ERR] = "bad response error",
+		[IBV_WC_LOC_ACCESS_ERR] = "local access error",
+		[IBV_WC_REM_INV_REQ_ERR] = "remote invalid request error",
+		[IBV_WC_REM_ACCESS_ERR] = "remote access error",
+		[IBV_WC_REM_OP_ERR] = "remote operation error",
+		[IBV_WC_RETRY_EXC_ERR] = "retries exceeded: no answer",
+		[IBV_WC_RNR_RETRY_EXC_ERR] = "receiver not ready",
+		[IBV_WC_FATAL_ERR] = "fatal error",
+	};
+
+	if ((size_t)status < sizeof(words) / sizeof(words[0]) && words[status])
+		return words[status];
+	return "unknown status";
+}

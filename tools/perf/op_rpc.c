@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * op_rpc.c - rpc: calls that echo their bytes, through the public interface.
+ *
+ * Each worker has an engine and its own connections, so one thread runs a
+ * connection from end to end. The server's thread runs its engine during a
+ * slice, and leaves it when the client calls RPC_END at the slice's end; the
+ * core is then free for the probe.
+ */
+#include "perf/ctl.h"
+#include "perf/perf.h"
+#include "perf/ticks.h"
+
+#include "skein/skein.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	RPC_ECHO = 1,
+	RPC_END = 2,
+	SAMPLE_EVERY = 16, /* calls of a rate for one that is timed */
+	LEAVE_ROUNDS = 4,  /* so that the answer to RPC_END is on its way */
+	NAP_MS = 100,
+};
+
+struct rpc_conn {
+	struct skein_conn *conn;
+	uint32_t outstanding;
+	struct rpc_worker *rw;
+};
+
+struct rpc_worker {
+	struct perf_worker *w;
+	struct skein_engine *engine;
+	struct rpc_conn *conns; /* client: o.qps of them */
+	void *req;
+	void *resp;
+	uint64_t issued;
+	uint64_t done;
+	uint64_t sample_t0; /* 0: none under way */
+	int status;	    /* of the first call that failed */
+};
+
+struct rpc_bench {
+	struct perf *p;
+	struct skein_ctx *ctx;
+	struct skein_listener *listener;
+	struct rpc_worker *workers;
+	struct skein_engine **engines;
+};
+
+static int on_echo(struct skein_rpc_req *req, void *arg)
+{
+	size_t len = skein_rpc_req_len(req);
+	void *resp = skein_rpc_resp_buf(req, len);
+
+	if (!resp)
+		return -EMSGSIZE;
+	memcpy(resp, skein_rpc_req_data(req), len);
+	return 0;
+}
+
+static int on_end(struct skein_rpc_req *req, void *arg)
+{
+	struct rpc_bench *b = arg;
+	unsigned shard = skein_conn_shard(skein_rpc_req_conn(req));
+
+	skein_engine_stop(b->engines[shard % b->p->o.threads]);
+	return 0;
+}
+
+static enum skein_wait wait_of(const struct perf_opts *o)
+{
+	static const enum skein_wait modes[] = {
+		[PERF_WAIT_SPIN] = SKEIN_WAIT_SPIN,
+		[PERF_WAIT_POLL] = SKEIN_WAIT_POLL,
+		[PERF_WAIT_ADAPTIVE] = SKEIN_WAIT_ADAPTIVE,
+		[PERF_WAIT_EVENT] = SKEIN_WAIT_EVENT,
+	};
+
+	return modes[o->wait];
+}
+
+/* "soft (skein0): why" to "soft:skein0" */
+static void short_name(const char *text, char *buf, size_t len)
+{
+	int kind = (int)strcspn(text, " "), name = 0;
+	const char *open = strchr(text, '(');
+
+	if (open)
+		name = (int)strcspn(++open, ")");
+	snprintf(buf, len, "%.*s:%.*s", kind, text, name, open ? open : "");
+}
+
+static int open_ctx(struct perf *p, struct rpc_bench *b)
+{
+	struct skein_ctx_attr attr = {
+		.size = sizeof(attr),
+		.device = p->o.device ? p->o.device : p->o.require,
+		.wait = wait_of(&p->o),
+	};
+	const char *text;
+	int rc = skein_ctx_open(&attr, &b->ctx);
+
+	if (rc)
+		return perf_fail(p, rc, "cannot open a context: %s",
+				 skein_strerror(rc));
+	text = skein_ctx_device(b->ctx);
+	snprintf(p->device_why, sizeof(p->device_why), "%s", text);
+	short_name(text, p->device, sizeof(p->device));
+	if (p->o.require &&
+	    strncmp(p->device, p->o.require, strcspn(p->device, ":")) != 0)
+		return perf_fail(p, -ENODEV, "%s is required, but this is %s",
+				 p->o.require, text);
+	return 0;
+}
+
+static int make_workers(struct perf *p, struct rpc_bench *b)
+{
+	int rc = 0;
+
+	b->workers = calloc(p->o.threads, sizeof(*b->workers));
+	b->engines = calloc(p->o.threads, sizeof(struct skein_engine *));
+	if (!b->workers || !b->engines)
+		return -ENOMEM;
+	for (unsigned i = 0; i < p->o.threads && !rc; i++) {
+		struct rpc_worker *rw = &b->workers[i];
+
+		rw->w = &p->workers[i];
+		rw->w->state = rw;
+		rw->req = calloc(1, p->o.size);
+		rw->resp = calloc(1, p->o.size);
+		if (!rw->req || !rw->resp)
+			return -ENOMEM;
+		if (i == 0)
+			rw->engine = skein_ctx_engine(b->ctx);
+		else
+			rc = skein_engine_new(b->ctx, wait_of(&p->o),
+					      &rw->engine);
+		b->engines[i] = rw->engine;
+	}
+	return rc ? perf_fail(p, rc, "cannot make an engine: %s",
+			      skein_strerror(rc))
+		  : 0;
+}
+
+/* Lets the handshakes happen until the client says that all are done. */
+static int serve_handshakes(struct perf *p, struct rpc_bench *b)
+{
+	uint64_t give_up = clock_ns() + PERF_PATIENCE_NS;
+	json_t *msg;
+	int rc;
+
+	while (!ctl_pending(p->ctl)) {
+		for (unsigned i = 0; i < p->o.threads; i++)
+			skein_engine_progress(b->engines[i]);
+		if (clock_ns() > give_up)
+			return perf_fail(p, -ETIMEDOUT,
+					 "the client did not connect");
+	}
+	rc = perf_recv(p, PERF_PATIENCE_NS, &msg);
+	if (!rc)
+		json_decref(msg);
+	return rc;
+}
+
+static int open_server(struct perf *p, struct rpc_bench *b)
+{
+	struct skein_listener_attr attr = {
+		.size = sizeof(attr),
+		.engines = b->engines,
+		.engine_count = p->o.threads,
+	};
+	const char *addr;
+	int rc;
+
+	rc = skein_rpc_handle(b->ctx, RPC_ECHO, on_echo, b);
+	if (!rc)
+		rc = skein_rpc_handle(b->ctx, RPC_END, on_end, b);
+	if (!rc)
+		rc = skein_listener_open(b->ctx,
+					 p->o.self ? "127.0.0.1:0" : ":0",
+					 &attr, &b->listener);
+	if (rc)
+		return perf_fail(p, rc, "cannot listen: %s",
+				 skein_strerror(rc));
+	addr = skein_listener_addr(b->listener);
+	rc = ctl_send(p->ctl, json_pack("{s:s}", "listening", addr));
+	return rc ? perf_gone(p, rc) : serve_handshakes(p, b);
+}
+
+/* Where the server listens: its port, on the host we reached it at. */
+static int server_addr(struct perf *p, char *buf, size_t len)
+{
+	const char *addr, *port;
+	json_t *msg;
+	int rc = perf_recv(p, PERF_PATIENCE_NS, &msg);
+
+	if (rc)
+		return rc;
+	addr = json_string_value(json_object_get(msg, "listening"));
+	port = addr ? strrchr(addr, ':') : NULL;
+	if (!port)
+		rc = perf_fail(p, -EPROTO,
+			       "the server's address makes no sense");
+	else
+		snprintf(buf, len, strchr(p->host, ':') ? "[%s]%s" : "%s%s",
+			 p->o.self ? "127.0.0.1" : p->host, port);
+	json_decref(msg);
+	return rc;
+}
+
+static int open_conns(struct perf *p, struct skein_ctx *ctx,
+		      struct rpc_worker *rw, const char *addr)
+{
+	struct skein_conn_attr attr = {
+		.size = sizeof(attr),
+		.engine = rw->engine,
+		.shard = rw->w->index,
+	};
+
+	rw->conns = calloc(p->o.qps, sizeof(*rw->conns));
+	if (!rw->conns)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < p->o.qps; i++) {
+		int rc = skein_conn_open(ctx, addr, &attr, &rw->conns[i].conn);
+
+		if (rc)
+			return perf_fail(p, rc, "cannot connect to %s: %s",
+					 addr, skein_strerror(rc));
+		rw->conns[i].rw = rw;
+	}
+	return 0;
+}
+
+static int open_client(struct perf *p, struct rpc_bench *b)
+{
+	char addr[320];
+	int rc = server_addr(p, addr, sizeof(addr));
+
+	for (unsigned i = 0; i < p->o.threads && !rc; i++)
+		rc = open_conns(p, b->ctx, &b->workers[i], addr);
+	if (rc)
+		return rc;
+	rc = ctl_send(p->ctl, json_pack("{s:b}", "connected", 1));
+	return rc ? perf_gone(p, rc) : 0;
+}
+
+static int rpc_open(struct perf *p)
+{
+	struct rpc_bench *b = calloc(1, sizeof(*b));
+	int rc;
+
+	p->state = b;
+	if (!b)
+		return -ENOMEM;
+	b->p = p;
+	rc = open_ctx(p, b);
+	if (!rc)
+		rc = make_workers(p, b);
+	if (rc)
+		return rc;
+	return p->server ? open_server(p, b) : open_client(p, b);
+}
+
+static int call_failed(struct rpc_worker *rw, int rc)
+{
+	const char *story = "";
+
+	(void)skein_conn_error(rw->conns[0].conn, &story);
+	return perf_fail(rw->w->p, rc, "a call failed: %s%s%s",
+			 skein_strerror(rc), *story ? ": " : "", story);
+}
+
+static int rpc_lat(struct rpc_worker *rw)
+{
+	struct perf *p = rw->w->p;
+	uint32_t at = 0;
+
+	for (uint64_t i = 0; i < rw->w->n; i++) {
+		struct skein_conn *conn = rw->conns[at].conn;
+		uint64_t t0 = ticks_now(), t1;
+		int rc;
+
+		at = at + 1 == p->o.qps ? 0 : at + 1;
+		rc = skein_rpc_call(conn, RPC_ECHO, rw->req, p->size, rw->resp,
+				    p->size, PERF_PATIENCE_NS, NULL);
+		t1 = ticks_now();
+		if (rc)
+			return call_failed(rw, rc);
+		hist_record(rw->w->lat,
+			    (uint64_t)((double)(t1 - t0) * p->ns_per_tick));
+	}
+	return 0;
+}
+
+static void on_done(void *arg, const struct skein_rpc_result *res)
+{
+	struct rpc_conn *c = arg;
+
+	c->outstanding--;
+	c->rw->done++;
+	if (res->status && !c->rw->status)
+		c->rw->status = res->status;
+}
+
+static void on_done_timed(void *arg, const struct skein_rpc_result *res)
+{
+	struct rpc_worker *rw = ((struct rpc_conn *)arg)->rw;
+
+	hist_record(rw->w->lat,
+		    (uint64_t)((double)(ticks_now() - rw->sample_t0) *
+			       rw->w->p->ns_per_tick));
+	rw->sample_t0 = 0;
+	on_done(arg, res);
+}
+
+static int call_one(struct rpc_worker *rw, struct rpc_conn *c)
+{
+	struct perf *p = rw->w->p;
+	skein_rpc_done_fn *done = on_done;
+	int rc;
+
+	if (rw->issued % SAMPLE_EVERY == 0 && !rw->sample_t0) {
+		done = on_done_timed;
+		rw->sample_t0 = ticks_now();
+	}
+	rc = skein_rpc_call_async(c->conn, RPC_ECHO, rw->req, p->size, p->size,
+				  PERF_PATIENCE_NS, done, c);
+	if (rc) {
+		if (done == on_done_timed)
+			rw->sample_t0 = 0;
+		return rc;
+	}
+	rw->issued++;
+	c->outstanding++;
+	return 0;
+}
+
+/* Issues as many full batches as the window takes. */
+static int fill(struct rpc_worker *rw, struct rpc_conn *c)
+{
+	const struct perf_opts *o = &rw->w->p->o;
+	int rc = 0;
+
+	while (!rc && rw->issued < rw->w->n &&
+	       c->outstanding + o->batch <= o->window) {
+		for (uint32_t k = 0; k < o->batch && !rc; k++)
+			rc = call_one(rw, c);
+		(void)skein_rpc_flush(c->conn);
+	}
+	return rc == -EAGAIN ? 0 : rc;
+}
+
+/* Nothing moved: sleeps if the engine is one that sleeps. */
+static bool rest(struct rpc_worker *rw)
+{
+	struct pollfd pfd = {.fd = skein_engine_fd(rw->engine),
+			     .events = POLLIN};
+
+	if (rw->w->p->o.wait == PERF_WAIT_EVENT &&
+	    !skein_engine_arm(rw->engine))
+		(void)poll(&pfd, 1, NAP_MS);
+	return perf_spin(rw->w);
+}
+
+static int rpc_rate(struct rpc_worker *rw)
+{
+	const struct perf_opts *o = &rw->w->p->o;
+
+	rw->issued = rw->done = 0;
+	while (rw->done < rw->w->n) {
+		for (uint32_t i = 0; i < o->qps; i++) {
+			int rc = fill(rw, &rw->conns[i]);
+
+			if (rc)
+				return call_failed(rw, rc);
+		}
+		if (skein_engine_progress(rw->engine) > 0)
+			perf_spun(rw->w);
+		else if (!rest(rw))
+			return rw->w->rc;
+		if (rw->status)
+			return call_failed(rw, rw->status);
+	}
+	return 0;
+}
+
+static int rpc_client(struct perf_worker *w)
+{
+	return w->p->o.rate ? rpc_rate(w->state) : rpc_lat(w->state);
+}
+
+static int rpc_client_end(struct perf_worker *w)
+{
+	struct rpc_worker *rw = w->state;
+	int rc = skein_rpc_call(rw->conns[0].conn, RPC_END, NULL, 0, NULL, 0,
+				PERF_PATIENCE_NS, NULL);
+
+	return rc ? call_failed(rw, rc) : 0;
+}
+
+static int rpc_server(struct perf_worker *w)
+{
+	struct rpc_worker *rw = w->state;
+	int rc;
+
+	do
+		rc = skein_engine_run(rw->engine, PERF_PATIENCE_NS);
+	while (rc == -ETIMEDOUT && !ctl_pending(w->p->ctl));
+	if (rc)
+		return perf_fail(w->p, rc, "the server's engine: %s",
+				 skein_strerror(rc));
+	for (int i = 0; i < LEAVE_ROUNDS; i++)
+		skein_engine_progress(rw->engine);
+	return 0;
+}
+
+static void rpc_counts(struct perf *p, struct perf_counts *c)
+{
+	struct rpc_bench *b = p->state;
+
+	*c = (struct perf_counts){0};
+	for (unsigned i = 0; i < p->o.threads; i++) {
+		for (uint32_t k = 0; k < p->o.qps; k++) {
+			struct skein_rpc_stats s;
+
+			if (skein_rpc_stats(b->workers[i].conns[k].conn, &s))
+				continue;
+			c->doorbells += s.doorbells;
+			c->messages += s.messages_sent;
+		}
+	}
+}
+
+static void rpc_close(struct perf *p)
+{
+	struct rpc_bench *b = p->state;
+
+	if (!b)
+		return;
+	for (unsigned i = 0; b->workers && i < p->o.threads; i++) {
+		struct rpc_worker *rw = &b->workers[i];
+
+		for (uint32_t k = 0; rw->conns && k < p->o.qps; k++)
+			if (rw->conns[k].conn)
+				skein_conn_close(rw->conns[k].conn, 0);
+		free(rw->conns);
+		free(rw->req);
+		free(rw->resp);
+	}
+	if (b->listener)
+		skein_listener_close(b->listener);
+	if (b->ctx)
+		skein_ctx_close(b->ctx);
+	free(b->workers);
+	free(b->engines);
+	free(b);
+	p->state = NULL;
+}
+
+const struct perf_op perf_op_rpc = {
+	.name = "rpc",
+	.open = rpc_open,
+	.client = rpc_client,
+	.server = rpc_server,
+	.client_end = rpc_client_end,
+	.counts = rpc_counts,
+	.close = rpc_close,
+};

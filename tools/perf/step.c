@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * step.c - the client tells the server what to do next.
+ *
+ * With --self through the shared page, spinning, so that no core goes to sleep
+ * between a probe and its neighbours and nothing in a run but its ends makes a
+ * system call; else over the control link.
+ */
+#include "perf/ctl.h"
+#include "perf/probe.h"
+#include "perf/ticks.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* A server may wait long: the client's other sizes and probes take their
+ * time. */
+#define STEP_PATIENCE_NS 600000000000ull
+
+static const char *const step_names[STEP_KINDS] = {
+	[STEP_NONE] = "none",	[STEP_RESIZE] = "resize", [STEP_LINE] = "line",
+	[STEP_EVENT] = "event", [STEP_RUN] = "run",	  [STEP_QUIT] = "quit",
+};
+
+/* What the other end says when a run has failed there. */
+static int told_error(struct perf *p, json_t *msg)
+{
+	const char *text = json_string_value(json_object_get(msg, "error"));
+	int rc;
+
+	if (!text)
+		return 0;
+	p->err_told = true;
+	rc = perf_fail(p, -ECONNABORTED, "%s says: %.400s",
+		       p->server ? "the client" : "the server", text);
+	return rc;
+}
+
+int perf_gone(struct perf *p, int rc)
+{
+	return perf_fail(p, rc, "%s: %s",
+			 p->server ? "the client is gone"
+				   : "the server is gone",
+			 strerror(-rc));
+}
+
+/* The peer said something out of turn, or hung up. */
+static int out_of_turn(struct perf *p)
+{
+	json_t *msg;
+	int rc = ctl_recv(p->ctl, PERF_PATIENCE_NS, &msg);
+
+	if (rc)
+		return perf_gone(p, rc);
+	rc = told_error(p, msg);
+	json_decref(msg);
+	if (!rc)
+		rc = perf_fail(p, -EPROTO,
+			       "a message out of turn on the control link");
+	return rc;
+}
+
+bool perf_spin_slow(struct perf_worker *w)
+{
+	struct perf *p = w->p;
+	uint64_t now = clock_ns();
+
+	if (!w->spin_until)
+		w->spin_until = now + PERF_PATIENCE_NS;
+	/* worker 0 alone: a control link belongs to one thread */
+	if (w->index == 0 && ctl_pending(p->ctl)) {
+		w->rc = out_of_turn(p);
+		return false;
+	}
+	if (now < w->spin_until)
+		return true;
+	w->rc = perf_fail(p, -ETIMEDOUT, "no answer from the %s for %llu s",
+			  p->server ? "client" : "server",
+			  PERF_PATIENCE_NS / 1000000000ull);
+	return false;
+}
+
+int perf_recv(struct perf *p, uint64_t timeout_ns, json_t **msg)
+{
+	int rc = ctl_recv(p->ctl, timeout_ns, msg);
+
+	if (rc)
+		return perf_gone(p, rc);
+	rc = told_error(p, *msg);
+	if (rc)
+		json_decref(*msg);
+	return rc;
+}
+
+int step_wait_done(struct perf *p)
+{
+	struct perf_worker *w = &p->workers[0];
+	json_t *msg;
+	int rc;
+
+	if (p->shm) {
+		while (__atomic_load_n(&p->shm->done, __ATOMIC_ACQUIRE) !=
+		       p->shm->step.seq)
+			if (!perf_spin(w))
+				return w->rc;
+		perf_spun(w);
+		return 0;
+	}
+	if (!p->step_open)
+		return 0;
+	p->step_open = false;
+	rc = perf_recv(p, PERF_PATIENCE_NS, &msg);
+	if (rc)
+		return rc;
+	if (!json_is_true(json_object_get(msg, "done")))
+		rc = perf_fail(p, -EPROTO,
+			       "the server's answer makes no sense");
+	json_decref(msg);
+	return rc;
+}
+
+int step_begin(struct perf *p, enum step_kind kind, uint64_t n)
+{
+	int rc = step_wait_done(p);
+
+	if (rc)
+		return rc;
+	if (p->shm) {
+		p->shm->step.kind = kind;
+		p->shm->step.n = n;
+		/* publishes kind and n to step_next()'s acquire */
+		__atomic_store_n(&p->shm->step.seq, p->shm->step.seq + 1,
+				 __ATOMIC_RELEASE);
+		return 0;
+	}
+	rc = ctl_send(p->ctl, json_pack("{s:s, s:I}", "step", step_names[kind],
+					"n", (json_int_t)n));
+	if (rc)
+		return perf_gone(p, rc);
+	p->step_open = true;
+	return 0;
+}
+
+static int next_by_shm(struct perf *p, enum step_kind *kind, uint64_t *n)
+{
+	struct perf_worker *w = &p->workers[0];
+	struct perf_shm *s = p->shm;
+
+	while (__atomic_load_n(&s->step.seq, __ATOMIC_ACQUIRE) == s->done)
+		if (!perf_spin(w))
+			return w->rc;
+	perf_spun(w);
+	*kind = (enum step_kind)s->step.kind;
+	*n = s->step.n;
+	return 0;
+}
+
+int step_next(struct perf *p, enum step_kind *kind, uint64_t *n)
+{
+	json_t *msg;
+	const char *name;
+	json_int_t v;
+	int rc, k;
+
+	if (p->shm)
+		return next_by_shm(p, kind, n);
+	rc = perf_recv(p, STEP_PATIENCE_NS, &msg);
+	if (rc)
+		return rc;
+	name = json_string_value(json_object_get(msg, "step"));
+	v = json_integer_value(json_object_get(msg, "n"));
+	for (k = 1; name && k < STEP_KINDS; k++)
+		if (!strcmp(name, step_names[k]))
+			break;
+	if (!name || k == STEP_KINDS || v < 0) {
+		rc = perf_fail(p, -EPROTO, "the client's step makes no sense");
+	} else {
+		*kind = (enum step_kind)k;
+		*n = (uint64_t)v;
+	}
+	json_decref(msg);
+	return rc;
+}
+
+int step_done(struct perf *p)
+{
+	int rc;
+
+	if (p->shm) {
+		/* publishes all that the step did to step_wait_done() */
+		__atomic_store_n(&p->shm->done, p->shm->step.seq,
+				 __ATOMIC_RELEASE);
+		return 0;
+	}
+	rc = ctl_send(p->ctl, json_pack("{s:b}", "done", 1));
+	return rc ? perf_gone(p, rc) : 0;
+}

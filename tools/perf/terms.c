@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * terms.c - the client says what is measured, the server takes it on.
+ *
+ * Only the operation must be the same on both command lines; all else that
+ * both ends need to know comes from the client, and is checked as any input.
+ */
+#include "perf/ctl.h"
+#include "perf/perf.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TERMS_VERSION 1
+
+/* A term's name, bounds, and where it is kept. */
+struct term {
+	const char *name;
+	uint64_t min;
+	uint64_t max;
+	size_t off;
+	bool wide; /* uint64_t, else uint32_t */
+};
+
+#define TERM32(f, min, max)                                        \
+	{                                                          \
+#f, min, max, offsetof(struct perf_opts, f), false \
+	}
+#define TERM64(f, min, max)                                       \
+	{                                                         \
+#f, min, max, offsetof(struct perf_opts, f), true \
+	}
+
+static const struct term table[] = {
+	TERM64(size, 1, PERF_SIZE_MAX),
+	TERM32(qps, 1, PERF_QPS_MAX),
+	TERM32(window, 1, PERF_WINDOW_MAX),
+	TERM32(batch, 1, PERF_BATCH_MAX),
+	TERM32(threads, 1, PERF_THREADS_MAX),
+	TERM32(wait, 0, PERF_WAIT_EVENT),
+	TERM32(atomic, 0, PERF_CMP_SWAP),
+	TERM32(inline_max, 0, PERF_INLINE_MAX),
+};
+
+#define N_TERMS (sizeof(table) / sizeof(table[0]))
+
+static uint64_t get(const struct perf_opts *o, const struct term *t)
+{
+	const char *at = (const char *)o + t->off;
+
+	return t->wide ? *(const uint64_t *)at : *(const uint32_t *)at;
+}
+
+static void set(struct perf_opts *o, const struct term *t, uint64_t v)
+{
+	char *at = (char *)o + t->off;
+
+	if (t->wide)
+		*(uint64_t *)at = v;
+	else
+		*(uint32_t *)at = (uint32_t)v;
+}
+
+static int offer(struct perf *p)
+{
+	json_t *j = json_pack("{s:i, s:s, s:b}", "skein_perf", TERMS_VERSION,
+			      "op", perf_op_names[p->o.op], "rate", p->o.rate);
+
+	for (size_t i = 0; j && i < N_TERMS; i++)
+		json_object_set_new(
+			j, table[i].name,
+			json_integer((json_int_t)get(&p->o, &table[i])));
+	return ctl_send(p->ctl, j);
+}
+
+static int take(struct perf *p, const json_t *j)
+{
+	const char *op = json_string_value(json_object_get(j, "op"));
+
+	if (json_integer_value(json_object_get(j, "skein_perf")) !=
+		    TERMS_VERSION ||
+	    !op)
+		return perf_fail(p, -EPROTO,
+				 "the other end is no skein perf of this "
+				 "version");
+	if (strcmp(op, perf_op_names[p->o.op]) != 0)
+		return perf_fail(p, -EINVAL,
+				 "the client asks for %.16s, this server runs "
+				 "%s",
+				 op, perf_op_names[p->o.op]);
+	for (size_t i = 0; i < N_TERMS; i++) {
+		const json_t *v = json_object_get(j, table[i].name);
+		json_int_t n = json_integer_value(v);
+
+		if (!json_is_integer(v) || n < 0 ||
+		    (uint64_t)n < table[i].min || (uint64_t)n > table[i].max)
+			return perf_fail(p, -EPROTO,
+					 "the client's %s makes no sense",
+					 table[i].name);
+		set(&p->o, &table[i], (uint64_t)n);
+	}
+	p->o.rate = json_is_true(json_object_get(j, "rate"));
+	return 0;
+}
+
+static int workers_new(struct perf *p)
+{
+	p->workers = calloc(p->o.threads, sizeof(*p->workers));
+	if (!p->workers)
+		return -ENOMEM;
+	for (unsigned i = 0; i < p->o.threads; i++) {
+		p->workers[i].p = p;
+		p->workers[i].index = i;
+		p->workers[i].lat = malloc(sizeof(struct hist));
+		if (!p->workers[i].lat)
+			return -ENOMEM;
+		hist_init(p->workers[i].lat);
+	}
+	return 0;
+}
+
+int terms_agree(struct perf *p)
+{
+	json_t *j;
+	int rc;
+
+	if (!p->server) {
+		rc = offer(p);
+		return rc ? perf_gone(p, rc) : workers_new(p);
+	}
+	rc = perf_recv(p, PERF_PATIENCE_NS, &j);
+	if (rc)
+		return rc;
+	rc = take(p, j);
+	json_decref(j);
+	return rc ? rc : workers_new(p);
+}
