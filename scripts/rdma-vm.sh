@@ -16,7 +16,7 @@
 #   --rw DIR          what CMD writes below DIR stays (repeatable); all other
 #                     writes go to memory and are lost
 #   --timeout S       give up after S seconds (300)
-#   --smp N (2)  --mem SIZE (1536M)  --accel tcg|kvm (tcg)
+#   --smp N (2)  --mem SIZE (1536M)
 #   -v                the guest's kernel log and boot times on stderr
 #
 # CMD's stdout and stderr come out here; its stdin is empty. Exit status: CMD's;
@@ -24,6 +24,7 @@
 # Cache: $SKEIN_VM_DIR, default ${XDG_CACHE_HOME:-~/.cache}/skein-vm
 set -u
 here=$(dirname "$(readlink -f "$0")")
+# shellcheck source=scripts/rdma-vm/common.sh
 . "$here/rdma-vm/common.sh"
 
 usage() {
@@ -88,17 +89,16 @@ write_control() {
 }
 
 start_qemu() {
-	local work=$1 shares=() d i=0 cpu=max
+	local work=$1 shares=() d i=0
 	local fs=security_model=none,multidevs=remap
 	for d in ${rw[@]+"${rw[@]}"}; do
 		shares+=(-virtfs "local,path=$d,mount_tag=rw$i,$fs")
 		i=$((i + 1))
 	done
-	[ "$accel" = kvm ] && cpu=host
 	# The clock flags keep TCG from calibrating against a host that is
 	# busy; mitigations cost much there and guard nothing.
 	exec timeout -k 5 "$limit" qemu-system-x86_64 \
-		-accel "$accel" -cpu "$cpu" -smp "$smp" -m "$mem" -M q35 \
+		-accel tcg -cpu max -smp "$smp" -m "$mem" -M q35 \
 		-nodefaults -no-user-config -display none -vga none -nic none \
 		-no-reboot -kernel "$cache/vmlinux" -initrd "$cache/initrd" \
 		-append "console=ttyS0 panic=-1 quiet loglevel=6 mitigations=off tsc=reliable clocksource=tsc lpj=4000000 audit=0 no_timer_check" \
@@ -113,7 +113,7 @@ start_qemu() {
 		</dev/null 2>"$work/qemu.err"
 }
 
-net=rxe2 limit=300 smp=2 mem=1536M accel=tcg verbose=0 rw=() envs=()
+net=rxe2 limit=300 smp=2 mem=1536M verbose=0 rw=() envs=()
 case ${1:-} in
 setup)
 	exec "$here/rdma-vm/setup.sh"
@@ -125,7 +125,7 @@ setup)
 esac
 while [ $# -gt 0 ]; do
 	case $1 in
-	--net | --env | --rw | --timeout | --smp | --mem | --accel)
+	--net | --env | --rw | --timeout | --smp | --mem)
 		[ $# -ge 2 ] || die "$1 needs a value"
 		;;&
 	--net) net=$2 && shift 2 ;;
@@ -137,7 +137,6 @@ while [ $# -gt 0 ]; do
 	--timeout) limit=$2 && shift 2 ;;
 	--smp) smp=$2 && shift 2 ;;
 	--mem) mem=$2 && shift 2 ;;
-	--accel) accel=$2 && shift 2 ;;
 	-v) verbose=1 && shift ;;
 	--)
 		shift

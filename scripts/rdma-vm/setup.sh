@@ -6,6 +6,7 @@
 # busybox, the RDMA modules and init. Does nothing when the image is current.
 set -eu
 here=$(dirname "$(dirname "$(readlink -f "$0")")")
+# shellcheck source=scripts/rdma-vm/common.sh
 . "$here/rdma-vm/common.sh"
 
 packages="qemu-system-x86 busybox-static cpio kmod xz-utils python3-minimal

@@ -16,7 +16,7 @@ check() {
 		found+=$(readelf -d "$f" 2>/dev/null |
 			grep -oE 'NEEDED.*lib(ibverbs|rdmacm|mlx5)[^]]*')
 		[ -z "$found" ] && continue
-		echo "$f needs" $found
+		echo "$f needs ${found//$'\n'/ }"
 		bad=1
 	done
 	return $bad
