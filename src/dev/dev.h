@@ -38,8 +38,9 @@ enum dev_atomic_scope {
 };
 
 struct dev_caps {
-	/* bytes of one WRITE become visible in ascending address order, so
-	 * a tail canary proves the body */
+	/* bytes of one WRITE into this device's memory become visible in
+	 * ascending address order, so a tail canary proves the body: the
+	 * receiver's ability */
 	bool ordered_write;
 	/* a READ returns bytes as of ascending moments */
 	bool ordered_read;
@@ -140,8 +141,8 @@ struct dev_ops {
 				   struct ibv_comp_channel **ch);
 	int (*destroy_comp_channel)(struct dev *dev,
 				    struct ibv_comp_channel *ch);
-	/* Nonblocking: -EAGAIN when no event waits, whatever the flags of
-	 * ch->fd. */
+	/* Nonblocking: -EAGAIN when no event waits. The device has set
+	 * ch->fd so; leave its flags alone. */
 	int (*get_cq_event)(struct dev *dev, struct ibv_comp_channel *ch,
 			    struct ibv_cq **cq);
 	void (*ack_cq_events)(struct dev *dev, struct ibv_cq *cq, unsigned n);
@@ -228,6 +229,8 @@ int dev_qp_rtr(struct dev *dev, struct ibv_qp *qp,
 	       const struct dev_qp_addr *peer, const struct dev_qp_opts *opts);
 int dev_qp_rts(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
 	       const struct dev_qp_addr *peer, const struct dev_qp_opts *opts);
+/* To ERR: what is queued is flushed. To be called again after posting the
+ * marker receive of a teardown: not all devices look by themselves. */
 int dev_qp_err(struct dev *dev, struct ibv_qp *qp);
 
 /* Thin wrappers that count alike on every device. Return a negative errno. */
