@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * attend.c - what the control thread does about QPs: it takes note of what
+ * peers broke or began, runs what is parked, fires timers, and completes the
+ * way to ERR once the peer has left. soft.lock is held throughout.
+ */
+#include "dev/soft/soft.h"
+
+#define QUIESCE_RETRY_NS 1000000ull
+#define PARK_RETRY_NS 20000000ull
+
+static bool connected(const struct soft_qp *q)
+{
+	enum ibv_qp_state st = soft_qp_state(q);
+
+	return q->far &&
+	       (st == IBV_QPS_RTR || st == IBV_QPS_RTS || st == IBV_QPS_SQD);
+}
+
+static void heed_fault(struct soft_qp *q)
+{
+	uint32_t f;
+
+	/* Only from the QP that we are connected to. */
+	if (q->far->qpn != q->attr.dest_qp_num || q->far->conn != q->far_conn)
+		return;
+	if (atomic_load_explicit(&q->far->met, memory_order_acquire) &&
+	    !q->met_heard) {
+		q->met_heard = true;
+		if (soft_qp_state(q) == IBV_QPS_RTR)
+			soft_async(q->s, IBV_EVENT_COMM_EST, q);
+	}
+	f = atomic_load_explicit(&q->far->fault, memory_order_acquire);
+	if (f == SHM_FAULT_NONE)
+		return;
+	if (f == SHM_FAULT_ACCESS)
+		soft_async(q->s, IBV_EVENT_QP_ACCESS_ERR, q);
+	else if (f == SHM_FAULT_REQUEST)
+		soft_async(q->s, IBV_EVENT_QP_REQ_ERR, q);
+	soft_qp_to_err(q);
+}
+
+static bool cq_broken(struct soft_qp *q)
+{
+	return __atomic_load_n(&soft_cq_of(q->ex.qp_base.send_cq)->error,
+			       __ATOMIC_ACQUIRE) ||
+	       __atomic_load_n(&soft_cq_of(q->ex.qp_base.recv_cq)->error,
+			       __ATOMIC_ACQUIRE);
+}
+
+static void try_quiesce(struct soft_qp *q)
+{
+	soft_barrier();
+	if (!soft_quiet(q))
+		return; /* the timer comes back to it */
+	q->quiesce_due = false;
+	atomic_fetch_sub(&q->s->quiesce_qps, 1);
+	soft_cq_flush_recv(soft_cq_of(q->ex.qp_base.recv_cq), q);
+}
+
+static void attend_locked(struct soft_qp *q)
+{
+	enum ibv_qp_state st = soft_qp_state(q);
+
+	if (connected(q))
+		heed_fault(q);
+	if (st != IBV_QPS_RESET && st != IBV_QPS_ERR && cq_broken(q)) {
+		soft_async(q->s, IBV_EVENT_QP_FATAL, q);
+		soft_qp_to_err(q);
+	}
+	soft_progress(q);
+	if (q->sqd_notify && !soft_sqd_busy(q) &&
+	    soft_qp_state(q) == IBV_QPS_SQD) {
+		q->sqd_notify = false;
+		soft_async(q->s, IBV_EVENT_SQ_DRAINED, q);
+	}
+}
+
+void soft_qp_attend(struct soft *s, struct soft_qp *q)
+{
+	if (q->dying)
+		return;
+	soft_lock_revoke(&q->lock);
+	attend_locked(q);
+	soft_lock_return(&q->lock);
+	if (q->quiesce_due)
+		try_quiesce(q);
+}
+
+static uint64_t qp_timer(struct soft_qp *q, uint64_t now)
+{
+	uint64_t due = ENV_NEVER;
+
+	soft_lock_revoke(&q->lock);
+	if (q->parked &&
+	    (q->parked->deadline_ns <= now || soft_park_retries(q->parked))) {
+		/* Once more: a ring may be on its way. */
+		soft_progress(q);
+		if (q->parked && q->parked->deadline_ns <= now)
+			soft_park_expire(q);
+	}
+	if (q->parked)
+		due = q->parked->deadline_ns;
+	if (q->parked && soft_park_retries(q->parked) &&
+	    now + PARK_RETRY_NS < due)
+		due = now + PARK_RETRY_NS;
+	soft_lock_return(&q->lock);
+	if (q->quiesce_due)
+		try_quiesce(q);
+	if (q->quiesce_due && now + QUIESCE_RETRY_NS < due)
+		due = now + QUIESCE_RETRY_NS;
+	return due;
+}
+
+uint64_t soft_qps_timers(struct soft *s, uint64_t now)
+{
+	uint64_t due = ENV_NEVER, t;
+	struct soft_qp *q;
+	uint32_t i;
+
+	if (!atomic_load(&s->parked_qps) && !atomic_load(&s->quiesce_qps))
+		return ENV_NEVER;
+	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS; i++) {
+		q = s->qps[i];
+		if (!q || q->dying || (!q->parked && !q->quiesce_due))
+			continue;
+		t = qp_timer(q, now);
+		if (t < due)
+			due = t;
+	}
+	return due;
+}
+
+/* A QP whose peer is dead. What waits fails; then everything is flushed, so
+ * that a sleeper wakes up: the notice of death. */
+static void qp_bereft(struct soft_qp *q)
+{
+	enum ibv_qp_state st;
+
+	soft_lock_revoke(&q->lock);
+	st = soft_qp_state(q);
+	if (st == IBV_QPS_RTR || st == IBV_QPS_RTS || st == IBV_QPS_SQD) {
+		if (q->parked)
+			soft_park_expire_as(q, IBV_WC_RETRY_EXC_ERR);
+		if (soft_qp_state(q) != IBV_QPS_ERR)
+			soft_qp_to_err(q);
+		soft_async(q->s, IBV_EVENT_QP_FATAL, q);
+	}
+	soft_lock_return(&q->lock);
+	if (q->quiesce_due)
+		try_quiesce(q);
+	/* It may have died between FIRED and the count. */
+	if (q->ex.qp_base.recv_cq->channel)
+		soft_ring_again(q->ex.qp_base.recv_cq->channel);
+}
+
+void soft_peer_died(struct soft *s, struct soft_peer *p)
+{
+	struct soft_qp *q;
+	uint32_t i;
+
+	soft_peer_unwatch(s, p);
+	if (atomic_exchange(&p->dead, true))
+		return;
+	p->refs++; /* not freed below */
+	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS; i++) {
+		q = s->qps[i];
+		if (q && !q->dying && q->peer == p)
+			qp_bereft(q);
+	}
+	soft_peer_put(s, p);
+}

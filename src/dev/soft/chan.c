@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * chan.c - completion channels. A channel's fd is an eventfd used as a
+ * semaphore; peers that complete receives hold a duplicate of it.
+ *
+ * Each CQ has one armed word. Whoever adds a completion while it asks for one
+ * turns it to FIRED (once, by CAS) and adds one count; get_cq_event() takes a
+ * count and then a CQ that is FIRED. A peer that is killed between the two
+ * leaves FIRED without a count: soft_peer_died() rings again, and a count
+ * without a FIRED CQ is swallowed.
+ */
+#include "dev/soft/soft.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+int soft_create_chan(struct dev *dev, struct ibv_comp_channel **ch)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_chan *c;
+	int fd;
+
+	if (!soft_here(s))
+		return -EPERM;
+	c = env_alloc(s->env, sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+	if (fd < 0) {
+		int err = -errno;
+
+		env_free(s->env, c);
+		return err;
+	}
+	c->ch.context = &s->vctx.context;
+	c->ch.fd = fd;
+	pthread_mutex_init(&c->lock, NULL);
+	list_init(&c->cqs);
+	pthread_mutex_lock(&s->lock);
+	c->id = ++s->chan_next;
+	list_add_tail(&s->chans, &c->link);
+	pthread_mutex_unlock(&s->lock);
+	*ch = &c->ch;
+	return 0;
+}
+
+int soft_destroy_chan(struct dev *dev, struct ibv_comp_channel *ch)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_chan *c = container_of(ch, struct soft_chan, ch);
+
+	if (!soft_here(s))
+		return -EPERM;
+	if (ch->refcnt)
+		return -EBUSY;
+	pthread_mutex_lock(&s->lock);
+	list_del(&c->link);
+	pthread_mutex_unlock(&s->lock);
+	close(ch->fd);
+	pthread_mutex_destroy(&c->lock);
+	env_free(s->env, c);
+	return 0;
+}
+
+void soft_bell_ring(_Atomic uint32_t *armed, int fd, bool solicited)
+{
+	uint32_t was = atomic_load_explicit(armed, memory_order_relaxed);
+	uint64_t one = 1;
+	ssize_t n;
+
+	if (was != SHM_ARMED_ANY && !(was == SHM_ARMED_SOLICITED && solicited))
+		return;
+	if (!atomic_compare_exchange_strong(armed, &was, SHM_ARMED_FIRED))
+		return; /* somebody else rings */
+	n = write(fd, &one, sizeof(one));
+	(void)n;
+}
+
+/* Whatever the flags of the fd: stock programs change them. */
+static bool take_count(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	uint64_t one;
+
+	return poll(&p, 1, 0) == 1 && read(fd, &one, sizeof(one)) > 0;
+}
+
+void soft_ring_again(struct ibv_comp_channel *ch)
+{
+	uint64_t one = 1;
+	ssize_t n;
+
+	n = write(ch->fd, &one, sizeof(one));
+	(void)n;
+}
+
+static struct soft_cq *take_fired(struct soft_chan *c)
+{
+	struct list_node *n;
+	struct soft_cq *cq;
+	uint32_t fired;
+
+	for (n = c->cqs.next; n != &c->cqs; n = n->next) {
+		cq = container_of(n, struct soft_cq, chan_link);
+		fired = SHM_ARMED_FIRED;
+		if (cq->owed) {
+			cq->owed--;
+			return cq;
+		}
+		if (atomic_compare_exchange_strong(&cq->shm->armed, &fired,
+						   SHM_ARMED_NOT)) {
+			/* to the end: none is starved */
+			list_del(&cq->chan_link);
+			list_add_tail(&c->cqs, &cq->chan_link);
+			return cq;
+		}
+	}
+	return NULL;
+}
+
+int soft_get_cq_event(struct dev *dev, struct ibv_comp_channel *ch,
+		      struct ibv_cq **cq)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_chan *c = container_of(ch, struct soft_chan, ch);
+	struct soft_cq *q = NULL;
+
+	if (!soft_here(s))
+		return -EPERM;
+	pthread_mutex_lock(&c->lock);
+	while (!q && take_count(ch->fd))
+		q = take_fired(c);
+	if (q)
+		atomic_fetch_add(&q->events, 1);
+	pthread_mutex_unlock(&c->lock);
+	if (!q)
+		return -EAGAIN;
+	*cq = (struct ibv_cq *)(void *)&q->ex;
+	return 0;
+}
+
+void soft_ack_cq_events(struct dev *dev, struct ibv_cq *cq, unsigned n)
+{
+	struct soft *s = soft_of_dev(dev);
+
+	if (!soft_here(s))
+		return;
+	pthread_mutex_lock(&s->async_lock);
+	atomic_fetch_sub(&soft_cq_of(cq)->events, n);
+	pthread_cond_broadcast(&s->acked);
+	pthread_mutex_unlock(&s->async_lock);
+}

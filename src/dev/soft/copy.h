@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * copy.h - copies whose order a reader of the destination may rely on.
+ */
+#ifndef SKEIN_DEV_SOFT_COPY_H
+#define SKEIN_DEV_SOFT_COPY_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Copies in ascending order of the destination, without a last store apart:
+ * a part of a longer operation. */
+void soft_copy_body(void *dst, const void *src, size_t len);
+
+/* The last up to 8 bytes, up to an aligned end: one store where they are one
+ * aligned power of two. */
+void soft_copy_tail(void *dst, const void *src, size_t len);
+
+/* How many of len bytes at dst are the tail: the last aligned 8 bytes, or what
+ * stands behind them. */
+static inline size_t soft_copy_tail_len(uintptr_t dst, size_t len)
+{
+	size_t over = (dst + len) & 7;
+
+	if (over == 0)
+		over = 8;
+	return len < over ? len : over;
+}
+
+/* A whole operation from one piece: ascending, the tail by a release. */
+static inline void soft_copy(void *dst, const void *src, size_t len)
+{
+	size_t tail;
+
+	/* The aligned word: flags, heads, canaries; by far the most. */
+	if (len == 8 && ((uintptr_t)dst & 7) == 0) {
+		uint64_t v;
+
+		memcpy(&v, src, 8);
+		/* release: what earlier operations of this QP wrote is
+		 * visible to whoever acquires this word */
+		atomic_store_explicit((_Atomic uint64_t *)dst, v,
+				      memory_order_release);
+		return;
+	}
+	tail = soft_copy_tail_len((uintptr_t)dst, len);
+	soft_copy_body(dst, src, len - tail);
+	soft_copy_tail((char *)dst + (len - tail),
+		       (const char *)src + (len - tail), tail);
+}
+
+#endif

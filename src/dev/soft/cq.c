@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cq.c - completion queues. Send completions are in a private ring, pushed by
+ * this process only. Receives complete in their slots; poll merges: it looks
+ * at the slots themselves while the CQ has few receive queues, else at their
+ * packed ready words.
+ *
+ * An overflow is an error for good, as in IBA 11.6.3.1 (CQ_ERR, and the QPs
+ * that use it to ERR). It can only happen, and is only looked for, where the
+ * queues on this CQ have more places than it has.
+ */
+#include "dev/soft/soft.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define FEW_RQS 4
+
+int soft_create_cq(struct dev *dev, int cqe, void *cq_context,
+		   struct ibv_comp_channel *ch, struct ibv_cq **cq)
+{
+	struct soft *s = soft_of_dev(dev);
+	uint32_t n = 1;
+	struct soft_cq *c;
+	int err = -ENOMEM;
+
+	if (!soft_here(s))
+		return -EPERM;
+	if (cqe < 1 || (uint32_t)cqe > SOFT_CQE_MAX)
+		return -EINVAL;
+	while (n < (uint32_t)cqe)
+		n *= 2;
+	c = env_alloc_aligned(s->env, SHM_LINE, sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	c->ring = env_alloc(s->env, n * sizeof(*c->ring));
+	if (!c->ring)
+		goto err_cq;
+	c->s = s;
+	c->mask = n - 1;
+	c->ex.context = &s->vctx.context;
+	c->ex.channel = ch;
+	c->ex.cq_context = cq_context;
+	c->ex.cqe = (int)n;
+	/* Biased until a QP that is not single-threaded uses it. */
+	soft_lock_init(&c->lock, true);
+	pthread_mutex_lock(&s->lock);
+	err = soft_arena_alloc(s, 1, SHM_PAGE, &c->page[0]);
+	if (!err) {
+		c->shm = (struct shm_cq *)(void *)(s->base + c->page[0]);
+		memset(c->shm, 0, SHM_PAGE);
+		list_add_tail(&s->cqs, &c->link);
+		if (ch) {
+			c->chan = container_of(ch, struct soft_chan, ch);
+			pthread_mutex_lock(&c->chan->lock);
+			list_add_tail(&c->chan->cqs, &c->chan_link);
+			ch->refcnt++;
+			pthread_mutex_unlock(&c->chan->lock);
+		}
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (err)
+		goto err_ring;
+	*cq = (struct ibv_cq *)(void *)&c->ex;
+	return 0;
+
+err_ring:
+	env_free(s->env, c->ring);
+err_cq:
+	env_free(s->env, c);
+	return err;
+}
+
+int soft_destroy_cq(struct dev *dev, struct ibv_cq *cq)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_cq *c = soft_cq_of(cq);
+	unsigned i;
+
+	if (!soft_here(s))
+		return -EPERM;
+	pthread_mutex_lock(&s->lock);
+	if (c->qps) {
+		pthread_mutex_unlock(&s->lock);
+		return -EBUSY;
+	}
+	list_del(&c->link);
+	if (c->chan) {
+		pthread_mutex_lock(&c->chan->lock);
+		list_del(&c->chan_link);
+		c->chan->ch.refcnt--;
+		pthread_mutex_unlock(&c->chan->lock);
+	}
+	for (i = 0; i < SOFT_READY_PAGES; i++)
+		if (c->page[i])
+			soft_arena_free(s, 1, SHM_PAGE, c->page[i]);
+	pthread_mutex_unlock(&s->lock);
+	soft_async_forget(s, &c->ex, &c->async_events);
+	pthread_mutex_lock(&s->async_lock);
+	while (atomic_load(&c->events))
+		pthread_cond_wait(&s->acked, &s->async_lock);
+	pthread_mutex_unlock(&s->async_lock);
+	env_free(s->env, c->rqs);
+	env_free(s->env, c->seen);
+	env_free(s->env, c->ring);
+	env_free(s->env, c);
+	return 0;
+}
+
+/* The ready word of a position. */
+static _Atomic uint32_t *ready_word(struct soft_cq *c, uint32_t pos)
+{
+	uint64_t page = c->page[pos / SHM_CQ_READY];
+
+	return &((struct shm_cq *)(void *)(c->s->base + page))
+			->ready[pos % SHM_CQ_READY];
+}
+
+static int rqs_grow(struct soft_cq *c)
+{
+	uint32_t cap = c->rq_cap ? c->rq_cap * 2 : 8;
+	struct skein_env *env = c->s->env;
+	struct soft_qp **rqs = env_alloc(env, cap * sizeof(struct soft_qp *));
+	uint32_t *seen = env_alloc(env, cap * sizeof(*seen));
+
+	if (!rqs || !seen) {
+		env_free(env, rqs);
+		env_free(env, seen);
+		return -ENOMEM;
+	}
+	soft_lock_revoke(&c->lock);
+	if (c->rq_top) {
+		memcpy(rqs, c->rqs, c->rq_top * sizeof(struct soft_qp *));
+		memcpy(seen, c->seen, c->rq_top * sizeof(*seen));
+	}
+	env_free(env, c->rqs);
+	env_free(env, c->seen);
+	c->rqs = rqs;
+	c->seen = seen;
+	c->rq_cap = cap;
+	soft_lock_return(&c->lock);
+	return 0;
+}
+
+int soft_cq_attach_recv(struct soft_cq *c, struct soft_qp *q)
+{
+	uint32_t pos, page;
+	int err;
+
+	for (pos = 0; pos < c->rq_top && c->rqs[pos]; pos++)
+		;
+	if (pos == c->rq_cap) {
+		err = rqs_grow(c);
+		if (err)
+			return err;
+	}
+	page = pos / SHM_CQ_READY;
+	if (page >= SOFT_READY_PAGES)
+		return -ENOSPC;
+	if (!c->page[page]) {
+		err = soft_arena_alloc(c->s, 1, SHM_PAGE, &c->page[page]);
+		if (err)
+			return err;
+		memset(c->s->base + c->page[page], 0, SHM_PAGE);
+	}
+	q->rq_pos = pos;
+	q->self->ready_off =
+		(uint32_t)(((char *)ready_word(c, pos) - c->s->base) / 4);
+	q->self->cq_off = (uint32_t)(c->page[0] / SHM_PAGE);
+	atomic_store(ready_word(c, pos), 0);
+	soft_lock_revoke(&c->lock);
+	c->rqs[pos] = q;
+	c->seen[pos] = 0;
+	if (pos == c->rq_top)
+		c->rq_top++;
+	soft_lock_return(&c->lock);
+	return 0;
+}
+
+/* Drops the completions of q that nobody polled. Lock held. */
+static void ring_forget(struct soft_cq *c, struct soft_qp *q, bool recv)
+{
+	uint32_t i, to;
+
+	for (i = to = c->head; i != c->tail; i++) {
+		struct soft_cqe *e = &c->ring[i & c->mask];
+
+		if (e->qp != q || e->recv != recv)
+			c->ring[to++ & c->mask] = *e;
+	}
+	c->tail = to;
+}
+
+void soft_cq_detach_send(struct soft_cq *c, struct soft_qp *q)
+{
+	soft_lock_revoke(&c->lock);
+	ring_forget(c, q, false);
+	soft_lock_return(&c->lock);
+}
+
+static void recv_forget(struct soft_cq *c, struct soft_qp *q)
+{
+	ring_forget(c, q, true);
+	if (q->rq_flush)
+		c->flushing--;
+	q->rq_flush = false;
+}
+
+void soft_cq_detach_recv(struct soft_cq *c, struct soft_qp *q)
+{
+	soft_lock_revoke(&c->lock);
+	recv_forget(c, q);
+	c->rqs[q->rq_pos] = NULL;
+	while (c->rq_top && !c->rqs[c->rq_top - 1])
+		c->rq_top--;
+	soft_lock_return(&c->lock);
+}
+
+void soft_cq_reset_recv(struct soft_cq *c, struct soft_qp *q)
+{
+	uint32_t i;
+
+	soft_lock_revoke(&c->lock);
+	recv_forget(c, q);
+	atomic_store(ready_word(c, q->rq_pos), 0);
+	c->seen[q->rq_pos] = 0;
+	q->rq_tail = 0;
+	atomic_store(&q->rq_reap, 0);
+	for (i = 0; i < q->rq_slots; i++)
+		atomic_store(&soft_slot(q, i)->word, SHM_SLOT_FREE);
+	soft_lock_return(&c->lock);
+}
+
+/* Starts to flush the receives of q. Nobody else completes them any more. */
+void soft_cq_flush_recv(struct soft_cq *c, struct soft_qp *q)
+{
+	soft_lock_revoke(&c->lock);
+	if (!q->rq_flush) {
+		q->rq_flush = true;
+		c->flushing++;
+	}
+	soft_lock_return(&c->lock);
+	soft_cq_fire(c);
+}
+
+void soft_cq_fire(struct soft_cq *c)
+{
+	if (c->ex.channel)
+		soft_bell_ring(&c->shm->armed, c->ex.channel->fd, true);
+}
+
+static void overflow(struct soft_cq *c)
+{
+	uint32_t i;
+
+	if (c->error)
+		return;
+	c->error = true;
+	soft_async(c->s, IBV_EVENT_CQ_ERR, &c->ex);
+	env_log(c->s->env, ENV_LOG_ERROR,
+		"skein0: a completion queue of %d entries overflowed; make it "
+		"as large as all the queues on it",
+		c->ex.cqe);
+	/* Its QPs follow: the control thread finds them. */
+	for (i = 0; i < c->rq_top; i++)
+		if (c->rqs[i])
+			soft_attend(c->s, c->rqs[i]->idx);
+}
+
+static bool ring_push(struct soft_cq *c, const struct soft_cqe *e)
+{
+	if (unlikely(c->tail - c->head > c->mask)) {
+		overflow(c);
+		return false;
+	}
+	c->ring[c->tail++ & c->mask] = *e;
+	return true;
+}
+
+void soft_cq_push(struct soft_cq *c, const struct soft_cqe *e, bool solicited)
+{
+	bool ok;
+
+	soft_lock(&c->lock);
+	ok = ring_push(c, e);
+	if (c->ex.channel)
+		soft_bell_ring(&c->shm->armed, c->ex.channel->fd,
+			       solicited || !ok || e->status != IBV_WC_SUCCESS);
+	soft_unlock(&c->lock);
+	if (unlikely(!ok))
+		soft_attend(c->s, e->qp->idx);
+}
+
+static inline void wc_fill(struct ibv_wc *wc, const struct soft_cqe *e)
+{
+	wc->wr_id = e->wr_id;
+	wc->status = e->status;
+	wc->opcode = e->opcode;
+	wc->vendor_err = 0;
+	wc->byte_len = e->byte_len;
+	wc->imm_data = e->imm;
+	wc->qp_num = e->qpn;
+	wc->src_qp = 0;
+	wc->wc_flags = e->flags;
+	wc->pkey_index = 0;
+	wc->slid = 0;
+	wc->sl = 0;
+	wc->dlid_path_bits = 0;
+}
+
+static int pop(struct soft_cq *c, int n, struct ibv_wc *wc)
+{
+	int got = 0;
+
+	while (got < n && c->head != c->tail) {
+		const struct soft_cqe *e = &c->ring[c->head & c->mask];
+
+		wc_fill(&wc[got++], e);
+		/* release: pairs with the poster's acquire in post_send():
+		 * the slot is free once its completion was taken */
+		if (!e->recv)
+			atomic_store_explicit(&e->qp->sq_done, e->pos + 1,
+					      memory_order_release);
+		c->head++;
+	}
+	return got;
+}
+
+/* Is there a reason to look at the slots of the queue at pos? */
+static inline bool worth(struct soft_cq *c, uint32_t pos)
+{
+	if (!c->rqs[pos])
+		return false;
+	if (c->rq_top <= FEW_RQS || c->flushing)
+		return true;
+	/* relaxed: the slot's word carries the order */
+	return atomic_load_explicit(ready_word(c, pos), memory_order_relaxed) !=
+	       c->seen[pos];
+}
+
+static int reap_rqs(struct soft_cq *c, int n, struct ibv_wc *wc)
+{
+	uint32_t i, pos = c->rq_next;
+	struct soft_cqe e;
+	int got = 0;
+
+	for (i = 0; i < c->rq_top; i++, pos++) {
+		if (pos >= c->rq_top)
+			pos = 0;
+		if (!worth(c, pos))
+			continue;
+		while (got < n && soft_reap(c->rqs[pos], &e)) {
+			if (e.status != IBV_WC_WR_FLUSH_ERR)
+				c->seen[pos]++;
+			wc_fill(&wc[got++], &e);
+		}
+		if (got == n) {
+			c->rq_next = pos;
+			break;
+		}
+	}
+	return got;
+}
+
+/* Moves all receives that are there into the ring: how an overflow shows. */
+static void merge(struct soft_cq *c)
+{
+	struct soft_cqe e;
+	uint32_t pos;
+
+	for (pos = 0; pos < c->rq_top; pos++) {
+		while (worth(c, pos) && soft_reap(c->rqs[pos], &e)) {
+			if (e.status != IBV_WC_WR_FLUSH_ERR)
+				c->seen[pos]++;
+			if (!ring_push(c, &e))
+				return;
+		}
+	}
+}
+
+int soft_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	struct soft_cq *c = soft_cq_of(cq);
+	int got;
+
+	if (unlikely(!soft_here(c->s)))
+		return -EPERM;
+	soft_lock(&c->lock);
+	if (unlikely(c->load > (uint64_t)c->mask + 1))
+		merge(c);
+	if (unlikely(c->error)) {
+		soft_unlock(&c->lock);
+		return -EIO;
+	}
+	got = c->head != c->tail ? pop(c, n, wc) : 0;
+	if (got < n)
+		got += reap_rqs(c, n - got, wc + got);
+	soft_unlock(&c->lock);
+	return got;
+}
+
+int soft_req_notify_cq(struct ibv_cq *cq, int solicited_only)
+{
+	struct soft_cq *c = soft_cq_of(cq);
+	uint32_t want = solicited_only ? SHM_ARMED_SOLICITED : SHM_ARMED_ANY;
+	uint32_t was;
+
+	if (unlikely(!soft_here(c->s)))
+		return EPERM;
+	if (!c->chan)
+		return 0;
+	soft_lock(&c->lock);
+	was = atomic_load(&c->shm->armed);
+	if (was == SHM_ARMED_ANY)
+		want = SHM_ARMED_ANY;
+	/* seq_cst: the caller polls again after this. Either that poll sees a
+	 * receive, or its poster, which has a fence between the receive and
+	 * its look at this word, sees it armed. */
+	was = atomic_exchange(&c->shm->armed, want);
+	soft_unlock(&c->lock);
+	if (was == SHM_ARMED_FIRED) {
+		pthread_mutex_lock(&c->chan->lock);
+		c->owed++;
+		pthread_mutex_unlock(&c->chan->lock);
+	}
+	return 0;
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ctl.c - the control thread of a device: asleep in epoll unless a peer is
+ * born or dies, something is parked, or a file or a QP's place is asked for.
+ *
+ * It never waits for a peer, so two control threads cannot wait for each
+ * other. Its life word is a robust futex: the kernel marks it when this thread
+ * ends in any way (kill, exec, the end of the process), and a forked child,
+ * which has no such thread, does not keep it alive.
+ */
+#include "dev/soft/soft.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+int soft_src_add(struct soft *s, struct soft_src *src, uint32_t events)
+{
+	struct epoll_event ev = {.events = events, .data.ptr = src};
+
+	if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, src->fd, &ev))
+		return -errno;
+	return 0;
+}
+
+static void ring_fd(int fd)
+{
+	uint64_t one = 1;
+	ssize_t n;
+
+	/* EAGAIN: it is full, hence readable already */
+	n = write(fd, &one, sizeof(one));
+	(void)n;
+}
+
+void soft_kick(struct soft *s)
+{
+	ring_fd(s->kick_fd);
+}
+
+void soft_attend(struct soft *s, uint32_t idx)
+{
+	/* release: what there is to see is written; pairs with the exchange
+	 * in attend_all() */
+	atomic_store_explicit(&s->nic->attn[idx], 1, memory_order_release);
+	soft_kick(s);
+}
+
+void soft_ring(struct soft_qp *q)
+{
+	uint32_t i = q->far_idx;
+
+	if (!q->peer || i >= SHM_QP_MAX)
+		return;
+	/* release: as in soft_attend() */
+	atomic_store_explicit(&q->peer->nic->attn[i], 1, memory_order_release);
+	ring_fd(q->peer->kick_fd);
+}
+
+static void attend_all(struct soft *s)
+{
+	uint32_t top = s->n_blocks * SHM_BLOCK_QPS, i, j;
+	uint64_t any;
+
+	for (i = 0; i < top; i += 8) {
+		any = atomic_load_explicit(
+			(_Atomic uint64_t *)(void *)&s->nic->attn[i],
+			memory_order_relaxed);
+		for (j = i; any && j < i + 8; j++) {
+			if (!atomic_exchange_explicit(&s->nic->attn[j], 0,
+						      memory_order_acquire))
+				continue;
+			if (s->qps[j])
+				soft_qp_attend(s, s->qps[j]);
+		}
+	}
+	if (atomic_exchange_explicit(&s->nic->sweep, 0, memory_order_acquire))
+		soft_peer_sweep(s);
+}
+
+static void handle_kick(struct soft *s)
+{
+	uint64_t n;
+	ssize_t r;
+
+	r = read(s->kick_fd, &n, sizeof(n));
+	(void)r;
+	attend_all(s);
+}
+
+static void handle(struct soft *s, struct soft_src *src, uint32_t events)
+{
+	struct soft_peer *p = src->obj;
+
+	switch (src->kind) {
+	case SOFT_SRC_LISTEN:
+		soft_conn_accept(s, src->fd);
+		break;
+	case SOFT_SRC_KICK:
+		handle_kick(s);
+		break;
+	case SOFT_SRC_CONN:
+		soft_conn_event(s, src->obj, events);
+		break;
+	case SOFT_SRC_PEER_SOCK:
+		soft_peer_event(s, p);
+		break;
+	case SOFT_SRC_PEER_PID:
+		atomic_store(&p->gone, true);
+		soft_peer_died(s, p);
+		break;
+	}
+}
+
+/* Milliseconds to sleep until a deadline, rounded up; -1 for ever. */
+static int sleep_ms(struct soft *s, uint64_t deadline_ns)
+{
+	uint64_t now;
+
+	if (deadline_ns == ENV_NEVER)
+		return -1;
+	now = env_now_ns(s->env);
+	if (deadline_ns <= now)
+		return 0;
+	if (deadline_ns - now > 3600000000000ull)
+		return 3600000;
+	return (int)((deadline_ns - now + 999999) / 1000000);
+}
+
+static void life_begin(struct soft *s, struct robust_list_head *head,
+		       struct robust_list *node)
+{
+	uint32_t tid = (uint32_t)syscall(SYS_gettid);
+
+	/* The kernel walks head -> node at this thread's end and marks the
+	 * word at node + futex_offset, if it holds this thread's id. */
+	head->list.next = node;
+	node->next = &head->list;
+	head->futex_offset = (long)((char *)&s->nic->life - (char *)node);
+	head->list_op_pending = NULL;
+	atomic_store(&s->nic->life, tid);
+	syscall(SYS_set_robust_list, head, sizeof(*head));
+}
+
+static void life_up(struct soft *s)
+{
+	pthread_mutex_lock(&s->async_lock);
+	s->thread_up = true;
+	pthread_cond_broadcast(&s->acked);
+	pthread_mutex_unlock(&s->async_lock);
+}
+
+static void *ctl_main(void *arg)
+{
+	struct robust_list_head head;
+	struct robust_list node;
+	struct soft *s = arg;
+	struct epoll_event ev;
+	uint64_t due;
+	int n;
+
+	life_begin(s, &head, &node);
+	life_up(s);
+	while (!atomic_load(&s->stop)) {
+		pthread_mutex_lock(&s->lock);
+		due = soft_qps_timers(s, env_now_ns(s->env));
+		pthread_mutex_unlock(&s->lock);
+		/* One at a time: handling one may free another's source. */
+		n = epoll_wait(s->epoll_fd, &ev, 1, sleep_ms(s, due));
+		if (n <= 0)
+			continue;
+		pthread_mutex_lock(&s->lock);
+		handle(s, ev.data.ptr, ev.events);
+		pthread_mutex_unlock(&s->lock);
+	}
+	/* Closed, not dead: nobody owns anything of us any more. */
+	atomic_store(&s->nic->life, 0);
+	syscall(SYS_set_robust_list, NULL, sizeof(head));
+	return NULL;
+}
+
+int soft_ctl_start(struct soft *s)
+{
+	sigset_t all, old;
+	int err;
+
+	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (s->epoll_fd < 0)
+		return -errno;
+	s->kick_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (s->kick_fd < 0)
+		return -errno;
+	s->src_kick.kind = SOFT_SRC_KICK;
+	s->src_kick.fd = s->kick_fd;
+	err = soft_src_add(s, &s->src_kick, EPOLLIN);
+	if (!err)
+		err = soft_block_new(s);
+	if (err)
+		return err;
+	/* The application's signals are not this thread's. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = -pthread_create(&s->thread, NULL, ctl_main, s);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (err)
+		return err;
+	/* A QP that peers can find must have a living owner. */
+	pthread_mutex_lock(&s->async_lock);
+	while (!s->thread_up)
+		pthread_cond_wait(&s->acked, &s->async_lock);
+	pthread_mutex_unlock(&s->async_lock);
+	pthread_setname_np(s->thread, "skein-soft");
+	return 0;
+}
+
+void soft_ctl_stop(struct soft *s)
+{
+	uint32_t i;
+
+	if (s->thread_up) {
+		atomic_store(&s->stop, true);
+		soft_kick(s);
+		pthread_join(s->thread, NULL);
+	}
+	for (i = 0; i < s->n_blocks; i++)
+		close(s->listeners[i].fd);
+	if (s->kick_fd >= 0)
+		close(s->kick_fd);
+	if (s->epoll_fd >= 0)
+		close(s->epoll_fd);
+}

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * exec.c - one work request, executed by its poster in the peer's memory.
+ *
+ * Everything happens between soft_hazard_on() and soft_hazard_off(), which is
+ * what dereg_mr(), destroy_qp() and moves to RESET or ERR wait for. Nothing
+ * read from the peer is used as an address before it was checked against what
+ * is mapped here. A request that cannot go on has changed nothing that a
+ * second execution would not change in the same way.
+ */
+#include "dev/soft/copy.h"
+#include "dev/soft/soft.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What goes wrong at the peer is told to it: its QP goes to ERR as well. */
+static int fault(struct soft_qp *q, enum shm_fault what, int status)
+{
+	atomic_store_explicit(&q->self->fault, what, memory_order_release);
+	soft_ring(q);
+	return status;
+}
+
+static inline struct soft_xlat *xlat(struct soft_qp *q, uint32_t key, int *why)
+{
+	struct soft_xlat *x = &q->xlat[(key >> 16) % SOFT_XLATS];
+
+	/* relaxed: after soft_hazard_on(); pairs with the membarrier of
+	 * dereg_mr() */
+	if (likely(x->key == key &&
+		   atomic_load_explicit(x->live, memory_order_relaxed) == key))
+		return x;
+	return soft_xlat_fill(q, key, why);
+}
+
+static inline bool in_range(const struct soft_xlat *x, uint64_t addr,
+			    uint64_t len)
+{
+	return addr >= x->start && len <= x->len &&
+	       addr - x->start <= x->len - len;
+}
+
+/* The sum of the pieces, or a status < 0 as -ibv_wc_status. */
+static inline int64_t local_check(struct soft_qp *q,
+				  const struct ibv_send_wr *wr, uint32_t access)
+{
+	int64_t len = 0;
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++) {
+		const struct ibv_sge *g = &wr->sg_list[i];
+
+		len += g->length;
+		if (wr->send_flags & IBV_SEND_INLINE || g->length == 0)
+			continue;
+		if (unlikely(!soft_mr_local(q->s, q->pd, g->lkey, g->addr,
+					    g->length, access)))
+			return -IBV_WC_LOC_PROT_ERR;
+	}
+	return unlikely(len > (int64_t)SOFT_MSG_MAX) ? -IBV_WC_LOC_LEN_ERR
+						     : len;
+}
+
+static bool plain_write(int fd, uint64_t at, const void *src, size_t len)
+{
+	ssize_t n;
+
+	while (len) {
+		n = pwrite(fd, src, len, (off_t)at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		src = (const char *)src + n;
+		at += (uint64_t)n;
+		len -= (size_t)n;
+	}
+	return true;
+}
+
+static bool plain_read(int fd, uint64_t at, void *dst, size_t len)
+{
+	ssize_t n;
+
+	while (len) {
+		n = pread(fd, dst, len, (off_t)at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		dst = (char *)dst + n;
+		at += (uint64_t)n;
+		len -= (size_t)n;
+	}
+	return true;
+}
+
+/* Puts bytes into mapped or ordinary memory of the peer. */
+static bool put_body(struct soft_qp *q, const struct soft_xlat *x,
+		     uint64_t addr, const void *src, size_t len)
+{
+	if (likely(x->ptr)) {
+		soft_copy_body(x->ptr + (addr - x->start), src, len);
+		return true;
+	}
+	return plain_write(q->peer->mem_fd, addr, src, len);
+}
+
+static bool put_tail(struct soft_qp *q, const struct soft_xlat *x,
+		     uint64_t addr, const void *src, size_t len)
+{
+	if (likely(x->ptr)) {
+		soft_copy_tail(x->ptr + (addr - x->start), src, len);
+		return true;
+	}
+	return plain_write(q->peer->mem_fd, addr, src, len);
+}
+
+/* Several pieces into one range: the tail may come from more than one. */
+static bool gather(struct soft_qp *q, const struct soft_xlat *x, uint64_t addr,
+		   const struct ibv_send_wr *wr, size_t len)
+{
+	size_t tail = soft_copy_tail_len((uintptr_t)addr, len);
+	size_t body = len - tail, n, have = 0;
+	const struct ibv_sge *g = wr->sg_list;
+	char last[8];
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++, g++) {
+		const char *src = (const char *)(uintptr_t)g->addr;
+
+		n = g->length < body ? g->length : body;
+		if (n && !put_body(q, x, addr, src, n))
+			return false;
+		addr += n;
+		body -= n;
+		memcpy(last + have, src + n, g->length - n);
+		have += g->length - n;
+	}
+	return put_tail(q, x, addr, last, tail);
+}
+
+/* Ordinary memory without /proc/PID/mem goes by the peer's control thread. */
+static inline bool far_only(struct soft_qp *q, const struct soft_xlat *x)
+{
+	return unlikely(!x->ptr) && soft_peer_mem_fd(q->peer) < 0;
+}
+
+static inline int do_write(struct soft_qp *q, const struct ibv_send_wr *wr,
+			   struct soft_wqe *w, size_t len)
+{
+	uint64_t addr = wr->wr.rdma.remote_addr;
+	struct soft_xlat *x;
+	int why;
+
+	if (unlikely(!(q->gate_ok & SHM_GATE_WRITE)))
+		return fault(q, SHM_FAULT_ACCESS, IBV_WC_REM_ACCESS_ERR);
+	if (unlikely(len == 0))
+		return 0;
+	x = xlat(q, wr->wr.rdma.rkey, &why);
+	if (unlikely(!x))
+		return why < 0 ? why : fault(q, SHM_FAULT_ACCESS, why);
+	if (unlikely(!(x->access & IBV_ACCESS_REMOTE_WRITE) ||
+		     !in_range(x, addr, len)))
+		return fault(q, SHM_FAULT_ACCESS, IBV_WC_REM_ACCESS_ERR);
+	if (far_only(q, x))
+		return soft_far(q, wr, w, len);
+	if (likely(wr->num_sge == 1 && x->ptr)) {
+		soft_copy(x->ptr + (addr - x->start),
+			  (void *)(uintptr_t)wr->sg_list[0].addr, len);
+		return 0;
+	}
+	return gather(q, x, addr, wr, len) ? 0 : IBV_WC_REM_OP_ERR;
+}
+
+static int do_read(struct soft_qp *q, const struct ibv_send_wr *wr,
+		   struct soft_wqe *w, size_t len)
+{
+	uint64_t addr = wr->wr.rdma.remote_addr;
+	const struct ibv_sge *g = wr->sg_list;
+	struct soft_xlat *x;
+	int why, i;
+
+	if (!(q->gate_ok & SHM_GATE_READ))
+		return fault(q, SHM_FAULT_ACCESS, IBV_WC_REM_ACCESS_ERR);
+	if (len == 0)
+		return 0;
+	x = xlat(q, wr->wr.rdma.rkey, &why);
+	if (unlikely(!x))
+		return why < 0 ? why : fault(q, SHM_FAULT_ACCESS, why);
+	if (!(x->access & IBV_ACCESS_REMOTE_READ) || !in_range(x, addr, len))
+		return fault(q, SHM_FAULT_ACCESS, IBV_WC_REM_ACCESS_ERR);
+	if (far_only(q, x))
+		return soft_far(q, wr, w, len);
+	/* acquire: what a peer published before the word that an earlier
+	 * operation of ours saw is read after it */
+	atomic_thread_fence(memory_order_acquire);
+	for (i = 0; i < wr->num_sge; i++, g++) {
+		void *dst = (void *)(uintptr_t)g->addr;
+
+		if (likely(x->ptr))
+			soft_copy_body(dst, x->ptr + (addr - x->start),
+				       g->length);
+		else if (!plain_read(q->peer->mem_fd, addr, dst, g->length))
+			return IBV_WC_REM_OP_ERR;
+		addr += g->length;
+	}
+	return 0;
+}
+
+/* The old value into the local pieces, 8 bytes in all. */
+void soft_scatter8(const struct ibv_send_wr *wr, uint64_t old)
+{
+	const char *src = (const char *)&old;
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++) {
+		memcpy((void *)(uintptr_t)wr->sg_list[i].addr, src,
+		       wr->sg_list[i].length);
+		src += wr->sg_list[i].length;
+	}
+}
+
+static int do_atomic(struct soft_qp *q, const struct ibv_send_wr *wr,
+		     struct soft_wqe *w, size_t len)
+{
+	uint64_t addr = wr->wr.atomic.remote_addr, old;
+	_Atomic uint64_t *word;
+	struct soft_xlat *x;
+	int why;
+
+	if (len != 8)
+		return IBV_WC_LOC_LEN_ERR;
+	if (!(q->gate_ok & SHM_GATE_ATOMIC))
+		return fault(q, SHM_FAULT_ACCESS, IBV_WC_REM_ACCESS_ERR);
+	if (addr & 7)
+		return fault(q, SHM_FAULT_REQUEST, IBV_WC_REM_INV_REQ_ERR);
+	x = xlat(q, wr->wr.atomic.rkey, &why);
+	if (unlikely(!x))
+		return why < 0 ? why : fault(q, SHM_FAULT_ACCESS, why);
+	if (!(x->access & IBV_ACCESS_REMOTE_ATOMIC) || !in_range(x, addr, 8))
+		return fault(q, SHM_FAULT_ACCESS, IBV_WC_REM_ACCESS_ERR);
+	/* Through /proc/PID/mem nothing is atomic: ordinary memory has one
+	 * place where all atomics on it are done, its control thread. */
+	if (unlikely(!x->ptr))
+		return soft_far(q, wr, w, 8);
+	word = (_Atomic uint64_t *)(void *)(x->ptr + (addr - x->start));
+	if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		old = atomic_fetch_add(word, wr->wr.atomic.compare_add);
+	} else {
+		old = wr->wr.atomic.compare_add;
+		atomic_compare_exchange_strong(word, &old, wr->wr.atomic.swap);
+	}
+	soft_scatter8(wr, old);
+	return 0;
+}
+
+static struct shm_slot *next_slot(struct soft_qp *q)
+{
+	struct shm_slot *slot;
+	uint32_t word;
+
+	if (unlikely(!q->far_slots))
+		return NULL;
+	slot = (void *)(q->far_rq +
+			(size_t)(q->far_head & q->far_mask) * q->far_stride);
+	/* acquire: pairs with the owner's release of POSTED */
+	word = atomic_load_explicit(&slot->word, memory_order_acquire);
+	return likely(word == (q->far_head << 2 | SHM_SLOT_POSTED)) ? slot
+								    : NULL;
+}
+
+static void finish_slot(struct soft_qp *q, struct shm_slot *slot,
+			const struct ibv_send_wr *wr, int status, size_t len)
+{
+	bool imm = wr->opcode == IBV_WR_SEND_WITH_IMM ||
+		   wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+
+	slot->status = (uint32_t)status;
+	slot->byte_len = (uint32_t)len;
+	slot->imm = imm ? wr->imm_data : 0;
+	slot->flags =
+		(imm ? SHM_SLOT_IMM : 0) |
+		(wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? SHM_SLOT_WRITE : 0);
+	/* release: data and completion before DONE; pairs with soft_reap() */
+	atomic_store_explicit(&slot->word, q->far_head << 2 | SHM_SLOT_DONE,
+			      memory_order_release);
+	q->far_head++;
+	/* release: who sees the count sees DONE */
+	atomic_store_explicit(q->far_ready, ++q->far_ready_n,
+			      memory_order_release);
+	if (q->far_bell < 0)
+		return;
+	/* Pairs with the exchange in req_notify_cq(): the receive is visible
+	 * before the look at the armed word. Without it both sides could miss
+	 * each other, and a sleeper sleeps on. */
+	atomic_thread_fence(memory_order_seq_cst);
+	soft_bell_ring(q->far_armed, q->far_bell,
+		       (wr->send_flags & IBV_SEND_SOLICITED) ||
+			       status != IBV_WC_SUCCESS);
+}
+
+/* A cursor over the local pieces. */
+struct cursor {
+	const struct ibv_sge *g;
+	uint32_t at;
+};
+
+static int scatter_piece(struct soft_qp *q, struct cursor *c,
+			 const struct soft_xlat *x, uint64_t addr, size_t len)
+{
+	size_t n;
+
+	while (len) {
+		n = c->g->length - c->at;
+		if (n > len)
+			n = len;
+		if (n && !put_body(q, x, addr,
+				   (char *)(uintptr_t)c->g->addr + c->at, n))
+			return IBV_WC_REM_OP_ERR;
+		addr += n;
+		len -= n;
+		c->at += (uint32_t)n;
+		if (c->at == c->g->length) {
+			c->g++;
+			c->at = 0;
+		}
+	}
+	return 0;
+}
+
+/* The message into the pieces of a receive: 0, a park, or the status that the
+ * receiver gets. */
+static int scatter(struct soft_qp *q, const struct shm_slot *slot,
+		   const struct ibv_send_wr *wr, size_t len)
+{
+	uint32_t n = slot->num_sge, i;
+	struct cursor c = {.g = wr->sg_list};
+	struct soft_xlat *x;
+	int why, r;
+
+	for (i = 0; len && i < n && i < q->far_sges; i++) {
+		struct shm_sge g = slot->sge[i];
+		size_t part = g.len < len ? g.len : len;
+
+		if (!part)
+			continue;
+		x = xlat(q, g.lkey, &why);
+		if (unlikely(!x))
+			return why < 0 ? why : IBV_WC_LOC_PROT_ERR;
+		if (unlikely(!(x->access & IBV_ACCESS_LOCAL_WRITE) ||
+			     !in_range(x, g.addr, part)))
+			return IBV_WC_LOC_PROT_ERR;
+		if (far_only(q, x))
+			return -SOFT_PARK_FAR;
+		r = scatter_piece(q, &c, x, g.addr, part);
+		if (r)
+			return r;
+		len -= part;
+	}
+	return len ? IBV_WC_LOC_LEN_ERR : 0;
+}
+
+static int do_send(struct soft_qp *q, const struct ibv_send_wr *wr,
+		   struct soft_wqe *w, size_t len)
+{
+	struct shm_slot *slot = next_slot(q);
+	int r;
+
+	if (unlikely(!slot))
+		return -SOFT_PARK_RNR;
+	r = scatter(q, slot, wr, len);
+	if (r == -SOFT_PARK_FAR)
+		r = soft_far_send(q, slot, wr, w, len);
+	if (r < 0)
+		return r;
+	finish_slot(q, slot, wr, r, len);
+	if (likely(r == 0))
+		return 0;
+	/* IBA 9.9.3: the responder's queue breaks with the local error, the
+	 * requester learns an invalid request or a remote operation error. */
+	fault(q, SHM_FAULT_RECV, 0);
+	return r == IBV_WC_LOC_LEN_ERR ? IBV_WC_REM_INV_REQ_ERR
+				       : IBV_WC_REM_OP_ERR;
+}
+
+static int do_write_imm(struct soft_qp *q, const struct ibv_send_wr *wr,
+			struct soft_wqe *w, size_t len)
+{
+	struct shm_slot *slot = next_slot(q);
+	int r;
+
+	/* Before the data moves: a second execution moves it again. */
+	if (unlikely(!slot))
+		return -SOFT_PARK_RNR;
+	r = do_write(q, wr, w, len);
+	if (r == 0)
+		finish_slot(q, slot, wr, 0, len);
+	return r;
+}
+
+static int dispatch(struct soft_qp *q, const struct ibv_send_wr *wr,
+		    struct soft_wqe *w)
+{
+	bool write_local = wr->opcode >= IBV_WR_RDMA_READ;
+	int64_t len;
+
+	len = local_check(q, wr, write_local ? IBV_ACCESS_LOCAL_WRITE : 0);
+	if (unlikely(len < 0))
+		return (int)-len;
+	switch (wr->opcode) {
+	case IBV_WR_RDMA_WRITE:
+		return do_write(q, wr, w, (size_t)len);
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return do_write_imm(q, wr, w, (size_t)len);
+	case IBV_WR_SEND:
+	case IBV_WR_SEND_WITH_IMM:
+		return do_send(q, wr, w, (size_t)len);
+	case IBV_WR_RDMA_READ:
+		return do_read(q, wr, w, (size_t)len);
+	default:
+		return do_atomic(q, wr, w, (size_t)len);
+	}
+}
+
+/* The first message to a QP in RTR is news there (COMM_EST). */
+static void say_met(struct soft_qp *q)
+{
+	q->met_said = true;
+	atomic_store_explicit(&q->self->met, 1, memory_order_release);
+	soft_ring(q);
+}
+
+int soft_exec(struct soft_qp *q, const struct ibv_send_wr *wr,
+	      struct soft_wqe *w)
+{
+	int r = 0;
+
+	soft_hazard_on(q);
+	/* acquire: the area's fields belong to the gate that was read; as for
+	 * the order against the owner, see soft_hazard_on() */
+	if (unlikely(!q->far ||
+		     atomic_load_explicit(&q->far->gate,
+					  memory_order_acquire) != q->gate_ok))
+		r = soft_gate_check(q);
+	if (likely(r == 0)) {
+		r = dispatch(q, wr, w);
+		if (unlikely((q->gate_ok & SHM_GATE_FIRST) && !q->met_said) &&
+		    r == 0)
+			say_met(q);
+	}
+	soft_hazard_off(q);
+	return r;
+}

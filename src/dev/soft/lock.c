@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * lock.c - the slow halves of lock.h. Waiters pause, then yield: what they
+ * wait for is a few hundred instructions of another thread, or of one that
+ * was preempted, never a sleep.
+ */
+#include "dev/soft/lock.h"
+
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static void wait_round(unsigned *round)
+{
+	if (++*round < 64)
+		__builtin_ia32_pause();
+	else
+		sched_yield();
+}
+
+static void word_take(struct soft_lock *l)
+{
+	uint32_t zero = 0;
+	unsigned round = 0;
+
+	while (!atomic_compare_exchange_weak_explicit(&l->word, &zero, 1,
+						      memory_order_acquire,
+						      memory_order_relaxed)) {
+		zero = 0;
+		wait_round(&round);
+	}
+}
+
+void soft_lock_slow(struct soft_lock *l)
+{
+	unsigned round = 0;
+	uint32_t mode;
+
+	for (;;) {
+		mode = atomic_load_explicit(&l->mode, memory_order_acquire);
+		if (mode & SOFT_LOCK_SHARED) {
+			word_take(l);
+			return;
+		}
+		if (mode == 0) {
+			atomic_store_explicit(&l->busy, 1,
+					      memory_order_relaxed);
+			atomic_signal_fence(memory_order_seq_cst);
+			if (atomic_load_explicit(&l->mode,
+						 memory_order_acquire) == 0)
+				return;
+			atomic_store_explicit(&l->busy, 0,
+					      memory_order_release);
+		}
+		wait_round(&round);
+	}
+}
+
+void soft_lock_revoke(struct soft_lock *l)
+{
+	unsigned round = 0;
+
+	word_take(l);
+	if (atomic_load_explicit(&l->mode, memory_order_relaxed) &
+	    SOFT_LOCK_SHARED)
+		return;
+	atomic_store_explicit(&l->mode, SOFT_LOCK_WANT, memory_order_relaxed);
+	syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+	/* acquire: pairs with the user's release in soft_unlock() */
+	while (atomic_load_explicit(&l->busy, memory_order_acquire))
+		wait_round(&round);
+}
+
+void soft_lock_return(struct soft_lock *l)
+{
+	if (!(atomic_load_explicit(&l->mode, memory_order_relaxed) &
+	      SOFT_LOCK_SHARED))
+		atomic_store_explicit(&l->mode, 0, memory_order_release);
+	atomic_store_explicit(&l->word, 0, memory_order_release);
+}
+
+void soft_lock_share(struct soft_lock *l)
+{
+	soft_lock_revoke(l);
+	atomic_store_explicit(&l->mode, SOFT_LOCK_SHARED, memory_order_release);
+	atomic_store_explicit(&l->word, 0, memory_order_release);
+}

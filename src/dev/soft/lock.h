@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * lock.h - the lock of a queue, in two kinds.
+ *
+ * Shared: a spin lock. Biased: for an object that its user serialises
+ * (DEV_QP_SINGLE_THREADED); the user pays two plain stores and a load, and the
+ * control thread, which comes seldom, pays a membarrier(2).
+ *
+ * Biased lock(): busy = 1, then mode is read. Revoke: mode |= WANT, then
+ * membarrier, then busy is read. The membarrier puts a full fence into every
+ * running thread of the process between the two accesses, so either the user
+ * sees WANT, or the revoker sees busy. Without it the user's load may pass its
+ * own store, and both are inside. mode only gains SHARED while revoked.
+ */
+#ifndef SKEIN_DEV_SOFT_LOCK_H
+#define SKEIN_DEV_SOFT_LOCK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+	SOFT_LOCK_WANT = 1,
+	SOFT_LOCK_SHARED = 2,
+};
+
+struct soft_lock {
+	_Atomic uint32_t mode;
+	_Atomic uint32_t busy; /* biased: the user is inside */
+	_Atomic uint32_t word; /* shared, and among revokers: held */
+};
+
+static inline void soft_lock_init(struct soft_lock *l, bool biased)
+{
+	atomic_init(&l->mode, biased ? 0 : SOFT_LOCK_SHARED);
+	atomic_init(&l->busy, 0);
+	atomic_init(&l->word, 0);
+}
+
+void soft_lock_slow(struct soft_lock *l);
+/* Excludes the user of a biased lock; the same as soft_lock() on a shared
+ * one. For the control thread and the control path. */
+void soft_lock_revoke(struct soft_lock *l);
+void soft_lock_return(struct soft_lock *l);
+/* Turns a biased lock into a shared one, for good. Not held by the caller. */
+void soft_lock_share(struct soft_lock *l);
+
+static inline void soft_lock(struct soft_lock *l)
+{
+	/* acquire: pairs with the revoker's release of mode */
+	if (atomic_load_explicit(&l->mode, memory_order_acquire) == 0) {
+		atomic_store_explicit(&l->busy, 1, memory_order_relaxed);
+		atomic_signal_fence(memory_order_seq_cst);
+		if (atomic_load_explicit(&l->mode, memory_order_acquire) == 0)
+			return;
+		atomic_store_explicit(&l->busy, 0, memory_order_release);
+	}
+	soft_lock_slow(l);
+}
+
+static inline void soft_unlock(struct soft_lock *l)
+{
+	/* release: pairs with the acquire of whoever comes next */
+	if (atomic_load_explicit(&l->mode, memory_order_relaxed) &
+	    SOFT_LOCK_SHARED)
+		atomic_store_explicit(&l->word, 0, memory_order_release);
+	else
+		atomic_store_explicit(&l->busy, 0, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * modify.c - the QP state machine: which transitions there are, which
+ * attributes each must and may carry (IBA 11.2.5.2, for RC), and what each
+ * does. One modify_qp() at a time runs on a QP; it may wait for the peer's
+ * control thread (INIT to RTR), and for a poster to leave (to ERR, RESET).
+ */
+#include "dev/soft/soft.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct transition {
+	bool valid;
+	int req; /* attributes, IBV_QP_STATE aside */
+	int opt;
+};
+
+static const struct transition table[IBV_QPS_ERR][IBV_QPS_ERR] = {
+	[IBV_QPS_RESET][IBV_QPS_INIT] = {true,
+					 IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+						 IBV_QP_ACCESS_FLAGS,
+					 0},
+	[IBV_QPS_INIT][IBV_QPS_INIT] = {true, 0,
+					IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+						IBV_QP_ACCESS_FLAGS},
+	[IBV_QPS_INIT][IBV_QPS_RTR] = {true,
+				       IBV_QP_AV | IBV_QP_PATH_MTU |
+					       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					       IBV_QP_MAX_DEST_RD_ATOMIC |
+					       IBV_QP_MIN_RNR_TIMER,
+				       IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS},
+	[IBV_QPS_RTR][IBV_QPS_RTS] = {true,
+				      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+					      IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+					      IBV_QP_MAX_QP_RD_ATOMIC,
+				      IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS |
+					      IBV_QP_MIN_RNR_TIMER},
+	[IBV_QPS_RTS][IBV_QPS_RTS] = {true, 0,
+				      IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS |
+					      IBV_QP_MIN_RNR_TIMER},
+	[IBV_QPS_RTS][IBV_QPS_SQD] = {true, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+	[IBV_QPS_SQD][IBV_QPS_RTS] = {true, 0,
+				      IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS |
+					      IBV_QP_MIN_RNR_TIMER},
+	[IBV_QPS_SQD][IBV_QPS_SQD] =
+		{true, 0,
+		 IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			 IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
+			 IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER},
+};
+
+int soft_qp_check_mask(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
+{
+	const struct transition *t;
+
+	mask &= ~IBV_QP_STATE;
+	if ((unsigned)from > IBV_QPS_ERR || (unsigned)to > IBV_QPS_ERR)
+		return -EINVAL;
+	/* Any state to RESET or ERR, with nothing else. */
+	if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
+		return mask & ~IBV_QP_CUR_STATE ? -EINVAL : 0;
+	if (from == IBV_QPS_ERR || from == IBV_QPS_SQE || to == IBV_QPS_SQE)
+		return -EINVAL;
+	t = &table[from][to];
+	if (!t->valid || (mask & t->req) != t->req ||
+	    (mask & ~(t->req | t->opt)))
+		return -EINVAL;
+	return 0;
+}
+
+static int check_values(const struct ibv_qp_attr *a, int mask)
+{
+	if (mask & IBV_QP_PORT && a->port_num != 1)
+		return -EINVAL;
+	if (mask & IBV_QP_PKEY_INDEX && a->pkey_index != 0)
+		return -EINVAL;
+	if (mask & IBV_QP_ACCESS_FLAGS &&
+	    a->qp_access_flags & ~(unsigned)(IBV_ACCESS_LOCAL_WRITE |
+					     IBV_ACCESS_REMOTE_WRITE |
+					     IBV_ACCESS_REMOTE_READ |
+					     IBV_ACCESS_REMOTE_ATOMIC))
+		return -EINVAL;
+	if (mask & IBV_QP_PATH_MTU &&
+	    (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096))
+		return -EINVAL;
+	if ((mask & IBV_QP_TIMEOUT && a->timeout > 31) ||
+	    (mask & IBV_QP_RETRY_CNT && a->retry_cnt > 7) ||
+	    (mask & IBV_QP_RNR_RETRY && a->rnr_retry > 7) ||
+	    (mask & IBV_QP_MIN_RNR_TIMER && a->min_rnr_timer > 31))
+		return -EINVAL;
+	if ((mask & IBV_QP_MAX_QP_RD_ATOMIC &&
+	     a->max_rd_atomic > SOFT_RD_ATOMIC) ||
+	    (mask & IBV_QP_MAX_DEST_RD_ATOMIC &&
+	     a->max_dest_rd_atomic > SOFT_RD_ATOMIC))
+		return -EINVAL;
+	if (mask & IBV_QP_AV && !a->ah_attr.is_global)
+		return -EINVAL; /* RoCE: there are no LIDs */
+	return 0;
+}
+
+static void take_values(struct ibv_qp_attr *to, const struct ibv_qp_attr *a,
+			int mask)
+{
+	if (mask & IBV_QP_ACCESS_FLAGS)
+		to->qp_access_flags = a->qp_access_flags;
+	if (mask & IBV_QP_PKEY_INDEX)
+		to->pkey_index = a->pkey_index;
+	if (mask & IBV_QP_PORT)
+		to->port_num = a->port_num;
+	if (mask & IBV_QP_AV)
+		to->ah_attr = a->ah_attr;
+	if (mask & IBV_QP_PATH_MTU)
+		to->path_mtu = a->path_mtu;
+	if (mask & IBV_QP_TIMEOUT)
+		to->timeout = a->timeout;
+	if (mask & IBV_QP_RETRY_CNT)
+		to->retry_cnt = a->retry_cnt;
+	if (mask & IBV_QP_RNR_RETRY)
+		to->rnr_retry = a->rnr_retry;
+	if (mask & IBV_QP_RQ_PSN)
+		to->rq_psn = a->rq_psn & 0xffffff;
+	if (mask & IBV_QP_SQ_PSN)
+		to->sq_psn = a->sq_psn & 0xffffff;
+	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+		to->max_rd_atomic = a->max_rd_atomic;
+	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+		to->max_dest_rd_atomic = a->max_dest_rd_atomic;
+	if (mask & IBV_QP_MIN_RNR_TIMER)
+		to->min_rnr_timer = a->min_rnr_timer;
+	if (mask & IBV_QP_DEST_QPN)
+		to->dest_qp_num = a->dest_qp_num & 0xffffff;
+}
+
+void soft_qp_gate(struct soft_qp *q)
+{
+	uint32_t gate = 0;
+
+	switch (soft_qp_state(q)) {
+	case IBV_QPS_RTR:
+		gate = SHM_GATE_ACCEPT | SHM_GATE_FIRST;
+		break;
+	case IBV_QPS_RTS:
+	case IBV_QPS_SQD:
+		gate = SHM_GATE_ACCEPT;
+		break;
+	case IBV_QPS_ERR:
+		gate = SHM_GATE_DEAD;
+		break;
+	default:
+		break;
+	}
+	if (q->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)
+		gate |= SHM_GATE_WRITE;
+	if (q->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ)
+		gate |= SHM_GATE_READ;
+	if (q->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC)
+		gate |= SHM_GATE_ATOMIC;
+	/* The epoch lives in the area and goes on from the QP before. */
+	gate |= (atomic_load(&q->self->gate) & ~(SHM_GATE_EPOCH - 1u)) +
+		SHM_GATE_EPOCH;
+	q->self->rnr_timer = q->attr.min_rnr_timer;
+	/* release: pairs with soft_gate_check(); the area's fields are older */
+	atomic_store_explicit(&q->self->gate, gate, memory_order_release);
+}
+
+static void set_state(struct soft_qp *q, enum ibv_qp_state st)
+{
+	__atomic_store_n(&q->ex.qp_base.state, st, __ATOMIC_RELEASE);
+	q->direct = st == IBV_QPS_RTS && !q->parked;
+	q->gate_ok = 0;
+}
+
+void soft_qp_to_err(struct soft_qp *q)
+{
+	if (soft_qp_state(q) == IBV_QPS_ERR)
+		return;
+	set_state(q, IBV_QPS_ERR);
+	soft_qp_gate(q);
+	soft_flush_parked(q);
+	q->quiesce_due = true;
+	atomic_fetch_add(&q->s->quiesce_qps, 1);
+	/* A peer with something parked for us must learn it. */
+	if (q->far && atomic_load(&q->far->parked))
+		soft_ring(q);
+	soft_attend(q->s, q->idx);
+}
+
+/* The control path's way to ERR: when it returns the peer has left. */
+static int modify_err(struct soft_qp *q)
+{
+	int err;
+
+	soft_lock_revoke(&q->lock);
+	soft_qp_to_err(q);
+	soft_lock_return(&q->lock);
+	soft_barrier();
+	err = soft_quiesce(q);
+	if (!err) {
+		pthread_mutex_lock(&q->s->lock);
+		soft_qp_attend(q->s, q);
+		pthread_mutex_unlock(&q->s->lock);
+	}
+	return err;
+}
+
+static int modify_reset(struct soft_qp *q)
+{
+	struct soft_peer *p;
+	int err;
+
+	soft_lock_revoke(&q->lock);
+	soft_drop_parked(q);
+	set_state(q, IBV_QPS_RESET);
+	soft_qp_gate(q);
+	soft_lock_return(&q->lock);
+	soft_barrier();
+	err = soft_quiesce(q);
+	if (err)
+		return err;
+	pthread_mutex_lock(&q->s->lock);
+	soft_lock_revoke(&q->lock);
+	if (q->quiesce_due)
+		atomic_fetch_sub(&q->s->quiesce_qps, 1);
+	q->quiesce_due = false;
+	p = q->peer;
+	q->peer = NULL;
+	q->far = NULL;
+	q->far_bell = -1;
+	q->conn++;
+	q->self->conn = q->conn;
+	q->self->dest_qpn = 0;
+	q->self->dest_nic = 0;
+	atomic_store(&q->self->fault, SHM_FAULT_NONE);
+	atomic_store(&q->self->met, 0);
+	q->met_said = q->met_heard = q->sqd_notify = false;
+	soft_lock_return(&q->lock);
+	soft_cq_detach_send(soft_cq_of(q->ex.qp_base.send_cq), q);
+	soft_cq_reset_recv(soft_cq_of(q->ex.qp_base.recv_cq), q);
+	q->sq_posted = 0;
+	atomic_store(&q->sq_done, 0);
+	if (p)
+		soft_peer_put(q->s, p);
+	pthread_mutex_unlock(&q->s->lock);
+	return 0;
+}
+
+static bool gid_local(struct soft *s, const union ibv_gid *gid)
+{
+	int i, again;
+
+	for (again = 0; again < 2; again++) {
+		for (i = 0; i < s->n_gids; i++)
+			if (!memcmp(&s->gids[i].gid, gid, sizeof(*gid)))
+				return true;
+		soft_gids_load(s); /* an address may be new */
+	}
+	return false;
+}
+
+static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
+{
+	struct soft *s = q->s;
+	struct soft_peer *p = NULL;
+	uint64_t area = 0;
+	int bell = -1, err;
+
+	pthread_mutex_lock(&s->lock);
+	if (!gid_local(s, &a->ah_attr.grh.dgid))
+		err = -EHOSTUNREACH;
+	else
+		err = 0;
+	pthread_mutex_unlock(&s->lock);
+	if (err) {
+		env_log(s->env, ENV_LOG_ERROR,
+			"skein0: QP 0x%x: the destination GID is not of this "
+			"host; only the same-host link exists",
+			q->ex.qp_base.qp_num);
+		return err;
+	}
+	err = soft_peer_connect(s, q, a->dest_qp_num & 0xffffff, &p, &area,
+				&bell);
+	/* Nobody there is no error of modify_qp(): a real NIC finds out when
+	 * it sends. */
+	if (err && err != -ECONNREFUSED)
+		return err;
+	soft_lock_revoke(&q->lock);
+	q->peer = p;
+	q->far = area ? (struct shm_qp *)(void *)(p->base + area) : NULL;
+	q->far_bell = bell;
+	q->far_idx = SHM_QP_MAX;
+	q->far_head = q->far_ready_n = 0;
+	memset(q->xlat, 0, sizeof(q->xlat));
+	if (q->far) {
+		q->far_idx = q->far->idx;
+		q->far_conn = q->far->conn;
+		q->self->dest_conn = q->far_conn;
+	}
+	q->self->dest_qpn = q->attr.dest_qp_num;
+	q->self->dest_nic = p ? p->nic_id : 0;
+	q->self->rq_psn = q->attr.rq_psn;
+	soft_lock_return(&q->lock);
+	return 0;
+}
+
+static int modify_step(struct soft_qp *q, enum ibv_qp_state to,
+		       const struct ibv_qp_attr *a, int mask)
+{
+	enum ibv_qp_state from = soft_qp_state(q);
+	int err = 0;
+
+	if (to == IBV_QPS_ERR)
+		return modify_err(q);
+	if (to == IBV_QPS_RESET)
+		return modify_reset(q);
+	if (from == IBV_QPS_INIT && to == IBV_QPS_RTR) {
+		struct ibv_qp_attr was = q->attr;
+
+		take_values(&q->attr, a, mask);
+		err = modify_rtr(q, a);
+		if (err) {
+			q->attr = was;
+			return err;
+		}
+	}
+	soft_lock_revoke(&q->lock);
+	/* It may have broken meanwhile. */
+	if (soft_qp_state(q) == from) {
+		take_values(&q->attr, a, mask);
+		set_state(q, to);
+		soft_qp_gate(q);
+		q->sqd_notify = to == IBV_QPS_SQD &&
+				mask & IBV_QP_EN_SQD_ASYNC_NOTIFY &&
+				a->en_sqd_async_notify;
+	} else {
+		err = -EINVAL;
+	}
+	soft_lock_return(&q->lock);
+	/* seq_cst fence: the gate is open before the look; the other end
+	 * parks, fences, and looks at the gate again. */
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!err && q->far && atomic_load(&q->far->parked))
+		soft_ring(q);
+	/* What waited in SQD goes on; SQ_DRAINED may be due. */
+	if (!err && (q->parked || q->sqd_notify))
+		soft_attend(q->s, q->idx);
+	return err;
+}
+
+int soft_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
+		   int mask)
+{
+	struct soft_qp *q = soft_qp_of(qp);
+	enum ibv_qp_state from, to;
+	int err;
+
+	if (!soft_here(q->s))
+		return -EPERM;
+	pthread_mutex_lock(&qp->mutex);
+	from = soft_qp_state(q);
+	to = mask & IBV_QP_STATE ? attr->qp_state : from;
+	err = soft_qp_check_mask(from, to, mask);
+	if (!err && mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from)
+		err = -EINVAL;
+	if (!err)
+		err = check_values(attr, mask);
+	if (!err)
+		err = modify_step(q, to, attr, mask);
+	pthread_mutex_unlock(&qp->mutex);
+	return err;
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mr.c - protection domains and memory regions.
+ *
+ * A key is index << 16 | generation; lkey and rkey are the same. An index is
+ * used again as late as possible, and its generation moves on, so an old key
+ * meets a foreign region after 65,536 uses of one index at the earliest. The
+ * shared entry is what peers check against; a peer's cached translation holds
+ * a pointer to its key word.
+ */
+#include "dev/soft/soft.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define REMOTE_ANY                                          \
+	(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
+	 IBV_ACCESS_REMOTE_ATOMIC)
+
+int soft_alloc_pd(struct dev *dev, struct ibv_pd **pd)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_pd *p;
+
+	if (!soft_here(s))
+		return -EPERM;
+	p = env_alloc(s->env, sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	p->pd.context = &s->vctx.context;
+	pthread_mutex_lock(&s->lock);
+	p->id = ++s->pd_next;
+	pthread_mutex_unlock(&s->lock);
+	p->pd.handle = p->id;
+	*pd = &p->pd;
+	return 0;
+}
+
+int soft_dealloc_pd(struct dev *dev, struct ibv_pd *pd)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_pd *p = container_of(pd, struct soft_pd, pd);
+
+	if (!soft_here(s))
+		return -EPERM;
+	if (atomic_load(&p->refs))
+		return -EBUSY;
+	env_free(s->env, p);
+	return 0;
+}
+
+/* Is the range mapped here, with the rights that the NIC will use? A real one
+ * pins the pages and fails likewise. */
+static int range_check(uintptr_t addr, size_t len, bool write)
+{
+	uintptr_t lo, hi, want = addr, end = addr + len;
+	char line[512], perm[5];
+	int err = -EFAULT;
+	FILE *f;
+
+	f = fopen("/proc/self/maps", "re");
+	if (!f)
+		return errno == ENOENT ? 0 : -errno;
+	while (want < end && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx %4s", &lo, &hi, perm) != 3)
+			continue;
+		if (hi <= want)
+			continue;
+		if (lo > want || perm[0] != 'r' || (write && perm[1] != 'w'))
+			break;
+		want = hi;
+	}
+	if (want >= end)
+		err = 0;
+	fclose(f);
+	return err;
+}
+
+/* A file that can be handed out: one that nobody can shrink under a peer. */
+static int file_dup(int fd, uint64_t off, size_t len)
+{
+	struct stat st;
+	int seals;
+
+	seals = fcntl(fd, F_GET_SEALS);
+	if (seals >= 0 && !(seals & F_SEAL_SHRINK) && !(seals & F_SEAL_SEAL) &&
+	    !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK))
+		seals |= F_SEAL_SHRINK;
+	if (seals < 0 || !(seals & F_SEAL_SHRINK))
+		return -1;
+	if (fstat(fd, &st) || off > (uint64_t)st.st_size ||
+	    len > (uint64_t)st.st_size - off)
+		return -1;
+	return fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+
+/* s->lock held. */
+static int mr_index(struct soft *s, uint32_t *idx)
+{
+	uint32_t n, i;
+
+	while (s->n_mrs * 2 >= s->mr_window && s->mr_window < SHM_MR_MAX) {
+		s->mr_next = s->mr_window;
+		s->mr_window *= 2;
+	}
+	for (n = 0; n < s->mr_window; n++) {
+		/* Round a window that grows with the number of regions: an
+		 * index rests for as long as possible without backing all. */
+		i = s->mr_next;
+		s->mr_next = (i + 1) % s->mr_window;
+		if (!s->mrs[i]) {
+			*idx = i;
+			return soft_mr_back(s, i);
+		}
+	}
+	return -ENOMEM;
+}
+
+static void mr_publish(struct soft *s, struct soft_mr *m, uint32_t idx)
+{
+	struct shm_mr *e = &s->mr_table[idx];
+	uint32_t key;
+
+	if (++s->mr_gen[idx] == 0)
+		s->mr_gen[idx] = 1;
+	key = idx << 16 | s->mr_gen[idx];
+	m->mr.lkey = m->mr.rkey = key;
+	m->mr.handle = idx;
+	e->access = m->access;
+	e->pd = m->pd->id;
+	e->kind = m->fd >= 0 ? SHM_MR_FILE : SHM_MR_PLAIN;
+	e->start = (uintptr_t)m->mr.addr;
+	e->len = m->mr.length;
+	e->off = m->off;
+	s->mrs[idx] = m;
+	s->n_mrs++;
+	/* release: whoever sees the key sees the fields */
+	atomic_store_explicit(&e->key, key, memory_order_release);
+}
+
+int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
+		int access, int fd, uint64_t off, struct ibv_mr **mr)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_mr *m;
+	uint32_t idx;
+	int err;
+
+	if (!soft_here(s))
+		return -EPERM;
+	if (len == 0 || (uintptr_t)addr + len < (uintptr_t)addr ||
+	    (access & ~(REMOTE_ANY | IBV_ACCESS_LOCAL_WRITE)) ||
+	    ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
+	     !(access & IBV_ACCESS_LOCAL_WRITE)))
+		return -EINVAL;
+	err = range_check((uintptr_t)addr, len,
+			  access & IBV_ACCESS_LOCAL_WRITE);
+	if (err)
+		return err;
+	m = env_alloc(s->env, sizeof(*m));
+	if (!m)
+		return -ENOMEM;
+	m->mr.context = &s->vctx.context;
+	m->mr.pd = pd;
+	m->mr.addr = addr;
+	m->mr.length = len;
+	m->pd = container_of(pd, struct soft_pd, pd);
+	m->access = (uint32_t)access;
+	m->off = off;
+	m->fd = fd >= 0 ? file_dup(fd, off, len) : -1;
+	pthread_mutex_lock(&s->lock);
+	err = mr_index(s, &idx);
+	if (!err)
+		mr_publish(s, m, idx);
+	pthread_mutex_unlock(&s->lock);
+	if (err)
+		goto err_fd;
+	atomic_fetch_add(&m->pd->refs, 1);
+	*mr = &m->mr;
+	return 0;
+
+err_fd:
+	if (m->fd >= 0)
+		close(m->fd);
+	env_free(s->env, m);
+	return err;
+}
+
+/* Waits for every poster that may be inside memory of this device. */
+static int quiesce_all(struct soft *s)
+{
+	uint32_t i;
+	int err = 0;
+
+	soft_barrier();
+	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS && !err; i++)
+		if (s->qps[i])
+			err = soft_quiesce(s->qps[i]);
+	return err;
+}
+
+static void tell_peers(struct soft *s)
+{
+	struct soft_peer *p;
+	struct list_node *n;
+	uint64_t one = 1;
+
+	for (n = s->peers.next; n != &s->peers; n = n->next) {
+		p = container_of(n, struct soft_peer, link);
+		if (atomic_load(&p->dead))
+			continue;
+		/* release: the cleared key is seen by the sweeper */
+		atomic_store_explicit(&p->nic->sweep, 1, memory_order_release);
+		if (write(p->kick_fd, &one, sizeof(one)) < 0)
+			continue; /* full: readable already */
+	}
+}
+
+/*
+ * A stopped process holds its hazard. It must not find the memory again when
+ * it goes on, so the owner's mapping of a shared file is replaced by a copy of
+ * its own, with the file's last bytes: the poster writes into pages that
+ * nobody looks at any more.
+ */
+static int mr_part(struct soft_mr *m)
+{
+	uintptr_t lo = (uintptr_t)m->mr.addr & ~(SHM_PAGE - 1);
+	uintptr_t hi = ((uintptr_t)m->mr.addr + m->mr.length + SHM_PAGE - 1) &
+		       ~(SHM_PAGE - 1);
+	void *copy;
+
+	if (m->fd < 0)
+		return -EBUSY;
+	copy = mmap(NULL, hi - lo, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (copy == MAP_FAILED)
+		return -errno;
+	memcpy(copy, (void *)lo, hi - lo);
+	if (mremap(copy, hi - lo, hi - lo, MREMAP_MAYMOVE | MREMAP_FIXED,
+		   (void *)lo) == MAP_FAILED) {
+		munmap(copy, hi - lo);
+		return -EBUSY;
+	}
+	return 0;
+}
+
+int soft_dereg_mr(struct dev *dev, struct ibv_mr *mr)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_mr *m = container_of(mr, struct soft_mr, mr);
+	int err = 0;
+
+	if (!soft_here(s))
+		return -EPERM;
+	pthread_mutex_lock(&s->lock);
+	if (m->access & REMOTE_ANY || s->n_qps) {
+		atomic_store_explicit(&s->mr_table[mr->handle].key, 0,
+				      memory_order_release);
+		err = quiesce_all(s);
+		if (err == -EBUSY)
+			err = mr_part(m);
+	}
+	if (!err) {
+		s->mrs[mr->handle] = NULL;
+		s->n_mrs--;
+		if (m->fd >= 0)
+			tell_peers(s);
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (err)
+		return err;
+	atomic_fetch_sub(&m->pd->refs, 1);
+	if (m->fd >= 0)
+		close(m->fd);
+	env_free(s->env, m);
+	return 0;
+}
+
+int soft_quiesce_mr(struct dev *dev, struct ibv_mr *mr)
+{
+	struct soft *s = soft_of_dev(dev);
+	int err;
+
+	if (!soft_here(s))
+		return -EPERM;
+	pthread_mutex_lock(&s->lock);
+	err = quiesce_all(s);
+	pthread_mutex_unlock(&s->lock);
+	return err;
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * open.c - the device is opened, asked and closed; its table of operations.
+ */
+#include "dev/soft/soft.h"
+
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int soft_query_device(struct dev *dev, struct ibv_device_attr *a)
+{
+	struct soft *s = soft_of_dev(dev);
+
+	if (!soft_here(s))
+		return -EPERM;
+	memset(a, 0, sizeof(*a));
+	snprintf(a->fw_ver, sizeof(a->fw_ver), "soft.1");
+	a->node_guid = s->nic->nic_id;
+	a->sys_image_guid = s->nic->nic_id;
+	a->max_mr_size = UINT64_MAX;
+	a->page_size_cap = SHM_PAGE;
+	a->max_qp = SHM_QP_MAX;
+	a->max_qp_wr = SOFT_WR_MAX;
+	a->max_sge = SOFT_SGE_MAX;
+	a->max_sge_rd = SOFT_SGE_MAX;
+	a->max_cq = 65536;
+	a->max_cqe = SOFT_CQE_MAX;
+	a->max_mr = SHM_MR_MAX;
+	a->max_pd = 65536;
+	a->max_qp_rd_atom = SOFT_RD_ATOMIC;
+	a->max_qp_init_rd_atom = SOFT_RD_ATOMIC;
+	a->max_res_rd_atom = SOFT_RD_ATOMIC * SHM_QP_MAX;
+	a->atomic_cap = IBV_ATOMIC_HCA;
+	a->max_pkeys = 1;
+	a->phys_port_cnt = 1;
+	return 0;
+}
+
+static void port_fill(struct soft *s, struct ibv_port_attr *a)
+{
+	memset(a, 0, sizeof(*a));
+	a->state = IBV_PORT_ACTIVE;
+	a->max_mtu = IBV_MTU_4096;
+	a->active_mtu = IBV_MTU_4096;
+	a->gid_tbl_len = s->n_gids;
+	a->max_msg_sz = (uint32_t)SOFT_MSG_MAX;
+	a->pkey_tbl_len = 1;
+	a->active_width = 2; /* 4x */
+	a->active_speed = 64;
+	a->phys_state = 5; /* link up */
+	a->link_layer = IBV_LINK_LAYER_ETHERNET;
+}
+
+static int soft_query_port(struct dev *dev, uint8_t port,
+			   struct ibv_port_attr *a)
+{
+	struct soft *s = soft_of_dev(dev);
+
+	if (!soft_here(s))
+		return -EPERM;
+	if (port != 1)
+		return -EINVAL;
+	pthread_mutex_lock(&s->lock);
+	port_fill(s, a);
+	pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+static int soft_query_gid(struct dev *dev, uint8_t port, int index,
+			  struct dev_gid *gid)
+{
+	struct soft *s = soft_of_dev(dev);
+	int err = 0;
+
+	if (!soft_here(s))
+		return -EPERM;
+	if (port != 1 || index < 0)
+		return -EINVAL;
+	pthread_mutex_lock(&s->lock);
+	if (index < s->n_gids)
+		*gid = s->gids[index];
+	else
+		err = -ENODATA;
+	pthread_mutex_unlock(&s->lock);
+	return err;
+}
+
+static void soft_free(struct soft *s)
+{
+	struct soft_event *e;
+
+	/* First the thread: everything below belongs to it too. */
+	soft_ctl_stop(s);
+	soft_conns_free(s);
+	soft_peers_free(s);
+	soft_nic_free(s);
+	while ((e = s->events)) {
+		s->events = e->next;
+		env_free(s->env, e);
+	}
+	if (s->vctx.context.async_fd >= 0)
+		close(s->vctx.context.async_fd);
+	pthread_mutex_destroy(&s->lock);
+	pthread_mutex_destroy(&s->async_lock);
+	pthread_cond_destroy(&s->acked);
+	pthread_mutex_destroy(&s->vctx.context.mutex);
+	env_free(s->env, s);
+}
+
+static void soft_close(struct dev *dev)
+{
+	struct soft *s = soft_of_dev(dev);
+
+	/* A forked child holds copies of descriptors and none of the memory;
+	 * the device is its parent's. */
+	if (!soft_here(s))
+		return;
+	soft_free(s);
+}
+
+static const struct dev_ops soft_ops = {
+	.kind = "soft",
+	.close = soft_close,
+	.query_device = soft_query_device,
+	.query_port = soft_query_port,
+	.query_gid = soft_query_gid,
+	.alloc_pd = soft_alloc_pd,
+	.dealloc_pd = soft_dealloc_pd,
+	.reg_mr = soft_reg_mr,
+	.dereg_mr = soft_dereg_mr,
+	.create_comp_channel = soft_create_chan,
+	.destroy_comp_channel = soft_destroy_chan,
+	.get_cq_event = soft_get_cq_event,
+	.ack_cq_events = soft_ack_cq_events,
+	.create_cq = soft_create_cq,
+	.destroy_cq = soft_destroy_cq,
+	.create_qp = soft_create_qp,
+	.modify_qp = soft_modify_qp,
+	.query_qp = soft_query_qp,
+	.destroy_qp = soft_destroy_qp,
+	.get_async_event = soft_get_async,
+	.ack_async_event = soft_ack_async,
+	.quiesce_mr = soft_quiesce_mr,
+	.quiesce_qp = soft_quiesce_qp,
+	.probe = soft_probe,
+};
+
+static void context_fill(struct soft *s)
+{
+	struct ibv_context *c = &s->vctx.context;
+
+	snprintf(s->ibdev.name, sizeof(s->ibdev.name), "skein0");
+	s->ibdev.node_type = IBV_NODE_CA;
+	s->ibdev.transport_type = IBV_TRANSPORT_IB;
+	s->vctx.sz = sizeof(s->vctx);
+	c->device = &s->ibdev;
+	c->cmd_fd = -1;
+	c->num_comp_vectors = 1;
+	c->abi_compat = __VERBS_ABI_IS_EXTENDED;
+	pthread_mutex_init(&c->mutex, NULL);
+	c->ops.post_send = soft_post_send;
+	c->ops.post_recv = soft_post_recv;
+	c->ops.poll_cq = soft_poll_cq;
+	c->ops.req_notify_cq = soft_req_notify_cq;
+}
+
+static void caps_fill(struct dev_caps *c)
+{
+	c->ordered_write = true;
+	c->ordered_read = true;
+	c->wake_on_write = false;
+	c->death_notice = true;
+	c->single_threaded = true;
+	c->atomic_scope = DEV_ATOMIC_HCA;
+	c->msg_sz_max = SOFT_MSG_MAX;
+	c->inline_max = SOFT_INLINE_MAX;
+	c->qp_wr_max = SOFT_WR_MAX;
+	c->sge_max = SOFT_SGE_MAX;
+	c->cqe_max = SOFT_CQE_MAX;
+	c->rd_atomic_max = SOFT_RD_ATOMIC;
+	c->mr_len_max = UINT64_MAX;
+	c->qp_max = SHM_QP_MAX;
+	c->mr_max = SHM_MR_MAX;
+}
+
+static int barrier_register(void)
+{
+	if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0,
+		    0) ||
+	    syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED,
+		    0, 0))
+		return -errno;
+	return 0;
+}
+
+static int soft_up(struct soft *s, int gid_index, const char **what)
+{
+	int err;
+
+	*what = "membarrier(2) is refused here (kernel 4.16 or later, and a "
+		"seccomp filter that lets it pass)";
+	err = barrier_register();
+	if (err)
+		return err;
+	*what = "no address in this network namespace gives a GID (is lo up?)";
+	soft_gids_load(s);
+	err = soft_gid_choose(s, gid_index, &s->dev.gid);
+	if (err)
+		return err;
+	*what = "eventfd";
+	s->vctx.context.async_fd =
+		eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+	if (s->vctx.context.async_fd < 0)
+		return -errno;
+	*what = "its shared memory (memfd)";
+	err = soft_nic_new(s);
+	if (err)
+		return err;
+	*what = "its control thread or socket";
+	return soft_ctl_start(s);
+}
+
+int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
+		  char *err_buf, size_t err_len, struct dev **dev)
+{
+	const char *what;
+	struct soft *s;
+	int err;
+
+	if (name && *name && strcmp(name, "skein0")) {
+		snprintf(err_buf, err_len,
+			 "soft: there is one device, skein0, and no \"%s\"",
+			 name);
+		return -ENODEV;
+	}
+	s = env_alloc_aligned(env, SHM_LINE, sizeof(*s));
+	if (!s) {
+		snprintf(err_buf, err_len, "soft: out of memory");
+		return -ENOMEM;
+	}
+	s->env = env;
+	s->nic_fd = s->epoll_fd = s->kick_fd = -1;
+	s->vctx.context.async_fd = -1;
+	s->mr_window = 1024;
+	s->events_end = &s->events;
+	list_init(&s->peers);
+	list_init(&s->cqs);
+	list_init(&s->chans);
+	list_init(&s->conns);
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->async_lock, NULL);
+	pthread_cond_init(&s->acked, NULL);
+	context_fill(s);
+	err = soft_up(s, gid_index, &what);
+	if (err) {
+		snprintf(err_buf, err_len, "soft: cannot set up %s: %s", what,
+			 strerror(-err));
+		soft_free(s);
+		return err;
+	}
+	s->dev.ops = &soft_ops;
+	s->dev.env = env;
+	s->dev.verbs = &s->vctx.context;
+	s->dev.port = 1;
+	caps_fill(&s->dev.caps);
+	port_fill(s, &s->dev.port_attr);
+	snprintf(s->dev.name, sizeof(s->dev.name), "skein0");
+	*dev = &s->dev;
+	return 0;
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * park.c - requests that cannot be executed yet, and those behind them.
+ *
+ * They wait in the poster's process, in order, under the QP's lock. Whoever
+ * notices that the way is clear executes them: the poster's next post, or its
+ * control thread, which the other end rings (attn byte and eventfd) because
+ * it sees this QP's parked word. Timers: the control thread.
+ *
+ * Lost rings: the parked word is stored, then membarrier(2), then the way is
+ * tried once more. The other end opens the way first and then reads the word.
+ */
+#include "dev/soft/soft.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* IBA table 45, in units of 10 us. */
+static const uint16_t rnr_10us[32] = {
+	65535, 1,    2,	   3,	 4,    6,     8,     12,    16,	   24,	  32,
+	48,    64,   96,   128,	 192,  256,   384,   512,   768,   1024,  1536,
+	2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+};
+
+static uint64_t route_patience_ns(const struct soft_qp *q)
+{
+	if (q->attr.timeout == 0)
+		return 0; /* for ever */
+	return (4096ull << q->attr.timeout) * (q->attr.retry_cnt + 1u);
+}
+
+static void set_deadline(struct soft_qp *q, struct soft_wqe *w)
+{
+	uint64_t now = env_now_ns(q->s->env), wait;
+
+	w->deadline_ns = ENV_NEVER;
+	switch (w->park) {
+	case SOFT_PARK_RNR:
+		/* The receiver's timer, as often as we may retry; 7: always */
+		if (q->attr.rnr_retry < 7)
+			w->deadline_ns =
+				now + q->attr.rnr_retry * 10000ull *
+					      rnr_10us[q->far->rnr_timer & 31];
+		break;
+	case SOFT_PARK_ROUTE:
+		wait = route_patience_ns(q);
+		if (wait)
+			w->deadline_ns = now + wait;
+		break;
+	default:
+		break;
+	}
+}
+
+bool soft_park_retries(const struct soft_wqe *w)
+{
+	return w->park == SOFT_PARK_XLAT ||
+	       (w->park == SOFT_PARK_FAR && w->sent_no);
+}
+
+/* The control thread sleeps until a deadline that may be too late now. */
+static void new_timer(struct soft_qp *q)
+{
+	if (q->parked->deadline_ns != ENV_NEVER || soft_park_retries(q->parked))
+		soft_kick(q->s);
+}
+
+static struct soft_wqe *wqe_new(struct soft_qp *q, const struct ibv_send_wr *wr)
+{
+	size_t len = 0, sges = (size_t)wr->num_sge * sizeof(struct ibv_sge);
+	struct soft_wqe *w;
+	char *data;
+	int i;
+
+	if (wr->send_flags & IBV_SEND_INLINE)
+		for (i = 0; i < wr->num_sge; i++)
+			len += wr->sg_list[i].length;
+	w = env_alloc(q->s->env, sizeof(*w) + sges + len);
+	if (!w)
+		return NULL;
+	w->wr = *wr;
+	w->wr.next = NULL;
+	w->wr.sg_list = w->sge;
+	data = (char *)w->sge + sges;
+	for (i = 0; i < wr->num_sge; i++) {
+		w->sge[i] = wr->sg_list[i];
+		if (!(wr->send_flags & IBV_SEND_INLINE))
+			continue;
+		/* Inline buffers are the caller's again at once. */
+		memcpy(data, (void *)(uintptr_t)wr->sg_list[i].addr,
+		       wr->sg_list[i].length);
+		w->sge[i].addr = (uintptr_t)data;
+		data += wr->sg_list[i].length;
+	}
+	return w;
+}
+
+int soft_park(struct soft_qp *q, const struct ibv_send_wr *wr, uint32_t pos,
+	      int why)
+{
+	struct soft_wqe *w = wqe_new(q, wr);
+	bool first = !q->parked;
+
+	if (!w)
+		return ENOMEM;
+	w->park = (enum soft_park)why;
+	w->pos = pos;
+	w->deadline_ns = ENV_NEVER;
+	*q->parked_end = w;
+	q->parked_end = &w->next;
+	q->direct = false;
+	if (!first)
+		return 0;
+	set_deadline(q, w);
+	atomic_fetch_add(&q->s->parked_qps, 1);
+	atomic_store_explicit(&q->self->parked, 1, memory_order_relaxed);
+	/* See the file head. */
+	soft_barrier();
+	if (soft_qp_state(q) == IBV_QPS_RTS)
+		soft_progress(q);
+	if (q->parked)
+		new_timer(q);
+	return 0;
+}
+
+static void unpark(struct soft_qp *q)
+{
+	atomic_fetch_sub(&q->s->parked_qps, 1);
+	atomic_store_explicit(&q->self->parked, 0, memory_order_relaxed);
+	q->parked_end = &q->parked;
+	q->direct = soft_qp_state(q) == IBV_QPS_RTS;
+}
+
+static struct soft_wqe *head_take(struct soft_qp *q)
+{
+	struct soft_wqe *w = q->parked;
+
+	q->parked = w->next;
+	if (!q->parked)
+		unpark(q);
+	return w;
+}
+
+void soft_progress(struct soft_qp *q)
+{
+	struct soft_wqe *w;
+	int r;
+
+	while ((w = q->parked) && (soft_qp_state(q) == IBV_QPS_RTS ||
+				   (soft_qp_state(q) == IBV_QPS_SQD &&
+				    w->park != SOFT_PARK_QUEUED))) {
+		r = soft_exec(q, &w->wr, w);
+		if (r < 0 && w->park != (enum soft_park) - r) {
+			w->park = (enum soft_park) - r;
+			set_deadline(q, w);
+			new_timer(q);
+		}
+		if (r < 0)
+			return;
+		head_take(q);
+		soft_complete(q, &w->wr, w->pos, r);
+		env_free(q->s->env, w);
+	}
+}
+
+void soft_park_expire_as(struct soft_qp *q, int status)
+{
+	struct soft_wqe *w = head_take(q);
+
+	soft_complete(q, &w->wr, w->pos, status);
+	env_free(q->s->env, w);
+}
+
+/* The head of the queue has waited too long. */
+void soft_park_expire(struct soft_qp *q)
+{
+	soft_park_expire_as(q, q->parked->park == SOFT_PARK_RNR
+				       ? IBV_WC_RNR_RETRY_EXC_ERR
+				       : IBV_WC_RETRY_EXC_ERR);
+}
+
+bool soft_sqd_busy(const struct soft_qp *q)
+{
+	return q->parked && q->parked->park != SOFT_PARK_QUEUED;
+}
+
+void soft_flush_parked(struct soft_qp *q)
+{
+	struct soft_wqe *w;
+
+	while (q->parked) {
+		w = head_take(q);
+		soft_complete(q, &w->wr, w->pos, IBV_WC_WR_FLUSH_ERR);
+		env_free(q->s->env, w);
+	}
+}
+
+void soft_drop_parked(struct soft_qp *q)
+{
+	while (q->parked)
+		env_free(q->s->env, head_take(q));
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * qp.c - QPs are created, asked and destroyed. A QP's index in its block is
+ * used again as late as possible; its area in the NIC file keeps its epoch.
+ */
+#include "dev/soft/soft.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int check_init(const struct ibv_qp_init_attr *a)
+{
+	if (a->qp_type != IBV_QPT_RC)
+		return -EOPNOTSUPP;
+	if (a->srq)
+		return -EOPNOTSUPP;
+	if (!a->send_cq || !a->recv_cq || a->cap.max_send_wr > SOFT_WR_MAX ||
+	    a->cap.max_recv_wr > SOFT_WR_MAX ||
+	    a->cap.max_send_sge > SOFT_SGE_MAX ||
+	    a->cap.max_recv_sge > SOFT_SGE_MAX ||
+	    a->cap.max_inline_data > SOFT_INLINE_MAX)
+		return -EINVAL;
+	return 0;
+}
+
+static uint32_t round_pow2(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p *= 2;
+	return n ? p : 0;
+}
+
+/* s->lock held. */
+static int qp_index(struct soft *s, uint32_t *idx)
+{
+	uint32_t n, i, err;
+
+	/* Half of the block empty, so that a number rests before it returns */
+	if (s->n_qps + 1 > s->n_blocks * (SHM_BLOCK_QPS / 2)) {
+		err = (uint32_t)soft_block_new(s);
+		if (err && s->n_qps == s->n_blocks * SHM_BLOCK_QPS)
+			return -ENOMEM;
+	}
+	for (n = 0; n < s->n_blocks * SHM_BLOCK_QPS; n++) {
+		i = s->qp_next++ % (s->n_blocks * SHM_BLOCK_QPS);
+		if (!s->qps[i]) {
+			*idx = i;
+			return 0;
+		}
+	}
+	return -ENOMEM;
+}
+
+static void qp_layout(struct soft_qp *q, const struct ibv_qp_cap *cap)
+{
+	size_t stride;
+
+	q->sq_max = cap->max_send_wr;
+	q->sge_max = cap->max_send_sge;
+	q->inline_max = cap->max_inline_data;
+	q->rq_slots = round_pow2(cap->max_recv_wr);
+	q->rq_mask = q->rq_slots - 1;
+	q->rq_sges = cap->max_recv_sge;
+	/* whole lines: a slot is one peer's to write, one owner's to read */
+	stride = sizeof(struct shm_slot) + q->rq_sges * sizeof(struct shm_sge);
+	q->rq_stride = (uint32_t)((stride + SHM_LINE - 1) & ~(SHM_LINE - 1ul));
+	q->area_len =
+		sizeof(struct shm_qp) + (size_t)q->rq_slots * q->rq_stride;
+}
+
+static void area_init(struct soft_qp *q)
+{
+	struct shm_qp *a = q->self;
+	uint32_t i;
+
+	a->qpn = q->ex.qp_base.qp_num;
+	a->idx = q->idx;
+	a->pd = q->pd->id;
+	/* goes on from the QP that was here before */
+	q->conn = a->conn + 1;
+	a->conn = q->conn;
+	a->dest_qpn = 0;
+	a->dest_nic = 0;
+	a->dest_conn = 0;
+	a->rq_slots = q->rq_slots;
+	a->rq_stride = q->rq_stride;
+	q->hazard = atomic_load(&a->hazard);
+	atomic_store(&a->parked, 0);
+	atomic_store(&a->fault, SHM_FAULT_NONE);
+	atomic_store(&a->met, 0);
+	for (i = 0; i < q->rq_slots; i++)
+		atomic_store(&soft_slot(q, i)->word, SHM_SLOT_FREE);
+	soft_qp_gate(q);
+}
+
+static uint64_t cq_load(const struct soft_qp *q, bool send)
+{
+	return send ? q->sq_max : q->rq_slots;
+}
+
+static void cq_use(struct soft_cq *c, struct soft_qp *q, bool send, int by)
+{
+	c->qps += (uint32_t)by;
+	soft_lock_revoke(&c->lock);
+	c->load += (uint64_t)((int64_t)cq_load(q, send) * by);
+	soft_lock_return(&c->lock);
+	if (by > 0 && !(q->flags & DEV_QP_SINGLE_THREADED))
+		soft_lock_share(&c->lock);
+}
+
+/* s->lock held. */
+static int qp_place(struct soft *s, struct soft_qp *q)
+{
+	struct soft_cq *scq = soft_cq_of(q->init.send_cq);
+	struct soft_cq *rcq = soft_cq_of(q->init.recv_cq);
+	int err;
+
+	err = qp_index(s, &q->idx);
+	if (err)
+		return err;
+	err = soft_arena_alloc(s, 0, q->area_len, &q->area_off);
+	if (err)
+		return err;
+	q->self = (struct shm_qp *)(void *)(s->base + q->area_off);
+	q->ex.qp_base.qp_num =
+		s->blocks[q->idx / SHM_BLOCK_QPS] * SHM_BLOCK_QPS +
+		q->idx % SHM_BLOCK_QPS;
+	area_init(q);
+	err = soft_cq_attach_recv(rcq, q);
+	if (err) {
+		soft_arena_free(s, 0, q->area_len, q->area_off);
+		return err;
+	}
+	cq_use(scq, q, true, 1);
+	cq_use(rcq, q, false, 1);
+	atomic_fetch_add(&q->pd->refs, 1);
+	s->qps[q->idx] = q;
+	s->n_qps++;
+	return 0;
+}
+
+static void qp_base_init(struct soft *s, struct soft_qp *q, struct ibv_pd *pd,
+			 const struct ibv_qp_init_attr *a)
+{
+	struct ibv_qp *qp = &q->ex.qp_base;
+
+	qp->context = &s->vctx.context;
+	qp->qp_context = a->qp_context;
+	qp->pd = pd;
+	qp->send_cq = a->send_cq;
+	qp->recv_cq = a->recv_cq;
+	qp->state = IBV_QPS_RESET;
+	qp->qp_type = a->qp_type;
+	pthread_mutex_init(&qp->mutex, NULL);
+	pthread_cond_init(&qp->cond, NULL);
+}
+
+int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
+		   struct ibv_qp_init_attr *attr, unsigned flags,
+		   struct ibv_qp **qp)
+{
+	struct soft *s = soft_of_dev(dev);
+	bool biased = flags & DEV_QP_SINGLE_THREADED;
+	struct soft_qp *q;
+	int err;
+
+	if (!soft_here(s))
+		return -EPERM;
+	err = check_init(attr);
+	if (err)
+		return err;
+	q = env_alloc_aligned(s->env, SHM_LINE, sizeof(*q));
+	if (!q)
+		return -ENOMEM;
+	q->s = s;
+	q->pd = container_of(pd, struct soft_pd, pd);
+	q->flags = flags;
+	q->sig_all = attr->sq_sig_all;
+	q->far_bell = -1;
+	q->parked_end = &q->parked;
+	soft_lock_init(&q->lock, biased);
+	soft_lock_init(&q->rq_lock, biased);
+	qp_layout(q, &attr->cap);
+	q->rq_wr_id = env_alloc(s->env, (q->rq_slots + 1) * sizeof(uint64_t));
+	if (!q->rq_wr_id) {
+		err = -ENOMEM;
+		goto err_qp;
+	}
+	attr->cap.max_recv_wr = q->rq_slots;
+	q->init = *attr;
+	qp_base_init(s, q, pd, attr);
+	pthread_mutex_lock(&s->lock);
+	err = qp_place(s, q);
+	pthread_mutex_unlock(&s->lock);
+	if (err)
+		goto err_ids;
+	*qp = &q->ex.qp_base;
+	return 0;
+
+err_ids:
+	env_free(s->env, q->rq_wr_id);
+err_qp:
+	env_free(s->env, q);
+	return err;
+}
+
+/* s->lock held; the peer has left. */
+static void qp_unplace(struct soft *s, struct soft_qp *q, bool keep_area)
+{
+	struct soft_cq *scq = soft_cq_of(q->init.send_cq);
+	struct soft_cq *rcq = soft_cq_of(q->init.recv_cq);
+
+	s->qps[q->idx] = NULL;
+	s->n_qps--;
+	if (q->quiesce_due)
+		atomic_fetch_sub(&s->quiesce_qps, 1);
+	soft_cq_detach_send(scq, q);
+	soft_cq_detach_recv(rcq, q);
+	cq_use(scq, q, true, -1);
+	cq_use(rcq, q, false, -1);
+	if (q->peer)
+		soft_peer_put(s, q->peer);
+	/* An area that a stopped poster may still write to is given up. */
+	if (!keep_area)
+		soft_arena_free(s, 0, q->area_len, q->area_off);
+	atomic_fetch_sub(&q->pd->refs, 1);
+}
+
+int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_qp *q = soft_qp_of(qp);
+	int busy;
+
+	if (!soft_here(s))
+		return -EPERM;
+	pthread_mutex_lock(&s->lock);
+	q->dying = true;
+	soft_lock_revoke(&q->lock);
+	soft_drop_parked(q);
+	__atomic_store_n(&qp->state, IBV_QPS_ERR, __ATOMIC_RELEASE);
+	q->direct = false;
+	soft_qp_gate(q);
+	soft_lock_return(&q->lock);
+	pthread_mutex_unlock(&s->lock);
+	/* A peer with something parked for us must learn it. */
+	if (q->far && atomic_load(&q->far->parked))
+		soft_ring(q);
+	soft_barrier();
+	busy = soft_quiesce(q);
+	pthread_mutex_lock(&s->lock);
+	qp_unplace(s, q, busy);
+	pthread_mutex_unlock(&s->lock);
+	soft_async_forget(s, q, &q->async_events);
+	pthread_mutex_destroy(&qp->mutex);
+	pthread_cond_destroy(&qp->cond);
+	env_free(s->env, q->rq_wr_id);
+	env_free(s->env, q);
+	return 0;
+}
+
+int soft_query_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
+		  int mask, struct ibv_qp_init_attr *init)
+{
+	struct soft_qp *q = soft_qp_of(qp);
+
+	if (!soft_here(q->s))
+		return -EPERM;
+	pthread_mutex_lock(&qp->mutex);
+	*attr = q->attr;
+	attr->qp_state = attr->cur_qp_state = soft_qp_state(q);
+	attr->cap = q->init.cap;
+	attr->sq_draining = attr->qp_state == IBV_QPS_SQD && soft_sqd_busy(q);
+	if (init)
+		*init = q->init;
+	pthread_mutex_unlock(&qp->mutex);
+	return 0;
+}
+
+int soft_quiesce_qp(struct dev *dev, struct ibv_qp *qp)
+{
+	struct soft_qp *q = soft_qp_of(qp);
+
+	if (!soft_here(q->s))
+		return -EPERM;
+	soft_barrier();
+	return soft_quiesce(q);
+}
+
+int soft_probe(struct dev *dev, struct ibv_qp *qp)
+{
+	struct soft_qp *q = soft_qp_of(qp);
+
+	if (!soft_here(q->s))
+		return -EPERM;
+	if (!q->peer)
+		return -ENOTCONN;
+	return soft_life(q->peer->nic) ? 0 : -ENOTCONN;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * quiesce.c - knowing that no peer is still inside our memory.
+ *
+ * The owner makes the way in invalid (an MR's key, a QP's gate), calls
+ * soft_barrier(), and looks at the hazard word of each peer QP. A poster
+ * raises its hazard before it looks at the key and the gate. The membarrier(2)
+ * is a full fence in every running thread that registered for it (every soft
+ * device does; one that is not running passes fences when it is scheduled), so
+ * a poster either sees the invalid key, or its hazard is seen here.
+ */
+#include "dev/soft/soft.h"
+
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define QUIESCE_PATIENCE_NS 1000000000ull
+#define QUIESCE_DEAD_NS 200000000ull
+
+void soft_barrier(void)
+{
+	syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+}
+
+static uint32_t hazard_of(struct soft_qp *q)
+{
+	/* acquire: pairs with soft_hazard_off(): the copy is done */
+	return atomic_load_explicit(&q->far->hazard, memory_order_acquire);
+}
+
+bool soft_quiet(struct soft_qp *q)
+{
+	return !q->far || !(hazard_of(q) & 1) || soft_peer_gone(q->peer);
+}
+
+int soft_quiesce(struct soft_qp *q)
+{
+	uint64_t start, now;
+	struct timespec nap = {.tv_nsec = 50000};
+	uint32_t was;
+	unsigned round;
+
+	if (!q->far)
+		return 0;
+	was = hazard_of(q);
+	if (!(was & 1))
+		return 0;
+	start = env_now_ns(q->s->env);
+	for (round = 0; hazard_of(q) == was; round++) {
+		if (round < 100) {
+			sched_yield();
+			continue;
+		}
+		if (soft_peer_gone(q->peer))
+			return 0;
+		now = env_now_ns(q->s->env);
+		/* Its life word died, but neither its pid nor its socket
+		 * ended: it exec'ed with a child that holds them. */
+		if (!soft_life(q->peer->nic) && now - start > QUIESCE_DEAD_NS)
+			return 0;
+		if (now - start > QUIESCE_PATIENCE_NS)
+			return -EBUSY;
+		nanosleep(&nap, NULL);
+	}
+	return 0;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * route.c - the way to a peer: is its QP there and ours, what is behind an
+ * rkey. The slow halves of exec.c; both run inside the hazard.
+ */
+#include "dev/soft/soft.h"
+
+#include <errno.h>
+#include <string.h>
+
+static bool area_load(struct soft_qp *q)
+{
+	const struct shm_qp *f = q->far;
+	uint64_t off = (uint64_t)((const char *)f - q->peer->base);
+	uint64_t slots = f->rq_slots, stride = f->rq_stride, ready, cq;
+
+	ready = (uint64_t)f->ready_off * 4;
+	cq = (uint64_t)f->cq_off * SHM_PAGE;
+	if (slots & (slots - 1) || slots > SHM_SPAN || stride > SHM_SPAN ||
+	    stride % 8 || stride < sizeof(struct shm_slot))
+		return false;
+	if (off + sizeof(*f) + slots * stride > q->peer->size)
+		return false;
+	if (ready < SHM_ARENA_OFF || ready > q->peer->size - 4 ||
+	    cq < SHM_ARENA_OFF || cq > q->peer->size - SHM_PAGE)
+		return false;
+	q->far_rq = (char *)q->far->slots;
+	q->far_slots = (uint32_t)slots;
+	q->far_mask = (uint32_t)slots - 1;
+	q->far_stride = (uint32_t)stride;
+	q->far_sges = (uint32_t)((stride - sizeof(struct shm_slot)) /
+				 sizeof(struct shm_sge));
+	q->far_pd = f->pd;
+	q->far_ready = (_Atomic uint32_t *)(void *)(q->peer->base + ready);
+	q->far_armed = &((struct shm_cq *)(void *)(q->peer->base + cq))->armed;
+	return true;
+}
+
+int soft_gate_check(struct soft_qp *q)
+{
+	const struct shm_qp *f = q->far;
+	uint32_t gate;
+
+	q->gate_ok = 0;
+	memset(q->xlat, 0, sizeof(q->xlat));
+	if (!q->peer)
+		return -SOFT_PARK_ROUTE;
+	if (!soft_life(q->peer->nic))
+		return IBV_WC_RETRY_EXC_ERR;
+	if (!f)
+		return -SOFT_PARK_ROUTE;
+	/* acquire: pairs with soft_qp_gate(): the fields below are older */
+	gate = atomic_load_explicit(&f->gate, memory_order_acquire);
+	if (gate & SHM_GATE_DEAD || f->qpn != q->attr.dest_qp_num ||
+	    f->conn != q->far_conn)
+		return IBV_WC_RETRY_EXC_ERR;
+	if (!(gate & SHM_GATE_ACCEPT))
+		return -SOFT_PARK_ROUTE;
+	/* A QP that is connected to another one, or that expects another
+	 * packet, drops ours: as if it were not there. */
+	if (f->dest_qpn != q->ex.qp_base.qp_num ||
+	    f->dest_nic != q->s->nic->nic_id || f->dest_conn != q->conn ||
+	    f->rq_psn != q->attr.sq_psn)
+		return -SOFT_PARK_ROUTE;
+	if (!area_load(q))
+		return IBV_WC_RETRY_EXC_ERR;
+	q->gate_ok = gate;
+	return 0;
+}
+
+struct soft_xlat *soft_xlat_fill(struct soft_qp *q, uint32_t key, int *why)
+{
+	struct soft_xlat *x = &q->xlat[(key >> 16) % SOFT_XLATS];
+	struct soft_peer *p = q->peer;
+	uint32_t idx = key >> 16, pd, kind;
+	struct soft_map *map;
+	struct shm_mr *e;
+
+	x->key = 0;
+	*why = IBV_WC_REM_ACCESS_ERR;
+	if (key == 0 ||
+	    idx >= atomic_load_explicit(&p->nic->mr_top, memory_order_acquire))
+		return NULL;
+	e = (struct shm_mr *)(void *)(p->base + SHM_MR_OFF) + idx;
+	/* acquire: pairs with mr_publish() */
+	if (atomic_load_explicit(&e->key, memory_order_acquire) != key)
+		return NULL;
+	x->access = e->access;
+	x->start = e->start;
+	x->len = e->len;
+	pd = e->pd;
+	kind = e->kind;
+	/* The fields are this key's if the key is still there after them. */
+	atomic_thread_fence(memory_order_acquire);
+	if (atomic_load_explicit(&e->key, memory_order_relaxed) != key ||
+	    pd != q->far_pd)
+		return NULL;
+	x->ptr = NULL;
+	if (kind == SHM_MR_FILE) {
+		if (soft_peer_map(p, q, key, &map)) {
+			*why = -SOFT_PARK_XLAT;
+			return NULL;
+		}
+		if (!map->refused) {
+			if (x->len > map->len)
+				return NULL;
+			x->ptr = map->ptr;
+		}
+	}
+	x->live = &e->key;
+	x->key = key;
+	return x;
+}

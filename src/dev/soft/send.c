@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * send.c - post_send: checks, the direct path, completions.
+ *
+ * The poster executes: on the direct path nothing is queued, a request is done
+ * when post_send() returns. A slot of the send queue is taken by every request
+ * and freed as the verbs say: when a later signalled completion is polled.
+ */
+#include "dev/soft/soft.h"
+
+#include <errno.h>
+
+static const uint8_t wc_opcode[] = {
+	[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
+	[IBV_WR_SEND] = IBV_WC_SEND,
+	[IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
+	[IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD,
+};
+
+static uint32_t wr_len(const struct ibv_send_wr *wr)
+{
+	uint64_t len = 0;
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++)
+		len += wr->sg_list[i].length;
+	return len > UINT32_MAX ? UINT32_MAX : (uint32_t)len;
+}
+
+void soft_complete(struct soft_qp *q, const struct ibv_send_wr *wr,
+		   uint32_t pos, int status)
+{
+	struct soft_cqe e;
+
+	if (likely(status == IBV_WC_SUCCESS) && !q->sig_all &&
+	    !(wr->send_flags & IBV_SEND_SIGNALED))
+		return;
+	e.wr_id = wr->wr_id;
+	e.qp = q;
+	e.qpn = q->ex.qp_base.qp_num;
+	e.pos = pos;
+	e.byte_len = wr_len(wr);
+	e.imm = 0;
+	e.status = (uint8_t)status;
+	e.opcode = wc_opcode[wr->opcode];
+	e.flags = 0;
+	e.recv = false;
+	soft_cq_push(soft_cq_of(q->ex.qp_base.send_cq), &e, false);
+	if (unlikely(status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR))
+		soft_qp_to_err(q);
+}
+
+static bool wr_valid(const struct soft_qp *q, const struct ibv_send_wr *wr)
+{
+	if ((unsigned)wr->opcode > IBV_WR_ATOMIC_FETCH_AND_ADD)
+		return false;
+	if ((uint32_t)wr->num_sge > q->sge_max) /* negative too */
+		return false;
+	if (likely(!(wr->send_flags & IBV_SEND_INLINE)))
+		return true;
+	return wr->opcode <= IBV_WR_SEND_WITH_IMM &&
+	       wr_len(wr) <= q->inline_max;
+}
+
+/* A queue that is not in order: parked requests, SQD, ERR, not yet RTS. */
+static int post_slow(struct soft_qp *q, struct ibv_send_wr *wr, uint32_t pos)
+{
+	int r, err;
+
+	if (soft_qp_state(q) == IBV_QPS_RTS && q->parked)
+		soft_progress(q);
+	switch (soft_qp_state(q)) {
+	case IBV_QPS_ERR:
+		q->sq_posted++;
+		soft_complete(q, wr, pos, IBV_WC_WR_FLUSH_ERR);
+		return 0;
+	case IBV_QPS_RTS:
+	case IBV_QPS_SQD:
+		break;
+	default:
+		return EINVAL;
+	}
+	r = -SOFT_PARK_NONE;
+	if (q->direct)
+		r = soft_exec(q, wr, NULL);
+	else
+		r = -SOFT_PARK_QUEUED;
+	if (r < 0) {
+		err = soft_park(q, wr, pos, -r);
+		if (!err)
+			q->sq_posted++;
+		return err;
+	}
+	q->sq_posted++;
+	soft_complete(q, wr, pos, r);
+	return 0;
+}
+
+static inline int post_one(struct soft_qp *q, struct ibv_send_wr *wr)
+{
+	uint32_t pos = q->sq_posted;
+	int r;
+
+	if (unlikely(!wr_valid(q, wr)))
+		return EINVAL;
+	/* acquire: pairs with the poller, which has read the completion */
+	if (unlikely(pos - atomic_load_explicit(&q->sq_done,
+						memory_order_acquire) >=
+		     q->sq_max))
+		return ENOMEM;
+	if (unlikely(!q->direct))
+		return post_slow(q, wr, pos);
+	r = soft_exec(q, wr, NULL);
+	if (unlikely(r < 0)) {
+		r = soft_park(q, wr, pos, -r);
+		if (!r)
+			q->sq_posted = pos + 1;
+		return r;
+	}
+	q->sq_posted = pos + 1;
+	soft_complete(q, wr, pos, r);
+	return 0;
+}
+
+int soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		   struct ibv_send_wr **bad)
+{
+	struct soft_qp *q = soft_qp_of(qp);
+	int err = 0;
+
+	if (unlikely(!soft_here(q->s))) {
+		*bad = wr;
+		return EPERM;
+	}
+	soft_lock(&q->lock);
+	for (; wr; wr = wr->next) {
+		err = post_one(q, wr);
+		if (unlikely(err)) {
+			*bad = wr;
+			break;
+		}
+	}
+	soft_unlock(&q->lock);
+	return err;
+}

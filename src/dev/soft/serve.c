@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * serve.c - what a device answers to its peers, in its control thread:
+ * descriptors, the place of a QP, and work on memory that cannot be mapped.
+ *
+ * A connection whose answer does not fit into its socket is not read until it
+ * does: nothing is dropped, and one slow peer costs one buffer. A peer of
+ * another uid is refused; nonsense closes the connection.
+ */
+#include "dev/soft/copy.h"
+#include "dev/soft/msg.h"
+#include "dev/soft/soft.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct soft_conn {
+	struct list_node link;
+	struct soft_src src;
+	bool pending; /* out, out_len and fds wait for room */
+	int fds[MSG_FDS], nfds;
+	size_t out_len;
+	struct msg_buf out;
+};
+
+int soft_conn_accept(struct soft *s, int listen_fd)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+	struct soft_conn *c;
+	int fd, err;
+
+	fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) ||
+	    cred.uid != geteuid()) {
+		close(fd);
+		return 0;
+	}
+	c = env_alloc(s->env, sizeof(*c));
+	if (!c) {
+		close(fd);
+		return 0;
+	}
+	c->src.kind = SOFT_SRC_CONN;
+	c->src.fd = fd;
+	c->src.obj = c;
+	err = soft_src_add(s, &c->src, EPOLLIN);
+	if (err) {
+		close(fd);
+		env_free(s->env, c);
+		return 0;
+	}
+	list_add_tail(&s->conns, &c->link);
+	return 0;
+}
+
+static void conn_free(struct soft *s, struct soft_conn *c)
+{
+	list_del(&c->link);
+	close(c->src.fd); /* leaves the epoll set by itself */
+	env_free(s->env, c);
+}
+
+void soft_conns_free(struct soft *s)
+{
+	while (!list_empty(&s->conns))
+		conn_free(s,
+			  container_of(s->conns.next, struct soft_conn, link));
+}
+
+static void serve_connect(struct soft *s, const struct msg *q,
+			  struct soft_conn *c)
+{
+	struct msg *r = &c->out.m;
+	struct soft_qp *qp = NULL;
+	uint32_t i;
+
+	r->a = s->nic->nic_id;
+	c->fds[c->nfds++] = s->nic_fd;
+	c->fds[c->nfds++] = s->kick_fd;
+	r->status = -ENOENT;
+	for (i = 0; i < s->n_blocks; i++)
+		if (s->blocks[i] == q->qpn / SHM_BLOCK_QPS)
+			qp = s->qps[i * SHM_BLOCK_QPS + q->qpn % SHM_BLOCK_QPS];
+	if (!qp || qp->dying)
+		return;
+	r->status = 0;
+	r->b = qp->area_off;
+	if (qp->init.recv_cq->channel) {
+		r->bell = container_of(qp->init.recv_cq->channel,
+				       struct soft_chan, ch)
+				  ->id;
+		c->fds[c->nfds++] = qp->init.recv_cq->channel->fd;
+	}
+}
+
+static struct soft_mr *mr_find(struct soft *s, uint32_t key)
+{
+	struct soft_mr *m = s->mrs[key >> 16];
+
+	return m && m->mr.rkey == key ? m : NULL;
+}
+
+static void serve_mr_fd(struct soft *s, const struct msg *q,
+			struct soft_conn *c)
+{
+	struct soft_mr *m = mr_find(s, q->key);
+
+	if (!m || m->fd < 0) {
+		c->out.m.status = -ENOENT;
+		return;
+	}
+	c->fds[c->nfds++] = m->fd;
+}
+
+static void serve_memory(struct soft *s, const struct msg *q,
+			 const unsigned char *data, size_t len,
+			 struct soft_conn *c)
+{
+	struct soft_mr *m = mr_find(s, q->key);
+	struct msg *r = &c->out.m;
+	uint64_t n = q->op == MSG_WRITE ? len : q->len;
+	_Atomic uint64_t *word;
+	uint64_t start;
+
+	r->status = -EACCES;
+	if (!m || m->pd->id != q->pd || (m->access & q->access) != q->access)
+		return;
+	start = (uintptr_t)m->mr.addr;
+	if (n > MSG_DATA || n > m->mr.length || q->addr < start ||
+	    q->addr - start > m->mr.length - n)
+		return;
+	r->status = 0;
+	word = (_Atomic uint64_t *)(uintptr_t)q->addr;
+	switch (q->op) {
+	case MSG_WRITE:
+		soft_copy((void *)(uintptr_t)q->addr, data, len);
+		break;
+	case MSG_READ:
+		memcpy(c->out.data, (void *)(uintptr_t)q->addr, n);
+		c->out_len = n;
+		break;
+	case MSG_CMP_SWP:
+		r->a = q->a;
+		atomic_compare_exchange_strong(word, &r->a, q->b);
+		break;
+	default:
+		r->a = atomic_fetch_add(word, q->a);
+		break;
+	}
+}
+
+static bool serve(struct soft *s, struct soft_conn *c, const struct msg_buf *b,
+		  size_t len)
+{
+	const struct msg *q = &b->m;
+
+	memset(&c->out.m, 0, sizeof(c->out.m));
+	c->out.m.magic = MSG_MAGIC;
+	c->out.m.op = q->op | MSG_REPLY;
+	c->out.m.qpn = q->qpn;
+	c->out.m.seq = q->seq;
+	c->out.m.key = q->key;
+	c->out_len = 0;
+	c->nfds = 0;
+	switch (q->op) {
+	case MSG_CONNECT:
+		serve_connect(s, q, c);
+		return true;
+	case MSG_MR_FD:
+		serve_mr_fd(s, q, c);
+		return true;
+	case MSG_CMP_SWP:
+	case MSG_FETCH_ADD:
+		if (q->len != 8 || (q->addr & 7))
+			return false;
+		/* fall through */
+	case MSG_WRITE:
+	case MSG_READ:
+		serve_memory(s, q, b->data, len, c);
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Sends what waits. False: the connection is over. */
+static bool conn_flush(struct soft *s, struct soft_conn *c)
+{
+	struct epoll_event ev = {.data.ptr = &c->src};
+	int err;
+
+	err = msg_send(c->src.fd, &c->out.m, c->out_len, c->fds, c->nfds);
+	if (err && err != -EAGAIN)
+		return false;
+	if (c->pending != (err == -EAGAIN)) {
+		c->pending = err == -EAGAIN;
+		ev.events = c->pending ? EPOLLOUT : EPOLLIN;
+		epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, c->src.fd, &ev);
+	}
+	return true;
+}
+
+void soft_conn_event(struct soft *s, struct soft_conn *c, uint32_t events)
+{
+	struct msg_buf b;
+	int fds[MSG_FDS], nfds, len;
+
+	if (c->pending) {
+		if (!conn_flush(s, c))
+			conn_free(s, c);
+		return;
+	}
+	len = msg_recv(c->src.fd, &b, fds, &nfds);
+	if (len == -EAGAIN)
+		return;
+	while (len >= 0 && nfds)
+		close(fds[--nfds]); /* nobody sends us any */
+	if (len < 0 || !serve(s, c, &b, (size_t)len) || !conn_flush(s, c))
+		conn_free(s, c);
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * shm.h - what one soft device shows to its peers: the layout of its NIC file.
+ *
+ * A NIC file is a memfd, sealed against shrinking, that every connected peer
+ * maps whole. Each field has exactly one writing side, named below; nothing
+ * read from here is trusted as an index or a length without a check. An area
+ * of a QP is only ever used again as an area of a QP, at the same offset, so
+ * a peer that looks at an old one finds a gate that it does not know.
+ * docs/soft.md, "Memory layout".
+ */
+#ifndef SKEIN_DEV_SOFT_SHM_H
+#define SKEIN_DEV_SOFT_SHM_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SHM_MAGIC 0x6e6b7331u
+#define SHM_VERSION 1u
+#define SHM_LINE 64
+#define SHM_PAGE 4096ull
+#define SHM_SPAN (1ull << 30) /* address space set aside per NIC file */
+#define SHM_BLOCK_QPS 4096u   /* QPNs are block (12 bits), index (12) */
+#define SHM_BLOCK_MAX 4u
+#define SHM_QP_MAX (SHM_BLOCK_QPS * SHM_BLOCK_MAX)
+#define SHM_MR_MAX 65536u
+
+/* Not alive: 0 (closed), or the kernel's FUTEX_OWNER_DIED in the word. */
+#define SHM_LIFE_DIED 0x40000000u
+
+struct shm_nic {
+	uint32_t magic;
+	uint32_t version;
+	uint64_t nic_id;
+	uint32_t qp_max;
+	uint32_t mr_max;
+	/* The control thread's id; its robust futex. Written by the owner and
+	 * by the kernel. */
+	alignas(SHM_LINE) _Atomic uint32_t life;
+	/* MR entries below this index have memory behind them. Owner. */
+	alignas(SHM_LINE) _Atomic uint32_t mr_top;
+	/* "look at your mappings of the MRs of nic X": set by any peer. */
+	alignas(SHM_LINE) _Atomic uint32_t sweep;
+	/* One byte a QP: "look at it": set by any peer, cleared by the owner's
+	 * control thread. Idempotent, so a writer that dies leaves no harm. */
+	alignas(SHM_LINE) _Atomic uint8_t attn[SHM_QP_MAX];
+};
+
+enum shm_mr_kind {
+	SHM_MR_FILE = 1, /* a mapping of a file that is handed out */
+	SHM_MR_PLAIN,	 /* ordinary memory */
+};
+
+/* Written by the owner. key is cleared first and set last. */
+struct shm_mr {
+	_Atomic uint32_t key; /* 0: none; else lkey and rkey */
+	uint32_t access;
+	uint32_t pd;
+	uint32_t kind;
+	uint64_t start; /* the owner's virtual address */
+	uint64_t len;
+	uint64_t off; /* of start in the file */
+	uint64_t reserved[3];
+};
+
+#define SHM_MR_OFF (64ull * 1024)
+#define SHM_ARENA_OFF (SHM_MR_OFF + SHM_MR_MAX * sizeof(struct shm_mr))
+
+/* The gate: what a peer's operation on this QP is allowed, in one word. The
+ * epoch changes with every change, so one compare tells a poster that all it
+ * has checked still holds. */
+enum shm_gate {
+	SHM_GATE_ACCEPT = 1 << 0, /* RTR, RTS or SQD */
+	SHM_GATE_DEAD = 1 << 1,	  /* ERR or destroyed: it will not answer */
+	SHM_GATE_WRITE = 1 << 2,
+	SHM_GATE_READ = 1 << 3,
+	SHM_GATE_ATOMIC = 1 << 4,
+	SHM_GATE_FIRST = 1 << 5, /* RTR: the first message is news */
+	SHM_GATE_EPOCH = 1 << 8,
+};
+
+struct shm_qp {
+	/* line 0: the owner writes, on the control path only */
+	_Atomic uint32_t gate;
+	uint32_t qpn;
+	uint32_t idx; /* in attn[] */
+	uint32_t pd;
+	uint32_t conn;	    /* counts the owner's ways out of RESET */
+	uint32_t dest_qpn;  /* valid while ACCEPT */
+	uint32_t dest_conn; /* the peer's conn that was met at RTR */
+	uint64_t dest_nic;
+	uint32_t rq_psn;
+	uint32_t rnr_timer; /* min_rnr_timer, as encoded */
+	uint32_t rq_slots;  /* power of two, or 0 */
+	uint32_t rq_stride; /* bytes a slot */
+	uint32_t ready_off; /* of the ready word in the NIC file, / 4 */
+	uint32_t cq_off;    /* of the receive CQ's page, / 4096 */
+	/* line 1: the owner writes as a poster, at every operation. Odd while
+	 * it is inside a peer's memory. */
+	alignas(SHM_LINE) _Atomic uint32_t hazard;
+	/* line 2: the owner writes as a poster, seldom */
+	alignas(SHM_LINE) _Atomic uint32_t parked; /* ring me when ready */
+	_Atomic uint32_t fault; /* enum shm_fault: what I broke at yours */
+	_Atomic uint32_t met;	/* the first message has arrived at yours */
+	alignas(SHM_LINE) unsigned char slots[];
+};
+
+enum shm_fault {
+	SHM_FAULT_NONE,
+	SHM_FAULT_ACCESS,  /* a bad rkey, range or right */
+	SHM_FAULT_REQUEST, /* an invalid request */
+	SHM_FAULT_RECV,	   /* the receive completed in error */
+};
+
+struct shm_sge {
+	uint64_t addr;
+	uint32_t len;
+	uint32_t lkey;
+};
+
+/* A receive. word = (count << 2) | state; the count is the slot's place in
+ * the order of posting, so an old lap never looks like this one. */
+enum shm_slot_state {
+	SHM_SLOT_FREE,
+	SHM_SLOT_POSTED, /* the peer may take it */
+	SHM_SLOT_DONE,	 /* the fields below are the completion */
+};
+
+struct shm_slot {
+	_Atomic uint32_t word;
+	uint32_t num_sge; /* owner */
+	/* the peer's, valid when DONE */
+	uint32_t status; /* enum ibv_wc_status */
+	uint32_t byte_len;
+	uint32_t imm;
+	uint32_t flags; /* enum shm_slot_flags */
+	uint64_t reserved;
+	struct shm_sge sge[]; /* owner */
+};
+
+enum shm_slot_flags {
+	SHM_SLOT_IMM = 1 << 0,
+	SHM_SLOT_WRITE = 1 << 1, /* by an RDMA WRITE with immediate */
+};
+
+/* The shared page of a CQ that has receives: the armed word, then ready words
+ * (how many receives a QP's peer has completed, ever; the peer writes). More
+ * ready words are in pages of their own, without an armed word. */
+enum shm_armed {
+	SHM_ARMED_NOT,
+	SHM_ARMED_ANY,
+	SHM_ARMED_SOLICITED,
+	SHM_ARMED_FIRED,
+};
+
+struct shm_cq {
+	_Atomic uint32_t armed;
+	alignas(SHM_LINE) _Atomic uint32_t ready[];
+};
+
+#define SHM_CQ_READY ((SHM_PAGE - SHM_LINE) / 4)
+
+_Static_assert(sizeof(struct shm_nic) <= SHM_MR_OFF, "header");
+_Static_assert(sizeof(struct shm_mr) == SHM_LINE, "MR entry");
+_Static_assert(offsetof(struct shm_qp, hazard) == 64, "poster's line");
+_Static_assert(offsetof(struct shm_qp, parked) == 128, "seldom line");
+_Static_assert(offsetof(struct shm_qp, slots) == 192, "slots");
+_Static_assert(sizeof(struct shm_slot) == 32, "slot head");
+_Static_assert(SHM_ARENA_OFF % SHM_PAGE == 0, "arena");
+
+#endif
