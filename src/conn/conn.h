@@ -38,6 +38,7 @@ enum conn_imm_kind {
 	CONN_IMM_WAKE = 1,	 /* rpc: look at your ring; value unused */
 	CONN_IMM_EVENT_MODE = 2, /* rpc: the switch to event mode and its ack */
 	/* 3: credits (rpc), 4: streams, 5: multicast */
+	CONN_IMM_CREDIT = 15, /* conn: value receives are posted again */
 };
 #define CONN_IMM(kind, value) \
 	((uint32_t)(kind) << 28 | ((uint32_t)(value)&0x0fffffffu))
@@ -78,7 +79,8 @@ struct conn_module {
 	int (*poll)(struct skein_conn *conn, void *state, uint64_t now_ns);
 	int (*arm)(struct skein_conn *conn, void *state);
 	uint64_t (*next_deadline)(struct skein_conn *conn, void *state);
-	/* A receive with an immediate of one of the module's kinds. */
+	/* A receive with an immediate of one of the module's kinds, in host
+	 * order. */
 	void (*imm)(struct skein_conn *conn, uint32_t imm, uint32_t byte_len);
 	/* Has it anything under way that a polite close should wait for? */
 	bool (*busy)(struct skein_conn *conn, void *state);
@@ -134,9 +136,11 @@ struct conn_op {
 uint32_t conn_inline_max(struct skein_conn *conn);
 unsigned conn_send_room(struct skein_conn *conn);
 
-/* Posts one WR; wr_id, next and IBV_SEND_SIGNALED are set here. 0, -EAGAIN
+/* Posts one WR; wr_id, next and IBV_SEND_SIGNALED are set here; imm_data is in
+ * network order, as in verbs: htonl(CONN_IMM(kind, value)). 0, -EAGAIN
  * when the send queue is full, -ENOTCONN when not ready. An error of the post
- * itself breaks the connection. */
+ * itself breaks the connection: with an op this still returns 0, and done()
+ * comes with the flush. */
 int conn_post(struct skein_conn *conn, struct ibv_send_wr *wr,
 	      struct conn_op *op);
 
@@ -144,8 +148,8 @@ int conn_post(struct skein_conn *conn, struct ibv_send_wr *wr,
  * Receive credits: a WRITE with immediate consumes a receive at the peer. Each
  * side posts CONN_RECVS receives at connect and reposts as they are used; the
  * count that the sender may use is held here: conn_imm_credit() takes one
- * (false: none now). The receiver gives them back by conn's own traffic on the
- * control link or piggybacked, by the protocol page.
+ * (false: none now). The receiver gives them back by immediates of conn's own
+ * kind, 32 at a time, for which further receives are kept.
  */
 #define CONN_RECVS 64
 bool conn_imm_credit(struct skein_conn *conn);

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * conn.c - the connection handle: memory, state, story, and what modules and
+ * applications read of it.
+ *
+ * Thread rule: state is atomic, story and err are written before the state
+ * that makes others look at them.
+ */
+#include "base/assert.h"
+#include "conn/handle.h"
+#include "conn/listener.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+int conn_new(struct skein_engine *eng, bool client, struct skein_conn **out)
+{
+	struct skein_conn *conn =
+		env_alloc_aligned(eng->env, 64, sizeof(*conn));
+
+	if (!conn)
+		return -ENOMEM;
+	conn->slots = env_alloc(eng->env, (CONN_SQ_DEPTH + 1) *
+						  sizeof(struct optable_slot));
+	if (!conn->slots) {
+		env_free(eng->env, conn);
+		return -ENOMEM;
+	}
+	conn->eng = eng;
+	conn->ctx = eng->ctx;
+	conn->client = client;
+	conn->deadline_ns = ENV_NEVER;
+	list_init(&conn->mem_waiting);
+	list_init(&conn->finds);
+	*out = conn;
+	return 0;
+}
+
+void conn_free(struct skein_conn *conn)
+{
+	struct skein_env *env = conn->ctx->env;
+
+	skein_assert(!conn->qp && !conn->peer && !conn->hs);
+	if (conn->dial) {
+		env_free(env, conn->dial->target);
+		env_free(env, conn->dial);
+	}
+	env_free(env, conn->slots);
+	env_free(env, conn);
+}
+
+void conn_set_state(struct skein_conn *conn, enum skein_conn_state state)
+{
+	/* Release: who sees the state may read err and story. */
+	atomic_store_explicit(&conn->state, (int)state, memory_order_release);
+}
+
+void conn_set_name(struct skein_conn *conn, const char *addr, uint32_t pid)
+{
+	if (pid)
+		snprintf(conn->name, sizeof(conn->name), "%.71s (pid %u)", addr,
+			 pid);
+	else
+		snprintf(conn->name, sizeof(conn->name), "%.71s", addr);
+}
+
+/* What to look at first. */
+static const char *likely(int err)
+{
+	switch (-err) {
+	case ECONNREFUSED:
+		return "is the server running, and on this port?";
+	case ETIMEDOUT:
+		return "is the peer overloaded or stopped, or a firewall in "
+		       "between?";
+	case EHOSTUNREACH:
+	case ENETUNREACH:
+		return "are both ends on devices that reach each other?";
+	case ENOMEM:
+		return "short of memory; check ulimit -l and ulimit -v";
+	case EMFILE:
+	case ENFILE:
+		return "check ulimit -n";
+	case SKEIN_EVERSION:
+		return "the two ends run different versions of Skein";
+	case SKEIN_EAUTH:
+		return "both ends need the same key";
+	case SKEIN_EBUSY:
+		return "allow retries, or raise the listener's limits";
+	case SKEIN_EPEER:
+		return "is it a Skein peer, of a matching version?";
+	case SKEIN_EDEAD:
+		return "it was killed, crashed, or its host is gone";
+	case ESHUTDOWN:
+		return "it shut down on purpose";
+	default:
+		return NULL;
+	}
+}
+
+void conn_story(struct skein_conn *conn, int err, const char *doing,
+		const char *detail)
+{
+	const struct dev *dev = conn->eng->dev;
+	const char *hint = likely(err), *words = skein_strerror(err);
+	bool twice = detail && detail[0];
+
+	conn->err = err;
+	snprintf(conn->story, sizeof(conn->story),
+		 "%s %s on %s (%s): %s%s%s%s%s%s", doing, conn->name,
+		 dev->ops->kind, dev->name, words, twice ? ": " : "",
+		 twice ? detail : "", hint ? " (" : "", hint ? hint : "",
+		 hint ? ")" : "");
+	env_log(conn->ctx->env, err == -ESHUTDOWN ? ENV_LOG_INFO : ENV_LOG_WARN,
+		"%s", conn->story);
+}
+
+void conn_break(struct skein_conn *conn, int err, const char *fmt, ...)
+{
+	char detail[160];
+	va_list ap;
+
+	if (conn->phase < CONN_P_LINK || conn->phase >= CONN_P_BREAK)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(detail, sizeof(detail), fmt, ap);
+	va_end(ap);
+	if (err == -SKEIN_EPEER)
+		atomic_fetch_add(&conn->ctx->counts.garbage, 1);
+	if (!conn->was_ready) {
+		conn_fail(conn, err, detail, 0);
+		return;
+	}
+	conn->postable = false;
+	/* In BYE the other end may be quicker than its answer. */
+	if (conn->phase != CONN_P_BYE && !(conn->closing && !conn->err))
+		conn_story(conn, err, "lost the connection to", detail);
+	else
+		conn->err = err;
+	conn->phase = CONN_P_BREAK;
+	eng_attend(conn->eng, conn);
+}
+
+/* --- what modules see -------------------------------------------------- */
+
+void *conn_ctx_module(struct skein_ctx *ctx, enum conn_module_id id)
+{
+	return ctx->modules[id - 1];
+}
+
+void *conn_module_state(struct skein_conn *conn, enum conn_module_id id)
+{
+	return conn->modules[id - 1];
+}
+
+void conn_module_set(struct skein_conn *conn, enum conn_module_id id,
+		     void *state)
+{
+	conn->modules[id - 1] = state;
+}
+
+struct skein_ctx *conn_ctx(struct skein_conn *conn)
+{
+	return conn->ctx;
+}
+
+struct skein_env *conn_env(struct skein_conn *conn)
+{
+	return conn->ctx->env;
+}
+
+struct engine *conn_engine(struct skein_conn *conn)
+{
+	return conn->eng->e;
+}
+
+struct dev *conn_dev(struct skein_conn *conn)
+{
+	return conn->eng->dev;
+}
+
+struct ibv_pd *conn_pd(struct skein_conn *conn)
+{
+	return conn->ctx->pd;
+}
+
+struct dev_stats *conn_stats(struct skein_conn *conn)
+{
+	return &conn->eng->stats;
+}
+
+bool conn_is_client(struct skein_conn *conn)
+{
+	return conn->client;
+}
+
+bool conn_is_ready(struct skein_conn *conn)
+{
+	return skein_conn_state(conn) == SKEIN_CONN_READY;
+}
+
+uint32_t conn_region_id(struct skein_ctx *ctx)
+{
+	return atomic_fetch_add(&ctx->next_region, 1) + 1;
+}
+
+void conn_kick(struct skein_conn *conn)
+{
+	engine_kick(conn->eng->e);
+}
+
+/* --- what applications see --------------------------------------------- */
+
+enum skein_conn_state skein_conn_state(struct skein_conn *conn)
+{
+	/* Acquire pairs with the release in conn_set_state(). */
+	return (enum skein_conn_state)atomic_load_explicit(
+		&conn->state, memory_order_acquire);
+}
+
+int skein_conn_error(struct skein_conn *conn, const char **text)
+{
+	/* Orders err and story behind the state. */
+	(void)skein_conn_state(conn);
+	if (text)
+		*text = conn->story;
+	return conn->err;
+}
+
+const char *skein_conn_peer(struct skein_conn *conn)
+{
+	return conn->name;
+}
+
+unsigned skein_conn_shard(struct skein_conn *conn)
+{
+	return conn->shard;
+}
+
+void skein_conn_set_data(struct skein_conn *conn, void *data)
+{
+	conn->data = data;
+}
+
+void *skein_conn_data(struct skein_conn *conn)
+{
+	return conn->data;
+}

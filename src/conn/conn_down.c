@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * conn_down.c - how a connection ends.
+ *
+ *	DRAIN	modules and operations may finish, until a deadline
+ *	BYE	CLOSE is sent; the peer ends its side and answers
+ *	FLUSH	the QP is in ERR with a marker on each queue: when both have
+ *		come out, every operation before them has ended
+ *	DOWN	quiesced, the QP destroyed, modules told
+ *
+ * A broken connection begins at FLUSH. Every operation's done() runs before
+ * broken(), and no peer touches memory after it. Whatever does not happen in
+ * time is done without: destroying the QP ends it for sure.
+ */
+#include "base/assert.h"
+#include "conn/handle.h"
+#include "conn/listener.h"
+#include "conn/mem_handle.h"
+
+#include <errno.h>
+
+/* --- flush ------------------------------------------------------------- */
+
+static void marker_done(struct conn_op *op, enum ibv_wc_status status)
+{
+	container_of(op, struct skein_conn, marker)->sq_flushed = true;
+}
+
+static void flush_start(struct skein_conn *conn)
+{
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE};
+	struct dev *dev = conn->eng->dev;
+	int rc;
+
+	conn->postable = false;
+	conn->phase = CONN_P_FLUSH;
+	conn->deadline_ns = engine_now_ns(conn->eng->e) + CONN_FLUSH_NS;
+	eng_polls_del(conn->eng, conn);
+	if (conn->peer && !conn->bye_got && !conn->bye_acked && conn->err)
+		conn_peer_send_close(conn->peer, conn->number,
+				     handshake_error_code(conn->err), false);
+	rc = dev_qp_err(dev, conn->qp);
+	conn->marker.done = marker_done;
+	if (rc == 0)
+		rc = conn_post_own(conn, &wr, &conn->marker);
+	if (rc == 0)
+		rc = conn_recvs_post(conn, 1);
+	/* Without markers: the deadline, now. */
+	if (rc)
+		conn->deadline_ns = 0;
+}
+
+/* Operations whose completions will never come. */
+static void end_ops(struct skein_conn *conn)
+{
+	struct conn_op *op;
+
+	while (!optable_idle(&conn->ops)) {
+		optable_complete(&conn->ops, conn->ops.head, &op);
+		if (op)
+			op->done(op, IBV_WC_WR_FLUSH_ERR);
+	}
+}
+
+static void modules_broken(struct skein_conn *conn)
+{
+	const struct conn_module *m;
+
+	if (!conn->was_ready)
+		return;
+	conn->was_ready = false;
+	for (unsigned i = 0; (m = conn_modules[i]); i++)
+		if (m->broken && conn_module_state(conn, m->id))
+			m->broken(conn, conn->err ? conn->err : -ESHUTDOWN);
+}
+
+static void modules_closed(struct skein_conn *conn)
+{
+	const struct conn_module *m;
+	void *state;
+
+	for (unsigned i = 0; (m = conn_modules[i]); i++) {
+		state = conn_module_state(conn, m->id);
+		if (!state)
+			continue;
+		if (m->closed)
+			m->closed(conn, state);
+		conn_module_set(conn, m->id, NULL);
+	}
+}
+
+static void drop_handshake(struct skein_conn *conn)
+{
+	env_free(conn->ctx->env, conn->hs);
+	conn->hs = NULL;
+	conn->keyless_up = false;
+}
+
+static void leave_peer(struct skein_conn *conn)
+{
+	if (!conn->peer)
+		return;
+	if (conn->bye_got)
+		conn_peer_send_close(conn->peer, conn->number, 0, true);
+	conn->peer->probing = false;
+	conn_peer_detach(conn->peer, conn);
+}
+
+void conn_attempt_undo(struct skein_conn *conn)
+{
+	conn->postable = false;
+	if (conn->connected)
+		dev_qp_err(conn->eng->dev, conn->qp);
+	conn_qp_free(conn);
+	modules_closed(conn);
+	drop_handshake(conn);
+	leave_peer(conn);
+	conn->bye_got = conn->bye_acked = false;
+}
+
+/* --- down -------------------------------------------------------------- */
+
+/* The listener's connection: its application is told, and it is gone. */
+static void accepted_down(struct skein_conn *conn, enum skein_conn_state state)
+{
+	struct skein_listener *l = conn->listener;
+
+	conn_set_state(conn, state);
+	if (conn->told && l->on_conn)
+		l->on_conn(l->arg, conn, state);
+	modules_closed(conn);
+	conn->phase = CONN_P_GONE;
+}
+
+static void opened_down(struct skein_conn *conn)
+{
+	struct conn_dial *d = conn->dial;
+
+	conn->phase = CONN_P_DOWN;
+	conn->deadline_ns = ENV_NEVER;
+	if (conn->closing)
+		return;
+	if (d->reconnect) {
+		retry_init(&d->retry, RETRY_UNLIMITED, ENV_NEVER);
+		conn->phase = CONN_P_PAUSE;
+		conn->deadline_ns =
+			engine_now_ns(conn->eng->e) + RETRY_PAUSE_MIN_NS;
+		conn_set_state(conn, SKEIN_CONN_CONNECTING);
+		if (conn->on_state)
+			conn->on_state(conn->on_state_arg, conn,
+				       SKEIN_CONN_CONNECTING);
+		return;
+	}
+	conn_set_state(conn, SKEIN_CONN_BROKEN);
+	if (conn->on_state)
+		conn->on_state(conn->on_state_arg, conn, SKEIN_CONN_BROKEN);
+}
+
+static void flush_finish(struct skein_conn *conn)
+{
+	struct dev *dev = conn->eng->dev;
+	bool polite = !conn->err || conn->err == -ESHUTDOWN;
+
+	if (dev->ops->quiesce_qp)
+		dev->ops->quiesce_qp(dev, conn->qp);
+	conn_qp_free(conn);
+	end_ops(conn);
+	conn_mem_room(conn);
+	mem_finds_end(conn);
+	drop_handshake(conn);
+	modules_broken(conn);
+	leave_peer(conn);
+	conn->bye_got = conn->bye_acked = false;
+	if (conn->client)
+		opened_down(conn);
+	else
+		accepted_down(conn,
+			      polite ? SKEIN_CONN_CLOSING : SKEIN_CONN_BROKEN);
+}
+
+/* --- close ------------------------------------------------------------- */
+
+static bool modules_busy(struct skein_conn *conn)
+{
+	const struct conn_module *m;
+	void *state;
+
+	for (unsigned i = 0; (m = conn_modules[i]); i++) {
+		state = conn_module_state(conn, m->id);
+		if (state && m->busy && m->busy(conn, state))
+			return true;
+	}
+	return false;
+}
+
+static void drain(struct skein_conn *conn, uint64_t now_ns)
+{
+	bool busy = !optable_idle(&conn->ops) ||
+		    !list_empty(&conn->mem_waiting) || modules_busy(conn);
+
+	if (busy && now_ns < conn->drain_until_ns && !conn->bye_got)
+		return;
+	conn->phase = CONN_P_BYE;
+	conn->deadline_ns = now_ns + CONN_BYE_NS;
+	if (!conn->bye_got)
+		conn_peer_send_close(conn->peer, conn->number, 0, false);
+}
+
+void conn_close_start(struct skein_conn *conn, uint64_t timeout_ns)
+{
+	uint64_t now = engine_now_ns(conn->eng->e);
+
+	conn->closing = true;
+	if (conn->phase == CONN_P_READY) {
+		conn_set_state(conn, SKEIN_CONN_CLOSING);
+		conn->phase = CONN_P_DRAIN;
+		conn->drain_until_ns = timeout_ns > ENV_NEVER - now
+					       ? ENV_NEVER
+					       : now + timeout_ns;
+		conn->deadline_ns = conn->drain_until_ns;
+	}
+	eng_attend(conn->eng, conn);
+}
+
+void conn_close_frame(struct skein_conn *conn, uint32_t code)
+{
+	int err;
+
+	conn->bye_got = true;
+	switch (conn->phase) {
+	case CONN_P_LINK:
+	case CONN_P_SHAKE:
+		conn_fail(conn, code ? handshake_error_errno(code) : -ESHUTDOWN,
+			  "the peer gave it up", 0);
+		return;
+	case CONN_P_READY:
+		err = code ? handshake_error_errno(code) : -ESHUTDOWN;
+		conn_break(conn, err,
+			   code ? "the peer has broken it"
+				: "the peer has closed it");
+		return;
+	case CONN_P_DRAIN:
+	case CONN_P_BYE: /* both close at once: as good as an answer */
+		conn->bye_acked = true;
+		eng_attend(conn->eng, conn);
+		return;
+	default:
+		return;
+	}
+}
+
+void conn_close_acked(struct skein_conn *conn)
+{
+	conn->bye_acked = true;
+	eng_attend(conn->eng, conn);
+}
+
+void conn_peer_lost(struct skein_conn *conn, int err, const char *why)
+{
+	switch (conn->phase) {
+	case CONN_P_LINK:
+	case CONN_P_SHAKE:
+		conn_fail(conn, err ? err : -ECONNRESET, why, 0);
+		return;
+	case CONN_P_READY:
+	case CONN_P_DRAIN:
+		conn_break(conn, err ? err : -ESHUTDOWN, "%s", why);
+		return;
+	case CONN_P_BYE:
+		conn->bye_acked = true;
+		eng_attend(conn->eng, conn);
+		return;
+	default:
+		return;
+	}
+}
+
+/* --- service ----------------------------------------------------------- */
+
+static void gone(struct skein_conn *conn)
+{
+	struct skein_engine *eng = conn->eng;
+	bool free_self = conn->free_self;
+
+	list_del(&conn->pending_link);
+	if (!conn->client) {
+		admission_conn_gone(&conn->listener->admission);
+		list_add_tail(&eng->dead, &conn->pending_link);
+		return;
+	}
+	conn_set_state(conn,
+		       conn->err ? SKEIN_CONN_BROKEN : SKEIN_CONN_CLOSING);
+	if (free_self)
+		list_add_tail(&eng->dead, &conn->pending_link);
+	else /* the last thing done here: the closer frees it */
+		atomic_store_explicit(&conn->gone, true, memory_order_release);
+}
+
+static void connecting(struct skein_conn *conn, uint64_t now_ns)
+{
+	if (!conn->fail_err && conn->closing)
+		conn_fail(conn, -ECANCELED, "closed", 0);
+	if (!conn->fail_err && now_ns >= conn->deadline_ns) {
+		if (!conn->client)
+			atomic_fetch_add(&conn->ctx->counts.timeouts, 1);
+		conn_fail(conn, -ETIMEDOUT,
+			  conn->phase == CONN_P_LINK
+				  ? "no answer to the dial"
+				  : "the handshake took too long",
+			  0);
+	}
+	if (conn->fail_err)
+		conn_attempt_failed(conn, conn->fail_err, conn->fail_text,
+				    conn->fail_hint_ns);
+}
+
+static void step(struct skein_conn *conn, uint64_t now_ns)
+{
+	switch (conn->phase) {
+	case CONN_P_NEW:
+		if (conn->closing)
+			conn->phase = CONN_P_DOWN;
+		break;
+	case CONN_P_PAUSE:
+		if (conn->closing)
+			conn->phase = CONN_P_DOWN;
+		else if (now_ns >= conn->deadline_ns)
+			conn_dial_again(conn);
+		break;
+	case CONN_P_LINK:
+	case CONN_P_SHAKE:
+		connecting(conn, now_ns);
+		break;
+	case CONN_P_READY:
+		conn_return_credits(conn);
+		if (now_ns >= conn->deadline_ns)
+			conn_break(conn, -ETIMEDOUT,
+				   "its last handshake message did not come");
+		break;
+	case CONN_P_DRAIN:
+		drain(conn, now_ns);
+		break;
+	case CONN_P_BYE:
+		if (conn->bye_acked || conn->bye_got ||
+		    now_ns >= conn->deadline_ns)
+			flush_start(conn);
+		break;
+	case CONN_P_BREAK:
+		flush_start(conn);
+		break;
+	case CONN_P_FLUSH:
+		if ((conn->sq_flushed && conn->rq_flushed) ||
+		    now_ns >= conn->deadline_ns)
+			flush_finish(conn);
+		break;
+	case CONN_P_DOWN:
+		if (conn->closing)
+			conn->phase = CONN_P_GONE;
+		break;
+	case CONN_P_GONE:
+		break;
+	}
+}
+
+/* Does it need service again although nothing happens to it? */
+static bool wants_service(const struct skein_conn *conn)
+{
+	switch (conn->phase) {
+	case CONN_P_NEW:
+	case CONN_P_DOWN:
+		return false;
+	case CONN_P_READY:
+		return conn->recv_owed >= CONN_RECVS / 2 ||
+		       conn->deadline_ns != ENV_NEVER;
+	default:
+		return true;
+	}
+}
+
+void conn_service(struct skein_conn *conn, uint64_t now_ns)
+{
+	enum conn_phase was;
+
+	do {
+		was = conn->phase;
+		step(conn, now_ns);
+	} while (conn->phase != was);
+	if (conn->phase == CONN_P_GONE)
+		gone(conn);
+	else if (!wants_service(conn))
+		list_del(&conn->pending_link);
+}
+
+uint64_t conn_next_deadline(const struct skein_conn *conn)
+{
+	/* Draining looks at modules and queues, which make no event. */
+	if (conn->phase == CONN_P_DRAIN || conn->phase == CONN_P_FLUSH)
+		return engine_now_ns(conn->eng->e) + ENGINE_BEAT_NS / 4;
+	if (conn->phase == CONN_P_READY && conn->recv_owed >= CONN_RECVS / 2)
+		return engine_now_ns(conn->eng->e) + ENGINE_BEAT_NS;
+	return conn->deadline_ns;
+}
+
+/* --- the public call --------------------------------------------------- */
+
+static void close_call(struct engine_call *call)
+{
+	struct skein_conn *conn =
+		container_of(call, struct skein_conn, close_call);
+
+	conn_close_start(conn, conn->drain_until_ns);
+}
+
+static bool is_gone(void *arg)
+{
+	struct skein_conn *conn = arg;
+
+	/* Acquire pairs with the release in gone(): the engine is through
+	 * with it. */
+	return atomic_load_explicit(&conn->gone, memory_order_acquire);
+}
+
+void skein_conn_close(struct skein_conn *conn, uint64_t timeout_ns)
+{
+	struct engine *e;
+	bool wait;
+
+	if (!conn)
+		return;
+	skein_assert(conn->client);
+	if (ctx_forked(conn->ctx))
+		return;
+	e = conn->eng->e;
+	env_mutex_lock(conn->ctx->env, &conn->ctx->lock);
+	list_del(&conn->ctx_link);
+	env_mutex_unlock(conn->ctx->env, &conn->ctx->lock);
+	/* Inside a round nobody can be waited for. */
+	conn->free_self = !timeout_ns || engine_is_owner(e);
+	conn->drain_until_ns = timeout_ns; /* its place until then */
+	conn->close_call.fn = close_call;
+	wait = !conn->free_self; /* it may be gone behind the post */
+	engine_post(e, &conn->close_call);
+	if (!wait)
+		return;
+	engine_run_until(e, is_gone, conn, ENV_NEVER);
+	conn_free(conn);
+}

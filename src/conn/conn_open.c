@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * conn_open.c - the side that opens: names to addresses, one address after the
+ * other, retries, and the public calls.
+ *
+ * A second connection to the same target and shard on the same engine shares
+ * the control link of the first. docs/connections.md.
+ */
+#include "base/assert.h"
+#include "conn/handle.h"
+#include "conn/listener.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+/* --- attempts ---------------------------------------------------------- */
+
+static int dial_new(struct conn_peer **peer, struct skein_conn *conn, int fd,
+		    const char *addr)
+{
+	struct skein_env *env = conn->ctx->env;
+	char *target = env_strdup(env, conn->dial->target);
+	int rc;
+
+	if (!target)
+		return -ENOMEM;
+	rc = conn_peer_new(conn->eng, fd, addr, true, peer);
+	if (rc) {
+		env_free(env, target);
+		return rc;
+	}
+	(*peer)->target = target;
+	(*peer)->shard = conn->shard;
+	(*peer)->deadline_ns = conn->deadline_ns;
+	return 0;
+}
+
+/* Dials addresses until one is under way; the error of the last. */
+static int dial(struct skein_conn *conn)
+{
+	struct conn_dial *d = conn->dial;
+	struct skein_env *env = conn->ctx->env;
+	char addr[CONN_ADDR_TEXT_MAX];
+	struct conn_peer *peer;
+	int fd, rc = -EADDRNOTAVAIL;
+
+	for (; d->i < d->n; d->i++) {
+		rc = env_sock_connect(env, &d->addrs[d->i], &fd);
+		if (rc)
+			continue;
+		conn_addr_format(&d->addrs[d->i], addr, sizeof(addr));
+		rc = dial_new(&peer, conn, fd, addr);
+		if (rc) {
+			env_sock_close(env, fd);
+			return rc;
+		}
+		rc = conn_peer_attach(peer, conn);
+		skein_assert(rc == 0); /* the first on it */
+		return 0;
+	}
+	return rc;
+}
+
+void conn_dial_again(struct skein_conn *conn)
+{
+	struct conn_peer *peer;
+	int rc;
+
+	peer = conn_peer_find(conn->eng, conn->dial->target, conn->shard);
+	conn->fail_err = 0;
+	conn->fail_text[0] = 0;
+	conn->phase = CONN_P_LINK;
+	/* Within the deadline of all attempts. */
+	conn->deadline_ns = conn->dial->retry.deadline_ns;
+	if (conn->dial->ever_ready || conn->deadline_ns == ENV_NEVER)
+		conn->deadline_ns =
+			engine_now_ns(conn->eng->e) + conn->dial->timeout_ns;
+	eng_attend(conn->eng, conn);
+	if (peer && conn_peer_attach(peer, conn) == 0) {
+		if (peer->phase == PEER_READY)
+			conn_offer(conn);
+		return;
+	}
+	rc = dial(conn);
+	if (rc)
+		conn_fail(conn, rc, "no address could be dialled", 0);
+}
+
+void conn_waiters_offer(struct conn_peer *peer)
+{
+	struct list_node *n, *next;
+	struct skein_conn *conn;
+
+	list_for_each_safe(n, next, &peer->conns) {
+		conn = container_of(n, struct skein_conn, peer_link);
+		if (conn->phase == CONN_P_LINK)
+			conn_offer(conn);
+	}
+}
+
+static void finally_failed(struct skein_conn *conn, int err, const char *detail)
+{
+	conn->phase = CONN_P_DOWN;
+	conn->deadline_ns = ENV_NEVER;
+	if (!conn->err)
+		conn_story(conn, err, "cannot connect to", detail);
+	conn_set_state(conn, SKEIN_CONN_BROKEN);
+	if (conn->on_state)
+		conn->on_state(conn->on_state_arg, conn, SKEIN_CONN_BROKEN);
+}
+
+void conn_attempt_failed(struct skein_conn *conn, int err, const char *detail,
+			 uint64_t hint_ns)
+{
+	struct conn_dial *d = conn->dial;
+	bool no_link = conn->phase == CONN_P_LINK;
+	uint64_t at;
+
+	conn_attempt_undo(conn);
+	if (!conn->client) {
+		conn_story(conn, err, "handshake failed with", detail);
+		conn->phase = CONN_P_GONE;
+		return;
+	}
+	if (conn->closing) {
+		conn->phase = CONN_P_DOWN;
+		return;
+	}
+	if (no_link && err != -ETIMEDOUT && d->i + 1 < d->n) {
+		d->i++;
+		conn_dial_again(conn);
+		return;
+	}
+	d->i = 0;
+	if (retry_next(&d->retry, err, engine_now_ns(conn->eng->e), hint_ns,
+		       &at)) {
+		env_log(conn->ctx->env, ENV_LOG_DEBUG,
+			"cannot connect to %s: %s: %s; trying again",
+			conn->name, skein_strerror(err), detail);
+		conn->phase = CONN_P_PAUSE;
+		conn->deadline_ns = at;
+		return;
+	}
+	finally_failed(conn, err, detail);
+}
+
+void conn_start(struct skein_conn *conn)
+{
+	struct conn_dial *d = conn->dial;
+	uint64_t now = engine_now_ns(conn->eng->e);
+	uint64_t deadline = d->timeout_ns > ENV_NEVER - now
+				    ? ENV_NEVER
+				    : now + d->timeout_ns;
+
+	retry_init(&d->retry, d->retries, deadline);
+	conn_dial_again(conn);
+}
+
+/* --- the public calls -------------------------------------------------- */
+
+static void start_call(struct engine_call *call)
+{
+	struct skein_conn *conn =
+		container_of(call, struct skein_conn, start_call);
+
+	atomic_store_explicit(&conn->started, true, memory_order_release);
+	if (!conn->closing)
+		conn_start(conn);
+}
+
+static int lookup(struct skein_ctx *ctx, const char *text, struct conn_dial *d)
+{
+	struct conn_addr addr;
+	int rc = conn_addr_parse(text, &addr);
+
+	if (rc || !strcmp(addr.port, "0")) {
+		env_log(ctx->env, ENV_LOG_ERROR,
+			"\"%s\" is no address to connect to: write HOST:PORT, "
+			"an IPv6 address in brackets",
+			text ? text : "");
+		return -EINVAL;
+	}
+	rc = env_resolve(ctx->env, addr.host[0] ? addr.host : "localhost",
+			 addr.port, false, d->addrs, CONN_TARGETS_MAX, &d->n);
+	if (rc)
+		env_log(ctx->env, ENV_LOG_ERROR,
+			"cannot look up \"%s\": %s (is the name right, and "
+			"does this host resolve it?)",
+			text, skein_strerror(rc));
+	return rc;
+}
+
+static int dial_make(struct skein_ctx *ctx, const char *addr,
+		     const struct skein_conn_attr *attr, struct conn_dial **out)
+{
+	struct conn_dial *d = env_alloc(ctx->env, sizeof(*d));
+	int rc;
+
+	if (!d)
+		return -ENOMEM;
+	rc = lookup(ctx, addr, d);
+	if (rc)
+		goto err_free;
+	d->target = env_strdup(ctx->env, addr);
+	if (!d->target) {
+		rc = -ENOMEM;
+		goto err_free;
+	}
+	d->timeout_ns = attr->timeout_ns ? attr->timeout_ns : CONN_TIMEOUT_NS;
+	d->retries = attr->retries;
+	d->reconnect = attr->reconnect;
+	*out = d;
+	return 0;
+
+err_free:
+	env_free(ctx->env, d);
+	return rc;
+}
+
+static int open_handle(struct skein_ctx *ctx, const char *addr,
+		       const struct skein_conn_attr *user,
+		       struct skein_conn **out)
+{
+	struct skein_conn_attr attr = {.size = sizeof(attr)};
+	struct skein_conn *conn;
+	int rc;
+
+	if (ctx_forked(ctx))
+		return -SKEIN_EFORKED;
+	rc = ctx_attr_copy(&attr, sizeof(attr), user);
+	if (rc)
+		return rc;
+	rc = conn_new(attr.engine ? attr.engine : ctx->engine, true, &conn);
+	if (rc)
+		return rc;
+	rc = dial_make(ctx, addr, &attr, &conn->dial);
+	if (rc) {
+		conn_free(conn);
+		return rc;
+	}
+	conn->shard = attr.shard;
+	conn->on_state = attr.on_state;
+	conn->on_state_arg = attr.arg;
+	conn_set_name(conn, addr, 0);
+	conn_set_state(conn, SKEIN_CONN_CONNECTING);
+	env_mutex_lock(ctx->env, &ctx->lock);
+	list_add_tail(&ctx->conns, &conn->ctx_link);
+	env_mutex_unlock(ctx->env, &ctx->lock);
+	conn->start_call.fn = start_call;
+	engine_post(conn->eng->e, &conn->start_call);
+	*out = conn;
+	return 0;
+}
+
+int skein_conn_open_async(struct skein_ctx *ctx, const char *addr,
+			  const struct skein_conn_attr *attr,
+			  struct skein_conn **conn)
+{
+	return open_handle(ctx, addr, attr, conn);
+}
+
+static bool settled(void *arg)
+{
+	return skein_conn_state(arg) != SKEIN_CONN_CONNECTING;
+}
+
+int skein_conn_open(struct skein_ctx *ctx, const char *addr,
+		    const struct skein_conn_attr *attr, struct skein_conn **out)
+{
+	struct skein_conn *conn;
+	int rc;
+
+	rc = open_handle(ctx, addr, attr, &conn);
+	if (rc)
+		return rc;
+	rc = engine_run_until(conn->eng->e, settled, conn, ENV_NEVER);
+	if (rc == 0 && skein_conn_state(conn) != SKEIN_CONN_READY)
+		rc = conn->err ? conn->err : -ECONNABORTED;
+	if (rc) {
+		skein_conn_close(conn, 0);
+		return rc;
+	}
+	*out = conn;
+	return 0;
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * conn_post.c - the hot path of a connection: posts, completions, receives.
+ *
+ * Room in the send queue is known from the operation table alone. A few WRs
+ * are kept for the connection's own use (CONN_SQ_OWN), so that a full queue
+ * can still be probed, flushed, and its peer given credits.
+ *
+ * Receive credits: the peer may send CONN_RECVS immediates; each receive is
+ * reposted at once, and every CONN_RECVS / 2 of them an immediate of kind
+ * CONN_IMM_CREDIT gives that many credits back. Those consume receives too, at
+ * the other end, but at most two can be under way, and CONN_RECVS_OWN more
+ * than the credits are posted. docs/protocol/immediate.md.
+ */
+#include "base/assert.h"
+#include "conn/handle.h"
+#include "conn/wc_status.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+
+static int post(struct skein_conn *conn, struct ibv_send_wr *wr,
+		struct conn_op *op)
+{
+	struct ibv_send_wr *bad;
+	int rc;
+
+	wr->next = NULL;
+	wr->send_flags &= ~(unsigned)IBV_SEND_SIGNALED;
+	if (optable_take(&conn->ops, op, &wr->wr_id))
+		wr->send_flags |= IBV_SEND_SIGNALED;
+	rc = dev_post_send(&conn->eng->stats, conn->qp, wr, &bad);
+	if (__builtin_expect(rc == 0, 1))
+		return 0;
+	/* The table now holds a WR that the device does not: nothing is
+	 * reliable on this connection any more. done() comes by the flush. */
+	conn_break(conn, rc, "the device refused a work request");
+	return op ? 0 : -ENOTCONN;
+}
+
+int conn_post(struct skein_conn *conn, struct ibv_send_wr *wr,
+	      struct conn_op *op)
+{
+	if (__builtin_expect(!conn->postable, 0))
+		return -ENOTCONN;
+	if (__builtin_expect(conn->ops.room <= CONN_SQ_OWN, 0))
+		return -EAGAIN;
+	return post(conn, wr, op);
+}
+
+int conn_post_own(struct skein_conn *conn, struct ibv_send_wr *wr,
+		  struct conn_op *op)
+{
+	return conn->ops.room ? post(conn, wr, op) : -EAGAIN;
+}
+
+uint32_t conn_inline_max(struct skein_conn *conn)
+{
+	return conn->inline_max;
+}
+
+unsigned conn_send_room(struct skein_conn *conn)
+{
+	if (!conn->postable || conn->ops.room <= CONN_SQ_OWN)
+		return 0;
+	return conn->ops.room - CONN_SQ_OWN;
+}
+
+bool conn_imm_credit(struct skein_conn *conn)
+{
+	if (!conn->imm_room)
+		return false;
+	conn->imm_room--;
+	return true;
+}
+
+int conn_recvs_post(struct skein_conn *conn, unsigned n)
+{
+	struct ibv_recv_wr wr = {0}, *bad;
+	int rc;
+
+	while (n--) {
+		wr.wr_id = conn->ops.tag | OPTABLE_RECV | conn->recv_tail;
+		rc = dev_post_recv(&conn->eng->stats, conn->qp, &wr, &bad);
+		if (rc)
+			return rc;
+		conn->recv_tail++;
+	}
+	return 0;
+}
+
+void conn_return_credits(struct skein_conn *conn)
+{
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM};
+
+	if (conn->recv_owed < CONN_RECVS / 2 || !conn->postable)
+		return;
+	/* One WR is left for the probe, one for the marker. */
+	if (conn->ops.room < CONN_SQ_OWN) {
+		eng_attend(conn->eng, conn);
+		return;
+	}
+	wr.imm_data = htonl(CONN_IMM(CONN_IMM_CREDIT, conn->recv_owed));
+	if (conn_post_own(conn, &wr, NULL) == 0)
+		conn->recv_owed = 0;
+}
+
+static void probe_done(struct conn_op *op, enum ibv_wc_status status)
+{
+	struct skein_conn *conn = container_of(op, struct skein_conn, probe);
+
+	if (!conn->peer)
+		return;
+	conn->peer->probing = false;
+	/* A NIC has answered for it: as good as a word of its own. */
+	if (status == IBV_WC_SUCCESS)
+		conn->peer->rx_ns = engine_now_ns(conn->eng->e);
+}
+
+void conn_probe(struct skein_conn *conn)
+{
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE};
+
+	conn->probe.done = probe_done;
+	/* A full queue probes by itself: its WRs are retried and time out. */
+	if (conn->ops.room < 2)
+		return;
+	conn->peer->probing = true;
+	conn_post_own(conn, &wr, &conn->probe);
+}
+
+static void take_imm(struct skein_conn *conn, uint32_t imm, uint32_t len)
+{
+	static const enum conn_module_id owner[16] = {
+		[CONN_IMM_WAKE] = CONN_MODULE_RPC,
+		[CONN_IMM_EVENT_MODE] = CONN_MODULE_RPC,
+	};
+	unsigned kind = CONN_IMM_KIND(imm);
+	uint32_t n = CONN_IMM_VALUE(imm);
+
+	if (kind == CONN_IMM_CREDIT) {
+		if (n > CONN_RECVS || conn->imm_room + n > CONN_RECVS)
+			conn_break(conn, -SKEIN_EPEER,
+				   "it returned %u receive credits of %u", n,
+				   CONN_RECVS - conn->imm_room);
+		else
+			conn->imm_room += n;
+		return;
+	}
+	conn->recv_owed++;
+	for (unsigned i = 0; owner[kind] && conn_modules[i]; i++) {
+		if (conn_modules[i]->id != owner[kind])
+			continue;
+		if (conn_modules[i]->imm &&
+		    conn->modules[conn_modules[i]->id - 1]) {
+			conn_modules[i]->imm(conn, imm, len);
+			return;
+		}
+	}
+	conn_break(conn, -SKEIN_EPEER, "an immediate of kind %u came", kind);
+}
+
+static void take_recv(struct skein_conn *conn, const struct ibv_wc *wc)
+{
+	uint32_t seq = (uint32_t)wc->wr_id;
+	int rc;
+
+	if (seq != conn->recv_head || seq == conn->recv_tail) {
+		conn_break(conn, -EIO, "the device completed a receive twice");
+		return;
+	}
+	conn->recv_head++;
+	if (conn->phase == CONN_P_FLUSH || conn->phase == CONN_P_BREAK) {
+		conn->rq_flushed = conn->recv_head == conn->recv_tail;
+		return;
+	}
+	if (wc->status != IBV_WC_SUCCESS) {
+		conn_break(conn, -EIO, "a receive failed: %s",
+			   wc_status_text(wc->status));
+		return;
+	}
+	if (!(wc->wc_flags & IBV_WC_WITH_IMM)) {
+		conn_break(conn, -SKEIN_EPEER,
+			   "a SEND came, which nobody uses");
+		return;
+	}
+	/* What comes over the QP comes from whom the handshake has proven, and
+	 * who is past READY: that message is still in the socket. */
+	if (conn->phase == CONN_P_SHAKE && !conn->client) {
+		conn->keyless_up = true;
+		conn_up(conn);
+	}
+	rc = conn_recvs_post(conn, 1);
+	if (rc) {
+		conn_break(conn, rc, "cannot post a receive");
+		return;
+	}
+	take_imm(conn, ntohl(wc->imm_data), wc->byte_len);
+	conn_return_credits(conn);
+}
+
+/* A flush whose elders the device has never seen: they end with it. */
+static int complete_late(struct skein_conn *conn, uint32_t seq,
+			 struct conn_op **op)
+{
+	struct optable *t = &conn->ops;
+
+	if (conn->phase == CONN_P_BREAK || conn->phase == CONN_P_FLUSH)
+		while (seq != t->head && seq - t->head < t->tail - t->head) {
+			optable_complete(t, t->head, op);
+			if (*op)
+				(*op)->done(*op, IBV_WC_WR_FLUSH_ERR);
+		}
+	return optable_complete(t, seq, op);
+}
+
+static void complete_slow(struct skein_conn *conn, const struct ibv_wc *wc)
+{
+	struct conn_op *op = NULL;
+	if (wc->wr_id & OPTABLE_RECV) {
+		take_recv(conn, wc);
+		return;
+	}
+	if (wc->status == IBV_WC_SUCCESS && wc->wr_id & OPTABLE_UNSIGNALLED) {
+		/* Some devices signal all the same: harmless. */
+		return;
+	}
+	if (!(wc->wr_id & OPTABLE_UNSIGNALLED) &&
+	    complete_late(conn, (uint32_t)wc->wr_id, &op)) {
+		conn_break(conn, -EIO,
+			   "a completion came for no operation under way");
+		return;
+	}
+	if (wc->status != IBV_WC_SUCCESS)
+		conn_break(conn, wc_status_err(wc->status), "%s",
+			   wc_status_text(wc->status));
+	if (op)
+		op->done(op, wc->status);
+}
+
+void conn_complete(struct skein_engine *eng, const struct ibv_wc *wc)
+{
+	uint32_t index = (uint32_t)(wc->wr_id >> OPTABLE_CONN_SHIFT);
+	struct skein_conn *conn;
+	struct conn_op *op;
+
+	conn = index < eng->table_cap ? eng->table[index] : NULL;
+	if (__builtin_expect(!conn || conn->qp->qp_num != wc->qp_num, 0)) {
+		eng->strays++; /* of a QP that is gone */
+		return;
+	}
+	if (__builtin_expect(wc->status != IBV_WC_SUCCESS ||
+				     wc->wr_id & (OPTABLE_RECV |
+						  OPTABLE_UNSIGNALLED) ||
+				     optable_complete(&conn->ops,
+						      (uint32_t)wc->wr_id, &op),
+			     0)) {
+		complete_slow(conn, wc);
+		return;
+	}
+	if (op)
+		op->done(op, IBV_WC_SUCCESS);
+	if (__builtin_expect(!list_empty(&conn->mem_waiting), 0))
+		conn_mem_room(conn);
+}

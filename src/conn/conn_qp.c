@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * conn_qp.c - a connection's QP: made, connected, and put away.
+ *
+ * Both queues complete to one CQ of the engine: an idle round then polls once.
+ */
+#include "conn/handle.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#define PSN_MASK 0xffffffu
+#define SEQ_STEP 0x10000u
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static int make(struct skein_conn *conn)
+{
+	struct skein_engine *eng = conn->eng;
+	const struct dev_caps *caps = &eng->dev->caps;
+	uint32_t depth = least(CONN_SQ_DEPTH, caps->qp_wr_max);
+	struct ibv_qp_init_attr attr = {
+		.qp_context = conn,
+		.send_cq = conn->cq->cq,
+		.recv_cq = conn->cq->cq,
+		.qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = depth,
+			.max_recv_wr = CONN_RECVS + CONN_RECVS_OWN,
+			.max_send_sge = least(CONN_SGE_MAX, caps->sge_max),
+			.max_recv_sge = 1,
+			.max_inline_data =
+				least(CONN_INLINE_MAX, caps->inline_max)},
+	};
+	unsigned flags = caps->single_threaded ? DEV_QP_SINGLE_THREADED : 0;
+	int rc;
+
+	rc = eng->dev->ops->create_qp(eng->dev, eng->ctx->pd, &attr, flags,
+				      &conn->qp);
+	if (rc)
+		return rc;
+	conn->inline_max = attr.cap.max_inline_data;
+	optable_init(&conn->ops, conn->slots, CONN_SQ_DEPTH + 1, depth,
+		     conn->index, eng->epoch += SEQ_STEP);
+	return 0;
+}
+
+static int to_init(struct skein_conn *conn)
+{
+	struct dev *dev = conn->eng->dev;
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+		     IBV_ACCESS_REMOTE_READ;
+	int rc;
+
+	if (dev->caps.atomic_scope != DEV_ATOMIC_NONE)
+		access |= IBV_ACCESS_REMOTE_ATOMIC;
+	rc = dev_qp_init(dev, conn->qp, access);
+	if (rc)
+		return rc;
+	return conn_recvs_post(conn, CONN_RECVS + CONN_RECVS_OWN - 1);
+}
+
+int conn_qp_make(struct skein_conn *conn)
+{
+	struct skein_engine *eng = conn->eng;
+	uint32_t cqe = CONN_SQ_DEPTH + CONN_RECVS + CONN_RECVS_OWN;
+	uint16_t index;
+	int rc;
+
+	rc = eng_cq_get(eng, cqe, &conn->cq);
+	if (rc)
+		return rc;
+	rc = make(conn);
+	if (rc)
+		goto err_cq;
+	rc = eng_index_get(eng, conn, &index);
+	if (rc)
+		goto err_qp;
+	conn->index = index;
+	conn->index_held = true;
+	conn->ops.tag = (uint64_t)index << OPTABLE_CONN_SHIFT;
+	conn->recv_head = conn->recv_tail = conn->ops.head;
+	conn->recv_owed = 0;
+	conn->imm_room = CONN_RECVS;
+	conn->sq_flushed = conn->rq_flushed = false;
+	env_random(eng->env, &conn->psn, sizeof(conn->psn));
+	conn->psn &= PSN_MASK;
+	rc = to_init(conn);
+	if (rc)
+		conn_qp_free(conn);
+	return rc;
+
+err_qp:
+	eng->dev->ops->destroy_qp(eng->dev, conn->qp);
+	conn->qp = NULL;
+err_cq:
+	eng_cq_put(conn->cq, cqe);
+	conn->cq = NULL;
+	return rc;
+}
+
+void conn_qp_params(struct skein_conn *conn, struct handshake_params *p)
+{
+	memset(p, 0, sizeof(*p));
+	memcpy(p->ctx_id, conn->ctx->id, sizeof(p->ctx_id));
+	p->pid = conn->ctx->pid;
+	p->shard = conn->shard;
+	p->recvs = CONN_RECVS;
+	snprintf(p->device, sizeof(p->device), "%s", conn->eng->dev->ops->kind);
+	dev_qp_addr(conn->eng->dev, conn->qp, conn->psn, &p->qp);
+}
+
+int conn_qp_connect(struct skein_conn *conn, const struct handshake_params *p)
+{
+	struct dev *dev = conn->eng->dev;
+	int rc;
+
+	rc = dev_qp_rtr(dev, conn->qp, &p->qp, NULL);
+	if (rc)
+		return rc;
+	rc = dev_qp_rts(dev, conn->qp, conn->psn, &p->qp, NULL);
+	if (rc)
+		return rc;
+	conn->connected = true;
+	if (conn->imm_room > p->recvs)
+		conn->imm_room = p->recvs;
+	return 0;
+}
+
+void conn_qp_free(struct skein_conn *conn)
+{
+	struct dev *dev = conn->eng->dev;
+	int rc;
+
+	if (!conn->qp)
+		return;
+	rc = dev->ops->destroy_qp(dev, conn->qp);
+	if (rc)
+		env_log(conn->eng->env, ENV_LOG_ERROR,
+			"%s: cannot destroy QP 0x%x: %s", dev->name,
+			conn->qp->qp_num, skein_strerror(rc));
+	if (conn->index_held)
+		eng_index_put(conn->eng, conn->index);
+	conn->index_held = false;
+	conn->qp = NULL;
+	conn->connected = false;
+	eng_cq_put(conn->cq, CONN_SQ_DEPTH + CONN_RECVS + CONN_RECVS_OWN);
+	conn->cq = NULL;
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * conn_shake.c - carries out what the handshake engine asks for, on both
+ * sides.
+ *
+ * The side that opens: conn_offer(), then CONNECT. The side that listens:
+ * conn_shake_new(), then DECIDE, perhaps on another engine, then UP. A side
+ * that fails says REFUSE with the cause before it gives up.
+ */
+#include "base/assert.h"
+#include "conn/handle.h"
+#include "conn/listener.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+struct handshake *conn_handshake_new(struct skein_conn *conn, bool client,
+				     uint64_t deadline_ns)
+{
+	struct skein_ctx *ctx = conn->ctx;
+	struct handshake_conf conf = {
+		.key = ctx->key,
+		.key_len = ctx->key_len,
+		.proven = conn->peer->phase == PEER_READY,
+		.deadline_ns = deadline_ns,
+	};
+	struct handshake *hs = env_alloc(ctx->env, sizeof(*hs));
+
+	if (!hs)
+		return NULL;
+	env_random(ctx->env, conf.nonce, sizeof(conf.nonce));
+	memcpy(conf.ctx_id, ctx->id, sizeof(conf.ctx_id));
+	if (client)
+		handshake_client_init(hs, &conf);
+	else
+		handshake_server_init(hs, &conf);
+	return hs;
+}
+
+void conn_fail(struct skein_conn *conn, int err, const char *text,
+	       uint64_t hint_ns)
+{
+	if (conn->fail_err)
+		return;
+	conn->fail_err = err ? err : -ECONNABORTED;
+	conn->fail_hint_ns = hint_ns;
+	snprintf(conn->fail_text, sizeof(conn->fail_text), "%s",
+		 text ? text : "");
+	eng_attend(conn->eng, conn);
+}
+
+/* This side cannot go on: tells the other one, and gives up. */
+static void give_up(struct skein_conn *conn, int err, const char *text)
+{
+	uint8_t buf[256];
+	struct bytes_out out = bytes_out(buf, sizeof(buf));
+
+	handshake_refuse(conn->hs, handshake_error_code(err), err, text, &out);
+	conn_peer_send_shake(conn->peer, conn->number, &out);
+	conn_fail(conn, err, text, 0);
+}
+
+/* --- the side that opens ----------------------------------------------- */
+
+void conn_offer(struct skein_conn *conn)
+{
+	uint8_t buf[HANDSHAKE_MSG_MAX];
+	struct bytes_out out = bytes_out(buf, sizeof(buf));
+	struct handshake_params own;
+	struct conn_sections s;
+	int rc;
+
+	conn->phase = CONN_P_SHAKE;
+	eng_attend(conn->eng, conn);
+	conn->hs = conn_handshake_new(conn, true, conn->deadline_ns);
+	if (!conn->hs) {
+		conn_fail(conn, -ENOMEM, "no memory for the handshake", 0);
+		return;
+	}
+	rc = conn_qp_make(conn);
+	if (rc) {
+		conn_fail(conn, rc, "cannot make a QP", 0);
+		return;
+	}
+	conn_qp_params(conn, &own);
+	rc = conn_sections_offer(conn, &s, &own);
+	if (rc == 0)
+		rc = handshake_offer(conn->hs, &own, &out);
+	if (rc)
+		conn_fail(conn, rc, "cannot make an offer", 0);
+	else
+		conn_peer_send_shake(conn->peer, conn->number, &out);
+}
+
+static void connect_qp(struct skein_conn *conn)
+{
+	const struct handshake_params *p = &conn->hs->peer;
+	uint8_t buf[256];
+	struct bytes_out out = bytes_out(buf, sizeof(buf));
+	int rc;
+
+	rc = conn_qp_connect(conn, p);
+	if (rc) {
+		give_up(conn, rc, "cannot connect the QP to the server's");
+		return;
+	}
+	rc = conn_sections_confirm(conn, p);
+	if (rc) {
+		give_up(conn, rc, "the server's answer is of no use");
+		return;
+	}
+	handshake_ready(conn->hs, &out);
+	conn_peer_send_shake(conn->peer, conn->number, &out);
+	conn_up(conn);
+}
+
+/* --- the side that listens --------------------------------------------- */
+
+static void refuse_number(struct conn_peer *peer, uint16_t number,
+			  enum handshake_error code, const char *text)
+{
+	uint8_t buf[256];
+	struct bytes_out out = bytes_out(buf, sizeof(buf));
+
+	handshake_put_refuse(&out, code, ADMISSION_HINT_MS, text);
+	conn_peer_send_shake(peer, number, &out);
+}
+
+void conn_shake_new(struct conn_peer *peer, uint16_t number, const uint8_t *msg,
+		    size_t len)
+{
+	struct skein_listener *l = peer->listener;
+	uint64_t now = engine_now_ns(peer->eng->e);
+	struct skein_conn *conn;
+
+	if (atomic_load(&l->closing)) {
+		refuse_number(peer, number, HANDSHAKE_ERR_CLOSING,
+			      "the server is shutting down");
+		return;
+	}
+	if (!admission_conn(&l->admission)) {
+		refuse_number(peer, number, HANDSHAKE_ERR_BUSY,
+			      "the server has all the connections it takes");
+		return;
+	}
+	if (conn_new(peer->eng, false, &conn))
+		goto err_admission;
+	conn->number = number;
+	if (conn_peer_attach(peer, conn))
+		goto err_conn;
+	conn->listener = l;
+	conn->phase = CONN_P_SHAKE;
+	conn->deadline_ns = now + l->handshake_ns;
+	if (peer->phase == PEER_SHAKING && peer->deadline_ns != ENV_NEVER)
+		conn->deadline_ns = peer->deadline_ns;
+	conn_set_name(conn, peer->addr, peer->pid);
+	conn_set_state(conn, SKEIN_CONN_CONNECTING);
+	eng_attend(peer->eng, conn);
+	conn->hs = conn_handshake_new(conn, false, conn->deadline_ns);
+	if (conn->hs)
+		conn_shake_input(conn, msg, len);
+	else
+		conn_fail(conn, -ENOMEM, "no memory for the handshake", 0);
+	return;
+
+err_conn:
+	conn_free(conn);
+err_admission:
+	admission_conn_gone(&l->admission);
+	refuse_number(peer, number, HANDSHAKE_ERR_RESOURCE,
+		      "the server has no memory for a connection");
+}
+
+static int same_kind(struct skein_conn *conn, const struct handshake_params *p)
+{
+	if (!p->device[0] || !strcmp(p->device, conn->eng->dev->ops->kind))
+		return 0;
+	return -ENETUNREACH;
+}
+
+static void accept_offer(struct skein_conn *conn)
+{
+	const struct handshake_params *p = &conn->hs->peer;
+	uint8_t buf[HANDSHAKE_MSG_MAX];
+	struct bytes_out out = bytes_out(buf, sizeof(buf));
+	struct handshake_params own;
+	struct conn_sections s;
+	int rc;
+
+	rc = same_kind(conn, p);
+	if (rc) {
+		give_up(conn, rc,
+			"client and server are on different kinds of device");
+		return;
+	}
+	rc = conn_qp_make(conn);
+	if (rc == 0)
+		rc = conn_qp_connect(conn, p);
+	if (rc) {
+		give_up(conn, rc, "the server cannot connect a QP");
+		return;
+	}
+	conn_qp_params(conn, &own);
+	rc = conn_sections_accept(conn, &s, p, &own);
+	if (rc == 0)
+		rc = handshake_accept(conn->hs, &own, &out);
+	if (rc)
+		give_up(conn, rc, "the server cannot accept this offer");
+	else
+		conn_peer_send_shake(conn->peer, conn->number, &out);
+}
+
+void conn_accept_decide(struct skein_conn *conn)
+{
+	const struct handshake_params *p = &conn->hs->peer;
+	struct skein_engine *to = listener_engine(conn->listener, p->shard);
+
+	if (conn->fail_err)
+		return;
+	conn->shard = p->shard;
+	conn_set_name(conn, conn->peer->addr, p->pid);
+	if (to == conn->eng)
+		accept_offer(conn);
+	else if (conn->peer->phase == PEER_SHAKING)
+		conn_peer_hand_on(conn->peer, to);
+	else
+		give_up(conn, -SKEIN_EPEER,
+			"this control link belongs to another shard");
+}
+
+/* --- both -------------------------------------------------------------- */
+
+static void shaken(struct skein_conn *conn)
+{
+	env_free(conn->ctx->env, conn->hs);
+	conn->hs = NULL;
+}
+
+void conn_up(struct skein_conn *conn)
+{
+	const struct conn_module *m;
+	int rc;
+
+	conn_set_name(conn, conn->peer->addr, conn->hs->peer.pid);
+	conn_peer_up(conn->peer, &conn->hs->peer);
+	conn->phase = CONN_P_READY;
+	conn->postable = true;
+	conn->was_ready = true;
+	if (!conn->keyless_up) {
+		conn->deadline_ns = ENV_NEVER;
+		shaken(conn);
+	}
+	rc = eng_polls_add(conn->eng, conn);
+	if (rc) {
+		conn_break(conn, rc, "no memory to poll it");
+		return;
+	}
+	if (conn->dial)
+		conn->dial->ever_ready = true;
+	conn->err = 0;
+	conn->story[0] = 0;
+	conn_set_state(conn, SKEIN_CONN_READY);
+	for (unsigned i = 0; (m = conn_modules[i]); i++)
+		if (m->ready && conn_module_state(conn, m->id))
+			m->ready(conn);
+	conn->told = true;
+	if (conn->listener && conn->listener->on_conn)
+		conn->listener->on_conn(conn->listener->arg, conn,
+					SKEIN_CONN_READY);
+	if (conn->on_state)
+		conn->on_state(conn->on_state_arg, conn, SKEIN_CONN_READY);
+	conn_waiters_offer(conn->peer);
+}
+
+void conn_shake_input(struct skein_conn *conn, const uint8_t *msg, size_t len)
+{
+	uint8_t buf[HANDSHAKE_MSG_MAX];
+	struct bytes_out out = bytes_out(buf, sizeof(buf));
+	struct handshake *hs = conn->hs;
+	enum handshake_action action;
+	uint64_t now = engine_now_ns(conn->eng->e);
+
+	/* A refusal may cross our READY; anything else after the end of the
+	 * handshake is no part of it. */
+	if (!hs || conn->fail_err) {
+		if (conn->phase == CONN_P_READY)
+			conn_break(conn, -SKEIN_EPEER,
+				   "a handshake message after the handshake");
+		return;
+	}
+	action = handshake_input(hs, msg, len, now, &out);
+	conn_peer_send_shake(conn->peer, conn->number, &out);
+	switch (action) {
+	case HANDSHAKE_WAIT:
+		return;
+	case HANDSHAKE_DECIDE:
+		conn_accept_decide(conn);
+		return;
+	case HANDSHAKE_CONNECT:
+		connect_qp(conn);
+		return;
+	case HANDSHAKE_UP:
+		if (conn->keyless_up)
+			shaken(conn);
+		else
+			conn_up(conn);
+		conn->keyless_up = false;
+		conn->deadline_ns = ENV_NEVER;
+		return;
+	case HANDSHAKE_FAILED:
+		if (hs->err == -SKEIN_EPEER)
+			atomic_fetch_add(&conn->ctx->counts.garbage, 1);
+		if (conn->was_ready)
+			conn_break(conn, hs->err, "%s", hs->text);
+		else
+			conn_fail(conn, hs->err, hs->text, hs->retry_ns);
+		return;
+	}
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ctx.c - opens and closes a context, and runs its engines for the public API.
+ *
+ * What the attributes leave open is taken from the environment: SKEIN_DEVICE,
+ * SKEIN_WAIT, SKEIN_LOG.
+ */
+#include "conn/ctx.h"
+
+#include "base/assert.h"
+#include "conn/auth.h"
+#include "conn/handle.h"
+#include "conn/listener.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define KEY_LEN_MAX 4096u
+#define DRAIN_NS (1000 * 1000 * 1000ull)
+
+/* --- attributes -------------------------------------------------------- */
+
+int ctx_attr_copy(void *dst, size_t dst_size, const void *src)
+{
+	const uint8_t *bytes = src;
+	size_t size;
+
+	if (!src)
+		return 0;
+	memcpy(&size, src, sizeof(size));
+	if (size < sizeof(size))
+		return -EINVAL;
+	for (size_t i = dst_size; i < size; i++)
+		if (bytes[i])
+			return -EINVAL;
+	memcpy(dst, src, size < dst_size ? size : dst_size);
+	memcpy(dst, &dst_size, sizeof(dst_size));
+	return 0;
+}
+
+static int word(const char *const *words, unsigned n, const char *text)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (!strcmp(words[i], text))
+			return (int)i;
+	return -EINVAL;
+}
+
+static int wait_from_env(enum skein_wait *wait)
+{
+	static const char *const words[] = {"adaptive", "poll", "spin",
+					    "event"};
+	const char *text = getenv("SKEIN_WAIT");
+	int i;
+
+	if (*wait != SKEIN_WAIT_ADAPTIVE || !text || !*text)
+		return 0;
+	i = word(words, 4, text);
+	if (i < 0)
+		return i;
+	*wait = (enum skein_wait)i;
+	return 0;
+}
+
+static int level_from_env(enum skein_log_level asked, enum env_log_level *level)
+{
+	static const char *const words[] = {"error", "warn", "info", "debug"};
+	const char *text = getenv("SKEIN_LOG");
+	int i;
+
+	*level = ENV_LOG_WARN;
+	if (asked) {
+		*level = (enum env_log_level)asked;
+		return 0;
+	}
+	if (!text || !*text)
+		return 0;
+	i = word(words, 4, text);
+	if (i < 0)
+		return i;
+	*level = (enum env_log_level)i;
+	return 0;
+}
+
+static void log_to_user(void *arg, enum env_log_level level, const char *msg)
+{
+	struct skein_ctx *ctx = arg;
+
+	ctx->log(ctx->log_arg, (enum skein_log_level)level, msg);
+}
+
+static int configure(struct skein_ctx *ctx, const struct skein_ctx_attr *attr)
+{
+	struct skein_env *env = ctx->env;
+
+	ctx->wait = attr->wait;
+	ctx->background = attr->background;
+	if (attr->log) {
+		ctx->log = attr->log;
+		ctx->log_arg = attr->log_arg;
+		env->log_arg = ctx;
+		env->log = log_to_user;
+	}
+	if (level_from_env(attr->log_level, &env->log_level)) {
+		env_log(env, ENV_LOG_ERROR,
+			"SKEIN_LOG is one of error, warn, info, debug");
+		return -EINVAL;
+	}
+	if (wait_from_env(&ctx->wait) || ctx->wait > SKEIN_WAIT_EVENT) {
+		env_log(env, ENV_LOG_ERROR,
+			"SKEIN_WAIT is one of adaptive, poll, spin, event");
+		return -EINVAL;
+	}
+	if (!attr->key)
+		return 0;
+	if (!attr->key_len || attr->key_len > KEY_LEN_MAX)
+		return -EINVAL;
+	if (!auth_available()) {
+		env_log(env, ENV_LOG_ERROR,
+			"a key needs a library built with nettle");
+		return -EOPNOTSUPP;
+	}
+	ctx->key = env_alloc(env, attr->key_len);
+	if (!ctx->key)
+		return -ENOMEM;
+	memcpy(ctx->key, attr->key, attr->key_len);
+	ctx->key_len = attr->key_len;
+	return 0;
+}
+
+/* --- life -------------------------------------------------------------- */
+
+static void ctx_free(struct skein_ctx *ctx)
+{
+	struct skein_env *env = ctx->env;
+
+	if (ctx->key)
+		explicit_bzero(ctx->key, ctx->key_len);
+	env_free(env, ctx->key);
+	env_mutex_fini(env, &ctx->lock);
+	env_free(env, ctx);
+}
+
+static int ctx_new(struct skein_env *env, struct skein_ctx **out)
+{
+	struct skein_ctx *ctx = env_alloc_aligned(env, 64, sizeof(*ctx));
+
+	if (!ctx)
+		return -ENOMEM;
+	ctx->env = env;
+	ctx->pid = (uint32_t)getpid();
+	env_random(env, ctx->id, sizeof(ctx->id));
+	env_mutex_init(env, &ctx->lock);
+	list_init(&ctx->engines);
+	list_init(&ctx->listeners);
+	list_init(&ctx->conns);
+	list_init(&ctx->peers);
+	list_init(&ctx->mems);
+	*out = ctx;
+	return 0;
+}
+
+static int open_device(struct skein_ctx *ctx, const char *spec)
+{
+	char err[256] = "";
+	int rc;
+
+	if (!spec || !*spec)
+		spec = getenv("SKEIN_DEVICE");
+	rc = dev_open(ctx->env, spec, -1, err, sizeof(err), &ctx->dev);
+	if (rc) {
+		env_log(ctx->env, ENV_LOG_ERROR, "cannot open a device: %s",
+			err[0] ? err : skein_strerror(rc));
+		return rc;
+	}
+	snprintf(ctx->device, sizeof(ctx->device), "%s (%s): %s",
+		 ctx->dev->ops->kind, ctx->dev->name, ctx->dev->why);
+	rc = ctx->dev->ops->alloc_pd(ctx->dev, &ctx->pd);
+	if (rc)
+		dev_close(ctx->dev);
+	return rc;
+}
+
+static void close_device(struct skein_ctx *ctx)
+{
+	ctx->dev->ops->dealloc_pd(ctx->dev, ctx->pd);
+	dev_close(ctx->dev);
+}
+
+static void modules_close(struct skein_ctx *ctx, unsigned n)
+{
+	const struct conn_module *m;
+
+	while (n--) {
+		m = conn_modules[n];
+		if (m->ctx_close)
+			m->ctx_close(ctx, ctx->modules[m->id - 1]);
+	}
+}
+
+static int modules_open(struct skein_ctx *ctx)
+{
+	const struct conn_module *m;
+	int rc;
+
+	for (unsigned i = 0; (m = conn_modules[i]); i++) {
+		if (!m->ctx_open)
+			continue;
+		rc = m->ctx_open(ctx, &ctx->modules[m->id - 1]);
+		if (rc) {
+			modules_close(ctx, i);
+			return rc;
+		}
+	}
+	return 0;
+}
+
+static unsigned modules_count(void)
+{
+	unsigned n = 0;
+
+	while (conn_modules[n])
+		n++;
+	return n;
+}
+
+static int ctx_bring_up(struct skein_ctx *ctx,
+			const struct skein_ctx_attr *attr)
+{
+	int rc;
+
+	rc = configure(ctx, attr);
+	if (rc)
+		return rc;
+	rc = open_device(ctx, attr->device);
+	if (rc)
+		return rc;
+	rc = eng_new(ctx, ctx->wait, &ctx->engine);
+	if (rc)
+		goto err_device;
+	rc = modules_open(ctx);
+	if (rc)
+		goto err_engine;
+	if (ctx->background)
+		rc = engine_background_start(ctx->engine->e);
+	if (rc)
+		goto err_modules;
+	return 0;
+
+err_modules:
+	modules_close(ctx, modules_count());
+err_engine:
+	eng_free(ctx->engine);
+err_device:
+	close_device(ctx);
+	return rc;
+}
+
+int ctx_open_env(struct skein_env *env, const struct skein_ctx_attr *user,
+		 struct skein_ctx **out)
+{
+	struct skein_ctx_attr attr = {.size = sizeof(attr)};
+	struct skein_ctx *ctx;
+	int rc;
+
+	rc = ctx_attr_copy(&attr, sizeof(attr), user);
+	if (rc == 0)
+		rc = ctx_new(env, &ctx);
+	if (rc)
+		return rc;
+	rc = ctx_bring_up(ctx, &attr);
+	if (rc) {
+		ctx_free(ctx);
+		return rc;
+	}
+	env_log(env, ENV_LOG_INFO, "device %s", ctx->device);
+	*out = ctx;
+	return 0;
+}
+
+int skein_ctx_open(const struct skein_ctx_attr *attr, struct skein_ctx **out)
+{
+	struct skein_env *env;
+	int rc = env_real_new(&env);
+
+	if (rc)
+		return rc;
+	rc = ctx_open_env(env, attr, out);
+	if (rc)
+		env_real_free(env);
+	else
+		(*out)->owns_env = true;
+	return rc;
+}
+
+bool ctx_forked(struct skein_ctx *ctx)
+{
+	return (uint32_t)getpid() != ctx->pid;
+}
+
+static struct list_node *first(struct skein_ctx *ctx, struct list_node *head)
+{
+	struct list_node *n;
+
+	env_mutex_lock(ctx->env, &ctx->lock);
+	n = list_empty(head) ? NULL : head->next;
+	env_mutex_unlock(ctx->env, &ctx->lock);
+	return n;
+}
+
+void skein_ctx_close(struct skein_ctx *ctx)
+{
+	struct skein_env *env;
+	struct list_node *n;
+	bool owns_env;
+
+	if (!ctx || ctx_forked(ctx))
+		return;
+	env = ctx->env;
+	owns_env = ctx->owns_env;
+	while ((n = first(ctx, &ctx->listeners)))
+		skein_listener_close(
+			container_of(n, struct skein_listener, ctx_link));
+	while ((n = first(ctx, &ctx->conns)))
+		skein_conn_close(container_of(n, struct skein_conn, ctx_link),
+				 DRAIN_NS);
+	ctx_mems_close(ctx);
+	while ((n = first(ctx, &ctx->engines)))
+		eng_free(container_of(n, struct skein_engine, ctx_link));
+	modules_close(ctx, modules_count());
+	close_device(ctx);
+	ctx_free(ctx);
+	if (owns_env)
+		env_real_free(env);
+}
+
+const char *skein_ctx_device(struct skein_ctx *ctx)
+{
+	return ctx->device;
+}
+
+struct skein_engine *skein_ctx_engine(struct skein_ctx *ctx)
+{
+	return ctx->engine;
+}
+
+int skein_ctx_progress(struct skein_ctx *ctx)
+{
+	return skein_engine_progress(ctx->engine);
+}

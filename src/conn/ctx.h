@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ctx.h - what hangs from a context. There is no other global state.
+ *
+ * Thread rule: fields above the lock are constant after skein_ctx_open();
+ * those below belong to it.
+ */
+#ifndef SKEIN_CONN_CTX_H
+#define SKEIN_CONN_CTX_H
+
+#include "conn/conn.h"
+#include "conn/eng.h"
+#include "conn/handshake.h"
+
+#include <skein/ctx.h>
+
+struct skein_ctx {
+	struct skein_env *env;
+	struct dev *dev;
+	struct ibv_pd *pd;
+	struct skein_engine *engine; /* the default one */
+	uint8_t id[HANDSHAKE_ID_LEN];
+	uint32_t pid;
+	enum skein_wait wait;
+	bool background;
+	bool owns_env;
+	void *key;
+	size_t key_len;
+	char device[256];
+	void *modules[CONN_MODULE_MAX];
+	void (*log)(void *arg, enum skein_log_level level, const char *line);
+	void *log_arg;
+	atomic_uint next_region;
+
+	struct env_mutex lock;
+	struct list_node engines;   /* skein_engine.ctx_link */
+	struct list_node listeners; /* skein_listener.ctx_link */
+	struct list_node conns;	    /* skein_conn.ctx_link: opened here */
+	struct list_node peers;	    /* conn_peer.ctx_link: those ready */
+	struct list_node mems;	    /* skein_mem.ctx_link */
+	/* Counts announcements (share, withdraw). Read without the lock by
+	 * engines that look for news. */
+	_Atomic(uint64_t) region_seq;
+
+	/* what peers did wrong, and the like; any thread */
+	struct {
+		atomic_ulong garbage;  /* links closed for garbage */
+		atomic_ulong refused;  /* handshakes refused as too many */
+		atomic_ulong timeouts; /* half-open handshakes given up */
+		atomic_ulong deaths;   /* peers found dead */
+	} counts;
+};
+
+/* skein_ctx_open() in a given environment, which outlives the context. */
+int ctx_open_env(struct skein_env *env, const struct skein_ctx_attr *attr,
+		 struct skein_ctx **ctx);
+/* Frees what the application has left open of its memory. mem.c */
+void ctx_mems_close(struct skein_ctx *ctx);
+
+/* Is this a forked child? The context stayed with the parent. */
+bool ctx_forked(struct skein_ctx *ctx);
+
+/* Copies an attribute struct of the caller's version over defaults: -EINVAL
+ * for one that is larger and says things that we do not know. */
+int ctx_attr_copy(void *dst, size_t dst_size, const void *src);
+
+#endif

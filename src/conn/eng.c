@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * eng.c - one progress object per engine: completions, modules, control links.
+ *
+ * A round with nothing to do polls each completion queue once and each ready
+ * connection's modules; the rest is behind one flag. Control sockets, timers
+ * and announcements wait for the beat.
+ */
+#include "base/assert.h"
+#include "conn/eng.h"
+#include "conn/handle.h"
+#include "conn/listener.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+
+#define WC_BATCH 16
+
+/* --- rounds ------------------------------------------------------------ */
+
+static void cq_failed(struct skein_engine *eng, struct eng_cq *cq)
+{
+	for (uint32_t i = 0; i < eng->table_cap; i++) {
+		struct skein_conn *conn = eng->table[i];
+
+		if (conn && conn->cq == cq)
+			conn_break(conn, -EIO,
+				   "its completion queue has failed");
+	}
+}
+
+static int poll_cqs(struct skein_engine *eng)
+{
+	struct ibv_wc wc[WC_BATCH];
+	int n, moved = 0;
+
+	for (unsigned i = 0; i < eng->n_cqs; i++) {
+		n = dev_poll_cq(&eng->stats, eng->cqs[i].cq, WC_BATCH, wc);
+		if (__builtin_expect(n < 0, 0)) {
+			cq_failed(eng, &eng->cqs[i]);
+			continue;
+		}
+		for (int k = 0; k < n; k++)
+			conn_complete(eng, &wc[k]);
+		moved += n;
+	}
+	return moved;
+}
+
+/* What was marked inside callbacks. */
+static int service(struct skein_engine *eng, uint64_t now_ns)
+{
+	struct list_node *n, *next;
+	struct skein_conn *conn;
+	int moved = 0;
+
+	while (eng->attention) {
+		eng->attention = false;
+		list_for_each_safe(n, next, &eng->pending) {
+			conn = container_of(n, struct skein_conn, pending_link);
+			conn_service(conn, now_ns);
+		}
+		moved++;
+	}
+	while ((n = list_pop_head(&eng->dead))) {
+		conn_free(container_of(n, struct skein_conn, pending_link));
+		moved++;
+	}
+	conn_peer_reap(eng);
+	return moved;
+}
+
+static int eng_poll(struct engine_obj *obj, uint64_t now_ns)
+{
+	struct skein_engine *eng = container_of(obj, struct skein_engine, obj);
+	int rc, moved = poll_cqs(eng);
+	struct eng_poll *p;
+
+	for (unsigned i = 0; i < eng->n_polls; i++) {
+		p = &eng->polls[i];
+		rc = p->poll(p->conn, p->state, now_ns);
+		if (__builtin_expect(rc < 0, 0))
+			conn_break(p->conn, rc, "%s: the peer sent %s",
+				   p->module->name,
+				   rc == -SKEIN_EPEER ? "garbage"
+						      : skein_strerror(rc));
+		else
+			moved += rc;
+	}
+	if (__builtin_expect(eng->attention, 0))
+		moved += service(eng, now_ns);
+	return moved;
+}
+
+/* --- sleeping ---------------------------------------------------------- */
+
+static int modules_arm(struct skein_engine *eng)
+{
+	const struct conn_module *m;
+	struct skein_conn *conn;
+
+	for (unsigned i = 0; i < eng->n_polls; i++) {
+		m = eng->polls[i].module;
+		conn = eng->polls[i].conn;
+		if (m->arm && m->arm(conn, eng->polls[i].state))
+			return 1;
+	}
+	return 0;
+}
+
+static int eng_arm(struct engine_obj *obj)
+{
+	struct skein_engine *eng = container_of(obj, struct skein_engine, obj);
+
+	for (unsigned i = 0; i < eng->n_cqs; i++)
+		if (dev_req_notify_cq(eng->cqs[i].cq, 0))
+			return 1;
+	eng->armed = true;
+	if (modules_arm(eng))
+		return 1;
+	/* What completed before the request makes no event. */
+	if (poll_cqs(eng))
+		return 1;
+	return eng->attention;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t eng_next_deadline(struct engine_obj *obj)
+{
+	struct skein_engine *eng = container_of(obj, struct skein_engine, obj);
+	uint64_t t = ENV_NEVER;
+	struct list_node *n;
+
+	for (unsigned i = 0; i < eng->n_polls; i++) {
+		struct eng_poll *p = &eng->polls[i];
+
+		if (p->module->next_deadline)
+			t = least(t,
+				  p->module->next_deadline(p->conn, p->state));
+	}
+	list_for_each(n, &eng->pending)
+		t = least(t, conn_next_deadline(container_of(
+				     n, struct skein_conn, pending_link)));
+	list_for_each(n, &eng->listeners)
+		t = least(t, listener_next_deadline(container_of(
+				     n, struct skein_listener, eng_link)));
+	if (!list_empty(&eng->peers))
+		t = least(t, eng->next_tick_ns);
+	return t;
+}
+
+/* --- the beat ---------------------------------------------------------- */
+
+static void drain_channel(struct skein_engine *eng)
+{
+	struct dev *dev = eng->dev;
+	struct ibv_cq *cq;
+
+	eng->armed = false;
+	while (dev->ops->get_cq_event(dev, eng->channel, &cq) == 0) {
+		eng->stats.wakeups++;
+		dev->ops->ack_cq_events(dev, cq, 1);
+	}
+}
+
+static int peers_beat(struct skein_engine *eng, uint64_t now_ns)
+{
+	bool tick = now_ns >= eng->next_tick_ns;
+	bool ready = engine_fd_ready(eng->e);
+	struct list_node *n, *next;
+	struct conn_peer *peer;
+	int moved = 0;
+
+	if (tick)
+		eng->next_tick_ns = now_ns + ENG_TICK_NS;
+	list_for_each_safe(n, next, &eng->peers) {
+		peer = container_of(n, struct conn_peer, eng_link);
+		if (tick)
+			conn_peer_tick(peer, now_ns);
+		/* It may have gone to another engine when this returns. */
+		if (ready)
+			moved += conn_peer_beat(peer, now_ns);
+	}
+	return moved;
+}
+
+static void announce(struct skein_engine *eng)
+{
+	uint64_t seq = atomic_load_explicit(&eng->ctx->region_seq,
+					    memory_order_acquire);
+	struct list_node *n, *next;
+
+	if (seq == eng->regions_seen)
+		return;
+	eng->regions_seen = seq;
+	list_for_each_safe(n, next, &eng->peers)
+		conn_peer_announce(container_of(n, struct conn_peer, eng_link));
+}
+
+static int eng_beat(struct engine_obj *obj, uint64_t now_ns)
+{
+	struct skein_engine *eng = container_of(obj, struct skein_engine, obj);
+	struct list_node *n, *next;
+	int moved = 0;
+
+	if (eng->armed)
+		drain_channel(eng);
+	list_for_each_safe(n, next, &eng->listeners)
+		moved += listener_beat(container_of(n, struct skein_listener,
+						    eng_link),
+				       now_ns);
+	announce(eng);
+	moved += peers_beat(eng, now_ns);
+	if (!list_empty(&eng->pending))
+		eng->attention = true;
+	if (eng->attention)
+		service(eng, now_ns);
+	conn_peer_reap(eng);
+	return moved;
+}
+
+static const struct engine_obj_ops eng_ops = {
+	.poll = eng_poll,
+	.arm = eng_arm,
+	.next_deadline = eng_next_deadline,
+	.beat = eng_beat,
+};
+
+/* --- queues, indices, polls -------------------------------------------- */
+
+static int cq_more(struct skein_engine *eng, uint32_t n)
+{
+	uint32_t cqe = ENG_CQE_FIRST, max = eng->dev->caps.cqe_max;
+	struct eng_cq *cq = &eng->cqs[eng->n_cqs];
+	int rc;
+
+	if (eng->n_cqs == ENG_CQS_MAX)
+		return -ENOSPC;
+	for (unsigned i = 0; i < eng->n_cqs && cqe < max; i++)
+		cqe *= 2;
+	if (cqe > max)
+		cqe = max;
+	if (cqe < n)
+		return -ENOSPC;
+	rc = eng->dev->ops->create_cq(eng->dev, (int)cqe, eng, eng->channel,
+				      &cq->cq);
+	if (rc)
+		return rc;
+	cq->cqe = cqe;
+	cq->used = 0;
+	eng->n_cqs++;
+	return 0;
+}
+
+int eng_cq_get(struct skein_engine *eng, uint32_t n, struct eng_cq **cq)
+{
+	int rc;
+
+	for (;;) {
+		for (unsigned i = 0; i < eng->n_cqs; i++) {
+			if (eng->cqs[i].cqe - eng->cqs[i].used < n)
+				continue;
+			eng->cqs[i].used += n;
+			*cq = &eng->cqs[i];
+			return 0;
+		}
+		rc = cq_more(eng, n);
+		if (rc)
+			return rc;
+	}
+}
+
+void eng_cq_put(struct eng_cq *cq, uint32_t n)
+{
+	skein_assert(cq->used >= n);
+	cq->used -= n;
+}
+
+static int table_grow(struct skein_engine *eng)
+{
+	uint32_t cap = eng->table_cap ? eng->table_cap * 2 : 64;
+	struct skein_conn **table;
+
+	if (cap > ENG_CONNS_MAX)
+		cap = ENG_CONNS_MAX;
+	if (cap == eng->table_cap)
+		return -ENOSPC;
+	table = env_alloc(eng->env, cap * sizeof(struct skein_conn *));
+	if (!table)
+		return -ENOMEM;
+	if (eng->table_cap)
+		memcpy(table, eng->table,
+		       eng->table_cap * sizeof(struct skein_conn *));
+	env_free(eng->env, eng->table);
+	eng->table = table;
+	eng->table_cap = cap;
+	return 0;
+}
+
+int eng_index_get(struct skein_engine *eng, struct skein_conn *conn,
+		  uint16_t *index)
+{
+	uint32_t i, at;
+	int rc;
+
+	for (;;) {
+		for (i = 0; i < eng->table_cap; i++) {
+			at = (eng->next_index + i) % eng->table_cap;
+			if (eng->table[at])
+				continue;
+			eng->next_index = at + 1;
+			eng->table[at] = conn;
+			*index = (uint16_t)at;
+			return 0;
+		}
+		rc = table_grow(eng);
+		if (rc)
+			return rc;
+	}
+}
+
+void eng_index_put(struct skein_engine *eng, uint16_t index)
+{
+	eng->table[index] = NULL;
+}
+
+static int polls_reserve(struct skein_engine *eng, unsigned n)
+{
+	unsigned cap = eng->polls_cap ? eng->polls_cap * 2 : 16;
+	struct eng_poll *polls;
+
+	if (n <= eng->polls_cap)
+		return 0;
+	while (cap < n)
+		cap *= 2;
+	polls = env_alloc(eng->env, cap * sizeof(*polls));
+	if (!polls)
+		return -ENOMEM;
+	if (eng->n_polls)
+		memcpy(polls, eng->polls, eng->n_polls * sizeof(*polls));
+	env_free(eng->env, eng->polls);
+	eng->polls = polls;
+	eng->polls_cap = cap;
+	return 0;
+}
+
+int eng_polls_add(struct skein_engine *eng, struct skein_conn *conn)
+{
+	const struct conn_module *m;
+	void *state;
+	int rc;
+
+	rc = polls_reserve(eng, eng->n_polls + CONN_MODULE_MAX);
+	if (rc)
+		return rc;
+	for (unsigned i = 0; (m = conn_modules[i]); i++) {
+		state = conn_module_state(conn, m->id);
+		if (m->poll && state)
+			eng->polls[eng->n_polls++] =
+				(struct eng_poll){m->poll, conn, state, m};
+	}
+	return 0;
+}
+
+void eng_polls_del(struct skein_engine *eng, struct skein_conn *conn)
+{
+	unsigned kept = 0;
+
+	for (unsigned i = 0; i < eng->n_polls; i++)
+		if (eng->polls[i].conn != conn)
+			eng->polls[kept++] = eng->polls[i];
+	eng->n_polls = kept;
+}
+
+void eng_attend(struct skein_engine *eng, struct skein_conn *conn)
+{
+	if (!list_linked(&conn->pending_link))
+		list_add_tail(&eng->pending, &conn->pending_link);
+	eng->attention = true;
+}
+
+/* --- results of atomics ------------------------------------------------ */
+
+#define SCRATCH_WORDS \
+	(64 * sizeof(((struct skein_engine *)0)->scratch_used) / 8)
+
+uint64_t *eng_scratch_get(struct skein_engine *eng, uint32_t *lkey)
+{
+	if (!eng->scratch &&
+	    mem_region_new(eng->dev, eng->ctx->pd, "skein-atomics",
+			   SCRATCH_WORDS * 8, IBV_ACCESS_LOCAL_WRITE,
+			   conn_region_id(eng->ctx), &eng->scratch))
+		return NULL;
+	for (unsigned i = 0; i < SCRATCH_WORDS; i++) {
+		uint64_t bit = 1ull << i % 64;
+
+		if (eng->scratch_used[i / 64] & bit)
+			continue;
+		eng->scratch_used[i / 64] |= bit;
+		*lkey = eng->scratch->mr->lkey;
+		return (uint64_t *)eng->scratch->addr + i;
+	}
+	return NULL;
+}
+
+void eng_scratch_put(struct skein_engine *eng, uint64_t *word)
+{
+	size_t i = (size_t)(word - (uint64_t *)eng->scratch->addr);
+
+	eng->scratch_used[i / 64] &= ~(1ull << i % 64);
+}
+
+/* --- life -------------------------------------------------------------- */
+
+static void cqs_free(struct skein_engine *eng)
+{
+	while (eng->n_cqs)
+		eng->dev->ops->destroy_cq(eng->dev, eng->cqs[--eng->n_cqs].cq);
+}
+
+static int device_side(struct skein_engine *eng)
+{
+	struct dev *dev = eng->dev;
+	int rc;
+
+	rc = dev->ops->create_comp_channel(dev, &eng->channel);
+	if (rc)
+		return rc;
+	rc = cq_more(eng, 1);
+	if (rc)
+		goto err_channel;
+	rc = env_waiter_watch(eng->env, engine_waiter(eng->e), eng->channel->fd,
+			      EPOLLIN);
+	if (rc)
+		goto err_cq;
+	return 0;
+
+err_cq:
+	cqs_free(eng);
+err_channel:
+	dev->ops->destroy_comp_channel(dev, eng->channel);
+	return rc;
+}
+
+int eng_new(struct skein_ctx *ctx, enum skein_wait wait,
+	    struct skein_engine **engine)
+{
+	static const enum env_wait_mode modes[] = {
+		[SKEIN_WAIT_ADAPTIVE] = ENV_WAIT_ADAPTIVE,
+		[SKEIN_WAIT_POLL] = ENV_WAIT_POLL,
+		[SKEIN_WAIT_SPIN] = ENV_WAIT_SPIN,
+		[SKEIN_WAIT_EVENT] = ENV_WAIT_EVENT,
+	};
+	struct skein_engine *eng;
+	int rc;
+
+	if ((unsigned)wait > SKEIN_WAIT_EVENT)
+		return -EINVAL;
+	eng = env_alloc_aligned(ctx->env, 64, sizeof(*eng));
+	if (!eng)
+		return -ENOMEM;
+	eng->ctx = ctx;
+	eng->env = ctx->env;
+	eng->dev = ctx->dev;
+	eng->obj.ops = &eng_ops;
+	list_init(&eng->peers);
+	list_init(&eng->listeners);
+	list_init(&eng->pending);
+	list_init(&eng->dead);
+	rc = engine_new(ctx->env, modes[wait], &eng->e);
+	if (rc)
+		goto err_free;
+	rc = device_side(eng);
+	if (rc)
+		goto err_engine;
+	rc = engine_enter(eng->e, ENV_NEVER);
+	skein_assert(rc == 0);
+	engine_add(eng->e, &eng->obj);
+	engine_leave(eng->e);
+	env_mutex_lock(ctx->env, &ctx->lock);
+	list_add_tail(&ctx->engines, &eng->ctx_link);
+	env_mutex_unlock(ctx->env, &ctx->lock);
+	*engine = eng;
+	return 0;
+
+err_engine:
+	engine_free(eng->e);
+err_free:
+	env_free(ctx->env, eng);
+	return rc;
+}
+
+void eng_free(struct skein_engine *eng)
+{
+	struct skein_ctx *ctx = eng->ctx;
+	int rc;
+
+	engine_background_stop(eng->e);
+	rc = engine_enter(eng->e, ENV_NEVER);
+	skein_assert(rc == 0);
+	engine_poll(eng->e); /* closures that are under way */
+	service(eng, engine_now_ns(eng->e));
+	skein_assert(list_empty(&eng->pending));
+	skein_assert(list_empty(&eng->listeners));
+	while (!list_empty(&eng->peers)) {
+		conn_peer_down(container_of(eng->peers.next, struct conn_peer,
+					    eng_link),
+			       -ESHUTDOWN, "the context closes");
+		conn_peer_reap(eng);
+	}
+	engine_del(eng->e, &eng->obj);
+	engine_leave(eng->e);
+	env_waiter_unwatch(eng->env, engine_waiter(eng->e), eng->channel->fd);
+	mem_region_free(eng->scratch);
+	cqs_free(eng);
+	eng->dev->ops->destroy_comp_channel(eng->dev, eng->channel);
+	engine_free(eng->e);
+	env_mutex_lock(ctx->env, &ctx->lock);
+	list_del(&eng->ctx_link);
+	env_mutex_unlock(ctx->env, &ctx->lock);
+	env_free(ctx->env, eng->table);
+	env_free(ctx->env, eng->polls);
+	env_free(ctx->env, eng);
+}

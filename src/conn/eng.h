@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * eng.h - an engine's share of the device: completion queues, the completion
+ * channel, and the connections whose completions are polled here.
+ *
+ * Invariants: eng->table[i] is the connection of index i or NULL; polls[] holds
+ * one entry for each ready connection and module with a poll function.
+ * Everything that is not on the hot path hangs from lists that eng_beat()
+ * walks. What ends is only marked from inside callbacks, and put away by
+ * eng_service().
+ *
+ * Thread rule: all fields belong to the engine's owner, but stop, and call
+ * queues of env/engine.h.
+ */
+#ifndef SKEIN_CONN_ENG_H
+#define SKEIN_CONN_ENG_H
+
+#include "base/list.h"
+#include "dev/dev.h"
+#include "dev/mem.h"
+#include "env/engine.h"
+
+#include <skein/ctx.h>
+#include <stdatomic.h>
+
+#define ENG_CQS_MAX 24u
+#define ENG_CQE_FIRST 4096u
+#define ENG_CONNS_MAX 65535u
+#define ENG_TICK_NS (250 * 1000 * 1000ull)
+
+struct conn_module;
+struct skein_conn;
+
+/* A completion queue, for sends and receives of as many connections as its
+ * entries suffice for. */
+struct eng_cq {
+	struct ibv_cq *cq;
+	uint32_t cqe, used;
+	unsigned events; /* taken, to be acknowledged */
+};
+
+struct eng_poll {
+	int (*poll)(struct skein_conn *conn, void *state, uint64_t now_ns);
+	struct skein_conn *conn;
+	void *state;
+	const struct conn_module *module;
+};
+
+struct skein_engine {
+	/* hot: read in every round */
+	struct engine_obj obj;
+	struct dev_stats stats;
+	struct eng_poll *polls;
+	unsigned n_polls, polls_cap;
+	unsigned n_cqs;
+	bool attention; /* eng_service() has work */
+	bool armed;
+	struct skein_conn **table;
+	uint32_t table_cap;
+	struct eng_cq cqs[ENG_CQS_MAX];
+
+	struct engine *e;
+	struct skein_ctx *ctx;
+	struct skein_env *env;
+	struct dev *dev;
+	struct ibv_comp_channel *channel;
+	struct list_node ctx_link;
+	uint32_t next_index;
+	uint32_t epoch;	 /* of sequence numbers: optable_init() */
+	uint32_t strays; /* completions that nobody waited for */
+
+	struct list_node peers;	    /* conn_peer.eng_link */
+	struct list_node listeners; /* skein_listener.eng_link */
+	struct list_node pending;   /* skein_conn.pending_link */
+	struct list_node dead;	    /* skein_conn.pending_link: to be freed */
+	uint64_t next_tick_ns;
+	uint64_t regions_seen; /* ctx->region_seq announced so far */
+
+	struct mem_region *scratch; /* results of atomics; made when needed */
+	uint64_t scratch_used[8];
+
+	atomic_bool stop;
+};
+
+int eng_new(struct skein_ctx *ctx, enum skein_wait wait,
+	    struct skein_engine **eng);
+/* Nothing hangs from it any more. Not from inside a round. */
+void eng_free(struct skein_engine *eng);
+
+/* A CQ with room for n more entries. */
+int eng_cq_get(struct skein_engine *eng, uint32_t n, struct eng_cq **cq);
+void eng_cq_put(struct eng_cq *cq, uint32_t n);
+
+/* A free index of the table, taken by conn. */
+int eng_index_get(struct skein_engine *eng, struct skein_conn *conn,
+		  uint16_t *index);
+void eng_index_put(struct skein_engine *eng, uint16_t index);
+
+int eng_polls_add(struct skein_engine *eng, struct skein_conn *conn);
+void eng_polls_del(struct skein_engine *eng, struct skein_conn *conn);
+
+/* Puts conn on the list of those that want service in this round. */
+void eng_attend(struct skein_engine *eng, struct skein_conn *conn);
+
+/* Eight registered bytes for the result of an atomic: NULL when all are in
+ * use. */
+uint64_t *eng_scratch_get(struct skein_engine *eng, uint32_t *lkey);
+void eng_scratch_put(struct skein_engine *eng, uint64_t *word);
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * handle.h - struct skein_conn, and its life step by step.
+ *
+ *	conn_open.c	the side that opens: dial, offer, connect, try again
+ *	conn_accept.c	the side that listens: offer in, decide, up
+ *	conn_down.c	drain, ERR, markers, quiesce, free
+ *	conn_post.c	the hot path: posts, completions, immediates
+ *	conn.c		the public functions
+ *
+ * Thread rule: the engine's owner, but for what says otherwise.
+ */
+#ifndef SKEIN_CONN_HANDLE_H
+#define SKEIN_CONN_HANDLE_H
+
+#include "conn/ctx.h"
+#include "conn/optable.h"
+#include "conn/peer.h"
+#include "conn/retry.h"
+
+/* With them the table has 128 slots. */
+#define CONN_SQ_DEPTH 127u
+/* Of these, beyond what modules may use: probe, credit return, marker. */
+#define CONN_SQ_OWN 3u
+#define CONN_INLINE_MAX 256u
+#define CONN_SGE_MAX 4u
+/* Receives beyond the peer's credits: for the return of credits (at most two
+ * are under way, as each stands for CONN_RECVS / 2) and a marker. */
+#define CONN_RECVS_OWN 4u
+#define CONN_TARGETS_MAX 8
+#define CONN_TIMEOUT_NS (5 * 1000 * 1000 * 1000ull)
+#define CONN_FLUSH_NS (1000 * 1000 * 1000ull)
+#define CONN_BYE_NS (1000 * 1000 * 1000ull)
+#define CONN_STORY_MAX 320
+
+enum conn_phase {
+	CONN_P_NEW,   /* not yet in its engine's hands */
+	CONN_P_PAUSE, /* waits to try again */
+	CONN_P_LINK,  /* waits for the control link */
+	CONN_P_SHAKE, /* the handshake is under way */
+	CONN_P_READY, /* posts go through */
+	CONN_P_DRAIN, /* close asked for: what is under way may end */
+	CONN_P_BYE,   /* CLOSE sent: waits for the peer's answer */
+	CONN_P_BREAK, /* conn_break() was called: flush comes next */
+	CONN_P_FLUSH, /* QP in ERR: waits for the markers */
+	CONN_P_DOWN,  /* no QP; the handle waits to be closed */
+	CONN_P_GONE,  /* to be freed */
+};
+
+/* What a client remembers so that it can try again. */
+struct conn_dial {
+	char *target;
+	struct sockaddr_storage addrs[CONN_TARGETS_MAX];
+	int n, i;
+	struct retry retry;
+	bool reconnect;
+	bool ever_ready;
+	uint64_t timeout_ns;
+	unsigned retries;
+};
+
+struct skein_conn {
+	/* hot */
+	struct ibv_qp *qp;
+	struct skein_engine *eng;
+	struct optable ops;
+	bool postable;
+	uint32_t inline_max;
+	uint32_t imm_room;  /* immediates that the peer has receives for */
+	uint32_t recv_head; /* sequence of the next receive completion */
+	uint32_t recv_tail;
+	uint32_t recv_owed;	      /* credits to give back */
+	struct list_node mem_waiting; /* memop.c: for room in the queue */
+	void *modules[CONN_MODULE_MAX];
+
+	struct skein_ctx *ctx;
+	struct eng_cq *cq;
+	_Atomic(int) state; /* enum skein_conn_state; any thread */
+	enum conn_phase phase;
+	bool client;
+	bool connected; /* the QP is, or was, in RTS */
+	bool was_ready; /* modules have had ready() and no broken() yet */
+	bool index_held;
+	bool bye_got;	 /* the peer has sent CLOSE */
+	bool bye_acked;	 /* ... or answered ours */
+	bool closing;	 /* the handle's owner wants to be rid of it */
+	bool free_self;	 /* nobody waits for that */
+	bool told;	 /* on_conn has had READY */
+	bool keyless_up; /* a receive came before READY */
+	uint16_t number; /* on the link */
+	uint16_t index;	 /* in the engine's table */
+	uint32_t shard;
+	uint32_t psn;
+
+	struct conn_peer *peer;
+	struct list_node peer_link;
+	struct list_node pending_link;
+	struct list_node ctx_link;
+	uint64_t deadline_ns; /* of the phase */
+	int fail_err;	      /* the attempt has failed: for service */
+	uint64_t fail_hint_ns;
+	char fail_text[HANDSHAKE_TEXT_MAX + 1];
+	uint64_t drain_until_ns;
+	struct handshake *hs;
+	struct conn_dial *dial; /* client */
+	struct skein_listener *listener;
+
+	/* markers, and what they have told */
+	struct conn_op marker, probe;
+	bool sq_flushed, rq_flushed;
+	uint32_t recv_marker;
+
+	void (*on_state)(void *arg, struct skein_conn *conn,
+			 enum skein_conn_state state);
+	void *on_state_arg;
+	void *data;
+
+	struct engine_call start_call, close_call;
+	atomic_bool started, gone;
+	atomic_uint mem_deferred;
+	struct list_node finds; /* mem_find.link */
+
+	int err;
+	char story[CONN_STORY_MAX];
+	char name[CONN_ADDR_TEXT_MAX + 32];
+	struct optable_slot *slots;
+};
+
+/* conn.c */
+int conn_new(struct skein_engine *eng, bool client, struct skein_conn **conn);
+/* Frees what conn_new() made. No QP, no peer. */
+void conn_free(struct skein_conn *conn);
+void conn_set_state(struct skein_conn *conn, enum skein_conn_state state);
+/* Keeps the first error and its line: "cannot connect: peer X on soft
+ * (skein0): Connection refused (is ... ?)". */
+void conn_story(struct skein_conn *conn, int err, const char *doing,
+		const char *detail);
+void conn_set_name(struct skein_conn *conn, const char *addr, uint32_t pid);
+
+/* conn_qp.c: the QP, from nothing to RTS, and away */
+int conn_qp_make(struct skein_conn *conn);
+int conn_qp_connect(struct skein_conn *conn, const struct handshake_params *p);
+void conn_qp_params(struct skein_conn *conn, struct handshake_params *p);
+void conn_qp_free(struct skein_conn *conn);
+
+/* conn_sections.c: modules and the handshake */
+struct conn_sections {
+	struct bytes_out out;
+	uint8_t buf[HANDSHAKE_MSG_MAX];
+};
+int conn_sections_offer(struct skein_conn *conn, struct conn_sections *s,
+			struct handshake_params *own);
+int conn_sections_accept(struct skein_conn *conn, struct conn_sections *s,
+			 const struct handshake_params *peer,
+			 struct handshake_params *own);
+int conn_sections_confirm(struct skein_conn *conn,
+			  const struct handshake_params *peer);
+
+/* conn_open.c */
+void conn_start(struct skein_conn *conn);
+void conn_dial_again(struct skein_conn *conn);
+void conn_offer(struct skein_conn *conn);
+/* Marks the attempt as failed; conn_service() does the rest. */
+void conn_fail(struct skein_conn *conn, int err, const char *text,
+	       uint64_t hint_ns);
+/* The attempt has failed: the next address, a pause, or the end. */
+void conn_attempt_failed(struct skein_conn *conn, int err, const char *detail,
+			 uint64_t hint_ns);
+/* conn_accept.c */
+void conn_accept_decide(struct skein_conn *conn);
+/* Both: a handshake message came for conn. */
+void conn_shake_input(struct skein_conn *conn, const uint8_t *msg, size_t len);
+/* The first message of a connection that the peer opens. */
+/* The link is up: those that waited for it make their offers. */
+void conn_waiters_offer(struct conn_peer *peer);
+void conn_shake_new(struct conn_peer *peer, uint16_t number, const uint8_t *msg,
+		    size_t len);
+/* The QP is up on both sides, as far as this side can know. */
+void conn_up(struct skein_conn *conn);
+struct handshake *conn_handshake_new(struct skein_conn *conn, bool client,
+				     uint64_t deadline_ns);
+
+/* conn_down.c */
+void conn_service(struct skein_conn *conn, uint64_t now_ns);
+void conn_close_start(struct skein_conn *conn, uint64_t timeout_ns);
+void conn_peer_lost(struct skein_conn *conn, int err, const char *why);
+void conn_close_frame(struct skein_conn *conn, uint32_t code);
+void conn_close_acked(struct skein_conn *conn);
+/* When conn_service() wants to run without being asked. */
+uint64_t conn_next_deadline(const struct skein_conn *conn);
+/* Undoes an attempt that never became ready. */
+void conn_attempt_undo(struct skein_conn *conn);
+
+/* conn_post.c */
+void conn_complete(struct skein_engine *eng, const struct ibv_wc *wc);
+int conn_recvs_post(struct skein_conn *conn, unsigned n);
+int conn_post_own(struct skein_conn *conn, struct ibv_send_wr *wr,
+		  struct conn_op *op);
+void conn_return_credits(struct skein_conn *conn);
+void conn_probe(struct skein_conn *conn);
+
+/* memop.c */
+void conn_mem_room(struct skein_conn *conn);
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * link.c - bytes in and out of a control link's socket.
+ */
+#include "conn/link.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+
+void conn_link_init(struct conn_link *l, struct skein_env *env, int fd)
+{
+	memset(l, 0, sizeof(*l));
+	l->env = env;
+	l->fd = fd;
+}
+
+void conn_link_fini(struct conn_link *l)
+{
+	conn_link_detach(l);
+	if (l->fd >= 0)
+		env_sock_close(l->env, l->fd);
+	l->fd = -1;
+	env_free(l->env, l->carry);
+	env_free(l->env, l->out);
+	l->carry = l->out = NULL;
+	l->carry_len = l->out_len = l->out_cap = 0;
+}
+
+static int watch(struct conn_link *l, bool out)
+{
+	uint32_t events = EPOLLIN | (out ? (uint32_t)EPOLLOUT : 0);
+	int rc = env_waiter_watch(l->env, l->w, l->fd, events);
+
+	if (rc == 0)
+		l->watch_out = out;
+	return rc;
+}
+
+int conn_link_attach(struct conn_link *l, struct env_waiter *w, bool out)
+{
+	int rc;
+
+	l->w = w;
+	rc = watch(l, out || l->out_len);
+	if (rc)
+		l->w = NULL;
+	return rc;
+}
+
+void conn_link_detach(struct conn_link *l)
+{
+	if (l->w)
+		env_waiter_unwatch(l->env, l->w, l->fd);
+	l->w = NULL;
+}
+
+static int queue(struct conn_link *l, const uint8_t *buf, size_t len)
+{
+	size_t need = l->out_len + len, cap = 1024;
+	uint8_t *p;
+
+	if (need > CONN_LINK_OUT_MAX)
+		return -ENOBUFS;
+	if (need > l->out_cap) {
+		while (cap < need)
+			cap *= 2;
+		p = env_alloc(l->env, cap);
+		if (!p)
+			return -ENOMEM;
+		if (l->out_len)
+			memcpy(p, l->out, l->out_len);
+		env_free(l->env, l->out);
+		l->out = p;
+		l->out_cap = (uint32_t)cap;
+	}
+	memcpy(l->out + l->out_len, buf, len);
+	l->out_len += (uint32_t)len;
+	return l->w && !l->watch_out ? watch(l, true) : 0;
+}
+
+int conn_link_send(struct conn_link *l, const void *buf, size_t len)
+{
+	ssize_t n = 0;
+
+	if (!l->out_len)
+		n = env_sock_send(l->env, l->fd, buf, len);
+	if (n == -EAGAIN)
+		n = 0;
+	if (n < 0)
+		return (int)n;
+	if ((size_t)n == len)
+		return 0;
+	return queue(l, (const uint8_t *)buf + n, len - (size_t)n);
+}
+
+int conn_link_flush(struct conn_link *l)
+{
+	ssize_t n;
+
+	if (!l->out_len)
+		return l->w && l->watch_out ? watch(l, false) : 0;
+	n = env_sock_send(l->env, l->fd, l->out, l->out_len);
+	if (n == -EAGAIN)
+		return 0;
+	if (n < 0)
+		return (int)n;
+	memmove(l->out, l->out + n, l->out_len - (size_t)n);
+	l->out_len -= (uint32_t)n;
+	if (l->out_len)
+		return 0;
+	env_free(l->env, l->out);
+	l->out = NULL;
+	l->out_cap = 0;
+	return l->w ? watch(l, false) : 0;
+}
+
+size_t conn_link_uncarry(struct conn_link *l, uint8_t *buf)
+{
+	size_t len = l->carry_len;
+
+	if (!len)
+		return 0;
+	memcpy(buf, l->carry, len);
+	env_free(l->env, l->carry);
+	l->carry = NULL;
+	l->carry_len = 0;
+	return len;
+}
+
+int conn_link_carry(struct conn_link *l, const uint8_t *buf, size_t len)
+{
+	if (!len)
+		return 0;
+	l->carry = env_alloc(l->env, len);
+	if (!l->carry)
+		return -ENOMEM;
+	memcpy(l->carry, buf, len);
+	l->carry_len = (uint32_t)len;
+	return 0;
+}

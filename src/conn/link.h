@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * link.h - the control link: a stream socket that carries ctlframe.h's frames.
+ *
+ * Owns the socket, what was received of a frame that is not complete, and what
+ * could not be sent yet. An idle link owns no memory. Both are bounded: a peer
+ * that does not read is cut off, not buffered for.
+ *
+ * Thread rule: the owner of the engine whose waiter it is attached to.
+ */
+#ifndef SKEIN_CONN_LINK_H
+#define SKEIN_CONN_LINK_H
+
+#include "conn/ctlframe.h"
+#include "env/env.h"
+
+#define CONN_LINK_OUT_MAX (256u * 1024u)
+#define CONN_LINK_IN_MAX (2 * (CTLFRAME_HEAD + CTLFRAME_BODY_MAX))
+
+struct conn_link {
+	struct skein_env *env;
+	struct env_waiter *w; /* watched there, or NULL */
+	int fd;		      /* -1: none */
+	bool watch_out;
+	uint8_t *carry; /* the beginning of a frame */
+	uint32_t carry_len;
+	uint8_t *out; /* not sent yet */
+	uint32_t out_len, out_cap;
+};
+
+void conn_link_init(struct conn_link *l, struct skein_env *env, int fd);
+void conn_link_fini(struct conn_link *l);
+/* Watches the socket there; out: for "connected" too. */
+int conn_link_attach(struct conn_link *l, struct env_waiter *w, bool out);
+void conn_link_detach(struct conn_link *l);
+
+/* Sends now or later. -ENOBUFS when the peer has not read for too long,
+ * -ENOMEM, or the socket's error. */
+int conn_link_send(struct conn_link *l, const void *buf, size_t len);
+/* Sends what waits. */
+int conn_link_flush(struct conn_link *l);
+
+/* Copies the carried bytes to buf (room for CONN_LINK_IN_MAX), returns how
+ * many; the link carries nothing afterwards. */
+size_t conn_link_uncarry(struct conn_link *l, uint8_t *buf);
+int conn_link_carry(struct conn_link *l, const uint8_t *buf, size_t len);
+
+#endif

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mem.c - regions of the application's: made, shared, found, freed.
+ *
+ * Freeing withdraws the name first and waits, for at most MEM_WITHDRAW_NS,
+ * until every peer has said that it knows: a peer that is slow (or stopped)
+ * gets an access error then, never somebody else's memory.
+ */
+#include "base/assert.h"
+#include "conn/handle.h"
+#include "conn/mem_handle.h"
+
+#include <errno.h>
+
+#define MEM_WITHDRAW_NS (500 * 1000 * 1000ull)
+#define SLICE_NS (1000 * 1000ull)
+#define ACCESS_ALL (SKEIN_MEM_READ | SKEIN_MEM_WRITE | SKEIN_MEM_ATOMIC)
+
+/* --- made -------------------------------------------------------------- */
+
+static int mem_make(struct skein_ctx *ctx, void *addr, size_t len,
+		    struct skein_mem **out)
+{
+	uint32_t id = conn_region_id(ctx);
+	struct skein_mem *mem;
+	int rc;
+
+	if (ctx_forked(ctx))
+		return -SKEIN_EFORKED;
+	if (!len)
+		return -EINVAL;
+	mem = env_alloc(ctx->env, sizeof(*mem));
+	if (!mem)
+		return -ENOMEM;
+	mem->ctx = ctx;
+	if (addr)
+		rc = mem_region_wrap(ctx->dev, ctx->pd, addr, len,
+				     IBV_ACCESS_LOCAL_WRITE, id, &mem->region);
+	else
+		rc = mem_region_new(ctx->dev, ctx->pd, "skein-mem", len,
+				    IBV_ACCESS_LOCAL_WRITE, id, &mem->region);
+	if (rc) {
+		env_log(ctx->env, ENV_LOG_ERROR,
+			"cannot make a region of %zu bytes: %s (check ulimit "
+			"-l, free memory and /dev/shm)",
+			len, skein_strerror(rc));
+		env_free(ctx->env, mem);
+		return rc;
+	}
+	env_mutex_lock(ctx->env, &ctx->lock);
+	list_add_head(&ctx->mems, &mem->ctx_link);
+	env_mutex_unlock(ctx->env, &ctx->lock);
+	*out = mem;
+	return 0;
+}
+
+int skein_mem_new(struct skein_ctx *ctx, size_t len, struct skein_mem **mem)
+{
+	return mem_make(ctx, NULL, len, mem);
+}
+
+int skein_mem_wrap(struct skein_ctx *ctx, void *addr, size_t len,
+		   struct skein_mem **mem)
+{
+	return addr ? mem_make(ctx, addr, len, mem) : -EINVAL;
+}
+
+void *skein_mem_addr(struct skein_mem *mem)
+{
+	return mem->region->addr;
+}
+
+size_t skein_mem_len(struct skein_mem *mem)
+{
+	return mem->region->len;
+}
+
+/* --- shared ------------------------------------------------------------ */
+
+static void kick_engines(struct skein_ctx *ctx)
+{
+	struct list_node *n;
+
+	env_mutex_lock(ctx->env, &ctx->lock);
+	list_for_each(n, &ctx->engines)
+		engine_kick(container_of(n, struct skein_engine, ctx_link)->e);
+	env_mutex_unlock(ctx->env, &ctx->lock);
+}
+
+static bool name_taken(struct skein_ctx *ctx, const char *name)
+{
+	struct skein_mem *mem;
+	struct list_node *n;
+
+	list_for_each(n, &ctx->mems) {
+		mem = container_of(n, struct skein_mem, ctx_link);
+		if (mem->share_seq && !mem->withdraw_seq &&
+		    !strcmp(mem->name, name))
+			return true;
+	}
+	return false;
+}
+
+static int verbs_access(unsigned access)
+{
+	int verbs = IBV_ACCESS_LOCAL_WRITE;
+
+	if (access & SKEIN_MEM_READ)
+		verbs |= IBV_ACCESS_REMOTE_READ;
+	if (access & SKEIN_MEM_WRITE)
+		verbs |= IBV_ACCESS_REMOTE_WRITE;
+	if (access & SKEIN_MEM_ATOMIC)
+		verbs |= IBV_ACCESS_REMOTE_ATOMIC;
+	return verbs;
+}
+
+int skein_mem_share(struct skein_mem *mem, const char *name, unsigned access)
+{
+	struct skein_ctx *ctx = mem->ctx;
+	struct mem_region *r = mem->region;
+	struct ibv_mr *mr;
+	int rc;
+
+	if (!name || !name[0] || strlen(name) > CTLFRAME_NAME_MAX || !access ||
+	    access & ~(unsigned)ACCESS_ALL)
+		return -EINVAL;
+	rc = ctx->dev->ops->reg_mr(ctx->dev, ctx->pd, r->addr, r->len,
+				   verbs_access(access), r->fd, r->off, &mr);
+	if (rc)
+		return rc;
+	env_mutex_lock(ctx->env, &ctx->lock);
+	if (mem->share_seq || name_taken(ctx, name)) {
+		rc = -EEXIST;
+	} else {
+		strcpy(mem->name, name);
+		mem->access = access;
+		mem->shared = mr;
+		mem->share_seq = atomic_fetch_add(&ctx->region_seq, 1) + 1;
+	}
+	env_mutex_unlock(ctx->env, &ctx->lock);
+	if (rc)
+		ctx->dev->ops->dereg_mr(ctx->dev, mr);
+	else
+		kick_engines(ctx);
+	return rc;
+}
+
+/* --- freed ------------------------------------------------------------- */
+
+static bool withdrawn(void *arg)
+{
+	struct skein_mem *mem = arg;
+
+	/* Acquire pairs with the release in regions.c's acked(). */
+	return !atomic_load_explicit(&mem->waiting, memory_order_acquire);
+}
+
+static void withdraw(struct skein_mem *mem)
+{
+	struct skein_ctx *ctx = mem->ctx;
+	unsigned waiting = 0;
+	struct list_node *n;
+
+	env_mutex_lock(ctx->env, &ctx->lock);
+	mem->withdraw_seq = atomic_fetch_add(&ctx->region_seq, 1) + 1;
+	list_del(&mem->ctx_link);
+	list_add_tail(&ctx->mems, &mem->ctx_link);
+	list_for_each(n, &ctx->peers)
+		waiting++;
+	atomic_store(&mem->waiting, waiting);
+	env_mutex_unlock(ctx->env, &ctx->lock);
+	kick_engines(ctx);
+}
+
+/* Runs all engines in turn, as each may have no thread of its own. */
+static void wait_withdrawn(struct skein_mem *mem)
+{
+	struct skein_ctx *ctx = mem->ctx;
+	uint64_t deadline = env_now_ns(ctx->env) + MEM_WITHDRAW_NS;
+	struct skein_engine *engines[64];
+	struct list_node *n;
+	unsigned count = 0;
+
+	env_mutex_lock(ctx->env, &ctx->lock);
+	list_for_each(n, &ctx->engines)
+		if (count < 64)
+			engines[count++] =
+				container_of(n, struct skein_engine, ctx_link);
+	env_mutex_unlock(ctx->env, &ctx->lock);
+	while (!withdrawn(mem) && env_now_ns(ctx->env) < deadline)
+		for (unsigned i = 0; i < count; i++)
+			/* -EDEADLK: from inside a round, without waiting */
+			if (engine_run_until(engines[i]->e, withdrawn, mem,
+					     env_now_ns(ctx->env) + SLICE_NS) ==
+			    -EDEADLK)
+				return;
+}
+
+void skein_mem_free(struct skein_mem *mem)
+{
+	struct skein_ctx *ctx;
+
+	if (!mem || ctx_forked(mem->ctx))
+		return;
+	ctx = mem->ctx;
+	if (mem->share_seq) {
+		withdraw(mem);
+		wait_withdrawn(mem);
+	}
+	env_mutex_lock(ctx->env, &ctx->lock);
+	list_del(&mem->ctx_link);
+	env_mutex_unlock(ctx->env, &ctx->lock);
+	if (mem->shared)
+		ctx->dev->ops->dereg_mr(ctx->dev, mem->shared);
+	mem_region_free(mem->region);
+	env_free(ctx->env, mem);
+}
+
+void ctx_mems_close(struct skein_ctx *ctx)
+{
+	while (!list_empty(&ctx->mems))
+		skein_mem_free(container_of(ctx->mems.next, struct skein_mem,
+					    ctx_link));
+}
+
+/* --- found ------------------------------------------------------------- */
+
+static void find_done(struct mem_find *f, int rc)
+{
+	list_del(&f->link);
+	f->rc = rc;
+	/* Pairs with the acquire in find_is_done(). f is gone after it. */
+	atomic_store_explicit(&f->done, true, memory_order_release);
+}
+
+static bool look(struct mem_find *f)
+{
+	struct conn_peer *peer = f->conn->peer;
+	struct conn_remote_region *r;
+	struct list_node *n;
+
+	list_for_each(n, &peer->regions) {
+		r = container_of(n, struct conn_remote_region, link);
+		if (strcmp(r->name, f->name))
+			continue;
+		f->remote.addr = r->addr;
+		f->remote.len = r->len;
+		f->remote.rkey = r->rkey;
+		f->remote.id = r->id;
+		f->remote.access = r->access;
+		return true;
+	}
+	return false;
+}
+
+static void find_call(struct engine_call *call)
+{
+	struct mem_find *f = container_of(call, struct mem_find, call);
+
+	if (!f->conn->postable || !f->conn->peer)
+		find_done(f, -ENOTCONN);
+	else if (look(f))
+		find_done(f, 0);
+	else
+		list_add_tail(&f->conn->finds, &f->link);
+}
+
+static void find_cancel(struct engine_call *call)
+{
+	struct mem_find *f = container_of(call, struct mem_find, call);
+
+	if (!atomic_load_explicit(&f->done, memory_order_relaxed))
+		find_done(f, -ENOENT);
+	atomic_store_explicit(&f->cancelled, true, memory_order_release);
+}
+
+void mem_finds_look(struct skein_conn *conn)
+{
+	struct list_node *n, *next;
+	struct mem_find *f;
+
+	list_for_each_safe(n, next, &conn->finds) {
+		f = container_of(n, struct mem_find, link);
+		if (look(f))
+			find_done(f, 0);
+	}
+}
+
+void mem_finds_end(struct skein_conn *conn)
+{
+	while (!list_empty(&conn->finds))
+		find_done(container_of(conn->finds.next, struct mem_find, link),
+			  -ENOTCONN);
+}
+
+static bool find_is_done(void *arg)
+{
+	struct mem_find *f = arg;
+
+	return atomic_load_explicit(&f->done, memory_order_acquire);
+}
+
+static bool find_is_cancelled(void *arg)
+{
+	struct mem_find *f = arg;
+
+	return atomic_load_explicit(&f->cancelled, memory_order_acquire);
+}
+
+int skein_mem_find(struct skein_conn *conn, const char *name,
+		   uint64_t timeout_ns, struct skein_remote *remote)
+{
+	struct mem_find f = {.conn = conn, .name = name};
+	struct engine *e = conn->eng->e;
+	uint64_t now = env_now_ns(conn->ctx->env);
+	int rc;
+
+	if (!name || !name[0] || strlen(name) > CTLFRAME_NAME_MAX)
+		return -EINVAL;
+	if (engine_is_owner(e))
+		return -EDEADLK;
+	f.call.fn = find_call;
+	engine_post(e, &f.call);
+	rc = engine_run_until(e, find_is_done, &f,
+			      timeout_ns > ENV_NEVER - now ? ENV_NEVER
+							   : now + timeout_ns);
+	if (rc) {
+		/* The first call has run: a round has passed since. */
+		f.call.fn = find_cancel;
+		engine_post(e, &f.call);
+		engine_run_until(e, find_is_cancelled, &f, ENV_NEVER);
+	}
+	if (f.rc == 0)
+		*remote = f.remote;
+	return f.rc;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mem_handle.h - struct skein_mem: a region of the application's.
+ *
+ * Thread rule: name, access, sequences: the context's lock; the rest is
+ * constant, waiting is atomic.
+ */
+#ifndef SKEIN_CONN_MEM_HANDLE_H
+#define SKEIN_CONN_MEM_HANDLE_H
+
+#include "conn/ctlframe.h"
+#include "conn/ctx.h"
+
+#include <skein/mem.h>
+
+struct skein_mem {
+	struct skein_ctx *ctx;
+	struct list_node ctx_link;
+	struct mem_region *region;
+	/* A second registration of the same bytes, with the rights that were
+	 * given: no rkey exists for memory that is not shared. */
+	struct ibv_mr *shared;
+	char name[CTLFRAME_NAME_MAX + 1];
+	unsigned access;
+	uint64_t share_seq;    /* 0: not shared */
+	uint64_t withdraw_seq; /* 0: not withdrawn */
+	atomic_uint waiting;   /* peers that have not acknowledged that */
+};
+
+/* Somebody who waits in skein_mem_find(). On conn->finds while it waits. */
+struct mem_find {
+	struct engine_call call;
+	struct list_node link;
+	struct skein_conn *conn;
+	const char *name;
+	int rc;
+	struct skein_remote remote;
+	atomic_bool done, cancelled;
+};
+
+/* New regions of the peer's: those that wait for one may go on. */
+void mem_finds_look(struct skein_conn *conn);
+/* The connection is down: -ENOTCONN for all. */
+void mem_finds_end(struct skein_conn *conn);
+
+#endif

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * memop.c - one-sided operations on a peer's regions.
+ *
+ * An operation is posted at once by a thread that has, or can have, the
+ * engine; else it is handed to the owner. One that meets a full send queue
+ * there waits on conn->mem_waiting; conn->mem_deferred counts those handed
+ * over, and while there are any nobody overtakes them.
+ *
+ * A timed-out operation stays under way: its memory is the device's until
+ * done() runs, so it is left behind (abandoned) and frees itself then.
+ */
+#include "base/assert.h"
+#include "conn/handle.h"
+#include "conn/mem_handle.h"
+#include "conn/wc_status.h"
+
+#include <errno.h>
+
+#define DEFERRED_MAX 1024u
+
+struct memop {
+	struct conn_op op;
+	struct engine_call call;
+	struct list_node link;
+	struct skein_conn *conn;
+	enum ibv_wr_opcode opcode;
+	uint64_t local;
+	uint32_t lkey;
+	uint32_t len;
+	uint64_t remote;
+	uint32_t rkey;
+	uint64_t compare_add, swap;
+	uint64_t *scratch, old;
+	void (*done)(void *arg, int status);
+	void *arg;
+
+	/* blocking calls: 0 under way, 1 finished, 2 abandoned */
+	atomic_int fate;
+	int status;
+};
+
+enum {
+	UNDER_WAY,
+	FINISHED,
+	ABANDONED,
+};
+
+static void finish(struct memop *m, int status)
+{
+	struct skein_env *env = m->conn->ctx->env;
+	int under_way = UNDER_WAY;
+
+	if (m->scratch) {
+		m->old = *m->scratch;
+		eng_scratch_put(m->conn->eng, m->scratch);
+		m->scratch = NULL;
+	}
+	if (m->done) {
+		m->done(m->arg, status);
+		env_free(env, m);
+		return;
+	}
+	m->status = status;
+	/* Release: status and old are seen by who sees FINISHED; acquire: an
+	 * abandoned one is ours to free. */
+	if (!atomic_compare_exchange_strong_explicit(
+		    &m->fate, &under_way, FINISHED, memory_order_acq_rel,
+		    memory_order_acquire))
+		env_free(env, m);
+}
+
+static void op_done(struct conn_op *op, enum ibv_wc_status status)
+{
+	finish(container_of(op, struct memop, op), wc_status_err(status));
+}
+
+static bool is_atomic(const struct memop *m)
+{
+	return m->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	       m->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+/* Owner. */
+static int memop_post(struct memop *m)
+{
+	struct ibv_sge sge = {m->local, m->len, m->lkey};
+	struct ibv_send_wr wr = {
+		.opcode = m->opcode, .sg_list = &sge, .num_sge = 1};
+	int rc;
+
+	if (is_atomic(m) && !m->scratch) {
+		m->scratch = eng_scratch_get(m->conn->eng, &m->lkey);
+		if (!m->scratch)
+			return -EAGAIN;
+		m->local = (uintptr_t)m->scratch;
+		sge = (struct ibv_sge){m->local, 8, m->lkey};
+	}
+	if (is_atomic(m)) {
+		wr.wr.atomic.remote_addr = m->remote;
+		wr.wr.atomic.rkey = m->rkey;
+		wr.wr.atomic.compare_add = m->compare_add;
+		wr.wr.atomic.swap = m->swap;
+	} else {
+		wr.wr.rdma.remote_addr = m->remote;
+		wr.wr.rdma.rkey = m->rkey;
+	}
+	m->op.done = op_done;
+	rc = conn_post(m->conn, &wr, &m->op);
+	if (rc && m->scratch) {
+		eng_scratch_put(m->conn->eng, m->scratch);
+		m->scratch = NULL;
+	}
+	return rc;
+}
+
+static void deferred_end(struct memop *m, int rc)
+{
+	struct skein_conn *conn = m->conn;
+
+	if (rc)
+		finish(m, rc);
+	atomic_fetch_sub(&conn->mem_deferred, 1);
+}
+
+/* Owner: the send queue has room again, or the connection is down. */
+void conn_mem_room(struct skein_conn *conn)
+{
+	struct memop *m;
+	int rc;
+
+	while (!list_empty(&conn->mem_waiting)) {
+		m = container_of(conn->mem_waiting.next, struct memop, link);
+		rc = memop_post(m);
+		if (rc == -EAGAIN)
+			return;
+		list_del(&m->link);
+		deferred_end(m, rc);
+	}
+}
+
+static void submit_call(struct engine_call *call)
+{
+	struct memop *m = container_of(call, struct memop, call);
+	struct skein_conn *conn = m->conn;
+	int rc = -EAGAIN;
+
+	if (list_empty(&conn->mem_waiting))
+		rc = memop_post(m);
+	if (rc == -EAGAIN)
+		list_add_tail(&conn->mem_waiting, &m->link);
+	else
+		deferred_end(m, rc);
+}
+
+/* 0: m is under way, and its own. */
+static int submit(struct memop *m)
+{
+	struct skein_conn *conn = m->conn;
+	struct engine *e = conn->eng->e;
+	int rc;
+
+	if (skein_conn_state(conn) != SKEIN_CONN_READY)
+		return -ENOTCONN;
+	if (!atomic_load(&conn->mem_deferred)) {
+		if (engine_is_owner(e))
+			return memop_post(m);
+		if (engine_try_enter(e)) {
+			rc = memop_post(m);
+			engine_leave(e);
+			return rc;
+		}
+	}
+	if (atomic_fetch_add(&conn->mem_deferred, 1) >= DEFERRED_MAX) {
+		atomic_fetch_sub(&conn->mem_deferred, 1);
+		return -EAGAIN;
+	}
+	m->call.fn = submit_call;
+	engine_post(e, &m->call);
+	return 0;
+}
+
+static int check(struct skein_conn *conn, struct skein_mem *local,
+		 uint64_t local_off, const struct skein_remote *remote,
+		 uint64_t remote_off, size_t len, unsigned access)
+{
+	uint64_t max = conn->eng->dev->caps.msg_sz_max;
+
+	if (local && (local_off > local->region->len ||
+		      len > local->region->len - local_off))
+		return -ERANGE;
+	if (remote_off > remote->len || len > remote->len - remote_off)
+		return -ERANGE;
+	if ((remote->access & access) != access)
+		return -EACCES;
+	if (len > UINT32_MAX || (max && len > max))
+		return -EMSGSIZE;
+	return 0;
+}
+
+static struct memop *memop_new(struct skein_conn *conn,
+			       enum ibv_wr_opcode opcode,
+			       const struct skein_remote *remote,
+			       uint64_t remote_off)
+{
+	struct memop *m = env_alloc(conn->ctx->env, sizeof(*m));
+
+	if (!m)
+		return NULL;
+	m->conn = conn;
+	m->opcode = opcode;
+	m->remote = remote->addr + remote_off;
+	m->rkey = remote->rkey;
+	return m;
+}
+
+/* --- with a callback --------------------------------------------------- */
+
+static int start(struct skein_conn *conn, enum ibv_wr_opcode opcode,
+		 struct skein_mem *local, uint64_t local_off,
+		 const struct skein_remote *remote, uint64_t remote_off,
+		 size_t len, void (*done)(void *arg, int status), void *arg)
+{
+	unsigned access =
+		opcode == IBV_WR_RDMA_READ ? SKEIN_MEM_READ : SKEIN_MEM_WRITE;
+	struct memop *m;
+	int rc;
+
+	rc = check(conn, local, local_off, remote, remote_off, len, access);
+	if (rc)
+		return rc;
+	m = memop_new(conn, opcode, remote, remote_off);
+	if (!m)
+		return -ENOMEM;
+	m->local = (uintptr_t)local->region->addr + local_off;
+	m->lkey = local->region->mr->lkey;
+	m->len = (uint32_t)len;
+	m->done = done;
+	m->arg = arg;
+	rc = submit(m);
+	if (rc)
+		env_free(conn->ctx->env, m);
+	return rc;
+}
+
+int skein_mem_read_async(struct skein_conn *conn, struct skein_mem *local,
+			 uint64_t local_off, const struct skein_remote *remote,
+			 uint64_t remote_off, size_t len,
+			 void (*done)(void *arg, int status), void *arg)
+{
+	return start(conn, IBV_WR_RDMA_READ, local, local_off, remote,
+		     remote_off, len, done, arg);
+}
+
+int skein_mem_write_async(struct skein_conn *conn, struct skein_mem *local,
+			  uint64_t local_off, const struct skein_remote *remote,
+			  uint64_t remote_off, size_t len,
+			  void (*done)(void *arg, int status), void *arg)
+{
+	return start(conn, IBV_WR_RDMA_WRITE, local, local_off, remote,
+		     remote_off, len, done, arg);
+}
+
+/* --- blocking ---------------------------------------------------------- */
+
+static bool finished(void *arg)
+{
+	struct memop *m = arg;
+
+	return atomic_load_explicit(&m->fate, memory_order_acquire) != 0;
+}
+
+static uint64_t deadline_of(struct skein_env *env, uint64_t timeout_ns)
+{
+	uint64_t now = env_now_ns(env);
+
+	return timeout_ns > ENV_NEVER - now ? ENV_NEVER : now + timeout_ns;
+}
+
+static bool never(void *arg)
+{
+	return false;
+}
+
+/* Submits and waits. On return m is the caller's to free, or NULL: it was
+ * left behind. */
+static int run(struct memop **mp, uint64_t timeout_ns)
+{
+	struct memop *m = *mp;
+	struct skein_env *env = m->conn->ctx->env;
+	struct engine *e = m->conn->eng->e;
+	uint64_t deadline = deadline_of(env, timeout_ns);
+	int rc, under_way = UNDER_WAY;
+
+	if (engine_is_owner(e))
+		return -EDEADLK;
+	while ((rc = submit(m)) == -EAGAIN) {
+		if (env_now_ns(env) >= deadline)
+			return -ETIMEDOUT;
+		engine_run_until(e, never, NULL, env_now_ns(env) + 1000);
+	}
+	if (rc)
+		return rc;
+	rc = engine_run_until(e, finished, m, deadline);
+	if (rc && atomic_compare_exchange_strong_explicit(
+			  &m->fate, &under_way, ABANDONED, memory_order_acq_rel,
+			  memory_order_acquire)) {
+		*mp = NULL;
+		return rc;
+	}
+	return m->status;
+}
+
+static int run_rw(struct skein_conn *conn, enum ibv_wr_opcode opcode,
+		  struct skein_mem *local, uint64_t local_off,
+		  const struct skein_remote *remote, uint64_t remote_off,
+		  size_t len, uint64_t timeout_ns)
+{
+	unsigned access =
+		opcode == IBV_WR_RDMA_READ ? SKEIN_MEM_READ : SKEIN_MEM_WRITE;
+	struct memop *m;
+	int rc;
+
+	rc = check(conn, local, local_off, remote, remote_off, len, access);
+	if (rc)
+		return rc;
+	m = memop_new(conn, opcode, remote, remote_off);
+	if (!m)
+		return -ENOMEM;
+	m->local = (uintptr_t)local->region->addr + local_off;
+	m->lkey = local->region->mr->lkey;
+	m->len = (uint32_t)len;
+	rc = run(&m, timeout_ns);
+	env_free(conn->ctx->env, m);
+	return rc;
+}
+
+int skein_mem_read(struct skein_conn *conn, struct skein_mem *local,
+		   uint64_t local_off, const struct skein_remote *remote,
+		   uint64_t remote_off, size_t len, uint64_t timeout_ns)
+{
+	return run_rw(conn, IBV_WR_RDMA_READ, local, local_off, remote,
+		      remote_off, len, timeout_ns);
+}
+
+int skein_mem_write(struct skein_conn *conn, struct skein_mem *local,
+		    uint64_t local_off, const struct skein_remote *remote,
+		    uint64_t remote_off, size_t len, uint64_t timeout_ns)
+{
+	return run_rw(conn, IBV_WR_RDMA_WRITE, local, local_off, remote,
+		      remote_off, len, timeout_ns);
+}
+
+static int run_atomic(struct skein_conn *conn, enum ibv_wr_opcode opcode,
+		      const struct skein_remote *remote, uint64_t remote_off,
+		      uint64_t compare_add, uint64_t swap, uint64_t timeout_ns,
+		      uint64_t *old)
+{
+	struct memop *m;
+	int rc;
+
+	rc = check(conn, NULL, 0, remote, remote_off, 8, SKEIN_MEM_ATOMIC);
+	if (rc)
+		return rc;
+	if ((remote->addr + remote_off) % 8)
+		return -EINVAL;
+	if (conn->eng->dev->caps.atomic_scope == DEV_ATOMIC_NONE)
+		return -EOPNOTSUPP;
+	m = memop_new(conn, opcode, remote, remote_off);
+	if (!m)
+		return -ENOMEM;
+	m->compare_add = compare_add;
+	m->swap = swap;
+	rc = run(&m, timeout_ns);
+	if (rc == 0 && old)
+		*old = m->old;
+	env_free(conn->ctx->env, m);
+	return rc;
+}
+
+int skein_mem_cmp_swap(struct skein_conn *conn,
+		       const struct skein_remote *remote, uint64_t remote_off,
+		       uint64_t compare, uint64_t swap, uint64_t timeout_ns,
+		       uint64_t *old)
+{
+	return run_atomic(conn, IBV_WR_ATOMIC_CMP_AND_SWP, remote, remote_off,
+			  compare, swap, timeout_ns, old);
+}
+
+int skein_mem_fetch_add(struct skein_conn *conn,
+			const struct skein_remote *remote, uint64_t remote_off,
+			uint64_t add, uint64_t timeout_ns, uint64_t *old)
+{
+	return run_atomic(conn, IBV_WR_ATOMIC_FETCH_AND_ADD, remote, remote_off,
+			  add, 0, timeout_ns, old);
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * modules.c - the modules that are linked into the library, in the order in
+ * which a connection polls them. A module adds itself here and nowhere else.
+ */
+#include "conn/conn.h"
+
+const struct conn_module *const conn_modules[] = {
+	NULL,
+};
