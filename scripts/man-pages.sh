@@ -1,0 +1,19 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+#
+# man-pages.sh - writes docs/man/*.1 from docs/man/*.1.md by pandoc. The result is
+# committed, so that no build needs pandoc; its first line keeps the source's
+# checksum, by which scripts/lint/man.py sees a page that was not made anew.
+set -eu
+cd "$(dirname "$0")/../docs/man"
+for source in *.1.md; do
+	page=${source%.md}
+	{
+		echo ".\\\" made from $source" \
+			"$(sha256sum <"$source" | cut -c1-64); do not edit"
+		pandoc --standalone --from markdown-smart --to man "$source" |
+			sed '/^\.\\" Automatically generated/d'
+	} >"$page.new"
+	mv "$page.new" "$page"
+	echo "docs/man/$page"
+done

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""The two ends of the reliability tests, as processes (tests/e2e/peer*.c)."""
+
+import re
+
+from harness import DEVICES, Failure, built
+
+COUNTS = re.compile(r'^(\d+) done, (\d+) wrong, (\d+) not sent, (\d+) unknown')
+ENDED = re.compile(r'^ended, (\d+) live, (\d+) calls, (\d+) missing, '
+                   r'(\d+) twice, (\d+) wrong')
+
+
+def serve(case, address=None, **how):
+    server = case.start([built('tests/e2e/peer'), 'serve',
+                         address or DEVICES.listen], name='server',
+                        device=DEVICES.server, **how)
+    server.address = server.expect(r'^listening on (\S+)$').group(1)
+    return server
+
+
+def client(case, address, way='call', calls=200, **how):
+    return case.start([built('tests/e2e/peer'), way, address, calls],
+                      name='client', device=DEVICES.client, **how)
+
+
+def calls_work(case, address, calls=200):
+    """A new process connects and calls, at once and without an error."""
+    process = client(case, address, calls=calls)
+    found = COUNTS.search(process.expect(COUNTS.pattern).string)
+    process.exits(0)
+    if tuple(map(int, found.groups())) != (calls, 0, 0, 0):
+        raise Failure(f'of {calls} calls: {found.group()}')
+    case.forget(process)
+
+
+def check_ended(line, calls=None):
+    """A connection's totals, as the server prints them: nothing lost, doubled
+    or changed."""
+    _, came, missing, twice, wrong = map(int, ENDED.search(line).groups())
+    if missing or twice or wrong or (calls is not None and came != calls):
+        raise Failure(f'the server counted: {line}')
+
+
+def footprint(process):
+    return process.descriptors(), process.mappings(), process.threads()
+
+
+def settles(case, process, before, what):
+    """The process holds again what it held before: descriptors, shared
+    mappings, threads."""
+    try:
+        case.until(what, lambda: footprint(process) == before)
+    except Failure as failure:
+        raise Failure(f'{failure}: held {before}, '
+                      f'holds {footprint(process)}') from None
