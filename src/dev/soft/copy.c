@@ -10,6 +10,7 @@
  * or separated by compiler fences. A 32-byte store is aligned, hence within
  * one cache line. docs/soft.md, "Copies".
  */
+#include "base/fence.h"
 #include "dev/soft/copy.h"
 
 #include <immintrin.h>
@@ -77,7 +78,7 @@ void soft_copy_tail(void *dst, const void *src, size_t len)
 
 	/* release: pairs with the acquire by which the reader polls the tail;
 	 * without it the compiler could sink the body below. */
-	atomic_thread_fence(memory_order_release);
+	fence_release();
 	if (len == 8 && (at & 7) == 0) {
 		uint64_t v;
 

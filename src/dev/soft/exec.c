@@ -8,6 +8,7 @@
  * is mapped here. A request that cannot go on has changed nothing that a
  * second execution would not change in the same way.
  */
+#include "base/fence.h"
 #include "dev/soft/copy.h"
 #include "dev/soft/soft.h"
 
@@ -196,7 +197,7 @@ static int do_read(struct soft_qp *q, const struct ibv_send_wr *wr,
 		return soft_far(q, wr, w, len);
 	/* acquire: what a peer published before the word that an earlier
 	 * operation of ours saw is read after it */
-	atomic_thread_fence(memory_order_acquire);
+	fence_acquire();
 	for (i = 0; i < wr->num_sge; i++, g++) {
 		void *dst = (void *)(uintptr_t)g->addr;
 
@@ -296,7 +297,7 @@ static void finish_slot(struct soft_qp *q, struct shm_slot *slot,
 	/* Pairs with the exchange in req_notify_cq(): the receive is visible
 	 * before the look at the armed word. Without it both sides could miss
 	 * each other, and a sleeper sleeps on. */
-	atomic_thread_fence(memory_order_seq_cst);
+	fence_full();
 	soft_bell_ring(q->far_armed, q->far_bell,
 		       (wr->send_flags & IBV_SEND_SOLICITED) ||
 			       status != IBV_WC_SUCCESS);

@@ -5,6 +5,7 @@
  * does. One modify_qp() at a time runs on a QP; it may wait for the peer's
  * control thread (INIT to RTR), and for a poster to leave (to ERR, RESET).
  */
+#include "base/fence.h"
 #include "dev/soft/soft.h"
 
 #include <errno.h>
@@ -338,7 +339,7 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state to,
 	soft_lock_return(&q->lock);
 	/* seq_cst fence: the gate is open before the look; the other end
 	 * parks, fences, and looks at the gate again. */
-	atomic_thread_fence(memory_order_seq_cst);
+	fence_full();
 	if (!err && q->far && atomic_load(&q->far->parked))
 		soft_ring(q);
 	/* What waited in SQD goes on; SQ_DRAINED may be due. */

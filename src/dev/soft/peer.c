@@ -8,6 +8,7 @@
  * The asking end of every exchange is here; answers to requests of the data
  * path come to the control thread.
  */
+#include "base/fence.h"
 #include "dev/soft/msg.h"
 #include "dev/soft/soft.h"
 
@@ -420,7 +421,7 @@ static void got_mr(struct soft *s, struct soft_peer *p, const struct msg *r,
 	len = e->len;
 	/* acquire: the fields above belong to the key read before; a key is
 	 * not used again while its entry keeps it */
-	atomic_thread_fence(memory_order_acquire);
+	fence_acquire();
 	key = atomic_load_explicit(&e->key, memory_order_relaxed);
 	if (r->status || nfds != 1 || key != r->key || map_find(p, key))
 		return;

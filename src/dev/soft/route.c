@@ -3,6 +3,7 @@
  * route.c - the way to a peer: is its QP there and ours, what is behind an
  * rkey. The slow halves of exec.c; both run inside the hazard.
  */
+#include "base/fence.h"
 #include "dev/soft/soft.h"
 
 #include <errno.h>
@@ -91,7 +92,7 @@ struct soft_xlat *soft_xlat_fill(struct soft_qp *q, uint32_t key, int *why)
 	pd = e->pd;
 	kind = e->kind;
 	/* The fields are this key's if the key is still there after them. */
-	atomic_thread_fence(memory_order_acquire);
+	fence_acquire();
 	if (atomic_load_explicit(&e->key, memory_order_relaxed) != key ||
 	    pd != q->far_pd)
 		return NULL;
