@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * server.c - requests to stores and back; see server.h.
+ */
+#include "kv/server.h"
+
+#include "base/assert.h"
+#include "kv/hash.h"
+#include "kv/store.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+struct shard {
+	struct kv_store *store;
+	/* Written by the shard's thread alone, read by any: relaxed, for each
+	 * is a number of its own. */
+	_Atomic uint64_t records;
+	_Atomic uint64_t bytes;
+	_Atomic uint64_t done[KV_OP_END - KV_INFO];
+	_Atomic uint64_t refused;
+} __attribute__((aligned(128)));
+
+struct kv_server {
+	unsigned shard_count;
+	struct shard shards[];
+};
+
+/* The only writer: no read-modify-write is needed. */
+static void count(_Atomic uint64_t *c)
+{
+	uint64_t v = atomic_load_explicit(c, memory_order_relaxed);
+
+	atomic_store_explicit(c, v + 1, memory_order_relaxed);
+}
+
+static uint64_t look(_Atomic uint64_t *c)
+{
+	return atomic_load_explicit(c, memory_order_relaxed);
+}
+
+int kv_server_new(const struct kv_server_attr *attr, struct kv_server **server)
+{
+	struct kv_store_attr sa = {.alloc = attr->alloc};
+	struct kv_server *s = NULL;
+	size_t size;
+	int rc;
+
+	if (!attr->shards || attr->shards > KV_SHARDS_MAX)
+		return -EINVAL;
+	sa.bytes_max = attr->bytes_max / attr->shards;
+	size = sizeof(*s) + attr->shards * sizeof(s->shards[0]);
+	if (posix_memalign((void **)&s, 128, size))
+		return -ENOMEM;
+	memset(s, 0, size);
+	s->shard_count = attr->shards;
+	for (unsigned i = 0; i < attr->shards; i++) {
+		sa.seed = i;
+		rc = kv_store_new(&sa, &s->shards[i].store);
+		if (rc)
+			goto err_server;
+	}
+	*server = s;
+	return 0;
+
+err_server:
+	kv_server_free(s);
+	return rc;
+}
+
+void kv_server_free(struct kv_server *s)
+{
+	if (!s)
+		return;
+	for (unsigned i = 0; i < s->shard_count; i++)
+		kv_store_free(s->shards[i].store);
+	free(s);
+}
+
+static int do_get(struct shard *sh, uint64_t hash, const struct kv_req *r,
+		  struct kv_reply *reply)
+{
+	const struct kv_record *rec =
+		kv_store_get(sh->store, hash, r->key, r->key_len);
+	void *p;
+
+	if (!rec)
+		return -ENOENT;
+	if (rec->val_len > reply->max)
+		return -EMSGSIZE;
+	p = reply->buf(reply, rec->val_len);
+	if (!p)
+		return -ENOMEM;
+	if (rec->val_len)
+		memcpy(p, kv_record_val(rec), rec->val_len);
+	return 0;
+}
+
+static int do_scan(struct shard *sh, const struct kv_req *r,
+		   struct kv_reply *reply)
+{
+	const struct kv_record *first, *rec;
+	size_t len = KV_SCAN_HEAD;
+	struct bytes_out out;
+	uint32_t n = 0;
+	void *p;
+
+	if (len > reply->max)
+		return -EMSGSIZE;
+	first = kv_store_seek(sh->store, r->key, r->key_len);
+	for (rec = first; rec && n < r->count; rec = kv_store_next(rec)) {
+		size_t size = kv_item_size(rec->key_len, rec->val_len);
+
+		if (size > reply->max - len)
+			break;
+		len += size;
+		n++;
+	}
+	/* not even one: the caller would ask for ever */
+	if (!n && rec)
+		return -EMSGSIZE;
+	p = reply->buf(reply, len);
+	if (!p)
+		return -ENOMEM;
+	kv_scan_head_encode(p, n, rec && n < r->count);
+	out = bytes_out((uint8_t *)p + KV_SCAN_HEAD, len - KV_SCAN_HEAD);
+	for (rec = first; n; n--, rec = kv_store_next(rec))
+		kv_item_encode(&out, rec);
+	skein_assert(!out.failed && out.pos == out.cap);
+	return 0;
+}
+
+static int do_info(struct kv_server *s, struct kv_reply *reply)
+{
+	struct kv_info info;
+	void *p;
+
+	if (reply->max < KV_INFO_LEN)
+		return -EMSGSIZE;
+	p = reply->buf(reply, KV_INFO_LEN);
+	if (!p)
+		return -ENOMEM;
+	kv_server_info(s, &info);
+	kv_info_encode(&info, p);
+	return 0;
+}
+
+static void publish(struct shard *sh)
+{
+	atomic_store_explicit(&sh->records, kv_store_count(sh->store),
+			      memory_order_relaxed);
+	atomic_store_explicit(&sh->bytes, kv_store_bytes(sh->store),
+			      memory_order_relaxed);
+}
+
+static int do_change(struct shard *sh, uint64_t hash, const struct kv_req *r)
+{
+	struct kv_store *st = sh->store;
+	int rc;
+
+	if (r->op == KV_UPDATE)
+		return kv_store_update(st, hash, r->key, r->key_len, r->off,
+				       r->val, r->val_len);
+	if (r->op == KV_PUT)
+		rc = kv_store_put(st, hash, r->key, r->key_len, r->val,
+				  r->val_len);
+	else
+		rc = kv_store_delete(st, hash, r->key, r->key_len);
+	if (!rc)
+		publish(sh);
+	return rc;
+}
+
+int kv_server_handle(struct kv_server *s, unsigned shard, unsigned op,
+		     const void *req, size_t len, struct kv_reply *reply)
+{
+	struct shard *sh = &s->shards[shard];
+	struct kv_req r;
+	uint64_t hash;
+
+	skein_assert(shard < s->shard_count);
+	if (kv_req_decode(op, req, len, &r)) {
+		count(&sh->refused);
+		return -EBADMSG;
+	}
+	count(&sh->done[r.op - KV_INFO]);
+	if (r.op == KV_INFO)
+		return do_info(s, reply);
+	if (r.op == KV_SCAN)
+		return do_scan(sh, &r, reply);
+	hash = kv_hash(r.key, r.key_len);
+	if (kv_hash_shard(hash, s->shard_count) != shard) {
+		count(&sh->refused);
+		return -EXDEV;
+	}
+	if (r.op == KV_GET)
+		return do_get(sh, hash, &r, reply);
+	return do_change(sh, hash, &r);
+}
+
+unsigned kv_server_shards(const struct kv_server *s)
+{
+	return s->shard_count;
+}
+
+void kv_server_info(struct kv_server *s, struct kv_info *info)
+{
+	struct kv_info i = {
+		.version = KV_PROTO_VERSION,
+		.shards = s->shard_count,
+	};
+
+	for (unsigned n = 0; n < s->shard_count; n++) {
+		i.records += look(&s->shards[n].records);
+		i.bytes += look(&s->shards[n].bytes);
+	}
+	*info = i;
+}
+
+void kv_server_stats(struct kv_server *s, struct kv_server_stats *stats)
+{
+	struct kv_server_stats st = {0};
+
+	for (unsigned n = 0; n < s->shard_count; n++) {
+		for (unsigned op = 0; op < KV_OP_END - KV_INFO; op++)
+			st.done[op] += look(&s->shards[n].done[op]);
+		st.refused += look(&s->shards[n].refused);
+	}
+	*stats = st;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * worker.h - one thread of a YCSB slice: a window of operations, each of which
+ * starts the next one when it has completed and been verified.
+ *
+ * Thread rule: its own thread, but `done` and `failed`, which any may read.
+ */
+#ifndef KV_WORKER_H
+#define KV_WORKER_H
+
+#include "kv/ycsb.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum ycsb_slot_state {
+	YCSB_SLOT_IDLE,	   /* draws an operation next */
+	YCSB_SLOT_DRAWN,   /* has one to start, or the second half of one */
+	YCSB_SLOT_STALLED, /* the same, but was told to come again */
+	YCSB_SLOT_ACTIVE,  /* waits for its response */
+};
+
+struct ycsb_slot {
+	struct ycsb_worker *worker;
+	struct ycsb_request req;
+	enum ycsb_slot_state state;
+	bool read_done; /* read-modify-write: at its second half */
+	uint64_t start_ns;
+	uint64_t hash;
+	size_t key_len;
+	char key[YCSB_KEY_MAX];
+};
+
+struct ycsb_worker {
+	/* set by the slice */
+	struct kv_net *net;
+	const char *addr;
+	const struct ycsb_slice *slice;
+	const struct ycsb_params *params;
+	struct ycsb_keys *keys;
+	_Atomic bool *stop; /* another worker failed */
+	unsigned number, window;
+	int pin;
+	uint64_t timeout_ns;
+	uint64_t quota;	     /* operations; UINT64_MAX when time ends it */
+	uint64_t load_first; /* load phase: first key number */
+	pthread_t thread;
+
+	/* its own */
+	struct kv_client *client;
+	struct ycsb_gen gen;
+	struct kv_rng rng;
+	uint64_t issued;
+	uint64_t warm_ns, end_ns, last_ns; /* points in time */
+	unsigned active, stalled;
+	bool ending;
+	uint8_t *value; /* room to build one */
+	struct ycsb_slot *slots;
+
+	/* results */
+	struct ycsb_tally tally;
+	unsigned shards;
+	_Atomic uint64_t done;
+	int failed;
+	char error[256];
+};
+
+/* Allocates. -ENOMEM. */
+int ycsb_worker_init(struct ycsb_worker *w);
+void ycsb_worker_fini(struct ycsb_worker *w);
+/* Connects, works, disconnects: `failed` says how it went. */
+void ycsb_worker_run(struct ycsb_worker *w);
+
+#endif
