@@ -4,6 +4,8 @@
 #define SKEIN_TOOLS_CMDS_H
 
 int cmd_info(int argc, char **argv);
+int cmd_kv(int argc, char **argv);
 int cmd_perf(int argc, char **argv);
+int cmd_ycsb(int argc, char **argv);
 
 #endif

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cmd_kv.c - `skein kv serve`: runs a key-value server until SIGTERM or SIGINT.
+ */
+#include "cmd.h"
+#include "cmds.h"
+#include "opt.h"
+#include "out.h"
+
+#include "kv/serve.h"
+
+#include <skein/error.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CMD "skein kv"
+
+struct serve_opts {
+	const char *listen;
+	const char *device;
+	uint32_t threads;
+	uint32_t wait;
+	uint32_t tcp;
+	const char *pin;
+	int cpu; /* of pin */
+	uint64_t memory;
+	bool json;
+};
+
+static const char *const tcps[] = {"no", "spin", "block", NULL};
+
+static enum opt_verdict parse(int argc, char **argv, struct serve_opts *o)
+{
+	const struct opt opts[] = {
+		{'l', "listen", OPT_STR, &o->listen, "ADDR",
+		 "HOST:PORT; port 0: a free one"},
+		{'t', "threads", OPT_U32, &o->threads, "N",
+		 "threads, each with its part of the keys", 1, KV_SHARDS_MAX},
+		{0, "wait", OPT_CHOICE, &o->wait, "MODE", "how threads wait", 0,
+		 0, kv_wait_names},
+		{0, "device", OPT_STR, &o->device, "NAME",
+		 "soft, verbs, verbs:NAME"},
+		{0, "tcp", OPT_CHOICE, &o->tcp, "HOW",
+		 "plain TCP sockets instead of Skein, to compare", 0, 0, tcps},
+		{0, "memory", OPT_SIZE, &o->memory, "BYTES",
+		 "bound of all records; 0: none"},
+		{0, "pin", OPT_STR, &o->pin, "CPU", "run thread i on CPU + i"},
+		{0, "json", OPT_FLAG, &o->json, NULL,
+		 "one JSON object when it listens"},
+		{0},
+	};
+	const struct opt_usage usage = {
+		.cmd = CMD " serve",
+		.args = "[options]",
+		.about = "Serves an in-memory key-value store (GET, PUT, "
+			 "UPDATE, DELETE, SCAN) until SIGTERM\nor SIGINT. "
+			 "`skein ycsb` is its client.",
+		.opts = opts,
+	};
+	int first = 0;
+	enum opt_verdict v = opt_parse(&usage, argc, argv, &first);
+
+	if (v == OPT_RUN && first < argc) {
+		out_error(CMD " serve", "\"%s\" is too much: see --help",
+			  argv[first]);
+		return OPT_BAD;
+	}
+	if (v == OPT_RUN && kv_pin_parse(o->pin, o->threads, &o->cpu)) {
+		out_error(CMD " serve",
+			  "--pin=%s: there are not that many CPUs", o->pin);
+		return OPT_BAD;
+	}
+	return v;
+}
+
+static enum kv_transport transport_of(const struct serve_opts *o)
+{
+	static const enum kv_transport map[] = {KV_SKEIN, KV_TCP_SPIN,
+						KV_TCP_BLOCK};
+
+	return map[o->tcp];
+}
+
+/* The one line (or object) that says that clients may come. */
+static int announce(const struct serve_opts *o, const struct kv_serve *serve)
+{
+	const char *transport = kv_transport_names[transport_of(o)];
+
+	if (o->json)
+		return out_json(json_pack(
+			"{s:s, s:s, s:s, s:i, s:s, s:i}", "listening",
+			serve->addr, "transport", transport, "device",
+			serve->device, "threads", (int)o->threads, "wait",
+			kv_wait_names[o->wait], "pid", (int)getpid()));
+	printf("kv: listening on %s over %s, device %s, %u thread%s\n",
+	       serve->addr, transport, serve->device, o->threads,
+	       o->threads == 1 ? "" : "s");
+	return fflush(stdout) ? -EIO : 0;
+}
+
+static void say_goodbye(struct kv_server *server)
+{
+	struct kv_server_stats st;
+	struct kv_info info;
+
+	kv_server_stats(server, &st);
+	kv_server_info(server, &info);
+	printf("kv: stopped: %" PRIu64 " records, %" PRIu64 " get, %" PRIu64
+	       " put, %" PRIu64 " update, %" PRIu64 " delete, %" PRIu64
+	       " scan, %" PRIu64 " refused\n",
+	       info.records, st.done[KV_GET - KV_INFO],
+	       st.done[KV_PUT - KV_INFO], st.done[KV_UPDATE - KV_INFO],
+	       st.done[KV_DELETE - KV_INFO], st.done[KV_SCAN - KV_INFO],
+	       st.refused);
+}
+
+static int serve_until(const struct serve_opts *o, struct kv_server *server,
+		       const sigset_t *ends)
+{
+	struct kv_serve_attr attr = {
+		.server = server,
+		.listen = o->listen,
+		.transport = transport_of(o),
+		.device = o->device,
+		.wait = (enum skein_wait)o->wait,
+		.pin = o->cpu,
+	};
+	struct kv_serve *serve;
+	int rc = kv_serve_start(&attr, &serve), sig;
+
+	if (rc) {
+		out_error(CMD, "cannot serve on %s: %s", o->listen,
+			  skein_strerror(rc));
+		return CMD_FAILED;
+	}
+	rc = announce(o, serve);
+	if (!rc)
+		sigwait(ends, &sig);
+	else
+		out_error(CMD, "stdout: %s", strerror(-rc));
+	kv_serve_stop(serve);
+	return rc ? CMD_FAILED : CMD_OK;
+}
+
+static int serve_main(int argc, char **argv)
+{
+	struct serve_opts o = {.listen = "127.0.0.1:7440", .threads = 1};
+	struct kv_server_attr sa;
+	struct kv_server *server;
+	sigset_t ends;
+	int rc;
+
+	switch (parse(argc, argv, &o)) {
+	case OPT_HELP:
+		return CMD_OK;
+	case OPT_BAD:
+		return CMD_USAGE;
+	case OPT_RUN:
+		break;
+	}
+	/* before any thread starts: they inherit it */
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGTERM);
+	sigaddset(&ends, SIGINT);
+	sigprocmask(SIG_BLOCK, &ends, NULL);
+
+	sa = (struct kv_server_attr){.shards = o.threads,
+				     .bytes_max = o.memory};
+	rc = kv_server_new(&sa, &server);
+	if (rc) {
+		out_error(CMD, "no memory for the store");
+		return CMD_FAILED;
+	}
+	rc = serve_until(&o, server, &ends);
+	if (!rc && !o.json)
+		say_goodbye(server);
+	kv_server_free(server);
+	return rc;
+}
+
+int cmd_kv(int argc, char **argv)
+{
+	if (argc >= 2 && !strcmp(argv[1], "serve"))
+		return serve_main(argc - 1, argv + 1);
+	if (argc >= 2 &&
+	    (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+		puts("usage: skein kv serve [options]\n\n"
+		     "An in-memory key-value server over RDMA; "
+		     "`skein kv serve --help` lists its options.");
+		return CMD_OK;
+	}
+	out_error(CMD, "wants \"serve\": see `skein kv --help`");
+	return CMD_USAGE;
+}
