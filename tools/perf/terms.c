@@ -52,7 +52,10 @@ static uint64_t get(const struct perf_opts *o, const struct term *t)
 	return t->wide ? *(const uint64_t *)at : *(const uint32_t *)at;
 }
 
-static void set(struct perf_opts *o, const struct term *t, uint64_t v)
+/* Not inlined: gcc's sanitizer builds see the wide store happen to a narrow
+ * field and warn. */
+__attribute__((noinline)) static void set(struct perf_opts *o,
+					  const struct term *t, uint64_t v)
 {
 	char *at = (char *)o + t->off;
 
