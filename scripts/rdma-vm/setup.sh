@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # setup.sh - everything rdma-vm.sh needs, once: packages by apt, Debian's newest
-# kernel package (unpacked into the cache, never installed), and an initrd of
+# kernel package (kept in the cache, never installed), and an initrd of
 # busybox, the RDMA modules and init. Does nothing when the image is current.
 set -eu
 here=$(dirname "$(dirname "$(readlink -f "$0")")")
@@ -38,26 +38,24 @@ newest_kernel() {
 		sed -n 's/^ *Depends: \(linux-image-[0-9]\)/\1/p' | head -n 1
 }
 
-# The kernel package's files in $cache/kernel/NAME.
+# The kernel package as $cache/NAME.deb: a later image needs no network.
 fetch_kernel() {
-	local pkg=$1 tmp
-	[ ! -d "$cache/kernel/$pkg" ] || return 0
-	tmp=$(mktemp -d "$cache/fetch.XXXXXX")
+	local pkg=$1
+	[ ! -s "$cache/$pkg.deb" ] || return 0
 	say "downloading $pkg"
-	(cd "$tmp" && apt-get -o APT::Sandbox::User=root download -qq "$pkg")
-	dpkg-deb -x "$tmp"/*.deb "$tmp/root"
-	mkdir -p "$cache/kernel"
-	mv "$tmp/root" "$cache/kernel/$pkg"
-	rm -rf "$tmp"
+	mkdir "$tmp/get"
+	(cd "$tmp/get" &&
+		apt-get -o APT::Sandbox::User=root download -qq "$pkg")
+	rm -f "$cache"/linux-image-*.deb
+	mv "$tmp"/get/*.deb "$cache/$pkg.deb"
 }
 
 build_initrd() {
-	local root=$1 version=$2 tmp m
-	tmp=$(mktemp -d "$cache/initrd.XXXXXX")
-	mkdir "$tmp"/{bin,proc,sys,dev,mod,host,cow,new,ctl}
-	cp "$(command -v busybox)" "$tmp/bin/busybox"
-	cp "$here/rdma-vm/init" "$tmp/init"
-	chmod 755 "$tmp/init"
+	local root=$1 version=$2 ir=$tmp/initrd m
+	mkdir -p "$ir"/{bin,proc,sys,dev,mod,host,cow,new,ctl}
+	cp "$(command -v busybox)" "$ir/bin/busybox"
+	cp "$here/rdma-vm/init" "$ir/init"
+	chmod 755 "$ir/init"
 	[ -f "$root/lib/modules/$version/modules.dep.bin" ] ||
 		depmod -b "$root" "$version"
 	for m in $modules; do
@@ -65,19 +63,18 @@ build_initrd() {
 	done 2>/dev/null | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' |
 		while read -r m; do
 			case $m in
-			*.xz) xz -dc "$m" >"$tmp/mod/$(basename "$m" .xz)" ;;
-			*) cp "$m" "$tmp/mod/" ;;
+			*.xz) xz -dc "$m" >"$ir/mod/$(basename "$m" .xz)" ;;
+			*) cp "$m" "$ir/mod/" ;;
 			esac
 			basename "$m" .xz
-		done >"$tmp/mod/order"
-	grep -q '^rdma_rxe.ko$' "$tmp/mod/order" ||
+		done >"$ir/mod/order"
+	grep -q '^rdma_rxe.ko$' "$ir/mod/order" ||
 		die "kernel $version has no rdma_rxe"
-	(cd "$tmp" && find . | cpio -o -H newc --quiet) >"$cache/initrd"
-	rm -rf "$tmp"
+	(cd "$ir" && find . | cpio -o -H newc --quiet) >"$cache/initrd"
 }
 
 main() {
-	local pkg root version
+	local pkg version
 	mkdir -p "$cache"
 	# Two lanes may start at once; the second finds the image made.
 	exec 9>"$cache/lock"
@@ -92,13 +89,15 @@ main() {
 		pkg=$(newest_kernel)
 	fi
 	[ -n "$pkg" ] || die "apt knows no linux-image-amd64"
+	tmp=$(mktemp -d "$cache/tmp.XXXXXX")
+	trap 'rm -rf "$tmp"' EXIT
 	fetch_kernel "$pkg"
-	root=$cache/kernel/$pkg
+	dpkg-deb -x "$cache/$pkg.deb" "$tmp/root"
 	version=${pkg#linux-image-}
 	rm -f "$cache/stamp"
 	python3 "$here/rdma-vm/unpack-kernel.py" \
-		"$root/boot/vmlinuz-$version" "$cache/vmlinux"
-	build_initrd "$root" "$version"
+		"$tmp/root/boot/vmlinuz-$version" "$cache/vmlinux"
+	build_initrd "$tmp/root" "$version"
 	image_stamp >"$cache/stamp"
 	say "image of $version in $cache"
 }

@@ -551,6 +551,15 @@ int engine_run_until(struct engine *e, bool (*done)(void *arg), void *arg,
 	}
 }
 
+int engine_run_inside(struct engine *e, bool (*done)(void *arg), void *arg,
+		      uint64_t deadline_ns)
+{
+	struct run run = {done, arg, deadline_ns, false};
+
+	skein_assert_debug(engine_is_owner(e));
+	return engine_run(e, &run);
+}
+
 void engine_kick(struct engine *e)
 {
 	/* Release: orders the kicker's work before the flag for a round that
@@ -668,6 +677,12 @@ void engine_background_stop(struct engine *e)
 	env_thread_join(e->env, e->back);
 	e->back = NULL;
 	atomic_store(&e->has_back, false);
+}
+
+bool engine_has_background(struct engine *e)
+{
+	/* Relaxed: a hint; either way the work gets done. */
+	return atomic_load_explicit(&e->has_back, memory_order_relaxed);
 }
 
 /* --- life -------------------------------------------------------------- */

@@ -98,6 +98,10 @@ int engine_poll(struct engine *e);
  */
 int engine_run_until(struct engine *e, bool (*done)(void *arg), void *arg,
 		     uint64_t deadline_ns);
+/* The same by an owner outside a round, who stays the owner: 0 or
+ * -ETIMEDOUT. Runs one round at least. */
+int engine_run_inside(struct engine *e, bool (*done)(void *arg), void *arg,
+		      uint64_t deadline_ns);
 
 /*
  * For an application with an event loop of its own, which owns the engine: arms
@@ -117,5 +121,7 @@ void engine_post(struct engine *e, struct engine_call *call);
  * at once, and comes back a millisecond or two after the last has left. */
 int engine_background_start(struct engine *e);
 void engine_background_stop(struct engine *e);
+/* Any thread; for those who can leave work to it by engine_post(). */
+bool engine_has_background(struct engine *e);
 
 #endif

@@ -177,6 +177,80 @@ static void test_atomic(void **state)
 	pair_close(&p);
 }
 
+/* The liveness probe: no bytes, no key, no sge, and an answer. */
+static void test_zero_byte_write(void **state)
+{
+	struct pair p;
+	struct ibv_send_wr wr = {.wr_id = 5,
+				 .opcode = IBV_WR_RDMA_WRITE,
+				 .send_flags = IBV_SEND_SIGNALED};
+
+	(void)state;
+	pair_open(&p, NULL);
+	post(&p.a, &wr);
+	expect(&p.a, p.a.scq, 5, IBV_WC_SUCCESS);
+	expect_none(&p.b, p.b.rcq);
+	pair_close(&p);
+}
+
+/* As many READs at once as the send queue holds, more than the peer answers
+ * at once: the device paces them. */
+static void test_many_reads(void **state)
+{
+	struct pair p;
+	struct ibv_sge s[DEPTH];
+	struct ibv_send_wr wr[DEPTH];
+	int i;
+
+	(void)state;
+	pair_open(&p, NULL);
+	fill(&p.b, 0, DEPTH * 1000, 3);
+	for (i = 0; i < DEPTH; i++) {
+		s[i] = sge(&p.a, (size_t)i * 1000, 1000);
+		wr[i] = rdma(IBV_WR_RDMA_READ, (uint64_t)i, &s[i], &p.b,
+			     (size_t)i * 1000);
+		wr[i].next = i + 1 < DEPTH ? &wr[i + 1] : NULL;
+	}
+	post(&p.a, wr);
+	for (i = 0; i < DEPTH; i++)
+		expect(&p.a, p.a.scq, (uint64_t)i, IBV_WC_SUCCESS);
+	assert_memory_equal(mem(&p.a), mem(&p.b), DEPTH * 1000);
+	pair_close(&p);
+}
+
+/* A WRITE is proved by the message behind it; both directions at once. */
+static void test_write_then_send(void **state)
+{
+	struct pair p;
+	struct end *from, *to;
+	struct ibv_sge s, none;
+	struct ibv_send_wr wr[2];
+	int i;
+
+	(void)state;
+	pair_open(&p, NULL);
+	for (i = 0; i < 20; i++) {
+		from = i & 1 ? &p.b : &p.a;
+		to = i & 1 ? &p.a : &p.b;
+		post_recv(to, 7, 0, 64);
+		fill(from, 4096, 9000, (unsigned)i * 3 + 1);
+		s = sge(from, 4096, 9000);
+		none = sge(from, 0, 0);
+		wr[0] = rdma(IBV_WR_RDMA_WRITE, 1, &s, to, 40000);
+		wr[0].send_flags = 0;
+		wr[1] = (struct ibv_send_wr){.wr_id = 2,
+					     .sg_list = &none,
+					     .opcode = IBV_WR_SEND,
+					     .send_flags = IBV_SEND_SIGNALED};
+		wr[0].next = &wr[1];
+		post(from, wr);
+		expect(to, to->rcq, 7, IBV_WC_SUCCESS);
+		assert_memory_equal(mem(to) + 40000, mem(from) + 4096, 9000);
+		expect(from, from->scq, 2, IBV_WC_SUCCESS);
+	}
+	pair_close(&p);
+}
+
 static void test_selective_signalling(void **state)
 {
 	struct pair p;
@@ -346,6 +420,9 @@ int main(void)
 		cmocka_unit_test(test_send),
 		cmocka_unit_test(test_read),
 		cmocka_unit_test(test_atomic),
+		cmocka_unit_test(test_zero_byte_write),
+		cmocka_unit_test(test_many_reads),
+		cmocka_unit_test(test_write_then_send),
 		cmocka_unit_test(test_selective_signalling),
 		cmocka_unit_test(test_late_receive),
 		cmocka_unit_test(test_channel),

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * bufs.c - registered memory for payloads that do not fit into a message.
+ *
+ * A buffer is a region of its own. Making one costs system calls and
+ * registration, so a few are kept. Sizes are powers of two, so that one that
+ * is kept fits the next.
+ */
+#include "base/assert.h"
+#include "base/list.h"
+#include "env/env.h"
+#include "rpc/state.h"
+
+#define LEN_MIN (64u << 10)
+
+struct region_buf {
+	struct rpc_buf buf;
+	struct mem_region *region;
+};
+
+static struct region_buf *region_buf(struct rpc_buf *buf)
+{
+	return container_of(buf, struct region_buf, buf);
+}
+
+uint32_t rpc_bufs_lkey(const struct rpc_buf *buf)
+{
+	return container_of(buf, const struct region_buf, buf)->region->mr->lkey;
+}
+
+static struct rpc_buf *spare_take(struct rpc_bufs *bufs, size_t len)
+{
+	struct rpc_buf **link, *buf;
+
+	for (link = &bufs->spare; (buf = *link); link = &buf->next) {
+		if (buf->len != len)
+			continue;
+		*link = buf->next;
+		bufs->spares--;
+		bufs->spare_len -= len;
+		return buf;
+	}
+	return NULL;
+}
+
+static struct rpc_buf *buf_new(struct rpc_conn *rc, size_t len)
+{
+	struct skein_conn *conn = rc->conn;
+	struct region_buf *b = env_alloc(conn_env(conn), sizeof(*b));
+
+	if (!b)
+		return NULL;
+	if (mem_region_new(conn_dev(conn), conn_pd(conn), "skein-rpc-large",
+			   len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+			   conn_region_id(conn_ctx(conn)), &b->region)) {
+		env_free(conn_env(conn), b);
+		return NULL;
+	}
+	b->buf.addr = b->region->addr;
+	b->buf.len = len;
+	b->buf.rkey = b->region->mr->rkey;
+	b->buf.region = b->region->id;
+	return &b->buf;
+}
+
+static void buf_free(struct rpc_conn *rc, struct rpc_buf *buf)
+{
+	mem_region_free(region_buf(buf)->region);
+	env_free(conn_env(rc->conn), region_buf(buf));
+}
+
+struct rpc_buf *rpc_bufs_get(struct rpc_conn *rc, size_t len)
+{
+	struct rpc_bufs *bufs = &rc->bufs;
+	struct rpc_buf *buf;
+	size_t size = LEN_MIN;
+
+	while (size < len)
+		size *= 2;
+	if (bufs->used_len + size > RPC_BUFS_MAX_LEN)
+		return NULL;
+	buf = spare_take(bufs, size);
+	if (!buf)
+		buf = buf_new(rc, size);
+	if (buf)
+		bufs->used_len += size;
+	return buf;
+}
+
+void rpc_bufs_put(struct rpc_conn *rc, struct rpc_buf *buf)
+{
+	struct rpc_bufs *bufs = &rc->bufs;
+
+	bufs->used_len -= buf->len;
+	if (bufs->spares == RPC_BUFS_KEEP ||
+	    bufs->spare_len + buf->len > RPC_BUFS_KEEP_LEN) {
+		buf_free(rc, buf);
+		return;
+	}
+	buf->next = bufs->spare;
+	bufs->spare = buf;
+	bufs->spares++;
+	bufs->spare_len += buf->len;
+}
+
+void rpc_bufs_fini(struct rpc_conn *rc)
+{
+	struct rpc_buf *buf;
+
+	skein_assert(!rc->bufs.used_len);
+	while ((buf = rc->bufs.spare)) {
+		rc->bufs.spare = buf->next;
+		buf_free(rc, buf);
+	}
+	rc->bufs = (struct rpc_bufs){0};
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * call.c - the public calls.
+ *
+ * Whoever runs the engine calls straight into the client. Others become the
+ * engine's owner for the moment if nobody is, and else hand the call to the
+ * owner. A blocking caller runs the engine while it waits.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/list.h"
+#include "conn/ctx.h"
+#include "rpc/state.h"
+
+int skein_rpc_handle(struct skein_ctx *ctx, uint16_t id, skein_rpc_fn *fn,
+		     void *arg)
+{
+	struct rpc_ctx *rx;
+	int rc;
+
+	if (!ctx || !fn)
+		return -EINVAL;
+	rx = conn_ctx_module(ctx, CONN_MODULE_RPC);
+	env_mutex_lock(ctx->env, &rx->lock);
+	rc = rpc_handlers_add(&rx->handlers, ctx->env, id, fn, arg);
+	env_mutex_unlock(ctx->env, &rx->lock);
+	return rc;
+}
+
+/* Why a call cannot even be tried: 0 when it can. Any thread. */
+static int check(struct skein_conn *conn, struct rpc_conn *rc, size_t req_len,
+		 size_t resp_max)
+{
+	if (!conn_is_ready(conn) || !rc)
+		return -ENOTCONN;
+	if (!rc->caller)
+		return -EOPNOTSUPP;
+	if (req_len > SKEIN_RPC_LEN_MAX || resp_max > SKEIN_RPC_LEN_MAX)
+		return -EMSGSIZE;
+	return 0;
+}
+
+static int call_inside(struct rpc_conn *rc, uint16_t id, const void *req,
+		       size_t req_len, size_t resp_max, uint64_t timeout_ns,
+		       skein_rpc_done_fn *done, void *arg)
+{
+	/* Owner: up and the state of the connection change in this thread. */
+	if (__builtin_expect(!rc->up, 0))
+		return -ENOTCONN;
+	return rpc_client_call(&rc->client, id, req, req_len, resp_max,
+			       timeout_ns, done, arg);
+}
+
+static void pending_run(struct engine_call *call)
+{
+	struct rpc_pending *p = container_of(call, struct rpc_pending, call);
+
+	rpc_pending_start(p->rc, p);
+}
+
+/* Hands p to the owner. Its done() tells the end. */
+static void pending_post(struct rpc_conn *rc, struct rpc_pending *p)
+{
+	p->rc = rc;
+	p->call.fn = pending_run;
+	atomic_fetch_add_explicit(&rc->foreign, 1, memory_order_relaxed);
+	engine_post(rc->engine, &p->call);
+}
+
+/* Another thread runs the engine: the request goes along on the heap. */
+static int call_foreign(struct rpc_conn *rc, uint16_t id, const void *req,
+			size_t req_len, size_t resp_max, uint64_t timeout_ns,
+			skein_rpc_done_fn *done, void *arg)
+{
+	struct rpc_pending *p;
+
+	if (atomic_load_explicit(&rc->foreign, memory_order_relaxed) >=
+	    rc->ctx->conf.window)
+		return -EAGAIN;
+	p = env_alloc(conn_env(rc->conn), sizeof(*p) + req_len);
+	if (!p)
+		return -ENOMEM;
+	*p = (struct rpc_pending){.id = id,
+				  .req = p + 1,
+				  .req_len = req_len,
+				  .resp_max = resp_max,
+				  .timeout_ns = timeout_ns,
+				  .done = done,
+				  .arg = arg,
+				  .own = true};
+	if (req_len)
+		memcpy(p + 1, req, req_len);
+	pending_post(rc, p);
+	return 0;
+}
+
+int skein_rpc_call_async(struct skein_conn *conn, uint16_t id, const void *req,
+			 size_t req_len, size_t resp_max, uint64_t timeout_ns,
+			 skein_rpc_done_fn *done, void *arg)
+{
+	struct rpc_conn *rc = rpc_conn_of(conn);
+	int err;
+
+	err = check(conn, rc, req_len, resp_max);
+	if (__builtin_expect(err != 0, 0))
+		return err;
+	if (engine_is_owner(rc->engine))
+		return call_inside(rc, id, req, req_len, resp_max, timeout_ns,
+				   done, arg);
+	if (engine_has_background(rc->engine) || !engine_try_enter(rc->engine))
+		return call_foreign(rc, id, req, req_len, resp_max, timeout_ns,
+				    done, arg);
+	err = call_inside(rc, id, req, req_len, resp_max, timeout_ns, done,
+			  arg);
+	engine_leave(rc->engine);
+	return err;
+}
+
+int skein_rpc_flush(struct skein_conn *conn)
+{
+	struct rpc_conn *rc = rpc_conn_of(conn);
+	bool inside;
+	int err;
+
+	err = check(conn, rc, 0, 0);
+	if (err)
+		return err;
+	inside = engine_is_owner(rc->engine);
+	if (!inside && !engine_try_enter(rc->engine)) {
+		engine_kick(rc->engine); /* the owner's next round sends */
+		return 0;
+	}
+	err = rc->up ? rpc_client_flush(&rc->client) : -ENOTCONN;
+	if (!inside)
+		engine_leave(rc->engine);
+	return err;
+}
+
+/* --- blocking ----------------------------------------------------------- */
+
+struct blocked {
+	struct rpc_pending pending;
+	struct skein_rpc_result res;
+	void *resp;
+	size_t resp_max;
+	atomic_bool ended;
+};
+
+static void blocked_done(void *arg, const struct skein_rpc_result *res)
+{
+	struct blocked *b = arg;
+
+	b->res = *res;
+	b->res.data = NULL;
+	if (res->outcome == SKEIN_DONE && !res->status) {
+		b->res.data = b->resp;
+		if (res->len)
+			memcpy(b->resp, res->data, res->len);
+	}
+	/* Release: pairs with the acquire in blocked_ended(); the waiting
+	 * thread sees the result, and b is not touched after this. */
+	atomic_store_explicit(&b->ended, true, memory_order_release);
+}
+
+static bool blocked_ended(void *arg)
+{
+	struct blocked *b = arg;
+
+	return atomic_load_explicit(&b->ended, memory_order_acquire);
+}
+
+/* Owner: starts the call, or queues it when there is no room. */
+static int blocked_start(struct rpc_conn *rc, struct blocked *b)
+{
+	struct rpc_pending *p = &b->pending;
+	int err = -EAGAIN;
+
+	if (!rc->waiting)
+		err = call_inside(rc, p->id, p->req, p->req_len, p->resp_max,
+				  p->timeout_ns, p->done, p->arg);
+	if (!err) {
+		(void)rpc_client_flush(&rc->client); /* or the next round */
+		return 0;
+	}
+	if (err != -EAGAIN)
+		return err;
+	p->rc = rc;
+	atomic_fetch_add_explicit(&rc->foreign, 1, memory_order_relaxed);
+	rpc_pending_start(rc, p);
+	return 0;
+}
+
+/* Runs the engine, or waits for who does, until b has ended. The deadline is
+ * the call's own: it ends in any case while somebody runs the engine. */
+static int blocked_wait(struct rpc_conn *rc, struct blocked *b)
+{
+	int err;
+
+	if (engine_try_enter(rc->engine)) {
+		err = blocked_start(rc, b);
+		if (!err)
+			engine_run_inside(rc->engine, blocked_ended, b,
+					  ENV_NEVER);
+		engine_leave(rc->engine);
+		return err;
+	}
+	pending_post(rc, &b->pending);
+	return engine_run_until(rc->engine, blocked_ended, b, ENV_NEVER);
+}
+
+int skein_rpc_call(struct skein_conn *conn, uint16_t id, const void *req,
+		   size_t req_len, void *resp, size_t resp_max,
+		   uint64_t timeout_ns, struct skein_rpc_result *result)
+{
+	struct rpc_conn *rc = rpc_conn_of(conn);
+	struct blocked b;
+	int err;
+
+	b.res = (struct skein_rpc_result){.outcome = SKEIN_NOT_SENT};
+	err = check(conn, rc, req_len, resp_max);
+	if (!err && engine_is_owner(rc->engine))
+		err = -EDEADLK;
+	if (!err) {
+		b.pending = (struct rpc_pending){.id = id,
+						 .req = req,
+						 .req_len = req_len,
+						 .resp_max = resp_max,
+						 .timeout_ns = timeout_ns,
+						 .done = blocked_done,
+						 .arg = &b};
+		b.resp = resp;
+		b.resp_max = resp_max;
+		atomic_init(&b.ended, false);
+		err = blocked_wait(rc, &b);
+	}
+	if (err)
+		b.res.status = err;
+	if (result)
+		*result = b.res;
+	return b.res.status;
+}
+
+int skein_rpc_stats(struct skein_conn *conn, struct skein_rpc_stats *stats)
+{
+	struct rpc_conn *rc = rpc_conn_of(conn);
+	bool inside;
+	int err;
+
+	if (!rc)
+		return -ENOTCONN;
+	inside = engine_is_owner(rc->engine);
+	if (!inside) {
+		err = engine_enter(rc->engine,
+				   env_now_ns(conn_env(conn)) + SKEIN_S(1));
+		if (err)
+			return err;
+	}
+	*stats = (struct skein_rpc_stats){
+		.calls = rc->port.stats.calls,
+		.messages_sent = rc->port.stats.messages_sent,
+		.messages_received = rc->port.stats.messages_received,
+		.doorbells = rc->port.stats.doorbells,
+		.bytes_sent = rc->port.stats.bytes_sent,
+		.head_reads = rc->port.stats.head_reads,
+		.full = rc->port.stats.full,
+		.wakeups_sent = rc->port.stats.wakeups_sent,
+	};
+	if (!inside)
+		engine_leave(rc->engine);
+	return 0;
+}

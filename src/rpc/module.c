@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * module.c - RPC as a module of connections: configuration, its section of the
+ * handshake, rounds, sleeping, and the end. docs/protocol/rpc.md, sections 8
+ * and 9.
+ *
+ * The end that opened the connection calls, the other serves.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/conf.h"
+#include "conn/ctx.h"
+#include "rpc/state.h"
+
+#define SECTION_VERSION 1
+#define SECTION_ORDERED_WRITE 1u
+#define SECTION_ORDERED_READ 2u
+
+/* A caller may not make a server register more than this. */
+#define REGION_LEN_MAX (512ull << 20)
+
+static const struct conf_row conf_rows[] = {
+	CONF_ROW(struct rpc_conf, ring, "RPC_RING", "256K",
+		 "bytes of a connection's request ring", conf_size, NULL),
+	CONF_ROW(struct rpc_conf, resp_ring, "RPC_RESP_RING", "256K",
+		 "bytes of a connection's response space", conf_size, NULL),
+	CONF_ROW(struct rpc_conf, msg_max, "RPC_MSG_MAX", "16K",
+		 "largest message; what is longer is fetched by READ",
+		 conf_size, NULL),
+	CONF_ROW(struct rpc_conf, resp_inline, "RPC_RESP_INLINE", "8K",
+		 "largest result that space is reserved for", conf_size, NULL),
+	CONF_ROW(struct rpc_conf, window, "RPC_WINDOW", "1024",
+		 "outstanding calls of a connection", conf_u32, NULL),
+	CONF_ROW(struct rpc_conf, batch, "RPC_BATCH", "16",
+		 "calls in one message", conf_u32, NULL),
+	CONF_END};
+
+/* --- context ------------------------------------------------------------ */
+
+static uint64_t pow2_at_least(uint64_t n, uint64_t min, uint64_t max)
+{
+	uint64_t p = min;
+
+	while (p < n && p < max)
+		p *= 2;
+	return p;
+}
+
+static const char *conf_lookup(void *arg, const char *name)
+{
+	return getenv(name);
+}
+
+static uint64_t clamp(uint64_t v, uint64_t min, uint64_t max)
+{
+	if (v < min)
+		return min;
+	return v > max ? max : v;
+}
+
+/* Makes every value one that works. */
+static void conf_settle(struct rpc_conf *c)
+{
+	c->ring = pow2_at_least(c->ring, 16 * RPC_LINE, 64 << 20);
+	c->resp_ring = pow2_at_least(c->resp_ring, 16 * RPC_LINE, 64 << 20);
+	c->msg_max =
+		clamp(c->msg_max & ~(size_t)(RPC_LINE - 1), 8 * RPC_LINE,
+		      clamp(c->ring < c->resp_ring ? c->ring : c->resp_ring,
+			    8 * RPC_LINE, RPC_SPILL_MAX * RPC_LINE));
+	c->resp_inline = clamp(c->resp_inline & ~(size_t)7, 64,
+			       c->msg_max - RPC_RESP_ROOM);
+	c->resp_inline &= ~(size_t)7;
+	c->window = (uint32_t)pow2_at_least(c->window, 1, 1 << 20);
+	c->batch = (uint32_t)clamp(c->batch, 1, 4096);
+}
+
+static int rpc_ctx_open(struct skein_ctx *ctx, void **state)
+{
+	struct skein_env *env = ctx->env;
+	struct rpc_ctx *rx = env_alloc(env, sizeof(*rx));
+	char err[160];
+	int rc;
+
+	if (!rx)
+		return -ENOMEM;
+	conf_defaults(conf_rows, &rx->conf);
+	rc = conf_load(conf_rows, &rx->conf, conf_lookup, NULL, err,
+		       sizeof(err));
+	if (rc) {
+		env_log(env, ENV_LOG_ERROR, "rpc: %s", err);
+		env_free(env, rx);
+		return rc;
+	}
+	conf_settle(&rx->conf);
+	env_mutex_init(env, &rx->lock);
+	*state = rx;
+	return 0;
+}
+
+static void rpc_ctx_close(struct skein_ctx *ctx, void *state)
+{
+	struct rpc_ctx *rx = state;
+
+	rpc_handlers_fini(&rx->handlers, ctx->env);
+	env_mutex_fini(ctx->env, &rx->lock);
+	env_free(ctx->env, rx);
+}
+
+/* --- a connection's engines: up and down -------------------------------- */
+
+/* Called in offer() and accept(): a fresh region and a fresh secret. */
+static int conn_prepare(struct skein_conn *conn, const struct rpc_geom *geom,
+			struct rpc_conn **out)
+{
+	struct skein_env *env = conn_env(conn);
+	struct rpc_conn *rc = rpc_conn_of(conn);
+
+	if (!rc) {
+		rc = env_alloc_aligned(env, RPC_LINE, sizeof(*rc));
+		if (!rc)
+			return -ENOMEM;
+		rc->conn = conn;
+		rc->engine = conn_engine(conn);
+		rc->ctx = conn_ctx_module(conn_ctx(conn), CONN_MODULE_RPC);
+		rc->waiting_end = &rc->waiting;
+		conn_module_set(conn, CONN_MODULE_RPC, rc);
+	}
+	rc->caller = conn_is_client(conn);
+	mem_region_free(rc->region);
+	rc->region = NULL;
+	rc->port = (struct rpc_port){
+		.ops = &rpc_post_ops,
+		.geom = *geom,
+		.batch_max = rc->ctx->conf.batch,
+		.msg_max = geom->spill * RPC_LINE,
+		.resp_inline_max = (uint32_t)rc->ctx->conf.resp_inline,
+		.stats = rc->port.stats,
+	};
+	env_random(env, &rc->port.secret_in, sizeof(rc->port.secret_in));
+	*out = rc;
+	return mem_region_new(conn_dev(conn), conn_pd(conn), "skein-rpc",
+			      rpc_geom_len(geom),
+			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				      IBV_ACCESS_REMOTE_READ,
+			      conn_region_id(conn_ctx(conn)), &rc->region);
+}
+
+/* The other end's section is known: the engines can begin. */
+static int conn_up_engines(struct rpc_conn *rc)
+{
+	struct skein_env *env = conn_env(rc->conn);
+
+	rc->port.base = rc->region->addr;
+	rc->lkey = rc->region->mr->lkey;
+	rc->inline_max = conn_inline_max(rc->conn);
+	rc->port.event = (struct rpc_event){0};
+	if (rc->caller) {
+		if (!rc->slots)
+			rc->slots = env_alloc_aligned(
+				env, RPC_LINE,
+				rc->ctx->conf.window * sizeof(*rc->slots));
+		if (!rc->slots)
+			return -ENOMEM;
+		rpc_client_init(&rc->client, &rc->port, rc->slots,
+				rc->ctx->conf.window,
+				engine_now_ns(rc->engine));
+	} else {
+		rpc_server_init(&rc->server, &rc->port, &rc->ctx->handlers,
+				rc->conn);
+	}
+	rc->up = true;
+	return 0;
+}
+
+static void pending_end(struct rpc_pending *p, int err)
+{
+	struct skein_rpc_result res = {.outcome = SKEIN_NOT_SENT,
+				       .status = err};
+	skein_rpc_done_fn *done = p->done;
+	struct rpc_conn *rc = p->rc;
+	void *arg = p->arg;
+
+	atomic_fetch_sub_explicit(&rc->foreign, 1, memory_order_relaxed);
+	if (p->own)
+		env_free(conn_env(rc->conn), p);
+	done(arg, &res);
+}
+
+/* No operation is under way any more, or none ever was. */
+static void conn_down_engines(struct rpc_conn *rc, int err)
+{
+	struct rpc_pending *p;
+
+	if (rc->up && rc->caller)
+		rpc_client_break(&rc->client, err);
+	if (rc->up && !rc->caller)
+		rpc_server_break(&rc->server, err);
+	rc->up = false;
+	while ((p = rc->waiting)) {
+		rc->waiting = p->next;
+		if (!rc->waiting)
+			rc->waiting_end = &rc->waiting;
+		pending_end(p, err);
+	}
+	rpc_bufs_fini(rc);
+}
+
+/* --- handshake ---------------------------------------------------------- */
+
+static void section_put(struct rpc_conn *rc, struct bytes_out *out)
+{
+	const struct dev_caps *caps = &conn_dev(rc->conn)->caps;
+	unsigned flags = 0;
+
+	if (caps->ordered_write)
+		flags |= SECTION_ORDERED_WRITE;
+	if (caps->ordered_read)
+		flags |= SECTION_ORDERED_READ;
+	bytes_put_u16(out, SECTION_VERSION);
+	bytes_put_u16(out, (uint16_t)flags);
+	bytes_put_u32(out, rc->port.geom.req_lines);
+	bytes_put_u32(out, rc->port.geom.resp_lines);
+	bytes_put_u32(out, rc->port.geom.spill);
+	bytes_put_u64(out, (uint64_t)(uintptr_t)rc->region->addr);
+	bytes_put_u32(out, rc->region->mr->rkey);
+	bytes_put_u32(out, rc->region->id);
+	bytes_put_u64(out, rc->port.secret_in.k0);
+	bytes_put_u64(out, rc->port.secret_in.k1);
+	/* The bytes that come in are written by the other end, but made
+	 * visible by this end's device. */
+	rc->port.tail_in =
+		caps->ordered_write ? RPC_TAIL_CANARY : RPC_TAIL_CHECKSUM;
+}
+
+struct section {
+	unsigned version, flags;
+	struct rpc_geom geom;
+	uint64_t addr;
+	uint32_t rkey, region;
+	struct rpc_secret secret;
+};
+
+static int section_get(struct bytes_in *in, struct section *s)
+{
+	s->version = bytes_get_u16(in);
+	s->flags = bytes_get_u16(in);
+	s->geom.req_lines = bytes_get_u32(in);
+	s->geom.resp_lines = bytes_get_u32(in);
+	s->geom.spill = bytes_get_u32(in);
+	s->addr = bytes_get_u64(in);
+	s->rkey = bytes_get_u32(in);
+	s->region = bytes_get_u32(in);
+	s->secret.k0 = bytes_get_u64(in);
+	s->secret.k1 = bytes_get_u64(in);
+	if (in->failed || bytes_left(in) || !rpc_geom_valid(&s->geom))
+		return -SKEIN_EPEER;
+	return s->version == SECTION_VERSION ? 0 : -SKEIN_EVERSION;
+}
+
+static void section_use(struct rpc_conn *rc, const struct section *s)
+{
+	rc->peer_base = s->addr;
+	rc->peer_rkey = s->rkey;
+	rc->port.secret_out = s->secret;
+	rc->port.tail_out = s->flags & SECTION_ORDERED_WRITE
+				    ? RPC_TAIL_CANARY
+				    : RPC_TAIL_CHECKSUM;
+}
+
+static int rpc_offer(struct skein_conn *conn, struct bytes_out *out)
+{
+	struct rpc_ctx *rx = conn_ctx_module(conn_ctx(conn), CONN_MODULE_RPC);
+	struct rpc_geom geom = {
+		.req_lines = (uint32_t)(rx->conf.ring / RPC_LINE),
+		.resp_lines = (uint32_t)(rx->conf.resp_ring / RPC_LINE),
+		.spill = (uint32_t)(rx->conf.msg_max / RPC_LINE)};
+	struct rpc_conn *rc;
+	int err;
+
+	err = conn_prepare(conn, &geom, &rc);
+	if (err)
+		return err;
+	section_put(rc, out);
+	return 0;
+}
+
+static int rpc_accept(struct skein_conn *conn, struct bytes_in *in,
+		      struct bytes_out *out)
+{
+	struct rpc_conn *rc;
+	struct section s;
+	int err;
+
+	err = section_get(in, &s);
+	if (err)
+		return err;
+	if (rpc_geom_len(&s.geom) > REGION_LEN_MAX)
+		return -SKEIN_EPEER;
+	err = conn_prepare(conn, &s.geom, &rc);
+	if (err)
+		return err;
+	section_use(rc, &s);
+	section_put(rc, out);
+	return conn_up_engines(rc);
+}
+
+static int rpc_confirm(struct skein_conn *conn, struct bytes_in *in)
+{
+	struct rpc_conn *rc = rpc_conn_of(conn);
+	struct section s;
+	int err;
+
+	err = section_get(in, &s);
+	if (err)
+		return err;
+	if (memcmp(&s.geom, &rc->port.geom, sizeof(s.geom)) != 0)
+		return -SKEIN_EPEER;
+	section_use(rc, &s);
+	return conn_up_engines(rc);
+}
+
+/* --- calls from elsewhere ----------------------------------------------- */
+
+/* 0: started or ended; -EAGAIN: it must wait. */
+static int pending_try(struct rpc_pending *p)
+{
+	struct rpc_conn *rc = p->rc;
+	uint64_t now = engine_now_ns(rc->engine), left = ENV_NEVER;
+	int err = -ENOTCONN;
+
+	if (p->deadline_ns != ENV_NEVER)
+		left = p->deadline_ns > now ? p->deadline_ns - now : 0;
+	if (!left)
+		err = -ETIMEDOUT;
+	else if (rc->up && conn_is_ready(rc->conn))
+		err = rpc_client_call(&rc->client, p->id, p->req, p->req_len,
+				      p->resp_max, left, p->done, p->arg);
+	if (err == -EAGAIN)
+		return err;
+	if (err) {
+		pending_end(p, err);
+		return 0;
+	}
+	atomic_fetch_sub_explicit(&rc->foreign, 1, memory_order_relaxed);
+	if (p->own)
+		env_free(conn_env(rc->conn), p);
+	return 0;
+}
+
+void rpc_pending_start(struct rpc_conn *rc, struct rpc_pending *p)
+{
+	p->deadline_ns = ENV_NEVER;
+	if (p->timeout_ns < ENV_NEVER - engine_now_ns(rc->engine))
+		p->deadline_ns = engine_now_ns(rc->engine) + p->timeout_ns;
+	p->next = NULL;
+	/* Behind those that wait already: first come, first served. */
+	if (!rc->waiting && pending_try(p) == 0)
+		return;
+	*rc->waiting_end = p;
+	rc->waiting_end = &p->next;
+}
+
+static int waiting_poll(struct rpc_conn *rc)
+{
+	struct rpc_pending *p;
+	int moved = 0;
+
+	while ((p = rc->waiting)) {
+		/* Off the list first: done() may queue another. */
+		rc->waiting = p->next;
+		if (!rc->waiting)
+			rc->waiting_end = &rc->waiting;
+		if (pending_try(p) == 0) {
+			moved++;
+			continue;
+		}
+		p->next = rc->waiting;
+		rc->waiting = p;
+		if (!p->next)
+			rc->waiting_end = &p->next;
+		break;
+	}
+	return moved;
+}
+
+/* --- rounds and sleep --------------------------------------------------- */
+
+static int rpc_poll(struct skein_conn *conn, void *state, uint64_t now_ns)
+{
+	struct rpc_conn *rc = state;
+	int moved, err;
+
+	moved = rc->caller ? rpc_client_poll(&rc->client, now_ns)
+			   : rpc_server_poll(&rc->server);
+	if (__builtin_expect(moved < 0, 0))
+		/* Not connected: it is going down already. */
+		return moved == -ENOTCONN ? 0 : moved;
+	if (__builtin_expect(rc->waiting != NULL, 0))
+		moved += waiting_poll(rc);
+	if (__builtin_expect(rpc_event_owes(&rc->port.event), 0)) {
+		err = rpc_event_flush(&rc->port);
+		if (err)
+			return err == -ENOTCONN ? 0 : err;
+	}
+	return moved;
+}
+
+static bool has_work(const struct rpc_conn *rc)
+{
+	return rc->caller ? rpc_client_has_work(&rc->client)
+			  : rpc_server_has_work(&rc->server);
+}
+
+static int rpc_arm(struct skein_conn *conn, void *state)
+{
+	struct rpc_conn *rc = state;
+
+	if (!rc->up)
+		return 0;
+	if (has_work(rc))
+		return 1;
+	/* Nothing is expected: nothing can come. */
+	if (rc->caller && !rpc_client_busy(&rc->client))
+		return 0;
+	if (!rpc_event_want_sleep(&rc->port.event, engine_now_ns(rc->engine))) {
+		(void)rpc_event_flush(&rc->port);
+		return 1;
+	}
+	/* Once more, now that every message wakes: section 8. */
+	return has_work(rc);
+}
+
+static uint64_t rpc_next_deadline(struct skein_conn *conn, void *state)
+{
+	struct rpc_conn *rc = state;
+	uint64_t t = ENV_NEVER;
+
+	if (rc->up && rc->caller && rpc_client_busy(&rc->client))
+		t = rc->client.calls.earliest_ns;
+	if (rc->port.event.doze_end_ns && rc->port.event.doze_end_ns < t)
+		t = rc->port.event.doze_end_ns;
+	for (struct rpc_pending *p = rc->waiting; p; p = p->next)
+		if (p->deadline_ns < t)
+			t = p->deadline_ns;
+	return t;
+}
+
+static void rpc_imm(struct skein_conn *conn, uint32_t imm, uint32_t byte_len)
+{
+	struct rpc_conn *rc = rpc_conn_of(conn);
+
+	/* The round that got us here looks at the ring: enough for WAKE. */
+	if (CONN_IMM_KIND(imm) != CONN_IMM_EVENT_MODE)
+		return;
+	if (rpc_event_signal(&rc->port.event, CONN_IMM_VALUE(imm)))
+		conn_break(conn, -SKEIN_EPEER,
+			   "rpc: event signal %u out of place",
+			   CONN_IMM_VALUE(imm));
+}
+
+static bool rpc_busy(struct skein_conn *conn, void *state)
+{
+	struct rpc_conn *rc = state;
+
+	if (!rc->up)
+		return false;
+	if (!rc->caller)
+		return rpc_server_busy(&rc->server);
+	return rc->waiting || rpc_client_busy(&rc->client);
+}
+
+static void rpc_ready(struct skein_conn *conn)
+{
+}
+
+static void rpc_broken(struct skein_conn *conn, int err)
+{
+	struct rpc_conn *rc = rpc_conn_of(conn);
+
+	if (rc)
+		conn_down_engines(rc, err);
+}
+
+static void rpc_closed(struct skein_conn *conn, void *state)
+{
+	struct skein_env *env = conn_env(conn);
+	struct rpc_conn *rc = state;
+
+	conn_down_engines(rc, -ENOTCONN);
+	mem_region_free(rc->region);
+	env_free(env, rc->slots);
+	conn_module_set(conn, CONN_MODULE_RPC, NULL);
+	env_free(env, rc);
+}
+
+const struct conn_module rpc_module = {
+	.id = CONN_MODULE_RPC,
+	.name = "rpc",
+	.must_understand = true,
+	.ctx_open = rpc_ctx_open,
+	.ctx_close = rpc_ctx_close,
+	.offer = rpc_offer,
+	.accept = rpc_accept,
+	.confirm = rpc_confirm,
+	.ready = rpc_ready,
+	.poll = rpc_poll,
+	.arm = rpc_arm,
+	.next_deadline = rpc_next_deadline,
+	.imm = rpc_imm,
+	.busy = rpc_busy,
+	.broken = rpc_broken,
+	.closed = rpc_closed,
+};

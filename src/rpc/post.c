@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * post.c - the port of the RPC engines on a connection: work requests.
+ *
+ * Messages go unsignalled: that their buffers may be used again is argued in
+ * docs/protocol/rpc.md, section 1. READs go with an operation.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+
+#include "base/list.h"
+#include "rpc/state.h"
+
+static struct rpc_conn *conn_of(struct rpc_port *port)
+{
+	return container_of(port, struct rpc_conn, port);
+}
+
+/* Takes a credit for a message that will be posted: not when the queue is
+ * full, for a credit cannot be given back. */
+static bool credit(struct rpc_conn *rc)
+{
+	return conn_send_room(rc->conn) && conn_imm_credit(rc->conn);
+}
+
+static int post_write(struct rpc_port *port, uint64_t off, uint32_t len,
+		      bool *wake)
+{
+	struct rpc_conn *rc = conn_of(port);
+	struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)(port->base + off),
+			      .length = len,
+			      .lkey = rc->lkey};
+	struct ibv_send_wr wr;
+
+	/* Field by field: the struct is large and mostly not looked at. */
+	wr.sg_list = &sge;
+	wr.num_sge = 1;
+	wr.opcode = IBV_WR_RDMA_WRITE;
+	wr.send_flags = len <= rc->inline_max ? IBV_SEND_INLINE : 0;
+	wr.wr.rdma.remote_addr = rc->peer_base + off;
+	wr.wr.rdma.rkey = rc->peer_rkey;
+	if (__builtin_expect(*wake, 0)) {
+		if (!conn_send_room(rc->conn))
+			return -EAGAIN;
+		*wake = conn_imm_credit(rc->conn);
+		if (*wake) {
+			wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+			wr.imm_data = htonl(CONN_IMM(CONN_IMM_WAKE, 0));
+		}
+	}
+	return conn_post(rc->conn, &wr, NULL);
+}
+
+static int post_signal(struct rpc_port *port, uint32_t imm)
+{
+	struct rpc_conn *rc = conn_of(port);
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+				 .imm_data = htonl(imm)};
+
+	if (!credit(rc))
+		return -EAGAIN;
+	return conn_post(rc->conn, &wr, NULL);
+}
+
+static void read_done(struct conn_op *op, enum ibv_wc_status status)
+{
+	struct rpc_conn_read *r = container_of(op, struct rpc_conn_read, op);
+
+	r->rd->done(r->rd, status == IBV_WC_SUCCESS ? 0 : -EIO);
+}
+
+static int post_read(struct rpc_conn *rc, struct rpc_conn_read *r,
+		     struct ibv_sge *sge, uint64_t addr, uint32_t rkey,
+		     struct rpc_read *rd)
+{
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_READ,
+				 .sg_list = sge,
+				 .num_sge = 1,
+				 .wr.rdma.remote_addr = addr,
+				 .wr.rdma.rkey = rkey};
+
+	r->op.done = read_done;
+	r->rd = rd;
+	return conn_post(rc->conn, &wr, &r->op);
+}
+
+static int post_read_head(struct rpc_port *port, struct rpc_read *rd)
+{
+	struct rpc_conn *rc = conn_of(port);
+	struct ibv_sge sge = {
+		.addr = (uint64_t)(uintptr_t)(port->base + RPC_CTL_HEAD_DST),
+		.length = sizeof(uint64_t),
+		.lkey = rc->lkey};
+
+	return post_read(rc, &rc->reads[0], &sge, rc->peer_base + RPC_CTL_HEAD,
+			 rc->peer_rkey, rd);
+}
+
+static int post_read_large(struct rpc_port *port, struct rpc_buf *buf,
+			   const struct rpc_large *from, struct rpc_read *rd)
+{
+	struct rpc_conn *rc = conn_of(port);
+	struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)buf->addr,
+			      .length = (uint32_t)from->len,
+			      .lkey = rpc_bufs_lkey(buf)};
+
+	return post_read(rc, &rc->reads[1], &sge, from->addr, from->rkey, rd);
+}
+
+static struct rpc_buf *post_buf_get(struct rpc_port *port, size_t len)
+{
+	return rpc_bufs_get(conn_of(port), len);
+}
+
+static void post_buf_put(struct rpc_port *port, struct rpc_buf *buf)
+{
+	rpc_bufs_put(conn_of(port), buf);
+}
+
+const struct rpc_port_ops rpc_post_ops = {
+	.write = post_write,
+	.signal = post_signal,
+	.read_head = post_read_head,
+	.read = post_read_large,
+	.buf_get = post_buf_get,
+	.buf_put = post_buf_put,
+};

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * state.h - what RPC keeps of a connection and of a context: the engines of
+ * client.h and server.h put onto a real connection.
+ *
+ *	module.c	the module's functions: handshake, rounds, sleep, end
+ *	post.c		the port: work requests on the connection
+ *	bufs.c		registered memory for large payloads
+ *	call.c		the public calls, by any thread
+ *
+ * Thread rule: the owner of the connection's engine, but for what says
+ * otherwise.
+ */
+#ifndef SKEIN_RPC_STATE_H
+#define SKEIN_RPC_STATE_H
+
+#include <stdatomic.h>
+
+#include "conn/conn.h"
+#include "rpc/client.h"
+#include "rpc/server.h"
+
+struct rpc_conf {
+	size_t ring, resp_ring; /* bytes */
+	size_t msg_max;
+	size_t resp_inline;
+	uint32_t window;
+	uint32_t batch;
+};
+
+struct rpc_ctx {
+	struct rpc_conf conf;
+	struct rpc_handlers handlers;
+	struct env_mutex lock; /* for adding to handlers */
+};
+
+/* A call on its way to the engine's owner, or waiting for room. Its maker's
+ * memory until ended: a blocked caller's stack, or the heap (then own). */
+struct rpc_pending {
+	struct engine_call call;
+	struct rpc_conn *rc;
+	struct rpc_pending *next;
+	const void *req;
+	size_t req_len, resp_max;
+	uint64_t timeout_ns, deadline_ns; /* set when it is queued */
+	skein_rpc_done_fn *done;
+	void *arg;
+	uint16_t id;
+	bool own;
+};
+
+/* A READ of the connection: the Head, or a large payload. */
+struct rpc_conn_read {
+	struct conn_op op;
+	struct rpc_read *rd;
+};
+
+/* At most this much of freed large buffers is kept for the next ones. */
+#define RPC_BUFS_KEEP 4
+#define RPC_BUFS_KEEP_LEN (16u << 20)
+/* And so much may be in use by one connection. */
+#define RPC_BUFS_MAX_LEN (2ull << 30)
+
+struct rpc_bufs {
+	struct rpc_buf *spare;
+	unsigned spares;
+	size_t spare_len;
+	uint64_t used_len;
+};
+
+struct rpc_conn {
+	struct rpc_port port;
+	struct skein_conn *conn;
+	struct engine *engine;
+	uint64_t peer_base; /* its region, in its terms */
+	uint32_t peer_rkey;
+	uint32_t lkey;
+	uint32_t inline_max;
+	bool caller;
+	bool up; /* the engines are set up: between handshake and broken() */
+	struct rpc_pending *waiting, **waiting_end;
+	atomic_uint foreign; /* pending calls of other threads; any thread */
+	struct rpc_ctx *ctx;
+	struct mem_region *region;
+	struct rpc_call *slots;
+	struct rpc_conn_read reads[2]; /* Head; payload */
+	struct rpc_bufs bufs;
+	union {
+		struct rpc_client client;
+		struct rpc_server server;
+	};
+};
+
+/* module.c */
+extern const struct conn_module rpc_module;
+/* Queues a call that has not found room, or starts it. */
+void rpc_pending_start(struct rpc_conn *rc, struct rpc_pending *p);
+
+/* post.c */
+extern const struct rpc_port_ops rpc_post_ops;
+
+/* bufs.c */
+struct rpc_buf *rpc_bufs_get(struct rpc_conn *rc, size_t len);
+void rpc_bufs_put(struct rpc_conn *rc, struct rpc_buf *buf);
+/* All have been put. */
+void rpc_bufs_fini(struct rpc_conn *rc);
+uint32_t rpc_bufs_lkey(const struct rpc_buf *buf);
+
+static inline struct rpc_conn *rpc_conn_of(struct skein_conn *conn)
+{
+	return conn_module_state(conn, CONN_MODULE_RPC);
+}
+
+#endif
