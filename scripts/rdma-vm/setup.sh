@@ -9,7 +9,7 @@ here=$(dirname "$(dirname "$(readlink -f "$0")")")
 # shellcheck source=scripts/rdma-vm/common.sh
 . "$here/rdma-vm/common.sh"
 
-packages="qemu-system-x86 busybox-static cpio kmod xz-utils python3-minimal
+packages="qemu-system-x86 busybox-static cpio kmod xz-utils python3
 	iproute2 rdma-core ibverbs-providers libibverbs1"
 
 # In load order, their dependencies come by themselves. rxe needs a crc32 that
