@@ -87,6 +87,7 @@ int dev_open(struct skein_env *env, const char *spec, int gid_index, char *err,
 {
 	const struct driver *drv;
 	const char *name;
+	int rc;
 
 	if (!spec || !*spec || !strcmp(spec, "auto"))
 		return open_auto(env, gid_index, err, err_len, dev);
@@ -104,7 +105,10 @@ int dev_open(struct skein_env *env, const char *spec, int gid_index, char *err,
 			 spec);
 		return -EINVAL;
 	}
-	return drv->open(env, name, gid_index, err, err_len, dev);
+	rc = drv->open(env, name, gid_index, err, err_len, dev);
+	if (!rc && !(*dev)->why[0])
+		snprintf((*dev)->why, sizeof((*dev)->why), "asked for");
+	return rc;
 }
 
 void dev_close(struct dev *dev)
