@@ -4,7 +4,9 @@
  * which a connection polls them. A module adds itself here and nowhere else.
  */
 #include "conn/conn.h"
+#include "rpc/state.h"
 
 const struct conn_module *const conn_modules[] = {
+	&rpc_module,
 	NULL,
 };
