@@ -17,7 +17,7 @@
 
 #include "base/fence.h"
 #include "base/prng.h"
-#include "env/env.h"
+#include "env/real.h"
 #include "unit/cm.h"
 
 #define MS 1000000ull
@@ -76,6 +76,29 @@ static void test_deadlines(void **state)
 	assert_int_equal(env_waiter_sleep(f->env, f->w, 0), -ETIMEDOUT);
 }
 
+/* Without epoll_pwait2(): whole milliseconds, rounded up, so still not early,
+ * and without end when there is no deadline. */
+static void test_coarse_deadlines(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t t;
+	int i;
+
+	atomic_store(&real_env_of(f->env)->coarse_sleep, true);
+	for (i = 0; i < 10; i++) {
+		t = env_now_ns(f->env) + 1100000;
+		env_waiter_arm(f->env, f->w);
+		assert_int_equal(env_waiter_sleep(f->env, f->w, t), -ETIMEDOUT);
+		assert_true(env_now_ns(f->env) >= t);
+	}
+	env_waiter_arm(f->env, f->w);
+	env_waiter_wake(f->env, f->w);
+	assert_int_equal(env_waiter_sleep(f->env, f->w, ENV_NEVER), 0);
+	env_waiter_arm(f->env, f->w);
+	env_waiter_wake(f->env, f->w);
+	assert_int_equal(env_waiter_sleep(f->env, f->w, ENV_NEVER - 1), 0);
+}
+
 /* A sleep makes one or two system calls, it does not poll its way there. */
 static void test_sleep_is_idle(void **state)
 {
@@ -106,6 +129,10 @@ static void test_wake_needs_arm(void **state)
 	assert_int_equal(poll(&p, 1, 0), 1);
 	assert_int_equal(env_waiter_sleep(f->env, f->w, ENV_NEVER), 0);
 	assert_int_equal(sleep_for(f, MS), -ETIMEDOUT);
+	/* A deadline some centuries away is a deadline. */
+	env_waiter_arm(f->env, f->w);
+	env_waiter_wake(f->env, f->w);
+	assert_int_equal(env_waiter_sleep(f->env, f->w, ENV_NEVER - 1), 0);
 	/* Woken, then disarmed: one sleep ends at once, the next does not. */
 	env_waiter_arm(f->env, f->w);
 	env_waiter_wake(f->env, f->w);
@@ -415,11 +442,17 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-		T(test_deadlines),	 T(test_sleep_is_idle),
-		T(test_wake_needs_arm),	 T(test_fds),
-		T(test_no_lost_wake),	 T(test_idle_by_mode),
-		T(test_spin_warns_once), T(test_yield_on_one_core),
-		T(test_signals),	 T(test_fd_limit),
+		T(test_deadlines),
+		T(test_coarse_deadlines),
+		T(test_sleep_is_idle),
+		T(test_wake_needs_arm),
+		T(test_fds),
+		T(test_no_lost_wake),
+		T(test_idle_by_mode),
+		T(test_spin_warns_once),
+		T(test_yield_on_one_core),
+		T(test_signals),
+		T(test_fd_limit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
