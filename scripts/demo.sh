@@ -173,7 +173,8 @@ demo_kv() {
 
 begun=$SECONDS
 names=()
-"$skein" info 2>/dev/null | head -1
+echo "RDMA on this machine (skein info):"
+"$skein" info | sed -n '1,/^ *$/s/^/  /p' || die "skein info"
 for demo in $demos; do
 	"demo_$demo"
 done

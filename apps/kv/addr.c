@@ -99,7 +99,7 @@ int kv_addr_connect(const char *addr, uint64_t timeout_ns, int *fd)
 
 static int name_of(int fd, char text[KV_ADDR_MAX])
 {
-	struct sockaddr_storage sa;
+	struct sockaddr_storage sa = {0};
 	socklen_t len = sizeof(sa);
 	char host[64], port[8];
 

@@ -133,11 +133,11 @@ err_client:
 
 void kv_client_close(struct kv_client *c)
 {
-	struct list_node *n;
+	struct list_node *n, *tmp;
 
 	if (!c)
 		return;
-	while ((n = list_pop_head(&c->scans))) {
+	list_for_each_safe(n, tmp, &c->scans) {
 		struct scan *s = container_of(n, struct scan, link);
 
 		kv_merge_fini(&s->merge);
@@ -176,6 +176,12 @@ int kv_client_call(struct kv_client *c, const struct kv_req *req,
 	return kv_link_call(c->links[kv_hash_shard(hash, c->link_count)],
 			    (uint16_t)req->op, c->req, len, resp_max,
 			    c->timeout_ns, done, arg);
+}
+
+void kv_client_flush(struct kv_client *c)
+{
+	for (unsigned i = 0; i < c->link_count; i++)
+		kv_link_flush(c->links[i]);
 }
 
 static struct scan *scan_get(struct kv_client *c)

@@ -33,6 +33,9 @@ const char *kv_client_error(struct kv_client *c);
 int kv_client_call(struct kv_client *c, const struct kv_req *req,
 		   size_t resp_max, skein_rpc_done_fn *done, void *arg);
 
+/* Sends now what was gathered, rather than in kv_net_run(). */
+void kv_client_flush(struct kv_client *c);
+
 struct kv_scan_result {
 	enum skein_outcome outcome;
 	int status;

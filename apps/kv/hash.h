@@ -13,13 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-static inline uint64_t kv_hash(const void *key, size_t len)
-{
-	return XXH3_64bits(key, len);
-}
+uint64_t kv_hash(const void *key, size_t len);
 
 static inline unsigned kv_hash_shard(uint64_t hash, unsigned shards)
 {

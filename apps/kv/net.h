@@ -61,6 +61,7 @@ struct kv_net_ops {
 	int (*call)(struct kv_link *link, uint16_t op, const void *req,
 		    size_t len, size_t resp_max, uint64_t timeout_ns,
 		    skein_rpc_done_fn *done, void *arg);
+	void (*flush)(struct kv_link *link);
 };
 
 extern const struct kv_net_ops kv_net_skein;
@@ -141,6 +142,13 @@ static inline int kv_link_call(struct kv_link *link, uint16_t op,
 {
 	return link->ops->call(link, op, req, len, resp_max, timeout_ns, done,
 			       arg);
+}
+
+/* Sends now what was gathered, rather than in kv_net_run(). An error shows in
+ * the calls. */
+static inline void kv_link_flush(struct kv_link *link)
+{
+	link->ops->flush(link);
 }
 
 #endif

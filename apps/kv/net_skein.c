@@ -152,6 +152,12 @@ static int call(struct kv_link *link, uint16_t op, const void *req, size_t len,
 				    len, resp_max, timeout_ns, done, arg);
 }
 
+static void flush(struct kv_link *link)
+{
+	/* a broken connection ends its calls, which tell more */
+	skein_rpc_flush(((struct skein_link *)link)->conn);
+}
+
 const struct kv_net_ops kv_net_skein = {
 	.fabric_open = fabric_open,
 	.fabric_close = fabric_close,
@@ -164,4 +170,5 @@ const struct kv_net_ops kv_net_skein = {
 	.link_close = link_close,
 	.link_error = link_error,
 	.call = call,
+	.flush = flush,
 };

@@ -114,6 +114,14 @@ static void conn_free(struct tcp_conn *c)
 	free(c);
 }
 
+static void free_all(struct list_node *conns)
+{
+	struct list_node *n, *tmp;
+
+	list_for_each_safe(n, tmp, conns)
+		conn_free(container_of(n, struct tcp_conn, link));
+}
+
 static int conn_watch(struct tcp_shard *sh, struct tcp_conn *c, int op,
 		      bool out)
 {
@@ -187,7 +195,7 @@ static int conn_turn(struct tcp_shard *sh, struct tcp_conn *c)
 
 static void take_inbox(struct tcp_shard *sh)
 {
-	struct list_node *n;
+	struct list_node *n, *tmp;
 	uint64_t v;
 
 	if (read(sh->wake, &v, sizeof(v)) < 0 && errno != EAGAIN)
@@ -196,9 +204,10 @@ static void take_inbox(struct tcp_shard *sh)
 	 * added later sets it again. */
 	atomic_store(&sh->called, false);
 	pthread_mutex_lock(&sh->lock);
-	while ((n = list_pop_head(&sh->inbox))) {
+	list_for_each_safe(n, tmp, &sh->inbox) {
 		struct tcp_conn *c = container_of(n, struct tcp_conn, link);
 
+		list_del(n);
 		if (conn_watch(sh, c, EPOLL_CTL_ADD, false)) {
 			conn_free(c);
 			continue;
@@ -238,7 +247,6 @@ static void *shard_main(void *arg)
 {
 	struct tcp_shard *sh = arg;
 	struct tcp_serve *s = sh->serve;
-	struct list_node *n;
 	unsigned idle = 0;
 	int moved;
 
@@ -256,8 +264,7 @@ static void *shard_main(void *arg)
 		if (idle % ROUNDS_PER_YIELD == ROUNDS_PER_YIELD - 1)
 			sched_yield();
 	}
-	while ((n = list_pop_head(&sh->conns)))
-		conn_free(container_of(n, struct tcp_conn, link));
+	free_all(&sh->conns);
 	return NULL;
 }
 
@@ -289,7 +296,7 @@ struct greeting {
 static bool greet(struct tcp_serve *s, struct greeting *g, bool readable)
 {
 	struct tcp_conn *c = g->conn;
-	struct kv_frame f;
+	struct kv_frame f = {0};
 	int rc = 0;
 
 	if (readable)
@@ -326,7 +333,7 @@ static void accept_one(struct tcp_serve *s, struct greeting *g, unsigned *n)
 static void *acceptor_main(void *arg)
 {
 	struct tcp_serve *s = arg;
-	struct greeting g[GREETING_MAX];
+	struct greeting g[GREETING_MAX] = {{0}};
 	unsigned n = 0;
 
 	for (;;) {
@@ -383,12 +390,9 @@ static int shard_start(struct tcp_serve *s, unsigned number)
 
 static void shard_stop(struct tcp_shard *sh)
 {
-	struct list_node *n;
-
 	call_shard(sh);
 	pthread_join(sh->thread, NULL);
-	while ((n = list_pop_head(&sh->inbox)))
-		conn_free(container_of(n, struct tcp_conn, link));
+	free_all(&sh->inbox);
 	pthread_mutex_destroy(&sh->lock);
 	close(sh->wake);
 	close(sh->epfd);

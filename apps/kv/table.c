@@ -34,7 +34,7 @@ static inline uint64_t tags_of(const struct kv_bucket *b)
 
 	/* byte 0 is slot 0 only where the low byte comes first */
 	_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "order");
-	memcpy(&x, b->tag, sizeof(x));
+	memcpy(&x, b, sizeof(x)); /* and `passed` */
 	return x;
 }
 

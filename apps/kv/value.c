@@ -5,9 +5,11 @@
 #include "kv/value.h"
 
 #include "base/assert.h"
-#include "kv/hash.h"
 
 #include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 static uint64_t sum(const uint8_t *field, size_t len, uint64_t key_hash,
 		    unsigned number)

@@ -2,9 +2,10 @@
 /*
  * worker.c - the closed loop of one thread; see worker.h.
  *
- * The clock is read twice an operation: when its response is there, and when
- * the next one starts after the value was verified, so that verifying counts
- * for the throughput but for no latency.
+ * What a response holds is verified after the next operation has been sent, and
+ * the one after that is drawn then too: a client's own work overlaps with its
+ * server's, alike over every transport. The clock is read twice an operation:
+ * when its response is there, and when the next one starts.
  */
 #include "kv/worker.h"
 
@@ -60,11 +61,12 @@ static void op_failed(struct ycsb_slot *s, int status,
 	if (status == -ENOENT) {
 		w->tally.bad++;
 		fail(w, -EIO, "%s of %.*s: the record is missing",
-		     ycsb_op_name(s->req.op), (int)s->key_len, s->key);
+		     ycsb_op_name(s->todo.req.op), (int)s->todo.key_len,
+		     s->todo.key);
 		return;
 	}
 	fail(w, status, "%s of %.*s failed: %s (%s)%s%s",
-	     ycsb_op_name(s->req.op), (int)s->key_len, s->key,
+	     ycsb_op_name(s->todo.req.op), (int)s->todo.key_len, s->todo.key,
 	     skein_strerror(status), outcomes[outcome], story[0] ? "; " : "",
 	     story);
 }
@@ -75,11 +77,11 @@ static void op_done(struct ycsb_slot *s, uint64_t now_ns)
 	struct ycsb_worker *w = s->worker;
 	uint64_t done;
 
-	if (s->req.op == YCSB_INSERT && w->slice->mix)
-		if (ycsb_keys_ack(w->keys, s->req.number))
+	if (s->todo.req.op == YCSB_INSERT && w->slice->mix)
+		if (ycsb_keys_ack(w->keys, s->todo.req.number))
 			fail(w, -EOVERFLOW, "too many inserts under way");
 	if (now_ns >= w->warm_ns) {
-		hist_record(&w->tally.op[s->req.op], now_ns - s->start_ns);
+		hist_record(&w->tally.op[s->todo.req.op], now_ns - s->start_ns);
 		w->tally.ops++;
 		w->last_ns = now_ns;
 	}
@@ -88,6 +90,25 @@ static void op_done(struct ycsb_slot *s, uint64_t now_ns)
 	atomic_store_explicit(&w->done, done + 1, memory_order_relaxed);
 	if (now_ns >= w->end_ns)
 		w->ending = true;
+}
+
+static void set_key(struct ycsb_todo *t)
+{
+	t->key_len = ycsb_key(t->req.number, t->key);
+	t->hash = kv_hash(t->key, t->key_len);
+}
+
+/* Draws the next operation of any slot. */
+static void prepare(struct ycsb_worker *w)
+{
+	w->prepared = true;
+	if (!w->slice->mix) {
+		w->next.req = (struct ycsb_request){.op = YCSB_INSERT};
+		return;
+	}
+	ycsb_gen_next(&w->gen, &w->next.req);
+	if (w->next.req.op != YCSB_INSERT)
+		set_key(&w->next);
 }
 
 /* Tries again what was stalled, as far as there is room. */
@@ -104,8 +125,7 @@ static void retry(struct ycsb_worker *w)
 	}
 }
 
-/* After a completion: the next operation, those that were stalled, or the
- * end. */
+/* After a completion: the next operation, and those that were stalled. */
 static void go_on(struct ycsb_slot *s)
 {
 	struct ycsb_worker *w = s->worker;
@@ -113,90 +133,112 @@ static void go_on(struct ycsb_slot *s)
 	slot_next(s);
 	if (w->stalled)
 		retry(w);
-	if (!w->active && w->ending)
+	/* with more under way, let them gather */
+	if (w->window == 1)
+		kv_client_flush(w->client);
+}
+
+static void finish(struct ycsb_worker *w)
+{
+	if (!w->prepared && !w->ending)
+		prepare(w);
+	if (!w->active && (w->ending || w->failed))
 		kv_net_stop(w->net);
 }
 
-static bool verify(struct ycsb_slot *s, const struct kv_item *it)
+/* Verifies what was read. `todo` is the operation as it was. */
+static void verify(struct ycsb_worker *w, const struct kv_item *it)
 {
-	struct ycsb_worker *w = s->worker;
 	const struct ycsb_params *p = w->params;
 
 	if (kv_value_ok(it->val, it->val_len, p->field_count, p->field_len,
 			kv_hash(it->key, it->key_len))) {
 		w->tally.verified++;
-		return true;
+		return;
 	}
 	w->tally.bad++;
 	fail(w, -EIO, "the value of %.*s is wrong (%u bytes)", it->key_len,
 	     (const char *)it->key, it->val_len);
-	return false;
 }
 
-static void scan_done(void *arg, const struct kv_scan_result *res)
+static void verify_scan(struct ycsb_worker *w, const struct ycsb_todo *todo,
+			const struct kv_scan_result *res)
 {
-	struct ycsb_slot *s = arg;
-	struct ycsb_worker *w = s->worker;
 	const struct kv_item *it = res->items;
-	uint64_t now = kv_now_ns();
 
-	w->active--;
-	s->state = YCSB_SLOT_IDLE;
-	if (res->status) {
-		op_failed(s, res->status, res->outcome);
-		go_on(s);
-		return;
-	}
 	/* the first key exists, so that the scan begins with it */
-	if (!res->count || res->count > s->req.count || res->more ||
-	    kv_key_cmp(it->key, it->key_len, s->key, s->key_len)) {
+	if (!res->count || res->count > todo->req.count || res->more ||
+	    kv_key_cmp(it->key, it->key_len, todo->key, todo->key_len)) {
 		w->tally.bad++;
 		fail(w, -EIO, "a scan of %u from %.*s returned %u%s",
-		     s->req.count, (int)s->key_len, s->key, res->count,
+		     todo->req.count, (int)todo->key_len, todo->key, res->count,
 		     res->count ? ", or begins elsewhere" : "");
 	}
 	for (uint32_t i = 0; i < res->count && !w->failed; i++) {
 		if (i && kv_key_cmp(it[i - 1].key, it[i - 1].key_len, it[i].key,
 				    it[i].key_len) >= 0)
 			fail(w, -EIO, "a scan from %.*s is out of order",
-			     (int)s->key_len, s->key);
-		verify(s, &it[i]);
+			     (int)todo->key_len, todo->key);
+		verify(w, &it[i]);
 	}
 	w->tally.scanned += res->count;
-	op_done(s, now);
-	go_on(s);
 }
 
-static void call_done(void *arg, const struct skein_rpc_result *res)
+/* A response has come. Returns what the operation was when it is complete, for
+ * verifying after the next one is under way. */
+static struct ycsb_todo complete(struct ycsb_slot *s, int status,
+				 enum skein_outcome outcome)
 {
-	struct ycsb_slot *s = arg;
 	struct ycsb_worker *w = s->worker;
 	uint64_t now = kv_now_ns();
-	bool reads = s->req.op == YCSB_READ ||
-		     (s->req.op == YCSB_RMW && !s->read_done);
+	struct ycsb_todo was = s->todo;
 
 	w->active--;
 	s->state = YCSB_SLOT_IDLE;
-	if (res->status) {
-		op_failed(s, res->status, res->outcome);
+	if (status) {
+		op_failed(s, status, outcome);
+	} else if (was.req.op == YCSB_RMW && !s->read_done) {
+		s->read_done = true;
+		s->state = YCSB_SLOT_DRAWN;
 	} else {
-		struct kv_item it = {
-			.key = (const uint8_t *)s->key,
-			.key_len = (uint16_t)s->key_len,
-			.val = res->data,
-			.val_len = (uint32_t)res->len,
-		};
-
-		if (reads)
-			verify(s, &it);
-		if (reads && s->req.op == YCSB_RMW) {
-			s->read_done = true;
-			s->state = YCSB_SLOT_DRAWN;
-		} else {
-			op_done(s, now);
-		}
+		op_done(s, now);
 	}
 	go_on(s);
+	return was;
+}
+
+static void scan_done(void *arg, const struct kv_scan_result *res)
+{
+	struct ycsb_slot *s = arg;
+	struct ycsb_todo was = complete(s, res->status, res->outcome);
+
+	if (!res->status)
+		verify_scan(s->worker, &was, res);
+	finish(s->worker);
+}
+
+static void read_done(void *arg, const struct skein_rpc_result *res)
+{
+	struct ycsb_slot *s = arg;
+	struct ycsb_todo was = complete(s, res->status, res->outcome);
+	struct kv_item it = {
+		.key = (const uint8_t *)was.key,
+		.key_len = (uint16_t)was.key_len,
+		.val = res->data,
+		.val_len = (uint32_t)res->len,
+	};
+
+	if (!res->status)
+		verify(s->worker, &it);
+	finish(s->worker);
+}
+
+static void write_done(void *arg, const struct skein_rpc_result *res)
+{
+	struct ycsb_slot *s = arg;
+
+	complete(s, res->status, res->outcome);
+	finish(s->worker);
 }
 
 static int start_update(struct ycsb_slot *s)
@@ -205,15 +247,16 @@ static int start_update(struct ycsb_slot *s)
 	const struct ycsb_params *p = w->params;
 	struct kv_req req = {
 		.op = KV_UPDATE,
-		.key = s->key,
-		.key_len = s->key_len,
+		.key = s->todo.key,
+		.key_len = s->todo.key_len,
 		.val = w->value,
 		.val_len = p->field_len,
-		.off = s->req.field * p->field_len,
+		.off = s->todo.req.field * p->field_len,
 	};
 
-	kv_field_fill(w->value, p->field_len, s->hash, s->req.field, &w->rng);
-	return kv_client_call(w->client, &req, 0, call_done, s);
+	kv_field_fill(w->value, p->field_len, s->todo.hash, s->todo.req.field,
+		      &w->rng);
+	return kv_client_call(w->client, &req, 0, write_done, s);
 }
 
 static int start_put(struct ycsb_slot *s)
@@ -222,37 +265,39 @@ static int start_put(struct ycsb_slot *s)
 	const struct ycsb_params *p = w->params;
 	struct kv_req req = {
 		.op = KV_PUT,
-		.key = s->key,
-		.key_len = s->key_len,
+		.key = s->todo.key,
+		.key_len = s->todo.key_len,
 		.val = w->value,
 		.val_len = value_len(w),
 	};
 
-	kv_value_fill(w->value, p->field_count, p->field_len, s->hash, &w->rng);
-	return kv_client_call(w->client, &req, 0, call_done, s);
+	kv_value_fill(w->value, p->field_count, p->field_len, s->todo.hash,
+		      &w->rng);
+	return kv_client_call(w->client, &req, 0, write_done, s);
 }
 
 static int start_read(struct ycsb_slot *s)
 {
 	struct kv_req req = {
-		.op = KV_GET, .key = s->key, .key_len = s->key_len};
+		.op = KV_GET, .key = s->todo.key, .key_len = s->todo.key_len};
 
 	return kv_client_call(s->worker->client, &req, value_len(s->worker),
-			      call_done, s);
+			      read_done, s);
 }
 
 static int start_scan(struct ycsb_slot *s)
 {
 	size_t item = kv_item_size(YCSB_KEY_MAX, value_len(s->worker));
 
-	return kv_client_scan(s->worker->client, s->key, s->key_len,
-			      s->req.count, KV_SCAN_HEAD + s->req.count * item,
+	return kv_client_scan(s->worker->client, s->todo.key, s->todo.key_len,
+			      s->todo.req.count,
+			      KV_SCAN_HEAD + s->todo.req.count * item,
 			      scan_done, s);
 }
 
 static int slot_start(struct ycsb_slot *s)
 {
-	switch (s->req.op) {
+	switch (s->todo.req.op) {
 	case YCSB_READ:
 		return start_read(s);
 	case YCSB_INSERT:
@@ -270,20 +315,22 @@ static int slot_start(struct ycsb_slot *s)
 	return s->worker->params->write_all ? start_put(s) : start_update(s);
 }
 
-/* Draws the slot's next operation. */
+/* Gives the slot its next operation. */
 static void slot_draw(struct ycsb_slot *s)
 {
 	struct ycsb_worker *w = s->worker;
 
-	if (w->slice->mix)
-		ycsb_gen_next(&w->gen, &s->req);
-	else
-		s->req = (struct ycsb_request){
-			.op = YCSB_INSERT, .number = w->load_first + w->issued};
-	w->issued++;
+	if (!w->prepared)
+		prepare(w);
+	s->todo = w->next;
+	w->prepared = false;
 	s->read_done = false;
-	s->key_len = ycsb_key(s->req.number, s->key);
-	s->hash = kv_hash(s->key, s->key_len);
+	if (s->todo.req.op == YCSB_INSERT) {
+		s->todo.req.number = w->slice->mix ? ycsb_keys_take(w->keys)
+						   : w->load_first + w->issued;
+		set_key(&s->todo);
+	}
+	w->issued++;
 	s->start_ns = kv_now_ns();
 }
 

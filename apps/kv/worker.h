@@ -20,15 +20,20 @@ enum ycsb_slot_state {
 	YCSB_SLOT_ACTIVE,  /* waits for its response */
 };
 
-struct ycsb_slot {
-	struct ycsb_worker *worker;
+/* An operation with its key. */
+struct ycsb_todo {
 	struct ycsb_request req;
-	enum ycsb_slot_state state;
-	bool read_done; /* read-modify-write: at its second half */
-	uint64_t start_ns;
 	uint64_t hash;
 	size_t key_len;
 	char key[YCSB_KEY_MAX];
+};
+
+struct ycsb_slot {
+	struct ycsb_worker *worker;
+	enum ycsb_slot_state state;
+	bool read_done; /* read-modify-write: at its second half */
+	uint64_t start_ns;
+	struct ycsb_todo todo;
 };
 
 struct ycsb_worker {
@@ -56,6 +61,8 @@ struct ycsb_worker {
 	bool ending;
 	uint8_t *value; /* room to build one */
 	struct ycsb_slot *slots;
+	struct ycsb_todo next; /* prepared while others are under way */
+	bool prepared;
 
 	/* results */
 	struct ycsb_tally tally;

@@ -199,10 +199,8 @@ void ycsb_gen_next(struct ycsb_gen *g, struct ycsb_request *req)
 	const struct ycsb_params *p = g->params;
 
 	*req = (struct ycsb_request){.op = choose_op(g)};
-	if (req->op == YCSB_INSERT) {
-		req->number = ycsb_keys_take(g->keys);
+	if (req->op == YCSB_INSERT)
 		return;
-	}
 	/* relaxed: see ycsb_keys_ack() */
 	req->number = choose(g, atomic_load_explicit(&g->keys->known,
 						     memory_order_relaxed));

@@ -93,9 +93,9 @@ struct ycsb_gen {
 
 struct ycsb_request {
 	enum ycsb_op op;
-	uint64_t number;
-	uint32_t count; /* SCAN */
-	uint32_t field; /* UPDATE, RMW */
+	uint64_t number; /* INSERT: the caller takes one when it starts */
+	uint32_t count;	 /* SCAN */
+	uint32_t field;	 /* UPDATE, RMW */
 };
 
 /* stream tells the threads of one run apart. */

@@ -65,7 +65,8 @@ int verbs_lib_load(const struct verbs_loader *loader, struct verbs_lib *lib,
 	l.handle = loader->open(VERBS_LIB_SONAME, why, sizeof(why));
 	if (!l.handle) {
 		snprintf(err, err_len,
-			 "no RDMA library (%s): apt install ibverbs-providers",
+			 "no RDMA library (%s): apt install ibverbs-providers, "
+			 "or use device soft",
 			 why);
 		return -ENODEV;
 	}
@@ -76,7 +77,7 @@ int verbs_lib_load(const struct verbs_loader *loader, struct verbs_lib *lib,
 		if (!p && symbols[i].needed) {
 			snprintf(err, err_len,
 				 "%s has no %s@%s: rdma-core 32 or newer is "
-				 "needed",
+				 "needed, or use device soft",
 				 VERBS_LIB_SONAME, symbols[i].name,
 				 symbols[i].version);
 			loader->close(l.handle);
