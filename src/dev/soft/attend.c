@@ -80,9 +80,9 @@ void soft_qp_attend(struct soft *s, struct soft_qp *q)
 {
 	if (q->dying)
 		return;
-	soft_lock_revoke(&q->lock);
+	soft_qp_hold(q);
 	attend_locked(q);
-	soft_lock_return(&q->lock);
+	soft_qp_release(q);
 	if (q->quiesce_due)
 		try_quiesce(q);
 }
@@ -91,7 +91,7 @@ static uint64_t qp_timer(struct soft_qp *q, uint64_t now)
 {
 	uint64_t due = ENV_NEVER;
 
-	soft_lock_revoke(&q->lock);
+	soft_qp_hold(q);
 	if (q->parked &&
 	    (q->parked->deadline_ns <= now || soft_park_retries(q->parked))) {
 		/* Once more: a ring may be on its way. */
@@ -104,7 +104,7 @@ static uint64_t qp_timer(struct soft_qp *q, uint64_t now)
 	if (q->parked && soft_park_retries(q->parked) &&
 	    now + PARK_RETRY_NS < due)
 		due = now + PARK_RETRY_NS;
-	soft_lock_return(&q->lock);
+	soft_qp_release(q);
 	if (q->quiesce_due)
 		try_quiesce(q);
 	if (q->quiesce_due && now + QUIESCE_RETRY_NS < due)
@@ -137,7 +137,7 @@ static void qp_bereft(struct soft_qp *q)
 {
 	enum ibv_qp_state st;
 
-	soft_lock_revoke(&q->lock);
+	soft_qp_hold(q);
 	st = soft_qp_state(q);
 	if (st == IBV_QPS_RTR || st == IBV_QPS_RTS || st == IBV_QPS_SQD) {
 		if (q->parked)
@@ -146,7 +146,7 @@ static void qp_bereft(struct soft_qp *q)
 			soft_qp_to_err(q);
 		soft_async(q->s, IBV_EVENT_QP_FATAL, q);
 	}
-	soft_lock_return(&q->lock);
+	soft_qp_release(q);
 	if (q->quiesce_due)
 		try_quiesce(q);
 	/* It may have died between FIRED and the count. */

@@ -243,6 +243,12 @@ void soft_cq_flush_recv(struct soft_cq *c, struct soft_qp *q)
 	soft_cq_fire(c);
 }
 
+void soft_cq_fire_any(struct soft_cq *c)
+{
+	if (c->ex.channel)
+		soft_bell_ring(&c->shm->armed, c->ex.channel->fd, false);
+}
+
 void soft_cq_fire(struct soft_cq *c)
 {
 	if (c->ex.channel)
@@ -277,16 +283,22 @@ static bool ring_push(struct soft_cq *c, const struct soft_cqe *e)
 	return true;
 }
 
-void soft_cq_push(struct soft_cq *c, const struct soft_cqe *e, bool solicited)
+void soft_cq_push(struct soft_cq *c, const struct soft_cqe *e, bool held)
 {
 	bool ok;
 
-	soft_lock(&c->lock);
+	if (held)
+		soft_lock_revoke(&c->lock);
+	else
+		soft_lock(&c->lock);
 	ok = ring_push(c, e);
 	if (c->ex.channel)
 		soft_bell_ring(&c->shm->armed, c->ex.channel->fd,
-			       solicited || !ok || e->status != IBV_WC_SUCCESS);
-	soft_unlock(&c->lock);
+			       !ok || e->status != IBV_WC_SUCCESS);
+	if (held)
+		soft_lock_return(&c->lock);
+	else
+		soft_unlock(&c->lock);
 	if (unlikely(!ok))
 		soft_attend(c->s, e->qp->idx);
 }

@@ -402,8 +402,9 @@ static int do_write_imm(struct soft_qp *q, const struct ibv_send_wr *wr,
 	return r;
 }
 
-static int dispatch(struct soft_qp *q, const struct ibv_send_wr *wr,
-		    struct soft_wqe *w)
+static __attribute__((noinline)) int dispatch(struct soft_qp *q,
+					      const struct ibv_send_wr *wr,
+					      struct soft_wqe *w)
 {
 	bool write_local = wr->opcode >= IBV_WR_RDMA_READ;
 	int64_t len;
@@ -434,24 +435,63 @@ static void say_met(struct soft_qp *q)
 	soft_ring(q);
 }
 
-int soft_exec(struct soft_qp *q, const struct ibv_send_wr *wr,
-	      struct soft_wqe *w)
+/* By far the most: one piece of one mapped region, all of it known. False:
+ * the long way decides. The same checks as in dispatch() and do_write(). */
+static inline bool write_known(struct soft_qp *q, const struct ibv_send_wr *wr)
+{
+	const struct soft_xlat *x =
+		&q->xlat[(wr->wr.rdma.rkey >> 16) % SOFT_XLATS];
+	const struct ibv_sge *g = wr->sg_list;
+	uint64_t addr = wr->wr.rdma.remote_addr;
+
+	if (wr->opcode != IBV_WR_RDMA_WRITE || wr->num_sge != 1 ||
+	    !(q->gate_ok & SHM_GATE_WRITE) || g->length == 0)
+		return false;
+	if (x->key != wr->wr.rdma.rkey || !x->ptr ||
+	    atomic_load_explicit(x->live, memory_order_relaxed) != x->key ||
+	    !(x->access & IBV_ACCESS_REMOTE_WRITE) ||
+	    !in_range(x, addr, g->length))
+		return false;
+	if (!(wr->send_flags & IBV_SEND_INLINE) &&
+	    !soft_mr_local(q->s, q->pd, g->lkey, g->addr, g->length, 0))
+		return false;
+	soft_copy(x->ptr + (addr - x->start), (void *)(uintptr_t)g->addr,
+		  g->length);
+	return true;
+}
+
+static __attribute__((noinline)) int exec_long(struct soft_qp *q,
+					       const struct ibv_send_wr *wr,
+					       struct soft_wqe *w)
 {
 	int r = 0;
 
-	soft_hazard_on(q);
 	/* acquire: the area's fields belong to the gate that was read; as for
 	 * the order against the owner, see soft_hazard_on() */
 	if (unlikely(!q->far ||
 		     atomic_load_explicit(&q->far->gate,
 					  memory_order_acquire) != q->gate_ok))
 		r = soft_gate_check(q);
-	if (likely(r == 0)) {
-		r = dispatch(q, wr, w);
-		if (unlikely((q->gate_ok & SHM_GATE_FIRST) && !q->met_said) &&
-		    r == 0)
-			say_met(q);
-	}
+	if (r)
+		return r;
+	r = dispatch(q, wr, w);
+	if (unlikely((q->gate_ok & SHM_GATE_FIRST) && !q->met_said) && r == 0)
+		say_met(q);
+	return r;
+}
+
+int soft_exec(struct soft_qp *q, const struct ibv_send_wr *wr,
+	      struct soft_wqe *w)
+{
+	int r = 0;
+
+	soft_hazard_on(q);
+	if (unlikely(
+		    !q->gate_ok || (q->gate_ok & SHM_GATE_FIRST) ||
+		    atomic_load_explicit(&q->far->gate, memory_order_acquire) !=
+			    q->gate_ok) ||
+	    !write_known(q, wr))
+		r = exec_long(q, wr, w);
 	soft_hazard_off(q);
 	return r;
 }

@@ -156,7 +156,7 @@ void soft_far_answer(struct soft_qp *q, const struct msg *m,
 {
 	struct soft_wqe *w;
 
-	soft_lock_revoke(&q->lock);
+	soft_qp_hold(q);
 	w = q->parked;
 	if (!w || !w->asked || m->seq != w->far_seq)
 		goto out;
@@ -174,5 +174,5 @@ void soft_far_answer(struct soft_qp *q, const struct msg *m,
 		soft_scatter8(&w->wr, m->a);
 	}
 out:
-	soft_lock_return(&q->lock);
+	soft_qp_release(q);
 }

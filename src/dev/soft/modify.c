@@ -192,9 +192,9 @@ static int modify_err(struct soft_qp *q)
 {
 	int err;
 
-	soft_lock_revoke(&q->lock);
+	soft_qp_hold(q);
 	soft_qp_to_err(q);
-	soft_lock_return(&q->lock);
+	soft_qp_release(q);
 	soft_barrier();
 	err = soft_quiesce(q);
 	if (!err) {
@@ -210,17 +210,17 @@ static int modify_reset(struct soft_qp *q)
 	struct soft_peer *p;
 	int err;
 
-	soft_lock_revoke(&q->lock);
+	soft_qp_hold(q);
 	soft_drop_parked(q);
 	set_state(q, IBV_QPS_RESET);
 	soft_qp_gate(q);
-	soft_lock_return(&q->lock);
+	soft_qp_release(q);
 	soft_barrier();
 	err = soft_quiesce(q);
 	if (err)
 		return err;
 	pthread_mutex_lock(&q->s->lock);
-	soft_lock_revoke(&q->lock);
+	soft_qp_hold(q);
 	if (q->quiesce_due)
 		atomic_fetch_sub(&q->s->quiesce_qps, 1);
 	q->quiesce_due = false;
@@ -235,7 +235,7 @@ static int modify_reset(struct soft_qp *q)
 	atomic_store(&q->self->fault, SHM_FAULT_NONE);
 	atomic_store(&q->self->met, 0);
 	q->met_said = q->met_heard = q->sqd_notify = false;
-	soft_lock_return(&q->lock);
+	soft_qp_release(q);
 	soft_cq_detach_send(soft_cq_of(q->ex.qp_base.send_cq), q);
 	soft_cq_reset_recv(soft_cq_of(q->ex.qp_base.recv_cq), q);
 	q->sq_posted = 0;
@@ -285,7 +285,7 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 	 * it sends. */
 	if (err && err != -ECONNREFUSED)
 		return err;
-	soft_lock_revoke(&q->lock);
+	soft_qp_hold(q);
 	q->peer = p;
 	q->far = area ? (struct shm_qp *)(void *)(p->base + area) : NULL;
 	q->far_bell = bell;
@@ -300,7 +300,7 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 	q->self->dest_qpn = q->attr.dest_qp_num;
 	q->self->dest_nic = p ? p->nic_id : 0;
 	q->self->rq_psn = q->attr.rq_psn;
-	soft_lock_return(&q->lock);
+	soft_qp_release(q);
 	return 0;
 }
 
@@ -324,7 +324,7 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state to,
 			return err;
 		}
 	}
-	soft_lock_revoke(&q->lock);
+	soft_qp_hold(q);
 	/* It may have broken meanwhile. */
 	if (soft_qp_state(q) == from) {
 		take_values(&q->attr, a, mask);
@@ -336,7 +336,7 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state to,
 	} else {
 		err = -EINVAL;
 	}
-	soft_lock_return(&q->lock);
+	soft_qp_release(q);
 	/* seq_cst fence: the gate is open before the look; the other end
 	 * parks, fences, and looks at the gate again. */
 	fence_full();

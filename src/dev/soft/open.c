@@ -270,6 +270,8 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 	caps_fill(&s->dev.caps);
 	port_fill(s, &s->dev.port_attr);
 	snprintf(s->dev.name, sizeof(s->dev.name), "skein0");
+	snprintf(s->dev.why, sizeof(s->dev.why),
+		 "the software device: needs no hardware, reaches this host");
 	*dev = &s->dev;
 	return 0;
 }

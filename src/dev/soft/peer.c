@@ -497,11 +497,11 @@ static void sweep_map(struct soft *s, struct soft_peer *p, struct soft_map *m)
 		q = s->qps[i];
 		if (!q || q->peer != p)
 			continue;
-		soft_lock_revoke(&q->lock);
+		soft_qp_hold(q);
 		for (j = 0; j < SOFT_XLATS; j++)
 			if (q->xlat[j].key == m->key)
 				q->xlat[j].key = 0;
-		soft_lock_return(&q->lock);
+		soft_qp_release(q);
 	}
 	map_free(s, m);
 }

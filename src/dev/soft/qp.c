@@ -238,12 +238,12 @@ int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 		return -EPERM;
 	pthread_mutex_lock(&s->lock);
 	q->dying = true;
-	soft_lock_revoke(&q->lock);
+	soft_qp_hold(q);
 	soft_drop_parked(q);
 	__atomic_store_n(&qp->state, IBV_QPS_ERR, __ATOMIC_RELEASE);
 	q->direct = false;
 	soft_qp_gate(q);
-	soft_lock_return(&q->lock);
+	soft_qp_release(q);
 	pthread_mutex_unlock(&s->lock);
 	/* A peer with something parked for us must learn it. */
 	if (q->far && atomic_load(&q->far->parked))

@@ -30,30 +30,71 @@ static uint32_t wr_len(const struct ibv_send_wr *wr)
 	return len > UINT32_MAX ? UINT32_MAX : (uint32_t)len;
 }
 
+/* READs and atomics say how much they brought; of the others it is known. */
+static inline uint32_t wc_len(const struct ibv_send_wr *wr)
+{
+	return wr->opcode >= IBV_WR_RDMA_READ ? wr_len(wr) : 0;
+}
+
 void soft_complete(struct soft_qp *q, const struct ibv_send_wr *wr,
 		   uint32_t pos, int status)
 {
 	struct soft_cqe e;
 
-	if (likely(status == IBV_WC_SUCCESS) && !q->sig_all &&
+	if (status == IBV_WC_SUCCESS && !q->sig_all &&
 	    !(wr->send_flags & IBV_SEND_SIGNALED))
 		return;
 	e.wr_id = wr->wr_id;
 	e.qp = q;
 	e.qpn = q->ex.qp_base.qp_num;
 	e.pos = pos;
-	e.byte_len = wr_len(wr);
+	e.byte_len = wc_len(wr);
 	e.imm = 0;
 	e.status = (uint8_t)status;
 	e.opcode = wc_opcode[wr->opcode];
 	e.flags = 0;
 	e.recv = false;
-	soft_cq_push(soft_cq_of(q->ex.qp_base.send_cq), &e, false);
-	if (unlikely(status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR))
+	soft_cq_push(soft_cq_of(q->ex.qp_base.send_cq), &e, q->held);
+	if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR)
 		soft_qp_to_err(q);
 }
 
-static bool wr_valid(const struct soft_qp *q, const struct ibv_send_wr *wr)
+/* The same for a success while the CQ has room: straight into the ring. */
+static inline void complete_ok(struct soft_qp *q, const struct ibv_send_wr *wr,
+			       uint32_t pos)
+{
+	struct soft_cq *c = soft_cq_of(q->ex.qp_base.send_cq);
+	struct soft_cqe *e;
+
+	if (!q->sig_all && !(wr->send_flags & IBV_SEND_SIGNALED))
+		return;
+	soft_lock(&c->lock);
+	if (unlikely(c->tail - c->head > c->mask)) {
+		soft_unlock(&c->lock);
+		soft_complete(q, wr, pos, IBV_WC_SUCCESS);
+		return;
+	}
+	e = &c->ring[c->tail & c->mask];
+	e->wr_id = wr->wr_id;
+	e->qp = q;
+	e->qpn = q->ex.qp_base.qp_num;
+	e->pos = pos;
+	e->byte_len = wc_len(wr);
+	e->imm = 0;
+	e->status = IBV_WC_SUCCESS;
+	e->opcode = wc_opcode[wr->opcode];
+	e->flags = 0;
+	e->recv = false;
+	c->tail++;
+	/* relaxed: req_notify_cq() holds the same lock */
+	if (unlikely(
+		    atomic_load_explicit(&c->shm->armed, memory_order_relaxed)))
+		soft_cq_fire_any(c);
+	soft_unlock(&c->lock);
+}
+
+static inline bool wr_valid(const struct soft_qp *q,
+			    const struct ibv_send_wr *wr)
 {
 	if ((unsigned)wr->opcode > IBV_WR_ATOMIC_FETCH_AND_ADD)
 		return false;
@@ -66,7 +107,9 @@ static bool wr_valid(const struct soft_qp *q, const struct ibv_send_wr *wr)
 }
 
 /* A queue that is not in order: parked requests, SQD, ERR, not yet RTS. */
-static int post_slow(struct soft_qp *q, struct ibv_send_wr *wr, uint32_t pos)
+static __attribute__((noinline)) int post_slow(struct soft_qp *q,
+					       struct ibv_send_wr *wr,
+					       uint32_t pos)
 {
 	int r, err;
 
@@ -121,7 +164,10 @@ static inline int post_one(struct soft_qp *q, struct ibv_send_wr *wr)
 		return r;
 	}
 	q->sq_posted = pos + 1;
-	soft_complete(q, wr, pos, r);
+	if (likely(r == 0))
+		complete_ok(q, wr, pos);
+	else
+		soft_complete(q, wr, pos, r);
 	return 0;
 }
 

@@ -212,8 +212,8 @@ struct soft_qp {
 	uint32_t sge_max;
 	uint32_t inline_max;
 	bool sig_all;
-	bool direct; /* RTS, connected, nothing parked */
-	bool flushing;
+	bool direct;	  /* RTS, connected, nothing parked */
+	bool held;	  /* by the control path: soft_qp_hold() */
 	uint32_t gate_ok; /* the peer's gate that was checked; 0 none */
 	uint32_t hazard;
 	struct shm_qp *self; /* our area */
@@ -454,13 +454,15 @@ int soft_destroy_cq(struct dev *dev, struct ibv_cq *cq);
 int soft_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int soft_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 /* A completion of q's send queue; takes the CQ's lock. */
-void soft_cq_push(struct soft_cq *cq, const struct soft_cqe *e, bool solicited);
+void soft_cq_push(struct soft_cq *cq, const struct soft_cqe *e, bool held);
 /* s->lock held. */
 int soft_cq_attach_recv(struct soft_cq *cq, struct soft_qp *q);
 void soft_cq_detach_send(struct soft_cq *cq, struct soft_qp *q);
 void soft_cq_detach_recv(struct soft_cq *cq, struct soft_qp *q);
 void soft_cq_reset_recv(struct soft_cq *cq, struct soft_qp *q);
 void soft_cq_flush_recv(struct soft_cq *cq, struct soft_qp *q);
+/* For whoever asked for completions of any kind, or for all. */
+void soft_cq_fire_any(struct soft_cq *cq);
 void soft_cq_fire(struct soft_cq *cq);
 
 /* chan.c */
@@ -544,6 +546,20 @@ int soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 /* Takes a receive completion of q, if there is one. The receive CQ's lock is
  * held. */
 bool soft_reap(struct soft_qp *q, struct soft_cqe *e);
+
+/* A QP's lock for the control thread and the control path: excludes the user
+ * of a single-threaded QP as well. The CQs are then taken in the same way. */
+static inline void soft_qp_hold(struct soft_qp *q)
+{
+	soft_lock_revoke(&q->lock);
+	q->held = true;
+}
+
+static inline void soft_qp_release(struct soft_qp *q)
+{
+	q->held = false;
+	soft_lock_return(&q->lock);
+}
 
 static inline struct shm_slot *soft_slot(struct soft_qp *q, uint32_t n)
 {
