@@ -30,7 +30,7 @@ static inline struct soft_xlat *xlat(struct soft_qp *q, uint32_t key, int *why)
 
 	/* relaxed: after soft_hazard_on(); pairs with the membarrier of
 	 * dereg_mr() */
-	if (likely(x->key == key &&
+	if (likely(x->key == key && x->live &&
 		   atomic_load_explicit(x->live, memory_order_relaxed) == key))
 		return x;
 	return soft_xlat_fill(q, key, why);
@@ -447,7 +447,7 @@ static inline bool write_known(struct soft_qp *q, const struct ibv_send_wr *wr)
 	if (wr->opcode != IBV_WR_RDMA_WRITE || wr->num_sge != 1 ||
 	    !(q->gate_ok & SHM_GATE_WRITE) || g->length == 0)
 		return false;
-	if (x->key != wr->wr.rdma.rkey || !x->ptr ||
+	if (x->key != wr->wr.rdma.rkey || !x->live || !x->ptr ||
 	    atomic_load_explicit(x->live, memory_order_relaxed) != x->key ||
 	    !(x->access & IBV_ACCESS_REMOTE_WRITE) ||
 	    !in_range(x, addr, g->length))

@@ -500,7 +500,7 @@ static void sweep_map(struct soft *s, struct soft_peer *p, struct soft_map *m)
 		soft_qp_hold(q);
 		for (j = 0; j < SOFT_XLATS; j++)
 			if (q->xlat[j].key == m->key)
-				q->xlat[j].key = 0;
+				q->xlat[j].live = NULL;
 		soft_qp_release(q);
 	}
 	map_free(s, m);

@@ -77,7 +77,7 @@ struct soft_xlat *soft_xlat_fill(struct soft_qp *q, uint32_t key, int *why)
 	struct soft_map *map;
 	struct shm_mr *e;
 
-	x->key = 0;
+	x->live = NULL;
 	*why = IBV_WC_REM_ACCESS_ERR;
 	if (key == 0 ||
 	    idx >= atomic_load_explicit(&p->nic->mr_top, memory_order_acquire))

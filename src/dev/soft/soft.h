@@ -82,12 +82,12 @@ struct soft_map {
 
 /* What a QP knows of one rkey: checked once, valid while *live == key. */
 struct soft_xlat {
-	uint32_t key; /* 0: empty */
+	uint32_t key;
 	uint32_t access;
 	uint64_t start;
 	uint64_t len;
-	char *ptr; /* NULL: ordinary memory */
-	_Atomic uint32_t *live;
+	char *ptr;		/* NULL: ordinary memory */
+	_Atomic uint32_t *live; /* NULL: empty */
 };
 
 /* An eventfd of a peer's completion channel. */

@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: MIT */
+/* Every error status at both ends, the order of flushes, the state machine and
+ * its masks, events. */
+#include "rig.h"
+
+#include "dev/soft/soft.h"
+
+static struct rig_end a, b;
+
+static int both(void **state)
+{
+	rig_pair(&a, &b, *state);
+	return 0;
+}
+
+static int both_down(void **state)
+{
+	rig_unpair(&a, &b);
+	return 0;
+}
+
+static enum ibv_qp_state state_of(struct rig_end *e)
+{
+	struct ibv_qp_attr attr;
+
+	assert_int_equal(e->dev->ops->query_qp(e->dev, e->qp, &attr,
+					       IBV_QP_STATE, NULL),
+			 0);
+	return attr.qp_state;
+}
+
+static bool in_err(void *arg)
+{
+	return state_of(arg) == IBV_QPS_ERR;
+}
+
+static int write_to(uint64_t raddr, uint32_t rkey, uint32_t len)
+{
+	return rig_post(&a, IBV_WR_RDMA_WRITE, 1, a.buf, len, raddr, rkey,
+			IBV_SEND_SIGNALED);
+}
+
+/* The request fails with status; both QPs are in ERR; b hears of it. */
+static void expect_remote(enum ibv_wc_status status, enum ibv_event_type ev)
+{
+	rig_expect(&a, 1, status);
+	assert_int_equal(state_of(&a), IBV_QPS_ERR);
+	rig_async(&b, ev);
+	rig_until(in_err, &b);
+}
+
+static void test_bad_rkey(void **state)
+{
+	assert_int_equal(write_to((uintptr_t)b.buf, b.mem->mr->rkey ^ 1, 8), 0);
+	expect_remote(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+}
+
+static void test_bad_range(void **state)
+{
+	assert_int_equal(write_to((uintptr_t)b.buf + RIG_MEM - 4,
+				  b.mem->mr->rkey, 8),
+			 0);
+	expect_remote(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+	assert_int_equal(b.buf[RIG_MEM - 4], 0);
+}
+
+static void test_wrapped_range(void **state)
+{
+	assert_int_equal(write_to(UINT64_MAX - 3, b.mem->mr->rkey, 8), 0);
+	expect_remote(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+}
+
+/* The MR grants no remote write; then the QP does not. */
+static void test_rights(void **state)
+{
+	struct mem_region *ro;
+
+	assert_int_equal(mem_region_new(b.dev, b.pd, "ro", 4096,
+					IBV_ACCESS_LOCAL_WRITE |
+						IBV_ACCESS_REMOTE_READ,
+					2, &ro),
+			 0);
+	assert_int_equal(rig_post(&a, IBV_WR_RDMA_READ, 1, a.buf, 8,
+				  (uintptr_t)ro->addr, ro->mr->rkey,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
+	assert_int_equal(write_to((uintptr_t)ro->addr, ro->mr->rkey, 8), 0);
+	expect_remote(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+	mem_region_free(ro);
+}
+
+static void test_qp_rights(void **state)
+{
+	struct ibv_qp_attr attr = {.qp_access_flags = IBV_ACCESS_REMOTE_READ};
+
+	assert_int_equal(b.dev->ops->modify_qp(b.dev, b.qp, &attr,
+					       IBV_QP_ACCESS_FLAGS),
+			 0);
+	assert_int_equal(write_to((uintptr_t)b.buf, b.mem->mr->rkey, 8), 0);
+	expect_remote(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+}
+
+static void test_other_pd(void **state)
+{
+	struct mem_region *r;
+	struct ibv_pd *pd;
+
+	assert_int_equal(b.dev->ops->alloc_pd(b.dev, &pd), 0);
+	assert_int_equal(
+		mem_region_new(b.dev, pd, "pd", 4096, RIG_ACCESS, 2, &r), 0);
+	assert_int_equal(write_to((uintptr_t)r->addr, r->mr->rkey, 8), 0);
+	expect_remote(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+	assert_int_equal(b.dev->ops->dealloc_pd(b.dev, pd), -EBUSY);
+	mem_region_free(r);
+	assert_int_equal(b.dev->ops->dealloc_pd(b.dev, pd), 0);
+}
+
+static void test_atomic_alignment(void **state)
+{
+	struct ibv_sge sge = {(uintptr_t)a.buf, 8, a.mem->mr->lkey};
+	struct ibv_send_wr wr = {.wr_id = 1,
+				 .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+				 .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
+
+	wr.wr.atomic.remote_addr = (uintptr_t)b.buf + 4;
+	wr.wr.atomic.rkey = b.mem->mr->rkey;
+	assert_int_equal(ibv_post_send(a.qp, &wr, &bad), 0);
+	expect_remote(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+}
+
+/* Local faults stay local: the peer's QP is untouched. */
+static void expect_local(enum ibv_wc_status status)
+{
+	rig_expect(&a, 1, status);
+	assert_int_equal(state_of(&a), IBV_QPS_ERR);
+	assert_int_equal(state_of(&b), IBV_QPS_RTS);
+}
+
+static void test_bad_lkey(void **state)
+{
+	a.mem->mr->lkey ^= 1;
+	assert_int_equal(write_to((uintptr_t)b.buf, b.mem->mr->rkey, 8), 0);
+	a.mem->mr->lkey ^= 1;
+	expect_local(IBV_WC_LOC_PROT_ERR);
+}
+
+static void test_local_range(void **state)
+{
+	assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 1, a.buf + RIG_MEM - 4,
+				  8, (uintptr_t)b.buf, b.mem->mr->rkey,
+				  IBV_SEND_SIGNALED),
+			 0);
+	expect_local(IBV_WC_LOC_PROT_ERR);
+}
+
+static void test_read_needs_local_write(void **state)
+{
+	struct mem_region *ro;
+	uint32_t lkey = a.mem->mr->lkey;
+
+	assert_int_equal(mem_region_new(a.dev, a.pd, "ro", 4096, 0, 2, &ro), 0);
+	a.mem->mr->lkey = ro->mr->lkey;
+	assert_int_equal(rig_post(&a, IBV_WR_RDMA_READ, 1, ro->addr, 8,
+				  (uintptr_t)b.buf, b.mem->mr->rkey,
+				  IBV_SEND_SIGNALED),
+			 0);
+	a.mem->mr->lkey = lkey;
+	expect_local(IBV_WC_LOC_PROT_ERR);
+	mem_region_free(ro);
+}
+
+static void test_atomic_length(void **state)
+{
+	assert_int_equal(rig_post(&a, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, a.buf, 4,
+				  (uintptr_t)b.buf, b.mem->mr->rkey,
+				  IBV_SEND_SIGNALED),
+			 0);
+	expect_local(IBV_WC_LOC_LEN_ERR);
+}
+
+/* A message longer than its receive; the next receive is flushed. */
+static void test_recv_too_short(void **state)
+{
+	assert_int_equal(rig_recv(&b, 10, b.buf, 16), 0);
+	assert_int_equal(rig_recv(&b, 11, b.buf, 16), 0);
+	assert_int_equal(rig_post(&a, IBV_WR_SEND, 1, a.buf, 17, 0, 0, 0), 0);
+	rig_expect(&a, 1, IBV_WC_REM_INV_REQ_ERR);
+	rig_expect(&b, 10, IBV_WC_LOC_LEN_ERR);
+	rig_expect(&b, 11, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(state_of(&b), IBV_QPS_ERR);
+}
+
+static void test_recv_bad_lkey(void **state)
+{
+	uint32_t lkey = b.mem->mr->lkey;
+
+	b.mem->mr->lkey ^= 3;
+	assert_int_equal(rig_recv(&b, 10, b.buf, 16), 0);
+	b.mem->mr->lkey = lkey;
+	assert_int_equal(rig_post(&a, IBV_WR_SEND, 1, a.buf, 16, 0, 0, 0), 0);
+	rig_expect(&a, 1, IBV_WC_REM_OP_ERR);
+	rig_expect(&b, 10, IBV_WC_LOC_PROT_ERR);
+}
+
+/* First what was done, then the error, then the rest in order, then new ones;
+ * unsignalled ones too. */
+static void test_flush_order(void **state)
+{
+	unsigned i;
+
+	assert_int_equal(rig_recv(&a, 100, a.buf, 8), 0);
+	assert_int_equal(rig_recv(&a, 101, a.buf, 8), 0);
+	assert_int_equal(rig_recv(&b, 10, b.buf, 8), 0);
+	assert_int_equal(rig_post(&a, IBV_WR_SEND, 0, a.buf, 8, 0, 0,
+				  IBV_SEND_SIGNALED),
+			 0);
+	for (i = 1; i < 4; i++) /* no receive: parked */
+		assert_int_equal(
+			rig_post(&a, IBV_WR_SEND, i, a.buf, 8, 0, 0, 0), 0);
+	assert_int_equal(dev_qp_err(a.dev, a.qp), 0);
+	assert_int_equal(rig_post(&a, IBV_WR_SEND, 4, a.buf, 8, 0, 0, 0), 0);
+	assert_int_equal(rig_recv(&a, 102, a.buf, 8), 0);
+	rig_expect(&a, 0, IBV_WC_SUCCESS);
+	for (i = 1; i < 5; i++)
+		rig_expect(&a, i, IBV_WC_WR_FLUSH_ERR);
+	for (i = 100; i < 103; i++)
+		rig_expect(&a, i, IBV_WC_WR_FLUSH_ERR);
+	assert_true(rig_quiet(&a));
+	rig_expect(&b, 10, IBV_WC_SUCCESS);
+	assert_true(rig_quiet(&b));
+}
+
+/* The peer went to ERR: it does not answer any more. */
+static void test_peer_err(void **state)
+{
+	assert_int_equal(dev_qp_err(b.dev, b.qp), 0);
+	assert_int_equal(write_to((uintptr_t)b.buf, b.mem->mr->rkey, 8), 0);
+	rig_expect(&a, 1, IBV_WC_RETRY_EXC_ERR);
+}
+
+static void test_peer_destroyed(void **state)
+{
+	assert_int_equal(b.dev->ops->destroy_qp(b.dev, b.qp), 0);
+	b.qp = NULL;
+	assert_int_equal(write_to((uintptr_t)b.buf, b.mem->mr->rkey, 8), 0);
+	rig_expect(&a, 1, IBV_WC_RETRY_EXC_ERR);
+}
+
+static void test_dereg(void **state)
+{
+	uint64_t at = (uintptr_t)b.buf;
+	uint32_t rkey = b.mem->mr->rkey;
+
+	assert_int_equal(write_to(at, rkey, 8), 0);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
+	mem_region_free(b.mem);
+	b.mem = NULL;
+	assert_int_equal(write_to(at, rkey, 8), 0);
+	expect_remote(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+}
+
+/* Reset, and connected again, on the same QPs. */
+static void test_reset(void **state)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+	struct rig_addr aa, ba;
+	int i;
+
+	for (i = 0; i < 5; i++) {
+		assert_int_equal(rig_recv(&b, 10, b.buf, 8), 0);
+		assert_int_equal(rig_recv(&b, 11, b.buf, 8), 0);
+		assert_int_equal(rig_post(&a, IBV_WR_SEND, 1, a.buf, 8, 0, 0,
+					  IBV_SEND_SIGNALED),
+				 0);
+		rig_expect(&b, 10, IBV_WC_SUCCESS);
+		assert_int_equal(a.dev->ops->modify_qp(a.dev, a.qp, &attr,
+						       IBV_QP_STATE),
+				 0);
+		assert_int_equal(b.dev->ops->modify_qp(b.dev, b.qp, &attr,
+						       IBV_QP_STATE),
+				 0);
+		/* nothing of the life before is left */
+		assert_true(rig_quiet(&a));
+		assert_true(rig_quiet(&b));
+		assert_int_equal(rig_recv(&b, 1, b.buf, 8), EINVAL);
+		rig_addr(&a, &aa);
+		rig_addr(&b, &ba);
+		assert_int_equal(dev_qp_init(a.dev, a.qp, RIG_ACCESS), 0);
+		assert_int_equal(dev_qp_init(b.dev, b.qp, RIG_ACCESS), 0);
+		rig_connect(&a, &ba);
+		rig_connect(&b, &aa);
+	}
+}
+
+static void test_posts_by_state(void **state)
+{
+	struct ibv_qp *qp = rig_qp(&a), *own = a.qp;
+
+	a.qp = qp; /* INIT */
+	assert_int_equal(rig_recv(&a, 1, a.buf, 8), 0);
+	assert_int_equal(write_to(0, 0, 8), EINVAL);
+	assert_int_equal(dev_qp_err(a.dev, qp), 0);
+	rig_expect(&a, 1, IBV_WC_WR_FLUSH_ERR);
+	a.qp = own;
+	assert_int_equal(a.dev->ops->destroy_qp(a.dev, qp), 0);
+}
+
+/* IBA 11.2.5.2: each transition with what it needs; one bit less or one bit
+ * more is refused. */
+static void test_masks(void **state)
+{
+	static const struct {
+		enum ibv_qp_state from, to;
+		int req, opt;
+	} t[] = {
+		{IBV_QPS_RESET, IBV_QPS_INIT,
+		 IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
+		{IBV_QPS_INIT, IBV_QPS_RTR,
+		 IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+		 IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS},
+		{IBV_QPS_RTR, IBV_QPS_RTS,
+		 IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+		 IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER},
+		{IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+		{IBV_QPS_SQD, IBV_QPS_RTS, 0,
+		 IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER},
+	};
+	unsigned i, bit;
+	int want;
+
+	for (i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		for (bit = 1; bit < 26; bit++) {
+			int m = t[i].req ^ (1 << bit);
+
+			want = (m & t[i].req) == t[i].req &&
+					       !(m & ~(t[i].req | t[i].opt))
+				       ? 0
+				       : -EINVAL;
+			assert_int_equal(soft_qp_check_mask(t[i].from, t[i].to,
+							    m),
+					 want);
+		}
+		assert_int_equal(
+			soft_qp_check_mask(t[i].from, t[i].to, t[i].req), 0);
+	}
+	for (i = IBV_QPS_RESET; i <= IBV_QPS_ERR; i++) {
+		assert_int_equal(soft_qp_check_mask(i, IBV_QPS_ERR, 0), 0);
+		assert_int_equal(soft_qp_check_mask(i, IBV_QPS_RESET, 0), 0);
+		assert_int_equal(soft_qp_check_mask(i, IBV_QPS_ERR,
+						    IBV_QP_PORT),
+				 -EINVAL);
+		assert_int_equal(soft_qp_check_mask(i, IBV_QPS_SQE, 0),
+				 -EINVAL);
+	}
+	assert_int_equal(soft_qp_check_mask(IBV_QPS_RESET, IBV_QPS_RTS, 0),
+			 -EINVAL);
+	assert_int_equal(soft_qp_check_mask(IBV_QPS_ERR, IBV_QPS_RTS, 0),
+			 -EINVAL);
+	assert_int_equal(soft_qp_check_mask(IBV_QPS_ERR, IBV_QPS_INIT,
+					    t[0].req),
+			 -EINVAL);
+}
+
+/* More completions than places: the CQ is broken for good, its QPs too. */
+static void test_overflow(void **state)
+{
+	struct ibv_wc wc;
+	unsigned i;
+
+	for (i = 0; i < 9; i++)
+		assert_int_equal(write_to((uintptr_t)b.buf, b.mem->mr->rkey, 8),
+				 0);
+	rig_async(&a, IBV_EVENT_CQ_ERR);
+	rig_async(&a, IBV_EVENT_QP_FATAL);
+	assert_true(ibv_poll_cq(a.cq, 1, &wc) < 0);
+	rig_until(in_err, &a);
+}
+
+static void test_overflow_recv(void **state)
+{
+	struct ibv_wc wc;
+	unsigned i;
+
+	for (i = 0; i < 9; i++)
+		assert_int_equal(rig_recv(&b, i, b.buf, 8), 0);
+	for (i = 0; i < 9; i++) {
+		assert_int_equal(rig_post(&a, IBV_WR_SEND, i, a.buf, 8, 0, 0,
+					  IBV_SEND_SIGNALED),
+				 0);
+		rig_wait(&a, &wc);
+	}
+	assert_true(ibv_poll_cq(b.cq, 1, &wc) < 0);
+	rig_async(&b, IBV_EVENT_CQ_ERR);
+	rig_async(&b, IBV_EVENT_QP_FATAL);
+}
+
+/* The first message to a QP in RTR. */
+static void test_comm_est(void **state)
+{
+	struct rig_addr aa, ba;
+
+	rig_open(&a, NULL);
+	rig_open(&b, NULL);
+	rig_addr(&a, &aa);
+	rig_addr(&b, &ba);
+	assert_int_equal(dev_qp_rtr(b.dev, b.qp, &aa.qp, &b.o.qp), 0);
+	rig_connect(&a, &ba);
+	assert_int_equal(write_to(ba.buf, ba.rkey, 8), 0);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
+	rig_async(&b, IBV_EVENT_COMM_EST);
+	assert_int_equal(dev_qp_rts(b.dev, b.qp, b.psn, &aa.qp, &b.o.qp), 0);
+	assert_int_equal(write_to(ba.buf, ba.rkey, 8), 0);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
+	rig_unpair(&a, &b);
+}
+
+/* Only this host is reachable, and that is said. */
+static void test_far_gid(void **state)
+{
+	struct rig_addr ba;
+
+	rig_open(&a, NULL);
+	rig_addr(&a, &ba);
+	ba.qp.gid.raw[12] = 203;
+	ba.qp.gid.raw[14] = 113;
+	assert_int_equal(dev_qp_rtr(a.dev, a.qp, &ba.qp, &a.o.qp),
+			 -EHOSTUNREACH);
+	rig_close(&a);
+}
+
+#define EACH(f) cmocka_unit_test_setup_teardown(f, both, both_down)
+
+int main(void)
+{
+	static struct rig_opts tight = {.cqe = 8};
+	const struct CMUnitTest tests[] = {
+		EACH(test_bad_rkey),
+		EACH(test_bad_range),
+		EACH(test_wrapped_range),
+		EACH(test_rights),
+		EACH(test_qp_rights),
+		EACH(test_other_pd),
+		EACH(test_atomic_alignment),
+		EACH(test_bad_lkey),
+		EACH(test_local_range),
+		EACH(test_read_needs_local_write),
+		EACH(test_atomic_length),
+		EACH(test_recv_too_short),
+		EACH(test_recv_bad_lkey),
+		EACH(test_flush_order),
+		EACH(test_peer_err),
+		EACH(test_peer_destroyed),
+		EACH(test_dereg),
+		EACH(test_reset),
+		EACH(test_posts_by_state),
+		cmocka_unit_test(test_masks),
+		cmocka_unit_test_prestate_setup_teardown(test_overflow, both,
+							 both_down, &tight),
+		cmocka_unit_test_prestate_setup_teardown(
+			test_overflow_recv, both, both_down, &tight),
+		cmocka_unit_test(test_comm_est),
+		cmocka_unit_test(test_far_gid),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
