@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: MIT */
+/* Ends of processes and of memory: kill -9, SIGSTOP, exec, fork, deregistration
+ * under fire; what a survivor sees, and what is left behind. */
+#include "rig.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int count_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int n = 0;
+
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+static bool in_err(void *arg)
+{
+	struct rig_end *e = arg;
+	struct ibv_qp_attr attr;
+
+	e->dev->ops->query_qp(e->dev, e->qp, &attr, IBV_QP_STATE, NULL);
+	return attr.qp_state == IBV_QPS_ERR;
+}
+
+static void idle_main(int sock, void *arg)
+{
+	struct rig_addr peer;
+	struct rig_end e;
+	char c;
+
+	rig_meet(&e, sock, NULL, &peer);
+	rig_put(sock, "r", 1);
+	while (read(sock, &c, 1) > 0)
+		;
+	pause();
+}
+
+/* A sleeper on its channel, with receives posted and a SEND parked. */
+static void test_kill(void **state)
+{
+	struct rig_addr peer;
+	struct rig_child c;
+	struct rig_end e;
+	struct ibv_cq *cq;
+	struct pollfd p;
+	char go;
+
+	rig_fork(&c, idle_main, NULL);
+	rig_meet(&e, c.sock, NULL, &peer);
+	rig_get(c.sock, &go, 1);
+	rig_recv(&e, 10, e.buf, 8);
+	assert_int_equal(rig_post(&e, IBV_WR_SEND, 1, e.buf, 8, 0, 0, 0), 0);
+	assert_int_equal(rig_post(&e, IBV_WR_RDMA_WRITE, 2, e.buf, 8, peer.buf,
+				  peer.rkey, 0),
+			 0);
+	assert_int_equal(e.dev->ops->probe(e.dev, e.qp), 0);
+	ibv_req_notify_cq(e.cq, 0);
+	kill(c.pid, SIGKILL);
+	p = (struct pollfd){.fd = e.ch->fd, .events = POLLIN};
+	assert_int_equal(poll(&p, 1, 1000), 1); /* within a second */
+	if (!e.dev->ops->get_cq_event(e.dev, e.ch, &cq))
+		e.dev->ops->ack_cq_events(e.dev, cq, 1);
+	rig_expect(&e, 1, IBV_WC_RETRY_EXC_ERR);
+	rig_expect(&e, 2, IBV_WC_WR_FLUSH_ERR);
+	rig_expect(&e, 10, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(e.dev->ops->probe(e.dev, e.qp), -ENOTCONN);
+	rig_async(&e, IBV_EVENT_QP_FATAL);
+	assert_true(WIFSIGNALED(rig_join(&c)));
+	rig_close(&e);
+}
+
+/* A stopped peer is slow, not dead: nothing is lost or doubled. */
+static void test_stop(void **state)
+{
+	uint64_t word = 7;
+	struct rig_addr peer;
+	struct rig_child c;
+	struct rig_end e;
+	char go;
+
+	rig_fork(&c, idle_main, NULL);
+	rig_meet(&e, c.sock, NULL, &peer);
+	rig_get(c.sock, &go, 1);
+	kill(c.pid, SIGSTOP);
+	memcpy(e.buf, &word, 8);
+	/* its file has to be handed out first: by a stopped process */
+	assert_int_equal(rig_post(&e, IBV_WR_RDMA_WRITE, 1, e.buf, 8, peer.buf,
+				  peer.rkey, IBV_SEND_SIGNALED),
+			 0);
+	assert_int_equal(rig_post(&e, IBV_WR_RDMA_READ, 2, e.buf + 64, 8,
+				  peer.buf, peer.rkey, IBV_SEND_SIGNALED),
+			 0);
+	usleep(1500000);
+	assert_true(rig_quiet(&e));
+	assert_int_equal(e.dev->ops->probe(e.dev, e.qp), 0);
+	kill(c.pid, SIGCONT);
+	rig_expect(&e, 1, IBV_WC_SUCCESS);
+	rig_expect(&e, 2, IBV_WC_SUCCESS);
+	assert_memory_equal(e.buf, e.buf + 64, 8);
+	/* mapped now: a stopped process's memory is still there */
+	kill(c.pid, SIGSTOP);
+	assert_int_equal(rig_post(&e, IBV_WR_RDMA_READ, 3, e.buf + 128, 8,
+				  peer.buf, peer.rkey, IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&e, 3, IBV_WC_SUCCESS);
+	kill(c.pid, SIGKILL);
+	rig_join(&c);
+	rig_until(in_err, &e);
+	rig_close(&e);
+}
+
+static void exec_main(int sock, void *arg)
+{
+	struct rig_addr peer;
+	struct rig_end e;
+	char c;
+
+	rig_meet(&e, sock, NULL, &peer);
+	rig_put(sock, "r", 1);
+	rig_get(sock, &c, 1);
+	execl("/bin/sleep", "sleep", "30", (char *)NULL);
+	_exit(1);
+}
+
+/* exec(2): the pid lives on, the device does not. */
+static void test_exec(void **state)
+{
+	struct rig_addr peer;
+	struct rig_child c;
+	struct rig_end e;
+	char go;
+
+	rig_fork(&c, exec_main, NULL);
+	rig_meet(&e, c.sock, NULL, &peer);
+	rig_get(c.sock, &go, 1);
+	rig_recv(&e, 1, e.buf, 8);
+	rig_put(c.sock, "x", 1);
+	rig_expect(&e, 1, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(e.dev->ops->probe(e.dev, e.qp), -ENOTCONN);
+	kill(c.pid, SIGKILL);
+	rig_join(&c);
+	rig_close(&e);
+}
+
+/* A child of a process with a device: refused everywhere, and the parent's
+ * connection does not notice. */
+static void test_fork(void **state)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	struct ibv_mr *mr;
+	struct rig_end a, b;
+	struct ibv_wc wc;
+	int st;
+	pid_t pid;
+
+	rig_pair(&a, &b, NULL);
+	rig_recv(&b, 1, b.buf, 8);
+	pid = fork();
+	if (pid == 0) {
+		int bad = 0;
+
+		bad |= rig_post(&a, IBV_WR_SEND, 1, a.buf, 8, 0, 0, 0) != EPERM;
+		bad |= rig_recv(&a, 1, a.buf, 8) != EPERM;
+		bad |= ibv_poll_cq(b.cq, 1, &wc) != -EPERM;
+		bad |= ibv_req_notify_cq(b.cq, 0) != EPERM;
+		bad |= a.dev->ops->modify_qp(a.dev, a.qp, &attr,
+					     IBV_QP_STATE) != -EPERM;
+		bad |= a.dev->ops->destroy_qp(a.dev, a.qp) != -EPERM;
+		bad |= a.dev->ops->reg_mr(a.dev, a.pd, a.env, 8, 0, -1, 0,
+					  &mr) != -EPERM;
+		bad |= a.dev->ops->dereg_mr(a.dev, a.mem->mr) != -EPERM;
+		dev_close(a.dev);
+		_exit(bad);
+	}
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	assert_int_equal(st, 0);
+	assert_int_equal(rig_post(&a, IBV_WR_SEND, 1, a.buf, 8, 0, 0, 0), 0);
+	rig_expect(&b, 1, IBV_WC_SUCCESS);
+	rig_unpair(&a, &b);
+}
+
+static void writer_main(int sock, void *arg)
+{
+	struct rig_opts o = {.flags = DEV_QP_SINGLE_THREADED};
+	struct rig_addr peer;
+	struct rig_end e;
+	struct ibv_wc wc;
+	char go;
+
+	rig_meet(&e, sock, arg ? arg : &o, &peer);
+	memset(e.buf, 0xee, RIG_MEM);
+	rig_put(sock, "r", 1);
+	do {
+		if (rig_post(&e, IBV_WR_RDMA_WRITE, 1, e.buf, 16384, peer.buf,
+			     peer.rkey, IBV_SEND_SIGNALED))
+			break;
+		rig_wait(&e, &wc);
+	} while (wc.status == IBV_WC_SUCCESS);
+	rig_put(sock, (char *)&wc.status, 1);
+	rig_get(sock, &go, 1);
+	rig_close(&e);
+}
+
+/* When dereg_mr() has returned not one byte is written any more. */
+static void quiesce(void *opts)
+{
+	struct rig_addr peer;
+	struct rig_child c;
+	struct rig_end e;
+	size_t i;
+	char go;
+
+	rig_fork(&c, writer_main, opts);
+	rig_meet(&e, c.sock, NULL, &peer);
+	rig_get(c.sock, &go, 1);
+	while (((volatile char *)e.buf)[16383] == 0)
+		;
+	assert_int_equal(e.dev->ops->dereg_mr(e.dev, e.mem->mr), 0);
+	memset(e.buf, 0x11, 16384);
+	rig_get(c.sock, &go, 1);
+	assert_int_equal(go, IBV_WC_REM_ACCESS_ERR);
+	for (i = 0; i < 16384; i++)
+		assert_int_equal(e.buf[i], 0x11);
+	rig_put(c.sock, "d", 1);
+	assert_int_equal(rig_join(&c), 0);
+	if (e.mem->fd >= 0)
+		env_mem_free(e.env, e.mem->fd, e.mem->addr, e.mem->len);
+	env_free(e.env, e.mem);
+	e.mem = NULL;
+	rig_close(&e);
+}
+
+static void test_quiesce(void **state)
+{
+	struct rig_opts shared = {0};
+	int i;
+
+	for (i = 0; i < 30; i++)
+		quiesce(i & 1 ? &shared : NULL);
+}
+
+/* The peer is stopped in the middle of a copy: dereg_mr() returns all the same
+ * and the memory is ours alone. */
+static void test_quiesce_stopped(void **state)
+{
+	struct rig_addr peer;
+	struct rig_child c;
+	struct rig_end e;
+	size_t i;
+	char go;
+
+	rig_fork(&c, writer_main, NULL);
+	rig_meet(&e, c.sock, NULL, &peer);
+	rig_get(c.sock, &go, 1);
+	while (((volatile char *)e.buf)[16383] == 0)
+		;
+	kill(c.pid, SIGSTOP);
+	assert_int_equal(waitpid(c.pid, NULL, WUNTRACED), c.pid);
+	assert_int_equal(e.dev->ops->dereg_mr(e.dev, e.mem->mr), 0);
+	memset(e.buf, 0x11, 16384);
+	kill(c.pid, SIGCONT);
+	rig_get(c.sock, &go, 1);
+	for (i = 0; i < 16384; i++)
+		assert_int_equal(e.buf[i], 0x11);
+	rig_put(c.sock, "d", 1);
+	assert_int_equal(rig_join(&c), 0);
+	env_mem_free(e.env, e.mem->fd, e.mem->addr, e.mem->len);
+	env_free(e.env, e.mem);
+	e.mem = NULL;
+	rig_close(&e);
+}
+
+/* destroy_qp() while the peer sends without end. */
+static void sender_main(int sock, void *arg)
+{
+	struct rig_addr peer;
+	struct rig_end e;
+	struct ibv_wc wc;
+	char go;
+
+	rig_meet(&e, sock, NULL, &peer);
+	rig_put(sock, "r", 1);
+	do {
+		rig_post(&e, IBV_WR_SEND, 1, e.buf, 8, 0, 0, IBV_SEND_SIGNALED);
+		rig_wait(&e, &wc);
+	} while (wc.status == IBV_WC_SUCCESS);
+	if (wc.status != IBV_WC_RETRY_EXC_ERR)
+		_exit(1);
+	rig_get(sock, &go, 1);
+	rig_close(&e);
+}
+
+static void test_destroy_under_fire(void **state)
+{
+	struct rig_addr peer;
+	struct rig_child c;
+	struct rig_end e;
+	struct ibv_wc wc;
+	int i, round;
+	char go;
+
+	for (round = 0; round < 10; round++) {
+		rig_fork(&c, sender_main, NULL);
+		rig_meet(&e, c.sock, NULL, &peer);
+		for (i = 0; i < 32; i++)
+			rig_recv(&e, 1, e.buf, 8);
+		rig_get(c.sock, &go, 1);
+		for (i = 0; i < 300; i++) {
+			rig_wait(&e, &wc);
+			assert_int_equal(wc.status, IBV_WC_SUCCESS);
+			rig_recv(&e, 1, e.buf, 8);
+		}
+		assert_int_equal(e.dev->ops->destroy_qp(e.dev, e.qp), 0);
+		assert_true(rig_quiet(&e));
+		e.qp = rig_qp(&e); /* the area is used again */
+		rig_put(c.sock, "d", 1);
+		assert_int_equal(rig_join(&c), 0);
+		rig_close(&e);
+	}
+}
+
+/* A file that its owner could truncate is not mapped by anybody: it is
+ * ordinary memory. One that is sealed cannot be truncated. */
+static void test_truncate(void **state)
+{
+	struct rig_end a, b;
+	struct ibv_mr *mr;
+	void *p;
+	int fd;
+
+	rig_pair(&a, &b, NULL);
+	fd = memfd_create("loose", MFD_CLOEXEC);
+	assert_int_equal(ftruncate(fd, 8192), 0);
+	p = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_int_equal(b.dev->ops->reg_mr(b.dev, b.pd, p, 8192, RIG_ACCESS,
+					    fd, 0, &mr),
+			 0);
+	memset(a.buf, 5, 4096);
+	assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 1, a.buf, 4096,
+				  (uintptr_t)p + 4096, mr->rkey,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
+	assert_memory_equal(a.buf, (char *)p + 4096, 4096);
+	assert_int_equal(ftruncate(fd, 4096), 0);
+	assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 2, a.buf, 4096,
+				  (uintptr_t)p + 4096, mr->rkey,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&a, 2, IBV_WC_REM_OP_ERR);
+	assert_int_equal(b.dev->ops->dereg_mr(b.dev, mr), 0);
+	munmap(p, 8192);
+	close(fd);
+	assert_int_equal(ftruncate(b.mem->fd, 0), -1);
+	rig_unpair(&a, &b);
+}
+
+/* Connections, deaths, and nothing left: descriptors, mappings. */
+static long count_maps(void)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	long n = 0;
+	int c;
+
+	while ((c = fgetc(f)) != EOF)
+		n += c == '\n';
+	fclose(f);
+	return n;
+}
+
+static void test_nothing_left(void **state)
+{
+	int fds = 0, i;
+	long maps = 0;
+
+	for (i = 0; i < 12; i++) {
+		struct rig_end a, b;
+
+		if (i == 2) {
+			fds = count_fds();
+			maps = count_maps();
+		}
+		rig_pair(&a, &b, NULL);
+		rig_post(&a, IBV_WR_RDMA_WRITE, 1, a.buf, 8, (uintptr_t)b.buf,
+			 b.mem->mr->rkey, IBV_SEND_SIGNALED);
+		rig_expect(&a, 1, IBV_WC_SUCCESS);
+		rig_unpair(&a, &b);
+		if (i & 1)
+			test_kill(NULL);
+	}
+	assert_int_equal(count_fds(), fds);
+	/* thread stacks are kept by libc, a few */
+	assert_true(count_maps() <= maps + 6);
+}
+
+/* A peer's mapping of a region goes when the region goes. */
+static int mapped(const char *what)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	char line[512];
+	int n = 0;
+
+	while (fgets(line, sizeof(line), f))
+		n += strstr(line, what) != NULL;
+	fclose(f);
+	return n;
+}
+
+static bool unmapped(void *arg)
+{
+	return mapped("memfd:passing") == 0 &&
+	       mapped("memfd:skein-passing") == 0;
+}
+
+static void test_unmapped(void **state)
+{
+	struct rig_end a, b;
+	struct mem_region *r;
+
+	rig_pair(&a, &b, NULL);
+	assert_int_equal(mem_region_new(b.dev, b.pd, "passing", 8192,
+					RIG_ACCESS, 2, &r),
+			 0);
+	assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 1, a.buf, 8,
+				  (uintptr_t)r->addr, r->mr->rkey,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
+	assert_int_equal(mapped("passing"), 2);
+	mem_region_free(r);
+	rig_until(unmapped, NULL);
+	rig_unpair(&a, &b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_kill),
+		cmocka_unit_test(test_stop),
+		cmocka_unit_test(test_exec),
+		cmocka_unit_test(test_fork),
+		cmocka_unit_test(test_quiesce),
+		cmocka_unit_test(test_quiesce_stopped),
+		cmocka_unit_test(test_destroy_under_fire),
+		cmocka_unit_test(test_truncate),
+		cmocka_unit_test(test_nothing_left),
+		cmocka_unit_test(test_unmapped),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
