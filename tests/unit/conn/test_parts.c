@@ -252,8 +252,7 @@ static void test_frames(void **state)
 	assert_int_equal(ctlframe_decode(buf, out.pos, &f, &used), 1);
 	assert_int_equal(used, out.pos);
 	assert_int_equal(ctlframe_get_region(&f, &got), 0);
-	assert_memory_equal(&got, &r,
-			    offsetof(struct ctlframe_region, name));
+	assert_memory_equal(&got, &r, offsetof(struct ctlframe_region, name));
 	assert_string_equal(got.name, "board");
 
 	out.pos = 0;
