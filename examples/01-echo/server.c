@@ -12,6 +12,9 @@ static struct skein_engine *engine;
 
 static void on_signal(int number)
 {
+	/* Once: a second signal would find the engine freed. */
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
 	skein_engine_stop(engine);
 }
 

@@ -31,6 +31,7 @@ int conn_new(struct skein_engine *eng, bool client, struct skein_conn **out)
 	conn->ctx = eng->ctx;
 	conn->client = client;
 	conn->deadline_ns = ENV_NEVER;
+	atomic_fetch_add(&eng->n_conns, 1);
 	list_init(&conn->mem_waiting);
 	list_init(&conn->finds);
 	*out = conn;
@@ -46,6 +47,8 @@ void conn_free(struct skein_conn *conn)
 		env_free(env, conn->dial->target);
 		env_free(env, conn->dial);
 	}
+	/* Release: pairs with the acquire in eng_free()'s wait. */
+	atomic_fetch_sub_explicit(&conn->eng->n_conns, 1, memory_order_release);
 	env_free(env, conn->slots);
 	env_free(env, conn);
 }

@@ -299,15 +299,14 @@ static void gone(struct skein_conn *conn)
 static void connecting(struct skein_conn *conn, uint64_t now_ns)
 {
 	if (!conn->fail_err && conn->closing)
-		conn_fail(conn, -ECANCELED, "closed", 0);
+		conn_give_up(conn, -ESHUTDOWN, "closed");
 	if (!conn->fail_err && now_ns >= conn->deadline_ns) {
 		if (!conn->client)
 			atomic_fetch_add(&conn->ctx->counts.timeouts, 1);
-		conn_fail(conn, -ETIMEDOUT,
-			  conn->phase == CONN_P_LINK
-				  ? "no answer to the dial"
-				  : "the handshake took too long",
-			  0);
+		conn_give_up(conn, -ETIMEDOUT,
+			     conn->phase == CONN_P_LINK
+				     ? "no answer to the dial"
+				     : "the handshake took too long");
 	}
 	if (conn->fail_err)
 		conn_attempt_failed(conn, conn->fail_err, conn->fail_text,

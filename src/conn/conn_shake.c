@@ -49,12 +49,15 @@ void conn_fail(struct skein_conn *conn, int err, const char *text,
 	eng_attend(conn->eng, conn);
 }
 
-/* This side cannot go on: tells the other one, and gives up. */
-static void give_up(struct skein_conn *conn, int err, const char *text)
+void conn_give_up(struct skein_conn *conn, int err, const char *text)
 {
 	uint8_t buf[256];
 	struct bytes_out out = bytes_out(buf, sizeof(buf));
 
+	if (!conn->hs || !conn->peer || conn->fail_err) {
+		conn_fail(conn, err, text, 0);
+		return;
+	}
 	handshake_refuse(conn->hs, handshake_error_code(err), err, text, &out);
 	conn_peer_send_shake(conn->peer, conn->number, &out);
 	conn_fail(conn, err, text, 0);
@@ -101,12 +104,12 @@ static void connect_qp(struct skein_conn *conn)
 
 	rc = conn_qp_connect(conn, p);
 	if (rc) {
-		give_up(conn, rc, "cannot connect the QP to the server's");
+		conn_give_up(conn, rc, "cannot connect the QP to the server's");
 		return;
 	}
 	rc = conn_sections_confirm(conn, p);
 	if (rc) {
-		give_up(conn, rc, "the server's answer is of no use");
+		conn_give_up(conn, rc, "the server's answer is of no use");
 		return;
 	}
 	handshake_ready(conn->hs, &out);
@@ -189,7 +192,8 @@ static void accept_offer(struct skein_conn *conn)
 
 	rc = same_kind(conn, p);
 	if (rc) {
-		give_up(conn, rc,
+		conn_give_up(
+			conn, rc,
 			"client and server are on different kinds of device");
 		return;
 	}
@@ -197,7 +201,7 @@ static void accept_offer(struct skein_conn *conn)
 	if (rc == 0)
 		rc = conn_qp_connect(conn, p);
 	if (rc) {
-		give_up(conn, rc, "the server cannot connect a QP");
+		conn_give_up(conn, rc, "the server cannot connect a QP");
 		return;
 	}
 	conn_qp_params(conn, &own);
@@ -205,7 +209,7 @@ static void accept_offer(struct skein_conn *conn)
 	if (rc == 0)
 		rc = handshake_accept(conn->hs, &own, &out);
 	if (rc)
-		give_up(conn, rc, "the server cannot accept this offer");
+		conn_give_up(conn, rc, "the server cannot accept this offer");
 	else
 		conn_peer_send_shake(conn->peer, conn->number, &out);
 }
@@ -224,8 +228,8 @@ void conn_accept_decide(struct skein_conn *conn)
 	else if (conn->peer->phase == PEER_SHAKING)
 		conn_peer_hand_on(conn->peer, to);
 	else
-		give_up(conn, -SKEIN_EPEER,
-			"this control link belongs to another shard");
+		conn_give_up(conn, -SKEIN_EPEER,
+			     "this control link belongs to another shard");
 }
 
 /* --- both -------------------------------------------------------------- */
@@ -272,6 +276,22 @@ void conn_up(struct skein_conn *conn)
 	conn_waiters_offer(conn->peer);
 }
 
+/* A refusal may cross our READY; anything else after the end of the handshake
+ * is no part of it. */
+static void late_message(struct skein_conn *conn, const uint8_t *msg,
+			 size_t len)
+{
+	struct handshake_msg m;
+
+	if (conn->phase != CONN_P_READY)
+		return;
+	if (handshake_decode(msg, len, &m) || m.type != HANDSHAKE_REFUSE)
+		conn_break(conn, -SKEIN_EPEER,
+			   "a handshake message after the handshake");
+	else
+		conn_break(conn, handshake_error_errno(m.error), "%s", m.text);
+}
+
 void conn_shake_input(struct skein_conn *conn, const uint8_t *msg, size_t len)
 {
 	uint8_t buf[HANDSHAKE_MSG_MAX];
@@ -280,12 +300,8 @@ void conn_shake_input(struct skein_conn *conn, const uint8_t *msg, size_t len)
 	enum handshake_action action;
 	uint64_t now = engine_now_ns(conn->eng->e);
 
-	/* A refusal may cross our READY; anything else after the end of the
-	 * handshake is no part of it. */
 	if (!hs || conn->fail_err) {
-		if (conn->phase == CONN_P_READY)
-			conn_break(conn, -SKEIN_EPEER,
-				   "a handshake message after the handshake");
+		late_message(conn, msg, len);
 		return;
 	}
 	action = handshake_input(hs, msg, len, now, &out);

@@ -494,12 +494,22 @@ err_free:
 	return rc;
 }
 
+static bool no_conns(void *arg)
+{
+	struct skein_engine *eng = arg;
+
+	return !atomic_load_explicit(&eng->n_conns, memory_order_acquire);
+}
+
 void eng_free(struct skein_engine *eng)
 {
 	struct skein_ctx *ctx = eng->ctx;
 	int rc;
 
 	engine_background_stop(eng->e);
+	/* Those that were closed without waiting: each has deadlines. */
+	rc = engine_run_until(eng->e, no_conns, eng, ENV_NEVER);
+	skein_assert(rc == 0);
 	rc = engine_enter(eng->e, ENV_NEVER);
 	skein_assert(rc == 0);
 	engine_poll(eng->e); /* closures that are under way */

@@ -80,6 +80,7 @@ struct skein_engine {
 	uint64_t scratch_used[8];
 
 	atomic_bool stop;
+	atomic_uint n_conns; /* handles that exist; any thread */
 };
 
 int eng_new(struct skein_ctx *ctx, enum skein_wait wait,

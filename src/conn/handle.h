@@ -163,6 +163,8 @@ void conn_offer(struct skein_conn *conn);
 /* Marks the attempt as failed; conn_service() does the rest. */
 void conn_fail(struct skein_conn *conn, int err, const char *text,
 	       uint64_t hint_ns);
+/* The same, and tells the other end. */
+void conn_give_up(struct skein_conn *conn, int err, const char *text);
 /* The attempt has failed: the next address, a pause, or the end. */
 void conn_attempt_failed(struct skein_conn *conn, int err, const char *detail,
 			 uint64_t hint_ns);

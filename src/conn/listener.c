@@ -261,7 +261,7 @@ static void close_conns(struct conn_peer *peer, uint64_t drain_ns)
 		if (conn->phase == CONN_P_READY)
 			conn_close_start(conn, drain_ns);
 		else if (conn->phase == CONN_P_SHAKE)
-			conn_fail(conn, -ESHUTDOWN, "the listener closes", 0);
+			conn_give_up(conn, -ESHUTDOWN, "the listener closes");
 	}
 }
 

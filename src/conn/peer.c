@@ -95,6 +95,24 @@ int conn_peer_attach(struct conn_peer *peer, struct skein_conn *conn)
 	return 0;
 }
 
+static void uncount(struct conn_peer *peer)
+{
+	if (peer->counted)
+		admission_shaken(&peer->listener->admission);
+	peer->counted = false;
+}
+
+/* An accepted link that nobody uses: its other end should hang up. */
+static void linger(struct conn_peer *peer)
+{
+	peer->deadline_ns = engine_now_ns(peer->eng->e) + PEER_LINGER_NS;
+	/* Without a handshake that has succeeded nothing it says counts. */
+	if (peer->phase == PEER_SHAKING) {
+		peer->phase = PEER_REFUSED;
+		uncount(peer);
+	}
+}
+
 void conn_peer_detach(struct conn_peer *peer, struct skein_conn *conn)
 {
 	list_del(&conn->peer_link);
@@ -104,9 +122,8 @@ void conn_peer_detach(struct conn_peer *peer, struct skein_conn *conn)
 		return;
 	if (peer->dialled)
 		conn_peer_down(peer, 0, "no connection is left");
-	else if (peer->phase != PEER_REFUSED)
-		peer->deadline_ns =
-			engine_now_ns(peer->eng->e) + PEER_LINGER_NS;
+	else
+		linger(peer);
 }
 
 /* --- output ------------------------------------------------------------ */
@@ -155,13 +172,6 @@ void conn_peer_send_close(struct conn_peer *peer, uint16_t number,
 }
 
 /* --- the end ----------------------------------------------------------- */
-
-static void uncount(struct conn_peer *peer)
-{
-	if (peer->counted)
-		admission_shaken(&peer->listener->admission);
-	peer->counted = false;
-}
 
 void conn_peer_up(struct conn_peer *peer, const struct handshake_params *p)
 {
@@ -262,12 +272,26 @@ static void take_close(struct conn_peer *peer, const struct ctlframe *f)
 		conn_peer_send_close(peer, f->conn, 0, true);
 }
 
+/* Its first handshake has failed here, of which the other end knows nothing
+ * yet. */
+static bool giving_up(struct conn_peer *peer)
+{
+	struct list_node *n;
+
+	list_for_each(n, &peer->conns)
+		if (container_of(n, struct skein_conn, peer_link)->fail_err)
+			return true;
+	return false;
+}
+
 static void take_frame(struct conn_peer *peer, const struct ctlframe *f)
 {
 	struct skein_conn *conn;
 
 	/* Before its first handshake nobody has anything else to say. */
 	if (peer->phase == PEER_SHAKING && f->type != CTLFRAME_SHAKE) {
+		if (giving_up(peer))
+			return;
 		conn_peer_garbage(peer, "a frame before the handshake");
 		return;
 	}
@@ -443,6 +467,8 @@ static void hand_on(struct conn_peer *peer)
 	list_del(&conn->pending_link);
 	list_del(&peer->eng_link);
 	conn_link_detach(&peer->link);
+	atomic_fetch_add(&to->n_conns, 1);
+	atomic_fetch_sub(&conn->eng->n_conns, 1);
 	conn->eng = to;
 	peer->eng = to;
 	peer->call.fn = arrive;

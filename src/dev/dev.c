@@ -82,6 +82,14 @@ static const struct driver *find_driver(const char *spec, const char **name)
 	return NULL;
 }
 
+static void append(char *err, size_t err_len, const char *hint)
+{
+	size_t n = err_len ? strnlen(err, err_len) : 0;
+
+	if (n + strlen(hint) < err_len)
+		memcpy(err + n, hint, strlen(hint) + 1);
+}
+
 int dev_open(struct skein_env *env, const char *spec, int gid_index, char *err,
 	     size_t err_len, struct dev **dev)
 {
@@ -106,9 +114,14 @@ int dev_open(struct skein_env *env, const char *spec, int gid_index, char *err,
 		return -EINVAL;
 	}
 	rc = drv->open(env, name, gid_index, err, err_len, dev);
-	if (!rc && !(*dev)->why[0])
+	if (rc) {
+		if (drv->open == dev_verbs_open)
+			append(err, err_len, "; device soft needs no NIC");
+		return rc;
+	}
+	if (!(*dev)->why[0])
 		snprintf((*dev)->why, sizeof((*dev)->why), "asked for");
-	return rc;
+	return 0;
 }
 
 void dev_close(struct dev *dev)

@@ -34,6 +34,7 @@ static struct server server;
 
 static void on_signal(int number)
 {
+	signal(SIGTERM, SIG_IGN); /* the engine is freed soon */
 	skein_engine_stop(server.engine);
 }
 

@@ -65,8 +65,7 @@ int verbs_lib_load(const struct verbs_loader *loader, struct verbs_lib *lib,
 	l.handle = loader->open(VERBS_LIB_SONAME, why, sizeof(why));
 	if (!l.handle) {
 		snprintf(err, err_len,
-			 "no RDMA library (%s): apt install ibverbs-providers, "
-			 "or use device soft",
+			 "no RDMA library (%s): apt install ibverbs-providers",
 			 why);
 		return -ENODEV;
 	}
@@ -77,7 +76,7 @@ int verbs_lib_load(const struct verbs_loader *loader, struct verbs_lib *lib,
 		if (!p && symbols[i].needed) {
 			snprintf(err, err_len,
 				 "%s has no %s@%s: rdma-core 32 or newer is "
-				 "needed, or use device soft",
+				 "needed",
 				 VERBS_LIB_SONAME, symbols[i].name,
 				 symbols[i].version);
 			loader->close(l.handle);

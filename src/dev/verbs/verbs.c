@@ -368,8 +368,8 @@ static int open_listed(struct opener *o, struct ibv_device **list,
 	} else if (!seen) {
 		o->rc = -ENODEV;
 		snprintf(o->why, sizeof(o->why),
-			 "this machine has no RDMA device: use device soft, or "
-			 "make one (rdma link add rxe0 type rxe netdev IF)");
+			 "this machine has no RDMA device (a software one: "
+			 "rdma link add rxe0 type rxe netdev IF)");
 	}
 	return o->rc;
 }
@@ -392,8 +392,7 @@ int verbs_open_from(const struct verbs_loader *loader, struct skein_env *env,
 		if (rc == -ENOSYS)
 			rc = -ENODEV; /* libibverbs: no ib_uverbs here */
 		snprintf(err, err_len,
-			 "cannot list RDMA devices: %s (modprobe ib_uverbs), "
-			 "or use device soft",
+			 "cannot list RDMA devices: %s (modprobe ib_uverbs)",
 			 rc == -ENODEV ? "the kernel has no RDMA"
 				       : strerror(-rc));
 		goto err_unload;

@@ -8,6 +8,8 @@
 #include "conn/handle.h"
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <skein/skein.h>
 #include <string.h>
 
@@ -15,7 +17,7 @@ struct pair {
 	struct skein_ctx *server, *client;
 	struct skein_listener *listener;
 	struct skein_conn *accepted;
-	int ups, ends;
+	atomic_int ups, ends; /* the server's thread counts */
 	enum skein_conn_state last;
 };
 
@@ -82,10 +84,444 @@ static void test_connect(void **state)
 	assert_int_equal(p.last, SKEIN_CONN_CLOSING);
 }
 
+/* The client is ready first: the server hears of it a moment later. */
+static void wait_ups(struct pair *p, int n)
+{
+	while (atomic_load(&p->ups) < n)
+		env_yield(p->client->env);
+	assert_int_equal(p->ups, n);
+}
+
+static struct skein_conn *connect_to(struct pair *p)
+{
+	struct skein_conn *conn;
+
+	assert_int_equal(skein_conn_open(p->client,
+					 skein_listener_addr(p->listener), NULL,
+					 &conn),
+			 0);
+	return conn;
+}
+
+static void test_keys(void **state)
+{
+	static const struct {
+		const char *server, *client;
+		int rc;
+	} cases[] = {
+		{"secret", "secret", 0},
+		{"secret", "Secret", -SKEIN_EAUTH},
+		{"secret", NULL, -SKEIN_EAUTH},
+		{NULL, "secret", -SKEIN_EAUTH},
+	};
+	struct skein_conn *conn, *second;
+	struct pair p;
+
+	for (size_t i = 0; i < 4; i++) {
+		pair_open(&p, cases[i].server, cases[i].client);
+		assert_int_equal(
+			skein_conn_open(p.client,
+					skein_listener_addr(p.listener), NULL,
+					&conn),
+			cases[i].rc);
+		if (!cases[i].rc) {
+			/* it joins a link that is proven */
+			second = connect_to(&p);
+			wait_ups(&p, 2);
+			skein_conn_close(second, SKEIN_S(1));
+			skein_conn_close(conn, SKEIN_S(1));
+		} else {
+			assert_int_equal(p.ups, 0);
+		}
+		pair_close(&p);
+	}
+}
+
+static void test_refused(void **state)
+{
+	struct skein_conn_attr attr = {
+		.size = sizeof(attr), .retries = 2, .timeout_ns = SKEIN_S(2)};
+	struct skein_conn *conn;
+	char addr[80];
+	struct pair p;
+
+	pair_open(&p, NULL, NULL);
+	snprintf(addr, sizeof(addr), "%s", skein_listener_addr(p.listener));
+	skein_listener_close(p.listener);
+	assert_int_equal(skein_conn_open(p.client, addr, &attr, &conn),
+			 -ECONNREFUSED);
+	assert_int_equal(skein_conn_open(p.client, "nonsense", &attr, &conn),
+			 -EINVAL);
+	assert_int_equal(skein_conn_open(p.client, "1.2.3.4:0", &attr, &conn),
+			 -EINVAL);
+	pair_close(&p);
+}
+
+/* Two connections, one control link; the first may go first. */
+static void test_join(void **state)
+{
+	struct skein_conn *a, *b, *c;
+	struct pair p;
+
+	pair_open(&p, NULL, NULL);
+	a = connect_to(&p);
+	b = connect_to(&p);
+	assert_ptr_equal(a->peer, b->peer);
+	assert_int_equal(a->peer->n_conns, 2);
+	skein_conn_close(a, SKEIN_S(1));
+	c = connect_to(&p);
+	assert_ptr_equal(b->peer, c->peer);
+	wait_ups(&p, 3);
+	skein_conn_close(b, SKEIN_S(1));
+	skein_conn_close(c, SKEIN_S(1));
+	pair_close(&p);
+	assert_int_equal(p.ends, 3);
+}
+
+/* Both are opened before the link is there. */
+static void test_join_early(void **state)
+{
+	struct skein_conn *conns[8];
+	struct pair p;
+	int ready;
+
+	pair_open(&p, "k", "k");
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(
+			skein_conn_open_async(p.client,
+					      skein_listener_addr(p.listener),
+					      NULL, &conns[i]),
+			0);
+	do {
+		skein_ctx_progress(p.client);
+		ready = 0;
+		for (int i = 0; i < 8; i++) {
+			assert_int_not_equal(skein_conn_state(conns[i]),
+					     SKEIN_CONN_BROKEN);
+			ready += skein_conn_state(conns[i]) == SKEIN_CONN_READY;
+		}
+	} while (ready < 8);
+	for (int i = 0; i < 8; i++)
+		assert_ptr_equal(conns[i]->peer, conns[0]->peer);
+	/* Left to the context. */
+	wait_ups(&p, 8);
+	pair_close(&p);
+}
+
+static void test_memory(void **state)
+{
+	struct skein_mem *shared, *local, *other;
+	struct skein_remote r;
+	struct skein_conn *conn;
+	uint64_t old, *words;
+	struct pair p;
+	char *text;
+
+	pair_open(&p, NULL, NULL);
+	assert_int_equal(skein_mem_new(p.server, 8192, &shared), 0);
+	assert_int_equal(skein_mem_new(p.client, 4096, &local), 0);
+	strcpy(skein_mem_addr(shared), "from the server");
+	assert_int_equal(skein_mem_share(shared, "board",
+					 SKEIN_MEM_READ | SKEIN_MEM_WRITE |
+						 SKEIN_MEM_ATOMIC),
+			 0);
+	assert_int_equal(skein_mem_share(shared, "again", SKEIN_MEM_READ),
+			 -EEXIST);
+	conn = connect_to(&p);
+	assert_int_equal(skein_mem_find(conn, "board", SKEIN_S(2), &r), 0);
+	assert_int_equal(r.len, 8192);
+	assert_int_equal(skein_mem_find(conn, "nothing", SKEIN_MS(20), &r),
+			 -ENOENT);
+
+	assert_int_equal(skein_mem_read(conn, local, 0, &r, 0, 64, SKEIN_S(2)),
+			 0);
+	text = skein_mem_addr(local);
+	assert_string_equal(text, "from the server");
+	strcpy(text, "from the client");
+	assert_int_equal(
+		skein_mem_write(conn, local, 0, &r, 4096, 64, SKEIN_S(2)), 0);
+	assert_string_equal((char *)skein_mem_addr(shared) + 4096,
+			    "from the client");
+
+	assert_int_equal(
+		skein_mem_fetch_add(conn, &r, 1024, 5, SKEIN_S(2), &old), 0);
+	assert_int_equal(old, 0);
+	assert_int_equal(
+		skein_mem_cmp_swap(conn, &r, 1024, 5, 77, SKEIN_S(2), &old), 0);
+	assert_int_equal(old, 5);
+	words = skein_mem_addr(shared);
+	assert_int_equal(words[128], 77);
+
+	/* Refused before anything is sent. */
+	assert_int_equal(skein_mem_read(conn, local, 0, &r, 8190, 3,
+					SKEIN_S(2)),
+			 -ERANGE);
+	assert_int_equal(skein_mem_read(conn, local, 4095, &r, 0, 2,
+					SKEIN_S(2)),
+			 -ERANGE);
+	assert_int_equal(skein_mem_fetch_add(conn, &r, 1025, 1, SKEIN_S(2),
+					     &old),
+			 -EINVAL);
+
+	/* One that is shared later is announced; a withdrawn one is gone. */
+	assert_int_equal(skein_mem_new(p.server, 64, &other), 0);
+	assert_int_equal(skein_mem_share(other, "late", SKEIN_MEM_READ), 0);
+	assert_int_equal(skein_mem_find(conn, "late", SKEIN_S(2), &r), 0);
+	assert_int_equal(skein_mem_write(conn, local, 0, &r, 0, 8, SKEIN_S(2)),
+			 -EACCES);
+	skein_conn_close(conn, SKEIN_S(1));
+	skein_mem_free(local);
+	pair_close(&p);
+}
+
+static void test_withdraw(void **state)
+{
+	struct skein_ctx_attr attr = {
+		.size = sizeof(attr), .device = "soft", .background = true};
+	struct skein_mem *shared, *local;
+	struct skein_ctx *client;
+	struct skein_conn *conn;
+	struct skein_remote r;
+	struct pair p;
+
+	pair_open(&p, NULL, NULL);
+	assert_int_equal(skein_ctx_open(&attr, &client), 0);
+	assert_int_equal(skein_conn_open(client,
+					 skein_listener_addr(p.listener), NULL,
+					 &conn),
+			 0);
+	assert_int_equal(skein_mem_new(p.server, 64, &shared), 0);
+	assert_int_equal(skein_mem_new(client, 64, &local), 0);
+	assert_int_equal(skein_mem_share(shared, "x", SKEIN_MEM_READ), 0);
+	assert_int_equal(skein_mem_find(conn, "x", SKEIN_S(2), &r), 0);
+	skein_mem_free(shared);
+	/* The withdrawal was acknowledged: the name is unknown by now. */
+	assert_int_equal(skein_mem_find(conn, "x", SKEIN_MS(1), &r), -ENOENT);
+	/* Who uses the handle all the same is denied, and told. */
+	assert_int_equal(skein_mem_read(conn, local, 0, &r, 0, 8, SKEIN_S(2)),
+			 -EACCES);
+	skein_conn_close(conn, SKEIN_S(1));
+	skein_ctx_close(client);
+	pair_close(&p);
+}
+
+struct async {
+	int done, failed, issued;
+};
+
+static void async_done(void *arg, int status)
+{
+	struct async *a = arg;
+
+	a->done++;
+	a->failed += status != 0;
+}
+
+/* Many more than fit into the send queue. */
+static void test_async(void **state)
+{
+	struct skein_mem *shared, *local;
+	struct async a = {0};
+	struct skein_conn *conn;
+	struct skein_remote r;
+	struct pair p;
+	int rc;
+
+	pair_open(&p, NULL, NULL);
+	assert_int_equal(skein_mem_new(p.server, 4096, &shared), 0);
+	assert_int_equal(skein_mem_new(p.client, 4096, &local), 0);
+	assert_int_equal(skein_mem_share(shared, "x", SKEIN_MEM_WRITE), 0);
+	conn = connect_to(&p);
+	assert_int_equal(skein_mem_find(conn, "x", SKEIN_S(2), &r), 0);
+	while (a.issued < 5000) {
+		rc = skein_mem_write_async(conn, local, 0, &r, 0, 8, async_done,
+					   &a);
+		if (rc == -EAGAIN) {
+			skein_ctx_progress(p.client);
+			continue;
+		}
+		assert_int_equal(rc, 0);
+		a.issued++;
+	}
+	while (a.done < 5000)
+		skein_ctx_progress(p.client);
+	assert_int_equal(a.failed, 0);
+	skein_conn_close(conn, SKEIN_S(1));
+	assert_int_equal(a.done, 5000);
+	pair_close(&p);
+}
+
+static bool is_broken(void *arg)
+{
+	return skein_conn_state(arg) == SKEIN_CONN_BROKEN;
+}
+
+/* The listener goes away under a client. */
+static void test_server_closes(void **state)
+{
+	struct skein_conn *conn;
+	const char *text;
+	struct pair p;
+
+	pair_open(&p, NULL, NULL);
+	conn = connect_to(&p);
+	wait_ups(&p, 1);
+	skein_listener_close(p.listener);
+	assert_int_equal(
+		engine_run_until(conn->eng->e, is_broken, conn,
+				 env_now_ns(conn->ctx->env) + SKEIN_S(3)),
+		0);
+	assert_int_equal(skein_conn_error(conn, &text), -ESHUTDOWN);
+	assert_non_null(strstr(text, "lost the connection to 127.0.0.1:"));
+	assert_non_null(strstr(text, "on soft (skein0)"));
+	skein_conn_close(conn, SKEIN_S(1));
+	pair_close(&p);
+	assert_int_equal(p.ends, 1);
+}
+
+struct both {
+	struct pair *p;
+	struct skein_conn *conn;
+};
+
+static void close_listener(void *arg)
+{
+	struct both *b = arg;
+
+	skein_listener_close(b->p->listener);
+}
+
+/* Both ends close at the same time. */
+static void test_simultaneous_close(void **state)
+{
+	struct env_thread *thread;
+	struct skein_env *env;
+	struct both b;
+	struct pair p;
+
+	for (int i = 0; i < 10; i++) {
+		pair_open(&p, NULL, NULL);
+		b.p = &p;
+		b.conn = connect_to(&p);
+		wait_ups(&p, 1);
+		env = p.server->env;
+		assert_int_equal(env_thread_start(env, "closer", close_listener,
+						  &b, &thread),
+				 0);
+		skein_conn_close(b.conn, SKEIN_S(1));
+		env_thread_join(env, thread);
+		pair_close(&p);
+		assert_int_equal(p.ups, 1);
+		assert_int_equal(p.ends, 1);
+	}
+}
+
+/* Each end listens, and dials the other at the same time. */
+static void test_simultaneous_open(void **state)
+{
+	struct skein_conn *ab, *ba;
+	struct skein_listener *back;
+	struct pair p;
+
+	pair_open(&p, NULL, NULL);
+	assert_int_equal(
+		skein_listener_open(p.client, "127.0.0.1:0", NULL, &back), 0);
+	assert_int_equal(skein_conn_open_async(p.client,
+					       skein_listener_addr(p.listener),
+					       NULL, &ab),
+			 0);
+	assert_int_equal(skein_conn_open_async(p.server,
+					       skein_listener_addr(back), NULL,
+					       &ba),
+			 0);
+	while (skein_conn_state(ab) == SKEIN_CONN_CONNECTING ||
+	       skein_conn_state(ba) == SKEIN_CONN_CONNECTING)
+		skein_ctx_progress(p.client);
+	assert_int_equal(skein_conn_state(ab), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_state(ba), SKEIN_CONN_READY);
+	skein_conn_close(ab, 0);
+	skein_conn_close(ba, 0);
+	pair_close(&p);
+}
+
+/* A client that is told to, finds the server again after it was away. */
+static void test_reconnect(void **state)
+{
+	struct skein_conn_attr attr = {.size = sizeof(attr), .reconnect = true};
+	struct skein_listener_attr l = {.size = sizeof(l), .on_conn = on_conn};
+	struct skein_conn *conn;
+	char addr[80];
+	struct pair p;
+
+	pair_open(&p, NULL, NULL);
+	snprintf(addr, sizeof(addr), "%s", skein_listener_addr(p.listener));
+	assert_int_equal(skein_conn_open(p.client, addr, &attr, &conn), 0);
+	wait_ups(&p, 1);
+	skein_listener_close(p.listener);
+	while (skein_conn_state(conn) == SKEIN_CONN_READY)
+		skein_ctx_progress(p.client);
+	l.arg = &p;
+	assert_int_equal(skein_listener_open(p.server, addr, &l, &p.listener),
+			 0);
+	while (skein_conn_state(conn) != SKEIN_CONN_READY)
+		skein_ctx_progress(p.client);
+	wait_ups(&p, 2);
+	skein_conn_close(conn, SKEIN_S(1));
+	pair_close(&p);
+}
+
+/* Shards are served by their engines. */
+static void test_shards(void **state)
+{
+	struct skein_conn_attr attr = {.size = sizeof(attr)};
+	struct skein_listener_attr l = {.size = sizeof(l), .on_conn = on_conn};
+	struct skein_engine *engines[3];
+	struct skein_listener *sharded;
+	struct skein_conn *conn;
+	struct pair p;
+
+	pair_open(&p, "k", "k");
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(skein_engine_new(p.server, SKEIN_WAIT_ADAPTIVE,
+						  &engines[i]),
+				 0);
+		assert_int_equal(engine_background_start(engines[i]->e), 0);
+	}
+	l.arg = &p;
+	l.engines = engines;
+	l.engine_count = 3;
+	assert_int_equal(
+		skein_listener_open(p.server, "127.0.0.1:0", &l, &sharded), 0);
+	for (unsigned i = 0; i < 6; i++) {
+		attr.shard = i;
+		assert_int_equal(skein_conn_open(p.client,
+						 skein_listener_addr(sharded),
+						 &attr, &conn),
+				 0);
+		wait_ups(&p, (int)i + 1);
+		assert_int_equal(skein_conn_shard(p.accepted), i);
+		assert_ptr_equal(p.accepted->eng, engines[i % 3]);
+	}
+	pair_close(&p);
+	assert_int_equal(p.ends, 6);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_connect),
+		cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_join),
+		cmocka_unit_test(test_join_early),
+		cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_withdraw),
+		cmocka_unit_test(test_async),
+		cmocka_unit_test(test_server_closes),
+		cmocka_unit_test(test_simultaneous_close),
+		cmocka_unit_test(test_simultaneous_open),
+		cmocka_unit_test(test_reconnect),
+		cmocka_unit_test(test_shards),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

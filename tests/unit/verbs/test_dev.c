@@ -209,7 +209,7 @@ static void test_refused_specs(void **state)
 	refused(env, "sof", -EINVAL, "soft");
 	refused(env, "softer", -EINVAL, "soft");
 	refused(env, ":", -EINVAL, "soft");
-	refused(env, "verbs:no_such_nic", -ENODEV, "RDMA");
+	refused(env, "verbs:no_such_nic", -ENODEV, "device soft");
 	env_real_free(env);
 }
 
