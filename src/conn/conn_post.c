@@ -160,6 +160,20 @@ static void take_imm(struct skein_conn *conn, uint32_t imm, uint32_t len)
 	conn_break(conn, -SKEIN_EPEER, "an immediate of kind %u came", kind);
 }
 
+/* A flush says that the QP has failed, not why: the device may know. */
+static void recv_failed(struct skein_conn *conn, enum ibv_wc_status status)
+{
+	struct dev *dev = conn->eng->dev;
+
+	if (dev->ops->probe && dev->ops->probe(dev, conn->qp) == -ENOTCONN) {
+		atomic_fetch_add(&conn->ctx->counts.deaths, 1);
+		conn_break(conn, -SKEIN_EDEAD, "its process has ended");
+	} else {
+		conn_break(conn, wc_status_err(status), "a receive failed: %s",
+			   wc_status_text(status));
+	}
+}
+
 static void take_recv(struct skein_conn *conn, const struct ibv_wc *wc)
 {
 	uint32_t seq = (uint32_t)wc->wr_id;
@@ -175,8 +189,7 @@ static void take_recv(struct skein_conn *conn, const struct ibv_wc *wc)
 		return;
 	}
 	if (wc->status != IBV_WC_SUCCESS) {
-		conn_break(conn, -EIO, "a receive failed: %s",
-			   wc_status_text(wc->status));
+		recv_failed(conn, wc->status);
 		return;
 	}
 	if (!(wc->wc_flags & IBV_WC_WITH_IMM)) {

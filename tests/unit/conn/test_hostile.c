@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_hostile.c - a listener among storms, garbage, idlers, short of fds and
+ * of memory.
+ */
+#include "unit/cm.h"
+
+#include "conn/handle.h"
+#include "conn/listener.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <skein/skein.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void quiet(void *arg, enum skein_log_level level, const char *line)
+{
+}
+
+static struct skein_ctx *open_ctx(void)
+{
+	struct skein_ctx_attr attr = {
+		.size = sizeof(attr), .device = "soft", .log = quiet};
+	struct skein_ctx *ctx;
+
+	assert_int_equal(skein_ctx_open(&attr, &ctx), 0);
+	return ctx;
+}
+
+/* One thread runs both ends. */
+static void both(struct skein_ctx *a, struct skein_ctx *b)
+{
+	skein_ctx_progress(a);
+	skein_ctx_progress(b);
+	env_yield(a->env);
+}
+
+#define STORM 200
+
+static void test_storm(void **state)
+{
+	struct skein_listener_attr l = {.size = sizeof(l), .handshakes_max = 8};
+	struct skein_conn_attr c = {
+		.size = sizeof(c), .retries = 1000, .timeout_ns = SKEIN_S(30)};
+	struct skein_ctx *server = open_ctx(), *client = open_ctx();
+	static struct skein_conn *conns[STORM];
+	struct skein_listener *listener;
+	int ready;
+
+	assert_int_equal(
+		skein_listener_open(server, "127.0.0.1:0", &l, &listener), 0);
+	/* Another shard, another link: nothing is shared. */
+	for (unsigned i = 0; i < STORM; i++) {
+		c.shard = i;
+		assert_int_equal(skein_conn_open_async(
+					 client, skein_listener_addr(listener),
+					 &c, &conns[i]),
+				 0);
+	}
+	do {
+		both(server, client);
+		assert_true(atomic_load(&listener->admission.handshakes) <= 8);
+		ready = 0;
+		for (int i = 0; i < STORM; i++) {
+			assert_int_not_equal(skein_conn_state(conns[i]),
+					     SKEIN_CONN_BROKEN);
+			ready += skein_conn_state(conns[i]) == SKEIN_CONN_READY;
+		}
+	} while (ready < STORM);
+	assert_true(atomic_load(&server->counts.refused) > 0);
+	while (atomic_load(&listener->admission.handshakes))
+		both(server, client);
+	assert_int_equal(atomic_load(&listener->admission.conns), STORM);
+	for (int i = 0; i < STORM; i++)
+		skein_conn_close(conns[i], 0);
+	while (atomic_load(&listener->peers))
+		both(server, client);
+	assert_int_equal(atomic_load(&listener->admission.conns), 0);
+	skein_ctx_close(client);
+	skein_ctx_close(server);
+}
+
+static void test_conns_max(void **state)
+{
+	struct skein_listener_attr l = {.size = sizeof(l), .conns_max = 1};
+	struct skein_conn_attr c = {.size = sizeof(c)};
+	struct skein_ctx *server = open_ctx(), *client = open_ctx();
+	struct skein_listener *listener;
+	struct skein_conn *a, *b;
+	const char *addr;
+
+	assert_int_equal(
+		skein_listener_open(server, "127.0.0.1:0", &l, &listener), 0);
+	addr = skein_listener_addr(listener);
+	assert_int_equal(skein_conn_open_async(client, addr, &c, &a), 0);
+	while (skein_conn_state(a) == SKEIN_CONN_CONNECTING)
+		both(server, client);
+	assert_int_equal(skein_conn_state(a), SKEIN_CONN_READY);
+	/* on the same link, and on one of its own */
+	for (c.shard = 0; c.shard < 2; c.shard++) {
+		assert_int_equal(skein_conn_open_async(client, addr, &c, &b),
+				 0);
+		while (skein_conn_state(b) == SKEIN_CONN_CONNECTING)
+			both(server, client);
+		assert_int_equal(skein_conn_error(b, NULL), -SKEIN_EBUSY);
+		skein_conn_close(b, 0);
+	}
+	assert_int_equal(skein_conn_state(a), SKEIN_CONN_READY);
+	skein_conn_close(a, 0);
+	while (atomic_load(&listener->peers))
+		both(server, client);
+	skein_ctx_close(client);
+	skein_ctx_close(server);
+}
+
+static int dial(const char *addr)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+
+	in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	in.sin_port = htons((uint16_t)atoi(strrchr(addr, ':') + 1));
+	assert_true(fd >= 0);
+	if (connect(fd, (void *)&in, sizeof(in)))
+		assert_int_equal(errno, EINPROGRESS);
+	return fd;
+}
+
+/* Sends, then runs the server until it hangs up. */
+static void send_garbage(struct skein_ctx *server, struct skein_ctx *client,
+			 const char *addr, const void *buf, size_t len)
+{
+	uint64_t end = env_now_ns(server->env) + SKEIN_S(5);
+	int fd = dial(addr);
+	char sink[512];
+	ssize_t n;
+
+	while (send(fd, buf, len, MSG_NOSIGNAL) < 0) {
+		assert_int_equal(errno, EAGAIN);
+		both(server, client);
+	}
+	do {
+		both(server, client);
+		n = recv(fd, sink, sizeof(sink), 0);
+		assert_true(env_now_ns(server->env) < end);
+	} while (n > 0 || (n < 0 && errno == EAGAIN));
+	close(fd);
+}
+
+static void test_garbage(void **state)
+{
+	static const char *const lines[] = {
+		"GET / HTTP/1.1\r\n\r\n",
+		"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+		"\x00\x00\x00\x00\x00\x00\x00\x00",
+		"\x08\x00\x00\x00\x01\x00\x01\x00SKN1\x01\x07\x00\x00",
+		"\x08\x00\x00\x00\x01\x00\x01\x00SKN1\x01\x01\x00\x00",
+		"\x04\x00\x00\x00\x06\x00\x01\x00\x00\x00\x00\x00",
+	};
+	static const size_t lens[] = {18, 10, 8, 16, 16, 12};
+	struct skein_listener_attr l = {.size = sizeof(l),
+					.handshake_timeout_ns = SKEIN_MS(300)};
+	struct skein_ctx *server = open_ctx(), *client = open_ctx();
+	struct skein_listener *listener;
+	struct skein_conn *conn;
+	const char *addr;
+	uint8_t noise[600];
+	unsigned long was;
+
+	assert_int_equal(
+		skein_listener_open(server, "127.0.0.1:0", &l, &listener), 0);
+	addr = skein_listener_addr(listener);
+	assert_int_equal(skein_conn_open_async(client, addr, NULL, &conn), 0);
+	while (skein_conn_state(conn) == SKEIN_CONN_CONNECTING)
+		both(server, client);
+	for (size_t i = 0; i < 6; i++) {
+		was = atomic_load(&server->counts.garbage);
+		send_garbage(server, client, addr, lines[i], lens[i]);
+		assert_true(atomic_load(&server->counts.garbage) > was);
+	}
+	for (int i = 0; i < 50; i++) {
+		env_random(server->env, noise, sizeof(noise));
+		send_garbage(server, client, addr, noise, sizeof(noise));
+	}
+	/* Nothing else was disturbed. */
+	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
+	while (atomic_load(&listener->peers) > 1)
+		both(server, client);
+	assert_int_equal(atomic_load(&listener->admission.handshakes), 0);
+	skein_conn_close(conn, 0);
+	while (atomic_load(&listener->peers))
+		both(server, client);
+	skein_ctx_close(client);
+	skein_ctx_close(server);
+}
+
+/* Who says nothing, or goes on for ever, is put out at the deadline; in the
+ * meantime it keeps its place and nothing more. */
+static void test_idlers(void **state)
+{
+	struct skein_listener_attr l = {.size = sizeof(l),
+					.handshakes_max = 16,
+					.handshake_timeout_ns = SKEIN_MS(200)};
+	struct skein_conn_attr c = {.size = sizeof(c), .retries = 100};
+	struct skein_ctx *server = open_ctx(), *client = open_ctx();
+	struct skein_listener *listener;
+	struct skein_conn *conn;
+	int fds[16];
+
+	assert_int_equal(
+		skein_listener_open(server, "127.0.0.1:0", &l, &listener), 0);
+	for (int i = 0; i < 16; i++)
+		fds[i] = dial(skein_listener_addr(listener));
+	while (atomic_load(&listener->admission.handshakes) < 16)
+		both(server, client);
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(send(fds[i], "\x80\x00", 2, MSG_NOSIGNAL), 2);
+	assert_int_equal(skein_conn_open_async(client,
+					       skein_listener_addr(listener),
+					       &c, &conn),
+			 0);
+	while (skein_conn_state(conn) == SKEIN_CONN_CONNECTING)
+		both(server, client);
+	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
+	assert_true(atomic_load(&server->counts.timeouts) >= 16);
+	for (int i = 0; i < 16; i++)
+		close(fds[i]);
+	skein_conn_close(conn, 0);
+	while (atomic_load(&listener->peers))
+		both(server, client);
+	skein_ctx_close(client);
+	skein_ctx_close(server);
+}
+
+static int next_fd(void)
+{
+	int fd = dup(0);
+
+	close(fd);
+	return fd;
+}
+
+/* The listener has no fd left: clients wait, nothing spins, and it goes on
+ * when there is one again. */
+static void test_no_fds(void **state)
+{
+	struct skein_conn_attr c = {.size = sizeof(c), .retries = 100};
+	struct skein_ctx *server = open_ctx(), *client = open_ctx();
+	struct skein_listener *listener;
+	struct rlimit was, low;
+	struct skein_conn *conn;
+	int raw;
+
+	assert_int_equal(
+		skein_listener_open(server, "127.0.0.1:0", NULL, &listener), 0);
+	both(server, client);
+	raw = dial(skein_listener_addr(listener));
+	getrlimit(RLIMIT_NOFILE, &was);
+	low = was;
+	low.rlim_cur = (rlim_t)next_fd();
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+	while (!listener->paused_until_ns)
+		both(server, client);
+	assert_false(listener->watched);
+	setrlimit(RLIMIT_NOFILE, &was);
+	assert_int_equal(skein_conn_open_async(client,
+					       skein_listener_addr(listener),
+					       &c, &conn),
+			 0);
+	while (skein_conn_state(conn) == SKEIN_CONN_CONNECTING)
+		both(server, client);
+	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
+	close(raw);
+	skein_conn_close(conn, 0);
+	while (atomic_load(&listener->peers))
+		both(server, client);
+	skein_ctx_close(client);
+	skein_ctx_close(server);
+}
+
+/* --- the n-th allocation fails ----------------------------------------- */
+
+struct sweep {
+	atomic_int left;
+	atomic_bool hit;
+};
+
+static bool fails(void *arg)
+{
+	struct sweep *s = arg;
+
+	if (atomic_fetch_sub(&s->left, 1) != 0)
+		return false;
+	atomic_store(&s->hit, true);
+	return true;
+}
+
+static int use(struct skein_ctx *server, struct skein_ctx *client)
+{
+	struct skein_listener *listener;
+	struct skein_mem *mem = NULL;
+	struct skein_conn *conn;
+	int rc;
+
+	rc = skein_listener_open(server, "127.0.0.1:0", NULL, &listener);
+	if (rc)
+		return rc;
+	rc = skein_mem_new(server, 64, &mem);
+	if (rc == 0)
+		rc = skein_mem_share(mem, "m", SKEIN_MEM_READ);
+	if (rc)
+		return rc;
+	rc = skein_conn_open_async(client, skein_listener_addr(listener), NULL,
+				   &conn);
+	if (rc)
+		return rc;
+	while (skein_conn_state(conn) == SKEIN_CONN_CONNECTING)
+		both(server, client);
+	rc = skein_conn_error(conn, NULL);
+	/* Say goodbye while both are run. */
+	skein_conn_close(conn, 0);
+	while (atomic_load(&client->engine->n_conns) ||
+	       atomic_load(&listener->peers))
+		both(server, client);
+	return rc;
+}
+
+static int attempt(struct skein_env *env)
+{
+	struct skein_ctx_attr attr = {
+		.size = sizeof(attr), .device = "soft", .log = quiet};
+	struct skein_ctx *server, *client;
+	int rc;
+
+	rc = ctx_open_env(env, &attr, &server);
+	if (rc)
+		return rc;
+	rc = ctx_open_env(env, &attr, &client);
+	if (rc == 0) {
+		rc = use(server, client);
+		skein_ctx_close(client);
+	}
+	skein_ctx_close(server);
+	return rc;
+}
+
+static void test_allocations(void **state)
+{
+	struct skein_env *env;
+	struct sweep s;
+	int n, rc, failed = 0;
+
+	assert_int_equal(env_real_new(&env), 0);
+	for (n = 0; n < 10000; n++) {
+		atomic_store(&s.left, n);
+		atomic_store(&s.hit, false);
+		env->alloc_arg = &s;
+		env->alloc_fails = fails;
+		rc = attempt(env);
+		env->alloc_fails = NULL;
+		if (!atomic_load(&s.hit))
+			break;
+		failed += rc != 0;
+	}
+	assert_int_equal(rc, 0);
+	assert_true(n > 30);
+	assert_true(failed > n / 2);
+	print_message("%d allocations, %d of them missed\n", n, failed);
+	env_real_free(env);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_storm),
+		cmocka_unit_test(test_conns_max),
+		cmocka_unit_test(test_garbage),
+		cmocka_unit_test(test_idlers),
+		cmocka_unit_test(test_no_fds),
+		cmocka_unit_test(test_allocations),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
