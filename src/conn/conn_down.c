@@ -45,6 +45,10 @@ static void flush_start(struct skein_conn *conn)
 		rc = conn_post_own(conn, &wr, &conn->marker);
 	if (rc == 0)
 		rc = conn_recvs_post(conn, 1);
+	/* rxe looks at a receive queue in ERR only when it is told again
+	 * (docs/semantics.md, teardown). */
+	if (rc == 0)
+		rc = dev_qp_err(dev, conn->qp);
 	/* Without markers: the deadline, now. */
 	if (rc)
 		conn->deadline_ns = 0;
