@@ -29,7 +29,8 @@ if [ ! -s "$list" ]; then
 fi
 "$src/scripts/rdma-vm.sh" --timeout 300 \
 	--env SKEIN_TEST_DEVICE=verbs:rxe0 --env SKEIN_TEST_DEVICE2=verbs:rxe1 \
-	--env SRC="$src" -- "$here/guest.sh" "$list"
+	--env SRC="$src" --env SKEIN_BUILD="$build" \
+	--env SKEIN_TEST_TIME_SCALE=3 -- "$here/guest.sh" "$list"
 status=$?
 [ $status -le 1 ] || echo "FAIL lane (exit status $status of the VM)"
 exit $status
