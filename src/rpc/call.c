@@ -102,12 +102,15 @@ int skein_rpc_call_async(struct skein_conn *conn, uint16_t id, const void *req,
 	struct rpc_conn *rc = rpc_conn_of(conn);
 	int err;
 
+	/* The owner needs no look at the state of the connection: it changes
+	 * in this thread. */
+	if (__builtin_expect(rc && engine_is_owner(rc->engine), 1) &&
+	    rc->caller)
+		return call_inside(rc, id, req, req_len, resp_max, timeout_ns,
+				   done, arg);
 	err = check(conn, rc, req_len, resp_max);
 	if (__builtin_expect(err != 0, 0))
 		return err;
-	if (engine_is_owner(rc->engine))
-		return call_inside(rc, id, req, req_len, resp_max, timeout_ns,
-				   done, arg);
 	if (engine_has_background(rc->engine) || !engine_try_enter(rc->engine))
 		return call_foreign(rc, id, req, req_len, resp_max, timeout_ns,
 				    done, arg);

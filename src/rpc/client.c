@@ -128,7 +128,7 @@ int rpc_client_flush(struct rpc_client *c)
 
 /* --- making a call ------------------------------------------------------ */
 
-static uint32_t resp_lines(const struct rpc_client *c, size_t resp_max)
+static inline uint32_t resp_lines(const struct rpc_client *c, size_t resp_max)
 {
 	uint32_t n = c->resp_inline_max;
 
@@ -156,9 +156,10 @@ static int make_room(struct rpc_client *c, uint32_t need)
 }
 
 /* Room was made: writes the pair and enters the call into the window. */
-static void add_pair(struct rpc_client *c, const struct rpc_req_meta *tmpl,
-		     const void *payload, uint64_t timeout_ns,
-		     skein_rpc_done_fn *done, void *arg)
+static inline void add_pair(struct rpc_client *c,
+			    const struct rpc_req_meta *tmpl,
+			    const void *payload, uint64_t timeout_ns,
+			    skein_rpc_done_fn *done, void *arg)
 {
 	uint8_t *at = c->open + c->open_len;
 	uint64_t n;
@@ -225,23 +226,34 @@ int rpc_client_call(struct rpc_client *c, uint16_t id, const void *req,
 		.resp_pos = (uint32_t)c->resp_tail,
 		.resp_lines = (uint16_t)lines,
 	};
+	uint64_t need = META_LEN + RPC_PAD8(len);
 	int rc;
 
-	if (c->broken)
-		return -ENOTCONN;
-	if (len > SKEIN_RPC_LEN_MAX || resp_max > SKEIN_RPC_LEN_MAX)
-		return -EMSGSIZE;
 	if (rpc_calls_full(&c->calls))
-		return -EAGAIN;
-	if (c->resp_tail + lines - c->resp_head > (uint64_t)c->resp_mask + 1) {
+		return c->broken ? -ENOTCONN : -EAGAIN;
+	if (__builtin_expect(c->resp_tail + lines - c->resp_head >
+				     (uint64_t)c->resp_mask + 1,
+			     0)) {
 		c->port->stats.full++;
-		return -EAGAIN;
+		return c->broken ? -ENOTCONN : -EAGAIN;
 	}
-	if (len > c->inline_max)
-		return call_large(c, &meta, req, len, timeout_ns, done, arg);
-	rc = make_room(c, META_LEN + RPC_PAD8((uint32_t)len));
-	if (rc)
-		return rc;
+	/* No room, or something out of the ordinary: a broken connection has
+	 * no room. */
+	if (__builtin_expect(
+		    len > c->inline_max || resp_max > SKEIN_RPC_LEN_MAX ||
+			    c->open_len + need + RPC_TAIL_LEN > c->open_max,
+		    0)) {
+		if (c->broken)
+			return -ENOTCONN;
+		if (len > SKEIN_RPC_LEN_MAX || resp_max > SKEIN_RPC_LEN_MAX)
+			return -EMSGSIZE;
+		if (len > c->inline_max)
+			return call_large(c, &meta, req, len, timeout_ns, done,
+					  arg);
+		rc = make_room(c, (uint32_t)need);
+		if (rc)
+			return rc;
+	}
 	add_pair(c, &meta, req, timeout_ns, done, arg);
 	if (c->open_count >= c->port->batch_max)
 		(void)rpc_client_flush(c); /* or with the next round */
@@ -380,7 +392,7 @@ static int consume_pairs(struct rpc_client *c)
 				     0))
 			return -SKEIN_EPEER;
 		call = rpc_calls_at(&c->calls, n);
-		rc = rpc_msg_next_resp(&c->in, call->resp_max, (uint32_t)n, 0,
+		rc = rpc_msg_next_resp(&c->in, call->resp_max, (uint32_t)n,
 				       &meta, &payload);
 		if (__builtin_expect(rc != 0, 0))
 			return rc;
@@ -559,6 +571,7 @@ void rpc_client_break(struct rpc_client *c, int err)
 	if (c->broken)
 		return;
 	c->broken = err;
+	c->open_max = 0;
 	for (n = c->calls.head; n < c->calls.tail; n++)
 		if (rpc_calls_at(&c->calls, n)->done)
 			call_dies(c, n, err);

@@ -164,12 +164,13 @@ static inline uint64_t rpc_geom_len(const struct rpc_geom *g)
 	       (uint64_t)(g->resp_lines + g->spill) * RPC_LINE;
 }
 
-/* The position behind n lines at pos. lines: of the ring, a power of two. */
+/* The position behind n lines at pos: the start of the next lap at most.
+ * lines: of the ring, a power of two; n <= lines. */
 static inline uint64_t rpc_pos_next(uint32_t lines, uint64_t pos, uint32_t n)
 {
-	uint64_t lap_end = (pos | (lines - 1)) + 1;
+	uint64_t next = pos + n, mask = lines - 1;
 
-	return pos + n < lap_end ? pos + n : lap_end;
+	return __builtin_expect((pos ^ next) > mask, 0) ? next & ~mask : next;
 }
 
 /* May n lines at tail be written when all before head is consumed? */

@@ -9,13 +9,6 @@
 #include "base/assert.h"
 #include "rpc/msg.h"
 
-static uint64_t word(const void *at)
-{
-	/* Relaxed: order comes from the tail; atomic, so that it is loaded
-	 * once, whatever a hostile peer does to it meanwhile. */
-	return __atomic_load_n((const uint64_t *)at, __ATOMIC_RELAXED);
-}
-
 uint64_t rpc_msg_checksum(const void *at, uint32_t len, uint64_t canary)
 {
 	return XXH3_64bits_withSeed(at, len - RPC_TAIL_LEN, canary);
@@ -40,7 +33,7 @@ static bool tail_is_there(const uint8_t *at, uint32_t len, uint64_t canary,
 int rpc_msg_check(struct rpc_msg_in *in, const void *at, uint32_t room,
 		  uint64_t canary, enum rpc_tail tail)
 {
-	uint64_t w0 = word(at), w2;
+	uint64_t w0 = rpc_msg_word(at), w2;
 	uint32_t len = (uint32_t)w0;
 	uint16_t count = (uint16_t)(w0 >> 32);
 	uint16_t flags = (uint16_t)(w0 >> 48);
@@ -51,9 +44,9 @@ int rpc_msg_check(struct rpc_msg_in *in, const void *at, uint32_t room,
 		return 0;
 	/* The checksum proved the bytes, not the copy taken before it, which
 	 * may be half of an old lap: look again next time. */
-	if (tail == RPC_TAIL_CHECKSUM && word(at) != w0)
+	if (tail == RPC_TAIL_CHECKSUM && rpc_msg_word(at) != w0)
 		return 0;
-	w2 = word((const uint8_t *)at + offsetof(struct rpc_hdr, head));
+	w2 = rpc_msg_word((const uint8_t *)at + offsetof(struct rpc_hdr, head));
 	if (flags)
 		return -SKEIN_EPEER;
 	in->at = at;
@@ -97,8 +90,8 @@ static bool req_meta_valid(const struct rpc_msg_in *in,
 	       meta->resp_pos == (uint32_t)limits->resp_pos;
 }
 
-int rpc_msg_next_req(struct rpc_msg_in *in, struct rpc_req_limits *limits,
-		     struct rpc_req_meta *meta, const void **payload)
+int rpc_msg_next_req_any(struct rpc_msg_in *in, struct rpc_req_limits *limits,
+			 struct rpc_req_meta *meta, const void **payload)
 {
 	const uint8_t *p = in->at + in->pos;
 	struct rpc_req_meta m;
@@ -107,9 +100,9 @@ int rpc_msg_next_req(struct rpc_msg_in *in, struct rpc_req_limits *limits,
 
 	if (!meta_fits(in, sizeof(m)))
 		return -SKEIN_EPEER;
-	w[0] = word(p);
-	w[1] = word(p + 8);
-	w[2] = word(p + 16);
+	w[0] = rpc_msg_word(p);
+	w[1] = rpc_msg_word(p + 8);
+	w[2] = rpc_msg_word(p + 16);
 	memcpy(&m, w, sizeof(m));
 	end = pair_end(in, sizeof(m), m.size);
 	if (!end || !req_meta_valid(in, limits, &m))
@@ -123,9 +116,9 @@ int rpc_msg_next_req(struct rpc_msg_in *in, struct rpc_req_limits *limits,
 	return 0;
 }
 
-int rpc_msg_next_resp(struct rpc_msg_in *in, uint32_t resp_max, uint32_t seq,
-		      uint16_t thread, struct rpc_resp_meta *meta,
-		      const void **payload)
+int rpc_msg_next_resp_any(struct rpc_msg_in *in, uint32_t resp_max,
+			  uint32_t seq, uint16_t thread,
+			  struct rpc_resp_meta *meta, const void **payload)
 {
 	const uint8_t *p = in->at + in->pos;
 	struct rpc_resp_meta m;
@@ -134,8 +127,8 @@ int rpc_msg_next_resp(struct rpc_msg_in *in, uint32_t resp_max, uint32_t seq,
 
 	if (!meta_fits(in, sizeof(m)))
 		return -SKEIN_EPEER;
-	w[0] = word(p);
-	w[1] = word(p + 8);
+	w[0] = rpc_msg_word(p);
+	w[1] = rpc_msg_word(p + 8);
 	memcpy(&m, w, sizeof(m));
 	end = pair_end(in, sizeof(m), m.size);
 	if (!end || m.seq != seq || m.thread != thread || m.status > 0)
@@ -163,8 +156,9 @@ int rpc_msg_end(const struct rpc_msg_in *in)
 int rpc_msg_large(const void *payload, uint64_t len_max,
 		  struct rpc_large *large)
 {
-	uint64_t w[3] = {word(payload), word((const uint8_t *)payload + 8),
-			 word((const uint8_t *)payload + 16)};
+	uint64_t w[3] = {rpc_msg_word(payload),
+			 rpc_msg_word((const uint8_t *)payload + 8),
+			 rpc_msg_word((const uint8_t *)payload + 16)};
 	struct rpc_large l;
 
 	memcpy(&l, w, sizeof(l));

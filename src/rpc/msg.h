@@ -68,12 +68,87 @@ static inline int rpc_msg_poll(struct rpc_msg_in *in, const void *at,
 
 /* The next pair, or -SKEIN_EPEER. meta is a copy; *payload points into the
  * message. To be called at most in->left times. */
-int rpc_msg_next_req(struct rpc_msg_in *in, struct rpc_req_limits *limits,
-		     struct rpc_req_meta *meta, const void **payload);
+int rpc_msg_next_req_any(struct rpc_msg_in *in, struct rpc_req_limits *limits,
+			 struct rpc_req_meta *meta, const void **payload);
 /* max: the caller's resp_max; seq, thread: the call's. */
-int rpc_msg_next_resp(struct rpc_msg_in *in, uint32_t resp_max, uint32_t seq,
-		      uint16_t thread, struct rpc_resp_meta *meta,
-		      const void **payload);
+int rpc_msg_next_resp_any(struct rpc_msg_in *in, uint32_t resp_max,
+			  uint32_t seq, uint16_t thread,
+			  struct rpc_resp_meta *meta, const void **payload);
+
+static inline uint64_t rpc_msg_word(const void *at)
+{
+	/* Relaxed: order comes from the tail; atomic, so that it is loaded
+	 * once, whatever a hostile peer does to it meanwhile. */
+	return __atomic_load_n((const uint64_t *)at, __ATOMIC_RELAXED);
+}
+
+/* Flags and the low word, as the third word of a request and the second of a
+ * response hold them: both are as expected in one comparison. */
+#define RPC_FLAGS_AND_LOW 0xffff0000ffffffffu
+
+/* rpc_msg_next_req_any() with the common case first: a request without flags
+ * that is in order. Everything else is judged there. */
+static inline int rpc_msg_next_req(struct rpc_msg_in *in,
+				   struct rpc_req_limits *limits,
+				   struct rpc_req_meta *meta,
+				   const void **payload)
+{
+	uint64_t pos = limits->resp_pos, w[3], pad, room;
+	const uint8_t *p = in->at + in->pos;
+	uint32_t lines;
+
+	room = (uint64_t)in->len - RPC_TAIL_LEN - in->pos;
+	if (__builtin_expect(room < sizeof(*meta), 0))
+		return -SKEIN_EPEER;
+	w[0] = rpc_msg_word(p);
+	w[1] = rpc_msg_word(p + 8);
+	w[2] = rpc_msg_word(p + 16);
+	pad = ((w[0] & UINT32_MAX) + 7) & ~7ull;
+	lines = (uint16_t)(w[2] >> 32);
+	if (__builtin_expect((w[2] & RPC_FLAGS_AND_LOW) != (uint32_t)pos ||
+				     pad > room - sizeof(*meta) ||
+				     lines - RPC_RESP_LINES_MIN >
+					     limits->geom.spill -
+						     RPC_RESP_LINES_MIN ||
+				     w[1] >> 32 > SKEIN_RPC_LEN_MAX,
+			     0))
+		return rpc_msg_next_req_any(in, limits, meta, payload);
+	limits->resp_pos = rpc_pos_next(limits->geom.resp_lines, pos, lines);
+	in->pos += (uint32_t)(sizeof(*meta) + pad);
+	in->left--;
+	memcpy(meta, w, sizeof(*meta));
+	*payload = p + sizeof(*meta);
+	return 0;
+}
+
+/* The same for responses, of thread 0: without flags and status. */
+static inline int rpc_msg_next_resp(struct rpc_msg_in *in, uint32_t resp_max,
+				    uint32_t seq, struct rpc_resp_meta *meta,
+				    const void **payload)
+{
+	const uint8_t *p = in->at + in->pos;
+	uint64_t w[2], pad, room;
+
+	room = (uint64_t)in->len - RPC_TAIL_LEN - in->pos;
+	if (__builtin_expect(room < sizeof(*meta), 0))
+		return -SKEIN_EPEER;
+	w[0] = rpc_msg_word(p);
+	w[1] = rpc_msg_word(p + 8);
+	/* status and thread are in the upper half: no size is so large */
+	pad = (w[0] + 7) & ~7ull;
+	if (__builtin_expect((w[1] & RPC_FLAGS_AND_LOW) != seq ||
+				     w[0] > resp_max ||
+				     pad > room - sizeof(*meta),
+			     0))
+		return rpc_msg_next_resp_any(in, resp_max, seq, 0, meta,
+					     payload);
+	in->pos += (uint32_t)(sizeof(*meta) + pad);
+	in->left--;
+	memcpy(meta, w, sizeof(*meta));
+	*payload = p + sizeof(*meta);
+	return 0;
+}
+
 /* After the last pair: 0, or -SKEIN_EPEER when bytes are left over. */
 int rpc_msg_end(const struct rpc_msg_in *in);
 

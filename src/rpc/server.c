@@ -71,7 +71,10 @@ static void seal(struct rpc_server *s)
 {
 	int rc = open_seal(s);
 
-	if (rc && rc != -EAGAIN)
+	if (__builtin_expect(rc == 0, 1))
+		return;
+	s->blocked = true;
+	if (rc != -EAGAIN)
 		s->broken = rc;
 }
 
@@ -104,31 +107,32 @@ static void answer_large(struct rpc_server *s, uint64_t pos, uint32_t lines)
 }
 
 /* The result stands behind the metadata's place already. */
-static void answer_inline(struct rpc_server *s, int status, uint64_t end)
+static inline void answer_inline(struct rpc_server *s, int status, uint64_t end)
 {
 	struct skein_rpc_req *req = &s->req;
-	struct rpc_resp_meta meta = {.size = req->resp_len,
+	uint32_t len = req->resp_len;
+	struct rpc_resp_meta meta = {.size = len,
 				     .status = (int16_t)status,
 				     .thread = req->meta.thread,
 				     .seq = req->meta.seq};
 
 	/* The padding is sent too: no old byte of ours may stand there. */
-	for (uint32_t i = req->resp_len; i & 7; i++)
+	for (uint32_t i = len; i & 7; i++)
 		req->resp[i] = 0;
 	memcpy(s->open + s->open_len, &meta, sizeof(meta));
-	s->open_len += META_LEN + RPC_PAD8(req->resp_len);
+	s->open_len += META_LEN + RPC_PAD8(len);
 	s->open_count++;
 	s->open_end = end;
 }
 
-static int clamp_status(int rc)
+static inline int clamp_status(int rc)
 {
 	if (rc > 0 || rc < INT16_MIN)
 		return -EINVAL;
 	return rc;
 }
 
-static int run_handler(struct rpc_server *s)
+static inline int run_handler(struct rpc_server *s)
 {
 	struct skein_rpc_req *req = &s->req;
 	struct rpc_handler *h;
@@ -142,20 +146,20 @@ static int run_handler(struct rpc_server *s)
 	return fn(req, h->arg);
 }
 
-/* Executes one request and adds its answer to the open message. pos: its
- * reservation. status: 0, or why it is not executed. */
-static void serve(struct rpc_server *s, const struct rpc_req_meta *meta,
-		  const void *data, uint32_t len, uint64_t pos, int status)
+/* Executes the request of s->req.meta and adds its answer to the open
+ * message. pos: its reservation. status: 0, or why it is not executed. */
+static inline void serve(struct rpc_server *s, const void *data, uint32_t len,
+			 uint64_t pos, int status)
 {
 	struct skein_rpc_req *req = &s->req;
+	uint32_t lines = req->meta.resp_lines;
 
 	if (!s->open_count)
 		open_begin(s, pos);
 	req->data = data;
 	req->len = len;
-	req->meta = *meta;
 	req->resp = s->open + s->open_len + META_LEN;
-	req->inline_max = meta->resp_lines * RPC_LINE - (uint32_t)RPC_RESP_ROOM;
+	req->inline_max = lines * RPC_LINE - (uint32_t)RPC_RESP_ROOM;
 	req->resp_len = 0;
 	if (!status)
 		status = clamp_status(run_handler(s));
@@ -165,11 +169,10 @@ static void serve(struct rpc_server *s, const struct rpc_req_meta *meta,
 			s->port->ops->buf_put(s->port, req->large);
 		req->large = NULL;
 	}
-	s->port->stats.calls++;
 	if (__builtin_expect(req->large != NULL, 0))
-		answer_large(s, pos, meta->resp_lines);
+		answer_large(s, pos, lines);
 	else
-		answer_inline(s, status, pos + meta->resp_lines);
+		answer_inline(s, status, pos + lines);
 }
 
 /* --- large requests ----------------------------------------------------- */
@@ -205,6 +208,7 @@ static int read_begin(struct rpc_server *s, const struct rpc_req_meta *meta,
 		return rc;
 	s->rd_meta = *meta;
 	s->rd_err = 0;
+	s->blocked = true;
 	s->rd_buf = s->port->ops->buf_get(s->port, s->rd_from.len);
 	if (!s->rd_buf) {
 		s->rd_err = -ENOMEM;
@@ -242,9 +246,9 @@ static int read_step(struct rpc_server *s)
 		return s->rd_err; /* the READ failed: so has the queue pair */
 	s->rd_state = RPC_RD_NONE;
 	s->rd_buf = NULL;
-	serve(s, &s->rd_meta, buf ? buf->addr : NULL,
-	      buf ? (uint32_t)s->rd_from.len : 0, passed_pos(s, &s->rd_meta),
-	      s->rd_err);
+	s->req.meta = s->rd_meta;
+	serve(s, buf ? buf->addr : NULL, buf ? (uint32_t)s->rd_from.len : 0,
+	      passed_pos(s, &s->rd_meta), s->rd_err);
 	if (buf)
 		s->port->ops->buf_put(s->port, buf);
 	return 1;
@@ -289,6 +293,7 @@ static int message_begin(struct rpc_server *s)
 		return rc;
 	s->in_active = true;
 	s->port->stats.messages_received++;
+	s->port->stats.calls += s->in.count;
 	rpc_event_received(&s->port->event);
 	return 1;
 }
@@ -319,31 +324,25 @@ static bool adjoins(const struct rpc_server *s, uint64_t pos)
 }
 
 /* Executes one pair. 0, or an error. */
-static int pair_step(struct rpc_server *s)
+static inline int pair_step(struct rpc_server *s)
 {
+	struct rpc_req_meta *meta = &s->req.meta;
 	uint64_t pos = s->limits.resp_pos;
-	struct rpc_req_meta meta;
 	const void *payload;
 	int rc;
 
-	if (s->open_count && !adjoins(s, pos))
+	if (s->open_count && __builtin_expect(!adjoins(s, pos), 0))
 		seal(s);
-	rc = rpc_msg_next_req(&s->in, &s->limits, &meta, &payload);
+	rc = rpc_msg_next_req(&s->in, &s->limits, meta, &payload);
 	if (__builtin_expect(rc != 0, 0))
 		return rc;
-	if (__builtin_expect(meta.flags & RPC_REQ_SKIP, 0))
-		serve(s, &meta, NULL, 0, pos, -ECANCELED);
-	else if (__builtin_expect(meta.flags & RPC_REQ_LARGE, 0))
-		return read_begin(s, &meta, payload);
+	if (__builtin_expect(meta->flags == 0, 1))
+		serve(s, payload, meta->size, pos, 0);
+	else if (meta->flags & RPC_REQ_SKIP)
+		serve(s, NULL, 0, pos, -ECANCELED);
 	else
-		serve(s, &meta, payload, meta.size, pos, 0);
+		return read_begin(s, meta, payload);
 	return 0;
-}
-
-/* May the next pair be taken? */
-static bool may_go_on(const struct rpc_server *s)
-{
-	return !(s->sealed_count | (unsigned)s->rd_state | (unsigned)s->broken);
 }
 
 /* The message in work: 1 when finished, 0 when it must wait, or an error. */
@@ -352,7 +351,7 @@ static int message_step(struct rpc_server *s)
 	int rc;
 
 	while (s->in.left) {
-		if (__builtin_expect(!may_go_on(s), 0))
+		if (__builtin_expect(s->blocked, 0))
 			return 0;
 		if (s->open_count >= s->port->batch_max)
 			seal(s);
@@ -371,7 +370,7 @@ static int poll_requests(struct rpc_server *s)
 	int rc, moved = 0;
 
 	while (moved < MSGS_PER_ROUND) {
-		if (__builtin_expect(!may_go_on(s), 0))
+		if (__builtin_expect(s->blocked, 0))
 			break;
 		if (!s->in_active) {
 			rc = message_begin(s);
@@ -406,6 +405,7 @@ int rpc_server_poll(struct rpc_server *s)
 			return rc;
 		n++;
 	}
+	s->blocked = s->sealed_count != 0 || s->broken != 0;
 	moved = poll_requests(s);
 	if (moved < 0)
 		return moved;
@@ -441,6 +441,7 @@ void rpc_server_break(struct rpc_server *s, int err)
 	struct rpc_buf *buf;
 
 	s->broken = err;
+	s->blocked = true;
 	while ((buf = s->held)) {
 		s->held = buf->next;
 		s->port->ops->buf_put(s->port, buf);

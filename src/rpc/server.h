@@ -52,6 +52,7 @@ struct rpc_server {
 	uint8_t *resp_base;
 	struct rpc_msg_in in; /* the message being consumed */
 	bool in_active;
+	bool blocked; /* no pair may be taken: sealed, a READ, broken */
 	struct rpc_req_limits limits;
 
 	uint8_t *open;	   /* the open response message */

@@ -53,7 +53,7 @@ static void responses(struct rpc_msg_in *in)
 	const void *payload;
 
 	for (uint32_t seq = 0; in->left; seq++) {
-		if (rpc_msg_next_resp(in, 256, seq, 0, &meta, &payload))
+		if (rpc_msg_next_resp(in, 256, seq, &meta, &payload))
 			return;
 		inside(in, payload, meta.size);
 		skein_assert(meta.flags & RPC_RESP_LARGE || meta.size <= 256);

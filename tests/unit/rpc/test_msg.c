@@ -208,7 +208,7 @@ static int decode_resp(const struct rpc_resp_meta *meta, uint32_t extra,
 	rpc_msg_seal(m.bytes, m.len, 1, 0, canary, RPC_TAIL_CANARY);
 	assert_int_equal(
 		rpc_msg_poll(&in, m.bytes, ROOM, canary, RPC_TAIL_CANARY), 1);
-	rc = rpc_msg_next_resp(&in, resp_max, 9, 0, &got, &payload);
+	rc = rpc_msg_next_resp(&in, resp_max, 9, &got, &payload);
 	return rc ? rc : rpc_msg_end(&in);
 }
 
