@@ -53,7 +53,8 @@ static void try_quiesce(struct soft_qp *q)
 	soft_barrier();
 	if (!soft_quiet(q))
 		return; /* the timer comes back to it */
-	q->quiesce_due = false;
+	if (!atomic_exchange(&q->quiesce_due, false))
+		return;
 	atomic_fetch_sub(&q->s->quiesce_qps, 1);
 	soft_cq_flush_recv(soft_cq_of(q->ex.qp_base.recv_cq), q);
 }
@@ -122,7 +123,10 @@ uint64_t soft_qps_timers(struct soft *s, uint64_t now)
 		return ENV_NEVER;
 	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS; i++) {
 		q = s->qps[i];
-		if (!q || q->dying || (!q->parked && !q->quiesce_due))
+		if (!q || q->dying ||
+		    (!atomic_load_explicit(&q->self->parked,
+					   memory_order_relaxed) &&
+		     !atomic_load(&q->quiesce_due)))
 			continue;
 		t = qp_timer(q, now);
 		if (t < due)

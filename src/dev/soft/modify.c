@@ -179,8 +179,8 @@ void soft_qp_to_err(struct soft_qp *q)
 	set_state(q, IBV_QPS_ERR);
 	soft_qp_gate(q);
 	soft_flush_parked(q);
-	q->quiesce_due = true;
 	atomic_fetch_add(&q->s->quiesce_qps, 1);
+	atomic_store(&q->quiesce_due, true);
 	/* A peer with something parked for us must learn it. */
 	if (q->far && atomic_load(&q->far->parked))
 		soft_ring(q);
@@ -205,6 +205,14 @@ static int modify_err(struct soft_qp *q)
 	return err;
 }
 
+/* All that stands between a QP's link to its peer and its readers. */
+static void link_hold(struct soft_qp *q)
+{
+	pthread_mutex_lock(&q->s->lock);
+	soft_qp_hold(q);
+	soft_lock_revoke(&q->rq_lock);
+}
+
 static int modify_reset(struct soft_qp *q)
 {
 	struct soft_peer *p;
@@ -219,11 +227,9 @@ static int modify_reset(struct soft_qp *q)
 	err = soft_quiesce(q);
 	if (err)
 		return err;
-	pthread_mutex_lock(&q->s->lock);
-	soft_qp_hold(q);
-	if (q->quiesce_due)
+	link_hold(q);
+	if (atomic_exchange(&q->quiesce_due, false))
 		atomic_fetch_sub(&q->s->quiesce_qps, 1);
-	q->quiesce_due = false;
 	p = q->peer;
 	q->peer = NULL;
 	q->far = NULL;
@@ -235,6 +241,7 @@ static int modify_reset(struct soft_qp *q)
 	atomic_store(&q->self->fault, SHM_FAULT_NONE);
 	atomic_store(&q->self->met, 0);
 	q->met_said = q->met_heard = q->sqd_notify = false;
+	soft_lock_return(&q->rq_lock);
 	soft_qp_release(q);
 	soft_cq_detach_send(soft_cq_of(q->ex.qp_base.send_cq), q);
 	soft_cq_reset_recv(soft_cq_of(q->ex.qp_base.recv_cq), q);
@@ -285,7 +292,7 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 	 * it sends. */
 	if (err && err != -ECONNREFUSED)
 		return err;
-	soft_qp_hold(q);
+	link_hold(q);
 	q->peer = p;
 	q->far = area ? (struct shm_qp *)(void *)(p->base + area) : NULL;
 	q->far_bell = bell;
@@ -300,7 +307,9 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 	q->self->dest_qpn = q->attr.dest_qp_num;
 	q->self->dest_nic = p ? p->nic_id : 0;
 	q->self->rq_psn = q->attr.rq_psn;
+	soft_lock_return(&q->rq_lock);
 	soft_qp_release(q);
+	pthread_mutex_unlock(&s->lock);
 	return 0;
 }
 
@@ -308,6 +317,7 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state to,
 		       const struct ibv_qp_attr *a, int mask)
 {
 	enum ibv_qp_state from = soft_qp_state(q);
+	bool look = false;
 	int err = 0;
 
 	if (to == IBV_QPS_ERR)
@@ -333,6 +343,8 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state to,
 		q->sqd_notify = to == IBV_QPS_SQD &&
 				mask & IBV_QP_EN_SQD_ASYNC_NOTIFY &&
 				a->en_sqd_async_notify;
+		/* What waited in SQD goes on; SQ_DRAINED may be due. */
+		look = q->parked || q->sqd_notify;
 	} else {
 		err = -EINVAL;
 	}
@@ -342,8 +354,7 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state to,
 	fence_full();
 	if (!err && q->far && atomic_load(&q->far->parked))
 		soft_ring(q);
-	/* What waited in SQD goes on; SQ_DRAINED may be due. */
-	if (!err && (q->parked || q->sqd_notify))
+	if (look)
 		soft_attend(q->s, q->idx);
 	return err;
 }

@@ -244,7 +244,7 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 		return -ENOMEM;
 	}
 	s->env = env;
-	s->nic_fd = s->epoll_fd = s->kick_fd = -1;
+	s->nic_fd = s->epoll_fd = s->kick_fd = s->spare_fd = -1;
 	s->vctx.context.async_fd = -1;
 	s->mr_window = 1024;
 	s->events_end = &s->events;

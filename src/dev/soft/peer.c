@@ -453,6 +453,28 @@ static struct soft_qp *qp_by_num(struct soft *s, uint32_t qpn)
 	return NULL;
 }
 
+/* No descriptor was left for a file of p. Which one is lost with it: all that
+ * wait for one fail, and say so. */
+static void fail_waiters(struct soft *s, struct soft_peer *p)
+{
+	struct soft_qp *q;
+	uint32_t i;
+
+	env_log(s->env, ENV_LOG_ERROR,
+		"skein0: no descriptor left to map memory of process %d; raise "
+		"RLIMIT_NOFILE",
+		(int)p->pid);
+	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS; i++) {
+		q = s->qps[i];
+		if (!q || q->dying || q->peer != p)
+			continue;
+		soft_qp_hold(q);
+		if (q->parked && q->parked->park == SOFT_PARK_XLAT)
+			soft_park_expire_as(q, IBV_WC_LOC_QP_OP_ERR);
+		soft_qp_release(q);
+	}
+}
+
 void soft_peer_event(struct soft *s, struct soft_peer *p)
 {
 	struct msg_buf b;
@@ -463,9 +485,7 @@ void soft_peer_event(struct soft *s, struct soft_peer *p)
 	if (len == -EAGAIN)
 		return;
 	if (len == -EMFILE) {
-		env_log(s->env, ENV_LOG_ERROR,
-			"skein0: no descriptor left for a peer's memory; "
-			"raise RLIMIT_NOFILE");
+		fail_waiters(s, p);
 		return;
 	}
 	if (len < 0) {

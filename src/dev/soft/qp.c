@@ -214,7 +214,7 @@ static void qp_unplace(struct soft *s, struct soft_qp *q, bool keep_area)
 
 	s->qps[q->idx] = NULL;
 	s->n_qps--;
-	if (q->quiesce_due)
+	if (atomic_load(&q->quiesce_due))
 		atomic_fetch_sub(&s->quiesce_qps, 1);
 	soft_cq_detach_send(scq, q);
 	soft_cq_detach_recv(rcq, q);
@@ -269,12 +269,14 @@ int soft_query_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 	if (!soft_here(q->s))
 		return -EPERM;
 	pthread_mutex_lock(&qp->mutex);
+	soft_qp_hold(q);
 	*attr = q->attr;
 	attr->qp_state = attr->cur_qp_state = soft_qp_state(q);
 	attr->cap = q->init.cap;
 	attr->sq_draining = attr->qp_state == IBV_QPS_SQD && soft_sqd_busy(q);
 	if (init)
 		*init = q->init;
+	soft_qp_release(q);
 	pthread_mutex_unlock(&qp->mutex);
 	return 0;
 }

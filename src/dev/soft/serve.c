@@ -7,14 +7,15 @@
  * does: nothing is dropped, and one slow peer costs one buffer. A peer of
  * another uid is refused; nonsense closes the connection.
  */
-#include "dev/soft/copy.h"
 #include "dev/soft/msg.h"
 #include "dev/soft/soft.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 struct soft_conn {
@@ -26,6 +27,23 @@ struct soft_conn {
 	struct msg_buf out;
 };
 
+/* Without descriptors the caller would stay in the backlog, and epoll would
+ * spin on it. One is kept in reserve, to take it out and close it: the caller
+ * sees an error at once. */
+static int turn_away(struct soft *s, int listen_fd)
+{
+	int fd;
+
+	close(s->spare_fd);
+	fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
+	s->spare_fd = fcntl(s->kick_fd, F_DUPFD_CLOEXEC, 0);
+	env_log(s->env, ENV_LOG_ERROR,
+		"skein0: no descriptor left for a peer; raise RLIMIT_NOFILE");
+	return -EMFILE;
+}
+
 int soft_conn_accept(struct soft *s, int listen_fd)
 {
 	struct ucred cred;
@@ -34,6 +52,8 @@ int soft_conn_accept(struct soft *s, int listen_fd)
 	int fd, err;
 
 	fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+		return turn_away(s, listen_fd);
 	if (fd < 0)
 		return -errno;
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) ||
@@ -118,6 +138,20 @@ static void serve_mr_fd(struct soft *s, const struct msg *q,
 	c->fds[c->nfds++] = m->fd;
 }
 
+/* Reads n bytes of our own memory to out, or writes data there. */
+static int self_touch(uint64_t addr, size_t n, const void *data, void *out)
+{
+	struct iovec there = {(void *)(uintptr_t)addr, n};
+	struct iovec here = {data ? (void *)(uintptr_t)data : out, n};
+	ssize_t r;
+
+	r = data ? process_vm_writev(getpid(), &here, 1, &there, 1, 0)
+		 : process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+	if (r < 0)
+		return -errno;
+	return r == (ssize_t)n ? 0 : -EFAULT;
+}
+
 static void serve_memory(struct soft *s, const struct msg *q,
 			 const unsigned char *data, size_t len,
 			 struct soft_conn *c)
@@ -137,12 +171,16 @@ static void serve_memory(struct soft *s, const struct msg *q,
 		return;
 	r->status = 0;
 	word = (_Atomic uint64_t *)(uintptr_t)q->addr;
+	/* What is registered may have been unmapped since: an error, no
+	 * signal. */
+	r->status = self_touch(q->addr, n, q->op == MSG_WRITE ? data : NULL,
+			       c->out.data);
+	if (r->status)
+		return;
 	switch (q->op) {
 	case MSG_WRITE:
-		soft_copy((void *)(uintptr_t)q->addr, data, len);
 		break;
 	case MSG_READ:
-		memcpy(c->out.data, (void *)(uintptr_t)q->addr, n);
 		c->out_len = n;
 		break;
 	case MSG_CMP_SWP:

@@ -217,7 +217,8 @@ struct soft_qp {
 	uint32_t gate_ok; /* the peer's gate that was checked; 0 none */
 	uint32_t hazard;
 	struct shm_qp *self; /* our area */
-	struct shm_qp *far;  /* the peer's, or NULL */
+	/* These two change under soft.lock, lock and rq_lock together. */
+	struct shm_qp *far; /* the peer's, or NULL */
 	struct soft_peer *peer;
 	char *far_rq;
 	uint32_t far_mask; /* slots - 1 */
@@ -254,7 +255,7 @@ struct soft_qp {
 	size_t area_len;
 	uint32_t conn;
 	uint32_t epoch;
-	bool quiesce_due; /* ERR entered on the data path */
+	_Atomic bool quiesce_due; /* in ERR, the peer may still be inside */
 	bool sqd_notify;
 	bool dying;
 	uint32_t fault_seen;
@@ -313,6 +314,7 @@ struct soft {
 
 	int epoll_fd;
 	int kick_fd;
+	int spare_fd; /* kept for a moment without descriptors */
 	struct soft_src src_kick;
 	pthread_t thread;
 	bool thread_up;

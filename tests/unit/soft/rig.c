@@ -66,6 +66,7 @@ void rig_open(struct rig_end *e, const struct rig_opts *o)
 				 0);
 		e->buf = e->mem->addr;
 	}
+	e->lkey = e->mem->mr->lkey;
 	e->qp = rig_qp(e);
 }
 
@@ -151,9 +152,8 @@ void rig_unpair(struct rig_end *a, struct rig_end *b)
 int rig_post(struct rig_end *e, enum ibv_wr_opcode op, uint64_t id, void *src,
 	     uint32_t len, uint64_t raddr, uint32_t rkey, unsigned flags)
 {
-	struct ibv_sge sge = {.addr = (uintptr_t)src,
-			      .length = len,
-			      .lkey = e->mem->mr->lkey};
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)src, .length = len, .lkey = e->lkey};
 	struct ibv_send_wr wr = {.wr_id = id,
 				 .sg_list = &sge,
 				 .num_sge = 1,
@@ -169,9 +169,8 @@ int rig_post(struct rig_end *e, enum ibv_wr_opcode op, uint64_t id, void *src,
 
 int rig_recv(struct rig_end *e, uint64_t id, void *dst, uint32_t len)
 {
-	struct ibv_sge sge = {.addr = (uintptr_t)dst,
-			      .length = len,
-			      .lkey = e->mem->mr->lkey};
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)dst, .length = len, .lkey = e->lkey};
 	struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1},
 			   *bad;
 

@@ -51,6 +51,7 @@ struct rig_end {
 	struct mem_region *mem;
 	char *buf;
 	uint32_t psn;
+	uint32_t lkey; /* what posts name: the region's, unless changed */
 };
 
 /* What one end tells the other. */

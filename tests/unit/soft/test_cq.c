@@ -188,6 +188,10 @@ static void test_no_lost_wakeup(void **state)
 	rig_fork(&c, pinger, NULL);
 	rig_meet(&e, c.sock, NULL, &peer);
 	p = (struct pollfd){.fd = e.ch->fd, .events = POLLIN};
+	/* From here on a WRITE is done when its post returns. */
+	rig_post(&e, IBV_WR_RDMA_WRITE, 9, e.buf + 8192, 8, peer.buf + 4096,
+		 peer.rkey, IBV_SEND_SIGNALED);
+	rig_expect(&e, 9, IBV_WC_SUCCESS);
 	rig_recv(&e, 1, e.buf, 8);
 	rig_recv(&e, 2, e.buf, 8);
 	rig_put(c.sock, "g", 1);

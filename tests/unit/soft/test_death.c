@@ -92,6 +92,7 @@ static void test_stop(void **state)
 	rig_meet(&e, c.sock, NULL, &peer);
 	rig_get(c.sock, &go, 1);
 	kill(c.pid, SIGSTOP);
+	assert_int_equal(waitpid(c.pid, NULL, WUNTRACED), c.pid);
 	memcpy(e.buf, &word, 8);
 	/* its file has to be handed out first: by a stopped process */
 	assert_int_equal(rig_post(&e, IBV_WR_RDMA_WRITE, 1, e.buf, 8, peer.buf,
@@ -109,6 +110,7 @@ static void test_stop(void **state)
 	assert_memory_equal(e.buf, e.buf + 64, 8);
 	/* mapped now: a stopped process's memory is still there */
 	kill(c.pid, SIGSTOP);
+	assert_int_equal(waitpid(c.pid, NULL, WUNTRACED), c.pid);
 	assert_int_equal(rig_post(&e, IBV_WR_RDMA_READ, 3, e.buf + 128, 8,
 				  peer.buf, peer.rkey, IBV_SEND_SIGNALED),
 			 0);
