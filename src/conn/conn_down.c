@@ -357,8 +357,10 @@ static void step(struct skein_conn *conn, uint64_t now_ns)
 			flush_finish(conn);
 		break;
 	case CONN_P_DOWN:
-		if (conn->closing)
+		if (conn->closing) {
+			modules_closed(conn);
 			conn->phase = CONN_P_GONE;
+		}
 		break;
 	case CONN_P_GONE:
 		break;
