@@ -364,10 +364,12 @@ int soft_peer_map(struct soft_peer *p, struct soft_qp *q, uint32_t key,
 
 	pthread_mutex_lock(&p->lock);
 	f = map_find(p, key);
-	/* Asked for again while an answer is under way: it does no harm, and
-	 * each asker gets an answer of its own. */
-	if (!f)
-		msg_send(p->sock, &m, 0, NULL, 0);
+	/* Once a QP, until it is answered or a timer comes by: every answer
+	 * makes the QP try again, and asking at each try would be answered at
+	 * each, without end. */
+	if (!f && atomic_load(&q->asked_key) != key &&
+	    !msg_send(p->sock, &m, 0, NULL, 0))
+		atomic_store(&q->asked_key, key);
 	pthread_mutex_unlock(&p->lock);
 	if (!f)
 		return -EAGAIN;
@@ -480,6 +482,7 @@ void soft_peer_event(struct soft *s, struct soft_peer *p)
 	struct msg_buf b;
 	int fds[MSG_FDS], nfds, len, i;
 	struct soft_qp *q;
+	uint32_t key;
 
 	len = msg_recv(p->sock, &b, fds, &nfds);
 	if (len == -EAGAIN)
@@ -497,10 +500,13 @@ void soft_peer_event(struct soft *s, struct soft_peer *p)
 	}
 	q = qp_by_num(s, b.m.qpn);
 	if (q && q->peer == p) {
-		if (b.m.op == (MSG_MR_FD | MSG_REPLY))
+		if (b.m.op == (MSG_MR_FD | MSG_REPLY)) {
 			got_mr(s, p, &b.m, fds, nfds);
-		else
+			key = b.m.key;
+			atomic_compare_exchange_strong(&q->asked_key, &key, 0);
+		} else {
 			soft_far_answer(q, &b.m, b.data, (size_t)len);
+		}
 		soft_qp_attend(s, q);
 	}
 	for (i = 0; i < nfds; i++)

@@ -44,6 +44,7 @@ int soft_gate_check(struct soft_qp *q)
 
 	q->gate_ok = 0;
 	memset(q->xlat, 0, sizeof(q->xlat));
+	atomic_store(&q->asked_key, 0);
 	if (!q->peer)
 		return -SOFT_PARK_ROUTE;
 	if (!soft_life(q->peer->nic))

@@ -23,6 +23,9 @@ struct soft_conn {
 	struct soft_src src;
 	bool pending; /* out, out_len and fds wait for room */
 	int fds[MSG_FDS], nfds;
+	/* A duplicate among fds, or -1: while the answer waits the region may
+	 * be deregistered, and its descriptor's number be another file's. */
+	int own_fd;
 	size_t out_len;
 	struct msg_buf out;
 };
@@ -42,6 +45,13 @@ static int turn_away(struct soft *s, int listen_fd)
 	env_log(s->env, ENV_LOG_ERROR,
 		"skein0: no descriptor left for a peer; raise RLIMIT_NOFILE");
 	return -EMFILE;
+}
+
+static void own_fd_drop(struct soft_conn *c)
+{
+	if (c->own_fd >= 0)
+		close(c->own_fd);
+	c->own_fd = -1;
 }
 
 int soft_conn_accept(struct soft *s, int listen_fd)
@@ -66,6 +76,7 @@ int soft_conn_accept(struct soft *s, int listen_fd)
 		close(fd);
 		return 0;
 	}
+	c->own_fd = -1;
 	c->src.kind = SOFT_SRC_CONN;
 	c->src.fd = fd;
 	c->src.obj = c;
@@ -82,6 +93,7 @@ int soft_conn_accept(struct soft *s, int listen_fd)
 static void conn_free(struct soft *s, struct soft_conn *c)
 {
 	list_del(&c->link);
+	own_fd_drop(c);
 	close(c->src.fd); /* leaves the epoll set by itself */
 	env_free(s->env, c);
 }
@@ -135,7 +147,11 @@ static void serve_mr_fd(struct soft *s, const struct msg *q,
 		c->out.m.status = -ENOENT;
 		return;
 	}
-	c->fds[c->nfds++] = m->fd;
+	c->own_fd = fcntl(m->fd, F_DUPFD_CLOEXEC, 0);
+	if (c->own_fd < 0)
+		c->out.m.status = -errno;
+	else
+		c->fds[c->nfds++] = c->own_fd;
 }
 
 /* Reads n bytes of our own memory to out, or writes data there. */
@@ -236,6 +252,8 @@ static bool conn_flush(struct soft *s, struct soft_conn *c)
 	err = msg_send(c->src.fd, &c->out.m, c->out_len, c->fds, c->nfds);
 	if (err && err != -EAGAIN)
 		return false;
+	if (!err)
+		own_fd_drop(c);
 	if (c->pending != (err == -EAGAIN)) {
 		c->pending = err == -EAGAIN;
 		ev.events = c->pending ? EPOLLOUT : EPOLLIN;

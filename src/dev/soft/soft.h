@@ -235,6 +235,7 @@ struct soft_qp {
 	bool met_said;
 	bool met_heard;
 	struct soft_xlat xlat[SOFT_XLATS];
+	_Atomic uint32_t asked_key; /* whose file is on its way; 0: none */
 	struct soft_wqe *parked, **parked_end;
 	uint32_t far_seq;
 	uint32_t far_idx; /* of the peer's QP in its NIC */
