@@ -292,6 +292,7 @@ static void gone(struct skein_conn *conn)
 		list_add_tail(&eng->dead, &conn->pending_link);
 		return;
 	}
+	modules_closed(conn);
 	conn_set_state(conn,
 		       conn->err ? SKEIN_CONN_BROKEN : SKEIN_CONN_CLOSING);
 	if (free_self)

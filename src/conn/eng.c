@@ -15,6 +15,7 @@
 #include <sys/epoll.h>
 
 #define WC_BATCH 16
+#define LINKS_A_BEAT 16
 
 /* --- rounds ------------------------------------------------------------ */
 
@@ -169,21 +170,25 @@ static void drain_channel(struct skein_engine *eng)
 
 static int peers_beat(struct skein_engine *eng, uint64_t now_ns)
 {
-	bool tick = now_ns >= eng->next_tick_ns;
-	bool ready = engine_fd_ready(eng->e);
 	struct list_node *n, *next;
 	struct conn_peer *peer;
-	int moved = 0;
+	int fds[LINKS_A_BEAT], i, count, moved = 0;
 
-	if (tick)
-		eng->next_tick_ns = now_ns + ENG_TICK_NS;
+	if (engine_fd_ready(eng->e)) {
+		count = env_waiter_ready_fds(eng->env, eng->links, fds,
+					     LINKS_A_BEAT);
+		for (i = 0; i < count; i++) {
+			peer = eng->by_fd[fds[i]];
+			if (peer)
+				moved += conn_peer_beat(peer, now_ns);
+		}
+	}
+	if (now_ns < eng->next_tick_ns)
+		return moved;
+	eng->next_tick_ns = now_ns + ENG_TICK_NS;
 	list_for_each_safe(n, next, &eng->peers) {
 		peer = container_of(n, struct conn_peer, eng_link);
-		if (tick)
-			conn_peer_tick(peer, now_ns);
-		/* It may have gone to another engine when this returns. */
-		if (ready)
-			moved += conn_peer_beat(peer, now_ns);
+		conn_peer_tick(peer, now_ns);
 	}
 	return moved;
 }
@@ -383,6 +388,48 @@ void eng_attend(struct skein_engine *eng, struct skein_conn *conn)
 	eng->attention = true;
 }
 
+/* --- control links ----------------------------------------------------- */
+
+static int by_fd_reserve(struct skein_engine *eng, unsigned fd)
+{
+	unsigned cap = eng->by_fd_cap ? eng->by_fd_cap : 64;
+	struct conn_peer **by_fd;
+
+	if (fd < eng->by_fd_cap)
+		return 0;
+	while (cap <= fd)
+		cap *= 2;
+	by_fd = env_alloc(eng->env, cap * sizeof(struct conn_peer *));
+	if (!by_fd)
+		return -ENOMEM;
+	if (eng->by_fd_cap)
+		memcpy(by_fd, eng->by_fd,
+		       eng->by_fd_cap * sizeof(struct conn_peer *));
+	env_free(eng->env, eng->by_fd);
+	eng->by_fd = by_fd;
+	eng->by_fd_cap = cap;
+	return 0;
+}
+
+int eng_link_add(struct skein_engine *eng, struct conn_peer *peer, bool out)
+{
+	int rc = by_fd_reserve(eng, (unsigned)peer->link.fd);
+
+	if (rc == 0)
+		rc = conn_link_attach(&peer->link, eng->links, out);
+	if (rc == 0)
+		eng->by_fd[peer->link.fd] = peer;
+	return rc;
+}
+
+void eng_link_del(struct skein_engine *eng, struct conn_peer *peer)
+{
+	if (!peer->link.w)
+		return;
+	eng->by_fd[peer->link.fd] = NULL;
+	conn_link_detach(&peer->link);
+}
+
 /* --- results of atomics ------------------------------------------------ */
 
 #define SCRATCH_WORDS \
@@ -433,12 +480,21 @@ static int device_side(struct skein_engine *eng)
 	rc = cq_more(eng, 1);
 	if (rc)
 		goto err_channel;
-	rc = env_waiter_watch(eng->env, engine_waiter(eng->e), eng->channel->fd,
-			      EPOLLIN);
+	rc = env_waiter_new(eng->env, ENV_WAIT_EVENT, &eng->links);
 	if (rc)
 		goto err_cq;
+	rc = env_waiter_watch(eng->env, engine_waiter(eng->e), eng->channel->fd,
+			      EPOLLIN);
+	if (rc == 0)
+		rc = env_waiter_watch(eng->env, engine_waiter(eng->e),
+				      env_waiter_fd(eng->env, eng->links),
+				      EPOLLIN);
+	if (rc)
+		goto err_links;
 	return 0;
 
+err_links:
+	env_waiter_free(eng->env, eng->links);
 err_cq:
 	cqs_free(eng);
 err_channel:
@@ -529,10 +585,12 @@ void eng_free(struct skein_engine *eng)
 	cqs_free(eng);
 	eng->dev->ops->destroy_comp_channel(eng->dev, eng->channel);
 	engine_free(eng->e);
+	env_waiter_free(eng->env, eng->links);
 	env_mutex_lock(ctx->env, &ctx->lock);
 	list_del(&eng->ctx_link);
 	env_mutex_unlock(ctx->env, &ctx->lock);
 	env_free(ctx->env, eng->table);
 	env_free(ctx->env, eng->polls);
+	env_free(ctx->env, eng->by_fd);
 	env_free(ctx->env, eng);
 }

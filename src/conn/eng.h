@@ -29,6 +29,7 @@
 #define ENG_TICK_NS (250 * 1000 * 1000ull)
 
 struct conn_module;
+struct conn_peer;
 struct skein_conn;
 
 /* A completion queue, for sends and receives of as many connections as its
@@ -64,6 +65,11 @@ struct skein_engine {
 	struct skein_env *env;
 	struct dev *dev;
 	struct ibv_comp_channel *channel;
+	/* The control links are watched apart, so that a wake-up by the device
+	 * costs one look at all of them. */
+	struct env_waiter *links;
+	struct conn_peer **by_fd;
+	unsigned by_fd_cap;
 	struct list_node ctx_link;
 	uint32_t next_index;
 	uint32_t epoch;	 /* of sequence numbers: optable_init() */
@@ -99,6 +105,10 @@ void eng_index_put(struct skein_engine *eng, uint16_t index);
 
 int eng_polls_add(struct skein_engine *eng, struct skein_conn *conn);
 void eng_polls_del(struct skein_engine *eng, struct skein_conn *conn);
+
+/* Watches a link's socket; and no longer. */
+int eng_link_add(struct skein_engine *eng, struct conn_peer *peer, bool out);
+void eng_link_del(struct skein_engine *eng, struct conn_peer *peer);
 
 /* Puts conn on the list of those that want service in this round. */
 void eng_attend(struct skein_engine *eng, struct skein_conn *conn);

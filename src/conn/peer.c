@@ -39,7 +39,7 @@ int conn_peer_new(struct skein_engine *eng, int fd, const char *addr,
 	list_init(&peer->regions);
 	snprintf(peer->addr, sizeof(peer->addr), "%s", addr);
 	conn_link_init(&peer->link, eng->env, fd);
-	rc = conn_link_attach(&peer->link, engine_waiter(eng->e), dialled);
+	rc = eng_link_add(eng, peer, dialled);
 	if (rc) {
 		env_free(eng->env, peer);
 		return rc;
@@ -197,6 +197,7 @@ void conn_peer_down(struct conn_peer *peer, int err, const char *why)
 	if (err == -SKEIN_EDEAD)
 		atomic_fetch_add(&peer->ctx->counts.deaths, 1);
 	uncount(peer);
+	eng_link_del(peer->eng, peer);
 	conn_link_fini(&peer->link);
 	list_for_each(n, &peer->conns)
 		conn_peer_lost(container_of(n, struct skein_conn, peer_link),
@@ -446,12 +447,14 @@ static void arrive(struct engine_call *call)
 	list_add_tail(&peer->eng->peers, &peer->eng_link);
 	conn = container_of(peer->conns.next, struct skein_conn, peer_link);
 	eng_attend(peer->eng, conn);
-	rc = conn_link_attach(&peer->link, engine_waiter(peer->eng->e), false);
+	rc = eng_link_add(peer->eng, peer, false);
 	if (rc) {
 		conn_peer_down(peer, rc, "its socket cannot be watched");
 		return;
 	}
 	conn_accept_decide(conn);
+	/* Frames that came behind the offer are carried, not in the socket. */
+	conn_peer_beat(peer, engine_now_ns(peer->eng->e));
 }
 
 static void hand_on(struct conn_peer *peer)
@@ -466,7 +469,7 @@ static void hand_on(struct conn_peer *peer)
 	conn = container_of(peer->conns.next, struct skein_conn, peer_link);
 	list_del(&conn->pending_link);
 	list_del(&peer->eng_link);
-	conn_link_detach(&peer->link);
+	eng_link_del(peer->eng, peer);
 	atomic_fetch_add(&to->n_conns, 1);
 	atomic_fetch_sub(&conn->eng->n_conns, 1);
 	conn->eng = to;

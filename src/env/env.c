@@ -181,6 +181,12 @@ int env_waiter_ready(struct skein_env *env, struct env_waiter *w)
 	return env->ops->waiter_ready(w);
 }
 
+int env_waiter_ready_fds(struct skein_env *env, struct env_waiter *w, int *fds,
+			 int max)
+{
+	return env->ops->waiter_ready_fds(w, fds, max);
+}
+
 int env_waiter_fd(struct skein_env *env, struct env_waiter *w)
 {
 	return env->ops->waiter_fd(w);

@@ -94,6 +94,7 @@ struct env_ops {
 	int (*waiter_watch)(struct env_waiter *w, int fd, uint32_t events);
 	int (*waiter_unwatch)(struct env_waiter *w, int fd);
 	int (*waiter_ready)(struct env_waiter *w);
+	int (*waiter_ready_fds)(struct env_waiter *w, int *fds, int max);
 	int (*waiter_fd)(struct env_waiter *w);
 
 	/* shareable memory */
@@ -223,6 +224,10 @@ int env_waiter_unwatch(struct skein_env *env, struct env_waiter *w, int fd);
  * by the engine at its slow beat only. Called by the thread that would sleep,
  * disarmed: it also takes back a wake-up that came too late. */
 int env_waiter_ready(struct skein_env *env, struct env_waiter *w);
+/* The same, and which: returns how many, at most max. Those that are left out
+ * have their turn in the next call. */
+int env_waiter_ready_fds(struct skein_env *env, struct env_waiter *w, int *fds,
+			 int max);
 /* A pollable fd, readable when a sleep would end at once; for foreign event
  * loops. Owned by the waiter. */
 int env_waiter_fd(struct skein_env *env, struct env_waiter *w);

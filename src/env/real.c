@@ -75,6 +75,7 @@ static const struct env_ops real_ops = {
 	.waiter_watch = real_waiter_watch,
 	.waiter_unwatch = real_waiter_unwatch,
 	.waiter_ready = real_waiter_ready,
+	.waiter_ready_fds = real_waiter_ready_fds,
 	.waiter_fd = real_waiter_fd,
 	.mem_alloc = real_mem_alloc,
 	.mem_free = real_mem_free,

@@ -46,6 +46,7 @@ void real_waiter_wake(struct env_waiter *w);
 int real_waiter_watch(struct env_waiter *w, int fd, uint32_t events);
 int real_waiter_unwatch(struct env_waiter *w, int fd);
 int real_waiter_ready(struct env_waiter *w);
+int real_waiter_ready_fds(struct env_waiter *w, int *fds, int max);
 int real_waiter_fd(struct env_waiter *w);
 
 /* real_mem.c */

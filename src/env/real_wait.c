@@ -299,6 +299,25 @@ int real_waiter_ready(struct env_waiter *w)
 	return n > 0 ? sort_events(w, evs, n) : 0;
 }
 
+int real_waiter_ready_fds(struct env_waiter *w, int *fds, int max)
+{
+	struct epoll_event evs[WAIT_EVENTS];
+	int i, n, ready = 0;
+
+	/* The kernel hands out ready fds in turn. */
+	do
+		n = epoll_wait(w->epoll_fd, evs,
+			       max < WAIT_EVENTS ? max : WAIT_EVENTS, 0);
+	while (n < 0 && errno == EINTR);
+	for (i = 0; i < n; i++) {
+		if (evs[i].data.fd == w->event_fd)
+			take_token(w);
+		else
+			fds[ready++] = evs[i].data.fd;
+	}
+	return ready;
+}
+
 int real_waiter_fd(struct env_waiter *w)
 {
 	return w->epoll_fd;
