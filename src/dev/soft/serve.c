@@ -23,9 +23,7 @@ struct soft_conn {
 	struct soft_src src;
 	bool pending; /* out, out_len and fds wait for room */
 	int fds[MSG_FDS], nfds;
-	/* A duplicate among fds, or -1: while the answer waits the region may
-	 * be deregistered, and its descriptor's number be another file's. */
-	int own_fd;
+	int own_fd; /* a duplicate among fds, or -1 */
 	size_t out_len;
 	struct msg_buf out;
 };
@@ -52,6 +50,20 @@ static void own_fd_drop(struct soft_conn *c)
 	if (c->own_fd >= 0)
 		close(c->own_fd);
 	c->own_fd = -1;
+}
+
+/* While an answer waits its region may be deregistered, and the number of the
+ * region's descriptor be another file's. */
+static void own_fd_make(struct soft_conn *c)
+{
+	if (c->out.m.op != (MSG_MR_FD | MSG_REPLY) || !c->nfds)
+		return;
+	c->own_fd = fcntl(c->fds[0], F_DUPFD_CLOEXEC, 0);
+	c->fds[0] = c->own_fd;
+	if (c->own_fd >= 0)
+		return;
+	c->nfds = 0;
+	c->out.m.status = -ENOENT; /* it asks again by its timer */
 }
 
 int soft_conn_accept(struct soft *s, int listen_fd)
@@ -147,11 +159,7 @@ static void serve_mr_fd(struct soft *s, const struct msg *q,
 		c->out.m.status = -ENOENT;
 		return;
 	}
-	c->own_fd = fcntl(m->fd, F_DUPFD_CLOEXEC, 0);
-	if (c->own_fd < 0)
-		c->out.m.status = -errno;
-	else
-		c->fds[c->nfds++] = c->own_fd;
+	c->fds[c->nfds++] = m->fd;
 }
 
 /* Reads n bytes of our own memory to out, or writes data there. */
@@ -254,6 +262,8 @@ static bool conn_flush(struct soft *s, struct soft_conn *c)
 		return false;
 	if (!err)
 		own_fd_drop(c);
+	else if (!c->pending)
+		own_fd_make(c);
 	if (c->pending != (err == -EAGAIN)) {
 		c->pending = err == -EAGAIN;
 		ev.events = c->pending ? EPOLLOUT : EPOLLIN;
