@@ -283,6 +283,17 @@ static int listen_any(uint32_t port, int *fd)
 	return 0;
 }
 
+/* The port has the same place in the addresses of both families. */
+static uint32_t port_of(int s)
+{
+	struct sockaddr_in6 at = {0};
+	socklen_t len = sizeof(at);
+
+	if (getsockname(s, (struct sockaddr *)&at, &len))
+		return 0;
+	return ntohs(at.sin6_port);
+}
+
 int ctl_accept_one(uint32_t port, uint64_t timeout_ns, char *why,
 		   size_t why_len, int *fd)
 {
@@ -294,6 +305,8 @@ int ctl_accept_one(uint32_t port, uint64_t timeout_ns, char *why,
 			 strerror(-rc));
 		return rc;
 	}
+	fprintf(stderr, "skein perf: waiting for a client on port %u\n",
+		port_of(s));
 	rc = wait_fd(s, POLLIN, clock_ns() + timeout_ns);
 	if (!rc) {
 		c = accept4(s, NULL, NULL, SOCK_CLOEXEC);

@@ -97,6 +97,7 @@ int raw_rate(struct raw_worker *rw)
 		if (got < 0)
 			return got;
 		freed += (uint64_t)got;
+		perf_chunk(rw->w, freed);
 		if (got || moved)
 			perf_spun(rw->w);
 		else if (!perf_spin(rw->w))

@@ -24,6 +24,7 @@ enum {
 	SAMPLE_EVERY = 16, /* calls of a rate for one that is timed */
 	LEAVE_ROUNDS = 4,  /* so that the answer to RPC_END is on its way */
 	NAP_MS = 100,
+	CLOSE_MS = 100,
 };
 
 struct rpc_conn {
@@ -370,6 +371,7 @@ static bool rest(struct rpc_worker *rw)
 static int rpc_rate(struct rpc_worker *rw)
 {
 	const struct perf_opts *o = &rw->w->p->o;
+	struct perf_worker *w = rw->w;
 
 	rw->issued = rw->done = 0;
 	while (rw->done < rw->w->n) {
@@ -383,6 +385,7 @@ static int rpc_rate(struct rpc_worker *rw)
 			perf_spun(rw->w);
 		else if (!rest(rw))
 			return rw->w->rc;
+		perf_chunk(w, rw->done);
 		if (rw->status)
 			return call_failed(rw, rw->status);
 	}
@@ -447,7 +450,8 @@ static void rpc_close(struct perf *p)
 
 		for (uint32_t k = 0; rw->conns && k < p->o.qps; k++)
 			if (rw->conns[k].conn)
-				skein_conn_close(rw->conns[k].conn, 0);
+				skein_conn_close(rw->conns[k].conn,
+						 SKEIN_MS(CLOSE_MS));
 		free(rw->conns);
 		free(rw->req);
 		free(rw->resp);

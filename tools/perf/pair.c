@@ -47,9 +47,7 @@ const char *const perf_atomic_names[] = {
 static const struct perf_op *const ops[] = {
 	[PERF_WRITE] = &perf_op_write, [PERF_READ] = &perf_op_read,
 	[PERF_SEND] = &perf_op_send,   [PERF_ATOMIC] = &perf_op_atomic,
-#ifdef PERF_HAVE_RPC
 	[PERF_RPC] = &perf_op_rpc,
-#endif
 };
 
 int perf_fail(struct perf *p, int rc, const char *fmt, ...)
@@ -78,9 +76,10 @@ static void perf_init(struct perf *p, const struct perf_opts *o)
 
 static void perf_fini(struct perf *p)
 {
-	if (p->workers)
-		for (unsigned i = 0; i < p->o.threads; i++)
-			free(p->workers[i].lat);
+	for (unsigned i = 0; p->workers && i < p->o.threads; i++) {
+		free(p->workers[i].lat);
+		free(p->workers[i].chunks);
+	}
 	free(p->workers);
 	for (int i = 0; i < 2; i++)
 		if (p->event_fd[i] >= 0)
@@ -226,8 +225,6 @@ static int main_remote(struct perf *p)
 
 	p->server = !o->host;
 	if (p->server) {
-		fprintf(stderr, "skein perf: waiting for a client on port %u\n",
-			o->port);
 		rc = ctl_accept_one(o->port, CLIENT_WAIT_NS, p->err,
 				    sizeof(p->err), &fd);
 	} else {
@@ -251,10 +248,6 @@ int perf_main(const struct perf_opts *o)
 	int rc;
 
 	perf_init(&p, o);
-	if (!p.op) {
-		out_error(PERF_CMD, "rpc is not built yet");
-		return CMD_FAILED;
-	}
 	rc = o->self ? main_self(&p) : main_remote(&p);
 	perf_fini(&p);
 	return rc;

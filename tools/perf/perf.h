@@ -97,7 +97,14 @@ struct perf_worker {
 	unsigned index;
 	struct hist *lat; /* of the current slice, in ns */
 	uint64_t n;	  /* operations of the current slice */
-	uint64_t begin;	  /* ticks */
+	/* Throughput: how long each chunk of operations took, so that a core
+	 * taken away for a while costs one chunk and not the slice. */
+	struct hist *chunks;
+	uint64_t chunk_ops;
+	uint64_t chunk_at;   /* operations done when the next one is full */
+	uint64_t chunk_from; /* ticks and operations when it began */
+	uint64_t chunk_done;
+	uint64_t begin; /* ticks */
 	uint64_t end;
 	uint32_t spins; /* fruitless rounds: see perf_spin() */
 	uint64_t spin_until;
@@ -154,7 +161,7 @@ struct perf {
 /* One line of the result: one size. */
 struct perf_result {
 	uint64_t size;
-	uint64_t iterations;
+	uint64_t run;	  /* operations, dropped slices included */
 	struct hist *lat; /* of the kept slices */
 	struct slice_figures fig;
 	uint64_t elapsed_ns; /* of the kept slices, and their operations: */
@@ -162,6 +169,22 @@ struct perf_result {
 	struct perf_counts counts;
 	bool copy_yard; /* fig.aux_ns is memcpy's, not eventfd's */
 };
+
+/* The longest chunk that a pause of the scheduler seldom meets, and the
+ * shortest that a window's burst does not dominate. */
+#define PERF_CHUNK_NS 100000.0
+
+/* A slice of n operations begins: chunks of chunk_ops. */
+void perf_chunks_begin(struct perf_worker *w);
+/* The slow part of perf_chunk(): a chunk is full. */
+void perf_chunk_full(struct perf_worker *w, uint64_t done);
+
+/* done operations of the slice have completed. */
+static inline void perf_chunk(struct perf_worker *w, uint64_t done)
+{
+	if (__builtin_expect(done >= w->chunk_at, 0))
+		perf_chunk_full(w, done);
+}
 
 extern const struct perf_op perf_op_write;
 extern const struct perf_op perf_op_read;

@@ -171,12 +171,17 @@ void probe_copy_free(struct probe_copy *c)
 
 double probe_copy_run(struct perf *p, struct probe_copy *c, uint64_t n)
 {
-	uint64_t t0 = ticks_now();
+	struct hist *h = p->workers[0].lat;
+	uint64_t t0 = ticks_now(), t1;
 
+	hist_init(h);
 	for (uint64_t i = 0; i < n; i++) {
 		memcpy(c->buf[1], c->buf[0], c->len);
 		/* nobody reads the copy: the compiler must not know */
 		__asm__ volatile("" : : "r"(c->buf[1]) : "memory");
+		t1 = ticks_now();
+		hist_record(h, (uint64_t)((double)(t1 - t0) * p->ns_per_tick));
+		t0 = t1;
 	}
-	return (double)(ticks_now() - t0) * p->ns_per_tick / (double)n;
+	return (double)hist_percentile(h, 50);
 }

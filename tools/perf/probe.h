@@ -63,7 +63,7 @@ struct probe_copy {
 /* Memory for the memcpy probe. */
 int probe_copy_new(struct perf *p, size_t len, struct probe_copy *c);
 void probe_copy_free(struct probe_copy *c);
-/* n copies; returns ns for one. */
+/* n copies; returns ns for one, p50. */
 double probe_copy_run(struct perf *p, struct probe_copy *c, uint64_t n);
 
 /* step.c: the client's half. A step begins when the last one is done. */

@@ -79,7 +79,8 @@ static void set_result(json_t *j, const struct perf_result *r)
 	const char *mode = slice_mode(f->line_ns);
 
 	set_count(j, "size", r->size);
-	set_count(j, "iterations", r->iterations);
+	set_count(j, "iterations", r->ops);
+	set_count(j, "operations_run", r->run);
 	set_num(j, "p50_ns", percentile(r, 50));
 	set_num(j, "p99_ns", percentile(r, 99));
 	set_num(j, "p999_ns", percentile(r, 99.9));
@@ -163,7 +164,7 @@ static struct table *lat_table(const struct perf_result *r, unsigned n)
 
 	for (unsigned i = 0; i < n; i++) {
 		table_cell(t, "%llu", (unsigned long long)r[i].size);
-		table_cell(t, "%llu", (unsigned long long)r[i].iterations);
+		table_cell(t, "%llu", (unsigned long long)r[i].ops);
 		lat_row(t, &r[i]);
 		yard_row(t, &r[i], r[i].fig.p50_ratio, r[i].fig.p99_ratio);
 	}
@@ -181,7 +182,7 @@ static struct table *event_table(const struct perf_result *r, unsigned n)
 
 	for (unsigned i = 0; i < n; i++) {
 		table_cell(t, "%llu", (unsigned long long)r[i].size);
-		table_cell(t, "%llu", (unsigned long long)r[i].iterations);
+		table_cell(t, "%llu", (unsigned long long)r[i].ops);
 		lat_row(t, &r[i]);
 		yard_row(t, &r[i], event_rtt(&r[i]), event_ratio(&r[i]));
 	}
@@ -198,13 +199,13 @@ static struct table *rate_table(const struct perf_result *r, unsigned n)
 	struct table *t = table_new(heads, sizeof(heads) / sizeof(heads[0]));
 
 	for (unsigned i = 0; i < n; i++) {
-		double ops = (double)r[i].iterations;
+		double ops = (double)r[i].run;
 
 		table_cell(t, "%llu", (unsigned long long)r[i].size);
-		table_cell(t, "%llu", (unsigned long long)r[i].iterations);
+		table_cell(t, "%llu", (unsigned long long)r[i].ops);
 		table_num(t, rate_of(&r[i]) * (double)r[i].size / MIB);
 		table_num(t, rate_of(&r[i]) / 1e6);
-		table_num(t, 1e9 / rate_of(&r[i]));
+		table_num(t, r[i].fig.ns_per_op);
 		table_num(t, percentile(&r[i], 50));
 		table_num(t, copy_rate(&r[i]) / MIB);
 		table_num(t, copy_ratio(&r[i]));

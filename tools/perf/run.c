@@ -18,14 +18,17 @@
 
 enum {
 	TRIES_FACTOR = 3,
+	TRIES_MIN = 20,
+	CHUNK_WINDOWS = 2,
 	TRIAL_OPS = 64,
+	TRIALS_MAX = 12,
 	TRIAL_PROBES = 2000,
 	TRIAL_EVENTS = 20,
 	SIZES_MAX = 32,
 	COPY_YARD_MIN = 4096, /* below it memcpy measures the call */
 };
 
-#define TRIAL_NS 5000000.0 /* a slice this long predicts the next one */
+#define GROWTH_MAX 16.0 /* of a trial over the one before */
 #define OPS_MAX (1ull << 32)
 
 /* What one size is measured with. */
@@ -47,12 +50,35 @@ struct track {
 	unsigned kept;
 };
 
+void perf_chunks_begin(struct perf_worker *w)
+{
+	hist_init(w->chunks);
+	w->chunk_done = 0;
+	w->chunk_at = w->chunk_ops;
+	w->chunk_from = ticks_now();
+}
+
+/* Recorded as the picoseconds of one operation: a whole number of nanoseconds
+ * would be too coarse. */
+void perf_chunk_full(struct perf_worker *w, uint64_t done)
+{
+	uint64_t now = ticks_now();
+	double ns = (double)(now - w->chunk_from) * w->p->ns_per_tick;
+
+	hist_record(w->chunks,
+		    (uint64_t)(ns * 1000 / (double)(done - w->chunk_done)));
+	w->chunk_from = now;
+	w->chunk_done = done;
+	w->chunk_at = done + w->chunk_ops;
+}
+
 static void *worker_thread(void *arg)
 {
 	struct perf_worker *w = arg;
 	struct perf *p = w->p;
 
-	w->begin = ticks_now();
+	perf_chunks_begin(w);
+	w->begin = w->chunk_from;
 	w->rc = p->server ? p->op->server(w) : p->op->client(w);
 	w->end = ticks_now();
 	if (!w->rc && !p->server && p->op->client_end)
@@ -91,6 +117,33 @@ static int run_workers(struct perf *p, uint64_t n)
 	return rc;
 }
 
+/* ns of one operation of all workers together: the median chunk of each, or
+ * the slice's mean where none was full. */
+static double chunk_ns(const struct perf *p, double mean_ns)
+{
+	double ops_per_ns = 0;
+
+	for (unsigned i = 0; i < p->o.threads; i++) {
+		const struct hist *h = p->workers[i].chunks;
+
+		if (!h->count)
+			return mean_ns;
+		ops_per_ns += 1000 / (double)hist_percentile(h, 50);
+	}
+	return 1 / ops_per_ns;
+}
+
+/* How many operations of one worker last a chunk, when all do one in ns. */
+static void size_chunks(struct perf *p, double ns)
+{
+	uint64_t least = (uint64_t)p->o.window * p->o.qps * CHUNK_WINDOWS;
+	double n = PERF_CHUNK_NS / (ns * p->o.threads);
+
+	for (unsigned i = 0; i < p->o.threads; i++)
+		p->workers[i].chunk_ops =
+			n > (double)least ? (uint64_t)n : least;
+}
+
 /* One slice of n operations at both ends. */
 static int run_slice(struct perf *p, uint64_t n, struct slice *s,
 		     struct hist *lat)
@@ -119,6 +172,7 @@ static int run_slice(struct perf *p, uint64_t n, struct slice *s,
 	memset(s, 0, sizeof(*s));
 	s->ops = n;
 	s->elapsed_ns = (double)(end - begin) * p->ns_per_tick;
+	s->ns_per_op = chunk_ns(p, s->elapsed_ns / (double)n);
 	s->p50_ns = lat->count ? (double)hist_percentile(lat, 50) : NAN;
 	s->p99_ns = lat->count ? (double)hist_percentile(lat, 99) : NAN;
 	return 0;
@@ -219,24 +273,33 @@ static int calibrate_probes(struct perf *p, struct plan *plan)
 	return rc;
 }
 
+/* Grows a trial until it lasts as long as a slice should, give or take half: a
+ * single pause of the machine must not decide the size of every slice. */
 static int calibrate_slice(struct perf *p, struct plan *plan,
 			   struct hist *scratch)
 {
 	uint64_t q = quantum(&p->o), n = round_up(TRIAL_OPS, q);
+	double target = (double)p->o.slice_ns;
 	struct slice s;
 	int rc;
 
-	for (;;) {
+	size_chunks(p, 1e9);
+	rc = run_slice(p, n, &s, scratch); /* maps memory, warms caches */
+	for (int i = 0; i < TRIALS_MAX && !rc; i++) {
+		double factor;
+
 		rc = run_slice(p, n, &s, scratch);
-		if (rc)
-			return rc;
-		if (s.elapsed_ns >= TRIAL_NS || n >= OPS_MAX / 8)
+		factor = target / (s.elapsed_ns > 1 ? s.elapsed_ns : 1);
+		if (rc || (factor > 0.5 && factor < 1.5))
 			break;
-		n *= 4;
+		if (factor > GROWTH_MAX)
+			factor = GROWTH_MAX;
+		n = round_up(count_for((double)n * factor, 1, q), q);
 	}
-	n = count_for((double)p->o.slice_ns, s.elapsed_ns / (double)s.ops, q);
-	plan->slice_n = round_up(n, q);
-	return 0;
+	plan->slice_n = n;
+	if (!rc)
+		size_chunks(p, s.ns_per_op);
+	return rc;
 }
 
 static int plan_size(struct perf *p, struct plan *plan, struct hist *scratch)
@@ -335,7 +398,7 @@ static int run_track(struct perf *p, struct plan *plan, struct perf_result *r,
 static void keep_absolute(struct perf_result *r, const struct track *t,
 			  const struct hist *last)
 {
-	if (r->ops)
+	if (t->kept)
 		return;
 	hist_merge(r->lat, last);
 	for (unsigned i = 0; i < t->n; i++) {
@@ -376,7 +439,7 @@ static int measure(struct perf *p, struct hist *lat, struct perf_result *r)
 		goto out;
 	counts_since(p, &before, &r->counts);
 	for (unsigned i = 0; i < t.n; i++)
-		r->iterations += t.slices[i].ops;
+		r->run += t.slices[i].ops;
 	keep_absolute(r, &t, lat);
 	rc = slices_figures(t.slices, t.n, t.probes, &r->fig);
 	r->copy_yard = plan.copy;

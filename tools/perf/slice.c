@@ -80,7 +80,7 @@ static void fill_row(const struct slice *s, const struct slice_probe *b,
 {
 	double line = (b[0].line_ns + b[1].line_ns) / 2;
 	double aux = (b[0].aux_ns + b[1].aux_ns) / 2;
-	double ns = s->ops ? s->elapsed_ns / (double)s->ops : NAN;
+	double ns = s->ns_per_op;
 
 	v[NS_PER_OP * stride] = ns;
 	v[LINE * stride] = line;

@@ -43,6 +43,7 @@ enum slice_yard {
 struct slice {
 	uint64_t ops;
 	double elapsed_ns;
+	double ns_per_op; /* the typical one: not the mean */
 	double p50_ns;
 	double p99_ns;
 	bool kept; /* slices_judge() sets it */

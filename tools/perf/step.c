@@ -16,6 +16,7 @@
 /* A server may wait long: the client's other sizes and probes take their
  * time. */
 #define STEP_PATIENCE_NS 600000000000ull
+#define LAST_WORDS_NS 100000000ull
 
 static const char *const step_names[STEP_KINDS] = {
 	[STEP_NONE] = "none",	[STEP_RESIZE] = "resize", [STEP_LINE] = "line",
@@ -36,8 +37,19 @@ static int told_error(struct perf *p, json_t *msg)
 	return rc;
 }
 
+/* Its last words, if there are any, say more than the broken link does. */
 int perf_gone(struct perf *p, int rc)
 {
+	json_t *msg;
+	int told = 0;
+
+	while (!told && !ctl_recv(p->ctl, LAST_WORDS_NS, &msg)) {
+		told = told_error(p, msg);
+		json_decref(msg);
+	}
+	if (told)
+		return told;
+	p->err_told = true; /* nobody is there to be told */
 	return perf_fail(p, rc, "%s: %s",
 			 p->server ? "the client is gone"
 				   : "the server is gone",

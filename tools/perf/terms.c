@@ -116,9 +116,11 @@ static int workers_new(struct perf *p)
 		p->workers[i].p = p;
 		p->workers[i].index = i;
 		p->workers[i].lat = malloc(sizeof(struct hist));
-		if (!p->workers[i].lat)
+		p->workers[i].chunks = malloc(sizeof(struct hist));
+		if (!p->workers[i].lat || !p->workers[i].chunks)
 			return -ENOMEM;
 		hist_init(p->workers[i].lat);
+		hist_init(p->workers[i].chunks);
 	}
 	return 0;
 }

@@ -26,6 +26,7 @@ static struct slice op(uint64_t ops, double elapsed, double p50, double p99)
 {
 	return (struct slice){.ops = ops,
 			      .elapsed_ns = elapsed,
+			      .ns_per_op = elapsed / (double)ops,
 			      .p50_ns = p50,
 			      .p99_ns = p99};
 }

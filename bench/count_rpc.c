@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * count_rpc.c - what one call costs in instructions, on either side.
+ *
+ *	count_rpc SIDE SIZE BATCH N
+ *
+ * Both contexts live in this one thread and are driven in turns, so that no
+ * fruitless round of a spinning wait is counted: the client issues BATCH calls
+ * and flushes, the server makes one round, the client makes one round. SIDE
+ * says whose turns are counted: client or server. N is the number of calls.
+ * Run by instructions.sh under callgrind; prints N.
+ */
+#include "count.h"
+
+#include "skein/skein.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	ECHO = 1,
+	SIZE_MAX_BYTES = 8192,
+	BATCH_MAX = 64,
+	WARM = 64, /* batches before counting */
+	ROUNDS_MAX = 1000000,
+};
+
+struct bench {
+	struct skein_ctx *server;
+	struct skein_ctx *client;
+	struct skein_listener *listener;
+	struct skein_conn *conn;
+	size_t size;
+	unsigned batch;
+	unsigned n;
+	bool count_server;
+	unsigned done;
+	bool failed;
+	char buf[SIZE_MAX_BYTES];
+};
+
+static _Noreturn void die(const char *what, int rc)
+{
+	fprintf(stderr, "count_rpc: %s: %s\n", what, skein_strerror(rc));
+	exit(1);
+}
+
+static int on_echo(struct skein_rpc_req *req, void *arg)
+{
+	size_t len = skein_rpc_req_len(req);
+	void *resp = skein_rpc_resp_buf(req, len);
+
+	if (!resp)
+		return -1;
+	memcpy(resp, skein_rpc_req_data(req), len);
+	return 0;
+}
+
+static void on_done(void *arg, const struct skein_rpc_result *res)
+{
+	struct bench *b = arg;
+
+	b->done++;
+	if (res->status || res->len != b->size)
+		b->failed = true;
+}
+
+static void open_all(struct bench *b)
+{
+	struct skein_ctx_attr attr = {.size = sizeof(attr),
+				      .wait = SKEIN_WAIT_POLL};
+	struct skein_conn_attr conn = {.size = sizeof(conn)};
+	int rc = skein_ctx_open(&attr, &b->server);
+
+	if (!rc)
+		rc = skein_ctx_open(&attr, &b->client);
+	if (!rc)
+		rc = skein_rpc_handle(b->server, ECHO, on_echo, NULL);
+	if (!rc)
+		rc = skein_listener_open(b->server, "127.0.0.1:0", NULL,
+					 &b->listener);
+	if (!rc)
+		rc = skein_conn_open_async(b->client,
+					   skein_listener_addr(b->listener),
+					   &conn, &b->conn);
+	if (rc)
+		die("set-up", rc);
+	for (long i = 0; skein_conn_state(b->conn) != SKEIN_CONN_READY; i++) {
+		skein_ctx_progress(b->server);
+		skein_ctx_progress(b->client);
+		if (i == 100 * ROUNDS_MAX ||
+		    skein_conn_state(b->conn) == SKEIN_CONN_BROKEN)
+			die("connection", skein_conn_error(b->conn, NULL));
+	}
+}
+
+static void issue(struct bench *b)
+{
+	for (unsigned i = 0; i < b->batch; i++) {
+		int rc = skein_rpc_call_async(b->conn, ECHO, b->buf, b->size,
+					      b->size, SKEIN_S(10), on_done, b);
+
+		if (rc)
+			die("call", rc);
+	}
+	(void)skein_rpc_flush(b->conn);
+}
+
+static void one_batch(struct bench *b, bool counting)
+{
+	bool client = counting && !b->count_server;
+	bool server = counting && b->count_server;
+	unsigned want = b->done + b->batch;
+
+	if (client)
+		COUNT_ON();
+	issue(b);
+	if (client)
+		COUNT_OFF();
+	for (int i = 0; b->done < want; i++) {
+		if (server)
+			COUNT_ON();
+		skein_ctx_progress(b->server);
+		if (server)
+			COUNT_OFF();
+		if (client)
+			COUNT_ON();
+		skein_ctx_progress(b->client);
+		if (client)
+			COUNT_OFF();
+		if (i == ROUNDS_MAX)
+			die("a call got no answer", -SKEIN_EPEER);
+	}
+}
+
+static bool parse(int argc, char **argv, struct bench *b)
+{
+	if (argc != 5)
+		return false;
+	b->count_server = !strcmp(argv[1], "server");
+	b->size = strtoul(argv[2], NULL, 10);
+	b->batch = (unsigned)strtoul(argv[3], NULL, 10);
+	b->n = (unsigned)strtoul(argv[4], NULL, 10);
+	return b->size <= SIZE_MAX_BYTES && b->batch >= 1 &&
+	       b->batch <= BATCH_MAX && b->n >= b->batch;
+}
+
+int main(int argc, char **argv)
+{
+	static struct bench b;
+	unsigned i;
+
+	if (!parse(argc, argv, &b)) {
+		fputs("usage: count_rpc client|server SIZE BATCH N\n", stderr);
+		return 2;
+	}
+	open_all(&b);
+	for (i = 0; i < WARM; i++)
+		one_batch(&b, false);
+	for (i = 0; i < b.n / b.batch; i++)
+		one_batch(&b, true);
+	skein_conn_close(b.conn, SKEIN_MS(1));
+	skein_listener_close(b.listener);
+	skein_ctx_close(b.client);
+	skein_ctx_close(b.server);
+	if (b.failed)
+		die("a call", -SKEIN_EPEER);
+	printf("%u\n", b.n / b.batch * b.batch);
+	return 0;
+}

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: MIT
+"""skein perf: every operation measures, says what it measured in valid JSON,
+and fails in one line. No time is asserted."""
+
+import json
+import math
+import re
+import subprocess
+
+from harness import DEVICES, Case, run_cases, skip, tool
+
+FIELDS = ('op device size window batch threads iterations p50_ns p99_ns p999_ns '
+          'rate_per_s bytes_per_s cacheline_rtt_ns rtt_ratio mode '
+          'ns_per_op_ratio rtt_ratio_p99 slices_kept slices_dropped doorbells '
+          'wrs messages').split()
+# Short slices: this checks what is reported, not how fast it is.
+QUICK = ['--slice', '2ms']
+OPS = ['write', 'read', 'send', 'atomic']
+
+
+def run_self(case, *words, exits=0, env=None):
+    process = case.start([tool(), 'perf', *words], device=DEVICES.client,
+                         env=env)
+    process.exits(exits, timeout=60)
+    return process
+
+
+def measured(process):
+    """The one object on stdout, with sane values."""
+    found = json.loads(process.text('out'))
+    sane(found)
+    return found
+
+
+def sane(found):
+    missing = [name for name in FIELDS if name not in found]
+    assert not missing, f'no {missing}'
+    assert 0 < found['p50_ns'] <= found['p99_ns'] <= found['p999_ns']
+    assert found['iterations'] > 0
+    assert math.isclose(found['bytes_per_s'],
+                        found['rate_per_s'] * found['size'], rel_tol=1e-6)
+    if found['slices_kept'] and found['self']:
+        assert found['cacheline_rtt_ns'] > 0
+        assert found['rtt_ratio'] > 0
+        assert found['mode'] in ('near', 'far')
+
+
+def latency():
+    with Case() as case:
+        for op in OPS:
+            found = measured(run_self(case, op, '--self', '-n', '2000',
+                                      '--json', *QUICK))
+            assert found['op'] == op
+            assert found['size'] == 8
+            assert (found['window'], found['batch']) == (1, 1)
+            assert found['kind'] == 'latency'
+            assert found['iterations'] >= 2000
+            assert found['wrs'] == found['operations_run'] > 0
+            assert found['messages'] == found['wrs']
+            assert found['device'].startswith(DEVICES.client.split(':')[0])
+
+
+def throughput():
+    with Case() as case:
+        for op in OPS:
+            found = measured(run_self(
+                case, op, '--self', '-n', '4096', '-s', '8', '-t', '32', '-l',
+                '8', '-q', '2', '--json', *QUICK))
+            assert found['kind'] == 'throughput'
+            assert (found['window'], found['batch'], found['qps']) == (32, 8, 2)
+            assert found['wrs'] == found['operations_run']
+            # lists of 8: one doorbell each
+            assert found['doorbells'] * 8 == found['wrs']
+
+
+def rpc():
+    with Case() as case:
+        found = measured(run_self(case, 'rpc', '--self', '-n', '2000',
+                                  '--json', *QUICK))
+        assert (found['op'], found['size']) == ('rpc', 64)
+        assert found['kind'] == 'latency'
+        # one message a call, and one at the end of each slice
+        assert found['operations_run'] <= found['messages']
+        assert found['wrs'] is None
+        found = measured(run_self(case, 'rpc', '--self', '-n', '8000', '-t',
+                                  '64', '-l', '8', '--json', *QUICK))
+        assert found['kind'] == 'throughput'
+        assert found['messages'] < found['operations_run'] / 4
+        found = measured(run_self(case, 'rpc', '--self', '-n', '4000', '-t',
+                                  '8', '-q', '2', '--threads', '2', '--wait',
+                                  'poll', '--json', *QUICK))
+        assert (found['threads'], found['qps']) == (2, 2)
+
+
+def rpc_events():
+    with Case() as case:
+        found = measured(run_self(case, 'rpc', '--self', '-n', '200', '--wait',
+                                  'event', '--json', *QUICK))
+        if found['slices_kept']:
+            assert found['eventfd_rtt_ns'] > 0
+            assert found['event_ratio'] > 0
+
+
+def threads():
+    with Case() as case:
+        found = measured(run_self(case, 'write', '--self', '-n', '4096', '-s',
+                                  '64', '-t', '16', '--threads', '2', '--json',
+                                  *QUICK))
+        assert found['threads'] == 2
+        found = measured(run_self(case, 'send', '--self', '-n', '64',
+                                  '--threads', '2', '--json', *QUICK))
+        assert found['threads'] == 2
+
+
+def all_sizes():
+    with Case() as case:
+        found = json.loads(run_self(case, 'write', '--self', '-a', '-s', '64K',
+                                    '-n', '200', '--json', *QUICK).text('out'))
+        assert [one['size'] for one in found['results']] == [
+            2 << shift for shift in range(16)]
+        for one in found['results']:
+            sane(one)
+        table = run_self(case, 'send', '--self', '-a', '-s', '4K', '-n', '200',
+                         *QUICK).text('out')
+        assert len(re.findall(r'^ *\d+  ', table, re.M)) == 12, table
+
+
+def beside_memcpy():
+    with Case() as case:
+        found = measured(run_self(case, 'write', '--self', '--bw', '-s', '1M',
+                                  '-n', '64', '--json', *QUICK))
+        if found['slices_kept']:
+            assert found['memcpy_bytes_per_s'] > 0
+            assert found['memcpy_ratio'] > 0
+
+
+def two_hosts():
+    """Client and server started apart: no probe, and so no ratio."""
+    with Case() as case:
+        for words in (['write'], ['send', '--bw'], ['read', '-t', '8'],
+                      ['rpc']):
+            server = case.start([tool(), 'perf', words[0], '-p', '0'],
+                                name='server', device=DEVICES.server)
+            port = server.expect(r'on port (\d+)$').group(1)
+            client = case.start([tool(), 'perf', *words, '-s', '256', '-n',
+                                 '500', '-p', port, '--json', *QUICK,
+                                 DEVICES.host], device=DEVICES.client)
+            client.exits(0)
+            server.exits(0)
+            found = measured(client)
+            assert found['size'] == 256
+            assert found['cacheline_rtt_ns'] is None
+            assert found['rtt_ratio'] is None
+
+
+def fails(case, status, *words, says):
+    process = run_self(case, *words, exits=status)
+    lines = process.text('err').splitlines()
+    assert process.text('out') == '', process.text('out')
+    assert len(lines) == 1 and re.search(says, lines[0]), lines
+
+
+def errors():
+    with Case() as case:
+        fails(case, 2, says='say what to measure')
+        fails(case, 2, 'fly', says='no operation is called "fly"')
+        fails(case, 2, 'write', '--self', '-s', 'big', says='--size cannot be')
+        fails(case, 2, 'write', '--self', '-q', '0', says='from 1 to')
+        fails(case, 2, 'write', '--self', '--nonsense', says='no option')
+        fails(case, 2, 'write', '--self', '--lat', '-t', '4', says='--lat')
+        fails(case, 2, 'write', '--self', '-t', '4', '-l', '8', says='--batch')
+        fails(case, 2, 'write', '--self', 'host', says='--self')
+        fails(case, 2, 'atomic', '--self', '-s', '16', says='8 bytes')
+        fails(case, 2, 'write', '--self', '--wait', 'event', says='--wait')
+        fails(case, 1, 'write', '-p', '1', DEVICES.host,
+              says='cannot reach a server')
+        fails(case, 1, 'write', '--self', '-d', 'nosuch', says='nosuch')
+        fails(case, 1, 'write', '--self', '-d', 'soft', '--require', 'verbs',
+              says='verbs is required')
+        fails(case, 1, 'write', '--self', '--cores', '0,9999', says='core')
+
+
+def wrong_pairing():
+    with Case() as case:
+        server = case.start([tool(), 'perf', 'read', '-p', '0'],
+                            name='server', device=DEVICES.server)
+        port = server.expect(r'on port (\d+)$').group(1)
+        client = case.start([tool(), 'perf', 'write', '-p', port,
+                             DEVICES.host], device=DEVICES.client)
+        client.exits(1)
+        client.expect('asks for write, this server runs read')
+        server.exits(1)
+
+
+def peer_killed():
+    """The end that is left says so, and does not wait for ever."""
+    with Case() as case:
+        for victim in ('server', 'client'):
+            server = case.start([tool(), 'perf', 'write', '-p', '0'],
+                                name='server', device=DEVICES.server)
+            port = server.expect(r'on port (\d+)$').group(1)
+            client = case.start([tool(), 'perf', 'write', '-D', '60', '-p',
+                                 port, '--json', DEVICES.host],
+                                name='client', device=DEVICES.client)
+            # connected: it holds more than its control socket
+            case.until('both ends run',
+                       lambda: client.mappings()[0] > 0
+                       and server.mappings()[0] > 0)
+            (server if victim == 'server' else client).kill()
+            left = client if victim == 'server' else server
+            left.exits(1)
+            left.expect('^skein perf: ')
+            assert left.text('out') == ''
+
+
+def no_system_call():
+    """The operation makes none: as many with 20,000 as with 320,000, but for
+    what a loaded machine adds."""
+    if not DEVICES.soft:
+        skip('a kernel device makes system calls')
+    try:
+        subprocess.run(['strace', '-c', '-o', '/dev/null', 'true'], check=True,
+                       capture_output=True)
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        skip('strace is missing or may not trace here')
+    for words in (['write'], ['read', '-t', '16'],
+                  ['write', '--bw', '-s', '64K', '-t', '4']):
+        with Case() as case:
+            calls = {}
+            for count in (2000, 32000):
+                log = f'{case.folder}/strace'
+                process = case.start(
+                    ['strace', '-f', '-c', '-U', 'calls,name', '-o', log,
+                     tool(), 'perf', *words, '--self', '-n', count, '--json',
+                     '--slice', '5ms'], device='soft')
+                process.exits(0, timeout=60)
+                text = open(log, encoding='utf-8').read()
+                calls[count] = int(re.search(r'(\d+)\s+total', text).group(1))
+                subprocess.run(['rm', log], check=True)
+            assert calls[32000] - calls[2000] < 3000, calls
+
+
+run_cases(latency, throughput, rpc, rpc_events, threads, all_sizes, beside_memcpy, two_hosts,
+          errors, wrong_pairing, peer_killed, no_system_call)
