@@ -19,7 +19,7 @@
 static void copy_words(char *dst, const char *src, size_t len)
 {
 	while (len && ((uintptr_t)dst & 7)) {
-		*(volatile char *)dst++ = *src++;
+		*(volatile char *)dst++ = *(volatile const char *)src++;
 		len--;
 	}
 	for (; len >= 8; len -= 8, dst += 8, src += 8) {
@@ -27,9 +27,11 @@ static void copy_words(char *dst, const char *src, size_t len)
 
 		memcpy(&v, src, 8);
 		*(volatile uint64_t *)dst = v;
+		/* the next load stays behind: READs are ascending too */
+		atomic_signal_fence(memory_order_seq_cst);
 	}
 	for (; len; len--)
-		*(volatile char *)dst++ = *src++;
+		*(volatile char *)dst++ = *(volatile const char *)src++;
 }
 
 __attribute__((target("avx"))) static void copy_vector(char *dst,
@@ -44,11 +46,16 @@ __attribute__((target("avx"))) static void copy_vector(char *dst,
 	src += head;
 	len -= head;
 	for (i = 0; i + 128 <= len; i += 128) {
-		__m256i a = _mm256_loadu_si256((const __m256i *)(src + i));
-		__m256i b = _mm256_loadu_si256((const __m256i *)(src + i + 32));
-		__m256i c = _mm256_loadu_si256((const __m256i *)(src + i + 64));
-		__m256i d = _mm256_loadu_si256((const __m256i *)(src + i + 96));
+		__m256i a, b, c, d;
 
+		a = _mm256_loadu_si256((const __m256i *)(src + i));
+		atomic_signal_fence(memory_order_seq_cst);
+		b = _mm256_loadu_si256((const __m256i *)(src + i + 32));
+		atomic_signal_fence(memory_order_seq_cst);
+		c = _mm256_loadu_si256((const __m256i *)(src + i + 64));
+		atomic_signal_fence(memory_order_seq_cst);
+		d = _mm256_loadu_si256((const __m256i *)(src + i + 96));
+		atomic_signal_fence(memory_order_seq_cst);
 		__builtin_prefetch(src + i + 512);
 		_mm256_store_si256((__m256i *)(dst + i), a);
 		atomic_signal_fence(memory_order_seq_cst);

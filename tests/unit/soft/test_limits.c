@@ -11,18 +11,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* The control threads allocate too. */
 struct sweep {
-	long left;
-	bool hit;
+	_Atomic long left;
+	_Atomic bool hit;
 };
 
 static bool fails(void *arg)
 {
 	struct sweep *s = arg;
 
-	if (--s->left == 0)
-		s->hit = true;
-	return s->left == 0;
+	if (--s->left != 0)
+		return false;
+	s->hit = true;
+	return true;
 }
 
 static int count_fds(void)
@@ -111,7 +113,8 @@ static void test_alloc_sweep(void **state)
 	env->alloc_arg = &s;
 	fds = count_fds();
 	for (n = 1;; n++) {
-		s = (struct sweep){n, false};
+		s.left = n;
+		s.hit = false;
 		err = life_begin(&a, env);
 		memset(&b, 0, sizeof(b));
 		if (!err)

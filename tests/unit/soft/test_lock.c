@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+/* The two-kind lock: its user and a revoker exclude each other, also while a
+ * biased lock becomes a shared one. */
+#include "rig.h"
+
+#include "dev/soft/lock.h"
+
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define REVOKES 30000
+#define ROUNDS 3000000
+
+static struct soft_lock lock;
+static uint64_t x, y; /* always equal outside */
+static _Atomic uint64_t wrong;
+static _Atomic int revokers;
+
+static void inside(void)
+{
+	volatile int i;
+
+	if (x != y)
+		wrong++;
+	x++;
+	/* long enough to be met inside */
+	for (i = 0; i < 30; i++)
+		atomic_signal_fence(memory_order_seq_cst);
+	y++;
+}
+
+static void *user(void *arg)
+{
+	uint64_t *rounds = arg;
+
+	/* both sides have their fill, however they are scheduled */
+	while (revokers || *rounds < ROUNDS) {
+		soft_lock(&lock);
+		inside();
+		soft_unlock(&lock);
+		++*rounds;
+	}
+	return NULL;
+}
+
+static void *revoker(void *arg)
+{
+	int i;
+
+	for (i = 0; i < REVOKES; i++) {
+		soft_lock_revoke(&lock);
+		inside();
+		soft_lock_return(&lock);
+		if (arg && i == REVOKES / 2)
+			soft_lock_share(&lock);
+	}
+	revokers--;
+	return NULL;
+}
+
+static void race(bool biased, void *share)
+{
+	uint64_t rounds = 0;
+	pthread_t t[3];
+	int i;
+
+	soft_lock_init(&lock, biased);
+	x = y = 0;
+	revokers = 2;
+	pthread_create(&t[0], NULL, user, &rounds);
+	pthread_create(&t[1], NULL, revoker, share);
+	pthread_create(&t[2], NULL, revoker, NULL);
+	for (i = 0; i < 3; i++)
+		pthread_join(t[i], NULL);
+	assert_int_equal(wrong, 0);
+	assert_int_equal(x, rounds + 2 * REVOKES);
+	assert_int_equal(y, x);
+}
+
+static void test_biased(void **state)
+{
+	race(true, NULL);
+}
+
+static void test_becomes_shared(void **state)
+{
+	race(true, &lock);
+}
+
+static void test_shared(void **state)
+{
+	race(false, NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_biased),
+		cmocka_unit_test(test_becomes_shared),
+		cmocka_unit_test(test_shared),
+	};
+
+	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0,
+		0);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
