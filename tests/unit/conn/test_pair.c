@@ -10,16 +10,30 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <skein/skein.h>
 #include <string.h>
 
 struct pair {
 	struct skein_ctx *server, *client;
 	struct skein_listener *listener;
-	struct skein_conn *accepted;
-	atomic_int ups, ends; /* the server's thread counts */
-	enum skein_conn_state last;
+	/* written by the server's threads */
+	_Atomic(struct skein_conn *) accepted;
+	atomic_int ups, ends, last;
 };
+
+/* What to test on; the VM lane says verbs. */
+static const char *device(void)
+{
+	const char *name = getenv("SKEIN_TEST_DEVICE");
+
+	return name && *name ? name : "soft";
+}
+
+static bool on_soft(void)
+{
+	return !strcmp(device(), "soft");
+}
 
 static void on_conn(void *arg, struct skein_conn *conn,
 		    enum skein_conn_state state)
@@ -41,7 +55,7 @@ static void pair_open(struct pair *p, const char *server_key,
 {
 	struct skein_ctx_attr s = {.size = sizeof(s),
 				   .background = true,
-				   .device = "soft",
+				   .device = device(),
 				   .key = server_key,
 				   .key_len =
 					   server_key ? strlen(server_key) : 0};
@@ -277,7 +291,7 @@ static void test_memory(void **state)
 static void test_withdraw(void **state)
 {
 	struct skein_ctx_attr attr = {
-		.size = sizeof(attr), .device = "soft", .background = true};
+		.size = sizeof(attr), .device = device(), .background = true};
 	struct skein_mem *shared, *local;
 	struct skein_ctx *client;
 	struct skein_conn *conn;
@@ -373,7 +387,8 @@ static void test_server_closes(void **state)
 		0);
 	assert_int_equal(skein_conn_error(conn, &text), -ESHUTDOWN);
 	assert_non_null(strstr(text, "lost the connection to 127.0.0.1:"));
-	assert_non_null(strstr(text, "on soft (skein0)"));
+	if (on_soft())
+		assert_non_null(strstr(text, "on soft (skein0)"));
 	skein_conn_close(conn, SKEIN_S(1));
 	pair_close(&p);
 	assert_int_equal(p.ends, 1);

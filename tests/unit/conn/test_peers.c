@@ -12,6 +12,7 @@
 #include <skein/skein.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -19,8 +20,9 @@
 
 static struct skein_ctx *open_ctx(bool background)
 {
+	const char *name = getenv("SKEIN_TEST_DEVICE");
 	struct skein_ctx_attr attr = {.size = sizeof(attr),
-				      .device = "soft",
+				      .device = name && *name ? name : "soft",
 				      .background = background};
 	struct skein_ctx *ctx;
 
@@ -205,6 +207,10 @@ static void test_stopped(void **state)
 	assert_int_equal(skein_mem_read(conn, mem, 8, &r, 8, 8, SKEIN_S(1)), 0);
 	kill(pid, SIGSTOP);
 	assert_false(breaks_within(conn, SKEIN_S(3)));
+	/* Where the device itself does not know, it was asked. */
+	if (conn->eng->dev->ops->probe(conn->eng->dev, conn->qp))
+		assert_true(conn->peer->rx_ns + SKEIN_S(1) >
+			    env_now_ns(ctx->env));
 	*(uint64_t *)skein_mem_addr(mem) = 42;
 	assert_int_equal(skein_mem_write(conn, mem, 0, &r, 8, 8, SKEIN_S(1)),
 			 0);
