@@ -174,12 +174,16 @@ demo_kv() {
 begun=$SECONDS
 names=()
 echo "RDMA on this machine (skein info):"
-"$skein" info | sed -n '1,/^ *$/s/^/  /p' || die "skein info"
+"$skein" info > "$work/info" || die "skein info"
+sed '/^ *$/,$d; s/^/  /' "$work/info"
+echo
 for demo in $demos; do
 	"demo_$demo"
 done
 echo
 print_table
 echo
+echo "x tcp-spin, x tcp-block: how many times as many operations a second as"
+echo "the same code over TCP sockets, spinning or blocking, in the same turns."
 echo "No value was wrong or missing, every process ended in order:" \
 	"$((SECONDS - begun)) s."

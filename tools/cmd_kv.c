@@ -96,9 +96,9 @@ static int announce(const struct serve_opts *o, const struct kv_serve *serve)
 			serve->addr, "transport", transport, "device",
 			serve->device, "threads", (int)o->threads, "wait",
 			kv_wait_names[o->wait], "pid", (int)getpid()));
-	printf("kv: listening on %s over %s, device %s, %u thread%s\n",
-	       serve->addr, transport, serve->device, o->threads,
-	       o->threads == 1 ? "" : "s");
+	printf("kv: listening on %s over %s, %u thread%s, device %s\n",
+	       serve->addr, transport, o->threads, o->threads == 1 ? "" : "s",
+	       serve->device);
 	return fflush(stdout) ? -EIO : 0;
 }
 

@@ -76,6 +76,10 @@ struct kv_record *kv_table_find(const struct kv_table *t, uint64_t hash,
 		for (; m; m &= m - 1) {
 			struct kv_record *r = b->rec[__builtin_ctzll(m) / 8];
 
+			/* it is nearly always the one, and where its value
+			 * begins is not known before its head has come */
+			for (unsigned l = 1; l <= 8; l++)
+				__builtin_prefetch((const char *)r + l * 64);
 			if (r && r->hash == hash && r->key_len == len &&
 			    !memcmp(kv_record_key(r), key, len))
 				return r;
