@@ -367,7 +367,7 @@ static int reap_rqs(struct soft_cq *c, int n, struct ibv_wc *wc)
 			wc_fill(&wc[got++], &e);
 		}
 		if (got == n) {
-			c->rq_next = pos;
+			c->rq_next = pos + 1; /* the next one's turn */
 			break;
 		}
 	}

@@ -240,4 +240,5 @@ void soft_ctl_stop(struct soft *s)
 		close(s->spare_fd);
 	if (s->epoll_fd >= 0)
 		close(s->epoll_fd);
+	s->epoll_fd = -1;
 }

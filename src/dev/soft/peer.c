@@ -34,6 +34,13 @@ static void map_free(struct soft *s, struct soft_map *m)
 	env_free(s->env, m);
 }
 
+void soft_peer_unwatch(struct soft *s, struct soft_peer *p)
+{
+	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, p->sock, NULL);
+	if (p->pid_fd >= 0)
+		epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, p->pid_fd, NULL);
+}
+
 static void peer_free(struct soft *s, struct soft_peer *p)
 {
 	struct soft_map *m;
@@ -41,6 +48,7 @@ static void peer_free(struct soft *s, struct soft_peer *p)
 	unsigned i;
 
 	list_del(&p->link);
+	soft_peer_unwatch(s, p);
 	for (i = 0; i < SOFT_MAPS; i++) {
 		while ((m = p->maps[i])) {
 			p->maps[i] = m->next;
@@ -134,13 +142,6 @@ static int peer_watch(struct soft *s, struct soft_peer *p)
 	return soft_src_add(s, &p->src_pid, EPOLLIN);
 }
 
-void soft_peer_unwatch(struct soft *s, struct soft_peer *p)
-{
-	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, p->sock, NULL);
-	if (p->pid_fd >= 0)
-		epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, p->pid_fd, NULL);
-}
-
 /* Takes over sock and fds[0..1] on success. s->lock held. */
 static int peer_new(struct soft *s, int sock, const struct msg *r,
 		    const int *fds, struct soft_peer **out)
@@ -177,8 +178,8 @@ static int peer_new(struct soft *s, int sock, const struct msg *r,
 		*out = p;
 		return 0;
 	}
+	soft_peer_unwatch(s, p);
 	p->sock = p->kick_fd = -1; /* the caller's still */
-	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, sock, NULL);
 	peer_free(s, p);
 	return err;
 }

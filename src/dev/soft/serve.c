@@ -106,7 +106,10 @@ static void conn_free(struct soft *s, struct soft_conn *c)
 {
 	list_del(&c->link);
 	own_fd_drop(c);
-	close(c->src.fd); /* leaves the epoll set by itself */
+	/* Closing is not enough: a forked child may hold the socket too, and
+	 * its events would still come. */
+	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, c->src.fd, NULL);
+	close(c->src.fd);
 	env_free(s->env, c);
 }
 

@@ -444,6 +444,95 @@ static void test_unmapped(void **state)
 	rig_unpair(&a, &b);
 }
 
+/* Traffic in both directions; the other end is killed at any moment. A new
+ * connection of the same device works at once; nothing is left behind. */
+static void traffic(struct rig_end *e, const struct rig_addr *peer)
+{
+	struct ibv_wc wc;
+	unsigned n = 0;
+	int got;
+
+	for (;;) {
+		rig_recv(e, 1, e->buf + 64, 64);
+		rig_post(e, n++ & 1 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE_WITH_IMM,
+			 2, e->buf, 64, peer->buf + 4096, peer->rkey,
+			 IBV_SEND_SIGNALED);
+		while ((got = ibv_poll_cq(e->cq, 1, &wc)) > 0)
+			if (wc.status != IBV_WC_SUCCESS)
+				return;
+		assert_int_equal(got, 0);
+	}
+}
+
+static void traffic_main(int sock, void *arg)
+{
+	struct rig_addr peer;
+	struct rig_end e;
+
+	rig_meet(&e, sock, NULL, &peer);
+	rig_put(sock, "r", 1);
+	traffic(&e, &peer);
+	_exit(1);
+}
+
+static long rounds(void)
+{
+	const char *s = getenv("SKEIN_KILL_ROUNDS");
+
+	return s && atol(s) > 0 ? atol(s) : 50;
+}
+
+static void random_kill(struct rig_end *e, long n)
+{
+	struct ibv_qp *own = e->qp;
+	struct rig_addr mine, peer;
+	struct rig_child c;
+	struct ibv_wc wc;
+	pid_t killer;
+	char go;
+
+	e->qp = rig_qp(e);
+	rig_addr(e, &mine);
+	rig_fork(&c, traffic_main, NULL);
+	rig_get(c.sock, &peer, sizeof(peer));
+	rig_put(c.sock, &mine, sizeof(mine));
+	rig_connect(e, &peer);
+	rig_get(c.sock, &go, 1);
+	killer = fork();
+	if (killer == 0) {
+		usleep((useconds_t)(n * 7919 % 5000));
+		kill(c.pid, SIGKILL);
+		_exit(0);
+	}
+	traffic(e, &peer);
+	rig_until(in_err, e);
+	while (ibv_poll_cq(e->cq, 1, &wc) > 0)
+		assert_int_equal(wc.qp_num, e->qp->qp_num);
+	assert_int_equal(e->dev->ops->destroy_qp(e->dev, e->qp), 0);
+	assert_int_equal(waitpid(killer, NULL, 0), killer);
+	assert_true(WIFSIGNALED(rig_join(&c)));
+	e->qp = own;
+}
+
+static void test_random_kill(void **state)
+{
+	long n, all = rounds(), maps = 0;
+	struct rig_end e;
+	int fds = 0;
+
+	rig_open(&e, NULL);
+	for (n = 0; n < all; n++) {
+		random_kill(&e, n);
+		if (n == 3) {
+			fds = count_fds();
+			maps = count_maps();
+		}
+	}
+	assert_int_equal(count_fds(), fds);
+	assert_true(count_maps() <= maps + 6);
+	rig_close(&e);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -457,6 +546,7 @@ int main(void)
 		cmocka_unit_test(test_truncate),
 		cmocka_unit_test(test_nothing_left),
 		cmocka_unit_test(test_unmapped),
+		cmocka_unit_test(test_random_kill),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
