@@ -171,6 +171,8 @@ static int one_connection(struct client *c, const char *addr,
 	}
 	print_counts(c);
 	skein_conn_close(c->conn, SKEIN_S(1));
+	printf("closed\n");
+	fflush(stdout);
 	return err ? err : (c->wrong ? -EBADMSG : 0);
 }
 

@@ -45,11 +45,11 @@ def footprint(process):
     return process.descriptors(), process.mappings(), process.threads()
 
 
-def settles(case, process, before, what):
+def settles(case, process, before, what, measure=footprint):
     """The process holds again what it held before: descriptors, shared
     mappings, threads."""
     try:
-        case.until(what, lambda: footprint(process) == before)
+        case.until(what, lambda: measure(process) == before)
     except Failure as failure:
         raise Failure(f'{failure}: held {before}, '
-                      f'holds {footprint(process)}') from None
+                      f'holds {measure(process)}') from None
