@@ -34,7 +34,7 @@ demo:
 test:
 	scripts/deps.sh build test
 	$(MAKE) build
-	scripts/run-tests.py --build $(BUILD) $(T)
+	scripts/run-tests.py --build $(BUILD) --no-suite soak $(T)
 
 ##test-hw: the end-to-end tests on the kernel's RDMA stack, in a VM
 test-hw:
@@ -49,7 +49,7 @@ asan:
 		-Db_sanitize=address,undefined -Db_lundef=false"
 	ASAN_OPTIONS=detect_leaks=1:abort_on_error=1 \
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	scripts/run-tests.py --build build-asan --no-suite lint \
+	scripts/run-tests.py --build build-asan --no-suite lint --no-suite soak \
 		--timeout-multiplier 4 $(T)
 
 ##tsan: the tests of threaded code under ThreadSanitizer
@@ -58,7 +58,7 @@ tsan:
 	$(MAKE) build BUILD=build-tsan MESON_ARGS="--buildtype=debugoptimized \
 		-Db_sanitize=thread -Db_lundef=false"
 	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
-	scripts/run-tests.py --build build-tsan --no-suite lint \
+	scripts/run-tests.py --build build-tsan --no-suite lint --no-suite soak \
 		--timeout-multiplier 6 $(T)
 
 ##lint: format, layers, globals, lengths, cppcheck, clang-tidy

@@ -53,3 +53,16 @@ def settles(case, process, before, what, measure=footprint):
     except Failure as failure:
         raise Failure(f'{failure}: held {before}, '
                       f'holds {measure(process)}') from None
+
+
+def ended_in_words(process, what):
+    """It worked, or said in a line why not; no crash, no hang. True: worked."""
+    status = process.exits(None)
+    if status == 0:
+        return True
+    if status == 127 and 'loading shared libraries' in process.text('err'):
+        return False  # even the loader needs one
+    if status != 1 or not process.text('err').strip():
+        raise Failure(f'{what}: status {status}, '
+                      f'stderr {process.text("err")!r}')
+    return False

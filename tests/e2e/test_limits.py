@@ -5,22 +5,10 @@ clear line, and nothing else is disturbed."""
 import resource
 
 from harness import DEVICES, Case, Failure, run_cases
-from peers import COUNTS, calls_work, client, footprint, serve, settles
+from peers import (calls_work, client, ended_in_words, footprint, serve,
+                   settles)
 
 MEMLOCK = 64 * 1024
-
-
-def ended_in_words(process, what):
-    """It worked, or said in a line why not; no crash, no hang. True: worked."""
-    status = process.exits(None)
-    if status == 0:
-        return True
-    if status == 127 and 'loading shared libraries' in process.text('err'):
-        return False  # even the loader needs one
-    if status != 1 or not process.text('err').strip():
-        raise Failure(f'{what}: status {status}, '
-                      f'stderr {process.text("err")!r}')
-    return False
 
 
 def few_descriptors_client():
@@ -45,43 +33,6 @@ def few_descriptors_client():
         server.stop()
 
 
-def few_descriptors_server():
-    """The server runs out with live clients: they go on, further ones are
-    refused, and when some leave there is room again."""
-    with Case() as case:
-        spare = serve(case)
-        calls_work(case, spare.address)
-        base = sum(footprint(spare)[0].values())
-        spare.stop()
-        server = serve(case, limits=[(resource.RLIMIT_NOFILE, base + 24)])
-        kept = []
-        for _ in range(40):
-            process = client(case, server.address, calls=0)
-            try:
-                process.expect('^running$', timeout=8)
-            except Failure:
-                if ended_in_words(process, 'one client too many'):
-                    raise
-                case.forget(process)
-                break
-            kept.append(process)
-        else:
-            raise Failure('40 clients on 24 descriptors')
-        if not kept:
-            raise Failure('not even one client found room')
-        for process in kept:
-            if not process.running():
-                raise Failure('a live client was disturbed')
-            process.stop()
-            wrong, not_sent, unknown = map(int, COUNTS.search(
-                process.expect(COUNTS.pattern).string).groups()[1:])
-            if wrong or not_sent or unknown:
-                raise Failure('a live client lost calls')
-        case.until('room again', lambda: 'ended, 0 live' in server.text())
-        calls_work(case, server.address)
-        server.stop()
-
-
 def little_lockable_memory():
     """soft pins nothing and works; a real device names the limit."""
     with Case() as case:
@@ -97,5 +48,4 @@ def little_lockable_memory():
         server.stop()
 
 
-run_cases(few_descriptors_client, few_descriptors_server,
-          little_lockable_memory)
+run_cases(few_descriptors_client, little_lockable_memory)
