@@ -98,8 +98,8 @@ SKEIN_API int skein_engine_new(struct skein_ctx *ctx, enum skein_wait wait,
 SKEIN_API int skein_engine_progress(struct skein_engine *engine);
 
 /* Runs the engine until skein_engine_stop() or for timeout_ns. Returns 0 when
- * stopped, -ETIMEDOUT, -EBUSY when another thread is running it for longer
- * than the timeout. Blocks; sleeps by the engine's way of waiting. */
+ * stopped, or -ETIMEDOUT (also when another thread was running it for longer
+ * than the timeout). Blocks; sleeps by the engine's way of waiting. */
 SKEIN_API int skein_engine_run(struct skein_engine *engine,
 			       uint64_t timeout_ns);
 /* Makes skein_engine_run() return, now or when it is next called. Any thread,

@@ -217,6 +217,8 @@ void conn_kick(struct skein_conn *conn)
 
 enum skein_conn_state skein_conn_state(struct skein_conn *conn)
 {
+	if (__builtin_expect(env_forked(conn->ctx->env), 0))
+		return SKEIN_CONN_BROKEN;
 	/* Acquire pairs with the release in conn_set_state(). */
 	return (enum skein_conn_state)atomic_load_explicit(
 		&conn->state, memory_order_acquire);
@@ -224,6 +226,11 @@ enum skein_conn_state skein_conn_state(struct skein_conn *conn)
 
 int skein_conn_error(struct skein_conn *conn, const char **text)
 {
+	if (env_forked(conn->ctx->env)) {
+		if (text)
+			*text = skein_strerror(-SKEIN_EFORKED);
+		return -SKEIN_EFORKED;
+	}
 	/* Orders err and story behind the state. */
 	(void)skein_conn_state(conn);
 	if (text)

@@ -74,9 +74,13 @@ static int service(struct skein_engine *eng, uint64_t now_ns)
 static int eng_poll(struct engine_obj *obj, uint64_t now_ns)
 {
 	struct skein_engine *eng = container_of(obj, struct skein_engine, obj);
-	int rc, moved = poll_cqs(eng);
 	struct eng_poll *p;
+	int rc, moved;
 
+	/* A forked child shares sockets with its parent: hands off. */
+	if (__builtin_expect(env_forked(eng->env), 0))
+		return 0;
+	moved = poll_cqs(eng);
 	for (unsigned i = 0; i < eng->n_polls; i++) {
 		p = &eng->polls[i];
 		rc = p->poll(p->conn, p->state, now_ns);
@@ -212,6 +216,8 @@ static int eng_beat(struct engine_obj *obj, uint64_t now_ns)
 	struct list_node *n, *next;
 	int moved = 0;
 
+	if (env_forked(eng->env))
+		return 0;
 	if (eng->armed)
 		drain_channel(eng);
 	list_for_each_safe(n, next, &eng->listeners)

@@ -18,6 +18,8 @@ int skein_engine_progress(struct skein_engine *eng)
 {
 	int moved;
 
+	if (env_forked(eng->env))
+		return 0;
 	if (!engine_try_enter(eng->e))
 		return 0;
 	moved = engine_poll(eng->e);
@@ -37,6 +39,8 @@ int skein_engine_run(struct skein_engine *eng, uint64_t timeout_ns)
 	uint64_t now = env_now_ns(eng->env), deadline = ENV_NEVER;
 	int rc;
 
+	if (env_forked(eng->env))
+		return -SKEIN_EFORKED;
 	if (timeout_ns < ENV_NEVER - now)
 		deadline = now + timeout_ns;
 	rc = engine_run_until(eng->e, stopped, eng, deadline);
@@ -62,6 +66,8 @@ int skein_engine_arm(struct skein_engine *eng)
 	uint64_t deadline;
 	int rc;
 
+	if (env_forked(eng->env))
+		return -SKEIN_EFORKED;
 	if (!engine_try_enter(eng->e))
 		return 1;
 	rc = engine_arm(eng->e, &deadline);

@@ -317,6 +317,8 @@ int skein_mem_find(struct skein_conn *conn, const char *name,
 
 	if (!name || !name[0] || strlen(name) > CTLFRAME_NAME_MAX)
 		return -EINVAL;
+	if (ctx_forked(conn->ctx))
+		return -SKEIN_EFORKED;
 	if (engine_is_owner(e))
 		return -EDEADLK;
 	f.call.fn = find_call;

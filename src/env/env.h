@@ -133,6 +133,9 @@ struct skein_env {
 	 * env_alloc(); true makes that one fail (tests sweep the n-th). */
 	bool (*alloc_fails)(void *arg);
 	void *alloc_arg;
+	/* Not zero in the process that made the environment, zero in its
+	 * forked children. NULL where nobody forks. */
+	const volatile uint32_t *fork_mark;
 };
 
 /* The real world. *env is valid until env_real_free(). Logs errors and
@@ -144,6 +147,12 @@ void env_real_free(struct skein_env *env);
 static inline uint64_t env_now_ns(struct skein_env *env)
 {
 	return env->ops->now_ns(env);
+}
+
+/* Is this a forked child? Two loads: fit for every round. Any thread. */
+static inline bool env_forked(const struct skein_env *env)
+{
+	return env->fork_mark && !*env->fork_mark;
 }
 
 /* Tells a model that n units of work of this kind were done. */

@@ -257,6 +257,7 @@ static void test_forked(void **state)
 	ctx = open_ctx(false);
 	assert_int_equal(skein_mem_new(ctx, 64, &mem), 0);
 	assert_int_equal(skein_conn_open(ctx, addr, NULL, &conn), 0);
+	assert_int_equal(skein_mem_find(conn, "m", SKEIN_S(5), &r), 0);
 	pid = fork();
 	if (!pid) {
 		struct skein_conn *c;
@@ -265,6 +266,14 @@ static void test_forked(void **state)
 		if (skein_conn_open(ctx, addr, NULL, &c) != -SKEIN_EFORKED ||
 		    skein_mem_new(ctx, 64, &m) != -SKEIN_EFORKED)
 			_exit(1);
+		if (skein_conn_state(conn) != SKEIN_CONN_BROKEN ||
+		    skein_conn_error(conn, NULL) != -SKEIN_EFORKED ||
+		    skein_mem_read(conn, mem, 0, &r, 0, 8, SKEIN_S(1)) !=
+			    -ENOTCONN ||
+		    skein_engine_run(skein_ctx_engine(ctx), SKEIN_MS(1)) !=
+			    -SKEIN_EFORKED ||
+		    skein_ctx_progress(ctx))
+			_exit(2);
 		skein_conn_close(conn, SKEIN_S(1));
 		skein_ctx_close(ctx);
 		_exit(0);
