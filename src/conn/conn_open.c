@@ -126,6 +126,10 @@ void conn_attempt_failed(struct skein_conn *conn, int err, const char *detail,
 		conn->phase = CONN_P_DOWN;
 		return;
 	}
+	if (no_link && err == -ECANCELED) {
+		conn_dial_again(conn);
+		return;
+	}
 	if (no_link && err != -ETIMEDOUT && d->i + 1 < d->n) {
 		d->i++;
 		conn_dial_again(conn);

@@ -36,6 +36,11 @@ static const struct {
 	{HANDSHAKE_ERR_DEVICE, -ENETUNREACH},
 	{HANDSHAKE_ERR_CLOSING, -ESHUTDOWN},
 	{HANDSHAKE_ERR_TIMEOUT, -ETIMEDOUT},
+	{HANDSHAKE_ERR_OTHER, -ECONNRESET},
+	/* one way only */
+	{HANDSHAKE_ERR_RESOURCE, -ENOSPC},
+	{HANDSHAKE_ERR_RESOURCE, -EMFILE},
+	{HANDSHAKE_ERR_RESOURCE, -ENFILE},
 };
 #define N_ERRORS (sizeof(errors) / sizeof(errors[0]))
 
@@ -52,7 +57,7 @@ enum handshake_error handshake_error_code(int err)
 	for (size_t i = 0; i < N_ERRORS; i++)
 		if (errors[i].err == err)
 			return errors[i].code;
-	return HANDSHAKE_ERR_RESOURCE;
+	return HANDSHAKE_ERR_OTHER;
 }
 
 static void init(struct handshake *hs, const struct handshake_conf *conf,

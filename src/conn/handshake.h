@@ -56,6 +56,7 @@ enum handshake_error {
 	HANDSHAKE_ERR_DEVICE = 6,   /* the devices cannot reach each other */
 	HANDSHAKE_ERR_CLOSING = 7,  /* shutting down */
 	HANDSHAKE_ERR_TIMEOUT = 8,
+	HANDSHAKE_ERR_OTHER = 9, /* it broke there, for a reason of its own */
 };
 
 struct handshake_section {

@@ -118,7 +118,17 @@ void conn_peer_detach(struct conn_peer *peer, struct skein_conn *conn)
 	list_del(&conn->peer_link);
 	conn->peer = NULL;
 	peer->n_conns--;
-	if (peer->n_conns || peer->phase == PEER_DEAD)
+	if (peer->phase == PEER_DEAD)
+		return;
+	/* Those that waited for its handshake: what it met, they would meet.
+	 * One that was given up from this side says nothing about them. */
+	if (peer->dialled && peer->phase < PEER_READY && peer->n_conns) {
+		conn_peer_down(peer,
+			       conn->closing ? -ECANCELED : conn->fail_err,
+			       conn->fail_text);
+		return;
+	}
+	if (peer->n_conns)
 		return;
 	if (peer->dialled)
 		conn_peer_down(peer, 0, "no connection is left");

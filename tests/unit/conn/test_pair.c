@@ -222,6 +222,52 @@ static void test_join_early(void **state)
 	pair_close(&p);
 }
 
+/* Those that wait for the first one's handshake hear what it has met. */
+static void test_join_refused(void **state)
+{
+	struct skein_conn *conns[4];
+	uint64_t begun;
+	struct pair p;
+
+	pair_open(&p, "right", "wrong");
+	begun = env_now_ns(p.client->env);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(
+			skein_conn_open_async(p.client,
+					      skein_listener_addr(p.listener),
+					      NULL, &conns[i]),
+			0);
+	for (int i = 0; i < 4; i++) {
+		while (skein_conn_state(conns[i]) == SKEIN_CONN_CONNECTING)
+			skein_ctx_progress(p.client);
+		assert_int_equal(skein_conn_error(conns[i], NULL),
+				 -SKEIN_EAUTH);
+	}
+	/* not by the deadline of 5 s */
+	assert_true(env_now_ns(p.client->env) - begun < SKEIN_S(4));
+	pair_close(&p);
+}
+
+/* The first one is closed before it is up: the others dial for themselves. */
+static void test_join_abandoned(void **state)
+{
+	struct skein_conn *a, *b;
+	const char *addr;
+	struct pair p;
+
+	pair_open(&p, NULL, NULL);
+	addr = skein_listener_addr(p.listener);
+	assert_int_equal(skein_conn_open_async(p.client, addr, NULL, &a), 0);
+	assert_int_equal(skein_conn_open_async(p.client, addr, NULL, &b), 0);
+	skein_ctx_progress(p.client);
+	skein_conn_close(a, 0);
+	while (skein_conn_state(b) == SKEIN_CONN_CONNECTING)
+		skein_ctx_progress(p.client);
+	assert_int_equal(skein_conn_state(b), SKEIN_CONN_READY);
+	skein_conn_close(b, SKEIN_S(1));
+	pair_close(&p);
+}
+
 static void test_memory(void **state)
 {
 	struct skein_mem *shared, *local, *other;
@@ -529,6 +575,8 @@ int main(void)
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_join),
 		cmocka_unit_test(test_join_early),
+		cmocka_unit_test(test_join_refused),
+		cmocka_unit_test(test_join_abandoned),
 		cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_withdraw),
 		cmocka_unit_test(test_async),
