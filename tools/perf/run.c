@@ -19,6 +19,7 @@
 enum {
 	TRIES_FACTOR = 3,
 	TRIES_MIN = 20,
+	OVERTIME_FACTOR = 10,
 	CHUNK_WINDOWS = 2,
 	TRIAL_OPS = 64,
 	TRIALS_MAX = 12,
@@ -374,12 +375,18 @@ static void settle(struct perf_result *r, struct track *t, unsigned i,
 static int run_track(struct perf *p, struct plan *plan, struct perf_result *r,
 		     struct track *t, struct hist *lat)
 {
+	uint64_t stop = UINT64_MAX;
 	struct progress bar;
 	int rc;
 
+	/* A machine that others use up must not make a run of a second last
+	 * for minutes: it ends with fewer slices. */
+	if (!p->o.iterations)
+		stop = clock_ns() + p->o.duration_ns * OVERTIME_FACTOR;
 	progress_start(&bar, "measuring");
 	rc = probe(p, plan, &t->probes[0]);
-	while (!rc && t->kept < plan->wanted && t->n < plan->tries) {
+	while (!rc && t->kept < plan->wanted && t->n < plan->tries &&
+	       (!t->n || clock_ns() < stop)) {
 		unsigned i = t->n++;
 
 		rc = run_slice(p, plan->slice_n, &t->slices[i], lat);
