@@ -203,6 +203,13 @@ bool conn_is_ready(struct skein_conn *conn)
 	return skein_conn_state(conn) == SKEIN_CONN_READY;
 }
 
+int conn_check(struct skein_conn *conn)
+{
+	if (__builtin_expect(conn_is_ready(conn), 1))
+		return 0;
+	return env_forked(conn->ctx->env) ? -SKEIN_EFORKED : -ENOTCONN;
+}
+
 uint32_t conn_region_id(struct skein_ctx *ctx)
 {
 	return atomic_fetch_add(&ctx->next_region, 1) + 1;

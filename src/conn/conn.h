@@ -108,6 +108,9 @@ struct dev_stats *conn_stats(struct skein_conn *conn);
 bool conn_is_client(struct skein_conn *conn);
 /* Any thread. */
 bool conn_is_ready(struct skein_conn *conn);
+/* Why the application's call on it must be refused: 0 when it need not be,
+ * -ENOTCONN, or -SKEIN_EFORKED in a forked child. Any thread. */
+int conn_check(struct skein_conn *conn);
 
 /* A fresh region id, unique in the context, never used again. */
 uint32_t conn_region_id(struct skein_ctx *ctx);

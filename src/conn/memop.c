@@ -160,8 +160,9 @@ static int submit(struct memop *m)
 	struct engine *e = conn->eng->e;
 	int rc;
 
-	if (skein_conn_state(conn) != SKEIN_CONN_READY)
-		return -ENOTCONN;
+	rc = conn_check(conn);
+	if (rc)
+		return rc;
 	if (!atomic_load(&conn->mem_deferred)) {
 		if (engine_is_owner(e))
 			return memop_post(m);

@@ -32,7 +32,11 @@ int skein_rpc_handle(struct skein_ctx *ctx, uint16_t id, skein_rpc_fn *fn,
 static int check(struct skein_conn *conn, struct rpc_conn *rc, size_t req_len,
 		 size_t resp_max)
 {
-	if (!conn_is_ready(conn) || !rc)
+	int err = conn_check(conn);
+
+	if (err)
+		return err;
+	if (!rc)
 		return -ENOTCONN;
 	if (!rc->caller)
 		return -EOPNOTSUPP;

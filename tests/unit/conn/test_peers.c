@@ -269,7 +269,7 @@ static void test_forked(void **state)
 		if (skein_conn_state(conn) != SKEIN_CONN_BROKEN ||
 		    skein_conn_error(conn, NULL) != -SKEIN_EFORKED ||
 		    skein_mem_read(conn, mem, 0, &r, 0, 8, SKEIN_S(1)) !=
-			    -ENOTCONN ||
+			    -SKEIN_EFORKED ||
 		    skein_engine_run(skein_ctx_engine(ctx), SKEIN_MS(1)) !=
 			    -SKEIN_EFORKED ||
 		    skein_ctx_progress(ctx))
