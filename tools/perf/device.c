@@ -94,28 +94,3 @@ void device_describe(const struct dev *dev, char *buf, size_t len)
 		 dev->name, dev->why, dev->gid.index, gid,
 		 device_gid_type(dev->gid.type), dev->gid.why);
 }
-
-const char *device_wc_status(enum ibv_wc_status status)
-{
-	static const char *const words[] = {
-		[IBV_WC_SUCCESS] = "success",
-		[IBV_WC_LOC_LEN_ERR] = "local length error",
-		[IBV_WC_LOC_QP_OP_ERR] = "local QP operation error",
-		[IBV_WC_LOC_EEC_OP_ERR] = "local EE context operation error",
-		[IBV_WC_LOC_PROT_ERR] = "local protection error",
-		[IBV_WC_WR_FLUSH_ERR] = "work request flushed",
-		[IBV_WC_MW_BIND_ERR] = "memory window bind error",
-		[IBV_WC_BAD_RESP_ERR] = "bad response error",
-		[IBV_WC_LOC_ACCESS_ERR] = "local access error",
-		[IBV_WC_REM_INV_REQ_ERR] = "remote invalid request error",
-		[IBV_WC_REM_ACCESS_ERR] = "remote access error",
-		[IBV_WC_REM_OP_ERR] = "remote operation error",
-		[IBV_WC_RETRY_EXC_ERR] = "retries exceeded: no answer",
-		[IBV_WC_RNR_RETRY_EXC_ERR] = "receiver not ready",
-		[IBV_WC_FATAL_ERR] = "fatal error",
-	};
-
-	if ((size_t)status < sizeof(words) / sizeof(words[0]) && words[status])
-		return words[status];
-	return "unknown status";
-}

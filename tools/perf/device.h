@@ -25,7 +25,5 @@ void device_describe(const struct dev *dev, char *buf, size_t len);
 /* "::ffff:10.0.0.7" */
 void device_gid(const struct dev *dev, char *buf, size_t len);
 const char *device_gid_type(enum dev_gid_type type);
-/* The specification's words for a completion's status. */
-const char *device_wc_status(enum ibv_wc_status status);
 
 #endif

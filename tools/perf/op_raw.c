@@ -5,6 +5,7 @@
  */
 #include "perf/op_raw.h"
 
+#include "conn/wc_status.h"
 #include "env/env.h"
 #include "perf/ctl.h"
 #include "perf/device.h"
@@ -26,7 +27,7 @@ int raw_wc_failed(struct raw_worker *rw, const struct ibv_wc *wc)
 	return perf_fail(rw->w->p, -EIO,
 			 "%s: completion with status %d (%s) on QP 0x%x",
 			 rw->w->p->op->name, wc->status,
-			 device_wc_status(wc->status), wc->qp_num);
+			 wc_status_text(wc->status), wc->qp_num);
 }
 
 int raw_post_failed(struct raw_worker *rw, int rc)
