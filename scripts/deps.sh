@@ -18,7 +18,7 @@
 set -u
 
 build="gcc libc6-dev make meson ninja-build pkg-config
-	libibverbs-dev libxxhash-dev libjansson-dev uthash-dev"
+	libibverbs-dev libxxhash-dev libjansson-dev nettle-dev"
 test="libcmocka-dev python3 g++ binutils procps clang-format-14
 	strace valgrind spin"
 lint="clang-14 clang-tidy-14 clang-format-14 cppcheck libclang-rt-14-dev
