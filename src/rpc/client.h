@@ -89,6 +89,19 @@ int rpc_client_poll(struct rpc_client *c, uint64_t now_ns);
  * sleep. */
 bool rpc_client_has_work(const struct rpc_client *c);
 
+/* Where the next response begins, when there is nothing to do but wait for it;
+ * else NULL. */
+static inline const struct rpc_hdr *rpc_client_expects(
+	const struct rpc_client *c, uint64_t *canary)
+{
+	if (c->open_count || c->calls.head == c->calls.sent ||
+	    c->fetch.state != RPC_FETCH_NONE)
+		return NULL;
+	*canary = c->resp_canary;
+	return (const void *)(c->resp_base +
+			      (c->resp_head & c->resp_mask) * RPC_LINE);
+}
+
 static inline bool rpc_client_busy(const struct rpc_client *c)
 {
 	return c->calls.head != c->calls.tail;

@@ -32,6 +32,7 @@ struct rpc_ctx {
 	struct rpc_conf conf;
 	struct rpc_handlers handlers;
 	struct env_mutex lock; /* for adding to handlers */
+	atomic_uint conns_up;  /* connections with engines; any thread */
 };
 
 /* A call on its way to the engine's owner, or waiting for room. Its maker's
