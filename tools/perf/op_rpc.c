@@ -341,7 +341,8 @@ static int call_one(struct rpc_worker *rw, struct rpc_conn *c)
 	return 0;
 }
 
-/* Issues as many full batches as the window takes. */
+/* Issues as many full batches as the window takes. A batch of one is no batch:
+ * what is made in one round leaves together, as applications see it. */
 static int fill(struct rpc_worker *rw, struct rpc_conn *c)
 {
 	const struct perf_opts *o = &rw->w->p->o;
@@ -351,7 +352,8 @@ static int fill(struct rpc_worker *rw, struct rpc_conn *c)
 	       c->outstanding + o->batch <= o->window) {
 		for (uint32_t k = 0; k < o->batch && !rc; k++)
 			rc = call_one(rw, c);
-		(void)skein_rpc_flush(c->conn);
+		if (o->batch > 1)
+			(void)skein_rpc_flush(c->conn);
 	}
 	return rc == -EAGAIN ? 0 : rc;
 }
