@@ -184,7 +184,11 @@ bool engine_try_enter(struct engine *e)
 		    &e->owner, &nobody, env_thread_self(e->env),
 		    memory_order_acquire, memory_order_relaxed))
 		return false;
-	atomic_fetch_add_explicit(&e->enters, 1, memory_order_relaxed);
+	/* Only owners write it: no locked operation is needed to count. */
+	atomic_store_explicit(
+		&e->enters,
+		atomic_load_explicit(&e->enters, memory_order_relaxed) + 1,
+		memory_order_relaxed);
 	return true;
 }
 
