@@ -132,7 +132,7 @@ int skein_mem_share(struct skein_mem *mem, const char *name, unsigned access)
 	if (mem->share_seq || name_taken(ctx, name)) {
 		rc = -EEXIST;
 	} else {
-		strcpy(mem->name, name);
+		memcpy(mem->name, name, strlen(name) + 1);
 		mem->access = access;
 		mem->shared = mr;
 		mem->share_seq = atomic_fetch_add(&ctx->region_seq, 1) + 1;
