@@ -152,7 +152,7 @@ static int take_engines(struct skein_listener *l,
 	unsigned n =
 		attr->engines && attr->engine_count ? attr->engine_count : 1;
 
-	l->engines = env_alloc(l->ctx->env, n * sizeof(l->engines[0]));
+	l->engines = env_alloc(l->ctx->env, n * sizeof(struct skein_engine *));
 	if (!l->engines)
 		return -ENOMEM;
 	for (unsigned i = 0; i < n; i++) {

@@ -7,18 +7,17 @@
 #include <skein/version.h>
 #include <string.h>
 
+#define AT(err) [(err) & (SKEIN_EVERSION - 1)]
+
 static const char *const words[] = {
-	[SKEIN_EVERSION - SKEIN_EVERSION] =
-		"the peer speaks another version of the protocol",
-	[SKEIN_EPEER - SKEIN_EVERSION] =
-		"the peer sent what the protocol does not allow",
-	[SKEIN_EAUTH - SKEIN_EVERSION] = "authentication failed",
-	[SKEIN_EDEAD - SKEIN_EVERSION] = "the peer is gone",
-	[SKEIN_EBUSY - SKEIN_EVERSION] = "the peer is too busy: try later",
-	[SKEIN_EFORKED - SKEIN_EVERSION] =
+	AT(SKEIN_EVERSION) = "the peer speaks another version of the protocol",
+	AT(SKEIN_EPEER) = "the peer sent what the protocol does not allow",
+	AT(SKEIN_EAUTH) = "authentication failed",
+	AT(SKEIN_EDEAD) = "the peer is gone",
+	AT(SKEIN_EBUSY) = "the peer is too busy: try later",
+	AT(SKEIN_EFORKED) =
 		"this is a forked child: the context stayed with the parent",
-	[SKEIN_ENOHANDLER - SKEIN_EVERSION] =
-		"no handler is registered for this RPC id",
+	AT(SKEIN_ENOHANDLER) = "no handler is registered for this RPC id",
 };
 
 const char *skein_strerror(int err)
