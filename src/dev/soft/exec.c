@@ -130,7 +130,7 @@ static bool gather(struct soft_qp *q, const struct soft_xlat *x, uint64_t addr,
 	int i;
 
 	for (i = 0; i < wr->num_sge; i++, g++) {
-		const char *src = (const char *)(uintptr_t)g->addr;
+		const char *src = soft_ptr(g->addr);
 
 		n = g->length < body ? g->length : body;
 		if (n && !put_body(q, x, addr, src, n))
@@ -170,7 +170,7 @@ static inline int do_write(struct soft_qp *q, const struct ibv_send_wr *wr,
 		return soft_far(q, wr, w, len);
 	if (likely(wr->num_sge == 1 && x->ptr)) {
 		soft_copy(x->ptr + (addr - x->start),
-			  (void *)(uintptr_t)wr->sg_list[0].addr, len);
+			  soft_ptr(wr->sg_list[0].addr), len);
 		return 0;
 	}
 	return gather(q, x, addr, wr, len) ? 0 : IBV_WC_REM_OP_ERR;
@@ -199,7 +199,7 @@ static int do_read(struct soft_qp *q, const struct ibv_send_wr *wr,
 	 * operation of ours saw is read after it */
 	fence_acquire();
 	for (i = 0; i < wr->num_sge; i++, g++) {
-		void *dst = (void *)(uintptr_t)g->addr;
+		void *dst = soft_ptr(g->addr);
 
 		if (likely(x->ptr))
 			soft_copy_body(dst, x->ptr + (addr - x->start),
@@ -218,7 +218,7 @@ void soft_scatter8(const struct ibv_send_wr *wr, uint64_t old)
 	int i;
 
 	for (i = 0; i < wr->num_sge; i++) {
-		memcpy((void *)(uintptr_t)wr->sg_list[i].addr, src,
+		memcpy(soft_ptr(wr->sg_list[i].addr), src,
 		       wr->sg_list[i].length);
 		src += wr->sg_list[i].length;
 	}
@@ -319,7 +319,7 @@ static int scatter_piece(struct soft_qp *q, struct cursor *c,
 		if (n > len)
 			n = len;
 		if (n && !put_body(q, x, addr,
-				   (char *)(uintptr_t)c->g->addr + c->at, n))
+				   (char *)soft_ptr(c->g->addr) + c->at, n))
 			return IBV_WC_REM_OP_ERR;
 		addr += n;
 		len -= n;
@@ -455,8 +455,7 @@ static inline bool write_known(struct soft_qp *q, const struct ibv_send_wr *wr)
 	if (!(wr->send_flags & IBV_SEND_INLINE) &&
 	    !soft_mr_local(q->s, q->pd, g->lkey, g->addr, g->length, 0))
 		return false;
-	soft_copy(x->ptr + (addr - x->start), (void *)(uintptr_t)g->addr,
-		  g->length);
+	soft_copy(x->ptr + (addr - x->start), soft_ptr(g->addr), g->length);
 	return true;
 }
 

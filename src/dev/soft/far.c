@@ -26,7 +26,7 @@ static void pieces(const struct ibv_send_wr *wr, uint64_t off, char *buf,
 			g++;
 		}
 		n = g->length - off < len ? g->length - off : len;
-		at = (char *)(uintptr_t)g->addr + off;
+		at = (char *)soft_ptr(g->addr) + off;
 		memcpy(into ? at : buf, into ? buf : at, n);
 		buf += n;
 		len -= n;
@@ -166,7 +166,7 @@ void soft_far_answer(struct soft_qp *q, const struct msg *m,
 		goto out;
 	if (m->op == (MSG_READ | MSG_REPLY)) {
 		if (len == w->far_chunk)
-			pieces(&w->wr, w->far_done, (char *)(uintptr_t)data,
+			pieces(&w->wr, w->far_done, soft_ptr((uintptr_t)data),
 			       len, true);
 		else
 			w->far_status = -EPROTO;

@@ -221,28 +221,48 @@ static void tell_peers(struct soft *s)
 	}
 }
 
+/* Is another region on these pages? s->lock held. */
+static bool shares_pages(struct soft *s, const struct soft_mr *m, uintptr_t lo,
+			 uintptr_t hi)
+{
+	const struct soft_mr *o;
+	uintptr_t at;
+	uint32_t i;
+
+	for (i = 0; i < s->mr_window; i++) {
+		o = s->mrs[i];
+		if (!o || o == m)
+			continue;
+		at = (uintptr_t)o->mr.addr;
+		if (at < hi && at + o->mr.length > lo)
+			return true;
+	}
+	return false;
+}
+
 /*
  * A stopped process holds its hazard. It must not find the memory again when
  * it goes on, so the owner's mapping of a shared file is replaced by a copy of
  * its own, with the file's last bytes: the poster writes into pages that
  * nobody looks at any more.
  */
-static int mr_part(struct soft_mr *m)
+static int mr_part(struct soft *s, struct soft_mr *m)
 {
 	uintptr_t lo = (uintptr_t)m->mr.addr & ~(SHM_PAGE - 1);
 	uintptr_t hi = ((uintptr_t)m->mr.addr + m->mr.length + SHM_PAGE - 1) &
 		       ~(SHM_PAGE - 1);
 	void *copy;
 
-	if (m->fd < 0)
+	if (m->fd < 0 || lo != (uintptr_t)m->mr.addr ||
+	    hi != lo + m->mr.length || shares_pages(s, m, lo, hi))
 		return -EBUSY;
 	copy = mmap(NULL, hi - lo, PROT_READ | PROT_WRITE,
 		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (copy == MAP_FAILED)
 		return -errno;
-	memcpy(copy, (void *)lo, hi - lo);
+	memcpy(copy, soft_ptr(lo), hi - lo);
 	if (mremap(copy, hi - lo, hi - lo, MREMAP_MAYMOVE | MREMAP_FIXED,
-		   (void *)lo) == MAP_FAILED) {
+		   soft_ptr(lo)) == MAP_FAILED) {
 		munmap(copy, hi - lo);
 		return -EBUSY;
 	}
@@ -263,7 +283,7 @@ int soft_dereg_mr(struct dev *dev, struct ibv_mr *mr)
 				      memory_order_release);
 		err = quiesce_all(s);
 		if (err == -EBUSY)
-			err = mr_part(m);
+			err = mr_part(s, m);
 	}
 	if (!err) {
 		s->mrs[mr->handle] = NULL;

@@ -8,6 +8,7 @@
  * the file grows. The mapping is MADV_DONTFORK: a child cannot write into it
  * by mistake.
  */
+#include "base/assert.h"
 #include "dev/soft/soft.h"
 
 #include <errno.h>
@@ -88,6 +89,7 @@ int soft_nic_new(struct soft *s)
 	err = fork_page_new(s);
 	if (err)
 		goto err_map;
+	skein_assert(s->base);
 	s->nic = (struct shm_nic *)(void *)s->base;
 	s->mr_table = (struct shm_mr *)(void *)(s->base + SHM_MR_OFF);
 	s->nic->version = SHM_VERSION;
@@ -115,7 +117,7 @@ void soft_nic_free(struct soft *s)
 	if (s->base)
 		munmap(s->base, SHM_SPAN);
 	if (s->here)
-		munmap((void *)(uintptr_t)s->here, SHM_PAGE);
+		munmap(soft_ptr((uintptr_t)s->here), SHM_PAGE);
 	if (s->nic_fd >= 0)
 		close(s->nic_fd);
 }

@@ -87,7 +87,7 @@ static struct soft_wqe *wqe_new(struct soft_qp *q, const struct ibv_send_wr *wr)
 		if (!(wr->send_flags & IBV_SEND_INLINE))
 			continue;
 		/* Inline buffers are the caller's again at once. */
-		memcpy(data, (void *)(uintptr_t)wr->sg_list[i].addr,
+		memcpy(data, soft_ptr(wr->sg_list[i].addr),
 		       wr->sg_list[i].length);
 		w->sge[i].addr = (uintptr_t)data;
 		data += wr->sg_list[i].length;

@@ -9,6 +9,7 @@
  * path come to the control thread.
  */
 #include "base/fence.h"
+#include "base/assert.h"
 #include "dev/soft/msg.h"
 #include "dev/soft/soft.h"
 
@@ -218,9 +219,8 @@ static int dial(uint32_t block)
 	len = soft_block_name(block, &un);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
-	if (connect(fd, (struct sockaddr *)&un, (socklen_t)len))
-		err = -errno;
-	else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &clen))
+	if (connect(fd, (struct sockaddr *)&un, (socklen_t)len) ||
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &clen))
 		err = -errno;
 	else if (cred.uid != geteuid())
 		err = -EACCES;
@@ -250,7 +250,7 @@ static int peer_use(struct soft *s, const struct msg *r, int *sock, int *fds,
 		    uint64_t *area, int *bell)
 {
 	struct soft_peer *p = peer_find(s, r->a);
-	int err, fd = -1;
+	int err = 0, fd = -1;
 
 	if (!p) {
 		err = peer_new(s, *sock, r, fds, &p);
@@ -268,6 +268,7 @@ static int peer_use(struct soft *s, const struct msg *r, int *sock, int *fds,
 				return fd;
 		}
 	}
+	skein_assert(p);
 	if (size > p->size)
 		p->size = size;
 	p->refs++;
@@ -288,6 +289,7 @@ int soft_peer_connect(struct soft *s, struct soft_qp *q, uint32_t qpn,
 	sock = dial(qpn / SHM_BLOCK_QPS);
 	if (sock < 0)
 		return sock;
+	memset(&b.m, 0, sizeof(b.m));
 	err = msg_send(sock, &m, 0, NULL, 0);
 	if (!err)
 		err = msg_recv(sock, &b, fds, &nfds);

@@ -126,11 +126,7 @@ static __attribute__((noinline)) int post_slow(struct soft_qp *q,
 	default:
 		return EINVAL;
 	}
-	r = -SOFT_PARK_NONE;
-	if (q->direct)
-		r = soft_exec(q, wr, NULL);
-	else
-		r = -SOFT_PARK_QUEUED;
+	r = q->direct ? soft_exec(q, wr, NULL) : -SOFT_PARK_QUEUED;
 	if (r < 0) {
 		err = soft_park(q, wr, pos, -r);
 		if (!err)

@@ -168,8 +168,8 @@ static void serve_mr_fd(struct soft *s, const struct msg *q,
 /* Reads n bytes of our own memory to out, or writes data there. */
 static int self_touch(uint64_t addr, size_t n, const void *data, void *out)
 {
-	struct iovec there = {(void *)(uintptr_t)addr, n};
-	struct iovec here = {data ? (void *)(uintptr_t)data : out, n};
+	struct iovec there = {soft_ptr(addr), n};
+	struct iovec here = {data ? soft_ptr((uintptr_t)data) : out, n};
 	ssize_t r;
 
 	r = data ? process_vm_writev(getpid(), &here, 1, &there, 1, 0)
@@ -197,7 +197,7 @@ static void serve_memory(struct soft *s, const struct msg *q,
 	    q->addr - start > m->mr.length - n)
 		return;
 	r->status = 0;
-	word = (_Atomic uint64_t *)(uintptr_t)q->addr;
+	word = soft_ptr(q->addr);
 	/* What is registered may have been unmapped since: an error, no
 	 * signal. */
 	r->status = self_touch(q->addr, n, q->op == MSG_WRITE ? data : NULL,

@@ -341,6 +341,13 @@ static inline bool soft_here(const struct soft *s)
 		      SOFT_HERE);
 }
 
+/* The verbs carry addresses as numbers. */
+static inline void *soft_ptr(uint64_t addr)
+{
+	/* NOLINTNEXTLINE(performance-no-int-to-ptr) */
+	return (void *)(uintptr_t)addr;
+}
+
 static inline struct soft *soft_of(struct ibv_context *ctx)
 {
 	return container_of(ctx, struct soft, vctx.context);
