@@ -298,14 +298,22 @@ static int rpc_lat(struct rpc_worker *rw)
 	return 0;
 }
 
+static int fill(struct rpc_worker *rw, struct rpc_conn *c);
+
+/* The next calls are made from here, as a program that keeps a window full
+ * does: inside the engine's round, where a call is cheapest. */
 static void on_done(void *arg, const struct skein_rpc_result *res)
 {
 	struct rpc_conn *c = arg;
+	struct rpc_worker *rw = c->rw;
+	int rc = res->status;
 
 	c->outstanding--;
-	c->rw->done++;
-	if (res->status && !c->rw->status)
-		c->rw->status = res->status;
+	rw->done++;
+	if (!rc)
+		rc = fill(rw, c);
+	if (rc && !rw->status)
+		rw->status = rc;
 }
 
 static void on_done_timed(void *arg, const struct skein_rpc_result *res)
