@@ -269,8 +269,8 @@ static int peer_use(struct soft *s, const struct msg *r, int *sock, int *fds,
 		}
 	}
 	skein_assert(p);
-	if (size > p->size)
-		p->size = size;
+	if (size > soft_peer_size(p))
+		atomic_store_explicit(&p->size, size, memory_order_relaxed);
 	p->refs++;
 	*peer = p;
 	*area = r->status == 0 ? r->b : 0;

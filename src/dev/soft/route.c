@@ -14,16 +14,17 @@ static bool area_load(struct soft_qp *q)
 	const struct shm_qp *f = q->far;
 	uint64_t off = (uint64_t)((const char *)f - q->peer->base);
 	uint64_t slots = f->rq_slots, stride = f->rq_stride, ready, cq;
+	uint64_t size = soft_peer_size(q->peer);
 
 	ready = (uint64_t)f->ready_off * 4;
 	cq = (uint64_t)f->cq_off * SHM_PAGE;
 	if (slots & (slots - 1) || slots > SHM_SPAN || stride > SHM_SPAN ||
 	    stride % 8 || stride < sizeof(struct shm_slot))
 		return false;
-	if (off + sizeof(*f) + slots * stride > q->peer->size)
+	if (off + sizeof(*f) + slots * stride > size)
 		return false;
-	if (ready < SHM_ARENA_OFF || ready > q->peer->size - 4 ||
-	    cq < SHM_ARENA_OFF || cq > q->peer->size - SHM_PAGE)
+	if (ready < SHM_ARENA_OFF || ready > size - 4 || cq < SHM_ARENA_OFF ||
+	    cq > size - SHM_PAGE)
 		return false;
 	q->far_rq = (char *)q->far->slots;
 	q->far_slots = (uint32_t)slots;

@@ -110,7 +110,8 @@ struct soft_peer {
 	int kick_fd;
 	int mem_fd; /* /proc/PID/mem; -1 not opened yet, -2 refused */
 	uint32_t refs;
-	uint64_t size;	   /* of its NIC file, when last seen */
+	/* of its NIC file, when last seen; it only grows */
+	_Atomic uint64_t size;
 	_Atomic bool dead; /* found dead by the control thread */
 	_Atomic bool gone; /* no thread of it runs any more */
 	struct soft_src src_sock, src_pid;
@@ -429,6 +430,13 @@ int soft_peer_map(struct soft_peer *p, struct soft_qp *q, uint32_t key,
 int soft_peer_mem_fd(struct soft_peer *p);
 /* Has every thread of it left user space? */
 bool soft_peer_gone(struct soft_peer *p);
+
+/* relaxed: only a bound, of a file that is mapped as far as it may grow; what
+ * lies below it was there before the connection that leads to it */
+static inline uint64_t soft_peer_size(const struct soft_peer *p)
+{
+	return atomic_load_explicit(&p->size, memory_order_relaxed);
+}
 
 /* mr.c */
 int soft_alloc_pd(struct dev *dev, struct ibv_pd **pd);
