@@ -52,12 +52,13 @@ asan:
 	scripts/run-tests.py --build build-asan --no-suite lint --no-suite soak \
 		--timeout-multiplier 4 $(T)
 
+# die_after_fork=0: tests fork children that start threads of their own.
 ##tsan: the tests of threaded code under ThreadSanitizer
 tsan:
 	scripts/deps.sh build test
 	$(MAKE) build BUILD=build-tsan MESON_ARGS="--buildtype=debugoptimized \
 		-Db_sanitize=thread -Db_lundef=false"
-	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
+	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0 \
 	scripts/run-tests.py --build build-tsan --no-suite lint --no-suite soak \
 		--timeout-multiplier 6 $(T)
 
