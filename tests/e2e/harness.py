@@ -48,7 +48,7 @@ BUILD = os.path.abspath(os.environ.get('SKEIN_BUILD') or
                         os.path.join(ROOT, 'build'))
 SCALE = float(os.environ.get('SKEIN_TEST_TIME_SCALE') or 1)
 # Long enough for a loaded machine; a test that needs it is failing.
-DEADLINE_S = 15.0
+DEADLINE_S = 20.0
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LIBC = ctypes.CDLL(None, use_errno=True)
