@@ -18,7 +18,7 @@ static uint64_t sum(const uint8_t *field, size_t len, uint64_t key_hash,
 }
 
 void kv_field_fill(void *field, size_t len, uint64_t key_hash, unsigned number,
-		   struct kv_rng *rng)
+		   struct prng *rng)
 {
 	uint8_t *p = field;
 	uint64_t v;
@@ -26,10 +26,10 @@ void kv_field_fill(void *field, size_t len, uint64_t key_hash, unsigned number,
 
 	skein_assert(len >= KV_FIELD_LEN_MIN);
 	for (i = 8; i + 8 <= len; i += 8) {
-		v = kv_rng_next(rng);
+		v = prng_u64(rng);
 		memcpy(p + i, &v, 8);
 	}
-	v = kv_rng_next(rng);
+	v = prng_u64(rng);
 	memcpy(p + i, &v, len - i);
 	v = sum(p, len, key_hash, number);
 	memcpy(p, &v, 8);
@@ -45,7 +45,7 @@ bool kv_field_ok(const void *field, size_t len, uint64_t key_hash,
 }
 
 void kv_value_fill(void *val, unsigned count, size_t len, uint64_t key_hash,
-		   struct kv_rng *rng)
+		   struct prng *rng)
 {
 	for (unsigned i = 0; i < count; i++)
 		kv_field_fill((uint8_t *)val + i * len, len, key_hash, i, rng);

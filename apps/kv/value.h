@@ -15,18 +15,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kv/rng.h"
+#include "base/prng.h"
 
 #define KV_FIELD_LEN_MIN 16u
 
 /* Random bytes with their checksum. */
 void kv_field_fill(void *field, size_t len, uint64_t key_hash, unsigned number,
-		   struct kv_rng *rng);
+		   struct prng *rng);
 bool kv_field_ok(const void *field, size_t len, uint64_t key_hash,
 		 unsigned number);
 
 void kv_value_fill(void *val, unsigned count, size_t len, uint64_t key_hash,
-		   struct kv_rng *rng);
+		   struct prng *rng);
 /* Is val_len right and every field? */
 bool kv_value_ok(const void *val, size_t val_len, unsigned count, size_t len,
 		 uint64_t key_hash);

@@ -413,7 +413,7 @@ int ycsb_worker_init(struct ycsb_worker *w)
 	}
 	for (unsigned i = 0; i < w->window; i++)
 		w->slots[i].worker = w;
-	kv_rng_init(&w->rng, w->params->seed + stream);
+	prng_init(&w->rng, w->params->seed + stream);
 	if (w->slice->mix)
 		ycsb_gen_init(&w->gen, w->slice->mix, w->params, w->keys,
 			      stream);

@@ -54,7 +54,7 @@ struct ycsb_worker {
 	/* its own */
 	struct kv_client *client;
 	struct ycsb_gen gen;
-	struct kv_rng rng;
+	struct prng rng;
 	uint64_t issued;
 	uint64_t warm_ns, end_ns, last_ns; /* points in time */
 	unsigned active, stalled;

@@ -146,7 +146,7 @@ void ycsb_gen_init(struct ycsb_gen *g, const struct ycsb_mix *mix,
 	 * which of the other keys are popular. */
 	g->space = params->records +
 		   (uint64_t)(inserts * (double)params->operations);
-	kv_rng_init(&g->rng, params->seed ^ stream * 0x9e3779b97f4a7c15ull);
+	prng_init(&g->rng, params->seed ^ stream * 0x9e3779b97f4a7c15ull);
 	if (g->dist == YCSB_LATEST)
 		kv_zipf_init(&g->zipf, atomic_load(&keys->known), KV_ZIPF_THETA,
 			     0, NULL, NULL);
@@ -161,7 +161,7 @@ static uint64_t choose(struct ycsb_gen *g, uint64_t known)
 
 	switch (g->dist) {
 	case YCSB_UNIFORM:
-		return kv_rng_below(&g->rng, known);
+		return prng_below(&g->rng, known);
 	case YCSB_LATEST:
 		kv_zipf_grow(&g->zipf, known);
 		i = kv_zipf_next(&g->zipf, &g->rng);
@@ -180,7 +180,7 @@ static uint64_t choose(struct ycsb_gen *g, uint64_t known)
 
 static enum ycsb_op choose_op(struct ycsb_gen *g)
 {
-	double u = kv_rng_double(&g->rng);
+	double u = prng_double(&g->rng);
 	enum ycsb_op op, last = YCSB_READ;
 
 	for (op = YCSB_READ; op < YCSB_OPS; op++) {
@@ -205,7 +205,7 @@ void ycsb_gen_next(struct ycsb_gen *g, struct ycsb_request *req)
 	req->number = choose(g, atomic_load_explicit(&g->keys->known,
 						     memory_order_relaxed));
 	if (req->op == YCSB_SCAN)
-		req->count = 1 + (uint32_t)kv_rng_below(&g->rng, p->scan_max);
+		req->count = 1 + (uint32_t)prng_below(&g->rng, p->scan_max);
 	if (req->op == YCSB_UPDATE || req->op == YCSB_RMW)
-		req->field = (uint32_t)kv_rng_below(&g->rng, p->field_count);
+		req->field = (uint32_t)prng_below(&g->rng, p->field_count);
 }

@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kv/rng.h"
+#include "base/prng.h"
 #include "kv/zipf.h"
 
 enum ycsb_op {
@@ -87,7 +87,7 @@ struct ycsb_gen {
 	struct ycsb_keys *keys;
 	enum ycsb_dist dist;
 	uint64_t space; /* numbers that the scramble chooses among */
-	struct kv_rng rng;
+	struct prng rng;
 	struct kv_zipf zipf;
 };
 

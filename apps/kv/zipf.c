@@ -50,9 +50,9 @@ void kv_zipf_grow(struct kv_zipf *z, uint64_t n)
 	derive(z);
 }
 
-uint64_t kv_zipf_next(const struct kv_zipf *z, struct kv_rng *rng)
+uint64_t kv_zipf_next(const struct kv_zipf *z, struct prng *rng)
 {
-	double u = kv_rng_double(rng), uz = u * z->zetan;
+	double u = prng_double(rng), uz = u * z->zetan;
 	uint64_t i;
 
 	if (uz < 1 || z->n == 1)

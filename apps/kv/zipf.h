@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#include "kv/rng.h"
+#include "base/prng.h"
 
 #define KV_ZIPF_THETA 0.99
 
@@ -39,6 +39,6 @@ void kv_zipf_init(struct kv_zipf *z, uint64_t n, double theta, double zetan,
 		  kv_zipf_progress *progress, void *arg);
 /* More numbers: adds what is new to the sum. */
 void kv_zipf_grow(struct kv_zipf *z, uint64_t n);
-uint64_t kv_zipf_next(const struct kv_zipf *z, struct kv_rng *rng);
+uint64_t kv_zipf_next(const struct kv_zipf *z, struct prng *rng);
 
 #endif

@@ -215,12 +215,11 @@ static struct memop *memop_new(struct skein_conn *conn,
 	return m;
 }
 
-/* --- with a callback --------------------------------------------------- */
-
-static int start(struct skein_conn *conn, enum ibv_wr_opcode opcode,
-		 struct skein_mem *local, uint64_t local_off,
-		 const struct skein_remote *remote, uint64_t remote_off,
-		 size_t len, void (*done)(void *arg, int status), void *arg)
+/* A checked READ or WRITE, not yet submitted. */
+static int rw_new(struct skein_conn *conn, enum ibv_wr_opcode opcode,
+		  struct skein_mem *local, uint64_t local_off,
+		  const struct skein_remote *remote, uint64_t remote_off,
+		  size_t len, struct memop **op)
 {
 	unsigned access =
 		opcode == IBV_WR_RDMA_READ ? SKEIN_MEM_READ : SKEIN_MEM_WRITE;
@@ -236,6 +235,24 @@ static int start(struct skein_conn *conn, enum ibv_wr_opcode opcode,
 	m->local = (uintptr_t)local->region->addr + local_off;
 	m->lkey = local->region->mr->lkey;
 	m->len = (uint32_t)len;
+	*op = m;
+	return 0;
+}
+
+/* --- with a callback --------------------------------------------------- */
+
+static int start(struct skein_conn *conn, enum ibv_wr_opcode opcode,
+		 struct skein_mem *local, uint64_t local_off,
+		 const struct skein_remote *remote, uint64_t remote_off,
+		 size_t len, void (*done)(void *arg, int status), void *arg)
+{
+	struct memop *m;
+	int rc;
+
+	rc = rw_new(conn, opcode, local, local_off, remote, remote_off, len,
+		    &m);
+	if (rc)
+		return rc;
 	m->done = done;
 	m->arg = arg;
 	rc = submit(m);
@@ -317,20 +334,13 @@ static int run_rw(struct skein_conn *conn, enum ibv_wr_opcode opcode,
 		  const struct skein_remote *remote, uint64_t remote_off,
 		  size_t len, uint64_t timeout_ns)
 {
-	unsigned access =
-		opcode == IBV_WR_RDMA_READ ? SKEIN_MEM_READ : SKEIN_MEM_WRITE;
 	struct memop *m;
 	int rc;
 
-	rc = check(conn, local, local_off, remote, remote_off, len, access);
+	rc = rw_new(conn, opcode, local, local_off, remote, remote_off, len,
+		    &m);
 	if (rc)
 		return rc;
-	m = memop_new(conn, opcode, remote, remote_off);
-	if (!m)
-		return -ENOMEM;
-	m->local = (uintptr_t)local->region->addr + local_off;
-	m->lkey = local->region->mr->lkey;
-	m->len = (uint32_t)len;
 	rc = run(&m, timeout_ns);
 	env_free(conn->ctx->env, m);
 	return rc;

@@ -4,7 +4,7 @@
  * must be refused. Every truncation and random bytes run under ASan.
  */
 #include "kv/proto.h"
-#include "kv/rng.h"
+#include "base/prng.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -182,22 +182,22 @@ static void test_scan(void **state)
  * is exact, so that ASan sees a step outside. */
 static void test_garbage(void **state)
 {
-	struct kv_rng rng;
+	struct prng rng;
 
-	kv_rng_init(&rng, 42);
+	prng_init(&rng, 42);
 	for (int i = 0; i < 20000; i++) {
-		size_t len = kv_rng_below(&rng, 48);
+		size_t len = prng_below(&rng, 48);
 		uint8_t *buf = malloc(len + !len);
 		struct kv_scan_in scan;
 		struct kv_item item;
 		struct kv_req r;
 
 		for (size_t b = 0; b < len; b++)
-			buf[b] = kv_rng_below(&rng, 3)
-					 ? (uint8_t)kv_rng_below(&rng, 4)
-					 : (uint8_t)kv_rng_next(&rng);
-		if (!kv_req_decode(KV_INFO + (unsigned)kv_rng_below(&rng, 7),
-				   buf, len, &r) &&
+			buf[b] = prng_below(&rng, 3)
+					 ? (uint8_t)prng_below(&rng, 4)
+					 : (uint8_t)prng_u64(&rng);
+		if (!kv_req_decode(KV_INFO + (unsigned)prng_below(&rng, 7), buf,
+				   len, &r) &&
 		    r.op != KV_INFO) {
 			assert_true((const uint8_t *)r.key >= buf);
 			assert_true(r.key_len && r.key_len <= len - 8);

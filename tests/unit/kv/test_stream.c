@@ -3,7 +3,7 @@
  * test_stream.c - frames over a socket pair: in pieces of any size, larger than
  * the buffers, past a full socket, and such as must be refused.
  */
-#include "kv/rng.h"
+#include "base/prng.h"
 #include "kv/stream.h"
 
 #include <errno.h>
@@ -66,23 +66,23 @@ static void check(const struct kv_frame *f, uint32_t len, uint32_t seq)
 			fail_msg("byte %u of frame %u", i, seq);
 }
 
-static size_t frame_len(struct kv_rng *rng)
+static size_t frame_len(struct prng *rng)
 {
-	return kv_rng_below(rng, 8) ? kv_rng_below(rng, 2000)
-				    : kv_rng_below(rng, 700000);
+	return prng_below(rng, 8) ? prng_below(rng, 2000)
+				  : prng_below(rng, 700000);
 }
 
 /* What `a` sends comes back in random pieces, and is what was sent. */
 static void test_pieces(void **state)
 {
 	static uint8_t buf[1 << 20];
-	struct kv_rng rng, sizes, again;
+	struct prng rng, sizes, again;
 	uint32_t sent = 0, got = 0;
 	size_t have = 0, echoed = 0;
 
-	kv_rng_init(&rng, 5);
-	kv_rng_init(&sizes, 6);
-	kv_rng_init(&again, 6);
+	prng_init(&rng, 5);
+	prng_init(&sizes, 6);
+	prng_init(&again, 6);
 	while (got < 300) {
 		struct kv_frame f;
 		int rc;
@@ -94,14 +94,14 @@ static void test_pieces(void **state)
 		assert_true(kv_stream_send(&a) >= 0);
 		if (echoed == have) {
 			ssize_t n = recv(raw, buf,
-					 1 + kv_rng_below(&rng, sizeof(buf)),
+					 1 + prng_below(&rng, sizeof(buf)),
 					 MSG_DONTWAIT);
 
 			have = n > 0 ? (size_t)n : 0;
 			echoed = 0;
 		}
 		if (echoed < have) {
-			size_t n = 1 + kv_rng_below(&rng, have - echoed);
+			size_t n = 1 + prng_below(&rng, have - echoed);
 			ssize_t m = send(raw, buf + echoed, n, MSG_DONTWAIT);
 
 			echoed += m > 0 ? (size_t)m : 0;

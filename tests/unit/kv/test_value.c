@@ -23,9 +23,9 @@ static bool ok(uint64_t key_hash)
 
 static int setup(void **state)
 {
-	struct kv_rng rng;
+	struct prng rng;
 
-	kv_rng_init(&rng, 1);
+	prng_init(&rng, 1);
 	kv_value_fill(val, FIELDS, LEN, 4711, &rng);
 	return 0;
 }
@@ -50,10 +50,10 @@ static void test_other_key_or_size(void **state)
 
 static void test_fields(void **state)
 {
-	struct kv_rng rng;
+	struct prng rng;
 	uint8_t neu[LEN];
 
-	kv_rng_init(&rng, 2);
+	prng_init(&rng, 2);
 	kv_field_fill(neu, LEN, 4711, 3, &rng);
 	/* a field in another's place is wrong, in its own right */
 	memcpy(val + 4 * LEN, neu, LEN);
@@ -70,10 +70,10 @@ static void test_fields(void **state)
 
 static void test_odd_lengths(void **state)
 {
-	struct kv_rng rng;
+	struct prng rng;
 	uint8_t f[64];
 
-	kv_rng_init(&rng, 3);
+	prng_init(&rng, 3);
 	for (size_t len = KV_FIELD_LEN_MIN; len <= 40; len++) {
 		memset(f, 0xee, sizeof(f));
 		kv_field_fill(f, len, 1, 0, &rng);

@@ -40,10 +40,10 @@ static void test_law(void **state)
 {
 	double zetan = zeta(N), cum = 0, want = 0;
 	struct kv_zipf z;
-	struct kv_rng rng;
+	struct prng rng;
 
 	kv_zipf_init(&z, N, KV_ZIPF_THETA, 0, NULL, NULL);
-	kv_rng_init(&rng, 20201);
+	prng_init(&rng, 20201);
 	for (unsigned i = 0; i < N; i++)
 		seen[i] = 0;
 	for (unsigned i = 0; i < DRAWS; i++) {
@@ -99,10 +99,10 @@ static void test_progress(void **state)
 
 static void test_tiny(void **state)
 {
-	struct kv_rng rng;
+	struct prng rng;
 	struct kv_zipf z;
 
-	kv_rng_init(&rng, 9);
+	prng_init(&rng, 9);
 	for (uint64_t n = 1; n < 5; n++) {
 		kv_zipf_init(&z, n, KV_ZIPF_THETA, 0, NULL, NULL);
 		for (int i = 0; i < 1000; i++)
