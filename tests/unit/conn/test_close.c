@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_close.c - closing in every order: handles left to the context, handles
+ * that nobody waits for, in every state, and inside callbacks.
+ */
+#include "unit/cm.h"
+
+#include "conn/addr.h"
+#include "conn/handle.h"
+
+#include <errno.h>
+#include <skein/skein.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct pair {
+	struct skein_ctx *server, *client;
+	struct skein_listener *listener;
+	atomic_int ups, ends;
+};
+
+static const char *device(void)
+{
+	const char *name = getenv("SKEIN_TEST_DEVICE");
+
+	return name && *name ? name : "soft";
+}
+
+static void on_conn(void *arg, struct skein_conn *conn,
+		    enum skein_conn_state state)
+{
+	struct pair *p = arg;
+
+	if (state == SKEIN_CONN_READY)
+		p->ups++;
+	else
+		p->ends++;
+}
+
+static struct skein_ctx *ctx_open(bool background)
+{
+	struct skein_ctx_attr attr = {.size = sizeof(attr),
+				      .background = background,
+				      .device = device()};
+	struct skein_ctx *ctx;
+
+	assert_int_equal(skein_ctx_open(&attr, &ctx), 0);
+	return ctx;
+}
+
+static void pair_open(struct pair *p, bool background)
+{
+	struct skein_listener_attr l = {
+		.size = sizeof(l), .on_conn = on_conn, .arg = p};
+
+	memset(p, 0, sizeof(*p));
+	p->server = ctx_open(true);
+	p->client = ctx_open(background);
+	assert_int_equal(skein_listener_open(p->server, "127.0.0.1:0", &l,
+					     &p->listener),
+			 0);
+}
+
+static void pair_close(struct pair *p, bool server_first)
+{
+	skein_ctx_close(server_first ? p->server : p->client);
+	skein_ctx_close(server_first ? p->client : p->server);
+	assert_int_equal(p->ups, p->ends);
+}
+
+static struct skein_conn *dial(struct pair *p)
+{
+	struct skein_conn *conn;
+
+	assert_int_equal(skein_conn_open_async(p->client,
+					       skein_listener_addr(p->listener),
+					       NULL, &conn),
+			 0);
+	return conn;
+}
+
+static struct skein_conn *connect_to(struct pair *p)
+{
+	struct skein_conn *conn;
+
+	assert_int_equal(skein_conn_open(p->client,
+					 skein_listener_addr(p->listener), NULL,
+					 &conn),
+			 0);
+	return conn;
+}
+
+static void progress(struct pair *p, int rounds)
+{
+	for (int i = 0; i < rounds; i++)
+		skein_ctx_progress(p->client);
+}
+
+/* A handle that nobody waits for, and its context, at once. */
+static void test_close_then_ctx(void **state)
+{
+	struct pair p;
+
+	for (int i = 0; i < 8; i++) {
+		pair_open(&p, i & 3);
+		if (i & 4)
+			connect_to(&p);
+		if (i & 8)
+			connect_to(&p);
+		skein_conn_close(connect_to(&p), 0);
+		if (!(i & 3))
+			progress(&p, i);
+		pair_close(&p, i & 2);
+	}
+}
+
+/* In whatever state the attempt is. */
+static void test_close_while_connecting(void **state)
+{
+	struct skein_conn *a, *b;
+	struct pair p;
+
+	for (int i = 0; i < 12; i++) {
+		pair_open(&p, i & 4);
+		a = dial(&p);
+		b = dial(&p);
+		progress(&p, i * i * 3);
+		skein_conn_close(a, 0);
+		if (i & 1)
+			skein_conn_close(b, 0);
+		if (i & 2)
+			progress(&p, i);
+		pair_close(&p, i & 4);
+	}
+}
+
+/* One context is its own client. */
+static void test_close_loopback(void **state)
+{
+	struct skein_listener_attr l = {.size = sizeof(l), .on_conn = on_conn};
+	struct skein_conn *conn;
+	struct pair p;
+
+	for (int i = 0; i < 8; i++) {
+		memset(&p, 0, sizeof(p));
+		p.client = ctx_open(i & 1);
+		l.arg = &p;
+		assert_int_equal(skein_listener_open(p.client, "127.0.0.1:0",
+						     &l, &p.listener),
+				 0);
+		conn = connect_to(&p);
+		if (i & 2)
+			skein_conn_close(conn, 0);
+		if (i & 4)
+			skein_conn_close(dial(&p), 0);
+		if (i & 8)
+			dial(&p);
+		skein_ctx_close(p.client);
+		assert_int_equal(p.ups, p.ends);
+	}
+}
+
+static void close_on_state(void *arg, struct skein_conn *conn,
+			   enum skein_conn_state state)
+{
+	if (state == *(enum skein_conn_state *)arg)
+		skein_conn_close(conn, SKEIN_S(1));
+}
+
+/* Inside its own callback, with the context close right behind. */
+static void test_close_in_callback(void **state)
+{
+	enum skein_conn_state when[] = {SKEIN_CONN_READY, SKEIN_CONN_BROKEN,
+					SKEIN_CONN_CONNECTING};
+	struct skein_conn_attr attr = {.size = sizeof(attr),
+				       .on_state = close_on_state};
+	struct skein_conn *conn;
+	struct pair p;
+
+	for (int i = 0; i < 6; i++) {
+		pair_open(&p, i & 1);
+		attr.arg = &when[i % 3];
+		attr.reconnect = i % 3 == 2;
+		assert_int_equal(
+			skein_conn_open_async(p.client,
+					      skein_listener_addr(p.listener),
+					      &attr, &conn),
+			0);
+		while (!p.ups)
+			skein_ctx_progress(p.client);
+		if (i % 3) { /* break it */
+			skein_listener_close(p.listener);
+			while (!p.ends || !list_empty(&p.client->conns))
+				skein_ctx_progress(p.client);
+		}
+		pair_close(&p, i & 1);
+	}
+}
+
+/* A peer that does not answer any more, or never did. */
+static void test_close_silent_peer(void **state)
+{
+	struct skein_conn_attr attr = {.size = sizeof(attr)};
+	struct sockaddr_storage any, local;
+	struct skein_conn *conn;
+	struct skein_ctx *ctx;
+	char addr[80];
+	int fd, n;
+
+	ctx = ctx_open(false);
+	assert_int_equal(
+		env_resolve(ctx->env, "127.0.0.1", "0", true, &any, 1, &n), 0);
+	assert_int_equal(env_sock_listen(ctx->env, &any, 16, &fd), 0);
+	assert_int_equal(env_sock_name(ctx->env, fd, &local), 0);
+	conn_addr_format(&local, addr, sizeof(addr));
+	assert_int_equal(skein_conn_open_async(ctx, addr, &attr, &conn), 0);
+	for (int i = 0; i < 2000; i++)
+		skein_ctx_progress(ctx);
+	skein_conn_close(conn, 0);
+	assert_int_equal(skein_conn_open_async(ctx, addr, &attr, &conn), 0);
+	for (int i = 0; i < 2000; i++)
+		skein_ctx_progress(ctx);
+	skein_ctx_close(ctx);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_close_then_ctx),
+		cmocka_unit_test(test_close_while_connecting),
+		cmocka_unit_test(test_close_loopback),
+		cmocka_unit_test(test_close_in_callback),
+		cmocka_unit_test(test_close_silent_peer),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
