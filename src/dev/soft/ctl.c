@@ -197,9 +197,9 @@ int soft_ctl_start(struct soft *s)
 	s->kick_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (s->kick_fd < 0)
 		return -errno;
-	s->spare_fd = fcntl(s->kick_fd, F_DUPFD_CLOEXEC, 0);
-	if (s->spare_fd < 0)
-		return -errno;
+	err = soft_spares_fill(s);
+	if (err)
+		return err;
 	s->src_kick.kind = SOFT_SRC_KICK;
 	s->src_kick.fd = s->kick_fd;
 	err = soft_src_add(s, &s->src_kick, EPOLLIN);
@@ -236,8 +236,8 @@ void soft_ctl_stop(struct soft *s)
 		close(s->listeners[i].fd);
 	if (s->kick_fd >= 0)
 		close(s->kick_fd);
-	if (s->spare_fd >= 0)
-		close(s->spare_fd);
+	while (soft_spare_give(s))
+		;
 	if (s->epoll_fd >= 0)
 		close(s->epoll_fd);
 	s->epoll_fd = -1;

@@ -58,34 +58,61 @@ static void take_fds(struct msghdr *h, int *fds, int *nfds)
 	}
 }
 
-int msg_recv(int fd, struct msg_buf *b, int *fds, int *nfds)
+/* One datagram of at most len bytes; its flags. */
+static int take(int fd, void *buf, size_t len, int *flags, int *fds, int *nfds)
 {
-	struct iovec iov = {.iov_base = b, .iov_len = sizeof(*b)};
+	struct iovec iov = {.iov_base = buf, .iov_len = len};
 	union cbuf c;
-	struct msghdr h = {.msg_iov = &iov,
-			   .msg_iovlen = 1,
-			   .msg_control = c.bytes,
-			   .msg_controllen = sizeof(c)};
+	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
 	ssize_t n;
-	int err = 0;
 
-	*nfds = 0;
+	if (fds) {
+		h.msg_control = c.bytes;
+		h.msg_controllen = sizeof(c);
+		*nfds = 0;
+	}
 	do
-		n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC);
+		n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC | *flags);
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return -errno;
 	if (n == 0)
 		return -ECONNRESET;
-	take_fds(&h, fds, nfds);
-	if (h.msg_flags & MSG_CTRUNC)
+	if (fds)
+		take_fds(&h, fds, nfds);
+	*flags = h.msg_flags;
+	return (int)n;
+}
+
+int msg_recv(int fd, struct msg_buf *b, int *fds, int *nfds)
+{
+	int n, flags = 0, err = 0;
+
+	n = take(fd, b, sizeof(*b), &flags, fds, nfds);
+	if (n < 0)
+		return n;
+	if (fds && flags & MSG_CTRUNC)
 		err = -EMFILE;
-	else if (n < (ssize_t)sizeof(b->m) || b->m.magic != MSG_MAGIC ||
-		 (h.msg_flags & MSG_TRUNC))
+	else if (n < (int)sizeof(b->m) || b->m.magic != MSG_MAGIC ||
+		 flags & MSG_TRUNC)
 		err = -EBADMSG;
 	if (!err)
-		return (int)(n - (ssize_t)sizeof(b->m));
-	while (*nfds)
+		return n - (int)sizeof(b->m);
+	while (fds && *nfds)
 		close(fds[--*nfds]);
 	return err;
+}
+
+int msg_peek(int fd, struct msg *m, int *fds, int *nfds)
+{
+	int n, flags = MSG_PEEK;
+
+	n = take(fd, m, sizeof(*m), &flags, fds, nfds);
+	if (n < 0)
+		return n;
+	if (!(flags & MSG_CTRUNC))
+		return n < (int)sizeof(*m) ? -EBADMSG : 0;
+	while (*nfds)
+		close(fds[--*nfds]);
+	return -EMFILE;
 }

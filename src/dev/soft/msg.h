@@ -50,7 +50,11 @@ struct msg_buf {
 int msg_send(int fd, const struct msg *m, size_t len, const int *fds, int nfds);
 /* Receives one. Returns the number of data bytes; -ECONNRESET at the end of
  * the stream, -EBADMSG for what is no message of ours, -EMFILE when
- * descriptors were lost. *nfds descriptors are the caller's. */
+ * descriptors were lost. *nfds descriptors are the caller's; without fds
+ * there are none to be lost. */
 int msg_recv(int fd, struct msg_buf *b, int *fds, int *nfds);
+/* Looks at the next one, which stays: its head, and duplicates of its
+ * descriptors. 0; -EMFILE when none is left for them: later, it works. */
+int msg_peek(int fd, struct msg *m, int *fds, int *nfds);
 
 #endif

@@ -244,7 +244,8 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 		return -ENOMEM;
 	}
 	s->env = env;
-	s->nic_fd = s->epoll_fd = s->kick_fd = s->spare_fd = -1;
+	s->nic_fd = s->epoll_fd = s->kick_fd = -1;
+	memset(s->spare_fds, -1, sizeof(s->spare_fds));
 	s->vctx.context.async_fd = -1;
 	s->mr_window = 1024;
 	s->events_end = &s->events;

@@ -480,17 +480,40 @@ static void fail_waiters(struct soft *s, struct soft_peer *p)
 	}
 }
 
+/* Maps the region whose file comes next, if one does. Peeking keeps the
+ * message until there was a descriptor for it. */
+static int take_mr(struct soft *s, struct soft_peer *p)
+{
+	int err, fds[MSG_FDS], nfds = 0;
+	struct soft_qp *q;
+	struct msg m;
+
+	do
+		err = msg_peek(p->sock, &m, fds, &nfds);
+	while (err == -EMFILE && soft_spare_give(s));
+	if (!err && m.op == (MSG_MR_FD | MSG_REPLY)) {
+		q = qp_by_num(s, m.qpn);
+		if (q && q->peer == p)
+			got_mr(s, p, &m, fds, nfds);
+	}
+	while (nfds)
+		close(fds[--nfds]);
+	soft_spares_fill(s);
+	return err;
+}
+
 void soft_peer_event(struct soft *s, struct soft_peer *p)
 {
 	struct msg_buf b;
-	int fds[MSG_FDS], nfds, len, i;
 	struct soft_qp *q;
 	uint32_t key;
+	int err, len;
 
-	len = msg_recv(p->sock, &b, fds, &nfds);
+	err = take_mr(s, p);
+	len = msg_recv(p->sock, &b, NULL, NULL);
 	if (len == -EAGAIN)
 		return;
-	if (len == -EMFILE) {
+	if (err == -EMFILE) {
 		fail_waiters(s, p);
 		return;
 	}
@@ -504,7 +527,6 @@ void soft_peer_event(struct soft *s, struct soft_peer *p)
 	q = qp_by_num(s, b.m.qpn);
 	if (q && q->peer == p) {
 		if (b.m.op == (MSG_MR_FD | MSG_REPLY)) {
-			got_mr(s, p, &b.m, fds, nfds);
 			key = b.m.key;
 			atomic_compare_exchange_strong(&q->asked_key, &key, 0);
 		} else {
@@ -512,8 +534,6 @@ void soft_peer_event(struct soft *s, struct soft_peer *p)
 		}
 		soft_qp_attend(s, q);
 	}
-	for (i = 0; i < nfds; i++)
-		close(fds[i]);
 }
 
 /* Drops the mapping of one MR that its owner has deregistered. */

@@ -29,17 +29,17 @@ struct soft_conn {
 };
 
 /* Without descriptors the caller would stay in the backlog, and epoll would
- * spin on it. One is kept in reserve, to take it out and close it: the caller
- * sees an error at once. */
+ * spin on it. A spare one takes it out and closes it: the caller sees an error
+ * at once. */
 static int turn_away(struct soft *s, int listen_fd)
 {
 	int fd;
 
-	close(s->spare_fd);
+	soft_spare_give(s);
 	fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
 	if (fd >= 0)
 		close(fd);
-	s->spare_fd = fcntl(s->kick_fd, F_DUPFD_CLOEXEC, 0);
+	soft_spares_fill(s);
 	env_log(s->env, ENV_LOG_ERROR,
 		"skein0: no descriptor left for a peer; raise RLIMIT_NOFILE");
 	return -EMFILE;

@@ -278,6 +278,9 @@ struct soft_arena_class {
 	uint32_t out; /* allocated */
 };
 
+/* Descriptors for a moment without any: spare.c */
+#define SOFT_SPARES 3
+
 struct soft {
 	struct dev dev;
 	struct skein_env *env;
@@ -316,7 +319,7 @@ struct soft {
 
 	int epoll_fd;
 	int kick_fd;
-	int spare_fd; /* kept for a moment without descriptors */
+	int spare_fds[SOFT_SPARES]; /* the control thread's; -1: given up */
 	struct soft_src src_kick;
 	pthread_t thread;
 	bool thread_up;
@@ -392,6 +395,11 @@ int soft_mr_back(struct soft *s, uint32_t idx);
 /* Binds one more block of QPNs. s->lock held. */
 int soft_block_new(struct soft *s);
 int soft_block_name(uint32_t block, void *sockaddr_un);
+
+/* spare.c: fills up what was given up: -errno when it cannot; gives one up:
+ * false when there is none */
+int soft_spares_fill(struct soft *s);
+bool soft_spare_give(struct soft *s);
 
 /* ctl.c: the control thread */
 int soft_ctl_start(struct soft *s);

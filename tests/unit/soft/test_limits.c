@@ -168,12 +168,46 @@ static void test_fd_limit(void **state)
 	env_real_free(env);
 }
 
-/* No descriptor to map a peer's region: the request fails and says why. */
+static void write_first(struct rig_end *a, struct rig_end *b)
+{
+	assert_int_equal(rig_post(a, IBV_WR_RDMA_WRITE, 1, a->buf, 8,
+				  (uintptr_t)b->buf, b->mem->mr->rkey,
+				  IBV_SEND_SIGNALED),
+			 0);
+}
+
+/* A connection that is up maps its peer's region without a descriptor to be
+ * had, and the device has its reserve again. */
 static void test_fd_limit_map(void **state)
 {
 	struct rlimit was, now;
 	struct rig_end a, b;
-	int fds;
+	int fds, before;
+
+	rig_pair(&a, &b, NULL);
+	before = count_fds();
+	getrlimit(RLIMIT_NOFILE, &was);
+	fds = dup(0);
+	close(fds);
+	now = was;
+	now.rlim_cur = (rlim_t)fds;
+	setrlimit(RLIMIT_NOFILE, &now);
+	assert_int_equal(dup(0), -1);
+	a.buf[0] = 7;
+	write_first(&a, &b);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
+	assert_int_equal(b.buf[0], 7);
+	setrlimit(RLIMIT_NOFILE, &was);
+	assert_int_equal(count_fds(), before);
+	rig_unpair(&a, &b);
+}
+
+/* Others have taken the reserve too: the request fails and says why. */
+static void test_fd_limit_stolen(void **state)
+{
+	int fds, n, stolen[SOFT_SPARES];
+	struct rlimit was, now;
+	struct rig_end a, b;
 
 	rig_pair(&a, &b, NULL);
 	getrlimit(RLIMIT_NOFILE, &was);
@@ -182,11 +216,13 @@ static void test_fd_limit_map(void **state)
 	now = was;
 	now.rlim_cur = (rlim_t)fds;
 	setrlimit(RLIMIT_NOFILE, &now);
-	assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 1, a.buf, 8,
-				  (uintptr_t)b.buf, b.mem->mr->rkey,
-				  IBV_SEND_SIGNALED),
-			 0);
+	for (n = 0; soft_spare_give(soft_of_dev(a.dev)); n++)
+		stolen[n] = dup(0);
+	assert_int_equal(n, SOFT_SPARES);
+	write_first(&a, &b);
 	rig_expect(&a, 1, IBV_WC_LOC_QP_OP_ERR);
+	while (n)
+		close(stolen[--n]);
 	setrlimit(RLIMIT_NOFILE, &was);
 	rig_unpair(&a, &b);
 }
@@ -275,6 +311,7 @@ int main(void)
 		cmocka_unit_test(test_alloc_sweep),
 		cmocka_unit_test(test_fd_limit),
 		cmocka_unit_test(test_fd_limit_map),
+		cmocka_unit_test(test_fd_limit_stolen),
 		cmocka_unit_test(test_control_thread),
 		cmocka_unit_test(test_loopback),
 	};
