@@ -37,6 +37,7 @@ struct client {
 	unsigned under_way;
 	uint64_t done;
 	uint64_t wrong;
+	uint64_t refused; /* by a server without memory for them */
 	uint64_t not_sent;
 	uint64_t unknown;
 	int error; /* the first that a call ended with */
@@ -81,11 +82,13 @@ static void on_answer(void *arg, const struct skein_rpc_result *result)
 		c->not_sent++;
 	else if (result->outcome == SKEIN_UNKNOWN)
 		c->unknown++;
+	else if (result->status == -ENOMEM)
+		c->refused++;
 	else if (result->status || !answer_ok(result, call->seq))
 		c->wrong++;
 	else
 		c->done++;
-	if (result->status && !c->error)
+	if (result->status && result->status != -ENOMEM && !c->error)
 		c->error = result->status;
 	free(call);
 	skein_engine_stop(c->engine);
@@ -145,8 +148,8 @@ static int make_calls(struct client *c)
 static void print_counts(const struct client *c)
 {
 	printf("%" PRIu64 " done, %" PRIu64 " wrong, %" PRIu64
-	       " not sent, %" PRIu64 " unknown\n",
-	       c->done, c->wrong, c->not_sent, c->unknown);
+	       " not sent, %" PRIu64 " unknown, %" PRIu64 " refused\n",
+	       c->done, c->wrong, c->not_sent, c->unknown, c->refused);
 	fflush(stdout);
 }
 
@@ -158,6 +161,7 @@ static int one_connection(struct client *c, const char *addr,
 	int err;
 
 	c->next = c->done = c->wrong = c->not_sent = c->unknown = 0;
+	c->refused = 0;
 	c->error = 0;
 	err = skein_conn_open(c->ctx, addr, attr, &c->conn);
 	if (err) {

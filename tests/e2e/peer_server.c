@@ -78,7 +78,7 @@ static int on_call(struct skein_rpc_req *req, void *arg)
 	count(t, head.seq);
 	resp = skein_rpc_resp_buf(req, len);
 	if (!resp)
-		return -EMSGSIZE;
+		return -ENOMEM;
 	memcpy(resp, &head, sizeof(head));
 	peer_fill(resp + sizeof(head), head.seq, head.fill_len, 0xff);
 	return 0;

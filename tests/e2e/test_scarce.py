@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A server that runs out of descriptors: live clients go on, further ones are
-refused, and there is room again when some leave."""
+refused, and there is room again when some leave. A call too large for a
+message may be refused alone: it needs memory that peers can reach, and so a
+descriptor."""
 
 import resource
 
