@@ -136,6 +136,6 @@ void env_real_free(struct skein_env *env)
 	if (!env)
 		return;
 	if (env->fork_mark)
-		munmap((void *)(uintptr_t)env->fork_mark, FORK_PAGE);
+		munmap((void *)env->fork_mark, FORK_PAGE);
 	free(real_env_of(env));
 }

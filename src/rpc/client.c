@@ -486,11 +486,13 @@ static int poll_responses(struct rpc_client *c)
 /* The pair of call n, which is in the open message, is not to be executed. */
 static void withdraw(struct rpc_client *c, uint64_t n)
 {
-	struct rpc_req_meta *meta = NULL;
+	struct rpc_req_meta *meta;
 	uint32_t at = HDR_LEN;
 
-	for (uint64_t i = c->calls.sent; i <= n; i++) {
+	for (uint64_t i = c->calls.sent;; i++) {
 		meta = (struct rpc_req_meta *)(void *)(c->open + at);
+		if (i == n)
+			break;
 		at += META_LEN + RPC_PAD8(meta->size);
 	}
 	meta->flags |= RPC_REQ_SKIP;
