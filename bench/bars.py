@@ -112,6 +112,16 @@ def syscall_bars(tool, options):
         yield bar(name, what, '<', 0.05, max(0, more) / (many - few), {})
 
 
+def idle_bar(options):
+    if options.only and options.only not in 'idle':
+        return
+    shares = re.findall(r'[\d.]+', run(
+        [os.path.join(options.build, 'bench', 'idle'), '4']))
+    # signs of life, a few a second, are not nothing
+    yield bar('idle', 'connected and idle, share of a core', '<', 0.001,
+              max(float(share) for share in shares), {})
+
+
 def instruction_bars(options):
     if options.only and options.only not in 'instructions':
         return
@@ -136,7 +146,7 @@ def show(rows):
         rtt = row.get('cacheline_rtt_ns')
         print(line.format(
             row['what'], f'{sign} {row["wanted"]:g}',
-            '-' if got is None else f'{got:.3f}', row['verdict'],
+            '-' if got is None else f'{got:.4g}', row['verdict'],
             row.get('mode') or '-', '-' if rtt is None else f'{rtt:.0f}',
             '-' if kept is None
             else f'{kept}/{kept + row["slices_dropped"]}'))
@@ -163,7 +173,7 @@ def main():
     if not os.path.exists(tool):
         fail(f'{tool} is missing: make')
     rows = [*perf_bars(tool, options), *syscall_bars(tool, options),
-            *instruction_bars(options)]
+            *idle_bar(options), *instruction_bars(options)]
     if options.json:
         json.dump({'bars': rows}, sys.stdout, indent=2)
         print()
