@@ -498,6 +498,9 @@ static bool engine_sleep(struct engine *e, const struct run *run)
 	if (run->deadline_ns < deadline)
 		deadline = run->deadline_ns;
 	rc = env_waiter_sleep(e->env, e->w, deadline);
+	/* The deadline may be one that beat() looks after. */
+	if (rc == -ETIMEDOUT)
+		e->next_beat_ns = 0;
 	if (rc > 0)
 		e->fd_ready = true;
 	return true;

@@ -42,6 +42,13 @@ struct rpc_event {
  * ring). False: poll on; signals may be owed now. */
 bool rpc_event_want_sleep(struct rpc_event *ev, uint64_t now_ns);
 
+/* Nothing can come: it sleeps without asking, and a doze that was interrupted
+ * is over. Its end, which has passed, would keep the engine awake. */
+static inline void rpc_event_rest(struct rpc_event *ev)
+{
+	ev->doze_end_ns = 0;
+}
+
 /* A message was received. */
 static inline void rpc_event_received(struct rpc_event *ev)
 {

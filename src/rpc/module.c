@@ -455,8 +455,10 @@ static int rpc_arm(struct skein_conn *conn, void *state)
 	if (has_work(rc))
 		return 1;
 	/* Nothing is expected: nothing can come. */
-	if (rc->caller && !rpc_client_busy(&rc->client))
+	if (rc->caller && !rpc_client_busy(&rc->client)) {
+		rpc_event_rest(&rc->port.event);
 		return 0;
+	}
 	if (!rpc_event_want_sleep(&rc->port.event, engine_now_ns(rc->engine))) {
 		(void)rpc_event_flush(&rc->port);
 		return 1;

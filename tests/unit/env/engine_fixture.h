@@ -25,7 +25,8 @@ struct source {
 	int beat_moves; /* what beat() returns, once each */
 	bool refuse_arm;
 	uint64_t deadline_ns;
-	struct source *victim;	/* deleted from inside poll() */
+	uint64_t every_ns;     /* beat() moves the deadline on by this; 0: no */
+	struct source *victim; /* deleted from inside poll() */
 	struct source *newborn; /* added from inside poll() */
 };
 
@@ -36,7 +37,7 @@ static inline int source_poll(struct engine_obj *obj, uint64_t now_ns)
 
 	s->polls++;
 	atomic_fetch_add(&s->done, n);
-	if (now_ns >= s->deadline_ns) {
+	if (!s->every_ns && now_ns >= s->deadline_ns) {
 		s->deadline_ns = ENV_NEVER;
 		atomic_fetch_add(&s->done, 1);
 		n++;
@@ -66,8 +67,9 @@ static inline int source_beat(struct engine_obj *obj, uint64_t now_ns)
 {
 	struct source *s = container_of(obj, struct source, obj);
 
-	(void)now_ns;
 	s->beats++;
+	while (s->every_ns && now_ns >= s->deadline_ns)
+		s->deadline_ns += s->every_ns;
 	s->fd_beats += engine_fd_ready(s->e);
 	if (!s->beat_moves)
 		return 0;

@@ -241,6 +241,30 @@ static void test_calls_in_order(void **state)
 		assert_int_equal(c[i].seen, i);
 }
 
+/* A deadline that only beat() satisfies, shorter than the slow beat: the
+ * engine sleeps from one to the next, and does not run idle rounds between
+ * the deadline and the beat. */
+static void test_deadline_of_beat(void **state)
+{
+	struct fixture *f = *state;
+	struct source a;
+
+	engine_try_enter(f->e);
+	source_add(&a, f->e);
+	a.every_ns = 2 * MS;
+	a.deadline_ns = env_now_ns(f->env) + a.every_ns;
+	engine_leave(f->e);
+	assert_int_equal(engine_run_until(f->e, never, NULL,
+					  later(f, 100 * MS)),
+			 -ETIMEDOUT);
+	/* two or three rounds a deadline; idle ones would be thousands */
+	assert_true(a.polls < 500);
+	assert_true(a.beats >= 2);
+	engine_try_enter(f->e);
+	engine_del(f->e, &a.obj);
+	engine_leave(f->e);
+}
+
 /* Calling into the engine from inside a round is refused, not a deadlock. */
 static void call_inside(struct engine_call *call)
 {
@@ -266,12 +290,19 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-		T(test_ownership),	    T(test_rounds),
-		T(test_delete_inside),	    T(test_add_inside),
-		T(test_deadline_of_object), T(test_timeout),
-		T(test_fd_calls_beat),	    T(test_beat_by_the_clock),
-		T(test_foreign_loop),	    T(test_calls_in_order),
+		T(test_ownership),
+		T(test_rounds),
+		T(test_delete_inside),
+		T(test_add_inside),
+		T(test_deadline_of_object),
+		T(test_timeout),
+		T(test_fd_calls_beat),
+		T(test_beat_by_the_clock),
+		T(test_foreign_loop),
+		T(test_calls_in_order),
 		T(test_call_from_inside),
+		cmocka_unit_test_setup_teardown(test_deadline_of_beat,
+						setup_event, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

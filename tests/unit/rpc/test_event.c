@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_event.c - sleeping between calls: docs/protocol/rpc.md, section 8.
+ */
+#include "unit/cm.h"
+
+#include "conn/eng.h"
+#include "env/engine.h"
+#include "rpc/event.h"
+#include <skein/skein.h>
+
+enum {
+	SLOW = 1
+};
+#define SLOW_NS (20 * 1000 * 1000ull)
+
+static struct skein_ctx *ctx_new(bool background)
+{
+	struct skein_ctx_attr attr = {.size = sizeof(attr),
+				      .device = "soft",
+				      .wait = SKEIN_WAIT_EVENT,
+				      .background = background};
+	struct skein_ctx *ctx;
+
+	assert_int_equal(skein_ctx_open(&attr, &ctx), 0);
+	return ctx;
+}
+
+/* Keeps the server's engine from granting anything meanwhile. */
+static int on_slow(struct skein_rpc_req *req, void *arg)
+{
+	struct skein_env *env = arg;
+	uint64_t end = env_now_ns(env) + SLOW_NS;
+
+	while (env_now_ns(env) < end)
+		;
+	return 0;
+}
+
+/* The client dozes while its ask is not answered. Then the call ends, and with
+ * nothing under way nothing may keep the engine from sleeping. */
+static void test_rest_after_doze(void **state)
+{
+	struct skein_ctx *server = ctx_new(true), *client = ctx_new(false);
+	struct skein_engine *eng = skein_ctx_engine(client);
+	struct skein_listener *l;
+	struct skein_conn *conn;
+	uint64_t deadline, end;
+
+	assert_int_equal(skein_rpc_handle(server, SLOW, on_slow, eng->env), 0);
+	assert_int_equal(skein_listener_open(server, "127.0.0.1:0", NULL, &l),
+			 0);
+	assert_int_equal(skein_conn_open(client, skein_listener_addr(l), NULL,
+					 &conn),
+			 0);
+	assert_int_equal(skein_rpc_call(conn, SLOW, NULL, 0, NULL, 0,
+					SKEIN_S(10), NULL),
+			 0);
+	/* past the end of any doze */
+	end = env_now_ns(eng->env) + 2 * RPC_EVENT_DOZE_MAX_NS;
+	assert_int_equal(engine_enter(eng->e, ENV_NEVER), 0);
+	do
+		engine_poll(eng->e);
+	while (engine_now_ns(eng->e) < end || engine_arm(eng->e, &deadline));
+	engine_disarm(eng->e);
+	assert_true(deadline > engine_now_ns(eng->e));
+	engine_leave(eng->e);
+	skein_conn_close(conn, SKEIN_S(1));
+	skein_ctx_close(client);
+	skein_ctx_close(server);
+}
+
+static void test_doze(void **state)
+{
+	struct rpc_event ev = {0};
+	uint64_t now = SKEIN_S(1);
+
+	assert_false(rpc_event_want_sleep(&ev, now));
+	assert_true(ev.owe_ask);
+	ev.owe_ask = false;
+	assert_false(rpc_event_want_sleep(&ev, now));
+	now += RPC_EVENT_PATIENCE_NS;
+	assert_true(rpc_event_want_sleep(&ev, now));
+	assert_true(ev.doze_end_ns > now);
+	rpc_event_rest(&ev);
+	assert_int_equal(ev.doze_end_ns, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_doze),
+		cmocka_unit_test(test_rest_after_doze),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
