@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -162,9 +163,9 @@ static void *ctl_main(void *arg)
 	struct robust_list_head head;
 	struct robust_list node;
 	struct soft *s = arg;
+	struct pollfd p = {.fd = s->epoll_fd, .events = POLLIN};
 	struct epoll_event ev;
 	uint64_t due;
-	int n;
 
 	life_begin(s, &head, &node);
 	life_up(s);
@@ -172,12 +173,14 @@ static void *ctl_main(void *arg)
 		pthread_mutex_lock(&s->lock);
 		due = soft_qps_timers(s, env_now_ns(s->env));
 		pthread_mutex_unlock(&s->lock);
-		/* One at a time: handling one may free another's source. */
-		n = epoll_wait(s->epoll_fd, &ev, 1, sleep_ms(s, due));
-		if (n <= 0)
+		if (poll(&p, 1, sleep_ms(s, due)) <= 0)
 			continue;
 		pthread_mutex_lock(&s->lock);
-		handle(s, ev.data.ptr, ev.events);
+		/* Under the lock under which sources leave the set and are
+		 * freed: one that was fetched before it may be gone by now.
+		 * One at a time: handling one may free another's. */
+		if (epoll_wait(s->epoll_fd, &ev, 1, 0) == 1)
+			handle(s, ev.data.ptr, ev.events);
 		pthread_mutex_unlock(&s->lock);
 	}
 	/* Closed, not dead: nobody owns anything of us any more. */
