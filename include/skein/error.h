@@ -29,6 +29,8 @@ enum skein_error {
 	SKEIN_EFORKED,
 	/* no handler is registered for this RPC id */
 	SKEIN_ENOHANDLER,
+	/* the peer is out of memory, queue pairs or descriptors */
+	SKEIN_ERESOURCE,
 };
 
 /* What became of a call or an operation. */

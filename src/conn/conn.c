@@ -85,6 +85,8 @@ static const char *likely(int err)
 	case EMFILE:
 	case ENFILE:
 		return "check ulimit -n";
+	case SKEIN_ERESOURCE:
+		return "check ulimit -n and ulimit -l there";
 	case SKEIN_EVERSION:
 		return "the two ends run different versions of Skein";
 	case SKEIN_EAUTH:

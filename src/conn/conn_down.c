@@ -226,6 +226,20 @@ void conn_close_start(struct skein_conn *conn, uint64_t timeout_ns)
 	eng_attend(conn->eng, conn);
 }
 
+/* In its CLOSE the peer speaks of what happened to it. */
+static const char *close_words(uint32_t code)
+{
+	if (!code)
+		return "the peer has closed it";
+	if (code == HANDSHAKE_ERR_GARBAGE)
+		return "the peer has broken it: it says that this side sent "
+		       "what the protocol does not allow";
+	if (code == HANDSHAKE_ERR_OTHER)
+		return "the peer has broken it, for a reason that its own log "
+		       "has";
+	return "the peer has broken it";
+}
+
 void conn_close_frame(struct skein_conn *conn, uint32_t code)
 {
 	int err;
@@ -239,9 +253,9 @@ void conn_close_frame(struct skein_conn *conn, uint32_t code)
 		return;
 	case CONN_P_READY:
 		err = code ? handshake_error_errno(code) : -ESHUTDOWN;
-		conn_break(conn, err,
-			   code ? "the peer has broken it"
-				: "the peer has closed it");
+		if (code == HANDSHAKE_ERR_GARBAGE)
+			err = -ECONNABORTED; /* it was not the peer's */
+		conn_break(conn, err, "%s", close_words(code));
 		return;
 	case CONN_P_DRAIN:
 	case CONN_P_BYE: /* both close at once: as good as an answer */

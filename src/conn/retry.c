@@ -30,6 +30,7 @@ bool retry_helps(int err)
 	case ENOTCONN:
 	case EAGAIN:
 	case SKEIN_EBUSY:
+	case SKEIN_ERESOURCE:
 	case SKEIN_EDEAD:
 		return true;
 	default:

@@ -18,6 +18,8 @@ static const char *const words[] = {
 	AT(SKEIN_EFORKED) =
 		"this is a forked child: the context stayed with the parent",
 	AT(SKEIN_ENOHANDLER) = "no handler is registered for this RPC id",
+	AT(SKEIN_ERESOURCE) =
+		"the peer is out of memory, queue pairs or descriptors",
 };
 
 const char *skein_strerror(int err)

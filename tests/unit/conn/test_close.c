@@ -18,6 +18,7 @@ struct pair {
 	struct skein_ctx *server, *client;
 	struct skein_listener *listener;
 	atomic_int ups, ends;
+	_Atomic(struct skein_conn *) accepted; /* the last */
 };
 
 static const char *device(void)
@@ -32,10 +33,12 @@ static void on_conn(void *arg, struct skein_conn *conn,
 {
 	struct pair *p = arg;
 
-	if (state == SKEIN_CONN_READY)
+	if (state == SKEIN_CONN_READY) {
 		p->ups++;
-	else
+		p->accepted = conn;
+	} else {
 		p->ends++;
+	}
 }
 
 static struct skein_ctx *ctx_open(bool background)
@@ -224,6 +227,56 @@ static void test_close_silent_peer(void **state)
 	skein_ctx_close(ctx);
 }
 
+struct breaking {
+	struct engine_call call;
+	struct skein_conn *conn;
+	int err;
+};
+
+static void break_it(struct engine_call *call)
+{
+	struct breaking *b = container_of(call, struct breaking, call);
+
+	conn_break(b->conn, b->err, "by the test");
+}
+
+/* What broke it at one end is said at the other, as the other's own. */
+static void test_causes(void **state)
+{
+	static const struct {
+		int here, there;
+		const char *words;
+	} cases[] = {
+		{-ENOMEM, -SKEIN_ERESOURCE, "the peer is out of memory"},
+		{-EMFILE, -SKEIN_ERESOURCE, "the peer is out of memory"},
+		{-SKEIN_EPEER, -ECONNABORTED, "that this side sent what"},
+		{-ETIMEDOUT, -ETIMEDOUT, "the peer has broken it"},
+		{-EIO, -ECONNRESET, "its own log"},
+		{-EACCES, -ECONNRESET, "its own log"},
+	};
+	struct skein_conn *conn;
+	struct breaking b;
+	const char *text;
+	struct pair p;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		pair_open(&p, false);
+		conn = connect_to(&p);
+		while (!atomic_load(&p.accepted))
+			env_yield(p.client->env);
+		b.conn = p.accepted;
+		b.err = cases[i].here;
+		b.call.fn = break_it;
+		engine_post(p.server->engine->e, &b.call);
+		while (skein_conn_state(conn) != SKEIN_CONN_BROKEN)
+			skein_ctx_progress(p.client);
+		assert_int_equal(skein_conn_error(conn, &text), cases[i].there);
+		assert_non_null(strstr(text, cases[i].words));
+		skein_conn_close(conn, SKEIN_S(1));
+		pair_close(&p, false);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -232,6 +285,7 @@ int main(void)
 		cmocka_unit_test(test_close_loopback),
 		cmocka_unit_test(test_close_in_callback),
 		cmocka_unit_test(test_close_silent_peer),
+		cmocka_unit_test(test_causes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -339,7 +339,7 @@ static void test_region_bodies_refused(void **state)
 
 static void test_strerror(void **state)
 {
-	for (int e = SKEIN_EVERSION; e <= SKEIN_ENOHANDLER; e++) {
+	for (int e = SKEIN_EVERSION; e <= SKEIN_ERESOURCE; e++) {
 		assert_string_not_equal(skein_strerror(-e), "unknown error");
 		assert_string_equal(skein_strerror(-e), skein_strerror(e));
 	}
