@@ -14,6 +14,14 @@
 
 #include <skein/ctx.h>
 
+#define CTX_EVENTS 64
+
+/* An asynchronous event: what it does to which QP. */
+struct ctx_event {
+	uint32_t qpn;
+	int err;
+};
+
 struct skein_ctx {
 	struct skein_env *env;
 	struct dev *dev;
@@ -41,6 +49,9 @@ struct skein_ctx {
 	/* Counts announcements (share, withdraw). Read without the lock by
 	 * engines that look for news. */
 	_Atomic(uint64_t) region_seq;
+	/* events.c: the last, and how many there were (as region_seq) */
+	struct ctx_event events[CTX_EVENTS];
+	_Atomic(uint64_t) event_seq;
 
 	/* what peers did wrong, and the like; any thread */
 	struct {

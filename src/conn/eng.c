@@ -8,6 +8,7 @@
  */
 #include "base/assert.h"
 #include "conn/eng.h"
+#include "conn/events.h"
 #include "conn/handle.h"
 #include "conn/listener.h"
 
@@ -225,6 +226,7 @@ static int eng_beat(struct engine_obj *obj, uint64_t now_ns)
 						    eng_link),
 				       now_ns);
 	announce(eng);
+	moved += events_beat(eng);
 	moved += peers_beat(eng, now_ns);
 	if (!list_empty(&eng->pending))
 		eng->attention = true;
@@ -495,6 +497,8 @@ static int device_side(struct skein_engine *eng)
 		rc = env_waiter_watch(eng->env, engine_waiter(eng->e),
 				      env_waiter_fd(eng->env, eng->links),
 				      EPOLLIN);
+	if (rc == 0)
+		rc = events_watch(eng);
 	if (rc)
 		goto err_links;
 	return 0;
@@ -578,6 +582,10 @@ void eng_free(struct skein_engine *eng)
 	service(eng, engine_now_ns(eng->e));
 	skein_assert(list_empty(&eng->pending));
 	skein_assert(list_empty(&eng->listeners));
+	/* From here on nobody kicks it any more. */
+	env_mutex_lock(ctx->env, &ctx->lock);
+	list_del(&eng->ctx_link);
+	env_mutex_unlock(ctx->env, &ctx->lock);
 	while (!list_empty(&eng->peers)) {
 		conn_peer_down(container_of(eng->peers.next, struct conn_peer,
 					    eng_link),
@@ -586,15 +594,13 @@ void eng_free(struct skein_engine *eng)
 	}
 	engine_del(eng->e, &eng->obj);
 	engine_leave(eng->e);
+	events_unwatch(eng);
 	env_waiter_unwatch(eng->env, engine_waiter(eng->e), eng->channel->fd);
 	mem_region_free(eng->scratch);
 	cqs_free(eng);
 	eng->dev->ops->destroy_comp_channel(eng->dev, eng->channel);
 	engine_free(eng->e);
 	env_waiter_free(eng->env, eng->links);
-	env_mutex_lock(ctx->env, &ctx->lock);
-	list_del(&eng->ctx_link);
-	env_mutex_unlock(ctx->env, &ctx->lock);
 	env_free(ctx->env, eng->table);
 	env_free(ctx->env, eng->polls);
 	env_free(ctx->env, eng->by_fd);

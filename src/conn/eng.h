@@ -81,6 +81,7 @@ struct skein_engine {
 	struct list_node dead;	    /* skein_conn.pending_link: to be freed */
 	uint64_t next_tick_ns;
 	uint64_t regions_seen; /* ctx->region_seq announced so far */
+	uint64_t events_seen;  /* ctx->event_seq heeded so far */
 
 	struct mem_region *scratch; /* results of atomics; made when needed */
 	uint64_t scratch_used[8];

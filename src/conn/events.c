@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * events.c - asynchronous events of the device (IBA 11.6.3).
+ *
+ * The default engine's owner reads and acknowledges them at once, as whoever
+ * destroys a QP waits for that. What they say goes to the engines as numbers,
+ * never as pointers: the QP may be gone when its engine looks.
+ *
+ * Thread rule: events_beat() by the engine's owner. The ring of the last
+ * CTX_EVENTS belongs to ctx->lock; event_seq is read without it.
+ */
+#include "conn/events.h"
+
+#include "conn/handle.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+
+#define EVENTS_A_BEAT 16
+#define ALL_QPS UINT32_MAX /* no QPN: they have 24 bits */
+
+/* --- reading ----------------------------------------------------------- */
+
+static void publish(struct skein_ctx *ctx, uint32_t qpn, int err)
+{
+	struct list_node *n;
+	uint64_t seq;
+
+	env_mutex_lock(ctx->env, &ctx->lock);
+	seq = atomic_load_explicit(&ctx->event_seq, memory_order_relaxed);
+	ctx->events[seq % CTX_EVENTS] = (struct ctx_event){qpn, err};
+	/* Only tells the engines to look; the entry is behind the lock. */
+	atomic_store_explicit(&ctx->event_seq, seq + 1, memory_order_release);
+	list_for_each(n, &ctx->engines)
+		engine_kick(container_of(n, struct skein_engine, ctx_link)->e);
+	env_mutex_unlock(ctx->env, &ctx->lock);
+}
+
+static void log_port(struct skein_ctx *ctx, const struct ibv_async_event *ev)
+{
+	bool down = ev->event_type == IBV_EVENT_PORT_ERR;
+
+	env_log(ctx->env, down ? ENV_LOG_WARN : ENV_LOG_INFO,
+		"%s (%s): port %d is %s", ctx->dev->ops->kind, ctx->dev->name,
+		ev->element.port_num,
+		down ? "down: connections wait for it as long as they retry"
+		     : "up");
+}
+
+static void heed(struct skein_ctx *ctx, const struct ibv_async_event *ev)
+{
+	switch (ev->event_type) {
+	case IBV_EVENT_QP_FATAL:
+		publish(ctx, ev->element.qp->qp_num, -EIO);
+		break;
+	case IBV_EVENT_QP_ACCESS_ERR:
+		publish(ctx, ev->element.qp->qp_num, -EACCES);
+		break;
+	case IBV_EVENT_QP_REQ_ERR:
+		publish(ctx, ev->element.qp->qp_num, -SKEIN_EPEER);
+		break;
+	case IBV_EVENT_DEVICE_FATAL:
+		env_log(ctx->env, ENV_LOG_ERROR, "%s (%s): the device failed",
+			ctx->dev->ops->kind, ctx->dev->name);
+		publish(ctx, ALL_QPS, -ENODEV);
+		break;
+	case IBV_EVENT_PORT_ERR:
+	case IBV_EVENT_PORT_ACTIVE:
+		log_port(ctx, ev);
+		break;
+	case IBV_EVENT_CQ_ERR: /* polling it fails, and says so */
+	default:
+		break;
+	}
+}
+
+static int read_events(struct skein_ctx *ctx)
+{
+	struct dev *dev = ctx->dev;
+	struct ibv_async_event ev;
+	int n;
+
+	for (n = 0; n < EVENTS_A_BEAT; n++) {
+		if (dev->ops->get_async_event(dev, &ev))
+			break;
+		heed(ctx, &ev);
+		dev->ops->ack_async_event(dev, &ev);
+	}
+	return n;
+}
+
+/* --- each engine's part ------------------------------------------------ */
+
+static const char *words(int err)
+{
+	switch (-err) {
+	case EACCES:
+		return "the peer asked for memory that it may not touch";
+	case SKEIN_EPEER:
+		return "the peer sent a request that the device finds invalid";
+	case ENODEV:
+		return "the device failed";
+	default:
+		return "the device reports a fatal error of its QP";
+	}
+}
+
+static void tell(struct skein_conn *conn, int err)
+{
+	struct dev *dev = conn->eng->dev;
+
+	/* The death of the peer is such an error too, where it is noticed. */
+	if (err == -EIO && conn->peer && dev->ops->probe &&
+	    dev->ops->probe(dev, conn->qp) == -ENOTCONN)
+		conn_peer_down(conn->peer, -SKEIN_EDEAD,
+			       "its process has ended");
+	else
+		conn_break(conn, err, "%s", words(err));
+}
+
+static void take(struct skein_engine *eng, const struct ctx_event *ev)
+{
+	struct skein_conn *conn;
+
+	for (uint32_t i = 0; i < eng->table_cap; i++) {
+		conn = eng->table[i];
+		if (conn && conn->qp &&
+		    (ev->qpn == ALL_QPS || ev->qpn == conn->qp->qp_num))
+			tell(conn, ev->err);
+	}
+}
+
+int events_beat(struct skein_engine *eng)
+{
+	struct skein_ctx *ctx = eng->ctx;
+	struct ctx_event ev;
+	uint64_t seq;
+	int moved = 0;
+
+	if (eng == ctx->engine)
+		moved = read_events(ctx);
+	seq = atomic_load_explicit(&ctx->event_seq, memory_order_acquire);
+	if (__builtin_expect(seq == eng->events_seen, 1))
+		return moved;
+	/* Those that were overwritten are found by their flushed requests. */
+	if (seq - eng->events_seen > CTX_EVENTS)
+		eng->events_seen = seq - CTX_EVENTS;
+	while (eng->events_seen < seq) {
+		env_mutex_lock(ctx->env, &ctx->lock);
+		ev = ctx->events[eng->events_seen++ % CTX_EVENTS];
+		env_mutex_unlock(ctx->env, &ctx->lock);
+		take(eng, &ev);
+		moved++;
+	}
+	return moved;
+}
+
+int events_watch(struct skein_engine *eng)
+{
+	eng->events_seen = atomic_load(&eng->ctx->event_seq);
+	if (eng->ctx->engine)
+		return 0;
+	return env_waiter_watch(eng->env, engine_waiter(eng->e),
+				eng->dev->verbs->async_fd, EPOLLIN);
+}
+
+void events_unwatch(struct skein_engine *eng)
+{
+	if (eng == eng->ctx->engine)
+		env_waiter_unwatch(eng->env, engine_waiter(eng->e),
+				   eng->dev->verbs->async_fd);
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_events.c - asynchronous events of the device: the connection they name
+ * breaks and says why, on whatever engine it is, and each is acknowledged.
+ */
+#include "unit/cm.h"
+
+#include "conn/handle.h"
+
+#include <errno.h>
+#include <skein/skein.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+struct end {
+	struct skein_ctx *ctx;
+	_Atomic(struct skein_conn *) accepted;
+	atomic_int ups, ends, err;
+	char story[CONN_STORY_MAX];
+	char log[512]; /* the last line */
+};
+
+static void on_conn(void *arg, struct skein_conn *conn,
+		    enum skein_conn_state state)
+{
+	struct end *e = arg;
+	const char *text;
+
+	if (state == SKEIN_CONN_READY) {
+		e->accepted = conn;
+		e->ups++;
+		return;
+	}
+	e->err = skein_conn_error(conn, &text);
+	strcpy(e->story, text);
+	e->ends++;
+}
+
+static void on_log(void *arg, enum skein_log_level level, const char *line)
+{
+	struct end *e = arg;
+
+	snprintf(e->log, sizeof(e->log), "%s", line);
+}
+
+static void open_end(struct end *e)
+{
+	struct skein_ctx_attr attr = {.size = sizeof(attr),
+				      .device = "soft",
+				      .log = on_log,
+				      .log_arg = e};
+
+	memset(e, 0, sizeof(*e));
+	assert_int_equal(skein_ctx_open(&attr, &e->ctx), 0);
+}
+
+static void both(struct end *a, struct end *b)
+{
+	skein_ctx_progress(a->ctx);
+	skein_ctx_progress(b->ctx);
+	env_yield(a->ctx->env);
+}
+
+/* A connection of a, on engine, to b. */
+static struct skein_conn *join(struct end *a, struct skein_engine *engine,
+			       struct end *b, struct skein_listener **listener)
+{
+	struct skein_listener_attr l = {
+		.size = sizeof(l), .on_conn = on_conn, .arg = b};
+	struct skein_conn_attr c = {.size = sizeof(c), .engine = engine};
+	struct skein_conn *conn;
+	int ups = b->ups;
+
+	if (!*listener)
+		assert_int_equal(skein_listener_open(b->ctx, "127.0.0.1:0", &l,
+						     listener),
+				 0);
+	assert_int_equal(skein_conn_open_async(a->ctx,
+					       skein_listener_addr(*listener),
+					       &c, &conn),
+			 0);
+	while (skein_conn_state(conn) != SKEIN_CONN_READY || b->ups == ups) {
+		if (engine)
+			skein_engine_progress(engine);
+		both(a, b);
+	}
+	return conn;
+}
+
+static void on_done(void *arg, int status)
+{
+	*(int *)arg = status;
+}
+
+/* The end whose memory was asked for breaks by its device's event: the other
+ * does not even run. */
+static void test_access(void **state)
+{
+	struct skein_listener *listener = NULL;
+	struct skein_mem *shared, *local;
+	struct skein_conn *conn;
+	struct skein_remote r;
+	int status = 1, rc;
+	struct end a, b;
+
+	open_end(&a);
+	open_end(&b);
+	conn = join(&a, NULL, &b, &listener);
+	assert_int_equal(skein_mem_new(b.ctx, 64, &shared), 0);
+	assert_int_equal(skein_mem_new(a.ctx, 64, &local), 0);
+	assert_int_equal(skein_mem_share(shared, "x", SKEIN_MEM_READ), 0);
+	do {
+		both(&a, &b);
+		rc = skein_mem_find(conn, "x", SKEIN_MS(1), &r);
+	} while (rc);
+	r.rkey ^= 1;
+	assert_int_equal(skein_mem_read_async(conn, local, 0, &r, 0, 8, on_done,
+					      &status),
+			 0);
+	while (!b.ends)
+		skein_ctx_progress(b.ctx);
+	assert_int_equal(b.err, -EACCES);
+	assert_non_null(strstr(b.story, "memory that it may not touch"));
+	while (status == 1)
+		skein_ctx_progress(a.ctx);
+	assert_int_equal(status, -EACCES);
+	skein_ctx_close(a.ctx);
+	skein_ctx_close(b.ctx);
+}
+
+/* --- a device that says what it is told to ------------------------------ */
+
+static struct {
+	struct ibv_async_event ev;
+	bool full;
+	int acked;
+} script;
+
+static int scripted_get(struct dev *dev, struct ibv_async_event *ev)
+{
+	if (!script.full)
+		return -EAGAIN;
+	*ev = script.ev;
+	script.full = false;
+	return 0;
+}
+
+static void scripted_ack(struct dev *dev, struct ibv_async_event *ev)
+{
+	script.acked += ev->event_type == script.ev.event_type;
+}
+
+static void say(struct end *a, struct end *b, enum ibv_event_type type,
+		struct ibv_qp *qp)
+{
+	script.ev.event_type = type;
+	script.ev.element.qp = qp;
+	if (!qp)
+		script.ev.element.port_num = 1;
+	script.acked = 0;
+	script.full = true;
+	while (!script.acked)
+		both(a, b);
+	assert_int_equal(script.acked, 1);
+}
+
+static void test_scripted(void **state)
+{
+	struct skein_listener *listener = NULL;
+	struct skein_conn *conn[3];
+	struct skein_engine *other;
+	const struct dev_ops *was;
+	struct dev_ops ops;
+	struct end a, b;
+	const char *text;
+
+	open_end(&a);
+	open_end(&b);
+	assert_int_equal(skein_engine_new(a.ctx, SKEIN_WAIT_POLL, &other), 0);
+	conn[0] = join(&a, NULL, &b, &listener);
+	conn[1] = join(&a, other, &b, &listener);
+	conn[2] = join(&a, other, &b, &listener);
+	was = a.ctx->dev->ops;
+	ops = *was;
+	ops.get_async_event = scripted_get;
+	ops.ack_async_event = scripted_ack;
+	a.ctx->dev->ops = &ops;
+
+	say(&a, &b, IBV_EVENT_PORT_ERR, NULL);
+	assert_non_null(strstr(a.log, "port 1 is down"));
+	say(&a, &b, IBV_EVENT_COMM_EST, conn[0]->qp);
+	/* read by the default engine, for a connection of another one */
+	say(&a, &b, IBV_EVENT_QP_FATAL, conn[1]->qp);
+	while (skein_conn_state(conn[1]) == SKEIN_CONN_READY)
+		skein_engine_progress(other);
+	assert_int_equal(skein_conn_error(conn[1], &text), -EIO);
+	assert_non_null(strstr(text, "a fatal error of its QP"));
+	assert_int_equal(skein_conn_state(conn[0]), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_state(conn[2]), SKEIN_CONN_READY);
+
+	say(&a, &b, IBV_EVENT_DEVICE_FATAL, NULL);
+	while (skein_conn_state(conn[0]) == SKEIN_CONN_READY ||
+	       skein_conn_state(conn[2]) == SKEIN_CONN_READY) {
+		skein_engine_progress(other);
+		both(&a, &b);
+	}
+	assert_int_equal(skein_conn_error(conn[0], NULL), -ENODEV);
+	assert_int_equal(skein_conn_error(conn[2], NULL), -ENODEV);
+	a.ctx->dev->ops = was;
+	skein_ctx_close(a.ctx);
+	skein_ctx_close(b.ctx);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_access),
+		cmocka_unit_test(test_scripted),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
