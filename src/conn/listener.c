@@ -3,9 +3,9 @@
  * listener.c - accepts control links, as many as admission allows, and hands
  * each connection to the engine of its shard.
  *
- * When the process runs out of fds the socket is left alone for
- * LISTENER_PAUSE_NS (a level-triggered watch would spin): clients wait in the
- * backlog meanwhile. A half-open handshake costs one struct conn_peer and ends
+ * When the process runs out of fds one client is refused by means of spare
+ * ones, and the socket is left alone for LISTENER_PAUSE_NS (a level-triggered
+ * watch would spin): others wait in the backlog meanwhile. A half-open handshake costs one struct conn_peer and ends
  * at its deadline, whatever its sender does.
  */
 #include "conn/listener.h"
@@ -41,19 +41,19 @@ static void short_of_fds(struct skein_listener *l, int rc, uint64_t now_ns)
 {
 	env_log(l->ctx->env, ENV_LOG_WARN,
 		"listener %s: cannot accept: %s (check ulimit -n); clients "
-		"wait",
+		"are refused, or wait",
 		l->addr, skein_strerror(rc));
 	l->paused_until_ns = now_ns + LISTENER_PAUSE_NS;
 	watch(l, false);
 }
 
+/* welcome: counted by admission; else why is the refusal. */
 static void admit(struct skein_listener *l, int fd,
-		  const struct sockaddr_storage *from, uint64_t now_ns)
+		  const struct sockaddr_storage *from, uint64_t now_ns,
+		  bool welcome, uint32_t retry_ms, const char *why)
 {
 	char addr[CONN_ADDR_TEXT_MAX];
 	struct conn_peer *peer;
-	uint32_t retry_ms = 0;
-	bool welcome = admission_enter(&l->admission, &retry_ms);
 
 	conn_addr_format(from, addr, sizeof(addr));
 	if (conn_peer_new(l->eng, fd, addr, false, &peer)) {
@@ -69,14 +69,41 @@ static void admit(struct skein_listener *l, int fd,
 	if (welcome)
 		return;
 	atomic_fetch_add(&l->ctx->counts.refused, 1);
-	conn_peer_refuse(peer, HANDSHAKE_ERR_BUSY, retry_ms,
-			 "the server has enough handshakes under way");
+	conn_peer_refuse(peer, HANDSHAKE_ERR_BUSY, retry_ms, why);
+}
+
+static void spare_make(struct skein_listener *l)
+{
+	if (!l->spare)
+		(void)env_waiter_new(l->ctx->env, ENV_WAIT_EVENT, &l->spare);
+}
+
+static void spare_give(struct skein_listener *l)
+{
+	env_waiter_free(l->ctx->env, l->spare);
+	l->spare = NULL;
+}
+
+/* Out of fds: who comes next hears it at once, not by its deadline. */
+static void refuse_next(struct skein_listener *l, uint64_t now_ns)
+{
+	struct sockaddr_storage from;
+	int fd;
+
+	if (!l->spare)
+		return;
+	spare_give(l);
+	if (env_sock_accept(l->ctx->env, l->fd, &from, &fd) == 0)
+		admit(l, fd, &from, now_ns, false, ADMISSION_HINT_MS,
+		      "the server is out of descriptors");
 }
 
 int listener_beat(struct skein_listener *l, uint64_t now_ns)
 {
 	struct sockaddr_storage from;
+	uint32_t retry_ms = 0;
 	int fd, rc, n;
+	bool welcome;
 
 	if (l->fd < 0)
 		return 0;
@@ -84,16 +111,21 @@ int listener_beat(struct skein_listener *l, uint64_t now_ns)
 		if (now_ns < l->paused_until_ns)
 			return 0;
 		l->paused_until_ns = 0;
+		spare_make(l);
 		watch(l, true);
 	}
 	for (n = 0; n < LISTENER_ACCEPTS_A_BEAT; n++) {
 		rc = env_sock_accept(l->ctx->env, l->fd, &from, &fd);
 		if (rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM ||
-		    rc == -ENOBUFS)
+		    rc == -ENOBUFS) {
+			refuse_next(l, now_ns);
 			short_of_fds(l, rc, now_ns);
+		}
 		if (rc)
 			break;
-		admit(l, fd, &from, now_ns);
+		welcome = admission_enter(&l->admission, &retry_ms);
+		admit(l, fd, &from, now_ns, welcome, retry_ms,
+		      "the server has enough handshakes under way");
 	}
 	return n;
 }
@@ -181,6 +213,7 @@ static void open_call(struct engine_call *call)
 
 static void listener_free(struct skein_listener *l)
 {
+	spare_give(l);
 	env_free(l->ctx->env, l->engines);
 	env_free(l->ctx->env, l);
 }
@@ -221,6 +254,7 @@ int skein_listener_open(struct skein_ctx *ctx, const char *addr,
 	rc = take_engines(l, &attr);
 	if (rc == 0)
 		rc = bind_one(l, addr);
+	spare_make(l);
 	if (rc) {
 		env_log(ctx->env, ENV_LOG_ERROR, "cannot listen on %s: %s",
 			addr ? addr : "(null)", skein_strerror(rc));

@@ -25,6 +25,9 @@ struct skein_listener {
 	int fd;
 	bool watched;
 	uint64_t paused_until_ns; /* 0: accepts */
+	/* Nobody sleeps in it: its descriptors are a reserve, NULL when it is
+	 * used up. */
+	struct env_waiter *spare;
 	struct skein_engine **engines;
 	unsigned n_engines;
 	struct admission admission;

@@ -248,8 +248,8 @@ static int next_fd(void)
 	return fd;
 }
 
-/* The listener has no fd left: clients wait, nothing spins, and it goes on
- * when there is one again. */
+/* The listener has no fd left: one client is refused in words, others wait,
+ * nothing spins, and it goes on when there is one again. */
 static void test_no_fds(void **state)
 {
 	struct skein_conn_attr c = {.size = sizeof(c), .retries = 100};
@@ -257,12 +257,15 @@ static void test_no_fds(void **state)
 	struct skein_listener *listener;
 	struct rlimit was, low;
 	struct skein_conn *conn;
-	int raw;
+	int raw, next;
+	char text[256];
+	ssize_t n;
 
 	assert_int_equal(
 		skein_listener_open(server, "127.0.0.1:0", NULL, &listener), 0);
 	both(server, client);
 	raw = dial(skein_listener_addr(listener));
+	next = dial(skein_listener_addr(listener));
 	getrlimit(RLIMIT_NOFILE, &was);
 	low = was;
 	low.rlim_cur = (rlim_t)next_fd();
@@ -270,6 +273,10 @@ static void test_no_fds(void **state)
 	while (!listener->paused_until_ns)
 		both(server, client);
 	assert_false(listener->watched);
+	n = recv(raw, text, sizeof(text), 0);
+	assert_true(n > 0);
+	assert_non_null(memmem(text, (size_t)n, "out of descriptors", 18));
+	assert_int_equal(recv(next, text, sizeof(text), MSG_DONTWAIT), -1);
 	setrlimit(RLIMIT_NOFILE, &was);
 	assert_int_equal(skein_conn_open_async(client,
 					       skein_listener_addr(listener),
@@ -278,7 +285,9 @@ static void test_no_fds(void **state)
 	while (skein_conn_state(conn) == SKEIN_CONN_CONNECTING)
 		both(server, client);
 	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
+	assert_non_null(listener->spare);
 	close(raw);
+	close(next);
 	skein_conn_close(conn, 0);
 	while (atomic_load(&listener->peers))
 		both(server, client);
