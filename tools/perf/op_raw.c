@@ -141,6 +141,11 @@ static int make_qp(struct raw_worker *rw, struct raw_qp *q)
 	q->stamps = calloc(raw->send_depth, sizeof(*q->stamps));
 	if (!q->wr || !q->stamps)
 		return -ENOMEM;
+	/* The first ping is waited for: it may be executed by a thread of the
+	 * device, when the peer's memory is mapped, and reads the buffer that
+	 * the second one writes. */
+	if (!p->o.rate)
+		q->since_signal = RAW_SIGNAL_EVERY - 1;
 	rc = raw->dev->ops->create_qp(raw->dev, raw->pd, &attr, flags, &q->qp);
 	if (rc)
 		return perf_fail(p, rc, "create_qp: %s", strerror(-rc));

@@ -520,9 +520,6 @@ static void test_random_kill(void **state)
 	struct rig_end e;
 	int fds = 0;
 
-#ifdef __SANITIZE_THREAD__
-	skip(); /* it starts no threads after a fork of threads */
-#endif
 	rig_open(&e, NULL);
 	for (n = 0; n < all; n++) {
 		random_kill(&e, n);
