@@ -13,6 +13,7 @@
  * than the credits are posted. docs/protocol/immediate.md.
  */
 #include "base/assert.h"
+#include "conn/events.h"
 #include "conn/handle.h"
 #include "conn/wc_status.h"
 
@@ -160,11 +161,16 @@ static void take_imm(struct skein_conn *conn, uint32_t imm, uint32_t len)
 	conn_break(conn, -SKEIN_EPEER, "an immediate of kind %u came", kind);
 }
 
-/* A flush says that the QP has failed, not why: the device may know. */
+/* A flush says that the QP has failed, not why: the device may know, and has
+ * said so in an event before it flushed. */
 static void recv_failed(struct skein_conn *conn, enum ibv_wc_status status)
 {
 	struct dev *dev = conn->eng->dev;
 
+	if (status == IBV_WC_WR_FLUSH_ERR)
+		events_now(conn->eng);
+	if (conn->phase >= CONN_P_BREAK)
+		return;
 	if (dev->ops->probe && dev->ops->probe(dev, conn->qp) == -ENOTCONN) {
 		atomic_fetch_add(&conn->ctx->counts.deaths, 1);
 		conn_break(conn, -SKEIN_EDEAD, "its process has ended");
@@ -244,6 +250,8 @@ static void complete_slow(struct skein_conn *conn, const struct ibv_wc *wc)
 			   "a completion came for no operation under way");
 		return;
 	}
+	if (wc->status == IBV_WC_WR_FLUSH_ERR && conn->phase < CONN_P_BREAK)
+		events_now(conn->eng);
 	if (wc->status != IBV_WC_SUCCESS)
 		conn_break(conn, wc_status_err(wc->status), "%s",
 			   wc_status_text(wc->status));

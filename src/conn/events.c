@@ -2,8 +2,9 @@
 /*
  * events.c - asynchronous events of the device (IBA 11.6.3).
  *
- * The default engine's owner reads and acknowledges them at once, as whoever
- * destroys a QP waits for that. What they say goes to the engines as numbers,
+ * The default engine's owner reads them, on its beat; any other that meets a
+ * flush reads them too. Who reads acknowledges at once, as whoever destroys a
+ * QP waits for that. What they say goes to the engines as numbers,
  * never as pointers: the QP may be gone when its engine looks.
  *
  * Thread rule: events_beat() by the engine's owner. The ring of the last
@@ -130,15 +131,13 @@ static void take(struct skein_engine *eng, const struct ctx_event *ev)
 	}
 }
 
-int events_beat(struct skein_engine *eng)
+static int take_all(struct skein_engine *eng)
 {
 	struct skein_ctx *ctx = eng->ctx;
 	struct ctx_event ev;
 	uint64_t seq;
 	int moved = 0;
 
-	if (eng == ctx->engine)
-		moved = read_events(ctx);
 	seq = atomic_load_explicit(&ctx->event_seq, memory_order_acquire);
 	if (__builtin_expect(seq == eng->events_seen, 1))
 		return moved;
@@ -153,6 +152,21 @@ int events_beat(struct skein_engine *eng)
 		moved++;
 	}
 	return moved;
+}
+
+int events_beat(struct skein_engine *eng)
+{
+	int moved = 0;
+
+	if (eng == eng->ctx->engine)
+		moved = read_events(eng->ctx);
+	return moved + take_all(eng);
+}
+
+void events_now(struct skein_engine *eng)
+{
+	read_events(eng->ctx);
+	take_all(eng);
 }
 
 int events_watch(struct skein_engine *eng)

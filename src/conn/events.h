@@ -13,5 +13,8 @@ void events_unwatch(struct skein_engine *eng);
 /* Reads them, and breaks connections of this engine that they name. Returns
  * as beat(). Owner only. */
 int events_beat(struct skein_engine *eng);
+/* The same, by any engine and at once: a QP was flushed, and nobody knows yet
+ * why. Owner only. */
+void events_now(struct skein_engine *eng);
 
 #endif
