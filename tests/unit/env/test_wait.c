@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -438,6 +439,60 @@ static void test_fd_limit(void **state)
 	}
 }
 
+/* Which ones: no more than asked for, and none is passed over for ever. */
+static void test_ready_fds(void **state)
+{
+	struct fixture *f = *state;
+	unsigned seen = 0;
+	int pipes[4][2], fds[4], n;
+
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(pipe(pipes[i]), 0);
+		assert_int_equal(env_waiter_watch(f->env, f->w, pipes[i][0],
+						  EPOLLIN),
+				 0);
+	}
+	assert_int_equal(env_waiter_ready_fds(f->env, f->w, fds, 4), 0);
+	assert_int_equal(write(pipes[2][1], "x", 1), 1);
+	assert_int_equal(env_waiter_ready_fds(f->env, f->w, fds, 4), 1);
+	assert_int_equal(fds[0], pipes[2][0]);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(write(pipes[i][1], "x", 1), 1);
+	assert_int_equal(env_waiter_ready_fds(f->env, f->w, fds, 4), 4);
+	for (int round = 0; round < 4; round++) {
+		n = env_waiter_ready_fds(f->env, f->w, fds, 2);
+		assert_int_equal(n, 2);
+		for (int k = 0; k < n; k++)
+			for (int i = 0; i < 4; i++)
+				seen |= (fds[k] == pipes[i][0]) << i;
+	}
+	assert_int_equal(seen, 15);
+	for (int i = 0; i < 4; i++) {
+		env_waiter_unwatch(f->env, f->w, pipes[i][0]);
+		close(pipes[i][0]);
+		close(pipes[i][1]);
+	}
+	assert_int_equal(env_waiter_ready_fds(f->env, f->w, fds, 4), 0);
+}
+
+/* A child knows at once that it is one; its parent is none. */
+static void test_forked(void **state)
+{
+	struct fixture *f = *state;
+	int status;
+	pid_t pid;
+
+	assert_false(env_forked(f->env));
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid)
+		_exit(env_forked(f->env) ? 42 : 1);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 42);
+	assert_false(env_forked(f->env));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -453,6 +508,8 @@ int main(void)
 		T(test_yield_on_one_core),
 		T(test_signals),
 		T(test_fd_limit),
+		T(test_ready_fds),
+		T(test_forked),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
