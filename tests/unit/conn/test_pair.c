@@ -567,6 +567,87 @@ static void test_shards(void **state)
 	assert_int_equal(p.ends, 6);
 }
 
+/* Whatever way the same host is written, and whichever port is free. */
+static void test_addresses(void **state)
+{
+	static const struct {
+		const char *listen, *host;
+	} cases[] = {
+		{"[::1]:0", "[::1]"}, {"127.0.0.1:0", "localhost"},
+		{"127.0.0.1:0", ""},  {"localhost:0", "localhost"},
+		{":0", "127.0.0.1"},
+	};
+	struct skein_listener *listener;
+	struct skein_mem *shared;
+	struct skein_remote r;
+	struct skein_conn *conn;
+	struct pair p;
+	char addr[80];
+	const char *port;
+	uint64_t old;
+	int rc;
+
+	pair_open(&p, NULL, NULL);
+	assert_int_equal(skein_mem_new(p.server, 64, &shared), 0);
+	assert_int_equal(skein_mem_share(shared, "word", SKEIN_MEM_ATOMIC), 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		rc = skein_listener_open(p.server, cases[i].listen, NULL,
+					 &listener);
+		if (rc == -EADDRNOTAVAIL || rc == -EAFNOSUPPORT) {
+			print_message("no %s here\n", cases[i].listen);
+			continue;
+		}
+		assert_int_equal(rc, 0);
+		port = strrchr(skein_listener_addr(listener), ':');
+		assert_string_not_equal(port, ":0");
+		snprintf(addr, sizeof(addr), "%s%s", cases[i].host, port);
+		assert_int_equal(skein_conn_open(p.client, addr, NULL, &conn),
+				 0);
+		assert_int_equal(skein_mem_find(conn, "word", SKEIN_S(2), &r),
+				 0);
+		assert_int_equal(skein_mem_fetch_add(conn, &r, 0, 1, SKEIN_S(2),
+						     &old),
+				 0);
+		assert_int_equal(old, *(uint64_t *)skein_mem_addr(shared) - 1);
+		skein_conn_close(conn, SKEIN_S(1));
+		skein_listener_close(listener);
+	}
+	pair_close(&p);
+}
+
+/* A name with two addresses: nobody listens on the first. */
+static void test_second_address(void **state)
+{
+	struct sockaddr_storage any, dead;
+	struct skein_conn *conn;
+	struct conn_dial *d;
+	struct pair p;
+	int fd, n;
+
+	pair_open(&p, NULL, NULL);
+	assert_int_equal(env_resolve(p.client->env, "127.0.0.1", "0", true,
+				     &any, 1, &n),
+			 0);
+	assert_int_equal(env_sock_listen(p.client->env, &any, 1, &fd), 0);
+	assert_int_equal(env_sock_name(p.client->env, fd, &dead), 0);
+	env_sock_close(p.client->env, fd);
+	assert_int_equal(skein_conn_open_async(p.client,
+					       skein_listener_addr(p.listener),
+					       NULL, &conn),
+			 0);
+	/* Nobody runs its engine yet: as if the resolver had said both. */
+	d = conn->dial;
+	d->addrs[1] = d->addrs[0];
+	d->addrs[0] = dead;
+	d->n = 2;
+	while (skein_conn_state(conn) == SKEIN_CONN_CONNECTING)
+		skein_ctx_progress(p.client);
+	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
+	assert_int_equal(d->i, 1);
+	skein_conn_close(conn, SKEIN_S(1));
+	pair_close(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -585,6 +666,8 @@ int main(void)
 		cmocka_unit_test(test_simultaneous_open),
 		cmocka_unit_test(test_reconnect),
 		cmocka_unit_test(test_shards),
+		cmocka_unit_test(test_addresses),
+		cmocka_unit_test(test_second_address),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
