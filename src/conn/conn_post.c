@@ -161,23 +161,28 @@ static void take_imm(struct skein_conn *conn, uint32_t imm, uint32_t len)
 	conn_break(conn, -SKEIN_EPEER, "an immediate of kind %u came", kind);
 }
 
-/* A flush says that the QP has failed, not why: the device may know, and has
- * said so in an event before it flushed. */
-static void recv_failed(struct skein_conn *conn, enum ibv_wc_status status)
+/* A status says how a request ended, not why. The device may know: it has said
+ * so in an event before a flush; or the peer has died, which is the story of
+ * all connections of that link. */
+static void failed(struct skein_conn *conn, enum ibv_wc_status status,
+		   const char *what)
 {
 	struct dev *dev = conn->eng->dev;
 
+	if (conn->phase >= CONN_P_BREAK)
+		return;
 	if (status == IBV_WC_WR_FLUSH_ERR)
 		events_now(conn->eng);
 	if (conn->phase >= CONN_P_BREAK)
 		return;
-	if (dev->ops->probe && dev->ops->probe(dev, conn->qp) == -ENOTCONN) {
-		atomic_fetch_add(&conn->ctx->counts.deaths, 1);
-		conn_break(conn, -SKEIN_EDEAD, "its process has ended");
-	} else {
-		conn_break(conn, wc_status_err(status), "a receive failed: %s",
-			   wc_status_text(status));
+	if (conn->peer && conn->peer->phase != PEER_DEAD && dev->ops->probe &&
+	    dev->ops->probe(dev, conn->qp) == -ENOTCONN) {
+		conn_peer_down(conn->peer, -SKEIN_EDEAD,
+			       "its process has ended");
+		return;
 	}
+	conn_break(conn, wc_status_err(status), "%s%s", what,
+		   wc_status_text(status));
 }
 
 static void take_recv(struct skein_conn *conn, const struct ibv_wc *wc)
@@ -195,7 +200,7 @@ static void take_recv(struct skein_conn *conn, const struct ibv_wc *wc)
 		return;
 	}
 	if (wc->status != IBV_WC_SUCCESS) {
-		recv_failed(conn, wc->status);
+		failed(conn, wc->status, "a receive failed: ");
 		return;
 	}
 	if (!(wc->wc_flags & IBV_WC_WITH_IMM)) {
@@ -203,6 +208,9 @@ static void take_recv(struct skein_conn *conn, const struct ibv_wc *wc)
 			   "a SEND came, which nobody uses");
 		return;
 	}
+	/* Given up, perhaps with its link: nothing brings it up any more. */
+	if (conn->phase == CONN_P_SHAKE && conn->fail_err)
+		return;
 	/* What comes over the QP comes from whom the handshake has proven, and
 	 * who is past READY: that message is still in the socket. */
 	if (conn->phase == CONN_P_SHAKE && !conn->client) {
@@ -253,8 +261,7 @@ static void complete_slow(struct skein_conn *conn, const struct ibv_wc *wc)
 	if (wc->status == IBV_WC_WR_FLUSH_ERR && conn->phase < CONN_P_BREAK)
 		events_now(conn->eng);
 	if (wc->status != IBV_WC_SUCCESS)
-		conn_break(conn, wc_status_err(wc->status), "%s",
-			   wc_status_text(wc->status));
+		failed(conn, wc->status, "");
 	if (op)
 		op->done(op, wc->status);
 }

@@ -65,7 +65,10 @@ def kill_servers():
             time.sleep(choose.random() * 0.02)  # the moment, not a wait
             server.kill()
             case.forget(server)
-            survivor.expect('^broken: .', NOTICE_S)
+            # What failed, with whom, on which device, why.
+            survivor.expect(r'^broken: .*: lost the connection to \S+ '
+                            r'\(pid \d+\) on \S+ \(\S+\): the peer is gone: ',
+                            NOTICE_S)
             counts = COUNTS.search(survivor.expect(COUNTS.pattern).string)
             if int(counts.group(2)):
                 raise Failure(f'round {number}: {counts.group()}')
