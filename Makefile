@@ -34,7 +34,7 @@ demo:
 test:
 	scripts/deps.sh build test
 	$(MAKE) build
-	scripts/run-tests.py --build $(BUILD) --no-suite soak $(T)
+	scripts/run-tests.py --build $(BUILD) $(T)
 
 ##test-hw: the end-to-end tests on the kernel's RDMA stack, in a VM
 test-hw:

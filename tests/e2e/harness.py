@@ -207,8 +207,8 @@ class Process:
                 for task in os.listdir(f'/proc/{self.pid}/task')]
 
     def descriptors(self):
-        """What its descriptors are: {kind: count}, kinds like socket, memfd,
-        anon_inode:[eventfd], or a path."""
+        """What its descriptors are: {kind: count}, kinds like socket,
+        memfd:NAME, anon_inode:[eventfd], or a path."""
         kinds = {}
         for number in os.listdir(f'/proc/{self.pid}/fd'):
             try:
@@ -216,7 +216,7 @@ class Process:
             except FileNotFoundError:
                 continue
             kind = re.sub(r':\[\d+\]$', '', kind)
-            kind = re.sub(r'^/memfd:.*', 'memfd', kind)
+            kind = re.sub(r'^/(memfd:\S*).*', r'\1', kind)
             kind = re.sub(r'^/proc/\d+', '/proc/PID', kind)
             kinds[kind] = kinds.get(kind, 0) + 1
         return kinds
