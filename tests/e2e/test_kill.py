@@ -14,6 +14,7 @@ SEED = int(os.environ.get('SKEIN_TEST_SEED') or random.randrange(1 << 32))
 # A peer's death is noticed within a second; this leaves room for a loaded
 # machine and still tells it from a timeout of the protocol.
 NOTICE_S = 5
+PIDFD = 'anon_inode:[pidfd]'
 
 
 def kill_clients():
@@ -73,8 +74,11 @@ def kill_servers():
             if int(counts.group(2)):
                 raise Failure(f'round {number}: {counts.group()}')
             survivor.expect('^closed$')
-            # The first round makes what stays: it is the measure.
+            # The first round makes what stays: it is the measure, once the
+            # dead server's own descriptors have gone, a moment later.
             if number == 0:
+                case.until('the dead server is given up', lambda: PIDFD
+                           not in unconnected(survivor)[0])
                 before = unconnected(survivor)
             settles(case, survivor, before, 'the client holds what it held',
                     unconnected)
