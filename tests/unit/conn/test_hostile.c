@@ -312,6 +312,45 @@ static bool fails(void *arg)
 	return true;
 }
 
+static void on_read(void *arg, int status)
+{
+	*(int *)arg = status;
+}
+
+/* A second connection on the same link, and a READ through it. */
+static int use_memory(struct skein_ctx *server, struct skein_ctx *client,
+		      struct skein_listener *listener)
+{
+	struct skein_mem *local = NULL;
+	struct skein_conn *conn;
+	struct skein_remote r;
+	int rc, status = 1;
+
+	rc = skein_conn_open_async(client, skein_listener_addr(listener), NULL,
+				   &conn);
+	if (rc)
+		return rc;
+	while (skein_conn_state(conn) == SKEIN_CONN_CONNECTING)
+		both(server, client);
+	rc = skein_conn_error(conn, NULL);
+	if (rc == 0)
+		rc = skein_mem_new(client, 64, &local);
+	for (int i = 0; i < 50 && rc == 0; i++) {
+		both(server, client);
+		rc = skein_mem_find(conn, "m", SKEIN_MS(1), &r);
+		if (rc == 0)
+			break;
+		rc = rc == -ENOENT && i < 49 ? 0 : rc;
+	}
+	if (rc == 0)
+		rc = skein_mem_read_async(conn, local, 0, &r, 0, 64, on_read,
+					  &status);
+	while (rc == 0 && status == 1)
+		both(server, client);
+	skein_conn_close(conn, 0);
+	return rc ? rc : status;
+}
+
 static int use(struct skein_ctx *server, struct skein_ctx *client)
 {
 	struct skein_listener *listener;
@@ -334,6 +373,8 @@ static int use(struct skein_ctx *server, struct skein_ctx *client)
 	while (skein_conn_state(conn) == SKEIN_CONN_CONNECTING)
 		both(server, client);
 	rc = skein_conn_error(conn, NULL);
+	if (rc == 0)
+		rc = use_memory(server, client, listener);
 	/* Say goodbye while both are run. */
 	skein_conn_close(conn, 0);
 	while (atomic_load(&client->engine->n_conns) ||
