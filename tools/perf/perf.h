@@ -222,13 +222,19 @@ int perf_fail(struct perf *p, int rc, const char *fmt, ...)
  * takes too long. Sets w->rc. */
 bool perf_spin_slow(struct perf_worker *w);
 
+/* Every PERF_SPIN_ROUNDS fruitless rounds. Where the ends were started apart
+ * nothing pins them: it gives way, as both may be on one core, where each would
+ * spin away its slice before the other comes to answer. */
+#define PERF_SPIN_ROUNDS 4096u
+bool perf_spin_on(struct perf_worker *w);
+
 /* One fruitless round of a spinning wait: false when it is time to give up.
  * No pause: it would hide the latency that is measured. */
 static inline bool perf_spin(struct perf_worker *w)
 {
-	if (__builtin_expect(++w->spins & 0xfffff, 1))
+	if (__builtin_expect(++w->spins % PERF_SPIN_ROUNDS, 1))
 		return true;
-	return perf_spin_slow(w);
+	return perf_spin_on(w);
 }
 
 /* A wait bore fruit: the next one has the whole patience again. */

@@ -11,6 +11,7 @@
 #include "perf/ticks.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 
 /* A server may wait long: the client's other sizes and probes take their
@@ -90,6 +91,16 @@ bool perf_spin_slow(struct perf_worker *w)
 			  p->server ? "client" : "server",
 			  PERF_PATIENCE_NS / 1000000000ull);
 	return false;
+}
+
+/* Rounds between two looks at the clock and at the other end. */
+#define SLOW_ROUNDS (1u << 20)
+
+bool perf_spin_on(struct perf_worker *w)
+{
+	if (!w->p->o.self)
+		sched_yield();
+	return w->spins % SLOW_ROUNDS ? true : perf_spin_slow(w);
 }
 
 int perf_recv(struct perf *p, uint64_t timeout_ns, json_t **msg)
