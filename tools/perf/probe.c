@@ -33,29 +33,22 @@ void shm_free(struct perf_shm *shm)
 		munmap(shm, sizeof(*shm));
 }
 
-/* Loads between two looks at the clock and at the other end. */
-#define BARE_LOADS (1 << 20)
-
 /*
- * Spins until *word is v. The acquire pairs with the release store of the
+ * Spins until *word is v, by the same round as the operations' own waits
+ * (perf_spin()): a bare load loop holds up the very store that it waits for and
+ * measures twice what a WRITE takes. Inlined in any build, for the spacing of
+ * the loads decides the figure. The acquire pairs with the release store of the
  * other end, so that what was written before the word is seen too.
- *
- * Nothing but the load stands in the loop: anything more spaces the loads out,
- * and the round trip then depends on how the compiler laid that out (200 or
- * 270 ns for the same source).
  */
-static inline bool await(struct perf_worker *w, const uint64_t *word,
-			 uint64_t v)
+static inline __attribute__((always_inline)) bool await(struct perf_worker *w,
+							const uint64_t *word,
+							uint64_t v)
 {
-	for (;;) {
-		for (int i = 0; i < BARE_LOADS; i++)
-			if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == v) {
-				perf_spun(w);
-				return true;
-			}
-		if (!perf_spin_slow(w))
+	while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != v)
+		if (!perf_spin(w))
 			return false;
-	}
+	perf_spun(w);
+	return true;
 }
 
 int probe_line_client(struct perf_worker *w, uint64_t n)
