@@ -2,12 +2,14 @@
 /*
  * dev.h - the device seam: libibverbs is the interface.
  *
- * The data path (ibv_post_send, ibv_post_recv, ibv_poll_cq,
- * ibv_req_notify_cq) is inline in <infiniband/verbs.h> and goes through
+ * The data path (ibv_post_send, ibv_post_recv, ibv_post_srq_recv,
+ * ibv_poll_cq, ibv_req_notify_cq) is inline in <infiniband/verbs.h> and goes through
  * context->ops; a device of ours fills that table, so a real NIC pays nothing.
  * The control path needs the table below. Objects are libibverbs' own structs:
  * a device allocates verbs_context, ibv_qp_ex and ibv_cq_ex from the first day
- * and hands out the embedded ibv_context, ibv_qp, ibv_cq.
+ * and hands out the embedded ibv_context, ibv_qp, ibv_cq. The extended verbs
+ * (ibv_create_qp_ex, ibv_create_cq_ex, ibv_query_device_ex) are reached through
+ * verbs_context, as libibverbs does it, and need no entry here.
  *
  * What a device may be relied on for stands in docs/semantics.md. Abilities
  * are queried (struct dev_caps), never assumed.
@@ -51,6 +53,7 @@ struct dev_caps {
 	bool dc;
 	/* honours DEV_QP_SINGLE_THREADED */
 	bool single_threaded;
+	bool uc, ud, srq;
 	enum dev_atomic_scope atomic_scope;
 	uint64_t msg_sz_max;
 	uint32_t inline_max; /* bytes; what create_qp is asked for at most */
@@ -61,6 +64,7 @@ struct dev_caps {
 	uint64_t mr_len_max;
 	uint32_t qp_max;
 	uint32_t mr_max;
+	uint32_t srq_wr_max;
 };
 
 enum dev_gid_type {
@@ -150,8 +154,29 @@ struct dev_ops {
 	int (*create_cq)(struct dev *dev, int cqe, void *cq_context,
 			 struct ibv_comp_channel *ch, struct ibv_cq **cq);
 	int (*destroy_cq)(struct dev *dev, struct ibv_cq *cq);
+	/* To at least cqe entries; what is in it stays. -EINVAL when more
+	 * completions wait than would fit. */
+	int (*resize_cq)(struct dev *dev, struct ibv_cq *cq, int cqe);
 
-	/* attr->cap is updated to what was given. */
+	/* The next four are NULL where caps.srq is false. attr->attr is updated
+	 * to what was given. Receives are posted by ibv_post_srq_recv(). */
+	int (*create_srq)(struct dev *dev, struct ibv_pd *pd,
+			  struct ibv_srq_init_attr *attr,
+			  struct ibv_srq **srq);
+	int (*modify_srq)(struct dev *dev, struct ibv_srq *srq,
+			  struct ibv_srq_attr *attr, int mask);
+	int (*query_srq)(struct dev *dev, struct ibv_srq *srq,
+			 struct ibv_srq_attr *attr);
+	/* -EBUSY while a QP uses it. */
+	int (*destroy_srq)(struct dev *dev, struct ibv_srq *srq);
+
+	/* Address handles, for UD; NULL where caps.ud is false. */
+	int (*create_ah)(struct dev *dev, struct ibv_pd *pd,
+			 struct ibv_ah_attr *attr, struct ibv_ah **ah);
+	int (*destroy_ah)(struct dev *dev, struct ibv_ah *ah);
+
+	/* attr->qp_type: RC, and UC, UD where the caps say so (-EOPNOTSUPP
+	 * else). attr->cap is updated to what was given. */
 	int (*create_qp)(struct dev *dev, struct ibv_pd *pd,
 			 struct ibv_qp_init_attr *attr, unsigned flags,
 			 struct ibv_qp **qp);
@@ -257,6 +282,16 @@ static inline int dev_post_recv(struct dev_stats *st, struct ibv_qp *qp,
 	for (struct ibv_recv_wr *w = wr; w; w = w->next)
 		st->recv_wrs++;
 	return -ibv_post_recv(qp, wr, bad);
+}
+
+static inline int dev_post_srq_recv(struct dev_stats *st, struct ibv_srq *srq,
+				    struct ibv_recv_wr *wr,
+				    struct ibv_recv_wr **bad)
+{
+	st->doorbells++;
+	for (struct ibv_recv_wr *w = wr; w; w = w->next)
+		st->recv_wrs++;
+	return -ibv_post_srq_recv(srq, wr, bad);
 }
 
 static inline int dev_poll_cq(struct dev_stats *st, struct ibv_cq *cq, int n,
