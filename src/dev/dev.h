@@ -161,8 +161,7 @@ struct dev_ops {
 	/* The next four are NULL where caps.srq is false. attr->attr is updated
 	 * to what was given. Receives are posted by ibv_post_srq_recv(). */
 	int (*create_srq)(struct dev *dev, struct ibv_pd *pd,
-			  struct ibv_srq_init_attr *attr,
-			  struct ibv_srq **srq);
+			  struct ibv_srq_init_attr *attr, struct ibv_srq **srq);
 	int (*modify_srq)(struct dev *dev, struct ibv_srq *srq,
 			  struct ibv_srq_attr *attr, int mask);
 	int (*query_srq)(struct dev *dev, struct ibv_srq *srq,
