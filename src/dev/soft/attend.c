@@ -4,7 +4,7 @@
  * peers broke or began, runs what is parked, fires timers, and completes the
  * way to ERR once the peer has left. soft.lock is held throughout.
  */
-#include "dev/soft/soft.h"
+#include "dev/soft/qp.h"
 
 #define QUIESCE_RETRY_NS 1000000ull
 #define PARK_RETRY_NS 20000000ull

@@ -9,7 +9,7 @@
  * leaves FIRED without a count: soft_peer_died() rings again, and a count
  * without a FIRED CQ is swallowed.
  */
-#include "dev/soft/soft.h"
+#include "dev/soft/cq.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -9,7 +9,7 @@
  * that use it to ERR). It can only happen, and is only looked for, where the
  * queues on this CQ have more places than it has.
  */
-#include "dev/soft/soft.h"
+#include "dev/soft/qp.h"
 
 #include <errno.h>
 #include <string.h>

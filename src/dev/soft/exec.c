@@ -10,7 +10,7 @@
  */
 #include "base/fence.h"
 #include "dev/soft/copy.h"
-#include "dev/soft/soft.h"
+#include "dev/soft/qp.h"
 
 #include <errno.h>
 #include <string.h>

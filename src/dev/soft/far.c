@@ -7,7 +7,7 @@
  * Each message is sent once, so an atomic is executed once.
  */
 #include "dev/soft/msg.h"
-#include "dev/soft/soft.h"
+#include "dev/soft/qp.h"
 
 #include <errno.h>
 #include <string.h>

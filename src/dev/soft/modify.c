@@ -6,7 +6,7 @@
  * control thread (INIT to RTR), and for a poster to leave (to ERR, RESET).
  */
 #include "base/fence.h"
-#include "dev/soft/soft.h"
+#include "dev/soft/qp.h"
 
 #include <errno.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /*
  * open.c - the device is opened, asked and closed; its table of operations.
  */
-#include "dev/soft/soft.h"
+#include "dev/soft/qp.h"
 
 #include <errno.h>
 #include <linux/membarrier.h>

@@ -10,7 +10,7 @@
  * Lost rings: the parked word is stored, then membarrier(2), then the way is
  * tried once more. The other end opens the way first and then reads the word.
  */
-#include "dev/soft/soft.h"
+#include "dev/soft/qp.h"
 
 #include <errno.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #include "base/fence.h"
 #include "base/assert.h"
 #include "dev/soft/msg.h"
-#include "dev/soft/soft.h"
+#include "dev/soft/qp.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
  * qp.c - QPs are created, asked and destroyed. A QP's index in its block is
  * used again as late as possible; its area in the NIC file keeps its epoch.
  */
-#include "dev/soft/soft.h"
+#include "dev/soft/qp.h"
 
 #include <errno.h>
 #include <string.h>

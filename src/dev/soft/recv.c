@@ -8,7 +8,7 @@
  * release, the owner's poll acquires that. Whatever the peer wrote is bounded
  * before it is passed on.
  */
-#include "dev/soft/soft.h"
+#include "dev/soft/qp.h"
 
 #include <errno.h>
 

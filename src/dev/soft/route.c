@@ -4,7 +4,7 @@
  * rkey. The slow halves of exec.c; both run inside the hazard.
  */
 #include "base/fence.h"
-#include "dev/soft/soft.h"
+#include "dev/soft/qp.h"
 
 #include <errno.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * when post_send() returns. A slot of the send queue is taken by every request
  * and freed as the verbs say: when a later signalled completion is polled.
  */
-#include "dev/soft/soft.h"
+#include "dev/soft/qp.h"
 
 #include <errno.h>
 

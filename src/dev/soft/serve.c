@@ -8,7 +8,7 @@
  * another uid is refused; nonsense closes the connection.
  */
 #include "dev/soft/msg.h"
-#include "dev/soft/soft.h"
+#include "dev/soft/qp.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
  * its masks, events. */
 #include "rig.h"
 
-#include "dev/soft/soft.h"
+#include "dev/soft/qp.h"
 
 static struct rig_end a, b;
 

@@ -4,7 +4,7 @@
  * device connected to itself. */
 #include "rig.h"
 
-#include "dev/soft/soft.h"
+#include "dev/soft/peer.h"
 
 #include <dirent.h>
 #include <sys/resource.h>

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cq.h - completion queues and channels. Send completions are in a private
+ * ring; receives complete in their slots, and poll merges. A CQ's lock comes
+ * after the locks of QPs, a channel's is a leaf.
+ */
+#ifndef SKEIN_DEV_SOFT_CQ_H
+#define SKEIN_DEV_SOFT_CQ_H
+
+#include "dev/soft/lock.h"
+#include "dev/soft/soft.h"
+
+#define SOFT_READY_PAGES 17u /* SHM_QP_MAX / SHM_CQ_READY, rounded up */
+
+struct soft_cqe {
+	uint64_t wr_id;
+	struct soft_qp *qp;
+	uint32_t qpn;
+	uint32_t pos; /* send queue position that this frees */
+	uint32_t byte_len;
+	uint32_t imm;
+	uint8_t status;
+	uint8_t opcode;
+	uint8_t flags;
+	bool recv;
+};
+
+struct soft_chan {
+	struct ibv_comp_channel ch;
+	struct list_node link;
+	uint32_t id;
+	pthread_mutex_t lock;
+	struct list_node cqs;
+};
+
+struct soft_cq {
+	struct ibv_cq_ex ex;
+	struct soft *s;
+	struct soft_lock lock;
+	bool error; /* overflow: for good */
+	/* the private ring */
+	struct soft_cqe *ring;
+	uint32_t mask;
+	uint32_t head, tail; /* free-running; tail is pushed to */
+	/* receives: QPs by position, and how many each has completed */
+	struct soft_qp **rqs;
+	uint32_t rq_top;  /* positions in use below this */
+	uint32_t rq_cap;  /* of rqs and seen */
+	uint32_t rq_next; /* where the next look starts */
+	uint32_t *seen;
+	uint32_t flushing; /* QPs whose receives are flushed */
+	uint64_t load;	   /* most completions that can be outstanding */
+	/* shared pages: offset in our NIC file, 0 none */
+	uint64_t page[SOFT_READY_PAGES];
+	struct shm_cq *shm; /* page[0] */
+	struct soft_chan *chan;
+	uint32_t owed; /* events fired before it was armed again; chan->lock */
+	struct list_node chan_link;
+	struct list_node link;	 /* soft.cqs */
+	_Atomic uint32_t events; /* handed out */
+	_Atomic uint32_t async_events;
+	_Atomic uint32_t parked_qps; /* with this send CQ */
+	uint32_t qps;		     /* that use it; soft.lock */
+};
+
+static inline struct soft_cq *soft_cq_of(struct ibv_cq *cq)
+{
+	return container_of((struct ibv_cq_ex *)(void *)cq, struct soft_cq, ex);
+}
+
+/* cq.c */
+int soft_create_cq(struct dev *dev, int cqe, void *cq_context,
+		   struct ibv_comp_channel *ch, struct ibv_cq **cq);
+int soft_destroy_cq(struct dev *dev, struct ibv_cq *cq);
+int soft_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+int soft_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+/* A completion of q's send queue; takes the CQ's lock. */
+void soft_cq_push(struct soft_cq *cq, const struct soft_cqe *e, bool held);
+/* s->lock held. */
+int soft_cq_attach_recv(struct soft_cq *cq, struct soft_qp *q);
+void soft_cq_detach_send(struct soft_cq *cq, struct soft_qp *q);
+void soft_cq_detach_recv(struct soft_cq *cq, struct soft_qp *q);
+void soft_cq_reset_recv(struct soft_cq *cq, struct soft_qp *q);
+void soft_cq_flush_recv(struct soft_cq *cq, struct soft_qp *q);
+/* For whoever asked for completions of any kind, or for all. */
+void soft_cq_fire_any(struct soft_cq *cq);
+void soft_cq_fire(struct soft_cq *cq);
+
+/* chan.c */
+int soft_create_chan(struct dev *dev, struct ibv_comp_channel **ch);
+int soft_destroy_chan(struct dev *dev, struct ibv_comp_channel *ch);
+int soft_get_cq_event(struct dev *dev, struct ibv_comp_channel *ch,
+		      struct ibv_cq **cq);
+void soft_ack_cq_events(struct dev *dev, struct ibv_cq *cq, unsigned n);
+/* Rings where armed is in a state that asks for it. */
+void soft_bell_ring(_Atomic uint32_t *armed, int fd, bool solicited);
+
+/* One more count: a peer may have died before its own. */
+void soft_ring_again(struct ibv_comp_channel *ch);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mr.h - protection domains and memory regions of one device: what a local key
+ * covers. Regions are found by key, without a lock: the owner of a region does
+ * not deregister it while it posts with it.
+ */
+#ifndef SKEIN_DEV_SOFT_MR_H
+#define SKEIN_DEV_SOFT_MR_H
+
+#include "dev/soft/soft.h"
+
+struct soft_pd {
+	struct ibv_pd pd;
+	uint32_t id;
+	_Atomic uint32_t refs;
+};
+
+struct soft_mr {
+	struct ibv_mr mr;
+	struct soft_pd *pd;
+	uint32_t access;
+	int fd; /* -1: ordinary memory */
+	uint64_t off;
+};
+
+int soft_alloc_pd(struct dev *dev, struct ibv_pd **pd);
+int soft_dealloc_pd(struct dev *dev, struct ibv_pd *pd);
+int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
+		int access, int fd, uint64_t off, struct ibv_mr **mr);
+int soft_dereg_mr(struct dev *dev, struct ibv_mr *mr);
+int soft_quiesce_mr(struct dev *dev, struct ibv_mr *mr);
+/* Local memory: true when lkey covers it with the access asked for. */
+static inline bool soft_mr_local(const struct soft *s, const struct soft_pd *pd,
+				 uint32_t lkey, uint64_t addr, uint64_t len,
+				 uint32_t access)
+{
+	const struct soft_mr *m = s->mrs[lkey >> 16];
+
+	return likely(m && m->mr.lkey == lkey && m->pd == pd &&
+		      (m->access & access) == access &&
+		      addr >= (uintptr_t)m->mr.addr && len <= m->mr.length &&
+		      addr - (uintptr_t)m->mr.addr <= m->mr.length - len);
+}
+
+#endif

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * peer.h - another soft device (perhaps this one) that our QPs are connected
+ * to: its NIC file, its regions that are mapped here, its life. The list of
+ * them and their references are under soft.lock; maps and sending under
+ * peer.lock.
+ */
+#ifndef SKEIN_DEV_SOFT_PEER_H
+#define SKEIN_DEV_SOFT_PEER_H
+
+#include "dev/soft/soft.h"
+
+#define SOFT_MAPS 64u /* buckets */
+
+/* A peer's MR, mapped here. Owned by the peer's table. */
+struct soft_map {
+	struct soft_map *next;
+	uint32_t key;
+	void *base; /* NULL: ordinary memory, not mapped */
+	size_t base_len;
+	char *ptr; /* where start is */
+	uint64_t len;
+	bool refused; /* cannot be mapped, said once */
+};
+
+/* An eventfd of a peer's completion channel. */
+struct soft_bell {
+	struct list_node link;
+	uint32_t id;
+	int fd;
+};
+
+/* Another soft device (perhaps this one) that our QPs are connected to. */
+struct soft_peer {
+	struct list_node link;
+	struct soft *s;
+	uint64_t nic_id;
+	char *base; /* its NIC file, SHM_SPAN of address space */
+	struct shm_nic *nic;
+	pid_t pid;
+	int sock;   /* to its control thread */
+	int pid_fd; /* -1 unknown */
+	int kick_fd;
+	int mem_fd; /* /proc/PID/mem; -1 not opened yet, -2 refused */
+	uint32_t refs;
+	/* of its NIC file, when last seen; it only grows */
+	_Atomic uint64_t size;
+	_Atomic bool dead; /* found dead by the control thread */
+	_Atomic bool gone; /* no thread of it runs any more */
+	struct soft_src src_sock, src_pid;
+	pthread_mutex_t lock; /* maps, mem_fd, sending on sock */
+	struct soft_map *maps[SOFT_MAPS];
+	struct list_node bells;
+};
+
+static inline bool soft_life(const struct shm_nic *nic)
+{
+	uint32_t w = atomic_load_explicit(&nic->life, memory_order_acquire);
+
+	return w != 0 && !(w & SHM_LIFE_DIED);
+}
+
+/* peer.c: the asking end */
+int soft_peer_connect(struct soft *s, struct soft_qp *q, uint32_t qpn,
+		      struct soft_peer **peer, uint64_t *area, int *bell);
+void soft_peer_put(struct soft *s, struct soft_peer *p);
+void soft_peer_event(struct soft *s, struct soft_peer *p);
+/* Its descriptors leave the control thread's epoll set. */
+void soft_peer_unwatch(struct soft *s, struct soft_peer *p);
+void soft_peer_sweep(struct soft *s);
+void soft_peers_free(struct soft *s);
+/* Finds the mapping of a peer's MR: 0, or -EAGAIN when it was asked for. */
+int soft_peer_map(struct soft_peer *p, struct soft_qp *q, uint32_t key,
+		  struct soft_map **map);
+int soft_peer_mem_fd(struct soft_peer *p);
+/* Has every thread of it left user space? */
+bool soft_peer_gone(struct soft_peer *p);
+
+/* relaxed: only a bound, of a file that is mapped as far as it may grow; what
+ * lies below it was there before the connection that leads to it */
+static inline uint64_t soft_peer_size(const struct soft_peer *p)
+{
+	return atomic_load_explicit(&p->size, memory_order_relaxed);
+}
+
+/* attend.c. s->lock held. */
+void soft_peer_died(struct soft *s, struct soft_peer *p);
+
+#endif

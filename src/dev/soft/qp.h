@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * qp.h - a queue pair: what it knows of its peer, its queues, what is parked.
+ *
+ * The posting side is under q->lock, the receiving side under q->rq_lock; what
+ * joins it to its peer changes under soft.lock and both. The control thread
+ * takes a QP by soft_qp_hold(), which excludes the user of a single-threaded
+ * one as well.
+ */
+#ifndef SKEIN_DEV_SOFT_QP_H
+#define SKEIN_DEV_SOFT_QP_H
+
+#include "dev/soft/cq.h"
+#include "dev/soft/lock.h"
+#include "dev/soft/mr.h"
+#include "dev/soft/peer.h"
+#include "dev/soft/shm.h"
+#include "dev/soft/soft.h"
+
+#define SOFT_XLATS 8u
+
+/* What a QP knows of one rkey: checked once, valid while *live == key. */
+struct soft_xlat {
+	uint32_t key;
+	uint32_t access;
+	uint64_t start;
+	uint64_t len;
+	char *ptr;		/* NULL: ordinary memory */
+	_Atomic uint32_t *live; /* NULL: empty */
+};
+
+enum soft_park {
+	SOFT_PARK_NONE,
+	SOFT_PARK_RNR,	  /* no receive posted */
+	SOFT_PARK_ROUTE,  /* the peer's QP is not there, or not for us, yet */
+	SOFT_PARK_XLAT,	  /* a file is being fetched */
+	SOFT_PARK_FAR,	  /* the peer's control thread works for us */
+	SOFT_PARK_QUEUED, /* behind one of the above */
+};
+
+/* What executing a work request came to: 0 done; > 0 an ibv_wc_status; < 0
+ * parked, minus an enum soft_park. */
+
+/* A parked work request. */
+struct soft_wqe {
+	struct soft_wqe *next;
+	enum soft_park park;
+	uint64_t deadline_ns;
+	uint8_t rnr_left;
+	/* work by the peer's control thread */
+	bool asked;    /* a request is under way */
+	bool answered; /* its answer is below */
+	bool sent_no;  /* could not be sent: try again soon */
+	int32_t far_status;
+	uint64_t far_done; /* bytes done */
+	uint32_t far_seq;
+	uint32_t far_chunk; /* bytes asked for */
+	uint32_t pos;	    /* in the send queue */
+	struct ibv_send_wr wr;
+	struct ibv_sge sge[]; /* then inline bytes */
+};
+
+struct soft_qp {
+	struct ibv_qp_ex ex;
+	struct soft *s;
+	/* the posting side, under lock */
+	struct soft_lock lock;
+	uint32_t sq_posted;
+	_Atomic uint32_t sq_done; /* written by the send CQ's poller */
+	uint32_t sq_max;
+	uint32_t sge_max;
+	uint32_t inline_max;
+	bool sig_all;
+	bool direct;	  /* RTS, connected, nothing parked */
+	bool held;	  /* by the control path: soft_qp_hold() */
+	uint32_t gate_ok; /* the peer's gate that was checked; 0 none */
+	uint32_t hazard;
+	struct shm_qp *self; /* our area */
+	/* These two change under soft.lock, lock and rq_lock together. */
+	struct shm_qp *far; /* the peer's, or NULL */
+	struct soft_peer *peer;
+	char *far_rq;
+	uint32_t far_mask; /* slots - 1 */
+	uint32_t far_slots;
+	uint32_t far_stride;
+	uint32_t far_sges;
+	uint32_t far_head;
+	uint32_t far_pd;
+	uint32_t far_conn; /* its conn when we went to RTR */
+	_Atomic uint32_t *far_ready;
+	uint32_t far_ready_n;
+	_Atomic uint32_t *far_armed;
+	int far_bell; /* eventfd of its receive CQ's channel, or -1 */
+	bool met_said;
+	bool met_heard;
+	struct soft_xlat xlat[SOFT_XLATS];
+	_Atomic uint32_t asked_key; /* whose file is on its way; 0: none */
+	struct soft_wqe *parked, **parked_end;
+	uint32_t far_seq;
+	uint32_t far_idx; /* of the peer's QP in its NIC */
+
+	/* the receiving side */
+	struct soft_lock rq_lock;
+	uint64_t *rq_wr_id;
+	uint32_t rq_tail;
+	_Atomic uint32_t rq_reap; /* the receive CQ's lock */
+	uint32_t rq_mask, rq_slots, rq_stride, rq_sges;
+	bool rq_flush; /* the receive CQ's lock */
+	uint32_t rq_pos;
+
+	/* control */
+	struct soft_pd *pd;
+	uint32_t idx;
+	uint64_t area_off;
+	size_t area_len;
+	uint32_t conn;
+	uint32_t epoch;
+	_Atomic bool quiesce_due; /* in ERR, the peer may still be inside */
+	bool sqd_notify;
+	bool dying;
+	uint32_t fault_seen;
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	unsigned flags;
+	_Atomic uint32_t async_events; /* handed out */
+};
+
+static inline struct soft_qp *soft_qp_of(struct ibv_qp *qp)
+{
+	return container_of(qp, struct soft_qp, ex.qp_base);
+}
+
+static inline enum ibv_qp_state soft_qp_state(const struct soft_qp *q)
+{
+	return __atomic_load_n(&q->ex.qp_base.state, __ATOMIC_ACQUIRE);
+}
+
+/* qp.c */
+int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
+		   struct ibv_qp_init_attr *attr, unsigned flags,
+		   struct ibv_qp **qp);
+int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp);
+int soft_query_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
+		  int mask, struct ibv_qp_init_attr *init);
+int soft_quiesce_qp(struct dev *dev, struct ibv_qp *qp);
+int soft_probe(struct dev *dev, struct ibv_qp *qp);
+
+/* modify.c */
+int soft_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
+		   int mask);
+/* 0 when the transition and its mask are allowed, else -EINVAL. */
+int soft_qp_check_mask(enum ibv_qp_state from, enum ibv_qp_state to, int mask);
+/* To ERR from anywhere; q->lock held. The control thread starts to flush the
+ * receives once the peer is known to have left. */
+void soft_qp_to_err(struct soft_qp *q);
+void soft_qp_gate(struct soft_qp *q);
+
+/* send.c, exec.c, park.c, far.c */
+int soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		   struct ibv_send_wr **bad);
+int soft_exec(struct soft_qp *q, const struct ibv_send_wr *wr,
+	      struct soft_wqe *w);
+void soft_complete(struct soft_qp *q, const struct ibv_send_wr *wr,
+		   uint32_t pos, int status);
+int soft_gate_check(struct soft_qp *q);
+/* Work by the peer's control thread: the length is within one range; or the
+ * pieces of a receive. 0, a status, or -SOFT_PARK_FAR. */
+int soft_far(struct soft_qp *q, const struct ibv_send_wr *wr,
+	     struct soft_wqe *w, size_t len);
+int soft_far_send(struct soft_qp *q, const struct shm_slot *slot,
+		  const struct ibv_send_wr *wr, struct soft_wqe *w, size_t len);
+void soft_scatter8(const struct ibv_send_wr *wr, uint64_t old);
+struct msg;
+void soft_far_answer(struct soft_qp *q, const struct msg *m,
+		     const unsigned char *data, size_t len);
+struct soft_xlat *soft_xlat_fill(struct soft_qp *q, uint32_t key, int *why);
+int soft_park(struct soft_qp *q, const struct ibv_send_wr *wr, uint32_t pos,
+	      int why);
+/* Runs what is parked as far as it goes; q->lock held. */
+void soft_progress(struct soft_qp *q);
+/* Nobody rings for it: the control thread tries again by itself. */
+bool soft_park_retries(const struct soft_wqe *w);
+/* Fails the head, whose deadline is over. */
+void soft_park_expire(struct soft_qp *q);
+void soft_park_expire_as(struct soft_qp *q, int status);
+/* In SQD: has a request begun that is not done? */
+bool soft_sqd_busy(const struct soft_qp *q);
+void soft_flush_parked(struct soft_qp *q);
+void soft_drop_parked(struct soft_qp *q);
+
+/* recv.c */
+int soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
+		   struct ibv_recv_wr **bad);
+/* Takes a receive completion of q, if there is one. The receive CQ's lock is
+ * held. */
+bool soft_reap(struct soft_qp *q, struct soft_cqe *e);
+
+/* A QP's lock for the control thread and the control path: excludes the user
+ * of a single-threaded QP as well. The CQs are then taken in the same way. */
+static inline void soft_qp_hold(struct soft_qp *q)
+{
+	soft_lock_revoke(&q->lock);
+	q->held = true;
+}
+
+static inline void soft_qp_release(struct soft_qp *q)
+{
+	q->held = false;
+	soft_lock_return(&q->lock);
+}
+
+static inline struct shm_slot *soft_slot(struct soft_qp *q, uint32_t n)
+{
+	return (void *)(q->self->slots +
+			(size_t)(n & q->rq_mask) * q->rq_stride);
+}
+
+static inline void soft_hazard_on(struct soft_qp *q)
+{
+	/* The owner invalidates, then membarrier(2), then reads this: the
+	 * compiler fence keeps our checks behind the store, the membarrier
+	 * does the rest. Without it a copy could outlive dereg_mr(). */
+	atomic_store_explicit(&q->self->hazard, ++q->hazard,
+			      memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst);
+}
+
+static inline void soft_hazard_off(struct soft_qp *q)
+{
+	/* release: the copy is over for whoever sees the even value */
+	atomic_store_explicit(&q->self->hazard, ++q->hazard,
+			      memory_order_release);
+}
+
+/* quiesce.c */
+void soft_barrier(void);
+/* Waits until the peer of q has left our memory, once since the last
+ * soft_barrier(). -EBUSY when it has stopped inside. */
+int soft_quiesce(struct soft_qp *q);
+bool soft_quiet(struct soft_qp *q);
+
+/* ctl.c: asks the peer of q to look at its QP */
+void soft_ring(struct soft_qp *q);
+
+/* attend.c: what the control thread does about QPs. s->lock held. */
+void soft_qp_attend(struct soft *s, struct soft_qp *q);
+/* All QPs with something parked or due; the earliest deadline. */
+uint64_t soft_qps_timers(struct soft *s, uint64_t now);
+
+#endif
