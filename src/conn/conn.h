@@ -141,9 +141,10 @@ unsigned conn_send_room(struct skein_conn *conn);
 
 /* Posts one WR; wr_id, next and IBV_SEND_SIGNALED are set here; imm_data is in
  * network order, as in verbs: htonl(CONN_IMM(kind, value)). 0, -EAGAIN
- * when the send queue is full, -ENOTCONN when not ready. An error of the post
- * itself breaks the connection: with an op this still returns 0, and done()
- * comes with the flush. */
+ * when the send queue is full, -ENOMEM when the device has no memory for it
+ * now (nothing was posted: it may be tried again), -ENOTCONN when not ready.
+ * Another error of the post itself breaks the connection: with an op this
+ * still returns 0, and done() comes with the flush. */
 int conn_post(struct skein_conn *conn, struct ibv_send_wr *wr,
 	      struct conn_op *op);
 
@@ -156,6 +157,8 @@ int conn_post(struct skein_conn *conn, struct ibv_send_wr *wr,
  */
 #define CONN_RECVS 64
 bool conn_imm_credit(struct skein_conn *conn);
+/* Gives one back whose immediate was not posted. */
+void conn_imm_refund(struct skein_conn *conn);
 
 /* Event mode: requests notification on the engine's CQ; part of the engine
  * object's arm. Nothing for modules to do. */

@@ -33,6 +33,11 @@ static int post(struct skein_conn *conn, struct ibv_send_wr *wr,
 	rc = dev_post_send(&conn->eng->stats, conn->qp, wr, &bad);
 	if (__builtin_expect(rc == 0, 1))
 		return 0;
+	/* Not taken, nothing broken: it may be posted again. */
+	if (rc == -ENOMEM) {
+		optable_untake(&conn->ops, wr->send_flags & IBV_SEND_SIGNALED);
+		return rc;
+	}
 	/* The table now holds a WR that the device does not: nothing is
 	 * reliable on this connection any more. done() comes by the flush. */
 	conn_break(conn, rc, "the device refused a work request");
@@ -75,6 +80,11 @@ bool conn_imm_credit(struct skein_conn *conn)
 	return true;
 }
 
+void conn_imm_refund(struct skein_conn *conn)
+{
+	conn->imm_room++;
+}
+
 int conn_recvs_post(struct skein_conn *conn, unsigned n)
 {
 	struct ibv_recv_wr wr = {0}, *bad;
@@ -104,6 +114,8 @@ void conn_return_credits(struct skein_conn *conn)
 	wr.imm_data = htonl(CONN_IMM(CONN_IMM_CREDIT, conn->recv_owed));
 	if (conn_post_own(conn, &wr, NULL) == 0)
 		conn->recv_owed = 0;
+	else
+		eng_attend(conn->eng, conn);
 }
 
 static void probe_done(struct conn_op *op, enum ibv_wc_status status)
@@ -126,8 +138,7 @@ void conn_probe(struct skein_conn *conn)
 	/* A full queue probes by itself: its WRs are retried and time out. */
 	if (conn->ops.room < 2)
 		return;
-	conn->peer->probing = true;
-	conn_post_own(conn, &wr, &conn->probe);
+	conn->peer->probing = conn_post_own(conn, &wr, &conn->probe) == 0;
 }
 
 static void take_imm(struct skein_conn *conn, uint32_t imm, uint32_t len)

@@ -77,6 +77,16 @@ static inline bool optable_take(struct optable *t, struct conn_op *op,
 	return true;
 }
 
+/* The device has not taken the WR named last: as if it had not been named. */
+static inline void optable_untake(struct optable *t, bool signalled)
+{
+	t->room++;
+	if (signalled)
+		t->unsignalled = t->slots[--t->tail & t->mask].wrs - 1;
+	else
+		t->unsignalled--;
+}
+
 /* A completion of a signalled WR: 0 and its op (may be NULL), or -EPROTO when
  * no WR of that number is the oldest under way. */
 static inline int optable_complete(struct optable *t, uint32_t seq,

@@ -29,6 +29,11 @@ bool retry_helps(int err)
 	case ESHUTDOWN:
 	case ENOTCONN:
 	case EAGAIN:
+	/* this side's own shortages pass, as the peer's do */
+	case ENOMEM:
+	case ENOBUFS:
+	case EMFILE:
+	case ENFILE:
 	case SKEIN_EBUSY:
 	case SKEIN_ERESOURCE:
 	case SKEIN_EDEAD:

@@ -16,6 +16,14 @@ static struct rpc_conn *conn_of(struct rpc_port *port)
 	return container_of(port, struct rpc_conn, port);
 }
 
+/* What is not posted for want of memory is tried again in a later round. */
+static int not_posted(struct rpc_conn *rc, int err, bool credit)
+{
+	if (credit)
+		conn_imm_refund(rc->conn);
+	return err == -ENOMEM ? -EAGAIN : err;
+}
+
 /* Takes a credit for a message that will be posted: not when the queue is
  * full, for a credit cannot be given back. */
 static bool credit(struct rpc_conn *rc)
@@ -31,6 +39,7 @@ static int post_write(struct rpc_port *port, uint64_t off, uint32_t len,
 			      .length = len,
 			      .lkey = rc->lkey};
 	struct ibv_send_wr wr;
+	int err;
 
 	/* Field by field: the struct is large and mostly not looked at. */
 	wr.sg_list = &sge;
@@ -48,7 +57,8 @@ static int post_write(struct rpc_port *port, uint64_t off, uint32_t len,
 			wr.imm_data = htonl(CONN_IMM(CONN_IMM_WAKE, 0));
 		}
 	}
-	return conn_post(rc->conn, &wr, NULL);
+	err = conn_post(rc->conn, &wr, NULL);
+	return __builtin_expect(err == 0, 1) ? 0 : not_posted(rc, err, *wake);
 }
 
 static int post_signal(struct rpc_port *port, uint32_t imm)
@@ -56,10 +66,12 @@ static int post_signal(struct rpc_port *port, uint32_t imm)
 	struct rpc_conn *rc = conn_of(port);
 	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
 				 .imm_data = htonl(imm)};
+	int err;
 
 	if (!credit(rc))
 		return -EAGAIN;
-	return conn_post(rc->conn, &wr, NULL);
+	err = conn_post(rc->conn, &wr, NULL);
+	return err ? not_posted(rc, err, true) : 0;
 }
 
 static void read_done(struct conn_op *op, enum ibv_wc_status status)
@@ -78,10 +90,12 @@ static int post_read(struct rpc_conn *rc, struct rpc_conn_read *r,
 				 .num_sge = 1,
 				 .wr.rdma.remote_addr = addr,
 				 .wr.rdma.rkey = rkey};
+	int err;
 
 	r->op.done = read_done;
 	r->rd = rd;
-	return conn_post(rc->conn, &wr, &r->op);
+	err = conn_post(rc->conn, &wr, &r->op);
+	return err ? not_posted(rc, err, false) : 0;
 }
 
 static int post_read_head(struct rpc_port *port, struct rpc_read *rd)

@@ -3,7 +3,7 @@
  * test_hostile.c - a listener among storms, garbage, idlers, short of fds and
  * of memory.
  */
-#include "unit/cm.h"
+#include "unit/alloc_sweep.h"
 
 #include "conn/handle.h"
 #include "conn/listener.h"
@@ -297,21 +297,6 @@ static void test_no_fds(void **state)
 
 /* --- the n-th allocation fails ----------------------------------------- */
 
-struct sweep {
-	atomic_int left;
-	atomic_bool hit;
-};
-
-static bool fails(void *arg)
-{
-	struct sweep *s = arg;
-
-	if (atomic_fetch_sub(&s->left, 1) != 0)
-		return false;
-	atomic_store(&s->hit, true);
-	return true;
-}
-
 static void on_read(void *arg, int status)
 {
 	*(int *)arg = status;
@@ -405,18 +390,15 @@ static int attempt(struct skein_env *env)
 static void test_allocations(void **state)
 {
 	struct skein_env *env;
-	struct sweep s;
+	struct alloc_sweep s;
 	int n, rc, failed = 0;
 
 	assert_int_equal(env_real_new(&env), 0);
-	for (n = 0; n < 10000; n++) {
-		atomic_store(&s.left, n);
-		atomic_store(&s.hit, false);
-		env->alloc_arg = &s;
-		env->alloc_fails = fails;
+	alloc_sweep_init(&s, env);
+	for (n = 0; n < ALLOC_SWEEP_MAX; n++) {
+		alloc_sweep_begin(&s, n);
 		rc = attempt(env);
-		env->alloc_fails = NULL;
-		if (!atomic_load(&s.hit))
+		if (!alloc_sweep_end(&s))
 			break;
 		failed += rc != 0;
 	}

@@ -111,6 +111,9 @@ static void test_retry(void **state)
 	assert_false(retry_next(&r, -SKEIN_EAUTH, now, 0, &at));
 	assert_false(retry_next(&r, -SKEIN_EVERSION, now, 0, &at));
 	assert_false(retry_next(&r, -SKEIN_EPEER, now, 0, &at));
+	/* A shortage does, whose ever it is. */
+	assert_true(retry_helps(-ENOMEM) && retry_helps(-EMFILE));
+	assert_true(retry_helps(-SKEIN_ERESOURCE));
 	/* The peer's hint is the least pause. */
 	assert_true(retry_next(&r, -SKEIN_EBUSY, 100, 50000000, &at));
 	assert_int_equal(at, 50000100);
@@ -197,16 +200,25 @@ static void test_optable_never_stuck(void **state)
 	struct optable_slot slots[128];
 	struct conn_op op, *got;
 	uint64_t pending[128], id, n = 0, seed = 1;
-	struct optable t;
+	struct optable t, was;
 	unsigned head = 0, tail = 0;
 
 	optable_init(&t, slots, 128, 127, 1, 7);
 	for (int i = 0; i < 100000; i++) {
 		seed = seed * 6364136223846793005ull + 1442695040888963407ull;
 		if (t.room && seed >> 62) {
+			was = t;
 			if (optable_take(&t, seed >> 60 & 1 ? &op : NULL, &id))
 				pending[tail++ % 128] = id;
 			n++;
+			/* Some the device does not take. */
+			if (seed >> 57 & 7)
+				continue;
+			tail -= !(id & OPTABLE_UNSIGNALLED);
+			optable_untake(&t, !(id & OPTABLE_UNSIGNALLED));
+			assert_int_equal(t.room, was.room);
+			assert_int_equal(t.tail, was.tail);
+			assert_int_equal(t.unsignalled, was.unsignalled);
 			continue;
 		}
 		assert_true(t.room || head != tail);
