@@ -176,3 +176,15 @@ void soft_peer_died(struct soft *s, struct soft_peer *p)
 	}
 	soft_peer_put(s, p);
 }
+
+void soft_peer_late(struct soft_qp *q)
+{
+	struct soft *s = q->s;
+
+	/* Under the lock under which a death is dealt with: it came before,
+	 * and is seen here, or it finds this QP, in RTR. */
+	pthread_mutex_lock(&s->lock);
+	if (q->peer && atomic_load(&q->peer->dead))
+		qp_bereft(q);
+	pthread_mutex_unlock(&s->lock);
+}

@@ -349,6 +349,8 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state to,
 		err = -EINVAL;
 	}
 	soft_qp_release(q);
+	if (!err && to == IBV_QPS_RTR)
+		soft_peer_late(q);
 	/* seq_cst fence: the gate is open before the look; the other end
 	 * parks, fences, and looks at the gate again. */
 	fence_full();

@@ -85,5 +85,8 @@ static inline uint64_t soft_peer_size(const struct soft_peer *p)
 
 /* attend.c. s->lock held. */
 void soft_peer_died(struct soft *s, struct soft_peer *p);
+/* The same for one QP that has just met its peer, and was not among the
+ * peer's when it died. Takes s->lock. */
+void soft_peer_late(struct soft_qp *q);
 
 #endif
