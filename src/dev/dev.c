@@ -195,6 +195,8 @@ int dev_qp_rtr(struct dev *dev, struct ibv_qp *qp,
 {
 	static const struct dev_qp_opts none;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
+	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+		   IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 
 	if (!addr_valid(peer))
 		return -EINVAL;
@@ -209,11 +211,9 @@ int dev_qp_rtr(struct dev *dev, struct ibv_qp *qp,
 	attr.min_rnr_timer = opts->min_rnr_timer ? opts->min_rnr_timer
 						 : MIN_RNR_TIMER_DEFAULT;
 	fill_ah(dev, peer, opts, &attr.ah_attr);
-	return dev->ops->modify_qp(dev, qp, &attr,
-				   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-					   IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					   IBV_QP_MAX_DEST_RD_ATOMIC |
-					   IBV_QP_MIN_RNR_TIMER);
+	if (qp->qp_type == IBV_QPT_RC)
+		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	return dev->ops->modify_qp(dev, qp, &attr, mask);
 }
 
 int dev_qp_rts(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
@@ -221,6 +221,7 @@ int dev_qp_rts(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
 {
 	static const struct dev_qp_opts none;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
+	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
 	if (!addr_valid(peer))
 		return -EINVAL;
@@ -233,11 +234,10 @@ int dev_qp_rts(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
 	attr.max_rd_atomic = rd_atomic_own(dev);
 	if (attr.max_rd_atomic > peer->rd_atomic)
 		attr.max_rd_atomic = peer->rd_atomic;
-	return dev->ops->modify_qp(dev, qp, &attr,
-				   IBV_QP_STATE | IBV_QP_SQ_PSN |
-					   IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-					   IBV_QP_RNR_RETRY |
-					   IBV_QP_MAX_QP_RD_ATOMIC);
+	if (qp->qp_type == IBV_QPT_RC)
+		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			IBV_QP_MAX_QP_RD_ATOMIC;
+	return dev->ops->modify_qp(dev, qp, &attr, mask);
 }
 
 int dev_qp_err(struct dev *dev, struct ibv_qp *qp)

@@ -247,7 +247,7 @@ int dev_verbs_open(struct skein_env *env, const char *name, int gid_index,
 void dev_qp_addr(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
 		 struct dev_qp_addr *addr);
 /* RESET to INIT with remote access, and INIT to RTR to RTS, with the masks
- * the specification asks of an RC QP (IBA 11.2.5.2). */
+ * the specification asks of an RC or UC QP (IBA 11.2.5.2). */
 int dev_qp_init(struct dev *dev, struct ibv_qp *qp, int access);
 int dev_qp_rtr(struct dev *dev, struct ibv_qp *qp,
 	       const struct dev_qp_addr *peer, const struct dev_qp_opts *opts);

@@ -13,8 +13,8 @@ static bool connected(const struct soft_qp *q)
 {
 	enum ibv_qp_state st = soft_qp_state(q);
 
-	return q->far &&
-	       (st == IBV_QPS_RTR || st == IBV_QPS_RTS || st == IBV_QPS_SQD);
+	return q->far && (st == IBV_QPS_RTR || st == IBV_QPS_RTS ||
+			  st == IBV_QPS_SQD || st == IBV_QPS_SQE);
 }
 
 static void heed_fault(struct soft_qp *q)
@@ -137,6 +137,14 @@ uint64_t soft_qps_timers(struct soft *s, uint64_t now)
 	return due;
 }
 
+/* Nobody tells a UC QP: what waited for the peer is sent, and lost. */
+static void uc_bereft(struct soft_qp *q)
+{
+	q->gate_ok = 0; /* the next one looks, and finds nobody */
+	while (q->parked && soft_qp_state(q) == IBV_QPS_RTS)
+		soft_park_expire_as(q, IBV_WC_SUCCESS);
+}
+
 /* A QP whose peer is dead. What waits fails; then everything is flushed, so
  * that a sleeper wakes up: the notice of death. */
 static void qp_bereft(struct soft_qp *q)
@@ -145,7 +153,10 @@ static void qp_bereft(struct soft_qp *q)
 
 	soft_qp_hold(q);
 	st = soft_qp_state(q);
-	if (st == IBV_QPS_RTR || st == IBV_QPS_RTS || st == IBV_QPS_SQD) {
+	if (q->unreliable) {
+		uc_bereft(q);
+	} else if (st == IBV_QPS_RTR || st == IBV_QPS_RTS ||
+		   st == IBV_QPS_SQD) {
 		if (q->parked)
 			soft_park_expire_as(q, IBV_WC_RETRY_EXC_ERR);
 		if (soft_qp_state(q) != IBV_QPS_ERR)

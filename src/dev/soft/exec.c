@@ -16,9 +16,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What goes wrong at the peer is told to it: its QP goes to ERR as well. */
-static int fault(struct soft_qp *q, enum shm_fault what, int status)
+/* What goes wrong at the peer is told to it: its QP goes to ERR as well. On UC
+ * a bad request is dropped in silence; only a broken receive breaks the QP. */
+static __attribute__((noinline, cold)) int fault(struct soft_qp *q,
+						 enum shm_fault what,
+						 int status)
 {
+	if (q->unreliable && what != SHM_FAULT_RECV)
+		return status;
 	atomic_store_explicit(&q->self->fault, what, memory_order_release);
 	soft_ring(q);
 	return status;
@@ -377,6 +382,9 @@ static int do_send(struct soft_qp *q, const struct ibv_send_wr *wr,
 		r = soft_far_send(q, slot, wr, w, len);
 	if (r < 0)
 		return r;
+	/* IBA 9.8.2.2: UC drops it; the receive is for the next message. */
+	if (unlikely(q->unreliable) && r == IBV_WC_LOC_LEN_ERR)
+		return IBV_WC_REM_INV_REQ_ERR;
 	finish_slot(q, slot, wr, r, len);
 	if (likely(r == 0))
 		return 0;
@@ -459,6 +467,28 @@ static inline bool write_known(struct soft_qp *q, const struct ibv_send_wr *wr)
 	return true;
 }
 
+/* A UC requester is answered by nobody: what is wrong at its own end is an
+ * error, all else is sent and, as far as it knows, lost (IBA 9.8.2). */
+static __attribute__((noinline, cold)) int uc_outcome(
+	struct soft_qp *q, const struct ibv_send_wr *wr, int r)
+{
+	int64_t len;
+
+	switch (r) {
+	case -SOFT_PARK_RNR:
+	case -SOFT_PARK_ROUTE:
+	case IBV_WC_REM_ACCESS_ERR:
+	case IBV_WC_REM_INV_REQ_ERR:
+	case IBV_WC_REM_OP_ERR:
+	case IBV_WC_RETRY_EXC_ERR:
+		/* not looked at yet when the way was closed */
+		len = local_check(q, wr, 0);
+		return len < 0 ? (int)-len : 0;
+	default:
+		return r;
+	}
+}
+
 static __attribute__((noinline)) int exec_long(struct soft_qp *q,
 					       const struct ibv_send_wr *wr,
 					       struct soft_wqe *w)
@@ -471,12 +501,13 @@ static __attribute__((noinline)) int exec_long(struct soft_qp *q,
 		     atomic_load_explicit(&q->far->gate,
 					  memory_order_acquire) != q->gate_ok))
 		r = soft_gate_check(q);
-	if (r)
-		return r;
-	r = dispatch(q, wr, w);
-	if (unlikely((q->gate_ok & SHM_GATE_FIRST) && !q->met_said) && r == 0)
+	if (likely(r == 0))
+		r = dispatch(q, wr, w);
+	if (unlikely(r))
+		return q->unreliable ? uc_outcome(q, wr, r) : r;
+	if (unlikely((q->gate_ok & SHM_GATE_FIRST) && !q->met_said))
 		say_met(q);
-	return r;
+	return 0;
 }
 
 int soft_exec(struct soft_qp *q, const struct ibv_send_wr *wr,

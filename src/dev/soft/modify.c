@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * modify.c - the QP state machine: which transitions there are, which
- * attributes each must and may carry (IBA 11.2.5.2, for RC), and what each
- * does. One modify_qp() at a time runs on a QP; it may wait for the peer's
+ * modify.c - the QP state machine: what each transition of states.c does. One modify_qp() at a time runs on a QP; it may wait for the peer's
  * control thread (INIT to RTR), and for a poster to leave (to ERR, RESET).
  */
 #include "base/fence.h"
@@ -10,128 +8,6 @@
 
 #include <errno.h>
 #include <string.h>
-
-struct transition {
-	bool valid;
-	int req; /* attributes, IBV_QP_STATE aside */
-	int opt;
-};
-
-static const struct transition table[IBV_QPS_ERR][IBV_QPS_ERR] = {
-	[IBV_QPS_RESET][IBV_QPS_INIT] = {true,
-					 IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-						 IBV_QP_ACCESS_FLAGS,
-					 0},
-	[IBV_QPS_INIT][IBV_QPS_INIT] = {true, 0,
-					IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-						IBV_QP_ACCESS_FLAGS},
-	[IBV_QPS_INIT][IBV_QPS_RTR] = {true,
-				       IBV_QP_AV | IBV_QP_PATH_MTU |
-					       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					       IBV_QP_MAX_DEST_RD_ATOMIC |
-					       IBV_QP_MIN_RNR_TIMER,
-				       IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS},
-	[IBV_QPS_RTR][IBV_QPS_RTS] = {true,
-				      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-					      IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-					      IBV_QP_MAX_QP_RD_ATOMIC,
-				      IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS |
-					      IBV_QP_MIN_RNR_TIMER},
-	[IBV_QPS_RTS][IBV_QPS_RTS] = {true, 0,
-				      IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS |
-					      IBV_QP_MIN_RNR_TIMER},
-	[IBV_QPS_RTS][IBV_QPS_SQD] = {true, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
-	[IBV_QPS_SQD][IBV_QPS_RTS] = {true, 0,
-				      IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS |
-					      IBV_QP_MIN_RNR_TIMER},
-	[IBV_QPS_SQD][IBV_QPS_SQD] =
-		{true, 0,
-		 IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			 IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
-			 IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER},
-};
-
-int soft_qp_check_mask(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
-{
-	const struct transition *t;
-
-	mask &= ~IBV_QP_STATE;
-	if ((unsigned)from > IBV_QPS_ERR || (unsigned)to > IBV_QPS_ERR)
-		return -EINVAL;
-	/* Any state to RESET or ERR, with nothing else. */
-	if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
-		return mask & ~IBV_QP_CUR_STATE ? -EINVAL : 0;
-	if (from == IBV_QPS_ERR || from == IBV_QPS_SQE || to == IBV_QPS_SQE)
-		return -EINVAL;
-	t = &table[from][to];
-	if (!t->valid || (mask & t->req) != t->req ||
-	    (mask & ~(t->req | t->opt)))
-		return -EINVAL;
-	return 0;
-}
-
-static int check_values(const struct ibv_qp_attr *a, int mask)
-{
-	if (mask & IBV_QP_PORT && a->port_num != 1)
-		return -EINVAL;
-	if (mask & IBV_QP_PKEY_INDEX && a->pkey_index != 0)
-		return -EINVAL;
-	if (mask & IBV_QP_ACCESS_FLAGS &&
-	    a->qp_access_flags & ~(unsigned)(IBV_ACCESS_LOCAL_WRITE |
-					     IBV_ACCESS_REMOTE_WRITE |
-					     IBV_ACCESS_REMOTE_READ |
-					     IBV_ACCESS_REMOTE_ATOMIC))
-		return -EINVAL;
-	if (mask & IBV_QP_PATH_MTU &&
-	    (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096))
-		return -EINVAL;
-	if ((mask & IBV_QP_TIMEOUT && a->timeout > 31) ||
-	    (mask & IBV_QP_RETRY_CNT && a->retry_cnt > 7) ||
-	    (mask & IBV_QP_RNR_RETRY && a->rnr_retry > 7) ||
-	    (mask & IBV_QP_MIN_RNR_TIMER && a->min_rnr_timer > 31))
-		return -EINVAL;
-	if ((mask & IBV_QP_MAX_QP_RD_ATOMIC &&
-	     a->max_rd_atomic > SOFT_RD_ATOMIC) ||
-	    (mask & IBV_QP_MAX_DEST_RD_ATOMIC &&
-	     a->max_dest_rd_atomic > SOFT_RD_ATOMIC))
-		return -EINVAL;
-	if (mask & IBV_QP_AV && !a->ah_attr.is_global)
-		return -EINVAL; /* RoCE: there are no LIDs */
-	return 0;
-}
-
-static void take_values(struct ibv_qp_attr *to, const struct ibv_qp_attr *a,
-			int mask)
-{
-	if (mask & IBV_QP_ACCESS_FLAGS)
-		to->qp_access_flags = a->qp_access_flags;
-	if (mask & IBV_QP_PKEY_INDEX)
-		to->pkey_index = a->pkey_index;
-	if (mask & IBV_QP_PORT)
-		to->port_num = a->port_num;
-	if (mask & IBV_QP_AV)
-		to->ah_attr = a->ah_attr;
-	if (mask & IBV_QP_PATH_MTU)
-		to->path_mtu = a->path_mtu;
-	if (mask & IBV_QP_TIMEOUT)
-		to->timeout = a->timeout;
-	if (mask & IBV_QP_RETRY_CNT)
-		to->retry_cnt = a->retry_cnt;
-	if (mask & IBV_QP_RNR_RETRY)
-		to->rnr_retry = a->rnr_retry;
-	if (mask & IBV_QP_RQ_PSN)
-		to->rq_psn = a->rq_psn & 0xffffff;
-	if (mask & IBV_QP_SQ_PSN)
-		to->sq_psn = a->sq_psn & 0xffffff;
-	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
-		to->max_rd_atomic = a->max_rd_atomic;
-	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
-		to->max_dest_rd_atomic = a->max_dest_rd_atomic;
-	if (mask & IBV_QP_MIN_RNR_TIMER)
-		to->min_rnr_timer = a->min_rnr_timer;
-	if (mask & IBV_QP_DEST_QPN)
-		to->dest_qp_num = a->dest_qp_num & 0xffffff;
-}
 
 void soft_qp_gate(struct soft_qp *q)
 {
@@ -143,6 +19,7 @@ void soft_qp_gate(struct soft_qp *q)
 		break;
 	case IBV_QPS_RTS:
 	case IBV_QPS_SQD:
+	case IBV_QPS_SQE:
 		gate = SHM_GATE_ACCEPT;
 		break;
 	case IBV_QPS_ERR:
@@ -185,6 +62,18 @@ void soft_qp_to_err(struct soft_qp *q)
 	if (q->far && atomic_load(&q->far->parked))
 		soft_ring(q);
 	soft_attend(q->s, q->idx);
+}
+
+void soft_qp_send_failed(struct soft_qp *q)
+{
+	if (!q->unreliable) {
+		soft_qp_to_err(q);
+		return;
+	}
+	if (soft_qp_state(q) == IBV_QPS_ERR)
+		return;
+	set_state(q, IBV_QPS_SQE);
+	soft_flush_parked(q);
 }
 
 /* The control path's way to ERR: when it returns the peer has left. */
@@ -327,7 +216,7 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state to,
 	if (from == IBV_QPS_INIT && to == IBV_QPS_RTR) {
 		struct ibv_qp_attr was = q->attr;
 
-		take_values(&q->attr, a, mask);
+		soft_qp_take_values(&q->attr, a, mask);
 		err = modify_rtr(q, a);
 		if (err) {
 			q->attr = was;
@@ -337,7 +226,7 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state to,
 	soft_qp_hold(q);
 	/* It may have broken meanwhile. */
 	if (soft_qp_state(q) == from) {
-		take_values(&q->attr, a, mask);
+		soft_qp_take_values(&q->attr, a, mask);
 		set_state(q, to);
 		soft_qp_gate(q);
 		q->sqd_notify = to == IBV_QPS_SQD &&
@@ -373,11 +262,11 @@ int soft_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 	pthread_mutex_lock(&qp->mutex);
 	from = soft_qp_state(q);
 	to = mask & IBV_QP_STATE ? attr->qp_state : from;
-	err = soft_qp_check_mask(from, to, mask);
+	err = soft_qp_check_mask(qp->qp_type, from, to, mask);
 	if (!err && mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from)
 		err = -EINVAL;
 	if (!err)
-		err = check_values(attr, mask);
+		err = soft_qp_check_values(attr, mask);
 	if (!err)
 		err = modify_step(q, to, attr, mask);
 	pthread_mutex_unlock(&qp->mutex);

@@ -175,6 +175,7 @@ static void caps_fill(struct dev_caps *c)
 	c->ordered_read = true;
 	c->wake_on_write = false;
 	c->death_notice = true;
+	c->uc = true;
 	c->single_threaded = true;
 	c->atomic_scope = DEV_ATOMIC_HCA;
 	c->msg_sz_max = SOFT_MSG_MAX;

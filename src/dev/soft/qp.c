@@ -10,7 +10,7 @@
 
 static int check_init(const struct ibv_qp_init_attr *a)
 {
-	if (a->qp_type != IBV_QPT_RC)
+	if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC)
 		return -EOPNOTSUPP;
 	if (a->srq)
 		return -EOPNOTSUPP;
@@ -78,6 +78,7 @@ static void area_init(struct soft_qp *q)
 	a->qpn = q->ex.qp_base.qp_num;
 	a->idx = q->idx;
 	a->pd = q->pd->id;
+	a->type = q->ex.qp_base.qp_type;
 	/* goes on from the QP that was here before */
 	q->conn = a->conn + 1;
 	a->conn = q->conn;
@@ -178,6 +179,9 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 	q->pd = container_of(pd, struct soft_pd, pd);
 	q->flags = flags;
 	q->sig_all = attr->sq_sig_all;
+	q->unreliable = attr->qp_type != IBV_QPT_RC;
+	q->op_max = q->unreliable ? IBV_WR_SEND_WITH_IMM
+				  : IBV_WR_ATOMIC_FETCH_AND_ADD;
 	q->far_bell = -1;
 	q->parked_end = &q->parked;
 	soft_lock_init(&q->lock, biased);

@@ -71,6 +71,8 @@ struct soft_qp {
 	uint32_t sge_max;
 	uint32_t inline_max;
 	bool sig_all;
+	bool unreliable;  /* UC, UD: what goes wrong there is not told */
+	uint32_t op_max;  /* highest enum ibv_wr_opcode */
 	bool direct;	  /* RTS, connected, nothing parked */
 	bool held;	  /* by the control path: soft_qp_hold() */
 	uint32_t gate_ok; /* the peer's gate that was checked; 0 none */
@@ -145,14 +147,22 @@ int soft_query_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 int soft_quiesce_qp(struct dev *dev, struct ibv_qp *qp);
 int soft_probe(struct dev *dev, struct ibv_qp *qp);
 
+/* states.c: 0 when the transition and its mask are allowed, else -EINVAL */
+int soft_qp_check_mask(enum ibv_qp_type type, enum ibv_qp_state from,
+		       enum ibv_qp_state to, int mask);
+int soft_qp_check_values(const struct ibv_qp_attr *a, int mask);
+void soft_qp_take_values(struct ibv_qp_attr *to, const struct ibv_qp_attr *a,
+			 int mask);
+
 /* modify.c */
 int soft_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 		   int mask);
-/* 0 when the transition and its mask are allowed, else -EINVAL. */
-int soft_qp_check_mask(enum ibv_qp_state from, enum ibv_qp_state to, int mask);
 /* To ERR from anywhere; q->lock held. The control thread starts to flush the
  * receives once the peer is known to have left. */
 void soft_qp_to_err(struct soft_qp *q);
+/* What a failed request of the send queue does to its QP: ERR, or SQE where
+ * the transport is unreliable (IBA 10.3.1.7). q->lock held. */
+void soft_qp_send_failed(struct soft_qp *q);
 void soft_qp_gate(struct soft_qp *q);
 
 /* send.c, exec.c, park.c, far.c */

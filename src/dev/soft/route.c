@@ -61,9 +61,12 @@ int soft_gate_check(struct soft_qp *q)
 		return -SOFT_PARK_ROUTE;
 	/* A QP that is connected to another one, or that expects another
 	 * packet, drops ours: as if it were not there. */
-	if (f->dest_qpn != q->ex.qp_base.qp_num ||
-	    f->dest_nic != q->s->nic->nic_id || f->dest_conn != q->conn ||
-	    f->rq_psn != q->attr.sq_psn)
+	if (f->type != q->ex.qp_base.qp_type ||
+	    f->dest_qpn != q->ex.qp_base.qp_num ||
+	    f->dest_nic != q->s->nic->nic_id || f->dest_conn != q->conn)
+		return -SOFT_PARK_ROUTE;
+	/* UC takes the first packet of a message with any number. */
+	if (f->rq_psn != q->attr.sq_psn && !q->unreliable)
 		return -SOFT_PARK_ROUTE;
 	if (!area_load(q))
 		return IBV_WC_RETRY_EXC_ERR;

@@ -56,7 +56,7 @@ void soft_complete(struct soft_qp *q, const struct ibv_send_wr *wr,
 	e.recv = false;
 	soft_cq_push(soft_cq_of(q->ex.qp_base.send_cq), &e, q->held);
 	if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR)
-		soft_qp_to_err(q);
+		soft_qp_send_failed(q);
 }
 
 /* The same for a success while the CQ has room: straight into the ring. */
@@ -96,7 +96,7 @@ static inline void complete_ok(struct soft_qp *q, const struct ibv_send_wr *wr,
 static inline bool wr_valid(const struct soft_qp *q,
 			    const struct ibv_send_wr *wr)
 {
-	if ((unsigned)wr->opcode > IBV_WR_ATOMIC_FETCH_AND_ADD)
+	if (unlikely((unsigned)wr->opcode > q->op_max))
 		return false;
 	if ((uint32_t)wr->num_sge > q->sge_max) /* negative too */
 		return false;
@@ -116,6 +116,7 @@ static __attribute__((noinline)) int post_slow(struct soft_qp *q,
 	if (soft_qp_state(q) == IBV_QPS_RTS && q->parked)
 		soft_progress(q);
 	switch (soft_qp_state(q)) {
+	case IBV_QPS_SQE:
 	case IBV_QPS_ERR:
 		q->sq_posted++;
 		soft_complete(q, wr, pos, IBV_WC_WR_FLUSH_ERR);

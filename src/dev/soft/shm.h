@@ -90,6 +90,7 @@ struct shm_qp {
 	uint32_t conn;	    /* counts the owner's ways out of RESET */
 	uint32_t dest_qpn;  /* valid while ACCEPT */
 	uint32_t dest_conn; /* the peer's conn that was met at RTR */
+	uint32_t type;	    /* enum ibv_qp_type */
 	uint64_t dest_nic;
 	uint32_t rq_psn;
 	uint32_t rnr_timer; /* min_rnr_timer, as encoded */

@@ -75,7 +75,7 @@ struct ibv_qp *rig_qp(struct rig_end *e)
 	struct ibv_qp_init_attr a = {
 		.send_cq = e->cq,
 		.recv_cq = e->cq,
-		.qp_type = IBV_QPT_RC,
+		.qp_type = e->o.type ? e->o.type : IBV_QPT_RC,
 		.sq_sig_all = e->o.sig_all,
 		.cap = {.max_send_wr = e->o.wr ? e->o.wr : RIG_WR,
 			.max_recv_wr = e->o.wr ? e->o.wr : RIG_WR,

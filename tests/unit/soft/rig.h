@@ -31,7 +31,8 @@
 	 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
 struct rig_opts {
-	unsigned flags; /* DEV_QP_* */
+	unsigned flags;	       /* DEV_QP_* */
+	enum ibv_qp_type type; /* default RC */
 	bool sig_all;
 	bool plain; /* the memory is ordinary */
 	int cqe;    /* default 256 */

@@ -336,28 +336,35 @@ static void test_masks(void **state)
 					       !(m & ~(t[i].req | t[i].opt))
 				       ? 0
 				       : -EINVAL;
-			assert_int_equal(soft_qp_check_mask(t[i].from, t[i].to,
+			assert_int_equal(soft_qp_check_mask(IBV_QPT_RC,
+							    t[i].from, t[i].to,
 							    m),
 					 want);
 		}
-		assert_int_equal(
-			soft_qp_check_mask(t[i].from, t[i].to, t[i].req), 0);
+		assert_int_equal(soft_qp_check_mask(IBV_QPT_RC, t[i].from,
+						    t[i].to, t[i].req),
+				 0);
 	}
 	for (i = IBV_QPS_RESET; i <= IBV_QPS_ERR; i++) {
-		assert_int_equal(soft_qp_check_mask(i, IBV_QPS_ERR, 0), 0);
-		assert_int_equal(soft_qp_check_mask(i, IBV_QPS_RESET, 0), 0);
-		assert_int_equal(soft_qp_check_mask(i, IBV_QPS_ERR,
+		assert_int_equal(
+			soft_qp_check_mask(IBV_QPT_RC, i, IBV_QPS_ERR, 0), 0);
+		assert_int_equal(
+			soft_qp_check_mask(IBV_QPT_RC, i, IBV_QPS_RESET, 0), 0);
+		assert_int_equal(soft_qp_check_mask(IBV_QPT_RC, i, IBV_QPS_ERR,
 						    IBV_QP_PORT),
 				 -EINVAL);
-		assert_int_equal(soft_qp_check_mask(i, IBV_QPS_SQE, 0),
+		assert_int_equal(soft_qp_check_mask(IBV_QPT_RC, i, IBV_QPS_SQE,
+						    0),
 				 -EINVAL);
 	}
-	assert_int_equal(soft_qp_check_mask(IBV_QPS_RESET, IBV_QPS_RTS, 0),
+	assert_int_equal(soft_qp_check_mask(IBV_QPT_RC, IBV_QPS_RESET,
+					    IBV_QPS_RTS, 0),
 			 -EINVAL);
-	assert_int_equal(soft_qp_check_mask(IBV_QPS_ERR, IBV_QPS_RTS, 0),
+	assert_int_equal(soft_qp_check_mask(IBV_QPT_RC, IBV_QPS_ERR,
+					    IBV_QPS_RTS, 0),
 			 -EINVAL);
-	assert_int_equal(soft_qp_check_mask(IBV_QPS_ERR, IBV_QPS_INIT,
-					    t[0].req),
+	assert_int_equal(soft_qp_check_mask(IBV_QPT_RC, IBV_QPS_ERR,
+					    IBV_QPS_INIT, t[0].req),
 			 -EINVAL);
 }
 

@@ -137,6 +137,7 @@ static void begin(struct run *r, struct plan *plan)
 	struct ibv_qp *own = a.qp;
 	int st;
 
+	a.o.type = plan->o.type;
 	r->qp = rig_qp(&a);
 	rig_fork(&r->c, victim, plan);
 	a.qp = r->qp;
@@ -252,12 +253,15 @@ static void end(struct run *r, enum kind k)
 {
 	kill(r->c.pid, SIGKILL);
 	assert_true(WIFSIGNALED(rig_join(&r->c)));
+	if (r->qp->qp_type == IBV_QPT_UC) /* which nobody tells */
+		assert_int_equal(dev_qp_err(a.dev, r->qp), 0);
 	/* noticed without traffic */
 	rig_until(is_err, r->qp);
 	check_receives(k);
 	check_memory(k);
 	assert_int_equal(a.dev->ops->probe(a.dev, r->qp), -ENOTCONN);
-	rig_async(&a, IBV_EVENT_QP_FATAL);
+	if (r->qp->qp_type != IBV_QPT_UC)
+		rig_async(&a, IBV_EVENT_QP_FATAL);
 	assert_int_equal(a.dev->ops->destroy_qp(a.dev, r->qp), 0);
 	/* the others go on */
 	assert_int_equal(rig_post(&b, IBV_WR_SEND, 3, b.buf, 8, 0, 0,
@@ -284,21 +288,27 @@ static long stride(void)
 	return soak && atol(soak) >= 1000 ? 1 : STRIDE;
 }
 
-static void sweep(enum kind k, unsigned flags)
+static void sweep_plan(struct plan *plan)
 {
-	struct plan plan = {.kind = k, .o = {.flags = flags}};
 	struct run r;
 	long n, at;
 
-	begin(&r, &plan);
+	begin(&r, plan);
 	n = steps(&r, 1 << 20);
-	end(&r, k);
+	end(&r, plan->kind);
 	print_message("  %ld instructions\n", n);
 	for (at = 1; at < n; at += stride()) {
-		begin(&r, &plan);
+		begin(&r, plan);
 		steps(&r, at);
-		end(&r, k);
+		end(&r, plan->kind);
 	}
+}
+
+static void sweep(enum kind k, unsigned flags)
+{
+	struct plan plan = {.kind = k, .o = {.flags = flags}};
+
+	sweep_plan(&plan);
 }
 
 static void test_write(void **state)
@@ -344,6 +354,23 @@ static void test_cmp_swp(void **state)
 static void test_recv(void **state)
 {
 	sweep(K_RECV, 0);
+}
+
+static void sweep_uc(enum kind k)
+{
+	struct plan plan = {.kind = k, .o = {.type = IBV_QPT_UC}};
+
+	sweep_plan(&plan);
+}
+
+static void test_uc_write_imm(void **state)
+{
+	sweep_uc(K_WRITE_IMM);
+}
+
+static void test_uc_send(void **state)
+{
+	sweep_uc(K_SEND);
 }
 
 static long count(enum kind k, unsigned flags)
@@ -400,6 +427,8 @@ int main(void)
 		cmocka_unit_test(test_fetch_add),
 		cmocka_unit_test(test_cmp_swp),
 		cmocka_unit_test(test_recv),
+		cmocka_unit_test(test_uc_write_imm),
+		cmocka_unit_test(test_uc_send),
 	};
 
 	return cmocka_run_group_tests(tests, up, down);
