@@ -30,25 +30,22 @@ static inline size_t soft_copy_tail_len(uintptr_t dst, size_t len)
 }
 
 /* A whole operation from one piece: ascending, the tail by a release. */
+void soft_copy_all(void *dst, const void *src, size_t len);
+
+/* The same, with the aligned word first: flags, heads, canaries; by far the
+ * most. */
 static inline void soft_copy(void *dst, const void *src, size_t len)
 {
-	size_t tail;
+	uint64_t v;
 
-	/* The aligned word: flags, heads, canaries; by far the most. */
-	if (len == 8 && ((uintptr_t)dst & 7) == 0) {
-		uint64_t v;
-
-		memcpy(&v, src, 8);
-		/* release: what earlier operations of this QP wrote is
-		 * visible to whoever acquires this word */
-		atomic_store_explicit((_Atomic uint64_t *)dst, v,
-				      memory_order_release);
+	if (len != 8 || (uintptr_t)dst & 7) {
+		soft_copy_all(dst, src, len);
 		return;
 	}
-	tail = soft_copy_tail_len((uintptr_t)dst, len);
-	soft_copy_body(dst, src, len - tail);
-	soft_copy_tail((char *)dst + (len - tail),
-		       (const char *)src + (len - tail), tail);
+	memcpy(&v, src, 8);
+	/* release: what earlier operations of this QP wrote is visible to
+	 * whoever acquires this word */
+	atomic_store_explicit((_Atomic uint64_t *)dst, v, memory_order_release);
 }
 
 #endif

@@ -124,28 +124,76 @@ static bool put_tail(struct soft_qp *q, const struct soft_xlat *x,
 	return plain_write(q->peer->mem_fd, addr, src, len);
 }
 
-/* Several pieces into one range: the tail may come from more than one. */
+/* Pieces on their way into one range. at: where the next bytes go; the word
+ * there is held back until it is whole, so that no reader sees half of one that
+ * comes from two pieces. */
+struct gathered {
+	uint64_t at, body_end;
+	size_t have;
+	char held[8];
+};
+
+/* As many of n bytes as can go without tearing a word: -1 on an error. */
+static ssize_t gather_put(struct soft_qp *q, const struct soft_xlat *x,
+			  struct gathered *t, const char *src, size_t n)
+{
+	uint64_t end = t->at + n;
+
+	if (end > t->body_end)
+		end = t->body_end;
+	else
+		end &= ~7ull;
+	if (t->have || end <= t->at)
+		return 0;
+	n = end - t->at;
+	if (!put_body(q, x, t->at, src, n))
+		return -1;
+	t->at = end;
+	return (ssize_t)n;
+}
+
+static bool gather_piece(struct soft_qp *q, const struct soft_xlat *x,
+			 struct gathered *t, const char *src, size_t left)
+{
+	ssize_t done;
+	size_t n;
+
+	while (left) {
+		done = gather_put(q, x, t, src, left);
+		if (done < 0)
+			return false;
+		src += done;
+		left -= (size_t)done;
+		n = 8 - ((t->at + t->have) & 7);
+		if (n > left)
+			n = left;
+		memcpy(t->held + t->have, src, n);
+		t->have += n;
+		src += n;
+		left -= n;
+		if ((t->at + t->have) & 7 || t->at >= t->body_end)
+			continue;
+		if (!put_body(q, x, t->at, t->held, t->have))
+			return false;
+		t->at += t->have;
+		t->have = 0;
+	}
+	return true;
+}
+
+/* Several pieces into one range: words, and the tail, may come from more than
+ * one. */
 static bool gather(struct soft_qp *q, const struct soft_xlat *x, uint64_t addr,
 		   const struct ibv_send_wr *wr, size_t len)
 {
 	size_t tail = soft_copy_tail_len((uintptr_t)addr, len);
-	size_t body = len - tail, n, have = 0;
+	struct gathered t = {.at = addr, .body_end = addr + len - tail};
 	const struct ibv_sge *g = wr->sg_list;
-	char last[8];
-	int i;
 
-	for (i = 0; i < wr->num_sge; i++, g++) {
-		const char *src = soft_ptr(g->addr);
-
-		n = g->length < body ? g->length : body;
-		if (n && !put_body(q, x, addr, src, n))
+	for (int i = 0; i < wr->num_sge; i++)
+		if (!gather_piece(q, x, &t, soft_ptr(g[i].addr), g[i].length))
 			return false;
-		addr += n;
-		body -= n;
-		memcpy(last + have, src + n, g->length - n);
-		have += g->length - n;
-	}
-	return put_tail(q, x, addr, last, tail);
+	return put_tail(q, x, t.at, t.held, t.have);
 }
 
 /* Ordinary memory without /proc/PID/mem goes by the peer's control thread. */
