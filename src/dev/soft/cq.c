@@ -16,20 +16,28 @@
 
 #define FEW_RQS 4
 
+static uint32_t ring_size(int cqe)
+{
+	uint32_t n = 1;
+
+	while (n < (uint32_t)cqe)
+		n *= 2;
+	return n;
+}
+
 int soft_create_cq(struct dev *dev, int cqe, void *cq_context,
 		   struct ibv_comp_channel *ch, struct ibv_cq **cq)
 {
 	struct soft *s = soft_of_dev(dev);
-	uint32_t n = 1;
 	struct soft_cq *c;
 	int err = -ENOMEM;
+	uint32_t n;
 
 	if (!soft_here(s))
 		return -EPERM;
 	if (cqe < 1 || (uint32_t)cqe > SOFT_CQE_MAX)
 		return -EINVAL;
-	while (n < (uint32_t)cqe)
-		n *= 2;
+	n = ring_size(cqe);
 	c = env_alloc_aligned(s->env, SHM_LINE, sizeof(*c));
 	if (!c)
 		return -ENOMEM;
@@ -388,6 +396,44 @@ static void merge(struct soft_cq *c)
 				return;
 		}
 	}
+}
+
+int soft_resize_cq(struct dev *dev, struct ibv_cq *cq, int cqe)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_cq *c = soft_cq_of(cq);
+	struct soft_cqe *ring, *old;
+	uint32_t n, i, have;
+
+	if (!soft_here(s))
+		return -EPERM;
+	if (cqe < 1 || (uint32_t)cqe > SOFT_CQE_MAX)
+		return -EINVAL;
+	n = ring_size(cqe);
+	ring = env_alloc(s->env, n * sizeof(*ring));
+	if (!ring)
+		return -ENOMEM;
+	soft_lock_revoke(&c->lock);
+	/* Receives in their slots count too. */
+	if (n < c->mask + 1 && !c->error)
+		merge(c);
+	old = c->ring;
+	have = c->tail - c->head;
+	if (c->error || have > n) {
+		soft_lock_return(&c->lock);
+		env_free(s->env, ring);
+		return -EINVAL;
+	}
+	for (i = 0; i < have; i++)
+		ring[i] = old[(c->head + i) & c->mask];
+	c->ring = ring;
+	c->head = 0;
+	c->tail = have;
+	c->mask = n - 1;
+	c->ex.cqe = (int)n;
+	soft_lock_return(&c->lock);
+	env_free(s->env, old);
+	return 0;
 }
 
 int soft_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)

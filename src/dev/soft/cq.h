@@ -61,6 +61,9 @@ struct soft_cq {
 	_Atomic uint32_t async_events;
 	_Atomic uint32_t parked_qps; /* with this send CQ */
 	uint32_t qps;		     /* that use it; soft.lock */
+	/* poll.c: from start_poll() to end_poll() */
+	struct soft_lock poll_lock;
+	struct ibv_wc cur;
 };
 
 static inline struct soft_cq *soft_cq_of(struct ibv_cq *cq)
@@ -71,6 +74,7 @@ static inline struct soft_cq *soft_cq_of(struct ibv_cq *cq)
 /* cq.c */
 int soft_create_cq(struct dev *dev, int cqe, void *cq_context,
 		   struct ibv_comp_channel *ch, struct ibv_cq **cq);
+int soft_resize_cq(struct dev *dev, struct ibv_cq *cq, int cqe);
 int soft_destroy_cq(struct dev *dev, struct ibv_cq *cq);
 int soft_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int soft_req_notify_cq(struct ibv_cq *cq, int solicited_only);

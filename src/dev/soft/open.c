@@ -2,6 +2,7 @@
 /*
  * open.c - the device is opened, asked and closed; its table of operations.
  */
+#include "dev/soft/ext.h"
 #include "dev/soft/qp.h"
 
 #include <errno.h>
@@ -139,6 +140,7 @@ static const struct dev_ops soft_ops = {
 	.ack_cq_events = soft_ack_cq_events,
 	.create_cq = soft_create_cq,
 	.destroy_cq = soft_destroy_cq,
+	.resize_cq = soft_resize_cq,
 	.create_qp = soft_create_qp,
 	.modify_qp = soft_modify_qp,
 	.query_qp = soft_query_qp,
@@ -163,6 +165,7 @@ static void context_fill(struct soft *s)
 	c->num_comp_vectors = 1;
 	c->abi_compat = __VERBS_ABI_IS_EXTENDED;
 	pthread_mutex_init(&c->mutex, NULL);
+	soft_ext_fill(&s->vctx);
 	c->ops.post_send = soft_post_send;
 	c->ops.post_recv = soft_post_recv;
 	c->ops.poll_cq = soft_poll_cq;

@@ -4,6 +4,7 @@
  * used again as late as possible; its area in the NIC file keeps its epoch.
  */
 #include "dev/soft/qp.h"
+#include "dev/soft/wr.h"
 
 #include <errno.h>
 #include <string.h>
@@ -260,6 +261,7 @@ int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 	soft_async_forget(s, q, &q->async_events);
 	pthread_mutex_destroy(&qp->mutex);
 	pthread_cond_destroy(&qp->cond);
+	soft_wrs_free(q);
 	env_free(s->env, q->rq_wr_id);
 	env_free(s->env, q);
 	return 0;

@@ -125,6 +125,7 @@ struct soft_qp {
 	struct ibv_qp_init_attr init;
 	unsigned flags;
 	_Atomic uint32_t async_events; /* handed out */
+	struct soft_wrs *wrs;	       /* ibv_wr_*, or NULL: wr.c */
 };
 
 static inline struct soft_qp *soft_qp_of(struct ibv_qp *qp)

@@ -6,7 +6,7 @@
  * when post_send() returns. A slot of the send queue is taken by every request
  * and freed as the verbs say: when a later signalled completion is polled.
  */
-#include "dev/soft/qp.h"
+#include "dev/soft/wr.h"
 
 #include <errno.h>
 
@@ -186,6 +186,41 @@ int soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 			break;
 		}
 	}
+	soft_unlock(&q->lock);
+	return err;
+}
+
+/* Before any of them is carried out: is there a state, are there places, does
+ * each have a form that the device takes? */
+static int all_postable(struct soft_qp *q, const struct ibv_send_wr *wr,
+			uint32_t n)
+{
+	enum ibv_qp_state st = soft_qp_state(q);
+
+	if (st < IBV_QPS_RTS)
+		return EINVAL;
+	/* acquire: as in post_one() */
+	if (n > q->sq_max - (q->sq_posted -
+			     atomic_load_explicit(&q->sq_done,
+						  memory_order_acquire)))
+		return ENOMEM;
+	for (; wr; wr = wr->next)
+		if (!wr_valid(q, wr))
+			return EINVAL;
+	return 0;
+}
+
+int soft_post_all(struct ibv_qp *qp, struct ibv_send_wr *wr, uint32_t n)
+{
+	struct soft_qp *q = soft_qp_of(qp);
+	int err;
+
+	if (unlikely(!soft_here(q->s)))
+		return EPERM;
+	soft_lock(&q->lock);
+	err = all_postable(q, wr, n);
+	for (; wr && !err; wr = wr->next)
+		err = post_one(q, wr);
 	soft_unlock(&q->lock);
 	return err;
 }
