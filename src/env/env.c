@@ -38,6 +38,8 @@ void *env_alloc(struct skein_env *env, size_t len)
 {
 	if (alloc_fails(env))
 		return NULL;
+	if (env->ops->alloc)
+		return env->ops->alloc(env, sizeof(max_align_t), len);
 	return calloc(1, len ? len : 1);
 }
 
@@ -48,6 +50,8 @@ void *env_alloc_aligned(struct skein_env *env, size_t align, size_t len)
 	skein_assert(align >= sizeof(void *) && !(align & (align - 1)));
 	if (len > SIZE_MAX - align || alloc_fails(env))
 		return NULL;
+	if (env->ops->alloc)
+		return env->ops->alloc(env, align, len);
 	/* aligned_alloc() wants a multiple of the alignment. */
 	len = (len + align) & ~(align - 1);
 	p = aligned_alloc(align, len);
@@ -58,8 +62,10 @@ void *env_alloc_aligned(struct skein_env *env, size_t align, size_t len)
 
 void env_free(struct skein_env *env, void *p)
 {
-	(void)env;
-	free(p);
+	if (env->ops->free)
+		env->ops->free(env, p);
+	else
+		free(p);
 }
 
 char *env_strdup(struct skein_env *env, const char *s)
@@ -142,6 +148,13 @@ enum env_idle_verdict env_idle(struct skein_env *env, struct env_waiter *w,
 			       unsigned round)
 {
 	return env->ops->idle(w, round);
+}
+
+void env_idle_until(struct skein_env *env, struct env_waiter *w,
+		    uint64_t deadline_ns)
+{
+	if (env->ops->idle_until)
+		env->ops->idle_until(w, deadline_ns);
 }
 
 void env_waiter_arm(struct skein_env *env, struct env_waiter *w)

@@ -69,6 +69,9 @@ struct env_ops {
 	uint64_t (*now_ns)(struct skein_env *env);
 	void (*charge)(struct skein_env *env, enum env_cost cost, uint64_t n);
 	void (*random)(struct skein_env *env, void *buf, size_t len);
+	/* zeroed memory; both NULL: the C library's */
+	void *(*alloc)(struct skein_env *env, size_t align, size_t len);
+	void (*free)(struct skein_env *env, void *p);
 
 	/* threads and locks */
 	int (*thread_start)(struct skein_env *env, const char *name,
@@ -86,6 +89,8 @@ struct env_ops {
 	int (*waiter_new)(struct skein_env *env, enum env_wait_mode mode,
 			  struct env_waiter **w);
 	void (*waiter_free)(struct env_waiter *w);
+	/* may be NULL: told before idle() when its caller must look again */
+	void (*idle_until)(struct env_waiter *w, uint64_t deadline_ns);
 	enum env_idle_verdict (*idle)(struct env_waiter *w, unsigned round);
 	void (*waiter_arm)(struct env_waiter *w);
 	void (*waiter_disarm)(struct env_waiter *w);
@@ -216,6 +221,14 @@ void env_waiter_free(struct skein_env *env, struct env_waiter *w);
  * thread that would sleep. */
 enum env_idle_verdict env_idle(struct skein_env *env, struct env_waiter *w,
 			       unsigned round);
+/* Where idling parks (a simulator): the caller's next deadline, before each
+ * env_idle(). Elsewhere nothing, and not worth computing: env_idle_parks(). */
+static inline bool env_idle_parks(const struct skein_env *env)
+{
+	return env->ops->idle_until != NULL;
+}
+void env_idle_until(struct skein_env *env, struct env_waiter *w,
+		    uint64_t deadline_ns);
 void env_waiter_arm(struct skein_env *env, struct env_waiter *w);
 void env_waiter_disarm(struct skein_env *env, struct env_waiter *w);
 /* Returns 1 when a watched fd is ready, 0 when woken (or interrupted by a

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * sched.c - nodes, their cores, and which thread has one.
+ *
+ * A thread holds a core while it works and while it spins. Who wants a core
+ * takes an idle one, or that of a spinner (who yields: the idle policy of
+ * docs/env.md; a stubborn one does so only after its slice), or waits in
+ * line. A worker gives way when its slice is over and others wait. A spinner
+ * that has lost its core is benched: it gets an idle one back, and a turn in
+ * the line when there is news.
+ */
+#include "env/sim/world.h"
+
+#include "base/assert.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TAG_THREAD 1u
+
+/* --- cores ------------------------------------------------------------- */
+
+static void fiber_event(struct sim_event *ev);
+
+static void core_give(struct sim_core *core, struct sim_fiber *f)
+{
+	struct sim_world *w = f->proc->w;
+
+	list_del(&f->link);
+	core->cur = f;
+	f->core = core;
+	f->slice_at = w->now;
+}
+
+static void core_leave(struct sim_fiber *f)
+{
+	if (f->core)
+		f->core->cur = NULL;
+	f->core = NULL;
+}
+
+static bool slice_over(const struct sim_fiber *f)
+{
+	return f->proc->w->now - f->slice_at >=
+	       f->proc->w->costs.slice_us * 1000ull;
+}
+
+/* A core for somebody who has work: an idle one, or a spinner's. */
+static struct sim_core *core_find(struct sim_node *node)
+{
+	struct sim_core *spun = NULL;
+
+	for (unsigned i = 0; i < node->n_cores; i++) {
+		struct sim_fiber *f = node->cores[i].cur;
+
+		if (!f)
+			return &node->cores[i];
+		/* One that is about to look at its news keeps the core. */
+		if (f->state == SIM_FIBER_SPIN && !spun &&
+		    (!f->stubborn || slice_over(f)))
+			spun = &node->cores[i];
+	}
+	return spun;
+}
+
+static void bench(struct sim_fiber *f)
+{
+	core_leave(f);
+	list_add_tail(&f->proc->node->benched, &f->link);
+}
+
+void sched_dispatch(struct sim_node *node)
+{
+	struct sim_world *w = node->w;
+	struct sim_core *core;
+	struct sim_fiber *f;
+
+	while (!list_empty(&node->ready) && (core = core_find(node))) {
+		if (core->cur)
+			bench(core->cur);
+		f = container_of(node->ready.next, struct sim_fiber, link);
+		core_give(core, f);
+		f->state = SIM_FIBER_RUN;
+		sim_at(w, &f->ev, w->now + w->costs.context);
+	}
+	for (unsigned i = 0; i < node->n_cores; i++) {
+		if (node->cores[i].cur || list_empty(&node->benched))
+			continue;
+		f = container_of(node->benched.next, struct sim_fiber, link);
+		core_give(&node->cores[i], f);
+	}
+}
+
+void fiber_ready(struct sim_fiber *f)
+{
+	sim_cancel(f->proc->w, &f->ev);
+	list_del(&f->link); /* it may be benched */
+	core_leave(f);
+	f->state = SIM_FIBER_READY;
+	list_add_tail(&f->proc->node->ready, &f->link);
+	sched_dispatch(f->proc->node);
+}
+
+void fiber_wake(struct sim_fiber *f, uint64_t delay)
+{
+	struct sim_world *w = f->proc->w;
+
+	if (f->state != SIM_FIBER_SLEEP && f->state != SIM_FIBER_SPIN)
+		return;
+	if (f->state == SIM_FIBER_SPIN && !f->core) {
+		fiber_ready(f);
+		return;
+	}
+	/* An earlier appointment stands. */
+	if (!f->ev.pos || f->ev.at > w->now + delay)
+		sim_at(w, &f->ev, w->now + delay);
+}
+
+/* --- running ----------------------------------------------------------- */
+
+static void fiber_step(struct sim_fiber *f)
+{
+	struct sim_world *w = f->proc->w;
+
+	skein_assert_debug(!w->cur);
+	f->state = SIM_FIBER_RUN;
+	w->cur = f;
+	fiber_switch(&w->main, &f->stack);
+	w->cur = NULL;
+}
+
+static void fiber_event(struct sim_event *ev)
+{
+	struct sim_fiber *f = container_of(ev, struct sim_fiber, ev);
+	struct sim_node *node = f->proc->node;
+
+	sim_note(f->proc->w, f->id, f->state);
+	if (f->proc->w->now < node->paused_until) {
+		sim_at(f->proc->w, ev, node->paused_until);
+		return;
+	}
+	if (!f->core) {
+		fiber_ready(f);
+		return;
+	}
+	if (f->state == SIM_FIBER_RUN && !list_empty(&node->ready) &&
+	    slice_over(f)) {
+		fiber_ready(f);
+		return;
+	}
+	fiber_step(f);
+}
+
+/* The running thread stops here until its event. */
+static void thread_stop(struct sim_fiber *f)
+{
+	struct sim_world *w = f->proc->w;
+
+	fiber_switch(&f->stack, &w->main);
+}
+
+void thread_flush(struct sim_fiber *f)
+{
+	struct sim_world *w = f->proc->w;
+	uint64_t debt = f->debt;
+
+	if (!debt)
+		return;
+	f->debt = 0;
+	sim_at(w, &f->ev, w->now + debt);
+	thread_stop(f);
+}
+
+void thread_spin(struct sim_fiber *f, uint64_t until)
+{
+	struct sim_world *w = f->proc->w;
+
+	thread_flush(f);
+	f->state = SIM_FIBER_SPIN;
+	if (until != ENV_NEVER)
+		sim_at(w, &f->ev, until);
+	if (!list_empty(&f->proc->node->ready))
+		sched_dispatch(f->proc->node);
+	thread_stop(f);
+}
+
+void thread_sleep(struct sim_fiber *f, uint64_t until)
+{
+	struct sim_world *w = f->proc->w;
+
+	thread_flush(f);
+	f->state = SIM_FIBER_SLEEP;
+	core_leave(f);
+	if (until != ENV_NEVER)
+		sim_at(w, &f->ev, until);
+	sched_dispatch(f->proc->node);
+	thread_stop(f);
+}
+
+void thread_yield(struct sim_fiber *f)
+{
+	f->debt += f->proc->w->costs.syscall;
+	thread_flush(f);
+	if (list_empty(&f->proc->node->ready))
+		return;
+	fiber_ready(f);
+	thread_stop(f);
+}
+
+/* --- threads ----------------------------------------------------------- */
+
+static void fiber_main(void *arg)
+{
+	struct sim_fiber *f = arg;
+	struct sim_world *w = f->proc->w;
+
+	f->fn(f->arg);
+	thread_flush(f);
+	f->state = SIM_FIBER_DONE;
+	core_leave(f);
+	if (f->joiner)
+		fiber_wake(f->joiner, w->costs.wake);
+	list_add_tail(&w->zombies, &f->link);
+	sched_dispatch(f->proc->node);
+	thread_stop(f);
+}
+
+int fiber_new(struct sim_proc *proc, const char *name, void (*fn)(void *arg),
+	      void *arg, struct sim_fiber **fiber)
+{
+	struct sim_world *w = proc->w;
+	struct sim_fiber *f = calloc(1, sizeof(*f));
+	int rc;
+
+	if (!f)
+		return -ENOMEM;
+	rc = fiber_init(&f->stack, w->conf.stack_len, fiber_main, f);
+	if (rc) {
+		free(f);
+		return rc;
+	}
+	f->proc = proc;
+	f->id = ++w->n_fibers;
+	f->fn = fn;
+	f->arg = arg;
+	f->ev.fn = fiber_event;
+	f->ev.tag = TAG_THREAD;
+	f->waits_for = "";
+	snprintf(f->name, sizeof(f->name), "%s", name);
+	list_add_tail(&proc->fibers, &f->proc_link);
+	fiber_ready(f);
+	*fiber = f;
+	return 0;
+}
+
+void fiber_kill(struct sim_fiber *f)
+{
+	skein_assert(f != f->proc->w->cur);
+	sim_cancel(f->proc->w, &f->ev);
+	list_del(&f->link);
+	list_del(&f->proc_link);
+	core_leave(f);
+	fiber_fini(&f->stack);
+	free(f);
+}
+
+/* A stack cannot be freed by the thread that ends on it. */
+void fibers_reap(struct sim_world *w)
+{
+	struct list_node *n;
+
+	while ((n = list_pop_head(&w->zombies)))
+		fiber_fini(&container_of(n, struct sim_fiber, link)->stack);
+}
+
+/* --- nodes ------------------------------------------------------------- */
+
+int sim_node_new(struct sim_world *w, const char *name, unsigned cores,
+		 struct sim_node **node)
+{
+	struct sim_node *n = calloc(1, sizeof(*n));
+
+	if (!n)
+		return -ENOMEM;
+	skein_assert(cores > 0);
+	n->cores = calloc(cores, sizeof(*n->cores));
+	if (!n->cores) {
+		free(n);
+		return -ENOMEM;
+	}
+	n->w = w;
+	n->n_cores = cores;
+	n->id = ++w->n_nodes;
+	n->slow = 1;
+	n->next_port = 32768;
+	snprintf(n->name, sizeof(n->name), "%s", name);
+	list_init(&n->ready);
+	list_init(&n->benched);
+	list_init(&n->procs);
+	list_init(&n->listeners);
+	list_add_tail(&w->nodes, &n->link);
+	*node = n;
+	return 0;
+}
+
+uint32_t sim_node_id(const struct sim_node *node)
+{
+	return node->id;
+}
+
+void sim_node_slow(struct sim_node *node, unsigned factor)
+{
+	node->slow = factor ? factor : 1;
+}
+
+void sim_node_pause(struct sim_node *node, uint64_t until_ns)
+{
+	node->paused_until = until_ns;
+}
+
+/* --- what threads are charged ------------------------------------------ */
+
+struct sim_proc *sim_self(const struct sim_world *w)
+{
+	return w->cur ? w->cur->proc : NULL;
+}
+
+uint64_t sim_thread_now(const struct sim_world *w)
+{
+	return w->now + (w->cur ? w->cur->debt : 0);
+}
+
+void sim_charge(struct sim_world *w, uint64_t ns)
+{
+	if (w->cur)
+		w->cur->debt += ns * w->cur->proc->node->slow;
+}
+
+void sim_flush(struct sim_world *w, uint64_t min_ns)
+{
+	if (w->cur && w->cur->debt >= min_ns)
+		thread_flush(w->cur);
+}
+
+void sim_sleep(struct sim_world *w, uint64_t ns)
+{
+	skein_assert(w->cur);
+	w->cur->waits_for = "time to pass";
+	thread_sleep(w->cur, sim_thread_now(w) + ns);
+	w->cur->waits_for = "";
+}
+
+int sim_spawn(struct sim_proc *proc, const char *name, void (*fn)(void *arg),
+	      void *arg)
+{
+	struct sim_fiber *f;
+
+	return fiber_new(proc, name, fn, arg, &f);
+}
+
+void sim_notify(struct sim_proc *proc)
+{
+	struct list_node *n;
+
+	proc->news++;
+	list_for_each(n, &proc->fibers) {
+		struct sim_fiber *f =
+			container_of(n, struct sim_fiber, proc_link);
+
+		if (f->state == SIM_FIBER_SPIN)
+			fiber_wake(f, proc->w->costs.detect);
+	}
+}
