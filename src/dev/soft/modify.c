@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * modify.c - the QP state machine: what each transition of states.c does. One modify_qp() at a time runs on a QP; it may wait for the peer's
- * control thread (INIT to RTR), and for a poster to leave (to ERR, RESET).
+ * modify.c - the QP state machine: what each transition of dev/states.c does.
+ * One modify_qp() at a time runs on a QP; it may wait for the peer's control
+ * thread (INIT to RTR), and for a poster to leave (to ERR, RESET).
  */
 #include "base/fence.h"
 #include "dev/soft/qp.h"
+#include "dev/states.h"
 
 #include <errno.h>
 #include <string.h>
@@ -216,7 +218,7 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state to,
 	if (from == IBV_QPS_INIT && to == IBV_QPS_RTR) {
 		struct ibv_qp_attr was = q->attr;
 
-		soft_qp_take_values(&q->attr, a, mask);
+		dev_states_take(&q->attr, a, mask);
 		err = modify_rtr(q, a);
 		if (err) {
 			q->attr = was;
@@ -226,7 +228,7 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state to,
 	soft_qp_hold(q);
 	/* It may have broken meanwhile. */
 	if (soft_qp_state(q) == from) {
-		soft_qp_take_values(&q->attr, a, mask);
+		dev_states_take(&q->attr, a, mask);
 		set_state(q, to);
 		soft_qp_gate(q);
 		q->sqd_notify = to == IBV_QPS_SQD &&
@@ -262,11 +264,11 @@ int soft_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 	pthread_mutex_lock(&qp->mutex);
 	from = soft_qp_state(q);
 	to = mask & IBV_QP_STATE ? attr->qp_state : from;
-	err = soft_qp_check_mask(qp->qp_type, from, to, mask);
+	err = dev_states_check(qp->qp_type, from, to, mask);
 	if (!err && mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from)
 		err = -EINVAL;
 	if (!err)
-		err = soft_qp_check_values(attr, mask);
+		err = dev_states_check_values(attr, mask, SOFT_RD_ATOMIC);
 	if (!err)
 		err = modify_step(q, to, attr, mask);
 	pthread_mutex_unlock(&qp->mutex);

@@ -148,13 +148,6 @@ int soft_query_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 int soft_quiesce_qp(struct dev *dev, struct ibv_qp *qp);
 int soft_probe(struct dev *dev, struct ibv_qp *qp);
 
-/* states.c: 0 when the transition and its mask are allowed, else -EINVAL */
-int soft_qp_check_mask(enum ibv_qp_type type, enum ibv_qp_state from,
-		       enum ibv_qp_state to, int mask);
-int soft_qp_check_values(const struct ibv_qp_attr *a, int mask);
-void soft_qp_take_values(struct ibv_qp_attr *to, const struct ibv_qp_attr *a,
-			 int mask);
-
 /* modify.c */
 int soft_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 		   int mask);

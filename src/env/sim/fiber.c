@@ -142,7 +142,8 @@ int fiber_init(struct fiber *f, size_t stack_len, void (*fn)(void *arg),
 
 	stack_len = (stack_len + GUARD - 1) & ~(size_t)(GUARD - 1);
 	p = mmap(NULL, stack_len + GUARD, PROT_READ | PROT_WRITE,
-		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1,
+		 0);
 	if (p == MAP_FAILED)
 		return -ENOMEM;
 	if (mprotect(p, GUARD, PROT_NONE)) {
@@ -159,8 +160,8 @@ int fiber_init(struct fiber *f, size_t stack_len, void (*fn)(void *arg),
 	f->tsan = __tsan_create_fiber(0);
 #endif
 #ifdef FIBER_VALGRIND
-	f->valgrind_id = VALGRIND_STACK_REGISTER(p + GUARD,
-						 p + GUARD + stack_len);
+	f->valgrind_id =
+		VALGRIND_STACK_REGISTER(p + GUARD, p + GUARD + stack_len);
 #endif
 	return 0;
 }
@@ -184,8 +185,7 @@ void fiber_switch(struct fiber *from, struct fiber *to)
 #if defined(__SANITIZE_ADDRESS__)
 	const void *bottom = to->stack ? (char *)to->stack + GUARD : to->arg;
 
-	__sanitizer_start_switch_fiber(&from->asan_fake, bottom,
-				       to->stack_len);
+	__sanitizer_start_switch_fiber(&from->asan_fake, bottom, to->stack_len);
 #endif
 #if defined(__SANITIZE_THREAD__)
 	__tsan_switch_to_fiber(to->tsan, 0);

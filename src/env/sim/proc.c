@@ -39,8 +39,8 @@ void *proc_alloc(struct skein_env *env, size_t align, size_t len)
 		align = alignof(struct block);
 	if (len > SIZE_MAX / 2)
 		return NULL;
-	base = aligned_alloc(align, (sizeof(*b) + len + 2 * align - 1) &
-					    ~(align - 1));
+	base = aligned_alloc(align,
+			     (sizeof(*b) + len + 2 * align - 1) & ~(align - 1));
 	if (!base)
 		return NULL;
 	/* data is aligned, and the head right before it */

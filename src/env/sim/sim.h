@@ -121,8 +121,8 @@ void sim_proc_on_kill(struct sim_proc *proc, struct sim_hook *hook);
 size_t sim_proc_bytes(const struct sim_proc *proc);
 unsigned sim_proc_fds(const struct sim_proc *proc);
 /* Names what its threads wait for, a line each. */
-void sim_proc_report(struct sim_proc *proc, void (*say)(void *arg, const char *),
-		     void *arg);
+void sim_proc_report(struct sim_proc *proc,
+		     void (*say)(void *arg, const char *), void *arg);
 
 /* Starts a thread of proc from outside of it. */
 int sim_spawn(struct sim_proc *proc, const char *name, void (*fn)(void *arg),

@@ -282,9 +282,8 @@ static struct sock *sock_get(struct skein_env *env, int num)
 {
 	struct sim_fd *fd = fd_get(sim_proc_of(env), num);
 
-	return fd && fd->ready == sock_ready
-		       ? container_of(fd, struct sock, fd)
-		       : NULL;
+	return fd && fd->ready == sock_ready ? container_of(fd, struct sock, fd)
+					     : NULL;
 }
 
 int sim_sock_listen(struct skein_env *env, const struct sockaddr_storage *addr,
@@ -331,8 +330,7 @@ static void connect_arrives(struct sim_event *ev)
 	struct sock *l, *c;
 
 	s->ev.fn = connect_ends;
-	sim_at(s->node->w, &s->ev,
-	       s->node->w->now + sock_delay(s->node, node));
+	sim_at(s->node->w, &s->ev, s->node->w->now + sock_delay(s->node, node));
 	l = listener_find(node, s->other.sin_port);
 	if (!l || l->n_todo >= l->backlog || sock_new(l->proc, &c))
 		return;
@@ -346,8 +344,8 @@ static void connect_arrives(struct sim_event *ev)
 	fd_changed(&l->fd);
 }
 
-int sim_sock_connect(struct skein_env *env,
-		     const struct sockaddr_storage *addr, int *fd)
+int sim_sock_connect(struct skein_env *env, const struct sockaddr_storage *addr,
+		     int *fd)
 {
 	const struct sockaddr_in *a = (const void *)addr;
 	struct sim_proc *p = sim_proc_of(env);
@@ -443,8 +441,7 @@ ssize_t sim_sock_recv(struct skein_env *env, int fd, void *buf, size_t len)
 	sim_charge(w, w->costs.syscall);
 	was_full = s->unread >= SOCK_WINDOW;
 	while (got < len && !list_empty(&s->rx)) {
-		struct chunk *c =
-			container_of(s->rx.next, struct chunk, link);
+		struct chunk *c = container_of(s->rx.next, struct chunk, link);
 
 		n = c->len - c->used < len - got ? c->len - c->used : len - got;
 		memcpy((char *)buf + got, c->data + c->used, n);

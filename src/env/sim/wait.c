@@ -70,8 +70,8 @@ static void waiter_close(struct sim_fd *fd)
 	struct env_waiter *w = container_of(fd, struct env_waiter, fd);
 
 	while (!list_empty(&w->watches))
-		watch_free(container_of(w->watches.next, struct sim_watch,
-					link));
+		watch_free(
+			container_of(w->watches.next, struct sim_watch, link));
 	fd_forget(fd);
 	free(w);
 }

@@ -176,8 +176,8 @@ int sim_resolve(struct skein_env *env, const char *host, const char *port,
 		bool passive, struct sockaddr_storage *addrs, int max, int *n);
 int sim_sock_listen(struct skein_env *env, const struct sockaddr_storage *addr,
 		    int backlog, int *fd);
-int sim_sock_connect(struct skein_env *env,
-		     const struct sockaddr_storage *addr, int *fd);
+int sim_sock_connect(struct skein_env *env, const struct sockaddr_storage *addr,
+		     int *fd);
 int sim_sock_error(struct skein_env *env, int fd);
 int sim_sock_accept(struct skein_env *env, int fd,
 		    struct sockaddr_storage *peer, int *conn_fd);

@@ -97,9 +97,9 @@ static uint64_t ball_game(enum env_wait_mode mode, uint64_t *hash)
 
 static void test_modes(void **state)
 {
-	static const enum env_wait_mode modes[] = {
-		ENV_WAIT_POLL, ENV_WAIT_SPIN, ENV_WAIT_ADAPTIVE,
-		ENV_WAIT_EVENT};
+	static const enum env_wait_mode modes[] = {ENV_WAIT_POLL, ENV_WAIT_SPIN,
+						   ENV_WAIT_ADAPTIVE,
+						   ENV_WAIT_EVENT};
 	uint64_t hash[2];
 
 	for (unsigned i = 0; i < 4; i++) {

@@ -52,8 +52,7 @@ static void serve(void *arg)
 		if (!got)
 			break;
 		for (ssize_t i = 0; i < got; i++, x->bytes++)
-			assert_int_equal(buf[i],
-					 (unsigned char)(x->bytes * 7));
+			assert_int_equal(buf[i], (unsigned char)(x->bytes * 7));
 	}
 	env_sock_close(x->env, conn);
 	env_sock_close(x->env, fd);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Every error status at both ends, the order of flushes, the state machine and
  * its masks, events. */
+#include "dev/states.h"
 #include "rig.h"
 
 #include "dev/soft/qp.h"
@@ -336,35 +337,34 @@ static void test_masks(void **state)
 					       !(m & ~(t[i].req | t[i].opt))
 				       ? 0
 				       : -EINVAL;
-			assert_int_equal(soft_qp_check_mask(IBV_QPT_RC,
-							    t[i].from, t[i].to,
-							    m),
+			assert_int_equal(dev_states_check(IBV_QPT_RC, t[i].from,
+							  t[i].to, m),
 					 want);
 		}
-		assert_int_equal(soft_qp_check_mask(IBV_QPT_RC, t[i].from,
-						    t[i].to, t[i].req),
+		assert_int_equal(dev_states_check(IBV_QPT_RC, t[i].from,
+						  t[i].to, t[i].req),
 				 0);
 	}
 	for (i = IBV_QPS_RESET; i <= IBV_QPS_ERR; i++) {
 		assert_int_equal(
-			soft_qp_check_mask(IBV_QPT_RC, i, IBV_QPS_ERR, 0), 0);
+			dev_states_check(IBV_QPT_RC, i, IBV_QPS_ERR, 0), 0);
 		assert_int_equal(
-			soft_qp_check_mask(IBV_QPT_RC, i, IBV_QPS_RESET, 0), 0);
-		assert_int_equal(soft_qp_check_mask(IBV_QPT_RC, i, IBV_QPS_ERR,
-						    IBV_QP_PORT),
+			dev_states_check(IBV_QPT_RC, i, IBV_QPS_RESET, 0), 0);
+		assert_int_equal(dev_states_check(IBV_QPT_RC, i, IBV_QPS_ERR,
+						  IBV_QP_PORT),
 				 -EINVAL);
-		assert_int_equal(soft_qp_check_mask(IBV_QPT_RC, i, IBV_QPS_SQE,
-						    0),
+		assert_int_equal(dev_states_check(IBV_QPT_RC, i, IBV_QPS_SQE,
+						  0),
 				 -EINVAL);
 	}
-	assert_int_equal(soft_qp_check_mask(IBV_QPT_RC, IBV_QPS_RESET,
-					    IBV_QPS_RTS, 0),
+	assert_int_equal(dev_states_check(IBV_QPT_RC, IBV_QPS_RESET,
+					  IBV_QPS_RTS, 0),
 			 -EINVAL);
-	assert_int_equal(soft_qp_check_mask(IBV_QPT_RC, IBV_QPS_ERR,
-					    IBV_QPS_RTS, 0),
+	assert_int_equal(dev_states_check(IBV_QPT_RC, IBV_QPS_ERR, IBV_QPS_RTS,
+					  0),
 			 -EINVAL);
-	assert_int_equal(soft_qp_check_mask(IBV_QPT_RC, IBV_QPS_ERR,
-					    IBV_QPS_INIT, t[0].req),
+	assert_int_equal(dev_states_check(IBV_QPT_RC, IBV_QPS_ERR, IBV_QPS_INIT,
+					  t[0].req),
 			 -EINVAL);
 }
 

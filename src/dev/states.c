@@ -4,9 +4,10 @@
  * and which attributes each must and may carry, by transport (IBA 11.2.5.2).
  * Alternate paths are refused: they are in no mask here.
  */
-#include "dev/soft/qp.h"
+#include "dev/states.h"
 
 #include <errno.h>
+#include <stdbool.h>
 
 #define STATES (IBV_QPS_SQE + 1)
 
@@ -93,8 +94,8 @@ static const struct transition *find(enum ibv_qp_type type,
 	}
 }
 
-int soft_qp_check_mask(enum ibv_qp_type type, enum ibv_qp_state from,
-		       enum ibv_qp_state to, int mask)
+int dev_states_check(enum ibv_qp_type type, enum ibv_qp_state from,
+		     enum ibv_qp_state to, int mask)
 {
 	const struct transition *t;
 
@@ -111,7 +112,8 @@ int soft_qp_check_mask(enum ibv_qp_type type, enum ibv_qp_state from,
 	return 0;
 }
 
-static int check_numbers(const struct ibv_qp_attr *a, int mask)
+static int check_numbers(const struct ibv_qp_attr *a, int mask,
+			 unsigned rd_atomic_max)
 {
 	if (mask & IBV_QP_PATH_MTU &&
 	    (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096))
@@ -122,14 +124,15 @@ static int check_numbers(const struct ibv_qp_attr *a, int mask)
 	    (mask & IBV_QP_MIN_RNR_TIMER && a->min_rnr_timer > 31))
 		return -EINVAL;
 	if ((mask & IBV_QP_MAX_QP_RD_ATOMIC &&
-	     a->max_rd_atomic > SOFT_RD_ATOMIC) ||
+	     a->max_rd_atomic > rd_atomic_max) ||
 	    (mask & IBV_QP_MAX_DEST_RD_ATOMIC &&
-	     a->max_dest_rd_atomic > SOFT_RD_ATOMIC))
+	     a->max_dest_rd_atomic > rd_atomic_max))
 		return -EINVAL;
 	return 0;
 }
 
-int soft_qp_check_values(const struct ibv_qp_attr *a, int mask)
+int dev_states_check_values(const struct ibv_qp_attr *a, int mask,
+			    unsigned rd_atomic_max)
 {
 	if (mask & IBV_QP_PORT && a->port_num != 1)
 		return -EINVAL;
@@ -143,11 +146,11 @@ int soft_qp_check_values(const struct ibv_qp_attr *a, int mask)
 		return -EINVAL;
 	if (mask & IBV_QP_AV && !a->ah_attr.is_global)
 		return -EINVAL; /* RoCE: there are no LIDs */
-	return check_numbers(a, mask);
+	return check_numbers(a, mask, rd_atomic_max);
 }
 
-void soft_qp_take_values(struct ibv_qp_attr *to, const struct ibv_qp_attr *a,
-			 int mask)
+void dev_states_take(struct ibv_qp_attr *to, const struct ibv_qp_attr *a,
+		     int mask)
 {
 	if (mask & IBV_QP_ACCESS_FLAGS)
 		to->qp_access_flags = a->qp_access_flags;
