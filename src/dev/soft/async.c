@@ -25,7 +25,7 @@ static _Atomic uint32_t *event_count(const struct ibv_async_event *ev)
 	}
 }
 
-void soft_async(struct soft *s, enum ibv_event_type type, void *obj)
+static void push(struct soft *s, const struct ibv_async_event *ev)
 {
 	struct soft_event *e = env_alloc(s->env, sizeof(*e));
 	uint64_t one = 1;
@@ -36,14 +36,29 @@ void soft_async(struct soft *s, enum ibv_event_type type, void *obj)
 			"skein0: no memory for an asynchronous event");
 		return;
 	}
-	e->ev.event_type = type;
-	e->ev.element.qp = obj; /* a union of pointers */
+	e->ev = *ev;
 	pthread_mutex_lock(&s->async_lock);
 	*s->events_end = e;
 	s->events_end = &e->next;
 	n = write(s->vctx.context.async_fd, &one, sizeof(one));
 	(void)n;
 	pthread_mutex_unlock(&s->async_lock);
+}
+
+void soft_async(struct soft *s, enum ibv_event_type type, void *obj)
+{
+	struct ibv_async_event ev = {.event_type = type};
+
+	ev.element.qp = obj; /* a union of pointers */
+	push(s, &ev);
+}
+
+void soft_async_port(struct soft *s, enum ibv_event_type type)
+{
+	struct ibv_async_event ev = {.event_type = type};
+
+	ev.element.port_num = 1;
+	push(s, &ev);
 }
 
 int soft_get_async(struct dev *dev, struct ibv_async_event *ev)

@@ -107,6 +107,9 @@ static void handle(struct soft *s, struct soft_src *src, uint32_t events)
 	case SOFT_SRC_KICK:
 		handle_kick(s);
 		break;
+	case SOFT_SRC_ADDR:
+		soft_addr_event(s);
+		break;
 	case SOFT_SRC_CONN:
 		soft_conn_event(s, src->obj, events);
 		break;
@@ -210,6 +213,11 @@ int soft_ctl_start(struct soft *s)
 		err = soft_block_new(s);
 	if (err)
 		return err;
+	err = soft_addr_watch(s);
+	if (err) /* refused here: the table is as of now, and of each RTR */
+		env_log(s->env, ENV_LOG_DEBUG,
+			"skein0: changes of addresses are not told: %s",
+			strerror(-err));
 	/* The application's signals are not this thread's. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -239,6 +247,8 @@ void soft_ctl_stop(struct soft *s)
 		close(s->listeners[i].fd);
 	if (s->kick_fd >= 0)
 		close(s->kick_fd);
+	if (s->src_addr.fd >= 0)
+		close(s->src_addr.fd);
 	while (soft_spare_give(s))
 		;
 	if (s->epoll_fd >= 0)

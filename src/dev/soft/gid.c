@@ -2,17 +2,23 @@
 /*
  * gid.c - the GID table: every address of the network namespace, IPv4 as
  * ::ffff:a.b.c.d, all of them RoCEv2. 127.0.0.1 is one of them, so the table
- * is empty only where the loopback interface is down.
+ * is empty only where the loopback interface is down: then the port is down
+ * too. An address keeps its index while it is there. The control thread hears
+ * of changes by netlink(7).
  */
 #include "dev/soft/soft.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 
 static bool gid_from(const struct ifaddrs *ifa, union ibv_gid *gid)
 {
@@ -35,25 +41,141 @@ static bool gid_from(const struct ifaddrs *ifa, union ibv_gid *gid)
 	return false;
 }
 
-void soft_gids_load(struct soft *s)
+static bool same(const struct dev_gid *x, const struct dev_gid *y)
+{
+	return !memcmp(&x->gid, &y->gid, sizeof(x->gid)) &&
+	       !strcmp(x->netdev, y->netdev);
+}
+
+static bool used(const struct dev_gid *g)
+{
+	return g->netdev[0];
+}
+
+static int collect(struct dev_gid *to)
 {
 	struct ifaddrs *list, *ifa;
 	struct dev_gid *g;
 	int n = 0;
 
 	if (getifaddrs(&list))
-		return;
+		return -1;
 	for (ifa = list; ifa && n < SOFT_GID_MAX; ifa = ifa->ifa_next) {
-		g = &s->gids[n];
+		g = &to[n];
 		memset(g, 0, sizeof(*g));
 		if (!gid_from(ifa, &g->gid))
 			continue;
-		g->index = n++;
 		g->type = DEV_GID_ROCE_V2;
 		snprintf(g->netdev, sizeof(g->netdev), "%s", ifa->ifa_name);
+		n++;
 	}
 	freeifaddrs(list);
-	s->n_gids = n;
+	return n;
+}
+
+static int find(const struct dev_gid *in, int n, const struct dev_gid *g)
+{
+	int i;
+
+	for (i = 0; i < n; i++)
+		if (used(&in[i]) && same(&in[i], g))
+			return i;
+	return -1;
+}
+
+/* Old entries keep their index while their address is there. */
+static bool table_update(struct soft *s, const struct dev_gid *now, int n)
+{
+	bool changed = false;
+	int i, at;
+
+	for (i = 0; i < s->n_gids; i++) {
+		if (!used(&s->gids[i]) || find(now, n, &s->gids[i]) >= 0)
+			continue;
+		memset(&s->gids[i], 0, sizeof(s->gids[i]));
+		changed = true;
+	}
+	for (i = 0; i < n; i++) {
+		if (find(s->gids, s->n_gids, &now[i]) >= 0)
+			continue;
+		for (at = 0; at < SOFT_GID_MAX && used(&s->gids[at]); at++)
+			;
+		if (at == SOFT_GID_MAX)
+			break;
+		s->gids[at] = now[i];
+		s->gids[at].index = at;
+		if (at >= s->n_gids)
+			s->n_gids = at + 1;
+		changed = true;
+	}
+	return changed;
+}
+
+bool soft_port_up(const struct soft *s)
+{
+	int i;
+
+	for (i = 0; i < s->n_gids; i++)
+		if (used(&s->gids[i]))
+			return true;
+	return false;
+}
+
+void soft_gids_load(struct soft *s)
+{
+	struct dev_gid now[SOFT_GID_MAX];
+	bool was = soft_port_up(s), is;
+	int n = collect(now);
+
+	if (n < 0 || !table_update(s, now, n) || !s->thread_up)
+		return;
+	is = soft_port_up(s);
+	soft_async_port(s, IBV_EVENT_GID_CHANGE);
+	if (was != is)
+		soft_async_port(s, is ? IBV_EVENT_PORT_ACTIVE
+				      : IBV_EVENT_PORT_ERR);
+}
+
+bool soft_gid_local(struct soft *s, const union ibv_gid *gid)
+{
+	int i, again;
+
+	for (again = 0; again < 2; again++) {
+		for (i = 0; i < s->n_gids; i++)
+			if (used(&s->gids[i]) &&
+			    !memcmp(&s->gids[i].gid, gid, sizeof(*gid)))
+				return true;
+		soft_gids_load(s); /* an address may be new */
+	}
+	return false;
+}
+
+int soft_addr_watch(struct soft *s)
+{
+	struct sockaddr_nl nl = {.nl_family = AF_NETLINK,
+				 .nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR |
+					      RTMGRP_IPV6_IFADDR};
+	struct soft_src *src = &s->src_addr;
+
+	src->kind = SOFT_SRC_ADDR;
+	src->fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
+			 NETLINK_ROUTE);
+	if (src->fd < 0)
+		return -errno;
+	if (bind(src->fd, (struct sockaddr *)&nl, sizeof(nl)))
+		return -errno;
+	return soft_src_add(s, src, EPOLLIN);
+}
+
+void soft_addr_event(struct soft *s)
+{
+	char buf[4096];
+
+	/* What changed, the table tells; messages lost (ENOBUFS) as well. */
+	while (recv(s->src_addr.fd, buf, sizeof(buf), 0) > 0 ||
+	       errno == ENOBUFS)
+		;
+	soft_gids_load(s);
 }
 
 /* Lower is better: IPv4, global IPv6, link-local, then the loopback's. */
@@ -85,13 +207,15 @@ int soft_gid_choose(struct soft *s, int index, struct dev_gid *out)
 	int best = -1, best_rank = 100, i, r;
 
 	if (index >= 0) {
-		if (index >= s->n_gids)
+		if (index >= s->n_gids || !used(&s->gids[index]))
 			return -ENODATA;
 		*out = s->gids[index];
 		snprintf(out->why, sizeof(out->why), "asked for by index");
 		return 0;
 	}
 	for (i = 0; i < s->n_gids; i++) {
+		if (!used(&s->gids[i]))
+			continue;
 		r = rank(&s->gids[i], &w);
 		if (r < best_rank) {
 			best = i;

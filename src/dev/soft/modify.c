@@ -144,19 +144,6 @@ static int modify_reset(struct soft_qp *q)
 	return 0;
 }
 
-static bool gid_local(struct soft *s, const union ibv_gid *gid)
-{
-	int i, again;
-
-	for (again = 0; again < 2; again++) {
-		for (i = 0; i < s->n_gids; i++)
-			if (!memcmp(&s->gids[i].gid, gid, sizeof(*gid)))
-				return true;
-		soft_gids_load(s); /* an address may be new */
-	}
-	return false;
-}
-
 static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 {
 	struct soft *s = q->s;
@@ -165,7 +152,7 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 	int bell = -1, err;
 
 	pthread_mutex_lock(&s->lock);
-	if (!gid_local(s, &a->ah_attr.grh.dgid))
+	if (!soft_gid_local(s, &a->ah_attr.grh.dgid))
 		err = -EHOSTUNREACH;
 	else
 		err = 0;

@@ -45,7 +45,7 @@ static int soft_query_device(struct dev *dev, struct ibv_device_attr *a)
 static void port_fill(struct soft *s, struct ibv_port_attr *a)
 {
 	memset(a, 0, sizeof(*a));
-	a->state = IBV_PORT_ACTIVE;
+	a->state = soft_port_up(s) ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
 	a->max_mtu = IBV_MTU_4096;
 	a->active_mtu = IBV_MTU_4096;
 	a->gid_tbl_len = s->n_gids;
@@ -53,7 +53,8 @@ static void port_fill(struct soft *s, struct ibv_port_attr *a)
 	a->pkey_tbl_len = 1;
 	a->active_width = 2; /* 4x */
 	a->active_speed = 64;
-	a->phys_state = 5; /* link up */
+	/* link up, or disabled */
+	a->phys_state = soft_port_up(s) ? 5 : 3;
 	a->link_layer = IBV_LINK_LAYER_ETHERNET;
 }
 
@@ -83,7 +84,7 @@ static int soft_query_gid(struct dev *dev, uint8_t port, int index,
 	if (port != 1 || index < 0)
 		return -EINVAL;
 	pthread_mutex_lock(&s->lock);
-	if (index < s->n_gids)
+	if (index < s->n_gids && s->gids[index].netdev[0])
 		*gid = s->gids[index];
 	else
 		err = -ENODATA;
@@ -248,7 +249,7 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 		return -ENOMEM;
 	}
 	s->env = env;
-	s->nic_fd = s->epoll_fd = s->kick_fd = -1;
+	s->nic_fd = s->epoll_fd = s->kick_fd = s->src_addr.fd = -1;
 	memset(s->spare_fds, -1, sizeof(s->spare_fds));
 	s->vctx.context.async_fd = -1;
 	s->mr_window = 1024;

@@ -44,6 +44,7 @@ struct soft_src {
 	enum {
 		SOFT_SRC_LISTEN,
 		SOFT_SRC_KICK,
+		SOFT_SRC_ADDR,	    /* netlink: an address came or went */
 		SOFT_SRC_CONN,	    /* obj: struct soft_conn */
 		SOFT_SRC_PEER_SOCK, /* obj: struct soft_peer */
 		SOFT_SRC_PEER_PID,  /* obj: struct soft_peer */
@@ -105,7 +106,7 @@ struct soft {
 	int epoll_fd;
 	int kick_fd;
 	int spare_fds[SOFT_SPARES]; /* the control thread's; -1: given up */
-	struct soft_src src_kick;
+	struct soft_src src_kick, src_addr;
 	pthread_t thread;
 	bool thread_up;
 	_Atomic bool stop;
@@ -180,12 +181,19 @@ void soft_conns_free(struct soft *s);
 
 /* async.c */
 void soft_async(struct soft *s, enum ibv_event_type type, void *obj);
+/* Of the port. */
+void soft_async_port(struct soft *s, enum ibv_event_type type);
 void soft_async_forget(struct soft *s, void *obj, _Atomic uint32_t *taken);
 int soft_get_async(struct dev *dev, struct ibv_async_event *ev);
 void soft_ack_async(struct dev *dev, struct ibv_async_event *ev);
 
 /* gid.c; s->lock held */
 void soft_gids_load(struct soft *s);
+bool soft_gid_local(struct soft *s, const union ibv_gid *gid);
+/* Is there any GID? */
+bool soft_port_up(const struct soft *s);
+int soft_addr_watch(struct soft *s);
+void soft_addr_event(struct soft *s);
 int soft_gid_choose(struct soft *s, int index, struct dev_gid *out);
 
 #endif
