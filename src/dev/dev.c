@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dev.c - which device, and how an RC QP is walked through its states.
+ * dev.c - which device, and how a QP is walked through its states.
  *
  * The choice is a table of drivers; everything a driver does stays behind
  * struct dev_ops. The masks handed to modify_qp are exactly those that the
- * InfiniBand specification requires of an RC QP (IBA 11.2.5.2, the table in
- * ibv_modify_qp(3)): real drivers refuse a bit too many as well as one too few.
+ * InfiniBand specification requires of the QP's type (IBA 11.2.5.2, the table
+ * in ibv_modify_qp(3)): real drivers refuse a bit too many as well as one too
+ * few.
  *
  * Thread rule: no state here; as safe as the device below.
  */
@@ -238,6 +239,44 @@ int dev_qp_rts(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
 		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 			IBV_QP_MAX_QP_RD_ATOMIC;
 	return dev->ops->modify_qp(dev, qp, &attr, mask);
+}
+
+int dev_qp_ud(struct dev *dev, struct ibv_qp *qp, uint32_t qkey, uint32_t psn)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.pkey_index = 0,
+		.port_num = dev->port,
+		.qkey = qkey,
+		.sq_psn = psn & PSN_MASK,
+	};
+	int rc;
+
+	rc = dev->ops->modify_qp(dev, qp, &attr,
+				 IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+					 IBV_QP_PORT | IBV_QP_QKEY);
+	if (rc)
+		return rc;
+	attr.qp_state = IBV_QPS_RTR;
+	rc = dev->ops->modify_qp(dev, qp, &attr, IBV_QP_STATE);
+	if (rc)
+		return rc;
+	attr.qp_state = IBV_QPS_RTS;
+	return dev->ops->modify_qp(dev, qp, &attr,
+				   IBV_QP_STATE | IBV_QP_SQ_PSN);
+}
+
+int dev_ah_attr(struct dev *dev, const struct dev_qp_addr *peer,
+		const struct dev_qp_opts *opts, struct ibv_ah_attr *attr)
+{
+	static const struct dev_qp_opts none;
+	struct ibv_ah_attr a = {0};
+
+	if (!addr_valid(peer))
+		return -EINVAL;
+	fill_ah(dev, peer, opts ? opts : &none, &a);
+	*attr = a;
+	return 0;
 }
 
 int dev_qp_err(struct dev *dev, struct ibv_qp *qp)

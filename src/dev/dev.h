@@ -56,7 +56,7 @@ struct dev_caps {
 	bool uc, ud, srq;
 	enum dev_atomic_scope atomic_scope;
 	uint64_t msg_sz_max;
-	uint32_t inline_max; /* bytes; what create_qp is asked for at most */
+	uint32_t inline_max; /* bytes; what an RC QP is asked for at most */
 	uint32_t qp_wr_max;
 	uint32_t sge_max;
 	uint32_t cqe_max;
@@ -253,6 +253,12 @@ int dev_qp_rtr(struct dev *dev, struct ibv_qp *qp,
 	       const struct dev_qp_addr *peer, const struct dev_qp_opts *opts);
 int dev_qp_rts(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
 	       const struct dev_qp_addr *peer, const struct dev_qp_opts *opts);
+/* A UD QP from RESET to RTS: it takes what is sent with this Q_Key. */
+int dev_qp_ud(struct dev *dev, struct ibv_qp *qp, uint32_t qkey, uint32_t psn);
+/* The address of a peer's port, for create_ah; opts may be NULL. -EINVAL when
+ * peer makes no sense. */
+int dev_ah_attr(struct dev *dev, const struct dev_qp_addr *peer,
+		const struct dev_qp_opts *opts, struct ibv_ah_attr *attr);
 /* To ERR: what is queued is flushed. To be called again after posting the
  * marker receive of a teardown: not all devices look by themselves. */
 int dev_qp_err(struct dev *dev, struct ibv_qp *qp);

@@ -4,6 +4,7 @@
  */
 #include "rc_pair.h"
 
+#include <poll.h>
 #include <sched.h>
 
 #define PSN_A 0xfffffe /* wraps within a few packets */
@@ -67,7 +68,8 @@ int rig_teardown(void **state)
 	return 0;
 }
 
-void end_open(struct end *e, struct dev *dev, uint32_t psn)
+static void end_fill(struct end *e, struct dev *dev, uint32_t psn,
+		     enum ibv_qp_type type, struct ibv_srq *srq)
 {
 	struct ibv_qp_init_attr attr = {
 		.cap = {.max_send_wr = DEPTH,
@@ -75,12 +77,11 @@ void end_open(struct end *e, struct dev *dev, uint32_t psn)
 			.max_send_sge = 2,
 			.max_recv_sge = 2,
 			.max_inline_data = 64},
-		.qp_type = IBV_QPT_RC,
+		.qp_type = type,
+		.srq = srq,
 	};
 
-	memset(e, 0, sizeof(*e));
 	e->dev = dev;
-	assert_int_equal(dev->ops->alloc_pd(dev, &e->pd), 0);
 	assert_int_equal(dev->ops->create_comp_channel(dev, &e->ch), 0);
 	assert_int_equal(
 		dev->ops->create_cq(dev, 2 * DEPTH, NULL, NULL, &e->scq), 0);
@@ -94,12 +95,40 @@ void end_open(struct end *e, struct dev *dev, uint32_t psn)
 	assert_int_equal(mem_region_new(dev, e->pd, "test", MEM_LEN, ACCESS_ALL,
 					1, &e->mem),
 			 0);
-	assert_int_equal(dev_qp_init(dev, e->qp,
-				     IBV_ACCESS_REMOTE_READ |
-					     IBV_ACCESS_REMOTE_WRITE |
-					     IBV_ACCESS_REMOTE_ATOMIC),
-			 0);
+	if (type == IBV_QPT_UD)
+		assert_int_equal(dev_qp_ud(dev, e->qp, UD_QKEY, psn), 0);
+	else
+		assert_int_equal(
+			dev_qp_init(dev, e->qp,
+				    type == IBV_QPT_RC
+					    ? IBV_ACCESS_REMOTE_READ |
+						      IBV_ACCESS_REMOTE_WRITE |
+						      IBV_ACCESS_REMOTE_ATOMIC
+					    : IBV_ACCESS_REMOTE_WRITE),
+			0);
 	dev_qp_addr(dev, e->qp, psn, &e->addr);
+}
+
+void end_open(struct end *e, struct dev *dev, uint32_t psn)
+{
+	end_open_as(e, dev, psn, IBV_QPT_RC);
+}
+
+void end_open_as(struct end *e, struct dev *dev, uint32_t psn,
+		 enum ibv_qp_type type)
+{
+	memset(e, 0, sizeof(*e));
+	assert_int_equal(dev->ops->alloc_pd(dev, &e->pd), 0);
+	end_fill(e, dev, psn, type, NULL);
+}
+
+void end_open_srq(struct end *e, struct dev *dev, uint32_t psn,
+		  struct ibv_srq *srq, struct ibv_pd *pd)
+{
+	memset(e, 0, sizeof(*e));
+	e->pd = pd;
+	e->lent = true;
+	end_fill(e, dev, psn, IBV_QPT_RC, srq);
 }
 
 void end_close(struct end *e)
@@ -110,25 +139,46 @@ void end_close(struct end *e)
 	assert_int_equal(e->dev->ops->destroy_cq(e->dev, e->rcq), 0);
 	assert_int_equal(e->dev->ops->destroy_comp_channel(e->dev, e->ch), 0);
 	mem_region_free(e->mem);
-	assert_int_equal(e->dev->ops->dealloc_pd(e->dev, e->pd), 0);
+	if (!e->lent)
+		assert_int_equal(e->dev->ops->dealloc_pd(e->dev, e->pd), 0);
 }
 
 void pair_open(struct pair *p, const struct dev_qp_opts *opts)
 {
-	end_open(&p->a, dev_a, PSN_A);
-	end_open(&p->b, dev_b, PSN_B);
+	pair_open_as(p, IBV_QPT_RC, opts);
+}
+
+void pair_open_as(struct pair *p, enum ibv_qp_type type,
+		  const struct dev_qp_opts *opts)
+{
+	end_open_as(&p->a, dev_a, PSN_A, type);
+	end_open_as(&p->b, dev_b, PSN_B, type);
+	if (type != IBV_QPT_UD)
+		pair_connect(p, opts);
+}
+
+void pair_connect(struct pair *p, const struct dev_qp_opts *opts)
+{
 	assert_int_equal(dev_qp_rtr(dev_a, p->a.qp, &p->b.addr, opts), 0);
 	assert_int_equal(dev_qp_rtr(dev_b, p->b.qp, &p->a.addr, opts), 0);
-	assert_int_equal(dev_qp_rts(dev_a, p->a.qp, PSN_A, &p->b.addr, opts),
-			 0);
-	assert_int_equal(dev_qp_rts(dev_b, p->b.qp, PSN_B, &p->a.addr, opts),
-			 0);
+	assert_int_equal(
+		dev_qp_rts(dev_a, p->a.qp, p->a.addr.psn, &p->b.addr, opts), 0);
+	assert_int_equal(
+		dev_qp_rts(dev_b, p->b.qp, p->b.addr.psn, &p->a.addr, opts), 0);
 }
 
 void pair_close(struct pair *p)
 {
 	end_close(&p->a);
 	end_close(&p->b);
+}
+
+void need(bool ability_a, bool ability_b, const char *what)
+{
+	if (ability_a && ability_b)
+		return;
+	printf("%s cannot do %s\n", (ability_a ? dev_b : dev_a)->name, what);
+	exit(77);
 }
 
 unsigned char *mem(struct end *e)
@@ -217,6 +267,23 @@ void expect_none(struct end *e, struct ibv_cq *cq)
 	struct ibv_wc wc;
 
 	assert_int_equal(dev_poll_cq(&e->st, cq, 1, &wc), 0);
+}
+
+void wait_byte(struct end *e, size_t off, unsigned char value)
+{
+	const volatile unsigned char *byte = mem(e) + off;
+	uint64_t deadline = env_now_ns(env) + WAIT_NS;
+
+	while (*byte != value && env_now_ns(env) < deadline)
+		sched_yield();
+	assert_int_equal(*byte, value);
+}
+
+void wait_readable(int fd)
+{
+	struct pollfd pfd = {.fd = fd, .events = POLLIN};
+
+	assert_int_equal(poll(&pfd, 1, (int)(WAIT_NS / 1000000)), 1);
 }
 
 enum ibv_qp_state qp_state(struct end *e)

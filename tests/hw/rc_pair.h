@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rc_pair.h - the rig of the device tests: two RC QPs of one process, on the
+ * rc_pair.h - the rig of the device tests: two QPs of one process, on the
  * devices named by SKEIN_TEST_DEVICE and SKEIN_TEST_DEVICE2 (default: soft,
  * and the same again), each with memory, queues and a completion channel.
  *
@@ -25,11 +25,13 @@
 
 #define MEM_LEN (256 * 1024)
 #define DEPTH 16
+#define UD_QKEY 0x11223344
 
 struct end {
 	struct dev *dev;
 	struct dev_stats st;
 	struct ibv_pd *pd;
+	bool lent; /* the PD is not ours */
 	struct ibv_comp_channel *ch;
 	struct ibv_cq *scq, *rcq;
 	struct ibv_qp *qp;
@@ -47,10 +49,19 @@ extern struct dev *dev_a, *dev_b;
 int rig_setup(void **state);
 int rig_teardown(void **state);
 
-/* One end in INIT, its address filled; both, connected. */
+/* One end, its address filled; both, connected. RC and UC ends are in INIT, UD
+ * ends in RTS. */
 void end_open(struct end *e, struct dev *dev, uint32_t psn);
+void end_open_as(struct end *e, struct dev *dev, uint32_t psn,
+		 enum ibv_qp_type type);
+/* In the PD of an SRQ, which stays its owner's. */
+void end_open_srq(struct end *e, struct dev *dev, uint32_t psn,
+		  struct ibv_srq *srq, struct ibv_pd *pd);
 void end_close(struct end *e);
 void pair_open(struct pair *p, const struct dev_qp_opts *opts);
+void pair_open_as(struct pair *p, enum ibv_qp_type type,
+		  const struct dev_qp_opts *opts);
+void pair_connect(struct pair *p, const struct dev_qp_opts *opts);
 void pair_close(struct pair *p);
 
 unsigned char *mem(struct end *e);
@@ -62,11 +73,17 @@ struct ibv_send_wr rdma(enum ibv_wr_opcode op, uint64_t id,
 void post(struct end *e, struct ibv_send_wr *wr);
 void post_recv(struct end *e, uint64_t id, size_t off, size_t len);
 
+/* Ends the program as skipped (77) unless both devices can do it. */
+void need(bool ability_a, bool ability_b, const char *what);
+
 /* The next completion, within 20 s. */
 void wait_wc(struct end *e, struct ibv_cq *cq, struct ibv_wc *wc);
 void expect(struct end *e, struct ibv_cq *cq, uint64_t id,
 	    enum ibv_wc_status status);
 void expect_none(struct end *e, struct ibv_cq *cq);
+/* Until the byte at off of its memory, written by the device, is value. */
+void wait_byte(struct end *e, size_t off, unsigned char value);
+void wait_readable(int fd);
 enum ibv_qp_state qp_state(struct end *e);
 
 #endif

@@ -80,6 +80,20 @@ extern const struct verbs_loader verbs_loader_dl;
 	   struct ibv_comp_channel *ch, int vector))                           \
 	X(destroy_cq, "ibv_destroy_cq", "IBVERBS_1.1", 1, int,                 \
 	  (struct ibv_cq * cq))                                                \
+	X(resize_cq, "ibv_resize_cq", "IBVERBS_1.1", 1, int,                   \
+	  (struct ibv_cq * cq, int cqe))                                       \
+	X(create_srq, "ibv_create_srq", "IBVERBS_1.1", 1, struct ibv_srq *,    \
+	  (struct ibv_pd * pd, struct ibv_srq_init_attr * attr))               \
+	X(modify_srq, "ibv_modify_srq", "IBVERBS_1.1", 1, int,                 \
+	  (struct ibv_srq * srq, struct ibv_srq_attr * attr, int mask))        \
+	X(query_srq, "ibv_query_srq", "IBVERBS_1.1", 1, int,                   \
+	  (struct ibv_srq * srq, struct ibv_srq_attr * attr))                  \
+	X(destroy_srq, "ibv_destroy_srq", "IBVERBS_1.1", 1, int,               \
+	  (struct ibv_srq * srq))                                              \
+	X(create_ah, "ibv_create_ah", "IBVERBS_1.1", 1, struct ibv_ah *,       \
+	  (struct ibv_pd * pd, struct ibv_ah_attr * attr))                     \
+	X(destroy_ah, "ibv_destroy_ah", "IBVERBS_1.1", 1, int,                 \
+	  (struct ibv_ah * ah))                                                \
 	X(create_qp, "ibv_create_qp", "IBVERBS_1.1", 1, struct ibv_qp *,       \
 	  (struct ibv_pd * pd, struct ibv_qp_init_attr * attr))                \
 	X(modify_qp, "ibv_modify_qp", "IBVERBS_1.1", 1, int,                   \

@@ -217,19 +217,102 @@ static int op_destroy_cq(struct dev *dev, struct ibv_cq *cq)
 	return ret(lib(dev)->destroy_cq(cq));
 }
 
+/* Providers without it say ENOSYS, the kernel ENOSYS or EOPNOTSUPP. */
+static int op_resize_cq(struct dev *dev, struct ibv_cq *cq, int cqe)
+{
+	int rc = ret(lib(dev)->resize_cq(cq, cqe));
+
+	return rc == -ENOSYS ? -EOPNOTSUPP : rc;
+}
+
+/* The provider writes what it gave into the attributes, and on failure
+ * whatever it likes: the caller's are untouched then. */
+static int op_create_srq(struct dev *dev, struct ibv_pd *pd,
+			 struct ibv_srq_init_attr *attr, struct ibv_srq **srq)
+{
+	struct ibv_srq_init_attr a = *attr;
+	struct ibv_srq *s;
+
+	errno = 0;
+	s = lib(dev)->create_srq(pd, &a);
+	if (!s)
+		return verbs_errno();
+	attr->attr = a.attr;
+	*srq = s;
+	return 0;
+}
+
+static int op_modify_srq(struct dev *dev, struct ibv_srq *srq,
+			 struct ibv_srq_attr *attr, int mask)
+{
+	return ret(lib(dev)->modify_srq(srq, attr, mask));
+}
+
+static int op_query_srq(struct dev *dev, struct ibv_srq *srq,
+			struct ibv_srq_attr *attr)
+{
+	struct ibv_srq_attr a = {0};
+	int rc = ret(lib(dev)->query_srq(srq, &a));
+
+	if (!rc)
+		*attr = a;
+	return rc;
+}
+
+static int op_destroy_srq(struct dev *dev, struct ibv_srq *srq)
+{
+	return ret(lib(dev)->destroy_srq(srq));
+}
+
+static int op_create_ah(struct dev *dev, struct ibv_pd *pd,
+			struct ibv_ah_attr *attr, struct ibv_ah **ah)
+{
+	struct ibv_ah *a;
+
+	errno = 0;
+	a = lib(dev)->create_ah(pd, attr);
+	if (!a)
+		return verbs_errno();
+	*ah = a;
+	return 0;
+}
+
+static int op_destroy_ah(struct dev *dev, struct ibv_ah *ah)
+{
+	return ret(lib(dev)->destroy_ah(ah));
+}
+
+static bool can_type(const struct dev_caps *c, enum ibv_qp_type type)
+{
+	switch (type) {
+	case IBV_QPT_RC:
+		return true;
+	case IBV_QPT_UC:
+		return c->uc;
+	case IBV_QPT_UD:
+		return c->ud;
+	default:
+		return false;
+	}
+}
+
 /* flags: DEV_QP_SINGLE_THREADED is a hint that caps.single_threaded says is
  * not honoured; the QP is merely safer than asked for. */
 static int op_create_qp(struct dev *dev, struct ibv_pd *pd,
 			struct ibv_qp_init_attr *attr, unsigned flags,
 			struct ibv_qp **qp)
 {
+	struct ibv_qp_init_attr a = *attr;
 	struct ibv_qp *q;
 
 	(void)flags;
+	if (!can_type(&dev->caps, attr->qp_type))
+		return -EOPNOTSUPP;
 	errno = 0;
-	q = lib(dev)->create_qp(pd, attr);
+	q = lib(dev)->create_qp(pd, &a);
 	if (!q)
 		return verbs_errno();
+	attr->cap = a.cap;
 	*qp = q;
 	return 0;
 }
@@ -286,6 +369,13 @@ const struct dev_ops verbs_ops = {
 	.ack_cq_events = op_ack_cq_events,
 	.create_cq = op_create_cq,
 	.destroy_cq = op_destroy_cq,
+	.resize_cq = op_resize_cq,
+	.create_srq = op_create_srq,
+	.modify_srq = op_modify_srq,
+	.query_srq = op_query_srq,
+	.destroy_srq = op_destroy_srq,
+	.create_ah = op_create_ah,
+	.destroy_ah = op_destroy_ah,
 	.create_qp = op_create_qp,
 	.modify_qp = op_modify_qp,
 	.query_qp = op_query_qp,

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * verbs.c - finds a usable device and port, and learns what it can do.
+ * verbs.c - finds a usable device and port.
  *
  * Usable: InfiniBand transport (RC is connected without a connection manager,
  * which iWARP needs and EFA has no RC at all), a port that is active, and a
  * GID of our network namespace. Ports are tried in order, devices in the
  * library's order; the first that is usable wins, and when none is, err says
  * what was wrong with the first that was refused.
- *
- * Abilities are what the device says, or what it was seen to accept; where
- * nothing can be asked the answer is the cautious one (docs/semantics.md).
  *
  * Thread rule: open by any thread; no state outside the device.
  */
@@ -150,99 +147,6 @@ static int choose_port(struct opener *o, struct verbs_dev *vd, uint8_t ports)
 	return o->rc;
 }
 
-static enum dev_atomic_scope atomic_scope(enum ibv_atomic_cap cap)
-{
-	switch (cap) {
-	case IBV_ATOMIC_HCA:
-		return DEV_ATOMIC_HCA;
-	case IBV_ATOMIC_GLOB:
-		return DEV_ATOMIC_GLOB;
-	default:
-		return DEV_ATOMIC_NONE;
-	}
-}
-
-static uint32_t positive(int n)
-{
-	return n > 0 ? (uint32_t)n : 0;
-}
-
-/*
- * No verb tells how much inline data a QP may have: only create_qp knows. So a
- * throw-away QP asks for less and less until one is granted, and the grant
- * (which may be more than was asked) is what counts. The same QP is asked
- * whether inbound WRITEs land in ascending order; a provider that cannot
- * tell has not promised it.
- */
-static int probe_qp(struct verbs_dev *vd)
-{
-	static const uint32_t ask[] = {1024, 512, 256, 128, 64, 32, 0};
-	const struct verbs_lib *lib = &vd->lib;
-	struct ibv_qp_init_attr attr;
-	struct ibv_qp *qp = NULL;
-	struct ibv_pd *pd;
-	struct ibv_cq *cq;
-	size_t i;
-	int rc = 0;
-
-	errno = 0;
-	pd = lib->alloc_pd(vd->dev.verbs);
-	if (!pd)
-		return verbs_errno();
-	cq = lib->create_cq(vd->dev.verbs, 1, NULL, NULL, 0);
-	if (!cq) {
-		rc = verbs_errno();
-		goto out_pd;
-	}
-	for (i = 0; !qp && i < sizeof(ask) / sizeof(ask[0]); i++) {
-		attr = (struct ibv_qp_init_attr){
-			.send_cq = cq,
-			.recv_cq = cq,
-			.cap = {.max_send_wr = 1,
-				.max_recv_wr = 1,
-				.max_send_sge = 1,
-				.max_recv_sge = 1,
-				.max_inline_data = ask[i]},
-			.qp_type = IBV_QPT_RC,
-		};
-		errno = 0;
-		qp = lib->create_qp(pd, &attr);
-	}
-	if (!qp) {
-		rc = verbs_errno();
-		goto out_cq;
-	}
-	vd->dev.caps.inline_max = attr.cap.max_inline_data;
-	if (lib->query_qp_data_in_order)
-		vd->dev.caps.ordered_write =
-			lib->query_qp_data_in_order(qp, IBV_WR_RDMA_WRITE, 0) ==
-			1;
-	lib->destroy_qp(qp);
-out_cq:
-	lib->destroy_cq(cq);
-out_pd:
-	lib->dealloc_pd(pd);
-	return rc;
-}
-
-static void read_caps(struct verbs_dev *vd, const struct ibv_device_attr *attr)
-{
-	struct dev_caps *c = &vd->dev.caps;
-	int init = attr->max_qp_init_rd_atom, resp = attr->max_qp_rd_atom;
-
-	/* ordered_read, wake_on_write and death_notice stay false: no NIC
-	 * promises them. dc and single_threaded: not built here. */
-	c->atomic_scope = atomic_scope(attr->atomic_cap);
-	c->msg_sz_max = vd->dev.port_attr.max_msg_sz;
-	c->qp_wr_max = positive(attr->max_qp_wr);
-	c->sge_max = positive(attr->max_sge);
-	c->cqe_max = positive(attr->max_cqe);
-	c->rd_atomic_max = positive(init < resp ? init : resp);
-	c->mr_len_max = attr->max_mr_size;
-	c->qp_max = positive(attr->max_qp);
-	c->mr_max = positive(attr->max_mr);
-}
-
 static int setup(struct opener *o, struct verbs_dev *vd)
 {
 	struct ibv_device_attr attr = {0};
@@ -257,8 +161,7 @@ static int setup(struct opener *o, struct verbs_dev *vd)
 	rc = choose_port(o, vd, attr.phys_port_cnt);
 	if (rc)
 		return rc;
-	read_caps(vd, &attr);
-	rc = probe_qp(vd);
+	rc = verbs_probe(vd, &attr);
 	if (rc) {
 		refuse(o, rc, vd->dev.name, "cannot create an RC QP: %s",
 		       strerror(-rc));

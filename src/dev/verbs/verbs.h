@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * verbs.h - the real device: RC over libibverbs.
+ * verbs.h - the real device: libibverbs.
  *
  * Owns the library handle and the open context; all other objects are the
- * provider's. verbs.c chooses and opens, ops.c is the control path.
+ * provider's. verbs.c chooses and opens, probe.c learns what the device can do,
+ * ops.c is the control path.
  *
  * Thread rule: as dev.h; the struct is read-only once open.
  */
@@ -29,6 +30,9 @@ extern const struct dev_ops verbs_ops;
 int verbs_open_from(const struct verbs_loader *loader, struct skein_env *env,
 		    const char *name, int gid_index, char *err, size_t err_len,
 		    struct dev **dev);
+
+/* Fills caps of a device whose port is chosen: probe.c. */
+int verbs_probe(struct verbs_dev *vd, const struct ibv_device_attr *attr);
 
 /* What errno says after a verbs call that failed; never 0: some providers
  * forget to set it. */

@@ -112,6 +112,8 @@ static int query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
 	attr->max_sge = 30;
 	attr->max_qp_rd_atom = 16;
 	attr->max_qp_init_rd_atom = 8;
+	attr->max_srq = of(ctx)->srq_wr ? 10 : 0;
+	attr->max_srq_wr = of(ctx)->srq_wr;
 	attr->max_cqe = -1; /* some drivers do say such things */
 	return 0;
 }
@@ -222,6 +224,11 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd,
 {
 	struct ibv_qp *qp;
 
+	if ((attr->qp_type == IBV_QPT_UC && of(pd->context)->no_uc) ||
+	    (attr->qp_type == IBV_QPT_UD && of(pd->context)->no_ud)) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
 	if (attr->cap.max_inline_data > of(pd->context)->inline_limit) {
 		fake.qp_refusals++;
 		errno = EINVAL;
@@ -232,12 +239,44 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd,
 	fake.qps_made++;
 	qp = made(calloc(1, sizeof(*qp)));
 	qp->context = pd->context;
+	qp->qp_type = attr->qp_type;
 	return qp;
 }
 
 static int destroy_qp(struct ibv_qp *qp)
 {
 	return gone(qp);
+}
+
+static int resize_cq(struct ibv_cq *cq, int cqe)
+{
+	return fake.resize_rc;
+}
+
+static struct ibv_srq *create_srq(struct ibv_pd *pd,
+				  struct ibv_srq_init_attr *attr)
+{
+	attr->attr.max_wr *= 2;
+	if (fake.srq_errno) {
+		errno = fake.srq_errno;
+		return NULL;
+	}
+	return made(calloc(1, sizeof(struct ibv_srq)));
+}
+
+static int destroy_srq(struct ibv_srq *srq)
+{
+	return fake.srq_errno ? fake.srq_errno : gone(srq);
+}
+
+static struct ibv_ah *create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	return made(calloc(1, sizeof(struct ibv_ah)));
+}
+
+static int destroy_ah(struct ibv_ah *ah)
+{
+	return gone(ah);
 }
 
 static int data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
@@ -278,6 +317,11 @@ static const struct {
 	F("ibv_get_async_event", get_async_event),
 	F("ibv_create_cq", create_cq),
 	F("ibv_destroy_cq", destroy_cq),
+	F("ibv_resize_cq", resize_cq),
+	F("ibv_create_srq", create_srq),
+	F("ibv_destroy_srq", destroy_srq),
+	F("ibv_create_ah", create_ah),
+	F("ibv_destroy_ah", destroy_ah),
 	F("ibv_create_qp", create_qp),
 	F("ibv_destroy_qp", destroy_qp),
 	F("ibv_query_qp_data_in_order", data_in_order),

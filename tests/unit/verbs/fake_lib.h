@@ -22,6 +22,8 @@ struct fake_device {
 	uint32_t inline_limit; /* create_qp refuses more */
 	int in_order;	       /* what query_qp_data_in_order says */
 	int reg_errno;
+	bool no_uc, no_ud;
+	int srq_wr; /* 0: no SRQs */
 };
 
 struct fake_lib {
@@ -30,6 +32,7 @@ struct fake_lib {
 	int list_errno;
 	bool no_in_order; /* the library is older than that symbol */
 	int objects;	  /* alive: handles, lists, contexts, PDs, .. */
+	int resize_rc, srq_errno;
 	int qps_made;
 	uint32_t qp_refusals;
 };

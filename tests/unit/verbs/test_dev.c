@@ -26,7 +26,7 @@ static int note_modify(struct dev *dev, struct ibv_qp *qp,
 }
 
 static const struct dev_ops ops = {.kind = "fake", .modify_qp = note_modify};
-static struct ibv_qp qp = {.qp_num = 0xabcdef};
+static struct ibv_qp qp = {.qp_num = 0xabcdef, .qp_type = IBV_QPT_RC};
 
 static struct dev fake_dev(void)
 {
@@ -161,6 +161,73 @@ static void test_rts(void **state)
 	assert_int_equal(last.qp_state, IBV_QPS_ERR);
 }
 
+static void test_uc(void **state)
+{
+	struct ibv_qp uc = {.qp_num = 1, .qp_type = IBV_QPT_UC};
+	struct dev dev = fake_dev();
+	struct dev_qp_addr peer = fake_peer();
+
+	assert_int_equal(dev_qp_rtr(&dev, &uc, &peer, NULL), 0);
+	assert_int_equal(last_mask, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+					    IBV_QP_DEST_QPN | IBV_QP_RQ_PSN);
+	assert_int_equal(dev_qp_rts(&dev, &uc, 0xff000005, &peer, NULL), 0);
+	assert_int_equal(last_mask, IBV_QP_STATE | IBV_QP_SQ_PSN);
+	assert_int_equal(last.sq_psn, 5);
+}
+
+static int ud_masks[4], ud_steps, ud_fail_at = -1;
+
+static int note_ud(struct dev *dev, struct ibv_qp *q, struct ibv_qp_attr *attr,
+		   int mask)
+{
+	assert_int_equal(attr->qp_state, IBV_QPS_INIT + ud_steps);
+	ud_masks[ud_steps] = mask;
+	last = *attr;
+	return ud_steps++ == ud_fail_at ? -EIO : 0;
+}
+
+static void test_ud(void **state)
+{
+	static const struct dev_ops ud_ops = {.modify_qp = note_ud};
+	struct ibv_qp ud = {.qp_num = 1, .qp_type = IBV_QPT_UD};
+	struct dev dev = fake_dev();
+
+	dev.ops = &ud_ops;
+	assert_int_equal(dev_qp_ud(&dev, &ud, 0x8765, 0xff000006), 0);
+	assert_int_equal(ud_steps, 3);
+	assert_int_equal(ud_masks[0], IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+					      IBV_QP_PORT | IBV_QP_QKEY);
+	assert_int_equal(ud_masks[1], IBV_QP_STATE);
+	assert_int_equal(ud_masks[2], IBV_QP_STATE | IBV_QP_SQ_PSN);
+	assert_int_equal(last.qkey, 0x8765);
+	assert_int_equal(last.sq_psn, 6);
+	assert_int_equal(last.port_num, 2);
+	for (ud_fail_at = 0; ud_fail_at < 3; ud_fail_at++) {
+		ud_steps = 0;
+		assert_int_equal(dev_qp_ud(&dev, &ud, 1, 1), -EIO);
+		assert_int_equal(ud_steps, ud_fail_at + 1);
+	}
+}
+
+static void test_ah_attr(void **state)
+{
+	struct dev_qp_opts opts = {.traffic_class = 104, .sl = 3};
+	struct dev dev = fake_dev();
+	struct dev_qp_addr peer = fake_peer();
+	struct ibv_ah_attr attr = {.dlid = 99};
+
+	peer.mtu = 0;
+	assert_int_equal(dev_ah_attr(&dev, &peer, NULL, &attr), -EINVAL);
+	assert_int_equal(attr.dlid, 99);
+	peer.mtu = IBV_MTU_4096;
+	assert_int_equal(dev_ah_attr(&dev, &peer, &opts, &attr), 0);
+	assert_int_equal(attr.is_global, 1);
+	assert_int_equal(attr.port_num, 2);
+	assert_int_equal(attr.sl, 3);
+	assert_int_equal(attr.grh.traffic_class, 104);
+	assert_int_equal(attr.grh.dgid.raw[15], 9);
+}
+
 /* A peer's words are checked before the device sees them. */
 static void test_hostile_addr(void **state)
 {
@@ -221,6 +288,9 @@ int main(void)
 		cmocka_unit_test(test_rtr),
 		cmocka_unit_test(test_rtr_infiniband),
 		cmocka_unit_test(test_rts),
+		cmocka_unit_test(test_uc),
+		cmocka_unit_test(test_ud),
+		cmocka_unit_test(test_ah_attr),
 		cmocka_unit_test(test_hostile_addr),
 		cmocka_unit_test(test_refused_specs),
 	};

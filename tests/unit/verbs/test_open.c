@@ -159,9 +159,12 @@ static void test_caps(void **state)
 	struct fake_device *d = fake_add("nic0");
 	struct dev *dev = opens("");
 
-	/* asked 1024, 512, 256, then 128 was granted, with 220 */
+	/* asked 1024, 512, 256, then 128 was granted, with 220; UC, UD */
 	assert_int_equal(fake.qp_refusals, 3);
-	assert_int_equal(fake.qps_made, 1);
+	assert_int_equal(fake.qps_made, 3);
+	assert_true(dev->caps.uc);
+	assert_true(dev->caps.ud);
+	assert_false(dev->caps.srq);
 	assert_int_equal(dev->caps.inline_max, 220);
 	assert_int_equal(dev->caps.rd_atomic_max, 8);
 	assert_int_equal(dev->caps.qp_wr_max, 1000);
@@ -187,6 +190,54 @@ static void test_caps(void **state)
 	fake.no_in_order = true;
 	dev = opens("");
 	assert_false(dev->caps.ordered_write);
+	dev_close(dev);
+}
+
+/* What is not there is refused here, and what providers say is made one. */
+static void test_types(void **state)
+{
+	struct fake_device *d = fake_add("nic0");
+	struct ibv_qp_init_attr qa = {.qp_type = IBV_QPT_UC};
+	struct ibv_srq_init_attr sa = {.attr = {.max_wr = 8}};
+	struct ibv_srq *srq = NULL;
+	struct ibv_qp *qp = NULL;
+	struct ibv_cq cq = {0};
+	struct ibv_pd *pd;
+	struct dev *dev;
+
+	d->no_uc = d->no_ud = true;
+	d->srq_wr = 500;
+	dev = opens("");
+	assert_false(dev->caps.uc);
+	assert_false(dev->caps.ud);
+	assert_true(dev->caps.srq);
+	assert_int_equal(dev->caps.srq_wr_max, 500);
+	assert_int_equal(dev->ops->alloc_pd(dev, &pd), 0);
+	assert_int_equal(dev->ops->create_qp(dev, pd, &qa, 0, &qp),
+			 -EOPNOTSUPP);
+	qa.qp_type = IBV_QPT_UD;
+	assert_int_equal(dev->ops->create_qp(dev, pd, &qa, 0, &qp),
+			 -EOPNOTSUPP);
+	qa.qp_type = IBV_QPT_XRC_SEND;
+	assert_int_equal(dev->ops->create_qp(dev, pd, &qa, 0, &qp),
+			 -EOPNOTSUPP);
+	assert_null(qp);
+	fake.srq_errno = ENOMEM;
+	assert_int_equal(dev->ops->create_srq(dev, pd, &sa, &srq), -ENOMEM);
+	assert_null(srq);
+	assert_int_equal(sa.attr.max_wr, 8); /* untouched by what failed */
+	fake.srq_errno = 0;
+	assert_int_equal(dev->ops->create_srq(dev, pd, &sa, &srq), 0);
+	assert_int_equal(sa.attr.max_wr, 16);
+	fake.srq_errno = EBUSY;
+	assert_int_equal(dev->ops->destroy_srq(dev, srq), -EBUSY);
+	fake.srq_errno = 0;
+	assert_int_equal(dev->ops->destroy_srq(dev, srq), 0);
+	fake.resize_rc = ENOSYS;
+	assert_int_equal(dev->ops->resize_cq(dev, &cq, 4), -EOPNOTSUPP);
+	fake.resize_rc = EINVAL;
+	assert_int_equal(dev->ops->resize_cq(dev, &cq, 4), -EINVAL);
+	assert_int_equal(dev->ops->dealloc_pd(dev, pd), 0);
 	dev_close(dev);
 }
 
@@ -288,17 +339,12 @@ static void test_each_alloc_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_first_good),
-		T(test_by_name),
-		T(test_second_port),
-		T(test_none),
-		T(test_unfit),
-		T(test_first_trouble),
-		T(test_caps),
-		T(test_gid_by_index),
-		T(test_nonblocking),
-		T(test_memlock_named),
-		T(test_each_alloc_fails),
+		T(test_first_good),    T(test_by_name),
+		T(test_second_port),   T(test_none),
+		T(test_unfit),	       T(test_first_trouble),
+		T(test_caps),	       T(test_types),
+		T(test_gid_by_index),  T(test_nonblocking),
+		T(test_memlock_named), T(test_each_alloc_fails),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

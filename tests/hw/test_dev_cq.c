@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_dev_cq.c - resizing a completion queue through dev.h, on every device:
+ * what waits in it stays, in order, and it never becomes too small for it.
+ */
+#include "rc_pair.h"
+
+#define WAITING 12
+
+static void write_n(struct pair *p, uint64_t first, int n)
+{
+	struct ibv_sge s = sge(&p->a, 0, 8);
+	int i;
+
+	for (i = 0; i < n; i++) {
+		struct ibv_send_wr wr = rdma(
+			IBV_WR_RDMA_WRITE, first + (uint64_t)i, &s, &p->b, 64);
+
+		post(&p->a, &wr);
+	}
+}
+
+static void expect_n(struct pair *p, uint64_t first, int n)
+{
+	int i;
+
+	for (i = 0; i < n; i++)
+		expect(&p->a, p->a.scq, first + (uint64_t)i, IBV_WC_SUCCESS);
+}
+
+/* All WAITING are in the queue: a WRITE with immediate behind them, whose
+ * receive has completed, says that they have been executed; their completions
+ * were made before the last one, which is polled for after the resize. */
+static void load(struct pair *p)
+{
+	struct ibv_sge s = sge(&p->a, 0, 8);
+	struct ibv_send_wr wr = rdma(IBV_WR_RDMA_READ, 99, &s, &p->b, 128);
+	unsigned char was;
+
+	write_n(p, 1, WAITING - 1);
+	/* The READ's data comes back after all of them are acknowledged. */
+	mem(&p->b)[128] = 0x77;
+	was = mem(&p->a)[0];
+	assert_int_not_equal(was, 0x77);
+	post(&p->a, &wr);
+	wait_byte(&p->a, 0, 0x77);
+	mem(&p->a)[0] = was;
+}
+
+static void test_grow(void **state)
+{
+	struct pair p;
+	int was;
+
+	pair_open(&p, NULL);
+	was = p.a.scq->cqe;
+	load(&p);
+	assert_int_equal(dev_a->ops->resize_cq(dev_a, p.a.scq, was + 100), 0);
+	assert_true(p.a.scq->cqe >= was + 100);
+	expect_n(&p, 1, WAITING - 1);
+	expect(&p.a, p.a.scq, 99, IBV_WC_SUCCESS);
+	/* It works on, over several laps. */
+	for (was = 0; was < 40; was++) {
+		write_n(&p, 200, 8);
+		expect_n(&p, 200, 8);
+	}
+	expect_none(&p.a, p.a.scq);
+	pair_close(&p);
+}
+
+static void test_shrink(void **state)
+{
+	struct pair p;
+	int i;
+
+	pair_open(&p, NULL);
+	load(&p);
+	assert_int_equal(dev_a->ops->resize_cq(dev_a, p.a.scq, 2), -EINVAL);
+	assert_int_equal(dev_a->ops->resize_cq(dev_a, p.a.scq, 0), -EINVAL);
+	expect_n(&p, 1, WAITING - 1);
+	expect(&p.a, p.a.scq, 99, IBV_WC_SUCCESS);
+	assert_int_equal(dev_a->ops->resize_cq(dev_a, p.a.scq, 2), 0);
+	assert_true(p.a.scq->cqe >= 2);
+	for (i = 0; i < 40; i++) {
+		write_n(&p, 300, 2);
+		expect_n(&p, 300, 2);
+	}
+	pair_close(&p);
+}
+
+/* Armed before, it still tells after. */
+static void test_armed(void **state)
+{
+	struct pair p;
+	struct ibv_sge s;
+	struct ibv_send_wr wr;
+	struct ibv_cq *cq = NULL;
+	int rc;
+
+	pair_open(&p, NULL);
+	assert_int_equal(dev_req_notify_cq(p.b.rcq, 0), 0);
+	assert_int_equal(dev_b->ops->resize_cq(dev_b, p.b.rcq, 3 * DEPTH), 0);
+	post_recv(&p.b, 40, 0, 0);
+	s = sge(&p.a, 0, 8);
+	wr = rdma(IBV_WR_RDMA_WRITE_WITH_IMM, 1, &s, &p.b, 64);
+	post(&p.a, &wr);
+	wait_readable(p.b.ch->fd);
+	rc = dev_b->ops->get_cq_event(dev_b, p.b.ch, &cq);
+	assert_int_equal(rc, 0);
+	assert_ptr_equal(cq, p.b.rcq);
+	dev_b->ops->ack_cq_events(dev_b, cq, 1);
+	expect(&p.b, p.b.rcq, 40, IBV_WC_SUCCESS);
+	expect(&p.a, p.a.scq, 1, IBV_WC_SUCCESS);
+	pair_close(&p);
+}
+
+static int setup(void **state)
+{
+	rig_setup(state);
+	need(dev_a->ops->resize_cq, dev_b->ops->resize_cq, "resize_cq");
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_grow),
+		cmocka_unit_test(test_shrink),
+		cmocka_unit_test(test_armed),
+	};
+
+	return cmocka_run_group_tests(tests, setup, rig_teardown);
+}
