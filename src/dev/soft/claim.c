@@ -27,9 +27,10 @@ int claim_init(struct claim *c, struct skein_env *env, struct shm_claim *shm,
 	}
 	c->shm = shm;
 	c->slots = slots;
-	/* Position 0 is never used: a cell of zeroes names it. */
-	if (head == 0)
-		atomic_store(&shm->head, head = 1);
+	/* One position is left out between two lives: a producer may have read
+	 * it as the head while nothing was posted there, and found the old
+	 * gate open. It is 0 at first, which a cell of zeroes names. */
+	atomic_store(&shm->head, ++head);
 	atomic_init(&c->tail, head);
 	for (i = 0; i < slots; i++)
 		c->free[i] = i;

@@ -37,7 +37,7 @@
  * Old producers: a word holds its position, so a CAS that was begun in an
  * earlier life of the slot, or of the whole area, fails. For that to hold an
  * area of cells is only ever used again as one, positions go on from the
- * life before, claim_close() comes before the area is given away, and a producer
+ * life before (with one left out), claim_close() comes before the area is given away, and a producer
  * reads the head *before* it checks whose queue this is.
  */
 #ifndef SKEIN_DEV_SOFT_CLAIM_H

@@ -212,6 +212,16 @@ static void test_old_producer(void **st)
 	assert_false(claim_take(b.shm, pos, slot, 7));
 	assert_true(claim_head(b.shm) > pos);
 	assert_int_equal(take(&b, 1, &p, &s2), 0);
+	claim_done(b.shm, p, s2, 1);
+	assert_int_equal(take(&b, 1, &p, &s2), 0);
+	/* it saw the old queue empty; the new one does not begin there */
+	pos = claim_head(b.shm);
+	assert_int_equal(claim_look(b.shm, 2, pos, &slot), -ENOENT);
+	claim_close(&b.c);
+	claim_fini(&b.c, env);
+	assert_int_equal(claim_init(&b.c, env, b.shm, 2), 0);
+	post(&b);
+	assert_int_equal(claim_look(b.shm, 2, pos, &slot), -EAGAIN);
 	bench_close(&b);
 }
 
