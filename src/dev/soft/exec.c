@@ -390,13 +390,13 @@ static int scatter_piece(struct soft_qp *q, struct cursor *c,
 static int scatter(struct soft_qp *q, const struct shm_slot *slot,
 		   const struct ibv_send_wr *wr, size_t len)
 {
-	uint32_t n = slot->num_sge, i;
+	uint32_t n = shm_once(slot->num_sge), i;
 	struct cursor c = {.g = wr->sg_list};
 	struct soft_xlat *x;
 	int why, r;
 
 	for (i = 0; len && i < n && i < q->far_sges; i++) {
-		struct shm_sge g = slot->sge[i];
+		struct shm_sge g = shm_sge_once(&slot->sge[i]);
 		size_t part = g.len < len ? g.len : len;
 
 		if (!part)

@@ -125,7 +125,7 @@ int soft_far(struct soft_qp *q, const struct ibv_send_wr *wr,
 int soft_far_send(struct soft_qp *q, const struct shm_slot *slot,
 		  const struct ibv_send_wr *wr, struct soft_wqe *w, size_t len)
 {
-	uint32_t n = slot->num_sge, i;
+	uint32_t n = shm_once(slot->num_sge), i;
 	uint64_t off;
 	int r = answer_take(w);
 
@@ -137,7 +137,7 @@ int soft_far_send(struct soft_qp *q, const struct shm_slot *slot,
 		return 0;
 	off = w->far_done;
 	for (i = 0; i < n && i < q->far_sges; i++) {
-		struct shm_sge g = slot->sge[i];
+		struct shm_sge g = shm_sge_once(&slot->sge[i]);
 
 		if (off >= g.len) {
 			off -= g.len;
@@ -164,7 +164,9 @@ void soft_far_answer(struct soft_qp *q, const struct msg *m,
 	w->far_status = m->status;
 	if (m->status)
 		goto out;
-	if (m->op == (MSG_READ | MSG_REPLY)) {
+	if (m->op != (op_of(&w->wr) | MSG_REPLY)) {
+		w->far_status = -EPROTO;
+	} else if (m->op == (MSG_READ | MSG_REPLY)) {
 		if (len == w->far_chunk)
 			pieces(&w->wr, w->far_done, soft_ptr((uintptr_t)data),
 			       len, true);

@@ -178,8 +178,8 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 	q->far_head = q->far_ready_n = 0;
 	memset(q->xlat, 0, sizeof(q->xlat));
 	if (q->far) {
-		q->far_idx = q->far->idx;
-		q->far_conn = q->far->conn;
+		q->far_idx = shm_once(q->far->idx);
+		q->far_conn = shm_once(q->far->conn);
 		q->self->dest_conn = q->far_conn;
 	}
 	q->self->dest_qpn = q->attr.dest_qp_num;

@@ -39,8 +39,10 @@ static void set_deadline(struct soft_qp *q, struct soft_wqe *w)
 		/* The receiver's timer, as often as we may retry; 7: always */
 		if (q->attr.rnr_retry < 7)
 			w->deadline_ns =
-				now + q->attr.rnr_retry * 10000ull *
-					      rnr_10us[q->far->rnr_timer & 31];
+				now +
+				q->attr.rnr_retry * 10000ull *
+					rnr_10us[shm_once(q->far->rnr_timer) &
+						 31];
 		break;
 	case SOFT_PARK_ROUTE:
 		wait = route_patience_ns(q);

@@ -92,18 +92,19 @@ void soft_peers_free(struct soft *s)
 }
 
 /* A NIC file that a peer cannot shrink under us, of a layout that we know. */
-static int nic_check(int fd, uint64_t *size)
+static int nic_check(int fd, struct stat *st)
 {
-	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
 
 	if (seals < 0 || !(seals & F_SEAL_SHRINK))
 		return -EPERM;
-	if (fstat(fd, &st))
+	if (fstat(fd, st))
 		return -errno;
-	if ((uint64_t)st.st_size < SHM_ARENA_OFF)
+	if ((uint64_t)st->st_size < SHM_ARENA_OFF)
 		return -EPROTO;
-	*size = (uint64_t)st.st_size;
+	/* What is mapped of it is the bound of all offsets in it. */
+	if ((uint64_t)st->st_size > SHM_SPAN)
+		st->st_size = (off_t)SHM_SPAN;
 	return 0;
 }
 
@@ -145,7 +146,8 @@ static int peer_watch(struct soft *s, struct soft_peer *p)
 
 /* Takes over sock and fds[0..1] on success. s->lock held. */
 static int peer_new(struct soft *s, int sock, const struct msg *r,
-		    const int *fds, struct soft_peer **out)
+		    const int *fds, const struct stat *st,
+		    struct soft_peer **out)
 {
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
@@ -159,6 +161,8 @@ static int peer_new(struct soft *s, int sock, const struct msg *r,
 		return -ENOMEM;
 	p->s = s;
 	p->nic_id = r->a;
+	p->nic_dev = st->st_dev;
+	p->nic_ino = st->st_ino;
 	p->pid = cred.pid;
 	p->sock = sock;
 	p->kick_fd = fds[1];
@@ -231,14 +235,17 @@ static int dial(uint32_t block)
 	return fd;
 }
 
-static struct soft_peer *peer_find(struct soft *s, uint64_t nic_id)
+/* By its file: the id is what it says of itself, and could be another's. */
+static struct soft_peer *peer_find(struct soft *s, const struct msg *r,
+				   const struct stat *st)
 {
 	struct list_node *n;
 	struct soft_peer *p;
 
 	for (n = s->peers.next; n != &s->peers; n = n->next) {
 		p = container_of(n, struct soft_peer, link);
-		if (p->nic_id == nic_id && !atomic_load(&p->dead))
+		if (p->nic_ino == st->st_ino && p->nic_dev == st->st_dev &&
+		    p->nic_id == r->a && !atomic_load(&p->dead))
 			return p;
 	}
 	return NULL;
@@ -246,14 +253,15 @@ static struct soft_peer *peer_find(struct soft *s, uint64_t nic_id)
 
 /* s->lock held. Consumes of sock and fds what it sets to -1. */
 static int peer_use(struct soft *s, const struct msg *r, int *sock, int *fds,
-		    int nfds, uint64_t size, struct soft_peer **peer,
+		    int nfds, const struct stat *st, struct soft_peer **peer,
 		    uint64_t *area, int *bell)
 {
-	struct soft_peer *p = peer_find(s, r->a);
+	struct soft_peer *p = peer_find(s, r, st);
+	uint64_t size = (uint64_t)st->st_size;
 	int err = 0, fd = -1;
 
 	if (!p) {
-		err = peer_new(s, *sock, r, fds, &p);
+		err = peer_new(s, *sock, r, fds, st, &p);
 		if (err)
 			return err;
 		*sock = fds[1] = -1;
@@ -284,7 +292,7 @@ int soft_peer_connect(struct soft *s, struct soft_qp *q, uint32_t qpn,
 	struct msg m = {.magic = MSG_MAGIC, .op = MSG_CONNECT, .qpn = qpn};
 	struct msg_buf b;
 	int fds[MSG_FDS] = {-1, -1, -1}, nfds = 0, sock, err, i;
-	uint64_t size = 0;
+	struct stat st = {0};
 
 	sock = dial(qpn / SHM_BLOCK_QPS);
 	if (sock < 0)
@@ -296,11 +304,11 @@ int soft_peer_connect(struct soft *s, struct soft_qp *q, uint32_t qpn,
 	if (err >= 0)
 		err = b.m.op == (MSG_CONNECT | MSG_REPLY) && nfds >= 2 &&
 				      b.m.qpn == qpn
-			      ? nic_check(fds[0], &size)
+			      ? nic_check(fds[0], &st)
 			      : -EPROTO;
 	if (!err) {
 		pthread_mutex_lock(&s->lock);
-		err = peer_use(s, &b.m, &sock, fds, nfds, size, peer, area,
+		err = peer_use(s, &b.m, &sock, fds, nfds, &st, peer, area,
 			       bell);
 		pthread_mutex_unlock(&s->lock);
 	}
@@ -367,9 +375,9 @@ int soft_peer_map(struct soft_peer *p, struct soft_qp *q, uint32_t key,
 
 	pthread_mutex_lock(&p->lock);
 	f = map_find(p, key);
-	/* Once a QP, until it is answered or a timer comes by: every answer
-	 * makes the QP try again, and asking at each try would be answered at
-	 * each, without end. */
+	/* Once a QP, until a timer comes by: every answer makes the QP try
+	 * again, and asking at each try would be answered at each, without
+	 * end, by a peer whose answers are of no use. */
 	if (!f && atomic_load(&q->asked_key) != key &&
 	    !msg_send(p->sock, &m, 0, NULL, 0))
 		atomic_store(&q->asked_key, key);
@@ -422,20 +430,23 @@ static void got_mr(struct soft *s, struct soft_peer *p, const struct msg *r,
 
 	if (idx >= atomic_load_explicit(&p->nic->mr_top, memory_order_acquire))
 		return;
-	off = e->off;
-	len = e->len;
+	off = shm_once(e->off);
+	len = shm_once(e->len);
 	/* acquire: the fields above belong to the key read before; a key is
 	 * not used again while its entry keeps it */
 	fence_acquire();
 	key = atomic_load_explicit(&e->key, memory_order_relaxed);
-	if (r->status || nfds != 1 || key != r->key || map_find(p, key))
+	if (key != r->key || map_find(p, key))
+		return;
+	/* A region that is there has a file, where it says so. */
+	if (r->status != -ENOENT && (r->status || nfds != 1))
 		return;
 	m = env_alloc(s->env, sizeof(*m));
 	if (!m)
 		return;
 	m->key = key;
 	m->len = len;
-	err = file_map(fds[0], m, off, len);
+	err = r->status ? r->status : file_map(fds[0], m, off, len);
 	if (err) {
 		env_log(s->env, ENV_LOG_ERROR,
 			"skein0: cannot map a peer's memory region 0x%x: %s",
@@ -506,7 +517,6 @@ void soft_peer_event(struct soft *s, struct soft_peer *p)
 {
 	struct msg_buf b;
 	struct soft_qp *q;
-	uint32_t key;
 	int err, len;
 
 	err = take_mr(s, p);
@@ -526,12 +536,8 @@ void soft_peer_event(struct soft *s, struct soft_peer *p)
 	}
 	q = qp_by_num(s, b.m.qpn);
 	if (q && q->peer == p) {
-		if (b.m.op == (MSG_MR_FD | MSG_REPLY)) {
-			key = b.m.key;
-			atomic_compare_exchange_strong(&q->asked_key, &key, 0);
-		} else {
+		if (b.m.op != (MSG_MR_FD | MSG_REPLY))
 			soft_far_answer(q, &b.m, b.data, (size_t)len);
-		}
 		soft_qp_attend(s, q);
 	}
 }

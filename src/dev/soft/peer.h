@@ -35,6 +35,8 @@ struct soft_peer {
 	struct list_node link;
 	struct soft *s;
 	uint64_t nic_id;
+	dev_t nic_dev; /* of its NIC file, which nobody can forge */
+	ino_t nic_ino;
 	char *base; /* its NIC file, SHM_SPAN of address space */
 	struct shm_nic *nic;
 	pid_t pid;

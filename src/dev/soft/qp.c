@@ -188,11 +188,13 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 	soft_lock_init(&q->lock, biased);
 	soft_lock_init(&q->rq_lock, biased);
 	qp_layout(q, &attr->cap);
-	q->rq_wr_id = env_alloc(s->env, (q->rq_slots + 1) * sizeof(uint64_t));
+	q->rq_wr_id = env_alloc(s->env, (q->rq_slots + 1) * (sizeof(uint64_t) +
+							     sizeof(uint32_t)));
 	if (!q->rq_wr_id) {
 		err = -ENOMEM;
 		goto err_qp;
 	}
+	q->rq_len = (uint32_t *)(q->rq_wr_id + q->rq_slots + 1);
 	attr->cap.max_recv_wr = q->rq_slots;
 	q->init = *attr;
 	qp_base_init(s, q, pd, attr);

@@ -104,6 +104,7 @@ struct soft_qp {
 	/* the receiving side */
 	struct soft_lock rq_lock;
 	uint64_t *rq_wr_id;
+	uint32_t *rq_len; /* bytes of a receive: a message has no more */
 	uint32_t rq_tail;
 	_Atomic uint32_t rq_reap; /* the receive CQ's lock */
 	uint32_t rq_mask, rq_slots, rq_stride, rq_sges;

@@ -15,14 +15,18 @@
 static void slot_post(struct soft_qp *q, const struct ibv_recv_wr *wr)
 {
 	struct shm_slot *slot = soft_slot(q, q->rq_tail);
+	uint64_t len = 0;
 	int i;
 
 	q->rq_wr_id[q->rq_tail & q->rq_mask] = wr->wr_id;
 	for (i = 0; i < wr->num_sge; i++) {
+		len += wr->sg_list[i].length;
 		slot->sge[i].addr = wr->sg_list[i].addr;
 		slot->sge[i].len = wr->sg_list[i].length;
 		slot->sge[i].lkey = wr->sg_list[i].lkey;
 	}
+	q->rq_len[q->rq_tail & q->rq_mask] =
+		len < SOFT_MSG_MAX ? (uint32_t)len : (uint32_t)SOFT_MSG_MAX;
 	slot->num_sge = (uint32_t)wr->num_sge;
 	/* release: the peer that sees POSTED sees the pieces */
 	atomic_store_explicit(&slot->word, q->rq_tail << 2 | SHM_SLOT_POSTED,
@@ -72,18 +76,29 @@ int soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 	return err;
 }
 
-static void reap_fill(struct soft_qp *q, const struct shm_slot *slot,
-		      struct soft_cqe *e)
+static void reap_fill(struct soft_qp *q, uint32_t n,
+		      const struct shm_slot *slot, struct soft_cqe *e)
 {
-	uint32_t flags = slot->flags;
+	uint32_t flags = shm_once(slot->flags);
+	uint32_t status = shm_once(slot->status);
 
-	e->status = slot->status <= IBV_WC_GENERAL_ERR ? (uint8_t)slot->status
-						       : IBV_WC_GENERAL_ERR;
 	e->opcode = flags & SHM_SLOT_WRITE ? IBV_WC_RECV_RDMA_WITH_IMM
 					   : IBV_WC_RECV;
 	e->flags = flags & SHM_SLOT_IMM ? IBV_WC_WITH_IMM : 0;
-	e->byte_len = slot->byte_len;
+	e->byte_len = shm_once(slot->byte_len);
 	e->imm = slot->imm;
+	/* Who trusts the length of a message reads no further than the
+	 * receive that he posted. */
+	if (unlikely(status > IBV_WC_GENERAL_ERR ||
+		     (status == IBV_WC_SUCCESS && !(flags & SHM_SLOT_WRITE) &&
+		      e->byte_len > q->rq_len[n & q->rq_mask])))
+		status = IBV_WC_GENERAL_ERR;
+	e->status = (uint8_t)status;
+}
+
+static inline bool posted(struct soft_qp *q, uint32_t n)
+{
+	return n != __atomic_load_n(&q->rq_tail, __ATOMIC_ACQUIRE);
 }
 
 bool soft_reap(struct soft_qp *q, struct soft_cqe *e)
@@ -97,10 +112,9 @@ bool soft_reap(struct soft_qp *q, struct soft_cqe *e)
 	/* acquire: pairs with the peer's release of DONE: data and completion
 	 * are in place */
 	word = atomic_load_explicit(&slot->word, memory_order_acquire);
-	if (likely(word == (n << 2 | SHM_SLOT_DONE))) {
-		reap_fill(q, slot, e);
-	} else if (q->rq_flush &&
-		   n != __atomic_load_n(&q->rq_tail, __ATOMIC_ACQUIRE)) {
+	if (word == (n << 2 | SHM_SLOT_DONE) && likely(posted(q, n))) {
+		reap_fill(q, n, slot, e);
+	} else if (q->rq_flush && posted(q, n)) {
 		e->status = IBV_WC_WR_FLUSH_ERR;
 		e->opcode = IBV_WC_RECV;
 		e->flags = 0;

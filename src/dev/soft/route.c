@@ -11,13 +11,14 @@
 
 static bool area_load(struct soft_qp *q)
 {
-	const struct shm_qp *f = q->far;
+	struct shm_qp *f = q->far;
 	uint64_t off = (uint64_t)((const char *)f - q->peer->base);
-	uint64_t slots = f->rq_slots, stride = f->rq_stride, ready, cq;
+	uint64_t slots = shm_once(f->rq_slots);
+	uint64_t stride = shm_once(f->rq_stride);
+	uint64_t ready = (uint64_t)shm_once(f->ready_off) * 4;
+	uint64_t cq = (uint64_t)shm_once(f->cq_off) * SHM_PAGE;
 	uint64_t size = soft_peer_size(q->peer);
 
-	ready = (uint64_t)f->ready_off * 4;
-	cq = (uint64_t)f->cq_off * SHM_PAGE;
 	if (slots & (slots - 1) || slots > SHM_SPAN || stride > SHM_SPAN ||
 	    stride % 8 || stride < sizeof(struct shm_slot))
 		return false;
@@ -91,11 +92,11 @@ struct soft_xlat *soft_xlat_fill(struct soft_qp *q, uint32_t key, int *why)
 	/* acquire: pairs with mr_publish() */
 	if (atomic_load_explicit(&e->key, memory_order_acquire) != key)
 		return NULL;
-	x->access = e->access;
-	x->start = e->start;
-	x->len = e->len;
-	pd = e->pd;
-	kind = e->kind;
+	x->access = shm_once(e->access);
+	x->start = shm_once(e->start);
+	x->len = shm_once(e->len);
+	pd = shm_once(e->pd);
+	kind = shm_once(e->kind);
 	/* The fields are this key's if the key is still there after them. */
 	fence_acquire();
 	if (atomic_load_explicit(&e->key, memory_order_relaxed) != key ||

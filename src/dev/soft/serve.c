@@ -63,7 +63,7 @@ static void own_fd_make(struct soft_conn *c)
 	if (c->own_fd >= 0)
 		return;
 	c->nfds = 0;
-	c->out.m.status = -ENOENT; /* it asks again by its timer */
+	c->out.m.status = -EMFILE; /* it asks again by its timer */
 }
 
 int soft_conn_accept(struct soft *s, int listen_fd)

@@ -30,6 +30,11 @@
 /* Not alive: 0 (closed), or the kernel's FUTEX_OWNER_DIED in the word. */
 #define SHM_LIFE_DIED 0x40000000u
 
+/* Reads a peer's field once: what is checked is what is used. A plain read may
+ * be made again by the compiler behind the check, when the peer has written
+ * something else. */
+#define shm_once(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
+
 struct shm_nic {
 	uint32_t magic;
 	uint32_t version;
@@ -120,6 +125,12 @@ struct shm_sge {
 	uint32_t len;
 	uint32_t lkey;
 };
+
+static inline struct shm_sge shm_sge_once(const struct shm_sge *g)
+{
+	return (struct shm_sge){shm_once(g->addr), shm_once(g->len),
+				shm_once(g->lkey)};
+}
 
 /* A receive. word = (count << 2) | state; the count is the slot's place in
  * the order of posting, so an old lap never looks like this one. */
