@@ -53,7 +53,7 @@ int soft_create_cq(struct dev *dev, int cqe, void *cq_context,
 	/* Biased until a QP that is not single-threaded uses it. */
 	soft_lock_init(&c->lock, true);
 	pthread_mutex_lock(&s->lock);
-	err = soft_arena_alloc(s, 1, SHM_PAGE, &c->page[0]);
+	err = soft_arena_alloc(s, SOFT_ARENA_CQ, SHM_PAGE, &c->page[0]);
 	if (!err) {
 		c->shm = (struct shm_cq *)(void *)(s->base + c->page[0]);
 		memset(c->shm, 0, SHM_PAGE);
@@ -101,7 +101,7 @@ int soft_destroy_cq(struct dev *dev, struct ibv_cq *cq)
 	}
 	for (i = 0; i < SOFT_READY_PAGES; i++)
 		if (c->page[i])
-			soft_arena_free(s, 1, SHM_PAGE, c->page[i]);
+			soft_arena_free(s, SOFT_ARENA_CQ, SHM_PAGE, c->page[i]);
 	pthread_mutex_unlock(&s->lock);
 	soft_async_forget(s, &c->ex, &c->async_events);
 	pthread_mutex_lock(&s->async_lock);
@@ -166,7 +166,8 @@ int soft_cq_attach_recv(struct soft_cq *c, struct soft_qp *q)
 	if (page >= SOFT_READY_PAGES)
 		return -ENOSPC;
 	if (!c->page[page]) {
-		err = soft_arena_alloc(c->s, 1, SHM_PAGE, &c->page[page]);
+		err = soft_arena_alloc(c->s, SOFT_ARENA_CQ, SHM_PAGE,
+				       &c->page[page]);
 		if (err)
 			return err;
 		memset(c->s->base + c->page[page], 0, SHM_PAGE);

@@ -111,7 +111,7 @@ void soft_nic_free(struct soft *s)
 {
 	unsigned i, j;
 
-	for (i = 0; i < 2; i++)
+	for (i = 0; i < SOFT_ARENAS; i++)
 		for (j = 0; j < 16; j++)
 			free(s->arena[i][j].free);
 	if (s->base)
@@ -152,7 +152,8 @@ static int class_grow(struct soft_arena_class *c)
 	return 0;
 }
 
-int soft_arena_alloc(struct soft *s, int kind, size_t len, uint64_t *off)
+int soft_arena_alloc(struct soft *s, enum soft_arena kind, size_t len,
+		     uint64_t *off)
 {
 	size_t bytes;
 	unsigned n = arena_class(len, &bytes);
@@ -185,7 +186,8 @@ int soft_arena_alloc(struct soft *s, int kind, size_t len, uint64_t *off)
 	return 0;
 }
 
-void soft_arena_free(struct soft *s, int kind, size_t len, uint64_t off)
+void soft_arena_free(struct soft *s, enum soft_arena kind, size_t len,
+		     uint64_t off)
 {
 	size_t bytes;
 	struct soft_arena_class *c;

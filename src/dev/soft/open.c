@@ -256,6 +256,7 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 	s->events_end = &s->events;
 	list_init(&s->peers);
 	list_init(&s->cqs);
+	list_init(&s->srqs);
 	list_init(&s->chans);
 	list_init(&s->conns);
 	pthread_mutex_init(&s->lock, NULL);

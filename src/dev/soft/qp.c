@@ -122,7 +122,7 @@ static int qp_place(struct soft *s, struct soft_qp *q)
 	err = qp_index(s, &q->idx);
 	if (err)
 		return err;
-	err = soft_arena_alloc(s, 0, q->area_len, &q->area_off);
+	err = soft_arena_alloc(s, SOFT_ARENA_QP, q->area_len, &q->area_off);
 	if (err)
 		return err;
 	q->self = (struct shm_qp *)(void *)(s->base + q->area_off);
@@ -132,7 +132,7 @@ static int qp_place(struct soft *s, struct soft_qp *q)
 	area_init(q);
 	err = soft_cq_attach_recv(rcq, q);
 	if (err) {
-		soft_arena_free(s, 0, q->area_len, q->area_off);
+		soft_arena_free(s, SOFT_ARENA_QP, q->area_len, q->area_off);
 		return err;
 	}
 	cq_use(scq, q, true, 1);
@@ -231,7 +231,7 @@ static void qp_unplace(struct soft *s, struct soft_qp *q, bool keep_area)
 		soft_peer_put(s, q->peer);
 	/* An area that a stopped poster may still write to is given up. */
 	if (!keep_area)
-		soft_arena_free(s, 0, q->area_len, q->area_off);
+		soft_arena_free(s, SOFT_ARENA_QP, q->area_len, q->area_off);
 	atomic_fetch_sub(&q->pd->refs, 1);
 }
 

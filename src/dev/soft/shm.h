@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define SHM_MAGIC 0x6e6b7331u
-#define SHM_VERSION 1u
+#define SHM_VERSION 2u
 #define SHM_LINE 64
 #define SHM_PAGE 4096ull
 #define SHM_SPAN (1ull << 30) /* address space set aside per NIC file */
@@ -87,7 +87,7 @@ enum shm_gate {
 };
 
 struct shm_qp {
-	/* line 0: the owner writes, on the control path only */
+	/* lines 0 and 1: the owner writes, on the control path only */
 	_Atomic uint32_t gate;
 	uint32_t qpn;
 	uint32_t idx; /* in attn[] */
@@ -103,10 +103,13 @@ struct shm_qp {
 	uint32_t rq_stride; /* bytes a slot */
 	uint32_t ready_off; /* of the ready word in the NIC file, / 4 */
 	uint32_t cq_off;    /* of the receive CQ's page, / 4096 */
-	/* line 1: the owner writes as a poster, at every operation. Odd while
+	/* of the shared receive queue, / 4096; 0: the QP has its own, and
+	 * slots[] are its receives. Else slots[] is the order ring. */
+	uint32_t srq_off;
+	/* line 2: the owner writes as a poster, at every operation. Odd while
 	 * it is inside a peer's memory. */
 	alignas(SHM_LINE) _Atomic uint32_t hazard;
-	/* line 2: the owner writes as a poster, seldom */
+	/* line 3: the owner writes as a poster, seldom */
 	alignas(SHM_LINE) _Atomic uint32_t parked; /* ring me when ready */
 	_Atomic uint32_t fault; /* enum shm_fault: what I broke at yours */
 	_Atomic uint32_t met;	/* the first message has arrived at yours */
@@ -155,6 +158,7 @@ struct shm_slot {
 enum shm_slot_flags {
 	SHM_SLOT_IMM = 1 << 0,
 	SHM_SLOT_WRITE = 1 << 1, /* by an RDMA WRITE with immediate */
+	SHM_SLOT_VOID = 1 << 2,	 /* of an SRQ: not used after all */
 };
 
 /* The shared page of a CQ that has receives: the armed word, then ready words
@@ -176,9 +180,9 @@ struct shm_cq {
 
 _Static_assert(sizeof(struct shm_nic) <= SHM_MR_OFF, "header");
 _Static_assert(sizeof(struct shm_mr) == SHM_LINE, "MR entry");
-_Static_assert(offsetof(struct shm_qp, hazard) == 64, "poster's line");
-_Static_assert(offsetof(struct shm_qp, parked) == 128, "seldom line");
-_Static_assert(offsetof(struct shm_qp, slots) == 192, "slots");
+_Static_assert(offsetof(struct shm_qp, hazard) == 128, "poster's line");
+_Static_assert(offsetof(struct shm_qp, parked) == 192, "seldom line");
+_Static_assert(offsetof(struct shm_qp, slots) == 256, "slots");
 _Static_assert(sizeof(struct shm_slot) == 32, "slot head");
 _Static_assert(SHM_ARENA_OFF % SHM_PAGE == 0, "arena");
 

@@ -58,6 +58,14 @@ struct soft_event {
 	struct ibv_async_event ev;
 };
 
+/* What a piece of the NIC file is, now and ever after. */
+enum soft_arena {
+	SOFT_ARENA_QP,
+	SOFT_ARENA_CQ,
+	SOFT_ARENA_SRQ,
+	SOFT_ARENAS,
+};
+
 struct soft_arena_class {
 	uint64_t *free; /* a ring: reused last */
 	uint32_t head, count, cap;
@@ -82,8 +90,8 @@ struct soft {
 	struct shm_mr *mr_table;
 	uint64_t nic_size;
 	uint64_t mr_backed;
-	/* [0]: QP areas, [1]: CQ pages; never exchanged; by log2 of pages */
-	struct soft_arena_class arena[2][16];
+	/* never exchanged; by log2 of pages */
+	struct soft_arena_class arena[SOFT_ARENAS][16];
 
 	pthread_mutex_t lock;
 	struct soft_qp *qps[SHM_QP_MAX];
@@ -100,6 +108,9 @@ struct soft {
 	uint32_t chan_next;
 	struct list_node peers;
 	struct list_node cqs;
+	struct list_node srqs;
+	uint32_t n_srqs;
+	_Atomic bool srq_due; /* one has something for the control thread */
 	struct list_node chans;
 	struct list_node conns; /* struct soft_conn */
 
@@ -151,9 +162,11 @@ static inline struct soft *soft_of_dev(struct dev *dev)
 /* nic.c: the NIC file and its arena */
 int soft_nic_new(struct soft *s);
 void soft_nic_free(struct soft *s);
-/* kind 0: QP area, 1: CQ page. s->lock held. */
-int soft_arena_alloc(struct soft *s, int kind, size_t len, uint64_t *off);
-void soft_arena_free(struct soft *s, int kind, size_t len, uint64_t off);
+/* s->lock held. */
+int soft_arena_alloc(struct soft *s, enum soft_arena kind, size_t len,
+		     uint64_t *off);
+void soft_arena_free(struct soft *s, enum soft_arena kind, size_t len,
+		     uint64_t off);
 /* Backs MR entries up to idx. s->lock held. */
 int soft_mr_back(struct soft *s, uint32_t idx);
 /* Binds one more block of QPNs. s->lock held. */
