@@ -22,6 +22,8 @@ static const struct cmd cmds[] = {
 	 cmd_info},
 	{"perf", "latency and throughput: write, read, send, atomic, rpc",
 	 cmd_perf},
+	{"run", "start a program on the software device: --verbs -- CMD",
+	 cmd_run},
 	{"kv", "serve an in-memory key-value store", cmd_kv},
 	{"ycsb", "run YCSB's core workloads against it", cmd_ycsb},
 	{0},

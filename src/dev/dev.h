@@ -243,6 +243,10 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 int dev_verbs_open(struct skein_env *env, const char *name, int gid_index,
 		   char *err, size_t err_len, struct dev **dev);
 
+/* The soft device's GUID, in network order: one for each network namespace of
+ * a running machine, so that all processes there name the same device. */
+uint64_t dev_soft_guid(void);
+
 /* Fills *addr for a QP of this device (port, chosen GID, a given psn). */
 void dev_qp_addr(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
 		 struct dev_qp_addr *addr);

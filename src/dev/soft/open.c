@@ -21,8 +21,8 @@ static int soft_query_device(struct dev *dev, struct ibv_device_attr *a)
 		return -EPERM;
 	memset(a, 0, sizeof(*a));
 	snprintf(a->fw_ver, sizeof(a->fw_ver), "soft.1");
-	a->node_guid = s->nic->nic_id;
-	a->sys_image_guid = s->nic->nic_id;
+	a->node_guid = dev_soft_guid();
+	a->sys_image_guid = a->node_guid;
 	a->max_mr_size = UINT64_MAX;
 	a->page_size_cap = SHM_PAGE;
 	a->max_qp = SHM_QP_MAX;

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mem.c - protection domains and memory regions. A region that lies in the
+ * window or in a segment of ours is registered with its file, and so mapped by
+ * peers; any other is ordinary memory to the device.
+ */
+#include "bind/verbs/state.h"
+#include "dev/dev.h"
+
+#include <errno.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ctx)
+{
+	struct ibv_pd *pd = NULL;
+	struct dev *dev;
+
+	if (!vb_ours(ctx))
+		return VB_REAL(ibv_alloc_pd)(ctx);
+	dev = vb_dev(ctx);
+	vb_errno(dev->ops->alloc_pd(dev, &pd));
+	return pd;
+}
+
+EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+	struct dev *dev;
+
+	if (!vb_ours(pd->context))
+		return VB_REAL(ibv_dealloc_pd)(pd);
+	dev = vb_dev(pd->context);
+	return vb_errno(dev->ops->dealloc_pd(dev, pd));
+}
+
+static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t len,
+			  unsigned access)
+{
+	struct dev *dev = vb_dev(pd->context);
+	struct ibv_mr *mr = NULL;
+	uint64_t off = 0;
+	int fd = -1, rc;
+
+	/* Hints that a device may leave aside (relaxed ordering). */
+	access &= ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE;
+	rc = window_file(&vb.window, addr, len, &fd, &off);
+	if (rc == -ENOENT)
+		rc = vb_shm_file(&vb.shm, addr, len, &fd, &off);
+	if (!rc || rc == -ENOENT)
+		rc = dev->ops->reg_mr(dev, pd, addr, len, (int)access, fd, off,
+				      &mr);
+	vb_errno(rc);
+	return mr;
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len,
+				 int access)
+{
+	if (!vb_ours(pd->context))
+		return VB_REAL(ibv_reg_mr)(pd, addr, len, access);
+	return reg(pd, addr, len, (unsigned)access);
+}
+
+/* The device knows memory by its address alone. */
+static struct ibv_mr *reg_iova(struct ibv_pd *pd, void *addr, size_t len,
+			       uint64_t iova, unsigned access)
+{
+	if (iova == (uintptr_t)addr)
+		return reg(pd, addr, len, access);
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t len,
+				      uint64_t iova, int access)
+{
+	if (!vb_ours(pd->context))
+		return VB_REAL(ibv_reg_mr_iova)(pd, addr, len, iova, access);
+	return reg_iova(pd, addr, len, iova, (unsigned)access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr,
+				       size_t len, uint64_t iova,
+				       unsigned access)
+{
+	if (!vb_ours(pd->context))
+		return VB_REAL(ibv_reg_mr_iova2)(pd, addr, len, iova, access);
+	return reg_iova(pd, addr, len, iova, access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
+					size_t len, uint64_t iova, int fd,
+					int access)
+{
+	if (!vb_ours(pd->context))
+		return VB_REAL(ibv_reg_dmabuf_mr)(pd, offset, len, iova, fd,
+						  access);
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
+EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd,
+			void *addr, size_t len, int access)
+{
+	if (!vb_ours(mr->context))
+		return VB_REAL(ibv_rereg_mr)(mr, flags, pd, addr, len, access);
+	errno = EOPNOTSUPP;
+	return IBV_REREG_MR_ERR_INPUT; /* nothing was changed */
+}
+
+EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
+{
+	struct dev *dev;
+
+	if (!vb_ours(mr->context))
+		return VB_REAL(ibv_dereg_mr)(mr);
+	dev = vb_dev(mr->context);
+	return vb_errno(dev->ops->dereg_mr(dev, mr));
+}
+
+/* Sharing objects between processes goes by the kernel's numbers for them;
+ * ours have none. */
+EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *ctx, uint32_t handle)
+{
+	if (!vb_ours(ctx))
+		return VB_REAL(ibv_import_pd)(ctx, handle);
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
+EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
+{
+	if (!vb_ours(pd->context))
+		VB_REAL(ibv_unimport_pd)(pd);
+}
+
+EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
+{
+	if (!vb_ours(pd->context))
+		return VB_REAL(ibv_import_mr)(pd, handle);
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
+EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
+{
+	if (!vb_ours(mr->context))
+		VB_REAL(ibv_unimport_mr)(mr);
+}
+
+EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *ctx, uint32_t handle)
+{
+	if (!vb_ours(ctx))
+		return VB_REAL(ibv_import_dm)(ctx, handle);
+	errno = EOPNOTSUPP;
+	return NULL;
+}

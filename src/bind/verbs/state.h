@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * state.h - what this library knows in a process. An interposer has no context
+ * to hang it from: malloc() and ibv_get_device_list() bring none. So there is
+ * one struct, in one file (state.c), and nothing else that is mutable.
+ *
+ * Thread rule: `window` and `shm` have locks of their own; `lock` is for
+ * `opens`; `real` is filled by whoever comes first, with what all would find.
+ */
+#ifndef SKEIN_BIND_VERBS_STATE_H
+#define SKEIN_BIND_VERBS_STATE_H
+
+#include "bind/verbs/real.h"
+#include "bind/verbs/shm.h"
+#include "bind/verbs/window.h"
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct dev;
+struct skein_env;
+
+/* One ibv_open_device() of ours. */
+struct vb_open {
+	struct vb_open *next;
+	struct skein_env *env;
+	struct dev *dev;
+};
+
+struct vb_state {
+	struct window window; /* first: free() looks at it each time */
+	struct vb_shm shm;
+	/* From SKEIN_VERBS_BACK: what is taken from the window. */
+	bool back_heap, back_map, back_shm;
+	pthread_mutex_t lock;
+	struct vb_open *opens;
+	struct ibv_device device; /* what stock programs are shown */
+	_Atomic(void *) library;  /* libibverbs, or NULL */
+	_Atomic(void *) real[VB_REAL_COUNT];
+};
+
+extern struct vb_state vb;
+
+/* Is it our device's? Everything that hangs from one of our contexts carries
+ * our device. */
+static inline bool vb_ours(const struct ibv_context *ctx)
+{
+	return ctx->device == &vb.device;
+}
+
+/* The device behind one of our contexts. Never NULL while it is open. */
+struct dev *vb_dev(struct ibv_context *ctx);
+
+/* Sets errno to -rc and returns it as libibverbs does: a positive errno. */
+int vb_errno(int rc);
+
+#endif

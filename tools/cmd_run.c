@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cmd_run.c - `skein run --verbs -- CMD`: starts a program with Skein's
+ * libraries in front of the system's, by LD_PRELOAD.
+ */
+#include "cmd.h"
+#include "cmds.h"
+#include "opt.h"
+#include "out.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RUN_CMD "skein run"
+#define RUN_LIB "libskein-verbs.so"
+
+/* As env(1) and sh(1) have it. */
+enum {
+	RUN_CANNOT = 126,
+	RUN_NOT_FOUND = 127,
+};
+
+struct run {
+	bool verbs;
+	bool soft_only;
+	const char *back;
+};
+
+/* Where it lies seen from the folder of this program: installed, or built. */
+static const char *const places[] = {SKEIN_RUN_LIBDIR, "../src/bind/verbs",
+				     NULL};
+
+static int find_lib(char *path, size_t len)
+{
+	const char *set = getenv("SKEIN_VERBS_LIB");
+	char exe[PATH_MAX];
+	const char *const *place;
+	ssize_t n;
+
+	if (set && *set) {
+		snprintf(path, len, "%s", set);
+		return access(path, R_OK) ? -errno : 0;
+	}
+	n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	if (n < 0)
+		return -errno;
+	exe[n] = '\0';
+	*strrchr(exe, '/') = '\0';
+	for (place = places; *place; place++) {
+		if ((size_t)snprintf(path, len, "%s/%s/" RUN_LIB, exe, *place) <
+			    len &&
+		    !access(path, R_OK))
+			return 0;
+	}
+	return -ENOENT;
+}
+
+/* Before what is there: a program's own preloads stay. */
+static int preload(const char *lib)
+{
+	const char *old = getenv("LD_PRELOAD");
+	char *list;
+	int rc;
+
+	if (strpbrk(lib, " :")) {
+		out_error(RUN_CMD,
+			  "the loader cannot take a path with a space or a "
+			  "colon: %s",
+			  lib);
+		return -EINVAL;
+	}
+	if (!old || !*old)
+		return setenv("LD_PRELOAD", lib, 1) ? -errno : 0;
+	if (asprintf(&list, "%s:%s", lib, old) < 0)
+		return -ENOMEM;
+	rc = setenv("LD_PRELOAD", list, 1) ? -errno : 0;
+	free(list);
+	return rc;
+}
+
+static int start(const struct run *r, char **argv)
+{
+	char lib[2 * PATH_MAX];
+	int err;
+
+	err = find_lib(lib, sizeof(lib));
+	if (err) {
+		out_error(RUN_CMD,
+			  RUN_LIB " is not beside this program (%s); "
+				  "SKEIN_VERBS_LIB can name it",
+			  strerror(-err));
+		return CMD_FAILED;
+	}
+	if (preload(lib) ||
+	    (r->soft_only && setenv("SKEIN_VERBS_DEVICES", "soft", 1)) ||
+	    (r->back && setenv("SKEIN_VERBS_BACK", r->back, 1)))
+		return CMD_FAILED;
+	execvp(argv[0], argv);
+	err = errno;
+	out_error(RUN_CMD, "%s: %s", argv[0], strerror(err));
+	return err == ENOENT ? RUN_NOT_FOUND : RUN_CANNOT;
+}
+
+int cmd_run(int argc, char **argv)
+{
+	struct run r = {0};
+	const struct opt opts[] = {
+		{0, "verbs", OPT_FLAG, &r.verbs,
+		 .help = "programs that use libibverbs see the device skein0"},
+		{0, "soft-only", OPT_FLAG, &r.soft_only,
+		 .help = "and no other device"},
+		{0, "back", OPT_STR, &r.back, "LIST",
+		 "what peers may map: of heap,mmap,shm (all); none: \"\""},
+		{0},
+	};
+	const struct opt_usage u = {
+		RUN_CMD, "--verbs [options] -- COMMAND [ARGUMENT]...",
+		"Runs a program that was built for RDMA NICs on the software "
+		"device: one\nprogram at each end, on this host.",
+		opts, NULL};
+	int first = 0;
+
+	switch (opt_parse(&u, argc, argv, &first)) {
+	case OPT_HELP:
+		return CMD_OK;
+	case OPT_BAD:
+		return CMD_USAGE;
+	case OPT_RUN:
+		break;
+	}
+	if (!r.verbs) {
+		out_error(RUN_CMD, "say what for: --verbs");
+		return CMD_USAGE;
+	}
+	if (first == argc) {
+		out_error(RUN_CMD, "no command after \"--\"");
+		return CMD_USAGE;
+	}
+	return start(&r, argv + first);
+}
