@@ -72,6 +72,8 @@ struct skein_conn_attr {
 	void (*on_state)(void *arg, struct skein_conn *conn,
 			 enum skein_conn_state state);
 	void *arg;
+	/* what is zero is as the context's */
+	struct skein_path path;
 };
 
 /* Listens. attr may be NULL. Blocks for name look-up. -EADDRINUSE,

@@ -44,6 +44,34 @@ enum skein_log_level {
 	SKEIN_LOG_DEBUG,
 };
 
+/*
+ * How a connection's packets travel, for networks that need it said. Zero is
+ * the default of each. What is out of range is -ERANGE, and one line in the
+ * log says what would do. Where a field is zero the environment's variable
+ * counts, and below a connection's the context's.
+ */
+struct skein_path {
+	/* bytes of a packet's payload: 256, 512, 1024, 2048, 4096; the
+	 * smaller of both ends' counts. Default: the port's. SKEIN_PATH_MTU */
+	uint32_t mtu;
+	/* the traffic class of the global route: DSCP times 4, and 2 bits of
+	 * ECN; 0 to 255. Default 0. SKEIN_TRAFFIC_CLASS */
+	uint32_t traffic_class;
+	/* InfiniBand's service level, RoCE's priority; 0 to 15. Default 0.
+	 * SKEIN_SERVICE_LEVEL */
+	uint32_t service_level;
+	/* How often the device sends again what is not acknowledged; 1 to 7,
+	 * default 7. SKEIN_RETRY_COUNT */
+	uint32_t retry_count;
+	/* ... and after how long: rounded up to 4.096 us times a power of
+	 * two, at most 8,796 s; default 67 ms (devices may wait up to 4 times
+	 * as long). SKEIN_RETRY_TIMEOUT, as 70ms */
+	uint64_t retry_timeout_ns;
+	/* How often it asks a receiver again that has no receive posted: 1 to
+	 * 6, or 7 for ever, the default. SKEIN_RNR_RETRY */
+	uint32_t rnr_retry;
+};
+
 /* All zero but size is a good default. */
 struct skein_ctx_attr {
 	size_t size; /* sizeof(struct skein_ctx_attr) */
@@ -63,12 +91,14 @@ struct skein_ctx_attr {
 	void (*log)(void *arg, enum skein_log_level level, const char *line);
 	void *log_arg;
 	enum skein_log_level log_level; /* 0: SKEIN_LOG, else WARN */
+	/* of connections that do not say otherwise, accepted ones included */
+	struct skein_path path;
 };
 
 /*
  * Opens the device and makes the default engine. attr may be NULL. Blocks for
- * milliseconds. -ENODEV when the device is not there, -EINVAL for a wrong
- * attribute, -ENOMEM; the reason is logged in one line.
+ * milliseconds. -ENODEV when the device is not there, -EINVAL or -ERANGE for a
+ * wrong attribute, -ENOMEM; the reason is logged in one line.
  */
 SKEIN_API int skein_ctx_open(const struct skein_ctx_attr *attr,
 			     struct skein_ctx **ctx);

@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "conn/handle.h"
 #include "conn/listener.h"
+#include "conn/path.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -30,6 +31,7 @@ int conn_new(struct skein_engine *eng, bool client, struct skein_conn **out)
 	conn->eng = eng;
 	conn->ctx = eng->ctx;
 	conn->client = client;
+	path_opts(&eng->ctx->path, &conn->opts);
 	conn->deadline_ns = ENV_NEVER;
 	atomic_fetch_add(&eng->n_conns, 1);
 	list_init(&conn->mem_waiting);

@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "conn/handle.h"
 #include "conn/listener.h"
+#include "conn/path.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -227,6 +228,8 @@ static int open_handle(struct skein_ctx *ctx, const char *addr,
 {
 	struct skein_conn_attr attr = {.size = sizeof(attr)};
 	struct skein_conn *conn;
+	struct skein_path path;
+	char err[160];
 	int rc;
 
 	if (ctx_forked(ctx))
@@ -234,6 +237,11 @@ static int open_handle(struct skein_ctx *ctx, const char *addr,
 	rc = ctx_attr_copy(&attr, sizeof(attr), user);
 	if (rc)
 		return rc;
+	rc = path_over(&attr.path, &ctx->path, &path, err, sizeof(err));
+	if (rc) {
+		env_log(ctx->env, ENV_LOG_ERROR, "%s", err);
+		return rc;
+	}
 	rc = conn_new(attr.engine ? attr.engine : ctx->engine, true, &conn);
 	if (rc)
 		return rc;
@@ -242,6 +250,7 @@ static int open_handle(struct skein_ctx *ctx, const char *addr,
 		conn_free(conn);
 		return rc;
 	}
+	path_opts(&path, &conn->opts);
 	conn->shard = attr.shard;
 	conn->on_state = attr.on_state;
 	conn->on_state_arg = attr.arg;

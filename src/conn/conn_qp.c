@@ -110,6 +110,8 @@ void conn_qp_params(struct skein_conn *conn, struct handshake_params *p)
 	p->recvs = CONN_RECVS;
 	snprintf(p->device, sizeof(p->device), "%s", conn->eng->dev->ops->kind);
 	dev_qp_addr(conn->eng->dev, conn->qp, conn->psn, &p->qp);
+	if (conn->opts.mtu && conn->opts.mtu < p->qp.mtu)
+		p->qp.mtu = conn->opts.mtu;
 }
 
 int conn_qp_connect(struct skein_conn *conn, const struct handshake_params *p)
@@ -117,10 +119,10 @@ int conn_qp_connect(struct skein_conn *conn, const struct handshake_params *p)
 	struct dev *dev = conn->eng->dev;
 	int rc;
 
-	rc = dev_qp_rtr(dev, conn->qp, &p->qp, NULL);
+	rc = dev_qp_rtr(dev, conn->qp, &p->qp, &conn->opts);
 	if (rc)
 		return rc;
-	rc = dev_qp_rts(dev, conn->qp, conn->psn, &p->qp, NULL);
+	rc = dev_qp_rts(dev, conn->qp, conn->psn, &p->qp, &conn->opts);
 	if (rc)
 		return rc;
 	conn->connected = true;

@@ -3,7 +3,7 @@
  * ctx.c - opens and closes a context, and runs its engines for the public API.
  *
  * What the attributes leave open is taken from the environment: SKEIN_DEVICE,
- * SKEIN_WAIT, SKEIN_LOG.
+ * SKEIN_WAIT, SKEIN_LOG, and those of path.c.
  */
 #include "conn/ctx.h"
 
@@ -11,6 +11,7 @@
 #include "conn/auth.h"
 #include "conn/handle.h"
 #include "conn/listener.h"
+#include "conn/path.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -91,9 +92,16 @@ static void log_to_user(void *arg, enum env_log_level level, const char *msg)
 	ctx->log(ctx->log_arg, (enum skein_log_level)level, msg);
 }
 
+static const char *lookup(void *arg, const char *name)
+{
+	return getenv(name);
+}
+
 static int configure(struct skein_ctx *ctx, const struct skein_ctx_attr *attr)
 {
 	struct skein_env *env = ctx->env;
+	char err[256];
+	int rc;
 
 	ctx->wait = attr->wait;
 	ctx->background = attr->background;
@@ -113,6 +121,17 @@ static int configure(struct skein_ctx *ctx, const struct skein_ctx_attr *attr)
 			"SKEIN_WAIT is one of adaptive, poll, spin, event");
 		return -EINVAL;
 	}
+	rc = path_configure(&attr->path, lookup, NULL, &ctx->path, err,
+			    sizeof(err));
+	if (rc)
+		env_log(env, ENV_LOG_ERROR, "%s", err);
+	return rc;
+}
+
+static int take_key(struct skein_ctx *ctx, const struct skein_ctx_attr *attr)
+{
+	struct skein_env *env = ctx->env;
+
 	if (!attr->key)
 		return 0;
 	if (!attr->key_len || attr->key_len > KEY_LEN_MAX)
@@ -232,6 +251,9 @@ static int ctx_bring_up(struct skein_ctx *ctx,
 	int rc;
 
 	rc = configure(ctx, attr);
+	if (rc)
+		return rc;
+	rc = take_key(ctx, attr);
 	if (rc)
 		return rc;
 	rc = open_device(ctx, attr->device);

@@ -35,6 +35,7 @@ struct skein_ctx {
 	void *key;
 	size_t key_len;
 	char device[256];
+	struct skein_path path;
 	void *modules[CONN_MODULE_MAX];
 	void (*log)(void *arg, enum skein_log_level level, const char *line);
 	void *log_arg;

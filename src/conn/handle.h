@@ -91,6 +91,7 @@ struct skein_conn {
 	uint16_t index;	 /* in the engine's table */
 	uint32_t shard;
 	uint32_t psn;
+	struct dev_qp_opts opts;
 
 	struct conn_peer *peer;
 	struct list_node peer_link;

@@ -24,6 +24,7 @@
  * that ConnectX takes, and more only ties up responder resources. */
 #define RD_ATOMIC_OFFER 16u
 #define HOP_LIMIT 64
+#define LID_MULTICAST 0xc000u /* from there on: IBA 4.1.3 */
 
 enum {
 	TIMEOUT_DEFAULT = 14, /* 67 ms before a retry */
@@ -164,11 +165,30 @@ int dev_qp_init(struct dev *dev, struct ibv_qp *qp, int access)
 					   IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-/* peer came over the wire: what it says is checked, not asserted. */
-static bool addr_valid(const struct dev_qp_addr *peer)
+/*
+ * Ethernet has no LIDs: all goes by the global route. On InfiniBand that is
+ * needed only to another subnet, or where the port or the subnet manager wants
+ * it in every packet (port flag GRH_REQUIRED; a port without a LID).
+ */
+static bool route_global(const struct dev *dev, const struct dev_qp_addr *peer)
 {
-	return peer->qpn <= QPN_MASK && peer->psn <= PSN_MASK &&
-	       peer->mtu >= IBV_MTU_256 && peer->mtu <= IBV_MTU_4096;
+	const struct ibv_port_attr *port = &dev->port_attr;
+
+	return port->link_layer != IBV_LINK_LAYER_INFINIBAND ||
+	       (port->flags & IBV_QPF_GRH_REQUIRED) ||
+	       peer->gid.global.subnet_prefix !=
+		       dev->gid.gid.global.subnet_prefix;
+}
+
+/* peer came over the wire: what it says is checked, not asserted. */
+static bool addr_valid(const struct dev *dev, const struct dev_qp_addr *peer)
+{
+	if (peer->qpn > QPN_MASK || peer->psn > PSN_MASK ||
+	    peer->mtu < IBV_MTU_256 || peer->mtu > IBV_MTU_4096)
+		return false;
+	/* Not a peer on Ethernet, nor a multicast LID. */
+	return route_global(dev, peer) ||
+	       (peer->lid && peer->lid < LID_MULTICAST);
 }
 
 static void fill_ah(const struct dev *dev, const struct dev_qp_addr *peer,
@@ -176,13 +196,11 @@ static void fill_ah(const struct dev *dev, const struct dev_qp_addr *peer,
 {
 	ah->port_num = dev->port;
 	ah->sl = opts->sl;
-	ah->dlid = peer->lid;
-	/* Ethernet has no LIDs; on InfiniBand a global route is needed only
-	 * when the peer sits in another subnet. */
-	ah->is_global =
-		dev->port_attr.link_layer != IBV_LINK_LAYER_INFINIBAND ||
-		peer->gid.global.subnet_prefix !=
-			dev->gid.gid.global.subnet_prefix;
+	/* In another subnet it is the router's, which a path record of the
+	 * subnet manager would name: no such query is made here. */
+	if (dev->port_attr.link_layer == IBV_LINK_LAYER_INFINIBAND)
+		ah->dlid = peer->lid;
+	ah->is_global = route_global(dev, peer);
 	if (!ah->is_global)
 		return;
 	ah->grh.dgid = peer->gid;
@@ -199,13 +217,15 @@ int dev_qp_rtr(struct dev *dev, struct ibv_qp *qp,
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
 		   IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 
-	if (!addr_valid(peer))
+	if (!addr_valid(dev, peer))
 		return -EINVAL;
 	if (!opts)
 		opts = &none;
 	attr.path_mtu = (enum ibv_mtu)peer->mtu;
 	if (attr.path_mtu > dev->port_attr.active_mtu)
 		attr.path_mtu = dev->port_attr.active_mtu;
+	if (opts->mtu && attr.path_mtu > opts->mtu)
+		attr.path_mtu = (enum ibv_mtu)opts->mtu;
 	attr.dest_qp_num = peer->qpn;
 	attr.rq_psn = peer->psn;
 	attr.max_dest_rd_atomic = rd_atomic_own(dev);
@@ -224,7 +244,7 @@ int dev_qp_rts(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
 	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
-	if (!addr_valid(peer))
+	if (!addr_valid(dev, peer))
 		return -EINVAL;
 	if (!opts)
 		opts = &none;
@@ -272,7 +292,7 @@ int dev_ah_attr(struct dev *dev, const struct dev_qp_addr *peer,
 	static const struct dev_qp_opts none;
 	struct ibv_ah_attr a = {0};
 
-	if (!addr_valid(peer))
+	if (!addr_valid(dev, peer))
 		return -EINVAL;
 	fill_ah(dev, peer, opts ? opts : &none, &a);
 	*attr = a;

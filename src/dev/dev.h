@@ -109,8 +109,9 @@ struct dev_qp_addr {
 	uint8_t rd_atomic; /* READs and atomics this end accepts at once */
 };
 
-/* Timers of an RC QP; all zero is the default. */
+/* How a QP's packets travel; all zero is the default. */
 struct dev_qp_opts {
+	uint8_t mtu;	       /* enum ibv_mtu, at most; default: the port's */
 	uint8_t timeout;       /* 4.096 us * 2^timeout; default 14 */
 	uint8_t retry_cnt;     /* default 7 */
 	uint8_t rnr_retry;     /* default 7: for ever */

@@ -111,6 +111,13 @@ static void test_rtr(void **state)
 	assert_int_equal(last.ah_attr.grh.sgid_index, 3);
 	assert_int_equal(last.ah_attr.port_num, 2);
 	assert_true(last.ah_attr.grh.hop_limit > 1);
+	assert_int_equal(last.ah_attr.dlid, 0); /* Ethernet has none */
+	opts.mtu = IBV_MTU_512;
+	assert_int_equal(dev_qp_rtr(&dev, &qp, &peer, &opts), 0);
+	assert_int_equal(last.path_mtu, IBV_MTU_512);
+	opts.mtu = IBV_MTU_4096; /* no more than the port's */
+	assert_int_equal(dev_qp_rtr(&dev, &qp, &peer, &opts), 0);
+	assert_int_equal(last.path_mtu, IBV_MTU_2048);
 	peer.mtu = IBV_MTU_1024;
 	assert_int_equal(dev_qp_rtr(&dev, &qp, &peer, &opts), 0);
 	assert_int_equal(last.path_mtu, IBV_MTU_1024);
@@ -122,15 +129,36 @@ static void test_rtr_infiniband(void **state)
 {
 	struct dev dev = fake_dev();
 	struct dev_qp_addr peer = fake_peer();
+	struct dev_qp_opts opts = {0};
 
 	(void)state;
 	dev.port_attr.link_layer = IBV_LINK_LAYER_INFINIBAND;
 	assert_int_equal(dev_qp_rtr(&dev, &qp, &peer, NULL), 0);
 	assert_int_equal(last.ah_attr.is_global, 0);
 	assert_int_equal(last.ah_attr.dlid, 0x33);
-	peer.gid.raw[0] = 0xfd; /* another subnet */
+	assert_int_equal(last.ah_attr.grh.dgid.raw[15], 0);
+	opts.sl = 5;
+	assert_int_equal(dev_qp_rtr(&dev, &qp, &peer, &opts), 0);
+	assert_int_equal(last.ah_attr.sl, 5);
+	/* Another subnet; a port that wants the header in each packet. */
+	peer.gid.raw[0] = 0xfd;
 	assert_int_equal(dev_qp_rtr(&dev, &qp, &peer, NULL), 0);
 	assert_int_equal(last.ah_attr.is_global, 1);
+	assert_int_equal(last.ah_attr.dlid, 0x33);
+	peer.gid.raw[0] = 0;
+	dev.port_attr.flags = IBV_QPF_GRH_REQUIRED;
+	assert_int_equal(dev_qp_rtr(&dev, &qp, &peer, NULL), 0);
+	assert_int_equal(last.ah_attr.is_global, 1);
+	assert_int_equal(last.ah_attr.dlid, 0x33);
+	assert_int_equal(last.ah_attr.grh.dgid.raw[15], 9);
+	dev.port_attr.flags = 0;
+	/* No LID, and a multicast LID, are nobody's. */
+	peer.lid = 0;
+	assert_int_equal(dev_qp_rtr(&dev, &qp, &peer, NULL), -EINVAL);
+	peer.lid = 0xc000;
+	assert_int_equal(dev_qp_rtr(&dev, &qp, &peer, NULL), -EINVAL);
+	peer.lid = 0xbfff;
+	assert_int_equal(dev_qp_rtr(&dev, &qp, &peer, NULL), 0);
 }
 
 static void test_rts(void **state)
