@@ -19,7 +19,10 @@ static _Atomic uint32_t *event_count(const struct ibv_async_event *ev)
 	case IBV_EVENT_QP_ACCESS_ERR:
 	case IBV_EVENT_COMM_EST:
 	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
 		return &soft_qp_of(ev->element.qp)->async_events;
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		return &soft_srq_of(ev->element.srq)->async_events;
 	default:
 		return NULL;
 	}

@@ -56,6 +56,11 @@ static void try_quiesce(struct soft_qp *q)
 	if (!atomic_exchange(&q->quiesce_due, false))
 		return;
 	atomic_fetch_sub(&q->s->quiesce_qps, 1);
+	if (q->srq) {
+		soft_order_sweep(q);
+		soft_async(q->s, IBV_EVENT_QP_LAST_WQE_REACHED, q);
+		return;
+	}
 	soft_cq_flush_recv(soft_cq_of(q->ex.qp_base.recv_cq), q);
 }
 
@@ -84,6 +89,8 @@ void soft_qp_attend(struct soft *s, struct soft_qp *q)
 	soft_qp_hold(q);
 	attend_locked(q);
 	soft_qp_release(q);
+	if (q->srq)
+		soft_order_attend(q);
 	if (q->quiesce_due)
 		try_quiesce(q);
 }
@@ -155,6 +162,8 @@ static void qp_bereft(struct soft_qp *q)
 	st = soft_qp_state(q);
 	if (q->unreliable) {
 		uc_bereft(q);
+		if (q->srq && st != IBV_QPS_ERR)
+			soft_order_sweep(q); /* none of it is left */
 	} else if (st == IBV_QPS_RTR || st == IBV_QPS_RTS ||
 		   st == IBV_QPS_SQD) {
 		if (q->parked)

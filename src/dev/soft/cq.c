@@ -213,6 +213,8 @@ static void recv_forget(struct soft_cq *c, struct soft_qp *q)
 	if (q->rq_flush)
 		c->flushing--;
 	q->rq_flush = false;
+	if (q->srq)
+		soft_order_forget(q);
 }
 
 void soft_cq_detach_recv(struct soft_cq *c, struct soft_qp *q)
@@ -262,6 +264,17 @@ void soft_cq_fire(struct soft_cq *c)
 {
 	if (c->ex.channel)
 		soft_bell_ring(&c->shm->armed, c->ex.channel->fd, true);
+}
+
+void soft_cq_seen(struct soft_qp *q)
+{
+	soft_cq_of(q->ex.qp_base.recv_cq)->seen[q->rq_pos]++;
+}
+
+void soft_cq_set_ready(struct soft_qp *q, uint32_t n)
+{
+	atomic_store(ready_word(soft_cq_of(q->ex.qp_base.recv_cq), q->rq_pos),
+		     n);
 }
 
 static void overflow(struct soft_cq *c)

@@ -85,6 +85,10 @@ int soft_cq_attach_recv(struct soft_cq *cq, struct soft_qp *q);
 void soft_cq_detach_send(struct soft_cq *cq, struct soft_qp *q);
 void soft_cq_detach_recv(struct soft_cq *cq, struct soft_qp *q);
 void soft_cq_reset_recv(struct soft_cq *cq, struct soft_qp *q);
+/* The ready word of q, for its owner: one was taken that nobody polls; n were
+ * completed in all. Lock held. */
+void soft_cq_seen(struct soft_qp *q);
+void soft_cq_set_ready(struct soft_qp *q, uint32_t n);
 void soft_cq_flush_recv(struct soft_cq *cq, struct soft_qp *q);
 /* For whoever asked for completions of any kind, or for all. */
 void soft_cq_fire_any(struct soft_cq *cq);

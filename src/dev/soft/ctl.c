@@ -94,6 +94,7 @@ static void handle_kick(struct soft *s)
 	r = read(s->kick_fd, &n, sizeof(n));
 	(void)r;
 	attend_all(s);
+	soft_srqs_attend(s);
 }
 
 static void handle(struct soft *s, struct soft_src *src, uint32_t events)

@@ -311,13 +311,13 @@ static int do_atomic(struct soft_qp *q, const struct ibv_send_wr *wr,
 	return 0;
 }
 
-static struct shm_slot *next_slot(struct soft_qp *q)
+static struct shm_slot *next_slot(struct soft_qp *q, size_t len)
 {
 	struct shm_slot *slot;
 	uint32_t word;
 
 	if (unlikely(!q->far_slots))
-		return NULL;
+		return q->far_srq ? soft_take(q, len) : NULL;
 	slot = (void *)(q->far_rq +
 			(size_t)(q->far_head & q->far_mask) * q->far_stride);
 	/* acquire: pairs with the owner's release of POSTED */
@@ -339,8 +339,12 @@ static void finish_slot(struct soft_qp *q, struct shm_slot *slot,
 		(imm ? SHM_SLOT_IMM : 0) |
 		(wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? SHM_SLOT_WRITE : 0);
 	/* release: data and completion before DONE; pairs with soft_reap() */
-	atomic_store_explicit(&slot->word, q->far_head << 2 | SHM_SLOT_DONE,
-			      memory_order_release);
+	if (unlikely(q->far_srq))
+		soft_take_done(q);
+	else
+		atomic_store_explicit(&slot->word,
+				      q->far_head << 2 | SHM_SLOT_DONE,
+				      memory_order_release);
 	q->far_head++;
 	/* release: who sees the count sees DONE */
 	atomic_store_explicit(q->far_ready, ++q->far_ready_n,
@@ -420,7 +424,7 @@ static int scatter(struct soft_qp *q, const struct shm_slot *slot,
 static int do_send(struct soft_qp *q, const struct ibv_send_wr *wr,
 		   struct soft_wqe *w, size_t len)
 {
-	struct shm_slot *slot = next_slot(q);
+	struct shm_slot *slot = next_slot(q, len);
 	int r;
 
 	if (unlikely(!slot))
@@ -446,7 +450,7 @@ static int do_send(struct soft_qp *q, const struct ibv_send_wr *wr,
 static int do_write_imm(struct soft_qp *q, const struct ibv_send_wr *wr,
 			struct soft_wqe *w, size_t len)
 {
-	struct shm_slot *slot = next_slot(q);
+	struct shm_slot *slot = next_slot(q, 0);
 	int r;
 
 	/* Before the data moves: a second execution moves it again. */
@@ -551,6 +555,8 @@ static __attribute__((noinline)) int exec_long(struct soft_qp *q,
 		r = soft_gate_check(q);
 	if (likely(r == 0))
 		r = dispatch(q, wr, w);
+	if (unlikely(r > 0) && q->taken)
+		soft_take_back(q);
 	if (unlikely(r))
 		return q->unreliable ? uc_outcome(q, wr, r) : r;
 	if (unlikely((q->gate_ok & SHM_GATE_FIRST) && !q->met_said))

@@ -125,6 +125,10 @@ static int modify_reset(struct soft_qp *q)
 	q->peer = NULL;
 	q->far = NULL;
 	q->far_bell = -1;
+	q->far_srq = NULL;
+	q->taken = false;
+	if (q->srq)
+		soft_order_sweep(q);
 	q->conn++;
 	q->self->conn = q->conn;
 	q->self->dest_qpn = 0;
@@ -136,6 +140,7 @@ static int modify_reset(struct soft_qp *q)
 	soft_qp_release(q);
 	soft_cq_detach_send(soft_cq_of(q->ex.qp_base.send_cq), q);
 	soft_cq_reset_recv(soft_cq_of(q->ex.qp_base.recv_cq), q);
+	q->srq_id = shm_srq_id(q->area_off, q->conn);
 	q->sq_posted = 0;
 	atomic_store(&q->sq_done, 0);
 	if (p)

@@ -37,6 +37,9 @@ static int soft_query_device(struct dev *dev, struct ibv_device_attr *a)
 	a->max_qp_init_rd_atom = SOFT_RD_ATOMIC;
 	a->max_res_rd_atom = SOFT_RD_ATOMIC * SHM_QP_MAX;
 	a->atomic_cap = IBV_ATOMIC_HCA;
+	a->max_srq = SOFT_SRQ_MAX;
+	a->max_srq_wr = SOFT_SRQ_WR_MAX;
+	a->max_srq_sge = SOFT_SGE_MAX;
 	a->max_pkeys = 1;
 	a->phys_port_cnt = 1;
 	return 0;
@@ -142,6 +145,10 @@ static const struct dev_ops soft_ops = {
 	.create_cq = soft_create_cq,
 	.destroy_cq = soft_destroy_cq,
 	.resize_cq = soft_resize_cq,
+	.create_srq = soft_create_srq,
+	.modify_srq = soft_modify_srq,
+	.query_srq = soft_query_srq,
+	.destroy_srq = soft_destroy_srq,
 	.create_qp = soft_create_qp,
 	.modify_qp = soft_modify_qp,
 	.query_qp = soft_query_qp,
@@ -169,6 +176,7 @@ static void context_fill(struct soft *s)
 	soft_ext_fill(&s->vctx);
 	c->ops.post_send = soft_post_send;
 	c->ops.post_recv = soft_post_recv;
+	c->ops.post_srq_recv = soft_post_srq_recv;
 	c->ops.poll_cq = soft_poll_cq;
 	c->ops.req_notify_cq = soft_req_notify_cq;
 }
@@ -180,6 +188,8 @@ static void caps_fill(struct dev_caps *c)
 	c->wake_on_write = false;
 	c->death_notice = true;
 	c->uc = true;
+	c->srq = true;
+	c->srq_wr_max = SOFT_SRQ_WR_MAX;
 	c->single_threaded = true;
 	c->atomic_scope = DEV_ATOMIC_HCA;
 	c->msg_sz_max = SOFT_MSG_MAX;

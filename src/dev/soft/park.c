@@ -138,6 +138,11 @@ static struct soft_wqe *head_take(struct soft_qp *q)
 	struct soft_wqe *w = q->parked;
 
 	q->parked = w->next;
+	if (unlikely(q->taken)) { /* it is not carried out any more */
+		soft_hazard_on(q);
+		soft_take_back(q);
+		soft_hazard_off(q);
+	}
 	if (!q->parked)
 		unpark(q);
 	return w;

@@ -9,12 +9,12 @@
 #include <errno.h>
 #include <string.h>
 
-static int check_init(const struct ibv_qp_init_attr *a)
+static int check_init(struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
 {
 	if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC)
 		return -EOPNOTSUPP;
-	if (a->srq)
-		return -EOPNOTSUPP;
+	if (a->srq && a->srq->pd != pd)
+		return -EINVAL;
 	if (!a->send_cq || !a->recv_cq || a->cap.max_send_wr > SOFT_WR_MAX ||
 	    a->cap.max_recv_wr > SOFT_WR_MAX ||
 	    a->cap.max_send_sge > SOFT_SGE_MAX ||
@@ -61,14 +61,16 @@ static void qp_layout(struct soft_qp *q, const struct ibv_qp_cap *cap)
 	q->sq_max = cap->max_send_wr;
 	q->sge_max = cap->max_send_sge;
 	q->inline_max = cap->max_inline_data;
-	q->rq_slots = round_pow2(cap->max_recv_wr);
+	q->rq_slots = q->srq ? 0 : round_pow2(cap->max_recv_wr);
 	q->rq_mask = q->rq_slots - 1;
-	q->rq_sges = cap->max_recv_sge;
+	q->rq_sges = q->srq ? 0 : cap->max_recv_sge;
 	/* whole lines: a slot is one peer's to write, one owner's to read */
 	stride = sizeof(struct shm_slot) + q->rq_sges * sizeof(struct shm_sge);
 	q->rq_stride = (uint32_t)((stride + SHM_LINE - 1) & ~(SHM_LINE - 1ul));
 	q->area_len =
 		sizeof(struct shm_qp) + (size_t)q->rq_slots * q->rq_stride;
+	if (q->srq) /* the order ring */
+		q->area_len += q->srq->c.slots * sizeof(uint32_t);
 }
 
 static void area_init(struct soft_qp *q)
@@ -83,6 +85,8 @@ static void area_init(struct soft_qp *q)
 	/* goes on from the QP that was here before */
 	q->conn = a->conn + 1;
 	a->conn = q->conn;
+	q->srq_id = shm_srq_id(q->area_off, q->conn);
+	a->srq_off = q->srq ? (uint32_t)(q->srq->area_off / SHM_PAGE) : 0;
 	a->dest_qpn = 0;
 	a->dest_nic = 0;
 	a->dest_conn = 0;
@@ -94,12 +98,18 @@ static void area_init(struct soft_qp *q)
 	atomic_store(&a->met, 0);
 	for (i = 0; i < q->rq_slots; i++)
 		atomic_store(&soft_slot(q, i)->word, SHM_SLOT_FREE);
+	if (q->srq)
+		memset(a->slots, 0, q->area_len - sizeof(*a));
 	soft_qp_gate(q);
 }
 
 static uint64_t cq_load(const struct soft_qp *q, bool send)
 {
-	return send ? q->sq_max : q->rq_slots;
+	if (send)
+		return q->sq_max;
+	/* Several may share it: then this is more than there can be, and the
+	 * CQ looks for an overflow that is none. */
+	return q->srq ? q->srq->c.slots : q->rq_slots;
 }
 
 static void cq_use(struct soft_cq *c, struct soft_qp *q, bool send, int by)
@@ -138,6 +148,8 @@ static int qp_place(struct soft *s, struct soft_qp *q)
 	cq_use(scq, q, true, 1);
 	cq_use(rcq, q, false, 1);
 	atomic_fetch_add(&q->pd->refs, 1);
+	if (q->srq)
+		q->srq->qps++;
 	s->qps[q->idx] = q;
 	s->n_qps++;
 	return 0;
@@ -153,6 +165,7 @@ static void qp_base_init(struct soft *s, struct soft_qp *q, struct ibv_pd *pd,
 	qp->pd = pd;
 	qp->send_cq = a->send_cq;
 	qp->recv_cq = a->recv_cq;
+	qp->srq = a->srq;
 	qp->state = IBV_QPS_RESET;
 	qp->qp_type = a->qp_type;
 	pthread_mutex_init(&qp->mutex, NULL);
@@ -170,7 +183,7 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 
 	if (!soft_here(s))
 		return -EPERM;
-	err = check_init(attr);
+	err = check_init(pd, attr);
 	if (err)
 		return err;
 	q = env_alloc_aligned(s->env, SHM_LINE, sizeof(*q));
@@ -179,6 +192,7 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 	q->s = s;
 	q->pd = container_of(pd, struct soft_pd, pd);
 	q->flags = flags;
+	q->srq = attr->srq ? soft_srq_of(attr->srq) : NULL;
 	q->sig_all = attr->sq_sig_all;
 	q->unreliable = attr->qp_type != IBV_QPT_RC;
 	q->op_max = q->unreliable ? IBV_WR_SEND_WITH_IMM
@@ -223,6 +237,13 @@ static void qp_unplace(struct soft *s, struct soft_qp *q, bool keep_area)
 	s->n_qps--;
 	if (atomic_load(&q->quiesce_due))
 		atomic_fetch_sub(&s->quiesce_qps, 1);
+	if (q->srq) {
+		/* One that stopped inside keeps its receive. */
+		if (!keep_area)
+			soft_order_sweep(q);
+		q->srq->given_up |= keep_area;
+		q->srq->qps--;
+	}
 	soft_cq_detach_send(scq, q);
 	soft_cq_detach_recv(rcq, q);
 	cq_use(scq, q, true, -1);

@@ -16,6 +16,7 @@
 #include "dev/soft/peer.h"
 #include "dev/soft/shm.h"
 #include "dev/soft/soft.h"
+#include "dev/soft/srq.h"
 
 #define SOFT_XLATS 8u
 
@@ -93,6 +94,13 @@ struct soft_qp {
 	uint32_t far_ready_n;
 	_Atomic uint32_t *far_armed;
 	int far_bell; /* eventfd of its receive CQ's channel, or -1 */
+	/* The peer's receives are shared: far_rq, far_mask and far_stride are
+	 * the SRQ's, far_head counts the entries of the order ring. */
+	struct shm_srq *far_srq;
+	uint32_t far_srq_id;
+	bool taken; /* this one: */
+	uint32_t take_slot;
+	uint64_t take_pos;
 	bool met_said;
 	bool met_heard;
 	struct soft_xlat xlat[SOFT_XLATS];
@@ -101,7 +109,10 @@ struct soft_qp {
 	uint32_t far_seq;
 	uint32_t far_idx; /* of the peer's QP in its NIC */
 
-	/* the receiving side */
+	/* the receiving side; with an SRQ rq_slots is 0, rq_reap counts the
+	 * entries of the order ring */
+	struct soft_srq *srq;
+	uint32_t srq_id; /* this life's */
 	struct soft_lock rq_lock;
 	uint64_t *rq_wr_id;
 	uint32_t *rq_len; /* bytes of a receive: a message has no more */
@@ -199,6 +210,26 @@ int soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 /* Takes a receive completion of q, if there is one. The receive CQ's lock is
  * held. */
 bool soft_reap(struct soft_qp *q, struct soft_cqe *e);
+/* len: the bytes of the receive. */
+void soft_reap_fill(const struct shm_slot *slot, uint32_t len,
+		    struct soft_cqe *e);
+
+/* The pieces of a receive into its slot; how many bytes a message may have. */
+static inline uint32_t soft_slot_fill(struct shm_slot *slot,
+				      const struct ibv_recv_wr *wr)
+{
+	uint64_t len = 0;
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++) {
+		len += wr->sg_list[i].length;
+		slot->sge[i].addr = wr->sg_list[i].addr;
+		slot->sge[i].len = wr->sg_list[i].length;
+		slot->sge[i].lkey = wr->sg_list[i].lkey;
+	}
+	slot->num_sge = (uint32_t)wr->num_sge;
+	return len < SOFT_MSG_MAX ? (uint32_t)len : (uint32_t)SOFT_MSG_MAX;
+}
 
 /* A QP's lock for the control thread and the control path: excludes the user
  * of a single-threaded QP as well. The CQs are then taken in the same way. */

@@ -15,19 +15,9 @@
 static void slot_post(struct soft_qp *q, const struct ibv_recv_wr *wr)
 {
 	struct shm_slot *slot = soft_slot(q, q->rq_tail);
-	uint64_t len = 0;
-	int i;
 
 	q->rq_wr_id[q->rq_tail & q->rq_mask] = wr->wr_id;
-	for (i = 0; i < wr->num_sge; i++) {
-		len += wr->sg_list[i].length;
-		slot->sge[i].addr = wr->sg_list[i].addr;
-		slot->sge[i].len = wr->sg_list[i].length;
-		slot->sge[i].lkey = wr->sg_list[i].lkey;
-	}
-	q->rq_len[q->rq_tail & q->rq_mask] =
-		len < SOFT_MSG_MAX ? (uint32_t)len : (uint32_t)SOFT_MSG_MAX;
-	slot->num_sge = (uint32_t)wr->num_sge;
+	q->rq_len[q->rq_tail & q->rq_mask] = soft_slot_fill(slot, wr);
 	/* release: the peer that sees POSTED sees the pieces */
 	atomic_store_explicit(&slot->word, q->rq_tail << 2 | SHM_SLOT_POSTED,
 			      memory_order_release);
@@ -57,7 +47,7 @@ int soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 						       &q->rq_reap,
 						       memory_order_acquire) >=
 				  q->rq_slots))
-			err = ENOMEM;
+			err = q->srq ? EINVAL : ENOMEM;
 		if (unlikely(err)) {
 			*bad = wr;
 			break;
@@ -76,8 +66,8 @@ int soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 	return err;
 }
 
-static void reap_fill(struct soft_qp *q, uint32_t n,
-		      const struct shm_slot *slot, struct soft_cqe *e)
+void soft_reap_fill(const struct shm_slot *slot, uint32_t len,
+		    struct soft_cqe *e)
 {
 	uint32_t flags = shm_once(slot->flags);
 	uint32_t status = shm_once(slot->status);
@@ -91,7 +81,7 @@ static void reap_fill(struct soft_qp *q, uint32_t n,
 	 * receive that he posted. */
 	if (unlikely(status > IBV_WC_GENERAL_ERR ||
 		     (status == IBV_WC_SUCCESS && !(flags & SHM_SLOT_WRITE) &&
-		      e->byte_len > q->rq_len[n & q->rq_mask])))
+		      e->byte_len > len)))
 		status = IBV_WC_GENERAL_ERR;
 	e->status = (uint8_t)status;
 }
@@ -104,16 +94,17 @@ static inline bool posted(struct soft_qp *q, uint32_t n)
 bool soft_reap(struct soft_qp *q, struct soft_cqe *e)
 {
 	uint32_t n = atomic_load_explicit(&q->rq_reap, memory_order_relaxed);
-	struct shm_slot *slot = soft_slot(q, n);
+	struct shm_slot *slot;
 	uint32_t word;
 
 	if (unlikely(!q->rq_slots))
-		return false;
+		return q->srq && soft_order_reap(q, e);
+	slot = soft_slot(q, n);
 	/* acquire: pairs with the peer's release of DONE: data and completion
 	 * are in place */
 	word = atomic_load_explicit(&slot->word, memory_order_acquire);
 	if (word == (n << 2 | SHM_SLOT_DONE) && likely(posted(q, n))) {
-		reap_fill(q, n, slot, e);
+		soft_reap_fill(slot, q->rq_len[n & q->rq_mask], e);
 	} else if (q->rq_flush && posted(q, n)) {
 		e->status = IBV_WC_WR_FLUSH_ERR;
 		e->opcode = IBV_WC_RECV;

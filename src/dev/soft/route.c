@@ -17,8 +17,16 @@ static bool area_load(struct soft_qp *q)
 	uint64_t stride = shm_once(f->rq_stride);
 	uint64_t ready = (uint64_t)shm_once(f->ready_off) * 4;
 	uint64_t cq = (uint64_t)shm_once(f->cq_off) * SHM_PAGE;
+	uint64_t srq = (uint64_t)shm_once(f->srq_off) * SHM_PAGE;
 	uint64_t size = soft_peer_size(q->peer);
 
+	q->far_srq = NULL;
+	if (srq) {
+		if (!soft_take_load(q, srq, size))
+			return false;
+		slots = 0;
+		stride = q->far_stride;
+	}
 	if (slots & (slots - 1) || slots > SHM_SPAN || stride > SHM_SPAN ||
 	    stride % 8 || stride < sizeof(struct shm_slot))
 		return false;
@@ -27,10 +35,12 @@ static bool area_load(struct soft_qp *q)
 	if (ready < SHM_ARENA_OFF || ready > size - 4 || cq < SHM_ARENA_OFF ||
 	    cq > size - SHM_PAGE)
 		return false;
-	q->far_rq = (char *)q->far->slots;
 	q->far_slots = (uint32_t)slots;
-	q->far_mask = (uint32_t)slots - 1;
-	q->far_stride = (uint32_t)stride;
+	if (!q->far_srq) {
+		q->far_rq = (char *)q->far->slots;
+		q->far_mask = (uint32_t)slots - 1;
+		q->far_stride = (uint32_t)stride;
+	}
 	q->far_sges = (uint32_t)((stride - sizeof(struct shm_slot)) /
 				 sizeof(struct shm_sge));
 	q->far_pd = f->pd;
