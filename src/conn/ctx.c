@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define KEY_LEN_MAX 4096u
 #define DRAIN_NS (1000 * 1000 * 1000ull)
@@ -169,7 +168,7 @@ static int ctx_new(struct skein_env *env, struct skein_ctx **out)
 	if (!ctx)
 		return -ENOMEM;
 	ctx->env = env;
-	ctx->pid = (uint32_t)getpid();
+	ctx->pid = env_pid(ctx->env);
 	env_random(env, ctx->id, sizeof(ctx->id));
 	env_mutex_init(env, &ctx->lock);
 	list_init(&ctx->engines);
@@ -319,7 +318,7 @@ int skein_ctx_open(const struct skein_ctx_attr *attr, struct skein_ctx **out)
 
 bool ctx_forked(struct skein_ctx *ctx)
 {
-	return (uint32_t)getpid() != ctx->pid;
+	return env_pid(ctx->env) != ctx->pid;
 }
 
 static struct list_node *first(struct skein_ctx *ctx, struct list_node *head)

@@ -228,8 +228,11 @@ static int eng_beat(struct engine_obj *obj, uint64_t now_ns)
 	announce(eng);
 	moved += events_beat(eng);
 	moved += peers_beat(eng, now_ns);
-	if (!list_empty(&eng->pending))
+	if (!list_empty(&eng->pending)) {
 		eng->attention = true;
+		/* A handshake has several turns, of either side. */
+		engine_expect(eng->e);
+	}
 	if (eng->attention)
 		service(eng, now_ns);
 	conn_peer_reap(eng);

@@ -13,6 +13,7 @@
 #include "dev/dev.h"
 
 #include "env/env.h"
+#include "env/sim/sim.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -42,6 +43,7 @@ struct driver {
 static const struct driver drivers[] = {
 	{"soft", dev_soft_open},
 	{"verbs", dev_verbs_open},
+	{"sim", dev_sim_open},
 };
 
 #define N_DRIVERS (sizeof(drivers) / sizeof(drivers[0]))
@@ -99,14 +101,11 @@ int dev_open(struct skein_env *env, const char *spec, int gid_index, char *err,
 	const char *name;
 	int rc;
 
+	/* A simulated world has no other. */
+	if (sim_is(env))
+		spec = "sim";
 	if (!spec || !*spec || !strcmp(spec, "auto"))
 		return open_auto(env, gid_index, err, err_len, dev);
-	if (!strcmp(spec, "sim")) {
-		snprintf(err, err_len,
-			 "the simulated device is not built yet: use \"soft\", "
-			 "which needs no hardware either");
-		return -ENODEV;
-	}
 	drv = find_driver(spec, &name);
 	if (!drv) {
 		snprintf(err, err_len,

@@ -243,6 +243,8 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 		  char *err, size_t err_len, struct dev **dev);
 int dev_verbs_open(struct skein_env *env, const char *name, int gid_index,
 		   char *err, size_t err_len, struct dev **dev);
+int dev_sim_open(struct skein_env *env, const char *name, int gid_index,
+		 char *err, size_t err_len, struct dev **dev);
 
 /* The soft device's GUID, in network order: one for each network namespace of
  * a running machine, so that all processes there name the same device. */

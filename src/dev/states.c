@@ -183,3 +183,16 @@ void dev_states_take(struct ibv_qp_attr *to, const struct ibv_qp_attr *a,
 	if (mask & IBV_QP_DEST_QPN)
 		to->dest_qp_num = a->dest_qp_num & 0xffffff;
 }
+
+/* IBA 9.7.5.2.8, table 45: in units of 10 us. */
+uint64_t dev_rnr_ns(unsigned code)
+{
+	static const uint32_t table[32] = {
+		65536, 1,    2,	   3,	  4,	 6,	8,     12,
+		16,    24,   32,   48,	  64,	 96,	128,   192,
+		256,   384,  512,  768,	  1024,	 1536,	2048,  3072,
+		4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152,
+	};
+
+	return table[code & 31] * 10000ull;
+}

@@ -305,7 +305,7 @@ void engine_add(struct engine *e, struct engine_obj *obj)
 	skein_assert(!list_linked(&obj->link));
 	list_add_tail(&e->objs, &obj->link);
 	/* It may bring a fd along that has much to say. */
-	e->hot_until_ns = e->now_ns + ENGINE_BEAT_NS;
+	engine_expect(e);
 }
 
 void engine_del(struct engine *e, struct engine_obj *obj)
@@ -364,7 +364,7 @@ static int run_beats(struct engine *e)
 	/* fds are level-triggered: go on until a beat finds nothing. */
 	e->fd_ready = moved > 0;
 	if (moved)
-		e->hot_until_ns = e->now_ns + ENGINE_BEAT_NS;
+		engine_expect(e);
 	e->next_beat_ns =
 		e->now_ns +
 		(e->now_ns < e->hot_until_ns ? HOT_BEAT_NS : ENGINE_BEAT_NS);
@@ -397,6 +397,11 @@ static int engine_round(struct engine *e)
 bool engine_fd_ready(struct engine *e)
 {
 	return e->fd_ready;
+}
+
+void engine_expect(struct engine *e)
+{
+	e->hot_until_ns = e->now_ns + ENGINE_BEAT_NS;
 }
 
 int engine_poll(struct engine *e)

@@ -84,6 +84,10 @@ void engine_del(struct engine *e, struct engine_obj *obj);
  * looking at watched fds would find nothing. Owner only. */
 bool engine_fd_ready(struct engine *e);
 
+/* From a beat: the other end of a socket is about to answer. Beats stay close
+ * for another ENGINE_BEAT_NS. Owner only. */
+void engine_expect(struct engine *e);
+
 /* One round over all objects. Owner only. Returns what moved. */
 int engine_poll(struct engine *e);
 

@@ -73,6 +73,8 @@ struct env_ops {
 	void *(*alloc)(struct skein_env *env, size_t align, size_t len);
 	void (*free)(struct skein_env *env, void *p);
 
+	uint32_t (*pid)(struct skein_env *env);
+
 	/* threads and locks */
 	int (*thread_start)(struct skein_env *env, const char *name,
 			    void (*fn)(void *arg), void *arg,
@@ -152,6 +154,12 @@ void env_real_free(struct skein_env *env);
 static inline uint64_t env_now_ns(struct skein_env *env)
 {
 	return env->ops->now_ns(env);
+}
+
+/* The process's number, as people know it. Any thread. */
+static inline uint32_t env_pid(struct skein_env *env)
+{
+	return env->ops->pid(env);
 }
 
 /* Is this a forked child? Two loads: fit for every round. Any thread. */

@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "env/real.h"
@@ -46,6 +47,12 @@ static void real_random(struct skein_env *env, void *buf, size_t len)
 	}
 }
 
+static uint32_t real_pid(struct skein_env *env)
+{
+	(void)env;
+	return (uint32_t)getpid();
+}
+
 static void real_log(void *arg, enum env_log_level level, const char *msg)
 {
 	static const char *const names[] = {"error", "warning", "info",
@@ -60,6 +67,7 @@ static const struct env_ops real_ops = {
 	.now_ns = real_now_ns,
 	.charge = NULL,
 	.random = real_random,
+	.pid = real_pid,
 	.thread_start = real_thread_start,
 	.thread_join = real_thread_join,
 	.thread_self = real_thread_self,

@@ -11,16 +11,10 @@
  * tried once more. The other end opens the way first and then reads the word.
  */
 #include "dev/soft/qp.h"
+#include "dev/states.h"
 
 #include <errno.h>
 #include <string.h>
-
-/* IBA table 45, in units of 10 us. */
-static const uint16_t rnr_10us[32] = {
-	65535, 1,    2,	   3,	 4,    6,     8,     12,    16,	   24,	  32,
-	48,    64,   96,   128,	 192,  256,   384,   512,   768,   1024,  1536,
-	2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
-};
 
 static uint64_t route_patience_ns(const struct soft_qp *q)
 {
@@ -40,9 +34,8 @@ static void set_deadline(struct soft_qp *q, struct soft_wqe *w)
 		if (q->attr.rnr_retry < 7)
 			w->deadline_ns =
 				now +
-				q->attr.rnr_retry * 10000ull *
-					rnr_10us[shm_once(q->far->rnr_timer) &
-						 31];
+				q->attr.rnr_retry *
+					dev_rnr_ns(shm_once(q->far->rnr_timer));
 		break;
 	case SOFT_PARK_ROUTE:
 		wait = route_patience_ns(q);

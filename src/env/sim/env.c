@@ -18,6 +18,11 @@ static void sim_env_random(struct skein_env *env, void *buf, size_t len)
 	prng_fill(&sim_proc_of(env)->prng, buf, len);
 }
 
+static uint32_t sim_pid(struct skein_env *env)
+{
+	return sim_proc_id(sim_proc_of(env));
+}
+
 /* What the kinds of work cost, in ns; copies by the byte. */
 static void sim_env_charge(struct skein_env *env, enum env_cost cost,
 			   uint64_t n)
@@ -146,6 +151,7 @@ const struct env_ops sim_env_ops = {
 	.now_ns = sim_env_now,
 	.charge = sim_env_charge,
 	.random = sim_env_random,
+	.pid = sim_pid,
 	.alloc = proc_alloc,
 	.free = proc_free,
 	.thread_start = sim_thread_start,

@@ -310,6 +310,11 @@ uint32_t sim_node_id(const struct sim_node *node)
 	return node->id;
 }
 
+struct sim_world *sim_node_world(struct sim_node *node)
+{
+	return node->w;
+}
+
 void sim_node_slow(struct sim_node *node, unsigned factor)
 {
 	node->slow = factor ? factor : 1;

@@ -66,8 +66,9 @@ uint64_t sim_now(const struct sim_world *w);
 /* A stream of its own for whoever asks: seed and key name it. */
 void sim_prng(const struct sim_world *w, uint64_t key, struct prng *r);
 const struct sim_costs *sim_costs(const struct sim_world *w);
-/* Anything that hangs from the world: the network model. */
-void sim_set_net(struct sim_world *w, void *net);
+/* Something that hangs from the world, and ends after the last process: the
+ * network. */
+void sim_set_net(struct sim_world *w, void *net, void (*fini)(void *net));
 void *sim_net(const struct sim_world *w);
 
 /* An event already due is moved. Events of one moment happen in the order in
@@ -91,6 +92,7 @@ void sim_stop(struct sim_world *w);
 int sim_node_new(struct sim_world *w, const char *name, unsigned cores,
 		 struct sim_node **node);
 uint32_t sim_node_id(const struct sim_node *node);
+struct sim_world *sim_node_world(struct sim_node *node);
 /* The cores run at 1/factor: charges are multiplied. */
 void sim_node_slow(struct sim_node *node, unsigned factor);
 /* Nobody of this node runs until the time has come. */

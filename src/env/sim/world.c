@@ -228,6 +228,8 @@ void sim_world_free(struct sim_world *w)
 		list_for_each(p, &node->procs)
 			sim_proc_kill(container_of(p, struct sim_proc, link));
 	}
+	if (w->net)
+		w->net_fini(w->net);
 	while (!list_empty(&w->nodes))
 		node_free(container_of(w->nodes.next, struct sim_node, link));
 	fibers_reap(w);
@@ -245,9 +247,10 @@ const struct sim_costs *sim_costs(const struct sim_world *w)
 	return &w->costs;
 }
 
-void sim_set_net(struct sim_world *w, void *net)
+void sim_set_net(struct sim_world *w, void *net, void (*fini)(void *net))
 {
 	w->net = net;
+	w->net_fini = fini;
 }
 
 void *sim_net(const struct sim_world *w)

@@ -37,6 +37,7 @@ struct sim_world {
 	struct sim_fiber *cur;
 	struct list_node zombies; /* threads done, stacks to be freed */
 	void *net;
+	void (*net_fini)(void *net);
 	bool stop;
 };
 

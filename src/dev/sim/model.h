@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * model.h - what a NIC, its host and its links are taken to cost.
+ *
+ * Values are nanoseconds unless a name says otherwise. docs/simulation.md says
+ * which stage each belongs to, and what it was calibrated on.
+ */
+#ifndef SKEIN_DEV_SIM_MODEL_H
+#define SKEIN_DEV_SIM_MODEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct nic_model {
+	/* the processor's part of a verbs call */
+	uint32_t cpu_post;     /* a post, whatever its length */
+	uint32_t cpu_wr;       /* each work request of it */
+	uint32_t cpu_inline64; /* each 64 bytes of inline data */
+	uint32_t cpu_poll;     /* a look at a CQ */
+	uint32_t cpu_cqe;      /* each completion taken */
+	/* the NIC's */
+	uint32_t doorbell; /* from the MMIO write to the NIC's notice */
+	uint32_t units;	   /* processing units; a QP is on one at a time */
+	uint32_t tx;	   /* of a unit, for a request that goes out */
+	uint32_t rx;	   /* of a unit, for a request that comes in */
+	uint32_t reply;	   /* of a unit, for an answer, either way */
+	uint32_t dma_read; /* latency; the unit goes on meanwhile */
+	uint32_t dma_write;
+	uint32_t pcie_gbps;
+	uint32_t ctx_entries; /* QP contexts that the NIC holds */
+	uint32_t ctx_miss;    /* of the unit, while one is fetched */
+	uint32_t mr_entries;  /* translations of 2 MiB each */
+	uint32_t mr_miss;
+	/* links and switches */
+	uint32_t link_gbps;
+	uint32_t link_delay; /* of one cable */
+	uint32_t hop;	     /* of one switch */
+	uint32_t mtu;
+	uint32_t packet_overhead; /* bytes */
+	/* interrupts: one core of the node serves them, one after another */
+	uint32_t irq;
+	/* the control path */
+	uint32_t open_us;
+	uint32_t create_qp_us;
+	uint32_t modify_qp_us;
+	uint32_t create_cq_us;
+	uint32_t reg_mr_us;
+	uint32_t reg_mr_page; /* each page of 4 KiB */
+};
+
+/* Built in: "connectx5" is the default. NULL when there is none of the name. */
+const struct nic_model *nic_model_find(const char *name);
+/* The i-th, for lists; NULL behind the last. */
+const struct nic_model *nic_model_at(unsigned i, const char **name);
+/* Sets one parameter by name: -ENOENT, or -EINVAL for a value out of range. */
+int nic_model_set(struct nic_model *m, const char *name, uint64_t value);
+
+#endif

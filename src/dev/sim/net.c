@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * net.c - NICs, their units and caches, and the network between them.
+ *
+ * A message is one thing here, however many packets it has: it holds a cable
+ * for the time that its packets take, one after another, and reaches the next
+ * station when its last byte does, but for the first packet's worth that the
+ * stations pass on meanwhile (cut through by the packet).
+ */
+#include "dev/sim/sim_dev.h"
+
+#include "base/assert.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE_BITS 21 /* a translation covers 2 MiB */
+#define TAG_WIRE 16u
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* --- NICs -------------------------------------------------------------- */
+
+static void msgs_free(struct sim_net *net, struct list_node *head)
+{
+	struct list_node *n;
+
+	while ((n = list_pop_head(head))) {
+		struct sim_msg *m = container_of(n, struct sim_msg, link);
+
+		sim_cancel(net->w, &m->ev);
+		free(m->data);
+		free(m);
+	}
+}
+
+static void net_fini(void *arg)
+{
+	struct sim_net *net = arg;
+	struct list_node *n;
+
+	msgs_free(net, &net->live);
+	msgs_free(net, &net->spare);
+	while ((n = list_pop_head(&net->nics))) {
+		struct sim_nic *nic = container_of(n, struct sim_nic, link);
+
+		lru_fini(&nic->ctx);
+		lru_fini(&nic->mtt);
+		free(nic->qps);
+		free(nic->mrs);
+		free(nic);
+	}
+	free(net);
+}
+
+static struct sim_net *net_of(struct sim_world *w)
+{
+	struct sim_net *net = sim_net(w);
+
+	if (net)
+		return net;
+	net = calloc(1, sizeof(*net));
+	skein_assert(net);
+	net->w = w;
+	net->model = *nic_model_find("connectx5");
+	list_init(&net->nics);
+	list_init(&net->spare);
+	list_init(&net->live);
+	sim_prng(w, 0x6e6574, &net->loss_rng);
+	sim_set_net(w, net, net_fini);
+	return net;
+}
+
+static struct sim_nic *nic_new(struct sim_net *net, struct sim_node *node)
+{
+	struct sim_nic *nic = calloc(1, sizeof(*nic));
+
+	if (!nic)
+		return NULL;
+	nic->net = net;
+	nic->node = node;
+	nic->id = sim_node_id(node);
+	if (lru_init(&nic->ctx, net->model.ctx_entries))
+		goto err_nic;
+	if (lru_init(&nic->mtt, net->model.mr_entries))
+		goto err_ctx;
+	list_add_tail(&net->nics, &nic->link);
+	return nic;
+
+err_ctx:
+	lru_fini(&nic->ctx);
+err_nic:
+	free(nic);
+	return NULL;
+}
+
+struct sim_nic *sim_nic_of(struct sim_node *node)
+{
+	struct sim_net *net = net_of(sim_node_world(node));
+	struct list_node *n;
+
+	list_for_each(n, &net->nics) {
+		struct sim_nic *nic = container_of(n, struct sim_nic, link);
+
+		if (nic->node == node)
+			return nic;
+	}
+	return nic_new(net, node);
+}
+
+/* ::ffff:10.x.y.z, RoCEv2 over IPv4 */
+void sim_nic_gid(const struct sim_nic *nic, union ibv_gid *gid)
+{
+	uint32_t ip = htonl(0x0a000000u | nic->id);
+
+	memset(gid, 0, sizeof(*gid));
+	gid->raw[10] = gid->raw[11] = 0xff;
+	memcpy(&gid->raw[12], &ip, sizeof(ip));
+}
+
+struct sim_nic *sim_nic_by_gid(struct sim_net *net, const union ibv_gid *gid)
+{
+	struct list_node *n;
+	union ibv_gid own;
+
+	list_for_each(n, &net->nics) {
+		struct sim_nic *nic = container_of(n, struct sim_nic, link);
+
+		sim_nic_gid(nic, &own);
+		if (!memcmp(&own, gid, sizeof(own)))
+			return nic;
+	}
+	return NULL;
+}
+
+uint64_t sim_nic_work(struct sim_nic *nic, uint64_t from, uint64_t ns)
+{
+	struct sim_server *best = &nic->units[0];
+
+	for (unsigned i = 1; i < nic->net->model.units; i++)
+		if (nic->units[i].free_at < best->free_at)
+			best = &nic->units[i];
+	best->free_at = later(best->free_at, from) + ns;
+	return best->free_at;
+}
+
+uint64_t sim_nic_ctx(struct sim_nic *nic, uint32_t qpn)
+{
+	return lru_touch(&nic->ctx, qpn) ? 0 : nic->net->model.ctx_miss;
+}
+
+/* By place in the region: a run must not depend on where memory lies. */
+uint64_t sim_nic_mtt(struct sim_nic *nic, uint32_t key, uint64_t addr,
+		     uint64_t len)
+{
+	struct sim_mr *m = key >> 8 < nic->mrs_cap ? nic->mrs[key >> 8] : NULL;
+	uint64_t page, last, ns = 0;
+
+	if (!m || m->mr.lkey != key)
+		return 0;
+	addr -= (uintptr_t)m->mr.addr;
+	last = (addr + (len ? len - 1 : 0)) >> PAGE_BITS;
+	for (page = addr >> PAGE_BITS; page <= last; page++)
+		if (!lru_touch(&nic->mtt, (uint64_t)key << 32 | page))
+			ns += nic->net->model.mr_miss;
+	return ns;
+}
+
+uint64_t sim_pcie_ns(const struct sim_nic *nic, uint64_t len)
+{
+	return len * 8 / nic->net->model.pcie_gbps;
+}
+
+/* --- messages ---------------------------------------------------------- */
+
+struct sim_msg *sim_msg_new(struct sim_net *net, uint32_t len)
+{
+	struct list_node *n = list_pop_head(&net->spare);
+	struct sim_msg *m;
+	unsigned char *data;
+	uint32_t cap;
+
+	m = n ? container_of(n, struct sim_msg, link) : calloc(1, sizeof(*m));
+	skein_assert(m);
+	data = m->data;
+	cap = m->data_cap;
+	memset(m, 0, sizeof(*m));
+	if (cap < len) {
+		free(data);
+		cap = len;
+		data = malloc(cap);
+		skein_assert(data);
+	}
+	m->data = data;
+	m->data_cap = cap;
+	m->len = len;
+	list_add_tail(&net->live, &m->link);
+	return m;
+}
+
+/* Long ones are not kept: thousands of them may be on their way at once. */
+void sim_msg_free(struct sim_net *net, struct sim_msg *m)
+{
+	if (m->data_cap > 4096) {
+		free(m->data);
+		m->data = NULL;
+		m->data_cap = 0;
+	}
+	list_del(&m->link);
+	list_add_head(&net->spare, &m->link);
+}
+
+static uint64_t cable_ns(const struct sim_nic *nic, uint64_t bytes)
+{
+	return bytes * 8 * (nic->slow ? nic->slow : 1) /
+	       nic->net->model.link_gbps;
+}
+
+static uint64_t wire_bytes(const struct nic_model *model, uint64_t len)
+{
+	uint64_t packets = len ? (len + model->mtu - 1) / model->mtu : 1;
+
+	return len + packets * model->packet_overhead;
+}
+
+/* Bytes of m on the cable: an answer to a READ carries them, its request none.
+ */
+static uint64_t msg_bytes(const struct sim_msg *m)
+{
+	bool read = m->opcode == IBV_WR_RDMA_READ;
+
+	return wire_bytes(&m->to->net->model, read == m->answer ? m->len : 0);
+}
+
+static bool is_lost(struct sim_msg *m)
+{
+	uint32_t ppm = m->from->loss_ppm + m->to->loss_ppm;
+
+	if (m->from->down || m->to->down)
+		return true;
+	return ppm && prng_below(&m->from->net->loss_rng, 1000000) < ppm;
+}
+
+/* The message's head is at the switch's port to its destination. */
+static void at_port(struct sim_event *ev)
+{
+	struct sim_msg *m = container_of(ev, struct sim_msg, ev);
+	struct sim_net *net = m->to->net;
+	uint64_t bytes = msg_bytes(m), ns = cable_ns(m->to, bytes);
+	uint64_t first = later(m->to->port.free_at, sim_now(net->w));
+
+	m->to->port.free_at = first + ns;
+	ev->fn = m->answer ? sim_answer_arrives : sim_request_arrives;
+	sim_at(net->w, ev, first + ns + net->model.link_delay);
+}
+
+void sim_net_send(struct sim_msg *m, uint64_t depart,
+		  void (*arrive)(struct sim_event *ev))
+{
+	struct sim_net *net = m->from->net;
+	uint64_t bytes = msg_bytes(m), ns, head, start;
+
+	net->sent++;
+	m->from->tx_msgs++;
+	m->from->tx_bytes += bytes;
+	if (is_lost(m)) {
+		net->lost++;
+		sim_msg_free(net, m);
+		return;
+	}
+	m->ev.tag = TAG_WIRE;
+	if (m->from == m->to) {
+		/* The NIC's own loop: no cable. */
+		m->ev.fn = arrive;
+		sim_at(net->w, &m->ev, depart + sim_pcie_ns(m->from, bytes));
+		return;
+	}
+	start = later(m->from->egress.free_at, depart);
+	ns = cable_ns(m->from, bytes);
+	m->from->egress.free_at = start + ns;
+	/* The switch passes a packet on when it has it whole. */
+	head = cable_ns(m->from,
+			bytes < net->model.mtu ? bytes : net->model.mtu);
+	m->ev.fn = at_port;
+	sim_at(net->w, &m->ev,
+	       start + head + net->model.link_delay + net->model.hop +
+		       m->from->extra_delay + m->to->extra_delay);
+}

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * qp.c - queue pairs of the simulated device: life and state machine.
+ *
+ * RC only so far. A QPN is index + 1 in the NIC's table, used again as late as
+ * the table allows.
+ */
+#include "dev/sim/sim_dev.h"
+
+#include "base/assert.h"
+#include "dev/states.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QPS_MAX (1u << 22)
+#define TAG_TX 18u
+#define TAG_TIMER 19u
+
+static int qpn_take(struct sim_nic *nic, struct sim_qp *q)
+{
+	uint32_t cap = nic->qps_cap ? 2 * nic->qps_cap : 64;
+	struct sim_qp **qps;
+
+	/* Half of the table stays empty, so that numbers rest. */
+	if (2 * nic->n_qps >= nic->qps_cap) {
+		if (cap > QPS_MAX)
+			return -ENOMEM;
+		qps = realloc(nic->qps, cap * sizeof(struct sim_qp *));
+		if (!qps)
+			return -ENOMEM;
+		memset(qps + nic->qps_cap, 0,
+		       (cap - nic->qps_cap) * sizeof(struct sim_qp *));
+		nic->qps = qps;
+		nic->qp_next = nic->qps_cap;
+		nic->qps_cap = cap;
+	}
+	do
+		nic->qp_next = (nic->qp_next + 1) % nic->qps_cap;
+	while (nic->qps[nic->qp_next]);
+	nic->qps[nic->qp_next] = q;
+	nic->n_qps++;
+	q->ex.qp_base.qp_num = nic->qp_next + 1;
+	return 0;
+}
+
+struct sim_qp *sim_qp_find(struct sim_nic *nic, uint32_t qpn)
+{
+	return qpn && qpn <= nic->qps_cap ? nic->qps[qpn - 1] : NULL;
+}
+
+static uint32_t pow2(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p *= 2;
+	return p;
+}
+
+static void queues_free(struct sim_qp *q)
+{
+	struct skein_env *env = q->d->dev.env;
+
+	env_free(env, q->sq);
+	env_free(env, q->sq_sge);
+	env_free(env, q->sq_data);
+	env_free(env, q->rq);
+	env_free(env, q->rq_sge);
+}
+
+static int queues_new(struct sim_qp *q)
+{
+	struct skein_env *env = q->d->dev.env;
+	const struct ibv_qp_cap *cap = &q->init.cap;
+	uint32_t i;
+
+	q->sq_cap = pow2(cap->max_send_wr ? cap->max_send_wr : 1);
+	q->rq_cap = pow2(cap->max_recv_wr ? cap->max_recv_wr : 1);
+	q->sq = env_alloc(env, q->sq_cap * sizeof(*q->sq));
+	q->sq_sge = env_alloc(env, (size_t)q->sq_cap * cap->max_send_sge *
+					   sizeof(struct ibv_sge));
+	q->sq_data = env_alloc(env, (size_t)q->sq_cap * cap->max_inline_data);
+	q->rq = env_alloc(env, q->rq_cap * sizeof(*q->rq));
+	q->rq_sge = env_alloc(env, (size_t)q->rq_cap * cap->max_recv_sge *
+					   sizeof(struct ibv_sge));
+	if (!q->sq || !q->sq_sge || !q->sq_data || !q->rq || !q->rq_sge)
+		return -ENOMEM;
+	for (i = 0; i < q->sq_cap; i++) {
+		q->sq[i].sge = &q->sq_sge[(size_t)i * cap->max_send_sge];
+		q->sq[i].data = &q->sq_data[(size_t)i * cap->max_inline_data];
+	}
+	for (i = 0; i < q->rq_cap; i++)
+		q->rq[i].sge = &q->rq_sge[(size_t)i * cap->max_recv_sge];
+	return 0;
+}
+
+static int check_init(const struct ibv_qp_init_attr *a)
+{
+	if (a->qp_type != IBV_QPT_RC || a->srq)
+		return -EOPNOTSUPP;
+	if (!a->send_cq || !a->recv_cq || a->cap.max_send_wr > SIM_WR_MAX ||
+	    a->cap.max_recv_wr > SIM_WR_MAX ||
+	    a->cap.max_send_sge > SIM_SGE_MAX ||
+	    a->cap.max_recv_sge > SIM_SGE_MAX ||
+	    a->cap.max_inline_data > SIM_INLINE_MAX)
+		return -EINVAL;
+	return 0;
+}
+
+int sim_create_qp(struct dev *dev, struct ibv_pd *pd,
+		  struct ibv_qp_init_attr *attr, unsigned flags,
+		  struct ibv_qp **qp)
+{
+	struct sim_dev *d = sim_dev_of(dev);
+	struct sim_qp *q;
+	int rc = check_init(attr);
+
+	(void)flags;
+	if (rc)
+		return rc;
+	q = env_alloc(dev->env, sizeof(*q));
+	if (!q)
+		return -ENOMEM;
+	q->d = d;
+	q->init = *attr;
+	rc = queues_new(q);
+	if (rc)
+		goto err_queues;
+	rc = qpn_take(d->nic, q);
+	if (rc)
+		goto err_queues;
+	q->ex.qp_base.context = dev->verbs;
+	q->ex.qp_base.pd = pd;
+	q->ex.qp_base.send_cq = attr->send_cq;
+	q->ex.qp_base.recv_cq = attr->recv_cq;
+	q->ex.qp_base.qp_context = attr->qp_context;
+	q->ex.qp_base.qp_type = attr->qp_type;
+	q->ex.qp_base.state = IBV_QPS_RESET;
+	q->tx_ev.fn = sim_qp_tx;
+	q->tx_ev.tag = TAG_TX;
+	q->timer.fn = sim_qp_timer;
+	q->timer.tag = TAG_TIMER;
+	sim_cq_of(attr->send_cq)->refs++;
+	sim_cq_of(attr->recv_cq)->refs++;
+	list_add_tail(&d->qps, &q->link);
+	sim_sleep(d->w, d->nic->net->model.create_qp_us * 1000ull);
+	*qp = &q->ex.qp_base;
+	return 0;
+
+err_queues:
+	queues_free(q);
+	env_free(dev->env, q);
+	return rc;
+}
+
+static void stop(struct sim_qp *q)
+{
+	sim_cancel(q->d->w, &q->tx_ev);
+	sim_cancel(q->d->w, &q->timer);
+	q->rnr_wait = false;
+}
+
+void sim_qp_to_err(struct sim_qp *q)
+{
+	if (q->ex.qp_base.state == IBV_QPS_ERR)
+		return;
+	q->ex.qp_base.state = IBV_QPS_ERR;
+	stop(q);
+	sim_flush_send(q);
+	sim_flush_recv(q);
+}
+
+static void to_reset(struct sim_qp *q)
+{
+	stop(q);
+	sim_cq_purge(sim_cq_of(q->init.send_cq), q->ex.qp_base.qp_num);
+	sim_cq_purge(sim_cq_of(q->init.recv_cq), q->ex.qp_base.qp_num);
+	q->epoch++;
+	q->sq_freed = q->sq_head = q->sq_next = q->sq_tail = 0;
+	q->rq_head = q->rq_tail = 0;
+	q->reads = 0;
+	q->expect = 0;
+	q->met = false;
+	q->far = NULL;
+	memset(&q->attr, 0, sizeof(q->attr));
+	q->ex.qp_base.state = IBV_QPS_RESET;
+}
+
+static int to_rtr(struct sim_qp *q, const struct ibv_qp_attr *a)
+{
+	struct sim_nic *far =
+		sim_nic_by_gid(q->d->nic->net, &a->ah_attr.grh.dgid);
+
+	/* As a route that does not exist. */
+	if (!far)
+		return -EHOSTUNREACH;
+	q->far = far;
+	return 0;
+}
+
+static void entered(struct sim_qp *q, enum ibv_qp_state to)
+{
+	q->ex.qp_base.state = to;
+	q->attr.qp_state = to;
+	if (to == IBV_QPS_RTS) {
+		q->retries = q->attr.retry_cnt;
+		q->rnr_retries = q->attr.rnr_retry;
+		if (q->sq_next != q->sq_tail)
+			sim_at(q->d->w, &q->tx_ev, sim_thread_now(q->d->w));
+	} else if (to == IBV_QPS_SQD) {
+		if (q->sq_head == q->sq_next)
+			sim_async(q->d, IBV_EVENT_SQ_DRAINED, q, NULL);
+	}
+}
+
+int sim_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
+		  int mask)
+{
+	struct sim_qp *q = sim_qp_of(qp);
+	enum ibv_qp_state from = qp->state;
+	enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
+	int rc;
+
+	(void)dev;
+	if (mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from)
+		return -EINVAL;
+	rc = dev_states_check(qp->qp_type, from, to, mask);
+	if (!rc)
+		rc = dev_states_check_values(attr, mask, SIM_RD_ATOMIC);
+	if (rc)
+		return rc;
+	if (to == IBV_QPS_RTR)
+		rc = to_rtr(q, attr);
+	if (rc)
+		return rc;
+	sim_sleep(q->d->w, q->d->nic->net->model.modify_qp_us * 1000ull);
+	/* An error of the peer's may have come first. */
+	if (qp->state != from && to != IBV_QPS_RESET && to != IBV_QPS_ERR)
+		return -EINVAL;
+	dev_states_take(&q->attr, attr, mask);
+	if (to == IBV_QPS_ERR)
+		sim_qp_to_err(q);
+	else if (to == IBV_QPS_RESET)
+		to_reset(q);
+	else if (to != from)
+		entered(q, to);
+	return 0;
+}
+
+int sim_query_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
+		 int mask, struct ibv_qp_init_attr *init)
+{
+	struct sim_qp *q = sim_qp_of(qp);
+
+	(void)dev;
+	(void)mask;
+	*attr = q->attr;
+	attr->qp_state = attr->cur_qp_state = qp->state;
+	attr->cap = q->init.cap;
+	*init = q->init;
+	return 0;
+}
+
+void sim_qp_free(struct sim_qp *q)
+{
+	stop(q);
+	q->d->nic->qps[q->ex.qp_base.qp_num - 1] = NULL;
+	q->d->nic->n_qps--;
+	list_del(&q->link);
+	queues_free(q);
+	env_free(q->d->dev.env, q);
+}
+
+int sim_destroy_qp(struct dev *dev, struct ibv_qp *qp)
+{
+	struct sim_qp *q = sim_qp_of(qp);
+
+	(void)dev;
+	sim_cq_purge(sim_cq_of(qp->send_cq), qp->qp_num);
+	sim_cq_purge(sim_cq_of(qp->recv_cq), qp->qp_num);
+	sim_cq_of(qp->send_cq)->refs--;
+	sim_cq_of(qp->recv_cq)->refs--;
+	sim_async_drop(q->d, qp);
+	sim_qp_free(q);
+	return 0;
+}
