@@ -4,7 +4,7 @@
  * peers broke or began, runs what is parked, fires timers, and completes the
  * way to ERR once the peer has left. soft.lock is held throughout.
  */
-#include "dev/soft/qp.h"
+#include "dev/soft/ud.h"
 
 #define QUIESCE_RETRY_NS 1000000ull
 #define PARK_RETRY_NS 20000000ull
@@ -70,11 +70,16 @@ static void attend_locked(struct soft_qp *q)
 
 	if (connected(q))
 		heed_fault(q);
+	if (q->ud && st != IBV_QPS_RESET && st != IBV_QPS_ERR &&
+	    soft_ud_fault(q))
+		soft_qp_to_err(q);
 	if (st != IBV_QPS_RESET && st != IBV_QPS_ERR && cq_broken(q)) {
 		soft_async(q->s, IBV_EVENT_QP_FATAL, q);
 		soft_qp_to_err(q);
 	}
 	soft_progress(q);
+	if (q->ud)
+		soft_ud_attend(q);
 	if (q->sqd_notify && !soft_sqd_busy(q) &&
 	    soft_qp_state(q) == IBV_QPS_SQD) {
 		q->sqd_notify = false;
@@ -109,7 +114,9 @@ static uint64_t qp_timer(struct soft_qp *q, uint64_t now)
 		if (q->parked && q->parked->deadline_ns <= now)
 			soft_park_expire(q);
 	}
-	if (q->parked)
+	if (soft_ud_waits(q))
+		due = soft_ud_timer(q, now);
+	if (q->parked && q->parked->deadline_ns < due)
 		due = q->parked->deadline_ns;
 	if (q->parked && soft_park_retries(q->parked) &&
 	    now + PARK_RETRY_NS < due)
@@ -124,18 +131,19 @@ static uint64_t qp_timer(struct soft_qp *q, uint64_t now)
 
 uint64_t soft_qps_timers(struct soft *s, uint64_t now)
 {
-	uint64_t due = ENV_NEVER, t;
+	uint64_t due = soft_dials_timer(s, now), t;
 	struct soft_qp *q;
 	uint32_t i;
 
-	if (!atomic_load(&s->parked_qps) && !atomic_load(&s->quiesce_qps))
-		return ENV_NEVER;
+	if (!atomic_load(&s->parked_qps) && !atomic_load(&s->quiesce_qps) &&
+	    !atomic_load(&s->ud_waits))
+		return due;
 	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS; i++) {
 		q = s->qps[i];
 		if (!q || q->dying ||
 		    (!atomic_load_explicit(&q->self->parked,
 					   memory_order_relaxed) &&
-		     !atomic_load(&q->quiesce_due)))
+		     !atomic_load(&q->quiesce_due) && !soft_ud_waits(q)))
 			continue;
 		t = qp_timer(q, now);
 		if (t < due)
@@ -180,6 +188,13 @@ static void qp_bereft(struct soft_qp *q)
 		soft_ring_again(q->ex.qp_base.recv_cq->channel);
 }
 
+static void ud_bereft(struct soft_qp *q, struct soft_peer *p)
+{
+	soft_qp_hold(q);
+	soft_ud_bereft(q, p);
+	soft_qp_release(q);
+}
+
 void soft_peer_died(struct soft *s, struct soft_peer *p)
 {
 	struct soft_qp *q;
@@ -191,7 +206,9 @@ void soft_peer_died(struct soft *s, struct soft_peer *p)
 	p->refs++; /* not freed below */
 	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS; i++) {
 		q = s->qps[i];
-		if (q && !q->dying && q->peer == p)
+		if (q && q->ud)
+			ud_bereft(q, p);
+		else if (q && !q->dying && q->peer == p)
 			qp_bereft(q);
 	}
 	soft_peer_put(s, p);

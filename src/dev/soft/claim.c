@@ -9,35 +9,50 @@
 #include "base/assert.h"
 #include "env/env.h"
 
-int claim_init(struct claim *c, struct skein_env *env, struct shm_claim *shm,
-	       uint32_t slots)
+int claim_alloc(struct claim *c, struct skein_env *env, uint32_t slots)
 {
-	uint64_t head = atomic_load(&shm->head);
+	skein_assert((slots & (slots - 1)) == 0);
+	c->slots = slots;
+	c->free = c->order = NULL;
+	if (!slots)
+		return 0;
+	c->free = env_alloc(env, slots * sizeof(*c->free));
+	c->order = env_alloc(env, slots * sizeof(*c->order));
+	if (c->free && c->order)
+		return 0;
+	claim_fini(c, env);
+	return -ENOMEM;
+}
+
+void claim_reset(struct claim *c)
+{
+	uint64_t head = atomic_load(&c->shm->head) + 1;
 	uint32_t i;
 
-	skein_assert((slots & (slots - 1)) == 0);
-	c->free = c->order = NULL;
-	if (slots) {
-		c->free = env_alloc(env, slots * sizeof(*c->free));
-		c->order = env_alloc(env, slots * sizeof(*c->order));
-	}
-	if (slots && (!c->free || !c->order)) {
-		claim_fini(c, env);
-		return -ENOMEM;
-	}
-	c->shm = shm;
-	c->slots = slots;
 	/* One position is left out between two lives: a producer may have read
 	 * it as the head while nothing was posted there, and found the old
 	 * gate open. It is 0 at first, which a cell of zeroes names. */
-	atomic_store(&shm->head, ++head);
-	atomic_init(&c->tail, head);
-	for (i = 0; i < slots; i++)
+	atomic_store(&c->shm->head, head);
+	atomic_store(&c->tail, head);
+	for (i = 0; i < c->slots; i++) {
 		c->free[i] = i;
+		c->order[i] = 0;
+	}
 	c->free_head = 0;
-	atomic_init(&c->free_tail, slots);
-	atomic_store(&shm->fault, 0);
-	shm->slots = slots;
+	atomic_store(&c->free_tail, c->slots);
+	atomic_store(&c->shm->fault, 0);
+	c->shm->slots = c->slots;
+}
+
+int claim_init(struct claim *c, struct skein_env *env, struct shm_claim *shm,
+	       uint32_t slots)
+{
+	int err = claim_alloc(c, env, slots);
+
+	if (err)
+		return err;
+	c->shm = shm;
+	claim_reset(c);
 	return 0;
 }
 
@@ -88,6 +103,18 @@ void claim_post(struct claim *c, uint32_t slot)
 			      pos << CLAIM_SLOT_BITS | slot,
 			      memory_order_release);
 	/* release: pairs with claim_tail() */
+	atomic_store_explicit(&c->tail, pos + 1, memory_order_release);
+}
+
+void claim_post_shut(struct claim *c, uint32_t slot)
+{
+	uint64_t pos = atomic_load_explicit(&c->tail, memory_order_relaxed);
+
+	c->order[pos & (c->slots - 1)] = slot;
+	/* Nobody finds it: its order is not written. release: as above */
+	atomic_store_explicit(&c->shm->cell[slot].word,
+			      claim_make(pos, CLAIM_OWNER, CLAIM_CLAIMED),
+			      memory_order_release);
 	atomic_store_explicit(&c->tail, pos + 1, memory_order_release);
 }
 

@@ -200,11 +200,17 @@ struct claim {
  * or from an earlier life that was closed. -ENOMEM. */
 int claim_init(struct claim *c, struct skein_env *env, struct shm_claim *shm,
 	       uint32_t slots);
+/* The same in parts: memory (slots may be 0), then c->shm, then a life. */
+int claim_alloc(struct claim *c, struct skein_env *env, uint32_t slots);
 void claim_fini(struct claim *c, struct skein_env *env);
+/* A new life: all slots are free. Both sides are held. */
+void claim_reset(struct claim *c);
 
 /* A free slot, to be filled in and posted (or put back); -ENOMEM: none. */
 int claim_slot_get(struct claim *c, uint32_t *slot);
 void claim_post(struct claim *c, uint32_t slot);
+/* After claim_close(): at its place in the order, but the owner's. */
+void claim_post_shut(struct claim *c, uint32_t slot);
 /* Its completion was read, or it was swept. */
 void claim_slot_put(struct claim *c, uint32_t slot);
 

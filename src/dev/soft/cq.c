@@ -11,6 +11,8 @@
  */
 #include "dev/soft/qp.h"
 
+#include "dev/soft/ud.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -239,6 +241,8 @@ void soft_cq_reset_recv(struct soft_cq *c, struct soft_qp *q)
 	atomic_store(&q->rq_reap, 0);
 	for (i = 0; i < q->rq_slots; i++)
 		atomic_store(&soft_slot(q, i)->word, SHM_SLOT_FREE);
+	if (q->ud)
+		soft_ud_reset_recv(q);
 	soft_lock_return(&c->lock);
 }
 
@@ -252,6 +256,11 @@ void soft_cq_flush_recv(struct soft_cq *c, struct soft_qp *q)
 	}
 	soft_lock_return(&c->lock);
 	soft_cq_fire(c);
+}
+
+void soft_cq_look(struct soft_cq *c, struct soft_qp *q)
+{
+	c->seen[q->rq_pos] = atomic_load(ready_word(c, q->rq_pos)) - 1;
 }
 
 void soft_cq_fire_any(struct soft_cq *c)
@@ -334,7 +343,7 @@ static inline void wc_fill(struct ibv_wc *wc, const struct soft_cqe *e)
 	wc->byte_len = e->byte_len;
 	wc->imm_data = e->imm;
 	wc->qp_num = e->qpn;
-	wc->src_qp = 0;
+	wc->src_qp = e->recv ? e->src_qp : 0;
 	wc->wc_flags = e->flags;
 	wc->pkey_index = 0;
 	wc->slid = 0;
@@ -372,6 +381,19 @@ static inline bool worth(struct soft_cq *c, uint32_t pos)
 	       c->seen[pos];
 }
 
+static inline bool reap_one(struct soft_cq *c, uint32_t pos, struct soft_cqe *e)
+{
+	struct soft_qp *q = c->rqs[pos];
+
+	if (unlikely(q->ud))
+		return soft_ud_reap(q, e, ready_word(c, pos), &c->seen[pos]);
+	if (!soft_reap(q, e))
+		return false;
+	if (e->status != IBV_WC_WR_FLUSH_ERR)
+		c->seen[pos]++;
+	return true;
+}
+
 static int reap_rqs(struct soft_cq *c, int n, struct ibv_wc *wc)
 {
 	uint32_t i, pos = c->rq_next;
@@ -383,11 +405,8 @@ static int reap_rqs(struct soft_cq *c, int n, struct ibv_wc *wc)
 			pos = 0;
 		if (!worth(c, pos))
 			continue;
-		while (got < n && soft_reap(c->rqs[pos], &e)) {
-			if (e.status != IBV_WC_WR_FLUSH_ERR)
-				c->seen[pos]++;
+		while (got < n && reap_one(c, pos, &e))
 			wc_fill(&wc[got++], &e);
-		}
 		if (got == n) {
 			c->rq_next = pos + 1; /* the next one's turn */
 			break;
@@ -403,9 +422,7 @@ static void merge(struct soft_cq *c)
 	uint32_t pos;
 
 	for (pos = 0; pos < c->rq_top; pos++) {
-		while (worth(c, pos) && soft_reap(c->rqs[pos], &e)) {
-			if (e.status != IBV_WC_WR_FLUSH_ERR)
-				c->seen[pos]++;
+		while (worth(c, pos) && reap_one(c, pos, &e)) {
 			if (!ring_push(c, &e))
 				return;
 		}

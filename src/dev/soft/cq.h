@@ -16,7 +16,10 @@ struct soft_cqe {
 	uint64_t wr_id;
 	struct soft_qp *qp;
 	uint32_t qpn;
-	uint32_t pos; /* send queue position that this frees */
+	union {
+		uint32_t pos;	 /* send: the position that this frees */
+		uint32_t src_qp; /* receive: the sender, on UD */
+	};
 	uint32_t byte_len;
 	uint32_t imm;
 	uint8_t status;
@@ -90,6 +93,8 @@ void soft_cq_reset_recv(struct soft_cq *cq, struct soft_qp *q);
 void soft_cq_seen(struct soft_qp *q);
 void soft_cq_set_ready(struct soft_qp *q, uint32_t n);
 void soft_cq_flush_recv(struct soft_cq *cq, struct soft_qp *q);
+/* The next poll looks at the receives of q; the CQ's lock is held. */
+void soft_cq_look(struct soft_cq *cq, struct soft_qp *q);
 /* For whoever asked for completions of any kind, or for all. */
 void soft_cq_fire_any(struct soft_cq *cq);
 void soft_cq_fire(struct soft_cq *cq);

@@ -8,7 +8,7 @@
  * ends in any way (kill, exec, the end of the process), and a forked child,
  * which has no such thread, does not keep it alive.
  */
-#include "dev/soft/qp.h"
+#include "dev/soft/ud.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -116,6 +116,9 @@ static void handle(struct soft *s, struct soft_src *src, uint32_t events)
 		break;
 	case SOFT_SRC_PEER_SOCK:
 		soft_peer_event(s, p);
+		break;
+	case SOFT_SRC_DIAL:
+		soft_dial_event(s, src->obj);
 		break;
 	case SOFT_SRC_PEER_PID:
 		atomic_store(&p->gone, true);

@@ -5,7 +5,7 @@
  * thread (INIT to RTR), and for a poster to leave (to ERR, RESET).
  */
 #include "base/fence.h"
-#include "dev/soft/qp.h"
+#include "dev/soft/ud.h"
 #include "dev/states.h"
 
 #include <errno.h>
@@ -40,6 +40,7 @@ void soft_qp_gate(struct soft_qp *q)
 	gate |= (atomic_load(&q->self->gate) & ~(SHM_GATE_EPOCH - 1u)) +
 		SHM_GATE_EPOCH;
 	q->self->rnr_timer = q->attr.min_rnr_timer;
+	q->self->qkey = q->attr.qkey;
 	/* release: pairs with soft_gate_check(); the area's fields are older */
 	atomic_store_explicit(&q->self->gate, gate, memory_order_release);
 }
@@ -47,7 +48,7 @@ void soft_qp_gate(struct soft_qp *q)
 static void set_state(struct soft_qp *q, enum ibv_qp_state st)
 {
 	__atomic_store_n(&q->ex.qp_base.state, st, __ATOMIC_RELEASE);
-	q->direct = st == IBV_QPS_RTS && !q->parked;
+	q->direct = st == IBV_QPS_RTS && !q->parked && !q->ud;
 	q->gate_ok = 0;
 }
 
@@ -57,6 +58,8 @@ void soft_qp_to_err(struct soft_qp *q)
 		return;
 	set_state(q, IBV_QPS_ERR);
 	soft_qp_gate(q);
+	if (q->ud)
+		soft_ud_shut(q);
 	soft_flush_parked(q);
 	atomic_fetch_add(&q->s->quiesce_qps, 1);
 	atomic_store(&q->quiesce_due, true);
@@ -113,12 +116,16 @@ static int modify_reset(struct soft_qp *q)
 	soft_drop_parked(q);
 	set_state(q, IBV_QPS_RESET);
 	soft_qp_gate(q);
+	if (q->ud)
+		soft_ud_shut(q);
 	soft_qp_release(q);
 	soft_barrier();
 	err = soft_quiesce(q);
 	if (err)
 		return err;
 	link_hold(q);
+	if (q->ud)
+		soft_ud_drop(q);
 	if (atomic_exchange(&q->quiesce_due, false))
 		atomic_fetch_sub(&q->s->quiesce_qps, 1);
 	p = q->peer;
@@ -207,7 +214,7 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state to,
 		return modify_err(q);
 	if (to == IBV_QPS_RESET)
 		return modify_reset(q);
-	if (from == IBV_QPS_INIT && to == IBV_QPS_RTR) {
+	if (from == IBV_QPS_INIT && to == IBV_QPS_RTR && !q->ud) {
 		struct ibv_qp_attr was = q->attr;
 
 		dev_states_take(&q->attr, a, mask);

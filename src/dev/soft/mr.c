@@ -8,7 +8,7 @@
  * shared entry is what peers check against; a peer's cached translation holds
  * a pointer to its key word.
  */
-#include "dev/soft/qp.h"
+#include "dev/soft/ud.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -200,7 +200,8 @@ static int quiesce_all(struct soft *s)
 	soft_barrier();
 	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS && !err; i++)
 		if (s->qps[i])
-			err = soft_quiesce(s->qps[i]);
+			err = s->qps[i]->ud ? soft_ud_quiesce(s->qps[i], true)
+					    : soft_quiesce(s->qps[i]);
 	return err;
 }
 

@@ -29,7 +29,8 @@ struct msg {
 	uint32_t qpn;	 /* CONNECT: whose; else the asking QP, echoed */
 	uint32_t seq;	 /* echoed */
 	uint32_t key;	 /* MR */
-	uint32_t pd;	 /* that the MR must be in */
+	uint32_t pd;	 /* that the MR must be in; reply to CONNECT: the
+			  * asker's id as a claimant */
 	uint32_t access; /* that it must grant */
 	uint64_t addr;
 	uint64_t a; /* compare or add; reply: the old value; nic_id */

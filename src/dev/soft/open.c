@@ -3,7 +3,7 @@
  * open.c - the device is opened, asked and closed; its table of operations.
  */
 #include "dev/soft/ext.h"
-#include "dev/soft/qp.h"
+#include "dev/soft/ud.h"
 
 #include <errno.h>
 #include <linux/membarrier.h>
@@ -33,6 +33,7 @@ static int soft_query_device(struct dev *dev, struct ibv_device_attr *a)
 	a->max_cqe = SOFT_CQE_MAX;
 	a->max_mr = SHM_MR_MAX;
 	a->max_pd = 65536;
+	a->max_ah = 65536;
 	a->max_qp_rd_atom = SOFT_RD_ATOMIC;
 	a->max_qp_init_rd_atom = SOFT_RD_ATOMIC;
 	a->max_res_rd_atom = SOFT_RD_ATOMIC * SHM_QP_MAX;
@@ -102,6 +103,7 @@ static void soft_free(struct soft *s)
 	/* First the thread: everything below belongs to it too. */
 	soft_ctl_stop(s);
 	soft_conns_free(s);
+	soft_dials_free(s);
 	soft_peers_free(s);
 	soft_nic_free(s);
 	while ((e = s->events)) {
@@ -149,6 +151,8 @@ static const struct dev_ops soft_ops = {
 	.modify_srq = soft_modify_srq,
 	.query_srq = soft_query_srq,
 	.destroy_srq = soft_destroy_srq,
+	.create_ah = soft_create_ah,
+	.destroy_ah = soft_destroy_ah,
 	.create_qp = soft_create_qp,
 	.modify_qp = soft_modify_qp,
 	.query_qp = soft_query_qp,
@@ -190,6 +194,7 @@ static void caps_fill(struct dev_caps *c)
 	c->uc = true;
 	c->srq = true;
 	c->srq_wr_max = SOFT_SRQ_WR_MAX;
+	c->ud = true;
 	c->single_threaded = true;
 	c->atomic_scope = DEV_ATOMIC_HCA;
 	c->msg_sz_max = SOFT_MSG_MAX;
@@ -269,6 +274,7 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 	list_init(&s->srqs);
 	list_init(&s->chans);
 	list_init(&s->conns);
+	list_init(&s->dials);
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_mutex_init(&s->async_lock, NULL);
 	pthread_cond_init(&s->acked, NULL);

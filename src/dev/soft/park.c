@@ -10,7 +10,7 @@
  * Lost rings: the parked word is stored, then membarrier(2), then the way is
  * tried once more. The other end opens the way first and then reads the word.
  */
-#include "dev/soft/qp.h"
+#include "dev/soft/ud.h"
 #include "dev/states.h"
 
 #include <errno.h>
@@ -123,7 +123,7 @@ static void unpark(struct soft_qp *q)
 	atomic_fetch_sub(&q->s->parked_qps, 1);
 	atomic_store_explicit(&q->self->parked, 0, memory_order_relaxed);
 	q->parked_end = &q->parked;
-	q->direct = soft_qp_state(q) == IBV_QPS_RTS;
+	q->direct = soft_qp_state(q) == IBV_QPS_RTS && !q->ud;
 }
 
 static struct soft_wqe *head_take(struct soft_qp *q)
@@ -149,7 +149,7 @@ void soft_progress(struct soft_qp *q)
 	while ((w = q->parked) && (soft_qp_state(q) == IBV_QPS_RTS ||
 				   (soft_qp_state(q) == IBV_QPS_SQD &&
 				    w->park != SOFT_PARK_QUEUED))) {
-		r = soft_exec(q, &w->wr, w);
+		r = q->ud ? soft_ud_exec(q, &w->wr) : soft_exec(q, &w->wr, w);
 		if (r < 0 && w->park != (enum soft_park) - r) {
 			w->park = (enum soft_park) - r;
 			set_deadline(q, w);

@@ -11,7 +11,7 @@
 #include "base/fence.h"
 #include "base/assert.h"
 #include "dev/soft/msg.h"
-#include "dev/soft/qp.h"
+#include "dev/soft/ud.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -92,7 +92,7 @@ void soft_peers_free(struct soft *s)
 }
 
 /* A NIC file that a peer cannot shrink under us, of a layout that we know. */
-static int nic_check(int fd, struct stat *st)
+int soft_nic_check(int fd, struct stat *st)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
 
@@ -163,6 +163,7 @@ static int peer_new(struct soft *s, int sock, const struct msg *r,
 	p->nic_id = r->a;
 	p->nic_dev = st->st_dev;
 	p->nic_ino = st->st_ino;
+	p->claimant = r->pd;
 	p->pid = cred.pid;
 	p->sock = sock;
 	p->kick_fd = fds[1];
@@ -251,10 +252,9 @@ static struct soft_peer *peer_find(struct soft *s, const struct msg *r,
 	return NULL;
 }
 
-/* s->lock held. Consumes of sock and fds what it sets to -1. */
-static int peer_use(struct soft *s, const struct msg *r, int *sock, int *fds,
-		    int nfds, const struct stat *st, struct soft_peer **peer,
-		    uint64_t *area, int *bell)
+int soft_peer_use(struct soft *s, const struct msg *r, int *sock, int *fds,
+		  int nfds, const struct stat *st, struct soft_peer **peer,
+		  uint64_t *area, int *bell)
 {
 	struct soft_peer *p = peer_find(s, r, st);
 	uint64_t size = (uint64_t)st->st_size;
@@ -304,12 +304,12 @@ int soft_peer_connect(struct soft *s, struct soft_qp *q, uint32_t qpn,
 	if (err >= 0)
 		err = b.m.op == (MSG_CONNECT | MSG_REPLY) && nfds >= 2 &&
 				      b.m.qpn == qpn
-			      ? nic_check(fds[0], &st)
+			      ? soft_nic_check(fds[0], &st)
 			      : -EPROTO;
 	if (!err) {
 		pthread_mutex_lock(&s->lock);
-		err = peer_use(s, &b.m, &sock, fds, nfds, &st, peer, area,
-			       bell);
+		err = soft_peer_use(s, &b.m, &sock, fds, nfds, &st, peer, area,
+				    bell);
 		pthread_mutex_unlock(&s->lock);
 	}
 	if (err == -EAGAIN)
@@ -364,13 +364,11 @@ static struct soft_map *map_find(struct soft_peer *p, uint32_t key)
 	return f;
 }
 
-int soft_peer_map(struct soft_peer *p, struct soft_qp *q, uint32_t key,
-		  struct soft_map **map)
+int soft_peer_map(struct soft_peer *p, uint32_t qpn, _Atomic uint32_t *asked,
+		  uint32_t key, struct soft_map **map)
 {
-	struct msg m = {.magic = MSG_MAGIC,
-			.op = MSG_MR_FD,
-			.key = key,
-			.qpn = q->ex.qp_base.qp_num};
+	struct msg m = {
+		.magic = MSG_MAGIC, .op = MSG_MR_FD, .key = key, .qpn = qpn};
 	struct soft_map *f;
 
 	pthread_mutex_lock(&p->lock);
@@ -378,9 +376,9 @@ int soft_peer_map(struct soft_peer *p, struct soft_qp *q, uint32_t key,
 	/* Once a QP, until a timer comes by: every answer makes the QP try
 	 * again, and asking at each try would be answered at each, without
 	 * end, by a peer whose answers are of no use. */
-	if (!f && atomic_load(&q->asked_key) != key &&
+	if (!f && atomic_load(asked) != key &&
 	    !msg_send(p->sock, &m, 0, NULL, 0))
-		atomic_store(&q->asked_key, key);
+		atomic_store(asked, key);
 	pthread_mutex_unlock(&p->lock);
 	if (!f)
 		return -EAGAIN;
@@ -482,9 +480,11 @@ static void fail_waiters(struct soft *s, struct soft_peer *p)
 		(int)p->pid);
 	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS; i++) {
 		q = s->qps[i];
-		if (!q || q->dying || q->peer != p)
+		if (!q || q->dying || (q->peer != p && !q->ud))
 			continue;
 		soft_qp_hold(q);
+		if (q->ud)
+			soft_ud_unreached(q, p);
 		if (q->parked && q->parked->park == SOFT_PARK_XLAT)
 			soft_park_expire_as(q, IBV_WC_LOC_QP_OP_ERR);
 		soft_qp_release(q);
@@ -504,7 +504,7 @@ static int take_mr(struct soft *s, struct soft_peer *p)
 	while (err == -EMFILE && soft_spare_give(s));
 	if (!err && m.op == (MSG_MR_FD | MSG_REPLY)) {
 		q = qp_by_num(s, m.qpn);
-		if (q && q->peer == p)
+		if (q && (q->peer == p || q->ud))
 			got_mr(s, p, &m, fds, nfds);
 	}
 	while (nfds)
@@ -535,7 +535,7 @@ void soft_peer_event(struct soft *s, struct soft_peer *p)
 		return;
 	}
 	q = qp_by_num(s, b.m.qpn);
-	if (q && q->peer == p) {
+	if (q && (q->peer == p || q->ud)) {
 		if (b.m.op != (MSG_MR_FD | MSG_REPLY))
 			soft_far_answer(q, &b.m, b.data, (size_t)len);
 		soft_qp_attend(s, q);
@@ -550,9 +550,11 @@ static void sweep_map(struct soft *s, struct soft_peer *p, struct soft_map *m)
 
 	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS; i++) {
 		q = s->qps[i];
-		if (!q || q->peer != p)
+		if (!q || (q->peer != p && !q->ud))
 			continue;
 		soft_qp_hold(q);
+		if (q->ud)
+			soft_ud_forget(q, p, m->key);
 		for (j = 0; j < SOFT_XLATS; j++)
 			if (q->xlat[j].key == m->key)
 				q->xlat[j].live = NULL;

@@ -45,6 +45,7 @@ struct soft_peer {
 	int kick_fd;
 	int mem_fd; /* /proc/PID/mem; -1 not opened yet, -2 refused */
 	uint32_t refs;
+	uint32_t claimant; /* who we are, among those who claim there */
 	/* of its NIC file, when last seen; it only grows */
 	_Atomic uint64_t size;
 	_Atomic bool dead; /* found dead by the control thread */
@@ -65,6 +66,15 @@ static inline bool soft_life(const struct shm_nic *nic)
 /* peer.c: the asking end */
 int soft_peer_connect(struct soft *s, struct soft_qp *q, uint32_t qpn,
 		      struct soft_peer **peer, uint64_t *area, int *bell);
+/* The answer to CONNECT. s->lock held. Consumes of sock and fds what it sets to
+ * -1; takes a reference. st is soft_nic_check()'s. */
+struct msg;
+struct stat;
+int soft_peer_use(struct soft *s, const struct msg *r, int *sock, int *fds,
+		  int nfds, const struct stat *st, struct soft_peer **peer,
+		  uint64_t *area, int *bell);
+/* A NIC file that a peer cannot shrink under us. */
+int soft_nic_check(int fd, struct stat *st);
 void soft_peer_put(struct soft *s, struct soft_peer *p);
 void soft_peer_event(struct soft *s, struct soft_peer *p);
 /* Its descriptors leave the control thread's epoll set. */
@@ -72,8 +82,8 @@ void soft_peer_unwatch(struct soft *s, struct soft_peer *p);
 void soft_peer_sweep(struct soft *s);
 void soft_peers_free(struct soft *s);
 /* Finds the mapping of a peer's MR: 0, or -EAGAIN when it was asked for. */
-int soft_peer_map(struct soft_peer *p, struct soft_qp *q, uint32_t key,
-		  struct soft_map **map);
+int soft_peer_map(struct soft_peer *p, uint32_t qpn, _Atomic uint32_t *asked,
+		  uint32_t key, struct soft_map **map);
 int soft_peer_mem_fd(struct soft_peer *p);
 /* Has every thread of it left user space? */
 bool soft_peer_gone(struct soft_peer *p);

@@ -3,7 +3,7 @@
  * qp.c - QPs are created, asked and destroyed. A QP's index in its block is
  * used again as late as possible; its area in the NIC file keeps its epoch.
  */
-#include "dev/soft/qp.h"
+#include "dev/soft/ud.h"
 #include "dev/soft/wr.h"
 
 #include <errno.h>
@@ -11,7 +11,8 @@
 
 static int check_init(struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
 {
-	if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC)
+	if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC &&
+	    a->qp_type != IBV_QPT_UD)
 		return -EOPNOTSUPP;
 	if (a->srq && a->srq->pd != pd)
 		return -EINVAL;
@@ -140,11 +141,12 @@ static int qp_place(struct soft *s, struct soft_qp *q)
 		s->blocks[q->idx / SHM_BLOCK_QPS] * SHM_BLOCK_QPS +
 		q->idx % SHM_BLOCK_QPS;
 	area_init(q);
+	err = q->ud ? soft_ud_place(s, q) : 0;
+	if (err)
+		goto err_area;
 	err = soft_cq_attach_recv(rcq, q);
-	if (err) {
-		soft_arena_free(s, SOFT_ARENA_QP, q->area_len, q->area_off);
-		return err;
-	}
+	if (err)
+		goto err_claims;
 	cq_use(scq, q, true, 1);
 	cq_use(rcq, q, false, 1);
 	atomic_fetch_add(&q->pd->refs, 1);
@@ -152,7 +154,15 @@ static int qp_place(struct soft *s, struct soft_qp *q)
 		q->srq->qps++;
 	s->qps[q->idx] = q;
 	s->n_qps++;
+	s->n_uds += q->ud != NULL;
 	return 0;
+
+err_claims:
+	if (q->ud)
+		soft_ud_unplace(s, q, false);
+err_area:
+	soft_arena_free(s, SOFT_ARENA_QP, q->area_len, q->area_off);
+	return err;
 }
 
 static void qp_base_init(struct soft *s, struct soft_qp *q, struct ibv_pd *pd,
@@ -209,6 +219,12 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 		goto err_qp;
 	}
 	q->rq_len = (uint32_t *)(q->rq_wr_id + q->rq_slots + 1);
+	if (attr->qp_type == IBV_QPT_UD && attr->srq)
+		err = -EOPNOTSUPP; /* not yet */
+	else
+		err = attr->qp_type == IBV_QPT_UD ? soft_ud_new(q) : 0;
+	if (err)
+		goto err_ids;
 	attr->cap.max_recv_wr = q->rq_slots;
 	q->init = *attr;
 	qp_base_init(s, q, pd, attr);
@@ -216,10 +232,12 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 	err = qp_place(s, q);
 	pthread_mutex_unlock(&s->lock);
 	if (err)
-		goto err_ids;
+		goto err_ud;
 	*qp = &q->ex.qp_base;
 	return 0;
 
+err_ud:
+	soft_ud_free(q);
 err_ids:
 	env_free(s->env, q->rq_wr_id);
 err_qp:
@@ -250,6 +268,11 @@ static void qp_unplace(struct soft *s, struct soft_qp *q, bool keep_area)
 	cq_use(rcq, q, false, -1);
 	if (q->peer)
 		soft_peer_put(s, q->peer);
+	if (q->ud) {
+		s->n_uds--;
+		soft_ud_drop(q);
+		soft_ud_unplace(s, q, keep_area);
+	}
 	/* An area that a stopped poster may still write to is given up. */
 	if (!keep_area)
 		soft_arena_free(s, SOFT_ARENA_QP, q->area_len, q->area_off);
@@ -264,6 +287,8 @@ int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 
 	if (!soft_here(s))
 		return -EPERM;
+	if (q->ud)
+		soft_ud_linger(q);
 	pthread_mutex_lock(&s->lock);
 	q->dying = true;
 	soft_qp_hold(q);
@@ -271,6 +296,8 @@ int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 	__atomic_store_n(&qp->state, IBV_QPS_ERR, __ATOMIC_RELEASE);
 	q->direct = false;
 	soft_qp_gate(q);
+	if (q->ud)
+		soft_ud_shut(q);
 	soft_qp_release(q);
 	pthread_mutex_unlock(&s->lock);
 	/* A peer with something parked for us must learn it. */
@@ -285,6 +312,7 @@ int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 	pthread_mutex_destroy(&qp->mutex);
 	pthread_cond_destroy(&qp->cond);
 	soft_wrs_free(q);
+	soft_ud_free(q);
 	env_free(s->env, q->rq_wr_id);
 	env_free(s->env, q);
 	return 0;

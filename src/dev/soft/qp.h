@@ -138,6 +138,7 @@ struct soft_qp {
 	unsigned flags;
 	_Atomic uint32_t async_events; /* handed out */
 	struct soft_wrs *wrs;	       /* ibv_wr_*, or NULL: wr.c */
+	struct soft_ud *ud;	       /* NULL unless UD */
 };
 
 static inline struct soft_qp *soft_qp_of(struct ibv_qp *qp)
@@ -190,6 +191,10 @@ struct msg;
 void soft_far_answer(struct soft_qp *q, const struct msg *m,
 		     const unsigned char *data, size_t len);
 struct soft_xlat *soft_xlat_fill(struct soft_qp *q, uint32_t key, int *why);
+/* What is behind a key of p, in pd: 0; -EACCES; -EAGAIN: its file was asked
+ * for, and the answer comes to qpn. */
+int soft_xlat_load(struct soft_peer *p, uint32_t pd, struct soft_xlat *x,
+		   uint32_t key, uint32_t qpn, _Atomic uint32_t *asked);
 int soft_park(struct soft_qp *q, const struct ibv_send_wr *wr, uint32_t pos,
 	      int why);
 /* Runs what is parked as far as it goes; q->lock held. */

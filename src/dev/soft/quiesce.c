@@ -9,7 +9,7 @@
  * device does; one that is not running passes fences when it is scheduled), so
  * a poster either sees the invalid key, or its hazard is seen here.
  */
-#include "dev/soft/qp.h"
+#include "dev/soft/ud.h"
 
 #include <errno.h>
 #include <linux/membarrier.h>
@@ -34,6 +34,8 @@ static uint32_t hazard_of(struct soft_qp *q)
 
 bool soft_quiet(struct soft_qp *q)
 {
+	if (q->ud)
+		return soft_ud_quiet(q);
 	return !q->far || !(hazard_of(q) & 1) || soft_peer_gone(q->peer);
 }
 
@@ -44,6 +46,8 @@ int soft_quiesce(struct soft_qp *q)
 	uint32_t was;
 	unsigned round;
 
+	if (q->ud)
+		return soft_ud_quiesce(q, false);
 	if (!q->far)
 		return 0;
 	was = hazard_of(q);

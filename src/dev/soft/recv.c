@@ -8,7 +8,7 @@
  * release, the owner's poll acquires that. Whatever the peer wrote is bounded
  * before it is passed on.
  */
-#include "dev/soft/qp.h"
+#include "dev/soft/ud.h"
 
 #include <errno.h>
 
@@ -36,6 +36,8 @@ int soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		*bad = wr;
 		return EPERM;
 	}
+	if (unlikely(q->ud))
+		return soft_ud_post_recv(q, wr, bad);
 	soft_lock(&q->rq_lock);
 	st = soft_qp_state(q);
 	for (; wr; wr = wr->next) {
@@ -84,6 +86,7 @@ void soft_reap_fill(const struct shm_slot *slot, uint32_t len,
 		      e->byte_len > len)))
 		status = IBV_WC_GENERAL_ERR;
 	e->status = (uint8_t)status;
+	e->src_qp = 0;
 }
 
 static inline bool posted(struct soft_qp *q, uint32_t n)
@@ -111,6 +114,7 @@ bool soft_reap(struct soft_qp *q, struct soft_cqe *e)
 		e->flags = 0;
 		e->byte_len = 0;
 		e->imm = 0;
+		e->src_qp = 0;
 	} else {
 		return false;
 	}

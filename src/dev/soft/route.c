@@ -85,46 +85,54 @@ int soft_gate_check(struct soft_qp *q)
 	return 0;
 }
 
-struct soft_xlat *soft_xlat_fill(struct soft_qp *q, uint32_t key, int *why)
+int soft_xlat_load(struct soft_peer *p, uint32_t pd, struct soft_xlat *x,
+		   uint32_t key, uint32_t qpn, _Atomic uint32_t *asked)
 {
-	struct soft_xlat *x = &q->xlat[(key >> 16) % SOFT_XLATS];
-	struct soft_peer *p = q->peer;
-	uint32_t idx = key >> 16, pd, kind;
+	uint32_t idx = key >> 16, in_pd, kind;
 	struct soft_map *map;
 	struct shm_mr *e;
 
 	x->live = NULL;
-	*why = IBV_WC_REM_ACCESS_ERR;
 	if (key == 0 ||
 	    idx >= atomic_load_explicit(&p->nic->mr_top, memory_order_acquire))
-		return NULL;
+		return -EACCES;
 	e = (struct shm_mr *)(void *)(p->base + SHM_MR_OFF) + idx;
 	/* acquire: pairs with mr_publish() */
 	if (atomic_load_explicit(&e->key, memory_order_acquire) != key)
-		return NULL;
+		return -EACCES;
 	x->access = shm_once(e->access);
 	x->start = shm_once(e->start);
 	x->len = shm_once(e->len);
-	pd = shm_once(e->pd);
+	in_pd = shm_once(e->pd);
 	kind = shm_once(e->kind);
 	/* The fields are this key's if the key is still there after them. */
 	fence_acquire();
 	if (atomic_load_explicit(&e->key, memory_order_relaxed) != key ||
-	    pd != q->far_pd)
-		return NULL;
+	    in_pd != pd)
+		return -EACCES;
 	x->ptr = NULL;
 	if (kind == SHM_MR_FILE) {
-		if (soft_peer_map(p, q, key, &map)) {
-			*why = -SOFT_PARK_XLAT;
-			return NULL;
-		}
+		if (soft_peer_map(p, qpn, asked, key, &map))
+			return -EAGAIN;
 		if (!map->refused) {
 			if (x->len > map->len)
-				return NULL;
+				return -EACCES;
 			x->ptr = map->ptr;
 		}
 	}
 	x->live = &e->key;
 	x->key = key;
-	return x;
+	return 0;
+}
+
+struct soft_xlat *soft_xlat_fill(struct soft_qp *q, uint32_t key, int *why)
+{
+	struct soft_xlat *x = &q->xlat[(key >> 16) % SOFT_XLATS];
+	int err = soft_xlat_load(q->peer, q->far_pd, x, key,
+				 q->ex.qp_base.qp_num, &q->asked_key);
+
+	if (!err)
+		return x;
+	*why = err == -EAGAIN ? -SOFT_PARK_XLAT : IBV_WC_REM_ACCESS_ERR;
+	return NULL;
 }

@@ -6,6 +6,7 @@
  * when post_send() returns. A slot of the send queue is taken by every request
  * and freed as the verbs say: when a later signalled completion is polled.
  */
+#include "dev/soft/ud.h"
 #include "dev/soft/wr.h"
 
 #include <errno.h>
@@ -113,6 +114,8 @@ static __attribute__((noinline)) int post_slow(struct soft_qp *q,
 {
 	int r, err;
 
+	if (q->ud && (wr->opcode < IBV_WR_SEND || !wr->wr.ud.ah))
+		return EINVAL;
 	if (soft_qp_state(q) == IBV_QPS_RTS && q->parked)
 		soft_progress(q);
 	switch (soft_qp_state(q)) {
@@ -127,7 +130,10 @@ static __attribute__((noinline)) int post_slow(struct soft_qp *q,
 	default:
 		return EINVAL;
 	}
-	r = q->direct ? soft_exec(q, wr, NULL) : -SOFT_PARK_QUEUED;
+	if (q->ud && soft_qp_state(q) == IBV_QPS_RTS && !q->parked)
+		r = soft_ud_exec(q, wr);
+	else
+		r = q->direct ? soft_exec(q, wr, NULL) : -SOFT_PARK_QUEUED;
 	if (r < 0) {
 		err = soft_park(q, wr, pos, -r);
 		if (!err)

@@ -8,7 +8,7 @@
  * another uid is refused; nonsense closes the connection.
  */
 #include "dev/soft/msg.h"
-#include "dev/soft/qp.h"
+#include "dev/soft/ud.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,8 @@ struct soft_conn {
 	struct soft_src src;
 	bool pending; /* out, out_len and fds wait for room */
 	int fds[MSG_FDS], nfds;
-	int own_fd; /* a duplicate among fds, or -1 */
+	int own_fd;	   /* a duplicate among fds, or -1 */
+	uint32_t claimant; /* its id, should it claim receives of ours */
 	size_t out_len;
 	struct msg_buf out;
 };
@@ -66,6 +67,23 @@ static void own_fd_make(struct soft_conn *c)
 	c->out.m.status = -EMFILE; /* it asks again by its timer */
 }
 
+/* Never 0, never the owner's, nor that of a connection that still is: after
+ * four million of them they begin again. */
+static uint32_t claimant_new(struct soft *s)
+{
+	struct list_node *n;
+	uint32_t id;
+
+again:
+	id = 1 + s->claimants++ % (CLAIM_OWNER - 1);
+	if (s->claimants < CLAIM_OWNER)
+		return id;
+	for (n = s->conns.next; n != &s->conns; n = n->next)
+		if (container_of(n, struct soft_conn, link)->claimant == id)
+			goto again;
+	return id;
+}
+
 int soft_conn_accept(struct soft *s, int listen_fd)
 {
 	struct ucred cred;
@@ -89,6 +107,7 @@ int soft_conn_accept(struct soft *s, int listen_fd)
 		return 0;
 	}
 	c->own_fd = -1;
+	c->claimant = claimant_new(s);
 	c->src.kind = SOFT_SRC_CONN;
 	c->src.fd = fd;
 	c->src.obj = c;
@@ -105,6 +124,10 @@ int soft_conn_accept(struct soft *s, int listen_fd)
 static void conn_free(struct soft *s, struct soft_conn *c)
 {
 	list_del(&c->link);
+	/* The end of the stream: it closed, exec'ed or died, and none of its
+	 * threads is in the old image's user space. */
+	if (s->n_uds)
+		soft_ud_swept(s, c->claimant);
 	own_fd_drop(c);
 	/* Closing is not enough: a forked child may hold the socket too, and
 	 * its events would still come. */
@@ -120,6 +143,19 @@ void soft_conns_free(struct soft *s)
 			  container_of(s->conns.next, struct soft_conn, link));
 }
 
+void soft_conns_look(struct soft *s)
+{
+	struct soft_conn *c;
+	struct list_node *n;
+	char byte;
+
+	for (n = s->conns.next; n != &s->conns; n = n->next) {
+		c = container_of(n, struct soft_conn, link);
+		if (recv(c->src.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+			soft_ud_swept(s, c->claimant);
+	}
+}
+
 static void serve_connect(struct soft *s, const struct msg *q,
 			  struct soft_conn *c)
 {
@@ -128,6 +164,7 @@ static void serve_connect(struct soft *s, const struct msg *q,
 	uint32_t i;
 
 	r->a = s->nic->nic_id;
+	r->pd = c->claimant;
 	c->fds[c->nfds++] = s->nic_fd;
 	c->fds[c->nfds++] = s->kick_fd;
 	r->status = -ENOENT;

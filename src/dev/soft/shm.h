@@ -113,6 +113,9 @@ struct shm_qp {
 	alignas(SHM_LINE) _Atomic uint32_t parked; /* ring me when ready */
 	_Atomic uint32_t fault; /* enum shm_fault: what I broke at yours */
 	_Atomic uint32_t met;	/* the first message has arrived at yours */
+	/* UD; the owner, on the control path */
+	uint32_t qkey;
+	uint32_t claim_off; /* of its claims in the NIC file, / 4096 */
 	alignas(SHM_LINE) unsigned char slots[];
 };
 
@@ -151,7 +154,8 @@ struct shm_slot {
 	uint32_t byte_len;
 	uint32_t imm;
 	uint32_t flags; /* enum shm_slot_flags */
-	uint64_t reserved;
+	uint32_t src_qp;
+	uint32_t reserved;
 	struct shm_sge sge[]; /* owner */
 };
 

@@ -48,6 +48,7 @@ struct soft_src {
 		SOFT_SRC_CONN,	    /* obj: struct soft_conn */
 		SOFT_SRC_PEER_SOCK, /* obj: struct soft_peer */
 		SOFT_SRC_PEER_PID,  /* obj: struct soft_peer */
+		SOFT_SRC_DIAL,	    /* dial.c */
 	} kind;
 	int fd;
 	void *obj;
@@ -63,6 +64,7 @@ enum soft_arena {
 	SOFT_ARENA_QP,
 	SOFT_ARENA_CQ,
 	SOFT_ARENA_SRQ,
+	SOFT_ARENA_CLAIM, /* of UD QPs */
 	SOFT_ARENAS,
 };
 
@@ -113,6 +115,9 @@ struct soft {
 	_Atomic bool srq_due; /* one has something for the control thread */
 	struct list_node chans;
 	struct list_node conns; /* struct soft_conn */
+	struct list_node dials; /* dial.c */
+	uint32_t claimants;	/* ids given out: serve.c */
+	uint32_t n_uds;
 
 	int epoll_fd;
 	int kick_fd;
@@ -122,6 +127,7 @@ struct soft {
 	bool thread_up;
 	_Atomic bool stop;
 	_Atomic uint32_t parked_qps;
+	_Atomic uint32_t ud_waits; /* destinations of UD QPs that are busy */
 	_Atomic uint32_t quiesce_qps;
 
 	pthread_mutex_t async_lock;
@@ -191,6 +197,8 @@ struct soft_conn;
 int soft_conn_accept(struct soft *s, int listen_fd);
 void soft_conn_event(struct soft *s, struct soft_conn *c, uint32_t events);
 void soft_conns_free(struct soft *s);
+/* Sweeps what the dead among them have claimed. s->lock held. */
+void soft_conns_look(struct soft *s);
 
 /* async.c */
 void soft_async(struct soft *s, enum ibv_event_type type, void *obj);

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * dial.c - the control thread looks for a QP whose number a UD QP sends to. It
+ * waits for nobody: a connection that cannot be had at once, and an answer that
+ * does not come, are left to a timer. soft.lock is held throughout.
+ */
+#include "dev/soft/msg.h"
+#include "dev/soft/ud.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define DIAL_PATIENCE_NS 5000000000ull
+#define DIAL_RETRY_NS 2000000ull
+
+struct soft_dial {
+	struct list_node link;
+	struct soft_src src; /* fd -1: no connection yet */
+	uint32_t qpn;
+	uint64_t deadline_ns;
+};
+
+/* -EAGAIN: its backlog is full, or we have no descriptor. */
+static int dial_connect(uint32_t block)
+{
+	struct sockaddr_un un;
+	struct ucred cred;
+	socklen_t clen = sizeof(cred);
+	int fd, len, err = 0;
+
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -EAGAIN;
+	len = soft_block_name(block, &un);
+	if (connect(fd, (struct sockaddr *)&un, (socklen_t)len) ||
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &clen))
+		err = -errno;
+	else if (cred.uid != geteuid())
+		err = -EACCES;
+	if (!err)
+		return fd;
+	close(fd);
+	return err;
+}
+
+static int dial_start(struct soft *s, struct soft_dial *d)
+{
+	struct msg m = {.magic = MSG_MAGIC, .op = MSG_CONNECT, .qpn = d->qpn};
+	int fd, err;
+
+	fd = dial_connect(d->qpn / SHM_BLOCK_QPS);
+	if (fd < 0)
+		return fd;
+	d->src.kind = SOFT_SRC_DIAL;
+	d->src.fd = fd;
+	d->src.obj = d;
+	err = msg_send(fd, &m, 0, NULL, 0);
+	if (!err)
+		err = soft_src_add(s, &d->src, EPOLLIN);
+	if (err) {
+		close(fd);
+		d->src.fd = -1;
+	}
+	return err;
+}
+
+static void dial_drop(struct soft *s, struct soft_dial *d)
+{
+	list_del(&d->link);
+	if (d->src.fd >= 0) {
+		epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, d->src.fd, NULL);
+		close(d->src.fd);
+	}
+	env_free(s->env, d);
+}
+
+/* Tells all who wait for it; peer is NULL where nobody was. */
+static void dial_over(struct soft *s, struct soft_dial *d,
+		      struct soft_peer *peer, uint64_t area, int bell)
+{
+	uint32_t qpn = d->qpn, i;
+	struct soft_qp *q;
+
+	/* First: to send is to dial anew. */
+	dial_drop(s, d);
+	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS; i++) {
+		q = s->qps[i];
+		if (!q || !q->ud || q->dying || !atomic_load(&q->ud->waits))
+			continue;
+		soft_qp_hold(q);
+		soft_ud_met(q, qpn, peer, area, bell);
+		soft_qp_release(q);
+	}
+	if (peer)
+		soft_peer_put(s, peer);
+}
+
+void soft_dial(struct soft *s, uint32_t qpn)
+{
+	struct list_node *n;
+	struct soft_dial *d;
+
+	for (n = s->dials.next; n != &s->dials; n = n->next)
+		if (container_of(n, struct soft_dial, link)->qpn == qpn)
+			return;
+	d = env_alloc(s->env, sizeof(*d));
+	if (!d)
+		return; /* its senders' timer asks again */
+	d->src.fd = -1;
+	d->qpn = qpn;
+	d->deadline_ns = env_now_ns(s->env) + DIAL_PATIENCE_NS;
+	list_add_tail(&s->dials, &d->link);
+	/* The caller holds a QP, and a QP is held to be told: the connection is
+	 * begun by the timer, which is due at once. */
+	soft_kick(s);
+}
+
+void soft_dial_event(struct soft *s, void *dial)
+{
+	int fds[MSG_FDS] = {-1, -1, -1}, nfds = 0, err, i, bell = -1;
+	struct soft_dial *d = dial;
+	struct soft_peer *p = NULL;
+	struct msg_buf b;
+	uint64_t area = 0;
+	struct stat st;
+
+	err = msg_recv(d->src.fd, &b, fds, &nfds);
+	if (err == -EAGAIN)
+		return;
+	/* The socket is the peer's from here on, or nobody's. */
+	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, d->src.fd, NULL);
+	if (err >= 0 && b.m.op == (MSG_CONNECT | MSG_REPLY) && nfds >= 2 &&
+	    b.m.qpn == d->qpn && !soft_nic_check(fds[0], &st))
+		err = soft_peer_use(s, &b.m, &d->src.fd, fds, nfds, &st, &p,
+				    &area, &bell);
+	for (i = 0; i < nfds; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	if (err == -EMFILE)
+		env_log(s->env, ENV_LOG_ERROR,
+			"skein0: no descriptor left for a peer; raise "
+			"RLIMIT_NOFILE");
+	dial_over(s, d, p, area, bell);
+}
+
+uint64_t soft_dials_timer(struct soft *s, uint64_t now)
+{
+	struct list_node *n, *next;
+	uint64_t due = ENV_NEVER;
+	struct soft_dial *d;
+	int err;
+
+	for (n = s->dials.next; n != &s->dials; n = next) {
+		next = n->next;
+		d = container_of(n, struct soft_dial, link);
+		err = d->src.fd < 0 ? dial_start(s, d) : 0;
+		if ((err && err != -EAGAIN) || now >= d->deadline_ns) {
+			dial_over(s, d, NULL, 0, -1);
+			/* It may have begun others: from the beginning. */
+			next = s->dials.next;
+			continue;
+		}
+		if (err && now + DIAL_RETRY_NS < due)
+			due = now + DIAL_RETRY_NS;
+		if (d->deadline_ns < due)
+			due = d->deadline_ns;
+	}
+	return due;
+}
+
+void soft_dials_free(struct soft *s)
+{
+	while (!list_empty(&s->dials))
+		dial_drop(s,
+			  container_of(s->dials.next, struct soft_dial, link));
+}

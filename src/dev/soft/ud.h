@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ud.h - what a UD QP has more than others: receives that any number of QPs of
+ * any number of processes claim (claim.h), and destinations.
+ *
+ * The sender executes, as on RC, once it knows the place of the destination's
+ * QP. Until then its messages are kept in a copy, and the requests are done: a
+ * datagram's completion says that the NIC has taken it over, no more. Nothing
+ * of a UD QP waits for a peer, hence no peer, dead or stopped, holds a send
+ * queue up. docs/soft.md, "Unreliable datagrams".
+ *
+ * Locks: the sending side, destinations included, under q->lock; posting
+ * receives under q->rq_lock; reaping them under the receive CQ's lock.
+ */
+#ifndef SKEIN_DEV_SOFT_UD_H
+#define SKEIN_DEV_SOFT_UD_H
+
+#include "dev/soft/ah.h"
+#include "dev/soft/claim.h"
+#include "dev/soft/qp.h"
+
+#define UD_MTU 4096u
+#define UD_DESTS 64u	 /* buckets */
+#define UD_XLATS 4u	 /* regions of receives, a destination */
+#define UD_WAITING 1024u /* messages kept for one destination */
+
+/* A message: of a work request, or kept. */
+struct ud_msg {
+	const struct ibv_sge *sge;
+	int num_sge;
+	uint32_t len;
+	uint32_t qkey;
+	uint32_t imm;
+	bool with_imm;
+	bool solicited;
+	unsigned char grh[SOFT_GRH];
+};
+
+/* One that is kept. */
+struct ud_kept {
+	struct ud_kept *next;
+	struct ud_msg m;
+	struct ibv_sge sge;
+	unsigned char data[];
+};
+
+enum ud_dest_state {
+	UD_DEST_NEW,   /* the control thread is to dial */
+	UD_DEST_DIALS, /* it does */
+	UD_DEST_READY, /* its place is known */
+	UD_DEST_NOBODY /* until again_ns what is sent there is dropped */
+};
+
+/* Another UD QP, by its number: all GIDs are of this host. */
+struct ud_dest {
+	struct ud_dest *next; /* in its bucket */
+	struct list_node busy;
+	uint32_t qpn;
+	enum ud_dest_state state;
+	uint64_t again_ns;
+	/* READY: */
+	struct soft_peer *peer; /* a reference */
+	struct shm_qp *far;
+	int bell;
+	_Atomic uint32_t asked_key;
+	/* while gate_ok is its gate: */
+	uint32_t gate_ok;
+	uint32_t qkey;
+	uint32_t pd;
+	uint32_t slots, stride, sges;
+	struct shm_claim *claim;
+	_Atomic uint32_t *ready, *armed;
+	struct soft_xlat xlat[UD_XLATS];
+	/* what waits for its place, or for a region to be mapped */
+	struct ud_kept *kept, **kept_end;
+	uint32_t n_kept;
+};
+
+/* A slot between its claim and its completion, in the order of positions. */
+struct ud_link {
+	uint32_t prev, next;
+};
+
+struct soft_ud {
+	/* receiving */
+	struct claim claim;
+	uint64_t claim_off;
+	uint64_t next;	     /* the first position not looked at */
+	struct ud_link *out; /* by slot; [slots] is the list's head */
+	/* sending */
+	struct ud_dest *dests[UD_DESTS];
+	struct ud_dest *last;
+	struct list_node busy;	/* with something kept, or to be dialled */
+	_Atomic uint32_t waits; /* destinations in busy */
+};
+
+/* ud.c: with its QP */
+int soft_ud_new(struct soft_qp *q);
+void soft_ud_free(struct soft_qp *q);
+/* Its claims in the NIC file. s->lock held. */
+int soft_ud_place(struct soft *s, struct soft_qp *q);
+void soft_ud_unplace(struct soft *s, struct soft_qp *q, bool keep_area);
+/* The gate is shut: no new claims. q->lock held. */
+void soft_ud_shut(struct soft_qp *q);
+/* Waits until nobody is inside a receive of q any more; locked: s->lock is
+ * held. -EBUSY when one has stopped there. */
+int soft_ud_quiesce(struct soft_qp *q, bool locked);
+bool soft_ud_quiet(struct soft_qp *q);
+/* The process of this claimant is gone. s->lock held. */
+void soft_ud_swept(struct soft *s, uint32_t claimant);
+/* Has a receive failed? */
+bool soft_ud_fault(struct soft_qp *q);
+
+/* ud_recv.c */
+int soft_ud_post_recv(struct soft_qp *q, struct ibv_recv_wr *wr,
+		      struct ibv_recv_wr **bad);
+/* As soft_reap(). *seen is what ready was before there was nothing. */
+bool soft_ud_reap(struct soft_qp *q, struct soft_cqe *e,
+		  _Atomic uint32_t *ready, uint32_t *seen);
+/* Back to the beginning; the receive CQ's lock is held. */
+void soft_ud_reset_recv(struct soft_qp *q);
+/* Gives what a dead claimant has claimed back to be claimed. s->lock held. */
+void soft_ud_sweep_recv(struct soft_qp *q, uint32_t claimant);
+
+/* ud_send.c; q->lock held */
+int soft_ud_exec(struct soft_qp *q, const struct ibv_send_wr *wr);
+/* 0: delivered or dropped; -EAGAIN: a region is being fetched; -ENOENT: that
+ * QP is not there any more. */
+int soft_ud_deliver(struct soft_qp *q, struct ud_dest *d,
+		    const struct ud_msg *m);
+
+/* ud_dest.c; q->lock held, and soft.lock from soft_ud_attend() on */
+struct ud_dest *soft_ud_dest(struct soft_qp *q, uint32_t qpn);
+/* Keeps a copy; drops where there are too many. */
+void soft_ud_keep(struct soft_qp *q, struct ud_dest *d, const struct ud_msg *m);
+/* Where nobody is: drops all, and what comes for a while. */
+void soft_ud_nobody(struct soft_qp *q, struct ud_dest *d);
+/* Dials for new ones, delivers what is kept. */
+void soft_ud_attend(struct soft_qp *q);
+/* The same for a timer: when to come back. */
+uint64_t soft_ud_timer(struct soft_qp *q, uint64_t now);
+/* p is dead. */
+void soft_ud_bereft(struct soft_qp *q, struct soft_peer *p);
+/* p cannot be reached for a region now: what waits for it is lost. */
+void soft_ud_unreached(struct soft_qp *q, struct soft_peer *p);
+/* The mapping of this region of p goes. */
+void soft_ud_forget(struct soft_qp *q, struct soft_peer *p, uint32_t key);
+/* All destinations, for good or for a new life of the QP. */
+void soft_ud_drop(struct soft_qp *q);
+/* What was sent before the QP goes gets a moment to leave. No lock is held. */
+void soft_ud_linger(struct soft_qp *q);
+/* A dial is over: peer is NULL where nobody was. */
+void soft_ud_met(struct soft_qp *q, uint32_t qpn, struct soft_peer *peer,
+		 uint64_t area, int bell);
+
+/* dial.c; the control thread's, s->lock held. All UD QPs that wait for qpn are
+ * told. */
+void soft_dial(struct soft *s, uint32_t qpn);
+void soft_dial_event(struct soft *s, void *dial);
+uint64_t soft_dials_timer(struct soft *s, uint64_t now);
+void soft_dials_free(struct soft *s);
+
+static inline bool soft_ud_waits(const struct soft_qp *q)
+{
+	return q->ud && atomic_load(&q->ud->waits);
+}
+
+static inline struct shm_slot *soft_ud_slot(const struct ud_dest *d, uint32_t n)
+{
+	return (void *)(d->far->slots + (size_t)n * d->stride);
+}
+
+#endif

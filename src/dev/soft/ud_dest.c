@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ud_dest.c - where the messages of a UD QP go: destinations, found by the
+ * control thread while messages wait in copies, in order for each of them and
+ * in nobody else's way.
+ *
+ * A destination is known until its QP is gone. Where nobody was, what is sent
+ * is dropped for a moment before the control thread looks again.
+ */
+#include "dev/soft/ud.h"
+
+#include <string.h>
+#include <time.h>
+
+#define AGAIN_NS 20000000ull   /* between two looks for nobody */
+#define RETRY_NS 20000000ull   /* for a lost question or answer */
+#define LINGER_NS 200000000ull /* before a QP goes */
+
+static struct ud_dest **bucket(struct soft_qp *q, uint32_t qpn)
+{
+	return &q->ud->dests[(qpn ^ qpn >> 12) % UD_DESTS];
+}
+
+static void kept_free(struct soft_qp *q, struct ud_dest *d)
+{
+	struct ud_kept *k;
+
+	while ((k = d->kept)) {
+		d->kept = k->next;
+		env_free(q->s->env, k);
+	}
+	d->kept_end = &d->kept;
+	d->n_kept = 0;
+}
+
+static void busy_add(struct soft_qp *q, struct ud_dest *d)
+{
+	if (list_linked(&d->busy))
+		return;
+	list_add_tail(&q->ud->busy, &d->busy);
+	atomic_fetch_add(&q->ud->waits, 1);
+	atomic_fetch_add(&q->s->ud_waits, 1);
+}
+
+static void busy_del(struct soft_qp *q, struct ud_dest *d)
+{
+	if (!list_linked(&d->busy))
+		return;
+	list_del(&d->busy);
+	atomic_fetch_sub(&q->ud->waits, 1);
+	atomic_fetch_sub(&q->s->ud_waits, 1);
+}
+
+static void look_for(struct soft_qp *q, struct ud_dest *d)
+{
+	d->state = UD_DEST_NEW;
+	busy_add(q, d);
+	soft_attend(q->s, q->idx);
+}
+
+static struct ud_dest *dest_new(struct soft_qp *q, uint32_t qpn)
+{
+	struct ud_dest *d = env_alloc(q->s->env, sizeof(*d));
+
+	if (!d)
+		return NULL;
+	d->qpn = qpn;
+	d->kept_end = &d->kept;
+	d->next = *bucket(q, qpn);
+	*bucket(q, qpn) = d;
+	look_for(q, d);
+	return d;
+}
+
+static struct ud_dest *dest_find(struct soft_qp *q, uint32_t qpn)
+{
+	struct ud_dest *d = *bucket(q, qpn);
+
+	while (d && d->qpn != qpn)
+		d = d->next;
+	return d;
+}
+
+struct ud_dest *soft_ud_dest(struct soft_qp *q, uint32_t qpn)
+{
+	struct ud_dest *d = q->ud->last;
+
+	if (unlikely(!d || d->qpn != qpn))
+		d = dest_find(q, qpn);
+	if (unlikely(!d))
+		d = dest_new(q, qpn);
+	if (unlikely(!d))
+		return NULL;
+	if (unlikely(d->state == UD_DEST_NOBODY) &&
+	    env_now_ns(q->s->env) >= d->again_ns)
+		look_for(q, d);
+	q->ud->last = d;
+	return d;
+}
+
+static struct ud_kept *kept_new(struct soft_qp *q, const struct ud_msg *m)
+{
+	struct ud_kept *k = env_alloc(q->s->env, sizeof(*k) + m->len);
+	unsigned char *at;
+	int i;
+
+	if (!k)
+		return NULL;
+	at = k->data;
+	for (i = 0; i < m->num_sge; i++) {
+		memcpy(at, soft_ptr(m->sge[i].addr), m->sge[i].length);
+		at += m->sge[i].length;
+	}
+	k->m = *m;
+	k->sge = (struct ibv_sge){.addr = (uintptr_t)k->data, .length = m->len};
+	k->m.sge = &k->sge;
+	k->m.num_sge = 1;
+	return k;
+}
+
+void soft_ud_keep(struct soft_qp *q, struct ud_dest *d, const struct ud_msg *m)
+{
+	struct ud_kept *k;
+
+	if (d->n_kept == UD_WAITING)
+		return;
+	k = kept_new(q, m);
+	if (!k)
+		return;
+	*d->kept_end = k;
+	d->kept_end = &k->next;
+	if (d->n_kept++)
+		return;
+	busy_add(q, d);
+	/* It sleeps until a deadline that may be too late now. */
+	soft_kick(q->s);
+}
+
+void soft_ud_nobody(struct soft_qp *q, struct ud_dest *d)
+{
+	kept_free(q, d);
+	busy_del(q, d);
+	d->state = UD_DEST_NOBODY;
+	d->gate_ok = 0;
+	d->again_ns = env_now_ns(q->s->env) + AGAIN_NS;
+}
+
+/* What is kept, as far as it goes. */
+static void push(struct soft_qp *q, struct ud_dest *d)
+{
+	struct ud_kept *k;
+	int r;
+
+	while (d->state == UD_DEST_READY && (k = d->kept)) {
+		r = soft_ud_deliver(q, d, &k->m);
+		if (r == -EAGAIN)
+			return;
+		if (r == -ENOENT) {
+			soft_ud_nobody(q, d);
+			return;
+		}
+		d->kept = k->next;
+		if (!d->kept)
+			d->kept_end = &d->kept;
+		d->n_kept--;
+		env_free(q->s->env, k);
+	}
+	if (d->state == UD_DEST_READY)
+		busy_del(q, d);
+}
+
+void soft_ud_attend(struct soft_qp *q)
+{
+	struct list_node *n, *next;
+	struct ud_dest *d;
+
+	for (n = q->ud->busy.next; n != &q->ud->busy; n = next) {
+		next = n->next;
+		d = container_of(n, struct ud_dest, busy);
+		if (d->state == UD_DEST_NEW) {
+			d->state = UD_DEST_DIALS;
+			soft_dial(q->s, d->qpn);
+		}
+		push(q, d);
+	}
+}
+
+uint64_t soft_ud_timer(struct soft_qp *q, uint64_t now)
+{
+	struct list_node *n;
+	struct ud_dest *d;
+
+	for (n = q->ud->busy.next; n != &q->ud->busy; n = n->next) {
+		d = container_of(n, struct ud_dest, busy);
+		/* a question, or its answer, may have been lost */
+		atomic_store(&d->asked_key, 0);
+	}
+	soft_ud_attend(q);
+	return atomic_load(&q->ud->waits) ? now + RETRY_NS : ENV_NEVER;
+}
+
+/* Every destination of q, for loops that may change it. */
+#define each_dest(q, i, d, next_d)            \
+	for ((i) = 0; (i) < UD_DESTS; (i)++)  \
+		for ((d) = (q)->ud->dests[i]; \
+		     (d) && ((next_d) = (d)->next, true); (d) = (next_d))
+
+void soft_ud_bereft(struct soft_qp *q, struct soft_peer *p)
+{
+	struct ud_dest *d, *next;
+	unsigned i;
+
+	each_dest(q, i, d, next)
+	{
+		if (d->peer != p)
+			continue;
+		if (d->state == UD_DEST_READY)
+			soft_ud_nobody(q, d);
+		d->peer = NULL;
+		soft_peer_put(q->s, p);
+	}
+}
+
+void soft_ud_unreached(struct soft_qp *q, struct soft_peer *p)
+{
+	struct ud_dest *d, *next;
+	unsigned i;
+
+	each_dest(q, i, d, next)
+	{
+		if (d->peer != p || d->state != UD_DEST_READY)
+			continue;
+		kept_free(q, d);
+		busy_del(q, d);
+	}
+}
+
+void soft_ud_forget(struct soft_qp *q, struct soft_peer *p, uint32_t key)
+{
+	struct ud_dest *d, *next;
+	unsigned i, j;
+
+	each_dest(q, i, d, next)
+	{
+		if (d->peer != p)
+			continue;
+		for (j = 0; j < UD_XLATS; j++)
+			if (d->xlat[j].key == key)
+				d->xlat[j].live = NULL;
+	}
+}
+
+void soft_ud_drop(struct soft_qp *q)
+{
+	struct ud_dest *d, *next;
+	unsigned i;
+
+	each_dest(q, i, d, next)
+	{
+		kept_free(q, d);
+		busy_del(q, d);
+		if (d->peer)
+			soft_peer_put(q->s, d->peer);
+		env_free(q->s->env, d);
+	}
+	memset(q->ud->dests, 0, sizeof(q->ud->dests));
+	q->ud->last = NULL;
+}
+
+void soft_ud_linger(struct soft_qp *q)
+{
+	uint64_t end = env_now_ns(q->s->env) + LINGER_NS;
+	struct timespec nap = {.tv_nsec = 50000};
+
+	while (atomic_load(&q->ud->waits) && env_now_ns(q->s->env) < end)
+		nanosleep(&nap, NULL);
+}
+
+void soft_ud_met(struct soft_qp *q, uint32_t qpn, struct soft_peer *peer,
+		 uint64_t area, int bell)
+{
+	struct ud_dest *d = dest_find(q, qpn);
+
+	if (!d || d->state != UD_DEST_DIALS)
+		return;
+	if (!peer || !area) {
+		soft_ud_nobody(q, d);
+		return;
+	}
+	if (d->peer)
+		soft_peer_put(q->s, d->peer);
+	peer->refs++;
+	d->peer = peer;
+	d->far = (struct shm_qp *)(void *)(peer->base + area);
+	d->bell = bell;
+	d->gate_ok = 0;
+	atomic_store(&d->asked_key, 0);
+	d->state = UD_DEST_READY;
+	push(q, d);
+}
