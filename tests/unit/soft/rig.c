@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -230,6 +231,15 @@ void rig_fork(struct rig_child *c, void (*fn)(int sock, void *arg), void *arg)
 	}
 	close(sv[1]);
 	c->sock = sv[0];
+}
+
+void rig_stop(struct rig_child *c)
+{
+	int st;
+
+	assert_int_equal(kill(c->pid, SIGSTOP), 0);
+	assert_int_equal(waitpid(c->pid, &st, WUNTRACED), c->pid);
+	assert_true(WIFSTOPPED(st));
 }
 
 int rig_join(struct rig_child *c)

@@ -96,6 +96,8 @@ struct rig_child {
 	int sock;
 };
 void rig_fork(struct rig_child *c, void (*fn)(int sock, void *arg), void *arg);
+/* Returns when it has stopped. */
+void rig_stop(struct rig_child *c);
 /* Exit status as of waitpid(2). */
 int rig_join(struct rig_child *c);
 void rig_put(int sock, const void *p, size_t len);

@@ -544,7 +544,7 @@ static void test_given_back(void **state)
 	for (i = 0; i < 2; i++)
 		rig_connect_qp(&a, qa[i], &says.addr[i].qp);
 	rig_get(c.sock, &r, 1);
-	assert_int_equal(kill(c.pid, SIGSTOP), 0);
+	rig_stop(&c);
 	say(qa[0], 1, 1000);
 	assert_true(rig_quiet(&a));
 	assert_int_equal(a.dev->ops->destroy_qp(a.dev, qa[0]), 0);
