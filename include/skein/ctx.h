@@ -114,6 +114,12 @@ SKEIN_API void skein_ctx_close(struct skein_ctx *ctx);
  * taken, and why. Valid as long as the context. */
 SKEIN_API const char *skein_ctx_device(struct skein_ctx *ctx);
 
+/* 0, or -ENODEV once the device has failed for good or was removed: its
+ * connections have ended, and new ones are refused. text (may be NULL) becomes
+ * one line, "" when nothing is wrong, valid as long as the context. Any
+ * thread. */
+SKEIN_API int skein_ctx_error(struct skein_ctx *ctx, const char **text);
+
 /* The default engine. */
 SKEIN_API struct skein_engine *skein_ctx_engine(struct skein_ctx *ctx);
 

@@ -229,11 +229,17 @@ static int open_handle(struct skein_ctx *ctx, const char *addr,
 	struct skein_conn_attr attr = {.size = sizeof(attr)};
 	struct skein_conn *conn;
 	struct skein_path path;
+	const char *text;
 	char err[160];
 	int rc;
 
 	if (ctx_forked(ctx))
 		return -SKEIN_EFORKED;
+	rc = skein_ctx_error(ctx, &text);
+	if (rc) {
+		env_log(ctx->env, ENV_LOG_ERROR, "cannot connect: %s", text);
+		return rc;
+	}
 	rc = ctx_attr_copy(&attr, sizeof(attr), user);
 	if (rc)
 		return rc;

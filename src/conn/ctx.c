@@ -362,6 +362,16 @@ const char *skein_ctx_device(struct skein_ctx *ctx)
 	return ctx->device;
 }
 
+int skein_ctx_error(struct skein_ctx *ctx, const char **text)
+{
+	/* Pairs with device_failed(): the text of an error is there. */
+	int err = atomic_load_explicit(&ctx->failed, memory_order_acquire);
+
+	if (text)
+		*text = err ? ctx->story : "";
+	return err;
+}
+
 struct skein_engine *skein_ctx_engine(struct skein_ctx *ctx)
 {
 	return ctx->engine;

@@ -53,6 +53,9 @@ struct skein_ctx {
 	/* events.c: the last, and how many there were (as region_seq) */
 	struct ctx_event events[CTX_EVENTS];
 	_Atomic(uint64_t) event_seq;
+	/* the device's end: 0, or an error; then story is constant */
+	_Atomic(int) failed;
+	char story[192];
 
 	/* what peers did wrong, and the like; any thread */
 	struct {

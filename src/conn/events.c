@@ -15,6 +15,7 @@
 #include "conn/handle.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 
 #define EVENTS_A_BEAT 16
@@ -48,6 +49,49 @@ static void log_port(struct skein_ctx *ctx, const struct ibv_async_event *ev)
 		     : "up");
 }
 
+/* An event of the port: what it means is found by looking. */
+static void look_again(struct skein_ctx *ctx, const struct ibv_async_event *ev)
+{
+	struct dev *dev = ctx->dev;
+	struct dev_path path;
+	unsigned changes = 0;
+	int rc;
+
+	if (ev->element.port_num != dev->port || !dev->ops->refresh)
+		return;
+	rc = dev->ops->refresh(dev, &changes);
+	if (rc)
+		env_log(ctx->env, ENV_LOG_WARN,
+			"%s (%s): cannot look at port %u again: %s",
+			dev->ops->kind, dev->name, dev->port,
+			skein_strerror(rc));
+	if (!(changes & DEV_CHANGE_ADDR))
+		return;
+	dev_path_now(dev, &path);
+	env_log(ctx->env, ENV_LOG_WARN,
+		"%s (%s): its address has changed: connections end; GID %d "
+		"from now on: %s",
+		dev->ops->kind, dev->name, path.gid.index, path.gid.why);
+	publish(ctx, ALL_QPS, -EADDRNOTAVAIL);
+}
+
+static void device_failed(struct skein_ctx *ctx)
+{
+	struct dev *dev = ctx->dev;
+
+	env_mutex_lock(ctx->env, &ctx->lock);
+	if (!ctx->failed)
+		snprintf(ctx->story, sizeof(ctx->story),
+			 "%s (%s): the device failed or was removed: close the "
+			 "context, and open another when it is back",
+			 dev->ops->kind, dev->name);
+	/* The text is whole before anybody sees that there is one. */
+	atomic_store_explicit(&ctx->failed, -ENODEV, memory_order_release);
+	env_mutex_unlock(ctx->env, &ctx->lock);
+	env_log(ctx->env, ENV_LOG_ERROR, "%s", ctx->story);
+	publish(ctx, ALL_QPS, -ENODEV);
+}
+
 static void heed(struct skein_ctx *ctx, const struct ibv_async_event *ev)
 {
 	switch (ev->event_type) {
@@ -61,13 +105,19 @@ static void heed(struct skein_ctx *ctx, const struct ibv_async_event *ev)
 		publish(ctx, ev->element.qp->qp_num, -SKEIN_EPEER);
 		break;
 	case IBV_EVENT_DEVICE_FATAL:
-		env_log(ctx->env, ENV_LOG_ERROR, "%s (%s): the device failed",
-			ctx->dev->ops->kind, ctx->dev->name);
-		publish(ctx, ALL_QPS, -ENODEV);
+		device_failed(ctx);
 		break;
 	case IBV_EVENT_PORT_ERR:
 	case IBV_EVENT_PORT_ACTIVE:
 		log_port(ctx, ev);
+		look_again(ctx, ev);
+		break;
+	case IBV_EVENT_GID_CHANGE:
+	case IBV_EVENT_LID_CHANGE:
+	case IBV_EVENT_PKEY_CHANGE:
+	case IBV_EVENT_SM_CHANGE:
+	case IBV_EVENT_CLIENT_REREGISTER:
+		look_again(ctx, ev);
 		break;
 	case IBV_EVENT_CQ_ERR: /* polling it fails, and says so */
 	default:
@@ -100,7 +150,9 @@ static const char *words(int err)
 	case SKEIN_EPEER:
 		return "the peer sent a request that the device finds invalid";
 	case ENODEV:
-		return "the device failed";
+		return "the device failed or was removed";
+	case EADDRNOTAVAIL:
+		return "this end's address (GID or LID) is gone from the port";
 	default:
 		return "the device reports a fatal error of its QP";
 	}

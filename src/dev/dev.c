@@ -138,15 +138,28 @@ static uint8_t rd_atomic_own(const struct dev *dev)
 	return (uint8_t)(n < RD_ATOMIC_OFFER ? n : RD_ATOMIC_OFFER);
 }
 
+void dev_path_now(struct dev *dev, struct dev_path *path)
+{
+	if (dev->ops->path) {
+		dev->ops->path(dev, path);
+		return;
+	}
+	path->gid = dev->gid;
+	path->port = dev->port_attr;
+}
+
 void dev_qp_addr(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
 		 struct dev_qp_addr *addr)
 {
+	struct dev_path path;
+
+	dev_path_now(dev, &path);
 	memset(addr, 0, sizeof(*addr));
-	addr->gid = dev->gid.gid;
+	addr->gid = path.gid.gid;
 	addr->qpn = qp->qp_num & QPN_MASK;
 	addr->psn = psn & PSN_MASK;
-	addr->lid = dev->port_attr.lid;
-	addr->mtu = (uint8_t)dev->port_attr.active_mtu;
+	addr->lid = path.port.lid;
+	addr->mtu = (uint8_t)path.port.active_mtu;
 	addr->rd_atomic = rd_atomic_own(dev);
 }
 
@@ -169,43 +182,54 @@ int dev_qp_init(struct dev *dev, struct ibv_qp *qp, int access)
  * needed only to another subnet, or where the port or the subnet manager wants
  * it in every packet (port flag GRH_REQUIRED; a port without a LID).
  */
-static bool route_global(const struct dev *dev, const struct dev_qp_addr *peer)
+static bool route_global(const struct dev_path *path,
+			 const struct dev_qp_addr *peer)
 {
-	const struct ibv_port_attr *port = &dev->port_attr;
-
-	return port->link_layer != IBV_LINK_LAYER_INFINIBAND ||
-	       (port->flags & IBV_QPF_GRH_REQUIRED) ||
+	return path->port.link_layer != IBV_LINK_LAYER_INFINIBAND ||
+	       (path->port.flags & IBV_QPF_GRH_REQUIRED) ||
 	       peer->gid.global.subnet_prefix !=
-		       dev->gid.gid.global.subnet_prefix;
+		       path->gid.gid.global.subnet_prefix;
 }
 
 /* peer came over the wire: what it says is checked, not asserted. */
-static bool addr_valid(const struct dev *dev, const struct dev_qp_addr *peer)
+static bool numbers_valid(const struct dev_qp_addr *peer)
 {
-	if (peer->qpn > QPN_MASK || peer->psn > PSN_MASK ||
-	    peer->mtu < IBV_MTU_256 || peer->mtu > IBV_MTU_4096)
-		return false;
-	/* Not a peer on Ethernet, nor a multicast LID. */
-	return route_global(dev, peer) ||
-	       (peer->lid && peer->lid < LID_MULTICAST);
+	return peer->qpn <= QPN_MASK && peer->psn <= PSN_MASK &&
+	       peer->mtu >= IBV_MTU_256 && peer->mtu <= IBV_MTU_4096;
 }
 
-static void fill_ah(const struct dev *dev, const struct dev_qp_addr *peer,
-		    const struct dev_qp_opts *opts, struct ibv_ah_attr *ah)
+static bool addr_valid(const struct dev_path *path,
+		       const struct dev_qp_addr *peer)
 {
+	/* By LID: not a peer on Ethernet, nor a multicast LID. */
+	return numbers_valid(peer) &&
+	       (route_global(path, peer) ||
+		(peer->lid && peer->lid < LID_MULTICAST));
+}
+
+static int fill_ah(struct dev *dev, const struct dev_qp_addr *peer,
+		   const struct dev_qp_opts *opts, struct dev_path *path,
+		   struct ibv_ah_attr *ah)
+{
+	dev_path_now(dev, path);
+	if (!addr_valid(path, peer))
+		return -EINVAL;
+	if (path->gid.index < 0)
+		return -EADDRNOTAVAIL;
 	ah->port_num = dev->port;
 	ah->sl = opts->sl;
 	/* In another subnet it is the router's, which a path record of the
 	 * subnet manager would name: no such query is made here. */
-	if (dev->port_attr.link_layer == IBV_LINK_LAYER_INFINIBAND)
+	if (path->port.link_layer == IBV_LINK_LAYER_INFINIBAND)
 		ah->dlid = peer->lid;
-	ah->is_global = route_global(dev, peer);
+	ah->is_global = route_global(path, peer);
 	if (!ah->is_global)
-		return;
+		return 0;
 	ah->grh.dgid = peer->gid;
-	ah->grh.sgid_index = (uint8_t)dev->gid.index;
+	ah->grh.sgid_index = (uint8_t)path->gid.index;
 	ah->grh.hop_limit = HOP_LIMIT;
 	ah->grh.traffic_class = opts->traffic_class;
+	return 0;
 }
 
 int dev_qp_rtr(struct dev *dev, struct ibv_qp *qp,
@@ -215,14 +239,17 @@ int dev_qp_rtr(struct dev *dev, struct ibv_qp *qp,
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
 		   IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	struct dev_path path;
+	int rc;
 
-	if (!addr_valid(dev, peer))
-		return -EINVAL;
 	if (!opts)
 		opts = &none;
+	rc = fill_ah(dev, peer, opts, &path, &attr.ah_attr);
+	if (rc)
+		return rc;
 	attr.path_mtu = (enum ibv_mtu)peer->mtu;
-	if (attr.path_mtu > dev->port_attr.active_mtu)
-		attr.path_mtu = dev->port_attr.active_mtu;
+	if (attr.path_mtu > path.port.active_mtu)
+		attr.path_mtu = path.port.active_mtu;
 	if (opts->mtu && attr.path_mtu > opts->mtu)
 		attr.path_mtu = (enum ibv_mtu)opts->mtu;
 	attr.dest_qp_num = peer->qpn;
@@ -230,7 +257,6 @@ int dev_qp_rtr(struct dev *dev, struct ibv_qp *qp,
 	attr.max_dest_rd_atomic = rd_atomic_own(dev);
 	attr.min_rnr_timer = opts->min_rnr_timer ? opts->min_rnr_timer
 						 : MIN_RNR_TIMER_DEFAULT;
-	fill_ah(dev, peer, opts, &attr.ah_attr);
 	if (qp->qp_type == IBV_QPT_RC)
 		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	return dev->ops->modify_qp(dev, qp, &attr, mask);
@@ -243,7 +269,7 @@ int dev_qp_rts(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
 	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
-	if (!addr_valid(dev, peer))
+	if (!numbers_valid(peer))
 		return -EINVAL;
 	if (!opts)
 		opts = &none;
@@ -290,12 +316,13 @@ int dev_ah_attr(struct dev *dev, const struct dev_qp_addr *peer,
 {
 	static const struct dev_qp_opts none;
 	struct ibv_ah_attr a = {0};
+	struct dev_path path;
+	int rc;
 
-	if (!addr_valid(dev, peer))
-		return -EINVAL;
-	fill_ah(dev, peer, opts ? opts : &none, &a);
-	*attr = a;
-	return 0;
+	rc = fill_ah(dev, peer, opts ? opts : &none, &path, &a);
+	if (!rc)
+		*attr = a;
+	return rc;
 }
 
 int dev_qp_err(struct dev *dev, struct ibv_qp *qp)

@@ -39,6 +39,13 @@ enum dev_atomic_scope {
 	DEV_ATOMIC_GLOB, /* atomic with the CPU too */
 };
 
+/* What fork() does to memory that is registered. */
+enum dev_fork {
+	DEV_FORK_SAFE,	  /* nothing: the device or the kernel sees to it */
+	DEV_FORK_GUARDED, /* children do not have it: ibv_fork_init() */
+	DEV_FORK_UNSAFE,  /* private memory may move under the device */
+};
+
 struct dev_caps {
 	/* bytes of one WRITE into this device's memory become visible in
 	 * ascending address order, so a tail canary proves the body: the
@@ -55,6 +62,7 @@ struct dev_caps {
 	bool single_threaded;
 	bool uc, ud, srq;
 	enum dev_atomic_scope atomic_scope;
+	enum dev_fork fork;
 	uint64_t msg_sz_max;
 	uint32_t inline_max; /* bytes; what an RC QP is asked for at most */
 	uint32_t qp_wr_max;
@@ -80,6 +88,21 @@ struct dev_gid {
 	enum dev_gid_type type;
 	char netdev[IF_NAMESIZE]; /* "" when unknown */
 	char why[96];
+};
+
+/* Where the device is reached now. */
+struct dev_path {
+	struct dev_gid gid; /* index -1: nowhere; why says so */
+	struct ibv_port_attr port;
+};
+
+/* What refresh() found. */
+enum {
+	/* the chosen GID, or on InfiniBand the LID, is another: QPs that were
+	 * connected with the old one reach nobody */
+	DEV_CHANGE_ADDR = 1 << 0,
+	/* the port's state or MTU */
+	DEV_CHANGE_PORT = 1 << 1,
 };
 
 /* Counts that carry over to real NICs; one per engine (or thread), so that no
@@ -193,6 +216,14 @@ struct dev_ops {
 	int (*get_async_event)(struct dev *dev, struct ibv_async_event *ev);
 	void (*ack_async_event)(struct dev *dev, struct ibv_async_event *ev);
 
+	/* Looks at the port and its GID table again, as an event of the port
+	 * asks for, and says what has changed since the last look. The chosen
+	 * GID stays as long as it is there, by its index and its bytes; else
+	 * another is chosen. NULL: nothing ever changes. */
+	int (*refresh)(struct dev *dev, unsigned *changes);
+	/* As of the last look; any thread. NULL: as at open. */
+	void (*path)(struct dev *dev, struct dev_path *path);
+
 	/* A DC operation: rkey and address in wr, target in ah, dctn, key.
 	 * NULL where caps.dc is false. */
 	int (*post_dc)(struct dev *dev, struct ibv_qp *qp,
@@ -221,6 +252,7 @@ struct dev {
 	char name[64]; /* "skein0", "rxe0", "mlx5_0" */
 	char why[160]; /* why this device, in words for people */
 	uint8_t port;
+	/* at open; later see dev_path_now() */
 	struct ibv_port_attr port_attr;
 	struct dev_gid gid; /* the chosen one */
 };
@@ -250,12 +282,16 @@ int dev_sim_open(struct skein_env *env, const char *name, int gid_index,
  * a running machine, so that all processes there name the same device. */
 uint64_t dev_soft_guid(void);
 
+/* The port and the chosen GID, as of the last look. */
+void dev_path_now(struct dev *dev, struct dev_path *path);
+
 /* Fills *addr for a QP of this device (port, chosen GID, a given psn). */
 void dev_qp_addr(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
 		 struct dev_qp_addr *addr);
 /* RESET to INIT with remote access, and INIT to RTR to RTS, with the masks
  * the specification asks of an RC or UC QP (IBA 11.2.5.2). */
 int dev_qp_init(struct dev *dev, struct ibv_qp *qp, int access);
+/* -EINVAL when peer makes no sense, -EADDRNOTAVAIL when this end has no GID. */
 int dev_qp_rtr(struct dev *dev, struct ibv_qp *qp,
 	       const struct dev_qp_addr *peer, const struct dev_qp_opts *opts);
 int dev_qp_rts(struct dev *dev, struct ibv_qp *qp, uint32_t psn,

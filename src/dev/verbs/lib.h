@@ -38,6 +38,9 @@ extern const struct verbs_loader verbs_loader_dl;
  * needed 0: NULL in the table when the library has no such symbol.
  */
 #define VERBS_LIB_SYMBOLS(X)                                                   \
+	X(is_fork_initialized, "ibv_is_fork_initialized", "IBVERBS_1.13", 0,   \
+	  enum ibv_fork_status, (void))                                        \
+	X(fork_init, "ibv_fork_init", "IBVERBS_1.1", 1, int, (void))           \
 	X(get_device_list, "ibv_get_device_list", "IBVERBS_1.1", 1,            \
 	  struct ibv_device **, (int *n))                                      \
 	X(free_device_list, "ibv_free_device_list", "IBVERBS_1.1", 1, void,    \

@@ -8,14 +8,13 @@
  *
  * Thread rule: libibverbs' own: any thread.
  */
-#include "dev/verbs/verbs.h"
+#include "dev/verbs/port.h"
 
 #include "env/env.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 int verbs_errno(void)
@@ -41,6 +40,7 @@ static void op_close(struct dev *dev)
 	struct verbs_dev *vd = verbs_dev(dev);
 
 	vd->lib.close_device(dev->verbs);
+	env_mutex_fini(dev->env, &vd->lock);
 	verbs_lib_unload(&vd->lib);
 	env_free(dev->env, vd);
 }
@@ -104,25 +104,6 @@ static int op_dealloc_pd(struct dev *dev, struct ibv_pd *pd)
 	return ret(lib(dev)->dealloc_pd(pd));
 }
 
-static void log_reg_failure(struct dev *dev, size_t len, int err)
-{
-	struct rlimit lim;
-
-	/* The kernel says ENOMEM for a locked-memory limit too, and that is
-	 * the usual cause: without the number nobody finds it. */
-	if (err == -ENOMEM && getrlimit(RLIMIT_MEMLOCK, &lim) == 0 &&
-	    lim.rlim_cur != RLIM_INFINITY) {
-		env_log(dev->env, ENV_LOG_ERROR,
-			"%s: cannot register %zu bytes: RLIMIT_MEMLOCK is %llu "
-			"KiB and all registered memory counts: ulimit -l "
-			"unlimited, or LimitMEMLOCK=infinity in the unit",
-			dev->name, len, (unsigned long long)lim.rlim_cur >> 10);
-		return;
-	}
-	env_log(dev->env, ENV_LOG_ERROR, "%s: cannot register %zu bytes: %s",
-		dev->name, len, strerror(-err));
-}
-
 /* fd and off do not matter to a NIC: it pins the pages behind the address. */
 static int op_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 		     int access, int fd, uint64_t off, struct ibv_mr **mr)
@@ -136,7 +117,7 @@ static int op_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 	m = lib(dev)->reg_mr(pd, addr, len, access);
 	if (!m) {
 		rc = verbs_errno();
-		log_reg_failure(dev, len, rc);
+		verbs_log_refused(dev, "register memory", len, rc);
 		return rc;
 	}
 	*mr = m;
@@ -203,11 +184,16 @@ static int op_create_cq(struct dev *dev, int cqe, void *cq_context,
 			struct ibv_comp_channel *ch, struct ibv_cq **cq)
 {
 	struct ibv_cq *c;
+	int rc;
 
 	errno = 0;
 	c = lib(dev)->create_cq(dev->verbs, cqe, cq_context, ch, 0);
-	if (!c)
-		return verbs_errno();
+	if (!c) {
+		rc = verbs_errno();
+		if (rc == -ENOMEM)
+			verbs_log_refused(dev, "create a CQ", 0, rc);
+		return rc;
+	}
 	*cq = c;
 	return 0;
 }
@@ -304,14 +290,19 @@ static int op_create_qp(struct dev *dev, struct ibv_pd *pd,
 {
 	struct ibv_qp_init_attr a = *attr;
 	struct ibv_qp *q;
+	int rc;
 
 	(void)flags;
 	if (!can_type(&dev->caps, attr->qp_type))
 		return -EOPNOTSUPP;
 	errno = 0;
 	q = lib(dev)->create_qp(pd, &a);
-	if (!q)
-		return verbs_errno();
+	if (!q) {
+		rc = verbs_errno();
+		if (rc == -ENOMEM)
+			verbs_log_refused(dev, "create a QP", 0, rc);
+		return rc;
+	}
 	attr->cap = a.cap;
 	*qp = q;
 	return 0;
@@ -382,5 +373,7 @@ const struct dev_ops verbs_ops = {
 	.destroy_qp = op_destroy_qp,
 	.get_async_event = op_get_async_event,
 	.ack_async_event = op_ack_async_event,
+	.path = verbs_port_path,
+	.refresh = verbs_port_refresh,
 	.probe = op_probe,
 };

@@ -14,6 +14,7 @@
 
 #include "base/assert.h"
 #include "dev/verbs/gid.h"
+#include "dev/verbs/port.h"
 #include "env/env.h"
 
 #include <arpa/inet.h>
@@ -23,17 +24,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Tables larger than this exist (rxe's has 1,024 slots), used entries hardly:
- * a port has two per address. */
-#define GID_ROWS_MAX 512
-#define LOCALS_MAX 512
-
 struct opener {
 	struct verbs_lib lib;
 	struct skein_env *env;
 	const char *name; /* "" any */
 	int gid_index;
 	int n_devices;
+	enum dev_fork fork;
 	/* the first refusal: kept when no device is usable */
 	char why[224];
 	int rc;
@@ -54,94 +51,18 @@ refuse(struct opener *o, int rc, const char *dev, const char *fmt, ...)
 	va_end(ap);
 }
 
-struct gid_tables {
-	struct ibv_gid_entry entries[GID_ROWS_MAX];
-	struct gid_row rows[GID_ROWS_MAX];
-	struct gid_local locals[LOCALS_MAX];
-};
-
-static int port_gid(struct opener *o, struct verbs_dev *vd, uint8_t port,
-		    char *err, size_t err_len)
-{
-	struct gid_tables *t;
-	size_t rows = 0;
-	ssize_t i, n;
-	int locals, rc;
-
-	t = env_alloc(o->env, sizeof(*t));
-	if (!t) {
-		snprintf(err, err_len, "out of memory");
-		return -ENOMEM;
-	}
-	n = vd->lib.query_gid_table(vd->dev.verbs, t->entries, GID_ROWS_MAX, 0,
-				    sizeof(t->entries[0]));
-	if (n < 0) {
-		snprintf(err, err_len, "cannot read its GID table: %s",
-			 strerror((int)-n));
-		rc = (int)n;
-		goto out;
-	}
-	locals = gid_locals(t->locals, LOCALS_MAX);
-	if (locals < 0) {
-		snprintf(err, err_len, "cannot list this host's addresses: %s",
-			 strerror(-locals));
-		rc = locals;
-		goto out;
-	}
-	if (locals > LOCALS_MAX)
-		locals = LOCALS_MAX;
-	for (i = 0; i < n; i++) {
-		const struct ibv_gid_entry *e = &t->entries[i];
-		struct gid_row *row = &t->rows[rows];
-
-		if (e->port_num != port)
-			continue;
-		row->gid = e->gid;
-		row->index = (int)e->gid_index;
-		row->type = (enum dev_gid_type)e->gid_type;
-		if (!e->ndev_ifindex ||
-		    !if_indextoname(e->ndev_ifindex, row->netdev))
-			row->netdev[0] = '\0';
-		gid_place(row, t->locals, (size_t)locals);
-		rows++;
-	}
-	rc = gid_choose(t->rows, rows, o->gid_index, err, err_len,
-			&vd->dev.gid);
-out:
-	env_free(o->env, t);
-	return rc;
-}
-
 /* The first port that is active and has a GID we may use. */
 static int choose_port(struct opener *o, struct verbs_dev *vd, uint8_t ports)
 {
-	struct ibv_port_attr attr;
 	char why[160];
 	int port, rc;
 
 	for (port = 1; port <= ports; port++) {
-		rc = verbs_lib_query_port(&vd->lib, vd->dev.verbs,
-					  (uint8_t)port, &attr);
-		if (rc) {
-			refuse(o, rc, vd->dev.name, "cannot query port %d: %s",
-			       port, strerror(-rc));
-			continue;
-		}
-		if (attr.state != IBV_PORT_ACTIVE) {
-			refuse(o, -ENETDOWN, vd->dev.name,
-			       "port %d is not active: set its interface up "
-			       "(ip link set IF up) or plug its cable",
-			       port);
-			continue;
-		}
-		rc = port_gid(o, vd, (uint8_t)port, why, sizeof(why));
-		if (rc) {
-			refuse(o, rc, vd->dev.name, "%s", why);
-			continue;
-		}
-		vd->dev.port = (uint8_t)port;
-		vd->dev.port_attr = attr;
-		return 0;
+		rc = verbs_port_open(vd, (uint8_t)port, o->gid_index, why,
+				     sizeof(why));
+		if (rc == 0)
+			return 0;
+		refuse(o, rc, vd->dev.name, "%s", why);
 	}
 	refuse(o, -ENODEV, vd->dev.name, "it has no port");
 	return o->rc;
@@ -177,6 +98,38 @@ static int setup(struct opener *o, struct verbs_dev *vd)
 	return 0;
 }
 
+/*
+ * Where the kernel copies pinned pages at fork() (since 5.12) nothing is
+ * needed, and libibverbs knows. Elsewhere registered memory must be kept from
+ * children, which ibv_fork_init() does for the whole process and can only do
+ * before the first registration: later ones are unsafe, and said to be. Skein's
+ * own memory is shared and so never copied; it is the application's (mem_wrap)
+ * and the provider's that needs this.
+ */
+static enum dev_fork guard_fork(struct opener *o)
+{
+	int rc;
+
+	if (o->lib.is_fork_initialized) {
+		switch (o->lib.is_fork_initialized()) {
+		case IBV_FORK_UNNEEDED:
+			return DEV_FORK_SAFE;
+		case IBV_FORK_ENABLED:
+			return DEV_FORK_GUARDED;
+		case IBV_FORK_DISABLED:
+			break;
+		}
+	}
+	rc = o->lib.fork_init();
+	if (rc == 0)
+		return DEV_FORK_GUARDED;
+	env_log(o->env, ENV_LOG_WARN,
+		"ibv_fork_init: %s: do not fork() while memory of your own is "
+		"registered, or update the kernel to 5.12",
+		strerror(rc < 0 ? -rc : rc));
+	return DEV_FORK_UNSAFE;
+}
+
 static int open_one(struct opener *o, struct ibv_device *ibdev,
 		    struct dev **dev)
 {
@@ -196,8 +149,10 @@ static int open_one(struct opener *o, struct ibv_device *ibdev,
 		return -ENOMEM;
 	}
 	vd->lib = o->lib;
+	vd->dev.caps.fork = o->fork;
 	vd->dev.ops = &verbs_ops;
 	vd->dev.env = o->env;
+	env_mutex_init(o->env, &vd->lock);
 	snprintf(vd->dev.name, sizeof(vd->dev.name), "%s", name);
 	errno = 0;
 	vd->dev.verbs = o->lib.open_device(ibdev);
@@ -218,6 +173,7 @@ static int open_one(struct opener *o, struct ibv_device *ibdev,
 err_close:
 	o->lib.close_device(vd->dev.verbs);
 err_free:
+	env_mutex_fini(o->env, &vd->lock);
 	env_free(o->env, vd);
 	return rc;
 }
@@ -300,6 +256,9 @@ int verbs_open_from(const struct verbs_loader *loader, struct skein_env *env,
 				       : strerror(-rc));
 		goto err_unload;
 	}
+	/* No device, nothing to guard: the call changes the whole process. */
+	if (o.n_devices)
+		o.fork = guard_fork(&o);
 	rc = open_listed(&o, list, dev);
 	o.lib.free_device_list(list);
 	if (rc) {

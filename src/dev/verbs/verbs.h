@@ -4,19 +4,25 @@
  *
  * Owns the library handle and the open context; all other objects are the
  * provider's. verbs.c chooses and opens, probe.c learns what the device can do,
- * ops.c is the control path.
+ * port.c
+ * knows the port, ops.c is the control path.
  *
- * Thread rule: as dev.h; the struct is read-only once open.
+ * Thread rule: as dev.h; but for what says otherwise the struct is read-only
+ * once open.
  */
 #ifndef SKEIN_DEV_VERBS_VERBS_H
 #define SKEIN_DEV_VERBS_VERBS_H
 
 #include "dev/dev.h"
 #include "dev/verbs/lib.h"
+#include "env/env.h"
 
 struct verbs_dev {
 	struct dev dev; /* first: ops get a struct dev */
 	struct verbs_lib lib;
+	int gid_index; /* asked for, or -1 */
+	struct env_mutex lock;
+	struct dev_path now; /* lock; dev.gid and dev.port_attr: at open */
 };
 
 static inline struct verbs_dev *verbs_dev(struct dev *dev)
@@ -33,6 +39,10 @@ int verbs_open_from(const struct verbs_loader *loader, struct skein_env *env,
 
 /* Fills caps of a device whose port is chosen: probe.c. */
 int verbs_probe(struct verbs_dev *vd, const struct ibv_device_attr *attr);
+
+/* Logs that doing (len bytes, 0: unknown) was refused, and when it is the
+ * limit of locked memory that did it, its name, size and use: memlock.c. */
+void verbs_log_refused(struct dev *dev, const char *doing, size_t len, int err);
 
 /* What errno says after a verbs call that failed; never 0: some providers
  * forget to set it. */

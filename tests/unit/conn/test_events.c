@@ -151,6 +151,18 @@ static void scripted_ack(struct dev *dev, struct ibv_async_event *ev)
 	script.acked += ev->event_type == script.ev.event_type;
 }
 
+static struct {
+	unsigned changes;
+	int looks;
+} port;
+
+static int scripted_refresh(struct dev *dev, unsigned *changes)
+{
+	port.looks++;
+	*changes = port.changes;
+	return 0;
+}
+
 static void say(struct end *a, struct end *b, enum ibv_event_type type,
 		struct ibv_qp *qp)
 {
@@ -171,6 +183,7 @@ static void test_scripted(void **state)
 	struct skein_conn *conn[3];
 	struct skein_engine *other;
 	const struct dev_ops *was;
+	struct skein_conn *c = NULL;
 	struct dev_ops ops;
 	struct end a, b;
 	const char *text;
@@ -207,6 +220,66 @@ static void test_scripted(void **state)
 	}
 	assert_int_equal(skein_conn_error(conn[0], NULL), -ENODEV);
 	assert_int_equal(skein_conn_error(conn[2], NULL), -ENODEV);
+	/* The context says so, and does not even try. */
+	assert_int_equal(skein_ctx_error(a.ctx, &text), -ENODEV);
+	assert_non_null(strstr(text, "skein0"));
+	assert_non_null(strstr(text, "close the context"));
+	assert_int_equal(skein_conn_open(a.ctx, skein_listener_addr(listener),
+					 NULL, &c),
+			 -ENODEV);
+	a.ctx->dev->ops = was;
+	skein_ctx_close(a.ctx);
+	skein_ctx_close(b.ctx);
+}
+
+/* Events of the port: the device looks again, and connections end when what
+ * they were made with is gone; a reconnecting one comes back. */
+static void test_port(void **state)
+{
+	struct skein_listener *listener = NULL;
+	struct skein_conn *conn;
+	const struct dev_ops *was;
+	struct dev_ops ops;
+	struct end a, b;
+	const char *text;
+
+	open_end(&a);
+	open_end(&b);
+	conn = join(&a, NULL, &b, &listener);
+	conn->dial->reconnect = true;
+	was = a.ctx->dev->ops;
+	ops = *was;
+	ops.get_async_event = scripted_get;
+	ops.ack_async_event = scripted_ack;
+	ops.refresh = scripted_refresh;
+	a.ctx->dev->ops = &ops;
+
+	port.changes = DEV_CHANGE_PORT;
+	say(&a, &b, IBV_EVENT_PORT_ERR, NULL);
+	say(&a, &b, IBV_EVENT_PORT_ACTIVE, NULL);
+	port.changes = 0;
+	say(&a, &b, IBV_EVENT_GID_CHANGE, NULL);
+	assert_int_equal(port.looks, 3);
+	script.ev.element.port_num = 2; /* not ours */
+	script.ev.event_type = IBV_EVENT_LID_CHANGE;
+	script.acked = 0;
+	script.full = true;
+	while (!script.acked)
+		both(&a, &b);
+	assert_int_equal(port.looks, 3);
+	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
+
+	port.changes = DEV_CHANGE_ADDR;
+	say(&a, &b, IBV_EVENT_LID_CHANGE, NULL);
+	assert_int_equal(port.looks, 4);
+	while (skein_conn_state(conn) == SKEIN_CONN_READY)
+		both(&a, &b);
+	assert_int_equal(skein_conn_error(conn, &text), -EADDRNOTAVAIL);
+	assert_non_null(strstr(text, "gone from the port"));
+	while (skein_conn_state(conn) != SKEIN_CONN_READY)
+		both(&a, &b);
+	assert_int_equal(skein_ctx_error(a.ctx, &text), 0);
+	assert_string_equal(text, "");
 	a.ctx->dev->ops = was;
 	skein_ctx_close(a.ctx);
 	skein_ctx_close(b.ctx);
@@ -217,6 +290,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_access),
 		cmocka_unit_test(test_scripted),
+		cmocka_unit_test(test_port),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,6 +21,7 @@ static struct ibv_device ibdevs[4];
 void fake_reset(void)
 {
 	memset(&fake, 0, sizeof(fake));
+	fake.fork = IBV_FORK_UNNEEDED;
 }
 
 struct fake_device *fake_add(const char *name)
@@ -52,6 +53,17 @@ static int gone(void *p)
 static struct fake_device *of(struct ibv_context *ctx)
 {
 	return ((struct fake_ctx *)(void *)ctx)->d;
+}
+
+static enum ibv_fork_status is_fork_initialized(void)
+{
+	return fake.fork;
+}
+
+static int fork_init(void)
+{
+	fake.fork_inits++;
+	return fake.fork_rc;
 }
 
 static struct ibv_device **get_device_list(int *n)
@@ -123,7 +135,11 @@ static int query_port(struct ibv_context *ctx, uint8_t port,
 {
 	attr->state = of(ctx)->port_state[port - 1];
 	attr->max_msg_sz = 1u << 30;
-	attr->link_layer = IBV_LINK_LAYER_ETHERNET;
+	attr->active_mtu = IBV_MTU_1024;
+	attr->lid = of(ctx)->lid;
+	attr->flags = (uint8_t)of(ctx)->port_flags;
+	attr->link_layer =
+		attr->lid ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
 	return 0;
 }
 
@@ -143,6 +159,12 @@ static ssize_t query_gid_table(struct ibv_context *ctx,
 		entries[n].gid_index = 10 + port;
 		entries[n].port_num = port;
 		entries[n].gid_type = 2;
+		if (of(ctx)->gid_index)
+			entries[n].gid_index = (uint32_t)of(ctx)->gid_index;
+		if (of(ctx)->lid || of(ctx)->gid_last) {
+			entries[n].gid_type = 0;
+			entries[n].gid.raw[15] = of(ctx)->gid_last;
+		}
 		entries[n].ndev_ifindex =
 			of(ctx)->gid_elsewhere ? 99999 : if_nametoindex("lo");
 		n++;
@@ -299,6 +321,8 @@ static const struct {
 	const char *name;
 	void (*fn)(void);
 } functions[] = {
+	F("ibv_is_fork_initialized", is_fork_initialized),
+	F("ibv_fork_init", fork_init),
 	F("ibv_get_device_list", get_device_list),
 	F("ibv_free_device_list", free_device_list),
 	F("ibv_get_device_name", get_device_name),
@@ -339,6 +363,8 @@ static void *fake_sym(void *handle, const char *name, const char *version)
 	size_t i;
 
 	if (fake.no_in_order && !strcmp(name, "ibv_query_qp_data_in_order"))
+		return NULL;
+	if (fake.no_fork_query && !strcmp(name, "ibv_is_fork_initialized"))
 		return NULL;
 	for (i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
 		if (!strcmp(functions[i].name, name))

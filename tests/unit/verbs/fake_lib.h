@@ -23,7 +23,11 @@ struct fake_device {
 	int in_order;	       /* what query_qp_data_in_order says */
 	int reg_errno;
 	bool no_uc, no_ud;
-	int srq_wr; /* 0: no SRQs */
+	int srq_wr;   /* 0: no SRQs */
+	uint16_t lid; /* not 0: its link layer is InfiniBand */
+	uint32_t port_flags;
+	int gid_index;	  /* not 0: of the one of port 1 */
+	uint8_t gid_last; /* not 0: that one's last byte; here all the same */
 };
 
 struct fake_lib {
@@ -31,7 +35,10 @@ struct fake_lib {
 	int n;
 	int list_errno;
 	bool no_in_order; /* the library is older than that symbol */
-	int objects;	  /* alive: handles, lists, contexts, PDs, .. */
+	bool no_fork_query;
+	enum ibv_fork_status fork;
+	int fork_inits, fork_rc;
+	int objects; /* alive: handles, lists, contexts, PDs, .. */
 	int resize_rc, srq_errno;
 	int qps_made;
 	uint32_t qp_refusals;

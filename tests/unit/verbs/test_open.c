@@ -295,6 +295,12 @@ static void test_memlock_named(void **state)
 	assert_null(mr);
 	assert_non_null(strstr(last_log, "RLIMIT_MEMLOCK is 64 KiB"));
 	assert_non_null(strstr(last_log, "1048576 bytes"));
+	assert_non_null(strstr(last_log, "ulimit -l"));
+	/* The limit is not blamed for what it would have let through. */
+	assert_int_equal(dev->ops->reg_mr(dev, pd, &mr, 64, 0, -1, 0, &mr),
+			 -ENOMEM);
+	assert_non_null(strstr(last_log, "64 bytes"));
+	assert_null(strstr(last_log, "MEMLOCK"));
 	/* Another cause is not blamed on the limit. */
 	d->reg_errno = EFAULT;
 	assert_int_equal(dev->ops->reg_mr(dev, pd, &mr, 1 << 20, 0, -1, 0, &mr),
@@ -302,6 +308,135 @@ static void test_memlock_named(void **state)
 	assert_null(strstr(last_log, "MEMLOCK"));
 	assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &was), 0);
 	assert_int_equal(dev->ops->dealloc_pd(dev, pd), 0);
+	dev_close(dev);
+}
+
+static void test_fork(void **state)
+{
+	struct dev *dev;
+
+	fake.fork = IBV_FORK_DISABLED;
+	refuses("", -ENODEV, "no RDMA device");
+	assert_int_equal(fake.fork_inits, 0); /* nothing to guard */
+	fake_add("nic0");
+	fake.fork = IBV_FORK_UNNEEDED;
+	dev = opens("");
+	assert_int_equal(dev->caps.fork, DEV_FORK_SAFE);
+	dev_close(dev);
+	fake.fork = IBV_FORK_ENABLED;
+	dev = opens("");
+	assert_int_equal(dev->caps.fork, DEV_FORK_GUARDED);
+	dev_close(dev);
+	assert_int_equal(fake.fork_inits, 0);
+	fake.fork = IBV_FORK_DISABLED;
+	dev = opens("");
+	assert_int_equal(dev->caps.fork, DEV_FORK_GUARDED);
+	assert_int_equal(fake.fork_inits, 1);
+	dev_close(dev);
+	/* A library that cannot be asked is taken for one that needs it. */
+	fake.no_fork_query = true;
+	fake.fork_rc = EINVAL;
+	env->log_level = ENV_LOG_WARN;
+	dev = opens("");
+	assert_int_equal(dev->caps.fork, DEV_FORK_UNSAFE);
+	assert_int_equal(fake.fork_inits, 2);
+	assert_non_null(strstr(last_log, "do not fork()"));
+	dev_close(dev);
+}
+
+/* The GID is known by index and bytes, and stays while it is there. */
+static void test_refresh(void **state)
+{
+	struct fake_device *d = fake_add("nic0");
+	struct dev_qp_addr addr, peer = {.qpn = 1, .mtu = IBV_MTU_256};
+	struct ibv_qp qp = {.qp_type = IBV_QPT_RC};
+	unsigned changes = 99;
+	struct dev_path path;
+	struct dev *dev;
+
+	dev = opens("");
+	assert_int_equal(dev->ops->refresh(dev, &changes), 0);
+	assert_int_equal(changes, 0);
+	d->port_state[0] = IBV_PORT_DOWN;
+	assert_int_equal(dev->ops->refresh(dev, &changes), 0);
+	assert_int_equal(changes, DEV_CHANGE_PORT);
+	d->port_state[0] = IBV_PORT_ACTIVE;
+	assert_int_equal(dev->ops->refresh(dev, &changes), 0);
+	assert_int_equal(changes, DEV_CHANGE_PORT);
+	/* The same bytes at another index are another GID. */
+	d->gid_index = 40;
+	assert_int_equal(dev->ops->refresh(dev, &changes), 0);
+	assert_int_equal(changes, DEV_CHANGE_ADDR);
+	dev_path_now(dev, &path);
+	assert_int_equal(path.gid.index, 40);
+	assert_int_equal(dev->gid.index, 11); /* as at open */
+	assert_int_equal(dev->ops->refresh(dev, &changes), 0);
+	assert_int_equal(changes, 0);
+	/* None: said once, and nobody can be reached from here. */
+	d->no_gid = true;
+	assert_int_equal(dev->ops->refresh(dev, &changes), 0);
+	assert_int_equal(changes, DEV_CHANGE_ADDR);
+	dev_path_now(dev, &path);
+	assert_int_equal(path.gid.index, -1);
+	assert_non_null(strstr(path.gid.why, "GID table is empty"));
+	assert_int_equal(dev_qp_rtr(dev, &qp, &peer, NULL), -EADDRNOTAVAIL);
+	d->no_gid = false;
+	assert_int_equal(dev->ops->refresh(dev, &changes), 0);
+	assert_int_equal(changes, DEV_CHANGE_ADDR);
+	dev_qp_addr(dev, &qp, 1, &addr);
+	assert_int_equal(addr.gid.raw[0], 0xfe);
+	/* An index that no address handle has room for is not there. */
+	d->gid_index = 256;
+	assert_int_equal(dev->ops->refresh(dev, &changes), 0);
+	dev_path_now(dev, &path);
+	assert_int_equal(path.gid.index, -1);
+	dev_close(dev);
+}
+
+/* InfiniBand: a LID, GIDs without netdev, a subnet manager. */
+static void test_infiniband(void **state)
+{
+	struct fake_device *d = fake_add("nic0");
+	struct dev_qp_addr addr, peer;
+	struct ibv_ah_attr ah;
+	struct ibv_qp qp = {.qp_type = IBV_QPT_RC};
+	unsigned changes;
+	struct dev *dev;
+
+	d->lid = 7;
+	d->gid_last = 5;
+	d->gid_elsewhere = true; /* no netdev: of every namespace */
+	d->port_state[0] = IBV_PORT_INIT;
+	refuses("", -ENETDOWN, "opensm");
+	d->port_state[0] = IBV_PORT_ACTIVE;
+	dev = opens("");
+	assert_int_equal(dev->gid.type, DEV_GID_IB);
+	assert_non_null(strstr(dev->gid.why, "InfiniBand"));
+	dev_qp_addr(dev, &qp, 1, &addr);
+	assert_int_equal(addr.lid, 7);
+	peer = addr;
+	peer.lid = 9;
+	assert_int_equal(dev_ah_attr(dev, &peer, NULL, &ah), 0);
+	assert_int_equal(ah.is_global, 0);
+	assert_int_equal(ah.dlid, 9);
+	peer.lid = 0; /* a peer on Ethernet */
+	assert_int_equal(dev_ah_attr(dev, &peer, NULL, &ah), -EINVAL);
+	/* The subnet manager gives another LID, or another prefix. */
+	d->lid = 8;
+	assert_int_equal(dev->ops->refresh(dev, &changes), 0);
+	assert_int_equal(changes, DEV_CHANGE_ADDR);
+	dev_qp_addr(dev, &qp, 1, &addr);
+	assert_int_equal(addr.lid, 8);
+	d->gid_last = 6;
+	assert_int_equal(dev->ops->refresh(dev, &changes), 0);
+	assert_int_equal(changes, DEV_CHANGE_ADDR);
+	peer.lid = 9;
+	d->port_flags = IBV_QPF_GRH_REQUIRED;
+	assert_int_equal(dev->ops->refresh(dev, &changes), 0);
+	assert_int_equal(changes, 0);
+	assert_int_equal(dev_ah_attr(dev, &peer, NULL, &ah), 0);
+	assert_int_equal(ah.is_global, 1);
+	assert_int_equal(ah.dlid, 9);
 	dev_close(dev);
 }
 
@@ -339,12 +474,21 @@ static void test_each_alloc_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_first_good),    T(test_by_name),
-		T(test_second_port),   T(test_none),
-		T(test_unfit),	       T(test_first_trouble),
-		T(test_caps),	       T(test_types),
-		T(test_gid_by_index),  T(test_nonblocking),
-		T(test_memlock_named), T(test_each_alloc_fails),
+		T(test_first_good),
+		T(test_by_name),
+		T(test_second_port),
+		T(test_none),
+		T(test_unfit),
+		T(test_first_trouble),
+		T(test_caps),
+		T(test_types),
+		T(test_gid_by_index),
+		T(test_nonblocking),
+		T(test_memlock_named),
+		T(test_fork),
+		T(test_refresh),
+		T(test_infiniband),
+		T(test_each_alloc_fails),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
