@@ -251,6 +251,7 @@ struct dev {
 	struct dev_caps caps;
 	char name[64]; /* "skein0", "rxe0", "mlx5_0" */
 	char why[160]; /* why this device, in words for people */
+	char mode[40]; /* "harsh, seed 7"; "" when there is nothing to say */
 	uint8_t port;
 	/* at open; later see dev_path_now() */
 	struct ibv_port_attr port_attr;

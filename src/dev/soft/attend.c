@@ -168,7 +168,9 @@ static void qp_bereft(struct soft_qp *q)
 
 	soft_qp_hold(q);
 	st = soft_qp_state(q);
-	if (q->unreliable) {
+	if (q->harsh) {
+		soft_harsh_progress(q); /* no notice: requests time out */
+	} else if (q->unreliable) {
 		uc_bereft(q);
 		if (q->srq && st != IBV_QPS_ERR)
 			soft_order_sweep(q); /* none of it is left */
@@ -183,6 +185,9 @@ static void qp_bereft(struct soft_qp *q)
 	soft_qp_release(q);
 	if (q->quiesce_due)
 		try_quiesce(q);
+	/* A receive may be there whose event it still owed. */
+	if (q->harsh)
+		soft_cq_fire(soft_cq_of(q->ex.qp_base.recv_cq));
 	/* It may have died between FIRED and the count. */
 	if (q->ex.qp_base.recv_cq->channel)
 		soft_ring_again(q->ex.qp_base.recv_cq->channel);

@@ -52,6 +52,7 @@ int soft_create_cq(struct dev *dev, int cqe, void *cq_context,
 	c->ex.channel = ch;
 	c->ex.cq_context = cq_context;
 	c->ex.cqe = (int)n;
+	c->late_ns = ENV_NEVER;
 	/* Biased until a QP that is not single-threaded uses it. */
 	soft_lock_init(&c->lock, true);
 	pthread_mutex_lock(&s->lock);
@@ -323,7 +324,9 @@ void soft_cq_push(struct soft_cq *c, const struct soft_cqe *e, bool held)
 	else
 		soft_lock(&c->lock);
 	ok = ring_push(c, e);
-	if (c->ex.channel)
+	if (c->ex.channel && unlikely(c->s->harsh))
+		soft_harsh_cq_bell(c, !ok || e->status != IBV_WC_SUCCESS);
+	else if (c->ex.channel)
 		soft_bell_ring(&c->shm->armed, c->ex.channel->fd,
 			       !ok || e->status != IBV_WC_SUCCESS);
 	if (held)

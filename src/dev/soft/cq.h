@@ -67,6 +67,9 @@ struct soft_cq {
 	/* poll.c: from start_poll() to end_poll() */
 	struct soft_lock poll_lock;
 	struct ibv_wc cur;
+	/* harsh mode: an event that is late, or ENV_NEVER */
+	uint64_t late_ns;
+	bool late_solicited;
 };
 
 static inline struct soft_cq *soft_cq_of(struct ibv_cq *cq)

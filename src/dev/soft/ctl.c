@@ -127,19 +127,36 @@ static void handle(struct soft *s, struct soft_src *src, uint32_t events)
 	}
 }
 
-/* Milliseconds to sleep until a deadline, rounded up; -1 for ever. */
-static int sleep_ms(struct soft *s, uint64_t deadline_ns)
+/* Until the deadline, or until something is to be handled: then true. */
+static bool sleep_until(struct soft *s, uint64_t deadline_ns)
 {
+	struct pollfd p = {.fd = s->epoll_fd, .events = POLLIN};
+	struct timespec t = {0};
 	uint64_t now;
 
 	if (deadline_ns == ENV_NEVER)
-		return -1;
+		return poll(&p, 1, -1) > 0;
 	now = env_now_ns(s->env);
-	if (deadline_ns <= now)
-		return 0;
-	if (deadline_ns - now > 3600000000000ull)
-		return 3600000;
-	return (int)((deadline_ns - now + 999999) / 1000000);
+	if (deadline_ns > now) {
+		t.tv_sec = (time_t)((deadline_ns - now) / 1000000000ull);
+		t.tv_nsec = (long)((deadline_ns - now) % 1000000000ull);
+	}
+	return ppoll(&p, 1, &t, NULL) > 0;
+}
+
+/* Fires what is due. When to come again. */
+static uint64_t timers(struct soft *s)
+{
+	uint64_t due, t;
+
+	pthread_mutex_lock(&s->lock);
+	due = soft_qps_timers(s, env_now_ns(s->env));
+	if (s->harsh) {
+		t = soft_harsh_round(s);
+		due = t < due ? t : due;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return due;
 }
 
 static void life_begin(struct soft *s, struct robust_list_head *head,
@@ -170,17 +187,12 @@ static void *ctl_main(void *arg)
 	struct robust_list_head head;
 	struct robust_list node;
 	struct soft *s = arg;
-	struct pollfd p = {.fd = s->epoll_fd, .events = POLLIN};
 	struct epoll_event ev;
-	uint64_t due;
 
 	life_begin(s, &head, &node);
 	life_up(s);
 	while (!atomic_load(&s->stop)) {
-		pthread_mutex_lock(&s->lock);
-		due = soft_qps_timers(s, env_now_ns(s->env));
-		pthread_mutex_unlock(&s->lock);
-		if (poll(&p, 1, sleep_ms(s, due)) <= 0)
+		if (!sleep_until(s, timers(s)))
 			continue;
 		pthread_mutex_lock(&s->lock);
 		/* Under the lock under which sources leave the set and are

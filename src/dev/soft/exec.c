@@ -22,7 +22,7 @@ static __attribute__((noinline, cold)) int fault(struct soft_qp *q,
 						 enum shm_fault what,
 						 int status)
 {
-	if (q->unreliable && what != SHM_FAULT_RECV)
+	if (q->look || (q->unreliable && what != SHM_FAULT_RECV))
 		return status;
 	atomic_store_explicit(&q->self->fault, what, memory_order_release);
 	soft_ring(q);
@@ -202,6 +202,14 @@ static inline bool far_only(struct soft_qp *q, const struct soft_xlat *x)
 	return unlikely(!x->ptr) && soft_peer_mem_fd(q->peer) < 0;
 }
 
+/* All that can refuse it has been looked at. */
+static int looked(struct soft_qp *q, const struct soft_xlat *x, bool whole)
+{
+	q->look->h.plain = !x->ptr;
+	q->look->h.whole = whole;
+	return 0;
+}
+
 static inline int do_write(struct soft_qp *q, const struct ibv_send_wr *wr,
 			   struct soft_wqe *w, size_t len)
 {
@@ -219,6 +227,8 @@ static inline int do_write(struct soft_qp *q, const struct ibv_send_wr *wr,
 	if (unlikely(!(x->access & IBV_ACCESS_REMOTE_WRITE) ||
 		     !in_range(x, addr, len)))
 		return fault(q, SHM_FAULT_ACCESS, IBV_WC_REM_ACCESS_ERR);
+	if (unlikely(q->look))
+		return looked(q, x, far_only(q, x));
 	if (far_only(q, x))
 		return soft_far(q, wr, w, len);
 	if (likely(wr->num_sge == 1 && x->ptr)) {
@@ -246,6 +256,8 @@ static int do_read(struct soft_qp *q, const struct ibv_send_wr *wr,
 		return why < 0 ? why : fault(q, SHM_FAULT_ACCESS, why);
 	if (!(x->access & IBV_ACCESS_REMOTE_READ) || !in_range(x, addr, len))
 		return fault(q, SHM_FAULT_ACCESS, IBV_WC_REM_ACCESS_ERR);
+	if (unlikely(q->look))
+		return looked(q, x, far_only(q, x));
 	if (far_only(q, x))
 		return soft_far(q, wr, w, len);
 	/* acquire: what a peer published before the word that an earlier
@@ -296,6 +308,8 @@ static int do_atomic(struct soft_qp *q, const struct ibv_send_wr *wr,
 		return why < 0 ? why : fault(q, SHM_FAULT_ACCESS, why);
 	if (!(x->access & IBV_ACCESS_REMOTE_ATOMIC) || !in_range(x, addr, 8))
 		return fault(q, SHM_FAULT_ACCESS, IBV_WC_REM_ACCESS_ERR);
+	if (unlikely(q->look))
+		return looked(q, x, !x->ptr);
 	/* Through /proc/PID/mem nothing is atomic: ordinary memory has one
 	 * place where all atomics on it are done, its control thread. */
 	if (unlikely(!x->ptr))
@@ -351,6 +365,12 @@ static void finish_slot(struct soft_qp *q, struct shm_slot *slot,
 			      memory_order_release);
 	if (q->far_bell < 0)
 		return;
+	if (unlikely(q->harsh)) {
+		soft_harsh_bell(q, q->far_armed, q->far_bell,
+				(wr->send_flags & IBV_SEND_SOLICITED) ||
+					status != IBV_WC_SUCCESS);
+		return;
+	}
 	/* Pairs with the exchange in req_notify_cq(): the receive is visible
 	 * before the look at the armed word. Without it both sides could miss
 	 * each other, and a sleeper sleeps on. */
@@ -429,6 +449,8 @@ static int do_send(struct soft_qp *q, const struct ibv_send_wr *wr,
 
 	if (unlikely(!slot))
 		return -SOFT_PARK_RNR;
+	if (unlikely(q->look))
+		return 0;
 	r = scatter(q, slot, wr, len);
 	if (r == -SOFT_PARK_FAR)
 		r = soft_far_send(q, slot, wr, w, len);
@@ -456,8 +478,8 @@ static int do_write_imm(struct soft_qp *q, const struct ibv_send_wr *wr,
 	/* Before the data moves: a second execution moves it again. */
 	if (unlikely(!slot))
 		return -SOFT_PARK_RNR;
-	r = do_write(q, wr, w, len);
-	if (r == 0)
+	r = w && w->h.moved ? 0 : do_write(q, wr, w, len);
+	if (r == 0 && likely(!q->look))
 		finish_slot(q, slot, wr, 0, len);
 	return r;
 }
@@ -576,6 +598,18 @@ int soft_exec(struct soft_qp *q, const struct ibv_send_wr *wr,
 			    q->gate_ok) ||
 	    !write_known(q, wr))
 		r = exec_long(q, wr, w);
+	soft_hazard_off(q);
+	return r;
+}
+
+int soft_exec_look(struct soft_qp *q, struct soft_wqe *w)
+{
+	int r;
+
+	soft_hazard_on(q);
+	q->look = w;
+	r = exec_long(q, &w->wr, w);
+	q->look = NULL;
 	soft_hazard_off(q);
 	return r;
 }

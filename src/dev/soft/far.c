@@ -157,8 +157,11 @@ void soft_far_answer(struct soft_qp *q, const struct msg *m,
 	struct soft_wqe *w;
 
 	soft_qp_hold(q);
-	w = q->parked;
-	if (!w || !w->asked || m->seq != w->far_seq)
+	/* the head; in harsh mode there may be some before it that have only
+	 * to complete */
+	for (w = q->parked; w && !w->asked; w = w->next)
+		;
+	if (!w || m->seq != w->far_seq)
 		goto out;
 	w->answered = true;
 	w->far_status = m->status;

@@ -48,7 +48,7 @@ void soft_qp_gate(struct soft_qp *q)
 static void set_state(struct soft_qp *q, enum ibv_qp_state st)
 {
 	__atomic_store_n(&q->ex.qp_base.state, st, __ATOMIC_RELEASE);
-	q->direct = st == IBV_QPS_RTS && !q->parked && !q->ud;
+	q->direct = st == IBV_QPS_RTS && !q->parked && !q->ud && !q->harsh;
 	q->gate_ok = 0;
 }
 

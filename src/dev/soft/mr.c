@@ -289,6 +289,8 @@ int soft_dereg_mr(struct dev *dev, struct ibv_mr *mr)
 	if (!err) {
 		s->mrs[mr->handle] = NULL;
 		s->n_mrs--;
+		if (s->harsh)
+			soft_harsh_barrier(s);
 		if (m->fd >= 0)
 			tell_peers(s);
 	}

@@ -96,6 +96,7 @@ int soft_nic_new(struct soft *s)
 	s->nic->nic_id = env_random_u64(s->env) | 1;
 	s->nic->qp_max = SHM_QP_MAX;
 	s->nic->mr_max = SHM_MR_MAX;
+	s->nic->ordered = true;
 	s->nic->magic = SHM_MAGIC;
 	return 0;
 

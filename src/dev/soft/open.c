@@ -7,7 +7,9 @@
 
 #include <errno.h>
 #include <linux/membarrier.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -106,6 +108,8 @@ static void soft_free(struct soft *s)
 	soft_dials_free(s);
 	soft_peers_free(s);
 	soft_nic_free(s);
+	if (s->harsh)
+		soft_harsh_close(s);
 	while ((e = s->events)) {
 		s->events = e->next;
 		env_free(s->env, e);
@@ -181,11 +185,11 @@ static void context_fill(struct soft *s)
 	c->ops.post_send = soft_post_send;
 	c->ops.post_recv = soft_post_recv;
 	c->ops.post_srq_recv = soft_post_srq_recv;
-	c->ops.poll_cq = soft_poll_cq;
+	c->ops.poll_cq = s->harsh ? soft_harsh_poll_cq : soft_poll_cq;
 	c->ops.req_notify_cq = soft_req_notify_cq;
 }
 
-static void caps_fill(struct dev_caps *c)
+static void caps_fill(struct soft *s, struct dev_caps *c)
 {
 	c->ordered_write = true;
 	c->ordered_read = true;
@@ -206,6 +210,8 @@ static void caps_fill(struct dev_caps *c)
 	c->mr_len_max = UINT64_MAX;
 	c->qp_max = SHM_QP_MAX;
 	c->mr_max = SHM_MR_MAX;
+	if (s->harsh)
+		soft_harsh_caps(s, c);
 }
 
 static int barrier_register(void)
@@ -245,6 +251,14 @@ static int soft_up(struct soft *s, int gid_index, const char **what)
 	return soft_ctl_start(s);
 }
 
+static int harsh_up(struct soft *s, const char **what)
+{
+	const char *seed = getenv("SKEIN_SOFT_HARSH");
+
+	*what = "harsh mode (SKEIN_SOFT_HARSH: a number)";
+	return seed && *seed ? soft_harsh_open(s, seed) : 0;
+}
+
 int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 		  char *err_buf, size_t err_len, struct dev **dev)
 {
@@ -278,8 +292,10 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_mutex_init(&s->async_lock, NULL);
 	pthread_cond_init(&s->acked, NULL);
+	err = harsh_up(s, &what);
 	context_fill(s);
-	err = soft_up(s, gid_index, &what);
+	if (!err)
+		err = soft_up(s, gid_index, &what);
 	if (err) {
 		snprintf(err_buf, err_len, "soft: cannot set up %s: %s", what,
 			 strerror(-err));
@@ -290,11 +306,14 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 	s->dev.env = env;
 	s->dev.verbs = &s->vctx.context;
 	s->dev.port = 1;
-	caps_fill(&s->dev.caps);
+	caps_fill(s, &s->dev.caps);
 	port_fill(s, &s->dev.port_attr);
 	snprintf(s->dev.name, sizeof(s->dev.name), "skein0");
 	snprintf(s->dev.why, sizeof(s->dev.why),
 		 "the software device: needs no hardware, reaches this host");
+	if (s->harsh)
+		snprintf(s->dev.mode, sizeof(s->dev.mode),
+			 "harsh, seed %" PRIu64, s->harsh->seed);
 	*dev = &s->dev;
 	return 0;
 }

@@ -16,35 +16,35 @@
 #include <errno.h>
 #include <string.h>
 
-static uint64_t route_patience_ns(const struct soft_qp *q)
+uint64_t soft_park_rnr_ns(const struct soft_qp *q)
 {
-	if (q->attr.timeout == 0)
-		return 0; /* for ever */
-	return (4096ull << q->attr.timeout) * (q->attr.retry_cnt + 1u);
+	return dev_rnr_ns(shm_once(q->far->rnr_timer));
+}
+
+uint64_t soft_park_patience(const struct soft_qp *q, enum soft_park why)
+{
+	switch (why) {
+	case SOFT_PARK_RNR:
+		/* The receiver's timer, as often as we may retry; 7: always */
+		if (q->attr.rnr_retry < 7)
+			return q->attr.rnr_retry * soft_park_rnr_ns(q);
+		return ENV_NEVER;
+	case SOFT_PARK_ROUTE:
+		if (q->attr.timeout)
+			return (4096ull << q->attr.timeout) *
+			       (q->attr.retry_cnt + 1u);
+		return ENV_NEVER;
+	default:
+		return ENV_NEVER;
+	}
 }
 
 static void set_deadline(struct soft_qp *q, struct soft_wqe *w)
 {
-	uint64_t now = env_now_ns(q->s->env), wait;
+	uint64_t wait = soft_park_patience(q, w->park);
 
-	w->deadline_ns = ENV_NEVER;
-	switch (w->park) {
-	case SOFT_PARK_RNR:
-		/* The receiver's timer, as often as we may retry; 7: always */
-		if (q->attr.rnr_retry < 7)
-			w->deadline_ns =
-				now +
-				q->attr.rnr_retry *
-					dev_rnr_ns(shm_once(q->far->rnr_timer));
-		break;
-	case SOFT_PARK_ROUTE:
-		wait = route_patience_ns(q);
-		if (wait)
-			w->deadline_ns = now + wait;
-		break;
-	default:
-		break;
-	}
+	w->deadline_ns =
+		wait == ENV_NEVER ? wait : env_now_ns(q->s->env) + wait;
 }
 
 bool soft_park_retries(const struct soft_wqe *w)
@@ -104,10 +104,14 @@ int soft_park(struct soft_qp *q, const struct ibv_send_wr *wr, uint32_t pos,
 	*q->parked_end = w;
 	q->parked_end = &w->next;
 	q->direct = false;
+	if (q->harsh)
+		soft_harsh_post(q, w);
 	if (!first)
 		return 0;
-	set_deadline(q, w);
 	atomic_fetch_add(&q->s->parked_qps, 1);
+	if (q->harsh)
+		return 0; /* it comes back by itself: no ring is wanted */
+	set_deadline(q, w);
 	atomic_store_explicit(&q->self->parked, 1, memory_order_relaxed);
 	/* See the file head. */
 	soft_barrier();
@@ -123,7 +127,7 @@ static void unpark(struct soft_qp *q)
 	atomic_fetch_sub(&q->s->parked_qps, 1);
 	atomic_store_explicit(&q->self->parked, 0, memory_order_relaxed);
 	q->parked_end = &q->parked;
-	q->direct = soft_qp_state(q) == IBV_QPS_RTS && !q->ud;
+	q->direct = soft_qp_state(q) == IBV_QPS_RTS && !q->ud && !q->harsh;
 }
 
 static struct soft_wqe *head_take(struct soft_qp *q)
@@ -146,6 +150,10 @@ void soft_progress(struct soft_qp *q)
 	struct soft_wqe *w;
 	int r;
 
+	if (q->harsh) {
+		soft_harsh_progress(q);
+		return;
+	}
 	while ((w = q->parked) && (soft_qp_state(q) == IBV_QPS_RTS ||
 				   (soft_qp_state(q) == IBV_QPS_SQD &&
 				    w->park != SOFT_PARK_QUEUED))) {
@@ -181,6 +189,8 @@ void soft_park_expire(struct soft_qp *q)
 
 bool soft_sqd_busy(const struct soft_qp *q)
 {
+	if (q->harsh)
+		return soft_harsh_busy(q);
 	return q->parked && q->parked->park != SOFT_PARK_QUEUED;
 }
 
@@ -188,6 +198,8 @@ void soft_flush_parked(struct soft_qp *q)
 {
 	struct soft_wqe *w;
 
+	if (q->harsh)
+		soft_harsh_hush(q);
 	while (q->parked) {
 		w = head_take(q);
 		soft_complete(q, &w->wr, w->pos, IBV_WC_WR_FLUSH_ERR);
@@ -197,6 +209,8 @@ void soft_flush_parked(struct soft_qp *q)
 
 void soft_drop_parked(struct soft_qp *q)
 {
+	if (q->harsh)
+		soft_harsh_hush(q);
 	while (q->parked)
 		env_free(q->s->env, head_take(q));
 }

@@ -485,7 +485,9 @@ static void fail_waiters(struct soft *s, struct soft_peer *p)
 		soft_qp_hold(q);
 		if (q->ud)
 			soft_ud_unreached(q, p);
-		if (q->parked && q->parked->park == SOFT_PARK_XLAT)
+		if (q->harsh)
+			soft_harsh_no_file(q, IBV_WC_LOC_QP_OP_ERR);
+		else if (q->parked && q->parked->park == SOFT_PARK_XLAT)
 			soft_park_expire_as(q, IBV_WC_LOC_QP_OP_ERR);
 		soft_qp_release(q);
 	}

@@ -133,7 +133,14 @@ static int qp_place(struct soft *s, struct soft_qp *q)
 	err = qp_index(s, &q->idx);
 	if (err)
 		return err;
+<<<<<<< HEAD
 	err = soft_arena_alloc(s, SOFT_ARENA_QP, q->area_len, &q->area_off);
+=======
+	err = s->harsh ? soft_harsh_qp_new(q) : 0;
+	if (err)
+		return err;
+	err = soft_arena_alloc(s, 0, q->area_len, &q->area_off);
+>>>>>>> 528e3ad (soft: harsh mode, a first version)
 	if (err)
 		return err;
 	q->self = (struct shm_qp *)(void *)(s->base + q->area_off);
@@ -187,7 +194,7 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 		   struct ibv_qp **qp)
 {
 	struct soft *s = soft_of_dev(dev);
-	bool biased = flags & DEV_QP_SINGLE_THREADED;
+	bool biased;
 	struct soft_qp *q;
 	int err;
 
@@ -201,8 +208,14 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 		return -ENOMEM;
 	q->s = s;
 	q->pd = container_of(pd, struct soft_pd, pd);
+<<<<<<< HEAD
 	q->flags = flags;
 	q->srq = attr->srq ? soft_srq_of(attr->srq) : NULL;
+=======
+	/* In harsh mode more than one thread works for it. */
+	q->flags = s->harsh ? flags & ~(unsigned)DEV_QP_SINGLE_THREADED : flags;
+	biased = q->flags & DEV_QP_SINGLE_THREADED;
+>>>>>>> 528e3ad (soft: harsh mode, a first version)
 	q->sig_all = attr->sq_sig_all;
 	q->unreliable = attr->qp_type != IBV_QPT_RC;
 	q->op_max = q->unreliable ? IBV_WR_SEND_WITH_IMM
@@ -230,6 +243,8 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 	qp_base_init(s, q, pd, attr);
 	pthread_mutex_lock(&s->lock);
 	err = qp_place(s, q);
+	if (err && q->harsh)
+		soft_harsh_qp_free(q);
 	pthread_mutex_unlock(&s->lock);
 	if (err)
 		goto err_ud;
@@ -266,6 +281,8 @@ static void qp_unplace(struct soft *s, struct soft_qp *q, bool keep_area)
 	soft_cq_detach_recv(rcq, q);
 	cq_use(scq, q, true, -1);
 	cq_use(rcq, q, false, -1);
+	if (q->harsh)
+		soft_harsh_qp_free(q);
 	if (q->peer)
 		soft_peer_put(s, q->peer);
 	if (q->ud) {
@@ -354,6 +371,8 @@ int soft_probe(struct dev *dev, struct ibv_qp *qp)
 
 	if (!soft_here(q->s))
 		return -EPERM;
+	if (q->harsh)
+		return -EOPNOTSUPP; /* no NIC knows */
 	if (!q->peer)
 		return -ENOTCONN;
 	return soft_life(q->peer->nic) ? 0 : -ENOTCONN;

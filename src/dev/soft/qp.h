@@ -11,6 +11,7 @@
 #define SKEIN_DEV_SOFT_QP_H
 
 #include "dev/soft/cq.h"
+#include "dev/soft/harsh.h"
 #include "dev/soft/lock.h"
 #include "dev/soft/mr.h"
 #include "dev/soft/peer.h"
@@ -57,6 +58,7 @@ struct soft_wqe {
 	uint32_t far_seq;
 	uint32_t far_chunk; /* bytes asked for */
 	uint32_t pos;	    /* in the send queue */
+	struct soft_harsh_op h;
 	struct ibv_send_wr wr;
 	struct ibv_sge sge[]; /* then inline bytes */
 };
@@ -106,6 +108,9 @@ struct soft_qp {
 	struct soft_xlat xlat[SOFT_XLATS];
 	_Atomic uint32_t asked_key; /* whose file is on its way; 0: none */
 	struct soft_wqe *parked, **parked_end;
+	struct soft_harsh_qp *harsh; /* NULL: not in harsh mode */
+	/* only looked at, for harsh mode; else NULL */
+	struct soft_wqe *look;
 	uint32_t far_seq;
 	uint32_t far_idx; /* of the peer's QP in its NIC */
 
@@ -177,6 +182,9 @@ int soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		   struct ibv_send_wr **bad);
 int soft_exec(struct soft_qp *q, const struct ibv_send_wr *wr,
 	      struct soft_wqe *w);
+/* Whether it would be refused now: changes nothing, breaks nothing. As
+ * soft_exec(), and w->h says what memory it goes to. */
+int soft_exec_look(struct soft_qp *q, struct soft_wqe *w);
 void soft_complete(struct soft_qp *q, const struct ibv_send_wr *wr,
 		   uint32_t pos, int status);
 int soft_gate_check(struct soft_qp *q);
@@ -199,6 +207,10 @@ int soft_park(struct soft_qp *q, const struct ibv_send_wr *wr, uint32_t pos,
 	      int why);
 /* Runs what is parked as far as it goes; q->lock held. */
 void soft_progress(struct soft_qp *q);
+/* How long it waits for a receive, or for the peer's QP: ENV_NEVER for ever. */
+uint64_t soft_park_patience(const struct soft_qp *q, enum soft_park why);
+/* The receiver's min_rnr_timer. */
+uint64_t soft_park_rnr_ns(const struct soft_qp *q);
 /* Nobody rings for it: the control thread tries again by itself. */
 bool soft_park_retries(const struct soft_wqe *w);
 /* Fails the head, whose deadline is over. */

@@ -41,6 +41,9 @@ struct shm_nic {
 	uint64_t nic_id;
 	uint32_t qp_max;
 	uint32_t mr_max;
+	/* WRITEs into this device's memory must ascend: dev_caps.ordered_write.
+	 * Owner, once. */
+	uint32_t ordered;
 	/* The control thread's id; its robust futex. Written by the owner and
 	 * by the kernel. */
 	alignas(SHM_LINE) _Atomic uint32_t life;

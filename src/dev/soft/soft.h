@@ -36,6 +36,7 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 struct soft;
+struct soft_harsh;
 struct soft_peer;
 struct soft_qp;
 
@@ -134,6 +135,7 @@ struct soft {
 	pthread_cond_t acked;
 	struct soft_event *events, **events_end;
 
+	struct soft_harsh *harsh; /* NULL: not in harsh mode */
 	struct dev_gid gids[SOFT_GID_MAX];
 	int n_gids;
 };

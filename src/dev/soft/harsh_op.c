@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * harsh_op.c - the life of one request in harsh mode, and what those of a QP
+ * may do to each other.
+ *
+ * A request begins (in the order of posting: all that can refuse it is looked
+ * at), moves its bytes piece by piece, finishes (the receive of a message
+ * completes, an atomic is carried out), has landed, and completes (in the
+ * order of posting). A piece is a request of its own to exec.c, so every check
+ * is made again for each, and nothing is held between two steps.
+ *
+ * The order kept is that of IBA 10.8.3.3 and no more: whatever is behind a
+ * WRITE or a message may move while it moves, but a receive completes after
+ * all before it but READs and atomics, and READs and atomics begin after all
+ * before them; what is behind a READ or an atomic waits for it when it is
+ * fenced.
+ */
+#include "dev/soft/harsh.h"
+#include "dev/soft/qp.h"
+
+#include "base/prng.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define US 1000ull
+#define MS 1000000ull
+/* Requests that move at the same time. */
+#define AT_ONCE 8u
+/* Cells of a request; of one in memory that is reached by system calls. */
+#define CELLS 128u
+#define CELLS_PLAIN 8u
+#define CELL_PLAIN 4096u
+#define BURST_BYTES (1ull << 20)
+/* A file that was asked for, a peer that does not answer: looks again. */
+#define FILE_RETRY_NS (20 * MS)
+#define ROUTE_RETRY_NS (1 * MS)
+/* A NIC would retry for half a second by default; tests have less time. */
+#define ROUTE_PATIENCE_NS (40 * MS)
+#define RNR_NAP_NS (5 * MS)
+
+uint64_t soft_harsh_draw(uint64_t *rng)
+{
+	*rng += 0x9e3779b97f4a7c15ull;
+	return prng_mix(*rng);
+}
+
+/* 0: hardly any; 1: some tens of microseconds; 2: hundreds, up to 2 ms. */
+uint64_t soft_harsh_delay(uint64_t *rng, uint8_t rough)
+{
+	uint64_t r = soft_harsh_draw(rng), kind = r & 63;
+
+	r >>= 8;
+	switch (rough) {
+	case 0:
+		return kind < 56 ? 0 : r % (20 * US);
+	case 1:
+		return kind < 32 ? 0 : kind ? r % (60 * US) : r % (500 * US);
+	default:
+		return kind ? r % (200 * US) : r % (2 * MS);
+	}
+}
+
+static uint64_t delay(struct soft_wqe *w, enum harsh_place place)
+{
+	return soft_harsh_delay(&w->h.rng, w->h.rough[place]);
+}
+
+static bool is_message(const struct soft_wqe *w)
+{
+	return w->wr.opcode == IBV_WR_SEND ||
+	       w->wr.opcode == IBV_WR_SEND_WITH_IMM ||
+	       w->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+static bool is_fetch(const struct soft_wqe *w)
+{
+	return w->wr.opcode == IBV_WR_RDMA_READ ||
+	       w->wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	       w->wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+static bool has_pieces(const struct soft_wqe *w)
+{
+	return !w->h.whole && w->h.len &&
+	       (w->wr.opcode == IBV_WR_RDMA_WRITE ||
+		w->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+		w->wr.opcode == IBV_WR_RDMA_READ);
+}
+
+/* --- pieces ------------------------------------------------------------- */
+
+static uint32_t gcd(uint32_t a, uint32_t b)
+{
+	while (b) {
+		uint32_t r = a % b;
+
+		a = b;
+		b = r;
+	}
+	return a;
+}
+
+static uint32_t cells(const struct soft_wqe *w, uint64_t unit)
+{
+	uint64_t from = w->wr.wr.rdma.remote_addr;
+	uint64_t n = (from + w->h.len - 1) / unit - from / unit + 1;
+
+	return n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
+}
+
+/* Cells in ascending order for a peer that was promised it, else in any. */
+static void plan_order(struct soft_wqe *w, bool ascending)
+{
+	struct harsh_plan *p = &w->h.plan;
+	uint64_t r = soft_harsh_draw(&w->h.rng);
+	unsigned tries = 8;
+
+	p->mul = 1;
+	p->add = 0;
+	if (ascending || p->n < 2 || (r & 3) == 0)
+		return;
+	if ((r & 3) == 1) { /* backwards: the tail comes first */
+		p->mul = p->n - 1;
+		p->add = p->n - 1;
+		return;
+	}
+	do {
+		p->mul =
+			1 + (uint32_t)(soft_harsh_draw(&w->h.rng) % (p->n - 1));
+	} while (gcd(p->mul, p->n) != 1 && --tries);
+	if (gcd(p->mul, p->n) != 1)
+		p->mul = 1;
+	p->add = (uint32_t)(soft_harsh_draw(&w->h.rng) % p->n);
+}
+
+static void plan(struct soft_qp *q, struct soft_wqe *w)
+{
+	static const uint32_t units[] = {8,   64,   64,	  64,
+					 256, 1024, 4096, 1u << 31};
+	struct harsh_plan *p = &w->h.plan;
+	uint64_t r = soft_harsh_draw(&w->h.rng);
+	uint32_t bursts;
+
+	p->unit = units[r & 7];
+	if (w->h.plain && p->unit < CELL_PLAIN)
+		p->unit = CELL_PLAIN;
+	while (cells(w, p->unit) > (w->h.plain ? CELLS_PLAIN : CELLS))
+		p->unit *= 2;
+	p->n = cells(w, p->unit);
+	p->next = 0;
+	p->end = w->h.lost ? (uint32_t)(r >> 32) % p->n : p->n;
+	plan_order(w, !is_fetch(w) && q->peer->nic->ordered);
+	/* one to four, half of them one; more when it is long */
+	bursts = r & 1 << 8 ? 1 : 1 + (r >> 9 & 3);
+	if (w->h.len / BURST_BYTES >= bursts)
+		bursts = (uint32_t)(w->h.len / BURST_BYTES) + 1;
+	p->burst = (p->n + bursts - 1) / bursts;
+}
+
+/* Bytes off..off+n of the request's buffers, as pieces. */
+static int slice(const struct soft_wqe *w, uint64_t off, uint64_t n,
+		 struct ibv_sge *out)
+{
+	const struct ibv_sge *g = w->wr.sg_list;
+	int k = 0;
+
+	for (; n; g++) {
+		uint64_t part;
+
+		if (off >= g->length) {
+			off -= g->length;
+			continue;
+		}
+		part = g->length - off < n ? g->length - off : n;
+		out[k].addr = g->addr + off;
+		out[k].length = (uint32_t)part;
+		out[k++].lkey = g->lkey;
+		off = 0;
+		n -= part;
+	}
+	return k;
+}
+
+static int one_cell(struct soft_qp *q, struct soft_wqe *w)
+{
+	const struct harsh_plan *p = &w->h.plan;
+	uint64_t addr = w->wr.wr.rdma.remote_addr, from, to;
+	struct ibv_sge sge[SOFT_SGE_MAX];
+	struct ibv_send_wr wr = w->wr;
+	uint64_t i;
+
+	i = ((uint64_t)p->mul * p->next + p->add) % p->n;
+	from = (addr & ~(p->unit - 1)) + i * p->unit;
+	to = from + p->unit;
+	if (from < addr)
+		from = addr;
+	if (to > addr + w->h.len)
+		to = addr + w->h.len;
+	if (wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+		wr.opcode = IBV_WR_RDMA_WRITE;
+	wr.sg_list = sge;
+	wr.num_sge = slice(w, from - addr, to - from, sge);
+	wr.wr.rdma.remote_addr = from;
+	return soft_exec(q, &wr, NULL);
+}
+
+/* --- what holds a request up -------------------------------------------- */
+
+/* A dead peer, or one whose queue is broken, is silent: a NIC retries. */
+static int outcome(int r)
+{
+	return r == IBV_WC_RETRY_EXC_ERR ? -SOFT_PARK_ROUTE : r;
+}
+
+static bool peer_silent(const struct soft_qp *q)
+{
+	return q->peer && !soft_life(q->peer->nic);
+}
+
+static void fail(struct soft_wqe *w, int status)
+{
+	w->h.status = status;
+	w->h.landed = true;
+}
+
+static uint64_t patience(struct soft_qp *q, struct soft_wqe *w)
+{
+	uint64_t all, some;
+
+	switch (w->park) {
+	case SOFT_PARK_RNR:
+	case SOFT_PARK_ROUTE:
+		all = soft_park_patience(q, w->park);
+		break;
+	default:
+		return ENV_NEVER;
+	}
+	if (all == ENV_NEVER || w->park == SOFT_PARK_RNR)
+		return all;
+	some = MS + soft_harsh_draw(&w->h.rng) % ROUTE_PATIENCE_NS;
+	return all < some ? all : some;
+}
+
+static uint64_t nap(struct soft_qp *q, const struct soft_wqe *w)
+{
+	uint64_t t;
+
+	switch (w->park) {
+	case SOFT_PARK_RNR:
+		t = soft_park_rnr_ns(q);
+		return t < RNR_NAP_NS ? t : RNR_NAP_NS;
+	case SOFT_PARK_ROUTE:
+		return ROUTE_RETRY_NS;
+	case SOFT_PARK_FAR:
+		/* the answer comes to soft_harsh_progress() */
+		return w->sent_no ? FILE_RETRY_NS : ENV_NEVER;
+	default:
+		return FILE_RETRY_NS;
+	}
+}
+
+/* A step came to r < 0: again later, or no more. */
+static void wait_for(struct soft_qp *q, struct soft_wqe *w, int r, uint64_t now)
+{
+	uint64_t t;
+
+	if (w->park != (enum soft_park) - r) {
+		w->park = (enum soft_park) - r;
+		t = patience(q, w);
+		w->h.deadline_ns = t == ENV_NEVER ? t : now + t;
+	}
+	if (w->h.deadline_ns <= now) {
+		fail(w, w->park == SOFT_PARK_RNR ? IBV_WC_RNR_RETRY_EXC_ERR
+						 : IBV_WC_RETRY_EXC_ERR);
+		return;
+	}
+	atomic_store(&q->asked_key, 0);
+	t = nap(q, w);
+	t = t == ENV_NEVER ? t : now + t;
+	w->h.due_ns = t < w->h.deadline_ns ? t : w->h.deadline_ns;
+}
+
+static void waits_no_more(struct soft_wqe *w)
+{
+	w->park = SOFT_PARK_NONE;
+	w->h.deadline_ns = ENV_NEVER;
+}
+
+/* --- steps -------------------------------------------------------------- */
+
+static void land(struct soft_wqe *w, uint64_t now)
+{
+	w->h.landed = true;
+	w->h.cqe_ns = now + delay(w, HARSH_CQE);
+	waits_no_more(w);
+}
+
+static uint64_t wr_bytes(const struct ibv_send_wr *wr)
+{
+	uint64_t n = 0;
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++)
+		n += wr->sg_list[i].length;
+	return n;
+}
+
+/* Looks at all that can refuse it, and draws its plan. */
+static void begin(struct soft_qp *q, struct soft_wqe *w, bool alone,
+		  uint64_t now)
+{
+	int r;
+
+	w->h.len = wr_bytes(&w->wr);
+	if (q->unreliable && (!q->peer || peer_silent(q)))
+		w->h.lost = true;
+	if (w->h.lost && (!q->peer || !has_pieces(w))) {
+		w->h.begun = true;
+		land(w, now);
+		return;
+	}
+	r = peer_silent(q) ? -SOFT_PARK_ROUTE : outcome(soft_exec_look(q, w));
+	if (r < 0) {
+		wait_for(q, w, r, now);
+		return;
+	}
+	/* An error breaks the peer's queue: all before it must be there. What
+	 * cannot be moved in pieces goes alone, too. */
+	if (r > 0 || w->h.whole) {
+		w->h.whole = true;
+		w->h.begun = alone;
+		w->h.due_ns = now;
+		return;
+	}
+	w->h.begun = true;
+	waits_no_more(w);
+	if (has_pieces(w))
+		plan(q, w);
+	else
+		w->h.moved = true;
+	w->h.due_ns = now + delay(w, w->h.moved ? HARSH_FINISH : HARSH_PAUSE);
+}
+
+static void move(struct soft_qp *q, struct soft_wqe *w, uint64_t now)
+{
+	struct harsh_plan *p = &w->h.plan;
+	uint32_t i;
+	int r = 0;
+
+	for (i = 0; i < p->burst && p->next < p->end; i++) {
+		r = outcome(one_cell(q, w));
+		if (r)
+			break;
+		p->next++;
+	}
+	if (r < 0) {
+		wait_for(q, w, r, now);
+		return;
+	}
+	waits_no_more(w);
+	if (r > 0) {
+		fail(w, r);
+		return;
+	}
+	w->h.moved = p->next == p->end;
+	if (!w->h.moved)
+		w->h.due_ns = now + delay(w, HARSH_PAUSE);
+	else if (is_message(w) && !w->h.lost)
+		w->h.due_ns = now + delay(w, HARSH_FINISH);
+	else
+		land(w, now);
+}
+
+/* The last step: a message arrives, an atomic is carried out, or all at once
+ * of what goes alone or is empty. */
+static void finish(struct soft_qp *q, struct soft_wqe *w, uint64_t now)
+{
+	int r = outcome(soft_exec(q, &w->wr, w));
+
+	if (r < 0)
+		wait_for(q, w, r, now);
+	else if (r > 0)
+		fail(w, r);
+	else
+		land(w, now);
+}
+
+/* What is before a request. */
+struct before {
+	bool landed;  /* all */
+	bool sent;    /* all but READs and atomics */
+	bool fetched; /* all READs and atomics */
+	bool message; /* a message is on its way */
+	uint32_t moving;
+};
+
+static bool may_begin(const struct soft_wqe *w, const struct before *b)
+{
+	if (b->moving >= AT_ONCE)
+		return false;
+	if (w->h.whole && !b->landed)
+		return false;
+	if (is_fetch(w))
+		return b->landed;
+	if (w->wr.send_flags & IBV_SEND_FENCE && !b->fetched)
+		return false;
+	return !is_message(w) || !b->message;
+}
+
+/* Is its next step held up by what is before it? That one's step comes first
+ * then, so nobody waits for this one's time. */
+static bool may_step(const struct soft_wqe *w, const struct before *b, bool go)
+{
+	if (!w->h.begun)
+		return go && may_begin(w, b);
+	return !w->h.moved || !is_message(w) || b->sent;
+}
+
+static void step(struct soft_qp *q, struct soft_wqe *w, const struct before *b,
+		 uint64_t now)
+{
+	if (!w->h.begun)
+		begin(q, w, b->landed, now);
+	else if (peer_silent(q) && q->unreliable)
+		land(w, now);
+	else if (peer_silent(q))
+		wait_for(q, w, -SOFT_PARK_ROUTE, now);
+	else if (w->h.moved || w->h.whole)
+		finish(q, w, now);
+	else
+		move(q, w, now);
+}
+
+/* Takes the steps of w that are due. False: nothing behind it may begin. */
+static bool steps(struct soft_qp *q, struct soft_wqe *w, struct before *b,
+		  uint64_t now)
+{
+	bool go = soft_qp_state(q) == IBV_QPS_RTS;
+
+	while (!w->h.landed && w->h.due_ns <= now && may_step(w, b, go))
+		step(q, w, b, now);
+	if (!w->h.begun || w->h.status)
+		return false;
+	if (w->h.landed)
+		return true;
+	b->landed = false;
+	b->moving++;
+	if (is_fetch(w))
+		b->fetched = false;
+	else
+		b->sent = false;
+	if (is_message(w))
+		b->message = true;
+	return !w->h.whole;
+}
+
+/* Completes what has landed, in order. */
+static void complete(struct soft_qp *q, uint64_t now)
+{
+	struct soft_wqe *w;
+	int status;
+
+	while ((w = q->parked) && w->h.landed) {
+		if (w->h.cqe_ns < q->harsh->cqe_ns)
+			w->h.cqe_ns = q->harsh->cqe_ns;
+		if (w->h.cqe_ns > now)
+			return;
+		q->harsh->cqe_ns = w->h.cqe_ns;
+		status = w->h.status;
+		soft_park_expire_as(q, status);
+		if (status)
+			return; /* the rest was flushed */
+	}
+}
+
+/* What is due and was not done is held up by a request before it, whose own
+ * step comes first. */
+static uint64_t next_step(struct soft_qp *q, uint64_t now)
+{
+	uint64_t due = q->harsh->bell_armed ? q->harsh->bell_ns : ENV_NEVER;
+	struct soft_wqe *w = q->parked;
+
+	if (w && w->h.landed && w->h.cqe_ns < due)
+		due = w->h.cqe_ns;
+	for (; w; w = w->next) {
+		if (!w->h.landed && w->h.due_ns > now && w->h.due_ns < due)
+			due = w->h.due_ns;
+		if (!w->h.begun)
+			break;
+	}
+	return due;
+}
+
+uint64_t soft_harsh_run(struct soft_qp *q, uint64_t now)
+{
+	struct before b = {.landed = true, .sent = true, .fetched = true};
+	enum ibv_qp_state st = soft_qp_state(q);
+	struct soft_wqe *w;
+	uint64_t due;
+
+	if (q->harsh->bell_ns <= now)
+		soft_harsh_hush(q);
+	if (st == IBV_QPS_RTS || st == IBV_QPS_SQD) {
+		for (w = q->parked; w && steps(q, w, &b, now); w = w->next)
+			;
+		complete(q, now);
+	}
+	if (soft_qp_state(q) == IBV_QPS_SQD && q->sqd_notify &&
+	    !soft_harsh_busy(q))
+		soft_attend(q->s, q->idx);
+	due = next_step(q, now);
+	atomic_store(&q->harsh->due_ns, due);
+	return due;
+}
+
+bool soft_harsh_busy(const struct soft_qp *q)
+{
+	return q->parked && q->parked->h.begun;
+}
