@@ -52,7 +52,7 @@ int soft_create_cq(struct dev *dev, int cqe, void *cq_context,
 	c->ex.channel = ch;
 	c->ex.cq_context = cq_context;
 	c->ex.cqe = (int)n;
-	c->late_ns = ENV_NEVER;
+	atomic_init(&c->late_ns, ENV_NEVER);
 	/* Biased until a QP that is not single-threaded uses it. */
 	soft_lock_init(&c->lock, true);
 	pthread_mutex_lock(&s->lock);

@@ -68,7 +68,7 @@ struct soft_cq {
 	struct soft_lock poll_lock;
 	struct ibv_wc cur;
 	/* harsh mode: an event that is late, or ENV_NEVER */
-	uint64_t late_ns;
+	_Atomic uint64_t late_ns;
 	bool late_solicited;
 };
 

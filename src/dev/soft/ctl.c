@@ -190,6 +190,8 @@ static void *ctl_main(void *arg)
 	struct epoll_event ev;
 
 	life_begin(s, &head, &node);
+	if (s->harsh)
+		soft_harsh_thread();
 	life_up(s);
 	while (!atomic_load(&s->stop)) {
 		if (!sleep_until(s, timers(s)))

@@ -3,11 +3,12 @@
  * harsh.c - harsh mode's side of a device: its seed, its QPs, and who takes
  * their steps. harsh_op.c has the steps.
  *
- * No step is lost: the device's due time is never later than the earliest of
- * its QPs', and the control thread never sleeps much beyond it. It says until
- * when it will sleep before it looks at the QPs, so whoever adds a step
- * either did so before that look (the QP's lock orders them), or sees the time
- * and kicks.
+ * No step is lost. Who adds one lowers the QP's due time, then the device's,
+ * then looks whether the control thread sleeps beyond it, and kicks it. Who
+ * takes steps raises the device's due time, and the control thread says that
+ * it may sleep for ever, before they look at the QPs' due times. All of these
+ * are seq_cst, so of an adder and a looker one sees the other; without that
+ * a step could wait for the next one to be added.
  */
 #include "dev/soft/harsh.h"
 #include "base/fence.h"
@@ -17,6 +18,7 @@
 #include "dev/soft/soft.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,37 +191,46 @@ void soft_harsh_hush(struct soft_qp *q)
 
 void soft_harsh_cq_bell(struct soft_cq *c, bool solicited)
 {
-	uint64_t rng = c->s->harsh->seed + c->tail;
+	uint64_t rng = c->s->harsh->seed + c->tail, due;
 
 	c->late_solicited |= solicited;
-	if (c->late_ns != ENV_NEVER)
+	if (atomic_load(&c->late_ns) != ENV_NEVER)
 		return;
-	c->late_ns = env_now_ns(c->s->env) +
-		     soft_harsh_delay(&rng, (uint8_t)(rng >> 5 & 1));
-	wanted(c->s, c->late_ns);
+	due = env_now_ns(c->s->env) +
+	      soft_harsh_delay(&rng, (uint8_t)(rng >> 5 & 1));
+	atomic_store(&c->late_ns, due);
+	wanted(c->s, due);
 }
 
 /* s->lock held. */
-static uint64_t cq_bell_due(struct soft_cq *c, uint64_t now)
+static void cq_bell(struct soft_cq *c)
+{
+	soft_lock_revoke(&c->lock);
+	atomic_store(&c->late_ns, ENV_NEVER);
+	soft_bell_ring(&c->shm->armed, c->ex.channel->fd, c->late_solicited);
+	c->late_solicited = false;
+	soft_lock_return(&c->lock);
+}
+
+static uint64_t run_one(struct soft_qp *q, uint64_t now)
 {
 	uint64_t due;
 
-	soft_lock_revoke(&c->lock);
-	if (c->late_ns <= now) {
-		c->late_ns = ENV_NEVER;
-		soft_bell_ring(&c->shm->armed, c->ex.channel->fd,
-			       c->late_solicited);
-		c->late_solicited = false;
-	}
-	due = c->late_ns;
-	soft_lock_return(&c->lock);
+	if (q->dying)
+		return ENV_NEVER;
+	soft_qp_hold(q);
+	due = soft_harsh_run(q, now);
+	soft_qp_release(q);
 	return due;
 }
 
-/* Takes the steps that are due; s->lock held. The time of the next. */
+/* Takes the steps that are due; s->lock held. The time of the next. Locks are
+ * taken for those that are due only: who spins on a queue holds its lock for
+ * most of the time, and may be preempted inside. */
 static uint64_t run_all(struct soft *s, uint64_t now)
 {
 	struct soft_harsh_qp *hq;
+	struct soft_cq *c;
 	struct list_node *n;
 	uint64_t due = ENV_NEVER, t;
 
@@ -227,17 +238,18 @@ static uint64_t run_all(struct soft *s, uint64_t now)
 	atomic_store(&s->harsh->due_ns, ENV_NEVER);
 	for (n = s->harsh->qps.next; n != &s->harsh->qps; n = n->next) {
 		hq = container_of(n, struct soft_harsh_qp, link);
-		soft_qp_hold(hq->q);
 		t = atomic_load(&hq->due_ns);
-		if (t <= now && !hq->q->dying)
-			t = soft_harsh_run(hq->q, now);
-		soft_qp_release(hq->q);
+		if (t <= now)
+			t = run_one(hq->q, now);
 		if (t < due)
 			due = t;
 	}
 	for (n = s->cqs.next; n != &s->cqs; n = n->next) {
-		t = cq_bell_due(container_of(n, struct soft_cq, link), now);
-		if (t < due)
+		c = container_of(n, struct soft_cq, link);
+		t = atomic_load(&c->late_ns);
+		if (t <= now)
+			cq_bell(c);
+		else if (t < due)
 			due = t;
 	}
 	due_earlier(&s->harsh->due_ns, due);
@@ -259,6 +271,14 @@ int soft_harsh_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 		pthread_mutex_unlock(&s->lock);
 	}
 	return soft_poll_cq(cq, n, wc);
+}
+
+void soft_harsh_thread(void)
+{
+	cpu_set_t all;
+
+	memset(&all, 0xff, sizeof(all));
+	sched_setaffinity(0, sizeof(all), &all); /* else it stays: slower */
 }
 
 uint64_t soft_harsh_round(struct soft *s)

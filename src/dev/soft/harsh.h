@@ -106,6 +106,9 @@ int soft_harsh_qp_new(struct soft_qp *q);
 void soft_harsh_qp_free(struct soft_qp *q);
 /* For ibv_context_ops: takes the steps that are due, then polls. */
 int soft_harsh_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+/* The control thread begins: it leaves the core that its creator may be pinned
+ * to, and spin on. */
+void soft_harsh_thread(void);
 /* The control thread's round, s->lock held: when it should come again. */
 uint64_t soft_harsh_round(struct soft *s);
 /* A request is parked; q->lock held. */
