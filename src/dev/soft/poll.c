@@ -20,7 +20,7 @@ static struct soft_cq *of(struct ibv_cq_ex *ex)
 static int next_poll(struct ibv_cq_ex *ex)
 {
 	struct soft_cq *c = of(ex);
-	int n = soft_poll_cq((struct ibv_cq *)(void *)ex, 1, &c->cur);
+	int n = ibv_poll_cq((struct ibv_cq *)(void *)ex, 1, &c->cur);
 
 	if (n < 0)
 		return -n;

@@ -133,14 +133,10 @@ static int qp_place(struct soft *s, struct soft_qp *q)
 	err = qp_index(s, &q->idx);
 	if (err)
 		return err;
-<<<<<<< HEAD
-	err = soft_arena_alloc(s, SOFT_ARENA_QP, q->area_len, &q->area_off);
-=======
 	err = s->harsh ? soft_harsh_qp_new(q) : 0;
 	if (err)
 		return err;
-	err = soft_arena_alloc(s, 0, q->area_len, &q->area_off);
->>>>>>> 528e3ad (soft: harsh mode, a first version)
+	err = soft_arena_alloc(s, SOFT_ARENA_QP, q->area_len, &q->area_off);
 	if (err)
 		return err;
 	q->self = (struct shm_qp *)(void *)(s->base + q->area_off);
@@ -208,14 +204,10 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 		return -ENOMEM;
 	q->s = s;
 	q->pd = container_of(pd, struct soft_pd, pd);
-<<<<<<< HEAD
-	q->flags = flags;
-	q->srq = attr->srq ? soft_srq_of(attr->srq) : NULL;
-=======
 	/* In harsh mode more than one thread works for it. */
 	q->flags = s->harsh ? flags & ~(unsigned)DEV_QP_SINGLE_THREADED : flags;
 	biased = q->flags & DEV_QP_SINGLE_THREADED;
->>>>>>> 528e3ad (soft: harsh mode, a first version)
+	q->srq = attr->srq ? soft_srq_of(attr->srq) : NULL;
 	q->sig_all = attr->sq_sig_all;
 	q->unreliable = attr->qp_type != IBV_QPT_RC;
 	q->op_max = q->unreliable ? IBV_WR_SEND_WITH_IMM
