@@ -196,8 +196,12 @@ static void qp_bereft(struct soft_qp *q)
 static void ud_bereft(struct soft_qp *q, struct soft_peer *p)
 {
 	soft_qp_hold(q);
+	if (q->harsh)
+		soft_harsh_hush(q); /* its word may be p's */
 	soft_ud_bereft(q, p);
 	soft_qp_release(q);
+	if (q->harsh) /* as in qp_bereft() */
+		soft_cq_fire(soft_cq_of(q->ex.qp_base.recv_cq));
 }
 
 void soft_peer_died(struct soft *s, struct soft_peer *p)

@@ -13,10 +13,11 @@
  * WRITE or a message may move while it moves, but a receive completes after
  * all before it but READs and atomics, and READs and atomics begin after all
  * before them; what is behind a READ or an atomic waits for it when it is
- * fenced.
+ * fenced. Datagrams have no order at all but that of their completions.
  */
 #include "dev/soft/harsh.h"
 #include "dev/soft/qp.h"
+#include "dev/soft/ud.h"
 
 #include "base/prng.h"
 
@@ -306,6 +307,17 @@ static uint64_t wr_bytes(const struct ibv_send_wr *wr)
 	return n;
 }
 
+static void begin_datagram(struct soft_qp *q, struct soft_wqe *w, uint64_t now)
+{
+	int r = w->h.lost ? 0 : soft_ud_exec(q, &w->wr);
+
+	w->h.begun = true;
+	if (r)
+		fail(w, r);
+	else
+		land(w, now);
+}
+
 /* Looks at all that can refuse it, and draws its plan. */
 static void begin(struct soft_qp *q, struct soft_wqe *w, bool alone,
 		  uint64_t now)
@@ -313,6 +325,10 @@ static void begin(struct soft_qp *q, struct soft_wqe *w, bool alone,
 	int r;
 
 	w->h.len = wr_bytes(&w->wr);
+	if (q->ud) {
+		begin_datagram(q, w, now);
+		return;
+	}
 	if (q->unreliable && (!q->peer || peer_silent(q)))
 		w->h.lost = true;
 	if (w->h.lost && (!q->peer || !has_pieces(w))) {
@@ -395,10 +411,13 @@ struct before {
 	uint32_t moving;
 };
 
-static bool may_begin(const struct soft_wqe *w, const struct before *b)
+static bool may_begin(const struct soft_qp *q, const struct soft_wqe *w,
+		      const struct before *b)
 {
 	if (b->moving >= AT_ONCE)
 		return false;
+	if (q->ud)
+		return true;
 	if (w->h.whole && !b->landed)
 		return false;
 	if (is_fetch(w))
@@ -410,10 +429,11 @@ static bool may_begin(const struct soft_wqe *w, const struct before *b)
 
 /* Is its next step held up by what is before it? That one's step comes first
  * then, so nobody waits for this one's time. */
-static bool may_step(const struct soft_wqe *w, const struct before *b, bool go)
+static bool may_step(const struct soft_qp *q, const struct soft_wqe *w,
+		     const struct before *b, bool go)
 {
 	if (!w->h.begun)
-		return go && may_begin(w, b);
+		return go && may_begin(q, w, b);
 	return !w->h.moved || !is_message(w) || b->sent;
 }
 
@@ -438,9 +458,10 @@ static bool steps(struct soft_qp *q, struct soft_wqe *w, struct before *b,
 {
 	bool go = soft_qp_state(q) == IBV_QPS_RTS;
 
-	while (!w->h.landed && w->h.due_ns <= now && may_step(w, b, go))
+	while (!w->h.landed && w->h.due_ns <= now && may_step(q, w, b, go))
 		step(q, w, b, now);
-	if (!w->h.begun || w->h.status)
+	/* datagrams overtake each other */
+	if ((!w->h.begun && !q->ud) || w->h.status)
 		return false;
 	if (w->h.landed)
 		return true;
@@ -486,7 +507,7 @@ static uint64_t next_step(struct soft_qp *q, uint64_t now)
 	for (; w; w = w->next) {
 		if (!w->h.landed && w->h.due_ns > now && w->h.due_ns < due)
 			due = w->h.due_ns;
-		if (!w->h.begun)
+		if (!w->h.begun && !q->ud)
 			break;
 	}
 	return due;

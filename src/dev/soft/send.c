@@ -130,7 +130,7 @@ static __attribute__((noinline)) int post_slow(struct soft_qp *q,
 	default:
 		return EINVAL;
 	}
-	if (q->ud && soft_qp_state(q) == IBV_QPS_RTS && !q->parked)
+	if (q->ud && !q->harsh && !q->parked && soft_qp_state(q) == IBV_QPS_RTS)
 		r = soft_ud_exec(q, wr);
 	else
 		r = q->direct ? soft_exec(q, wr, NULL) : -SOFT_PARK_QUEUED;

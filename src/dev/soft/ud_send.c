@@ -249,6 +249,10 @@ static void finish(struct soft_qp *q, struct ud_dest *d, uint64_t pos,
 		say_fault(d);
 	if (d->bell < 0)
 		return;
+	if (q->harsh) {
+		soft_harsh_bell(q, d->armed, d->bell, m->solicited || status);
+		return;
+	}
 	/* Pairs with the exchange in req_notify_cq(), as in finish_slot(). */
 	fence_full();
 	soft_bell_ring(d->armed, d->bell, m->solicited || status);
