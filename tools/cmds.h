@@ -7,6 +7,7 @@ int cmd_info(int argc, char **argv);
 int cmd_kv(int argc, char **argv);
 int cmd_perf(int argc, char **argv);
 int cmd_run(int argc, char **argv);
+int cmd_sim(int argc, char **argv);
 int cmd_ycsb(int argc, char **argv);
 
 #endif

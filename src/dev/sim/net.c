@@ -7,6 +7,7 @@
  * station when its last byte does, but for the first packet's worth that the
  * stations pass on meanwhile (cut through by the packet).
  */
+#include "dev/sim/link.h"
 #include "dev/sim/sim_dev.h"
 
 #include "base/assert.h"
@@ -289,4 +290,63 @@ void sim_net_send(struct sim_msg *m, uint64_t depart,
 	sim_at(net->w, &m->ev,
 	       start + head + net->model.link_delay + net->model.hop +
 		       m->from->extra_delay + m->to->extra_delay);
+}
+
+/* --- faults and counts ------------------------------------------------- */
+
+void sim_link_set(struct sim_node *node, const struct sim_link *link)
+{
+	struct sim_nic *nic = sim_nic_of(node);
+
+	skein_assert(nic);
+	sim_node_cut(node, link->down);
+	nic->down = link->down;
+	nic->loss_ppm = link->loss_ppm;
+	nic->slow = link->slow;
+	nic->extra_delay = link->extra_delay;
+}
+
+void sim_nic_counts(struct sim_node *node, struct sim_nic_counts *c)
+{
+	struct sim_nic *nic = sim_nic_of(node);
+
+	skein_assert(nic);
+	c->messages_out = nic->tx_msgs;
+	c->messages_in = nic->rx_msgs;
+	c->bytes_out = nic->tx_bytes;
+	c->doorbells = nic->doorbells;
+	c->interrupts = nic->interrupts;
+	c->ctx_hits = nic->ctx.hits;
+	c->ctx_misses = nic->ctx.misses;
+	c->mr_hits = nic->mtt.hits;
+	c->mr_misses = nic->mtt.misses;
+}
+
+void sim_net_set_model(struct sim_world *w, const struct nic_model *model)
+{
+	struct sim_net *net = net_of(w);
+
+	skein_assert(list_empty(&net->nics));
+	net->model = *model;
+}
+
+bool sim_qp_break(struct sim_node *node, uint32_t i)
+{
+	struct sim_nic *nic = sim_nic_of(node);
+	struct sim_qp *q;
+
+	skein_assert(nic);
+	if (!nic->n_qps)
+		return false;
+	i %= nic->n_qps;
+	for (uint32_t k = 0;; k++)
+		if (nic->qps[k] && !i--) {
+			q = nic->qps[k];
+			break;
+		}
+	if (q->ex.qp_base.state != IBV_QPS_RTS)
+		return false;
+	sim_qp_to_err(q);
+	sim_async(q->d, IBV_EVENT_QP_FATAL, q, NULL);
+	return true;
 }

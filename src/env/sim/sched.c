@@ -325,6 +325,11 @@ void sim_node_pause(struct sim_node *node, uint64_t until_ns)
 	node->paused_until = until_ns;
 }
 
+void sim_node_cut(struct sim_node *node, bool cut)
+{
+	node->cut = cut;
+}
+
 /* --- what threads are charged ------------------------------------------ */
 
 struct sim_proc *sim_self(const struct sim_world *w)

@@ -98,6 +98,9 @@ void sim_node_slow(struct sim_node *node, unsigned factor);
 /* Nobody of this node runs until the time has come. */
 void sim_node_pause(struct sim_node *node, uint64_t until_ns);
 
+/* Sockets to and from other nodes hold what is sent until it is back. */
+void sim_node_cut(struct sim_node *node, bool cut);
+
 /* A process; env hangs from it. */
 int sim_proc_new(struct sim_node *node, const char *name,
 		 struct sim_proc **proc);

@@ -21,6 +21,7 @@
 
 #define SOCK_WINDOW (256u * 1024)
 #define NET_10 0x0a000000u
+#define CUT_RETRY_NS 1000000u
 #define TAG_SOCK 2u
 
 enum sock_state {
@@ -154,11 +155,16 @@ static uint64_t sock_delay(const struct sim_node *a, const struct sim_node *b)
 	return a == b ? a->w->costs.local_ns : a->w->costs.tcp_ns;
 }
 
-static void chunk_arrives(struct sim_event *ev)
+static bool cut(const struct sock *s)
 {
-	struct chunk *c = container_of(ev, struct chunk, ev);
+	return s->node->cut || (s->peer && s->peer->node->cut);
+}
+
+static void chunk_take(struct chunk *c)
+{
 	struct sock *s = c->to;
 
+	sim_cancel(s->node->w, &c->ev);
 	sim_note(s->node->w, (uint64_t)s->fd.num, c->len);
 	list_del(&c->link);
 	if (c->eof) {
@@ -167,6 +173,22 @@ static void chunk_arrives(struct sim_event *ev)
 	} else {
 		list_add_tail(&s->rx, &c->link);
 	}
+}
+
+/* With all that should have come before it, and was held up. */
+static void chunk_arrives(struct sim_event *ev)
+{
+	struct chunk *c = container_of(ev, struct chunk, ev), *first;
+	struct sock *s = c->to;
+
+	if (cut(s)) {
+		sim_at(s->node->w, ev, s->node->w->now + CUT_RETRY_NS);
+		return;
+	}
+	do {
+		first = container_of(s->wire.next, struct chunk, link);
+		chunk_take(first);
+	} while (first != c);
 	fd_changed(&s->fd);
 }
 
@@ -329,6 +351,10 @@ static void connect_arrives(struct sim_event *ev)
 	struct sim_node *node = addr_node(s->proc, &s->other);
 	struct sock *l, *c;
 
+	if (s->node->cut || node->cut) {
+		sim_at(s->node->w, ev, s->node->w->now + CUT_RETRY_NS);
+		return;
+	}
 	s->ev.fn = connect_ends;
 	sim_at(s->node->w, &s->ev, s->node->w->now + sock_delay(s->node, node));
 	l = listener_find(node, s->other.sin_port);

@@ -59,6 +59,7 @@ struct sim_node {
 	uint32_t next_port;
 	unsigned slow;
 	uint64_t paused_until;
+	bool cut; /* from the network */
 };
 
 enum sim_fiber_state {

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * faults.h - trouble at random, from a seed: each kind with its probability.
+ *
+ * Every fault ends by itself; faults_heal() ends all at once, after which
+ * whatever waits must get what it waits for.
+ */
+#ifndef SKEIN_SIM_FAULTS_H
+#define SKEIN_SIM_FAULTS_H
+
+#include "base/prng.h"
+#include "env/sim/sim.h"
+
+enum fault {
+	FAULT_KILL,	 /* kill -9; the scenario may start it anew */
+	FAULT_LINK_DOWN, /* 1 ms to 1 s */
+	FAULT_LOSS,	 /* of 1 in 100 messages, for up to 100 ms */
+	FAULT_LINK_SLOW, /* 2 to 50 times, for up to 100 ms */
+	FAULT_DELAY,	 /* up to 1 ms a message, for up to 100 ms */
+	FAULT_NODE_SLOW, /* 2 to 30 times, for up to 100 ms */
+	FAULT_PAUSE,	 /* of a node, 1 ms to 1 s */
+	FAULT_QP,	 /* a QP breaks */
+	FAULT_MEMORY,	 /* 1 in 50 allocations of a process fails, 100 ms */
+	FAULT_KINDS
+};
+
+struct fault_name {
+	const char *name;
+	double share; /* of all faults */
+};
+
+extern const struct fault_name fault_names[FAULT_KINDS];
+
+#define FAULT_NODES 16
+
+struct faults {
+	struct sim_world *w;
+	struct sim_event ev;
+	struct prng r;
+	struct sim_node *nodes[FAULT_NODES];
+	unsigned n_nodes;
+	uint64_t mean_ns; /* between two faults */
+	uint64_t end_ns;  /* none after */
+	/* Kills some process of node i, if the scenario likes to. */
+	void (*kill)(void *arg, unsigned i);
+	/* A live process of node i, or NULL. */
+	struct sim_proc *(*proc)(void *arg, unsigned i);
+	void *arg;
+	unsigned counts[FAULT_KINDS];
+	/* the healing of each node */
+	struct fault_heal {
+		struct sim_event ev;
+		struct faults *f;
+		unsigned i;
+		struct skein_env *env; /* whose memory is short */
+		struct prng r;
+	} heal[FAULT_NODES];
+};
+
+/* Everything but ev, r, counts and heal is filled in by the caller. */
+void faults_start(struct faults *f);
+void faults_heal(struct faults *f);
+
+#endif

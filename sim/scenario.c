@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/* scenario.c - the list of scenarios, and their reports. */
+#include "sim/scenario.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct scenario *const scenarios[] = {
+	&scenario_rpc_basic,
+};
+
+#define N_SCENARIOS (sizeof(scenarios) / sizeof(scenarios[0]))
+
+const struct scenario *scenario_at(unsigned i)
+{
+	return i < N_SCENARIOS ? scenarios[i] : NULL;
+}
+
+const struct scenario *scenario_find(const char *name)
+{
+	for (unsigned i = 0; i < N_SCENARIOS; i++)
+		if (!strcmp(scenarios[i]->name, name))
+			return scenarios[i];
+	return NULL;
+}
+
+void report_row(struct report *rep, const char *name, double value)
+{
+	if (rep->n_rows == REPORT_ROWS)
+		return;
+	rep->rows[rep->n_rows++] = (struct report_row){name, value};
+}
+
+void report_fail(struct report *rep, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!rep->ok)
+		return;
+	rep->ok = false;
+	va_start(ap, fmt);
+	vsnprintf(rep->why, sizeof(rep->why), fmt, ap);
+	va_end(ap);
+}
+
+void report_world(struct report *rep, struct sim_world *w)
+{
+	rep->hash = sim_hash(w);
+	rep->virtual_ns = sim_now(w);
+	rep->events = sim_events(w);
+}

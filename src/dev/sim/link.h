@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * link.h - what a scenario may do to a node's NIC and its cable, and what it
+ * may ask of them. All zero is a sound link.
+ */
+#ifndef SKEIN_DEV_SIM_LINK_H
+#define SKEIN_DEV_SIM_LINK_H
+
+#include "env/sim/sim.h"
+
+struct nic_model;
+
+struct sim_link {
+	bool down;	      /* nothing passes; sockets wait */
+	uint32_t loss_ppm;    /* of messages, either way */
+	uint32_t slow;	      /* so many times slower; 0 and 1: not */
+	uint64_t extra_delay; /* ns, either way */
+};
+
+struct sim_nic_counts {
+	uint64_t messages_out, messages_in, bytes_out;
+	uint64_t doorbells, interrupts;
+	uint64_t ctx_hits, ctx_misses, mr_hits, mr_misses;
+};
+
+void sim_link_set(struct sim_node *node, const struct sim_link *link);
+void sim_nic_counts(struct sim_node *node, struct sim_nic_counts *c);
+/* Before the first device is opened in this world. */
+void sim_net_set_model(struct sim_world *w, const struct nic_model *model);
+/* Breaks the i-th QP (modulo how many there are) of a node, as a fault of its
+ * NIC. False when it has none. */
+bool sim_qp_break(struct sim_node *node, uint32_t i);
+
+#endif

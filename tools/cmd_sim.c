@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cmd_sim.c - `skein sim`: the library in a simulated world, from a seed; and
+ * `skein sim fuzz`: many seeds, in as many processes as there are cores.
+ */
+#include "cmd.h"
+#include "cmds.h"
+#include "opt.h"
+#include "out.h"
+#include "sim/scenario.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SIM_CMD "skein sim"
+#define JOBS_MAX 256u
+
+struct sim_opts {
+	uint32_t seed;
+	const char *seeds; /* "A..B" */
+	bool json, list, calm, log;
+};
+
+static void log_line(void *arg, uint64_t now_ns, const char *line)
+{
+	fprintf(arg, "%12" PRIu64 " ns  %s\n", now_ns, line);
+}
+
+static int list(bool json)
+{
+	json_t *all = json_object(), *rows = json_array();
+	const struct scenario *s;
+
+	for (unsigned i = 0; (s = scenario_at(i)); i++) {
+		if (json)
+			json_array_append_new(
+				rows, json_pack("{s:s, s:s}", "scenario",
+						s->name, "what", s->what));
+		else
+			printf("  %-18s %s\n", s->name, s->what);
+	}
+	json_object_set_new(all, "scenarios", rows);
+	if (json)
+		return out_json(all) ? CMD_FAILED : CMD_OK;
+	json_decref(all);
+	return CMD_OK;
+}
+
+static int report_json(const struct scenario *s, const struct sim_opts *o,
+		       const struct report *rep)
+{
+	json_t *j, *rows = json_object();
+	char hash[24];
+
+	snprintf(hash, sizeof(hash), "%016" PRIx64, rep->hash);
+	for (unsigned i = 0; i < rep->n_rows; i++)
+		json_object_set_new(rows, rep->rows[i].name,
+				    out_num(rep->rows[i].value));
+	j = json_pack("{s:s, s:I, s:b, s:s, s:I, s:I, s:b, s:s, s:o}",
+		      "scenario", s->name, "seed", (json_int_t)o->seed,
+		      "faults", !o->calm, "event_log_hash", hash, "virtual_ns",
+		      (json_int_t)rep->virtual_ns, "events",
+		      (json_int_t)rep->events, "ok", rep->ok, "why", rep->why,
+		      "figures", rows);
+	return out_json(j);
+}
+
+static void report_text(const struct scenario *s, const struct sim_opts *o,
+			const struct report *rep)
+{
+	printf("%s, seed %" PRIu32 ", %s: %s%s\n", s->name, o->seed,
+	       o->calm ? "no faults" : "all faults",
+	       rep->ok ? "ok" : "FAILED: ", rep->why);
+	for (unsigned i = 0; i < rep->n_rows; i++)
+		printf("  %-24s %.6g\n", rep->rows[i].name, rep->rows[i].value);
+	printf("  %-24s %.6g ms\n", "virtual time",
+	       (double)rep->virtual_ns / 1e6);
+	printf("  %-24s %" PRIu64 "\n", "events", rep->events);
+	printf("  %-24s %016" PRIx64 "\n", "event log hash", rep->hash);
+}
+
+static int run_one(const struct scenario *s, const struct sim_opts *o,
+		   struct report *rep)
+{
+	struct scenario_conf conf = {.seed = o->seed, .faults = !o->calm};
+	int rc;
+
+	if (o->log) {
+		conf.log = log_line;
+		conf.log_arg = stderr;
+	}
+	memset(rep, 0, sizeof(*rep));
+	rc = s->run(&conf, rep);
+	if (rc)
+		out_error(SIM_CMD, "%s could not be run: %s", s->name,
+			  strerror(-rc));
+	return rc;
+}
+
+/* --- many seeds -------------------------------------------------------- */
+
+struct fuzz {
+	const struct scenario *s;
+	const struct sim_opts *o;
+	uint32_t first, last;
+	unsigned jobs;
+	/* shared by the processes: the lowest seed that failed, plus one */
+	int tell_fd[2];
+};
+
+/* What a job says of each seed. */
+struct verdict {
+	uint32_t seed;
+	uint32_t ok;
+};
+
+static void job(const struct fuzz *f, unsigned k)
+{
+	struct sim_opts o = *f->o;
+	struct report rep;
+	struct verdict v;
+
+	for (uint64_t seed = f->first + k; seed <= f->last; seed += f->jobs) {
+		o.seed = (uint32_t)seed;
+		v = (struct verdict){o.seed, 0};
+		v.ok = !run_one(f->s, &o, &rep) && rep.ok;
+		if (write(f->tell_fd[1], &v, sizeof(v)) != sizeof(v))
+			_exit(1);
+		if (!v.ok)
+			break;
+	}
+	_exit(0);
+}
+
+/* Reads verdicts to the end: how many seeds went well; *bad: one that did not
+ * (or whose job died on the way). */
+static uint64_t collect(const struct fuzz *f, uint64_t *bad)
+{
+	uint64_t n = 0, total = (uint64_t)f->last - f->first + 1;
+	struct progress p;
+	struct verdict v;
+
+	progress_start(&p, "seeds");
+	while (read(f->tell_fd[0], &v, sizeof(v)) == sizeof(v)) {
+		if (v.ok)
+			progress_set(&p, ++n, total);
+		else if (v.seed < *bad)
+			*bad = v.seed;
+		if (!v.ok)
+			break;
+	}
+	progress_end(&p);
+	return n;
+}
+
+static bool fork_jobs(struct fuzz *f, pid_t *pids)
+{
+	for (unsigned k = 0; k < f->jobs; k++) {
+		pids[k] = fork();
+		if (pids[k] < 0)
+			return false;
+		if (!pids[k]) {
+			close(f->tell_fd[0]);
+			job(f, k);
+		}
+	}
+	return true;
+}
+
+static int fuzz_report(const struct fuzz *f, uint64_t n, uint64_t bad,
+		       bool died)
+{
+	uint64_t total = (uint64_t)f->last - f->first + 1;
+	bool ok = n == total && bad == UINT64_MAX && !died;
+	char replay[128] = "";
+
+	if (bad != UINT64_MAX)
+		snprintf(replay, sizeof(replay),
+			 "skein sim %s --seed %" PRIu64 "%s", f->s->name, bad,
+			 f->o->calm ? " --calm" : "");
+	if (f->o->json) {
+		json_t *j =
+			json_pack("{s:s, s:I, s:I, s:I, s:b, s:s}", "scenario",
+				  f->s->name, "first", (json_int_t)f->first,
+				  "last", (json_int_t)f->last, "passed",
+				  (json_int_t)n, "ok", ok, "replay", replay);
+
+		if (out_json(j))
+			return CMD_FAILED;
+	} else if (ok) {
+		printf("%s: %" PRIu64 " seeds, no failure\n", f->s->name, n);
+	} else if (*replay) {
+		printf("%s: a failure after %" PRIu64
+		       " seeds; to see it again:\n  %s\n",
+		       f->s->name, n, replay);
+	} else {
+		printf("%s: a process of the simulation died; %" PRIu64
+		       " of %" PRIu64 " seeds passed\n",
+		       f->s->name, n, total);
+	}
+	return ok ? CMD_OK : CMD_FAILED;
+}
+
+static int fuzz(const struct scenario *s, const struct sim_opts *o)
+{
+	struct fuzz f = {.s = s, .o = o};
+	uint64_t n, bad = UINT64_MAX;
+	pid_t pids[JOBS_MAX];
+	bool died = false;
+	cpu_set_t set;
+	int status;
+
+	if (!o->seeds ||
+	    sscanf(o->seeds, "%" SCNu32 "..%" SCNu32, &f.first, &f.last) != 2 ||
+	    f.last < f.first) {
+		out_error(SIM_CMD, "fuzz wants --seeds A..B");
+		return CMD_USAGE;
+	}
+	f.jobs = sched_getaffinity(0, sizeof(set), &set)
+			 ? 1
+			 : (unsigned)CPU_COUNT(&set);
+	if (f.jobs > JOBS_MAX)
+		f.jobs = JOBS_MAX;
+	if (pipe(f.tell_fd)) {
+		out_error(SIM_CMD, "pipe: %s", strerror(errno));
+		return CMD_FAILED;
+	}
+	memset(pids, 0, sizeof(pids));
+	died = !fork_jobs(&f, pids);
+	close(f.tell_fd[1]);
+	n = collect(&f, &bad);
+	/* A job that meets a closed pipe ends. */
+	close(f.tell_fd[0]);
+	for (unsigned k = 0; k < f.jobs; k++)
+		if (pids[k] > 0 && waitpid(pids[k], &status, 0) == pids[k] &&
+		    bad == UINT64_MAX && status)
+			died = true;
+	return fuzz_report(&f, n, bad, died);
+}
+
+/* --- the command ------------------------------------------------------- */
+
+static const struct scenario *find(const char *name)
+{
+	const struct scenario *s = scenario_find(name);
+
+	if (!s)
+		out_error(SIM_CMD,
+			  "no scenario is called \"%s\": --list names them",
+			  name);
+	return s;
+}
+
+static int single(const char *name, const struct sim_opts *o)
+{
+	const struct scenario *s = find(name);
+	struct report rep;
+
+	if (!s)
+		return CMD_USAGE;
+	if (run_one(s, o, &rep))
+		return CMD_FAILED;
+	if (o->json) {
+		if (report_json(s, o, &rep))
+			return CMD_FAILED;
+	} else {
+		report_text(s, o, &rep);
+	}
+	return rep.ok ? CMD_OK : CMD_FAILED;
+}
+
+int cmd_sim(int argc, char **argv)
+{
+	struct sim_opts o = {.seed = 1};
+	const struct opt opts[] = {
+		{'s', "seed", OPT_U32, &o.seed, "N", "what the run is made of",
+		 0, 0, NULL},
+		{0, "seeds", OPT_STR, &o.seeds, "A..B", "for fuzz", 0, 0, NULL},
+		{0, "calm", OPT_FLAG, &o.calm, NULL, "no faults", 0, 0, NULL},
+		{0, "log", OPT_FLAG, &o.log, NULL,
+		 "what the simulated processes log, on stderr", 0, 0, NULL},
+		{0, "list", OPT_FLAG, &o.list, NULL, "the scenarios", 0, 0,
+		 NULL},
+		{0, "json", OPT_FLAG, &o.json, NULL, "one JSON object", 0, 0,
+		 NULL},
+		{0},
+	};
+	const struct opt_usage usage = {
+		.cmd = SIM_CMD,
+		.args = "SCENARIO [options] | fuzz SCENARIO --seeds A..B | "
+			"--list",
+		.about = "Runs the library in a simulated world, in virtual "
+			 "time, under faults, all from a\nseed: the same seed "
+			 "is the same run, event by event.",
+		.opts = opts,
+	};
+	int first;
+
+	switch (opt_parse(&usage, argc, argv, &first)) {
+	case OPT_HELP:
+		return CMD_OK;
+	case OPT_BAD:
+		return CMD_USAGE;
+	case OPT_RUN:
+		break;
+	}
+	if (o.list)
+		return list(o.json);
+	if (first < argc && !strcmp(argv[first], "fuzz") && first + 2 == argc) {
+		const struct scenario *s = find(argv[first + 1]);
+
+		return s ? fuzz(s, &o) : CMD_USAGE;
+	}
+	if (first + 1 != argc) {
+		out_error(SIM_CMD, "which scenario? --list names them");
+		return CMD_USAGE;
+	}
+	return single(argv[first], &o);
+}
