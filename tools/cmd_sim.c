@@ -23,7 +23,7 @@
 struct sim_opts {
 	uint32_t seed;
 	const char *seeds; /* "A..B" */
-	bool json, list, calm, log;
+	bool json, list, calm, log, twice;
 };
 
 static void log_line(void *arg, uint64_t now_ns, const char *line)
@@ -84,8 +84,8 @@ static void report_text(const struct scenario *s, const struct sim_opts *o,
 	printf("  %-24s %016" PRIx64 "\n", "event log hash", rep->hash);
 }
 
-static int run_one(const struct scenario *s, const struct sim_opts *o,
-		   struct report *rep)
+static int run_once(const struct scenario *s, const struct sim_opts *o,
+		    struct report *rep)
 {
 	struct scenario_conf conf = {.seed = o->seed, .faults = !o->calm};
 	int rc;
@@ -99,6 +99,20 @@ static int run_one(const struct scenario *s, const struct sim_opts *o,
 	if (rc)
 		out_error(SIM_CMD, "%s could not be run: %s", s->name,
 			  strerror(-rc));
+	return rc;
+}
+
+static int run_one(const struct scenario *s, const struct sim_opts *o,
+		   struct report *rep)
+{
+	struct report second;
+	int rc = run_once(s, o, rep);
+
+	if (rc || !o->twice)
+		return rc;
+	rc = run_once(s, o, &second);
+	if (!rc && (second.hash != rep->hash || second.events != rep->events))
+		report_fail(rep, "a second run went another way");
 	return rc;
 }
 
@@ -281,6 +295,8 @@ int cmd_sim(int argc, char **argv)
 		{'s', "seed", OPT_U32, &o.seed, "N", "what the run is made of",
 		 0, 0, NULL},
 		{0, "seeds", OPT_STR, &o.seeds, "A..B", "for fuzz", 0, 0, NULL},
+		{0, "twice", OPT_FLAG, &o.twice, NULL,
+		 "run each seed again, and compare the hashes", 0, 0, NULL},
 		{0, "calm", OPT_FLAG, &o.calm, NULL, "no faults", 0, 0, NULL},
 		{0, "log", OPT_FLAG, &o.log, NULL,
 		 "what the simulated processes log, on stderr", 0, 0, NULL},

@@ -35,7 +35,8 @@ enum skein_error {
 
 /* What became of a call or an operation. */
 enum skein_outcome {
-	SKEIN_DONE,	/* it was executed, and its result is known */
+	SKEIN_DONE,	/* it was executed (or the peer's library refused it for
+			   a reason of its own), and its result is known */
 	SKEIN_NOT_SENT, /* it was never executed, and never will be */
 	SKEIN_UNKNOWN,	/* it may have been executed */
 };

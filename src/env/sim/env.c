@@ -65,6 +65,8 @@ static void sim_thread_join(struct skein_env *env, struct env_thread *thread)
 	struct sim_fiber *f = (struct sim_fiber *)(void *)thread;
 	struct sim_world *w = sim_proc_of(env)->w;
 
+	/* It may end while we pay: nobody could wake us yet. */
+	thread_flush(w->cur);
 	while (f->state != SIM_FIBER_DONE) {
 		f->joiner = w->cur;
 		w->cur->waits_for = "a thread's end";

@@ -177,7 +177,7 @@ void thread_spin(struct sim_fiber *f, uint64_t until)
 {
 	struct sim_world *w = f->proc->w;
 
-	thread_flush(f);
+	skein_assert_debug(!f->debt);
 	f->state = SIM_FIBER_SPIN;
 	if (until != ENV_NEVER)
 		sim_at(w, &f->ev, until);
@@ -190,7 +190,8 @@ void thread_sleep(struct sim_fiber *f, uint64_t until)
 {
 	struct sim_world *w = f->proc->w;
 
-	thread_flush(f);
+	/* Who paid here would sleep through what happened meanwhile. */
+	skein_assert_debug(!f->debt);
 	f->state = SIM_FIBER_SLEEP;
 	core_leave(f);
 	if (until != ENV_NEVER)
@@ -357,8 +358,11 @@ void sim_flush(struct sim_world *w, uint64_t min_ns)
 void sim_sleep(struct sim_world *w, uint64_t ns)
 {
 	skein_assert(w->cur);
+	uint64_t until = sim_thread_now(w) + ns;
+
+	thread_flush(w->cur);
 	w->cur->waits_for = "time to pass";
-	thread_sleep(w->cur, sim_thread_now(w) + ns);
+	thread_sleep(w->cur, until);
 	w->cur->waits_for = "";
 }
 
