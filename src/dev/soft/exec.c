@@ -210,6 +210,15 @@ static int looked(struct soft_qp *q, const struct soft_xlat *x, bool whole)
 	return 0;
 }
 
+/* A refusal there breaks the peer's QP as one that is found here does. */
+static int far_away(struct soft_qp *q, const struct ibv_send_wr *wr,
+		    struct soft_wqe *w, size_t len)
+{
+	int r = soft_far(q, wr, w, len);
+
+	return r == IBV_WC_REM_ACCESS_ERR ? fault(q, SHM_FAULT_ACCESS, r) : r;
+}
+
 static inline int do_write(struct soft_qp *q, const struct ibv_send_wr *wr,
 			   struct soft_wqe *w, size_t len)
 {
@@ -218,7 +227,7 @@ static inline int do_write(struct soft_qp *q, const struct ibv_send_wr *wr,
 	int why;
 
 	if (unlikely(!(q->gate_ok & SHM_GATE_WRITE)))
-		return fault(q, SHM_FAULT_ACCESS, IBV_WC_REM_ACCESS_ERR);
+		return fault(q, SHM_FAULT_REQUEST, IBV_WC_REM_INV_REQ_ERR);
 	if (unlikely(len == 0))
 		return 0;
 	x = xlat(q, wr->wr.rdma.rkey, &why);
@@ -230,7 +239,7 @@ static inline int do_write(struct soft_qp *q, const struct ibv_send_wr *wr,
 	if (unlikely(q->look))
 		return looked(q, x, far_only(q, x));
 	if (far_only(q, x))
-		return soft_far(q, wr, w, len);
+		return far_away(q, wr, w, len);
 	if (likely(wr->num_sge == 1 && x->ptr)) {
 		soft_copy(x->ptr + (addr - x->start),
 			  soft_ptr(wr->sg_list[0].addr), len);
@@ -248,7 +257,7 @@ static int do_read(struct soft_qp *q, const struct ibv_send_wr *wr,
 	int why, i;
 
 	if (!(q->gate_ok & SHM_GATE_READ))
-		return fault(q, SHM_FAULT_ACCESS, IBV_WC_REM_ACCESS_ERR);
+		return fault(q, SHM_FAULT_REQUEST, IBV_WC_REM_INV_REQ_ERR);
 	if (len == 0)
 		return 0;
 	x = xlat(q, wr->wr.rdma.rkey, &why);
@@ -259,7 +268,7 @@ static int do_read(struct soft_qp *q, const struct ibv_send_wr *wr,
 	if (unlikely(q->look))
 		return looked(q, x, far_only(q, x));
 	if (far_only(q, x))
-		return soft_far(q, wr, w, len);
+		return far_away(q, wr, w, len);
 	/* acquire: what a peer published before the word that an earlier
 	 * operation of ours saw is read after it */
 	fence_acquire();
@@ -299,8 +308,12 @@ static int do_atomic(struct soft_qp *q, const struct ibv_send_wr *wr,
 
 	if (len != 8)
 		return IBV_WC_LOC_LEN_ERR;
+	/* The peer was asked: what it did or will do is the answer, even if
+	 * the key is gone meanwhile. */
+	if (w && (w->asked || w->answered))
+		return far_away(q, wr, w, 8);
 	if (!(q->gate_ok & SHM_GATE_ATOMIC))
-		return fault(q, SHM_FAULT_ACCESS, IBV_WC_REM_ACCESS_ERR);
+		return fault(q, SHM_FAULT_REQUEST, IBV_WC_REM_INV_REQ_ERR);
 	if (addr & 7)
 		return fault(q, SHM_FAULT_REQUEST, IBV_WC_REM_INV_REQ_ERR);
 	x = xlat(q, wr->wr.atomic.rkey, &why);
@@ -313,7 +326,7 @@ static int do_atomic(struct soft_qp *q, const struct ibv_send_wr *wr,
 	/* Through /proc/PID/mem nothing is atomic: ordinary memory has one
 	 * place where all atomics on it are done, its control thread. */
 	if (unlikely(!x->ptr))
-		return soft_far(q, wr, w, 8);
+		return far_away(q, wr, w, 8);
 	word = (_Atomic uint64_t *)(void *)(x->ptr + (addr - x->start));
 	if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 		old = atomic_fetch_add(word, wr->wr.atomic.compare_add);

@@ -118,6 +118,9 @@ static int modify_reset(struct soft_qp *q)
 	soft_qp_gate(q);
 	if (q->ud)
 		soft_ud_shut(q);
+	/* A peer that waits for a receive must learn that none comes. */
+	if (q->far && atomic_load(&q->far->parked))
+		soft_ring(q);
 	soft_qp_release(q);
 	soft_barrier();
 	err = soft_quiesce(q);

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * check.c - the comparer: see check.h.
+ */
+#include "check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void check_init(struct check *c, const struct program *p,
+		struct granted granted[PAIRS][2], unsigned quirks)
+{
+	int i;
+
+	memset(c, 0, sizeof(*c));
+	c->p = p;
+	memset(c->armed, -1, sizeof(c->armed));
+	for (i = 0; i < p->pairs; i++) {
+		c->now[i] = malloc(sizeof(*c->now[i]));
+		c->next[i] = malloc(sizeof(*c->next[i]));
+		m_init(c->now[i], p, i, granted[i], quirks);
+	}
+}
+
+void check_fini(struct check *c)
+{
+	int i;
+
+	for (i = 0; i < PAIRS; i++) {
+		free(c->now[i]);
+		free(c->next[i]);
+	}
+}
+
+/* Every completion by the CQ of its queue. */
+static bool right_cqs(struct check *c, const struct epoch *e)
+{
+	int i;
+
+	for (i = 0; i < e->n; i++) {
+		const struct ev *v = &e->ev[i];
+		const struct qp_cfg *q;
+
+		if (v->kind != EV_WC)
+			continue;
+		if (id_pair(v->wc.id) >= c->p->pairs ||
+		    id_pair(v->wc.id) != v->pair ||
+		    id_side(v->wc.id) != v->side) {
+			snprintf(c->why, sizeof(c->why),
+				 "event %d: a completion of nobody", i);
+			return false;
+		}
+		q = &c->p->cfg[v->pair].qp[v->side];
+		if (v->cq != (id_recv(v->wc.id) ? q->rcq : q->scq)) {
+			snprintf(c->why, sizeof(c->why),
+				 "event %d: completion on the wrong CQ", i);
+			return false;
+		}
+	}
+	return true;
+}
+
+struct tally {
+	int wcs, events;
+	bool sol;
+};
+
+static void count(const struct check *c, const struct epoch *e, int side,
+		  int cq, struct tally *t)
+{
+	int i;
+
+	*t = (struct tally){0};
+	for (i = 0; i < e->n; i++) {
+		const struct ev *v = &e->ev[i];
+
+		if (v->side != side || v->cq != cq)
+			continue;
+		t->wcs += v->kind == EV_WC;
+		t->events += v->kind == EV_EVENT;
+	}
+	for (i = 0; i < c->p->pairs; i++)
+		t->sol |= c->next[i]->sol[side][cq];
+}
+
+/* A RESET may take completions back whose event has been made. */
+static bool took_back(const struct epoch *e)
+{
+	int i;
+
+	for (i = 0; i < e->n; i++)
+		if (e->ev[i].kind == EV_STEP &&
+		    e->ev[i].step->kind == STEP_STATE &&
+		    e->ev[i].step->arg == IBV_QPS_RESET)
+			return true;
+	return false;
+}
+
+/* One event per arming, for the first completion that it asked for. */
+static bool right_events(struct check *c, const struct epoch *e)
+{
+	int armed[2][CQS], i, side, cq;
+	bool loose = took_back(e), due;
+	struct tally t;
+
+	memcpy(armed, c->armed, sizeof(armed));
+	for (i = 0; i < e->n; i++) {
+		const struct step *s = e->ev[i].step;
+
+		if (e->ev[i].kind != EV_STEP || s->kind != STEP_ARM)
+			continue;
+		/* A wider wish stays. */
+		if (armed[s->side][s->cq] != 0)
+			armed[s->side][s->cq] = s->arg;
+	}
+	for (side = 0; side < 2; side++)
+		for (cq = 0; cq < CQS; cq++) {
+			count(c, e, side, cq, &t);
+			due = (armed[side][cq] == 0 && t.wcs) ||
+			      (armed[side][cq] == 1 && t.sol);
+			if (t.events != due &&
+			    !(loose && t.events == 1 && armed[side][cq] >= 0)) {
+				snprintf(
+					c->why, sizeof(c->why),
+					"side %d CQ %d: %d events, expected %d",
+					side, cq, t.events, due);
+				return false;
+			}
+			if (t.events)
+				armed[side][cq] = -1;
+		}
+	memcpy(c->armed, armed, sizeof(armed));
+	return true;
+}
+
+/* Once a step to ERR or RESET has returned, the peer touches no memory that
+ * only this QP let it reach (dev.h: the device quiesces). */
+static bool left_alone(struct check *c, const struct epoch *e)
+{
+	int i, d;
+	uint32_t at;
+
+	for (i = 0; i < c->p->pairs; i++)
+		for (d = 0; d < 2; d++)
+			for (at = REM_AT; e->shut[i][d] && at < LANE; at++)
+				if (e->then[i][d][at - REM_AT] !=
+				    e->mem[i][d][at]) {
+					snprintf(c->why, sizeof(c->why),
+						 "memory was written after the "
+						 "QP was shut (pair %d side %d "
+						 "offset %u)",
+						 i, d, at);
+					return false;
+				}
+	return true;
+}
+
+bool check_epoch(struct check *c, const struct epoch *e)
+{
+	struct m_pair *was;
+	char why[120];
+	int i;
+
+	if (!right_cqs(c, e) || !left_alone(c, e))
+		return false;
+	for (i = 0; i < c->p->pairs; i++) {
+		*c->next[i] = *c->now[i];
+		memset(c->next[i]->sol, 0, sizeof(c->next[i]->sol));
+		if (!m_explain(c->next[i], e, why, sizeof(why))) {
+			snprintf(c->why, sizeof(c->why), "pair %d: %s", i, why);
+			return false;
+		}
+	}
+	if (!right_events(c, e))
+		return false;
+	for (i = 0; i < c->p->pairs; i++) {
+		was = c->now[i];
+		c->now[i] = c->next[i];
+		c->next[i] = was;
+		c->used |= c->now[i]->used;
+	}
+	return true;
+}

@@ -1,0 +1,533 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * model.c - the reference model: requests and how they end. Written from the
+ * InfiniBand Architecture Specification, volume 1 (IBA): 9.7 (reliable
+ * connected transport; 9.7.4.1 what a responder checks, 9.7.5.2.8 RNR), 9.9
+ * (errors of requester and responder), 10.3.1 (states of a QP), 10.6.7 (rights),
+ * 10.7.3.1 (order and flush of completions), 11.6.2 (statuses).
+ *
+ * Each choice that a device has is an action of its own (enum m_act), so what
+ * is not an action is what the specification demands.
+ */
+#include "model.h"
+
+#include <string.h>
+
+const struct mr_def mr_defs[MR_KINDS] = {
+	[MR_ALL] = {"all",
+		    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+		    false, 0, LANE},
+	[MR_LOCAL] = {"local", IBV_ACCESS_LOCAL_WRITE, false, 0, LANE},
+	[MR_RO] = {"ro", IBV_ACCESS_REMOTE_READ, false, 0, LANE},
+	[MR_WO] = {"wo", IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+		   false, 0, LANE},
+	[MR_NOATOMIC] = {"noatomic",
+			 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				 IBV_ACCESS_REMOTE_READ,
+			 false, 0, LANE},
+	[MR_SHORT] = {"short",
+		      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			      IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+		      false, SHORT_AT, SHORT_END},
+	[MR_FOREIGN] = {"foreign",
+			IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				IBV_ACCESS_REMOTE_READ |
+				IBV_ACCESS_REMOTE_ATOMIC,
+			true, 0, LANE},
+	[MR_MORTAL] = {"mortal",
+		       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			       IBV_ACCESS_REMOTE_READ |
+			       IBV_ACCESS_REMOTE_ATOMIC,
+		       false, 0, LANE},
+};
+
+static const uint8_t wc_opcode[] = {
+	[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
+	[IBV_WR_SEND] = IBV_WC_SEND,
+	[IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
+	[IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD,
+};
+
+/* ---- memory ---- */
+
+/* Is this piece's key good for these bytes, in this way? */
+static bool key_ok(const struct m_side *s, const struct piece *g, uint32_t len,
+		   int access, uint32_t life)
+{
+	const struct mr_def *def = &mr_defs[g->mr];
+
+	return !g->bad && !def->foreign &&
+	       !(g->mr == MR_MORTAL &&
+		 (s->mortal_dead || life != s->mortal_life)) &&
+	       (def->access & access) == access && g->at >= def->at &&
+	       g->at + len <= def->end;
+}
+
+/* Are the pieces good, as far as len bytes reach? */
+static bool reach_ok(const struct m_side *s, const struct m_req *r,
+		     uint32_t len, int access)
+{
+	const struct wr *w = r->w;
+	uint32_t n;
+	int i;
+
+	for (i = 0; i < w->n && len; i++) {
+		n = w->sge[i].len < len ? w->sge[i].len : len;
+		if (n &&
+		    !key_ok(s, &w->sge[i], w->sge[i].len, access, r->life[0]))
+			return false;
+		len -= n;
+	}
+	return true;
+}
+
+static bool pieces_ok(const struct m_side *s, const struct m_req *r, int access)
+{
+	return reach_ok(s, r, UINT32_MAX, access);
+}
+
+static void set_any(struct m_side *s, uint32_t at, uint32_t len)
+{
+	while (len--)
+		s->mem[at++] = M_ANY;
+}
+
+static void pieces_any(struct m_side *s, const struct wr *w)
+{
+	int i;
+
+	for (i = 0; i < w->n; i++)
+		if (w->sge[i].at + w->sge[i].len <= LANE)
+			set_any(s, w->sge[i].at, w->sge[i].len);
+}
+
+/* The bytes that a request sends, as one string. */
+static void gather(const struct m_side *s, const struct m_req *r,
+		   uint16_t out[MSG_MAX])
+{
+	int i;
+
+	if (r->w->flags & IBV_SEND_INLINE) {
+		memcpy(out, r->inl, wr_len(r->w) * sizeof(*out));
+		return;
+	}
+	for (i = 0; i < r->w->n; i++) {
+		memcpy(out, s->mem + r->w->sge[i].at,
+		       r->w->sge[i].len * sizeof(*out));
+		out += r->w->sge[i].len;
+	}
+}
+
+static void scatter(struct m_side *s, const struct wr *w, const uint16_t *in,
+		    uint32_t len)
+{
+	uint32_t n;
+	int i;
+
+	for (i = 0; i < w->n && len; i++) {
+		n = w->sge[i].len < len ? w->sge[i].len : len;
+		memcpy(s->mem + w->sge[i].at, in, n * sizeof(*in));
+		in += n;
+		len -= n;
+	}
+}
+
+/* ---- completions ---- */
+
+static struct m_cqe *push(struct m_side *s, int q, uint64_t id, uint32_t pos,
+			  int status)
+{
+	struct m_cqe *c = &s->out[q][s->n_out[q]++];
+
+	*c = (struct m_cqe){.id = id, .pos = pos, .status = status};
+	return c;
+}
+
+static bool accepts(const struct m_side *from, const struct m_side *by)
+{
+	return from->linked && by->linked && !by->fault &&
+	       (by->state == IBV_QPS_RTR || by->state == IBV_QPS_RTS ||
+		by->state == IBV_QPS_SQD);
+}
+
+/* A SEND may be on its way into the next receive when one of the two QPs
+ * breaks: until a receive has completed with success its buffer is the
+ * device's, and holds what it may. */
+static void blur_receive(struct m_pair *m, int d)
+{
+	const struct m_side *a = &m->s[d];
+	struct m_side *b = &m->s[!d];
+
+	if (a->exec < a->n && op_is_send(a->sq[a->exec].w->op) &&
+	    b->rhead < b->rn && accepts(a, b))
+		pieces_any(b, b->rq[b->rhead].w);
+}
+
+/* IBA 10.3.1, 10.7.3.1: in ERR what is queued is flushed, in order. */
+void m_to_err(struct m_pair *m, int d)
+{
+	struct m_side *s = &m->s[d];
+	struct m_req *r;
+
+	blur_receive(m, 0);
+	blur_receive(m, 1);
+	s->state = IBV_QPS_ERR;
+	s->fault = false;
+	for (; s->ack < s->n; s->ack++) {
+		r = &s->sq[s->ack];
+		if (r->status >= 0 && op_fetches(r->w->op) &&
+		    pieces_ok(s, r, IBV_ACCESS_LOCAL_WRITE))
+			pieces_any(s, r->w);
+		push(s, 0, r->id, r->pos, IBV_WC_WR_FLUSH_ERR);
+	}
+	s->exec = s->n;
+	for (; s->rhead < s->rn; s->rhead++)
+		push(s, 1, s->rq[s->rhead].id, s->rq[s->rhead].pos,
+		     IBV_WC_WR_FLUSH_ERR);
+}
+
+void m_to_reset(struct m_pair *m, int d)
+{
+	struct m_side *s = &m->s[d];
+	int q, i;
+
+	blur_receive(m, 0);
+	blur_receive(m, 1);
+	s->state = IBV_QPS_RESET;
+	s->linked = s->fault = s->stuck = false;
+	for (i = s->ack; i < s->n; i++)
+		if (s->sq[i].status >= 0 && op_fetches(s->sq[i].w->op))
+			pieces_any(s, s->sq[i].w);
+	s->n = s->exec = s->ack = s->rn = s->rhead = 0;
+	s->held = M_QUEUE;
+	for (q = 0; q < 2; q++) {
+		s->posted[q] = s->freed[q] = 0;
+		for (i = s->taken[q]; i < s->n_out[q]; i++)
+			s->out[q][i].optional = true;
+	}
+}
+
+/* ---- a request is carried out ---- */
+
+/* IBA 9.7.4.1: the right that a QP must grant, and a key too. */
+static int right_of(int op)
+{
+	if (op_is_send(op))
+		return 0;
+	if (op_is_atomic(op))
+		return IBV_ACCESS_REMOTE_ATOMIC;
+	return op == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ
+				      : IBV_ACCESS_REMOTE_WRITE;
+}
+
+/* What the responder finds wrong with a one-sided request, or success. */
+static int remote_check(const struct m_pair *m, int d, const struct m_req *r)
+{
+	const struct wr *w = r->w;
+	const struct m_side *b = &m->s[!d];
+	int right = right_of(w->op);
+	uint32_t len = wr_len(w);
+
+	if (right & ~m->p->cfg[m->pair].qp[!d].access)
+		return IBV_WC_REM_INV_REQ_ERR;
+	if (op_is_atomic(w->op) && w->to.at % 8)
+		return IBV_WC_REM_INV_REQ_ERR;
+	if (right && len && !key_ok(b, &w->to, len, right, r->life[1]))
+		return IBV_WC_REM_ACCESS_ERR;
+	return IBV_WC_SUCCESS;
+}
+
+/* The message takes the next receive; what its requester learns. */
+static int receive(struct m_pair *m, int d, const struct m_req *r,
+		   const uint16_t *data, bool other)
+{
+	struct m_side *b = &m->s[!d];
+	const struct m_req *v = &b->rq[b->rhead++];
+	uint32_t len = wr_len(r->w);
+	bool lost, broken;
+	struct m_cqe *c;
+
+	lost = op_is_send(r->w->op) && len > wr_len(v->w);
+	broken =
+		op_is_send(r->w->op) &&
+		!(other && !lost ? pieces_ok(b, v, IBV_ACCESS_LOCAL_WRITE)
+				 : reach_ok(b, v, len, IBV_ACCESS_LOCAL_WRITE));
+	if (lost && broken) {
+		lost = other;
+		broken = !other;
+	}
+	c = push(b, 1, v->id, v->pos,
+		 lost	  ? IBV_WC_LOC_LEN_ERR
+		 : broken ? IBV_WC_LOC_PROT_ERR
+			  : IBV_WC_SUCCESS);
+	c->solicited = (r->w->flags & IBV_SEND_SOLICITED) || lost || broken;
+	if (lost || broken) {
+		pieces_any(b, v->w);
+		b->fault = true;
+		return lost ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_OP_ERR;
+	}
+	c->opcode =
+		op_is_send(r->w->op) ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM;
+	c->has_len = true;
+	c->byte_len = len;
+	c->has_imm = op_has_imm(r->w->op);
+	c->imm = r->w->imm;
+	if (op_is_send(r->w->op))
+		scatter(b, v->w, data, len);
+	return IBV_WC_SUCCESS;
+}
+
+static uint64_t word_get(const struct m_side *s, uint32_t at, bool *any)
+{
+	uint64_t v = 0;
+	int i;
+
+	for (i = 0; i < 8; i++) {
+		*any |= s->mem[at + (uint32_t)i] == M_ANY;
+		v |= (uint64_t)(s->mem[at + (uint32_t)i] & 0xff) << 8 * i;
+	}
+	return v;
+}
+
+/* Host order: IBA's atomics work on the responder's words, and both ends of a
+ * program sit on one machine. The old value into out. */
+static void atomic(struct m_side *b, const struct wr *w, uint16_t out[8])
+{
+	bool any = false;
+	uint64_t old = word_get(b, w->to.at, &any), new;
+	int i;
+
+	if (w->op == IBV_WR_ATOMIC_FETCH_AND_ADD)
+		new = old + w->a;
+	else
+		new = old == w->a ? w->b : old;
+	for (i = 0; i < 8; i++) {
+		out[i] = any ? M_ANY : (uint16_t)(old >> 8 * i & 0xff);
+		b->mem[w->to.at + (uint32_t)i] =
+			any ? M_ANY : (uint16_t)(new >> 8 * i & 0xff);
+	}
+}
+
+/* At the responder. */
+static int respond(struct m_pair *m, int d, struct m_req *r, bool other,
+		   bool local_ok)
+{
+	struct m_side *a = &m->s[d], *b = &m->s[!d];
+	const struct wr *w = r->w;
+	uint32_t len = wr_len(w);
+	uint16_t data[MSG_MAX];
+	int status = remote_check(m, d, r);
+
+	if (op_is_message(w->op) && b->rhead == b->rn &&
+	    (status == IBV_WC_SUCCESS || other)) {
+		/* The first packets of a WRITE may have been placed. */
+		if (!op_is_send(w->op) && status == IBV_WC_SUCCESS)
+			set_any(b, w->to.at, len);
+		return IBV_WC_RNR_RETRY_EXC_ERR;
+	}
+	if (status != IBV_WC_SUCCESS) {
+		b->fault = true;
+		return status;
+	}
+	if (op_is_atomic(w->op)) {
+		atomic(b, w, data);
+	} else if (w->op == IBV_WR_RDMA_READ) {
+		memcpy(data, b->mem + w->to.at, len * sizeof(*data));
+	} else {
+		gather(a, r, data);
+		if (!op_is_send(w->op))
+			memcpy(b->mem + w->to.at, data, len * sizeof(*data));
+	}
+	if (op_is_message(w->op))
+		return receive(m, d, r, data, other);
+	if (!local_ok) {
+		pieces_any(a, w);
+		return IBV_WC_LOC_PROT_ERR;
+	}
+	if (op_fetches(w->op))
+		scatter(a, w, data, len);
+	return IBV_WC_SUCCESS;
+}
+
+static bool local_ok(const struct m_side *a, const struct m_req *r)
+{
+	if (r->w->flags & IBV_SEND_INLINE)
+		return true;
+	return pieces_ok(a, r,
+			 op_fetches(r->w->op) ? IBV_ACCESS_LOCAL_WRITE : 0);
+}
+
+static void exec(struct m_pair *m, int d, enum m_act act)
+{
+	struct m_side *a = &m->s[d];
+	struct m_req *r = &a->sq[a->exec++];
+	bool fine = local_ok(a, r);
+
+	if (op_is_atomic(r->w->op) && wr_len(r->w) != 8)
+		r->status = IBV_WC_LOC_LEN_ERR;
+	else if (!fine && act != M_LATE &&
+		 !(act == M_OTHER && !accepts(a, &m->s[!d])))
+		r->status = IBV_WC_LOC_PROT_ERR;
+	else if (!accepts(a, &m->s[!d]))
+		r->status = IBV_WC_RETRY_EXC_ERR;
+	else
+		r->status = respond(m, d, r, act == M_OTHER, fine);
+	a->history = a->history * 31 + (uint64_t)r->status * 8 + act + 1;
+	/* Behind a READ that fails when its bytes come, others are on their
+	 * way; behind all other failures nothing is carried out. */
+	a->stuck = r->status != IBV_WC_SUCCESS && act != M_LATE;
+}
+
+static void ack(struct m_pair *m, int d, int status)
+{
+	struct m_side *s = &m->s[d];
+	struct m_req *r = &s->sq[s->ack++];
+	struct m_cqe *c;
+
+	if (status == IBV_WC_SUCCESS) {
+		if (!s->sig_all && !(r->w->flags & IBV_SEND_SIGNALED))
+			return;
+		c = push(s, 0, r->id, r->pos, status);
+		c->opcode = wc_opcode[r->w->op];
+		c->has_len = r->w->op == IBV_WR_RDMA_READ;
+		c->byte_len = wr_len(r->w);
+		return;
+	}
+	push(s, 0, r->id, r->pos, status);
+	if (r->status == IBV_WC_SUCCESS && op_fetches(r->w->op))
+		pieces_any(s, r->w);
+	m_to_err(m, d);
+}
+
+/* ---- what a device may do next ---- */
+
+static bool waits_for_fetch(const struct m_side *a)
+{
+	int i;
+
+	if (!(a->sq[a->exec].w->flags & IBV_SEND_FENCE))
+		return false;
+	for (i = a->ack; i < a->exec; i++)
+		if (op_fetches(a->sq[i].w->op))
+			return true;
+	return false;
+}
+
+static bool can_exec(const struct m_pair *m, int d)
+{
+	const struct m_side *a = &m->s[d], *b = &m->s[!d];
+	const struct wr *w;
+
+	if (a->exec == a->n || a->stuck || a->exec >= a->held ||
+	    (a->state != IBV_QPS_RTS && a->state != IBV_QPS_SQD) ||
+	    waits_for_fetch(a))
+		return false;
+	w = a->sq[a->exec].w;
+	/* With rnr_retry 7 a message waits for its receive, for ever. */
+	return !(op_is_message(w->op) && b->rhead == b->rn &&
+		 m->p->cfg[m->pair].rnr_retry == 7 && accepts(a, b) &&
+		 local_ok(a, &a->sq[a->exec]) &&
+		 remote_check(m, d, &m->s[d].sq[m->s[d].exec]) ==
+			 IBV_WC_SUCCESS);
+}
+
+static bool two_wrongs(const struct m_pair *m, int d)
+{
+	const struct m_side *a = &m->s[d], *b = &m->s[!d];
+	const struct wr *w = a->sq[a->exec].w;
+
+	if (!accepts(a, b))
+		return !local_ok(a, &a->sq[a->exec]);
+	if (!op_is_message(w->op))
+		return false;
+	if (b->rhead == b->rn)
+		return remote_check(m, d, &m->s[d].sq[m->s[d].exec]) !=
+			       IBV_WC_SUCCESS &&
+		       m->p->cfg[m->pair].rnr_retry != 7;
+	/* Longer than a receive that is bad; or bad where it does not reach. */
+	return op_is_send(w->op) &&
+	       !pieces_ok(b, &b->rq[b->rhead], IBV_ACCESS_LOCAL_WRITE);
+}
+
+static uint32_t mtu_bytes(const struct m_pair *m)
+{
+	return 128u << m->p->cfg[m->pair].mtu;
+}
+
+bool m_can(const struct m_pair *m, int d, enum m_act act)
+{
+	const struct m_side *a = &m->s[d], *b = &m->s[!d];
+	const struct m_req *r = &a->sq[a->exec];
+
+	switch (act) {
+	case M_EXEC:
+		return can_exec(m, d);
+	case M_ACK:
+		return a->ack < a->exec;
+	case M_BREAK:
+		return a->fault;
+	case M_LATE:
+		return can_exec(m, d) && op_fetches(r->w->op) &&
+		       accepts(a, b) && !local_ok(a, r);
+	case M_OTHER:
+		return can_exec(m, d) && two_wrongs(m, d);
+	case M_LOST:
+		return a->ack < a->exec && !accepts(a, b) &&
+		       a->sq[a->ack].status == IBV_WC_SUCCESS;
+	case M_STOP:
+		return a->state == IBV_QPS_SQD && a->exec < a->held &&
+		       a->exec < a->n;
+	case M_PARTIAL:
+		return can_exec(m, d) && accepts(a, b) && !r->partial &&
+		       right_of(r->w->op) == IBV_ACCESS_REMOTE_WRITE &&
+		       wr_len(r->w) > mtu_bytes(m) && local_ok(a, r) &&
+		       remote_check(m, d, r) == IBV_WC_SUCCESS;
+	default:
+		return false;
+	}
+}
+
+static void partial(struct m_pair *m, int d)
+{
+	struct m_side *b = &m->s[!d];
+	struct m_req *r = &m->s[d].sq[m->s[d].exec];
+
+	r->partial = true;
+	m->s[d].history = m->s[d].history * 31 + M_PARTIAL;
+	set_any(b, r->w->to.at, wr_len(r->w));
+}
+
+void m_do(struct m_pair *m, int d, enum m_act act)
+{
+	struct m_side *a = &m->s[d];
+
+	m->used |= 1u << act;
+	switch (act) {
+	case M_EXEC:
+	case M_LATE:
+	case M_OTHER:
+		exec(m, d, act);
+		break;
+	case M_ACK:
+		ack(m, d, a->sq[a->ack].status);
+		break;
+	case M_BREAK:
+		m_to_err(m, d);
+		break;
+	case M_LOST:
+		ack(m, d, IBV_WC_RETRY_EXC_ERR);
+		break;
+	case M_STOP:
+		a->held = a->exec;
+		break;
+	case M_PARTIAL:
+		partial(m, d);
+		break;
+	default:
+		break;
+	}
+}

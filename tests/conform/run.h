@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * run.h - carries a program out on a device, through dev.h.
+ *
+ * The world (devices, memory, keys) stays from program to program; queues are
+ * new in each. One thread does all; the device may have its own.
+ */
+#ifndef SKEIN_TESTS_CONFORM_RUN_H
+#define SKEIN_TESTS_CONFORM_RUN_H
+
+#include "check.h"
+#include "dev/dev.h"
+#include "env/env.h"
+
+struct lane {
+	uint8_t *mem;
+	int fd;
+	struct ibv_mr *mr[MR_KINDS];
+	struct ibv_mr dead; /* the keys of MR_MORTAL when it is gone */
+};
+
+struct node {
+	struct dev *dev;
+	struct ibv_pd *pd, *foreign;
+	struct lane lane[PAIRS];
+	/* of one program */
+	struct ibv_comp_channel *ch;
+	struct ibv_cq *cq[CQS];
+	struct ibv_qp *qp[PAIRS];
+	struct dev_qp_addr addr[PAIRS];
+};
+
+/* One more connection, by whose atomics on ordinary memory it is known that
+ * what QPs in ERR had under way has arrived. */
+struct broom {
+	struct ibv_cq *cq[2];
+	struct ibv_qp *qp[2];
+	struct ibv_mr *mr[2];
+	uint64_t word[2][2]; /* target, result */
+};
+
+struct world {
+	struct skein_env *env;
+	struct node node[2];
+	struct broom broom;
+	struct features features;
+	unsigned quirks;
+	uint32_t psn;
+	uint64_t patience_ns; /* for what must come */
+	struct dev_qp_opts opts;
+};
+
+/* Takes part in what is run: told of each epoch, and when the program ends.
+ * Either may be NULL. */
+struct audience {
+	void (*epoch)(void *arg, const struct epoch *e);
+	void *arg;
+};
+
+struct outcome {
+	bool ok;
+	unsigned used;
+	int epochs;
+	uint64_t digest; /* of all that was seen, timing aside */
+	char why[240];
+};
+
+/* spec, spec2: as for dev_open(). 0, or -1 after a message on stderr. */
+int world_open(struct world *w, const char *spec, const char *spec2);
+void world_close(struct world *w);
+/* Registers one kind of a lane. */
+int lane_reg(struct node *n, int i, int kind);
+/* Both ends have seen all that was sent before. 0 or a negative errno. */
+int world_sweep(struct world *w);
+/* With print, what happened goes there as it happens. */
+void program_run(struct world *w, const struct program *p, FILE *print,
+		 const struct audience *to, struct outcome *o);
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * search.c - is an epoch explained by the model?
+ *
+ * A depth-first search over orders of actions, by replay: a path is the list
+ * of choices made, each attempt plays the epoch from its start along the path
+ * and then takes the first choice everywhere. The first choices are those of
+ * an eager device, so an epoch without a race needs one attempt. Places that
+ * were seen before (same progress everywhere) are not entered again.
+ */
+#include "model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PATH 2048
+#define SEEN (1u << 16)
+#define ATTEMPTS 20000
+
+struct search {
+	const struct epoch *e;
+	int n_ev; /* events of this pair */
+	const struct ev *ev[EPOCH_EVENTS];
+	int n, at; /* choices made; played */
+	uint8_t choice[PATH], of[PATH];
+	uint64_t *seen;
+	uint32_t n_seen;
+	bool restless; /* some QP broke or was reset: the odd actions count */
+	int far;       /* the furthest event that was explained */
+	char *why;
+	size_t why_len;
+};
+
+struct option {
+	uint8_t act, side;
+};
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+	h = (h ^ v) * 0x9e3779b97f4a7c15ull;
+	return h ^ h >> 29;
+}
+
+static uint64_t progress(const struct m_pair *m, int at)
+{
+	uint64_t h = (uint64_t)at + 1;
+	int d, i;
+
+	for (d = 0; d < 2; d++) {
+		const struct m_side *s = &m->s[d];
+
+		h = mix(h, (uint64_t)s->state << 8 | (uint64_t)s->fault << 1 |
+				   (uint64_t)s->stuck);
+		h = mix(h, (uint64_t)s->n << 24 | (uint64_t)s->exec << 16 |
+				   (uint64_t)s->ack << 8 | (uint64_t)s->rhead |
+				   (uint64_t)s->held << 32);
+		h = mix(h, (uint64_t)s->n_out[0] << 16 | (uint64_t)s->n_out[1]);
+		h = mix(h, s->history);
+		for (i = 0; i < s->n_out[0]; i++)
+			h = mix(h, s->out[0][i].id << 8 |
+					   (uint64_t)s->out[0][i].status);
+		for (i = 0; i < s->n_out[1]; i++)
+			h = mix(h, s->out[1][i].id << 8 |
+					   (uint64_t)s->out[1][i].status);
+	}
+	return h | 1;
+}
+
+/* True: not seen before. A full table explains nothing more. */
+static bool enter(struct search *q, uint64_t h)
+{
+	uint32_t i = (uint32_t)h % SEEN;
+
+	for (; q->seen[i]; i = (i + 1) % SEEN)
+		if (q->seen[i] == h)
+			return false;
+	if (q->n_seen > SEEN / 2)
+		return false;
+	q->seen[i] = h;
+	q->n_seen++;
+	return true;
+}
+
+static int options(const struct search *q, const struct m_pair *m, int at,
+		   struct option *o)
+{
+	static const uint8_t own[] = {M_BREAK, M_ACK, M_EXEC};
+	static const uint8_t odd[] = {M_OTHER, M_LATE, M_LOST, M_PARTIAL};
+	int n = 0, d;
+	size_t i;
+
+	for (d = 0; d < 2; d++)
+		for (i = 0; i < sizeof(own); i++)
+			if (m_can(m, d, own[i]))
+				o[n++] = (struct option){own[i], (uint8_t)d};
+	if (at < q->n_ev)
+		o[n++] = (struct option){M_STEP, 0};
+	for (d = 0; d < 2; d++)
+		if (m_can(m, d, M_STOP))
+			o[n++] = (struct option){M_STOP, (uint8_t)d};
+	for (d = 0; q->restless && d < 2; d++)
+		for (i = 0; i < sizeof(odd); i++)
+			if (m_can(m, d, odd[i]))
+				o[n++] = (struct option){odd[i], (uint8_t)d};
+	return n;
+}
+
+/* -1: this path leads to where another has been. */
+static int choose(struct search *q, const struct m_pair *m, int at, int n)
+{
+	if (n == 1)
+		return 0;
+	if (q->at == q->n) {
+		if (q->n == PATH || !enter(q, progress(m, at)))
+			return -1;
+		q->of[q->n] = (uint8_t)n;
+		q->choice[q->n++] = 0;
+	}
+	return q->choice[q->at++];
+}
+
+static bool next_path(struct search *q)
+{
+	while (q->n && q->choice[q->n - 1] + 1 == q->of[q->n - 1])
+		q->n--;
+	if (!q->n)
+		return false;
+	q->choice[q->n - 1]++;
+	return true;
+}
+
+static void say(struct search *q, int at, const char *what, int a, int b)
+{
+	if (at < q->far || !q->why)
+		return;
+	q->far = at;
+	snprintf(q->why, q->why_len, "%s (%d, %d)", what, a, b);
+}
+
+/* What is left when the program has ended and no action is possible. */
+static bool end_ok(struct search *q, struct m_pair *m)
+{
+	int d, k;
+	uint32_t i;
+
+	for (d = 0; d < 2; d++) {
+		struct m_side *s = &m->s[d];
+
+		for (k = 0; k < 2; k++)
+			while (s->taken[k] < s->n_out[k])
+				if (!s->out[k][s->taken[k]++].optional) {
+					say(q, q->n_ev,
+					    "a completion is missing: side, no",
+					    d,
+					    (int)(s->out[k][s->taken[k] - 1].id &
+						  0xffffffff));
+					return false;
+				}
+		if ((int)s->state != q->e->state[m->pair][d]) {
+			say(q, q->n_ev, "state of the QP: side, expected", d,
+			    (int)s->state);
+			return false;
+		}
+		for (i = 0; i < LANE; i++) {
+			uint8_t got = q->e->mem[m->pair][d][i];
+
+			if (s->mem[i] == M_ANY)
+				s->mem[i] = got;
+			if (s->mem[i] != got) {
+				say(q, q->n_ev, "memory: side, offset", d,
+				    (int)i);
+				return false;
+			}
+		}
+	}
+	return true;
+}
+
+static bool play_event(struct search *q, struct m_pair *m, int at)
+{
+	const struct ev *e = q->ev[at];
+	bool sol;
+
+	if (e->kind == EV_WC) {
+		if (m_poll(m, e, &sol)) {
+			m->sol[e->side][e->cq] |= sol;
+			return true;
+		}
+		say(q, at, "completion not allowed here: event, status", at,
+		    e->wc.status);
+		return false;
+	}
+	if (m_step(m, e))
+		return true;
+	say(q, at, "answer not allowed: event, answer", at, e->ret);
+	return false;
+}
+
+static bool play(struct search *q, struct m_pair *m)
+{
+	struct option o[16];
+	int at = 0, n, k;
+
+	q->at = 0;
+	for (;;) {
+		n = options(q, m, at, o);
+		if (at == q->n_ev && (n == 0 || o[0].act > M_BREAK))
+			return end_ok(q, m);
+		k = choose(q, m, at, n);
+		if (k < 0)
+			return false;
+		if (o[k].act != M_STEP) {
+			m_do(m, o[k].side, o[k].act);
+			continue;
+		}
+		if (!play_event(q, m, at++))
+			return false;
+	}
+}
+
+static void collect(struct search *q, const struct m_pair *m)
+{
+	const struct epoch *e = q->e;
+	int i, d;
+
+	for (i = 0; i < e->n; i++) {
+		const struct ev *v = &e->ev[i];
+
+		if (v->kind == EV_EVENT || v->pair != m->pair)
+			continue;
+		q->ev[q->n_ev++] = v;
+		if (v->kind == EV_WC && v->wc.status != IBV_WC_SUCCESS)
+			q->restless = true;
+	}
+	for (d = 0; d < 2; d++)
+		if (e->state[m->pair][d] == IBV_QPS_ERR ||
+		    e->state[m->pair][d] == IBV_QPS_RESET)
+			q->restless = true;
+}
+
+bool m_explain(struct m_pair *m, const struct epoch *e, char *why,
+	       size_t why_len)
+{
+	struct search *q = calloc(1, sizeof(*q));
+	struct m_pair *try = malloc(sizeof(*try));
+	bool ok = false;
+	int i;
+
+	q->e = e;
+	q->why = why;
+	q->why_len = why_len;
+	q->seen = calloc(SEEN, sizeof(*q->seen));
+	collect(q, m);
+	for (i = 0; i < ATTEMPTS && !ok; i++) {
+		*try = *m;
+		ok = play(q, try);
+		if (!ok && !next_path(q))
+			break;
+	}
+	if (ok) {
+		*m = *try;
+		m_tidy(m);
+	} else if (i == ATTEMPTS) {
+		snprintf(why, why_len, "no explanation in %d attempts", i);
+	}
+	free(q->seen);
+	free(try);
+	free(q);
+	return ok;
+}

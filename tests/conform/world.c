@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * world.c - two open devices with memory in lanes, each registered once for
+ * every kind of MR.
+ */
+#include "run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PLAIN_LANE 1
+
+static void say(void *arg, enum env_log_level level, const char *msg)
+{
+	(void)arg;
+	(void)level;
+	if (getenv("CONFORM_LOG"))
+		fprintf(stderr, "log: %s\n", msg);
+}
+
+int lane_reg(struct node *n, int i, int kind)
+{
+	const struct mr_def *def = &mr_defs[kind];
+	struct lane *l = &n->lane[i];
+
+	return n->dev->ops->reg_mr(n->dev, def->foreign ? n->foreign : n->pd,
+				   l->mem + def->at, def->end - def->at,
+				   def->access, l->fd, def->at, &l->mr[kind]);
+}
+
+static int lane_open(struct world *w, struct node *n, int i)
+{
+	struct lane *l = &n->lane[i];
+	void *mem;
+	int k, rc;
+
+	if (i == PLAIN_LANE) {
+		l->fd = -1;
+		mem = aligned_alloc(4096, LANE);
+		rc = mem ? 0 : -1;
+	} else {
+		rc = env_mem_alloc(w->env, "lane", LANE, &l->fd, &mem);
+	}
+	if (rc)
+		return rc;
+	l->mem = mem;
+	memset(mem, 0, LANE);
+	for (k = 0; k < MR_KINDS; k++) {
+		rc = lane_reg(n, i, k);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static void lane_close(struct world *w, struct node *n, int i)
+{
+	struct lane *l = &n->lane[i];
+	int k;
+
+	for (k = 0; k < MR_KINDS; k++)
+		if (l->mr[k] && l->mr[k] != &l->dead)
+			n->dev->ops->dereg_mr(n->dev, l->mr[k]);
+	if (i == PLAIN_LANE)
+		free(l->mem);
+	else if (l->mem)
+		env_mem_free(w->env, l->fd, l->mem, LANE);
+}
+
+static int node_open(struct world *w, struct node *n, const char *spec)
+{
+	char err[256] = "";
+	int i, rc;
+
+	rc = dev_open(w->env, spec, -1, err, sizeof(err), &n->dev);
+	if (rc) {
+		fprintf(stderr, "conform: %s: %s\n", spec, err);
+		return rc;
+	}
+	rc = n->dev->ops->alloc_pd(n->dev, &n->pd);
+	if (!rc)
+		rc = n->dev->ops->alloc_pd(n->dev, &n->foreign);
+	for (i = 0; i < PAIRS && !rc; i++)
+		rc = lane_open(w, n, i);
+	if (rc)
+		fprintf(stderr, "conform: %s: no memory: %s\n", spec,
+			strerror(-rc));
+	return rc;
+}
+
+static void node_close(struct world *w, struct node *n)
+{
+	int i;
+
+	if (!n->dev)
+		return;
+	for (i = 0; i < PAIRS; i++)
+		lane_close(w, n, i);
+	if (n->foreign)
+		n->dev->ops->dealloc_pd(n->dev, n->foreign);
+	if (n->pd)
+		n->dev->ops->dealloc_pd(n->dev, n->pd);
+	dev_close(n->dev);
+}
+
+static int broom_open(struct world *w, int d)
+{
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+	struct broom *b = &w->broom;
+	struct node *n = &w->node[d];
+	struct ibv_qp_init_attr a = {
+		.cap = {.max_send_wr = 4, .max_recv_wr = 1, .max_send_sge = 1},
+		.qp_type = IBV_QPT_RC};
+	int rc;
+
+	rc = n->dev->ops->create_cq(n->dev, 4, NULL, NULL, &b->cq[d]);
+	a.send_cq = a.recv_cq = b->cq[d];
+	if (!rc)
+		rc = n->dev->ops->create_qp(n->dev, n->pd, &a, 0, &b->qp[d]);
+	if (!rc)
+		rc = n->dev->ops->reg_mr(n->dev, n->pd, b->word[d],
+					 sizeof(b->word[d]), access, -1, 0,
+					 &b->mr[d]);
+	return rc ? rc : dev_qp_init(n->dev, b->qp[d], access & ~1);
+}
+
+static int broom_connect(struct world *w)
+{
+	struct dev_qp_addr addr[2];
+	int d, rc = 0;
+
+	for (d = 0; d < 2; d++)
+		dev_qp_addr(w->node[d].dev, w->broom.qp[d], 1, &addr[d]);
+	for (d = 0; d < 2 && !rc; d++)
+		rc = dev_qp_rtr(w->node[d].dev, w->broom.qp[d], &addr[!d],
+				NULL);
+	for (d = 0; d < 2 && !rc; d++)
+		rc = dev_qp_rts(w->node[d].dev, w->broom.qp[d], 1, &addr[!d],
+				NULL);
+	return rc;
+}
+
+static void broom_close(struct world *w)
+{
+	struct broom *b = &w->broom;
+	int d;
+
+	for (d = 0; d < 2; d++) {
+		struct dev *dev = w->node[d].dev;
+
+		if (b->qp[d])
+			dev->ops->destroy_qp(dev, b->qp[d]);
+		if (b->cq[d])
+			dev->ops->destroy_cq(dev, b->cq[d]);
+		if (b->mr[d])
+			dev->ops->dereg_mr(dev, b->mr[d]);
+	}
+}
+
+int world_sweep(struct world *w)
+{
+	struct broom *b = &w->broom;
+	struct ibv_send_wr *bad;
+	struct ibv_wc wc;
+	int d, n, rc;
+
+	for (d = 0; d < 2; d++) {
+		struct ibv_sge g = {.addr = (uintptr_t)&b->word[d][1],
+				    .length = 8,
+				    .lkey = b->mr[d]->lkey};
+		struct ibv_send_wr wr = {
+			.sg_list = &g,
+			.num_sge = 1,
+			.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+			.send_flags = IBV_SEND_SIGNALED,
+			.wr.atomic = {.remote_addr = (uintptr_t)&b->word[!d][0],
+				      .rkey = b->mr[!d]->rkey}};
+
+		rc = ibv_post_send(b->qp[d], &wr, &bad);
+		if (rc)
+			return -rc;
+	}
+	for (d = 0; d < 2; d++) {
+		do
+			n = ibv_poll_cq(b->cq[d], 1, &wc);
+		while (!n);
+		if (n < 0 || wc.status != IBV_WC_SUCCESS)
+			return -EIO;
+	}
+	return 0;
+}
+
+int world_open(struct world *w, const char *spec, const char *spec2)
+{
+	bool soft;
+
+	memset(w, 0, sizeof(*w));
+	if (env_real_new(&w->env))
+		return -1;
+	w->env->log = say;
+	w->env->log_level = ENV_LOG_WARN;
+	if (node_open(w, &w->node[0], spec) ||
+	    node_open(w, &w->node[1], spec2) || broom_open(w, 0) ||
+	    broom_open(w, 1) || broom_connect(w)) {
+		fprintf(stderr, "conform: the world does not open\n");
+		world_close(w);
+		return -1;
+	}
+	soft = !strcmp(w->node[0].dev->ops->kind, "soft");
+	w->quirks = soft ? 0 : M_QUIRK_RXE;
+	/* An answer that is lost for good is noticed after 2 ms on soft; an
+	 * emulated machine may need longer to answer at all. */
+	w->opts.timeout = soft ? 8 : 15;
+	w->opts.retry_cnt = soft ? 1 : 2;
+	w->patience_ns = (soft ? 3 : 20) * 1000000000ull;
+	w->opts.min_rnr_timer = 1;
+	return 0;
+}
+
+void world_close(struct world *w)
+{
+	broom_close(w);
+	node_close(w, &w->node[1]);
+	node_close(w, &w->node[0]);
+	env_real_free(w->env);
+}
