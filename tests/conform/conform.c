@@ -4,6 +4,8 @@
  *
  *	conform [--device D [--device2 D]] --seeds A..B [--jobs N]
  *	conform [--device D [--device2 D]] --seed N [--print] [--shrink]
+ *
+ * SKEIN_TEST_ROUNDS=N (more than 10) makes it 100 programs a round.
  */
 #include "run.h"
 #include "shrink.h"
@@ -188,6 +190,7 @@ int main(int argc, char **argv)
 {
 	struct args a = {.jobs = 1};
 	struct tally sum = {0};
+	const char *rounds;
 	bool ok;
 	int i;
 
@@ -200,6 +203,9 @@ int main(int argc, char **argv)
 		a.device2 = a.device;
 	if (a.jobs > 64)
 		a.jobs = 64;
+	rounds = getenv("SKEIN_TEST_ROUNDS");
+	if (rounds && a.to > a.from && atoll(rounds) > 10)
+		a.to = a.from + 100 * (uint64_t)atoll(rounds) - 1;
 	ok = spawn(&a, &sum);
 	printf("%s, %s: %llu programs, %llu epochs, %llu failed\n", a.device,
 	       a.device2, (unsigned long long)sum.programs,

@@ -175,6 +175,7 @@ void m_to_err(struct m_pair *m, int d)
 
 	blur_receive(m, 0);
 	blur_receive(m, 1);
+	s->history = s->history * 31 + (uint64_t)s->ack;
 	s->state = IBV_QPS_ERR;
 	s->fault = false;
 	for (; s->ack < s->n; s->ack++) {
@@ -197,6 +198,7 @@ void m_to_reset(struct m_pair *m, int d)
 
 	blur_receive(m, 0);
 	blur_receive(m, 1);
+	s->history = s->history * 31 + (uint64_t)s->ack;
 	s->state = IBV_QPS_RESET;
 	s->linked = s->fault = s->stuck = false;
 	for (i = s->ack; i < s->n; i++)

@@ -63,6 +63,8 @@ static int ask(struct soft_qp *q, const struct ibv_send_wr *wr,
 	m->op = op_of(wr);
 	m->qpn = q->ex.qp_base.qp_num;
 	m->seq = w->far_seq = ++q->far_seq;
+	m->dest = q->attr.dest_qp_num;
+	m->conn = q->far_conn;
 	m->key = key;
 	m->pd = q->far_pd;
 	m->access = access;
@@ -93,6 +95,8 @@ static int answer_take(struct soft_wqe *w)
 	if (!w->answered)
 		return 1;
 	w->asked = w->answered = false;
+	if (w->far_status == -ENOTCONN)
+		return IBV_WC_RETRY_EXC_ERR;
 	if (w->far_status)
 		return w->far_status == -EACCES ? IBV_WC_REM_ACCESS_ERR
 						: IBV_WC_REM_OP_ERR;

@@ -37,6 +37,8 @@ struct msg {
 	uint64_t b; /* swap; reply to CONNECT: area offset */
 	uint32_t len;
 	uint32_t bell; /* reply to CONNECT: channel id, 0 none */
+	uint32_t dest; /* work on memory: the QP it is for, 0 any */
+	uint32_t conn; /* and its life, as in shm_qp */
 	unsigned char data[];
 };
 

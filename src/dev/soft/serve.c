@@ -156,22 +156,29 @@ void soft_conns_look(struct soft *s)
 	}
 }
 
+static struct soft_qp *qp_find(struct soft *s, uint32_t qpn)
+{
+	struct soft_qp *qp = NULL;
+	uint32_t i;
+
+	for (i = 0; i < s->n_blocks; i++)
+		if (s->blocks[i] == qpn / SHM_BLOCK_QPS)
+			qp = s->qps[i * SHM_BLOCK_QPS + qpn % SHM_BLOCK_QPS];
+	return qp && !qp->dying ? qp : NULL;
+}
+
 static void serve_connect(struct soft *s, const struct msg *q,
 			  struct soft_conn *c)
 {
 	struct msg *r = &c->out.m;
-	struct soft_qp *qp = NULL;
-	uint32_t i;
+	struct soft_qp *qp = qp_find(s, q->qpn);
 
 	r->a = s->nic->nic_id;
 	r->pd = c->claimant;
 	c->fds[c->nfds++] = s->nic_fd;
 	c->fds[c->nfds++] = s->kick_fd;
 	r->status = -ENOENT;
-	for (i = 0; i < s->n_blocks; i++)
-		if (s->blocks[i] == q->qpn / SHM_BLOCK_QPS)
-			qp = s->qps[i * SHM_BLOCK_QPS + q->qpn % SHM_BLOCK_QPS];
-	if (!qp || qp->dying)
+	if (!qp)
 		return;
 	r->status = 0;
 	r->b = qp->area_off;
@@ -216,6 +223,23 @@ static int self_touch(uint64_t addr, size_t n, const void *data, void *out)
 	return r == (ssize_t)n ? 0 : -EFAULT;
 }
 
+/* The gate of those who do not come by it: the QP that the work is for, in the
+ * life that was met, still takes requests. Under the device's lock, which a
+ * move to ERR or RESET takes before it returns. */
+static bool gate_open(struct soft *s, const struct msg *q)
+{
+	struct soft_qp *qp;
+	enum ibv_qp_state st;
+
+	if (!q->dest)
+		return true;
+	qp = qp_find(s, q->dest);
+	if (!qp || qp->conn != q->conn)
+		return false;
+	st = soft_qp_state(qp);
+	return st == IBV_QPS_RTR || st == IBV_QPS_RTS || st == IBV_QPS_SQD;
+}
+
 static void serve_memory(struct soft *s, const struct msg *q,
 			 const unsigned char *data, size_t len,
 			 struct soft_conn *c)
@@ -226,6 +250,9 @@ static void serve_memory(struct soft *s, const struct msg *q,
 	_Atomic uint64_t *word;
 	uint64_t start;
 
+	r->status = -ENOTCONN;
+	if (!gate_open(s, q))
+		return;
 	r->status = -EACCES;
 	if (!m || m->pd->id != q->pd || (m->access & q->access) != q->access)
 		return;

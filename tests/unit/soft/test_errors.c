@@ -91,6 +91,7 @@ static void test_rights(void **state)
 	mem_region_free(ro);
 }
 
+/* An operation that the receive queue does not support (IBA 11.6.2). */
 static void test_qp_rights(void **state)
 {
 	struct ibv_qp_attr attr = {.qp_access_flags = IBV_ACCESS_REMOTE_READ};
@@ -99,7 +100,7 @@ static void test_qp_rights(void **state)
 					       IBV_QP_ACCESS_FLAGS),
 			 0);
 	assert_int_equal(write_to((uintptr_t)b.buf, b.mem->mr->rkey, 8), 0);
-	expect_remote(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+	expect_remote(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
 }
 
 static void test_other_pd(void **state)
