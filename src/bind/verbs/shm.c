@@ -9,12 +9,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+
+static bool fd_ours(const struct vb_shm_seg *g)
+{
+	struct stat st;
+
+	return !fstat(g->fd, &st) && st.st_dev == g->dev && st.st_ino == g->ino;
+}
 
 static void seg_drop(struct vb_shm_seg *g)
 {
 	if (!g->doomed || g->maps)
 		return;
-	close(g->fd);
+	if (fd_ours(g))
+		close(g->fd);
 	memset(g, 0, sizeof(*g));
 }
 
@@ -44,6 +53,7 @@ int vb_shm_get(struct vb_shm *s, size_t size, int flags)
 {
 	struct vb_shm_seg *g = s->segs;
 	int rc = -ENOSPC, fd = -1;
+	struct stat st;
 	unsigned i;
 
 	if (!size) {
@@ -56,8 +66,10 @@ int vb_shm_get(struct vb_shm *s, size_t size, int flags)
 		;
 	if (i < VB_SHM_SEGS)
 		rc = seg_open(size, flags, &fd);
-	if (!rc) {
+	if (!rc && !fstat(fd, &st)) {
 		g = &s->segs[i];
+		g->dev = st.st_dev;
+		g->ino = st.st_ino;
 		g->used = true;
 		g->fd = fd;
 		g->size = size;
@@ -94,7 +106,7 @@ void *vb_shm_attach(struct vb_shm *s, int id, const void *addr, int flags)
 		at &= ~(uintptr_t)(SHMLBA - 1);
 	pthread_mutex_lock(&s->lock);
 	m = map_row(s, NULL);
-	if (!g->used)
+	if (!g->used || !fd_ours(g))
 		errno = EINVAL;
 	else if (!m)
 		errno = EMFILE;
@@ -174,7 +186,7 @@ int vb_shm_file(struct vb_shm *s, const void *addr, size_t len, int *fd,
 			continue;
 		at = (uintptr_t)addr - (uintptr_t)m->addr;
 		size = s->segs[m->seg].size;
-		if (at >= size || len > size - at)
+		if (at >= size || len > size - at || !fd_ours(&s->segs[m->seg]))
 			continue;
 		*fd = s->segs[m->seg].fd;
 		*off = at;

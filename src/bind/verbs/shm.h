@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/shm.h>
+#include <sys/types.h>
 
 #define VB_SHM_SEGS 64u
 #define VB_SHM_MAPS 256u
@@ -24,6 +25,8 @@ struct vb_shm_seg {
 	bool used;
 	bool doomed; /* IPC_RMID: goes with the last mapping */
 	int fd;
+	dev_t dev; /* of the file: see window.h */
+	ino_t ino;
 	size_t size;
 	unsigned maps;
 	uint16_t mode;

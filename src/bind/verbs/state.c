@@ -143,7 +143,7 @@ __attribute__((constructor)) static void start(void)
 	const char *back = getenv("SKEIN_VERBS_BACK");
 
 	if (!back)
-		back = "heap,mmap,shm";
+		back = "heap,mmap";
 	/* Without the copy for children the window must not be used. */
 	if (pthread_atfork(fork_prepare, fork_parent, fork_child))
 		return;
