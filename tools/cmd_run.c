@@ -27,6 +27,7 @@ enum {
 struct run {
 	bool verbs;
 	bool soft_only;
+	uint32_t link;
 	const char *back;
 };
 
@@ -82,6 +83,8 @@ static int preload(const char *lib)
 	return rc;
 }
 
+static const char *const links[] = {"ethernet", "infiniband", NULL};
+
 static int start(const struct run *r, char **argv)
 {
 	char lib[2 * PATH_MAX];
@@ -97,6 +100,7 @@ static int start(const struct run *r, char **argv)
 	}
 	if (preload(lib) ||
 	    (r->soft_only && setenv("SKEIN_VERBS_DEVICES", "soft", 1)) ||
+	    setenv("SKEIN_VERBS_LINK", links[r->link], 1) ||
 	    (r->back && setenv("SKEIN_VERBS_BACK", r->back, 1)))
 		return CMD_FAILED;
 	execvp(argv[0], argv);
@@ -113,6 +117,9 @@ int cmd_run(int argc, char **argv)
 		 .help = "programs that use libibverbs see the device skein0"},
 		{0, "soft-only", OPT_FLAG, &r.soft_only,
 		 .help = "and no other device"},
+		{0, "link", OPT_CHOICE, &r.link, "KIND",
+		 "what its port looks like: ethernet or infiniband",
+		 .choices = links},
 		{0, "back", OPT_STR, &r.back, "LIST",
 		 "what peers may map: of heap,mmap,shm (all); none: \"\""},
 		{0},

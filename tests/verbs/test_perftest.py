@@ -46,6 +46,9 @@ ROWS = [
     Row('ib_atomic_lat', f'{FEW} -A CMP_AND_SWAP -e', DONE),
     Row('ib_atomic_bw', f'{FEW} -A FETCH_AND_ADD -q 4', DONE),
     Row('ib_atomic_bw', f'{FEW} -A CMP_AND_SWAP --use_old_post_send', DONE),
+    Row('ib_send_bw', f'{FEW} --use-srq -q 4', DONE),
+    Row('ib_send_bw', f'{ALL} --use-srq -e', LAST),
+    Row('ib_send_lat', f'{FEW} --use-srq -s 8', DONE),
     # memory that peers cannot map: ordinary malloc()
     Row('ib_write_lat', f'{FEW} -s 8', DONE, env={'SKEIN_VERBS_BACK': ''}),
     Row('ib_send_bw', ALL, LAST, env={'SKEIN_VERBS_BACK': ''}),
@@ -62,6 +65,8 @@ def matrix():
         inlines = ('', '-I 0', '-I 220') if op in ('write', 'send') else ('',)
         waits = ('',) if op == 'write' else ('', '-e')
         widths = ('', '-q 8', '-b', '-l 4') if what == 'bw' else ('',)
+        if op == 'send':
+            widths += ('--use-srq',)
         for kind in kinds:
             for size in sizes:
                 for inline in inlines:

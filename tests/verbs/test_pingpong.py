@@ -19,6 +19,10 @@ ROWS = [
     Row('ibv_uc_pingpong', f'-g 0 {FEW}', DONE),
     Row('ibv_uc_pingpong', '-g 0 -e -c', DONE),
     Row('ibv_uc_pingpong', '-g 0 -e -c -n 50 -s 1048576', DONE),
+    Row('ibv_srq_pingpong', f'-g 0 {FEW}', DONE),
+    Row('ibv_srq_pingpong', '-g 0 -e -c', DONE),
+    Row('ibv_srq_pingpong', '-g 0 -e -c -q 4 -n 50 -s 1048576', DONE),
+    Row('ibv_srq_pingpong', f'-g 0 -q 64 -r 256 {FEW}', DONE),
 ]
 
 if __name__ == '__main__':

@@ -3,6 +3,7 @@
  * ah.c - address handles, made of attributes or of what a datagram came with,
  * and multicast, which the device does not have.
  */
+#include "bind/verbs/link.h"
 #include "bind/verbs/state.h"
 #include "dev/dev.h"
 
@@ -14,16 +15,18 @@
 
 EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
+	struct ibv_ah_attr own = *attr;
 	struct ibv_ah *ah = NULL;
 	struct dev *dev;
 
 	if (!vb_ours(pd->context))
 		return VB_REAL(ibv_create_ah)(pd, attr);
 	dev = vb_dev(pd->context);
+	link_path(dev, &own);
 	if (!dev->ops->create_ah)
 		vb_errno(-EOPNOTSUPP);
 	else
-		vb_errno(dev->ops->create_ah(dev, pd, attr, &ah));
+		vb_errno(dev->ops->create_ah(dev, pd, &own, &ah));
 	return ah;
 }
 

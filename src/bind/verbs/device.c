@@ -4,6 +4,7 @@
  * of it. The list is ours first, then the real ones; SKEIN_VERBS_DEVICES=soft
  * leaves those out.
  */
+#include "bind/verbs/link.h"
 #include "bind/verbs/state.h"
 #include "dev/dev.h"
 #include "env/env.h"
@@ -26,12 +27,6 @@ enum ibv_gid_type_sysfs {
 int ibv_query_gid_type(struct ibv_context *ctx, uint8_t port, unsigned index,
 		       enum ibv_gid_type_sysfs *type);
 
-/* A list that was handed out: its own, and the real one that it shows. */
-struct list {
-	struct ibv_device **real;
-	struct ibv_device *devices[];
-};
-
 static bool real_wanted(void)
 {
 	const char *which = getenv("SKEIN_VERBS_DEVICES");
@@ -43,41 +38,43 @@ EXPORT struct ibv_device **ibv_get_device_list(int *num)
 {
 	__typeof__(ibv_get_device_list) *get =
 		real_wanted() ? vb_real_find(VB_ibv_get_device_list) : NULL;
-	struct ibv_device **real = NULL;
-	struct list *l;
+	struct ibv_device **real = NULL, **list;
 	int n = 0, i;
 
 	if (get)
 		real = get(&n); /* fails without a kernel's RDMA: no device */
 	if (!real)
 		n = 0;
-	l = calloc(1, sizeof(*l) + ((size_t)n + 2) * sizeof(*l->devices));
-	if (!l) {
+	/* Ours, theirs, the end; behind it theirs again, as they gave it. The
+	 * list is a whole allocation: qperf frees it by free(). */
+	list = calloc((size_t)n + 3, sizeof(*list));
+	if (!list) {
 		if (real)
 			VB_REAL(ibv_free_device_list)(real);
 		errno = ENOMEM;
 		return NULL;
 	}
-	l->real = real;
-	l->devices[0] = &vb.device;
+	list[0] = &vb.device;
 	for (i = 0; i < n; i++)
-		l->devices[i + 1] = real[i];
+		list[i + 1] = real[i];
+	list[n + 2] = (struct ibv_device *)(void *)real;
 	if (num)
 		*num = n + 1;
-	return l->devices;
+	return list;
 }
 
-EXPORT void ibv_free_device_list(struct ibv_device **devices)
+EXPORT void ibv_free_device_list(struct ibv_device **list)
 {
-	struct list *l;
+	struct ibv_device **end = list;
 
-	if (!devices)
+	if (!list)
 		return;
-	l = (struct list *)(void *)((char *)devices -
-				    offsetof(struct list, devices));
-	if (l->real)
-		VB_REAL(ibv_free_device_list)(l->real);
-	free(l);
+	while (*end)
+		end++;
+	if (end[1])
+		VB_REAL(ibv_free_device_list)
+	((struct ibv_device **)(void *)end[1]);
+	free(list);
 }
 
 EXPORT const char *ibv_get_device_name(struct ibv_device *device)
@@ -140,6 +137,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 		return NULL;
 	}
 	o->dev->verbs->device = &vb.device;
+	link_open(o->dev->verbs);
 	fd_block(o->dev->verbs->async_fd);
 	pthread_mutex_lock(&vb.lock);
 	o->next = vb.opens;
@@ -183,7 +181,7 @@ EXPORT int ibv_query_device(struct ibv_context *ctx,
 EXPORT int ibv_query_port(struct ibv_context *ctx, uint8_t port,
 			  struct _compat_ibv_port_attr *attr)
 {
-	struct ibv_port_attr all;
+	struct ibv_port_attr all = {0};
 	struct dev *dev;
 	int rc;
 
@@ -191,6 +189,7 @@ EXPORT int ibv_query_port(struct ibv_context *ctx, uint8_t port,
 		return VB_REAL(ibv_query_port)(ctx, port, attr);
 	dev = vb_dev(ctx);
 	rc = dev->ops->query_port(dev, port, &all);
+	link_port(&all);
 	/* The caller's struct ends before the newer fields. */
 	if (!rc)
 		memcpy(attr, &all,
@@ -248,7 +247,7 @@ static void entry_fill(const struct dev_gid *g, uint8_t port,
 	e->gid = g->gid;
 	e->gid_index = (uint32_t)g->index;
 	e->port_num = port;
-	e->gid_type = types[g->type];
+	e->gid_type = vb.infiniband ? IBV_GID_TYPE_IB : types[g->type];
 	e->ndev_ifindex = *g->netdev ? if_nametoindex(g->netdev) : 0;
 }
 

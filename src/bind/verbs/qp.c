@@ -2,6 +2,7 @@
 /*
  * qp.c - queue pairs and shared receive queues.
  */
+#include "bind/verbs/link.h"
 #include "bind/verbs/state.h"
 #include "dev/dev.h"
 
@@ -35,11 +36,17 @@ EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 
 EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
+	struct ibv_qp_attr own;
 	struct dev *dev;
 
 	if (!vb_ours(qp->context))
 		return VB_REAL(ibv_modify_qp)(qp, attr, mask);
 	dev = vb_dev(qp->context);
+	if (mask & IBV_QP_AV) {
+		own = *attr;
+		link_path(dev, &own.ah_attr);
+		attr = &own;
+	}
 	return vb_errno(dev->ops->modify_qp(dev, qp, attr, mask));
 }
 

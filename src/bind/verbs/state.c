@@ -141,7 +141,9 @@ static bool listed(const char *list, const char *word)
 __attribute__((constructor)) static void start(void)
 {
 	const char *back = getenv("SKEIN_VERBS_BACK");
+	const char *link = getenv("SKEIN_VERBS_LINK");
 
+	vb.infiniband = link && !strcmp(link, "infiniband");
 	if (!back)
 		back = "heap,mmap";
 	/* Without the copy for children the window must not be used. */

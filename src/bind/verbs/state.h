@@ -34,6 +34,7 @@ struct vb_state {
 	struct vb_shm shm;
 	/* From SKEIN_VERBS_BACK: what is taken from the window. */
 	bool back_heap, back_map, back_shm;
+	bool infiniband; /* link.h */
 	pthread_mutex_t lock;
 	struct vb_open *opens;
 	struct ibv_device device; /* what stock programs are shown */
