@@ -53,8 +53,9 @@ def need(*programs):
     print(f'device: soft, skein0{" harsh " + harsh if harsh else ""}')
 
 
-def skein_run(*argv):
-    return [tool(), 'run', '--verbs', '--soft-only', '--', *argv]
+def skein_run(*argv, link='ethernet'):
+    return [tool(), 'run', '--verbs', '--soft-only', '--link', link, '--',
+            *argv]
 
 
 class Port:
@@ -95,23 +96,26 @@ class Row:
     client prints when it has done its work."""
 
     def __init__(self, program, options='', says='', client='', env=None,
-                 timeout=60):
+                 timeout=60, link='ethernet'):
         self.program = program
         self.options = options.split()
         self.client = client.split()
         self.says = says
         self.env = env
         self.timeout = timeout
+        self.link = link
 
     def __str__(self):
-        return ' '.join([self.program, *self.options, *self.client])
+        return ' '.join([self.program, *self.options, *self.client] +
+                        ([f'({self.link})'] if self.link != 'ethernet' else
+                         []))
 
     def run(self, case):
         """Returns the client's output."""
         port = Port()
         try:
             argv = skein_run(self.program, '-p', str(port.number),
-                             *self.options)
+                             *self.options, link=self.link)
             server = case.start(argv, name=f'{self} (server)', env=self.env)
             case.until(f'{self}: the server listens',
                        lambda: listens(port.number) or not server.running())

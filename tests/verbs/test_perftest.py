@@ -46,6 +46,10 @@ ROWS = [
     Row('ib_atomic_lat', f'{FEW} -A CMP_AND_SWAP -e', DONE),
     Row('ib_atomic_bw', f'{FEW} -A FETCH_AND_ADD -q 4', DONE),
     Row('ib_atomic_bw', f'{FEW} -A CMP_AND_SWAP --use_old_post_send', DONE),
+    Row('ib_send_lat', f'{FEW} -c UD -s 64', DONE),
+    Row('ib_send_lat', f'{FEW} -c UD -e -s 1024', DONE),
+    Row('ib_send_bw', f'{FEW} -c UD -s 4096', DONE),
+    Row('ib_send_bw', f'{FEW} -c UD -q 4 -e -s 1024', DONE),
     Row('ib_send_bw', f'{FEW} --use-srq -q 4', DONE),
     Row('ib_send_bw', f'{ALL} --use-srq -e', LAST),
     Row('ib_send_lat', f'{FEW} --use-srq -s 8', DONE),
@@ -60,7 +64,7 @@ def matrix():
     for program in PROGRAMS:
         op, what = program.split('_')[1:]
         kinds = {'write': ('RC', 'UC'), 'read': ('RC',), 'atomic': ('RC',),
-                 'send': ('RC', 'UC')}[op]
+                 'send': ('RC', 'UC', 'UD')}[op]
         sizes = ('',) if op == 'atomic' else ('-s 1', '-s 4096', '-s 1048576')
         inlines = ('', '-I 0', '-I 220') if op in ('write', 'send') else ('',)
         waits = ('',) if op == 'write' else ('', '-e')
@@ -68,7 +72,8 @@ def matrix():
         if op == 'send':
             widths += ('--use-srq',)
         for kind in kinds:
-            for size in sizes:
+            # a datagram is one packet
+            for size in sizes[:2] if kind == 'UD' else sizes:
                 for inline in inlines:
                     for wait in waits:
                         for width in widths:

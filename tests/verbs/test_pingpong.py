@@ -19,10 +19,18 @@ ROWS = [
     Row('ibv_uc_pingpong', f'-g 0 {FEW}', DONE),
     Row('ibv_uc_pingpong', '-g 0 -e -c', DONE),
     Row('ibv_uc_pingpong', '-g 0 -e -c -n 50 -s 1048576', DONE),
+    Row('ibv_ud_pingpong', f'-g 0 {FEW}', DONE),
+    Row('ibv_ud_pingpong', '-g 0 -e -c', DONE),
+    Row('ibv_ud_pingpong', f'-g 0 -c {FEW} -s 1', DONE),
     Row('ibv_srq_pingpong', f'-g 0 {FEW}', DONE),
     Row('ibv_srq_pingpong', '-g 0 -e -c', DONE),
     Row('ibv_srq_pingpong', '-g 0 -e -c -q 4 -n 50 -s 1048576', DONE),
     Row('ibv_srq_pingpong', f'-g 0 -q 64 -r 256 {FEW}', DONE),
+    # as on InfiniBand: no GID
+    Row('ibv_rc_pingpong', '-e -c', DONE, link='infiniband'),
+    Row('ibv_uc_pingpong', '-e -c', DONE, link='infiniband'),
+    Row('ibv_ud_pingpong', '-e -c', DONE, link='infiniband'),
+    Row('ibv_srq_pingpong', '-e -c', DONE, link='infiniband'),
 ]
 
 if __name__ == '__main__':
