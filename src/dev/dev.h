@@ -307,6 +307,12 @@ int dev_ah_attr(struct dev *dev, const struct dev_qp_addr *peer,
  * marker receive of a teardown: not all devices look by themselves. */
 int dev_qp_err(struct dev *dev, struct ibv_qp *qp);
 
+/* The address handle that answers a UD receive: wc, and the first 40 bytes of
+ * its buffer. -EINVAL: it was sent to a group; -ENODATA: to a GID that is not
+ * in our table (any more); -EPROTONOSUPPORT: no header known to us. */
+int dev_ah_from_wc(struct dev *dev, const struct ibv_wc *wc,
+		   const struct ibv_grh *grh, struct ibv_ah_attr *attr);
+
 /* Thin wrappers that count alike on every device. Return a negative errno. */
 static inline int dev_post_send(struct dev_stats *st, struct ibv_qp *qp,
 				struct ibv_send_wr *wr,

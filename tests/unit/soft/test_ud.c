@@ -84,6 +84,52 @@ static void test_send(void **state)
 	}
 }
 
+/* An answer finds its way, over IPv4 and over IPv6. */
+static void test_answer(void **state)
+{
+	struct ibv_ah_attr attr, back;
+	struct dev_gid g;
+	struct ibv_ah *was = a.ah, *ah;
+	struct ibv_wc wc;
+	int i, v6 = 0;
+
+	for (i = 0; !a.r.dev->ops->query_gid(a.r.dev, 1, i, &g) || i < 8; i++) {
+		if (a.r.dev->ops->query_gid(a.r.dev, 1, i, &g))
+			continue;
+		ud_ah_attr(&a, &attr);
+		attr.grh.sgid_index = (uint8_t)i;
+		attr.grh.dgid = g.gid;
+		attr.grh.flow_label = 0x12345;
+		assert_int_equal(a.r.dev->ops->create_ah(a.r.dev, a.r.pd, &attr,
+							 &a.ah),
+				 0);
+		ud_recv(&b, 1, 0, 200);
+		ud_send(&a, &b, 2, a.r.buf, 100, 0);
+		rig_expect(&a.r, 2, IBV_WC_SUCCESS);
+		rig_wait(&b.r, &wc);
+		assert_int_equal(dev_ah_from_wc(b.r.dev, &wc, (void *)b.r.buf,
+						&back),
+				 0);
+		assert_memory_equal(&back.grh.dgid, &g.gid, 16);
+		assert_int_equal(back.grh.sgid_index, i);
+		assert_int_equal(back.grh.hop_limit, 9);
+		assert_int_equal(back.grh.traffic_class, 0x20);
+		assert_int_equal(back.is_global, 1);
+		assert_int_equal(back.port_num, 1);
+		if (g.gid.raw[10] != 0xff) {
+			v6++;
+			assert_int_equal(back.grh.flow_label, 0x12345);
+		}
+		assert_int_equal(b.r.dev->ops->create_ah(b.r.dev, b.r.pd, &back,
+							 &ah),
+				 0);
+		assert_int_equal(b.r.dev->ops->destroy_ah(b.r.dev, ah), 0);
+		assert_int_equal(a.r.dev->ops->destroy_ah(a.r.dev, a.ah), 0);
+	}
+	a.ah = was;
+	print_message("  %d GIDs of IPv6\n", v6);
+}
+
 static void test_imm_inline_pieces(void **state)
 {
 	struct ibv_sge g[3] = {
@@ -555,6 +601,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_send),
+		cmocka_unit_test(test_answer),
 		cmocka_unit_test(test_imm_inline_pieces),
 		cmocka_unit_test(test_qkey),
 		cmocka_unit_test(test_lengths),
