@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+"""1,000 UD senders to one receiver, 200 of them killed at random, others stopped
+for a while: no hang, and the messages of all others arrive. Once as 20 QPs in
+each of 50 processes, once as processes, as many as memory permits."""
+
+from harness import Case, DEVICES, Failure, built, run_cases
+
+# what a process of it takes, generously
+PROCESS_KB = 4096
+
+
+def memory_kb():
+    with open('/proc/meminfo', encoding='ascii') as f:
+        for line in f:
+            if line.startswith('MemAvailable:'):
+                return int(line.split()[1])
+    return 0
+
+
+def storm(processes, qps, killed, stopped):
+    with Case() as case:
+        run = case.start([built('tests/e2e/ud_storm'), str(processes),
+                          str(qps), str(killed), str(stopped)],
+                         device=DEVICES.server)
+        line = run.expect(r'messages arrived', 100).string
+        run.exits(0, 20)
+        print('    ' + line.strip())
+        if f'{processes * qps} senders in {processes} processes' not in line:
+            raise Failure(f'not what was asked for: {line}')
+
+
+def of_50_processes():
+    storm(50, 20, 10, 5)
+
+
+def of_1000_processes():
+    n = min(1000, memory_kb() // 2 // PROCESS_KB)
+    if n < 20:
+        raise Failure('hardly any memory')
+    storm(n, 1, n // 5, n // 50)
+
+
+run_cases(of_50_processes, of_1000_processes)
