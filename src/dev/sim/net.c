@@ -161,10 +161,12 @@ uint64_t sim_nic_mtt(struct sim_nic *nic, uint32_t key, uint64_t addr,
 	struct sim_mr *m = key >> 8 < nic->mrs_cap ? nic->mrs[key >> 8] : NULL;
 	uint64_t page, last, ns = 0;
 
-	if (!m || m->mr.lkey != key)
+	/* A wrong address is refused without being looked up. */
+	if (!len || !m || m->mr.lkey != key ||
+	    addr - (uintptr_t)m->mr.addr >= m->mr.length)
 		return 0;
 	addr -= (uintptr_t)m->mr.addr;
-	last = (addr + (len ? len - 1 : 0)) >> PAGE_BITS;
+	last = (addr + len - 1) >> PAGE_BITS;
 	for (page = addr >> PAGE_BITS; page <= last; page++)
 		if (!lru_touch(&nic->mtt, (uint64_t)key << 32 | page))
 			ns += nic->net->model.mr_miss;
