@@ -202,14 +202,23 @@ bool conn_is_client(struct skein_conn *conn)
 	return conn->client;
 }
 
+static inline enum skein_conn_state state_of(const struct skein_conn *conn)
+{
+	if (__builtin_expect(env_forked(conn->ctx->env), 0))
+		return SKEIN_CONN_BROKEN;
+	/* Acquire pairs with the release in conn_set_state(). */
+	return (enum skein_conn_state)atomic_load_explicit(
+		&conn->state, memory_order_acquire);
+}
+
 bool conn_is_ready(struct skein_conn *conn)
 {
-	return skein_conn_state(conn) == SKEIN_CONN_READY;
+	return state_of(conn) == SKEIN_CONN_READY;
 }
 
 int conn_check(struct skein_conn *conn)
 {
-	if (__builtin_expect(conn_is_ready(conn), 1))
+	if (__builtin_expect(state_of(conn) == SKEIN_CONN_READY, 1))
 		return 0;
 	return env_forked(conn->ctx->env) ? -SKEIN_EFORKED : -ENOTCONN;
 }
@@ -228,11 +237,7 @@ void conn_kick(struct skein_conn *conn)
 
 enum skein_conn_state skein_conn_state(struct skein_conn *conn)
 {
-	if (__builtin_expect(env_forked(conn->ctx->env), 0))
-		return SKEIN_CONN_BROKEN;
-	/* Acquire pairs with the release in conn_set_state(). */
-	return (enum skein_conn_state)atomic_load_explicit(
-		&conn->state, memory_order_acquire);
+	return state_of(conn);
 }
 
 int skein_conn_error(struct skein_conn *conn, const char **text)

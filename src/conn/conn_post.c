@@ -20,7 +20,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 
-static int post(struct skein_conn *conn, struct ibv_send_wr *wr,
+static inline int post(struct skein_conn *conn, struct ibv_send_wr *wr,
 		struct conn_op *op)
 {
 	struct ibv_send_wr *bad;
@@ -28,8 +28,10 @@ static int post(struct skein_conn *conn, struct ibv_send_wr *wr,
 
 	wr->next = NULL;
 	wr->send_flags &= ~(unsigned)IBV_SEND_SIGNALED;
-	if (optable_take(&conn->ops, op, &wr->wr_id))
+	if (optable_take(&conn->ops, op, &wr->wr_id)) {
 		wr->send_flags |= IBV_SEND_SIGNALED;
+		conn->eng->cq_waits = ENG_CQ_NOW; /* it will have news */
+	}
 	rc = dev_post_send(&conn->eng->stats, conn->qp, wr, &bad);
 	if (__builtin_expect(rc == 0, 1))
 		return 0;
@@ -49,8 +51,10 @@ int conn_post(struct skein_conn *conn, struct ibv_send_wr *wr,
 {
 	if (__builtin_expect(!conn->postable, 0))
 		return -ENOTCONN;
-	if (__builtin_expect(conn->ops.room <= CONN_SQ_OWN, 0))
+	if (__builtin_expect(conn->ops.room <= CONN_SQ_OWN, 0)) {
+		conn->eng->cq_waits = ENG_CQ_NOW; /* there may be room */
 		return -EAGAIN;
+	}
 	return post(conn, wr, op);
 }
 

@@ -16,6 +16,11 @@
 #include <sys/epoll.h>
 
 #define WC_BATCH 16
+
+/* Where memory has news the CQs can wait: they have something to say once in
+ * many messages, and looking costs more than the news. But not for ever: what
+ * they hold frees the send queues, and tells of failures. */
+#define CQ_PATIENCE 16
 #define LINKS_A_BEAT 16
 
 /* --- rounds ------------------------------------------------------------ */
@@ -76,12 +81,11 @@ static int eng_poll(struct engine_obj *obj, uint64_t now_ns)
 {
 	struct skein_engine *eng = container_of(obj, struct skein_engine, obj);
 	struct eng_poll *p;
-	int rc, moved;
+	int rc, moved = 0;
 
 	/* A forked child shares sockets with its parent: hands off. */
 	if (__builtin_expect(env_forked(eng->env), 0))
 		return 0;
-	moved = poll_cqs(eng);
 	for (unsigned i = 0; i < eng->n_polls; i++) {
 		p = &eng->polls[i];
 		rc = p->poll(p->conn, p->state, now_ns);
@@ -92,6 +96,10 @@ static int eng_poll(struct engine_obj *obj, uint64_t now_ns)
 						      : skein_strerror(rc));
 		else
 			moved += rc;
+	}
+	if (!moved || eng->cq_waits++ >= CQ_PATIENCE) {
+		eng->cq_waits = 0;
+		moved += poll_cqs(eng);
 	}
 	if (__builtin_expect(eng->attention, 0))
 		moved += service(eng, now_ns);

@@ -47,6 +47,9 @@ struct eng_poll {
 	const struct conn_module *module;
 };
 
+/* For skein_engine.cq_waits: no round more. */
+#define ENG_CQ_NOW 1000u
+
 struct skein_engine {
 	/* hot: read in every round */
 	struct engine_obj obj;
@@ -56,6 +59,8 @@ struct skein_engine {
 	unsigned n_cqs;
 	bool attention; /* eng_service() has work */
 	bool armed;
+	/* rounds since the CQs were polled; ENG_CQ_NOW: the next one does */
+	unsigned cq_waits;
 	struct skein_conn **table;
 	uint32_t table_cap;
 	struct eng_cq cqs[ENG_CQS_MAX];

@@ -323,6 +323,10 @@ static inline int dev_post_send(struct dev_stats *st, struct ibv_qp *qp,
 	st->doorbells++;
 	for (struct ibv_send_wr *w = wr; w; w = w->next) {
 		st->send_wrs++;
+		if (__builtin_expect(w->num_sge == 1, 1)) {
+			st->bytes += w->sg_list->length;
+			continue;
+		}
 		for (i = 0; i < w->num_sge; i++)
 			st->bytes += w->sg_list[i].length;
 	}

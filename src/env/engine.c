@@ -42,12 +42,11 @@ struct place {
 };
 
 struct engine {
+	struct engine_lead lead; /* first */
 	struct skein_env *env;
 	struct env_waiter *w; /* where the owner sleeps */
 	enum env_wait_mode mode;
 
-	_Atomic(uint64_t) owner; /* env_thread_self(), 0: free */
-	atomic_uint enters;	 /* counts ownerships; written by owners */
 	atomic_bool kicked;
 	_Atomic(struct engine_call *) calls; /* newest first */
 
@@ -171,31 +170,10 @@ static void wake_successor(struct engine *e)
 		env_waiter_wake(e->env, e->back_w);
 }
 
-bool engine_try_enter(struct engine *e)
-{
-	uint64_t nobody = 0;
-
-	/* The plain load first: a thread that looks often must not take the
-	 * line from the owner. Acquire pairs with the release in
-	 * engine_leave(): all that the last owner wrote is seen. */
-	if (atomic_load_explicit(&e->owner, memory_order_relaxed))
-		return false;
-	if (!atomic_compare_exchange_strong_explicit(
-		    &e->owner, &nobody, env_thread_self(e->env),
-		    memory_order_acquire, memory_order_relaxed))
-		return false;
-	/* Only owners write it: no locked operation is needed to count. */
-	atomic_store_explicit(
-		&e->enters,
-		atomic_load_explicit(&e->enters, memory_order_relaxed) + 1,
-		memory_order_relaxed);
-	return true;
-}
-
 void engine_leave(struct engine *e)
 {
 	skein_assert_debug(engine_is_owner(e));
-	atomic_store_explicit(&e->owner, 0, memory_order_release);
+	atomic_store_explicit(&e->lead.owner, 0, memory_order_release);
 	/* Pairs with the fence in place_take() and the one behind
 	 * env_waiter_arm() in back_park(). Without it both sides may read the
 	 * old value: nobody owns the engine and the next one sleeps on. */
@@ -203,15 +181,9 @@ void engine_leave(struct engine *e)
 	wake_successor(e);
 }
 
-bool engine_is_owner(struct engine *e)
-{
-	return atomic_load_explicit(&e->owner, memory_order_relaxed) ==
-	       env_thread_self(e->env);
-}
-
 static bool engine_is_free(struct engine *e)
 {
-	return !atomic_load_explicit(&e->owner, memory_order_relaxed);
+	return !atomic_load_explicit(&e->lead.owner, memory_order_relaxed);
 }
 
 static bool is_done(bool (*done)(void *arg), void *arg)
@@ -651,10 +623,11 @@ static void back_wait(struct engine *e)
 {
 	unsigned seen, now;
 
-	seen = atomic_load_explicit(&e->enters, memory_order_relaxed);
+	seen = atomic_load_explicit(&e->lead.enters, memory_order_relaxed);
 	while (!back_must_stop(e)) {
 		back_nap(e);
-		now = atomic_load_explicit(&e->enters, memory_order_relaxed);
+		now = atomic_load_explicit(&e->lead.enters,
+					   memory_order_relaxed);
 		if (now == seen && engine_is_free(e))
 			return;
 		if (now == seen)
@@ -728,7 +701,7 @@ int engine_new(struct skein_env *env, enum env_wait_mode mode,
 
 	if (!e)
 		return -ENOMEM;
-	e->env = env;
+	e->lead.env = e->env = env;
 	e->mode = mode;
 	rc = env_waiter_new(env, mode, &e->w);
 	if (rc)

@@ -19,6 +19,8 @@
 #ifndef SKEIN_ENV_ENGINE_H
 #define SKEIN_ENV_ENGINE_H
 
+#include <stdatomic.h>
+
 #include "base/list.h"
 #include "env/env.h"
 
@@ -57,6 +59,14 @@ struct engine_call {
 	struct engine_call *next;
 };
 
+/* What an engine begins with: its owner, so that asking for it costs no call.
+ * Nobody but the functions below and engine.c looks inside. */
+struct engine_lead {
+	struct skein_env *env;
+	_Atomic(uint64_t) owner; /* env_thread_self(), 0: free */
+	atomic_uint enters;	 /* counts ownerships; written by owners */
+};
+
 int engine_new(struct skein_env *env, enum env_wait_mode mode,
 	       struct engine **e);
 /* All objects have been deleted and the background thread stopped. */
@@ -69,12 +79,38 @@ uint64_t engine_now_ns(struct engine *e);
 
 /* Becomes the owner: true at once, or false when another thread is. Recursive
  * entry by the owner is not allowed. */
-bool engine_try_enter(struct engine *e);
+static inline bool engine_try_enter(struct engine *e)
+{
+	struct engine_lead *l = (struct engine_lead *)(void *)e;
+	uint64_t nobody = 0;
+
+	/* The plain load first: a thread that looks often must not take the
+	 * line from the owner. Acquire pairs with the release in
+	 * engine_leave(): all that the last owner wrote is seen. */
+	if (atomic_load_explicit(&l->owner, memory_order_relaxed))
+		return false;
+	if (!atomic_compare_exchange_strong_explicit(
+		    &l->owner, &nobody, env_thread_self(l->env),
+		    memory_order_acquire, memory_order_relaxed))
+		return false;
+	/* Only owners write it: no locked operation is needed to count. */
+	atomic_store_explicit(
+		&l->enters,
+		atomic_load_explicit(&l->enters, memory_order_relaxed) + 1,
+		memory_order_relaxed);
+	return true;
+}
 /* Waits for ownership (env_idle, then sleeps until the owner leaves), at most
  * until deadline_ns: 0, -ETIMEDOUT, or -EDEADLK when the caller has it. */
 int engine_enter(struct engine *e, uint64_t deadline_ns);
 void engine_leave(struct engine *e);
-bool engine_is_owner(struct engine *e);
+static inline bool engine_is_owner(struct engine *e)
+{
+	struct engine_lead *l = (struct engine_lead *)(void *)e;
+
+	return atomic_load_explicit(&l->owner, memory_order_relaxed) ==
+	       env_thread_self(l->env);
+}
 
 /* Owner only. */
 void engine_add(struct engine *e, struct engine_obj *obj);

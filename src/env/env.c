@@ -102,11 +102,6 @@ void env_thread_join(struct skein_env *env, struct env_thread *thread)
 	env->ops->thread_join(env, thread);
 }
 
-uint64_t env_thread_self(struct skein_env *env)
-{
-	return env->ops->thread_self(env);
-}
-
 void env_yield(struct skein_env *env)
 {
 	env->ops->yield(env);

@@ -18,6 +18,7 @@
 #ifndef SKEIN_ENV_ENV_H
 #define SKEIN_ENV_ENV_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -80,6 +81,7 @@ struct env_ops {
 			    void (*fn)(void *arg), void *arg,
 			    struct env_thread **thread);
 	void (*thread_join)(struct skein_env *env, struct env_thread *thread);
+	/* NULL: the POSIX thread */
 	uint64_t (*thread_self)(struct skein_env *env);
 	void (*yield)(struct skein_env *env);
 	void (*mutex_init)(struct skein_env *env, struct env_mutex *m);
@@ -196,7 +198,17 @@ int env_thread_start(struct skein_env *env, const char *name,
 /* Waits for fn to return, then frees the thread. Blocks. */
 void env_thread_join(struct skein_env *env, struct env_thread *thread);
 /* Names the calling thread: never 0, differs among threads that are alive. */
-uint64_t env_thread_self(struct skein_env *env);
+static inline uint64_t env_thread_self(struct skein_env *env)
+{
+	if (__builtin_expect(env->ops->thread_self != NULL, 0))
+		return env->ops->thread_self(env);
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
+	return (uint64_t)(uintptr_t)__builtin_thread_pointer();
+#else
+	return (uint64_t)pthread_self();
+#endif
+}
+
 /* Lets another thread run. For waits that have no waiter; rare. */
 void env_yield(struct skein_env *env);
 

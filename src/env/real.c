@@ -70,7 +70,6 @@ static const struct env_ops real_ops = {
 	.pid = real_pid,
 	.thread_start = real_thread_start,
 	.thread_join = real_thread_join,
-	.thread_self = real_thread_self,
 	.yield = real_yield,
 	.mutex_init = real_mutex_init,
 	.mutex_fini = real_mutex_fini,

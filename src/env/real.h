@@ -27,7 +27,6 @@ int real_thread_start(struct skein_env *env, const char *name,
 		      void (*fn)(void *arg), void *arg,
 		      struct env_thread **thread);
 void real_thread_join(struct skein_env *env, struct env_thread *thread);
-uint64_t real_thread_self(struct skein_env *env);
 void real_yield(struct skein_env *env);
 void real_mutex_init(struct skein_env *env, struct env_mutex *m);
 void real_mutex_fini(struct skein_env *env, struct env_mutex *m);

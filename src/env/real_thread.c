@@ -63,12 +63,6 @@ void real_thread_join(struct skein_env *env, struct env_thread *thread)
 	env_free(env, thread);
 }
 
-uint64_t real_thread_self(struct skein_env *env)
-{
-	(void)env;
-	return (uint64_t)pthread_self();
-}
-
 void real_yield(struct skein_env *env)
 {
 	(void)env;

@@ -267,7 +267,8 @@ int skein_rpc_stats(struct skein_conn *conn, struct skein_rpc_stats *stats)
 		.calls = rc->port.stats.calls,
 		.messages_sent = rc->port.stats.messages_sent,
 		.messages_received = rc->port.stats.messages_received,
-		.doorbells = rc->port.stats.doorbells,
+		.doorbells =
+			rc->port.stats.messages_sent + rc->port.stats.reads,
 		.bytes_sent = rc->port.stats.bytes_sent,
 		.head_reads = rc->port.stats.head_reads,
 		.full = rc->port.stats.full,

@@ -93,7 +93,7 @@ static int ring_full(struct rpc_client *c)
 	if (!rc) {
 		c->head_reading = true;
 		c->port->stats.head_reads++;
-		c->port->stats.doorbells++;
+		c->port->stats.reads++;
 	}
 	return -EAGAIN;
 }
@@ -128,16 +128,6 @@ int rpc_client_flush(struct rpc_client *c)
 
 /* --- making a call ------------------------------------------------------ */
 
-static inline uint32_t resp_lines(const struct rpc_client *c, size_t resp_max)
-{
-	uint32_t n = c->resp_inline_max;
-
-	if (resp_max < n)
-		n = (uint32_t)resp_max;
-	n = (uint32_t)RPC_LINES(RPC_RESP_ROOM + RPC_PAD8(n));
-	return n < RPC_RESP_LINES_MIN ? RPC_RESP_LINES_MIN : n;
-}
-
 /* Room for one more pair of need bytes in the open message: 0 or -EAGAIN. */
 static int make_room(struct rpc_client *c, uint32_t need)
 {
@@ -155,30 +145,10 @@ static int make_room(struct rpc_client *c, uint32_t need)
 	return ring_full(c);
 }
 
-/* Room was made: writes the pair and enters the call into the window. */
-static inline void add_pair(struct rpc_client *c,
-			    const struct rpc_req_meta *tmpl,
-			    const void *payload, uint64_t timeout_ns,
-			    skein_rpc_done_fn *done, void *arg)
-{
-	uint8_t *at = c->open + c->open_len;
-	uint64_t n;
-
-	n = rpc_calls_add(&c->calls, done, arg, timeout_ns, tmpl->resp_max,
-			  tmpl->resp_lines);
-	memcpy(at, tmpl, sizeof(*tmpl));
-	((struct rpc_req_meta *)(void *)at)->seq = (uint32_t)n;
-	rpc_copy_pad(at + META_LEN, payload, tmpl->size);
-	c->open_len += META_LEN + RPC_PAD8(tmpl->size);
-	c->open_count++;
-	c->resp_tail =
-		rpc_pos_next(c->resp_mask + 1, c->resp_tail, tmpl->resp_lines);
-}
-
 /* The payload goes into registered memory, a descriptor into the message,
  * which it has for itself. */
-static int call_large(struct rpc_client *c, struct rpc_req_meta *meta,
-		      const void *req, size_t len, uint64_t timeout_ns,
+static int call_large(struct rpc_client *c, uint16_t id, const void *req,
+		      size_t len, size_t resp_max, uint64_t timeout_ns,
 		      skein_rpc_done_fn *done, void *arg)
 {
 	struct rpc_large desc;
@@ -203,9 +173,9 @@ static int call_large(struct rpc_client *c, struct rpc_req_meta *meta,
 				  .len = len,
 				  .rkey = buf->rkey,
 				  .region = buf->region};
-	meta->size = sizeof(desc);
-	meta->flags = RPC_REQ_LARGE;
-	add_pair(c, meta, &desc, timeout_ns, done, arg);
+	rpc_client_add_pair(c, id, &desc, sizeof(desc), RPC_REQ_LARGE, resp_max,
+			    rpc_client_resp_lines(c, resp_max), timeout_ns,
+			    done, arg);
 	/* Failing now is no failure of the call: the message leaves with a
 	 * later round, and takes nothing more. */
 	c->open_alone = true;
@@ -214,47 +184,31 @@ static int call_large(struct rpc_client *c, struct rpc_req_meta *meta,
 	return 0;
 }
 
-int rpc_client_call(struct rpc_client *c, uint16_t id, const void *req,
-		    size_t len, size_t resp_max, uint64_t timeout_ns,
-		    skein_rpc_done_fn *done, void *arg)
+int rpc_client_call_any(struct rpc_client *c, uint16_t id, const void *req,
+			size_t len, size_t resp_max, uint64_t timeout_ns,
+			skein_rpc_done_fn *done, void *arg)
 {
-	uint32_t lines = resp_lines(c, resp_max);
-	struct rpc_req_meta meta = {
-		.size = (uint32_t)len,
-		.rpc_id = id,
-		.resp_max = (uint32_t)resp_max,
-		.resp_pos = (uint32_t)c->resp_tail,
-		.resp_lines = (uint16_t)lines,
-	};
-	uint64_t need = META_LEN + RPC_PAD8(len);
+	uint32_t lines = rpc_client_resp_lines(c, resp_max);
 	int rc;
 
+	if (c->broken)
+		return -ENOTCONN;
 	if (rpc_calls_full(&c->calls))
-		return c->broken ? -ENOTCONN : -EAGAIN;
-	if (__builtin_expect(c->resp_tail + lines - c->resp_head >
-				     (uint64_t)c->resp_mask + 1,
-			     0)) {
+		return -EAGAIN;
+	if (c->resp_tail + lines - c->resp_head > (uint64_t)c->resp_mask + 1) {
 		c->port->stats.full++;
-		return c->broken ? -ENOTCONN : -EAGAIN;
+		return -EAGAIN;
 	}
-	/* No room, or something out of the ordinary: a broken connection has
-	 * no room. */
-	if (__builtin_expect(
-		    len > c->inline_max || resp_max > SKEIN_RPC_LEN_MAX ||
-			    c->open_len + need + RPC_TAIL_LEN > c->open_max,
-		    0)) {
-		if (c->broken)
-			return -ENOTCONN;
-		if (len > SKEIN_RPC_LEN_MAX || resp_max > SKEIN_RPC_LEN_MAX)
-			return -EMSGSIZE;
-		if (len > c->inline_max)
-			return call_large(c, &meta, req, len, timeout_ns, done,
-					  arg);
-		rc = make_room(c, (uint32_t)need);
-		if (rc)
-			return rc;
-	}
-	add_pair(c, &meta, req, timeout_ns, done, arg);
+	if (len > SKEIN_RPC_LEN_MAX || resp_max > SKEIN_RPC_LEN_MAX)
+		return -EMSGSIZE;
+	if (len > c->inline_max)
+		return call_large(c, id, req, len, resp_max, timeout_ns, done,
+				  arg);
+	rc = make_room(c, META_LEN + RPC_PAD8((uint32_t)len));
+	if (rc)
+		return rc;
+	rpc_client_add_pair(c, id, req, (uint32_t)len, 0, resp_max, lines,
+			    timeout_ns, done, arg);
 	if (c->open_count >= c->port->batch_max)
 		(void)rpc_client_flush(c); /* or with the next round */
 	return 0;
@@ -330,7 +284,7 @@ static int fetch_post(struct rpc_client *c)
 		return 0;
 	if (rc)
 		return rc;
-	c->port->stats.doorbells++;
+	c->port->stats.reads++;
 	f->state = RPC_FETCH_WAIT;
 	return 0;
 }

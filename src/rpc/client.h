@@ -72,14 +72,79 @@ struct rpc_client {
 void rpc_client_init(struct rpc_client *c, struct rpc_port *port,
 		     struct rpc_call *slots, uint64_t window, uint64_t now_ns);
 
-/* As skein_rpc_call_async(). -EMSGSIZE for lengths beyond the limit, -ENOTCONN
- * when broken. */
-int rpc_client_call(struct rpc_client *c, uint16_t id, const void *req,
-		    size_t len, size_t resp_max, uint64_t timeout_ns,
-		    skein_rpc_done_fn *done, void *arg);
-
 /* Sends the open message. 0 or -EAGAIN, or an error of the port. */
 int rpc_client_flush(struct rpc_client *c);
+
+/* How many lines of response space a result of at most resp_max takes. */
+static inline uint32_t rpc_client_resp_lines(const struct rpc_client *c,
+					     size_t resp_max)
+{
+	uint32_t n = c->resp_inline_max;
+
+	if (resp_max < n)
+		n = (uint32_t)resp_max;
+	n = (uint32_t)RPC_LINES(RPC_RESP_ROOM + RPC_PAD8(n));
+	return n < RPC_RESP_LINES_MIN ? RPC_RESP_LINES_MIN : n;
+}
+
+/* There is room: writes the pair and enters the call into the window. size: of
+ * what stands in the message. */
+static inline void rpc_client_add_pair(struct rpc_client *c, uint16_t id,
+				       const void *payload, uint32_t size,
+				       uint16_t flags, size_t resp_max,
+				       uint32_t lines, uint64_t timeout_ns,
+				       skein_rpc_done_fn *done, void *arg)
+{
+	uint8_t *at = c->open + c->open_len;
+	uint64_t seq;
+
+	seq = rpc_calls_add(&c->calls, done, arg, timeout_ns,
+			    (uint32_t)resp_max, (uint16_t)lines);
+	rpc_msg_put_word(at, size | (uint64_t)id << 32);
+	rpc_msg_put_word(at + 8, (uint32_t)seq | (uint64_t)resp_max << 32);
+	rpc_msg_put_word(at + 16, (uint32_t)c->resp_tail |
+					  (uint64_t)lines << 32 |
+					  (uint64_t)flags << 48);
+	at += sizeof(struct rpc_req_meta);
+	rpc_copy_pad(at, payload, size);
+	c->open_len += (uint32_t)sizeof(struct rpc_req_meta) + RPC_PAD8(size);
+	c->open_count++;
+	c->resp_tail = rpc_pos_next(c->resp_mask + 1, c->resp_tail, lines);
+}
+
+/* As skein_rpc_call_async(). -EMSGSIZE for lengths beyond the limit, -ENOTCONN
+ * when broken. */
+int rpc_client_call_any(struct rpc_client *c, uint16_t id, const void *req,
+			size_t len, size_t resp_max, uint64_t timeout_ns,
+			skein_rpc_done_fn *done, void *arg);
+
+/* The same, with the common case first: there is room for everything. Inline,
+ * for this is what an application does most. */
+static inline int rpc_client_call(struct rpc_client *c, uint16_t id,
+				  const void *req, size_t len, size_t resp_max,
+				  uint64_t timeout_ns, skein_rpc_done_fn *done,
+				  void *arg)
+{
+	uint32_t lines = rpc_client_resp_lines(c, resp_max);
+
+	/* A broken connection has no room. */
+	if (__builtin_expect(
+		    len > c->inline_max || resp_max > SKEIN_RPC_LEN_MAX ||
+			    c->open_len + sizeof(struct rpc_req_meta) +
+					    RPC_PAD8(len) + RPC_TAIL_LEN >
+				    c->open_max ||
+			    c->resp_tail + lines - c->resp_head >
+				    (uint64_t)c->resp_mask + 1 ||
+			    rpc_calls_full(&c->calls),
+		    0))
+		return rpc_client_call_any(c, id, req, len, resp_max,
+					   timeout_ns, done, arg);
+	rpc_client_add_pair(c, id, req, (uint32_t)len, 0, resp_max, lines,
+			    timeout_ns, done, arg);
+	if (c->open_count >= c->port->batch_max)
+		(void)rpc_client_flush(c); /* or with the next round */
+	return 0;
+}
 
 /* A round: responses, deadlines, flush. Returns what moved, or a negative
  * error: the connection must be broken. */

@@ -75,6 +75,20 @@ int rpc_event_signal(struct rpc_event *ev, uint32_t value)
 	}
 }
 
+int rpc_port_send_wake(struct rpc_port *port, uint64_t off, uint32_t len)
+{
+	bool woke = false;
+	int rc = port->ops->write(port, off, len, &woke);
+
+	if (rc)
+		return rc;
+	if (woke)
+		port->stats.wakeups_sent++;
+	else
+		port->event.owe_wake = true;
+	return 0;
+}
+
 static int send_owed(struct rpc_port *port, bool *owed, uint32_t imm)
 {
 	int rc;

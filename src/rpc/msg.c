@@ -6,7 +6,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "base/assert.h"
 #include "rpc/msg.h"
 
 /* Beyond it the processor's own prefetching is at work. */
@@ -17,59 +16,43 @@ uint64_t rpc_msg_checksum(const void *at, uint32_t len, uint64_t canary)
 	return XXH3_64bits_withSeed(at, len - RPC_TAIL_LEN, canary);
 }
 
-static bool tail_is_there(const uint8_t *at, uint32_t len, uint64_t canary,
-			  enum rpc_tail tail)
+static bool checksum_is_there(const uint8_t *at, uint32_t len, uint64_t canary)
 {
 	uint64_t t;
 
-	/* Acquire: pairs with the device's release of the last 8 bytes of a
-	 * WRITE. Without it the body could be read before it was written. */
+	/* Acquire: for the compiler. Nothing orders the bytes but themselves:
+	 * bytes that were read too early do not match, and are read again. */
 	t = __atomic_load_n((const uint64_t *)(at + len - RPC_TAIL_LEN),
 			    __ATOMIC_ACQUIRE);
-	if (tail == RPC_TAIL_CANARY)
-		return t == canary;
-	/* Here nothing orders the bytes but themselves: bytes that were read
-	 * too early do not match, and are read again. */
 	return t == rpc_msg_checksum(at, len, canary);
 }
 
 /* The lines of a message are in the writer's cache: they come together, not one
  * after the other as they are read. */
-static inline void fetch_lines(const uint8_t *at, uint32_t len)
+void rpc_msg_fetch_lines(const void *at, uint32_t len)
 {
 	if (len > FETCH_MAX)
 		len = FETCH_MAX;
 	for (uint32_t i = 2 * RPC_LINE; i < len; i += RPC_LINE)
-		__builtin_prefetch(at + i);
+		__builtin_prefetch((const uint8_t *)at + i);
 }
 
-int rpc_msg_check(struct rpc_msg_in *in, const void *at, uint32_t room,
-		  uint64_t canary, enum rpc_tail tail)
+int rpc_msg_check_sum(struct rpc_msg_in *in, const void *at, uint32_t room,
+		      uint64_t canary)
 {
-	uint64_t w0 = rpc_msg_word(at), w2;
+	uint64_t w0 = rpc_msg_word(at);
 	uint32_t len = (uint32_t)w0;
-	uint16_t count = (uint16_t)(w0 >> 32);
-	uint16_t flags = (uint16_t)(w0 >> 48);
 
 	if (len < RPC_MSG_MIN || len > room || len % 8)
-		return tail == RPC_TAIL_CANARY ? -SKEIN_EPEER : 0;
-	fetch_lines(at, len);
-	if (!tail_is_there(at, len, canary, tail))
+		return 0;
+	rpc_msg_fetch_lines(at, len);
+	if (!checksum_is_there(at, len, canary))
 		return 0;
 	/* The checksum proved the bytes, not the copy taken before it, which
 	 * may be half of an old lap: look again next time. */
-	if (tail == RPC_TAIL_CHECKSUM && rpc_msg_word(at) != w0)
+	if (rpc_msg_word(at) != w0)
 		return 0;
-	w2 = rpc_msg_word((const uint8_t *)at + offsetof(struct rpc_hdr, head));
-	if (flags)
-		return -SKEIN_EPEER;
-	in->at = at;
-	in->len = len;
-	in->pos = sizeof(struct rpc_hdr);
-	in->left = count;
-	in->head = (uint32_t)w2;
-	in->count = count;
-	return 1;
+	return rpc_msg_begin(in, at, w0);
 }
 
 /* Where the payload of a pair with this much metadata ends, or 0. */
@@ -161,12 +144,6 @@ int rpc_msg_next_resp_any(struct rpc_msg_in *in, uint32_t resp_max,
 	return 0;
 }
 
-int rpc_msg_end(const struct rpc_msg_in *in)
-{
-	return !in->left && in->pos == in->len - RPC_TAIL_LEN ? 0
-							      : -SKEIN_EPEER;
-}
-
 int rpc_msg_large(const void *payload, uint64_t len_max,
 		  struct rpc_large *large)
 {
@@ -182,16 +159,9 @@ int rpc_msg_large(const void *payload, uint64_t len_max,
 	return 0;
 }
 
-void rpc_msg_seal(void *at, uint32_t len, uint16_t count, uint32_t head,
-		  uint64_t canary, enum rpc_tail tail)
+void rpc_msg_seal_sum(void *at, uint32_t len, uint64_t canary)
 {
-	struct rpc_hdr hdr = {
-		.len = len, .count = count, .canary = canary, .head = head};
-	uint64_t t = canary;
+	uint64_t t = rpc_msg_checksum(at, len, canary);
 
-	skein_assert_debug(len >= RPC_MSG_MIN && !(len % 8));
-	memcpy(at, &hdr, sizeof(hdr));
-	if (tail == RPC_TAIL_CHECKSUM)
-		t = rpc_msg_checksum(at, len, canary);
 	memcpy((uint8_t *)at + len - RPC_TAIL_LEN, &t, sizeof(t));
 }

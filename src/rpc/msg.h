@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "rpc/layout.h"
 #include <skein/error.h>
 #include <skein/rpc.h>
@@ -40,21 +41,48 @@ struct rpc_req_limits {
 /* The XXH3-64 of the message before its tail. */
 uint64_t rpc_msg_checksum(const void *at, uint32_t len, uint64_t canary);
 
-/* After the head canary was seen: 1 when the message is there as a whole, 0
- * when it is not yet, -SKEIN_EPEER for a header that makes no sense. */
-int rpc_msg_check(struct rpc_msg_in *in, const void *at, uint32_t room,
-		  uint64_t canary, enum rpc_tail tail);
+static inline uint64_t rpc_msg_word(const void *at)
+{
+	/* Relaxed: order comes from the tail; atomic, so that it is loaded
+	 * once, whatever a hostile peer does to it meanwhile. */
+	return __atomic_load_n((const uint64_t *)at, __ATOMIC_RELAXED);
+}
+
+/* The message is there as a whole; w0: its first word. 1, or -SKEIN_EPEER for a
+ * header that makes no sense. */
+static inline int rpc_msg_begin(struct rpc_msg_in *in, const void *at,
+				uint64_t w0)
+{
+	if (__builtin_expect(w0 >> 48, 0))
+		return -SKEIN_EPEER; /* flags */
+	in->at = at;
+	in->len = (uint32_t)w0;
+	in->pos = sizeof(struct rpc_hdr);
+	in->left = in->count = (uint16_t)(w0 >> 32);
+	in->head = (uint32_t)rpc_msg_word((const uint8_t *)at +
+					  offsetof(struct rpc_hdr, head));
+	return 1;
+}
+
+void rpc_msg_fetch_lines(const void *at, uint32_t len);
+
+/* The head canary was seen, the tail is a checksum: as rpc_msg_poll(). */
+int rpc_msg_check_sum(struct rpc_msg_in *in, const void *at, uint32_t room,
+		      uint64_t canary);
 
 /*
  * Looks for the message whose canary is given at `at`, where at most room
- * bytes may be its own. Returns as rpc_msg_check(). The hot path of pollers:
- * one load when nothing is there.
+ * bytes may be its own: 1 when it is there as a whole, 0 when it is not yet,
+ * -SKEIN_EPEER for a header that makes no sense. The hot path of pollers: one
+ * load when nothing is there.
  */
 static inline int rpc_msg_poll(struct rpc_msg_in *in, const void *at,
 			       uint32_t room, uint64_t canary,
 			       enum rpc_tail tail)
 {
 	const struct rpc_hdr *hdr = at;
+	uint64_t w0;
+	uint32_t len;
 
 	/* Acquire: pairs with the device, which makes the bytes of a WRITE
 	 * visible in ascending order: with the canary seen, len, before it, is
@@ -63,7 +91,21 @@ static inline int rpc_msg_poll(struct rpc_msg_in *in, const void *at,
 				     canary,
 			     1))
 		return 0;
-	return rpc_msg_check(in, at, room, canary, tail);
+	if (__builtin_expect(tail != RPC_TAIL_CANARY, 0))
+		return rpc_msg_check_sum(in, at, room, canary);
+	w0 = rpc_msg_word(at);
+	len = (uint32_t)w0;
+	if (__builtin_expect(len < RPC_MSG_MIN || len > room || len % 8, 0))
+		return -SKEIN_EPEER;
+	if (__builtin_expect(len > 2 * RPC_LINE, 0))
+		rpc_msg_fetch_lines(at, len);
+	/* Acquire: pairs with the device's release of the last 8 bytes of a
+	 * WRITE. Without it the body could be read before it was written. */
+	if (__atomic_load_n((const uint64_t *)((const uint8_t *)at + len -
+					       RPC_TAIL_LEN),
+			    __ATOMIC_ACQUIRE) != canary)
+		return 0;
+	return rpc_msg_begin(in, at, w0);
 }
 
 /* The next pair, or -SKEIN_EPEER. meta is a copy; *payload points into the
@@ -75,16 +117,16 @@ int rpc_msg_next_resp_any(struct rpc_msg_in *in, uint32_t resp_max,
 			  uint32_t seq, uint16_t thread,
 			  struct rpc_resp_meta *meta, const void **payload);
 
-static inline uint64_t rpc_msg_word(const void *at)
-{
-	/* Relaxed: order comes from the tail; atomic, so that it is loaded
-	 * once, whatever a hostile peer does to it meanwhile. */
-	return __atomic_load_n((const uint64_t *)at, __ATOMIC_RELAXED);
-}
-
 /* Flags and the low word, as the third word of a request and the second of a
  * response hold them: both are as expected in one comparison. */
 #define RPC_FLAGS_AND_LOW 0xffff0000ffffffffu
+
+/* Metadata are loaded and stored by whole words: what is read by other widths
+ * than it was written waits for the store buffer. */
+static inline void rpc_msg_put_word(void *at, uint64_t word)
+{
+	memcpy(at, &word, sizeof(word));
+}
 
 /* rpc_msg_next_req_any() with the common case first: a request without flags
  * that is in order. Everything else is judged there. */
@@ -93,30 +135,33 @@ static inline int rpc_msg_next_req(struct rpc_msg_in *in,
 				   struct rpc_req_meta *meta,
 				   const void **payload)
 {
-	uint64_t pos = limits->resp_pos, w[3], pad, room;
+	uint64_t pos = limits->resp_pos, w0, w1, w2, pad, room;
 	const uint8_t *p = in->at + in->pos;
+	uint8_t *to = (void *)meta;
 	uint32_t lines;
 
 	room = (uint64_t)in->len - RPC_TAIL_LEN - in->pos;
 	if (__builtin_expect(room < sizeof(*meta), 0))
 		return -SKEIN_EPEER;
-	w[0] = rpc_msg_word(p);
-	w[1] = rpc_msg_word(p + 8);
-	w[2] = rpc_msg_word(p + 16);
-	pad = ((w[0] & UINT32_MAX) + 7) & ~7ull;
-	lines = (uint16_t)(w[2] >> 32);
-	if (__builtin_expect((w[2] & RPC_FLAGS_AND_LOW) != (uint32_t)pos ||
+	w0 = rpc_msg_word(p);
+	w1 = rpc_msg_word(p + 8);
+	w2 = rpc_msg_word(p + 16);
+	pad = ((w0 & UINT32_MAX) + 7) & ~7ull;
+	lines = (uint16_t)(w2 >> 32);
+	if (__builtin_expect((w2 & RPC_FLAGS_AND_LOW) != (uint32_t)pos ||
 				     pad > room - sizeof(*meta) ||
 				     lines - RPC_RESP_LINES_MIN >
 					     limits->geom.spill -
 						     RPC_RESP_LINES_MIN ||
-				     w[1] >> 32 > SKEIN_RPC_LEN_MAX,
+				     w1 >> 32 > SKEIN_RPC_LEN_MAX,
 			     0))
 		return rpc_msg_next_req_any(in, limits, meta, payload);
 	limits->resp_pos = rpc_pos_next(limits->geom.resp_lines, pos, lines);
 	in->pos += (uint32_t)(sizeof(*meta) + pad);
 	in->left--;
-	memcpy(meta, w, sizeof(*meta));
+	rpc_msg_put_word(to, w0);
+	rpc_msg_put_word(to + 8, w1);
+	rpc_msg_put_word(to + 16, w2);
 	*payload = p + sizeof(*meta);
 	return 0;
 }
@@ -127,40 +172,60 @@ static inline int rpc_msg_next_resp(struct rpc_msg_in *in, uint32_t resp_max,
 				    const void **payload)
 {
 	const uint8_t *p = in->at + in->pos;
-	uint64_t w[2], pad, room;
+	uint64_t w0, w1, pad, room;
+	uint8_t *to = (void *)meta;
 
 	room = (uint64_t)in->len - RPC_TAIL_LEN - in->pos;
 	if (__builtin_expect(room < sizeof(*meta), 0))
 		return -SKEIN_EPEER;
-	w[0] = rpc_msg_word(p);
-	w[1] = rpc_msg_word(p + 8);
+	w0 = rpc_msg_word(p);
+	w1 = rpc_msg_word(p + 8);
 	/* status and thread are in the upper half: no size is so large */
-	pad = (w[0] + 7) & ~7ull;
-	if (__builtin_expect((w[1] & RPC_FLAGS_AND_LOW) != seq ||
-				     w[0] > resp_max ||
+	pad = (w0 + 7) & ~7ull;
+	if (__builtin_expect((w1 & RPC_FLAGS_AND_LOW) != seq || w0 > resp_max ||
 				     pad > room - sizeof(*meta),
 			     0))
 		return rpc_msg_next_resp_any(in, resp_max, seq, 0, meta,
 					     payload);
 	in->pos += (uint32_t)(sizeof(*meta) + pad);
 	in->left--;
-	memcpy(meta, w, sizeof(*meta));
+	rpc_msg_put_word(to, w0);
+	rpc_msg_put_word(to + 8, w1);
 	*payload = p + sizeof(*meta);
 	return 0;
 }
 
 /* After the last pair: 0, or -SKEIN_EPEER when bytes are left over. */
-int rpc_msg_end(const struct rpc_msg_in *in);
+static inline int rpc_msg_end(const struct rpc_msg_in *in)
+{
+	return !in->left && in->pos == in->len - RPC_TAIL_LEN ? 0
+							      : -SKEIN_EPEER;
+}
 
 /* A descriptor of a large payload, copied; -SKEIN_EPEER when it is longer than
  * len_max or empty. */
 int rpc_msg_large(const void *payload, uint64_t len_max,
 		  struct rpc_large *large);
 
+void rpc_msg_seal_sum(void *at, uint32_t len, uint64_t canary);
+
 /* Closes a message built at `at`: everything before len - 8 is in place but
  * the header. */
-void rpc_msg_seal(void *at, uint32_t len, uint16_t count, uint32_t head,
-		  uint64_t canary, enum rpc_tail tail);
+static inline void rpc_msg_seal(void *at, uint32_t len, uint16_t count,
+				uint32_t head, uint64_t canary,
+				enum rpc_tail tail)
+{
+	uint8_t *to = at;
+
+	skein_assert_debug(len >= RPC_MSG_MIN && !(len % 8));
+	rpc_msg_put_word(to, len | (uint64_t)count << 32);
+	rpc_msg_put_word(to + offsetof(struct rpc_hdr, canary), canary);
+	rpc_msg_put_word(to + offsetof(struct rpc_hdr, head), head);
+	if (__builtin_expect(tail == RPC_TAIL_CANARY, 1))
+		rpc_msg_put_word(to + len - RPC_TAIL_LEN, canary);
+	else
+		rpc_msg_seal_sum(at, len, canary);
+}
 
 /* Copies a small payload without a call where the compiler can; pads to 8
  * bytes with zeroes, so that no old byte of ours leaves the process. */

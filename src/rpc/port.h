@@ -40,9 +40,9 @@ struct rpc_read {
 
 struct rpc_port_ops {
 	/* Sends [off, off + len) of this end's region to the same offset at
-	 * the other end. *wake: with a wake-up; cleared when the message went
-	 * without one for want of a credit. 0, -EAGAIN (send queue full), or
-	 * an error: the connection is gone. */
+	 * the other end. wake NULL: no more than that. Else with a wake-up, and
+	 * *wake says whether it went with one: false for want of a credit. 0,
+	 * -EAGAIN (send queue full), or an error: the connection is gone. */
 	int (*write)(struct rpc_port *port, uint64_t off, uint32_t len,
 		     bool *wake);
 	/* A zero-byte message with this immediate. 0, -EAGAIN (no credit, or
@@ -62,7 +62,7 @@ struct rpc_stats {
 	uint64_t calls;
 	uint64_t messages_sent;
 	uint64_t messages_received;
-	uint64_t doorbells;
+	uint64_t reads; /* each a doorbell, as each message is */
 	uint64_t bytes_sent;
 	uint64_t head_reads;
 	uint64_t full;
@@ -85,23 +85,22 @@ struct rpc_port {
 	struct rpc_stats stats;
 };
 
-/* Seals and sends a message built at off; counts it. As ops->write(). */
+/* With a wake-up, or one is owed. */
+int rpc_port_send_wake(struct rpc_port *port, uint64_t off, uint32_t len);
+
+/* Sends a message built at off; counts it. As ops->write(). */
 static inline int rpc_port_send(struct rpc_port *port, uint64_t off,
 				uint32_t len)
 {
-	bool wake = port->event.wake;
-	int rc = port->ops->write(port, off, len, &wake);
+	int rc;
 
+	if (__builtin_expect(port->event.wake, 0))
+		rc = rpc_port_send_wake(port, off, len);
+	else
+		rc = port->ops->write(port, off, len, NULL);
 	if (__builtin_expect(rc != 0, 0))
 		return rc;
-	if (__builtin_expect(port->event.wake, 0)) {
-		if (wake)
-			port->stats.wakeups_sent++;
-		else
-			port->event.owe_wake = true;
-	}
 	port->stats.messages_sent++;
-	port->stats.doorbells++;
 	port->stats.bytes_sent += len;
 	return 0;
 }

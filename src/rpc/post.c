@@ -48,7 +48,7 @@ static int post_write(struct rpc_port *port, uint64_t off, uint32_t len,
 	wr.send_flags = len <= rc->inline_max ? IBV_SEND_INLINE : 0;
 	wr.wr.rdma.remote_addr = rc->peer_base + off;
 	wr.wr.rdma.rkey = rc->peer_rkey;
-	if (__builtin_expect(*wake, 0)) {
+	if (__builtin_expect(wake != NULL, 0)) {
 		if (!conn_send_room(rc->conn))
 			return -EAGAIN;
 		*wake = conn_imm_credit(rc->conn);
@@ -58,7 +58,9 @@ static int post_write(struct rpc_port *port, uint64_t off, uint32_t len,
 		}
 	}
 	err = conn_post(rc->conn, &wr, NULL);
-	return __builtin_expect(err == 0, 1) ? 0 : not_posted(rc, err, *wake);
+	return __builtin_expect(err == 0, 1)
+		       ? 0
+		       : not_posted(rc, err, wake && *wake);
 }
 
 static int post_signal(struct rpc_port *port, uint32_t imm)

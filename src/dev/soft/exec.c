@@ -10,6 +10,7 @@
  */
 #include "base/fence.h"
 #include "dev/soft/copy.h"
+#include "dev/soft/known.h"
 #include "dev/soft/qp.h"
 
 #include <errno.h>
@@ -39,13 +40,6 @@ static inline struct soft_xlat *xlat(struct soft_qp *q, uint32_t key, int *why)
 		   atomic_load_explicit(x->live, memory_order_relaxed) == key))
 		return x;
 	return soft_xlat_fill(q, key, why);
-}
-
-static inline bool in_range(const struct soft_xlat *x, uint64_t addr,
-			    uint64_t len)
-{
-	return addr >= x->start && len <= x->len &&
-	       addr - x->start <= x->len - len;
 }
 
 /* The sum of the pieces, or a status < 0 as -ibv_wc_status. */
@@ -234,7 +228,7 @@ static inline int do_write(struct soft_qp *q, const struct ibv_send_wr *wr,
 	if (unlikely(!x))
 		return why < 0 ? why : fault(q, SHM_FAULT_ACCESS, why);
 	if (unlikely(!(x->access & IBV_ACCESS_REMOTE_WRITE) ||
-		     !in_range(x, addr, len)))
+		     !soft_in_range(x, addr, len)))
 		return fault(q, SHM_FAULT_ACCESS, IBV_WC_REM_ACCESS_ERR);
 	if (unlikely(q->look))
 		return looked(q, x, far_only(q, x));
@@ -263,7 +257,8 @@ static int do_read(struct soft_qp *q, const struct ibv_send_wr *wr,
 	x = xlat(q, wr->wr.rdma.rkey, &why);
 	if (unlikely(!x))
 		return why < 0 ? why : fault(q, SHM_FAULT_ACCESS, why);
-	if (!(x->access & IBV_ACCESS_REMOTE_READ) || !in_range(x, addr, len))
+	if (!(x->access & IBV_ACCESS_REMOTE_READ) ||
+	    !soft_in_range(x, addr, len))
 		return fault(q, SHM_FAULT_ACCESS, IBV_WC_REM_ACCESS_ERR);
 	if (unlikely(q->look))
 		return looked(q, x, far_only(q, x));
@@ -319,7 +314,8 @@ static int do_atomic(struct soft_qp *q, const struct ibv_send_wr *wr,
 	x = xlat(q, wr->wr.atomic.rkey, &why);
 	if (unlikely(!x))
 		return why < 0 ? why : fault(q, SHM_FAULT_ACCESS, why);
-	if (!(x->access & IBV_ACCESS_REMOTE_ATOMIC) || !in_range(x, addr, 8))
+	if (!(x->access & IBV_ACCESS_REMOTE_ATOMIC) ||
+	    !soft_in_range(x, addr, 8))
 		return fault(q, SHM_FAULT_ACCESS, IBV_WC_REM_ACCESS_ERR);
 	if (unlikely(q->look))
 		return looked(q, x, !x->ptr);
@@ -442,7 +438,7 @@ static int scatter(struct soft_qp *q, const struct shm_slot *slot,
 		if (unlikely(!x))
 			return why < 0 ? why : IBV_WC_LOC_PROT_ERR;
 		if (unlikely(!(x->access & IBV_ACCESS_LOCAL_WRITE) ||
-			     !in_range(x, g.addr, part)))
+			     !soft_in_range(x, g.addr, part)))
 			return IBV_WC_LOC_PROT_ERR;
 		if (far_only(q, x))
 			return -SOFT_PARK_FAR;
@@ -530,30 +526,6 @@ static void say_met(struct soft_qp *q)
 	soft_ring(q);
 }
 
-/* By far the most: one piece of one mapped region, all of it known. False:
- * the long way decides. The same checks as in dispatch() and do_write(). */
-static inline bool write_known(struct soft_qp *q, const struct ibv_send_wr *wr)
-{
-	const struct soft_xlat *x =
-		&q->xlat[(wr->wr.rdma.rkey >> 16) % SOFT_XLATS];
-	const struct ibv_sge *g = wr->sg_list;
-	uint64_t addr = wr->wr.rdma.remote_addr;
-
-	if (wr->opcode != IBV_WR_RDMA_WRITE || wr->num_sge != 1 ||
-	    !(q->gate_ok & SHM_GATE_WRITE) || g->length == 0)
-		return false;
-	if (x->key != wr->wr.rdma.rkey || !x->live || !x->ptr ||
-	    atomic_load_explicit(x->live, memory_order_relaxed) != x->key ||
-	    !(x->access & IBV_ACCESS_REMOTE_WRITE) ||
-	    !in_range(x, addr, g->length))
-		return false;
-	if (!(wr->send_flags & IBV_SEND_INLINE) &&
-	    !soft_mr_local(q->s, q->pd, g->lkey, g->addr, g->length, 0))
-		return false;
-	soft_copy(x->ptr + (addr - x->start), soft_ptr(g->addr), g->length);
-	return true;
-}
-
 /* A UC requester is answered by nobody: what is wrong at its own end is an
  * error, all else is sent and, as far as it knows, lost (IBA 9.8.2). */
 static __attribute__((noinline, cold)) int uc_outcome(
@@ -605,11 +577,7 @@ int soft_exec(struct soft_qp *q, const struct ibv_send_wr *wr,
 	int r = 0;
 
 	soft_hazard_on(q);
-	if (unlikely(
-		    !q->gate_ok || (q->gate_ok & SHM_GATE_FIRST) ||
-		    atomic_load_explicit(&q->far->gate, memory_order_acquire) !=
-			    q->gate_ok) ||
-	    !write_known(q, wr))
+	if (!soft_is_write_1(wr) || !soft_write_known(q, wr))
 		r = exec_long(q, wr, w);
 	soft_hazard_off(q);
 	return r;

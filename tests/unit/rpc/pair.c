@@ -48,12 +48,12 @@ static int pair_write(struct rpc_port *port, uint64_t off, uint32_t len,
 	op->data = malloc(len);
 	op->taken = calloc(1, len / 8);
 	memcpy(op->data, port->base + off, len);
-	if (*wake && e->credits) {
+	if (wake)
+		*wake = e->credits > 0;
+	if (wake && *wake) {
 		e->credits--;
 		op->wake = true;
 		op->imm = CONN_IMM(CONN_IMM_WAKE, 0);
-	} else {
-		*wake = false;
 	}
 	return 0;
 }
