@@ -24,7 +24,6 @@
 /* What a connection offers the peer when the device would take more: it is all
  * that ConnectX takes, and more only ties up responder resources. */
 #define RD_ATOMIC_OFFER 16u
-#define HOP_LIMIT 64
 #define LID_MULTICAST 0xc000u /* from there on: IBA 4.1.3 */
 
 enum {
@@ -131,7 +130,7 @@ void dev_close(struct dev *dev)
 		dev->ops->close(dev);
 }
 
-static uint8_t rd_atomic_own(const struct dev *dev)
+uint8_t dev_rd_atomic(const struct dev *dev)
 {
 	uint32_t n = dev->caps.rd_atomic_max;
 
@@ -160,7 +159,7 @@ void dev_qp_addr(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
 	addr->psn = psn & PSN_MASK;
 	addr->lid = path.port.lid;
 	addr->mtu = (uint8_t)path.port.active_mtu;
-	addr->rd_atomic = rd_atomic_own(dev);
+	addr->rd_atomic = dev_rd_atomic(dev);
 }
 
 int dev_qp_init(struct dev *dev, struct ibv_qp *qp, int access)
@@ -227,36 +226,50 @@ static int fill_ah(struct dev *dev, const struct dev_qp_addr *peer,
 		return 0;
 	ah->grh.dgid = peer->gid;
 	ah->grh.sgid_index = (uint8_t)path->gid.index;
-	ah->grh.hop_limit = HOP_LIMIT;
+	ah->grh.hop_limit = DEV_HOP_LIMIT;
 	ah->grh.traffic_class = opts->traffic_class;
 	return 0;
+}
+
+struct dev_qp_opts dev_qp_opts_full(const struct dev_qp_opts *opts)
+{
+	struct dev_qp_opts o = {0};
+
+	if (opts)
+		o = *opts;
+	if (!o.timeout)
+		o.timeout = TIMEOUT_DEFAULT;
+	if (!o.retry_cnt)
+		o.retry_cnt = RETRY_CNT_DEFAULT;
+	if (!o.rnr_retry)
+		o.rnr_retry = RNR_RETRY_DEFAULT;
+	if (!o.min_rnr_timer)
+		o.min_rnr_timer = MIN_RNR_TIMER_DEFAULT;
+	return o;
 }
 
 int dev_qp_rtr(struct dev *dev, struct ibv_qp *qp,
 	       const struct dev_qp_addr *peer, const struct dev_qp_opts *opts)
 {
-	static const struct dev_qp_opts none;
+	struct dev_qp_opts o = dev_qp_opts_full(opts);
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
 		   IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 	struct dev_path path;
 	int rc;
 
-	if (!opts)
-		opts = &none;
-	rc = fill_ah(dev, peer, opts, &path, &attr.ah_attr);
+	rc = fill_ah(dev, peer, &o, &path, &attr.ah_attr);
 	if (rc)
 		return rc;
 	attr.path_mtu = (enum ibv_mtu)peer->mtu;
 	if (attr.path_mtu > path.port.active_mtu)
 		attr.path_mtu = path.port.active_mtu;
-	if (opts->mtu && attr.path_mtu > opts->mtu)
-		attr.path_mtu = (enum ibv_mtu)opts->mtu;
+	if (o.mtu && attr.path_mtu > o.mtu)
+		attr.path_mtu = (enum ibv_mtu)o.mtu;
 	attr.dest_qp_num = peer->qpn;
 	attr.rq_psn = peer->psn;
-	attr.max_dest_rd_atomic = rd_atomic_own(dev);
-	attr.min_rnr_timer = opts->min_rnr_timer ? opts->min_rnr_timer
-						 : MIN_RNR_TIMER_DEFAULT;
+	attr.max_dest_rd_atomic = dev_rd_atomic(dev);
+	attr.min_rnr_timer = o.min_rnr_timer;
 	if (qp->qp_type == IBV_QPT_RC)
 		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	return dev->ops->modify_qp(dev, qp, &attr, mask);
@@ -265,19 +278,17 @@ int dev_qp_rtr(struct dev *dev, struct ibv_qp *qp,
 int dev_qp_rts(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
 	       const struct dev_qp_addr *peer, const struct dev_qp_opts *opts)
 {
-	static const struct dev_qp_opts none;
+	struct dev_qp_opts o = dev_qp_opts_full(opts);
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
 	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
 	if (!numbers_valid(peer))
 		return -EINVAL;
-	if (!opts)
-		opts = &none;
 	attr.sq_psn = psn & PSN_MASK;
-	attr.timeout = opts->timeout ? opts->timeout : TIMEOUT_DEFAULT;
-	attr.retry_cnt = opts->retry_cnt ? opts->retry_cnt : RETRY_CNT_DEFAULT;
-	attr.rnr_retry = opts->rnr_retry ? opts->rnr_retry : RNR_RETRY_DEFAULT;
-	attr.max_rd_atomic = rd_atomic_own(dev);
+	attr.timeout = o.timeout;
+	attr.retry_cnt = o.retry_cnt;
+	attr.rnr_retry = o.rnr_retry;
+	attr.max_rd_atomic = dev_rd_atomic(dev);
 	if (attr.max_rd_atomic > peer->rd_atomic)
 		attr.max_rd_atomic = peer->rd_atomic;
 	if (qp->qp_type == IBV_QPT_RC)

@@ -224,8 +224,21 @@ struct dev_ops {
 	/* As of the last look; any thread. NULL: as at open. */
 	void (*path)(struct dev *dev, struct dev_path *path);
 
-	/* A DC operation: rkey and address in wr, target in ah, dctn, key.
-	 * NULL where caps.dc is false. */
+	/* DC; the next three are NULL where caps.dc is false. It needs SRQs.
+	 * A DCI, ready to send to any target; attr's qp_type and receives do
+	 * not matter, its cap is updated. A failed request leaves it in ERR:
+	 * destroy it. opts may be NULL. */
+	int (*create_dci)(struct dev *dev, struct ibv_pd *pd,
+			  struct ibv_qp_init_attr *attr,
+			  const struct dev_qp_opts *opts, struct ibv_qp **qp);
+	/* A target: DCIs anywhere reach it by our address, its qp_num and
+	 * dc_key, and their messages take the SRQ's receives. */
+	int (*create_dct)(struct dev *dev, struct ibv_pd *pd, struct ibv_cq *cq,
+			  struct ibv_srq *srq, uint64_t dc_key, int access,
+			  const struct dev_qp_opts *opts, struct ibv_qp **qp);
+	/* Operations (a list) of a DCI, all to one target: rkey and address in
+	 * wr, target in ah, dctn, key. All or none. -EINVAL for an opcode or
+	 * inline data that do not go together, or what the device says. */
 	int (*post_dc)(struct dev *dev, struct ibv_qp *qp,
 		       struct ibv_send_wr *wr, struct ibv_ah *ah, uint32_t dctn,
 		       uint64_t dc_key);
@@ -286,6 +299,8 @@ uint64_t dev_soft_guid(void);
 /* The port and the chosen GID, as of the last look. */
 void dev_path_now(struct dev *dev, struct dev_path *path);
 
+#define DEV_HOP_LIMIT 64
+
 /* Fills *addr for a QP of this device (port, chosen GID, a given psn). */
 void dev_qp_addr(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
 		 struct dev_qp_addr *addr);
@@ -303,6 +318,10 @@ int dev_qp_ud(struct dev *dev, struct ibv_qp *qp, uint32_t qkey, uint32_t psn);
  * peer makes no sense. */
 int dev_ah_attr(struct dev *dev, const struct dev_qp_addr *peer,
 		const struct dev_qp_opts *opts, struct ibv_ah_attr *attr);
+/* opts, or NULL, with defaults for what is zero but mtu, traffic_class, sl. */
+struct dev_qp_opts dev_qp_opts_full(const struct dev_qp_opts *opts);
+/* READs and atomics at once that this end accepts, and makes. */
+uint8_t dev_rd_atomic(const struct dev *dev);
 /* To ERR: what is queued is flushed. To be called again after posting the
  * marker receive of a teardown: not all devices look by themselves. */
 int dev_qp_err(struct dev *dev, struct ibv_qp *qp);

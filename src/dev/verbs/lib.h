@@ -106,6 +106,8 @@ extern const struct verbs_loader verbs_loader_dl;
 	   struct ibv_qp_init_attr *init))                                     \
 	X(destroy_qp, "ibv_destroy_qp", "IBVERBS_1.1", 1, int,                 \
 	  (struct ibv_qp * qp))                                                \
+	X(qp_to_qp_ex, "ibv_qp_to_qp_ex", "IBVERBS_1.6", 1,                    \
+	  struct ibv_qp_ex *, (struct ibv_qp * qp))                            \
 	X(query_qp_data_in_order, "ibv_query_qp_data_in_order",                \
 	  "IBVERBS_1.14", 0, int,                                              \
 	  (struct ibv_qp * qp, enum ibv_wr_opcode op, uint32_t flags))         \

@@ -40,6 +40,7 @@ static void op_close(struct dev *dev)
 	struct verbs_dev *vd = verbs_dev(dev);
 
 	vd->lib.close_device(dev->verbs);
+	verbs_dc_close(vd);
 	env_mutex_fini(dev->env, &vd->lock);
 	verbs_lib_unload(&vd->lib);
 	env_free(dev->env, vd);
@@ -344,36 +345,29 @@ static int op_probe(struct dev *dev, struct ibv_qp *qp)
 	return -EOPNOTSUPP;
 }
 
-const struct dev_ops verbs_ops = {
-	.kind = "verbs",
-	.close = op_close,
-	.query_device = op_query_device,
-	.query_port = op_query_port,
-	.query_gid = op_query_gid,
-	.alloc_pd = op_alloc_pd,
-	.dealloc_pd = op_dealloc_pd,
-	.reg_mr = op_reg_mr,
-	.dereg_mr = op_dereg_mr,
-	.create_comp_channel = op_create_comp_channel,
-	.destroy_comp_channel = op_destroy_comp_channel,
-	.get_cq_event = op_get_cq_event,
-	.ack_cq_events = op_ack_cq_events,
-	.create_cq = op_create_cq,
-	.destroy_cq = op_destroy_cq,
-	.resize_cq = op_resize_cq,
-	.create_srq = op_create_srq,
-	.modify_srq = op_modify_srq,
-	.query_srq = op_query_srq,
-	.destroy_srq = op_destroy_srq,
-	.create_ah = op_create_ah,
-	.destroy_ah = op_destroy_ah,
-	.create_qp = op_create_qp,
-	.modify_qp = op_modify_qp,
-	.query_qp = op_query_qp,
-	.destroy_qp = op_destroy_qp,
-	.get_async_event = op_get_async_event,
-	.ack_async_event = op_ack_async_event,
-	.path = verbs_port_path,
-	.refresh = verbs_port_refresh,
-	.probe = op_probe,
+#define VERBS_OPS                                                            \
+	.kind = "verbs", .close = op_close, .query_device = op_query_device, \
+	.query_port = op_query_port, .query_gid = op_query_gid,              \
+	.alloc_pd = op_alloc_pd, .dealloc_pd = op_dealloc_pd,                \
+	.reg_mr = op_reg_mr, .dereg_mr = op_dereg_mr,                        \
+	.create_comp_channel = op_create_comp_channel,                       \
+	.destroy_comp_channel = op_destroy_comp_channel,                     \
+	.get_cq_event = op_get_cq_event, .ack_cq_events = op_ack_cq_events,  \
+	.create_cq = op_create_cq, .destroy_cq = op_destroy_cq,              \
+	.resize_cq = op_resize_cq, .create_srq = op_create_srq,              \
+	.modify_srq = op_modify_srq, .query_srq = op_query_srq,              \
+	.destroy_srq = op_destroy_srq, .create_ah = op_create_ah,            \
+	.destroy_ah = op_destroy_ah, .create_qp = op_create_qp,              \
+	.modify_qp = op_modify_qp, .query_qp = op_query_qp,                  \
+	.destroy_qp = op_destroy_qp, .get_async_event = op_get_async_event,  \
+	.ack_async_event = op_ack_async_event, .path = verbs_port_path,      \
+	.refresh = verbs_port_refresh, .probe = op_probe
+
+const struct dev_ops verbs_ops = {VERBS_OPS};
+
+const struct dev_ops verbs_dc_ops = {
+	VERBS_OPS,
+	.create_dci = verbs_create_dci,
+	.create_dct = verbs_create_dct,
+	.post_dc = verbs_post_dc,
 };

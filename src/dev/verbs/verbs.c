@@ -88,6 +88,7 @@ static int setup(struct opener *o, struct verbs_dev *vd)
 		       strerror(-rc));
 		return rc;
 	}
+	verbs_dc_open(vd);
 	fl = fcntl(vd->dev.verbs->async_fd, F_GETFL);
 	if (fl < 0 ||
 	    fcntl(vd->dev.verbs->async_fd, F_SETFL, fl | O_NONBLOCK) < 0) {
@@ -172,6 +173,7 @@ static int open_one(struct opener *o, struct ibv_device *ibdev,
 
 err_close:
 	o->lib.close_device(vd->dev.verbs);
+	verbs_dc_close(vd);
 err_free:
 	env_mutex_fini(o->env, &vd->lock);
 	env_free(o->env, vd);

@@ -3,9 +3,9 @@
  * verbs.h - the real device: libibverbs.
  *
  * Owns the library handle and the open context; all other objects are the
- * provider's. verbs.c chooses and opens, probe.c learns what the device can do,
- * port.c
- * knows the port, ops.c is the control path.
+ * provider's. verbs.c chooses and opens, probe.c learns what the device can
+ * do, port.c knows the port, ops.c is the control path, dc.c has what only mlx5
+ * can do.
  *
  * Thread rule: as dev.h; but for what says otherwise the struct is read-only
  * once open.
@@ -14,12 +14,14 @@
 #define SKEIN_DEV_VERBS_VERBS_H
 
 #include "dev/dev.h"
+#include "dev/verbs/dc.h"
 #include "dev/verbs/lib.h"
 #include "env/env.h"
 
 struct verbs_dev {
 	struct dev dev; /* first: ops get a struct dev */
 	struct verbs_lib lib;
+	struct verbs_dc dc;
 	int gid_index; /* asked for, or -1 */
 	struct env_mutex lock;
 	struct dev_path now; /* lock; dev.gid and dev.port_attr: at open */
@@ -31,6 +33,7 @@ static inline struct verbs_dev *verbs_dev(struct dev *dev)
 }
 
 extern const struct dev_ops verbs_ops;
+extern const struct dev_ops verbs_dc_ops; /* with DC */
 
 /* dev_verbs_open() with the library from elsewhere: tests. */
 int verbs_open_from(const struct verbs_loader *loader, struct skein_env *env,
