@@ -182,6 +182,8 @@ static void print_text(const struct info *i)
 	const struct dev *d = i->dev;
 
 	row("device", "%s", i->name);
+	if (d->mode[0])
+		row("  mode", "%s", d->mode);
 	row("  why", "%s", d->why);
 	row("port", "%u, %s, MTU %u", d->port, port_state(d->port_attr.state),
 	    mtu_bytes(d->port_attr.active_mtu));

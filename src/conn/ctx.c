@@ -182,7 +182,7 @@ static int ctx_new(struct skein_env *env, struct skein_ctx **out)
 
 static int open_device(struct skein_ctx *ctx, const char *spec)
 {
-	char err[256] = "";
+	char err[256] = "", name[128];
 	int rc;
 
 	if (!spec || !*spec)
@@ -193,8 +193,9 @@ static int open_device(struct skein_ctx *ctx, const char *spec)
 			err[0] ? err : skein_strerror(rc));
 		return rc;
 	}
-	snprintf(ctx->device, sizeof(ctx->device), "%s (%s): %s",
-		 ctx->dev->ops->kind, ctx->dev->name, ctx->dev->why);
+	dev_describe(ctx->dev, name, sizeof(name));
+	snprintf(ctx->device, sizeof(ctx->device), "%s: %s", name,
+		 ctx->dev->why);
 	rc = ctx->dev->ops->alloc_pd(ctx->dev, &ctx->pd);
 	if (rc)
 		dev_close(ctx->dev);
@@ -296,7 +297,6 @@ int ctx_open_env(struct skein_env *env, const struct skein_ctx_attr *user,
 		ctx_free(ctx);
 		return rc;
 	}
-	env_log(env, ENV_LOG_INFO, "device %s", ctx->device);
 	*out = ctx;
 	return 0;
 }

@@ -34,7 +34,7 @@ struct skein_ctx {
 	bool owns_env;
 	void *key;
 	size_t key_len;
-	char device[256];
+	char device[320];
 	struct skein_path path;
 	void *modules[CONN_MODULE_MAX];
 	void (*log)(void *arg, enum skein_log_level level, const char *line);

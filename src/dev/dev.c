@@ -15,6 +15,7 @@
 #include "env/env.h"
 #include "env/sim/sim.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -93,8 +94,25 @@ static void append(char *err, size_t err_len, const char *hint)
 		memcpy(err + n, hint, strlen(hint) + 1);
 }
 
-int dev_open(struct skein_env *env, const char *spec, int gid_index, char *err,
-	     size_t err_len, struct dev **dev)
+void dev_describe(const struct dev *dev, char *buf, size_t len)
+{
+	snprintf(buf, len, "%s (%s%s%s)", dev->ops->kind, dev->name,
+		 dev->mode[0] ? ", " : "", dev->mode);
+}
+
+/* What a test can hold against what it asked for. */
+static void announce(const struct dev *dev)
+{
+	char gid[INET6_ADDRSTRLEN], text[128];
+
+	inet_ntop(AF_INET6, dev->gid.gid.raw, gid, sizeof(gid));
+	dev_describe(dev, text, sizeof(text));
+	env_log(dev->env, ENV_LOG_INFO, "device %s, GID %s: %s", text, gid,
+		dev->why);
+}
+
+static int open_spec(struct skein_env *env, const char *spec, int gid_index,
+		     char *err, size_t err_len, struct dev **dev)
 {
 	const struct driver *drv;
 	const char *name;
@@ -122,6 +140,16 @@ int dev_open(struct skein_env *env, const char *spec, int gid_index, char *err,
 	if (!(*dev)->why[0])
 		snprintf((*dev)->why, sizeof((*dev)->why), "asked for");
 	return 0;
+}
+
+int dev_open(struct skein_env *env, const char *spec, int gid_index, char *err,
+	     size_t err_len, struct dev **dev)
+{
+	int rc = open_spec(env, spec, gid_index, err, err_len, dev);
+
+	if (!rc)
+		announce(*dev);
+	return rc;
 }
 
 void dev_close(struct dev *dev)

@@ -282,6 +282,8 @@ struct dev {
 int dev_open(struct skein_env *env, const char *spec, int gid_index, char *err,
 	     size_t err_len, struct dev **dev);
 void dev_close(struct dev *dev);
+/* "soft (skein0)", "soft (skein0, harsh, seed 7)" */
+void dev_describe(const struct dev *dev, char *buf, size_t len);
 
 /* The devices; used by dev_open() and tests. Same contract as dev_open();
  * name "" takes the first usable one. */

@@ -21,12 +21,18 @@ Rules:
   removed at the end; what is left in it by then fails the test.
 * Ports: listen on port 0 and read the address that the server prints.
 
+* A process that was given a device must have opened that one, in that mode: it
+  says so in its log, which the Case reads. Each device met is printed.
+
 Environment:
   SKEIN_BUILD               the build folder (default: build beside the sources)
   SKEIN_TEST_DEVICE         the server's device (soft)
   SKEIN_TEST_DEVICE2        the client's device (the server's)
   SKEIN_TEST_HOST           the server's address: 127.0.0.1 with soft, else
                             that of rxe0 in scripts/rdma-vm.sh's guest
+  SKEIN_TEST_MODE           harsh: soft's harsh mode (docs/soft.md)
+  SKEIN_TEST_HARSH_SEED     the first seed of harsh mode (1)
+  SKEIN_TEST_HARSH_SEEDS    how many seeds, one after the other (1)
   SKEIN_TEST_TIME_SCALE     multiplies every deadline (1; slow guests: more)
   SKEIN_TEST_ROUNDS         rounds of tests that repeat (their own default)
 """
@@ -54,6 +60,37 @@ PR_SET_CHILD_SUBREAPER = 36
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
+# What src/dev/dev.c logs of a device that was opened.
+DEVICE_LINE = re.compile(r'^skein: (?:info: )?device (\S+) \(([^,)]+)'
+                         r'(?:, ([^)]*))?\), GID (\S+): ')
+INFO_LINE = re.compile(r'^skein: info: ')
+
+
+class Mode:
+    """Kind, or harsh with a seed for each process."""
+
+    def __init__(self, env):
+        self.harsh = env.get('SKEIN_TEST_MODE') == 'harsh'
+        self.first = int(env.get('SKEIN_TEST_HARSH_SEED') or 1)
+        self.seed = self.first
+        self.seeds = int(env.get('SKEIN_TEST_HARSH_SEEDS') or 1) \
+            if self.harsh else 1
+        self.met = {}  # device, GID, mode as printed: how often
+
+    def env(self, number):
+        """For the number-th process of a Case: each has a seed of its own."""
+        if not self.harsh:
+            return {'SKEIN_SOFT_HARSH': ''}
+        return {'SKEIN_SOFT_HARSH': str(self.seed + number)}
+
+    def replay(self):
+        words = [f'SKEIN_BUILD={BUILD}']
+        if self.harsh:
+            words += ['SKEIN_TEST_MODE=harsh',
+                      f'SKEIN_TEST_HARSH_SEED={self.seed}']
+        return ' '.join(words + ['python3', '-B', *sys.argv])
+
+
 class Devices:
     """Which device each end takes, and the server's address without port."""
 
@@ -70,6 +107,7 @@ class Devices:
 
 
 DEVICES = Devices(os.environ)
+MODE = Mode(os.environ)
 
 
 class Failure(Exception):
@@ -85,7 +123,16 @@ def built(path):
 
 
 def rounds(default):
+    """Of a test that repeats; where seeds are many, each has few."""
+    if MODE.seeds > 1:
+        return default
     return int(os.environ.get('SKEIN_TEST_ROUNDS') or default)
+
+
+def fewer(count):
+    """Operations of one after the other, where each takes its time: harsh mode
+    delays each by up to milliseconds."""
+    return max(count // 20, 20) if MODE.harsh else count
 
 
 def skip(why):
@@ -108,6 +155,10 @@ class Process:
     def __init__(self, argv, name, env, preexec, stdin):
         self.name = name
         self.argv = argv
+        self.device = None
+        self.harsh_seed = None
+        self.opened = []  # (kind, name, mode, GID) of its devices
+        self.log = []
         self.lines = []
         self.seen = 0
         self.changed = threading.Condition()
@@ -126,13 +177,42 @@ class Process:
 
     def _read(self, stream, kind):
         for line in stream:
+            line = line.decode(errors='replace').rstrip('\n')
             with self.changed:
-                self.lines.append((kind, line.decode(errors='replace')
-                                   .rstrip('\n')))
+                if self._logged(line):
+                    continue
+                self.lines.append((kind, line))
                 self.changed.notify_all()
         with self.changed:
             self.open -= 1
             self.changed.notify_all()
+
+    def _logged(self, line):
+        """What is in the log for the harness alone: tests do not see it."""
+        match = DEVICE_LINE.match(line)
+        if match:
+            kind, name, mode, gid = match.groups()
+            self.opened.append((kind, name, mode or '', gid))
+        elif not INFO_LINE.match(line):
+            return False
+        self.log.append(line)
+        return True
+
+    def check_devices(self):
+        """It took what it was told to take, and nothing else."""
+        if not self.device:
+            return
+        kind, _, name = self.device.partition(':')
+        mode = f'harsh, seed {self.harsh_seed}' if kind == 'soft' and \
+            self.harsh_seed else ''
+        for opened in self.opened:
+            if opened[0] != kind or (name and opened[1] != name) or \
+                    opened[2] != mode:
+                raise Failure(f'{self.name}: told to take {self.device} '
+                              f'({mode or "not harsh"}), took {opened}')
+            words = f'device {opened[0]} ({opened[1]}), GID {opened[3]}, ' + \
+                ('harsh' if mode else 'not harsh')
+            MODE.met[words] = MODE.met.get(words, 0) + 1
 
     def text(self, kind=None):
         with self.changed:
@@ -248,6 +328,7 @@ class Case:
 
     def __init__(self):
         self.processes = []
+        self.started = 0
         self.folder = None
         self.shm = set()
 
@@ -261,7 +342,10 @@ class Case:
               stdin=subprocess.DEVNULL):
         """Starts a process. device becomes its SKEIN_DEVICE; limits is a list
         of (resource.RLIMIT_X, soft limit)."""
-        surroundings = {**os.environ, 'TMPDIR': self.folder,
+        mode = MODE.env(self.started)
+        self.started += 1
+        surroundings = {**os.environ, 'TMPDIR': self.folder, **mode,
+                        'SKEIN_LOG': 'info',
                         **({'SKEIN_DEVICE': device} if device else {}),
                         **(env or {})}
         parent = os.getpid()
@@ -279,6 +363,8 @@ class Case:
         process = Process([str(word) for word in argv],
                           name or os.path.basename(argv[0]), surroundings,
                           preexec, stdin)
+        process.device = device
+        process.harsh_seed = surroundings['SKEIN_SOFT_HARSH']
         self.processes.append(process)
         return process
 
@@ -305,6 +391,7 @@ class Case:
     def forget(self, process):
         """Drops an ended process and its lines (tests of many rounds)."""
         process.exits(None)
+        process.check_devices()
         self.processes.remove(process)
 
     def _collect(self):
@@ -332,10 +419,15 @@ class Case:
         left = [f'process {pid}' for pid in orphans] + \
             [f'file {name}' for name in files] + \
             [f'/dev/shm/{name}' for name in shared]
-        if kind is None and left:
-            error = Failure('left behind: ' + ', '.join(left))
-            self.tell(error)
-            raise error
+        if kind is None:
+            try:
+                if left:
+                    raise Failure('left behind: ' + ', '.join(left))
+                for process in self.processes:
+                    process.check_devices()
+            except Failure as failure:
+                self.tell(failure)
+                raise
         if error:
             self.tell(error)
         return False
@@ -345,16 +437,37 @@ class Case:
         for process in self.processes:
             print(f'---- {process.name} ({" ".join(process.argv)}): '
                   f'{status_text(process.popen.poll())}')
+            if process.harsh_seed:
+                print(f'SKEIN_SOFT_HARSH={process.harsh_seed}')
+            print('\n'.join(process.log[:4]))
             print(process.text()[-8000:])
 
 
-def run_cases(*cases):
-    """Runs test functions in order; exit status 1 at the first that fails."""
-    for case in cases:
-        begun = time.monotonic()
-        try:
-            case()
-        except Failure as failure:
-            print(f'{case.__name__}: FAILED: {failure}')
+def run_case(case):
+    begun = time.monotonic()
+    try:
+        case()
+    except BaseException as error:
+        if not isinstance(error, SystemExit):
+            print(f'{case.__name__}: FAILED: {error}')
+            print(f'again: {MODE.replay()}')
+        if isinstance(error, Failure):
             sys.exit(1)
-        print(f'{case.__name__}: ok ({time.monotonic() - begun:.2f} s)')
+        raise
+    print(f'{case.__name__}: ok ({time.monotonic() - begun:.2f} s)')
+
+
+def run_cases(*cases, devices=True):
+    """Runs test functions in order, once for each seed; exit status 1 at the
+    first that fails. devices: no process at all that opened one is a
+    failure."""
+    for MODE.seed in range(MODE.first, MODE.first + MODE.seeds):
+        if MODE.harsh:
+            print(f'harsh mode, seed {MODE.seed}')
+        for case in cases:
+            run_case(case)
+    for words, count in sorted(MODE.met.items()):
+        print(f'{words}: opened {count} times')
+    if devices and not MODE.met:
+        print('FAILED: no process said which device it took')
+        sys.exit(1)

@@ -6,7 +6,7 @@ import resource
 import signal
 import sys
 
-from harness import Case, Failure, run_cases
+from harness import MODE, Case, Failure, run_cases
 
 SHELL = '/bin/sh'
 
@@ -100,5 +100,22 @@ def sets_limits():
         child.exits(0)
 
 
+def sees_another_device():
+    def says(line, device):
+        with Case() as case:
+            case.start([SHELL, '-c', f'echo "skein: info: device {line}"'],
+                       device=device).exits(0)
+
+    mode = f', harsh, seed {MODE.seed}' if MODE.harsh else ''
+    says(f'soft (skein0{mode}), GID ::1: why', 'soft')
+    says('verbs (rxe0), GID ::1: why', 'verbs:rxe0')
+    for line, device in ((f'soft (skein0{mode}), GID ::1: why', 'verbs'),
+                         ('verbs (rxe1), GID ::1: why', 'verbs:rxe0'),
+                         ('soft (skein0, harsh, seed 77), GID ::1: why',
+                          'soft')):
+        fails('told to take', lambda: quiet(lambda: says(line, device)))
+
+
 run_cases(expects_lines_in_order, sees_statuses, sees_what_is_left,
-          kills_what_runs, pauses, sets_limits)
+          kills_what_runs, pauses, sets_limits, sees_another_device,
+          devices=False)

@@ -21,6 +21,7 @@ int device_open(const char *spec, const char *require, int gid_index,
 		struct skein_env **env, char *err, size_t err_len,
 		struct dev **dev)
 {
+	const char *log;
 	int rc;
 
 	if (!spec)
@@ -33,7 +34,9 @@ int device_open(const char *spec, const char *require, int gid_index,
 		return rc;
 	}
 	(*env)->log = log_line;
-	(*env)->log_level = ENV_LOG_WARN;
+	log = getenv("SKEIN_LOG");
+	(*env)->log_level =
+		log && !strcmp(log, "info") ? ENV_LOG_INFO : ENV_LOG_WARN;
 	rc = dev_open(*env, spec, gid_index, err, err_len, dev);
 	if (rc)
 		goto err_env;
@@ -87,10 +90,11 @@ const char *device_gid_type(enum dev_gid_type type)
 
 void device_describe(const struct dev *dev, char *buf, size_t len)
 {
-	char gid[64];
+	char gid[64], name[128];
 
 	device_gid(dev, gid, sizeof(gid));
-	snprintf(buf, len, "%s (%s): %s; GID %d %s %s: %s", dev->ops->kind,
-		 dev->name, dev->why, dev->gid.index, gid,
-		 device_gid_type(dev->gid.type), dev->gid.why);
+	dev_describe(dev, name, sizeof(name));
+	snprintf(buf, len, "%s: %s; GID %d %s %s: %s", name, dev->why,
+		 dev->gid.index, gid, device_gid_type(dev->gid.type),
+		 dev->gid.why);
 }

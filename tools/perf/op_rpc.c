@@ -92,7 +92,7 @@ static void short_name(const char *text, char *buf, size_t len)
 	const char *open = strchr(text, '(');
 
 	if (open)
-		name = (int)strcspn(++open, ")");
+		name = (int)strcspn(++open, ",)");
 	snprintf(buf, len, "%.*s:%.*s", kind, text, name, open ? open : "");
 }
 
