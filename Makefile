@@ -7,6 +7,9 @@ MESON_ARGS ?=
 # Arguments for the tests: make test T="--suite lint"
 T ?=
 
+# How many seeds of harsh mode `make soak` takes.
+HARSH_SEEDS ?= 20
+
 SHELL := /bin/bash
 
 .PHONY: all build help deps demo test test-hw asan tsan lint format \
@@ -88,8 +91,9 @@ bench:
 soak:
 	scripts/deps.sh build test
 	$(MAKE) build
-	SKEIN_TEST_ROUNDS=1000 scripts/run-tests.py --build $(BUILD) \
-		--suite soak --timeout-multiplier 40 $(T)
+	SKEIN_TEST_ROUNDS=1000 SKEIN_TEST_HARSH_SEEDS=$(HARSH_SEEDS) \
+		scripts/run-tests.py --build $(BUILD) --suite soak \
+		--suite seeds --timeout-multiplier 40 $(T)
 
 ##docs: man pages from Markdown (the committed copies)
 docs:

@@ -132,7 +132,7 @@ def rounds(default):
 def fewer(count):
     """Operations of one after the other, where each takes its time: harsh mode
     delays each by up to milliseconds."""
-    return max(count // 20, 20) if MODE.harsh else count
+    return max(count // 100, 10) if MODE.harsh else count
 
 
 def skip(why):

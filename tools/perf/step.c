@@ -57,7 +57,9 @@ int perf_gone(struct perf *p, int rc)
 			 strerror(-rc));
 }
 
-/* The peer said something out of turn, or hung up. */
+/* The peer said something while an operation waits for it, or hung up. That
+ * the server is done is no news: its last WRITE may still be on its way, for
+ * the control link is quicker than some devices. */
 static int out_of_turn(struct perf *p)
 {
 	json_t *msg;
@@ -66,10 +68,12 @@ static int out_of_turn(struct perf *p)
 	if (rc)
 		return perf_gone(p, rc);
 	rc = told_error(p, msg);
-	json_decref(msg);
-	if (!rc)
+	if (!rc && p->step_open && json_is_true(json_object_get(msg, "done")))
+		p->step_open = false;
+	else if (!rc)
 		rc = perf_fail(p, -EPROTO,
 			       "a message out of turn on the control link");
+	json_decref(msg);
 	return rc;
 }
 
@@ -83,7 +87,8 @@ bool perf_spin_slow(struct perf_worker *w)
 	/* worker 0 alone: a control link belongs to one thread */
 	if (w->index == 0 && ctl_pending(p->ctl)) {
 		w->rc = out_of_turn(p);
-		return false;
+		if (w->rc)
+			return false;
 	}
 	if (now < w->spin_until)
 		return true;
