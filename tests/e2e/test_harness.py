@@ -117,5 +117,4 @@ def sees_another_device():
 
 
 run_cases(expects_lines_in_order, sees_statuses, sees_what_is_left,
-          kills_what_runs, pauses, sets_limits, sees_another_device,
-          devices=False)
+          kills_what_runs, pauses, sets_limits, sees_another_device)

@@ -483,6 +483,7 @@ int main(int argc, char **argv)
 {
 	uint32_t i, living, lost;
 	struct receiver r;
+	char device[128];
 	int go[2];
 
 	check(argc == 5);
@@ -506,7 +507,9 @@ int main(int argc, char **argv)
 	}
 	r.recvs = 2048;
 	end_open(&r.e, 8192, (size_t)(r.recvs + ANSWERS) * SLOT);
-	printf("device %s (%s)\n", r.e.dev->name, r.e.dev->ops->kind);
+	dev_describe(r.e.dev, device, sizeof(device));
+	printf("skein: device %s, GID %d: asked for\n", device,
+	       r.e.dev->gid.index);
 	r.qp = qp_new(&r.e, ANSWERS, r.recvs);
 	for (i = 0; i < r.recvs; i++)
 		post_recv(&r.e, r.qp, i);
