@@ -21,7 +21,7 @@ static void say(void *arg, enum env_log_level level, const char *msg)
 {
 	(void)arg;
 	(void)level;
-	print_message("log: %s\n", msg);
+	print_message("skein: %s\n", msg);
 }
 
 static struct dev *open_dev(const char *var, const char *dflt)
@@ -52,7 +52,7 @@ int rig_setup(void **state)
 	(void)state;
 	assert_int_equal(env_real_new(&env), 0);
 	env->log = say;
-	env->log_level = ENV_LOG_WARN;
+	env->log_level = ENV_LOG_INFO; /* the devices say their names */
 	dev_a = open_dev("SKEIN_TEST_DEVICE", "soft");
 	dev_b = open_dev("SKEIN_TEST_DEVICE2",
 			 first && *first ? first : "soft");
