@@ -21,7 +21,7 @@ build="gcc libc6-dev make meson ninja-build pkg-config
 	libibverbs-dev libxxhash-dev libjansson-dev nettle-dev"
 test="libcmocka-dev python3 g++ binutils procps clang-format-14
 	strace valgrind spin
-	ibverbs-utils perftest"
+	ibverbs-utils perftest qperf rdmacm-utils ucx-utils"
 lint="clang-14 clang-tidy-14 clang-format-14 cppcheck libclang-rt-14-dev
 	python3 binutils g++"
 hw="qemu-system-x86 busybox-static cpio kmod xz-utils rdma-core
