@@ -47,7 +47,7 @@ EXPORT struct ibv_device **ibv_get_device_list(int *num)
 		n = 0;
 	/* Ours, theirs, the end; behind it theirs again, as they gave it. The
 	 * list is a whole allocation: qperf frees it by free(). */
-	list = calloc((size_t)n + 3, sizeof(*list));
+	list = calloc((size_t)n + 3, sizeof(void *));
 	if (!list) {
 		if (real)
 			VB_REAL(ibv_free_device_list)(real);

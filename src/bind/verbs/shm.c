@@ -51,7 +51,7 @@ static int seg_open(size_t size, int flags, int *fd)
 
 int vb_shm_get(struct vb_shm *s, size_t size, int flags)
 {
-	struct vb_shm_seg *g = s->segs;
+	struct vb_shm_seg *g;
 	int rc = -ENOSPC, fd = -1;
 	struct stat st;
 	unsigned i;
