@@ -176,11 +176,38 @@ static void test_no_receive(void **state)
 	pair_close(&p);
 }
 
-/* Many to one, and back over an address handle made from what the receiver
- * knows; inline data. */
+/* IBA C10-93.1.1: longer than the port's MTU is not sent, and is no error. */
+static void test_too_long(void **state)
+{
+	struct ibv_send_wr wr;
+	struct ibv_sge s;
+	struct ibv_ah *ah;
+	struct ibv_wc wc;
+	struct pair p;
+
+	pair_open_as(&p, IBV_QPT_UD, NULL);
+	ah = ah_to(&p.a, &p.b);
+	post_recv(&p.b, 7, SLOT, SLOT);
+	s = sge(&p.a, 0, 4097);
+	wr = datagram(&s, ah, &p.b, 27);
+	post(&p.a, &wr);
+	expect(&p.a, p.a.scq, 27, IBV_WC_SUCCESS);
+	s.length = 10;
+	wr = datagram(&s, ah, &p.b, 28);
+	post(&p.a, &wr);
+	expect(&p.a, p.a.scq, 28, IBV_WC_SUCCESS);
+	expect_datagram(&p.b, &p.a, 7, 10, &wc);
+	expect_none(&p.b, p.b.rcq);
+	assert_int_equal(dev_a->ops->destroy_ah(dev_a, ah), 0);
+	pair_close(&p);
+}
+
+/* Many to one, and back over an address handle made from what came; inline
+ * data. */
 static void test_answer(void **state)
 {
 	static char text[] = "answer";
+	struct ibv_ah_attr attr;
 	struct ibv_ah *to, *back;
 	struct ibv_send_wr wr;
 	struct ibv_sge s;
@@ -191,7 +218,6 @@ static void test_answer(void **state)
 	pair_open_as(&p, IBV_QPT_UD, NULL);
 	end_open_as(&c, dev_a, 99, IBV_QPT_UD);
 	to = ah_to(&c, &p.b);
-	back = ah_to(&p.b, &c);
 	post_recv(&p.b, 5, SLOT, SLOT);
 	post_recv(&c, 6, SLOT, SLOT);
 	s = sge(&c, 0, 100);
@@ -199,6 +225,10 @@ static void test_answer(void **state)
 	post(&c, &wr);
 	expect(&c, c.scq, 30, IBV_WC_SUCCESS);
 	expect_datagram(&p.b, &c, 5, 100, &wc);
+	assert_int_equal(dev_ah_from_wc(dev_b, &wc, (void *)(mem(&p.b) + SLOT),
+					&attr),
+			 0);
+	assert_int_equal(dev_b->ops->create_ah(dev_b, p.b.pd, &attr, &back), 0);
 	s = (struct ibv_sge){(uintptr_t)text, sizeof(text), 0};
 	wr = datagram(&s, back, &c, 31);
 	wr.wr.ud.remote_qpn = wc.src_qp;
@@ -226,6 +256,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_send),
 		cmocka_unit_test(test_mtu),
+		cmocka_unit_test(test_too_long),
 		cmocka_unit_test(test_strangers),
 		cmocka_unit_test(test_no_receive),
 		cmocka_unit_test(test_answer),
