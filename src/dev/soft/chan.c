@@ -4,10 +4,11 @@
  * semaphore; peers that complete receives hold a duplicate of it.
  *
  * Each CQ has one armed word. Whoever adds a completion while it asks for one
- * turns it to FIRED (once, by CAS) and adds one count; get_cq_event() takes a
- * count and then a CQ that is FIRED. A peer that is killed between the two
- * leaves FIRED without a count: soft_peer_died() rings again, and a count
- * without a FIRED CQ is swallowed.
+ * turns it to FIRING, adds one count, and turns it to FIRED, by CAS. One that
+ * stops or dies after the first step holds nobody up: who finds FIRING takes
+ * the other two for it. get_cq_event() takes a count and then a CQ that is
+ * FIRING or FIRED; a count without one is swallowed. Where nobody comes by any
+ * more soft_peer_died() rings again.
  */
 #include "dev/soft/cq.h"
 
@@ -68,14 +69,29 @@ void soft_bell_ring(_Atomic uint32_t *armed, int fd, bool solicited)
 {
 	uint32_t was = atomic_load_explicit(armed, memory_order_relaxed);
 	uint64_t one = 1;
+	uint32_t firing;
 	ssize_t n;
 
-	if (was != SHM_ARMED_ANY && !(was == SHM_ARMED_SOLICITED && solicited))
-		return;
-	if (!atomic_compare_exchange_strong(armed, &was, SHM_ARMED_FIRED))
-		return; /* somebody else rings */
+	do {
+		switch (was & SHM_ARMED_STATE) {
+		case SHM_ARMED_SOLICITED:
+			if (!solicited)
+				return;
+			break;
+		case SHM_ARMED_ANY:
+		case SHM_ARMED_FIRING:
+			break;
+		default:
+			return;
+		}
+		firing = (was & ~(uint32_t)SHM_ARMED_STATE) | SHM_ARMED_FIRING;
+	} while (was != firing &&
+		 !atomic_compare_exchange_strong(armed, &was, firing));
 	n = write(fd, &one, sizeof(one));
 	(void)n;
+	/* Else it was taken, and perhaps armed again: another arming. */
+	atomic_compare_exchange_strong(
+		armed, &firing, firing - SHM_ARMED_FIRING + SHM_ARMED_FIRED);
 }
 
 /* Whatever the flags of the fd: stock programs change them. */
@@ -96,21 +112,31 @@ void soft_ring_again(struct ibv_comp_channel *ch)
 	(void)n;
 }
 
+static bool take_one(struct soft_cq *cq)
+{
+	uint32_t was = atomic_load(&cq->shm->armed), state;
+
+	do {
+		state = was & SHM_ARMED_STATE;
+		if (state != SHM_ARMED_FIRED && state != SHM_ARMED_FIRING)
+			return false;
+	} while (!atomic_compare_exchange_weak(&cq->shm->armed, &was,
+					       was - state + SHM_ARMED_NOT));
+	return true;
+}
+
 static struct soft_cq *take_fired(struct soft_chan *c)
 {
 	struct list_node *n;
 	struct soft_cq *cq;
-	uint32_t fired;
 
 	for (n = c->cqs.next; n != &c->cqs; n = n->next) {
 		cq = container_of(n, struct soft_cq, chan_link);
-		fired = SHM_ARMED_FIRED;
 		if (cq->owed) {
 			cq->owed--;
 			return cq;
 		}
-		if (atomic_compare_exchange_strong(&cq->shm->armed, &fired,
-						   SHM_ARMED_NOT)) {
+		if (take_one(cq)) {
 			/* to the end: none is starved */
 			list_del(&cq->chan_link);
 			list_add_tail(&c->cqs, &cq->chan_link);

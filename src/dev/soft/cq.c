@@ -59,7 +59,9 @@ int soft_create_cq(struct dev *dev, int cqe, void *cq_context,
 	err = soft_arena_alloc(s, SOFT_ARENA_CQ, SHM_PAGE, &c->page[0]);
 	if (!err) {
 		c->shm = (struct shm_cq *)(void *)(s->base + c->page[0]);
-		memset(c->shm, 0, SHM_PAGE);
+		/* its armings are counted on */
+		atomic_fetch_and(&c->shm->armed, ~(uint32_t)SHM_ARMED_STATE);
+		memset((char *)c->shm + SHM_LINE, 0, SHM_PAGE - SHM_LINE);
 		list_add_tail(&s->cqs, &c->link);
 		if (ch) {
 			c->chan = container_of(ch, struct soft_chan, ch);
@@ -173,7 +175,8 @@ int soft_cq_attach_recv(struct soft_cq *c, struct soft_qp *q)
 				       &c->page[page]);
 		if (err)
 			return err;
-		memset(c->s->base + c->page[page], 0, SHM_PAGE);
+		memset(c->s->base + c->page[page] + SHM_LINE, 0,
+		       SHM_PAGE - SHM_LINE);
 	}
 	q->rq_pos = pos;
 	q->self->ready_off =
@@ -503,14 +506,15 @@ int soft_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 		return 0;
 	soft_lock(&c->lock);
 	was = atomic_load(&c->shm->armed);
-	if (was == SHM_ARMED_ANY)
+	if ((was & SHM_ARMED_STATE) == SHM_ARMED_ANY)
 		want = SHM_ARMED_ANY;
+	want |= (was & ~(uint32_t)SHM_ARMED_STATE) + SHM_ARMED_AGAIN;
 	/* seq_cst: the caller polls again after this. Either that poll sees a
 	 * receive, or its poster, which has a fence between the receive and
 	 * its look at this word, sees it armed. */
-	was = atomic_exchange(&c->shm->armed, want);
+	was = atomic_exchange(&c->shm->armed, want) & SHM_ARMED_STATE;
 	soft_unlock(&c->lock);
-	if (was == SHM_ARMED_FIRED) {
+	if (was == SHM_ARMED_FIRED || was == SHM_ARMED_FIRING) {
 		pthread_mutex_lock(&c->chan->lock);
 		c->owed++;
 		pthread_mutex_unlock(&c->chan->lock);

@@ -91,7 +91,8 @@ static __attribute__((noinline)) void complete_ok(struct soft_qp *q,
 	c->tail++;
 	/* relaxed: req_notify_cq() holds the same lock */
 	if (unlikely(
-		    atomic_load_explicit(&c->shm->armed, memory_order_relaxed)))
+		    atomic_load_explicit(&c->shm->armed, memory_order_relaxed) &
+		    SHM_ARMED_STATE))
 		soft_cq_fire_any(c);
 	soft_unlock(&c->lock);
 }

@@ -175,7 +175,12 @@ enum shm_armed {
 	SHM_ARMED_NOT,
 	SHM_ARMED_ANY,
 	SHM_ARMED_SOLICITED,
-	SHM_ARMED_FIRED,
+	SHM_ARMED_FIRED,  /* a count was added to the channel */
+	SHM_ARMED_FIRING, /* it is being added */
+	SHM_ARMED_STATE = (1 << 3) - 1,
+	/* Counts arming, over all CQs that the page had: who rang an earlier
+	 * one, and was stopped on the way, changes nothing in this one. */
+	SHM_ARMED_AGAIN = 1 << 3,
 };
 
 struct shm_cq {
