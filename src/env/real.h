@@ -13,8 +13,8 @@ struct real_env {
 	struct skein_env env; /* first: an env of ours is a real_env */
 	atomic_int spinners;  /* waiters in ENV_WAIT_SPIN */
 	atomic_bool spin_warned;
-	/* epoll_pwait2() is missing (old kernel, seccomp): sleep by ms. */
-	atomic_bool coarse_sleep;
+	/* epoll_pwait2() is missing (old kernel, seccomp, valgrind). */
+	atomic_bool no_pwait2;
 };
 
 static inline struct real_env *real_env_of(struct skein_env *env)

@@ -10,7 +10,7 @@
  * spurious round. Model: tests/model/wait.pml.
  */
 #include <errno.h>
-#include <limits.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -210,34 +210,32 @@ static int sort_events(struct env_waiter *w, const struct epoll_event *evs,
 	return ready;
 }
 
-static int wait_coarse(struct env_waiter *w, struct epoll_event *evs,
-		       uint64_t left_ns)
+/* In two steps: ppoll(2) is older, and takes nanoseconds too. */
+static int wait_ppoll(struct env_waiter *w, struct epoll_event *evs,
+		      const struct timespec *left)
 {
-	uint64_t ms = left_ns / 1000000 + !!(left_ns % 1000000);
-	int timeout = left_ns == ENV_NEVER ? -1
-		      : ms > INT_MAX	   ? INT_MAX
-					   : (int)ms;
+	struct pollfd p = {.fd = w->epoll_fd, .events = POLLIN};
+	int n = ppoll(&p, 1, left, NULL);
 
-	return epoll_wait(w->epoll_fd, evs, WAIT_EVENTS, timeout);
+	return n > 0 ? epoll_wait(w->epoll_fd, evs, WAIT_EVENTS, 0) : n;
 }
 
 static int wait_events(struct env_waiter *w, struct epoll_event *evs,
 		       uint64_t left_ns)
 {
 	struct real_env *real = real_env_of(w->env);
-	struct timespec ts;
+	struct timespec ts = {.tv_sec = (time_t)(left_ns / 1000000000u),
+			      .tv_nsec = (long)(left_ns % 1000000000u)};
+	struct timespec *left = left_ns == ENV_NEVER ? NULL : &ts;
 	int n;
 
-	if (atomic_load_explicit(&real->coarse_sleep, memory_order_relaxed))
-		return wait_coarse(w, evs, left_ns);
-	ts.tv_sec = (time_t)(left_ns / 1000000000u);
-	ts.tv_nsec = (long)(left_ns % 1000000000u);
-	n = epoll_pwait2(w->epoll_fd, evs, WAIT_EVENTS,
-			 left_ns == ENV_NEVER ? NULL : &ts, NULL);
+	if (atomic_load_explicit(&real->no_pwait2, memory_order_relaxed))
+		return wait_ppoll(w, evs, left);
+	n = epoll_pwait2(w->epoll_fd, evs, WAIT_EVENTS, left, NULL);
 	if (n < 0 && (errno == ENOSYS || errno == EPERM)) {
-		atomic_store_explicit(&real->coarse_sleep, true,
+		atomic_store_explicit(&real->no_pwait2, true,
 				      memory_order_relaxed);
-		return wait_coarse(w, evs, left_ns);
+		return wait_ppoll(w, evs, left);
 	}
 	return n;
 }

@@ -56,9 +56,8 @@ static int sleep_for(struct fixture *f, uint64_t ns)
 
 /* Never early; how late is the scheduler's business, but a sleep of 200 us
  * must not become one of whole milliseconds each time (a rounded timeout). */
-static void test_deadlines(void **state)
+static void deadlines(struct fixture *f)
 {
-	struct fixture *f = *state;
 	uint64_t t, late, least = UINT64_MAX;
 	int i;
 
@@ -75,29 +74,27 @@ static void test_deadlines(void **state)
 	assert_int_equal(sleep_for(f, 0), -ETIMEDOUT);
 	env_waiter_arm(f->env, f->w);
 	assert_int_equal(env_waiter_sleep(f->env, f->w, 0), -ETIMEDOUT);
-}
-
-/* Without epoll_pwait2(): whole milliseconds, rounded up, so still not early,
- * and without end when there is no deadline. */
-static void test_coarse_deadlines(void **state)
-{
-	struct fixture *f = *state;
-	uint64_t t;
-	int i;
-
-	atomic_store(&real_env_of(f->env)->coarse_sleep, true);
-	for (i = 0; i < 10; i++) {
-		t = env_now_ns(f->env) + 1100000;
-		env_waiter_arm(f->env, f->w);
-		assert_int_equal(env_waiter_sleep(f->env, f->w, t), -ETIMEDOUT);
-		assert_true(env_now_ns(f->env) >= t);
-	}
+	/* None, and one that is as good as none. */
 	env_waiter_arm(f->env, f->w);
 	env_waiter_wake(f->env, f->w);
 	assert_int_equal(env_waiter_sleep(f->env, f->w, ENV_NEVER), 0);
 	env_waiter_arm(f->env, f->w);
 	env_waiter_wake(f->env, f->w);
 	assert_int_equal(env_waiter_sleep(f->env, f->w, ENV_NEVER - 1), 0);
+}
+
+static void test_deadlines(void **state)
+{
+	deadlines(*state);
+}
+
+/* The same on a kernel that has no epoll_pwait2(). */
+static void test_deadlines_ppoll(void **state)
+{
+	struct fixture *f = *state;
+
+	atomic_store(&real_env_of(f->env)->no_pwait2, true);
+	deadlines(f);
 }
 
 /* A sleep makes one or two system calls, it does not poll its way there. */
@@ -498,7 +495,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		T(test_deadlines),
-		T(test_coarse_deadlines),
+		T(test_deadlines_ppoll),
 		T(test_sleep_is_idle),
 		T(test_wake_needs_arm),
 		T(test_fds),
