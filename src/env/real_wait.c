@@ -14,6 +14,7 @@
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,17 +24,32 @@
 #define WAIT_EVENTS 16
 
 /*
- * The idle policy, in three parts. Rounds below IDLE_BARE look again at once
- * (most answers come here); until IDLE_YIELD_NS they pause in between; then
- * each gives the processor away, so that two spinners on one core serve each
- * other at the cost of a context switch instead of a time slice. After
- * IDLE_SLEEP_NS in all, an adaptive waiter sleeps: about the price of one
- * wake-up, so that waiting never costs more than twice the best choice.
+ * The idle policy. Rounds below IDLE_BARE look again at once (most answers
+ * come here); until IDLE_YIELD_NS they pause in between; then each gives the
+ * processor away, so that two spinners on one core serve each other at the
+ * cost of a context switch instead of a time slice. After IDLE_SLEEP_NS in
+ * all, an adaptive waiter sleeps: about the price of one wake-up, so that
+ * waiting never costs more than twice the best choice.
+ *
+ * Giving away is good only among those who give back. One who computes keeps
+ * the core for a slice of milliseconds, in which an answer from another core
+ * lies there: a yield that took YIELD_DEAR_NS was dear, and for HOLD_MIN_NS
+ * there is none; for twice as long after the next one, up to HOLD_MAX_NS. The
+ * scheduler sees to it that others run all the same, each for its share.
  */
 #define IDLE_BARE 64
 #define IDLE_CLOCK_ROUNDS 16 /* read the clock that often while spinning */
 #define IDLE_YIELD_NS 4000
 #define IDLE_SLEEP_NS 30000
+#define YIELD_DEAR_NS 400000
+#define HOLD_MIN_NS 10000000u
+#define HOLD_MAX_NS 1000000000u
+
+/* Spinning without yielding: look once in SPIN_LOOK_NS whether somebody wanted
+ * the core that often. */
+#define SPIN_LOOK_NS 500000000u
+#define SPIN_LOOK_ROUNDS 4096
+#define SPIN_PREEMPTED 20
 
 struct env_waiter {
 	struct skein_env *env;
@@ -43,7 +59,11 @@ struct env_waiter {
 	atomic_uint armed;
 	/* of the idling thread only */
 	uint64_t idle_since_ns;
-	bool idle_long; /* past IDLE_YIELD_NS */
+	bool idle_long;	       /* past IDLE_YIELD_NS */
+	uint64_t hold_end_ns;  /* no yield before; 0: none was dear */
+	uint64_t hold_ns;      /* how long the last hold was */
+	uint64_t spin_look_ns; /* ENV_WAIT_SPIN: when it was looked last */
+	long spin_preempted;   /* ... and how often it had lost its core */
 };
 
 static void warn_of_spinners(struct skein_env *env)
@@ -124,27 +144,95 @@ static bool idle_is_long(struct env_waiter *w, unsigned round)
 	return w->idle_long;
 }
 
+/* Gives the core away; notes what it cost. Returns the time. */
+static uint64_t yield_once(struct env_waiter *w)
+{
+	uint64_t begun = env_now_ns(w->env), now;
+
+	sched_yield();
+	now = env_now_ns(w->env);
+	if (now - begun < YIELD_DEAR_NS)
+		return now;
+	/* One that comes long after the last is the first again. */
+	if (now - w->hold_end_ns > HOLD_MAX_NS || !w->hold_ns)
+		w->hold_ns = HOLD_MIN_NS;
+	else if (w->hold_ns < HOLD_MAX_NS)
+		w->hold_ns *= 2;
+	w->hold_end_ns = now + w->hold_ns;
+	return now;
+}
+
+/* The same, but where yields are dear: pauses. */
+static uint64_t give_way(struct env_waiter *w)
+{
+	uint64_t now = w->hold_end_ns ? env_now_ns(w->env) : 0;
+
+	if (now >= w->hold_end_ns)
+		return yield_once(w);
+	cpu_pause();
+	return now;
+}
+
+/* Is the core wanted by others, who get it only slice by slice? */
+static void spin_look(struct env_waiter *w)
+{
+	struct real_env *real = real_env_of(w->env);
+	uint64_t now = env_now_ns(w->env);
+	struct rusage use;
+	long lost;
+
+	if (now - w->spin_look_ns < SPIN_LOOK_NS ||
+	    getrusage(RUSAGE_THREAD, &use))
+		return;
+	lost = use.ru_nivcsw - w->spin_preempted;
+	if (w->spin_look_ns && lost >= SPIN_PREEMPTED &&
+	    !atomic_exchange(&real->spin_warned, true))
+		env_log(w->env, ENV_LOG_WARN,
+			"a thread that spins without yielding lost its core "
+			"%ld times in %llu ms: what it waits for may need that "
+			"core; use another wait mode",
+			lost,
+			(unsigned long long)(now - w->spin_look_ns) / 1000000);
+	w->spin_look_ns = now;
+	w->spin_preempted = use.ru_nivcsw;
+}
+
+static enum env_idle_verdict idle_event(struct env_waiter *w, unsigned round)
+{
+	/* Later rounds: the switch to sleeping is under way. */
+	if (round)
+		give_way(w);
+	return ENV_IDLE_SLEEP;
+}
+
+static enum env_idle_verdict idle_spin(struct env_waiter *w, unsigned round)
+{
+	if (round >= IDLE_BARE)
+		cpu_pause();
+	if (round % SPIN_LOOK_ROUNDS == SPIN_LOOK_ROUNDS - 1)
+		spin_look(w);
+	return ENV_IDLE_AGAIN;
+}
+
 enum env_idle_verdict real_idle(struct env_waiter *w, unsigned round)
 {
-	if (w->mode == ENV_WAIT_EVENT) {
-		/* Later rounds: the switch to sleeping is under way. */
-		if (round)
-			sched_yield();
-		return ENV_IDLE_SLEEP;
-	}
+	uint64_t now;
+
+	if (w->mode == ENV_WAIT_EVENT)
+		return idle_event(w, round);
 	if (round < IDLE_CLOCK_ROUNDS)
 		return ENV_IDLE_AGAIN;
-	if (w->mode == ENV_WAIT_SPIN || !idle_is_long(w, round)) {
+	if (w->mode == ENV_WAIT_SPIN)
+		return idle_spin(w, round);
+	if (!idle_is_long(w, round)) {
 		if (round >= IDLE_BARE)
 			cpu_pause();
 		return ENV_IDLE_AGAIN;
 	}
-	sched_yield();
-	if (w->mode == ENV_WAIT_POLL)
+	now = give_way(w);
+	if (w->mode == ENV_WAIT_POLL || now - w->idle_since_ns < IDLE_SLEEP_NS)
 		return ENV_IDLE_AGAIN;
-	return env_now_ns(w->env) - w->idle_since_ns >= IDLE_SLEEP_NS
-		       ? ENV_IDLE_SLEEP
-		       : ENV_IDLE_AGAIN;
+	return ENV_IDLE_SLEEP;
 }
 
 void real_waiter_arm(struct env_waiter *w)

@@ -87,20 +87,34 @@ struct rpc_buf *rpc_bufs_get(struct rpc_conn *rc, size_t len)
 	return buf;
 }
 
+/* The one that has been lying there for longest. */
+static void spare_drop(struct rpc_conn *rc)
+{
+	struct rpc_bufs *bufs = &rc->bufs;
+	struct rpc_buf **link = &bufs->spare, *buf;
+
+	while ((*link)->next)
+		link = &(*link)->next;
+	buf = *link;
+	*link = NULL;
+	bufs->spares--;
+	bufs->spare_len -= buf->len;
+	buf_free(rc, buf);
+}
+
 void rpc_bufs_put(struct rpc_conn *rc, struct rpc_buf *buf)
 {
 	struct rpc_bufs *bufs = &rc->bufs;
 
 	bufs->used_len -= buf->len;
-	if (bufs->spares == RPC_BUFS_KEEP ||
-	    bufs->spare_len + buf->len > RPC_BUFS_KEEP_LEN) {
-		buf_free(rc, buf);
-		return;
-	}
 	buf->next = bufs->spare;
 	bufs->spare = buf;
 	bufs->spares++;
 	bufs->spare_len += buf->len;
+	/* A size that is in use stays, whatever was kept before it. */
+	while (bufs->spares > RPC_BUFS_KEEP ||
+	       bufs->spare_len > RPC_BUFS_KEEP_LEN)
+		spare_drop(rc);
 }
 
 void rpc_bufs_fini(struct rpc_conn *rc)

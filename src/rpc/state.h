@@ -57,7 +57,7 @@ struct rpc_conn_read {
 };
 
 /* At most this much of freed large buffers is kept for the next ones. */
-#define RPC_BUFS_KEEP 4
+#define RPC_BUFS_KEEP 16
 #define RPC_BUFS_KEEP_LEN (16u << 20)
 /* And so much may be in use by one connection. */
 #define RPC_BUFS_MAX_LEN (2ull << 30)

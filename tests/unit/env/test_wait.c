@@ -490,6 +490,105 @@ static void test_forked(void **state)
 	assert_false(env_forked(f->env));
 }
 
+/* --- beside one who computes -------------------------------------------- */
+
+struct burner {
+	cpu_set_t cpu;
+	atomic_bool stop;
+	uint64_t used_ns;
+};
+
+static uint64_t thread_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static void *burn(void *arg)
+{
+	struct burner *b = arg;
+	uint64_t begun;
+
+	pthread_setaffinity_np(pthread_self(), sizeof(b->cpu), &b->cpu);
+	begun = thread_ns();
+	while (!atomic_load(&b->stop))
+		;
+	b->used_ns = thread_ns() - begun;
+	return NULL;
+}
+
+/* One who computes gives nothing back for what is yielded to him: a poller
+ * keeps a good part of the core that they share, and so is there when an answer
+ * comes. It had a hundredth when it yielded at each look. */
+static void test_poll_beside_burner(void **state)
+{
+	struct fixture *f = *state;
+	struct env_waiter *w;
+	struct burner b = {.stop = false};
+	uint64_t begun, mine, end;
+	unsigned round = 0;
+	cpu_set_t old;
+	pthread_t t;
+	int cpu = 0;
+
+	assert_int_equal(env_waiter_new(f->env, ENV_WAIT_POLL, &w), 0);
+	pthread_getaffinity_np(pthread_self(), sizeof(old), &old);
+	while (!CPU_ISSET(cpu, &old))
+		cpu++;
+	CPU_ZERO(&b.cpu);
+	CPU_SET(cpu, &b.cpu);
+	pthread_setaffinity_np(pthread_self(), sizeof(b.cpu), &b.cpu);
+	assert_int_equal(pthread_create(&t, NULL, burn, &b), 0);
+	begun = thread_ns();
+	end = env_now_ns(f->env) + 1000 * MS;
+	while (env_now_ns(f->env) < end)
+		assert_int_equal(env_idle(f->env, w, round++), ENV_IDLE_AGAIN);
+	mine = thread_ns() - begun;
+	atomic_store(&b.stop, true);
+	pthread_join(t, NULL);
+	pthread_setaffinity_np(pthread_self(), sizeof(old), &old);
+	env_waiter_free(f->env, w);
+	/* of the two together: half would be its share */
+	assert_true(mine > (mine + b.used_ns) / 5);
+	/* and the other has the rest: nobody is shut out */
+	assert_true(b.used_ns > (mine + b.used_ns) / 5);
+}
+
+/* Whoever spins without yielding on a core that others want is told. */
+static void test_spin_beside_burner(void **state)
+{
+	struct fixture *f = *state;
+	struct env_waiter *w;
+	struct burner b = {.stop = false};
+	unsigned round = 0;
+	int warnings = 0;
+	cpu_set_t old;
+	uint64_t end;
+	pthread_t t;
+	int cpu = 0;
+
+	f->env->log = count_line;
+	f->env->log_arg = &warnings;
+	assert_int_equal(env_waiter_new(f->env, ENV_WAIT_SPIN, &w), 0);
+	pthread_getaffinity_np(pthread_self(), sizeof(old), &old);
+	while (!CPU_ISSET(cpu, &old))
+		cpu++;
+	CPU_ZERO(&b.cpu);
+	CPU_SET(cpu, &b.cpu);
+	pthread_setaffinity_np(pthread_self(), sizeof(b.cpu), &b.cpu);
+	assert_int_equal(pthread_create(&t, NULL, burn, &b), 0);
+	end = env_now_ns(f->env) + 20000 * MS;
+	while (!warnings && env_now_ns(f->env) < end)
+		env_idle(f->env, w, round++);
+	atomic_store(&b.stop, true);
+	pthread_join(t, NULL);
+	pthread_setaffinity_np(pthread_self(), sizeof(old), &old);
+	env_waiter_free(f->env, w);
+	assert_int_equal(warnings, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -503,6 +602,8 @@ int main(void)
 		T(test_idle_by_mode),
 		T(test_spin_warns_once),
 		T(test_yield_on_one_core),
+		T(test_poll_beside_burner),
+		T(test_spin_beside_burner),
 		T(test_signals),
 		T(test_fd_limit),
 		T(test_ready_fds),

@@ -224,11 +224,49 @@ static void test_outstanding(void **state)
 	world_close(&w);
 }
 
+/* --- what is kept ------------------------------------------------------- */
+
+static void many_of(struct world *w, uint32_t len, unsigned n)
+{
+	struct many m = {.len = len};
+	struct ask ask = {len, 7};
+
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(skein_rpc_call_async(w->conn, CALL, &ask,
+						      sizeof(ask), len,
+						      PATIENCE, on_done, &m),
+				 0);
+	while (m.done < (int)n)
+		skein_ctx_progress(w->client);
+	assert_int_equal(m.short_of, 0);
+}
+
+/* A size that is used again and again is registered once, though others fill
+ * what is kept: each registration costs the peer a mapping. */
+static void test_kept(void **state)
+{
+	unsigned before, i;
+	struct world w;
+
+	world_open(&w);
+	many_of(&w, 60000, 24);
+	many_of(&w, 120000, 1);
+	before = atomic_load(&w.server->next_region) +
+		 atomic_load(&w.client->next_region);
+	for (i = 0; i < 100; i++)
+		many_of(&w, 120000, 1);
+	assert_in_range(atomic_load(&w.server->next_region) +
+				atomic_load(&w.client->next_region) - before,
+			0, 4);
+	world_close(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_calls),
 		cmocka_unit_test(test_outstanding),
+		cmocka_unit_test(test_kept),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
