@@ -13,12 +13,9 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 struct skein_shard {
 	struct skein_serve *serve;
@@ -35,8 +32,7 @@ struct skein_serve {
 	struct skein_listener *listener;
 	enum skein_wait wait;
 	int pin;
-	int stop_fd; /* eventfd: readable once stopping */
-	_Atomic bool stop;
+	struct skein_stop *stop;
 	unsigned shard_count, started;
 	struct skein_shard shards[KV_SHARDS_MAX];
 };
@@ -117,7 +113,7 @@ static void doze(struct skein_shard *sh)
 {
 	struct pollfd p[2] = {
 		{.fd = skein_engine_fd(sh->engine), .events = POLLIN},
-		{.fd = sh->serve->stop_fd, .events = POLLIN},
+		{.fd = skein_stop_fd(sh->serve->stop), .events = POLLIN},
 	};
 
 	if (skein_engine_progress(sh->engine) || skein_engine_arm(sh->engine))
@@ -132,9 +128,10 @@ static void *shard_main(void *arg)
 	struct skein_serve *s = sh->serve;
 
 	kv_pin(s->pin < 0 ? -1 : s->pin + (int)sh->number);
-	while (!atomic_load(&s->stop)) {
+	while (!skein_stop_is_set(s->stop)) {
 		if (sh->conns || !polls(s))
-			skein_engine_run(sh->engine, SKEIN_FOREVER);
+			skein_engine_run_stop(sh->engine, SKEIN_FOREVER,
+					      s->stop);
 		else
 			doze(sh);
 	}
@@ -144,20 +141,15 @@ static void *shard_main(void *arg)
 static void stop(struct kv_serve *serve)
 {
 	struct skein_serve *s = (struct skein_serve *)serve;
-	uint64_t one = 1;
 
-	atomic_store(&s->stop, true);
-	if (write(s->stop_fd, &one, sizeof(one)) < 0)
-		fprintf(stderr, "skein kv: eventfd: %s\n", strerror(errno));
-	for (unsigned i = 0; i < s->started; i++)
-		skein_engine_stop(s->shards[i].engine);
+	skein_stop_set(s->stop);
 	for (unsigned i = 0; i < s->started; i++)
 		pthread_join(s->shards[i].thread, NULL);
 	if (s->listener)
 		skein_listener_close(s->listener);
 	if (s->ctx)
 		skein_ctx_close(s->ctx);
-	close(s->stop_fd);
+	skein_stop_free(s->stop);
 	free(s);
 }
 
@@ -207,10 +199,10 @@ static int start(const struct kv_serve_attr *attr, struct kv_serve **serve)
 	s->shard_count = kv_server_shards(attr->server);
 	s->wait = attr->wait;
 	s->pin = attr->pin;
-	s->stop_fd = eventfd(0, EFD_CLOEXEC);
-	if (s->stop_fd < 0) {
+	rc = skein_stop_new(&s->stop);
+	if (rc) {
 		free(s);
-		return -errno;
+		return rc;
 	}
 	rc = skein_ctx_open(&ca, &s->ctx);
 	if (!rc)

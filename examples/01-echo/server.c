@@ -8,14 +8,11 @@
 
 #define ECHO 1
 
-static struct skein_engine *engine;
+static struct skein_stop *stop;
 
 static void on_signal(int number)
 {
-	/* Once: a second signal would find the engine freed. */
-	signal(SIGINT, SIG_IGN);
-	signal(SIGTERM, SIG_IGN);
-	skein_engine_stop(engine);
+	skein_stop_set(stop);
 }
 
 static int echo(struct skein_rpc_req *req, void *arg)
@@ -36,12 +33,14 @@ int main(int argc, char **argv)
 	struct skein_ctx *ctx;
 	int err;
 
+	err = skein_stop_new(&stop);
+	if (err)
+		goto err_out;
+	signal(SIGINT, on_signal);
+	signal(SIGTERM, on_signal);
 	err = skein_ctx_open(NULL, &ctx);
 	if (err)
 		goto err_out;
-	engine = skein_ctx_engine(ctx);
-	signal(SIGINT, on_signal);
-	signal(SIGTERM, on_signal);
 	err = skein_rpc_handle(ctx, ECHO, echo, NULL);
 	if (!err)
 		err = skein_listener_open(ctx, addr, NULL, &listener);
@@ -49,7 +48,7 @@ int main(int argc, char **argv)
 		goto err_close;
 	printf("listening on %s\n", skein_listener_addr(listener));
 	fflush(stdout);
-	err = skein_engine_run(engine, SKEIN_FOREVER);
+	err = skein_engine_run_stop(skein_ctx_engine(ctx), SKEIN_FOREVER, stop);
 err_close:
 	skein_ctx_close(ctx);
 err_out:

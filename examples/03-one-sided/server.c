@@ -8,14 +8,11 @@
 #include <skein/skein.h>
 #include "board.h"
 
-static struct skein_engine *engine;
+static struct skein_stop *stop;
 
 static void on_signal(int number)
 {
-	/* Once: a second signal would find the engine freed. */
-	signal(SIGINT, SIG_IGN);
-	signal(SIGTERM, SIG_IGN);
-	skein_engine_stop(engine);
+	skein_stop_set(stop);
 }
 
 static void print_board(const struct board *board)
@@ -33,12 +30,14 @@ int main(int argc, char **argv)
 	struct skein_ctx *ctx;
 	int err;
 
+	err = skein_stop_new(&stop);
+	if (err)
+		goto err_out;
+	signal(SIGINT, on_signal);
+	signal(SIGTERM, on_signal);
 	err = skein_ctx_open(NULL, &ctx);
 	if (err)
 		goto err_out;
-	engine = skein_ctx_engine(ctx);
-	signal(SIGINT, on_signal);
-	signal(SIGTERM, on_signal);
 	err = skein_mem_new(ctx, sizeof(struct board), &mem);
 	if (!err)
 		err = skein_mem_share(mem, BOARD_NAME,
@@ -50,7 +49,7 @@ int main(int argc, char **argv)
 		goto err_close;
 	printf("listening on %s\n", skein_listener_addr(listener));
 	fflush(stdout);
-	err = skein_engine_run(engine, SKEIN_FOREVER);
+	err = skein_engine_run_stop(skein_ctx_engine(ctx), SKEIN_FOREVER, stop);
 	/* No connection is left after this: the CPU may read the board. */
 	skein_listener_close(listener);
 	print_board(skein_mem_addr(mem));

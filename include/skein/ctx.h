@@ -139,8 +139,34 @@ SKEIN_API int skein_engine_progress(struct skein_engine *engine);
 SKEIN_API int skein_engine_run(struct skein_engine *engine,
 			       uint64_t timeout_ns);
 /* Makes skein_engine_run() return, now or when it is next called. Any thread,
- * and signal handlers. */
+ * and signal handlers, as long as the engine is there: a handler that may run
+ * when the context is closed sets a skein_stop instead. */
 SKEIN_API void skein_engine_stop(struct skein_engine *engine);
+
+/*
+ * A stop is a flag of the application's own that ends runs of engines. It
+ * belongs to no context: made before the signal handlers that set it, freed
+ * after they are gone, it may be set at any time, whatever has become of
+ * engines and contexts meanwhile. Once set it stays set.
+ */
+struct skein_stop;
+/* -ENOMEM, -EMFILE. */
+SKEIN_API int skein_stop_new(struct skein_stop **stop);
+/* No engine runs with it any more. NULL is allowed. */
+SKEIN_API void skein_stop_free(struct skein_stop *stop);
+/* Any thread, and signal handlers. Never blocks. */
+SKEIN_API void skein_stop_set(struct skein_stop *stop);
+SKEIN_API bool skein_stop_is_set(const struct skein_stop *stop);
+/* Readable when set, for poll(2) and the like; leave it unread. Owned by the
+ * stop. */
+SKEIN_API int skein_stop_fd(const struct skein_stop *stop);
+
+/* As skein_engine_run(); returns 0 also when stop is set, before or meanwhile.
+ * One stop may end any number of engines; all that run one engine at a time
+ * pass the same. */
+SKEIN_API int skein_engine_run_stop(struct skein_engine *engine,
+				    uint64_t timeout_ns,
+				    struct skein_stop *stop);
 
 /* A pollable fd, readable when skein_engine_progress() has work. Owned by the
  * engine. Call skein_engine_arm() before sleeping on it: 0 when armed, 1 when

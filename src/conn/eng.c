@@ -112,14 +112,17 @@ static int modules_arm(struct skein_engine *eng)
 {
 	const struct conn_module *m;
 	struct skein_conn *conn;
+	int awake = 0;
 
+	/* All of them: each asks its peer now, and not when the one before
+	 * it has its answer. */
 	for (unsigned i = 0; i < eng->n_polls; i++) {
 		m = eng->polls[i].module;
 		conn = eng->polls[i].conn;
 		if (m->arm && m->arm(conn, eng->polls[i].state))
-			return 1;
+			awake = 1;
 	}
-	return 0;
+	return awake;
 }
 
 static int eng_arm(struct engine_obj *obj)

@@ -92,6 +92,7 @@ struct skein_engine {
 	uint64_t scratch_used[8];
 
 	atomic_bool stop;
+	unsigned stop_runs;  /* runs that watch a skein_stop; ctx->lock */
 	atomic_uint n_conns; /* handles that exist; any thread */
 };
 

@@ -3,8 +3,11 @@
  * engine_api.c - skein_engine_*: engines in the application's hands.
  */
 #include "conn/ctx.h"
+#include "env/stop.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
 
 int skein_engine_new(struct skein_ctx *ctx, enum skein_wait wait,
 		     struct skein_engine **engine)
@@ -34,16 +37,125 @@ static bool stopped(void *arg)
 	return atomic_load_explicit(&eng->stop, memory_order_relaxed);
 }
 
+static uint64_t deadline_of(struct skein_engine *eng, uint64_t timeout_ns)
+{
+	uint64_t now = env_now_ns(eng->env);
+
+	return timeout_ns < ENV_NEVER - now ? now + timeout_ns : ENV_NEVER;
+}
+
 int skein_engine_run(struct skein_engine *eng, uint64_t timeout_ns)
 {
-	uint64_t now = env_now_ns(eng->env), deadline = ENV_NEVER;
 	int rc;
 
 	if (env_forked(eng->env))
 		return -SKEIN_EFORKED;
-	if (timeout_ns < ENV_NEVER - now)
-		deadline = now + timeout_ns;
-	rc = engine_run_until(eng->e, stopped, eng, deadline);
+	rc = engine_run_until(eng->e, stopped, eng,
+			      deadline_of(eng, timeout_ns));
+	if (rc == 0)
+		atomic_store_explicit(&eng->stop, false, memory_order_relaxed);
+	return rc;
+}
+
+/* --- the stop that outlives engines ------------------------------------- */
+
+struct skein_stop {
+	struct env_stop stop;
+};
+
+int skein_stop_new(struct skein_stop **out)
+{
+	/* It belongs to no context, and so to no environment. */
+	struct skein_stop *stop = calloc(1, sizeof(*stop));
+	int rc;
+
+	if (!stop)
+		return -ENOMEM;
+	rc = env_stop_init(&stop->stop);
+	if (rc) {
+		free(stop);
+		return rc;
+	}
+	*out = stop;
+	return 0;
+}
+
+void skein_stop_free(struct skein_stop *stop)
+{
+	if (!stop)
+		return;
+	env_stop_fini(&stop->stop);
+	free(stop);
+}
+
+void skein_stop_set(struct skein_stop *stop)
+{
+	env_stop_set(&stop->stop);
+}
+
+bool skein_stop_is_set(const struct skein_stop *stop)
+{
+	return env_stop_is_set(&stop->stop);
+}
+
+int skein_stop_fd(const struct skein_stop *stop)
+{
+	return stop->stop.fd;
+}
+
+struct stop_run {
+	struct skein_engine *eng;
+	const struct skein_stop *stop;
+};
+
+static bool stopped_either(void *arg)
+{
+	struct stop_run *run = arg;
+
+	return skein_stop_is_set(run->stop) || stopped(run->eng);
+}
+
+/* Threads that run the engine in turns with one stop share the watch. */
+static int stop_watch(struct skein_engine *eng, const struct skein_stop *stop)
+{
+	int rc = 0;
+
+	env_mutex_lock(eng->env, &eng->ctx->lock);
+	if (!eng->stop_runs)
+		rc = env_waiter_watch(eng->env, engine_waiter(eng->e),
+				      stop->stop.fd, EPOLLIN);
+	if (rc == 0)
+		eng->stop_runs++;
+	env_mutex_unlock(eng->env, &eng->ctx->lock);
+	return rc;
+}
+
+static void stop_unwatch(struct skein_engine *eng,
+			 const struct skein_stop *stop)
+{
+	env_mutex_lock(eng->env, &eng->ctx->lock);
+	if (!--eng->stop_runs)
+		env_waiter_unwatch(eng->env, engine_waiter(eng->e),
+				   stop->stop.fd);
+	env_mutex_unlock(eng->env, &eng->ctx->lock);
+}
+
+int skein_engine_run_stop(struct skein_engine *eng, uint64_t timeout_ns,
+			  struct skein_stop *stop)
+{
+	struct stop_run run = {eng, stop};
+	int rc;
+
+	if (env_forked(eng->env))
+		return -SKEIN_EFORKED;
+	if (skein_stop_is_set(stop))
+		return 0;
+	rc = stop_watch(eng, stop);
+	if (rc)
+		return rc;
+	rc = engine_run_until(eng->e, stopped_either, &run,
+			      deadline_of(eng, timeout_ns));
+	stop_unwatch(eng, stop);
 	if (rc == 0)
 		atomic_store_explicit(&eng->stop, false, memory_order_relaxed);
 	return rc;

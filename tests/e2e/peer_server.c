@@ -25,7 +25,7 @@ struct tally {
 };
 
 struct server {
-	struct skein_engine *engine;
+	struct skein_stop *stop;
 	struct tally total;
 	unsigned live;
 };
@@ -34,8 +34,7 @@ static struct server server;
 
 static void on_signal(int number)
 {
-	signal(SIGTERM, SIG_IGN); /* the engine is freed soon */
-	skein_engine_stop(server.engine);
+	skein_stop_set(server.stop);
 }
 
 static void count(struct tally *t, uint64_t seq)
@@ -120,11 +119,13 @@ int peer_serve(const char *addr)
 	struct skein_ctx *ctx;
 	int err;
 
+	err = skein_stop_new(&server.stop);
+	if (err)
+		goto err_out;
+	signal(SIGTERM, on_signal);
 	err = skein_ctx_open(NULL, &ctx);
 	if (err)
 		goto err_out;
-	server.engine = skein_ctx_engine(ctx);
-	signal(SIGTERM, on_signal);
 	err = skein_rpc_handle(ctx, PEER_CALL, on_call, NULL);
 	if (err)
 		goto err_close;
@@ -133,7 +134,8 @@ int peer_serve(const char *addr)
 		goto err_close;
 	printf("listening on %s\n", skein_listener_addr(listener));
 	fflush(stdout);
-	err = skein_engine_run(server.engine, SKEIN_FOREVER);
+	err = skein_engine_run_stop(skein_ctx_engine(ctx), SKEIN_FOREVER,
+				    server.stop);
 	skein_listener_close(listener);
 	printf("served %" PRIu64 " calls, %" PRIu64 " twice, %" PRIu64
 	       " wrong, %u live\n",

@@ -7,6 +7,7 @@
 #include "conn/eng.h"
 #include "env/engine.h"
 #include "rpc/event.h"
+#include "rpc/state.h"
 #include <skein/skein.h>
 
 enum {
@@ -86,11 +87,51 @@ static void test_doze(void **state)
 	assert_int_equal(ev.doze_end_ns, 0);
 }
 
+/* An engine that wants to sleep asks all of its peers at once: with as many
+ * turns as peers it would take that much longer. */
+static void test_all_ask(void **state)
+{
+	enum {
+		CONNS = 5
+	};
+	struct skein_ctx *server = ctx_new(false), *client = ctx_new(false);
+	struct skein_listener *l;
+	struct skein_conn *conns[CONNS];
+	struct skein_engine *eng = skein_ctx_engine(server);
+	unsigned i, asked = 0;
+
+	assert_int_equal(skein_listener_open(server, "127.0.0.1:0", NULL, &l),
+			 0);
+	for (i = 0; i < CONNS; i++)
+		assert_int_equal(skein_conn_open_async(client,
+						       skein_listener_addr(l),
+						       NULL, &conns[i]),
+				 0);
+	while (eng->n_polls < CONNS) {
+		skein_ctx_progress(client);
+		skein_ctx_progress(server);
+	}
+	assert_int_equal(skein_engine_arm(eng), 1);
+	for (i = 0; i < eng->n_polls; i++)
+		asked += ((struct rpc_conn *)eng->polls[i].state)
+				 ->port.event.rx == RPC_RX_ASKED;
+	assert_int_equal(asked, CONNS);
+	for (i = 0; i < CONNS; i++)
+		skein_conn_close(conns[i], 0);
+	while (atomic_load(&eng->n_conns)) {
+		skein_ctx_progress(client);
+		skein_ctx_progress(server);
+	}
+	skein_ctx_close(client);
+	skein_ctx_close(server);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_doze),
 		cmocka_unit_test(test_rest_after_doze),
+		cmocka_unit_test(test_all_ask),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
