@@ -96,6 +96,27 @@ void verbs_lib_unload(struct verbs_lib *lib)
 	lib->handle = NULL;
 }
 
+int verbs_lib_devices(const struct verbs_lib *lib, struct ibv_device ***list,
+		      int *n, char *err, size_t err_len)
+{
+	struct ibv_device **l;
+	int rc;
+
+	errno = 0;
+	l = lib->get_device_list(n);
+	if (l) {
+		*list = l;
+		return 0;
+	}
+	rc = errno ? -errno : -EIO;
+	if (rc == -ENOSYS)
+		rc = -ENODEV; /* libibverbs: no ib_uverbs here */
+	snprintf(err, err_len,
+		 "cannot list RDMA devices: %s (modprobe ib_uverbs)",
+		 rc == -ENODEV ? "the kernel has no RDMA" : strerror(-rc));
+	return rc;
+}
+
 int verbs_lib_query_port(const struct verbs_lib *lib, struct ibv_context *ctx,
 			 uint8_t port, struct ibv_port_attr *attr)
 {

@@ -131,6 +131,11 @@ int verbs_lib_load(const struct verbs_loader *loader, struct verbs_lib *lib,
 		   char *err, size_t err_len);
 void verbs_lib_unload(struct verbs_lib *lib);
 
+/* The devices, to be given back by free_device_list(). A negative errno, and
+ * one line with the fix in err. */
+int verbs_lib_devices(const struct verbs_lib *lib, struct ibv_device ***list,
+		      int *n, char *err, size_t err_len);
+
 /* ibv_query_port() of the header, without its link-time dependency: the
  * provider fills the whole struct, the exported symbol only the old part. */
 int verbs_lib_query_port(const struct verbs_lib *lib, struct ibv_context *ctx,

@@ -101,8 +101,36 @@ out:
 	return rc;
 }
 
-static void explain_down(const struct ibv_port_attr *attr, uint8_t port,
-			 char *err, size_t err_len)
+int verbs_port_gids(struct verbs_dev *vd, uint8_t port,
+		    struct dev_list_gid *gids, int max, int *n,
+		    struct dev_gid *chosen, char *err, size_t err_len)
+{
+	struct gid_tables *t = env_alloc(vd->dev.env, sizeof(*t));
+	size_t i;
+	int rc;
+
+	if (!t) {
+		snprintf(err, err_len, "out of memory");
+		return -ENOMEM;
+	}
+	rc = read_tables(vd, port, t, err, err_len);
+	for (i = 0, *n = 0; !rc && i < t->n && *n < max; i++, ++*n) {
+		const struct gid_row *row = &t->rows[i];
+
+		gids[i].gid = (struct dev_gid){.gid = row->gid,
+					       .index = row->index,
+					       .type = row->type};
+		memcpy(gids[i].gid.netdev, row->netdev, sizeof(row->netdev));
+		gids[i].here = row->here;
+	}
+	if (!rc)
+		rc = gid_choose(t->rows, t->n, -1, err, err_len, chosen);
+	env_free(vd->dev.env, t);
+	return rc;
+}
+
+void verbs_port_explain(const struct ibv_port_attr *attr, uint8_t port,
+			char *err, size_t err_len)
 {
 	if (attr->link_layer == IBV_LINK_LAYER_INFINIBAND &&
 	    (attr->state == IBV_PORT_INIT || attr->state == IBV_PORT_ARMED))
@@ -130,7 +158,7 @@ int verbs_port_open(struct verbs_dev *vd, uint8_t port, int gid_index,
 		return rc;
 	}
 	if (attr.state != IBV_PORT_ACTIVE) {
-		explain_down(&attr, port, err, err_len);
+		verbs_port_explain(&attr, port, err, err_len);
 		return -ENETDOWN;
 	}
 	rc = find_gid(vd, port, gid_index, NULL, &vd->dev.gid, err, err_len);

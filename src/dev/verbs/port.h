@@ -12,6 +12,7 @@
 #ifndef SKEIN_DEV_VERBS_PORT_H
 #define SKEIN_DEV_VERBS_PORT_H
 
+#include "dev/list.h"
 #include "dev/verbs/verbs.h"
 
 /* Takes this port if it is active and has a usable GID; gid_index as in
@@ -19,6 +20,15 @@
  * name the device. */
 int verbs_port_open(struct verbs_dev *vd, uint8_t port, int gid_index,
 		    char *err, size_t err_len);
+
+/* The port's GIDs, at most max, and the one that would be chosen: 0, or as
+ * verbs_port_open(). */
+int verbs_port_gids(struct verbs_dev *vd, uint8_t port,
+		    struct dev_list_gid *gids, int max, int *n,
+		    struct dev_gid *chosen, char *err, size_t err_len);
+/* Why a port that is not active is not, and what helps. */
+void verbs_port_explain(const struct ibv_port_attr *attr, uint8_t port,
+			char *err, size_t err_len);
 
 /* dev_ops.refresh and dev_ops.path */
 int verbs_port_refresh(struct dev *dev, unsigned *changes);

@@ -139,9 +139,7 @@ static int open_one(struct opener *o, struct ibv_device *ibdev,
 	int rc;
 
 	if (ibdev->transport_type != IBV_TRANSPORT_IB) {
-		refuse(o, -ENODEV, name,
-		       "neither InfiniBand nor RoCE (iWARP and EFA are not "
-		       "supported)");
+		refuse(o, -ENODEV, name, "%s", VERBS_UNFIT);
 		return -ENODEV;
 	}
 	vd = env_alloc(o->env, sizeof(*vd));
@@ -159,10 +157,7 @@ static int open_one(struct opener *o, struct ibv_device *ibdev,
 	vd->dev.verbs = o->lib.open_device(ibdev);
 	if (!vd->dev.verbs) {
 		rc = verbs_errno();
-		refuse(o, rc, name,
-		       "cannot be opened: %s (is /dev/infiniband there, and "
-		       "may this user use it?)",
-		       strerror(-rc));
+		refuse(o, rc, name, VERBS_NOT_OPEN, strerror(-rc));
 		goto err_free;
 	}
 	rc = setup(o, vd);
@@ -246,18 +241,9 @@ int verbs_open_from(const struct verbs_loader *loader, struct skein_env *env,
 	rc = verbs_lib_load(loader, &o.lib, err, err_len);
 	if (rc)
 		return rc;
-	errno = 0;
-	list = o.lib.get_device_list(&o.n_devices);
-	if (!list) {
-		rc = verbs_errno();
-		if (rc == -ENOSYS)
-			rc = -ENODEV; /* libibverbs: no ib_uverbs here */
-		snprintf(err, err_len,
-			 "cannot list RDMA devices: %s (modprobe ib_uverbs)",
-			 rc == -ENODEV ? "the kernel has no RDMA"
-				       : strerror(-rc));
+	rc = verbs_lib_devices(&o.lib, &list, &o.n_devices, err, err_len);
+	if (rc)
 		goto err_unload;
-	}
 	/* No device, nothing to guard: the call changes the whole process. */
 	if (o.n_devices)
 		o.fork = guard_fork(&o);

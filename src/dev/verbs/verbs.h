@@ -47,6 +47,18 @@ int verbs_probe(struct verbs_dev *vd, const struct ibv_device_attr *attr);
  * limit of locked memory that did it, its name, size and use: memlock.c. */
 void verbs_log_refused(struct dev *dev, const char *doing, size_t len, int err);
 
+/* dev_verbs_list() with the library from elsewhere: tests. */
+struct dev_list_entry;
+int verbs_list_from(const struct verbs_loader *loader, struct skein_env *env,
+		    char *err, size_t err_len, struct dev_list_entry **list,
+		    int *n);
+
+#define VERBS_UNFIT \
+	"neither InfiniBand nor RoCE (iWARP and EFA are not supported)"
+#define VERBS_NOT_OPEN                                                  \
+	"cannot be opened: %s (is /dev/infiniband there, and may this " \
+	"user use it?)"
+
 /* What errno says after a verbs call that failed; never 0: some providers
  * forget to set it. */
 int verbs_errno(void);

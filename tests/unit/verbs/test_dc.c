@@ -449,9 +449,50 @@ static void posts(struct dev *dev, struct ibv_qp *qp, struct ibv_send_wr *wr,
 
 #define DC "dc ah=9 dctn=abcd key=feedfacecafebeef "
 
-static void test_post(void **state)
+/* Inline data, immediates, atomics, and a refusal of the device's. */
+static void post_rest(struct dev *dev, struct ibv_qp *qp, struct ibv_send_wr wr)
 {
 	static char a[] = "ab", b[] = "cde";
+	struct ibv_sge sge[2] = {{0}};
+
+	wr.sg_list = sge;
+	wr.opcode = IBV_WR_SEND;
+	wr.num_sge = 2;
+	wr.send_flags = IBV_SEND_INLINE | IBV_SEND_SOLICITED;
+	sge[0].addr = (uintptr_t)a;
+	sge[0].length = 2;
+	sge[1].addr = (uintptr_t)b;
+	sge[1].length = 3;
+	posts(dev, qp, &wr, 0,
+	      "start send id=5 flags=4 inline ab cde " DC "complete");
+	wr.opcode = IBV_WR_RDMA_READ; /* inline data of a READ? */
+	posts(dev, qp, &wr, -EINVAL, "");
+	wr.send_flags = 0;
+	wr.num_sge = 0;
+	wr.opcode = IBV_WR_SEND_WITH_IMM;
+	wr.imm_data = 0x88;
+	posts(dev, qp, &wr, 0,
+	      "start send_imm id=5 flags=0 imm=88 sge[0] " DC "complete");
+	wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+	wr.wr.atomic.remote_addr = 0x40;
+	wr.wr.atomic.rkey = 0x41;
+	wr.wr.atomic.compare_add = 3;
+	wr.wr.atomic.swap = 4;
+	posts(dev, qp, &wr, 0,
+	      "start cas id=5 flags=0 rkey=41 addr=40 3->4 "
+	      "sge[0] " DC "complete");
+	wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+	posts(dev, qp, &wr, 0,
+	      "start faa id=5 flags=0 rkey=41 addr=40 +3 "
+	      "sge[0] " DC "complete");
+	m.complete_rc = ENOMEM;
+	posts(dev, qp, &wr, -ENOMEM,
+	      "start faa id=5 flags=0 rkey=41 addr=40 "
+	      "+3 sge[0] " DC "complete");
+}
+
+static void test_post(void **state)
+{
 	struct ibv_sge sge[2] = {{0x100, 8, 0x7}, {0x200, 9, 0x8}};
 	struct ibv_qp_init_attr attr = {.cap = {.max_send_wr = 10}};
 	struct ibv_send_wr wr = {.wr_id = 5, .sg_list = sge, .num_sge = 2},
@@ -486,40 +527,7 @@ static void test_post(void **state)
 	next.opcode = IBV_WR_BIND_MW;
 	posts(dev, qp, &wr, -EINVAL, "");
 	wr.next = NULL;
-
-	wr.opcode = IBV_WR_SEND;
-	wr.num_sge = 2;
-	wr.send_flags = IBV_SEND_INLINE | IBV_SEND_SOLICITED;
-	sge[0].addr = (uintptr_t)a;
-	sge[0].length = 2;
-	sge[1].addr = (uintptr_t)b;
-	sge[1].length = 3;
-	posts(dev, qp, &wr, 0,
-	      "start send id=5 flags=4 inline ab cde " DC "complete");
-	wr.opcode = IBV_WR_RDMA_READ; /* inline data of a READ? */
-	posts(dev, qp, &wr, -EINVAL, "");
-	wr.send_flags = 0;
-	wr.num_sge = 0;
-	wr.opcode = IBV_WR_SEND_WITH_IMM;
-	wr.imm_data = 0x88;
-	posts(dev, qp, &wr, 0,
-	      "start send_imm id=5 flags=0 imm=88 sge[0] " DC "complete");
-	wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
-	wr.wr.atomic.remote_addr = 0x40;
-	wr.wr.atomic.rkey = 0x41;
-	wr.wr.atomic.compare_add = 3;
-	wr.wr.atomic.swap = 4;
-	posts(dev, qp, &wr, 0,
-	      "start cas id=5 flags=0 rkey=41 addr=40 3->4 "
-	      "sge[0] " DC "complete");
-	wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-	posts(dev, qp, &wr, 0,
-	      "start faa id=5 flags=0 rkey=41 addr=40 +3 "
-	      "sge[0] " DC "complete");
-	m.complete_rc = ENOMEM;
-	posts(dev, qp, &wr, -ENOMEM,
-	      "start faa id=5 flags=0 rkey=41 addr=40 "
-	      "+3 sge[0] " DC "complete");
+	post_rest(dev, qp, wr);
 	assert_int_equal(dev->ops->destroy_qp(dev, qp), 0);
 	assert_int_equal(dev->ops->dealloc_pd(dev, pd), 0);
 	dev_close(dev);

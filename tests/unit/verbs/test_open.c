@@ -3,6 +3,7 @@
  * test_open.c - which device and port are opened, what is learnt of them, and
  * what people are told when none will do; over a made-up libibverbs.
  */
+#include "dev/list.h"
 #include "dev/verbs/verbs.h"
 #include "env/env.h"
 #include "fake_lib.h"
@@ -440,6 +441,50 @@ static void test_infiniband(void **state)
 	dev_close(dev);
 }
 
+/* All of them, usable or not, with the reason. */
+static void test_list(void **state)
+{
+	struct dev_list_entry *list = NULL;
+	struct fake_device *d;
+	char err[160] = "";
+	int n = 0;
+
+	fake_add("nic0")->open_errno = EACCES;
+	fake_add("nic1")->transport = IBV_TRANSPORT_IWARP;
+	d = fake_add("nic2");
+	d->ports = 2;
+	d->port_state[0] = IBV_PORT_DOWN;
+	fake_add("nic3")->gid_elsewhere = true;
+	assert_int_equal(verbs_list_from(&fake_loader, env, err, sizeof(err),
+					 &list, &n),
+			 0);
+	assert_int_equal(n, 4);
+	assert_string_equal(list[0].name, "nic0");
+	assert_non_null(strstr(list[0].err, "Permission denied"));
+	assert_non_null(strstr(list[1].err, "iWARP"));
+	assert_string_equal(list[2].err, "");
+	assert_int_equal(list[2].n_ports, 2);
+	assert_int_equal(list[2].ports[0].chosen, -1);
+	assert_non_null(strstr(list[2].ports[0].why, "not active"));
+	assert_int_equal(list[2].ports[0].n_gids, 1);
+	assert_int_equal(list[2].ports[1].number, 2);
+	assert_int_equal(list[2].ports[1].chosen, 12);
+	assert_int_equal(list[2].ports[1].gids[0].gid.index, 12);
+	assert_true(list[2].ports[1].gids[0].here);
+	assert_string_equal(list[2].ports[1].gids[0].gid.netdev, "lo");
+	assert_int_equal(list[3].ports[0].chosen, -1);
+	assert_false(list[3].ports[0].gids[0].here);
+	assert_non_null(strstr(list[3].ports[0].why, "namespace"));
+	env_free(env, list);
+	fake.list_errno = ENOSYS;
+	list = NULL;
+	assert_int_equal(verbs_list_from(&fake_loader, env, err, sizeof(err),
+					 &list, &n),
+			 -ENODEV);
+	assert_null(list);
+	assert_non_null(strstr(err, "ib_uverbs"));
+}
+
 static bool nth_fails(void *arg)
 {
 	return (*(int *)arg)-- == 0;
@@ -474,21 +519,14 @@ static void test_each_alloc_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_first_good),
-		T(test_by_name),
-		T(test_second_port),
-		T(test_none),
-		T(test_unfit),
-		T(test_first_trouble),
-		T(test_caps),
-		T(test_types),
-		T(test_gid_by_index),
-		T(test_nonblocking),
-		T(test_memlock_named),
-		T(test_fork),
-		T(test_refresh),
-		T(test_infiniband),
-		T(test_each_alloc_fails),
+		T(test_first_good),    T(test_by_name),
+		T(test_second_port),   T(test_none),
+		T(test_unfit),	       T(test_first_trouble),
+		T(test_caps),	       T(test_types),
+		T(test_gid_by_index),  T(test_nonblocking),
+		T(test_memlock_named), T(test_fork),
+		T(test_refresh),       T(test_infiniband),
+		T(test_list),	       T(test_each_alloc_fails),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

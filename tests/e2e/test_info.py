@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: MIT
+"""`skein info`: the device under test is the one shown, JSON has the keys of its
+manual page, and where nothing is usable it says so, with a fix, and fails."""
+
+import json
+import os
+import resource
+
+from harness import DEVICES, Case, Failure, run_cases, tool
+
+TOP = {'usable', 'device', 'devices', 'verbs_error', 'system', 'test_hw',
+       'findings'}
+OPENED = TOP | {'kind', 'name', 'why', 'port', 'gid', 'abilities', 'limits'}
+FAILED = TOP | {'error'}
+
+
+def check(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+def info(case, *args, status=0, env=None, limits=None, device=DEVICES.server):
+    process = case.start([tool(), 'info', *args], device=device, env=env,
+                         limits=limits)
+    process.exits(status)
+    return process
+
+
+def shown(case, *args, **more):
+    return json.loads(info(case, '--json', *args, **more).text('out'))
+
+
+def as_json():
+    with Case() as case:
+        got = shown(case)
+        check(set(got) == OPENED, f'keys: {sorted(got)}')
+        kind = DEVICES.server.split(':')[0]
+        check(got['usable'] and got['kind'] == kind, f'taken: {got["device"]}')
+        check(got['port']['state'] == 'active', f'port: {got["port"]}')
+        check(got['abilities']['fork'] in ('safe', 'guarded', 'unsafe'),
+              f'fork: {got["abilities"]}')
+        names = [d['device'] for d in got['devices']]
+        check(got['device'] in names, f'{got["device"]} is not in {names}')
+        if kind == 'verbs':
+            listed(got)
+
+
+def listed(got):
+    """The list's chosen GID is the one that was taken."""
+    entry = [d for d in got['devices'] if d['device'] == got['device']][0]
+    gids = [g for p in entry['ports'] for g in p['gids'] if g['chosen']]
+    check(len(gids) == 1, f'chosen: {gids}')
+    check(gids[0]['index'] == got['gid']['index'] and gids[0]['here'],
+          f'{gids[0]} is not {got["gid"]}')
+    check(entry['ports'][0]['link_layer'] == 'Ethernet', str(entry))
+
+
+def as_text():
+    with Case() as case:
+        text = info(case).text('out')
+        for word in ('device', 'devices', 'abilities', 'limits', 'system',
+                     'memlock', 'hugepages', 'make test-hw'):
+            check(word in text, f'no {word} in: {text}')
+        check(DEVICES.server in text, f'not {DEVICES.server}: {text}')
+
+
+def no_such_device():
+    with Case() as case:
+        process = info(case, '--json', device='verbs:nope', status=1)
+        got = json.loads(process.text('out'))
+        check(set(got) == FAILED, f'keys: {sorted(got)}')
+        check(not got['usable'] and got['device'] is None, str(got))
+        first = got['findings'][0]
+        check(first['level'] == 'error' and first['fix'], str(first))
+        check(len(process.text('err').strip().split('\n')) == 1,
+              'one line: ' + process.text('err'))
+        text = info(case, device='verbs:nope', status=1).text('out')
+        check('fix:' in text, text)
+
+
+def required():
+    """--require fails rather than take another."""
+    other = 'soft' if DEVICES.server.startswith('verbs') else 'verbs'
+    with Case() as case:
+        got = shown(case, f'--require={other}', status=1)
+        check(not got['usable'] and got['findings'], str(got))
+        kind = DEVICES.server.split(':')[0]
+        check(shown(case, f'--require={kind}')['usable'], 'the same kind')
+
+
+def little_lockable_memory():
+    with Case() as case:
+        got = shown(case, limits=[(resource.RLIMIT_MEMLOCK, 65536)])
+        check(got['limits']['memlock'] == 65536, str(got['limits']))
+        said = any('RLIMIT_MEMLOCK is 64 KiB' in f['text']
+                   for f in got['findings'])
+        # Of no consequence where no memory is ever pinned.
+        check(said == (len(got['devices']) > 1), str(got['findings']))
+
+
+def little_address_space():
+    """soft maps a gigabyte: it cannot, and says what would help."""
+    if os.environ.get('ASAN_OPTIONS') or os.environ.get('TSAN_OPTIONS'):
+        return  # a sanitizer cannot start in so little
+    with Case() as case:
+        process = info(case, '--json', device='soft', status=1,
+                       limits=[(resource.RLIMIT_AS, 512 << 20)])
+        got = json.loads(process.text('out'))
+        check(not got['usable'], str(got))
+        check(any('RLIMIT_AS is 512 MiB' in f['text'] and
+                  'ulimit -v' in f['fix'] for f in got['findings']),
+              str(got['findings']))
+
+
+run_cases(as_json, as_text, no_such_device, required, little_lockable_memory,
+          little_address_space)

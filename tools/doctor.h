@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * doctor.h - what this system allows, and what to do about what it does not:
+ * the second half of `skein info`.
+ *
+ * Thread rule: no state.
+ */
+#ifndef SKEIN_TOOLS_DOCTOR_H
+#define SKEIN_TOOLS_DOCTOR_H
+
+#include "dev/list.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DOCTOR_MAX 8
+#define DOCTOR_UNLIMITED UINT64_MAX
+
+/* Limits in bytes (or pieces), UINT64_MAX: none. */
+struct doctor_facts {
+	uint64_t memlock, nofile, address_space;
+	uint64_t hugepages, hugepages_free, hugepage_len;
+	int cores;
+	bool ib_core, ib_uverbs, rdma_rxe; /* modules, loaded or built in */
+	int sys_devices;		   /* RDMA devices of the kernel */
+	int dev_nodes;			   /* /dev/infiniband/uverbs* */
+	bool qemu;			   /* for make test-hw */
+	bool vm_image;
+	char vm_folder[256];
+};
+
+void doctor_facts(struct doctor_facts *facts);
+
+struct doctor_finding {
+	bool error; /* nothing usable; else a warning */
+	char text[320];
+	char fix[160];
+};
+
+/* dev: the one that was opened, or NULL and err says why not. Returns how many
+ * findings there are, at most DOCTOR_MAX; the errors first. */
+unsigned doctor_look(const struct doctor_facts *facts, const struct dev *dev,
+		     const char *err, const struct dev_list_entry *list, int n,
+		     struct doctor_finding *out);
+
+#endif
