@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Dependencies point down only: fails on an #include that points up.
 
-    base < env < dev < conn < (vqp, rpc, stream, mcast) < bind < apps < tools
+    base < env < dev < conn < (vqp, rpc, stream, mcast) < bind < apps, sim < tools
 
 The four in brackets are siblings and do not know each other; nor do the
 devices below dev/. src/modules.c is the one file of src/ that stands above all
@@ -16,13 +16,13 @@ import common
 
 RANK = {'base': 0, 'env': 1, 'dev': 2, 'conn': 3, 'vqp': 4, 'rpc': 4,
         'stream': 4, 'mcast': 4, 'bind': 5, 'modules': 6, 'apps': 7,
-        'tools': 8, 'bench': 8, 'examples': 8}
+        'sim': 7, 'tools': 8, 'bench': 8, 'examples': 8}
 # A public header belongs to the layer whose concept it is.
 PUBLIC = {'version': 'base', 'error': 'base', 'ctx': 'env', 'conn': 'conn',
           'mem': 'conn', 'rpc': 'rpc', 'skein': 'modules'}
 DEVICES = ('soft', 'verbs', 'sim')
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
-FOLDERS = ('src', 'include', 'tools', 'apps', 'bench', 'examples')
+FOLDERS = ('src', 'include', 'tools', 'apps', 'sim', 'bench', 'examples')
 
 
 def layer(path):
@@ -50,7 +50,7 @@ def resolve(tree, path, quote, name):
     places = ['include', 'src']
     if quote == '"':
         places.insert(0, os.path.dirname(path))
-    if path.startswith(('apps/', 'tools/', 'bench/')):
+    if path.startswith(('apps/', 'sim/', 'tools/', 'bench/')):
         places += ['apps', 'tools', '.']
     for place in places:
         hit = os.path.normpath(os.path.join(place, name))

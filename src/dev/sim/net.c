@@ -28,9 +28,9 @@ static uint64_t later(uint64_t a, uint64_t b)
 
 static void msgs_free(struct sim_net *net, struct list_node *head)
 {
-	struct list_node *n;
+	struct list_node *n, *tmp;
 
-	while ((n = list_pop_head(head))) {
+	list_for_each_safe(n, tmp, head) {
 		struct sim_msg *m = container_of(n, struct sim_msg, link);
 
 		sim_cancel(net->w, &m->ev);
@@ -42,11 +42,11 @@ static void msgs_free(struct sim_net *net, struct list_node *head)
 static void net_fini(void *arg)
 {
 	struct sim_net *net = arg;
-	struct list_node *n;
+	struct list_node *n, *tmp;
 
 	msgs_free(net, &net->live);
 	msgs_free(net, &net->spare);
-	while ((n = list_pop_head(&net->nics))) {
+	list_for_each_safe(n, tmp, &net->nics) {
 		struct sim_nic *nic = container_of(n, struct sim_nic, link);
 
 		lru_fini(&nic->ctx);

@@ -18,10 +18,11 @@ static int table_grow(struct sim_proc *p)
 
 	if (cap > SIM_FDS_MAX)
 		return -EMFILE;
-	fds = realloc(p->fds, cap * sizeof(*fds));
+	fds = realloc(p->fds, cap * sizeof(struct sim_fd *));
 	if (!fds)
 		return -ENOMEM;
-	memset(fds + p->fds_cap, 0, (cap - p->fds_cap) * sizeof(*fds));
+	memset(fds + p->fds_cap, 0,
+	       (cap - p->fds_cap) * sizeof(struct sim_fd *));
 	p->fds = fds;
 	p->fds_cap = cap;
 	return 0;

@@ -106,6 +106,7 @@ static void *stack_lay(struct fiber *f, char *top)
 	return sp;
 }
 #else
+/* cppcheck-suppress preprocessorErrorDirective */
 #error "fiber.c: write fiber_swap() for this processor"
 #endif
 

@@ -57,7 +57,6 @@ void *proc_alloc(struct skein_env *env, size_t align, size_t len)
 static void block_free(struct sim_proc *p, struct block *b)
 {
 	skein_assert(b->mark == MARK);
-	list_del(&b->link);
 	p->bytes -= b->len;
 	b->mark = 0;
 	memset(b->data, POISON, b->len);
@@ -66,9 +65,13 @@ static void block_free(struct sim_proc *p, struct block *b)
 
 void proc_free(struct skein_env *env, void *ptr)
 {
-	if (ptr)
-		block_free(sim_proc_of(env),
-			   container_of(ptr, struct block, data));
+	struct block *b;
+
+	if (!ptr)
+		return;
+	b = container_of(ptr, struct block, data);
+	list_del(&b->link);
+	block_free(sim_proc_of(env), b);
 }
 
 static uint32_t never_ready(struct sim_fd *fd)
@@ -169,9 +172,8 @@ void sim_proc_kill(struct sim_proc *p)
 		return;
 	p->dead = true;
 	sim_note(p->w, p->id, p->w->now);
-	while (!list_empty(&p->fibers))
-		fiber_kill(container_of(p->fibers.next, struct sim_fiber,
-					proc_link));
+	while ((n = list_pop_head(&p->fibers)))
+		fiber_kill(container_of(n, struct sim_fiber, proc_link));
 	while ((n = list_pop_head(&p->hooks))) {
 		struct sim_hook *h = container_of(n, struct sim_hook, link);
 
@@ -180,15 +182,14 @@ void sim_proc_kill(struct sim_proc *p)
 	for (i = 0; i < p->fds_cap; i++)
 		if (p->fds[i])
 			p->fds[i]->close(p->fds[i]);
-	while (!list_empty(&p->blocks))
-		block_free(p, container_of(p->blocks.next, struct block, link));
+	while ((n = list_pop_head(&p->blocks)))
+		block_free(p, container_of(n, struct block, link));
 	sched_dispatch(p->node);
 }
 
 void proc_fini(struct sim_proc *p)
 {
 	sim_proc_kill(p);
-	list_del(&p->link);
 	free(p->fds);
 	free(p);
 }

@@ -178,17 +178,21 @@ static void chunk_take(struct chunk *c)
 /* With all that should have come before it, and was held up. */
 static void chunk_arrives(struct sim_event *ev)
 {
-	struct chunk *c = container_of(ev, struct chunk, ev), *first;
+	struct chunk *c = container_of(ev, struct chunk, ev);
 	struct sock *s = c->to;
+	struct list_node *n, *tmp;
+	bool last = false;
 
 	if (cut(s)) {
 		sim_at(s->node->w, ev, s->node->w->now + CUT_RETRY_NS);
 		return;
 	}
-	do {
-		first = container_of(s->wire.next, struct chunk, link);
-		chunk_take(first);
-	} while (first != c);
+	list_for_each_safe(n, tmp, &s->wire) {
+		last = n == &c->link;
+		chunk_take(container_of(n, struct chunk, link));
+		if (last)
+			break;
+	}
 	fd_changed(&s->fd);
 }
 
@@ -243,9 +247,9 @@ static uint32_t sock_ready(struct sim_fd *fd)
 
 static void chunks_drop(struct sock *s, struct list_node *head)
 {
-	struct list_node *n;
+	struct list_node *n, *tmp;
 
-	while ((n = list_pop_head(head))) {
+	list_for_each_safe(n, tmp, head) {
 		struct chunk *c = container_of(n, struct chunk, link);
 
 		sim_cancel(s->node->w, &c->ev);
@@ -459,6 +463,7 @@ ssize_t sim_sock_recv(struct skein_env *env, int fd, void *buf, size_t len)
 {
 	struct sock *s = sock_get(env, fd);
 	struct sim_world *w = sim_proc_of(env)->w;
+	struct list_node *node, *tmp;
 	bool was_full;
 	size_t got = 0, n;
 
@@ -466,17 +471,17 @@ ssize_t sim_sock_recv(struct skein_env *env, int fd, void *buf, size_t len)
 		return s ? -ENOTCONN : -EBADF;
 	sim_charge(w, w->costs.syscall);
 	was_full = s->unread >= SOCK_WINDOW;
-	while (got < len && !list_empty(&s->rx)) {
-		struct chunk *c = container_of(s->rx.next, struct chunk, link);
+	list_for_each_safe(node, tmp, &s->rx) {
+		struct chunk *c = container_of(node, struct chunk, link);
 
 		n = c->len - c->used < len - got ? c->len - c->used : len - got;
 		memcpy((char *)buf + got, c->data + c->used, n);
 		c->used += n;
 		got += n;
-		if (c->used == c->len) {
-			list_del(&c->link);
-			free(c);
-		}
+		if (c->used < c->len)
+			break;
+		list_del(&c->link);
+		free(c);
 	}
 	s->unread -= got;
 	if (was_full && s->peer)

@@ -68,10 +68,10 @@ static void watch_free(struct sim_watch *x)
 static void waiter_close(struct sim_fd *fd)
 {
 	struct env_waiter *w = container_of(fd, struct env_waiter, fd);
+	struct list_node *n, *tmp;
 
-	while (!list_empty(&w->watches))
-		watch_free(
-			container_of(w->watches.next, struct sim_watch, link));
+	list_for_each_safe(n, tmp, &w->watches)
+		watch_free(container_of(n, struct sim_watch, link));
 	fd_forget(fd);
 	free(w);
 }
@@ -270,9 +270,10 @@ int sim_waiter_unwatch(struct env_waiter *w, int num)
 
 void waiter_forget_fd(struct sim_fd *fd)
 {
-	while (!list_empty(&fd->watches))
-		watch_free(container_of(fd->watches.next, struct sim_watch,
-					fd_link));
+	struct list_node *n, *tmp;
+
+	list_for_each_safe(n, tmp, &fd->watches)
+		watch_free(container_of(n, struct sim_watch, fd_link));
 }
 
 void waiter_fd_changed(struct sim_fd *fd)

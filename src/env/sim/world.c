@@ -202,13 +202,10 @@ int sim_world_new(const struct sim_conf *conf, struct sim_world **world)
 
 static void node_free(struct sim_node *node)
 {
-	struct list_node *n;
+	struct list_node *n, *tmp;
 
-	while (!list_empty(&node->procs)) {
-		n = node->procs.next;
+	list_for_each_safe(n, tmp, &node->procs)
 		proc_fini(container_of(n, struct sim_proc, link));
-	}
-	list_del(&node->link);
 	free(node->cores);
 	free(node);
 }
@@ -230,8 +227,8 @@ void sim_world_free(struct sim_world *w)
 	}
 	if (w->net)
 		w->net_fini(w->net);
-	while (!list_empty(&w->nodes))
-		node_free(container_of(w->nodes.next, struct sim_node, link));
+	list_for_each_safe(n, p, &w->nodes)
+		node_free(container_of(n, struct sim_node, link));
 	fibers_reap(w);
 	free(w->heap);
 	free(w);
