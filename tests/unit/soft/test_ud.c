@@ -330,11 +330,8 @@ static void test_refused(void **state)
 {
 	struct ibv_sge g = {(uintptr_t)a.r.buf, 8, a.r.lkey};
 	struct ibv_send_wr wr, *bad;
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
 	struct ibv_ah_attr ah;
 	struct ibv_ah *h;
-	struct ibv_pd *pd;
-	struct ud_end c;
 
 	ud_wr(&a, &b, &wr, &g);
 	wr.opcode = IBV_WR_RDMA_WRITE;
@@ -364,7 +361,20 @@ static void test_refused(void **state)
 	ah.grh.dgid.raw[0] = 0xff;
 	assert_int_equal(a.r.dev->ops->create_ah(a.r.dev, a.r.pd, &ah, &h),
 			 -EOPNOTSUPP);
-	/* a handle keeps its PD; one of another PD breaks the send queue */
+}
+
+/* A handle keeps its PD; one of another PD breaks the send queue, and a local
+ * piece that is nobody's does. The receives go on. */
+static void test_send_failed(void **state)
+{
+	struct ibv_sge g = {(uintptr_t)a.r.buf, 8, a.r.lkey};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
+	struct ibv_send_wr wr, *bad;
+	struct ibv_ah_attr ah;
+	struct ibv_ah *h;
+	struct ibv_pd *pd;
+	struct ud_end c;
+
 	assert_int_equal(a.r.dev->ops->alloc_pd(a.r.dev, &pd), 0);
 	ud_ah_attr(&a, &ah);
 	assert_int_equal(a.r.dev->ops->create_ah(a.r.dev, pd, &ah, &h), 0);
@@ -609,6 +619,7 @@ int main(void)
 		cmocka_unit_test(test_nobody),
 		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_send_failed),
 		cmocka_unit_test(test_masks),
 		cmocka_unit_test(test_flush),
 		cmocka_unit_test(test_bad_receive),
