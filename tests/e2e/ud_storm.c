@@ -79,6 +79,18 @@ static void end_open(struct end *e, int cqe, size_t mem)
 			      IBV_ACCESS_LOCAL_WRITE, 1, &e->mem));
 }
 
+static void end_close(struct end *e)
+{
+	const struct dev_ops *ops = e->dev->ops;
+
+	mem_region_free(e->mem);
+	check(!ops->destroy_cq(e->dev, e->cq));
+	check(!ops->destroy_comp_channel(e->dev, e->ch));
+	check(!ops->dealloc_pd(e->dev, e->pd));
+	dev_close(e->dev);
+	env_real_free(e->env);
+}
+
 static struct ibv_qp *qp_new(struct end *e, uint32_t sends, uint32_t recvs)
 {
 	struct ibv_qp_init_attr init = {.send_cq = e->cq,
@@ -525,6 +537,11 @@ int main(int argc, char **argv)
 	       n_processes * n_qps, n_processes, r.dead, r.stops, r.got, lost,
 	       living);
 	check(!lost && r.got >= living * MESSAGES);
+	check(!r.e.dev->ops->destroy_qp(r.e.dev, r.qp));
+	check(!r.e.dev->ops->destroy_ah(r.e.dev, r.ah));
+	end_close(&r.e);
+	free(r.v);
+	free(r.next);
 	check(r.dead == n_killed && r.stops == n_stopped);
 	return 0;
 }

@@ -31,7 +31,9 @@ struct bench {
 static void bench_open(struct bench *b, uint32_t slots)
 {
 	b->slots = slots;
-	b->shm = aligned_alloc(SHM_LINE, claim_bytes(slots));
+	/* whole lines, as aligned_alloc() wants it */
+	b->shm = aligned_alloc(SHM_LINE, claim_bytes(slots) + SHM_LINE -
+						 claim_bytes(slots) % SHM_LINE);
 	memset(b->shm, 0, claim_bytes(slots));
 	assert_int_equal(claim_init(&b->c, env, b->shm, slots), 0);
 }
