@@ -328,7 +328,7 @@ static void end(struct run *r)
 		end_sender(r);
 }
 
-#ifdef __SANITIZE_THREAD__
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define STRIDE 370
 #else
 #define STRIDE 37
