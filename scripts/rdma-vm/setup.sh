@@ -15,7 +15,7 @@ packages="qemu-system-x86 busybox-static cpio kmod xz-utils python3
 # In load order, their dependencies come by themselves. rxe needs a crc32 that
 # nothing depends on; modules that the kernel has built in drop out.
 modules="crc32_generic crc32c_generic virtio_pci virtio_console 9pnet_virtio 9p
-	overlay veth ib_core ib_uverbs rdma_rxe"
+	overlay veth ib_core ib_uverbs rdma_rxe sch_netem bridge"
 
 install_packages() {
 	local p missing=
@@ -92,12 +92,12 @@ main() {
 	tmp=$(mktemp -d "$cache/tmp.XXXXXX")
 	trap 'rm -rf "$tmp"' EXIT
 	fetch_kernel "$pkg"
-	dpkg-deb -x "$cache/$pkg.deb" "$tmp/root"
+	dpkg-deb -x "$cache/$pkg.deb" "$tmp/kernel"
 	version=${pkg#linux-image-}
 	rm -f "$cache/stamp"
 	python3 "$here/rdma-vm/unpack-kernel.py" \
-		"$tmp/root/boot/vmlinuz-$version" "$cache/vmlinux"
-	build_initrd "$tmp/root" "$version"
+		"$tmp/kernel/boot/vmlinuz-$version" "$cache/vmlinux"
+	build_initrd "$tmp/kernel" "$version"
 	image_stamp >"$cache/stamp"
 	say "image of $version in $cache"
 }
