@@ -12,7 +12,7 @@ HARSH_SEEDS ?= 20
 
 SHELL := /bin/bash
 
-.PHONY: all build help deps demo test test-hw asan tsan lint format \
+.PHONY: all build help deps demo test test-hw asan tsan valgrind lint format \
 	fuzz-smoke bench soak docs install clean
 
 all: build
@@ -64,6 +64,12 @@ tsan:
 	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0 \
 	scripts/run-tests.py --build build-tsan --no-suite lint --no-suite soak \
 		--timeout-multiplier 6 $(T)
+
+##valgrind: unit tests under memcheck
+valgrind:
+	scripts/deps.sh build test
+	$(MAKE) build
+	scripts/valgrind.sh $(BUILD)
 
 ##lint: format, layers, globals, lengths, cppcheck, clang-tidy
 lint:

@@ -11,6 +11,7 @@ and nothing failed.
 """
 
 import argparse
+import glob
 import json
 import os
 import re
@@ -79,15 +80,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--build', default='build')
     options, rest = parser.parse_known_args()
-    path = os.path.join(options.build, 'meson-logs', 'testlog.json')
-    if os.path.exists(path):
+    # With a --wrapper the log has its name, too.
+    logs = os.path.join(options.build, 'meson-logs', 'testlog*.json')
+    for path in glob.glob(logs):
         os.unlink(path)
     sys.stdout.flush()
     status = subprocess.run(['meson', 'test', '-C', options.build,
                              '--no-rebuild', *rest],
                             stdin=subprocess.DEVNULL, check=False).returncode
     passed = failed = skipped = 0
-    if os.path.exists(path):
+    for path in glob.glob(logs):
         with open(path, encoding='utf-8') as log:
             passed, failed, skipped = report(log)
     if status and not failed:
