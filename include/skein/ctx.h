@@ -114,7 +114,9 @@ SKEIN_API void skein_ctx_close(struct skein_ctx *ctx);
  * taken, and why. Valid as long as the context. */
 SKEIN_API const char *skein_ctx_device(struct skein_ctx *ctx);
 
-/* 0, or -ENODEV once the device has failed for good or was removed: its
+/* 0; -ENETDOWN while the device's port is down: connections end with that
+ * error when it has not come back in 10 s, and new ones fail until it has; or
+ * -ENODEV once the device has failed for good or was removed: its
  * connections have ended, and new ones are refused. text (may be NULL) becomes
  * one line, "" when nothing is wrong, valid as long as the context. Any
  * thread. */

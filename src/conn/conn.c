@@ -79,6 +79,8 @@ static const char *likely(int err)
 	case ETIMEDOUT:
 		return "is the peer overloaded or stopped, or a firewall in "
 		       "between?";
+	case ENETDOWN:
+		return "check the cable, or the link's state, on this host";
 	case EHOSTUNREACH:
 	case ENETUNREACH:
 		return "are both ends on devices that reach each other?";

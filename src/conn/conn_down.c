@@ -144,7 +144,7 @@ static void opened_down(struct skein_conn *conn)
 	conn->deadline_ns = ENV_NEVER;
 	if (conn->closing)
 		return;
-	if (d->reconnect && !skein_ctx_error(conn->ctx, NULL)) {
+	if (d->reconnect && !atomic_load(&conn->ctx->failed)) {
 		retry_init(&d->retry, RETRY_UNLIMITED, ENV_NEVER);
 		conn->phase = CONN_P_PAUSE;
 		conn->deadline_ns =

@@ -236,7 +236,7 @@ static int open_handle(struct skein_ctx *ctx, const char *addr,
 	if (ctx_forked(ctx))
 		return -SKEIN_EFORKED;
 	rc = skein_ctx_error(ctx, &text);
-	if (rc) {
+	if (rc && rc != -ENETDOWN) {
 		env_log(ctx->env, ENV_LOG_ERROR, "cannot connect: %s", text);
 		return rc;
 	}

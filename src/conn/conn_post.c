@@ -21,7 +21,7 @@
 #include <errno.h>
 
 static inline int post(struct skein_conn *conn, struct ibv_send_wr *wr,
-		struct conn_op *op)
+		       struct conn_op *op)
 {
 	struct ibv_send_wr *bad;
 	int rc;
@@ -194,6 +194,10 @@ static void failed(struct skein_conn *conn, enum ibv_wc_status status,
 	    dev->ops->probe(dev, conn->qp) == -ENOTCONN) {
 		conn_peer_down(conn->peer, -SKEIN_EDEAD,
 			       "its process has ended");
+		return;
+	}
+	if (atomic_load(&conn->ctx->port_down_ns)) {
+		conn_break(conn, -ENETDOWN, "the device's port is down");
 		return;
 	}
 	conn_break(conn, wc_status_err(status), "%s%s", what,

@@ -69,6 +69,8 @@ int conn_qp_make(struct skein_conn *conn)
 	uint16_t index;
 	int rc;
 
+	if (ctx_port_lost(conn->ctx))
+		return -ENETDOWN;
 	rc = eng_cq_get(eng, cqe, &conn->cq);
 	if (rc)
 		return rc;

@@ -196,6 +196,10 @@ static int open_device(struct skein_ctx *ctx, const char *spec)
 	dev_describe(ctx->dev, name, sizeof(name));
 	snprintf(ctx->device, sizeof(ctx->device), "%s: %s", name,
 		 ctx->dev->why);
+	snprintf(ctx->port_story, sizeof(ctx->port_story),
+		 "%s (%s): port %u is down: connections wait for it for %llu s",
+		 ctx->dev->ops->kind, ctx->dev->name, ctx->dev->port,
+		 CTX_PORT_DOWN_NS / 1000000000ull);
 	rc = ctx->dev->ops->alloc_pd(ctx->dev, &ctx->pd);
 	if (rc)
 		dev_close(ctx->dev);
@@ -367,6 +371,11 @@ int skein_ctx_error(struct skein_ctx *ctx, const char **text)
 	/* Pairs with device_failed(): the text of an error is there. */
 	int err = atomic_load_explicit(&ctx->failed, memory_order_acquire);
 
+	if (!err && atomic_load(&ctx->port_down_ns)) {
+		if (text)
+			*text = ctx->port_story;
+		return -ENETDOWN;
+	}
 	if (text)
 		*text = err ? ctx->story : "";
 	return err;

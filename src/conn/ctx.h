@@ -15,6 +15,8 @@
 #include <skein/ctx.h>
 
 #define CTX_EVENTS 64
+/* Connections outlive a port that is down for less. */
+#define CTX_PORT_DOWN_NS (10 * 1000 * 1000 * 1000ull)
 
 /* An asynchronous event: what it does to which QP. */
 struct ctx_event {
@@ -56,6 +58,9 @@ struct skein_ctx {
 	/* the device's end: 0, or an error; then story is constant */
 	_Atomic(int) failed;
 	char story[192];
+	/* when the device's port went down; 0: it is up. Any thread. */
+	_Atomic(uint64_t) port_down_ns;
+	char port_story[192]; /* constant */
 
 	/* what peers did wrong, and the like; any thread */
 	struct {
@@ -71,6 +76,9 @@ int ctx_open_env(struct skein_env *env, const struct skein_ctx_attr *attr,
 		 struct skein_ctx **ctx);
 /* Frees what the application has left open of its memory. mem.c */
 void ctx_mems_close(struct skein_ctx *ctx);
+
+/* Has the port been down for longer than connections wait? Any thread. */
+bool ctx_port_lost(struct skein_ctx *ctx);
 
 /* Is this a forked child? The context stayed with the parent. */
 bool ctx_forked(struct skein_ctx *ctx);

@@ -38,15 +38,26 @@ static void publish(struct skein_ctx *ctx, uint32_t qpn, int err)
 	env_mutex_unlock(ctx->env, &ctx->lock);
 }
 
+bool ctx_port_lost(struct skein_ctx *ctx)
+{
+	uint64_t since =
+		atomic_load_explicit(&ctx->port_down_ns, memory_order_relaxed);
+
+	return __builtin_expect(since != 0, 0) &&
+	       env_now_ns(ctx->env) - since >= CTX_PORT_DOWN_NS;
+}
+
 static void log_port(struct skein_ctx *ctx, const struct ibv_async_event *ev)
 {
 	bool down = ev->event_type == IBV_EVENT_PORT_ERR;
 
+	if (ev->element.port_num == ctx->dev->port)
+		atomic_store(&ctx->port_down_ns,
+			     down ? env_now_ns(ctx->env) : 0);
 	env_log(ctx->env, down ? ENV_LOG_WARN : ENV_LOG_INFO,
 		"%s (%s): port %d is %s", ctx->dev->ops->kind, ctx->dev->name,
 		ev->element.port_num,
-		down ? "down: connections wait for it as long as they retry"
-		     : "up");
+		down ? "down: connections wait for it for some seconds" : "up");
 }
 
 /* An event of the port: what it means is found by looking. */
@@ -145,6 +156,8 @@ static int read_events(struct skein_ctx *ctx)
 static const char *words(int err)
 {
 	switch (-err) {
+	case ENETDOWN:
+		return "the device's port is down";
 	case EACCES:
 		return "the peer asked for memory that it may not touch";
 	case SKEIN_EPEER:
@@ -206,13 +219,25 @@ static int take_all(struct skein_engine *eng)
 	return moved;
 }
 
+/* Waited for long enough: those that neither send nor are sent to hear of it
+ * too. */
+static int port_beat(struct skein_engine *eng)
+{
+	struct ctx_event ev = {ALL_QPS, -ENETDOWN};
+
+	if (!ctx_port_lost(eng->ctx))
+		return 0;
+	take(eng, &ev);
+	return 0;
+}
+
 int events_beat(struct skein_engine *eng)
 {
 	int moved = 0;
 
 	if (eng == eng->ctx->engine)
 		moved = read_events(eng->ctx);
-	return moved + take_all(eng);
+	return moved + take_all(eng) + port_beat(eng);
 }
 
 void events_now(struct skein_engine *eng)

@@ -285,12 +285,102 @@ static void test_port(void **state)
 	skein_ctx_close(b.ctx);
 }
 
+/* A port that is down: the context says so at once, connections end with that
+ * cause when it stays so, and all is well when it is back. */
+static void test_port_down(void **state)
+{
+	struct skein_listener *listener = NULL;
+	struct skein_conn *conn, *again;
+	const struct dev_ops *was;
+	struct dev_ops ops;
+	struct end a, b;
+	const char *text;
+
+	open_end(&a);
+	open_end(&b);
+	conn = join(&a, NULL, &b, &listener);
+	was = a.ctx->dev->ops;
+	ops = *was;
+	ops.get_async_event = scripted_get;
+	ops.ack_async_event = scripted_ack;
+	a.ctx->dev->ops = &ops;
+
+	say(&a, &b, IBV_EVENT_PORT_ERR, NULL);
+	assert_int_equal(skein_ctx_error(a.ctx, &text), -ENETDOWN);
+	assert_non_null(strstr(text, "port 1 is down"));
+	for (int i = 0; i < 100; i++)
+		both(&a, &b);
+	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
+	/* It comes back in time: nothing was. */
+	say(&a, &b, IBV_EVENT_PORT_ACTIVE, NULL);
+	assert_int_equal(skein_ctx_error(a.ctx, &text), 0);
+	assert_string_equal(text, "");
+	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
+
+	/* As if it had been so for long. */
+	say(&a, &b, IBV_EVENT_PORT_ERR, NULL);
+	atomic_store(&a.ctx->port_down_ns,
+		     env_now_ns(a.ctx->env) - CTX_PORT_DOWN_NS);
+	while (skein_conn_state(conn) == SKEIN_CONN_READY)
+		both(&a, &b);
+	assert_int_equal(skein_conn_error(conn, &text), -ENETDOWN);
+	assert_non_null(strstr(text, "port is down"));
+	/* What neither sends nor is sent to has ended at the other end, too. */
+	while (!b.ends)
+		both(&a, &b);
+	assert_int_equal(skein_conn_open_async(a.ctx,
+					       skein_listener_addr(listener),
+					       NULL, &again),
+			 0);
+	while (skein_conn_state(again) == SKEIN_CONN_CONNECTING)
+		both(&a, &b);
+	assert_int_equal(skein_conn_error(again, NULL), -ENETDOWN);
+	say(&a, &b, IBV_EVENT_PORT_ACTIVE, NULL);
+	join(&a, NULL, &b, &listener);
+	a.ctx->dev->ops = was;
+	skein_ctx_close(a.ctx);
+	skein_ctx_close(b.ctx);
+}
+
+/* QP_FATAL by the device's own doing: a completion queue that overflows. */
+static void test_overflow(void **state)
+{
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE,
+				 .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
+	struct skein_listener *listener = NULL;
+	struct skein_conn *conn;
+	struct end a, b;
+	const char *text;
+	struct dev *dev;
+
+	open_end(&a);
+	open_end(&b);
+	conn = join(&a, NULL, &b, &listener);
+	dev = a.ctx->dev;
+	assert_int_equal(dev->ops->resize_cq(dev, conn->cq->cq, 16), 0);
+	for (int i = 0; i < 100; i++)
+		(void)ibv_post_send(conn->qp, &wr, &bad);
+	while (skein_conn_state(conn) == SKEIN_CONN_READY)
+		both(&a, &b);
+	assert_int_equal(skein_conn_error(conn, &text), -EIO);
+	assert_true(strstr(text, "completion queue has failed") ||
+		    strstr(text, "fatal error of its QP"));
+	/* The other end hears of it, and its other connections go on. */
+	while (!b.ends)
+		both(&a, &b);
+	skein_ctx_close(a.ctx);
+	skein_ctx_close(b.ctx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_access),
 		cmocka_unit_test(test_scripted),
 		cmocka_unit_test(test_port),
+		cmocka_unit_test(test_port_down),
+		cmocka_unit_test(test_overflow),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
