@@ -55,7 +55,9 @@ struct dev_caps {
 	bool ordered_read;
 	/* a plain WRITE into memory wakes a sleeper on a completion channel */
 	bool wake_on_write;
-	/* a dead peer is told without traffic */
+	/* a dead peer is told without traffic. On soft whoever opened the
+	 * device may clear it before the first QP: then it is as silent as a
+	 * NIC, for programs that take a notice for a failure */
 	bool death_notice;
 	bool dc;
 	/* honours DEV_QP_SINGLE_THREADED */

@@ -137,6 +137,8 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 		return NULL;
 	}
 	o->dev->verbs->device = &vb.device;
+	/* A peer that has done its part and left is no failure to them. */
+	o->dev->caps.death_notice = false;
 	link_open(o->dev->verbs);
 	fd_block(o->dev->verbs->async_fd);
 	pthread_mutex_lock(&vb.lock);

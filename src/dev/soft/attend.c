@@ -160,8 +160,25 @@ static void uc_bereft(struct soft_qp *q)
 		soft_park_expire_as(q, IBV_WC_SUCCESS);
 }
 
-/* A QP whose peer is dead. What waits fails; then everything is flushed, so
- * that a sleeper wakes up: the notice of death. */
+/* What waits fails; then everything is flushed, so that a sleeper wakes up: the
+ * notice of death. Without it (see dev.h), as on a NIC: what waits fails, and
+ * so will what is posted next; receives stay. */
+static void rc_bereft(struct soft_qp *q)
+{
+	bool notice = q->s->dev.caps.death_notice;
+
+	q->gate_ok = 0; /* the next one looks, and finds nobody */
+	if (q->parked)
+		soft_park_expire_as(q, IBV_WC_RETRY_EXC_ERR);
+	if (notice && soft_qp_state(q) != IBV_QPS_ERR)
+		soft_qp_to_err(q);
+	if (notice)
+		soft_async(q->s, IBV_EVENT_QP_FATAL, q);
+	else if (q->srq && soft_qp_state(q) != IBV_QPS_ERR)
+		soft_order_sweep(q);
+}
+
+/* A QP whose peer is dead. */
 static void qp_bereft(struct soft_qp *q)
 {
 	enum ibv_qp_state st;
@@ -176,11 +193,7 @@ static void qp_bereft(struct soft_qp *q)
 			soft_order_sweep(q); /* none of it is left */
 	} else if (st == IBV_QPS_RTR || st == IBV_QPS_RTS ||
 		   st == IBV_QPS_SQD) {
-		if (q->parked)
-			soft_park_expire_as(q, IBV_WC_RETRY_EXC_ERR);
-		if (soft_qp_state(q) != IBV_QPS_ERR)
-			soft_qp_to_err(q);
-		soft_async(q->s, IBV_EVENT_QP_FATAL, q);
+		rc_bereft(q);
 	}
 	soft_qp_release(q);
 	if (q->quiesce_due)

@@ -79,6 +79,39 @@ static void test_kill(void **state)
 	rig_close(&e);
 }
 
+/* Told to be as silent as a NIC: the receives of one who only waits stay, and
+ * it learns of the death by what it posts next. */
+static void test_silent(void **state)
+{
+	struct rig_addr peer;
+	struct rig_child c;
+	struct ibv_cq *cq;
+	struct rig_end e;
+	struct pollfd p;
+	char go;
+
+	rig_fork(&c, idle_main, NULL);
+	rig_meet(&e, c.sock, NULL, &peer);
+	e.dev->caps.death_notice = false;
+	rig_get(c.sock, &go, 1);
+	rig_recv(&e, 10, e.buf, 8);
+	kill(c.pid, SIGKILL);
+	/* The channel is rung once more when a death has been dealt with. */
+	p = (struct pollfd){.fd = e.ch->fd, .events = POLLIN};
+	assert_int_equal(poll(&p, 1, 10000), 1);
+	assert_int_equal(e.dev->ops->get_cq_event(e.dev, e.ch, &cq), -EAGAIN);
+	assert_false(in_err(&e));
+	assert_true(rig_quiet(&e));
+	assert_int_equal(e.dev->ops->probe(e.dev, e.qp), -ENOTCONN);
+	assert_int_equal(rig_post(&e, IBV_WR_RDMA_WRITE, 2, e.buf, 8, peer.buf,
+				  peer.rkey, 0),
+			 0);
+	rig_expect(&e, 2, IBV_WC_RETRY_EXC_ERR);
+	rig_expect(&e, 10, IBV_WC_WR_FLUSH_ERR);
+	assert_true(WIFSIGNALED(rig_join(&c)));
+	rig_close(&e);
+}
+
 /* A stopped peer is slow, not dead: nothing is lost or doubled. */
 static void test_stop(void **state)
 {
@@ -537,6 +570,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_kill),
+		cmocka_unit_test(test_silent),
 		cmocka_unit_test(test_stop),
 		cmocka_unit_test(test_exec),
 		cmocka_unit_test(test_fork),
