@@ -7,7 +7,9 @@
  * was answered, asleep in between. The receiver answers each (to the address
  * that the message brought along) and has as many receives as there can be
  * messages under way, so that none may be lost: what a living sender sent
- * arrives once, in order, whole. No retransmission. Exit status 0 when all
+ * arrives once, in order, whole. No retransmission, but in harsh mode, which
+ * loses messages: there what was not answered in time is sent again, and what
+ * came already is answered again. Exit status 0 when all
  * living ones have been served; prints what it did.
  *
  * SKEIN_TEST_DEVICE chooses the device, soft by default.
@@ -58,6 +60,7 @@ struct end {
 	struct mem_region *mem;
 };
 
+static bool lossy; /* harsh mode */
 static uint32_t n_processes, n_qps, n_killed, n_stopped;
 
 static void end_open(struct end *e, int cqe, size_t mem)
@@ -200,6 +203,25 @@ static void sender_send(struct sender *s, uint32_t i)
 	post_send(&s->e, s->qps[i], 2 * i, s->ah, s->to, 2 * i);
 }
 
+/* To a message that was sent twice. */
+static bool old_answer(struct sender *s, uint32_t i)
+{
+	struct message m;
+
+	memcpy(&m, slot(&s->e, 2 * i + 1) + 40, sizeof(m));
+	return m.seq < s->seq[i];
+}
+
+/* Nothing is under way any more: what is missing was lost. */
+static void sender_again(struct sender *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < n_qps; i++)
+		if (s->seq[i] < MESSAGES)
+			sender_send(s, i);
+}
+
 static void sender_wc(struct sender *s, const struct ibv_wc *wc)
 {
 	uint32_t i = qp_of(s, wc->qp_num);
@@ -211,8 +233,12 @@ static void sender_wc(struct sender *s, const struct ibv_wc *wc)
 	}
 	if (wc->wr_id % 2 == 0)
 		return; /* sent */
-	message_check(slot(&s->e, 2 * i + 1) + 40, s->me, i, s->seq[i]);
 	check(wc->src_qp == s->to);
+	if (lossy && old_answer(s, i)) {
+		post_recv(&s->e, s->qps[i], 2 * i + 1);
+		return;
+	}
+	message_check(slot(&s->e, 2 * i + 1) + 40, s->me, i, s->seq[i]);
 	post_recv(&s->e, s->qps[i], 2 * i + 1);
 	if (++s->seq[i] == MESSAGES)
 		s->done++;
@@ -235,7 +261,12 @@ static void sender_wait(struct sender *s)
 		check(n == 0);
 		if (s->done == n_qps)
 			return;
-		if (poll(&p, 1, DEADLINE_S * 1000) <= 0) {
+		n = poll(&p, 1, lossy ? 300 : DEADLINE_S * 1000);
+		if (n == 0 && lossy) {
+			sender_again(s);
+			continue;
+		}
+		if (n <= 0) {
 			fprintf(stderr,
 				"ud_storm: sender %u: no answer to message %u "
 				"of its first QP\n",
@@ -254,11 +285,12 @@ static void sender_main(uint32_t me, int go)
 	uint32_t i;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	end_open(&s.e, (int)(4 * n_qps), (size_t)n_qps * 2 * SLOT);
+	end_open(&s.e, (int)((lossy ? 512 : 4) * n_qps),
+		 (size_t)n_qps * 2 * SLOT);
 	s.qps = calloc(n_qps, sizeof(struct ibv_qp *));
 	s.seq = calloc(n_qps, sizeof(uint32_t));
 	for (i = 0; i < n_qps; i++) {
-		s.qps[i] = qp_new(&s.e, 2, 2);
+		s.qps[i] = qp_new(&s.e, lossy ? 256 : 2, 2);
 		post_recv(&s.e, s.qps[i], 2 * i + 1);
 	}
 	/* all at once */
@@ -387,9 +419,12 @@ static void receiver_wc(struct receiver *r, const struct ibv_wc *wc)
 	memcpy(&m, slot(&r->e, wc->wr_id) + 40, sizeof(m));
 	check(m.process < n_processes && m.qp < n_qps);
 	next = &r->next[m.process * n_qps + m.qp];
-	message_check(slot(&r->e, wc->wr_id) + 40, m.process, m.qp, *next);
-	++*next;
-	r->got++;
+	if (!lossy || m.seq >= *next) {
+		message_check(slot(&r->e, wc->wr_id) + 40, m.process, m.qp,
+			      *next);
+		++*next;
+		r->got++;
+	}
 	answer(r, wc);
 	post_recv(&r->e, r->qp, wc->wr_id);
 	strike(r);
@@ -503,6 +538,7 @@ int main(int argc, char **argv)
 	n_qps = (uint32_t)atoi(argv[2]);
 	n_killed = (uint32_t)atoi(argv[3]);
 	n_stopped = (uint32_t)atoi(argv[4]);
+	lossy = getenv("SKEIN_SOFT_HARSH") && *getenv("SKEIN_SOFT_HARSH");
 	descriptors();
 	memset(&r, 0, sizeof(r));
 	r.rnd = (unsigned)time(NULL);
