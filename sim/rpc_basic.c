@@ -423,7 +423,7 @@ static void client(void *arg)
 static void actor_start(struct sim_event *ev)
 {
 	struct actor *a = container_of(ev, struct actor, start);
-	char name[16];
+	char name[24];
 
 	snprintf(name, sizeof(name), a->i ? "client%u" : "server", a->i);
 	a->outstanding = a->helpers = 0;
@@ -549,7 +549,7 @@ static int build(struct run *run, const struct scenario_conf *conf)
 	run->n_clients = 1 + (unsigned)prng_below(&r, CLIENTS_MAX);
 	for (unsigned i = 0; i <= run->n_clients; i++) {
 		struct actor *a = &run->actors[i];
-		char name[16] = "server";
+		char name[24] = "server";
 
 		if (i)
 			snprintf(name, sizeof(name), "client%u", i);

@@ -25,6 +25,7 @@
 #endif
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #if defined(__SANITIZE_THREAD__)
@@ -151,6 +152,10 @@ int fiber_init(struct fiber *f, size_t stack_len, void (*fn)(void *arg),
 		munmap(p, stack_len + GUARD);
 		return -ENOMEM;
 	}
+#if defined(__SANITIZE_ADDRESS__)
+	/* A fiber that was killed here left its frames' red zones. */
+	__asan_unpoison_memory_region(p + GUARD, stack_len);
+#endif
 	memset(f, 0, sizeof(*f));
 	f->stack = p;
 	f->stack_len = stack_len;
