@@ -39,11 +39,17 @@ test:
 	$(MAKE) build
 	scripts/run-tests.py --build $(BUILD) $(T)
 
+# Of the sanitized build only what the lane runs of it is compiled.
 ##test-hw: the end-to-end tests on the kernel's RDMA stack, in a VM
 test-hw:
 	scripts/deps.sh build test hw
 	$(MAKE) build
-	tests/hw/run.sh $(BUILD)
+	[ -f build-asan/build.ninja ] || meson setup build-asan \
+		--buildtype=debugoptimized \
+		-Db_sanitize=address,undefined -Db_lundef=false
+	ninja -C build-asan $$(sed -n 's/^# asan: //p' tests/hw/tests.list | \
+		sed 's|[^ ]*|tests/hw/test_&|g')
+	SKEIN_BUILD_ASAN=build-asan tests/hw/run.sh $(BUILD)
 
 ##asan: unit and end-to-end tests under AddressSanitizer and UBSan
 asan:
