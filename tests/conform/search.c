@@ -10,6 +10,7 @@
  */
 #include "model.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -129,12 +130,17 @@ static bool next_path(struct search *q)
 	return true;
 }
 
-static void say(struct search *q, int at, const char *what, int a, int b)
+__attribute__((format(printf, 3, 4))) static void say(struct search *q, int at,
+						      const char *fmt, ...)
 {
+	va_list ap;
+
 	if (at < q->far || !q->why)
 		return;
 	q->far = at;
-	snprintf(q->why, q->why_len, "%s (%d, %d)", what, a, b);
+	va_start(ap, fmt);
+	vsnprintf(q->why, q->why_len, fmt, ap);
+	va_end(ap);
 }
 
 /* What is left when the program has ended and no action is possible. */
@@ -150,15 +156,23 @@ static bool end_ok(struct search *q, struct m_pair *m)
 			while (s->taken[k] < s->n_out[k])
 				if (!s->out[k][s->taken[k]++].optional) {
 					say(q, q->n_ev,
-					    "a completion is missing: side, no",
-					    d,
-					    (int)(s->out[k][s->taken[k] - 1].id &
-						  0xffffffff));
+					    "a completion is missing (side %d %s of step %d: %s)",
+					    d, k ? "receive" : "request",
+					    (int)((uint32_t)s
+							  ->out[k]
+							       [s->taken[k] - 1]
+							  .id /
+						  8),
+					    status_name(
+						    s->out[k][s->taken[k] - 1]
+							    .status));
 					return false;
 				}
 		if ((int)s->state != q->e->state[m->pair][d]) {
-			say(q, q->n_ev, "state of the QP: side, expected", d,
-			    (int)s->state);
+			say(q, q->n_ev,
+			    "state of the QP (side %d: %s, expected %s)", d,
+			    state_name(q->e->state[m->pair][d]),
+			    state_name((int)s->state));
 			return false;
 		}
 		for (i = 0; i < LANE; i++) {
@@ -167,8 +181,9 @@ static bool end_ok(struct search *q, struct m_pair *m)
 			if (s->mem[i] == M_ANY)
 				s->mem[i] = got;
 			if (s->mem[i] != got) {
-				say(q, q->n_ev, "memory: side, offset", d,
-				    (int)i);
+				say(q, q->n_ev,
+				    "memory (side %d offset %u: 0x%02x, expected 0x%02x)",
+				    d, i, got, s->mem[i]);
 				return false;
 			}
 		}
@@ -186,13 +201,13 @@ static bool play_event(struct search *q, struct m_pair *m, int at)
 			m->sol[e->side][e->cq] |= sol;
 			return true;
 		}
-		say(q, at, "completion not allowed here: event, status", at,
-		    e->wc.status);
+		say(q, at, "completion not allowed here (event %d: %s)", at,
+		    status_name(e->wc.status));
 		return false;
 	}
 	if (m_step(m, e))
 		return true;
-	say(q, at, "answer not allowed: event, answer", at, e->ret);
+	say(q, at, "answer not allowed (event %d: %d)", at, e->ret);
 	return false;
 }
 
