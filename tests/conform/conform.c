@@ -2,7 +2,7 @@
 /*
  * conform.c - random programs of verbs calls against the reference model.
  *
- *	conform [--device D [--device2 D]] --seeds A..B [--jobs N]
+ *	conform [--device D [--device2 D]] --seeds A..B [--jobs N] [--stop N]
  *	conform [--device D [--device2 D]] --seed N [--print] [--shrink]
  *
  * SKEIN_TEST_ROUNDS=N (more than 10) makes it 100 programs a round.
@@ -20,19 +20,21 @@ struct args {
 	const char *device, *device2;
 	uint64_t from, to; /* both included */
 	int jobs;
+	uint64_t stop; /* a job ends after so many failures */
 	bool print, shrink;
 };
 
 static const char *const act_names[M_ACTS] = {
-	[M_LATE] = "late local error", [M_OTHER] = "other of two errors",
-	[M_LOST] = "answer lost",      [M_PARTIAL] = "interrupted",
+	[M_LATE] = "late local error",
+	[M_OTHER] = "other of two errors",
+	[M_LOST] = "answer lost",
 	[M_STOP] = "held back by SQD",
 };
 
 static void usage(void)
 {
 	fputs("usage: conform [--device D [--device2 D]] --seeds A..B "
-	      "[--jobs N]\n"
+	      "[--jobs N] [--stop N]\n"
 	      "       conform [--device D [--device2 D]] --seed N [--print] "
 	      "[--shrink]\n",
 	      stderr);
@@ -45,7 +47,8 @@ static void parse(int argc, char **argv, struct args *a)
 		{"device", 1, NULL, 'd'}, {"device2", 1, NULL, 'e'},
 		{"seeds", 1, NULL, 'r'},  {"seed", 1, NULL, 's'},
 		{"jobs", 1, NULL, 'j'},	  {"print", 0, NULL, 'p'},
-		{"shrink", 0, NULL, 'k'}, {NULL, 0, NULL, 0},
+		{"shrink", 0, NULL, 'k'}, {"stop", 1, NULL, 'x'},
+		{NULL, 0, NULL, 0},
 	};
 	char *dots;
 	int c;
@@ -70,6 +73,9 @@ static void parse(int argc, char **argv, struct args *a)
 			break;
 		case 'j':
 			a->jobs = atoi(optarg);
+			break;
+		case 'x':
+			a->stop = strtoull(optarg, NULL, 10);
 			break;
 		case 'p':
 			a->print = true;
@@ -138,8 +144,8 @@ static int job(const struct args *a, int no, struct tally *t)
 
 	if (world_open(&w, a->device, a->device2))
 		return 1;
-	for (seed = a->from + (uint64_t)no; seed <= a->to && t->failed < 20;
-	     seed += (uint64_t)a->jobs) {
+	for (seed = a->from + (uint64_t)no;
+	     seed <= a->to && t->failed < a->stop; seed += (uint64_t)a->jobs) {
 		run_one(a, &w, seed, p, t);
 		fflush(stdout);
 	}
@@ -188,7 +194,7 @@ static bool spawn(const struct args *a, struct tally *sum)
 
 int main(int argc, char **argv)
 {
-	struct args a = {.jobs = 1};
+	struct args a = {.jobs = 1, .stop = 20};
 	struct tally sum = {0};
 	const char *rounds;
 	bool ok;

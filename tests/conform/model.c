@@ -154,67 +154,6 @@ static bool accepts(const struct m_side *from, const struct m_side *by)
 		by->state == IBV_QPS_SQD);
 }
 
-/* A SEND may be on its way into the next receive when one of the two QPs
- * breaks: until a receive has completed with success its buffer is the
- * device's, and holds what it may. */
-static void blur_receive(struct m_pair *m, int d)
-{
-	const struct m_side *a = &m->s[d];
-	struct m_side *b = &m->s[!d];
-
-	if (a->exec < a->n && op_is_send(a->sq[a->exec].w->op) &&
-	    b->rhead < b->rn && accepts(a, b))
-		pieces_any(b, b->rq[b->rhead].w);
-}
-
-/* IBA 10.3.1, 10.7.3.1: in ERR what is queued is flushed, in order. */
-void m_to_err(struct m_pair *m, int d)
-{
-	struct m_side *s = &m->s[d];
-	struct m_req *r;
-
-	blur_receive(m, 0);
-	blur_receive(m, 1);
-	s->history = s->history * 31 + (uint64_t)s->ack;
-	s->state = IBV_QPS_ERR;
-	s->fault = false;
-	for (; s->ack < s->n; s->ack++) {
-		r = &s->sq[s->ack];
-		if (r->status >= 0 && op_fetches(r->w->op) &&
-		    pieces_ok(s, r, IBV_ACCESS_LOCAL_WRITE))
-			pieces_any(s, r->w);
-		push(s, 0, r->id, r->pos, IBV_WC_WR_FLUSH_ERR);
-	}
-	s->exec = s->n;
-	for (; s->rhead < s->rn; s->rhead++)
-		push(s, 1, s->rq[s->rhead].id, s->rq[s->rhead].pos,
-		     IBV_WC_WR_FLUSH_ERR);
-}
-
-void m_to_reset(struct m_pair *m, int d)
-{
-	struct m_side *s = &m->s[d];
-	int q, i;
-
-	blur_receive(m, 0);
-	blur_receive(m, 1);
-	s->history = s->history * 31 + (uint64_t)s->ack;
-	s->state = IBV_QPS_RESET;
-	s->linked = s->fault = s->stuck = false;
-	for (i = s->ack; i < s->n; i++)
-		if (s->sq[i].status >= 0 && op_fetches(s->sq[i].w->op))
-			pieces_any(s, s->sq[i].w);
-	s->n = s->exec = s->ack = s->rn = s->rhead = 0;
-	s->held = M_QUEUE;
-	for (q = 0; q < 2; q++) {
-		s->posted[q] = s->freed[q] = 0;
-		for (i = s->taken[q]; i < s->n_out[q]; i++)
-			s->out[q][i].optional = true;
-	}
-}
-
-/* ---- a request is carried out ---- */
-
 /* IBA 9.7.4.1: the right that a QP must grant, and a key too. */
 static int right_of(int op)
 {
@@ -242,6 +181,87 @@ static int remote_check(const struct m_pair *m, int d, const struct m_req *r)
 		return IBV_WC_REM_ACCESS_ERR;
 	return IBV_WC_SUCCESS;
 }
+
+static bool local_ok(const struct m_side *a, const struct m_req *r)
+{
+	if (r->w->flags & IBV_SEND_INLINE)
+		return true;
+	return pieces_ok(a, r,
+			 op_fetches(r->w->op) ? IBV_ACCESS_LOCAL_WRITE : 0);
+}
+
+/* When a QP breaks, requests may be on their way, some of their bytes moved:
+ * what a WRITE names, the next receive, what a READ brings. A buffer holds what
+ * it may until its request has completed with success. Behind a request that
+ * failed nothing is on its way. */
+static void blur(struct m_pair *m, int d)
+{
+	struct m_side *a = &m->s[d], *b = &m->s[!d];
+	const struct m_req *r;
+	int i;
+
+	if (!(m->quirks & M_QUIRK_HARSH) && (a->stuck || !accepts(a, b)))
+		return;
+	for (i = a->exec; i < a->n && i < a->held; i++) {
+		r = &a->sq[i];
+		if (!local_ok(a, r) || remote_check(m, d, r) != IBV_WC_SUCCESS)
+			return;
+		if (op_fetches(r->w->op))
+			pieces_any(a, r->w);
+		else if (!op_is_send(r->w->op))
+			set_any(b, r->w->to.at, wr_len(r->w));
+		else if (b->rhead < b->rn)
+			pieces_any(b, b->rq[b->rhead].w);
+	}
+}
+
+/* IBA 10.3.1, 10.7.3.1: in ERR what is queued is flushed, in order. */
+void m_to_err(struct m_pair *m, int d)
+{
+	struct m_side *s = &m->s[d];
+	struct m_req *r;
+
+	blur(m, 0);
+	blur(m, 1);
+	s->history = s->history * 31 + (uint64_t)s->ack;
+	s->state = IBV_QPS_ERR;
+	s->fault = false;
+	for (; s->ack < s->n; s->ack++) {
+		r = &s->sq[s->ack];
+		if (r->status >= 0 && op_fetches(r->w->op) &&
+		    pieces_ok(s, r, IBV_ACCESS_LOCAL_WRITE))
+			pieces_any(s, r->w);
+		push(s, 0, r->id, r->pos, IBV_WC_WR_FLUSH_ERR);
+	}
+	s->exec = s->n;
+	for (; s->rhead < s->rn; s->rhead++)
+		push(s, 1, s->rq[s->rhead].id, s->rq[s->rhead].pos,
+		     IBV_WC_WR_FLUSH_ERR);
+}
+
+void m_to_reset(struct m_pair *m, int d)
+{
+	struct m_side *s = &m->s[d];
+	int q, i;
+
+	blur(m, 0);
+	blur(m, 1);
+	s->history = s->history * 31 + (uint64_t)s->ack;
+	s->state = IBV_QPS_RESET;
+	s->linked = s->fault = s->stuck = false;
+	for (i = s->ack; i < s->n; i++)
+		if (s->sq[i].status >= 0 && op_fetches(s->sq[i].w->op))
+			pieces_any(s, s->sq[i].w);
+	s->n = s->exec = s->ack = s->rn = s->rhead = 0;
+	s->held = M_QUEUE;
+	for (q = 0; q < 2; q++) {
+		s->posted[q] = s->freed[q] = 0;
+		for (i = s->taken[q]; i < s->n_out[q]; i++)
+			s->out[q][i].optional = true;
+	}
+}
+
+/* ---- a request is carried out ---- */
 
 /* The message takes the next receive; what its requester learns. */
 static int receive(struct m_pair *m, int d, const struct m_req *r,
@@ -355,14 +375,6 @@ static int respond(struct m_pair *m, int d, struct m_req *r, bool other,
 	return IBV_WC_SUCCESS;
 }
 
-static bool local_ok(const struct m_side *a, const struct m_req *r)
-{
-	if (r->w->flags & IBV_SEND_INLINE)
-		return true;
-	return pieces_ok(a, r,
-			 op_fetches(r->w->op) ? IBV_ACCESS_LOCAL_WRITE : 0);
-}
-
 static void exec(struct m_pair *m, int d, enum m_act act)
 {
 	struct m_side *a = &m->s[d];
@@ -455,11 +467,6 @@ static bool two_wrongs(const struct m_pair *m, int d)
 	       !pieces_ok(b, &b->rq[b->rhead], IBV_ACCESS_LOCAL_WRITE);
 }
 
-static uint32_t mtu_bytes(const struct m_pair *m)
-{
-	return 128u << m->p->cfg[m->pair].mtu;
-}
-
 bool m_can(const struct m_pair *m, int d, enum m_act act)
 {
 	const struct m_side *a = &m->s[d], *b = &m->s[!d];
@@ -483,24 +490,9 @@ bool m_can(const struct m_pair *m, int d, enum m_act act)
 	case M_STOP:
 		return a->state == IBV_QPS_SQD && a->exec < a->held &&
 		       a->exec < a->n;
-	case M_PARTIAL:
-		return can_exec(m, d) && accepts(a, b) && !r->partial &&
-		       right_of(r->w->op) == IBV_ACCESS_REMOTE_WRITE &&
-		       wr_len(r->w) > mtu_bytes(m) && local_ok(a, r) &&
-		       remote_check(m, d, r) == IBV_WC_SUCCESS;
 	default:
 		return false;
 	}
-}
-
-static void partial(struct m_pair *m, int d)
-{
-	struct m_side *b = &m->s[!d];
-	struct m_req *r = &m->s[d].sq[m->s[d].exec];
-
-	r->partial = true;
-	m->s[d].history = m->s[d].history * 31 + M_PARTIAL;
-	set_any(b, r->w->to.at, wr_len(r->w));
 }
 
 void m_do(struct m_pair *m, int d, enum m_act act)
@@ -525,9 +517,6 @@ void m_do(struct m_pair *m, int d, enum m_act act)
 		break;
 	case M_STOP:
 		a->held = a->exec;
-		break;
-	case M_PARTIAL:
-		partial(m, d);
 		break;
 	default:
 		break;

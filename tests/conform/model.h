@@ -20,18 +20,20 @@
 /* Deviations that a device is known and documented to have. */
 enum m_quirk {
 	M_QUIRK_RXE = 1 << 0,
+	/* Behind a request that fails others have begun: semantics.md allows
+	 * that of every device, though a NIC does not do it. */
+	M_QUIRK_HARSH = 1 << 1,
 };
 
 enum m_act {
-	M_STEP,	   /* the program goes on */
-	M_EXEC,	   /* the next request of a side is carried out */
-	M_ACK,	   /* its requester learns how it went */
-	M_BREAK,   /* a responder's QP breaks on what it was asked */
-	M_LATE,	   /* carried out before its local buffers are looked at */
-	M_OTHER,   /* two things wrong: the other one is named */
-	M_LOST,	   /* carried out, but the answer is lost */
-	M_STOP,	   /* SQD: the next request had not been started */
-	M_PARTIAL, /* interrupted: some of its bytes have moved */
+	M_STEP,	 /* the program goes on */
+	M_EXEC,	 /* the next request of a side is carried out */
+	M_ACK,	 /* its requester learns how it went */
+	M_BREAK, /* a responder's QP breaks on what it was asked */
+	M_LATE,	 /* carried out before its local buffers are looked at */
+	M_OTHER, /* two things wrong: the other one is named */
+	M_LOST,	 /* carried out, but the answer is lost */
+	M_STOP,	 /* SQD: the next request had not been started */
 	M_ACTS,
 };
 
@@ -48,8 +50,7 @@ struct m_req {
 	uint64_t id;
 	const struct wr *w;
 	uint32_t pos;
-	int status; /* -1: not carried out */
-	bool partial;
+	int status;	  /* -1: not carried out */
 	uint32_t life[2]; /* of MR_MORTAL here and there when posted */
 	uint16_t inl[INLINE_MAX];
 };

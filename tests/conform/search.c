@@ -86,7 +86,7 @@ static int options(const struct search *q, const struct m_pair *m, int at,
 		   struct option *o)
 {
 	static const uint8_t own[] = {M_BREAK, M_ACK, M_EXEC};
-	static const uint8_t odd[] = {M_OTHER, M_LATE, M_LOST, M_PARTIAL};
+	static const uint8_t odd[] = {M_OTHER, M_LATE, M_LOST};
 	int n = 0, d;
 	size_t i;
 
@@ -201,13 +201,17 @@ static bool play_event(struct search *q, struct m_pair *m, int at)
 			m->sol[e->side][e->cq] |= sol;
 			return true;
 		}
-		say(q, at, "completion not allowed here (event %d: %s)", at,
-		    status_name(e->wc.status));
+		say(q, at,
+		    "completion not allowed here (event %d, side %d %s of step "
+		    "%d: %s)",
+		    at, e->side, id_recv(e->wc.id) ? "receive" : "request",
+		    (int)((uint32_t)e->wc.id / 8), status_name(e->wc.status));
 		return false;
 	}
 	if (m_step(m, e))
 		return true;
-	say(q, at, "answer not allowed (event %d: %d)", at, e->ret);
+	say(q, at, "answer not allowed (event %d, step %d: %d)", at,
+	    e->step ? (int)(e->step - m->p->step) : -1, e->ret);
 	return false;
 }
 

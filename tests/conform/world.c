@@ -208,7 +208,10 @@ int world_open(struct world *w, const char *spec, const char *spec2)
 		return -1;
 	}
 	soft = !strcmp(w->node[0].dev->ops->kind, "soft");
-	w->quirks = soft ? 0 : M_QUIRK_RXE;
+	if (!soft)
+		w->quirks = M_QUIRK_RXE;
+	else if (getenv("SKEIN_SOFT_HARSH") && *getenv("SKEIN_SOFT_HARSH"))
+		w->quirks = M_QUIRK_HARSH;
 	/* An answer that is lost for good is noticed after 2 ms on soft; an
 	 * emulated machine may need longer to answer at all. */
 	w->opts.timeout = soft ? 8 : 15;

@@ -411,6 +411,28 @@ struct before {
 	uint32_t moving;
 };
 
+static bool is_write(const struct soft_wqe *w)
+{
+	return w->wr.opcode == IBV_WR_RDMA_WRITE ||
+	       w->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+/* Does it write where one before it is still writing? Of two WRITEs of a QP
+ * to one place the later one's bytes stay (IBA 9.5). */
+static bool overtakes(const struct soft_qp *q, const struct soft_wqe *w)
+{
+	uint64_t at = w->wr.wr.rdma.remote_addr, len = wr_bytes(&w->wr), from;
+	const struct soft_wqe *p;
+
+	for (p = q->parked; is_write(w) && p && p != w; p = p->next) {
+		from = p->wr.wr.rdma.remote_addr;
+		if (is_write(p) && !p->h.landed && from < at + len &&
+		    at < from + wr_bytes(&p->wr))
+			return true;
+	}
+	return false;
+}
+
 static bool may_begin(const struct soft_qp *q, const struct soft_wqe *w,
 		      const struct before *b)
 {
@@ -418,6 +440,8 @@ static bool may_begin(const struct soft_qp *q, const struct soft_wqe *w,
 		return false;
 	if (q->ud)
 		return true;
+	if (overtakes(q, w))
+		return false;
 	if (w->h.whole && !b->landed)
 		return false;
 	if (is_fetch(w))
