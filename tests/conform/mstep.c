@@ -50,6 +50,13 @@ static bool send_answer(const struct m_pair *m, int d, const struct wr *w,
 		  (w->flags & IBV_SEND_INLINE &&
 		   (op_fetches(w->op) || wr_len(w) > g->inl));
 	full = s->posted[0] - s->freed[0] >= g->send_wr;
+	/* rxe frees a slot when its request is done, polled or not, and
+	 * refuses atomics of a wrong form at once. */
+	if (m->quirks & M_QUIRK_RXE && op_is_atomic(w->op) &&
+	    (wr_len(w) != 8 || w->to.at % 8))
+		invalid = true;
+	if (m->quirks & M_QUIRK_RXE && full && !invalid && err == 0)
+		return true;
 	if (invalid || full)
 		return (invalid && err == EINVAL) || (full && err == ENOMEM);
 	return err == 0;
@@ -262,6 +269,20 @@ bool m_step(struct m_pair *m, const struct ev *e)
 
 /* ---- completions ---- */
 
+/* rxe has other names for some failures (semantics.md, section 4). */
+static bool rxe_says(int status, int got)
+{
+	switch (status) {
+	case IBV_WC_LOC_PROT_ERR:
+	case IBV_WC_LOC_LEN_ERR:
+		return got == IBV_WC_LOC_QP_OP_ERR;
+	case IBV_WC_REM_INV_REQ_ERR:
+		return got == IBV_WC_REM_OP_ERR;
+	default:
+		return false;
+	}
+}
+
 /* On a completion that is no success, only wr_id, status and qp_num mean
  * anything (IBA 11.4.2.1). */
 static bool same(const struct m_pair *m, const struct m_cqe *c,
@@ -269,13 +290,18 @@ static bool same(const struct m_pair *m, const struct m_cqe *c,
 {
 	if (c->id != e->wc.id || !e->wc.qp_ok)
 		return false;
-	if (c->status != e->wc.status)
+	if (c->status != e->wc.status &&
+	    !(m->quirks & M_QUIRK_RXE && rxe_says(c->status, e->wc.status)))
 		return false;
 	if (c->status != IBV_WC_SUCCESS)
 		return true;
-	return c->opcode == e->wc.opcode &&
-	       (!c->has_len || c->byte_len == e->wc.byte_len) &&
-	       c->has_imm == !!(e->wc.flags & IBV_WC_WITH_IMM) &&
+	if (c->opcode != e->wc.opcode ||
+	    (c->has_len && c->byte_len != e->wc.byte_len))
+		return false;
+	/* wc_flags and imm_data are a receive's. */
+	if (!id_recv(c->id))
+		return true;
+	return c->has_imm == !!(e->wc.flags & IBV_WC_WITH_IMM) &&
 	       (!c->has_imm || c->imm == e->wc.imm);
 }
 

@@ -651,6 +651,7 @@ void program_run(struct world *w, const struct program *p, FILE *print,
 		steps_run(&r, to, o);
 	}
 	o->used = r.check.used;
+	memcpy(o->granted, r.granted, sizeof(o->granted));
 	check_fini(&r.check);
 	queues_close(&r, 1);
 	queues_close(&r, 0);

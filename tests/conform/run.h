@@ -50,8 +50,7 @@ struct world {
 	struct dev_qp_opts opts;
 };
 
-/* Takes part in what is run: told of each epoch, and when the program ends.
- * Either may be NULL. */
+/* Who is told of each epoch that was explained. */
 struct audience {
 	void (*epoch)(void *arg, const struct epoch *e);
 	void *arg;
@@ -61,7 +60,7 @@ struct outcome {
 	bool ok;
 	unsigned used;
 	int epochs;
-	uint64_t digest; /* of all that was seen, timing aside */
+	struct granted granted[PAIRS][2];
 	char why[240];
 };
 
