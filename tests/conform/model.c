@@ -375,6 +375,19 @@ static int respond(struct m_pair *m, int d, struct m_req *r, bool other,
 	return IBV_WC_SUCCESS;
 }
 
+/* Its key went while it was under way: some of it may have been done. */
+static void half_done(struct m_pair *m, int d, const struct m_req *r)
+{
+	struct m_side *b = &m->s[!d];
+
+	if (op_fetches(r->w->op))
+		pieces_any(&m->s[d], r->w);
+	else if (op_is_send(r->w->op) && b->rhead < b->rn)
+		pieces_any(b, b->rq[b->rhead].w);
+	else if (!op_is_send(r->w->op))
+		set_any(b, r->w->to.at, wr_len(r->w));
+}
+
 static void exec(struct m_pair *m, int d, enum m_act act)
 {
 	struct m_side *a = &m->s[d];
@@ -391,6 +404,9 @@ static void exec(struct m_pair *m, int d, enum m_act act)
 	else
 		r->status = respond(m, d, r, act == M_OTHER, fine);
 	a->history = a->history * 31 + (uint64_t)r->status * 8 + act + 1;
+	if (r->status != IBV_WC_SUCCESS && (r->life[0] != a->mortal_life ||
+					    r->life[1] != m->s[!d].mortal_life))
+		half_done(m, d, r);
 	/* Behind a READ that fails when its bytes come, others are on their
 	 * way; behind all other failures nothing is carried out. */
 	a->stuck = r->status != IBV_WC_SUCCESS && act != M_LATE;
@@ -419,11 +435,13 @@ static void ack(struct m_pair *m, int d, int status)
 
 /* ---- what a device may do next ---- */
 
-static bool waits_for_fetch(const struct m_side *a)
+static bool waits_for_fetch(const struct m_pair *m, const struct m_side *a)
 {
 	int i;
 
-	if (!(a->sq[a->exec].w->flags & IBV_SEND_FENCE))
+	/* Harsh mode may flush a READ that has its bytes. */
+	if (!(a->sq[a->exec].w->flags & IBV_SEND_FENCE) ||
+	    m->quirks & M_QUIRK_HARSH)
 		return false;
 	for (i = a->ack; i < a->exec; i++)
 		if (op_fetches(a->sq[i].w->op))
@@ -438,7 +456,7 @@ static bool can_exec(const struct m_pair *m, int d)
 
 	if (a->exec == a->n || a->stuck || a->exec >= a->held ||
 	    (a->state != IBV_QPS_RTS && a->state != IBV_QPS_SQD) ||
-	    waits_for_fetch(a))
+	    waits_for_fetch(m, a))
 		return false;
 	w = a->sq[a->exec].w;
 	/* With rnr_retry 7 a message waits for its receive, for ever. */

@@ -20,8 +20,9 @@
 /* Deviations that a device is known and documented to have. */
 enum m_quirk {
 	M_QUIRK_RXE = 1 << 0,
-	/* Behind a request that fails others have begun: semantics.md allows
-	 * that of every device, though a NIC does not do it. */
+	/* Harsh mode: behind a request that fails others have begun (which
+	 * semantics.md allows of every device); a READ whose bytes have come
+	 * may yet be flushed. */
 	M_QUIRK_HARSH = 1 << 1,
 };
 

@@ -600,6 +600,14 @@ static int lanes_fill(struct run *r)
 	return rc;
 }
 
+static void tell(struct run *r)
+{
+	int i;
+
+	for (i = 0; !r->print && r->w->complain && i < r->e->n; i++)
+		ev_print(&r->e->ev[i], r->w->complain);
+}
+
 static void steps_run(struct run *r, const struct audience *to,
 		      struct outcome *o)
 {
@@ -614,6 +622,7 @@ static void steps_run(struct run *r, const struct audience *to,
 			snprintf(o->why, sizeof(o->why), "step %d: %s", i,
 				 r->check.why);
 			o->ok = false;
+			tell(r);
 			return;
 		}
 		if (r->print)

@@ -48,6 +48,7 @@ struct world {
 	uint32_t psn;
 	uint64_t patience_ns; /* for what must come */
 	struct dev_qp_opts opts;
+	FILE *complain; /* NULL, or where a failed epoch is told */
 };
 
 /* Who is told of each epoch that was explained. */
