@@ -5,6 +5,7 @@
  *	conform [--device D [--device2 D]] --seeds A..B [--jobs N] [--stop N]
  *	conform [--device D [--device2 D]] --seed N [--print] [--shrink]
  *
+ * --tame: programs in which nothing goes wrong.
  * SKEIN_TEST_ROUNDS=N (more than 10) makes it 100 programs a round.
  */
 #include "run.h"
@@ -21,7 +22,7 @@ struct args {
 	uint64_t from, to; /* both included */
 	int jobs;
 	uint64_t stop; /* a job ends after so many failures */
-	bool print, shrink;
+	bool print, shrink, tame;
 };
 
 static const char *const act_names[M_ACTS] = {
@@ -33,9 +34,9 @@ static const char *const act_names[M_ACTS] = {
 
 static void usage(void)
 {
-	fputs("usage: conform [--device D [--device2 D]] --seeds A..B "
+	fputs("usage: conform [--tame] [--device D [--device2 D]] --seeds A..B "
 	      "[--jobs N] [--stop N]\n"
-	      "       conform [--device D [--device2 D]] --seed N [--print] "
+	      "       conform [--tame] [--device D [--device2 D]] --seed N [--print] "
 	      "[--shrink]\n",
 	      stderr);
 	exit(2);
@@ -48,7 +49,7 @@ static void parse(int argc, char **argv, struct args *a)
 		{"seeds", 1, NULL, 'r'},  {"seed", 1, NULL, 's'},
 		{"jobs", 1, NULL, 'j'},	  {"print", 0, NULL, 'p'},
 		{"shrink", 0, NULL, 'k'}, {"stop", 1, NULL, 'x'},
-		{NULL, 0, NULL, 0},
+		{"tame", 0, NULL, 't'},	  {NULL, 0, NULL, 0},
 	};
 	char *dots;
 	int c;
@@ -77,6 +78,9 @@ static void parse(int argc, char **argv, struct args *a)
 		case 'x':
 			a->stop = strtoull(optarg, NULL, 10);
 			break;
+		case 't':
+			a->tame = true;
+			break;
 		case 'p':
 			a->print = true;
 			break;
@@ -101,11 +105,11 @@ static void replay_hint(const struct args *a, uint64_t seed)
 {
 	const char *harsh = getenv("SKEIN_SOFT_HARSH");
 
-	printf("  again: %s%s%sconform --device %s --device2 %s --seed %llu "
+	printf("  again: %s%s%sconform --device %s --device2 %s --seed %llu%s "
 	       "--shrink\n",
 	       harsh ? "SKEIN_SOFT_HARSH=" : "", harsh ? harsh : "",
 	       harsh ? " " : "", a->device, a->device2,
-	       (unsigned long long)seed);
+	       (unsigned long long)seed, a->tame ? " --tame" : "");
 }
 
 static void run_one(const struct args *a, struct world *w, uint64_t seed,
@@ -144,6 +148,7 @@ static int job(const struct args *a, int no, struct tally *t)
 
 	if (world_open(&w, a->device, a->device2))
 		return 1;
+	w.features.tame = a->tame;
 	w.complain = a->shrink ? NULL : stdout;
 	for (seed = a->from + (uint64_t)no;
 	     seed <= a->to && t->failed < a->stop; seed += (uint64_t)a->jobs) {

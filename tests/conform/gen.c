@@ -159,7 +159,7 @@ static bool op_allowed(struct gen *g, int pair, int side, int op, bool last)
 	if (op_fetches(op) && s->dst + MSG_MAX > DST_LEN)
 		return false;
 	if (!op_is_send(op) && !(c->qp[!side].access & right_for(op)) &&
-	    !chance(g, 4))
+	    (g->f->tame || !chance(g, 4)))
 		return false;
 	return true;
 }
@@ -274,6 +274,8 @@ static void body(struct gen *g, struct gen_side *s, struct wr *w)
 	if (op_is_atomic(w->op))
 		len = 8;
 	if (op_fetches(w->op)) {
+		if (s->dst + len > DST_LEN)
+			len = 0;
 		cut(g, s, w, len, DST_AT + s->dst, 0, IBV_ACCESS_LOCAL_WRITE);
 		s->dst += (len + 7) & ~7u;
 	} else if (len <= INLINE_MAX && s->inl + len <= INL_LEN &&
@@ -298,11 +300,21 @@ static void make_send(struct gen *g, int pair, int side, struct wr *w,
 		      bool last)
 {
 	struct gen_side *s = &g->s[pair][side];
+	int tries;
 
 	memset(w, 0, sizeof(*w));
-	do
+	w->op = -1;
+	for (tries = 0; tries < 100 && w->op < 0; tries++) {
 		w->op = ops[below(g, sizeof(ops) / sizeof(ops[0]))];
-	while (!op_allowed(g, pair, side, w->op, last));
+		if (!op_allowed(g, pair, side, w->op, last))
+			w->op = -1;
+	}
+	/* One of the two is allowed to every QP. */
+	if (w->op < 0)
+		w->op = g->p->cfg[pair].qp[!side].access &
+					IBV_ACCESS_REMOTE_WRITE
+				? IBV_WR_RDMA_WRITE
+				: IBV_WR_RDMA_READ;
 	if (chance(g, 55))
 		w->flags |= IBV_SEND_SIGNALED;
 	/* A queue full of unsignalled requests is full for ever. */
@@ -322,7 +334,7 @@ static void make_send(struct gen *g, int pair, int side, struct wr *w,
 	if (op_is_message(w->op))
 		s->msgs++;
 	s->sent++;
-	if (chance(g, 4)) {
+	if (!g->f->tame && chance(g, 4)) {
 		spoil(g, pair, side, w);
 		s->broken = true;
 	}
@@ -331,7 +343,7 @@ static void make_send(struct gen *g, int pair, int side, struct wr *w,
 static void make_recv(struct gen *g, int pair, int side, struct wr *w)
 {
 	struct gen_side *s = &g->s[pair][side];
-	uint32_t len = chance(g, 85) ? MSG_MAX : msg_len(g);
+	uint32_t len = g->f->tame || chance(g, 85) ? MSG_MAX : msg_len(g);
 
 	memset(w, 0, sizeof(*w));
 	w->op = -1;
@@ -340,7 +352,7 @@ static void make_recv(struct gen *g, int pair, int side, struct wr *w)
 	cut(g, s, w, len, RCV_AT + s->rcv, 0, IBV_ACCESS_LOCAL_WRITE);
 	s->rcv += len / 4;
 	s->recvs++;
-	if (!chance(g, 2) || !w->n || !w->sge[0].len)
+	if (g->f->tame || !chance(g, 2) || !w->n || !w->sge[0].len)
 		return;
 	s->broken = true;
 	if (chance(g, 40))
@@ -361,7 +373,7 @@ static void add_recvs(struct gen *g, int pair, int side, int n)
 		make_recv(g, pair, side, &st->wr[st->n++]);
 	}
 	/* Too many pieces: refused. */
-	if (st && st->n < LIST && chance(g, 3)) {
+	if (!g->f->tame && st && st->n < LIST && chance(g, 3)) {
 		st->wr[st->n] = (struct wr){.op = -1, .n = SGES + 1};
 		st->n++;
 	}
@@ -376,7 +388,7 @@ static void add_sends(struct gen *g, int pair, int side)
 	struct step *st;
 
 	/* One more than fits: refused, or not if the device has room. */
-	if (chance(g, 10))
+	if (!g->f->tame && chance(g, 10))
 		room += 2;
 	if (n > room)
 		n = room;
@@ -388,7 +400,7 @@ static void add_sends(struct gen *g, int pair, int side)
 			  s->sent >= c->qp[side].depth_s);
 		st->n++;
 	}
-	if (n < LIST && chance(g, 4)) {
+	if (!g->f->tame && n < LIST && chance(g, 4)) {
 		make_send(g, pair, side, &st->wr[n], true);
 		refuse(g, &st->wr[n]);
 		st->n++;
@@ -440,8 +452,9 @@ static void connect_pair(struct gen *g, int pair)
 	struct step *st = step_new(g, STEP_CONNECT, pair, 0);
 	int d;
 
-	st->arg = chance(g, 92) ? IBV_QPS_RTS
-				: (chance(g, 50) ? IBV_QPS_RTR : IBV_QPS_INIT);
+	st->arg = g->f->tame || chance(g, 92)
+			  ? IBV_QPS_RTS
+			  : (chance(g, 50) ? IBV_QPS_RTR : IBV_QPS_INIT);
 	for (d = 0; d < 2; d++) {
 		struct gen_side *s = &g->s[pair][d];
 
@@ -504,7 +517,8 @@ static void epoch(struct gen *g)
 	struct step *st;
 
 	for (i = 0; i < g->p->pairs; i++)
-		if ((g->s[i][0].broken || g->s[i][1].broken) && chance(g, 75))
+		if ((g->f->tame || g->s[i][0].broken || g->s[i][1].broken) &&
+		    chance(g, g->f->tame ? 20 : 75))
 			connect_pair(g, i);
 	for (i = 0; i < 2 * CQS; i++)
 		if (chance(g, 25)) {
@@ -538,7 +552,7 @@ static void config(struct gen *g, struct pair_cfg *c)
 
 	c->type = IBV_QPT_RC;
 	c->mtu = (enum ibv_mtu)(IBV_MTU_256 + 2 * below(g, 3));
-	c->rnr_retry = chance(g, 75) ? 7 : 1;
+	c->rnr_retry = g->f->tame || chance(g, 75) ? 7 : 1;
 	for (d = 0; d < 2; d++) {
 		struct qp_cfg *q = &c->qp[d];
 

@@ -129,9 +129,10 @@ struct program {
 	struct step step[STEPS];
 };
 
-/* What a device can do beyond RC. */
+/* What the programs are made of. */
 struct features {
-	bool uc, ud, srq;
+	bool tame; /* nothing fails: no wrong request, no state but RTS, no
+		    * DEREG, no finite patience, no full queue */
 };
 
 void program_make(struct program *p, uint64_t seed, const struct features *f);

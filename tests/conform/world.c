@@ -216,7 +216,7 @@ int world_open(struct world *w, const char *spec, const char *spec2)
 	 * emulated machine may need longer to answer at all. */
 	w->opts.timeout = soft ? 8 : 15;
 	w->opts.retry_cnt = soft ? 1 : 2;
-	w->patience_ns = (soft ? 3 : 5) * 1000000000ull;
+	w->patience_ns = (soft ? 5 : 20) * 1000000000ull;
 	w->opts.min_rnr_timer = 1;
 	return 0;
 }
