@@ -72,6 +72,8 @@ static const struct field fields[] = {
 	F(IN_QP, shm_qp, rq_stride),
 	F(IN_QP, shm_qp, ready_off),
 	F(IN_QP, shm_qp, cq_off),
+	F(IN_QP, shm_qp, srq_off),
+	F(IN_QP, shm_qp, type),
 	{"shm_qp.hazard", IN_QP, offsetof(struct shm_qp, hazard), 4, true},
 	F(IN_QP, shm_qp, parked),
 	F(IN_QP, shm_qp, fault),
