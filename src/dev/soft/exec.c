@@ -542,6 +542,8 @@ static __attribute__((noinline, cold)) int uc_outcome(
 	case IBV_WC_RETRY_EXC_ERR:
 		/* not looked at yet when the way was closed */
 		len = local_check(q, wr, 0);
+		if (q->look)
+			q->look->h.refused = len >= 0;
 		return len < 0 ? (int)-len : 0;
 	default:
 		return r;

@@ -85,12 +85,13 @@ struct soft_harsh_op {
 	uint64_t deadline_ns; /* of what it waits for; ENV_NEVER */
 	uint64_t len;
 	uint8_t rough[HARSH_PLACES];
-	bool begun;  /* checked; its pieces move */
-	bool moved;  /* they have */
-	bool whole;  /* in one go, alone: an error, or work for the peer */
-	bool plain;  /* the peer's memory is not mapped here */
-	bool landed; /* nothing at the peer changes any more */
-	bool lost;   /* dropped on its way (UC, UD) */
+	bool begun;   /* checked; its pieces move */
+	bool moved;   /* they have */
+	bool whole;   /* in one go, alone: an error, or work for the peer */
+	bool plain;   /* the peer's memory is not mapped here */
+	bool landed;  /* nothing at the peer changes any more */
+	bool lost;    /* dropped on its way (UC, UD) */
+	bool refused; /* the responder drops it: nothing moves (UC) */
 	uint64_t cqe_ns;
 	int status;
 	struct harsh_plan plan;

@@ -341,6 +341,11 @@ static void begin(struct soft_qp *q, struct soft_wqe *w, bool alone,
 		wait_for(q, w, r, now);
 		return;
 	}
+	if (w->h.refused) {
+		w->h.begun = true;
+		land(w, now);
+		return;
+	}
 	/* An error breaks the peer's queue: all before it must be there. What
 	 * cannot be moved in pieces goes alone, too. */
 	if (r > 0 || w->h.whole) {
