@@ -262,11 +262,12 @@ static void stopped_at(long at)
 	struct look l = {0};
 	struct rig_child c;
 	struct ibv_wc wc;
+	bool over;
 	int st;
 
 	drain_first();
 	begin(&c, &plan);
-	steps(&c, at);
+	over = steps(&c, at) < at; /* their number varies a little */
 	/* The other's messages come: one at least, for it has claimed one of
 	 * two at most; and whoever sleeps hears of it. */
 	ud_send(&b, &a, 3, b.r.buf, 8, 0);
@@ -275,8 +276,10 @@ static void stopped_at(long at)
 	while (!l.others)
 		l.n += came(&l.others);
 	/* It goes on, and its message arrives, once. */
-	ptrace(PTRACE_CONT, c.pid, NULL, NULL);
-	waitpid(c.pid, &st, 0);
+	if (!over) {
+		ptrace(PTRACE_CONT, c.pid, NULL, NULL);
+		assert_int_equal(waitpid(c.pid, &st, 0), c.pid);
+	}
 	if (!l.n) {
 		rig_wait(&a.r, &wc);
 		assert_int_equal(wc.byte_len, LEN + 40);
