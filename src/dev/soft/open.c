@@ -29,6 +29,9 @@ static int soft_query_device(struct dev *dev, struct ibv_device_attr *a)
 	a->page_size_cap = SHM_PAGE;
 	a->max_qp = SHM_QP_MAX;
 	a->max_qp_wr = SOFT_WR_MAX;
+	a->device_cap_flags =
+		IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
+		IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
 	a->max_sge = SOFT_SGE_MAX;
 	a->max_sge_rd = SOFT_SGE_MAX;
 	a->max_cq = 65536;

@@ -375,6 +375,13 @@ static void test_query(void **state)
 	assert_int_equal(ex.orig_attr.phys_port_cnt, 1);
 	assert_int_equal(ex.phys_port_cnt_ex, 1);
 	assert_int_equal(ex.completion_timestamp_mask, 0);
+	/* what is refused is not claimed, what is there is */
+	assert_false(ex.orig_attr.device_cap_flags & IBV_DEVICE_SRQ_RESIZE);
+	assert_true(ex.orig_attr.device_cap_flags & IBV_DEVICE_RC_RNR_NAK_GEN);
+	assert_int_equal(ex.device_cap_flags_ex, ex.orig_attr.device_cap_flags);
+	assert_int_equal(ex.orig_attr.max_mw, 0);
+	assert_true(ex.orig_attr.max_srq > 0 && ex.orig_attr.max_srq_wr > 0 &&
+		    ex.orig_attr.max_srq_sge > 0 && ex.orig_attr.max_ah > 0);
 	assert_true(ex.orig_attr.max_qp >= 10000);
 	assert_int_equal(vctx(&a)->query_device_ex(a.dev->verbs, NULL,
 						   (void *)small,
