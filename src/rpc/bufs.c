@@ -3,8 +3,11 @@
  * bufs.c - registered memory for payloads that do not fit into a message.
  *
  * A buffer is a region of its own. Making one costs system calls and
- * registration, so a few are kept. Sizes are powers of two, so that one that
- * is kept fits the next.
+ * registration, here and where it is mapped, so those that are given back are
+ * kept, as many as calls of mixed sizes have under way (on one connection, one
+ * after the other: a result that is being built and one that is not known to
+ * have been read, of each size). Sizes are powers of two, so that one that is
+ * kept fits the next.
  */
 #include "base/assert.h"
 #include "base/list.h"
@@ -12,6 +15,7 @@
 #include "rpc/state.h"
 
 #define LEN_MIN (64u << 10)
+#define FIT_MAX 4u
 
 struct region_buf {
 	struct rpc_buf buf;
@@ -28,19 +32,23 @@ uint32_t rpc_bufs_lkey(const struct rpc_buf *buf)
 	return container_of(buf, const struct region_buf, buf)->region->mr->lkey;
 }
 
+/* The smallest that is kept and fits: one that is some sizes too large is still
+ * better than a new one, which the other end would have to map as well. */
 static struct rpc_buf *spare_take(struct rpc_bufs *bufs, size_t len)
 {
-	struct rpc_buf **link, *buf;
+	struct rpc_buf **link, **best = NULL, *buf;
 
-	for (link = &bufs->spare; (buf = *link); link = &buf->next) {
-		if (buf->len != len)
-			continue;
-		*link = buf->next;
-		bufs->spares--;
-		bufs->spare_len -= len;
-		return buf;
-	}
-	return NULL;
+	for (link = &bufs->spare; (buf = *link); link = &buf->next)
+		if (buf->len >= len && buf->len / FIT_MAX <= len &&
+		    (!best || buf->len < (*best)->len))
+			best = link;
+	if (!best)
+		return NULL;
+	buf = *best;
+	*best = buf->next;
+	bufs->spares--;
+	bufs->spare_len -= buf->len;
+	return buf;
 }
 
 static struct rpc_buf *buf_new(struct rpc_conn *rc, size_t len)
@@ -83,7 +91,7 @@ struct rpc_buf *rpc_bufs_get(struct rpc_conn *rc, size_t len)
 	if (!buf)
 		buf = buf_new(rc, size);
 	if (buf)
-		bufs->used_len += size;
+		bufs->used_len += buf->len;
 	return buf;
 }
 

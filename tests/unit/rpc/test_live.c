@@ -21,6 +21,7 @@
 
 #define CALL 1
 #define NOTHING 2
+#define REGION 3
 #define PATIENCE SKEIN_S(30)
 #define BIG (1u << 20)
 
@@ -73,6 +74,15 @@ static int on_nothing(struct skein_rpc_req *req, void *arg)
 	return skein_rpc_req_len(req) ? -EINVAL : 0;
 }
 
+/* A region id of this process: they are given once each. */
+static int on_region(struct skein_rpc_req *req, void *arg)
+{
+	uint32_t id = conn_region_id(arg), *resp = skein_rpc_resp_buf(req, 4);
+
+	*resp = id;
+	return 0;
+}
+
 static void serve(int fd, enum skein_wait wait)
 {
 	struct skein_ctx_attr attr = {
@@ -85,6 +95,7 @@ static void serve(int fd, enum skein_wait wait)
 	if (skein_ctx_open(&attr, &ctx) ||
 	    skein_rpc_handle(ctx, CALL, on_call, NULL) ||
 	    skein_rpc_handle(ctx, NOTHING, on_nothing, NULL) ||
+	    skein_rpc_handle(ctx, REGION, on_region, ctx) ||
 	    skein_listener_open(ctx, "127.0.0.1:0", NULL, &listener))
 		_exit(1);
 	snprintf(addr, sizeof(addr), "%s", skein_listener_addr(listener));
@@ -379,6 +390,47 @@ static bool alloc_fails(void *arg)
 	return __atomic_fetch_sub(&allocs_left, 1, __ATOMIC_RELAXED) == 0;
 }
 
+/* How many regions the server has made so far. */
+static uint32_t server_regions(struct live *l)
+{
+	uint32_t id = 0;
+
+	assert_int_equal(skein_rpc_call(l->conn, REGION, NULL, 0, &id,
+					sizeof(id), PATIENCE, NULL),
+			 0);
+	return id;
+}
+
+static void mixed_calls(struct live *l, uint8_t *buf, int n)
+{
+	static const uint32_t lens[] = {100000, 20000, 64, 200000, 70000, 9000};
+	unsigned kinds = sizeof(lens) / sizeof(lens[0]);
+
+	for (int i = 0; i < n; i++)
+		assert_int_equal(call(l->conn, buf, lens[(i * 5) % kinds],
+				      lens[i / 2 % kinds], (uint32_t)i),
+				 0);
+}
+
+/* Payloads of many sizes find the memory of earlier ones, at both ends: no
+ * region is made, registered and mapped for each. */
+static void test_memory_again(void **state)
+{
+	uint8_t *buf = malloc(BIG);
+	uint32_t ours, theirs;
+	struct live l;
+
+	start(&l, SKEIN_WAIT_ADAPTIVE);
+	mixed_calls(&l, buf, 60);
+	ours = conn_region_id(l.ctx);
+	theirs = server_regions(&l);
+	mixed_calls(&l, buf, 300);
+	assert_int_equal(conn_region_id(l.ctx), ours + 1);
+	assert_int_equal(server_regions(&l), theirs + 1);
+	stop(&l);
+	free(buf);
+}
+
 static void count_end(void *arg, const struct skein_rpc_result *res)
 {
 	++*(int *)arg;
@@ -433,6 +485,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_many_outstanding),
+		cmocka_unit_test(test_memory_again),
 		cmocka_unit_test(test_server_killed),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_asleep),
