@@ -127,20 +127,20 @@ int skein_rpc_call_async(struct skein_conn *conn, uint16_t id, const void *req,
 int skein_rpc_flush(struct skein_conn *conn)
 {
 	struct rpc_conn *rc = rpc_conn_of(conn);
-	bool inside;
 	int err;
 
+	/* As in skein_rpc_call_async(). */
+	if (rc && engine_is_owner(rc->engine) && rc->caller)
+		return rc->up ? rpc_client_flush(&rc->client) : -ENOTCONN;
 	err = check(conn, rc, 0, 0);
 	if (err)
 		return err;
-	inside = engine_is_owner(rc->engine);
-	if (!inside && !engine_try_enter(rc->engine)) {
+	if (!engine_try_enter(rc->engine)) {
 		engine_kick(rc->engine); /* the owner's next round sends */
 		return 0;
 	}
 	err = rc->up ? rpc_client_flush(&rc->client) : -ENOTCONN;
-	if (!inside)
-		engine_leave(rc->engine);
+	engine_leave(rc->engine);
 	return err;
 }
 

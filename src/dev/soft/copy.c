@@ -23,6 +23,9 @@
  * prefetch writes nothing, so it has no part in the order. */
 #define AHEAD 256
 
+/* From here on vectors pay. */
+#define SHORT 256u
+
 static inline void copy_word(char *dst, const char *src)
 {
 	uint64_t v;
@@ -109,7 +112,7 @@ VECTOR static void copy_vector(char *dst, const char *src, size_t len)
 
 static inline void copy_body(char *dst, const char *src, size_t len)
 {
-	if (len >= 256 && __builtin_cpu_supports("avx"))
+	if (len >= SHORT && __builtin_cpu_supports("avx"))
 		copy_vector(dst, src, len);
 	else
 		copy_words(dst, src, len);
@@ -157,9 +160,34 @@ void soft_copy_tail(void *dst, const void *src, size_t len)
 	copy_tail(dst, src, len);
 }
 
+/* A short message, and most are: whole words, of which the last is the tail. */
+static inline void copy_short(char *dst, const char *src, size_t len)
+{
+	uint64_t v;
+
+	for (; len > 32; len -= 32, dst += 32, src += 32) {
+		copy_word(dst, src);
+		copy_word(dst + 8, src + 8);
+		copy_word(dst + 16, src + 16);
+		copy_word(dst + 24, src + 24);
+	}
+	for (; len > 8; len -= 8, dst += 8, src += 8)
+		copy_word(dst, src);
+	memcpy(&v, src, 8);
+	/* release: as in copy_tail() */
+	atomic_store_explicit((_Atomic uint64_t *)(void *)dst, v,
+			      memory_order_release);
+}
+
 void soft_copy_all(void *dst, const void *src, size_t len)
 {
-	size_t tail = soft_copy_tail_len((uintptr_t)dst, len);
+	size_t tail;
+
+	if (len && len <= SHORT && (((uintptr_t)dst | len) & 7) == 0) {
+		copy_short(dst, src, len);
+		return;
+	}
+	tail = soft_copy_tail_len((uintptr_t)dst, len);
 
 	copy_body(dst, src, len - tail);
 	copy_tail((char *)dst + (len - tail), (const char *)src + (len - tail),
