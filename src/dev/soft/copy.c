@@ -93,15 +93,17 @@ VECTOR static inline void copy_128(char *dst, const char *src, bool ask)
 
 VECTOR static void copy_vector(char *dst, const char *src, size_t len)
 {
-	size_t head = -(uintptr_t)dst & 31, i = 0;
+	size_t head = -(uintptr_t)dst & 31, i;
 
+	for (i = 0; i < AHEAD; i += 64)
+		__builtin_prefetch(dst + i, 1);
 	copy_words(dst, src, head);
 	dst += head;
 	src += head;
 	len -= head;
 	/* Never ahead of the range itself: the line behind it may be one that
 	 * its owner polls. */
-	for (; i + AHEAD + 128 <= len; i += 128)
+	for (i = 0; i + AHEAD + 128 <= len; i += 128)
 		copy_128(dst + i, src + i, true);
 	for (; i + 128 <= len; i += 128)
 		copy_128(dst + i, src + i, false);
