@@ -33,6 +33,8 @@ soft/death: counts mappings, of which valgrind makes its own
 soft/many: thousands of senders on one simulated core
 soft/copy: races two threads, which valgrind runs one at a time
 conn/hostile: valgrind lets descriptors in messages pass the limit
+conn/pair: busy-waits for another thread, which runs at its turn only
+conform/soft: minutes of random programs, at a fiftieth of the speed
 conn/scarce: timers end while the other thread waits for its turn
 env/engine_threads: races threads, which valgrind runs one at a time
 rpc/live: a minute of calls, at a fiftieth of the speed
@@ -55,7 +57,7 @@ while read -r name; do
 	elif [ -z "$short" ] || [[ " ${in_short//$'\n'/ } " == *" $name "* ]]; then
 		names+=("$name")
 	fi
-done < <(meson test -C "$build" --list --suite unit 2>/dev/null |
+done < <(meson test -C "$build" --list --suite unit --no-suite seeds 2>/dev/null |
 	grep -v ' can fail\|symbols')
 
 export SKEIN_TEST_VALGRIND=1
