@@ -120,8 +120,10 @@ static bool right_events(struct check *c, const struct epoch *e)
 			due = (armed[side][cq] == 0 && t.wcs) ||
 			      (armed[side][cq] == 1 && t.sol);
 			/* Open: harsh mode's late bells may ring once more. */
-			if (late && t.events == due + 1)
-				t.events = due;
+			if (late && t.events == due + 1) {
+				armed[side][cq] = -1;
+				continue;
+			}
 			if (t.events != due &&
 			    !(loose && t.events == 1 && armed[side][cq] >= 0)) {
 				snprintf(

@@ -149,6 +149,7 @@ static int job(const struct args *a, int no, struct tally *t)
 	if (world_open(&w, a->device, a->device2))
 		return 1;
 	w.features.tame = a->tame;
+	w.features.no_fence = w.quirks & M_QUIRK_RXE;
 	w.complain = a->shrink ? NULL : stdout;
 	for (seed = a->from + (uint64_t)no;
 	     seed <= a->to && t->failed < a->stop; seed += (uint64_t)a->jobs) {

@@ -273,6 +273,9 @@ static void body(struct gen *g, struct gen_side *s, struct wr *w)
 
 	if (op_is_atomic(w->op))
 		len = 8;
+	else if (g->f->no_fence && s->fetched && !op_is_send(w->op) &&
+		 w->op != IBV_WR_RDMA_READ)
+		len = 0;
 	if (op_fetches(w->op)) {
 		if (s->dst + len > DST_LEN)
 			len = 0;
@@ -283,7 +286,7 @@ static void body(struct gen *g, struct gen_side *s, struct wr *w)
 		cut(g, s, w, len, INL_AT + s->inl, 0, 0);
 		s->inl += len;
 		w->flags |= IBV_SEND_INLINE;
-	} else if (s->fetched && len && chance(g, 40)) {
+	} else if (!g->f->no_fence && s->fetched && len && chance(g, 40)) {
 		w->flags |= IBV_SEND_FENCE;
 		cut(g, s, w, len < s->dst ? len : s->dst, DST_AT, s->dst, 0);
 	} else {
@@ -292,6 +295,8 @@ static void body(struct gen *g, struct gen_side *s, struct wr *w)
 	/* What an earlier READ or atomic reads is not overwritten under it. */
 	if (s->fetched && !op_is_send(w->op) && w->op != IBV_WR_RDMA_READ)
 		w->flags |= IBV_SEND_FENCE;
+	if (g->f->no_fence)
+		w->flags &= (uint8_t)~IBV_SEND_FENCE;
 	if (op_fetches(w->op))
 		s->fetched = true;
 }
@@ -538,7 +543,9 @@ static void epoch(struct gen *g)
 			st = step_new(g, STEP_POLL, 0, side);
 			st->cq = (uint8_t)below(g, CQS);
 			st->arg = 1 + (int)below(g, 4);
-		} else if (i < 97)
+		} else if (g->f->tame)
+			continue;
+		else if (i < 97)
 			add_state(g, pair, side);
 		else
 			add_mortal(g, pair, side);

@@ -131,8 +131,10 @@ struct program {
 
 /* What the programs are made of. */
 struct features {
-	bool tame; /* nothing fails: no wrong request, no state but RTS, no
+	bool tame;     /* nothing fails: no wrong request, no state but RTS, no
 		    * DEREG, no finite patience, no full queue */
+	bool no_fence; /* rxe stalls behind some: WRITEs that need one are
+			* empty instead */
 };
 
 void program_make(struct program *p, uint64_t seed, const struct features *f);
