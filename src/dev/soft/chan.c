@@ -65,33 +65,47 @@ int soft_destroy_chan(struct dev *dev, struct ibv_comp_channel *ch)
 	return 0;
 }
 
-void soft_bell_ring(_Atomic uint32_t *armed, int fd, bool solicited)
+uint32_t soft_bell_claim(_Atomic uint32_t *armed, bool solicited)
 {
 	uint32_t was = atomic_load_explicit(armed, memory_order_relaxed);
-	uint64_t one = 1;
 	uint32_t firing;
-	ssize_t n;
 
 	do {
 		switch (was & SHM_ARMED_STATE) {
 		case SHM_ARMED_SOLICITED:
 			if (!solicited)
-				return;
+				return 0;
 			break;
 		case SHM_ARMED_ANY:
 		case SHM_ARMED_FIRING:
 			break;
 		default:
-			return;
+			return 0;
 		}
 		firing = (was & ~(uint32_t)SHM_ARMED_STATE) | SHM_ARMED_FIRING;
 	} while (was != firing &&
 		 !atomic_compare_exchange_strong(armed, &was, firing));
+	return firing;
+}
+
+void soft_bell_count(_Atomic uint32_t *armed, int fd, uint32_t firing)
+{
+	uint64_t one = 1;
+	ssize_t n;
+
 	n = write(fd, &one, sizeof(one));
 	(void)n;
 	/* Else it was taken, and perhaps armed again: another arming. */
 	atomic_compare_exchange_strong(
 		armed, &firing, firing - SHM_ARMED_FIRING + SHM_ARMED_FIRED);
+}
+
+void soft_bell_ring(_Atomic uint32_t *armed, int fd, bool solicited)
+{
+	uint32_t firing = soft_bell_claim(armed, solicited);
+
+	if (firing)
+		soft_bell_count(armed, fd, firing);
 }
 
 /* Whatever the flags of the fd: stock programs change them. */

@@ -69,7 +69,7 @@ struct soft_cq {
 	struct ibv_wc cur;
 	/* harsh mode: an event that is late, or ENV_NEVER */
 	_Atomic uint64_t late_ns;
-	bool late_solicited;
+	uint32_t late_firing;
 };
 
 static inline struct soft_cq *soft_cq_of(struct ibv_cq *cq)
@@ -110,6 +110,9 @@ int soft_get_cq_event(struct dev *dev, struct ibv_comp_channel *ch,
 void soft_ack_cq_events(struct dev *dev, struct ibv_cq *cq, unsigned n);
 /* Rings where armed is in a state that asks for it. */
 void soft_bell_ring(_Atomic uint32_t *armed, int fd, bool solicited);
+/* Its two halves: what to count, or 0; and the count. */
+uint32_t soft_bell_claim(_Atomic uint32_t *armed, bool solicited);
+void soft_bell_count(_Atomic uint32_t *armed, int fd, uint32_t firing);
 
 /* One more count: a peer may have died before its own. */
 void soft_ring_again(struct ibv_comp_channel *ch);

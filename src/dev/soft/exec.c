@@ -550,18 +550,23 @@ static __attribute__((noinline, cold)) int uc_outcome(
 	}
 }
 
-static __attribute__((noinline)) int exec_long(struct soft_qp *q,
-					       const struct ibv_send_wr *wr,
-					       struct soft_wqe *w)
+static inline int gate_pass(struct soft_qp *q)
 {
-	int r = 0;
-
 	/* acquire: the area's fields belong to the gate that was read; as for
 	 * the order against the owner, see soft_hazard_on() */
 	if (unlikely(!q->far ||
 		     atomic_load_explicit(&q->far->gate,
 					  memory_order_acquire) != q->gate_ok))
-		r = soft_gate_check(q);
+		return soft_gate_check(q);
+	return 0;
+}
+
+static __attribute__((noinline)) int exec_long(struct soft_qp *q,
+					       const struct ibv_send_wr *wr,
+					       struct soft_wqe *w)
+{
+	int r = gate_pass(q);
+
 	if (likely(r == 0))
 		r = dispatch(q, wr, w);
 	if (unlikely(r > 0) && q->taken)
@@ -595,4 +600,30 @@ int soft_exec_look(struct soft_qp *q, struct soft_wqe *w)
 	q->look = NULL;
 	soft_hazard_off(q);
 	return r;
+}
+
+int soft_exec_open(struct soft_qp *q)
+{
+	int r;
+
+	soft_hazard_on(q);
+	r = gate_pass(q);
+	if (r)
+		soft_hazard_off(q);
+	return r;
+}
+
+int soft_exec_inside(struct soft_qp *q, const struct ibv_send_wr *wr,
+		     struct soft_wqe *w)
+{
+	int r = 0;
+
+	if (!soft_is_write_1(wr) || !soft_write_known(q, wr))
+		r = dispatch(q, wr, w);
+	return r && q->unreliable ? uc_outcome(q, wr, r) : r;
+}
+
+void soft_exec_close(struct soft_qp *q)
+{
+	soft_hazard_off(q);
 }

@@ -158,18 +158,22 @@ void soft_harsh_post(struct soft_qp *q, struct soft_wqe *w)
 	wanted(q->s, w->h.due_ns);
 }
 
+/* It is decided now whether the completion makes an event, as anywhere else;
+ * only its count comes late. */
 void soft_harsh_bell(struct soft_qp *q, _Atomic uint32_t *armed, int fd,
 		     bool solicited)
 {
 	struct soft_harsh_qp *hq = q->harsh;
-	bool more = hq->bell_armed == armed && hq->bell_fd == fd;
+	uint32_t firing;
 
-	if (hq->bell_armed && !more)
-		soft_harsh_hush(q);
-	hq->bell_solicited = solicited || (more && hq->bell_solicited);
-	if (hq->bell_armed)
-		return; /* its time is set */
+	/* as in finish_slot(): the receive before the look at the word */
+	fence_full();
+	firing = soft_bell_claim(armed, solicited);
+	if (!firing || (hq->bell_armed == armed && hq->bell_firing == firing))
+		return; /* none, or its time is set */
+	soft_harsh_hush(q);
 	hq->bell_armed = armed;
+	hq->bell_firing = firing;
 	hq->bell_fd = fd;
 	hq->bell_ns = env_now_ns(q->s->env) +
 		      soft_harsh_delay(&hq->rng, hq->rough[HARSH_BELL]);
@@ -178,24 +182,27 @@ void soft_harsh_bell(struct soft_qp *q, _Atomic uint32_t *armed, int fd,
 void soft_harsh_hush(struct soft_qp *q)
 {
 	struct soft_harsh_qp *hq = q->harsh;
-	_Atomic uint32_t *armed = hq->bell_armed;
 
+	if (hq->bell_armed)
+		soft_bell_count(hq->bell_armed, hq->bell_fd, hq->bell_firing);
 	hq->bell_armed = NULL;
 	hq->bell_ns = ENV_NEVER;
-	if (!armed)
-		return;
-	/* as in finish_slot(): the receive before the look at the word */
-	fence_full();
-	soft_bell_ring(armed, hq->bell_fd, hq->bell_solicited);
 }
 
 void soft_harsh_cq_bell(struct soft_cq *c, bool solicited)
 {
+	uint32_t firing = soft_bell_claim(&c->shm->armed, solicited);
 	uint64_t rng = c->s->harsh->seed + c->tail, due;
 
-	c->late_solicited |= solicited;
-	if (atomic_load(&c->late_ns) != ENV_NEVER)
+	if (!firing)
 		return;
+	if (atomic_load(&c->late_ns) != ENV_NEVER) {
+		if (c->late_firing == firing)
+			return; /* its time is set */
+		soft_bell_count(&c->shm->armed, c->ex.channel->fd,
+				c->late_firing);
+	}
+	c->late_firing = firing;
 	due = env_now_ns(c->s->env) +
 	      soft_harsh_delay(&rng, (uint8_t)(rng >> 5 & 1));
 	atomic_store(&c->late_ns, due);
@@ -206,9 +213,12 @@ void soft_harsh_cq_bell(struct soft_cq *c, bool solicited)
 static void cq_bell(struct soft_cq *c)
 {
 	soft_lock_revoke(&c->lock);
-	atomic_store(&c->late_ns, ENV_NEVER);
-	soft_bell_ring(&c->shm->armed, c->ex.channel->fd, c->late_solicited);
-	c->late_solicited = false;
+	/* another thread may have counted it and set a later time */
+	if (atomic_load(&c->late_ns) <= env_now_ns(c->s->env)) {
+		atomic_store(&c->late_ns, ENV_NEVER);
+		soft_bell_count(&c->shm->armed, c->ex.channel->fd,
+				c->late_firing);
+	}
 	soft_lock_return(&c->lock);
 }
 

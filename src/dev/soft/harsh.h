@@ -61,11 +61,11 @@ struct soft_harsh_qp {
 	uint8_t rough[HARSH_PLACES];
 	uint64_t cqe_ns; /* of the request before: they complete in order */
 	_Atomic uint64_t due_ns;
-	/* The event of a receive that was completed at the peer. */
-	_Atomic uint32_t *bell_armed; /* NULL: none is due */
+	/* The event of a receive completed at the peer, not counted yet. */
+	_Atomic uint32_t *bell_armed; /* NULL: none */
+	uint32_t bell_firing;
 	int bell_fd;
-	bool bell_solicited;
-	uint64_t bell_ns;
+	uint64_t bell_ns; /* ENV_NEVER: none */
 };
 
 /* Where the pieces of a request go in which order: cell i of n, aligned at the
@@ -75,7 +75,8 @@ struct harsh_plan {
 	uint32_t n, next;
 	uint32_t end; /* n, or where it is lost */
 	uint32_t mul, add;
-	uint32_t burst; /* cells between pauses */
+	uint32_t burst;	 /* cells between pauses */
+	uint32_t dawdle; /* after this cell, or UINT32_MAX */
 };
 
 /* What a parked request has more; soft_wqe.h. */
@@ -88,6 +89,7 @@ struct soft_harsh_op {
 	bool begun;   /* checked; its pieces move */
 	bool moved;   /* they have */
 	bool whole;   /* in one go, alone: an error, or work for the peer */
+	bool at_end;  /* its bytes move with its last step */
 	bool plain;   /* the peer's memory is not mapped here */
 	bool landed;  /* nothing at the peer changes any more */
 	bool lost;    /* dropped on its way (UC, UD) */

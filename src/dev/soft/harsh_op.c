@@ -9,11 +9,11 @@
  * order of posting). A piece is a request of its own to exec.c, so every check
  * is made again for each, and nothing is held between two steps.
  *
- * The order kept is that of IBA 10.8.3.3 and no more: whatever is behind a
- * WRITE or a message may move while it moves, but a receive completes after
- * all before it but READs and atomics, and READs and atomics begin after all
- * before them; what is behind a READ or an atomic waits for it when it is
- * fenced. Datagrams have no order at all but that of their completions.
+ * The order kept is that of IBA 10.8.3.3 and no more. The responder takes
+ * requests in order, but what is behind a READ goes on while the READ's pieces
+ * are fetched, unless it is fenced, and of two WRITEs the second may be seen
+ * first. READs and atomics begin after all before them. Datagrams have no
+ * order at all but that of their completions.
  */
 #include "dev/soft/harsh.h"
 #include "dev/soft/qp.h"
@@ -135,6 +135,20 @@ static void plan_order(struct soft_wqe *w, bool ascending)
 	p->add = (uint32_t)(soft_harsh_draw(&w->h.rng) % p->n);
 }
 
+static bool one_packet(const struct soft_qp *q, const struct soft_wqe *w)
+{
+	return w->h.len <= 128ull << q->attr.path_mtu;
+}
+
+static void dawdle(struct soft_qp *q, struct soft_wqe *w)
+{
+	uint64_t end =
+		env_now_ns(q->s->env) + soft_harsh_draw(&w->h.rng) % (20 * US);
+
+	while (env_now_ns(q->s->env) < end)
+		__builtin_ia32_pause();
+}
+
 static void plan(struct soft_qp *q, struct soft_wqe *w)
 {
 	static const uint32_t units[] = {8,   64,   64,	  64,
@@ -157,6 +171,12 @@ static void plan(struct soft_qp *q, struct soft_wqe *w)
 	if (w->h.len / BURST_BYTES >= bursts)
 		bursts = (uint32_t)(w->h.len / BURST_BYTES) + 1;
 	p->burst = (p->n + bursts - 1) / bursts;
+	/* A packet is there or it is not, once all is over; on its way it is
+	 * seen in pieces: a dawdle instead of a pause. */
+	if (one_packet(q, w))
+		p->burst = p->n;
+	p->dawdle =
+		(r >> 16 & 7) == 0 ? (uint32_t)(r >> 20) % p->n : UINT32_MAX;
 }
 
 /* Bytes off..off+n of the request's buffers, as pieces. */
@@ -203,7 +223,7 @@ static int one_cell(struct soft_qp *q, struct soft_wqe *w)
 	wr.sg_list = sge;
 	wr.num_sge = slice(w, from - addr, to - from, sge);
 	wr.wr.rdma.remote_addr = from;
-	return soft_exec(q, &wr, NULL);
+	return soft_exec_inside(q, &wr, NULL);
 }
 
 /* --- what holds a request up -------------------------------------------- */
@@ -360,21 +380,56 @@ static void begin(struct soft_qp *q, struct soft_wqe *w, bool alone,
 		plan(q, w);
 	else
 		w->h.moved = true;
+	w->h.at_end = is_message(w) && one_packet(q, w) && !w->h.lost;
+	w->h.moved |= w->h.at_end;
 	w->h.due_ns = now + delay(w, w->h.moved ? HARSH_FINISH : HARSH_PAUSE);
+}
+
+/* Up to n cells. */
+static int move_cells(struct soft_qp *q, struct soft_wqe *w, uint32_t n)
+{
+	struct harsh_plan *p = &w->h.plan;
+	int r;
+
+	for (; n && p->next < p->end; n--) {
+		r = outcome(one_cell(q, w));
+		if (r)
+			return r;
+		if (p->next++ == p->dawdle)
+			dawdle(q, w);
+	}
+	return 0;
+}
+
+/* The WRITE behind w is seen before the end of w, whose last pieces come next.
+ * Only then: should a QP break in between, nobody may find the second without
+ * the first for ever, as the responder took their packets in order. */
+static void overtake(struct soft_qp *q, struct soft_wqe *w)
+{
+	struct soft_wqe *o = w->next;
+
+	if (!o || !o->h.begun || o->h.landed || o->h.lost || o->h.moved ||
+	    !has_pieces(o) || o->wr.opcode != IBV_WR_RDMA_WRITE ||
+	    soft_harsh_draw(&w->h.rng) & 1)
+		return;
+	move_cells(q, o, o->h.plan.burst); /* what fails fails in its turn */
 }
 
 static void move(struct soft_qp *q, struct soft_wqe *w, uint64_t now)
 {
 	struct harsh_plan *p = &w->h.plan;
-	uint32_t i;
-	int r = 0;
+	int r = soft_exec_open(q);
 
-	for (i = 0; i < p->burst && p->next < p->end; i++) {
-		r = outcome(one_cell(q, w));
-		if (r)
-			break;
-		p->next++;
+	if (!r) {
+		if (!is_fetch(w) && p->next + p->burst >= p->end)
+			overtake(q, w);
+		r = move_cells(q, w, p->burst);
+		soft_exec_close(q);
+	} else if (q->unreliable) {
+		land(w, now);
+		return;
 	}
+	r = outcome(r);
 	if (r < 0) {
 		wait_for(q, w, r, now);
 		return;
@@ -397,8 +452,23 @@ static void move(struct soft_qp *q, struct soft_wqe *w, uint64_t now)
  * of what goes alone or is empty. */
 static void finish(struct soft_qp *q, struct soft_wqe *w, uint64_t now)
 {
-	int r = outcome(soft_exec(q, &w->wr, w));
+	int r;
 
+	if (w->h.at_end && has_pieces(w)) {
+		/* data and immediate are one packet */
+		r = soft_exec_open(q);
+		if (!r) {
+			r = move_cells(q, w, w->h.plan.n);
+			if (!r)
+				r = soft_exec_inside(q, &w->wr, w);
+			soft_exec_close(q);
+		} else if (q->unreliable) {
+			r = 0;
+		}
+	} else {
+		r = soft_exec(q, &w->wr, w);
+	}
+	r = outcome(r);
 	if (r < 0)
 		wait_for(q, w, r, now);
 	else if (r > 0)
@@ -410,9 +480,8 @@ static void finish(struct soft_qp *q, struct soft_wqe *w, uint64_t now)
 /* What is before a request. */
 struct before {
 	bool landed;  /* all */
-	bool sent;    /* all but READs and atomics */
+	bool sent;    /* all but READs */
 	bool fetched; /* all READs and atomics */
-	bool message; /* a message is on its way */
 	uint32_t moving;
 };
 
@@ -447,13 +516,11 @@ static bool may_begin(const struct soft_qp *q, const struct soft_wqe *w,
 		return true;
 	if (overtakes(q, w))
 		return false;
-	if (w->h.whole && !b->landed)
-		return false;
-	if (is_fetch(w))
+	if (w->h.whole || is_fetch(w))
 		return b->landed;
 	if (w->wr.send_flags & IBV_SEND_FENCE && !b->fetched)
 		return false;
-	return !is_message(w) || !b->message;
+	return b->sent || w->wr.opcode == IBV_WR_RDMA_WRITE;
 }
 
 /* Is its next step held up by what is before it? That one's step comes first
@@ -463,7 +530,7 @@ static bool may_step(const struct soft_qp *q, const struct soft_wqe *w,
 {
 	if (!w->h.begun)
 		return go && may_begin(q, w, b);
-	return !w->h.moved || !is_message(w) || b->sent;
+	return is_fetch(w) || b->sent;
 }
 
 static void step(struct soft_qp *q, struct soft_wqe *w, const struct before *b,
@@ -498,10 +565,8 @@ static bool steps(struct soft_qp *q, struct soft_wqe *w, struct before *b,
 	b->moving++;
 	if (is_fetch(w))
 		b->fetched = false;
-	else
+	if (w->wr.opcode != IBV_WR_RDMA_READ)
 		b->sent = false;
-	if (is_message(w))
-		b->message = true;
 	return !w->h.whole;
 }
 
@@ -528,7 +593,7 @@ static void complete(struct soft_qp *q, uint64_t now)
  * step comes first. */
 static uint64_t next_step(struct soft_qp *q, uint64_t now)
 {
-	uint64_t due = q->harsh->bell_armed ? q->harsh->bell_ns : ENV_NEVER;
+	uint64_t due = q->harsh->bell_ns;
 	struct soft_wqe *w = q->parked;
 
 	if (w && w->h.landed && w->h.cqe_ns < due)

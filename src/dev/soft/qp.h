@@ -185,6 +185,12 @@ int soft_exec(struct soft_qp *q, const struct ibv_send_wr *wr,
 /* Whether it would be refused now: changes nothing, breaks nothing. As
  * soft_exec(), and w->h says what memory it goes to. */
 int soft_exec_look(struct soft_qp *q, struct soft_wqe *w);
+/* Several pieces that the peer's way to ERR, RESET or its end does not come
+ * between: 0 or as soft_exec(); then each piece, then close. */
+int soft_exec_open(struct soft_qp *q);
+int soft_exec_inside(struct soft_qp *q, const struct ibv_send_wr *wr,
+		     struct soft_wqe *w);
+void soft_exec_close(struct soft_qp *q);
 void soft_complete(struct soft_qp *q, const struct ibv_send_wr *wr,
 		   uint32_t pos, int status);
 int soft_gate_check(struct soft_qp *q);
