@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_harsh.c - harsh mode is unkind, each kind of unkindness seen at least
+ * once in many requests; and nothing is lost by it: what docs/soft.md, "Harsh
+ * mode", says.
+ */
+#include "unit/soft/rig.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+
+#define MANY 400
+#define LONG (256u * 1024)
+
+static struct rig_end a, b;
+
+static void pair(const char *seed)
+{
+	setenv("SKEIN_SOFT_HARSH", seed, 1);
+	rig_pair(&a, &b, NULL);
+	print_message("device %s, %s\n", a.dev->name, a.dev->mode);
+	assert_non_null(strstr(a.dev->mode, seed));
+}
+
+static void write_long(uint64_t id, uint32_t len)
+{
+	assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, id, a.buf, len,
+				  (uintptr_t)b.buf, b.mem->mr->rkey,
+				  IBV_SEND_SIGNALED),
+			 0);
+}
+
+static void test_caps(void **state)
+{
+	pair("1");
+	assert_false(a.dev->caps.ordered_write);
+	assert_false(a.dev->caps.ordered_read);
+	assert_false(a.dev->caps.death_notice);
+	assert_int_equal(a.dev->ops->probe(a.dev, a.qp), -EOPNOTSUPP);
+	rig_unpair(&a, &b);
+	pair("3");
+	assert_true(a.dev->caps.ordered_write);
+	rig_unpair(&a, &b);
+}
+
+/* A buffer that is changed before the completion: what arrives may be either;
+ * inline bytes are the old ones. */
+static void test_source_is_read_late(void **state)
+{
+	uint64_t old = 1, new = 2, got;
+	int late = 0, i, k;
+
+	pair("1");
+	for (i = 0; i < MANY; i++) {
+		k = i % 2 ? IBV_SEND_INLINE : 0;
+		memcpy(a.buf, &old, 8);
+		assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 7, a.buf, 8,
+					  (uintptr_t)b.buf, b.mem->mr->rkey,
+					  IBV_SEND_SIGNALED | (unsigned)k),
+				 0);
+		memcpy(a.buf, &new, 8);
+		rig_expect(&a, 7, IBV_WC_SUCCESS);
+		memcpy(&got, b.buf, 8);
+		assert_true(got == old || (got == new && !k));
+		late += got == new;
+	}
+	assert_true(late > 0);
+	rig_unpair(&a, &b);
+}
+
+static bool arrived(void *arg)
+{
+	return *(volatile char *)(b.buf + LONG - 1) == *(char *)arg;
+}
+
+/* One-sided requests of a process that never polls. */
+static void test_goes_on_unpolled(void **state)
+{
+	char round;
+
+	pair("2");
+	for (round = 1; round < 20; round++) {
+		memset(a.buf, round, LONG);
+		write_long(1, LONG);
+		rig_until(arrived, &round);
+		rig_expect(&a, 1, IBV_WC_SUCCESS);
+		assert_memory_equal(a.buf, b.buf, LONG);
+	}
+	rig_unpair(&a, &b);
+}
+
+/* What is seen between two polls, over many WRITEs. */
+static void look_between(bool *tail_first, bool *early_data)
+{
+	struct ibv_wc wc;
+	int n, i;
+	char v;
+
+	*tail_first = *early_data = false;
+	for (i = 0; i < MANY; i++) {
+		v = (char)(1 + i % 100);
+		memset(a.buf, v, LONG);
+		write_long(1, LONG);
+		while ((n = ibv_poll_cq(a.cq, 1, &wc)) == 0) {
+			if (b.buf[LONG - 1] != v)
+				continue;
+			if (memcmp(a.buf, b.buf, LONG))
+				*tail_first = true;
+			else
+				*early_data = true;
+		}
+		assert_int_equal(n, 1);
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		assert_memory_equal(a.buf, b.buf, LONG);
+	}
+}
+
+static void test_any_order(void **state)
+{
+	bool tail_first, early_data;
+
+	pair("1");
+	look_between(&tail_first, &early_data);
+	assert_true(tail_first);
+	assert_true(early_data);
+	rig_unpair(&a, &b);
+}
+
+/* Where the receiver's device promises order there is order. */
+static void test_ascending(void **state)
+{
+	bool tail_first, early_data;
+
+	pair("7");
+	look_between(&tail_first, &early_data);
+	assert_false(tail_first);
+	assert_true(early_data);
+	rig_unpair(&a, &b);
+}
+
+/* A receive proves the WRITEs before it; an event is late, never lost. */
+static void test_messages(void **state)
+{
+	struct pollfd p;
+	struct ibv_cq *cq;
+	struct ibv_wc wc;
+	uint64_t i;
+
+	pair("5");
+	p = (struct pollfd){.fd = b.ch->fd, .events = POLLIN};
+	for (i = 1; i <= MANY; i++) {
+		rig_recv(&b, i, b.buf + LONG, 8);
+		assert_int_equal(ibv_req_notify_cq(b.cq, 0), 0);
+		memset(a.buf, (int)i, 4096);
+		write_long(1, 4096);
+		memcpy(a.buf + LONG, &i, 8);
+		rig_post(&a, IBV_WR_SEND, 2, a.buf + LONG, 8, 0, 0,
+			 IBV_SEND_SIGNALED);
+		/* asleep: nobody polls */
+		assert_int_equal(poll(&p, 1, 10000), 1);
+		assert_int_equal(b.dev->ops->get_cq_event(b.dev, b.ch, &cq), 0);
+		b.dev->ops->ack_cq_events(b.dev, cq, 1);
+		rig_wait(&b, &wc);
+		assert_int_equal(wc.wr_id, i);
+		assert_memory_equal(b.buf, a.buf, 4096);
+		assert_memory_equal(b.buf + LONG, &i, 8);
+		rig_expect(&a, 1, IBV_WC_SUCCESS);
+		rig_expect(&a, 2, IBV_WC_SUCCESS);
+	}
+	rig_unpair(&a, &b);
+}
+
+static void sleeper(int sock, void *arg)
+{
+	struct rig_addr peer;
+	struct rig_end e;
+	char go;
+
+	rig_meet(&e, sock, NULL, &peer);
+	rig_get(sock, &go, 1); /* until it is killed */
+}
+
+/* Death is told by a request that fails, and by nothing else. */
+static void test_death_is_silent(void **state)
+{
+	struct ibv_async_event ev;
+	struct rig_addr peer;
+	struct rig_child c;
+	struct rig_end e;
+
+	setenv("SKEIN_SOFT_HARSH", "9", 1);
+	rig_fork(&c, sleeper, NULL);
+	rig_meet(&e, c.sock, NULL, &peer);
+	kill(c.pid, SIGKILL);
+	rig_join(&c);
+	assert_int_equal(e.qp->state, IBV_QPS_RTS);
+	assert_int_equal(e.dev->ops->get_async_event(e.dev, &ev), -EAGAIN);
+	rig_post(&e, IBV_WR_RDMA_WRITE, 1, e.buf, 8, peer.buf, peer.rkey, 0);
+	rig_expect(&e, 1, IBV_WC_RETRY_EXC_ERR);
+	rig_close(&e);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_caps),
+		cmocka_unit_test(test_source_is_read_late),
+		cmocka_unit_test(test_goes_on_unpolled),
+		cmocka_unit_test(test_any_order),
+		cmocka_unit_test(test_ascending),
+		cmocka_unit_test(test_messages),
+		cmocka_unit_test(test_death_is_silent),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
