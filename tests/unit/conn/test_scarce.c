@@ -26,10 +26,6 @@ struct world {
 	int downs; /* of the client's connection */
 };
 
-static void quiet(void *arg, enum skein_log_level level, const char *line)
-{
-}
-
 static void on_conn(void *arg, struct skein_conn *conn,
 		    enum skein_conn_state state)
 {
@@ -44,8 +40,7 @@ static void on_conn(void *arg, struct skein_conn *conn,
 
 static void client_open(struct world *w)
 {
-	struct skein_ctx_attr attr = {
-		.size = sizeof(attr), .device = "soft", .log = quiet};
+	struct skein_ctx_attr attr = {.size = sizeof(attr), .device = "soft"};
 
 	assert_int_equal(ctx_open_env(w->env, &attr, &w->client), 0);
 	assert_int_equal(skein_mem_new(w->client, 2 * PIECE, &w->local), 0);
@@ -53,15 +48,14 @@ static void client_open(struct world *w)
 
 static void world_open(struct world *w)
 {
-	struct skein_ctx_attr attr = {.size = sizeof(attr),
-				      .device = "soft",
-				      .background = true,
-				      .log = quiet};
+	struct skein_ctx_attr attr = {
+		.size = sizeof(attr), .device = "soft", .background = true};
 	struct skein_listener_attr l = {
 		.size = sizeof(l), .on_conn = on_conn, .arg = w};
 
 	memset(w, 0, sizeof(*w));
 	assert_int_equal(env_real_new(&w->env), 0);
+	w->env->log = NULL; /* the contexts share it */
 	alloc_sweep_init(&w->sweep, w->env);
 	assert_int_equal(ctx_open_env(w->env, &attr, &w->server), 0);
 	assert_int_equal(skein_listener_open(w->server, "127.0.0.1:0", &l,
