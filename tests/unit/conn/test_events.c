@@ -11,6 +11,7 @@
 #include <skein/skein.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <poll.h>
 #include <string.h>
 
 struct end {
@@ -348,6 +349,7 @@ static void test_overflow(void **state)
 	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE,
 				 .send_flags = IBV_SEND_SIGNALED},
 			   *bad;
+	struct pollfd pfd = {.events = POLLIN};
 	struct skein_listener *listener = NULL;
 	struct skein_conn *conn;
 	struct end a, b;
@@ -361,6 +363,9 @@ static void test_overflow(void **state)
 	assert_int_equal(dev->ops->resize_cq(dev, conn->cq->cq, 16), 0);
 	for (int i = 0; i < 100; i++)
 		(void)ibv_post_send(conn->qp, &wr, &bad);
+	/* Nobody polls before it is full: these completions are nobody's. */
+	pfd.fd = dev->verbs->async_fd;
+	assert_int_equal(poll(&pfd, 1, 10000), 1);
 	while (skein_conn_state(conn) == SKEIN_CONN_READY)
 		both(&a, &b);
 	assert_int_equal(skein_conn_error(conn, &text), -EIO);
