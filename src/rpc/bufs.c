@@ -101,6 +101,7 @@ static void spare_drop(struct rpc_conn *rc)
 	struct rpc_bufs *bufs = &rc->bufs;
 	struct rpc_buf **link = &bufs->spare, *buf;
 
+	skein_assert(*link);
 	while ((*link)->next)
 		link = &(*link)->next;
 	buf = *link;

@@ -218,7 +218,7 @@ static inline void rpc_msg_seal(void *at, uint32_t len, uint16_t count,
 	uint8_t *to = at;
 
 	skein_assert_debug(len >= RPC_MSG_MIN && !(len % 8));
-	rpc_msg_put_word(to, len | (uint64_t)count << 32);
+	rpc_msg_put_word(to, len | count * (UINT64_C(1) << 32));
 	rpc_msg_put_word(to + offsetof(struct rpc_hdr, canary), canary);
 	rpc_msg_put_word(to + offsetof(struct rpc_hdr, head), head);
 	if (__builtin_expect(tail == RPC_TAIL_CANARY, 1))

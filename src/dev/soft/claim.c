@@ -82,6 +82,13 @@ void claim_slot_put(struct claim *c, uint32_t slot)
 	atomic_store_explicit(&c->free_tail, at + 1, memory_order_release);
 }
 
+/* Each post brings the head to within slots of it: one that is farther off was
+ * scribbled on by a peer, and must not keep the owner busy. */
+static void head_repair(struct claim *c, uint64_t head)
+{
+	atomic_store_explicit(&c->shm->head, head, memory_order_release);
+}
+
 void claim_post(struct claim *c, uint32_t slot)
 {
 	uint64_t pos = atomic_load_explicit(&c->tail, memory_order_relaxed);
@@ -96,8 +103,13 @@ void claim_post(struct claim *c, uint32_t slot)
 	/* The cell's old order is overwritten below. Its position was claimed:
 	 * at most slots - 1 others are posted, and claims are in order. A head
 	 * that lags behind it would find the cell's order gone. */
-	while (pos - (head = claim_head(s)) >= c->slots)
+	while (pos - (head = claim_head(s)) >= c->slots) {
+		if (pos - head > c->slots) {
+			head_repair(c, pos - c->slots + 1);
+			break;
+		}
 		claim_help(s, head);
+	}
 	/* release: whoever sees the order sees POSTED and the head */
 	atomic_store_explicit(&s->cell[pos & (c->slots - 1)].order,
 			      pos << CLAIM_SLOT_BITS | slot,
@@ -130,8 +142,12 @@ void claim_close(struct claim *c)
 		claim_take(c->shm, pos, slot, CLAIM_OWNER);
 	}
 	/* The next life goes on from here. */
-	while ((pos = claim_head(c->shm)) < tail)
-		claim_help(c->shm, pos);
+	while ((pos = claim_head(c->shm)) != tail) {
+		if (tail - pos > c->slots)
+			head_repair(c, tail);
+		else
+			claim_help(c->shm, pos);
+	}
 }
 
 bool claim_busy(const struct claim *c, uint64_t since)

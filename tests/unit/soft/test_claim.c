@@ -284,6 +284,32 @@ static void test_sweep(void **st)
 #define LIVES 64
 #define STORM_SLOTS 16
 
+/* A peer scribbles on the head: the owner goes on, and a lap later the head is
+ * where producers can use it. */
+static void test_scribbled_head(void **st)
+{
+	static const uint64_t heads[] = {0, 1000, 1ull << 40, UINT64_MAX};
+	uint32_t slots[3 * SLOTS], i, k;
+	struct bench b;
+	uint64_t pos;
+
+	for (i = 0; i < 4; i++) {
+		bench_open(&b, SLOTS);
+		for (k = 0; k < 3 * SLOTS; k++) {
+			slots[k] = post(&b);
+			if (k == SLOTS / 2)
+				atomic_store(&b.shm->head, heads[i]);
+			if (k >= SLOTS / 2)
+				claim_slot_put(&b.c, slots[k - SLOTS / 2]);
+		}
+		pos = claim_tail(&b.c) - claim_head(b.shm);
+		assert_true(pos <= SLOTS);
+		/* once more before it closes */
+		atomic_store(&b.shm->head, heads[i]);
+		bench_close(&b);
+	}
+}
+
 struct message {
 	uint32_t from, seq, sum;
 };
@@ -427,6 +453,7 @@ int main(void)
 		cmocka_unit_test(test_old_producer),
 		cmocka_unit_test(test_close),
 		cmocka_unit_test(test_sweep),
+		cmocka_unit_test(test_scribbled_head),
 		cmocka_unit_test(test_storm),
 	};
 
