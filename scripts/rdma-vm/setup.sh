@@ -70,12 +70,14 @@ build_initrd() {
 		done >"$ir/mod/order"
 	grep -q '^rdma_rxe.ko$' "$ir/mod/order" ||
 		die "kernel $version has no rdma_rxe"
-	(cd "$ir" && find . | cpio -o -H newc --quiet) >"$cache/initrd"
+	(cd "$ir" && find . | cpio -o -H newc --quiet) >"$tmp/initrd.cpio"
 }
 
 main() {
-	local pkg version
+	local pkg version stamp
 	mkdir -p "$cache"
+	# Of what is read now: these files may change while we work.
+	stamp=$(image_stamp)
 	# Two lanes may start at once; the second finds the image made.
 	exec 9>"$cache/lock"
 	flock 9
@@ -96,9 +98,11 @@ main() {
 	version=${pkg#linux-image-}
 	rm -f "$cache/stamp"
 	python3 "$here/rdma-vm/unpack-kernel.py" \
-		"$tmp/kernel/boot/vmlinuz-$version" "$cache/vmlinux"
+		"$tmp/kernel/boot/vmlinuz-$version" "$tmp/vmlinux"
 	build_initrd "$tmp/kernel" "$version"
-	image_stamp >"$cache/stamp"
+	mv "$tmp/vmlinux" "$tmp/initrd.cpio" "$cache/"
+	mv "$cache/initrd.cpio" "$cache/initrd"
+	echo "$stamp" >"$cache/stamp"
 	say "image of $version in $cache"
 }
 
