@@ -37,6 +37,10 @@ BARS = [
     ('rpc_event', 'RPC 64 B, both asleep, p50 / eventfd round trip',
      ['rpc', '-s', '64', '--wait', 'event'], 'event_ratio', '<', 1.3),
 ]
+# A ratio of copies hangs on which physical pages each process was given (its
+# buffers just fill a core's cache): the median of so many runs, each with pages
+# of its own.
+RUNS = {'write_1m': 9}
 HERE = os.path.dirname(os.path.abspath(__file__))
 SYSCALL_OPS = (20000, 220000)
 
@@ -64,6 +68,13 @@ def bar(name, what, bound, wanted, measured, detail):
             'measured': measured, 'verdict': verdict, **detail}
 
 
+def middle(runs, field):
+    """The run whose figure is the median of those that have one."""
+    steady = [found for found in runs if found[field] is not None]
+    steady.sort(key=lambda found: found[field])
+    return steady[len(steady) // 2] if steady else runs[0]
+
+
 def perf_bars(tool, options):
     measured = {}
     for name, what, words, field, bound, wanted in BARS:
@@ -71,11 +82,13 @@ def perf_bars(tool, options):
             continue
         key = tuple(words)
         if key not in measured:
-            measured[key] = json.loads(run(
+            measured[key] = middle([json.loads(run(
                 [tool, 'perf', *words, '--self', '--device', 'soft', '--json',
                  '-D', str(options.duration)]))
+                for _ in range(RUNS.get(name, 1))], field)
         found = measured[key]
         yield bar(name, what, bound, wanted, found[field], {
+            'runs': RUNS.get(name, 1),
             'mode': found['mode'],
             'cacheline_rtt_ns': found['cacheline_rtt_ns'],
             'p50_ns': found['p50_ns'], 'ns_per_op': found['ns_per_op'],
