@@ -318,6 +318,33 @@ static bool ring_push(struct soft_cq *c, const struct soft_cqe *e)
 	return true;
 }
 
+/* The lock is held. */
+static bool push(struct soft_cq *c, const struct soft_cqe *e)
+{
+	bool ok = ring_push(c, e);
+
+	if (c->ex.channel && unlikely(c->s->harsh))
+		soft_harsh_cq_bell(c, !ok || e->status != IBV_WC_SUCCESS);
+	else if (c->ex.channel)
+		soft_bell_ring(&c->shm->armed, c->ex.channel->fd,
+			       !ok || e->status != IBV_WC_SUCCESS);
+	return ok;
+}
+
+void soft_cq_shut(struct soft_cq *c)
+{
+	soft_lock_revoke(&c->lock);
+}
+
+void soft_cq_push_shut(struct soft_cq *c, const struct soft_cqe *e)
+{
+	bool ok = push(c, e);
+
+	soft_lock_return(&c->lock);
+	if (unlikely(!ok))
+		soft_attend(c->s, e->qp->idx);
+}
+
 void soft_cq_push(struct soft_cq *c, const struct soft_cqe *e, bool held)
 {
 	bool ok;
@@ -326,12 +353,7 @@ void soft_cq_push(struct soft_cq *c, const struct soft_cqe *e, bool held)
 		soft_lock_revoke(&c->lock);
 	else
 		soft_lock(&c->lock);
-	ok = ring_push(c, e);
-	if (c->ex.channel && unlikely(c->s->harsh))
-		soft_harsh_cq_bell(c, !ok || e->status != IBV_WC_SUCCESS);
-	else if (c->ex.channel)
-		soft_bell_ring(&c->shm->armed, c->ex.channel->fd,
-			       !ok || e->status != IBV_WC_SUCCESS);
+	ok = push(c, e);
 	if (held)
 		soft_lock_return(&c->lock);
 	else

@@ -86,6 +86,9 @@ int soft_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int soft_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 /* A completion of q's send queue; takes the CQ's lock. */
 void soft_cq_push(struct soft_cq *cq, const struct soft_cqe *e, bool held);
+/* In two steps: nobody polls from the first to the end of the second. */
+void soft_cq_shut(struct soft_cq *cq);
+void soft_cq_push_shut(struct soft_cq *cq, const struct soft_cqe *e);
 /* s->lock held. */
 int soft_cq_attach_recv(struct soft_cq *cq, struct soft_qp *q);
 void soft_cq_detach_send(struct soft_cq *cq, struct soft_qp *q);

@@ -468,6 +468,8 @@ static int do_send(struct soft_qp *q, const struct ibv_send_wr *wr,
 	/* IBA 9.8.2.2: UC drops it; the receive is for the next message. */
 	if (unlikely(q->unreliable) && r == IBV_WC_LOC_LEN_ERR)
 		return IBV_WC_REM_INV_REQ_ERR;
+	if (unlikely(w) && r == 0)
+		soft_park_shut(q, wr);
 	finish_slot(q, slot, wr, r, len);
 	if (likely(r == 0))
 		return 0;
@@ -488,9 +490,12 @@ static int do_write_imm(struct soft_qp *q, const struct ibv_send_wr *wr,
 	if (unlikely(!slot))
 		return -SOFT_PARK_RNR;
 	r = w && w->h.moved ? 0 : do_write(q, wr, w, len);
-	if (r == 0 && likely(!q->look))
-		finish_slot(q, slot, wr, 0, len);
-	return r;
+	if (r || unlikely(q->look))
+		return r;
+	if (unlikely(w))
+		soft_park_shut(q, wr);
+	finish_slot(q, slot, wr, 0, len);
+	return 0;
 }
 
 static __attribute__((noinline)) int dispatch(struct soft_qp *q,

@@ -145,6 +145,20 @@ static struct soft_wqe *head_take(struct soft_qp *q)
 	return w;
 }
 
+/*
+ * Another thread than the poster's carries it out. Without this the peer's
+ * answer may arrive, and wake the poster, before its own completion is there:
+ * programs that wait for both on one channel take the one for the other.
+ */
+void soft_park_shut(struct soft_qp *q, const struct ibv_send_wr *wr)
+{
+	if (!q->held || q->harsh ||
+	    !(q->sig_all || wr->send_flags & IBV_SEND_SIGNALED))
+		return;
+	soft_cq_shut(soft_cq_of(q->ex.qp_base.send_cq));
+	q->shut = true;
+}
+
 void soft_progress(struct soft_qp *q)
 {
 	struct soft_wqe *w;

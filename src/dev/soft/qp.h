@@ -78,6 +78,7 @@ struct soft_qp {
 	uint32_t op_max;  /* highest enum ibv_wr_opcode */
 	bool direct;	  /* RTS, connected, nothing parked */
 	bool held;	  /* by the control path: soft_qp_hold() */
+	bool shut;	  /* the send CQ, by us: soft_park_shut() */
 	uint32_t gate_ok; /* the peer's gate that was checked; 0 none */
 	uint32_t hazard;
 	struct shm_qp *self; /* our area */
@@ -213,6 +214,9 @@ int soft_park(struct soft_qp *q, const struct ibv_send_wr *wr, uint32_t pos,
 	      int why);
 /* Runs what is parked as far as it goes; q->lock held. */
 void soft_progress(struct soft_qp *q);
+/* A parked request is about to be seen by the peer, and will succeed: from here
+ * on nobody polls the send CQ until its completion is there. */
+void soft_park_shut(struct soft_qp *q, const struct ibv_send_wr *wr);
 /* How long it waits for a receive, or for the peer's QP: ENV_NEVER for ever. */
 uint64_t soft_park_patience(const struct soft_qp *q, enum soft_park why);
 /* The receiver's min_rnr_timer. */

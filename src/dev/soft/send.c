@@ -56,6 +56,11 @@ void soft_complete(struct soft_qp *q, const struct ibv_send_wr *wr,
 	e.opcode = wc_opcode[wr->opcode];
 	e.flags = 0;
 	e.recv = false;
+	if (q->shut) {
+		q->shut = false;
+		soft_cq_push_shut(soft_cq_of(q->ex.qp_base.send_cq), &e);
+		return;
+	}
 	soft_cq_push(soft_cq_of(q->ex.qp_base.send_cq), &e, q->held);
 	if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR)
 		soft_qp_send_failed(q);

@@ -5,6 +5,11 @@
 
 #include "dev/states.h"
 
+#include <fcntl.h>
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
 static struct rig_end a, b;
 
 static int both_down(void **state)
@@ -46,6 +51,42 @@ static void test_send_first(void **state)
 		assert_memory_equal(b.buf, &i, 4);
 		rig_expect(&a, i, IBV_WC_SUCCESS);
 	}
+}
+
+#define LATE_NS 50000000
+
+/* Lets one more into a full count, after a while. */
+static void *make_room(void *arg)
+{
+	const struct timespec t = {.tv_nsec = LATE_NS};
+	uint64_t one;
+
+	nanosleep(&t, NULL);
+	assert_int_equal(read(*(int *)arg, &one, sizeof(one)), sizeof(one));
+	assert_int_equal(fcntl(*(int *)arg, F_SETFL, O_NONBLOCK), 0);
+	return NULL;
+}
+
+/* Who has seen the message, and answers, does not overtake its completion,
+ * even where the sender's control thread is stopped in between: here it waits
+ * to ring a bell that cannot count any further. */
+static void test_answer_later(void **state)
+{
+	uint64_t full = UINT64_MAX - 1;
+	struct ibv_wc wc;
+	pthread_t t;
+
+	assert_int_equal(fcntl(b.ch->fd, F_SETFL, 0), 0);
+	assert_int_equal(write(b.ch->fd, &full, sizeof(full)), sizeof(full));
+	assert_int_equal(ibv_req_notify_cq(b.cq, 0), 0);
+	assert_int_equal(send8(1, 0), 0);
+	assert_int_equal(rig_recv(&b, 2, b.buf, 8), 0);
+	rig_expect(&b, 2, IBV_WC_SUCCESS);
+	assert_int_equal(pthread_create(&t, NULL, make_room, &b.ch->fd), 0);
+	assert_int_equal(ibv_poll_cq(a.cq, 1, &wc), 1);
+	assert_int_equal(wc.wr_id, 1);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(pthread_join(t, NULL), 0);
 }
 
 /* Order holds: a WRITE behind a waiting SEND does not pass it. Inline bytes
@@ -224,6 +265,7 @@ static int run(struct rig_opts *o)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rnr_table),
 		EACH(test_send_first),
+		EACH(test_answer_later),
 		EACH(test_order),
 		EACH(test_full),
 		EACH(test_peer_leaves),
