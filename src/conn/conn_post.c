@@ -196,6 +196,12 @@ static void failed(struct skein_conn *conn, enum ibv_wc_status status,
 			       "its process has ended");
 		return;
 	}
+	/* An end that breaks a connection first says why, on the link. */
+	if (status == IBV_WC_RETRY_EXC_ERR && conn->peer &&
+	    conn->peer->phase == PEER_READY)
+		conn_peer_beat(conn->peer, engine_now_ns(conn->eng->e));
+	if (conn->phase >= CONN_P_BREAK)
+		return;
 	if (atomic_load(&conn->ctx->port_down_ns)) {
 		conn_break(conn, -ENETDOWN, "the device's port is down");
 		return;
