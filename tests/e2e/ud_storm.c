@@ -181,6 +181,9 @@ static void message_check(const char *at, uint32_t process, uint32_t qp,
  * A sender: slot 2 i sends of QP i, 2 i + 1 takes the answer.
  */
 struct sender {
+	/* a message's buffer is the device's until its completion, which may
+	 * come after the answer */
+	bool *busy, *due;
 	struct end e;
 	uint32_t me, to;
 	struct ibv_ah *ah;
@@ -199,6 +202,10 @@ static uint32_t qp_of(struct sender *s, uint32_t qpn)
 
 static void sender_send(struct sender *s, uint32_t i)
 {
+	s->due[i] = s->busy[i];
+	if (s->busy[i])
+		return;
+	s->busy[i] = true;
 	message_make((void *)slot(&s->e, 2 * i), s->me, i, s->seq[i]);
 	post_send(&s->e, s->qps[i], 2 * i, s->ah, s->to, 2 * i);
 }
@@ -231,8 +238,12 @@ static void sender_wc(struct sender *s, const struct ibv_wc *wc)
 			wc->status);
 		exit(1);
 	}
-	if (wc->wr_id % 2 == 0)
-		return; /* sent */
+	if (wc->wr_id % 2 == 0) {
+		s->busy[i] = false;
+		if (s->due[i])
+			sender_send(s, i);
+		return;
+	}
 	check(wc->src_qp == s->to);
 	if (lossy && old_answer(s, i)) {
 		post_recv(&s->e, s->qps[i], 2 * i + 1);
@@ -289,6 +300,8 @@ static void sender_main(uint32_t me, int go)
 		 (size_t)n_qps * 2 * SLOT);
 	s.qps = calloc(n_qps, sizeof(struct ibv_qp *));
 	s.seq = calloc(n_qps, sizeof(uint32_t));
+	s.busy = calloc(n_qps, sizeof(bool));
+	s.due = calloc(n_qps, sizeof(bool));
 	for (i = 0; i < n_qps; i++) {
 		s.qps[i] = qp_new(&s.e, lossy ? 256 : 2, 2);
 		post_recv(&s.e, s.qps[i], 2 * i + 1);
