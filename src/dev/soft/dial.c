@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * dial.c - the control thread looks for a QP whose number a UD QP sends to. It
- * waits for nobody: a connection that cannot be had at once, and an answer that
- * does not come, are left to a timer. soft.lock is held throughout.
+ * waits for nobody: a connection that cannot be had at once is left to a timer,
+ * an answer to the socket. Nobody is there only where that is refused or ends: a
+ * process that is stopped, or has a thousand others to answer first, gets what
+ * is kept for it once it comes round. soft.lock is held throughout.
  */
 #include "dev/soft/msg.h"
 #include "dev/soft/ud.h"
@@ -15,14 +17,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define DIAL_PATIENCE_NS 5000000000ull
-#define DIAL_RETRY_NS 2000000ull
+#define RETRY_MIN_NS 2000000ull
+#define RETRY_MAX_NS 64000000ull
 
 struct soft_dial {
 	struct list_node link;
 	struct soft_src src; /* fd -1: no connection yet */
 	uint32_t qpn;
-	uint64_t deadline_ns;
+	uint64_t pause_ns, due_ns; /* of the next attempt at a connection */
 };
 
 /* -EAGAIN: its backlog is full, or we have no descriptor. */
@@ -113,7 +115,8 @@ void soft_dial(struct soft *s, uint32_t qpn)
 		return; /* its senders' timer asks again */
 	d->src.fd = -1;
 	d->qpn = qpn;
-	d->deadline_ns = env_now_ns(s->env) + DIAL_PATIENCE_NS;
+	d->pause_ns = RETRY_MIN_NS;
+	d->due_ns = 0;
 	list_add_tail(&s->dials, &d->link);
 	/* The caller holds a QP, and a QP is held to be told: the connection is
 	 * begun by the timer, which is due at once. */
@@ -148,6 +151,22 @@ void soft_dial_event(struct soft *s, void *dial)
 	dial_over(s, d, p, area, bell);
 }
 
+/* -EAGAIN: at due_ns once more. */
+static int dial_again(struct soft *s, struct soft_dial *d, uint64_t now)
+{
+	int err;
+
+	if (now < d->due_ns)
+		return -EAGAIN;
+	err = dial_start(s, d);
+	if (err != -EAGAIN)
+		return err;
+	d->due_ns = now + d->pause_ns;
+	if (d->pause_ns < RETRY_MAX_NS)
+		d->pause_ns *= 2;
+	return err;
+}
+
 uint64_t soft_dials_timer(struct soft *s, uint64_t now)
 {
 	struct list_node *n, *next;
@@ -158,17 +177,17 @@ uint64_t soft_dials_timer(struct soft *s, uint64_t now)
 	for (n = s->dials.next; n != &s->dials; n = next) {
 		next = n->next;
 		d = container_of(n, struct soft_dial, link);
-		err = d->src.fd < 0 ? dial_start(s, d) : 0;
-		if ((err && err != -EAGAIN) || now >= d->deadline_ns) {
+		if (d->src.fd >= 0)
+			continue;
+		err = dial_again(s, d, now);
+		if (err == -EAGAIN) {
+			if (d->due_ns < due)
+				due = d->due_ns;
+		} else if (err) {
 			dial_over(s, d, NULL, 0, -1);
 			/* It may have begun others: from the beginning. */
 			next = s->dials.next;
-			continue;
 		}
-		if (err && now + DIAL_RETRY_NS < due)
-			due = now + DIAL_RETRY_NS;
-		if (d->deadline_ns < due)
-			due = d->deadline_ns;
 	}
 	return due;
 }

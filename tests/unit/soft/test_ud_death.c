@@ -446,29 +446,33 @@ static void test_dereg_in_flood(void **state)
 	free(copy);
 }
 
-static void silent(int sock, void *arg)
+static void late(int sock, void *arg)
 {
 	struct ud_end e;
-	uint32_t qpn;
-	char go;
+	uint32_t qpn, i;
 
 	ud_open(&e, NULL);
-	ud_recv(&e, 1, 0, 256);
+	for (i = 0; i < RIG_WR; i++)
+		ud_recv(&e, i, (size_t)i * 256, 256);
 	qpn = e.r.qp->qp_num;
 	rig_put(sock, &qpn, sizeof(qpn));
-	rig_get(sock, &go, 1);
+	for (i = 0; i < RIG_WR; i++)
+		rig_expect(&e.r, i, IBV_WC_SUCCESS);
+	rig_put(sock, "a", 1);
 	ud_close(&e);
 }
 
-/* A destination that is stopped before it was ever met holds nobody up. */
+/* A destination that is stopped before it was ever met holds nobody up, and is
+ * not taken for nobody: what was sent to it is there when it goes on. */
 static void test_stopped_destination(void **state)
 {
 	uint64_t begun;
 	struct rig_child c;
 	uint32_t qpn, i;
+	char all;
 	int st;
 
-	rig_fork(&c, silent, NULL);
+	rig_fork(&c, late, NULL);
 	rig_get(c.sock, &qpn, sizeof(qpn));
 	kill(c.pid, SIGSTOP);
 	waitpid(c.pid, &st, WUNTRACED);
@@ -482,7 +486,10 @@ static void test_stopped_destination(void **state)
 		rig_expect(&a.r, 1000 + i, IBV_WC_SUCCESS);
 	}
 	assert_true(rig_now_ns() - begun < 20000000000ull);
-	kill(c.pid, SIGKILL);
+	/* longer than anybody was ever given to answer */
+	sleep(6);
+	kill(c.pid, SIGCONT);
+	rig_get(c.sock, &all, 1);
 	rig_join(&c);
 }
 
