@@ -109,6 +109,7 @@ int sim_create_cq(struct dev *dev, int cqe, void *cq_context,
 		  struct ibv_comp_channel *ch, struct ibv_cq **cq)
 {
 	struct sim_dev *d = sim_dev_of(dev);
+	const struct nic_model *model = &d->nic->net->model;
 	uint32_t cap = 1;
 	struct sim_cq *q;
 
@@ -136,7 +137,7 @@ int sim_create_cq(struct dev *dev, int cqe, void *cq_context,
 	q->irq_ev.fn = irq_served;
 	q->irq_ev.tag = TAG_IRQ;
 	list_add_tail(&d->cqs, &q->link);
-	sim_sleep(d->w, d->nic->net->model.create_cq_us * 1000ull);
+	sim_control(d, model->create_cq_cpu_ns, model->create_cq_nic_ns);
 	*cq = (struct ibv_cq *)(void *)&q->ex;
 	return 0;
 }
@@ -153,6 +154,7 @@ void sim_cq_free(struct sim_cq *q)
 int sim_destroy_cq(struct dev *dev, struct ibv_cq *cq)
 {
 	struct sim_cq *q = sim_cq_of(cq);
+	struct sim_dev *d = q->d;
 
 	if (q->refs)
 		return -EBUSY;
@@ -160,8 +162,9 @@ int sim_destroy_cq(struct dev *dev, struct ibv_cq *cq)
 		q->chan->refs--;
 		sim_fd_add(q->d->proc, q->chan->ch.fd, -(int)q->fired);
 	}
-	sim_async_drop(q->d, &q->ex);
+	sim_async_drop(d, &q->ex);
 	sim_cq_free(q);
+	sim_control_destroy(d);
 	return 0;
 }
 

@@ -39,13 +39,23 @@ struct nic_model {
 	uint32_t packet_overhead; /* bytes */
 	/* interrupts: one core of the node serves them, one after another */
 	uint32_t irq;
-	/* the control path */
-	uint32_t open_us;
-	uint32_t create_qp_us;
-	uint32_t modify_qp_us;
-	uint32_t create_cq_us;
-	uint32_t reg_mr_us;
-	uint32_t reg_mr_page; /* each page of 4 KiB */
+	/* DC, on top of what RC takes */
+	uint32_t dc_tx;		/* of a unit, for a request that goes out */
+	uint32_t dc_rx;		/* for one that comes in */
+	uint32_t dc_connect_ns; /* of the DCI, when its target is another */
+	/* The control path: what the caller's core does (_cpu), and the NIC's
+	 * part (_nic), which one server of the NIC does, one after another. */
+	uint32_t open_us; /* waited for */
+	uint32_t create_cq_cpu_ns, create_cq_nic_ns;
+	uint32_t create_srq_cpu_ns, create_srq_nic_ns;
+	uint32_t create_qp_cpu_ns, create_qp_nic_ns; /* DCI and DCT too */
+	uint32_t create_ah_cpu_ns;
+	uint32_t modify_cpu_ns; /* each transition */
+	uint32_t modify_init_nic_ns, modify_rtr_nic_ns, modify_rts_nic_ns;
+	uint32_t modify_nic_ns;			 /* every other one */
+	uint32_t destroy_cpu_ns, destroy_nic_ns; /* a QP, CQ, SRQ, MR */
+	uint32_t reg_mr_cpu_ns, reg_mr_nic_ns;
+	uint32_t reg_page_ns; /* of the core, each page of 4 KiB */
 };
 
 /* Built in: "connectx5" is the default. NULL when there is none of the name. */

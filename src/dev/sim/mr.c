@@ -72,8 +72,9 @@ int sim_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 	m->d = d;
 	d->nic->mrs[index] = m;
 	list_add_tail(&d->mrs, &m->link);
-	sim_sleep(d->w, model->reg_mr_us * 1000ull +
-				(len / PAGE + 1) * model->reg_mr_page);
+	sim_control(
+		d, model->reg_mr_cpu_ns + (len / PAGE + 1) * model->reg_page_ns,
+		model->reg_mr_nic_ns);
 	*mr = &m->mr;
 	return 0;
 }
@@ -90,6 +91,7 @@ int sim_dereg_mr(struct dev *dev, struct ibv_mr *mr)
 	struct sim_mr *m = container_of(mr, struct sim_mr, mr);
 
 	sim_mr_free(m);
+	sim_control_destroy(sim_dev_of(dev));
 	return 0;
 }
 

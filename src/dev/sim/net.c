@@ -178,6 +178,27 @@ uint64_t sim_pcie_ns(const struct sim_nic *nic, uint64_t len)
 	return len * 8 / nic->net->model.pcie_gbps;
 }
 
+void sim_control(struct sim_dev *d, uint64_t cpu_ns, uint64_t nic_ns)
+{
+	struct sim_server *s = &d->nic->commands;
+
+	if (!sim_self(d->w))
+		return; /* outside of all threads nothing takes time */
+	sim_charge(d->w, cpu_ns);
+	sim_flush(d->w, 0);
+	if (!nic_ns)
+		return;
+	s->free_at = later(s->free_at, sim_now(d->w)) + nic_ns;
+	sim_sleep(d->w, s->free_at - sim_now(d->w));
+}
+
+void sim_control_destroy(struct sim_dev *d)
+{
+	const struct nic_model *model = &d->nic->net->model;
+
+	sim_control(d, model->destroy_cpu_ns, model->destroy_nic_ns);
+}
+
 /* --- messages ---------------------------------------------------------- */
 
 struct sim_msg *sim_msg_new(struct sim_net *net, uint32_t len)

@@ -114,6 +114,7 @@ int sim_create_qp(struct dev *dev, struct ibv_pd *pd,
 		  struct ibv_qp **qp)
 {
 	struct sim_dev *d = sim_dev_of(dev);
+	const struct nic_model *model = &d->nic->net->model;
 	struct sim_qp *q;
 	int rc = check_init(attr);
 
@@ -145,7 +146,7 @@ int sim_create_qp(struct dev *dev, struct ibv_pd *pd,
 	sim_cq_of(attr->send_cq)->refs++;
 	sim_cq_of(attr->recv_cq)->refs++;
 	list_add_tail(&d->qps, &q->link);
-	sim_sleep(d->w, d->nic->net->model.create_qp_us * 1000ull);
+	sim_control(d, model->create_qp_cpu_ns, model->create_qp_nic_ns);
 	*qp = &q->ex.qp_base;
 	return 0;
 
@@ -215,6 +216,21 @@ static void entered(struct sim_qp *q, enum ibv_qp_state to)
 	}
 }
 
+static void modify_cost(struct sim_qp *q, enum ibv_qp_state from,
+			enum ibv_qp_state to)
+{
+	const struct nic_model *model = &q->d->nic->net->model;
+	uint64_t nic = model->modify_nic_ns;
+
+	if (to == IBV_QPS_INIT && from == IBV_QPS_RESET)
+		nic = model->modify_init_nic_ns;
+	else if (to == IBV_QPS_RTR)
+		nic = model->modify_rtr_nic_ns;
+	else if (to == IBV_QPS_RTS && from == IBV_QPS_RTR)
+		nic = model->modify_rts_nic_ns;
+	sim_control(q->d, model->modify_cpu_ns, nic);
+}
+
 int sim_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 		  int mask)
 {
@@ -235,7 +251,7 @@ int sim_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 		rc = to_rtr(q, attr);
 	if (rc)
 		return rc;
-	sim_sleep(q->d->w, q->d->nic->net->model.modify_qp_us * 1000ull);
+	modify_cost(q, from, to);
 	/* An error of the peer's may have come first. */
 	if (qp->state != from && to != IBV_QPS_RESET && to != IBV_QPS_ERR)
 		return -EINVAL;
@@ -277,12 +293,12 @@ int sim_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 {
 	struct sim_qp *q = sim_qp_of(qp);
 
-	(void)dev;
 	sim_cq_purge(sim_cq_of(qp->send_cq), qp->qp_num);
 	sim_cq_purge(sim_cq_of(qp->recv_cq), qp->qp_num);
 	sim_cq_of(qp->send_cq)->refs--;
 	sim_cq_of(qp->recv_cq)->refs--;
 	sim_async_drop(q->d, qp);
 	sim_qp_free(q);
+	sim_control_destroy(sim_dev_of(dev));
 	return 0;
 }

@@ -52,6 +52,7 @@ struct sim_nic {
 	struct sim_server egress; /* the cable from here */
 	struct sim_server port;	  /* the switch's cable to here */
 	struct sim_server irq;
+	struct sim_server commands; /* of the control path */
 	struct lru ctx, mtt;
 	struct sim_qp **qps; /* by QPN - 1 */
 	uint32_t qps_cap, qp_next, n_qps;
@@ -239,6 +240,11 @@ uint64_t sim_nic_ctx(struct sim_nic *nic, uint32_t qpn);
 uint64_t sim_nic_mtt(struct sim_nic *nic, uint32_t key, uint64_t addr,
 		     uint64_t len);
 uint64_t sim_pcie_ns(const struct sim_nic *nic, uint64_t len);
+
+/* The calling thread makes a call of the control path: cpu_ns on its core,
+ * then it waits for the NIC, which carries out one command at a time. */
+void sim_control(struct sim_dev *d, uint64_t cpu_ns, uint64_t nic_ns);
+void sim_control_destroy(struct sim_dev *d);
 
 /* mr.c */
 int sim_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
