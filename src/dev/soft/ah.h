@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ah.h - address handles, and the header that a UD message brings along.
+ * ah.h - address handles.
  *
  * An address handle belongs to its PD and is read-only once made: any number of
  * QPs and threads use it. docs/soft.md, "Unreliable datagrams".
@@ -8,16 +8,13 @@
 #ifndef SKEIN_DEV_SOFT_AH_H
 #define SKEIN_DEV_SOFT_AH_H
 
+#include "dev/grh.h"
 #include "dev/soft/soft.h"
-
-#define SOFT_GRH 40u
 
 struct soft_ah {
 	struct ibv_ah ah;
 	struct soft_pd *pd;
-	bool v4;
-	/* all but the lengths and the sum over it */
-	unsigned char grh[SOFT_GRH];
+	struct dev_grh grh;
 };
 
 static inline struct soft_ah *soft_ah_of(struct ibv_ah *ah)
@@ -31,9 +28,5 @@ static inline struct soft_ah *soft_ah_of(struct ibv_ah *ah)
 int soft_create_ah(struct dev *dev, struct ibv_pd *pd, struct ibv_ah_attr *attr,
 		   struct ibv_ah **ah);
 int soft_destroy_ah(struct dev *dev, struct ibv_ah *ah);
-
-/* The 40 bytes in front of a message of len bytes. */
-void soft_ah_grh(const struct soft_ah *ah, uint32_t len, bool imm,
-		 unsigned char grh[SOFT_GRH]);
 
 #endif

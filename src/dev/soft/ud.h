@@ -33,7 +33,7 @@ struct ud_msg {
 	uint32_t imm;
 	bool with_imm;
 	bool solicited;
-	unsigned char grh[SOFT_GRH];
+	unsigned char grh[DEV_GRH];
 };
 
 /* One that is kept. */

@@ -204,7 +204,7 @@ static bool fill(struct soft_peer *p, struct place *at, const struct ud_msg *m)
 {
 	int i;
 
-	if (!scatter(p, &at, (const char *)m->grh, SOFT_GRH))
+	if (!scatter(p, &at, (const char *)m->grh, DEV_GRH))
 		return false;
 	for (i = 0; i < m->num_sge; i++)
 		if (!scatter(p, &at, soft_ptr(m->sge[i].addr),
@@ -236,7 +236,7 @@ static void finish(struct soft_qp *q, struct ud_dest *d, uint64_t pos,
 	struct shm_slot *slot = soft_ud_slot(d, n);
 
 	slot->status = (uint32_t)status;
-	slot->byte_len = m->len + SOFT_GRH;
+	slot->byte_len = m->len + DEV_GRH;
 	slot->imm = m->imm;
 	slot->flags = m->with_imm ? SHM_SLOT_IMM : 0;
 	slot->src_qp = q->ex.qp_base.qp_num;
@@ -289,7 +289,7 @@ static bool out_of_reach(struct ud_dest *d, const struct place *at, int n)
 static int deliver_once(struct soft_qp *q, struct ud_dest *d,
 			const struct ud_msg *m)
 {
-	uint64_t pos = claim_head(d->claim), need = m->len + SOFT_GRH;
+	uint64_t pos = claim_head(d->claim), need = m->len + DEV_GRH;
 	struct place at[SOFT_SGE_MAX];
 	struct shm_slot *slot;
 	int r, status, n_at;
@@ -370,7 +370,7 @@ static void msg_fill(struct soft_qp *q, const struct ibv_send_wr *wr,
 	m->with_imm = wr->opcode == IBV_WR_SEND_WITH_IMM;
 	m->imm = m->with_imm ? wr->imm_data : 0;
 	m->solicited = wr->send_flags & IBV_SEND_SOLICITED;
-	soft_ah_grh(soft_ah_of(wr->wr.ud.ah), len, m->with_imm, m->grh);
+	dev_grh_fill(&soft_ah_of(wr->wr.ud.ah)->grh, len, m->with_imm, m->grh);
 }
 
 int soft_ud_exec(struct soft_qp *q, const struct ibv_send_wr *wr)
