@@ -194,11 +194,6 @@ struct ibv_pd *conn_pd(struct skein_conn *conn)
 	return conn->ctx->pd;
 }
 
-struct dev_stats *conn_stats(struct skein_conn *conn)
-{
-	return &conn->eng->stats;
-}
-
 bool conn_is_client(struct skein_conn *conn)
 {
 	return conn->client;
@@ -228,11 +223,6 @@ int conn_check(struct skein_conn *conn)
 uint32_t conn_region_id(struct skein_ctx *ctx)
 {
 	return atomic_fetch_add(&ctx->next_region, 1) + 1;
-}
-
-void conn_kick(struct skein_conn *conn)
-{
-	engine_kick(conn->eng->e);
 }
 
 /* --- what applications see --------------------------------------------- */

@@ -102,8 +102,6 @@ struct skein_env *conn_env(struct skein_conn *conn);
 struct engine *conn_engine(struct skein_conn *conn);
 struct dev *conn_dev(struct skein_conn *conn);
 struct ibv_pd *conn_pd(struct skein_conn *conn);
-/* The engine's counters, shared by its connections. */
-struct dev_stats *conn_stats(struct skein_conn *conn);
 /* Did this side open it? */
 bool conn_is_client(struct skein_conn *conn);
 /* Any thread. */
@@ -167,9 +165,5 @@ void conn_imm_refund(struct skein_conn *conn);
  * IBV_WC_WR_FLUSH_ERR. Safe from inside any callback. */
 void conn_break(struct skein_conn *conn, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-
-/* Marks the connection as having work, so that its module is polled although
- * the engine thinks that it is idle. Owner. */
-void conn_kick(struct skein_conn *conn);
 
 #endif

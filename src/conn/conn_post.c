@@ -269,6 +269,7 @@ static int complete_late(struct skein_conn *conn, uint32_t seq,
 static void complete_slow(struct skein_conn *conn, const struct ibv_wc *wc)
 {
 	struct conn_op *op = NULL;
+
 	if (wc->wr_id & OPTABLE_RECV) {
 		take_recv(conn, wc);
 		return;
@@ -283,8 +284,6 @@ static void complete_slow(struct skein_conn *conn, const struct ibv_wc *wc)
 			   "a completion came for no operation under way");
 		return;
 	}
-	if (wc->status == IBV_WC_WR_FLUSH_ERR && conn->phase < CONN_P_BREAK)
-		events_now(conn->eng);
 	if (wc->status != IBV_WC_SUCCESS)
 		failed(conn, wc->status, "");
 	if (op)

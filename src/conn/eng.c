@@ -7,6 +7,8 @@
  * and announcements wait for the beat.
  */
 #include "base/assert.h"
+
+#include "base/pow2.h"
 #include "conn/eng.h"
 #include "conn/events.h"
 #include "conn/handle.h"
@@ -362,8 +364,7 @@ static int polls_reserve(struct skein_engine *eng, unsigned n)
 
 	if (n <= eng->polls_cap)
 		return 0;
-	while (cap < n)
-		cap *= 2;
+	cap = (unsigned)doubled_to(cap, n);
 	polls = env_alloc(eng->env, cap * sizeof(*polls));
 	if (!polls)
 		return -ENOMEM;
@@ -419,8 +420,7 @@ static int by_fd_reserve(struct skein_engine *eng, unsigned fd)
 
 	if (fd < eng->by_fd_cap)
 		return 0;
-	while (cap <= fd)
-		cap *= 2;
+	cap = (unsigned)doubled_to(cap, fd + 1ull);
 	by_fd = env_alloc(eng->env, cap * sizeof(struct conn_peer *));
 	if (!by_fd)
 		return -ENOMEM;

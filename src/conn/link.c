@@ -4,6 +4,8 @@
  */
 #include "conn/link.h"
 
+#include "base/pow2.h"
+
 #include <errno.h>
 #include <sys/epoll.h>
 
@@ -56,14 +58,13 @@ void conn_link_detach(struct conn_link *l)
 
 static int queue(struct conn_link *l, const uint8_t *buf, size_t len)
 {
-	size_t need = l->out_len + len, cap = 1024;
+	size_t need = l->out_len + len, cap;
 	uint8_t *p;
 
 	if (need > CONN_LINK_OUT_MAX)
 		return -ENOBUFS;
 	if (need > l->out_cap) {
-		while (cap < need)
-			cap *= 2;
+		cap = doubled_to(1024, need);
 		p = env_alloc(l->env, cap);
 		if (!p)
 			return -ENOMEM;

@@ -746,11 +746,6 @@ void engine_free(struct engine *e)
 	env_free(e->env, e);
 }
 
-struct skein_env *engine_env(struct engine *e)
-{
-	return e->env;
-}
-
 struct env_waiter *engine_waiter(struct engine *e)
 {
 	return e->w;

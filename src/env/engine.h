@@ -72,7 +72,6 @@ int engine_new(struct skein_env *env, enum env_wait_mode mode,
 /* All objects have been deleted and the background thread stopped. */
 void engine_free(struct engine *e);
 
-struct skein_env *engine_env(struct engine *e);
 struct env_waiter *engine_waiter(struct engine *e);
 /* The time of the current round. Owner only. */
 uint64_t engine_now_ns(struct engine *e);

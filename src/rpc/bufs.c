@@ -11,6 +11,7 @@
  */
 #include "base/assert.h"
 #include "base/list.h"
+#include "base/pow2.h"
 #include "env/env.h"
 #include "rpc/state.h"
 
@@ -81,10 +82,8 @@ struct rpc_buf *rpc_bufs_get(struct rpc_conn *rc, size_t len)
 {
 	struct rpc_bufs *bufs = &rc->bufs;
 	struct rpc_buf *buf;
-	size_t size = LEN_MIN;
+	size_t size = doubled_to(LEN_MIN, len);
 
-	while (size < len)
-		size *= 2;
 	if (bufs->used_len + size > RPC_BUFS_MAX_LEN)
 		return NULL;
 	buf = spare_take(bufs, size);

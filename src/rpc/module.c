@@ -10,6 +10,8 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+
+#include "base/pow2.h"
 #include "base/conf.h"
 #include "conn/ctx.h"
 #include "rpc/state.h"
@@ -39,15 +41,6 @@ static const struct conf_row conf_rows[] = {
 
 /* --- context ------------------------------------------------------------ */
 
-static uint64_t pow2_at_least(uint64_t n, uint64_t min, uint64_t max)
-{
-	uint64_t p = min;
-
-	while (p < n && p < max)
-		p *= 2;
-	return p;
-}
-
 static const char *conf_lookup(void *arg, const char *name)
 {
 	return getenv(name);
@@ -60,11 +53,16 @@ static uint64_t clamp(uint64_t v, uint64_t min, uint64_t max)
 	return v > max ? max : v;
 }
 
+static size_t ring_len(size_t len)
+{
+	return doubled_to(16 * RPC_LINE, clamp(len, 0, 64 << 20));
+}
+
 /* Makes every value one that works. */
 static void conf_settle(struct rpc_conf *c)
 {
-	c->ring = pow2_at_least(c->ring, 16 * RPC_LINE, 64 << 20);
-	c->resp_ring = pow2_at_least(c->resp_ring, 16 * RPC_LINE, 64 << 20);
+	c->ring = ring_len(c->ring);
+	c->resp_ring = ring_len(c->resp_ring);
 	c->msg_max =
 		clamp(c->msg_max & ~(size_t)(RPC_LINE - 1), 8 * RPC_LINE,
 		      clamp(c->ring < c->resp_ring ? c->ring : c->resp_ring,
@@ -72,7 +70,7 @@ static void conf_settle(struct rpc_conf *c)
 	c->resp_inline = clamp(c->resp_inline & ~(size_t)7, 64,
 			       c->msg_max - RPC_RESP_ROOM);
 	c->resp_inline &= ~(size_t)7;
-	c->window = (uint32_t)pow2_at_least(c->window, 1, 1 << 20);
+	c->window = pow2_at_least((uint32_t)clamp(c->window, 1, 1 << 20));
 	c->batch = (uint32_t)clamp(c->batch, 1, 4096);
 }
 

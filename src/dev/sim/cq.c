@@ -7,6 +7,7 @@
  */
 #include "dev/sim/sim_dev.h"
 
+#include "base/pow2.h"
 #include "base/assert.h"
 
 #include <errno.h>
@@ -110,13 +111,12 @@ int sim_create_cq(struct dev *dev, int cqe, void *cq_context,
 {
 	struct sim_dev *d = sim_dev_of(dev);
 	const struct nic_model *model = &d->nic->net->model;
-	uint32_t cap = 1;
+	uint32_t cap;
 	struct sim_cq *q;
 
 	if (cqe < 1 || (uint32_t)cqe > SIM_CQE_MAX)
 		return -EINVAL;
-	while (cap < (uint32_t)cqe)
-		cap *= 2;
+	cap = pow2_at_least((uint32_t)cqe);
 	q = env_alloc(dev->env, sizeof(*q));
 	if (!q)
 		return -ENOMEM;

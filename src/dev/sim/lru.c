@@ -5,6 +5,7 @@
  */
 #include "dev/sim/lru.h"
 
+#include "base/pow2.h"
 #include "base/prng.h"
 
 #include <errno.h>
@@ -13,10 +14,8 @@
 
 int lru_init(struct lru *c, uint32_t cap)
 {
-	uint32_t buckets = 1;
+	uint32_t buckets = pow2_at_least(cap);
 
-	while (buckets < cap)
-		buckets *= 2;
 	memset(c, 0, sizeof(*c));
 	c->e = calloc(cap, sizeof(*c->e));
 	c->buckets = calloc(buckets, sizeof(*c->buckets));

@@ -7,6 +7,7 @@
  */
 #include "dev/sim/sim_dev.h"
 
+#include "base/pow2.h"
 #include "base/assert.h"
 #include "dev/states.h"
 
@@ -50,15 +51,6 @@ struct sim_qp *sim_qp_find(struct sim_nic *nic, uint32_t qpn)
 	return qpn && qpn <= nic->qps_cap ? nic->qps[qpn - 1] : NULL;
 }
 
-static uint32_t pow2(uint32_t n)
-{
-	uint32_t p = 1;
-
-	while (p < n)
-		p *= 2;
-	return p;
-}
-
 static void queues_free(struct sim_qp *q)
 {
 	struct skein_env *env = q->d->dev.env;
@@ -76,8 +68,8 @@ static int queues_new(struct sim_qp *q)
 	const struct ibv_qp_cap *cap = &q->init.cap;
 	uint32_t i;
 
-	q->sq_cap = pow2(cap->max_send_wr ? cap->max_send_wr : 1);
-	q->rq_cap = pow2(cap->max_recv_wr ? cap->max_recv_wr : 1);
+	q->sq_cap = pow2_at_least(cap->max_send_wr);
+	q->rq_cap = pow2_at_least(cap->max_recv_wr);
 	q->sq = env_alloc(env, q->sq_cap * sizeof(*q->sq));
 	q->sq_sge = env_alloc(env, (size_t)q->sq_cap * cap->max_send_sge *
 					   sizeof(struct ibv_sge));

@@ -27,30 +27,13 @@ static bool is_read(const struct sim_wqe *e)
 
 /* --- completions ------------------------------------------------------- */
 
-static enum ibv_wc_opcode wc_opcode(uint8_t opcode)
-{
-	switch (opcode) {
-	case IBV_WR_RDMA_WRITE:
-	case IBV_WR_RDMA_WRITE_WITH_IMM:
-		return IBV_WC_RDMA_WRITE;
-	case IBV_WR_RDMA_READ:
-		return IBV_WC_RDMA_READ;
-	case IBV_WR_ATOMIC_CMP_AND_SWP:
-		return IBV_WC_COMP_SWAP;
-	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		return IBV_WC_FETCH_ADD;
-	default:
-		return IBV_WC_SEND;
-	}
-}
-
 void sim_send_completes(struct sim_qp *q, enum ibv_wc_status status)
 {
 	struct sim_wqe *e = wqe(q, q->sq_head);
 	struct sim_cqe c = {
 		.wc = {.wr_id = e->wr_id,
 		       .status = status,
-		       .opcode = wc_opcode(e->opcode),
+		       .opcode = dev_wc_opcode[e->opcode],
 		       .byte_len = is_read(e) ? e->len : 0,
 		       .qp_num = q->ex.qp_base.qp_num},
 		.send = true,

@@ -11,21 +11,13 @@
  */
 #include "dev/soft/qp.h"
 
+#include "base/pow2.h"
 #include "dev/soft/ud.h"
 
 #include <errno.h>
 #include <string.h>
 
 #define FEW_RQS 4
-
-static uint32_t ring_size(int cqe)
-{
-	uint32_t n = 1;
-
-	while (n < (uint32_t)cqe)
-		n *= 2;
-	return n;
-}
 
 int soft_create_cq(struct dev *dev, int cqe, void *cq_context,
 		   struct ibv_comp_channel *ch, struct ibv_cq **cq)
@@ -39,7 +31,7 @@ int soft_create_cq(struct dev *dev, int cqe, void *cq_context,
 		return -EPERM;
 	if (cqe < 1 || (uint32_t)cqe > SOFT_CQE_MAX)
 		return -EINVAL;
-	n = ring_size(cqe);
+	n = pow2_at_least((uint32_t)cqe);
 	c = env_alloc_aligned(s->env, SHM_LINE, sizeof(*c));
 	if (!c)
 		return -ENOMEM;
@@ -468,7 +460,7 @@ int soft_resize_cq(struct dev *dev, struct ibv_cq *cq, int cqe)
 		return -EPERM;
 	if (cqe < 1 || (uint32_t)cqe > SOFT_CQE_MAX)
 		return -EINVAL;
-	n = ring_size(cqe);
+	n = pow2_at_least((uint32_t)cqe);
 	ring = env_alloc(s->env, n * sizeof(*ring));
 	if (!ring)
 		return -ENOMEM;

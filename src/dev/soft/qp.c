@@ -4,6 +4,8 @@
  * used again as late as possible; its area in the NIC file keeps its epoch.
  */
 #include "dev/soft/ud.h"
+
+#include "base/pow2.h"
 #include "dev/soft/wr.h"
 
 #include <errno.h>
@@ -23,15 +25,6 @@ static int check_init(struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
 	    a->cap.max_inline_data > SOFT_INLINE_MAX)
 		return -EINVAL;
 	return 0;
-}
-
-static uint32_t round_pow2(uint32_t n)
-{
-	uint32_t p = 1;
-
-	while (p < n)
-		p *= 2;
-	return n ? p : 0;
 }
 
 /* s->lock held. */
@@ -62,7 +55,9 @@ static void qp_layout(struct soft_qp *q, const struct ibv_qp_cap *cap)
 	q->sq_max = cap->max_send_wr;
 	q->sge_max = cap->max_send_sge;
 	q->inline_max = cap->max_inline_data;
-	q->rq_slots = q->srq ? 0 : round_pow2(cap->max_recv_wr);
+	q->rq_slots = q->srq || !cap->max_recv_wr
+			      ? 0
+			      : pow2_at_least(cap->max_recv_wr);
 	q->rq_mask = q->rq_slots - 1;
 	q->rq_sges = q->srq ? 0 : cap->max_recv_sge;
 	/* whole lines: a slot is one peer's to write, one owner's to read */

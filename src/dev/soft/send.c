@@ -9,18 +9,9 @@
 #include "dev/soft/known.h"
 #include "dev/soft/ud.h"
 #include "dev/soft/wr.h"
+#include "dev/states.h"
 
 #include <errno.h>
-
-static const uint8_t wc_opcode[] = {
-	[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
-	[IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
-	[IBV_WR_SEND] = IBV_WC_SEND,
-	[IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
-	[IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
-	[IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
-	[IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD,
-};
 
 static uint32_t wr_len(const struct ibv_send_wr *wr)
 {
@@ -53,7 +44,7 @@ void soft_complete(struct soft_qp *q, const struct ibv_send_wr *wr,
 	e.byte_len = wc_len(wr);
 	e.imm = 0;
 	e.status = (uint8_t)status;
-	e.opcode = wc_opcode[wr->opcode];
+	e.opcode = dev_wc_opcode[wr->opcode];
 	e.flags = 0;
 	e.recv = false;
 	if (q->shut) {
@@ -90,7 +81,7 @@ static __attribute__((noinline)) void complete_ok(struct soft_qp *q,
 	e->byte_len = wc_len(wr);
 	e->imm = 0;
 	e->status = IBV_WC_SUCCESS;
-	e->opcode = wc_opcode[wr->opcode];
+	e->opcode = dev_wc_opcode[wr->opcode];
 	e->flags = 0;
 	e->recv = false;
 	c->tail++;

@@ -9,6 +9,7 @@
  */
 #include "dev/soft/srq.h"
 
+#include "base/pow2.h"
 #include "dev/soft/qp.h"
 
 #include <errno.h>
@@ -27,8 +28,7 @@ static void srq_layout(struct soft_srq *r, const struct ibv_srq_attr *a,
 {
 	size_t stride;
 
-	for (*slots = 4; *slots < a->max_wr; *slots *= 2)
-		;
+	*slots = (uint32_t)doubled_to(4, a->max_wr);
 	r->sges = a->max_sge;
 	/* whole lines: one peer's to write at a time */
 	stride = sizeof(struct shm_slot) + r->sges * sizeof(struct shm_sge);
