@@ -120,7 +120,7 @@ static void gather(struct skein_env *env, const struct dev *dev, struct info *i)
 		device_name(dev, i->name, sizeof(i->name));
 		device_gid(dev, i->gid, sizeof(i->gid));
 	}
-	doctor_facts(&i->facts);
+	doctor_facts(env, &i->facts);
 	dev_verbs_list(env, i->list_err, sizeof(i->list_err), &i->list,
 		       &i->n_list);
 	try_soft(env, i);
@@ -216,12 +216,13 @@ static json_t *devices_json(const struct info *i)
 
 static json_t *system_json(const struct doctor_facts *f)
 {
-	return json_pack("{s:o, s:{s:I, s:I, s:I}, s:{s:b, s:b, s:b}, s:i, "
-			 "s:i}",
+	return json_pack("{s:o, s:{s:I, s:I, s:I, s:s, s:s}, "
+			 "s:{s:b, s:b, s:b}, s:i, s:i}",
 			 "address_space", bounded(f->address_space),
 			 "hugepages", "total", (json_int_t)f->hugepages, "free",
 			 (json_int_t)f->hugepages_free, "size",
-			 (json_int_t)f->hugepage_len, "kernel", "ib_core",
+			 (json_int_t)f->hugepage_len, "option", f->huge_option,
+			 "regions", f->huge_made_of, "kernel", "ib_core",
 			 f->ib_core, "ib_uverbs", f->ib_uverbs, "rdma_rxe",
 			 f->rdma_rxe, "kernel_devices", f->sys_devices,
 			 "device_nodes", f->dev_nodes);
@@ -380,6 +381,8 @@ static void print_system(const struct doctor_facts *f)
 	bound_row("  address space", f->address_space, "bytes; ulimit -v");
 	row("  hugepages", "%" PRIu64 " of %" PRIu64 " KiB, %" PRIu64 " free",
 	    f->hugepages, f->hugepage_len >> 10, f->hugepages_free);
+	row("  large regions", "made of: %s (SKEIN_HUGEPAGES=%s)",
+	    f->huge_made_of, f->huge_option);
 	row("  /dev/shm", "not used: shared memory is memfds");
 	row("  cores", "%d", f->cores);
 	row("  kernel", "ib_core %s, ib_uverbs %s, rdma_rxe %s",

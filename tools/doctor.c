@@ -4,6 +4,8 @@
  */
 #include "doctor.h"
 
+#include "env/env.h"
+
 #include <glob.h>
 #include <inttypes.h>
 #include <sched.h>
@@ -59,6 +61,49 @@ static void hugepages(struct doctor_facts *f)
 	fclose(file);
 }
 
+/* Has the kernel made huge pages of the mapping that begins at p? */
+static bool transparent(const void *p)
+{
+	FILE *f = fopen("/proc/self/smaps", "re");
+	bool here = false, found = false;
+	unsigned long start, end, kb;
+	char line[256];
+
+	while (f && !found && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
+			here = start <= (uintptr_t)p && (uintptr_t)p < end;
+		else if (here && sscanf(line, "ShmemPmdMapped: %lu", &kb) == 1)
+			found = kb > 0;
+	}
+	if (f)
+		fclose(f);
+	return found;
+}
+
+/* Tried, not deduced: limits of control groups count too. */
+static void huge_regions(struct skein_env *env, struct doctor_facts *f)
+{
+	enum env_huge option = env->huge;
+	size_t len = f->hugepage_len ? f->hugepage_len : 2ul << 20;
+	void *p;
+	int fd;
+
+	f->huge_option = env_huge_name(option);
+	f->huge_made_of = "none";
+	/* with ON it would be an error in the log, which findings say better */
+	if (option == ENV_HUGE_ON)
+		env->huge = ENV_HUGE_AUTO;
+	if (!env_mem_alloc(env, "skein-info", len, &fd, &p)) {
+		if (env_mem_page(fd) >= len)
+			f->huge_made_of = "huge";
+		else if (option != ENV_HUGE_ON)
+			f->huge_made_of =
+				transparent(p) ? "transparent" : "ordinary";
+		env_mem_free(env, fd, p, len);
+	}
+	env->huge = option;
+}
+
 static bool in_path(const char *program)
 {
 	const char *path = getenv("PATH");
@@ -96,7 +141,7 @@ static void vm(struct doctor_facts *f)
 	f->qemu = in_path("qemu-system-x86_64");
 }
 
-void doctor_facts(struct doctor_facts *facts)
+void doctor_facts(struct skein_env *env, struct doctor_facts *facts)
 {
 	struct doctor_facts f = {0};
 	cpu_set_t set;
@@ -106,6 +151,7 @@ void doctor_facts(struct doctor_facts *facts)
 	f.address_space = limit_of(RLIMIT_AS);
 	f.cores = sched_getaffinity(0, sizeof(set), &set) ? 0 : CPU_COUNT(&set);
 	hugepages(&f);
+	huge_regions(env, &f);
 	f.ib_core = access("/sys/class/infiniband", F_OK) == 0;
 	f.ib_uverbs = access("/sys/class/infiniband_verbs", F_OK) == 0;
 	f.rdma_rxe = access("/sys/module/rdma_rxe", F_OK) == 0;
@@ -161,6 +207,17 @@ static void look_at_limits(struct notes *notes, const struct doctor_facts *f,
 		    f->nofile);
 }
 
+static void look_at_hugepages(struct notes *notes, const struct doctor_facts *f)
+{
+	if (strcmp(f->huge_option, "on") || strcmp(f->huge_made_of, "none"))
+		return;
+	add(notes, false,
+	    "sysctl vm.nr_hugepages=N, or SKEIN_HUGEPAGES=auto to do without",
+	    "SKEIN_HUGEPAGES=on, but no huge page can be had: regions of "
+	    "%" PRIu64 " KiB and more will fail",
+	    f->hugepage_len >> 10);
+}
+
 static const struct dev_list_port *usable(const struct dev_list_entry *list,
 					  int n)
 {
@@ -202,6 +259,7 @@ unsigned doctor_look(const struct doctor_facts *facts, const struct dev *dev,
 		    "no usable device: %s", err);
 	look_at_list(&notes, facts, list, n);
 	look_at_limits(&notes, facts, n > 0);
+	look_at_hugepages(&notes, facts);
 	if (dev && dev->caps.fork == DEV_FORK_UNSAFE)
 		add(&notes, false, "Linux 5.12 or newer",
 		    "fork() is not safe while memory of your own is "

@@ -21,6 +21,10 @@
 struct doctor_facts {
 	uint64_t memlock, nofile, address_space;
 	uint64_t hugepages, hugepages_free, hugepage_len;
+	const char *huge_option; /* SKEIN_HUGEPAGES */
+	/* what a region of one huge page is made of with that option: huge,
+	 * transparent, ordinary, none */
+	const char *huge_made_of;
 	int cores;
 	bool ib_core, ib_uverbs, rdma_rxe; /* modules, loaded or built in */
 	int sys_devices;		   /* RDMA devices of the kernel */
@@ -30,7 +34,7 @@ struct doctor_facts {
 	char vm_folder[256];
 };
 
-void doctor_facts(struct doctor_facts *facts);
+void doctor_facts(struct skein_env *env, struct doctor_facts *facts);
 
 struct doctor_finding {
 	bool error; /* nothing usable; else a warning */

@@ -44,6 +44,15 @@ enum skein_log_level {
 	SKEIN_LOG_DEBUG,
 };
 
+/* What large memory that peers reach is made of: skein_mem_new(), and the rings
+ * of calls where they are large. */
+enum skein_hugepages {
+	SKEIN_HUGEPAGES_DEFAULT, /* SKEIN_HUGEPAGES, else OFF */
+	SKEIN_HUGEPAGES_OFF,	 /* ordinary pages */
+	SKEIN_HUGEPAGES_AUTO,	 /* huge ones where some are free */
+	SKEIN_HUGEPAGES_ON,	 /* huge ones, or -ENOMEM */
+};
+
 /*
  * How a connection's packets travel, for networks that need it said. Zero is
  * the default of each. What is out of range is -ERANGE, and one line in the
@@ -93,6 +102,12 @@ struct skein_ctx_attr {
 	enum skein_log_level log_level; /* 0: SKEIN_LOG, else WARN */
 	/* of connections that do not say otherwise, accepted ones included */
 	struct skein_path path;
+	/* A region of at least one huge page (2 MiB on most machines) takes
+	 * whole ones from the pool that the administrator has reserved
+	 * (vm.nr_hugepages); smaller ones never do. AUTO uses transparent or
+	 * ordinary pages where too few are free, and says so at level INFO.
+	 * SKEIN_HUGEPAGES: off, auto or on */
+	enum skein_hugepages hugepages;
 };
 
 /*

@@ -3,7 +3,7 @@
  * ctx.c - opens and closes a context, and runs its engines for the public API.
  *
  * What the attributes leave open is taken from the environment: SKEIN_DEVICE,
- * SKEIN_WAIT, SKEIN_LOG, and those of path.c.
+ * SKEIN_WAIT, SKEIN_LOG, SKEIN_HUGEPAGES, and those of path.c.
  */
 #include "conn/ctx.h"
 
@@ -84,6 +84,16 @@ static int level_from_env(enum skein_log_level asked, enum env_log_level *level)
 	return 0;
 }
 
+static int huge_from_env(enum skein_hugepages asked, enum env_huge *huge)
+{
+	if (asked > SKEIN_HUGEPAGES_ON)
+		return -EINVAL;
+	if (asked == SKEIN_HUGEPAGES_DEFAULT)
+		return env_huge_parse(getenv("SKEIN_HUGEPAGES"), huge);
+	*huge = (enum env_huge)(asked - SKEIN_HUGEPAGES_OFF);
+	return 0;
+}
+
 static void log_to_user(void *arg, enum env_log_level level, const char *msg)
 {
 	struct skein_ctx *ctx = arg;
@@ -118,6 +128,11 @@ static int configure(struct skein_ctx *ctx, const struct skein_ctx_attr *attr)
 	if (wait_from_env(&ctx->wait) || ctx->wait > SKEIN_WAIT_EVENT) {
 		env_log(env, ENV_LOG_ERROR,
 			"SKEIN_WAIT is one of adaptive, poll, spin, event");
+		return -EINVAL;
+	}
+	if (huge_from_env(attr->hugepages, &env->huge)) {
+		env_log(env, ENV_LOG_ERROR,
+			"SKEIN_HUGEPAGES is one of off, auto, on");
 		return -EINVAL;
 	}
 	rc = path_configure(&attr->path, lookup, NULL, &ctx->path, err,

@@ -200,6 +200,28 @@ int env_waiter_fd(struct skein_env *env, struct env_waiter *w)
 	return env->ops->waiter_fd(w);
 }
 
+static const char *const huge_words[] = {"off", "auto", "on"};
+
+int env_huge_parse(const char *word, enum env_huge *huge)
+{
+	unsigned i;
+
+	if (!word || !*word)
+		word = huge_words[ENV_HUGE_OFF];
+	for (i = 0; i <= ENV_HUGE_ON; i++) {
+		if (strcmp(word, huge_words[i]) != 0)
+			continue;
+		*huge = (enum env_huge)i;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+const char *env_huge_name(enum env_huge huge)
+{
+	return huge <= ENV_HUGE_ON ? huge_words[huge] : "unknown";
+}
+
 int env_mem_alloc(struct skein_env *env, const char *name, size_t len, int *fd,
 		  void **addr)
 {

@@ -52,6 +52,13 @@ enum env_idle_verdict {
 	ENV_IDLE_SLEEP, /* arm, re-check, and env_waiter_sleep() */
 };
 
+/* What large memory that peers may map is made of (env_mem_alloc()). */
+enum env_huge {
+	ENV_HUGE_OFF,  /* ordinary pages: the default */
+	ENV_HUGE_AUTO, /* huge pages where there are some free */
+	ENV_HUGE_ON,   /* huge pages, or an error */
+};
+
 /* Costs a model charges for; nothing in production. */
 enum env_cost {
 	ENV_COST_ENCODE,
@@ -138,6 +145,7 @@ struct skein_env {
 	void (*log)(void *arg, enum env_log_level level, const char *msg);
 	void *log_arg;
 	enum env_log_level log_level; /* messages above it are not formatted */
+	enum env_huge huge;	      /* set before memory is made */
 	/* May be NULL. Called before every allocation made through
 	 * env_alloc(); true makes that one fail (tests sweep the n-th). */
 	bool (*alloc_fails)(void *arg);
@@ -274,15 +282,24 @@ int env_waiter_ready_fds(struct skein_env *env, struct env_waiter *w, int *fds,
  * loops. Owned by the waiter. */
 int env_waiter_fd(struct skein_env *env, struct env_waiter *w);
 
+/* "off", "auto" or "on"; NULL and "" are off. -EINVAL for other words. */
+int env_huge_parse(const char *word, enum env_huge *huge);
+const char *env_huge_name(enum env_huge huge);
+
 /*
  * Memory that another process may map: a memfd of at least len bytes (rounded
  * to pages), allocated in full, sealed against shrinking, mapped shared,
  * zeroed, close-on-exec and not inherited by fork (MADV_DONTFORK).
  * -ENOMEM when the system has not that much.
+ *
+ * Its pages are huge ones, as env->huge asks, when len is at least one of
+ * them; docs/env.md says what happens where there are none.
  */
 int env_mem_alloc(struct skein_env *env, const char *name, size_t len, int *fd,
 		  void **addr);
 void env_mem_free(struct skein_env *env, int fd, void *addr, size_t len);
+/* Bytes of a page of the file of such memory: SHM's own, or a huge one. */
+size_t env_mem_page(int fd);
 
 /* Looks host and port up (names, IPv4, IPv6); host NULL or "" with passive:
  * the wildcard. *n of at most max addresses. Blocks. -EADDRNOTAVAIL when there

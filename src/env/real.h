@@ -15,6 +15,7 @@ struct real_env {
 	atomic_bool spin_warned;
 	/* epoll_pwait2() is missing (old kernel, seccomp, valgrind). */
 	atomic_bool no_pwait2;
+	atomic_bool huge_told; /* that there are no huge pages */
 };
 
 static inline struct real_env *real_env_of(struct skein_env *env)

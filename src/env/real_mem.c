@@ -5,11 +5,18 @@
  * A memfd, filled before anyone maps it and sealed against changing its size:
  * a peer that could truncate it would kill every process that copies into it
  * with SIGBUS, and so would a page that cannot be had at the time of the copy.
+ *
+ * Huge pages are a memfd's own property (MFD_HUGETLB, from the pool that the
+ * administrator reserved), or the kernel's choice (transparent ones, where it
+ * is allowed to make them for shared memory). docs/env.md.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <linux/magic.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "env/real.h"
@@ -21,10 +28,19 @@
 /* Smaller than this is not worth a look at /proc. */
 #define CHECK_LEN (16u << 20)
 
-static int round_to_pages(size_t len, size_t *rounded)
-{
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+#define SHMEM_ENABLED "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 
+size_t env_mem_page(int fd)
+{
+	struct statfs fs;
+
+	if (!fstatfs(fd, &fs) && fs.f_type == HUGETLBFS_MAGIC)
+		return (size_t)fs.f_bsize;
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static int round_to_pages(size_t len, size_t page, size_t *rounded)
+{
 	if (!len || len > SIZE_MAX / 2)
 		return len ? -ENOMEM : -EINVAL;
 	*rounded = (len + page - 1) & ~(page - 1);
@@ -55,10 +71,12 @@ static int enough_memory(size_t len)
 	return rc;
 }
 
-static int memfd_open(const char *name)
+static int memfd_open(const char *name, unsigned flags)
 {
-	unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-	int fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
+	int fd;
+
+	flags |= MFD_CLOEXEC | MFD_ALLOW_SEALING;
+	fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
 
 	if (fd < 0 && errno == EINVAL) /* a kernel before 6.3 */
 		fd = memfd_create(name, flags);
@@ -79,49 +97,158 @@ static int memfd_fill(int fd, size_t len)
 	return 0;
 }
 
-int real_mem_alloc(struct skein_env *env, const char *name, size_t len, int *fd,
-		   void **addr)
+static int memfd_map(int fd, size_t len, void **addr)
 {
-	int rc, memfd;
-	void *p;
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	int rc;
 
-	(void)env;
-	rc = round_to_pages(len, &len);
-	if (rc)
-		return rc;
-	rc = enough_memory(len);
-	if (rc)
-		return rc;
-	memfd = memfd_open(name);
-	if (memfd < 0)
-		return memfd;
-	rc = memfd_fill(memfd, len);
-	if (rc)
-		goto err_close;
-	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
-	if (p == MAP_FAILED) {
-		rc = -errno;
-		goto err_close;
-	}
+	if (p == MAP_FAILED)
+		return -errno;
 	if (madvise(p, len, MADV_DONTFORK)) {
 		rc = -errno;
-		goto err_unmap;
+		munmap(p, len);
+		return rc;
 	}
-	*fd = memfd;
+	*addr = p;
+	return 0;
+}
+
+/* Fills, seals and maps the file; takes it over, also when it fails. */
+static int memfd_make(int fd, size_t len, void **addr)
+{
+	int rc = memfd_fill(fd, len);
+
+	if (!rc)
+		rc = memfd_map(fd, len, addr);
+	if (rc)
+		close(fd);
+	return rc;
+}
+
+/* The same with pages touched by way of the mapping, to which the advice
+ * belongs: what filling finds missing afterwards it adds as small ones. */
+static int memfd_make_transparent(int fd, size_t len, void **addr)
+{
+	int rc = -ENOMEM;
+	void *p;
+
+	if (ftruncate(fd, (off_t)len))
+		goto err_close;
+	rc = memfd_map(fd, len, &p);
+	if (rc)
+		goto err_close;
+	if (!madvise(p, len, MADV_HUGEPAGE))
+		madvise(p, len, MADV_POPULATE_WRITE);
+	rc = memfd_fill(fd, len);
+	if (rc)
+		goto err_unmap;
 	*addr = p;
 	return 0;
 
 err_unmap:
 	munmap(p, len);
 err_close:
-	close(memfd);
+	close(fd);
+	return rc;
+}
+
+/* May the kernel make huge pages of shared memory's small ones? */
+static bool transparent_allowed(void)
+{
+	char line[128] = "";
+	FILE *f = fopen(SHMEM_ENABLED, "re");
+
+	if (!f)
+		return false;
+	if (!fgets(line, sizeof(line), f))
+		line[0] = '\0';
+	fclose(f);
+	return strchr(line, '[') && !strstr(line, "[never]") &&
+	       !strstr(line, "[deny]");
+}
+
+/* Said once: a program makes many regions. */
+static void tell_fallback(struct skein_env *env, size_t len, size_t page,
+			  bool transparent)
+{
+	if (atomic_exchange(&real_env_of(env)->huge_told, true))
+		return;
+	env_log(env, ENV_LOG_INFO,
+		"no huge pages of %zu KiB are free for a region of %zu bytes: "
+		"%s pages are used (SKEIN_HUGEPAGES=auto; vm.nr_hugepages "
+		"reserves huge ones)",
+		page >> 10, len, transparent ? "transparent" : "ordinary");
+}
+
+/* From the reserved pool. -ENOENT: not a matter for huge pages. */
+static int huge_alloc(struct skein_env *env, const char *name, size_t len,
+		      int *fd, void **addr)
+{
+	int memfd = memfd_open(name, MFD_HUGETLB), rc;
+	size_t page, rounded;
+
+	if (memfd < 0 && env->huge == ENV_HUGE_ON) {
+		env_log(env, ENV_LOG_ERROR,
+			"this kernel has no huge pages, which "
+			"SKEIN_HUGEPAGES=on asks for: %s",
+			strerror(-memfd));
+		return memfd;
+	}
+	if (memfd < 0)
+		return -ENOENT;
+	page = env_mem_page(memfd);
+	rc = len < page ? -ENOENT : round_to_pages(len, page, &rounded);
+	if (rc) {
+		close(memfd);
+		return rc;
+	}
+	rc = memfd_make(memfd, rounded, addr);
+	if (!rc)
+		*fd = memfd;
+	else if (env->huge == ENV_HUGE_ON)
+		env_log(env, ENV_LOG_ERROR,
+			"no %zu huge pages of %zu KiB are free for a region of "
+			"%zu bytes: %s (vm.nr_hugepages reserves them; "
+			"SKEIN_HUGEPAGES=auto does without)",
+			rounded / page, page >> 10, len, strerror(-rc));
+	else
+		tell_fallback(env, len, page, transparent_allowed());
+	return rc;
+}
+
+int real_mem_alloc(struct skein_env *env, const char *name, size_t len, int *fd,
+		   void **addr)
+{
+	size_t rounded;
+	int rc, memfd;
+
+	rc = round_to_pages(len, (size_t)sysconf(_SC_PAGESIZE), &rounded);
+	if (rc)
+		return rc;
+	if (env->huge != ENV_HUGE_OFF) {
+		rc = huge_alloc(env, name, len, fd, addr);
+		if (!rc || (rc != -ENOENT && env->huge == ENV_HUGE_ON))
+			return rc;
+	}
+	rc = enough_memory(rounded);
+	if (rc)
+		return rc;
+	memfd = memfd_open(name, 0);
+	if (memfd < 0)
+		return memfd;
+	if (env->huge != ENV_HUGE_OFF && transparent_allowed())
+		rc = memfd_make_transparent(memfd, rounded, addr);
+	else
+		rc = memfd_make(memfd, rounded, addr);
+	if (!rc)
+		*fd = memfd;
 	return rc;
 }
 
 void real_mem_free(struct skein_env *env, int fd, void *addr, size_t len)
 {
 	(void)env;
-	if (addr && !round_to_pages(len, &len))
+	if (addr && !round_to_pages(len, env_mem_page(fd), &len))
 		munmap(addr, len);
 	if (fd >= 0)
 		close(fd);

@@ -41,6 +41,8 @@ def as_json():
               f'fork: {got["abilities"]}')
         names = [d['device'] for d in got['devices']]
         check(got['device'] in names, f'{got["device"]} is not in {names}')
+        check(got['system']['hugepages']['regions'] in
+              ('huge', 'transparent', 'ordinary', 'none'), str(got['system']))
         if kind == 'verbs':
             listed(got)
 
@@ -59,7 +61,7 @@ def as_text():
     with Case() as case:
         text = info(case).text('out')
         for word in ('device', 'devices', 'abilities', 'limits', 'system',
-                     'memlock', 'hugepages', 'make test-hw'):
+                     'memlock', 'hugepages', 'large regions', 'make test-hw'):
             check(word in text, f'no {word} in: {text}')
         check(DEVICES.server in text, f'not {DEVICES.server}: {text}')
 

@@ -37,6 +37,12 @@ int device_open(const char *spec, const char *require, int gid_index,
 	log = getenv("SKEIN_LOG");
 	(*env)->log_level =
 		log && !strcmp(log, "info") ? ENV_LOG_INFO : ENV_LOG_WARN;
+	rc = env_huge_parse(getenv("SKEIN_HUGEPAGES"), &(*env)->huge);
+	if (rc) {
+		snprintf(err, err_len,
+			 "SKEIN_HUGEPAGES is one of off, auto, on");
+		goto err_env;
+	}
 	rc = dev_open(*env, spec, gid_index, err, err_len, dev);
 	if (rc)
 		goto err_env;

@@ -249,9 +249,11 @@ static bool shares_pages(struct soft *s, const struct soft_mr *m, uintptr_t lo,
  */
 static int mr_part(struct soft *s, struct soft_mr *m)
 {
-	uintptr_t lo = (uintptr_t)m->mr.addr & ~(SHM_PAGE - 1);
-	uintptr_t hi = ((uintptr_t)m->mr.addr + m->mr.length + SHM_PAGE - 1) &
-		       ~(SHM_PAGE - 1);
+	/* a mapping of huge pages can be replaced by whole ones only */
+	uintptr_t page = m->fd < 0 ? SHM_PAGE : env_mem_page(m->fd);
+	uintptr_t lo = (uintptr_t)m->mr.addr & ~(page - 1);
+	uintptr_t hi =
+		((uintptr_t)m->mr.addr + m->mr.length + page - 1) & ~(page - 1);
 	void *copy;
 
 	if (m->fd < 0 || lo != (uintptr_t)m->mr.addr ||

@@ -34,8 +34,9 @@ struct rig_opts {
 	unsigned flags;	       /* DEV_QP_* */
 	enum ibv_qp_type type; /* default RC */
 	bool sig_all;
-	bool plain; /* the memory is ordinary */
-	int cqe;    /* default 256 */
+	bool plain;	    /* the memory is ordinary */
+	enum env_huge huge; /* what it is made of; RIG_MEM is a huge page */
+	int cqe;	    /* default 256 */
 	uint32_t wr;
 	uint32_t sge; /* default 4 */
 	struct dev_qp_opts qp;

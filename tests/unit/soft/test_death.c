@@ -2,6 +2,7 @@
 /* Ends of processes and of memory: kill -9, SIGSTOP, exec, fork, deregistration
  * under fire; what a survivor sees, and what is left behind. */
 #include "rig.h"
+#include "unit/hugepool.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -286,7 +287,7 @@ static void test_quiesce(void **state)
 
 /* The peer is stopped in the middle of a copy: dereg_mr() returns all the same
  * and the memory is ours alone. */
-static void test_quiesce_stopped(void **state)
+static void quiesce_stopped(const struct rig_opts *opts)
 {
 	struct rig_addr peer;
 	struct rig_child c;
@@ -295,7 +296,7 @@ static void test_quiesce_stopped(void **state)
 	char go;
 
 	rig_fork(&c, writer_main, NULL);
-	rig_meet(&e, c.sock, NULL, &peer);
+	rig_meet(&e, c.sock, opts, &peer);
 	rig_get(c.sock, &go, 1);
 	while (((volatile char *)e.buf)[16383] == 0)
 		;
@@ -313,6 +314,22 @@ static void test_quiesce_stopped(void **state)
 	env_free(e.env, e.mem);
 	e.mem = NULL;
 	rig_close(&e);
+}
+
+static void test_quiesce_stopped(void **state)
+{
+	quiesce_stopped(NULL);
+}
+
+/* The same where the memory is one huge page, which is replaced as a whole. */
+static void test_quiesce_stopped_huge(void **state)
+{
+	const struct rig_opts opts = {.huge = ENV_HUGE_AUTO};
+	struct hugepool pool;
+
+	hugepool_open(&pool, 1);
+	quiesce_stopped(&opts);
+	hugepool_close(&pool);
 }
 
 /* destroy_qp() while the peer sends without end. */
@@ -576,6 +593,7 @@ int main(void)
 		cmocka_unit_test(test_fork),
 		cmocka_unit_test(test_quiesce),
 		cmocka_unit_test(test_quiesce_stopped),
+		cmocka_unit_test(test_quiesce_stopped_huge),
 		cmocka_unit_test(test_destroy_under_fire),
 		cmocka_unit_test(test_truncate),
 		cmocka_unit_test(test_nothing_left),

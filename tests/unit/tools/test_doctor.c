@@ -3,6 +3,7 @@
 #include "unit/cm.h"
 
 #include "doctor.h"
+#include "env/env.h"
 
 #include <string.h>
 
@@ -12,7 +13,10 @@ static struct doctor_facts healthy(void)
 				 .nofile = 20000,
 				 .address_space = DOCTOR_UNLIMITED,
 				 .sys_devices = 1,
-				 .dev_nodes = 1};
+				 .dev_nodes = 1,
+				 .hugepage_len = 2 << 20,
+				 .huge_option = "off",
+				 .huge_made_of = "ordinary"};
 
 	return f;
 }
@@ -103,10 +107,11 @@ static void test_limits(void **state)
 static void test_all(void **state)
 {
 	struct dev_list_entry list = nic(-1, "x");
-	struct doctor_facts f = {.sys_devices = 1};
+	struct doctor_facts f = {
+		.sys_devices = 1, .huge_option = "on", .huge_made_of = "none"};
 	unsigned n = doctor_look(&f, NULL, "y", &list, 1, found);
 
-	assert_int_equal(n, 6);
+	assert_int_equal(n, 7);
 	assert_true(found[0].error);
 	for (unsigned i = 1; i < n; i++) {
 		assert_false(found[i].error);
@@ -117,13 +122,33 @@ static void test_all(void **state)
 /* This machine: whatever it is, it is said. */
 static void test_facts(void **state)
 {
+	struct skein_env *env;
 	struct doctor_facts f;
 
 	memset(&f, 0xff, sizeof(f));
-	doctor_facts(&f);
+	assert_int_equal(env_real_new(&env), 0);
+	doctor_facts(env, &f);
+	assert_string_equal(f.huge_option, "off");
+	assert_string_equal(f.huge_made_of, "ordinary");
+	env_real_free(env);
 	assert_true(f.cores >= 1);
 	assert_true(f.nofile > 0);
 	assert_true(f.vm_folder[0]);
+}
+
+static void test_hugepages(void **state)
+{
+	struct doctor_facts f = healthy();
+	struct dev dev = {.name = "skein0"};
+
+	f.huge_option = "auto";
+	assert_int_equal(doctor_look(&f, &dev, "", NULL, 0, found), 0);
+	f.huge_option = "on";
+	f.huge_made_of = "huge";
+	assert_int_equal(doctor_look(&f, &dev, "", NULL, 0, found), 0);
+	f.huge_made_of = "none";
+	one(doctor_look(&f, &dev, "", NULL, 0, found), false,
+	    "regions of 2048 KiB and more will fail", "vm.nr_hugepages");
 }
 
 int main(void)
@@ -133,6 +158,7 @@ int main(void)
 		cmocka_unit_test(test_no_device),
 		cmocka_unit_test(test_unusable),
 		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_hugepages),
 		cmocka_unit_test(test_all),
 		cmocka_unit_test(test_facts),
 	};
