@@ -7,8 +7,7 @@
 
 #include <errno.h>
 
-void sim_async(struct sim_dev *d, enum ibv_event_type type, struct sim_qp *q,
-	       struct sim_cq *cq)
+void sim_async(struct sim_dev *d, enum ibv_event_type type, void *element)
 {
 	struct sim_async *a = env_alloc(d->dev.env, sizeof(*a));
 
@@ -16,10 +15,9 @@ void sim_async(struct sim_dev *d, enum ibv_event_type type, struct sim_qp *q,
 	if (!a)
 		return;
 	a->ev.event_type = type;
-	if (q)
-		a->ev.element.qp = &q->ex.qp_base;
-	else if (cq)
-		a->ev.element.cq = (struct ibv_cq *)(void *)&cq->ex;
+	/* A union of pointers, and the port. */
+	if (element)
+		a->ev.element.qp = element;
 	else
 		a->ev.element.port_num = d->dev.port;
 	list_add_tail(&d->events, &a->link);

@@ -174,7 +174,7 @@ static void cq_overflow(struct sim_cq *cq)
 	struct list_node *n;
 
 	cq->error = true;
-	sim_async(d, IBV_EVENT_CQ_ERR, NULL, cq);
+	sim_async(d, IBV_EVENT_CQ_ERR, &cq->ex);
 	list_for_each(n, &d->qps) {
 		struct sim_qp *q = container_of(n, struct sim_qp, link);
 
@@ -182,7 +182,7 @@ static void cq_overflow(struct sim_cq *cq)
 		    sim_cq_of(q->init.recv_cq) != cq)
 			continue;
 		sim_qp_to_err(q);
-		sim_async(d, IBV_EVENT_QP_FATAL, q, NULL);
+		sim_async(d, IBV_EVENT_QP_FATAL, &q->ex.qp_base);
 	}
 }
 

@@ -21,6 +21,7 @@ struct sim_nic_counts {
 	uint64_t messages_out, messages_in, bytes_out;
 	uint64_t doorbells, interrupts;
 	uint64_t ctx_hits, ctx_misses, mr_hits, mr_misses;
+	uint64_t dc_connects; /* of its DCIs */
 };
 
 void sim_link_set(struct sim_node *node, const struct sim_link *link);

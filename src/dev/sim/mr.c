@@ -117,7 +117,7 @@ enum ibv_wc_status sim_mr_remote(struct sim_qp *q, uint32_t rkey, uint64_t addr,
 	const struct sim_mr *m;
 
 	if ((q->attr.qp_access_flags & access) != access)
-		return IBV_WC_REM_ACCESS_ERR;
+		return IBV_WC_REM_INV_REQ_ERR;
 	if (!len)
 		return IBV_WC_SUCCESS;
 	m = mr_find(q, rkey, addr, len);

@@ -149,9 +149,9 @@ uint64_t sim_nic_work(struct sim_nic *nic, uint64_t from, uint64_t ns)
 	return best->free_at;
 }
 
-uint64_t sim_nic_ctx(struct sim_nic *nic, uint32_t qpn)
+uint64_t sim_nic_ctx(struct sim_nic *nic, uint32_t name)
 {
-	return lru_touch(&nic->ctx, qpn) ? 0 : nic->net->model.ctx_miss;
+	return lru_touch(&nic->ctx, name) ? 0 : nic->net->model.ctx_miss;
 }
 
 /* By place in the region: a run must not depend on where memory lies. */
@@ -171,6 +171,15 @@ uint64_t sim_nic_mtt(struct sim_nic *nic, uint32_t key, uint64_t addr,
 		if (!lru_touch(&nic->mtt, (uint64_t)key << 32 | page))
 			ns += nic->net->model.mr_miss;
 	return ns;
+}
+
+uint32_t sim_nic_mtu(const struct sim_nic *nic)
+{
+	uint32_t mtu = 4096;
+
+	while (mtu > 256 && mtu > nic->net->model.mtu)
+		mtu /= 2;
+	return mtu;
 }
 
 uint64_t sim_pcie_ns(const struct sim_nic *nic, uint64_t len)
@@ -299,8 +308,10 @@ void sim_net_send(struct sim_msg *m, uint64_t depart,
 	m->ev.tag = TAG_WIRE;
 	if (m->from == m->to) {
 		/* The NIC's own loop: no cable. */
+		start = later(m->from->loop.free_at, depart);
+		m->from->loop.free_at = start + sim_pcie_ns(m->from, bytes);
 		m->ev.fn = arrive;
-		sim_at(net->w, &m->ev, depart + sim_pcie_ns(m->from, bytes));
+		sim_at(net->w, &m->ev, m->from->loop.free_at);
 		return;
 	}
 	start = later(m->from->egress.free_at, depart);
@@ -343,6 +354,7 @@ void sim_nic_counts(struct sim_node *node, struct sim_nic_counts *c)
 	c->ctx_misses = nic->ctx.misses;
 	c->mr_hits = nic->mtt.hits;
 	c->mr_misses = nic->mtt.misses;
+	c->dc_connects = nic->dc_connects;
 }
 
 void sim_net_set_model(struct sim_world *w, const struct nic_model *model)
@@ -370,6 +382,6 @@ bool sim_qp_break(struct sim_node *node, uint32_t i)
 	if (q->ex.qp_base.state != IBV_QPS_RTS)
 		return false;
 	sim_qp_to_err(q);
-	sim_async(q->d, IBV_EVENT_QP_FATAL, q, NULL);
+	sim_async(q->d, IBV_EVENT_QP_FATAL, &q->ex.qp_base);
 	return true;
 }

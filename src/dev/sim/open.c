@@ -33,8 +33,22 @@ static int sim_query_device(struct dev *dev, struct ibv_device_attr *a)
 	a->max_qp_rd_atom = a->max_qp_init_rd_atom = SIM_RD_ATOMIC;
 	a->atomic_cap = IBV_ATOMIC_HCA;
 	a->max_pkeys = 1;
+	a->max_ah = 65536;
+	a->max_srq = 65536;
+	a->max_srq_wr = SIM_SRQ_WR_MAX;
+	a->max_srq_sge = SIM_SGE_MAX;
+	a->device_cap_flags = IBV_DEVICE_SRQ_RESIZE;
 	a->phys_port_cnt = 1;
 	return 0;
+}
+
+static enum ibv_mtu mtu_of(const struct sim_nic *nic)
+{
+	int mtu = IBV_MTU_256;
+
+	while (128u << mtu < sim_nic_mtu(nic))
+		mtu++;
+	return (enum ibv_mtu)mtu;
 }
 
 static int sim_query_port(struct dev *dev, uint8_t port,
@@ -46,7 +60,7 @@ static int sim_query_port(struct dev *dev, uint8_t port,
 		return -EINVAL;
 	memset(a, 0, sizeof(*a));
 	a->state = d->nic->down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
-	a->max_mtu = a->active_mtu = IBV_MTU_4096;
+	a->max_mtu = a->active_mtu = mtu_of(d->nic);
 	a->gid_tbl_len = 1;
 	a->max_msg_sz = (uint32_t)SIM_MSG_MAX;
 	a->pkey_tbl_len = 1;
@@ -98,6 +112,9 @@ static int sim_dealloc_pd(struct dev *dev, struct ibv_pd *pd)
 	list_for_each(n, &d->qps)
 		if (container_of(n, struct sim_qp, link)->ex.qp_base.pd == pd)
 			return -EBUSY;
+	list_for_each(n, &d->srqs)
+		if (container_of(n, struct sim_srq, link)->srq.pd == pd)
+			return -EBUSY;
 	d->refs--;
 	env_free(dev->env, pd);
 	return 0;
@@ -110,7 +127,7 @@ static void sim_close(struct dev *dev)
 	struct sim_dev *d = sim_dev_of(dev);
 
 	skein_assert(list_empty(&d->qps) && list_empty(&d->cqs) &&
-		     list_empty(&d->mrs) && !d->refs);
+		     list_empty(&d->mrs) && list_empty(&d->srqs) && !d->refs);
 	list_del(&d->killed.link);
 	sim_async_drop(d, NULL);
 	sim_fd_close(d->proc, dev->verbs->async_fd);
@@ -126,6 +143,8 @@ static void sim_killed(struct sim_hook *hook)
 		sim_qp_free(container_of(d->qps.next, struct sim_qp, link));
 	while (!list_empty(&d->cqs))
 		sim_cq_free(container_of(d->cqs.next, struct sim_cq, link));
+	while (!list_empty(&d->srqs))
+		sim_srq_free(container_of(d->srqs.next, struct sim_srq, link));
 	while (!list_empty(&d->mrs))
 		sim_mr_free(container_of(d->mrs.next, struct sim_mr, link));
 }
@@ -146,12 +165,21 @@ static const struct dev_ops sim_ops = {
 	.ack_cq_events = sim_ack_cq_events,
 	.create_cq = sim_create_cq,
 	.destroy_cq = sim_destroy_cq,
+	.create_srq = sim_create_srq,
+	.modify_srq = sim_modify_srq,
+	.query_srq = sim_query_srq,
+	.destroy_srq = sim_destroy_srq,
+	.create_ah = sim_create_ah,
+	.destroy_ah = sim_destroy_ah,
 	.create_qp = sim_create_qp,
 	.modify_qp = sim_modify_qp,
 	.query_qp = sim_query_qp,
 	.destroy_qp = sim_destroy_qp,
 	.get_async_event = sim_get_async,
 	.ack_async_event = sim_ack_async,
+	.create_dci = sim_create_dci,
+	.create_dct = sim_create_dct,
+	.post_dc = sim_post_dc,
 };
 
 static void context_fill(struct sim_dev *d)
@@ -168,6 +196,7 @@ static void context_fill(struct sim_dev *d)
 	c->abi_compat = __VERBS_ABI_IS_EXTENDED;
 	c->ops.post_send = sim_post_send;
 	c->ops.post_recv = sim_post_recv;
+	c->ops.post_srq_recv = sim_post_srq_recv;
 	c->ops.poll_cq = sim_poll_cq;
 	c->ops.req_notify_cq = sim_req_notify_cq;
 }
@@ -175,6 +204,7 @@ static void context_fill(struct sim_dev *d)
 static void caps_fill(struct dev_caps *c)
 {
 	c->atomic_scope = DEV_ATOMIC_HCA;
+	c->dc = c->uc = c->ud = c->srq = true;
 	c->msg_sz_max = SIM_MSG_MAX;
 	c->inline_max = SIM_INLINE_MAX;
 	c->qp_wr_max = SIM_WR_MAX;
@@ -184,6 +214,7 @@ static void caps_fill(struct dev_caps *c)
 	c->mr_len_max = UINT64_MAX;
 	c->qp_max = 1u << 21;
 	c->mr_max = 1u << 20;
+	c->srq_wr_max = SIM_SRQ_WR_MAX;
 }
 
 static void dev_fill(struct sim_dev *d)
@@ -231,6 +262,7 @@ int dev_sim_open(struct skein_env *env, const char *name, int gid_index,
 	list_init(&d->qps);
 	list_init(&d->cqs);
 	list_init(&d->mrs);
+	list_init(&d->srqs);
 	list_init(&d->events);
 	context_fill(d);
 	dev_fill(d);

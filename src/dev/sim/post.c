@@ -17,34 +17,57 @@ static uint64_t wr_bytes(const struct ibv_send_wr *wr)
 	return len;
 }
 
-static int wr_check(const struct sim_qp *q, const struct ibv_send_wr *wr)
+static int op_check(const struct sim_qp *q, const struct ibv_send_wr *wr)
 {
 	switch (wr->opcode) {
 	case IBV_WR_SEND:
 	case IBV_WR_SEND_WITH_IMM:
+		return 0;
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
-		break;
+		return q->kind == SIM_UD ? EINVAL : 0;
 	case IBV_WR_RDMA_READ:
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		if (wr->send_flags & IBV_SEND_INLINE)
-			return EINVAL;
-		break;
+		return sim_unreliable(q) || wr->send_flags & IBV_SEND_INLINE
+			       ? EINVAL
+			       : 0;
 	default:
-		return EOPNOTSUPP;
+		return EINVAL;
 	}
+}
+
+static int wr_check(const struct sim_qp *q, const struct ibv_send_wr *wr)
+{
+	int rc = op_check(q, wr);
+
+	if (rc)
+		return rc;
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->init.cap.max_send_sge)
 		return EINVAL;
 	if (wr->send_flags & IBV_SEND_INLINE &&
 	    wr_bytes(wr) > q->init.cap.max_inline_data)
 		return EINVAL;
-	if (q->sq_tail - q->sq_freed >= q->init.cap.max_send_wr)
-		return ENOMEM;
-	return 0;
+	return q->kind == SIM_UD && !wr->wr.ud.ah ? EINVAL : 0;
 }
 
-static void wr_copy(struct sim_qp *q, const struct ibv_send_wr *wr)
+static void ud_dest(const struct sim_qp *q, struct sim_wqe *e,
+		    const struct ibv_send_wr *wr)
+{
+	const struct sim_ah *a = sim_ah_of(wr->wr.ud.ah);
+	uint32_t qkey = wr->wr.ud.remote_qkey;
+
+	/* A high bit: the QP's own (IBA 10.2.5). */
+	*e->dest = (struct sim_dest){
+		.to = a->ah.pd == q->ex.qp_base.pd ? a->to : NULL,
+		.qpn = wr->wr.ud.remote_qpn & 0xffffff,
+		.qkey = qkey >> 31 ? q->attr.qkey : qkey,
+		.grh = a->grh,
+	};
+}
+
+static void wr_copy(struct sim_qp *q, const struct ibv_send_wr *wr,
+		    const struct sim_dest *dest)
 {
 	struct sim_wqe *e = &q->sq[q->sq_tail++ & (q->sq_cap - 1)];
 	bool atomic = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
@@ -64,6 +87,10 @@ static void wr_copy(struct sim_qp *q, const struct ibv_send_wr *wr)
 	e->rkey = atomic ? wr->wr.atomic.rkey : wr->wr.rdma.rkey;
 	e->compare_add = atomic ? wr->wr.atomic.compare_add : 0;
 	e->swap = atomic ? wr->wr.atomic.swap : 0;
+	if (q->kind == SIM_UD)
+		ud_dest(q, e, wr);
+	else if (dest)
+		*e->dest = *dest;
 	if (!(e->flags & IBV_SEND_INLINE)) {
 		if (wr->num_sge)
 			memcpy(e->sge, wr->sg_list,
@@ -81,73 +108,103 @@ static void ring(struct sim_qp *q)
 	struct sim_world *w = q->d->w;
 
 	q->d->nic->doorbells++;
-	if (q->ex.qp_base.state == IBV_QPS_ERR)
+	switch (q->ex.qp_base.state) {
+	case IBV_QPS_ERR:
+	case IBV_QPS_SQE:
 		sim_flush_send(q);
-	else if (q->ex.qp_base.state == IBV_QPS_RTS && !q->tx_ev.pos &&
-		 !q->rnr_wait)
-		sim_at(w, &q->tx_ev,
-		       sim_thread_now(w) + q->d->nic->net->model.doorbell);
+		break;
+	case IBV_QPS_RTS:
+		if (!q->tx_ev.pos && !q->rnr_wait)
+			sim_at(w, &q->tx_ev,
+			       sim_thread_now(w) +
+				       q->d->nic->net->model.doorbell);
+		break;
+	default:
+		break;
+	}
+}
+
+static bool may_post(const struct sim_qp *q)
+{
+	return q->ex.qp_base.state > IBV_QPS_RTR;
+}
+
+static uint32_t room(const struct sim_qp *q)
+{
+	return q->init.cap.max_send_wr - (q->sq_tail - q->sq_freed);
+}
+
+/* Into the queue: what it costs the core. */
+static uint64_t put(struct sim_qp *q, const struct ibv_send_wr *wr,
+		    const struct sim_dest *dest)
+{
+	const struct nic_model *model = &q->d->nic->net->model;
+	uint64_t ns = model->cpu_wr;
+
+	wr_copy(q, wr, dest);
+	if (wr->send_flags & IBV_SEND_INLINE)
+		ns += (wr_bytes(wr) + 63) / 64 * model->cpu_inline64;
+	return ns;
 }
 
 int sim_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		  struct ibv_send_wr **bad)
 {
 	struct sim_qp *q = sim_qp_of(qp);
-	const struct nic_model *model = &q->d->nic->net->model;
-	uint64_t ns = model->cpu_post;
+	uint64_t ns = q->d->nic->net->model.cpu_post;
 	int rc = 0;
 
-	if (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT ||
-	    qp->state == IBV_QPS_RTR) {
+	if (!may_post(q) || q->kind > SIM_UD) {
 		*bad = wr;
 		return EINVAL;
 	}
 	for (; wr; wr = wr->next) {
 		rc = wr_check(q, wr);
+		if (!rc && !room(q))
+			rc = ENOMEM;
 		if (rc) {
 			*bad = wr;
 			break;
 		}
-		wr_copy(q, wr);
-		ns += model->cpu_wr;
-		if (wr->send_flags & IBV_SEND_INLINE)
-			ns += (wr_bytes(wr) + 63) / 64 * model->cpu_inline64;
+		ns += put(q, wr, NULL);
 	}
 	sim_charge(q->d->w, ns);
 	ring(q);
 	return rc;
 }
 
+int sim_post_all(struct sim_qp *q, struct ibv_send_wr *wr,
+		 const struct sim_dest *dest)
+{
+	uint64_t ns = q->d->nic->net->model.cpu_post;
+	const struct ibv_send_wr *x;
+	uint32_t n = 0;
+
+	if (!may_post(q))
+		return EINVAL;
+	for (x = wr; x; x = x->next, n++)
+		if (wr_check(q, x))
+			return EINVAL;
+	if (n > room(q))
+		return ENOMEM;
+	for (x = wr; x; x = x->next)
+		ns += put(q, x, dest);
+	sim_charge(q->d->w, ns);
+	ring(q);
+	return 0;
+}
+
 int sim_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		  struct ibv_recv_wr **bad)
 {
 	struct sim_qp *q = sim_qp_of(qp);
-	const struct nic_model *model = &q->d->nic->net->model;
-	uint64_t ns = model->cpu_post;
-	struct sim_rqe *e;
-	int rc = 0;
+	int rc;
 
-	for (; wr; wr = wr->next) {
-		if (qp->state == IBV_QPS_RESET || wr->num_sge < 0 ||
-		    (uint32_t)wr->num_sge > q->init.cap.max_recv_sge)
-			rc = EINVAL;
-		else if (q->rq_tail - q->rq_head >= q->init.cap.max_recv_wr)
-			rc = ENOMEM;
-		if (rc) {
-			*bad = wr;
-			break;
-		}
-		e = &q->rq[q->rq_tail++ & (q->rq_cap - 1)];
-		e->wr_id = wr->wr_id;
-		e->num_sge = wr->num_sge;
-		e->len = 0;
-		for (int i = 0; i < wr->num_sge; i++) {
-			e->sge[i] = wr->sg_list[i];
-			e->len += wr->sg_list[i].length;
-		}
-		ns += model->cpu_wr;
+	if (qp->state == IBV_QPS_RESET || q->srq) {
+		*bad = wr;
+		return EINVAL;
 	}
-	sim_charge(q->d->w, ns);
+	rc = sim_recvq_post(&q->rq, q->d, wr, bad);
 	if (qp->state == IBV_QPS_ERR)
 		sim_flush_recv(q);
 	return rc;

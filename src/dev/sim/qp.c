@@ -2,8 +2,8 @@
 /*
  * qp.c - queue pairs of the simulated device: life and state machine.
  *
- * RC only so far. A QPN is index + 1 in the NIC's table, used again as late as
- * the table allows.
+ * RC, UC, UD; DCIs and DCTs begin here too (dc.c). A QPN is index + 1 in the
+ * NIC's table, used again as late as the table allows.
  */
 #include "dev/sim/sim_dev.h"
 
@@ -58,46 +58,118 @@ static void queues_free(struct sim_qp *q)
 	env_free(env, q->sq);
 	env_free(env, q->sq_sge);
 	env_free(env, q->sq_data);
-	env_free(env, q->rq);
-	env_free(env, q->rq_sge);
+	env_free(env, q->sq_dest);
+	sim_recvq_fini(&q->rq, env);
 }
 
 static int queues_new(struct sim_qp *q)
 {
 	struct skein_env *env = q->d->dev.env;
 	const struct ibv_qp_cap *cap = &q->init.cap;
+	bool dest = q->kind == SIM_UD || q->kind == SIM_DCI;
 	uint32_t i;
 
 	q->sq_cap = pow2_at_least(cap->max_send_wr);
-	q->rq_cap = pow2_at_least(cap->max_recv_wr);
 	q->sq = env_alloc(env, q->sq_cap * sizeof(*q->sq));
 	q->sq_sge = env_alloc(env, (size_t)q->sq_cap * cap->max_send_sge *
 					   sizeof(struct ibv_sge));
 	q->sq_data = env_alloc(env, (size_t)q->sq_cap * cap->max_inline_data);
-	q->rq = env_alloc(env, q->rq_cap * sizeof(*q->rq));
-	q->rq_sge = env_alloc(env, (size_t)q->rq_cap * cap->max_recv_sge *
-					   sizeof(struct ibv_sge));
-	if (!q->sq || !q->sq_sge || !q->sq_data || !q->rq || !q->rq_sge)
+	q->sq_dest =
+		env_alloc(env, (dest ? q->sq_cap : 0) * sizeof(*q->sq_dest));
+	if (!q->sq || !q->sq_sge || !q->sq_data || !q->sq_dest ||
+	    sim_recvq_init(&q->rq, env, q->srq ? 0 : cap->max_recv_wr,
+			   q->srq ? 0 : cap->max_recv_sge))
 		return -ENOMEM;
 	for (i = 0; i < q->sq_cap; i++) {
 		q->sq[i].sge = &q->sq_sge[(size_t)i * cap->max_send_sge];
 		q->sq[i].data = &q->sq_data[(size_t)i * cap->max_inline_data];
+		q->sq[i].dest = dest ? &q->sq_dest[i] : NULL;
 	}
-	for (i = 0; i < q->rq_cap; i++)
-		q->rq[i].sge = &q->rq_sge[(size_t)i * cap->max_recv_sge];
 	return 0;
 }
 
-static int check_init(const struct ibv_qp_init_attr *a)
+static int kind_of(enum ibv_qp_type type, enum sim_kind *kind)
 {
-	if (a->qp_type != IBV_QPT_RC || a->srq)
+	switch (type) {
+	case IBV_QPT_RC:
+		*kind = SIM_RC;
+		return 0;
+	case IBV_QPT_UC:
+		*kind = SIM_UC;
+		return 0;
+	case IBV_QPT_UD:
+		*kind = SIM_UD;
+		return 0;
+	default:
 		return -EOPNOTSUPP;
+	}
+}
+
+static int check_init(const struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
+{
 	if (!a->send_cq || !a->recv_cq || a->cap.max_send_wr > SIM_WR_MAX ||
 	    a->cap.max_recv_wr > SIM_WR_MAX ||
 	    a->cap.max_send_sge > SIM_SGE_MAX ||
 	    a->cap.max_recv_sge > SIM_SGE_MAX ||
 	    a->cap.max_inline_data > SIM_INLINE_MAX)
 		return -EINVAL;
+	return a->srq && a->srq->pd != pd ? -EINVAL : 0;
+}
+
+static void base_init(struct sim_qp *q, struct ibv_pd *pd,
+		      const struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp *qp = &q->ex.qp_base;
+
+	qp->context = q->d->dev.verbs;
+	qp->pd = pd;
+	qp->send_cq = attr->send_cq;
+	qp->recv_cq = attr->recv_cq;
+	qp->srq = attr->srq;
+	qp->qp_context = attr->qp_context;
+	qp->qp_type = attr->qp_type;
+	qp->state = IBV_QPS_RESET;
+	q->tx_ev.fn = sim_qp_tx;
+	q->tx_ev.tag = TAG_TX;
+	q->timer.fn = sim_qp_timer;
+	q->timer.tag = TAG_TIMER;
+}
+
+int sim_qp_new(struct sim_dev *d, struct ibv_pd *pd,
+	       struct ibv_qp_init_attr *attr, enum sim_kind kind,
+	       struct sim_qp **qp)
+{
+	struct skein_env *env = d->dev.env;
+	struct sim_qp *q;
+	int rc = check_init(pd, attr);
+
+	if (rc)
+		return rc;
+	q = env_alloc(env, sizeof(*q));
+	if (!q)
+		return -ENOMEM;
+	q->d = d;
+	q->kind = kind;
+	q->epoch = ++d->nic->epochs;
+	q->srq = attr->srq ? sim_srq_of(attr->srq) : NULL;
+	if (q->srq)
+		attr->cap.max_recv_wr = attr->cap.max_recv_sge = 0;
+	q->init = *attr;
+	rc = queues_new(q);
+	if (!rc)
+		rc = qpn_take(d->nic, q);
+	if (rc) {
+		queues_free(q);
+		env_free(env, q);
+		return rc;
+	}
+	base_init(q, pd, attr);
+	sim_cq_of(attr->send_cq)->refs++;
+	sim_cq_of(attr->recv_cq)->refs++;
+	if (q->srq)
+		q->srq->refs++;
+	list_add_tail(&d->qps, &q->link);
+	*qp = q;
 	return 0;
 }
 
@@ -107,45 +179,18 @@ int sim_create_qp(struct dev *dev, struct ibv_pd *pd,
 {
 	struct sim_dev *d = sim_dev_of(dev);
 	const struct nic_model *model = &d->nic->net->model;
+	enum sim_kind kind;
 	struct sim_qp *q;
-	int rc = check_init(attr);
+	int rc = kind_of(attr->qp_type, &kind);
 
 	(void)flags;
+	if (!rc)
+		rc = sim_qp_new(d, pd, attr, kind, &q);
 	if (rc)
 		return rc;
-	q = env_alloc(dev->env, sizeof(*q));
-	if (!q)
-		return -ENOMEM;
-	q->d = d;
-	q->init = *attr;
-	rc = queues_new(q);
-	if (rc)
-		goto err_queues;
-	rc = qpn_take(d->nic, q);
-	if (rc)
-		goto err_queues;
-	q->ex.qp_base.context = dev->verbs;
-	q->ex.qp_base.pd = pd;
-	q->ex.qp_base.send_cq = attr->send_cq;
-	q->ex.qp_base.recv_cq = attr->recv_cq;
-	q->ex.qp_base.qp_context = attr->qp_context;
-	q->ex.qp_base.qp_type = attr->qp_type;
-	q->ex.qp_base.state = IBV_QPS_RESET;
-	q->tx_ev.fn = sim_qp_tx;
-	q->tx_ev.tag = TAG_TX;
-	q->timer.fn = sim_qp_timer;
-	q->timer.tag = TAG_TIMER;
-	sim_cq_of(attr->send_cq)->refs++;
-	sim_cq_of(attr->recv_cq)->refs++;
-	list_add_tail(&d->qps, &q->link);
 	sim_control(d, model->create_qp_cpu_ns, model->create_qp_nic_ns);
 	*qp = &q->ex.qp_base;
 	return 0;
-
-err_queues:
-	queues_free(q);
-	env_free(dev->env, q);
-	return rc;
 }
 
 static void stop(struct sim_qp *q)
@@ -162,7 +207,10 @@ void sim_qp_to_err(struct sim_qp *q)
 	q->ex.qp_base.state = IBV_QPS_ERR;
 	stop(q);
 	sim_flush_send(q);
-	sim_flush_recv(q);
+	if (q->srq)
+		sim_async(q->d, IBV_EVENT_QP_LAST_WQE_REACHED, &q->ex.qp_base);
+	else
+		sim_flush_recv(q);
 }
 
 static void to_reset(struct sim_qp *q)
@@ -170,12 +218,12 @@ static void to_reset(struct sim_qp *q)
 	stop(q);
 	sim_cq_purge(sim_cq_of(q->init.send_cq), q->ex.qp_base.qp_num);
 	sim_cq_purge(sim_cq_of(q->init.recv_cq), q->ex.qp_base.qp_num);
-	q->epoch++;
+	q->epoch = ++q->d->nic->epochs;
 	q->sq_freed = q->sq_head = q->sq_next = q->sq_tail = 0;
-	q->rq_head = q->rq_tail = 0;
+	q->rq.head = q->rq.tail = 0;
 	q->reads = 0;
-	q->expect = 0;
-	q->met = false;
+	memset(&q->flow, 0, sizeof(q->flow));
+	q->met = q->sqd_notify = false;
 	q->far = NULL;
 	memset(&q->attr, 0, sizeof(q->attr));
 	q->ex.qp_base.state = IBV_QPS_RESET;
@@ -183,9 +231,11 @@ static void to_reset(struct sim_qp *q)
 
 static int to_rtr(struct sim_qp *q, const struct ibv_qp_attr *a)
 {
-	struct sim_nic *far =
-		sim_nic_by_gid(q->d->nic->net, &a->ah_attr.grh.dgid);
+	struct sim_nic *far;
 
+	if (q->kind == SIM_UD)
+		return 0;
+	far = sim_nic_by_gid(q->d->nic->net, &a->ah_attr.grh.dgid);
 	/* As a route that does not exist. */
 	if (!far)
 		return -EHOSTUNREACH;
@@ -193,18 +243,21 @@ static int to_rtr(struct sim_qp *q, const struct ibv_qp_attr *a)
 	return 0;
 }
 
-static void entered(struct sim_qp *q, enum ibv_qp_state to)
+static void entered(struct sim_qp *q, enum ibv_qp_state to,
+		    const struct ibv_qp_attr *a, int mask)
 {
 	q->ex.qp_base.state = to;
 	q->attr.qp_state = to;
 	if (to == IBV_QPS_RTS) {
 		q->retries = q->attr.retry_cnt;
 		q->rnr_retries = q->attr.rnr_retry;
-		if (q->sq_next != q->sq_tail)
+		if (q->sq_next != q->sq_tail && !q->rnr_wait)
 			sim_at(q->d->w, &q->tx_ev, sim_thread_now(q->d->w));
 	} else if (to == IBV_QPS_SQD) {
-		if (q->sq_head == q->sq_next)
-			sim_async(q->d, IBV_EVENT_SQ_DRAINED, q, NULL);
+		q->sqd_notify = mask & IBV_QP_EN_SQD_ASYNC_NOTIFY &&
+				a->en_sqd_async_notify;
+		q->sq_stop = q->sq_next;
+		sim_sqd_look(q);
 	}
 }
 
@@ -253,7 +306,7 @@ int sim_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 	else if (to == IBV_QPS_RESET)
 		to_reset(q);
 	else if (to != from)
-		entered(q, to);
+		entered(q, to, attr, mask);
 	return 0;
 }
 
@@ -267,7 +320,10 @@ int sim_query_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 	*attr = q->attr;
 	attr->qp_state = attr->cur_qp_state = qp->state;
 	attr->cap = q->init.cap;
-	*init = q->init;
+	attr->sq_draining =
+		qp->state == IBV_QPS_SQD && q->sq_head != q->sq_stop;
+	if (init)
+		*init = q->init;
 	return 0;
 }
 
@@ -277,6 +333,7 @@ void sim_qp_free(struct sim_qp *q)
 	q->d->nic->qps[q->ex.qp_base.qp_num - 1] = NULL;
 	q->d->nic->n_qps--;
 	list_del(&q->link);
+	sim_dct_fini(q);
 	queues_free(q);
 	env_free(q->d->dev.env, q);
 }
@@ -289,6 +346,8 @@ int sim_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 	sim_cq_purge(sim_cq_of(qp->recv_cq), qp->qp_num);
 	sim_cq_of(qp->send_cq)->refs--;
 	sim_cq_of(qp->recv_cq)->refs--;
+	if (q->srq)
+		q->srq->refs--;
 	sim_async_drop(q->d, qp);
 	sim_qp_free(q);
 	sim_control_destroy(sim_dev_of(dev));

@@ -6,7 +6,8 @@
  * A request that comes twice (its answer was lost) is answered again: WRITEs
  * and SENDs are not carried out again, READs are, atomics give the result that
  * was kept. One that comes too early (one before it was lost) is dropped: the
- * requester sends all of them again.
+ * requester sends all of them again. On UC and UD nobody is answered: what
+ * cannot be taken is dropped.
  */
 #include "dev/sim/sim_dev.h"
 
@@ -17,14 +18,15 @@
 static void recv_completes(struct sim_qp *q, const struct sim_msg *m,
 			   enum ibv_wc_status status)
 {
-	struct sim_rqe *e = &q->rq[q->rq_head++ & (q->rq_cap - 1)];
+	struct sim_recvq *r = sim_recvq_of(q);
 	struct sim_cqe c = {
-		.wc = {.wr_id = e->wr_id,
+		.wc = {.wr_id = sim_recvq_first(r)->wr_id,
 		       .status = status,
 		       .opcode = IBV_WC_RECV,
 		       .qp_num = q->ex.qp_base.qp_num},
 	};
 
+	r->head++;
 	if (m) {
 		c.wc.byte_len = m->len;
 		if (m->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
@@ -33,14 +35,21 @@ static void recv_completes(struct sim_qp *q, const struct sim_msg *m,
 			c.wc.imm_data = m->imm;
 			c.wc.wc_flags = IBV_WC_WITH_IMM;
 		}
+		if (m->kind == SIM_UD) {
+			c.wc.byte_len += DEV_GRH;
+			c.wc.src_qp = m->src_qpn;
+			c.wc.wc_flags |= IBV_WC_GRH;
+		}
 	}
 	sim_cq_push(sim_cq_of(q->init.recv_cq), &c,
 		    m && m->flags & IBV_SEND_SOLICITED);
+	if (q->srq)
+		sim_srq_taken(q->srq);
 }
 
 void sim_flush_recv(struct sim_qp *q)
 {
-	while (q->rq_head != q->rq_tail)
+	while (!sim_recvq_empty(&q->rq))
 		recv_completes(q, NULL, IBV_WC_WR_FLUSH_ERR);
 }
 
@@ -54,13 +63,16 @@ static bool wants_receive(const struct sim_msg *m)
 
 static enum ibv_wc_status do_send(struct sim_qp *q, struct sim_msg *m)
 {
-	struct sim_rqe *e = &q->rq[q->rq_head & (q->rq_cap - 1)];
+	struct sim_rqe *e = sim_recvq_first(sim_recvq_of(q));
+	uint32_t len = m->kind == SIM_UD ? m->len + DEV_GRH : m->len;
 
-	if (m->len > e->len) {
+	if (len > e->len) {
+		if (sim_unreliable(q))
+			return IBV_WC_SUCCESS; /* dropped */
 		recv_completes(q, m, IBV_WC_LOC_LEN_ERR);
 		return IBV_WC_REM_INV_REQ_ERR;
 	}
-	if (!sim_scatter(q, e->sge, e->num_sge, m->data, m->len)) {
+	if (!sim_scatter(q, e->sge, e->num_sge, m->data, len)) {
 		recv_completes(q, m, IBV_WC_LOC_PROT_ERR);
 		return IBV_WC_REM_OP_ERR;
 	}
@@ -109,7 +121,25 @@ static enum ibv_wc_status do_read(struct sim_qp *q, struct sim_msg *m)
 	return st;
 }
 
-static enum ibv_wc_status do_atomic(struct sim_qp *q, struct sim_msg *m)
+static void result_keep(struct sim_flow *f, uint32_t num, uint64_t old)
+{
+	uint32_t i = f->n_results++ % SIM_RD_ATOMIC;
+
+	f->results[i].num = num;
+	f->results[i].old = old;
+}
+
+/* An older one than are kept cannot be under way. */
+static uint64_t result_kept(const struct sim_flow *f, uint32_t num)
+{
+	for (uint32_t i = 0; i < SIM_RD_ATOMIC; i++)
+		if (f->results[i].num == num && i < f->n_results)
+			return f->results[i].old;
+	return 0;
+}
+
+static enum ibv_wc_status do_atomic(struct sim_qp *q, struct sim_flow *f,
+				    struct sim_msg *m)
 {
 	enum ibv_wc_status st;
 	uint64_t *word = sim_ptr(m->raddr), old;
@@ -124,20 +154,21 @@ static enum ibv_wc_status do_atomic(struct sim_qp *q, struct sim_msg *m)
 		*word += m->compare_add;
 	else if (old == m->compare_add)
 		*word = m->swap;
-	q->results[m->num % SIM_RESULTS] = old;
+	result_keep(f, m->num, old);
 	memcpy(m->data, &old, sizeof(old));
 	sim_notify(q->d->proc);
 	return st;
 }
 
-static enum ibv_wc_status carry_out(struct sim_qp *q, struct sim_msg *m)
+static enum ibv_wc_status carry_out(struct sim_qp *q, struct sim_flow *f,
+				    struct sim_msg *m)
 {
 	switch (m->opcode) {
 	case IBV_WR_RDMA_READ:
 		return do_read(q, m);
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		return do_atomic(q, m);
+		return do_atomic(q, f, m);
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 		return do_write(q, m);
@@ -146,15 +177,17 @@ static enum ibv_wc_status carry_out(struct sim_qp *q, struct sim_msg *m)
 	}
 }
 
-static enum ibv_wc_status again(struct sim_qp *q, struct sim_msg *m)
+static enum ibv_wc_status again(struct sim_qp *q, const struct sim_flow *f,
+				struct sim_msg *m)
 {
-	uint64_t old = q->results[m->num % SIM_RESULTS];
+	uint64_t old;
 
 	switch (m->opcode) {
 	case IBV_WR_RDMA_READ:
 		return do_read(q, m);
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		old = result_kept(f, m->num);
 		memcpy(m->data, &old, sizeof(old));
 		return IBV_WC_SUCCESS;
 	default:
@@ -164,7 +197,7 @@ static enum ibv_wc_status again(struct sim_qp *q, struct sim_msg *m)
 
 /* --- answering --------------------------------------------------------- */
 
-static void answer(struct sim_qp *q, struct sim_msg *m,
+static void answer(struct sim_flow *f, struct sim_msg *m,
 		   enum ibv_wc_status status)
 {
 	struct sim_nic *nic = m->to;
@@ -175,9 +208,9 @@ static void answer(struct sim_qp *q, struct sim_msg *m,
 	/* A READ's bytes have only now been fetched. */
 	if (m->opcode == IBV_WR_RDMA_READ && m->len)
 		depart = sim_now(nic->net->w) + sim_pcie_ns(nic, m->len);
-	if (depart < q->answered_at)
-		depart = q->answered_at;
-	q->answered_at = depart;
+	if (depart < f->answered_at)
+		depart = f->answered_at;
+	f->answered_at = depart;
 	m->status = (uint8_t)status;
 	if (status != IBV_WC_SUCCESS && m->opcode == IBV_WR_RDMA_READ)
 		m->len = 0;
@@ -189,30 +222,84 @@ static void answer(struct sim_qp *q, struct sim_msg *m,
 	sim_net_send(m, depart, sim_answer_arrives);
 }
 
-static bool is_for(const struct sim_qp *q, const struct sim_msg *m)
-{
-	return q && q->far == m->from && q->attr.dest_qp_num == m->src_qpn &&
-	       (q->ex.qp_base.state == IBV_QPS_RTR ||
-		q->ex.qp_base.state == IBV_QPS_RTS ||
-		q->ex.qp_base.state == IBV_QPS_SQD);
-}
-
-static void refuse(struct sim_qp *q, struct sim_msg *m,
+/* Its fault is told to the requester; and to the owner, whose QP breaks. A DCT
+ * serves others: it lives on. */
+static void refuse(struct sim_qp *q, struct sim_flow *f, struct sim_msg *m,
 		   enum ibv_wc_status status)
 {
 	enum ibv_event_type type = status == IBV_WC_REM_ACCESS_ERR
 					   ? IBV_EVENT_QP_ACCESS_ERR
 					   : IBV_EVENT_QP_REQ_ERR;
 
-	answer(q, m, status);
+	answer(f, m, status);
+	if (q->kind == SIM_DCT)
+		return;
 	if (status != IBV_WC_REM_OP_ERR)
-		sim_async(q->d, type, q, NULL);
+		sim_async(q->d, type, &q->ex.qp_base);
 	sim_qp_to_err(q);
 }
 
-static void request_take(struct sim_qp *q, struct sim_msg *m)
+/* --- taking ------------------------------------------------------------ */
+
+static bool receives(const struct sim_qp *q)
 {
-	int32_t ahead = (int32_t)(m->num - q->expect);
+	switch (q->ex.qp_base.state) {
+	case IBV_QPS_RTR:
+	case IBV_QPS_RTS:
+	case IBV_QPS_SQD:
+	case IBV_QPS_SQE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool is_for(const struct sim_qp *q, const struct sim_msg *m)
+{
+	bool peer;
+
+	if (!q || !receives(q))
+		return false;
+	peer = q->far == m->from && q->attr.dest_qp_num == m->src_qpn;
+	switch (m->kind) {
+	case SIM_RC:
+		return q->kind == SIM_RC && peer && q->attr.rq_psn == m->base;
+	case SIM_UC:
+		return q->kind == SIM_UC && peer;
+	case SIM_UD:
+		return q->kind == SIM_UD && q->attr.qkey == m->key;
+	default:
+		return q->kind == SIM_DCT;
+	}
+}
+
+static void established(struct sim_qp *q)
+{
+	if (!q->met && q->ex.qp_base.state == IBV_QPS_RTR &&
+	    (q->kind == SIM_RC || q->kind == SIM_UC))
+		sim_async(q->d, IBV_EVENT_COMM_EST, &q->ex.qp_base);
+	q->met = true;
+}
+
+static bool no_receive(struct sim_qp *q, const struct sim_msg *m)
+{
+	return wants_receive(m) && sim_recvq_empty(sim_recvq_of(q));
+}
+
+/* What cannot be taken is dropped; only a receive whose own pieces are wrong
+ * breaks the QP. */
+static void unreliable_take(struct sim_qp *q, struct sim_msg *m)
+{
+	established(q);
+	if (!no_receive(q, m) && carry_out(q, NULL, m) == IBV_WC_REM_OP_ERR)
+		sim_qp_to_err(q);
+	sim_msg_free(m->to->net, m);
+}
+
+static void reliable_take(struct sim_qp *q, struct sim_flow *f,
+			  struct sim_msg *m)
+{
+	int32_t ahead = (int32_t)(m->num - f->expect);
 	enum ibv_wc_status status;
 
 	if (ahead > 0) {
@@ -220,59 +307,91 @@ static void request_take(struct sim_qp *q, struct sim_msg *m)
 		return;
 	}
 	if (ahead < 0) {
-		answer(q, m, again(q, m));
+		answer(f, m, again(q, f, m));
 		return;
 	}
-	if (!q->met && q->ex.qp_base.state == IBV_QPS_RTR)
-		sim_async(q->d, IBV_EVENT_COMM_EST, q, NULL);
-	q->met = true;
-	if (wants_receive(m) && q->rq_head == q->rq_tail) {
+	established(q);
+	if (q->kind == SIM_DCT && q->dc_key != m->key) {
+		refuse(q, f, m, IBV_WC_REM_ACCESS_ERR);
+		return;
+	}
+	if (no_receive(q, m)) {
 		m->rnr = true;
 		m->rnr_timer = q->attr.min_rnr_timer;
-		answer(q, m, IBV_WC_SUCCESS);
+		answer(f, m, IBV_WC_SUCCESS);
 		return;
 	}
-	status = carry_out(q, m);
-	q->expect++;
+	status = carry_out(q, f, m);
+	f->expect++;
 	if (status == IBV_WC_SUCCESS)
-		answer(q, m, status);
+		answer(f, m, status);
 	else
-		refuse(q, m, status);
+		refuse(q, f, m, status);
+}
+
+/* NULL: nobody keeps count, or an old message. */
+static struct sim_flow *flow_of(struct sim_qp *q, const struct sim_msg *m)
+{
+	if (q->kind == SIM_DCT)
+		return sim_dct_flow(q, m);
+	return q->kind == SIM_UD ? NULL : &q->flow;
 }
 
 static void request_lands(struct sim_event *ev)
 {
 	struct sim_msg *m = container_of(ev, struct sim_msg, ev);
 	struct sim_qp *q = sim_qp_find(m->to, m->dst_qpn);
+	struct sim_flow *f;
 
-	if (is_for(q, m))
-		request_take(q, m);
+	if (!is_for(q, m)) {
+		sim_msg_free(m->to->net, m);
+		return;
+	}
+	f = flow_of(q, m);
+	if (sim_unreliable(q))
+		unreliable_take(q, m);
+	else if (f)
+		reliable_take(q, f, m);
 	else
 		sim_msg_free(m->to->net, m);
+}
+
+/* What looking up takes: the QP, the SRQ, the memory. */
+static uint64_t lookups(struct sim_nic *nic, const struct sim_qp *q,
+			const struct sim_msg *m)
+{
+	uint64_t ns = sim_nic_ctx(nic, m->dst_qpn);
+
+	if (q && q->srq && wants_receive(m))
+		ns += sim_nic_ctx(nic, SIM_CTX_SRQ | q->srq->num);
+	if (m->opcode != IBV_WR_SEND && m->opcode != IBV_WR_SEND_WITH_IMM)
+		ns += sim_nic_mtt(nic, m->rkey, m->raddr, m->len);
+	return ns;
 }
 
 void sim_request_arrives(struct sim_event *ev)
 {
 	struct sim_msg *m = container_of(ev, struct sim_msg, ev);
 	struct sim_qp *q = sim_qp_find(m->to, m->dst_qpn);
+	struct sim_flow *f = is_for(q, m) ? flow_of(q, m) : NULL;
 	struct sim_nic *nic = m->to;
 	const struct nic_model *model = &nic->net->model;
-	uint64_t ns = model->rx + sim_nic_ctx(nic, m->dst_qpn), at;
+	uint64_t ns = model->rx + lookups(nic, q, m), at;
 
 	nic->rx_msgs++;
-	if (m->opcode != IBV_WR_SEND && m->opcode != IBV_WR_SEND_WITH_IMM)
-		ns += sim_nic_mtt(nic, m->rkey, m->raddr, m->len);
+	if (m->kind == SIM_DCI)
+		ns += model->dc_rx;
 	m->served_at = sim_nic_work(nic, sim_now(nic->net->w), ns);
 	at = m->served_at;
 	if (m->opcode == IBV_WR_RDMA_READ)
 		at += model->dma_read;
 	else
 		at += model->dma_write + sim_pcie_ns(nic, m->len);
-	if (q) {
+	if (f) {
 		/* In order, and a READ behind the WRITEs before it. */
-		if (at < q->landed_at)
-			at = q->landed_at;
-		q->landed_at = at;
+		if (at < f->landed_at)
+			at = f->landed_at;
+		f->landed_at = at;
 	}
 	ev->fn = request_lands;
 	sim_at(nic->net->w, ev, at);

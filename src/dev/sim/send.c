@@ -5,7 +5,8 @@
  *
  * Requests are numbered by their place in the send queue. The responder takes
  * them in that order; an answer speaks for all before it, but for READs and
- * atomics, whose answers carry data: one of them passed over was lost.
+ * atomics, whose answers carry data: one of them passed over was lost. On UC
+ * and UD nobody answers: a request is over when it has left.
  */
 #include "dev/sim/sim_dev.h"
 
@@ -52,11 +53,19 @@ void sim_flush_send(struct sim_qp *q)
 	q->reads = 0;
 }
 
-/* The oldest request fails, and with it the QP. */
+/* The oldest request fails, and with it the QP; an unreliable one still
+ * receives. */
 static void fail(struct sim_qp *q, enum ibv_wc_status status)
 {
 	sim_send_completes(q, status);
-	sim_qp_to_err(q);
+	if (!sim_unreliable(q)) {
+		sim_qp_to_err(q);
+		return;
+	}
+	q->ex.qp_base.state = IBV_QPS_SQE;
+	sim_cancel(q->d->w, &q->tx_ev);
+	sim_cancel(q->d->w, &q->timer);
+	sim_flush_send(q);
 }
 
 /* --- sending ----------------------------------------------------------- */
@@ -69,17 +78,40 @@ static void timer_set(struct sim_qp *q, uint64_t from)
 		sim_at(q->d->w, &q->timer, from + ns);
 }
 
+static void address(const struct sim_qp *q, const struct sim_wqe *e,
+		    struct sim_msg *m)
+{
+	switch (q->kind) {
+	case SIM_UD:
+		m->to = e->dest->to;
+		m->dst_qpn = e->dest->qpn;
+		m->key = e->dest->qkey;
+		break;
+	case SIM_DCI:
+		m->to = e->dest->to;
+		m->dst_qpn = e->dest->qpn;
+		m->key = e->dest->dc_key;
+		m->base = q->dc_base;
+		break;
+	default:
+		m->to = q->far;
+		m->dst_qpn = q->attr.dest_qp_num;
+		m->base = q->attr.sq_psn;
+		break;
+	}
+}
+
 static struct sim_msg *request_new(struct sim_qp *q, const struct sim_wqe *e)
 {
-	bool empty = e->opcode == IBV_WR_RDMA_READ;
-	struct sim_msg *m =
-		sim_msg_new(q->d->nic->net, empty || is_read(e) ? 8 : e->len);
+	uint32_t room = is_read(e) ? 8 : e->len;
+	struct sim_msg *m = sim_msg_new(
+		q->d->nic->net, q->kind == SIM_UD ? room + DEV_GRH : room);
 
 	m->len = e->len;
 	m->from = q->d->nic;
-	m->to = q->far;
+	m->kind = (uint8_t)q->kind;
+	address(q, e, m);
 	m->src_qpn = q->ex.qp_base.qp_num;
-	m->dst_qpn = q->attr.dest_qp_num;
 	m->src_epoch = q->epoch;
 	m->opcode = e->opcode;
 	m->flags = e->flags;
@@ -98,39 +130,97 @@ static enum ibv_wc_status local_check(struct sim_qp *q, const struct sim_wqe *e)
 
 	if (e->len > SIM_MSG_MAX || (atomic && e->len != 8))
 		return IBV_WC_LOC_LEN_ERR;
+	if (q->kind == SIM_UD && !e->dest->to)
+		return IBV_WC_LOC_QP_OP_ERR; /* an AH of another PD */
 	for (int i = 0; is_read(e) && i < e->num_sge; i++)
 		if (!sim_mr_local(q, &e->sge[i], IBV_ACCESS_LOCAL_WRITE))
 			return IBV_WC_LOC_PROT_ERR;
 	return IBV_WC_SUCCESS;
 }
 
-/* A unit takes the request: false when a piece of it is not ours to read. */
-static bool transmit(struct sim_qp *q, struct sim_wqe *e)
+/* Its bytes into the message: false when a piece is not ours to read. What
+ * looking its memory up takes is added. */
+static bool load(struct sim_qp *q, struct sim_wqe *e, struct sim_msg *m,
+		 uint64_t *ns)
+{
+	unsigned char *to = m->data;
+
+	if (q->kind == SIM_UD) {
+		dev_grh_fill(&e->dest->grh, e->len,
+			     e->opcode == IBV_WR_SEND_WITH_IMM, to);
+		to += DEV_GRH;
+	}
+	if (e->flags & IBV_SEND_INLINE) {
+		memcpy(to, e->data, e->len);
+		return true;
+	}
+	if (is_read(e))
+		return true;
+	for (int i = 0; i < e->num_sge; i++)
+		*ns += sim_nic_mtt(q->d->nic, e->sge[i].lkey, e->sge[i].addr,
+				   e->sge[i].length);
+	return sim_gather(q, e->sge, e->num_sge, to);
+}
+
+/* A unit takes the request. */
+static enum ibv_wc_status transmit(struct sim_qp *q, struct sim_wqe *e)
 {
 	struct sim_nic *nic = q->d->nic;
 	const struct nic_model *model = &nic->net->model;
 	uint64_t ns = model->tx + sim_nic_ctx(nic, q->ex.qp_base.qp_num);
-	uint64_t now = sim_now(q->d->w), depart;
 	struct sim_msg *m = request_new(q, e);
+	uint64_t depart;
 
-	if (e->flags & IBV_SEND_INLINE) {
-		memcpy(m->data, e->data, e->len);
-	} else if (!is_read(e)) {
-		if (!sim_gather(q, e->sge, e->num_sge, m->data)) {
-			sim_msg_free(nic->net, m);
-			return false;
-		}
-		for (int i = 0; i < e->num_sge; i++)
-			ns += sim_nic_mtt(nic, e->sge[i].lkey, e->sge[i].addr,
-					  e->sge[i].length);
+	if (!load(q, e, m, &ns)) {
+		sim_msg_free(nic->net, m);
+		return IBV_WC_LOC_PROT_ERR;
 	}
-	q->tx_free = sim_nic_work(nic, now, ns);
+	if (q->kind == SIM_DCI)
+		ns += model->dc_tx;
+	q->tx_free = sim_nic_work(nic, sim_now(q->d->w), ns);
 	depart = q->tx_free;
 	if (!(e->flags & IBV_SEND_INLINE) && !is_read(e) && e->len)
 		depart += model->dma_read + sim_pcie_ns(nic, e->len);
 	e->sent_at = depart;
-	sim_net_send(m, depart, sim_request_arrives);
-	return true;
+	/* C10-93.1.1: a datagram that does not fit is not sent. */
+	if (q->kind == SIM_UD && e->len > sim_nic_mtu(nic))
+		sim_msg_free(nic->net, m);
+	else
+		sim_net_send(m, depart, sim_request_arrives);
+	return IBV_WC_SUCCESS;
+}
+
+static uint64_t gone_at(const struct sim_qp *q, const struct sim_wqe *e)
+{
+	return e->sent_at + q->d->nic->net->model.dma_write;
+}
+
+/* Something was begun: when is it to be looked at again? */
+static void begun(struct sim_qp *q, const struct sim_wqe *e)
+{
+	if (!sim_unreliable(q))
+		timer_set(q, e->sent_at);
+	else if (!q->timer.pos)
+		sim_at(q->d->w, &q->timer, gone_at(q, e));
+}
+
+/* Is there a request that may go out now? */
+static bool may_send(struct sim_qp *q)
+{
+	const struct sim_wqe *e = wqe(q, q->sq_next);
+
+	if (q->rnr_wait || q->sq_next == q->sq_tail)
+		return false;
+	if (q->ex.qp_base.state == IBV_QPS_SQD) {
+		/* What was begun comes to its end. */
+		if (q->sq_next == q->sq_stop)
+			return false;
+	} else if (q->ex.qp_base.state != IBV_QPS_RTS) {
+		return false;
+	}
+	/* An answer goes on from here. */
+	return !(is_read(e) && q->reads >= q->attr.max_rd_atomic) &&
+	       !(e->flags & IBV_SEND_FENCE && q->reads);
 }
 
 void sim_qp_tx(struct sim_event *ev)
@@ -139,21 +229,18 @@ void sim_qp_tx(struct sim_event *ev)
 	enum ibv_wc_status status;
 	struct sim_wqe *e;
 
-	if (q->ex.qp_base.state != IBV_QPS_RTS || q->rnr_wait ||
-	    q->sq_next == q->sq_tail)
+	if (!may_send(q))
 		return;
 	if (q->tx_free > sim_now(q->d->w)) {
 		sim_at(q->d->w, ev, q->tx_free);
 		return;
 	}
 	e = wqe(q, q->sq_next);
-	/* An answer goes on from here. */
-	if ((is_read(e) && q->reads >= q->attr.max_rd_atomic) ||
-	    (e->flags & IBV_SEND_FENCE && q->reads))
+	if (q->kind == SIM_DCI && !sim_dci_ready(q, e->dest))
 		return;
 	status = local_check(q, e);
-	if (status == IBV_WC_SUCCESS && !transmit(q, e))
-		status = IBV_WC_LOC_PROT_ERR;
+	if (status == IBV_WC_SUCCESS)
+		status = transmit(q, e);
 	if (status != IBV_WC_SUCCESS) {
 		/* In its turn: those before it have their answers first. */
 		if (q->sq_head == q->sq_next)
@@ -162,17 +249,25 @@ void sim_qp_tx(struct sim_event *ev)
 	}
 	q->reads += is_read(e);
 	q->sq_next++;
-	timer_set(q, e->sent_at);
+	begun(q, e);
 	if (q->sq_next != q->sq_tail)
 		sim_at(q->d->w, ev, q->tx_free);
 }
 
+void sim_sqd_look(struct sim_qp *q)
+{
+	if (q->ex.qp_base.state != IBV_QPS_SQD || !q->sqd_notify ||
+	    q->sq_head != q->sq_stop)
+		return;
+	q->sqd_notify = false;
+	sim_async(q->d, IBV_EVENT_SQ_DRAINED, &q->ex.qp_base);
+}
+
 static void go_on(struct sim_qp *q)
 {
-	if (q->sq_next != q->sq_tail && !q->tx_ev.pos && !q->rnr_wait)
+	if (may_send(q) && !q->tx_ev.pos)
 		sim_at(q->d->w, &q->tx_ev, sim_now(q->d->w));
-	else if (q->sq_head == q->sq_tail && q->ex.qp_base.state == IBV_QPS_SQD)
-		sim_async(q->d, IBV_EVENT_SQ_DRAINED, q, NULL);
+	sim_sqd_look(q);
 }
 
 /* All from pos on is sent again. */
@@ -183,11 +278,30 @@ static void go_back(struct sim_qp *q, uint32_t pos)
 	q->sq_next = pos;
 }
 
+/* Unreliable: what has left is over. */
+static void left(struct sim_qp *q)
+{
+	while (q->sq_head != q->sq_next) {
+		struct sim_wqe *e = wqe(q, q->sq_head);
+
+		if (gone_at(q, e) > sim_now(q->d->w)) {
+			sim_at(q->d->w, &q->timer, gone_at(q, e));
+			break;
+		}
+		sim_send_completes(q, IBV_WC_SUCCESS);
+	}
+	go_on(q);
+}
+
 void sim_qp_timer(struct sim_event *ev)
 {
 	struct sim_qp *q = container_of(ev, struct sim_qp, timer);
 	uint64_t due;
 
+	if (sim_unreliable(q)) {
+		left(q);
+		return;
+	}
 	if (q->rnr_wait) {
 		q->rnr_wait = false;
 		go_on(q);

@@ -14,6 +14,7 @@
 #include "base/list.h"
 #include "base/prng.h"
 #include "dev/dev.h"
+#include "dev/grh.h"
 #include "dev/sim/lru.h"
 #include "dev/sim/model.h"
 #include "env/sim/sim.h"
@@ -24,10 +25,20 @@
 #define SIM_WR_MAX 16384u
 #define SIM_CQE_MAX (1u << 20)
 #define SIM_RD_ATOMIC 16u
+#define SIM_SRQ_WR_MAX 65536u
 #define SIM_MSG_MAX (1ull << 31)
 
 struct sim_msg;
 struct sim_qp;
+
+/* A QP is of one kind, and takes the messages of one. */
+enum sim_kind {
+	SIM_RC,
+	SIM_UC,
+	SIM_UD,
+	SIM_DCI,
+	SIM_DCT,
+};
 
 /* Serves one thing at a time, in the order of asking. */
 struct sim_server {
@@ -51,12 +62,14 @@ struct sim_nic {
 	struct sim_server units[SIM_UNITS_MAX];
 	struct sim_server egress; /* the cable from here */
 	struct sim_server port;	  /* the switch's cable to here */
+	struct sim_server loop;	  /* to itself */
 	struct sim_server irq;
 	struct sim_server commands; /* of the control path */
 	struct lru ctx, mtt;
 	struct sim_qp **qps; /* by QPN - 1 */
 	uint32_t qps_cap, qp_next, n_qps;
-	struct sim_mr **mrs; /* by key >> 8 */
+	uint32_t epochs, srqs; /* that there have been */
+	struct sim_mr **mrs;   /* by key >> 8 */
 	uint32_t mrs_cap, mr_next, mr_gen;
 	/* faults */
 	bool down;
@@ -65,6 +78,7 @@ struct sim_nic {
 	uint64_t extra_delay;
 	/* counts */
 	uint64_t tx_msgs, rx_msgs, tx_bytes, doorbells, interrupts;
+	uint64_t dc_connects;
 };
 
 struct sim_dev {
@@ -75,9 +89,9 @@ struct sim_dev {
 	struct sim_nic *nic;
 	struct sim_proc *proc;
 	struct sim_hook killed;
-	struct list_node qps, cqs, mrs; /* of this device */
-	struct list_node events;	/* struct sim_async */
-	uint32_t refs;			/* PDs and channels */
+	struct list_node qps, cqs, mrs, srqs; /* of this device */
+	struct list_node events;	      /* struct sim_async */
+	uint32_t refs;			      /* PDs, channels, AHs */
 };
 
 struct sim_async {
@@ -124,14 +138,30 @@ struct sim_cq {
 	struct list_node fired_link;
 };
 
+struct sim_ah {
+	struct ibv_ah ah;
+	struct sim_nic *to;
+	struct dev_grh grh;
+};
+
+/* Where a request of a UD QP or a DCI goes. */
+struct sim_dest {
+	struct sim_nic *to;
+	uint32_t qpn;
+	uint32_t qkey;
+	uint64_t dc_key;
+	struct dev_grh grh; /* of UD */
+};
+
 struct sim_wqe {
 	uint64_t wr_id;
 	uint64_t raddr, compare_add, swap;
 	uint32_t rkey, imm, len;
 	uint8_t opcode, flags, num_sge;
 	uint64_t sent_at;
-	struct ibv_sge *sge; /* in the QP's pool */
-	unsigned char *data; /* inline, in the QP's pool; or NULL */
+	struct ibv_sge *sge;   /* in the QP's pool */
+	unsigned char *data;   /* inline, in the QP's pool; or NULL */
+	struct sim_dest *dest; /* in the QP's pool, of UD and DCI */
 };
 
 struct sim_rqe {
@@ -141,7 +171,38 @@ struct sim_rqe {
 	struct ibv_sge *sge;
 };
 
-#define SIM_RESULTS 32u /* of atomics, for requests that come twice */
+/* Receives: a QP's own, or an SRQ's. Positions are free-running. */
+struct sim_recvq {
+	struct sim_rqe *e;
+	struct ibv_sge *sge;
+	uint32_t cap, max_wr, max_sge, head, tail;
+};
+
+struct sim_srq {
+	struct ibv_srq srq;
+	struct list_node link;
+	struct sim_dev *d;
+	struct sim_recvq rq;
+	uint32_t num; /* in the NIC's context cache */
+	uint32_t limit;
+	uint32_t refs; /* QPs */
+};
+
+/* What a responder remembers of one requester. */
+struct sim_flow {
+	uint64_t key;	      /* of a DCI: its NIC and number */
+	uint32_t epoch, base; /* of a DCI: which connection of its */
+	uint32_t expect;      /* the number of the next request */
+	uint32_t n_results;
+	uint64_t landed_at;   /* when the last one's bytes are in memory */
+	uint64_t answered_at; /* when its answer left */
+	/* Atomics are at most SIM_RD_ATOMIC under way: for those that come
+	 * twice. */
+	struct {
+		uint32_t num;
+		uint64_t old;
+	} results[SIM_RD_ATOMIC];
+};
 
 struct sim_qp {
 	struct ibv_qp_ex ex;
@@ -149,30 +210,38 @@ struct sim_qp {
 	struct sim_dev *d;
 	struct ibv_qp_attr attr;
 	struct ibv_qp_init_attr init;
-	uint32_t epoch; /* counts ways out of RESET */
+	enum sim_kind kind;
+	uint32_t epoch; /* unique in the NIC; another one behind each RESET */
 	struct sim_nic *far;
 	/* send queue: positions are free-running and are the messages' numbers
 	 * too; freed behind the polled completion */
 	struct sim_wqe *sq;
 	struct ibv_sge *sq_sge;
 	unsigned char *sq_data;
+	struct sim_dest *sq_dest;
 	uint32_t sq_cap, sq_freed, sq_head, sq_next, sq_tail;
-	uint32_t reads; /* on their way */
+	uint32_t sq_stop; /* in SQD: what was not begun begins here */
+	uint32_t reads;	  /* on their way */
 	struct sim_event tx_ev;
-	struct sim_event timer;
-	uint64_t tx_free; /* a QP is on one unit at a time */
+	struct sim_event timer; /* unreliable: the next completion */
+	uint64_t tx_free;	/* a QP is on one unit at a time */
 	uint8_t retries, rnr_retries;
 	bool rnr_wait;
+	bool sqd_notify;
+	uint64_t came_at; /* at the requester: the last answer */
+	/* of a DCI: far, and the first request to it */
+	struct sim_dest dc;
+	uint32_t dc_base;
+	bool dc_met;
 	/* responder */
-	struct sim_rqe *rq;
-	struct ibv_sge *rq_sge;
-	uint32_t rq_cap, rq_head, rq_tail;
-	uint32_t expect;      /* the number of the next request */
-	uint64_t landed_at;   /* when the last one's bytes are in memory */
-	uint64_t answered_at; /* when its answer left */
-	uint64_t came_at;     /* at the requester: the last answer */
-	uint64_t results[SIM_RESULTS];
+	struct sim_srq *srq; /* or NULL */
+	struct sim_recvq rq;
+	struct sim_flow flow; /* of the one peer */
 	bool met;
+	/* of a DCT: hashed by their key, a power of two of places */
+	uint64_t dc_key;
+	struct sim_flow **flows;
+	uint32_t flows_cap, n_flows;
 };
 
 /* What travels. */
@@ -181,13 +250,16 @@ struct sim_msg {
 	struct list_node link;
 	struct sim_nic *from, *to;
 	uint32_t src_qpn, dst_qpn, src_epoch;
+	uint8_t kind; /* of the requester: enum sim_kind */
 	bool answer;
 	uint8_t opcode; /* enum ibv_wr_opcode */
 	uint8_t flags;
 	uint8_t status; /* of an answer: enum ibv_wc_status */
 	bool rnr;	/* of an answer: come again */
 	uint8_t rnr_timer;
-	uint32_t num; /* of the request */
+	uint32_t num;  /* of the request */
+	uint32_t base; /* RC: the PSN of number 0; DC: see sim_qp.dc_base */
+	uint64_t key;  /* UD: the Q_Key; DC: the target's */
 	uint32_t len, imm, rkey;
 	uint64_t raddr, compare_add, swap;
 	uint64_t served_at; /* a unit had done with it */
@@ -208,6 +280,27 @@ static inline struct sim_dev *sim_dev_of_ctx(struct ibv_context *ctx)
 static inline struct sim_qp *sim_qp_of(struct ibv_qp *qp)
 {
 	return container_of(qp, struct sim_qp, ex.qp_base);
+}
+
+static inline struct sim_srq *sim_srq_of(struct ibv_srq *srq)
+{
+	return container_of(srq, struct sim_srq, srq);
+}
+
+static inline struct sim_ah *sim_ah_of(struct ibv_ah *ah)
+{
+	return container_of(ah, struct sim_ah, ah);
+}
+
+static inline struct sim_recvq *sim_recvq_of(struct sim_qp *q)
+{
+	return q->srq ? &q->srq->rq : &q->rq;
+}
+
+/* Nobody answers. */
+static inline bool sim_unreliable(const struct sim_qp *q)
+{
+	return q->kind == SIM_UC || q->kind == SIM_UD;
 }
 
 static inline struct sim_cq *sim_cq_of(struct ibv_cq *cq)
@@ -235,10 +328,14 @@ void sim_net_send(struct sim_msg *m, uint64_t depart,
 		  void (*arrive)(struct sim_event *ev));
 /* Takes a unit for ns from at least `from` on; returns when it has done. */
 uint64_t sim_nic_work(struct sim_nic *nic, uint64_t from, uint64_t ns);
-/* What fetching contexts and translations adds. */
-uint64_t sim_nic_ctx(struct sim_nic *nic, uint32_t qpn);
+/* What fetching contexts and translations adds. Contexts are named by QPN, or
+ * by SIM_CTX_SRQ and an SRQ's number. */
+#define SIM_CTX_SRQ 0x80000000u
+uint64_t sim_nic_ctx(struct sim_nic *nic, uint32_t name);
 uint64_t sim_nic_mtt(struct sim_nic *nic, uint32_t key, uint64_t addr,
 		     uint64_t len);
+/* The longest datagram. */
+uint32_t sim_nic_mtu(const struct sim_nic *nic);
 uint64_t sim_pcie_ns(const struct sim_nic *nic, uint64_t len);
 
 /* The calling thread makes a call of the control path: cpu_ns on its core,
@@ -278,8 +375,8 @@ void sim_cq_push(struct sim_cq *cq, const struct sim_cqe *e, bool solicited);
 void sim_cq_purge(struct sim_cq *cq, uint32_t qpn);
 
 /* async.c */
-void sim_async(struct sim_dev *d, enum ibv_event_type type, struct sim_qp *q,
-	       struct sim_cq *cq);
+/* element: the QP, CQ or SRQ as the verbs know it; NULL: the port. */
+void sim_async(struct sim_dev *d, enum ibv_event_type type, void *element);
 int sim_get_async(struct dev *dev, struct ibv_async_event *ev);
 void sim_ack_async(struct dev *dev, struct ibv_async_event *ev);
 void sim_async_drop(struct sim_dev *d, const void *object);
@@ -296,12 +393,73 @@ int sim_destroy_qp(struct dev *dev, struct ibv_qp *qp);
 void sim_qp_free(struct sim_qp *q);
 struct sim_qp *sim_qp_find(struct sim_nic *nic, uint32_t qpn);
 void sim_qp_to_err(struct sim_qp *q);
+/* As create_qp(), without what it costs. */
+int sim_qp_new(struct sim_dev *d, struct ibv_pd *pd,
+	       struct ibv_qp_init_attr *attr, enum sim_kind kind,
+	       struct sim_qp **qp);
+
+/* recvq.c */
+int sim_recvq_init(struct sim_recvq *r, struct skein_env *env, uint32_t max_wr,
+		   uint32_t max_sge);
+void sim_recvq_fini(struct sim_recvq *r, struct skein_env *env);
+/* 0, EINVAL, ENOMEM; on a failure *bad. Charges what it costs. */
+int sim_recvq_post(struct sim_recvq *r, struct sim_dev *d,
+		   struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+static inline bool sim_recvq_empty(const struct sim_recvq *r)
+{
+	return r->head == r->tail;
+}
+
+static inline struct sim_rqe *sim_recvq_first(struct sim_recvq *r)
+{
+	return &r->e[r->head & (r->cap - 1)];
+}
+
+/* srq.c */
+int sim_create_srq(struct dev *dev, struct ibv_pd *pd,
+		   struct ibv_srq_init_attr *attr, struct ibv_srq **srq);
+int sim_modify_srq(struct dev *dev, struct ibv_srq *srq,
+		   struct ibv_srq_attr *attr, int mask);
+int sim_query_srq(struct dev *dev, struct ibv_srq *srq,
+		  struct ibv_srq_attr *attr);
+int sim_destroy_srq(struct dev *dev, struct ibv_srq *srq);
+void sim_srq_free(struct sim_srq *r);
+int sim_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+		      struct ibv_recv_wr **bad);
+/* One of its receives has been taken. */
+void sim_srq_taken(struct sim_srq *r);
+
+/* ah.c */
+int sim_create_ah(struct dev *dev, struct ibv_pd *pd, struct ibv_ah_attr *attr,
+		  struct ibv_ah **ah);
+int sim_destroy_ah(struct dev *dev, struct ibv_ah *ah);
+
+/* dc.c */
+int sim_create_dci(struct dev *dev, struct ibv_pd *pd,
+		   struct ibv_qp_init_attr *attr,
+		   const struct dev_qp_opts *opts, struct ibv_qp **qp);
+int sim_create_dct(struct dev *dev, struct ibv_pd *pd, struct ibv_cq *cq,
+		   struct ibv_srq *srq, uint64_t dc_key, int access,
+		   const struct dev_qp_opts *opts, struct ibv_qp **qp);
+int sim_post_dc(struct dev *dev, struct ibv_qp *qp, struct ibv_send_wr *wr,
+		struct ibv_ah *ah, uint32_t dctn, uint64_t dc_key);
+/* May the next request of a DCI go out now? Else its target is another one:
+ * it waits for its answers, or connects and schedules itself. */
+bool sim_dci_ready(struct sim_qp *q, const struct sim_dest *to);
+/* What a target remembers of a DCI. NULL: the message is of an old connection,
+ * or there is no memory. */
+struct sim_flow *sim_dct_flow(struct sim_qp *q, const struct sim_msg *m);
+void sim_dct_fini(struct sim_qp *q);
 
 /* post.c */
 int sim_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		  struct ibv_send_wr **bad);
 int sim_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		  struct ibv_recv_wr **bad);
+/* A list, all or none of it: 0, EINVAL or ENOMEM. dest may be NULL. */
+int sim_post_all(struct sim_qp *q, struct ibv_send_wr *wr,
+		 const struct sim_dest *dest);
 
 /* send.c: the requester's NIC */
 void sim_qp_tx(struct sim_event *ev);
@@ -309,6 +467,8 @@ void sim_qp_timer(struct sim_event *ev);
 /* An answer has come. */
 void sim_answer_arrives(struct sim_event *ev);
 void sim_flush_send(struct sim_qp *q);
+/* Nothing that was begun is under way: SQ_DRAINED is due, if asked for. */
+void sim_sqd_look(struct sim_qp *q);
 void sim_send_completes(struct sim_qp *q, enum ibv_wc_status status);
 
 /* recv.c: the responder's NIC */
