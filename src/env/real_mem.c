@@ -130,7 +130,7 @@ static int memfd_make(int fd, size_t len, void **addr)
 static int memfd_make_transparent(int fd, size_t len, void **addr)
 {
 	int rc = -ENOMEM;
-	void *p;
+	void *p = NULL;
 
 	if (ftruncate(fd, (off_t)len))
 		goto err_close;
@@ -185,7 +185,7 @@ static int huge_alloc(struct skein_env *env, const char *name, size_t len,
 		      int *fd, void **addr)
 {
 	int memfd = memfd_open(name, MFD_HUGETLB), rc;
-	size_t page, rounded;
+	size_t page, rounded = 0;
 
 	if (memfd < 0 && env->huge == ENV_HUGE_ON) {
 		env_log(env, ENV_LOG_ERROR,
