@@ -638,5 +638,6 @@ out_run:
 const struct scenario scenario_rpc_basic = {
 	.name = "rpc-basic",
 	.what = "a server and one to four clients, calls of all kinds and sizes",
+	.fuzz = true,
 	.run = rpc_basic,
 };

@@ -8,6 +8,7 @@
 
 static const struct scenario *const scenarios[] = {
 	&scenario_rpc_basic,
+	&scenario_verbs_rate,
 };
 
 #define N_SCENARIOS (sizeof(scenarios) / sizeof(scenarios[0]))

@@ -16,6 +16,9 @@
 struct scenario_conf {
 	uint64_t seed;
 	bool faults;
+	/* how large, where a scenario asks; 0: as it likes */
+	uint32_t nodes, threads;
+	uint64_t ops;
 	/* log lines of the simulated processes; NULL: silence */
 	void (*log)(void *arg, uint64_t now_ns, const char *line);
 	void *log_arg;
@@ -40,6 +43,7 @@ struct report {
 struct scenario {
 	const char *name;
 	const char *what; /* one line */
+	bool fuzz;	  /* it takes faults, and is worth many seeds */
 	/* 0 when it ran, whatever it found; negative: it could not. */
 	int (*run)(const struct scenario_conf *conf, struct report *rep);
 };
@@ -56,5 +60,6 @@ void report_fail(struct report *rep, const char *fmt, ...)
 void report_world(struct report *rep, struct sim_world *w);
 
 extern const struct scenario scenario_rpc_basic;
+extern const struct scenario scenario_verbs_rate;
 
 #endif

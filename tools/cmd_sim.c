@@ -21,7 +21,8 @@
 #define JOBS_MAX 256u
 
 struct sim_opts {
-	uint32_t seed;
+	uint32_t seed, nodes, threads;
+	uint64_t ops;
 	const char *seeds; /* "A..B" */
 	bool json, list, calm, log, twice;
 };
@@ -87,7 +88,11 @@ static void report_text(const struct scenario *s, const struct sim_opts *o,
 static int run_once(const struct scenario *s, const struct sim_opts *o,
 		    struct report *rep)
 {
-	struct scenario_conf conf = {.seed = o->seed, .faults = !o->calm};
+	struct scenario_conf conf = {.seed = o->seed,
+				     .faults = !o->calm,
+				     .nodes = o->nodes,
+				     .threads = o->threads,
+				     .ops = o->ops};
 	int rc;
 
 	if (o->log) {
@@ -123,8 +128,7 @@ struct fuzz {
 	const struct sim_opts *o;
 	uint32_t first, last;
 	unsigned jobs;
-	/* shared by the processes: the lowest seed that failed, plus one */
-	int tell_fd[2];
+	int tell_fd[2]; /* a pipe, of verdicts */
 };
 
 /* What a job says of each seed. */
@@ -295,6 +299,12 @@ int cmd_sim(int argc, char **argv)
 		{'s', "seed", OPT_U32, &o.seed, "N", "what the run is made of",
 		 0, 0, NULL},
 		{0, "seeds", OPT_STR, &o.seeds, "A..B", "for fuzz", 0, 0, NULL},
+		{0, "nodes", OPT_U32, &o.nodes, "N", "of the simulated world",
+		 0, 0, NULL},
+		{0, "threads", OPT_U32, &o.threads, "N", "of a node", 0, 0,
+		 NULL},
+		{0, "ops", OPT_SIZE, &o.ops, "N", "operations of a thread", 0,
+		 0, NULL},
 		{0, "twice", OPT_FLAG, &o.twice, NULL,
 		 "run each seed again, and compare the hashes", 0, 0, NULL},
 		{0, "calm", OPT_FLAG, &o.calm, NULL, "no faults", 0, 0, NULL},

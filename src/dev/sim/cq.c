@@ -199,7 +199,7 @@ void sim_cq_push(struct sim_cq *cq, const struct sim_cqe *e, bool solicited)
 	    (cq->armed == SIM_ARM_SOLICITED &&
 	     (solicited || e->wc.status != IBV_WC_SUCCESS)))
 		irq_raise(cq);
-	sim_notify(cq->d->proc);
+	sim_poller_notify(&cq->poller, cq->d->proc);
 }
 
 int sim_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
@@ -208,6 +208,7 @@ int sim_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 	const struct nic_model *model = &cq->d->nic->net->model;
 	int got = 0;
 
+	sim_poller_looks(cq->d->w, &cq->poller);
 	if (cq->error)
 		return -EIO;
 	while (got < n && cq->head != cq->tail) {

@@ -133,6 +133,7 @@ struct sim_cq {
 		SIM_ARM_ANY,
 		SIM_ARM_SOLICITED
 	} armed;
+	struct sim_poller poller;
 	struct sim_event irq_ev;
 	uint32_t fired; /* events not taken yet */
 	struct list_node fired_link;

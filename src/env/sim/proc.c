@@ -150,6 +150,7 @@ int sim_proc_new(struct sim_node *node, const char *name,
 	p->env.log_arg = p;
 	p->env.log_level = p->w->conf.log_level;
 	list_init(&p->fibers);
+	list_init(&p->spinners);
 	list_init(&p->blocks);
 	list_init(&p->hooks);
 	sim_prng(p->w, p->id, &p->prng);
@@ -171,7 +172,7 @@ void sim_proc_kill(struct sim_proc *p)
 	if (p->dead)
 		return;
 	p->dead = true;
-	sim_note(p->w, p->id, p->w->now);
+	sim_note(p->w, p->id, p->w->agenda.now);
 	while ((n = list_pop_head(&p->fibers)))
 		fiber_kill(container_of(n, struct sim_fiber, proc_link));
 	while ((n = list_pop_head(&p->hooks))) {

@@ -31,7 +31,7 @@ static void core_give(struct sim_core *core, struct sim_fiber *f)
 	list_del(&f->link);
 	core->cur = f;
 	f->core = core;
-	f->slice_at = w->now;
+	f->slice_at = w->agenda.now;
 }
 
 static void core_leave(struct sim_fiber *f)
@@ -43,7 +43,7 @@ static void core_leave(struct sim_fiber *f)
 
 static bool slice_over(const struct sim_fiber *f)
 {
-	return f->proc->w->now - f->slice_at >=
+	return f->proc->w->agenda.now - f->slice_at >=
 	       f->proc->w->costs.slice_us * 1000ull;
 }
 
@@ -83,7 +83,7 @@ void sched_dispatch(struct sim_node *node)
 		f = container_of(node->ready.next, struct sim_fiber, link);
 		core_give(core, f);
 		f->state = SIM_FIBER_RUN;
-		sim_at(w, &f->ev, w->now + w->costs.context);
+		sim_at(w, &f->ev, w->agenda.now + w->costs.context);
 	}
 	for (unsigned i = 0; i < node->n_cores; i++) {
 		if (node->cores[i].cur || list_empty(&node->benched))
@@ -97,6 +97,7 @@ void fiber_ready(struct sim_fiber *f)
 {
 	sim_cancel(f->proc->w, &f->ev);
 	list_del(&f->link); /* it may be benched */
+	list_del(&f->spin_link);
 	core_leave(f);
 	f->state = SIM_FIBER_READY;
 	list_add_tail(&f->proc->node->ready, &f->link);
@@ -114,8 +115,8 @@ void fiber_wake(struct sim_fiber *f, uint64_t delay)
 		return;
 	}
 	/* An earlier appointment stands. */
-	if (!f->ev.pos || f->ev.at > w->now + delay)
-		sim_at(w, &f->ev, w->now + delay);
+	if (!f->ev.pos || f->ev.at > w->agenda.now + delay)
+		sim_at(w, &f->ev, w->agenda.now + delay);
 }
 
 /* --- running ----------------------------------------------------------- */
@@ -126,8 +127,10 @@ static void fiber_step(struct sim_fiber *f)
 
 	skein_assert_debug(!w->cur);
 	f->state = SIM_FIBER_RUN;
+	list_del(&f->spin_link);
 	w->cur = f;
 	fiber_switch(&w->main, &f->stack);
+	f->ev.near = f->stack.sp;
 	w->cur = NULL;
 }
 
@@ -137,7 +140,7 @@ static void fiber_event(struct sim_event *ev)
 	struct sim_node *node = f->proc->node;
 
 	sim_note(f->proc->w, f->id, f->state);
-	if (f->proc->w->now < node->paused_until) {
+	if (f->proc->w->agenda.now < node->paused_until) {
 		sim_at(f->proc->w, ev, node->paused_until);
 		return;
 	}
@@ -169,7 +172,7 @@ void thread_flush(struct sim_fiber *f)
 	if (!debt)
 		return;
 	f->debt = 0;
-	sim_at(w, &f->ev, w->now + debt);
+	sim_at(w, &f->ev, w->agenda.now + debt);
 	thread_stop(f);
 }
 
@@ -179,6 +182,8 @@ void thread_spin(struct sim_fiber *f, uint64_t until)
 
 	skein_assert_debug(!f->debt);
 	f->state = SIM_FIBER_SPIN;
+	if (!f->blind)
+		list_add_tail(&f->proc->spinners, &f->spin_link);
 	if (until != ENV_NEVER)
 		sim_at(w, &f->ev, until);
 	if (!list_empty(&f->proc->node->ready))
@@ -228,6 +233,24 @@ static void fiber_main(void *arg)
 	thread_stop(f);
 }
 
+static int fiber_number(struct sim_world *w, struct sim_fiber *f)
+{
+	uint32_t cap = w->fibers_cap ? 2 * w->fibers_cap : 64;
+	struct sim_fiber **all;
+
+	/* From 1: 0 is nobody. */
+	if (w->n_fibers + 1 >= w->fibers_cap) {
+		all = realloc(w->fibers, cap * sizeof(struct sim_fiber *));
+		if (!all)
+			return -ENOMEM;
+		w->fibers = all;
+		w->fibers_cap = cap;
+	}
+	f->id = ++w->n_fibers;
+	w->fibers[f->id] = f;
+	return 0;
+}
+
 int fiber_new(struct sim_proc *proc, const char *name, void (*fn)(void *arg),
 	      void *arg, struct sim_fiber **fiber)
 {
@@ -238,12 +261,12 @@ int fiber_new(struct sim_proc *proc, const char *name, void (*fn)(void *arg),
 	if (!f)
 		return -ENOMEM;
 	rc = fiber_init(&f->stack, w->conf.stack_len, fiber_main, f);
-	if (rc) {
-		free(f);
-		return rc;
-	}
+	if (rc)
+		goto err_free;
+	rc = fiber_number(w, f);
+	if (rc)
+		goto err_stack;
 	f->proc = proc;
-	f->id = ++w->n_fibers;
 	f->fn = fn;
 	f->arg = arg;
 	f->ev.fn = fiber_event;
@@ -254,6 +277,12 @@ int fiber_new(struct sim_proc *proc, const char *name, void (*fn)(void *arg),
 	fiber_ready(f);
 	*fiber = f;
 	return 0;
+
+err_stack:
+	fiber_fini(&f->stack);
+err_free:
+	free(f);
+	return rc;
 }
 
 void fiber_kill(struct sim_fiber *f)
@@ -262,6 +291,8 @@ void fiber_kill(struct sim_fiber *f)
 	sim_cancel(f->proc->w, &f->ev);
 	list_del(&f->link);
 	list_del(&f->proc_link);
+	list_del(&f->spin_link);
+	f->proc->w->fibers[f->id] = NULL;
 	core_leave(f);
 	fiber_fini(&f->stack);
 	free(f);
@@ -340,7 +371,7 @@ struct sim_proc *sim_self(const struct sim_world *w)
 
 uint64_t sim_thread_now(const struct sim_world *w)
 {
-	return w->now + (w->cur ? w->cur->debt : 0);
+	return w->agenda.now + (w->cur ? w->cur->debt : 0);
 }
 
 void sim_charge(struct sim_world *w, uint64_t ns)
@@ -374,16 +405,47 @@ int sim_spawn(struct sim_proc *proc, const char *name, void (*fn)(void *arg),
 	return fiber_new(proc, name, fn, arg, &f);
 }
 
+/* --- what threads poll ------------------------------------------------- */
+
+void sim_watch_memory(struct sim_world *w, bool watch)
+{
+	skein_assert(w->cur);
+	w->cur->blind = !watch;
+}
+
 void sim_notify(struct sim_proc *proc)
+{
+	struct list_node *n, *tmp;
+
+	proc->news++;
+	list_for_each_safe(n, tmp, &proc->spinners)
+		fiber_wake(container_of(n, struct sim_fiber, spin_link),
+			   proc->w->costs.detect);
+}
+
+static void fiber_news(struct sim_fiber *f)
+{
+	f->fresh = true;
+	if (f->state == SIM_FIBER_SPIN)
+		fiber_wake(f, f->proc->w->costs.detect);
+}
+
+void sim_poller_looks(struct sim_world *w, struct sim_poller *p)
+{
+	if (!w->cur || p->thread == w->cur->id)
+		return;
+	p->many = p->thread != 0;
+	p->thread = w->cur->id;
+}
+
+void sim_poller_notify(struct sim_poller *p, struct sim_proc *proc)
 {
 	struct list_node *n;
 
-	proc->news++;
-	list_for_each(n, &proc->fibers) {
-		struct sim_fiber *f =
-			container_of(n, struct sim_fiber, proc_link);
-
-		if (f->state == SIM_FIBER_SPIN)
-			fiber_wake(f, proc->w->costs.detect);
+	if (p->thread && !p->many && proc->w->fibers[p->thread]) {
+		fiber_news(proc->w->fibers[p->thread]);
+		return;
 	}
+	list_for_each(n, &proc->fibers)
+		fiber_news(container_of(n, struct sim_fiber, proc_link));
 }

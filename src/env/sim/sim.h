@@ -53,8 +53,9 @@ struct sim_conf {
 struct sim_event {
 	void (*fn)(struct sim_event *ev);
 	uint64_t at;
-	uint64_t seq;
-	uint32_t pos; /* in the queue, plus one; 0: not in it */
+	struct sim_event *next, *prev; /* of the same time */
+	const void *near;	       /* NULL, or what fn will look at first */
+	uint32_t pos;		       /* of agenda.c; 0: not due */
 	uint32_t tag; /* what it is, for the event log's hash */
 };
 
@@ -77,7 +78,7 @@ void sim_at(struct sim_world *w, struct sim_event *ev, uint64_t at);
 void sim_cancel(struct sim_world *w, struct sim_event *ev);
 /* Adds to the event log's hash. */
 void sim_note(struct sim_world *w, uint64_t a, uint64_t b);
-uint64_t sim_hash(const struct sim_world *w);
+uint64_t sim_hash(struct sim_world *w);
 uint64_t sim_events(const struct sim_world *w);
 
 enum sim_end {
@@ -144,8 +145,24 @@ void sim_flush(struct sim_world *w, uint64_t min_ns);
 /* The running thread sleeps. */
 void sim_sleep(struct sim_world *w, uint64_t ns);
 
+/* Does the running thread, when it spins, look at memory that peers write (so
+ * it is taken at first), or at completion queues alone? */
+void sim_watch_memory(struct sim_world *w, bool watch);
+
 /* Memory that proc may be polling has changed: its spinners look. */
 void sim_notify(struct sim_proc *proc);
+
+/* Who polls a thing that the device alone changes, a completion queue: one
+ * thread, or several. All zero at first. */
+struct sim_poller {
+	uint32_t thread;
+	bool many;
+};
+/* The running thread looks at it. */
+void sim_poller_looks(struct sim_world *w, struct sim_poller *p);
+/* There is something in it: the one that polls it looks. Where it is not one
+ * alone, or nobody yet, all spinners of proc do. */
+void sim_poller_notify(struct sim_poller *p, struct sim_proc *proc);
 
 /* A descriptor of proc that is readable while its count is not zero: of a
  * completion channel, of async events. -EMFILE, -ENOMEM. */

@@ -184,7 +184,7 @@ static void chunk_arrives(struct sim_event *ev)
 	bool last = false;
 
 	if (cut(s)) {
-		sim_at(s->node->w, ev, s->node->w->now + CUT_RETRY_NS);
+		sim_at(s->node->w, ev, s->node->w->agenda.now + CUT_RETRY_NS);
 		return;
 	}
 	list_for_each_safe(n, tmp, &s->wire) {
@@ -356,11 +356,12 @@ static void connect_arrives(struct sim_event *ev)
 	struct sock *l, *c;
 
 	if (s->node->cut || node->cut) {
-		sim_at(s->node->w, ev, s->node->w->now + CUT_RETRY_NS);
+		sim_at(s->node->w, ev, s->node->w->agenda.now + CUT_RETRY_NS);
 		return;
 	}
 	s->ev.fn = connect_ends;
-	sim_at(s->node->w, &s->ev, s->node->w->now + sock_delay(s->node, node));
+	sim_at(s->node->w, &s->ev,
+	       s->node->w->agenda.now + sock_delay(s->node, node));
 	l = listener_find(node, s->other.sin_port);
 	if (!l || l->n_todo >= l->backlog || sock_new(l->proc, &c))
 		return;

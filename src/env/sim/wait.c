@@ -112,13 +112,15 @@ void sim_idle_until(struct env_waiter *w, uint64_t deadline_ns)
 	w->idle_until = deadline_ns;
 }
 
-static bool has_news(struct env_waiter *w)
+static bool has_news(struct env_waiter *w, struct sim_fiber *f)
 {
-	if (!w->nudge && w->news == w->proc->news)
-		return false;
+	bool news =
+		w->nudge || f->fresh || (!f->blind && w->news != w->proc->news);
+
 	w->nudge = false;
+	f->fresh = false;
 	w->news = w->proc->news;
-	return true;
+	return news;
 }
 
 enum env_idle_verdict sim_idle(struct env_waiter *w, unsigned round)
@@ -136,11 +138,11 @@ enum env_idle_verdict sim_idle(struct env_waiter *w, unsigned round)
 	}
 	thread_flush(f);
 	if (!round)
-		w->idle_since = world->now;
-	if (has_news(w))
+		w->idle_since = world->agenda.now;
+	if (has_news(w, f))
 		return ENV_IDLE_AGAIN;
 	if (w->mode == ENV_WAIT_ADAPTIVE) {
-		if (world->now - w->idle_since >= IDLE_SLEEP_NS)
+		if (world->agenda.now - w->idle_since >= IDLE_SLEEP_NS)
 			return ENV_IDLE_SLEEP;
 		if (until > w->idle_since + IDLE_SLEEP_NS)
 			until = w->idle_since + IDLE_SLEEP_NS;
@@ -151,7 +153,7 @@ enum env_idle_verdict sim_idle(struct env_waiter *w, unsigned round)
 	thread_spin(f, until);
 	w->spinner = NULL;
 	f->waits_for = "";
-	(void)has_news(w);
+	(void)has_news(w, f);
 	return ENV_IDLE_AGAIN;
 }
 
@@ -185,7 +187,7 @@ int sim_waiter_sleep(struct env_waiter *w, uint64_t deadline_ns)
 
 	sim_charge(world, world->costs.syscall);
 	thread_flush(f);
-	if (!w->token && !any_ready(w) && deadline_ns > world->now) {
+	if (!w->token && !any_ready(w) && deadline_ns > world->agenda.now) {
 		f->waits_for = "a wake-up";
 		w->sleeper = f;
 		thread_sleep(f, deadline_ns);
@@ -195,7 +197,7 @@ int sim_waiter_sleep(struct env_waiter *w, uint64_t deadline_ns)
 	w->armed = false;
 	rc = wake_reason(w);
 	/* A wake-up for nothing is allowed, an early deadline is not. */
-	return rc == -ETIMEDOUT && world->now < deadline_ns ? 0 : rc;
+	return rc == -ETIMEDOUT && world->agenda.now < deadline_ns ? 0 : rc;
 }
 
 static void waiter_rouse(struct env_waiter *w)

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * world.c - virtual time: what is due, in which order, and the log's hash.
- *
- * The queue is a 4-ary heap of (time, number of its scheduling): equal times
- * come out in the order of scheduling, so packets of one link stay in order,
- * and nothing depends on an address.
+ * world.c - virtual time, the event log's hash, and the world's life.
  */
 #include "env/sim/world.h"
 
@@ -13,8 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define HEAP_ARITY 4u
+#include <xxhash.h>
 
 static const struct sim_costs costs_default = {
 	.round = 60,
@@ -27,103 +22,39 @@ static const struct sim_costs costs_default = {
 	.local_ns = 8000,
 };
 
-/* --- the queue --------------------------------------------------------- */
-
-static bool slot_before(const struct sim_heap_slot *a,
-			const struct sim_heap_slot *b)
-{
-	return a->at != b->at ? a->at < b->at : a->seq < b->seq;
-}
-
-static void slot_put(struct sim_world *w, uint32_t i, struct sim_heap_slot s)
-{
-	w->heap[i] = s;
-	s.ev->pos = i + 1;
-}
-
-static void heap_up(struct sim_world *w, uint32_t i, struct sim_heap_slot s)
-{
-	uint32_t up;
-
-	while (i) {
-		up = (i - 1) / HEAP_ARITY;
-		if (!slot_before(&s, &w->heap[up]))
-			break;
-		slot_put(w, i, w->heap[up]);
-		i = up;
-	}
-	slot_put(w, i, s);
-}
-
-static void heap_down(struct sim_world *w, uint32_t i, struct sim_heap_slot s)
-{
-	uint32_t c, k, best;
-
-	for (;;) {
-		c = i * HEAP_ARITY + 1;
-		if (c >= w->heap_n)
-			break;
-		best = c;
-		for (k = c + 1; k < c + HEAP_ARITY && k < w->heap_n; k++)
-			if (slot_before(&w->heap[k], &w->heap[best]))
-				best = k;
-		if (!slot_before(&w->heap[best], &s))
-			break;
-		slot_put(w, i, w->heap[best]);
-		i = best;
-	}
-	slot_put(w, i, s);
-}
-
-static void heap_take(struct sim_world *w, uint32_t i)
-{
-	struct sim_heap_slot last = w->heap[--w->heap_n];
-
-	w->heap[i].ev->pos = 0;
-	if (i == w->heap_n)
-		return;
-	if (i && slot_before(&last, &w->heap[(i - 1) / HEAP_ARITY]))
-		heap_up(w, i, last);
-	else
-		heap_down(w, i, last);
-}
+/* --- time -------------------------------------------------------------- */
 
 void sim_at(struct sim_world *w, struct sim_event *ev, uint64_t at)
 {
-	struct sim_heap_slot s;
-
-	if (ev->pos)
-		heap_take(w, ev->pos - 1);
-	if (at < w->now)
-		at = w->now;
-	if (w->heap_n == w->heap_cap) {
-		w->heap_cap = w->heap_cap ? 2 * w->heap_cap : 1024;
-		w->heap = realloc(w->heap, w->heap_cap * sizeof(*w->heap));
-		/* The world itself has no way to be short of memory. */
-		skein_assert(w->heap);
-	}
-	ev->at = at;
-	ev->seq = w->seq++;
-	s = (struct sim_heap_slot){at, ev->seq, ev};
-	heap_up(w, w->heap_n++, s);
+	agenda_add(&w->agenda, ev, at < w->agenda.now ? w->agenda.now : at);
 }
 
 void sim_cancel(struct sim_world *w, struct sim_event *ev)
 {
-	if (ev->pos)
-		heap_take(w, ev->pos - 1);
+	agenda_del(&w->agenda, ev);
 }
 
-/* --- time -------------------------------------------------------------- */
+/* The log is hashed a block at a time: an event costs two stores. */
+static void log_flush(struct sim_world *w)
+{
+	w->hash = XXH3_64bits_withSeed(w->log, w->log_n * sizeof(w->log[0]),
+				       w->hash);
+	w->log_n = 0;
+}
 
 void sim_note(struct sim_world *w, uint64_t a, uint64_t b)
 {
-	w->hash = prng_mix(w->hash ^ a) + b;
+	w->log[w->log_n++] = a;
+	w->log[w->log_n++] = b;
+	if (w->log_n == SIM_LOG)
+		log_flush(w);
 }
 
-uint64_t sim_hash(const struct sim_world *w)
+uint64_t sim_hash(struct sim_world *w)
 {
-	return prng_mix(w->hash);
+	if (w->log_n)
+		log_flush(w);
+	return w->hash;
 }
 
 uint64_t sim_events(const struct sim_world *w)
@@ -133,7 +64,7 @@ uint64_t sim_events(const struct sim_world *w)
 
 uint64_t sim_now(const struct sim_world *w)
 {
-	return w->now;
+	return w->agenda.now;
 }
 
 enum sim_end sim_run(struct sim_world *w, uint64_t until_ns)
@@ -142,23 +73,16 @@ enum sim_end sim_run(struct sim_world *w, uint64_t until_ns)
 
 	skein_assert(!w->cur);
 	w->stop = false;
-	while (w->heap_n) {
-		if (w->heap[0].at > until_ns) {
-			w->now = until_ns;
-			return SIM_END_TIME;
-		}
-		ev = w->heap[0].ev;
-		w->now = ev->at;
-		heap_take(w, 0);
+	while ((ev = agenda_take(&w->agenda, until_ns))) {
 		w->done++;
-		sim_note(w, w->now, ev->tag);
+		sim_note(w, w->agenda.now, ev->tag);
 		ev->fn(ev);
 		if (!list_empty(&w->zombies))
 			fibers_reap(w);
 		if (w->stop)
 			return SIM_END_STOPPED;
 	}
-	return SIM_END_QUIET;
+	return agenda_empty(&w->agenda) ? SIM_END_QUIET : SIM_END_TIME;
 }
 
 void sim_stop(struct sim_world *w)
@@ -230,7 +154,8 @@ void sim_world_free(struct sim_world *w)
 	list_for_each_safe(n, p, &w->nodes)
 		node_free(container_of(n, struct sim_node, link));
 	fibers_reap(w);
-	free(w->heap);
+	agenda_fini(&w->agenda);
+	free(w->fibers);
 	free(w);
 }
 

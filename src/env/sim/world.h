@@ -10,31 +10,28 @@
 #ifndef SKEIN_ENV_SIM_WORLD_H
 #define SKEIN_ENV_SIM_WORLD_H
 
+#include "env/sim/agenda.h"
 #include "env/sim/fiber.h"
 #include "env/sim/sim.h"
 
 #define SIM_NAME 24
+#define SIM_LOG 512u /* words; even */
 #define SIM_FDS_MAX 65536u
-
-struct sim_heap_slot {
-	uint64_t at;
-	uint64_t seq;
-	struct sim_event *ev;
-};
 
 struct sim_world {
 	struct sim_conf conf;
 	struct sim_costs costs;
-	uint64_t now;
-	uint64_t seq;
+	struct agenda agenda;
 	uint64_t done; /* events that have happened */
-	uint64_t hash;
-	struct sim_heap_slot *heap;
-	uint32_t heap_n, heap_cap;
+	uint64_t hash; /* of the event log, but what is in log */
+	uint64_t log[SIM_LOG];
+	uint32_t log_n;
 	struct list_node nodes;
 	uint32_t n_nodes, n_procs, n_fibers;
 	struct fiber main;
 	struct sim_fiber *cur;
+	struct sim_fiber **fibers; /* by their numbers */
+	uint32_t fibers_cap;
 	struct list_node zombies; /* threads done, stacks to be freed */
 	void *net;
 	void (*net_fini)(void *net);
@@ -74,6 +71,7 @@ struct sim_fiber {
 	struct fiber stack;
 	struct list_node link;	    /* ready, benched, zombies, or a mutex's */
 	struct list_node proc_link; /* sim_proc.fibers */
+	struct list_node spin_link; /* sim_proc.spinners */
 	struct sim_event ev;
 	struct sim_proc *proc;
 	struct sim_core *core;
@@ -82,6 +80,8 @@ struct sim_fiber {
 	uint64_t debt;	   /* charged, not paid */
 	uint64_t slice_at; /* when it got its core */
 	bool stubborn;	   /* spins without yielding */
+	bool blind;	   /* to memory: it polls completion queues alone */
+	bool fresh;	   /* something it polls has changed */
 	char name[SIM_NAME];
 	void (*fn)(void *arg);
 	void *arg;
@@ -100,7 +100,8 @@ struct sim_proc {
 	uint32_t id;
 	bool dead;
 	struct list_node fibers;
-	struct list_node blocks; /* memory */
+	struct list_node spinners; /* that look at memory */
+	struct list_node blocks;   /* memory */
 	struct list_node hooks;
 	size_t bytes;
 	struct sim_fd **fds;
