@@ -55,6 +55,8 @@ ROWS = [
     Row('ib_send_bw', f'{FEW} --use-srq -q 4', DONE),
     Row('ib_send_bw', f'{ALL} --use-srq -e', LAST),
     Row('ib_send_lat', f'{LAT} --use-srq -s 8', DONE),
+    Row('ib_send_lat', f'{LAT} -c UD --use-srq -s 64', DONE),
+    Row('ib_send_bw', f'{FEW} -c UD --use-srq -q 4 -s 1024', DONE),
     # memory that peers cannot map: ordinary malloc()
     Row('ib_write_lat', f'{LAT} -s 8', DONE, env={'SKEIN_VERBS_BACK': ''}),
     Row('ib_send_bw', ALL, LAST, env={'SKEIN_VERBS_BACK': ''}),
@@ -79,8 +81,6 @@ def matrix():
                 for inline in inlines:
                     for wait in waits:
                         for width in widths:
-                            if kind == 'UD' and width == '--use-srq':
-                                continue  # docs/verbs-compat.md
                             for post in ('', '--use_old_post_send'):
                                 yield Row(program, f'-F -n 48 -c {kind} {size} '
                                           f'{inline} {wait} {width} {post}',

@@ -57,7 +57,8 @@ static void try_quiesce(struct soft_qp *q)
 		return;
 	atomic_fetch_sub(&q->s->quiesce_qps, 1);
 	if (q->srq) {
-		soft_order_sweep(q);
+		if (!q->ud)
+			soft_order_sweep(q);
 		soft_async(q->s, IBV_EVENT_QP_LAST_WQE_REACHED, q);
 		return;
 	}
@@ -94,7 +95,9 @@ void soft_qp_attend(struct soft *s, struct soft_qp *q)
 	soft_qp_hold(q);
 	attend_locked(q);
 	soft_qp_release(q);
-	if (q->srq)
+	if (q->srq && q->ud)
+		soft_srq_limit(q->srq);
+	else if (q->srq)
 		soft_order_attend(q);
 	if (q->quiesce_due)
 		try_quiesce(q);

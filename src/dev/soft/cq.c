@@ -211,7 +211,9 @@ static void recv_forget(struct soft_cq *c, struct soft_qp *q)
 	if (q->rq_flush)
 		c->flushing--;
 	q->rq_flush = false;
-	if (q->srq)
+	if (q->srq && q->ud)
+		soft_ud_srq_leave(q);
+	else if (q->srq)
 		soft_order_forget(q);
 }
 

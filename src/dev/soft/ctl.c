@@ -95,6 +95,7 @@ static void handle_kick(struct soft *s)
 	(void)r;
 	attend_all(s);
 	soft_srqs_attend(s);
+	soft_ud_srqs_attend(s);
 }
 
 static void handle(struct soft *s, struct soft_src *src, uint32_t events)

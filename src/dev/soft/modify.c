@@ -137,7 +137,7 @@ static int modify_reset(struct soft_qp *q)
 	q->far_bell = -1;
 	q->far_srq = NULL;
 	q->taken = false;
-	if (q->srq)
+	if (q->srq && !q->ud)
 		soft_order_sweep(q);
 	q->conn++;
 	q->self->conn = q->conn;
@@ -151,6 +151,8 @@ static int modify_reset(struct soft_qp *q)
 	soft_cq_detach_send(soft_cq_of(q->ex.qp_base.send_cq), q);
 	soft_cq_reset_recv(soft_cq_of(q->ex.qp_base.recv_cq), q);
 	q->srq_id = shm_srq_id(q->area_off, q->conn);
+	if (q->srq && q->ud)
+		soft_ud_srq_join(q);
 	q->sq_posted = 0;
 	atomic_store(&q->sq_done, 0);
 	if (p)

@@ -194,14 +194,22 @@ err_fd:
 /* Waits for every poster that may be inside memory of this device. */
 static int quiesce_all(struct soft *s)
 {
+	struct list_node *n;
+	struct soft_qp *q;
 	uint32_t i;
 	int err = 0;
 
 	soft_barrier();
-	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS && !err; i++)
-		if (s->qps[i])
-			err = s->qps[i]->ud ? soft_ud_quiesce(s->qps[i], true)
-					    : soft_quiesce(s->qps[i]);
+	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS && !err; i++) {
+		q = s->qps[i];
+		if (q && !q->ud)
+			err = soft_quiesce(q);
+		else if (q && !q->srq)
+			err = soft_ud_quiesce(q, true);
+	}
+	for (n = s->srqs.next; n != &s->srqs && !err; n = n->next)
+		err = soft_ud_srq_quiesce(
+			container_of(n, struct soft_srq, link));
 	return err;
 }
 

@@ -48,7 +48,8 @@ static int qp_index(struct soft *s, uint32_t *idx)
 	return -ENOMEM;
 }
 
-static void qp_layout(struct soft_qp *q, const struct ibv_qp_cap *cap)
+static void qp_layout(struct soft_qp *q, const struct ibv_qp_cap *cap,
+		      enum ibv_qp_type type)
 {
 	size_t stride;
 
@@ -65,7 +66,7 @@ static void qp_layout(struct soft_qp *q, const struct ibv_qp_cap *cap)
 	q->rq_stride = (uint32_t)((stride + SHM_LINE - 1) & ~(SHM_LINE - 1ul));
 	q->area_len =
 		sizeof(struct shm_qp) + (size_t)q->rq_slots * q->rq_stride;
-	if (q->srq) /* the order ring */
+	if (q->srq && type != IBV_QPT_UD) /* the order ring */
 		q->area_len += q->srq->c.slots * sizeof(uint32_t);
 }
 
@@ -94,7 +95,7 @@ static void area_init(struct soft_qp *q)
 	atomic_store(&a->met, 0);
 	for (i = 0; i < q->rq_slots; i++)
 		atomic_store(&soft_slot(q, i)->word, SHM_SLOT_FREE);
-	if (q->srq)
+	if (q->srq && !q->ud)
 		memset(a->slots, 0, q->area_len - sizeof(*a));
 	soft_qp_gate(q);
 }
@@ -211,7 +212,7 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 	q->parked_end = &q->parked;
 	soft_lock_init(&q->lock, biased);
 	soft_lock_init(&q->rq_lock, biased);
-	qp_layout(q, &attr->cap);
+	qp_layout(q, &attr->cap, attr->qp_type);
 	q->rq_wr_id = env_alloc(s->env, (q->rq_slots + 1) * (sizeof(uint64_t) +
 							     sizeof(uint32_t)));
 	if (!q->rq_wr_id) {
@@ -219,10 +220,7 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 		goto err_qp;
 	}
 	q->rq_len = (uint32_t *)(q->rq_wr_id + q->rq_slots + 1);
-	if (attr->qp_type == IBV_QPT_UD && attr->srq)
-		err = -EOPNOTSUPP; /* not yet */
-	else
-		err = attr->qp_type == IBV_QPT_UD ? soft_ud_new(q) : 0;
+	err = attr->qp_type == IBV_QPT_UD ? soft_ud_new(q) : 0;
 	if (err)
 		goto err_ids;
 	attr->cap.max_recv_wr = q->rq_slots;
@@ -259,7 +257,7 @@ static void qp_unplace(struct soft *s, struct soft_qp *q, bool keep_area)
 		atomic_fetch_sub(&s->quiesce_qps, 1);
 	if (q->srq) {
 		/* One that stopped inside keeps its receive. */
-		if (!keep_area)
+		if (!keep_area && !q->ud)
 			soft_order_sweep(q);
 		q->srq->given_up |= keep_area;
 		q->srq->qps--;

@@ -67,16 +67,17 @@ static void own_fd_make(struct soft_conn *c)
 	c->out.m.status = -EMFILE; /* it asks again by its timer */
 }
 
-/* Never 0, never the owner's, nor that of a connection that still is: after
- * four million of them they begin again. */
+/* Never the owner's, nor that of a connection that still is: after 262,143 of
+ * them they begin again. */
 static uint32_t claimant_new(struct soft *s)
 {
+	const uint32_t ids = CLAIM_OWNER - SOFT_UD_ID;
 	struct list_node *n;
 	uint32_t id;
 
 again:
-	id = 1 + s->claimants++ % (CLAIM_OWNER - 1);
-	if (s->claimants < CLAIM_OWNER)
+	id = SOFT_UD_ID + s->claimants++ % ids;
+	if (s->claimants <= ids)
 		return id;
 	for (n = s->conns.next; n != &s->conns; n = n->next)
 		if (container_of(n, struct soft_conn, link)->claimant == id)

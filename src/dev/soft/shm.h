@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define SHM_MAGIC 0x6e6b7331u
-#define SHM_VERSION 2u
+#define SHM_VERSION 3u
 #define SHM_LINE 64
 #define SHM_PAGE 4096ull
 #define SHM_SPAN (1ull << 30) /* address space set aside per NIC file */
@@ -158,7 +158,7 @@ struct shm_slot {
 	uint32_t imm;
 	uint32_t flags; /* enum shm_slot_flags */
 	uint32_t src_qp;
-	uint32_t reserved;
+	uint32_t dest; /* of an SRQ, by a UD sender: for which QP; owner: 0 */
 	struct shm_sge sge[]; /* owner */
 };
 

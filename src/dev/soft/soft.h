@@ -112,7 +112,7 @@ struct soft {
 	struct list_node peers;
 	struct list_node cqs;
 	struct list_node srqs;
-	uint32_t n_srqs;
+	uint32_t n_srqs, n_srq_uds; /* that a UD QP uses, or has used */
 	_Atomic bool srq_due; /* one has something for the control thread */
 	struct list_node chans;
 	struct list_node conns; /* struct soft_conn */

@@ -10,7 +10,7 @@
 #include "dev/soft/srq.h"
 
 #include "base/pow2.h"
-#include "dev/soft/qp.h"
+#include "dev/soft/ud.h"
 
 #include <errno.h>
 #include <string.h>
@@ -54,6 +54,7 @@ static int srq_place(struct soft *s, struct soft_srq *r, uint32_t slots)
 	}
 	atomic_store(&r->shm->limit_at, SOFT_SRQ_NO_LIMIT);
 	atomic_store(&r->shm->waiting, 0);
+	atomic_store(&r->shm->voided, 0);
 	r->shm->stride = r->stride;
 	r->slots = (char *)r->shm + shm_srq_slots_off(slots);
 	list_add_tail(&s->srqs, &r->link);
@@ -121,15 +122,19 @@ int soft_destroy_srq(struct dev *dev, struct ibv_srq *srq)
 		pthread_mutex_unlock(&s->lock);
 		return -EBUSY;
 	}
-	/* The next life of these cells goes on behind this one. */
+	/* The next life of these cells goes on behind this one. A UD sender
+	 * that came late for its QP may still be giving one back. */
 	claim_close(&r->c);
+	r->given_up |= soft_srq_ud(r) && soft_ud_srq_quiesce(r);
 	list_del(&r->link);
 	s->n_srqs--;
+	s->n_srq_uds -= soft_srq_ud(r) != NULL;
 	if (!r->given_up)
 		soft_arena_free(s, SOFT_ARENA_SRQ, r->area_len, r->area_off);
 	pthread_mutex_unlock(&s->lock);
 	soft_async_forget(s, r, &r->async_events);
 	atomic_fetch_sub(&r->pd->refs, 1);
+	soft_ud_srq_free(r);
 	claim_fini(&r->c, s->env);
 	pthread_mutex_destroy(&srq->mutex);
 	pthread_cond_destroy(&srq->cond);
@@ -210,6 +215,7 @@ int soft_query_srq(struct dev *dev, struct ibv_srq *srq,
 static void srq_post(struct soft_srq *r, uint32_t n,
 		     const struct ibv_recv_wr *wr)
 {
+	soft_srq_slot(r, n)->dest = 0;
 	r->recv[n].wr_id = wr->wr_id;
 	r->recv[n].len = soft_slot_fill(soft_srq_slot(r, n), wr);
 	atomic_store_explicit(&r->recv[n].is_out, true, memory_order_relaxed);
@@ -263,10 +269,11 @@ int soft_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
 	return err;
 }
 
-void soft_srq_post_again(struct soft_srq *r, uint32_t slot)
+void soft_srq_post_again_seen(struct soft_srq *r, uint32_t slot)
 {
 	if (!atomic_load(&r->recv[slot].is_out))
 		return;
+	soft_srq_slot(r, slot)->dest = 0;
 	soft_lock(&r->post_lock);
 	claim_post(&r->c, slot);
 	if (r->limit)
@@ -275,12 +282,12 @@ void soft_srq_post_again(struct soft_srq *r, uint32_t slot)
 	wake(r);
 }
 
-void soft_srq_give_back(struct soft_srq *r, uint32_t slot)
+bool soft_srq_give_back_seen(struct soft_srq *r, uint32_t slot)
 {
 	uint64_t word = claim_word(&r->c, slot);
 
 	if (!atomic_exchange(&r->recv[slot].is_out, false))
-		return;
+		return false;
 	/* relaxed: nobody but us looks at a slot that is ours */
 	atomic_store_explicit(&r->c.shm->cell[slot].word,
 			      claim_make(claim_pos(word), 0, CLAIM_FREE),
@@ -288,6 +295,21 @@ void soft_srq_give_back(struct soft_srq *r, uint32_t slot)
 	soft_lock(&r->reap_lock);
 	claim_slot_put(&r->c, slot);
 	soft_unlock(&r->reap_lock);
+	return true;
+}
+
+void soft_srq_post_again(struct soft_srq *r, uint32_t slot)
+{
+	if (unlikely(soft_srq_ud(r)))
+		soft_ud_srq_pass(soft_srq_ud(r), slot);
+	soft_srq_post_again_seen(r, slot);
+}
+
+void soft_srq_give_back(struct soft_srq *r, uint32_t slot)
+{
+	if (unlikely(soft_srq_ud(r)))
+		soft_ud_srq_pass(soft_srq_ud(r), slot);
+	soft_srq_give_back_seen(r, slot);
 }
 
 void soft_srqs_attend(struct soft *s)

@@ -29,6 +29,8 @@ struct shm_srq {
 	/* any peer sets: one waits for a receive; the owner clears */
 	_Atomic uint32_t waiting;
 	uint32_t stride; /* owner: bytes a receive */
+	/* any UD sender sets: one was given back unused; the owner clears */
+	_Atomic uint32_t voided;
 	alignas(SHM_LINE) unsigned char claim[];
 };
 
@@ -67,6 +69,8 @@ struct soft_srq_recv {
 	_Atomic bool is_out; /* posted, and not given back yet */
 };
 
+struct soft_srq_ud; /* ud_srq.c */
+
 struct soft_srq {
 	struct ibv_srq srq;
 	struct soft *s;
@@ -86,12 +90,20 @@ struct soft_srq {
 	uint32_t qps;	  /* soft.lock */
 	bool given_up;	  /* a stopped peer may still write to the area */
 	_Atomic bool due; /* peers wait that may go on */
+	/* NULL until a UD QP uses it, then until its end */
+	struct soft_srq_ud *_Atomic ud;
 	_Atomic uint32_t async_events; /* handed out */
 };
 
 static inline struct soft_srq *soft_srq_of(struct ibv_srq *srq)
 {
 	return container_of(srq, struct soft_srq, srq);
+}
+
+/* acquire: pairs with soft_ud_srq_new() */
+static inline struct soft_srq_ud *soft_srq_ud(const struct soft_srq *r)
+{
+	return atomic_load_explicit(&r->ud, memory_order_acquire);
 }
 
 static inline struct shm_slot *soft_srq_slot(struct soft_srq *r, uint32_t slot)
@@ -128,7 +140,20 @@ void soft_order_forget(struct soft_qp *q);
 void soft_srq_give_back(struct soft_srq *r, uint32_t slot);
 /* One that was not used after all. */
 void soft_srq_post_again(struct soft_srq *r, uint32_t slot);
+/* The same where UD senders' claims have been looked at up to it. False: it
+ * was ours already. */
+bool soft_srq_give_back_seen(struct soft_srq *r, uint32_t slot);
+void soft_srq_post_again_seen(struct soft_srq *r, uint32_t slot);
 void soft_srq_limit(struct soft_srq *r);
+
+/* ud_srq.c: a slot is about to move on in the order of positions */
+void soft_ud_srq_pass(struct soft_srq_ud *u, uint32_t slot);
+
+/* take.c */
+/* The SRQ at off of a peer's NIC file of that size; NULL where it makes no
+ * sense. */
+struct shm_srq *soft_srq_at(char *base, uint64_t size, uint64_t off,
+			    uint32_t *slots, uint32_t *stride);
 
 /* take.c: the poster's end, in the hazard */
 /* What the peer's area says, checked against the size of its file. */

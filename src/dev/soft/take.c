@@ -17,33 +17,41 @@
 
 #define ROUNDS (1u << 20)
 
-bool soft_take_load(struct soft_qp *q, uint64_t srq_off, uint64_t size)
+struct shm_srq *soft_srq_at(char *base, uint64_t size, uint64_t off,
+			    uint32_t *slots, uint32_t *stride)
 {
 	struct shm_srq *r;
-	struct shm_claim *c;
-	uint64_t slots, stride;
+	uint64_t n, len;
 
-	if (srq_off < SHM_ARENA_OFF || srq_off > size - SHM_PAGE)
-		return false;
-	r = (struct shm_srq *)(void *)(q->peer->base + srq_off);
-	c = shm_srq_claim(r);
-	slots = shm_once(c->slots);
-	stride = shm_once(r->stride);
-	if (slots < 2 || slots & (slots - 1) || slots > SOFT_SRQ_WR_MAX ||
-	    stride > SHM_SPAN || stride % 8 ||
-	    stride < sizeof(struct shm_slot) ||
-	    srq_off + shm_srq_slots_off((uint32_t)slots) + slots * stride >
-		    size)
-		return false;
-	if ((uint64_t)((const char *)q->far->slots - q->peer->base) +
-		    slots * sizeof(uint32_t) >
-	    size)
+	if (off < SHM_ARENA_OFF || off > size - SHM_PAGE)
+		return NULL;
+	r = (struct shm_srq *)(void *)(base + off);
+	n = shm_once(shm_srq_claim(r)->slots);
+	len = shm_once(r->stride);
+	if (n < 2 || n & (n - 1) || n > SOFT_SRQ_WR_MAX || len > SHM_SPAN ||
+	    len % 8 || len < sizeof(struct shm_slot) ||
+	    off + shm_srq_slots_off((uint32_t)n) + n * len > size)
+		return NULL;
+	*slots = (uint32_t)n;
+	*stride = (uint32_t)len;
+	return r;
+}
+
+bool soft_take_load(struct soft_qp *q, uint64_t srq_off, uint64_t size)
+{
+	uint32_t slots, stride;
+	struct shm_srq *r;
+
+	r = soft_srq_at(q->peer->base, size, srq_off, &slots, &stride);
+	if (!r || (uint64_t)((const char *)q->far->slots - q->peer->base) +
+				  slots * sizeof(uint32_t) >
+			  size)
 		return false;
 	q->far_srq = r;
-	q->far_rq = (char *)r + shm_srq_slots_off((uint32_t)slots);
+	q->far_rq = (char *)r + shm_srq_slots_off(slots);
 	q->far_slots = 0; /* none of its own */
-	q->far_mask = (uint32_t)slots - 1;
-	q->far_stride = (uint32_t)stride;
+	q->far_mask = slots - 1;
+	q->far_stride = stride;
 	q->far_srq_id = shm_srq_id(
 		(uint64_t)((const char *)q->far - q->peer->base), q->far_conn);
 	return true;

@@ -17,6 +17,7 @@
 
 #include "dev/soft/ah.h"
 #include "dev/soft/claim.h"
+#include "dev/soft/outs.h"
 #include "dev/soft/qp.h"
 
 #define UD_MTU 4096u
@@ -69,6 +70,10 @@ struct ud_dest {
 	uint32_t pd;
 	uint32_t slots, stride, sges;
 	struct shm_claim *claim;
+	struct shm_srq *srq; /* whose claims they are, or NULL */
+	char *rq;	     /* the receives */
+	uint32_t idx;	     /* in its attn[] */
+	uint32_t dest;	     /* its name among the QPs of the SRQ */
 	_Atomic uint32_t *ready, *armed;
 	struct soft_xlat xlat[UD_XLATS];
 	/* what waits for its place, or for a region to be mapped */
@@ -76,17 +81,19 @@ struct ud_dest {
 	uint32_t n_kept;
 };
 
-/* A slot between its claim and its completion, in the order of positions. */
-struct ud_link {
-	uint32_t prev, next;
-};
-
 struct soft_ud {
 	/* receiving */
 	struct claim claim;
+	struct soft_outs outs;
 	uint64_t claim_off;
-	uint64_t next;	     /* the first position not looked at */
-	struct ud_link *out; /* by slot; [slots] is the list's head */
+	/* with an SRQ instead, under soft_srq_ud.lock: ud_srq.c */
+	struct soft_qp *q;
+	struct soft_ud *next; /* in its bucket; joined: it is in one */
+	bool joined;
+	bool fault;    /* a receive of it has failed */
+	uint32_t dest; /* how its senders name it: shm_srq_id() */
+	/* completed and not polled, by soft_srq_ud.next */
+	uint32_t first_done, last_done, n_done;
 	/* sending */
 	struct ud_dest *dests[UD_DESTS];
 	struct ud_dest *last;
@@ -121,6 +128,29 @@ bool soft_ud_reap(struct soft_qp *q, struct soft_cqe *e,
 void soft_ud_reset_recv(struct soft_qp *q);
 /* Gives what a dead claimant has claimed back to be claimed. s->lock held. */
 void soft_ud_sweep_recv(struct soft_qp *q, uint32_t claimant);
+
+/* The completion of a receive that took a message. */
+void soft_ud_fill(const struct shm_slot *slot, uint32_t len,
+		  struct soft_cqe *e);
+
+/* ud_srq.c: UD QPs on an SRQ, at their owner */
+int soft_ud_srq_new(struct soft_srq *r);
+void soft_ud_srq_free(struct soft_srq *r);
+/* Messages for q are its from here on, by its name of this life; no more, and
+ * what was not polled is forgotten. */
+void soft_ud_srq_join(struct soft_qp *q);
+void soft_ud_srq_leave(struct soft_qp *q);
+/* As soft_reap(). */
+bool soft_ud_srq_reap(struct soft_qp *q, struct soft_cqe *e);
+bool soft_ud_srq_fault(struct soft_qp *q);
+/* Is a UD sender inside, of those that claimed before since: on its way to the
+ * QP of that name, or (0) to any? */
+bool soft_ud_srq_busy(const struct soft_srq *r, uint32_t dest, uint64_t since);
+/* Waits for those; as soft_ud_quiesce(), s->lock held. */
+int soft_ud_srq_quiesce(struct soft_srq *r);
+void soft_ud_srq_swept(struct soft_srq *r, uint32_t claimant);
+/* What was given back unused is posted again. s->lock held. */
+void soft_ud_srqs_attend(struct soft *s);
 
 /* ud_send.c; q->lock held */
 int soft_ud_exec(struct soft_qp *q, const struct ibv_send_wr *wr);
@@ -167,7 +197,7 @@ static inline bool soft_ud_waits(const struct soft_qp *q)
 
 static inline struct shm_slot *soft_ud_slot(const struct ud_dest *d, uint32_t n)
 {
-	return (void *)(d->far->slots + (size_t)n * d->stride);
+	return (void *)(d->rq + (size_t)n * d->stride);
 }
 
 #endif

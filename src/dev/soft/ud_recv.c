@@ -18,6 +18,10 @@ int soft_ud_post_recv(struct soft_qp *q, struct ibv_recv_wr *wr,
 	uint32_t n;
 	int err = 0;
 
+	if (q->srq) {
+		*bad = wr;
+		return EINVAL;
+	}
 	soft_lock(&q->rq_lock);
 	/* Under the lock under which soft_ud_shut() takes all back. */
 	st = soft_qp_state(q);
@@ -44,68 +48,15 @@ int soft_ud_post_recv(struct soft_qp *q, struct ibv_recv_wr *wr,
 	return err;
 }
 
-static void out_add(struct soft_ud *u, uint32_t n)
+void soft_ud_fill(const struct shm_slot *slot, uint32_t len, struct soft_cqe *e)
 {
-	uint32_t end = u->claim.slots, last = u->out[end].prev;
-
-	u->out[n] = (struct ud_link){.prev = last, .next = end};
-	u->out[last].next = n;
-	u->out[end].prev = n;
-}
-
-static void out_del(struct soft_ud *u, uint32_t n)
-{
-	u->out[u->out[n].prev].next = u->out[n].next;
-	u->out[u->out[n].next].prev = u->out[n].prev;
-}
-
-/* Is it over: complete, or the owner's to flush? */
-static bool is_over(struct soft_qp *q, uint32_t n)
-{
-	uint64_t word = claim_word(&q->ud->claim, n);
-
-	return claim_state(word) == CLAIM_DONE ||
-	       (q->rq_flush && claim_state(word) == CLAIM_CLAIMED &&
-		claim_id(word) == CLAIM_OWNER);
-}
-
-/* All that was claimed into the list: positions are claimed in order. */
-static void gather(struct soft_ud *u)
-{
-	uint64_t tail = claim_tail(&u->claim);
-	uint32_t n;
-
-	for (; u->next != tail; u->next++) {
-		n = claim_order(&u->claim, u->next);
-		if (claim_state(claim_word(&u->claim, n)) == CLAIM_POSTED)
-			break;
-		out_add(u, n);
-	}
-}
-
-/* The first that is over, or the list's head. */
-static uint32_t first_over(struct soft_qp *q)
-{
-	struct soft_ud *u = q->ud;
-	uint32_t end = u->claim.slots, best = end, n;
-
-	for (n = u->out[end].next; n != best; n = u->out[n].next) {
-		if (!is_over(q, n))
-			continue;
-		/* One of the same sender that was not over when it was looked
-		 * at may be by now, and is then seen: is_over() acquires. */
-		best = n;
-		if (u->out[n].prev != end)
-			n = end;
-		else
-			break;
-	}
-	return best;
+	soft_reap_fill(slot, len, e);
+	e->src_qp = shm_once(slot->src_qp) & 0xffffff;
+	e->flags |= IBV_WC_GRH;
 }
 
 static void take(struct soft_qp *q, uint32_t n, struct soft_cqe *e)
 {
-	const struct shm_slot *slot = soft_slot(q, n);
 	struct soft_ud *u = q->ud;
 
 	e->opcode = IBV_WC_RECV;
@@ -116,12 +67,9 @@ static void take(struct soft_qp *q, uint32_t n, struct soft_cqe *e)
 	e->status = IBV_WC_WR_FLUSH_ERR;
 	e->flags = 0;
 	e->byte_len = e->imm = e->src_qp = 0;
-	if (claim_state(claim_word(&u->claim, n)) == CLAIM_DONE) {
-		soft_reap_fill(slot, q->rq_len[n], e);
-		e->src_qp = shm_once(slot->src_qp) & 0xffffff;
-		e->flags |= IBV_WC_GRH;
-	}
-	out_del(u, n);
+	if (claim_state(claim_word(&u->claim, n)) == CLAIM_DONE)
+		soft_ud_fill(soft_slot(q, n), q->rq_len[n], e);
+	outs_del(&u->outs, n);
 	claim_slot_put(&u->claim, n);
 }
 
@@ -132,8 +80,14 @@ bool soft_ud_reap(struct soft_qp *q, struct soft_cqe *e,
 	uint32_t count = atomic_load_explicit(ready, memory_order_acquire), n;
 	struct soft_ud *u = q->ud;
 
-	gather(u);
-	n = first_over(q);
+	if (q->srq) {
+		if (soft_ud_srq_reap(q, e))
+			return true;
+		*seen = count;
+		return false;
+	}
+	outs_gather(&u->outs);
+	n = outs_first(&u->outs, q->rq_flush);
 	if (n == u->claim.slots) {
 		*seen = count;
 		return false;
@@ -144,12 +98,10 @@ bool soft_ud_reap(struct soft_qp *q, struct soft_cqe *e,
 
 void soft_ud_reset_recv(struct soft_qp *q)
 {
-	struct soft_ud *u = q->ud;
-
-	claim_reset(&u->claim);
-	u->next = claim_tail(&u->claim);
-	u->out[u->claim.slots] =
-		(struct ud_link){u->claim.slots, u->claim.slots};
+	if (q->srq)
+		return;
+	claim_reset(&q->ud->claim);
+	outs_reset(&q->ud->outs);
 }
 
 void soft_ud_sweep_recv(struct soft_qp *q, uint32_t claimant)
@@ -158,10 +110,16 @@ void soft_ud_sweep_recv(struct soft_qp *q, uint32_t claimant)
 	enum ibv_qp_state st;
 	uint32_t n, i;
 
+	if (q->srq) { /* whose receives are swept: soft_ud_swept() */
+		soft_lock_revoke(&c->lock);
+		soft_cq_look(c, q);
+		soft_lock_return(&c->lock);
+		return;
+	}
 	soft_lock_revoke(&q->rq_lock);
 	soft_lock_revoke(&c->lock);
 	st = soft_qp_state(q);
-	gather(q->ud);
+	outs_gather(&q->ud->outs);
 	for (i = 0; claim_sweep(&q->ud->claim, claimant, i, &n); i = n + 1) {
 		/* Flushed, or forgotten. */
 		if (st == IBV_QPS_ERR || st == IBV_QPS_RESET || q->dying)
@@ -169,7 +127,7 @@ void soft_ud_sweep_recv(struct soft_qp *q, uint32_t claimant)
 		/* Its message is lost, as datagrams are; the receive is not:
 		 * nobody else can have claimed it, so it is as it was posted.
 		 * It goes to the end, for the place of old is used up. */
-		out_del(q->ud, n);
+		outs_del(&q->ud->outs, n);
 		claim_post(&q->ud->claim, n);
 	}
 	/* It may have died between DONE and its count. */

@@ -28,32 +28,61 @@ struct place {
 	_Atomic uint32_t *live;
 };
 
-static bool area_load(struct ud_dest *d, const struct shm_qp *f)
+/* A queue of its own. */
+static bool rq_load(struct ud_dest *d, const struct shm_qp *f, uint64_t size)
 {
-	struct soft_peer *p = d->peer;
-	uint64_t off = (uint64_t)((const char *)f - p->base);
+	char *base = d->peer->base;
+	uint64_t off = (uint64_t)((const char *)f - base);
 	uint64_t slots = shm_once(f->rq_slots), stride = shm_once(f->rq_stride);
-	uint64_t ready = (uint64_t)shm_once(f->ready_off) * 4;
-	uint64_t cq = shm_once(f->cq_off) * SHM_PAGE;
 	uint64_t claim = shm_once(f->claim_off) * SHM_PAGE;
-	uint64_t size = soft_peer_size(p);
 
 	if (slots & (slots - 1) || slots > SOFT_WR_MAX || stride > SHM_PAGE ||
 	    stride % 8 || stride < sizeof(struct shm_slot) ||
 	    off + sizeof(*f) + slots * stride > size)
 		return false;
-	if (ready < SHM_ARENA_OFF || ready > size - 4 || cq < SHM_ARENA_OFF ||
-	    cq > size - SHM_PAGE || claim < SHM_ARENA_OFF ||
-	    claim > size - SHM_PAGE ||
+	if (claim < SHM_ARENA_OFF || claim > size - SHM_PAGE ||
 	    claim + claim_bytes((uint32_t)slots) > size)
 		return false;
 	d->slots = (uint32_t)slots;
 	d->stride = (uint32_t)stride;
-	d->sges = (uint32_t)((stride - sizeof(struct shm_slot)) /
+	d->srq = NULL;
+	d->claim = (struct shm_claim *)(void *)(base + claim);
+	d->rq = base + off + sizeof(*f);
+	return true;
+}
+
+static bool srq_load(struct ud_dest *d, const struct shm_qp *f, uint64_t size)
+{
+	char *base = d->peer->base;
+	uint64_t off = shm_once(f->srq_off) * SHM_PAGE;
+
+	d->srq = soft_srq_at(base, size, off, &d->slots, &d->stride);
+	if (!d->srq)
+		return false;
+	d->claim = shm_srq_claim(d->srq);
+	d->rq = (char *)d->srq + shm_srq_slots_off(d->slots);
+	d->dest = shm_srq_id((uint64_t)((const char *)f - base),
+			     shm_once(f->conn));
+	return true;
+}
+
+static bool area_load(struct ud_dest *d, const struct shm_qp *f)
+{
+	struct soft_peer *p = d->peer;
+	uint64_t ready = (uint64_t)shm_once(f->ready_off) * 4;
+	uint64_t cq = shm_once(f->cq_off) * SHM_PAGE;
+	uint64_t size = soft_peer_size(p);
+
+	if (ready < SHM_ARENA_OFF || ready > size - 4 || cq < SHM_ARENA_OFF ||
+	    cq > size - SHM_PAGE)
+		return false;
+	if (!(shm_once(f->srq_off) ? srq_load : rq_load)(d, f, size))
+		return false;
+	d->sges = (uint32_t)((d->stride - sizeof(struct shm_slot)) /
 			     sizeof(struct shm_sge));
+	d->idx = shm_once(f->idx);
 	d->pd = f->pd;
 	d->qkey = f->qkey;
-	d->claim = (struct shm_claim *)(void *)(p->base + claim);
 	d->ready = (_Atomic uint32_t *)(void *)(p->base + ready);
 	d->armed = &((struct shm_cq *)(void *)(p->base + cq))->armed;
 	return true;
@@ -70,7 +99,7 @@ static int gate_check(struct ud_dest *d)
 	gate = atomic_load_explicit(&f->gate, memory_order_acquire);
 	if (gate & SHM_GATE_DEAD || f->qpn != d->qpn || f->type != IBV_QPT_UD)
 		return -ENOENT;
-	if (!(gate & SHM_GATE_ACCEPT) || !f->rq_slots)
+	if (!(gate & SHM_GATE_ACCEPT) || (!f->rq_slots && !f->srq_off))
 		return -EACCES;
 	memset(d->xlat, 0, sizeof(d->xlat));
 	if (!area_load(d, f))
@@ -213,39 +242,59 @@ static bool fill(struct soft_peer *p, struct place *at, const struct ud_msg *m)
 	return true;
 }
 
-/* The owner's control thread moves its QP to ERR. */
-static void say_fault(struct ud_dest *d)
+/* The owner's control thread looks at this QP, and at SRQs. */
+static void ring(struct ud_dest *d)
 {
-	uint32_t idx = shm_once(d->far->idx);
 	uint64_t one = 1;
 	ssize_t n;
 
-	if (idx >= SHM_QP_MAX)
-		return;
-	atomic_store_explicit(&d->claim->fault, 1, memory_order_release);
 	/* release: pairs with the exchange in attend_all() */
-	atomic_store_explicit(&d->peer->nic->attn[idx], 1,
-			      memory_order_release);
+	if (d->idx < SHM_QP_MAX)
+		atomic_store_explicit(&d->peer->nic->attn[d->idx], 1,
+				      memory_order_release);
 	n = write(d->peer->kick_fd, &one, sizeof(one));
 	(void)n;
+}
+
+/* It moves its QP to ERR; of an SRQ's receive it reads so itself. */
+static void say_fault(struct ud_dest *d)
+{
+	if (!d->srq)
+		atomic_store_explicit(&d->claim->fault, 1,
+				      memory_order_release);
+	ring(d);
+}
+
+/* The receive of an SRQ was claimed for a QP that takes none any more. Somebody
+ * has to post it again, and no poll need come by. */
+static void give_back(struct ud_dest *d)
+{
+	/* release: whoever sees it sees DONE */
+	atomic_store_explicit(&d->srq->voided, 1, memory_order_release);
+	ring(d);
 }
 
 static void finish(struct soft_qp *q, struct ud_dest *d, uint64_t pos,
 		   uint32_t n, const struct ud_msg *m, int status)
 {
+	bool void_it = d->srq && status == IBV_WC_WR_FLUSH_ERR;
 	struct shm_slot *slot = soft_ud_slot(d, n);
 
 	slot->status = (uint32_t)status;
 	slot->byte_len = m->len + DEV_GRH;
 	slot->imm = m->imm;
 	slot->flags = m->with_imm ? SHM_SLOT_IMM : 0;
+	if (void_it)
+		slot->flags = SHM_SLOT_VOID;
 	slot->src_qp = q->ex.qp_base.qp_num;
 	claim_done(d->claim, pos, n, d->peer->claimant);
 	/* A hint where to look, by more than one: one more than it was. What
 	 * dies before it is made good by the sweep. release: who sees it sees
 	 * DONE */
 	atomic_fetch_add_explicit(d->ready, 1, memory_order_release);
-	if (status && status != IBV_WC_WR_FLUSH_ERR)
+	if (void_it)
+		give_back(d);
+	else if (status && status != IBV_WC_WR_FLUSH_ERR)
 		say_fault(d);
 	if (d->bell < 0)
 		return;
@@ -262,6 +311,16 @@ static void into_slot(struct soft_qp *q, struct ud_dest *d, uint64_t pos,
 		      uint32_t n, const struct ud_msg *m, struct place *at,
 		      int n_at, int status)
 {
+	if (d->srq) {
+		/* relaxed: it is older than the look at the gate, and the
+		 * owner reads it after a membarrier(2): ud_srq.c */
+		__atomic_store_n(&soft_ud_slot(d, n)->dest, d->dest,
+				 __ATOMIC_RELAXED);
+		/* relaxed: as in take.c */
+		if (pos >= atomic_load_explicit(&d->srq->limit_at,
+						memory_order_relaxed))
+			ring(d);
+	}
 	/* The second look: the owner shuts its gate, or clears a key, fences,
 	 * and waits for the claims that it sees then. */
 	atomic_signal_fence(memory_order_seq_cst);

@@ -6,6 +6,7 @@ struct ibv_qp *ud_qp(struct ud_end *e)
 	struct ibv_qp_init_attr a = {
 		.send_cq = e->r.cq,
 		.recv_cq = e->r.cq,
+		.srq = e->srq,
 		.qp_type = IBV_QPT_UD,
 		.cap = {.max_send_wr = e->r.o.wr ? e->r.o.wr : RIG_WR,
 			.max_recv_wr = e->r.o.wr ? e->r.o.wr : RIG_WR,
@@ -50,11 +51,18 @@ void ud_ah_attr(struct ud_end *e, struct ibv_ah_attr *a)
 					  .hop_limit = 9}};
 }
 
-void ud_open(struct ud_end *e, const struct rig_opts *o)
+static void open_end(struct ud_end *e, const struct rig_opts *o, bool shared)
 {
+	struct ibv_srq_init_attr at = {
+		.attr = {.max_wr = RIG_WR, .max_sge = 4}};
 	struct ibv_ah_attr attr;
 
 	rig_open(&e->r, o);
+	e->srq = NULL;
+	if (shared)
+		assert_int_equal(e->r.dev->ops->create_srq(e->r.dev, e->r.pd,
+							   &at, &e->srq),
+				 0);
 	e->r.dev->ops->destroy_qp(e->r.dev, e->r.qp);
 	e->r.qp = ud_qp(e);
 	ud_ready(e, e->r.qp);
@@ -63,9 +71,26 @@ void ud_open(struct ud_end *e, const struct rig_opts *o)
 		e->r.dev->ops->create_ah(e->r.dev, e->r.pd, &attr, &e->ah), 0);
 }
 
+void ud_open(struct ud_end *e, const struct rig_opts *o)
+{
+	open_end(e, o, false);
+}
+
+void ud_open_srq(struct ud_end *e, const struct rig_opts *o)
+{
+	open_end(e, o, true);
+}
+
 void ud_close(struct ud_end *e)
 {
 	assert_int_equal(e->r.dev->ops->destroy_ah(e->r.dev, e->ah), 0);
+	if (e->srq) {
+		if (e->r.qp)
+			e->r.dev->ops->destroy_qp(e->r.dev, e->r.qp);
+		e->r.qp = NULL;
+		assert_int_equal(e->r.dev->ops->destroy_srq(e->r.dev, e->srq),
+				 0);
+	}
 	rig_close(&e->r);
 }
 
@@ -129,5 +154,12 @@ void ud_send(struct ud_end *e, struct ud_end *to, uint64_t id, void *src,
 
 void ud_recv(struct ud_end *e, uint64_t id, size_t off, uint32_t len)
 {
-	assert_int_equal(rig_recv(&e->r, id, e->r.buf + off, len), 0);
+	struct ibv_sge g = {(uintptr_t)e->r.buf + off, len, e->r.lkey};
+	struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &g, .num_sge = 1},
+			   *bad;
+
+	if (e->srq)
+		assert_int_equal(ibv_post_srq_recv(e->srq, &wr, &bad), 0);
+	else
+		assert_int_equal(ibv_post_recv(e->r.qp, &wr, &bad), 0);
 }

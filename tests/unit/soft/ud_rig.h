@@ -13,10 +13,13 @@
 struct ud_end {
 	struct rig_end r;
 	struct ibv_ah *ah;
-	struct ibv_pd *pd2; /* a test's own */
+	struct ibv_srq *srq; /* of its QPs, or NULL */
+	struct ibv_pd *pd2;  /* a test's own */
 };
 
 void ud_open(struct ud_end *e, const struct rig_opts *o);
+/* Its QPs, ud_qp()'s too, take the receives of an SRQ of RIG_WR. */
+void ud_open_srq(struct ud_end *e, const struct rig_opts *o);
 void ud_close(struct ud_end *e);
 /* One more QP, in RESET; then to RTS. */
 struct ibv_qp *ud_qp(struct ud_end *e);
