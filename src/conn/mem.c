@@ -267,7 +267,7 @@ static void find_call(struct engine_call *call)
 
 static void find_cancel(struct engine_call *call)
 {
-	struct mem_find *f = container_of(call, struct mem_find, call);
+	struct mem_find *f = container_of(call, struct mem_find, cancel);
 
 	if (!atomic_load_explicit(&f->done, memory_order_relaxed))
 		find_done(f, -ENOENT);
@@ -327,9 +327,11 @@ int skein_mem_find(struct skein_conn *conn, const char *name,
 			      timeout_ns > ENV_NEVER - now ? ENV_NEVER
 							   : now + timeout_ns);
 	if (rc) {
-		/* The first call has run: a round has passed since. */
-		f.call.fn = find_cancel;
-		engine_post(e, &f.call);
+		/* A call of its own: where another thread has the engine, the
+		 * deadline may come before the first one has run. It does
+		 * so before this one does, in the order of posting. */
+		f.cancel.fn = find_cancel;
+		engine_post(e, &f.cancel);
 		engine_run_until(e, find_is_cancelled, &f, ENV_NEVER);
 	}
 	if (f.rc == 0)

@@ -29,7 +29,7 @@ struct skein_mem {
 
 /* Somebody who waits in skein_mem_find(). On conn->finds while it waits. */
 struct mem_find {
-	struct engine_call call;
+	struct engine_call call, cancel;
 	struct list_node link;
 	struct skein_conn *conn;
 	const char *name;
