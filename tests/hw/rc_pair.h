@@ -26,6 +26,7 @@
 #define MEM_LEN (256 * 1024)
 #define DEPTH 16
 #define UD_QKEY 0x11223344
+#define WAIT_NS (20 * 1000 * 1000 * 1000ull)
 
 struct end {
 	struct dev *dev;
@@ -80,6 +81,12 @@ void need(bool ability_a, bool ability_b, const char *what);
 void wait_wc(struct end *e, struct ibv_cq *cq, struct ibv_wc *wc);
 void expect(struct end *e, struct ibv_cq *cq, uint64_t id,
 	    enum ibv_wc_status status);
+/* Does the device lose what is sent unreliably? soft's harsh mode does, and
+ * there a request that has completed has arrived, or is lost. */
+bool lossy(void);
+/* Sends and takes what arrives; where it may be lost, until it does. */
+void deliver(struct end *from, struct ibv_send_wr *wr, struct end *to,
+	     struct ibv_wc *wc);
 void expect_none(struct end *e, struct ibv_cq *cq);
 /* Until the byte at off of its memory, written by the device, is value. */
 void wait_byte(struct end *e, size_t off, unsigned char value);

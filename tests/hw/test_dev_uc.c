@@ -20,13 +20,17 @@ static void pass_fence(struct pair *p, uint64_t id, uint32_t imm)
 	struct ibv_wc wc;
 
 	post_recv(&p->b, id, MEM_LEN - 8, 8);
-	post(&p->a, &wr);
-	wait_wc(&p->b, p->b.rcq, &wc);
+	deliver(&p->a, &wr, &p->b, &wc);
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	assert_int_equal(wc.wr_id, id);
 	assert_int_equal(wc.opcode, IBV_WC_RECV);
 	assert_int_equal(be32toh(wc.imm_data), imm);
-	expect(&p->a, p->a.scq, id, IBV_WC_SUCCESS);
+}
+
+/* Is the WRITE there, now that the fence is? A lost one leaves a part. */
+static bool landed(struct pair *p, size_t to, size_t from, size_t len)
+{
+	return !lossy() || !memcmp(mem(&p->b) + to, mem(&p->a) + from, len);
 }
 
 static void test_write(void **state)
@@ -39,9 +43,11 @@ static void test_write(void **state)
 	fill(&p.a, 5, 50000, 1);
 	s = sge(&p.a, 5, 50000);
 	wr = rdma(IBV_WR_RDMA_WRITE, 7, &s, &p.b, 33);
-	post(&p.a, &wr);
-	expect(&p.a, p.a.scq, 7, IBV_WC_SUCCESS);
-	pass_fence(&p, 8, 77);
+	do {
+		post(&p.a, &wr);
+		expect(&p.a, p.a.scq, 7, IBV_WC_SUCCESS);
+		pass_fence(&p, 8, 77);
+	} while (!landed(&p, 33, 5, 50000));
 	assert_memory_equal(mem(&p.b) + 33, mem(&p.a) + 5, 50000);
 	assert_int_equal(mem(&p.b)[32], 0);
 	assert_int_equal(mem(&p.b)[50033], 0);
@@ -61,15 +67,13 @@ static void test_write_imm(void **state)
 	wr = rdma(IBV_WR_RDMA_WRITE_WITH_IMM, 1, &s, &p.b, 100);
 	wr.imm_data = htobe32(0xcafe);
 	post_recv(&p.b, 40, 0, 0);
-	post(&p.a, &wr);
-	wait_wc(&p.b, p.b.rcq, &wc);
+	deliver(&p.a, &wr, &p.b, &wc);
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	assert_int_equal(wc.wr_id, 40);
 	assert_int_equal(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
 	assert_int_equal(wc.byte_len, 9000);
 	assert_int_equal(be32toh(wc.imm_data), 0xcafe);
 	assert_memory_equal(mem(&p.b) + 100, mem(&p.a), 9000);
-	expect(&p.a, p.a.scq, 1, IBV_WC_SUCCESS);
 	pair_close(&p);
 }
 
@@ -89,14 +93,12 @@ static void test_send(void **state)
 	fill(&p.a, 0, 16000, 3);
 	s[0] = sge(&p.a, 0, 1);
 	s[1] = sge(&p.a, 1, 15999);
-	post(&p.a, &wr);
-	wait_wc(&p.b, p.b.rcq, &wc);
+	deliver(&p.a, &wr, &p.b, &wc);
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	assert_int_equal(wc.wr_id, 50);
 	assert_int_equal(wc.byte_len, 16000);
 	assert_false(wc.wc_flags & IBV_WC_WITH_IMM);
 	assert_memory_equal(mem(&p.b) + 1000, mem(&p.a), 16000);
-	expect(&p.a, p.a.scq, 2, IBV_WC_SUCCESS);
 	pair_close(&p);
 }
 
@@ -119,8 +121,10 @@ static void test_no_receive(void **state)
 	/* A WRITE needs no receive: once it has landed, the SEND before it
 	 * has been dropped. */
 	wr = rdma(IBV_WR_RDMA_WRITE, 4, &s, &p.b, 64);
-	post(&p.a, &wr);
-	expect(&p.a, p.a.scq, 4, IBV_WC_SUCCESS);
+	do {
+		post(&p.a, &wr);
+		expect(&p.a, p.a.scq, 4, IBV_WC_SUCCESS);
+	} while (!landed(&p, 64, 0, 64));
 	wait_byte(&p.b, 64 + 63, mem(&p.a)[63]);
 	expect_none(&p.b, p.b.rcq);
 	pass_fence(&p, 9, 1);

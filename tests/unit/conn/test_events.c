@@ -42,7 +42,11 @@ static void on_log(void *arg, enum skein_log_level level, const char *line)
 {
 	struct end *e = arg;
 
-	snprintf(e->log, sizeof(e->log), "%s", line);
+	/* devices say their names, when they are asked to */
+	if (level >= SKEIN_LOG_INFO)
+		print_message("skein: info: %s\n", line);
+	else
+		snprintf(e->log, sizeof(e->log), "%s", line);
 }
 
 static void open_end(struct end *e)
