@@ -36,8 +36,10 @@
 /* A file that was asked for, a peer that does not answer: looks again. */
 #define FILE_RETRY_NS (20 * MS)
 #define ROUTE_RETRY_NS (1 * MS)
-/* A NIC would retry for half a second by default; tests have less time. */
-#define ROUTE_PATIENCE_NS (40 * MS)
+/* A NIC would go on for half a second by default, also where nobody will ever
+ * answer; tests have less time. Where somebody may, it is as long here, too: a
+ * peer that does not run for a while is not gone. */
+#define GONE_PATIENCE_NS (40 * MS)
 #define RNR_NAP_NS (5 * MS)
 
 uint64_t soft_harsh_draw(uint64_t *rng)
@@ -231,7 +233,7 @@ static int one_cell(struct soft_qp *q, struct soft_wqe *w)
 /* A dead peer, or one whose queue is broken, is silent: a NIC retries. */
 static int outcome(int r)
 {
-	return r == IBV_WC_RETRY_EXC_ERR ? -SOFT_PARK_ROUTE : r;
+	return r == IBV_WC_RETRY_EXC_ERR ? -SOFT_PARK_GONE : r;
 }
 
 static bool peer_silent(const struct soft_qp *q)
@@ -249,17 +251,12 @@ static uint64_t patience(struct soft_qp *q, struct soft_wqe *w)
 {
 	uint64_t all, some;
 
-	switch (w->park) {
-	case SOFT_PARK_RNR:
-	case SOFT_PARK_ROUTE:
-		all = soft_park_patience(q, w->park);
-		break;
-	default:
-		return ENV_NEVER;
-	}
-	if (all == ENV_NEVER || w->park == SOFT_PARK_RNR)
+	if (w->park != SOFT_PARK_GONE)
+		return soft_park_patience(q, w->park);
+	all = soft_park_patience(q, SOFT_PARK_ROUTE);
+	if (all == ENV_NEVER)
 		return all;
-	some = MS + soft_harsh_draw(&w->h.rng) % ROUTE_PATIENCE_NS;
+	some = MS + soft_harsh_draw(&w->h.rng) % GONE_PATIENCE_NS;
 	return all < some ? all : some;
 }
 
@@ -272,6 +269,7 @@ static uint64_t nap(struct soft_qp *q, const struct soft_wqe *w)
 		t = soft_park_rnr_ns(q);
 		return t < RNR_NAP_NS ? t : RNR_NAP_NS;
 	case SOFT_PARK_ROUTE:
+	case SOFT_PARK_GONE:
 		return ROUTE_RETRY_NS;
 	case SOFT_PARK_FAR:
 		/* the answer comes to soft_harsh_progress() */
@@ -356,7 +354,7 @@ static void begin(struct soft_qp *q, struct soft_wqe *w, bool alone,
 		land(w, now);
 		return;
 	}
-	r = peer_silent(q) ? -SOFT_PARK_ROUTE : outcome(soft_exec_look(q, w));
+	r = peer_silent(q) ? -SOFT_PARK_GONE : outcome(soft_exec_look(q, w));
 	if (r < 0) {
 		wait_for(q, w, r, now);
 		return;
@@ -541,7 +539,7 @@ static void step(struct soft_qp *q, struct soft_wqe *w, const struct before *b,
 	else if (peer_silent(q) && q->unreliable)
 		land(w, now);
 	else if (peer_silent(q))
-		wait_for(q, w, -SOFT_PARK_ROUTE, now);
+		wait_for(q, w, -SOFT_PARK_GONE, now);
 	else if (w->h.moved || w->h.whole)
 		finish(q, w, now);
 	else

@@ -37,6 +37,7 @@ enum soft_park {
 	SOFT_PARK_ROUTE,  /* the peer's QP is not there, or not for us, yet */
 	SOFT_PARK_XLAT,	  /* a file is being fetched */
 	SOFT_PARK_FAR,	  /* the peer's control thread works for us */
+	SOFT_PARK_GONE,	  /* harsh: the peer's QP will not come any more */
 	SOFT_PARK_QUEUED, /* behind one of the above */
 };
 

@@ -74,6 +74,10 @@ static bool is_broken(void *arg)
 	return skein_conn_state(arg) == SKEIN_CONN_BROKEN;
 }
 
+/* For what must happen: a loaded machine takes its time. How soon it does on
+ * one that is not is printed. */
+#define PATIENCE_NS SKEIN_S(20)
+
 /* Runs the engine for so long, or until the connection breaks. */
 static bool breaks_within(struct skein_conn *conn, uint64_t ns)
 {
@@ -81,6 +85,16 @@ static bool breaks_within(struct skein_conn *conn, uint64_t ns)
 
 	return engine_run_until(conn->eng->e, is_broken, conn,
 				env_now_ns(env) + ns) == 0;
+}
+
+static void breaks(struct skein_conn *conn)
+{
+	struct skein_env *env = conn->ctx->env;
+	uint64_t begun = env_now_ns(env);
+
+	assert_true(breaks_within(conn, PATIENCE_NS));
+	print_message("noticed after %.1f ms\n",
+		      (double)(env_now_ns(env) - begun) / 1e6);
 }
 
 static void reap(pid_t pid, int sig)
@@ -105,7 +119,7 @@ static void test_killed(void **state)
 		assert_int_equal(skein_conn_open(ctx, addr, NULL, &conn), 0);
 		assert_false(breaks_within(conn, SKEIN_MS(50)));
 		kill(pid, SIGKILL);
-		assert_true(breaks_within(conn, SKEIN_S(1)));
+		breaks(conn);
 		assert_int_equal(skein_conn_error(conn, &text), -SKEIN_EDEAD);
 		assert_non_null(strstr(text, "the peer is gone"));
 		assert_true(atomic_load(&ctx->counts.deaths) >= 1);
@@ -175,16 +189,37 @@ static void test_client_killed(void **state)
 			  strlen(skein_listener_addr(l)) + 1) > 0);
 	e = skein_ctx_engine(ctx)->e;
 	assert_int_equal(engine_run_until(e, is_ready, &w,
-					  env_now_ns(ctx->env) + SKEIN_S(5)),
+					  env_now_ns(ctx->env) + PATIENCE_NS),
 			 0);
 	kill(pid, SIGKILL);
 	assert_int_equal(engine_run_until(e, has_broken, &w,
-					  env_now_ns(ctx->env) + SKEIN_S(1)),
+					  env_now_ns(ctx->env) + PATIENCE_NS),
 			 0);
 	reap(pid, SIGKILL);
 	close(fds[0]);
 	close(fds[1]);
 	skein_ctx_close(ctx);
+}
+
+static void stop(pid_t pid)
+{
+	int status;
+
+	kill(pid, SIGSTOP);
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+	assert_true(WIFSTOPPED(status));
+}
+
+struct probed {
+	struct skein_conn *conn;
+	uint64_t after_ns;
+};
+
+static bool is_probed(void *arg)
+{
+	struct probed *p = arg;
+
+	return is_broken(p->conn) || p->conn->peer->rx_ns > p->after_ns;
 }
 
 /* A peer that is stopped for 3 s is slow, not dead: one-sided operations on
@@ -195,6 +230,7 @@ static void test_stopped(void **state)
 	struct skein_mem *mem;
 	struct skein_ctx *ctx;
 	struct skein_conn *conn, *second;
+	struct probed p;
 	char addr[80];
 	pid_t pid;
 
@@ -202,19 +238,24 @@ static void test_stopped(void **state)
 	ctx = open_ctx(false);
 	assert_int_equal(skein_mem_new(ctx, 64, &mem), 0);
 	assert_int_equal(skein_conn_open(ctx, addr, NULL, &conn), 0);
-	assert_int_equal(skein_mem_find(conn, "m", SKEIN_S(5), &r), 0);
+	assert_int_equal(skein_mem_find(conn, "m", PATIENCE_NS, &r), 0);
 	/* soft maps a region at its first use, with its owner's help. */
-	assert_int_equal(skein_mem_read(conn, mem, 8, &r, 8, 8, SKEIN_S(1)), 0);
-	kill(pid, SIGSTOP);
-	assert_false(breaks_within(conn, SKEIN_S(3)));
-	/* Where the device itself does not know, it was asked. */
-	if (conn->eng->dev->ops->probe(conn->eng->dev, conn->qp))
-		assert_true(conn->peer->rx_ns + SKEIN_S(1) >
-			    env_now_ns(ctx->env));
-	*(uint64_t *)skein_mem_addr(mem) = 42;
-	assert_int_equal(skein_mem_write(conn, mem, 0, &r, 8, 8, SKEIN_S(1)),
+	assert_int_equal(skein_mem_read(conn, mem, 8, &r, 8, 8, PATIENCE_NS),
 			 0);
-	assert_int_equal(skein_mem_read(conn, mem, 8, &r, 8, 8, SKEIN_S(1)), 0);
+	stop(pid);
+	p = (struct probed){conn, env_now_ns(ctx->env) + SKEIN_S(1)};
+	assert_false(breaks_within(conn, SKEIN_S(3)));
+	/* Where the device itself does not know, it is asked, and answers. */
+	if (conn->eng->dev->ops->probe(conn->eng->dev, conn->qp))
+		assert_int_equal(engine_run_until(conn->eng->e, is_probed, &p,
+						  p.after_ns + PATIENCE_NS),
+				 0);
+	assert_false(is_broken(conn));
+	*(uint64_t *)skein_mem_addr(mem) = 42;
+	assert_int_equal(skein_mem_write(conn, mem, 0, &r, 8, 8, PATIENCE_NS),
+			 0);
+	assert_int_equal(skein_mem_read(conn, mem, 8, &r, 8, 8, PATIENCE_NS),
+			 0);
 	assert_int_equal(((uint64_t *)skein_mem_addr(mem))[1], 42);
 	kill(pid, SIGCONT);
 	assert_false(breaks_within(conn, SKEIN_MS(100)));
@@ -234,10 +275,10 @@ static void test_stopped_then_killed(void **state)
 	pid = spawn_server(addr, sizeof(addr));
 	ctx = open_ctx(false);
 	assert_int_equal(skein_conn_open(ctx, addr, NULL, &conn), 0);
-	kill(pid, SIGSTOP);
+	stop(pid);
 	assert_false(breaks_within(conn, SKEIN_MS(100)));
 	kill(pid, SIGKILL);
-	assert_true(breaks_within(conn, SKEIN_S(1)));
+	breaks(conn);
 	reap(pid, SIGKILL);
 	skein_ctx_close(ctx);
 }
@@ -257,7 +298,7 @@ static void test_forked(void **state)
 	ctx = open_ctx(false);
 	assert_int_equal(skein_mem_new(ctx, 64, &mem), 0);
 	assert_int_equal(skein_conn_open(ctx, addr, NULL, &conn), 0);
-	assert_int_equal(skein_mem_find(conn, "m", SKEIN_S(5), &r), 0);
+	assert_int_equal(skein_mem_find(conn, "m", PATIENCE_NS, &r), 0);
 	pid = fork();
 	if (!pid) {
 		struct skein_conn *c;
@@ -268,7 +309,7 @@ static void test_forked(void **state)
 			_exit(1);
 		if (skein_conn_state(conn) != SKEIN_CONN_BROKEN ||
 		    skein_conn_error(conn, NULL) != -SKEIN_EFORKED ||
-		    skein_mem_read(conn, mem, 0, &r, 0, 8, SKEIN_S(1)) !=
+		    skein_mem_read(conn, mem, 0, &r, 0, 8, PATIENCE_NS) !=
 			    -SKEIN_EFORKED ||
 		    skein_engine_run(skein_ctx_engine(ctx), SKEIN_MS(1)) !=
 			    -SKEIN_EFORKED ||
@@ -281,8 +322,8 @@ static void test_forked(void **state)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
-	assert_int_equal(skein_mem_find(conn, "m", SKEIN_S(5), &r), 0);
-	assert_int_equal(skein_mem_read(conn, mem, 0, &r, 0, 64, SKEIN_S(1)),
+	assert_int_equal(skein_mem_find(conn, "m", PATIENCE_NS, &r), 0);
+	assert_int_equal(skein_mem_read(conn, mem, 0, &r, 0, 64, PATIENCE_NS),
 			 0);
 	reap(server, SIGKILL);
 	skein_ctx_close(ctx);

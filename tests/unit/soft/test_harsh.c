@@ -212,6 +212,39 @@ static void test_death_is_silent(void **state)
 	rig_close(&e);
 }
 
+static bool after(void *arg)
+{
+	return rig_now_ns() >= *(uint64_t *)arg;
+}
+
+/* A peer that is ready late, on a machine that is short of cores say, has as
+ * long as a NIC would give it. */
+static void test_peer_is_late(void **state)
+{
+	struct rig_addr aa, ba;
+	uint64_t then;
+	uint64_t seed;
+	char text[8];
+
+	for (seed = 1; seed <= 4; seed++) {
+		snprintf(text, sizeof(text), "%u", (unsigned)seed);
+		setenv("SKEIN_SOFT_HARSH", text, 1);
+		rig_open(&a, NULL);
+		rig_open(&b, NULL);
+		rig_addr(&a, &aa);
+		rig_addr(&b, &ba);
+		rig_connect(&a, &ba);
+		rig_post(&a, IBV_WR_RDMA_WRITE, 1, a.buf, 8, ba.buf, ba.rkey,
+			 IBV_SEND_SIGNALED);
+		/* more than it waits for one that is gone */
+		then = rig_now_ns() + 60000000;
+		rig_until(after, &then);
+		rig_connect(&b, &aa);
+		rig_expect(&a, 1, IBV_WC_SUCCESS);
+		rig_unpair(&a, &b);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -222,6 +255,7 @@ int main(void)
 		cmocka_unit_test(test_ascending),
 		cmocka_unit_test(test_messages),
 		cmocka_unit_test(test_death_is_silent),
+		cmocka_unit_test(test_peer_is_late),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
