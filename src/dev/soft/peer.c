@@ -26,7 +26,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define CONNECT_TIMEOUT_S 5
+/* How long a peer may take to answer: one that may be stopped, and one that is
+ * there and has others to answer first. */
+#define PATIENCE_S 5u
+#define PATIENCE_BUSY_S 30u
 
 static void map_free(struct soft *s, struct soft_map *m)
 {
@@ -210,9 +213,38 @@ static int bell_get(struct soft *s, struct soft_peer *p, uint32_t id, int *fd)
 	return b->fd;
 }
 
-static int dial(uint32_t block)
+/* Running, or asleep: not stopped, not dead, and in sight. */
+static bool is_up(pid_t pid)
 {
-	struct timeval tv = {.tv_sec = CONNECT_TIMEOUT_S};
+	char path[32], stat[512], *at;
+	ssize_t n;
+	int fd;
+
+	if (pid <= 0)
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	n = read(fd, stat, sizeof(stat) - 1);
+	close(fd);
+	if (n <= 0)
+		return false;
+	stat[n] = 0;
+	/* "PID (NAME) STATE", and the name may hold anything */
+	at = strrchr(stat, ')');
+	return at && at[1] == ' ' && at[2] && strchr("RSDI", at[2]);
+}
+
+bool soft_peer_patient(pid_t pid, unsigned waited_s)
+{
+	return waited_s < PATIENCE_S ||
+	       (waited_s < PATIENCE_BUSY_S && is_up(pid));
+}
+
+static int dial(uint32_t block, pid_t *pid)
+{
+	struct timeval tv = {.tv_sec = PATIENCE_BUSY_S};
 	struct sockaddr_un un;
 	struct ucred cred;
 	socklen_t clen = sizeof(cred);
@@ -222,8 +254,10 @@ static int dial(uint32_t block)
 	if (fd < 0)
 		return -errno;
 	len = soft_block_name(block, &un);
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+	/* A full backlog: a thousand are before us. */
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
+	tv.tv_sec = 1;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
 	if (connect(fd, (struct sockaddr *)&un, (socklen_t)len) ||
 	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &clen))
 		err = -errno;
@@ -233,6 +267,7 @@ static int dial(uint32_t block)
 		close(fd);
 		return err;
 	}
+	*pid = cred.pid;
 	return fd;
 }
 
@@ -293,14 +328,18 @@ int soft_peer_connect(struct soft *s, struct soft_qp *q, uint32_t qpn,
 	struct msg_buf b;
 	int fds[MSG_FDS] = {-1, -1, -1}, nfds = 0, sock, err, i;
 	struct stat st = {0};
+	unsigned waited_s = 0;
+	pid_t pid = 0;
 
-	sock = dial(qpn / SHM_BLOCK_QPS);
+	sock = dial(qpn / SHM_BLOCK_QPS, &pid);
 	if (sock < 0)
 		return sock;
 	memset(&b.m, 0, sizeof(b.m));
 	err = msg_send(sock, &m, 0, NULL, 0);
 	if (!err)
-		err = msg_recv(sock, &b, fds, &nfds);
+		do
+			err = msg_recv(sock, &b, fds, &nfds);
+		while (err == -EAGAIN && soft_peer_patient(pid, ++waited_s));
 	if (err >= 0)
 		err = b.m.op == (MSG_CONNECT | MSG_REPLY) && nfds >= 2 &&
 				      b.m.qpn == qpn

@@ -66,6 +66,8 @@ static inline bool soft_life(const struct shm_nic *nic)
 /* peer.c: the asking end */
 int soft_peer_connect(struct soft *s, struct soft_qp *q, uint32_t qpn,
 		      struct soft_peer **peer, uint64_t *area, int *bell);
+/* Is a process that has not answered for so long worth waiting for? */
+bool soft_peer_patient(pid_t pid, unsigned waited_s);
 /* The answer to CONNECT. s->lock held. Consumes of sock and fds what it sets to
  * -1; takes a reference. st is soft_nic_check()'s. */
 struct msg;

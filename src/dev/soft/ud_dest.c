@@ -12,9 +12,9 @@
 #include <string.h>
 #include <time.h>
 
-#define AGAIN_NS 20000000ull   /* between two looks for nobody */
-#define RETRY_NS 20000000ull   /* for a lost question or answer */
-#define LINGER_NS 200000000ull /* before a QP goes */
+#define AGAIN_NS 20000000ull	/* between two looks for nobody */
+#define RETRY_NS 20000000ull	/* for a lost question or answer */
+#define LINGER_NS 2000000000ull /* before a QP goes */
 
 static struct ud_dest **bucket(struct soft_qp *q, uint32_t qpn)
 {

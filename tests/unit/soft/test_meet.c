@@ -4,10 +4,12 @@
 #include "rig.h"
 
 #include "dev/soft/msg.h"
+#include "dev/soft/peer.h"
 #include "dev/soft/soft.h"
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -151,10 +153,39 @@ static void test_meet_the_dead(void **state)
 	rig_close(&e);
 }
 
+static void sleeper(int sock, void *arg)
+{
+	char go;
+
+	rig_get(sock, &go, 1); /* until it is killed */
+}
+
+/* A process that is slow is waited for longer than one that is stopped or
+ * dead, and nobody for ever. */
+static void test_patience(void **state)
+{
+	struct rig_child c;
+	pid_t pid;
+
+	rig_fork(&c, sleeper, NULL);
+	pid = c.pid;
+	assert_true(soft_peer_patient(pid, 20));
+	assert_false(soft_peer_patient(pid, 60));
+	rig_stop(&c);
+	assert_true(soft_peer_patient(pid, 1));
+	assert_false(soft_peer_patient(pid, 20));
+	kill(pid, SIGKILL);
+	rig_join(&c);
+	assert_true(soft_peer_patient(pid, 1));
+	assert_false(soft_peer_patient(pid, 20));
+	assert_false(soft_peer_patient(0, 20)); /* another pid namespace's */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_meet_the_dead),
+		cmocka_unit_test(test_patience),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
