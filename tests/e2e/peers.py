@@ -45,11 +45,25 @@ def footprint(process):
     return process.descriptors(), process.mappings(), process.threads()
 
 
+def no_more(now, before):
+    descriptors, mappings, threads = now
+    return threads <= before[2] and \
+        all(map(int.__le__, mappings, before[1])) and \
+        all(count <= before[0].get(kind, 0)
+            for kind, count in descriptors.items())
+
+
 def settles(case, process, before, what, measure=footprint):
-    """The process holds again what it held before: descriptors, shared
-    mappings, threads."""
+    """The process holds no more than before: descriptors, shared mappings,
+    threads. Less is no leak: what was measured may have held something of a
+    peer that was about to be given up."""
+    def settled():
+        now = measure(process)
+        if not process.running():
+            raise Failure(f'{process.name} has ended')
+        return no_more(now, before)
     try:
-        case.until(what, lambda: measure(process) == before)
+        case.until(what, settled)
     except Failure as failure:
         raise Failure(f'{failure}: held {before}, '
                       f'holds {measure(process)}') from None
