@@ -7,8 +7,8 @@
 #include <string.h>
 
 static const struct scenario *const scenarios[] = {
-	&scenario_rpc_basic,
-	&scenario_verbs_rate,
+	&scenario_rpc_basic,	    &scenario_verbs_rate, &scenario_qp_scaling,
+	&scenario_inbound_outbound, &scenario_calibrate,
 };
 
 #define N_SCENARIOS (sizeof(scenarios) / sizeof(scenarios[0]))
@@ -43,6 +43,24 @@ void report_fail(struct report *rep, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(rep->why, sizeof(rep->why), fmt, ap);
 	va_end(ap);
+}
+
+void report_line(struct report *rep, const char *label, const double *cells)
+{
+	struct report_table *t = &rep->table;
+
+	if (t->n_lines == TABLE_LINES)
+		return;
+	snprintf(t->labels[t->n_lines], sizeof(t->labels[0]), "%s", label);
+	memcpy(t->cells[t->n_lines++], cells, t->n_cols * sizeof(*cells));
+}
+
+void report_add(struct report *rep, uint64_t hash, uint64_t virtual_ns,
+		uint64_t events)
+{
+	rep->hash = prng_mix(rep->hash ^ hash);
+	rep->virtual_ns += virtual_ns;
+	rep->events += events;
 }
 
 void report_world(struct report *rep, struct sim_world *w)

@@ -8,6 +8,7 @@
 #ifndef SKEIN_SIM_SCENARIO_H
 #define SKEIN_SIM_SCENARIO_H
 
+#include "dev/sim/model.h"
 #include "env/sim/sim.h"
 
 #include <stdbool.h>
@@ -22,14 +23,26 @@ struct scenario_conf {
 	/* log lines of the simulated processes; NULL: silence */
 	void (*log)(void *arg, uint64_t now_ns, const char *line);
 	void *log_arg;
+	/* The NIC of all nodes; NULL: the scenario's own choice. */
+	const struct nic_model *nic;
 };
 
 #define REPORT_ROWS 24
+#define TABLE_COLS 8
+#define TABLE_LINES 48
 
 /* A figure of the run, with its name and unit in words. */
 struct report_row {
 	const char *name;
 	double value;
+};
+
+/* Lines of figures, for those scenarios that measure a curve. */
+struct report_table {
+	const char *cols[TABLE_COLS];
+	unsigned n_cols, n_lines;
+	char labels[TABLE_LINES][64]; /* the lines' names, or empty */
+	double cells[TABLE_LINES][TABLE_COLS];
 };
 
 struct report {
@@ -38,12 +51,15 @@ struct report {
 	uint64_t hash, virtual_ns, events;
 	struct report_row rows[REPORT_ROWS];
 	unsigned n_rows;
+	struct report_table table;
 };
 
 struct scenario {
 	const char *name;
 	const char *what; /* one line */
 	bool fuzz;	  /* it takes faults, and is worth many seeds */
+	bool own_nics;	  /* takes no other NIC */
+	const char *nic;  /* NULL: connectx5 */
 	/* 0 when it ran, whatever it found; negative: it could not. */
 	int (*run)(const struct scenario_conf *conf, struct report *rep);
 };
@@ -56,10 +72,18 @@ void report_row(struct report *rep, const char *name, double value);
 /* Something does not hold. The first one is kept. */
 void report_fail(struct report *rep, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+/* One line of the table: a value each column. */
+void report_line(struct report *rep, const char *label, const double *cells);
+/* Adds a world's part to that of the worlds before it. */
+void report_add(struct report *rep, uint64_t hash, uint64_t virtual_ns,
+		uint64_t events);
 /* The world's part; before it is freed. */
 void report_world(struct report *rep, struct sim_world *w);
 
 extern const struct scenario scenario_rpc_basic;
 extern const struct scenario scenario_verbs_rate;
+extern const struct scenario scenario_qp_scaling;
+extern const struct scenario scenario_inbound_outbound;
+extern const struct scenario scenario_calibrate;
 
 #endif

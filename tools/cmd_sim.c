@@ -24,6 +24,9 @@ struct sim_opts {
 	uint32_t seed, nodes, threads;
 	uint64_t ops;
 	const char *seeds; /* "A..B" */
+	const char *nic_name, *set;
+	bool nic_given;
+	struct nic_model nic;
 	bool json, list, calm, log, twice;
 };
 
@@ -52,6 +55,24 @@ static int list(bool json)
 	return CMD_OK;
 }
 
+static json_t *table_json(const struct report_table *t)
+{
+	json_t *lines = json_array();
+
+	for (unsigned i = 0; i < t->n_lines; i++) {
+		json_t *line = json_object();
+
+		if (*t->labels[i])
+			json_object_set_new(line, "name",
+					    json_string(t->labels[i]));
+		for (unsigned c = 0; c < t->n_cols; c++)
+			json_object_set_new(line, t->cols[c],
+					    out_num(t->cells[i][c]));
+		json_array_append_new(lines, line);
+	}
+	return lines;
+}
+
 static int report_json(const struct scenario *s, const struct sim_opts *o,
 		       const struct report *rep)
 {
@@ -64,21 +85,42 @@ static int report_json(const struct scenario *s, const struct sim_opts *o,
 				    out_num(rep->rows[i].value));
 	j = json_pack("{s:s, s:I, s:b, s:s, s:I, s:I, s:b, s:s, s:o}",
 		      "scenario", s->name, "seed", (json_int_t)o->seed,
-		      "faults", !o->calm, "event_log_hash", hash, "virtual_ns",
-		      (json_int_t)rep->virtual_ns, "events",
+		      "faults", !o->calm && s->fuzz, "event_log_hash", hash,
+		      "virtual_ns", (json_int_t)rep->virtual_ns, "events",
 		      (json_int_t)rep->events, "ok", rep->ok, "why", rep->why,
 		      "figures", rows);
+	if (rep->table.n_lines)
+		json_object_set_new(j, "table", table_json(&rep->table));
 	return out_json(j);
+}
+
+static void table_text(const struct report_table *t)
+{
+	bool named = t->n_lines && *t->labels[0];
+
+	if (!t->n_lines)
+		return;
+	printf(named ? "  %-44s" : "  ", "");
+	for (unsigned c = 0; c < t->n_cols; c++)
+		printf(" %11s", t->cols[c]);
+	printf("\n");
+	for (unsigned i = 0; i < t->n_lines; i++) {
+		printf(named ? "  %-44s" : "  ", t->labels[i]);
+		for (unsigned c = 0; c < t->n_cols; c++)
+			printf(" %11.5g", t->cells[i][c]);
+		printf("\n");
+	}
 }
 
 static void report_text(const struct scenario *s, const struct sim_opts *o,
 			const struct report *rep)
 {
 	printf("%s, seed %" PRIu32 ", %s: %s%s\n", s->name, o->seed,
-	       o->calm ? "no faults" : "all faults",
+	       o->calm || !s->fuzz ? "no faults" : "all faults",
 	       rep->ok ? "ok" : "FAILED: ", rep->why);
 	for (unsigned i = 0; i < rep->n_rows; i++)
 		printf("  %-24s %.6g\n", rep->rows[i].name, rep->rows[i].value);
+	table_text(&rep->table);
 	printf("  %-24s %.6g ms\n", "virtual time",
 	       (double)rep->virtual_ns / 1e6);
 	printf("  %-24s %" PRIu64 "\n", "events", rep->events);
@@ -92,7 +134,8 @@ static int run_once(const struct scenario *s, const struct sim_opts *o,
 				     .faults = !o->calm,
 				     .nodes = o->nodes,
 				     .threads = o->threads,
-				     .ops = o->ops};
+				     .ops = o->ops,
+				     .nic = o->nic_given ? &o->nic : NULL};
 	int rc;
 
 	if (o->log) {
@@ -261,6 +304,78 @@ static int fuzz(const struct scenario *s, const struct sim_opts *o)
 	return fuzz_report(&f, n, bad, died);
 }
 
+/* --- the NIC ----------------------------------------------------------- */
+
+#define NIC_FILE_MAX 65536u
+
+static int nic_file(const char *path, struct nic_model *m)
+{
+	char *text, err[200];
+	FILE *f = fopen(path, "r");
+	size_t n;
+	int rc;
+
+	if (!f) {
+		out_error(SIM_CMD,
+			  "--nic: neither a model's name nor a file: %s (%s)",
+			  path, strerror(errno));
+		return -ENOENT;
+	}
+	text = calloc(1, NIC_FILE_MAX);
+	n = text ? fread(text, 1, NIC_FILE_MAX, f) : NIC_FILE_MAX;
+	fclose(f);
+	rc = -EFBIG;
+	snprintf(err, sizeof(err), "too long");
+	if (n < NIC_FILE_MAX)
+		rc = nic_model_parse(text, m, err, sizeof(err));
+	if (rc)
+		out_error(SIM_CMD, "%s: %s", path, err);
+	free(text);
+	return rc;
+}
+
+/* "NAME=VALUE,NAME=VALUE" */
+static int nic_set(struct nic_model *m, const char *list)
+{
+	char *copy = strdup(list), *save = NULL, err[200];
+	int rc = copy ? 0 : -ENOMEM;
+
+	for (char *s = strtok_r(copy, ",", &save); s && !rc;
+	     s = strtok_r(NULL, ",", &save)) {
+		char *value = strchr(s, '=');
+
+		snprintf(err, sizeof(err), "%s: not NAME=VALUE", s);
+		rc = -EINVAL;
+		if (value) {
+			*value++ = '\0';
+			rc = nic_model_set(m, s, value, err, sizeof(err));
+		}
+		if (rc)
+			out_error(SIM_CMD, "--set: %s", err);
+	}
+	free(copy);
+	return rc;
+}
+
+static int nic_choose(struct sim_opts *o, const char *scenario)
+{
+	const struct scenario *s = scenario_find(scenario);
+	const char *name = o->nic_name;
+
+	if (!o->nic_name && !o->set)
+		return 0;
+	if (s && s->own_nics) {
+		out_error(SIM_CMD, "%s has NICs of its own", s->name);
+		return -EINVAL;
+	}
+	if (!name)
+		name = s && s->nic ? s->nic : "connectx5";
+	o->nic_given = true;
+	if (nic_model_find(name, &o->nic) && nic_file(name, &o->nic))
+		return -EINVAL;
+	return o->set ? nic_set(&o->nic, o->set) : 0;
+}
+
 /* --- the command ------------------------------------------------------- */
 
 static const struct scenario *find(const char *name)
@@ -307,6 +422,11 @@ int cmd_sim(int argc, char **argv)
 		 0, NULL},
 		{0, "twice", OPT_FLAG, &o.twice, NULL,
 		 "run each seed again, and compare the hashes", 0, 0, NULL},
+		{0, "nic", OPT_STR, &o.nic_name, "NAME|FILE",
+		 "the NIC: connectx3, connectx4, connectx5, or a file", 0, 0,
+		 NULL},
+		{0, "set", OPT_STR, &o.set, "NAME=VALUE,...",
+		 "other values of the NIC's parameters", 0, 0, NULL},
 		{0, "calm", OPT_FLAG, &o.calm, NULL, "no faults", 0, 0, NULL},
 		{0, "log", OPT_FLAG, &o.log, NULL,
 		 "what the simulated processes log, on stderr", 0, 0, NULL},
@@ -337,6 +457,8 @@ int cmd_sim(int argc, char **argv)
 	}
 	if (o.list)
 		return list(o.json);
+	if (first < argc && nic_choose(&o, argv[argc - 1]))
+		return CMD_USAGE;
 	if (first < argc && !strcmp(argv[first], "fuzz") && first + 2 == argc) {
 		const struct scenario *s = find(argv[first + 1]);
 

@@ -1,102 +1,95 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * model.c - the table of NIC models and of their parameters' names.
- *
- * One built-in model so far, with a current RoCE NIC's round figures; the
- * models of the papers come as files with their calibration.
+ * model.c - NIC models: their parameters' names, the files' syntax, and the
+ * models that the library carries (sim/models/).
  */
 #include "dev/sim/model.h"
 
-#include <errno.h>
-#include <string.h>
+#include "base/assert.h"
+#include "base/conf.h"
+#include "dev/sim/model_text.h"
+#include "dev/sim/sim_dev.h"
 
-static const struct nic_model connectx5 = {
-	.cpu_post = 60,
-	.cpu_wr = 30,
-	.cpu_inline64 = 8,
-	.cpu_poll = 15,
-	.cpu_cqe = 25,
-	.doorbell = 250,
-	.units = 8,
-	.tx = 60,
-	.rx = 55,
-	.reply = 20,
-	.dma_read = 350,
-	.dma_write = 200,
-	.pcie_gbps = 120,
-	.ctx_entries = 512,
-	.ctx_miss = 500,
-	.mr_entries = 2048,
-	.mr_miss = 300,
-	.link_gbps = 100,
-	.link_delay = 50,
-	.hop = 200,
-	.mtu = 4096,
-	.packet_overhead = 82, /* Ethernet, IPv4, UDP, BTH, ICRC, FCS, gap */
-	.irq = 1500,
-	.dc_tx = 10,
-	.dc_rx = 8,
-	.dc_connect_ns = 500,
-	.open_us = 1000,
-	.create_cq_cpu_ns = 10000,
-	.create_cq_nic_ns = 50000,
-	.create_srq_cpu_ns = 10000,
-	.create_srq_nic_ns = 50000,
-	.create_qp_cpu_ns = 10000,
-	.create_qp_nic_ns = 50000,
-	.create_ah_cpu_ns = 1000,
-	.modify_cpu_ns = 5000,
-	.modify_init_nic_ns = 25000,
-	.modify_rtr_nic_ns = 25000,
-	.modify_rts_nic_ns = 25000,
-	.modify_nic_ns = 25000,
-	.destroy_cpu_ns = 5000,
-	.destroy_nic_ns = 25000,
-	.reg_mr_cpu_ns = 5000,
-	.reg_mr_nic_ns = 5000,
-	.reg_page_ns = 30,
-};
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define VALUE_MAX 1000000000u /* a second */
+#define LINE_MAX_LEN 160
 
 static const struct {
-	const char *name;
-	const struct nic_model *model;
+	const char *name, *text;
 } models[] = {
-	{"connectx5", &connectx5},
+	{"connectx3", connectx3_text},
+	{"connectx4", connectx4_text},
+	{"connectx5", connectx5_text},
 };
 
 #define N_MODELS (sizeof(models) / sizeof(models[0]))
 
-#define ROW(field)                                        \
-	{                                                 \
-#field, offsetof(struct nic_model, field) \
-	}
+static int parse_value(const struct conf_row *row, const char *value,
+		       void *field)
+{
+	uint32_t v;
+	int rc = conf_u32(row, value, &v);
 
-static const struct {
-	const char *name;
-	size_t off;
-} rows[] = {
+	if (rc)
+		return rc;
+	if (v > VALUE_MAX)
+		return -ERANGE;
+	*(uint32_t *)field = v;
+	return 0;
+}
+
+/* What is divided by, or indexes. */
+static int parse_positive(const struct conf_row *row, const char *value,
+			  void *field)
+{
+	uint32_t v;
+	int rc = parse_value(row, value, &v);
+
+	if (!rc && (!v || (row->offset == offsetof(struct nic_model, units) &&
+			   v > SIM_UNITS_MAX)))
+		rc = -ERANGE;
+	if (!rc)
+		*(uint32_t *)field = v;
+	return rc;
+}
+
+#define ROW(field) \
+	CONF_ROW(struct nic_model, field, #field, "0", "", parse_value, NULL)
+#define ROW_POS(field)                                            \
+	CONF_ROW(struct nic_model, field, #field, "1", "above 0", \
+		 parse_positive, NULL)
+
+static const struct conf_row rows[] = {
 	ROW(cpu_post),
 	ROW(cpu_wr),
 	ROW(cpu_inline64),
 	ROW(cpu_poll),
 	ROW(cpu_cqe),
 	ROW(doorbell),
-	ROW(units),
+	ROW(wqe_push),
+	ROW(wqe_read),
+	ROW_POS(units),
 	ROW(tx),
 	ROW(rx),
 	ROW(reply),
 	ROW(dma_read),
 	ROW(dma_write),
-	ROW(pcie_gbps),
-	ROW(ctx_entries),
+	ROW_POS(pcie_gbps),
+	ROW_POS(ctx_entries),
 	ROW(ctx_miss),
-	ROW(mr_entries),
+	ROW_POS(mr_entries),
 	ROW(mr_miss),
-	ROW(link_gbps),
+	ROW_POS(link_gbps),
 	ROW(link_delay),
 	ROW(hop),
-	ROW(mtu),
+	ROW_POS(mtu),
 	ROW(packet_overhead),
+	ROW_POS(cut),
 	ROW(irq),
 	ROW(dc_tx),
 	ROW(dc_rx),
@@ -119,53 +112,121 @@ static const struct {
 	ROW(reg_mr_cpu_ns),
 	ROW(reg_mr_nic_ns),
 	ROW(reg_page_ns),
+	CONF_END,
 };
 
-#define N_ROWS (sizeof(rows) / sizeof(rows[0]))
+#define N_ROWS (sizeof(rows) / sizeof(rows[0]) - 1)
 
 _Static_assert(N_ROWS == sizeof(struct nic_model) / sizeof(uint32_t),
 	       "every parameter has its name");
 
-const struct nic_model *nic_model_at(unsigned i, const char **name)
+const char *nic_model_name(unsigned i)
 {
-	if (i >= N_MODELS)
-		return NULL;
-	*name = models[i].name;
-	return models[i].model;
+	return i < N_MODELS ? models[i].name : NULL;
 }
 
-const struct nic_model *nic_model_find(const char *name)
+int nic_model_find(const char *name, struct nic_model *m)
 {
-	for (unsigned i = 0; i < N_MODELS; i++)
-		if (!strcmp(models[i].name, name))
-			return models[i].model;
-	return NULL;
-}
+	char err[200];
 
-/* What is divided by, or indexes, must not be zero. */
-static int may_be_zero(const char *name)
-{
-	static const char *const never[] = {"units",	   "pcie_gbps",
-					    "ctx_entries", "mr_entries",
-					    "link_gbps",   "mtu"};
-
-	for (unsigned i = 0; i < sizeof(never) / sizeof(never[0]); i++)
-		if (!strcmp(never[i], name))
-			return 0;
-	return 1;
-}
-
-int nic_model_set(struct nic_model *m, const char *name, uint64_t value)
-{
-	for (unsigned i = 0; i < N_ROWS; i++) {
-		uint32_t v = (uint32_t)value;
-
-		if (strcmp(rows[i].name, name))
+	for (unsigned i = 0; i < N_MODELS; i++) {
+		if (strcmp(models[i].name, name))
 			continue;
-		if (value > 1000000000 || (!value && !may_be_zero(name)))
-			return -EINVAL;
-		memcpy((char *)m + rows[i].off, &v, sizeof(v));
+		skein_assert(
+			!nic_model_parse(models[i].text, m, err, sizeof(err)));
 		return 0;
 	}
 	return -ENOENT;
+}
+
+int nic_model_set(struct nic_model *m, const char *name, const char *value,
+		  char *err, size_t err_len)
+{
+	return conf_set(rows, m, name, value, err, err_len);
+}
+
+/* --- files ------------------------------------------------------------- */
+
+static char *trim(char *s)
+{
+	size_t n;
+
+	while (isspace((unsigned char)*s))
+		s++;
+	n = strlen(s);
+	while (n && isspace((unsigned char)s[n - 1]))
+		s[--n] = '\0';
+	return s;
+}
+
+/* One line, without its comment; *row is what it sets, or N_ROWS. */
+static int parse_line(char *line, struct nic_model *m, size_t *row, char *err,
+		      size_t err_len)
+{
+	char *name, *value = strchr(line, '=');
+
+	*row = N_ROWS;
+	name = trim(line);
+	if (!value) {
+		if (!*name)
+			return 0;
+		snprintf(err, err_len, "not \"name = value\"");
+		return -EINVAL;
+	}
+	*value++ = '\0';
+	name = trim(name);
+	if (nic_model_set(m, name, trim(value), err, err_len))
+		return -EINVAL;
+	*row = 0;
+	while (strcasecmp(rows[*row].name, name))
+		++*row;
+	return 0;
+}
+
+/* The line at *text without its comment; *text moves behind it. */
+static int take_line(const char **text, char *line)
+{
+	size_t whole = strcspn(*text, "\n"), n = strcspn(*text, "#\n");
+
+	if (n >= LINE_MAX_LEN)
+		return -EINVAL;
+	memcpy(line, *text, n);
+	line[n] = '\0';
+	*text += whole + ((*text)[whole] != '\0');
+	return 0;
+}
+
+int nic_model_parse(const char *text, struct nic_model *m, char *err,
+		    size_t err_len)
+{
+	bool seen[N_ROWS] = {false};
+	char line[LINE_MAX_LEN], why[160];
+	struct nic_model out;
+	unsigned num = 0;
+	size_t row;
+
+	while (*text) {
+		num++;
+		snprintf(why, sizeof(why), "too long");
+		if (take_line(&text, line) ||
+		    parse_line(line, &out, &row, why, sizeof(why))) {
+			snprintf(err, err_len, "line %u: %s", num, why);
+			return -EINVAL;
+		}
+		if (row == N_ROWS)
+			continue;
+		if (seen[row]) {
+			snprintf(err, err_len, "line %u: %s comes twice", num,
+				 rows[row].name);
+			return -EINVAL;
+		}
+		seen[row] = true;
+	}
+	for (row = 0; row < N_ROWS; row++)
+		if (!seen[row]) {
+			snprintf(err, err_len, "%s is missing", rows[row].name);
+			return -EINVAL;
+		}
+	*m = out;
+	return 0;
 }

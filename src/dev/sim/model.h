@@ -3,7 +3,9 @@
  * model.h - what a NIC, its host and its links are taken to cost.
  *
  * Values are nanoseconds unless a name says otherwise. docs/simulation.md says
- * which stage each belongs to, and what it was calibrated on.
+ * which stage each belongs to. The models are files, sim/models/NAME.conf: a
+ * line each parameter, with what it was calibrated on; the library carries
+ * their text. No locks, no I/O.
  */
 #ifndef SKEIN_DEV_SIM_MODEL_H
 #define SKEIN_DEV_SIM_MODEL_H
@@ -20,6 +22,11 @@ struct nic_model {
 	uint32_t cpu_cqe;      /* each completion taken */
 	/* the NIC's */
 	uint32_t doorbell; /* from the MMIO write to the NIC's notice */
+	/* What a doorbell carries itself: 0: nothing; 1: one inline request;
+	 * 2: any one request. The others' WQEs are fetched first, in wqe_read
+	 * (latency). */
+	uint32_t wqe_push;
+	uint32_t wqe_read;
 	uint32_t units;	   /* processing units; a QP is on one at a time */
 	uint32_t tx;	   /* of a unit, for a request that goes out */
 	uint32_t rx;	   /* of a unit, for a request that comes in */
@@ -37,6 +44,9 @@ struct nic_model {
 	uint32_t hop;	     /* of one switch */
 	uint32_t mtu;
 	uint32_t packet_overhead; /* bytes */
+	/* Bytes that a station must have before it passes them on: a switch,
+	 * the NIC between PCIe and cable. The MTU: store and forward. */
+	uint32_t cut;
 	/* interrupts: one core of the node serves them, one after another */
 	uint32_t irq;
 	/* DC, on top of what RC takes */
@@ -58,11 +68,16 @@ struct nic_model {
 	uint32_t reg_page_ns; /* of the core, each page of 4 KiB */
 };
 
-/* Built in: "connectx5" is the default. NULL when there is none of the name. */
-const struct nic_model *nic_model_find(const char *name);
-/* The i-th, for lists; NULL behind the last. */
-const struct nic_model *nic_model_at(unsigned i, const char **name);
-/* Sets one parameter by name: -ENOENT, or -EINVAL for a value out of range. */
-int nic_model_set(struct nic_model *m, const char *name, uint64_t value);
+/* The names of those built in; NULL behind the last. */
+const char *nic_model_name(unsigned i);
+/* -ENOENT when there is none of the name. */
+int nic_model_find(const char *name, struct nic_model *m);
+/* From a file's text: lines of "name = value", and # comments. Every parameter
+ * once. -EINVAL, and then one line in err; m untouched. */
+int nic_model_parse(const char *text, struct nic_model *m, char *err,
+		    size_t err_len);
+/* Sets one parameter. -ENOENT, -EINVAL or -ERANGE, and then one line in err. */
+int nic_model_set(struct nic_model *m, const char *name, const char *value,
+		  char *err, size_t err_len);
 
 #endif

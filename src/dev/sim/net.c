@@ -3,9 +3,9 @@
  * net.c - NICs, their units and caches, and the network between them.
  *
  * A message is one thing here, however many packets it has: it holds a cable
- * for the time that its packets take, one after another, and reaches the next
- * station when its last byte does, but for the first packet's worth that the
- * stations pass on meanwhile (cut through by the packet).
+ * for the time that its packets take, one after another. A station passes on
+ * what it has once that is `cut` bytes, so that stations overlap: m->tail is
+ * when the last byte is at the one that sends, before which it cannot end.
  */
 #include "dev/sim/link.h"
 #include "dev/sim/sim_dev.h"
@@ -67,7 +67,7 @@ static struct sim_net *net_of(struct sim_world *w)
 	net = calloc(1, sizeof(*net));
 	skein_assert(net);
 	net->w = w;
-	net->model = *nic_model_find("connectx5");
+	skein_assert(!nic_model_find("connectx5", &net->model));
 	list_init(&net->nics);
 	list_init(&net->spare);
 	list_init(&net->live);
@@ -278,24 +278,45 @@ static bool is_lost(struct sim_msg *m)
 	return ppm && prng_below(&m->from->net->loss_rng, 1000000) < ppm;
 }
 
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+uint64_t sim_first(const struct sim_nic *nic, uint64_t len)
+{
+	return least(len, nic->net->model.cut);
+}
+
+/* m takes nic's cable s from `from` on: when its last byte has passed. */
+static uint64_t on_cable(struct sim_server *s, const struct sim_nic *nic,
+			 const struct sim_msg *m, uint64_t from)
+{
+	uint64_t bytes = msg_bytes(m);
+	uint64_t end = later(from + cable_ns(nic, bytes),
+			     m->tail + cable_ns(nic, sim_first(nic, bytes)));
+
+	s->free_at = end;
+	return end;
+}
+
 /* The message's head is at the switch's port to its destination. */
 static void at_port(struct sim_event *ev)
 {
 	struct sim_msg *m = container_of(ev, struct sim_msg, ev);
 	struct sim_net *net = m->to->net;
-	uint64_t bytes = msg_bytes(m), ns = cable_ns(m->to, bytes);
-	uint64_t first = later(m->to->port.free_at, sim_now(net->w));
+	uint64_t from = later(m->to->port.free_at, sim_now(net->w));
+	uint64_t end = on_cable(&m->to->port, m->to, m, from);
 
-	m->to->port.free_at = first + ns;
 	ev->fn = m->answer ? sim_answer_arrives : sim_request_arrives;
-	sim_at(net->w, ev, first + ns + net->model.link_delay);
+	sim_at(net->w, ev, end + net->model.link_delay);
 }
 
 void sim_net_send(struct sim_msg *m, uint64_t depart,
 		  void (*arrive)(struct sim_event *ev))
 {
 	struct sim_net *net = m->from->net;
-	uint64_t bytes = msg_bytes(m), ns, head, start;
+	uint64_t bytes = msg_bytes(m), head, start, way;
 
 	net->sent++;
 	m->from->tx_msgs++;
@@ -308,22 +329,19 @@ void sim_net_send(struct sim_msg *m, uint64_t depart,
 	m->ev.tag = TAG_WIRE;
 	if (m->from == m->to) {
 		/* The NIC's own loop: no cable. */
-		start = later(m->from->loop.free_at, depart);
+		start = later(m->from->loop.free_at, later(depart, m->tail));
 		m->from->loop.free_at = start + sim_pcie_ns(m->from, bytes);
 		m->ev.fn = arrive;
 		sim_at(net->w, &m->ev, m->from->loop.free_at);
 		return;
 	}
 	start = later(m->from->egress.free_at, depart);
-	ns = cable_ns(m->from, bytes);
-	m->from->egress.free_at = start + ns;
-	/* The switch passes a packet on when it has it whole. */
-	head = cable_ns(m->from,
-			bytes < net->model.mtu ? bytes : net->model.mtu);
+	head = start + cable_ns(m->from, sim_first(m->from, bytes));
+	way = net->model.link_delay + net->model.hop + m->from->extra_delay +
+	      m->to->extra_delay;
+	m->tail = on_cable(&m->from->egress, m->from, m, start) + way;
 	m->ev.fn = at_port;
-	sim_at(net->w, &m->ev,
-	       start + head + net->model.link_delay + net->model.hop +
-		       m->from->extra_delay + m->to->extra_delay);
+	sim_at(net->w, &m->ev, head + way);
 }
 
 /* --- faults and counts ------------------------------------------------- */

@@ -103,7 +103,18 @@ static void wr_copy(struct sim_qp *q, const struct ibv_send_wr *wr,
 	}
 }
 
-static void ring(struct sim_qp *q)
+/* A doorbell may carry a post's only request; others are fetched. */
+static uint64_t doorbell_ns(const struct nic_model *model, unsigned n,
+			    unsigned flags)
+{
+	bool carried = n == 1 && (model->wqe_push > 1 ||
+				  (model->wqe_push && flags & IBV_SEND_INLINE));
+
+	return model->doorbell + (carried ? 0 : model->wqe_read);
+}
+
+/* For a post of n requests, the last with flags. */
+static void ring(struct sim_qp *q, unsigned n, unsigned flags)
 {
 	struct sim_world *w = q->d->w;
 
@@ -117,7 +128,8 @@ static void ring(struct sim_qp *q)
 		if (!q->tx_ev.pos && !q->rnr_wait)
 			sim_at(w, &q->tx_ev,
 			       sim_thread_now(w) +
-				       q->d->nic->net->model.doorbell);
+				       doorbell_ns(&q->d->nic->net->model, n,
+						   flags));
 		break;
 	default:
 		break;
@@ -152,6 +164,7 @@ int sim_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 {
 	struct sim_qp *q = sim_qp_of(qp);
 	uint64_t ns = q->d->nic->net->model.cpu_post;
+	unsigned n = 0, flags = 0;
 	int rc = 0;
 
 	if (!may_post(q) || q->kind > SIM_UD) {
@@ -167,9 +180,11 @@ int sim_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 			break;
 		}
 		ns += put(q, wr, NULL);
+		n++;
+		flags = wr->send_flags;
 	}
 	sim_charge(q->d->w, ns);
-	ring(q);
+	ring(q, n, flags);
 	return rc;
 }
 
@@ -190,7 +205,7 @@ int sim_post_all(struct sim_qp *q, struct ibv_send_wr *wr,
 	for (x = wr; x; x = x->next)
 		ns += put(q, x, dest);
 	sim_charge(q->d->w, ns);
-	ring(q);
+	ring(q, n, n ? wr->send_flags : 0);
 	return 0;
 }
 

@@ -206,8 +206,11 @@ static void answer(struct sim_flow *f, struct sim_msg *m,
 	uint32_t qpn = m->src_qpn;
 
 	/* A READ's bytes have only now been fetched. */
-	if (m->opcode == IBV_WR_RDMA_READ && m->len)
-		depart = sim_now(nic->net->w) + sim_pcie_ns(nic, m->len);
+	if (m->opcode == IBV_WR_RDMA_READ && m->len) {
+		depart = sim_now(nic->net->w);
+		m->tail = depart + sim_pcie_ns(nic, m->len);
+		depart += sim_pcie_ns(nic, sim_first(nic, m->len));
+	}
 	if (depart < f->answered_at)
 		depart = f->answered_at;
 	f->answered_at = depart;
@@ -386,7 +389,8 @@ void sim_request_arrives(struct sim_event *ev)
 	if (m->opcode == IBV_WR_RDMA_READ)
 		at += model->dma_read;
 	else
-		at += model->dma_write + sim_pcie_ns(nic, m->len);
+		at += model->dma_write +
+		      sim_pcie_ns(nic, sim_first(nic, m->len));
 	if (f) {
 		/* In order, and a READ behind the WRITEs before it. */
 		if (at < f->landed_at)

@@ -179,8 +179,11 @@ static enum ibv_wc_status transmit(struct sim_qp *q, struct sim_wqe *e)
 		ns += model->dc_tx;
 	q->tx_free = sim_nic_work(nic, sim_now(q->d->w), ns);
 	depart = q->tx_free;
-	if (!(e->flags & IBV_SEND_INLINE) && !is_read(e) && e->len)
-		depart += model->dma_read + sim_pcie_ns(nic, e->len);
+	if (!(e->flags & IBV_SEND_INLINE) && !is_read(e) && e->len) {
+		depart += model->dma_read;
+		m->tail = depart + sim_pcie_ns(nic, e->len);
+		depart += sim_pcie_ns(nic, sim_first(nic, e->len));
+	}
 	e->sent_at = depart;
 	/* C10-93.1.1: a datagram that does not fit is not sent. */
 	if (q->kind == SIM_UD && e->len > sim_nic_mtu(nic))
@@ -407,7 +410,7 @@ void sim_answer_arrives(struct sim_event *ev)
 			  model->reply + sim_nic_ctx(nic, m->dst_qpn)) +
 	     model->dma_write;
 	if (m->opcode == IBV_WR_RDMA_READ)
-		at += sim_pcie_ns(nic, m->len);
+		at += sim_pcie_ns(nic, sim_first(nic, m->len));
 	if (q) {
 		if (at < q->came_at)
 			at = q->came_at;

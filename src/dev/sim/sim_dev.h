@@ -264,6 +264,7 @@ struct sim_msg {
 	uint32_t len, imm, rkey;
 	uint64_t raddr, compare_add, swap;
 	uint64_t served_at; /* a unit had done with it */
+	uint64_t tail;	    /* its last byte is at the station that sends it */
 	unsigned char *data;
 	uint32_t data_cap;
 };
@@ -323,8 +324,9 @@ struct sim_nic *sim_nic_by_gid(struct sim_net *net, const union ibv_gid *gid);
 void sim_nic_gid(const struct sim_nic *nic, union ibv_gid *gid);
 struct sim_msg *sim_msg_new(struct sim_net *net, uint32_t len);
 void sim_msg_free(struct sim_net *net, struct sim_msg *m);
-/* Puts m on the cable at depart; it reaches arrive(m's event) at m->to, or is
- * lost and freed. */
+/* Puts m on the cable at depart, when its first bytes are there (the last at
+ * m->tail, if that is later); it reaches arrive(m's event) at m->to, or is lost
+ * and freed. */
 void sim_net_send(struct sim_msg *m, uint64_t depart,
 		  void (*arrive)(struct sim_event *ev));
 /* Takes a unit for ns from at least `from` on; returns when it has done. */
@@ -338,6 +340,8 @@ uint64_t sim_nic_mtt(struct sim_nic *nic, uint32_t key, uint64_t addr,
 /* The longest datagram. */
 uint32_t sim_nic_mtu(const struct sim_nic *nic);
 uint64_t sim_pcie_ns(const struct sim_nic *nic, uint64_t len);
+/* Of len bytes those that must be there before they are passed on. */
+uint64_t sim_first(const struct sim_nic *nic, uint64_t len);
 
 /* The calling thread makes a call of the control path: cpu_ns on its core,
  * then it waits for the NIC, which carries out one command at a time. */

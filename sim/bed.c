@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: MIT */
+/* bed.c - see bed.h. */
+#include "sim/bed.h"
+
+#include "dev/dev.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POLL_MAX 16
+#define BATCH_MAX 32u
+
+/* A process with a device and a piece of memory that others may reach. */
+struct end {
+	struct sim_node *node;
+	struct sim_proc *proc;
+	struct skein_env *env;
+	struct dev *dev;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	void *mem;
+};
+
+struct lane {
+	struct ibv_qp *qp;
+	struct end *to;
+	uint64_t *begun; /* by request, modulo depth */
+	uint32_t head, tail;
+};
+
+struct bed;
+
+struct issuer {
+	struct bed *bed;
+	struct end end;
+	struct lane *lanes;
+	struct dev_stats stats;
+	struct prng r;
+};
+
+struct bed {
+	const struct bed_conf *conf;
+	struct sim_world *w;
+	struct sim_node **nodes; /* targets, then issuers' */
+	struct end *targets;
+	struct issuer *issuers;
+	unsigned n_issuers;
+	bool counting, over;
+	uint64_t ops, lat_sum;
+	int rc;
+};
+
+/* --- making it --------------------------------------------------------- */
+
+static int end_up(struct end *e, const struct bed_conf *conf)
+{
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+		     IBV_ACCESS_REMOTE_READ;
+	const struct dev_ops *ops;
+	char err[160];
+	int rc;
+
+	rc = sim_proc_new(e->node, "p", &e->proc);
+	if (rc)
+		return rc;
+	e->env = sim_proc_env(e->proc);
+	rc = dev_open(e->env, "sim", -1, err, sizeof(err), &e->dev);
+	if (rc)
+		return rc;
+	ops = e->dev->ops;
+	e->mem = env_alloc(e->env, conf->len ? conf->len : 1);
+	if (!e->mem)
+		return -ENOMEM;
+	rc = ops->alloc_pd(e->dev, &e->pd);
+	if (!rc)
+		rc = ops->reg_mr(e->dev, e->pd, e->mem, conf->len, access, -1,
+				 0, &e->mr);
+	if (!rc)
+		rc = ops->create_cq(e->dev, (int)(conf->qps * conf->depth + 1),
+				    NULL, NULL, &e->cq);
+	return rc;
+}
+
+static int qp_new(struct end *e, unsigned depth, uint32_t inline_max,
+		  struct ibv_qp **qp)
+{
+	struct ibv_qp_init_attr attr = {
+		.send_cq = e->cq,
+		.recv_cq = e->cq,
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1,
+		.cap = {.max_send_wr = depth,
+			.max_recv_wr = 1,
+			.max_send_sge = 1,
+			.max_recv_sge = 1,
+			.max_inline_data = inline_max},
+	};
+	int rc = e->dev->ops->create_qp(e->dev, e->pd, &attr, 0, qp);
+
+	return rc ? rc
+		  : dev_qp_init(e->dev, *qp,
+				IBV_ACCESS_REMOTE_WRITE |
+					IBV_ACCESS_REMOTE_READ);
+}
+
+static int lane_up(struct issuer *is, struct lane *l)
+{
+	const struct bed_conf *conf = is->bed->conf;
+	struct end *a = &is->end, *b = l->to;
+	struct dev_qp_addr at_a, at_b;
+	struct ibv_qp *far;
+	int rc;
+
+	l->begun = calloc(conf->depth, sizeof(*l->begun));
+	if (!l->begun)
+		return -ENOMEM;
+	rc = qp_new(a, conf->depth, conf->inlined ? conf->len : 0, &l->qp);
+	if (!rc)
+		rc = qp_new(b, 1, 0, &far);
+	if (rc)
+		return rc;
+	dev_qp_addr(a->dev, l->qp, 0, &at_a);
+	dev_qp_addr(b->dev, far, 0, &at_b);
+	rc = dev_qp_rtr(a->dev, l->qp, &at_b, NULL);
+	if (!rc)
+		rc = dev_qp_rtr(b->dev, far, &at_a, NULL);
+	if (!rc)
+		rc = dev_qp_rts(a->dev, l->qp, 0, &at_b, NULL);
+	return rc ? rc : dev_qp_rts(b->dev, far, 0, &at_a, NULL);
+}
+
+static int issuer_up(struct bed *bed, unsigned i)
+{
+	const struct bed_conf *conf = bed->conf;
+	struct issuer *is = &bed->issuers[i];
+	int rc;
+
+	is->bed = bed;
+	sim_prng(bed->w, 1000 + i, &is->r);
+	is->end.node = bed->nodes[conf->targets + i / conf->issuers];
+	rc = end_up(&is->end, conf);
+	is->lanes = calloc(conf->qps, sizeof(*is->lanes));
+	if (!is->lanes)
+		rc = -ENOMEM;
+	for (unsigned k = 0; k < conf->qps && !rc; k++) {
+		is->lanes[k].to =
+			&bed->targets[(i * conf->qps + k) % conf->targets];
+		rc = lane_up(is, &is->lanes[k]);
+	}
+	return rc;
+}
+
+static int nodes_up(struct bed *bed)
+{
+	const struct bed_conf *conf = bed->conf;
+	unsigned n = conf->targets + conf->issuer_nodes;
+	int rc = 0;
+
+	for (unsigned i = 0; i < n && !rc; i++)
+		rc = sim_node_new(bed->w, i < conf->targets ? "target" : "node",
+				  conf->cores, &bed->nodes[i]);
+	for (unsigned i = 0; i < conf->targets && !rc; i++) {
+		bed->targets[i].node = bed->nodes[i];
+		rc = end_up(&bed->targets[i], conf);
+	}
+	for (unsigned i = 0; i < bed->n_issuers && !rc; i++)
+		rc = issuer_up(bed, i);
+	return rc;
+}
+
+/* --- running it -------------------------------------------------------- */
+
+/* n requests on a QP, with one doorbell. */
+static int issue(struct issuer *is, unsigned k, unsigned n)
+{
+	const struct bed_conf *conf = is->bed->conf;
+	struct ibv_send_wr wr[BATCH_MAX], *bad;
+	struct lane *l = &is->lanes[k];
+	struct ibv_sge sge = {.addr = (uintptr_t)is->end.mem,
+			      .length = conf->len,
+			      .lkey = is->end.mr->lkey};
+	uint64_t now = sim_thread_now(is->bed->w);
+
+	memset(wr, 0, sizeof(wr));
+	for (unsigned i = 0; i < n; i++) {
+		wr[i].wr_id = k;
+		wr[i].sg_list = &sge;
+		wr[i].num_sge = 1;
+		wr[i].opcode = conf->opcode;
+		wr[i].send_flags = conf->inlined ? IBV_SEND_INLINE : 0;
+		wr[i].wr.rdma.remote_addr = (uintptr_t)l->to->mem;
+		wr[i].wr.rdma.rkey = l->to->mr->rkey;
+		wr[i].next = i + 1 < n ? &wr[i + 1] : NULL;
+		l->begun[l->head++ % conf->depth] = now;
+	}
+	return dev_post_send(&is->stats, l->qp, wr, &bad);
+}
+
+static int take(struct issuer *is, const struct ibv_wc *wc)
+{
+	struct lane *l = &is->lanes[wc->wr_id];
+	struct bed *bed = is->bed;
+
+	if (wc->status != IBV_WC_SUCCESS)
+		return -EIO;
+	if (bed->counting) {
+		bed->ops++;
+		bed->lat_sum += sim_thread_now(bed->w) -
+				l->begun[l->tail % bed->conf->depth];
+	}
+	l->tail++;
+	return 0;
+}
+
+/* What is free is issued again: on this QP, or on one drawn. */
+static int refill(struct issuer *is, unsigned k)
+{
+	const struct bed_conf *conf = is->bed->conf;
+	struct lane *l = &is->lanes[k];
+
+	if (conf->one_at_a_time)
+		return issue(is, (unsigned)prng_below(&is->r, conf->qps), 1);
+	while (l->head - l->tail + conf->batch <= conf->depth) {
+		int rc = issue(is, k, conf->batch);
+
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int begin(struct issuer *is)
+{
+	const struct bed_conf *conf = is->bed->conf;
+	int rc = 0;
+
+	/* Not all at one moment. */
+	sim_charge(is->bed->w, prng_below(&is->r, 2000));
+	for (unsigned k = 0; k < (conf->one_at_a_time ? 1 : conf->qps) && !rc;
+	     k++)
+		rc = refill(is, k);
+	return rc;
+}
+
+static int round_of(struct issuer *is, int *n)
+{
+	struct ibv_wc wc[POLL_MAX];
+	int rc = 0;
+
+	*n = dev_poll_cq(&is->stats, is->end.cq, POLL_MAX, wc);
+	for (int i = 0; i < *n && !rc; i++) {
+		rc = take(is, &wc[i]);
+		if (!rc)
+			rc = refill(is, (unsigned)wc[i].wr_id);
+	}
+	return *n < 0 ? *n : rc;
+}
+
+static void issuer_main(void *arg)
+{
+	struct issuer *is = arg;
+	struct skein_env *env = is->end.env;
+	struct env_waiter *waiter;
+	unsigned idle = 0;
+	int rc, n;
+
+	rc = env_waiter_new(env, ENV_WAIT_SPIN, &waiter);
+	if (rc) {
+		is->bed->rc = rc;
+		return;
+	}
+	rc = begin(is);
+	while (!rc && !is->bed->over) {
+		rc = round_of(is, &n);
+		if (n)
+			idle = 0;
+		else
+			env_idle(env, waiter, idle++);
+	}
+	if (rc)
+		is->bed->rc = rc;
+	env_waiter_free(env, waiter);
+}
+
+static void counts_since(struct sim_nic_counts *now,
+			 const struct sim_nic_counts *then)
+{
+	now->messages_out -= then->messages_out;
+	now->messages_in -= then->messages_in;
+	now->bytes_out -= then->bytes_out;
+	now->doorbells -= then->doorbells;
+	now->interrupts -= then->interrupts;
+	now->ctx_hits -= then->ctx_hits;
+	now->ctx_misses -= then->ctx_misses;
+	now->mr_hits -= then->mr_hits;
+	now->mr_misses -= then->mr_misses;
+}
+
+static int play(struct bed *bed, struct bed_result *res)
+{
+	const struct bed_conf *conf = bed->conf;
+	struct sim_node *target = bed->nodes[0];
+	struct sim_node *issuer = bed->nodes[conf->targets];
+	struct sim_nic_counts t, i;
+	uint64_t from;
+	int rc = 0;
+
+	for (unsigned k = 0; k < bed->n_issuers && !rc; k++)
+		rc = sim_spawn(bed->issuers[k].end.proc, "issuer", issuer_main,
+			       &bed->issuers[k]);
+	if (rc)
+		return rc;
+	sim_run(bed->w, conf->warm_ns);
+	sim_nic_counts(target, &t);
+	sim_nic_counts(issuer, &i);
+	from = sim_now(bed->w);
+	bed->counting = true;
+	sim_run(bed->w, from + conf->run_ns);
+	bed->counting = false;
+	sim_nic_counts(target, &res->target);
+	sim_nic_counts(issuer, &res->issuer);
+	counts_since(&res->target, &t);
+	counts_since(&res->issuer, &i);
+	res->ops = bed->ops;
+	res->mops = (double)bed->ops * 1e3 / (double)conf->run_ns;
+	res->lat_ns = bed->ops ? (double)bed->lat_sum / (double)bed->ops : 0;
+	bed->over = true;
+	return bed->rc;
+}
+
+/* --- */
+
+static void bed_free(struct bed *bed)
+{
+	if (bed->w)
+		sim_world_free(bed->w);
+	for (unsigned i = 0; bed->issuers && i < bed->n_issuers; i++) {
+		struct issuer *is = &bed->issuers[i];
+
+		for (unsigned k = 0; is->lanes && k < bed->conf->qps; k++)
+			free(is->lanes[k].begun);
+		free(is->lanes);
+	}
+	free(bed->issuers);
+	free(bed->targets);
+	free(bed->nodes);
+}
+
+int bed_run(const struct bed_conf *conf, struct bed_result *res)
+{
+	struct sim_conf wc = {.seed = conf->seed};
+	struct bed bed = {
+		.conf = conf,
+		.n_issuers = conf->issuer_nodes * conf->issuers,
+	};
+	int rc;
+
+	if (!conf->depth || !conf->batch || conf->batch > BATCH_MAX ||
+	    conf->batch > conf->depth)
+		return -EINVAL;
+	bed.nodes =
+		calloc(conf->targets + conf->issuer_nodes, sizeof(*bed.nodes));
+	bed.targets = calloc(conf->targets, sizeof(*bed.targets));
+	bed.issuers = calloc(bed.n_issuers, sizeof(*bed.issuers));
+	rc = -ENOMEM;
+	if (!bed.nodes || !bed.targets || !bed.issuers)
+		goto out;
+	rc = sim_world_new(&wc, &bed.w);
+	if (rc)
+		goto out;
+	sim_net_set_model(bed.w, conf->nic);
+	rc = nodes_up(&bed);
+	if (!rc)
+		rc = play(&bed, res);
+	res->hash = sim_hash(bed.w);
+	res->virtual_ns = sim_now(bed.w);
+	res->events = sim_events(bed.w);
+out:
+	bed_free(&bed);
+	return rc;
+}

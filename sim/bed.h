@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * bed.h - a test bed for verbs: issuers on some nodes, targets on others, and
+ * what they get through in a stretch of virtual time.
+ *
+ * Each issuer is a thread in a process of its own, with a CQ and QPs, each to
+ * one target; the targets are passive processes, one a node. All goes through
+ * the device seam (dev.h). QPs are made and connected before time starts.
+ */
+#ifndef SKEIN_SIM_BED_H
+#define SKEIN_SIM_BED_H
+
+#include "dev/sim/link.h"
+#include "dev/sim/model.h"
+
+#include <infiniband/verbs.h>
+
+struct bed_conf {
+	uint64_t seed;
+	const struct nic_model *nic;
+	unsigned issuer_nodes, issuers; /* issuers: on each of the nodes */
+	unsigned targets;		/* nodes */
+	unsigned qps; /* of an issuer; the i-th of all goes to target i */
+	unsigned cores;
+	enum ibv_wr_opcode opcode;
+	uint32_t len;
+	bool inlined;
+	/* Requests outstanding: of each QP; or one of the issuer, on a QP
+	 * drawn at random. */
+	unsigned depth;
+	bool one_at_a_time;
+	/* Of the requests, as many are posted at once. */
+	unsigned batch;
+	uint64_t warm_ns, run_ns;
+};
+
+struct bed_result {
+	double mops;
+	double lat_ns; /* mean, from the call that posts to the completion */
+	uint64_t ops;
+	struct sim_nic_counts issuer, target; /* the first node's, in run_ns */
+	uint64_t hash, virtual_ns, events;
+};
+
+/* 0, or why it could not be run; a completion in error is -EIO. */
+int bed_run(const struct bed_conf *conf, struct bed_result *res);
+
+#endif

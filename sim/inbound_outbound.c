@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * inbound_outbound.c - RF-RPC's figure 1: what a server's NIC gets through of
+ * READs that seven clients make, and of WRITEs that the server makes, each
+ * thread with one operation outstanding.
+ *
+ * RF-RPC gives the machines, and four threads on each client. That the server
+ * has four threads too, and does not inline, is assumed.
+ */
+#include "sim/inbound_outbound.h"
+
+#include "sim/bed.h"
+#include "sim/scenario.h"
+
+#define CLIENTS 7u
+#define THREADS 4u
+
+static const uint32_t sizes[] = {8,   16,   32,	  64,	128,  256,
+				 512, 1024, 2048, 4096, 8192, 0};
+
+int inbound_point(const struct nic_model *nic, uint64_t seed, uint32_t len,
+		  struct bed_result *res)
+{
+	struct bed_conf conf = {
+		.seed = seed,
+		.nic = nic,
+		.issuer_nodes = CLIENTS,
+		.issuers = THREADS,
+		.targets = 1,
+		.qps = 1,
+		.cores = 16,
+		.opcode = IBV_WR_RDMA_READ,
+		.len = len,
+		.depth = 1,
+		.batch = 1,
+		.one_at_a_time = true,
+		.warm_ns = 200000,
+		.run_ns = 1000000,
+	};
+
+	return bed_run(&conf, res);
+}
+
+int outbound_point(const struct nic_model *nic, uint64_t seed, uint32_t len,
+		   struct bed_result *res)
+{
+	struct bed_conf conf = {
+		.seed = seed,
+		.nic = nic,
+		.issuer_nodes = 1,
+		.issuers = THREADS,
+		.targets = CLIENTS,
+		.qps = CLIENTS,
+		.cores = 16,
+		.opcode = IBV_WR_RDMA_WRITE,
+		.len = len,
+		.depth = 1,
+		.batch = 1,
+		.one_at_a_time = true,
+		.warm_ns = 200000,
+		.run_ns = 1000000,
+	};
+
+	return bed_run(&conf, res);
+}
+
+static int one_size(const struct nic_model *nic, uint64_t seed, uint32_t len,
+		    struct report *rep)
+{
+	struct bed_result in = {0}, out = {0};
+	int rc = inbound_point(nic, seed, len, &in);
+
+	if (!rc)
+		rc = outbound_point(nic, seed, len, &out);
+	if (rc)
+		return rc;
+	report_line(rep, "",
+		    (double[]){len, in.mops, out.mops, in.lat_ns, out.lat_ns,
+			       (double)in.target.messages_in,
+			       (double)out.issuer.messages_out,
+			       (double)out.issuer.doorbells});
+	report_add(rep, in.hash, in.virtual_ns, in.events);
+	report_add(rep, out.hash, out.virtual_ns, out.events);
+	return 0;
+}
+
+static int inbound_outbound(const struct scenario_conf *sc, struct report *rep)
+{
+	static const char *const cols[] = {"bytes",	 "in_mops",
+					   "out_mops",	 "in_lat_ns",
+					   "out_lat_ns", "msgs_in",
+					   "msgs_out",	 "doorbells"};
+	struct nic_model model;
+	int rc = nic_model_find("connectx3", &model);
+
+	rep->ok = true;
+	rep->table.n_cols = 8;
+	for (unsigned c = 0; c < 8; c++)
+		rep->table.cols[c] = cols[c];
+	for (unsigned i = 0; sizes[i] && !rc; i++)
+		rc = one_size(sc->nic ? sc->nic : &model, sc->seed, sizes[i],
+			      rep);
+	return rc;
+}
+
+const struct scenario scenario_inbound_outbound = {
+	.name = "inbound-outbound",
+	.what = "what a NIC serves and what it issues, by size",
+	.nic = "connectx3",
+	.run = inbound_outbound,
+};
