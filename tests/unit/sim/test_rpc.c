@@ -20,6 +20,7 @@ struct app {
 	struct skein_engine *engine;
 	unsigned done, served;
 	uint64_t lat_sum, lat_max;
+	uint64_t from, to; /* when it made its calls */
 	int rc;
 	enum skein_outcome outcome;
 	bool ended;
@@ -83,12 +84,14 @@ static void client(void *arg)
 	struct app *a = arg;
 	struct skein_ctx *ctx;
 
-	sim_sleep(a->t->w, 10000000);
+	sim_sleep(a->t->w, 30000000);
 	attr.wait = a->wait;
 	assert_int_equal(ctx_open_env(a->env, &attr, &ctx), 0);
 	a->rc = skein_conn_open(ctx, "n1:7000", NULL, &conn);
+	a->from = env_now_ns(a->env);
 	for (unsigned i = 0; i < CALLS && !a->rc; i++)
 		one_call(a, conn, i);
+	a->to = env_now_ns(a->env);
 	skein_ctx_close(ctx);
 	a->ended = true;
 }
@@ -142,15 +145,31 @@ static void test_echo(void **state)
 	}
 }
 
+/* When an undisturbed client makes its calls. */
+static void learn_span(uint64_t *from, uint64_t *to)
+{
+	struct app a[2];
+	struct two t;
+
+	up(&t, a, SKEIN_WAIT_POLL);
+	sim_run(t.w, 5000000000);
+	assert_int_equal(a[1].done, CALLS);
+	*from = a[1].from;
+	*to = a[1].to;
+	two_down(&t);
+}
+
 /* The server dies among the calls: the client's call ends, in time, and says
  * that it may have been executed or was not sent. */
 static void test_kill(void **state)
 {
 	unsigned before = 0, among = 0, after = 0;
 	struct app a[2];
+	uint64_t from, to;
 	struct two t;
 
-	for (uint64_t at = 11500000; at < 18200000; at += 23000) {
+	learn_span(&from, &to);
+	for (uint64_t at = from - 1000000; at < to + 100000; at += 8000) {
 		up(&t, a, SKEIN_WAIT_POLL);
 		t.env[1]->log = NULL; /* it has reason to complain */
 		sim_run(t.w, at);
