@@ -98,6 +98,7 @@ static void drive_drops(struct rig *r)
 	struct ibv_ah *ah = rig_ah(a, b);
 
 	ud_send(r, qa, ah, qb, QKEY, 3); /* no receive */
+	rig_none(r, b);			 /* until it is there, and gone */
 	rig_recv(b, qb, 5, 0, 50);
 	ud_send(r, qa, ah, qb, QKEY + 1, 3);
 	ud_send(r, qa, ah, &nobody, QKEY, 3);
