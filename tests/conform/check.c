@@ -100,7 +100,6 @@ static bool took_back(const struct epoch *e)
 static bool right_events(struct check *c, const struct epoch *e)
 {
 	int armed[2][CQS], i, side, cq;
-	bool late = c->now[0]->quirks & M_QUIRK_HARSH;
 	bool loose = took_back(e), due;
 	struct tally t;
 
@@ -119,11 +118,6 @@ static bool right_events(struct check *c, const struct epoch *e)
 			count(c, e, side, cq, &t);
 			due = (armed[side][cq] == 0 && t.wcs) ||
 			      (armed[side][cq] == 1 && t.sol);
-			/* Open: harsh mode's late bells may ring once more. */
-			if (late && t.events == due + 1) {
-				armed[side][cq] = -1;
-				continue;
-			}
 			if (t.events != due &&
 			    !(loose && t.events == 1 && armed[side][cq] >= 0)) {
 				snprintf(

@@ -26,9 +26,8 @@ struct args {
 };
 
 static const char *const act_names[M_ACTS] = {
-	[M_LATE] = "late local error",
-	[M_OTHER] = "other of two errors",
-	[M_LOST] = "answer lost",
+	[M_LATE] = "late local error", [M_OTHER] = "other of two errors",
+	[M_LOST] = "answer lost",      [M_CUT] = "region gone under a READ",
 	[M_STOP] = "held back by SQD",
 };
 

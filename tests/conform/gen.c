@@ -320,7 +320,7 @@ static void make_send(struct gen *g, int pair, int side, struct wr *w,
 					IBV_ACCESS_REMOTE_WRITE
 				? IBV_WR_RDMA_WRITE
 				: IBV_WR_RDMA_READ;
-	if (chance(g, 55))
+	if (s->sqd || chance(g, 55))
 		w->flags |= IBV_SEND_SIGNALED;
 	/* A queue full of unsignalled requests is full for ever. */
 	if (s->sent + 1 >= g->p->cfg[pair].qp[side].depth_s)
@@ -423,6 +423,23 @@ static void add_sends(struct gen *g, int pair, int side)
 	}
 }
 
+/* What SQD held back is not seen of an unsignalled request: all that a QP has
+ * had since it was connected are signalled. */
+static void signal_all(struct gen *g, int pair, int side)
+{
+	struct step *s = g->p->step + g->p->n;
+	int k;
+
+	while (s-- > g->p->step) {
+		if (s->kind == STEP_CONNECT && s->pair == pair)
+			return;
+		if (s->kind != STEP_SEND || s->pair != pair || s->side != side)
+			continue;
+		for (k = 0; k < s->n; k++)
+			s->wr[k].flags |= IBV_SEND_SIGNALED;
+	}
+}
+
 static void add_state(struct gen *g, int pair, int side)
 {
 	static const int to[] = {IBV_QPS_ERR,  IBV_QPS_ERR, IBV_QPS_RESET,
@@ -439,6 +456,8 @@ static void add_state(struct gen *g, int pair, int side)
 		s->broken = true;
 	if (st == IBV_QPS_RESET)
 		s->init = false;
+	if (st == IBV_QPS_SQD)
+		signal_all(g, pair, side);
 	if (st == IBV_QPS_RTS || st == IBV_QPS_SQD)
 		s->sqd = st == IBV_QPS_SQD;
 }

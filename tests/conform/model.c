@@ -54,14 +54,15 @@ static const uint8_t wc_opcode[] = {
 
 /* ---- memory ---- */
 
-/* Is this piece's key good for these bytes, in this way? */
+/* Is this piece's key good for these bytes, in this way? life: of MR_MORTAL
+ * when the request was posted, or M_EVER: it need not be alive now. */
 static bool key_ok(const struct m_side *s, const struct piece *g, uint32_t len,
 		   int access, uint32_t life)
 {
 	const struct mr_def *def = &mr_defs[g->mr];
 
 	return !g->bad && !def->foreign &&
-	       !(g->mr == MR_MORTAL &&
+	       !(g->mr == MR_MORTAL && life != M_EVER &&
 		 (s->mortal_dead || life != s->mortal_life)) &&
 	       (def->access & access) == access && g->at >= def->at &&
 	       g->at + len <= def->end;
@@ -190,6 +191,18 @@ static bool local_ok(const struct m_side *a, const struct m_req *r)
 			 op_fetches(r->w->op) ? IBV_ACCESS_LOCAL_WRITE : 0);
 }
 
+/* As it was before its region was deregistered under it. */
+static struct m_req in_its_prime(const struct m_req *r)
+{
+	struct m_req was = *r;
+	int i;
+
+	for (i = 0; i < 2; i++)
+		if (!M_LIFE_DEAD(was.life[i]))
+			was.life[i] = M_EVER;
+	return was;
+}
+
 /* When a QP breaks, requests may be on their way, some of their bytes moved:
  * what a WRITE names, the next receive, what a READ brings. A buffer holds what
  * it may until its request has completed with success. Behind a request that
@@ -197,13 +210,14 @@ static bool local_ok(const struct m_side *a, const struct m_req *r)
 static void blur(struct m_pair *m, int d)
 {
 	struct m_side *a = &m->s[d], *b = &m->s[!d];
-	const struct m_req *r;
+	struct m_req was;
+	const struct m_req *r = &was;
 	int i;
 
 	if (!(m->quirks & M_QUIRK_HARSH) && (a->stuck || !accepts(a, b)))
 		return;
 	for (i = a->exec; i < a->n && i < a->held; i++) {
-		r = &a->sq[i];
+		was = in_its_prime(&a->sq[i]);
 		if (!local_ok(a, r) || remote_check(m, d, r) != IBV_WC_SUCCESS)
 			return;
 		if (op_fetches(r->w->op))
@@ -228,8 +242,7 @@ void m_to_err(struct m_pair *m, int d)
 	s->fault = false;
 	for (; s->ack < s->n; s->ack++) {
 		r = &s->sq[s->ack];
-		if (r->status >= 0 && op_fetches(r->w->op) &&
-		    pieces_ok(s, r, IBV_ACCESS_LOCAL_WRITE))
+		if (r->status == IBV_WC_SUCCESS && op_fetches(r->w->op))
 			pieces_any(s, r->w);
 		push(s, 0, r->id, r->pos, IBV_WC_WR_FLUSH_ERR);
 	}
@@ -403,7 +416,7 @@ static void exec(struct m_pair *m, int d, enum m_act act)
 		r->status = IBV_WC_RETRY_EXC_ERR;
 	else
 		r->status = respond(m, d, r, act == M_OTHER, fine);
-	a->history = a->history * 31 + (uint64_t)r->status * 8 + act + 1;
+	a->history = a->history * 31 + (uint64_t)r->status * 16 + act + 1;
 	if (r->status != IBV_WC_SUCCESS && (r->life[0] != a->mortal_life ||
 					    r->life[1] != m->s[!d].mortal_life))
 		half_done(m, d, r);
@@ -485,6 +498,18 @@ static bool two_wrongs(const struct m_pair *m, int d)
 	       !pieces_ok(b, &b->rq[b->rhead], IBV_ACCESS_LOCAL_WRITE);
 }
 
+/* What is behind a READ, and not fenced, may be carried out before the READ is
+ * (IBA 10.8.3.3, table 76); the READ fails when its region goes meanwhile. */
+static bool cut_off(const struct m_pair *m, int d)
+{
+	const struct m_side *a = &m->s[d];
+	const struct m_req *r = &a->sq[a->ack];
+
+	return a->ack < a->exec && r->status == IBV_WC_SUCCESS &&
+	       r->w->op == IBV_WR_RDMA_READ && wr_len(r->w) &&
+	       r->w->to.mr == MR_MORTAL && r->life[1] != m->s[!d].mortal_life;
+}
+
 bool m_can(const struct m_pair *m, int d, enum m_act act)
 {
 	const struct m_side *a = &m->s[d], *b = &m->s[!d];
@@ -505,6 +530,8 @@ bool m_can(const struct m_pair *m, int d, enum m_act act)
 	case M_LOST:
 		return a->ack < a->exec && !accepts(a, b) &&
 		       a->sq[a->ack].status == IBV_WC_SUCCESS;
+	case M_CUT:
+		return cut_off(m, d);
 	case M_STOP:
 		return a->state == IBV_QPS_SQD && a->exec < a->held &&
 		       a->exec < a->n;
@@ -532,6 +559,10 @@ void m_do(struct m_pair *m, int d, enum m_act act)
 		break;
 	case M_LOST:
 		ack(m, d, IBV_WC_RETRY_EXC_ERR);
+		break;
+	case M_CUT:
+		m->s[!d].fault |= accepts(a, &m->s[!d]);
+		ack(m, d, IBV_WC_REM_ACCESS_ERR);
 		break;
 	case M_STOP:
 		a->held = a->exec;

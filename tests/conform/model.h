@@ -34,9 +34,14 @@ enum m_act {
 	M_LATE,	 /* carried out before its local buffers are looked at */
 	M_OTHER, /* two things wrong: the other one is named */
 	M_LOST,	 /* carried out, but the answer is lost */
+	M_CUT,	 /* a READ whose region goes before its last byte came */
 	M_STOP,	 /* SQD: the next request had not been started */
 	M_ACTS,
 };
+
+/* MR_MORTAL has an even number while it lives. */
+#define M_LIFE_DEAD(life) ((life)&1)
+#define M_EVER (UINT32_MAX - 1)
 
 struct m_cqe {
 	uint64_t id;
@@ -96,6 +101,8 @@ void m_do(struct m_pair *m, int d, enum m_act act);
 bool m_step(struct m_pair *m, const struct ev *e);
 /* A completion was polled: false when it is not the next one of its queue. */
 bool m_poll(struct m_pair *m, const struct ev *e, bool *solicited);
+/* Is it this completion? */
+bool m_same(const struct m_pair *m, const struct m_cqe *c, const struct ev *e);
 /* To ERR, with what is queued; to RESET. */
 void m_to_err(struct m_pair *m, int d);
 void m_to_reset(struct m_pair *m, int d);

@@ -285,8 +285,7 @@ static bool rxe_says(int status, int got)
 
 /* On a completion that is no success, only wr_id, status and qp_num mean
  * anything (IBA 11.4.2.1). */
-static bool same(const struct m_pair *m, const struct m_cqe *c,
-		 const struct ev *e)
+bool m_same(const struct m_pair *m, const struct m_cqe *c, const struct ev *e)
 {
 	if (c->id != e->wc.id || !e->wc.qp_ok)
 		return false;
@@ -313,7 +312,7 @@ bool m_poll(struct m_pair *m, const struct ev *e, bool *solicited)
 
 	for (; s->taken[q] < s->n_out[q]; s->taken[q]++) {
 		c = &s->out[q][s->taken[q]];
-		if (same(m, c, e)) {
+		if (m_same(m, c, e)) {
 			if (!c->optional)
 				s->freed[q] = c->pos + 1;
 			*solicited = c->solicited || c->status;

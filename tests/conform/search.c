@@ -15,8 +15,15 @@
 #include <string.h>
 
 #define PATH 2048
-#define SEEN (1u << 16)
-#define ATTEMPTS 20000
+#define SEEN (1u << 18)
+
+/* How often which order of the choices is tried: those of an eager device
+ * first, which does what it can at once; then those of a lazy one, whose work
+ * waits for the program; then eager again, for long. */
+static const struct phase {
+	bool lazy;
+	int attempts;
+} phases[] = {{false, 2000}, {true, 2000}, {false, 40000}};
 
 struct search {
 	const struct epoch *e;
@@ -26,6 +33,8 @@ struct search {
 	uint8_t choice[PATH], of[PATH];
 	uint64_t *seen;
 	uint32_t n_seen;
+	bool lazy;
+	bool full;     /* seen is: what is new is not entered any more */
 	bool restless; /* some QP broke or was reset: the odd actions count */
 	int far;       /* the furthest event that was explained */
 	char *why;
@@ -67,7 +76,7 @@ static uint64_t progress(const struct m_pair *m, int at)
 	return h | 1;
 }
 
-/* True: not seen before. A full table explains nothing more. */
+/* True: not seen before. A full table explains nothing more, and says so. */
 static bool enter(struct search *q, uint64_t h)
 {
 	uint32_t i = (uint32_t)h % SEEN;
@@ -75,8 +84,10 @@ static bool enter(struct search *q, uint64_t h)
 	for (; q->seen[i]; i = (i + 1) % SEEN)
 		if (q->seen[i] == h)
 			return false;
-	if (q->n_seen > SEEN / 2)
+	if (q->n_seen > SEEN / 2) {
+		q->full = true;
 		return false;
+	}
 	q->seen[i] = h;
 	q->n_seen++;
 	return true;
@@ -86,15 +97,17 @@ static int options(const struct search *q, const struct m_pair *m, int at,
 		   struct option *o)
 {
 	static const uint8_t own[] = {M_BREAK, M_ACK, M_EXEC};
-	static const uint8_t odd[] = {M_OTHER, M_LATE, M_LOST};
+	static const uint8_t odd[] = {M_OTHER, M_LATE, M_LOST, M_CUT};
 	int n = 0, d;
 	size_t i;
 
+	if (q->lazy && at < q->n_ev)
+		o[n++] = (struct option){M_STEP, 0};
 	for (d = 0; d < 2; d++)
 		for (i = 0; i < sizeof(own); i++)
 			if (m_can(m, d, own[i]))
 				o[n++] = (struct option){own[i], (uint8_t)d};
-	if (at < q->n_ev)
+	if (!q->lazy && at < q->n_ev)
 		o[n++] = (struct option){M_STEP, 0};
 	for (d = 0; d < 2; d++)
 		if (m_can(m, d, M_STOP))
@@ -191,6 +204,50 @@ static bool end_ok(struct search *q, struct m_pair *m)
 	return true;
 }
 
+/* Does a step of the program take the completions of side d back? */
+static bool resets(const struct ev *e, int d)
+{
+	return e->kind == EV_STEP &&
+	       (e->step->kind == STEP_CONNECT ||
+		(e->step->kind == STEP_STATE && e->side == d &&
+		 e->step->arg == IBV_QPS_RESET));
+}
+
+/* Completions come in order, so what the model has ready is what is polled
+ * next: a path on which it is not, is left at once. Only a RESET may take the
+ * rest back. */
+static bool foretold(const struct search *q, const struct m_pair *m, int at,
+		     int d, int k)
+{
+	const struct m_side *s = &m->s[d];
+	int t = s->taken[k];
+	const struct ev *e;
+
+	for (; at < q->n_ev; at++) {
+		e = q->ev[at];
+		if (resets(e, d))
+			return true;
+		if (e->kind != EV_WC || e->side != d || id_recv(e->wc.id) != k)
+			continue;
+		while (t < s->n_out[k] && s->out[k][t].optional &&
+		       !m_same(m, &s->out[k][t], e))
+			t++;
+		if (t == s->n_out[k])
+			return true;
+		if (!m_same(m, &s->out[k][t++], e))
+			return false;
+	}
+	while (t < s->n_out[k] && s->out[k][t].optional)
+		t++;
+	return t == s->n_out[k];
+}
+
+static bool hopeful(const struct search *q, const struct m_pair *m, int at)
+{
+	return foretold(q, m, at, 0, 0) && foretold(q, m, at, 0, 1) &&
+	       foretold(q, m, at, 1, 0) && foretold(q, m, at, 1, 1);
+}
+
 static bool play_event(struct search *q, struct m_pair *m, int at)
 {
 	const struct ev *e = q->ev[at];
@@ -217,7 +274,7 @@ static bool play_event(struct search *q, struct m_pair *m, int at)
 
 static bool play(struct search *q, struct m_pair *m)
 {
-	struct option o[16];
+	struct option o[2 * M_ACTS];
 	int at = 0, n, k;
 
 	q->at = 0;
@@ -230,6 +287,8 @@ static bool play(struct search *q, struct m_pair *m)
 			return false;
 		if (o[k].act != M_STEP) {
 			m_do(m, o[k].side, o[k].act);
+			if (!hopeful(q, m, at))
+				return false;
 			continue;
 		}
 		if (!play_event(q, m, at++))
@@ -257,30 +316,52 @@ static void collect(struct search *q, const struct m_pair *m)
 			q->restless = true;
 }
 
+/* In one order of the choices: true, or m is left as it was. */
+static bool run_phase(struct search *q, const struct phase *ph,
+		      const struct m_pair *m, struct m_pair *try)
+{
+	int i;
+
+	q->lazy = ph->lazy;
+	q->full = false;
+	q->n = 0;
+	if (q->n_seen)
+		memset(q->seen, 0, SEEN * sizeof(*q->seen));
+	q->n_seen = 0;
+	for (i = 0; i < ph->attempts; i++) {
+		*try = *m;
+		if (play(q, try))
+			return true;
+		if (!next_path(q))
+			return false;
+	}
+	q->full = true;
+	return false;
+}
+
 bool m_explain(struct m_pair *m, const struct epoch *e, char *why,
 	       size_t why_len)
 {
 	struct search *q = calloc(1, sizeof(*q));
 	struct m_pair *try = malloc(sizeof(*try));
 	bool ok = false;
-	int i;
+	size_t i;
 
 	q->e = e;
 	q->why = why;
 	q->why_len = why_len;
 	q->seen = calloc(SEEN, sizeof(*q->seen));
 	collect(q, m);
-	for (i = 0; i < ATTEMPTS && !ok; i++) {
-		*try = *m;
-		ok = play(q, try);
-		if (!ok && !next_path(q))
-			break;
+	for (i = 0; i < sizeof(phases) / sizeof(phases[0]) && !ok; i++) {
+		ok = run_phase(q, &phases[i], m, try);
+		if (!ok && !q->full)
+			break; /* all orders were looked at */
 	}
 	if (ok) {
 		*m = *try;
 		m_tidy(m);
-	} else if (i == ATTEMPTS) {
-		snprintf(why, why_len, "no explanation in %d attempts", i);
+	} else if (q->full) {
+		snprintf(why, why_len, "the search for an explanation gave up");
 	}
 	free(q->seen);
 	free(try);

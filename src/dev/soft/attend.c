@@ -17,20 +17,24 @@ static bool connected(const struct soft_qp *q)
 			  st == IBV_QPS_SQD || st == IBV_QPS_SQE);
 }
 
+static void heed_met(struct soft_qp *q)
+{
+	/* Only from the QP that we are connected to. */
+	if (q->met_heard || q->far->qpn != q->attr.dest_qp_num ||
+	    q->far->conn != q->far_conn ||
+	    !atomic_load_explicit(&q->far->met, memory_order_acquire))
+		return;
+	q->met_heard = true;
+	if (soft_qp_state(q) == IBV_QPS_RTR)
+		soft_async(q->s, IBV_EVENT_COMM_EST, q);
+}
+
 static void heed_fault(struct soft_qp *q)
 {
-	uint32_t f;
+	/* acquire: pairs with fault() in exec.c */
+	uint32_t f =
+		atomic_load_explicit(&q->self->fault, memory_order_acquire);
 
-	/* Only from the QP that we are connected to. */
-	if (q->far->qpn != q->attr.dest_qp_num || q->far->conn != q->far_conn)
-		return;
-	if (atomic_load_explicit(&q->far->met, memory_order_acquire) &&
-	    !q->met_heard) {
-		q->met_heard = true;
-		if (soft_qp_state(q) == IBV_QPS_RTR)
-			soft_async(q->s, IBV_EVENT_COMM_EST, q);
-	}
-	f = atomic_load_explicit(&q->far->fault, memory_order_acquire);
 	if (f == SHM_FAULT_NONE)
 		return;
 	if (f == SHM_FAULT_ACCESS)
@@ -69,8 +73,10 @@ static void attend_locked(struct soft_qp *q)
 {
 	enum ibv_qp_state st = soft_qp_state(q);
 
-	if (connected(q))
+	if (connected(q)) {
+		heed_met(q);
 		heed_fault(q);
+	}
 	if (q->ud && st != IBV_QPS_RESET && st != IBV_QPS_ERR &&
 	    soft_ud_fault(q))
 		soft_qp_to_err(q);

@@ -17,15 +17,17 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What goes wrong at the peer is told to it: its QP goes to ERR as well. On UC
- * a bad request is dropped in silence; only a broken receive breaks the QP. */
+/* What goes wrong at the peer is told to it: its QP goes to ERR as well, even
+ * if this one is gone before it looks. On UC a bad request is dropped in
+ * silence; only a broken receive breaks the QP. */
 static __attribute__((noinline, cold)) int fault(struct soft_qp *q,
 						 enum shm_fault what,
 						 int status)
 {
 	if (q->look || (q->unreliable && what != SHM_FAULT_RECV))
 		return status;
-	atomic_store_explicit(&q->self->fault, what, memory_order_release);
+	/* release: pairs with heed_fault(): a receive in error before it */
+	atomic_store_explicit(&q->far->fault, what, memory_order_release);
 	soft_ring(q);
 	return status;
 }

@@ -114,7 +114,10 @@ struct shm_qp {
 	alignas(SHM_LINE) _Atomic uint32_t hazard;
 	/* line 3: the owner writes as a poster, seldom */
 	alignas(SHM_LINE) _Atomic uint32_t parked; /* ring me when ready */
-	_Atomic uint32_t fault; /* enum shm_fault: what I broke at yours */
+	/* enum shm_fault: what the peer broke here. It writes so inside its
+	 * hazard, as it writes slots: had it to be read from the peer's area,
+	 * a peer that goes to RESET at once would take it along. */
+	_Atomic uint32_t fault;
 	_Atomic uint32_t met;	/* the first message has arrived at yours */
 	/* UD; the owner, on the control path */
 	uint32_t qkey;

@@ -193,6 +193,29 @@ static void test_recv_too_short(void **state)
 	assert_int_equal(state_of(&b), IBV_QPS_ERR);
 }
 
+/* The requester is away before the other end's control thread has looked: the
+ * receive broke that QP all the same (IBA 9.9.3). */
+static void test_broken_by_a_fugitive(void **state)
+{
+	struct soft *s = soft_of_dev(b.dev);
+	struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+
+	/* b's memory is mapped from here on */
+	assert_int_equal(write_to((uintptr_t)b.buf, b.mem->mr->rkey, 8), 0);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
+	assert_int_equal(rig_recv(&b, 7, b.buf, 8), 0);
+	pthread_mutex_lock(&s->lock); /* it cannot look yet */
+	assert_int_equal(rig_post(&a, IBV_WR_SEND, 1, a.buf, 9, 0, 0,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&a, 1, IBV_WC_REM_INV_REQ_ERR);
+	assert_int_equal(
+		a.dev->ops->modify_qp(a.dev, a.qp, &reset, IBV_QP_STATE), 0);
+	pthread_mutex_unlock(&s->lock);
+	rig_expect(&b, 7, IBV_WC_LOC_LEN_ERR);
+	rig_until(in_err, &b);
+}
+
 static void test_recv_bad_lkey(void **state)
 {
 	b.lkey ^= 3;
@@ -455,6 +478,7 @@ int main(void)
 		EACH(test_atomic_length),
 		EACH(test_recv_too_short),
 		EACH(test_recv_bad_lkey),
+		EACH(test_broken_by_a_fugitive),
 		EACH(test_flush_order),
 		EACH(test_peer_err),
 		EACH(test_peer_destroyed),
