@@ -165,33 +165,43 @@ void soft_copy_tail(void *dst, const void *src, size_t len)
 /* A short message, and most are: whole words, of which the last is the tail. */
 static inline void copy_short(char *dst, const char *src, size_t len)
 {
+	size_t last = len - 8, i;
 	uint64_t v;
 
-	for (; len > 32; len -= 32, dst += 32, src += 32) {
-		copy_word(dst, src);
-		copy_word(dst + 8, src + 8);
-		copy_word(dst + 16, src + 16);
-		copy_word(dst + 24, src + 24);
+	for (i = 0; i + 32 <= last; i += 32) {
+		copy_word(dst + i, src + i);
+		copy_word(dst + i + 8, src + i + 8);
+		copy_word(dst + i + 16, src + i + 16);
+		copy_word(dst + i + 24, src + i + 24);
 	}
-	for (; len > 8; len -= 8, dst += 8, src += 8)
-		copy_word(dst, src);
-	memcpy(&v, src, 8);
+	if (last & 16) {
+		copy_word(dst + i, src + i);
+		copy_word(dst + i + 8, src + i + 8);
+		i += 16;
+	}
+	if (last & 8)
+		copy_word(dst + i, src + i);
+	memcpy(&v, src + last, 8);
 	/* release: as in copy_tail() */
-	atomic_store_explicit((_Atomic uint64_t *)(void *)dst, v,
+	atomic_store_explicit((_Atomic uint64_t *)(void *)(dst + last), v,
 			      memory_order_release);
 }
 
-void soft_copy_all(void *dst, const void *src, size_t len)
+/* Out of line: its registers need not be saved for a short one. */
+static __attribute__((noinline)) void copy_long(void *dst, const void *src,
+						size_t len)
 {
-	size_t tail;
-
-	if (len && len <= SHORT && (((uintptr_t)dst | len) & 7) == 0) {
-		copy_short(dst, src, len);
-		return;
-	}
-	tail = soft_copy_tail_len((uintptr_t)dst, len);
+	size_t tail = soft_copy_tail_len((uintptr_t)dst, len);
 
 	copy_body(dst, src, len - tail);
 	copy_tail((char *)dst + (len - tail), (const char *)src + (len - tail),
 		  tail);
+}
+
+void soft_copy_all(void *dst, const void *src, size_t len)
+{
+	if (len && len <= SHORT && (((uintptr_t)dst | len) & 7) == 0)
+		copy_short(dst, src, len);
+	else
+		copy_long(dst, src, len);
 }

@@ -32,37 +32,57 @@ static __attribute__((noinline, cold)) int fault(struct soft_qp *q,
 	return status;
 }
 
+static inline bool xlat_live(const struct soft_xlat *x, uint32_t key)
+{
+	/* relaxed: after soft_hazard_on(); pairs with the membarrier of
+	 * dereg_mr() */
+	return x->key == key && x->live &&
+	       atomic_load_explicit(x->live, memory_order_relaxed) == key;
+}
+
 static inline struct soft_xlat *xlat(struct soft_qp *q, uint32_t key, int *why)
 {
 	struct soft_xlat *x = &q->xlat[(key >> 16) % SOFT_XLATS];
 
-	/* relaxed: after soft_hazard_on(); pairs with the membarrier of
-	 * dereg_mr() */
-	if (likely(x->key == key && x->live &&
-		   atomic_load_explicit(x->live, memory_order_relaxed) == key))
+	if (likely(xlat_live(x, key)))
 		return x;
 	return soft_xlat_fill(q, key, why);
 }
 
+static inline bool piece_ok(struct soft_qp *q, const struct ibv_send_wr *wr,
+			    const struct ibv_sge *g, uint32_t access)
+{
+	return wr->send_flags & IBV_SEND_INLINE || g->length == 0 ||
+	       likely(soft_mr_local(q->s, q->pd, g->lkey, g->addr, g->length,
+				    access));
+}
+
 /* The sum of the pieces, or a status < 0 as -ibv_wc_status. */
-static inline int64_t local_check(struct soft_qp *q,
-				  const struct ibv_send_wr *wr, uint32_t access)
+static __attribute__((noinline)) int64_t local_check_all(
+	struct soft_qp *q, const struct ibv_send_wr *wr, uint32_t access)
 {
 	int64_t len = 0;
 	int i;
 
 	for (i = 0; i < wr->num_sge; i++) {
-		const struct ibv_sge *g = &wr->sg_list[i];
-
-		len += g->length;
-		if (wr->send_flags & IBV_SEND_INLINE || g->length == 0)
-			continue;
-		if (unlikely(!soft_mr_local(q->s, q->pd, g->lkey, g->addr,
-					    g->length, access)))
+		len += wr->sg_list[i].length;
+		if (!piece_ok(q, wr, &wr->sg_list[i], access))
 			return -IBV_WC_LOC_PROT_ERR;
 	}
 	return unlikely(len > (int64_t)SOFT_MSG_MAX) ? -IBV_WC_LOC_LEN_ERR
 						     : len;
+}
+
+/* The same, for one piece in line: nearly all requests have one. */
+static inline int64_t local_check(struct soft_qp *q,
+				  const struct ibv_send_wr *wr, uint32_t access)
+{
+	const struct ibv_sge *g = wr->sg_list;
+
+	if (unlikely(wr->num_sge != 1 || g->length > SOFT_MSG_MAX ||
+		     !piece_ok(q, wr, g, access)))
+		return local_check_all(q, wr, access);
+	return g->length;
 }
 
 static bool plain_write(int fd, uint64_t at, const void *src, size_t len)
@@ -179,8 +199,11 @@ static bool gather_piece(struct soft_qp *q, const struct soft_xlat *x,
 
 /* Several pieces into one range: words, and the tail, may come from more than
  * one. */
-static bool gather(struct soft_qp *q, const struct soft_xlat *x, uint64_t addr,
-		   const struct ibv_send_wr *wr, size_t len)
+static __attribute__((noinline)) bool gather(struct soft_qp *q,
+					     const struct soft_xlat *x,
+					     uint64_t addr,
+					     const struct ibv_send_wr *wr,
+					     size_t len)
 {
 	size_t tail = soft_copy_tail_len((uintptr_t)addr, len);
 	struct gathered t = {.at = addr, .body_end = addr + len - tail};
@@ -295,8 +318,9 @@ void soft_scatter8(const struct ibv_send_wr *wr, uint64_t old)
 	}
 }
 
-static int do_atomic(struct soft_qp *q, const struct ibv_send_wr *wr,
-		     struct soft_wqe *w, size_t len)
+static __attribute__((noinline)) int do_atomic(struct soft_qp *q,
+					       const struct ibv_send_wr *wr,
+					       struct soft_wqe *w, size_t len)
 {
 	uint64_t addr = wr->wr.atomic.remote_addr, old;
 	_Atomic uint64_t *word;
@@ -422,8 +446,10 @@ static int scatter_piece(struct soft_qp *q, struct cursor *c,
 
 /* The message into the pieces of a receive: 0, a park, or the status that the
  * receiver gets. */
-static int scatter(struct soft_qp *q, const struct shm_slot *slot,
-		   const struct ibv_send_wr *wr, size_t len)
+static __attribute__((noinline)) int scatter_all(struct soft_qp *q,
+						 const struct shm_slot *slot,
+						 const struct ibv_send_wr *wr,
+						 size_t len)
 {
 	uint32_t n = shm_once(slot->num_sge), i;
 	struct cursor c = {.g = wr->sg_list};
@@ -450,6 +476,29 @@ static int scatter(struct soft_qp *q, const struct shm_slot *slot,
 		len -= part;
 	}
 	return len ? IBV_WC_LOC_LEN_ERR : 0;
+}
+
+/* The same. Nearly always one piece goes into one that is mapped; all else,
+ * and whatever is wrong, is for the long way, which looks again. */
+static inline int scatter(struct soft_qp *q, const struct shm_slot *slot,
+			  const struct ibv_send_wr *wr, size_t len)
+{
+	const struct soft_xlat *x;
+	struct shm_sge g;
+
+	/* a slot of a queue without pieces ends before its first */
+	if (unlikely(wr->num_sge != 1 || len == 0 || !q->far_sges ||
+		     !shm_once(slot->num_sge)))
+		return scatter_all(q, slot, wr, len);
+	g = shm_sge_once(&slot->sge[0]);
+	x = &q->xlat[(g.lkey >> 16) % SOFT_XLATS];
+	if (unlikely(len > g.len || !xlat_live(x, g.lkey) || !x->ptr ||
+		     !(x->access & IBV_ACCESS_LOCAL_WRITE) ||
+		     !soft_in_range(x, g.addr, len)))
+		return scatter_all(q, slot, wr, len);
+	soft_copy_body(x->ptr + (g.addr - x->start),
+		       soft_ptr(wr->sg_list->addr), len);
+	return 0;
 }
 
 static int do_send(struct soft_qp *q, const struct ibv_send_wr *wr,

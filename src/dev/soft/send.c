@@ -13,7 +13,8 @@
 
 #include <errno.h>
 
-static uint32_t wr_len(const struct ibv_send_wr *wr)
+static __attribute__((noinline)) uint32_t wr_len_sum(
+	const struct ibv_send_wr *wr)
 {
 	uint64_t len = 0;
 	int i;
@@ -21,6 +22,11 @@ static uint32_t wr_len(const struct ibv_send_wr *wr)
 	for (i = 0; i < wr->num_sge; i++)
 		len += wr->sg_list[i].length;
 	return len > UINT32_MAX ? UINT32_MAX : (uint32_t)len;
+}
+
+static inline uint32_t wr_len(const struct ibv_send_wr *wr)
+{
+	return likely(wr->num_sge == 1) ? wr->sg_list->length : wr_len_sum(wr);
 }
 
 /* READs and atomics say how much they brought; of the others it is known. */
