@@ -10,6 +10,7 @@
  */
 #include "run.h"
 #include "shrink.h"
+#include "stage.h"
 
 #include <getopt.h>
 #include <stdlib.h>
@@ -139,25 +140,44 @@ static void run_one(const struct args *a, struct world *w, uint64_t seed,
 	program_run(w, p, stdout, NULL, &o);
 }
 
-static int job(const struct args *a, int no, struct tally *t)
+struct job {
+	const struct args *a;
+	int no;
+	struct tally *t;
+	int rc;
+};
+
+static void job_do(void *arg)
 {
+	struct job *j = arg;
+	const struct args *a = j->a;
+	struct tally *t = j->t;
 	struct program *p = malloc(sizeof(*p));
 	struct world w;
 	uint64_t seed;
 
-	if (world_open(&w, a->device, a->device2))
-		return 1;
+	j->rc = world_open(&w, a->device, a->device2) ? 1 : 0;
+	if (j->rc) {
+		free(p);
+		return;
+	}
 	w.features.tame = a->tame;
 	w.features.no_fence = w.quirks & M_QUIRK_RXE;
 	w.complain = a->shrink ? NULL : stdout;
-	for (seed = a->from + (uint64_t)no;
+	for (seed = a->from + (uint64_t)j->no;
 	     seed <= a->to && t->failed < a->stop; seed += (uint64_t)a->jobs) {
 		run_one(a, &w, seed, p, t);
 		fflush(stdout);
 	}
 	world_close(&w);
 	free(p);
-	return 0;
+}
+
+static int job(const struct args *a, int no, struct tally *t)
+{
+	struct job j = {.a = a, .no = no, .t = t, .rc = 1};
+
+	return stage_run(a->device, job_do, &j) ? 1 : j.rc;
 }
 
 /* Each job in a process of its own: the devices are its own as well. */

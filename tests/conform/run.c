@@ -9,11 +9,11 @@
  * world.patience_ns.
  */
 #include "run.h"
+#include "stage.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
 	MARK_NONE,
@@ -466,13 +466,6 @@ static bool all_over(struct run *r)
 	return over;
 }
 
-static void doze(uint64_t ns)
-{
-	struct timespec ts = {.tv_nsec = (long)ns};
-
-	nanosleep(&ts, NULL);
-}
-
 /* What there is, and whether the model agrees. */
 static bool agreed(struct run *r)
 {
@@ -517,7 +510,7 @@ static bool sync_up(struct run *r)
 			return true;
 		if (env_now_ns(r->w->env) > end || r->over)
 			break;
-		doze(nap);
+		stage_sleep(nap);
 		nap = nap < 10000000 ? nap * 2 : nap;
 	}
 	if (r->over)

@@ -20,6 +20,7 @@ struct lane {
 };
 
 struct node {
+	struct skein_env *env;
 	struct dev *dev;
 	struct ibv_pd *pd, *foreign;
 	struct lane lane[PAIRS];

@@ -4,6 +4,7 @@
  * every kind of MR.
  */
 #include "run.h"
+#include "stage.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ int lane_reg(struct node *n, int i, int kind)
 				   def->access, l->fd, def->at, &l->mr[kind]);
 }
 
-static int lane_open(struct world *w, struct node *n, int i)
+static int lane_open(struct node *n, int i)
 {
 	struct lane *l = &n->lane[i];
 	void *mem;
@@ -40,7 +41,7 @@ static int lane_open(struct world *w, struct node *n, int i)
 		mem = aligned_alloc(4096, LANE);
 		rc = mem ? 0 : -1;
 	} else {
-		rc = env_mem_alloc(w->env, "lane", LANE, &l->fd, &mem);
+		rc = env_mem_alloc(n->env, "lane", LANE, &l->fd, &mem);
 	}
 	if (rc)
 		return rc;
@@ -54,7 +55,7 @@ static int lane_open(struct world *w, struct node *n, int i)
 	return 0;
 }
 
-static void lane_close(struct world *w, struct node *n, int i)
+static void lane_close(struct node *n, int i)
 {
 	struct lane *l = &n->lane[i];
 	int k;
@@ -65,15 +66,15 @@ static void lane_close(struct world *w, struct node *n, int i)
 	if (i == PLAIN_LANE)
 		free(l->mem);
 	else if (l->mem)
-		env_mem_free(w->env, l->fd, l->mem, LANE);
+		env_mem_free(n->env, l->fd, l->mem, LANE);
 }
 
-static int node_open(struct world *w, struct node *n, const char *spec)
+static int node_open(struct node *n, const char *spec)
 {
 	char err[256] = "";
 	int i, rc;
 
-	rc = dev_open(w->env, spec, -1, err, sizeof(err), &n->dev);
+	rc = dev_open(n->env, spec, -1, err, sizeof(err), &n->dev);
 	if (rc) {
 		fprintf(stderr, "conform: %s: %s\n", spec, err);
 		return rc;
@@ -82,21 +83,21 @@ static int node_open(struct world *w, struct node *n, const char *spec)
 	if (!rc)
 		rc = n->dev->ops->alloc_pd(n->dev, &n->foreign);
 	for (i = 0; i < PAIRS && !rc; i++)
-		rc = lane_open(w, n, i);
+		rc = lane_open(n, i);
 	if (rc)
 		fprintf(stderr, "conform: %s: no memory: %s\n", spec,
 			strerror(-rc));
 	return rc;
 }
 
-static void node_close(struct world *w, struct node *n)
+static void node_close(struct node *n)
 {
 	int i;
 
 	if (!n->dev)
 		return;
 	for (i = 0; i < PAIRS; i++)
-		lane_close(w, n, i);
+		lane_close(n, i);
 	if (n->foreign)
 		n->dev->ops->dealloc_pd(n->dev, n->foreign);
 	if (n->pd)
@@ -182,41 +183,59 @@ int world_sweep(struct world *w)
 			return -rc;
 	}
 	for (d = 0; d < 2; d++) {
-		do
+		for (;;) {
 			n = ibv_poll_cq(b->cq[d], 1, &wc);
-		while (!n);
+			if (n)
+				break;
+			if (stage_env(d)) /* where time does not pass alone */
+				stage_sleep(1000);
+		}
 		if (n < 0 || wc.status != IBV_WC_SUCCESS)
 			return -EIO;
 	}
 	return 0;
 }
 
+static int envs_open(struct world *w)
+{
+	int i;
+
+	w->env = stage_env(0);
+	if (!w->env) {
+		if (env_real_new(&w->env))
+			return -1;
+		w->env->log = say;
+		w->env->log_level = ENV_LOG_WARN;
+	}
+	for (i = 0; i < 2; i++)
+		w->node[i].env = stage_env(i) ? stage_env(i) : w->env;
+	return 0;
+}
+
 int world_open(struct world *w, const char *spec, const char *spec2)
 {
-	bool soft;
+	bool soft, sim;
 
 	memset(w, 0, sizeof(*w));
-	if (env_real_new(&w->env))
+	if (envs_open(w))
 		return -1;
-	w->env->log = say;
-	w->env->log_level = ENV_LOG_WARN;
-	if (node_open(w, &w->node[0], spec) ||
-	    node_open(w, &w->node[1], spec2) || broom_open(w, 0) ||
-	    broom_open(w, 1) || broom_connect(w)) {
+	if (node_open(&w->node[0], spec) || node_open(&w->node[1], spec2) ||
+	    broom_open(w, 0) || broom_open(w, 1) || broom_connect(w)) {
 		fprintf(stderr, "conform: the world does not open\n");
 		world_close(w);
 		return -1;
 	}
 	soft = !strcmp(w->node[0].dev->ops->kind, "soft");
-	if (!soft)
+	sim = stage_env(0) != NULL;
+	if (!soft && !sim)
 		w->quirks = M_QUIRK_RXE;
 	else if (getenv("SKEIN_SOFT_HARSH") && *getenv("SKEIN_SOFT_HARSH"))
 		w->quirks = M_QUIRK_HARSH;
 	/* An answer that is lost for good is noticed after 2 ms on soft; an
 	 * emulated machine may need longer to answer at all. */
-	w->opts.timeout = soft ? 8 : 15;
-	w->opts.retry_cnt = soft ? 1 : 2;
-	w->patience_ns = (soft ? 5 : 20) * 1000000000ull;
+	w->opts.timeout = soft || sim ? 8 : 15;
+	w->opts.retry_cnt = soft || sim ? 1 : 2;
+	w->patience_ns = (soft || sim ? 5 : 20) * 1000000000ull;
 	w->opts.min_rnr_timer = 1;
 	return 0;
 }
@@ -224,7 +243,8 @@ int world_open(struct world *w, const char *spec, const char *spec2)
 void world_close(struct world *w)
 {
 	broom_close(w);
-	node_close(w, &w->node[1]);
-	node_close(w, &w->node[0]);
-	env_real_free(w->env);
+	node_close(&w->node[1]);
+	node_close(&w->node[0]);
+	if (!stage_env(0))
+		env_real_free(w->env);
 }
