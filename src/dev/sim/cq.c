@@ -202,6 +202,19 @@ void sim_cq_push(struct sim_cq *cq, const struct sim_cqe *e, bool solicited)
 	sim_poller_notify(&cq->poller, cq->d->proc);
 }
 
+/* The queue's place, and with a request those before it. */
+static void place_free(struct sim_cq *cq, const struct sim_cqe *e)
+{
+	struct sim_qp *q = sim_qp_find(cq->d->nic, e->wc.qp_num);
+
+	if (!q)
+		return;
+	if (e->send)
+		q->sq_freed = e->freed;
+	else
+		sim_recvq_of(q)->freed++;
+}
+
 int sim_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 {
 	struct sim_cq *cq = sim_cq_of(ibcq);
@@ -213,10 +226,8 @@ int sim_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 		return -EIO;
 	while (got < n && cq->head != cq->tail) {
 		struct sim_cqe *e = &cq->ring[cq->head++ & (cq->cap - 1)];
-		struct sim_qp *q = sim_qp_find(cq->d->nic, e->wc.qp_num);
 
-		if (q && e->send)
-			q->sq_freed = e->freed;
+		place_free(cq, e);
 		wc[got++] = e->wc;
 	}
 	sim_charge(cq->d->w, model->cpu_poll + (unsigned)got * model->cpu_cqe);
@@ -242,6 +253,8 @@ void sim_cq_purge(struct sim_cq *cq, uint32_t qpn)
 
 		if (e->wc.qp_num != qpn)
 			cq->ring[to++ & (cq->cap - 1)] = *e;
+		else
+			place_free(cq, e);
 	}
 	cq->tail = to;
 }

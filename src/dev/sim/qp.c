@@ -220,7 +220,7 @@ static void to_reset(struct sim_qp *q)
 	sim_cq_purge(sim_cq_of(q->init.recv_cq), q->ex.qp_base.qp_num);
 	q->epoch = ++q->d->nic->epochs;
 	q->sq_freed = q->sq_head = q->sq_next = q->sq_tail = 0;
-	q->rq.head = q->rq.tail = 0;
+	q->rq.head = q->rq.tail = q->rq.freed = 0;
 	q->reads = 0;
 	memset(&q->flow, 0, sizeof(q->flow));
 	q->met = q->sqd_notify = false;
@@ -296,7 +296,11 @@ int sim_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 		rc = to_rtr(q, attr);
 	if (rc)
 		return rc;
+	/* The NIC stops it first: what it has sent is there when all is over,
+	 * unless the network is slow. */
+	q->halted = to == IBV_QPS_ERR || to == IBV_QPS_RESET;
 	modify_cost(q, from, to);
+	q->halted = false;
 	/* An error of the peer's may have come first. */
 	if (qp->state != from && to != IBV_QPS_RESET && to != IBV_QPS_ERR)
 		return -EINVAL;

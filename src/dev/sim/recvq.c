@@ -14,7 +14,7 @@ int sim_recvq_init(struct sim_recvq *r, struct skein_env *env, uint32_t max_wr,
 	r->cap = pow2_at_least(max_wr);
 	r->max_wr = max_wr;
 	r->max_sge = max_sge;
-	r->head = r->tail = 0;
+	r->head = r->tail = r->freed = 0;
 	r->e = env_alloc(env, r->cap * sizeof(*r->e));
 	r->sge = env_alloc(env, (size_t)r->cap * max_sge * sizeof(*r->sge));
 	if (!r->e || !r->sge) {
@@ -40,7 +40,7 @@ static int post_one(struct sim_recvq *r, const struct ibv_recv_wr *wr)
 
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > r->max_sge)
 		return EINVAL;
-	if (r->tail - r->head >= r->max_wr)
+	if (r->tail - r->freed >= r->max_wr)
 		return ENOMEM;
 	e = &r->e[r->tail++ & (r->cap - 1)];
 	e->wr_id = wr->wr_id;

@@ -212,7 +212,7 @@ static bool may_send(struct sim_qp *q)
 {
 	const struct sim_wqe *e = wqe(q, q->sq_next);
 
-	if (q->rnr_wait || q->sq_next == q->sq_tail)
+	if (q->rnr_wait || q->halted || q->sq_next == q->sq_tail)
 		return false;
 	if (q->ex.qp_base.state == IBV_QPS_SQD) {
 		/* What was begun comes to its end. */

@@ -172,11 +172,13 @@ struct sim_rqe {
 	struct ibv_sge *sge;
 };
 
-/* Receives: a QP's own, or an SRQ's. Positions are free-running. */
+/* Receives: a QP's own, or an SRQ's. Positions are free-running; a place is
+ * free again when its completion was polled. */
 struct sim_recvq {
 	struct sim_rqe *e;
 	struct ibv_sge *sge;
 	uint32_t cap, max_wr, max_sge, head, tail;
+	uint32_t freed; /* of them, in any order */
 };
 
 struct sim_srq {
@@ -229,6 +231,7 @@ struct sim_qp {
 	uint8_t retries, rnr_retries;
 	bool rnr_wait;
 	bool sqd_notify;
+	bool halted;	  /* on its way to ERR or RESET: sends nothing more */
 	uint64_t came_at; /* at the requester: the last answer */
 	/* of a DCI: far, and the first request to it */
 	struct sim_dest dc;

@@ -86,10 +86,11 @@ static int resize(struct sim_srq *r, uint32_t max_wr)
 {
 	struct skein_env *env = r->d->dev.env;
 	uint32_t n = r->rq.tail - r->rq.head, i;
+	uint32_t used = r->rq.tail - r->rq.freed;
 	struct sim_recvq to;
 	int rc;
 
-	if (max_wr < 1 || max_wr > SIM_SRQ_WR_MAX || max_wr < n)
+	if (max_wr < 1 || max_wr > SIM_SRQ_WR_MAX || max_wr < used)
 		return -EINVAL;
 	rc = sim_recvq_init(&to, env, max_wr, r->rq.max_sge);
 	if (rc)
@@ -105,6 +106,7 @@ static int resize(struct sim_srq *r, uint32_t max_wr)
 			sge[k] = e->sge[k];
 	}
 	to.tail = n;
+	to.freed = n - used;
 	sim_recvq_fini(&r->rq, env);
 	r->rq = to;
 	return 0;
