@@ -12,22 +12,22 @@
  *					before it wrote of the sending side
  *	next swap, acq_rel		lead() (release): a node's request is
  *					older than its link; leave() (acquire):
- *					who takes TCQ_LEFT sees the sending side
+ *					who takes the mark sees the sending side
  *					as the last leader left it
  *	next load, acquire, in lead()	the above
  *	tail CAS to NULL, release	the swap that finds NULL
- *	next CAS to TCQ_LEFT, release	the swap that finds it
+ *	next CAS to the mark, release	the swap that finds it
  *	state LEAD, release		await(), acquire: the sending side
  *	state OFFERED, release		copy_own(), acquire: place
  *	state COPIED, release		tcq_settle(), acquire: the bytes
  *	state DONE, release		await(), acquire: result; and the leader
  *					reads the node no more
- *	next load, acquire, when settled	the swap that took TCQ_LEFT: that thread
+ *	next load, acquire, when settled	the swap that took the mark: that thread
  *					touches the node no more
  *
  * Why nothing is lost: a node is linked to exactly one before it, whoever had
  * the tail. That one's next is written once more at most after it was blanked:
- * by its follower's swap, or first by leave() with TCQ_LEFT and then by that
+ * by its follower's swap, or first by leave() with the mark and then by that
  * swap. leave() either empties the queue by CAS on the tail (then there is no
  * follower), or leaves its mark (then the follower finds it and leads), or finds
  * the follower (and tells it). All three exclude each other, for each is one
@@ -47,8 +47,12 @@
 
 #define PAUSES 64u /* before a waiting thread yields */
 
-/* In next: the leader has gone; who links here leads. */
-#define TCQ_LEFT ((struct tcq_node *)(uintptr_t)1)
+/* In next: the leader has gone; who links here leads. The queue's own address,
+ * which no node has; nobody looks at what it points to. */
+static struct tcq_node *left_mark(struct tcq *q)
+{
+	return (struct tcq_node *)(void *)q;
+}
 
 void tcq_init(struct tcq *q, struct skein_env *env, const struct tcq_ops *ops,
 	      unsigned bound)
@@ -79,7 +83,8 @@ void tcq_node_settle(struct tcq *q, struct tcq_node *n)
 
 	/* Its last follower has yet to link to it: a few instructions, unless
 	 * that thread was preempted between them. */
-	while (atomic_load_explicit(&n->next, memory_order_acquire) == TCQ_LEFT)
+	while (atomic_load_explicit(&n->next, memory_order_acquire) ==
+	       left_mark(q))
 		give_way(q, &round);
 }
 
@@ -96,7 +101,7 @@ static bool enter(struct tcq *q, struct tcq_node *n)
 		return true;
 	TCQ_STEP();
 	return atomic_exchange_explicit(&prev->next, n, memory_order_acq_rel) ==
-	       TCQ_LEFT;
+	       left_mark(q);
 }
 
 /* The lead goes on: nothing of the queue but its own node is this thread's. */
@@ -112,8 +117,8 @@ static void leave(struct tcq *q, struct tcq_node *last)
 			return;
 		TCQ_STEP();
 		if (atomic_compare_exchange_strong_explicit(
-			    &last->next, &next, TCQ_LEFT, memory_order_release,
-			    memory_order_acquire))
+			    &last->next, &next, left_mark(q),
+			    memory_order_release, memory_order_acquire))
 			return;
 	}
 	TCQ_STEP();

@@ -14,7 +14,7 @@
  * the node, and the leader copies them; the copy of a longer one is whoever's
  * that claims it first, its owner or the leader (tcq_offer(), tcq_settle()).
  * A thread that stands between its swap and its link does not hold up the leader
- * either (TCQ_LEFT). Who is behind a preempted leader waits until that one runs
+ * either (it leaves a mark). Who is behind a preempted leader waits until that one runs
  * again: the scheduler's slice is the bound, since those who wait yield.
  *
  * No step is a cancellation point, so that a thread is cancelled before it

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * credit.h - credits of one QP (FLOCK, section 3.4.1), both ends. Pure.
+ *
+ * A credit is the right to send one request. A QP begins with C. When half of
+ * them are spent its sender asks for C more, and tells the median combining
+ * degree since it last asked. The receiver grants them, or declines: then the
+ * QP is inactive at both ends until the receiver makes it active again by C
+ * new ones. What was left stays: it counts at both ends and is used again then,
+ * so that at quiescence granted = used + left, the same at both ends, whatever
+ * crossed on the way.
+ */
+#ifndef SKEIN_RPC_CREDIT_H
+#define SKEIN_RPC_CREDIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CREDIT_C 32u
+#define CREDIT_DEGREES 64u /* larger ones count as that */
+
+/* The sender's. */
+struct credit {
+	uint32_t c;
+	uint32_t left;
+	bool active, asked;
+	uint32_t messages; /* since it last asked */
+	uint16_t degrees[CREDIT_DEGREES + 1];
+};
+
+void credit_init(struct credit *k, uint32_t c);
+/* How many requests, of `want`, a message may have now. */
+static inline uint32_t credit_room(const struct credit *k, uint32_t want)
+{
+	if (!k->active)
+		return 0;
+	return want < k->left ? want : k->left;
+}
+/* A message of n requests leaves; 1 <= n <= credit_room(). */
+void credit_spend(struct credit *k, uint32_t n);
+/* Is it time to ask? */
+static inline bool credit_low(const struct credit *k)
+{
+	return k->active && !k->asked && k->left <= k->c / 2;
+}
+/* The question leaves: the median degree that it tells, at least 1. */
+uint32_t credit_ask(struct credit *k);
+/* n credits came, asked for or not: the QP is active. */
+void credit_granted(struct credit *k, uint32_t n);
+void credit_declined(struct credit *k);
+
+/* The receiver's. */
+struct credit_grantor {
+	uint32_t c;
+	uint32_t left; /* what may still come */
+	bool active;
+	bool keep;     /* the scheduler's: grant when it asks */
+	uint64_t util; /* U of the QP: the degrees told since it was read */
+};
+
+void credit_grantor_init(struct credit_grantor *g, uint32_t c);
+/* n requests came; -SKEIN_EPEER: more than it has credits for. A QP that was
+ * declined still brings what was under way. */
+int credit_used(struct credit_grantor *g, uint32_t n);
+/* A question came. *granted: how many to grant, 0 to decline. -SKEIN_EPEER:
+ * it is inactive or has more than half left, and must not ask. */
+int credit_asked(struct credit_grantor *g, uint32_t degree, uint32_t *granted);
+/* The scheduler wants an inactive QP active: how many to grant. */
+uint32_t credit_activate(struct credit_grantor *g);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * thrsched.h - the sender's thread scheduler (FLOCK, section 3.4.2, algorithm
+ * 1): which thread sends on which of the active QPs. Pure.
+ *
+ * Threads sorted by the median size of their requests, then by how many they
+ * sent, fill one QP after the other up to an equal part of all bytes: small
+ * requests come together, where they combine, and do not wait behind large
+ * ones. The algorithm of the paper can run past the last QP; here the last one
+ * takes what is left. A thread that sent nothing since the last time stays where
+ * it is if its QP is active, else goes to the QP with the fewest such threads.
+ */
+#ifndef SKEIN_RPC_THRSCHED_H
+#define SKEIN_RPC_THRSCHED_H
+
+#include <stdint.h>
+
+/* Sizes of requests, for their median: by powers of two in four parts each, so
+ * that it is at most a quarter too small. */
+#define THRSCHED_SIZES 128u
+
+struct thrsched_sizes {
+	uint32_t n;
+	uint16_t count[THRSCHED_SIZES];
+};
+
+void thrsched_sizes_add(struct thrsched_sizes *z, uint32_t size);
+/* The lower median, rounded down to where its part begins; 0 when empty. */
+uint32_t thrsched_sizes_median(const struct thrsched_sizes *z);
+
+struct thrsched_thread {
+	uint32_t id; /* breaks ties: the order does not depend on the caller's */
+	uint32_t median;   /* bytes of a request */
+	uint32_t requests; /* since the last time */
+	uint32_t qp;	   /* in: its QP; out: its next one */
+	uint64_t bytes;	   /* since the last time */
+};
+
+/* Sorts t; active: the numbers of n_active QPs, at least one. */
+void thrsched_map(struct thrsched_thread *t, unsigned n, const uint32_t *active,
+		  unsigned n_active);
+
+#endif

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_sched.c - FLOCK's credits and its two schedulers: what must hold of
+ * every distribution, for random ones, and the cases that the paper names.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/prng.h"
+#include "rpc/credit.h"
+#include "rpc/qpsched.h"
+#include "rpc/thrsched.h"
+
+#include <skein/error.h>
+#include <string.h>
+
+#define ROUNDS 20000
+#define SENDERS 40u
+#define COUNT(a) ((unsigned)(sizeof(a) / sizeof((a)[0])))
+
+/* --- equation 3.1 --------------------------------------------------------- */
+
+static void test_proportional(void **state)
+{
+	struct qpsched_sender s[] = {{.util = 300, .qps = 256},
+				     {.util = 100, .qps = 256},
+				     {.util = 0, .qps = 256}};
+
+	qpsched_share(s, 2, QPSCHED_MAX_AQP);
+	assert_int_equal(s[0].aqp, 192);
+	assert_int_equal(s[1].aqp, 64);
+	/* a dormant one keeps one: 255 for the others */
+	qpsched_share(s, 3, QPSCHED_MAX_AQP);
+	assert_int_equal(s[2].aqp, 1);
+	assert_int_equal(s[0].aqp, 191);
+	assert_int_equal(s[1].aqp, 64);
+}
+
+/* What one does not have goes to the others, what one needs comes from them. */
+static void test_bounds(void **state)
+{
+	struct qpsched_sender s[] = {{.util = 1000, .qps = 10},
+				     {.util = 10, .qps = 100},
+				     {.util = 10, .qps = 100},
+				     {.util = 1, .qps = 100}};
+
+	qpsched_share(s, COUNT(s), 64);
+	assert_int_equal(s[0].aqp, 10);
+	assert_int_equal(s[1].aqp + s[2].aqp + s[3].aqp, 54);
+	assert_true(s[1].aqp - s[2].aqp <= 1);
+	assert_in_range(s[3].aqp, 2, 3);
+}
+
+static void test_more_senders_than_qps(void **state)
+{
+	struct qpsched_sender s[SENDERS];
+	unsigned i;
+
+	for (i = 0; i < SENDERS; i++)
+		s[i] = (struct qpsched_sender){.util = i, .qps = 4};
+	qpsched_share(s, SENDERS, 8);
+	for (i = 0; i < SENDERS; i++)
+		assert_int_equal(s[i].aqp, 1);
+}
+
+static void check_share(struct qpsched_sender *s, unsigned n, unsigned max)
+{
+	uint64_t sum = 0, all = 0, util = 0, dormant = 0;
+	unsigned i, j, bound = 0;
+
+	for (i = 0; i < n; i++) {
+		assert_in_range(s[i].aqp, 1, s[i].qps);
+		assert_true(s[i].util || s[i].aqp == 1);
+		sum += s[i].aqp;
+		all += s[i].util ? s[i].qps : 1;
+		util += s[i].util;
+		dormant += !s[i].util;
+		for (j = 0; j < n; j++)
+			if (s[i].qps == s[j].qps && s[i].util > s[j].util)
+				assert_true(s[i].aqp >= s[j].aqp);
+	}
+	if (max < n)
+		assert_int_equal(sum, n);
+	else
+		assert_int_equal(sum, all < max ? all : max);
+	if (max < n)
+		return;
+	/* no bound was met: each is its share, rounded up or down */
+	for (i = 0; i < n; i++) {
+		double v = (double)(max - dormant) * (double)s[i].util /
+			   (double)util;
+
+		bound += s[i].util && (v < 1 || v > s[i].qps);
+	}
+	for (i = 0; !bound && i < n; i++) {
+		double v = (double)(max - dormant) * (double)s[i].util /
+			   (double)util;
+
+		if (s[i].util)
+			assert_true(s[i].aqp > v - 1.001 &&
+				    s[i].aqp < v + 1.001);
+	}
+}
+
+static void test_random_shares(void **state)
+{
+	struct qpsched_sender s[SENDERS];
+	unsigned i, n, max;
+	struct prng r;
+
+	prng_init(&r, 1);
+	for (int round = 0; round < ROUNDS; round++) {
+		n = 1 + (unsigned)prng_below(&r, SENDERS);
+		max = 1 + (unsigned)prng_below(&r, 300);
+		memset(s, 0, sizeof(s));
+		for (i = 0; i < n; i++) {
+			s[i].qps = 1 + (uint32_t)prng_below(&r, 64);
+			if (prng_below(&r, 4))
+				s[i].util = prng_below(
+					&r, 1ull << prng_below(&r, 40));
+		}
+		qpsched_share(s, n, max);
+		check_share(s, n, max);
+	}
+}
+
+static void test_newcomer(void **state)
+{
+	struct qpsched_sender s[4] = {{.util = 90, .qps = 256},
+				      {.util = 30, .qps = 256},
+				      {.util = 0, .qps = 256}};
+
+	assert_int_equal(qpsched_newcomer_util(s, 0), 1);
+	s[3] = (struct qpsched_sender){.util = qpsched_newcomer_util(s, 3),
+				       .qps = 256};
+	assert_int_equal(s[3].util, 60);
+	qpsched_share(s, 4, 256);
+	assert_int_equal(s[3].aqp, 85); /* the average of the functioning */
+	assert_int_equal(s[0].aqp + s[1].aqp + s[2].aqp + s[3].aqp, 256);
+}
+
+/* --- algorithm 1 ---------------------------------------------------------- */
+
+static void test_median(void **state)
+{
+	struct thrsched_sizes z = {0};
+	uint32_t size, m;
+
+	assert_int_equal(thrsched_sizes_median(&z), 0);
+	for (size = 0; size < 8; size++) {
+		memset(&z, 0, sizeof(z));
+		thrsched_sizes_add(&z, size);
+		assert_int_equal(thrsched_sizes_median(&z), size);
+	}
+	for (size = 8; size < 1u << 30; size += 1 + size / 7) {
+		memset(&z, 0, sizeof(z));
+		thrsched_sizes_add(&z, size);
+		m = thrsched_sizes_median(&z);
+		assert_true(m <= size && m >= size - size / 4);
+	}
+	memset(&z, 0, sizeof(z));
+	thrsched_sizes_add(&z, UINT32_MAX);
+	thrsched_sizes_add(&z, 64);
+	assert_int_equal(thrsched_sizes_median(&z), 64);
+	thrsched_sizes_add(&z, UINT32_MAX);
+	assert_true(thrsched_sizes_median(&z) > 3u << 30);
+	/* a full part: older ones count half */
+	memset(&z, 0, sizeof(z));
+	for (uint32_t i = 0; i < 3 * UINT16_MAX; i++)
+		thrsched_sizes_add(&z, i < UINT16_MAX ? 8 : 64);
+	assert_int_equal(thrsched_sizes_median(&z), 64);
+}
+
+static const struct thrsched_thread *thread(const struct thrsched_thread *t,
+					    unsigned n, uint32_t id)
+{
+	while (n && t->id != id)
+		t++, n--;
+	assert_int_not_equal(n, 0);
+	return t;
+}
+
+/* Small ones together, away from the large; each QP the same bytes. */
+static void test_sorted_and_equal(void **state)
+{
+	struct thrsched_thread t[] = {
+		{.id = 0, .median = 4096, .requests = 10, .bytes = 40960},
+		{.id = 1, .median = 64, .requests = 200, .bytes = 12800},
+		{.id = 2, .median = 64, .requests = 440, .bytes = 28160},
+		{.id = 3, .median = 4096, .requests = 10, .bytes = 40960},
+	};
+	const uint32_t active[] = {7, 3, 5};
+
+	thrsched_map(t, 4, active, 3);
+	assert_int_equal(thread(t, 4, 1)->qp, 7);
+	assert_int_equal(thread(t, 4, 2)->qp, 7);
+	assert_int_equal(thread(t, 4, 0)->qp, 3);
+	assert_int_equal(thread(t, 4, 3)->qp, 5);
+}
+
+static void test_random_maps(void **state)
+{
+	struct thrsched_thread t[SENDERS];
+	uint64_t total, load[16], largest;
+	unsigned n, n_active, i, q;
+	uint32_t active[16];
+	struct prng r;
+
+	prng_init(&r, 2);
+	for (int round = 0; round < ROUNDS; round++) {
+		n = (unsigned)prng_below(&r, SENDERS + 1);
+		n_active = 1 + (unsigned)prng_below(&r, 16);
+		for (q = 0; q < n_active; q++)
+			active[q] = 100 + q;
+		total = largest = 0;
+		memset(t, 0, sizeof(t));
+		memset(load, 0, sizeof(load));
+		for (i = 0; i < n; i++) {
+			t[i].id = i;
+			t[i].qp = 95 + (uint32_t)prng_below(&r, 20);
+			t[i].median = 8u << prng_below(&r, 10);
+			t[i].bytes =
+				prng_below(&r, 3) ? prng_below(&r, 100000) : 0;
+			total += t[i].bytes;
+			if (t[i].bytes > largest)
+				largest = t[i].bytes;
+		}
+		thrsched_map(t, n, active, n_active);
+		for (i = 0; i < n; i++) {
+			/* never past the last QP */
+			assert_in_range(t[i].qp, 100, 100 + n_active - 1);
+			load[t[i].qp - 100] += t[i].bytes;
+			if (i && t[i].bytes && t[i - 1].bytes)
+				assert_true(t[i - 1].median <= t[i].median);
+		}
+		for (q = 0; q < n_active; q++)
+			assert_true(load[q] <= total / n_active + 1 + largest);
+	}
+}
+
+/* Who sends nothing is left where it is. */
+static void test_idle_stay(void **state)
+{
+	struct thrsched_thread t[] = {{.id = 0, .qp = 2},
+				      {.id = 1, .qp = 9},
+				      {.id = 2, .qp = 9},
+				      {.id = 3, .qp = 1}};
+	const uint32_t active[] = {1, 2};
+
+	thrsched_map(t, 4, active, 2);
+	assert_int_equal(thread(t, 4, 0)->qp, 2);
+	assert_int_equal(thread(t, 4, 3)->qp, 1);
+	assert_int_not_equal(thread(t, 4, 1)->qp, 9);
+	assert_int_not_equal(thread(t, 4, 1)->qp, thread(t, 4, 2)->qp);
+}
+
+/* --- credits --------------------------------------------------------------- */
+
+static void test_renewal(void **state)
+{
+	struct credit k;
+	uint32_t i;
+
+	credit_init(&k, CREDIT_C);
+	for (i = 0; i < 4; i++) {
+		assert_false(credit_low(&k));
+		credit_spend(&k, i < 3 ? 5 : 1);
+	}
+	assert_true(credit_low(&k));
+	assert_int_equal(credit_ask(&k), 5); /* of 5, 5, 5, 1 */
+	assert_false(credit_low(&k));
+	/* the other half goes on meanwhile */
+	assert_int_equal(credit_room(&k, 100), 16);
+	credit_spend(&k, 16);
+	assert_int_equal(credit_room(&k, 1), 0);
+	credit_granted(&k, CREDIT_C);
+	assert_int_equal(credit_room(&k, 100), 32);
+	assert_int_equal(credit_ask(&k), 16);
+	credit_declined(&k);
+	assert_int_equal(credit_room(&k, 1), 0);
+	assert_false(credit_low(&k));
+	assert_int_equal(credit_ask(&k), 1);
+}
+
+static void test_cheats(void **state)
+{
+	struct credit_grantor g;
+	uint32_t granted;
+
+	credit_grantor_init(&g, CREDIT_C);
+	assert_int_equal(credit_asked(&g, 1, &granted), -SKEIN_EPEER);
+	assert_int_equal(credit_used(&g, 33), -SKEIN_EPEER);
+	assert_int_equal(credit_used(&g, 32), 0);
+	assert_int_equal(credit_used(&g, 1), -SKEIN_EPEER);
+	assert_int_equal(credit_asked(&g, 0, &granted), -SKEIN_EPEER);
+	g.keep = false;
+	assert_int_equal(credit_asked(&g, 1000000, &granted), 0);
+	assert_int_equal(granted, 0);
+	assert_int_equal(g.util, CREDIT_DEGREES);
+	assert_int_equal(credit_asked(&g, 1, &granted), -SKEIN_EPEER);
+}
+
+/* Messages on their way, either direction: n requests or a question (0); a
+ * grant, or a decline (0). In order, each with a delay of its own choosing. */
+struct way {
+	uint32_t item[4096];
+	unsigned in, out;
+};
+
+static void way_put(struct way *w, uint32_t v)
+{
+	w->item[w->in++ % COUNT(w->item)] = v;
+}
+
+static uint32_t way_get(struct way *w)
+{
+	return w->item[w->out++ % COUNT(w->item)];
+}
+
+static void sender_acts(struct credit *k, struct way *up, struct prng *r,
+			uint64_t *sent)
+{
+	uint32_t n = credit_room(k, 1 + (uint32_t)prng_below(r, 12));
+
+	if (credit_low(k))
+		way_put(up, 1000 + credit_ask(k));
+	else if (n) {
+		credit_spend(k, n);
+		way_put(up, n);
+		*sent += n;
+	}
+}
+
+static void receiver_hears(struct credit_grantor *g, uint32_t v,
+			   struct way *down)
+{
+	uint32_t granted;
+
+	if (v < 1000) {
+		assert_int_equal(credit_used(g, v), 0);
+		return;
+	}
+	assert_int_equal(credit_asked(g, v - 1000, &granted), 0);
+	way_put(down, granted);
+}
+
+static void sender_hears(struct credit *k, uint32_t granted)
+{
+	if (granted)
+		credit_granted(k, granted);
+	else
+		credit_declined(k);
+}
+
+static void one_life(struct prng *r)
+{
+	static struct way up, down;
+	struct credit_grantor g;
+	uint64_t sent = 0;
+	struct credit k;
+
+	up.in = up.out = down.in = down.out = 0;
+	credit_init(&k, CREDIT_C);
+	credit_grantor_init(&g, CREDIT_C);
+	for (int step = 0; step < 500; step++) {
+		switch (prng_below(r, 5)) {
+		case 0:
+		case 1:
+			sender_acts(&k, &up, r, &sent);
+			break;
+		case 2:
+			if (up.out != up.in)
+				receiver_hears(&g, way_get(&up), &down);
+			break;
+		case 3:
+			if (down.out != down.in)
+				sender_hears(&k, way_get(&down));
+			break;
+		case 4:
+			g.keep = prng_below(r, 4);
+			if (g.keep && !g.active)
+				way_put(&down, credit_activate(&g));
+			break;
+		}
+		assert_true(k.left <= 2 * CREDIT_C);
+	}
+	while (up.out != up.in)
+		receiver_hears(&g, way_get(&up), &down);
+	while (down.out != down.in)
+		sender_hears(&k, way_get(&down));
+	assert_int_equal(k.left, g.left);
+	assert_int_equal(k.active, g.active);
+}
+
+static void test_conserved(void **state)
+{
+	struct prng r;
+
+	prng_init(&r, 3);
+	for (int i = 0; i < 2000; i++)
+		one_life(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_proportional),
+		cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_more_senders_than_qps),
+		cmocka_unit_test(test_random_shares),
+		cmocka_unit_test(test_newcomer),
+		cmocka_unit_test(test_median),
+		cmocka_unit_test(test_sorted_and_equal),
+		cmocka_unit_test(test_random_maps),
+		cmocka_unit_test(test_idle_stay),
+		cmocka_unit_test(test_renewal),
+		cmocka_unit_test(test_cheats),
+		cmocka_unit_test(test_conserved),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
