@@ -2,7 +2,7 @@
 /* bed.c - see bed.h. */
 #include "sim/bed.h"
 
-#include "dev/dev.h"
+#include "sim/end.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,32 +10,30 @@
 
 #define POLL_MAX 16
 #define BATCH_MAX 32u
-
-/* A process with a device and a piece of memory that others may reach. */
-struct end {
-	struct sim_node *node;
-	struct sim_proc *proc;
-	struct skein_env *env;
-	struct dev *dev;
-	struct ibv_pd *pd;
-	struct ibv_cq *cq;
-	struct ibv_mr *mr;
-	void *mem;
-};
+#define DC_KEY 0x5ce1u
 
 struct lane {
 	struct ibv_qp *qp;
-	struct end *to;
+	struct ibv_ah *ah; /* over a DCI */
+	struct target *to;
 	uint64_t *begun; /* by request, modulo depth */
 	uint32_t head, tail;
 };
 
 struct bed;
 
+struct target {
+	struct end end;
+	struct ibv_qp *dct;
+};
+
 struct issuer {
 	struct bed *bed;
 	struct end end;
 	struct lane *lanes;
+	struct ibv_qp *dci;
+	unsigned outstanding;
+	uint64_t burst_at;
 	struct dev_stats stats;
 	struct prng r;
 };
@@ -44,44 +42,15 @@ struct bed {
 	const struct bed_conf *conf;
 	struct sim_world *w;
 	struct sim_node **nodes; /* targets, then issuers' */
-	struct end *targets;
+	struct target *targets;
 	struct issuer *issuers;
 	unsigned n_issuers;
 	bool counting, over;
-	uint64_t ops, lat_sum;
+	uint64_t ops, lat_sum, bursts, burst_sum;
 	int rc;
 };
 
 /* --- making it --------------------------------------------------------- */
-
-static int end_up(struct end *e, const struct bed_conf *conf)
-{
-	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-		     IBV_ACCESS_REMOTE_READ;
-	const struct dev_ops *ops;
-	char err[160];
-	int rc;
-
-	rc = sim_proc_new(e->node, "p", &e->proc);
-	if (rc)
-		return rc;
-	e->env = sim_proc_env(e->proc);
-	rc = dev_open(e->env, "sim", -1, err, sizeof(err), &e->dev);
-	if (rc)
-		return rc;
-	ops = e->dev->ops;
-	e->mem = env_alloc(e->env, conf->len ? conf->len : 1);
-	if (!e->mem)
-		return -ENOMEM;
-	rc = ops->alloc_pd(e->dev, &e->pd);
-	if (!rc)
-		rc = ops->reg_mr(e->dev, e->pd, e->mem, conf->len, access, -1,
-				 0, &e->mr);
-	if (!rc)
-		rc = ops->create_cq(e->dev, (int)(conf->qps * conf->depth + 1),
-				    NULL, NULL, &e->cq);
-	return rc;
-}
 
 static int qp_new(struct end *e, unsigned depth, uint32_t inline_max,
 		  struct ibv_qp **qp)
@@ -105,17 +74,55 @@ static int qp_new(struct end *e, unsigned depth, uint32_t inline_max,
 					IBV_ACCESS_REMOTE_READ);
 }
 
-static int lane_up(struct issuer *is, struct lane *l)
+/* What DCIs reach; no receive is ever taken. */
+static int dct_up(struct target *t)
+{
+	struct ibv_srq_init_attr attr = {.attr = {.max_wr = 1, .max_sge = 1}};
+	const struct dev_ops *ops = t->end.dev->ops;
+	struct ibv_srq *srq;
+	int rc = ops->create_srq(t->end.dev, t->end.pd, &attr, &srq);
+
+	return rc ? rc
+		  : ops->create_dct(
+			    t->end.dev, t->end.pd, t->end.cq, srq, DC_KEY,
+			    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+			    NULL, &t->dct);
+}
+
+static int dci_up(struct issuer *is)
+{
+	struct ibv_qp_init_attr attr = {
+		.send_cq = is->end.cq,
+		.recv_cq = is->end.cq,
+		.sq_sig_all = 1,
+		.cap = {.max_send_wr = is->bed->conf->depth, .max_send_sge = 1},
+	};
+
+	return is->end.dev->ops->create_dci(is->end.dev, is->end.pd, &attr,
+					    NULL, &is->dci);
+}
+
+static int dc_lane_up(struct issuer *is, struct lane *l)
+{
+	struct end *a = &is->end;
+	struct ibv_ah_attr attr;
+	struct dev_qp_addr at;
+	int rc;
+
+	dev_qp_addr(l->to->end.dev, l->to->dct, 0, &at);
+	rc = dev_ah_attr(a->dev, &at, NULL, &attr);
+	l->qp = is->dci;
+	return rc ? rc : a->dev->ops->create_ah(a->dev, a->pd, &attr, &l->ah);
+}
+
+static int rc_lane_up(struct issuer *is, struct lane *l)
 {
 	const struct bed_conf *conf = is->bed->conf;
-	struct end *a = &is->end, *b = l->to;
+	struct end *a = &is->end, *b = &l->to->end;
 	struct dev_qp_addr at_a, at_b;
 	struct ibv_qp *far;
 	int rc;
 
-	l->begun = calloc(conf->depth, sizeof(*l->begun));
-	if (!l->begun)
-		return -ENOMEM;
 	rc = qp_new(a, conf->depth, conf->inlined ? conf->len : 0, &l->qp);
 	if (!rc)
 		rc = qp_new(b, 1, 0, &far);
@@ -131,6 +138,16 @@ static int lane_up(struct issuer *is, struct lane *l)
 	return rc ? rc : dev_qp_rts(b->dev, far, 0, &at_a, NULL);
 }
 
+static int lane_up(struct issuer *is, struct lane *l)
+{
+	const struct bed_conf *conf = is->bed->conf;
+
+	l->begun = calloc(conf->depth, sizeof(*l->begun));
+	if (!l->begun)
+		return -ENOMEM;
+	return conf->dc ? dc_lane_up(is, l) : rc_lane_up(is, l);
+}
+
 static int issuer_up(struct bed *bed, unsigned i)
 {
 	const struct bed_conf *conf = bed->conf;
@@ -139,8 +156,10 @@ static int issuer_up(struct bed *bed, unsigned i)
 
 	is->bed = bed;
 	sim_prng(bed->w, 1000 + i, &is->r);
-	is->end.node = bed->nodes[conf->targets + i / conf->issuers];
-	rc = end_up(&is->end, conf);
+	rc = end_up(&is->end, bed->nodes[conf->targets + i / conf->issuers],
+		    conf->len, conf->qps * conf->depth + 1);
+	if (!rc && conf->dc)
+		rc = dci_up(is);
 	is->lanes = calloc(conf->qps, sizeof(*is->lanes));
 	if (!is->lanes)
 		rc = -ENOMEM;
@@ -162,8 +181,9 @@ static int nodes_up(struct bed *bed)
 		rc = sim_node_new(bed->w, i < conf->targets ? "target" : "node",
 				  conf->cores, &bed->nodes[i]);
 	for (unsigned i = 0; i < conf->targets && !rc; i++) {
-		bed->targets[i].node = bed->nodes[i];
-		rc = end_up(&bed->targets[i], conf);
+		rc = end_up(&bed->targets[i].end, bed->nodes[i], conf->len, 1);
+		if (!rc && conf->dc)
+			rc = dct_up(&bed->targets[i]);
 	}
 	for (unsigned i = 0; i < bed->n_issuers && !rc; i++)
 		rc = issuer_up(bed, i);
@@ -190,12 +210,16 @@ static int issue(struct issuer *is, unsigned k, unsigned n)
 		wr[i].num_sge = 1;
 		wr[i].opcode = conf->opcode;
 		wr[i].send_flags = conf->inlined ? IBV_SEND_INLINE : 0;
-		wr[i].wr.rdma.remote_addr = (uintptr_t)l->to->mem;
-		wr[i].wr.rdma.rkey = l->to->mr->rkey;
+		wr[i].wr.rdma.remote_addr = (uintptr_t)l->to->end.mem;
+		wr[i].wr.rdma.rkey = l->to->end.mr->rkey;
 		wr[i].next = i + 1 < n ? &wr[i + 1] : NULL;
 		l->begun[l->head++ % conf->depth] = now;
 	}
-	return dev_post_send(&is->stats, l->qp, wr, &bad);
+	is->outstanding += n;
+	return conf->dc ? is->end.dev->ops->post_dc(is->end.dev, l->qp, wr,
+						    l->ah, l->to->dct->qp_num,
+						    DC_KEY)
+			: dev_post_send(&is->stats, l->qp, wr, &bad);
 }
 
 static int take(struct issuer *is, const struct ibv_wc *wc)
@@ -211,17 +235,37 @@ static int take(struct issuer *is, const struct ibv_wc *wc)
 				l->begun[l->tail % bed->conf->depth];
 	}
 	l->tail++;
+	is->outstanding--;
 	return 0;
 }
 
-/* What is free is issued again: on this QP, or on one drawn. */
+/* All of them on QPs drawn, once those before have come back. */
+static int burst(struct issuer *is)
+{
+	const struct bed_conf *conf = is->bed->conf;
+	uint64_t now = sim_thread_now(is->bed->w);
+	int rc = 0;
+
+	if (is->outstanding)
+		return 0;
+	if (is->bed->counting && is->burst_at) {
+		is->bed->bursts++;
+		is->bed->burst_sum += now - is->burst_at;
+	}
+	is->burst_at = now;
+	for (unsigned i = 0; i < conf->window && !rc; i++)
+		rc = issue(is, (unsigned)prng_below(&is->r, conf->qps), 1);
+	return rc;
+}
+
+/* What is free is issued again. */
 static int refill(struct issuer *is, unsigned k)
 {
 	const struct bed_conf *conf = is->bed->conf;
 	struct lane *l = &is->lanes[k];
 
-	if (conf->one_at_a_time)
-		return issue(is, (unsigned)prng_below(&is->r, conf->qps), 1);
+	if (conf->window)
+		return burst(is);
 	while (l->head - l->tail + conf->batch <= conf->depth) {
 		int rc = issue(is, k, conf->batch);
 
@@ -238,8 +282,7 @@ static int begin(struct issuer *is)
 
 	/* Not all at one moment. */
 	sim_charge(is->bed->w, prng_below(&is->r, 2000));
-	for (unsigned k = 0; k < (conf->one_at_a_time ? 1 : conf->qps) && !rc;
-	     k++)
+	for (unsigned k = 0; k < (conf->window ? 1 : conf->qps) && !rc; k++)
 		rc = refill(is, k);
 	return rc;
 }
@@ -292,6 +335,7 @@ static void counts_since(struct sim_nic_counts *now,
 	now->bytes_out -= then->bytes_out;
 	now->doorbells -= then->doorbells;
 	now->interrupts -= then->interrupts;
+	now->dc_connects -= then->dc_connects;
 	now->ctx_hits -= then->ctx_hits;
 	now->ctx_misses -= then->ctx_misses;
 	now->mr_hits -= then->mr_hits;
@@ -326,6 +370,8 @@ static int play(struct bed *bed, struct bed_result *res)
 	res->ops = bed->ops;
 	res->mops = (double)bed->ops * 1e3 / (double)conf->run_ns;
 	res->lat_ns = bed->ops ? (double)bed->lat_sum / (double)bed->ops : 0;
+	res->burst_ns =
+		bed->bursts ? (double)bed->burst_sum / (double)bed->bursts : 0;
 	bed->over = true;
 	return bed->rc;
 }
@@ -358,7 +404,7 @@ int bed_run(const struct bed_conf *conf, struct bed_result *res)
 	int rc;
 
 	if (!conf->depth || !conf->batch || conf->batch > BATCH_MAX ||
-	    conf->batch > conf->depth)
+	    conf->batch > conf->depth || conf->window > conf->depth)
 		return -EINVAL;
 	bed.nodes =
 		calloc(conf->targets + conf->issuer_nodes, sizeof(*bed.nodes));

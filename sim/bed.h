@@ -25,10 +25,12 @@ struct bed_conf {
 	enum ibv_wr_opcode opcode;
 	uint32_t len;
 	bool inlined;
-	/* Requests outstanding: of each QP; or one of the issuer, on a QP
-	 * drawn at random. */
+	bool dc; /* one DCI an issuer, to as many targets as it has QPs */
+	/* Requests outstanding, at most: of a QP. */
 	unsigned depth;
-	bool one_at_a_time;
+	/* Not 0: so many requests of the issuer, on QPs drawn at random, then
+	 * all completions, and again. Not above depth. */
+	unsigned window;
 	/* Of the requests, as many are posted at once. */
 	unsigned batch;
 	uint64_t warm_ns, run_ns;
@@ -36,7 +38,8 @@ struct bed_conf {
 
 struct bed_result {
 	double mops;
-	double lat_ns; /* mean, from the call that posts to the completion */
+	double lat_ns;	 /* mean, from the call that posts to the completion */
+	double burst_ns; /* the same of a window */
 	uint64_t ops;
 	struct sim_nic_counts issuer, target; /* the first node's, in run_ns */
 	uint64_t hash, virtual_ns, events;

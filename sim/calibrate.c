@@ -11,6 +11,7 @@
 #include "sim/inbound_outbound.h"
 #include "sim/qp_scaling.h"
 #include "sim/scenario.h"
+#include "sim/ud_rpc.h"
 
 #include <errno.h>
 #include <math.h>
@@ -151,7 +152,7 @@ static int read_latency(struct judge *j)
 }
 
 /* 240 clients on nine nodes, posting in batches. */
-static int async_rate(struct judge *j, enum ibv_wr_opcode opcode,
+static int async_rate(struct judge *j, enum ibv_wr_opcode opcode, bool dc,
 		      enum kind kind, double paper, const char *name)
 {
 	struct bed_conf conf = {
@@ -163,6 +164,7 @@ static int async_rate(struct judge *j, enum ibv_wr_opcode opcode,
 		.qps = 1,
 		.cores = 27,
 		.opcode = opcode,
+		.dc = dc,
 		.len = 8,
 		.depth = 16,
 		.batch = 8,
@@ -176,6 +178,57 @@ static int async_rate(struct judge *j, enum ibv_wr_opcode opcode,
 		return rc;
 	add(j, &r);
 	point(j, kind, name, paper, r.mops);
+	return 0;
+}
+
+/* One DCI: READs one after another to one target or to two, in turns drawn, and
+ * 64 at once to ten. */
+static int dci_reads(struct judge *j, unsigned targets, unsigned window,
+		     struct bed_result *r)
+{
+	struct bed_conf conf = {
+		.seed = j->seed,
+		.nic = &j->cx4,
+		.issuer_nodes = 1,
+		.issuers = 1,
+		.targets = targets,
+		.qps = targets,
+		.cores = 24,
+		.opcode = IBV_WR_RDMA_READ,
+		.dc = true,
+		.len = 8,
+		.depth = window,
+		.window = window,
+		.batch = 1,
+		.warm_ns = 100000,
+		.run_ns = 4000000,
+	};
+	int rc = bed_run(&conf, r);
+
+	if (!rc)
+		add(j, r);
+	return rc;
+}
+
+static int reconnects(struct judge *j)
+{
+	struct bed_result one = {0}, two = {0}, many = {0};
+	int rc = dci_reads(j, 1, 1, &one);
+	double us;
+
+	if (!rc)
+		rc = dci_reads(j, 2, 1, &two);
+	if (!rc)
+		rc = dci_reads(j, 10, 64, &many);
+	if (rc)
+		return rc;
+	us = (two.lat_ns - one.lat_ns) * (double)two.ops /
+	     (double)two.issuer.dc_connects / 1e3;
+	report_row(j->rep, "cx4_dc_reconnect_us", us);
+	if (!(us > 0 && us < 1))
+		report_fail(j->rep, "cx4: a DC reconnect takes %.3g us", us);
+	point(j, FITTED, "cx4: 64 READs to 10 nodes, one DCI, us", 99,
+	      many.burst_ns / 1e3);
 	return 0;
 }
 
@@ -203,11 +256,19 @@ static int connectx4(struct judge *j)
 	int rc = read_latency(j);
 
 	if (!rc)
-		rc = async_rate(j, IBV_WR_RDMA_READ, FITTED, 138,
+		rc = async_rate(j, IBV_WR_RDMA_READ, false, FITTED, 138,
 				"cx4: READs of 240 clients, RC, Mops");
 	if (!rc)
-		rc = async_rate(j, IBV_WR_RDMA_WRITE, PREDICTED, 145,
+		rc = async_rate(j, IBV_WR_RDMA_READ, true, FITTED, 118,
+				"cx4: READs of 240 clients, DC, Mops");
+	if (!rc)
+		rc = async_rate(j, IBV_WR_RDMA_WRITE, false, PREDICTED, 145,
 				"cx4: WRITEs of 240 clients, RC, Mops");
+	if (!rc)
+		rc = async_rate(j, IBV_WR_RDMA_WRITE, true, PREDICTED, 132,
+				"cx4: WRITEs of 240 clients, DC, Mops");
+	if (!rc)
+		rc = reconnects(j);
 	return rc ? rc : control(j);
 }
 
@@ -243,6 +304,26 @@ static int shape(struct judge *j)
 	return 0;
 }
 
+static int ud_cost(struct judge *j)
+{
+	struct ud_rpc_result ud = {0};
+	struct bed_result r = {0};
+	int rc = qp_scaling_point(&j->cx5, j->seed, 352, &r);
+
+	if (!rc)
+		rc = qp_scaling_ud(&j->cx5, j->seed, 352, &ud);
+	if (rc)
+		return rc;
+	add(j, &r);
+	report_add(j->rep, ud.hash, ud.virtual_ns, ud.events);
+	point(j, FITTED, "cx5: UD RPC, 352 senders: verbs' share of cores", 0.9,
+	      ud.verbs_share);
+	point(j, PREDICTED, "cx5: READs / UD RPCs, 352 of each", 2,
+	      r.mops / ud.mops);
+	report_row(j->rep, "cx5_ud_verbs_share_busy", ud.verbs_busy_share);
+	return 0;
+}
+
 /* --- */
 
 static int calibrate(const struct scenario_conf *sc, struct report *rep)
@@ -263,7 +344,9 @@ static int calibrate(const struct scenario_conf *sc, struct report *rep)
 	rc = connectx3(&j);
 	if (!rc)
 		rc = connectx4(&j);
-	return rc ? rc : shape(&j);
+	if (!rc)
+		rc = shape(&j);
+	return rc ? rc : ud_cost(&j);
 }
 
 const struct scenario scenario_calibrate = {

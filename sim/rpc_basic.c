@@ -538,6 +538,7 @@ static void count(struct run *run)
 	for (unsigned k = 0; k < FAULT_KINDS; k++)
 		report_row(run->rep, fault_names[k].name,
 			   run->faults.counts[k]);
+	report_nic(run->rep, run->actors[0].node);
 }
 
 /* --- the run ----------------------------------------------------------- */

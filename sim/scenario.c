@@ -2,6 +2,8 @@
 /* scenario.c - the list of scenarios, and their reports. */
 #include "sim/scenario.h"
 
+#include "dev/sim/link.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,6 +55,19 @@ void report_line(struct report *rep, const char *label, const double *cells)
 		return;
 	snprintf(t->labels[t->n_lines], sizeof(t->labels[0]), "%s", label);
 	memcpy(t->cells[t->n_lines++], cells, t->n_cols * sizeof(*cells));
+}
+
+void report_nic(struct report *rep, struct sim_node *node)
+{
+	struct sim_nic_counts c;
+
+	sim_nic_counts(node, &c);
+	report_row(rep, "nic_messages_out", (double)c.messages_out);
+	report_row(rep, "nic_messages_in", (double)c.messages_in);
+	report_row(rep, "nic_doorbells", (double)c.doorbells);
+	report_row(rep, "nic_interrupts", (double)c.interrupts);
+	report_row(rep, "nic_qp_cache_misses", (double)c.ctx_misses);
+	report_row(rep, "nic_mr_cache_misses", (double)c.mr_misses);
 }
 
 void report_add(struct report *rep, uint64_t hash, uint64_t virtual_ns,

@@ -27,7 +27,7 @@ struct scenario_conf {
 	const struct nic_model *nic;
 };
 
-#define REPORT_ROWS 24
+#define REPORT_ROWS 32
 #define TABLE_COLS 8
 #define TABLE_LINES 48
 
@@ -74,6 +74,8 @@ void report_fail(struct report *rep, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* One line of the table: a value each column. */
 void report_line(struct report *rep, const char *label, const double *cells);
+/* What a node's NIC has counted. */
+void report_nic(struct report *rep, struct sim_node *node);
 /* Adds a world's part to that of the worlds before it. */
 void report_add(struct report *rep, uint64_t hash, uint64_t virtual_ns,
 		uint64_t events);

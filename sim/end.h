@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * end.h - a simulated process with a device and a piece of memory that others
+ * may reach: what test beds are made of. It ends with its world.
+ */
+#ifndef SKEIN_SIM_END_H
+#define SKEIN_SIM_END_H
+
+#include "dev/dev.h"
+#include "env/sim/sim.h"
+
+struct end {
+	struct sim_node *node;
+	struct sim_proc *proc;
+	struct skein_env *env;
+	struct dev *dev;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	void *mem;
+};
+
+/* On node: memory of len bytes, a CQ of cqe. Outside of all threads it takes no
+ * time. 0 or a negative errno. */
+int end_up(struct end *e, struct sim_node *node, size_t len, unsigned cqe);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ud_rpc.h - requests and responses as datagrams: what a server gets through,
+ * and what of its cores the verbs take (FLOCK fig. 2.2(b)).
+ */
+#ifndef SKEIN_SIM_UD_RPC_H
+#define SKEIN_SIM_UD_RPC_H
+
+#include "dev/sim/model.h"
+
+struct ud_rpc_conf {
+	uint64_t seed;
+	const struct nic_model *nic;
+	unsigned nodes, senders; /* clients'; senders: of all nodes */
+	unsigned depth;		 /* requests outstanding, of a sender */
+	unsigned cores;		 /* of the server, a thread and a QP each */
+	uint32_t len;
+	uint32_t handler_ns;
+	uint64_t warm_ns, run_ns;
+};
+
+struct ud_rpc_result {
+	double mops;
+	/* Of the server's cores: in verbs calls; of that, looks at an empty CQ
+	 * included, and without them. */
+	double verbs_share, verbs_busy_share;
+	uint64_t hash, virtual_ns, events;
+};
+
+int ud_rpc_run(const struct ud_rpc_conf *conf, struct ud_rpc_result *res);
+
+#endif
