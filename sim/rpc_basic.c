@@ -12,7 +12,6 @@
  * The records of the calls live outside of the processes: they outlast kills.
  */
 #include "conn/ctx.h"
-#include "dev/sim/link.h"
 #include "sim/faults.h"
 #include "sim/scenario.h"
 
@@ -621,8 +620,7 @@ static int rpc_basic(const struct scenario_conf *conf, struct report *rep)
 	rc = sim_world_new(&wc, &run->w);
 	if (rc)
 		goto out_records;
-	if (conf->nic)
-		sim_net_set_model(run->w, conf->nic);
+	scenario_nic(run->w, conf);
 	rep->ok = true;
 	rc = build(run, conf);
 	if (!rc) {

@@ -2,6 +2,7 @@
 /* scenario.c - the list of scenarios, and their reports. */
 #include "sim/scenario.h"
 
+#include "base/assert.h"
 #include "dev/sim/link.h"
 
 #include <stdarg.h>
@@ -26,6 +27,39 @@ const struct scenario *scenario_find(const char *name)
 		if (!strcmp(scenarios[i]->name, name))
 			return scenarios[i];
 	return NULL;
+}
+
+static void hasten(struct nic_model *m, uint32_t times)
+{
+	uint32_t *const costs[] = {
+		&m->open_us,	       &m->create_cq_cpu_ns,
+		&m->create_cq_nic_ns,  &m->create_srq_cpu_ns,
+		&m->create_srq_nic_ns, &m->create_qp_cpu_ns,
+		&m->create_qp_nic_ns,  &m->create_ah_cpu_ns,
+		&m->modify_cpu_ns,     &m->modify_init_nic_ns,
+		&m->modify_rtr_nic_ns, &m->modify_rts_nic_ns,
+		&m->modify_nic_ns,     &m->destroy_cpu_ns,
+		&m->destroy_nic_ns,    &m->reg_mr_cpu_ns,
+		&m->reg_mr_nic_ns,     &m->reg_page_ns,
+	};
+
+	for (unsigned i = 0; i < sizeof(costs) / sizeof(costs[0]); i++)
+		*costs[i] /= times;
+}
+
+void scenario_nic(struct sim_world *w, const struct scenario_conf *conf)
+{
+	struct nic_model model;
+	struct prng r;
+
+	if (conf->nic) {
+		model = *conf->nic;
+	} else {
+		skein_assert(!nic_model_find("connectx5", &model));
+		sim_prng(w, 0x6e6963, &r);
+		hasten(&model, 1 + (uint32_t)prng_below(&r, 32));
+	}
+	sim_net_set_model(w, &model);
 }
 
 void report_row(struct report *rep, const char *name, double value)

@@ -64,6 +64,10 @@ struct scenario {
 	int (*run)(const struct scenario_conf *conf, struct report *rep);
 };
 
+/* Before the first device is opened: conf's NIC, or connectx5 with a control path
+ * up to 32 times as fast, as the seed has it: a run of some milliseconds must
+ * see more than devices being opened. */
+void scenario_nic(struct sim_world *w, const struct scenario_conf *conf);
 /* The i-th scenario, or NULL; by name, or NULL. */
 const struct scenario *scenario_at(unsigned i);
 const struct scenario *scenario_find(const char *name);

@@ -118,7 +118,7 @@ struct shm_qp {
 	 * hazard, as it writes slots: had it to be read from the peer's area,
 	 * a peer that goes to RESET at once would take it along. */
 	_Atomic uint32_t fault;
-	_Atomic uint32_t met;	/* the first message has arrived at yours */
+	_Atomic uint32_t met; /* the first message has arrived at yours */
 	/* UD; the owner, on the control path */
 	uint32_t qkey;
 	uint32_t claim_off; /* of its claims in the NIC file, / 4096 */
