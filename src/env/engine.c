@@ -212,7 +212,7 @@ static int wait_in_place(struct engine *e, struct place *p,
 	while (!is_done(p->done, p->arg) && !engine_is_free(e)) {
 		if (rc)
 			return rc;
-		if (env_idle(e->env, p->w, round++) == ENV_IDLE_AGAIN)
+		if (env_idle(e->env, p->w, round++) != ENV_IDLE_SLEEP)
 			continue;
 		env_waiter_arm(e->env, p->w);
 		if (is_done(p->done, p->arg) || engine_is_free(e)) {
@@ -506,6 +506,7 @@ static enum env_idle_verdict engine_idle(struct engine *e,
 /* Rounds until run is over: 0, or -ETIMEDOUT. The caller owns the engine. */
 static int engine_run(struct engine *e, const struct run *run)
 {
+	enum env_idle_verdict verdict;
 	unsigned round = 0;
 	int moved;
 
@@ -519,13 +520,13 @@ static int engine_run(struct engine *e, const struct run *run)
 		if (moved) {
 			round = 0;
 			e->now_ns = env_now_ns(e->env);
-		} else if (engine_idle(e, run, round++) == ENV_IDLE_SLEEP) {
-			if (engine_sleep(e, run))
-				round = 0;
-			e->now_ns = env_now_ns(e->env);
-		} else if (round % CLOCK_ROUNDS == 1) {
-			e->now_ns = env_now_ns(e->env);
+			continue;
 		}
+		verdict = engine_idle(e, run, round++);
+		if (verdict == ENV_IDLE_SLEEP && engine_sleep(e, run))
+			round = 0;
+		if (verdict != ENV_IDLE_AGAIN || round % CLOCK_ROUNDS == 1)
+			e->now_ns = env_now_ns(e->env);
 	}
 }
 

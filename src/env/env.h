@@ -41,7 +41,7 @@ enum env_log_level {
 /* How a waiting thread spends fruitless rounds. */
 enum env_wait_mode {
 	ENV_WAIT_ADAPTIVE, /* pause, yield, then sleep: the default */
-	ENV_WAIT_POLL,	   /* pause, then yield; never sleeps */
+	ENV_WAIT_POLL,	   /* pause, then yield; never sleeps for long */
 	ENV_WAIT_SPIN,	   /* pause only; warns when spinners exceed cores */
 	ENV_WAIT_EVENT,	   /* sleep as soon as nothing is there */
 };
@@ -49,6 +49,7 @@ enum env_wait_mode {
 /* What env_idle() asks of its caller. */
 enum env_idle_verdict {
 	ENV_IDLE_AGAIN, /* look again */
+	ENV_IDLE_LATER, /* the same; it took a while: the time is another */
 	ENV_IDLE_SLEEP, /* arm, re-check, and env_waiter_sleep() */
 };
 

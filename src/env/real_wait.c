@@ -35,7 +35,10 @@
  * the core for a slice of milliseconds, in which an answer from another core
  * lies there: a yield that took YIELD_DEAR_NS was dear, and for HOLD_MIN_NS
  * there is none; for twice as long after the next one, up to HOLD_MAX_NS. The
- * scheduler sees to it that others run all the same, each for its share.
+ * scheduler sees to it that others run all the same, each for its share. And as
+ * it does, one who spins his share away while what he waits for has no core has
+ * none when that comes: in a hold a wait that lasts is spent in naps, which cost
+ * nothing and end at once, also beside one who computes.
  */
 #define IDLE_BARE 64
 #define IDLE_CLOCK_ROUNDS 16 /* read the clock that often while spinning */
@@ -44,6 +47,7 @@
 #define YIELD_DEAR_NS 400000
 #define HOLD_MIN_NS 10000000u
 #define HOLD_MAX_NS 1000000000u
+#define NAP_NS 50000
 
 /* Spinning without yielding: look once in SPIN_LOOK_NS whether somebody wanted
  * the core that often. */
@@ -173,6 +177,14 @@ static uint64_t give_way(struct env_waiter *w)
 	return now;
 }
 
+static enum env_idle_verdict nap(void)
+{
+	struct timespec ts = {.tv_nsec = NAP_NS};
+
+	nanosleep(&ts, NULL);
+	return ENV_IDLE_LATER;
+}
+
 /* Is the core wanted by others, who get it only slice by slice? */
 static void spin_look(struct env_waiter *w)
 {
@@ -230,6 +242,9 @@ enum env_idle_verdict real_idle(struct env_waiter *w, unsigned round)
 		return ENV_IDLE_AGAIN;
 	}
 	now = give_way(w);
+	if (w->mode == ENV_WAIT_POLL && now < w->hold_end_ns &&
+	    now - w->idle_since_ns >= IDLE_SLEEP_NS)
+		return nap();
 	if (w->mode == ENV_WAIT_POLL || now - w->idle_since_ns < IDLE_SLEEP_NS)
 		return ENV_IDLE_AGAIN;
 	return ENV_IDLE_SLEEP;

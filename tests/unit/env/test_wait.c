@@ -529,14 +529,15 @@ static void needs_cores(void)
 	skip();
 }
 
-/* One who computes gives nothing back for what is yielded to him: a poller
- * keeps a good part of the core that they share, and so is there when an answer
- * comes. It had a hundredth when it yielded at each look. */
+/* One who computes gives nothing back for what is yielded to him, and a share of
+ * the core that is spent with looking is not there when an answer comes: a
+ * poller that waits for long naps beside him. */
 static void test_poll_beside_burner(void **state)
 {
 	struct fixture *f = *state;
 	struct env_waiter *w;
 	struct burner b = {.stop = false};
+	struct rusage was, is;
 	uint64_t begun, mine, end;
 	unsigned round = 0;
 	cpu_set_t old;
@@ -553,18 +554,24 @@ static void test_poll_beside_burner(void **state)
 	pthread_setaffinity_np(pthread_self(), sizeof(b.cpu), &b.cpu);
 	assert_int_equal(pthread_create(&t, NULL, burn, &b), 0);
 	begun = thread_ns();
+	getrusage(RUSAGE_THREAD, &was);
 	end = env_now_ns(f->env) + 1000 * MS;
 	while (env_now_ns(f->env) < end)
-		assert_int_equal(env_idle(f->env, w, round++), ENV_IDLE_AGAIN);
+		assert_int_not_equal(env_idle(f->env, w, round++),
+				     ENV_IDLE_SLEEP);
 	mine = thread_ns() - begun;
+	getrusage(RUSAGE_THREAD, &is);
 	atomic_store(&b.stop, true);
 	pthread_join(t, NULL);
 	pthread_setaffinity_np(pthread_self(), sizeof(old), &old);
 	env_waiter_free(f->env, w);
-	/* of the two together: half would be its share */
-	assert_true(mine > (mine + b.used_ns) / 5);
-	/* and the other has the rest: nobody is shut out */
-	assert_true(b.used_ns > (mine + b.used_ns) / 5);
+	print_message("%ld naps, %.0f ms of the other's %.0f\n",
+		      is.ru_nvcsw - was.ru_nvcsw, (double)mine / 1e6,
+		      (double)b.used_ns / 1e6);
+	/* thousands, but on a loaded machine */
+	assert_true(is.ru_nvcsw - was.ru_nvcsw >= 50);
+	/* half would be its share */
+	assert_true(mine < (mine + b.used_ns) * 2 / 5);
 }
 
 /* Whoever spins without yielding on a core that others want is told. */
