@@ -115,11 +115,17 @@ static void handle(struct soft *s, struct soft_src *src, uint32_t events)
 	case SOFT_SRC_CONN:
 		soft_conn_event(s, src->obj, events);
 		break;
+	case SOFT_SRC_CONN_PID:
+		soft_conn_died(s, src->obj);
+		break;
 	case SOFT_SRC_PEER_SOCK:
 		soft_peer_event(s, p);
 		break;
 	case SOFT_SRC_DIAL:
 		soft_dial_event(s, src->obj);
+		break;
+	case SOFT_SRC_DIAL_PID:
+		soft_dial_died(s, src->obj);
 		break;
 	case SOFT_SRC_PEER_PID:
 		atomic_store(&p->gone, true);

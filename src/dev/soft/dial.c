@@ -7,6 +7,7 @@
  * is kept for it once it comes round. soft.lock is held throughout.
  */
 #include "dev/soft/msg.h"
+#include "dev/soft/pid.h"
 #include "dev/soft/ud.h"
 
 #include <errno.h>
@@ -22,13 +23,14 @@
 
 struct soft_dial {
 	struct list_node link;
-	struct soft_src src; /* fd -1: no connection yet */
+	struct soft_src src;	 /* fd -1: no connection yet */
+	struct soft_src src_pid; /* of who listens; fd -1: not watched */
 	uint32_t qpn;
 	uint64_t pause_ns, due_ns; /* of the next attempt at a connection */
 };
 
 /* -EAGAIN: its backlog is full, or we have no descriptor. */
-static int dial_connect(uint32_t block)
+static int dial_connect(uint32_t block, pid_t *pid)
 {
 	struct sockaddr_un un;
 	struct ucred cred;
@@ -44,18 +46,45 @@ static int dial_connect(uint32_t block)
 		err = -errno;
 	else if (cred.uid != geteuid())
 		err = -EACCES;
+	*pid = cred.pid;
 	if (!err)
 		return fd;
 	close(fd);
 	return err;
 }
 
+static void unwatch(struct soft *s, struct soft_src *src)
+{
+	if (src->fd < 0)
+		return;
+	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, src->fd, NULL);
+	close(src->fd);
+	src->fd = -1;
+}
+
+/* Who listens may be dead, and a child of it hold the socket: nobody accepts
+ * then. -ECONNREFUSED, or 0: it is watched if it can be. */
+static int dial_watch(struct soft *s, struct soft_dial *d, pid_t pid)
+{
+	int fd = soft_pid_open(pid);
+
+	if (fd == -ESRCH)
+		return -ECONNREFUSED;
+	d->src_pid.kind = SOFT_SRC_DIAL_PID;
+	d->src_pid.fd = fd;
+	d->src_pid.obj = d;
+	if (fd >= 0 && soft_src_add(s, &d->src_pid, EPOLLIN))
+		unwatch(s, &d->src_pid);
+	return 0;
+}
+
 static int dial_start(struct soft *s, struct soft_dial *d)
 {
 	struct msg m = {.magic = MSG_MAGIC, .op = MSG_CONNECT, .qpn = d->qpn};
+	pid_t pid = 0;
 	int fd, err;
 
-	fd = dial_connect(d->qpn / SHM_BLOCK_QPS);
+	fd = dial_connect(d->qpn / SHM_BLOCK_QPS, &pid);
 	if (fd < 0)
 		return fd;
 	d->src.kind = SOFT_SRC_DIAL;
@@ -64,20 +93,18 @@ static int dial_start(struct soft *s, struct soft_dial *d)
 	err = msg_send(fd, &m, 0, NULL, 0);
 	if (!err)
 		err = soft_src_add(s, &d->src, EPOLLIN);
-	if (err) {
-		close(fd);
-		d->src.fd = -1;
-	}
+	if (!err)
+		err = dial_watch(s, d, pid);
+	if (err)
+		unwatch(s, &d->src);
 	return err;
 }
 
 static void dial_drop(struct soft *s, struct soft_dial *d)
 {
 	list_del(&d->link);
-	if (d->src.fd >= 0) {
-		epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, d->src.fd, NULL);
-		close(d->src.fd);
-	}
+	unwatch(s, &d->src);
+	unwatch(s, &d->src_pid);
 	env_free(s->env, d);
 }
 
@@ -113,7 +140,7 @@ void soft_dial(struct soft *s, uint32_t qpn)
 	d = env_alloc(s->env, sizeof(*d));
 	if (!d)
 		return; /* its senders' timer asks again */
-	d->src.fd = -1;
+	d->src.fd = d->src_pid.fd = -1;
 	d->qpn = qpn;
 	d->pause_ns = RETRY_MIN_NS;
 	d->due_ns = 0;
@@ -149,6 +176,11 @@ void soft_dial_event(struct soft *s, void *dial)
 			"skein0: no descriptor left for a peer; raise "
 			"RLIMIT_NOFILE");
 	dial_over(s, d, p, area, bell);
+}
+
+void soft_dial_died(struct soft *s, void *dial)
+{
+	dial_over(s, dial, NULL, 0, -1);
 }
 
 /* -EAGAIN: at due_ns once more. */

@@ -11,6 +11,7 @@
 #include "base/fence.h"
 #include "base/assert.h"
 #include "dev/soft/msg.h"
+#include "dev/soft/pid.h"
 #include "dev/soft/ud.h"
 
 #include <errno.h>
@@ -22,7 +23,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -137,8 +137,7 @@ static int peer_watch(struct soft *s, struct soft_peer *p)
 	err = soft_src_add(s, &p->src_sock, EPOLLIN | EPOLLRDHUP);
 	if (err)
 		return err;
-	if (p->pid > 0)
-		p->pid_fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+	p->pid_fd = soft_pid_open(p->pid);
 	if (p->pid_fd < 0)
 		return 0; /* another pid namespace: the socket must do */
 	p->src_pid.kind = SOFT_SRC_PEER_PID;
@@ -213,33 +212,10 @@ static int bell_get(struct soft *s, struct soft_peer *p, uint32_t id, int *fd)
 	return b->fd;
 }
 
-/* Running, or asleep: not stopped, not dead, and in sight. */
-static bool is_up(pid_t pid)
-{
-	char path[32], stat[512], *at;
-	ssize_t n;
-	int fd;
-
-	if (pid <= 0)
-		return false;
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	n = read(fd, stat, sizeof(stat) - 1);
-	close(fd);
-	if (n <= 0)
-		return false;
-	stat[n] = 0;
-	/* "PID (NAME) STATE", and the name may hold anything */
-	at = strrchr(stat, ')');
-	return at && at[1] == ' ' && at[2] && strchr("RSDI", at[2]);
-}
-
 bool soft_peer_patient(pid_t pid, unsigned waited_s)
 {
 	return waited_s < PATIENCE_S ||
-	       (waited_s < PATIENCE_BUSY_S && is_up(pid));
+	       (waited_s < PATIENCE_BUSY_S && soft_pid_up(pid));
 }
 
 static int dial(uint32_t block, pid_t *pid)
@@ -321,6 +297,18 @@ int soft_peer_use(struct soft *s, const struct msg *r, int *sock, int *fds,
 	return 0;
 }
 
+/* A child of one that died holds the listening socket, and accepts nobody. */
+static int answer_wait(pid_t pid, int sock)
+{
+	unsigned waited_s = 0;
+	int err;
+
+	do
+		err = soft_pid_answer(pid, sock, 1000);
+	while (err == -ETIMEDOUT && soft_peer_patient(pid, ++waited_s));
+	return err;
+}
+
 int soft_peer_connect(struct soft *s, struct soft_qp *q, uint32_t qpn,
 		      struct soft_peer **peer, uint64_t *area, int *bell)
 {
@@ -328,7 +316,6 @@ int soft_peer_connect(struct soft *s, struct soft_qp *q, uint32_t qpn,
 	struct msg_buf b;
 	int fds[MSG_FDS] = {-1, -1, -1}, nfds = 0, sock, err, i;
 	struct stat st = {0};
-	unsigned waited_s = 0;
 	pid_t pid = 0;
 
 	sock = dial(qpn / SHM_BLOCK_QPS, &pid);
@@ -337,9 +324,9 @@ int soft_peer_connect(struct soft *s, struct soft_qp *q, uint32_t qpn,
 	memset(&b.m, 0, sizeof(b.m));
 	err = msg_send(sock, &m, 0, NULL, 0);
 	if (!err)
-		do
-			err = msg_recv(sock, &b, fds, &nfds);
-		while (err == -EAGAIN && soft_peer_patient(pid, ++waited_s));
+		err = answer_wait(pid, sock);
+	if (!err)
+		err = msg_recv(sock, &b, fds, &nfds);
 	if (err >= 0)
 		err = b.m.op == (MSG_CONNECT | MSG_REPLY) && nfds >= 2 &&
 				      b.m.qpn == qpn

@@ -8,12 +8,14 @@
  * another uid is refused; nonsense closes the connection.
  */
 #include "dev/soft/msg.h"
+#include "dev/soft/pid.h"
 #include "dev/soft/ud.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -21,6 +23,8 @@
 struct soft_conn {
 	struct list_node link;
 	struct soft_src src;
+	struct soft_src src_pid; /* fd -1: not watched */
+	pid_t pid;
 	bool pending; /* out, out_len and fds wait for room */
 	int fds[MSG_FDS], nfds;
 	int own_fd;	   /* a duplicate among fds, or -1 */
@@ -28,6 +32,52 @@ struct soft_conn {
 	size_t out_len;
 	struct msg_buf out;
 };
+
+static void pid_unwatch(struct soft *s, struct soft_conn *c)
+{
+	if (c->src_pid.fd < 0)
+		return;
+	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, c->src_pid.fd, NULL);
+	close(c->src_pid.fd);
+	c->src_pid.fd = -1;
+}
+
+/* The end of the process, which need not be the end of the socket. Only while
+ * there are descriptors enough: without this a claim of one that died, with a
+ * child that holds its sockets, is swept when somebody waits for it, or when the
+ * child ends. */
+static void pid_watch(struct soft *s, struct soft_conn *c)
+{
+	struct rlimit l;
+	int fd;
+
+	if (getrlimit(RLIMIT_NOFILE, &l) || (rlim_t)c->src.fd >= l.rlim_cur / 4)
+		return;
+	fd = soft_pid_open(c->pid);
+	if (fd < 0)
+		return;
+	c->src_pid.kind = SOFT_SRC_CONN_PID;
+	c->src_pid.fd = fd;
+	c->src_pid.obj = c;
+	if (soft_src_add(s, &c->src_pid, EPOLLIN))
+		pid_unwatch(s, c);
+}
+
+/* A descriptor for something more urgent. */
+static bool pid_give(struct soft *s)
+{
+	struct soft_conn *c;
+	struct list_node *n;
+
+	for (n = s->conns.next; n != &s->conns; n = n->next) {
+		c = container_of(n, struct soft_conn, link);
+		if (c->src_pid.fd < 0)
+			continue;
+		pid_unwatch(s, c);
+		return true;
+	}
+	return false;
+}
 
 /* Without descriptors the caller would stay in the backlog, and epoll would
  * spin on it. A spare one takes it out and closes it: the caller sees an error
@@ -92,7 +142,10 @@ int soft_conn_accept(struct soft *s, int listen_fd)
 	struct soft_conn *c;
 	int fd, err;
 
-	fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	do
+		fd = accept4(listen_fd, NULL, NULL,
+			     SOCK_NONBLOCK | SOCK_CLOEXEC);
+	while (fd < 0 && errno == EMFILE && pid_give(s));
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE))
 		return turn_away(s, listen_fd);
 	if (fd < 0)
@@ -107,7 +160,8 @@ int soft_conn_accept(struct soft *s, int listen_fd)
 		close(fd);
 		return 0;
 	}
-	c->own_fd = -1;
+	c->own_fd = c->src_pid.fd = -1;
+	c->pid = cred.pid;
 	c->claimant = claimant_new(s);
 	c->src.kind = SOFT_SRC_CONN;
 	c->src.fd = fd;
@@ -119,14 +173,15 @@ int soft_conn_accept(struct soft *s, int listen_fd)
 		return 0;
 	}
 	list_add_tail(&s->conns, &c->link);
+	pid_watch(s, c);
 	return 0;
 }
 
 static void conn_free(struct soft *s, struct soft_conn *c)
 {
 	list_del(&c->link);
-	/* The end of the stream: it closed, exec'ed or died, and none of its
-	 * threads is in the old image's user space. */
+	/* The end of the stream, or of the process: it closed, exec'ed or
+	 * died, and none of its threads is in the old image's user space. */
 	if (s->n_uds)
 		soft_ud_swept(s, c->claimant);
 	own_fd_drop(c);
@@ -134,7 +189,13 @@ static void conn_free(struct soft *s, struct soft_conn *c)
 	 * its events would still come. */
 	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, c->src.fd, NULL);
 	close(c->src.fd);
+	pid_unwatch(s, c);
 	env_free(s->env, c);
+}
+
+void soft_conn_died(struct soft *s, struct soft_conn *c)
+{
+	conn_free(s, c);
 }
 
 void soft_conns_free(struct soft *s)
@@ -152,7 +213,8 @@ void soft_conns_look(struct soft *s)
 
 	for (n = s->conns.next; n != &s->conns; n = n->next) {
 		c = container_of(n, struct soft_conn, link);
-		if (recv(c->src.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+		if (recv(c->src.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0 ||
+		    soft_pid_gone(c->pid))
 			soft_ud_swept(s, c->claimant);
 	}
 }

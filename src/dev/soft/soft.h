@@ -47,9 +47,11 @@ struct soft_src {
 		SOFT_SRC_KICK,
 		SOFT_SRC_ADDR,	    /* netlink: an address came or went */
 		SOFT_SRC_CONN,	    /* obj: struct soft_conn */
+		SOFT_SRC_CONN_PID,  /* obj: struct soft_conn */
 		SOFT_SRC_PEER_SOCK, /* obj: struct soft_peer */
 		SOFT_SRC_PEER_PID,  /* obj: struct soft_peer */
 		SOFT_SRC_DIAL,	    /* dial.c */
+		SOFT_SRC_DIAL_PID,
 	} kind;
 	int fd;
 	void *obj;
@@ -198,6 +200,8 @@ int soft_src_add(struct soft *s, struct soft_src *src, uint32_t events);
 struct soft_conn;
 int soft_conn_accept(struct soft *s, int listen_fd);
 void soft_conn_event(struct soft *s, struct soft_conn *c, uint32_t events);
+/* Its process has ended. */
+void soft_conn_died(struct soft *s, struct soft_conn *c);
 void soft_conns_free(struct soft *s);
 /* Sweeps what the dead among them have claimed. s->lock held. */
 void soft_conns_look(struct soft *s);

@@ -187,6 +187,8 @@ void soft_ud_met(struct soft_qp *q, uint32_t qpn, struct soft_peer *peer,
  * told. */
 void soft_dial(struct soft *s, uint32_t qpn);
 void soft_dial_event(struct soft *s, void *dial);
+/* Who was to answer has ended. */
+void soft_dial_died(struct soft *s, void *dial);
 uint64_t soft_dials_timer(struct soft *s, uint64_t now);
 void soft_dials_free(struct soft *s);
 

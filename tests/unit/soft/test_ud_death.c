@@ -78,6 +78,8 @@ static void fill_receives(void)
 struct plan {
 	uint32_t to;
 	bool event;
+	bool heir;   /* the victim has a child that stays, with its sockets */
+	pid_t child; /* this one */
 };
 
 static void victim(int sock, void *arg)
@@ -87,6 +89,7 @@ static void victim(int sock, void *arg)
 	struct ibv_sge g;
 	struct ud_end e;
 	struct ibv_wc wc;
+	pid_t heir = 0;
 	char go;
 
 	ud_open(&e, NULL);
@@ -102,7 +105,13 @@ static void victim(int sock, void *arg)
 	if (ibv_post_send(e.r.qp, &wr, &bad))
 		_exit(1);
 	rig_wait(&e.r, &wc);
-	rig_put(sock, "w", 1);
+	if (plan->heir) {
+		heir = fork();
+		if (heir == 0)
+			for (;;)
+				pause();
+	}
+	rig_put(sock, &heir, sizeof(heir));
 	rig_get(sock, &go, 1);
 	ptrace(PTRACE_TRACEME, 0, NULL, NULL);
 	raise(SIGSTOP);
@@ -126,7 +135,6 @@ static void drain_events(void)
 static void begin(struct rig_child *c, struct plan *plan)
 {
 	struct ibv_wc wc;
-	char go;
 	int st;
 
 	rig_fork(c, victim, plan);
@@ -134,7 +142,7 @@ static void begin(struct rig_child *c, struct plan *plan)
 	rig_wait(&a.r, &wc);
 	rig_put(c->sock, "g", 1);
 	rig_wait(&a.r, &wc);
-	rig_get(c->sock, &go, 1);
+	rig_get(c->sock, &plan->child, sizeof(plan->child));
 	ud_recv(&a, 1, 0, 256);
 	ud_recv(&a, 2, 256, 256);
 	if (plan->event) {
@@ -249,6 +257,28 @@ static void test_killed(void **state)
 		begin(&c, &plan);
 		steps(&c, at);
 		end_killed(&c);
+	}
+}
+
+/* Its child holds its sockets, and is none of its threads. */
+static void test_killed_heir(void **state)
+{
+	struct plan plan = {.heir = true};
+	struct rig_child c;
+	long n, at;
+
+	drain_first();
+	begin(&c, &plan);
+	n = steps(&c, 1 << 20);
+	end_killed(&c);
+	kill(plan.child, SIGKILL);
+	for (at = 1; at < n; at += 8 * stride()) {
+		drain_first();
+		begin(&c, &plan);
+		steps(&c, at);
+		end_killed(&c);
+		assert_int_equal(kill(plan.child, 0), 0);
+		kill(plan.child, SIGKILL);
 	}
 }
 
@@ -586,6 +616,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_killed),
+		cmocka_unit_test(test_killed_heir),
 		cmocka_unit_test(test_stopped),
 		cmocka_unit_test(test_stopped_destination),
 		cmocka_unit_test(test_sweep),

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pid.h - the life of the process at the other end of a socket. The socket's
+ * own end says too little: a child that it forked, and that did not exec, holds
+ * it as well.
+ */
+#ifndef SKEIN_DEV_SOFT_PID_H
+#define SKEIN_DEV_SOFT_PID_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* A descriptor that is readable once it has ended: -ESRCH when it already has,
+ * -EOPNOTSUPP when it is none of our namespace. */
+int soft_pid_open(pid_t pid);
+/* Has every thread of it left user space? False where nobody can tell. */
+bool soft_pid_gone(pid_t pid);
+/* Running, or asleep: not stopped, not dead, and in sight. */
+bool soft_pid_up(pid_t pid);
+/* Waits for an answer on sock: 0, -ECONNREFUSED when the process ends first,
+ * -ETIMEDOUT. */
+int soft_pid_answer(pid_t pid, int sock, int timeout_ms);
+
+#endif
