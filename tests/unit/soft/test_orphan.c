@@ -103,10 +103,11 @@ static void die_at(int closes, int locks)
 	rig_close(&e);
 }
 
-/* The way to it was found, and is not yet the QP's. */
+/* The way to it was found, and is not yet the QP's: the first descriptor that
+ * is closed is that of its life while it was to answer. */
 static void test_before_link(void **state)
 {
-	die_at(1, 0);
+	die_at(2, 0);
 }
 
 /* It is the QP's, which is not yet in RTR: the third lock of that way, the
