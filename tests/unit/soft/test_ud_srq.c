@@ -5,6 +5,8 @@
  */
 #include "ud_rig.h"
 
+#include "dev/soft/soft.h"
+
 #define SENDERS 3
 #define QPS 24
 
@@ -244,19 +246,26 @@ static void test_beside_rc(void **state)
 	expect_full(&a, &b);
 }
 
+static bool nothing_waits(void *arg)
+{
+	struct ud_end *e = arg;
+
+	return !atomic_load(&soft_of_dev(e->r.dev)->ud_waits);
+}
+
 /* Sends until b knows where the QP is. */
 static void meet(struct ibv_qp *qp)
 {
 	struct ibv_wc wc;
 
-	do
-		send_n(&b, qp->qp_num, 0);
-	while (!ibv_poll_cq(a.r.cq, 1, &wc));
 	do {
-		assert_int_equal(wc.status, IBV_WC_SUCCESS);
-		assert_int_equal(wc.qp_num, qp->qp_num);
-		ud_recv(&a, wc.wr_id, wc.wr_id * 64, 64);
-	} while (ibv_poll_cq(a.r.cq, 1, &wc));
+		send_n(&b, qp->qp_num, 0);
+		rig_until(nothing_waits, &b);
+	} while (!ibv_poll_cq(a.r.cq, 1, &wc));
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.qp_num, qp->qp_num);
+	ud_recv(&a, wc.wr_id, wc.wr_id * 64, 64);
+	assert_true(rig_quiet(&a.r));
 }
 
 /* One QP's way to ERR, RESET and its end: what was completed is polled or
