@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/* party.c - a server, its clients, and trouble; see party.h. */
+#include "sim/party.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TAG_START 40u
+#define MS PARTY_MS
+
+bool actor_over(struct actor *a)
+{
+	return sim_thread_now(a->party->w) >= a->party->end_ns;
+}
+
+/* --- kills and births -------------------------------------------------- */
+
+static void actor_name(const struct actor *a, char *name, size_t len)
+{
+	if (a->i)
+		snprintf(name, len, "client%u", a->i);
+	else
+		snprintf(name, len, "server");
+}
+
+static void actor_start(struct sim_event *ev)
+{
+	struct actor *a = container_of(ev, struct actor, start);
+	const struct party_ops *ops = a->party->ops;
+	char name[24];
+
+	actor_name(a, name, sizeof(name));
+	a->ctx = NULL;
+	ops->born(a);
+	if (sim_proc_new(a->node, name, &a->proc) ||
+	    sim_spawn(a->proc, "main", a->i ? ops->client : ops->server, a))
+		report_fail(a->party->rep, "out of memory");
+}
+
+static struct sim_proc *actor_proc(void *arg, unsigned i)
+{
+	struct actor *a = ((struct party *)arg)->actors[i];
+
+	return a->proc && sim_proc_alive(a->proc) ? a->proc : NULL;
+}
+
+static void actor_kill(void *arg, unsigned i)
+{
+	struct party *p = arg;
+	struct actor *a = p->actors[i];
+
+	if (!actor_proc(p, i) || a->ended)
+		return;
+	p->ops->killed(a);
+	sim_proc_kill(a->proc);
+	sim_at(p->w, &a->start, sim_now(p->w) + MS + actor_draw(a, 50 * MS));
+}
+
+/* --- building ---------------------------------------------------------- */
+
+static int add(struct party *p, struct actor *a, struct prng *r)
+{
+	unsigned i = p->faults.n_nodes++;
+	char name[24];
+	int rc;
+
+	p->actors[i] = a;
+	a->party = p;
+	a->i = i;
+	sim_prng(p->w, 100 + i, &a->r);
+	actor_name(a, name, sizeof(name));
+	rc = sim_node_new(p->w, name, 1 + (unsigned)prng_below(r, 4), &a->node);
+	if (rc)
+		return rc;
+	p->faults.nodes[i] = a->node;
+	a->start.fn = actor_start;
+	a->start.tag = TAG_START;
+	sim_at(p->w, &a->start, i ? prng_below(r, 5 * MS) : 0);
+	return 0;
+}
+
+int party_init(struct party *p, const struct party_ops *ops,
+	       const struct scenario_conf *conf, struct report *rep,
+	       void *actors, size_t actor_size)
+{
+	struct sim_conf wc = {.seed = conf->seed,
+			      .log = conf->log,
+			      .log_arg = conf->log_arg,
+			      .log_level = ENV_LOG_INFO};
+	struct prng r;
+	int rc;
+
+	memset(p, 0, sizeof(*p));
+	p->ops = ops;
+	p->rep = rep;
+	rc = sim_world_new(&wc, &p->w);
+	if (rc)
+		return rc;
+	scenario_nic(p->w, conf);
+	rep->ok = true;
+	sim_prng(p->w, 1, &r);
+	p->n_clients = 1 + (unsigned)prng_below(&r, PARTY_CLIENTS_MAX);
+	for (unsigned i = 0; !rc && i <= p->n_clients; i++)
+		rc = add(p, (void *)((char *)actors + i * actor_size), &r);
+	if (rc) {
+		sim_world_free(p->w);
+		return rc;
+	}
+	p->end_ns = PARTY_RUN_NS;
+	p->faults.w = p->w;
+	p->faults.mean_ns = 3 * MS + prng_below(&r, 20 * MS);
+	p->faults.end_ns = conf->faults ? p->end_ns : 0;
+	p->faults.kill = actor_kill;
+	p->faults.proc = actor_proc;
+	p->faults.arg = p;
+	return 0;
+}
+
+void party_fini(struct party *p)
+{
+	sim_world_free(p->w);
+}
+
+/* --- the run ----------------------------------------------------------- */
+
+static bool clients_ended(struct party *p)
+{
+	for (unsigned i = 1; i <= p->n_clients; i++)
+		if (!p->actors[i]->ended)
+			return false;
+	return true;
+}
+
+void party_play(struct party *p)
+{
+	enum sim_end end;
+
+	faults_start(&p->faults);
+	sim_run(p->w, p->end_ns);
+	faults_heal(&p->faults);
+	do
+		end = sim_run(p->w, sim_now(p->w) + 10 * MS);
+	while (end == SIM_END_TIME && !clients_ended(p) && p->rep->ok &&
+	       sim_now(p->w) < PARTY_LIMIT_NS);
+	p->over = true;
+	p->ops->stop(p->actors[0]);
+	sim_run(p->w, sim_now(p->w) + PARTY_LIMIT_NS);
+}
+
+/* --- judging ----------------------------------------------------------- */
+
+static void say(void *arg, const char *line)
+{
+	struct report *rep = arg;
+	size_t n = strlen(rep->why);
+
+	if (rep->ok)
+		report_fail(rep, "who waits for ever: %s", line);
+	else
+		snprintf(rep->why + n, sizeof(rep->why) - n, "; %s", line);
+}
+
+void party_judge(struct party *p)
+{
+	for (unsigned i = 0; i <= p->n_clients; i++) {
+		struct actor *a = p->actors[i];
+
+		if (!a->ended)
+			sim_proc_report(a->proc, say, p->rep);
+		else if (sim_proc_bytes(a->proc) || sim_proc_fds(a->proc))
+			report_fail(p->rep,
+				    "%s %u left %zu bytes, %u descriptors",
+				    i ? "client" : "server", i,
+				    sim_proc_bytes(a->proc),
+				    sim_proc_fds(a->proc));
+	}
+	for (unsigned k = 0; k < FAULT_KINDS; k++)
+		report_row(p->rep, fault_names[k].name, p->faults.counts[k]);
+	report_nic(p->rep, p->actors[0]->node);
+	report_world(p->rep, p->w);
+}

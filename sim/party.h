@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * party.h - the scaffolding of scenarios with processes that are killed and
+ * started anew: a server and its clients, a node each, trouble for a while,
+ * then none, and the end.
+ *
+ * What must hold of every such scenario is checked here: when the faults are
+ * over every client gets through, everybody comes to an end, and what was not
+ * killed leaves no memory and no descriptor behind.
+ */
+#ifndef SKEIN_SIM_PARTY_H
+#define SKEIN_SIM_PARTY_H
+
+#include "sim/faults.h"
+#include "sim/scenario.h"
+
+#define PARTY_CLIENTS_MAX 4
+#define PARTY_MS 1000000ull
+#define PARTY_RUN_NS (60 * PARTY_MS)
+#define PARTY_LIMIT_NS (120000 * PARTY_MS)
+
+struct party;
+struct skein_ctx;
+
+/* One node's process, and its successors. Begins what a scenario puts there. */
+struct actor {
+	struct party *party;
+	unsigned i; /* 0: the server */
+	struct sim_node *node;
+	struct sim_proc *proc;
+	struct sim_event start;
+	struct prng r;
+	struct skein_ctx *ctx;
+	bool got_through; /* a client, after the faults */
+	bool ended;
+};
+
+struct party_ops {
+	/* What the process's first thread runs. It sets ended at the end. */
+	void (*server)(void *actor);
+	void (*client)(void *actor);
+	/* A new process: what hung from the one before is gone. */
+	void (*born)(struct actor *a);
+	/* It is about to be killed. */
+	void (*killed)(struct actor *a);
+	/* The server's engines, if any run, are to stop: party.over is set. */
+	void (*stop)(struct actor *server);
+};
+
+struct party {
+	const struct party_ops *ops;
+	struct sim_world *w;
+	struct report *rep;
+	struct faults faults;
+	unsigned n_clients;
+	struct actor *actors[1 + PARTY_CLIENTS_MAX];
+	uint64_t end_ns; /* of the faults */
+	bool over;	 /* servers: leave */
+};
+
+/* A world with a server and a drawn number of clients; actors are this far
+ * apart, in memory of the caller's: room for 1 + PARTY_CLIENTS_MAX, zeroed. */
+int party_init(struct party *p, const struct party_ops *ops,
+	       const struct scenario_conf *conf, struct report *rep,
+	       void *actors, size_t actor_size);
+/* Runs to the end. */
+void party_play(struct party *p);
+/* Says who does not end, and what is left; and the figures of the faults and
+ * of the world. Before party_fini(). */
+void party_judge(struct party *p);
+void party_fini(struct party *p);
+
+static inline struct skein_env *actor_env(struct actor *a)
+{
+	return sim_proc_env(a->proc);
+}
+
+/* Below n. */
+static inline uint64_t actor_draw(struct actor *a, uint64_t n)
+{
+	return prng_below(&a->r, n);
+}
+
+/* Are the faults over, as the running thread has it? */
+bool actor_over(struct actor *a);
+
+#endif
