@@ -10,7 +10,8 @@
 #include <string.h>
 
 static const struct scenario *const scenarios[] = {
-	&scenario_rpc_basic,	    &scenario_verbs_rate, &scenario_qp_scaling,
+	&scenario_rpc_basic,	    &scenario_kv,
+	&scenario_verbs_rate,	    &scenario_qp_scaling,
 	&scenario_inbound_outbound, &scenario_calibrate,
 };
 

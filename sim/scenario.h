@@ -86,6 +86,7 @@ void report_add(struct report *rep, uint64_t hash, uint64_t virtual_ns,
 /* The world's part; before it is freed. */
 void report_world(struct report *rep, struct sim_world *w);
 
+extern const struct scenario scenario_kv;
 extern const struct scenario scenario_rpc_basic;
 extern const struct scenario scenario_verbs_rate;
 extern const struct scenario scenario_qp_scaling;

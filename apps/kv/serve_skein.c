@@ -6,6 +6,7 @@
  * A polling thread sleeps while it has no connection, so that an idle server
  * takes no CPU.
  */
+#include "kv/handlers.h"
 #include "kv/serve.h"
 
 #include <skein/conn.h>
@@ -36,53 +37,6 @@ struct skein_serve {
 	unsigned shard_count, started;
 	struct skein_shard shards[KV_SHARDS_MAX];
 };
-
-struct skein_reply {
-	struct kv_reply base;
-	struct skein_rpc_req *req;
-};
-
-static void *reply_buf(struct kv_reply *reply, size_t len)
-{
-	return skein_rpc_resp_buf(((struct skein_reply *)reply)->req, len);
-}
-
-static int handle(struct skein_serve *s, unsigned op, struct skein_rpc_req *req)
-{
-	struct skein_reply r = {.base.buf = reply_buf, .req = req};
-	unsigned shard = skein_conn_shard(skein_rpc_req_conn(req));
-
-	r.base.max = skein_rpc_resp_max(req);
-	return kv_server_handle(s->server, shard % s->shard_count, op,
-				skein_rpc_req_data(req), skein_rpc_req_len(req),
-				&r.base);
-}
-
-#define HANDLER(op)                                                \
-	static int on_##op(struct skein_rpc_req *req, void *serve) \
-	{                                                          \
-		return handle(serve, KV_##op, req);                \
-	}
-HANDLER(INFO)
-HANDLER(GET)
-HANDLER(PUT)
-HANDLER(UPDATE)
-HANDLER(DELETE)
-HANDLER(SCAN)
-#undef HANDLER
-
-static int register_handlers(struct skein_serve *s)
-{
-	static skein_rpc_fn *const fns[KV_OP_END - KV_INFO] = {
-		on_INFO, on_GET, on_PUT, on_UPDATE, on_DELETE, on_SCAN,
-	};
-	int rc = 0;
-
-	for (unsigned i = 0; i < KV_OP_END - KV_INFO && !rc; i++)
-		rc = skein_rpc_handle(s->ctx, (uint16_t)(KV_INFO + i), fns[i],
-				      s);
-	return rc;
-}
 
 /* Runs in the thread of the connection's shard. */
 static void on_conn(void *arg, struct skein_conn *conn,
@@ -208,7 +162,7 @@ static int start(const struct kv_serve_attr *attr, struct kv_serve **serve)
 	if (!rc)
 		rc = make_engines(s);
 	if (!rc)
-		rc = register_handlers(s);
+		rc = kv_handlers_register(s->ctx, s->server);
 	if (!rc)
 		rc = listen_on(s, attr->listen);
 	while (!rc && s->started < s->shard_count) {

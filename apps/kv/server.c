@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 struct shard {
 	struct kv_store *store;
@@ -23,6 +22,7 @@ struct shard {
 } __attribute__((aligned(128)));
 
 struct kv_server {
+	const struct kv_alloc *alloc;
 	unsigned shard_count;
 	struct shard shards[];
 };
@@ -42,8 +42,10 @@ static uint64_t look(_Atomic uint64_t *c)
 
 int kv_server_new(const struct kv_server_attr *attr, struct kv_server **server)
 {
-	struct kv_store_attr sa = {.alloc = attr->alloc};
-	struct kv_server *s = NULL;
+	const struct kv_alloc *alloc =
+		attr->alloc ? attr->alloc : &kv_alloc_libc;
+	struct kv_store_attr sa = {.alloc = alloc};
+	struct kv_server *s;
 	size_t size;
 	int rc;
 
@@ -51,9 +53,11 @@ int kv_server_new(const struct kv_server_attr *attr, struct kv_server **server)
 		return -EINVAL;
 	sa.bytes_max = attr->bytes_max / attr->shards;
 	size = sizeof(*s) + attr->shards * sizeof(s->shards[0]);
-	if (posix_memalign((void **)&s, 128, size))
+	s = alloc->get(alloc->arg, 128, size);
+	if (!s)
 		return -ENOMEM;
 	memset(s, 0, size);
+	s->alloc = alloc;
 	s->shard_count = attr->shards;
 	for (unsigned i = 0; i < attr->shards; i++) {
 		sa.seed = i;
@@ -75,7 +79,7 @@ void kv_server_free(struct kv_server *s)
 		return;
 	for (unsigned i = 0; i < s->shard_count; i++)
 		kv_store_free(s->shards[i].store);
-	free(s);
+	s->alloc->put(s->alloc->arg, s);
 }
 
 static int do_get(struct shard *sh, uint64_t hash, const struct kv_req *r,

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/* handlers.c - the server's operations as RPCs; see handlers.h. */
+#include "kv/handlers.h"
+
+#include <skein/conn.h>
+
+struct rpc_reply {
+	struct kv_reply base;
+	struct skein_rpc_req *req;
+};
+
+static void *reply_buf(struct kv_reply *reply, size_t len)
+{
+	return skein_rpc_resp_buf(((struct rpc_reply *)reply)->req, len);
+}
+
+static int handle(struct kv_server *s, unsigned op, struct skein_rpc_req *req)
+{
+	struct rpc_reply r = {.base.buf = reply_buf, .req = req};
+	unsigned shard = skein_conn_shard(skein_rpc_req_conn(req));
+
+	r.base.max = skein_rpc_resp_max(req);
+	return kv_server_handle(s, shard % kv_server_shards(s), op,
+				skein_rpc_req_data(req), skein_rpc_req_len(req),
+				&r.base);
+}
+
+#define HANDLER(op)                                                 \
+	static int on_##op(struct skein_rpc_req *req, void *server) \
+	{                                                           \
+		return handle(server, KV_##op, req);                \
+	}
+HANDLER(INFO)
+HANDLER(GET)
+HANDLER(PUT)
+HANDLER(UPDATE)
+HANDLER(DELETE)
+HANDLER(SCAN)
+#undef HANDLER
+
+int kv_handlers_register(struct skein_ctx *ctx, struct kv_server *server)
+{
+	static skein_rpc_fn *const fns[KV_OP_END - KV_INFO] = {
+		on_INFO, on_GET, on_PUT, on_UPDATE, on_DELETE, on_SCAN,
+	};
+	int rc = 0;
+
+	for (unsigned i = 0; i < KV_OP_END - KV_INFO && !rc; i++)
+		rc = skein_rpc_handle(ctx, (uint16_t)(KV_INFO + i), fns[i],
+				      server);
+	return rc;
+}
