@@ -26,7 +26,15 @@ struct sim_nic_counts {
 
 void sim_link_set(struct sim_node *node, const struct sim_link *link);
 void sim_nic_counts(struct sim_node *node, struct sim_nic_counts *c);
+/* Nodes in racks, by their numbers. A rack's cables to the upper tier carry
+ * 100/oversub_pct of what those of its nodes do together. */
+struct sim_racks {
+	uint32_t nodes;	      /* of a rack; 0: one switch for all */
+	uint32_t oversub_pct; /* 400: four to one; 0: 100 */
+};
+
 /* Before the first device is opened in this world. */
+void sim_net_set_racks(struct sim_world *w, const struct sim_racks *racks);
 void sim_net_set_model(struct sim_world *w, const struct nic_model *model);
 /* Breaks the i-th QP (modulo how many there are) of a node, as a fault of its
  * NIC. False when it has none. */

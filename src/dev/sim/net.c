@@ -55,10 +55,11 @@ static void net_fini(void *arg)
 		free(nic->mrs);
 		free(nic);
 	}
+	free(net->rack);
 	free(net);
 }
 
-static struct sim_net *net_of(struct sim_world *w)
+struct sim_net *sim_net_of(struct sim_world *w)
 {
 	struct sim_net *net = sim_net(w);
 
@@ -101,7 +102,7 @@ err_nic:
 
 struct sim_nic *sim_nic_of(struct sim_node *node)
 {
-	struct sim_net *net = net_of(sim_node_world(node));
+	struct sim_net *net = sim_net_of(sim_node_world(node));
 	struct list_node *n;
 
 	list_for_each(n, &net->nics) {
@@ -260,9 +261,7 @@ static uint64_t wire_bytes(const struct nic_model *model, uint64_t len)
 	return len + packets * model->packet_overhead;
 }
 
-/* Bytes of m on the cable: an answer to a READ carries them, its request none.
- */
-static uint64_t msg_bytes(const struct sim_msg *m)
+uint64_t sim_msg_bytes(const struct sim_msg *m)
 {
 	bool read = m->opcode == IBV_WR_RDMA_READ;
 
@@ -292,7 +291,7 @@ uint64_t sim_first(const struct sim_nic *nic, uint64_t len)
 static uint64_t on_cable(struct sim_server *s, const struct sim_nic *nic,
 			 const struct sim_msg *m, uint64_t from)
 {
-	uint64_t bytes = msg_bytes(m);
+	uint64_t bytes = sim_msg_bytes(m);
 	uint64_t end = later(from + cable_ns(nic, bytes),
 			     m->tail + cable_ns(nic, sim_first(nic, bytes)));
 
@@ -301,7 +300,7 @@ static uint64_t on_cable(struct sim_server *s, const struct sim_nic *nic,
 }
 
 /* The message's head is at the switch's port to its destination. */
-static void at_port(struct sim_event *ev)
+void sim_net_at_port(struct sim_event *ev)
 {
 	struct sim_msg *m = container_of(ev, struct sim_msg, ev);
 	struct sim_net *net = m->to->net;
@@ -316,7 +315,7 @@ void sim_net_send(struct sim_msg *m, uint64_t depart,
 		  void (*arrive)(struct sim_event *ev))
 {
 	struct sim_net *net = m->from->net;
-	uint64_t bytes = msg_bytes(m), head, start, way;
+	uint64_t bytes = sim_msg_bytes(m), head, start, way;
 
 	net->sent++;
 	m->from->tx_msgs++;
@@ -340,7 +339,7 @@ void sim_net_send(struct sim_msg *m, uint64_t depart,
 	way = net->model.link_delay + net->model.hop + m->from->extra_delay +
 	      m->to->extra_delay;
 	m->tail = on_cable(&m->from->egress, m->from, m, start) + way;
-	m->ev.fn = at_port;
+	m->ev.fn = sim_net_at_switch;
 	sim_at(net->w, &m->ev, head + way);
 }
 
@@ -377,7 +376,7 @@ void sim_nic_counts(struct sim_node *node, struct sim_nic_counts *c)
 
 void sim_net_set_model(struct sim_world *w, const struct nic_model *model)
 {
-	struct sim_net *net = net_of(w);
+	struct sim_net *net = sim_net_of(w);
 
 	skein_assert(list_empty(&net->nics));
 	net->model = *model;

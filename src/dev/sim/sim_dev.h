@@ -15,6 +15,7 @@
 #include "base/prng.h"
 #include "dev/dev.h"
 #include "dev/grh.h"
+#include "dev/sim/link.h"
 #include "dev/sim/lru.h"
 #include "dev/sim/model.h"
 #include "env/sim/sim.h"
@@ -45,12 +46,19 @@ struct sim_server {
 	uint64_t free_at;
 };
 
+struct sim_rack {
+	struct sim_server up, down;
+};
+
 struct sim_net {
 	struct sim_world *w;
 	struct nic_model model;
 	struct list_node nics;
 	struct list_node spare, live; /* sim_msg.link */
 	struct prng loss_rng;
+	struct sim_racks racks; /* nodes 0: one switch for all */
+	struct sim_rack *rack;	/* by number */
+	uint32_t rack_cap;
 	uint64_t sent, lost;
 };
 
@@ -321,6 +329,7 @@ static inline void *sim_ptr(uint64_t addr)
 }
 
 /* net.c */
+struct sim_net *sim_net_of(struct sim_world *w);
 /* The NIC of a node; made at first use. NULL: no memory. */
 struct sim_nic *sim_nic_of(struct sim_node *node);
 struct sim_nic *sim_nic_by_gid(struct sim_net *net, const union ibv_gid *gid);
@@ -343,6 +352,13 @@ uint64_t sim_nic_mtt(struct sim_nic *nic, uint32_t key, uint64_t addr,
 /* The longest datagram. */
 uint32_t sim_nic_mtu(const struct sim_nic *nic);
 uint64_t sim_pcie_ns(const struct sim_nic *nic, uint64_t len);
+/* Bytes of m on the cable: an answer to a READ carries them, its request none.
+ */
+uint64_t sim_msg_bytes(const struct sim_msg *m);
+/* The message's first bytes are at the switch behind its node's cable; at the
+ * last switch, at the port to its destination. */
+void sim_net_at_switch(struct sim_event *ev);
+void sim_net_at_port(struct sim_event *ev);
 /* Of len bytes those that must be there before they are passed on. */
 uint64_t sim_first(const struct sim_nic *nic, uint64_t len);
 

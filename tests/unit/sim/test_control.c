@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the control path costs: a call's part on its core, and the NIC's, which
+ * does one thing at a time for all processes of its node.
+ */
+#include "rig_sim.h"
+
+#define SERVERS 3u
+#define QPS 20u
+
+static struct nic_model model;
+
+static uint64_t since(struct rig *r, uint64_t from)
+{
+	return sim_thread_now(r->w) - from;
+}
+
+/* One after another, by one thread: both parts add up. A sleeper takes `wake`
+ * and `context` to come back: hence the room. */
+static void took(struct rig *r, uint64_t from, uint64_t cpu, uint64_t nic)
+{
+	assert_in_range(since(r, from), cpu + nic, cpu + nic + 6000);
+}
+
+static void drive_calls(struct rig *r)
+{
+	struct end *a = &r->end[0], *b = &r->end[1];
+	struct ibv_srq_init_attr sa = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct ibv_qp_attr err = {.qp_state = IBV_QPS_ERR};
+	const struct dev_ops *ops = a->dev->ops;
+	struct dev_qp_addr addr;
+	struct ibv_srq *srq;
+	struct ibv_qp *qp, *qb = rig_qp(b, IBV_QPT_RC, NULL);
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	struct ibv_ah *ah;
+	uint64_t t;
+
+	t = sim_thread_now(r->w);
+	assert_int_equal(ops->create_cq(a->dev, 16, NULL, NULL, &cq), 0);
+	took(r, t, model.create_cq_cpu_ns, model.create_cq_nic_ns);
+	t = sim_thread_now(r->w);
+	assert_int_equal(ops->create_srq(a->dev, a->pd, &sa, &srq), 0);
+	took(r, t, model.create_srq_cpu_ns, model.create_srq_nic_ns);
+	t = sim_thread_now(r->w);
+	qp = rig_qp(a, IBV_QPT_RC, NULL);
+	took(r, t, model.create_qp_cpu_ns, model.create_qp_nic_ns);
+	t = sim_thread_now(r->w);
+	assert_int_equal(dev_qp_init(a->dev, qp, RIG_ACCESS), 0);
+	took(r, t, model.modify_cpu_ns, model.modify_init_nic_ns);
+	dev_qp_addr(b->dev, qb, 1, &addr);
+	t = sim_thread_now(r->w);
+	assert_int_equal(dev_qp_rtr(a->dev, qp, &addr, NULL), 0);
+	took(r, t, model.modify_cpu_ns, model.modify_rtr_nic_ns);
+	t = sim_thread_now(r->w);
+	assert_int_equal(dev_qp_rts(a->dev, qp, 1, &addr, NULL), 0);
+	took(r, t, model.modify_cpu_ns, model.modify_rts_nic_ns);
+	t = sim_thread_now(r->w);
+	assert_int_equal(ops->modify_qp(a->dev, qp, &err, IBV_QP_STATE), 0);
+	took(r, t, model.modify_cpu_ns, model.modify_nic_ns);
+	t = sim_thread_now(r->w);
+	rig_destroy(a, qp);
+	took(r, t, model.destroy_cpu_ns, model.destroy_nic_ns);
+	t = sim_thread_now(r->w);
+	/* 15 pages, and the one that it may begin in */
+	assert_int_equal(ops->reg_mr(a->dev, a->pd, a->mem, 15 * 4096 + 1, 0,
+				     -1, 0, &mr),
+			 0);
+	took(r, t, model.reg_mr_cpu_ns + 16ull * model.reg_page_ns,
+	     model.reg_mr_nic_ns);
+	t = sim_thread_now(r->w);
+	ah = rig_ah(a, b);
+	assert_int_equal(since(r, t), model.create_ah_cpu_ns);
+	ops->destroy_ah(a->dev, ah);
+	ops->dereg_mr(a->dev, mr);
+	ops->destroy_srq(a->dev, srq);
+	ops->destroy_cq(a->dev, cq);
+	rig_destroy(b, qb);
+}
+
+/* --- one NIC for all --------------------------------------------------- */
+
+struct maker {
+	struct sim_proc *proc;
+	uint64_t begin, end;
+};
+
+static void make(void *arg)
+{
+	struct maker *m = arg;
+	struct skein_env *env = sim_proc_env(m->proc);
+	struct ibv_qp *qp[QPS];
+	struct end e = {.proc = m->proc};
+
+	rig_end_open(&e);
+	sim_sleep(sim_proc_world(m->proc), 100000000 - env_now_ns(env));
+	m->begin = env_now_ns(env);
+	for (unsigned i = 0; i < QPS; i++)
+		qp[i] = rig_qp(&e, IBV_QPT_RC, NULL);
+	m->end = env_now_ns(env);
+	for (unsigned i = 0; i < QPS; i++)
+		rig_destroy(&e, qp[i]);
+	rig_end_close(&e);
+}
+
+/* Processes of one node share what its NIC makes in a second; another node's
+ * has a NIC of its own. */
+static void test_rate(void **state)
+{
+	struct sim_conf conf = {
+		.seed = 1, .log = two_log, .log_level = ENV_LOG_WARN};
+	struct maker m[SERVERS + 1] = {0};
+	uint64_t nic = (uint64_t)QPS * model.create_qp_nic_ns;
+	struct sim_world *w;
+	struct sim_node *node;
+	unsigned i;
+
+	assert_int_equal(sim_world_new(&conf, &w), 0);
+	sim_net_set_model(w, &model);
+	for (i = 0; i <= SERVERS; i++) {
+		if (i == 0 || i == SERVERS)
+			assert_int_equal(
+				sim_node_new(w, i ? "b" : "a", 8, &node), 0);
+		assert_int_equal(sim_proc_new(node, "p", &m[i].proc), 0);
+		sim_spawn(m[i].proc, "make", make, &m[i]);
+	}
+	assert_int_equal(sim_run(w, ENV_NEVER), SIM_END_QUIET);
+	for (i = 0; i < SERVERS; i++)
+		assert_in_range(m[i].end - m[i].begin, SERVERS * nic * 9 / 10,
+				SERVERS * nic * 11 / 10);
+	assert_in_range(m[SERVERS].end - m[SERVERS].begin, nic,
+			nic + (uint64_t)QPS *
+					(model.create_qp_cpu_ns + 6000ull));
+	sim_world_free(w);
+}
+
+static void test_calls(void **state)
+{
+	rig_run(2, &model, NULL, drive_calls);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_calls),
+		cmocka_unit_test(test_rate),
+	};
+
+	if (nic_model_find("connectx4", &model))
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
