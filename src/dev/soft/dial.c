@@ -20,6 +20,10 @@
 
 #define RETRY_MIN_NS 2000000ull
 #define RETRY_MAX_NS 64000000ull
+/* Descriptors are the process's: so many connections at once, not counting those
+ * that had their time to be answered, whose processes may be stopped. */
+#define AT_ONCE 64
+#define TIME_NS 100000000ull
 
 struct soft_dial {
 	struct list_node link;
@@ -27,6 +31,7 @@ struct soft_dial {
 	struct soft_src src_pid; /* of who listens; fd -1: not watched */
 	uint32_t qpn;
 	uint64_t pause_ns, due_ns; /* of the next attempt at a connection */
+	uint64_t begun_ns;	   /* of this one */
 };
 
 /* -EAGAIN: its backlog is full, or we have no descriptor. */
@@ -183,14 +188,36 @@ void soft_dial_died(struct soft *s, void *dial)
 	dial_over(s, dial, NULL, 0, -1);
 }
 
+static int under_way(const struct soft *s, uint64_t now)
+{
+	const struct soft_dial *d;
+	struct list_node *n;
+	int k = 0;
+
+	for (n = s->dials.next; n != &s->dials; n = n->next) {
+		d = container_of(n, struct soft_dial, link);
+		k += d->src.fd >= 0 && now - d->begun_ns < TIME_NS;
+	}
+	return k;
+}
+
 /* -EAGAIN: at due_ns once more. */
-static int dial_again(struct soft *s, struct soft_dial *d, uint64_t now)
+static int dial_again(struct soft *s, struct soft_dial *d, uint64_t now,
+		      int *room)
 {
 	int err;
 
 	if (now < d->due_ns)
 		return -EAGAIN;
+	if (!*room) { /* an answer comes first, as a rule */
+		d->due_ns = now + RETRY_MIN_NS;
+		return -EAGAIN;
+	}
 	err = dial_start(s, d);
+	if (!err) {
+		d->begun_ns = now;
+		--*room;
+	}
 	if (err != -EAGAIN)
 		return err;
 	d->due_ns = now + d->pause_ns;
@@ -204,14 +231,14 @@ uint64_t soft_dials_timer(struct soft *s, uint64_t now)
 	struct list_node *n, *next;
 	uint64_t due = ENV_NEVER;
 	struct soft_dial *d;
-	int err;
+	int err, room = AT_ONCE - under_way(s, now);
 
 	for (n = s->dials.next; n != &s->dials; n = next) {
 		next = n->next;
 		d = container_of(n, struct soft_dial, link);
 		if (d->src.fd >= 0)
 			continue;
-		err = dial_again(s, d, now);
+		err = dial_again(s, d, now, &room);
 		if (err == -EAGAIN) {
 			if (d->due_ns < due)
 				due = d->due_ns;

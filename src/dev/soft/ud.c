@@ -22,6 +22,7 @@ int soft_ud_new(struct soft_qp *q)
 
 	if (!u)
 		return -ENOMEM;
+	list_init(&u->age);
 	list_init(&u->busy);
 	q->ud = u;
 	if (q->srq) {

@@ -21,9 +21,10 @@
 #include "dev/soft/qp.h"
 
 #define UD_MTU 4096u
-#define UD_DESTS 64u	 /* buckets */
-#define UD_XLATS 4u	 /* regions of receives, a destination */
-#define UD_WAITING 1024u /* messages kept for one destination */
+#define UD_DESTS 256u	  /* buckets */
+#define UD_DEST_MAX 1024u /* destinations that are remembered */
+#define UD_XLATS 4u	  /* regions of receives, a destination */
+#define UD_WAITING 1024u  /* messages kept for one destination */
 
 /* A message: of a work request, or kept. */
 struct ud_msg {
@@ -55,6 +56,7 @@ enum ud_dest_state {
 /* Another UD QP, by its number: all GIDs are of this host. */
 struct ud_dest {
 	struct ud_dest *next; /* in its bucket */
+	struct list_node age; /* in soft_ud.age */
 	struct list_node busy;
 	uint32_t qpn;
 	enum ud_dest_state state;
@@ -97,6 +99,8 @@ struct soft_ud {
 	/* sending */
 	struct ud_dest *dests[UD_DESTS];
 	struct ud_dest *last;
+	struct list_node age; /* destinations, the last one used at the end */
+	uint32_t n_dests;
 	struct list_node busy;	/* with something kept, or to be dialled */
 	_Atomic uint32_t waits; /* destinations in busy */
 };

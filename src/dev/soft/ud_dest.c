@@ -4,8 +4,9 @@
  * control thread while messages wait in copies, in order for each of them and
  * in nobody else's way.
  *
- * A destination is known until its QP is gone. Where nobody was, what is sent
- * is dropped for a moment before the control thread looks again.
+ * Those used last are remembered; older ones, for which nothing is kept and
+ * nobody dials, the control thread forgets. Where nobody was, what is sent is
+ * dropped for a moment before the control thread looks again.
  */
 #include "dev/soft/ud.h"
 
@@ -60,12 +61,18 @@ static void look_for(struct soft_qp *q, struct ud_dest *d)
 
 static struct ud_dest *dest_new(struct soft_qp *q, uint32_t qpn)
 {
-	struct ud_dest *d = env_alloc(q->s->env, sizeof(*d));
+	struct ud_dest *d;
 
+	/* As many again may be looked for at once: those are not trimmed. */
+	if (q->ud->n_dests == 2 * UD_DEST_MAX)
+		return NULL;
+	d = env_alloc(q->s->env, sizeof(*d));
 	if (!d)
 		return NULL;
 	d->qpn = qpn;
 	d->kept_end = &d->kept;
+	list_add_tail(&q->ud->age, &d->age);
+	q->ud->n_dests++;
 	d->next = *bucket(q, qpn);
 	*bucket(q, qpn) = d;
 	look_for(q, d);
@@ -85,17 +92,53 @@ struct ud_dest *soft_ud_dest(struct soft_qp *q, uint32_t qpn)
 {
 	struct ud_dest *d = q->ud->last;
 
-	if (unlikely(!d || d->qpn != qpn))
+	if (unlikely(!d || d->qpn != qpn)) {
 		d = dest_find(q, qpn);
-	if (unlikely(!d))
-		d = dest_new(q, qpn);
-	if (unlikely(!d))
-		return NULL;
+		if (unlikely(!d))
+			d = dest_new(q, qpn);
+		if (unlikely(!d))
+			return NULL;
+		list_del(&d->age);
+		list_add_tail(&q->ud->age, &d->age);
+	}
 	if (unlikely(d->state == UD_DEST_NOBODY) &&
 	    env_now_ns(q->s->env) >= d->again_ns)
 		look_for(q, d);
 	q->ud->last = d;
 	return d;
+}
+
+static void dest_free(struct soft_qp *q, struct ud_dest *d)
+{
+	struct ud_dest **at = bucket(q, d->qpn);
+
+	while (*at != d)
+		at = &(*at)->next;
+	*at = d->next;
+	list_del(&d->age);
+	q->ud->n_dests--;
+	if (q->ud->last == d)
+		q->ud->last = NULL;
+	kept_free(q, d);
+	busy_del(q, d);
+	if (d->peer)
+		soft_peer_put(q->s, d->peer);
+	env_free(q->s->env, d);
+}
+
+/* soft.lock is held: a peer may go with its last destination. */
+static void trim(struct soft_qp *q)
+{
+	struct list_node *n, *next;
+	struct ud_dest *d;
+
+	for (n = q->ud->age.next;
+	     n != &q->ud->age && q->ud->n_dests > UD_DEST_MAX; n = next) {
+		next = n->next;
+		d = container_of(n, struct ud_dest, age);
+		if (!list_linked(&d->busy))
+			dest_free(q, d);
+	}
 }
 
 static struct ud_kept *kept_new(struct soft_qp *q, const struct ud_msg *m)
@@ -183,6 +226,7 @@ void soft_ud_attend(struct soft_qp *q)
 		}
 		push(q, d);
 	}
+	trim(q);
 }
 
 uint64_t soft_ud_timer(struct soft_qp *q, uint64_t now)
@@ -200,17 +244,19 @@ uint64_t soft_ud_timer(struct soft_qp *q, uint64_t now)
 }
 
 /* Every destination of q, for loops that may change it. */
-#define each_dest(q, i, d, next_d)            \
-	for ((i) = 0; (i) < UD_DESTS; (i)++)  \
-		for ((d) = (q)->ud->dests[i]; \
-		     (d) && ((next_d) = (d)->next, true); (d) = (next_d))
+#define each_dest(q, n, tmp, d)                                              \
+	for ((n) = (q)->ud->age.next;                                        \
+	     (n) != &(q)->ud->age &&                                         \
+	     ((tmp) = (n)->next, (d) = container_of(n, struct ud_dest, age), \
+	     true);                                                          \
+	     (n) = (tmp))
 
 void soft_ud_bereft(struct soft_qp *q, struct soft_peer *p)
 {
-	struct ud_dest *d, *next;
-	unsigned i;
+	struct list_node *n, *tmp;
+	struct ud_dest *d;
 
-	each_dest(q, i, d, next)
+	each_dest(q, n, tmp, d)
 	{
 		if (d->peer != p)
 			continue;
@@ -223,10 +269,10 @@ void soft_ud_bereft(struct soft_qp *q, struct soft_peer *p)
 
 void soft_ud_unreached(struct soft_qp *q, struct soft_peer *p)
 {
-	struct ud_dest *d, *next;
-	unsigned i;
+	struct list_node *n, *tmp;
+	struct ud_dest *d;
 
-	each_dest(q, i, d, next)
+	each_dest(q, n, tmp, d)
 	{
 		if (d->peer != p || d->state != UD_DEST_READY)
 			continue;
@@ -237,10 +283,11 @@ void soft_ud_unreached(struct soft_qp *q, struct soft_peer *p)
 
 void soft_ud_forget(struct soft_qp *q, struct soft_peer *p, uint32_t key)
 {
-	struct ud_dest *d, *next;
-	unsigned i, j;
+	struct list_node *n, *tmp;
+	struct ud_dest *d;
+	unsigned j;
 
-	each_dest(q, i, d, next)
+	each_dest(q, n, tmp, d)
 	{
 		if (d->peer != p)
 			continue;
@@ -252,19 +299,9 @@ void soft_ud_forget(struct soft_qp *q, struct soft_peer *p, uint32_t key)
 
 void soft_ud_drop(struct soft_qp *q)
 {
-	struct ud_dest *d, *next;
-	unsigned i;
-
-	each_dest(q, i, d, next)
-	{
-		kept_free(q, d);
-		busy_del(q, d);
-		if (d->peer)
-			soft_peer_put(q->s, d->peer);
-		env_free(q->s->env, d);
-	}
-	memset(q->ud->dests, 0, sizeof(q->ud->dests));
-	q->ud->last = NULL;
+	while (!list_empty(&q->ud->age))
+		dest_free(q,
+			  container_of(q->ud->age.next, struct ud_dest, age));
 }
 
 void soft_ud_linger(struct soft_qp *q)
@@ -297,4 +334,5 @@ void soft_ud_met(struct soft_qp *q, uint32_t qpn, struct soft_peer *peer,
 	atomic_store(&d->asked_key, 0);
 	d->state = UD_DEST_READY;
 	push(q, d);
+	trim(q);
 }
