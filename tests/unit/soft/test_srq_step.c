@@ -7,15 +7,12 @@
  * receive is either completed, whole, or to be had again. And a victim that owns
  * an SRQ is killed in its post and poll: its peer sees the end.
  */
-#include "rig.h"
+#include "stepper.h"
 
-#include <signal.h>
 #include <stdio.h>
-#include <sys/ptrace.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#define LEN 48
+#define LEN STEP_LEN
 #define SLOTS 4
 
 enum kind {
@@ -69,21 +66,7 @@ static struct ibv_srq *srq_new(struct rig_end *e)
 	return r;
 }
 
-static void pattern(char *p, unsigned seed)
-{
-	int i;
-
-	for (i = 0; i < LEN; i++)
-		p[i] = (char)(seed + 1 + (unsigned)i * 3);
-}
-
 /* --- the victim --------------------------------------------------------- */
-
-static void step_me(void)
-{
-	ptrace(PTRACE_TRACEME, 0, NULL, NULL);
-	raise(SIGSTOP);
-}
 
 static void victim_sends(struct rig_end *e, int sock, const struct plan *plan,
 			 const struct rig_addr *peer)
@@ -107,10 +90,10 @@ static void victim_sends(struct rig_end *e, int sock, const struct plan *plan,
 	rig_wait(e, &wc);
 	if (wc.status)
 		_exit(2);
-	pattern(e->buf, 9);
+	step_pattern(e->buf, 9);
 	rig_put(sock, "w", 1);
 	rig_get(sock, &wc, 1);
-	step_me();
+	step_begin();
 	ibv_post_send(e->qp, &wr, &bad);
 	ibv_poll_cq(e->cq, 1, &wc);
 }
@@ -124,7 +107,7 @@ static void victim_owns(struct rig_end *e, int sock, struct ibv_srq *r)
 	rig_put(sock, "w", 1);
 	rig_wait(e, &wc);
 	rig_get(sock, &wc, 1);
-	step_me();
+	step_begin();
 	srq_post(e, r, 2);
 	ibv_poll_cq(e->cq, 1, &wc);
 	ibv_poll_cq(e->cq, 1, &wc);
@@ -153,37 +136,36 @@ static void victim(int sock, void *arg)
 		victim_owns(&e, sock, r);
 	else
 		victim_sends(&e, sock, plan, &peer);
-	raise(SIGUSR1);
-	_exit(3);
+	step_end();
 }
 
 /* --- the survivor ------------------------------------------------------- */
 
 struct run {
-	struct rig_child c;
+	struct step_run s;
 	struct ibv_qp *qp;
-	const struct plan *plan;
+	struct plan plan;
 };
 
-static void begin(struct run *r, struct plan *plan)
+static void begin(struct step_run *s)
 {
+	struct run *r = (struct run *)s;
+	struct plan *plan = &r->plan;
 	struct ibv_qp *own = a.qp;
 	struct rig_addr mine, peer;
-	int st;
 
-	r->plan = plan;
 	a.o.type = plan->type;
 	r->qp = plan->kind == K_OWNER ? rig_qp(&a)
 				      : srq_qp(&a, srq, plan->type);
-	rig_fork(&r->c, victim, plan);
+	rig_fork(&s->c, victim, plan);
 	a.qp = r->qp;
 	rig_addr(&a, &mine);
-	rig_get(r->c.sock, &peer, sizeof(peer));
-	rig_put(r->c.sock, &mine, sizeof(mine));
+	rig_get(s->c.sock, &peer, sizeof(peer));
+	rig_put(s->c.sock, &mine, sizeof(mine));
 	rig_connect(&a, &peer);
 	memset(a.buf, 0, 8192);
-	rig_put(r->c.sock, "g", 1);
-	rig_get(r->c.sock, &mine, 1);
+	rig_put(s->c.sock, "g", 1);
+	rig_get(s->c.sock, &mine, 1);
 	if (plan->kind == K_OWNER) {
 		/* one to be polled before, one in the steps */
 		rig_post(&a, IBV_WR_SEND, 1, a.buf, LEN, 0, 0, 0);
@@ -198,27 +180,9 @@ static void begin(struct run *r, struct plan *plan)
 		assert_int_equal(srq_post(&a, srq, wc.wr_id), 0);
 	}
 	memset(a.buf, 0, 8192);
-	rig_put(r->c.sock, "g", 1);
+	rig_put(s->c.sock, "g", 1);
 	a.qp = own;
-	assert_int_equal(waitpid(r->c.pid, &st, 0), r->c.pid);
-	assert_true(WIFSTOPPED(st) && WSTOPSIG(st) == SIGSTOP);
-}
-
-static long steps(struct run *r, long n)
-{
-	long i;
-	int st;
-
-	for (i = 0; i < n; i++) {
-		if (ptrace(PTRACE_SINGLESTEP, r->c.pid, NULL, NULL))
-			fail_msg("cannot step");
-		assert_int_equal(waitpid(r->c.pid, &st, 0), r->c.pid);
-		assert_true(WIFSTOPPED(st));
-		if (WSTOPSIG(st) == SIGUSR1)
-			break;
-		assert_int_equal(WSTOPSIG(st), SIGTRAP);
-	}
-	return i;
+	step_await(&s->c);
 }
 
 /* What the receives said so far. */
@@ -241,22 +205,22 @@ static bool take(struct run *r, struct seen *s)
 	s->id[wc.wr_id] = true;
 	if (wc.qp_num != r->qp->qp_num) {
 		assert_int_equal(wc.qp_num, qp_b->qp_num);
-		pattern(want, 100 + s->others++);
+		step_pattern(want, 100 + s->others++);
 		assert_memory_equal(a.buf + 4096 + 64 * wc.wr_id, want, LEN);
 		return true;
 	}
 	assert_int_equal(s->victims++, 0);
 	assert_int_equal(wc.byte_len, LEN);
-	pattern(want, 9);
+	step_pattern(want, 9);
 	assert_memory_equal(
-		r->plan->kind == K_SEND ? a.buf + 4096 + 64 * wc.wr_id : a.buf,
+		r->plan.kind == K_SEND ? a.buf + 4096 + 64 * wc.wr_id : a.buf,
 		want, LEN);
 	return true;
 }
 
 static void b_sends(unsigned n)
 {
-	pattern(b.buf, 100 + n);
+	step_pattern(b.buf, 100 + n);
 	assert_int_equal(rig_post(&b, IBV_WR_SEND, n, b.buf, LEN, 0, 0,
 				  IBV_SEND_SIGNALED),
 			 0);
@@ -276,9 +240,8 @@ static void end_sender(struct run *r)
 	while (take(r, &s))
 		;
 	assert_int_equal(s.others, SLOTS - 1);
-	kill(r->c.pid, SIGKILL);
-	assert_true(WIFSIGNALED(rig_join(&r->c)));
-	if (r->plan->type == IBV_QPT_UC) /* which nobody tells */
+	step_kill(&r->s.c);
+	if (r->plan.type == IBV_QPT_UC) /* which nobody tells */
 		assert_int_equal(dev_qp_err(a.dev, r->qp), 0);
 	else
 		rig_async(&a, IBV_EVENT_QP_FATAL);
@@ -302,8 +265,7 @@ static void end_owner(struct run *r)
 	struct ibv_qp *own = a.qp;
 	struct ibv_wc wc;
 
-	kill(r->c.pid, SIGKILL);
-	assert_true(WIFSIGNALED(rig_join(&r->c)));
+	step_kill(&r->s.c);
 	rig_async(&a, IBV_EVENT_QP_FATAL);
 	a.qp = r->qp;
 	assert_int_equal(rig_post(&a, IBV_WR_SEND, 7, a.buf, LEN, 0, 0,
@@ -320,45 +282,21 @@ static void end_owner(struct run *r)
 	assert_int_equal(srq_post(&a, srq, wc.wr_id), 0);
 }
 
-static void end(struct run *r)
+static void end(struct step_run *s)
 {
-	if (r->plan->kind == K_OWNER)
+	struct run *r = (struct run *)s;
+
+	if (r->plan.kind == K_OWNER)
 		end_owner(r);
 	else
 		end_sender(r);
 }
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define STRIDE 370
-#else
-#define STRIDE 37
-#endif
-
-static long stride(void)
-{
-	const char *s = getenv("SKEIN_STEP_STRIDE");
-	const char *soak = getenv("SKEIN_TEST_ROUNDS");
-
-	if (s && atol(s) > 0)
-		return atol(s);
-	return soak && atol(soak) >= 1000 ? 1 : STRIDE;
-}
-
 static void sweep(enum kind k, enum ibv_qp_type type)
 {
-	struct plan plan = {k, type};
-	struct run r;
-	long n, at;
+	struct run r = {.s = {.begin = begin, .end = end}, .plan = {k, type}};
 
-	begin(&r, &plan);
-	n = steps(&r, 1 << 20);
-	end(&r);
-	print_message("  %ld instructions\n", n);
-	for (at = 1; at < n; at += stride()) {
-		begin(&r, &plan);
-		steps(&r, at);
-		end(&r);
-	}
+	step_sweep(&r.s);
 }
 
 static void test_send(void **state)

@@ -6,16 +6,13 @@
  * sees the completion with all of the data, or the error, and soon; its other
  * QPs go on. The same harness counts the instructions of a post.
  */
-#include "rig.h"
+#include "stepper.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
-#include <sys/ptrace.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#define LEN 48 /* bytes of a message: body and tail */
+#define LEN STEP_LEN
 
 enum kind {
 	K_WRITE,
@@ -36,14 +33,6 @@ struct plan {
 };
 
 static struct rig_end a, b; /* the survivor, and another pair with it */
-
-static void pattern(char *p, unsigned seed)
-{
-	int i;
-
-	for (i = 0; i < LEN; i++)
-		p[i] = (char)(seed + 1 + (unsigned)i * 3);
-}
 
 /* A request, made before the stepping begins: only the device is counted. */
 struct request {
@@ -109,75 +98,55 @@ static void victim(int sock, void *arg)
 		if (wc.status)
 			_exit(2);
 	}
-	pattern(e.buf, 9);
+	step_pattern(e.buf, 9);
 	rig_put(sock, "w", 1);
 	rig_get(sock, &wc, 1);
-	ptrace(PTRACE_TRACEME, 0, NULL, NULL);
-	raise(SIGSTOP);
+	step_begin();
 	if (k == K_RECV)
 		rig_recv(&e, 1, e.buf, LEN);
 	else if (k != K_NOTHING)
 		ibv_post_send(e.qp, &r.wr, &r.bad);
 	if (k != K_NOTHING && k != K_POST8)
 		ibv_poll_cq(e.cq, 1, &wc);
-	raise(SIGUSR1);
-	_exit(3);
+	step_end();
 }
 
 struct run {
-	struct rig_child c;
+	struct step_run s;
+	struct plan plan;
 	struct ibv_qp *qp;
-	struct rig_addr peer;
 };
 
 /* Up to the point where the victim waits to be stepped. */
-static void begin(struct run *r, struct plan *plan)
+static void begin(struct step_run *s)
 {
-	struct rig_addr mine;
+	struct run *r = (struct run *)s;
+	struct plan *plan = &r->plan;
+	struct rig_addr mine, peer;
 	struct ibv_qp *own = a.qp;
-	int st;
 
 	a.o.type = plan->o.type;
 	r->qp = rig_qp(&a);
-	rig_fork(&r->c, victim, plan);
+	rig_fork(&s->c, victim, plan);
 	a.qp = r->qp;
 	rig_addr(&a, &mine);
-	rig_get(r->c.sock, &r->peer, sizeof(r->peer));
-	rig_put(r->c.sock, &mine, sizeof(mine));
-	rig_connect(&a, &r->peer);
+	rig_get(s->c.sock, &peer, sizeof(peer));
+	rig_put(s->c.sock, &mine, sizeof(mine));
+	rig_connect(&a, &peer);
 	memset(a.buf, 0, 4096);
 	rig_recv(&a, 50, a.buf + 1024, LEN);
 	rig_recv(&a, 51, a.buf + 1024, LEN);
-	rig_put(r->c.sock, "g", 1);
-	rig_get(r->c.sock, &mine, 1);
+	rig_put(s->c.sock, "g", 1);
+	rig_get(s->c.sock, &mine, 1);
 	if (plan->kind == K_WRITE_IMM || plan->kind == K_SEND ||
 	    plan->kind == K_SEND_EVENT)
 		rig_expect(&a, 50, IBV_WC_SUCCESS);
 	memset(a.buf, 0, 4096);
 	if (plan->kind == K_SEND_EVENT)
 		assert_int_equal(ibv_req_notify_cq(a.cq, 0), 0);
-	rig_put(r->c.sock, "g", 1);
+	rig_put(s->c.sock, "g", 1);
 	a.qp = own;
-	assert_int_equal(waitpid(r->c.pid, &st, 0), r->c.pid);
-	assert_true(WIFSTOPPED(st) && WSTOPSIG(st) == SIGSTOP);
-}
-
-/* Steps at most n instructions; returns how many there were before the end. */
-static long steps(struct run *r, long n)
-{
-	long i;
-	int st;
-
-	for (i = 0; i < n; i++) {
-		if (ptrace(PTRACE_SINGLESTEP, r->c.pid, NULL, NULL))
-			fail_msg("cannot step");
-		assert_int_equal(waitpid(r->c.pid, &st, 0), r->c.pid);
-		assert_true(WIFSTOPPED(st));
-		if (WSTOPSIG(st) == SIGUSR1)
-			break;
-		assert_int_equal(WSTOPSIG(st), SIGTRAP);
-	}
-	return i;
+	step_await(&s->c);
 }
 
 static bool is_err(void *arg)
@@ -198,7 +167,7 @@ static void check_memory(enum kind k)
 	uint64_t word;
 	int i = 0;
 
-	pattern(want, 9);
+	step_pattern(want, 9);
 	memcpy(&word, a.buf, 8);
 	switch (k) {
 	case K_FETCH_ADD:
@@ -225,7 +194,7 @@ static void check_receives(enum kind k)
 	struct ibv_wc wc;
 	int flushed = 0;
 
-	pattern(want, 9);
+	step_pattern(want, 9);
 	if (k == K_SEND_EVENT) {
 		struct pollfd p = {.fd = a.ch->fd, .events = POLLIN};
 		struct ibv_cq *cq;
@@ -249,10 +218,12 @@ static void check_receives(enum kind k)
 	} while (wc.wr_id != 51);
 }
 
-static void end(struct run *r, enum kind k)
+static void end(struct step_run *s)
 {
-	kill(r->c.pid, SIGKILL);
-	assert_true(WIFSIGNALED(rig_join(&r->c)));
+	struct run *r = (struct run *)s;
+	enum kind k = r->plan.kind;
+
+	step_kill(&s->c);
 	if (r->qp->qp_type == IBV_QPT_UC) /* which nobody tells */
 		assert_int_equal(dev_qp_err(a.dev, r->qp), 0);
 	/* noticed without traffic */
@@ -272,43 +243,18 @@ static void end(struct run *r, enum kind k)
 	assert_int_equal(rig_recv(&a, 60, a.buf + 2048, 64), 0);
 }
 
-#ifdef __SANITIZE_THREAD__ /* ten times the instructions and the time */
-#define STRIDE 370
-#else
-#define STRIDE 37
-#endif
-
-static long stride(void)
+static void run_init(struct run *r, enum kind k, const struct rig_opts *o)
 {
-	const char *s = getenv("SKEIN_STEP_STRIDE");
-	const char *soak = getenv("SKEIN_TEST_ROUNDS");
-
-	if (s && atol(s) > 0)
-		return atol(s);
-	return soak && atol(soak) >= 1000 ? 1 : STRIDE;
-}
-
-static void sweep_plan(struct plan *plan)
-{
-	struct run r;
-	long n, at;
-
-	begin(&r, plan);
-	n = steps(&r, 1 << 20);
-	end(&r, plan->kind);
-	print_message("  %ld instructions\n", n);
-	for (at = 1; at < n; at += stride()) {
-		begin(&r, plan);
-		steps(&r, at);
-		end(&r, plan->kind);
-	}
+	*r = (struct run){.s = {.begin = begin, .end = end},
+			  .plan = {.kind = k, .o = *o}};
 }
 
 static void sweep(enum kind k, unsigned flags)
 {
-	struct plan plan = {.kind = k, .o = {.flags = flags}};
+	struct run r;
 
-	sweep_plan(&plan);
+	run_init(&r, k, &(struct rig_opts){.flags = flags});
+	step_sweep(&r.s);
 }
 
 static void test_write(void **state)
@@ -358,9 +304,10 @@ static void test_recv(void **state)
 
 static void sweep_uc(enum kind k)
 {
-	struct plan plan = {.kind = k, .o = {.type = IBV_QPT_UC}};
+	struct run r;
 
-	sweep_plan(&plan);
+	run_init(&r, k, &(struct rig_opts){.type = IBV_QPT_UC});
+	step_sweep(&r.s);
 }
 
 static void test_uc_write_imm(void **state)
@@ -375,14 +322,10 @@ static void test_uc_send(void **state)
 
 static long count(enum kind k, unsigned flags)
 {
-	struct plan plan = {.kind = k, .o = {.flags = flags}};
 	struct run r;
-	long n;
 
-	begin(&r, &plan);
-	n = steps(&r, 1 << 20);
-	end(&r, k);
-	return n;
+	run_init(&r, k, &(struct rig_opts){.flags = flags});
+	return step_count(&r.s);
 }
 
 /* The bar of docs/performance.md: a count, not a time. */
