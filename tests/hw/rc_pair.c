@@ -263,6 +263,23 @@ void expect(struct end *e, struct ibv_cq *cq, uint64_t id,
 	assert_int_equal(wc.qp_num, e->qp->qp_num);
 }
 
+void carry_out(struct end *e, struct ibv_send_wr *wr)
+{
+	post(e, wr);
+	expect(e, e->scq, wr->wr_id, IBV_WC_SUCCESS);
+}
+
+void check_write_imm(const struct ibv_wc *wc, uint64_t id, uint32_t len,
+		     uint32_t imm)
+{
+	assert_int_equal(wc->status, IBV_WC_SUCCESS);
+	assert_int_equal(wc->wr_id, id);
+	assert_int_equal(wc->opcode, IBV_WC_RECV_RDMA_WITH_IMM);
+	assert_true(wc->wc_flags & IBV_WC_WITH_IMM);
+	assert_int_equal(be32toh(wc->imm_data), imm);
+	assert_int_equal(wc->byte_len, len);
+}
+
 bool lossy(void)
 {
 	const char *seed = getenv("SKEIN_SOFT_HARSH");
@@ -274,8 +291,7 @@ void deliver(struct end *from, struct ibv_send_wr *wr, struct end *to,
 	     struct ibv_wc *wc)
 {
 	for (int i = 0; i < LOSSES_MAX; i++) {
-		post(from, wr);
-		expect(from, from->scq, wr->wr_id, IBV_WC_SUCCESS);
+		carry_out(from, wr);
 		if (!lossy()) {
 			wait_wc(to, to->rcq, wc);
 			return;

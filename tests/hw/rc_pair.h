@@ -81,6 +81,11 @@ void need(bool ability_a, bool ability_b, const char *what);
 void wait_wc(struct end *e, struct ibv_cq *cq, struct ibv_wc *wc);
 void expect(struct end *e, struct ibv_cq *cq, uint64_t id,
 	    enum ibv_wc_status status);
+/* Posts a request and takes its completion, a success. */
+void carry_out(struct end *e, struct ibv_send_wr *wr);
+/* wc is that of a receive which a WRITE with immediate has used up. */
+void check_write_imm(const struct ibv_wc *wc, uint64_t id, uint32_t len,
+		     uint32_t imm);
 /* Does the device lose what is sent unreliably? soft's harsh mode does, and
  * there a request that has completed has arrived, or is lost. */
 bool lossy(void);

@@ -53,12 +53,7 @@ static void test_write_imm(void **state)
 	wr.imm_data = htobe32(0xa1b2c3d4);
 	post(&p.a, &wr);
 	wait_wc(&p.b, p.b.rcq, &wc);
-	assert_int_equal(wc.status, IBV_WC_SUCCESS);
-	assert_int_equal(wc.wr_id, 40);
-	assert_int_equal(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
-	assert_true(wc.wc_flags & IBV_WC_WITH_IMM);
-	assert_int_equal(be32toh(wc.imm_data), 0xa1b2c3d4);
-	assert_int_equal(wc.byte_len, 64);
+	check_write_imm(&wc, 40, 64, 0xa1b2c3d4);
 	/* The completion promises the bytes. */
 	assert_memory_equal(mem(&p.b) + 4096, mem(&p.a), 64);
 	expect(&p.a, p.a.scq, 1, IBV_WC_SUCCESS);
@@ -151,8 +146,7 @@ static uint64_t atomic_op(struct pair *p, enum ibv_wr_opcode op, uint64_t arg,
 	wr.wr.atomic.rkey = p->b.mem->mr->rkey;
 	wr.wr.atomic.compare_add = arg;
 	wr.wr.atomic.swap = swap;
-	post(&p->a, &wr);
-	expect(&p->a, p->a.scq, 9, IBV_WC_SUCCESS);
+	carry_out(&p->a, &wr);
 	memcpy(&old, mem(&p->a) + 64, 8);
 	return old;
 }
@@ -187,8 +181,7 @@ static void test_zero_byte_write(void **state)
 
 	(void)state;
 	pair_open(&p, NULL);
-	post(&p.a, &wr);
-	expect(&p.a, p.a.scq, 5, IBV_WC_SUCCESS);
+	carry_out(&p.a, &wr);
 	expect_none(&p.b, p.b.rcq);
 	pair_close(&p);
 }
