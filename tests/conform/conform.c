@@ -6,6 +6,7 @@
  *	conform [--device D [--device2 D]] --seed N [--print] [--shrink]
  *
  * --tame: programs in which nothing goes wrong.
+ * --types rc,uc,ud: connections of these types only.
  * SKEIN_TEST_ROUNDS=N (more than 10) makes it 100 programs a round.
  */
 #include "run.h"
@@ -24,6 +25,7 @@ struct args {
 	int jobs;
 	uint64_t stop; /* a job ends after so many failures */
 	bool print, shrink, tame;
+	unsigned types; /* 1 << enum ibv_qp_type; 0: all */
 };
 
 static const char *const act_names[M_ACTS] = {
@@ -42,6 +44,21 @@ static void usage(void)
 	exit(2);
 }
 
+static unsigned parse_types(const char *s)
+{
+	unsigned types = 0;
+
+	if (strstr(s, "rc"))
+		types |= 1u << IBV_QPT_RC;
+	if (strstr(s, "uc"))
+		types |= 1u << IBV_QPT_UC;
+	if (strstr(s, "ud"))
+		types |= 1u << IBV_QPT_UD;
+	if (!types)
+		usage();
+	return types;
+}
+
 static void parse(int argc, char **argv, struct args *a)
 {
 	static const struct option options[] = {
@@ -49,7 +66,8 @@ static void parse(int argc, char **argv, struct args *a)
 		{"seeds", 1, NULL, 'r'},  {"seed", 1, NULL, 's'},
 		{"jobs", 1, NULL, 'j'},	  {"print", 0, NULL, 'p'},
 		{"shrink", 0, NULL, 'k'}, {"stop", 1, NULL, 'x'},
-		{"tame", 0, NULL, 't'},	  {NULL, 0, NULL, 0},
+		{"tame", 0, NULL, 't'},	  {"types", 1, NULL, 'y'},
+		{NULL, 0, NULL, 0},
 	};
 	char *dots;
 	int c;
@@ -80,6 +98,9 @@ static void parse(int argc, char **argv, struct args *a)
 			break;
 		case 't':
 			a->tame = true;
+			break;
+		case 'y':
+			a->types = parse_types(optarg);
 			break;
 		case 'p':
 			a->print = true;
@@ -162,6 +183,7 @@ static void job_do(void *arg)
 		return;
 	}
 	w.features.tame = a->tame;
+	w.features.types = a->types;
 	w.features.no_fence = w.quirks & M_QUIRK_RXE;
 	w.complain = a->shrink ? NULL : stdout;
 	for (seed = a->from + (uint64_t)j->no;

@@ -156,7 +156,8 @@ static bool op_allowed(struct gen *g, int pair, int side, int op, bool last)
 	if (op_is_message(op) && (s->msgs >= c->qp[!side].depth_r || s->sqd ||
 				  last || s->sent >= c->qp[side].depth_s))
 		return false;
-	if (op_fetches(op) && s->dst + MSG_MAX > DST_LEN)
+	if (op_fetches(op) &&
+	    (c->type == IBV_QPT_UC || s->dst + MSG_MAX > DST_LEN))
 		return false;
 	if (!op_is_send(op) && !(c->qp[!side].access & right_for(op)) &&
 	    (g->f->tame || !chance(g, 4)))
@@ -316,8 +317,9 @@ static void make_send(struct gen *g, int pair, int side, struct wr *w,
 	}
 	/* One of the two is allowed to every QP. */
 	if (w->op < 0)
-		w->op = g->p->cfg[pair].qp[!side].access &
-					IBV_ACCESS_REMOTE_WRITE
+		w->op = g->p->cfg[pair].type == IBV_QPT_UC ||
+					g->p->cfg[pair].qp[!side].access &
+						IBV_ACCESS_REMOTE_WRITE
 				? IBV_WR_RDMA_WRITE
 				: IBV_WR_RDMA_READ;
 	if (s->sqd || chance(g, 55))
@@ -412,7 +414,8 @@ static void add_sends(struct gen *g, int pair, int side)
 		s->sent--;
 	}
 	/* A finite patience: most receives are there before. */
-	if (s->msgs > before && c->rnr_retry != 7 && chance(g, 85)) {
+	if (s->msgs > before && c->rnr_retry != 7 &&
+	    (g->f->tame || chance(g, 85))) {
 		struct step mine = *st;
 		struct gen_side *peer = &g->s[pair][!side];
 		int need = s->msgs - peer->surplus - peer->recvs;
@@ -447,6 +450,10 @@ static void add_state(struct gen *g, int pair, int side)
 				 IBV_QPS_SQD,  IBV_QPS_SQD, IBV_QPS_SQD};
 	struct gen_side *s = &g->s[pair][side];
 	int st = s->sqd ? IBV_QPS_RTS : to[below(g, 9)];
+
+	/* from SQE, in which its QP may be */
+	if (g->p->cfg[pair].type == IBV_QPT_UC && s->broken && chance(g, 50))
+		st = IBV_QPS_RTS;
 
 	/* From INIT, RTR only where CONNECT left it on the way. */
 	if (s->broken && st == IBV_QPS_RTR && !s->init)
@@ -572,13 +579,28 @@ static void epoch(struct gen *g)
 	epoch_end(g);
 }
 
+static enum ibv_qp_type pick_type(struct gen *g)
+{
+	static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_RC,
+						 IBV_QPT_UC};
+	enum ibv_qp_type t;
+
+	do
+		t = types[below(g, 3)];
+	while (g->f->types && !(g->f->types & 1u << t));
+	return t;
+}
+
 static void config(struct gen *g, struct pair_cfg *c)
 {
 	int d;
 
-	c->type = IBV_QPT_RC;
+	c->type = pick_type(g);
 	c->mtu = (enum ibv_mtu)(IBV_MTU_256 + 2 * below(g, 3));
-	c->rnr_retry = g->f->tame || chance(g, 75) ? 7 : 1;
+	if (c->type == IBV_QPT_RC && (g->f->tame || chance(g, 75)))
+		c->rnr_retry = 7;
+	else
+		c->rnr_retry = 1; /* on UC nothing is waited for */
 	for (d = 0; d < 2; d++) {
 		struct qp_cfg *q = &c->qp[d];
 
@@ -590,6 +612,12 @@ static void config(struct gen *g, struct pair_cfg *c)
 		q->single = chance(g, 25);
 		q->access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 			    IBV_ACCESS_REMOTE_ATOMIC;
+		if (c->type == IBV_QPT_UC) {
+			q->access = g->f->tame || chance(g, 90)
+					    ? IBV_ACCESS_REMOTE_WRITE
+					    : 0;
+			continue;
+		}
 		if (chance(g, 15))
 			q->access &= ~IBV_ACCESS_REMOTE_ATOMIC;
 		if (chance(g, 15))

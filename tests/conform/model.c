@@ -9,7 +9,7 @@
  * Each choice that a device has is an action of its own (enum m_act), so what
  * is not an action is what the specification demands.
  */
-#include "model.h"
+#include "minner.h"
 
 #include <string.h>
 
@@ -69,8 +69,8 @@ static bool key_ok(const struct m_side *s, const struct piece *g, uint32_t len,
 }
 
 /* Are the pieces good, as far as len bytes reach? */
-static bool reach_ok(const struct m_side *s, const struct m_req *r,
-		     uint32_t len, int access)
+bool m_reach_ok(const struct m_side *s, const struct m_req *r, uint32_t len,
+		int access)
 {
 	const struct wr *w = r->w;
 	uint32_t n;
@@ -88,27 +88,27 @@ static bool reach_ok(const struct m_side *s, const struct m_req *r,
 
 static bool pieces_ok(const struct m_side *s, const struct m_req *r, int access)
 {
-	return reach_ok(s, r, UINT32_MAX, access);
+	return m_reach_ok(s, r, UINT32_MAX, access);
 }
 
-static void set_any(struct m_side *s, uint32_t at, uint32_t len)
+void m_set_any(struct m_side *s, uint32_t at, uint32_t len)
 {
 	while (len--)
 		s->mem[at++] = M_ANY;
 }
 
-static void pieces_any(struct m_side *s, const struct wr *w)
+void m_pieces_any(struct m_side *s, const struct wr *w)
 {
 	int i;
 
 	for (i = 0; i < w->n; i++)
 		if (w->sge[i].at + w->sge[i].len <= LANE)
-			set_any(s, w->sge[i].at, w->sge[i].len);
+			m_set_any(s, w->sge[i].at, w->sge[i].len);
 }
 
 /* The bytes that a request sends, as one string. */
-static void gather(const struct m_side *s, const struct m_req *r,
-		   uint16_t out[MSG_MAX])
+void m_gather(const struct m_side *s, const struct m_req *r,
+	      m_byte out[MSG_MAX])
 {
 	int i;
 
@@ -123,7 +123,7 @@ static void gather(const struct m_side *s, const struct m_req *r,
 	}
 }
 
-static void scatter(struct m_side *s, const struct wr *w, const uint16_t *in,
+static void scatter(struct m_side *s, const struct wr *w, const m_byte *in,
 		    uint32_t len)
 {
 	uint32_t n;
@@ -139,8 +139,8 @@ static void scatter(struct m_side *s, const struct wr *w, const uint16_t *in,
 
 /* ---- completions ---- */
 
-static struct m_cqe *push(struct m_side *s, int q, uint64_t id, uint32_t pos,
-			  int status)
+struct m_cqe *m_push(struct m_side *s, int q, uint64_t id, uint32_t pos,
+		     int status)
 {
 	struct m_cqe *c = &s->out[q][s->n_out[q]++];
 
@@ -148,11 +148,11 @@ static struct m_cqe *push(struct m_side *s, int q, uint64_t id, uint32_t pos,
 	return c;
 }
 
-static bool accepts(const struct m_side *from, const struct m_side *by)
+bool m_accepts(const struct m_side *from, const struct m_side *by)
 {
 	return from->linked && by->linked && !by->fault &&
 	       (by->state == IBV_QPS_RTR || by->state == IBV_QPS_RTS ||
-		by->state == IBV_QPS_SQD);
+		by->state == IBV_QPS_SQD || by->state == IBV_QPS_SQE);
 }
 
 /* IBA 9.7.4.1: the right that a QP must grant, and a key too. */
@@ -167,7 +167,7 @@ static int right_of(int op)
 }
 
 /* What the responder finds wrong with a one-sided request, or success. */
-static int remote_check(const struct m_pair *m, int d, const struct m_req *r)
+int m_remote_check(const struct m_pair *m, int d, const struct m_req *r)
 {
 	const struct wr *w = r->w;
 	const struct m_side *b = &m->s[!d];
@@ -183,7 +183,7 @@ static int remote_check(const struct m_pair *m, int d, const struct m_req *r)
 	return IBV_WC_SUCCESS;
 }
 
-static bool local_ok(const struct m_side *a, const struct m_req *r)
+bool m_local_ok(const struct m_side *a, const struct m_req *r)
 {
 	if (r->w->flags & IBV_SEND_INLINE)
 		return true;
@@ -214,18 +214,23 @@ static void blur(struct m_pair *m, int d)
 	const struct m_req *r = &was;
 	int i;
 
-	if (!(m->quirks & M_QUIRK_HARSH) && (a->stuck || !accepts(a, b)))
+	if (!(m->quirks & M_QUIRK_HARSH) && (a->stuck || !m_accepts(a, b)))
 		return;
 	for (i = a->exec; i < a->n && i < a->held; i++) {
 		was = in_its_prime(&a->sq[i]);
-		if (!local_ok(a, r) || remote_check(m, d, r) != IBV_WC_SUCCESS)
+		if (!m_local_ok(a, r))
 			return;
+		if (m_remote_check(m, d, r) != IBV_WC_SUCCESS) {
+			if (m_uc(m))
+				continue; /* dropped */
+			return;
+		}
 		if (op_fetches(r->w->op))
-			pieces_any(a, r->w);
+			m_pieces_any(a, r->w);
 		else if (!op_is_send(r->w->op))
-			set_any(b, r->w->to.at, wr_len(r->w));
+			m_set_any(b, r->w->to.at, wr_len(r->w));
 		else if (b->rhead < b->rn)
-			pieces_any(b, b->rq[b->rhead].w);
+			m_pieces_any(b, b->rq[b->rhead].w);
 	}
 }
 
@@ -243,13 +248,13 @@ void m_to_err(struct m_pair *m, int d)
 	for (; s->ack < s->n; s->ack++) {
 		r = &s->sq[s->ack];
 		if (r->status == IBV_WC_SUCCESS && op_fetches(r->w->op))
-			pieces_any(s, r->w);
-		push(s, 0, r->id, r->pos, IBV_WC_WR_FLUSH_ERR);
+			m_pieces_any(s, r->w);
+		m_push(s, 0, r->id, r->pos, IBV_WC_WR_FLUSH_ERR);
 	}
 	s->exec = s->n;
 	for (; s->rhead < s->rn; s->rhead++)
-		push(s, 1, s->rq[s->rhead].id, s->rq[s->rhead].pos,
-		     IBV_WC_WR_FLUSH_ERR);
+		m_push(s, 1, s->rq[s->rhead].id, s->rq[s->rhead].pos,
+		       IBV_WC_WR_FLUSH_ERR);
 }
 
 void m_to_reset(struct m_pair *m, int d)
@@ -264,7 +269,7 @@ void m_to_reset(struct m_pair *m, int d)
 	s->linked = s->fault = s->stuck = false;
 	for (i = s->ack; i < s->n; i++)
 		if (s->sq[i].status >= 0 && op_fetches(s->sq[i].w->op))
-			pieces_any(s, s->sq[i].w);
+			m_pieces_any(s, s->sq[i].w);
 	s->n = s->exec = s->ack = s->rn = s->rhead = 0;
 	s->held = M_QUEUE;
 	for (q = 0; q < 2; q++) {
@@ -277,8 +282,8 @@ void m_to_reset(struct m_pair *m, int d)
 /* ---- a request is carried out ---- */
 
 /* The message takes the next receive; what its requester learns. */
-static int receive(struct m_pair *m, int d, const struct m_req *r,
-		   const uint16_t *data, bool other)
+int m_receive(struct m_pair *m, int d, const struct m_req *r,
+	      const m_byte *data, bool other)
 {
 	struct m_side *b = &m->s[!d];
 	const struct m_req *v = &b->rq[b->rhead++];
@@ -287,21 +292,21 @@ static int receive(struct m_pair *m, int d, const struct m_req *r,
 	struct m_cqe *c;
 
 	lost = op_is_send(r->w->op) && len > wr_len(v->w);
-	broken =
-		op_is_send(r->w->op) &&
-		!(other && !lost ? pieces_ok(b, v, IBV_ACCESS_LOCAL_WRITE)
-				 : reach_ok(b, v, len, IBV_ACCESS_LOCAL_WRITE));
+	broken = op_is_send(r->w->op) &&
+		 !(other && !lost
+			   ? pieces_ok(b, v, IBV_ACCESS_LOCAL_WRITE)
+			   : m_reach_ok(b, v, len, IBV_ACCESS_LOCAL_WRITE));
 	if (lost && broken) {
 		lost = other;
 		broken = !other;
 	}
-	c = push(b, 1, v->id, v->pos,
-		 lost	  ? IBV_WC_LOC_LEN_ERR
-		 : broken ? IBV_WC_LOC_PROT_ERR
-			  : IBV_WC_SUCCESS);
+	c = m_push(b, 1, v->id, v->pos,
+		   lost	    ? IBV_WC_LOC_LEN_ERR
+		   : broken ? IBV_WC_LOC_PROT_ERR
+			    : IBV_WC_SUCCESS);
 	c->solicited = (r->w->flags & IBV_SEND_SOLICITED) || lost || broken;
 	if (lost || broken) {
-		pieces_any(b, v->w);
+		m_pieces_any(b, v->w);
 		b->fault = true;
 		return lost ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_OP_ERR;
 	}
@@ -330,7 +335,7 @@ static uint64_t word_get(const struct m_side *s, uint32_t at, bool *any)
 
 /* Host order: IBA's atomics work on the responder's words, and both ends of a
  * program sit on one machine. The old value into out. */
-static void atomic(struct m_side *b, const struct wr *w, uint16_t out[8])
+static void atomic(struct m_side *b, const struct wr *w, m_byte out[8])
 {
 	bool any = false;
 	uint64_t old = word_get(b, w->to.at, &any), new;
@@ -341,9 +346,9 @@ static void atomic(struct m_side *b, const struct wr *w, uint16_t out[8])
 	else
 		new = old == w->a ? w->b : old;
 	for (i = 0; i < 8; i++) {
-		out[i] = any ? M_ANY : (uint16_t)(old >> 8 * i & 0xff);
+		out[i] = any ? M_ANY : (m_byte)(old >> 8 * i & 0xff);
 		b->mem[w->to.at + (uint32_t)i] =
-			any ? M_ANY : (uint16_t)(new >> 8 * i & 0xff);
+			any ? M_ANY : (m_byte)(new >> 8 * i & 0xff);
 	}
 }
 
@@ -354,14 +359,14 @@ static int respond(struct m_pair *m, int d, struct m_req *r, bool other,
 	struct m_side *a = &m->s[d], *b = &m->s[!d];
 	const struct wr *w = r->w;
 	uint32_t len = wr_len(w);
-	uint16_t data[MSG_MAX];
-	int status = remote_check(m, d, r);
+	m_byte data[MSG_MAX];
+	int status = m_remote_check(m, d, r);
 
 	if (op_is_message(w->op) && b->rhead == b->rn &&
 	    (status == IBV_WC_SUCCESS || other)) {
 		/* The first packets of a WRITE may have been placed. */
 		if (!op_is_send(w->op) && status == IBV_WC_SUCCESS)
-			set_any(b, w->to.at, len);
+			m_set_any(b, w->to.at, len);
 		return IBV_WC_RNR_RETRY_EXC_ERR;
 	}
 	if (status != IBV_WC_SUCCESS) {
@@ -373,14 +378,14 @@ static int respond(struct m_pair *m, int d, struct m_req *r, bool other,
 	} else if (w->op == IBV_WR_RDMA_READ) {
 		memcpy(data, b->mem + w->to.at, len * sizeof(*data));
 	} else {
-		gather(a, r, data);
+		m_gather(a, r, data);
 		if (!op_is_send(w->op))
 			memcpy(b->mem + w->to.at, data, len * sizeof(*data));
 	}
 	if (op_is_message(w->op))
-		return receive(m, d, r, data, other);
+		return m_receive(m, d, r, data, other);
 	if (!local_ok) {
-		pieces_any(a, w);
+		m_pieces_any(a, w);
 		return IBV_WC_LOC_PROT_ERR;
 	}
 	if (op_fetches(w->op))
@@ -389,60 +394,71 @@ static int respond(struct m_pair *m, int d, struct m_req *r, bool other,
 }
 
 /* Its key went while it was under way: some of it may have been done. */
-static void half_done(struct m_pair *m, int d, const struct m_req *r)
+void m_half_done(struct m_pair *m, int d, const struct m_req *r)
 {
 	struct m_side *b = &m->s[!d];
 
 	if (op_fetches(r->w->op))
-		pieces_any(&m->s[d], r->w);
+		m_pieces_any(&m->s[d], r->w);
 	else if (op_is_send(r->w->op) && b->rhead < b->rn)
-		pieces_any(b, b->rq[b->rhead].w);
+		m_pieces_any(b, b->rq[b->rhead].w);
 	else if (!op_is_send(r->w->op))
-		set_any(b, r->w->to.at, wr_len(r->w));
+		m_set_any(b, r->w->to.at, wr_len(r->w));
 }
 
 static void exec(struct m_pair *m, int d, enum m_act act)
 {
 	struct m_side *a = &m->s[d];
-	struct m_req *r = &a->sq[a->exec++];
-	bool fine = local_ok(a, r);
+	struct m_req *r = &a->sq[a->exec];
+	bool fine = m_local_ok(a, r);
 
+	if (m_uc(m)) {
+		m_uc_exec(m, d, act);
+		return;
+	}
+	a->exec++;
 	if (op_is_atomic(r->w->op) && wr_len(r->w) != 8)
 		r->status = IBV_WC_LOC_LEN_ERR;
 	else if (!fine && act != M_LATE &&
-		 !(act == M_OTHER && !accepts(a, &m->s[!d])))
+		 !(act == M_OTHER && !m_accepts(a, &m->s[!d])))
 		r->status = IBV_WC_LOC_PROT_ERR;
-	else if (!accepts(a, &m->s[!d]))
+	else if (!m_accepts(a, &m->s[!d]))
 		r->status = IBV_WC_RETRY_EXC_ERR;
 	else
 		r->status = respond(m, d, r, act == M_OTHER, fine);
 	a->history = a->history * 31 + (uint64_t)r->status * 16 + act + 1;
 	if (r->status != IBV_WC_SUCCESS && (r->life[0] != a->mortal_life ||
 					    r->life[1] != m->s[!d].mortal_life))
-		half_done(m, d, r);
+		m_half_done(m, d, r);
 	/* Behind a READ that fails when its bytes come, others are on their
 	 * way; behind all other failures nothing is carried out. */
 	a->stuck = r->status != IBV_WC_SUCCESS && act != M_LATE;
+}
+
+void m_done(struct m_side *s, const struct m_req *r)
+{
+	struct m_cqe *c;
+
+	if (!s->sig_all && !(r->w->flags & IBV_SEND_SIGNALED))
+		return;
+	c = m_push(s, 0, r->id, r->pos, IBV_WC_SUCCESS);
+	c->opcode = wc_opcode[r->w->op];
+	c->has_len = r->w->op == IBV_WR_RDMA_READ;
+	c->byte_len = wr_len(r->w);
 }
 
 static void ack(struct m_pair *m, int d, int status)
 {
 	struct m_side *s = &m->s[d];
 	struct m_req *r = &s->sq[s->ack++];
-	struct m_cqe *c;
 
 	if (status == IBV_WC_SUCCESS) {
-		if (!s->sig_all && !(r->w->flags & IBV_SEND_SIGNALED))
-			return;
-		c = push(s, 0, r->id, r->pos, status);
-		c->opcode = wc_opcode[r->w->op];
-		c->has_len = r->w->op == IBV_WR_RDMA_READ;
-		c->byte_len = wr_len(r->w);
+		m_done(s, r);
 		return;
 	}
-	push(s, 0, r->id, r->pos, status);
+	m_push(s, 0, r->id, r->pos, status);
 	if (r->status == IBV_WC_SUCCESS && op_fetches(r->w->op))
-		pieces_any(s, r->w);
+		m_pieces_any(s, r->w);
 	m_to_err(m, d);
 }
 
@@ -474,9 +490,9 @@ static bool can_exec(const struct m_pair *m, int d)
 	w = a->sq[a->exec].w;
 	/* With rnr_retry 7 a message waits for its receive, for ever. */
 	return !(op_is_message(w->op) && b->rhead == b->rn &&
-		 m->p->cfg[m->pair].rnr_retry == 7 && accepts(a, b) &&
-		 local_ok(a, &a->sq[a->exec]) &&
-		 remote_check(m, d, &m->s[d].sq[m->s[d].exec]) ==
+		 m->p->cfg[m->pair].rnr_retry == 7 && m_accepts(a, b) &&
+		 m_local_ok(a, &a->sq[a->exec]) &&
+		 m_remote_check(m, d, &m->s[d].sq[m->s[d].exec]) ==
 			 IBV_WC_SUCCESS);
 }
 
@@ -485,12 +501,12 @@ static bool two_wrongs(const struct m_pair *m, int d)
 	const struct m_side *a = &m->s[d], *b = &m->s[!d];
 	const struct wr *w = a->sq[a->exec].w;
 
-	if (!accepts(a, b))
-		return !local_ok(a, &a->sq[a->exec]);
+	if (!m_accepts(a, b))
+		return !m_local_ok(a, &a->sq[a->exec]);
 	if (!op_is_message(w->op))
 		return false;
 	if (b->rhead == b->rn)
-		return remote_check(m, d, &m->s[d].sq[m->s[d].exec]) !=
+		return m_remote_check(m, d, &m->s[d].sq[m->s[d].exec]) !=
 			       IBV_WC_SUCCESS &&
 		       m->p->cfg[m->pair].rnr_retry != 7;
 	/* Longer than a receive that is bad; or bad where it does not reach. */
@@ -515,6 +531,8 @@ bool m_can(const struct m_pair *m, int d, enum m_act act)
 	const struct m_side *a = &m->s[d], *b = &m->s[!d];
 	const struct m_req *r = &a->sq[a->exec];
 
+	if (m_uc(m) && act != M_BREAK && act != M_STOP)
+		return m_uc_can(m, d, act);
 	switch (act) {
 	case M_EXEC:
 		return can_exec(m, d);
@@ -524,11 +542,11 @@ bool m_can(const struct m_pair *m, int d, enum m_act act)
 		return a->fault;
 	case M_LATE:
 		return can_exec(m, d) && op_fetches(r->w->op) &&
-		       accepts(a, b) && !local_ok(a, r);
+		       m_accepts(a, b) && !m_local_ok(a, r);
 	case M_OTHER:
 		return can_exec(m, d) && two_wrongs(m, d);
 	case M_LOST:
-		return a->ack < a->exec && !accepts(a, b) &&
+		return a->ack < a->exec && !m_accepts(a, b) &&
 		       a->sq[a->ack].status == IBV_WC_SUCCESS;
 	case M_CUT:
 		return cut_off(m, d);
@@ -545,10 +563,15 @@ void m_do(struct m_pair *m, int d, enum m_act act)
 	struct m_side *a = &m->s[d];
 
 	m->used |= 1u << act;
+	if (m_uc(m) && act == M_ACK) {
+		m_uc_ack(m, d);
+		return;
+	}
 	switch (act) {
 	case M_EXEC:
 	case M_LATE:
 	case M_OTHER:
+	case M_DROP:
 		exec(m, d, act);
 		break;
 	case M_ACK:
@@ -561,7 +584,7 @@ void m_do(struct m_pair *m, int d, enum m_act act)
 		ack(m, d, IBV_WC_RETRY_EXC_ERR);
 		break;
 	case M_CUT:
-		m->s[!d].fault |= accepts(a, &m->s[!d]);
+		m->s[!d].fault |= m_accepts(a, &m->s[!d]);
 		ack(m, d, IBV_WC_REM_ACCESS_ERR);
 		break;
 	case M_STOP:

@@ -15,7 +15,12 @@
 #include "trace.h"
 
 #define M_QUEUE 64
-#define M_ANY 0x100u /* a byte that the specification leaves open */
+
+/* A byte of memory: its value; or M_ANY, which the specification leaves open;
+ * or M_OR: the one of bits 0 to 7 or that of bits 16 to 23. */
+typedef uint32_t m_byte;
+#define M_ANY 0x100u
+#define M_OR 0x200u
 
 /* Deviations that a device is known and documented to have. */
 enum m_quirk {
@@ -34,6 +39,7 @@ enum m_act {
 	M_LATE,	 /* carried out before its local buffers are looked at */
 	M_OTHER, /* two things wrong: the other one is named */
 	M_LOST,	 /* carried out, but the answer is lost */
+	M_DROP,	 /* UC: the message is lost on its way */
 	M_CUT,	 /* a READ whose region goes before its last byte came */
 	M_STOP,	 /* SQD: the next request had not been started */
 	M_ACTS,
@@ -58,7 +64,7 @@ struct m_req {
 	uint32_t pos;
 	int status;	  /* -1: not carried out */
 	uint32_t life[2]; /* of MR_MORTAL here and there when posted */
-	uint16_t inl[INLINE_MAX];
+	m_byte inl[INLINE_MAX];
 };
 
 struct m_side {
@@ -78,7 +84,7 @@ struct m_side {
 	uint32_t posted[2], freed[2]; /* send queue, receive queue */
 	struct m_cqe out[2][2 * M_QUEUE];
 	int n_out[2], taken[2];
-	uint16_t mem[LANE];
+	m_byte mem[LANE];
 };
 
 struct m_pair {

@@ -3,7 +3,7 @@
  * mstep.c - the reference model's other half: the program's calls, and what
  * their answers must be (IBA 10.3.1 and 11.2.5.2 states, 11.4.1 posts).
  */
-#include "model.h"
+#include "minner.h"
 
 #include <errno.h>
 #include <string.h>
@@ -47,6 +47,7 @@ static bool send_answer(const struct m_pair *m, int d, const struct wr *w,
 	invalid = s->state == IBV_QPS_RESET || s->state == IBV_QPS_INIT ||
 		  s->state == IBV_QPS_RTR || w->n > g->send_sge ||
 		  (unsigned)w->op > IBV_WR_ATOMIC_FETCH_AND_ADD ||
+		  (m_uc(m) && op_fetches(w->op)) ||
 		  (w->flags & IBV_SEND_INLINE &&
 		   (op_fetches(w->op) || wr_len(w) > g->inl));
 	full = s->posted[0] - s->freed[0] >= g->send_wr;
@@ -77,7 +78,7 @@ static bool recv_answer(const struct m_pair *m, int d, const struct wr *w,
 
 static void take_inline(struct m_side *s, struct m_req *r)
 {
-	uint16_t *out = r->inl;
+	m_byte *out = r->inl;
 	int i;
 
 	for (i = 0; i < r->w->n; i++) {
@@ -110,7 +111,7 @@ static void accept_send(struct m_pair *m, int d, const struct wr *w,
 	struct m_side *s = &m->s[d];
 	struct m_req *r;
 
-	if (s->state == IBV_QPS_ERR) {
+	if (s->state == IBV_QPS_ERR || s->state == IBV_QPS_SQE) {
 		flush_one(s, 0, id, s->posted[0]++);
 		return;
 	}
@@ -183,6 +184,7 @@ static bool legal(enum ibv_qp_state from, enum ibv_qp_state to)
 		[IBV_QPS_RTR] = 1 << IBV_QPS_RTS,
 		[IBV_QPS_RTS] = 1 << IBV_QPS_RTS | 1 << IBV_QPS_SQD,
 		[IBV_QPS_SQD] = 1 << IBV_QPS_RTS | 1 << IBV_QPS_SQD,
+		[IBV_QPS_SQE] = 1 << IBV_QPS_RTS,
 		[IBV_QPS_ERR] = 0,
 	};
 
@@ -207,8 +209,10 @@ static bool step_state(struct m_pair *m, const struct ev *e)
 	} else {
 		if (to == IBV_QPS_SQD && s->state == IBV_QPS_RTS)
 			s->held = s->n;
-		if (to == IBV_QPS_RTS)
+		if (to == IBV_QPS_RTS) {
 			s->held = M_QUEUE;
+			s->stuck = false;
+		}
 		s->state = to;
 	}
 	return true;

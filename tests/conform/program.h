@@ -131,9 +131,10 @@ struct program {
 
 /* What the programs are made of. */
 struct features {
-	bool tame;     /* nothing fails: no wrong request, no state but RTS, no
+	bool tame;	/* nothing fails: no wrong request, no state but RTS, no
 		    * DEREG, no finite patience, no full queue */
-	bool no_fence; /* rxe stalls behind some: WRITEs that need one are
+	unsigned types; /* 1 << enum ibv_qp_type; 0: all */
+	bool no_fence;	/* rxe stalls behind some: WRITEs that need one are
 			* empty instead */
 };
 

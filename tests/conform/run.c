@@ -370,7 +370,8 @@ static void do_step(struct run *r, const struct step *s)
 /* A marker on the send queue; none while the queue is full. */
 static bool mark_send(struct run *r, int pair, int side)
 {
-	bool write = r->p->cfg[pair].qp[!side].access & IBV_ACCESS_REMOTE_WRITE;
+	bool write = r->p->cfg[pair].type == IBV_QPT_UC ||
+		     r->p->cfg[pair].qp[!side].access & IBV_ACCESS_REMOTE_WRITE;
 	struct ibv_send_wr wr = {
 		.wr_id = id_make(pair, side, false, ID_MARK | r->marks),
 		.opcode = write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ,

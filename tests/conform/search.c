@@ -8,7 +8,7 @@
  * an eager device, so an epoch without a race needs one attempt. Places that
  * were seen before (same progress everywhere) are not entered again.
  */
-#include "model.h"
+#include "minner.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -97,7 +97,7 @@ static int options(const struct search *q, const struct m_pair *m, int at,
 		   struct option *o)
 {
 	static const uint8_t own[] = {M_BREAK, M_ACK, M_EXEC};
-	static const uint8_t odd[] = {M_OTHER, M_LATE, M_LOST, M_CUT};
+	static const uint8_t odd[] = {M_OTHER, M_LATE, M_LOST, M_CUT, M_DROP};
 	int n = 0, d;
 	size_t i;
 
@@ -112,7 +112,7 @@ static int options(const struct search *q, const struct m_pair *m, int at,
 	for (d = 0; d < 2; d++)
 		if (m_can(m, d, M_STOP))
 			o[n++] = (struct option){M_STOP, (uint8_t)d};
-	for (d = 0; q->restless && d < 2; d++)
+	for (d = 0; (q->restless || m_uc(m)) && d < 2; d++)
 		for (i = 0; i < sizeof(odd); i++)
 			if (m_can(m, d, odd[i]))
 				o[n++] = (struct option){odd[i], (uint8_t)d};
@@ -191,8 +191,10 @@ static bool end_ok(struct search *q, struct m_pair *m)
 		for (i = 0; i < LANE; i++) {
 			uint8_t got = q->e->mem[m->pair][d][i];
 
-			if (s->mem[i] == M_ANY)
+			if (s->mem[i] == M_ANY ||
+			    (s->mem[i] & M_OR && s->mem[i] >> 16 == got))
 				s->mem[i] = got;
+			s->mem[i] &= 0xff;
 			if (s->mem[i] != got) {
 				say(q, q->n_ev,
 				    "memory (side %d offset %u: 0x%02x, expected 0x%02x)",

@@ -28,6 +28,8 @@ static __attribute__((noinline, cold)) int fault(struct soft_qp *q,
 		return status;
 	/* release: pairs with heed_fault(): a receive in error before it */
 	atomic_store_explicit(&q->far->fault, what, memory_order_release);
+	/* UC goes on sending: the next one looks, and finds it broken */
+	q->gate_ok = 0;
 	soft_ring(q);
 	return status;
 }
@@ -676,7 +678,8 @@ int soft_exec_inside(struct soft_qp *q, const struct ibv_send_wr *wr,
 
 	if (!soft_is_write_1(wr) || !soft_write_known(q, wr))
 		r = dispatch(q, wr, w);
-	return r && q->unreliable ? uc_outcome(q, wr, r) : r;
+	/* a piece (no w) tells all, so that its message can be given up */
+	return r && w && q->unreliable ? uc_outcome(q, wr, r) : r;
 }
 
 void soft_exec_close(struct soft_qp *q)

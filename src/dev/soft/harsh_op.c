@@ -347,19 +347,16 @@ static void begin(struct soft_qp *q, struct soft_wqe *w, bool alone,
 		begin_datagram(q, w, now);
 		return;
 	}
-	if (q->unreliable && (!q->peer || peer_silent(q)))
-		w->h.lost = true;
-	if (w->h.lost && (!q->peer || !has_pieces(w))) {
-		w->h.begun = true;
-		land(w, now);
-		return;
-	}
-	r = peer_silent(q) ? -SOFT_PARK_GONE : outcome(soft_exec_look(q, w));
+	/* what will be lost, too: the requester's own mistakes are seen */
+	if (peer_silent(q) && !q->unreliable)
+		r = -SOFT_PARK_GONE;
+	else
+		r = outcome(soft_exec_look(q, w));
 	if (r < 0) {
 		wait_for(q, w, r, now);
 		return;
 	}
-	if (w->h.refused) {
+	if (!r && (w->h.refused || (w->h.lost && !has_pieces(w)))) {
 		w->h.begun = true;
 		land(w, now);
 		return;
@@ -383,6 +380,13 @@ static void begin(struct soft_qp *q, struct soft_wqe *w, bool alone,
 	w->h.due_ns = now + delay(w, w->h.moved ? HARSH_FINISH : HARSH_PAUSE);
 }
 
+/* Of the requester, and what ends by itself: all else loses a UC message. */
+static bool own_mistake(int r)
+{
+	return r == IBV_WC_LOC_PROT_ERR || r == IBV_WC_LOC_LEN_ERR ||
+	       r == -SOFT_PARK_XLAT || r == -SOFT_PARK_FAR;
+}
+
 /* Up to n cells. */
 static int move_cells(struct soft_qp *q, struct soft_wqe *w, uint32_t n)
 {
@@ -390,7 +394,12 @@ static int move_cells(struct soft_qp *q, struct soft_wqe *w, uint32_t n)
 	int r;
 
 	for (; n && p->next < p->end; n--) {
-		r = outcome(one_cell(q, w));
+		r = one_cell(q, w);
+		if (r && q->unreliable && !own_mistake(r)) {
+			w->h.refused = true;
+			return 0;
+		}
+		r = outcome(r);
 		if (r)
 			return r;
 		if (p->next++ == p->dawdle)
@@ -427,6 +436,10 @@ static void move(struct soft_qp *q, struct soft_wqe *w, uint64_t now)
 		land(w, now);
 		return;
 	}
+	if (w->h.refused) {
+		land(w, now);
+		return;
+	}
 	r = outcome(r);
 	if (r < 0) {
 		wait_for(q, w, r, now);
@@ -457,7 +470,7 @@ static void finish(struct soft_qp *q, struct soft_wqe *w, uint64_t now)
 		r = soft_exec_open(q);
 		if (!r) {
 			r = move_cells(q, w, w->h.plan.n);
-			if (!r)
+			if (!r && !w->h.refused)
 				r = soft_exec_inside(q, &w->wr, w);
 			soft_exec_close(q);
 		} else if (q->unreliable) {

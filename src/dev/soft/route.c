@@ -70,6 +70,11 @@ int soft_gate_check(struct soft_qp *q)
 		return IBV_WC_RETRY_EXC_ERR;
 	if (!(gate & SHM_GATE_ACCEPT))
 		return -SOFT_PARK_ROUTE;
+	/* Broken by us, and its owner has not looked yet: behind a receive in
+	 * error none completes with success (IBA 9.9.3). */
+	if (atomic_load_explicit(&f->fault, memory_order_relaxed) !=
+	    SHM_FAULT_NONE)
+		return IBV_WC_RETRY_EXC_ERR;
 	/* A QP that is connected to another one, or that expects another
 	 * packet, drops ours: as if it were not there. */
 	if (f->type != q->ex.qp_base.qp_type ||

@@ -146,6 +146,32 @@ static void test_bad_receive(void **state)
 	assert_int_equal(state_of(&a), IBV_QPS_RTS);
 }
 
+/* Nothing completes with success behind it, nor is anything written, even
+ * before the QP's owner has looked. */
+static void test_behind_a_bad_receive(void **state)
+{
+	struct soft *s = soft_of_dev(b.dev);
+
+	/* b's memory is mapped from here on */
+	assert_int_equal(rig_recv(&b, 1, b.buf, 64), 0);
+	sent(IBV_WR_SEND, 3, 8, 0);
+	rig_expect(&b, 1, IBV_WC_SUCCESS);
+	b.lkey ^= 0x10000;
+	assert_int_equal(rig_recv(&b, 1, b.buf, 64), 0);
+	b.lkey ^= 0x10000;
+	assert_int_equal(rig_recv(&b, 2, b.buf + 64, 64), 0);
+	memset(a.buf, 7, 8);
+	pthread_mutex_lock(&s->lock); /* it cannot look yet */
+	sent(IBV_WR_SEND, 3, 8, 0);
+	sent(IBV_WR_SEND, 4, 8, 0);
+	sent(IBV_WR_RDMA_WRITE, 5, 8, 128);
+	pthread_mutex_unlock(&s->lock);
+	rig_expect(&b, 1, IBV_WC_LOC_PROT_ERR);
+	rig_expect(&b, 2, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(b.buf[64], 0);
+	assert_int_equal(b.buf[128], 0);
+}
+
 static void test_refused(void **state)
 {
 	assert_int_equal(post(IBV_WR_RDMA_READ, 1, 8, 0, b.mem->mr->rkey),
@@ -342,6 +368,7 @@ int main(void)
 		T(test_no_receive),
 		T(test_dropped),
 		T(test_bad_receive),
+		T(test_behind_a_bad_receive),
 		T(test_refused),
 		T(test_sqe),
 		T(test_nobody),

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * minner.h - what the parts of the model share: model.c (requests of RC, and
+ * what all have in common), muc.c (UC).
+ */
+#ifndef SKEIN_TESTS_CONFORM_MINNER_H
+#define SKEIN_TESTS_CONFORM_MINNER_H
+
+#include "model.h"
+
+/* Does by hear from? */
+bool m_accepts(const struct m_side *from, const struct m_side *by);
+/* Are the request's own pieces good? */
+bool m_local_ok(const struct m_side *a, const struct m_req *r);
+/* Are the pieces good, as far as len bytes reach? */
+bool m_reach_ok(const struct m_side *s, const struct m_req *r, uint32_t len,
+		int access);
+/* What the responder finds wrong with a one-sided request, or success. */
+int m_remote_check(const struct m_pair *m, int d, const struct m_req *r);
+/* The bytes that a request sends. */
+void m_gather(const struct m_side *s, const struct m_req *r,
+	      m_byte out[MSG_MAX]);
+void m_set_any(struct m_side *s, uint32_t at, uint32_t len);
+void m_pieces_any(struct m_side *s, const struct wr *w);
+/* The message takes the next receive; what its requester learns. */
+int m_receive(struct m_pair *m, int d, const struct m_req *r,
+	      const m_byte *data, bool other);
+struct m_cqe *m_push(struct m_side *s, int q, uint64_t id, uint32_t pos,
+		     int status);
+/* Its region went while it was under way: some of it may have been done. */
+void m_half_done(struct m_pair *m, int d, const struct m_req *r);
+/* A successful request's completion, if it asked for one. */
+void m_done(struct m_side *s, const struct m_req *r);
+
+/* muc.c */
+bool m_uc(const struct m_pair *m);
+bool m_uc_can(const struct m_pair *m, int d, enum m_act act);
+void m_uc_exec(struct m_pair *m, int d, enum m_act act);
+void m_uc_ack(struct m_pair *m, int d);
+void m_uc_to_sqe(struct m_pair *m, int d);
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * muc.c - the reference model's requests on unreliable connections (IBA 9.8.2).
+ * As on RC there is one peer, and messages come in order; but nobody answers:
+ *
+ * 9.8.2.2	what a responder does not accept it drops, and the requester
+ *		hears of nothing: a bad R_Key, range or right, no receive, a
+ *		message longer than its receive (which stays for the next one).
+ * 9.8.2.2.7	a WRITE_WITH_IMM without a receive may have placed its bytes.
+ * 9.8.2.2	a receive that is bad itself breaks the responder's QP.
+ * 10.3.1.6	the requester's own mistakes move its QP to SQE: sends are
+ *		flushed, receives go on; RTS is asked for by the owner.
+ * 9.8.2.1	a request is complete when it was sent, before or after its
+ *		message has arrived (M_ACK may come before M_EXEC: on rxe; soft
+ *		completes behind the arrival), and the message may be lost
+ *		(M_DROP: in harsh mode; the others lose none).
+ */
+#include "minner.h"
+
+bool m_uc(const struct m_pair *m)
+{
+	return m->p->cfg[m->pair].type == IBV_QPT_UC;
+}
+
+static bool can_exec(const struct m_side *a)
+{
+	if (a->exec < a->ack) /* sent: it arrives, whatever its QP does */
+		return true;
+	return a->exec < a->n && !a->stuck && a->exec < a->held &&
+	       (a->state == IBV_QPS_RTS || a->state == IBV_QPS_SQD);
+}
+
+/* Sent, and not known to have arrived. */
+static bool can_ack(const struct m_pair *m, const struct m_side *a)
+{
+	if (a->ack < a->exec)
+		return true;
+	return m->quirks & M_QUIRK_RXE && a->ack < a->n && can_exec(a) &&
+	       a->ack < a->held && !a->stuck &&
+	       (a->state == IBV_QPS_RTS || a->state == IBV_QPS_SQD) &&
+	       m_local_ok(a, &a->sq[a->ack]);
+}
+
+bool m_uc_can(const struct m_pair *m, int d, enum m_act act)
+{
+	const struct m_side *a = &m->s[d], *b = &m->s[!d];
+
+	switch (act) {
+	case M_EXEC:
+		return can_exec(a);
+	case M_ACK:
+		return can_ack(m, a);
+	case M_DROP:
+		return can_exec(a) && m->quirks & M_QUIRK_HARSH &&
+		       op_is_message(a->sq[a->exec].w->op) &&
+		       b->rhead < b->rn && m_local_ok(a, &a->sq[a->exec]) &&
+		       m_accepts(a, b);
+	case M_OTHER: /* too long for a receive that is bad, too */
+		return can_exec(a) && m_accepts(a, b) && b->rhead < b->rn &&
+		       op_is_send(a->sq[a->exec].w->op) &&
+		       !m_reach_ok(b, &b->rq[b->rhead], UINT32_MAX,
+				   IBV_ACCESS_LOCAL_WRITE);
+	default:
+		return false;
+	}
+}
+
+/* A plain WRITE that may be lost is no choice of its own: nothing else tells.
+ * Each of its bytes is there or not. */
+static bool lossy(const struct m_pair *m, const struct wr *w)
+{
+	return m->quirks & M_QUIRK_HARSH && w->op == IBV_WR_RDMA_WRITE;
+}
+
+static void place(m_byte *at, m_byte byte, bool maybe)
+{
+	if (!maybe || *at == byte)
+		*at = byte;
+	else if (*at & (M_ANY | M_OR))
+		*at = M_ANY;
+	else
+		*at = byte | *at << 16 | M_OR;
+}
+
+enum fate {
+	DEAF,	 /* nobody there */
+	REFUSED, /* by key, range, right */
+	NO_RECV,
+	TOO_LONG,
+	THERE,
+};
+
+/* The message, or the bytes of a WRITE, at the responder. */
+static enum fate arrive(struct m_pair *m, int d, const struct m_req *r,
+			bool other)
+{
+	struct m_side *a = &m->s[d], *b = &m->s[!d];
+	const struct wr *w = r->w;
+	uint32_t len = wr_len(w), i;
+	m_byte data[MSG_MAX];
+	bool too_long;
+
+	if (!m_accepts(a, b))
+		return DEAF;
+	if (m_remote_check(m, d, r) != IBV_WC_SUCCESS) {
+		if (r->life[1] != b->mortal_life)
+			m_half_done(m, d, r);
+		return REFUSED;
+	}
+	if (op_is_message(w->op) && b->rhead == b->rn) {
+		if (!op_is_send(w->op))
+			m_set_any(b, w->to.at, len);
+		return NO_RECV;
+	}
+	too_long = op_is_send(w->op) && len > wr_len(b->rq[b->rhead].w);
+	if (too_long && !other) {
+		m_pieces_any(b, b->rq[b->rhead].w);
+		return TOO_LONG;
+	}
+	m_gather(a, r, data);
+	for (i = 0; !op_is_send(w->op) && i < len; i++)
+		place(&b->mem[w->to.at + i], data[i], lossy(m, w));
+	if (op_is_message(w->op))
+		m_receive(m, d, r, data, other && !too_long);
+	return THERE;
+}
+
+/* Some of it may have come. */
+static void lose(struct m_pair *m, int d, const struct m_req *r)
+{
+	if (m_remote_check(m, d, r) == IBV_WC_SUCCESS)
+		m_half_done(m, d, r);
+}
+
+void m_uc_exec(struct m_pair *m, int d, enum m_act act)
+{
+	struct m_side *a = &m->s[d];
+	struct m_req *r = &a->sq[a->exec];
+	bool sent = a->exec++ < a->ack;
+	enum fate fate = DEAF;
+
+	r->status = IBV_WC_SUCCESS;
+	if (!sent && !m_local_ok(a, r)) {
+		r->status = IBV_WC_LOC_PROT_ERR;
+		a->stuck = true;
+	} else if (act == M_DROP) {
+		lose(m, d, r);
+	} else {
+		fate = arrive(m, d, r, act == M_OTHER);
+	}
+	a->history = a->history * 31 + ((uint64_t)r->status * 16 + act) * 8 +
+		     fate + 1;
+}
+
+void m_uc_ack(struct m_pair *m, int d)
+{
+	struct m_side *s = &m->s[d];
+	const struct m_req *r = &s->sq[s->ack++];
+
+	if (s->ack > s->exec || r->status == IBV_WC_SUCCESS) {
+		m_done(s, r);
+		return;
+	}
+	m_push(s, 0, r->id, r->pos, r->status);
+	if (m->quirks & M_QUIRK_RXE)
+		m_to_err(m, d);
+	else
+		m_uc_to_sqe(m, d);
+}
+
+/* IBA 10.3.1.6. */
+void m_uc_to_sqe(struct m_pair *m, int d)
+{
+	struct m_side *s = &m->s[d];
+
+	s->history = s->history * 31 + (uint64_t)s->ack;
+	s->state = IBV_QPS_SQE;
+	for (; s->ack < s->n; s->ack++)
+		m_push(s, 0, s->sq[s->ack].id, s->sq[s->ack].pos,
+		       IBV_WC_WR_FLUSH_ERR);
+	s->exec = s->n;
+}
