@@ -32,7 +32,8 @@ struct ycsb_opts {
 	int cpu; /* of pin */
 	uint64_t operations, records;
 	uint64_t time_ns, slice_ns, warm_ns, timeout_ns;
-	uint32_t dist;
+	uint32_t dist, arrival;
+	uint64_t rate;
 	uint64_t seed;
 	struct ycsb_params params;
 	bool no_load, json, rows;
@@ -46,6 +47,8 @@ static const char *const dists[] = {
 	[YCSB_LATEST] = "latest",
 	NULL,
 };
+
+static const char *const arrivals[] = {"poisson", "even", NULL};
 
 /* operand: what follows the options, or NULL. */
 static enum opt_verdict check(enum opt_verdict v, struct ycsb_opts *o,
@@ -96,6 +99,12 @@ static enum opt_verdict parse(int argc, char **argv, struct ycsb_opts *o)
 		 YCSB_THREADS_MAX},
 		{'W', "window", OPT_U32, &o->window, "N",
 		 "operations under way a thread", 1, YCSB_WINDOW_MAX},
+		{0, "rate", OPT_SIZE, &o->rate, "N",
+		 "operations a second of all threads; 0: as fast as it goes", 0,
+		 1000000000},
+		{0, "arrival", OPT_CHOICE, &o->arrival, "NAME",
+		 "at a rate: gaps like independent users', or all the same", 0,
+		 0, arrivals},
 		{0, "fields", OPT_U32, &p->field_count, "N", "fieldcount", 1,
 		 1024},
 		{0, "field-length", OPT_U32, &p->field_len, "BYTES",
@@ -127,8 +136,8 @@ static enum opt_verdict parse(int argc, char **argv, struct ycsb_opts *o)
 		.cmd = CMD,
 		.args = "--server ADDR [options]",
 		.about = "Loads a key-value server with records and runs "
-			 "YCSB's core workloads on it in a\nclosed loop. "
-			 "Every value that is read is verified.",
+			 "YCSB's core workloads on it, in a\nclosed loop or "
+			 "at a rate. Every value that is read is verified.",
 		.opts = opts,
 	};
 	v = opt_parse(&usage, argc, argv, &first);
@@ -303,6 +312,8 @@ static int run_mix(const struct ycsb_opts *o, struct ycsb_report *r,
 		.ops = o->operations,
 		.time_ns = beside ? o->slice_ns : o->time_ns,
 		.warm_ns = o->warm_ns,
+		.rate = (double)o->rate,
+		.even = o->arrival == 1,
 		.arg = &bar,
 	};
 	uint64_t turns = 1;
@@ -395,6 +406,8 @@ int cmd_ycsb(int argc, char **argv)
 	o.params.seed = o.seed;
 	r.threads = o.threads;
 	r.window = o.window;
+	r.rate = o.rate;
+	r.arrival = arrivals[o.arrival];
 	rc = parse_workloads(o.workload, &r);
 	if (!rc)
 		rc = open_targets(&o, &r);

@@ -117,6 +117,10 @@ static void print_set_up(const struct ycsb_report *r)
 	       p->records, p->field_count, p->field_len, r->threads,
 	       r->threads == 1 ? "" : "s", r->window,
 	       r->window == 1 ? "" : "s");
+	if (r->rate)
+		printf("%" PRIu64 " operations a second, arrivals %s; latency "
+		       "counts from when each was due\n",
+		       r->rate, r->arrival);
 	for (unsigned i = 0; i < r->target_count; i++)
 		printf("%s: %s, %u shard%s, device %s\n", target_name(r, i),
 		       r->addrs[i], ycsb_target_shards(r->targets[i]),
@@ -126,12 +130,16 @@ static void print_set_up(const struct ycsb_report *r)
 
 static void print_verified(const struct ycsb_report *r)
 {
-	uint64_t verified = 0, bad = 0;
+	uint64_t verified = 0, bad = 0, late = 0;
 
 	for (unsigned i = 0; i < r->mix_count * r->target_count; i++) {
 		verified += r->cells[i].tally.verified;
 		bad += r->cells[i].tally.bad;
+		late += r->cells[i].tally.late;
 	}
+	if (late)
+		printf("due, and not begun when time was up: %" PRIu64 "\n",
+		       late);
 	printf("values verified: %" PRIu64 ", wrong or missing: %" PRIu64 "\n",
 	       verified, bad);
 }
@@ -218,13 +226,14 @@ static json_t *json_tally(const struct ycsb_report *r, const char *workload,
 					    json_hist(&t->op[op]));
 	json_object_set_new(ops, "all", h ? json_hist(h) : json_null());
 	free(h);
-	return json_pack("{s:s, s:s, s:I, s:f, s:o, s:I, s:I, s:I, s:o}",
+	return json_pack("{s:s, s:s, s:I, s:f, s:o, s:I, s:I, s:I, s:I, s:o}",
 			 "workload", workload, "transport",
 			 target_name(r, target), "ops", (json_int_t)t->ops,
 			 "seconds", (double)t->ns / 1e9, "ops_per_s",
 			 out_num(ycsb_tally_rate(t)), "verified",
 			 (json_int_t)t->verified, "bad", (json_int_t)t->bad,
-			 "scanned", (json_int_t)t->scanned, "latency", ops);
+			 "scanned", (json_int_t)t->scanned, "late",
+			 (json_int_t)t->late, "latency", ops);
 }
 
 static json_t *json_cell(const struct ycsb_report *r, unsigned m, unsigned g)
@@ -265,10 +274,12 @@ int ycsb_report_json(const struct ycsb_report *r)
 		for (unsigned g = 0; g < r->target_count; g++)
 			json_array_append_new(results, json_cell(r, m, g));
 	return out_json(json_pack(
-		"{s:I, s:i, s:i, s:i, s:i, s:i, s:I, s:o, s:o, s:o}", "records",
-		(json_int_t)p->records, "field_count", (int)p->field_count,
-		"field_length", (int)p->field_len, "scan_max", (int)p->scan_max,
-		"threads", (int)r->threads, "window", (int)r->window, "seed",
+		"{s:I, s:i, s:i, s:i, s:i, s:i, s:I, s:s?, s:I, s:o, s:o, s:o}",
+		"records", (json_int_t)p->records, "field_count",
+		(int)p->field_count, "field_length", (int)p->field_len,
+		"scan_max", (int)p->scan_max, "threads", (int)r->threads,
+		"window", (int)r->window, "rate", (json_int_t)r->rate,
+		"arrival", r->rate ? r->arrival : NULL, "seed",
 		(json_int_t)p->seed, "targets", targets, "load", loads,
 		"results", results));
 }

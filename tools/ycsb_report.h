@@ -22,6 +22,8 @@ struct ycsb_cell {
 struct ycsb_report {
 	const struct ycsb_params *params;
 	unsigned threads, window;
+	uint64_t rate; /* 0: a closed loop */
+	const char *arrival;
 	unsigned target_count, mix_count;
 	struct ycsb_target *targets[YCSB_TARGETS_MAX];
 	const char *addrs[YCSB_TARGETS_MAX];

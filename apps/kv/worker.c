@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * worker.c - the closed loop of one thread; see worker.h.
+ * worker.c - the loop of one thread; see worker.h.
  *
  * What a response holds is verified after the next operation has been sent, and
  * the one after that is drawn then too: a client's own work overlaps with its
@@ -40,6 +40,17 @@ static void fail(struct ycsb_worker *w, int err, const char *fmt, ...)
 	vsnprintf(w->error, sizeof(w->error), fmt, ap);
 	va_end(ap);
 	atomic_store(w->stop, true);
+}
+
+static bool paced(const struct ycsb_worker *w)
+{
+	return w->pace.gap_ns > 0;
+}
+
+/* Tells its random choices from those of others. */
+static uint64_t stream_of(const struct ycsb_worker *w)
+{
+	return (uint64_t)w->slice->number << 16 | w->number;
 }
 
 static size_t value_len(const struct ycsb_worker *w)
@@ -331,7 +342,36 @@ static void slot_draw(struct ycsb_slot *s)
 		set_key(&s->todo);
 	}
 	w->issued++;
-	s->start_ns = kv_now_ns();
+	if (!paced(w))
+		s->start_ns = kv_now_ns();
+}
+
+/* May an idle slot begin an operation now? */
+static bool may_begin(struct ycsb_slot *s)
+{
+	struct ycsb_worker *w = s->worker;
+	uint64_t now;
+
+	/* relaxed: a hint to end soon, nothing is read after it */
+	if (atomic_load_explicit(w->stop, memory_order_relaxed) ||
+	    w->issued == w->quota)
+		w->ending = true;
+	if (w->ending)
+		return false;
+	if (!paced(w))
+		return true;
+	now = kv_now_ns();
+	if (kv_pace_due(&w->pace) > now) {
+		/* the net runs until there is a place: now it shall run
+		 * until the next operation is due */
+		if (!w->n_idle)
+			kv_net_stop(w->net);
+		w->idle[w->n_idle++] = s;
+		return false;
+	}
+	s->start_ns = kv_pace_due(&w->pace);
+	kv_pace_next(&w->pace);
+	return true;
 }
 
 /* Starts what the slot is to do next: the second half of its operation, one
@@ -342,11 +382,7 @@ static void slot_next(struct ycsb_slot *s)
 	int rc;
 
 	if (s->state == YCSB_SLOT_IDLE) {
-		/* relaxed: a hint to end soon, nothing is read after it */
-		if (atomic_load_explicit(w->stop, memory_order_relaxed) ||
-		    w->issued == w->quota)
-			w->ending = true;
-		if (w->ending)
+		if (!may_begin(s))
 			return;
 		slot_draw(s);
 		s->state = YCSB_SLOT_DRAWN;
@@ -363,6 +399,53 @@ static void slot_next(struct ycsb_slot *s)
 	} else {
 		op_failed(s, rc, SKEIN_NOT_SENT);
 	}
+}
+
+/* Begins what is due, as far as there are places. Returns how long the net may
+ * run until the next one is. */
+static uint64_t begin_due(struct ycsb_worker *w)
+{
+	uint64_t now = kv_now_ns(), due = kv_pace_due(&w->pace);
+	unsigned had;
+
+	while (w->n_idle && due <= now && !w->ending) {
+		had = w->n_idle--;
+		slot_next(w->idle[had - 1]);
+		due = kv_pace_due(&w->pace);
+	}
+	kv_client_flush(w->client);
+	if (w->stalled)
+		return STALL_NS;
+	if (!w->n_idle)
+		return RUN_NS;
+	return due > now ? due - now : 1;
+}
+
+/* How much was due and had found no place when time was up; with random gaps,
+ * how much is to be expected. */
+static uint64_t overdue(const struct ycsb_worker *w)
+{
+	uint64_t end = w->end_ns < w->last_ns ? w->end_ns : w->last_ns;
+	uint64_t due = kv_pace_due(&w->pace), n;
+
+	if (due >= end || w->issued == w->quota)
+		return 0;
+	n = (uint64_t)((double)(end - due) / w->pace.gap_ns) + 1;
+	return n < w->quota - w->issued ? n : w->quota - w->issued;
+}
+
+static void loop_paced(struct ycsb_worker *w)
+{
+	for (unsigned i = 0; i < w->window; i++)
+		w->idle[w->n_idle++] = &w->slots[i];
+	while (!w->ending || w->active) {
+		if (kv_now_ns() >= w->end_ns)
+			w->ending = true;
+		kv_net_run(w->net, begin_due(w));
+		if (w->stalled)
+			retry(w);
+	}
+	w->tally.late = overdue(w);
 }
 
 static void loop(struct ycsb_worker *w)
@@ -394,7 +477,12 @@ void ycsb_worker_run(struct ycsb_worker *w)
 	w->warm_ns = now + sl->warm_ns;
 	w->last_ns = w->warm_ns;
 	w->end_ns = sl->ops || !sl->mix ? UINT64_MAX : now + sl->time_ns;
-	loop(w);
+	kv_pace_init(&w->pace, sl->mix ? sl->rate : 0, sl->even, w->number,
+		     w->workers, w->params->seed ^ stream_of(w), now);
+	if (paced(w))
+		loop_paced(w);
+	else
+		loop(w);
 	w->tally.ns = w->last_ns - w->warm_ns;
 	kv_client_close(w->client);
 	w->client = NULL;
@@ -402,12 +490,13 @@ void ycsb_worker_run(struct ycsb_worker *w)
 
 int ycsb_worker_init(struct ycsb_worker *w)
 {
-	uint64_t stream = (uint64_t)w->slice->number << 16 | w->number;
+	uint64_t stream = stream_of(w);
 
 	ycsb_tally_init(&w->tally);
 	w->value = malloc(value_len(w));
 	w->slots = calloc(w->window, sizeof(*w->slots));
-	if (!w->value || !w->slots) {
+	w->idle = calloc(w->window, sizeof(struct ycsb_slot *));
+	if (!w->value || !w->slots || !w->idle) {
 		ycsb_worker_fini(w);
 		return -ENOMEM;
 	}
@@ -424,6 +513,8 @@ void ycsb_worker_fini(struct ycsb_worker *w)
 {
 	free(w->value);
 	free(w->slots);
+	free(w->idle);
 	w->value = NULL;
 	w->slots = NULL;
+	w->idle = NULL;
 }

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * worker.h - one thread of a YCSB slice: a window of operations, each of which
- * starts the next one when it has completed and been verified.
+ * worker.h - one thread of a YCSB slice: a window of operations. In a closed loop
+ * each starts the next one when it has completed and been verified. At a rate,
+ * operations are due at their times: one that is due takes an idle place of
+ * the window, or waits for one, oldest first.
  *
  * Thread rule: its own thread, but `done` and `failed`, which any may read.
  */
 #ifndef KV_WORKER_H
 #define KV_WORKER_H
 
+#include "kv/pace.h"
 #include "kv/ycsb.h"
 
 #include <pthread.h>
@@ -44,7 +47,7 @@ struct ycsb_worker {
 	const struct ycsb_params *params;
 	struct ycsb_keys *keys;
 	_Atomic bool *stop; /* another worker failed */
-	unsigned number, window;
+	unsigned number, workers, window;
 	int pin;
 	uint64_t timeout_ns;
 	uint64_t quota;	     /* operations; UINT64_MAX when time ends it */
@@ -61,6 +64,9 @@ struct ycsb_worker {
 	bool ending;
 	uint8_t *value; /* room to build one */
 	struct ycsb_slot *slots;
+	struct kv_pace pace;
+	struct ycsb_slot **idle; /* at a rate: places to start in */
+	unsigned n_idle;
 	struct ycsb_todo next; /* prepared while others are under way */
 	bool prepared;
 

@@ -108,6 +108,7 @@ static void add_counts(struct ycsb_tally *into, const struct ycsb_tally *from)
 	into->verified += from->verified;
 	into->bad += from->bad;
 	into->scanned += from->scanned;
+	into->late += from->late;
 }
 
 void ycsb_tally_add(struct ycsb_tally *into, const struct ycsb_tally *from)
@@ -175,6 +176,7 @@ static void assign(struct ycsb_target *t, const struct ycsb_slice *sl,
 	w->keys = &t->keys;
 	w->stop = stop;
 	w->number = i;
+	w->workers = a->threads;
 	w->window = a->window;
 	w->pin = a->pin < 0 ? -1 : a->pin + (int)i;
 	w->timeout_ns = a->timeout_ns;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ycsb.h - YCSB's client: loads a server, then runs a workload against it in a
- * closed loop, and verifies every value it reads.
+ * ycsb.h - YCSB's client: loads a server, then runs a workload against it, in a
+ * closed loop or at a given rate, and verifies every value it reads.
  *
  * Work is done in slices: a slice connects, runs for a time or a number of
  * operations, and disconnects, so that several servers (which sleep while
@@ -52,6 +52,7 @@ struct ycsb_tally {
 	uint64_t verified; /* values that were read and are right */
 	uint64_t bad;	   /* that are wrong or missing */
 	uint64_t scanned;  /* records that scans returned */
+	uint64_t late;	   /* due at a rate, and not begun when time was up */
 };
 
 void ycsb_tally_init(struct ycsb_tally *t);
@@ -64,7 +65,9 @@ struct ycsb_slice {
 	uint64_t ops;		    /* as many, over all threads; or */
 	uint64_t time_ns;	    /* for as long, when ops is 0 */
 	uint64_t warm_ns;	    /* the first of it is not counted */
-	unsigned number;	    /* tells the slices' random keys apart */
+	double rate;	 /* of all threads, a second; 0: closed loop */
+	bool even;	 /* arrivals at a rate: evenly */
+	unsigned number; /* tells the slices' random keys apart */
 	/* Now and then; may be NULL. */
 	void (*progress)(void *arg, uint64_t done);
 	void *arg;

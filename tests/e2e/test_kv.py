@@ -216,6 +216,30 @@ def cpu_ticks(server):
     return int(fields[11]) + int(fields[12])
 
 
+def at_a_rate():
+    """An open loop takes as long as its rate says, and owns up to what it could
+    not begin."""
+    transport = TRANSPORTS[0]
+    with Case() as case:
+        server = serve(case, transport)
+        got = report(ycsb(case, server, transport, '-w', 'f', '-n', 100,
+                          '-o', 500, '--rate', 1000, '--arrival', 'even',
+                          '-t', 2, '-W', 8, '--json'))
+        assert (got['rate'], got['arrival']) == (1000, 'even'), got
+        run = got['results'][0]
+        assert (run['ops'], run['bad'], run['late']) == (500, 0, 0), run
+        # the last of 500 is due 499 ms after the first
+        assert run['seconds'] >= 0.498, run
+        got = report(ycsb(case, server, transport, '--no-load', '-n', 100,
+                          '-w', 'c', '--rate', 900000000, '--time', '200ms',
+                          '-W', 4, '--json'))
+        run = got['results'][0]
+        # far more than anything does: most of it waits, and is charged for
+        assert run['late'] > run['ops'] > 0, run
+        assert run['latency']['all']['p50_ns'] > 10000000, run
+        server.stop()
+
+
 def wrong_command_lines():
     with Case() as case:
         for words in (['kv'], ['kv', 'sell'], ['kv', 'serve', 'x'],
@@ -237,6 +261,7 @@ if __name__ == '__main__':
     run_cases(wrong_command_lines,
               all_transports_serve_all_workloads,
               one_client_loads_others_read,
+              at_a_rate,
               *([waits_in_every_way] if 'skein' in TRANSPORTS else []),
               missing_records_fail_the_run,
               wrong_values_fail_the_run,
