@@ -233,12 +233,8 @@ static int make_cells(struct ycsb_report *r)
 		return -ENOMEM;
 	for (unsigned i = 0; i < r->target_count; i++)
 		ycsb_tally_init(&r->loads[i]);
-	for (unsigned i = 0; i < n; i++) {
+	for (unsigned i = 0; i < n; i++)
 		ycsb_tally_init(&r->cells[i].tally);
-		r->cells[i].rates = calloc(YCSB_ROUNDS_MAX, sizeof(double));
-		if (!r->cells[i].rates)
-			return -ENOMEM;
-	}
 	return 0;
 }
 
@@ -365,9 +361,6 @@ static void clean_up(struct ycsb_opts *o, struct ycsb_report *r)
 {
 	for (unsigned i = 0; i < r->target_count; i++)
 		ycsb_target_close(r->targets[i]);
-	for (unsigned i = 0; r->cells && i < r->mix_count * r->target_count;
-	     i++)
-		free(r->cells[i].rates);
 	free(r->cells);
 	free(r->loads);
 	free(o->against_copy);

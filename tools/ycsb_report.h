@@ -16,7 +16,7 @@
 /* One workload on one target. */
 struct ycsb_cell {
 	struct ycsb_tally tally;
-	double *rates; /* of each round */
+	double rates[YCSB_ROUNDS_MAX]; /* of each round */
 };
 
 struct ycsb_report {
