@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * cmd_sim.c - `skein sim`: the library in a simulated world, from a seed; and
- * `skein sim fuzz`: many seeds, in as many processes as there are cores.
+ * many seeds by sim_fuzz.c.
  */
 #include "cmd.h"
 #include "cmds.h"
 #include "opt.h"
 #include "out.h"
 #include "sim/scenario.h"
+#include "sim_fuzz.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define SIM_CMD "skein sim"
-#define JOBS_MAX 256u
 
 struct sim_opts {
 	uint32_t seed, nodes, threads;
@@ -166,142 +163,33 @@ static int run_one(const struct scenario *s, const struct sim_opts *o,
 
 /* --- many seeds -------------------------------------------------------- */
 
-struct fuzz {
-	const struct scenario *s;
-	const struct sim_opts *o;
-	uint32_t first, last;
-	unsigned jobs;
-	int tell_fd[2]; /* a pipe, of verdicts */
-};
-
-/* What a job says of each seed. */
-struct verdict {
-	uint32_t seed;
-	uint32_t ok;
-};
-
-static void job(const struct fuzz *f, unsigned k)
+static bool fuzz_run(void *arg, const struct scenario *s, uint32_t seed)
 {
-	struct sim_opts o = *f->o;
+	struct sim_opts o = *(const struct sim_opts *)arg;
 	struct report rep;
-	struct verdict v;
 
-	for (uint64_t seed = f->first + k; seed <= f->last; seed += f->jobs) {
-		o.seed = (uint32_t)seed;
-		v = (struct verdict){o.seed, 0};
-		v.ok = !run_one(f->s, &o, &rep) && rep.ok;
-		if (write(f->tell_fd[1], &v, sizeof(v)) != sizeof(v))
-			_exit(1);
-		if (!v.ok)
-			break;
-	}
-	_exit(0);
+	o.seed = seed;
+	return !run_one(s, &o, &rep) && rep.ok;
 }
 
-/* Reads verdicts to the end: how many seeds went well; *bad: one that did not
- * (or whose job died on the way). */
-static uint64_t collect(const struct fuzz *f, uint64_t *bad)
+static int fuzz(char **names, int n, const struct sim_opts *o)
 {
-	uint64_t n = 0, total = (uint64_t)f->last - f->first + 1;
-	struct progress p;
-	struct verdict v;
+	char options[256];
+	struct sim_fuzz f = {
+		.seeds = o->seeds,
+		.names = (const char *const *)names,
+		.n_names = (unsigned)n,
+		.json = o->json,
+		.options = options,
+		.run = fuzz_run,
+		.arg = (void *)o,
+	};
 
-	progress_start(&p, "seeds");
-	while (read(f->tell_fd[0], &v, sizeof(v)) == sizeof(v)) {
-		if (v.ok)
-			progress_set(&p, ++n, total);
-		else if (v.seed < *bad)
-			*bad = v.seed;
-		if (!v.ok)
-			break;
-	}
-	progress_end(&p);
-	return n;
-}
-
-static bool fork_jobs(struct fuzz *f, pid_t *pids)
-{
-	for (unsigned k = 0; k < f->jobs; k++) {
-		pids[k] = fork();
-		if (pids[k] < 0)
-			return false;
-		if (!pids[k]) {
-			close(f->tell_fd[0]);
-			job(f, k);
-		}
-	}
-	return true;
-}
-
-static int fuzz_report(const struct fuzz *f, uint64_t n, uint64_t bad,
-		       bool died)
-{
-	uint64_t total = (uint64_t)f->last - f->first + 1;
-	bool ok = n == total && bad == UINT64_MAX && !died;
-	char replay[128] = "";
-
-	if (bad != UINT64_MAX)
-		snprintf(replay, sizeof(replay),
-			 "skein sim %s --seed %" PRIu64 "%s", f->s->name, bad,
-			 f->o->calm ? " --calm" : "");
-	if (f->o->json) {
-		json_t *j =
-			json_pack("{s:s, s:I, s:I, s:I, s:b, s:s}", "scenario",
-				  f->s->name, "first", (json_int_t)f->first,
-				  "last", (json_int_t)f->last, "passed",
-				  (json_int_t)n, "ok", ok, "replay", replay);
-
-		if (out_json(j))
-			return CMD_FAILED;
-	} else if (ok) {
-		printf("%s: %" PRIu64 " seeds, no failure\n", f->s->name, n);
-	} else if (*replay) {
-		printf("%s: a failure after %" PRIu64
-		       " seeds; to see it again:\n  %s\n",
-		       f->s->name, n, replay);
-	} else {
-		printf("%s: a process of the simulation died; %" PRIu64
-		       " of %" PRIu64 " seeds passed\n",
-		       f->s->name, n, total);
-	}
-	return ok ? CMD_OK : CMD_FAILED;
-}
-
-static int fuzz(const struct scenario *s, const struct sim_opts *o)
-{
-	struct fuzz f = {.s = s, .o = o};
-	uint64_t n, bad = UINT64_MAX;
-	pid_t pids[JOBS_MAX];
-	bool died = false;
-	cpu_set_t set;
-	int status;
-
-	if (!o->seeds ||
-	    sscanf(o->seeds, "%" SCNu32 "..%" SCNu32, &f.first, &f.last) != 2 ||
-	    f.last < f.first) {
-		out_error(SIM_CMD, "fuzz wants --seeds A..B");
-		return CMD_USAGE;
-	}
-	f.jobs = sched_getaffinity(0, sizeof(set), &set)
-			 ? 1
-			 : (unsigned)CPU_COUNT(&set);
-	if (f.jobs > JOBS_MAX)
-		f.jobs = JOBS_MAX;
-	if (pipe(f.tell_fd)) {
-		out_error(SIM_CMD, "pipe: %s", strerror(errno));
-		return CMD_FAILED;
-	}
-	memset(pids, 0, sizeof(pids));
-	died = !fork_jobs(&f, pids);
-	close(f.tell_fd[1]);
-	n = collect(&f, &bad);
-	/* A job that meets a closed pipe ends. */
-	close(f.tell_fd[0]);
-	for (unsigned k = 0; k < f.jobs; k++)
-		if (pids[k] > 0 && waitpid(pids[k], &status, 0) == pids[k] &&
-		    bad == UINT64_MAX && status)
-			died = true;
-	return fuzz_report(&f, n, bad, died);
+	snprintf(options, sizeof(options), "%s%s%s%s%s%s",
+		 o->calm ? " --calm" : "", o->twice ? " --twice" : "",
+		 o->nic_name ? " --nic " : "", o->nic_name ? o->nic_name : "",
+		 o->set ? " --set " : "", o->set ? o->set : "");
+	return sim_fuzz(&f);
 }
 
 /* --- the NIC ----------------------------------------------------------- */
@@ -438,7 +326,7 @@ int cmd_sim(int argc, char **argv)
 	};
 	const struct opt_usage usage = {
 		.cmd = SIM_CMD,
-		.args = "SCENARIO [options] | fuzz SCENARIO --seeds A..B | "
+		.args = "SCENARIO [options] | fuzz [SCENARIO...] --seeds A..B | "
 			"--list",
 		.about = "Runs the library in a simulated world, in virtual "
 			 "time, under faults, all from a\nseed: the same seed "
@@ -459,11 +347,8 @@ int cmd_sim(int argc, char **argv)
 		return list(o.json);
 	if (first < argc && nic_choose(&o, argv[argc - 1]))
 		return CMD_USAGE;
-	if (first < argc && !strcmp(argv[first], "fuzz") && first + 2 == argc) {
-		const struct scenario *s = find(argv[first + 1]);
-
-		return s ? fuzz(s, &o) : CMD_USAGE;
-	}
+	if (first < argc && !strcmp(argv[first], "fuzz"))
+		return fuzz(argv + first + 1, argc - first - 1, &o);
 	if (first + 1 != argc) {
 		out_error(SIM_CMD, "which scenario? --list names them");
 		return CMD_USAGE;
