@@ -87,7 +87,8 @@ int party_init(struct party *p, const struct party_ops *ops,
 	struct sim_conf wc = {.seed = conf->seed,
 			      .log = conf->log,
 			      .log_arg = conf->log_arg,
-			      .log_level = ENV_LOG_INFO};
+			      .log_level = ENV_LOG_INFO,
+			      .check = true};
 	struct prng r;
 	int rc;
 

@@ -5,11 +5,13 @@
  *
  * What must hold, for each call: it ends exactly once, unless its process was
  * killed; the response is its own; it was executed once if it succeeded, never
- * if it was not sent, at most once in any case. For the whole: party.h.
+ * if it was not sent, at most once in any case. Calls of one thread on one
+ * connection are executed and answered in their order. For the whole: party.h.
  *
  * The records of the calls live outside of the processes: they outlast kills.
  */
 #include "conn/ctx.h"
+#include "sim/fifo.h"
 #include "sim/party.h"
 
 #include <errno.h>
@@ -29,6 +31,7 @@ struct record {
 	uint8_t client;
 	int32_t status;
 	uint32_t resp_len;
+	uint32_t session; /* whose calls keep their order; 0: none */
 };
 
 /* A request begins with this; the rest is a pattern of uid. */
@@ -45,13 +48,15 @@ struct peer {
 	struct skein_conn *conn;
 	unsigned outstanding;
 	unsigned helpers; /* threads that call */
+	uint32_t session;
+	struct fifo executed, answered;
 };
 
 struct run {
 	struct party party;
 	struct peer peers[1 + PARTY_CLIENTS_MAX];
 	struct record *records;
-	uint32_t n_records;
+	uint32_t n_records, n_sessions;
 };
 
 static struct skein_env *env_of(struct peer *p)
@@ -100,6 +105,9 @@ static int serve(struct skein_rpc_req *req, void *arg)
 				    "request %u: byte %zu is wrong", h.uid, k);
 			return -EBADMSG;
 		}
+	fifo_take(&run->peers[run->records[h.uid].client].executed,
+		  run->records[h.uid].session, h.uid, "was executed",
+		  rep_of(run));
 	if (run->records[h.uid].executed++)
 		report_fail(rep_of(run), "call %u was executed twice", h.uid);
 	sim_charge(run->party.w, 100 + len / 8);
@@ -160,6 +168,7 @@ static struct record *record_new(struct peer *a, uint32_t *uid)
 	*uid = run->n_records++;
 	r = &run->records[*uid];
 	r->client = (uint8_t)a->a.i;
+	r->session = a->session;
 	return r;
 }
 
@@ -188,6 +197,8 @@ static void record_end(struct run *run, uint32_t uid,
 	r->status = res->status;
 	if (res->status)
 		return;
+	fifo_take(&run->peers[r->client].answered, r->session, uid,
+		  "was answered", rep_of(run));
 	if (res->len != r->resp_len)
 		report_fail(rep_of(run), "call %u: %zu bytes came, not %u", uid,
 			    res->len, r->resp_len);
@@ -354,6 +365,14 @@ static void run_threads(struct peer *a)
 		env_thread_join(env_of(a), threads[--n]);
 }
 
+/* One thread's calls on one connection, never made anew, keep their order. */
+static void session_order(struct peer *a, bool ordered)
+{
+	a->session = ordered ? ++a->run->n_sessions : 0;
+	fifo_begin(&a->executed, a->session);
+	fifo_begin(&a->answered, a->session);
+}
+
 static int session(struct peer *a)
 {
 	struct skein_conn_attr attr = {.size = sizeof(attr)};
@@ -365,12 +384,15 @@ static int session(struct peer *a)
 	rc = skein_conn_open(a->a.ctx, "server:7000", &attr, &a->conn);
 	if (rc)
 		return rc;
-	if (actor_over(&a->a))
+	if (actor_over(&a->a)) {
 		a->a.got_through = !call_blocking(a);
-	else if (draw(a, 3))
+	} else if (draw(a, 3)) {
+		session_order(a, !attr.reconnect);
 		run_async(a, 1 + (unsigned)draw(a, 600));
-	else
+		session_order(a, false);
+	} else {
 		run_threads(a);
+	}
 	skein_conn_close(a->conn, SKEIN_MS(draw(a, 200)));
 	a->conn = NULL;
 	return 0;
@@ -404,6 +426,7 @@ static void peer_born(struct actor *actor)
 	struct peer *a = container_of(actor, struct peer, a);
 
 	a->outstanding = a->helpers = 0;
+	a->session = 0;
 	a->conn = NULL;
 	a->engine = NULL;
 }

@@ -115,6 +115,8 @@ void report_add(struct report *rep, uint64_t hash, uint64_t virtual_ns,
 
 void report_world(struct report *rep, struct sim_world *w)
 {
+	if (*sim_blamed(w))
+		report_fail(rep, "%s", sim_blamed(w));
 	rep->hash = sim_hash(w);
 	rep->virtual_ns = sim_now(w);
 	rep->events = sim_events(w);

@@ -87,6 +87,7 @@ static void wr_copy(struct sim_qp *q, const struct ibv_send_wr *wr,
 	e->rkey = atomic ? wr->wr.atomic.rkey : wr->wr.rdma.rkey;
 	e->compare_add = atomic ? wr->wr.atomic.compare_add : 0;
 	e->swap = atomic ? wr->wr.atomic.swap : 0;
+	e->sum = 0;
 	if (q->kind == SIM_UD)
 		ud_dest(q, e, wr);
 	else if (dest)
@@ -95,6 +96,7 @@ static void wr_copy(struct sim_qp *q, const struct ibv_send_wr *wr,
 		if (wr->num_sge)
 			memcpy(e->sge, wr->sg_list,
 			       (size_t)wr->num_sge * sizeof(*e->sge));
+		sim_check_posted(q, e);
 		return;
 	}
 	for (int i = 0; i < wr->num_sge; i++) {

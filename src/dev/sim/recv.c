@@ -72,6 +72,8 @@ static enum ibv_wc_status do_send(struct sim_qp *q, struct sim_msg *m)
 		recv_completes(q, m, IBV_WC_LOC_LEN_ERR);
 		return IBV_WC_REM_INV_REQ_ERR;
 	}
+	sim_check_carried(q, m);
+	sim_check_recv_taken(q->d, e);
 	if (!sim_scatter(q, e->sge, e->num_sge, m->data, len)) {
 		recv_completes(q, m, IBV_WC_LOC_PROT_ERR);
 		return IBV_WC_REM_OP_ERR;
@@ -88,6 +90,7 @@ static enum ibv_wc_status do_write(struct sim_qp *q, struct sim_msg *m)
 	if (st != IBV_WC_SUCCESS)
 		return st;
 	if (m->len) {
+		sim_check_carried(q, m);
 		memcpy(sim_ptr(m->raddr), m->data, m->len);
 		sim_notify(q->d->proc);
 	}

@@ -34,7 +34,8 @@ void sim_recvq_fini(struct sim_recvq *r, struct skein_env *env)
 	r->sge = NULL;
 }
 
-static int post_one(struct sim_recvq *r, const struct ibv_recv_wr *wr)
+static int post_one(struct sim_recvq *r, const struct sim_dev *d,
+		    const struct ibv_recv_wr *wr)
 {
 	struct sim_rqe *e;
 
@@ -50,6 +51,7 @@ static int post_one(struct sim_recvq *r, const struct ibv_recv_wr *wr)
 		e->sge[i] = wr->sg_list[i];
 		e->len += wr->sg_list[i].length;
 	}
+	sim_check_recv_posted(d, e);
 	return 0;
 }
 
@@ -61,7 +63,7 @@ int sim_recvq_post(struct sim_recvq *r, struct sim_dev *d,
 	int rc = 0;
 
 	for (; wr && !rc; wr = wr->next) {
-		rc = post_one(r, wr);
+		rc = post_one(r, d, wr);
 		if (rc)
 			*bad = wr;
 		ns += model->cpu_wr;

@@ -120,6 +120,7 @@ static struct sim_msg *request_new(struct sim_qp *q, const struct sim_wqe *e)
 	m->rkey = e->rkey;
 	m->raddr = e->raddr;
 	m->compare_add = e->compare_add;
+	m->sum = e->sum;
 	m->swap = e->swap;
 	return m;
 }

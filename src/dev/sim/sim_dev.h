@@ -171,6 +171,7 @@ struct sim_wqe {
 	struct ibv_sge *sge;   /* in the QP's pool */
 	unsigned char *data;   /* inline, in the QP's pool; or NULL */
 	struct sim_dest *dest; /* in the QP's pool, of UD and DCI */
+	uint64_t sum;	       /* of its bytes when it was posted; 0: none */
 };
 
 struct sim_rqe {
@@ -275,6 +276,7 @@ struct sim_msg {
 	uint32_t len, imm, rkey;
 	uint64_t raddr, compare_add, swap;
 	uint64_t served_at; /* a unit had done with it */
+	uint64_t sum;	    /* sim_wqe.sum */
 	uint64_t tail;	    /* its last byte is at the station that sends it */
 	unsigned char *data;
 	uint32_t data_cap;
@@ -439,6 +441,13 @@ static inline struct sim_rqe *sim_recvq_first(struct sim_recvq *r)
 {
 	return &r->e[r->head & (r->cap - 1)];
 }
+
+/* check.c */
+void sim_check_posted(struct sim_qp *q, struct sim_wqe *e);
+/* The responder q carries m out. */
+void sim_check_carried(const struct sim_qp *q, const struct sim_msg *m);
+void sim_check_recv_posted(const struct sim_dev *d, const struct sim_rqe *e);
+void sim_check_recv_taken(const struct sim_dev *d, const struct sim_rqe *e);
 
 /* srq.c */
 int sim_create_srq(struct dev *dev, struct ibv_pd *pd,

@@ -18,6 +18,7 @@
 
 #define POISON 0xdb
 #define PAGE 4096u
+#define FREED_KEPT (256u * 1024)
 
 struct block {
 	struct list_node link;
@@ -54,13 +55,41 @@ void *proc_alloc(struct skein_env *env, size_t align, size_t len)
 	return memset(b->data, 0, len);
 }
 
+static void freed_release(struct sim_proc *p, struct block *b)
+{
+	const unsigned char *data = (const unsigned char *)b->data;
+
+	if (data[0] != POISON || memcmp(data, data + 1, b->len - 1))
+		sim_blame(p->w,
+			  "%s/%s: %zu bytes were written to after they "
+			  "were freed",
+			  p->node->name, p->name, b->len);
+	p->freed_bytes -= b->len;
+	free(b->base);
+}
+
+/* Memory is given back in the order of freeing, and some of it kept. */
+static void freed_trim(struct sim_proc *p, size_t keep)
+{
+	struct list_node *n;
+
+	while (p->freed_bytes > keep && (n = list_pop_head(&p->freed)))
+		freed_release(p, container_of(n, struct block, link));
+}
+
 static void block_free(struct sim_proc *p, struct block *b)
 {
 	skein_assert(b->mark == MARK);
 	p->bytes -= b->len;
 	b->mark = 0;
 	memset(b->data, POISON, b->len);
-	free(b->base);
+	if (!p->w->conf.check || !b->len) {
+		free(b->base);
+		return;
+	}
+	list_add_tail(&p->freed, &b->link);
+	p->freed_bytes += b->len;
+	freed_trim(p, FREED_KEPT);
 }
 
 void proc_free(struct skein_env *env, void *ptr)
@@ -152,6 +181,7 @@ int sim_proc_new(struct sim_node *node, const char *name,
 	list_init(&p->fibers);
 	list_init(&p->spinners);
 	list_init(&p->blocks);
+	list_init(&p->freed);
 	list_init(&p->hooks);
 	sim_prng(p->w, p->id, &p->prng);
 	list_add_tail(&node->procs, &p->link);
@@ -185,12 +215,14 @@ void sim_proc_kill(struct sim_proc *p)
 			p->fds[i]->close(p->fds[i]);
 	while ((n = list_pop_head(&p->blocks)))
 		block_free(p, container_of(n, struct block, link));
+	freed_trim(p, 0);
 	sched_dispatch(p->node);
 }
 
 void proc_fini(struct sim_proc *p)
 {
 	sim_proc_kill(p);
+	freed_trim(p, 0);
 	free(p->fds);
 	free(p);
 }

@@ -47,6 +47,9 @@ struct sim_conf {
 	void (*log)(void *arg, uint64_t now_ns, const char *line);
 	void *log_arg;
 	enum env_log_level log_level;
+	/* Watch what must not be touched: freed memory, and buffers that are
+	 * the NIC's. It costs a third of the speed. */
+	bool check;
 };
 
 /* Something that is due. In its owner's memory; zeroed when not due. */
@@ -79,6 +82,12 @@ void sim_cancel(struct sim_world *w, struct sim_event *ev);
 /* Adds to the event log's hash. */
 void sim_note(struct sim_world *w, uint64_t a, uint64_t b);
 uint64_t sim_hash(struct sim_world *w);
+bool sim_checking(const struct sim_world *w);
+/* Somebody has touched what is not his. The first of these is kept. */
+void sim_blame(struct sim_world *w, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+/* "" when there is none. */
+const char *sim_blamed(const struct sim_world *w);
 uint64_t sim_events(const struct sim_world *w);
 
 enum sim_end {

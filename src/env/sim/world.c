@@ -7,6 +7,8 @@
 #include "base/assert.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -178,6 +180,28 @@ void sim_set_net(struct sim_world *w, void *net, void (*fini)(void *net))
 void *sim_net(const struct sim_world *w)
 {
 	return w->net;
+}
+
+bool sim_checking(const struct sim_world *w)
+{
+	return w->conf.check;
+}
+
+void sim_blame(struct sim_world *w, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (w->blame[0])
+		return;
+	va_start(ap, fmt);
+	vsnprintf(w->blame, sizeof(w->blame), fmt, ap);
+	va_end(ap);
+	sim_log_line(w, w->blame);
+}
+
+const char *sim_blamed(const struct sim_world *w)
+{
+	return w->blame;
 }
 
 void sim_log_line(struct sim_world *w, const char *line)

@@ -36,6 +36,7 @@ struct sim_world {
 	void *net;
 	void (*net_fini)(void *net);
 	bool stop;
+	char blame[200];
 };
 
 struct sim_core {
@@ -102,6 +103,8 @@ struct sim_proc {
 	struct list_node fibers;
 	struct list_node spinners; /* that look at memory */
 	struct list_node blocks;   /* memory */
+	struct list_node freed;	   /* blocks that are watched for a while */
+	size_t freed_bytes;
 	struct list_node hooks;
 	size_t bytes;
 	struct sim_fd **fds;

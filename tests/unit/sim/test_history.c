@@ -4,6 +4,7 @@
  * each planted violation is seen.
  */
 #include "unit/cm.h"
+#include "sim/fifo.h"
 #include "sim/kv_history.h"
 
 #include <stdlib.h>
@@ -165,6 +166,20 @@ static void test_another_key(void **state)
 	says("a value of key 0");
 }
 
+static void test_fifo(void **state)
+{
+	struct fifo f;
+
+	fifo_begin(&f, 3);
+	fifo_take(&f, 3, 0, "ended", &rep);
+	fifo_take(&f, 3, 7, "ended", &rep);
+	fifo_take(&f, 2, 5, "ended", &rep); /* of a session before */
+	fifo_take(&f, 3, 9, "ended", &rep);
+	assert_true(rep.ok);
+	fifo_take(&f, 3, 8, "ended", &rep);
+	says("call 8 ended after call 9");
+}
+
 static void test_key_bytes(void **state)
 {
 	char bytes[HIST_KEY_LEN + 1];
@@ -187,7 +202,8 @@ int main(void)
 		CASE(test_stale),	CASE(test_back_and_forth),
 		CASE(test_not_sent),	CASE(test_deleted),
 		CASE(test_of_the_dead), CASE(test_torn),
-		CASE(test_another_key), CASE(test_key_bytes),
+		CASE(test_another_key), CASE(test_fifo),
+		CASE(test_key_bytes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
