@@ -280,7 +280,7 @@ void check_write_imm(const struct ibv_wc *wc, uint64_t id, uint32_t len,
 	assert_int_equal(wc->byte_len, len);
 }
 
-bool lossy(void)
+bool harsh(void)
 {
 	const char *seed = getenv("SKEIN_SOFT_HARSH");
 
@@ -292,7 +292,7 @@ void deliver(struct end *from, struct ibv_send_wr *wr, struct end *to,
 {
 	for (int i = 0; i < LOSSES_MAX; i++) {
 		carry_out(from, wr);
-		if (!lossy()) {
+		if (!harsh()) {
 			wait_wc(to, to->rcq, wc);
 			return;
 		}

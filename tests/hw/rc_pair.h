@@ -86,9 +86,9 @@ void carry_out(struct end *e, struct ibv_send_wr *wr);
 /* wc is that of a receive which a WRITE with immediate has used up. */
 void check_write_imm(const struct ibv_wc *wc, uint64_t id, uint32_t len,
 		     uint32_t imm);
-/* Does the device lose what is sent unreliably? soft's harsh mode does, and
- * there a request that has completed has arrived, or is lost. */
-bool lossy(void);
+/* Is it soft's harsh mode? It loses what is sent unreliably, but a request
+ * that has completed has arrived or is lost; and it completes late. */
+bool harsh(void);
 /* Sends and takes what arrives; where it may be lost, until it does. */
 void deliver(struct end *from, struct ibv_send_wr *wr, struct end *to,
 	     struct ibv_wc *wc);

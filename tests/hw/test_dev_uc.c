@@ -30,7 +30,7 @@ static void pass_fence(struct pair *p, uint64_t id, uint32_t imm)
 /* Is the WRITE there, now that the fence is? A lost one leaves a part. */
 static bool landed(struct pair *p, size_t to, size_t from, size_t len)
 {
-	return !lossy() || !memcmp(mem(&p->b) + to, mem(&p->a) + from, len);
+	return !harsh() || !memcmp(mem(&p->b) + to, mem(&p->a) + from, len);
 }
 
 static void test_write(void **state)

@@ -47,7 +47,7 @@ static void meet(struct end *from, struct ibv_ah *ah, struct end *to)
 	struct ibv_wc wc = {0};
 	uint32_t n = 0;
 
-	if (!lossy())
+	if (!harsh())
 		return;
 	wr.opcode = IBV_WR_SEND_WITH_IMM;
 	do {
