@@ -13,7 +13,7 @@ HARSH_SEEDS ?= 20
 SHELL := /bin/bash
 
 .PHONY: all build help deps demo test test-hw asan tsan valgrind lint format \
-	fuzz-smoke bench soak docs install clean
+	fuzz-smoke bench soak docs sim-plots install clean
 
 all: build
 
@@ -111,6 +111,12 @@ soak:
 docs:
 	scripts/deps.sh docs
 	scripts/man-pages.sh
+
+##sim-plots: the simulator's curves (docs/img) and tables
+sim-plots:
+	scripts/deps.sh build plots
+	$(MAKE) build
+	scripts/sim-plots.sh $(BUILD)/tools/skein
 
 ##install: into PREFIX (/usr/local), or below DESTDIR
 install: build

@@ -11,6 +11,7 @@
 #	lint	make lint, make tsan, make fuzz-smoke: clang's tools, cppcheck
 #	hw	make test-hw: QEMU and what the guest's image is made from
 #	docs	make docs: pandoc
+#	plots	make sim-plots: gnuplot
 #
 # Asks dpkg first: when all is there it does nothing, needs no root and no
 # network. Otherwise it says what it will install, then installs it by apt-get,
@@ -27,6 +28,7 @@ lint="clang-14 clang-tidy-14 clang-format-14 cppcheck libclang-rt-14-dev
 hw="qemu-system-x86 busybox-static cpio kmod xz-utils rdma-core
 	ibverbs-providers ibverbs-utils iproute2 python3"
 docs="pandoc"
+plots="gnuplot-nox python3"
 
 say() { echo "deps: $*"; }
 die() { echo "deps: $*" >&2; exit 1; }
@@ -44,7 +46,8 @@ for arg; do
 	lint) wanted="$wanted $lint" ;;
 	hw) wanted="$wanted $hw" ;;
 	docs) wanted="$wanted $docs" ;;
-	*) die "no group '$arg' (build, test, lint, hw, docs)" ;;
+	plots) wanted="$wanted $plots" ;;
+	*) die "no group '$arg' (build, test, lint, hw, docs, plots)" ;;
 	esac
 done
 # One name a line, each once.

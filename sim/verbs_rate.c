@@ -9,6 +9,7 @@
  * machine's; all others are the seed's.
  */
 #include "dev/dev.h"
+#include "dev/sim/link.h"
 #include "sim/scenario.h"
 
 #include <errno.h>
@@ -419,6 +420,8 @@ static int verbs_rate(const struct scenario_conf *conf, struct report *rep)
 	rc = sim_world_new(&wc, &r.w);
 	if (rc)
 		return rc;
+	if (conf->nic)
+		sim_net_set_model(r.w, conf->nic);
 	rep->ok = true;
 	rc = build(&r);
 	if (!rc) {
