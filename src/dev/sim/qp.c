@@ -301,9 +301,13 @@ int sim_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 	q->halted = to == IBV_QPS_ERR || to == IBV_QPS_RESET;
 	modify_cost(q, from, to);
 	q->halted = false;
-	/* An error of the peer's may have come first. */
-	if (qp->state != from && to != IBV_QPS_RESET && to != IBV_QPS_ERR)
-		return -EINVAL;
+	/* An error may have come first: from there it may be another thing. */
+	if (qp->state != from) {
+		from = qp->state;
+		rc = dev_states_check(qp->qp_type, from, to, mask);
+		if (rc)
+			return rc;
+	}
 	dev_states_take(&q->attr, attr, mask);
 	if (to == IBV_QPS_ERR)
 		sim_qp_to_err(q);
