@@ -200,6 +200,14 @@ struct dev_ops {
 			 struct ibv_ah_attr *attr, struct ibv_ah **ah);
 	int (*destroy_ah)(struct dev *dev, struct ibv_ah *ah);
 
+	/* A UD QP takes what is sent to the group (QPN 0xffffff) from here on;
+	 * lid is InfiniBand's. NULL where the device has no multicast.
+	 * destroy_qp is -EBUSY while a QP is attached. */
+	int (*attach_mcast)(struct dev *dev, struct ibv_qp *qp,
+			    const union ibv_gid *gid, uint16_t lid);
+	int (*detach_mcast)(struct dev *dev, struct ibv_qp *qp,
+			    const union ibv_gid *gid, uint16_t lid);
+
 	/* attr->qp_type: RC, and UC, UD where the caps say so (-EOPNOTSUPP
 	 * else). attr->cap is updated to what was given. */
 	int (*create_qp)(struct dev *dev, struct ibv_pd *pd,

@@ -59,6 +59,7 @@ ROWS = [
     # One QP: the queue has a receive for each message of one, whatever -r says,
     # and a datagram that finds none is lost, for which the server waits.
     Row('ib_send_bw', f'{FEW} -c UD --use-srq -s 1024', DONE),
+    Row('ib_send_lat', f'{LAT} -c UD -g -s 64', DONE),
     # memory that peers cannot map: ordinary malloc()
     Row('ib_write_lat', f'{LAT} -s 8', DONE, env={'SKEIN_VERBS_BACK': ''}),
     Row('ib_send_bw', ALL, LAST, env={'SKEIN_VERBS_BACK': ''}),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * ah.c - address handles, made of attributes or of what a datagram came with,
- * and multicast, which the device does not have.
+ * and multicast groups.
  */
 #include "bind/verbs/link.h"
 #include "bind/verbs/state.h"
@@ -69,17 +69,27 @@ EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd,
 EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid,
 			    uint16_t lid)
 {
+	struct dev *dev;
+
 	if (!vb_ours(qp->context))
 		return VB_REAL(ibv_attach_mcast)(qp, gid, lid);
-	return vb_errno(-EOPNOTSUPP);
+	dev = vb_dev(qp->context);
+	return vb_errno(dev->ops->attach_mcast
+				? dev->ops->attach_mcast(dev, qp, gid, lid)
+				: -EOPNOTSUPP);
 }
 
 EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid,
 			    uint16_t lid)
 {
+	struct dev *dev;
+
 	if (!vb_ours(qp->context))
 		return VB_REAL(ibv_detach_mcast)(qp, gid, lid);
-	return vb_errno(-EOPNOTSUPP);
+	dev = vb_dev(qp->context);
+	return vb_errno(dev->ops->detach_mcast
+				? dev->ops->detach_mcast(dev, qp, gid, lid)
+				: -EOPNOTSUPP);
 }
 
 /* For providers that put Ethernet headers together; ours has no wire. */

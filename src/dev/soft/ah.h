@@ -15,6 +15,9 @@ struct soft_ah {
 	struct ibv_ah ah;
 	struct soft_pd *pd;
 	struct dev_grh grh;
+	union ibv_gid
+		group; /* the destination, if it is one; else the bit is 0 */
+	uint64_t group_bit;
 };
 
 static inline struct soft_ah *soft_ah_of(struct ibv_ah *ah)
@@ -23,7 +26,7 @@ static inline struct soft_ah *soft_ah_of(struct ibv_ah *ah)
 }
 
 /* -EINVAL: a port, a source GID or a mixture of address families that there is
- * not, or no GRH, which RoCE cannot do without; -EOPNOTSUPP: multicast;
+ * not, or no GRH, which RoCE cannot do without;
  * -EHOSTUNREACH: a GID of another host. */
 int soft_create_ah(struct dev *dev, struct ibv_pd *pd, struct ibv_ah_attr *attr,
 		   struct ibv_ah **ah);

@@ -245,11 +245,12 @@ int soft_block_new(struct soft *s)
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	/* Block 0 holds the reserved QPNs 0 and 1. So many tries find a
+	/* Block 0 holds the reserved QPNs 0 and 1, the last one that of
+	 * multicast. So many tries find a
 	 * free one as long as a thousandth of them is free. */
 	for (tries = 0; tries < 1 << 14 && err == -EADDRINUSE; tries++) {
 		block = 1 + (uint32_t)(env_random_u64(s->env) %
-				       (SHM_BLOCK_QPS - 1));
+				       (SHM_BLOCK_QPS - 2));
 		len = soft_block_name(block, &un);
 		err = bind(fd, (struct sockaddr *)&un, (socklen_t)len) ? -errno
 								       : 0;

@@ -3,6 +3,7 @@
  * open.c - the device is opened, asked and closed; its table of operations.
  */
 #include "dev/soft/ext.h"
+#include "dev/soft/mcast.h"
 #include "dev/soft/ud.h"
 
 #include <errno.h>
@@ -46,6 +47,9 @@ static int soft_query_device(struct dev *dev, struct ibv_device_attr *a)
 	a->max_srq = SOFT_SRQ_MAX;
 	a->max_srq_wr = SOFT_SRQ_WR_MAX;
 	a->max_srq_sge = SOFT_SGE_MAX;
+	a->max_mcast_grp = SHM_QP_MAX;
+	a->max_mcast_qp_attach = UD_DEST_MAX;
+	a->max_total_mcast_qp_attach = SHM_QP_MAX;
 	a->max_pkeys = 1;
 	a->phys_port_cnt = 1;
 	return 0;
@@ -160,6 +164,8 @@ static const struct dev_ops soft_ops = {
 	.destroy_srq = soft_destroy_srq,
 	.create_ah = soft_create_ah,
 	.destroy_ah = soft_destroy_ah,
+	.attach_mcast = soft_attach_mcast,
+	.detach_mcast = soft_detach_mcast,
 	.create_qp = soft_create_qp,
 	.modify_qp = soft_modify_qp,
 	.query_qp = soft_query_qp,

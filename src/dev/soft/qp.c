@@ -93,6 +93,7 @@ static void area_init(struct soft_qp *q)
 	atomic_store(&a->parked, 0);
 	atomic_store(&a->fault, SHM_FAULT_NONE);
 	atomic_store(&a->met, 0);
+	atomic_store(&a->groups, 0);
 	for (i = 0; i < q->rq_slots; i++)
 		atomic_store(&soft_slot(q, i)->word, SHM_SLOT_FREE);
 	if (q->srq && !q->ud)
@@ -292,6 +293,10 @@ int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 	if (q->ud)
 		soft_ud_linger(q);
 	pthread_mutex_lock(&s->lock);
+	if (q->ud && !list_empty(&q->ud->groups)) {
+		pthread_mutex_unlock(&s->lock);
+		return -EBUSY;
+	}
 	q->dying = true;
 	soft_qp_hold(q);
 	soft_drop_parked(q);

@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define SHM_MAGIC 0x6e6b7331u
-#define SHM_VERSION 3u
+#define SHM_VERSION 4u
 #define SHM_LINE 64
 #define SHM_PAGE 4096ull
 #define SHM_SPAN (1ull << 30) /* address space set aside per NIC file */
@@ -122,6 +122,8 @@ struct shm_qp {
 	/* UD; the owner, on the control path */
 	uint32_t qkey;
 	uint32_t claim_off; /* of its claims in the NIC file, / 4096 */
+	/* a bit for each group that it is attached to: soft_group_bit() */
+	_Atomic uint64_t groups;
 	alignas(SHM_LINE) unsigned char slots[];
 };
 

@@ -23,6 +23,8 @@ int soft_ud_new(struct soft_qp *q)
 	if (!u)
 		return -ENOMEM;
 	list_init(&u->age);
+	list_init(&u->groups);
+	u->cast_end = &u->cast;
 	list_init(&u->busy);
 	q->ud = u;
 	if (q->srq) {

@@ -35,12 +35,14 @@ struct ud_msg {
 	uint32_t imm;
 	bool with_imm;
 	bool solicited;
+	uint64_t group; /* the bit of the group it is for, or 0 */
 	unsigned char grh[DEV_GRH];
 };
 
 /* One that is kept. */
 struct ud_kept {
 	struct ud_kept *next;
+	union ibv_gid gid; /* of a group */
 	struct ud_msg m;
 	struct ibv_sge sge;
 	unsigned char data[];
@@ -101,8 +103,12 @@ struct soft_ud {
 	struct ud_dest *last;
 	struct list_node age; /* destinations, the last one used at the end */
 	uint32_t n_dests;
-	struct list_node busy;	/* with something kept, or to be dialled */
-	_Atomic uint32_t waits; /* destinations in busy */
+	/* messages to groups, whose members the control thread looks up */
+	struct ud_kept *cast, **cast_end;
+	uint32_t n_cast;
+	struct list_node groups; /* it is attached to: mcast.c; soft.lock */
+	struct list_node busy;	 /* with something kept, or to be dialled */
+	_Atomic uint32_t waits;	 /* destinations in busy */
 };
 
 /* ud.c: with its QP */
@@ -165,6 +171,11 @@ int soft_ud_deliver(struct soft_qp *q, struct ud_dest *d,
 
 /* ud_dest.c; q->lock held, and soft.lock from soft_ud_attend() on */
 struct ud_dest *soft_ud_dest(struct soft_qp *q, uint32_t qpn);
+/* A message on its way to a QP: delivered, kept, or dropped. */
+void soft_ud_to(struct soft_qp *q, uint32_t qpn, const struct ud_msg *m);
+/* The same to a group, by the control thread. */
+void soft_ud_cast(struct soft_qp *q, const union ibv_gid *gid,
+		  const struct ud_msg *m);
 /* Keeps a copy; drops where there are too many. */
 void soft_ud_keep(struct soft_qp *q, struct ud_dest *d, const struct ud_msg *m);
 /* Where nobody is: drops all, and what comes for a while. */

@@ -8,8 +8,10 @@
  * nobody dials, the control thread forgets. Where nobody was, what is sent is
  * dropped for a moment before the control thread looks again.
  */
+#include "dev/soft/mcast.h"
 #include "dev/soft/ud.h"
 
+#include <errno.h>
 #include <string.h>
 #include <time.h>
 
@@ -179,6 +181,78 @@ void soft_ud_keep(struct soft_qp *q, struct ud_dest *d, const struct ud_msg *m)
 	soft_kick(q->s);
 }
 
+void soft_ud_to(struct soft_qp *q, uint32_t qpn, const struct ud_msg *m)
+{
+	struct ud_dest *d = soft_ud_dest(q, qpn);
+	int r = -EAGAIN;
+
+	if (!d || d->state == UD_DEST_NOBODY)
+		return; /* no memory: lost on the way */
+	/* In order: behind what is kept. */
+	if (likely(d->state == UD_DEST_READY && !d->kept))
+		r = soft_ud_deliver(q, d, m);
+	if (r == -EAGAIN)
+		soft_ud_keep(q, d, m);
+	else if (r == -ENOENT)
+		soft_ud_nobody(q, d);
+}
+
+void soft_ud_cast(struct soft_qp *q, const union ibv_gid *gid,
+		  const struct ud_msg *m)
+{
+	struct soft_ud *u = q->ud;
+	struct ud_kept *k;
+
+	if (u->n_cast == UD_WAITING)
+		return;
+	k = kept_new(q, m);
+	if (!k)
+		return;
+	k->gid = *gid;
+	*u->cast_end = k;
+	u->cast_end = &k->next;
+	if (u->n_cast++)
+		return;
+	atomic_fetch_add(&u->waits, 1);
+	atomic_fetch_add(&q->s->ud_waits, 1);
+	soft_attend(q->s, q->idx);
+}
+
+static void cast_free(struct soft_qp *q)
+{
+	struct soft_ud *u = q->ud;
+	struct ud_kept *k;
+
+	if (!u->n_cast)
+		return;
+	while ((k = u->cast)) {
+		u->cast = k->next;
+		env_free(q->s->env, k);
+	}
+	u->cast_end = &u->cast;
+	u->n_cast = 0;
+	atomic_fetch_sub(&u->waits, 1);
+	atomic_fetch_sub(&q->s->ud_waits, 1);
+}
+
+/* One look at who is attached, for all that wait: it is younger than they. */
+static void cast_out(struct soft_qp *q)
+{
+	struct soft_member *m = NULL;
+	struct ud_kept *k;
+	uint32_t n = 0, i;
+
+	if (!q->ud->n_cast)
+		return;
+	if (!soft_members(q->s, &m, &n))
+		for (k = q->ud->cast; k; k = k->next)
+			for (i = 0; i < n; i++)
+				if (!memcmp(&m[i].gid, &k->gid, sizeof(k->gid)))
+					soft_ud_to(q, m[i].qpn, &k->m);
+	env_free(q->s->env, m);
+	cast_free(q);
+}
+
 void soft_ud_nobody(struct soft_qp *q, struct ud_dest *d)
 {
 	kept_free(q, d);
@@ -217,6 +291,7 @@ void soft_ud_attend(struct soft_qp *q)
 	struct list_node *n, *next;
 	struct ud_dest *d;
 
+	cast_out(q);
 	for (n = q->ud->busy.next; n != &q->ud->busy; n = next) {
 		next = n->next;
 		d = container_of(n, struct ud_dest, busy);
@@ -299,6 +374,7 @@ void soft_ud_forget(struct soft_qp *q, struct soft_peer *p, uint32_t key)
 
 void soft_ud_drop(struct soft_qp *q)
 {
+	cast_free(q);
 	while (!list_empty(&q->ud->age))
 		dest_free(q,
 			  container_of(q->ud->age.next, struct ud_dest, age));

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define ROUNDS (1u << 20)
+#define QPN_GROUP 0xffffffu
 #define QKEY_OWN 0x80000000u /* of a request: take the QP's (IBA 10.2.5) */
 
 /* A part of a receive that the message reaches. */
@@ -360,6 +361,9 @@ static int deliver_once(struct soft_qp *q, struct ud_dest *d,
 	}
 	if (m->qkey != d->qkey)
 		return 0;
+	/* It may have been detached since it was looked up, or kept. */
+	if (m->group && !(shm_once(d->far->groups) & m->group))
+		return 0;
 	r = claim_look(d->claim, d->slots, pos, &n);
 	if (r)
 		return r == -EAGAIN;
@@ -429,34 +433,27 @@ static void msg_fill(struct soft_qp *q, const struct ibv_send_wr *wr,
 	m->with_imm = wr->opcode == IBV_WR_SEND_WITH_IMM;
 	m->imm = m->with_imm ? wr->imm_data : 0;
 	m->solicited = wr->send_flags & IBV_SEND_SOLICITED;
+	m->group = soft_ah_of(wr->wr.ud.ah)->group_bit;
 	dev_grh_fill(&soft_ah_of(wr->wr.ud.ah)->grh, len, m->with_imm, m->grh);
 }
 
 int soft_ud_exec(struct soft_qp *q, const struct ibv_send_wr *wr)
 {
+	const struct soft_ah *ah = soft_ah_of(wr->wr.ud.ah);
+	uint32_t qpn = wr->wr.ud.remote_qpn & 0xffffff;
 	int64_t len = local_check(q, wr);
-	struct ud_dest *d;
 	struct ud_msg m;
-	int r = -EAGAIN;
 
 	if (len < 0)
 		return (int)-len;
-	if (soft_ah_of(wr->wr.ud.ah)->pd != q->pd)
+	if (ah->pd != q->pd)
 		return IBV_WC_LOC_QP_OP_ERR;
 	if (len > UD_MTU)
 		return 0; /* C10-93.1.1: not sent, and no error */
-	d = soft_ud_dest(q, wr->wr.ud.remote_qpn & 0xffffff);
-	if (!d)
-		return 0; /* no memory: lost on the way */
 	msg_fill(q, wr, (uint32_t)len, &m);
-	if (d->state == UD_DEST_NOBODY)
-		return 0;
-	/* In order: behind what is kept. */
-	if (likely(d->state == UD_DEST_READY && !d->kept))
-		r = soft_ud_deliver(q, d, &m);
-	if (r == -EAGAIN)
-		soft_ud_keep(q, d, &m);
-	else if (r == -ENOENT)
-		soft_ud_nobody(q, d);
+	if (likely(!m.group))
+		soft_ud_to(q, qpn, &m);
+	else if (qpn == QPN_GROUP) /* IBA 9.6.1.3: else nobody takes it */
+		soft_ud_cast(q, &ah->group, &m);
 	return 0;
 }
