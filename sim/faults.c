@@ -96,6 +96,21 @@ static void memory_fault(struct faults *f, unsigned i)
 	h->env->alloc_fails = alloc_fails;
 }
 
+static void trace(struct faults *f, unsigned i, enum fault kind, uint64_t until)
+{
+	struct sim_span span = {.name = fault_names[kind].name,
+				.node = sim_node_id(f->nodes[i]),
+				.track = SIM_TRACK_FAULTS,
+				.begin = sim_now(f->w),
+				.end = until,
+				.id = ++f->n};
+
+	/* These are over at once. */
+	if (kind == FAULT_KILL || kind == FAULT_QP)
+		span.end = span.begin + 1000;
+	sim_trace(f->w, &span);
+}
+
 static void strike(struct faults *f, unsigned i, enum fault kind)
 {
 	uint64_t ms =
@@ -105,6 +120,7 @@ static void strike(struct faults *f, unsigned i, enum fault kind)
 	heal_node(f, i);
 	f->counts[kind]++;
 	sim_note(f->w, kind, i);
+	trace(f, i, kind, until);
 	switch (kind) {
 	case FAULT_KILL:
 		f->kill(f->arg, i);
@@ -152,7 +168,10 @@ void faults_start(struct faults *f)
 	sim_prng(f->w, 0x6661756c74, &f->r);
 	f->ev.fn = fault_event;
 	f->ev.tag = TAG_FAULT;
+	f->n = 0;
 	for (unsigned i = 0; i < f->n_nodes; i++) {
+		sim_trace_name(f->w, sim_node_id(f->nodes[i]), SIM_TRACK_FAULTS,
+			       "faults");
 		f->heal[i].f = f;
 		f->heal[i].i = i;
 		f->heal[i].ev.fn = heal_event;

@@ -47,6 +47,7 @@ struct faults {
 	struct sim_proc *(*proc)(void *arg, unsigned i);
 	void *arg;
 	unsigned counts[FAULT_KINDS];
+	uint64_t n;
 	/* the healing of each node */
 	struct fault_heal {
 		struct sim_event ev;

@@ -88,7 +88,8 @@ int party_init(struct party *p, const struct party_ops *ops,
 			      .log = conf->log,
 			      .log_arg = conf->log_arg,
 			      .log_level = ENV_LOG_INFO,
-			      .check = true};
+			      .check = true,
+			      .tracer = conf->tracer};
 	struct prng r;
 	int rc;
 

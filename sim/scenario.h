@@ -23,6 +23,7 @@ struct scenario_conf {
 	/* log lines of the simulated processes; NULL: silence */
 	void (*log)(void *arg, uint64_t now_ns, const char *line);
 	void *log_arg;
+	const struct sim_tracer *tracer; /* may be NULL */
 	/* The NIC of all nodes; NULL: the scenario's own choice. */
 	const struct nic_model *nic;
 };

@@ -407,7 +407,8 @@ static int verbs_rate(const struct scenario_conf *conf, struct report *rep)
 	struct sim_conf wc = {.seed = conf->seed,
 			      .log = conf->log,
 			      .log_arg = conf->log_arg,
-			      .log_level = ENV_LOG_INFO};
+			      .log_level = ENV_LOG_INFO,
+			      .tracer = conf->tracer};
 	struct rate r = {.rep = rep};
 	int rc;
 

@@ -9,6 +9,7 @@
 #include "out.h"
 #include "sim/scenario.h"
 #include "sim_fuzz.h"
+#include "sim_trace.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -25,6 +26,8 @@ struct sim_opts {
 	bool nic_given;
 	struct nic_model nic;
 	bool json, list, calm, log, twice;
+	const char *trace;
+	const struct sim_tracer *tracer; /* of the first run */
 };
 
 static void log_line(void *arg, uint64_t now_ns, const char *line)
@@ -125,13 +128,14 @@ static void report_text(const struct scenario *s, const struct sim_opts *o,
 }
 
 static int run_once(const struct scenario *s, const struct sim_opts *o,
-		    struct report *rep)
+		    const struct sim_tracer *tracer, struct report *rep)
 {
 	struct scenario_conf conf = {.seed = o->seed,
 				     .faults = !o->calm,
 				     .nodes = o->nodes,
 				     .threads = o->threads,
 				     .ops = o->ops,
+				     .tracer = tracer,
 				     .nic = o->nic_given ? &o->nic : NULL};
 	int rc;
 
@@ -151,11 +155,11 @@ static int run_one(const struct scenario *s, const struct sim_opts *o,
 		   struct report *rep)
 {
 	struct report second;
-	int rc = run_once(s, o, rep);
+	int rc = run_once(s, o, o->tracer, rep);
 
 	if (rc || !o->twice)
 		return rc;
-	rc = run_once(s, o, &second);
+	rc = run_once(s, o, NULL, &second);
 	if (!rc && (second.hash != rep->hash || second.events != rep->events))
 		report_fail(rep, "a second run went another way");
 	return rc;
@@ -277,14 +281,33 @@ static const struct scenario *find(const char *name)
 	return s;
 }
 
-static int single(const char *name, const struct sim_opts *o)
+static int run_traced(const struct scenario *s, struct sim_opts *o,
+		      struct report *rep)
+{
+	struct sim_trace_file t;
+	int rc, closed;
+
+	rc = sim_trace_open(&t, o->trace);
+	if (rc) {
+		out_error(SIM_CMD, "%s: %s", o->trace, strerror(-rc));
+		return rc;
+	}
+	o->tracer = &t.tracer;
+	rc = run_one(s, o, rep);
+	closed = sim_trace_close(&t);
+	if (closed)
+		out_error(SIM_CMD, "%s: %s", o->trace, strerror(-closed));
+	return rc ? rc : closed;
+}
+
+static int single(const char *name, struct sim_opts *o)
 {
 	const struct scenario *s = find(name);
 	struct report rep;
 
 	if (!s)
 		return CMD_USAGE;
-	if (run_one(s, o, &rep))
+	if (o->trace ? run_traced(s, o, &rep) : run_one(s, o, &rep))
 		return CMD_FAILED;
 	if (o->json) {
 		if (report_json(s, o, &rep))
@@ -318,6 +341,8 @@ int cmd_sim(int argc, char **argv)
 		{0, "calm", OPT_FLAG, &o.calm, NULL, "no faults", 0, 0, NULL},
 		{0, "log", OPT_FLAG, &o.log, NULL,
 		 "what the simulated processes log, on stderr", 0, 0, NULL},
+		{0, "trace", OPT_STR, &o.trace, "FILE",
+		 "what everybody did when, as Chrome-trace JSON", 0, 0, NULL},
 		{0, "list", OPT_FLAG, &o.list, NULL, "the scenarios", 0, 0,
 		 NULL},
 		{0, "json", OPT_FLAG, &o.json, NULL, "one JSON object", 0, 0,

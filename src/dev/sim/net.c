@@ -13,6 +13,7 @@
 #include "base/assert.h"
 
 #include <arpa/inet.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,6 +78,35 @@ struct sim_net *sim_net_of(struct sim_world *w)
 	return net;
 }
 
+static void trace_nic(struct sim_nic *nic)
+{
+	struct sim_world *w = nic->net->w;
+	char name[24];
+
+	if (!sim_tracing(w))
+		return;
+	sim_trace_name(w, nic->id, SIM_TRACK_REQUESTS, "NIC: requests");
+	sim_trace_name(w, nic->id, SIM_TRACK_EGRESS, "NIC: cable out");
+	sim_trace_name(w, nic->id, SIM_TRACK_PORT, "switch: cable in");
+	for (unsigned i = 0; i < nic->net->model.units; i++) {
+		snprintf(name, sizeof(name), "NIC: unit %u", i);
+		sim_trace_name(w, nic->id, SIM_TRACK_UNITS + i, name);
+	}
+}
+
+void sim_nic_span(struct sim_nic *nic, uint32_t track, const char *name,
+		  uint64_t begin, uint64_t end)
+{
+	struct sim_span span = {.name = name,
+				.node = nic->id,
+				.track = track,
+				.begin = begin,
+				.end = end};
+
+	if (sim_tracing(nic->net->w))
+		sim_trace(nic->net->w, &span);
+}
+
 static struct sim_nic *nic_new(struct sim_net *net, struct sim_node *node)
 {
 	struct sim_nic *nic = calloc(1, sizeof(*nic));
@@ -91,6 +121,7 @@ static struct sim_nic *nic_new(struct sim_net *net, struct sim_node *node)
 	if (lru_init(&nic->mtt, net->model.mr_entries))
 		goto err_ctx;
 	list_add_tail(&net->nics, &nic->link);
+	trace_nic(nic);
 	return nic;
 
 err_ctx:
@@ -146,7 +177,10 @@ uint64_t sim_nic_work(struct sim_nic *nic, uint64_t from, uint64_t ns)
 	for (unsigned i = 1; i < nic->net->model.units; i++)
 		if (nic->units[i].free_at < best->free_at)
 			best = &nic->units[i];
-	best->free_at = later(best->free_at, from) + ns;
+	from = later(best->free_at, from);
+	best->free_at = from + ns;
+	sim_nic_span(nic, SIM_TRACK_UNITS + (uint32_t)(best - nic->units),
+		     "request", from, best->free_at);
 	return best->free_at;
 }
 
@@ -307,6 +341,7 @@ void sim_net_at_port(struct sim_event *ev)
 	uint64_t from = later(m->to->port.free_at, sim_now(net->w));
 	uint64_t end = on_cable(&m->to->port, m->to, m, from);
 
+	sim_nic_span(m->to, SIM_TRACK_PORT, "in", from, end);
 	ev->fn = m->answer ? sim_answer_arrives : sim_request_arrives;
 	sim_at(net->w, ev, end + net->model.link_delay);
 }
@@ -339,6 +374,8 @@ void sim_net_send(struct sim_msg *m, uint64_t depart,
 	way = net->model.link_delay + net->model.hop + m->from->extra_delay +
 	      m->to->extra_delay;
 	m->tail = on_cable(&m->from->egress, m->from, m, start) + way;
+	sim_nic_span(m->from, SIM_TRACK_EGRESS, "out", start,
+		     m->from->egress.free_at);
 	m->ev.fn = sim_net_at_switch;
 	sim_at(net->w, &m->ev, head + way);
 }

@@ -88,6 +88,7 @@ static void wr_copy(struct sim_qp *q, const struct ibv_send_wr *wr,
 	e->compare_add = atomic ? wr->wr.atomic.compare_add : 0;
 	e->swap = atomic ? wr->wr.atomic.swap : 0;
 	e->sum = 0;
+	e->sent_at = 0;
 	if (q->kind == SIM_UD)
 		ud_dest(q, e, wr);
 	else if (dest)

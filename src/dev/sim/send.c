@@ -28,6 +28,28 @@ static bool is_read(const struct sim_wqe *e)
 
 /* --- completions ------------------------------------------------------- */
 
+/* From when a unit had done with it to now. */
+static void trace_request(const struct sim_qp *q, const struct sim_wqe *e)
+{
+	static const char *const names[] = {
+		[IBV_WR_RDMA_WRITE] = "WRITE",
+		[IBV_WR_RDMA_WRITE_WITH_IMM] = "WRITE with immediate",
+		[IBV_WR_SEND] = "SEND",
+		[IBV_WR_SEND_WITH_IMM] = "SEND with immediate",
+		[IBV_WR_RDMA_READ] = "READ",
+		[IBV_WR_ATOMIC_CMP_AND_SWP] = "compare-and-swap",
+		[IBV_WR_ATOMIC_FETCH_AND_ADD] = "fetch-and-add"};
+	struct sim_span span = {.name = names[e->opcode],
+				.node = q->d->nic->id,
+				.track = SIM_TRACK_REQUESTS,
+				.begin = e->sent_at,
+				.end = sim_now(q->d->w)};
+
+	span.id = (uint64_t)q->ex.qp_base.qp_num << 32 | (q->sq_head + 1);
+	if (e->sent_at)
+		sim_trace(q->d->w, &span);
+}
+
 void sim_send_completes(struct sim_qp *q, enum ibv_wc_status status)
 {
 	struct sim_wqe *e = wqe(q, q->sq_head);
@@ -40,6 +62,8 @@ void sim_send_completes(struct sim_qp *q, enum ibv_wc_status status)
 		.send = true,
 	};
 
+	if (sim_tracing(q->d->w))
+		trace_request(q, e);
 	c.freed = ++q->sq_head;
 	if (status != IBV_WC_SUCCESS || e->flags & IBV_SEND_SIGNALED)
 		sim_cq_push(sim_cq_of(q->init.send_cq), &c, false);

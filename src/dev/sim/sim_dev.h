@@ -353,6 +353,9 @@ uint64_t sim_nic_mtt(struct sim_nic *nic, uint32_t key, uint64_t addr,
 		     uint64_t len);
 /* The longest datagram. */
 uint32_t sim_nic_mtu(const struct sim_nic *nic);
+/* For the trace: one of its stations was busy. */
+void sim_nic_span(struct sim_nic *nic, uint32_t track, const char *name,
+		  uint64_t begin, uint64_t end);
 uint64_t sim_pcie_ns(const struct sim_nic *nic, uint64_t len);
 /* Bytes of m on the cable: an answer to a READ carries them, its request none.
  */

@@ -156,12 +156,27 @@ static void fiber_event(struct sim_event *ev)
 	fiber_step(f);
 }
 
-/* The running thread stops here until its event. */
-static void thread_stop(struct sim_fiber *f)
+static void trace_stop(struct sim_fiber *f, const char *what, uint64_t since)
 {
 	struct sim_world *w = f->proc->w;
+	struct sim_span span = {.name = what,
+				.node = f->proc->node->id,
+				.track = SIM_TRACK_THREADS + f->id,
+				.begin = since,
+				.end = w->agenda.now};
+
+	sim_trace(w, &span);
+}
+
+/* The running thread stops here until its event. */
+static void thread_stop(struct sim_fiber *f, const char *what)
+{
+	struct sim_world *w = f->proc->w;
+	uint64_t since = w->agenda.now;
 
 	fiber_switch(&f->stack, &w->main);
+	if (w->conf.tracer)
+		trace_stop(f, what, since);
 }
 
 void thread_flush(struct sim_fiber *f)
@@ -173,7 +188,7 @@ void thread_flush(struct sim_fiber *f)
 		return;
 	f->debt = 0;
 	sim_at(w, &f->ev, w->agenda.now + debt);
-	thread_stop(f);
+	thread_stop(f, "works");
 }
 
 void thread_spin(struct sim_fiber *f, uint64_t until)
@@ -188,7 +203,7 @@ void thread_spin(struct sim_fiber *f, uint64_t until)
 		sim_at(w, &f->ev, until);
 	if (!list_empty(&f->proc->node->ready))
 		sched_dispatch(f->proc->node);
-	thread_stop(f);
+	thread_stop(f, "spins");
 }
 
 void thread_sleep(struct sim_fiber *f, uint64_t until)
@@ -202,7 +217,7 @@ void thread_sleep(struct sim_fiber *f, uint64_t until)
 	if (until != ENV_NEVER)
 		sim_at(w, &f->ev, until);
 	sched_dispatch(f->proc->node);
-	thread_stop(f);
+	thread_stop(f, *f->waits_for ? f->waits_for : "sleeps");
 }
 
 void thread_yield(struct sim_fiber *f)
@@ -212,7 +227,7 @@ void thread_yield(struct sim_fiber *f)
 	if (list_empty(&f->proc->node->ready))
 		return;
 	fiber_ready(f);
-	thread_stop(f);
+	thread_stop(f, "waits for a core");
 }
 
 /* --- threads ----------------------------------------------------------- */
@@ -230,7 +245,17 @@ static void fiber_main(void *arg)
 		fiber_wake(f->joiner, w->costs.wake);
 	list_add_tail(&w->zombies, &f->link);
 	sched_dispatch(f->proc->node);
-	thread_stop(f);
+	thread_stop(f, "has ended");
+}
+
+static void trace_thread(struct sim_fiber *f)
+{
+	char name[2 * SIM_NAME + 16];
+
+	snprintf(name, sizeof(name), "%s %u: %s", f->proc->name, f->proc->id,
+		 f->name);
+	sim_trace_name(f->proc->w, f->proc->node->id, SIM_TRACK_THREADS + f->id,
+		       name);
 }
 
 static int fiber_number(struct sim_world *w, struct sim_fiber *f)
@@ -274,6 +299,7 @@ int fiber_new(struct sim_proc *proc, const char *name, void (*fn)(void *arg),
 	f->waits_for = "";
 	snprintf(f->name, sizeof(f->name), "%s", name);
 	list_add_tail(&proc->fibers, &f->proc_link);
+	trace_thread(f);
 	fiber_ready(f);
 	*fiber = f;
 	return 0;
@@ -333,6 +359,7 @@ int sim_node_new(struct sim_world *w, const char *name, unsigned cores,
 	list_init(&n->procs);
 	list_init(&n->listeners);
 	list_add_tail(&w->nodes, &n->link);
+	sim_trace_name(w, n->id, 0, n->name);
 	*node = n;
 	return 0;
 }

@@ -39,6 +39,34 @@ struct sim_costs {
 	uint32_t local_ns; /* the same within a node */
 };
 
+/* What somebody did from when to when, for who draws it. */
+struct sim_span {
+	const char *name;
+	uint32_t node, track;
+	uint64_t begin, end; /* ns */
+	/* 0: on this track one thing follows another. Else a number of this
+	 * thing's own: others overlap it. */
+	uint64_t id;
+};
+
+struct sim_tracer {
+	void (*span)(void *arg, const struct sim_span *span);
+	/* How to call a track; track 0 is the node itself. */
+	void (*name)(void *arg, uint32_t node, uint32_t track,
+		     const char *name);
+	void *arg;
+};
+
+/* Tracks: threads have SIM_TRACK_THREADS and their numbers. */
+enum {
+	SIM_TRACK_FAULTS = 1,
+	SIM_TRACK_REQUESTS,
+	SIM_TRACK_EGRESS,
+	SIM_TRACK_PORT,
+	SIM_TRACK_UNITS = 10,
+	SIM_TRACK_THREADS = 100,
+};
+
 struct sim_conf {
 	uint64_t seed;
 	struct sim_costs costs;
@@ -50,6 +78,7 @@ struct sim_conf {
 	/* Watch what must not be touched: freed memory, and buffers that are
 	 * the NIC's. It costs a third of the speed. */
 	bool check;
+	const struct sim_tracer *tracer; /* may be NULL */
 };
 
 /* Something that is due. In its owner's memory; zeroed when not due. */
@@ -82,6 +111,10 @@ void sim_cancel(struct sim_world *w, struct sim_event *ev);
 /* Adds to the event log's hash. */
 void sim_note(struct sim_world *w, uint64_t a, uint64_t b);
 uint64_t sim_hash(struct sim_world *w);
+bool sim_tracing(const struct sim_world *w);
+void sim_trace(struct sim_world *w, const struct sim_span *span);
+void sim_trace_name(struct sim_world *w, uint32_t node, uint32_t track,
+		    const char *name);
 bool sim_checking(const struct sim_world *w);
 /* Somebody has touched what is not his. The first of these is kept. */
 void sim_blame(struct sim_world *w, const char *fmt, ...)

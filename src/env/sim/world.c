@@ -182,6 +182,28 @@ void *sim_net(const struct sim_world *w)
 	return w->net;
 }
 
+bool sim_tracing(const struct sim_world *w)
+{
+	return w->conf.tracer != NULL;
+}
+
+void sim_trace(struct sim_world *w, const struct sim_span *span)
+{
+	const struct sim_tracer *t = w->conf.tracer;
+
+	if (t && span->end > span->begin)
+		t->span(t->arg, span);
+}
+
+void sim_trace_name(struct sim_world *w, uint32_t node, uint32_t track,
+		    const char *name)
+{
+	const struct sim_tracer *t = w->conf.tracer;
+
+	if (t)
+		t->name(t->arg, node, track, name);
+}
+
 bool sim_checking(const struct sim_world *w)
 {
 	return w->conf.check;
