@@ -142,6 +142,36 @@ int sim_create_cq(struct dev *dev, int cqe, void *cq_context,
 	return 0;
 }
 
+/* To another ring; what is in the old one stays. */
+int sim_resize_cq(struct dev *dev, struct ibv_cq *cq, int cqe)
+{
+	struct sim_dev *d = sim_dev_of(dev);
+	const struct nic_model *model = &d->nic->net->model;
+	struct sim_cq *q = sim_cq_of(cq);
+	struct sim_cqe *ring;
+	uint32_t cap, n, i;
+
+	if (cqe < 1 || (uint32_t)cqe > SIM_CQE_MAX)
+		return -EINVAL;
+	sim_control(d, model->modify_cpu_ns, model->modify_nic_ns);
+	cap = pow2_at_least((uint32_t)cqe);
+	n = q->tail - q->head;
+	if (n > cap)
+		return -EINVAL;
+	ring = env_alloc(dev->env, cap * sizeof(*ring));
+	if (!ring)
+		return -ENOMEM;
+	for (i = 0; i < n; i++)
+		ring[i] = q->ring[(q->head + i) & (q->cap - 1)];
+	env_free(dev->env, q->ring);
+	q->ring = ring;
+	q->cap = cap;
+	q->head = 0;
+	q->tail = n;
+	q->ex.cqe = (int)cap;
+	return 0;
+}
+
 void sim_cq_free(struct sim_cq *q)
 {
 	sim_cancel(q->d->w, &q->irq_ev);

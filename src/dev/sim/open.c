@@ -165,6 +165,7 @@ static const struct dev_ops sim_ops = {
 	.ack_cq_events = sim_ack_cq_events,
 	.create_cq = sim_create_cq,
 	.destroy_cq = sim_destroy_cq,
+	.resize_cq = sim_resize_cq,
 	.create_srq = sim_create_srq,
 	.modify_srq = sim_modify_srq,
 	.query_srq = sim_query_srq,

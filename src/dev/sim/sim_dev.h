@@ -396,6 +396,7 @@ void sim_ack_cq_events(struct dev *dev, struct ibv_cq *cq, unsigned n);
 int sim_create_cq(struct dev *dev, int cqe, void *cq_context,
 		  struct ibv_comp_channel *ch, struct ibv_cq **cq);
 int sim_destroy_cq(struct dev *dev, struct ibv_cq *cq);
+int sim_resize_cq(struct dev *dev, struct ibv_cq *cq, int cqe);
 void sim_cq_free(struct sim_cq *cq);
 int sim_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int sim_req_notify_cq(struct ibv_cq *cq, int solicited_only);

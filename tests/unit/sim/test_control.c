@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the control path costs: a call's part on its core, and the NIC's, which
+ * The control path: what it costs, and CQs of other sizes. A call's part on its core, and the NIC's, which
  * does one thing at a time for all processes of its node.
  */
 #include "rig_sim.h"
@@ -78,6 +78,45 @@ static void drive_calls(struct rig *r)
 	rig_destroy(b, qb);
 }
 
+/* A CQ of another size keeps what is in it, in its order. */
+static void drive_resize(struct rig *r)
+{
+	struct end *a = &r->end[0], *b = &r->end[1];
+	const struct dev_ops *ops = a->dev->ops;
+	struct ibv_qp *qa = rig_qp(a, IBV_QPT_RC, NULL);
+	struct ibv_qp *qb = rig_qp(b, IBV_QPT_RC, NULL);
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE,
+				 .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
+	unsigned i, done = 0;
+
+	rig_connect(a, qa, b, qb, NULL);
+	assert_int_equal(ops->resize_cq(a->dev, a->cq, 0), -EINVAL);
+	assert_int_equal(ops->resize_cq(a->dev, a->cq, 64), 0);
+	/* its ring has gone round once when it grows */
+	for (i = 0; i < 40; i++) {
+		wr.wr_id = i;
+		assert_int_equal(ibv_post_send(qa, &wr, &bad), 0);
+		rig_ok(r, a, i);
+	}
+	for (; i < 100; i++) {
+		wr.wr_id = i;
+		assert_int_equal(ibv_post_send(qa, &wr, &bad), 0);
+	}
+	rig_wait(r, 100000);
+	assert_int_equal(ops->resize_cq(a->dev, a->cq, 32), -EINVAL);
+	assert_int_equal(ops->resize_cq(a->dev, a->cq, 200), 0);
+	assert_int_equal(a->cq->cqe, 256);
+	for (; i < 200; i++) {
+		wr.wr_id = i;
+		assert_int_equal(ibv_post_send(qa, &wr, &bad), 0);
+	}
+	for (done = 40; done < 200; done++)
+		rig_ok(r, a, done);
+	rig_destroy(a, qa);
+	rig_destroy(b, qb);
+}
+
 /* --- one NIC for all --------------------------------------------------- */
 
 struct maker {
@@ -139,11 +178,17 @@ static void test_calls(void **state)
 	rig_run(2, &model, NULL, drive_calls);
 }
 
+static void test_resize(void **state)
+{
+	rig_run(2, &model, NULL, drive_resize);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_calls),
 		cmocka_unit_test(test_rate),
+		cmocka_unit_test(test_resize),
 	};
 
 	if (nic_model_find("connectx4", &model))
