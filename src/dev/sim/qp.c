@@ -304,6 +304,8 @@ int sim_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 	/* An error may have come first: from there it may be another thing. */
 	if (qp->state != from) {
 		from = qp->state;
+		if (!(mask & IBV_QP_STATE))
+			to = from;
 		rc = dev_states_check(qp->qp_type, from, to, mask);
 		if (rc)
 			return rc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The control path: what it costs, and CQs of other sizes. A call's part on its core, and the NIC's, which
- * does one thing at a time for all processes of its node.
+ * The control path: what a call costs on its core, and in the NIC, which does
+ * one thing at a time for all processes of its node; CQs of other sizes.
  */
 #include "rig_sim.h"
 
