@@ -403,11 +403,12 @@ int bed_run(const struct bed_conf *conf, struct bed_result *res)
 	};
 	int rc;
 
-	if (!conf->depth || !conf->batch || conf->batch > BATCH_MAX ||
-	    conf->batch > conf->depth || conf->window > conf->depth)
+	if (!conf->targets || !conf->depth || !conf->batch ||
+	    conf->batch > BATCH_MAX || conf->batch > conf->depth ||
+	    conf->window > conf->depth)
 		return -EINVAL;
-	bed.nodes =
-		calloc(conf->targets + conf->issuer_nodes, sizeof(*bed.nodes));
+	bed.nodes = calloc(conf->targets + conf->issuer_nodes,
+			   sizeof(struct sim_node *));
 	bed.targets = calloc(conf->targets, sizeof(*bed.targets));
 	bed.issuers = calloc(bed.n_issuers, sizeof(*bed.issuers));
 	rc = -ENOMEM;

@@ -159,10 +159,10 @@ static void shard(void *arg)
 static bool server_run(struct peer *p)
 {
 	struct env_thread *threads[SHARDS_MAX];
-	struct shard_arg args[SHARDS_MAX];
+	struct shard_arg args[SHARDS_MAX] = {{p, p->engines[0]}};
 	unsigned n = 0;
 
-	for (unsigned i = 0; i < p->n_engines; i++)
+	for (unsigned i = 1; i < p->n_engines; i++)
 		args[i] = (struct shard_arg){p, p->engines[i]};
 	for (unsigned i = 1; i < p->n_engines; i++)
 		if (!env_thread_start(env_of(p), "shard", shard, &args[i],
@@ -204,16 +204,15 @@ static struct skein_conn *conn_of(struct peer *p, const char *key)
 static void write_ended(struct op *o, const struct skein_rpc_result *res)
 {
 	struct history *h = &o->p->run->hist;
+	bool missing = res->outcome == SKEIN_DONE && res->status == -ENOENT;
 	enum hist_outcome outcome = HIST_UNKNOWN;
 
-	if (res->outcome == SKEIN_NOT_SENT)
+	if (missing)
+		hist_read_end(h, o->key, &o->span, NULL, 0);
+	if (missing || res->outcome == SKEIN_NOT_SENT)
 		outcome = HIST_NEVER;
 	else if (!res->status)
 		outcome = HIST_DONE;
-	else if (res->outcome == SKEIN_DONE && res->status == -ENOENT)
-		outcome = HIST_NEVER;
-	if (res->outcome == SKEIN_DONE && res->status == -ENOENT)
-		hist_read_end(h, o->key, &o->span, NULL, 0);
 	hist_write_end(h, o->key, &o->span, outcome);
 }
 

@@ -155,7 +155,7 @@ static bool grow(struct sim_qp *q)
 
 static struct sim_flow *flow_of(struct sim_qp *q, uint64_t key)
 {
-	struct sim_flow **p;
+	struct sim_flow **p, *f;
 
 	if (q->flows_cap) {
 		p = place(q->flows, q->flows_cap, key);
@@ -164,13 +164,13 @@ static struct sim_flow *flow_of(struct sim_qp *q, uint64_t key)
 	}
 	if (2 * q->n_flows >= q->flows_cap && !grow(q))
 		return NULL;
-	p = place(q->flows, q->flows_cap, key);
-	*p = env_alloc(q->d->dev.env, sizeof(**p));
-	if (!*p)
+	f = env_alloc(q->d->dev.env, sizeof(*f));
+	if (!f)
 		return NULL;
-	(*p)->key = key;
+	f->key = key;
+	*place(q->flows, q->flows_cap, key) = f;
 	q->n_flows++;
-	return *p;
+	return f;
 }
 
 struct sim_flow *sim_dct_flow(struct sim_qp *q, const struct sim_msg *m)

@@ -136,7 +136,7 @@ static void result_keep(struct sim_flow *f, uint32_t num, uint64_t old)
 static uint64_t result_kept(const struct sim_flow *f, uint32_t num)
 {
 	for (uint32_t i = 0; i < SIM_RD_ATOMIC; i++)
-		if (f->results[i].num == num && i < f->n_results)
+		if (i < f->n_results && f->results[i].num == num)
 			return f->results[i].old;
 	return 0;
 }
@@ -147,7 +147,8 @@ static enum ibv_wc_status do_atomic(struct sim_qp *q, struct sim_flow *f,
 	enum ibv_wc_status st;
 	uint64_t *word = sim_ptr(m->raddr), old;
 
-	if (m->raddr & 7)
+	/* only where results are kept: on RC and DC */
+	if (!f || m->raddr & 7)
 		return IBV_WC_REM_INV_REQ_ERR;
 	st = sim_mr_remote(q, m->rkey, m->raddr, 8, IBV_ACCESS_REMOTE_ATOMIC);
 	if (st != IBV_WC_SUCCESS)

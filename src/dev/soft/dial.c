@@ -38,7 +38,7 @@ struct soft_dial {
 static int dial_connect(uint32_t block, pid_t *pid)
 {
 	struct sockaddr_un un;
-	struct ucred cred;
+	struct ucred cred = {0};
 	socklen_t clen = sizeof(cred);
 	int fd, len, err = 0;
 

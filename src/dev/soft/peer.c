@@ -151,7 +151,7 @@ static int peer_new(struct soft *s, int sock, const struct msg *r,
 		    const int *fds, const struct stat *st,
 		    struct soft_peer **out)
 {
-	struct ucred cred;
+	struct ucred cred = {0};
 	socklen_t len = sizeof(cred);
 	struct soft_peer *p;
 	int err;
@@ -222,7 +222,7 @@ static int dial(uint32_t block, pid_t *pid)
 {
 	struct timeval tv = {.tv_sec = PATIENCE_BUSY_S};
 	struct sockaddr_un un;
-	struct ucred cred;
+	struct ucred cred = {0};
 	socklen_t clen = sizeof(cred);
 	int fd, len, err = 0;
 
