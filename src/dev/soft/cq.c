@@ -15,6 +15,7 @@
 #include "dev/soft/ud.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 
 #define FEW_RQS 4
@@ -489,6 +490,15 @@ int soft_resize_cq(struct dev *dev, struct ibv_cq *cq, int cqe)
 	return 0;
 }
 
+/* A spinning poller may have the only core that the control thread may use, and
+ * would keep it from taking in what it polls for until its time slice is over:
+ * milliseconds. Only while an answer is on its way, and not on the mapped path.
+ */
+static __attribute__((noinline, cold)) void give_way(void)
+{
+	sched_yield();
+}
+
 int soft_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 {
 	struct soft_cq *c = soft_cq_of(cq);
@@ -507,6 +517,9 @@ int soft_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	if (got < n)
 		got += reap_rqs(c, n - got, wc + got);
 	soft_unlock(&c->lock);
+	if (got == 0 && unlikely(atomic_load_explicit(&c->s->asking_qps,
+						      memory_order_relaxed)))
+		give_way();
 	return got;
 }
 

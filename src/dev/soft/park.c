@@ -53,6 +53,23 @@ bool soft_park_retries(const struct soft_wqe *w)
 	       (w->park == SOFT_PARK_FAR && w->sent_no);
 }
 
+/* Does its head wait for an answer that our control thread takes in? Then who
+ * polls gives way to that thread: soft_poll_cq(). */
+static void note_asks(struct soft_qp *q)
+{
+	bool asks = q->parked && !q->harsh &&
+		    (q->parked->park == SOFT_PARK_XLAT ||
+		     q->parked->park == SOFT_PARK_FAR);
+
+	if (asks == q->asks)
+		return;
+	q->asks = asks;
+	if (asks)
+		atomic_fetch_add(&q->s->asking_qps, 1);
+	else
+		atomic_fetch_sub(&q->s->asking_qps, 1);
+}
+
 /* The control thread sleeps until a deadline that may be too late now. */
 static void new_timer(struct soft_qp *q)
 {
@@ -115,6 +132,7 @@ int soft_park(struct soft_qp *q, const struct ibv_send_wr *wr, uint32_t pos,
 	atomic_store_explicit(&q->self->parked, 1, memory_order_relaxed);
 	/* See the file head. */
 	soft_barrier();
+	note_asks(q);
 	if (soft_qp_state(q) == IBV_QPS_RTS)
 		soft_progress(q);
 	if (q->parked)
@@ -142,6 +160,7 @@ static struct soft_wqe *head_take(struct soft_qp *q)
 	}
 	if (!q->parked)
 		unpark(q);
+	note_asks(q);
 	return w;
 }
 
@@ -174,6 +193,7 @@ void soft_progress(struct soft_qp *q)
 		r = q->ud ? soft_ud_exec(q, &w->wr) : soft_exec(q, &w->wr, w);
 		if (r < 0 && w->park != (enum soft_park) - r) {
 			w->park = (enum soft_park) - r;
+			note_asks(q);
 			set_deadline(q, w);
 			new_timer(q);
 		}
