@@ -7,11 +7,10 @@ without (plain malloc(), through /proc/PID/mem).
 
 Both programs run on the same two cores, one after the other, round by round;
 a ratio is the median over the rounds of one by the other, since the machine
-changes more between rounds than the programs differ. A bandwidth is perftest's
-own average over its usual 5,000 messages, by the wall clock, over memcpy's by
-the core's time. Beside it stand its peak, and MiB by the time that the client's
-core worked for them, which others on that core do not change. Always exits 0
-when all could be run.
+changes more between rounds than the programs differ. A bandwidth is MiB by the
+time that the client's core worked for it, and so is memcpy's; perftest's own
+average over its usual 5,000 messages, which is by the wall clock, and its peak
+stand beside it. Always exits 0 when all could be run.
 """
 
 import argparse
@@ -176,13 +175,13 @@ def bandwidth(options):
             middle = {key: statistics.median(value[key] for value in values)
                       for key in values[0]}
             yield {'test': ' '.join(words), 'memory': kind, 'unit': 'MiB/s',
-                   'value': middle['average'], **middle,
+                   'value': middle['worked'], **middle,
                    'beside': 'memcpy, one core',
                    'base': statistics.median(copies),
                    'ratio': statistics.median(
-                       a['average'] / b for a, b in zip(values, copies)),
-                   'worked_ratio': statistics.median(
                        a['worked'] / b for a, b in zip(values, copies)),
+                   'average_ratio': statistics.median(
+                       a['average'] / b for a, b in zip(values, copies)),
                    'wanted': '>= 0.8' if (name, kind) == ('write', 'mapped')
                              else ''}
 
@@ -198,7 +197,7 @@ def main():
     rows = []
     line = '{:<28} {:<9} {:>10} {:<6} {:>10}  {:<24} {:>6} {:>7} {}'
     print(line.format('program', 'memory', 'found', '', 'beside', '', 'ratio',
-                      'wanted', 'peak, worked, its ratio'))
+                      'wanted', 'peak, average, its ratio'))
     parts = {'latency': latency, 'bandwidth': bandwidth}
     for name in [options.only] if options.only else parts:
         for row in parts[name](options):
@@ -207,8 +206,8 @@ def main():
                               f'{row["value"]:.0f}', row['unit'],
                               f'{row["base"]:.0f}', row['beside'],
                               f'{row["ratio"]:.2f}', row['wanted'],
-                              f'{row["peak"]:.0f} {row["worked"]:.0f} '
-                              f'{row["worked_ratio"]:.2f}'
+                              f'{row["peak"]:.0f} {row["average"]:.0f} '
+                              f'{row["average_ratio"]:.2f}'
                               if 'peak' in row else ''), flush=True)
     if options.json:
         with open(options.json, 'w', encoding='utf-8') as out:

@@ -96,6 +96,8 @@ static int settle(struct perf_opts *o)
 		o->batch = 1;
 	if (!o->window)
 		o->window = o->rate ? window : 1;
+	if (o->flush && (o->op != PERF_RPC || !o->rate))
+		return bad("--flush is for rpc with --window");
 	if (o->rate && o->window < o->batch)
 		return bad("--batch is larger than --window");
 	if (!o->size)
@@ -167,6 +169,8 @@ static enum opt_verdict parse(struct perf_opts *o, bool *bw, bool *rate,
 		 "posts in a list, or requests in a message; else 1, "
 		 "and rpc sends together what comes together",
 		 0, PERF_BATCH_MAX},
+		{0, "flush", OPT_FLAG, &o->flush,
+		 .help = "rpc: call from outside a round, flush every batch"},
 		{0, "threads", OPT_U32, &o->threads, "N", "of each end", 1,
 		 PERF_THREADS_MAX},
 		{'I', "inline_size", OPT_U32, &o->inline_max, "BYTES",

@@ -88,6 +88,11 @@ def rpc():
                                   '-t', '64', '-l', '8', '--json', *QUICK))
         assert found['kind'] == 'throughput'
         assert found['messages'] < found['operations_run'] / 4
+        # each by itself: what would have left together does not
+        found = measured(run_self(case, 'rpc', '--self', '-n', fewer(8000),
+                                  '-t', '32', '--flush', '--json', *QUICK))
+        assert found['flush']
+        assert found['messages'] > found['operations_run'] / 2
         found = measured(run_self(case, 'rpc', '--self', '-n', fewer(4000), '-t',
                                   '8', '-q', '2', '--threads', '2', '--wait',
                                   'poll', '--json', *QUICK))

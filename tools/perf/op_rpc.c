@@ -301,7 +301,8 @@ static int rpc_lat(struct rpc_worker *rw)
 static int fill(struct rpc_worker *rw, struct rpc_conn *c);
 
 /* The next calls are made from here, as a program that keeps a window full
- * does: inside the engine's round, where a call is cheapest. */
+ * does: inside the engine's round, where a call is cheapest. With --flush they
+ * are made outside, as by a program that knows of no round. */
 static void on_done(void *arg, const struct skein_rpc_result *res)
 {
 	struct rpc_conn *c = arg;
@@ -310,7 +311,7 @@ static void on_done(void *arg, const struct skein_rpc_result *res)
 
 	c->outstanding--;
 	rw->done++;
-	if (!rc)
+	if (!rc && !rw->w->p->o.flush)
 		rc = fill(rw, c);
 	if (rc && !rw->status)
 		rw->status = rc;
@@ -360,7 +361,7 @@ static int fill(struct rpc_worker *rw, struct rpc_conn *c)
 	       c->outstanding + o->batch <= o->window) {
 		for (uint32_t k = 0; k < o->batch && !rc; k++)
 			rc = call_one(rw, c);
-		if (o->batch > 1)
+		if (o->batch > 1 || o->flush)
 			(void)skein_rpc_flush(c->conn);
 	}
 	return rc == -EAGAIN ? 0 : rc;

@@ -68,6 +68,7 @@ struct perf_opts {
 	bool all;
 	bool self;
 	bool json;
+	bool flush; /* rpc: every batch by itself, be it of one call */
 	uint64_t size;
 	uint32_t iterations; /* 0: by duration */
 	uint64_t duration_ns;
