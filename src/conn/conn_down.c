@@ -33,6 +33,7 @@ static void flush_start(struct skein_conn *conn)
 	int rc;
 
 	conn->postable = false;
+	conn->doubt = IBV_WC_SUCCESS;
 	conn->phase = CONN_P_FLUSH;
 	conn->deadline_ns = engine_now_ns(conn->eng->e) + CONN_FLUSH_NS;
 	eng_polls_del(conn->eng, conn);
@@ -252,6 +253,10 @@ void conn_close_frame(struct skein_conn *conn, uint32_t code)
 			  "the peer gave it up", 0);
 		return;
 	case CONN_P_READY:
+		if (code && conn->doubt) { /* for what we know better */
+			conn_doubt_over(conn);
+			return;
+		}
 		err = code ? handshake_error_errno(code) : -ESHUTDOWN;
 		if (code == HANDSHAKE_ERR_GARBAGE)
 			err = -ECONNABORTED; /* it was not the peer's */
@@ -350,6 +355,11 @@ static void step(struct skein_conn *conn, uint64_t now_ns)
 		connecting(conn, now_ns);
 		break;
 	case CONN_P_READY:
+		if (conn->doubt) {
+			if (now_ns >= conn->deadline_ns)
+				conn_doubt_over(conn);
+			break;
+		}
 		conn_return_credits(conn);
 		if (now_ns >= conn->deadline_ns)
 			conn_break(conn, -ETIMEDOUT,

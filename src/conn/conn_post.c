@@ -176,6 +176,36 @@ static void take_imm(struct skein_conn *conn, uint32_t imm, uint32_t len)
 	conn_break(conn, -SKEIN_EPEER, "an immediate of kind %u came", kind);
 }
 
+/*
+ * The regions of a process that ends go before its queue pairs and its sockets:
+ * who meets that is denied access, and hears of the death a moment later. (One
+ * that breaks the connection for what we asked of it says so, as soon.)
+ */
+static bool may_be_dying(struct skein_conn *conn, enum ibv_wc_status status)
+{
+	struct dev *dev = conn->eng->dev;
+
+	return conn->phase == CONN_P_READY && status == IBV_WC_REM_ACCESS_ERR &&
+	       conn->peer && conn->peer->phase == PEER_READY &&
+	       /* a device that knows has just been asked */
+	       (!dev->ops->probe || dev->ops->probe(dev, conn->qp));
+}
+
+static void doubt(struct skein_conn *conn, enum ibv_wc_status status)
+{
+	conn->doubt = status;
+	conn->postable = false;
+	conn->deadline_ns = engine_now_ns(conn->eng->e) + CONN_DOUBT_NS;
+	eng_polls_del(conn->eng, conn);
+	eng_attend(conn->eng, conn);
+}
+
+void conn_doubt_over(struct skein_conn *conn)
+{
+	conn_break(conn, wc_status_err(conn->doubt), "%s",
+		   wc_status_text(conn->doubt));
+}
+
 /* A status says how a request ended, not why. The device may know: it has said
  * so in an event before a flush; or the peer has died, which is the story of
  * all connections of that link. */
@@ -184,7 +214,7 @@ static void failed(struct skein_conn *conn, enum ibv_wc_status status,
 {
 	struct dev *dev = conn->eng->dev;
 
-	if (conn->phase >= CONN_P_BREAK)
+	if (conn->phase >= CONN_P_BREAK || conn->doubt)
 		return;
 	if (status == IBV_WC_WR_FLUSH_ERR)
 		events_now(conn->eng);
@@ -204,6 +234,10 @@ static void failed(struct skein_conn *conn, enum ibv_wc_status status,
 		return;
 	if (atomic_load(&conn->ctx->port_down_ns)) {
 		conn_break(conn, -ENETDOWN, "the device's port is down");
+		return;
+	}
+	if (may_be_dying(conn, status)) {
+		doubt(conn, status);
 		return;
 	}
 	conn_break(conn, wc_status_err(status), "%s%s", what,

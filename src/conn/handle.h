@@ -31,6 +31,7 @@
 #define CONN_TIMEOUT_NS (5 * 1000 * 1000 * 1000ull)
 #define CONN_FLUSH_NS (1000 * 1000 * 1000ull)
 #define CONN_BYE_NS (1000 * 1000 * 1000ull)
+#define CONN_DOUBT_NS (500 * 1000 * 1000ull)
 #define CONN_STORY_MAX 320
 
 enum conn_phase {
@@ -98,7 +99,9 @@ struct skein_conn {
 	struct list_node pending_link;
 	struct list_node ctx_link;
 	uint64_t deadline_ns; /* of the phase */
-	int fail_err;	      /* the attempt has failed: for service */
+	/* READY: how a request has failed, if the peer's end may explain it */
+	enum ibv_wc_status doubt;
+	int fail_err; /* the attempt has failed: for service */
 	uint64_t fail_hint_ns;
 	char fail_text[HANDSHAKE_TEXT_MAX + 1];
 	uint64_t drain_until_ns;
@@ -126,6 +129,9 @@ struct skein_conn {
 	char name[CONN_ADDR_TEXT_MAX + 32];
 	struct optable_slot *slots;
 };
+
+/* conn_post.c: the failure is what it looks like. */
+void conn_doubt_over(struct skein_conn *conn);
 
 /* conn.c */
 int conn_new(struct skein_engine *eng, bool client, struct skein_conn **conn);

@@ -62,7 +62,7 @@ struct soft_cq {
 	struct list_node link;	 /* soft.cqs */
 	_Atomic uint32_t events; /* handed out */
 	_Atomic uint32_t async_events;
-	uint32_t qps;		     /* that use it; soft.lock */
+	uint32_t qps; /* that use it; soft.lock */
 	/* poll.c: from start_poll() to end_poll() */
 	struct soft_lock poll_lock;
 	struct ibv_wc cur;

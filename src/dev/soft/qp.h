@@ -110,7 +110,7 @@ struct soft_qp {
 	struct soft_xlat xlat[SOFT_XLATS];
 	_Atomic uint32_t asked_key; /* whose file is on its way; 0: none */
 	struct soft_wqe *parked, **parked_end;
-	bool asks; /* counted in soft.asking_qps */
+	bool asks;		     /* counted in soft.asking_qps */
 	struct soft_harsh_qp *harsh; /* NULL: not in harsh mode */
 	/* only looked at, for harsh mode; else NULL */
 	struct soft_wqe *look;

@@ -131,7 +131,7 @@ struct soft {
 	_Atomic bool stop;
 	_Atomic uint32_t parked_qps;
 	_Atomic uint32_t asking_qps; /* of those: park.c, note_asks() */
-	_Atomic uint32_t ud_waits; /* destinations of UD QPs that are busy */
+	_Atomic uint32_t ud_waits;   /* destinations of UD QPs that are busy */
 	_Atomic uint32_t quiesce_qps;
 
 	pthread_mutex_t async_lock;

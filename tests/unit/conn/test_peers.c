@@ -283,6 +283,49 @@ static void test_stopped_then_killed(void **state)
 	skein_ctx_close(ctx);
 }
 
+static void on_done(void *arg, int status)
+{
+	*(int *)arg = status;
+}
+
+/* The regions of a process that ends may go before its sockets: who is denied
+ * access hears of the death all the same, where the device cannot tell. */
+static void test_denied_by_the_dying(void **state)
+{
+	struct skein_remote r;
+	struct skein_mem *mem;
+	struct skein_ctx *ctx;
+	struct skein_conn *conn;
+	int status = 1;
+	char addr[80];
+	bool doubt;
+	pid_t pid;
+
+	pid = spawn_server(addr, sizeof(addr));
+	ctx = open_ctx(false);
+	assert_int_equal(skein_mem_new(ctx, 64, &mem), 0);
+	assert_int_equal(skein_conn_open(ctx, addr, NULL, &conn), 0);
+	assert_int_equal(skein_mem_find(conn, "m", PATIENCE_NS, &r), 0);
+	stop(pid); /* it says nothing of what it thinks of this: */
+	r.rkey ^= 0x00ffff00;
+	assert_int_equal(skein_mem_read_async(conn, mem, 0, &r, 0, 8, on_done,
+					      &status),
+			 0);
+	while (status == 1)
+		skein_ctx_progress(ctx);
+	assert_int_equal(status, -EACCES);
+	doubt = conn->doubt;
+	if (!doubt) /* it has asked, and knows */
+		assert_int_equal(conn->err, -EACCES);
+	if (doubt) /* however long this takes */
+		conn->deadline_ns = ENV_NEVER;
+	reap(pid, SIGKILL);
+	breaks(conn);
+	assert_int_equal(skein_conn_error(conn, NULL),
+			 doubt ? -SKEIN_EDEAD : -EACCES);
+	skein_ctx_close(ctx);
+}
+
 /* A forked child has no context; its parent goes on. */
 static void test_forked(void **state)
 {
@@ -336,6 +379,7 @@ int main(void)
 		cmocka_unit_test(test_client_killed),
 		cmocka_unit_test(test_stopped),
 		cmocka_unit_test(test_stopped_then_killed),
+		cmocka_unit_test(test_denied_by_the_dying),
 		cmocka_unit_test(test_forked),
 	};
 
