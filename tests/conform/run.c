@@ -511,6 +511,9 @@ static bool sync_up(struct run *r)
 			return true;
 		if (env_now_ns(r->w->env) > end || r->over)
 			break;
+		/* Who polls all the time takes the core from the threads
+		 * that he waits for, and what a timer does comes late by
+		 * milliseconds in any case. */
 		stage_sleep(nap);
 		nap = nap < 10000000 ? nap * 2 : nap;
 	}
