@@ -51,11 +51,12 @@ static int dial_connect(uint32_t block, pid_t *pid)
 		err = -errno;
 	else if (cred.uid != geteuid())
 		err = -EACCES;
+	if (err) {
+		close(fd);
+		return err;
+	}
 	*pid = cred.pid;
-	if (!err)
-		return fd;
-	close(fd);
-	return err;
+	return fd;
 }
 
 static void unwatch(struct soft *s, struct soft_src *src)

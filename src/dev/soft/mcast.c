@@ -193,7 +193,8 @@ static bool has(const struct soft_member *a, uint32_t n,
 		const struct soft_member *m)
 {
 	while (n--)
-		if (!memcmp(&a[n], m, sizeof(*m)))
+		if (a[n].qpn == m->qpn &&
+		    !memcmp(&a[n].gid, &m->gid, sizeof(m->gid)))
 			return true;
 	return false;
 }

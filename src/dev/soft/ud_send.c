@@ -362,7 +362,9 @@ static int deliver_once(struct soft_qp *q, struct ud_dest *d,
 	if (m->qkey != d->qkey)
 		return 0;
 	/* It may have been detached since it was looked up, or kept. */
-	if (m->group && !(shm_once(d->far->groups) & m->group))
+	if (m->group &&
+	    !(atomic_load_explicit(&d->far->groups, memory_order_relaxed) &
+	      m->group))
 		return 0;
 	r = claim_look(d->claim, d->slots, pos, &n);
 	if (r)
