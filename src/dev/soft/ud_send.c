@@ -182,7 +182,8 @@ static int places_find(struct soft_qp *q, struct ud_dest *d,
 			.live = x->live};
 		need -= part;
 	}
-	return 0;
+	/* It was long enough: somebody has scribbled on it since. */
+	return need ? IBV_WC_LOC_PROT_ERR : 0;
 }
 
 static bool places_alive(const struct place *at, int n)
@@ -349,7 +350,8 @@ static bool out_of_reach(struct ud_dest *d, const struct place *at, int n)
 static int deliver_once(struct soft_qp *q, struct ud_dest *d,
 			const struct ud_msg *m)
 {
-	uint64_t pos = claim_head(d->claim), need = m->len + DEV_GRH;
+	uint64_t need = (uint64_t)m->len + DEV_GRH;
+	uint64_t pos = claim_head(d->claim);
 	struct place at[SOFT_SGE_MAX];
 	struct shm_slot *slot;
 	int r, status, n_at;
