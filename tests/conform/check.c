@@ -20,6 +20,9 @@ void check_init(struct check *c, const struct program *p,
 		c->next[i] = malloc(sizeof(*c->next[i]));
 		m_init(c->now[i], p, i, granted[i], quirks);
 	}
+	c->ud = malloc(sizeof(*c->ud));
+	c->ud_next = malloc(sizeof(*c->ud_next));
+	mud_init(c->ud, p, granted, quirks);
 }
 
 void check_fini(struct check *c)
@@ -30,6 +33,8 @@ void check_fini(struct check *c)
 		free(c->now[i]);
 		free(c->next[i]);
 	}
+	free(c->ud);
+	free(c->ud_next);
 }
 
 /* Every completion by the CQ of its queue. */
@@ -81,17 +86,39 @@ static void count(const struct check *c, const struct epoch *e, int side,
 	}
 	for (i = 0; i < c->p->pairs; i++)
 		t->sol |= c->next[i]->sol[side][cq];
+	t->sol |= c->ud_next->sol[side][cq];
 }
 
 /* A RESET may take completions back whose event has been made. */
-static bool took_back(const struct epoch *e)
+static bool took_back(const struct program *p, const struct epoch *e)
 {
 	int i;
 
-	for (i = 0; i < e->n; i++)
-		if (e->ev[i].kind == EV_STEP &&
-		    e->ev[i].step->kind == STEP_STATE &&
-		    e->ev[i].step->arg == IBV_QPS_RESET)
+	for (i = 0; i < e->n; i++) {
+		const struct step *s = e->ev[i].step;
+
+		if (e->ev[i].kind != EV_STEP)
+			continue;
+		if (s->kind == STEP_STATE && s->arg == IBV_QPS_RESET)
+			return true;
+		/* datagrams of the epoch before */
+		if (s->kind == STEP_CONNECT &&
+		    p->cfg[s->pair].type == IBV_QPT_UD)
+			return true;
+	}
+	return false;
+}
+
+/* Datagrams of an epoch before may come at any time, their events in harsh mode
+ * later still: whether an arming was before or behind them nobody knows, so of
+ * a CQ that UD QPs receive by only too many events are wrong. */
+static bool of_ud(const struct program *p, int side, int cq)
+{
+	int i;
+
+	for (i = 0; i < p->pairs; i++)
+		if (p->cfg[i].type == IBV_QPT_UD &&
+		    p->cfg[i].qp[side].rcq == cq)
 			return true;
 	return false;
 }
@@ -100,7 +127,7 @@ static bool took_back(const struct epoch *e)
 static bool right_events(struct check *c, const struct epoch *e)
 {
 	int armed[2][CQS], i, side, cq;
-	bool loose = took_back(e), due;
+	bool loose = took_back(c->p, e), due;
 	struct tally t;
 
 	memcpy(armed, c->armed, sizeof(armed));
@@ -119,7 +146,8 @@ static bool right_events(struct check *c, const struct epoch *e)
 			due = (armed[side][cq] == 0 && t.wcs) ||
 			      (armed[side][cq] == 1 && t.sol);
 			if (t.events != due &&
-			    !(loose && t.events == 1 && armed[side][cq] >= 0)) {
+			    !(loose && t.events == 1 && armed[side][cq] >= 0) &&
+			    !(of_ud(c->p, side, cq) && t.events <= 2)) {
 				snprintf(
 					c->why, sizeof(c->why),
 					"side %d CQ %d: %d events, expected %d",
@@ -158,6 +186,7 @@ static bool left_alone(struct check *c, const struct epoch *e)
 bool check_epoch(struct check *c, const struct epoch *e)
 {
 	struct m_pair *was;
+	struct mud *ud;
 	char why[120];
 	int i;
 
@@ -166,13 +195,23 @@ bool check_epoch(struct check *c, const struct epoch *e)
 	for (i = 0; i < c->p->pairs; i++) {
 		*c->next[i] = *c->now[i];
 		memset(c->next[i]->sol, 0, sizeof(c->next[i]->sol));
+		if (c->p->cfg[i].type == IBV_QPT_UD)
+			continue;
 		if (!m_explain(c->next[i], e, why, sizeof(why))) {
 			snprintf(c->why, sizeof(c->why), "pair %d: %s", i, why);
 			return false;
 		}
 	}
+	*c->ud_next = *c->ud;
+	if (!mud_epoch(c->ud_next, e, why, sizeof(why))) {
+		snprintf(c->why, sizeof(c->why), "UD: %s", why);
+		return false;
+	}
 	if (!right_events(c, e))
 		return false;
+	ud = c->ud;
+	c->ud = c->ud_next;
+	c->ud_next = ud;
 	for (i = 0; i < c->p->pairs; i++) {
 		was = c->now[i];
 		c->now[i] = c->next[i];

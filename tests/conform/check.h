@@ -7,11 +7,12 @@
 #ifndef SKEIN_TESTS_CONFORM_CHECK_H
 #define SKEIN_TESTS_CONFORM_CHECK_H
 
-#include "model.h"
+#include "mud.h"
 
 struct check {
 	const struct program *p;
 	struct m_pair *now[PAIRS], *next[PAIRS];
+	struct mud *ud, *ud_next;
 	int armed[2][CQS]; /* -1 no, 0 for any, 1 for solicited ones */
 	unsigned used;	   /* as in struct m_pair, of all so far */
 	char why[200];

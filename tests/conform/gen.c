@@ -10,35 +10,9 @@
  * in an epoch than the peer's queue is deep, and none in a place of a list or
  * queue where it might be refused.
  */
-#include "base/prng.h"
-#include "program.h"
+#include "gen.h"
 
 #include <string.h>
-
-struct gen_side {
-	int surplus;	       /* receives that wait, at most */
-	int recvs, msgs, sent; /* in this epoch */
-	uint32_t inl, dst, rcv;
-	bool fetched; /* an unfenced READ or atomic may be under way */
-	bool sqd, broken, mortal_dead, init;
-};
-
-struct gen {
-	struct program *p;
-	struct prng r;
-	const struct features *f;
-	struct gen_side s[PAIRS][2];
-};
-
-static uint32_t below(struct gen *g, uint32_t n)
-{
-	return (uint32_t)prng_below(&g->r, n);
-}
-
-static bool chance(struct gen *g, uint32_t percent)
-{
-	return below(g, 100) < percent;
-}
 
 uint8_t lane_byte(uint64_t seed, int pair, int side, uint32_t at)
 {
@@ -59,7 +33,7 @@ static uint64_t lane_word(const struct program *p, int pair, int side,
 	return v;
 }
 
-static struct step *step_new(struct gen *g, int kind, int pair, int side)
+struct step *gen_step(struct gen *g, int kind, int pair, int side)
 {
 	struct program *p = g->p;
 	struct step *s = &p->step[p->n < STEPS - 1 ? p->n++ : STEPS - 1];
@@ -104,8 +78,8 @@ static uint8_t pick_mr(struct gen *g, const struct gen_side *owner, uint32_t at,
 
 /* Cuts len into up to max pieces from one area or, if at is not given, from
  * places of their own. */
-static void cut(struct gen *g, const struct gen_side *owner, struct wr *w,
-		uint32_t len, uint32_t at, uint32_t area, int access)
+void gen_cut(struct gen *g, const struct gen_side *owner, struct wr *w,
+	     uint32_t len, uint32_t at, uint32_t area, int access)
 {
 	uint32_t part, where;
 	int n = 1 + (int)below(g, SGES), i;
@@ -280,18 +254,20 @@ static void body(struct gen *g, struct gen_side *s, struct wr *w)
 	if (op_fetches(w->op)) {
 		if (s->dst + len > DST_LEN)
 			len = 0;
-		cut(g, s, w, len, DST_AT + s->dst, 0, IBV_ACCESS_LOCAL_WRITE);
+		gen_cut(g, s, w, len, DST_AT + s->dst, 0,
+			IBV_ACCESS_LOCAL_WRITE);
 		s->dst += (len + 7) & ~7u;
 	} else if (len <= INLINE_MAX && s->inl + len <= INL_LEN &&
 		   chance(g, 30)) {
-		cut(g, s, w, len, INL_AT + s->inl, 0, 0);
+		gen_cut(g, s, w, len, INL_AT + s->inl, 0, 0);
 		s->inl += len;
 		w->flags |= IBV_SEND_INLINE;
 	} else if (!g->f->no_fence && s->fetched && len && chance(g, 40)) {
 		w->flags |= IBV_SEND_FENCE;
-		cut(g, s, w, len < s->dst ? len : s->dst, DST_AT, s->dst, 0);
+		gen_cut(g, s, w, len < s->dst ? len : s->dst, DST_AT, s->dst,
+			0);
 	} else {
-		cut(g, s, w, len, SRC_AT, SRC_LEN, 0);
+		gen_cut(g, s, w, len, SRC_AT, SRC_LEN, 0);
 	}
 	/* What an earlier READ or atomic reads is not overwritten under it. */
 	if (s->fetched && !op_is_send(w->op) && w->op != IBV_WR_RDMA_READ)
@@ -356,7 +332,7 @@ static void make_recv(struct gen *g, int pair, int side, struct wr *w)
 	w->op = -1;
 	if (s->rcv + len > RCV_LEN)
 		s->rcv = 0;
-	cut(g, s, w, len, RCV_AT + s->rcv, 0, IBV_ACCESS_LOCAL_WRITE);
+	gen_cut(g, s, w, len, RCV_AT + s->rcv, 0, IBV_ACCESS_LOCAL_WRITE);
 	s->rcv += len / 4;
 	s->recvs++;
 	if (g->f->tame || !chance(g, 2) || !w->n || !w->sge[0].len)
@@ -376,7 +352,7 @@ static void add_recvs(struct gen *g, int pair, int side, int n)
 
 	for (; n > 0 && s->surplus + s->recvs < depth; n--) {
 		if (!st || st->n == LIST)
-			st = step_new(g, STEP_RECV, pair, side);
+			st = gen_step(g, STEP_RECV, pair, side);
 		make_recv(g, pair, side, &st->wr[st->n++]);
 	}
 	/* Too many pieces: refused. */
@@ -401,7 +377,7 @@ static void add_sends(struct gen *g, int pair, int side)
 		n = room;
 	if (n <= 0)
 		return;
-	st = step_new(g, STEP_SEND, pair, side);
+	st = gen_step(g, STEP_SEND, pair, side);
 	for (i = 0; i < n; i++) {
 		make_send(g, pair, side, &st->wr[i],
 			  s->sent >= c->qp[side].depth_s);
@@ -422,7 +398,7 @@ static void add_sends(struct gen *g, int pair, int side)
 
 		g->p->n--;
 		add_recvs(g, pair, !side, need);
-		*step_new(g, STEP_SEND, pair, side) = mine;
+		*gen_step(g, STEP_SEND, pair, side) = mine;
 	}
 }
 
@@ -458,7 +434,7 @@ static void add_state(struct gen *g, int pair, int side)
 	/* From INIT, RTR only where CONNECT left it on the way. */
 	if (s->broken && st == IBV_QPS_RTR && !s->init)
 		return;
-	step_new(g, STEP_STATE, pair, side)->arg = st;
+	gen_step(g, STEP_STATE, pair, side)->arg = st;
 	if (st == IBV_QPS_ERR || st == IBV_QPS_RESET)
 		s->broken = true;
 	if (st == IBV_QPS_RESET)
@@ -473,23 +449,26 @@ static void add_mortal(struct gen *g, int pair, int side)
 {
 	struct gen_side *s = &g->s[pair][side];
 
-	step_new(g, s->mortal_dead ? STEP_REG : STEP_DEREG, pair, side);
+	gen_step(g, s->mortal_dead ? STEP_REG : STEP_DEREG, pair, side);
 	s->mortal_dead = !s->mortal_dead;
 	s->broken = true; /* what was posted before may fail now */
 }
 
 static void connect_pair(struct gen *g, int pair)
 {
-	struct step *st = step_new(g, STEP_CONNECT, pair, 0);
+	struct step *st = gen_step(g, STEP_CONNECT, pair, 0);
 	int d;
 
-	st->arg = g->f->tame || chance(g, 92)
+	st->arg = g->f->tame || g->p->cfg[pair].type == IBV_QPT_UD ||
+				  chance(g, 92)
 			  ? IBV_QPS_RTS
 			  : (chance(g, 50) ? IBV_QPS_RTR : IBV_QPS_INIT);
 	for (d = 0; d < 2; d++) {
 		struct gen_side *s = &g->s[pair][d];
 
 		s->surplus = s->recvs = s->msgs = s->sent = 0;
+		if (g->p->cfg[pair].type == IBV_QPT_UD)
+			s->rcv = 0;
 		s->sqd = s->broken = false;
 		s->init = false;
 	}
@@ -502,6 +481,8 @@ static void top_up(struct gen *g, int pair)
 {
 	int d;
 
+	if (g->p->cfg[pair].type == IBV_QPT_UD)
+		return;
 	for (d = 0; d < 2; d++) {
 		struct gen_side *s = &g->s[pair][d], *peer = &g->s[pair][!d];
 
@@ -517,7 +498,7 @@ static void epoch_end(struct gen *g)
 
 	for (i = 0; i < g->p->pairs; i++)
 		top_up(g, i);
-	step_new(g, STEP_SYNC, 0, 0);
+	gen_step(g, STEP_SYNC, 0, 0);
 	for (i = 0; i < g->p->pairs; i++)
 		for (d = 0; d < 2; d++) {
 			struct gen_side *s = &g->s[i][d];
@@ -553,7 +534,7 @@ static void epoch(struct gen *g)
 			connect_pair(g, i);
 	for (i = 0; i < 2 * CQS; i++)
 		if (chance(g, 25)) {
-			st = step_new(g, STEP_ARM, 0, i % 2);
+			st = gen_step(g, STEP_ARM, 0, i % 2);
 			st->cq = (uint8_t)(i / 2);
 			st->arg = chance(g, 50);
 		}
@@ -561,12 +542,14 @@ static void epoch(struct gen *g)
 		pair = (int)below(g, (uint32_t)g->p->pairs);
 		side = (int)below(g, 2);
 		i = (int)below(g, 100);
-		if (i < 50)
+		if (g->p->cfg[pair].type == IBV_QPT_UD && (i < 75 || i >= 90))
+			gen_ud(g, pair, side, i);
+		else if (i < 50)
 			add_sends(g, pair, side);
 		else if (i < 75)
 			add_recvs(g, pair, side, 1 + (int)below(g, 4));
 		else if (i < 90) {
-			st = step_new(g, STEP_POLL, 0, side);
+			st = gen_step(g, STEP_POLL, 0, side);
 			st->cq = (uint8_t)below(g, CQS);
 			st->arg = 1 + (int)below(g, 4);
 		} else if (g->f->tame)
@@ -582,11 +565,11 @@ static void epoch(struct gen *g)
 static enum ibv_qp_type pick_type(struct gen *g)
 {
 	static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_RC,
-						 IBV_QPT_UC};
+						 IBV_QPT_UC, IBV_QPT_UD};
 	enum ibv_qp_type t;
 
 	do
-		t = types[below(g, 3)];
+		t = types[below(g, 4)];
 	while (g->f->types && !(g->f->types & 1u << t));
 	return t;
 }

@@ -67,6 +67,10 @@ static void wr_print(const struct wr *w, FILE *out)
 		fprintf(out, " inline");
 	for (i = 0; i < w->n; i++)
 		piece_print(&w->sge[i], out);
+	if (w->bad_qkey)
+		fprintf(out, " wrong Q_Key");
+	if (w->dest)
+		fprintf(out, " to pair %d", w->dest);
 	if (w->op >= 0 && !op_is_send(w->op)) {
 		fprintf(out, " ->");
 		piece_print(&w->to, out);

@@ -44,6 +44,11 @@
 #define RCV_AT 5632
 #define RCV_LEN 2560
 #define MSG_MAX 1100
+/* Datagrams: bytes, with the 40 before them, and places for receives. */
+#define DGRAM_MAX 64
+#define DGRAM_GRH 40
+#define DGRAM_ROOM (DGRAM_GRH + DGRAM_MAX)
+#define DGRAM_SLOTS 24
 
 enum mr_kind {
 	MR_ALL,
@@ -84,6 +89,8 @@ struct wr {
 	struct piece to; /* in the peer's lane; len unused */
 	uint32_t imm;
 	uint64_t a, b; /* add or compare; swap */
+	uint8_t dest;  /* UD: to the other side's QP of this pair */
+	bool bad_qkey;
 };
 
 enum step_kind {
@@ -147,6 +154,8 @@ const char *status_name(int status);
 
 /* What lanes hold at the start. */
 uint8_t lane_byte(uint64_t seed, int pair, int side, uint32_t at);
+
+_Static_assert(DGRAM_SLOTS *DGRAM_ROOM <= RCV_LEN, "receives of UD");
 
 static inline bool op_is_message(int op)
 {

@@ -87,7 +87,9 @@ static void send_of(struct run *r, const struct step *s, int k,
 	out->opcode = (enum ibv_wr_opcode)w->op;
 	out->send_flags = w->flags;
 	out->imm_data = w->imm;
-	if (op_is_atomic(w->op)) {
+	if (r->p->cfg[s->pair].type == IBV_QPT_UD) {
+		ud_address(r->w, s, w, out);
+	} else if (op_is_atomic(w->op)) {
 		out->wr.atomic.remote_addr = addr;
 		out->wr.atomic.rkey = rkey;
 		out->wr.atomic.compare_add = w->a;
@@ -122,6 +124,8 @@ static void do_send(struct run *r, const struct step *s, struct ev *e)
 		send_of(r, s, i, sge[i], &wr[i]);
 		wr[i].next = i + 1 < s->n ? &wr[i + 1] : NULL;
 	}
+	if (r->p->cfg[s->pair].type == IBV_QPT_UD)
+		ud_record(r->w, r->p, s, r->e);
 	e->ret = ibv_post_send(r->w->node[s->side].qp[s->pair], wr, &bad);
 	e->n = e->ret ? (int)(bad - wr) : s->n;
 	scribble(r, s);
@@ -221,9 +225,26 @@ static void shut(struct run *r, const struct step *s)
 	       r->w->node[s->side].lane[s->pair].mem + REM_AT, LANE - REM_AT);
 }
 
+static int ud_connect(struct run *r, int pair)
+{
+	struct node *n;
+	int d, rc = 0;
+
+	for (d = 0; d < 2 && !rc; d++) {
+		n = &r->w->node[d];
+		rc = bare_modify(n, n->qp[pair], IBV_QPS_RESET);
+		if (!rc)
+			rc = dev_qp_ud(n->dev, n->qp[pair], UD_QKEY, 1);
+	}
+	return rc;
+}
+
 static int do_connect(struct run *r, const struct step *s)
 {
 	int d, rc = 0, i = s->pair;
+
+	if (r->p->cfg[i].type == IBV_QPT_UD)
+		return ud_connect(r, i);
 
 	for (d = 0; d < 2 && !rc; d++)
 		rc = bare_modify(&r->w->node[d], r->w->node[d].qp[i],
@@ -283,6 +304,9 @@ static void wc_take(struct run *r, int side, int cq, const struct ibv_wc *wc)
 	e->wc.flags = wc->wc_flags;
 	e->wc.qp_ok = pair < r->p->pairs &&
 		      wc->qp_num == r->w->node[side].qp[pair]->qp_num;
+	if (e->wc.qp_ok && r->p->cfg[pair].type == IBV_QPT_UD &&
+	    id_recv(wc->wr_id) && wc->status == IBV_WC_SUCCESS)
+		ud_came(r->w, r->p, wc, e);
 	if ((uint32_t)wc->wr_id & ID_MARK && pair < PAIRS)
 		r->awaited[pair][side]--;
 	ev_show(r, e);
@@ -376,10 +400,16 @@ static bool mark_send(struct run *r, int pair, int side)
 		.wr_id = id_make(pair, side, false, ID_MARK | r->marks),
 		.opcode = write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ,
 		.send_flags = IBV_SEND_SIGNALED};
+	struct step to = {.pair = (uint8_t)pair, .side = (uint8_t)side};
+	struct wr mark = {.dest = (uint8_t)pair, .bad_qkey = true};
 	struct ibv_send_wr *bad;
 	struct ev *e;
 	int rc;
 
+	if (r->p->cfg[pair].type == IBV_QPT_UD) {
+		wr.opcode = IBV_WR_SEND; /* that is dropped */
+		ud_address(r->w, &to, &mark, &wr);
+	}
 	rc = ibv_post_send(r->w->node[side].qp[pair], &wr, &bad);
 	if (rc == ENOMEM)
 		return false;
@@ -478,6 +508,9 @@ static bool agreed(struct run *r)
 		for (d = 0; d < 2; d++)
 			memcpy(r->e->mem[i][d], r->w->node[d].lane[i].mem,
 			       LANE);
+	for (i = 0; i < r->p->pairs; i++)
+		for (d = 0; d < 2; d++)
+			r->e->qpn[i][d] = r->w->node[d].qp[i]->qp_num;
 	return check_epoch(&r->check, r->e);
 }
 
@@ -630,7 +663,7 @@ static void steps_run(struct run *r, const struct audience *to,
 		if (to && to->epoch)
 			to->epoch(to->arg, r->e);
 		o->epochs++;
-		r->e->n = 0;
+		r->e->n = r->e->dgrams = 0;
 		memset(r->e->shut, 0, sizeof(r->e->shut));
 	}
 }

@@ -23,6 +23,7 @@ struct node {
 	struct skein_env *env;
 	struct dev *dev;
 	struct ibv_pd *pd, *foreign;
+	struct ibv_ah *ah; /* to the other node */
 	struct lane lane[PAIRS];
 	/* of one program */
 	struct ibv_comp_channel *ch;
@@ -73,6 +74,15 @@ void world_close(struct world *w);
 int lane_reg(struct node *n, int i, int kind);
 /* Both ends have seen all that was sent before. 0 or a negative errno. */
 int world_sweep(struct world *w);
+/* run_ud.c: the address of a datagram; what it carries, for the model; what has
+ * come. */
+#define UD_QKEY 0x1234u
+void ud_address(struct world *w, const struct step *s, const struct wr *r,
+		struct ibv_send_wr *out);
+void ud_record(struct world *w, const struct program *p, const struct step *s,
+	       struct epoch *e);
+void ud_came(struct world *w, const struct program *p, const struct ibv_wc *wc,
+	     struct ev *e);
 /* With print, what happened goes there as it happens. */
 void program_run(struct world *w, const struct program *p, FILE *print,
 		 const struct audience *to, struct outcome *o);

@@ -30,12 +30,28 @@ struct ev {
 		uint64_t id;
 		int status, opcode;
 		uint32_t byte_len, imm, flags;
+		uint32_t src_qp;
+		bool grh_ok; /* UD: the 40 bytes name the sender's port */
+		uint8_t data[DGRAM_MAX]; /* UD: what came behind them */
 		bool qp_ok; /* qp_num is that of the QP which wr_id names */
 	} wc;
 };
 
+/* A datagram as it was posted. */
+struct dgram {
+	uint64_t id;
+	int ev; /* of its post */
+	uint32_t len;
+	uint8_t data[DGRAM_MAX];
+};
+
+#define DGRAMS 128
+
 struct epoch {
 	int n;
+	int dgrams;
+	struct dgram dgram[DGRAMS];
+	uint32_t qpn[PAIRS][2];
 	struct ev ev[EPOCH_EVENTS];
 	int state[PAIRS][2]; /* at the end */
 	/* How far the lane is the peer's no more: what it held when a step to

@@ -96,6 +96,8 @@ static void node_close(struct node *n)
 
 	if (!n->dev)
 		return;
+	if (n->ah)
+		n->dev->ops->destroy_ah(n->dev, n->ah);
 	for (i = 0; i < PAIRS; i++)
 		lane_close(n, i);
 	if (n->foreign)
@@ -126,6 +128,14 @@ static int broom_open(struct world *w, int d)
 	return rc ? rc : dev_qp_init(n->dev, b->qp[d], access & ~1);
 }
 
+static int ah_open(struct node *n, const struct dev_qp_addr *to)
+{
+	struct ibv_ah_attr attr;
+	int rc = dev_ah_attr(n->dev, to, NULL, &attr);
+
+	return rc ? rc : n->dev->ops->create_ah(n->dev, n->pd, &attr, &n->ah);
+}
+
 static int broom_connect(struct world *w)
 {
 	struct dev_qp_addr addr[2];
@@ -133,6 +143,8 @@ static int broom_connect(struct world *w)
 
 	for (d = 0; d < 2; d++)
 		dev_qp_addr(w->node[d].dev, w->broom.qp[d], 1, &addr[d]);
+	for (d = 0; d < 2 && !rc; d++)
+		rc = ah_open(&w->node[d], &addr[!d]);
 	for (d = 0; d < 2 && !rc; d++)
 		rc = dev_qp_rtr(w->node[d].dev, w->broom.qp[d], &addr[!d],
 				NULL);

@@ -327,7 +327,7 @@ static uint64_t wr_bytes(const struct ibv_send_wr *wr)
 
 static void begin_datagram(struct soft_qp *q, struct soft_wqe *w, uint64_t now)
 {
-	int r = w->h.lost ? 0 : soft_ud_exec(q, &w->wr);
+	int r = w->h.lost ? soft_ud_look(q, &w->wr) : soft_ud_exec(q, &w->wr);
 
 	w->h.begun = true;
 	if (r)

@@ -164,6 +164,8 @@ void soft_ud_srqs_attend(struct soft *s);
 
 /* ud_send.c; q->lock held */
 int soft_ud_exec(struct soft_qp *q, const struct ibv_send_wr *wr);
+/* Only what is wrong at the requester's own end: 0 or a status. */
+int soft_ud_look(struct soft_qp *q, const struct ibv_send_wr *wr);
 /* 0: delivered or dropped; -EAGAIN: a region is being fetched; -ENOENT: that
  * QP is not there any more. */
 int soft_ud_deliver(struct soft_qp *q, struct ud_dest *d,

@@ -441,6 +441,15 @@ static void msg_fill(struct soft_qp *q, const struct ibv_send_wr *wr,
 	dev_grh_fill(&soft_ah_of(wr->wr.ud.ah)->grh, len, m->with_imm, m->grh);
 }
 
+int soft_ud_look(struct soft_qp *q, const struct ibv_send_wr *wr)
+{
+	int64_t len = local_check(q, wr);
+
+	if (len < 0)
+		return (int)-len;
+	return soft_ah_of(wr->wr.ud.ah)->pd != q->pd ? IBV_WC_LOC_QP_OP_ERR : 0;
+}
+
 int soft_ud_exec(struct soft_qp *q, const struct ibv_send_wr *wr)
 {
 	const struct soft_ah *ah = soft_ah_of(wr->wr.ud.ah);
