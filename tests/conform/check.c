@@ -126,16 +126,19 @@ static bool of_ud(const struct program *p, int side, int cq)
 /* One event per arming, for the first completion that it asked for. */
 static bool right_events(struct check *c, const struct epoch *e)
 {
-	int armed[2][CQS], i, side, cq;
+	int armed[2][CQS], wishes[2][CQS], i, side, cq;
 	bool loose = took_back(c->p, e), due;
 	struct tally t;
 
 	memcpy(armed, c->armed, sizeof(armed));
+	memcpy(wishes, c->wishes, sizeof(wishes));
 	for (i = 0; i < e->n; i++) {
 		const struct step *s = e->ev[i].step;
 
 		if (e->ev[i].kind != EV_STEP || s->kind != STEP_ARM)
 			continue;
+		if (wishes[s->side][s->cq] < 2)
+			wishes[s->side][s->cq]++;
 		/* A wider wish stays. */
 		if (armed[s->side][s->cq] != 0)
 			armed[s->side][s->cq] = s->arg;
@@ -147,7 +150,8 @@ static bool right_events(struct check *c, const struct epoch *e)
 			      (armed[side][cq] == 1 && t.sol);
 			if (t.events != due &&
 			    !(loose && t.events == 1 && armed[side][cq] >= 0) &&
-			    !(of_ud(c->p, side, cq) && t.events <= 2)) {
+			    !(of_ud(c->p, side, cq) &&
+			      t.events <= wishes[side][cq])) {
 				snprintf(
 					c->why, sizeof(c->why),
 					"side %d CQ %d: %d events, expected %d",
@@ -156,8 +160,12 @@ static bool right_events(struct check *c, const struct epoch *e)
 			}
 			if (t.events)
 				armed[side][cq] = -1;
+			wishes[side][cq] -= t.events;
+			if (wishes[side][cq] < 0)
+				wishes[side][cq] = 0;
 		}
 	memcpy(c->armed, armed, sizeof(armed));
+	memcpy(c->wishes, wishes, sizeof(wishes));
 	return true;
 }
 

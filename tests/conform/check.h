@@ -14,7 +14,9 @@ struct check {
 	struct m_pair *now[PAIRS], *next[PAIRS];
 	struct mud *ud, *ud_next;
 	int armed[2][CQS]; /* -1 no, 0 for any, 1 for solicited ones */
-	unsigned used;	   /* as in struct m_pair, of all so far */
+	/* armings that may still bring an event; two at most are owed */
+	int wishes[2][CQS];
+	unsigned used; /* as in struct m_pair, of all so far */
 	char why[200];
 };
 

@@ -514,6 +514,21 @@ static bool all_there(struct mud *u, const struct epoch *e,
 		  missing, pair, side);
 }
 
+static bool asked_rts(const struct epoch *e, int pair, int side)
+{
+	int i;
+
+	for (i = 0; i < e->n; i++) {
+		const struct ev *v = &e->ev[i];
+
+		if (v->kind == EV_STEP && v->pair == pair && v->side == side &&
+		    v->step->kind == STEP_STATE &&
+		    v->step->arg == IBV_QPS_RTS && !v->ret)
+			return true;
+	}
+	return false;
+}
+
 static bool end_state(struct mud *u, const struct epoch *e, int pair, int side)
 {
 	struct mud_side *s = &u->s[pair][side];
@@ -521,11 +536,9 @@ static bool end_state(struct mud *u, const struct epoch *e, int pair, int side)
 	int want = s->broken && s->state != IBV_QPS_RESET ? IBV_QPS_ERR
 							  : (int)s->state;
 
-	if (want == IBV_QPS_RTS && s->failed)
-		want = got == IBV_QPS_SQE || (u->quirks & M_QUIRK_RXE &&
-					      got == IBV_QPS_ERR)
-			       ? got
-			       : IBV_QPS_RTS;
+	if (want == IBV_QPS_RTS && s->failed &&
+	    !(got == IBV_QPS_RTS && asked_rts(e, pair, side)))
+		want = u->quirks & M_QUIRK_RXE ? IBV_QPS_ERR : IBV_QPS_SQE;
 	if (got != want)
 		return no(u,
 			  "state of the QP (pair %d side %d: %s, expected "

@@ -68,6 +68,17 @@ static bool of_ud(const struct ev *v)
 	return about->cfg[v->pair].type == IBV_QPT_UD;
 }
 
+static bool ud_cq(const struct ev *v)
+{
+	int i;
+
+	for (i = 0; i < about->pairs; i++)
+		if (about->cfg[i].type == IBV_QPT_UD &&
+		    about->cfg[i].qp[v->side].rcq == v->cq)
+			return true;
+	return false;
+}
+
 /* Each makes one thing wrong; false when there is nothing to do it to. */
 static bool drop_wc(struct epoch *e)
 {
@@ -173,6 +184,7 @@ static bool more_events(struct epoch *e)
 {
 	e->ev[e->n++] = (struct ev){.kind = EV_EVENT, .cq = CQS - 1};
 	e->ev[e->n++] = (struct ev){.kind = EV_EVENT, .cq = CQS - 1};
+	e->ev[e->n++] = (struct ev){.kind = EV_EVENT, .cq = CQS - 1};
 	return true;
 }
 
@@ -181,7 +193,7 @@ static bool fewer_events(struct epoch *e)
 	int i;
 
 	for (i = 0; i < e->n; i++)
-		if (e->ev[i].kind == EV_EVENT) {
+		if (e->ev[i].kind == EV_EVENT && !ud_cq(&e->ev[i])) {
 			e->ev[i] = e->ev[--e->n];
 			return true;
 		}
