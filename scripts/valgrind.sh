@@ -60,6 +60,7 @@ while read -r name; do
 done < <(meson test -C "$build" --list --suite unit --no-suite seeds 2>/dev/null |
 	grep -v ' can fail\|symbols')
 
+[ -n "$short" ] || tests/sim/valgrind.sh "$build/tools/skein" 2 3 4 5 || exit 1
 export SKEIN_TEST_VALGRIND=1
 exec scripts/run-tests.py --build "$build" --timeout-multiplier 10 \
 	--wrapper "valgrind -q --leak-check=no --fair-sched=yes \
