@@ -2,6 +2,7 @@
 /* bed.c - see bed.h. */
 #include "sim/bed.h"
 
+#include "base/assert.h"
 #include "sim/end.h"
 
 #include <errno.h>
@@ -154,6 +155,7 @@ static int issuer_up(struct bed *bed, unsigned i)
 	struct issuer *is = &bed->issuers[i];
 	int rc;
 
+	skein_assert(conf->targets > 0);
 	is->bed = bed;
 	sim_prng(bed->w, 1000 + i, &is->r);
 	rc = end_up(&is->end, bed->nodes[conf->targets + i / conf->issuers],
@@ -403,9 +405,9 @@ int bed_run(const struct bed_conf *conf, struct bed_result *res)
 	};
 	int rc;
 
-	if (!conf->targets || !conf->depth || !conf->batch ||
-	    conf->batch > BATCH_MAX || conf->batch > conf->depth ||
-	    conf->window > conf->depth)
+	if (!conf->targets || !conf->issuers || !conf->qps || !conf->depth ||
+	    !conf->batch || conf->batch > BATCH_MAX ||
+	    conf->batch > conf->depth || conf->window > conf->depth)
 		return -EINVAL;
 	bed.nodes = calloc(conf->targets + conf->issuer_nodes,
 			   sizeof(struct sim_node *));
