@@ -13,7 +13,7 @@
 
 void soft_qp_gate(struct soft_qp *q)
 {
-	uint32_t gate = 0;
+	uint32_t was = atomic_load(&q->self->gate), gate = 0;
 
 	switch (soft_qp_state(q)) {
 	case IBV_QPS_RTR:
@@ -36,9 +36,14 @@ void soft_qp_gate(struct soft_qp *q)
 		gate |= SHM_GATE_READ;
 	if (q->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC)
 		gate |= SHM_GATE_ATOMIC;
+	/* Nothing changes for a sender: one that has claimed a receive of a UD
+	 * QP must not find the gate shut, and flush it, for RTS to RTS. */
+	if (gate & SHM_GATE_ACCEPT && gate == (was & (SHM_GATE_EPOCH - 1u)) &&
+	    q->self->rnr_timer == q->attr.min_rnr_timer &&
+	    q->self->qkey == q->attr.qkey)
+		return;
 	/* The epoch lives in the area and goes on from the QP before. */
-	gate |= (atomic_load(&q->self->gate) & ~(SHM_GATE_EPOCH - 1u)) +
-		SHM_GATE_EPOCH;
+	gate |= (was & ~(SHM_GATE_EPOCH - 1u)) + SHM_GATE_EPOCH;
 	q->self->rnr_timer = q->attr.min_rnr_timer;
 	q->self->qkey = q->attr.qkey;
 	/* release: pairs with soft_gate_check(); the area's fields are older */
