@@ -6,6 +6,8 @@ PREFIX ?= /usr/local
 MESON_ARGS ?=
 # Arguments for the tests: make test T="--suite lint"
 T ?=
+# Arguments for the comparison: make bench-peers P="--json --rounds 3"
+P ?=
 
 # How many seeds of harsh mode `make soak` takes.
 HARSH_SEEDS ?= 20
@@ -13,7 +15,7 @@ HARSH_SEEDS ?= 20
 SHELL := /bin/bash
 
 .PHONY: all build help deps demo test test-hw asan tsan valgrind lint format \
-	fuzz-smoke bench soak docs sim-plots install clean
+	fuzz-smoke bench bench-peers soak docs sim-plots install clean
 
 all: build
 
@@ -98,6 +100,14 @@ bench:
 	scripts/deps.sh build
 	$(MAKE) build
 	bench/run.sh $(BUILD)
+
+# gRPC's own pair is compiled here and nowhere else.
+##bench-peers: Skein beside sockets, UCX, gRPC and redis (< 5 minutes)
+bench-peers:
+	scripts/deps.sh build peers
+	$(MAKE) build
+	bench/peers/build.sh $(BUILD)
+	bench/peers/run.py $(P) $(BUILD)
 
 ##soak: the tests of failure, 1,000 rounds
 soak:

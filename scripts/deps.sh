@@ -12,6 +12,7 @@
 #	hw	make test-hw: QEMU and what the guest's image is made from
 #	docs	make docs: pandoc
 #	plots	make sim-plots: gnuplot
+#	peers	make bench-peers: what Skein is measured beside
 #
 # Asks dpkg first: when all is there it does nothing, needs no root and no
 # network. Otherwise it says what it will install, then installs it by apt-get,
@@ -29,10 +30,13 @@ hw="qemu-system-x86 busybox-static cpio kmod xz-utils rdma-core
 	ibverbs-providers ibverbs-utils iproute2 python3"
 docs="pandoc"
 plots="gnuplot-nox python3"
+peers="python3 ucx-utils redis-server redis-tools
+	g++ pkg-config libgrpc++-dev libprotobuf-dev
+	protobuf-compiler protobuf-compiler-grpc"
 
 say() { echo "deps: $*"; }
 die() { echo "deps: $*" >&2; exit 1; }
-usage() { sed -n '3,20s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,22s/^# \{0,1\}//p' "$0"; }
 
 dry=0
 wanted=
@@ -47,7 +51,8 @@ for arg; do
 	hw) wanted="$wanted $hw" ;;
 	docs) wanted="$wanted $docs" ;;
 	plots) wanted="$wanted $plots" ;;
-	*) die "no group '$arg' (build, test, lint, hw, docs, plots)" ;;
+	*) die "no group '$arg' (build, test, lint, hw, docs, plots, peers)" ;;
+	peers) wanted="$wanted $peers" ;;
 	esac
 done
 # One name a line, each once.
