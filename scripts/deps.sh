@@ -51,8 +51,8 @@ for arg; do
 	hw) wanted="$wanted $hw" ;;
 	docs) wanted="$wanted $docs" ;;
 	plots) wanted="$wanted $plots" ;;
-	*) die "no group '$arg' (build, test, lint, hw, docs, plots, peers)" ;;
 	peers) wanted="$wanted $peers" ;;
+	*) die "no group '$arg' (build, test, lint, hw, docs, plots, peers)" ;;
 	esac
 done
 # One name a line, each once.

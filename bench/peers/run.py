@@ -46,8 +46,8 @@ def arguments():
                         help='seconds after which no round begins, and what '
                              'is under way ends (default 270)')
     parser.add_argument('--only', metavar='TEXT', action='append',
-                        help='peers whose name has this in it, beside '
-                             "Skein's own; may be given more than once")
+                        help='rows whose name has this in it, and those that '
+                             'they are divided by; may be given more than once')
     parser.add_argument('--figure', action='append', choices=list(FIGURES),
                         help='only this; may be given more than once')
     parser.add_argument('--merge', metavar='FILE', nargs='+',
@@ -141,7 +141,7 @@ class Row:
 
 
 def wanted(kind, options):
-    return kind.name.startswith('Skein') or not options.only or any(
+    return kind.base or not options.only or any(
         text.lower() in kind.name.lower() for text in options.only)
 
 
