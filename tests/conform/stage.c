@@ -4,7 +4,7 @@
  */
 #include "stage.h"
 
-#include "env/sim/sim.h"
+#include "dev/sim/link.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +26,13 @@ static void say(void *arg, uint64_t now_ns, const char *line)
 			line);
 }
 
+unsigned stage_loss(void)
+{
+	const char *ppm = getenv("CONFORM_LOSS");
+
+	return stage.w && ppm ? (unsigned)atoi(ppm) : 0;
+}
+
 int stage_run(const char *device, void (*fn)(void *arg), void *arg)
 {
 	struct sim_conf conf = {.seed = 1,
@@ -33,6 +40,7 @@ int stage_run(const char *device, void (*fn)(void *arg), void *arg)
 				.log = say,
 				.log_level = ENV_LOG_WARN};
 	struct sim_proc *proc[2] = {NULL, NULL};
+	struct sim_link lossy = {0};
 	struct sim_node *node;
 	int i, rc;
 
@@ -47,6 +55,10 @@ int stage_run(const char *device, void (*fn)(void *arg), void *arg)
 			rc = sim_proc_new(node, "conform", &proc[i]);
 		if (!rc)
 			stage.env[i] = sim_proc_env(proc[i]);
+	}
+	if (!rc && stage_loss()) {
+		lossy.loss_ppm = stage_loss();
+		sim_link_set(node, &lossy);
 	}
 	if (!rc)
 		rc = sim_spawn(proc[0], "conform", fn, arg);

@@ -14,5 +14,8 @@ int stage_run(const char *device, void (*fn)(void *arg), void *arg);
 /* The environment of a side's node; NULL: no simulation. */
 struct skein_env *stage_env(int side);
 void stage_sleep(uint64_t ns);
+/* CONFORM_LOSS=N: of a million messages between the simulated nodes N are
+ * lost. RC must hide it. */
+unsigned stage_loss(void);
 
 #endif

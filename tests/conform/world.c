@@ -247,6 +247,8 @@ int world_open(struct world *w, const char *spec, const char *spec2)
 	 * emulated machine may need longer to answer at all. */
 	w->opts.timeout = soft || sim ? 8 : 15;
 	w->opts.retry_cnt = soft || sim ? 1 : 2;
+	if (stage_loss())
+		w->opts.retry_cnt = 7;
 	w->patience_ns = (soft || sim ? 5 : 20) * 1000000000ull;
 	w->opts.min_rnr_timer = 1;
 	return 0;
