@@ -18,6 +18,11 @@
 #define LEN ((2u << 20) + 64)
 #define ALL (SKEIN_MEM_READ | SKEIN_MEM_WRITE | SKEIN_MEM_ATOMIC)
 
+struct pool {
+	struct hugepool pool;
+	long pages; /* free */
+};
+
 static void no_log(void *arg, enum skein_log_level level, const char *line)
 {
 }
@@ -95,8 +100,7 @@ static void test_region(void **state)
 	struct skein_ctx *server, *client;
 	struct skein_listener *listener;
 	struct skein_conn *conn;
-	struct hugepool pool;
-	long pages = hugepool_open(&pool, 4);
+	struct pool *pool = *state;
 
 	assert_int_equal(skein_ctx_open(&attr, &server), 0);
 	assert_int_equal(skein_ctx_open(&attr, &client), 0);
@@ -107,7 +111,7 @@ static void test_region(void **state)
 			 0);
 	assert_int_equal(skein_mem_new(server, LEN, &shared), 0);
 	assert_int_equal(skein_mem_new(client, LEN, &local), 0);
-	if (pages >= 4 && hugepool_row("Hugepagesize") == 2048)
+	if (pool->pages >= 4 && hugepool_row("Hugepagesize") == 2048)
 		assert_int_equal(env_mem_page(shared->region->fd), 2u << 20);
 	assert_int_equal(skein_mem_share(shared, "huge", ALL), 0);
 	use(conn, local, skein_mem_addr(shared));
@@ -117,14 +121,32 @@ static void test_region(void **state)
 	skein_listener_close(listener);
 	skein_ctx_close(client);
 	skein_ctx_close(server);
-	hugepool_close(&pool);
+}
+
+static int pool_open(void **state)
+{
+	static struct pool pool;
+
+	pool.pages = hugepool_open(&pool.pool, 4);
+	*state = &pool;
+	return 0;
+}
+
+/* Given back by a test that fails, too. */
+static int pool_close(void **state)
+{
+	struct pool *pool = *state;
+
+	hugepool_close(&pool->pool);
+	return 0;
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_who),
-		cmocka_unit_test(test_region),
+		cmocka_unit_test_setup_teardown(test_region, pool_open,
+						pool_close),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -325,11 +325,23 @@ static void test_quiesce_stopped(void **state)
 static void test_quiesce_stopped_huge(void **state)
 {
 	const struct rig_opts opts = {.huge = ENV_HUGE_AUTO};
-	struct hugepool pool;
+
+	quiesce_stopped(&opts);
+}
+
+static int pool_open(void **state)
+{
+	static struct hugepool pool;
 
 	hugepool_open(&pool, 1);
-	quiesce_stopped(&opts);
-	hugepool_close(&pool);
+	*state = &pool;
+	return 0;
+}
+
+static int pool_close(void **state)
+{
+	hugepool_close(*state);
+	return 0;
 }
 
 /* destroy_qp() while the peer sends without end. */
@@ -593,7 +605,8 @@ int main(void)
 		cmocka_unit_test(test_fork),
 		cmocka_unit_test(test_quiesce),
 		cmocka_unit_test(test_quiesce_stopped),
-		cmocka_unit_test(test_quiesce_stopped_huge),
+		cmocka_unit_test_setup_teardown(test_quiesce_stopped_huge,
+						pool_open, pool_close),
 		cmocka_unit_test(test_destroy_under_fire),
 		cmocka_unit_test(test_truncate),
 		cmocka_unit_test(test_nothing_left),
