@@ -143,6 +143,10 @@ void m_uc_exec(struct m_pair *m, int d, enum m_act act)
 	if (!sent && !m_local_ok(a, r)) {
 		r->status = IBV_WC_LOC_PROT_ERR;
 		a->stuck = true;
+		/* its own region went when some of it was there */
+		if (r->life[0] != a->mortal_life &&
+		    m_remote_check(m, d, r) == IBV_WC_SUCCESS)
+			m_half_done(m, d, r);
 	} else if (act == M_DROP) {
 		lose(m, d, r);
 	} else {
