@@ -191,25 +191,6 @@ void agenda_del(struct agenda *a, struct sim_event *ev)
 		heap_take(a, ev->pos - 1);
 }
 
-/* With thousands of nodes nothing is in the processor's caches when its turn
- * comes: what the next event touches is fetched while this one runs, and the
- * one behind it, so that next time it can be looked into. */
-static void fetch_ahead(const struct sim_event *ev)
-{
-	const struct sim_event *next = ev->next;
-	const char *p;
-
-	if (!next)
-		return;
-	for (p = next->near; p && p < (const char *)next->near + 256; p += 64)
-		__builtin_prefetch(p);
-	p = (const char *)next->next;
-	if (!p)
-		return;
-	for (unsigned i = 0; i < 256; i += 64)
-		__builtin_prefetch(p + i);
-}
-
 struct sim_event *agenda_take(struct agenda *a, uint64_t until)
 {
 	struct sim_event *ev = ring_first(a);
@@ -226,7 +207,6 @@ struct sim_event *agenda_take(struct agenda *a, uint64_t until)
 	if (ev->at != a->now)
 		advance(a, ev->at);
 	ring_del(a, ev);
-	fetch_ahead(ev);
 	return ev;
 }
 

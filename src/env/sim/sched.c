@@ -130,7 +130,6 @@ static void fiber_step(struct sim_fiber *f)
 	list_del(&f->spin_link);
 	w->cur = f;
 	fiber_switch(&w->main, &f->stack);
-	f->ev.near = f->stack.sp;
 	w->cur = NULL;
 }
 

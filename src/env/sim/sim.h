@@ -86,7 +86,6 @@ struct sim_event {
 	void (*fn)(struct sim_event *ev);
 	uint64_t at;
 	struct sim_event *next, *prev; /* of the same time */
-	const void *near;	       /* NULL, or what fn will look at first */
 	uint32_t pos;		       /* of agenda.c; 0: not due */
 	uint32_t tag; /* what it is, for the event log's hash */
 };
