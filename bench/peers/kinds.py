@@ -287,7 +287,7 @@ class Redis(Counted):
 GATHER = 'calls made in callbacks; they leave together when they gather'
 SOCKET = 'no framing, no dispatch: bytes sent back; what came leaves together'
 REDIS = ('GET of 64 B; parses a protocol, one thread, epoll; outstanding = '
-         'pipelined by the dozen (-P); latencies in whole microseconds')
+         'pipelined (-P); latencies in whole microseconds')
 GRPC = 'HTTP/2 and protobuf; server and client have helper threads'
 ONE_WAY = 'one way: outstanding = not yet completed at the sender'
 

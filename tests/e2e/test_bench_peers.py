@@ -39,7 +39,8 @@ def positive(one, *fields):
 def shape():
     with Case() as case:
         folder = out_folder(case)
-        script = case.start([*TINY, 'socket, ', '--figure', 'rate32', '--json', folder])
+        script = case.start([*TINY, 'socket, ', '--figure', 'rate32',
+                             '--json', folder])
         script.exits(0, timeout=100)
         found = json.loads(script.text('out'))
         assert found['rounds'] == 1 and found['machine']['cores'] >= 2
