@@ -249,7 +249,7 @@ int world_open(struct world *w, const char *spec, const char *spec2)
 	w->opts.retry_cnt = soft || sim ? 1 : 2;
 	if (stage_loss())
 		w->opts.retry_cnt = 7;
-	w->patience_ns = (soft || sim ? 5 : 20) * 1000000000ull;
+	w->patience_ns = 20 * 1000000000ull;
 	w->opts.min_rnr_timer = 1;
 	return 0;
 }
