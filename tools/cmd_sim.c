@@ -281,22 +281,23 @@ static const struct scenario *find(const char *name)
 	return s;
 }
 
-static int run_traced(const struct scenario *s, struct sim_opts *o,
+static int run_traced(const struct scenario *s, const struct sim_opts *opts,
 		      struct report *rep)
 {
+	struct sim_opts o = *opts;
 	struct sim_trace_file t;
 	int rc, closed;
 
-	rc = sim_trace_open(&t, o->trace);
+	rc = sim_trace_open(&t, o.trace);
 	if (rc) {
-		out_error(SIM_CMD, "%s: %s", o->trace, strerror(-rc));
+		out_error(SIM_CMD, "%s: %s", o.trace, strerror(-rc));
 		return rc;
 	}
-	o->tracer = &t.tracer;
-	rc = run_one(s, o, rep);
+	o.tracer = &t.tracer;
+	rc = run_one(s, &o, rep);
 	closed = sim_trace_close(&t);
 	if (closed)
-		out_error(SIM_CMD, "%s: %s", o->trace, strerror(-closed));
+		out_error(SIM_CMD, "%s: %s", o.trace, strerror(-closed));
 	return rc ? rc : closed;
 }
 

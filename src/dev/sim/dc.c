@@ -155,12 +155,12 @@ static bool grow(struct sim_qp *q)
 
 static struct sim_flow *flow_of(struct sim_qp *q, uint64_t key)
 {
-	struct sim_flow **p, *f;
+	struct sim_flow *f;
 
 	if (q->flows_cap) {
-		p = place(q->flows, q->flows_cap, key);
-		if (*p)
-			return *p;
+		f = *place(q->flows, q->flows_cap, key);
+		if (f)
+			return f;
 	}
 	if (2 * q->n_flows >= q->flows_cap && !grow(q))
 		return NULL;

@@ -71,10 +71,15 @@ static void freed_release(struct sim_proc *p, struct block *b)
 /* Memory is given back in the order of freeing, and some of it kept. */
 static void freed_trim(struct sim_proc *p, size_t keep)
 {
-	struct list_node *n;
+	struct list_node *n, *next;
 
-	while (p->freed_bytes > keep && (n = list_pop_head(&p->freed)))
+	for (n = p->freed.next; n != &p->freed && p->freed_bytes > keep;
+	     n = next) {
+		next = n->next;
 		freed_release(p, container_of(n, struct block, link));
+	}
+	p->freed.next = n;
+	n->prev = &p->freed;
 }
 
 static void block_free(struct sim_proc *p, struct block *b)
