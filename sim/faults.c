@@ -2,21 +2,26 @@
 /* faults.c - trouble at random; see faults.h. */
 #include "sim/faults.h"
 
+#include "base/conf.h"
 #include "dev/sim/link.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define TAG_FAULT 32u
 #define MS 1000000ull
 
 const struct fault_name fault_names[FAULT_KINDS] = {
-	[FAULT_KILL] = {"kill", 0.15},
-	[FAULT_LINK_DOWN] = {"link-down", 0.15},
+	[FAULT_KILL] = {"kill", 0.10},
+	[FAULT_CRASH] = {"crash", 0.10},
+	[FAULT_LINK_DOWN] = {"link-down", 0.10},
 	[FAULT_LOSS] = {"loss", 0.15},
 	[FAULT_LINK_SLOW] = {"link-slow", 0.10},
 	[FAULT_DELAY] = {"delay", 0.10},
 	[FAULT_NODE_SLOW] = {"node-slow", 0.10},
-	[FAULT_PAUSE] = {"pause", 0.10},
+	[FAULT_PAUSE] = {"pause", 0.05},
+	[FAULT_STALL] = {"stall", 0.05},
 	[FAULT_QP] = {"qp-error", 0.05},
 	[FAULT_MEMORY] = {"memory", 0.10},
 };
@@ -73,7 +78,7 @@ static void link_fault(struct faults *f, unsigned i, enum fault kind)
 {
 	struct sim_link link = {0};
 
-	link.down = kind == FAULT_LINK_DOWN;
+	link.down = kind == FAULT_LINK_DOWN || kind == FAULT_CRASH;
 	if (kind == FAULT_LOSS)
 		link.loss_ppm = 10000;
 	if (kind == FAULT_LINK_SLOW)
@@ -111,11 +116,25 @@ static void trace(struct faults *f, unsigned i, enum fault kind, uint64_t until)
 	sim_trace(f->w, &span);
 }
 
-static void strike(struct faults *f, unsigned i, enum fault kind)
+/* How long it lasts, when chance has it. */
+static uint64_t duration(struct faults *f, enum fault kind)
 {
-	uint64_t ms =
-		kind == FAULT_LINK_DOWN || kind == FAULT_PAUSE ? 1000 : 100;
-	uint64_t until = sim_now(f->w) + span(f, ms);
+	switch (kind) {
+	case FAULT_LINK_DOWN:
+	case FAULT_CRASH:
+	case FAULT_PAUSE:
+	case FAULT_STALL:
+		return span(f, 1000);
+	default:
+		return span(f, 100);
+	}
+}
+
+static void strike(struct faults *f, unsigned i, enum fault kind,
+		   uint64_t span_ns)
+{
+	uint64_t until = sim_now(f->w) + span_ns;
+	struct sim_proc *p;
 
 	heal_node(f, i);
 	f->counts[kind]++;
@@ -123,7 +142,17 @@ static void strike(struct faults *f, unsigned i, enum fault kind)
 	trace(f, i, kind, until);
 	switch (kind) {
 	case FAULT_KILL:
-		f->kill(f->arg, i);
+		f->kill(f->arg, i, sim_now(f->w));
+		return;
+	case FAULT_CRASH:
+		/* silent first: nobody hears its sockets close */
+		link_fault(f, i, kind);
+		f->kill(f->arg, i, until);
+		break;
+	case FAULT_STALL:
+		p = f->proc(f->arg, i);
+		if (p)
+			sim_thread_stall(p, (uint32_t)prng_u64(&f->r), until);
 		return;
 	case FAULT_QP:
 		sim_qp_break(f->nodes[i], (uint32_t)prng_u64(&f->r));
@@ -146,8 +175,15 @@ static void strike(struct faults *f, unsigned i, enum fault kind)
 
 static void next(struct faults *f)
 {
-	uint64_t at = sim_now(f->w) + prng_below(&f->r, 2 * f->mean_ns);
+	uint64_t at;
 
+	if (f->script) {
+		if (f->n_scripted < f->script->n)
+			sim_at(f->w, &f->ev,
+			       f->script->line[f->n_scripted].at_ns);
+		return;
+	}
+	at = sim_now(f->w) + prng_below(&f->r, 2 * f->mean_ns);
 	if (at < f->end_ns)
 		sim_at(f->w, &f->ev, at);
 }
@@ -155,9 +191,70 @@ static void next(struct faults *f)
 static void fault_event(struct sim_event *ev)
 {
 	struct faults *f = container_of(ev, struct faults, ev);
+	const struct fault_line *l;
+	enum fault kind;
+	unsigned i;
 
-	strike(f, (unsigned)prng_below(&f->r, f->n_nodes), pick(f));
+	if (f->script) {
+		l = &f->script->line[f->n_scripted++];
+		strike(f, l->node % f->n_nodes, l->kind,
+		       l->span_ns ? l->span_ns : duration(f, l->kind));
+	} else {
+		i = (unsigned)prng_below(&f->r, f->n_nodes);
+		kind = pick(f);
+		strike(f, i, kind, duration(f, kind));
+	}
 	next(f);
+}
+
+static int line_parse(char *text, struct fault_line *l)
+{
+	char *node = strchr(text, ':'), *at, *span;
+	unsigned k;
+
+	if (!node)
+		return -EINVAL;
+	*node++ = 0;
+	for (k = 0; k < FAULT_KINDS && strcmp(text, fault_names[k].name); k++)
+		;
+	l->kind = (enum fault)k;
+	l->node = (unsigned)strtoul(node, &at, 10);
+	if (k == FAULT_KINDS || at == node || *at != '@')
+		return -EINVAL;
+	*at++ = 0;
+	span = strchr(at, '+');
+	if (span)
+		*span++ = 0;
+	l->span_ns = 0;
+	if (conf_parse_time(at, &l->at_ns) ||
+	    (span && (conf_parse_time(span, &l->span_ns) || !l->span_ns)))
+		return -EINVAL;
+	return 0;
+}
+
+static int by_time(const void *a, const void *b)
+{
+	const struct fault_line *x = a, *y = b;
+
+	return (x->at_ns > y->at_ns) - (x->at_ns < y->at_ns);
+}
+
+int fault_script_parse(const char *text, struct fault_script *script)
+{
+	char *copy = strdup(text), *item, *rest = NULL;
+	int rc = copy ? 0 : -ENOMEM;
+
+	script->n = 0;
+	for (item = copy ? strtok_r(copy, ",", &rest) : NULL; item && !rc;
+	     item = strtok_r(NULL, ",", &rest)) {
+		if (script->n == FAULT_SCRIPT)
+			rc = -E2BIG;
+		else
+			rc = line_parse(item, &script->line[script->n++]);
+	}
+	free(copy);
+	qsort(script->line, script->n, sizeof(script->line[0]), by_time);
+	return rc;
 }
 
 void faults_start(struct faults *f)
@@ -168,7 +265,7 @@ void faults_start(struct faults *f)
 	sim_prng(f->w, 0x6661756c74, &f->r);
 	f->ev.fn = fault_event;
 	f->ev.tag = TAG_FAULT;
-	f->n = 0;
+	f->n = f->n_scripted = 0;
 	for (unsigned i = 0; i < f->n_nodes; i++) {
 		sim_trace_name(f->w, sim_node_id(f->nodes[i]), SIM_TRACK_FAULTS,
 			       "faults");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * faults.h - trouble at random, from a seed: each kind with its probability.
+ * faults.h - trouble at random, from a seed: each kind with its probability; or
+ * by a script.
  *
  * Every fault ends by itself; faults_heal() ends all at once, after which
  * whatever waits must get what it waits for.
@@ -13,12 +14,14 @@
 
 enum fault {
 	FAULT_KILL,	 /* kill -9; the scenario may start it anew */
+	FAULT_CRASH,	 /* of a node: silent for 1 ms to 1 s, then anew */
 	FAULT_LINK_DOWN, /* 1 ms to 1 s */
 	FAULT_LOSS,	 /* of 1 in 100 messages, for up to 100 ms */
 	FAULT_LINK_SLOW, /* 2 to 50 times, for up to 100 ms */
 	FAULT_DELAY,	 /* up to 1 ms a message, for up to 100 ms */
 	FAULT_NODE_SLOW, /* 2 to 30 times, for up to 100 ms */
 	FAULT_PAUSE,	 /* of a node, 1 ms to 1 s */
+	FAULT_STALL,	 /* of a thread, 1 ms to 1 s */
 	FAULT_QP,	 /* a QP breaks */
 	FAULT_MEMORY,	 /* 1 in 50 allocations of a process fails, 100 ms */
 	FAULT_KINDS
@@ -32,6 +35,21 @@ struct fault_name {
 extern const struct fault_name fault_names[FAULT_KINDS];
 
 #define FAULT_NODES 16
+#define FAULT_SCRIPT 64
+
+/* What is to happen when: in place of chance. */
+struct fault_script {
+	unsigned n;
+	struct fault_line {
+		enum fault kind;
+		unsigned node;
+		uint64_t at_ns, span_ns; /* span 0: as long as chance has it */
+	} line[FAULT_SCRIPT];
+};
+
+/* KIND:NODE@TIME[+SPAN], with commas: "kill:0@10ms,link-down:2@15ms+300ms".
+ * -EINVAL, -E2BIG. */
+int fault_script_parse(const char *text, struct fault_script *script);
 
 struct faults {
 	struct sim_world *w;
@@ -39,10 +57,13 @@ struct faults {
 	struct prng r;
 	struct sim_node *nodes[FAULT_NODES];
 	unsigned n_nodes;
-	uint64_t mean_ns; /* between two faults */
-	uint64_t end_ns;  /* none after */
-	/* Kills some process of node i, if the scenario likes to. */
-	void (*kill)(void *arg, unsigned i);
+	uint64_t mean_ns;		   /* between two faults */
+	uint64_t end_ns;		   /* none after */
+	const struct fault_script *script; /* NULL: chance */
+	unsigned n_scripted; /* lines that have been carried out */
+	/* Kills some process of node i, if the scenario likes to; it comes
+	 * again no earlier than this. */
+	void (*kill)(void *arg, unsigned i, uint64_t back_ns);
 	/* A live process of node i, or NULL. */
 	struct sim_proc *(*proc)(void *arg, unsigned i);
 	void *arg;

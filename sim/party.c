@@ -45,7 +45,7 @@ static struct sim_proc *actor_proc(void *arg, unsigned i)
 	return a->proc && sim_proc_alive(a->proc) ? a->proc : NULL;
 }
 
-static void actor_kill(void *arg, unsigned i)
+static void actor_kill(void *arg, unsigned i, uint64_t back_ns)
 {
 	struct party *p = arg;
 	struct actor *a = p->actors[i];
@@ -54,7 +54,7 @@ static void actor_kill(void *arg, unsigned i)
 		return;
 	p->ops->killed(a);
 	sim_proc_kill(a->proc);
-	sim_at(p->w, &a->start, sim_now(p->w) + MS + actor_draw(a, 50 * MS));
+	sim_at(p->w, &a->start, back_ns + MS + actor_draw(a, 50 * MS));
 }
 
 /* --- building ---------------------------------------------------------- */
@@ -78,6 +78,18 @@ static int add(struct party *p, struct actor *a, struct prng *r)
 	a->start.tag = TAG_START;
 	sim_at(p->w, &a->start, i ? prng_below(r, 5 * MS) : 0);
 	return 0;
+}
+
+/* A script has all the time that it wants. */
+static uint64_t end_of(const struct fault_script *script)
+{
+	uint64_t end = PARTY_RUN_NS, at;
+
+	for (unsigned i = 0; script && i < script->n; i++) {
+		at = script->line[i].at_ns + script->line[i].span_ns + 10 * MS;
+		end = at > end ? at : end;
+	}
+	return end;
 }
 
 int party_init(struct party *p, const struct party_ops *ops,
@@ -109,10 +121,11 @@ int party_init(struct party *p, const struct party_ops *ops,
 		sim_world_free(p->w);
 		return rc;
 	}
-	p->end_ns = PARTY_RUN_NS;
+	p->end_ns = end_of(conf->script);
 	p->faults.w = p->w;
 	p->faults.mean_ns = 3 * MS + prng_below(&r, 20 * MS);
 	p->faults.end_ns = conf->faults ? p->end_ns : 0;
+	p->faults.script = conf->script;
 	p->faults.kill = actor_kill;
 	p->faults.proc = actor_proc;
 	p->faults.arg = p;

@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct fault_script;
+
 struct scenario_conf {
 	uint64_t seed;
 	bool faults;
@@ -23,7 +25,8 @@ struct scenario_conf {
 	/* log lines of the simulated processes; NULL: silence */
 	void (*log)(void *arg, uint64_t now_ns, const char *line);
 	void *log_arg;
-	const struct sim_tracer *tracer; /* may be NULL */
+	const struct fault_script *script; /* NULL: faults by chance */
+	const struct sim_tracer *tracer;   /* may be NULL */
 	/* The NIC of all nodes; NULL: the scenario's own choice. */
 	const struct nic_model *nic;
 };

@@ -7,6 +7,7 @@
 #include "cmds.h"
 #include "opt.h"
 #include "out.h"
+#include "sim/faults.h"
 #include "sim/scenario.h"
 #include "sim_fuzz.h"
 #include "sim_trace.h"
@@ -26,6 +27,8 @@ struct sim_opts {
 	bool nic_given;
 	struct nic_model nic;
 	bool json, list, calm, log, twice;
+	const char *fault;
+	struct fault_script script; /* of fault */
 	const char *trace;
 	const struct sim_tracer *tracer; /* of the first run */
 };
@@ -135,6 +138,7 @@ static int run_once(const struct scenario *s, const struct sim_opts *o,
 				     .nodes = o->nodes,
 				     .threads = o->threads,
 				     .ops = o->ops,
+				     .script = o->fault ? &o->script : NULL,
 				     .tracer = tracer,
 				     .nic = o->nic_given ? &o->nic : NULL};
 	int rc;
@@ -281,6 +285,17 @@ static const struct scenario *find(const char *name)
 	return s;
 }
 
+static int script_read(struct sim_opts *o)
+{
+	if (!o->fault || !fault_script_parse(o->fault, &o->script))
+		return 0;
+	out_error(SIM_CMD,
+		  "--fault=%s: not KIND:NODE@TIME[+SPAN], as in "
+		  "link-down:1@10ms+300ms",
+		  o->fault);
+	return -EINVAL;
+}
+
 static int run_traced(const struct scenario *s, const struct sim_opts *opts,
 		      struct report *rep)
 {
@@ -340,6 +355,9 @@ int cmd_sim(int argc, char **argv)
 		{0, "set", OPT_STR, &o.set, "NAME=VALUE,...",
 		 "other values of the NIC's parameters", 0, 0, NULL},
 		{0, "calm", OPT_FLAG, &o.calm, NULL, "no faults", 0, 0, NULL},
+		{0, "fault", OPT_STR, &o.fault, "LIST",
+		 "these faults: KIND:NODE@TIME[+SPAN], with commas", 0, 0,
+		 NULL},
 		{0, "log", OPT_FLAG, &o.log, NULL,
 		 "what the simulated processes log, on stderr", 0, 0, NULL},
 		{0, "trace", OPT_STR, &o.trace, "FILE",
@@ -372,6 +390,8 @@ int cmd_sim(int argc, char **argv)
 	if (o.list)
 		return list(o.json);
 	if (first < argc && nic_choose(&o, argv[argc - 1]))
+		return CMD_USAGE;
+	if (script_read(&o))
 		return CMD_USAGE;
 	if (first < argc && !strcmp(argv[first], "fuzz"))
 		return fuzz(argv + first + 1, argc - first - 1, &o);

@@ -137,10 +137,13 @@ static void fiber_event(struct sim_event *ev)
 {
 	struct sim_fiber *f = container_of(ev, struct sim_fiber, ev);
 	struct sim_node *node = f->proc->node;
+	uint64_t still = node->paused_until;
 
 	sim_note(f->proc->w, f->id, f->state);
-	if (f->proc->w->agenda.now < node->paused_until) {
-		sim_at(f->proc->w, ev, node->paused_until);
+	if (f->stalled_until > still)
+		still = f->stalled_until;
+	if (f->proc->w->agenda.now < still) {
+		sim_at(f->proc->w, ev, still);
 		return;
 	}
 	if (!f->core) {
@@ -381,6 +384,21 @@ void sim_node_slow(struct sim_node *node, unsigned factor)
 void sim_node_pause(struct sim_node *node, uint64_t until_ns)
 {
 	node->paused_until = until_ns;
+}
+
+void sim_thread_stall(struct sim_proc *proc, uint32_t i, uint64_t until_ns)
+{
+	struct list_node *n;
+	uint32_t count = 0;
+
+	for (n = proc->fibers.next; n != &proc->fibers; n = n->next)
+		count++;
+	if (!count)
+		return;
+	n = proc->fibers.next;
+	for (i %= count; i; i--)
+		n = n->next;
+	container_of(n, struct sim_fiber, proc_link)->stalled_until = until_ns;
 }
 
 void sim_node_cut(struct sim_node *node, bool cut)

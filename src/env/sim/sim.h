@@ -139,6 +139,10 @@ struct sim_world *sim_node_world(struct sim_node *node);
 void sim_node_slow(struct sim_node *node, unsigned factor);
 /* Nobody of this node runs until the time has come. */
 void sim_node_pause(struct sim_node *node, uint64_t until_ns);
+/* The i-th thread of a process (modulo how many it has) stands still until then,
+ * and keeps the core that it may have: as under a hypervisor that has taken
+ * the core away. */
+void sim_thread_stall(struct sim_proc *proc, uint32_t i, uint64_t until_ns);
 
 /* Sockets to and from other nodes hold what is sent until it is back. */
 void sim_node_cut(struct sim_node *node, bool cut);

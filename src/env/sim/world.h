@@ -78,6 +78,7 @@ struct sim_fiber {
 	struct sim_core *core;
 	enum sim_fiber_state state;
 	uint32_t id;
+	uint64_t stalled_until;
 	uint64_t debt;	   /* charged, not paid */
 	uint64_t slice_at; /* when it got its core */
 	bool stubborn;	   /* spins without yielding */
