@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from harness import BUILD, MODE, ROOT, Case, run_cases, skip
+from harness import BUILD, ROOT, Case, run_cases, skip
 
 SCRIPT = os.path.join(ROOT, 'bench', 'peers', 'run.py')
 TINY = [sys.executable, '-B', SCRIPT, '--rounds', '1', '--slice', '20',
@@ -117,6 +117,4 @@ def interrupted():
 
 if len(os.sched_getaffinity(0)) < 2:
     skip('one core: both ends of most peers poll')
-if MODE.harsh:
-    skip('harsh mode is slower by design, and this is a benchmark')
 run_cases(shape, merges, interrupted)
