@@ -11,6 +11,7 @@
 #include "dev/soft/qp.h"
 
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -103,11 +104,22 @@ static void die_at(int closes, int locks)
 	rig_close(&e);
 }
 
-/* The way to it was found, and is not yet the QP's: the first descriptor that
- * is closed is that of its life while it was to answer. */
+/* Of its life, while it was to answer: one, where the kernel has them and the
+ * tool that runs us lets them through (valgrind 3.19 does not). */
+static int pidfds_closed(void)
+{
+	int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+
+	if (fd < 0)
+		return 0;
+	close(fd);
+	return 1;
+}
+
+/* The way to it was found, and is not yet the QP's. */
 static void test_before_link(void **state)
 {
-	die_at(2, 0);
+	die_at(pidfds_closed() + 1, 0);
 }
 
 /* It is the QP's, which is not yet in RTR: the third lock of that way, the
