@@ -66,8 +66,8 @@ def main():
         assert name in names, f'no {name}'
     assert len(tracks) > 10 and requests > 100, (len(tracks), requests)
     faults = sum(int(report['figures'][k]) for k in (
-        'kill', 'link-down', 'loss', 'link-slow', 'delay', 'node-slow',
-        'pause', 'qp-error', 'memory'))
+        'kill', 'crash', 'link-down', 'loss', 'link-slow', 'delay',
+        'node-slow', 'pause', 'stall', 'qp-error', 'memory'))
     seen = sum(e['ph'] == 'b' and e['tid'] == 1 for e in events)
     assert faults and seen == faults, (seen, faults)
     print(f'{len(events)} events, {len(tracks)} tracks, {requests} requests '
