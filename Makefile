@@ -109,6 +109,7 @@ bench-peers:
 	bench/peers/build.sh $(BUILD)
 	bench/peers/run.py $(P) $(BUILD)
 
+
 ##soak: the tests of failure, 1,000 rounds
 soak:
 	scripts/deps.sh build test

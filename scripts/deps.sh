@@ -12,7 +12,7 @@
 #	hw	make test-hw: QEMU and what the guest's image is made from
 #	docs	make docs: pandoc
 #	plots	make sim-plots: gnuplot
-#	peers	make bench-peers: what Skein is measured beside
+#	peers	make bench-peers, bench-cp: what Skein is measured beside
 #
 # Asks dpkg first: when all is there it does nothing, needs no root and no
 # network. Otherwise it says what it will install, then installs it by apt-get,
@@ -31,6 +31,7 @@ hw="qemu-system-x86 busybox-static cpio kmod xz-utils rdma-core
 docs="pandoc"
 plots="gnuplot-nox python3"
 peers="python3 ucx-utils redis-server redis-tools
+	rsync netcat-openbsd openssh-client openssh-server xxhash
 	g++ pkg-config libgrpc++-dev libprotobuf-dev
 	protobuf-compiler protobuf-compiler-grpc"
 

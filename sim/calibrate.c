@@ -47,34 +47,54 @@ static void add(struct judge *j, const struct bed_result *r)
 	report_add(j->rep, r->hash, r->virtual_ns, r->events);
 }
 
+static int measure(struct judge *j, const struct bed_conf *conf,
+		   struct bed_result *r)
+{
+	int rc;
+
+	*r = (struct bed_result){0};
+	rc = bed_run(conf, r);
+	if (!rc)
+		add(j, r);
+	return rc;
+}
+
+/* One issuer with one QP, one request at a time. */
+static struct bed_conf lone(const struct judge *j, const struct nic_model *nic,
+			    unsigned cores, enum ibv_wr_opcode opcode,
+			    uint32_t len)
+{
+	return (struct bed_conf){
+		.seed = j->seed,
+		.nic = nic,
+		.issuer_nodes = 1,
+		.issuers = 1,
+		.targets = 1,
+		.qps = 1,
+		.cores = cores,
+		.opcode = opcode,
+		.len = len,
+		.depth = 1,
+		.batch = 1,
+		.warm_ns = 100000,
+		.run_ns = 200000,
+	};
+}
+
 /* --- ConnectX-3 -------------------------------------------------------- */
 
 /* One WRITE at a time between two machines. */
 static int write_latency(struct judge *j, uint32_t len, bool inlined,
 			 double paper, const char *name)
 {
-	struct bed_conf conf = {
-		.seed = j->seed,
-		.nic = &j->cx3,
-		.issuer_nodes = 1,
-		.issuers = 1,
-		.targets = 1,
-		.qps = 1,
-		.cores = 16,
-		.opcode = IBV_WR_RDMA_WRITE,
-		.len = len,
-		.inlined = inlined,
-		.depth = 1,
-		.batch = 1,
-		.warm_ns = 100000,
-		.run_ns = 200000,
-	};
-	struct bed_result r = {0};
-	int rc = bed_run(&conf, &r);
+	struct bed_conf conf = lone(j, &j->cx3, 16, IBV_WR_RDMA_WRITE, len);
+	struct bed_result r;
+	int rc;
 
+	conf.inlined = inlined;
+	rc = measure(j, &conf, &r);
 	if (rc)
 		return rc;
-	add(j, &r);
 	point(j, FITTED, name, paper, r.lat_ns / 1e3);
 	return 0;
 }
@@ -126,27 +146,12 @@ static int connectx3(struct judge *j)
 
 static int read_latency(struct judge *j)
 {
-	struct bed_conf conf = {
-		.seed = j->seed,
-		.nic = &j->cx4,
-		.issuer_nodes = 1,
-		.issuers = 1,
-		.targets = 1,
-		.qps = 1,
-		.cores = 24,
-		.opcode = IBV_WR_RDMA_READ,
-		.len = 8,
-		.depth = 1,
-		.batch = 1,
-		.warm_ns = 100000,
-		.run_ns = 200000,
-	};
-	struct bed_result r = {0};
-	int rc = bed_run(&conf, &r);
+	struct bed_conf conf = lone(j, &j->cx4, 24, IBV_WR_RDMA_READ, 8);
+	struct bed_result r;
+	int rc = measure(j, &conf, &r);
 
 	if (rc)
 		return rc;
-	add(j, &r);
 	point(j, FITTED, "cx4: READ of 8 B, us", 2.15, r.lat_ns / 1e3);
 	return 0;
 }
@@ -171,12 +176,11 @@ static int async_rate(struct judge *j, enum ibv_wr_opcode opcode, bool dc,
 		.warm_ns = 100000,
 		.run_ns = 100000,
 	};
-	struct bed_result r = {0};
-	int rc = bed_run(&conf, &r);
+	struct bed_result r;
+	int rc = measure(j, &conf, &r);
 
 	if (rc)
 		return rc;
-	add(j, &r);
 	point(j, kind, name, paper, r.mops);
 	return 0;
 }
@@ -186,33 +190,18 @@ static int async_rate(struct judge *j, enum ibv_wr_opcode opcode, bool dc,
 static int dci_reads(struct judge *j, unsigned targets, unsigned window,
 		     struct bed_result *r)
 {
-	struct bed_conf conf = {
-		.seed = j->seed,
-		.nic = &j->cx4,
-		.issuer_nodes = 1,
-		.issuers = 1,
-		.targets = targets,
-		.qps = targets,
-		.cores = 24,
-		.opcode = IBV_WR_RDMA_READ,
-		.dc = true,
-		.len = 8,
-		.depth = window,
-		.window = window,
-		.batch = 1,
-		.warm_ns = 100000,
-		.run_ns = 4000000,
-	};
-	int rc = bed_run(&conf, r);
+	struct bed_conf conf = lone(j, &j->cx4, 24, IBV_WR_RDMA_READ, 8);
 
-	if (!rc)
-		add(j, r);
-	return rc;
+	conf.targets = conf.qps = targets;
+	conf.dc = true;
+	conf.depth = conf.window = window;
+	conf.run_ns = 4000000;
+	return measure(j, &conf, r);
 }
 
 static int reconnects(struct judge *j)
 {
-	struct bed_result one = {0}, two = {0}, many = {0};
+	struct bed_result one, two, many;
 	int rc = dci_reads(j, 1, 1, &one);
 	double us;
 

@@ -18,18 +18,20 @@
 static const uint32_t sizes[] = {8,   16,   32,	  64,	128,  256,
 				 512, 1024, 2048, 4096, 8192, 0};
 
-int inbound_point(const struct nic_model *nic, uint64_t seed, uint32_t len,
-		  struct bed_result *res)
+/* Each thread of the issuing nodes has one operation outstanding. */
+static int run_point(const struct nic_model *nic, uint64_t seed, uint32_t len,
+		     unsigned issuer_nodes, unsigned targets,
+		     enum ibv_wr_opcode opcode, struct bed_result *res)
 {
 	struct bed_conf conf = {
 		.seed = seed,
 		.nic = nic,
-		.issuer_nodes = CLIENTS,
+		.issuer_nodes = issuer_nodes,
 		.issuers = THREADS,
-		.targets = 1,
-		.qps = 1,
+		.targets = targets,
+		.qps = targets,
 		.cores = 16,
-		.opcode = IBV_WR_RDMA_READ,
+		.opcode = opcode,
 		.len = len,
 		.depth = 1,
 		.batch = 1,
@@ -41,27 +43,16 @@ int inbound_point(const struct nic_model *nic, uint64_t seed, uint32_t len,
 	return bed_run(&conf, res);
 }
 
+int inbound_point(const struct nic_model *nic, uint64_t seed, uint32_t len,
+		  struct bed_result *res)
+{
+	return run_point(nic, seed, len, CLIENTS, 1, IBV_WR_RDMA_READ, res);
+}
+
 int outbound_point(const struct nic_model *nic, uint64_t seed, uint32_t len,
 		   struct bed_result *res)
 {
-	struct bed_conf conf = {
-		.seed = seed,
-		.nic = nic,
-		.issuer_nodes = 1,
-		.issuers = THREADS,
-		.targets = CLIENTS,
-		.qps = CLIENTS,
-		.cores = 16,
-		.opcode = IBV_WR_RDMA_WRITE,
-		.len = len,
-		.depth = 1,
-		.batch = 1,
-		.window = 1,
-		.warm_ns = 200000,
-		.run_ns = 1000000,
-	};
-
-	return bed_run(&conf, res);
+	return run_point(nic, seed, len, 1, CLIENTS, IBV_WR_RDMA_WRITE, res);
 }
 
 static int one_size(const struct nic_model *nic, uint64_t seed, uint32_t len,

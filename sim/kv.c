@@ -535,8 +535,9 @@ static int open_conns(struct peer *p)
 	return rc;
 }
 
-static int session(struct peer *p)
+static int session(struct actor *actor)
 {
+	struct peer *p = container_of(actor, struct peer, a);
 	int rc = open_conns(p);
 
 	if (!rc && actor_over(&p->a))
@@ -552,22 +553,8 @@ static int session(struct peer *p)
 static void client(void *arg)
 {
 	struct peer *p = arg;
-	struct skein_ctx_attr attr = {.size = sizeof(attr)};
 
-	while (!p->a.got_through) {
-		attr.wait = (enum skein_wait)draw(p, 4);
-		attr.background = !draw(p, 4);
-		if (ctx_open_env(env_of(p), &attr, &p->a.ctx)) {
-			sim_sleep(p->run->party.w, MS);
-			continue;
-		}
-		for (unsigned i = 0; i < 3 && !p->a.got_through; i++)
-			if (session(p))
-				sim_sleep(p->run->party.w, MS);
-		skein_ctx_close(p->a.ctx);
-		p->a.ctx = NULL;
-	}
-	p->a.ended = true;
+	actor_sessions(&p->a, session);
 }
 
 /* --- kills and births -------------------------------------------------- */

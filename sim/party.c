@@ -2,7 +2,10 @@
 /* party.c - a server, its clients, and trouble; see party.h. */
 #include "sim/party.h"
 
+#include "conn/ctx.h"
+
 #include <errno.h>
+#include <skein/skein.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +15,27 @@
 bool actor_over(struct actor *a)
 {
 	return sim_thread_now(a->party->w) >= a->party->end_ns;
+}
+
+void actor_sessions(struct actor *a, int (*session)(struct actor *a))
+{
+	struct skein_ctx_attr attr = {.size = sizeof(attr)};
+	struct sim_world *w = a->party->w;
+
+	while (!a->got_through) {
+		attr.wait = (enum skein_wait)actor_draw(a, 4);
+		attr.background = !actor_draw(a, 4);
+		if (ctx_open_env(actor_env(a), &attr, &a->ctx)) {
+			sim_sleep(w, MS);
+			continue;
+		}
+		for (unsigned i = 0; i < 3 && !a->got_through; i++)
+			if (session(a))
+				sim_sleep(w, MS);
+		skein_ctx_close(a->ctx);
+		a->ctx = NULL;
+	}
+	a->ended = true;
 }
 
 /* --- kills and births -------------------------------------------------- */

@@ -83,5 +83,9 @@ static inline uint64_t actor_draw(struct actor *a, uint64_t n)
 
 /* Are the faults over, as the running thread has it? */
 bool actor_over(struct actor *a);
+/* A client's life: contexts of drawn kinds, up to three sessions in each, until
+ * one of them has got through. A session that returns an error is followed by
+ * a pause. */
+void actor_sessions(struct actor *a, int (*session)(struct actor *a));
 
 #endif

@@ -6,7 +6,9 @@
  * What must hold, for each call: it ends exactly once, unless its process was
  * killed; the response is its own; it was executed once if it succeeded, never
  * if it was not sent, at most once in any case. Calls of one thread on one
- * connection are executed and answered in their order. For the whole: party.h.
+ * connection are executed and answered in their order, but for those that a pool
+ * of threads handles, which take their time; some of all are given up. For the
+ * whole: party.h.
  *
  * The records of the calls live outside of the processes: they outlast kills.
  */
@@ -21,6 +23,7 @@
 #include <string.h>
 
 #define ECHO 7
+#define SLOW 8 /* the same in a thread of a pool */
 #define CALLS_MAX 60000u
 #define LEN_MAX 70000u
 #define MS PARTY_MS
@@ -32,6 +35,7 @@ struct record {
 	int32_t status;
 	uint32_t resp_len;
 	uint32_t session; /* whose calls keep their order; 0: none */
+	bool slow;
 };
 
 /* A request begins with this; the rest is a pattern of uid. */
@@ -119,6 +123,30 @@ static int serve(struct skein_rpc_req *req, void *arg)
 	return 0;
 }
 
+static int serve_slowly(struct skein_rpc_req *req, void *arg)
+{
+	struct peer *a = arg;
+	uint64_t ns = draw(a, 4) ? draw(a, 20000) : draw(a, 3 * MS);
+
+	sim_sleep(a->run->party.w, ns);
+	return serve(req, arg);
+}
+
+static int handlers_up(struct peer *a)
+{
+	struct skein_rpc_pool *pool;
+	int rc;
+
+	rc = skein_rpc_handle(a->a.ctx, ECHO, serve, a);
+	if (!rc)
+		rc = skein_rpc_pool_new(a->a.ctx, 1 + (unsigned)draw(a, 4),
+					&pool);
+	if (!rc)
+		rc = skein_rpc_handle_workers(a->a.ctx, SLOW, serve_slowly, a,
+					      pool);
+	return rc;
+}
+
 static int server_up(struct peer *a)
 {
 	struct skein_ctx_attr attr = {.size = sizeof(attr)};
@@ -129,7 +157,7 @@ static int server_up(struct peer *a)
 	rc = ctx_open_env(env_of(a), &attr, &a->a.ctx);
 	if (rc)
 		return rc;
-	rc = skein_rpc_handle(a->a.ctx, ECHO, serve, a);
+	rc = handlers_up(a);
 	if (!rc)
 		rc = skein_listener_open(a->a.ctx, ":7000", NULL, &listener);
 	if (rc) {
@@ -168,7 +196,8 @@ static struct record *record_new(struct peer *a, uint32_t *uid)
 	*uid = run->n_records++;
 	r = &run->records[*uid];
 	r->client = (uint8_t)a->a.i;
-	r->session = a->session;
+	r->slow = !draw(a, 4);
+	r->session = r->slow ? 0 : a->session;
 	return r;
 }
 
@@ -249,6 +278,21 @@ static void call_done(void *arg, const struct skein_rpc_result *res)
 	env_free(env_of(p->a), p);
 }
 
+/* As it was called just now it is under way, unless the connection is not. */
+static int give_up(struct peer *a, struct pending *p)
+{
+	unsigned before = a->outstanding;
+	uint32_t uid = p->uid;
+	int rc = skein_rpc_cancel(a->conn, call_done, p);
+
+	if (rc != -ENOENT && rc)
+		report_fail(rep_of(a->run), "call %u cannot be given up: %d",
+			    uid, rc);
+	if (!rc && a->outstanding >= before)
+		report_fail(rep_of(a->run), "call %u given up goes on", uid);
+	return 0;
+}
+
 /* 0, -EAGAIN, or why it could not be made. */
 static int call_async(struct peer *a)
 {
@@ -270,9 +314,11 @@ static int call_async(struct peer *a)
 	*p = (struct pending){a, uid};
 	r->issued = 1;
 	a->outstanding++;
-	rc = skein_rpc_call_async(a->conn, ECHO, buf, len, r->resp_len,
-				  draw_timeout(a), call_done, p);
+	rc = skein_rpc_call_async(a->conn, r->slow ? SLOW : ECHO, buf, len,
+				  r->resp_len, draw_timeout(a), call_done, p);
 	if (!rc) {
+		if (!draw(a, 50))
+			rc = give_up(a, p);
 		p = NULL;
 	} else {
 		a->outstanding--;
@@ -301,8 +347,8 @@ static int call_blocking(struct peer *a)
 	resp = env_alloc(env, r->resp_len);
 	if (buf && resp) {
 		r->issued = 1;
-		rc = skein_rpc_call(a->conn, ECHO, buf, len, resp, r->resp_len,
-				    draw_timeout(a), &res);
+		rc = skein_rpc_call(a->conn, r->slow ? SLOW : ECHO, buf, len,
+				    resp, r->resp_len, draw_timeout(a), &res);
 		res.status = rc;
 		record_end(a->run, uid, &res, resp);
 	}
@@ -373,8 +419,9 @@ static void session_order(struct peer *a, bool ordered)
 	fifo_begin(&a->answered, a->session);
 }
 
-static int session(struct peer *a)
+static int session(struct actor *actor)
 {
+	struct peer *a = container_of(actor, struct peer, a);
 	struct skein_conn_attr attr = {.size = sizeof(attr)};
 	int rc;
 
@@ -401,22 +448,8 @@ static int session(struct peer *a)
 static void client(void *arg)
 {
 	struct peer *a = arg;
-	struct skein_ctx_attr attr = {.size = sizeof(attr)};
 
-	while (!a->a.got_through) {
-		attr.wait = (enum skein_wait)draw(a, 4);
-		attr.background = !draw(a, 4);
-		if (ctx_open_env(env_of(a), &attr, &a->a.ctx)) {
-			sim_sleep(a->run->party.w, MS);
-			continue;
-		}
-		for (unsigned i = 0; i < 3 && !a->a.got_through; i++)
-			if (session(a))
-				sim_sleep(a->run->party.w, MS);
-		skein_ctx_close(a->a.ctx);
-		a->a.ctx = NULL;
-	}
-	a->a.ended = true;
+	actor_sessions(&a->a, session);
 }
 
 /* --- kills and births -------------------------------------------------- */

@@ -13,6 +13,7 @@ static const struct scenario *const scenarios[] = {
 	&scenario_rpc_basic,	    &scenario_kv,
 	&scenario_verbs_rate,	    &scenario_qp_scaling,
 	&scenario_inbound_outbound, &scenario_calibrate,
+	&scenario_flock_sharing,
 };
 
 #define N_SCENARIOS (sizeof(scenarios) / sizeof(scenarios[0]))

@@ -96,5 +96,6 @@ extern const struct scenario scenario_verbs_rate;
 extern const struct scenario scenario_qp_scaling;
 extern const struct scenario scenario_inbound_outbound;
 extern const struct scenario scenario_calibrate;
+extern const struct scenario scenario_flock_sharing;
 
 #endif

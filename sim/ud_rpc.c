@@ -2,13 +2,15 @@
 /*
  * ud_rpc.c - see ud_rpc.h.
  *
- * The server's threads poll their CQ, run the handlers, post the responses in
+ * A client has as many credits with its server thread as calls outstanding, so
+ * that receives never run out (eRPC's session credits). The server's threads poll their CQ, run the handlers, post the responses in
  * one list and the receives in another: as FaSST and eRPC do, without their
  * handling of congestion and loss. Nothing is lost here: receives are as many
  * as there are requests.
  */
 #include "sim/ud_rpc.h"
 
+#include "base/hist.h"
 #include "dev/sim/link.h"
 #include "sim/end.h"
 
@@ -19,7 +21,8 @@
 #define GRH 40u
 #define QKEY 0x11u
 #define POLL_MAX 16
-#define THREADS_MAX 16u /* of a client's node */
+#define THREADS_MAX 16u /* of a client's node, where not charged */
+#define SLOT_BITS 8	/* of the immediate: which call of the client */
 #define LEN_MAX 256u
 #define RECVS_MAX 8192u
 /* A send is signalled each so many: its slots are free then. */
@@ -36,7 +39,8 @@ struct ud_end {
 	unsigned recvs, sent;
 	unsigned first; /* a client's first server thread */
 	struct ibv_ah **ahs;
-	uint64_t verbs_ns, handler_ns; /* the server's */
+	uint64_t verbs_ns, handler_ns;	 /* the server's */
+	uint64_t begun[1u << SLOT_BITS]; /* a client's, of each call */
 };
 
 struct ud {
@@ -45,6 +49,7 @@ struct ud {
 	struct ud_end *servers, *clients;
 	unsigned n_clients, per_node;
 	uint64_t done;
+	struct hist *hist;
 	bool counting, over;
 	int rc;
 };
@@ -150,6 +155,17 @@ static int send_list(struct ud_end *e, struct ibv_send_wr *wr, int n)
 	return n ? dev_post_send(&e->stats, e->qp, wr, &bad) : 0;
 }
 
+/* n messages came, and as many go out. */
+static void charge(struct ud_end *e, int n)
+{
+	static const enum env_cost costs[] = {ENV_COST_MESSAGE, ENV_COST_DECODE,
+					      ENV_COST_MESSAGE,
+					      ENV_COST_ENCODE};
+
+	for (unsigned i = 0; e->ud->conf->charged && i < 4; i++)
+		env_charge(e->end.env, costs[i], (uint64_t)n);
+}
+
 /* --- the server -------------------------------------------------------- */
 
 /* Takes what is there; *n is how much. */
@@ -170,10 +186,12 @@ static int serve(struct ud_end *s, int *n)
 		if (wc[i].opcode != IBV_WC_RECV)
 			continue;
 		slots[got] = wc[i].wr_id;
-		send_fill(s, &wr[got], &sge[got], s->ahs[wc[i].imm_data],
-			  wc[i].src_qp, wc[i].imm_data);
+		send_fill(s, &wr[got], &sge[got],
+			  s->ahs[wc[i].imm_data >> SLOT_BITS], wc[i].src_qp,
+			  wc[i].imm_data);
 		got++;
 	}
+	charge(s, got);
 	handled = (uint64_t)got * ud->conf->handler_ns;
 	sim_charge(ud->w, handled);
 	rc = *n < 0 ? *n : send_list(s, wr, got);
@@ -189,34 +207,46 @@ static int serve(struct ud_end *s, int *n)
 
 /* --- the client -------------------------------------------------------- */
 
-static int ask(struct ud_end *c, unsigned n)
+/* Calls of these numbers. */
+static int ask(struct ud_end *c, const unsigned *calls, unsigned n)
 {
 	struct ud *ud = c->ud;
 	struct ud_end *to = &ud->servers[c->first];
-	uint32_t me = (uint32_t)(c - ud->clients);
+	uint32_t me = (uint32_t)(c - ud->clients) << SLOT_BITS;
 	struct ibv_send_wr wr[POLL_MAX];
 	struct ibv_sge sge[POLL_MAX];
 
-	for (unsigned i = 0; i < n; i++)
-		send_fill(c, &wr[i], &sge[i], c->ahs[0], to->qp->qp_num, me);
+	for (unsigned i = 0; i < n; i++) {
+		c->begun[calls[i]] = sim_thread_now(ud->w);
+		send_fill(c, &wr[i], &sge[i], c->ahs[0], to->qp->qp_num,
+			  me | calls[i]);
+	}
 	return send_list(c, wr, (int)n);
 }
 
 static int take(struct ud_end *c, int *n)
 {
+	struct ud *ud = c->ud;
 	struct ibv_wc wc[POLL_MAX];
 	uint64_t slots[POLL_MAX];
+	unsigned calls[POLL_MAX];
 	int got = 0, rc;
 
 	*n = dev_poll_cq(&c->stats, c->end.cq, POLL_MAX, wc);
 	for (int i = 0; i < *n; i++) {
 		if (wc[i].status != IBV_WC_SUCCESS)
 			return -EIO;
-		if (wc[i].opcode == IBV_WC_RECV)
-			slots[got++] = wc[i].wr_id;
+		if (wc[i].opcode != IBV_WC_RECV)
+			continue;
+		calls[got] = wc[i].imm_data & ((1u << SLOT_BITS) - 1);
+		if (ud->counting)
+			hist_record(ud->hist, sim_thread_now(ud->w) -
+						      c->begun[calls[got]]);
+		slots[got++] = wc[i].wr_id;
 	}
+	charge(c, got);
 	rc = *n < 0 ? *n : recv_post(c, slots, got);
-	return rc ? rc : ask(c, (unsigned)got);
+	return rc ? rc : ask(c, calls, (unsigned)got);
 }
 
 /* --- threads ----------------------------------------------------------- */
@@ -253,12 +283,12 @@ static void server_main(void *arg)
 static void client_main(void *arg)
 {
 	struct ud_end *c = arg;
+	unsigned calls[POLL_MAX], n, k;
 
-	for (unsigned left = c->recvs; left && !c->ud->rc;) {
-		unsigned n = left < POLL_MAX ? left : POLL_MAX;
-
-		c->ud->rc = ask(c, n);
-		left -= n;
+	for (n = 0; n < c->recvs && !c->ud->rc; n += k) {
+		for (k = 0; k < POLL_MAX && n + k < c->recvs; k++)
+			calls[k] = n + k;
+		c->ud->rc = ask(c, calls, k);
 	}
 	run_rounds(c, take);
 }
@@ -286,7 +316,11 @@ static int clients_up(struct ud *ud, unsigned recvs)
 		struct ud_end *c = &ud->clients[i];
 
 		if (i % ud->per_node == 0)
-			rc = sim_node_new(ud->w, "client", THREADS_MAX, &node);
+			rc = sim_node_new(ud->w, "client",
+					  ud->per_node > THREADS_MAX
+						  ? ud->per_node
+						  : THREADS_MAX,
+					  &node);
 		if (!rc)
 			rc = ud_end_up(c, ud, node, recvs);
 		c->first = i % ud->conf->cores;
@@ -348,6 +382,8 @@ static int play(struct ud *ud, struct ud_rpc_result *res)
 	/* Who does not work looks at its CQ: a spinner. */
 	res->verbs_share = 1 - app / all;
 	res->verbs_busy_share = verbs / all;
+	res->p50_ns = (double)hist_percentile(ud->hist, 50);
+	res->p99_ns = (double)hist_percentile(ud->hist, 99);
 	ud->over = true;
 	return ud->rc;
 }
@@ -361,6 +397,7 @@ static void ud_free(struct ud *ud)
 		free(ud->clients[i].ahs);
 	free(ud->servers);
 	free(ud->clients);
+	free(ud->hist);
 }
 
 int ud_rpc_run(const struct ud_rpc_conf *conf, struct ud_rpc_result *res)
@@ -372,9 +409,11 @@ int ud_rpc_run(const struct ud_rpc_conf *conf, struct ud_rpc_result *res)
 
 	if (!each || conf->len > LEN_MAX)
 		return -EINVAL;
-	ud.per_node = each < THREADS_MAX ? each : THREADS_MAX;
+	ud.per_node = each < THREADS_MAX || conf->charged ? each : THREADS_MAX;
 	while (each % ud.per_node)
 		ud.per_node--;
+	if (each / ud.per_node * conf->depth > 1u << SLOT_BITS)
+		return -EINVAL;
 	ud.n_clients = ud.per_node * conf->nodes;
 	rc = sim_world_new(&wc, &ud.w);
 	if (rc)
@@ -382,7 +421,10 @@ int ud_rpc_run(const struct ud_rpc_conf *conf, struct ud_rpc_result *res)
 	sim_net_set_model(ud.w, conf->nic);
 	ud.servers = calloc(conf->cores, sizeof(*ud.servers));
 	ud.clients = calloc(ud.n_clients, sizeof(*ud.clients));
-	rc = ud.servers && ud.clients ? 0 : -ENOMEM;
+	ud.hist = malloc(sizeof(*ud.hist));
+	rc = ud.servers && ud.clients && ud.hist ? 0 : -ENOMEM;
+	if (!rc)
+		hist_init(ud.hist);
 	if (!rc)
 		rc = clients_up(&ud, each / ud.per_node * conf->depth);
 	if (!rc)

@@ -8,6 +8,8 @@
 
 #include "dev/sim/model.h"
 
+#include <stdbool.h>
+
 struct ud_rpc_conf {
 	uint64_t seed;
 	const struct nic_model *nic;
@@ -17,6 +19,9 @@ struct ud_rpc_conf {
 	uint32_t len;
 	uint32_t handler_ns;
 	uint64_t warm_ns, run_ns;
+	/* The processor also pays for finding, taking apart and making
+	 * messages, as it does for Skein's calls. */
+	bool charged;
 };
 
 struct ud_rpc_result {
@@ -24,6 +29,7 @@ struct ud_rpc_result {
 	/* Of the server's cores: in verbs calls; of that, looks at an empty CQ
 	 * included, and without them. */
 	double verbs_share, verbs_busy_share;
+	double p50_ns, p99_ns; /* of a call, from its post */
 	uint64_t hash, virtual_ns, events;
 };
 

@@ -74,6 +74,15 @@ struct skein_conn_attr {
 	void *arg;
 	/* what is zero is as the context's */
 	struct skein_path path;
+	/* For handles that many threads share: so many QPs, on which threads
+	 * that send at the same time share messages. At most 1024. Default 0:
+	 * SKEIN_QPS, else one QP that the engine's owner alone posts to, the best
+	 * for few threads. All are up or none; what ends one ends the
+	 * connection. */
+	unsigned qps;
+	/* With qps: at most so many requests a message. Default 0:
+	 * SKEIN_COMBINE, else 16. */
+	unsigned combine;
 };
 
 /* Listens. attr may be NULL. Blocks for name look-up. -EADDRINUSE,

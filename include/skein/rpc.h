@@ -21,12 +21,13 @@ extern "C" {
 
 struct skein_rpc_req; /* a request in its handler's hands */
 
-/* The largest request or response, in bytes. */
-#define SKEIN_RPC_LEN_MAX (1u << 30)
+/* The largest request or response: 4 GiB less one byte. What does not fit into a
+ * message is copied, as a whole and by the thread that runs the engine. */
+#define SKEIN_RPC_LEN_MAX UINT32_MAX
 
 /*
  * Handles requests of one id. Runs in the thread that runs the connection's
- * engine; must not block. Returns 0: the response built with
+ * engine, and must not block, or in a pool's. Returns 0: the response built with
  * skein_rpc_resp_buf() is sent (an empty one when there was none); a negative
  * error: that error is the caller's status.
  */
@@ -37,15 +38,54 @@ typedef int skein_rpc_fn(struct skein_rpc_req *req, void *arg);
 SKEIN_API int skein_rpc_handle(struct skein_ctx *ctx, uint16_t id,
 			       skein_rpc_fn *fn, void *arg);
 
+/*
+ * Answers that come later.
+ *
+ * skein_rpc_defer(), in a handler, puts its request aside: the bytes stay valid
+ * (*later has its own) until skein_rpc_answer(), which any thread may call, once
+ * for each; req is no longer the handler's, its result and what it returns do
+ * not count. Results are built by skein_rpc_resp_buf(*later). Answers go out as
+ * they come, not in the order of requests. -ENOMEM, and -EALREADY for a request
+ * that was deferred before.
+ *
+ * A connection has at most SKEIN_RPC_LATER (1024) such requests, of
+ * SKEIN_RPC_LATER_LEN bytes (4 MiB), and takes up no request beyond.
+ *
+ * skein_rpc_answer(): status as a handler returns it. -ENOTCONN: the connection
+ * has ended, nobody will read it. Either way *later is gone. One that is never
+ * answered holds up nobody but its caller; its memory is freed with the context,
+ * behind which nothing may be answered any more.
+ */
+SKEIN_API int skein_rpc_defer(struct skein_rpc_req *req,
+			      struct skein_rpc_req **later);
+SKEIN_API int skein_rpc_answer(struct skein_rpc_req *req, int status);
+
+/* Threads that run handlers, so that slow ones hold up nobody else: 1 to 64.
+ * free() waits for the handlers that run, answers what waits for a thread with
+ * -ECANCELED, and the pool's ids have no handler any more; the context's close
+ * does the same. Any thread, not a pool's own. */
+struct skein_rpc_pool;
+SKEIN_API int skein_rpc_pool_new(struct skein_ctx *ctx, unsigned threads,
+				 struct skein_rpc_pool **pool);
+SKEIN_API void skein_rpc_pool_free(struct skein_rpc_pool *pool);
+
+/* As skein_rpc_handle(), but fn runs in a thread of the pool, several at once,
+ * and may block. -EINVAL for a pool of another context. */
+SKEIN_API int skein_rpc_handle_workers(struct skein_ctx *ctx, uint16_t id,
+				       skein_rpc_fn *fn, void *arg,
+				       struct skein_rpc_pool *pool);
+
 /* The request's bytes: in place in the ring, 8-byte aligned, valid until the
  * handler returns. */
 SKEIN_API const void *skein_rpc_req_data(const struct skein_rpc_req *req);
 SKEIN_API size_t skein_rpc_req_len(const struct skein_rpc_req *req);
+/* NULL for one that was deferred, in workers too: it may outlive its
+ * connection. */
 SKEIN_API struct skein_conn *skein_rpc_req_conn(const struct skein_rpc_req *);
 /* The space that the caller reserved for the response. */
 SKEIN_API size_t skein_rpc_resp_max(const struct skein_rpc_req *req);
-/* A buffer of len bytes for the response, in place where it will be sent from;
- * calling again replaces it (the content is kept up to the smaller size). NULL
+/* A buffer of len bytes for the response, in place where it will be sent from
+ * (copied there, of a deferred request); calling again replaces it (the content is kept up to the smaller size). NULL
  * when len exceeds the caller's reservation or memory is short. */
 SKEIN_API void *skein_rpc_resp_buf(struct skein_rpc_req *req, size_t len);
 
@@ -82,8 +122,32 @@ SKEIN_API int skein_rpc_call_async(struct skein_conn *conn, uint16_t id,
 				   size_t resp_max, uint64_t timeout_ns,
 				   skein_rpc_done_fn *done, void *arg);
 
+/*
+ * Gives a call up: the oldest one under way that skein_rpc_call_async() was
+ * given this done and arg for. It ends inside, by done() with -ECANCELED: as not
+ * sent when it had not left, else as unknown; its answer, if one comes, is
+ * dropped. -ENOENT: there is none, it has ended. Any thread; waits for who runs
+ * the engine, unless that is the caller. -EOPNOTSUPP on a handle with lanes.
+ */
+SKEIN_API int skein_rpc_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
+			       void *arg);
+
+/*
+ * Answers of the calling thread's asynchronous calls, on a handle with lanes
+ * (skein_conn_attr.qps): runs the done() of those that have ended. When there are
+ * none, but calls are under way, waits for one, at most timeout_ns, and runs the
+ * handle's engine if nobody does. Returns how many ended. done() of such calls
+ * runs here, and in skein_rpc_call() of the same thread on the handle, before
+ * it returns; of a thread that has ended, in the thread that runs the engine; of calls
+ * that nobody has asked about, when the handle closes. -EOPNOTSUPP for other
+ * connections; -EDEADLK when it would have to wait inside the engine.
+ */
+SKEIN_API int skein_rpc_reap(struct skein_conn *conn, uint64_t timeout_ns);
+
 /* Sends what was gathered. */
 SKEIN_API int skein_rpc_flush(struct skein_conn *conn);
+
+#define SKEIN_RPC_DEGREES 16
 
 /* Counters of one connection, both directions. */
 struct skein_rpc_stats {
@@ -95,6 +159,19 @@ struct skein_rpc_stats {
 	uint64_t head_reads;   /* READs of the peer's Head */
 	uint64_t full;	       /* times a call met a full ring */
 	uint64_t wakeups_sent; /* messages sent with an immediate */
+	uint64_t deferred;     /* requests that were answered later */
+	/* Of a handle with lanes that is served, all its lanes together:
+	 * calls / messages_received is the degree of combining. */
+	uint64_t credit_grants, credit_declines;
+	uint32_t lanes, lanes_active;
+	/* Of a handle with lanes that was opened here: credits that are left,
+	 * threads that the scheduler has given another lane, and how many
+	 * messages had 1, 2, ... calls (the last: so many or more), with their
+	 * lower median. */
+	uint64_t credits;
+	uint64_t migrations;
+	uint32_t degree_median;
+	uint64_t degrees[SKEIN_RPC_DEGREES];
 };
 SKEIN_API int skein_rpc_stats(struct skein_conn *conn,
 			      struct skein_rpc_stats *stats);

@@ -63,6 +63,13 @@ bool admission_conn(struct admission *a)
 	return take(&a->conns, a->conns_max);
 }
 
+bool admission_has(const struct admission *a, unsigned n)
+{
+	unsigned used = atomic_load_explicit(&a->conns, memory_order_relaxed);
+
+	return used <= a->conns_max && n <= a->conns_max - used;
+}
+
 void admission_conn_gone(struct admission *a)
 {
 	give(&a->conns);

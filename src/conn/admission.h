@@ -32,6 +32,8 @@ bool admission_enter(struct admission *a, uint32_t *retry_ms);
 void admission_shaken(struct admission *a);
 /* One more connection: on a link that was admitted, or that joins later. */
 bool admission_conn(struct admission *a);
+/* Is there room for n more? Nothing is taken. */
+bool admission_has(const struct admission *a, unsigned n);
 void admission_conn_gone(struct admission *a);
 
 #endif

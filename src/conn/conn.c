@@ -29,6 +29,7 @@ int conn_new(struct skein_engine *eng, bool client, struct skein_conn **out)
 		return -ENOMEM;
 	}
 	conn->eng = eng;
+	conn->post_stats = &eng->stats;
 	conn->ctx = eng->ctx;
 	conn->client = client;
 	path_opts(&eng->ctx->path, &conn->opts);
@@ -45,12 +46,14 @@ void conn_free(struct skein_conn *conn)
 	struct skein_env *env = conn->ctx->env;
 
 	skein_assert(!conn->qp && !conn->peer && !conn->hs);
-	if (conn->dial) {
+	if (conn->dial && !conn->lane) {
 		env_free(env, conn->dial->target);
 		env_free(env, conn->dial);
 	}
+	conn_lanes_put(conn);
 	/* Release: pairs with the acquire in eng_free()'s wait. */
 	atomic_fetch_sub_explicit(&conn->eng->n_conns, 1, memory_order_release);
+	conn_tx_free(conn);
 	env_free(env, conn->slots);
 	env_free(env, conn);
 }
@@ -137,18 +140,35 @@ void conn_break(struct skein_conn *conn, int err, const char *fmt, ...)
 	va_end(ap);
 	if (err == -SKEIN_EPEER)
 		atomic_fetch_add(&conn->ctx->counts.garbage, 1);
+	conn_end(conn, err, detail);
+}
+
+/* Does what happens to it concern nobody but its handle? */
+static bool silent(const struct skein_conn *conn)
+{
+	/* In BYE the other end may be quicker than its answer. */
+	return conn->lane || conn->phase == CONN_P_BYE ||
+	       (conn->closing && !conn->err);
+}
+
+void conn_end(struct skein_conn *conn, int err, const char *detail)
+{
+	if (conn->phase < CONN_P_LINK || conn->phase >= CONN_P_BREAK)
+		return;
 	if (!conn->was_ready) {
 		conn_fail(conn, err, detail, 0);
 		return;
 	}
 	conn->postable = false;
-	/* In BYE the other end may be quicker than its answer. */
-	if (conn->phase != CONN_P_BYE && !(conn->closing && !conn->err))
-		conn_story(conn, err, "lost the connection to", detail);
-	else
+	if (silent(conn))
 		conn->err = err;
+	else if (conn_lanes_coming(conn))
+		conn_lanes_failed(conn, err, detail);
+	else
+		conn_story(conn, err, "lost the connection to", detail);
 	conn->phase = CONN_P_BREAK;
 	eng_attend(conn->eng, conn);
+	conn_lane_ended(conn, err, detail);
 }
 
 /* --- what modules see -------------------------------------------------- */
@@ -218,6 +238,11 @@ int conn_check(struct skein_conn *conn)
 	if (__builtin_expect(state_of(conn) == SKEIN_CONN_READY, 1))
 		return 0;
 	return env_forked(conn->ctx->env) ? -SKEIN_EFORKED : -ENOTCONN;
+}
+
+void *conn_sole_arg(struct skein_conn *conn)
+{
+	return conn->sole_arg;
 }
 
 uint32_t conn_region_id(struct skein_ctx *ctx)

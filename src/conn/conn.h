@@ -32,12 +32,15 @@
 #include <skein/conn.h>
 
 struct conn_op;
+struct conn_seat;
 
 /* 4 bits of kind and 28 of value: docs/protocol/immediate.md */
 enum conn_imm_kind {
 	CONN_IMM_WAKE = 1,	 /* rpc: look at your ring; value unused */
 	CONN_IMM_EVENT_MODE = 2, /* rpc: the switch to event mode and its ack */
-	/* 3: credits (rpc), 4: streams, 5: multicast */
+	CONN_IMM_CREDITS = 3,	 /* rpc: of a handle's lane: question, answer */
+	/* 4: streams */
+	CONN_IMM_MCAST = 5,   /* mcast: a record; type and size */
 	CONN_IMM_CREDIT = 15, /* conn: value receives are posted again */
 };
 #define CONN_IMM(kind, value) \
@@ -47,6 +50,7 @@ enum conn_imm_kind {
 
 enum conn_module_id {
 	CONN_MODULE_RPC = 1,
+	CONN_MODULE_MCAST = 4,
 	CONN_MODULE_MAX = 8,
 };
 
@@ -56,11 +60,17 @@ struct conn_module {
 	const char *name;
 	/* May the module be absent at the peer? */
 	bool must_understand;
+	/* It has connections for itself, opened by conn_open_sole(), which have
+	 * no other module; others have not this one. */
+	bool sole;
 
 	/* The context opens and closes: room for the module's own state,
 	 * reached by conn_ctx_module(). May be NULL. */
 	int (*ctx_open)(struct skein_ctx *ctx, void **state);
 	void (*ctx_close)(struct skein_ctx *ctx, void *state);
+	/* skein_ctx_close() begins: ends what the application has left open,
+	 * while connections still work. May block. May be NULL. */
+	void (*ctx_stop)(struct skein_ctx *ctx, void *state);
 
 	/* The client writes its section (buffers, sizes, keys). Allocates the
 	 * module's state of the connection: conn_module_set(). */
@@ -87,6 +97,21 @@ struct conn_module {
 
 	void (*broken)(struct skein_conn *conn, int err);
 	void (*closed)(struct skein_conn *conn, void *state);
+
+	/* Seats of handles with lanes (seat.h), at the end that opened them;
+	 * each may be NULL. handle: lane 0. */
+	/* In a thread that attaches, before anybody else sees the seat:
+	 * readies seat->modules[id - 1], which may be there already, from
+	 * the thread before. An error is that of the thread's call. */
+	int (*seat_taken)(struct skein_conn *handle, struct conn_seat *seat);
+	/* In a thread that ends; never while the handle closes. Does not
+	 * block. */
+	void (*seat_left)(struct skein_conn *handle, struct conn_seat *seat);
+	/* Is nothing of its old thread under way any more? Any thread. */
+	bool (*seat_idle)(struct skein_conn *handle, struct conn_seat *seat);
+	/* The handle ends, and with it the seat's memory; no thread uses it
+	 * any more. Before closed() of lane 0. */
+	void (*seat_free)(struct skein_conn *handle, struct conn_seat *seat);
 };
 
 /* All modules that are linked in; ends with NULL. src/modules.c */
@@ -110,6 +135,15 @@ bool conn_is_ready(struct skein_conn *conn);
  * -ENOTCONN, or -SKEIN_EFORKED in a forked child. Any thread. */
 int conn_check(struct skein_conn *conn);
 
+/* For a module with connections of its own: as skein_conn_open_async().
+ * conn_sole_arg() of the connection is arg, from offer() on. The listener's
+ * application at the other end does not hear of it. */
+int conn_open_sole(struct skein_ctx *ctx, const char *addr,
+		   const struct skein_conn_attr *attr,
+		   const struct conn_module *module, void *arg,
+		   struct skein_conn **conn);
+void *conn_sole_arg(struct skein_conn *conn);
+
 /* A fresh region id, unique in the context, never used again. */
 uint32_t conn_region_id(struct skein_ctx *ctx);
 
@@ -131,6 +165,8 @@ uint32_t conn_region_id(struct skein_ctx *ctx);
  */
 struct conn_op {
 	void (*done)(struct conn_op *op, enum ibv_wc_status status);
+	/* conn's: the next one that ends with the same completion */
+	struct conn_op *chain;
 };
 
 /* Inline data limit, and how many WRs fit now. */

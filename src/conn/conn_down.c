@@ -33,6 +33,8 @@ static void flush_start(struct skein_conn *conn)
 	int rc;
 
 	conn->postable = false;
+	conn_tx_close(conn);
+	conn_lane_dead(conn);
 	conn->doubt = IBV_WC_SUCCESS;
 	conn->phase = CONN_P_FLUSH;
 	conn->deadline_ns = engine_now_ns(conn->eng->e) + CONN_FLUSH_NS;
@@ -58,12 +60,11 @@ static void flush_start(struct skein_conn *conn)
 /* Operations whose completions will never come. */
 static void end_ops(struct skein_conn *conn)
 {
-	struct conn_op *op;
+	struct conn_op *op = NULL;
 
 	while (!optable_idle(&conn->ops)) {
 		optable_complete(&conn->ops, conn->ops.head, &op);
-		if (op)
-			op->done(op, IBV_WC_WR_FLUSH_ERR);
+		conn_chain_end(op, IBV_WC_WR_FLUSH_ERR);
 	}
 }
 
@@ -74,6 +75,9 @@ static void modules_broken(struct skein_conn *conn)
 	if (!conn->was_ready)
 		return;
 	conn->was_ready = false;
+	if (!conn->begun)
+		return;
+	conn->begun = false;
 	for (unsigned i = 0; (m = conn_modules[i]); i++)
 		if (m->broken && conn_module_state(conn, m->id))
 			m->broken(conn, conn->err ? conn->err : -ESHUTDOWN);
@@ -114,9 +118,15 @@ static void leave_peer(struct skein_conn *conn)
 void conn_attempt_undo(struct skein_conn *conn)
 {
 	conn->postable = false;
+	conn_tx_close(conn);
 	if (conn->connected)
 		dev_qp_err(conn->eng->dev, conn->qp);
 	conn_qp_free(conn);
+	/* Lane 0's are the last: what an earlier attempt has left of others. */
+	if (conn->client && conn->lanes && !conn->lane)
+		for (unsigned i = 1; i < conn->lanes->count; i++)
+			if (conn->lanes->lane[i])
+				modules_closed(conn->lanes->lane[i]);
 	modules_closed(conn);
 	drop_handshake(conn);
 	leave_peer(conn);
@@ -140,11 +150,18 @@ static void accepted_down(struct skein_conn *conn, enum skein_conn_state state)
 static void opened_down(struct skein_conn *conn)
 {
 	struct conn_dial *d = conn->dial;
+	int err = conn->err;
 
 	conn->phase = CONN_P_DOWN;
 	conn->deadline_ns = ENV_NEVER;
 	if (conn->closing)
 		return;
+	if (conn_lanes_coming(conn)) {
+		conn->err = 0;
+		conn_attempt_next(conn, err, conn->fail_text,
+				  conn->fail_hint_ns);
+		return;
+	}
 	if (d->reconnect && !atomic_load(&conn->ctx->failed)) {
 		retry_init(&d->retry, RETRY_UNLIMITED, ENV_NEVER);
 		conn->phase = CONN_P_PAUSE;
@@ -176,7 +193,9 @@ static void flush_finish(struct skein_conn *conn)
 	modules_broken(conn);
 	leave_peer(conn);
 	conn->bye_got = conn->bye_acked = false;
-	if (conn->client)
+	if (conn->client && conn->lane)
+		conn_opened_lane_down(conn);
+	else if (conn->client)
 		opened_down(conn);
 	else
 		accepted_down(conn,
@@ -203,6 +222,7 @@ static void drain(struct skein_conn *conn, uint64_t now_ns)
 	bool busy = !optable_idle(&conn->ops) ||
 		    !list_empty(&conn->mem_waiting) || modules_busy(conn);
 
+	busy = conn_lane_stays(conn, busy);
 	if (busy && now_ns < conn->drain_until_ns && !conn->bye_got)
 		return;
 	conn->phase = CONN_P_BYE;
@@ -225,6 +245,8 @@ void conn_close_start(struct skein_conn *conn, uint64_t timeout_ns)
 		conn->deadline_ns = conn->drain_until_ns;
 	}
 	eng_attend(conn->eng, conn);
+	if (conn->client && conn->lanes && !conn->lane)
+		conn_lanes_close(conn, timeout_ns);
 }
 
 /* In its CLOSE the peer speaks of what happened to it. */
@@ -308,10 +330,19 @@ static void gone(struct skein_conn *conn)
 	list_del(&conn->pending_link);
 	if (!conn->client) {
 		admission_conn_gone(&conn->listener->admission);
+		/* Last of what touches the listener. */
+		if (conn->lanes)
+			listener_lane_gone(conn->listener);
 		list_add_tail(&eng->dead, &conn->pending_link);
 		return;
 	}
 	modules_closed(conn);
+	if (conn->lane) {
+		conn->lanes->lane[conn->lane] = NULL;
+		eng_attend(eng, conn->lanes->lane[0]);
+		list_add_tail(&eng->dead, &conn->pending_link);
+		return;
+	}
 	conn_set_state(conn,
 		       conn->err ? SKEIN_CONN_BROKEN : SKEIN_CONN_CLOSING);
 	if (free_self)
@@ -363,7 +394,10 @@ static void step(struct skein_conn *conn, uint64_t now_ns)
 		conn_return_credits(conn);
 		if (now_ns >= conn->deadline_ns)
 			conn_break(conn, -ETIMEDOUT,
-				   "its last handshake message did not come");
+				   conn->begun || !conn->lanes
+					   ? "its last handshake message did "
+					     "not come"
+					   : "its lanes did not all come");
 		break;
 	case CONN_P_DRAIN:
 		drain(conn, now_ns);
@@ -377,12 +411,15 @@ static void step(struct skein_conn *conn, uint64_t now_ns)
 		flush_start(conn);
 		break;
 	case CONN_P_FLUSH:
-		if ((conn->sq_flushed && conn->rq_flushed) ||
-		    now_ns >= conn->deadline_ns)
+		if (((conn->sq_flushed && conn->rq_flushed) ||
+		     now_ns >= conn->deadline_ns) &&
+		    conn_lanes_down(conn))
 			flush_finish(conn);
 		break;
 	case CONN_P_DOWN:
-		if (conn->closing) {
+		if (conn->closing && conn_lanes_freed(conn)) {
+			if (conn->lanes && !conn->lane)
+				conn_seats_fini(conn);
 			modules_closed(conn);
 			conn->phase = CONN_P_GONE;
 		}
@@ -411,11 +448,12 @@ void conn_service(struct skein_conn *conn, uint64_t now_ns)
 {
 	enum conn_phase was;
 
+	conn_lanes_step(conn);
 	do {
 		was = conn->phase;
 		step(conn, now_ns);
 	} while (conn->phase != was);
-	if (conn->phase == CONN_P_GONE)
+	if (conn->phase == CONN_P_GONE && conn_lane_gone(conn))
 		gone(conn);
 	else if (!wants_service(conn))
 		list_del(&conn->pending_link);
@@ -423,6 +461,11 @@ void conn_service(struct skein_conn *conn, uint64_t now_ns)
 
 uint64_t conn_next_deadline(const struct skein_conn *conn)
 {
+	/* They wait for other lanes, and are told. */
+	if (conn->lanes && (conn->phase == CONN_P_GONE ||
+			    (conn->phase == CONN_P_FLUSH && conn->sq_flushed &&
+			     conn->rq_flushed)))
+		return ENV_NEVER;
 	/* Draining looks at modules and queues, which make no event. */
 	if (conn->phase == CONN_P_DRAIN || conn->phase == CONN_P_FLUSH)
 		return engine_now_ns(conn->eng->e) + ENGINE_BEAT_NS / 4;

@@ -47,6 +47,8 @@ static int dial(struct skein_conn *conn)
 
 	for (; d->i < d->n; d->i++) {
 		rc = env_sock_connect(env, &d->addrs[d->i], &fd);
+		if (rc && conn->lane)
+			return rc; /* where lane 0 is, or nowhere */
 		if (rc)
 			continue;
 		conn_addr_format(&d->addrs[d->i], addr, sizeof(addr));
@@ -70,6 +72,8 @@ void conn_dial_again(struct skein_conn *conn)
 	peer = conn_peer_find(conn->eng, conn->dial->target, conn->shard);
 	conn->fail_err = 0;
 	conn->fail_text[0] = 0;
+	if (conn->lanes && !conn->lane)
+		conn_lanes_again(conn);
 	conn->phase = CONN_P_LINK;
 	/* Within the deadline of all attempts. */
 	conn->deadline_ns = conn->dial->retry.deadline_ns;
@@ -110,16 +114,23 @@ static void finally_failed(struct skein_conn *conn, int err, const char *detail)
 		conn->on_state(conn->on_state_arg, conn, SKEIN_CONN_BROKEN);
 }
 
+/* Of a lane: all of its handle's. */
+static void lane_failed(struct skein_conn *conn, int err, const char *detail)
+{
+	conn_lane_ended(conn, err, detail);
+	conn_opened_lane_down(conn);
+}
+
 void conn_attempt_failed(struct skein_conn *conn, int err, const char *detail,
 			 uint64_t hint_ns)
 {
 	struct conn_dial *d = conn->dial;
 	bool no_link = conn->phase == CONN_P_LINK;
-	uint64_t at;
 
 	conn_attempt_undo(conn);
 	if (!conn->client) {
 		conn_story(conn, err, "handshake failed with", detail);
+		conn_lane_ended(conn, err, detail);
 		conn->phase = CONN_P_GONE;
 		return;
 	}
@@ -127,8 +138,13 @@ void conn_attempt_failed(struct skein_conn *conn, int err, const char *detail,
 		conn->phase = CONN_P_DOWN;
 		return;
 	}
-	if (no_link && err == -ECANCELED) {
+	if (no_link && err == -ECANCELED &&
+	    !(conn->lane && conn->lanes->ending)) {
 		conn_dial_again(conn);
+		return;
+	}
+	if (conn->lane) {
+		lane_failed(conn, err, detail);
 		return;
 	}
 	if (no_link && err != -ETIMEDOUT && d->i + 1 < d->n) {
@@ -136,6 +152,15 @@ void conn_attempt_failed(struct skein_conn *conn, int err, const char *detail,
 		conn_dial_again(conn);
 		return;
 	}
+	conn_attempt_next(conn, err, detail, hint_ns);
+}
+
+void conn_attempt_next(struct skein_conn *conn, int err, const char *detail,
+		       uint64_t hint_ns)
+{
+	struct conn_dial *d = conn->dial;
+	uint64_t at;
+
 	d->i = 0;
 	if (retry_next(&d->retry, err, engine_now_ns(conn->eng->e), hint_ns,
 		       &at)) {
@@ -222,12 +247,14 @@ err_free:
 	return rc;
 }
 
-static int open_handle(struct skein_ctx *ctx, const char *addr,
-		       const struct skein_conn_attr *user,
-		       struct skein_conn **out)
+int conn_open_sole(struct skein_ctx *ctx, const char *addr,
+		   const struct skein_conn_attr *user,
+		   const struct conn_module *module, void *arg,
+		   struct skein_conn **out)
 {
 	struct skein_conn_attr attr = {.size = sizeof(attr)};
 	struct skein_conn *conn;
+	struct lanes_conf lanes;
 	struct skein_path path;
 	const char *text;
 	char err[160];
@@ -243,7 +270,10 @@ static int open_handle(struct skein_ctx *ctx, const char *addr,
 	rc = ctx_attr_copy(&attr, sizeof(attr), user);
 	if (rc)
 		return rc;
+	lanes = (struct lanes_conf){.qps = attr.qps, .combine = attr.combine};
 	rc = path_over(&attr.path, &ctx->path, &path, err, sizeof(err));
+	if (rc == 0)
+		rc = conn_lanes_conf(&lanes, &lanes, err, sizeof(err));
 	if (rc) {
 		env_log(ctx->env, ENV_LOG_ERROR, "%s", err);
 		return rc;
@@ -258,10 +288,18 @@ static int open_handle(struct skein_ctx *ctx, const char *addr,
 	}
 	path_opts(&path, &conn->opts);
 	conn->shard = attr.shard;
+	conn->sole = module;
+	conn->sole_arg = arg;
 	conn->on_state = attr.on_state;
 	conn->on_state_arg = attr.arg;
 	conn_set_name(conn, addr, 0);
 	conn_set_state(conn, SKEIN_CONN_CONNECTING);
+	if (lanes.qps && !module)
+		rc = conn_lanes_make(conn, &lanes);
+	if (rc) {
+		conn_lanes_unmake(conn);
+		return rc;
+	}
 	env_mutex_lock(ctx->env, &ctx->lock);
 	list_add_tail(&ctx->conns, &conn->ctx_link);
 	env_mutex_unlock(ctx->env, &ctx->lock);
@@ -275,7 +313,7 @@ int skein_conn_open_async(struct skein_ctx *ctx, const char *addr,
 			  const struct skein_conn_attr *attr,
 			  struct skein_conn **conn)
 {
-	return open_handle(ctx, addr, attr, conn);
+	return conn_open_sole(ctx, addr, attr, NULL, NULL, conn);
 }
 
 static bool settled(void *arg)
@@ -289,7 +327,7 @@ int skein_conn_open(struct skein_ctx *ctx, const char *addr,
 	struct skein_conn *conn;
 	int rc;
 
-	rc = open_handle(ctx, addr, attr, &conn);
+	rc = conn_open_sole(ctx, addr, attr, NULL, NULL, &conn);
 	if (rc)
 		return rc;
 	rc = engine_run_until(conn->eng->e, settled, conn, ENV_NEVER);

@@ -28,11 +28,13 @@ static inline int post(struct skein_conn *conn, struct ibv_send_wr *wr,
 
 	wr->next = NULL;
 	wr->send_flags &= ~(unsigned)IBV_SEND_SIGNALED;
+	if (op)
+		op->chain = NULL;
 	if (optable_take(&conn->ops, op, &wr->wr_id)) {
 		wr->send_flags |= IBV_SEND_SIGNALED;
 		conn->eng->cq_waits = ENG_CQ_NOW; /* it will have news */
 	}
-	rc = dev_post_send(&conn->eng->stats, conn->qp, wr, &bad);
+	rc = dev_post_send(conn->post_stats, conn->qp, wr, &bad);
 	if (__builtin_expect(rc == 0, 1))
 		return 0;
 	/* Not taken, nothing broken: it may be posted again. */
@@ -49,9 +51,10 @@ static inline int post(struct skein_conn *conn, struct ibv_send_wr *wr,
 int conn_post(struct skein_conn *conn, struct ibv_send_wr *wr,
 	      struct conn_op *op)
 {
+	skein_assert_debug(!conn->tx || conn->tx->held);
 	if (__builtin_expect(!conn->postable, 0))
 		return -ENOTCONN;
-	if (__builtin_expect(conn->ops.room <= CONN_SQ_OWN, 0)) {
+	if (__builtin_expect(optable_room(&conn->ops) <= CONN_SQ_OWN, 0)) {
 		conn->eng->cq_waits = ENG_CQ_NOW; /* there may be room */
 		return -EAGAIN;
 	}
@@ -61,7 +64,7 @@ int conn_post(struct skein_conn *conn, struct ibv_send_wr *wr,
 int conn_post_own(struct skein_conn *conn, struct ibv_send_wr *wr,
 		  struct conn_op *op)
 {
-	return conn->ops.room ? post(conn, wr, op) : -EAGAIN;
+	return optable_room(&conn->ops) ? post(conn, wr, op) : -EAGAIN;
 }
 
 uint32_t conn_inline_max(struct skein_conn *conn)
@@ -71,22 +74,30 @@ uint32_t conn_inline_max(struct skein_conn *conn)
 
 unsigned conn_send_room(struct skein_conn *conn)
 {
-	if (!conn->postable || conn->ops.room <= CONN_SQ_OWN)
-		return 0;
-	return conn->ops.room - CONN_SQ_OWN;
+	return conn->postable ? conn_post_room(conn) : 0;
 }
 
 bool conn_imm_credit(struct skein_conn *conn)
 {
-	if (!conn->imm_room)
+	uint32_t taken =
+		atomic_load_explicit(&conn->imm_taken, memory_order_relaxed);
+
+	/* Relaxed: a count, which orders nothing. */
+	if (taken ==
+	    atomic_load_explicit(&conn->imm_given, memory_order_relaxed))
 		return false;
-	conn->imm_room--;
+	atomic_store_explicit(&conn->imm_taken, taken + 1,
+			      memory_order_relaxed);
 	return true;
 }
 
 void conn_imm_refund(struct skein_conn *conn)
 {
-	conn->imm_room++;
+	atomic_store_explicit(&conn->imm_taken,
+			      atomic_load_explicit(&conn->imm_taken,
+						   memory_order_relaxed) -
+				      1,
+			      memory_order_relaxed);
 }
 
 int conn_recvs_post(struct skein_conn *conn, unsigned n)
@@ -104,19 +115,28 @@ int conn_recvs_post(struct skein_conn *conn, unsigned n)
 	return 0;
 }
 
-void conn_return_credits(struct skein_conn *conn)
+/* False: not now. */
+static bool credits_posted(struct skein_conn *conn)
 {
 	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM};
 
+	/* One WR is left for the probe, one for the marker. */
+	if (optable_room(&conn->ops) < CONN_SQ_OWN)
+		return false;
+	wr.imm_data = htonl(CONN_IMM(CONN_IMM_CREDIT, conn->recv_owed));
+	return conn_post_own(conn, &wr, NULL) == 0;
+}
+
+void conn_return_credits(struct skein_conn *conn)
+{
+	bool posted;
+
 	if (conn->recv_owed < CONN_RECVS / 2 || !conn->postable)
 		return;
-	/* One WR is left for the probe, one for the marker. */
-	if (conn->ops.room < CONN_SQ_OWN) {
-		eng_attend(conn->eng, conn);
-		return;
-	}
-	wr.imm_data = htonl(CONN_IMM(CONN_IMM_CREDIT, conn->recv_owed));
-	if (conn_post_own(conn, &wr, NULL) == 0)
+	conn_tx_hold(conn);
+	posted = credits_posted(conn);
+	conn_tx_release(conn);
+	if (posted)
 		conn->recv_owed = 0;
 	else
 		eng_attend(conn->eng, conn);
@@ -139,10 +159,30 @@ void conn_probe(struct skein_conn *conn)
 	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE};
 
 	conn->probe.done = probe_done;
+	conn_tx_hold(conn);
 	/* A full queue probes by itself: its WRs are retried and time out. */
-	if (conn->ops.room < 2)
-		return;
-	conn->peer->probing = conn_post_own(conn, &wr, &conn->probe) == 0;
+	if (optable_room(&conn->ops) >= 2)
+		conn->peer->probing =
+			conn_post_own(conn, &wr, &conn->probe) == 0;
+	conn_tx_release(conn);
+}
+
+/* taken is as new as it must be: what comes back was posted before, and taken
+ * before that. */
+static void take_credits(struct skein_conn *conn, uint32_t n)
+{
+	uint32_t given =
+		atomic_load_explicit(&conn->imm_given, memory_order_relaxed);
+	uint32_t room = given - atomic_load_explicit(&conn->imm_taken,
+						     memory_order_relaxed);
+
+	if (n > CONN_RECVS || room + n > CONN_RECVS)
+		conn_break(conn, -SKEIN_EPEER,
+			   "it returned %u receive credits of %u", n,
+			   CONN_RECVS - room);
+	else
+		atomic_store_explicit(&conn->imm_given, given + n,
+				      memory_order_relaxed);
 }
 
 static void take_imm(struct skein_conn *conn, uint32_t imm, uint32_t len)
@@ -150,17 +190,14 @@ static void take_imm(struct skein_conn *conn, uint32_t imm, uint32_t len)
 	static const enum conn_module_id owner[16] = {
 		[CONN_IMM_WAKE] = CONN_MODULE_RPC,
 		[CONN_IMM_EVENT_MODE] = CONN_MODULE_RPC,
+		[CONN_IMM_CREDITS] = CONN_MODULE_RPC,
+		[CONN_IMM_MCAST] = CONN_MODULE_MCAST,
 	};
 	unsigned kind = CONN_IMM_KIND(imm);
 	uint32_t n = CONN_IMM_VALUE(imm);
 
 	if (kind == CONN_IMM_CREDIT) {
-		if (n > CONN_RECVS || conn->imm_room + n > CONN_RECVS)
-			conn_break(conn, -SKEIN_EPEER,
-				   "it returned %u receive credits of %u", n,
-				   CONN_RECVS - conn->imm_room);
-		else
-			conn->imm_room += n;
+		take_credits(conn, n);
 		return;
 	}
 	conn->recv_owed++;
@@ -285,6 +322,16 @@ static void take_recv(struct skein_conn *conn, const struct ibv_wc *wc)
 	conn_return_credits(conn);
 }
 
+void conn_chain_end(struct conn_op *op, enum ibv_wc_status status)
+{
+	struct conn_op *next;
+
+	for (; op; op = next) {
+		next = op->chain;
+		op->done(op, status);
+	}
+}
+
 /* A flush whose elders the device has never seen: they end with it. */
 static int complete_late(struct skein_conn *conn, uint32_t seq,
 			 struct conn_op **op)
@@ -292,12 +339,28 @@ static int complete_late(struct skein_conn *conn, uint32_t seq,
 	struct optable *t = &conn->ops;
 
 	if (conn->phase == CONN_P_BREAK || conn->phase == CONN_P_FLUSH)
-		while (seq != t->head && seq - t->head < t->tail - t->head) {
+		while (seq != t->head &&
+		       seq - t->head < optable_tail(t) - t->head) {
 			optable_complete(t, t->head, op);
-			if (*op)
-				(*op)->done(*op, IBV_WC_WR_FLUSH_ERR);
+			conn_chain_end(*op, IBV_WC_WR_FLUSH_ERR);
 		}
 	return optable_complete(t, seq, op);
+}
+
+/* Of a chain of operations one in the middle has failed: those before it have
+ * not, and what is behind ends with the chain. */
+static void chain_failed(struct skein_conn *conn, const struct ibv_wc *wc)
+{
+	unsigned place = OPTABLE_PLACE(wc->wr_id);
+	struct conn_op **chain, *op;
+
+	if (!place || wc->status == IBV_WC_WR_FLUSH_ERR)
+		return;
+	chain = optable_oldest(&conn->ops, (uint32_t)wc->wr_id);
+	while (chain && (op = *chain) && place--) {
+		*chain = op->chain;
+		op->done(op, place ? IBV_WC_SUCCESS : wc->status);
+	}
 }
 
 static void complete_slow(struct skein_conn *conn, const struct ibv_wc *wc)
@@ -320,8 +383,10 @@ static void complete_slow(struct skein_conn *conn, const struct ibv_wc *wc)
 	}
 	if (wc->status != IBV_WC_SUCCESS)
 		failed(conn, wc->status, "");
-	if (op)
-		op->done(op, wc->status);
+	if (wc->wr_id & OPTABLE_UNSIGNALLED)
+		chain_failed(conn, wc);
+	else
+		conn_chain_end(op, wc->status);
 }
 
 void conn_complete(struct skein_engine *eng, const struct ibv_wc *wc)
@@ -344,8 +409,7 @@ void conn_complete(struct skein_engine *eng, const struct ibv_wc *wc)
 		complete_slow(conn, wc);
 		return;
 	}
-	if (op)
-		op->done(op, IBV_WC_SUCCESS);
+	conn_chain_end(op, IBV_WC_SUCCESS);
 	if (__builtin_expect(!list_empty(&conn->mem_waiting), 0))
 		conn_mem_room(conn);
 }

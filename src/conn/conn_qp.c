@@ -17,6 +17,12 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
+/* Lanes are posted to by whoever leads, at the end that opened them. */
+static bool any_thread(const struct skein_conn *conn)
+{
+	return conn->lanes && conn->client;
+}
+
 static int make(struct skein_conn *conn)
 {
 	struct skein_engine *eng = conn->eng;
@@ -34,8 +40,11 @@ static int make(struct skein_conn *conn)
 			.max_inline_data =
 				least(CONN_INLINE_MAX, caps->inline_max)},
 	};
-	unsigned flags = caps->single_threaded ? DEV_QP_SINGLE_THREADED : 0;
+	unsigned flags = 0;
 	int rc;
+
+	if (caps->single_threaded && !any_thread(conn))
+		flags = DEV_QP_SINGLE_THREADED;
 
 	rc = eng->dev->ops->create_qp(eng->dev, eng->ctx->pd, &attr, flags,
 				      &conn->qp);
@@ -71,7 +80,14 @@ int conn_qp_make(struct skein_conn *conn)
 
 	if (ctx_port_lost(conn->ctx))
 		return -ENETDOWN;
-	rc = eng_cq_get(eng, cqe, &conn->cq);
+	if (any_thread(conn) && !conn->tx) {
+		rc = conn_tx_new(conn, conn_combine(conn), 1);
+		if (rc == 0)
+			rc = eng_scratch_make(eng); /* threads cannot */
+		if (rc)
+			return rc;
+	}
+	rc = eng_cq_get(eng, cqe, any_thread(conn), &conn->cq);
 	if (rc)
 		return rc;
 	rc = make(conn);
@@ -85,7 +101,8 @@ int conn_qp_make(struct skein_conn *conn)
 	conn->ops.tag = (uint64_t)index << OPTABLE_CONN_SHIFT;
 	conn->recv_head = conn->recv_tail = conn->ops.head;
 	conn->recv_owed = 0;
-	conn->imm_room = CONN_RECVS;
+	atomic_store(&conn->imm_taken, 0);
+	atomic_store(&conn->imm_given, CONN_RECVS);
 	conn->sq_flushed = conn->rq_flushed = false;
 	env_random(eng->env, &conn->psn, sizeof(conn->psn));
 	conn->psn &= PSN_MASK;
@@ -128,8 +145,8 @@ int conn_qp_connect(struct skein_conn *conn, const struct handshake_params *p)
 	if (rc)
 		return rc;
 	conn->connected = true;
-	if (conn->imm_room > p->recvs)
-		conn->imm_room = p->recvs;
+	if (p->recvs < CONN_RECVS)
+		atomic_store(&conn->imm_given, p->recvs);
 	return 0;
 }
 

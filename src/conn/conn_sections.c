@@ -4,7 +4,8 @@
  *
  * Each module has one opaque section in OFFER and one in ACCEPT. A module that
  * this side insists on and the other side lacks, or the other way round, ends
- * the handshake as a difference of versions.
+ * the handshake as a difference of versions. On a connection that is for one
+ * module alone the others are not asked.
  */
 #include "conn/handle.h"
 
@@ -34,6 +35,12 @@ static bool unknown_must(const struct handshake_params *p)
 	return false;
 }
 
+/* Has this connection that module? */
+static bool concerns(const struct skein_conn *conn, const struct conn_module *m)
+{
+	return conn->sole ? m == conn->sole : !m->sole;
+}
+
 static int add(struct conn_sections *s, const struct conn_module *m,
 	       size_t start, struct handshake_params *own)
 {
@@ -60,6 +67,8 @@ int conn_sections_offer(struct skein_conn *conn, struct conn_sections *s,
 
 	s->out = bytes_out(s->buf, sizeof(s->buf));
 	for (unsigned i = 0; (m = conn_modules[i]); i++) {
+		if (!concerns(conn, m))
+			continue;
 		start = s->out.pos;
 		rc = m->offer(conn, &s->out);
 		if (rc == 0)
@@ -82,8 +91,14 @@ int conn_sections_accept(struct skein_conn *conn, struct conn_sections *s,
 
 	if (unknown_must(peer))
 		return -SKEIN_EVERSION;
+	conn->sole = NULL;
+	for (unsigned i = 0; (m = conn_modules[i]); i++)
+		if (m->sole && find_section(peer, m->id))
+			conn->sole = m;
 	s->out = bytes_out(s->buf, sizeof(s->buf));
 	for (unsigned i = 0; (m = conn_modules[i]); i++) {
+		if (!concerns(conn, m))
+			continue;
 		in = find_section(peer, m->id);
 		if (!in && m->must_understand)
 			return -SKEIN_EVERSION;
@@ -111,6 +126,8 @@ int conn_sections_confirm(struct skein_conn *conn,
 	if (unknown_must(peer))
 		return -SKEIN_EVERSION;
 	for (unsigned i = 0; (m = conn_modules[i]); i++) {
+		if (!concerns(conn, m))
+			continue;
 		in = find_section(peer, m->id);
 		if (!in && m->must_understand)
 			return -SKEIN_EVERSION;

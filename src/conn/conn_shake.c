@@ -86,6 +86,8 @@ void conn_offer(struct skein_conn *conn)
 		return;
 	}
 	conn_qp_params(conn, &own);
+	if (conn->lanes)
+		conn_lanes_ask(conn, &own.handle);
 	rc = conn_sections_offer(conn, &s, &own);
 	if (rc == 0)
 		rc = handshake_offer(conn->hs, &own, &out);
@@ -105,6 +107,15 @@ static void connect_qp(struct skein_conn *conn)
 	rc = conn_qp_connect(conn, p);
 	if (rc) {
 		conn_give_up(conn, rc, "cannot connect the QP to the server's");
+		return;
+	}
+	rc = conn_lanes_check(conn, p);
+	if (rc) {
+		conn_give_up(conn, rc,
+			     rc == -SKEIN_EVERSION
+				     ? "the server knows no handles of several "
+				       "QPs"
+				     : "the answer is to another handle");
 		return;
 	}
 	rc = conn_sections_confirm(conn, p);
@@ -160,10 +171,14 @@ void conn_shake_new(struct conn_peer *peer, uint16_t number, const uint8_t *msg,
 	conn_set_state(conn, SKEIN_CONN_CONNECTING);
 	eng_attend(peer->eng, conn);
 	conn->hs = conn_handshake_new(conn, false, conn->deadline_ns);
-	if (conn->hs)
+	if (conn->hs) {
 		conn_shake_input(conn, msg, len);
-	else
-		conn_fail(conn, -ENOMEM, "no memory for the handshake", 0);
+		return;
+	}
+	/* Or it would wait until its deadline. */
+	refuse_number(peer, number, HANDSHAKE_ERR_RESOURCE,
+		      "the server has no memory for a handshake");
+	conn_fail(conn, -ENOMEM, "no memory for the handshake", 0);
 	return;
 
 err_conn:
@@ -186,15 +201,18 @@ static void accept_offer(struct skein_conn *conn)
 	const struct handshake_params *p = &conn->hs->peer;
 	uint8_t buf[HANDSHAKE_MSG_MAX];
 	struct bytes_out out = bytes_out(buf, sizeof(buf));
+	struct handshake_handle answer = {0};
 	struct handshake_params own;
 	struct conn_sections s;
+	const char *text;
 	int rc;
 
+	text = "client and server are on different kinds of device";
 	rc = same_kind(conn, p);
+	if (rc == 0)
+		rc = conn_lanes_join(conn, p, &answer, &text);
 	if (rc) {
-		conn_give_up(
-			conn, rc,
-			"client and server are on different kinds of device");
+		conn_give_up(conn, rc, text);
 		return;
 	}
 	rc = conn_qp_make(conn);
@@ -205,6 +223,7 @@ static void accept_offer(struct skein_conn *conn)
 		return;
 	}
 	conn_qp_params(conn, &own);
+	own.handle = answer;
 	rc = conn_sections_accept(conn, &s, p, &own);
 	if (rc == 0)
 		rc = handshake_accept(conn->hs, &own, &out);
@@ -240,39 +259,61 @@ static void shaken(struct skein_conn *conn)
 	conn->hs = NULL;
 }
 
-void conn_up(struct skein_conn *conn)
+bool conn_begin(struct skein_conn *conn)
 {
 	const struct conn_module *m;
 	int rc;
+
+	rc = eng_polls_add(conn->eng, conn);
+	if (rc) {
+		conn_break(conn, rc, "no memory to poll it");
+		return false;
+	}
+	conn->begun = true;
+	conn->err = 0;
+	conn->story[0] = 0;
+	if (!conn->lanes)
+		conn_set_state(conn, SKEIN_CONN_READY);
+	for (unsigned i = 0; (m = conn_modules[i]); i++)
+		if (m->ready && conn_module_state(conn, m->id))
+			m->ready(conn);
+	return conn->phase == CONN_P_READY;
+}
+
+void conn_tell_ready(struct skein_conn *conn)
+{
+	if (conn->lanes)
+		conn_set_state(conn, SKEIN_CONN_READY);
+	conn->told = !conn->sole;
+	if (conn->told && conn->listener && conn->listener->on_conn)
+		conn->listener->on_conn(conn->listener->arg, conn,
+					SKEIN_CONN_READY);
+	if (conn->on_state)
+		conn->on_state(conn->on_state_arg, conn, SKEIN_CONN_READY);
+}
+
+void conn_up(struct skein_conn *conn)
+{
+	bool others = conn->lanes && !conn->client && !conn->lane;
 
 	conn_set_name(conn, conn->peer->addr, conn->hs->peer.pid);
 	conn_peer_up(conn->peer, &conn->hs->peer);
 	conn->phase = CONN_P_READY;
 	conn->postable = true;
+	conn_tx_open(conn);
 	conn->was_ready = true;
-	if (!conn->keyless_up) {
+	/* The deadline of lane 0 is that of all lanes. */
+	if (!conn->keyless_up && !others)
 		conn->deadline_ns = ENV_NEVER;
+	if (!conn->keyless_up)
 		shaken(conn);
+	if (conn->lanes) {
+		conn_lane_up(conn);
+	} else if (conn_begin(conn)) {
+		if (conn->dial)
+			conn->dial->ever_ready = true;
+		conn_tell_ready(conn);
 	}
-	rc = eng_polls_add(conn->eng, conn);
-	if (rc) {
-		conn_break(conn, rc, "no memory to poll it");
-		return;
-	}
-	if (conn->dial)
-		conn->dial->ever_ready = true;
-	conn->err = 0;
-	conn->story[0] = 0;
-	conn_set_state(conn, SKEIN_CONN_READY);
-	for (unsigned i = 0; (m = conn_modules[i]); i++)
-		if (m->ready && conn_module_state(conn, m->id))
-			m->ready(conn);
-	conn->told = true;
-	if (conn->listener && conn->listener->on_conn)
-		conn->listener->on_conn(conn->listener->arg, conn,
-					SKEIN_CONN_READY);
-	if (conn->on_state)
-		conn->on_state(conn->on_state_arg, conn, SKEIN_CONN_READY);
 	conn_waiters_offer(conn->peer);
 }
 
@@ -321,7 +362,8 @@ void conn_shake_input(struct skein_conn *conn, const uint8_t *msg, size_t len)
 		else
 			conn_up(conn);
 		conn->keyless_up = false;
-		conn->deadline_ns = ENV_NEVER;
+		if (!conn->lanes || conn->lane || conn->begun)
+			conn->deadline_ns = ENV_NEVER;
 		return;
 	case HANDSHAKE_FAILED:
 		if (hs->err == -SKEIN_EPEER)

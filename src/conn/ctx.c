@@ -191,6 +191,7 @@ static int ctx_new(struct skein_env *env, struct skein_ctx **out)
 	list_init(&ctx->conns);
 	list_init(&ctx->peers);
 	list_init(&ctx->mems);
+	list_init(&ctx->handles);
 	*out = ctx;
 	return 0;
 }
@@ -236,6 +237,15 @@ static void modules_close(struct skein_ctx *ctx, unsigned n)
 		if (m->ctx_close)
 			m->ctx_close(ctx, ctx->modules[m->id - 1]);
 	}
+}
+
+static void modules_stop(struct skein_ctx *ctx)
+{
+	const struct conn_module *m;
+
+	for (unsigned i = 0; (m = conn_modules[i]); i++)
+		if (m->ctx_stop)
+			m->ctx_stop(ctx, ctx->modules[m->id - 1]);
 }
 
 static int modules_open(struct skein_ctx *ctx)
@@ -360,6 +370,7 @@ void skein_ctx_close(struct skein_ctx *ctx)
 		return;
 	env = ctx->env;
 	owns_env = ctx->owns_env;
+	modules_stop(ctx);
 	while ((n = first(ctx, &ctx->listeners)))
 		skein_listener_close(
 			container_of(n, struct skein_listener, ctx_link));

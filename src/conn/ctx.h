@@ -49,6 +49,7 @@ struct skein_ctx {
 	struct list_node conns;	    /* skein_conn.ctx_link: opened here */
 	struct list_node peers;	    /* conn_peer.ctx_link: those ready */
 	struct list_node mems;	    /* skein_mem.ctx_link */
+	struct list_node handles;   /* conn_lanes.link: accepted */
 	/* Counts announcements (share, withdraw). Read without the lock by
 	 * engines that look for news. */
 	_Atomic(uint64_t) region_seq;

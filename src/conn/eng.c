@@ -88,6 +88,7 @@ static int eng_poll(struct engine_obj *obj, uint64_t now_ns)
 	/* A forked child shares sockets with its parent: hands off. */
 	if (__builtin_expect(env_forked(eng->env), 0))
 		return 0;
+	env_charge(eng->env, ENV_COST_LOOK, eng->n_polls);
 	for (unsigned i = 0; i < eng->n_polls; i++) {
 		p = &eng->polls[i];
 		rc = p->poll(p->conn, p->state, now_ns);
@@ -103,6 +104,11 @@ static int eng_poll(struct engine_obj *obj, uint64_t now_ns)
 		eng->cq_waits = 0;
 		moved += poll_cqs(eng);
 	}
+	/* Relaxed: a hint, looked at again with the order it needs. */
+	if (__builtin_expect(atomic_load_explicit(&eng->tx_broke,
+						  memory_order_relaxed),
+			     0))
+		conn_tx_heed(eng);
 	if (__builtin_expect(eng->attention, 0))
 		moved += service(eng, now_ns);
 	return moved;
@@ -261,7 +267,7 @@ static const struct engine_obj_ops eng_ops = {
 
 /* --- queues, indices, polls -------------------------------------------- */
 
-static int cq_more(struct skein_engine *eng, uint32_t n)
+static int cq_more(struct skein_engine *eng, uint32_t n, bool shared)
 {
 	uint32_t cqe = ENG_CQE_FIRST, max = eng->dev->caps.cqe_max;
 	struct eng_cq *cq = &eng->cqs[eng->n_cqs];
@@ -281,23 +287,26 @@ static int cq_more(struct skein_engine *eng, uint32_t n)
 		return rc;
 	cq->cqe = cqe;
 	cq->used = 0;
+	cq->shared = shared;
 	eng->n_cqs++;
 	return 0;
 }
 
-int eng_cq_get(struct skein_engine *eng, uint32_t n, struct eng_cq **cq)
+int eng_cq_get(struct skein_engine *eng, uint32_t n, bool shared,
+	       struct eng_cq **cq)
 {
 	int rc;
 
 	for (;;) {
 		for (unsigned i = 0; i < eng->n_cqs; i++) {
-			if (eng->cqs[i].cqe - eng->cqs[i].used < n)
+			if (eng->cqs[i].shared != shared ||
+			    eng->cqs[i].cqe - eng->cqs[i].used < n)
 				continue;
 			eng->cqs[i].used += n;
 			*cq = &eng->cqs[i];
 			return 0;
 		}
-		rc = cq_more(eng, n);
+		rc = cq_more(eng, n, shared);
 		if (rc)
 			return rc;
 	}
@@ -457,21 +466,33 @@ void eng_link_del(struct skein_engine *eng, struct conn_peer *peer)
 #define SCRATCH_WORDS \
 	(64 * sizeof(((struct skein_engine *)0)->scratch_used) / 8)
 
+int eng_scratch_make(struct skein_engine *eng)
+{
+	if (eng->scratch)
+		return 0;
+	return mem_region_new(eng->dev, eng->ctx->pd, "skein-atomics",
+			      SCRATCH_WORDS * 8, IBV_ACCESS_LOCAL_WRITE,
+			      conn_region_id(eng->ctx), &eng->scratch);
+}
+
 uint64_t *eng_scratch_get(struct skein_engine *eng, uint32_t *lkey)
 {
-	if (!eng->scratch &&
-	    mem_region_new(eng->dev, eng->ctx->pd, "skein-atomics",
-			   SCRATCH_WORDS * 8, IBV_ACCESS_LOCAL_WRITE,
-			   conn_region_id(eng->ctx), &eng->scratch))
-		return NULL;
-	for (unsigned i = 0; i < SCRATCH_WORDS; i++) {
-		uint64_t bit = 1ull << i % 64;
+	for (unsigned i = 0; i < SCRATCH_WORDS / 64; i++) {
+		_Atomic(uint64_t) *used = &eng->scratch_used[i];
+		uint64_t was = atomic_load_explicit(used, memory_order_relaxed);
 
-		if (eng->scratch_used[i / 64] & bit)
+		/* Acquire pairs with the release in eng_scratch_put(): whoever
+		 * had the word has read it. */
+		while (~was &&
+		       !atomic_compare_exchange_weak_explicit(
+			       used, &was, was | (was + 1),
+			       memory_order_acquire, memory_order_relaxed))
+			;
+		if (!~was)
 			continue;
-		eng->scratch_used[i / 64] |= bit;
 		*lkey = eng->scratch->mr->lkey;
-		return (uint64_t *)eng->scratch->addr + i;
+		return (uint64_t *)eng->scratch->addr + 64 * i +
+		       (unsigned)__builtin_ctzll(~was);
 	}
 	return NULL;
 }
@@ -480,7 +501,8 @@ void eng_scratch_put(struct skein_engine *eng, uint64_t *word)
 {
 	size_t i = (size_t)(word - (uint64_t *)eng->scratch->addr);
 
-	eng->scratch_used[i / 64] &= ~(1ull << i % 64);
+	atomic_fetch_and_explicit(&eng->scratch_used[i / 64], ~(1ull << i % 64),
+				  memory_order_release);
 }
 
 /* --- life -------------------------------------------------------------- */
@@ -499,7 +521,7 @@ static int device_side(struct skein_engine *eng)
 	rc = dev->ops->create_comp_channel(dev, &eng->channel);
 	if (rc)
 		return rc;
-	rc = cq_more(eng, 1);
+	rc = cq_more(eng, 1, false);
 	if (rc)
 		goto err_channel;
 	rc = env_waiter_new(eng->env, ENV_WAIT_EVENT, &eng->links);
@@ -551,6 +573,7 @@ int eng_new(struct skein_ctx *ctx, enum skein_wait wait,
 	list_init(&eng->listeners);
 	list_init(&eng->pending);
 	list_init(&eng->dead);
+	eng->wait_mode = modes[wait];
 	rc = engine_new(ctx->env, modes[wait], &eng->e);
 	if (rc)
 		goto err_free;

@@ -37,6 +37,7 @@ struct skein_conn;
 struct eng_cq {
 	struct ibv_cq *cq;
 	uint32_t cqe, used;
+	bool shared;	 /* its QPs are posted to by any thread */
 	unsigned events; /* taken, to be acknowledged */
 };
 
@@ -59,6 +60,7 @@ struct skein_engine {
 	unsigned n_cqs;
 	bool attention; /* eng_service() has work */
 	bool armed;
+	atomic_bool tx_broke; /* conn_tx_heed(); set by leaders */
 	/* rounds since the CQs were polled; ENG_CQ_NOW: the next one does */
 	unsigned cq_waits;
 	struct skein_conn **table;
@@ -68,6 +70,7 @@ struct skein_engine {
 	struct engine *e;
 	struct skein_ctx *ctx;
 	struct skein_env *env;
+	enum env_wait_mode wait_mode;
 	struct dev *dev;
 	struct ibv_comp_channel *channel;
 	/* The control links are watched apart, so that a wake-up by the device
@@ -89,7 +92,7 @@ struct skein_engine {
 	uint64_t events_seen;  /* ctx->event_seq heeded so far */
 
 	struct mem_region *scratch; /* results of atomics; made when needed */
-	uint64_t scratch_used[8];
+	_Atomic(uint64_t) scratch_used[8]; /* any thread */
 
 	atomic_bool stop;
 	unsigned stop_runs;  /* runs that watch a skein_stop; ctx->lock */
@@ -101,8 +104,11 @@ int eng_new(struct skein_ctx *ctx, enum skein_wait wait,
 /* Nothing hangs from it any more. Not from inside a round. */
 void eng_free(struct skein_engine *eng);
 
-/* A CQ with room for n more entries. */
-int eng_cq_get(struct skein_engine *eng, uint32_t n, struct eng_cq **cq);
+/* A CQ with room for n more entries, of QPs that any thread posts to or of those
+ * that the engine's owner alone does: what the one kind costs (locks that two
+ * threads may take) the other has not. */
+int eng_cq_get(struct skein_engine *eng, uint32_t n, bool shared,
+	       struct eng_cq **cq);
 void eng_cq_put(struct eng_cq *cq, uint32_t n);
 
 /* A free index of the table, taken by conn. */
@@ -120,8 +126,9 @@ void eng_link_del(struct skein_engine *eng, struct conn_peer *peer);
 /* Puts conn on the list of those that want service in this round. */
 void eng_attend(struct skein_engine *eng, struct skein_conn *conn);
 
-/* Eight registered bytes for the result of an atomic: NULL when all are in
- * use. */
+/* Makes the memory for the results of atomics, once. Owner. */
+int eng_scratch_make(struct skein_engine *eng);
+/* Eight bytes of it for one result: NULL when all are in use. Any thread. */
 uint64_t *eng_scratch_get(struct skein_engine *eng, uint32_t *lkey);
 void eng_scratch_put(struct skein_engine *eng, uint64_t *word);
 

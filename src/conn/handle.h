@@ -14,9 +14,11 @@
 #define SKEIN_CONN_HANDLE_H
 
 #include "conn/ctx.h"
+#include "conn/lanes_in.h"
 #include "conn/optable.h"
 #include "conn/peer.h"
 #include "conn/retry.h"
+#include "conn/tx.h"
 
 /* With them the table has 128 slots. */
 #define CONN_SQ_DEPTH 127u
@@ -67,20 +69,29 @@ struct skein_conn {
 	struct optable ops;
 	bool postable;
 	uint32_t inline_max;
-	uint32_t imm_room;  /* immediates that the peer has receives for */
+	struct dev_stats *post_stats; /* the engine's, or tx's */
+	/* immediates that the peer has receives for: given - taken. taken is
+	 * written by the sending side, given by the owner */
+	_Atomic uint32_t imm_taken, imm_given;
 	uint32_t recv_head; /* sequence of the next receive completion */
 	uint32_t recv_tail;
 	uint32_t recv_owed;	      /* credits to give back */
 	struct list_node mem_waiting; /* memop.c: for room in the queue */
+	struct conn_lanes *lanes;     /* NULL: a private connection */
+	uint16_t lane;
 	void *modules[CONN_MODULE_MAX];
+	/* The one that it is for; NULL: all but such. */
+	const struct conn_module *sole;
+	void *sole_arg; /* client */
 
+	struct conn_tx *tx; /* a lane's: threads share its sending side */
 	struct skein_ctx *ctx;
 	struct eng_cq *cq;
 	_Atomic(int) state; /* enum skein_conn_state; any thread */
 	enum conn_phase phase;
 	bool client;
 	bool connected; /* the QP is, or was, in RTS */
-	bool was_ready; /* modules have had ready() and no broken() yet */
+	bool was_ready; /* the handshake was done, and no broken() yet */
 	bool index_held;
 	bool bye_got;	 /* the peer has sent CLOSE */
 	bool bye_acked;	 /* ... or answered ours */
@@ -88,6 +99,9 @@ struct skein_conn {
 	bool free_self;	 /* nobody waits for that */
 	bool told;	 /* on_conn has had READY */
 	bool keyless_up; /* a receive came before READY */
+	bool begun;	 /* modules have had ready() and no broken() yet */
+	bool live;	 /* counted in lanes->live */
+	bool drained;	 /* ... and in lanes->drained */
 	uint16_t number; /* on the link */
 	uint16_t index;	 /* in the engine's table */
 	uint32_t shard;
@@ -120,6 +134,8 @@ struct skein_conn {
 	void *data;
 
 	struct engine_call start_call, close_call;
+	struct engine_call poke_call; /* from other lanes, any thread */
+	atomic_bool poked;
 	atomic_bool started, gone;
 	atomic_uint mem_deferred;
 	struct list_node finds; /* mem_find.link */
@@ -163,6 +179,9 @@ int conn_sections_accept(struct skein_conn *conn, struct conn_sections *s,
 int conn_sections_confirm(struct skein_conn *conn,
 			  const struct handshake_params *peer);
 
+/* conn_break() without counting: what broke is told elsewhere. */
+void conn_end(struct skein_conn *conn, int err, const char *detail);
+
 /* conn_open.c */
 void conn_start(struct skein_conn *conn);
 void conn_dial_again(struct skein_conn *conn);
@@ -172,6 +191,9 @@ void conn_fail(struct skein_conn *conn, int err, const char *text,
 	       uint64_t hint_ns);
 /* The same, and tells the other end. */
 void conn_give_up(struct skein_conn *conn, int err, const char *text);
+/* The attempt is over: a pause, or the end. */
+void conn_attempt_next(struct skein_conn *conn, int err, const char *detail,
+		       uint64_t hint_ns);
 /* The attempt has failed: the next address, a pause, or the end. */
 void conn_attempt_failed(struct skein_conn *conn, int err, const char *detail,
 			 uint64_t hint_ns);
@@ -186,6 +208,9 @@ void conn_shake_new(struct conn_peer *peer, uint16_t number, const uint8_t *msg,
 		    size_t len);
 /* The QP is up on both sides, as far as this side can know. */
 void conn_up(struct skein_conn *conn);
+/* Its modules may use it; false when it broke at that. Then: the application may. */
+bool conn_begin(struct skein_conn *conn);
+void conn_tell_ready(struct skein_conn *conn);
 struct handshake *conn_handshake_new(struct skein_conn *conn, bool client,
 				     uint64_t deadline_ns);
 
@@ -200,8 +225,16 @@ uint64_t conn_next_deadline(const struct skein_conn *conn);
 /* Undoes an attempt that never became ready. */
 void conn_attempt_undo(struct skein_conn *conn);
 
-/* conn_post.c */
+/* conn_post.c: WRs that modules and threads may post now. */
+static inline unsigned conn_post_room(const struct skein_conn *conn)
+{
+	uint32_t room = optable_room(&conn->ops);
+
+	return room > CONN_SQ_OWN ? room - CONN_SQ_OWN : 0;
+}
 void conn_complete(struct skein_engine *eng, const struct ibv_wc *wc);
+/* Operations that end with one completion, the oldest first; op may be NULL. */
+void conn_chain_end(struct conn_op *op, enum ibv_wc_status status);
 int conn_recvs_post(struct skein_conn *conn, unsigned n);
 int conn_post_own(struct skein_conn *conn, struct ibv_send_wr *wr,
 		  struct conn_op *op);

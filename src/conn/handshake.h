@@ -35,6 +35,7 @@
 #define HANDSHAKE_SECTIONS_MAX 8u
 #define HANDSHAKE_TEXT_MAX 120u
 #define HANDSHAKE_DEVICE_MAX 15u
+#define HANDSHAKE_LANES_MAX 1024u
 
 enum handshake_type {
 	HANDSHAKE_OFFER = 1,
@@ -66,6 +67,13 @@ struct handshake_section {
 	uint16_t len;
 };
 
+/* Which connections are lanes of one handle (docs/handles.md). */
+struct handshake_handle {
+	uint64_t id;	       /* drawn by the client */
+	uint16_t index, count; /* count 0: not one of several */
+	uint32_t engines;      /* server only: that lanes are spread over */
+};
+
 /* What one end says of itself. Sections point into memory of whoever fills
  * it: of the peer's, into struct handshake. */
 struct handshake_params {
@@ -75,6 +83,7 @@ struct handshake_params {
 	uint16_t recvs;
 	char device[HANDSHAKE_DEVICE_MAX + 1]; /* kind: "soft", "verbs" */
 	struct dev_qp_addr qp;
+	struct handshake_handle handle;
 	struct handshake_section sections[HANDSHAKE_SECTIONS_MAX];
 	unsigned n_sections;
 };

@@ -28,11 +28,13 @@ enum tlv {
 	TLV_RETRY_MS = 10,
 	TLV_TEXT = 11,
 	TLV_DEVICE = 12 | MUST,
+	TLV_HANDLE = 13,
 	TLV_SECTION = 0x100, /* + module id, | MUST by the module's wish */
 };
-#define TLV_KNOWN 13u
+#define TLV_KNOWN 14u
 
 #define QP_LEN 28u
+#define HANDLE_LEN 16u
 #define QPN_MASK 0xffffffu
 
 static void put_tlv(struct bytes_out *out, unsigned type, const void *buf,
@@ -64,6 +66,17 @@ static void put_qp(struct bytes_out *out, const struct dev_qp_addr *qp)
 	bytes_put_u8(out, qp->rd_atomic);
 }
 
+static void put_handle(struct bytes_out *out, const struct handshake_handle *h)
+{
+	put_tlv(out, TLV_HANDLE, NULL, 0);
+	if (!out->failed)
+		out->buf[out->pos - 2] = HANDLE_LEN;
+	bytes_put_u64(out, h->id);
+	bytes_put_u16(out, h->index);
+	bytes_put_u16(out, h->count);
+	bytes_put_u32(out, h->engines);
+}
+
 static void put_params(struct bytes_out *out, const struct handshake_params *p)
 {
 	put_tlv_u32(out, TLV_PID, p->pid);
@@ -71,6 +84,8 @@ static void put_params(struct bytes_out *out, const struct handshake_params *p)
 	put_qp(out, &p->qp);
 	put_tlv_u32(out, TLV_RECVS, p->recvs);
 	put_tlv(out, TLV_DEVICE, p->device, strlen(p->device));
+	if (p->handle.count)
+		put_handle(out, &p->handle);
 	for (unsigned i = 0; i < p->n_sections; i++) {
 		const struct handshake_section *s = &p->sections[i];
 		unsigned must = s->must_understand ? MUST : 0;
@@ -130,6 +145,19 @@ static int get_qp(const uint8_t *v, struct dev_qp_addr *qp)
 	return 0;
 }
 
+static int get_handle(const uint8_t *v, struct handshake_handle *h)
+{
+	struct bytes_in in = bytes_in(v, HANDLE_LEN);
+
+	h->id = bytes_get_u64(&in);
+	h->index = bytes_get_u16(&in);
+	h->count = bytes_get_u16(&in);
+	h->engines = bytes_get_u32(&in);
+	if (h->index >= h->count || h->count > HANDSHAKE_LANES_MAX)
+		return -EPROTO;
+	return 0;
+}
+
 static int get_section(struct handshake_msg *m, unsigned type, const uint8_t *v,
 		       uint16_t len)
 {
@@ -175,6 +203,7 @@ static bool tlv_len_ok(unsigned type, size_t len)
 		[TLV_PROOF & ~MUST] = AUTH_MAC_LEN,
 		[TLV_ERROR & ~MUST] = 4,
 		[TLV_RETRY_MS] = 4,
+		[TLV_HANDLE] = HANDLE_LEN,
 	};
 
 	if (type == TLV_TEXT)
@@ -226,6 +255,8 @@ static int get_known(struct handshake_msg *m, unsigned type, const uint8_t *v,
 	case TLV_DEVICE & ~MUST:
 		get_text(m->params.device, v, len);
 		return 0;
+	case TLV_HANDLE:
+		return get_handle(v, &m->params.handle);
 	default:
 		get_text(m->text, v, len);
 		return 0;

@@ -147,6 +147,11 @@ void listener_peer_gone(struct skein_listener *l)
 	atomic_fetch_sub_explicit(&l->peers, 1, memory_order_release);
 }
 
+void listener_lane_gone(struct skein_listener *l)
+{
+	atomic_fetch_sub_explicit(&l->lanes, 1, memory_order_release);
+}
+
 /* --- opening ----------------------------------------------------------- */
 
 static int bind_one(struct skein_listener *l, const char *text)
@@ -331,6 +336,7 @@ static bool all_gone(void *arg)
 	struct skein_listener *l = arg;
 
 	return !atomic_load_explicit(&l->peers, memory_order_acquire) &&
+	       !atomic_load_explicit(&l->lanes, memory_order_acquire) &&
 	       !atomic_load_explicit(&l->refs, memory_order_acquire);
 }
 

@@ -39,6 +39,7 @@ struct skein_listener {
 
 	atomic_bool closing;
 	atomic_uint peers; /* links that it owns, on all engines */
+	atomic_uint lanes; /* some wait for others when they have no link */
 	atomic_uint refs;  /* closures under way */
 	struct engine_call open_call, close_call;
 	atomic_bool opened, closed;
@@ -48,6 +49,8 @@ int listener_beat(struct skein_listener *l, uint64_t now_ns);
 uint64_t listener_next_deadline(const struct skein_listener *l);
 /* The engine that serves a shard. */
 struct skein_engine *listener_engine(struct skein_listener *l, uint32_t shard);
+/* A lane of a handle is gone. */
+void listener_lane_gone(struct skein_listener *l);
 /* A link of the listener's is gone. */
 void listener_peer_gone(struct skein_listener *l);
 

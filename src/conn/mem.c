@@ -145,6 +145,25 @@ int skein_mem_share(struct skein_mem *mem, const char *name, unsigned access)
 	return rc;
 }
 
+int mem_keys(struct skein_mem *mem, uint32_t *lkey, uint32_t *rkey)
+{
+	struct mem_region *r = mem->region;
+	struct dev *dev = mem->ctx->dev;
+	int rc;
+
+	if (!mem->inner) {
+		rc = dev->ops->reg_mr(dev, mem->ctx->pd, r->addr, r->len,
+				      IBV_ACCESS_LOCAL_WRITE |
+					      IBV_ACCESS_REMOTE_WRITE,
+				      r->fd, r->off, &mem->inner);
+		if (rc)
+			return rc;
+	}
+	*lkey = mem->inner->lkey;
+	*rkey = mem->inner->rkey;
+	return 0;
+}
+
 /* --- freed ------------------------------------------------------------- */
 
 static bool withdrawn(void *arg)
@@ -212,6 +231,8 @@ void skein_mem_free(struct skein_mem *mem)
 	env_mutex_unlock(ctx->env, &ctx->lock);
 	if (mem->shared)
 		ctx->dev->ops->dereg_mr(ctx->dev, mem->shared);
+	if (mem->inner)
+		ctx->dev->ops->dereg_mr(ctx->dev, mem->inner);
 	mem_region_free(mem->region);
 	env_free(ctx->env, mem);
 }

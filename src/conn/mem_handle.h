@@ -20,6 +20,8 @@ struct skein_mem {
 	/* A second registration of the same bytes, with the rights that were
 	 * given: no rkey exists for memory that is not shared. */
 	struct ibv_mr *shared;
+	/* A third, for a module that peers write through; NULL: none. */
+	struct ibv_mr *inner;
 	char name[CTLFRAME_NAME_MAX + 1];
 	unsigned access;
 	uint64_t share_seq;    /* 0: not shared */
@@ -37,6 +39,10 @@ struct mem_find {
 	struct skein_remote remote;
 	atomic_bool done, cancelled;
 };
+
+/* Keys of a registration that peers may write, of which no peer is told but by
+ * the module that asks. The engine's owner; all of them the same engine's. */
+int mem_keys(struct skein_mem *mem, uint32_t *lkey, uint32_t *rkey);
 
 /* New regions of the peer's: those that wait for one may go on. */
 void mem_finds_look(struct skein_conn *conn);

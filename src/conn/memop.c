@@ -7,12 +7,18 @@
  * there waits on conn->mem_waiting; conn->mem_deferred counts those handed
  * over, and while there are any nobody overtakes them.
  *
+ * On a handle with lanes a thread prepares its work request and submits it to
+ * its lane's sending side, whose leader posts it (tx.h); one that finds no room
+ * is -EAGAIN.
+ *
  * A timed-out operation stays under way: its memory is the device's until
  * done() runs, so it is left behind (abandoned) and frees itself then.
  */
 #include "base/assert.h"
 #include "conn/handle.h"
+#include "conn/lanes.h"
 #include "conn/mem_handle.h"
+#include "conn/seat.h"
 #include "conn/wc_status.h"
 
 #include <errno.h>
@@ -24,6 +30,7 @@ struct memop {
 	struct engine_call call;
 	struct list_node link;
 	struct skein_conn *conn;
+	struct conn_seat *seat; /* whose it is, on a handle with lanes */
 	enum ibv_wr_opcode opcode;
 	uint64_t local;
 	uint32_t lkey;
@@ -46,11 +53,23 @@ enum {
 	ABANDONED,
 };
 
+/* Owner. Release pairs with the acquire in conn_seat_idle(). */
+static void seat_wr_ended(struct conn_seat *seat)
+{
+	atomic_store_explicit(&seat->wrs_ended,
+			      atomic_load_explicit(&seat->wrs_ended,
+						   memory_order_relaxed) +
+				      1,
+			      memory_order_release);
+}
+
 static void finish(struct memop *m, int status)
 {
 	struct skein_env *env = m->conn->ctx->env;
 	int under_way = UNDER_WAY;
 
+	if (m->seat)
+		seat_wr_ended(m->seat);
 	if (m->scratch) {
 		m->old = *m->scratch;
 		eng_scratch_put(m->conn->eng, m->scratch);
@@ -81,35 +100,93 @@ static bool is_atomic(const struct memop *m)
 	       m->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
+static int scratch_take(struct memop *m)
+{
+	m->scratch = eng_scratch_get(m->conn->eng, &m->lkey);
+	if (!m->scratch)
+		return -EAGAIN;
+	m->local = (uintptr_t)m->scratch;
+	m->len = 8;
+	return 0;
+}
+
+static void scratch_drop(struct memop *m)
+{
+	if (m->scratch)
+		eng_scratch_put(m->conn->eng, m->scratch);
+	m->scratch = NULL;
+}
+
+/* m as a work request with one piece. */
+static int prepare(struct memop *m, struct ibv_send_wr *wr, struct ibv_sge *sge)
+{
+	int rc = is_atomic(m) && !m->scratch ? scratch_take(m) : 0;
+
+	if (rc)
+		return rc;
+	*sge = (struct ibv_sge){m->local, m->len, m->lkey};
+	wr->opcode = m->opcode;
+	wr->send_flags = 0;
+	wr->sg_list = sge;
+	wr->num_sge = 1;
+	if (is_atomic(m)) {
+		wr->wr.atomic.remote_addr = m->remote;
+		wr->wr.atomic.rkey = m->rkey;
+		wr->wr.atomic.compare_add = m->compare_add;
+		wr->wr.atomic.swap = m->swap;
+	} else {
+		wr->wr.rdma.remote_addr = m->remote;
+		wr->wr.rdma.rkey = m->rkey;
+	}
+	m->op.done = op_done;
+	return 0;
+}
+
 /* Owner. */
 static int memop_post(struct memop *m)
 {
-	struct ibv_sge sge = {m->local, m->len, m->lkey};
-	struct ibv_send_wr wr = {
-		.opcode = m->opcode, .sg_list = &sge, .num_sge = 1};
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
 	int rc;
 
-	if (is_atomic(m) && !m->scratch) {
-		m->scratch = eng_scratch_get(m->conn->eng, &m->lkey);
-		if (!m->scratch)
-			return -EAGAIN;
-		m->local = (uintptr_t)m->scratch;
-		sge = (struct ibv_sge){m->local, 8, m->lkey};
-	}
-	if (is_atomic(m)) {
-		wr.wr.atomic.remote_addr = m->remote;
-		wr.wr.atomic.rkey = m->rkey;
-		wr.wr.atomic.compare_add = m->compare_add;
-		wr.wr.atomic.swap = m->swap;
-	} else {
-		wr.wr.rdma.remote_addr = m->remote;
-		wr.wr.rdma.rkey = m->rkey;
-	}
-	m->op.done = op_done;
-	rc = conn_post(m->conn, &wr, &m->op);
-	if (rc && m->scratch) {
-		eng_scratch_put(m->conn->eng, m->scratch);
-		m->scratch = NULL;
+	if (is_atomic(m) && eng_scratch_make(m->conn->eng))
+		return -EAGAIN;
+	rc = prepare(m, &wr, &sge);
+	if (rc == 0)
+		rc = conn_post(m->conn, &wr, &m->op);
+	if (rc)
+		scratch_drop(m);
+	return rc;
+}
+
+/* The calling thread's, by its lane. Before the post m is counted, for it may
+ * have ended before this returns. */
+static int submit_shared(struct memop *m)
+{
+	struct skein_conn *lane;
+	struct conn_seat *seat;
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	int rc;
+
+	rc = conn_check(m->conn);
+	if (rc == 0)
+		rc = conn_seat(m->conn, &seat);
+	if (rc == 0)
+		rc = prepare(m, &wr, &sge);
+	if (rc)
+		return rc;
+	seat->req.kind = CONN_REQ_WR;
+	seat->req.wr = &wr;
+	seat->req.op = &m->op;
+	m->seat = seat;
+	lane = conn_seat_lane(seat);
+	seat->wrs_begun++;
+	rc = conn_tx_submit(lane, &seat->req);
+	if (rc) {
+		seat->wrs_begun--;
+		m->seat = NULL;
+		scratch_drop(m);
 	}
 	return rc;
 }
@@ -160,6 +237,8 @@ static int submit(struct memop *m)
 	struct engine *e = conn->eng->e;
 	int rc;
 
+	if (conn_shared(conn) && conn->client)
+		return submit_shared(m);
 	rc = conn_check(conn);
 	if (rc)
 		return rc;

@@ -11,21 +11,36 @@
  * it. Those are bounded by half of the queue, so that a full queue always has
  * a signalled WR under way.
  *
- * Pure: no device, no allocation. Thread rule: one owner.
+ * Two parties: who sends names WRs (take, untake), who polls the CQ completes
+ * them (complete). Mostly one thread is both; on a handle's lanes the sender is
+ * whoever leads the combining queue. Each word has one writer. Pure: no device,
+ * no allocation.
+ *
+ * Memory order: tail is stored (release) before the WR is posted, and loaded
+ * (acquire) before a slot is looked at: what the sender wrote there is seen.
+ * freed is stored (release) after the slot was read, and loaded (acquire) by the
+ * sender before it writes slots that may be the same ones: there are as many
+ * slots as WRs, so a slot that is written anew belongs to a WR that was freed.
  */
 #ifndef SKEIN_CONN_OPTABLE_H
 #define SKEIN_CONN_OPTABLE_H
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct conn_op;
 
-/* wr_id: connection (16 bits), kind (16 bits), sequence (32 bits) */
+/* wr_id: connection (16 bits), kind (16 bits), sequence (32 bits). Of one that
+ * completes with a later one, the kind holds its place in the chain too, from 1
+ * on. */
 #define OPTABLE_CONN_SHIFT 48
 #define OPTABLE_RECV (1ull << 32)
 #define OPTABLE_UNSIGNALLED (2ull << 32)
+#define OPTABLE_PLACE_SHIFT 36
+#define OPTABLE_PLACE(wr_id) \
+	((unsigned)((wr_id) >> OPTABLE_PLACE_SHIFT & 0xfff))
 
 struct optable_slot {
 	struct conn_op *op;
@@ -36,12 +51,28 @@ struct optable {
 	struct optable_slot *slots; /* mask + 1 of them */
 	uint64_t tag;		    /* the connection's bits of wr_id */
 	uint32_t mask;
-	uint32_t head, tail; /* oldest under way, next */
-	uint32_t room;	     /* WRs that still fit */
-	uint32_t unsignalled;
 	uint32_t half;
 	uint32_t depth;
+	/* the sender's */
+	_Atomic uint32_t tail; /* the next one */
+	uint32_t taken;	       /* WRs named so far */
+	uint32_t unsignalled;
+	/* the poller's */
+	uint32_t head;		/* oldest under way */
+	_Atomic uint32_t freed; /* WRs that have ended so far */
 };
+
+static inline uint32_t optable_tail(const struct optable *t)
+{
+	return atomic_load_explicit(&t->tail, memory_order_acquire);
+}
+
+/* WRs that still fit. The sender. */
+static inline uint32_t optable_room(const struct optable *t)
+{
+	return t->depth - (t->taken - atomic_load_explicit(
+					      &t->freed, memory_order_acquire));
+}
 
 /* slots: room for a power of two >= depth. first: the first sequence number;
  * a fresh one for each use of an index. */
@@ -52,8 +83,11 @@ static inline void optable_init(struct optable *t, struct optable_slot *slots,
 	t->slots = slots;
 	t->mask = n_slots - 1;
 	t->tag = (uint64_t)index << OPTABLE_CONN_SHIFT;
-	t->head = t->tail = first;
-	t->room = t->depth = depth;
+	t->head = first;
+	atomic_init(&t->tail, first);
+	t->taken = 0;
+	atomic_init(&t->freed, 0);
+	t->depth = depth;
 	t->unsignalled = 0;
 	t->half = depth > 1 ? depth / 2 : 1;
 }
@@ -62,29 +96,47 @@ static inline void optable_init(struct optable *t, struct optable_slot *slots,
 static inline bool optable_take(struct optable *t, struct conn_op *op,
 				uint64_t *wr_id)
 {
+	uint32_t tail = atomic_load_explicit(&t->tail, memory_order_relaxed);
 	struct optable_slot *s;
 
-	t->room--;
+	t->taken++;
 	if (!op && ++t->unsignalled < t->half) {
-		*wr_id = t->tag | OPTABLE_UNSIGNALLED | t->tail;
+		*wr_id = t->tag | OPTABLE_UNSIGNALLED | tail;
 		return false;
 	}
-	s = &t->slots[t->tail & t->mask];
+	s = &t->slots[tail & t->mask];
 	s->op = op;
 	s->wrs = t->unsignalled + (op ? 1 : 0);
 	t->unsignalled = 0;
-	*wr_id = t->tag | t->tail++;
+	*wr_id = t->tag | tail;
+	atomic_store_explicit(&t->tail, tail + 1, memory_order_release);
 	return true;
+}
+
+/* Names the i-th of a chain that the next optable_take() with an op ends, in the
+ * same list of WRs: unsignalled, and no reason to signal another. */
+static inline void optable_take_chained(struct optable *t, unsigned i,
+					uint64_t *wr_id)
+{
+	t->taken++;
+	t->unsignalled++;
+	*wr_id = t->tag | OPTABLE_UNSIGNALLED |
+		 (uint64_t)(i + 1) << OPTABLE_PLACE_SHIFT |
+		 atomic_load_explicit(&t->tail, memory_order_relaxed);
 }
 
 /* The device has not taken the WR named last: as if it had not been named. */
 static inline void optable_untake(struct optable *t, bool signalled)
 {
-	t->room++;
-	if (signalled)
-		t->unsignalled = t->slots[--t->tail & t->mask].wrs - 1;
-	else
+	uint32_t tail = atomic_load_explicit(&t->tail, memory_order_relaxed);
+
+	t->taken--;
+	if (!signalled) {
 		t->unsignalled--;
+		return;
+	}
+	t->unsignalled = t->slots[--tail & t->mask].wrs - 1;
+	atomic_store_explicit(&t->tail, tail, memory_order_release);
 }
 
 /* A completion of a signalled WR: 0 and its op (may be NULL), or -EPROTO when
@@ -94,17 +146,30 @@ static inline int optable_complete(struct optable *t, uint32_t seq,
 {
 	struct optable_slot *s;
 
-	if (seq != t->head || t->head == t->tail)
+	if (seq != t->head || t->head == optable_tail(t))
 		return -EPROTO;
 	s = &t->slots[t->head++ & t->mask];
-	t->room += s->wrs;
 	*op = s->op;
+	/* its only writer */
+	atomic_store_explicit(
+		&t->freed,
+		atomic_load_explicit(&t->freed, memory_order_relaxed) + s->wrs,
+		memory_order_release);
 	return 0;
+}
+
+/* The operations that end with the oldest signalled WR; NULL when it is not the
+ * one of this number. */
+static inline struct conn_op **optable_oldest(struct optable *t, uint32_t seq)
+{
+	if (seq != t->head || t->head == optable_tail(t))
+		return NULL;
+	return &t->slots[t->head & t->mask].op;
 }
 
 static inline bool optable_idle(const struct optable *t)
 {
-	return t->head == t->tail;
+	return t->head == optable_tail(t);
 }
 
 #endif

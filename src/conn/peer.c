@@ -89,6 +89,9 @@ int conn_peer_attach(struct conn_peer *peer, struct skein_conn *conn)
 		peer->next_number++;
 	if (peer->dialled)
 		conn->number = peer->next_number++;
+	/* One that lingered is used again. */
+	if (peer->phase == PEER_READY)
+		peer->deadline_ns = ENV_NEVER;
 	conn->peer = peer;
 	list_add_tail(&peer->conns, &conn->peer_link);
 	peer->n_conns++;
@@ -483,6 +486,7 @@ static void hand_on(struct conn_peer *peer)
 	atomic_fetch_add(&to->n_conns, 1);
 	atomic_fetch_sub(&conn->eng->n_conns, 1);
 	conn->eng = to;
+	conn->post_stats = &to->stats; /* no QP, so no tx, yet */
 	peer->eng = to;
 	peer->call.fn = arrive;
 	engine_post(to->e, &peer->call);

@@ -9,10 +9,6 @@
  * a place without taking over while the engine is free wakes the next, so a
  * wake-up given to a thread that no longer needs it is passed on.
  *
- * The background thread gives way to callers and comes back when nobody has
- * run the engine for BACK_NS (so a caller making one short call after another
- * does not wake it each time).
- *
  * Invariants: objs, cursor, now_ns, hot state: the owner's. places, spare:
  * under lock. n_places counts places and is read without the lock.
  */
@@ -25,12 +21,10 @@
 
 #define BACK_NS (1000 * 1000ull)
 
-/* Back-to-back fruitless rounds are some 20 ns long, and the clock costs
- * nearly as much: there it is read every so many rounds only. */
+/* Fruitless rounds are some 20 ns long, the clock costs nearly as much. */
 #define CLOCK_ROUNDS 8
 
-/* A control socket that has just spoken speaks again soon (handshakes): for
- * one beat's time look that often. */
+/* For one beat's time after a control socket has spoken: handshakes. */
 #define HOT_BEAT_NS (50 * 1000ull)
 
 /* A thread that waits while another one owns the engine. */
@@ -95,6 +89,25 @@ static void place_free(struct engine *e, struct place *p)
 	env_free(e->env, p);
 }
 
+static void place_join(struct engine *e, struct place *p)
+{
+	env_mutex_lock(e->env, &e->lock);
+	list_add_tail(&e->places, &p->link);
+	atomic_fetch_add(&e->n_places, 1);
+	env_mutex_unlock(e->env, &e->lock);
+}
+
+/* spare: it is the engine's own, for the next thread. */
+static void place_quit(struct engine *e, struct place *p, bool spare)
+{
+	env_mutex_lock(e->env, &e->lock);
+	list_del(&p->link);
+	atomic_fetch_sub(&e->n_places, 1);
+	if (spare)
+		list_add_head(&e->spare, &p->link);
+	env_mutex_unlock(e->env, &e->lock);
+}
+
 /* NULL when no memory or fd is left for one. */
 static struct place *place_take(struct engine *e, bool (*done)(void *arg),
 				void *arg)
@@ -110,23 +123,11 @@ static struct place *place_take(struct engine *e, bool (*done)(void *arg),
 		return NULL;
 	p->done = done;
 	p->arg = arg;
-	env_mutex_lock(e->env, &e->lock);
-	list_add_tail(&e->places, &p->link);
-	atomic_fetch_add(&e->n_places, 1);
-	env_mutex_unlock(e->env, &e->lock);
+	place_join(e, p);
 	/* Pairs with the fence in engine_leave(): an owner that leaves sees
 	 * this place, or this thread sees the engine free. */
 	fence_full();
 	return p;
-}
-
-static void place_give(struct engine *e, struct place *p)
-{
-	env_mutex_lock(e->env, &e->lock);
-	list_del(&p->link);
-	atomic_fetch_sub(&e->n_places, 1);
-	list_add_head(&e->spare, &p->link);
-	env_mutex_unlock(e->env, &e->lock);
 }
 
 static void wake_first_place(struct engine *e)
@@ -236,18 +237,16 @@ static int engine_await(struct engine *e, bool (*done)(void *arg), void *arg,
 
 	if (!p)
 		return wait_without_place(e, done, arg, deadline_ns);
-	/* The background thread gives way to us, when it is awake. */
 	if (atomic_load_explicit(&e->has_back, memory_order_relaxed))
 		env_waiter_wake(e->env, e->w);
 	rc = wait_in_place(e, p, deadline_ns);
-	place_give(e, p);
+	place_quit(e, p, true);
 	return rc;
 }
 
-/* This thread has waited and does not want the engine: if it was woken to take
- * over, the next one must be. The owner that woke us gave the engine up before
- * it took the lock, and we took the lock after (place_give()): so we see it
- * free, or somebody else has it and will wake the next on leaving. */
+/* This thread does not want the engine: if it was woken to take over, the next
+ * one must be. Who woke us gave the engine up before it took the lock, which we
+ * took after (place_quit()): we see it free, or its owner wakes the next. */
 static void engine_pass_on(struct engine *e)
 {
 	if (engine_is_free(e))
@@ -348,9 +347,8 @@ static int engine_round(struct engine *e)
 	struct engine_obj *obj;
 	int moved = 0;
 
-	/* Relaxed: the acquire of what came before the kick is the business of
-	 * the object that looks at it; a kick seen late is seen next round,
-	 * and before a sleep engine_sleep() looks behind a fence. */
+	/* Relaxed: what came before the kick is the business of who looks at
+	 * it; before a sleep engine_sleep() looks behind a fence. */
 	if (atomic_load_explicit(&e->kicked, memory_order_relaxed)) {
 		atomic_exchange_explicit(&e->kicked, false,
 					 memory_order_acq_rel);
@@ -530,30 +528,74 @@ static int engine_run(struct engine *e, const struct run *run)
 	}
 }
 
-int engine_run_until(struct engine *e, bool (*done)(void *arg), void *arg,
-		     uint64_t deadline_ns)
+/* A thread waits on a waiter of its own: w. As wait_in_place(). */
+static int wait_on(struct engine *e, struct env_waiter *w,
+		   const struct run *run)
 {
-	struct run run = {done, arg, deadline_ns, false};
+	struct place p = {.w = w}; /* no done(): the owner need not look */
+	unsigned round = 0;
+	int rc = 0;
+
+	/* The owner may sleep and not know of what we wait for. */
+	env_waiter_wake(e->env, e->w);
+	while (rc >= 0 && !is_done(run->done, run->arg) && !engine_is_free(e)) {
+		if (env_idle(e->env, w, round++) != ENV_IDLE_SLEEP)
+			continue;
+		round = 0;
+		place_join(e, &p);
+		/* The fence in here pairs with the one in engine_leave(), as
+		 * that of place_take() does, and with those of w's wakers. */
+		env_waiter_arm(e->env, w);
+		if (is_done(run->done, run->arg) || engine_is_free(e))
+			env_waiter_disarm(e->env, w);
+		else
+			rc = env_waiter_sleep(e->env, w, run->deadline_ns);
+		place_quit(e, &p, false);
+	}
+	return rc > 0 ? 0 : rc;
+}
+
+/* w: NULL, or the caller's own. */
+static int run_or_wait(struct engine *e, struct env_waiter *w,
+		       const struct run *run)
+{
 	int rc;
 
 	if (engine_is_owner(e))
 		return -EDEADLK;
 	for (;;) {
-		if (done(arg)) {
+		if (run->done(run->arg)) {
 			engine_pass_on(e);
 			return 0;
 		}
 		if (engine_try_enter(e)) {
-			rc = engine_run(e, &run);
+			rc = engine_run(e, run);
 			engine_leave(e);
 			return rc;
 		}
-		rc = engine_await(e, done, arg, deadline_ns);
-		if (rc && !done(arg)) {
+		rc = w ? wait_on(e, w, run)
+		       : engine_await(e, run->done, run->arg, run->deadline_ns);
+		if (rc && !run->done(run->arg)) {
 			engine_pass_on(e);
 			return rc;
 		}
 	}
+}
+
+int engine_run_until(struct engine *e, bool (*done)(void *arg), void *arg,
+		     uint64_t deadline_ns)
+{
+	struct run run = {done, arg, deadline_ns, false};
+
+	return run_or_wait(e, NULL, &run);
+}
+
+int engine_run_on(struct engine *e, struct env_waiter *w,
+		  bool (*done)(void *arg), void *arg, uint64_t deadline_ns)
+{
+	struct run run = {done, arg, deadline_ns, false};
+
+	return run_or_wait(e, w, &run);
 }
 
 int engine_run_inside(struct engine *e, bool (*done)(void *arg), void *arg,
@@ -687,7 +729,6 @@ void engine_background_stop(struct engine *e)
 
 bool engine_has_background(struct engine *e)
 {
-	/* Relaxed: a hint; either way the work gets done. */
 	return atomic_load_explicit(&e->has_back, memory_order_relaxed);
 }
 

@@ -143,6 +143,15 @@ int engine_run_inside(struct engine *e, bool (*done)(void *arg), void *arg,
 		      uint64_t deadline_ns);
 
 /*
+ * The same for a thread with a waiter of its own, where nobody but w's wakers
+ * looks after it: whoever makes done() true wakes w after, in a round or not,
+ * and the owner's rounds cost nothing for each such thread. Takes over when
+ * the owner leaves, as the others do.
+ */
+int engine_run_on(struct engine *e, struct env_waiter *w,
+		  bool (*done)(void *arg), void *arg, uint64_t deadline_ns);
+
+/*
  * For an application with an event loop of its own, which owns the engine: arms
  * everything and says until when it may sleep (ENV_NEVER: for ever) on
  * env_waiter_fd(engine_waiter(e)); then engine_disarm(), and a round. Returns 0

@@ -102,6 +102,16 @@ void env_thread_join(struct skein_env *env, struct env_thread *thread)
 	env->ops->thread_join(env, thread);
 }
 
+int env_thread_on_exit(struct skein_env *env, struct env_exit *x)
+{
+	return env->ops->thread_on_exit(env, x);
+}
+
+void env_thread_off_exit(struct skein_env *env, struct env_exit *x)
+{
+	env->ops->thread_off_exit(env, x);
+}
+
 void env_yield(struct skein_env *env)
 {
 	env->ops->yield(env);
@@ -283,4 +293,17 @@ ssize_t env_sock_recv(struct skein_env *env, int fd, void *buf, size_t len)
 void env_sock_close(struct skein_env *env, int fd)
 {
 	env->ops->sock_close(env, fd);
+}
+
+int env_cancel_off(struct skein_env *env)
+{
+	int was = PTHREAD_CANCEL_ENABLE;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was);
+	return was;
+}
+
+void env_cancel_back(struct skein_env *env, int was)
+{
+	pthread_setcancelstate(was, &was);
 }

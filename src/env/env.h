@@ -25,6 +25,8 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
+#include "base/list.h"
+
 #define ENV_NEVER UINT64_MAX /* a deadline that never comes */
 
 struct skein_env;
@@ -62,15 +64,28 @@ enum env_huge {
 
 /* Costs a model charges for; nothing in production. */
 enum env_cost {
-	ENV_COST_ENCODE,
-	ENV_COST_DECODE,
-	ENV_COST_COPY, /* n: bytes */
+	ENV_COST_LOOK,	  /* a round looks at n places for news */
+	ENV_COST_MESSAGE, /* n messages found, or made: what each costs */
+	ENV_COST_ENCODE,  /* n requests or answers put into messages */
+	ENV_COST_DECODE,  /* n taken out */
+	ENV_COST_COPY,	  /* n: bytes */
 	ENV_COST_HANDLER,
+	/* Threads meet at a shared word: the model's time catches up, so that
+	 * each sees what the others did before. */
+	ENV_COST_SWAP,
+	ENV_COST_PAUSE, /* the same, of one that waits for such a word */
 };
 
 /* A lock for slow paths. Initialised by env_mutex_init(), never copied. */
 struct env_mutex {
 	uint64_t opaque[8];
+};
+
+/* A function that runs when a thread ends: env_thread_on_exit(). */
+struct env_exit {
+	void (*fn)(struct env_exit *x);
+	struct list_node link; /* env's, as the state is */
+	int state;
 };
 
 struct env_ops {
@@ -91,6 +106,8 @@ struct env_ops {
 	void (*thread_join)(struct skein_env *env, struct env_thread *thread);
 	/* NULL: the POSIX thread */
 	uint64_t (*thread_self)(struct skein_env *env);
+	int (*thread_on_exit)(struct skein_env *env, struct env_exit *x);
+	void (*thread_off_exit)(struct skein_env *env, struct env_exit *x);
 	void (*yield)(struct skein_env *env);
 	void (*mutex_init)(struct skein_env *env, struct env_mutex *m);
 	void (*mutex_fini)(struct skein_env *env, struct env_mutex *m);
@@ -217,6 +234,26 @@ static inline uint64_t env_thread_self(struct skein_env *env)
 	return (uint64_t)pthread_self();
 #endif
 }
+
+/* The calling thread is not cancelled until env_cancel_back(), given what this
+ * returns: where others write its stack. */
+int env_cancel_off(struct skein_env *env);
+void env_cancel_back(struct skein_env *env, int was);
+
+/*
+ * x->fn runs in the calling thread, once, when that thread ends in whatever
+ * way (return, pthread_exit(), cancellation; not when the process ends). x is
+ * zeroed but for fn, or was used before: its memory is the environment's until
+ * fn has returned or env_thread_off_exit() has. -ENOMEM.
+ *
+ * A name that env_thread_self() gave is not used again before fn has returned.
+ * fn must not block for long, nor wait for one who may be in
+ * env_thread_off_exit(x). In a forked child it does not run.
+ */
+int env_thread_on_exit(struct skein_env *env, struct env_exit *x);
+/* Any thread, but fn: afterwards fn does not run any more, nor is it running.
+ */
+void env_thread_off_exit(struct skein_env *env, struct env_exit *x);
 
 /* Lets another thread run. For waits that have no waiter; rare. */
 void env_yield(struct skein_env *env);

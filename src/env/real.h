@@ -34,6 +34,10 @@ void real_mutex_fini(struct skein_env *env, struct env_mutex *m);
 void real_mutex_lock(struct skein_env *env, struct env_mutex *m);
 void real_mutex_unlock(struct skein_env *env, struct env_mutex *m);
 
+/* real_exit.c */
+int real_thread_on_exit(struct skein_env *env, struct env_exit *x);
+void real_thread_off_exit(struct skein_env *env, struct env_exit *x);
+
 /* real_wait.c */
 int real_waiter_new(struct skein_env *env, enum env_wait_mode mode,
 		    struct env_waiter **w);

@@ -7,7 +7,7 @@
  * kept, as many as calls of mixed sizes have under way (on one connection, one
  * after the other: a result that is being built and one that is not known to
  * have been read, of each size). Sizes are powers of two, so that one that is
- * kept fits the next.
+ * kept fits the next; of very large ones multiples.
  */
 #include "base/assert.h"
 #include "base/list.h"
@@ -17,9 +17,12 @@
 
 #define LEN_MIN (64u << 10)
 #define FIT_MAX 4u
+/* From here on sizes are multiples: doubling would waste too much. */
+#define LEN_MULTIPLE (64u << 20)
 
 struct region_buf {
 	struct rpc_buf buf;
+	struct skein_env *env;
 	struct mem_region *region;
 };
 
@@ -65,6 +68,7 @@ static struct rpc_buf *buf_new(struct rpc_conn *rc, size_t len)
 		env_free(conn_env(conn), b);
 		return NULL;
 	}
+	b->env = conn_env(conn);
 	b->buf.addr = b->region->addr;
 	b->buf.len = len;
 	b->buf.rkey = b->region->mr->rkey;
@@ -72,19 +76,35 @@ static struct rpc_buf *buf_new(struct rpc_conn *rc, size_t len)
 	return &b->buf;
 }
 
-static void buf_free(struct rpc_conn *rc, struct rpc_buf *buf)
+/* Any thread. */
+static void buf_free(struct rpc_buf *buf)
 {
+	struct skein_env *env = region_buf(buf)->env;
+
 	mem_region_free(region_buf(buf)->region);
-	env_free(conn_env(rc->conn), region_buf(buf));
+	env_free(env, region_buf(buf));
+}
+
+void rpc_bufs_let(struct rpc_conn *rc, struct rpc_buf *buf)
+{
+	rc->bufs.used_len -= buf->len;
+	buf->end = buf_free;
+}
+
+static size_t size_for(size_t len)
+{
+	if (len <= LEN_MULTIPLE)
+		return doubled_to(LEN_MIN, len);
+	return (len + LEN_MULTIPLE - 1) / LEN_MULTIPLE * LEN_MULTIPLE;
 }
 
 struct rpc_buf *rpc_bufs_get(struct rpc_conn *rc, size_t len)
 {
 	struct rpc_bufs *bufs = &rc->bufs;
 	struct rpc_buf *buf;
-	size_t size = doubled_to(LEN_MIN, len);
+	size_t size = size_for(len);
 
-	if (bufs->used_len + size > RPC_BUFS_MAX_LEN)
+	if (bufs->used_len + size > rc->ctx->conf.large_max)
 		return NULL;
 	buf = spare_take(bufs, size);
 	if (!buf)
@@ -107,7 +127,7 @@ static void spare_drop(struct rpc_conn *rc)
 	*link = NULL;
 	bufs->spares--;
 	bufs->spare_len -= buf->len;
-	buf_free(rc, buf);
+	buf_free(buf);
 }
 
 void rpc_bufs_put(struct rpc_conn *rc, struct rpc_buf *buf)
@@ -132,7 +152,7 @@ void rpc_bufs_fini(struct rpc_conn *rc)
 	skein_assert(!rc->bufs.used_len);
 	while ((buf = rc->bufs.spare)) {
 		rc->bufs.spare = buf->next;
-		buf_free(rc, buf);
+		buf_free(buf);
 	}
 	rc->bufs = (struct rpc_bufs){0};
 }

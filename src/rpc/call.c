@@ -11,7 +11,8 @@
 
 #include "base/list.h"
 #include "conn/ctx.h"
-#include "rpc/state.h"
+#include "conn/lanes.h"
+#include "rpc/share.h"
 
 int skein_rpc_handle(struct skein_ctx *ctx, uint16_t id, skein_rpc_fn *fn,
 		     void *arg)
@@ -109,12 +110,23 @@ int skein_rpc_call_async(struct skein_conn *conn, uint16_t id, const void *req,
 	/* The owner needs no look at the state of the connection: it changes
 	 * in this thread. */
 	if (__builtin_expect(rc && engine_is_owner(rc->engine), 1) &&
-	    rc->caller)
+	    rc->caller && !rc->share)
 		return call_inside(rc, id, req, req_len, resp_max, timeout_ns,
 				   done, arg);
 	err = check(conn, rc, req_len, resp_max);
 	if (__builtin_expect(err != 0, 0))
 		return err;
+	if (rc->share) {
+		struct rpc_client_req r = {.payload = req,
+					   .len = req_len,
+					   .resp_max = resp_max,
+					   .timeout_ns = timeout_ns,
+					   .done = done,
+					   .arg = arg,
+					   .id = id};
+
+		return rpc_shared_call_async(conn, &r);
+	}
 	if (engine_has_background(rc->engine) || !engine_try_enter(rc->engine))
 		return call_foreign(rc, id, req, req_len, resp_max, timeout_ns,
 				    done, arg);
@@ -124,12 +136,44 @@ int skein_rpc_call_async(struct skein_conn *conn, uint16_t id, const void *req,
 	return err;
 }
 
+int skein_rpc_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
+		     void *arg)
+{
+	struct rpc_conn *rc = rpc_conn_of(conn);
+	bool inside;
+	int err;
+
+	if (!done)
+		return -EINVAL;
+	err = check(conn, rc, 0, 0);
+	if (err)
+		return err == -ENOTCONN ? -ENOENT : err;
+	if (rc->share)
+		return -EOPNOTSUPP;
+	inside = engine_is_owner(rc->engine);
+	if (!inside) {
+		err = engine_enter(rc->engine, ENV_NEVER);
+		if (err)
+			return err;
+		/* What was handed to the owner gets there. */
+		(void)engine_poll(rc->engine);
+	}
+	err = rc->up ? rpc_client_cancel(&rc->client, done, arg) : -ENOENT;
+	if (err)
+		err = rpc_pending_cancel(rc, done, arg);
+	if (!inside)
+		engine_leave(rc->engine);
+	return err;
+}
+
 int skein_rpc_flush(struct skein_conn *conn)
 {
 	struct rpc_conn *rc = rpc_conn_of(conn);
 	int err;
 
 	/* As in skein_rpc_call_async(). */
+	if (rc && rc->share)
+		return 0; /* nothing is gathered: who calls sends */
 	if (rc && engine_is_owner(rc->engine) && rc->caller)
 		return rc->up ? rpc_client_flush(&rc->client) : -ENOTCONN;
 	err = check(conn, rc, 0, 0);
@@ -228,7 +272,15 @@ int skein_rpc_call(struct skein_conn *conn, uint16_t id, const void *req,
 	err = check(conn, rc, req_len, resp_max);
 	if (!err && engine_is_owner(rc->engine))
 		err = -EDEADLK;
-	if (!err) {
+	if (!err && rc->share) {
+		struct rpc_client_req r = {.payload = req,
+					   .len = req_len,
+					   .resp_max = resp_max,
+					   .timeout_ns = timeout_ns,
+					   .id = id};
+
+		err = rpc_shared_call(conn, &r, resp, &b.res);
+	} else if (!err) {
 		b.pending = (struct rpc_pending){.id = id,
 						 .req = req,
 						 .req_len = req_len,
@@ -248,6 +300,23 @@ int skein_rpc_call(struct skein_conn *conn, uint16_t id, const void *req,
 	return b.res.status;
 }
 
+/* What the lanes of a served handle have done together: the owner's own numbers
+ * are lane 0's. */
+static void stats_of_lanes(struct rpc_conn *rc, struct skein_rpc_stats *stats)
+{
+	struct aqp_stats st;
+
+	if (rc->caller ||
+	    !aqp_stats(&rc->ctx->aqp, conn_lane_head(rc->conn), &st))
+		return;
+	stats->calls = st.calls;
+	stats->messages_received = st.messages;
+	stats->credit_grants = st.grants;
+	stats->credit_declines = st.declines;
+	stats->lanes = st.lanes;
+	stats->lanes_active = st.active;
+}
+
 int skein_rpc_stats(struct skein_conn *conn, struct skein_rpc_stats *stats)
 {
 	struct rpc_conn *rc = rpc_conn_of(conn);
@@ -263,6 +332,12 @@ int skein_rpc_stats(struct skein_conn *conn, struct skein_rpc_stats *stats)
 		if (err)
 			return err;
 	}
+	if (rc->share) {
+		rpc_handle_stats(rc->share->handle, stats);
+		if (!inside)
+			engine_leave(rc->engine);
+		return 0;
+	}
 	*stats = (struct skein_rpc_stats){
 		.calls = rc->port.stats.calls,
 		.messages_sent = rc->port.stats.messages_sent,
@@ -273,7 +348,9 @@ int skein_rpc_stats(struct skein_conn *conn, struct skein_rpc_stats *stats)
 		.head_reads = rc->port.stats.head_reads,
 		.full = rc->port.stats.full,
 		.wakeups_sent = rc->port.stats.wakeups_sent,
+		.deferred = rc->port.stats.later,
 	};
+	stats_of_lanes(rc, stats);
 	if (!inside)
 		engine_leave(rc->engine);
 	return 0;

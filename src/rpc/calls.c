@@ -5,36 +5,31 @@
 #include "base/assert.h"
 #include "rpc/calls.h"
 
-void rpc_calls_init(struct rpc_calls *c, struct rpc_call *slots, uint64_t n,
-		    uint64_t now_ns)
+void rpc_calls_init(struct rpc_calls *c, struct rpc_call *slots, uint64_t n)
 {
 	skein_assert(n && !(n & (n - 1)));
-	*c = (struct rpc_calls){.slots = slots,
-				.mask = n - 1,
-				.now_ns = now_ns,
-				.earliest_ns = UINT64_MAX};
+	*c = (struct rpc_calls){
+		.slots = slots, .mask = n - 1, .earliest_ns = UINT64_MAX};
 }
 
-static void add_time(struct rpc_call *call, uint64_t ns)
+void rpc_calls_see(struct rpc_calls *c, uint64_t now_ns, uint64_t end)
 {
-	if (call->deadline_ns > UINT64_MAX - ns)
-		call->deadline_ns = UINT64_MAX;
-	else
-		call->deadline_ns += ns;
-}
+	uint64_t n = rpc_calls_head(c);
+	struct rpc_call *call;
 
-void rpc_calls_round(struct rpc_calls *c, uint64_t now_ns)
-{
-	uint64_t gap = now_ns - c->now_ns;
-
-	if (now_ns <= c->now_ns)
-		gap = 0;
-	/* earliest_ns stays where it is: a lower bound still. */
-	if (gap >= RPC_CALLS_STALE_NS)
-		for (uint64_t n = c->seen; n < c->tail; n++)
-			add_time(rpc_calls_at(c, n), gap);
-	c->now_ns += gap;
-	c->seen = c->tail;
+	/* Those that have been answered already are not looked at: their
+	 * slots may be in use again. */
+	if (n < c->seen)
+		n = c->seen;
+	for (; n != end; n++) {
+		call = rpc_calls_at(c, n);
+		call->deadline_ns += now_ns;
+		if (call->deadline_ns < now_ns)
+			call->deadline_ns = UINT64_MAX;
+		if (call->deadline_ns < c->earliest_ns)
+			c->earliest_ns = call->deadline_ns;
+	}
+	c->seen = end;
 }
 
 void rpc_calls_walk(struct rpc_calls *c)

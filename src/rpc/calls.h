@@ -4,14 +4,21 @@
  * deadlines.
  *
  * Calls are numbered from 0 and never renumbered; [head, tail) are under way
- * or ended but still holding response space (dead: timed out). Answers come in
- * order, so the window is a ring of slots. Deadlines need no heap: earliest_ns
- * is a lower bound, lowered by each call with one comparison, and the window
- * is looked through only when that time has come. Pure.
+ * or ended but still holding response space (dead: timed out). Most answers come
+ * in order, so the window is a ring of slots. tail and the slots behind it are
+ * the sending side's (client.h), the slots that it has published are the
+ * owner's.
+ *
+ * A call's time begins with the first round that sees it: the clock is read
+ * once a round, and a thread that makes calls does not read it. Deadlines need
+ * no heap: earliest_ns is a lower bound, lowered by each call with one
+ * comparison, and the window is looked through only when that time has come.
+ * Pure.
  */
 #ifndef SKEIN_RPC_CALLS_H
 #define SKEIN_RPC_CALLS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,65 +28,54 @@
 struct rpc_call {
 	skein_rpc_done_fn *done; /* NULL: dead, its end has been told */
 	void *arg;
+	/* how long it may take; when it ends, once a round has seen it */
 	uint64_t deadline_ns;
 	uint32_t resp_max;
-	uint16_t lines; /* of response space */
-	uint16_t spare;
+	uint16_t lines;	 /* of response space; and RPC_CALL_ANSWERED */
+	uint16_t thread; /* who made it, on a connection with lanes */
 };
 _Static_assert(sizeof(struct rpc_call) == 32 || sizeof(void *) != 8,
 	       "half a line");
 
+/* Answered before an older one: it waits in the window for that. */
+#define RPC_CALL_ANSWERED (1u << 15)
+#define RPC_CALL_LINES(call) ((call)->lines & (RPC_CALL_ANSWERED - 1))
+
+/* The owner's side of the window. */
 struct rpc_calls {
 	struct rpc_call *slots;
 	uint64_t mask; /* slots - 1 */
-	uint64_t head, tail;
-	uint64_t sent;	 /* those before it have left */
-	uint64_t seen;	 /* those before it were made before the last round */
-	uint64_t now_ns; /* of the last round */
+	/* Written by the owner alone: release, when it has done with the slots
+	 * before it. The sending side acquires it before it uses them anew. */
+	_Atomic(uint64_t) head;
+	uint64_t seen;	      /* those before it have their deadline */
 	uint64_t earliest_ns; /* no deadline is before it */
 };
 
-/* A round this much after the last one: the calls made in between got their
- * deadline from a clock that was so much behind, and get the difference. */
-#define RPC_CALLS_STALE_NS (100 * 1000ull)
-
-static inline struct rpc_call *rpc_calls_at(struct rpc_calls *c, uint64_t n)
+static inline struct rpc_call *rpc_calls_at(const struct rpc_calls *c,
+					    uint64_t n)
 {
 	return &c->slots[n & c->mask];
 }
 
-static inline bool rpc_calls_full(const struct rpc_calls *c)
+/* The owner's own look at what it alone writes. */
+static inline uint64_t rpc_calls_head(const struct rpc_calls *c)
 {
-	return c->tail - c->head > c->mask;
+	return atomic_load_explicit(&c->head, memory_order_relaxed);
 }
 
-/* Not full. Returns the new call's number. */
-static inline uint64_t rpc_calls_add(struct rpc_calls *c,
-				     skein_rpc_done_fn *done, void *arg,
-				     uint64_t timeout_ns, uint32_t resp_max,
-				     uint16_t lines)
+/* n slots: a power of two, zeroed or not; the caller's memory. */
+void rpc_calls_init(struct rpc_calls *c, struct rpc_call *slots, uint64_t n);
+
+void rpc_calls_see(struct rpc_calls *c, uint64_t now_ns, uint64_t end);
+
+/* A round begins; end: behind the last call that the owner may look at. */
+static inline void rpc_calls_round(struct rpc_calls *c, uint64_t now_ns,
+				   uint64_t end)
 {
-	struct rpc_call *call = rpc_calls_at(c, c->tail);
-	uint64_t deadline = c->now_ns + timeout_ns;
-
-	if (deadline < timeout_ns)
-		deadline = UINT64_MAX;
-	call->done = done;
-	call->arg = arg;
-	call->deadline_ns = deadline;
-	call->resp_max = resp_max;
-	call->lines = lines;
-	if (deadline < c->earliest_ns)
-		c->earliest_ns = deadline;
-	return c->tail++;
+	if (c->seen != end)
+		rpc_calls_see(c, now_ns, end);
 }
-
-/* slots: a power of two, zeroed or not; the caller's memory. */
-void rpc_calls_init(struct rpc_calls *c, struct rpc_call *slots, uint64_t n,
-		    uint64_t now_ns);
-
-/* A round begins. */
-void rpc_calls_round(struct rpc_calls *c, uint64_t now_ns);
 
 /* The next call at or after *at whose deadline has come (then *at is its
  * number), alive. False: none; earliest_ns is exact again if the walk began at

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * client.c - the calling end: docs/protocol/rpc.md, sections 1 to 5 and 7.
+ * client.c - the calling end's owner's side: docs/protocol/rpc.md, sections 2
+ * to 5 and 7. client.h has the two sides.
  */
 #include <errno.h>
 
@@ -15,238 +16,84 @@
 #define HDR_LEN ((uint32_t)sizeof(struct rpc_hdr))
 #define META_LEN ((uint32_t)sizeof(struct rpc_req_meta))
 
-/* --- the open message --------------------------------------------------- */
+/* --- Head of the request ring ------------------------------------------- */
 
-static uint64_t req_off(const struct rpc_client *c, uint64_t pos)
+/* The position behind the last message that a response may speak of. */
+static uint64_t req_valid(struct rpc_client *c)
 {
-	return rpc_geom_req(&c->port->geom) +
-	       (pos & (c->port->geom.req_lines - 1)) * RPC_LINE;
+	/* Acquire pairs with the release in rpc_client_seal(). */
+	return c->rx.shared ? atomic_load_explicit(&c->told.req_valid,
+						   memory_order_acquire)
+			    : c->tx.req_tail;
 }
 
-/* How long the open message may become now. */
-static void open_measure(struct rpc_client *c)
+static void head_advance(struct rpc_client_rx *rx, uint64_t pos)
 {
-	const struct rpc_geom *g = &c->port->geom;
-	uint64_t free = g->req_lines - (c->req_tail - c->req_head);
-	uint64_t max = c->port->msg_max;
-
-	if (free * RPC_LINE < max)
-		max = free * RPC_LINE;
-	if (c->open_alone)
-		max = c->open_len + RPC_TAIL_LEN;
-	c->open_max = (uint32_t)max;
-}
-
-static void open_begin(struct rpc_client *c)
-{
-	c->open = c->port->base + req_off(c, c->req_tail);
-	c->open_len = HDR_LEN;
-	c->open_count = 0;
-	c->open_alone = false;
-	open_measure(c);
-}
-
-static void head_advance(struct rpc_client *c, uint64_t pos)
-{
-	if (pos <= c->req_head)
-		return;
-	c->req_head = pos;
-	open_measure(c);
+	/* Release pairs with look_at_owner(). */
+	if (pos > atomic_load_explicit(&rx->req_head, memory_order_relaxed))
+		atomic_store_explicit(&rx->req_head, pos, memory_order_release);
 }
 
 /* Head as a response tells it: false when it cannot be. It may be behind one
  * that was READ, for the response was sealed before. */
 static bool head_told(struct rpc_client *c, uint32_t wire)
 {
-	uint64_t pos = rpc_pos_extend(c->req_head_told, wire);
+	uint64_t pos = rpc_pos_extend(c->rx.req_head_told, wire);
 
-	if (pos > c->req_tail)
+	if (pos > req_valid(c))
 		return false;
-	c->req_head_told = pos;
-	head_advance(c, pos);
+	c->rx.req_head_told = pos;
+	head_advance(&c->rx, pos);
 	return true;
 }
 
 static void head_read_done(struct rpc_read *rd, int err)
 {
-	struct rpc_client *c = container_of(rd, struct rpc_client, head_read);
+	struct rpc_client *c =
+		container_of(rd, struct rpc_client, rx.head_read);
 	uint64_t pos;
 
-	c->head_reading = false;
+	c->rx.head_reading = false;
 	if (err)
 		return;
-	memcpy(&pos, c->port->base + RPC_CTL_HEAD_DST, sizeof(pos));
+	memcpy(&pos, c->rx.port->base + RPC_CTL_HEAD_DST, sizeof(pos));
 	/* Nonsense is ignored: the next response must tell the truth. */
-	if (pos <= c->req_tail)
-		head_advance(c, pos);
-}
-
-/* The ring looks full: ask the server how far it is, unless we have. */
-static int ring_full(struct rpc_client *c)
-{
-	int rc;
-
-	c->port->stats.full++;
-	if (c->head_reading || c->req_head == c->req_tail)
-		return -EAGAIN;
-	rc = c->port->ops->read_head(c->port, &c->head_read);
-	if (!rc) {
-		c->head_reading = true;
-		c->port->stats.head_reads++;
-		c->port->stats.reads++;
-	}
-	return -EAGAIN;
-}
-
-int rpc_client_flush(struct rpc_client *c)
-{
-	uint32_t len = c->open_len + RPC_TAIL_LEN;
-	struct rpc_port *port = c->port;
-	int rc;
-
-	if (c->broken)
-		return -ENOTCONN;
-	if (!c->open_count && !c->owes_head)
-		return 0;
-	if (len > c->open_max)
-		return ring_full(c);
-	rpc_msg_seal(c->open, len, (uint16_t)c->open_count,
-		     (uint32_t)c->resp_head,
-		     rpc_canary(&port->secret_out, c->req_tail),
-		     port->tail_out);
-	rc = rpc_port_send(port, req_off(c, c->req_tail), len);
-	if (rc)
-		return rc;
-	port->stats.calls += c->open_count;
-	c->owes_head = false;
-	c->calls.sent = c->calls.tail;
-	c->req_tail =
-		rpc_pos_next(port->geom.req_lines, c->req_tail, RPC_LINES(len));
-	open_begin(c);
-	return 0;
-}
-
-/* --- making a call ------------------------------------------------------ */
-
-/* Room for one more pair of need bytes in the open message: 0 or -EAGAIN. */
-static int make_room(struct rpc_client *c, uint32_t need)
-{
-	int rc;
-
-	if (c->open_len + need + RPC_TAIL_LEN <= c->open_max)
-		return 0;
-	if (c->open_count) {
-		rc = rpc_client_flush(c);
-		if (rc)
-			return rc;
-	}
-	if (c->open_len + need + RPC_TAIL_LEN <= c->open_max)
-		return 0;
-	return ring_full(c);
-}
-
-/* The payload goes into registered memory, a descriptor into the message,
- * which it has for itself. */
-static int call_large(struct rpc_client *c, uint16_t id, const void *req,
-		      size_t len, size_t resp_max, uint64_t timeout_ns,
-		      skein_rpc_done_fn *done, void *arg)
-{
-	struct rpc_large desc;
-	struct rpc_buf *buf;
-	int rc;
-
-	rc = rpc_client_flush(c);
-	if (rc)
-		return rc;
-	rc = make_room(c, META_LEN + sizeof(desc));
-	if (rc)
-		return rc;
-	buf = c->port->ops->buf_get(c->port, len);
-	if (!buf)
-		return -ENOMEM;
-	memcpy(buf->addr, req, len);
-	buf->mark = c->calls.tail;
-	buf->next = NULL;
-	*c->large_end = buf;
-	c->large_end = &buf->next;
-	desc = (struct rpc_large){.addr = (uint64_t)(uintptr_t)buf->addr,
-				  .len = len,
-				  .rkey = buf->rkey,
-				  .region = buf->region};
-	rpc_client_add_pair(c, id, &desc, sizeof(desc), RPC_REQ_LARGE, resp_max,
-			    rpc_client_resp_lines(c, resp_max), timeout_ns,
-			    done, arg);
-	/* Failing now is no failure of the call: the message leaves with a
-	 * later round, and takes nothing more. */
-	c->open_alone = true;
-	open_measure(c);
-	(void)rpc_client_flush(c);
-	return 0;
-}
-
-int rpc_client_call_any(struct rpc_client *c, uint16_t id, const void *req,
-			size_t len, size_t resp_max, uint64_t timeout_ns,
-			skein_rpc_done_fn *done, void *arg)
-{
-	uint32_t lines = rpc_client_resp_lines(c, resp_max);
-	int rc;
-
-	if (c->broken)
-		return -ENOTCONN;
-	if (rpc_calls_full(&c->calls))
-		return -EAGAIN;
-	if (c->resp_tail + lines - c->resp_head > (uint64_t)c->resp_mask + 1) {
-		c->port->stats.full++;
-		return -EAGAIN;
-	}
-	if (len > SKEIN_RPC_LEN_MAX || resp_max > SKEIN_RPC_LEN_MAX)
-		return -EMSGSIZE;
-	if (len > c->inline_max)
-		return call_large(c, id, req, len, resp_max, timeout_ns, done,
-				  arg);
-	rc = make_room(c, META_LEN + RPC_PAD8((uint32_t)len));
-	if (rc)
-		return rc;
-	rpc_client_add_pair(c, id, req, (uint32_t)len, 0, resp_max, lines,
-			    timeout_ns, done, arg);
-	if (c->open_count >= c->port->batch_max)
-		(void)rpc_client_flush(c); /* or with the next round */
-	return 0;
+	if (pos <= req_valid(c))
+		head_advance(&c->rx, pos);
 }
 
 /* --- responses ---------------------------------------------------------- */
 
-static const uint8_t *resp_at(const struct rpc_client *c, uint64_t pos)
+static const uint8_t *resp_at(const struct rpc_client_rx *rx, uint64_t pos)
 {
-	return c->resp_base + (pos & c->resp_mask) * RPC_LINE;
+	return rx->resp_base + (pos & rx->resp_mask) * RPC_LINE;
+}
+
+static uint64_t resp_head(const struct rpc_client_rx *rx)
+{
+	return atomic_load_explicit(&rx->resp_head, memory_order_relaxed);
 }
 
 /* The oldest large request's memory, when the call that used it has ended. */
-static void large_free(struct rpc_client *c, uint64_t before)
+static void large_free(struct rpc_client_rx *rx, uint64_t before)
 {
 	struct rpc_buf *buf;
 
-	while ((buf = c->large) && buf->mark < before) {
-		c->large = buf->next;
-		if (!c->large)
-			c->large_end = &c->large;
-		c->port->ops->buf_put(c->port, buf);
+	while ((buf = rx->large) && buf->mark < before) {
+		rx->large = buf->next;
+		if (!rx->large)
+			rx->large_end = &rx->large;
+		rx->port->ops->buf_put(rx->port, buf);
 	}
 }
 
-/* Ends the oldest call, whose answer this is, and takes it off the window.
- * done() may make further calls, and may break the connection. */
-static inline void call_answered(struct rpc_client *c, int status,
-				 const void *data, uint32_t len)
+/* The end of a call that is answered. done() may make further calls, and may
+ * break the connection. */
+static inline void tell(skein_rpc_done_fn *done, void *arg, int status,
+			const void *data, uint32_t len)
 {
-	struct rpc_call *call = rpc_calls_at(&c->calls, c->calls.head);
 	struct skein_rpc_result res = {SKEIN_DONE, status, data, len};
-	skein_rpc_done_fn *done = call->done;
-	void *arg = call->arg;
 
-	c->calls.head++;
-	if (__builtin_expect(c->large != NULL, 0))
-		large_free(c, c->calls.head);
 	if (!done)
 		return; /* timed out long ago: nobody waits */
 	if (__builtin_expect(status != 0, 0)) {
@@ -256,14 +103,78 @@ static inline void call_answered(struct rpc_client *c, int status,
 	done(arg, &res);
 }
 
+/* Takes those off the window that are answered, and those that half a window
+ * of later ones have overtaken; newest: the last that was answered. Not beyond
+ * `used`: from there on the slots tell the reservations. Release pairs with
+ * look_at_owner(): the slots have been read. */
+static void window_advance(struct rpc_client *c, uint64_t newest)
+{
+	struct rpc_calls *calls = &c->rx.calls;
+	uint64_t n = rpc_calls_head(calls), half = (calls->mask + 1) / 2;
+	struct rpc_park *park = &c->rx.park;
+	struct rpc_call *call;
+
+	for (; n != c->rx.used; n++) {
+		call = rpc_calls_at(calls, n);
+		if (call->lines & RPC_CALL_ANSWERED)
+			continue;
+		if (newest < n + half || park->n > calls->mask ||
+		    !rpc_park_add(park, call, n))
+			break;
+	}
+	atomic_store_explicit(&calls->head, n, memory_order_release);
+}
+
+/* Ends a call, whose answer this is, in its turn or not. n: its number, if it
+ * is in the window. */
+static void call_answered(struct rpc_client *c, struct rpc_call *call,
+			  uint64_t n, int status, const void *data,
+			  uint32_t len)
+{
+	skein_rpc_done_fn *done = call->done;
+	void *arg = call->arg;
+
+	/* It takes the reservation whose turn it is, its own or not. */
+	c->rx.used++;
+	if (call == rpc_calls_at(&c->rx.calls, n)) {
+		call->lines |= RPC_CALL_ANSWERED;
+		call->done = NULL;
+	} else {
+		rpc_park_del(&c->rx.park, call);
+		n = rpc_calls_head(&c->rx.calls);
+	}
+	window_advance(c, n);
+	large_free(&c->rx, n + 1);
+	tell(done, arg, status, data, len);
+}
+
+/* The same for the common case: n is head and used, and the answer is plain. */
+static inline void call_answered_in_turn(struct rpc_client *c, uint64_t n,
+					 struct rpc_call *call,
+					 const void *data, uint32_t len)
+{
+	skein_rpc_done_fn *done = call->done;
+	void *arg = call->arg;
+
+	c->rx.used = n + 1;
+	/* Release: as in window_advance(). */
+	atomic_store_explicit(&c->rx.calls.head, n + 1, memory_order_release);
+	if (__builtin_expect(c->rx.large != NULL, 0))
+		large_free(&c->rx, n + 1);
+	tell(done, arg, 0, data, len);
+}
+
 /* Where the message of the next response begins: moves over `lines`, the sum
  * of what its calls reserved. Reservations of one message adjoin, so next() of
  * the sum is that of the last call. */
-static void resp_consumed(struct rpc_client *c)
+static void resp_consumed(struct rpc_client_rx *rx)
 {
-	c->resp_head = rpc_pos_next(c->resp_mask + 1, c->resp_head,
-				    (uint32_t)c->in_lines);
-	c->resp_canary = rpc_canary(&c->port->secret_in, c->resp_head);
+	uint64_t pos = rpc_pos_next(rx->resp_mask + 1, resp_head(rx),
+				    (uint32_t)rx->in_lines);
+
+	/* Release pairs with look_at_owner(): the bytes have been read. */
+	atomic_store_explicit(&rx->resp_head, pos, memory_order_release);
+	rx->resp_canary = rpc_canary(&rx->port->secret_in, pos);
 }
 
 static void fetch_done(struct rpc_read *rd, int err)
@@ -271,165 +182,252 @@ static void fetch_done(struct rpc_read *rd, int err)
 	struct rpc_fetch *f = container_of(rd, struct rpc_fetch, rd);
 
 	f->err = err;
-	f->state = RPC_FETCH_DONE;
+	f->off += f->piece;
+	f->state =
+		!err && f->off < f->from.len ? RPC_FETCH_POST : RPC_FETCH_DONE;
 }
 
-static int fetch_post(struct rpc_client *c)
+static int fetch_begin(struct rpc_client *c, const struct rpc_call *call,
+		       uint32_t seq, const void *payload)
 {
-	struct rpc_fetch *f = &c->fetch;
-	int rc;
-
-	rc = c->port->ops->read(c->port, f->buf, &f->from, &f->rd);
-	if (rc == -EAGAIN)
-		return 0;
-	if (rc)
-		return rc;
-	c->port->stats.reads++;
-	f->state = RPC_FETCH_WAIT;
-	return 0;
-}
-
-static int fetch_begin(struct rpc_client *c, const void *payload)
-{
-	struct rpc_call *call = rpc_calls_at(&c->calls, c->calls.head);
-	struct rpc_fetch *f = &c->fetch;
+	struct rpc_fetch *f = &c->rx.fetch;
 	int rc;
 
 	rc = rpc_msg_large(payload, call->resp_max, &f->from);
 	if (rc)
 		return rc;
+	f->seq = seq;
 	f->err = 0;
+	f->off = 0;
 	f->buf = NULL;
 	f->rd.done = fetch_done;
 	f->state = RPC_FETCH_DONE;
 	if (!call->done)
 		return 0; /* nobody waits for it */
-	f->buf = c->port->ops->buf_get(c->port, f->from.len);
+	f->buf = c->rx.port->ops->buf_get(c->rx.port, f->from.len);
 	if (!f->buf) {
 		f->err = -ENOMEM;
 		return 0;
 	}
 	f->state = RPC_FETCH_POST;
-	return fetch_post(c);
+	if (c->rx.shared)
+		return 0; /* by who holds the sending side */
+	rc = rpc_client_fetch_post(c);
+	return rc < 0 ? rc : 0;
+}
+
+/* The call of this number: parked, or in its slot, which may not be in use. *n:
+ * its number as the window counts. */
+static struct rpc_call *call_of(struct rpc_client_rx *rx, uint32_t seq,
+				uint64_t *n)
+{
+	uint64_t head = rpc_calls_head(&rx->calls);
+	struct rpc_call *call = NULL;
+
+	*n = head + (uint32_t)(seq - (uint32_t)head);
+	if (rx->park.n)
+		call = rpc_park_find(&rx->park, seq);
+	return call ? call : rpc_calls_at(&rx->calls, *n);
 }
 
 /* The READ has ended: so does the call. */
 static void fetch_end(struct rpc_client *c)
 {
-	struct rpc_fetch f = c->fetch;
+	struct rpc_client_rx *rx = &c->rx;
+	struct rpc_fetch f = rx->fetch;
+	struct rpc_call *call;
+	uint64_t n;
 
-	c->fetch.state = RPC_FETCH_NONE;
-	c->fetch.buf = NULL;
-	call_answered(c, f.err, f.buf ? f.buf->addr : NULL,
+	call = call_of(rx, f.seq, &n);
+	rx->fetch.state = RPC_FETCH_NONE;
+	rx->fetch.buf = NULL;
+	rx->result_buf = f.buf;
+	call_answered(c, call, n, f.err, f.buf ? f.buf->addr : NULL,
 		      f.buf ? (uint32_t)f.from.len : 0);
-	if (f.buf)
-		c->port->ops->buf_put(c->port, f.buf);
-	c->owes_head = true;
+	if (rx->result_buf)
+		rx->port->ops->buf_put(rx->port, rx->result_buf);
+	rx->result_buf = NULL;
+	rx->owes_head = true;
 }
 
-/* Consumes pairs: 1 when the message is finished, 0 when it waits for a READ
- * or the connection broke in a callback, or an error. */
-static int consume_pairs(struct rpc_client *c)
+/* More is answered than has been published as sent: 0 when that is about to be
+ * published, for its leader has posted it; an error when there is no such
+ * call. */
+static int not_sent(struct rpc_client *c, uint64_t n)
 {
+	/* Acquire: rpc_client_seal(). */
+	if (c->rx.shared &&
+	    n < atomic_load_explicit(&c->told.valid, memory_order_acquire))
+		return 0;
+	return -SKEIN_EPEER;
+}
+
+/* Which of the calls under way the next pair answers: 1, 0 to wait, or an
+ * error. */
+static int find_call(struct rpc_client *c, uint64_t sent,
+		     struct rpc_call **call, uint64_t *n, uint32_t *seq)
+{
+	struct rpc_client_rx *rx = &c->rx;
+
+	if (rpc_msg_peek_seq(&rx->in, seq))
+		return -SKEIN_EPEER;
+	*call = call_of(rx, *seq, n);
+	if (*call != rpc_calls_at(&rx->calls, *n))
+		return 1; /* parked */
+	if (*n >= sent)
+		return not_sent(c, *n);
+	/* Each is answered once. */
+	return (*call)->lines & RPC_CALL_ANSWERED ? -SKEIN_EPEER : 1;
+}
+
+/* A pair that is not the plain answer to the oldest call. As consume_pair(). */
+static int consume_any(struct rpc_client *c, uint64_t sent)
+{
+	struct rpc_client_rx *rx = &c->rx;
 	struct rpc_resp_meta meta;
 	struct rpc_call *call;
 	const void *payload;
+	uint32_t seq;
 	uint64_t n;
 	int rc;
 
-	while (c->in.left) {
-		n = c->calls.head;
-		/* Not asked for; or reserved in the next lap, so that it does
-		 * not adjoin. */
-		if (__builtin_expect(n == c->calls.sent ||
-					     c->in_lines >= c->in_lap_left,
-				     0))
-			return -SKEIN_EPEER;
-		call = rpc_calls_at(&c->calls, n);
-		rc = rpc_msg_next_resp(&c->in, call->resp_max, (uint32_t)n,
-				       &meta, &payload);
-		if (__builtin_expect(rc != 0, 0))
+	rc = find_call(c, sent, &call, &n, &seq);
+	if (rc <= 0)
+		return rc;
+	rc = rpc_msg_next_resp_any(&rx->in, call->resp_max, seq, call->thread,
+				   &meta, &payload);
+	if (rc)
+		return rc;
+	rx->in_lines += RPC_CALL_LINES(rpc_calls_at(&rx->calls, rx->used));
+	if (meta.flags & RPC_RESP_LARGE)
+		return fetch_begin(c, call, seq, payload);
+	call_answered(c, call, n, meta.status, payload, meta.size);
+	return 1;
+}
+
+/* 1, 0 when it waits for a READ or its sender, or an error. */
+static inline int consume_pair(struct rpc_client *c, uint64_t sent)
+{
+	struct rpc_client_rx *rx = &c->rx;
+	uint64_t n = rx->used;
+	struct rpc_call *call = rpc_calls_at(&rx->calls, n);
+	struct rpc_resp_meta meta;
+	const void *payload;
+
+	if (__builtin_expect(n == sent, 0))
+		return not_sent(c, n);
+	/* Reserved in the next lap, so that it does not adjoin. */
+	if (__builtin_expect(rx->in_lines >= rx->in_lap_left, 0))
+		return -SKEIN_EPEER;
+	/* While calls are parked the oldest in the window may be answered. */
+	if (__builtin_expect(n != rpc_calls_head(&rx->calls) || rx->park.n ||
+				     !rpc_msg_next_resp(&rx->in, call->resp_max,
+							(uint32_t)n,
+							call->thread, &meta,
+							&payload),
+			     0))
+		return consume_any(c, sent);
+	rx->in_lines += call->lines;
+	call_answered_in_turn(c, n, call, payload, meta.size);
+	return 1;
+}
+
+/* Consumes pairs: 1 when the message is finished, 0 when it waits or the
+ * connection broke in a callback, or an error. */
+static inline int consume_pairs(struct rpc_client *c, uint64_t sent)
+{
+	struct rpc_client_rx *rx = &c->rx;
+	int rc;
+
+	while (rx->in.left) {
+		rc = consume_pair(c, sent);
+		if (__builtin_expect(rc != 1, 0))
 			return rc;
-		c->in_lines += call->lines;
-		if (__builtin_expect(meta.flags & RPC_RESP_LARGE, 0)) {
-			rc = fetch_begin(c, payload);
-			return rc;
-		}
-		call_answered(c, meta.status, payload, meta.size);
-		if (__builtin_expect(c->broken != 0, 0))
+		if (__builtin_expect(rx->broken != 0, 0))
 			return 0;
 	}
 	return 1;
 }
 
-static int message_end(struct rpc_client *c)
+static inline int message_end(struct rpc_client_rx *rx)
 {
-	if (rpc_msg_end(&c->in) || c->in.len > c->in_lines * RPC_LINE)
+	if (rpc_msg_end(&rx->in) || rx->in.len > rx->in_lines * RPC_LINE)
 		return -SKEIN_EPEER;
-	resp_consumed(c);
+	resp_consumed(rx);
+	rx->in_active = false;
 	return 0;
 }
 
 /* The READ under way: 1 when the message behind it is finished. */
-static int fetch_step(struct rpc_client *c)
+static __attribute__((noinline)) int fetch_step(struct rpc_client *c)
 {
+	struct rpc_client_rx *rx = &c->rx;
 	int rc;
 
-	if (c->fetch.state == RPC_FETCH_POST) {
-		rc = fetch_post(c);
-		if (rc)
+	if (rx->fetch.state == RPC_FETCH_POST && !rx->shared) {
+		rc = rpc_client_fetch_post(c);
+		if (rc < 0)
 			return rc;
 	}
-	if (c->fetch.state != RPC_FETCH_DONE)
+	if (rx->fetch.state != RPC_FETCH_DONE)
 		return 0;
-	if (c->fetch.err && c->fetch.buf)
-		return c->fetch.err; /* the READ failed: so has the queue pair */
+	if (rx->fetch.err && rx->fetch.buf)
+		return rx->fetch.err; /* the READ failed: so has the QP */
 	fetch_end(c);
-	if (c->broken)
+	if (rx->broken)
 		return 0;
-	return message_end(c) ? -SKEIN_EPEER : 1;
+	return message_end(rx) ? -SKEIN_EPEER : 1;
 }
 
 /* Takes up the next response message: 1, 0 none, or an error. */
 static int message_begin(struct rpc_client *c)
 {
-	uint32_t lap_left =
-		c->resp_mask + 1 - ((uint32_t)c->resp_head & c->resp_mask);
-	uint32_t room = (lap_left + c->port->geom.spill) * RPC_LINE;
+	struct rpc_client_rx *rx = &c->rx;
+	uint64_t pos = resp_head(rx);
+	uint32_t lap_left = rx->resp_mask + 1 - ((uint32_t)pos & rx->resp_mask);
+	uint32_t room = (lap_left + rx->port->geom.spill) * RPC_LINE;
 	int rc;
 
-	rc = rpc_msg_poll(&c->in, resp_at(c, c->resp_head), room,
-			  c->resp_canary, c->port->tail_in);
+	rc = rpc_msg_poll(&rx->in, resp_at(rx, pos), room, rx->resp_canary,
+			  rx->port->tail_in);
 	if (__builtin_expect(rc <= 0, 1))
 		return rc;
-	if (!c->in.count || !head_told(c, c->in.head))
+	if (!rx->in.count || !head_told(c, rx->in.head))
 		return -SKEIN_EPEER;
-	c->in_lines = 0;
-	c->in_lap_left = lap_left;
-	c->port->stats.messages_received++;
-	rpc_event_received(&c->port->event);
+	rx->in_active = true;
+	rx->in_lines = 0;
+	rx->in_lap_left = lap_left;
+	rx->port->stats.messages_received++;
+	if (__builtin_expect(rx->port->model != NULL, 0))
+		rpc_port_charge(rx->port, ENV_COST_DECODE, rx->in.count);
+	rpc_event_received(&rx->port->event);
 	return 1;
 }
 
 static int poll_responses(struct rpc_client *c)
 {
+	struct rpc_client_rx *rx = &c->rx;
 	int rc, moved = 0;
+	uint64_t sent;
 
-	if (__builtin_expect(c->fetch.state != RPC_FETCH_NONE, 0)) {
+	if (__builtin_expect(rx->fetch.state != RPC_FETCH_NONE, 0)) {
 		rc = fetch_step(c);
 		if (rc <= 0)
 			return rc;
 		moved++;
 	}
-	while (moved < MSGS_PER_ROUND && c->calls.head != c->calls.sent) {
-		rc = message_begin(c);
+	while (moved < MSGS_PER_ROUND &&
+	       rx->used != (sent = rpc_client_sent(c))) {
+		if (__builtin_expect(!rx->in_active, 1)) {
+			rc = message_begin(c);
+			if (rc <= 0)
+				return rc ? rc : moved;
+			moved++;
+		}
+		rc = consume_pairs(c, sent);
 		if (rc <= 0)
 			return rc ? rc : moved;
-		moved++;
-		rc = consume_pairs(c);
-		if (rc <= 0)
-			return rc ? rc : moved;
-		if (message_end(c))
+		if (message_end(rx))
 			return -SKEIN_EPEER;
 	}
 	return moved;
@@ -437,14 +435,15 @@ static int poll_responses(struct rpc_client *c)
 
 /* --- deadlines ---------------------------------------------------------- */
 
-/* The pair of call n, which is in the open message, is not to be executed. */
-static void withdraw(struct rpc_client *c, uint64_t n)
+/* The pair of call n, which is in the open message, is not to be executed. Only
+ * on a connection of its own: a lane has no open message that the owner sees. */
+static void withdraw(struct rpc_client_tx *tx, uint64_t sent, uint64_t n)
 {
 	struct rpc_req_meta *meta;
 	uint32_t at = HDR_LEN;
 
-	for (uint64_t i = c->calls.sent;; i++) {
-		meta = (struct rpc_req_meta *)(void *)(c->open + at);
+	for (uint64_t i = sent;; i++) {
+		meta = (struct rpc_req_meta *)(void *)(tx->open + at);
 		if (i == n)
 			break;
 		at += META_LEN + RPC_PAD8(meta->size);
@@ -452,16 +451,18 @@ static void withdraw(struct rpc_client *c, uint64_t n)
 	meta->flags |= RPC_REQ_SKIP;
 }
 
-static void call_dies(struct rpc_client *c, uint64_t n, int err)
+/* n: its number, or 0 if it is parked. */
+static void call_dies(struct rpc_client *c, struct rpc_call *call, uint64_t n,
+		      int err)
 {
-	struct rpc_call *call = rpc_calls_at(&c->calls, n);
 	struct skein_rpc_result res = {.outcome = SKEIN_UNKNOWN, .status = err};
 	skein_rpc_done_fn *done = call->done;
+	uint64_t sent = rpc_client_sent(c);
 
-	if (n >= c->calls.sent) {
+	if (call == rpc_calls_at(&c->rx.calls, n) && n >= sent) {
 		res.outcome = SKEIN_NOT_SENT;
-		if (!c->broken)
-			withdraw(c, n);
+		if (!c->rx.broken)
+			withdraw(&c->tx, sent, n);
 	}
 	call->done = NULL;
 	done(call->arg, &res);
@@ -469,90 +470,141 @@ static void call_dies(struct rpc_client *c, uint64_t n, int err)
 
 static int poll_deadlines(struct rpc_client *c, uint64_t now_ns)
 {
-	uint64_t n = c->calls.head, end = c->calls.tail;
+	struct rpc_calls *calls = &c->rx.calls;
+	uint64_t n = rpc_calls_head(calls), end = calls->seen;
+	struct rpc_call *call;
+	uint32_t i = 0;
 	int moved = 0;
 
-	rpc_calls_walk(&c->calls);
-	while (!c->broken && rpc_calls_expired(&c->calls, now_ns, end, &n)) {
-		call_dies(c, n++, -ETIMEDOUT);
+	rpc_calls_walk(calls);
+	while (!c->rx.broken && rpc_calls_expired(calls, now_ns, end, &n)) {
+		call_dies(c, rpc_calls_at(calls, n), n, -ETIMEDOUT);
+		n++;
+		moved++;
+	}
+	while (!c->rx.broken &&
+	       (call = rpc_park_expired(&c->rx.park, now_ns, &i,
+					&calls->earliest_ns))) {
+		call_dies(c, call, 0, -ETIMEDOUT);
 		moved++;
 	}
 	return moved;
+}
+
+/* Those that were overtaken are the older ones. */
+int rpc_client_cancel(struct rpc_client *c, skein_rpc_done_fn *done, void *arg)
+{
+	struct rpc_calls *calls = &c->rx.calls;
+	uint64_t n, end = rpc_client_end(c);
+	struct rpc_call *call;
+
+	if (c->rx.broken)
+		return -ENOENT;
+	call = rpc_park_match(&c->rx.park, done, arg);
+	if (call) {
+		call_dies(c, call, 0, -ECANCELED);
+		return 0;
+	}
+	for (n = rpc_calls_head(calls); n != end; n++) {
+		call = rpc_calls_at(calls, n);
+		if (call->done != done || call->arg != arg)
+			continue;
+		call_dies(c, call, n, -ECANCELED);
+		return 0;
+	}
+	return -ENOENT;
 }
 
 /* --- rounds ------------------------------------------------------------- */
 
 int rpc_client_poll(struct rpc_client *c, uint64_t now_ns)
 {
+	struct rpc_client_rx *rx = &c->rx;
 	int rc, moved;
 
-	if (__builtin_expect(c->broken != 0, 0))
+	if (__builtin_expect(rx->broken != 0, 0))
 		return 0;
-	rpc_calls_round(&c->calls, now_ns);
+	rpc_calls_round(&rx->calls, now_ns, rpc_client_end(c));
 	moved = poll_responses(c);
 	if (moved < 0)
 		return moved;
-	if (__builtin_expect(now_ns >= c->calls.earliest_ns, 0))
+	if (__builtin_expect(now_ns >= rx->calls.earliest_ns, 0))
 		moved += poll_deadlines(c, now_ns);
-	if (c->open_count | c->owes_head) {
+	if (__builtin_expect(rx->shared, 0))
+		return moved;
+	if (c->tx.open_count | rx->owes_head) {
 		rc = rpc_client_flush(c);
 		if (rc && rc != -EAGAIN)
-			return c->broken ? 0 : rc;
+			return rx->broken ? 0 : rc;
 		moved += !rc;
 	}
 	return moved;
 }
 
-bool rpc_client_has_work(const struct rpc_client *c)
+bool rpc_client_has_work(struct rpc_client *c)
 {
+	struct rpc_client_rx *rx = &c->rx;
 	const struct rpc_hdr *hdr;
 
-	if (c->open_count || c->owes_head)
+	if (rx->shared ? rpc_client_wants_send(c)
+		       : c->tx.open_count || rx->owes_head)
 		return true;
-	if (c->fetch.state != RPC_FETCH_NONE)
-		return c->fetch.state != RPC_FETCH_WAIT;
-	if (c->calls.head == c->calls.sent)
+	if (rx->calls.seen != rpc_client_end(c))
+		return true;
+	if (rx->fetch.state != RPC_FETCH_NONE)
+		return rx->fetch.state != RPC_FETCH_WAIT;
+	if (rx->used == rpc_client_sent(c))
 		return false;
-	hdr = (const void *)resp_at(c, c->resp_head);
+	if (rx->in_active)
+		return true;
+	hdr = (const void *)resp_at(rx, resp_head(rx));
 	/* Acquire for the same reason as in rpc_msg_poll(); that a message is
 	 * not missed is argued in section 8 and needs no order here. */
 	return __atomic_load_n(&hdr->canary, __ATOMIC_ACQUIRE) ==
-	       c->resp_canary;
+	       rx->resp_canary;
 }
 
 void rpc_client_break(struct rpc_client *c, int err)
 {
-	uint64_t n;
+	struct rpc_client_rx *rx = &c->rx;
+	uint64_t n, tail = c->tx.tail;
 
-	if (c->broken)
+	if (rx->broken)
 		return;
-	c->broken = err;
-	c->open_max = 0;
-	for (n = c->calls.head; n < c->calls.tail; n++)
-		if (rpc_calls_at(&c->calls, n)->done)
-			call_dies(c, n, err);
-	c->calls.head = c->calls.sent = c->calls.tail;
-	if (c->fetch.buf)
-		c->port->ops->buf_put(c->port, c->fetch.buf);
-	c->fetch.buf = NULL;
-	c->fetch.state = RPC_FETCH_NONE;
-	large_free(c, UINT64_MAX);
+	rx->broken = err;
+	c->tx.open_max = 0;
+	for (uint32_t i = 0; i < rx->park.n; i++)
+		if (rx->park.at[i].call.done)
+			call_dies(c, &rx->park.at[i].call, 0, err);
+	for (n = rpc_calls_head(&rx->calls); n < tail; n++)
+		if (rpc_calls_at(&rx->calls, n)->done)
+			call_dies(c, rpc_calls_at(&rx->calls, n), n, err);
+	rpc_park_fini(&rx->park);
+	atomic_store_explicit(&rx->calls.head, tail, memory_order_release);
+	rx->used = tail;
+	atomic_store_explicit(&c->told.sent, tail, memory_order_relaxed);
+	rx->calls.seen = tail;
+	if (rx->fetch.buf)
+		rx->port->ops->buf_put(rx->port, rx->fetch.buf);
+	rx->fetch.buf = NULL;
+	rx->fetch.state = RPC_FETCH_NONE;
+	large_free(rx, UINT64_MAX);
 }
 
 void rpc_client_init(struct rpc_client *c, struct rpc_port *port,
-		     struct rpc_call *slots, uint64_t window, uint64_t now_ns)
+		     struct rpc_call *slots, uint64_t window, bool shared)
 {
 	const struct rpc_geom *g = &port->geom;
+	struct rpc_client_rx *rx = &c->rx;
 
 	memset(c, 0, sizeof(*c));
-	c->port = port;
-	c->resp_mask = g->resp_lines - 1;
-	c->resp_base = port->base + rpc_geom_resp(g);
-	c->resp_canary = rpc_canary(&port->secret_in, 0);
-	c->inline_max = port->msg_max - (uint32_t)RPC_REQ_ROOM;
-	c->resp_inline_max = port->resp_inline_max;
-	c->large_end = &c->large;
-	c->head_read.done = head_read_done;
-	rpc_calls_init(&c->calls, slots, window, now_ns);
-	open_begin(c);
+	rx->port = port;
+	rx->shared = shared;
+	rx->resp_mask = g->resp_lines - 1;
+	rx->resp_base = port->base + rpc_geom_resp(g);
+	rx->resp_canary = rpc_canary(&port->secret_in, 0);
+	rx->large_end = &rx->large;
+	rx->head_read.done = head_read_done;
+	rpc_calls_init(&rx->calls, slots, window);
+	rpc_client_tx_init(c, port, slots, window, shared);
 }

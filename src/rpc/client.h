@@ -7,23 +7,51 @@
  * (resp_*), for the caller owns both reservations: docs/protocol/rpc.md,
  * sections 1, 3, 4 and 7.
  *
- * Invariants: req_head <= req_tail; the open message begins at req_tail and is
- * not counted in it. resp_head is the position reserved by call `head`,
- * resp_tail the one that the next call gets. Every call ends by done() exactly
- * once.
+ * It has two sides, which share no line. The *sending side* (client_send.c)
+ * builds messages; the *owner's* (client.c) finds responses and ends calls.
+ * On a connection of its own both belong to the engine's owner. On a lane
+ * (`shared`) the sending side belongs to whoever leads the lane's combining
+ * queue or holds it (docs/handles.md), the other to the engine's owner.
  *
- * Thread rule: the owner of the connection's engine.
+ *	field			written by	read by the other side
+ *	rx.req_head		owner, release	sender, acquire: when it lacks
+ *	rx.resp_head			"	room, into its own copy. What
+ *	rx.calls.head			"	is before it is used anew.
+ *	told.sent		sender, release	owner, acquire: the slots before
+ *						it are the owner's
+ *	told.valid, req_valid	sender, release	owner, acquire: what a response
+ *						may speak of
+ *	told.full		both, relaxed	the owner READs Head
+ *
+ * Why sent and valid are two: valid is published before the message is posted,
+ * so that no response can be older than what it answers, and goes back when
+ * the post fails; sent is published when it was posted, and never goes back,
+ * so that a call is ended by the owner or refused by the sender, never both. A
+ * response to a call between the two waits for the sender's next store.
+ *
+ * Invariants: req_head <= req_tail; the open message begins at req_tail and is
+ * not counted in it. resp_head is the position of reservation `used`, the
+ * oldest without an answer; resp_tail the one that the next call gets. Answers
+ * may come in any order, each into the oldest reservation (section 4), so head
+ * <= used: a call that is answered out of turn stays in the window until those
+ * before it are, or have left it (park.h). Every call ends by done() exactly once. On a lane no call is open when nobody leads.
+ *
+ * Thread rule: as above.
  */
 #ifndef SKEIN_RPC_CLIENT_H
 #define SKEIN_RPC_CLIENT_H
 
-#include "rpc/calls.h"
+#include <stdalign.h>
+
+#include "rpc/park.h"
 #include "rpc/port.h"
 
 /* The READ of a large response. */
 struct rpc_fetch {
 	struct rpc_read rd;
 	struct rpc_large from;
+	uint64_t off;	/* READ so far */
+	uint32_t piece; /* under way */
 	struct rpc_buf *buf;
 	enum {
 		RPC_FETCH_NONE,
@@ -32,54 +60,89 @@ struct rpc_fetch {
 		RPC_FETCH_DONE, /* err and buf tell */
 	} state;
 	int err;
+	uint32_t seq; /* of the call */
 };
 
-struct rpc_client {
-	/* hot: making a call */
-	struct rpc_port *port;
+/* The sending side. */
+struct rpc_client_tx {
+	alignas(RPC_LINE) struct rpc_port *port;
 	uint8_t *open;	   /* the open message; built from req_tail on */
 	uint32_t open_len; /* without tail */
-	uint32_t open_max; /* bytes that it may have, tail included */
+	/* bytes that it may have, tail included, by what is known of Head */
+	uint32_t open_max;
 	uint32_t open_count;
 	uint32_t resp_mask; /* S - 1 */
 	uint64_t resp_tail;
-	uint64_t resp_head;
-	struct rpc_calls calls;
+	uint64_t resp_head; /* as it was when there was no room */
 
-	/* hot: finding responses */
+	struct rpc_call *slots;
+	uint64_t mask; /* slots - 1 */
+	uint64_t tail; /* the next call's number */
+	uint64_t head; /* as resp_head */
+	uint64_t req_tail;
+	uint64_t req_head;   /* as resp_head */
+	uint32_t inline_max; /* the largest request payload in a message */
+	uint32_t resp_inline_max;
+	uint64_t posted_tail;		 /* calls before it were posted */
+	uint64_t posted_resp;		 /* the reservation behind theirs */
+	uint64_t calls, messages, bytes; /* of leaders */
+	bool open_alone; /* the open message takes no further pair */
+	bool shared;
+};
+
+/* What it publishes. */
+struct rpc_client_told {
+	alignas(RPC_LINE) _Atomic(uint64_t) sent;
+	_Atomic(uint64_t) valid;
+	_Atomic(uint64_t) req_valid; /* the position behind the last message */
+	atomic_bool full;
+};
+
+/* The owner's side. */
+struct rpc_client_rx {
+	alignas(RPC_LINE) struct rpc_port *port;
 	const uint8_t *resp_base;
 	uint64_t resp_canary; /* of resp_head */
+	_Atomic(uint64_t) resp_head;
+	uint32_t resp_mask; /* S - 1 */
+	bool shared;
+	bool owes_head; /* a large response was consumed, Head not told */
+	bool in_active; /* a message is being consumed */
+	bool head_reading;
+	uint64_t used; /* reservations that hold an answer; resp_head: the next */
+	struct rpc_calls calls;
 
-	uint64_t req_head, req_tail;
+	_Atomic(uint64_t) req_head;
 	uint64_t req_head_told; /* the last Head in a response */
-	uint32_t inline_max;	/* the largest request payload in a message */
-	uint32_t resp_inline_max;
-	bool owes_head;	 /* a large response was consumed, Head not told */
-	bool open_alone; /* the open message takes no further pair */
-	int broken;	 /* 0, or why */
+	struct rpc_msg_in in;	/* the response message being consumed */
+	uint64_t in_lines;	/* reserved by its calls so far */
+	uint32_t in_lap_left;	/* lines from its start to the lap's end */
+	int broken;		/* 0, or why */
 
-	struct rpc_msg_in in; /* the response message being consumed */
-	uint64_t in_lines;    /* reserved by its calls so far */
-	uint32_t in_lap_left; /* lines from its start to the lap's end */
-
+	struct rpc_park park; /* calls that were overtaken */
 	struct rpc_fetch fetch;
 	struct rpc_buf *large, **large_end; /* of requests, oldest first */
 	struct rpc_read head_read;
-	bool head_reading;
+	/* During done() of a fetched response: its memory. Who sets it to NULL
+	 * has taken it. */
+	struct rpc_buf *result_buf;
+};
+
+struct rpc_client {
+	struct rpc_client_tx tx;
+	struct rpc_client_told told;
+	struct rpc_client_rx rx;
 };
 
 /* slots: the window's, a power of two. */
 void rpc_client_init(struct rpc_client *c, struct rpc_port *port,
-		     struct rpc_call *slots, uint64_t window, uint64_t now_ns);
-
-/* Sends the open message. 0 or -EAGAIN, or an error of the port. */
-int rpc_client_flush(struct rpc_client *c);
+		     struct rpc_call *slots, uint64_t window, bool shared);
 
 /* How many lines of response space a result of at most resp_max takes. */
 static inline uint32_t rpc_client_resp_lines(const struct rpc_client *c,
 					     size_t resp_max)
 {
-	uint32_t n = c->resp_inline_max;
+	uint32_t n = c->tx.resp_inline_max;
 
 	if (resp_max < n)
 		n = (uint32_t)resp_max;
@@ -87,36 +150,69 @@ static inline uint32_t rpc_client_resp_lines(const struct rpc_client *c,
 	return n < RPC_RESP_LINES_MIN ? RPC_RESP_LINES_MIN : n;
 }
 
+/* One call, as it is made. */
+struct rpc_client_req {
+	const void *payload;
+	size_t len, resp_max;
+	uint64_t timeout_ns;
+	skein_rpc_done_fn *done;
+	void *arg;
+	uint16_t id;
+	uint16_t thread;
+};
+
 /* There is room: writes the pair and enters the call into the window. size: of
  * what stands in the message. */
-static inline void rpc_client_add_pair(struct rpc_client *c, uint16_t id,
-				       const void *payload, uint32_t size,
-				       uint16_t flags, size_t resp_max,
-				       uint32_t lines, uint64_t timeout_ns,
+static inline void rpc_client_add_pair(struct rpc_client_tx *tx, uint16_t id,
+				       uint16_t thread, const void *payload,
+				       uint32_t size, uint16_t flags,
+				       size_t resp_max, uint32_t lines,
+				       uint64_t timeout_ns,
 				       skein_rpc_done_fn *done, void *arg)
 {
-	uint8_t *at = c->open + c->open_len;
-	uint64_t seq;
+	struct rpc_call *call = &tx->slots[tx->tail & tx->mask];
+	uint8_t *at = tx->open + tx->open_len;
 
-	seq = rpc_calls_add(&c->calls, done, arg, timeout_ns,
-			    (uint32_t)resp_max, (uint16_t)lines);
-	rpc_msg_put_word(at, size | (uint64_t)id << 32);
-	rpc_msg_put_word(at + 8, (uint32_t)seq | (uint64_t)resp_max << 32);
-	rpc_msg_put_word(at + 16, (uint32_t)c->resp_tail |
+	call->done = done;
+	call->arg = arg;
+	call->deadline_ns = timeout_ns;
+	call->resp_max = (uint32_t)resp_max;
+	call->lines = (uint16_t)lines;
+	call->thread = thread;
+	rpc_msg_put_word(at,
+			 size | (uint64_t)id << 32 | (uint64_t)thread << 48);
+	rpc_msg_put_word(at + 8, (uint32_t)tx->tail | (uint64_t)resp_max << 32);
+	rpc_msg_put_word(at + 16, (uint32_t)tx->resp_tail |
 					  (uint64_t)lines << 32 |
 					  (uint64_t)flags << 48);
 	at += sizeof(struct rpc_req_meta);
 	rpc_copy_pad(at, payload, size);
-	c->open_len += (uint32_t)sizeof(struct rpc_req_meta) + RPC_PAD8(size);
-	c->open_count++;
-	c->resp_tail = rpc_pos_next(c->resp_mask + 1, c->resp_tail, lines);
+	tx->tail++;
+	tx->open_len += (uint32_t)sizeof(struct rpc_req_meta) + RPC_PAD8(size);
+	tx->open_count++;
+	tx->resp_tail = rpc_pos_next(tx->resp_mask + 1, tx->resp_tail, lines);
 }
+
+/* Is there room, as far as the sending side knows, for all that a call needs? */
+static inline bool rpc_client_fits(const struct rpc_client_tx *tx, size_t len,
+				   uint32_t lines)
+{
+	return tx->open_len + sizeof(struct rpc_req_meta) + RPC_PAD8(len) +
+			       RPC_TAIL_LEN <=
+		       tx->open_max &&
+	       tx->resp_tail + lines - tx->resp_head <=
+		       (uint64_t)tx->resp_mask + 1 &&
+	       tx->tail - tx->head <= tx->mask;
+}
+
+/* --- a connection of its own: all by the engine's owner ----------------- */
+
+/* Sends the open message. 0 or -EAGAIN, or an error of the port. */
+int rpc_client_flush(struct rpc_client *c);
 
 /* As skein_rpc_call_async(). -EMSGSIZE for lengths beyond the limit, -ENOTCONN
  * when broken. */
-int rpc_client_call_any(struct rpc_client *c, uint16_t id, const void *req,
-			size_t len, size_t resp_max, uint64_t timeout_ns,
-			skein_rpc_done_fn *done, void *arg);
+int rpc_client_call_any(struct rpc_client *c, const struct rpc_client_req *r);
 
 /* The same, with the common case first: there is room for everything. Inline,
  * for this is what an application does most. */
@@ -126,53 +222,111 @@ static inline int rpc_client_call(struct rpc_client *c, uint16_t id,
 				  void *arg)
 {
 	uint32_t lines = rpc_client_resp_lines(c, resp_max);
+	struct rpc_client_req r;
 
 	/* A broken connection has no room. */
-	if (__builtin_expect(
-		    len > c->inline_max || resp_max > SKEIN_RPC_LEN_MAX ||
-			    c->open_len + sizeof(struct rpc_req_meta) +
-					    RPC_PAD8(len) + RPC_TAIL_LEN >
-				    c->open_max ||
-			    c->resp_tail + lines - c->resp_head >
-				    (uint64_t)c->resp_mask + 1 ||
-			    rpc_calls_full(&c->calls),
-		    0))
-		return rpc_client_call_any(c, id, req, len, resp_max,
-					   timeout_ns, done, arg);
-	rpc_client_add_pair(c, id, req, (uint32_t)len, 0, resp_max, lines,
-			    timeout_ns, done, arg);
-	if (c->open_count >= c->port->batch_max)
+	if (__builtin_expect(len > c->tx.inline_max ||
+				     resp_max > SKEIN_RPC_LEN_MAX ||
+				     !rpc_client_fits(&c->tx, len, lines),
+			     0)) {
+		r = (struct rpc_client_req){req,  len, resp_max, timeout_ns,
+					    done, arg, id,	 0};
+		return rpc_client_call_any(c, &r);
+	}
+	rpc_client_add_pair(&c->tx, id, 0, req, (uint32_t)len, 0, resp_max,
+			    lines, timeout_ns, done, arg);
+	if (c->tx.open_count >= c->tx.port->batch_max)
 		(void)rpc_client_flush(c); /* or with the next round */
 	return 0;
 }
 
-/* A round: responses, deadlines, flush. Returns what moved, or a negative
- * error: the connection must be broken. */
+/* --- a lane: by who leads or holds the queue ---------------------------- */
+
+/* One more request for the open message, its payload inline (NULL: only its
+ * place): 0, or -EAGAIN when there is no room. */
+int rpc_client_add(struct rpc_client *c, const struct rpc_client_req *r);
+/* Where the payload of the request that was added last goes. */
+static inline void *rpc_client_last_payload(struct rpc_client *c, uint32_t len)
+{
+	return c->tx.open + c->tx.open_len - RPC_PAD8(len);
+}
+/* Closes the open message (there is one): its place and length. */
+void rpc_client_seal(struct rpc_client *c, uint64_t *off, uint32_t *len);
+/* What was sealed was posted; or was not (rc): every add() since is undone. */
+void rpc_client_posted(struct rpc_client *c, int rc);
+/* A request that goes by memory of its own, by the owner, who holds: sends it
+ * at once. Errors as rpc_client_call_any(). */
+int rpc_client_add_large(struct rpc_client *c, const struct rpc_client_req *r);
+
+/* The owner, who does not hold: is there something that only it may send? */
+static inline bool rpc_client_wants_send(struct rpc_client *c)
+{
+	return c->rx.owes_head || c->rx.fetch.state == RPC_FETCH_POST ||
+	       atomic_load_explicit(&c->told.full, memory_order_relaxed);
+}
+/* The owner, who holds: sends it. What moved, or an error of the port. */
+int rpc_client_send_own(struct rpc_client *c);
+
+/* How many calls have been posted. */
+static inline uint64_t rpc_client_sent(struct rpc_client *c)
+{
+	/* Acquire pairs with the release behind the post: the slots are as
+	 * the sender has filled them. */
+	return atomic_load_explicit(&c->told.sent, memory_order_acquire);
+}
+
+/* --- both: by the engine's owner ---------------------------------------- */
+
+/* A round: responses, deadlines, and on a connection of its own a flush.
+ * Returns what moved, or a negative error: the connection must be broken. */
 int rpc_client_poll(struct rpc_client *c, uint64_t now_ns);
 
-/* Is a response there, or is something to be sent? For the look before a
- * sleep. */
-bool rpc_client_has_work(const struct rpc_client *c);
+/* Is a response there, or is something to be sent, or has a call not been seen
+ * yet by a round? For the look before a sleep. */
+bool rpc_client_has_work(struct rpc_client *c);
+
+/* Behind the last call that the owner may look at. */
+static inline uint64_t rpc_client_end(struct rpc_client *c)
+{
+	return c->rx.shared ? rpc_client_sent(c) : c->tx.tail;
+}
 
 /* Where the next response begins, when there is nothing to do but wait for it;
  * else NULL. */
-static inline const struct rpc_hdr *rpc_client_expects(
-	const struct rpc_client *c, uint64_t *canary)
+static inline const struct rpc_hdr *rpc_client_expects(struct rpc_client *c,
+						       uint64_t *canary)
 {
-	if (c->open_count || c->calls.head == c->calls.sent ||
-	    c->fetch.state != RPC_FETCH_NONE)
+	struct rpc_client_rx *rx = &c->rx;
+	uint64_t pos;
+
+	if ((!rx->shared && c->tx.open_count) || rx->in_active ||
+	    rx->fetch.state != RPC_FETCH_NONE ||
+	    rx->used ==
+		    atomic_load_explicit(&c->told.sent, memory_order_relaxed))
 		return NULL;
-	*canary = c->resp_canary;
-	return (const void *)(c->resp_base +
-			      (c->resp_head & c->resp_mask) * RPC_LINE);
+	pos = atomic_load_explicit(&rx->resp_head, memory_order_relaxed);
+	*canary = rx->resp_canary;
+	return (const void *)(rx->resp_base + (pos & rx->resp_mask) * RPC_LINE);
 }
 
-static inline bool rpc_client_busy(const struct rpc_client *c)
+static inline bool rpc_client_busy(struct rpc_client *c)
 {
-	return c->calls.head != c->calls.tail;
+	return rpc_calls_head(&c->rx.calls) != rpc_client_end(c);
 }
 
-/* No port operation is under way any more: ends every call. */
+/* client_send.c, for client.c */
+void rpc_client_tx_init(struct rpc_client *c, struct rpc_port *port,
+			struct rpc_call *slots, uint64_t window, bool shared);
+/* The READ of a large response: 1 posted, 0 not now, or an error. */
+int rpc_client_fetch_post(struct rpc_client *c);
+/* As if that much had gone through both rings: for tests. */
+void rpc_client_start_at(struct rpc_client *c, uint64_t pos);
+
+/* Ends the oldest call with this done and arg with -ECANCELED; -ENOENT. */
+int rpc_client_cancel(struct rpc_client *c, skein_rpc_done_fn *done, void *arg);
+
+/* No port operation is under way any more, and on a lane nobody sends any
+ * more: ends every call. */
 void rpc_client_break(struct rpc_client *c, int err);
 
 #endif

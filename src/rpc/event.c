@@ -54,7 +54,7 @@ int rpc_event_signal(struct rpc_event *ev, uint32_t value)
 	case RPC_EVENT_ASK:
 		if (ev->wake)
 			return -SKEIN_EPEER;
-		ev->wake = true;
+		__atomic_store_n(&ev->wake, true, __ATOMIC_RELAXED);
 		ev->owe_granted = true;
 		return 0;
 	case RPC_EVENT_GRANTED:
@@ -66,7 +66,7 @@ int rpc_event_signal(struct rpc_event *ev, uint32_t value)
 	case RPC_EVENT_POLL:
 		if (!ev->wake || ev->owe_granted)
 			return -SKEIN_EPEER;
-		ev->wake = false;
+		__atomic_store_n(&ev->wake, false, __ATOMIC_RELAXED);
 		/* It polls: it finds by itself what we owed it. */
 		ev->owe_wake = false;
 		return 0;

@@ -38,6 +38,14 @@ struct rpc_event {
 	uint64_t doze_end_ns; /* 0: not dozing */
 };
 
+/* Must messages wake the peer? Also by a leader of a lane: relaxed, for the
+ * bit is set before granted is posted, under the sending side that leaders then
+ * take over; and one wake-up too many does no harm. */
+static inline bool rpc_event_wake(const struct rpc_event *ev)
+{
+	return __atomic_load_n(&ev->wake, __ATOMIC_RELAXED);
+}
+
 /* The receiver wants to sleep: true when it may (after one more look at its
  * ring). False: poll on; signals may be owed now. */
 bool rpc_event_want_sleep(struct rpc_event *ev, uint64_t now_ns);

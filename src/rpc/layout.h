@@ -77,6 +77,11 @@ enum {
 	RPC_EVENT_POLL = 3,
 };
 
+/* Section 12: the value of a question. */
+#define RPC_CREDITS_ASK(degree, ops) ((degree) | (uint32_t)(ops) << 8)
+#define RPC_CREDITS_DEGREE(value) ((value)&0xffu)
+#define RPC_CREDITS_OPS(value) ((value) >> 8)
+
 /* docs/protocol/rpc.md, section 2 */
 _Static_assert(sizeof(struct rpc_hdr) == 24, "section 2");
 _Static_assert(offsetof(struct rpc_hdr, len) == 0, "section 2");

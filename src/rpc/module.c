@@ -14,11 +14,14 @@
 #include "base/pow2.h"
 #include "base/conf.h"
 #include "conn/ctx.h"
-#include "rpc/state.h"
+#include "conn/lanes.h"
+#include "rpc/share.h"
 
 #define SECTION_VERSION 1
 #define SECTION_ORDERED_WRITE 1u
 #define SECTION_ORDERED_READ 2u
+#define SECTION_ANY_ORDER 4u
+#define SECTION_CREDITS 8u
 
 /* A caller may not make a server register more than this. */
 #define REGION_LEN_MAX (512ull << 20)
@@ -37,6 +40,21 @@ static const struct conf_row conf_rows[] = {
 		 "outstanding calls of a connection", conf_u32, NULL),
 	CONF_ROW(struct rpc_conf, batch, "RPC_BATCH", "16",
 		 "calls in one message", conf_u32, NULL),
+	CONF_ROW(struct rpc_conf, later, "RPC_LATER", "1024",
+		 "requests of a connection in the hands of workers", conf_u32,
+		 NULL),
+	CONF_ROW(struct rpc_conf, later_len, "RPC_LATER_LEN", "4M",
+		 "bytes that these may take", conf_size, NULL),
+	CONF_ROW(struct rpc_conf, large_max, "RPC_LARGE_MAX", "12G",
+		 "bytes that a connection's large payloads may take", conf_size,
+		 NULL),
+	CONF_ROW(struct rpc_conf, aqp_max, "MAX_AQP", "256",
+		 "active QPs of the handles that are served", conf_u32, NULL),
+	CONF_ROW(struct rpc_conf, qp_interval_ns, "QP_INTERVAL", "10ms",
+		 "how often they are shared anew", conf_time, NULL),
+	CONF_ROW(struct rpc_conf, thread_interval_ns, "THREAD_INTERVAL", "10ms",
+		 "how often threads are spread over a handle's active QPs",
+		 conf_time, NULL),
 	CONF_END};
 
 /* --- context ------------------------------------------------------------ */
@@ -72,6 +90,11 @@ static void conf_settle(struct rpc_conf *c)
 	c->resp_inline &= ~(size_t)7;
 	c->window = pow2_at_least((uint32_t)clamp(c->window, 1, 1 << 20));
 	c->batch = (uint32_t)clamp(c->batch, 1, 4096);
+	c->later = (uint32_t)clamp(c->later, 1, 1 << 20);
+	c->aqp_max = (uint32_t)clamp(c->aqp_max, 1, 1 << 20);
+	c->qp_interval_ns = clamp(c->qp_interval_ns, 100000, SKEIN_S(3600));
+	c->thread_interval_ns =
+		clamp(c->thread_interval_ns, 100000, SKEIN_S(3600));
 }
 
 static int rpc_ctx_open(struct skein_ctx *ctx, void **state)
@@ -93,6 +116,8 @@ static int rpc_ctx_open(struct skein_ctx *ctx, void **state)
 	}
 	conf_settle(&rx->conf);
 	env_mutex_init(env, &rx->lock);
+	rpc_orphans_init(&rx->orphans, env);
+	aqp_init(&rx->aqp, env, rx->conf.aqp_max, rx->conf.qp_interval_ns);
 	*state = rx;
 	return 0;
 }
@@ -101,9 +126,18 @@ static void rpc_ctx_close(struct skein_ctx *ctx, void *state)
 {
 	struct rpc_ctx *rx = state;
 
+	rpc_pools_fini(rx);
+	rpc_orphans_fini(&rx->orphans);
+	aqp_fini(&rx->aqp);
 	rpc_handlers_fini(&rx->handlers, ctx->env);
 	env_mutex_fini(ctx->env, &rx->lock);
 	env_free(ctx->env, rx);
+}
+
+/* Whole pages, and no more than what anybody's device takes. */
+static uint32_t read_max(const struct dev *dev)
+{
+	return (uint32_t)clamp(dev->caps.msg_sz_max & ~4095ull, 4096, 1u << 30);
 }
 
 /* --- a connection's engines: up and down -------------------------------- */
@@ -133,7 +167,9 @@ static int conn_prepare(struct skein_conn *conn, const struct rpc_geom *geom,
 		.geom = *geom,
 		.batch_max = rc->ctx->conf.batch,
 		.msg_max = geom->spill * RPC_LINE,
+		.read_max = read_max(conn_dev(conn)),
 		.resp_inline_max = (uint32_t)rc->ctx->conf.resp_inline,
+		.model = env->ops->charge ? env : NULL,
 		.stats = rc->port.stats,
 	};
 	env_random(env, &rc->port.secret_in, sizeof(rc->port.secret_in));
@@ -145,10 +181,48 @@ static int conn_prepare(struct skein_conn *conn, const struct rpc_geom *geom,
 			      conn_region_id(conn_ctx(conn)), &rc->region);
 }
 
+static void wake_owner(void *arg)
+{
+	engine_kick(arg);
+}
+
+static void later_conf(struct rpc_conn *rc, struct rpc_later_conf *later)
+{
+	*later = (struct rpc_later_conf){.env = conn_env(rc->conn),
+					 .orphans = &rc->ctx->orphans,
+					 .wake = wake_owner,
+					 .wake_arg = rc->engine,
+					 .max = rc->ctx->conf.later,
+					 .len_max = rc->ctx->conf.later_len,
+					 .in_any_order = rc->in_any_order};
+}
+
+/* It is one of a handle's, at the end that serves: it has credits, and a place
+ * with the scheduler. */
+static int lane_up(struct rpc_conn *rc)
+{
+	struct skein_env *env = conn_env(rc->conn);
+	int err;
+
+	rc->lane = env_alloc(env, sizeof(*rc->lane));
+	if (!rc->lane)
+		return -ENOMEM;
+	rc->calls_before = rc->port.stats.calls;
+	rpc_lane_init(rc->lane, CREDIT_C, wake_owner, rc->engine);
+	err = aqp_add(&rc->ctx->aqp, rc->lane, conn_lane_head(rc->conn),
+		      engine_now_ns(rc->engine));
+	if (err) {
+		env_free(env, rc->lane);
+		rc->lane = NULL;
+	}
+	return err;
+}
+
 /* The other end's section is known: the engines can begin. */
 static int conn_up_engines(struct rpc_conn *rc)
 {
 	struct skein_env *env = conn_env(rc->conn);
+	struct rpc_later_conf later;
 
 	rc->port.base = rc->region->addr;
 	rc->lkey = rc->region->mr->lkey;
@@ -161,12 +235,18 @@ static int conn_up_engines(struct rpc_conn *rc)
 				rc->ctx->conf.window * sizeof(*rc->slots));
 		if (!rc->slots)
 			return -ENOMEM;
+		if (conn_shared(rc->conn) && rpc_share_new(rc))
+			return -ENOMEM;
 		rpc_client_init(&rc->client, &rc->port, rc->slots,
-				rc->ctx->conf.window,
-				engine_now_ns(rc->engine));
+				rc->ctx->conf.window, rc->share != NULL);
+		rc->client.rx.park.env = env;
 	} else {
+		/* From now on: questions may come before ready(). */
+		if (rc->credits && conn_shared(rc->conn) && lane_up(rc))
+			return -ENOMEM;
+		later_conf(rc, &later);
 		rpc_server_init(&rc->server, &rc->port, &rc->ctx->handlers,
-				rc->conn);
+				&later, conn_lane_head(rc->conn));
 	}
 	rc->up = true;
 	atomic_fetch_add_explicit(&rc->ctx->conns_up, 1, memory_order_relaxed);
@@ -181,6 +261,8 @@ static void pending_end(struct rpc_pending *p, int err)
 	struct rpc_conn *rc = p->rc;
 	void *arg = p->arg;
 
+	if (p->queued)
+		atomic_fetch_sub_explicit(p->queued, 1, memory_order_release);
 	atomic_fetch_sub_explicit(&rc->foreign, 1, memory_order_relaxed);
 	if (p->own)
 		env_free(conn_env(rc->conn), p);
@@ -196,6 +278,10 @@ static void conn_down_engines(struct rpc_conn *rc, int err)
 		rpc_client_break(&rc->client, err);
 	if (rc->up && !rc->caller)
 		rpc_server_break(&rc->server, err);
+	if (rc->lane)
+		aqp_del(&rc->ctx->aqp, rc->lane);
+	env_free(conn_env(rc->conn), rc->lane);
+	rc->lane = NULL;
 	if (rc->up)
 		atomic_fetch_sub_explicit(&rc->ctx->conns_up, 1,
 					  memory_order_relaxed);
@@ -207,6 +293,8 @@ static void conn_down_engines(struct rpc_conn *rc, int err)
 		pending_end(p, err);
 	}
 	rpc_bufs_fini(rc);
+	if (rc->share)
+		rpc_handle_feed(rc->share->handle);
 }
 
 /* --- handshake ---------------------------------------------------------- */
@@ -220,6 +308,10 @@ static void section_put(struct rpc_conn *rc, struct bytes_out *out)
 		flags |= SECTION_ORDERED_WRITE;
 	if (caps->ordered_read)
 		flags |= SECTION_ORDERED_READ;
+	if (rc->caller)
+		flags |= SECTION_ANY_ORDER;
+	if (rc->caller && conn_shared(rc->conn))
+		flags |= SECTION_CREDITS;
 	bytes_put_u16(out, SECTION_VERSION);
 	bytes_put_u16(out, (uint16_t)flags);
 	bytes_put_u32(out, rc->port.geom.req_lines);
@@ -266,6 +358,8 @@ static void section_use(struct rpc_conn *rc, const struct section *s)
 	rc->peer_base = s->addr;
 	rc->peer_rkey = s->rkey;
 	rc->port.secret_out = s->secret;
+	rc->in_any_order = s->flags & SECTION_ANY_ORDER;
+	rc->credits = s->flags & SECTION_CREDITS;
 	rc->port.tail_out = s->flags & SECTION_ORDERED_WRITE
 				    ? RPC_TAIL_CANARY
 				    : RPC_TAIL_CHECKSUM;
@@ -358,10 +452,27 @@ void rpc_pending_start(struct rpc_conn *rc, struct rpc_pending *p)
 		p->deadline_ns = engine_now_ns(rc->engine) + p->timeout_ns;
 	p->next = NULL;
 	/* Behind those that wait already: first come, first served. */
-	if (!rc->waiting && pending_try(p) == 0)
+	if (!rc->share && !rc->waiting && pending_try(p) == 0)
 		return;
 	*rc->waiting_end = p;
 	rc->waiting_end = &p->next;
+}
+
+int rpc_pending_cancel(struct rpc_conn *rc, skein_rpc_done_fn *done,
+		       const void *arg)
+{
+	struct rpc_pending **link, *p;
+
+	for (link = &rc->waiting; (p = *link); link = &p->next) {
+		if (p->done != done || p->arg != arg)
+			continue;
+		*link = p->next;
+		if (!p->next)
+			rc->waiting_end = link;
+		pending_end(p, -ECANCELED);
+		return 0;
+	}
+	return -ENOENT;
 }
 
 static int waiting_poll(struct rpc_conn *rc)
@@ -385,6 +496,26 @@ static int waiting_poll(struct rpc_conn *rc)
 		break;
 	}
 	return moved;
+}
+
+/* --- lanes that are served ------------------------------------------------ */
+
+/* Behind a round of the server. */
+static int lane_poll(struct rpc_conn *rc, uint64_t now_ns)
+{
+	struct rpc_stats *st = &rc->port.stats;
+	int moved, sent;
+
+	moved = rpc_lane_round(rc->lane, st->calls - rc->calls_before,
+			       st->messages_received,
+			       rpc_server_drained(&rc->server));
+	if (moved < 0)
+		return moved;
+	if (moved)
+		aqp_note(&rc->ctx->aqp, now_ns);
+	aqp_poll(&rc->ctx->aqp, now_ns);
+	sent = rpc_lane_send(rc->lane, &rc->port);
+	return sent < 0 ? sent : moved + sent;
 }
 
 /* --- rounds and sleep --------------------------------------------------- */
@@ -423,6 +554,10 @@ static int rpc_poll(struct skein_conn *conn, void *state, uint64_t now_ns)
 	int moved, err;
 
 	look(rc);
+	if (__builtin_expect(rc->share != NULL, 0)) {
+		moved = rpc_share_poll(rc, now_ns);
+		return moved == -ENOTCONN ? 0 : moved;
+	}
 	moved = rc->caller ? rpc_client_poll(&rc->client, now_ns)
 			   : rpc_server_poll(&rc->server);
 	if (__builtin_expect(moved < 0, 0))
@@ -430,6 +565,12 @@ static int rpc_poll(struct skein_conn *conn, void *state, uint64_t now_ns)
 		return moved == -ENOTCONN ? 0 : moved;
 	if (__builtin_expect(rc->waiting != NULL, 0))
 		moved += waiting_poll(rc);
+	if (__builtin_expect(rc->lane != NULL, 0)) {
+		err = lane_poll(rc, now_ns);
+		if (err < 0)
+			return err == -ENOTCONN ? 0 : err;
+		moved += err;
+	}
 	if (__builtin_expect(rpc_event_owes(&rc->port.event), 0)) {
 		err = rpc_event_flush(&rc->port);
 		if (err)
@@ -438,10 +579,14 @@ static int rpc_poll(struct skein_conn *conn, void *state, uint64_t now_ns)
 	return moved;
 }
 
-static bool has_work(const struct rpc_conn *rc)
+static bool has_work(struct rpc_conn *rc)
 {
-	return rc->caller ? rpc_client_has_work(&rc->client)
-			  : rpc_server_has_work(&rc->server);
+	if (rc->share)
+		return rpc_share_has_work(rc);
+	if (rc->caller)
+		return rpc_client_has_work(&rc->client);
+	return rpc_server_has_work(&rc->server) ||
+	       (rc->lane && rpc_lane_has_work(rc->lane));
 }
 
 static int rpc_arm(struct skein_conn *conn, void *state)
@@ -458,7 +603,10 @@ static int rpc_arm(struct skein_conn *conn, void *state)
 		return 0;
 	}
 	if (!rpc_event_want_sleep(&rc->port.event, engine_now_ns(rc->engine))) {
-		(void)rpc_event_flush(&rc->port);
+		if (rc->share)
+			(void)rpc_share_event_flush(rc);
+		else
+			(void)rpc_event_flush(&rc->port);
 		return 1;
 	}
 	/* Once more, now that every message wakes: section 8. */
@@ -471,9 +619,11 @@ static uint64_t rpc_next_deadline(struct skein_conn *conn, void *state)
 	uint64_t t = ENV_NEVER;
 
 	if (rc->up && rc->caller && rpc_client_busy(&rc->client))
-		t = rc->client.calls.earliest_ns;
+		t = rc->client.rx.calls.earliest_ns;
 	if (rc->port.event.doze_end_ns && rc->port.event.doze_end_ns < t)
 		t = rc->port.event.doze_end_ns;
+	if (rc->lane && aqp_due(&rc->ctx->aqp) < t)
+		t = aqp_due(&rc->ctx->aqp);
 	for (struct rpc_pending *p = rc->waiting; p; p = p->next)
 		if (p->deadline_ns < t)
 			t = p->deadline_ns;
@@ -484,6 +634,20 @@ static void rpc_imm(struct skein_conn *conn, uint32_t imm, uint32_t byte_len)
 {
 	struct rpc_conn *rc = rpc_conn_of(conn);
 
+	if (CONN_IMM_KIND(imm) == CONN_IMM_CREDITS && rc->caller) {
+		if (!rc->share || rpc_share_imm(rc, CONN_IMM_VALUE(imm)))
+			conn_break(conn, -SKEIN_EPEER,
+				   "rpc: %u credits out of place",
+				   CONN_IMM_VALUE(imm));
+		return;
+	}
+	if (CONN_IMM_KIND(imm) == CONN_IMM_CREDITS) {
+		if (!rc->lane || rpc_lane_imm(rc->lane, CONN_IMM_VALUE(imm)))
+			conn_break(conn, -SKEIN_EPEER,
+				   "rpc: question for credits %#x out of place",
+				   CONN_IMM_VALUE(imm));
+		return;
+	}
 	/* The round that got us here looks at the ring: enough for WAKE. */
 	if (CONN_IMM_KIND(imm) != CONN_IMM_EVENT_MODE)
 		return;
@@ -522,6 +686,7 @@ static void rpc_closed(struct skein_conn *conn, void *state)
 	struct rpc_conn *rc = state;
 
 	conn_down_engines(rc, -ENOTCONN);
+	rpc_share_free(rc);
 	mem_region_free(rc->region);
 	env_free(env, rc->slots);
 	conn_module_set(conn, CONN_MODULE_RPC, NULL);
@@ -545,4 +710,8 @@ const struct conn_module rpc_module = {
 	.busy = rpc_busy,
 	.broken = rpc_broken,
 	.closed = rpc_closed,
+	.seat_taken = rpc_seat_taken,
+	.seat_left = rpc_seat_left,
+	.seat_idle = rpc_seat_idle,
+	.seat_free = rpc_seat_free,
 };

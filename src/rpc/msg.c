@@ -81,8 +81,7 @@ static bool req_meta_valid(const struct rpc_msg_in *in,
 	if (meta->flags & RPC_REQ_LARGE &&
 	    (in->count != 1 || meta->size != sizeof(struct rpc_large)))
 		return false;
-	return meta->resp_max <= SKEIN_RPC_LEN_MAX &&
-	       meta->resp_lines >= RPC_RESP_LINES_MIN &&
+	return meta->resp_lines >= RPC_RESP_LINES_MIN &&
 	       meta->resp_lines <= limits->geom.spill &&
 	       meta->resp_pos == (uint32_t)limits->resp_pos;
 }

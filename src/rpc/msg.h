@@ -152,8 +152,7 @@ static inline int rpc_msg_next_req(struct rpc_msg_in *in,
 				     pad > room - sizeof(*meta) ||
 				     lines - RPC_RESP_LINES_MIN >
 					     limits->geom.spill -
-						     RPC_RESP_LINES_MIN ||
-				     w1 >> 32 > SKEIN_RPC_LEN_MAX,
+						     RPC_RESP_LINES_MIN,
 			     0))
 		return rpc_msg_next_req_any(in, limits, meta, payload);
 	limits->resp_pos = rpc_pos_next(limits->geom.resp_lines, pos, lines);
@@ -166,32 +165,46 @@ static inline int rpc_msg_next_req(struct rpc_msg_in *in,
 	return 0;
 }
 
-/* The same for responses, of thread 0: without flags and status. */
-static inline int rpc_msg_next_resp(struct rpc_msg_in *in, uint32_t resp_max,
-				    uint32_t seq, struct rpc_resp_meta *meta,
-				    const void **payload)
+/* The same for responses: true for one that is plain, without flags and
+ * status, and answers this call. False: nothing was taken. */
+static inline bool rpc_msg_next_resp(struct rpc_msg_in *in, uint32_t resp_max,
+				     uint32_t seq, uint16_t thread,
+				     struct rpc_resp_meta *meta,
+				     const void **payload)
 {
 	const uint8_t *p = in->at + in->pos;
-	uint64_t w0, w1, pad, room;
+	uint64_t w0, w1, size, pad, room;
 	uint8_t *to = (void *)meta;
 
 	room = (uint64_t)in->len - RPC_TAIL_LEN - in->pos;
 	if (__builtin_expect(room < sizeof(*meta), 0))
-		return -SKEIN_EPEER;
+		return false;
 	w0 = rpc_msg_word(p);
 	w1 = rpc_msg_word(p + 8);
 	/* status and thread are in the upper half: no size is so large */
-	pad = (w0 + 7) & ~7ull;
-	if (__builtin_expect((w1 & RPC_FLAGS_AND_LOW) != seq || w0 > resp_max ||
+	size = w0 - ((uint64_t)thread << 48);
+	pad = (size + 7) & ~7ull;
+	if (__builtin_expect((w1 & RPC_FLAGS_AND_LOW) != seq ||
+				     size > resp_max ||
 				     pad > room - sizeof(*meta),
 			     0))
-		return rpc_msg_next_resp_any(in, resp_max, seq, 0, meta,
-					     payload);
+		return false;
 	in->pos += (uint32_t)(sizeof(*meta) + pad);
 	in->left--;
 	rpc_msg_put_word(to, w0);
 	rpc_msg_put_word(to + 8, w1);
 	*payload = p + sizeof(*meta);
+	return true;
+}
+
+/* Which call the next pair of a response answers; -SKEIN_EPEER when there is
+ * no room for one. */
+static inline int rpc_msg_peek_seq(const struct rpc_msg_in *in, uint32_t *seq)
+{
+	if (in->pos + sizeof(struct rpc_resp_meta) + RPC_TAIL_LEN > in->len)
+		return -SKEIN_EPEER;
+	*seq = (uint32_t)rpc_msg_word(in->at + in->pos +
+				      offsetof(struct rpc_resp_meta, seq));
 	return 0;
 }
 
@@ -225,6 +238,12 @@ static inline void rpc_msg_seal(void *at, uint32_t len, uint16_t count,
 		rpc_msg_put_word(to + len - RPC_TAIL_LEN, canary);
 	else
 		rpc_msg_seal_sum(at, len, canary);
+}
+
+/* How many pairs a sealed message has. */
+static inline unsigned rpc_msg_count(const void *at)
+{
+	return ((const struct rpc_hdr *)at)->count;
 }
 
 /* Copies a small payload without a call where the compiler can; pads to 8

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "env/env.h"
 #include "rpc/event.h"
 #include "rpc/layout.h"
 #include "rpc/msg.h"
@@ -28,8 +29,9 @@ struct rpc_buf {
 	size_t len; /* at least what was asked for */
 	uint32_t rkey;
 	uint32_t region;
-	struct rpc_buf *next; /* its holder's */
-	uint64_t mark;	      /* its holder's */
+	struct rpc_buf *next;		  /* its holder's */
+	uint64_t mark;			  /* its holder's */
+	void (*end)(struct rpc_buf *buf); /* set by buf_let() */
 };
 
 /* A READ under way; done() runs exactly once after a successful read(), never
@@ -50,12 +52,17 @@ struct rpc_port_ops {
 	int (*signal)(struct rpc_port *port, uint32_t imm);
 	/* READs the published Head into RPC_CTL_HEAD_DST. Errors as write. */
 	int (*read_head)(struct rpc_port *port, struct rpc_read *rd);
-	/* READs len bytes of the other end's memory into buf. */
+	/* READs len bytes at off of the other end's memory into buf, at off;
+	 * at most read_max. */
 	int (*read)(struct rpc_port *port, struct rpc_buf *buf,
-		    const struct rpc_large *from, struct rpc_read *rd);
+		    const struct rpc_large *from, uint64_t off, uint32_t len,
+		    struct rpc_read *rd);
 	/* NULL when memory is short. */
 	struct rpc_buf *(*buf_get)(struct rpc_port *port, size_t len);
 	void (*buf_put)(struct rpc_port *port, struct rpc_buf *buf);
+	/* Instead of buf_put(): it outlives the connection, until somebody, in
+	 * any thread, calls buf->end(). */
+	void (*buf_let)(struct rpc_port *port, struct rpc_buf *buf);
 };
 
 struct rpc_stats {
@@ -67,6 +74,7 @@ struct rpc_stats {
 	uint64_t head_reads;
 	uint64_t full;
 	uint64_t wakeups_sent;
+	uint64_t later; /* requests that were deferred */
 };
 
 /* One end of one connection: what client.c and server.c share. */
@@ -79,11 +87,24 @@ struct rpc_port {
 	enum rpc_tail tail_in, tail_out;
 	unsigned batch_max; /* pairs in a message */
 	uint32_t msg_max;   /* bytes of a message */
+	uint32_t read_max;  /* bytes of one READ */
 	/* the largest result that space is reserved for; longer ones are READ */
 	uint32_t resp_inline_max;
 	struct rpc_event event;
+	struct skein_env *model; /* charged for messages; NULL in production */
 	struct rpc_stats stats;
 };
+
+/* A message of count pairs was made, or found: what it costs, in a model. */
+void rpc_port_charge(struct rpc_port *port, enum env_cost pair, unsigned count);
+
+/* The piece of a large payload that is READ next. */
+static inline uint32_t rpc_port_piece(const struct rpc_port *port, uint64_t len,
+				      uint64_t off)
+{
+	return len - off < port->read_max ? (uint32_t)(len - off)
+					  : port->read_max;
+}
 
 /* With a wake-up, or one is owed. */
 int rpc_port_send_wake(struct rpc_port *port, uint64_t off, uint32_t len);
@@ -94,6 +115,9 @@ static inline int rpc_port_send(struct rpc_port *port, uint64_t off,
 {
 	int rc;
 
+	if (__builtin_expect(port->model != NULL, 0))
+		rpc_port_charge(port, ENV_COST_ENCODE,
+				rpc_msg_count(port->base + off));
 	if (__builtin_expect(port->event.wake, 0))
 		rc = rpc_port_send_wake(port, off, len);
 	else

@@ -3,7 +3,8 @@
  * post.c - the port of the RPC engines on a connection: work requests.
  *
  * Messages go unsignalled: that their buffers may be used again is argued in
- * docs/protocol/rpc.md, section 1. READs go with an operation.
+ * docs/protocol/rpc.md, section 1. READs go with an operation. On a lane whoever
+ * calls these holds the sending side (share.c).
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -113,14 +114,16 @@ static int post_read_head(struct rpc_port *port, struct rpc_read *rd)
 }
 
 static int post_read_large(struct rpc_port *port, struct rpc_buf *buf,
-			   const struct rpc_large *from, struct rpc_read *rd)
+			   const struct rpc_large *from, uint64_t off,
+			   uint32_t len, struct rpc_read *rd)
 {
 	struct rpc_conn *rc = conn_of(port);
-	struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)buf->addr,
-			      .length = (uint32_t)from->len,
+	struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)buf->addr + off,
+			      .length = len,
 			      .lkey = rpc_bufs_lkey(buf)};
 
-	return post_read(rc, &rc->reads[1], &sge, from->addr, from->rkey, rd);
+	return post_read(rc, &rc->reads[1], &sge, from->addr + off, from->rkey,
+			 rd);
 }
 
 static struct rpc_buf *post_buf_get(struct rpc_port *port, size_t len)
@@ -133,6 +136,11 @@ static void post_buf_put(struct rpc_port *port, struct rpc_buf *buf)
 	rpc_bufs_put(conn_of(port), buf);
 }
 
+static void post_buf_let(struct rpc_port *port, struct rpc_buf *buf)
+{
+	rpc_bufs_let(conn_of(port), buf);
+}
+
 const struct rpc_port_ops rpc_post_ops = {
 	.write = post_write,
 	.signal = post_signal,
@@ -140,4 +148,5 @@ const struct rpc_port_ops rpc_post_ops = {
 	.read = post_read_large,
 	.buf_get = post_buf_get,
 	.buf_put = post_buf_put,
+	.buf_let = post_buf_let,
 };

@@ -85,10 +85,12 @@ static void seal(struct rpc_server *s)
 	rc = open_seal(s);
 	if (__builtin_expect(rc == 0, 1))
 		return;
-	s->blocked = true;
+	s->special |= RPC_SRV_STOP;
 	if (rc != -EAGAIN)
 		s->broken = rc;
 }
+
+/* --- answers ------------------------------------------------------------ */
 
 /* A result that is READ: a message of its own, with a descriptor. */
 static void answer_large(struct rpc_server *s, uint64_t pos, uint32_t lines)
@@ -158,33 +160,177 @@ static inline int run_handler(struct rpc_server *s)
 	return fn(req, h->arg);
 }
 
-/* Executes the request of s->req.meta and adds its answer to the open
- * message. pos: its reservation. status: 0, or why it is not executed. */
-static inline void serve(struct rpc_server *s, const void *data, uint32_t len,
-			 uint64_t pos, int status)
+/* The result of a handler that failed, or was never run, is nothing. */
+static void result_drop(struct rpc_server *s)
 {
 	struct skein_rpc_req *req = &s->req;
-	uint32_t lines = req->meta.resp_lines;
+
+	req->resp_len = 0;
+	if (!req->large || req->large == RPC_LATER_MARK)
+		return;
+	s->port->ops->buf_put(s->port, req->large);
+	req->large = NULL;
+}
+
+/* The place where the next answer goes; its result's is behind it. */
+static inline void answer_place(struct rpc_server *s, uint64_t pos,
+				uint32_t lines)
+{
+	struct skein_rpc_req *req = &s->req;
 
 	if (!s->open_count)
 		open_begin(s, pos);
-	req->data = data;
-	req->len = len;
 	req->resp = s->open + s->open_len + META_LEN;
 	req->inline_max = lines * RPC_LINE - (uint32_t)RPC_RESP_ROOM;
 	req->resp_len = 0;
+}
+
+/* Executes the request of s->req.meta and adds its answer to the open
+ * message. pos and lines: the reservation. status: 0, or why it is not
+ * executed. False: it was put off, and the reservation is free. */
+static inline bool serve(struct rpc_server *s, const void *data, uint32_t len,
+			 uint64_t pos, uint32_t lines, int status)
+{
+	struct skein_rpc_req *req = &s->req;
+
+	answer_place(s, pos, lines);
+	req->data = data;
+	req->len = len;
 	if (!status)
 		status = clamp_status(run_handler(s));
-	if (__builtin_expect(status != 0, 0)) {
-		req->resp_len = 0;
-		if (req->large)
-			s->port->ops->buf_put(s->port, req->large);
-		req->large = NULL;
+	if (__builtin_expect(status != 0, 0))
+		result_drop(s);
+	if (__builtin_expect(req->large != NULL, 0)) {
+		if (req->large == RPC_LATER_MARK) {
+			req->large = NULL;
+			return false;
+		}
+		answer_large(s, pos, lines);
+	} else {
+		answer_inline(s, status, pos + lines);
 	}
-	if (__builtin_expect(req->large != NULL, 0))
+	return true;
+}
+
+/* Can an answer at pos join the open message? At the lap's end positions go
+ * on but places do not. */
+static bool adjoins(const struct rpc_server *s, uint64_t pos)
+{
+	return pos == s->open_end &&
+	       (pos & (s->limits.geom.resp_lines - 1)) != 0;
+}
+
+/* --- later answers ------------------------------------------------------ */
+
+/* The request just passed made this reservation, and others may wait for
+ * theirs: it is the last of those that no answer has used. */
+static void reserve(struct rpc_server *s, uint64_t pos, uint16_t lines)
+{
+	struct rpc_desk *d = s->desk;
+
+	if (!d)
+		return; /* broken from inside */
+	if (!rpc_desk_reserved(d))
+		d->pos = pos;
+	rpc_desk_reserve(d, lines);
+	s->special |= RPC_SRV_OWES;
+}
+
+static void reservation_used(struct rpc_server *s)
+{
+	if (!s->desk)
+		return; /* broken from inside */
+	rpc_desk_used(s->desk, s->port->geom.resp_lines);
+	if (!rpc_desk_reserved(s->desk))
+		s->special &= ~(unsigned)RPC_SRV_OWES;
+}
+
+/* From inside a handler: s->req goes elsewhere. */
+int rpc_server_defer(struct rpc_server *s, struct rpc_later **later)
+{
+	struct skein_rpc_req *req = &s->req;
+	struct rpc_later *l;
+
+	if (req->large == RPC_LATER_MARK)
+		return -EALREADY;
+	if (!s->later.env)
+		return -EOPNOTSUPP;
+	if (!s->desk)
+		s->desk = rpc_desk_new(&s->later);
+	if (!s->desk)
+		return -ENOMEM;
+	l = rpc_desk_put(s->desk, req, s->req_buf);
+	if (!l)
+		return -ENOMEM;
+	s->req_buf = NULL;
+	result_drop(s);
+	req->large = RPC_LATER_MARK;
+	s->port->stats.later++;
+	*later = l;
+	return 0;
+}
+
+/* The answer of l, in the oldest reservation. */
+static void answer_later(struct rpc_server *s, struct rpc_later *l)
+{
+	uint32_t lines = rpc_desk_lines(s->desk), len = l->req.resp_len;
+	struct skein_rpc_req *req = &s->req;
+	uint64_t pos = s->desk->pos;
+	int status = clamp_status(l->status);
+	void *resp;
+
+	if (s->open_count &&
+	    (!adjoins(s, pos) || s->open_count >= s->port->batch_max))
+		seal(s);
+	answer_place(s, pos, lines);
+	req->meta = l->req.meta;
+	if (!status && len) {
+		resp = skein_rpc_resp_buf(req, len);
+		if (resp)
+			memcpy(resp, l->req.resp, len);
+		else
+			status = -ENOMEM;
+	}
+	if (req->large)
 		answer_large(s, pos, lines);
 	else
 		answer_inline(s, status, pos + lines);
+	reservation_used(s);
+}
+
+/* Sends what workers have answered, in the order in which they did. */
+static int answers_send(struct rpc_server *s)
+{
+	struct rpc_desk *d = s->desk;
+	int n = 0;
+
+	rpc_desk_collect(d);
+	/* What was sealed and did not leave is enough. */
+	while (d->ready && !s->sealed_count) {
+		answer_later(s, d->ready);
+		if (s->broken)
+			break; /* from inside: the desk is closed */
+		rpc_desk_sent(d, s->port);
+		n++;
+	}
+	return n;
+}
+
+/* serve() with the reservation whose turn it is. own: the request's. */
+static void serve_next(struct rpc_server *s, const void *data, uint32_t len,
+		       uint64_t own, int status)
+{
+	uint16_t lines = s->req.meta.resp_lines;
+
+	if (!(s->special & RPC_SRV_OWES)) {
+		if (!serve(s, data, len, own, lines, status))
+			reserve(s, own, lines);
+		return;
+	}
+	if (s->open_count && !adjoins(s, s->desk->pos))
+		seal(s);
+	if (serve(s, data, len, s->desk->pos, rpc_desk_lines(s->desk), status))
+		reservation_used(s);
 }
 
 /* --- large requests ----------------------------------------------------- */
@@ -194,12 +340,16 @@ static void read_done(struct rpc_read *rd, int err)
 	struct rpc_server *s = container_of(rd, struct rpc_server, rd);
 
 	s->rd_err = err;
-	s->rd_state = RPC_RD_DONE;
+	s->rd_off += rpc_port_piece(s->port, s->rd_from.len, s->rd_off);
+	s->rd_state =
+		!err && s->rd_off < s->rd_from.len ? RPC_RD_POST : RPC_RD_DONE;
 }
 
 static int read_post(struct rpc_server *s)
 {
-	int rc = s->port->ops->read(s->port, s->rd_buf, &s->rd_from, &s->rd);
+	int rc = s->port->ops->read(
+		s->port, s->rd_buf, &s->rd_from, s->rd_off,
+		rpc_port_piece(s->port, s->rd_from.len, s->rd_off), &s->rd);
 
 	if (rc == -EAGAIN)
 		return 0;
@@ -220,7 +370,8 @@ static int read_begin(struct rpc_server *s, const struct rpc_req_meta *meta,
 		return rc;
 	s->rd_meta = *meta;
 	s->rd_err = 0;
-	s->blocked = true;
+	s->rd_off = 0;
+	s->special |= RPC_SRV_STOP;
 	s->rd_buf = s->port->ops->buf_get(s->port, s->rd_from.len);
 	if (!s->rd_buf) {
 		s->rd_err = -ENOMEM;
@@ -259,10 +410,13 @@ static int read_step(struct rpc_server *s)
 	s->rd_state = RPC_RD_NONE;
 	s->rd_buf = NULL;
 	s->req.meta = s->rd_meta;
-	serve(s, buf ? buf->addr : NULL, buf ? (uint32_t)s->rd_from.len : 0,
-	      passed_pos(s, &s->rd_meta), s->rd_err);
-	if (buf)
-		s->port->ops->buf_put(s->port, buf);
+	s->req_buf = buf;
+	serve_next(s, buf ? buf->addr : NULL,
+		   buf ? (uint32_t)s->rd_from.len : 0,
+		   passed_pos(s, &s->rd_meta), s->rd_err);
+	if (s->req_buf)
+		s->port->ops->buf_put(s->port, s->req_buf);
+	s->req_buf = NULL;
 	return 1;
 }
 
@@ -305,6 +459,8 @@ static int message_begin(struct rpc_server *s)
 		return rc;
 	s->in_active = true;
 	s->port->stats.messages_received++;
+	if (__builtin_expect(s->port->model != NULL, 0))
+		rpc_port_charge(s->port, ENV_COST_DECODE, s->in.count);
 	s->port->stats.calls += s->in.count;
 	rpc_event_received(&s->port->event);
 	return 1;
@@ -327,14 +483,6 @@ static int message_end(struct rpc_server *s)
 	return 0;
 }
 
-/* Can an answer at pos join the open message? At the lap's end positions go
- * on but places do not. */
-static bool adjoins(const struct rpc_server *s, uint64_t pos)
-{
-	return pos == s->open_end &&
-	       (pos & (s->limits.geom.resp_lines - 1)) != 0;
-}
-
 /* Executes one pair. 0, or an error. */
 static inline int pair_step(struct rpc_server *s)
 {
@@ -348,12 +496,41 @@ static inline int pair_step(struct rpc_server *s)
 	rc = rpc_msg_next_req(&s->in, &s->limits, meta, &payload);
 	if (__builtin_expect(rc != 0, 0))
 		return rc;
-	if (__builtin_expect(meta->flags == 0, 1))
-		serve(s, payload, meta->size, pos, 0);
-	else if (meta->flags & RPC_REQ_SKIP)
-		serve(s, NULL, 0, pos, -ECANCELED);
-	else
+	if (__builtin_expect(meta->flags == 0, 1)) {
+		if (__builtin_expect(!serve(s, payload, meta->size, pos,
+					    meta->resp_lines, 0),
+				     0))
+			reserve(s, pos, meta->resp_lines);
+	} else if (meta->flags & RPC_REQ_SKIP) {
+		serve(s, NULL, 0, pos, meta->resp_lines, -ECANCELED);
+	} else {
 		return read_begin(s, meta, payload);
+	}
+	return 0;
+}
+
+/* The same while others wait for their answers. */
+static int pair_step_owing(struct rpc_server *s)
+{
+	struct rpc_req_meta *meta = &s->req.meta;
+	uint64_t pos = s->limits.resp_pos;
+	const void *payload;
+	int rc;
+
+	if (!rpc_desk_room(s->desk)) {
+		s->special |= RPC_SRV_STOP;
+		return 0;
+	}
+	rc = rpc_msg_next_req(&s->in, &s->limits, meta, &payload);
+	if (rc)
+		return rc;
+	reserve(s, pos, meta->resp_lines);
+	if (meta->flags & RPC_REQ_LARGE && !(meta->flags & RPC_REQ_SKIP))
+		return read_begin(s, meta, payload);
+	if (meta->flags & RPC_REQ_SKIP)
+		serve_next(s, NULL, 0, pos, -ECANCELED);
+	else
+		serve_next(s, payload, meta->size, pos, 0);
 	return 0;
 }
 
@@ -363,11 +540,15 @@ static int message_step(struct rpc_server *s)
 	int rc;
 
 	while (s->in.left) {
-		if (__builtin_expect(s->blocked, 0))
-			return 0;
 		if (s->open_count >= s->port->batch_max)
 			seal(s);
-		rc = pair_step(s);
+		if (__builtin_expect(s->special != 0, 0)) {
+			if (s->special & RPC_SRV_STOP)
+				return 0;
+			rc = pair_step_owing(s);
+		} else {
+			rc = pair_step(s);
+		}
 		if (__builtin_expect(rc != 0, 0))
 			return rc;
 	}
@@ -382,7 +563,7 @@ static int poll_requests(struct rpc_server *s)
 	int rc, moved = 0;
 
 	while (moved < MSGS_PER_ROUND) {
-		if (__builtin_expect(s->blocked, 0))
+		if (__builtin_expect(s->special & RPC_SRV_STOP, 0))
 			break;
 		if (!s->in_active) {
 			rc = message_begin(s);
@@ -399,53 +580,94 @@ static int poll_requests(struct rpc_server *s)
 	return moved;
 }
 
-int rpc_server_poll(struct rpc_server *s)
+/* Does the message in work wait for a worker? */
+static bool desk_full(const struct rpc_server *s)
 {
-	int rc, moved, n = 0;
+	return (s->special & RPC_SRV_OWES) && !rpc_desk_room(s->desk);
+}
 
-	if (__builtin_expect(s->broken != 0, 0))
+/* What is not done in every round. Afterwards `special` says what may be. */
+static int poll_special(struct rpc_server *s)
+{
+	int rc, n = 0;
+
+	if (s->broken)
 		return s->broken;
-	if (__builtin_expect(s->sealed_count != 0, 0)) {
+	if (s->sealed_count) {
 		rc = sealed_send(s);
 		if (rc)
 			return rc == -EAGAIN ? 0 : rc;
 		n++;
 	}
-	if (__builtin_expect(s->rd_state != RPC_RD_NONE, 0)) {
+	if (s->special & RPC_SRV_OWES)
+		n += answers_send(s);
+	if (s->rd_state != RPC_RD_NONE) {
 		rc = read_step(s);
-		if (rc <= 0)
+		if (rc < 0)
 			return rc;
-		n++;
+		n += rc;
 	}
-	s->blocked = s->sealed_count != 0 || s->broken != 0;
-	moved = poll_requests(s);
-	if (moved < 0)
-		return moved;
+	s->special &= ~(unsigned)RPC_SRV_STOP;
+	if (s->sealed_count || s->broken || s->rd_state != RPC_RD_NONE ||
+	    desk_full(s))
+		s->special |= RPC_SRV_STOP;
+	return n;
+}
+
+int rpc_server_poll(struct rpc_server *s)
+{
+	int moved = 0, n = 0;
+
+	if (__builtin_expect(s->special != 0, 0)) {
+		n = poll_special(s);
+		if (n < 0)
+			return n;
+	}
+	if (__builtin_expect(!(s->special & RPC_SRV_STOP), 1)) {
+		moved = poll_requests(s);
+		if (moved < 0)
+			return moved;
+	}
 	if (s->open_count)
 		seal(s);
 	return s->broken ? s->broken : moved + n;
 }
 
-bool rpc_server_has_work(const struct rpc_server *s)
+/* Is the head of a message there? */
+static bool message_there(const struct rpc_server *s)
 {
 	const struct rpc_geom *g = &s->port->geom;
-	const struct rpc_hdr *hdr;
+	const struct rpc_hdr *hdr =
+		(const void *)(s->req_base +
+			       (s->req_head & (g->req_lines - 1)) * RPC_LINE);
 
-	if (s->sealed_count || s->open_count)
-		return true;
-	if (s->rd_state != RPC_RD_NONE)
-		return s->rd_state != RPC_RD_WAIT;
-	if (s->in_active)
-		return true;
-	hdr = (const void *)(s->req_base +
-			     (s->req_head & (g->req_lines - 1)) * RPC_LINE);
 	/* See rpc_client_has_work(). */
 	return __atomic_load_n(&hdr->canary, __ATOMIC_ACQUIRE) == s->req_canary;
 }
 
+bool rpc_server_drained(const struct rpc_server *s)
+{
+	return !s->in_active && !(s->special & RPC_SRV_STOP) &&
+	       !message_there(s);
+}
+
+bool rpc_server_has_work(const struct rpc_server *s)
+{
+	if (s->sealed_count || s->open_count)
+		return true;
+	if (s->desk && rpc_desk_has_work(s->desk))
+		return true;
+	if (s->rd_state != RPC_RD_NONE)
+		return s->rd_state != RPC_RD_WAIT;
+	if (desk_full(s))
+		return false; /* whoever answers wakes us */
+	return s->in_active || message_there(s);
+}
+
 bool rpc_server_busy(const struct rpc_server *s)
 {
-	return s->sealed_count || s->open_count || s->in_active;
+	return s->sealed_count || s->open_count || s->in_active ||
+	       (s->special & RPC_SRV_OWES);
 }
 
 void rpc_server_break(struct rpc_server *s, int err)
@@ -453,7 +675,10 @@ void rpc_server_break(struct rpc_server *s, int err)
 	struct rpc_buf *buf;
 
 	s->broken = err;
-	s->blocked = true;
+	s->special = RPC_SRV_STOP;
+	if (s->desk)
+		rpc_desk_close(s->desk, s->port);
+	s->desk = NULL;
 	while ((buf = s->held)) {
 		s->held = buf->next;
 		s->port->ops->buf_put(s->port, buf);
@@ -469,7 +694,8 @@ void rpc_server_break(struct rpc_server *s, int err)
 }
 
 void rpc_server_init(struct rpc_server *s, struct rpc_port *port,
-		     const struct rpc_handlers *handlers, void *conn)
+		     const struct rpc_handlers *handlers,
+		     const struct rpc_later_conf *later, void *conn)
 {
 	const struct rpc_geom *g = &port->geom;
 
@@ -477,6 +703,7 @@ void rpc_server_init(struct rpc_server *s, struct rpc_port *port,
 	s->port = port;
 	s->handlers = handlers;
 	s->conn = conn;
+	s->later = *later;
 	s->req_base = port->base + rpc_geom_req(g);
 	s->resp_base = port->base + rpc_geom_resp(g);
 	s->req_canary = rpc_canary(&port->secret_in, 0);
@@ -484,57 +711,4 @@ void rpc_server_init(struct rpc_server *s, struct rpc_port *port,
 	s->req.server = s;
 	s->held_end = &s->held;
 	s->rd.done = read_done;
-}
-
-/* --- what a handler may ask --------------------------------------------- */
-
-const void *skein_rpc_req_data(const struct skein_rpc_req *req)
-{
-	return req->data;
-}
-
-size_t skein_rpc_req_len(const struct skein_rpc_req *req)
-{
-	return req->len;
-}
-
-struct skein_conn *skein_rpc_req_conn(const struct skein_rpc_req *req)
-{
-	return req->server->conn;
-}
-
-size_t skein_rpc_resp_max(const struct skein_rpc_req *req)
-{
-	return req->meta.resp_max;
-}
-
-static void *resp_buf_large(struct skein_rpc_req *req, size_t len)
-{
-	struct rpc_port *port = req->server->port;
-	struct rpc_buf *buf, *old = req->large;
-	size_t keep = len < req->resp_len ? len : req->resp_len;
-
-	if (old && old->len >= len) {
-		req->resp_len = (uint32_t)len;
-		return old->addr;
-	}
-	buf = port->ops->buf_get(port, len);
-	if (!buf)
-		return NULL;
-	memcpy(buf->addr, old ? old->addr : req->resp, keep);
-	if (old)
-		port->ops->buf_put(port, old);
-	req->large = buf;
-	req->resp_len = (uint32_t)len;
-	return buf->addr;
-}
-
-void *skein_rpc_resp_buf(struct skein_rpc_req *req, size_t len)
-{
-	if (len > req->meta.resp_max)
-		return NULL;
-	if (__builtin_expect(req->large || len > req->inline_max, 0))
-		return resp_buf_large(req, len);
-	req->resp_len = (uint32_t)len;
-	return req->resp;
 }

@@ -6,9 +6,10 @@
  * offset that the caller reserved, and leave together when their reservations
  * adjoin: docs/protocol/rpc.md, sections 3 to 5.
  *
- * Requests are executed and answered in the order sent. The server never waits
- * for the caller's software (section 7): what cannot leave now is kept in
- * `sealed`, and no further request is taken until it has left.
+ * Requests are taken up in the order sent, and answered in that order but for
+ * those that were deferred (later.h). The server never waits for the caller's
+ * software (section 7): what cannot leave now is kept in `sealed`, and no
+ * further request is taken until it has left.
  *
  * Thread rule: the owner of the connection's engine; handlers run in it.
  */
@@ -16,20 +17,14 @@
 #define SKEIN_RPC_SERVER_H
 
 #include "rpc/handlers.h"
+#include "rpc/later.h"
 #include "rpc/port.h"
 
-struct rpc_server;
-
-/* A request in its handler's hands; one at a time in a server. */
-struct skein_rpc_req {
-	struct rpc_server *server;
-	const void *data;
-	uint32_t len;
-	struct rpc_req_meta meta;
-	uint8_t *resp;	     /* where an inline result goes */
-	uint32_t inline_max; /* by the reservation, multiple of 8 */
-	uint32_t resp_len;
-	struct rpc_buf *large; /* the result, when it is large */
+/* What makes a round another than the usual one. */
+enum rpc_server_special {
+	RPC_SRV_STOP = 1, /* no pair may be taken: sealed, a READ, broken, or as
+			     many requests in other hands as may be */
+	RPC_SRV_OWES = 2, /* reservations wait for later answers */
 };
 
 /* Messages that are complete and did not get into the send queue. At most
@@ -52,7 +47,7 @@ struct rpc_server {
 	uint8_t *resp_base;
 	struct rpc_msg_in in; /* the message being consumed */
 	bool in_active;
-	bool blocked; /* no pair may be taken: sealed, a READ, broken */
+	unsigned special; /* enum rpc_server_special */
 	struct rpc_req_limits limits;
 
 	uint8_t *open;	   /* the open response message */
@@ -68,9 +63,15 @@ struct rpc_server {
 	struct skein_rpc_req req;
 	void *conn; /* for skein_rpc_req_conn() */
 
+	struct rpc_later_conf later;
+	struct rpc_desk *desk; /* NULL: nothing was ever deferred */
+	/* of the large request in its handler's hands; NULL: deferred */
+	struct rpc_buf *req_buf;
+
 	/* a large request's READ */
 	struct rpc_read rd;
 	struct rpc_large rd_from;
+	uint64_t rd_off; /* READ so far */
 	struct rpc_buf *rd_buf;
 	struct rpc_req_meta rd_meta;
 	enum {
@@ -87,7 +88,11 @@ struct rpc_server {
 };
 
 void rpc_server_init(struct rpc_server *s, struct rpc_port *port,
-		     const struct rpc_handlers *handlers, void *conn);
+		     const struct rpc_handlers *handlers,
+		     const struct rpc_later_conf *later, void *conn);
+
+/* From inside a handler: as skein_rpc_defer(). */
+int rpc_server_defer(struct rpc_server *s, struct rpc_later **later);
 
 /* A round. Returns what moved, or a negative error: the connection must be
  * broken. */
@@ -109,7 +114,10 @@ static inline const struct rpc_hdr *rpc_server_expects(
 	return (const void *)(s->req_base + (s->req_head & mask) * RPC_LINE);
 }
 
-/* Is anything taken but not answered? */
+/* Has everything been taken up that had arrived? */
+bool rpc_server_drained(const struct rpc_server *s);
+
+/* Is anything taken but not answered, by workers too? */
 bool rpc_server_busy(const struct rpc_server *s);
 
 /* No port operation is under way any more. */

@@ -7,6 +7,7 @@
  *	post.c		the port: work requests on the connection
  *	bufs.c		registered memory for large payloads
  *	call.c		the public calls, by any thread
+ *	pool.c		threads that run handlers
  *
  * Thread rule: the owner of the connection's engine, but for what says
  * otherwise.
@@ -17,6 +18,7 @@
 #include <stdatomic.h>
 
 #include "conn/conn.h"
+#include "rpc/aqp.h"
 #include "rpc/client.h"
 #include "rpc/server.h"
 
@@ -26,13 +28,22 @@ struct rpc_conf {
 	size_t resp_inline;
 	uint32_t window;
 	uint32_t batch;
+	uint32_t later;
+	size_t later_len;
+	size_t large_max;
+	uint32_t aqp_max;
+	uint64_t qp_interval_ns;
+	uint64_t thread_interval_ns;
 };
 
 struct rpc_ctx {
 	struct rpc_conf conf;
 	struct rpc_handlers handlers;
-	struct env_mutex lock; /* for adding to handlers */
-	atomic_uint conns_up;  /* connections with engines; any thread */
+	struct env_mutex lock; /* for adding to handlers and pools */
+	struct rpc_orphans orphans;
+	struct skein_rpc_pool *pools;
+	struct aqp aqp;
+	atomic_uint conns_up; /* connections with engines; any thread */
 };
 
 /* A call on its way to the engine's owner, or waiting for room. Its maker's
@@ -46,7 +57,10 @@ struct rpc_pending {
 	uint64_t timeout_ns, deadline_ns; /* set when it is queued */
 	skein_rpc_done_fn *done;
 	void *arg;
+	_Atomic(uint32_t) *queued; /* its thread's, on a lane; or NULL */
+	int err;
 	uint16_t id;
+	uint16_t thread;
 	bool own;
 };
 
@@ -59,8 +73,6 @@ struct rpc_conn_read {
 /* At most this much of freed large buffers is kept for the next ones. */
 #define RPC_BUFS_KEEP 16
 #define RPC_BUFS_KEEP_LEN (16u << 20)
-/* And so much may be in use by one connection. */
-#define RPC_BUFS_MAX_LEN (2ull << 30)
 
 struct rpc_bufs {
 	struct rpc_buf *spare;
@@ -78,12 +90,18 @@ struct rpc_conn {
 	uint32_t lkey;
 	uint32_t inline_max;
 	bool caller;
+	bool in_any_order; /* the peer, a caller, takes such answers */
+	bool credits;	   /* ... spends credits on lanes */
 	bool up; /* the engines are set up: between handshake and broken() */
 	struct rpc_pending *waiting, **waiting_end;
 	atomic_uint foreign; /* pending calls of other threads; any thread */
 	struct rpc_ctx *ctx;
 	struct mem_region *region;
 	struct rpc_call *slots;
+	struct rpc_share *share;       /* calling, and one of a handle's */
+	struct rpc_handle *handle;     /* ... and its lane 0 */
+	struct rpc_lane *lane;	       /* served, and one of a handle's */
+	uint64_t calls_before;	       /* it was ready */
 	struct rpc_conn_read reads[2]; /* Head; payload */
 	struct rpc_bufs bufs;
 	union {
@@ -97,12 +115,27 @@ extern const struct conn_module rpc_module;
 /* Queues a call that has not found room, or starts it. */
 void rpc_pending_start(struct rpc_conn *rc, struct rpc_pending *p);
 
+/* On a lane whose sending side is held: starts those that wait, as far as there
+ * is room. Those that ended come to *ended, for rpc_pending_tell(). What moved,
+ * or an error. */
+int rpc_waiting_poll(struct rpc_conn *rc, struct rpc_pending **ended);
+void rpc_pending_tell(struct rpc_pending *ended);
+
+/* pool.c: all that are left end. Nobody adds any. */
+void rpc_pools_fini(struct rpc_ctx *rx);
+
+/* As skein_rpc_cancel(), of those that wait. */
+int rpc_pending_cancel(struct rpc_conn *rc, skein_rpc_done_fn *done,
+		       const void *arg);
+
 /* post.c */
 extern const struct rpc_port_ops rpc_post_ops;
 
 /* bufs.c */
 struct rpc_buf *rpc_bufs_get(struct rpc_conn *rc, size_t len);
 void rpc_bufs_put(struct rpc_conn *rc, struct rpc_buf *buf);
+/* As port.h, buf_let(). */
+void rpc_bufs_let(struct rpc_conn *rc, struct rpc_buf *buf);
 /* All have been put. */
 void rpc_bufs_fini(struct rpc_conn *rc);
 uint32_t rpc_bufs_lkey(const struct rpc_buf *buf);

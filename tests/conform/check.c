@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-void check_init(struct check *c, const struct program *p,
-		struct granted granted[PAIRS][2], unsigned quirks)
+void check_init(struct check *c, const struct program *p, granted_all granted,
+		unsigned quirks)
 {
 	int i;
 
@@ -23,6 +23,11 @@ void check_init(struct check *c, const struct program *p,
 	c->ud = malloc(sizeof(*c->ud));
 	c->ud_next = malloc(sizeof(*c->ud_next));
 	mud_init(c->ud, p, granted, quirks);
+	if (!p->srq[0].on && !p->srq[1].on)
+		return;
+	c->srq = malloc(sizeof(*c->srq));
+	c->srq_next = malloc(sizeof(*c->srq_next));
+	msrq_init(c->srq, p, granted);
 }
 
 void check_fini(struct check *c)
@@ -35,6 +40,18 @@ void check_fini(struct check *c)
 	}
 	free(c->ud);
 	free(c->ud_next);
+	free(c->srq);
+	free(c->srq_next);
+}
+
+/* The wr_id names the QP of the completion, or its SRQ. */
+static bool of_qp(const struct program *p, const struct ev *v)
+{
+	int pair = id_pair(v->wc.id);
+
+	if (pair == SRQ_PAIR)
+		return v->pair < p->pairs && p->cfg[v->pair].qp[v->side].srq;
+	return pair < p->pairs && pair == v->pair;
 }
 
 /* Every completion by the CQ of its queue. */
@@ -48,9 +65,7 @@ static bool right_cqs(struct check *c, const struct epoch *e)
 
 		if (v->kind != EV_WC)
 			continue;
-		if (id_pair(v->wc.id) >= c->p->pairs ||
-		    id_pair(v->wc.id) != v->pair ||
-		    id_side(v->wc.id) != v->side) {
+		if (id_side(v->wc.id) != v->side || !of_qp(c->p, v)) {
 			snprintf(c->why, sizeof(c->why),
 				 "event %d: a completion of nobody", i);
 			return false;
@@ -191,25 +206,53 @@ static bool left_alone(struct check *c, const struct epoch *e)
 	return true;
 }
 
+static bool pair_ok(struct check *c, const struct epoch *e, int i, char *why,
+		    size_t len)
+{
+	*c->next[i] = *c->now[i];
+	memset(c->next[i]->sol, 0, sizeof(c->next[i]->sol));
+	c->next[i]->thorough = c->thorough;
+	if (c->p->cfg[i].type == IBV_QPT_UD)
+		return true;
+	if (c->srq && !msrq_lend(c->srq_next, e, c->next[i]))
+		return false;
+	return m_explain(c->next[i], e, why, len);
+}
+
+static bool pairs_ok(struct check *c, const struct epoch *e)
+{
+	char why[120] = "";
+	int i;
+
+	if (c->srq) {
+		*c->srq_next = *c->srq;
+		if (!msrq_before(c->srq_next, e, c->now, why, sizeof(why))) {
+			snprintf(c->why, sizeof(c->why), "SRQ: %s", why);
+			return false;
+		}
+	}
+	for (i = 0; i < c->p->pairs; i++)
+		if (!pair_ok(c, e, i, why, sizeof(why))) {
+			snprintf(c->why, sizeof(c->why), "pair %d: %s", i, why);
+			return false;
+		}
+	if (c->srq && !msrq_after(c->srq_next, e, c->next)) {
+		snprintf(c->why, sizeof(c->why), "SRQ: %s", why);
+		return false;
+	}
+	return true;
+}
+
 bool check_epoch(struct check *c, const struct epoch *e)
 {
 	struct m_pair *was;
+	struct msrq *srq;
 	struct mud *ud;
 	char why[120];
 	int i;
 
-	if (!right_cqs(c, e) || !left_alone(c, e))
+	if (!right_cqs(c, e) || !left_alone(c, e) || !pairs_ok(c, e))
 		return false;
-	for (i = 0; i < c->p->pairs; i++) {
-		*c->next[i] = *c->now[i];
-		memset(c->next[i]->sol, 0, sizeof(c->next[i]->sol));
-		if (c->p->cfg[i].type == IBV_QPT_UD)
-			continue;
-		if (!m_explain(c->next[i], e, why, sizeof(why))) {
-			snprintf(c->why, sizeof(c->why), "pair %d: %s", i, why);
-			return false;
-		}
-	}
 	*c->ud_next = *c->ud;
 	if (!mud_epoch(c->ud_next, e, why, sizeof(why))) {
 		snprintf(c->why, sizeof(c->why), "UD: %s", why);
@@ -220,6 +263,9 @@ bool check_epoch(struct check *c, const struct epoch *e)
 	ud = c->ud;
 	c->ud = c->ud_next;
 	c->ud_next = ud;
+	srq = c->srq;
+	c->srq = c->srq_next;
+	c->srq_next = srq;
 	for (i = 0; i < c->p->pairs; i++) {
 		was = c->now[i];
 		c->now[i] = c->next[i];

@@ -5,10 +5,16 @@
  *	conform [--device D [--device2 D]] --seeds A..B [--jobs N] [--stop N]
  *	conform [--device D [--device2 D]] --seed N [--print] [--shrink]
  *
+ *	conform --compare A,B --seeds A..B
+ *
  * --tame: programs in which nothing goes wrong.
  * --types rc,uc,ud: connections of these types only.
+ * --srq: all programs have shared receive queues, not only each eighth.
+ * --patience S: what has not come after so many seconds never will (20).
  * SKEIN_TEST_ROUNDS=N (more than 10) makes it 100 programs a round.
  */
+#include "compare.h"
+#include "normal.h"
 #include "run.h"
 #include "shrink.h"
 #include "stage.h"
@@ -24,8 +30,12 @@ struct args {
 	uint64_t from, to; /* both included */
 	int jobs;
 	uint64_t stop; /* a job ends after so many failures */
-	bool print, shrink, tame;
+	bool print, shrink, tame, srq;
 	unsigned types; /* 1 << enum ibv_qp_type; 0: all */
+	unsigned patience_s;
+	const char *compare;
+	FILE *forms;	 /* NULL, or where normal forms go */
+	bool lossy, rxe; /* rxe: programs that it understands */
 };
 
 static const char *const act_names[M_ACTS] = {
@@ -39,7 +49,8 @@ static void usage(void)
 	fputs("usage: conform [--tame] [--device D [--device2 D]] --seeds A..B "
 	      "[--jobs N] [--stop N]\n"
 	      "       conform [--tame] [--device D [--device2 D]] --seed N [--print] "
-	      "[--shrink]\n",
+	      "[--shrink]\n"
+	      "       conform --compare A,B --seeds A..B\n",
 	      stderr);
 	exit(2);
 }
@@ -62,12 +73,13 @@ static unsigned parse_types(const char *s)
 static void parse(int argc, char **argv, struct args *a)
 {
 	static const struct option options[] = {
-		{"device", 1, NULL, 'd'}, {"device2", 1, NULL, 'e'},
-		{"seeds", 1, NULL, 'r'},  {"seed", 1, NULL, 's'},
-		{"jobs", 1, NULL, 'j'},	  {"print", 0, NULL, 'p'},
-		{"shrink", 0, NULL, 'k'}, {"stop", 1, NULL, 'x'},
-		{"tame", 0, NULL, 't'},	  {"types", 1, NULL, 'y'},
-		{NULL, 0, NULL, 0},
+		{"device", 1, NULL, 'd'},   {"device2", 1, NULL, 'e'},
+		{"seeds", 1, NULL, 'r'},    {"seed", 1, NULL, 's'},
+		{"jobs", 1, NULL, 'j'},	    {"print", 0, NULL, 'p'},
+		{"shrink", 0, NULL, 'k'},   {"stop", 1, NULL, 'x'},
+		{"tame", 0, NULL, 't'},	    {"types", 1, NULL, 'y'},
+		{"patience", 1, NULL, 'w'}, {"srq", 0, NULL, 'q'},
+		{"compare", 1, NULL, 'c'},  {NULL, 0, NULL, 0},
 	};
 	char *dots;
 	int c;
@@ -99,8 +111,18 @@ static void parse(int argc, char **argv, struct args *a)
 		case 't':
 			a->tame = true;
 			break;
+		case 'q':
+			a->srq = true;
+			break;
+		case 'c':
+			a->compare = optarg;
+			a->tame = true;
+			break;
 		case 'y':
 			a->types = parse_types(optarg);
+			break;
+		case 'w':
+			a->patience_s = (unsigned)atoi(optarg);
 			break;
 		case 'p':
 			a->print = true;
@@ -126,23 +148,42 @@ static void replay_hint(const struct args *a, uint64_t seed)
 {
 	const char *harsh = getenv("SKEIN_SOFT_HARSH");
 
-	printf("  again: %s%s%sconform --device %s --device2 %s --seed %llu%s "
+	printf("  again: %s%s%sconform --device %s --device2 %s --seed %llu%s%s "
 	       "--shrink\n",
 	       harsh ? "SKEIN_SOFT_HARSH=" : "", harsh ? harsh : "",
 	       harsh ? " " : "", a->device, a->device2,
-	       (unsigned long long)seed, a->tame ? " --tame" : "");
+	       (unsigned long long)seed, a->tame ? " --tame" : "",
+	       a->srq ? " --srq" : "");
+}
+
+/* What the audience of a program writes. */
+struct scribe {
+	const struct args *a;
+	const struct program *p;
+};
+
+static void write_down(void *arg, const struct epoch *e)
+{
+	const struct scribe *s = arg;
+
+	if (s->a->forms)
+		normal_print(s->p, e, s->a->lossy, s->a->forms);
 }
 
 static void run_one(const struct args *a, struct world *w, uint64_t seed,
 		    struct program *p, struct tally *t)
 {
+	struct scribe scribe = {a, p};
+	const struct audience to = {write_down, &scribe};
 	struct outcome o;
 	int i;
 
 	program_make(p, seed, &w->features);
 	if (a->print)
 		program_print(p, stdout);
-	program_run(w, p, a->print ? stdout : NULL, NULL, &o);
+	if (a->forms)
+		fprintf(a->forms, "seed %llu\n", (unsigned long long)seed);
+	program_run(w, p, a->print ? stdout : NULL, &to, &o);
 	t->programs++;
 	t->epochs += (uint64_t)o.epochs;
 	for (i = 0; i < M_ACTS; i++)
@@ -161,10 +202,6 @@ static void run_one(const struct args *a, struct world *w, uint64_t seed,
 	program_run(w, p, stdout, NULL, &o);
 }
 
-/* Programs in one world: soft keeps a descriptor for each channel that a peer
- * had (docs/soft.md, known gaps). */
-#define WORLD_PROGRAMS 2000
-
 struct job {
 	const struct args *a;
 	uint64_t seed; /* the next */
@@ -179,7 +216,6 @@ static void job_do(void *arg)
 	struct tally *t = j->t;
 	struct program *p = malloc(sizeof(*p));
 	struct world w;
-	int n;
 
 	j->rc = world_open(&w, a->device, a->device2) ? 1 : 0;
 	if (j->rc) {
@@ -188,11 +224,15 @@ static void job_do(void *arg)
 	}
 	w.features.tame = a->tame;
 	w.features.types = a->types;
-	w.features.no_fence = w.quirks & M_QUIRK_RXE;
+	w.features.srq = a->srq;
+	w.features.rxe = a->rxe || w.quirks & M_QUIRK_RXE;
+	w.features.no_srq =
+		!w.node[0].dev->caps.srq || (w.features.rxe && !a->srq);
+	if (a->patience_s)
+		w.patience_ns = a->patience_s * 1000000000ull;
 	w.complain = a->shrink ? NULL : stdout;
-	for (n = 0;
-	     n < WORLD_PROGRAMS && j->seed <= a->to && t->failed < a->stop;
-	     n++, j->seed += (uint64_t)a->jobs) {
+	for (; j->seed <= a->to && t->failed < a->stop;
+	     j->seed += (uint64_t)a->jobs) {
 		run_one(a, &w, j->seed, p, t);
 		fflush(stdout);
 	}
@@ -204,10 +244,7 @@ static int job(const struct args *a, int no, struct tally *t)
 {
 	struct job j = {.a = a, .seed = a->from + (uint64_t)no, .t = t};
 
-	while (!j.rc && j.seed <= a->to && t->failed < a->stop)
-		if (stage_run(a->device, job_do, &j))
-			return 1;
-	return j.rc;
+	return stage_run(a->device, job_do, &j) ? 1 : j.rc;
 }
 
 /* Each job in a process of its own: the devices are its own as well. */
@@ -248,6 +285,58 @@ static bool spawn(const struct args *a, struct tally *sum)
 	return ok;
 }
 
+/* One of two devices, in a process of its own. */
+static pid_t compete(const struct args *a, const char *name, size_t len,
+		     FILE *forms)
+{
+	struct tally t = {0};
+	struct args mine = *a;
+	struct contender c;
+	pid_t pid;
+	int rc;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid)
+		return pid;
+	if (!contender_init(&c, name, len))
+		usage();
+	mine.device = c.device;
+	mine.device2 = c.device2;
+	mine.forms = forms;
+	rc = job(&mine, 0, &t);
+	fflush(forms);
+	printf("%.*s: %llu programs, %llu failed\n", (int)len, name,
+	       (unsigned long long)t.programs, (unsigned long long)t.failed);
+	exit(rc || t.failed);
+}
+
+static int compare(struct args *a)
+{
+	const char *comma = strchr(a->compare, ',');
+	FILE *forms[2] = {tmpfile(), tmpfile()};
+	uint64_t programs, differ;
+	int status, i, bad = 0;
+	pid_t pid[2];
+
+	if (!comma || !forms[0] || !forms[1])
+		usage();
+	a->jobs = 1;
+	a->lossy = strstr(a->compare, "harsh");
+	a->rxe = strstr(a->compare, "verbs");
+	pid[0] = compete(a, a->compare, (size_t)(comma - a->compare), forms[0]);
+	pid[1] = compete(a, comma + 1, strlen(comma + 1), forms[1]);
+	for (i = 0; i < 2; i++) {
+		waitpid(pid[i], &status, 0);
+		bad |= !WIFEXITED(status) || WEXITSTATUS(status);
+		rewind(forms[i]);
+	}
+	differ = forms_compare(forms[0], forms[1], a->compare, &programs);
+	printf("%s: %llu programs compared, %llu differ\n", a->compare,
+	       (unsigned long long)programs, (unsigned long long)differ);
+	return bad || differ || programs != a->to - a->from + 1;
+}
+
 int main(int argc, char **argv)
 {
 	struct args a = {.jobs = 1, .stop = 20};
@@ -268,6 +357,8 @@ int main(int argc, char **argv)
 	rounds = getenv("SKEIN_TEST_ROUNDS");
 	if (rounds && a.to > a.from && atoll(rounds) > 10)
 		a.to = a.from + 100 * (uint64_t)atoll(rounds) - 1;
+	if (a.compare)
+		return compare(&a);
 	ok = spawn(&a, &sum);
 	printf("%s, %s: %llu programs, %llu epochs, %llu failed\n", a.device,
 	       a.device2, (unsigned long long)sum.programs,

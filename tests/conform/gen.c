@@ -9,6 +9,12 @@
  * ever has its receive before the SYNC. For that it counts: no more messages
  * in an epoch than the peer's queue is deep, and none in a place of a list or
  * queue where it might be refused.
+ *
+ * For rxe (features.rxe) it keeps clear of what hangs a QP there for good
+ * (docs/conformance.md has the lines): a READ or atomic behind a fenced request
+ * that may have to be sent again; on RC, a request that its own QP finds wrong
+ * behind one that has no answer yet; SQD; and of an opcode that does not exist,
+ * by which that kernel reads beyond a table.
  */
 #include "gen.h"
 
@@ -122,13 +128,33 @@ static int right_for(int op)
 				      : IBV_ACCESS_REMOTE_WRITE;
 }
 
+/* Behind a fence on rxe there is neither READ nor atomic; who may do nothing
+ * else has no fences. */
+static bool may_fence(const struct gen *g, int pair, int side)
+{
+	return !g->f->rxe ||
+	       g->p->cfg[pair].qp[!side].access & IBV_ACCESS_REMOTE_WRITE;
+}
+
+/* May a request be one that its own QP finds wrong? */
+static bool may_fail_here(const struct gen *g, int pair, int side)
+{
+	return !g->f->rxe || g->p->cfg[pair].type != IBV_QPT_RC ||
+	       g->s[pair][side].sent <= 1;
+}
+
 static bool op_allowed(struct gen *g, int pair, int side, int op, bool last)
 {
 	const struct pair_cfg *c = &g->p->cfg[pair];
 	struct gen_side *s = &g->s[pair][side];
 
+	if (op_is_message(op) && on_srq(g, pair, !side) &&
+	    !gen_srq_may(g, !side))
+		return false;
 	if (op_is_message(op) && (s->msgs >= c->qp[!side].depth_r || s->sqd ||
 				  last || s->sent >= c->qp[side].depth_s))
+		return false;
+	if (op_fetches(op) && g->f->rxe && s->fenced)
 		return false;
 	if (op_fetches(op) &&
 	    (c->type == IBV_QPT_UC || s->dst + MSG_MAX > DST_LEN))
@@ -164,7 +190,8 @@ static void target(struct gen *g, int pair, int side, struct wr *w)
 static void spoil(struct gen *g, int pair, int side, struct wr *w)
 {
 	struct piece *l = &w->sge[0];
-	bool local = w->n && l->len && !(w->flags & IBV_SEND_INLINE);
+	bool local = w->n && l->len && !(w->flags & IBV_SEND_INLINE) &&
+		     (op_fetches(w->op) || may_fail_here(g, pair, side));
 	bool remote = !op_is_send(w->op) && wr_len(w);
 	static const uint8_t no_right[] = {MR_LOCAL, MR_RO, MR_WO, MR_NOATOMIC};
 	uint8_t k;
@@ -214,17 +241,17 @@ static void spoil(struct gen *g, int pair, int side, struct wr *w)
 			l->len = 4;
 		break;
 	}
-	(void)pair;
-	(void)side;
 }
 
 /* What a post must refuse; only as the last of its list. */
-static void refuse(struct gen *g, struct wr *w)
+static void refuse(struct gen *g, struct wr *w, bool may_fetch)
 {
 	int i;
 
 	switch (below(g, 3)) {
 	case 0:
+		if (g->f->rxe)
+			break;
 		w->op = 77;
 		w->flags = 0;
 		w->n = 0;
@@ -235,6 +262,8 @@ static void refuse(struct gen *g, struct wr *w)
 		w->n = SGES + 1;
 		break;
 	default:
+		if (g->f->rxe && !may_fetch)
+			break;
 		w->op = IBV_WR_RDMA_READ;
 		w->flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
 		w->n = 0;
@@ -242,13 +271,17 @@ static void refuse(struct gen *g, struct wr *w)
 	}
 }
 
-static void body(struct gen *g, struct gen_side *s, struct wr *w)
+/* most: of a message to an SRQ, or 0 */
+static void body(struct gen *g, struct gen_side *s, struct wr *w, bool fence,
+		 uint32_t most)
 {
 	uint32_t len = msg_len(g);
 
+	if (most && op_is_send(w->op) && (g->f->tame || !chance(g, 3)))
+		len %= most + 1;
 	if (op_is_atomic(w->op))
 		len = 8;
-	else if (g->f->no_fence && s->fetched && !op_is_send(w->op) &&
+	else if (!fence && s->fetched && !op_is_send(w->op) &&
 		 w->op != IBV_WR_RDMA_READ)
 		len = 0;
 	if (op_fetches(w->op)) {
@@ -262,7 +295,7 @@ static void body(struct gen *g, struct gen_side *s, struct wr *w)
 		gen_cut(g, s, w, len, INL_AT + s->inl, 0, 0);
 		s->inl += len;
 		w->flags |= IBV_SEND_INLINE;
-	} else if (!g->f->no_fence && s->fetched && len && chance(g, 40)) {
+	} else if (fence && s->fetched && len && chance(g, 40)) {
 		w->flags |= IBV_SEND_FENCE;
 		gen_cut(g, s, w, len < s->dst ? len : s->dst, DST_AT, s->dst,
 			0);
@@ -272,8 +305,9 @@ static void body(struct gen *g, struct gen_side *s, struct wr *w)
 	/* What an earlier READ or atomic reads is not overwritten under it. */
 	if (s->fetched && !op_is_send(w->op) && w->op != IBV_WR_RDMA_READ)
 		w->flags |= IBV_SEND_FENCE;
-	if (g->f->no_fence)
+	if (!fence || (g->f->rxe && op_fetches(w->op)))
 		w->flags &= (uint8_t)~IBV_SEND_FENCE;
+	s->fenced |= !!(w->flags & IBV_SEND_FENCE);
 	if (op_fetches(w->op))
 		s->fetched = true;
 }
@@ -307,15 +341,18 @@ static void make_send(struct gen *g, int pair, int side, struct wr *w,
 		w->flags |= IBV_SEND_SOLICITED;
 	if (chance(g, 5))
 		w->flags |= IBV_SEND_FENCE;
-	body(g, s, w);
+	body(g, s, w, may_fence(g, pair, side),
+	     on_srq(g, pair, !side) ? g->p->srq[!side].len : 0);
 	w->imm = (uint32_t)prng_u64(&g->r);
 	if (!op_is_send(w->op)) {
 		target(g, pair, side, w);
 		if (right_for(w->op) & ~g->p->cfg[pair].qp[!side].access)
 			s->broken = true;
 	}
-	if (op_is_message(w->op))
+	if (op_is_message(w->op)) {
 		s->msgs++;
+		g->q[!side].msgs += on_srq(g, pair, !side);
+	}
 	s->sent++;
 	if (!g->f->tame && chance(g, 4)) {
 		spoil(g, pair, side, w);
@@ -350,6 +387,12 @@ static void add_recvs(struct gen *g, int pair, int side, int n)
 	int depth = g->p->cfg[pair].qp[side].depth_r;
 	struct step *st = NULL;
 
+	if (on_srq(g, pair, side)) {
+		if (!g->f->tame && chance(g, 3))
+			gen_srq_wrong_recv(g, pair, side);
+		gen_srq_recvs(g, side, n);
+		return;
+	}
 	for (; n > 0 && s->surplus + s->recvs < depth; n--) {
 		if (!st || st->n == LIST)
 			st = gen_step(g, STEP_RECV, pair, side);
@@ -385,16 +428,20 @@ static void add_sends(struct gen *g, int pair, int side)
 	}
 	if (!g->f->tame && n < LIST && chance(g, 4)) {
 		make_send(g, pair, side, &st->wr[n], true);
-		refuse(g, &st->wr[n]);
+		refuse(g, &st->wr[n], !s->fenced);
 		st->n++;
 		s->sent--;
+		/* rxe finds some of them wrong only when it sends them */
+		s->broken |= g->f->rxe;
 	}
 	/* A finite patience: most receives are there before. */
 	if (s->msgs > before && c->rnr_retry != 7 &&
 	    (g->f->tame || chance(g, 85))) {
 		struct step mine = *st;
 		struct gen_side *peer = &g->s[pair][!side];
-		int need = s->msgs - peer->surplus - peer->recvs;
+		int need = on_srq(g, pair, !side)
+				   ? gen_srq_need(g, !side)
+				   : s->msgs - peer->surplus - peer->recvs;
 
 		g->p->n--;
 		add_recvs(g, pair, !side, need);
@@ -434,6 +481,8 @@ static void add_state(struct gen *g, int pair, int side)
 	/* From INIT, RTR only where CONNECT left it on the way. */
 	if (s->broken && st == IBV_QPS_RTR && !s->init)
 		return;
+	if (g->f->rxe && st == IBV_QPS_SQD)
+		return;
 	gen_step(g, STEP_STATE, pair, side)->arg = st;
 	if (st == IBV_QPS_ERR || st == IBV_QPS_RESET)
 		s->broken = true;
@@ -449,6 +498,8 @@ static void add_mortal(struct gen *g, int pair, int side)
 {
 	struct gen_side *s = &g->s[pair][side];
 
+	if (g->f->rxe && g->p->cfg[pair].type == IBV_QPT_RC && s->sent)
+		return;
 	gen_step(g, s->mortal_dead ? STEP_REG : STEP_DEREG, pair, side);
 	s->mortal_dead = !s->mortal_dead;
 	s->broken = true; /* what was posted before may fail now */
@@ -470,7 +521,7 @@ static void connect_pair(struct gen *g, int pair)
 		if (g->p->cfg[pair].type == IBV_QPT_UD)
 			s->rcv = 0;
 		s->sqd = s->broken = false;
-		s->init = false;
+		s->init = s->reset = false;
 	}
 	g->s[pair][1].init = st->arg == IBV_QPS_INIT;
 	g->s[pair][1].broken = st->arg != IBV_QPS_RTS;
@@ -486,6 +537,8 @@ static void top_up(struct gen *g, int pair)
 	for (d = 0; d < 2; d++) {
 		struct gen_side *s = &g->s[pair][d], *peer = &g->s[pair][!d];
 
+		if (on_srq(g, pair, !d))
+			continue;
 		if (g->p->cfg[pair].rnr_retry == 7 || chance(g, 50))
 			add_recvs(g, pair, !d,
 				  s->msgs - peer->surplus - peer->recvs);
@@ -498,7 +551,11 @@ static void epoch_end(struct gen *g)
 
 	for (i = 0; i < g->p->pairs; i++)
 		top_up(g, i);
+	if (g->srq)
+		gen_srq_top_up(g);
 	gen_step(g, STEP_SYNC, 0, 0);
+	if (g->srq)
+		gen_srq_epoch_end(g);
 	for (i = 0; i < g->p->pairs; i++)
 		for (d = 0; d < 2; d++) {
 			struct gen_side *s = &g->s[i][d];
@@ -519,7 +576,7 @@ static void epoch_end(struct gen *g)
 				continue;
 			s->sent = s->msgs = 0;
 			s->inl = s->dst = 0;
-			s->fetched = false;
+			s->fetched = s->fenced = false;
 		}
 }
 
@@ -542,6 +599,10 @@ static void epoch(struct gen *g)
 		pair = (int)below(g, (uint32_t)g->p->pairs);
 		side = (int)below(g, 2);
 		i = (int)below(g, 100);
+		if (g->srq && chance(g, 15)) {
+			gen_srq_step(g);
+			continue;
+		}
 		if (g->p->cfg[pair].type == IBV_QPT_UD && (i < 75 || i >= 90))
 			gen_ud(g, pair, side, i);
 		else if (i < 50)
@@ -617,9 +678,14 @@ void program_make(struct program *p, uint64_t seed, const struct features *f)
 	memset(p, 0, sizeof(*p));
 	p->seed = seed;
 	prng_init(&g.r, seed);
+	g.srq = gen_srq_due(&g);
 	p->pairs = 1 + (int)below(&g, PAIRS);
+	if (g.srq && p->pairs < PAIRS)
+		p->pairs++;
 	for (i = 0; i < p->pairs; i++)
 		config(&g, &p->cfg[i]);
+	if (g.srq)
+		gen_srq_config(&g);
 	for (i = 0; i < p->pairs; i++)
 		connect_pair(&g, i);
 	for (epochs = 2 + (int)below(&g, 5); epochs > 0; epochs--)

@@ -14,7 +14,16 @@ struct gen_side {
 	int recvs, msgs, sent; /* in this epoch */
 	uint32_t inl, dst, rcv;
 	bool fetched; /* an unfenced READ or atomic may be under way */
-	bool sqd, broken, mortal_dead, init;
+	bool fenced;  /* a fenced request may be */
+	bool sqd, broken, mortal_dead, init, reset;
+};
+
+/* A shared receive queue. */
+struct gen_srq {
+	int low;   /* receives that wait, at least */
+	int recvs; /* of this epoch, and messages to its QPs */
+	int msgs;
+	uint32_t at; /* in its lane: places are taken once */
 };
 
 struct gen {
@@ -22,6 +31,8 @@ struct gen {
 	struct prng r;
 	const struct features *f;
 	struct gen_side s[PAIRS][2];
+	struct gen_srq q[2];
+	bool srq; /* this program has some */
 };
 
 static inline uint32_t below(struct gen *g, uint32_t n)
@@ -42,5 +53,26 @@ void gen_cut(struct gen *g, const struct gen_side *owner, struct wr *w,
 
 /* gen_ud.c: one step of a UD QP; what: 0 to 99, of which kind. */
 void gen_ud(struct gen *g, int pair, int side, int what);
+
+/* gen_srq.c: of a program with shared receive queues */
+bool gen_srq_due(const struct gen *g);
+void gen_srq_config(struct gen *g);
+/* Receives to a side's SRQ. */
+void gen_srq_recvs(struct gen *g, int side, int n);
+/* A receive to a QP that has an SRQ: refused. */
+void gen_srq_wrong_recv(struct gen *g, int pair, int side);
+/* May one more message go to a QP of this side? */
+bool gen_srq_may(const struct gen *g, int side);
+/* Receives that the messages so far may lack. */
+int gen_srq_need(const struct gen *g, int side);
+void gen_srq_step(struct gen *g);
+/* Before the SYNC; behind it. */
+void gen_srq_top_up(struct gen *g);
+void gen_srq_epoch_end(struct gen *g);
+
+static inline bool on_srq(const struct gen *g, int pair, int side)
+{
+	return g->p->cfg[pair].qp[side].srq;
+}
 
 #endif

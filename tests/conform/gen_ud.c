@@ -85,7 +85,8 @@ static void add_sends(struct gen *g, int pair, int side)
 		room += 2;
 	if (n > room)
 		n = room;
-	if (n <= 0)
+	/* in RESET rxe would keep them: RXE_GHOST */
+	if (n <= 0 || (g->f->rxe && s->reset))
 		return;
 	st = gen_step(g, STEP_SEND, pair, side);
 	for (; st->n < n; st->n++) {
@@ -97,6 +98,7 @@ static void add_sends(struct gen *g, int pair, int side)
 		datagram(g, pair, side, &st->wr[st->n]);
 		s->sent--;
 		refuse(g, &st->wr[st->n++]);
+		s->broken |= g->f->rxe; /* found wrong when it is sent */
 	}
 }
 
@@ -147,5 +149,6 @@ void gen_ud(struct gen *g, int pair, int side, int what)
 		st = to[below(g, 4)];
 		gen_step(g, STEP_STATE, pair, side)->arg = st;
 		s->broken |= st != IBV_QPS_RTS;
+		s->reset |= st == IBV_QPS_RESET;
 	}
 }

@@ -22,6 +22,8 @@ void m_gather(const struct m_side *s, const struct m_req *r,
 	      m_byte out[MSG_MAX]);
 void m_set_any(struct m_side *s, uint32_t at, uint32_t len);
 void m_pieces_any(struct m_side *s, const struct wr *w);
+/* Of a receive of side d. */
+void m_recv_any(struct m_pair *m, int d, const struct wr *w);
 /* The message takes the next receive; what its requester learns. */
 int m_receive(struct m_pair *m, int d, const struct m_req *r,
 	      const m_byte *data, bool other);
@@ -29,8 +31,18 @@ struct m_cqe *m_push(struct m_side *s, int q, uint64_t id, uint32_t pos,
 		     int status);
 /* Its region went while it was under way: some of it may have been done. */
 void m_half_done(struct m_pair *m, int d, const struct m_req *r);
+/* More than one packet? */
+bool m_long(const struct m_pair *m, const struct m_req *r);
+/* It fails by its own pieces: its first packets may have been sent. */
+void m_begun(struct m_pair *m, int d, const struct m_req *r);
 /* A successful request's completion, if it asked for one. */
 void m_done(struct m_side *s, const struct m_req *r);
+
+/* msrq.c */
+/* May side d's SRQ have been empty? Always true of a queue of its own. */
+bool m_maybe_empty(const struct m_side *s);
+/* The program posts to side d's SRQ. */
+void m_srq_posted(struct m_side *s, const struct ev *e);
 
 /* muc.c */
 bool m_uc(const struct m_pair *m);

@@ -106,6 +106,21 @@ void m_pieces_any(struct m_side *s, const struct wr *w)
 			m_set_any(s, w->sge[i].at, w->sge[i].len);
 }
 
+/* Which receives of an SRQ a broken QP's messages were about to take nobody
+ * knows. */
+void m_recv_any(struct m_pair *m, int d, const struct wr *w)
+{
+	int i;
+
+	if (!m->s[d].srq) {
+		m_pieces_any(&m->s[d], w);
+		return;
+	}
+	for (i = 0; i < w->n; i++)
+		for (uint32_t k = 0; k < w->sge[i].len; k++)
+			m->srq_mem[d][w->sge[i].at + k] = M_ANY;
+}
+
 /* The bytes that a request sends, as one string. */
 void m_gather(const struct m_side *s, const struct m_req *r,
 	      m_byte out[MSG_MAX])
@@ -123,7 +138,7 @@ void m_gather(const struct m_side *s, const struct m_req *r,
 	}
 }
 
-static void scatter(struct m_side *s, const struct wr *w, const m_byte *in,
+static void scatter(m_byte *mem, const struct wr *w, const m_byte *in,
 		    uint32_t len)
 {
 	uint32_t n;
@@ -131,7 +146,7 @@ static void scatter(struct m_side *s, const struct wr *w, const m_byte *in,
 
 	for (i = 0; i < w->n && len; i++) {
 		n = w->sge[i].len < len ? w->sge[i].len : len;
-		memcpy(s->mem + w->sge[i].at, in, n * sizeof(*in));
+		memcpy(mem + w->sge[i].at, in, n * sizeof(*in));
 		in += n;
 		len -= n;
 	}
@@ -212,7 +227,8 @@ static void blur(struct m_pair *m, int d)
 	struct m_side *a = &m->s[d], *b = &m->s[!d];
 	struct m_req was;
 	const struct m_req *r = &was;
-	int i;
+	int i, next = b->rhead; /* what the next message would take, at most */
+	int v;
 
 	if (!(m->quirks & M_QUIRK_HARSH) && (a->stuck || !m_accepts(a, b)))
 		return;
@@ -229,8 +245,12 @@ static void blur(struct m_pair *m, int d)
 			m_pieces_any(a, r->w);
 		else if (!op_is_send(r->w->op))
 			m_set_any(b, r->w->to.at, wr_len(r->w));
-		else if (b->rhead < b->rn)
-			m_pieces_any(b, b->rq[b->rhead].w);
+		else if (b->srq)
+			b->srq_open = true;
+		else
+			for (v = b->rhead; v <= next && v < b->rn; v++)
+				m_pieces_any(b, b->rq[v].w);
+		next += op_is_message(r->w->op);
 	}
 }
 
@@ -252,7 +272,8 @@ void m_to_err(struct m_pair *m, int d)
 		m_push(s, 0, r->id, r->pos, IBV_WC_WR_FLUSH_ERR);
 	}
 	s->exec = s->n;
-	for (; s->rhead < s->rn; s->rhead++)
+	/* An SRQ's receives are not this QP's. */
+	for (; !s->srq && s->rhead < s->rn; s->rhead++)
 		m_push(s, 1, s->rq[s->rhead].id, s->rq[s->rhead].pos,
 		       IBV_WC_WR_FLUSH_ERR);
 }
@@ -266,11 +287,14 @@ void m_to_reset(struct m_pair *m, int d)
 	blur(m, 1);
 	s->history = s->history * 31 + (uint64_t)s->ack;
 	s->state = IBV_QPS_RESET;
-	s->linked = s->fault = s->stuck = false;
+	s->linked = s->fault = s->stuck = s->deaf = false;
 	for (i = s->ack; i < s->n; i++)
 		if (s->sq[i].status >= 0 && op_fetches(s->sq[i].w->op))
 			m_pieces_any(s, s->sq[i].w);
-	s->n = s->exec = s->ack = s->rn = s->rhead = 0;
+	s->n = s->exec = s->ack = 0;
+	if (!s->srq)
+		s->rn = s->rhead = 0;
+	s->resets--;
 	s->held = M_QUEUE;
 	for (q = 0; q < 2; q++) {
 		s->posted[q] = s->freed[q] = 0;
@@ -304,9 +328,9 @@ int m_receive(struct m_pair *m, int d, const struct m_req *r,
 		   lost	    ? IBV_WC_LOC_LEN_ERR
 		   : broken ? IBV_WC_LOC_PROT_ERR
 			    : IBV_WC_SUCCESS);
-	c->solicited = (r->w->flags & IBV_SEND_SOLICITED) || lost || broken;
+	c->solicited = r->w->flags & IBV_SEND_SOLICITED;
 	if (lost || broken) {
-		m_pieces_any(b, v->w);
+		m_recv_any(m, !d, v->w);
 		b->fault = true;
 		return lost ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_OP_ERR;
 	}
@@ -317,7 +341,7 @@ int m_receive(struct m_pair *m, int d, const struct m_req *r,
 	c->has_imm = op_has_imm(r->w->op);
 	c->imm = r->w->imm;
 	if (op_is_send(r->w->op))
-		scatter(b, v->w, data, len);
+		scatter(b->srq ? m->srq_mem[!d] : b->mem, v->w, data, len);
 	return IBV_WC_SUCCESS;
 }
 
@@ -352,6 +376,26 @@ static void atomic(struct m_side *b, const struct wr *w, m_byte out[8])
 	}
 }
 
+/* More than one packet? */
+bool m_long(const struct m_pair *m, const struct m_req *r)
+{
+	return wr_len(r->w) > 128u << m->p->cfg[m->pair].mtu;
+}
+
+/* A receive for what is refused: RXE_TAKES. */
+static void take(struct m_pair *m, int d, const struct m_req *r)
+{
+	struct m_side *b = &m->s[!d];
+	const struct m_req *v = &b->rq[b->rhead];
+
+	if (!(m->quirks & RXE_TAKES) || !op_is_message(r->w->op) ||
+	    m_long(m, r) || b->srq || b->rhead == b->rn)
+		return;
+	b->rhead++;
+	m_push(b, 1, v->id, v->pos, IBV_WC_REM_ACCESS_ERR)->solicited =
+		r->w->flags & IBV_SEND_SOLICITED;
+}
+
 /* At the responder. */
 static int respond(struct m_pair *m, int d, struct m_req *r, bool other,
 		   bool local_ok)
@@ -371,6 +415,8 @@ static int respond(struct m_pair *m, int d, struct m_req *r, bool other,
 	}
 	if (status != IBV_WC_SUCCESS) {
 		b->fault = true;
+		if (status == IBV_WC_REM_ACCESS_ERR)
+			take(m, d, r);
 		return status;
 	}
 	if (op_is_atomic(w->op)) {
@@ -389,7 +435,7 @@ static int respond(struct m_pair *m, int d, struct m_req *r, bool other,
 		return IBV_WC_LOC_PROT_ERR;
 	}
 	if (op_fetches(w->op))
-		scatter(a, w, data, len);
+		scatter(a->mem, w, data, len);
 	return IBV_WC_SUCCESS;
 }
 
@@ -400,10 +446,21 @@ void m_half_done(struct m_pair *m, int d, const struct m_req *r)
 
 	if (op_fetches(r->w->op))
 		m_pieces_any(&m->s[d], r->w);
+	else if (op_is_send(r->w->op) && b->srq)
+		b->srq_open = true;
 	else if (op_is_send(r->w->op) && b->rhead < b->rn)
 		m_pieces_any(b, b->rq[b->rhead].w);
 	else if (!op_is_send(r->w->op))
 		m_set_any(b, r->w->to.at, wr_len(r->w));
+}
+
+/* RXE_PACKETS: its first packets may have been sent. */
+void m_begun(struct m_pair *m, int d, const struct m_req *r)
+{
+	if (m->quirks & RXE_PACKETS && !op_fetches(r->w->op) && m_long(m, r) &&
+	    m_accepts(&m->s[d], &m->s[!d]) &&
+	    m_remote_check(m, d, r) == IBV_WC_SUCCESS)
+		m_half_done(m, d, r);
 }
 
 static void exec(struct m_pair *m, int d, enum m_act act)
@@ -417,15 +474,23 @@ static void exec(struct m_pair *m, int d, enum m_act act)
 		return;
 	}
 	a->exec++;
-	if (op_is_atomic(r->w->op) && wr_len(r->w) != 8)
+	if (op_is_atomic(r->w->op) && wr_len(r->w) != 8 &&
+	    !(act == M_OTHER && !fine))
 		r->status = IBV_WC_LOC_LEN_ERR;
 	else if (!fine && act != M_LATE &&
 		 !(act == M_OTHER && !m_accepts(a, &m->s[!d])))
 		r->status = IBV_WC_LOC_PROT_ERR;
-	else if (!m_accepts(a, &m->s[!d]))
+	else if (!m_accepts(a, &m->s[!d]) || act == M_WAKE)
 		r->status = IBV_WC_RETRY_EXC_ERR;
 	else
 		r->status = respond(m, d, r, act == M_OTHER, fine);
+	if (r->status == IBV_WC_LOC_PROT_ERR)
+		m_begun(m, d, r);
+	/* What had been sent before may have broken the responder. */
+	if (act == M_OTHER && r->status == IBV_WC_LOC_PROT_ERR &&
+	    m_accepts(a, &m->s[!d]) &&
+	    m_remote_check(m, d, r) != IBV_WC_SUCCESS)
+		m->s[!d].fault = true;
 	a->history = a->history * 31 + (uint64_t)r->status * 16 + act + 1;
 	if (r->status != IBV_WC_SUCCESS && (r->life[0] != a->mortal_life ||
 					    r->life[1] != m->s[!d].mortal_life))
@@ -490,8 +555,8 @@ static bool can_exec(const struct m_pair *m, int d)
 	w = a->sq[a->exec].w;
 	/* With rnr_retry 7 a message waits for its receive, for ever. */
 	return !(op_is_message(w->op) && b->rhead == b->rn &&
-		 m->p->cfg[m->pair].rnr_retry == 7 && m_accepts(a, b) &&
-		 m_local_ok(a, &a->sq[a->exec]) &&
+		 (m->p->cfg[m->pair].rnr_retry == 7 || !m_maybe_empty(b)) &&
+		 m_accepts(a, b) && m_local_ok(a, &a->sq[a->exec]) &&
 		 m_remote_check(m, d, &m->s[d].sq[m->s[d].exec]) ==
 			 IBV_WC_SUCCESS);
 }
@@ -503,12 +568,17 @@ static bool two_wrongs(const struct m_pair *m, int d)
 
 	if (!m_accepts(a, b))
 		return !m_local_ok(a, &a->sq[a->exec]);
+	if (!m_local_ok(a, &a->sq[a->exec]) &&
+	    m_remote_check(m, d, &a->sq[a->exec]) != IBV_WC_SUCCESS)
+		return true;
+	if (op_is_atomic(w->op) && wr_len(w) != 8)
+		return !m_local_ok(a, &a->sq[a->exec]);
 	if (!op_is_message(w->op))
 		return false;
 	if (b->rhead == b->rn)
 		return m_remote_check(m, d, &m->s[d].sq[m->s[d].exec]) !=
 			       IBV_WC_SUCCESS &&
-		       m->p->cfg[m->pair].rnr_retry != 7;
+		       m_maybe_empty(b) && m->p->cfg[m->pair].rnr_retry != 7;
 	/* Longer than a receive that is bad; or bad where it does not reach. */
 	return op_is_send(w->op) &&
 	       !pieces_ok(b, &b->rq[b->rhead], IBV_ACCESS_LOCAL_WRITE);
@@ -526,12 +596,46 @@ static bool cut_off(const struct m_pair *m, int d)
 	       r->w->to.mr == MR_MORTAL && r->life[1] != m->s[!d].mortal_life;
 }
 
+/* On an SRQ: it took a receive whose completion was not polled before the
+ * responder's RESET, which takes it back; so which one is not known. */
+static bool can_go(const struct m_pair *m, int d)
+{
+	const struct m_side *a = &m->s[d], *b = &m->s[!d];
+	const struct m_req *r = &a->sq[a->exec];
+
+	return b->srq && b->resets > 0 && a->exec < a->n && !a->stuck &&
+	       a->exec < a->held && op_is_message(r->w->op) &&
+	       (a->state == IBV_QPS_RTS || a->state == IBV_QPS_SQD) &&
+	       m_accepts(a, b) && m_local_ok(a, r) &&
+	       m_remote_check(m, d, r) == IBV_WC_SUCCESS;
+}
+
+/* No completion that is polled has this name. */
+#define GONE UINT64_MAX
+
+static void go(struct m_pair *m, int d, enum m_act act)
+{
+	struct m_side *a = &m->s[d], *b = &m->s[!d];
+	struct m_req *r = &a->sq[a->exec++];
+
+	r->status = act == M_GONE	 ? IBV_WC_SUCCESS
+		    : act == M_GONE_LONG ? IBV_WC_REM_INV_REQ_ERR
+					 : IBV_WC_REM_OP_ERR;
+	m_push(b, 1, GONE, 0, IBV_WC_SUCCESS);
+	b->srq_open = true;
+	b->fault |= act != M_GONE;
+	a->stuck = act != M_GONE;
+	if (!op_is_send(r->w->op))
+		m_half_done(m, d, r);
+	a->history = a->history * 31 + act + 1;
+}
+
 bool m_can(const struct m_pair *m, int d, enum m_act act)
 {
 	const struct m_side *a = &m->s[d], *b = &m->s[!d];
 	const struct m_req *r = &a->sq[a->exec];
 
-	if (m_uc(m) && act != M_BREAK && act != M_STOP)
+	if (m_uc(m) && act != M_BREAK && act < M_STOP)
 		return m_uc_can(m, d, act);
 	switch (act) {
 	case M_EXEC:
@@ -550,6 +654,16 @@ bool m_can(const struct m_pair *m, int d, enum m_act act)
 		       a->sq[a->ack].status == IBV_WC_SUCCESS;
 	case M_CUT:
 		return cut_off(m, d);
+	case M_GONE:
+		return can_go(m, d);
+	case M_GONE_LONG:
+		return can_go(m, d) && !m_uc(m) && op_is_send(r->w->op) &&
+		       wr_len(r->w) > b->sure->shortest[b->srq_seen];
+	case M_GONE_BAD:
+		return can_go(m, d) && !m_uc(m) && op_is_send(r->w->op);
+	case M_WAKE:
+		return m->quirks & RXE_GHOST && a->exec < a->n && !a->stuck &&
+		       (a->state == IBV_QPS_INIT || a->state == IBV_QPS_RTR);
 	case M_STOP:
 		return a->state == IBV_QPS_SQD && a->exec < a->held &&
 		       a->exec < a->n;
@@ -572,6 +686,7 @@ void m_do(struct m_pair *m, int d, enum m_act act)
 	case M_LATE:
 	case M_OTHER:
 	case M_DROP:
+	case M_WAKE:
 		exec(m, d, act);
 		break;
 	case M_ACK:
@@ -589,6 +704,11 @@ void m_do(struct m_pair *m, int d, enum m_act act)
 		break;
 	case M_STOP:
 		a->held = a->exec;
+		break;
+	case M_GONE:
+	case M_GONE_LONG:
+	case M_GONE_BAD:
+		go(m, d, act);
 		break;
 	default:
 		break;

@@ -15,20 +15,50 @@
 #include "trace.h"
 
 #define M_QUEUE 64
+#define MSRQ_RECVS 192
 
 /* A byte of memory: its value; or M_ANY, which the specification leaves open;
  * or M_OR: the one of bits 0 to 7 or that of bits 16 to 23. */
 typedef uint32_t m_byte;
 #define M_ANY 0x100u
 #define M_OR 0x200u
+#define M_OTHERS 0x400u /* of an SRQ's memory: this pair has not written it */
 
 /* Deviations that a device is known and documented to have. */
 enum m_quirk {
-	M_QUIRK_RXE = 1 << 0,
 	/* Harsh mode: behind a request that fails others have begun (which
 	 * semantics.md allows of every device); a READ whose bytes have come
 	 * may yet be flushed. */
-	M_QUIRK_HARSH = 1 << 1,
+	M_QUIRK_HARSH = 1 << 0,
+	/* rxe's, of Linux 6.1: docs/conformance.md has the line that makes
+	 * each. Queues are rings of 2^n - 1, which who is done leaves, polled
+	 * or not. */
+	RXE_RING = 1 << 1,
+	/* What post_send refuses before RTS stays in the queue. */
+	RXE_GHOST = 1 << 2,
+	/* Requests of a form that others refuse are accepted, and fail; others
+	 * are refused that do not fit the atomics' form. */
+	RXE_FORM = 1 << 3,
+	/* Other statuses for what is wrong. */
+	RXE_NAMES = 1 << 4,
+	/* A failed request breaks UC and UD QPs too: there is no SQE. */
+	RXE_NO_SQE = 1 << 5,
+	/* A UC request may complete before its message has arrived. */
+	RXE_EARLY = 1 << 6,
+	/* Solicited are what bears the bit, and flushed receives. */
+	RXE_EVENTS = 1 << 7,
+	/* Of a request whose later pieces are bad the first packets are sent. */
+	RXE_PACKETS = 1 << 8,
+	/* A WRITE_WITH_IMM of one packet with a bad key takes its receive. */
+	RXE_TAKES = 1 << 9,
+	/* A receive too short breaks UC and UD QPs too. */
+	RXE_SHORT = 1 << 10,
+	/* A UC WRITE_WITH_IMM of more than a packet that finds no receive:
+	 * nothing arrives behind it. */
+	RXE_DEAF = 1 << 11,
+	/* From RESET there is no way to ERR. */
+	RXE_NO_RESET_ERR = 1 << 12,
+	M_QUIRK_RXE = (1 << 13) - (1 << 1),
 };
 
 enum m_act {
@@ -42,6 +72,10 @@ enum m_act {
 	M_DROP,	 /* UC: the message is lost on its way */
 	M_CUT,	 /* a READ whose region goes before its last byte came */
 	M_STOP,	 /* SQD: the next request had not been started */
+	M_GONE,	 /* it took an SRQ's receive, whose completion RESET takes */
+	M_GONE_LONG, /* and that was too short */
+	M_GONE_BAD,  /* and that was bad */
+	M_WAKE, /* RXE_GHOST: a timer of the QP's last life tries a request */
 	M_ACTS,
 };
 
@@ -67,11 +101,14 @@ struct m_req {
 	m_byte inl[INLINE_MAX];
 };
 
+struct msrq_sure;
+
 struct m_side {
 	enum ibv_qp_state state;
 	uint64_t history; /* of what was carried out, for the search */
 	bool linked;	  /* connected with the peer's present life */
 	bool fault;	  /* will break */
+	bool deaf;	  /* RXE_DEAF: it drops all that comes */
 	bool stuck;	  /* a request failed: none behind it starts */
 	bool mortal_dead;
 	uint32_t mortal_life; /* which key MR_MORTAL has */
@@ -85,7 +122,28 @@ struct m_side {
 	struct m_cqe out[2][2 * M_QUEUE];
 	int n_out[2], taken[2];
 	m_byte mem[LANE];
+	/* Where receives are an SRQ's (msrq.c): rq is what this QP took in this
+	 * epoch, in order, and those before rn have been posted. */
+	bool srq;
+	bool srq_open; /* receives that were not taken may hold anything */
+	int srq_seen;  /* posted so far */
+	int n_took;
+	const struct msrq_sure *sure;
+	int resets; /* that are still to come in this epoch */
 };
+
+/* What is known of how full an SRQ is. */
+struct msrq_sure {
+	/* of the receives posted before the k-th so many are not taken by the
+	 * end of the epoch; less the slack of broken QPs */
+	int n[MSRQ_RECVS + 1];
+	int slack;
+	/* the shortest of them, taken or not */
+	uint32_t shortest[MSRQ_RECVS + 1];
+};
+
+/* Memory of SRQs, by side. */
+typedef m_byte m_srq_mem[2][LANE];
 
 struct m_pair {
 	const struct program *p;
@@ -93,8 +151,10 @@ struct m_pair {
 	unsigned quirks;
 	struct granted granted[2];
 	struct m_side s[2];
-	bool sol[2][CQS]; /* a solicited completion was polled there */
-	unsigned used;	  /* 1 << enum m_act: what the accepted order needed */
+	bool thorough;	   /* the last look: the search may take its time */
+	bool sol[2][CQS];  /* a solicited completion was polled there */
+	unsigned used;	   /* 1 << enum m_act: what the accepted order needed */
+	m_srq_mem srq_mem; /* last: copied only where there is one */
 };
 
 void m_init(struct m_pair *m, const struct program *p, int pair,

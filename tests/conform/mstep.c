@@ -29,6 +29,7 @@ void m_init(struct m_pair *m, const struct program *p, int pair,
 		m->s[d].state = IBV_QPS_RESET;
 		m->s[d].held = M_QUEUE;
 		m->s[d].sig_all = p->cfg[pair].qp[d].sig_all;
+		m->s[d].srq = p->cfg[pair].qp[d].srq;
 		for (at = 0; at < LANE; at++)
 			m->s[d].mem[at] = lane_byte(p->seed, pair, d, at);
 	}
@@ -36,27 +37,38 @@ void m_init(struct m_pair *m, const struct program *p, int pair,
 
 /* ---- posts ---- */
 
+static bool too_early(const struct m_side *s)
+{
+	return s->state == IBV_QPS_RESET || s->state == IBV_QPS_INIT ||
+	       s->state == IBV_QPS_RTR;
+}
+
+static bool send_valid(const struct m_pair *m, int d, const struct wr *w)
+{
+	const struct granted *g = &m->granted[d];
+	bool in = w->flags & IBV_SEND_INLINE;
+
+	if (w->n > g->send_sge || (in && wr_len(w) > g->inl))
+		return false;
+	if (m->quirks & RXE_FORM)
+		return !op_is_atomic(w->op) ||
+		       (wr_len(w) == 8 && w->to.at % 8 == 0);
+	return (unsigned)w->op <= IBV_WR_ATOMIC_FETCH_AND_ADD &&
+	       !((m_uc(m) || in) && op_fetches(w->op));
+}
+
 /* May a post be answered with this error? err 0: accepted. */
 static bool send_answer(const struct m_pair *m, int d, const struct wr *w,
 			int err)
 {
 	const struct m_side *s = &m->s[d];
-	const struct granted *g = &m->granted[d];
-	bool invalid, full;
+	bool full = s->posted[0] - s->freed[0] >= m->granted[d].send_wr;
+	bool invalid = !send_valid(m, d, w);
 
-	invalid = s->state == IBV_QPS_RESET || s->state == IBV_QPS_INIT ||
-		  s->state == IBV_QPS_RTR || w->n > g->send_sge ||
-		  (unsigned)w->op > IBV_WR_ATOMIC_FETCH_AND_ADD ||
-		  (m_uc(m) && op_fetches(w->op)) ||
-		  (w->flags & IBV_SEND_INLINE &&
-		   (op_fetches(w->op) || wr_len(w) > g->inl));
-	full = s->posted[0] - s->freed[0] >= g->send_wr;
-	/* rxe frees a slot when its request is done, polled or not, and
-	 * refuses atomics of a wrong form at once. */
-	if (m->quirks & M_QUIRK_RXE && op_is_atomic(w->op) &&
-	    (wr_len(w) != 8 || w->to.at % 8))
-		invalid = true;
-	if (m->quirks & M_QUIRK_RXE && full && !invalid && err == 0)
+	if (m->quirks & RXE_GHOST && too_early(s))
+		return err ? err == EINVAL && (invalid || full) : !invalid;
+	invalid |= too_early(s);
+	if (m->quirks & RXE_RING && full && !invalid && err == 0)
 		return true;
 	if (invalid || full)
 		return (invalid && err == EINVAL) || (full && err == ENOMEM);
@@ -68,9 +80,12 @@ static bool recv_answer(const struct m_pair *m, int d, const struct wr *w,
 {
 	const struct m_side *s = &m->s[d];
 	const struct granted *g = &m->granted[d];
-	bool invalid = s->state == IBV_QPS_RESET || w->n > g->recv_sge;
-	bool full = s->posted[1] - s->freed[1] >= g->recv_wr;
+	bool invalid =
+		s->srq || s->state == IBV_QPS_RESET || w->n > g->recv_sge;
+	bool full = !s->srq && s->posted[1] - s->freed[1] >= g->recv_wr;
 
+	if (m->quirks & RXE_RING && full && !invalid && err == 0)
+		return true;
 	if (invalid || full)
 		return (invalid && err == EINVAL) || (full && err == ENOMEM);
 	return err == 0;
@@ -154,6 +169,8 @@ static bool step_post(struct m_pair *m, const struct ev *e)
 	const struct wr *w;
 	uint64_t id;
 
+	if (!recv && m->quirks & RXE_GHOST && too_early(s) && e->ret != EINVAL)
+		return false;
 	for (i = 0; i < st->n; i++) {
 		w = &st->wr[i];
 		err = i == e->n ? e->ret : 0;
@@ -198,7 +215,9 @@ static bool step_state(struct m_pair *m, const struct ev *e)
 	struct m_side *s = &m->s[e->side];
 	enum ibv_qp_state to = (enum ibv_qp_state)e->step->arg;
 
-	if (!legal(s->state, to))
+	if (!legal(s->state, to) ||
+	    (m->quirks & RXE_NO_RESET_ERR && s->state == IBV_QPS_RESET &&
+	     to == IBV_QPS_ERR))
 		return e->ret == EINVAL;
 	if (e->ret)
 		return false;
@@ -266,6 +285,9 @@ bool m_step(struct m_pair *m, const struct ev *e)
 		s->mortal_dead = e->step->kind == STEP_DEREG;
 		s->mortal_life++;
 		return e->ret == 0;
+	case STEP_SRQ_RECV:
+		m_srq_posted(s, e);
+		return true;
 	default:
 		return e->ret >= 0;
 	}
@@ -294,7 +316,7 @@ bool m_same(const struct m_pair *m, const struct m_cqe *c, const struct ev *e)
 	if (c->id != e->wc.id || !e->wc.qp_ok)
 		return false;
 	if (c->status != e->wc.status &&
-	    !(m->quirks & M_QUIRK_RXE && rxe_says(c->status, e->wc.status)))
+	    !(m->quirks & RXE_NAMES && rxe_says(c->status, e->wc.status)))
 		return false;
 	if (c->status != IBV_WC_SUCCESS)
 		return true;
@@ -308,6 +330,14 @@ bool m_same(const struct m_pair *m, const struct m_cqe *c, const struct ev *e)
 	       (!c->has_imm || c->imm == e->wc.imm);
 }
 
+static bool is_solicited(const struct m_pair *m, const struct m_cqe *c)
+{
+	if (m->quirks & RXE_EVENTS)
+		return id_recv(c->id) &&
+		       (c->solicited || c->status == IBV_WC_WR_FLUSH_ERR);
+	return c->solicited || c->status;
+}
+
 bool m_poll(struct m_pair *m, const struct ev *e, bool *solicited)
 {
 	int q = id_recv(e->wc.id);
@@ -319,7 +349,7 @@ bool m_poll(struct m_pair *m, const struct ev *e, bool *solicited)
 		if (m_same(m, c, e)) {
 			if (!c->optional)
 				s->freed[q] = c->pos + 1;
-			*solicited = c->solicited || c->status;
+			*solicited = is_solicited(m, c);
 			s->taken[q]++;
 			return true;
 		}
@@ -346,6 +376,8 @@ void m_tidy(struct m_pair *m)
 		memmove(s->rq, s->rq + s->rhead,
 			(size_t)s->rn * sizeof(*s->rq));
 		s->rhead = 0;
+		if (s->srq)
+			s->rn = 0;
 		memset(s->n_out, 0, sizeof(s->n_out));
 		memset(s->taken, 0, sizeof(s->taken));
 	}

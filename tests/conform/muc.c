@@ -35,10 +35,37 @@ static bool can_ack(const struct m_pair *m, const struct m_side *a)
 {
 	if (a->ack < a->exec)
 		return true;
-	return m->quirks & M_QUIRK_RXE && a->ack < a->n && can_exec(a) &&
+	return m->quirks & RXE_EARLY && a->ack < a->n && can_exec(a) &&
 	       a->ack < a->held && !a->stuck &&
 	       (a->state == IBV_QPS_RTS || a->state == IBV_QPS_SQD) &&
+	       !op_fetches(a->sq[a->ack].w->op) &&
 	       m_local_ok(a, &a->sq[a->ack]);
+}
+
+/* On an SRQ the receive at its head, which nobody knows, may be too short: the
+ * message is dropped, and what this QP takes next is for another one. */
+static bool srq_too_short(const struct m_pair *m, int d)
+{
+	const struct m_side *a = &m->s[d], *b = &m->s[!d];
+	const struct wr *w = a->sq[a->exec].w;
+
+	return b->srq && op_is_send(w->op) &&
+	       wr_len(w) > b->sure->shortest[b->srq_seen];
+}
+
+/* It finds a receive in an SRQ that cannot have been empty, and which one is to
+ * be seen yet. */
+static bool waits_for_srq(const struct m_pair *m, int d)
+{
+	const struct m_side *a = &m->s[d], *b = &m->s[!d];
+	const struct m_req *r = &a->sq[a->exec];
+
+	if (!b->srq || !op_is_message(r->w->op) || !m_accepts(a, b) ||
+	    !m_local_ok(a, r) || m_remote_check(m, d, r) != IBV_WC_SUCCESS)
+		return false;
+	if (b->rhead == b->rn)
+		return !m_maybe_empty(b);
+	return op_is_send(r->w->op) && wr_len(r->w) > wr_len(b->rq[b->rhead].w);
 }
 
 bool m_uc_can(const struct m_pair *m, int d, enum m_act act)
@@ -47,14 +74,15 @@ bool m_uc_can(const struct m_pair *m, int d, enum m_act act)
 
 	switch (act) {
 	case M_EXEC:
-		return can_exec(a);
+		return can_exec(a) && !waits_for_srq(m, d);
 	case M_ACK:
 		return can_ack(m, a);
 	case M_DROP:
-		return can_exec(a) && m->quirks & M_QUIRK_HARSH &&
+		return can_exec(a) &&
+		       (m->quirks & M_QUIRK_HARSH || srq_too_short(m, d)) &&
 		       op_is_message(a->sq[a->exec].w->op) &&
-		       b->rhead < b->rn && m_local_ok(a, &a->sq[a->exec]) &&
-		       m_accepts(a, b);
+		       (b->srq || b->rhead < b->rn) &&
+		       m_local_ok(a, &a->sq[a->exec]) && m_accepts(a, b);
 	case M_OTHER: /* too long for a receive that is bad, too */
 		return can_exec(a) && m_accepts(a, b) && b->rhead < b->rn &&
 		       op_is_send(a->sq[a->exec].w->op) &&
@@ -100,7 +128,7 @@ static enum fate arrive(struct m_pair *m, int d, const struct m_req *r,
 	m_byte data[MSG_MAX];
 	bool too_long;
 
-	if (!m_accepts(a, b))
+	if (!m_accepts(a, b) || b->deaf)
 		return DEAF;
 	if (m_remote_check(m, d, r) != IBV_WC_SUCCESS) {
 		if (r->life[1] != b->mortal_life)
@@ -110,11 +138,13 @@ static enum fate arrive(struct m_pair *m, int d, const struct m_req *r,
 	if (op_is_message(w->op) && b->rhead == b->rn) {
 		if (!op_is_send(w->op))
 			m_set_any(b, w->to.at, len);
+		b->deaf = m->quirks & RXE_DEAF && !op_is_send(w->op) &&
+			  m_long(m, r);
 		return NO_RECV;
 	}
 	too_long = op_is_send(w->op) && len > wr_len(b->rq[b->rhead].w);
-	if (too_long && !other) {
-		m_pieces_any(b, b->rq[b->rhead].w);
+	if (too_long && !other && !(m->quirks & RXE_SHORT)) {
+		m_recv_any(m, !d, b->rq[b->rhead].w);
 		return TOO_LONG;
 	}
 	m_gather(a, r, data);
@@ -140,9 +170,13 @@ void m_uc_exec(struct m_pair *m, int d, enum m_act act)
 	enum fate fate = DEAF;
 
 	r->status = IBV_WC_SUCCESS;
-	if (!sent && !m_local_ok(a, r)) {
+	if (op_fetches(r->w->op)) { /* RXE_FORM */
+		r->status = IBV_WC_LOC_QP_OP_ERR;
+		a->stuck = true;
+	} else if (!sent && !m_local_ok(a, r)) {
 		r->status = IBV_WC_LOC_PROT_ERR;
 		a->stuck = true;
+		m_begun(m, d, r);
 		/* its own region went when some of it was there */
 		if (r->life[0] != a->mortal_life &&
 		    m_remote_check(m, d, r) == IBV_WC_SUCCESS)
@@ -166,7 +200,7 @@ void m_uc_ack(struct m_pair *m, int d)
 		return;
 	}
 	m_push(s, 0, r->id, r->pos, r->status);
-	if (m->quirks & M_QUIRK_RXE)
+	if (m->quirks & RXE_NO_SQE)
 		m_to_err(m, d);
 	else
 		m_uc_to_sqe(m, d);

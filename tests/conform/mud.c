@@ -25,8 +25,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-void mud_init(struct mud *u, const struct program *p,
-	      struct granted granted[PAIRS][2], unsigned quirks)
+void mud_init(struct mud *u, const struct program *p, granted_all granted,
+	      unsigned quirks)
 {
 	memset(u, 0, sizeof(*u));
 	u->p = p;
@@ -64,14 +64,22 @@ static bool bad(const struct wr *w, int access)
 	return false;
 }
 
+/* A receive, or a request, that its own QP found wrong. */
+static bool found_wrong(const struct mud *u, int status)
+{
+	return status == IBV_WC_LOC_PROT_ERR ||
+	       (u->quirks & RXE_NAMES && status == IBV_WC_LOC_QP_OP_ERR);
+}
+
 static bool has_ud(const struct mud *u, int pair)
 {
 	return pair < u->p->pairs && u->p->cfg[pair].type == IBV_QPT_UD;
 }
 
-/* Did a receive of this QP fail in this epoch? Its QP breaks in its own time,
- * before or after that completion is polled. */
-static bool breaks(const struct epoch *e, int pair, int side)
+/* Did a receive of this QP fail in this epoch (on rxe: or a send)? Its QP breaks
+ * in its own time, before or after that completion is polled. */
+static bool breaks(const struct mud *u, const struct epoch *e, int pair,
+		   int side)
 {
 	int i;
 
@@ -79,7 +87,8 @@ static bool breaks(const struct epoch *e, int pair, int side)
 		const struct ev *v = &e->ev[i];
 
 		if (v->kind == EV_WC && v->pair == pair && v->side == side &&
-		    id_recv(v->wc.id) && v->wc.status == IBV_WC_LOC_PROT_ERR)
+		    (id_recv(v->wc.id) || u->quirks & RXE_NO_SQE) &&
+		    found_wrong(u, v->wc.status))
 			return true;
 	}
 	return false;
@@ -87,8 +96,8 @@ static bool breaks(const struct epoch *e, int pair, int side)
 
 /* ---- calls ---- */
 
-static bool answer(const struct mud_side *s, const struct granted *g, int q,
-		   const struct wr *w, int err)
+static bool answer(const struct mud *u, const struct mud_side *s,
+		   const struct granted *g, int q, const struct wr *w, int err)
 {
 	bool full = s->posted[q] - s->freed[q] >= (q ? g->recv_wr : g->send_wr);
 	bool invalid;
@@ -97,8 +106,10 @@ static bool answer(const struct mud_side *s, const struct granted *g, int q,
 		invalid = s->state == IBV_QPS_RESET || w->n > g->recv_sge;
 	else
 		invalid = s->state == IBV_QPS_RESET || w->n > g->send_sge ||
-			  !op_is_send(w->op) ||
+			  !(op_is_send(w->op) || u->quirks & RXE_FORM) ||
 			  (w->flags & IBV_SEND_INLINE && wr_len(w) > g->inl);
+	if (u->quirks & RXE_RING && full && !invalid && err == 0)
+		return true;
 	if (invalid || full)
 		return (invalid && err == EINVAL) || (full && err == ENOMEM);
 	return err == 0;
@@ -130,7 +141,8 @@ static bool accept_send(struct mud *u, const struct epoch *e,
 		return no(u, "too many datagrams");
 	for (i = 0; i < e->dgrams && e->dgram[i].id != id; i++)
 		;
-	if (i < e->dgrams && !w->bad_qkey && wr_len(w) <= DGRAM_MAX)
+	if (i < e->dgrams && op_is_send(w->op) && !w->bad_qkey &&
+	    wr_len(w) <= DGRAM_MAX)
 		u->sent[u->n_sent++] = (struct mud_sent){.d = e->dgram[i],
 							 .w = w,
 							 .pair = v->pair,
@@ -147,7 +159,7 @@ static bool post(struct mud *u, const struct epoch *e, const struct ev *v)
 
 	for (k = 0; k < st->n; k++) {
 		err = k == v->n ? v->ret : 0;
-		if (!answer(s, &u->granted[v->pair][v->side], q, &st->wr[k],
+		if (!answer(u, s, &u->granted[v->pair][v->side], q, &st->wr[k],
 			    err))
 			return no(u, "U1: step %d is answered %d",
 				  (int)(st - u->p->step), v->ret);
@@ -174,15 +186,24 @@ static void reset(struct mud_side *s, enum ibv_qp_state to)
 		s->rq[i].old = true;
 }
 
+/* It knows no SQE. */
+static bool rxe_failed(const struct mud *u, const struct mud_side *s)
+{
+	return s->failed && u->quirks & RXE_NO_SQE;
+}
+
 static bool state(struct mud *u, const struct epoch *e, const struct ev *v)
 {
 	struct mud_side *s = &u->s[v->pair][v->side];
 	int to = v->step->arg;
 	/* a receive may be breaking it just now */
-	bool ok = to != IBV_QPS_RTS || s->state == IBV_QPS_RTS;
+	bool ok = (to != IBV_QPS_RTS || s->state == IBV_QPS_RTS) &&
+		  !(u->quirks & RXE_NO_RESET_ERR && to == IBV_QPS_ERR &&
+		    s->state == IBV_QPS_RESET);
 
-	if (v->ret && (v->ret != EINVAL ||
-		       (ok && !s->broken && !breaks(e, v->pair, v->side))))
+	if (v->ret &&
+	    (v->ret != EINVAL || (ok && !s->broken && !rxe_failed(u, s) &&
+				  !breaks(u, e, v->pair, v->side))))
 		return no(u, "modify of step %d is answered %d",
 			  (int)(v->step - u->p->step), v->ret);
 	if (!v->ret && !ok)
@@ -246,16 +267,19 @@ static bool recv_wc(struct mud *u, const struct epoch *e, const struct ev *v)
 	if (!r.old)
 		s->freed[1]++;
 	u->sol[v->side][v->cq] |= v->wc.status != IBV_WC_SUCCESS;
+	if (found_wrong(u, v->wc.status)) {
+		s->broken |= !r.old;
+		return (r.w && (bad(r.w, IBV_ACCESS_LOCAL_WRITE) ||
+				(u->quirks & RXE_SHORT &&
+				 wr_len(r.w) < DGRAM_ROOM))) ||
+		       no(u, "U4: a good receive fails");
+	}
 	switch (v->wc.status) {
 	case IBV_WC_SUCCESS:
 		return arrived(u, e, v, &r);
-	case IBV_WC_LOC_PROT_ERR:
-		s->broken |= !r.old;
-		return (r.w && bad(r.w, IBV_ACCESS_LOCAL_WRITE)) ||
-		       no(u, "U4: a good receive fails");
 	case IBV_WC_WR_FLUSH_ERR:
 		return s->broken || s->state == IBV_QPS_ERR || r.old ||
-		       breaks(e, v->pair, v->side) ||
+		       rxe_failed(u, s) || breaks(u, e, v->pair, v->side) ||
 		       no(u, "U4: a receive is flushed without a cause");
 	default:
 		return no(u, "U4: status %s", status_name(v->wc.status));
@@ -295,18 +319,20 @@ static bool one_send(struct mud *u, struct sends *q, const struct ev *post,
 			  post->pair, post->side, (int)((uint32_t)id / 8));
 	}
 	q->next++;
-	u->sol[v->side][v->cq] |= v->wc.status != IBV_WC_SUCCESS;
+	u->sol[v->side][v->cq] |=
+		v->wc.status != IBV_WC_SUCCESS && !(u->quirks & RXE_EVENTS);
 	if (!v->wc.qp_ok)
 		return no(u, "U2: a completion of another QP");
+	if (found_wrong(u, v->wc.status)) {
+		s->failed = q->failed = q->flushed = true;
+		return wrong || no(u, "U2: a good send fails");
+	}
 	switch (v->wc.status) {
 	case IBV_WC_SUCCESS:
 		if (wrong || q->flushed || v->wc.opcode != IBV_WC_SEND || !sig)
 			return no(u, "U2: success of step %d",
 				  (int)((uint32_t)id / 8));
 		return true;
-	case IBV_WC_LOC_PROT_ERR:
-		s->failed = q->failed = q->flushed = true;
-		return wrong || no(u, "U2: a good send fails");
 	case IBV_WC_WR_FLUSH_ERR:
 		if (!may_flush(q))
 			return no(u, "U2: flushed without a cause");
@@ -334,7 +360,7 @@ static bool sends_of(struct mud *u, const struct epoch *e, int i,
 		if (!one_send(u, q, v,
 			      id_make(v->pair, v->side, false,
 				      id_no(u->p, v->step, k)),
-			      sig, bad(w, 0), back))
+			      sig, bad(w, 0) || !op_is_send(w->op), back))
 			return false;
 	}
 	return true;
@@ -371,12 +397,12 @@ static bool reset_ahead(const struct epoch *e, int i, int pair, int side)
 	return false;
 }
 
+/* was: at the start of the epoch */
 static bool sends(struct mud *u, const struct epoch *e, int pair, int side,
-		  enum ibv_qp_state was)
+		  const struct mud_side *was)
 {
-	bool broke = breaks(e, pair, side), err = was == IBV_QPS_ERR;
-	struct sends q = {.failed = u->s[pair][side].failed,
-			  .flushed = u->s[pair][side].failed};
+	bool broke = breaks(u, e, pair, side), err = was->state == IBV_QPS_ERR;
+	struct sends q = {.failed = was->failed, .flushed = was->failed};
 	int i;
 
 	for (i = 0; i < e->n; i++)
@@ -538,7 +564,7 @@ static bool end_state(struct mud *u, const struct epoch *e, int pair, int side)
 
 	if (want == IBV_QPS_RTS && s->failed &&
 	    !(got == IBV_QPS_RTS && asked_rts(e, pair, side)))
-		want = u->quirks & M_QUIRK_RXE ? IBV_QPS_ERR : IBV_QPS_SQE;
+		want = u->quirks & RXE_NO_SQE ? IBV_QPS_ERR : IBV_QPS_SQE;
 	if (got != want)
 		return no(u,
 			  "state of the QP (pair %d side %d: %s, expected "
@@ -618,7 +644,7 @@ static bool untouched(struct mud *u, const struct epoch *e, int pair, int side)
 static bool qp_epoch(struct mud *u, const struct mud *was,
 		     const struct epoch *e, int pair, int side)
 {
-	return sends(u, e, pair, side, was->s[pair][side].state) &&
+	return sends(u, e, pair, side, &was->s[pair][side]) &&
 	       end_state(u, e, pair, side) && untouched(u, e, pair, side) &&
 	       all_there(u, e, was, pair, side);
 }

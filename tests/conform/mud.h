@@ -40,7 +40,7 @@ struct mud_side {
 struct mud {
 	const struct program *p;
 	unsigned quirks;
-	struct granted granted[PAIRS][2];
+	granted_all granted;
 	struct mud_side s[PAIRS][2];
 	int n_sent;
 	struct mud_sent sent[MUD_SENT];
@@ -49,8 +49,8 @@ struct mud {
 	size_t why_len;
 };
 
-void mud_init(struct mud *u, const struct program *p,
-	      struct granted granted[PAIRS][2], unsigned quirks);
+void mud_init(struct mud *u, const struct program *p, granted_all granted,
+	      unsigned quirks);
 /* Is the epoch allowed? Moves u to its end; else u is spoilt, and why says so. */
 bool mud_epoch(struct mud *u, const struct epoch *e, char *why, size_t len);
 

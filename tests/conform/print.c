@@ -84,9 +84,10 @@ static void wr_print(const struct wr *w, FILE *out)
 
 void step_print(const struct step *s, FILE *out)
 {
-	static const char *const names[] = {"post_send", "post_recv", "poll",
-					    "arm",	 "modify",    "connect",
-					    "dereg_mr",	 "reg_mr",    "sync"};
+	static const char *const names[] = {
+		"post_send", "post_recv",     "poll",	    "arm",
+		"modify",    "connect",	      "dereg_mr",   "reg_mr",
+		"sync",	     "post_srq_recv", "modify_srq", "query_srq"};
 	int i;
 
 	fprintf(out, "%s", names[s->kind]);
@@ -100,6 +101,13 @@ void step_print(const struct step *s, FILE *out)
 			s->arg ? ", solicited" : "");
 		break;
 	case STEP_SYNC:
+		break;
+	case STEP_SRQ_RECV:
+	case STEP_SRQ_QUERY:
+		fprintf(out, " side %d", s->side);
+		break;
+	case STEP_SRQ_LIMIT:
+		fprintf(out, " side %d, limit %d", s->side, s->arg);
 		break;
 	case STEP_STATE:
 	case STEP_CONNECT:
@@ -130,16 +138,34 @@ void program_print(const struct program *p, FILE *out)
 		for (d = 0; d < 2; d++)
 			fprintf(out,
 				"    side %d: send CQ %d, receive CQ %d, depths "
-				"%d %d%s%s, rights 0x%x\n",
+				"%d %d%s%s%s, rights 0x%x\n",
 				d, c->qp[d].scq, c->qp[d].rcq, c->qp[d].depth_s,
 				c->qp[d].depth_r,
 				c->qp[d].sig_all ? ", all signalled" : "",
 				c->qp[d].single ? ", one thread" : "",
+				c->qp[d].srq ? ", SRQ" : "",
 				(unsigned)c->qp[d].access);
 	}
+	for (d = 0; d < 2; d++)
+		if (p->srq[d].on)
+			fprintf(out, "  SRQ of side %d: depth %d%s\n", d,
+				p->srq[d].depth,
+				p->srq[d].plain ? ", ordinary memory" : "");
 	for (i = 0; i < p->n; i++) {
 		fprintf(out, "  %3d ", i);
 		step_print(&p->step[i], out);
+	}
+}
+
+static const char *async_name(int type)
+{
+	switch (type) {
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		return "SRQ_LIMIT_REACHED";
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		return "QP_LAST_WQE_REACHED";
+	default:
+		return "another asynchronous event";
 	}
 }
 
@@ -148,20 +174,29 @@ void ev_print(const struct ev *e, FILE *out)
 	switch (e->kind) {
 	case EV_STEP:
 		fprintf(out, "[%d, %d done] ", e->ret, e->n);
+		if (e->step->kind == STEP_SRQ_QUERY)
+			fprintf(out, "[limit %d] ", (int)e->id);
 		step_print(e->step, out);
 		return;
 	case EV_WC:
 		fprintf(out,
-			"  completion pair %d side %d %s %s%u: %s, opcode %d, "
+			"  completion pair %d side %d %s %s%u.%u: %s, opcode %d, "
 			"byte_len %u, flags %u, imm 0x%x, CQ %d%s\n",
-			e->pair, e->side, id_recv(e->wc.id) ? "recv" : "send",
+			e->pair, e->side,
+			id_pair(e->wc.id) == SRQ_PAIR ? "SRQ recv"
+			: id_recv(e->wc.id)	      ? "recv"
+						      : "send",
 			(uint32_t)e->wc.id & ID_MARK ? "marker " : "step ",
 			(uint32_t)e->wc.id & ID_MARK
 				? (uint32_t)e->wc.id & ~ID_MARK
 				: (uint32_t)e->wc.id / 8,
-			status_name(e->wc.status), e->wc.opcode, e->wc.byte_len,
-			e->wc.flags, e->wc.imm, e->cq,
-			e->wc.qp_ok ? "" : ", wrong qp_num");
+			(uint32_t)e->wc.id % 8, status_name(e->wc.status),
+			e->wc.opcode, e->wc.byte_len, e->wc.flags, e->wc.imm,
+			e->cq, e->wc.qp_ok ? "" : ", wrong qp_num");
+		return;
+	case EV_ASYNC:
+		fprintf(out, "  %s side %d pair %d\n", async_name(e->n),
+			e->side, e->pair);
 		return;
 	case EV_EVENT:
 		fprintf(out, "  event side %d CQ %d\n", e->side, e->cq);

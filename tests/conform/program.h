@@ -22,6 +22,10 @@
 #include <stdio.h>
 
 #define PAIRS 3
+/* In place of a pair, where a shared receive queue is meant, or its memory; one
+ * a side. Its other lane is ordinary memory. */
+#define SRQ_PAIR PAIRS
+#define LANES (PAIRS + 2)
 #define CQS 3 /* a side */
 #define STEPS 256
 #define LIST 4 /* requests in one post */
@@ -96,13 +100,16 @@ struct wr {
 enum step_kind {
 	STEP_SEND, /* wr[n] as one list */
 	STEP_RECV,
-	STEP_POLL,    /* arg: entries; of CQ cq */
-	STEP_ARM,     /* arg: solicited only; CQ cq */
-	STEP_STATE,   /* the QP to state arg */
-	STEP_CONNECT, /* both QPs through RESET to RTS; side 1 to state arg */
-	STEP_DEREG,   /* MR_MORTAL of this side */
-	STEP_REG,     /* again */
-	STEP_SYNC,    /* wait until all is done, compare */
+	STEP_POLL,	/* arg: entries; of CQ cq */
+	STEP_ARM,	/* arg: solicited only; CQ cq */
+	STEP_STATE,	/* the QP to state arg */
+	STEP_CONNECT,	/* both QPs through RESET to RTS; side 1 to state arg */
+	STEP_DEREG,	/* MR_MORTAL of this side */
+	STEP_REG,	/* again */
+	STEP_SYNC,	/* wait until all is done, compare */
+	STEP_SRQ_RECV,	/* wr[n] to the SRQ of this side; pair: SRQ_PAIR */
+	STEP_SRQ_LIMIT, /* arg: the limit */
+	STEP_SRQ_QUERY,
 };
 
 struct step {
@@ -117,7 +124,16 @@ struct qp_cfg {
 	uint8_t scq, rcq;
 	uint8_t depth_s, depth_r;
 	bool sig_all, single;
+	bool srq;   /* receives from its side's SRQ */
 	int access; /* remote rights of the QP */
+};
+
+/* Receives have places of their own in its lane, each for once. */
+struct srq_cfg {
+	bool on;
+	bool plain; /* memory that is no shared file */
+	uint8_t depth;
+	uint16_t len; /* of messages, as a rule */
 };
 
 struct pair_cfg {
@@ -132,6 +148,7 @@ struct program {
 	uint64_t seed;
 	int pairs;
 	struct pair_cfg cfg[PAIRS];
+	struct srq_cfg srq[2];
 	int n;
 	struct step step[STEPS];
 };
@@ -141,8 +158,9 @@ struct features {
 	bool tame;	/* nothing fails: no wrong request, no state but RTS, no
 		    * DEREG, no finite patience, no full queue */
 	unsigned types; /* 1 << enum ibv_qp_type; 0: all */
-	bool no_fence;	/* rxe stalls behind some: WRITEs that need one are
-			* empty instead */
+	bool srq;	/* all have shared receive queues; else each eighth */
+	bool no_srq;	/* none has */
+	bool rxe;	/* without what hangs rxe, or its kernel: gen.c */
 };
 
 void program_make(struct program *p, uint64_t seed, const struct features *f);
@@ -156,6 +174,17 @@ const char *status_name(int status);
 uint8_t lane_byte(uint64_t seed, int pair, int side, uint32_t at);
 
 _Static_assert(DGRAM_SLOTS *DGRAM_ROOM <= RCV_LEN, "receives of UD");
+
+/* Which lane receives to pair's QPs, or to an SRQ, name. */
+static inline int lane_of(const struct program *p, int pair, int side)
+{
+	return pair == SRQ_PAIR && p->srq[side].plain ? SRQ_PAIR + 1 : pair;
+}
+
+static inline bool step_is_srq(const struct step *s)
+{
+	return s->kind >= STEP_SRQ_RECV;
+}
 
 static inline bool op_is_message(int op)
 {

@@ -24,12 +24,13 @@ struct node {
 	struct dev *dev;
 	struct ibv_pd *pd, *foreign;
 	struct ibv_ah *ah; /* to the other node */
-	struct lane lane[PAIRS];
+	struct lane lane[LANES];
 	/* of one program */
 	struct ibv_comp_channel *ch;
 	struct ibv_cq *cq[CQS];
 	struct ibv_qp *qp[PAIRS];
 	struct dev_qp_addr addr[PAIRS];
+	struct ibv_srq *srq;
 };
 
 /* One more connection, by whose atomics on ordinary memory it is known that
@@ -63,7 +64,7 @@ struct outcome {
 	bool ok;
 	unsigned used;
 	int epochs;
-	struct granted granted[PAIRS][2];
+	granted_all granted;
 	char why[240];
 };
 
@@ -83,6 +84,17 @@ void ud_record(struct world *w, const struct program *p, const struct step *s,
 	       struct epoch *e);
 void ud_came(struct world *w, const struct program *p, const struct ibv_wc *wc,
 	     struct ev *e);
+/* run_srq.c: one side's SRQ; nothing is there where a program has none. */
+int srq_open(struct node *n, const struct srq_cfg *c, struct granted *g);
+/* When the QPs are gone. 0 or a negative errno. */
+int srq_close(struct node *n);
+/* Must be refused as long as there are QPs. */
+int srq_close_early(struct world *w, const struct program *p);
+int srq_step(struct node *n, const struct step *s, struct ev *e);
+/* The QP of a receive's completion; PAIRS: none of this side's. */
+int srq_pair_of(const struct node *n, uint32_t qpn);
+/* Takes an asynchronous event of a QP or of the SRQ: false, there is none. */
+bool srq_async(struct node *n, struct ev *e);
 /* With print, what happened goes there as it happens. */
 void program_run(struct world *w, const struct program *p, FILE *print,
 		 const struct audience *to, struct outcome *o);

@@ -16,6 +16,8 @@
 
 #define PATH 2048
 #define SEEN (1u << 18)
+/* As many times more of both, when all has come that will. */
+#define THOROUGH 16
 
 /* How often which order of the choices is tried: those of an eager device
  * first, which does what it can at once; then those of a lazy one, whose work
@@ -32,7 +34,7 @@ struct search {
 	int n, at; /* choices made; played */
 	uint8_t choice[PATH], of[PATH];
 	uint64_t *seen;
-	uint32_t n_seen;
+	uint32_t n_seen, seen_max;
 	bool lazy;
 	bool full;     /* seen is: what is new is not entered any more */
 	bool restless; /* some QP broke or was reset: the odd actions count */
@@ -79,12 +81,12 @@ static uint64_t progress(const struct m_pair *m, int at)
 /* True: not seen before. A full table explains nothing more, and says so. */
 static bool enter(struct search *q, uint64_t h)
 {
-	uint32_t i = (uint32_t)h % SEEN;
+	uint32_t i = (uint32_t)h % q->seen_max;
 
-	for (; q->seen[i]; i = (i + 1) % SEEN)
+	for (; q->seen[i]; i = (i + 1) % q->seen_max)
 		if (q->seen[i] == h)
 			return false;
-	if (q->n_seen > SEEN / 2) {
+	if (q->n_seen > q->seen_max / 2) {
 		q->full = true;
 		return false;
 	}
@@ -93,14 +95,66 @@ static bool enter(struct search *q, uint64_t h)
 	return true;
 }
 
+/* Does a step of the program take the completions of side d back? */
+static bool resets(const struct ev *e, int d)
+{
+	return e->kind == EV_STEP &&
+	       (e->step->kind == STEP_CONNECT ||
+		(e->step->kind == STEP_STATE && e->side == d &&
+		 e->step->arg == IBV_QPS_RESET));
+}
+
+/* The receive of side d that is polled next, behind those that the model has
+ * ready; NULL: none, before it is reset. */
+static const struct ev *next_recv(const struct search *q,
+				  const struct m_pair *m, int at, int d)
+{
+	int ready = m->s[d].n_out[1] - m->s[d].taken[1];
+
+	for (; at < q->n_ev && !resets(q->ev[at], d); at++) {
+		const struct ev *e = q->ev[at];
+
+		if (e->kind == EV_WC && e->side == d && id_recv(e->wc.id) &&
+		    ready-- == 0)
+			return e;
+	}
+	return NULL;
+}
+
+/* UC's choices are many, and nobody's answer tells which was made; but the
+ * receive that is polled next may. */
+static bool telling(const struct search *q, const struct m_pair *m, int at,
+		    int d, enum m_act act)
+{
+	const struct m_side *a = &m->s[d], *b = &m->s[!d];
+	const struct ev *e;
+
+	if (!m_uc(m) || a->exec == a->n || b->rhead == b->rn)
+		return false;
+	e = next_recv(q, m, at, !d);
+	if (!e || e->wc.id != b->rq[b->rhead].id)
+		return false;
+	if (act == M_OTHER)
+		return e->wc.status == IBV_WC_LOC_PROT_ERR;
+	return act == M_DROP && e->wc.status == IBV_WC_SUCCESS &&
+	       e->wc.flags & IBV_WC_WITH_IMM &&
+	       op_has_imm(a->sq[a->exec].w->op) &&
+	       e->wc.imm == a->sq[a->exec].w->imm;
+}
+
 static int options(const struct search *q, const struct m_pair *m, int at,
 		   struct option *o)
 {
 	static const uint8_t own[] = {M_BREAK, M_ACK, M_EXEC};
-	static const uint8_t odd[] = {M_OTHER, M_LATE, M_LOST, M_CUT, M_DROP};
+	static const uint8_t odd[] = {M_OTHER,	   M_LATE,     M_LOST,
+				      M_CUT,	   M_DROP,     M_GONE,
+				      M_GONE_LONG, M_GONE_BAD, M_WAKE};
 	int n = 0, d;
 	size_t i;
 
+	for (d = 0; d < 2; d++)
+		if (m_can(m, d, M_OTHER) && telling(q, m, at, d, M_OTHER))
+			o[n++] = (struct option){M_OTHER, (uint8_t)d};
 	if (q->lazy && at < q->n_ev)
 		o[n++] = (struct option){M_STEP, 0};
 	for (d = 0; d < 2; d++)
@@ -114,7 +168,8 @@ static int options(const struct search *q, const struct m_pair *m, int at,
 			o[n++] = (struct option){M_STOP, (uint8_t)d};
 	for (d = 0; (q->restless || m_uc(m)) && d < 2; d++)
 		for (i = 0; i < sizeof(odd); i++)
-			if (m_can(m, d, odd[i]))
+			if (m_can(m, d, odd[i]) &&
+			    !telling(q, m, at, d, odd[i]))
 				o[n++] = (struct option){odd[i], (uint8_t)d};
 	return n;
 }
@@ -156,6 +211,27 @@ __attribute__((format(printf, 3, 4))) static void say(struct search *q, int at,
 	va_end(ap);
 }
 
+/* What this pair's messages wrote to the memory of side d's SRQ. */
+static bool srq_memory_ok(struct search *q, struct m_pair *m, int d)
+{
+	uint32_t i;
+
+	for (i = 0; i < LANE; i++) {
+		m_byte want = m->srq_mem[d][i];
+		uint8_t got = q->e->srq_mem[d][i];
+
+		if (want & (M_OTHERS | M_ANY) ||
+		    (want & M_OR && want >> 16 == got) || (want & 0xff) == got)
+			continue;
+		say(q, q->n_ev,
+		    "memory of the SRQ (side %d offset %u: 0x%02x, expected "
+		    "0x%02x)",
+		    d, i, got, want & 0xff);
+		return false;
+	}
+	return true;
+}
+
 /* What is left when the program has ended and no action is possible. */
 static bool end_ok(struct search *q, struct m_pair *m)
 {
@@ -165,6 +241,8 @@ static bool end_ok(struct search *q, struct m_pair *m)
 	for (d = 0; d < 2; d++) {
 		struct m_side *s = &m->s[d];
 
+		if (s->srq && !srq_memory_ok(q, m, d))
+			return false;
 		for (k = 0; k < 2; k++)
 			while (s->taken[k] < s->n_out[k])
 				if (!s->out[k][s->taken[k]++].optional) {
@@ -204,15 +282,6 @@ static bool end_ok(struct search *q, struct m_pair *m)
 		}
 	}
 	return true;
-}
-
-/* Does a step of the program take the completions of side d back? */
-static bool resets(const struct ev *e, int d)
-{
-	return e->kind == EV_STEP &&
-	       (e->step->kind == STEP_CONNECT ||
-		(e->step->kind == STEP_STATE && e->side == d &&
-		 e->step->arg == IBV_QPS_RESET));
 }
 
 /* Completions come in order, so what the model has ready is what is polled
@@ -276,7 +345,7 @@ static bool play_event(struct search *q, struct m_pair *m, int at)
 
 static bool play(struct search *q, struct m_pair *m)
 {
-	struct option o[2 * M_ACTS];
+	struct option o[2 * M_ACTS + 2];
 	int at = 0, n, k;
 
 	q->at = 0;
@@ -298,6 +367,12 @@ static bool play(struct search *q, struct m_pair *m)
 	}
 }
 
+static bool posts_srq(const struct m_pair *m, const struct ev *v)
+{
+	return v->kind == EV_STEP && v->step->kind == STEP_SRQ_RECV &&
+	       m->s[v->side].srq;
+}
+
 static void collect(struct search *q, const struct m_pair *m)
 {
 	const struct epoch *e = q->e;
@@ -306,9 +381,12 @@ static void collect(struct search *q, const struct m_pair *m)
 	for (i = 0; i < e->n; i++) {
 		const struct ev *v = &e->ev[i];
 
-		if (v->kind == EV_EVENT || v->pair != m->pair)
+		if (v->kind == EV_EVENT || v->kind == EV_ASYNC ||
+		    (v->pair != m->pair && !posts_srq(m, v)))
 			continue;
 		q->ev[q->n_ev++] = v;
+		for (d = 0; d < 2; d++)
+			q->restless |= m->s[d].srq && resets(v, d);
 		if (v->kind == EV_WC && v->wc.status != IBV_WC_SUCCESS)
 			q->restless = true;
 	}
@@ -318,20 +396,28 @@ static void collect(struct search *q, const struct m_pair *m)
 			q->restless = true;
 }
 
+/* SRQs' memory is copied only where there is one. */
+static size_t m_len(const struct m_pair *m)
+{
+	return m->s[0].srq || m->s[1].srq ? sizeof(*m)
+					  : offsetof(struct m_pair, srq_mem);
+}
+
 /* In one order of the choices: true, or m is left as it was. */
 static bool run_phase(struct search *q, const struct phase *ph,
 		      const struct m_pair *m, struct m_pair *try)
 {
+	size_t len = m_len(m);
 	int i;
 
 	q->lazy = ph->lazy;
 	q->full = false;
 	q->n = 0;
 	if (q->n_seen)
-		memset(q->seen, 0, SEEN * sizeof(*q->seen));
+		memset(q->seen, 0, q->seen_max * sizeof(*q->seen));
 	q->n_seen = 0;
-	for (i = 0; i < ph->attempts; i++) {
-		*try = *m;
+	for (i = 0; i < ph->attempts * (m->thorough ? THOROUGH : 1); i++) {
+		memcpy(try, m, len);
 		if (play(q, try))
 			return true;
 		if (!next_path(q))
@@ -339,6 +425,14 @@ static bool run_phase(struct search *q, const struct phase *ph,
 	}
 	q->full = true;
 	return false;
+}
+
+static void say_gave_up(char *why, size_t len)
+{
+	char best[64];
+
+	snprintf(best, sizeof(best), "%s", why);
+	snprintf(why, len, "the search for an explanation gave up (%s)", best);
 }
 
 bool m_explain(struct m_pair *m, const struct epoch *e, char *why,
@@ -352,7 +446,8 @@ bool m_explain(struct m_pair *m, const struct epoch *e, char *why,
 	q->e = e;
 	q->why = why;
 	q->why_len = why_len;
-	q->seen = calloc(SEEN, sizeof(*q->seen));
+	q->seen_max = m->thorough ? THOROUGH * SEEN : SEEN;
+	q->seen = calloc(q->seen_max, sizeof(*q->seen));
 	collect(q, m);
 	for (i = 0; i < sizeof(phases) / sizeof(phases[0]) && !ok; i++) {
 		ok = run_phase(q, &phases[i], m, try);
@@ -360,10 +455,10 @@ bool m_explain(struct m_pair *m, const struct epoch *e, char *why,
 			break; /* all orders were looked at */
 	}
 	if (ok) {
-		*m = *try;
+		memcpy(m, try, m_len(m));
 		m_tidy(m);
 	} else if (q->full) {
-		snprintf(why, why_len, "the search for an explanation gave up");
+		say_gave_up(why, why_len);
 	}
 	free(q->seen);
 	free(try);

@@ -3,6 +3,7 @@
  * test_check.c - the comparer can fail: what soft really did with a program is
  * accepted, and rejected as soon as one thing in it is falsified.
  */
+#include "normal.h"
 #include "run.h"
 
 #include <setjmp.h>
@@ -275,6 +276,86 @@ static void test_lies_are_found(void **unused)
 	free(was);
 }
 
+static char *form(const struct program *p, const struct epoch *e)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
+
+	normal_print(p, e, false, f);
+	fclose(f);
+	return text;
+}
+
+/* Lies about them would not show. */
+static void drop_marks(struct epoch *e)
+{
+	int i, n = 0;
+
+	for (i = 0; i < e->n; i++)
+		if (e->ev[i].kind != EV_WC || !(e->ev[i].wc.id & ID_MARK))
+			e->ev[n++] = e->ev[i];
+	e->n = n;
+}
+
+/* What the comparer rejects, the normal form shows. */
+static void lie_shows(const struct program *p, struct epoch *e,
+		      bool (*lie)(struct epoch *), int *told)
+{
+	struct epoch *was = malloc(sizeof(*was));
+	char *truth = form(p, e), *lied;
+
+	*was = *e;
+	if (lie(e)) {
+		lied = form(p, e);
+		assert_string_not_equal(truth, lied);
+		free(lied);
+		++*told;
+	}
+	*e = *was;
+	free(was);
+	free(truth);
+}
+
+static void test_normal_form(void **unused)
+{
+	static bool (*const lies[])(struct epoch *) = {
+		drop_wc, double_wc, swap_wcs, byte_len, immediate, status,
+		opcode,	 other_qp,  memory,   state,	refused,   fewer_events,
+	};
+	int told[sizeof(lies) / sizeof(lies[0])] = {0}, e;
+	struct record *a, *b;
+	uint64_t seed;
+	char *x, *y;
+	size_t i;
+
+	(void)unused;
+	world.features.tame = true;
+	world.features.types = 1u << IBV_QPT_RC;
+	for (seed = 1; seed <= SEEDS; seed++) {
+		a = calloc(1, sizeof(*a));
+		b = calloc(1, sizeof(*b));
+		about = &a->p;
+		record(a, seed);
+		record(b, seed);
+		assert_int_equal(a->n, b->n);
+		for (e = 0; e < a->n; e++) {
+			x = form(&a->p, &a->e[e]);
+			y = form(&b->p, &b->e[e]);
+			assert_string_equal(x, y);
+			free(x);
+			free(y);
+			drop_marks(&a->e[e]);
+			for (i = 0; i < sizeof(lies) / sizeof(lies[0]); i++)
+				lie_shows(&a->p, &a->e[e], lies[i], &told[i]);
+		}
+		free(a);
+		free(b);
+	}
+	for (i = 0; i < sizeof(lies) / sizeof(lies[0]); i++)
+		assert_true(told[i] > 0);
+}
+
 static int open_world(void **unused)
 {
 	(void)unused;
@@ -292,6 +373,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lies_are_found),
+		cmocka_unit_test(test_normal_form),
 	};
 
 	unsetenv("SKEIN_SOFT_HARSH");

@@ -17,6 +17,7 @@ enum ev_kind {
 	EV_MARK_SEND, /* the runner's marker: a zero-byte one-sided request */
 	EV_MARK_RECV, /* a receive without pieces */
 	EV_MARK_ERR,  /* ERR once more */
+	EV_ASYNC,     /* n: enum ibv_event_type, of a QP or of SRQ_PAIR */
 };
 
 struct ev {
@@ -25,7 +26,8 @@ struct ev {
 	int ret;
 	int n;
 	const struct step *step;
-	uint64_t id; /* of a marker */
+	uint64_t id; /* of a marker; of STEP_SRQ_QUERY: the limit, and n is
+		      * max_wr */
 	struct {
 		uint64_t id;
 		int status, opcode;
@@ -59,12 +61,15 @@ struct epoch {
 	bool shut[PAIRS][2];
 	uint8_t then[PAIRS][2][LANE - REM_AT];
 	uint8_t mem[PAIRS][2][LANE];
+	uint8_t srq_mem[2][LANE];
 };
 
-/* What create_qp gave. */
+/* What create_qp gave; in the place of SRQ_PAIR, create_srq. */
 struct granted {
 	uint32_t send_wr, recv_wr, send_sge, recv_sge, inl;
 };
+
+typedef struct granted granted_all[PAIRS + 1][2];
 
 /* wr_id: whose request it is. The low 32 bits are unique in their queue. */
 static inline uint64_t id_make(int pair, int side, bool recv, uint32_t no)

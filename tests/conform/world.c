@@ -20,6 +20,11 @@ static void say(void *arg, enum env_log_level level, const char *msg)
 		fprintf(stderr, "log: %s\n", msg);
 }
 
+static bool is_plain(int lane)
+{
+	return lane == PLAIN_LANE || lane == SRQ_PAIR + 1;
+}
+
 int lane_reg(struct node *n, int i, int kind)
 {
 	const struct mr_def *def = &mr_defs[kind];
@@ -36,7 +41,7 @@ static int lane_open(struct node *n, int i)
 	void *mem;
 	int k, rc;
 
-	if (i == PLAIN_LANE) {
+	if (is_plain(i)) {
 		l->fd = -1;
 		mem = aligned_alloc(4096, LANE);
 		rc = mem ? 0 : -1;
@@ -63,7 +68,7 @@ static void lane_close(struct node *n, int i)
 	for (k = 0; k < MR_KINDS; k++)
 		if (l->mr[k] && l->mr[k] != &l->dead)
 			n->dev->ops->dereg_mr(n->dev, l->mr[k]);
-	if (i == PLAIN_LANE)
+	if (is_plain(i))
 		free(l->mem);
 	else if (l->mem)
 		env_mem_free(n->env, l->fd, l->mem, LANE);
@@ -82,7 +87,7 @@ static int node_open(struct node *n, const char *spec)
 	rc = n->dev->ops->alloc_pd(n->dev, &n->pd);
 	if (!rc)
 		rc = n->dev->ops->alloc_pd(n->dev, &n->foreign);
-	for (i = 0; i < PAIRS && !rc; i++)
+	for (i = 0; i < LANES && !rc; i++)
 		rc = lane_open(n, i);
 	if (rc)
 		fprintf(stderr, "conform: %s: no memory: %s\n", spec,
@@ -98,7 +103,7 @@ static void node_close(struct node *n)
 		return;
 	if (n->ah)
 		n->dev->ops->destroy_ah(n->dev, n->ah);
-	for (i = 0; i < PAIRS; i++)
+	for (i = 0; i < LANES; i++)
 		lane_close(n, i);
 	if (n->foreign)
 		n->dev->ops->dealloc_pd(n->dev, n->foreign);

@@ -49,6 +49,27 @@ def one_sided():
             server.expect(f'^{number}: {text}$')
 
 
+def multicast():
+    with Case() as case:
+        servers = [case.start([built('examples/04-multicast-server'),
+                               DEVICES.listen], device=DEVICES.server)
+                   for _ in range(3)]
+        addresses = [server.expect(r'^listening on (\S+)$').group(1)
+                     for server in servers]
+        for size in (5000000, 0):
+            client = case.start([built('examples/04-multicast-client'),
+                                 str(size), *addresses],
+                                device=DEVICES.client)
+            client.exits(0)
+            digest = client.expect(r'^sent: digest (\w+)$').group(1)
+            client.expect(f'^{size} bytes at 3 receivers$')
+            for server in servers:
+                server.expect(f'^message 0: {size} bytes, digest {digest}$')
+                server.expect('^group: everybody has everything$')
+        for server in servers:
+            server.stop()
+
+
 def no_server():
     """One line that says what failed, and status 1."""
     with Case() as case:
@@ -58,4 +79,4 @@ def no_server():
         client.expect('^client: .')
 
 
-run_cases(echo, async_calls, one_sided, no_server)
+run_cases(echo, async_calls, one_sided, multicast, no_server)

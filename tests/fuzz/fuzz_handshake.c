@@ -43,6 +43,8 @@ static void check_params(const struct handshake *hs)
 	skein_assert(p->qp.qpn <= 0xffffff && p->qp.psn <= 0xffffff);
 	skein_assert(p->qp.mtu >= IBV_MTU_256 && p->qp.mtu <= IBV_MTU_4096);
 	skein_assert(p->n_sections <= HANDSHAKE_SECTIONS_MAX);
+	skein_assert(p->handle.count <= HANDSHAKE_LANES_MAX);
+	skein_assert(!p->handle.count || p->handle.index < p->handle.count);
 	skein_assert(memchr(p->device, 0, sizeof(p->device)));
 	for (i = 0; i < p->n_sections; i++) {
 		const struct handshake_section *s = &p->sections[i];
@@ -60,6 +62,7 @@ static void go_on(struct handshake *hs, enum handshake_action action,
 
 	if (action == HANDSHAKE_DECIDE) {
 		check_params(hs);
+		own.handle = hs->peer.handle;
 		skein_assert(handshake_accept(hs, &own, out) == 0);
 	} else if (action == HANDSHAKE_CONNECT) {
 		check_params(hs);

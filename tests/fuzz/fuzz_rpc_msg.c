@@ -53,7 +53,11 @@ static void responses(struct rpc_msg_in *in)
 	const void *payload;
 
 	for (uint32_t seq = 0; in->left; seq++) {
-		if (rpc_msg_next_resp(in, 256, seq, &meta, &payload))
+		uint16_t thread = seq & 1; /* ours, and another's */
+
+		if (!rpc_msg_next_resp(in, 256, seq, thread, &meta, &payload) &&
+		    rpc_msg_next_resp_any(in, 256, seq, thread, &meta,
+					  &payload))
 			return;
 		inside(in, payload, meta.size);
 		skein_assert(meta.flags & RPC_RESP_LARGE || meta.size <= 256);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * tcq.pml - the thread combining queue (src/rpc/tcq.c): swap on the tail, link,
+ * tcq.pml - the thread combining queue (src/conn/tcq.c): swap on the tail, link,
  * lead, hand over, reuse of nodes.
  *
  * THREADS threads submit SUBMITS requests each, every one with one node of its
@@ -13,6 +13,8 @@
  * invalid end state); nobody writes to a node that is its owner's again; a
  * leader never waits for a thread between its swap and its link (-DWITH_STOP:
  * thread 0 stops there for ever, and what is before it must end all the same).
+ * -DWITH_HOLD: thread 1 holds the sending side instead of sending (tcq_hold()):
+ * its turns come in the order of the swaps too, and nobody takes them along.
  */
 #ifndef THREADS
 #define THREADS 3
@@ -26,6 +28,12 @@
 
 #define NONE THREADS
 #define LEFT (THREADS + 1)
+
+#ifdef WITH_HOLD
+#define SOLO(t) ((t) == 1)
+#else
+#define SOLO(t) false
+#endif
 
 mtype = { queued, leads, done };
 
@@ -48,13 +56,18 @@ inline send_batch()
 		assert(leaders == 1);
 	}
 	last = me;
-	count = 1;
+	count = (SOLO(me) -> BOUND : 1);
 	do
 	:: count < BOUND ->
 		atomic {
 			follower = next[last];
 			if
+#ifdef BROKEN_TAKES_SOLO
 			:: follower < THREADS -> last = follower; count++
+#else
+			:: follower < THREADS && !SOLO(follower) ->
+				last = follower; count++
+#endif
 			:: else -> break
 			fi
 		}
@@ -67,6 +80,7 @@ inline send_batch()
 		:: assert(order[n_sent] == follower);
 			n_sent++;
 			sent[follower]++;
+			assert(follower == me || !SOLO(follower));
 			assert(sent[follower] == asked[follower]);
 			if
 			:: follower == last -> break

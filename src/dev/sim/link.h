@@ -36,6 +36,13 @@ struct sim_racks {
 /* Before the first device is opened in this world. */
 void sim_net_set_racks(struct sim_world *w, const struct sim_racks *racks);
 void sim_net_set_model(struct sim_world *w, const struct nic_model *model);
+/* Messages of at least so many bytes are hollow: they take their time and are
+ * checked like others, but bring no bytes. 0: none. For objects that are larger
+ * than memory. Not on UD, not inline. */
+void sim_net_set_hollow(struct sim_world *w, uint32_t from_len);
+/* Messages between two nodes hold the cables that they pass so many times
+ * longer, as if the way between these two were slow. 0 and 1: not. */
+void sim_path_slow(struct sim_node *a, struct sim_node *b, uint32_t times);
 /* Breaks the i-th QP (modulo how many there are) of a node, as a fault of its
  * NIC. False when it has none. */
 bool sim_qp_break(struct sim_node *node, uint32_t i);

@@ -141,6 +141,8 @@ bool sim_gather(struct sim_qp *q, const struct ibv_sge *sge, int n,
 	for (int i = 0; i < n; i++) {
 		if (!sim_mr_local(q, &sge[i], 0))
 			return false;
+		if (!to)
+			continue;
 		if (sge[i].length)
 			memcpy(to, sim_ptr(sge[i].addr), sge[i].length);
 		to += sge[i].length;
@@ -161,10 +163,12 @@ bool sim_scatter(struct sim_qp *q, const struct ibv_sge *sge, int n,
 		used.length = part;
 		if (!sim_mr_local(q, &used, IBV_ACCESS_LOCAL_WRITE))
 			return false;
+		len -= part;
+		if (!from)
+			continue;
 		if (part)
 			memcpy(sim_ptr(sge[i].addr), from, part);
 		from += part;
-		len -= part;
 	}
 	return true;
 }

@@ -282,10 +282,18 @@ void sim_msg_free(struct sim_net *net, struct sim_msg *m)
 	list_add_head(&net->spare, &m->link);
 }
 
-static uint64_t cable_ns(const struct sim_nic *nic, uint64_t bytes)
+/* How long a part of m, or of any message, takes on nic's cable. */
+static uint64_t cable_ns(const struct sim_nic *nic, const struct sim_msg *m,
+			 uint64_t bytes)
 {
-	return bytes * 8 * (nic->slow ? nic->slow : 1) /
-	       nic->net->model.link_gbps;
+	const struct sim_path *p = &nic->net->path;
+	uint64_t slow = nic->slow ? nic->slow : 1;
+
+	if (p->slow && m &&
+	    ((m->from == p->a && m->to == p->b) ||
+	     (m->from == p->b && m->to == p->a)))
+		slow *= p->slow;
+	return bytes * 8 * slow / nic->net->model.link_gbps;
 }
 
 static uint64_t wire_bytes(const struct nic_model *model, uint64_t len)
@@ -321,16 +329,37 @@ uint64_t sim_first(const struct sim_nic *nic, uint64_t len)
 	return least(len, nic->net->model.cut);
 }
 
-/* m takes nic's cable s from `from` on: when its last byte has passed. */
-static uint64_t on_cable(struct sim_server *s, const struct sim_nic *nic,
-			 const struct sim_msg *m, uint64_t from)
+/* m takes nic's cable c from `from` on, or when its turn comes, which is
+ * *begin: when its last byte has passed. The trace shows no message that goes
+ * between another one's packets. */
+static uint64_t on_cable(struct sim_cable *c, struct sim_nic *nic,
+			 const struct sim_msg *m, uint64_t from,
+			 uint64_t *begin)
 {
-	uint64_t bytes = sim_msg_bytes(m);
-	uint64_t end = later(from + cable_ns(nic, bytes),
-			     m->tail + cable_ns(nic, sim_first(nic, bytes)));
+	uint64_t packet = sim_packet_bytes(&nic->net->model);
+	uint64_t bytes = sim_msg_bytes(m), end;
+	bool out = c == &nic->egress, alone;
 
-	s->free_at = end;
+	*begin = sim_cable_begin(c, m, from, cable_ns(nic, NULL, packet));
+	alone = *begin >= c->free_at;
+	end = later(*begin + cable_ns(nic, m, bytes),
+		    m->tail + cable_ns(nic, m, sim_first(nic, bytes)));
+	sim_cable_hold(c, m, *begin, end);
+	if (alone)
+		sim_nic_span(nic, out ? SIM_TRACK_EGRESS : SIM_TRACK_PORT,
+			     out ? "out" : "in", *begin, end);
 	return end;
+}
+
+static void leaves(struct sim_event *ev)
+{
+	struct sim_msg *m = container_of(ev, struct sim_msg, ev);
+
+	sim_flow_leaves(m);
+	if (m->answer)
+		sim_answer_arrives(ev);
+	else
+		sim_request_arrives(ev);
 }
 
 /* The message's head is at the switch's port to its destination. */
@@ -338,11 +367,10 @@ void sim_net_at_port(struct sim_event *ev)
 {
 	struct sim_msg *m = container_of(ev, struct sim_msg, ev);
 	struct sim_net *net = m->to->net;
-	uint64_t from = later(m->to->port.free_at, sim_now(net->w));
-	uint64_t end = on_cable(&m->to->port, m->to, m, from);
+	uint64_t begin, end;
 
-	sim_nic_span(m->to, SIM_TRACK_PORT, "in", from, end);
-	ev->fn = m->answer ? sim_answer_arrives : sim_request_arrives;
+	end = on_cable(&m->to->port, m->to, m, sim_now(net->w), &begin);
+	ev->fn = leaves;
 	sim_at(net->w, ev, end + net->model.link_delay);
 }
 
@@ -350,7 +378,7 @@ void sim_net_send(struct sim_msg *m, uint64_t depart,
 		  void (*arrive)(struct sim_event *ev))
 {
 	struct sim_net *net = m->from->net;
-	uint64_t bytes = sim_msg_bytes(m), head, start, way;
+	uint64_t bytes = sim_msg_bytes(m), head, start, end, way;
 
 	net->sent++;
 	m->from->tx_msgs++;
@@ -369,13 +397,12 @@ void sim_net_send(struct sim_msg *m, uint64_t depart,
 		sim_at(net->w, &m->ev, m->from->loop.free_at);
 		return;
 	}
-	start = later(m->from->egress.free_at, depart);
-	head = start + cable_ns(m->from, sim_first(m->from, bytes));
+	sim_flow_enters(m);
 	way = net->model.link_delay + net->model.hop + m->from->extra_delay +
 	      m->to->extra_delay;
-	m->tail = on_cable(&m->from->egress, m->from, m, start) + way;
-	sim_nic_span(m->from, SIM_TRACK_EGRESS, "out", start,
-		     m->from->egress.free_at);
+	end = on_cable(&m->from->egress, m->from, m, depart, &start);
+	head = start + cable_ns(m->from, m, sim_first(m->from, bytes));
+	m->tail = end + way;
 	m->ev.fn = sim_net_at_switch;
 	sim_at(net->w, &m->ev, head + way);
 }
@@ -392,6 +419,21 @@ void sim_link_set(struct sim_node *node, const struct sim_link *link)
 	nic->loss_ppm = link->loss_ppm;
 	nic->slow = link->slow;
 	nic->extra_delay = link->extra_delay;
+}
+
+void sim_path_slow(struct sim_node *a, struct sim_node *b, uint32_t times)
+{
+	struct sim_net *net = sim_net_of(sim_node_world(a));
+
+	net->path.a = sim_nic_of(a);
+	net->path.b = sim_nic_of(b);
+	skein_assert(net->path.a && net->path.b);
+	net->path.slow = times;
+}
+
+void sim_net_set_hollow(struct sim_world *w, uint32_t from_len)
+{
+	sim_net_of(w)->hollow_from = from_len;
 }
 
 void sim_nic_counts(struct sim_node *node, struct sim_nic_counts *c)

@@ -219,6 +219,7 @@ static void to_reset(struct sim_qp *q)
 	sim_cq_purge(sim_cq_of(q->init.send_cq), q->ex.qp_base.qp_num);
 	sim_cq_purge(sim_cq_of(q->init.recv_cq), q->ex.qp_base.qp_num);
 	q->epoch = ++q->d->nic->epochs;
+	q->held[0] = q->held[1] = 0;
 	q->sq_freed = q->sq_head = q->sq_next = q->sq_tail = 0;
 	q->rq.head = q->rq.tail = q->rq.freed = 0;
 	q->reads = 0;

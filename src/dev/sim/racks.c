@@ -53,22 +53,24 @@ static uint64_t cable_ns(const struct sim_net *net, uint64_t bytes)
 	       (100ull * net->racks.nodes * net->model.link_gbps);
 }
 
-/* m's first bytes are at the queue of s; then they go to the next station. */
-static void pass(struct sim_server *s, struct sim_msg *m,
+/* m's first bytes are at the queue of c; then they go to the next station. */
+static void pass(struct sim_cable *c, struct sim_msg *m,
 		 void (*next)(struct sim_event *ev))
 {
 	struct sim_net *net = m->to->net;
 	uint64_t way = net->model.link_delay + net->model.hop;
-	uint64_t now = sim_now(net->w), bytes = sim_msg_bytes(m);
-	uint64_t from = s->free_at > now ? s->free_at : now;
+	uint64_t bytes = sim_msg_bytes(m), begin, end;
 
-	s->free_at = from + cable_ns(net, bytes);
-	if (m->tail < s->free_at)
-		m->tail = s->free_at;
+	begin = sim_cable_begin(c, m, sim_now(net->w),
+				cable_ns(net, sim_packet_bytes(&net->model)));
+	end = begin + cable_ns(net, bytes);
+	sim_cable_hold(c, m, begin, end);
+	if (m->tail < end)
+		m->tail = end;
 	m->tail += way;
 	m->ev.fn = next;
 	sim_at(net->w, &m->ev,
-	       from + cable_ns(net, sim_first(m->to, bytes)) + way);
+	       begin + cable_ns(net, sim_first(m->to, bytes)) + way);
 }
 
 static void at_spine(struct sim_event *ev)

@@ -74,7 +74,8 @@ static enum ibv_wc_status do_send(struct sim_qp *q, struct sim_msg *m)
 	}
 	sim_check_carried(q, m);
 	sim_check_recv_taken(q->d, e);
-	if (!sim_scatter(q, e->sge, e->num_sge, m->data, len)) {
+	if (!sim_scatter(q, e->sge, e->num_sge, m->hollow ? NULL : m->data,
+			 len)) {
 		recv_completes(q, m, IBV_WC_LOC_PROT_ERR);
 		return IBV_WC_REM_OP_ERR;
 	}
@@ -91,7 +92,8 @@ static enum ibv_wc_status do_write(struct sim_qp *q, struct sim_msg *m)
 		return st;
 	if (m->len) {
 		sim_check_carried(q, m);
-		memcpy(sim_ptr(m->raddr), m->data, m->len);
+		if (!m->hollow)
+			memcpy(sim_ptr(m->raddr), m->data, m->len);
 		sim_notify(q->d->proc);
 	}
 	if (m->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
@@ -106,7 +108,7 @@ static enum ibv_wc_status do_read(struct sim_qp *q, struct sim_msg *m)
 	struct sim_net *net = m->to->net;
 	struct sim_msg *full;
 
-	if (st != IBV_WC_SUCCESS || !m->len)
+	if (st != IBV_WC_SUCCESS || !m->len || m->hollow)
 		return st;
 	if (m->data_cap < m->len) {
 		/* its buffer, for ours */

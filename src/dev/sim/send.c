@@ -125,12 +125,22 @@ static void address(const struct sim_qp *q, const struct sim_wqe *e,
 	}
 }
 
+static bool is_hollow(const struct sim_qp *q, const struct sim_wqe *e)
+{
+	uint32_t from = q->d->nic->net->hollow_from;
+
+	return from && e->len >= from && q->kind != SIM_UD &&
+	       !(e->flags & IBV_SEND_INLINE);
+}
+
 static struct sim_msg *request_new(struct sim_qp *q, const struct sim_wqe *e)
 {
-	uint32_t room = is_read(e) ? 8 : e->len;
+	bool hollow = is_hollow(q, e);
+	uint32_t room = is_read(e) || hollow ? 8 : e->len;
 	struct sim_msg *m = sim_msg_new(
 		q->d->nic->net, q->kind == SIM_UD ? room + DEV_GRH : room);
 
+	m->hollow = hollow;
 	m->len = e->len;
 	m->from = q->d->nic;
 	m->kind = (uint8_t)q->kind;
@@ -144,7 +154,7 @@ static struct sim_msg *request_new(struct sim_qp *q, const struct sim_wqe *e)
 	m->rkey = e->rkey;
 	m->raddr = e->raddr;
 	m->compare_add = e->compare_add;
-	m->sum = e->sum;
+	m->sum = hollow ? 0 : e->sum;
 	m->swap = e->swap;
 	return m;
 }
@@ -184,7 +194,7 @@ static bool load(struct sim_qp *q, struct sim_wqe *e, struct sim_msg *m,
 	for (int i = 0; i < e->num_sge; i++)
 		*ns += sim_nic_mtt(q->d->nic, e->sge[i].lkey, e->sge[i].addr,
 				   e->sge[i].length);
-	return sim_gather(q, e->sge, e->num_sge, to);
+	return sim_gather(q, e->sge, e->num_sge, m->hollow ? NULL : to);
 }
 
 /* A unit takes the request. */
@@ -400,7 +410,8 @@ static void answer_take(struct sim_qp *q, struct sim_msg *m)
 	if (is_read(e)) {
 		q->reads--;
 		if (status == IBV_WC_SUCCESS &&
-		    !sim_scatter(q, e->sge, e->num_sge, m->data, e->len))
+		    !sim_scatter(q, e->sge, e->num_sge,
+				 m->hollow ? NULL : m->data, e->len))
 			status = IBV_WC_LOC_PROT_ERR;
 	}
 	if (status == IBV_WC_SUCCESS) {

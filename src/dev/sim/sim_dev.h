@@ -46,8 +46,20 @@ struct sim_server {
 	uint64_t free_at;
 };
 
+/* As a server, but what is short need not wait for what is long (cable.c). */
+struct sim_cable {
+	uint64_t free_at;
+	uint64_t slip_at; /* the last that slipped in is through */
+};
+
 struct sim_rack {
-	struct sim_server up, down;
+	struct sim_cable up, down;
+};
+
+/* The one way that may be slow. */
+struct sim_path {
+	const struct sim_nic *a, *b;
+	uint32_t slow;
 };
 
 struct sim_net {
@@ -59,6 +71,8 @@ struct sim_net {
 	struct sim_racks racks; /* nodes 0: one switch for all */
 	struct sim_rack *rack;	/* by number */
 	uint32_t rack_cap;
+	struct sim_path path;
+	uint32_t hollow_from; /* 0: never */
 	uint64_t sent, lost;
 };
 
@@ -68,9 +82,9 @@ struct sim_nic {
 	struct sim_node *node;
 	uint32_t id; /* the node's */
 	struct sim_server units[SIM_UNITS_MAX];
-	struct sim_server egress; /* the cable from here */
-	struct sim_server port;	  /* the switch's cable to here */
-	struct sim_server loop;	  /* to itself */
+	struct sim_cable egress; /* from here */
+	struct sim_cable port;	 /* from the switch to here */
+	struct sim_server loop;	 /* to itself */
 	struct sim_server irq;
 	struct sim_server commands; /* of the control path */
 	struct lru ctx, mtt;
@@ -242,6 +256,8 @@ struct sim_qp {
 	bool sqd_notify;
 	bool halted;	  /* on its way to ERR or RESET: sends nothing more */
 	uint64_t came_at; /* at the requester: the last answer */
+	/* Under way in turn: its requests, its answers (cable.c). */
+	uint32_t held[2];
 	/* of a DCI: far, and the first request to it */
 	struct sim_dest dc;
 	uint32_t dc_base;
@@ -269,15 +285,18 @@ struct sim_msg {
 	uint8_t flags;
 	uint8_t status; /* of an answer: enum ibv_wc_status */
 	bool rnr;	/* of an answer: come again */
+	bool hollow;	/* brings no bytes */
 	uint8_t rnr_timer;
 	uint32_t num;  /* of the request */
 	uint32_t base; /* RC: the PSN of number 0; DC: see sim_qp.dc_base */
 	uint64_t key;  /* UD: the Q_Key; DC: the target's */
 	uint32_t len, imm, rkey;
 	uint64_t raddr, compare_add, swap;
-	uint64_t served_at; /* a unit had done with it */
-	uint64_t sum;	    /* sim_wqe.sum */
-	uint64_t tail;	    /* its last byte is at the station that sends it */
+	uint64_t served_at;  /* a unit had done with it */
+	uint64_t sum;	     /* sim_wqe.sum */
+	uint64_t tail;	     /* its last byte is at the station that sends it */
+	bool slips;	     /* it need not wait for long ones */
+	uint32_t held_epoch; /* it is counted in its QP of that epoch; 0: not */
 	unsigned char *data;
 	uint32_t data_cap;
 };
@@ -372,6 +391,18 @@ uint64_t sim_first(const struct sim_nic *nic, uint64_t len);
 void sim_control(struct sim_dev *d, uint64_t cpu_ns, uint64_t nic_ns);
 void sim_control_destroy(struct sim_dev *d);
 
+/* cable.c */
+/* The longest packet, with its headers. */
+uint64_t sim_packet_bytes(const struct nic_model *model);
+/* A message that is not its NIC's own loop enters the network, and leaves it. */
+void sim_flow_enters(struct sim_msg *m);
+void sim_flow_leaves(const struct sim_msg *m);
+/* When m begins on c, at `from` at the earliest; it then holds it to the end. */
+uint64_t sim_cable_begin(const struct sim_cable *c, const struct sim_msg *m,
+			 uint64_t from, uint64_t packet_ns);
+void sim_cable_hold(struct sim_cable *c, const struct sim_msg *m,
+		    uint64_t begin, uint64_t end);
+
 /* mr.c */
 int sim_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 	       int access, int fd, uint64_t off, struct ibv_mr **mr);
@@ -381,7 +412,8 @@ void sim_mr_free(struct sim_mr *m);
 enum ibv_wc_status sim_mr_remote(struct sim_qp *q, uint32_t rkey, uint64_t addr,
 				 uint64_t len, uint32_t access);
 bool sim_mr_local(struct sim_qp *q, const struct ibv_sge *sge, uint32_t access);
-/* Between a scatter list and bytes; false when a piece is not covered. */
+/* Between a scatter list and bytes; false when a piece is not covered. No bytes
+ * (NULL): only looks whether it is. */
 bool sim_gather(struct sim_qp *q, const struct ibv_sge *sge, int n,
 		unsigned char *to);
 bool sim_scatter(struct sim_qp *q, const struct ibv_sge *sge, int n,

@@ -208,7 +208,7 @@ static void qp_bereft(struct soft_qp *q)
 	if (q->quiesce_due)
 		try_quiesce(q);
 	/* A receive may be there whose event it still owed. */
-	if (q->harsh)
+	if (q->harsh || q->srq)
 		soft_cq_fire(soft_cq_of(q->ex.qp_base.recv_cq));
 	/* It may have died between FIRED and the count. */
 	if (q->ex.qp_base.recv_cq->channel)

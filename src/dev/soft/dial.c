@@ -116,7 +116,8 @@ static void dial_drop(struct soft *s, struct soft_dial *d)
 
 /* Tells all who wait for it; peer is NULL where nobody was. */
 static void dial_over(struct soft *s, struct soft_dial *d,
-		      struct soft_peer *peer, uint64_t area, int bell)
+		      struct soft_peer *peer, uint64_t area,
+		      struct soft_bell *bell)
 {
 	uint32_t qpn = d->qpn, i;
 	struct soft_qp *q;
@@ -131,8 +132,11 @@ static void dial_over(struct soft *s, struct soft_dial *d,
 		soft_ud_met(q, qpn, peer, area, bell);
 		soft_qp_release(q);
 	}
-	if (peer)
-		soft_peer_put(s, peer);
+	soft_bell_put(s, bell);
+	if (!peer)
+		return;
+	soft_bells_sweep(s, peer);
+	soft_peer_put(s, peer);
 }
 
 void soft_dial(struct soft *s, uint32_t qpn)
@@ -158,7 +162,8 @@ void soft_dial(struct soft *s, uint32_t qpn)
 
 void soft_dial_event(struct soft *s, void *dial)
 {
-	int fds[MSG_FDS] = {-1, -1, -1}, nfds = 0, err, i, bell = -1;
+	int fds[MSG_FDS] = {-1, -1, -1}, nfds = 0, err, i;
+	struct soft_bell *bell = NULL;
 	struct soft_dial *d = dial;
 	struct soft_peer *p = NULL;
 	struct msg_buf b;
@@ -186,7 +191,7 @@ void soft_dial_event(struct soft *s, void *dial)
 
 void soft_dial_died(struct soft *s, void *dial)
 {
-	dial_over(s, dial, NULL, 0, -1);
+	dial_over(s, dial, NULL, 0, NULL);
 }
 
 static int under_way(const struct soft *s, uint64_t now)
@@ -244,7 +249,7 @@ uint64_t soft_dials_timer(struct soft *s, uint64_t now)
 			if (d->due_ns < due)
 				due = d->due_ns;
 		} else if (err) {
-			dial_over(s, d, NULL, 0, -1);
+			dial_over(s, d, NULL, 0, NULL);
 			/* It may have begun others: from the beginning. */
 			next = s->dials.next;
 		}

@@ -177,6 +177,9 @@ void soft_harsh_bell(struct soft_qp *q, _Atomic uint32_t *armed, int fd,
 	hq->bell_fd = fd;
 	hq->bell_ns = env_now_ns(q->s->env) +
 		      soft_harsh_delay(&hq->rng, hq->rough[HARSH_BELL]);
+	/* A datagram that waited for its peer's file arrives in no step. */
+	due_earlier(&hq->due_ns, hq->bell_ns);
+	wanted(q->s, hq->bell_ns);
 }
 
 void soft_harsh_hush(struct soft_qp *q)

@@ -94,6 +94,7 @@ struct soft_harsh_op {
 	bool landed;  /* nothing at the peer changes any more */
 	bool lost;    /* dropped on its way (UC, UD) */
 	bool refused; /* the responder drops it: nothing moves (UC) */
+	bool spared;  /* its end was put off once: overslept() */
 	uint64_t cqe_ns;
 	int status;
 	struct harsh_plan plan;

@@ -38,9 +38,12 @@
 #define ROUTE_RETRY_NS (1 * MS)
 /* A NIC would go on for half a second by default, also where nobody will ever
  * answer; tests have less time. Where somebody may, it is as long here, too: a
- * peer that does not run for a while is not gone. */
-#define GONE_PATIENCE_NS (40 * MS)
+ * peer that does not run for a while is not gone. At least so long, at most
+ * twice: more than all delays of requests that have landed. */
+#define GONE_PATIENCE_NS (15 * MS)
 #define RNR_NAP_NS (5 * MS)
+/* A look that comes so much too late. */
+#define OVERSLEPT_NS (5 * MS)
 
 uint64_t soft_harsh_draw(uint64_t *rng)
 {
@@ -256,7 +259,7 @@ static uint64_t patience(struct soft_qp *q, struct soft_wqe *w)
 	all = soft_park_patience(q, SOFT_PARK_ROUTE);
 	if (all == ENV_NEVER)
 		return all;
-	some = MS + soft_harsh_draw(&w->h.rng) % GONE_PATIENCE_NS;
+	some = GONE_PATIENCE_NS + soft_harsh_draw(&w->h.rng) % GONE_PATIENCE_NS;
 	return all < some ? all : some;
 }
 
@@ -279,6 +282,20 @@ static uint64_t nap(struct soft_qp *q, const struct soft_wqe *w)
 	}
 }
 
+/* The peer is gone, the patience is over, and nobody has looked meanwhile, for
+ * this process did not run. What else has become due since ends first, as it
+ * would have: a program that has all it waits for ends then, and never hears of
+ * what it sent beyond (ibv_srq_pingpong). Once. */
+static bool overslept(struct soft_wqe *w, uint64_t now)
+{
+	if (w->park != SOFT_PARK_GONE || w->h.spared ||
+	    now < w->h.due_ns + OVERSLEPT_NS)
+		return false;
+	w->h.spared = true;
+	w->h.deadline_ns = now + ROUTE_RETRY_NS;
+	return true;
+}
+
 /* A step came to r < 0: again later, or no more. */
 static void wait_for(struct soft_qp *q, struct soft_wqe *w, int r, uint64_t now)
 {
@@ -289,7 +306,7 @@ static void wait_for(struct soft_qp *q, struct soft_wqe *w, int r, uint64_t now)
 		t = patience(q, w);
 		w->h.deadline_ns = t == ENV_NEVER ? t : now + t;
 	}
-	if (w->h.deadline_ns <= now) {
+	if (w->h.deadline_ns <= now && !overslept(w, now)) {
 		fail(w, w->park == SOFT_PARK_RNR ? IBV_WC_RNR_RETRY_EXC_ERR
 						 : IBV_WC_RETRY_EXC_ERR);
 		return;

@@ -140,6 +140,8 @@ static int modify_reset(struct soft_qp *q)
 	q->peer = NULL;
 	q->far = NULL;
 	q->far_bell = -1;
+	soft_bell_put(q->s, q->bell);
+	q->bell = NULL;
 	q->far_srq = NULL;
 	q->taken = false;
 	if (q->srq && !q->ud)
@@ -171,7 +173,8 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 	struct soft *s = q->s;
 	struct soft_peer *p = NULL;
 	uint64_t area = 0;
-	int bell = -1, err;
+	struct soft_bell *bell = NULL;
+	int err;
 
 	pthread_mutex_lock(&s->lock);
 	if (!soft_gid_local(s, &a->ah_attr.grh.dgid))
@@ -195,7 +198,8 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 	link_hold(q);
 	q->peer = p;
 	q->far = area ? (struct shm_qp *)(void *)(p->base + area) : NULL;
-	q->far_bell = bell;
+	q->bell = bell;
+	q->far_bell = soft_bell_fd(bell);
 	q->far_idx = SHM_QP_MAX;
 	q->far_head = q->far_ready_n = 0;
 	memset(q->xlat, 0, sizeof(q->xlat));
@@ -213,10 +217,10 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 	return 0;
 }
 
-static int modify_step(struct soft_qp *q, enum ibv_qp_state to,
-		       const struct ibv_qp_attr *a, int mask)
+static int modify_step(struct soft_qp *q, enum ibv_qp_state from,
+		       enum ibv_qp_state to, const struct ibv_qp_attr *a,
+		       int mask)
 {
-	enum ibv_qp_state from = soft_qp_state(q);
 	bool look = false;
 	int err = 0;
 
@@ -235,7 +239,7 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state to,
 		}
 	}
 	soft_qp_hold(q);
-	/* It may have broken meanwhile. */
+	/* It may have broken since `from` was found good for this. */
 	if (soft_qp_state(q) == from) {
 		dev_states_take(&q->attr, a, mask);
 		set_state(q, to);
@@ -279,7 +283,7 @@ int soft_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 	if (!err)
 		err = dev_states_check_values(attr, mask, SOFT_RD_ATOMIC);
 	if (!err)
-		err = modify_step(q, to, attr, mask);
+		err = modify_step(q, from, to, attr, mask);
 	pthread_mutex_unlock(&qp->mutex);
 	return err;
 }

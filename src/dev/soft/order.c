@@ -116,7 +116,6 @@ void soft_order_sweep(struct soft_qp *q)
 {
 	struct soft_cq *c = soft_cq_of(q->ex.qp_base.recv_cq);
 	uint32_t slot, from = 0;
-
 	while (claim_sweep(&q->srq->c, q->srq_id, from, &slot)) {
 		soft_srq_post_again(q->srq, slot);
 		from = slot + 1;
@@ -124,7 +123,9 @@ void soft_order_sweep(struct soft_qp *q)
 	soft_lock_revoke(&c->lock);
 	complete_ring(q);
 	soft_lock_return(&c->lock);
-	soft_cq_fire(c);
+	/* One that lives has rung for what it completed. */
+	if (q->peer && atomic_load(&q->peer->dead))
+		soft_cq_fire(c);
 }
 
 void soft_order_forget(struct soft_qp *q)

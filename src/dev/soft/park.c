@@ -153,7 +153,9 @@ static struct soft_wqe *head_take(struct soft_qp *q)
 	struct soft_wqe *w = q->parked;
 
 	q->parked = w->next;
-	if (unlikely(q->taken)) { /* it is not carried out any more */
+	/* It is not carried out any more. (In harsh mode: if it was, the
+	 * receive is for a message behind it that has begun.) */
+	if (unlikely(q->taken) && (!w->h.landed || w->h.status)) {
 		soft_hazard_on(q);
 		soft_take_back(q);
 		soft_hazard_off(q);

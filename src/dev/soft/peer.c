@@ -45,10 +45,50 @@ void soft_peer_unwatch(struct soft *s, struct soft_peer *p)
 		epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, p->pid_fd, NULL);
 }
 
+static void bell_free(struct soft *s, struct soft_bell *b)
+{
+	list_del(&b->link);
+	b->peer->n_bells--;
+	close(b->fd);
+	env_free(s->env, b);
+}
+
+void soft_bell_get(struct soft_bell *b)
+{
+	if (b)
+		b->refs++;
+}
+
+void soft_bell_put(struct soft *s, struct soft_bell *b)
+{
+	if (b && --b->refs == 0)
+		bell_free(s, b);
+}
+
+/* Their owners tell nobody that a QP or a channel is gone, and a UD QP keeps
+ * what it has met: so many as these are looked at together. */
+void soft_bells_sweep(struct soft *s, struct soft_peer *p)
+{
+	struct soft_qp *q;
+	uint32_t i;
+
+	if (p->n_bells < p->bells_due)
+		return;
+	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS; i++) {
+		q = s->qps[i];
+		if (!q || !q->ud || q->dying)
+			continue;
+		soft_qp_hold(q);
+		soft_ud_tidy(q, p);
+		soft_qp_release(q);
+	}
+	p->bells_due = 2 * p->n_bells > SOFT_BELLS_DUE ? 2 * p->n_bells
+						       : SOFT_BELLS_DUE;
+}
+
 static void peer_free(struct soft *s, struct soft_peer *p)
 {
 	struct soft_map *m;
-	struct soft_bell *b;
 	unsigned i;
 
 	list_del(&p->link);
@@ -59,12 +99,9 @@ static void peer_free(struct soft *s, struct soft_peer *p)
 			map_free(s, m);
 		}
 	}
-	while (!list_empty(&p->bells)) {
-		b = container_of(p->bells.next, struct soft_bell, link);
-		list_del(&b->link);
-		close(b->fd);
-		env_free(s->env, b);
-	}
+	while (!list_empty(&p->bells))
+		bell_free(s,
+			  container_of(p->bells.next, struct soft_bell, link));
 	if (p->base)
 		munmap(p->base, SHM_SPAN);
 	if (p->sock >= 0)
@@ -172,6 +209,7 @@ static int peer_new(struct soft *s, int sock, const struct msg *r,
 	p->pid_fd = p->mem_fd = -1;
 	pthread_mutex_init(&p->lock, NULL);
 	list_init(&p->bells);
+	p->bells_due = SOFT_BELLS_DUE;
 	list_add_tail(&s->peers, &p->link);
 	err = peer_map_nic(p, fds[0]);
 	if (!err && p->nic->nic_id != p->nic_id)
@@ -192,7 +230,9 @@ static int peer_new(struct soft *s, int sock, const struct msg *r,
 	return err;
 }
 
-static int bell_get(struct soft *s, struct soft_peer *p, uint32_t id, int *fd)
+/* NULL: no memory. */
+static struct soft_bell *bell_of(struct soft *s, struct soft_peer *p,
+				 uint32_t id, int *fd)
 {
 	struct soft_bell *b;
 	struct list_node *n;
@@ -200,16 +240,16 @@ static int bell_get(struct soft *s, struct soft_peer *p, uint32_t id, int *fd)
 	for (n = p->bells.next; n != &p->bells; n = n->next) {
 		b = container_of(n, struct soft_bell, link);
 		if (b->id == id)
-			return b->fd;
+			return b;
 	}
 	b = env_alloc(s->env, sizeof(*b));
 	if (!b)
-		return -ENOMEM;
-	b->id = id;
-	b->fd = *fd;
+		return NULL;
+	*b = (struct soft_bell){.peer = p, .id = id, .fd = *fd};
 	*fd = -1;
 	list_add_tail(&p->bells, &b->link);
-	return b->fd;
+	p->n_bells++;
+	return b;
 }
 
 bool soft_peer_patient(pid_t pid, unsigned waited_s)
@@ -265,11 +305,12 @@ static struct soft_peer *peer_find(struct soft *s, const struct msg *r,
 
 int soft_peer_use(struct soft *s, const struct msg *r, int *sock, int *fds,
 		  int nfds, const struct stat *st, struct soft_peer **peer,
-		  uint64_t *area, int *bell)
+		  uint64_t *area, struct soft_bell **bell)
 {
 	struct soft_peer *p = peer_find(s, r, st);
 	uint64_t size = (uint64_t)st->st_size;
-	int err = 0, fd = -1;
+	struct soft_bell *b = NULL;
+	int err = 0;
 
 	if (!p) {
 		err = peer_new(s, *sock, r, fds, st, &p);
@@ -282,18 +323,19 @@ int soft_peer_use(struct soft *s, const struct msg *r, int *sock, int *fds,
 		    r->b > size - SHM_PAGE)
 			return -EPROTO;
 		if (r->bell && nfds == 3) {
-			fd = bell_get(s, p, r->bell, &fds[2]);
-			if (fd < 0)
-				return fd;
+			b = bell_of(s, p, r->bell, &fds[2]);
+			if (!b)
+				return -ENOMEM;
 		}
 	}
 	skein_assert(p);
 	if (size > soft_peer_size(p))
 		atomic_store_explicit(&p->size, size, memory_order_relaxed);
 	p->refs++;
+	soft_bell_get(b);
 	*peer = p;
 	*area = r->status == 0 ? r->b : 0;
-	*bell = fd;
+	*bell = b;
 	return 0;
 }
 
@@ -310,7 +352,8 @@ static int answer_wait(pid_t pid, int sock)
 }
 
 int soft_peer_connect(struct soft *s, struct soft_qp *q, uint32_t qpn,
-		      struct soft_peer **peer, uint64_t *area, int *bell)
+		      struct soft_peer **peer, uint64_t *area,
+		      struct soft_bell **bell)
 {
 	struct msg m = {.magic = MSG_MAGIC, .op = MSG_CONNECT, .qpn = qpn};
 	struct msg_buf b;

@@ -23,12 +23,18 @@ struct soft_map {
 	bool refused; /* cannot be mapped, said once */
 };
 
-/* An eventfd of a peer's completion channel. */
+/* An eventfd of a peer's completion channel, as long as a QP or destination of
+ * ours may ring it. Under soft.lock. */
 struct soft_bell {
 	struct list_node link;
+	struct soft_peer *peer;
 	uint32_t id;
+	uint32_t refs;
 	int fd;
 };
+
+/* So many are looked through for destinations that are gone. */
+#define SOFT_BELLS_DUE 64u
 
 /* Another soft device (perhaps this one) that our QPs are connected to. */
 struct soft_peer {
@@ -54,7 +60,20 @@ struct soft_peer {
 	pthread_mutex_t lock; /* maps, mem_fd, sending on sock */
 	struct soft_map *maps[SOFT_MAPS];
 	struct list_node bells;
+	uint32_t n_bells;
+	uint32_t bells_due; /* with so many it is time to look */
 };
+
+static inline int soft_bell_fd(const struct soft_bell *b)
+{
+	return b ? b->fd : -1;
+}
+
+void soft_bell_get(struct soft_bell *b); /* b may be NULL */
+void soft_bell_put(struct soft *s, struct soft_bell *b);
+/* Lets go of those that destinations of UD QPs hold, and need no more; now and
+ * then. No QP is held. */
+void soft_bells_sweep(struct soft *s, struct soft_peer *p);
 
 static inline bool soft_life(const struct shm_nic *nic)
 {
@@ -65,16 +84,17 @@ static inline bool soft_life(const struct shm_nic *nic)
 
 /* peer.c: the asking end */
 int soft_peer_connect(struct soft *s, struct soft_qp *q, uint32_t qpn,
-		      struct soft_peer **peer, uint64_t *area, int *bell);
+		      struct soft_peer **peer, uint64_t *area,
+		      struct soft_bell **bell);
 /* Is a process that has not answered for so long worth waiting for? */
 bool soft_peer_patient(pid_t pid, unsigned waited_s);
 /* The answer to CONNECT. s->lock held. Consumes of sock and fds what it sets to
- * -1; takes a reference. st is soft_nic_check()'s. */
+ * -1; takes a reference, and one of the bell. st is soft_nic_check()'s. */
 struct msg;
 struct stat;
 int soft_peer_use(struct soft *s, const struct msg *r, int *sock, int *fds,
 		  int nfds, const struct stat *st, struct soft_peer **peer,
-		  uint64_t *area, int *bell);
+		  uint64_t *area, struct soft_bell **bell);
 /* A NIC file that a peer cannot shrink under us. */
 int soft_nic_check(int fd, struct stat *st);
 void soft_peer_put(struct soft *s, struct soft_peer *p);

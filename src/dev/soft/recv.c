@@ -29,6 +29,7 @@ int soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		   struct ibv_recv_wr **bad)
 {
 	struct soft_qp *q = soft_qp_of(qp);
+	const struct ibv_recv_wr *first = wr;
 	enum ibv_qp_state st;
 	int err = 0;
 
@@ -63,7 +64,8 @@ int soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 	if (q->far && unlikely(atomic_load_explicit(&q->far->parked,
 						    memory_order_relaxed)))
 		soft_ring(q);
-	if (unlikely(st == IBV_QPS_ERR))
+	/* What was refused is not flushed. */
+	if (unlikely(st == IBV_QPS_ERR) && wr != first)
 		soft_cq_fire(soft_cq_of(qp->recv_cq));
 	return err;
 }

@@ -251,6 +251,8 @@ int soft_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
 		return EPERM;
 	}
 	soft_lock(&r->post_lock);
+	/* Were there too few? The control thread may look after this only. */
+	limit_look(r);
 	for (; wr; wr = wr->next) {
 		if (unlikely((uint32_t)wr->num_sge > r->sges))
 			err = EINVAL; /* negative too */

@@ -66,7 +66,7 @@ struct ud_dest {
 	/* READY: */
 	struct soft_peer *peer; /* a reference */
 	struct shm_qp *far;
-	int bell;
+	struct soft_bell *bell; /* a reference, or NULL */
 	_Atomic uint32_t asked_key;
 	/* while gate_ok is its gate: */
 	uint32_t gate_ok;
@@ -198,7 +198,9 @@ void soft_ud_drop(struct soft_qp *q);
 void soft_ud_linger(struct soft_qp *q);
 /* A dial is over: peer is NULL where nobody was. */
 void soft_ud_met(struct soft_qp *q, uint32_t qpn, struct soft_peer *peer,
-		 uint64_t area, int bell);
+		 uint64_t area, struct soft_bell *bell);
+/* Lets go of what destinations hold of p that are not there any more. */
+void soft_ud_tidy(struct soft_qp *q, struct soft_peer *p);
 
 /* dial.c; the control thread's, s->lock held. All UD QPs that wait for qpn are
  * told. */

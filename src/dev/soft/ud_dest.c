@@ -110,6 +110,17 @@ struct ud_dest *soft_ud_dest(struct soft_qp *q, uint32_t qpn)
 	return d;
 }
 
+/* soft.lock is held. */
+static void bell_drop(struct soft_qp *q, struct ud_dest *d)
+{
+	if (!d->bell)
+		return;
+	if (q->harsh)
+		soft_harsh_hush(q); /* a count may be owed by it */
+	soft_bell_put(q->s, d->bell);
+	d->bell = NULL;
+}
+
 static void dest_free(struct soft_qp *q, struct ud_dest *d)
 {
 	struct ud_dest **at = bucket(q, d->qpn);
@@ -123,6 +134,7 @@ static void dest_free(struct soft_qp *q, struct ud_dest *d)
 		q->ud->last = NULL;
 	kept_free(q, d);
 	busy_del(q, d);
+	bell_drop(q, d);
 	if (d->peer)
 		soft_peer_put(q->s, d->peer);
 	env_free(q->s->env, d);
@@ -337,6 +349,7 @@ void soft_ud_bereft(struct soft_qp *q, struct soft_peer *p)
 			continue;
 		if (d->state == UD_DEST_READY)
 			soft_ud_nobody(q, d);
+		bell_drop(q, d);
 		d->peer = NULL;
 		soft_peer_put(q->s, p);
 	}
@@ -372,6 +385,24 @@ void soft_ud_forget(struct soft_qp *q, struct soft_peer *p, uint32_t key)
 	}
 }
 
+void soft_ud_tidy(struct soft_qp *q, struct soft_peer *p)
+{
+	struct list_node *n, *tmp;
+	struct ud_dest *d;
+
+	each_dest(q, n, tmp, d)
+	{
+		if (d->peer != p || !d->bell || list_linked(&d->busy))
+			continue;
+		/* as in gate_check(); acquire as there */
+		if (d->state == UD_DEST_NOBODY ||
+		    atomic_load_explicit(&d->far->gate, memory_order_acquire) &
+			    SHM_GATE_DEAD ||
+		    d->far->qpn != d->qpn)
+			dest_free(q, d);
+	}
+}
+
 void soft_ud_drop(struct soft_qp *q)
 {
 	cast_free(q);
@@ -390,7 +421,7 @@ void soft_ud_linger(struct soft_qp *q)
 }
 
 void soft_ud_met(struct soft_qp *q, uint32_t qpn, struct soft_peer *peer,
-		 uint64_t area, int bell)
+		 uint64_t area, struct soft_bell *bell)
 {
 	struct ud_dest *d = dest_find(q, qpn);
 
@@ -400,6 +431,8 @@ void soft_ud_met(struct soft_qp *q, uint32_t qpn, struct soft_peer *peer,
 		soft_ud_nobody(q, d);
 		return;
 	}
+	soft_bell_get(bell);
+	bell_drop(q, d);
 	if (d->peer)
 		soft_peer_put(q->s, d->peer);
 	peer->refs++;

@@ -14,6 +14,7 @@
 int soft_ud_post_recv(struct soft_qp *q, struct ibv_recv_wr *wr,
 		      struct ibv_recv_wr **bad)
 {
+	const struct ibv_recv_wr *first = wr;
 	enum ibv_qp_state st;
 	uint32_t n;
 	int err = 0;
@@ -43,7 +44,7 @@ int soft_ud_post_recv(struct soft_qp *q, struct ibv_recv_wr *wr,
 			claim_post_shut(&q->ud->claim, n);
 	}
 	soft_unlock(&q->rq_lock);
-	if (unlikely(st == IBV_QPS_ERR))
+	if (unlikely(st == IBV_QPS_ERR) && wr != first)
 		soft_cq_fire(soft_cq_of(q->ex.qp_base.recv_cq));
 	return err;
 }

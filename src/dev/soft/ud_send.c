@@ -298,15 +298,16 @@ static void finish(struct soft_qp *q, struct ud_dest *d, uint64_t pos,
 		give_back(d);
 	else if (status && status != IBV_WC_WR_FLUSH_ERR)
 		say_fault(d);
-	if (d->bell < 0)
+	if (!d->bell)
 		return;
 	if (q->harsh) {
-		soft_harsh_bell(q, d->armed, d->bell, m->solicited || status);
+		soft_harsh_bell(q, d->armed, d->bell->fd,
+				m->solicited || status);
 		return;
 	}
 	/* Pairs with the exchange in req_notify_cq(), as in finish_slot(). */
 	fence_full();
-	soft_bell_ring(d->armed, d->bell, m->solicited || status);
+	soft_bell_ring(d->armed, d->bell->fd, m->solicited || status);
 }
 
 static void into_slot(struct soft_qp *q, struct ud_dest *d, uint64_t pos,

@@ -240,6 +240,7 @@ static void fiber_main(void *arg)
 	struct sim_world *w = f->proc->w;
 
 	f->fn(f->arg);
+	thread_exits(f);
 	thread_flush(f);
 	f->state = SIM_FIBER_DONE;
 	core_leave(f);
@@ -299,6 +300,7 @@ int fiber_new(struct sim_proc *proc, const char *name, void (*fn)(void *arg),
 	f->ev.fn = fiber_event;
 	f->ev.tag = TAG_THREAD;
 	f->waits_for = "";
+	list_init(&f->exits);
 	snprintf(f->name, sizeof(f->name), "%s", name);
 	list_add_tail(&proc->fibers, &f->proc_link);
 	trace_thread(f);

@@ -88,7 +88,8 @@ struct sim_fiber {
 	void (*fn)(void *arg);
 	void *arg;
 	struct sim_fiber *joiner;
-	const char *waits_for; /* for the report */
+	struct list_node exits; /* env_exit.link */
+	const char *waits_for;	/* for the report */
 };
 
 struct sim_fd;
@@ -196,6 +197,8 @@ ssize_t sim_sock_recv(struct skein_env *env, int fd, void *buf, size_t len);
 void sim_sock_close(struct skein_env *env, int fd);
 
 /* env.c */
+/* The running thread ends. */
+void thread_exits(struct sim_fiber *f);
 extern const struct env_ops sim_env_ops;
 
 #endif

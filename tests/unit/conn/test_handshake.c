@@ -115,10 +115,12 @@ static void same_bytes(const struct end *e, const char *golden)
 	assert_string_equal(text, golden);
 }
 
-#define PARAMS(pid)                                                \
+#define PARAMS_BARE(pid)                                           \
 	"04000400" pid "058004000200000006801c00"                  \
 	"a0a1a2a3a4a5a6a7a8a9aaabacadaeaf56341200efcdab0002010510" \
-	"07800400400000000c800400736f667401810400deadbeef"
+	"07800400400000000c800400736f6674"
+#define SECTION "01810400deadbeef"
+#define PARAMS(pid) PARAMS_BARE(pid) SECTION
 #define OFFER_V1                                            \
 	"534b4e310101800001801000"                          \
 	"11111111111111111111111111111111"                  \
@@ -129,6 +131,16 @@ static void same_bytes(const struct end *e, const char *golden)
 	"534b4e3101045c0001801000" \
 	"12121212121212121212121212121212" PARAMS("69120000")
 #define READY_V1 "534b4e3101050000"
+/* With a handle, of eight lanes the sixth, and a server of four engines. */
+#define HANDLE(engines) "0d001000080706050403020105000800" engines "000000"
+#define OFFER_HANDLE_V1                                                    \
+	"534b4e3101019400018010001111111111111111111111111111111102802000" \
+	"4141414141414141414141414141414141414141414141414"                \
+	"141414141414141" PARAMS_BARE("68120000") HANDLE("00") SECTION
+#define ACCEPT_HANDLE_V1                                           \
+	"534b4e310104700001801000"                                 \
+	"12121212121212121212121212121212" PARAMS_BARE("69120000") \
+		HANDLE("04") SECTION
 #define REFUSE_V1                                          \
 	"534b4e310106180009800400030000000a00040014000000" \
 	"0b00040062757379"
@@ -150,6 +162,60 @@ static void test_golden(void **state)
 	fresh(&d.server);
 	handshake_put_refuse(&d.server.out, HANDSHAKE_ERR_BUSY, 20, "busy");
 	same_bytes(&d.server, REFUSE_V1);
+}
+
+static const struct handshake_handle sixth = {
+	.id = 0x0102030405060708, .index = 5, .count = 8};
+
+static void test_golden_handle(void **state)
+{
+	struct handshake_params p = params_of(1);
+	struct duo d;
+
+	duo_init(&d, NULL, NULL);
+	p.handle = sixth;
+	assert_int_equal(handshake_offer(&d.client.hs, &p, fresh(&d.client)),
+			 0);
+	same_bytes(&d.client, OFFER_HANDLE_V1);
+	assert_int_equal(pass(&d.client, &d.server), HANDSHAKE_DECIDE);
+	assert_memory_equal(&d.server.hs.peer.handle, &sixth, sizeof(sixth));
+	p = params_of(2);
+	p.handle = sixth;
+	p.handle.engines = 4;
+	assert_int_equal(handshake_accept(&d.server.hs, &p, fresh(&d.server)),
+			 0);
+	same_bytes(&d.server, ACCEPT_HANDLE_V1);
+	assert_int_equal(pass(&d.server, &d.client), HANDSHAKE_CONNECT);
+	assert_int_equal(d.client.hs.peer.handle.engines, 4);
+}
+
+/* A handle of no lanes, of too many, a lane that is none of them. */
+static void test_handle_limits(void **state)
+{
+	static const struct {
+		uint16_t index, count;
+		int err;
+	} rows[] = {
+		{0, 1, 0},
+		{1023, 1024, 0},
+		{0, 1025, -SKEIN_EPEER},
+		{1, 1, -SKEIN_EPEER},
+		{8, 8, -SKEIN_EPEER},
+		{UINT16_MAX, UINT16_MAX, -SKEIN_EPEER},
+	};
+	struct handshake_params p = params_of(1);
+	struct duo d;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		duo_init(&d, NULL, NULL);
+		p.handle.index = rows[i].index;
+		p.handle.count = rows[i].count;
+		handshake_offer(&d.client.hs, &p, fresh(&d.client));
+		assert_int_equal(pass(&d.client, &d.server),
+				 rows[i].err ? HANDSHAKE_FAILED
+					     : HANDSHAKE_DECIDE);
+		assert_int_equal(d.server.hs.err, rows[i].err);
+	}
 }
 
 static void same_params(const struct handshake_params *a,
@@ -412,6 +478,8 @@ static void test_entries(void **state)
 		{0x0004, 4, HANDSHAKE_FAILED, -SKEIN_EPEER}, /* twice */
 		{0x0101, 4, HANDSHAKE_FAILED, -SKEIN_EPEER}, /* twice */
 		{0x0102, 4, HANDSHAKE_DECIDE, 0},
+		{0x000d, 16, HANDSHAKE_FAILED, -SKEIN_EPEER},  /* no lanes */
+		{0x000d, 15, HANDSHAKE_FAILED, -SKEIN_EPEER},  /* short */
 		{0x000b, 121, HANDSHAKE_FAILED, -SKEIN_EPEER}, /* long */
 		{0x8008, 32, HANDSHAKE_FAILED, -SKEIN_EAUTH},  /* no key */
 		{0x8009, 3, HANDSHAKE_FAILED, -SKEIN_EPEER},   /* short */
@@ -484,6 +552,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_golden),
+		cmocka_unit_test(test_golden_handle),
+		cmocka_unit_test(test_handle_limits),
 		cmocka_unit_test(test_roundtrip),
 		cmocka_unit_test(test_keys_differ),
 		cmocka_unit_test(test_every_bit_is_proven),

@@ -175,7 +175,7 @@ static void test_optable(void **state)
 	assert_int_equal(id[0] >> OPTABLE_CONN_SHIFT, 5);
 	assert_int_equal((uint32_t)id[0], 0xfffffffeu);
 	assert_true(id[2] & OPTABLE_UNSIGNALLED);
-	assert_int_equal(t.room, DEPTH - 3);
+	assert_int_equal(optable_room(&t), DEPTH - 3);
 	/* not the oldest, never given out, and one that was done before */
 	assert_int_equal(optable_complete(&t, (uint32_t)id[1], &got), -EPROTO);
 	assert_int_equal(optable_complete(&t, 17, &got), -EPROTO);
@@ -186,10 +186,10 @@ static void test_optable(void **state)
 	assert_ptr_equal(got, &op[1]);
 	assert_true(optable_idle(&t));
 	/* the unsignalled one still holds its room, until one after it ends */
-	assert_int_equal(t.room, DEPTH - 1);
+	assert_int_equal(optable_room(&t), DEPTH - 1);
 	assert_true(optable_take(&t, &op[2], &id[3]));
 	assert_int_equal(optable_complete(&t, (uint32_t)id[3], &got), 0);
-	assert_int_equal(t.room, DEPTH);
+	assert_int_equal(optable_room(&t), DEPTH);
 	assert_int_equal(optable_complete(&t, (uint32_t)id[3], &got), -EPROTO);
 }
 
@@ -206,7 +206,7 @@ static void test_optable_never_stuck(void **state)
 	optable_init(&t, slots, 128, 127, 1, 7);
 	for (int i = 0; i < 100000; i++) {
 		seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-		if (t.room && seed >> 62) {
+		if (optable_room(&t) && seed >> 62) {
 			was = t;
 			if (optable_take(&t, seed >> 60 & 1 ? &op : NULL, &id))
 				pending[tail++ % 128] = id;
@@ -216,12 +216,12 @@ static void test_optable_never_stuck(void **state)
 				continue;
 			tail -= !(id & OPTABLE_UNSIGNALLED);
 			optable_untake(&t, !(id & OPTABLE_UNSIGNALLED));
-			assert_int_equal(t.room, was.room);
+			assert_int_equal(optable_room(&t), optable_room(&was));
 			assert_int_equal(t.tail, was.tail);
 			assert_int_equal(t.unsignalled, was.unsignalled);
 			continue;
 		}
-		assert_true(t.room || head != tail);
+		assert_true(optable_room(&t) || head != tail);
 		if (head == tail)
 			continue;
 		assert_int_equal(optable_complete(&t,
@@ -235,7 +235,7 @@ static void test_optable_never_stuck(void **state)
 			optable_complete(&t, (uint32_t)pending[head++ % 128],
 					 &got),
 			0);
-	assert_int_equal(t.room + t.unsignalled, 127);
+	assert_int_equal(optable_room(&t) + t.unsignalled, 127);
 	assert_true(n > 10000);
 }
 

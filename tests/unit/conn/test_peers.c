@@ -121,7 +121,7 @@ static void test_killed(void **state)
 		kill(pid, SIGKILL);
 		breaks(conn);
 		assert_int_equal(skein_conn_error(conn, &text), -SKEIN_EDEAD);
-		assert_non_null(strstr(text, "the peer is gone"));
+		assert_non_null(strstr(text, "process has ended"));
 		assert_true(atomic_load(&ctx->counts.deaths) >= 1);
 		reap(pid, SIGKILL);
 		skein_conn_close(conn, SKEIN_S(1));
@@ -372,6 +372,60 @@ static void test_forked(void **state)
 	skein_ctx_close(ctx);
 }
 
+static void on_accepted(void *arg, struct skein_conn *conn,
+			enum skein_conn_state state)
+{
+	*(enum skein_conn_state *)arg = state;
+}
+
+/* A link whose accepting end has no connection left, and waits for it to be
+ * hung up, gets another one: it stays. */
+static void test_link_used_again(void **state)
+{
+	enum skein_conn_state accepted = SKEIN_CONN_CONNECTING;
+	struct skein_listener_attr attr = {
+		.size = sizeof(attr), .on_conn = on_accepted, .arg = &accepted};
+	struct skein_ctx *server = open_ctx(false), *client = open_ctx(false);
+	struct skein_conn *first, *second;
+	struct skein_listener *l;
+	struct conn_peer *link;
+	uint64_t end;
+
+	assert_int_equal(skein_listener_open(server, "127.0.0.1:0", &attr, &l),
+			 0);
+	assert_int_equal(skein_conn_open_async(client, skein_listener_addr(l),
+					       NULL, &first),
+			 0);
+	while (accepted != SKEIN_CONN_READY ||
+	       skein_conn_state(first) != SKEIN_CONN_READY) {
+		skein_ctx_progress(client);
+		skein_ctx_progress(server);
+	}
+	link = first->peer;
+	skein_conn_close(first, 0);
+	while (accepted == SKEIN_CONN_READY) {
+		skein_ctx_progress(client);
+		skein_ctx_progress(server);
+	}
+	/* The client has not heard yet that the first one is gone. */
+	assert_int_equal(skein_conn_open_async(client, skein_listener_addr(l),
+					       NULL, &second),
+			 0);
+	while (skein_conn_state(second) != SKEIN_CONN_READY) {
+		skein_ctx_progress(client);
+		skein_ctx_progress(server);
+	}
+	assert_ptr_equal(second->peer, link);
+	end = env_now_ns(client->env) + PEER_LINGER_NS + SKEIN_MS(300);
+	while (env_now_ns(client->env) < end) {
+		skein_ctx_progress(client);
+		skein_ctx_progress(server);
+		assert_int_equal(skein_conn_state(second), SKEIN_CONN_READY);
+	}
+	skein_ctx_close(client);
+	skein_ctx_close(server);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -381,6 +435,7 @@ int main(void)
 		cmocka_unit_test(test_stopped_then_killed),
 		cmocka_unit_test(test_denied_by_the_dying),
 		cmocka_unit_test(test_forked),
+		cmocka_unit_test(test_link_used_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

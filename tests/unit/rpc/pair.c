@@ -16,6 +16,18 @@ static struct pair_end *end_of(struct rpc_port *port)
 	return container_of(port, struct pair_end, port);
 }
 
+static void lock(struct pair *p)
+{
+	if (p->opts.lock)
+		pthread_mutex_lock(p->opts.lock);
+}
+
+static void unlock(struct pair *p)
+{
+	if (p->opts.lock)
+		pthread_mutex_unlock(p->opts.lock);
+}
+
 static bool chance(struct pair *p, unsigned percent)
 {
 	return percent && prng_below(&p->rng, 100) < percent;
@@ -86,7 +98,8 @@ static int pair_read_head(struct rpc_port *port, struct rpc_read *rd)
 }
 
 static int pair_read(struct rpc_port *port, struct rpc_buf *buf,
-		     const struct rpc_large *from, struct rpc_read *rd)
+		     const struct rpc_large *from, uint64_t off, uint32_t len,
+		     struct rpc_read *rd)
 {
 	struct pair_end *e = end_of(port);
 	struct pair_buf *b = NULL;
@@ -104,9 +117,11 @@ static int pair_read(struct rpc_port *port, struct rpc_buf *buf,
 	if (!op)
 		return -EAGAIN;
 	op->rd = rd;
+	assert_true(len && len <= port->read_max && off + len <= from->len);
 	op->dst = buf;
-	op->src = b->buf.addr;
-	op->len = (uint32_t)from->len;
+	op->src = (uint8_t *)b->buf.addr + off;
+	op->off = off;
+	op->len = len;
 	return 0;
 }
 
@@ -144,13 +159,69 @@ static void pair_buf_put(struct rpc_port *port, struct rpc_buf *buf)
 	e->bufs_used--;
 }
 
+static void pair_buf_end(struct rpc_buf *buf)
+{
+	struct pair_buf *b = container_of(buf, struct pair_buf, buf);
+
+	free(buf->addr);
+	b->used = false;
+}
+
+static void pair_buf_let(struct rpc_port *port, struct rpc_buf *buf)
+{
+	end_of(port)->bufs_used--;
+	buf->end = pair_buf_end;
+}
+
+static void pair_wake(void *arg)
+{
+	struct pair_end *e = arg;
+
+	e->woken = true;
+}
+
+#define LOCKED(type, name, args, ...)                \
+	static type locked_##name args               \
+	{                                            \
+		struct pair *p = end_of(port)->pair; \
+		type rc;                             \
+                                                     \
+		lock(p);                             \
+		rc = pair_##name(__VA_ARGS__);       \
+		unlock(p);                           \
+		return rc;                           \
+	}
+
+LOCKED(int, write,
+       (struct rpc_port * port, uint64_t off, uint32_t len, bool *wake), port,
+       off, len, wake)
+LOCKED(int, signal, (struct rpc_port * port, uint32_t imm), port, imm)
+LOCKED(int, read_head, (struct rpc_port * port, struct rpc_read *rd), port, rd)
+LOCKED(int, read,
+       (struct rpc_port * port, struct rpc_buf *buf,
+	const struct rpc_large *from, uint64_t off, uint32_t len,
+	struct rpc_read *rd),
+       port, buf, from, off, len, rd)
+LOCKED(struct rpc_buf *, buf_get, (struct rpc_port * port, size_t len), port,
+       len)
+
+static void locked_buf_put(struct rpc_port *port, struct rpc_buf *buf)
+{
+	struct pair *p = end_of(port)->pair;
+
+	lock(p);
+	pair_buf_put(port, buf);
+	unlock(p);
+}
+
 static const struct rpc_port_ops pair_ops = {
-	.write = pair_write,
-	.signal = pair_signal,
-	.read_head = pair_read_head,
-	.read = pair_read,
-	.buf_get = pair_buf_get,
-	.buf_put = pair_buf_put,
+	.write = locked_write,
+	.signal = locked_signal,
+	.read_head = locked_read_head,
+	.read = locked_read,
+	.buf_get = locked_buf_get,
+	.buf_put = locked_buf_put,
+	.buf_let = pair_buf_let,
 };
 
 /* --- moving ------------------------------------------------------------- */
@@ -197,7 +268,7 @@ static void deliver_imm(struct pair_end *to, uint32_t imm)
 static void op_end(struct pair_end *e, struct pair_op *op)
 {
 	if (op->kind == PAIR_READ)
-		memcpy(op->dst->addr, op->src, op->len);
+		memcpy((uint8_t *)op->dst->addr + op->off, op->src, op->len);
 	if (op->kind == PAIR_READ_HEAD)
 		memcpy(e->port.base + RPC_CTL_HEAD_DST,
 		       e->peer->port.base + RPC_CTL_HEAD, 8);
@@ -205,7 +276,10 @@ static void op_end(struct pair_end *e, struct pair_op *op)
 	free(op->taken);
 	e->op_head = (e->op_head + 1) % PAIR_OPS;
 	e->op_count--;
-	if (op->rd) {
+	if (op->rd && e->pair->opts.shared && e == &e->pair->ends[0]) {
+		e->ended[e->ended_count++] = op->rd;
+		atomic_store(&e->any_ended, true);
+	} else if (op->rd) {
 		op->rd->done(op->rd, 0);
 		e->woken = true;
 	}
@@ -246,6 +320,23 @@ bool pair_move(struct pair *p)
 	return true;
 }
 
+void pair_complete(struct pair_end *e)
+{
+	struct rpc_read *ended[PAIR_OPS];
+	unsigned n;
+
+	if (!atomic_load_explicit(&e->any_ended, memory_order_relaxed))
+		return;
+	lock(e->pair);
+	n = e->ended_count;
+	atomic_store(&e->any_ended, false);
+	memcpy(ended, e->ended, n * sizeof(ended[0]));
+	e->ended_count = 0;
+	unlock(e->pair);
+	for (unsigned i = 0; i < n; i++)
+		ended[i]->done(ended[i], 0);
+}
+
 void pair_settle(struct pair *p)
 {
 	while (pair_move(p))
@@ -277,24 +368,29 @@ static void end_init(struct pair *p, unsigned i)
 		p->opts.unordered ? RPC_TAIL_CHECKSUM : RPC_TAIL_CANARY;
 	port->batch_max = p->opts.batch_max;
 	port->msg_max = port->geom.spill * RPC_LINE;
+	port->read_max = p->opts.read_max ? p->opts.read_max : 1u << 30;
 	port->resp_inline_max = port->msg_max - 128;
 }
 
 /* As if that much had gone through both rings; a multiple of their sizes. */
 static void start_at(struct pair *p, uint64_t pos)
 {
-	struct rpc_client *c = &p->client;
 	struct rpc_server *s = &p->server;
 
-	c->req_head = c->req_head_told = c->req_tail = pos;
-	c->resp_head = c->resp_tail = pos;
-	c->resp_canary = rpc_canary(&p->ends[0].port.secret_in, pos);
+	rpc_client_start_at(&p->client, pos);
 	s->req_head = s->limits.resp_pos = s->caller_head = pos;
 	s->req_canary = rpc_canary(&p->ends[1].port.secret_in, pos);
 }
 
 void pair_init(struct pair *p, const struct pair_opts *opts)
 {
+	struct rpc_later_conf later = {
+		.env = opts->env,
+		.wake = pair_wake,
+		.max = opts->later_max ? opts->later_max : PAIR_WINDOW,
+		.len_max = opts->later_len ? opts->later_len : 1 << 20,
+		.in_any_order = !opts->in_order};
+
 	memset(p, 0, sizeof(*p));
 	p->opts = *opts;
 	prng_init(&p->rng, opts->seed);
@@ -311,8 +407,14 @@ void pair_init(struct pair *p, const struct pair_opts *opts)
 	pair_credits(p);
 	p->now_ns = 1000;
 	rpc_client_init(&p->client, &p->ends[0].port, p->slots, PAIR_WINDOW,
-			p->now_ns);
-	rpc_server_init(&p->server, &p->ends[1].port, &p->handlers, NULL);
+			p->opts.shared);
+	p->client.rx.park.env = opts->env;
+	if (opts->env)
+		rpc_orphans_init(&p->orphans, opts->env);
+	later.orphans = &p->orphans;
+	later.wake_arg = &p->ends[1];
+	rpc_server_init(&p->server, &p->ends[1].port, &p->handlers, &later,
+			NULL);
 	start_at(p, opts->start_pos);
 }
 
@@ -332,6 +434,8 @@ void pair_fini(struct pair *p)
 	}
 	rpc_client_break(&p->client, -ECONNRESET);
 	rpc_server_break(&p->server, -ECONNRESET);
+	if (p->opts.env)
+		rpc_orphans_fini(&p->orphans);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(p->ends[i].bufs_used, 0);
 		free(p->ends[i].port.base);

@@ -9,6 +9,8 @@
 #ifndef SKEIN_TEST_RPC_PAIR_H
 #define SKEIN_TEST_RPC_PAIR_H
 
+#include <pthread.h>
+
 #include "base/prng.h"
 #include "rpc/client.h"
 #include "rpc/server.h"
@@ -48,6 +50,10 @@ struct pair_end {
 	struct pair_end *peer;
 	struct pair_op ops[PAIR_OPS];
 	unsigned op_head, op_count;
+	/* shared, the calling end: READs whose done() is to come */
+	struct rpc_read *ended[PAIR_OPS];
+	unsigned ended_count;
+	atomic_bool any_ended;
 	unsigned credits;
 	unsigned bufs_used;
 	struct pair_buf bufs[PAIR_BUFS];
@@ -60,10 +66,18 @@ struct pair_opts {
 	uint64_t seed;
 	struct rpc_geom geom; /* all 0: a small one */
 	bool unordered;
+	bool shared;		 /* the calling end's sides are two threads' */
 	unsigned eagain_percent; /* send queue full at random */
 	unsigned batch_max;	 /* 0: 8 */
 	unsigned credits;	 /* 0: plenty */
 	uint64_t start_pos;	 /* of both rings: to see 2^32 go by */
+	struct skein_env *env;	 /* NULL: nothing is deferred */
+	bool in_order;		 /* the caller takes no others */
+	uint32_t read_max;	 /* 0: plenty */
+	unsigned later_max;	 /* 0: the window */
+	size_t later_len;	 /* 0: plenty */
+	/* shared: taken around whatever two threads touch */
+	pthread_mutex_t *lock;
 };
 
 struct pair {
@@ -74,6 +88,7 @@ struct pair {
 	struct rpc_client client;
 	struct rpc_server server;
 	struct rpc_handlers handlers;
+	struct rpc_orphans orphans;
 	struct rpc_call slots[PAIR_WINDOW];
 };
 
@@ -85,6 +100,8 @@ bool pair_move(struct pair *p);
 /* Moves all that is under way. */
 void pair_settle(struct pair *p);
 bool pair_quiet(const struct pair *p);
+/* shared: done() of the READs that have ended; by the end's owner. */
+void pair_complete(struct pair_end *e);
 /* Gives credits back. */
 void pair_credits(struct pair *p);
 

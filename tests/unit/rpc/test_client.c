@@ -331,6 +331,99 @@ static void test_garbage_response(void **state)
 	assert_int_equal(e.unknown, sizeof(patches) / sizeof(patches[0]) - 1);
 }
 
+/* What a server of many threads may send: at pos, the answers to these calls,
+ * 64 bytes each that say whose they are. */
+static void answers(struct pair *p, uint64_t pos, const uint32_t *seqs,
+		    uint16_t n)
+{
+	struct rpc_port *port = &p->ends[0].port;
+	uint8_t *at = port->base + rpc_geom_resp(&port->geom) + pos * RPC_LINE;
+	uint32_t len = sizeof(struct rpc_hdr);
+
+	for (unsigned i = 0; i < n; i++) {
+		struct rpc_resp_meta meta = {.size = 64, .seq = seqs[i]};
+
+		memcpy(at + len, &meta, sizeof(meta));
+		memset(at + len + sizeof(meta), (int)seqs[i], 64);
+		len += (uint32_t)sizeof(meta) + 64;
+	}
+	len += RPC_TAIL_LEN;
+	rpc_msg_seal(at, len, n, 0, rpc_canary(&port->secret_in, pos),
+		     RPC_TAIL_CANARY);
+}
+
+static unsigned order[8], ordered;
+
+static void note(void *arg, const struct skein_rpc_result *res)
+{
+	assert_int_equal(res->outcome, SKEIN_DONE);
+	assert_int_equal(*(const uint8_t *)res->data, (uintptr_t)arg);
+	order[ordered++] = (unsigned)(uintptr_t)arg;
+}
+
+/* Answers in any order: each goes to its call, and a call's place in the window
+ * is used anew only when those before it are answered. */
+static void test_any_order(void **state)
+{
+	static const uint32_t first[] = {2, 0}, then[] = {3}, last[] = {1};
+	static uint8_t data[64];
+	struct pair p;
+	struct ends e = {0};
+	int n;
+
+	setup(&p, (struct pair_opts){.geom = {4096, 4096, 64}});
+	ordered = 0;
+	for (uintptr_t i = 0; i < 4; i++)
+		assert_int_equal(rpc_client_call(&p.client, 1, data, 64, 64,
+						 SKEIN_FOREVER, note,
+						 (void *)i),
+				 0);
+	assert_true(rpc_client_poll(&p.client, p.now_ns) >= 0);
+	answers(&p, 0, first, 2);
+	assert_true(rpc_client_poll(&p.client, p.now_ns) > 0);
+	assert_int_equal(ordered, 2);
+	assert_int_equal(order[0], 2);
+	assert_int_equal(order[1], 0);
+	answers(&p, 4, then, 1);
+	assert_true(rpc_client_poll(&p.client, p.now_ns) > 0);
+	assert_int_equal(order[2], 3);
+	/* 1, 2 and 3 are still in the window */
+	for (n = 0; call(&p, 8, SKEIN_FOREVER, &e) == 0; n++)
+		;
+	assert_int_equal(n, PAIR_WINDOW - 3);
+	answers(&p, 6, last, 1);
+	assert_true(rpc_client_poll(&p.client, p.now_ns) > 0);
+	assert_int_equal(ordered, 4);
+	assert_int_equal(order[3], 1);
+	for (n = 0; call(&p, 8, SKEIN_FOREVER, &e) == 0; n++)
+		;
+	assert_int_equal(n, 3);
+	teardown(&p);
+}
+
+/* Each call is answered once. */
+static void test_answered_twice(void **state)
+{
+	static const uint32_t twice[] = {1, 1}, late[] = {1, 0, 1};
+	static uint8_t data[64];
+	struct pair p;
+
+	for (int round = 0; round < 2; round++) {
+		setup(&p, (struct pair_opts){.geom = {4096, 4096, 64}});
+		ordered = 0;
+		for (uintptr_t i = 0; i < 4; i++)
+			rpc_client_call(&p.client, 1, data, 64, 64,
+					SKEIN_FOREVER, note, (void *)i);
+		assert_true(rpc_client_poll(&p.client, p.now_ns) >= 0);
+		answers(&p, 0, round ? late : twice, round ? 3 : 2);
+		assert_int_equal(rpc_client_poll(&p.client, p.now_ns),
+				 -SKEIN_EPEER);
+		assert_int_equal(ordered, round ? 2 : 1);
+		p.client.rx.broken = -ECONNRESET; /* ends nothing twice */
+		teardown(&p);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -346,6 +439,8 @@ int main(void)
 		cmocka_unit_test(test_short_memory),
 		cmocka_unit_test(test_no_handler),
 		cmocka_unit_test(test_garbage_response),
+		cmocka_unit_test(test_any_order),
+		cmocka_unit_test(test_answered_twice),
 	};
 	int rc = env_real_new(&env);
 

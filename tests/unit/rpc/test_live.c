@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,9 @@
 #define CALL 1
 #define NOTHING 2
 #define REGION 3
+#define SLOW 4 /* by a pool's thread, which waits for a RELEASE */
+#define RELEASE 5
+#define SLOW_THREADS 2
 #define PATIENCE SKEIN_S(30)
 #define BIG (1u << 20)
 
@@ -83,8 +87,24 @@ static int on_region(struct skein_rpc_req *req, void *arg)
 	return 0;
 }
 
+static sem_t release;
+
+static int on_slow(struct skein_rpc_req *req, void *arg)
+{
+	while (sem_wait(&release))
+		;
+	return 0;
+}
+
+static int on_release(struct skein_rpc_req *req, void *arg)
+{
+	sem_post(&release);
+	return 0;
+}
+
 static void serve(int fd, enum skein_wait wait)
 {
+	struct skein_rpc_pool *pool;
 	struct skein_ctx_attr attr = {
 		.size = sizeof(attr), .device = "soft", .wait = wait};
 	struct skein_listener *listener;
@@ -96,6 +116,10 @@ static void serve(int fd, enum skein_wait wait)
 	    skein_rpc_handle(ctx, CALL, on_call, NULL) ||
 	    skein_rpc_handle(ctx, NOTHING, on_nothing, NULL) ||
 	    skein_rpc_handle(ctx, REGION, on_region, ctx) ||
+	    sem_init(&release, 0, 0) ||
+	    skein_rpc_pool_new(ctx, SLOW_THREADS, &pool) ||
+	    skein_rpc_handle_workers(ctx, SLOW, on_slow, NULL, pool) ||
+	    skein_rpc_handle(ctx, RELEASE, on_release, NULL) ||
 	    skein_listener_open(ctx, "127.0.0.1:0", NULL, &listener))
 		_exit(1);
 	snprintf(addr, sizeof(addr), "%s", skein_listener_addr(listener));
@@ -480,9 +504,85 @@ static void test_scarce_memory(void **state)
 	free(buf);
 }
 
+static void nothing(void *arg, const struct skein_rpc_result *res)
+{
+}
+
+static void ended(void *arg, const struct skein_rpc_result *res)
+{
+	*(int *)arg += res->outcome == SKEIN_DONE && !res->status;
+}
+
+/* Keeps all threads of the pool busy, and more; says so, and hangs. */
+static void slow_client(const char *addr, int fd)
+{
+	struct skein_ctx_attr attr = {
+		.size = sizeof(attr), .device = "soft", .log = quiet};
+	struct skein_conn *conn;
+	struct skein_ctx *ctx;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (skein_ctx_open(&attr, &ctx) ||
+	    skein_conn_open(ctx, addr, NULL, &conn))
+		_exit(1);
+	for (int i = 0; i < 2 * SLOW_THREADS; i++)
+		if (skein_rpc_call_async(conn, SLOW, NULL, 0, 0, PATIENCE,
+					 nothing, NULL))
+			_exit(1);
+	/* behind them: so they have been taken up */
+	if (skein_rpc_call(conn, NOTHING, NULL, 0, NULL, 0, PATIENCE, NULL) ||
+	    write(fd, "x", 1) != 1)
+		_exit(1);
+	for (;;)
+		skein_engine_run(skein_ctx_engine(ctx), SKEIN_FOREVER);
+}
+
+/* Handlers run for a client that was killed: others are served meanwhile, the
+ * answers go nowhere, and the threads are there for others again. */
+static void test_killed_client_of_workers(void **state)
+{
+	struct skein_ctx_attr attr = {
+		.size = sizeof(attr), .device = "soft", .log = quiet};
+	uint8_t buf[1000];
+	int fds[2], done = 0;
+	struct live l;
+	pid_t pid;
+	char c;
+
+	server_start(&l, SKEIN_WAIT_ADAPTIVE);
+	assert_int_equal(pipe(fds), 0);
+	pid = fork();
+	if (!pid)
+		slow_client(l.addr, fds[1]);
+	assert_int_equal(read(fds[0], &c, 1), 1);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	close(fds[0]);
+	close(fds[1]);
+	assert_int_equal(skein_ctx_open(&attr, &l.ctx), 0);
+	assert_int_equal(skein_conn_open(l.ctx, l.addr, NULL, &l.conn), 0);
+	for (uint32_t i = 0; i < 200; i++)
+		assert_int_equal(call(l.conn, buf, 1000, 500, i), 0);
+	assert_int_equal(skein_rpc_call_async(l.conn, SLOW, NULL, 0, 0,
+					      PATIENCE, ended, &done),
+			 0);
+	for (uint32_t i = 0; i < 2 * SLOW_THREADS; i++)
+		assert_int_equal(skein_rpc_call(l.conn, RELEASE, NULL, 0, NULL,
+						0, PATIENCE, NULL),
+				 0);
+	/* at most so many of ours and the dead one's are left */
+	assert_int_equal(skein_rpc_call(l.conn, RELEASE, NULL, 0, NULL, 0,
+					PATIENCE, NULL),
+			 0);
+	while (!done)
+		skein_ctx_progress(l.ctx);
+	stop(&l);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_killed_client_of_workers),
 		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_many_outstanding),
 		cmocka_unit_test(test_memory_again),

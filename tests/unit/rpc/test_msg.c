@@ -161,7 +161,6 @@ static void test_garbage(void **state)
 		{"resp_lines 0", META(resp_lines), 2, 0},
 		{"resp_lines 1", META(resp_lines), 2, 1},
 		{"resp_lines beyond the spill", META(resp_lines), 2, 17},
-		{"resp_max", META(resp_max), 4, SKEIN_RPC_LEN_MAX + 1ull},
 		{"unknown flag", META(flags), 2, 8},
 		{"fetch, not supported yet", META(flags), 2, RPC_REQ_FETCH},
 		{"large, with company", META(flags), 2, RPC_REQ_LARGE},
@@ -192,13 +191,15 @@ static void test_garbage_checksum_is_not_yet(void **state)
 	assert_int_equal(decode(m.bytes, ROOM, RPC_TAIL_CHECKSUM), -1);
 }
 
-static int decode_resp(const struct rpc_resp_meta *meta, uint32_t extra,
-		       uint32_t resp_max)
+static int decode_resp_of(uint16_t thread, const struct rpc_resp_meta *meta,
+			  uint32_t extra, uint32_t resp_max)
 {
 	struct rpc_resp_meta got;
 	struct rpc_msg_in in;
 	const void *payload;
 	struct msg m;
+	uint32_t seq;
+	bool plain;
 	int rc;
 
 	memset(&m, 0, sizeof(m));
@@ -208,8 +209,21 @@ static int decode_resp(const struct rpc_resp_meta *meta, uint32_t extra,
 	rpc_msg_seal(m.bytes, m.len, 1, 0, canary, RPC_TAIL_CANARY);
 	assert_int_equal(
 		rpc_msg_poll(&in, m.bytes, ROOM, canary, RPC_TAIL_CANARY), 1);
-	rc = rpc_msg_next_resp(&in, resp_max, 9, &got, &payload);
+	assert_int_equal(rpc_msg_peek_seq(&in, &seq), 0);
+	assert_int_equal(seq, meta->seq);
+	plain = rpc_msg_next_resp(&in, resp_max, 9, thread, &got, &payload);
+	rc = plain ? 0
+		   : rpc_msg_next_resp_any(&in, resp_max, 9, thread, &got,
+					   &payload);
+	if (!rc)
+		assert_int_equal(plain, !meta->status && !meta->flags);
 	return rc ? rc : rpc_msg_end(&in);
+}
+
+static int decode_resp(const struct rpc_resp_meta *meta, uint32_t extra,
+		       uint32_t resp_max)
+{
+	return decode_resp_of(0, meta, extra, resp_max);
 }
 
 static void test_responses(void **state)
@@ -226,6 +240,13 @@ static void test_responses(void **state)
 	m = ok;
 	m.thread = 1;
 	assert_int_equal(decode_resp(&m, 16, 16), -SKEIN_EPEER);
+	assert_int_equal(decode_resp_of(1, &m, 16, 16), 0);
+	assert_int_equal(decode_resp_of(1, &m, 16, 15), -SKEIN_EPEER);
+	assert_int_equal(decode_resp_of(2, &m, 16, 16), -SKEIN_EPEER);
+	assert_int_equal(decode_resp_of(1, &ok, 16, 16), -SKEIN_EPEER);
+	m.thread = UINT16_MAX;
+	m.status = -1;
+	assert_int_equal(decode_resp_of(UINT16_MAX, &m, 16, 16), 0);
 	m = ok;
 	m.status = 1;
 	assert_int_equal(decode_resp(&m, 16, 16), -SKEIN_EPEER);

@@ -31,6 +31,14 @@ struct run {
 	int last_executed;
 	bool executed_n[CALLS_MAX];
 	bool large, deadlines;
+	/* requests in other hands, and how many go there, in percent */
+	struct later {
+		struct skein_rpc_req *req;
+		uint32_t head[2];
+	} later[CALLS_MAX];
+	unsigned later_count, later_percent;
+	unsigned overtaken; /* answers that came before an elder's */
+	int last_ended;
 };
 
 static struct skein_env *env;
@@ -41,24 +49,20 @@ static uint8_t pattern(unsigned n, unsigned i)
 	return (uint8_t)(n * 131 + i * 7 + (i >> 8));
 }
 
-static int handler(struct skein_rpc_req *req, void *arg)
+static void check_data(struct skein_rpc_req *req, uint32_t n)
 {
 	const uint8_t *data = skein_rpc_req_data(req);
-	uint32_t head[2];
+
+	assert_int_equal((uintptr_t)data % 8, 0);
+	for (unsigned i = 8; i < skein_rpc_req_len(req); i++)
+		assert_int_equal(data[i], pattern(n, i));
+}
+
+/* Builds the result. */
+static int respond(struct skein_rpc_req *req, const uint32_t head[2])
+{
 	uint8_t *resp;
 
-	assert_true(skein_rpc_req_len(req) >= 8);
-	assert_int_equal((uintptr_t)data % 8, 0);
-	memcpy(head, data, 8);
-	for (unsigned i = 8; i < skein_rpc_req_len(req); i++)
-		assert_int_equal(data[i], pattern(head[0], i));
-	assert_true(head[0] < run.made);
-	assert_false(run.executed_n[head[0]]);
-	/* FIFO */
-	assert_true((int)head[0] > run.last_executed);
-	run.last_executed = (int)head[0];
-	run.executed_n[head[0]] = true;
-	run.executed++;
 	if (head[1] == 0xffffffffu)
 		return -ENOENT;
 	/* Growing keeps what is there, also from inline to large. */
@@ -75,12 +79,66 @@ static int handler(struct skein_rpc_req *req, void *arg)
 	return 0;
 }
 
+static int put_off(struct skein_rpc_req *req, const uint32_t head[2])
+{
+	struct later *l = &run.later[run.later_count];
+	struct skein_rpc_req *again;
+
+	if (head[0] % 3 == 0) /* what was built is forgotten */
+		(void)skein_rpc_resp_buf(req, head[1]);
+	if (skein_rpc_defer(req, &l->req))
+		return -ENOMEM;
+	memcpy(l->head, head, sizeof(l->head));
+	run.later_count++;
+	assert_int_equal(skein_rpc_defer(req, &again), -EALREADY);
+	assert_null(skein_rpc_resp_buf(req, skein_rpc_resp_max(req)));
+	assert_null(skein_rpc_req_conn(l->req));
+	return head[0] % 2 ? 0 : -EIO; /* does not count */
+}
+
+/* Somebody answers, in any order. */
+static void answer_one(void)
+{
+	struct later l;
+	unsigned i;
+
+	if (!run.later_count)
+		return;
+	i = (unsigned)prng_below(&run.p->rng, run.later_count);
+	l = run.later[i];
+	run.later[i] = run.later[--run.later_count];
+	check_data(l.req, l.head[0]);
+	assert_int_equal(skein_rpc_answer(l.req, respond(l.req, l.head)), 0);
+}
+
+static int handler(struct skein_rpc_req *req, void *arg)
+{
+	const uint8_t *data = skein_rpc_req_data(req);
+	uint32_t head[2];
+
+	assert_true(skein_rpc_req_len(req) >= 8);
+	memcpy(head, data, 8);
+	check_data(req, head[0]);
+	assert_true(head[0] < run.made);
+	assert_false(run.executed_n[head[0]]);
+	/* FIFO */
+	assert_true((int)head[0] > run.last_executed);
+	run.last_executed = (int)head[0];
+	run.executed_n[head[0]] = true;
+	run.executed++;
+	if (prng_below(&run.p->rng, 100) < run.later_percent)
+		return put_off(req, head);
+	return respond(req, head);
+}
+
 static void done(void *arg, const struct skein_rpc_result *res)
 {
 	struct call *call = arg;
 	const uint8_t *data = res->data;
 
 	assert_int_equal(call->ended++, 0);
+	run.overtaken += (int)call->n < run.last_ended;
+	run.last_ended = (int)call->n;
 	call->outcome = res->outcome;
 	call->status = res->status;
 	run.ended++;
@@ -189,6 +247,9 @@ static void step(bool sleepy)
 	case 3:
 		p->now_ns += prng_below(&p->rng, 100000);
 		break;
+	case 5:
+		answer_one();
+		break;
 	case 4:
 		if (!prng_below(&p->rng, 8))
 			pair_credits(p);
@@ -214,7 +275,8 @@ static void drain(bool sleepy)
 		    p->ends[1].port.event.owe_granted)
 			p->ends[0].woken = p->ends[1].woken = true;
 		/* Nothing under way, both asleep, calls open: lost. */
-		if (pair_quiet(p) && p->ends[0].asleep && p->ends[1].asleep)
+		if (pair_quiet(p) && p->ends[0].asleep && p->ends[1].asleep &&
+		    !run.later_count)
 			assert_true(p->ends[0].woken || p->ends[1].woken ||
 				    p->ends[0].port.event.doze_end_ns ||
 				    p->ends[1].port.event.doze_end_ns);
@@ -222,11 +284,13 @@ static void drain(bool sleepy)
 		end_round(0, sleepy);
 		end_round(1, sleepy);
 		pair_move(p);
+		if (!prng_below(&p->rng, 4))
+			answer_one();
 	}
 }
 
-static void one_run(const struct pair_opts *opts, bool large, bool deadlines,
-		    bool sleepy)
+static unsigned one_run(const struct pair_opts *opts, bool large,
+			bool deadlines, bool sleepy, unsigned later_percent)
 {
 	struct pair p;
 	unsigned steps;
@@ -236,6 +300,7 @@ static void one_run(const struct pair_opts *opts, bool large, bool deadlines,
 	run.last_executed = -1;
 	run.large = large;
 	run.deadlines = deadlines;
+	run.later_percent = later_percent;
 	pair_init(&p, opts);
 	assert_int_equal(rpc_handlers_add(&p.handlers, env, ID, handler, NULL),
 			 0);
@@ -254,8 +319,12 @@ static void one_run(const struct pair_opts *opts, bool large, bool deadlines,
 		if (!deadlines)
 			assert_int_equal(call->outcome, SKEIN_DONE);
 	}
+	/* those whose caller did not wait for them */
+	while (run.later_count)
+		answer_one();
 	pair_fini(&p);
 	rpc_handlers_fini(&p.handlers, env);
+	return run.overtaken;
 }
 
 static void many(struct pair_opts opts, uint64_t seeds, bool large,
@@ -265,7 +334,7 @@ static void many(struct pair_opts opts, uint64_t seeds, bool large,
 		opts.seed = seed;
 		opts.eagain_percent = seed % 3 ? 0 : 20;
 		opts.batch_max = (unsigned)(1 + seed % 9);
-		one_run(&opts, large, deadlines, sleepy);
+		one_run(&opts, large, deadlines, sleepy, 0);
 	}
 }
 
@@ -283,6 +352,7 @@ static void test_large(void **state)
 {
 	many((struct pair_opts){0}, 300, true, false, false);
 	many((struct pair_opts){.unordered = true}, 150, true, false, true);
+	many((struct pair_opts){.read_max = 700}, 150, true, false, false);
 }
 
 static void test_deadlines(void **state)
@@ -309,6 +379,52 @@ static void test_smallest_rings(void **state)
 	     false);
 }
 
+/* Requests put off, and answered in any order. */
+static void later(struct pair_opts opts, uint64_t seeds, bool large,
+		  bool deadlines, bool sleepy)
+{
+	static const unsigned percents[] = {3, 20, 50, 100};
+	unsigned overtaken = 0;
+
+	opts.env = env;
+	for (uint64_t seed = 1; seed <= seeds; seed++) {
+		opts.seed = seed;
+		opts.eagain_percent = seed % 3 ? 0 : 20;
+		opts.batch_max = (unsigned)(1 + seed % 9);
+		opts.later_max = seed % 5 ? 0 : 3;
+		opts.later_len = seed % 7 ? 0 : 4000;
+		overtaken += one_run(&opts, large, deadlines, sleepy,
+				     percents[seed / 4 % 4]);
+	}
+	assert_true(opts.in_order ? !overtaken : overtaken > seeds);
+}
+
+static void test_later(void **state)
+{
+	later((struct pair_opts){0}, 800, false, false, false);
+	later((struct pair_opts){.unordered = true}, 400, false, false, true);
+	later((struct pair_opts){.start_pos = (1ull << 32) - 128}, 200, false,
+	      false, false);
+}
+
+static void test_later_large(void **state)
+{
+	later((struct pair_opts){0}, 400, true, false, false);
+	later((struct pair_opts){.geom = {16, 16, 16}}, 200, true, false, true);
+}
+
+static void test_later_deadlines(void **state)
+{
+	later((struct pair_opts){0}, 400, true, true, false);
+	later((struct pair_opts){.credits = 3}, 400, false, true, true);
+}
+
+/* A caller that takes answers in their order only gets no others. */
+static void test_later_in_order(void **state)
+{
+	later((struct pair_opts){.in_order = true}, 300, true, false, true);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -319,6 +435,10 @@ int main(void)
 		cmocka_unit_test(test_sleep),
 		cmocka_unit_test(test_position_wraps),
 		cmocka_unit_test(test_smallest_rings),
+		cmocka_unit_test(test_later),
+		cmocka_unit_test(test_later_large),
+		cmocka_unit_test(test_later_deadlines),
+		cmocka_unit_test(test_later_in_order),
 	};
 	int rc = env_real_new(&env);
 

@@ -103,6 +103,69 @@ static void child(void *arg)
 	x->done_at = sim_now(x->t->w);
 }
 
+struct exiting {
+	struct env_exit x;
+	struct worker *w;
+	uint64_t self;
+};
+
+static void exits(struct env_exit *x)
+{
+	struct exiting *e = container_of(x, struct exiting, x);
+
+	assert_int_equal(env_thread_self(e->w->t->env[0]), e->self);
+	env_mutex_lock(e->w->t->env[0], e->w->lock);
+	sim_sleep(e->w->t->w, 10000);
+	e->w->done_at = sim_now(e->w->t->w);
+	(*e->w->inside)++;
+	env_mutex_unlock(e->w->t->env[0], e->w->lock);
+}
+
+static void has_exits(void *arg)
+{
+	struct exiting *e = arg;
+
+	for (int i = 0; i < 2; i++) {
+		e[i].x.fn = exits;
+		e[i].self = env_thread_self(e->w->t->env[0]);
+		env_thread_on_exit(e->w->t->env[0], &e[i].x);
+	}
+	sim_sleep(e->w->t->w, 5000);
+}
+
+/* One hook is taken back while it runs, the other one before it would. */
+static void takes_back(void *arg)
+{
+	struct exiting *e = arg;
+
+	sim_sleep(e->w->t->w, 10000);
+	env_thread_off_exit(e->w->t->env[0], &e[1].x);
+	assert_int_equal(*e->w->inside, 0);
+	env_thread_off_exit(e->w->t->env[0], &e[0].x);
+	assert_int_equal(*e->w->inside, 1);
+	assert_in_range(e->w->done_at, 15000, sim_now(e->w->t->w));
+}
+
+static void test_exits(void **state)
+{
+	struct env_mutex lock;
+	struct worker x = {.lock = &lock};
+	struct exiting e[2] = {{.w = &x}, {.w = &x}};
+	int inside = 0;
+	struct two t;
+
+	two_up(&t, 1, 2);
+	env_mutex_init(t.env[0], &lock);
+	x.t = &t;
+	x.inside = &inside;
+	sim_spawn(t.proc[0], "has", has_exits, e);
+	sim_spawn(t.proc[0], "takes", takes_back, e);
+	assert_int_equal(sim_run(t.w, ENV_NEVER), SIM_END_QUIET);
+	assert_int_equal(inside, 1);
+	env_mutex_fini(t.env[0], &lock);
+	two_down(&t);
+}
+
 static void parent(void *arg)
 {
 	struct worker *x = arg;
@@ -179,6 +242,7 @@ int main(void)
 		cmocka_unit_test(test_slow_and_pause),
 		cmocka_unit_test(test_lock),
 		cmocka_unit_test(test_join),
+		cmocka_unit_test(test_exits),
 		cmocka_unit_test(test_kill),
 	};
 

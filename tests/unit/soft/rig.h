@@ -89,6 +89,8 @@ bool rig_quiet(struct rig_end *e);
 /* Waits for an asynchronous event, acknowledges it. */
 void rig_async(struct rig_end *e, enum ibv_event_type type);
 uint64_t rig_now_ns(void);
+/* Open descriptors of this process. */
+unsigned rig_fds(void);
 void rig_until(bool (*done)(void *arg), void *arg);
 
 /* A child process joined by a socket; the child runs fn and exits 0. */

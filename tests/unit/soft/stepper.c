@@ -72,6 +72,7 @@ long step_count(struct step_run *r)
 
 	r->begin(r);
 	n = step_child(&r->c, 1 << 20);
+	r->over = true;
 	r->end(r);
 	return n;
 }
@@ -88,12 +89,13 @@ static long stride(void)
 
 void step_sweep(struct step_run *r)
 {
-	long n = step_count(r), at;
+	long n = step_count(r), by = stride() * (r->coarse ? r->coarse : 1), at;
 
 	print_message("  %ld instructions\n", n);
-	for (at = 1; at < n; at += stride()) {
+	for (at = 1; at < n; at += by) {
 		r->begin(r);
-		step_child(&r->c, at);
+		/* their number varies a little */
+		r->over = step_child(&r->c, at) < at;
 		r->end(r);
 	}
 }

@@ -26,6 +26,8 @@ void step_kill(struct rig_child *c);
 /* A run: begin() leads up to step_await(), end() kills and looks. */
 struct step_run {
 	struct rig_child c;
+	int coarse; /* so many strides a run; 0: one */
+	bool over;  /* the child came to its step_end() */
 	void (*begin)(struct step_run *r);
 	void (*end)(struct step_run *r);
 };

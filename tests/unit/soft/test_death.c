@@ -4,7 +4,6 @@
 #include "rig.h"
 #include "unit/hugepool.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -12,17 +11,6 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static int count_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
 
 static bool in_err(void *arg)
 {
@@ -451,7 +439,7 @@ static void test_nothing_left(void **state)
 		struct rig_end a, b;
 
 		if (i == 2) {
-			fds = count_fds();
+			fds = rig_fds();
 			maps = count_maps();
 		}
 		rig_pair(&a, &b, NULL);
@@ -462,7 +450,7 @@ static void test_nothing_left(void **state)
 		if (i & 1)
 			test_kill(NULL);
 	}
-	assert_int_equal(count_fds(), fds);
+	assert_int_equal(rig_fds(), fds);
 	/* thread stacks are kept by libc, a few */
 	assert_true(count_maps() <= maps + 6);
 }
@@ -586,11 +574,11 @@ static void test_random_kill(void **state)
 	for (n = 0; n < all; n++) {
 		random_kill(&e, n);
 		if (n == 3) {
-			fds = count_fds();
+			fds = rig_fds();
 			maps = count_maps();
 		}
 	}
-	assert_int_equal(count_fds(), fds);
+	assert_int_equal(rig_fds(), fds);
 	assert_true(count_maps() <= maps + 6);
 	rig_close(&e);
 }

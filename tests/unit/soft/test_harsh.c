@@ -182,6 +182,30 @@ static void test_messages(void **state)
 	rig_unpair(&a, &b);
 }
 
+/* Of two WRITEs of a QP to one place the later one's bytes stay (IBA 9.5). */
+static void test_same_place(void **state)
+{
+	const uint32_t len = 4096;
+	int i;
+
+	pair("1");
+	memset(a.buf, 1, len);
+	memset(a.buf + len, 2, len);
+	for (i = 0; i < MANY; i++) {
+		rig_post(&a, IBV_WR_RDMA_WRITE, 1, a.buf, len, (uintptr_t)b.buf,
+			 b.mem->mr->rkey, IBV_SEND_SIGNALED);
+		rig_post(&a, IBV_WR_RDMA_WRITE, 2, a.buf + len, len / 2,
+			 (uintptr_t)b.buf + len / 4, b.mem->mr->rkey,
+			 IBV_SEND_SIGNALED);
+		rig_expect(&a, 1, IBV_WC_SUCCESS);
+		rig_expect(&a, 2, IBV_WC_SUCCESS);
+		assert_memory_equal(b.buf + len / 4, a.buf + len, len / 2);
+		assert_memory_equal(b.buf, a.buf, len / 4);
+		assert_memory_equal(b.buf + len / 4 * 3, a.buf, len / 4);
+	}
+	rig_unpair(&a, &b);
+}
+
 static void sleeper(int sock, void *arg)
 {
 	struct rig_addr peer;
@@ -254,6 +278,7 @@ int main(void)
 		cmocka_unit_test(test_any_order),
 		cmocka_unit_test(test_ascending),
 		cmocka_unit_test(test_messages),
+		cmocka_unit_test(test_same_place),
 		cmocka_unit_test(test_death_is_silent),
 		cmocka_unit_test(test_peer_is_late),
 	};

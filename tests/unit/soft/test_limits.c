@@ -6,7 +6,6 @@
 
 #include "dev/soft/peer.h"
 
-#include <dirent.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -25,17 +24,6 @@ static bool fails(void *arg)
 		return false;
 	s->hit = true;
 	return true;
-}
-
-static int count_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
 }
 
 struct life {
@@ -111,7 +99,7 @@ static void test_alloc_sweep(void **state)
 	assert_int_equal(env_real_new(&env), 0);
 	env->alloc_fails = fails;
 	env->alloc_arg = &s;
-	fds = count_fds();
+	fds = rig_fds();
 	for (n = 1;; n++) {
 		s.left = n;
 		s.hit = false;
@@ -126,7 +114,7 @@ static void test_alloc_sweep(void **state)
 		s.left = 0;
 		life_end(&a);
 		life_end(&b);
-		assert_int_equal(count_fds(), fds);
+		assert_int_equal(rig_fds(), fds);
 		if (!s.hit)
 			break;
 	}
@@ -145,7 +133,7 @@ static void test_fd_limit(void **state)
 
 	assert_int_equal(env_real_new(&env), 0);
 	getrlimit(RLIMIT_NOFILE, &was);
-	fds = count_fds();
+	fds = rig_fds();
 	for (more = 0; err && more < 64; more++) {
 		now = was;
 		now.rlim_cur = (rlim_t)(fds - 3 + more);
@@ -161,7 +149,7 @@ static void test_fd_limit(void **state)
 		life_end(&a);
 		life_end(&b);
 		setrlimit(RLIMIT_NOFILE, &was);
-		assert_int_equal(count_fds(), fds);
+		assert_int_equal(rig_fds(), fds);
 	}
 	assert_int_equal(err, 0);
 	assert_true(more > 5);
@@ -185,7 +173,7 @@ static void test_fd_limit_map(void **state)
 	int fds, before;
 
 	rig_pair(&a, &b, NULL);
-	before = count_fds();
+	before = rig_fds();
 	getrlimit(RLIMIT_NOFILE, &was);
 	fds = dup(0);
 	close(fds);
@@ -198,7 +186,7 @@ static void test_fd_limit_map(void **state)
 	rig_expect(&a, 1, IBV_WC_SUCCESS);
 	assert_int_equal(b.buf[0], 7);
 	setrlimit(RLIMIT_NOFILE, &was);
-	assert_int_equal(count_fds(), before);
+	assert_int_equal(rig_fds(), before);
 	rig_unpair(&a, &b);
 }
 

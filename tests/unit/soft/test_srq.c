@@ -309,6 +309,38 @@ static void test_limit(void **state)
 			 -EOPNOTSUPP);
 }
 
+/* There were too few for a moment: posting more at once does not hide it. */
+static void test_limit_refilled(void **state)
+{
+	uint64_t id;
+	unsigned i;
+
+	post(0);
+	for (i = 1; i < 200; i++) {
+		assert_int_equal(limit(1), 0);
+		sent(qa[0], 1, i);
+		post(i);
+		rig_async(&b, IBV_EVENT_SRQ_LIMIT_REACHED);
+		assert_int_equal(got(&id, qb[0]), i);
+	}
+}
+
+/* Nobody is woken for a receive that was refused, or a QP that is reset. */
+static void test_no_wake(void **state)
+{
+	struct ibv_qp_attr at = {.qp_state = IBV_QPS_RESET};
+	struct ibv_cq *cq;
+
+	assert_int_equal(dev_qp_err(b.dev, qb[0]), 0);
+	rig_async(&b, IBV_EVENT_QP_LAST_WQE_REACHED);
+	assert_int_equal(ibv_req_notify_cq(b.cq, 0), 0);
+	b.qp = qb[0];
+	assert_int_equal(rig_recv(&b, 1, b.buf, 8), EINVAL);
+	assert_int_equal(b.dev->ops->modify_qp(b.dev, qb[1], &at, IBV_QP_STATE),
+			 0);
+	assert_int_equal(b.dev->ops->get_cq_event(b.dev, b.ch, &cq), -EAGAIN);
+}
+
 /* ERR: no flush, an event, and the receives are the others'. */
 static void test_last_wqe(void **state)
 {
@@ -379,6 +411,7 @@ static bool one_left(void *arg)
 
 static void test_uc(void **state)
 {
+	struct ibv_async_event ev;
 	uint64_t id;
 
 	/* none: gone */
@@ -387,13 +420,15 @@ static void test_uc(void **state)
 	post(6);
 	sent(qa[0], 2, 2);
 	assert_int_equal(got(&id, qb[0]), 2);
-	/* too long, or a bad key: the receive stays */
+	/* too long, or a bad key: the receive stays, and counts */
+	assert_int_equal(limit(1), 0);
 	put(qa[1], IBV_WR_SEND, 3, 0, 65, 0);
 	rig_expect(&a, 3, IBV_WC_SUCCESS);
 	put(qa[2], IBV_WR_RDMA_WRITE_WITH_IMM, 4, 0, 8, 0xdeadbeef);
 	rig_expect(&a, 4, IBV_WC_SUCCESS);
 	assert_true(rig_quiet(&b));
 	rig_until(one_left, NULL);
+	assert_int_equal(b.dev->ops->get_async_event(b.dev, &ev), -EAGAIN);
 	sent(qa[3], 5, 3);
 	assert_int_equal(got(&id, qb[3]), 3);
 	assert_int_equal(id, 6);
@@ -571,6 +606,7 @@ int main(void)
 		T(test_too_long, up), T(test_bad_recv, up),
 		T(test_uc, up_uc),    T(test_reset, up),
 		T(test_refused, up),  T(test_plain, up_plain),
+		T(test_no_wake, up),  T(test_limit_refilled, up),
 		T(test_overflow, up), cmocka_unit_test(test_given_back),
 	};
 

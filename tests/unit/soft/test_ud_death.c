@@ -6,6 +6,7 @@
  * soak`). Built twice: with a queue of the receiver's own, and with an SRQ
  * (UD_SHARED).
  */
+#include "stepper.h"
 #include "ud_rig.h"
 
 #include <poll.h>
@@ -18,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LEN 48
+#define LEN STEP_LEN
 
 static struct ud_end a, b; /* the receiver, and a sender that goes on */
 
@@ -82,6 +83,11 @@ struct plan {
 	pid_t child; /* this one */
 };
 
+struct run {
+	struct step_run s;
+	struct plan plan;
+};
+
 static void victim(int sock, void *arg)
 {
 	struct plan *plan = arg;
@@ -113,13 +119,10 @@ static void victim(int sock, void *arg)
 	}
 	rig_put(sock, &heir, sizeof(heir));
 	rig_get(sock, &go, 1);
-	ptrace(PTRACE_TRACEME, 0, NULL, NULL);
-	raise(SIGSTOP);
+	step_begin();
 	ibv_post_send(e.r.qp, &wr, &bad);
 	ibv_poll_cq(e.r.cq, 1, &wc);
-	raise(SIGUSR1);
-	for (;;)
-		pause();
+	step_end();
 }
 
 /* Counts that a death has left behind are no wake-ups. */
@@ -132,11 +135,14 @@ static void drain_events(void)
 }
 
 /* Up to the point where it waits to be stepped. */
-static void begin(struct rig_child *c, struct plan *plan)
+static void begin(struct step_run *s)
 {
+	struct plan *plan = &((struct run *)s)->plan;
+	struct rig_child *c = &s->c;
 	struct ibv_wc wc;
-	int st;
 
+	ud_recv(&a, 1, 0, 256);
+	ud_recv(&a, 2, 256, 256);
 	rig_fork(c, victim, plan);
 	rig_put(c->sock, &a.r.qp->qp_num, sizeof(uint32_t));
 	rig_wait(&a.r, &wc);
@@ -150,25 +156,7 @@ static void begin(struct rig_child *c, struct plan *plan)
 		assert_int_equal(ibv_req_notify_cq(a.r.cq, 0), 0);
 	}
 	rig_put(c->sock, "g", 1);
-	assert_int_equal(waitpid(c->pid, &st, 0), c->pid);
-	assert_true(WIFSTOPPED(st) && WSTOPSIG(st) == SIGSTOP);
-}
-
-static long steps(struct rig_child *c, long n)
-{
-	long i;
-	int st;
-
-	for (i = 0; i < n; i++) {
-		if (ptrace(PTRACE_SINGLESTEP, c->pid, NULL, NULL))
-			fail_msg("cannot step");
-		assert_int_equal(waitpid(c->pid, &st, 0), c->pid);
-		assert_true(WIFSTOPPED(st));
-		if (WSTOPSIG(st) == SIGUSR1)
-			break;
-		assert_int_equal(WSTOPSIG(st), SIGTRAP);
-	}
-	return i;
+	step_await(c);
 }
 
 /* What of the stepped message came: all, or nothing. */
@@ -207,79 +195,42 @@ static bool has_room(void *arg)
 	return true;
 }
 
-static void end_killed(struct rig_child *c)
+static void end_killed(struct step_run *s)
 {
 	struct look l = {.want = 2};
 
-	kill(c->pid, SIGKILL);
-	assert_true(WIFSIGNALED(rig_join(c)));
+	step_kill(&s->c);
 	rig_until(has_room, &l);
 	assert_true(l.n <= 1);
 	assert_int_equal(l.n + l.others, 2);
 	assert_true(rig_quiet(&a.r));
 }
 
-#ifdef __SANITIZE_THREAD__ /* ten times the instructions and the time */
-#define STRIDE 370
-#else
-#define STRIDE 37
-#endif
-
-static long stride(void)
-{
-	const char *s = getenv("SKEIN_STEP_STRIDE");
-	const char *soak = getenv("SKEIN_TEST_ROUNDS");
-
-	if (s && atol(s) > 0)
-		return atol(s);
-	return soak && atol(soak) >= 1000 ? 1 : STRIDE;
-}
-
-static void drain_first(void)
-{
-	ud_recv(&a, 1, 0, 256);
-	ud_recv(&a, 2, 256, 256);
-}
-
 static void test_killed(void **state)
 {
-	struct plan plan = {0};
-	struct rig_child c;
-	long n, at;
+	struct run r = {.s = {.begin = begin, .end = end_killed}};
 
-	drain_first();
-	begin(&c, &plan);
-	n = steps(&c, 1 << 20);
-	print_message("  %ld instructions\n", n);
-	end_killed(&c);
-	for (at = 1; at < n; at += stride()) {
-		drain_first();
-		begin(&c, &plan);
-		steps(&c, at);
-		end_killed(&c);
-	}
+	step_sweep(&r.s);
+}
+
+static void end_heir(struct step_run *s)
+{
+	pid_t child = ((struct run *)s)->plan.child;
+
+	end_killed(s);
+	assert_int_equal(kill(child, 0), 0);
+	kill(child, SIGKILL);
 }
 
 /* Its child holds its sockets, and is none of its threads. */
 static void test_killed_heir(void **state)
 {
-	struct plan plan = {.heir = true};
-	struct rig_child c;
-	long n, at;
+	struct run r = {
+		.s = {.begin = begin, .end = end_heir, .coarse = 8},
+		.plan = {.heir = true},
+	};
 
-	drain_first();
-	begin(&c, &plan);
-	n = steps(&c, 1 << 20);
-	end_killed(&c);
-	kill(plan.child, SIGKILL);
-	for (at = 1; at < n; at += 8 * stride()) {
-		drain_first();
-		begin(&c, &plan);
-		steps(&c, at);
-		end_killed(&c);
-		assert_int_equal(kill(plan.child, 0), 0);
-		kill(plan.child, SIGKILL);
-	}
+	step_sweep(&r.s);
 }
 
 /* An event, not only a count that a death left behind. */
@@ -311,18 +262,12 @@ static void expect_others_free(void)
 
 /* A sleeper is woken: by the message, or by another's; nothing is lost when
  * the sender stops for good in the middle, and it completes when it goes on. */
-static void stopped_at(long at)
+static void end_stopped(struct step_run *s)
 {
-	struct plan plan = {.event = true};
 	struct look l = {0};
-	struct rig_child c;
 	struct ibv_wc wc;
-	bool over;
 	int st;
 
-	drain_first();
-	begin(&c, &plan);
-	over = steps(&c, at) < at; /* their number varies a little */
 	expect_others_free();
 	/* The other's messages come: one at least, for it has claimed one of
 	 * two at most; and whoever sleeps hears of it. */
@@ -332,33 +277,55 @@ static void stopped_at(long at)
 	while (!l.others)
 		l.n += came(&l.others);
 	/* It goes on, and its message arrives, once. */
-	if (!over) {
-		ptrace(PTRACE_CONT, c.pid, NULL, NULL);
-		assert_int_equal(waitpid(c.pid, &st, 0), c.pid);
+	if (!s->over) {
+		ptrace(PTRACE_CONT, s->c.pid, NULL, NULL);
+		assert_int_equal(waitpid(s->c.pid, &st, 0), s->c.pid);
 	}
 	if (!l.n) {
 		rig_wait(&a.r, &wc);
 		assert_int_equal(wc.byte_len, LEN + 40);
 	}
 	assert_true(rig_quiet(&a.r));
-	kill(c.pid, SIGKILL);
-	rig_join(&c);
+	step_kill(&s->c);
 }
 
 static void test_stopped(void **state)
 {
-	struct plan plan = {.event = true};
-	struct rig_child c;
-	long n, at;
+	struct run r = {
+		.s = {.begin = begin, .end = end_stopped},
+		.plan = {.event = true},
+	};
 
-	drain_first();
-	begin(&c, &plan);
-	n = steps(&c, 1 << 20);
-	wait_event();
-	end_killed(&c);
-	print_message("  %ld instructions\n", n);
-	for (at = 1; at < n; at += stride())
-		stopped_at(at);
+	step_sweep(&r.s);
+}
+
+/* RTS is asked for while a sender is inside: it flushes nothing. */
+static void end_rts_again(struct step_run *s)
+{
+	struct look l = {.want = 1};
+	struct ibv_wc wc;
+	int st;
+
+	ud_state(&a, IBV_QPS_RTS);
+	if (!s->over) {
+		ptrace(PTRACE_CONT, s->c.pid, NULL, NULL);
+		assert_int_equal(waitpid(s->c.pid, &st, 0), s->c.pid);
+	}
+	rig_wait(&a.r, &wc);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.byte_len, LEN + 40);
+	step_kill(&s->c);
+	rig_until(has_room, &l);
+	assert_int_equal(l.others, 1);
+	assert_true(rig_quiet(&a.r));
+}
+
+static void test_rts_again(void **state)
+{
+	struct run r = {
+		.s = {.begin = begin, .end = end_rts_again, .coarse = 2}};
+
+	step_sweep(&r.s);
 }
 
 /*
@@ -618,6 +585,7 @@ int main(void)
 		cmocka_unit_test(test_killed),
 		cmocka_unit_test(test_killed_heir),
 		cmocka_unit_test(test_stopped),
+		cmocka_unit_test(test_rts_again),
 		cmocka_unit_test(test_stopped_destination),
 		cmocka_unit_test(test_sweep),
 		cmocka_unit_test(test_destroy_in_flood),

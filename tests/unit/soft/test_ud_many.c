@@ -9,8 +9,6 @@
 #include "dev/soft/peer.h"
 #include "dev/soft/ud.h"
 
-#include <dirent.h>
-
 #define QPS 1500      /* at a time */
 #define ROUNDS 2      /* with new ones */
 #define NOBODY 20000u /* numbers that nobody has */
@@ -36,18 +34,6 @@ static int down(void **state)
 static bool nothing_waits(void *arg)
 {
 	return !atomic_load(&soft_of_dev(b.r.dev)->ud_waits);
-}
-
-static unsigned open_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	unsigned n = 0;
-
-	assert_non_null(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
 }
 
 /* What b's QP knows, by its own count and by its peers'. */
@@ -76,7 +62,7 @@ static void send_to(uint32_t qpn)
 
 static void test_nobody(void **state)
 {
-	unsigned fds = open_fds(), most = 0, now;
+	unsigned fds = rig_fds(), most = 0, now;
 	uint32_t i;
 
 	for (i = 0; i < NOBODY; i++) {
@@ -86,7 +72,7 @@ static void test_nobody(void **state)
 			      : 0x1000 + i * 64 % 0xfff000);
 		if (i % 500)
 			continue;
-		now = open_fds();
+		now = rig_fds();
 		most = now > most ? now : most;
 		rig_until(nothing_waits, NULL);
 	}

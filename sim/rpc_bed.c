@@ -1,0 +1,546 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * rpc_bed.c - see rpc_bed.h.
+ *
+ * Order of a run: the server listens, all threads connect, all begin when the
+ * last is ready, a stretch to warm up, the stretch that counts. Nothing is
+ * brought to an orderly end: the world is dropped.
+ */
+#include "sim/rpc_bed.h"
+
+#include "base/hist.h"
+#include "conn/ctx.h"
+#include "dev/sim/link.h"
+#include "rpc/state.h"
+
+#include <errno.h>
+#include <skein/skein.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ECHO 1
+#define PORT ":7000"
+#define SERVER "server:7000"
+#define LEN_MAX 16384u
+#define WINDOW_MAX 64u
+#define CONNECT_NS 60000000000ull /* of virtual time, for all */
+#define STEP_NS 1000000ull
+
+struct bed;
+
+/* A connection that threads share, or one's own, with its engine. */
+struct seat {
+	struct skein_engine *engine;
+	struct skein_conn *conn;
+	bool locked; /* the baseline's spin lock */
+	bool opening;
+};
+
+/* A call under way. */
+struct slot {
+	struct caller *caller;
+	uint64_t begun; /* 0: free */
+};
+
+struct caller {
+	struct bed *bed;
+	struct client *client;
+	struct seat *seat;
+	struct env_waiter *waiter;
+	uint32_t len;
+	unsigned outstanding;
+	struct slot slots[WINDOW_MAX];
+};
+
+/* A process. */
+struct client {
+	struct bed *bed;
+	struct sim_proc *proc;
+	struct skein_ctx *ctx;
+	struct seat *seats;
+	struct caller *callers;
+	unsigned n_seats, number;
+};
+
+struct bed {
+	const struct rpc_bed_conf *conf;
+	struct sim_world *w;
+	struct sim_node *server;
+	struct sim_proc *server_proc;
+	struct skein_ctx *ctx;
+	struct skein_engine **engines;
+	unsigned n_conns; /* accepted */
+	unsigned engines_up;
+	struct client *clients;
+	unsigned n_clients, n_callers, ready;
+	bool listening, go, counting;
+	uint64_t calls;
+	struct hist *hist;
+	unsigned char data[LEN_MAX];
+	int rc;
+};
+
+static void failed(struct bed *bed, int rc)
+{
+	if (!bed->rc)
+		bed->rc = rc;
+}
+
+/* --- the server -------------------------------------------------------- */
+
+static int serve(struct skein_rpc_req *req, void *arg)
+{
+	struct bed *bed = arg;
+	void *resp = skein_rpc_resp_buf(req, bed->conf->len);
+
+	if (!resp)
+		return -ENOMEM;
+	memset(resp, 0, bed->conf->len);
+	sim_charge(bed->w, bed->conf->handler_ns);
+	if (bed->counting)
+		bed->calls++;
+	return 0;
+}
+
+static void on_conn(void *arg, struct skein_conn *conn,
+		    enum skein_conn_state state)
+{
+	struct bed *bed = arg;
+
+	if (state == SKEIN_CONN_READY)
+		bed->n_conns++;
+	else
+		failed(bed, -ECONNRESET);
+}
+
+static void engine_main(void *arg)
+{
+	struct bed *bed = arg;
+
+	skein_engine_run(bed->engines[bed->engines_up++], SKEIN_FOREVER);
+}
+
+static int server_open(struct bed *bed)
+{
+	struct skein_ctx_attr ca = {.size = sizeof(ca),
+				    .wait = SKEIN_WAIT_POLL};
+	struct skein_listener_attr la = {.size = sizeof(la),
+					 .engine_count = bed->conf->servers,
+					 .handshakes_max = 4096,
+					 .on_conn = on_conn,
+					 .arg = bed};
+	struct skein_listener *l;
+	int rc;
+
+	rc = ctx_open_env(sim_proc_env(bed->server_proc), &ca, &bed->ctx);
+	if (!rc)
+		rc = skein_rpc_handle(bed->ctx, ECHO, serve, bed);
+	bed->engines[0] = rc ? NULL : skein_ctx_engine(bed->ctx);
+	for (unsigned i = 1; i < bed->conf->servers && !rc; i++)
+		rc = skein_engine_new(bed->ctx, ca.wait, &bed->engines[i]);
+	la.engines = bed->engines;
+	return rc ? rc : skein_listener_open(bed->ctx, PORT, &la, &l);
+}
+
+static void server_main(void *arg)
+{
+	struct bed *bed = arg;
+	int rc = server_open(bed);
+
+	for (unsigned i = 1; i < bed->conf->servers && !rc; i++)
+		rc = sim_spawn(bed->server_proc, "engine", engine_main, bed);
+	if (rc) {
+		failed(bed, rc);
+		return;
+	}
+	bed->listening = true;
+	engine_main(bed);
+}
+
+/* --- calls ------------------------------------------------------------- */
+
+static void call_done(void *arg, const struct skein_rpc_result *res)
+{
+	struct slot *slot = arg;
+	struct caller *c = slot->caller;
+	struct bed *bed = c->bed;
+
+	if (res->outcome != SKEIN_DONE || res->status ||
+	    res->len != bed->conf->len)
+		failed(bed, res->status ? res->status : -EIO);
+	if (bed->counting)
+		hist_record(bed->hist, sim_thread_now(bed->w) - slot->begun);
+	slot->begun = 0;
+	c->outstanding--;
+}
+
+static struct skein_env *env_of(const struct caller *c)
+{
+	return sim_proc_env(c->client->proc);
+}
+
+/* As many as may be outstanding. */
+static void fill(struct caller *c)
+{
+	struct bed *bed = c->bed;
+	int rc = 0;
+
+	for (unsigned i = 0; i < bed->conf->window && !rc; i++) {
+		struct slot *slot = &c->slots[i];
+
+		if (slot->begun)
+			continue;
+		slot->begun = sim_thread_now(bed->w);
+		rc = skein_rpc_call_async(c->seat->conn, ECHO, bed->data,
+					  c->len, bed->conf->len, SKEIN_S(10),
+					  call_done, slot);
+		if (rc)
+			slot->begun = 0;
+		else
+			c->outstanding++;
+	}
+	if (rc && rc != -EAGAIN)
+		failed(bed, rc);
+}
+
+static bool may_call(void *arg)
+{
+	struct caller *c = arg;
+
+	return c->outstanding < c->bed->conf->window || c->bed->rc;
+}
+
+static void call_private(struct caller *c)
+{
+	fill(c);
+	skein_rpc_flush(c->seat->conn);
+	engine_run_until(c->seat->engine->e, may_call, c, ENV_NEVER);
+}
+
+/* The thread's own part of the handle: what it gets through without others. */
+static void call_lanes(struct caller *c)
+{
+	int rc;
+
+	fill(c);
+	rc = skein_rpc_reap(c->seat->conn, SKEIN_MS(1));
+	if (rc < 0 && rc != -ETIMEDOUT)
+		failed(c->bed, rc);
+}
+
+/* FaRM's way: who posts has the lock, and posts its own. */
+static void lock(struct caller *c)
+{
+	env_charge(env_of(c), ENV_COST_SWAP, 1);
+	while (c->seat->locked)
+		env_charge(env_of(c), ENV_COST_PAUSE, 1);
+	c->seat->locked = true;
+}
+
+static void unlock(struct caller *c)
+{
+	env_charge(env_of(c), ENV_COST_SWAP, 1);
+	c->seat->locked = false;
+}
+
+/* Who finds the lock taken leaves the responses to its holder. */
+static void call_locked(struct caller *c, unsigned *round)
+{
+	int moved = 0;
+
+	if (may_call(c)) {
+		lock(c);
+		fill(c);
+		skein_rpc_flush(c->seat->conn);
+		unlock(c);
+	}
+	if (!c->seat->locked) {
+		lock(c);
+		moved = skein_engine_progress(c->seat->engine);
+		unlock(c);
+	}
+	if (may_call(c) || moved)
+		*round = 0;
+	else
+		env_idle(env_of(c), c->waiter, (*round)++);
+}
+
+/* --- connecting -------------------------------------------------------- */
+
+static int seat_open(struct client *cl, struct seat *seat)
+{
+	const struct rpc_bed_conf *conf = cl->bed->conf;
+	struct skein_conn_attr attr = {
+		.size = sizeof(attr),
+		.shard =
+			cl->number * cl->n_seats + (unsigned)(seat - cl->seats),
+		.timeout_ns = CONNECT_NS,
+		.retries = 1000000,
+	};
+	int rc;
+
+	if (conf->system == RPC_BED_LANES) {
+		attr.shard = cl->number * conf->qps;
+		attr.qps = conf->qps;
+		attr.combine = conf->combine;
+	}
+	rc = skein_engine_new(cl->ctx, SKEIN_WAIT_POLL, &seat->engine);
+	attr.engine = seat->engine;
+	return rc ? rc : skein_conn_open(cl->ctx, SERVER, &attr, &seat->conn);
+}
+
+static int get_ready(struct caller *c)
+{
+	struct bed *bed = c->bed;
+	int rc = 0;
+
+	if (!c->seat->opening) {
+		c->seat->opening = true;
+		rc = seat_open(c->client, c->seat);
+	}
+	while (!c->seat->conn && !bed->rc && !rc)
+		sim_sleep(bed->w, STEP_NS);
+	if (!rc)
+		rc = env_waiter_new(env_of(c), ENV_WAIT_POLL, &c->waiter);
+	bed->ready++;
+	while (!bed->go && !bed->rc && !rc)
+		sim_sleep(bed->w, 10000);
+	return rc;
+}
+
+static void caller_main(void *arg)
+{
+	struct caller *c = arg;
+	struct bed *bed = c->bed;
+	unsigned round = 0;
+	int rc = get_ready(c);
+
+	if (rc)
+		failed(bed, rc);
+	while (!bed->rc) {
+		if (bed->conf->system == RPC_BED_LOCKED)
+			call_locked(c, &round);
+		else if (bed->conf->system == RPC_BED_LANES)
+			call_lanes(c);
+		else
+			call_private(c);
+	}
+}
+
+static void client_main(void *arg)
+{
+	struct client *cl = arg;
+	struct skein_ctx_attr ca = {.size = sizeof(ca),
+				    .wait = SKEIN_WAIT_POLL};
+	struct bed *bed = cl->bed;
+	int rc = 0;
+
+	while (!bed->listening && !bed->rc)
+		sim_sleep(bed->w, STEP_NS);
+	rc = ctx_open_env(sim_proc_env(cl->proc), &ca, &cl->ctx);
+	for (unsigned i = 1; i < bed->conf->threads && !rc; i++)
+		rc = sim_spawn(cl->proc, "caller", caller_main,
+			       &cl->callers[i]);
+	if (rc)
+		failed(bed, rc);
+	else
+		caller_main(&cl->callers[0]);
+}
+
+/* --- the run ----------------------------------------------------------- */
+
+static unsigned seats_of(const struct rpc_bed_conf *conf)
+{
+	if (conf->system == RPC_BED_LANES)
+		return 1;
+	if (conf->system == RPC_BED_PRIVATE)
+		return conf->threads;
+	return (conf->threads + conf->share - 1) / conf->share;
+}
+
+static int client_make(struct bed *bed, struct client *cl, unsigned number,
+		       struct sim_node *node)
+{
+	const struct rpc_bed_conf *conf = bed->conf;
+	unsigned large = conf->threads * conf->large_pct / 100;
+	int rc = sim_proc_new(node, "client", &cl->proc);
+
+	if (rc)
+		return rc;
+	cl->bed = bed;
+	cl->number = number;
+	cl->n_seats = seats_of(conf);
+	cl->seats = calloc(cl->n_seats, sizeof(*cl->seats));
+	cl->callers = calloc(conf->threads, sizeof(*cl->callers));
+	if (!cl->seats || !cl->callers)
+		return -ENOMEM;
+	for (unsigned i = 0; i < conf->threads; i++) {
+		struct caller *c = &cl->callers[i];
+
+		c->bed = bed;
+		c->client = cl;
+		c->seat = &cl->seats[conf->system == RPC_BED_LANES ? 0
+				     : conf->system == RPC_BED_PRIVATE
+					     ? i
+					     : i / conf->share];
+		c->len = i % 10 < large * 10 / conf->threads ? conf->large_len
+							     : conf->len;
+		for (unsigned k = 0; k < WINDOW_MAX; k++)
+			c->slots[k].caller = c;
+	}
+	return sim_spawn(cl->proc, "main", client_main, cl);
+}
+
+static int build(struct bed *bed)
+{
+	const struct rpc_bed_conf *conf = bed->conf;
+	struct sim_node *node = NULL;
+	int rc;
+
+	bed->n_clients = conf->nodes * conf->procs;
+	bed->n_callers = bed->n_clients * conf->threads;
+	bed->clients = calloc(bed->n_clients, sizeof(*bed->clients));
+	bed->engines = calloc(conf->servers, sizeof(struct skein_engine *));
+	bed->hist = malloc(sizeof(*bed->hist));
+	if (!bed->clients || !bed->engines || !bed->hist)
+		return -ENOMEM;
+	hist_init(bed->hist);
+	rc = sim_node_new(bed->w, "server", conf->servers, &bed->server);
+	if (!rc)
+		rc = sim_proc_new(bed->server, "server", &bed->server_proc);
+	if (!rc)
+		rc = sim_spawn(bed->server_proc, "main", server_main, bed);
+	for (unsigned i = 0; i < bed->n_clients && !rc; i++) {
+		if (i % conf->procs == 0)
+			rc = sim_node_new(bed->w, "client", conf->cores, &node);
+		if (!rc)
+			rc = client_make(bed, &bed->clients[i], i, node);
+	}
+	return rc;
+}
+
+/* What the server's ends have counted. */
+struct sums {
+	struct sim_nic_counts nic;
+	uint64_t calls, in, out;
+	unsigned qps;
+};
+
+static void sum_engine(const struct skein_engine *e, struct sums *s)
+{
+	const struct rpc_conn *rc;
+
+	for (uint32_t i = 0; i < e->table_cap; i++) {
+		rc = e->table[i] ? rpc_conn_of(e->table[i]) : NULL;
+		if (!rc)
+			continue;
+		s->qps++;
+		s->calls += rc->port.stats.calls;
+		s->in += rc->port.stats.messages_received;
+		s->out += rc->port.stats.messages_sent;
+	}
+}
+
+static void sum(struct bed *bed, struct sums *s)
+{
+	memset(s, 0, sizeof(*s));
+	sim_nic_counts(bed->server, &s->nic);
+	for (unsigned i = 0; i < bed->conf->servers; i++)
+		sum_engine(bed->engines[i], s);
+}
+
+static double ratio(uint64_t a, uint64_t b)
+{
+	return b ? (double)a / (double)b : 0;
+}
+
+/* At both ends. */
+static bool all_ready(const struct bed *bed)
+{
+	return bed->ready == bed->n_callers &&
+	       bed->n_conns == bed->n_clients * bed->clients->n_seats;
+}
+
+static int play(struct bed *bed, struct rpc_bed_result *res)
+{
+	const struct rpc_bed_conf *conf = bed->conf;
+	struct sums was, is;
+
+	while (!all_ready(bed) && !bed->rc && sim_now(bed->w) < CONNECT_NS)
+		sim_run(bed->w, sim_now(bed->w) + STEP_NS);
+	if (!all_ready(bed))
+		return bed->rc ? bed->rc : -ETIMEDOUT;
+	bed->go = true;
+	sim_run(bed->w, sim_now(bed->w) + conf->warm_ns);
+	sum(bed, &was);
+	bed->counting = true;
+	sim_run(bed->w, sim_now(bed->w) + conf->run_ns);
+	bed->counting = false;
+	sum(bed, &is);
+	res->mops = (double)bed->calls * 1e3 / (double)conf->run_ns;
+	res->p50_ns = (double)hist_percentile(bed->hist, 50);
+	res->p99_ns = (double)hist_percentile(bed->hist, 99);
+	res->degree = ratio(is.calls - was.calls, is.in - was.in);
+	res->answers = ratio(is.calls - was.calls, is.out - was.out);
+	res->out_per_call = ratio(is.nic.messages_out - was.nic.messages_out,
+				  is.calls - was.calls);
+	res->in_per_call = ratio(is.nic.messages_in - was.nic.messages_in,
+				 is.calls - was.calls);
+	res->qps = is.qps;
+	res->calls = bed->calls;
+	return bed->rc;
+}
+
+static void bed_free(struct bed *bed)
+{
+	bed->rc = -ECANCELED; /* what still runs is killed */
+	sim_world_free(bed->w);
+	for (unsigned i = 0; bed->clients && i < bed->n_clients; i++) {
+		free(bed->clients[i].seats);
+		free(bed->clients[i].callers);
+	}
+	free(bed->clients);
+	free(bed->engines);
+	free(bed->hist);
+}
+
+static bool sensible(const struct rpc_bed_conf *c)
+{
+	return c->nodes && c->procs && c->threads && c->servers && c->window &&
+	       c->window <= WINDOW_MAX && c->len <= LEN_MAX &&
+	       c->large_len <= LEN_MAX &&
+	       (c->system != RPC_BED_LOCKED || c->share) &&
+	       (c->system != RPC_BED_LANES || c->qps);
+}
+
+int rpc_bed_run(const struct rpc_bed_conf *conf, struct rpc_bed_result *res)
+{
+	struct sim_conf wc = {.seed = conf->seed};
+	struct bed *bed = calloc(1, sizeof(*bed));
+	char batch[16];
+	int rc;
+
+	if (!bed)
+		return -ENOMEM;
+	bed->conf = conf;
+	rc = sensible(conf) ? sim_world_new(&wc, &bed->w) : -EINVAL;
+	if (rc) {
+		free(bed);
+		return rc;
+	}
+	sim_net_set_model(bed->w, conf->nic);
+	/* Contexts read it when they open. */
+	snprintf(batch, sizeof(batch), "%u", conf->batch ? conf->batch : 16);
+	setenv("SKEIN_RPC_BATCH", batch, 1);
+	rc = build(bed);
+	if (!rc)
+		rc = play(bed, res);
+	unsetenv("SKEIN_RPC_BATCH");
+	res->hash = sim_hash(bed->w);
+	res->virtual_ns = sim_now(bed->w);
+	res->events = sim_events(bed->w);
+	bed_free(bed);
+	free(bed);
+	return rc;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * rpc_bed.h - many threads on many nodes call one server: what it gets through,
+ * and how long calls take (FLOCK, chapter 4). All of it production code but for
+ * the baselines' spin lock.
+ *
+ * A client's node has processes, a process threads; each thread keeps so many
+ * calls outstanding. The server has a thread, with an engine of its own, for
+ * each of its cores. What differs is how threads share connections.
+ */
+#ifndef SKEIN_SIM_RPC_BED_H
+#define SKEIN_SIM_RPC_BED_H
+
+#include "dev/sim/model.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum rpc_bed_system {
+	RPC_BED_PRIVATE, /* a connection and an engine for each thread */
+	RPC_BED_LOCKED,	 /* `share` threads on one, under a spin lock */
+	RPC_BED_LANES,	 /* a handle with `qps` lanes for each process */
+};
+
+struct rpc_bed_conf {
+	uint64_t seed;
+	const struct nic_model *nic;
+	enum rpc_bed_system system;
+	unsigned nodes, procs, threads; /* procs: of a node; threads: of one */
+	unsigned share, qps;
+	unsigned combine; /* requests a message; 0: the default */
+	/* PRIVATE, LOCKED: calls that one message may have. 1: each is sent
+	 * by itself, as in FLOCK's baselines */
+	unsigned batch;
+	unsigned window;  /* outstanding, of a thread */
+	unsigned cores;	  /* of a client's node */
+	unsigned servers; /* cores of the server's */
+	uint32_t len;	  /* of request and response */
+	/* So many of a process's threads, of a hundred, make calls of large_len
+	 * bytes; their responses have len. */
+	unsigned large_pct;
+	uint32_t large_len;
+	uint32_t handler_ns;
+	uint64_t warm_ns, run_ns;
+};
+
+struct rpc_bed_result {
+	double mops;
+	double p50_ns, p99_ns;
+	double degree;	     /* requests of a message, as the server met them */
+	double answers;	     /* answers of a message */
+	double out_per_call; /* messages that the server's NIC sent and took, */
+	double in_per_call;  /* a call */
+	unsigned qps;	     /* of the server, connected */
+	uint64_t calls, hash, virtual_ns, events;
+};
+
+/* 0, or why it could not be run; a call that fails is -EIO. */
+int rpc_bed_run(const struct rpc_bed_conf *conf, struct rpc_bed_result *res);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * seat.h - a thread's place on a handle with lanes, at the end that opened it.
+ *
+ * A thread gets its seat when it first asks for it, and leaves it when it ends
+ * (env_thread_on_exit()) or the handle closes. A seat whose thread has ended is given to
+ * another thread when every module says that nothing of the old one is under way: until then
+ * its number means the old one. The memory of seats stays until the handle closes,
+ * so whoever holds a pointer may look at it.
+ *
+ * Finding the own seat takes no lock and writes nothing: one compare for the thread
+ * that came first, a look into a hash for the others.
+ *
+ * Thread rule: the thread whose seat it is, but for what says otherwise.
+ */
+#ifndef SKEIN_CONN_SEAT_H
+#define SKEIN_CONN_SEAT_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+
+#include "conn/conn.h"
+#include "conn/tx.h"
+
+#define CONN_SEATS_MAX 65535u
+
+enum conn_seat_state {
+	CONN_SEAT_FREE,
+	CONN_SEAT_TAKEN, /* a thread's */
+	CONN_SEAT_LEFT,	 /* its thread has ended; something may be under way */
+};
+
+struct conn_seat {
+	/* Any thread reads these. */
+	alignas(64) _Atomic(uint64_t) thread; /* env_thread_self(), 0: none */
+	_Atomic(uint32_t) state;	      /* enum conn_seat_state */
+	uint16_t number; /* 0 to CONN_SEATS_MAX - 1; constant */
+	/* Where the thread sends now (it writes), and where it should by the
+	 * scheduler of threads (whoever runs that writes). Both begin as a lane
+	 * drawn at random. */
+	_Atomic(uint16_t) lane, lane_wanted;
+	struct skein_conn *handle;
+	/* Each module's own: kept when the seat goes from thread to thread. */
+	void *modules[CONN_MODULE_MAX];
+
+	/* The thread's, and a leader's. */
+	alignas(64) struct conn_req req;
+	uint32_t wrs_begun; /* memory operations of the thread */
+	/* The owner's: as many have ended. */
+	alignas(64) _Atomic(uint32_t) wrs_ended;
+
+	/* conn's own */
+	alignas(64) struct env_exit on_exit;
+	_Atomic(struct env_waiter *) waiter;
+	struct list_node link;
+};
+
+/* The calling thread's seat. handle: any lane of it. 0, -EAGAIN when
+ * CONN_SEATS_MAX threads have one, -ENOMEM, or what a module's seat_taken()
+ * says. Any thread. */
+int conn_seat(struct skein_conn *handle, struct conn_seat **seat);
+/* The same if it has one, else NULL. Any thread. */
+struct conn_seat *conn_seat_find(struct skein_conn *handle);
+
+/* The lane on which the thread sends: lane, or lane_wanted from now on if nothing
+ * of the thread is under way (FLOCK, 3.4.2: it has all responses of the old QP
+ * before it sends on the new one). */
+struct skein_conn *conn_seat_lane(struct conn_seat *seat);
+/* Is nothing of its thread under way? Of the thread's own seat, or one whose
+ * thread has ended. */
+bool conn_seat_idle(struct conn_seat *seat);
+
+/* Where its thread sleeps; made when first asked for. Any thread may wake it:
+ * conn_seat_wake() (nothing when there is no waiter yet). */
+int conn_seat_waiter(struct conn_seat *seat, struct env_waiter **w);
+void conn_seat_wake(struct conn_seat *seat);
+
+/* The seats that have ever been taken are 0 to conn_seats() - 1; some may be
+ * free. Any thread; meant for the engine's owner. */
+unsigned conn_seats(struct skein_conn *handle);
+struct conn_seat *conn_seat_at(struct skein_conn *handle, unsigned number);
+/* Grows with each thread that ends: a reason to look for CONN_SEAT_LEFT. */
+unsigned conn_seats_left(struct skein_conn *handle);
+
+#endif

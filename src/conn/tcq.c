@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * tcq.c - the thread combining queue.
+ *
+ * Memory order, step by step:
+ *
+ *	step				pairs with
+ *	tail swap, acq_rel		the next swap (release), so that a node
+ *					is blank before anybody links to it; and
+ *					leave()'s CAS (acquire): who finds the
+ *					queue empty sees all that the leader
+ *					before it wrote of the sending side
+ *	next swap, acq_rel		lead() (release): a node's request is
+ *					older than its link; leave() (acquire):
+ *					who takes the mark sees the sending side
+ *					as the last leader left it
+ *	next load, acquire, in lead()	the above
+ *	tail CAS to NULL, release	the swap that finds NULL
+ *	next CAS to the mark, release	the swap that finds it
+ *	state LEAD, release		await(), acquire: the sending side
+ *	state OFFERED, release		copy_own(), acquire: place
+ *	state COPIED, release		tcq_settle(), acquire: the bytes
+ *	state DONE, release		await(), acquire: result; and the leader
+ *					reads the node no more
+ *	next load, acquire, when settled	the swap that took the mark: that thread
+ *					touches the node no more
+ *
+ * Why nothing is lost: a node is linked to exactly one before it, whoever had
+ * the tail. That one's next is written once more at most after it was blanked:
+ * by its follower's swap, or first by leave() with the mark and then by that
+ * swap. leave() either empties the queue by CAS on the tail (then there is no
+ * follower), or leaves its mark (then the follower finds it and leads), or finds
+ * the follower (and tells it). All three exclude each other, for each is one
+ * read-modify-write on one word.
+ */
+#include "conn/tcq.h"
+
+#include "base/fence.h"
+
+#include <string.h>
+
+/* A test puts delays in here. */
+#ifndef TCQ_STEP
+#define TCQ_STEP() ((void)0)
+#endif
+
+#define PAUSES 64u /* before a waiting thread yields */
+#define LEAST_ROUNDS 4096u
+
+/* In next: the leader has gone; who links here leads. An address that no node
+ * has, nobody looks at what it points to; the same for all queues, as a node that
+ * moves from one to another is settled on either. */
+static const char mark;
+
+static struct tcq_node *left_mark(void)
+{
+	return (struct tcq_node *)(void *)&mark;
+}
+
+void tcq_init(struct tcq *q, struct skein_env *env, const struct tcq_ops *ops,
+	      unsigned bound)
+{
+	atomic_init(&q->tail, NULL);
+	q->ops = ops;
+	q->env = env;
+	q->bound = bound ? bound : TCQ_BOUND;
+	q->least = 1;
+}
+
+void tcq_node_init(struct tcq_node *n)
+{
+	atomic_init(&n->next, NULL);
+	atomic_init(&n->state, TCQ_DONE);
+	n->solo = false;
+}
+
+static void give_way(struct tcq *q, unsigned *round)
+{
+	if (++*round >= PAUSES) {
+		env_yield(q->env);
+		return;
+	}
+	cpu_pause();
+	env_charge(q->env, ENV_COST_PAUSE, 1);
+}
+
+void tcq_node_settle(struct tcq *q, struct tcq_node *n)
+{
+	unsigned round = 0;
+
+	/* Its last follower has yet to link to it: a few instructions, unless
+	 * that thread was preempted between them. */
+	while (atomic_load_explicit(&n->next, memory_order_acquire) ==
+	       left_mark())
+		give_way(q, &round);
+}
+
+/* True: this thread leads. */
+static bool enter(struct tcq *q, struct tcq_node *n)
+{
+	struct tcq_node *prev;
+
+	tcq_node_settle(q, n);
+	atomic_store_explicit(&n->next, NULL, memory_order_relaxed);
+	atomic_store_explicit(&n->state, TCQ_QUEUED, memory_order_relaxed);
+	env_charge(q->env, ENV_COST_SWAP, 1);
+	prev = atomic_exchange_explicit(&q->tail, n, memory_order_acq_rel);
+	if (!prev)
+		return true;
+	TCQ_STEP();
+	return atomic_exchange_explicit(&prev->next, n, memory_order_acq_rel) ==
+	       left_mark();
+}
+
+/* The lead goes on: nothing of the queue but its own node is this thread's. */
+static void leave(struct tcq *q, struct tcq_node *last)
+{
+	struct tcq_node *was = last, *next;
+
+	next = atomic_load_explicit(&last->next, memory_order_acquire);
+	if (!next) {
+		if (atomic_compare_exchange_strong_explicit(
+			    &q->tail, &was, NULL, memory_order_release,
+			    memory_order_relaxed))
+			return;
+		TCQ_STEP();
+		if (atomic_compare_exchange_strong_explicit(
+			    &last->next, &next, left_mark(),
+			    memory_order_release, memory_order_acquire))
+			return;
+	}
+	TCQ_STEP();
+	atomic_store_explicit(&next->state, TCQ_LEAD, memory_order_release);
+}
+
+static void tell(struct tcq_node *n)
+{
+	atomic_store_explicit(&n->state, TCQ_DONE, memory_order_release);
+}
+
+static void lead(struct tcq *q, struct tcq_node *first)
+{
+	struct tcq_node *last = first, *next, *n;
+	unsigned count = 1, round = 0;
+
+	while (count < q->bound) {
+		next = atomic_load_explicit(&last->next, memory_order_acquire);
+		if (next && !next->solo) {
+			last = next;
+			count++;
+		} else if (next || count >= q->least || round > LEAST_ROUNDS) {
+			break;
+		} else {
+			give_way(q, &round);
+		}
+	}
+	TCQ_STEP();
+	q->ops->send(q, first, count);
+	env_charge(q->env, ENV_COST_SWAP, 1);
+	TCQ_STEP();
+	/* What is told may be gone, and last be in use again: links first. */
+	n = first == last ? NULL : tcq_next(first);
+	leave(q, last);
+	for (; n; n = next) {
+		TCQ_STEP();
+		next = n == last ? NULL : tcq_next(n);
+		tell(n);
+	}
+}
+
+static void copy_own(struct tcq_node *n)
+{
+	uint32_t was = TCQ_OFFERED;
+
+	/* Or the leader was quicker. */
+	if (!atomic_compare_exchange_strong_explicit(
+		    &n->state, &was, TCQ_COPYING, memory_order_acquire,
+		    memory_order_relaxed))
+		return;
+	TCQ_STEP();
+	memcpy(n->place, n->payload, n->len);
+	atomic_store_explicit(&n->state, TCQ_COPIED, memory_order_release);
+}
+
+/* Until it was sent: true, or leads: false. */
+static bool await(struct tcq *q, struct tcq_node *n)
+{
+	unsigned round = 0;
+	uint32_t st;
+
+	for (;;) {
+		st = atomic_load_explicit(&n->state, memory_order_acquire);
+		if (st == TCQ_DONE)
+			return true;
+		if (st == TCQ_LEAD)
+			return false;
+		if (st == TCQ_OFFERED)
+			copy_own(n);
+		else
+			give_way(q, &round);
+	}
+}
+
+int tcq_submit(struct tcq *q, struct tcq_node *n)
+{
+	if (enter(q, n) || !await(q, n)) {
+		lead(q, n);
+		atomic_store_explicit(&n->state, TCQ_DONE,
+				      memory_order_relaxed);
+	}
+	return n->result;
+}
+
+void tcq_hold(struct tcq *q, struct tcq_node *n)
+{
+	n->solo = true;
+	/* Nobody sends it, so await() ends in the lead. */
+	if (!enter(q, n))
+		await(q, n);
+}
+
+void tcq_release(struct tcq *q, struct tcq_node *n)
+{
+	leave(q, n);
+	n->solo = false;
+	atomic_store_explicit(&n->state, TCQ_DONE, memory_order_relaxed);
+}
+
+void tcq_offer(struct tcq_node *n, void *place)
+{
+	n->place = place;
+	atomic_store_explicit(&n->state, TCQ_OFFERED, memory_order_release);
+}
+
+void tcq_settle(struct tcq *q, struct tcq_node *n)
+{
+	uint32_t was = TCQ_OFFERED;
+	unsigned round = 0;
+
+	if (atomic_compare_exchange_strong_explicit(&n->state, &was, TCQ_COPIED,
+						    memory_order_acquire,
+						    memory_order_acquire)) {
+		memcpy(n->place, n->payload, n->len);
+		return;
+	}
+	/* It is copying at this moment. */
+	while (was != TCQ_COPIED) {
+		give_way(q, &round);
+		was = atomic_load_explicit(&n->state, memory_order_acquire);
+	}
+}

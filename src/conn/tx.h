@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * tx.h - the sending side of one lane of a handle, shared by threads: their
+ * requests meet in the combining queue, and who leads it makes one list of work
+ * requests of them and posts it with one doorbell (FLOCK, sections 3.3.2 and
+ * 3.5).
+ *
+ * Two kinds of requests: a work request that its thread has prepared (a memory
+ * operation), and a call, of which the module (rpc) makes a message. The calls
+ * of a list go into one message, behind the work requests.
+ *
+ * Everything of the sending side has one owner at a time, the leader or whoever
+ * holds: the QP's posts, the optable's sending half, imm_taken, tx's fields, and
+ * what the module's hooks touch. A leader never breaks a connection: it asks
+ * the engine's owner to.
+ *
+ * A connection that is no lane, and a lane at the end that serves, has conn->tx
+ * NULL: its engine's owner is alone, and conn_tx_hold() and conn_tx_release() are
+ * nothing.
+ *
+ * Thread rule: conn_tx_submit() by any thread; what is behind "owner" by the
+ * engine's owner.
+ */
+#ifndef SKEIN_CONN_TX_H
+#define SKEIN_CONN_TX_H
+
+#include "conn/conn.h"
+#include "conn/tcq.h"
+
+/* WRs that a module's message may take. */
+#define CONN_TX_MSG_WRS 2u
+
+enum conn_req_kind {
+	CONN_REQ_CALL, /* the module's: node.request says what */
+	CONN_REQ_WR,   /* wr, completed by op */
+};
+
+/* A thread's request; its memory until conn_tx_submit() has returned (op and
+ * what wr names: until op->done()). */
+struct conn_req {
+	struct tcq_node node;
+	enum conn_req_kind kind;
+	struct ibv_send_wr *wr; /* wr_id, next and SIGNALED are set here */
+	struct conn_op *op;
+};
+
+void conn_req_init(struct conn_req *r);
+
+/* A WR of a module's message, with its one piece. */
+struct conn_tx_wr {
+	struct ibv_send_wr wr; /* sg_list is to be set by who fills it */
+	struct ibv_sge sge;
+};
+
+/* What a module does for the leader, of one list at a time: add() for each call,
+ * charge() for each WR, then seal() and posted() when there was an add(). */
+struct conn_tx_ops {
+	/* Takes the call into the message: 0, or the call's result: -EAGAIN
+	 * when there is no room. A payload beyond TCQ_INLINE is offered
+	 * (tcq_offer()) and settled in seal(). */
+	int (*add)(void *state, struct tcq_node *n);
+	/* A thread's own WR goes along: 0, or its result: -EAGAIN. May be
+	 * NULL. */
+	int (*charge)(void *state, const struct ibv_send_wr *wr);
+	/* Ends the message: fills so many of out[], in order, 0 when all adds
+	 * failed. first: the list's first node. */
+	unsigned (*seal)(void *state, struct tcq_node *first, unsigned n,
+			 struct conn_tx_wr out[CONN_TX_MSG_WRS]);
+	/* n of them were posted; not all: rc says why, and what was added is to
+	 * be undone when n is 0. */
+	void (*posted)(void *state, unsigned n, int rc);
+};
+
+struct conn_tx {
+	struct tcq q;
+	struct skein_conn *conn;
+	const struct conn_tx_ops *ops; /* NULL: no calls */
+	void *state;
+	bool open; /* posts may be made */
+	struct dev_stats stats;
+	struct tcq_node own; /* the owner's, for holding */
+	bool held;
+	_Atomic int broke; /* the leader's: why the owner must break it */
+};
+
+/* Owner. bound, least: tcq.h. */
+int conn_tx_new(struct skein_conn *conn, unsigned bound, unsigned least);
+void conn_tx_free(struct skein_conn *conn);
+/* Owner, before the first conn_tx_open(). */
+void conn_tx_hooks(struct skein_conn *conn, const struct conn_tx_ops *ops,
+		   void *state);
+/* Owner. Posts are allowed from here on, or not any more: when close has
+ * returned no leader is posting, and later requests are -ENOTCONN. */
+void conn_tx_open(struct skein_conn *conn);
+void conn_tx_close(struct skein_conn *conn);
+
+/* Owner: breaks the lanes whose leaders ask for it. */
+void conn_tx_heed(struct skein_engine *eng);
+
+/* Owner. Between them the sending side is the owner's, and conn_post() may be
+ * called. No callback of a user, no done(), no wait for a thread in between. */
+void conn_tx_hold(struct skein_conn *conn);
+void conn_tx_release(struct skein_conn *conn);
+
+/* Any thread, not one that holds. Waits for the leader only (tcq.h). 0: posted,
+ * or for a WR: op->done() will tell. -EAGAIN: no room in the queue or the
+ * ring, or no credit: nothing was sent. -ENOTCONN. */
+int conn_tx_submit(struct skein_conn *lane, struct conn_req *r);
+
+/* For tcq_settle() in a module's seal(). */
+struct tcq *conn_tx_queue(struct skein_conn *lane);
+
+#endif

@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * client_send.c - the calling end's sending side: docs/protocol/rpc.md,
+ * sections 1, 2, 3 and 7. client.h says whose it is.
+ */
+#include <errno.h>
+
+#include "base/assert.h"
+#include "rpc/client.h"
+
+#define HDR_LEN ((uint32_t)sizeof(struct rpc_hdr))
+#define META_LEN ((uint32_t)sizeof(struct rpc_req_meta))
+
+static uint64_t req_off(const struct rpc_client_tx *tx, uint64_t pos)
+{
+	return rpc_geom_req(&tx->port->geom) +
+	       (pos & (tx->port->geom.req_lines - 1)) * RPC_LINE;
+}
+
+/* How long the open message may become, by the Head that is known here. */
+static void open_measure(struct rpc_client_tx *tx)
+{
+	const struct rpc_geom *g = &tx->port->geom;
+	uint64_t free = g->req_lines - (tx->req_tail - tx->req_head);
+	uint64_t max = tx->port->msg_max;
+
+	/* A peer that lies about Head in the moment in which a message was
+	 * about to be posted, and was not: it harms its own ring. */
+	if (free > g->req_lines)
+		free = g->req_lines;
+	if (free * RPC_LINE < max)
+		max = free * RPC_LINE;
+	if (tx->open_alone)
+		max = tx->open_len + RPC_TAIL_LEN;
+	tx->open_max = (uint32_t)max;
+}
+
+static void open_begin(struct rpc_client_tx *tx)
+{
+	tx->open = tx->port->base + req_off(tx, tx->req_tail);
+	tx->open_len = HDR_LEN;
+	tx->open_count = 0;
+	tx->open_alone = false;
+	open_measure(tx);
+}
+
+/* Asks the owner's side how far it is. Acquire pairs with its releases: what it
+ * has consumed it reads no more, be it a slot, a response or (through the
+ * server's Head) the mirror of a request. */
+static void look_at_owner(struct rpc_client *c)
+{
+	struct rpc_client_tx *tx = &c->tx;
+
+	tx->req_head =
+		atomic_load_explicit(&c->rx.req_head, memory_order_acquire);
+	tx->resp_head =
+		atomic_load_explicit(&c->rx.resp_head, memory_order_acquire);
+	tx->head =
+		atomic_load_explicit(&c->rx.calls.head, memory_order_acquire);
+	if (!c->rx.broken)
+		open_measure(tx);
+}
+
+/* Counters of leaders: others may read them meanwhile. */
+static void count(uint64_t *n, uint64_t more)
+{
+	__atomic_store_n(n, *n + more, __ATOMIC_RELAXED);
+}
+
+/* The ring looks full: ask the server how far it is, unless we have. */
+static int read_head(struct rpc_client *c)
+{
+	struct rpc_client_rx *rx = &c->rx;
+	int rc;
+
+	if (rx->head_reading ||
+	    atomic_load_explicit(&rx->req_head, memory_order_relaxed) ==
+		    c->tx.req_tail)
+		return 0;
+	rc = rx->port->ops->read_head(rx->port, &rx->head_read);
+	if (rc)
+		return rc;
+	rx->head_reading = true;
+	rx->port->stats.head_reads++;
+	rx->port->stats.reads++;
+	return 1;
+}
+
+static int ring_full(struct rpc_client *c)
+{
+	count(&c->tx.port->stats.full, 1);
+	if (c->tx.shared)
+		/* Relaxed: the owner looks every round, and who lacks room
+		 * wakes it. */
+		atomic_store_explicit(&c->told.full, true,
+				      memory_order_relaxed);
+	else
+		(void)read_head(c); /* or the next time */
+	return -EAGAIN;
+}
+
+static bool open_fits(struct rpc_client *c, uint32_t len)
+{
+	if (len <= c->tx.open_max)
+		return true;
+	look_at_owner(c);
+	return len <= c->tx.open_max;
+}
+
+/* The message, as sealed, is on its way. */
+static inline void open_sent(struct rpc_client *c, uint32_t len)
+{
+	struct rpc_client_tx *tx = &c->tx;
+
+	tx->req_tail = rpc_pos_next(tx->port->geom.req_lines, tx->req_tail,
+				    RPC_LINES(len));
+	/* Release: rpc_client_end(). */
+	atomic_store_explicit(&c->told.sent, tx->tail, memory_order_release);
+	if (__builtin_expect(tx->shared, 0)) {
+		tx->posted_tail = tx->tail;
+		tx->posted_resp = tx->resp_tail;
+	}
+	open_begin(tx);
+}
+
+/* What responses may speak of from now on. Release pairs with the acquires in
+ * client.c: who sees a response sees this, for the message that it answers was
+ * posted after it. */
+static inline void tell_valid(struct rpc_client *c, uint32_t len)
+{
+	struct rpc_client_tx *tx = &c->tx;
+
+	atomic_store_explicit(&c->told.valid, tx->tail, memory_order_release);
+	atomic_store_explicit(&c->told.req_valid,
+			      rpc_pos_next(tx->port->geom.req_lines,
+					   tx->req_tail, RPC_LINES(len)),
+			      memory_order_release);
+}
+
+static inline void seal(struct rpc_client_tx *tx, uint32_t len,
+			uint64_t resp_head)
+{
+	rpc_msg_seal(tx->open, len, (uint16_t)tx->open_count,
+		     (uint32_t)resp_head,
+		     rpc_canary(&tx->port->secret_out, tx->req_tail),
+		     tx->port->tail_out);
+}
+
+/* Seals and sends by the port: by who owns both sides, or holds. */
+static inline int open_send(struct rpc_client *c, uint32_t len)
+{
+	struct rpc_client_tx *tx = &c->tx;
+	struct rpc_port *port = tx->port;
+	uint64_t resp_head;
+	int rc;
+
+	resp_head =
+		atomic_load_explicit(&c->rx.resp_head, memory_order_relaxed);
+	if (__builtin_expect(tx->shared, 0)) {
+		tell_valid(c, len);
+		/* no leader tells an older one from now on */
+		tx->resp_head = resp_head;
+	}
+	seal(tx, len, resp_head);
+	rc = rpc_port_send(port, req_off(tx, tx->req_tail), len);
+	if (__builtin_expect(rc != 0, 0))
+		return rc;
+	port->stats.calls += tx->open_count;
+	c->rx.owes_head = false;
+	open_sent(c, len);
+	return 0;
+}
+
+/* --- a connection of its own -------------------------------------------- */
+
+int rpc_client_flush(struct rpc_client *c)
+{
+	struct rpc_client_tx *tx = &c->tx;
+	uint32_t len = tx->open_len + RPC_TAIL_LEN;
+
+	if (c->rx.broken)
+		return -ENOTCONN;
+	if (!tx->open_count && !c->rx.owes_head)
+		return 0;
+	if (!open_fits(c, len))
+		return ring_full(c);
+	return open_send(c, len);
+}
+
+/* Room for one more pair of need bytes in the open message: 0 or -EAGAIN. */
+static int make_room(struct rpc_client *c, uint32_t need)
+{
+	struct rpc_client_tx *tx = &c->tx;
+	int rc;
+
+	if (open_fits(c, tx->open_len + need + RPC_TAIL_LEN))
+		return 0;
+	if (tx->open_count) {
+		rc = rpc_client_flush(c);
+		if (rc)
+			return rc;
+	}
+	if (tx->open_len + need + RPC_TAIL_LEN <= tx->open_max)
+		return 0;
+	return ring_full(c);
+}
+
+/* Is there a slot, and room for the response? */
+static int check_window(struct rpc_client *c, uint32_t lines)
+{
+	struct rpc_client_tx *tx = &c->tx;
+	uint64_t space = (uint64_t)tx->resp_mask + 1;
+
+	if (tx->tail - tx->head <= tx->mask &&
+	    tx->resp_tail + lines - tx->resp_head <= space)
+		return 0;
+	look_at_owner(c);
+	if (tx->tail - tx->head > tx->mask)
+		return -EAGAIN;
+	if (tx->resp_tail + lines - tx->resp_head <= space)
+		return 0;
+	count(&tx->port->stats.full, 1);
+	return -EAGAIN;
+}
+
+static inline void add_pair(struct rpc_client *c,
+			    const struct rpc_client_req *r, const void *payload,
+			    uint32_t size, uint16_t flags)
+{
+	rpc_client_add_pair(&c->tx, r->id, r->thread, payload, size, flags,
+			    r->resp_max, rpc_client_resp_lines(c, r->resp_max),
+			    r->timeout_ns, r->done, r->arg);
+}
+
+/* The payload goes into registered memory, a descriptor into the message,
+ * which it has for itself. There is room for it. */
+static int add_large(struct rpc_client *c, const struct rpc_client_req *r)
+{
+	struct rpc_client_rx *rx = &c->rx;
+	struct rpc_large desc;
+	struct rpc_buf *buf;
+
+	buf = rx->port->ops->buf_get(rx->port, r->len);
+	if (!buf)
+		return -ENOMEM;
+	memcpy(buf->addr, r->payload, r->len);
+	buf->mark = c->tx.tail;
+	buf->next = NULL;
+	*rx->large_end = buf;
+	rx->large_end = &buf->next;
+	desc = (struct rpc_large){.addr = (uint64_t)(uintptr_t)buf->addr,
+				  .len = r->len,
+				  .rkey = buf->rkey,
+				  .region = buf->region};
+	add_pair(c, r, &desc, sizeof(desc), RPC_REQ_LARGE);
+	c->tx.open_alone = true;
+	open_measure(&c->tx);
+	return 0;
+}
+
+static int call_large(struct rpc_client *c, const struct rpc_client_req *r)
+{
+	int rc;
+
+	rc = rpc_client_flush(c);
+	if (!rc)
+		rc = make_room(c, META_LEN + sizeof(struct rpc_large));
+	if (!rc)
+		rc = add_large(c, r);
+	if (rc)
+		return rc;
+	/* Failing now is no failure of the call: the message leaves with a
+	 * later round, and takes nothing more. */
+	(void)rpc_client_flush(c);
+	return 0;
+}
+
+static int check_len(const struct rpc_client_req *r)
+{
+	return r->len > SKEIN_RPC_LEN_MAX || r->resp_max > SKEIN_RPC_LEN_MAX
+		       ? -EMSGSIZE
+		       : 0;
+}
+
+int rpc_client_call_any(struct rpc_client *c, const struct rpc_client_req *r)
+{
+	int rc;
+
+	if (c->rx.broken)
+		return -ENOTCONN;
+	rc = check_window(c, rpc_client_resp_lines(c, r->resp_max));
+	if (!rc)
+		rc = check_len(r);
+	if (rc)
+		return rc;
+	if (r->len > c->tx.inline_max)
+		return call_large(c, r);
+	rc = make_room(c, META_LEN + RPC_PAD8((uint32_t)r->len));
+	if (rc)
+		return rc;
+	add_pair(c, r, r->payload, (uint32_t)r->len, 0);
+	if (c->tx.open_count >= c->tx.port->batch_max)
+		(void)rpc_client_flush(c); /* or with the next round */
+	return 0;
+}
+
+/* --- a lane ------------------------------------------------------------- */
+
+/* The pair without its payload, which somebody writes before the seal. */
+static void add_place(struct rpc_client *c, const struct rpc_client_req *r)
+{
+	uint32_t size = (uint32_t)r->len;
+	struct rpc_client_tx *tx = &c->tx;
+	uint8_t *at = tx->open + tx->open_len;
+
+	add_pair(c, r, NULL, 0, 0);
+	rpc_msg_put_word(at, size | (uint64_t)r->id << 32 |
+				     (uint64_t)r->thread << 48);
+	tx->open_len += RPC_PAD8(size);
+	if (size & 7)
+		rpc_msg_put_word(tx->open + tx->open_len - 8, 0);
+}
+
+int rpc_client_add(struct rpc_client *c, const struct rpc_client_req *r)
+{
+	uint32_t need = META_LEN + RPC_PAD8((uint32_t)r->len);
+	struct rpc_client_tx *tx = &c->tx;
+	int rc;
+
+	skein_assert_debug(r->len <= tx->inline_max);
+	if (!rpc_client_fits(tx, r->len,
+			     rpc_client_resp_lines(c, r->resp_max))) {
+		rc = check_window(c, rpc_client_resp_lines(c, r->resp_max));
+		if (rc)
+			return rc;
+		if (!open_fits(c, tx->open_len + need + RPC_TAIL_LEN))
+			/* With others before it, it may be they who fill the
+			 * message: there is a next one. */
+			return tx->open_count ? -EAGAIN : ring_full(c);
+	}
+	if (r->payload || !r->len)
+		add_pair(c, r, r->payload, (uint32_t)r->len, 0);
+	else
+		add_place(c, r);
+	return 0;
+}
+
+void rpc_client_seal(struct rpc_client *c, uint64_t *off, uint32_t *len)
+{
+	struct rpc_client_tx *tx = &c->tx;
+	uint32_t n = tx->open_len + RPC_TAIL_LEN;
+
+	skein_assert_debug(tx->open_count);
+	tell_valid(c, n);
+	/* Head of the response space as it was known last: it holds back only
+	 * the server's memory of large results, for which the owner sends a
+	 * message of its own. A look at its line would cost every message a
+	 * cache miss. */
+	seal(tx, n, tx->resp_head);
+	*off = req_off(tx, tx->req_tail);
+	*len = n;
+}
+
+static void roll_back(struct rpc_client *c)
+{
+	struct rpc_client_tx *tx = &c->tx;
+
+	tx->tail = tx->posted_tail;
+	tx->resp_tail = tx->posted_resp;
+	atomic_store_explicit(&c->told.valid, tx->tail, memory_order_release);
+	atomic_store_explicit(&c->told.req_valid, tx->req_tail,
+			      memory_order_release);
+	open_begin(tx);
+}
+
+void rpc_client_posted(struct rpc_client *c, int rc)
+{
+	struct rpc_client_tx *tx = &c->tx;
+	uint32_t len = tx->open_len + RPC_TAIL_LEN;
+
+	if (!tx->open_count)
+		return;
+	if (rc) {
+		roll_back(c);
+		return;
+	}
+	count(&tx->calls, tx->open_count);
+	count(&tx->messages, 1);
+	count(&tx->bytes, len);
+	open_sent(c, len);
+}
+
+int rpc_client_add_large(struct rpc_client *c, const struct rpc_client_req *r)
+{
+	struct rpc_client_rx *rx = &c->rx;
+	uint32_t len = META_LEN + sizeof(struct rpc_large);
+	struct rpc_buf **end = rx->large_end;
+	int rc;
+
+	rc = check_window(c, rpc_client_resp_lines(c, r->resp_max));
+	if (!rc && !open_fits(c, HDR_LEN + len + RPC_TAIL_LEN))
+		rc = ring_full(c);
+	if (!rc)
+		rc = add_large(c, r);
+	if (rc)
+		return rc;
+	rc = open_send(c, c->tx.open_len + RPC_TAIL_LEN);
+	if (rc) {
+		rx->port->ops->buf_put(rx->port, *end);
+		*end = NULL;
+		rx->large_end = end;
+		roll_back(c);
+	}
+	return rc;
+}
+
+int rpc_client_fetch_post(struct rpc_client *c)
+{
+	struct rpc_client_rx *rx = &c->rx;
+	struct rpc_fetch *f = &rx->fetch;
+	int rc;
+
+	f->piece = rpc_port_piece(rx->port, f->from.len, f->off);
+	rc = rx->port->ops->read(rx->port, f->buf, &f->from, f->off, f->piece,
+				 &f->rd);
+	if (rc)
+		return rc == -EAGAIN ? 0 : rc;
+	rx->port->stats.reads++;
+	f->state = RPC_FETCH_WAIT;
+	return 1;
+}
+
+/* Head of the response space, for nobody else has a message for it. */
+static int head_send(struct rpc_client *c)
+{
+	uint32_t len = HDR_LEN + RPC_TAIL_LEN;
+	int rc;
+
+	if (!open_fits(c, len)) {
+		ring_full(c);
+		return 0;
+	}
+	rc = open_send(c, len);
+	if (rc)
+		roll_back(c);
+	if (rc)
+		return rc == -EAGAIN ? 0 : rc;
+	return 1;
+}
+
+int rpc_client_send_own(struct rpc_client *c)
+{
+	struct rpc_client_rx *rx = &c->rx;
+	int rc, moved = 0;
+
+	if (rx->broken)
+		return 0;
+	if (rx->fetch.state == RPC_FETCH_POST) {
+		rc = rpc_client_fetch_post(c);
+		if (rc < 0)
+			return rc;
+		moved += rc;
+	}
+	if (rx->owes_head) {
+		rc = head_send(c);
+		if (rc < 0)
+			return rc;
+		moved += rc;
+	}
+	if (atomic_load_explicit(&c->told.full, memory_order_relaxed)) {
+		rc = read_head(c);
+		if (rc < 0)
+			return rc == -EAGAIN ? moved : rc;
+		atomic_store_explicit(&c->told.full, false,
+				      memory_order_relaxed);
+		moved += rc;
+	}
+	return moved;
+}
+
+/* --- life --------------------------------------------------------------- */
+
+void rpc_client_tx_init(struct rpc_client *c, struct rpc_port *port,
+			struct rpc_call *slots, uint64_t window, bool shared)
+{
+	struct rpc_client_tx *tx = &c->tx;
+
+	*tx = (struct rpc_client_tx){
+		.port = port,
+		.resp_mask = port->geom.resp_lines - 1,
+		.slots = slots,
+		.mask = window - 1,
+		.inline_max = port->msg_max - (uint32_t)RPC_REQ_ROOM,
+		.resp_inline_max = port->resp_inline_max,
+		.shared = shared,
+	};
+	open_begin(tx);
+}
+
+void rpc_client_start_at(struct rpc_client *c, uint64_t pos)
+{
+	struct rpc_client_tx *tx = &c->tx;
+	struct rpc_client_rx *rx = &c->rx;
+
+	tx->req_head = tx->req_tail = pos;
+	tx->resp_head = tx->resp_tail = tx->posted_resp = pos;
+	open_begin(tx);
+	atomic_store(&c->told.req_valid, pos);
+	atomic_store(&rx->req_head, pos);
+	rx->req_head_told = pos;
+	atomic_store(&rx->resp_head, pos);
+	rx->resp_canary = rpc_canary(&rx->port->secret_in, pos);
+}

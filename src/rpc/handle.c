@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * handle.c - what a handle with lanes has besides them, at the calling end:
+ * threads that wait for room, the scheduler of threads (FLOCK, section 3.4.2),
+ * and its statistics.
+ *
+ * Threads without room are in a list, oldest first. The owner tells all of them
+ * when something has changed; one that is served tells the next, so that room for
+ * several finds all of them. Who comes later and would wait as well goes to the
+ * end of the list.
+ */
+#include <errno.h>
+
+#include "rpc/share.h"
+
+/* --- without room ------------------------------------------------------- */
+
+static void tell(struct rpc_hungry *hungry)
+{
+	/* Release pairs with may_look(): what has changed is seen. */
+	atomic_store_explicit(&hungry->look, true, memory_order_release);
+	conn_seat_wake(hungry->seat);
+}
+
+void rpc_handle_join(struct rpc_handle *h, struct rpc_hungry *hungry)
+{
+	env_mutex_lock(h->env, &h->lock);
+	list_add_tail(&h->hungry, &hungry->link);
+	/* Sequentially consistent, as the owner's look at it is relaxed and
+	 * comes after what it has changed: if it misses this, the attempt that
+	 * follows sees the change. */
+	atomic_fetch_add(&h->n_hungry, 1);
+	env_mutex_unlock(h->env, &h->lock);
+	/* The owner may sleep, or look at this a round later. */
+	engine_kick(conn_engine(h->head));
+}
+
+void rpc_handle_leave(struct rpc_handle *h, struct rpc_hungry *hungry)
+{
+	env_mutex_lock(h->env, &h->lock);
+	list_del(&hungry->link);
+	atomic_fetch_sub(&h->n_hungry, 1);
+	if (!list_empty(&h->hungry))
+		tell(container_of(h->hungry.next, struct rpc_hungry, link));
+	env_mutex_unlock(h->env, &h->lock);
+}
+
+void rpc_handle_feed(struct rpc_handle *h)
+{
+	struct list_node *n;
+
+	if (!atomic_load_explicit(&h->n_hungry, memory_order_relaxed))
+		return;
+	env_mutex_lock(h->env, &h->lock);
+	list_for_each(n, &h->hungry) {
+		tell(container_of(n, struct rpc_hungry, link));
+	}
+	env_mutex_unlock(h->env, &h->lock);
+}
+
+/* --- the scheduler of threads ------------------------------------------- */
+
+static bool arrays(struct rpc_handle *h, unsigned n)
+{
+	if (n <= h->threads_cap)
+		return true;
+	env_free(h->env, h->threads);
+	h->threads_cap = 0;
+	h->threads = env_alloc(h->env, 2 * n * sizeof(*h->threads));
+	if (h->threads)
+		h->threads_cap = 2 * n;
+	return h->threads != NULL;
+}
+
+/* NULL: a handle that is closed loses its lanes one by one. */
+static struct rpc_conn *rpc_of_lane(const struct rpc_handle *h, unsigned i)
+{
+	struct skein_conn *lane = conn_lane(h->head, i);
+
+	return lane ? rpc_conn_of(lane) : NULL;
+}
+
+static unsigned active_lanes(struct rpc_handle *h)
+{
+	unsigned n = 0, lanes = conn_lanes(h->head);
+	struct rpc_conn *rc;
+
+	for (unsigned i = 0; i < lanes; i++) {
+		rc = rpc_of_lane(h, i);
+		if (rc && rc->up && rc->share->active)
+			h->active[n++] = i;
+	}
+	return n;
+}
+
+static bool load_of(struct conn_seat *seat, struct thrsched_thread *t)
+{
+	struct rpc_seat *s;
+	uint32_t requests;
+	uint64_t bytes;
+
+	/* Acquire: what modules keep there is older than the state. */
+	if (atomic_load_explicit(&seat->state, memory_order_acquire) !=
+	    CONN_SEAT_TAKEN)
+		return false;
+	s = rpc_seat_of(seat);
+	requests = atomic_load_explicit(&s->requests, memory_order_relaxed);
+	bytes = atomic_load_explicit(&s->bytes, memory_order_relaxed);
+	*t = (struct thrsched_thread){
+		.id = seat->number,
+		.median =
+			atomic_load_explicit(&s->median, memory_order_relaxed),
+		.requests = requests - s->requests_seen,
+		.bytes = bytes - s->bytes_seen,
+		.qp = atomic_load_explicit(&seat->lane_wanted,
+					   memory_order_relaxed)};
+	s->requests_seen = requests;
+	s->bytes_seen = bytes;
+	return true;
+}
+
+/* Each thread goes over when nothing of it is under way: conn_seat_lane(). */
+static int schedule(struct rpc_handle *h)
+{
+	unsigned i, n = 0, seats = conn_seats(h->head), lanes;
+	struct conn_seat *seat;
+	int moved = 0;
+
+	lanes = active_lanes(h);
+	if (!lanes || !arrays(h, seats))
+		return 0;
+	for (i = 0; i < seats; i++)
+		n += load_of(conn_seat_at(h->head, i), &h->threads[n]);
+	if (n)
+		thrsched_map(h->threads, n, h->active, lanes);
+	for (i = 0; i < n; i++) {
+		seat = conn_seat_at(h->head, h->threads[i].id);
+		if (atomic_load_explicit(&seat->lane_wanted,
+					 memory_order_relaxed) ==
+		    h->threads[i].qp)
+			continue;
+		atomic_store_explicit(&seat->lane_wanted,
+				      (uint16_t)h->threads[i].qp,
+				      memory_order_relaxed);
+		h->migrations++;
+		moved++;
+	}
+	if (moved)
+		rpc_handle_feed(h); /* by another lane there may be room */
+	return moved;
+}
+
+/* Threads that have ended: their answers are told here. */
+static int sweep(struct rpc_handle *h)
+{
+	unsigned left = conn_seats_left(h->head), n = conn_seats(h->head);
+	struct conn_seat *seat;
+	int moved = 0;
+
+	if (left == h->seats_left)
+		return 0;
+	h->seats_left = left;
+	for (unsigned i = 0; i < n; i++) {
+		seat = conn_seat_at(h->head, i);
+		/* Acquire: its thread has done with it. */
+		if (atomic_load_explicit(&seat->state, memory_order_acquire) ==
+		    CONN_SEAT_LEFT)
+			moved += rpc_seat_sweep(rpc_seat_of(seat));
+	}
+	return moved;
+}
+
+int rpc_handle_poll(struct rpc_handle *h, uint64_t now_ns)
+{
+	int moved = sweep(h);
+
+	if (conn_lanes(h->head) == 1 || (!h->sched_now && now_ns < h->sched_ns))
+		return moved;
+	h->sched_now = false;
+	h->sched_ns = now_ns + h->interval_ns;
+	return moved + schedule(h);
+}
+
+/* --- statistics --------------------------------------------------------- */
+
+static uint64_t seen(const uint64_t *n)
+{
+	return __atomic_load_n(n, __ATOMIC_RELAXED);
+}
+
+static void add_lane(struct rpc_conn *rc, uint64_t *degrees,
+		     struct skein_rpc_stats *st)
+{
+	const struct rpc_stats *own = &rc->port.stats;
+	struct rpc_client_tx *tx = &rc->client.tx;
+	struct rpc_share *sh = rc->share;
+
+	st->calls += own->calls + seen(&tx->calls);
+	st->messages_sent += own->messages_sent + seen(&tx->messages);
+	st->messages_received += own->messages_received;
+	st->doorbells += own->messages_sent + seen(&tx->messages) + own->reads;
+	st->bytes_sent += own->bytes_sent + seen(&tx->bytes);
+	st->head_reads += own->head_reads;
+	st->full += seen(&own->full);
+	st->wakeups_sent += own->wakeups_sent + seen(&sh->wakeups);
+	st->credit_grants += sh->grants;
+	st->credit_declines += sh->declines;
+	st->credits += CREDIT_C + sh->granted - own->calls - seen(&tx->calls) -
+		       seen(&sh->all_ops);
+	st->lanes_active += sh->active;
+	for (unsigned i = 1; i <= RPC_DEGREES; i++)
+		degrees[i] += seen(&sh->degrees[i]);
+}
+
+void rpc_handle_stats(struct rpc_handle *h, struct skein_rpc_stats *st)
+{
+	uint64_t degrees[RPC_DEGREES + 1] = {0}, sum = 0, before = 0;
+	unsigned i, lanes = conn_lanes(h->head);
+	struct rpc_conn *rc;
+
+	*st = (struct skein_rpc_stats){.lanes = lanes,
+				       .migrations = h->migrations};
+	for (i = 0; i < lanes; i++) {
+		rc = rpc_of_lane(h, i);
+		if (rc && rc->share)
+			add_lane(rc, degrees, st);
+	}
+	for (i = 1; i <= RPC_DEGREES; i++) {
+		sum += degrees[i];
+		st->degrees[i < SKEIN_RPC_DEGREES ? i - 1
+						  : SKEIN_RPC_DEGREES - 1] +=
+			degrees[i];
+	}
+	for (i = 1; i <= RPC_DEGREES && sum && !st->degree_median; i++) {
+		before += degrees[i];
+		if (before >= (sum + 1) / 2)
+			st->degree_median = i;
+	}
+}
+
+/* --- life --------------------------------------------------------------- */
+
+int rpc_handle_new(struct skein_conn *head, struct rpc_handle **out)
+{
+	struct rpc_ctx *rx = conn_ctx_module(conn_ctx(head), CONN_MODULE_RPC);
+	struct skein_env *env = conn_env(head);
+	struct rpc_handle *h;
+
+	h = env_alloc(env, sizeof(*h));
+	if (!h)
+		return -ENOMEM;
+	h->active = env_alloc(env, conn_lanes(head) * sizeof(*h->active));
+	if (!h->active) {
+		env_free(env, h);
+		return -ENOMEM;
+	}
+	h->env = env;
+	h->head = head;
+	h->interval_ns = rx->conf.thread_interval_ns;
+	list_init(&h->hungry);
+	env_mutex_init(env, &h->lock);
+	*out = h;
+	return 0;
+}
+
+void rpc_handle_free(struct rpc_handle *h)
+{
+	env_mutex_fini(h->env, &h->lock);
+	env_free(h->env, h->threads);
+	env_free(h->env, h->active);
+	env_free(h->env, h);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * lane.c - the serving end of a lane: docs/protocol/rpc.md, section 12.
+ */
+#include <errno.h>
+
+#include "conn/conn.h"
+#include "rpc/lane.h"
+#include <skein/error.h>
+
+/* One writer: no locked operation is needed. */
+static void add(_Atomic uint64_t *counter, uint64_t n)
+{
+	atomic_store_explicit(
+		counter,
+		atomic_load_explicit(counter, memory_order_relaxed) + n,
+		memory_order_relaxed);
+}
+
+void rpc_lane_init(struct rpc_lane *l, uint32_t c, void (*kick)(void *arg),
+		   void *kick_arg)
+{
+	*l = (struct rpc_lane){.kick = kick, .kick_arg = kick_arg};
+	credit_grantor_init(&l->credit, c);
+	atomic_init(&l->active, true);
+	atomic_init(&l->keep, true);
+}
+
+int rpc_lane_imm(struct rpc_lane *l, uint32_t value)
+{
+	uint32_t degree = RPC_CREDITS_DEGREE(value);
+
+	if (l->asked || l->owes || !l->credit.active || !degree ||
+	    degree > CREDIT_DEGREES)
+		return -SKEIN_EPEER;
+	l->asked = true;
+	l->degree = degree;
+	/* What it has spent on memory operations, of which we see nothing. */
+	return credit_used(&l->credit, RPC_CREDITS_OPS(value));
+}
+
+static void owe(struct rpc_lane *l, uint32_t n)
+{
+	/* In the place of a decline that did not leave yet, if there is one. */
+	l->owes = true;
+	l->owed = n;
+}
+
+static int answer(struct rpc_lane *l)
+{
+	uint32_t granted;
+	int rc;
+
+	/* Relaxed: when it is seen does not matter. */
+	l->credit.keep = atomic_load_explicit(&l->keep, memory_order_relaxed);
+	rc = credit_asked(&l->credit, l->degree, &granted);
+	if (rc)
+		return rc;
+	l->asked = false;
+	/* U, for the scheduler: credit.util is not looked at. */
+	atomic_fetch_add_explicit(&l->util, l->degree, memory_order_relaxed);
+	add(&l->stats.questions, 1);
+	add(&l->stats.degrees, l->degree);
+	add(granted ? &l->stats.grants : &l->stats.declines, 1);
+	owe(l, granted);
+	return 1;
+}
+
+static void awake(struct rpc_lane *l)
+{
+	uint32_t n;
+
+	atomic_store_explicit(&l->wake, false, memory_order_relaxed);
+	/* It may have thought better of it. */
+	if (!atomic_load_explicit(&l->keep, memory_order_relaxed))
+		return;
+	n = credit_activate(&l->credit);
+	if (!n)
+		return; /* it is */
+	add(&l->stats.grants, 1);
+	owe(l, n);
+}
+
+int rpc_lane_round(struct rpc_lane *l, uint64_t calls, uint64_t messages,
+		   bool drained)
+{
+	int rc = 0;
+
+	if (calls != l->calls) {
+		if (calls - l->calls > UINT32_MAX ||
+		    credit_used(&l->credit, (uint32_t)(calls - l->calls)))
+			return -SKEIN_EPEER;
+		l->calls = calls;
+		atomic_store_explicit(&l->stats.calls, calls,
+				      memory_order_relaxed);
+		atomic_store_explicit(&l->stats.messages, messages,
+				      memory_order_relaxed);
+	}
+	if (l->asked) {
+		if (l->credit.left <= l->credit.c / 2)
+			rc = answer(l);
+		else if (drained)
+			rc = -SKEIN_EPEER;
+	}
+	if (rc >= 0 && rpc_lane_has_work(l))
+		awake(l);
+	atomic_store_explicit(&l->active, l->credit.active,
+			      memory_order_relaxed);
+	return rc;
+}
+
+int rpc_lane_send(struct rpc_lane *l, struct rpc_port *port)
+{
+	int rc;
+
+	if (!l->owes)
+		return 0;
+	rc = port->ops->signal(port, CONN_IMM(CONN_IMM_CREDITS, l->owed));
+	if (rc)
+		return rc == -EAGAIN ? 0 : rc;
+	l->owes = false;
+	return 1;
+}

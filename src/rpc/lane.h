@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * lane.h - the serving end of a lane: its credits, and what it shares with the
+ * scheduler of QPs (aqp.h). docs/protocol/rpc.md, section 12.
+ *
+ * A question is not answered in the callback that brings it: the requests that
+ * it came behind are counted first. An answer that finds no room is owed.
+ *
+ * Thread rule: the owner of the lane's engine; the words that say so are shared
+ * with the scheduler, which may run in another engine.
+ */
+#ifndef SKEIN_RPC_LANE_H
+#define SKEIN_RPC_LANE_H
+
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "rpc/credit.h"
+#include "rpc/port.h"
+
+struct aqp_sender;
+
+/* Written by the owner, read by any thread. */
+struct rpc_lane_stats {
+	_Atomic uint64_t calls, messages;
+	_Atomic uint64_t grants, declines;
+	_Atomic uint64_t questions, degrees; /* and the sum of what they told */
+};
+
+struct rpc_lane {
+	struct credit_grantor credit;
+	uint64_t calls; /* counted so far */
+	bool asked;	/* a question waits for its answer */
+	uint32_t degree;
+	bool owes; /* an answer, or an unasked grant, is to be sent */
+	uint32_t owed;
+	struct rpc_lane_stats stats;
+
+	/* To the scheduler: U since it last looked; is it active? */
+	_Atomic uint64_t util;
+	atomic_bool active;
+	/* From it: grant when it asks; make it active. */
+	atomic_bool keep, wake;
+
+	/* the scheduler's, by its lock */
+	struct list_node link;
+	struct aqp_sender *sender;
+	uint64_t util_last;
+	void (*kick)(void *arg); /* makes the owner run a round; any thread */
+	void *kick_arg;
+};
+
+void rpc_lane_init(struct rpc_lane *l, uint32_t c, void (*kick)(void *arg),
+		   void *kick_arg);
+/* A question came. -SKEIN_EPEER. */
+int rpc_lane_imm(struct rpc_lane *l, uint32_t value);
+/* After a round of the server: calls, messages: received so far; drained:
+ * nothing that has arrived is left. Counts, and decides on a question: 1 when it
+ * did, else 0, or -SKEIN_EPEER. */
+int rpc_lane_round(struct rpc_lane *l, uint64_t calls, uint64_t messages,
+		   bool drained);
+/* Sends what is owed: 1 sent, 0, or an error of the port other than -EAGAIN. */
+int rpc_lane_send(struct rpc_lane *l, struct rpc_port *port);
+
+/* Has the scheduler said something? For the look before a sleep. */
+static inline bool rpc_lane_has_work(const struct rpc_lane *l)
+{
+	/* Relaxed: who sets it kicks, with a fence. */
+	return atomic_load_explicit(&l->wake, memory_order_relaxed);
+}
+
+#endif

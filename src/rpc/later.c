@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * later.c - the desk, and what is taken off it.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/pow2.h"
+#include "rpc/later.h"
+#include <skein/error.h>
+
+/* Room for a result behind the request; a longer one gets memory of its own
+ * when its length is known. */
+#define RESP_MIN 512u
+
+const struct rpc_buf rpc_later_mark;
+
+/* --- orphans ------------------------------------------------------------ */
+
+void rpc_orphans_init(struct rpc_orphans *o, struct skein_env *env)
+{
+	o->env = env;
+	env_mutex_init(env, &o->lock);
+	list_init(&o->list);
+}
+
+static void later_free(struct skein_env *env, struct rpc_later *l)
+{
+	if (l->buf)
+		l->buf->end(l->buf);
+	env_free(env, l->resp);
+	env_free(env, l);
+}
+
+/* Under the lock, or when nobody answers any more. */
+static void orphan_free(struct rpc_orphans *o, struct rpc_later *l)
+{
+	struct rpc_desk *d = l->desk;
+
+	list_del(&l->link);
+	later_free(o->env, l);
+	if (!--d->refs)
+		env_free(o->env, d);
+}
+
+void rpc_orphans_fini(struct rpc_orphans *o)
+{
+	while (!list_empty(&o->list))
+		orphan_free(o,
+			    container_of(o->list.next, struct rpc_later, link));
+	env_mutex_fini(o->env, &o->lock);
+}
+
+/* --- the desk ----------------------------------------------------------- */
+
+struct rpc_desk *rpc_desk_new(const struct rpc_later_conf *conf)
+{
+	/* One more: that of the request which is being taken up. */
+	uint32_t slots = pow2_at_least(conf->max + 1);
+	struct rpc_desk *d;
+
+	d = env_alloc_aligned(conf->env, alignof(struct rpc_desk),
+			      sizeof(*d) + slots * sizeof(d->lines[0]));
+	if (!d)
+		return NULL;
+	d->conf = *conf;
+	d->mask = slots - 1;
+	d->ready_end = &d->ready;
+	list_init(&d->held);
+	return d;
+}
+
+struct rpc_later *rpc_desk_put(struct rpc_desk *d,
+			       const struct skein_rpc_req *req,
+			       struct rpc_buf *buf)
+{
+	size_t len = buf ? 0 : RPC_PAD8((size_t)req->len);
+	size_t room =
+		req->meta.resp_max < RESP_MIN ? req->meta.resp_max : RESP_MIN;
+	struct rpc_later *l;
+
+	l = env_alloc(d->conf.env, sizeof(*l) + len + room);
+	if (!l)
+		return NULL;
+	l->desk = d;
+	l->buf = buf;
+	l->len = sizeof(*l) + len + room;
+	l->req = (struct skein_rpc_req){.data = buf ? req->data : l->bytes,
+					.len = req->len,
+					.meta = req->meta,
+					.resp = l->bytes + len,
+					.inline_max = (uint32_t)room};
+	if (!buf && req->len)
+		memcpy(l->bytes, req->data, req->len);
+	list_add_tail(&d->held, &l->link);
+	d->count++;
+	d->len += l->len;
+	return l;
+}
+
+void rpc_desk_collect(struct rpc_desk *d)
+{
+	struct rpc_later *l, *next, *batch = NULL;
+
+	if (!atomic_load_explicit(&d->stack, memory_order_relaxed))
+		return;
+	/* Acquire: pairs with the release of push(): the result and the status
+	 * are seen. */
+	l = atomic_exchange_explicit(&d->stack, NULL, memory_order_acquire);
+	for (; l; l = next) {
+		next = l->next;
+		l->next = batch;
+		batch = l;
+	}
+	for (l = batch; l; l = l->next) {
+		list_del(&l->link);
+		*d->ready_end = l;
+		d->ready_end = &l->next;
+	}
+}
+
+void rpc_desk_sent(struct rpc_desk *d, struct rpc_port *port)
+{
+	struct rpc_later *l = d->ready;
+
+	d->ready = l->next;
+	if (!d->ready)
+		d->ready_end = &d->ready;
+	d->count--;
+	d->len -= l->len;
+	if (l->buf)
+		port->ops->buf_put(port, l->buf);
+	l->buf = NULL;
+	later_free(d->conf.env, l);
+}
+
+void rpc_desk_close(struct rpc_desk *d, struct rpc_port *port)
+{
+	struct rpc_orphans *o = d->conf.orphans;
+	struct list_node *n, *next;
+	struct rpc_later *l;
+
+	/* Who comes later sees it, who came before is counted: seq_cst on both
+	 * words, here and in rpc_later_answer(). */
+	atomic_store(&d->closed, true);
+	while (atomic_load(&d->inside))
+		env_yield(d->conf.env);
+	rpc_desk_collect(d);
+	while (d->ready)
+		rpc_desk_sent(d, port);
+	env_mutex_lock(o->env, &o->lock);
+	d->refs = 1;
+	for (n = d->held.next; n != &d->held; n = next) {
+		next = n->next;
+		l = container_of(n, struct rpc_later, link);
+		if (l->buf)
+			port->ops->buf_let(port, l->buf);
+		list_del(&l->link);
+		list_add_tail(&o->list, &l->link);
+		l->orphan = true;
+		d->refs++;
+		if (l->answered)
+			orphan_free(o, l);
+	}
+	if (!--d->refs)
+		env_free(o->env, d);
+	env_mutex_unlock(o->env, &o->lock);
+}
+
+/* --- answering ---------------------------------------------------------- */
+
+static void push(struct rpc_desk *d, struct rpc_later *l)
+{
+	struct rpc_later *head;
+
+	head = atomic_load_explicit(&d->stack, memory_order_relaxed);
+	do
+		l->next = head;
+	while (!atomic_compare_exchange_weak_explicit(&d->stack, &head, l,
+						      memory_order_release,
+						      memory_order_relaxed));
+}
+
+/* The connection is gone, or going: nobody will send it. */
+static void answer_nobody(struct rpc_orphans *o, struct rpc_later *l)
+{
+	env_mutex_lock(o->env, &o->lock);
+	l->answered = true;
+	if (l->orphan)
+		orphan_free(o, l);
+	env_mutex_unlock(o->env, &o->lock);
+}
+
+int rpc_later_answer(struct rpc_later *l, int status)
+{
+	struct rpc_desk *d = l->desk;
+	struct rpc_orphans *o = d->conf.orphans;
+
+	if (env_forked(o->env))
+		return -SKEIN_EFORKED;
+	l->status = status;
+	atomic_fetch_add(&d->inside, 1);
+	if (__builtin_expect(atomic_load(&d->closed), 0)) {
+		/* d is there as long as l is */
+		atomic_fetch_sub(&d->inside, 1);
+		answer_nobody(o, l);
+		return -ENOTCONN;
+	}
+	push(d, l);
+	/* l may be gone from here on; d is not, while we are inside. */
+	d->conf.wake(d->conf.wake_arg);
+	atomic_fetch_sub(&d->inside, 1);
+	return 0;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * park.h - calls that left the window before their answer came.
+ *
+ * A call that half a window of later ones have overtaken (answers may come in
+ * any order) would hold those up that are to come; so it is put here, and its
+ * slot is free. Found by number; there are few. Pure but for its memory.
+ *
+ * Thread rule: the owner of the connection's engine.
+ */
+#ifndef SKEIN_RPC_PARK_H
+#define SKEIN_RPC_PARK_H
+
+#include "rpc/calls.h"
+
+struct skein_env;
+
+struct rpc_parked {
+	struct rpc_call call;
+	uint32_t seq;
+};
+
+struct rpc_park {
+	struct skein_env *env; /* NULL: there is no room */
+	struct rpc_parked *at;
+	uint32_t n, room;
+};
+
+/* False when memory is short. */
+bool rpc_park_add(struct rpc_park *p, const struct rpc_call *call, uint64_t n);
+/* The call of this number, or NULL. */
+struct rpc_call *rpc_park_find(struct rpc_park *p, uint32_t seq);
+/* The oldest with this done and arg, or NULL. */
+struct rpc_call *rpc_park_match(struct rpc_park *p, skein_rpc_done_fn *done,
+				const void *arg);
+/* Its answer has come. */
+void rpc_park_del(struct rpc_park *p, struct rpc_call *call);
+/* The next whose deadline has come, from *i on, as rpc_calls_expired(). */
+struct rpc_call *rpc_park_expired(struct rpc_park *p, uint64_t now_ns,
+				  uint32_t *i, uint64_t *earliest_ns);
+void rpc_park_fini(struct rpc_park *p);
+
+#endif

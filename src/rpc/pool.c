@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pool.c - threads that run handlers.
+ *
+ * A request of a pool's handler is deferred (later.h) and queued; a thread
+ * runs the handler and answers. The queue has many producers, which never
+ * wait (a swap and a store: they are the owners of engines), and one consumer
+ * at a time, the thread that has taken `consuming`. It needs no bound: the
+ * connections have theirs.
+ *
+ * A thread that finds nothing notes itself in `sleepers` and sleeps; who
+ * queues wakes one. Both put a full fence between their write and their look
+ * at the other's, so that either the thread sees the request or it is seen.
+ *
+ * Thread rule: new, free and skein_rpc_handle_workers() by any thread.
+ */
+#include <errno.h>
+
+#include "base/assert.h"
+#include "conn/ctx.h"
+#include "rpc/state.h"
+
+#define THREADS_MAX 64u
+
+struct worker {
+	struct skein_rpc_pool *pool;
+	struct env_waiter *waiter;
+	struct env_thread *thread;
+	unsigned n;
+	bool kept; /* the request in work was deferred by its handler */
+};
+
+/* What a handler's arg is in the table. */
+struct pooled {
+	struct skein_rpc_pool *pool;
+	struct pooled *next;
+	skein_rpc_fn *fn;
+	void *arg;
+};
+
+struct skein_rpc_pool {
+	/* producers: */
+	alignas(64) _Atomic(struct rpc_later *) tail;
+	atomic_uint inside; /* between their first and last touch */
+	atomic_bool closed;
+	atomic_uint queued;
+	_Atomic uint64_t sleepers; /* a bit a thread */
+	/* the consumer: */
+	alignas(64) atomic_bool consuming;
+	struct rpc_later *head;
+	struct rpc_later *stub;
+
+	struct skein_env *env;
+	struct rpc_ctx *rx;
+	struct skein_rpc_pool *next; /* the context's */
+	struct pooled *handlers;
+	unsigned threads;
+	bool stopped; /* by the context's lock */
+	struct worker workers[];
+};
+
+/* --- the queue ---------------------------------------------------------- */
+
+/* `next` is shared between the one who appends behind and the consumer. */
+static void next_set(struct rpc_later *l, struct rpc_later *next, int order)
+{
+	__atomic_store_n(&l->next, next, order);
+}
+
+static void append(struct skein_rpc_pool *p, struct rpc_later *l)
+{
+	struct rpc_later *prev;
+
+	next_set(l, NULL, __ATOMIC_RELAXED);
+	/* Release: pairs with pop()'s acquire of next, by way of it. */
+	prev = atomic_exchange_explicit(&p->tail, l, memory_order_acq_rel);
+	next_set(prev, l, __ATOMIC_RELEASE);
+}
+
+/* The oldest, or NULL: there is none, or it is still being linked. */
+static struct rpc_later *pop(struct skein_rpc_pool *p)
+{
+	struct rpc_later *l = p->head, *next;
+
+	/* Acquire: pairs with append()'s release: the request is there. */
+	next = __atomic_load_n(&l->next, __ATOMIC_ACQUIRE);
+	if (l == p->stub) {
+		if (!next)
+			return NULL;
+		p->head = l = next;
+		next = __atomic_load_n(&l->next, __ATOMIC_ACQUIRE);
+	}
+	if (!next) {
+		/* The last one: the stub goes behind it, so that it can leave
+		 * without a word in it that others write. */
+		if (l != atomic_load_explicit(&p->tail, memory_order_relaxed))
+			return NULL;
+		append(p, p->stub);
+		next = __atomic_load_n(&l->next, __ATOMIC_ACQUIRE);
+		if (!next)
+			return NULL;
+	}
+	p->head = next;
+	return l;
+}
+
+static void wake_one(struct skein_rpc_pool *p)
+{
+	uint64_t bits, bit;
+
+	while ((bits = atomic_load(&p->sleepers))) {
+		bit = bits & -bits;
+		if (!(atomic_fetch_and(&p->sleepers, ~bit) & bit))
+			continue;
+		env_waiter_wake(p->env,
+				p->workers[__builtin_ctzll(bit)].waiter);
+		return;
+	}
+}
+
+/* False: the pool is closed. */
+static bool push(struct skein_rpc_pool *p, struct rpc_later *l)
+{
+	bool open;
+
+	atomic_fetch_add(&p->inside, 1);
+	open = !atomic_load(&p->closed);
+	if (open) {
+		append(p, l);
+		/* seq_cst, before the look at the sleepers: see sleep(). */
+		atomic_fetch_add(&p->queued, 1);
+		wake_one(p);
+	}
+	atomic_fetch_sub(&p->inside, 1);
+	return open;
+}
+
+static struct rpc_later *take(struct skein_rpc_pool *p)
+{
+	struct rpc_later *l;
+
+	if (!atomic_load_explicit(&p->queued, memory_order_relaxed))
+		return NULL;
+	/* Acquire and release: the head is handed on. */
+	if (atomic_exchange_explicit(&p->consuming, true, memory_order_acquire))
+		return NULL;
+	l = pop(p);
+	if (l)
+		atomic_fetch_sub_explicit(&p->queued, 1, memory_order_relaxed);
+	atomic_store_explicit(&p->consuming, false, memory_order_release);
+	return l;
+}
+
+/* --- threads ------------------------------------------------------------ */
+
+static void run(struct worker *w, struct rpc_later *l)
+{
+	int status;
+
+	w->kept = false;
+	l->kept = &w->kept;
+	status = l->fn(&l->req, l->arg);
+	/* Kept: whoever has it may have answered it, it may be gone. */
+	if (!w->kept)
+		rpc_later_answer(l, status);
+}
+
+static void worker_sleep(struct worker *w)
+{
+	struct skein_rpc_pool *p = w->pool;
+	uint64_t bit = 1ull << w->n;
+
+	env_waiter_arm(p->env, w->waiter);
+	/* seq_cst, before the look at queued: either we see what push() has
+	 * counted, or it sees our bit. */
+	atomic_fetch_or(&p->sleepers, bit);
+	if (atomic_load(&p->queued) || atomic_load(&p->closed))
+		env_waiter_disarm(p->env, w->waiter);
+	else
+		(void)env_waiter_sleep(p->env, w->waiter, ENV_NEVER);
+	atomic_fetch_and(&p->sleepers, ~bit);
+}
+
+static void worker_main(void *arg)
+{
+	struct worker *w = arg;
+	struct skein_rpc_pool *p = w->pool;
+	struct rpc_later *l;
+	unsigned round = 0;
+
+	while (!atomic_load_explicit(&p->closed, memory_order_relaxed)) {
+		l = take(p);
+		if (l) {
+			run(w, l);
+			round = 0;
+			continue;
+		}
+		/* Where idling parks nobody would look after us. */
+		if (!env_idle_parks(p->env) &&
+		    env_idle(p->env, w->waiter, round++) != ENV_IDLE_SLEEP)
+			continue;
+		worker_sleep(w);
+		round = 0;
+	}
+}
+
+/* --- life --------------------------------------------------------------- */
+
+/* The threads that were started end; what is queued is answered. */
+static void stop(struct skein_rpc_pool *p, unsigned started)
+{
+	struct rpc_later *l;
+
+	atomic_store(&p->closed, true);
+	while (atomic_load(&p->inside))
+		env_yield(p->env);
+	for (unsigned i = 0; i < started; i++)
+		env_waiter_wake(p->env, p->workers[i].waiter);
+	for (unsigned i = 0; i < started; i++)
+		env_thread_join(p->env, p->workers[i].thread);
+	while ((l = take(p)))
+		rpc_later_answer(l, -ECANCELED);
+	for (unsigned i = 0; i < p->threads; i++)
+		if (p->workers[i].waiter)
+			env_waiter_free(p->env, p->workers[i].waiter);
+}
+
+static int start(struct skein_rpc_pool *p)
+{
+	struct worker *w;
+	unsigned i;
+	int rc = 0;
+
+	for (i = 0; i < p->threads && !rc; i++) {
+		w = &p->workers[i];
+		w->pool = p;
+		w->n = i;
+		rc = env_waiter_new(p->env, ENV_WAIT_ADAPTIVE, &w->waiter);
+	}
+	for (i = 0; i < p->threads && !rc; i += !rc)
+		rc = env_thread_start(p->env, "skein-worker", worker_main,
+				      &p->workers[i], &p->workers[i].thread);
+	if (rc)
+		stop(p, p->workers[p->threads - 1].waiter ? i : 0);
+	return rc;
+}
+
+int skein_rpc_pool_new(struct skein_ctx *ctx, unsigned threads,
+		       struct skein_rpc_pool **pool)
+{
+	struct skein_rpc_pool *p;
+	struct rpc_ctx *rx;
+	int rc;
+
+	if (!ctx || !threads || threads > THREADS_MAX)
+		return -EINVAL;
+	rx = conn_ctx_module(ctx, CONN_MODULE_RPC);
+	p = env_alloc_aligned(ctx->env, alignof(struct skein_rpc_pool),
+			      sizeof(*p) + threads * sizeof(p->workers[0]));
+	if (!p)
+		return -ENOMEM;
+	p->env = ctx->env;
+	p->rx = rx;
+	p->threads = threads;
+	p->stub = env_alloc(p->env, sizeof(*p->stub));
+	p->head = p->stub;
+	atomic_init(&p->tail, p->stub);
+	rc = p->stub ? start(p) : -ENOMEM;
+	if (rc) {
+		env_free(p->env, p->stub);
+		env_free(p->env, p);
+		return rc;
+	}
+	env_mutex_lock(p->env, &rx->lock);
+	p->next = rx->pools;
+	rx->pools = p;
+	env_mutex_unlock(p->env, &rx->lock);
+	*pool = p;
+	return 0;
+}
+
+/* The pool itself stays until the context closes: its handlers are in the
+ * table, and refuse from now on. */
+void skein_rpc_pool_free(struct skein_rpc_pool *pool)
+{
+	bool stopped;
+
+	if (!pool || env_forked(pool->env))
+		return;
+	env_mutex_lock(pool->env, &pool->rx->lock);
+	stopped = pool->stopped;
+	pool->stopped = true;
+	env_mutex_unlock(pool->env, &pool->rx->lock);
+	if (!stopped)
+		stop(pool, pool->threads);
+}
+
+void rpc_pools_fini(struct rpc_ctx *rx)
+{
+	struct skein_rpc_pool *p;
+	struct pooled *h;
+
+	while ((p = rx->pools)) {
+		skein_rpc_pool_free(p);
+		rx->pools = p->next;
+		while ((h = p->handlers)) {
+			p->handlers = h->next;
+			env_free(p->env, h);
+		}
+		env_free(p->env, p->stub);
+		env_free(p->env, p);
+	}
+}
+
+/* --- handlers ----------------------------------------------------------- */
+
+/* The handler that the table has: hands the request to the pool. */
+static int pooled_handle(struct skein_rpc_req *req, void *arg)
+{
+	struct pooled *h = arg;
+	struct rpc_later *l;
+	int rc;
+
+	if (atomic_load_explicit(&h->pool->closed, memory_order_relaxed))
+		return -SKEIN_ENOHANDLER;
+	rc = rpc_server_defer(req->server, &l);
+	if (rc)
+		return rc;
+	l->fn = h->fn;
+	l->arg = h->arg;
+	if (!push(h->pool, l))
+		rpc_later_answer(l, -SKEIN_ENOHANDLER);
+	return 0;
+}
+
+int skein_rpc_handle_workers(struct skein_ctx *ctx, uint16_t id,
+			     skein_rpc_fn *fn, void *arg,
+			     struct skein_rpc_pool *pool)
+{
+	struct rpc_ctx *rx;
+	struct pooled *h;
+	int rc;
+
+	if (!ctx || !fn || !pool)
+		return -EINVAL;
+	rx = conn_ctx_module(ctx, CONN_MODULE_RPC);
+	if (pool->rx != rx)
+		return -EINVAL;
+	h = env_alloc(ctx->env, sizeof(*h));
+	if (!h)
+		return -ENOMEM;
+	*h = (struct pooled){.pool = pool, .fn = fn, .arg = arg};
+	env_mutex_lock(ctx->env, &rx->lock);
+	rc = rpc_handlers_add(&rx->handlers, ctx->env, id, pooled_handle, h);
+	if (!rc) {
+		h->next = pool->handlers;
+		pool->handlers = h;
+	}
+	env_mutex_unlock(ctx->env, &rx->lock);
+	if (rc)
+		env_free(ctx->env, h);
+	return rc;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * req.c - what a handler may ask of its request, and putting it off.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "rpc/server.h"
+
+const void *skein_rpc_req_data(const struct skein_rpc_req *req)
+{
+	return req->data;
+}
+
+size_t skein_rpc_req_len(const struct skein_rpc_req *req)
+{
+	return req->len;
+}
+
+struct skein_conn *skein_rpc_req_conn(const struct skein_rpc_req *req)
+{
+	/* A later one's connection may be gone. */
+	return req->server ? req->server->conn : NULL;
+}
+
+size_t skein_rpc_resp_max(const struct skein_rpc_req *req)
+{
+	return req->meta.resp_max;
+}
+
+/* Any thread: ordinary memory, copied when it is sent. */
+static void *resp_buf_later(struct skein_rpc_req *req, size_t len)
+{
+	struct rpc_later *l = rpc_later_of(req);
+	struct skein_env *env = l->desk->conf.env;
+	uint8_t *resp = env_alloc(env, len);
+
+	if (!resp)
+		return NULL;
+	memcpy(resp, req->resp, req->resp_len);
+	env_free(env, l->resp);
+	l->resp = req->resp = resp;
+	req->inline_max = req->resp_len = (uint32_t)len;
+	return resp;
+}
+
+static void *resp_buf_large(struct skein_rpc_req *req, size_t len)
+{
+	struct rpc_buf *buf, *old = req->large;
+	struct rpc_port *port;
+	size_t keep = len < req->resp_len ? len : req->resp_len;
+
+	if (!req->server)
+		return resp_buf_later(req, len);
+	if (old == RPC_LATER_MARK)
+		return NULL; /* no longer this handler's */
+	port = req->server->port;
+	if (old && old->len >= len) {
+		req->resp_len = (uint32_t)len;
+		return old->addr;
+	}
+	buf = port->ops->buf_get(port, len);
+	if (!buf)
+		return NULL;
+	memcpy(buf->addr, old ? old->addr : req->resp, keep);
+	if (old)
+		port->ops->buf_put(port, old);
+	req->large = buf;
+	req->resp_len = (uint32_t)len;
+	return buf->addr;
+}
+
+void *skein_rpc_resp_buf(struct skein_rpc_req *req, size_t len)
+{
+	if (len > req->meta.resp_max)
+		return NULL;
+	if (__builtin_expect(req->large || len > req->inline_max, 0))
+		return resp_buf_large(req, len);
+	req->resp_len = (uint32_t)len;
+	return req->resp;
+}
+
+/* --- later -------------------------------------------------------------- */
+
+int skein_rpc_defer(struct skein_rpc_req *req, struct skein_rpc_req **later)
+{
+	struct rpc_later *l = rpc_later_of(req);
+	int rc;
+
+	if (!l) {
+		rc = rpc_server_defer(req->server, &l);
+		if (rc)
+			return rc;
+	} else if (!l->kept || *l->kept) {
+		return -EALREADY;
+	} else {
+		*l->kept = true; /* its worker answers no more */
+	}
+	*later = &l->req;
+	return 0;
+}
+
+int skein_rpc_answer(struct skein_rpc_req *req, int status)
+{
+	struct rpc_later *l = rpc_later_of(req);
+
+	skein_assert(l); /* a request that was not deferred */
+	return rpc_later_answer(l, status);
+}

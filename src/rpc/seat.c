@@ -1,0 +1,566 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * seat.c - the threads of a handle with lanes: the calls that they make, and
+ * the inboxes in which they find the answers.
+ *
+ * An inbox has one writer, the engine's owner, and one reader, its thread; when
+ * that has ended the owner reads it too. The writer looks for no room: a thread
+ * reserves it when it makes a call, `room` bytes for each, and never has more
+ * reserved than the inbox has. An entry takes at most what was reserved for it,
+ * also at the lap's end, where it may run into the spill and the rest of the
+ * lap is passed over (it is less than the entry): so positions that are written
+ * and not read never span more than the inbox, and by the argument of
+ * docs/protocol/rpc.md, section 1, no entry is written over one that is not
+ * read.
+ *
+ * A blocking call is answered into the caller's memory; its flag is what it
+ * waits for.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/pow2.h"
+#include "conn/ctx.h"
+#include "rpc/share.h"
+
+#define INBOX_LEN (256u << 10)
+#define ASYNC_MAX 1024u
+/* How often a thread tells the median of its sizes: with each of its first
+ * calls, then rarely. */
+#define MEDIAN_EVERY 64u
+
+static struct rpc_conn *lane_of(struct rpc_seat *s)
+{
+	return rpc_conn_of(conn_seat_lane(s->seat));
+}
+
+/* --- inbox -------------------------------------------------------------- */
+
+static uint64_t next_pos(const struct rpc_seat *s, uint64_t pos, uint32_t size)
+{
+	return rpc_pos_next(s->inbox_len, pos, size);
+}
+
+static struct rpc_news *news_at(const struct rpc_seat *s, uint64_t pos)
+{
+	return (void *)(s->inbox + (pos & (s->inbox_len - 1)));
+}
+
+/* Owner: one call of the thread's has been answered. Release pairs with the
+ * acquire in rpc_seat_idle(). */
+static void count_ended(struct rpc_seat *s)
+{
+	atomic_store_explicit(
+		&s->ended,
+		atomic_load_explicit(&s->ended, memory_order_relaxed) + 1,
+		memory_order_release);
+}
+
+/* Whose memory a fetched result lies in: taken out of the client's hands. */
+static struct rpc_buf *take_buf(struct rpc_conn *rc)
+{
+	struct rpc_buf *buf = rc->client.rx.result_buf;
+
+	if (buf)
+		rc->port.ops->buf_let(&rc->port, buf);
+	rc->client.rx.result_buf = NULL;
+	return buf;
+}
+
+static void put_news(struct rpc_async *a, const struct skein_rpc_result *res)
+{
+	struct rpc_seat *s = a->seat;
+	uint64_t pos = atomic_load_explicit(&s->written, memory_order_relaxed);
+	struct rpc_news *news = news_at(s, pos);
+	uint32_t len = (uint32_t)res->len;
+
+	news->call = a;
+	news->buf = len ? take_buf(a->rc) : NULL;
+	news->len = len;
+	news->outcome = (int16_t)res->outcome;
+	news->status = (int16_t)res->status;
+	news->size = sizeof(*news);
+	if (len && !news->buf) {
+		memcpy(news + 1, res->data, len);
+		news->size += RPC_PAD8(len);
+	}
+	/* Release pairs with the acquire in rpc_seat_reap(). */
+	atomic_store_explicit(&s->written, next_pos(s, pos, news->size),
+			      memory_order_release);
+}
+
+static void async_free(struct rpc_seat *s, struct rpc_async *a)
+{
+	a->next = s->spare;
+	s->spare = a;
+}
+
+/* Owner: an asynchronous call has ended. */
+static void async_done(void *arg, const struct skein_rpc_result *res)
+{
+	struct rpc_async *a = arg;
+	struct rpc_seat *s = a->seat;
+	struct conn_seat *seat = s->seat;
+
+	/* Acquire pairs with rpc_seat_left(): the thread has done with it. */
+	if (atomic_load_explicit(&s->orphan, memory_order_acquire)) {
+		rpc_seat_reap(s); /* older ones first */
+		a->done(a->arg, res);
+		s->reserved -= a->room;
+		async_free(s, a);
+		count_ended(s);
+		rpc_seat_sweep(s);
+		return;
+	}
+	put_news(a, res);
+	count_ended(s);
+	conn_seat_wake(seat);
+}
+
+int rpc_seat_reap(struct rpc_seat *s)
+{
+	uint32_t inner = 0, room;
+	struct skein_rpc_result res;
+	struct rpc_news *news;
+	struct rpc_buf *buf;
+	struct rpc_async *a;
+	int n;
+
+	if (!s->inbox)
+		return 0;
+	s->depth++;
+	/* Acquire pairs with the release in put_news(). */
+	for (n = 0;
+	     s->read != atomic_load_explicit(&s->written, memory_order_acquire);
+	     n++) {
+		news = news_at(s, s->read);
+		s->read = next_pos(s, s->read, news->size);
+		a = news->call;
+		buf = news->buf;
+		room = a->room;
+		res = (struct skein_rpc_result){
+			.outcome = (enum skein_outcome)news->outcome,
+			.status = news->status,
+			.len = news->len};
+		if (!news->status && news->outcome == SKEIN_DONE)
+			res.data = buf ? buf->addr : (void *)(news + 1);
+		/* done() makes another call with it, often. */
+		async_free(s, a);
+		a->done(a->arg, &res);
+		if (buf)
+			buf->end(buf);
+		/* Inside another done(), whose entry is older and in use, the
+		 * room stays taken until that one is through. */
+		if (s->depth == 1)
+			s->reserved -= room;
+		else
+			inner += room;
+	}
+	s->depth--;
+	s->inner += inner;
+	if (!s->depth) {
+		s->reserved -= s->inner;
+		s->inner = 0;
+	}
+	return n;
+}
+
+static bool inbox_filled(void *arg)
+{
+	struct rpc_seat *s = arg;
+
+	return s->read !=
+	       atomic_load_explicit(&s->written, memory_order_acquire);
+}
+
+int rpc_seat_sweep(struct rpc_seat *s)
+{
+	int moved;
+
+	/* Acquire pairs with rpc_seat_left(): an orphan's, and its thread has
+	 * done with it. */
+	if (atomic_load_explicit(&s->swept, memory_order_acquire))
+		return 0;
+	moved = rpc_seat_reap(s);
+	/* Release pairs with the acquire in rpc_seat_idle(): from here on it is
+	 * whose it will be. */
+	if (atomic_load_explicit(&s->ended, memory_order_relaxed) == s->begun)
+		atomic_store_explicit(&s->swept, true, memory_order_release);
+	return moved;
+}
+
+/* At a thread's first asynchronous call. */
+static int inbox_make(struct rpc_seat *s, struct rpc_ctx *rx)
+{
+	struct skein_env *env = conn_env(s->seat->handle);
+	uint32_t n = ASYNC_MAX;
+
+	s->inbox_max = (uint32_t)(sizeof(struct rpc_news) +
+				  rx->conf.resp_inline + RPC_LINE);
+	s->inbox_len = (uint32_t)doubled_to(INBOX_LEN, s->inbox_max);
+	if (!s->block)
+		s->block = env_alloc(env, n * sizeof(*s->block));
+	if (!s->block)
+		return -ENOMEM;
+	s->inbox =
+		env_alloc_aligned(env, RPC_LINE, s->inbox_len + s->inbox_max);
+	if (!s->inbox)
+		return -ENOMEM;
+	while (n--) {
+		s->block[n].seat = s;
+		async_free(s, &s->block[n]);
+	}
+	return 0;
+}
+
+/* --- life --------------------------------------------------------------- */
+
+int rpc_seat_taken(struct skein_conn *handle, struct conn_seat *seat)
+{
+	struct rpc_seat *s = rpc_seat_of(seat);
+
+	if (!s) {
+		s = env_alloc_aligned(conn_env(handle), 64, sizeof(*s));
+		if (!s)
+			return -ENOMEM;
+		s->seat = seat;
+		seat->modules[CONN_MODULE_RPC - 1] = s;
+	}
+	s->sizes = (struct thrsched_sizes){0};
+	atomic_store_explicit(&s->orphan, false, memory_order_relaxed);
+	return 0;
+}
+
+void rpc_seat_left(struct skein_conn *handle, struct conn_seat *seat)
+{
+	struct rpc_seat *s = rpc_seat_of(seat);
+
+	/* Release pairs with async_done() and rpc_seat_sweep(). */
+	atomic_store_explicit(&s->swept, false, memory_order_release);
+	atomic_store_explicit(&s->orphan, true, memory_order_release);
+}
+
+bool rpc_seat_idle(struct skein_conn *handle, struct conn_seat *seat)
+{
+	struct rpc_seat *s = rpc_seat_of(seat);
+
+	if (!s)
+		return true;
+	if (atomic_load_explicit(&s->orphan, memory_order_relaxed))
+		/* Acquire pairs with the release in rpc_seat_sweep(). */
+		return atomic_load_explicit(&s->swept, memory_order_acquire);
+	/* Its own thread's question. Acquire: count_ended(). */
+	return atomic_load_explicit(&s->ended, memory_order_acquire) ==
+	       s->begun;
+}
+
+void rpc_seat_free(struct skein_conn *handle, struct conn_seat *seat)
+{
+	struct skein_env *env = conn_env(handle);
+	struct rpc_seat *s = rpc_seat_of(seat);
+
+	if (!s)
+		return;
+	rpc_seat_reap(s); /* each call ends once, reaped or not */
+	env_free(env, s->inbox);
+	env_free(env, s->block);
+	env_free(env, s);
+	seat->modules[CONN_MODULE_RPC - 1] = NULL;
+}
+
+/* --- sending ------------------------------------------------------------ */
+
+static void count_call(struct rpc_seat *s, size_t len)
+{
+	uint32_t n = atomic_load_explicit(&s->requests, memory_order_relaxed);
+
+	/* Relaxed: statistics. */
+	thrsched_sizes_add(&s->sizes, (uint32_t)len);
+	atomic_store_explicit(&s->requests, n + 1, memory_order_relaxed);
+	atomic_store_explicit(
+		&s->bytes,
+		atomic_load_explicit(&s->bytes, memory_order_relaxed) + len,
+		memory_order_relaxed);
+	if (n % MEDIAN_EVERY == 0 || n < 8)
+		atomic_store_explicit(&s->median,
+				      thrsched_sizes_median(&s->sizes),
+				      memory_order_relaxed);
+}
+
+static void large_run(struct engine_call *call)
+{
+	struct rpc_pending *p = container_of(call, struct rpc_pending, call);
+
+	rpc_pending_start(p->rc, p);
+}
+
+/* The owner sends it: it takes memory of its own. While it has not, the thread
+ * sends nothing else, which would overtake it. */
+static int send_large(struct rpc_seat *s, struct rpc_conn *rc,
+		      const struct rpc_client_req *r, struct rpc_pending *p)
+{
+	bool own = !p;
+
+	if (own)
+		p = env_alloc(conn_env(rc->conn), sizeof(*p) + r->len);
+	if (!p)
+		return -ENOMEM;
+	*p = (struct rpc_pending){.rc = rc,
+				  .id = r->id,
+				  .thread = r->thread,
+				  .queued = &s->queued,
+				  .req = own ? p + 1 : r->payload,
+				  .req_len = r->len,
+				  .resp_max = r->resp_max,
+				  .timeout_ns = r->timeout_ns,
+				  .done = r->done,
+				  .arg = r->arg,
+				  .own = own};
+	if (own)
+		memcpy(p + 1, r->payload, r->len);
+	p->call.fn = large_run;
+	atomic_fetch_add_explicit(&s->queued, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&rc->foreign, 1, memory_order_relaxed);
+	engine_post(rc->engine, &p->call);
+	return 0;
+}
+
+/* One attempt: 0, -EAGAIN, or an error. stack: of a caller who waits, for a
+ * large request. */
+static int send_once(struct rpc_seat *s, struct rpc_client_req *r,
+		     struct rpc_pending *stack)
+{
+	struct conn_seat *seat = s->seat;
+	struct rpc_conn *rc;
+	int err;
+
+	err = conn_check(seat->handle);
+	if (err)
+		return err;
+	if (atomic_load_explicit(&s->queued, memory_order_relaxed))
+		return -EAGAIN;
+	rc = lane_of(s);
+	if (!rc)
+		return -ENOTCONN;
+	if (r->done == async_done)
+		((struct rpc_async *)r->arg)->rc = rc;
+	else
+		((struct rpc_waiting *)r->arg)->rc = rc;
+	s->begun++;
+	if (r->len > rc->ctx->conf.msg_max - RPC_REQ_ROOM) {
+		err = send_large(s, rc, r, stack);
+	} else {
+		seat->req.kind = CONN_REQ_CALL;
+		seat->req.node.request = r;
+		err = conn_tx_submit(rc->conn, &seat->req);
+	}
+	if (err)
+		s->begun--;
+	else
+		count_call(s, r->len);
+	return err;
+}
+
+/* --- without room ------------------------------------------------------- */
+
+static bool may_look(void *arg)
+{
+	struct rpc_hungry *hungry = arg;
+
+	return atomic_load_explicit(&hungry->look, memory_order_acquire);
+}
+
+static uint64_t deadline_of(uint64_t now, uint64_t timeout_ns)
+{
+	return timeout_ns < ENV_NEVER - now ? now + timeout_ns : ENV_NEVER;
+}
+
+/* Tries whenever there may be room, until the deadline. */
+static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
+		       struct rpc_client_req *r, struct rpc_waiting *w)
+{
+	struct engine *e = conn_engine(h->head);
+	uint64_t now = env_now_ns(h->env),
+		 end = deadline_of(now, r->timeout_ns);
+	struct rpc_hungry hungry = {.seat = s->seat};
+	int err;
+
+	rpc_handle_join(h, &hungry);
+	for (;;) {
+		/* Before the attempt: what changes after it is told. */
+		atomic_store_explicit(&hungry.look, false,
+				      memory_order_relaxed);
+		if (end != ENV_NEVER)
+			r->timeout_ns = end > now ? end - now : 0;
+		err = r->timeout_ns ? send_once(s, r, &w->pending) : -ETIMEDOUT;
+		if (err != -EAGAIN)
+			break;
+		(void)engine_run_on(e, w->sleep, may_look, &hungry, end);
+		now = env_now_ns(h->env);
+	}
+	rpc_handle_leave(h, &hungry);
+	return err;
+}
+
+/* --- calls -------------------------------------------------------------- */
+
+/* Owner. */
+static void waiting_done(void *arg, const struct skein_rpc_result *res)
+{
+	struct rpc_waiting *w = arg;
+	struct rpc_seat *s = w->seat;
+	struct conn_seat *seat = s->seat;
+
+	w->res = *res;
+	w->res.data = NULL;
+	if (res->outcome == SKEIN_DONE && !res->status) {
+		w->buf = res->len ? take_buf(w->rc) : NULL;
+		if (!w->buf && res->len)
+			memcpy(w->resp, res->data, res->len);
+		w->res.data = w->resp;
+	}
+	count_ended(s);
+	/* Release: its thread sees the result, and w is its own again. The
+	 * seat stays as long as the handle. */
+	atomic_store_explicit(&w->ended, true, memory_order_release);
+	conn_seat_wake(seat);
+}
+
+static bool waiting_ended(void *arg)
+{
+	struct rpc_waiting *w = arg;
+
+	return atomic_load_explicit(&w->ended, memory_order_acquire);
+}
+
+/* w is written by the owner: from here on the thread is not cancelled. */
+static int call_and_wait(struct rpc_seat *s, struct skein_conn *conn,
+			 struct rpc_client_req *r, struct rpc_waiting *w)
+{
+	struct rpc_handle *h = rpc_conn_of(conn)->handle;
+	int err = -EAGAIN;
+
+	/* Nobody who waits for room is overtaken. */
+	if (!atomic_load_explicit(&h->n_hungry, memory_order_relaxed))
+		err = send_once(s, r, &w->pending);
+	if (err == -EAGAIN)
+		err = send_hungry(s, h, r, w);
+	if (err)
+		return err;
+	err = engine_run_on(conn_engine(conn), w->sleep, waiting_ended, w,
+			    ENV_NEVER);
+	if (w->buf) {
+		memcpy(w->resp, w->buf->addr, w->res.len);
+		w->buf->end(w->buf);
+	}
+	return err;
+}
+
+int rpc_shared_call(struct skein_conn *conn, struct rpc_client_req *r,
+		    void *resp, struct skein_rpc_result *res)
+{
+	struct skein_env *env = conn_env(conn);
+	struct rpc_client_req own = *r;
+	struct conn_seat *seat;
+	struct rpc_waiting w;
+	int err, cancel;
+
+	err = conn_seat(conn, &seat);
+	if (!err)
+		err = conn_seat_waiter(seat, &w.sleep);
+	if (err)
+		return err;
+	w.seat = rpc_seat_of(seat);
+	w.resp = resp;
+	w.buf = NULL;
+	w.res = *res;
+	atomic_init(&w.ended, false);
+	own.thread = seat->number;
+	own.done = waiting_done;
+	own.arg = &w;
+	cancel = env_cancel_off(env);
+	err = call_and_wait(w.seat, seat->handle, &own, &w);
+	env_cancel_back(env, cancel);
+	*res = w.res;
+	rpc_seat_reap(w.seat);
+	return err;
+}
+
+int rpc_shared_call_async(struct skein_conn *conn, struct rpc_client_req *r)
+{
+	struct rpc_ctx *rx = conn_ctx_module(conn_ctx(conn), CONN_MODULE_RPC);
+	size_t most = rx->conf.resp_inline + RPC_LINE;
+	struct conn_seat *seat;
+	struct rpc_async *a;
+	struct rpc_seat *s;
+	int err;
+
+	err = conn_seat(conn, &seat);
+	if (err)
+		return err;
+	s = rpc_seat_of(seat);
+	if (!s->inbox) {
+		err = inbox_make(s, rx);
+		if (err)
+			return err;
+	}
+	a = s->spare;
+	if (!a)
+		return -EAGAIN;
+	a->room = (uint32_t)(sizeof(struct rpc_news) +
+			     RPC_PAD8(r->resp_max < most ? r->resp_max : most));
+	if (s->reserved + a->room > s->inbox_len)
+		return -EAGAIN;
+	a->done = r->done;
+	a->arg = r->arg;
+	s->spare = a->next;
+	s->reserved += a->room;
+	r->thread = seat->number;
+	r->done = async_done;
+	r->arg = a;
+	err = send_once(s, r, NULL);
+	if (err) {
+		s->reserved -= a->room;
+		async_free(s, a);
+		return err;
+	}
+	/* Whoever runs the engine may sleep, and expect nothing. */
+	env_waiter_wake(conn_env(conn), engine_waiter(conn_engine(conn)));
+	return 0;
+}
+
+int skein_rpc_reap(struct skein_conn *conn, uint64_t timeout_ns)
+{
+	struct skein_env *env;
+	struct conn_seat *seat;
+	struct env_waiter *w;
+	struct rpc_seat *s;
+	int err, n;
+
+	if (!conn || !conn_shared(conn) || !conn_is_client(conn))
+		return -EOPNOTSUPP;
+	env = conn_env(conn);
+	seat = conn_seat_find(conn);
+	s = seat ? rpc_seat_of(seat) : NULL;
+	if (!s)
+		return 0;
+	n = rpc_seat_reap(s);
+	if (n)
+		return n;
+	if (!timeout_ns || !s->reserved) {
+		/* Nothing to wait for: but who got -EAGAIN may need a round,
+		 * which brings credits. */
+		if (engine_try_enter(conn_engine(conn))) {
+			engine_poll(conn_engine(conn));
+			engine_leave(conn_engine(conn));
+		}
+		return rpc_seat_reap(s);
+	}
+	err = conn_seat_waiter(seat, &w);
+	if (!err)
+		err = engine_run_on(conn_engine(conn), w, inbox_filled, s,
+				    deadline_of(env_now_ns(env), timeout_ns));
+	if (err && err != -ETIMEDOUT)
+		return err;
+	return rpc_seat_reap(s);
+}

@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * share.c - a lane of a handle, at the calling end: the hooks of its leaders
+ * (conn/tx.h), and the rounds of the engine's owner.
+ *
+ * Credits. The owner puts what the other end answers into `mail`: credits in
+ * its low half, and what the last answer was; the sending side takes it as a
+ * whole. Both are one read-modify-write on one word, so none is lost. What a
+ * leader cannot send (a question without a receive credit, a wake-up) it leaves to
+ * the owner by a flag, and wakes it.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+
+#include "base/assert.h"
+#include "conn/ctx.h"
+#include "rpc/share.h"
+
+#define MAIL_COUNT UINT64_C(0xffffffff)
+#define MAIL_DECLINED (UINT64_C(1) << 32)
+#define MAIL_NEWS (UINT64_C(1) << 33)
+
+/* --- credits, by the sending side --------------------------------------- */
+
+static void take_mail(struct rpc_share *sh)
+{
+	uint64_t mail;
+
+	if (!atomic_load_explicit(&sh->mail, memory_order_relaxed))
+		return;
+	/* Relaxed: the word is all there is. */
+	mail = atomic_exchange_explicit(&sh->mail, 0, memory_order_relaxed);
+	credit_granted(&sh->credit, (uint32_t)(mail & MAIL_COUNT));
+	if (mail & MAIL_DECLINED)
+		credit_declined(&sh->credit);
+}
+
+/* The question, if there is a receive credit for it. */
+static bool question(struct rpc_conn *rc, struct ibv_send_wr *wr)
+{
+	struct rpc_share *sh = rc->share;
+	uint32_t degree;
+
+	if (!conn_imm_credit(rc->conn))
+		return false;
+	degree = credit_ask(&sh->credit);
+	*wr = (struct ibv_send_wr){
+		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+		.imm_data = htonl(CONN_IMM(CONN_IMM_CREDITS,
+					   RPC_CREDITS_ASK(degree, sh->ops)))};
+	sh->ops_told = sh->ops;
+	sh->ops = 0;
+	__atomic_store_n(&sh->questions, sh->questions + 1, __ATOMIC_RELAXED);
+	return true;
+}
+
+/* It was not posted: the next one tells what it told. */
+static void question_undo(struct rpc_conn *rc)
+{
+	struct rpc_share *sh = rc->share;
+
+	sh->credit.asked = false;
+	sh->ops += sh->ops_told;
+	conn_imm_refund(rc->conn);
+}
+
+static void leave_to_owner(struct rpc_conn *rc, atomic_bool *want)
+{
+	/* The kick orders it for the owner. */
+	atomic_store_explicit(want, true, memory_order_relaxed);
+	engine_kick(rc->engine);
+}
+
+/* --- the leader's hooks ------------------------------------------------- */
+
+static int share_add(void *state, struct tcq_node *n)
+{
+	const struct rpc_client_req *r = n->request;
+	struct rpc_client_req place = *r;
+	struct rpc_conn *rc = state;
+	struct rpc_share *sh = rc->share;
+	uint32_t count = rc->client.tx.open_count + 1;
+	int err;
+
+	take_mail(sh);
+	if (credit_room(&sh->credit, count) < count)
+		return -EAGAIN;
+	if (r->len <= TCQ_INLINE)
+		return rpc_client_add(&rc->client, r);
+	place.payload = NULL;
+	err = rpc_client_add(&rc->client, &place);
+	if (err)
+		return err;
+	/* Its owner may copy it while others are taken in. */
+	n->payload = r->payload;
+	n->len = (uint32_t)r->len;
+	tcq_offer(n, rpc_client_last_payload(&rc->client, n->len));
+	sh->offered++;
+	return 0;
+}
+
+/* A memory operation costs a credit, posted or not: so both ends count the same. */
+static int share_charge(void *state, const struct ibv_send_wr *wr)
+{
+	struct rpc_conn *rc = state;
+	struct rpc_share *sh = rc->share;
+	uint32_t calls = rc->client.tx.open_count;
+
+	take_mail(sh);
+	if (credit_room(&sh->credit, calls + 1) < calls + 1)
+		return -EAGAIN;
+	sh->credit.left--;
+	sh->ops++;
+	__atomic_store_n(&sh->all_ops, sh->all_ops + 1, __ATOMIC_RELAXED);
+	if (credit_low(&sh->credit))
+		leave_to_owner(rc, &sh->want_question);
+	return 0;
+}
+
+static void settle(struct rpc_conn *rc, struct tcq_node *first, unsigned n)
+{
+	struct rpc_share *sh = rc->share;
+	struct tcq_node *node = first;
+
+	for (; sh->offered; node = tcq_next(node)) {
+		skein_assert_debug(n--);
+		if (node->result ||
+		    container_of(node, struct conn_req, node)->kind !=
+			    CONN_REQ_CALL ||
+		    ((const struct rpc_client_req *)node->request)->len <=
+			    TCQ_INLINE)
+			continue;
+		tcq_settle(conn_tx_queue(rc->conn), node);
+		sh->offered--;
+	}
+}
+
+static unsigned share_seal(void *state, struct tcq_node *first, unsigned n,
+			   struct conn_tx_wr out[CONN_TX_MSG_WRS])
+{
+	struct rpc_conn *rc = state;
+	struct rpc_share *sh = rc->share;
+	struct ibv_send_wr *wr = &out[0].wr;
+	uint64_t off;
+	uint32_t len;
+
+	settle(rc, first, n);
+	rpc_client_seal(&rc->client, &off, &len);
+	out[0].sge = (struct ibv_sge){
+		.addr = (uint64_t)(uintptr_t)(rc->port.base + off),
+		.length = len,
+		.lkey = rc->lkey};
+	*wr = (struct ibv_send_wr){
+		.sg_list = &out[0].sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = len <= rc->inline_max ? IBV_SEND_INLINE : 0,
+		.wr.rdma.remote_addr = rc->peer_base + off,
+		.wr.rdma.rkey = rc->peer_rkey};
+	sh->waking = rpc_event_wake(&rc->port.event);
+	if (sh->waking && conn_imm_credit(rc->conn)) {
+		wr->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+		wr->imm_data = htonl(CONN_IMM(CONN_IMM_WAKE, 0));
+		__atomic_store_n(&sh->wakeups, sh->wakeups + 1,
+				 __ATOMIC_RELAXED);
+	} else if (sh->waking) {
+		sh->waking = false;
+		leave_to_owner(rc, &sh->want_wake);
+	}
+	credit_spend(&sh->credit, rc->client.tx.open_count);
+	sh->asking = 0;
+	if (!credit_low(&sh->credit))
+		return 1;
+	if (!question(rc, &out[1].wr)) {
+		leave_to_owner(rc, &sh->want_question);
+		return 1;
+	}
+	sh->asking = 1;
+	return 2;
+}
+
+static void share_posted(void *state, unsigned n, int err)
+{
+	struct rpc_conn *rc = state;
+	struct rpc_share *sh = rc->share;
+	uint32_t degree = rc->client.tx.open_count;
+
+	if (sh->asking && n < 2) {
+		/* The next message asks. */
+		question_undo(rc);
+	}
+	sh->asking = 0;
+	if (n == 0) {
+		sh->credit.left += degree;
+		if (sh->waking)
+			conn_imm_refund(rc->conn);
+	} else {
+		degree = degree < RPC_DEGREES ? degree : RPC_DEGREES;
+		__atomic_store_n(&sh->degrees[degree], sh->degrees[degree] + 1,
+				 __ATOMIC_RELAXED);
+	}
+	sh->waking = false;
+	rpc_client_posted(&rc->client, n ? 0 : err);
+}
+
+static const struct conn_tx_ops share_ops = {
+	.add = share_add,
+	.charge = share_charge,
+	.seal = share_seal,
+	.posted = share_posted,
+};
+
+/* --- the owner ---------------------------------------------------------- */
+
+int rpc_share_imm(struct rpc_conn *rc, uint32_t value)
+{
+	struct rpc_share *sh = rc->share;
+	uint64_t was, mail;
+
+	if (value > UINT16_MAX)
+		return -SKEIN_EPEER;
+	was = atomic_load_explicit(&sh->mail, memory_order_relaxed);
+	do {
+		mail = (was | MAIL_NEWS) + value;
+		if ((was & MAIL_COUNT) + value > UINT16_MAX)
+			return -SKEIN_EPEER;
+		mail = value ? mail & ~MAIL_DECLINED : mail | MAIL_DECLINED;
+	} while (!atomic_compare_exchange_weak_explicit(&sh->mail, &was, mail,
+							memory_order_relaxed,
+							memory_order_relaxed));
+	sh->grants += value != 0;
+	sh->declines += !value;
+	sh->granted += value;
+	if (sh->active != (value != 0)) {
+		sh->active = value != 0;
+		sh->handle->sched_now = true;
+	}
+	rpc_handle_feed(sh->handle);
+	return 0;
+}
+
+/* What a leader has left to us: its question. 0 or an error. */
+static int question_send(struct rpc_conn *rc)
+{
+	struct rpc_share *sh = rc->share;
+	struct ibv_send_wr wr;
+	int err;
+
+	take_mail(sh);
+	if (!credit_low(&sh->credit)) {
+		atomic_store_explicit(&sh->want_question, false,
+				      memory_order_relaxed);
+		return 0;
+	}
+	if (!conn_send_room(rc->conn) || !question(rc, &wr))
+		return 0;
+	err = conn_post(rc->conn, &wr, NULL);
+	if (err) {
+		question_undo(rc);
+		return err == -EAGAIN || err == -ENOMEM ? 0 : err;
+	}
+	atomic_store_explicit(&sh->want_question, false, memory_order_relaxed);
+	return 1;
+}
+
+/* The owner's own request: it costs a credit as others do. */
+static int large_send(struct rpc_conn *rc, const struct rpc_pending *p,
+		      uint64_t left)
+{
+	struct rpc_client_req r = {.payload = p->req,
+				   .len = p->req_len,
+				   .resp_max = p->resp_max,
+				   .timeout_ns = left,
+				   .done = p->done,
+				   .arg = p->arg,
+				   .id = p->id,
+				   .thread = p->thread};
+	struct rpc_share *sh = rc->share;
+	int err;
+
+	take_mail(sh);
+	if (!credit_room(&sh->credit, 1))
+		return -EAGAIN;
+	err = rpc_client_add_large(&rc->client, &r);
+	if (err)
+		return err;
+	credit_spend(&sh->credit, 1);
+	if (credit_low(&sh->credit))
+		atomic_store_explicit(&sh->want_question, true,
+				      memory_order_relaxed);
+	return 0;
+}
+
+static int pending_send(struct rpc_conn *rc, const struct rpc_pending *p)
+{
+	uint64_t now = engine_now_ns(rc->engine), left = ENV_NEVER;
+
+	if (p->deadline_ns != ENV_NEVER)
+		left = p->deadline_ns > now ? p->deadline_ns - now : 0;
+	return left ? large_send(rc, p, left) : -ETIMEDOUT;
+}
+
+int rpc_waiting_poll(struct rpc_conn *rc, struct rpc_pending **ended)
+{
+	struct rpc_pending *p;
+	int err, moved = 0;
+
+	while ((p = rc->waiting)) {
+		err = pending_send(rc, p);
+		if (err == -EAGAIN)
+			break;
+		rc->waiting = p->next;
+		if (!rc->waiting)
+			rc->waiting_end = &rc->waiting;
+		atomic_fetch_sub_explicit(&rc->foreign, 1,
+					  memory_order_relaxed);
+		p->err = err;
+		p->next = NULL;
+		*ended = p;
+		ended = &p->next;
+		moved++;
+	}
+	return moved;
+}
+
+void rpc_pending_tell(struct rpc_pending *ended)
+{
+	struct skein_rpc_result res = {.outcome = SKEIN_NOT_SENT};
+	skein_rpc_done_fn *done;
+	struct rpc_pending *p;
+	void *arg;
+
+	while ((p = ended)) {
+		ended = p->next;
+		res.status = p->err;
+		done = p->err ? p->done : NULL;
+		arg = p->arg;
+		/* From here on its thread may send again. Release: p is its
+		 * own, if it stands on its stack. */
+		atomic_fetch_sub_explicit(p->queued, 1, memory_order_release);
+		if (p->own)
+			env_free(conn_env(p->rc->conn), p);
+		if (done)
+			done(arg, &res);
+	}
+}
+
+static bool wants_send(struct rpc_conn *rc)
+{
+	struct rpc_share *sh = rc->share;
+
+	return rpc_client_wants_send(&rc->client) || rc->waiting ||
+	       rpc_event_owes(&rc->port.event) ||
+	       atomic_load_explicit(&sh->want_question, memory_order_relaxed) ||
+	       atomic_load_explicit(&sh->want_wake, memory_order_relaxed);
+}
+
+int rpc_share_event_flush(struct rpc_conn *rc)
+{
+	int err;
+
+	conn_tx_hold(rc->conn);
+	err = rpc_event_flush(&rc->port);
+	conn_tx_release(rc->conn);
+	return err;
+}
+
+/* All that the owner sends, in one go. Calls that end meanwhile are told after:
+ * nobody's callback runs while the sending side is held. */
+static int send_own(struct rpc_conn *rc)
+{
+	struct rpc_share *sh = rc->share;
+	struct rpc_pending *ended = NULL;
+	int moved, err;
+
+	conn_tx_hold(rc->conn);
+	moved = rpc_client_send_own(&rc->client);
+	if (moved >= 0)
+		moved += rpc_waiting_poll(rc, &ended);
+	if (moved >= 0 &&
+	    atomic_load_explicit(&sh->want_question, memory_order_relaxed)) {
+		err = question_send(rc);
+		moved = err < 0 ? err : moved + err;
+	}
+	if (atomic_exchange_explicit(&sh->want_wake, false,
+				     memory_order_relaxed))
+		rc->port.event.owe_wake = rc->port.event.wake;
+	if (moved >= 0 && rpc_event_owes(&rc->port.event)) {
+		err = rpc_event_flush(&rc->port);
+		moved = err ? err : moved;
+	}
+	conn_tx_release(rc->conn);
+	rpc_pending_tell(ended);
+	return moved;
+}
+
+int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns)
+{
+	struct rpc_share *sh = rc->share;
+	int err, moved;
+	uint32_t room;
+
+	moved = rpc_client_poll(&rc->client, now_ns);
+	if (moved < 0)
+		return moved;
+	if (wants_send(rc)) {
+		err = send_own(rc);
+		if (err < 0)
+			return err;
+		moved += err;
+	}
+	if (!conn_lane_index(rc->conn))
+		moved += rpc_handle_poll(sh->handle, now_ns);
+	if (atomic_load_explicit(&sh->handle->n_hungry, memory_order_relaxed)) {
+		conn_tx_hold(rc->conn);
+		room = conn_send_room(rc->conn);
+		conn_tx_release(rc->conn);
+		if (moved || room != sh->room)
+			rpc_handle_feed(sh->handle);
+		sh->room = room;
+	}
+	return moved;
+}
+
+bool rpc_share_has_work(struct rpc_conn *rc)
+{
+	struct rpc_share *sh = rc->share;
+
+	/* What lacks a receive credit waits for the immediate that brings one. */
+	return rpc_client_has_work(&rc->client) ||
+	       atomic_load_explicit(&sh->want_wake, memory_order_relaxed);
+}
+
+/* --- life --------------------------------------------------------------- */
+
+int rpc_share_new(struct rpc_conn *rc)
+{
+	struct skein_conn *head = conn_lane_head(rc->conn);
+	struct skein_env *env = conn_env(rc->conn);
+	struct rpc_share *sh = rc->share;
+	int err;
+
+	if (!rc->handle && head == rc->conn) {
+		err = rpc_handle_new(head, &rc->handle);
+		if (err)
+			return err;
+	}
+	if (!sh)
+		sh = env_alloc_aligned(env, 64, sizeof(*sh));
+	if (!sh)
+		return -ENOMEM;
+	memset(sh, 0, sizeof(*sh));
+	sh->handle = rpc_conn_of(head)->handle;
+	sh->active = true;
+	credit_init(&sh->credit, CREDIT_C);
+	rc->share = sh;
+	conn_tx_hooks(rc->conn, &share_ops, rc);
+	return 0;
+}
+
+void rpc_share_free(struct rpc_conn *rc)
+{
+	struct skein_env *env = conn_env(rc->conn);
+
+	env_free(env, rc->share);
+	rc->share = NULL;
+	if (rc->handle)
+		rpc_handle_free(rc->handle);
+	rc->handle = NULL;
+}

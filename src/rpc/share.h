@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * share.h - the calling end of a handle with lanes: docs/handles.md.
+ *
+ *	share.c		a lane: what its leader does, what the owner does
+ *	seat.c		a thread: its inbox, and the calls that it makes
+ *	handle.c	the handle: threads without room, the scheduler of
+ *			threads, statistics
+ *
+ * Thread rule: said at each part.
+ */
+#ifndef SKEIN_RPC_SHARE_H
+#define SKEIN_RPC_SHARE_H
+
+#include "conn/lanes.h"
+#include "conn/seat.h"
+#include "conn/tx.h"
+#include "rpc/credit.h"
+#include "rpc/state.h"
+#include "rpc/thrsched.h"
+
+#define RPC_DEGREES 64u /* larger ones count as that */
+
+/* --- a handle ----------------------------------------------------------- */
+
+/* A thread that waits for room. */
+struct rpc_hungry {
+	struct list_node link;
+	struct conn_seat *seat;
+	atomic_bool look; /* something has changed */
+};
+
+struct rpc_handle {
+	struct skein_env *env;
+	struct skein_conn *head;
+	struct env_mutex lock;
+	struct list_node hungry; /* oldest first; under lock */
+	atomic_uint n_hungry;
+
+	/* the engine's owner's */
+	uint64_t interval_ns;
+	uint64_t sched_ns; /* the scheduler's next time */
+	bool sched_now;
+	uint64_t migrations;
+	unsigned seats_left; /* as last looked */
+	struct thrsched_thread *threads;
+	uint32_t *active; /* lanes */
+	unsigned threads_cap;
+};
+
+int rpc_handle_new(struct skein_conn *head, struct rpc_handle **h);
+void rpc_handle_free(struct rpc_handle *h);
+/* Owner, in rounds of lane 0: the scheduler, and threads that have ended. */
+int rpc_handle_poll(struct rpc_handle *h, uint64_t now_ns);
+/* The calling thread waits for room, until it has found it or gives up. */
+void rpc_handle_join(struct rpc_handle *h, struct rpc_hungry *hungry);
+void rpc_handle_leave(struct rpc_handle *h, struct rpc_hungry *hungry);
+/* Owner: there may be room. */
+void rpc_handle_feed(struct rpc_handle *h);
+/* Owner: of all lanes together. */
+void rpc_handle_stats(struct rpc_handle *h, struct skein_rpc_stats *stats);
+
+/* --- a lane ------------------------------------------------------------- */
+
+struct rpc_share {
+	struct rpc_handle *handle;
+
+	/* the sending side's */
+	alignas(64) struct credit credit;
+	uint32_t ops;	   /* memory operations since the last question */
+	uint32_t ops_told; /* by the last question */
+	unsigned asking;   /* WRs of the question behind the sealed message */
+	bool waking;	   /* the sealed message wakes */
+	unsigned offered;  /* places that await a payload */
+	uint64_t wakeups, questions, all_ops;
+	uint64_t degrees[RPC_DEGREES + 1]; /* messages of so many calls */
+
+	/* The owner's answers, for the sending side to take; and what that
+	 * leaves to the owner. */
+	alignas(64) _Atomic(uint64_t) mail;
+	atomic_bool want_question, want_wake;
+
+	/* the owner's */
+	alignas(64) bool active;
+	uint32_t room; /* of the send queue, as last seen */
+	uint64_t grants, declines;
+	uint64_t granted; /* credits */
+};
+
+int rpc_share_new(struct rpc_conn *rc);
+void rpc_share_free(struct rpc_conn *rc);
+/* Owner: a round of a lane. As rpc_poll(). */
+int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns);
+bool rpc_share_has_work(struct rpc_conn *rc);
+/* Owner: signals of the event mode, held. */
+int rpc_share_event_flush(struct rpc_conn *rc);
+/* Owner: the answer to a question, or a grant unasked. */
+int rpc_share_imm(struct rpc_conn *rc, uint32_t value);
+
+/* --- a thread ----------------------------------------------------------- */
+
+/* An asynchronous call of a thread; the thread's memory, the owner's while the
+ * call is under way. */
+struct rpc_async {
+	struct rpc_seat *seat;
+	struct rpc_conn *rc;
+	skein_rpc_done_fn *done;
+	void *arg;
+	uint32_t room; /* reserved in the inbox */
+	struct rpc_async *next;
+};
+
+/* What lies in an inbox; the result behind it, or in buf. */
+struct rpc_news {
+	struct rpc_async *call;
+	struct rpc_buf *buf;
+	uint32_t size; /* of the entry */
+	uint32_t len;  /* of the result */
+	int16_t outcome;
+	int16_t status;
+	uint32_t spare;
+};
+_Static_assert(sizeof(struct rpc_news) % 8 == 0, "results are aligned");
+
+/* A thread that waits for an answer; its stack. */
+struct rpc_waiting {
+	struct rpc_seat *seat;
+	struct rpc_conn *rc;
+	struct env_waiter *sleep;
+	void *resp;
+	struct rpc_buf *buf; /* where a large result lies */
+	struct skein_rpc_result res;
+	struct rpc_pending pending; /* of a large request */
+	atomic_bool ended;
+};
+
+struct rpc_seat {
+	struct conn_seat *seat;
+	/* the thread's */
+	uint32_t begun;	   /* calls */
+	uint32_t reserved; /* bytes of the inbox */
+	uint32_t inner;	   /* of these, read by a done() inside another */
+	unsigned depth;	   /* of done() in done() */
+	uint64_t read;	   /* position in the inbox */
+	struct rpc_async *spare, *block;
+	struct thrsched_sizes sizes;
+	/* told to the scheduler */
+	_Atomic(uint32_t) requests, median;
+	_Atomic(uint64_t) bytes;
+	/* how many of these the scheduler has seen; the owner's */
+	uint32_t requests_seen;
+	uint64_t bytes_seen;
+
+	/* The inbox: positions count bytes, as those of rings count lines
+	 * (docs/protocol/rpc.md, section 1). */
+	uint8_t *inbox;
+	uint32_t inbox_len, inbox_max; /* of the ring; of an entry */
+	_Atomic(uint32_t) queued;      /* large calls in the owner's hands */
+	atomic_bool orphan;	       /* its thread has ended */
+	/* The owner has told all that the orphan's calls brought, and touches
+	 * the seat no more: another thread may have it. Reset by the thread
+	 * that ends, not by the one that comes: so an owner that finds it unset
+	 * knows that nobody has come. */
+	atomic_bool swept;
+
+	/* the owner's */
+	alignas(64) _Atomic(uint64_t) written;
+	_Atomic(uint32_t) ended;
+};
+
+int rpc_seat_taken(struct skein_conn *handle, struct conn_seat *seat);
+void rpc_seat_left(struct skein_conn *handle, struct conn_seat *seat);
+bool rpc_seat_idle(struct skein_conn *handle, struct conn_seat *seat);
+void rpc_seat_free(struct skein_conn *handle, struct conn_seat *seat);
+/* Owner: what is left of a thread that has ended. Returns what moved. */
+int rpc_seat_sweep(struct rpc_seat *s);
+/* Runs what has come: by its thread, or when that has ended by the owner. */
+int rpc_seat_reap(struct rpc_seat *s);
+
+static inline struct rpc_seat *rpc_seat_of(const struct conn_seat *seat)
+{
+	return seat->modules[CONN_MODULE_RPC - 1];
+}
+
+/* The public calls on a handle with lanes. */
+int rpc_shared_call(struct skein_conn *conn, struct rpc_client_req *r,
+		    void *resp, struct skein_rpc_result *res);
+int rpc_shared_call_async(struct skein_conn *conn, struct rpc_client_req *r);
+
+#endif

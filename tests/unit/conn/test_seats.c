@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_seats.c - threads' seats on a handle: found again, each one's own, left
+ * at a thread's end and given on, while the handle is used, closed and gone.
+ */
+#include <pthread.h>
+#include <sched.h>
+
+#include "unit/conn/lanes_rig.h"
+
+#define LANES 4
+
+static void *at(struct conn_seat *seat)
+{
+	return seat->modules[CONN_MODULE_MAX - 1];
+}
+
+static void test_own(void **state)
+{
+	struct conn_seat *seat, *again;
+	struct skein_conn *conn;
+	struct rig r;
+
+	rig_open(&r, 0, NULL);
+	conn = rig_connect(&r, LANES, NULL);
+	assert_null(conn_seat_find(conn));
+	assert_int_equal(conn_seats(conn), 0);
+	assert_int_equal(conn_seat(conn, &seat), 0);
+	assert_int_equal(seat->number, 0);
+	assert_int_equal(atomic_load(&seat->state), CONN_SEAT_TAKEN);
+	assert_true(atomic_load(&seat->lane) < LANES);
+	assert_ptr_equal(seat->handle, conn);
+	assert_non_null(at(seat));
+	for (unsigned i = 0; i < LANES; i++) {
+		assert_int_equal(conn_seat(conn_lane(conn, i), &again), 0);
+		assert_ptr_equal(again, seat);
+		assert_ptr_equal(conn_seat_find(conn_lane(conn, i)), seat);
+	}
+	assert_int_equal(conn_seats(conn), 1);
+	assert_ptr_equal(conn_seat_at(conn, 0), seat);
+	assert_int_equal(told.seats_taken, 1);
+	rig_end(&r, conn);
+	assert_int_equal(told.seats_left, 0);
+	assert_int_equal(told.seats_freed, 1);
+	rig_close(&r);
+}
+
+static void on_thread(void *(*fn)(void *), void *arg)
+{
+	pthread_t id;
+
+	assert_int_equal(pthread_create(&id, NULL, fn, arg), 0);
+	pthread_join(id, NULL);
+}
+
+struct visit {
+	struct skein_conn *conn;
+	int rc;
+	unsigned number;
+	struct conn_seat *seat;
+};
+
+static void *visits(void *arg)
+{
+	struct visit *v = arg;
+
+	v->seat = NULL;
+	v->rc = conn_seat(v->conn, &v->seat);
+	v->number = v->seat ? v->seat->number : UINT32_MAX;
+	return NULL;
+}
+
+/* A seat is given on when nothing of its old thread is under way. */
+static void test_given_on(void **state)
+{
+	struct visit v;
+	struct rig r;
+
+	rig_open(&r, 0, NULL);
+	v.conn = rig_connect(&r, LANES, NULL);
+	for (unsigned i = 0; i < 3; i++) {
+		on_thread(visits, &v);
+		assert_int_equal(v.number, 0);
+		assert_int_equal(atomic_load(&v.seat->state), CONN_SEAT_LEFT);
+		assert_int_equal(atomic_load(&v.seat->thread), 0);
+		assert_int_equal(conn_seats_left(v.conn), i + 1);
+	}
+	told.seats_busy = 1;
+	for (unsigned i = 1; i < 100; i++) {
+		on_thread(visits, &v);
+		assert_int_equal(v.number, i);
+	}
+	told.seats_busy = 0;
+	for (unsigned i = 0; i < 100; i++) {
+		on_thread(visits, &v);
+		assert_true(v.number < 100);
+	}
+	assert_int_equal(conn_seats(v.conn), 100);
+	assert_int_equal(told.seats_left, told.seats_taken);
+	rig_end(&r, v.conn);
+	assert_int_equal(told.seats_freed, 100);
+	rig_close(&r);
+}
+
+/* What a module refuses, or has no memory for, is the answer; and nothing is
+ * lost by it. */
+static void test_refused(void **state)
+{
+	struct visit v;
+	struct rig r;
+	bool hit;
+	int n;
+
+	rig_open(&r, 0, NULL);
+	v.conn = rig_connect(&r, LANES, NULL);
+	told.seat_refused = true;
+	on_thread(visits, &v);
+	assert_int_equal(v.rc, -EPERM);
+	told.seat_refused = false;
+	on_thread(visits, &v);
+	assert_int_equal(v.rc, 0);
+	assert_int_equal(v.number, 0);
+	rig_end(&r, v.conn);
+	for (n = 0, hit = true; hit; n++) {
+		v.conn = rig_connect(&r, LANES, NULL);
+		alloc_sweep_begin(&r.sweep, n);
+		on_thread(visits, &v);
+		hit = alloc_sweep_end(&r.sweep);
+		assert_int_equal(v.rc, hit ? -ENOMEM : 0);
+		on_thread(visits, &v);
+		assert_int_equal(v.rc, 0);
+		assert_int_equal(v.number, 0);
+		rig_end(&r, v.conn);
+	}
+	assert_int_equal(n, 3 + 1); /* hash, chunk, the module's */
+	rig_close(&r);
+}
+
+static void test_limit(void **state)
+{
+	struct visit v;
+	struct rig r;
+
+	rig_open(&r, 0, NULL);
+	v.conn = rig_connect(&r, 1, NULL);
+	told.seats_busy = 1;
+	for (unsigned i = 0; i < CONN_SEATS_MAX; i++) {
+		on_thread(visits, &v);
+		assert_int_equal(v.number, i);
+	}
+	on_thread(visits, &v);
+	assert_int_equal(v.rc, -EAGAIN);
+	told.seats_busy = 0;
+	on_thread(visits, &v);
+	assert_int_equal(v.rc, 0);
+	rig_end(&r, v.conn);
+	rig_close(&r);
+}
+
+/* --- many -------------------------------------------------------------- */
+
+#define CROWD 24
+#define ROUNDS 100
+
+struct crowd {
+	struct skein_conn *conn;
+	_Atomic(uint64_t) owner[CROWD + 1]; /* of seats, by number */
+	atomic_uint alive, most;
+	atomic_bool stop;
+};
+
+/* Takes a seat, finds it again and again while others come and go, and leaves
+ * it by ending. */
+static void *comes_and_goes(void *arg)
+{
+	struct crowd *c = arg;
+	uint64_t self = env_thread_self(c->conn->ctx->env), none = 0;
+	struct conn_seat *seat, *again;
+
+	skein_assert(!conn_seat_find(c->conn));
+	skein_assert(conn_seat(c->conn, &seat) == 0);
+	skein_assert(seat->number <= CROWD);
+	skein_assert(atomic_compare_exchange_strong(&c->owner[seat->number],
+						    &none, self));
+	for (int i = 0; i < 200; i++) {
+		again = NULL;
+		skein_assert(conn_seat(c->conn, &again) == 0);
+		skein_assert(again == seat);
+		if (i % 50 == 0)
+			sched_yield();
+	}
+	skein_assert(atomic_load(&seat->thread) == self);
+	atomic_store(&c->owner[seat->number], 0);
+	return NULL;
+}
+
+static void *keeps_coming(void *arg)
+{
+	pthread_t id;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		skein_assert(!pthread_create(&id, NULL, comes_and_goes, arg));
+		pthread_join(id, NULL);
+	}
+	return NULL;
+}
+
+/* The engine's owner looks at all seats meanwhile. */
+static void *looks(void *arg)
+{
+	struct crowd *c = arg;
+	unsigned taken;
+
+	while (!atomic_load(&c->stop)) {
+		taken = 0;
+		for (unsigned i = 0; i < conn_seats(c->conn); i++) {
+			struct conn_seat *seat = conn_seat_at(c->conn, i);
+
+			skein_assert(seat->number == i);
+			if (atomic_load_explicit(&seat->state,
+						 memory_order_acquire) ==
+			    CONN_SEAT_TAKEN) {
+				skein_assert(at(seat));
+				taken++;
+			}
+			conn_seat_wake(seat);
+		}
+		skein_assert(taken <= CROWD);
+		sched_yield();
+	}
+	return NULL;
+}
+
+static void test_crowd(void **state)
+{
+	pthread_t ids[CROWD], looker;
+	struct crowd c = {0};
+	struct rig r;
+
+	rig_open(&r, 0, NULL);
+	c.conn = rig_connect(&r, LANES, NULL);
+	assert_int_equal(pthread_create(&looker, NULL, looks, &c), 0);
+	for (int i = 0; i < CROWD; i++)
+		assert_int_equal(
+			pthread_create(&ids[i], NULL, keeps_coming, &c), 0);
+	for (int i = 0; i < CROWD; i++)
+		pthread_join(ids[i], NULL);
+	atomic_store(&c.stop, true);
+	pthread_join(looker, NULL);
+	/* No more of them than were alive at one time. */
+	assert_true(conn_seats(c.conn) <= CROWD);
+	assert_int_equal(told.seats_left, CROWD * ROUNDS);
+	rig_end(&r, c.conn);
+	rig_close(&r);
+}
+
+/* --- ends -------------------------------------------------------------- */
+
+#define ENDING 4
+
+static void *waits(void *arg)
+{
+	struct crowd *c = arg;
+	struct conn_seat *seat;
+
+	skein_assert(conn_seat(c->conn, &seat) == 0);
+	atomic_fetch_add(&c->alive, 1);
+	while (!atomic_load(&c->stop))
+		sched_yield();
+	return NULL;
+}
+
+/* Threads end while the handle is closed, or when all is gone. */
+static void ends(bool later)
+{
+	struct crowd c = {0};
+	pthread_t ids[ENDING];
+	struct rig r;
+
+	rig_open(&r, 0, NULL);
+	c.conn = rig_connect(&r, LANES, NULL);
+	for (int i = 0; i < ENDING; i++)
+		assert_int_equal(pthread_create(&ids[i], NULL, waits, &c), 0);
+	while (atomic_load(&c.alive) < ENDING)
+		sched_yield();
+	atomic_store(&c.stop, !later);
+	rig_end(&r, c.conn);
+	assert_int_equal(told.seats_freed, ENDING);
+	assert_true(!later || told.seats_left == 0);
+	rig_close(&r);
+	atomic_store(&c.stop, true);
+	for (int i = 0; i < ENDING; i++)
+		pthread_join(ids[i], NULL);
+}
+
+static void test_ends(void **state)
+{
+	for (int i = 0; i < 200; i++)
+		ends(false);
+	for (int i = 0; i < 5; i++)
+		ends(true);
+}
+
+struct sleeper {
+	struct skein_conn *conn;
+	_Atomic(struct conn_seat *) seat;
+	atomic_bool told;
+};
+
+static void *sleeps(void *arg)
+{
+	struct sleeper *s = arg;
+	struct skein_env *env = s->conn->ctx->env;
+	struct conn_seat *seat;
+	struct env_waiter *w;
+
+	skein_assert(conn_seat(s->conn, &seat) == 0);
+	skein_assert(conn_seat_waiter(seat, &w) == 0);
+	atomic_store(&s->seat, seat);
+	while (!atomic_load(&s->told)) {
+		env_waiter_arm(env, w);
+		if (atomic_load(&s->told))
+			env_waiter_disarm(env, w);
+		else
+			env_waiter_sleep(env, w, ENV_NEVER);
+	}
+	return NULL;
+}
+
+static void test_wake(void **state)
+{
+	struct sleeper s = {0};
+	struct conn_seat *seat;
+	struct rig r;
+	pthread_t id;
+
+	rig_open(&r, 0, NULL);
+	s.conn = rig_connect(&r, LANES, NULL);
+	for (int i = 0; i < 100; i++) {
+		s.seat = NULL;
+		s.told = false;
+		assert_int_equal(pthread_create(&id, NULL, sleeps, &s), 0);
+		while (!(seat = atomic_load(&s.seat)))
+			sched_yield();
+		atomic_store(&s.told, true);
+		conn_seat_wake(seat);
+		pthread_join(id, NULL);
+	}
+	rig_end(&r, s.conn);
+	rig_close(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_own),	cmocka_unit_test(test_given_on),
+		cmocka_unit_test(test_refused), cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_crowd),	cmocka_unit_test(test_ends),
+		cmocka_unit_test(test_wake),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,569 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_handle.c - calls of many threads on a handle of few QPs, over the
+ * software device, to another process: blocking and asynchronous, small and
+ * large; threads that end, are cancelled, or never ask for their answers; a
+ * server that stops and one that is killed. Every call ends once, with its own
+ * answer.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/prng.h"
+#include "conn/ctx.h"
+#include "unit/cm.h"
+#include <skein/skein.h>
+
+#define CALL 1
+#define THREADS_MAX 64
+#define LEN_MAX (200u << 10)
+
+/* A request: how long the result shall be, and whose it is. */
+struct ask {
+	uint32_t resp_len;
+	uint32_t thread;
+	uint32_t seq;
+	uint32_t last; /* byte of the payload */
+};
+
+static int on_call(struct skein_rpc_req *req, void *arg)
+{
+	static uint32_t seen[THREADS_MAX];
+	const uint8_t *data = skein_rpc_req_data(req);
+	size_t len = skein_rpc_req_len(req);
+	struct ask ask;
+	uint8_t *resp;
+
+	memcpy(&ask, data, sizeof(ask));
+	if (len < sizeof(ask) || ask.thread >= THREADS_MAX)
+		return -EBADMSG;
+	if (len > sizeof(ask) && data[len - 1] != (uint8_t)ask.last)
+		return -EBADMSG;
+	/* FIFO: of a thread nothing overtakes, whichever way it went. */
+	if (ask.seq && ask.seq <= seen[ask.thread])
+		return -EILSEQ;
+	seen[ask.thread] = ask.seq;
+	resp = skein_rpc_resp_buf(req, ask.resp_len);
+	if (!resp)
+		return -ENOMEM;
+	memset(resp, (int)ask.seq, ask.resp_len);
+	memcpy(resp, &ask, sizeof(ask));
+	return 0;
+}
+
+static void serve(int fd, enum skein_wait wait)
+{
+	struct skein_ctx_attr attr = {
+		.size = sizeof(attr), .device = "soft", .wait = wait};
+	struct skein_listener *listener;
+	struct skein_ctx *ctx;
+	char addr[64] = "";
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (skein_ctx_open(&attr, &ctx) ||
+	    skein_rpc_handle(ctx, CALL, on_call, NULL) ||
+	    skein_listener_open(ctx, "127.0.0.1:0", NULL, &listener))
+		_exit(1);
+	snprintf(addr, sizeof(addr), "%s", skein_listener_addr(listener));
+	if (write(fd, addr, sizeof(addr)) != sizeof(addr))
+		_exit(1);
+	for (;;)
+		skein_engine_run(skein_ctx_engine(ctx), SKEIN_FOREVER);
+}
+
+struct live {
+	pid_t server;
+	struct skein_ctx *ctx;
+	struct skein_conn *conn;
+	unsigned calls; /* of a thread */
+	size_t len_max;
+	size_t resp_max; /* of asynchronous calls */
+	atomic_uint ended, refused, lost, not_sent;
+};
+
+static void live_start(struct live *l, unsigned qps, enum skein_wait wait,
+		       bool background)
+{
+	struct skein_ctx_attr attr = {.size = sizeof(attr),
+				      .device = "soft",
+				      .wait = wait,
+				      .background = background};
+	struct skein_conn_attr conn = {.size = sizeof(conn), .qps = qps};
+	char addr[64];
+	int fds[2];
+
+	memset(l, 0, sizeof(*l));
+	l->resp_max = LEN_MAX;
+	assert_int_equal(pipe(fds), 0);
+	l->server = fork();
+	assert_true(l->server >= 0);
+	if (!l->server) {
+		close(fds[0]);
+		serve(fds[1], wait);
+	}
+	close(fds[1]);
+	assert_int_equal(read(fds[0], addr, sizeof(addr)), sizeof(addr));
+	close(fds[0]);
+	assert_int_equal(skein_ctx_open(&attr, &l->ctx), 0);
+	assert_int_equal(skein_conn_open(l->ctx, addr, &conn, &l->conn), 0);
+}
+
+static void live_stop(struct live *l)
+{
+	skein_conn_close(l->conn, SKEIN_S(1));
+	skein_ctx_close(l->ctx);
+	kill(l->server, SIGKILL);
+	waitpid(l->server, NULL, 0);
+}
+
+struct thread {
+	struct live *l;
+	uint32_t n;
+	uint32_t sent, answered; /* asynchronous */
+	pthread_t id, self;
+	struct prng rng;
+	uint8_t *buf, *resp;
+};
+
+static void thread_init(struct thread *t, struct live *l, uint32_t n)
+{
+	memset(t, 0, sizeof(*t));
+	t->l = l;
+	t->n = n;
+	prng_init(&t->rng, n + 1);
+	t->buf = calloc(1, LEN_MAX);
+	t->resp = malloc(LEN_MAX);
+}
+
+static void thread_fini(struct thread *t)
+{
+	free(t->buf);
+	free(t->resp);
+}
+
+static void threads_run(struct thread *t, unsigned n, void *(*fn)(void *arg))
+{
+	for (unsigned i = 0; i < n; i++)
+		if (pthread_create(&t[i].id, NULL, fn, &t[i]))
+			abort();
+	for (unsigned i = 0; i < n; i++)
+		pthread_join(t[i].id, NULL);
+}
+
+/* assert() of cmocka is the main thread's only. */
+#define MUST(x)                                                                \
+	do {                                                                   \
+		if (!(x)) {                                                    \
+			fprintf(stderr, "%s:%d: not %s\n", __FILE__, __LINE__, \
+				#x);                                           \
+			abort();                                               \
+		}                                                              \
+	} while (0)
+
+static size_t some_len(struct thread *t)
+{
+	size_t most = t->l->len_max;
+
+	if (most && !prng_below(&t->rng, 8))
+		return sizeof(struct ask) + prng_below(&t->rng, most);
+	return sizeof(struct ask) + prng_below(&t->rng, 120);
+}
+
+static size_t ask_fill(struct thread *t, uint32_t seq)
+{
+	struct ask ask = {(uint32_t)some_len(t), t->n, seq, seq};
+	size_t len = some_len(t);
+
+	memcpy(t->buf, &ask, sizeof(ask));
+	if (len > sizeof(ask))
+		t->buf[len - 1] = (uint8_t)seq;
+	return len;
+}
+
+static bool answer_is(const struct skein_rpc_result *res, uint32_t thread,
+		      uint32_t seq)
+{
+	const uint8_t *data = res->data;
+	struct ask ask;
+
+	if (res->len < sizeof(ask))
+		return false;
+	memcpy(&ask, data, sizeof(ask));
+	return ask.thread == thread && ask.seq == seq &&
+	       ask.resp_len == res->len &&
+	       (res->len == sizeof(ask) || data[res->len - 1] == (uint8_t)seq);
+}
+
+/* --- blocking ----------------------------------------------------------- */
+
+static void *calls_main(void *arg)
+{
+	struct thread *t = arg;
+	struct skein_rpc_result res;
+	size_t len;
+	int rc;
+
+	for (uint32_t n = 1; n <= t->l->calls; n++) {
+		len = ask_fill(t, n);
+		rc = skein_rpc_call(t->l->conn, CALL, t->buf, len, t->resp,
+				    LEN_MAX, SKEIN_S(60), &res);
+		MUST(rc == 0 && res.outcome == SKEIN_DONE);
+		MUST(answer_is(&res, t->n, n));
+		atomic_fetch_add(&t->l->ended, 1);
+	}
+	return NULL;
+}
+
+static void run_calls(unsigned qps, unsigned threads, unsigned calls,
+		      enum skein_wait wait, bool background, size_t len_max,
+		      void *(*fn)(void *arg))
+{
+	struct thread t[THREADS_MAX];
+	struct skein_rpc_stats st;
+	struct live l;
+
+	live_start(&l, qps, wait, background);
+	l.calls = calls;
+	l.len_max = len_max;
+	for (unsigned i = 0; i < threads; i++)
+		thread_init(&t[i], &l, i);
+	threads_run(t, threads, fn);
+	assert_int_equal(atomic_load(&l.ended), threads * calls);
+	assert_int_equal(skein_rpc_stats(l.conn, &st), 0);
+	assert_int_equal(st.calls, threads * calls);
+	assert_int_equal(st.lanes, qps);
+	/* what was granted and not used; at most 2 C a lane */
+	assert_true(st.credits <= 64ull * qps);
+	for (unsigned i = 0; i < threads; i++)
+		thread_fini(&t[i]);
+	live_stop(&l);
+}
+
+static void test_blocking(void **state)
+{
+	run_calls(1, 1, 300, SKEIN_WAIT_POLL, false, 0, calls_main);
+	run_calls(3, 6, 300, SKEIN_WAIT_ADAPTIVE, false, 0, calls_main);
+	run_calls(2, 4, 200, SKEIN_WAIT_ADAPTIVE, true, 0, calls_main);
+}
+
+static void test_blocking_large(void **state)
+{
+	run_calls(2, 4, 60, SKEIN_WAIT_ADAPTIVE, false, 12000, calls_main);
+	run_calls(2, 3, 40, SKEIN_WAIT_ADAPTIVE, false, 150000, calls_main);
+}
+
+/* However many they are, and however they wait, all get on. */
+static void test_wait_modes(void **state)
+{
+	static const enum skein_wait modes[] = {
+		SKEIN_WAIT_ADAPTIVE, SKEIN_WAIT_POLL, SKEIN_WAIT_EVENT};
+
+	for (unsigned i = 0; i < 3; i++)
+		run_calls(2, THREADS_MAX, 20, modes[i], false, 0, calls_main);
+}
+
+/* --- asynchronous ------------------------------------------------------- */
+
+struct call {
+	struct thread *t;
+	uint32_t seq;
+};
+
+static void call_done(void *arg, const struct skein_rpc_result *res)
+{
+	struct call *call = arg;
+	struct thread *t = call->t;
+
+	MUST(res->outcome == SKEIN_DONE && !res->status);
+	MUST(answer_is(res, t->n, call->seq));
+	/* in its thread, in the order of its calls */
+	MUST(pthread_equal(pthread_self(), t->self));
+	MUST(++t->answered == call->seq);
+	atomic_fetch_add(&t->l->ended, 1);
+	free(call);
+}
+
+static int call_async(struct thread *t, uint32_t seq, uint64_t timeout,
+		      skein_rpc_done_fn *done)
+{
+	struct call *call = malloc(sizeof(*call));
+	size_t len = ask_fill(t, seq);
+	int rc;
+
+	*call = (struct call){t, seq};
+	rc = skein_rpc_call_async(t->l->conn, CALL, t->buf, len, t->l->resp_max,
+				  timeout, done, call);
+	if (rc)
+		free(call);
+	return rc;
+}
+
+static void *async_main(void *arg)
+{
+	struct thread *t = arg;
+	int rc;
+
+	t->self = pthread_self();
+	while (t->answered < t->l->calls) {
+		rc = t->sent < t->l->calls && t->sent - t->answered < 8
+			     ? call_async(t, t->sent + 1, SKEIN_S(60),
+					  call_done)
+			     : -EAGAIN;
+		t->sent += !rc;
+		MUST(!rc || rc == -EAGAIN);
+		if (rc)
+			MUST(skein_rpc_reap(t->l->conn, SKEIN_S(30)) >= 0);
+	}
+	MUST(skein_rpc_reap(t->l->conn, 0) == 0);
+	return NULL;
+}
+
+static void test_async(void **state)
+{
+	run_calls(1, 1, 500, SKEIN_WAIT_POLL, false, 0, async_main);
+	run_calls(3, 6, 400, SKEIN_WAIT_ADAPTIVE, false, 0, async_main);
+	run_calls(2, 4, 300, SKEIN_WAIT_EVENT, true, 0, async_main);
+}
+
+static void test_async_large(void **state)
+{
+	run_calls(2, 3, 60, SKEIN_WAIT_ADAPTIVE, false, 12000, async_main);
+	run_calls(2, 3, 30, SKEIN_WAIT_ADAPTIVE, false, 150000, async_main);
+}
+
+/* --- ends --------------------------------------------------------------- */
+
+static void end_done(void *arg, const struct skein_rpc_result *res)
+{
+	struct call *call = arg;
+	struct live *l = call->t->l;
+
+	if (res->outcome == SKEIN_UNKNOWN)
+		atomic_fetch_add(&l->lost, 1);
+	else if (res->outcome == SKEIN_NOT_SENT)
+		atomic_fetch_add(&l->not_sent, 1);
+	atomic_fetch_add(&l->ended, 1);
+	free(call);
+}
+
+/* Makes calls and goes. */
+static void *leaver_main(void *arg)
+{
+	struct thread *t = arg;
+
+	for (uint32_t n = 1; n <= 10; n++)
+		if (call_async(t, 0, SKEIN_S(60), end_done) == 0)
+			t->sent++;
+	return NULL;
+}
+
+static void test_thread_exit(void **state)
+{
+	struct thread t[8];
+	unsigned sent = 0;
+	struct thread own;
+	struct live l;
+
+	live_start(&l, 2, SKEIN_WAIT_ADAPTIVE, false);
+	for (unsigned round = 0; round < 5; round++) {
+		for (unsigned i = 0; i < 8; i++)
+			thread_init(&t[i], &l, i);
+		threads_run(t, 8, leaver_main);
+		for (unsigned i = 0; i < 8; i++) {
+			sent += t[i].sent;
+			thread_fini(&t[i]);
+		}
+		/* Whoever runs the engine ends them. */
+		thread_init(&own, &l, 9);
+		l.calls = 1;
+		while (atomic_load(&l.ended) < sent)
+			assert_true(skein_ctx_progress(l.ctx) >= 0);
+		thread_fini(&own);
+	}
+	assert_int_equal(atomic_load(&l.ended), sent);
+	assert_true(sent >= 8 * 5);
+	live_stop(&l);
+	assert_int_equal(atomic_load(&l.ended), sent);
+}
+
+/* Answers that nobody has asked for are told when the handle closes. */
+static void test_unreaped(void **state)
+{
+	struct thread own;
+	struct live l;
+
+	live_start(&l, 2, SKEIN_WAIT_ADAPTIVE, false);
+	thread_init(&own, &l, 0);
+	for (uint32_t n = 1; n <= 20; n++)
+		assert_int_equal(call_async(&own, n, SKEIN_S(60), end_done), 0);
+	live_stop(&l);
+	assert_int_equal(atomic_load(&l.ended), 20);
+	thread_fini(&own);
+}
+
+/* AddressSanitizer does not see that a cancelled thread's frames are gone, and
+ * takes the C library's next ones for overflows. */
+static void frames_gone(void *arg)
+{
+#ifdef __SANITIZE_ADDRESS__
+	void __asan_handle_no_return(void);
+
+	__asan_handle_no_return();
+#endif
+}
+
+static void *cancelled_main(void *arg)
+{
+	struct thread *t = arg;
+	struct skein_rpc_result res;
+	size_t len;
+
+	pthread_cleanup_push(frames_gone, NULL);
+	for (;;) {
+		len = ask_fill(t, 0);
+		MUST(!skein_rpc_call(t->l->conn, CALL, t->buf, len, t->resp,
+				     LEN_MAX, SKEIN_S(60), &res));
+		atomic_fetch_add(&t->l->ended, 1);
+		pthread_testcancel();
+	}
+	pthread_cleanup_pop(0);
+	return NULL;
+}
+
+static void test_cancel(void **state)
+{
+	struct thread t[4];
+	struct live l;
+	void *ret;
+
+	live_start(&l, 2, SKEIN_WAIT_ADAPTIVE, false);
+	for (unsigned i = 0; i < 4; i++) {
+		thread_init(&t[i], &l, i);
+		assert_int_equal(pthread_create(&t[i].id, NULL, cancelled_main,
+						&t[i]),
+				 0);
+	}
+	while (atomic_load(&l.ended) < 40)
+		sched_yield();
+	for (unsigned i = 0; i < 4; i++)
+		pthread_cancel(t[i].id);
+	for (unsigned i = 0; i < 4; i++) {
+		pthread_join(t[i].id, &ret);
+		assert_ptr_equal(ret, PTHREAD_CANCELED);
+		thread_fini(&t[i]);
+	}
+	live_stop(&l);
+}
+
+/* Until the connection is gone. */
+static void *doomed_main(void *arg)
+{
+	struct thread *t = arg;
+	struct skein_rpc_result res;
+	size_t len;
+	int rc;
+
+	do {
+		if (call_async(t, 0, SKEIN_S(60), end_done) == 0)
+			t->sent++;
+		len = ask_fill(t, 0);
+		rc = skein_rpc_call(t->l->conn, CALL, t->buf, len, t->resp,
+				    LEN_MAX, SKEIN_S(60), &res);
+		MUST(rc == 0 || res.outcome != SKEIN_DONE);
+		if (!rc)
+			atomic_fetch_add(&t->l->refused, 1);
+	} while (!rc);
+	return NULL;
+}
+
+static void test_killed(void **state)
+{
+	struct thread t[6];
+	unsigned sent = 0;
+	struct live l;
+
+	live_start(&l, 3, SKEIN_WAIT_ADAPTIVE, false);
+	for (unsigned i = 0; i < 6; i++) {
+		thread_init(&t[i], &l, i);
+		assert_int_equal(
+			pthread_create(&t[i].id, NULL, doomed_main, &t[i]), 0);
+	}
+	while (atomic_load(&l.refused) < 60)
+		sched_yield();
+	kill(l.server, SIGKILL);
+	for (unsigned i = 0; i < 6; i++) {
+		pthread_join(t[i].id, NULL);
+		sent += t[i].sent;
+		thread_fini(&t[i]);
+	}
+	live_stop(&l);
+	assert_int_equal(atomic_load(&l.ended), sent);
+}
+
+/* A server that does not answer: calls end when their time is up, as unknown;
+ * with room for no more, as not sent. */
+static void test_deadlines(void **state)
+{
+	struct skein_rpc_result res;
+	struct thread own;
+	unsigned sent = 0;
+	struct live l;
+	size_t len;
+	int rc;
+
+	live_start(&l, 1, SKEIN_WAIT_ADAPTIVE, false);
+	thread_init(&own, &l, 0);
+	l.resp_max = 256;
+	kill(l.server, SIGSTOP);
+	len = ask_fill(&own, 0);
+	rc = skein_rpc_call(l.conn, CALL, own.buf, len, own.resp, LEN_MAX,
+			    SKEIN_MS(5), &res);
+	assert_int_equal(rc, -ETIMEDOUT);
+	assert_int_equal(res.outcome, SKEIN_UNKNOWN);
+	/* until the credits are spent */
+	while (call_async(&own, 0, SKEIN_MS(5), end_done) == 0)
+		sent++;
+	assert_int_equal(sent, 31);
+	len = ask_fill(&own, 0);
+	rc = skein_rpc_call(l.conn, CALL, own.buf, len, own.resp, LEN_MAX,
+			    SKEIN_MS(5), &res);
+	assert_int_equal(rc, -ETIMEDOUT);
+	assert_int_equal(res.outcome, SKEIN_NOT_SENT);
+	while (atomic_load(&l.ended) < sent)
+		assert_true(skein_rpc_reap(l.conn, SKEIN_S(30)) >= 0);
+	assert_int_equal(atomic_load(&l.lost), sent);
+	kill(l.server, SIGCONT);
+	len = ask_fill(&own, 0);
+	rc = skein_rpc_call(l.conn, CALL, own.buf, len, own.resp, LEN_MAX,
+			    SKEIN_S(30), &res);
+	assert_int_equal(rc, 0);
+	thread_fini(&own);
+	live_stop(&l);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_blocking),
+		cmocka_unit_test(test_blocking_large),
+		cmocka_unit_test(test_wait_modes),
+		cmocka_unit_test(test_async),
+		cmocka_unit_test(test_async_large),
+		cmocka_unit_test(test_thread_exit),
+		cmocka_unit_test(test_unreaped),
+		cmocka_unit_test(test_cancel),
+		cmocka_unit_test(test_killed),
+		cmocka_unit_test(test_deadlines),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

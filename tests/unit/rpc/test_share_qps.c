@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_share_qps.c - the receiver's scheduler on connections: two handles of
+ * four lanes share two active QPs, so most lanes are declined and rest; every
+ * call is answered, and the serving end tells what it granted.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "unit/cm.h"
+#include <skein/skein.h>
+
+#define THREADS 4
+#define CALLS 2000
+#define LANES 4
+
+static struct skein_conn *_Atomic served;
+
+static int on_call(struct skein_rpc_req *req, void *arg)
+{
+	void *resp = skein_rpc_resp_buf(req, skein_rpc_req_len(req));
+
+	/* lane 0, whatever lane it came by */
+	served = skein_rpc_req_conn(req);
+	memcpy(resp, skein_rpc_req_data(req), skein_rpc_req_len(req));
+	return 0;
+}
+
+static void *calls_main(void *arg)
+{
+	struct skein_conn *conn = arg;
+	uint64_t got;
+
+	for (uint64_t i = 0; i < CALLS; i++) {
+		got = 0;
+		assert_int_equal(skein_rpc_call(conn, 1, &i, sizeof(i), &got,
+						sizeof(got), SKEIN_S(60), NULL),
+				 0);
+		assert_true(got == i);
+	}
+	return NULL;
+}
+
+static void test_rest(void **state)
+{
+	struct skein_ctx_attr ca = {
+		.size = sizeof(ca), .device = "soft", .background = true};
+	struct skein_conn_attr attr = {.size = sizeof(attr), .qps = LANES};
+	struct skein_ctx *server, *clients[2];
+	struct skein_conn *conns[2];
+	struct skein_listener *listener;
+	pthread_t threads[2 * THREADS];
+	struct skein_rpc_stats st;
+
+	setenv("SKEIN_MAX_AQP", "2", 1);
+	setenv("SKEIN_QP_INTERVAL", "1ms", 1);
+	assert_int_equal(skein_ctx_open(&ca, &server), 0);
+	assert_int_equal(skein_rpc_handle(server, 1, on_call, NULL), 0);
+	assert_int_equal(
+		skein_listener_open(server, "127.0.0.1:0", NULL, &listener), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(skein_ctx_open(&ca, &clients[i]), 0);
+		assert_int_equal(skein_conn_open(clients[i],
+						 skein_listener_addr(listener),
+						 &attr, &conns[i]),
+				 0);
+	}
+	for (int i = 0; i < 2 * THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, calls_main,
+						conns[i % 2]),
+				 0);
+	for (int i = 0; i < 2 * THREADS; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(skein_rpc_stats(served, &st), 0);
+	assert_int_equal(st.calls, THREADS * CALLS);
+	assert_true(st.messages_received <= st.calls);
+	assert_int_equal(st.lanes, LANES);
+	assert_true(st.lanes_active >= 1 && st.lanes_active <= LANES);
+	assert_true(st.credit_grants > 0);
+	for (int i = 0; i < 2; i++) {
+		skein_conn_close(conns[i], SKEIN_S(1));
+		skein_ctx_close(clients[i]);
+	}
+	skein_ctx_close(server);
+	print_message("%llu calls in %llu messages, %llu grants, %llu "
+		      "declines, %u of %u lanes active\n",
+		      (unsigned long long)st.calls,
+		      (unsigned long long)st.messages_received,
+		      (unsigned long long)st.credit_grants,
+		      (unsigned long long)st.credit_declines, st.lanes_active,
+		      st.lanes);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_rest),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
