@@ -128,6 +128,7 @@ sim-plots:
 	scripts/deps.sh build plots
 	$(MAKE) build
 	scripts/sim-plots.sh $(BUILD)/tools/skein
+	scripts/mcast-plots.sh $(BUILD)/tools/skein
 
 ##install: into PREFIX (/usr/local), or below DESTDIR
 install: build

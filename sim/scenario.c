@@ -13,7 +13,12 @@ static const struct scenario *const scenarios[] = {
 	&scenario_rpc_basic,	    &scenario_kv,
 	&scenario_verbs_rate,	    &scenario_qp_scaling,
 	&scenario_inbound_outbound, &scenario_calibrate,
-	&scenario_flock_sharing,
+	&scenario_mcast_relay,	    &scenario_mcast_scaling,
+	&scenario_mcast_engine,	    &scenario_mcast_algorithms,
+	&scenario_mcast_blocks,	    &scenario_mcast_overlap,
+	&scenario_mcast_racks,	    &scenario_mcast_apt,
+	&scenario_mcast_slow_link,  &scenario_flock_sharing,
+	&scenario_mcast_groups,
 };
 
 #define N_SCENARIOS (sizeof(scenarios) / sizeof(scenarios[0]))

@@ -96,6 +96,16 @@ extern const struct scenario scenario_verbs_rate;
 extern const struct scenario scenario_qp_scaling;
 extern const struct scenario scenario_inbound_outbound;
 extern const struct scenario scenario_calibrate;
+extern const struct scenario scenario_mcast_relay;
+extern const struct scenario scenario_mcast_scaling;
+extern const struct scenario scenario_mcast_engine;
+extern const struct scenario scenario_mcast_algorithms;
+extern const struct scenario scenario_mcast_blocks;
+extern const struct scenario scenario_mcast_overlap;
+extern const struct scenario scenario_mcast_racks;
+extern const struct scenario scenario_mcast_apt;
+extern const struct scenario scenario_mcast_slow_link;
 extern const struct scenario scenario_flock_sharing;
+extern const struct scenario scenario_mcast_groups;
 
 #endif

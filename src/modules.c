@@ -4,9 +4,11 @@
  * which a connection polls them. A module adds itself here and nowhere else.
  */
 #include "conn/conn.h"
+#include "mcast/state.h"
 #include "rpc/state.h"
 
 const struct conn_module *const conn_modules[] = {
 	&rpc_module,
+	&mcast_module,
 	NULL,
 };

@@ -6,6 +6,7 @@
  *	conn.h	listening, connecting, connections and their errors
  *	rpc.h	calls and handlers
  *	mem.h	shared memory and one-sided operations
+ *	mcast.h	one sender, many receivers
  */
 #ifndef SKEIN_SKEIN_H
 #define SKEIN_SKEIN_H
@@ -13,6 +14,7 @@
 #include <skein/conn.h>
 #include <skein/ctx.h>
 #include <skein/error.h>
+#include <skein/mcast.h>
 #include <skein/mem.h>
 #include <skein/rpc.h>
 #include <skein/version.h>

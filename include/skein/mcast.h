@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mcast.h - reliable multicast of large objects: one sender, many receivers,
+ * nearly the price of one copy.
+ *
+ * A group has a fixed list of members; the first is the root, which alone
+ * sends. Every member opens the group with the same list. Messages arrive
+ * whole, unchanged, in the order sent, once. When a member fails every
+ * survivor is told which, and the group is over; when a group closes without
+ * an error, every member has had every message. docs/mcast.md is the guide,
+ * docs/protocol/mcast.md the protocol.
+ *
+ * A process may be in many groups. Every member but the root has a listener of
+ * the same context, on the default engine (skein_listener_open()), at the
+ * address that the list names; the root's own is for messages only. A process
+ * that is in a group runs its default engine all the time (attr.background of
+ * the context does): a member that does not answer for attr.member_timeout_ns
+ * while others wait for it counts as failed.
+ *
+ * Thread rule: any thread, but for what says otherwise. Callbacks run in the
+ * thread that runs the context's default engine, must not block, and must not
+ * call what blocks (skein_mcast_open(), _wait(), _flush(), _close()).
+ */
+#ifndef SKEIN_MCAST_H
+#define SKEIN_MCAST_H
+
+#include <skein/conn.h>
+#include <skein/mem.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct skein_mcast; /* this process's membership in one group */
+
+#define SKEIN_MCAST_MEMBERS_MAX 4096u
+#define SKEIN_MCAST_BLOCK_MIN 4096u
+#define SKEIN_MCAST_BLOCK_MAX (64u << 20)
+/* A message has at most so many blocks: 1 TiB in blocks of 64 KiB. */
+#define SKEIN_MCAST_BLOCKS_MAX (1u << 24)
+
+enum skein_mcast_algorithm {
+	SKEIN_MCAST_PIPELINE,	/* binomial pipeline: the default */
+	SKEIN_MCAST_SEQUENTIAL, /* the root sends to each in turn */
+	SKEIN_MCAST_CHAIN,	/* each relays to the next */
+	SKEIN_MCAST_TREE,	/* binomial tree of whole messages */
+	SKEIN_MCAST_HYBRID,	/* a pipeline among racks, then in each */
+};
+
+/* One message. Passed to callbacks; valid during the call. */
+struct skein_mcast_msg {
+	uint64_t seq;	     /* 0, 1, 2, ... in the order sent */
+	uint64_t size;	     /* bytes; may be 0 */
+	uint32_t blocks;     /* a message of 0 bytes has one, empty */
+	uint32_t block_size; /* bytes of all but the last */
+	/* What skein_mcast_send() or dest.tag was given. */
+	void *tag;
+	/* In done() with status 0: the same at every member, made of the
+	 * checksums of all blocks; 0 with SKEIN_MCAST_NO_CHECKSUM. */
+	uint64_t digest;
+};
+
+/* One block of a message that is streamed. */
+struct skein_mcast_block {
+	uint32_t index;
+	uint32_t len;
+	uint64_t off; /* within the message */
+	void *data;   /* in the group's ring of registered blocks */
+};
+
+/* What block() and fill() return when the block is not done yet. */
+#define SKEIN_MCAST_LATER 1
+
+/* Where an incoming message goes. Zero (but for tag) when incoming() is
+ * called. */
+struct skein_mcast_dest {
+	/* msg->size bytes from off on, of this context; the callee's until
+	 * done(). NULL: through the group's ring, block by block, by block().
+	 * Not looked at for a message of 0 bytes. */
+	struct skein_mem *mem;
+	uint64_t off;
+	void *tag;
+};
+
+/* Why a group is over. Valid as long as the handle. */
+struct skein_mcast_failure {
+	int err;	    /* negative */
+	unsigned rank;	    /* the member that failed */
+	const char *member; /* its address, as the list has it */
+	/* One line: which member, who noticed, why. */
+	const char *text;
+};
+
+struct skein_mcast_ops {
+	/*
+	 * Receivers: a message begins. Says where it goes. Returns 0, or a
+	 * negative error: this member gives up (as skein_mcast_abort()). NULL:
+	 * everything is streamed.
+	 */
+	int (*incoming)(void *arg, struct skein_mcast *group,
+			const struct skein_mcast_msg *msg,
+			struct skein_mcast_dest *dest);
+	/*
+	 * Receivers, only for messages without dest.mem: a block is here and
+	 * verified. Blocks come in the order of the schedule, not of the
+	 * message; each once. block->data is valid until the return of 0, or,
+	 * after SKEIN_MCAST_LATER, until skein_mcast_block_done(). A negative
+	 * return: this member gives up.
+	 */
+	int (*block)(void *arg, struct skein_mcast *group,
+		     const struct skein_mcast_msg *msg,
+		     const struct skein_mcast_block *block);
+	/*
+	 * Root, only for skein_mcast_send_stream(): fills block->data with
+	 * block->len bytes of the message from block->off on. In the order of
+	 * the schedule; with SKEIN_MCAST_SEQUENTIAL and SKEIN_MCAST_TREE a
+	 * block may be asked for again. 0: filled. SKEIN_MCAST_LATER:
+	 * skein_mcast_block_done() will say so. Negative: gives up.
+	 */
+	int (*fill)(void *arg, struct skein_mcast *group,
+		    const struct skein_mcast_msg *msg,
+		    const struct skein_mcast_block *block);
+	/*
+	 * This member is through with a message: sent what it had to send,
+	 * received all of it. Its memory may be used again. Other members may
+	 * not have it yet: skein_mcast_flush() and skein_mcast_close() tell.
+	 * After a failure it comes, with the error, for every message that had
+	 * begun (incoming() returned 0, or send() did) and was not through.
+	 */
+	void (*done)(void *arg, struct skein_mcast *group,
+		     const struct skein_mcast_msg *msg, int status);
+	/* The group is over. Once at most; the done()s of open messages come
+	 * after it. May be NULL. */
+	void (*failed)(void *arg, struct skein_mcast *group,
+		       const struct skein_mcast_failure *why);
+};
+
+enum {
+	/* No checksums: bytes are as right as the device makes them. */
+	SKEIN_MCAST_NO_CHECKSUM = 1 << 0,
+};
+
+/* All members pass the same values, but for rank, ops, arg and what says
+ * otherwise; who does not is refused with -EINVAL. */
+struct skein_mcast_attr {
+	size_t size; /* sizeof(struct skein_mcast_attr) */
+	/* tells groups with the same list apart; any value */
+	uint32_t number;
+	/* "HOST:PORT" of each member's listener, at most
+	 * SKEIN_MCAST_MEMBERS_MAX; the first is the root, whose address is
+	 * any word. Copied. */
+	const char *const *members;
+	unsigned count;
+	/* which of them this process is */
+	unsigned rank;
+	/* the rack of each, for SKEIN_MCAST_HYBRID: any numbers. Copied. */
+	const unsigned *racks;
+	enum skein_mcast_algorithm algorithm;
+	unsigned flags;
+	/* bytes; default 1 MiB; a multiple of 4096 */
+	uint32_t block_size;
+	/* Blocks in the ring for streamed messages; default 8, and at least
+	 * what the schedule needs. Memory is taken when the first message is
+	 * streamed. May differ between members. */
+	unsigned ring_blocks;
+	/* how long opening may take; default 10 s. May differ. */
+	uint64_t open_timeout_ns;
+	/* For how long a member may be silent while somebody waits for it;
+	 * default 1.5 s. May differ. */
+	uint64_t member_timeout_ns;
+	/* How long the engine goes on looking after something has come, before
+	 * it sleeps, while messages are under way: default 50 ms where no other
+	 * member has this one's HOST (pollers that share cores take them from
+	 * each other), else as the engine's. 1: as the engine's. May differ. */
+	uint64_t poll_ns;
+	struct skein_mcast_ops ops;
+	void *arg;
+};
+
+/*
+ * Opens a group and waits until this member's neighbours in the schedule have
+ * opened it too. A member that is not up yet is tried again until the
+ * deadline. -ETIMEDOUT: the log names the member; -EINVAL: attributes that
+ * cannot be, or that differ from another member's; -ENOMEM; -SKEIN_EAUTH and
+ * others of skein_conn_open(). Blocks.
+ */
+SKEIN_API int skein_mcast_open(struct skein_ctx *ctx,
+			       const struct skein_mcast_attr *attr,
+			       struct skein_mcast **group);
+/* The same without waiting (name look-up still blocks): messages may be sent
+ * at once, they leave when the group is up. What goes wrong later is told by
+ * ops.failed(). The handle must be closed in any case. */
+SKEIN_API int skein_mcast_open_async(struct skein_ctx *ctx,
+				     const struct skein_mcast_attr *attr,
+				     struct skein_mcast **group);
+/* Waits until the group is up: 0, -ETIMEDOUT, or why it is over. Blocks. */
+SKEIN_API int skein_mcast_wait(struct skein_mcast *group, uint64_t timeout_ns);
+
+/*
+ * Root: sends size bytes (0 is allowed) of mem from off on, after the messages
+ * before. mem must not change until done(). tag is handed to callbacks. 0: it
+ * will end with done(). -EPERM: not the root; -ERANGE: outside mem;
+ * -EFBIG: more than SKEIN_MCAST_BLOCKS_MAX blocks; -ESHUTDOWN: finished;
+ * -ECONNABORTED: the group is over; -ENOMEM.
+ */
+SKEIN_API int skein_mcast_send(struct skein_mcast *group, struct skein_mem *mem,
+			       uint64_t off, uint64_t size, void *tag);
+/* The same from ops.fill(), through the group's ring of blocks. */
+SKEIN_API int skein_mcast_send_stream(struct skein_mcast *group, uint64_t size,
+				      void *tag);
+/* Ends a SKEIN_MCAST_LATER: status 0, or a negative error: this member gives
+ * up. Each block once. */
+SKEIN_API int skein_mcast_block_done(struct skein_mcast *group, uint64_t seq,
+				     uint32_t index, int status);
+
+/* Root: waits until every member has received every message sent so far.
+ * 0, -ETIMEDOUT, -EPERM, or why the group is over. Blocks. */
+SKEIN_API int skein_mcast_flush(struct skein_mcast *group, uint64_t timeout_ns);
+
+/* Root: no more messages will be sent. Returns at once; receivers may call it
+ * and it does nothing. For a process with several groups, so that the order in
+ * which they are closed does not matter. */
+SKEIN_API void skein_mcast_finish(struct skein_mcast *group);
+
+/*
+ * Every member calls it; the handle is freed in any case, and no callback
+ * comes after it. The root finishes, waits until all have everything, and
+ * tells them; a receiver waits for that. 0: every message has reached every
+ * member. Otherwise why the group is over, or -ETIMEDOUT; then the other
+ * members are told that this one has left. Blocks, at most timeout_ns and
+ * a second. 0 is "leave now".
+ */
+SKEIN_API int skein_mcast_close(struct skein_mcast *group, uint64_t timeout_ns);
+
+/* This member gives up: every member's group is over, with its rank and err
+ * (negative; an errno). For a disk that is full, and the like. */
+SKEIN_API void skein_mcast_abort(struct skein_mcast *group, int err);
+
+/* Is the group over? true, and why. */
+SKEIN_API bool skein_mcast_failed(struct skein_mcast *group,
+				  struct skein_mcast_failure *why);
+
+struct skein_mcast_stats {
+	size_t size; /* sizeof(struct skein_mcast_stats), set by the caller */
+	uint64_t messages;  /* this member is through with */
+	uint64_t delivered; /* root: every member has received */
+	uint64_t blocks_sent, blocks_received;
+	uint64_t bytes_sent, bytes_received; /* of payload */
+	uint64_t not_ready;  /* times a send waited for its receiver */
+	uint64_t rnr;	     /* blocks sent to one that was not ready: 0 */
+	uint64_t copies;     /* bytes copied from the first block's buffer */
+	uint64_t bad_blocks; /* checksums that were wrong */
+	unsigned neighbours; /* connections of this group */
+	/* The message that this member is at: blocks it has. */
+	uint64_t current;
+	uint32_t current_blocks, current_have;
+	/* Root: the least of all members' blocks of it, at most 100 ms old for
+	 * each hop, and who has it. */
+	uint32_t least_have;
+	unsigned slowest;
+};
+SKEIN_API int skein_mcast_stats(struct skein_mcast *group,
+				struct skein_mcast_stats *stats);
+
+/* What attr names, as the group uses it: defaults filled in. */
+SKEIN_API unsigned skein_mcast_count(const struct skein_mcast *group);
+SKEIN_API unsigned skein_mcast_rank(const struct skein_mcast *group);
+SKEIN_API const char *skein_mcast_member(const struct skein_mcast *group,
+					 unsigned rank);
+SKEIN_API uint32_t skein_mcast_block_size(const struct skein_mcast *group);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mcast_bed.h - a test bed for the schedules of src/mcast: one process a node,
+ * groups of all nodes, one object each, over RC verbs of the simulated NICs.
+ *
+ * The relay is the least that RDMC, section 4.2, asks for: each member sends
+ * its blocks in the schedule's order, each once it has it and its receiver has
+ * said by a WRITE that it is ready; a few receives are posted, in the
+ * schedule's order. It knows no failure. QPs are made and connected, and the
+ * first receives announced, before time starts.
+ */
+#ifndef SKEIN_SIM_MCAST_BED_H
+#define SKEIN_SIM_MCAST_BED_H
+
+#include "dev/sim/model.h"
+#include "mcast/schedule.h"
+
+#define MCAST_BED_GROUPS 64u
+
+struct mcast_bed_conf {
+	uint64_t seed;
+	const struct nic_model *nic;
+	uint32_t nodes;
+	/* Of all nodes; their roots are spread evenly over them. 0: 1 */
+	uint32_t groups;
+	enum mcast_algorithm algorithm;
+	uint64_t object; /* bytes, of each group */
+	uint32_t block;
+	uint32_t posted; /* receives of a member at a time; 0: 2 */
+	uint32_t window; /* sends of a member at a time; 0: 2 */
+	uint32_t rack;	 /* nodes of a rack; 0: one switch */
+	uint32_t oversub_pct;
+	bool scattered; /* members stand in racks at random, not in turn */
+	/* The way between two members of group 0 is so many times slower. */
+	uint32_t slow_from, slow_to, slow;
+	/* The bytes travel and are compared: for objects that fit into memory
+	 * as often as there are members. */
+	bool carry;
+};
+
+struct mcast_bed_result {
+	uint64_t ns;	   /* from the send to the last receiver's last block */
+	uint64_t first_ns; /* to the first one's */
+	uint64_t steps;	   /* of the plan */
+	uint64_t blocks;
+	uint64_t bytes_out; /* of all NICs */
+	uint32_t peers_max; /* of a member */
+	uint64_t hash, virtual_ns, events;
+};
+
+/*
+ * 0, or why it could not be run: -EIO for a completion in error, -EBADMSG for a
+ * wrong block, -ETIME when it came to no end.
+ */
+int mcast_bed_run(const struct mcast_bed_conf *conf,
+		  struct mcast_bed_result *res);
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mcast_engine.h - the test bed of mcast_bed.h with the library itself: a context
+ * and a group of <skein/mcast.h> on each node, the object streamed through the
+ * group's ring of blocks.
+ */
+#ifndef SKEIN_SIM_MCAST_ENGINE_H
+#define SKEIN_SIM_MCAST_ENGINE_H
+
+#include "sim/mcast_bed.h"
+
+/*
+ * One group; of conf it looks at seed, nic, nodes, algorithm (no hybrid), object
+ * and block. res->ns is from the call that sends to the last receiver's done().
+ * 0; -EIO when a member failed, -ETIME when it came to no end; else why it could
+ * not be run.
+ */
+int mcast_engine_run(const struct mcast_bed_conf *conf,
+		     struct mcast_bed_result *res);
+
+#endif

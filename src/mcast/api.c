@@ -1,0 +1,617 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * api.c - the public calls: any thread, handed to the engine's owner where
+ * that is another.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "conn/mem_handle.h"
+#include "mcast/state.h"
+
+#define BLOCK_DEFAULT (1u << 20)
+#define RING_DEFAULT 8u
+#define OPEN_NS SKEIN_S(10)
+#define MEMBER_NS SKEIN_MS(1500)
+#define POLL_NS SKEIN_MS(50)
+#define BYE_NS SKEIN_S(1)
+
+/* --- opening ------------------------------------------------------------ */
+
+static const enum mcast_algorithm algorithms[] = {
+	[SKEIN_MCAST_PIPELINE] = MCAST_PIPELINE,
+	[SKEIN_MCAST_SEQUENTIAL] = MCAST_SEQUENTIAL,
+	[SKEIN_MCAST_CHAIN] = MCAST_CHAIN,
+	[SKEIN_MCAST_TREE] = MCAST_TREE,
+	[SKEIN_MCAST_HYBRID] = MCAST_HYBRID,
+};
+
+static size_t host_len(const char *addr)
+{
+	const char *colon = strrchr(addr, ':');
+
+	return colon ? (size_t)(colon - addr) : strlen(addr);
+}
+
+static bool host_alone(const struct skein_mcast_attr *a)
+{
+	size_t len = host_len(a->members[a->rank]);
+
+	for (unsigned i = 0; i < a->count; i++)
+		if (i != a->rank && host_len(a->members[i]) == len &&
+		    !memcmp(a->members[i], a->members[a->rank], len))
+			return false;
+	return true;
+}
+
+static int attr_settle(struct skein_mcast_attr *a,
+		       const struct skein_mcast_attr *user)
+{
+	int rc = ctx_attr_copy(a, sizeof(*a), user);
+
+	if (rc)
+		return rc;
+	if (!a->members || !a->count || a->count > SKEIN_MCAST_MEMBERS_MAX ||
+	    a->rank >= a->count ||
+	    (unsigned)a->algorithm > SKEIN_MCAST_HYBRID ||
+	    a->flags & ~(unsigned)SKEIN_MCAST_NO_CHECKSUM ||
+	    (a->algorithm == SKEIN_MCAST_HYBRID && !a->racks))
+		return -EINVAL;
+	for (unsigned i = 0; i < a->count; i++)
+		if (!a->members[i])
+			return -EINVAL;
+	if (!a->block_size)
+		a->block_size = BLOCK_DEFAULT;
+	if (a->block_size < SKEIN_MCAST_BLOCK_MIN ||
+	    a->block_size > SKEIN_MCAST_BLOCK_MAX ||
+	    a->block_size % SKEIN_MCAST_BLOCK_MIN)
+		return -EINVAL;
+	if (!a->ring_blocks)
+		a->ring_blocks = RING_DEFAULT;
+	if (!a->open_timeout_ns)
+		a->open_timeout_ns = OPEN_NS;
+	if (!a->member_timeout_ns)
+		a->member_timeout_ns = MEMBER_NS;
+	if (!a->poll_ns)
+		a->poll_ns = host_alone(a) ? POLL_NS : 1;
+	return 0;
+}
+
+static int copy_members(struct skein_mcast *g)
+{
+	g->members =
+		env_alloc(mcast_env(g), g->attr.count * sizeof(*g->members));
+	if (!g->members)
+		return -ENOMEM;
+	for (unsigned i = 0; i < g->attr.count; i++) {
+		g->members[i] = env_strdup(mcast_env(g), g->attr.members[i]);
+		if (!g->members[i])
+			return -ENOMEM;
+	}
+	g->attr.members = (const char *const *)g->members;
+	return 0;
+}
+
+/* Rack numbers of the application's are any; the schedule's are below n: the
+ * first member of the same rack names it. */
+static int copy_racks(struct skein_mcast *g)
+{
+	uint32_t n = g->attr.count, k;
+
+	if (g->attr.algorithm != SKEIN_MCAST_HYBRID)
+		return 0;
+	g->racks = env_alloc(mcast_env(g),
+			     (n + MCAST_RACKS_STORAGE(n)) * sizeof(*g->racks));
+	if (!g->racks)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++) {
+		for (k = 0; g->attr.racks[k] != g->attr.racks[i]; k++)
+			;
+		g->racks[i] = k;
+	}
+	g->attr.racks = g->racks;
+	return mcast_racks_init(&g->by_rack, g->racks, n, g->racks + n);
+}
+
+static void group_free(struct skein_mcast *g)
+{
+	struct skein_env *env = mcast_env(g);
+
+	if (g->eng.port)
+		mcast_eng_fini(&g->eng);
+	for (unsigned i = 0; g->members && i < g->attr.count; i++)
+		env_free(env, g->members[i]);
+	env_free(env, g->members);
+	env_free(env, g->racks);
+	env_free(env, g->links);
+	env_mutex_fini(env, &g->lock);
+	env_free(env, g);
+}
+
+static uint64_t from_now(uint64_t now, uint64_t timeout_ns)
+{
+	return timeout_ns > ENV_NEVER - now ? ENV_NEVER : now + timeout_ns;
+}
+
+static int group_new(struct skein_ctx *ctx, const struct skein_mcast_attr *user,
+		     struct skein_mcast **out)
+{
+	struct skein_mcast *g = env_alloc(ctx->env, sizeof(*g));
+	struct mcast_eng_conf conf;
+	uint64_t now = env_now_ns(ctx->env);
+	int rc;
+
+	if (!g)
+		return -ENOMEM;
+	env_mutex_init(ctx->env, &g->lock);
+	g->mx = conn_ctx_module(ctx, CONN_MODULE_MCAST);
+	g->port.ops = &mcast_group_port;
+	rc = attr_settle(&g->attr, user);
+	if (rc == 0)
+		rc = copy_members(g);
+	if (rc == 0)
+		rc = copy_racks(g);
+	if (rc)
+		goto err_free;
+	g->list = mcast_list_hash(g->attr.members, g->attr.count);
+	g->params =
+		mcast_params_hash(g->attr.count, g->attr.algorithm,
+				  g->attr.block_size, g->attr.flags, g->racks);
+	conf = (struct mcast_eng_conf){
+		.n = g->attr.count,
+		.rank = g->attr.rank,
+		.algorithm = algorithms[g->attr.algorithm],
+		.racks = g->racks ? &g->by_rack : NULL,
+		.block_size = g->attr.block_size,
+		.ring_blocks = g->attr.ring_blocks,
+		.checksum = !(g->attr.flags & SKEIN_MCAST_NO_CHECKSUM),
+		.list = g->list,
+		.open_deadline_ns = from_now(now, g->attr.open_timeout_ns),
+		.member_timeout_ns = g->attr.member_timeout_ns,
+	};
+	rc = mcast_eng_init(&g->eng, &g->port, &conf, now);
+	if (rc)
+		goto err_free;
+	rc = -ENOMEM;
+	g->links = env_alloc(ctx->env, (g->eng.n_nbs + 1) * sizeof(*g->links));
+	if (!g->links)
+		goto err_free;
+	atomic_store(&g->up, !g->eng.n_nbs);
+	*out = g;
+	return 0;
+
+err_free:
+	group_free(g);
+	return rc;
+}
+
+/* --- calls into the engine ---------------------------------------------- */
+
+/* A message, or a block that is done, on its way to the engine. */
+struct mcast_call {
+	struct engine_call call;
+	struct skein_mcast *g;
+	struct mcast_out *out; /* NULL: a block */
+	struct skein_mem *mem;
+	uint64_t off, seq;
+	uint32_t block;
+	int status;
+};
+
+static void do_send(struct skein_mcast *g, struct mcast_call *c)
+{
+	struct mcast_eng *e = &g->eng;
+	struct skein_mcast_msg msg;
+	int rc = 0;
+
+	if (c->mem) {
+		rc = mem_keys(c->mem, &c->out->buf.lkey, &c->out->buf.rkey);
+		c->out->buf.addr = (uint8_t *)skein_mem_addr(c->mem) + c->off;
+	}
+	if (rc)
+		mcast_eng_fail(e, e->conf.rank, rc, e->conf.rank);
+	if (!e->ended) {
+		mcast_eng_send(e, c->out);
+		return;
+	}
+	/* Those that a failure ends have been ended already. */
+	mcast_msg_set(e, &msg, e->done++, c->out->size, c->out->tag);
+	e->port->ops->free(e->port, c->out);
+	e->port->ops->done(e->port, &msg, e->over);
+}
+
+static void run_call(struct skein_mcast *g, struct mcast_call *c)
+{
+	if (c->out)
+		do_send(g, c);
+	else
+		mcast_eng_block_done(&g->eng, c->seq, c->block, c->status);
+	mcast_group_kick(g);
+}
+
+static void call_ended(struct skein_mcast *g)
+{
+	/* Release: the closer frees the group behind it. */
+	atomic_fetch_sub_explicit(&g->calls, 1, memory_order_release);
+}
+
+static void call_fn(struct engine_call *call)
+{
+	struct mcast_call *c = container_of(call, struct mcast_call, call);
+	struct skein_mcast *g = c->g;
+
+	run_call(g, c);
+	env_free(mcast_env(g), c);
+	call_ended(g);
+}
+
+/* Now when the caller runs the engine, else when its owner comes to it. */
+static int call_start(struct skein_mcast *g, struct mcast_call *now)
+{
+	struct engine *e = g->mx->ctx->engine->e;
+	struct mcast_call *c;
+
+	if (engine_is_owner(e)) {
+		run_call(g, now);
+		return 0;
+	}
+	c = env_alloc(mcast_env(g), sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	*c = *now;
+	c->g = g;
+	c->call.fn = call_fn;
+	atomic_fetch_add_explicit(&g->calls, 1, memory_order_relaxed);
+	engine_post(e, &c->call);
+	return 0;
+}
+
+/* Those that each group has once need no memory. */
+static void start_fn(struct engine_call *call)
+{
+	struct skein_mcast *g =
+		container_of(call, struct skein_mcast, start_call);
+
+	mcast_group_start(g);
+	call_ended(g);
+}
+
+static void finish_fn(struct engine_call *call)
+{
+	struct skein_mcast *g =
+		container_of(call, struct skein_mcast, finish_call);
+
+	mcast_eng_finish(&g->eng);
+	mcast_group_kick(g);
+	call_ended(g);
+}
+
+static void close_fn(struct engine_call *call)
+{
+	struct skein_mcast *g =
+		container_of(call, struct skein_mcast, close_call);
+
+	mcast_eng_close(&g->eng);
+	mcast_group_kick(g);
+	call_ended(g);
+}
+
+static void abort_fn(struct engine_call *call)
+{
+	struct skein_mcast *g =
+		container_of(call, struct skein_mcast, abort_call);
+
+	mcast_eng_fail(&g->eng, g->attr.rank, atomic_load(&g->abort_err),
+		       g->attr.rank);
+	mcast_group_kick(g);
+	call_ended(g);
+}
+
+static void leave_fn(struct engine_call *call)
+{
+	struct skein_mcast *g =
+		container_of(call, struct skein_mcast, leave_call);
+
+	mcast_group_leave(g);
+	atomic_store_explicit(&g->detached, true, memory_order_release);
+	call_ended(g);
+}
+
+static void once(struct skein_mcast *g, struct engine_call *call,
+		 void (*fn)(struct engine_call *call))
+{
+	struct engine *e = g->mx->ctx->engine->e;
+
+	call->fn = fn;
+	atomic_fetch_add_explicit(&g->calls, 1, memory_order_relaxed);
+	if (engine_is_owner(e))
+		fn(call);
+	else
+		engine_post(e, call);
+}
+
+/* --- waiting ------------------------------------------------------------ */
+
+/* Closed, or over. */
+static bool is_done(void *arg)
+{
+	struct skein_mcast *g = arg;
+
+	return atomic_load_explicit(&g->closed, memory_order_relaxed) ||
+	       atomic_load_explicit(&g->over, memory_order_acquire);
+}
+
+static bool is_up(void *arg)
+{
+	struct skein_mcast *g = arg;
+
+	return atomic_load_explicit(&g->up, memory_order_relaxed) || is_done(g);
+}
+
+static bool is_quiet(void *arg)
+{
+	struct skein_mcast *g = arg;
+
+	return atomic_load_explicit(&g->quiet, memory_order_acquire);
+}
+
+static bool is_gone(void *arg)
+{
+	struct skein_mcast *g = arg;
+
+	return atomic_load_explicit(&g->detached, memory_order_acquire) &&
+	       !atomic_load_explicit(&g->calls, memory_order_acquire);
+}
+
+static int run_for(struct skein_mcast *g, bool (*done)(void *arg), void *arg,
+		   uint64_t timeout_ns)
+{
+	struct skein_ctx *ctx = g->mx->ctx;
+
+	return engine_run_until(ctx->engine->e, done, arg,
+				from_now(env_now_ns(ctx->env), timeout_ns));
+}
+
+static int over_of(struct skein_mcast *g)
+{
+	return atomic_load_explicit(&g->over, memory_order_acquire);
+}
+
+/* --- the public calls --------------------------------------------------- */
+
+int skein_mcast_open_async(struct skein_ctx *ctx,
+			   const struct skein_mcast_attr *attr,
+			   struct skein_mcast **group)
+{
+	struct skein_mcast *g;
+	int rc;
+
+	if (ctx_forked(ctx))
+		return -SKEIN_EFORKED;
+	rc = group_new(ctx, attr, &g);
+	if (rc)
+		return rc;
+	once(g, &g->start_call, start_fn);
+	env_mutex_lock(ctx->env, &ctx->lock);
+	list_add_tail(&g->mx->handles, &g->handle_link);
+	env_mutex_unlock(ctx->env, &ctx->lock);
+	/* The lower rank dials the higher. */
+	for (uint32_t i = 0; i < g->eng.n_nbs && !rc; i++)
+		if (g->eng.nbs[i].rank > g->attr.rank)
+			rc = mcast_link_dial(g, i);
+	if (rc) {
+		skein_mcast_close(g, 0);
+		return rc;
+	}
+	*group = g;
+	return 0;
+}
+
+int skein_mcast_wait(struct skein_mcast *g, uint64_t timeout_ns)
+{
+	int rc = run_for(g, is_up, g, timeout_ns);
+
+	return over_of(g) ? over_of(g) : rc;
+}
+
+int skein_mcast_open(struct skein_ctx *ctx, const struct skein_mcast_attr *attr,
+		     struct skein_mcast **group)
+{
+	struct skein_mcast *g;
+	int rc;
+
+	if (engine_is_owner(ctx->engine->e))
+		return -EDEADLK;
+	rc = skein_mcast_open_async(ctx, attr, &g);
+	if (rc)
+		return rc;
+	/* The engine keeps the deadline. */
+	rc = skein_mcast_wait(g, SKEIN_FOREVER);
+	if (rc) {
+		skein_mcast_close(g, 0);
+		return rc;
+	}
+	*group = g;
+	return 0;
+}
+
+static int send_any(struct skein_mcast *g, struct skein_mem *mem, uint64_t off,
+		    uint64_t size, void *tag)
+{
+	struct mcast_call call = {.mem = mem, .off = off};
+	struct mcast_out *out;
+	int rc;
+
+	if (g->attr.rank)
+		return -EPERM;
+	if (over_of(g))
+		return -ECONNABORTED;
+	if (atomic_load_explicit(&g->finished, memory_order_relaxed))
+		return -ESHUTDOWN;
+	if (size > (uint64_t)g->attr.block_size * SKEIN_MCAST_BLOCKS_MAX)
+		return -EFBIG;
+	out = env_alloc(mcast_env(g), sizeof(*out));
+	if (!out)
+		return -ENOMEM;
+	out->size = size;
+	out->tag = tag;
+	call.out = out;
+	rc = call_start(g, &call);
+	if (rc)
+		env_free(mcast_env(g), out);
+	else
+		atomic_fetch_add(&g->accepted, 1);
+	return rc;
+}
+
+int skein_mcast_send(struct skein_mcast *g, struct skein_mem *mem, uint64_t off,
+		     uint64_t size, void *tag)
+{
+	if (size && (!mem || mem->ctx != g->mx->ctx))
+		return -EINVAL;
+	if (size &&
+	    (off > skein_mem_len(mem) || size > skein_mem_len(mem) - off))
+		return -ERANGE;
+	return send_any(g, size ? mem : NULL, off, size, tag);
+}
+
+int skein_mcast_send_stream(struct skein_mcast *g, uint64_t size, void *tag)
+{
+	if (!g->attr.ops.fill)
+		return -EINVAL;
+	return send_any(g, NULL, 0, size, tag);
+}
+
+int skein_mcast_block_done(struct skein_mcast *g, uint64_t seq, uint32_t index,
+			   int status)
+{
+	struct mcast_call call = {.seq = seq,
+				  .block = index,
+				  .status = status > 0 ? -EINVAL : status};
+
+	return call_start(g, &call);
+}
+
+struct flush {
+	struct skein_mcast *g;
+	uint64_t to;
+};
+
+static bool is_flushed(void *arg)
+{
+	struct flush *f = arg;
+
+	return atomic_load_explicit(&f->g->delivered, memory_order_relaxed) >=
+		       f->to ||
+	       over_of(f->g);
+}
+
+int skein_mcast_flush(struct skein_mcast *g, uint64_t timeout_ns)
+{
+	struct flush f = {g, atomic_load(&g->accepted)};
+	int rc;
+
+	if (g->attr.rank)
+		return -EPERM;
+	rc = run_for(g, is_flushed, &f, timeout_ns);
+	return over_of(g) ? over_of(g) : rc;
+}
+
+void skein_mcast_finish(struct skein_mcast *g)
+{
+	if (!g->attr.rank && !atomic_exchange(&g->finished, true))
+		once(g, &g->finish_call, finish_fn);
+}
+
+void skein_mcast_abort(struct skein_mcast *g, int err)
+{
+	int none = 0;
+
+	/* The first counts. */
+	if (atomic_compare_exchange_strong(&g->abort_err, &none,
+					   err < 0 ? err : -ECANCELED))
+		once(g, &g->abort_call, abort_fn);
+}
+
+static void group_end(struct skein_mcast *g)
+{
+	struct skein_ctx *ctx = g->mx->ctx;
+
+	once(g, &g->leave_call, leave_fn);
+	run_for(g, is_gone, g, SKEIN_FOREVER);
+	for (uint32_t i = 0; i < g->eng.n_nbs; i++)
+		mcast_link_drop(g, i);
+	env_mutex_lock(ctx->env, &ctx->lock);
+	list_del(&g->handle_link);
+	env_mutex_unlock(ctx->env, &ctx->lock);
+	group_free(g);
+}
+
+int skein_mcast_close(struct skein_mcast *g, uint64_t timeout_ns)
+{
+	int rc = 0;
+
+	if (!g || ctx_forked(g->mx->ctx))
+		return 0;
+	if (engine_is_owner(g->mx->ctx->engine->e))
+		return -EDEADLK;
+	atomic_store(&g->finished, true);
+	once(g, &g->close_call, close_fn);
+	if (timeout_ns)
+		rc = run_for(g, is_done, g, timeout_ns);
+	if (!is_done(g)) {
+		rc = -ETIMEDOUT;
+		skein_mcast_abort(g, -ECANCELED);
+		run_for(g, is_done, g, SKEIN_FOREVER);
+	}
+	/* A neighbour that does not say BYE has had everything all the same. */
+	run_for(g, is_quiet, g, over_of(g) ? SKEIN_FOREVER : BYE_NS);
+	if (!rc)
+		rc = over_of(g);
+	group_end(g);
+	return rc;
+}
+
+bool skein_mcast_failed(struct skein_mcast *g, struct skein_mcast_failure *why)
+{
+	if (!over_of(g))
+		return false;
+	if (why)
+		*why = g->why;
+	return true;
+}
+
+int skein_mcast_stats(struct skein_mcast *g, struct skein_mcast_stats *stats)
+{
+	size_t size = stats->size;
+
+	if (size < sizeof(size))
+		return -EINVAL;
+	if (size > sizeof(*stats))
+		size = sizeof(*stats);
+	env_mutex_lock(mcast_env(g), &g->lock);
+	memcpy((uint8_t *)stats + sizeof(size),
+	       (uint8_t *)&g->stats + sizeof(size), size - sizeof(size));
+	env_mutex_unlock(mcast_env(g), &g->lock);
+	return 0;
+}
+
+unsigned skein_mcast_count(const struct skein_mcast *g)
+{
+	return g->attr.count;
+}
+
+unsigned skein_mcast_rank(const struct skein_mcast *g)
+{
+	return g->attr.rank;
+}
+
+const char *skein_mcast_member(const struct skein_mcast *g, unsigned rank)
+{
+	return rank < g->attr.count ? g->members[rank] : NULL;
+}
+
+uint32_t skein_mcast_block_size(const struct skein_mcast *g)
+{
+	return g->attr.block_size;
+}

@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * eng.c - up and down, what comes in, what is owed, and time.
+ */
+#include "mcast/eng.h"
+
+#include <errno.h>
+
+#include "base/assert.h"
+#include "env/env.h"
+
+/* --- up and down -------------------------------------------------------- */
+
+uint32_t mcast_nb_find(const struct mcast_eng *e, uint32_t rank)
+{
+	for (uint32_t i = 0; i < e->n_nbs; i++)
+		if (e->nbs[i].rank == rank)
+			return i;
+	return MCAST_NONE;
+}
+
+/* Who sends a member its first block, whatever the number of blocks. */
+static uint32_t first_sender(const struct mcast_plan *one, uint32_t rank)
+{
+	struct mcast_item item;
+
+	if (!rank || !mcast_plan_next_recv(one, rank, 0, &item))
+		return MCAST_NONE;
+	return item.peer;
+}
+
+static int make_neighbours(struct mcast_eng *e, const struct mcast_plan *one)
+{
+	uint32_t n = mcast_plan_neighbours(one, e->conf.rank, NULL, 0), *ranks;
+	uint32_t up = first_sender(one, e->conf.rank);
+
+	e->parent = MCAST_NONE;
+	if (!n)
+		return 0;
+	e->nbs = e->port->ops->alloc(e->port, n * sizeof(*e->nbs));
+	ranks = e->port->ops->alloc(e->port, n * sizeof(*ranks));
+	if (!e->nbs || !ranks) {
+		e->port->ops->free(e->port, ranks);
+		return -ENOMEM;
+	}
+	mcast_plan_neighbours(one, e->conf.rank, ranks, n);
+	e->n_nbs = n;
+	for (uint32_t i = 0; i < n; i++) {
+		e->nbs[i].rank = ranks[i];
+		e->nbs[i].owe = MCAST_OWE_HELLO;
+		e->nbs[i].child = first_sender(one, ranks[i]) == e->conf.rank;
+		if (ranks[i] == up)
+			e->parent = i;
+	}
+	e->port->ops->free(e->port, ranks);
+	return 0;
+}
+
+static void send_done(struct mcast_op *op, int err)
+{
+	struct mcast_sendop *s = container_of(op, struct mcast_sendop, op);
+	struct mcast_eng *e = s->eng;
+
+	s->busy = false;
+	e->flying--;
+	if (s->slot != MCAST_NO_SLOT) {
+		e->ring.slots[s->slot].flying--;
+		mcast_ring_release(e, s->slot);
+	}
+}
+
+int mcast_eng_init(struct mcast_eng *e, struct mcast_port *port,
+		   const struct mcast_eng_conf *conf, uint64_t now_ns)
+{
+	struct mcast_plan one;
+	int rc;
+
+	memset(e, 0, sizeof(*e));
+	e->port = port;
+	e->conf = *conf;
+	e->now_ns = e->looked_ns = now_ns;
+	list_init(&e->queue);
+	for (unsigned i = 0; i < MCAST_SENDS; i++) {
+		e->sends[i].op.done = send_done;
+		e->sends[i].eng = e;
+	}
+	rc = mcast_plan_init(&one, conf->algorithm, conf->n, 1, conf->racks);
+	if (rc)
+		return rc;
+	rc = make_neighbours(e, &one);
+	if (rc == 0 && !mcast_is_root(e))
+		rc = port->ops->mem_get(port, conf->block_size, &e->first,
+					&e->first_handle);
+	if (rc)
+		mcast_eng_fini(e);
+	e->stats.neighbours = e->n_nbs;
+	e->told_least = UINT32_MAX;
+	return rc;
+}
+
+void mcast_eng_fini(struct mcast_eng *e)
+{
+	struct mcast_port *port = e->port;
+	struct list_node *n;
+
+	while ((n = list_pop_head(&e->queue)))
+		port->ops->free(port, container_of(n, struct mcast_out, link));
+	port->ops->free(port, e->x.have);
+	port->ops->free(port, e->x.sums);
+	port->ops->free(port, e->x.left);
+	mcast_ring_free(e);
+	if (e->first_handle)
+		port->ops->mem_put(port, e->first_handle);
+	e->first_handle = NULL;
+	port->ops->free(port, e->nbs);
+	e->nbs = NULL;
+	e->n_nbs = 0;
+}
+
+void mcast_eng_link_up(struct mcast_eng *e, uint32_t nb, uint64_t now_ns)
+{
+	e->nbs[nb].up = true;
+	e->nbs[nb].heard_ns = now_ns;
+}
+
+void mcast_eng_link_down(struct mcast_eng *e, uint32_t i, int err)
+{
+	struct mcast_nb *nb = &e->nbs[i];
+
+	nb->up = false;
+	nb->down = true;
+	/* Who has said BYE knows that everybody has everything. */
+	if (!nb->bye_in && !e->closed)
+		mcast_eng_fail(e, nb->rank, err ? err : -ECONNRESET,
+			       e->conf.rank);
+}
+
+/* --- what comes in ------------------------------------------------------ */
+
+void mcast_garbage(struct mcast_eng *e, struct mcast_nb *nb, const char *what)
+{
+	if (!e->over)
+		e->garbage = what;
+	mcast_eng_fail(e, nb->rank, -SKEIN_EPEER, e->conf.rank);
+	e->port->ops->cut(e->port, (uint32_t)(nb - e->nbs), -SKEIN_EPEER);
+}
+
+static void take_hello(struct mcast_eng *e, struct mcast_nb *nb)
+{
+	if (nb->hello_in) {
+		mcast_garbage(e, nb, "a second HELLO");
+		return;
+	}
+	nb->hello_in = true;
+	for (uint32_t i = 0; i < e->n_nbs; i++)
+		if (!e->nbs[i].hello_in)
+			return;
+	e->up = true;
+	e->port->ops->changed(e->port);
+}
+
+void mcast_eng_record(struct mcast_eng *e, uint32_t i, uint32_t imm_value,
+		      const struct mcast_rec *rec, uint64_t now_ns)
+{
+	struct mcast_nb *nb = &e->nbs[i];
+
+	nb->heard_ns = now_ns;
+	if (nb->fail_in)
+		return; /* a neighbour that goes on talking is none of ours */
+	if (!mcast_rec_valid(rec, nb->in++, imm_value) || nb->bye_in ||
+	    (!nb->hello_in && rec->type != MCAST_HELLO &&
+	     rec->type != MCAST_FAIL)) {
+		mcast_garbage(e, nb, "a record that cannot be");
+		return;
+	}
+	if (rec->type == MCAST_FAIL) {
+		mcast_over_fail(e, nb, rec);
+		return;
+	}
+	if (rec->type == MCAST_HELLO) {
+		take_hello(e, nb);
+		return;
+	}
+	if (e->over)
+		return;
+	switch (rec->type) {
+	case MCAST_READY:
+		mcast_xfer_ready(e, nb, rec);
+		return;
+	case MCAST_BLOCK:
+		mcast_xfer_block(e, nb, rec);
+		return;
+	case MCAST_BEGIN:
+		mcast_xfer_begin(e, nb, rec);
+		return;
+	case MCAST_ACK:
+		mcast_over_ack(e, nb, rec);
+		return;
+	case MCAST_CLOSE:
+	case MCAST_BYE:
+		mcast_over_close(e, nb, rec);
+		return;
+	case MCAST_PING:
+		nb->owe |= MCAST_OWE_PONG;
+		return;
+	default: /* PONG: it was heard */
+		return;
+	}
+}
+
+/* --- what is owed ------------------------------------------------------- */
+
+int mcast_say(struct mcast_eng *e, struct mcast_nb *nb, struct mcast_rec *rec)
+{
+	int rc;
+
+	rec->number = nb->out;
+	rc = e->port->ops->record(e->port, (uint32_t)(nb - e->nbs), rec);
+	if (rc == 0)
+		nb->out++;
+	else /* no room, or a link that is going down */
+		e->again = true;
+	return rc;
+}
+
+/* May it be said now? Behind FAIL and BYE nothing is, before HELLO little. */
+static bool may_say(const struct mcast_eng *e, const struct mcast_nb *nb,
+		    unsigned what)
+{
+	if (!nb->up || nb->fail_out || nb->bye_out)
+		return false;
+	if (what == MCAST_OWE_HELLO)
+		return !e->over;
+	if (what == MCAST_OWE_FAIL)
+		return true;
+	if (e->over || !nb->hello_in || !nb->hello_out)
+		return false;
+	/* All of the tree below is told before BYE says that it is. */
+	return what != MCAST_OWE_BYE || !(nb->owe & MCAST_OWE_CLOSE);
+}
+
+static void build(const struct mcast_eng *e, unsigned what,
+		  struct mcast_rec *rec)
+{
+	memset(rec, 0, sizeof(*rec));
+	switch (what) {
+	case MCAST_OWE_HELLO:
+		rec->type = MCAST_HELLO;
+		return;
+	case MCAST_OWE_FAIL:
+		rec->type = MCAST_FAIL;
+		rec->rank = (uint16_t)e->over_rank;
+		rec->err = (uint32_t)-e->over;
+		return;
+	case MCAST_OWE_ACK:
+		mcast_over_fill_ack(e, rec);
+		return;
+	case MCAST_OWE_CLOSE:
+	case MCAST_OWE_BYE:
+		rec->type = what == MCAST_OWE_BYE ? MCAST_BYE : MCAST_CLOSE;
+		rec->msg = e->done;
+		rec->sum = e->digest;
+		return;
+	case MCAST_OWE_PING:
+		rec->type = MCAST_PING;
+		return;
+	default:
+		rec->type = MCAST_PONG;
+		return;
+	}
+}
+
+static void said(struct mcast_nb *nb, unsigned what)
+{
+	nb->owe &= ~what;
+	if (what == MCAST_OWE_HELLO)
+		nb->hello_out = true;
+	if (what == MCAST_OWE_FAIL)
+		nb->fail_out = true;
+	if (what == MCAST_OWE_BYE)
+		nb->bye_out = true;
+}
+
+static int flush(struct mcast_eng *e)
+{
+	struct mcast_nb *nb;
+	struct mcast_rec rec;
+	int moved = 0;
+
+	for (uint32_t i = 0; i < e->n_nbs; i++) {
+		nb = &e->nbs[i];
+		for (unsigned what = 1; nb->owe >= what; what <<= 1) {
+			if (!(nb->owe & what) || !may_say(e, nb, what))
+				continue;
+			build(e, what, &rec);
+			if (mcast_say(e, nb, &rec))
+				break;
+			said(nb, what);
+			moved++;
+		}
+	}
+	return moved;
+}
+
+static bool owes(const struct mcast_eng *e)
+{
+	const struct mcast_nb *nb;
+
+	for (uint32_t i = 0; i < e->n_nbs; i++) {
+		nb = &e->nbs[i];
+		for (unsigned what = 1; nb->owe >= what; what <<= 1)
+			if (nb->owe & what && may_say(e, nb, what))
+				return true;
+	}
+	return false;
+}
+
+/* --- time --------------------------------------------------------------- */
+
+bool mcast_eng_waits(const struct mcast_eng *e)
+{
+	if (e->over || e->closed)
+		return false;
+	return e->x.active || e->closing || !list_empty(&e->queue) ||
+	       (mcast_is_root(e) && e->delivered != e->done);
+}
+
+static uint64_t quarter(const struct mcast_eng *e)
+{
+	return e->conf.member_timeout_ns / 4;
+}
+
+/* Whoever began to wait just now, or has not run for long, has not listened. */
+static void listen_anew(struct mcast_eng *e)
+{
+	for (uint32_t i = 0; i < e->n_nbs; i++)
+		if (e->nbs[i].heard_ns < e->now_ns)
+			e->nbs[i].heard_ns = e->now_ns;
+}
+
+static void judge(struct mcast_eng *e, struct mcast_nb *nb)
+{
+	uint64_t silent =
+		e->now_ns > nb->heard_ns ? e->now_ns - nb->heard_ns : 0;
+
+	if (silent >= e->conf.member_timeout_ns) {
+		mcast_eng_fail(e, nb->rank, -ETIMEDOUT, e->conf.rank);
+	} else if (silent >= quarter(e) &&
+		   e->now_ns - nb->pinged_ns >= quarter(e)) {
+		nb->pinged_ns = e->now_ns;
+		nb->owe |= MCAST_OWE_PING;
+	}
+}
+
+static void not_up(struct mcast_eng *e)
+{
+	if (e->now_ns < e->conf.open_deadline_ns)
+		return;
+	for (uint32_t i = 0; i < e->n_nbs; i++)
+		if (!e->nbs[i].hello_in) {
+			mcast_eng_fail(e, e->nbs[i].rank, -ETIMEDOUT,
+				       e->conf.rank);
+			return;
+		}
+}
+
+static void timers(struct mcast_eng *e)
+{
+	bool waits = mcast_eng_waits(e);
+
+	if ((waits && !e->waits) || e->now_ns - e->looked_ns > 2 * quarter(e))
+		listen_anew(e);
+	e->waits = waits;
+	e->looked_ns = e->now_ns;
+	if (e->over || e->closed)
+		return;
+	if (!e->up && e->n_nbs)
+		not_up(e);
+	for (uint32_t i = 0; waits && !e->over && i < e->n_nbs; i++)
+		if (mcast_nb_open(&e->nbs[i]))
+			judge(e, &e->nbs[i]);
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+uint64_t mcast_eng_deadline(const struct mcast_eng *e)
+{
+	uint64_t t = ENV_NEVER, asked;
+
+	/* What had no room is tried again when a completion has made some;
+	 * for memory nothing comes. */
+	if (e->again)
+		t = e->now_ns + 10 * 1000 * 1000;
+	if (e->over)
+		return e->ended ? ENV_NEVER : least(t, e->over_deadline_ns);
+	if (e->closed)
+		return t;
+	if (!e->up && e->n_nbs)
+		t = least(t, e->conf.open_deadline_ns);
+	if (!mcast_eng_waits(e))
+		return t;
+	for (uint32_t i = 0; i < e->n_nbs; i++) {
+		const struct mcast_nb *nb = &e->nbs[i];
+
+		if (!mcast_nb_open(nb))
+			continue;
+		asked = nb->pinged_ns > nb->heard_ns ? nb->pinged_ns
+						     : nb->heard_ns;
+		t = least(t, asked + quarter(e));
+		t = least(t, nb->heard_ns + e->conf.member_timeout_ns);
+	}
+	if (e->x.active && e->n_nbs)
+		t = least(t, e->told_ns + MCAST_TELL_NS);
+	return t;
+}
+
+/* --- rounds ------------------------------------------------------------- */
+
+static int app_told(struct mcast_eng *e)
+{
+	if (!e->tell_failed)
+		return 0;
+	e->tell_failed = false;
+	e->port->ops->failed(e->port);
+	return 1;
+}
+
+int mcast_eng_poll(struct mcast_eng *e, uint64_t now_ns)
+{
+	int moved = 0;
+
+	e->now_ns = now_ns;
+	e->again = false;
+	timers(e);
+	if (!e->over && !e->closed) {
+		moved += mcast_xfer_arrivals(e);
+		moved += mcast_xfer_start_next(e);
+		moved += mcast_xfer_grants(e);
+		moved += mcast_xfer_sends(e);
+		if (!e->over && mcast_xfer_complete(e))
+			moved += mcast_xfer_end(e, 0);
+	}
+	moved += mcast_over_step(e);
+	moved += flush(e);
+	moved += app_told(e);
+	return moved;
+}
+
+bool mcast_eng_has_work(const struct mcast_eng *e)
+{
+	if (e->tell_failed || (owes(e) && !e->again))
+		return true;
+	if (e->over || e->closed)
+		return false;
+	return e->n_arrivals || mcast_xfer_complete(e) ||
+	       (!e->again && mcast_xfer_has_work(e));
+}
+
+bool mcast_eng_quiet(const struct mcast_eng *e)
+{
+	const struct mcast_nb *nb;
+
+	if (e->flying || e->tell_failed)
+		return false;
+	if (e->over)
+		return e->ended;
+	if (!e->closed)
+		return false;
+	for (uint32_t i = 0; i < e->n_nbs; i++) {
+		nb = &e->nbs[i];
+		if (nb->up && !nb->fail_in && !(nb->bye_in && nb->bye_out))
+			return false;
+	}
+	return true;
+}

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * eng.h - the engine of one member of one group: RDMC, sections 4.2 and 4.6;
+ * docs/protocol/mcast.md, sections 3 to 6.
+ *
+ *	eng.c	up and down, what comes in, what is owed, time
+ *	xfer.c	one message: READYs, arrivals, sends
+ *	ring.c	slots for messages that are streamed
+ *	over.c	acknowledgement, closing, failure
+ *
+ * Records and times go in, records, blocks and calls of the application go out
+ * through the port. The schedule says what is next; the engine only waits until
+ * it can be done. Calls of the application are made from mcast_eng_poll() alone.
+ *
+ * Thread rule: the owner of the context's default engine.
+ */
+#ifndef SKEIN_MCAST_ENG_H
+#define SKEIN_MCAST_ENG_H
+
+#include "base/list.h"
+#include "mcast/port.h"
+#include "mcast/schedule.h"
+
+/* READYs under way, of all neighbours together, and blocks that this member
+ * sends at once. Two of each keep a link busy; more even out delays. */
+#define MCAST_GRANTS 2u
+#define MCAST_SENDS 2u
+/* A neighbour's READYs: of one message, and the first of the next. */
+#define MCAST_READYS (MCAST_GRANTS + 1)
+/* The ring of a streamed message grows to what the schedule needs, up to: */
+#define MCAST_RING_MAX (1ull << 30)
+/* How often progress is told, and how long a failure may take to settle. */
+#define MCAST_TELL_NS (100 * 1000 * 1000ull)
+#define MCAST_SETTLE_NS (500 * 1000 * 1000ull)
+
+struct mcast_eng_conf {
+	uint32_t n, rank;
+	enum mcast_algorithm algorithm;
+	const struct mcast_racks *racks;
+	uint32_t block_size;
+	uint32_t ring_blocks;
+	bool checksum;
+	uint64_t list;
+	uint64_t open_deadline_ns;
+	uint64_t member_timeout_ns;
+};
+
+/* Records that are owed to a neighbour, in the order of sending. */
+enum {
+	MCAST_OWE_HELLO = 1 << 0,
+	MCAST_OWE_FAIL = 1 << 1,
+	MCAST_OWE_ACK = 1 << 2,
+	MCAST_OWE_CLOSE = 1 << 3,
+	MCAST_OWE_BYE = 1 << 4,
+	MCAST_OWE_PING = 1 << 5,
+	MCAST_OWE_PONG = 1 << 6,
+};
+
+/* What a neighbour is ready for. */
+struct mcast_ready {
+	uint64_t msg, addr;
+	uint32_t block, len, rkey;
+};
+
+struct mcast_nb {
+	uint32_t rank;
+	bool up, down; /* the connection is ready; has been and is no more */
+	bool child;    /* in the tree */
+	bool hello_in, hello_out;
+	bool begins; /* a child that must be told of the message */
+	bool fail_in, fail_out;
+	bool bye_in, bye_out;
+	unsigned owe;
+	uint32_t in, out; /* records so far */
+	uint64_t heard_ns, pinged_ns;
+	bool acked;   /* a child: all of its part is up */
+	uint64_t ack; /* ... and has so many messages */
+	uint32_t least;
+	uint32_t slowest;
+	uint32_t n_ready;
+	struct mcast_ready ready[MCAST_READYS];
+};
+
+/* A READY that this member has said. */
+struct mcast_grant {
+	uint32_t nb;
+	uint32_t block;
+	uint32_t slot;
+};
+
+/* A block that has come (or BEGIN), and what it is to be. */
+struct mcast_arrival {
+	uint32_t nb;
+	uint32_t slot;
+	bool first; /* in the buffer for messages of one block */
+	struct mcast_rec rec;
+};
+
+enum mcast_slot_state {
+	MCAST_SLOT_FREE,
+	MCAST_SLOT_GRANTED, /* a neighbour may write it */
+	MCAST_SLOT_FILLING, /* the application writes it */
+	MCAST_SLOT_HAVE,    /* a block is there, and right */
+};
+
+/* One block of the ring. */
+struct mcast_slot {
+	enum mcast_slot_state state;
+	bool app; /* the application has it */
+	uint32_t block;
+	uint32_t unsent; /* sends of it that are to come */
+	uint32_t flying; /* sends of it under way */
+	uint64_t order;	 /* root: in which it was asked for */
+	uint64_t sum;
+};
+#define MCAST_NO_SLOT UINT32_MAX
+
+struct mcast_ring {
+	struct mcast_slot *slots;
+	uint32_t count;
+	struct mcast_buf mem;
+	void *handle;
+};
+
+struct mcast_sendop {
+	struct mcast_op op;
+	struct mcast_eng *eng;
+	bool busy;
+	uint32_t nb;
+	uint32_t slot;
+};
+
+/* The message that this member is at. */
+struct mcast_xfer {
+	bool active;
+	bool stream;
+	struct skein_mcast_msg msg;
+	struct mcast_plan plan;
+	struct mcast_buf base;
+	uint64_t seed;
+	/* bits: received and right; root: checksum known */
+	uint64_t *have;
+	uint64_t *sums; /* not when streamed */
+	uint8_t *left;	/* streamed, receivers: sends of each block */
+	uint32_t n_have;
+	uint32_t n_app; /* blocks that the application has */
+	struct mcast_item grant, send, feed;
+	bool grants, sends, feeds; /* there is one */
+	bool waited;		   /* the next send has been counted */
+	uint64_t fed;
+};
+
+/* A message that the root is to send. */
+struct mcast_out {
+	struct list_node link;
+	struct mcast_buf buf; /* addr NULL: streamed */
+	uint64_t size;
+	void *tag;
+};
+
+struct mcast_eng {
+	struct mcast_port *port;
+	struct mcast_eng_conf conf;
+	struct mcast_nb *nbs;
+	uint32_t n_nbs;
+	uint32_t parent; /* index; root: MCAST_NONE */
+	bool up;
+	bool finish;  /* root: nothing more will be sent */
+	bool closing; /* the application waits for the end */
+	bool closed;
+	bool tell_failed;
+	bool ended; /* over, and no message is open any more */
+	bool waits;
+	bool again; /* something could not be posted for want of room */
+	int over;   /* why; 0: it is not */
+	uint32_t over_rank, over_by;
+	const char *garbage; /* what was wrong; NULL: nothing */
+	uint64_t over_deadline_ns;
+	uint64_t now_ns, looked_ns;
+
+	struct list_node queue; /* mcast_out */
+	uint64_t queued;	/* messages that send() has taken */
+	uint64_t done;		/* messages that this member is through with */
+	uint64_t delivered;	/* ... its part of the tree */
+	uint64_t digest;	/* of all messages */
+	bool told_up;
+	uint64_t told_ack;
+	uint32_t told_least;
+	uint64_t told_ns;
+
+	struct mcast_xfer x;
+	struct mcast_ring ring;
+	struct mcast_buf first; /* where a message of one block comes */
+	void *first_handle;
+	bool first_granted;
+	struct mcast_grant grants[MCAST_GRANTS];
+	uint32_t n_grants;
+	struct mcast_arrival arrivals[MCAST_GRANTS];
+	uint32_t n_arrivals;
+	struct mcast_sendop sends[MCAST_SENDS];
+	uint32_t flying;
+	struct skein_mcast_stats stats;
+};
+
+/* conf is copied; racks is borrowed. 0, -EINVAL, -ENOMEM. */
+int mcast_eng_init(struct mcast_eng *e, struct mcast_port *port,
+		   const struct mcast_eng_conf *conf, uint64_t now_ns);
+/* No operation is under way. Open messages end without done(). */
+void mcast_eng_fini(struct mcast_eng *e);
+
+/* What the links say. */
+void mcast_eng_link_up(struct mcast_eng *e, uint32_t nb, uint64_t now_ns);
+void mcast_eng_link_down(struct mcast_eng *e, uint32_t nb, int err);
+void mcast_eng_record(struct mcast_eng *e, uint32_t nb, uint32_t imm_value,
+		      const struct mcast_rec *rec, uint64_t now_ns);
+
+/* What the application says. */
+void mcast_eng_send(struct mcast_eng *e, struct mcast_out *out);
+void mcast_eng_block_done(struct mcast_eng *e, uint64_t seq, uint32_t block,
+			  int status);
+void mcast_eng_finish(struct mcast_eng *e);
+void mcast_eng_close(struct mcast_eng *e);
+
+/* A member has failed, noticed by `by` (a rank). The first counts. over.c */
+void mcast_eng_fail(struct mcast_eng *e, uint32_t rank, int err, uint32_t by);
+
+/* One round, of at most one block a kind. Returns what moved. */
+int mcast_eng_poll(struct mcast_eng *e, uint64_t now_ns);
+/* Would poll() move something? */
+bool mcast_eng_has_work(const struct mcast_eng *e);
+/* When poll() must run though nothing happens. */
+uint64_t mcast_eng_deadline(const struct mcast_eng *e);
+/* Is a message, or the end, under way, so that others are waited for? */
+bool mcast_eng_waits(const struct mcast_eng *e);
+/* Is it over for good: no neighbour writes, nothing is under way? */
+bool mcast_eng_quiet(const struct mcast_eng *e);
+
+/* --- between the files ------------------------------------------------- */
+
+static inline bool mcast_is_root(const struct mcast_eng *e)
+{
+	return e->conf.rank == 0;
+}
+
+static inline uint32_t mcast_block_len(const struct skein_mcast_msg *msg,
+				       uint32_t block)
+{
+	uint64_t off = (uint64_t)block * msg->block_size;
+
+	return msg->size - off < msg->block_size ? (uint32_t)(msg->size - off)
+						 : msg->block_size;
+}
+
+static inline bool mcast_nb_open(const struct mcast_nb *nb)
+{
+	return nb->up && nb->hello_in && nb->hello_out && !nb->fail_out &&
+	       !nb->fail_in && !nb->bye_in;
+}
+
+/* eng.c */
+uint32_t mcast_nb_find(const struct mcast_eng *e, uint32_t rank);
+int mcast_say(struct mcast_eng *e, struct mcast_nb *nb, struct mcast_rec *rec);
+/* The neighbour has broken the protocol. */
+void mcast_garbage(struct mcast_eng *e, struct mcast_nb *nb, const char *what);
+
+/* xfer.c */
+int mcast_xfer_start_next(struct mcast_eng *e);
+int mcast_xfer_arrivals(struct mcast_eng *e);
+int mcast_xfer_grants(struct mcast_eng *e);
+int mcast_xfer_sends(struct mcast_eng *e);
+int mcast_xfer_end(struct mcast_eng *e, int status);
+bool mcast_xfer_complete(const struct mcast_eng *e);
+void mcast_xfer_ready(struct mcast_eng *e, struct mcast_nb *nb,
+		      const struct mcast_rec *rec);
+void mcast_xfer_block(struct mcast_eng *e, struct mcast_nb *nb,
+		      const struct mcast_rec *rec);
+void mcast_xfer_begin(struct mcast_eng *e, struct mcast_nb *nb,
+		      const struct mcast_rec *rec);
+bool mcast_xfer_has_work(const struct mcast_eng *e);
+static inline bool mcast_have(const struct mcast_xfer *x, uint32_t block)
+{
+	return x->have[block / 64] >> (block % 64) & 1;
+}
+void mcast_have_set(struct mcast_eng *e, uint32_t block, uint64_t sum);
+void mcast_msg_set(const struct mcast_eng *e, struct skein_mcast_msg *msg,
+		   uint64_t seq, uint64_t size, void *tag);
+
+/* ring.c */
+int mcast_ring_begin(struct mcast_eng *e);
+bool mcast_ring_room(const struct mcast_eng *e);
+uint32_t mcast_ring_take(struct mcast_eng *e);
+uint32_t mcast_ring_find(const struct mcast_eng *e, uint32_t block);
+void mcast_ring_release(struct mcast_eng *e, uint32_t slot);
+struct mcast_buf mcast_ring_buf(const struct mcast_eng *e, uint32_t slot);
+/* A block of a receiver is in its slot. */
+void mcast_ring_have(struct mcast_eng *e, uint32_t slot, uint32_t block,
+		     uint64_t sum);
+/* Root: asks the application for blocks ahead of the sends. */
+bool mcast_ring_may_feed(const struct mcast_eng *e);
+int mcast_ring_feed(struct mcast_eng *e);
+void mcast_ring_free(struct mcast_eng *e);
+
+/* over.c */
+void mcast_over_ack(struct mcast_eng *e, struct mcast_nb *nb,
+		    const struct mcast_rec *rec);
+void mcast_over_close(struct mcast_eng *e, struct mcast_nb *nb,
+		      const struct mcast_rec *rec);
+void mcast_over_fail(struct mcast_eng *e, struct mcast_nb *nb,
+		     const struct mcast_rec *rec);
+/* Acknowledges, closes, settles: what is due. */
+int mcast_over_step(struct mcast_eng *e);
+void mcast_over_fill_ack(const struct mcast_eng *e, struct mcast_rec *rec);
+
+#endif

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * module.c - multicast as a module of connections: its section of the
+ * handshake, records that come, and connections that come before their group
+ * is opened. docs/protocol/mcast.md, sections 1 to 3.
+ */
+#include <errno.h>
+
+#include "base/assert.h"
+#include "mcast/state.h"
+
+#define RING_LEN (MCAST_SLOTS * sizeof(struct mcast_rec))
+
+/* --- context ------------------------------------------------------------ */
+
+static int mcast_ctx_open(struct skein_ctx *ctx, void **state)
+{
+	struct mcast_ctx *mx = env_alloc(ctx->env, sizeof(*mx));
+
+	if (!mx)
+		return -ENOMEM;
+	mx->ctx = ctx;
+	list_init(&mx->groups);
+	list_init(&mx->parked);
+	list_init(&mx->handles);
+	*state = mx;
+	return 0;
+}
+
+/* The application has left groups open. */
+static void mcast_ctx_stop(struct skein_ctx *ctx, void *state)
+{
+	struct mcast_ctx *mx = state;
+
+	while (!list_empty(&mx->handles))
+		skein_mcast_close(container_of(mx->handles.next,
+					       struct skein_mcast, handle_link),
+				  0);
+	if (engine_enter(ctx->engine->e, ENV_NEVER) == 0) {
+		mcast_ctx_rest(mx);
+		engine_leave(ctx->engine->e);
+	}
+}
+
+static void mcast_ctx_close(struct skein_ctx *ctx, void *state)
+{
+	env_free(ctx->env, state);
+}
+
+/* --- links -------------------------------------------------------------- */
+
+static void link_free(struct mcast_link *link)
+{
+	struct skein_env *env = conn_env(link->conn);
+
+	mem_region_free(link->region);
+	env_free(env, link);
+}
+
+/* For a handshake: a fresh ring. */
+static int link_prepare(struct mcast_link *link, struct skein_conn *conn)
+{
+	mem_region_free(link->region);
+	link->region = NULL;
+	link->conn = conn;
+	link->in = link->out = 0;
+	return mem_region_new(conn_dev(conn), conn_pd(conn), "skein-mcast",
+			      2 * RING_LEN,
+			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+			      conn_region_id(conn_ctx(conn)), &link->region);
+}
+
+static void unpark(struct mcast_link *link, struct mcast_ctx *mx)
+{
+	if (!list_linked(&link->parked))
+		return;
+	list_del(&link->parked);
+	mx->n_parked--;
+}
+
+void mcast_link_attach(struct mcast_link *link, struct skein_mcast *g,
+		       uint32_t nb)
+{
+	unpark(link, g->mx);
+	link->group = g;
+	link->nb = nb;
+	g->links[nb] = link;
+	if (link->peer.params != g->params)
+		mcast_eng_fail(&g->eng, link->peer.from, -EINVAL,
+			       g->eng.conf.rank);
+	if (!link->ready)
+		return;
+	mcast_eng_link_up(&g->eng, nb, engine_now_ns(g->mx->engine));
+	for (unsigned i = 0; i < link->n_early; i++)
+		mcast_eng_record(&g->eng, nb, link->early[i].value,
+				 &link->early[i].rec,
+				 engine_now_ns(g->mx->engine));
+	link->n_early = 0;
+	mcast_group_kick(g);
+}
+
+/* Where a connection with this section belongs: MCAST_NONE when to no
+ * neighbour, or to one that has a connection. */
+static uint32_t place_of(const struct skein_mcast *g,
+			 const struct mcast_section *s)
+{
+	uint32_t nb = mcast_nb_find(&g->eng, s->from);
+
+	if (nb == MCAST_NONE || s->from > s->to || g->links[nb] ||
+	    g->eng.nbs[nb].down || g->eng.closed)
+		return MCAST_NONE;
+	return nb;
+}
+
+void mcast_parked_adopt(struct skein_mcast *g)
+{
+	struct list_node *n, *next;
+	struct mcast_link *link;
+	uint32_t nb;
+
+	list_for_each_safe(n, next, &g->mx->parked) {
+		link = container_of(n, struct mcast_link, parked);
+		if (link->peer.number != g->attr.number ||
+		    link->peer.list != g->list ||
+		    link->peer.to != g->eng.conf.rank)
+			continue;
+		nb = place_of(g, &link->peer);
+		if (nb != MCAST_NONE)
+			mcast_link_attach(link, g, nb);
+	}
+}
+
+void mcast_parked_expire(struct mcast_ctx *mx, uint64_t now_ns)
+{
+	struct list_node *n, *next;
+	struct mcast_link *link;
+
+	list_for_each_safe(n, next, &mx->parked) {
+		link = container_of(n, struct mcast_link, parked);
+		if (now_ns < link->parked_until_ns)
+			return; /* they came in this order */
+		unpark(link, mx);
+		conn_break(link->conn, -ETIMEDOUT,
+			   "the group that it is for was not opened here");
+	}
+}
+
+uint64_t mcast_parked_deadline(const struct mcast_ctx *mx)
+{
+	if (list_empty(&mx->parked))
+		return ENV_NEVER;
+	return container_of(mx->parked.next, struct mcast_link, parked)
+		->parked_until_ns;
+}
+
+/* --- handshake ---------------------------------------------------------- */
+
+static void section_put(const struct mcast_link *link, uint64_t params,
+			uint32_t from, uint32_t to, struct bytes_out *out)
+{
+	struct mcast_section s = link->peer;
+
+	s.params = params;
+	s.from = from;
+	s.to = to;
+	s.addr = (uint64_t)(uintptr_t)link->region->addr;
+	s.rkey = link->region->mr->rkey;
+	mcast_section_put(&s, out);
+}
+
+static int mcast_offer(struct skein_conn *conn, struct bytes_out *out)
+{
+	struct mcast_link *link = conn_sole_arg(conn);
+	struct skein_mcast *g = link->group;
+	int rc;
+
+	if (!g)
+		return -ESHUTDOWN;
+	rc = link_prepare(link, conn);
+	if (rc)
+		return rc;
+	conn_module_set(conn, CONN_MODULE_MCAST, link);
+	link->peer.number = g->attr.number;
+	link->peer.list = g->list;
+	section_put(link, g->params, g->eng.conf.rank,
+		    g->eng.nbs[link->nb].rank, out);
+	return 0;
+}
+
+static int park(struct mcast_ctx *mx, struct mcast_link *link)
+{
+	if (mx->n_parked == MCAST_PARKED_MAX)
+		return -SKEIN_EBUSY;
+	link->parked_until_ns =
+		engine_now_ns(conn_engine(link->conn)) + MCAST_PARKED_NS;
+	list_add_tail(&mx->parked, &link->parked);
+	mx->n_parked++;
+	mcast_ctx_run(mx);
+	return 0;
+}
+
+static int mcast_accept(struct skein_conn *conn, struct bytes_in *in,
+			struct bytes_out *out)
+{
+	struct mcast_ctx *mx =
+		conn_ctx_module(conn_ctx(conn), CONN_MODULE_MCAST);
+	struct mcast_section s;
+	struct mcast_link *link;
+	struct skein_mcast *g;
+	uint32_t nb = MCAST_NONE;
+	int rc;
+
+	rc = mcast_section_get(&s, in);
+	if (rc)
+		return rc;
+	/* Groups live on the default engine. */
+	if (conn_engine(conn) != mx->ctx->engine->e)
+		return -ENETUNREACH;
+	link = env_alloc(conn_env(conn), sizeof(*link));
+	if (!link)
+		return -ENOMEM;
+	rc = link_prepare(link, conn);
+	if (rc) {
+		link_free(link);
+		return rc;
+	}
+	link->peer = s;
+	conn_module_set(conn, CONN_MODULE_MCAST, link);
+	g = mcast_group_find(mx, &s);
+	if (g)
+		nb = place_of(g, &s);
+	section_put(link, g ? g->params : s.params, s.to, s.from, out);
+	if (nb == MCAST_NONE)
+		return park(mx, link);
+	mcast_link_attach(link, g, nb);
+	return 0;
+}
+
+static int mcast_confirm(struct skein_conn *conn, struct bytes_in *in)
+{
+	struct mcast_link *link = conn_module_state(conn, CONN_MODULE_MCAST);
+	struct skein_mcast *g = link->group;
+	struct mcast_section s;
+	int rc;
+
+	rc = mcast_section_get(&s, in);
+	if (rc)
+		return rc;
+	if (!g)
+		return -ESHUTDOWN;
+	if (s.number != g->attr.number || s.list != g->list ||
+	    s.to != g->eng.conf.rank || s.from != g->eng.nbs[link->nb].rank)
+		return -SKEIN_EPEER;
+	link->peer = s;
+	return 0;
+}
+
+static void mcast_ready(struct skein_conn *conn)
+{
+	struct mcast_link *link = conn_module_state(conn, CONN_MODULE_MCAST);
+
+	link->ready = link->was_ready = true;
+	link->inline_max = conn_inline_max(conn);
+	if (!link->group)
+		return;
+	mcast_eng_link_up(&link->group->eng, link->nb,
+			  engine_now_ns(conn_engine(conn)));
+	mcast_group_kick(link->group);
+}
+
+/* --- while it is up ----------------------------------------------------- */
+
+static void mcast_imm(struct skein_conn *conn, uint32_t imm, uint32_t byte_len)
+{
+	struct mcast_link *link = conn_module_state(conn, CONN_MODULE_MCAST);
+	const struct mcast_rec *slots = link->region->addr;
+	struct mcast_rec rec = slots[link->in++ % MCAST_SLOTS];
+
+	if (byte_len != sizeof(rec)) {
+		conn_break(conn, -SKEIN_EPEER, "mcast: a record of %u bytes",
+			   byte_len);
+		return;
+	}
+	if (link->group) {
+		mcast_eng_record(&link->group->eng, link->nb,
+				 CONN_IMM_VALUE(imm), &rec,
+				 engine_now_ns(conn_engine(conn)));
+		mcast_group_kick(link->group);
+		return;
+	}
+	if (!list_linked(&link->parked))
+		return; /* the group has left */
+	if (link->n_early == MCAST_EARLY) {
+		conn_break(conn, -SKEIN_EPEER,
+			   "mcast: it goes on before we have said HELLO");
+		return;
+	}
+	link->early[link->n_early].value = CONN_IMM_VALUE(imm);
+	link->early[link->n_early++].rec = rec;
+}
+
+static void mcast_broken(struct skein_conn *conn, int err)
+{
+	struct mcast_link *link = conn_module_state(conn, CONN_MODULE_MCAST);
+	struct mcast_ctx *mx =
+		conn_ctx_module(conn_ctx(conn), CONN_MODULE_MCAST);
+	struct skein_mcast *g = link->group;
+
+	link->ready = false;
+	unpark(link, mx);
+	if (!g)
+		return;
+	mcast_eng_link_down(&g->eng, link->nb, err);
+	mcast_group_kick(g);
+	if (link->dialled)
+		return;
+	g->links[link->nb] = NULL;
+	link->group = NULL;
+}
+
+static void mcast_closed(struct skein_conn *conn, void *state)
+{
+	struct mcast_ctx *mx =
+		conn_ctx_module(conn_ctx(conn), CONN_MODULE_MCAST);
+	struct mcast_link *link = state;
+
+	unpark(link, mx);
+	if (!link->dialled && link->group) {
+		link->group->links[link->nb] = NULL;
+		link->group = NULL;
+	}
+	if (!link->dialled || link->orphan)
+		link_free(link);
+}
+
+/* --- dialling ----------------------------------------------------------- */
+
+/* An attempt has failed for good; or what was up has broken, of which the
+ * engine has heard. */
+static void on_state(void *arg, struct skein_conn *conn,
+		     enum skein_conn_state state)
+{
+	struct mcast_link *link = arg;
+	struct skein_mcast *g = link->group;
+
+	if (state != SKEIN_CONN_BROKEN || !g)
+		return;
+	mcast_eng_fail(&g->eng, g->eng.nbs[link->nb].rank,
+		       skein_conn_error(conn, NULL), g->eng.conf.rank);
+	mcast_group_kick(g);
+}
+
+int mcast_link_dial(struct skein_mcast *g, uint32_t nb)
+{
+	struct skein_conn_attr attr = {.size = sizeof(attr),
+				       .timeout_ns = g->attr.open_timeout_ns,
+				       .retries = UINT32_MAX,
+				       .on_state = on_state};
+	struct mcast_link *link = env_alloc(mcast_env(g), sizeof(*link));
+	int rc;
+
+	if (!link)
+		return -ENOMEM;
+	link->group = g;
+	link->nb = nb;
+	link->dialled = true;
+	attr.arg = link;
+	/* Before it runs: another thread may have the engine. */
+	g->links[nb] = link;
+	rc = conn_open_sole(g->mx->ctx, g->members[g->eng.nbs[nb].rank], &attr,
+			    &mcast_module, link, &link->handle);
+	if (rc) {
+		g->links[nb] = NULL;
+		env_free(mcast_env(g), link);
+	}
+	return rc;
+}
+
+void mcast_link_drop(struct skein_mcast *g, uint32_t nb)
+{
+	struct mcast_link *link = g->links[nb];
+
+	if (!link)
+		return;
+	skein_conn_close(link->handle, SKEIN_S(1));
+	mem_region_free(link->region);
+	env_free(mcast_env(g), link);
+	g->links[nb] = NULL;
+}
+
+const struct conn_module mcast_module = {
+	.id = CONN_MODULE_MCAST,
+	.name = "mcast",
+	.must_understand = true,
+	.sole = true,
+	.ctx_open = mcast_ctx_open,
+	.ctx_stop = mcast_ctx_stop,
+	.ctx_close = mcast_ctx_close,
+	.offer = mcast_offer,
+	.accept = mcast_accept,
+	.confirm = mcast_confirm,
+	.ready = mcast_ready,
+	.imm = mcast_imm,
+	.broken = mcast_broken,
+	.closed = mcast_closed,
+};

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * over.c - how a group ends: acknowledgements up the tree, CLOSE down, FAIL to
+ * all. docs/protocol/mcast.md, sections 5 and 6.
+ */
+#include "mcast/eng.h"
+
+#include <errno.h>
+
+/* --- acknowledgement ---------------------------------------------------- */
+
+/* The least block count of message e->delivered in this member's part of the
+ * tree, and whose it is. UINT32_MAX: nobody is at it. */
+static uint32_t least_have(const struct mcast_eng *e, uint32_t *rank)
+{
+	const struct mcast_nb *nb;
+	uint32_t least = UINT32_MAX;
+
+	*rank = 0;
+	if (!mcast_is_root(e) && e->done == e->delivered) {
+		least = e->x.active ? e->x.n_have : 0;
+		*rank = e->conf.rank;
+	}
+	for (uint32_t i = 0; i < e->n_nbs; i++) {
+		nb = &e->nbs[i];
+		if (!nb->child || nb->ack != e->delivered || nb->least >= least)
+			continue;
+		least = nb->least;
+		*rank = nb->slowest;
+	}
+	return least;
+}
+
+void mcast_over_fill_ack(const struct mcast_eng *e, struct mcast_rec *rec)
+{
+	uint32_t rank, least = least_have(e, &rank);
+
+	rec->type = MCAST_ACK;
+	rec->msg = e->delivered;
+	if (least != UINT32_MAX) {
+		rec->block = least;
+		rec->rank = (uint16_t)rank;
+	}
+}
+
+void mcast_over_ack(struct mcast_eng *e, struct mcast_nb *nb,
+		    const struct mcast_rec *rec)
+{
+	uint64_t sent = e->done + (e->x.active ? 1 : 0);
+
+	if (!nb->child || rec->msg < nb->ack || rec->rank >= e->conf.n ||
+	    (mcast_is_root(e) && rec->msg > sent)) {
+		mcast_garbage(e, nb, "an ACK that cannot be");
+		return;
+	}
+	nb->acked = true;
+	nb->ack = rec->msg;
+	nb->least = rec->block;
+	nb->slowest = rec->rank ? rec->rank : nb->rank;
+}
+
+static uint64_t part_done(const struct mcast_eng *e)
+{
+	uint64_t n = e->done;
+
+	for (uint32_t i = 0; i < e->n_nbs; i++)
+		if (e->nbs[i].child && e->nbs[i].ack < n)
+			n = e->nbs[i].ack;
+	return n;
+}
+
+/* Has everybody in this member's part of the tree opened the group? */
+static bool part_up(const struct mcast_eng *e)
+{
+	for (uint32_t i = 0; i < e->n_nbs; i++)
+		if (e->nbs[i].child && !e->nbs[i].acked)
+			return false;
+	return e->up || !e->n_nbs;
+}
+
+static int acknowledge(struct mcast_eng *e)
+{
+	uint64_t n = part_done(e);
+	uint32_t rank, least;
+	bool due;
+
+	if (!part_up(e))
+		return 0;
+	if (n > e->delivered) {
+		e->delivered = n;
+		if (mcast_is_root(e))
+			e->port->ops->changed(e->port);
+	}
+	if (e->now_ns - e->told_ns < MCAST_TELL_NS && e->told_ack == n &&
+	    e->told_up)
+		return 0;
+	least = least_have(e, &rank);
+	due = !e->told_up || e->told_ack != n ||
+	      (least != e->told_least && least);
+	if (mcast_is_root(e)) {
+		e->stats.least_have = least == UINT32_MAX ? 0 : least;
+		e->stats.slowest = rank;
+		due = false;
+	}
+	if (e->told_ns + MCAST_TELL_NS <= e->now_ns || due)
+		e->told_ns = e->now_ns;
+	if (!due || e->parent == MCAST_NONE)
+		return 0;
+	e->told_up = true;
+	e->told_ack = n;
+	e->told_least = least;
+	e->nbs[e->parent].owe |= MCAST_OWE_ACK;
+	return 1;
+}
+
+/* --- closing ------------------------------------------------------------ */
+
+static void close_now(struct mcast_eng *e)
+{
+	e->closed = true;
+	for (uint32_t i = 0; i < e->n_nbs; i++) {
+		e->nbs[i].owe &= ~(unsigned)MCAST_OWE_ACK;
+		e->nbs[i].owe |= MCAST_OWE_BYE;
+		if (e->nbs[i].child)
+			e->nbs[i].owe |= MCAST_OWE_CLOSE;
+	}
+	e->port->ops->changed(e->port);
+}
+
+void mcast_over_close(struct mcast_eng *e, struct mcast_nb *nb,
+		      const struct mcast_rec *rec)
+{
+	bool bye = rec->type == MCAST_BYE;
+	bool parent = e->parent == (uint32_t)(nb - e->nbs);
+
+	nb->bye_in |= bye;
+	/* BYE may have come from another side before. */
+	if (e->closed && (bye || parent))
+		return;
+	if (mcast_is_root(e) || (!bye && !parent) || rec->msg != e->done ||
+	    e->x.active) {
+		mcast_garbage(e, nb, "a CLOSE that cannot be");
+		return;
+	}
+	if (rec->sum != e->digest) {
+		mcast_eng_fail(e, nb->rank, -EBADMSG, e->conf.rank);
+		return;
+	}
+	close_now(e);
+}
+
+void mcast_eng_finish(struct mcast_eng *e)
+{
+	e->finish = true;
+}
+
+void mcast_eng_close(struct mcast_eng *e)
+{
+	e->finish = true;
+	e->closing = true;
+}
+
+static bool may_close(const struct mcast_eng *e)
+{
+	return mcast_is_root(e) && e->finish && !e->closed && !e->over &&
+	       part_up(e) && list_empty(&e->queue) && !e->x.active &&
+	       e->delivered == e->done;
+}
+
+/* --- failure ------------------------------------------------------------ */
+
+void mcast_eng_fail(struct mcast_eng *e, uint32_t rank, int err, uint32_t by)
+{
+	if (e->over || e->closed)
+		return;
+	e->over = err;
+	e->over_rank = rank;
+	e->over_by = by;
+	e->over_deadline_ns = e->now_ns + MCAST_SETTLE_NS;
+	e->tell_failed = true;
+	for (uint32_t i = 0; i < e->n_nbs; i++)
+		e->nbs[i].owe = MCAST_OWE_FAIL;
+	e->port->ops->changed(e->port);
+}
+
+void mcast_over_fail(struct mcast_eng *e, struct mcast_nb *nb,
+		     const struct mcast_rec *rec)
+{
+	nb->fail_in = true;
+	if (e->closed)
+		return; /* it will not have heard; it has had everything */
+	if (rec->rank >= e->conf.n || rec->err > UINT16_MAX) {
+		mcast_garbage(e, nb, "a FAIL that cannot be");
+		return;
+	}
+	mcast_eng_fail(e, rec->rank, -(int)rec->err, nb->rank);
+}
+
+/* Does the neighbour write nothing more? */
+static bool settled(const struct mcast_nb *nb)
+{
+	return !nb->up || nb->bye_in ||
+	       (nb->fail_out && (nb->fail_in || !nb->hello_in));
+}
+
+static void end_messages(struct mcast_eng *e)
+{
+	struct mcast_port *port = e->port;
+	struct skein_mcast_msg msg;
+	struct mcast_out *out;
+	struct list_node *n;
+
+	if (e->x.active)
+		mcast_xfer_end(e, e->over);
+	while ((n = list_pop_head(&e->queue))) {
+		out = container_of(n, struct mcast_out, link);
+		mcast_msg_set(e, &msg, e->done++, out->size, out->tag);
+		port->ops->free(port, out);
+		port->ops->done(port, &msg, e->over);
+	}
+}
+
+static int settle(struct mcast_eng *e)
+{
+	bool all = !e->flying;
+
+	if (e->ended || e->tell_failed)
+		return 0;
+	for (uint32_t i = 0; i < e->n_nbs; i++) {
+		if (settled(&e->nbs[i]))
+			continue;
+		all = false;
+		if (e->now_ns >= e->over_deadline_ns)
+			e->port->ops->cut(e->port, i, -ECONNABORTED);
+	}
+	if (e->now_ns >= e->over_deadline_ns)
+		e->over_deadline_ns = e->now_ns + MCAST_SETTLE_NS;
+	if (!all)
+		return 0;
+	end_messages(e);
+	e->ended = true;
+	e->port->ops->changed(e->port);
+	return 1;
+}
+
+int mcast_over_step(struct mcast_eng *e)
+{
+	int moved = 0;
+
+	if (e->over)
+		return settle(e);
+	if (e->closed)
+		return 0;
+	moved = acknowledge(e);
+	if (may_close(e)) {
+		close_now(e);
+		moved++;
+	}
+	return moved;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * post.c - records and blocks as work requests on a connection.
+ *
+ * A record goes unsignalled from its slot of the mirror. The slot is used again
+ * 128 records later; by then at least 64 credits have come back, and with them
+ * the proof that this record was read.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+
+#include "mcast/state.h"
+
+static struct mcast_rec *mirror(const struct mcast_link *link, uint32_t i)
+{
+	struct mcast_rec *slots = link->region->addr;
+
+	return &slots[MCAST_SLOTS + i % MCAST_SLOTS];
+}
+
+static int posted(struct mcast_link *link, int rc)
+{
+	if (rc == 0) {
+		link->out++;
+		return 0;
+	}
+	conn_imm_refund(link->conn);
+	return rc == -ENOMEM ? -EAGAIN : rc;
+}
+
+static int write_record(struct mcast_link *link, const struct mcast_rec *rec,
+			struct conn_op *op)
+{
+	struct mcast_rec *slot = mirror(link, link->out);
+	struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)slot,
+			      .length = sizeof(*slot),
+			      .lkey = link->region->mr->lkey};
+	struct ibv_send_wr wr = {
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+		.send_flags =
+			sizeof(*slot) <= link->inline_max ? IBV_SEND_INLINE : 0,
+		.imm_data =
+			htonl(CONN_IMM(CONN_IMM_MCAST, mcast_imm_value(rec))),
+		.wr.rdma.remote_addr = link->peer.addr +
+				       link->out % MCAST_SLOTS * sizeof(*slot),
+		.wr.rdma.rkey = link->peer.rkey};
+
+	*slot = *rec;
+	return conn_post(link->conn, &wr, op);
+}
+
+int mcast_post_record(struct mcast_link *link, const struct mcast_rec *rec)
+{
+	if (!link->ready || !conn_send_room(link->conn) ||
+	    !conn_imm_credit(link->conn))
+		return -EAGAIN;
+	return posted(link, write_record(link, rec, NULL));
+}
+
+static void block_done(struct conn_op *op, enum ibv_wc_status status)
+{
+	struct mcast_block_op *b = container_of(op, struct mcast_block_op, op);
+	struct mcast_op *user = b->user;
+
+	b->user = NULL;
+	user->done(user, status == IBV_WC_SUCCESS ? 0 : -EIO);
+	if (b->link->group)
+		mcast_group_kick(b->link->group);
+}
+
+static int write_payload(struct mcast_link *link, const struct mcast_buf *from,
+			 uint32_t len, uint64_t to, uint32_t rkey)
+{
+	struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)from->addr,
+			      .length = len,
+			      .lkey = from->lkey};
+	struct ibv_send_wr wr = {.sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_RDMA_WRITE,
+				 .wr.rdma.remote_addr = to,
+				 .wr.rdma.rkey = rkey};
+
+	return len ? conn_post(link->conn, &wr, NULL) : 0;
+}
+
+int mcast_post_block(struct mcast_link *link, const struct mcast_rec *rec,
+		     const struct mcast_buf *from, uint64_t to, uint32_t rkey,
+		     struct mcast_op *op)
+{
+	struct mcast_block_op *b = NULL;
+	int rc;
+
+	for (unsigned i = 0; !b && i < MCAST_SENDS; i++)
+		if (!link->ops[i].user)
+			b = &link->ops[i];
+	if (!b || !link->ready || conn_send_room(link->conn) < 2 ||
+	    !conn_imm_credit(link->conn))
+		return -EAGAIN;
+	b->op.done = block_done;
+	b->link = link;
+	b->user = op;
+	rc = write_payload(link, from, rec->len, to, rkey);
+	if (rc == 0)
+		rc = write_record(link, rec, &b->op);
+	if (rc)
+		b->user = NULL;
+	return posted(link, rc);
+}

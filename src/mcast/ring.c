@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ring.c - slots of registered memory for messages that are streamed: files
+ * larger than memory.
+ *
+ * A receiver's slot is granted, has its block, and is free again when the
+ * block has been sent as often as the schedule says and the application has
+ * done with it. How many slots that takes is counted beforehand, along the
+ * schedule (need()); with so many the argument of xfer.c holds for streamed
+ * messages too. The root's slots hold the next sends; a block that comes again
+ * later is asked for again.
+ */
+#include "mcast/eng.h"
+
+#include <errno.h>
+
+#include "base/assert.h"
+
+/* --- how many ----------------------------------------------------------- */
+
+/* Counts what is sent of each block. */
+static int count_sends(struct mcast_eng *e)
+{
+	struct mcast_xfer *x = &e->x;
+	struct mcast_item item;
+	uint64_t from = 0;
+
+	x->left = e->port->ops->alloc(e->port, x->msg.blocks);
+	if (!x->left)
+		return -ENOMEM;
+	while (mcast_plan_next_send(&x->plan, e->conf.rank, from, &item)) {
+		skein_assert(x->left[item.block] < UINT8_MAX);
+		x->left[item.block]++;
+		from = item.step + 1;
+	}
+	return 0;
+}
+
+/* The most blocks that are here at once when everybody keeps step: received,
+ * and not yet sent for the last time. */
+static int need(struct mcast_eng *e, uint32_t *out)
+{
+	const struct mcast_plan *plan = &e->x.plan;
+	uint32_t rank = e->conf.rank, now = 0, most = 0;
+	struct mcast_item send, recv;
+	bool sends, recvs;
+	uint8_t *left;
+
+	left = e->port->ops->alloc(e->port, e->x.msg.blocks);
+	if (!left)
+		return -ENOMEM;
+	memcpy(left, e->x.left, e->x.msg.blocks);
+	sends = mcast_plan_next_send(plan, rank, 0, &send);
+	recvs = mcast_plan_next_recv(plan, rank, 0, &recv);
+	while (recvs) {
+		/* What comes in a step comes before what goes in it. */
+		if (sends && send.step < recv.step) {
+			now -= --left[send.block] == 0;
+			sends = mcast_plan_next_send(plan, rank, send.step + 1,
+						     &send);
+			continue;
+		}
+		if (++now > most)
+			most = now;
+		now -= left[recv.block] == 0;
+		recvs = mcast_plan_next_recv(plan, rank, recv.step + 1, &recv);
+	}
+	e->port->ops->free(e->port, left);
+	*out = most;
+	return 0;
+}
+
+static int make(struct mcast_eng *e, uint32_t count)
+{
+	struct mcast_ring *r = &e->ring;
+	uint64_t len = (uint64_t)count * e->conf.block_size;
+
+	if (r->count >= count)
+		return 0;
+	mcast_ring_free(e);
+	if (count > e->conf.ring_blocks && len > MCAST_RING_MAX)
+		return -EFBIG;
+	r->slots = e->port->ops->alloc(e->port, count * sizeof(*r->slots));
+	if (!r->slots)
+		return -ENOMEM;
+	if (e->port->ops->mem_get(e->port, len, &r->mem, &r->handle)) {
+		e->port->ops->free(e->port, r->slots);
+		r->slots = NULL;
+		return -ENOMEM;
+	}
+	r->count = count;
+	return 0;
+}
+
+int mcast_ring_begin(struct mcast_eng *e)
+{
+	uint32_t count = 2;
+	int rc = 0;
+
+	if (!mcast_is_root(e)) {
+		rc = count_sends(e);
+		if (rc == 0)
+			rc = need(e, &count);
+		/* One is written while another is read. */
+		count += count < e->x.msg.blocks;
+	}
+	if (rc)
+		return rc;
+	if (count < e->conf.ring_blocks)
+		count = e->conf.ring_blocks;
+	rc = make(e, count);
+	if (rc == 0)
+		memset(e->ring.slots, 0,
+		       e->ring.count * sizeof(*e->ring.slots));
+	return rc;
+}
+
+void mcast_ring_free(struct mcast_eng *e)
+{
+	if (e->ring.handle)
+		e->port->ops->mem_put(e->port, e->ring.handle);
+	e->port->ops->free(e->port, e->ring.slots);
+	e->ring = (struct mcast_ring){0};
+}
+
+/* --- slots -------------------------------------------------------------- */
+
+bool mcast_ring_room(const struct mcast_eng *e)
+{
+	for (uint32_t i = 0; i < e->ring.count; i++)
+		if (e->ring.slots[i].state == MCAST_SLOT_FREE)
+			return true;
+	return false;
+}
+
+uint32_t mcast_ring_take(struct mcast_eng *e)
+{
+	for (uint32_t i = 0; i < e->ring.count; i++) {
+		if (e->ring.slots[i].state != MCAST_SLOT_FREE)
+			continue;
+		e->ring.slots[i] =
+			(struct mcast_slot){.state = MCAST_SLOT_GRANTED};
+		return i;
+	}
+	return MCAST_NO_SLOT;
+}
+
+/* The oldest that has a send of that block to come. */
+uint32_t mcast_ring_find(const struct mcast_eng *e, uint32_t block)
+{
+	const struct mcast_slot *s, *best = NULL;
+
+	for (uint32_t i = 0; i < e->ring.count; i++) {
+		s = &e->ring.slots[i];
+		if (s->state >= MCAST_SLOT_FILLING && s->block == block &&
+		    s->unsent && (!best || s->order < best->order))
+			best = s;
+	}
+	if (!best || best->state != MCAST_SLOT_HAVE)
+		return MCAST_NO_SLOT;
+	return (uint32_t)(best - e->ring.slots);
+}
+
+void mcast_ring_release(struct mcast_eng *e, uint32_t i)
+{
+	struct mcast_slot *s = &e->ring.slots[i];
+
+	if (s->state == MCAST_SLOT_HAVE && !s->app && !s->unsent && !s->flying)
+		s->state = MCAST_SLOT_FREE;
+}
+
+struct mcast_buf mcast_ring_buf(const struct mcast_eng *e, uint32_t slot)
+{
+	struct mcast_buf buf = e->ring.mem;
+
+	buf.addr += (uint64_t)slot * e->conf.block_size;
+	return buf;
+}
+
+static struct skein_mcast_block block_at(const struct mcast_eng *e, uint32_t i,
+					 uint32_t block)
+{
+	return (struct skein_mcast_block){
+		.index = block,
+		.len = mcast_block_len(&e->x.msg, block),
+		.off = (uint64_t)block * e->x.msg.block_size,
+		.data = mcast_ring_buf(e, i).addr,
+	};
+}
+
+void mcast_ring_have(struct mcast_eng *e, uint32_t i, uint32_t block,
+		     uint64_t sum)
+{
+	struct skein_mcast_block b = block_at(e, i, block);
+	struct mcast_slot *s = &e->ring.slots[i];
+	int rc;
+
+	s->state = MCAST_SLOT_HAVE;
+	s->block = block;
+	s->unsent = e->x.left[block];
+	s->sum = sum;
+	/* Before the call: it may end the hold at once. */
+	s->app = true;
+	e->x.n_app++;
+	rc = e->port->ops->block_in(e->port, &e->x.msg, &b);
+	if (rc == SKEIN_MCAST_LATER)
+		return;
+	mcast_eng_block_done(e, e->x.msg.seq, block, rc);
+}
+
+/* --- the application is through with a block ---------------------------- */
+
+static struct mcast_slot *held(const struct mcast_eng *e, uint32_t block)
+{
+	struct mcast_slot *s, *best = NULL;
+
+	for (uint32_t i = 0; i < e->ring.count; i++) {
+		s = &e->ring.slots[i];
+		if (s->app && s->block == block &&
+		    (!best || s->order < best->order))
+			best = s;
+	}
+	return best;
+}
+
+void mcast_eng_block_done(struct mcast_eng *e, uint64_t seq, uint32_t block,
+			  int status)
+{
+	struct mcast_slot *s;
+	uint32_t i;
+
+	if (!e->x.active || !e->x.stream || e->x.msg.seq != seq)
+		return; /* of a message that a failure has ended */
+	s = held(e, block);
+	if (!s)
+		return;
+	i = (uint32_t)(s - e->ring.slots);
+	s->app = false;
+	e->x.n_app--;
+	if (status) {
+		mcast_eng_fail(e, e->conf.rank, status, e->conf.rank);
+		return;
+	}
+	if (s->state == MCAST_SLOT_FILLING) {
+		s->state = MCAST_SLOT_HAVE;
+		if (e->conf.checksum)
+			s->sum = mcast_sum(mcast_ring_buf(e, i).addr,
+					   mcast_block_len(&e->x.msg, block),
+					   e->x.seed, block);
+		mcast_have_set(e, block, s->sum);
+	}
+	mcast_ring_release(e, i);
+}
+
+/* --- the root's source -------------------------------------------------- */
+
+/* The slot of the last block that was asked for, if that is block. */
+static struct mcast_slot *same_again(const struct mcast_eng *e, uint32_t block)
+{
+	struct mcast_slot *s;
+
+	for (uint32_t i = 0; e->x.fed && i < e->ring.count; i++) {
+		s = &e->ring.slots[i];
+		if (s->state >= MCAST_SLOT_FILLING && s->block == block &&
+		    s->order == e->x.fed)
+			return s;
+	}
+	return NULL;
+}
+
+/* Two at once of one block would be told apart by nothing. */
+bool mcast_ring_may_feed(const struct mcast_eng *e)
+{
+	uint32_t block = (uint32_t)e->x.feed.block;
+
+	return e->x.active && e->x.feeds &&
+	       (same_again(e, block) ||
+		(!held(e, block) && mcast_ring_room(e)));
+}
+
+static void ask(struct mcast_eng *e, uint32_t i, uint32_t block)
+{
+	struct skein_mcast_block b = block_at(e, i, block);
+	struct mcast_slot *s = &e->ring.slots[i];
+	int rc;
+
+	*s = (struct mcast_slot){.state = MCAST_SLOT_FILLING,
+				 .app = true,
+				 .block = block,
+				 .unsent = 1,
+				 .order = ++e->x.fed};
+	e->x.n_app++;
+	rc = e->port->ops->fill(e->port, &e->x.msg, &b);
+	if (rc != SKEIN_MCAST_LATER)
+		mcast_eng_block_done(e, e->x.msg.seq, block, rc);
+}
+
+/* One a round. */
+int mcast_ring_feed(struct mcast_eng *e)
+{
+	struct mcast_xfer *x = &e->x;
+	uint32_t block = (uint32_t)x->feed.block;
+	struct mcast_slot *same;
+
+	if (!mcast_ring_may_feed(e))
+		return 0;
+	same = same_again(e, block);
+	if (same)
+		same->unsent++;
+	else
+		ask(e, mcast_ring_take(e), block);
+	x->feeds = mcast_plan_next_send(&x->plan, e->conf.rank,
+					x->feed.step + 1, &x->feed);
+	return 1;
+}

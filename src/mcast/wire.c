@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * wire.c - records, the handshake section and checksums.
+ */
+#include "mcast/wire.h"
+
+#include <skein/error.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+uint32_t mcast_imm_value(const struct mcast_rec *rec)
+{
+	bool says = rec->type == MCAST_BLOCK || rec->type == MCAST_BEGIN;
+	uint64_t size = says ? rec->size : 0;
+
+	if (size > MCAST_IMM_SIZE_MAX)
+		size = MCAST_IMM_SIZE_MAX;
+	return (uint32_t)rec->type << 24 | (uint32_t)size;
+}
+
+/* Fields that a type does not use are 0. */
+static bool unused_zero(const struct mcast_rec *rec)
+{
+	bool msg = rec->type == MCAST_READY || rec->type == MCAST_BLOCK ||
+		   rec->type == MCAST_ACK || rec->type == MCAST_CLOSE ||
+		   rec->type == MCAST_BYE || rec->type == MCAST_BEGIN;
+	bool block = rec->type == MCAST_READY || rec->type == MCAST_BLOCK;
+	bool size = block || rec->type == MCAST_BEGIN;
+	bool sum = rec->type == MCAST_BLOCK || rec->type == MCAST_CLOSE ||
+		   rec->type == MCAST_BYE;
+
+	return (msg || !rec->msg) && (sum || !rec->sum) &&
+	       (size || !rec->size) && (block || !rec->len) &&
+	       (block || rec->type == MCAST_ACK || !rec->block) &&
+	       (rec->type == MCAST_READY || !rec->rkey) &&
+	       (rec->type == MCAST_FAIL || rec->type == MCAST_ACK ||
+		!rec->rank) &&
+	       (rec->type == MCAST_FAIL) == (rec->err != 0);
+}
+
+bool mcast_rec_valid(const struct mcast_rec *rec, uint32_t number,
+		     uint32_t imm_value)
+{
+	return rec->type >= MCAST_HELLO && rec->type < MCAST_TYPE_END &&
+	       !rec->flags && rec->number == number && !rec->zero[0] &&
+	       !rec->zero[1] && mcast_imm_value(rec) == imm_value &&
+	       unused_zero(rec);
+}
+
+void mcast_section_put(const struct mcast_section *s, struct bytes_out *out)
+{
+	bytes_put_u16(out, MCAST_VERSION);
+	bytes_put_u16(out, 0);
+	bytes_put_u32(out, s->number);
+	bytes_put_u64(out, s->list);
+	bytes_put_u64(out, s->params);
+	bytes_put_u32(out, s->from);
+	bytes_put_u32(out, s->to);
+	bytes_put_u64(out, s->addr);
+	bytes_put_u32(out, s->rkey);
+	bytes_put_u32(out, 0);
+}
+
+int mcast_section_get(struct mcast_section *s, struct bytes_in *in)
+{
+	unsigned version = bytes_get_u16(in), flags = bytes_get_u16(in);
+	uint32_t zero;
+
+	s->number = bytes_get_u32(in);
+	s->list = bytes_get_u64(in);
+	s->params = bytes_get_u64(in);
+	s->from = bytes_get_u32(in);
+	s->to = bytes_get_u32(in);
+	s->addr = bytes_get_u64(in);
+	s->rkey = bytes_get_u32(in);
+	zero = bytes_get_u32(in);
+	if (in->failed || bytes_left(in) || flags || zero || s->from == s->to)
+		return -SKEIN_EPEER;
+	return version == MCAST_VERSION ? 0 : -SKEIN_EVERSION;
+}
+
+uint64_t mcast_list_hash(const char *const *members, uint32_t n)
+{
+	uint64_t h = 0;
+
+	/* Each hash is the seed of the next: the closing NULs keep the
+	 * addresses apart, and nothing need be put together. */
+	for (uint32_t i = 0; i < n; i++)
+		h = XXH3_64bits_withSeed(members[i], strlen(members[i]) + 1, h);
+	return h;
+}
+
+uint64_t mcast_params_hash(uint32_t n, uint32_t algorithm, uint32_t block_size,
+			   uint32_t flags, const uint32_t *racks)
+{
+	uint8_t buf[16];
+	struct bytes_out out = bytes_out(buf, sizeof(buf));
+	uint64_t h;
+
+	bytes_put_u32(&out, n);
+	bytes_put_u32(&out, algorithm);
+	bytes_put_u32(&out, block_size);
+	bytes_put_u32(&out, flags);
+	h = XXH3_64bits(buf, sizeof(buf));
+	return racks ? XXH3_64bits_withSeed(racks, n * sizeof(*racks), h) : h;
+}
+
+uint64_t mcast_seed(uint64_t list, uint64_t msg)
+{
+	return XXH3_64bits_withSeed(&msg, sizeof(msg), list);
+}
+
+uint64_t mcast_sum(const void *data, size_t len, uint64_t seed, uint32_t block)
+{
+	return XXH3_64bits_withSeed(data, len, seed ^ block);
+}

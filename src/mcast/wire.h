@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * wire.h - what members of a group say to each other, byte for byte:
+ * docs/protocol/mcast.md, sections 2 to 4.
+ *
+ * Pure. Records are read and written in place; the machines that Skein runs on
+ * are little-endian (docs/dependencies.md).
+ */
+#ifndef SKEIN_MCAST_WIRE_H
+#define SKEIN_MCAST_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+
+#define MCAST_VERSION 1
+#define MCAST_SLOTS 128u
+#define MCAST_BLOCK_FIRST UINT32_MAX
+/* Of a message: what the immediate can say. */
+#define MCAST_IMM_SIZE_MAX 0xffffffu
+
+enum mcast_type {
+	MCAST_HELLO = 1, /* I have opened the group */
+	MCAST_READY,	 /* write that block here */
+	MCAST_BLOCK,	 /* the block is there */
+	MCAST_ACK,	 /* my part of the tree has so much */
+	MCAST_CLOSE,	 /* everybody has everything */
+	MCAST_FAIL,	 /* a member has failed */
+	MCAST_PING,	 /* say something */
+	MCAST_PONG,	 /* here I am */
+	MCAST_BYE,	 /* nothing more will come from me */
+	MCAST_BEGIN,	 /* a message of several blocks begins */
+	MCAST_TYPE_END,
+};
+
+struct mcast_rec {
+	uint8_t type;
+	uint8_t flags;
+	uint16_t rank;
+	uint32_t number;
+	uint64_t msg;
+	uint64_t size;
+	uint32_t block;
+	uint32_t len;
+	uint64_t sum;
+	uint32_t rkey;
+	uint32_t err;
+	uint64_t zero[2];
+};
+_Static_assert(sizeof(struct mcast_rec) == 64, "section 3");
+_Static_assert(offsetof(struct mcast_rec, rank) == 2, "section 3");
+_Static_assert(offsetof(struct mcast_rec, number) == 4, "section 3");
+_Static_assert(offsetof(struct mcast_rec, msg) == 8, "section 3");
+_Static_assert(offsetof(struct mcast_rec, size) == 16, "section 3");
+_Static_assert(offsetof(struct mcast_rec, block) == 24, "section 3");
+_Static_assert(offsetof(struct mcast_rec, len) == 28, "section 3");
+_Static_assert(offsetof(struct mcast_rec, sum) == 32, "section 3");
+_Static_assert(offsetof(struct mcast_rec, rkey) == 40, "section 3");
+_Static_assert(offsetof(struct mcast_rec, err) == 44, "section 3");
+_Static_assert(offsetof(struct mcast_rec, zero) == 48, "section 3");
+
+/* The 28 bits of value that go with a record. */
+uint32_t mcast_imm_value(const struct mcast_rec *rec);
+/* Is rec, the number-th on its connection, with this immediate, one that can
+ * be? What depends on the state of the group is not looked at. */
+bool mcast_rec_valid(const struct mcast_rec *rec, uint32_t number,
+		     uint32_t imm_value);
+
+/* Section 2. */
+struct mcast_section {
+	uint32_t number;
+	uint64_t list;
+	uint64_t params;
+	uint32_t from, to;
+	uint64_t addr;
+	uint32_t rkey;
+};
+#define MCAST_SECTION_LEN 48u
+void mcast_section_put(const struct mcast_section *s, struct bytes_out *out);
+/* 0, -SKEIN_EPEER, -SKEIN_EVERSION. */
+int mcast_section_get(struct mcast_section *s, struct bytes_in *in);
+
+/* The hash of n addresses. */
+uint64_t mcast_list_hash(const char *const *members, uint32_t n);
+/* racks: NULL but for the hybrid. */
+uint64_t mcast_params_hash(uint32_t n, uint32_t algorithm, uint32_t block_size,
+			   uint32_t flags, const uint32_t *racks);
+
+/* Section 4. */
+uint64_t mcast_seed(uint64_t list, uint64_t msg);
+uint64_t mcast_sum(const void *data, size_t len, uint64_t seed, uint32_t block);
+
+/* One more block, or message, for a digest. */
+static inline uint64_t mcast_digest_add(uint64_t digest, uint64_t sum,
+					uint64_t i)
+{
+	return digest + sum * (2 * i + 1);
+}
+
+#endif

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_engine.c - groups of engines in a world of random delays: everything
+ * arrives, once, in order; failures are known to all; nothing is written into
+ * memory that has been handed back. SKEIN_SEEDS: how many worlds.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mcast/world.h"
+#include "unit/cm.h"
+
+#define SECOND 1000000000ull
+#define BLOCK 4096u
+
+static struct world w;
+
+static unsigned seeds(unsigned most)
+{
+	const char *s = getenv("SKEIN_SEEDS");
+
+	return s ? (unsigned)atoi(s) : most;
+}
+
+/* --- all is well -------------------------------------------------------- */
+
+static bool all_have(struct world *world)
+{
+	for (unsigned i = 0; i < world->messages; i++)
+		if (!world_has(world, i))
+			return false;
+	return true;
+}
+
+static bool all_quiet(struct world *world)
+{
+	for (uint32_t i = 0; i < world->n; i++)
+		if (!world->m[i].dead && !world->m[i].stopped &&
+		    !mcast_eng_quiet(&world->m[i].eng))
+			return false;
+	return true;
+}
+
+static void world_close(void)
+{
+	for (uint32_t i = 0; i < w.n; i++)
+		mcast_eng_close(&w.m[i].eng);
+	assert_true(world_run(&w, all_quiet, 60 * SECOND));
+	for (uint32_t i = 0; i < w.n; i++) {
+		assert_true(w.m[i].eng.closed);
+		assert_int_equal(w.m[i].eng.over, 0);
+		assert_int_equal(w.m[i].eng.done, w.messages);
+	}
+}
+
+static uint64_t some_size(void)
+{
+	static const uint64_t edges[] = {
+		0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 7 * BLOCK - 5};
+
+	if (prng_below(&w.prng, 2))
+		return edges[prng_below(&w.prng, 7)];
+	return prng_below(&w.prng, 30 * BLOCK);
+}
+
+static void same_digests(void)
+{
+	for (unsigned i = 0; i < w.messages; i++)
+		for (uint32_t r = 1; r < w.n; r++)
+			assert_int_equal(w.m[r].seen[i].digest,
+					 w.m[0].seen[i].digest);
+}
+
+static void test_everything_arrives(void **state)
+{
+	unsigned most = seeds(250);
+	uint32_t n;
+
+	for (unsigned seed = 0; seed < most; seed++) {
+		n = 1 + seed % 23;
+		world_init(&w, seed, n, (seed / 23) % 5, BLOCK);
+		for (unsigned i = 0; i < 1 + seed % 4; i++)
+			world_send(&w, some_size());
+		assert_true(world_run(&w, all_have, 60 * SECOND));
+		if (n > 1)
+			same_digests();
+		/* And more, when all are at rest. */
+		for (unsigned i = 0; i < seed % 3; i++)
+			world_send(&w, some_size());
+		world_close();
+		assert_true(all_have(&w));
+		for (uint32_t r = 0; r < n; r++) {
+			assert_int_equal(w.m[r].eng.stats.rnr, 0);
+			assert_int_equal(w.m[r].eng.stats.bad_blocks, 0);
+			assert_false(w.m[r].told);
+		}
+		world_fini(&w);
+	}
+}
+
+/* A group that has nothing to do says nothing. */
+static void test_idle_is_silent(void **state)
+{
+	uint64_t packets;
+
+	world_init(&w, 7, 8, MCAST_PIPELINE, BLOCK);
+	world_send(&w, 100);
+	assert_true(world_run(&w, all_have, 60 * SECOND));
+	while (w.now < 100 * SECOND)
+		if (!world_step(&w))
+			world_wait(&w);
+	packets = w.packets;
+	while (w.now < 200 * SECOND)
+		if (!world_step(&w))
+			world_wait(&w);
+	assert_int_equal(w.packets, packets);
+	world_close();
+	world_fini(&w);
+}
+
+/* --- failures ----------------------------------------------------------- */
+
+static uint32_t victim;
+
+static bool all_know(struct world *world)
+{
+	for (uint32_t i = 0; i < world->n; i++)
+		if (!world->m[i].dead && !world->m[i].stopped &&
+		    !mcast_eng_quiet(&world->m[i].eng))
+			return false;
+	return true;
+}
+
+static void check_failure(int err)
+{
+	struct member *m;
+
+	for (uint32_t i = 0; i < w.n; i++) {
+		m = &w.m[i];
+		if (m->dead || m->stopped)
+			continue;
+		/* Closed before it heard of it: then everybody, the victim
+		 * too, has had everything. */
+		if (m->eng.closed) {
+			for (uint32_t k = 0; k < w.n; k++)
+				assert_int_equal(w.m[k].eng.done, w.messages);
+			continue;
+		}
+		assert_true(m->told);
+		assert_int_equal(m->eng.over_rank, victim);
+		if (err)
+			assert_int_equal(m->eng.over, err);
+		assert_true(mcast_eng_quiet(&m->eng));
+		for (unsigned k = 0; k < w.messages; k++)
+			if (m->seen[k].begun || !i)
+				assert_true(m->seen[k].done);
+	}
+}
+
+/* A group with work for `steps` steps, so that something breaks in it. */
+static void under_way(unsigned seed, unsigned steps)
+{
+	uint32_t n = 2 + seed % 18;
+
+	world_init(&w, seed, n, (seed / 18) % 5, BLOCK);
+	victim = (uint32_t)prng_below(&w.prng, n);
+	for (unsigned i = 0; i < 4; i++)
+		world_send(&w, 20 * BLOCK);
+	for (uint32_t i = 0; i < n; i++)
+		mcast_eng_close(&w.m[i].eng);
+	for (unsigned i = 0; i < steps; i++)
+		if (!world_step(&w))
+			world_wait(&w);
+}
+
+static void test_death_at_every_step(void **state)
+{
+	unsigned most = seeds(250);
+
+	for (unsigned seed = 0; seed < most; seed++) {
+		under_way(seed, 3 * (seed % 500));
+		if (w.m[victim].eng.closed || w.m[0].eng.closed) {
+			world_fini(&w);
+			continue;
+		}
+		world_kill(&w, victim);
+		assert_true(world_run(&w, all_know, 2 * SECOND));
+		check_failure(0);
+		world_fini(&w);
+	}
+}
+
+static bool everybody_up(struct world *world)
+{
+	for (uint32_t i = 0; i < world->n; i++)
+		if (!world->m[i].eng.up)
+			return false;
+	return true;
+}
+
+/* Who stops is named by those who wait for it, within 2 s. */
+static void test_stop_at_every_step(void **state)
+{
+	unsigned most = seeds(60);
+	uint64_t from;
+
+	for (unsigned seed = 0; seed < most; seed++) {
+		under_way(seed, 0);
+		assert_true(world_run(&w, everybody_up, SECOND));
+		for (unsigned i = 0; i < 3 * (seed % 400); i++)
+			if (!world_step(&w))
+				world_wait(&w);
+		if (w.m[0].eng.closed) {
+			world_fini(&w);
+			continue;
+		}
+		w.m[victim].stopped = true;
+		from = w.now;
+		assert_true(world_run(&w, all_know, 4 * SECOND));
+		check_failure(-ETIMEDOUT);
+		for (uint32_t i = 0; i < w.n; i++)
+			if (i != victim)
+				assert_true(w.m[i].told_ns < from + 2 * SECOND);
+		world_fini(&w);
+	}
+}
+
+static void test_gives_up(void **state)
+{
+	unsigned most = seeds(120);
+	bool over;
+
+	for (unsigned seed = 0; seed < most; seed++) {
+		under_way(seed, 0);
+		w.stream_odds = 100;
+		w.m[victim].gives_up = -ENOSPC;
+		/* A root that does not stream, or one with an end of its tree
+		 * that is asked for nothing, gives up nothing. */
+		assert_true(world_run(&w, all_know, 2 * SECOND));
+		over = w.m[0].told;
+		if (over)
+			check_failure(-ENOSPC);
+		assert_true(over || !victim);
+		world_fini(&w);
+	}
+}
+
+static void test_corruption_is_seen(void **state)
+{
+	unsigned most = seeds(100);
+	unsigned bad;
+
+	for (unsigned seed = 0; seed < most; seed++) {
+		under_way(seed, 3 * (seed % 300));
+		if (w.m[0].eng.closed) {
+			world_fini(&w);
+			continue;
+		}
+		w.flip = true;
+		world_run(&w, all_know, 2 * SECOND);
+		if (w.flip) { /* nothing was left to send */
+			world_fini(&w);
+			continue;
+		}
+		bad = 0;
+		for (uint32_t i = 0; i < w.n; i++) {
+			bad += (unsigned)w.m[i].eng.stats.bad_blocks;
+			assert_int_equal(w.m[i].eng.over, -EBADMSG);
+		}
+		assert_int_equal(bad, 1);
+		world_fini(&w);
+	}
+}
+
+/* A member that is not there in time. */
+static void test_not_opened(void **state)
+{
+	world_init(&w, 3, 6, MCAST_CHAIN, BLOCK);
+	victim = 3;
+	w.m[3].stopped = true;
+	assert_true(world_run(&w, all_know, 40 * SECOND));
+	check_failure(-ETIMEDOUT);
+	world_fini(&w);
+}
+
+static bool root_closed(struct world *world)
+{
+	return world->m[0].eng.closed;
+}
+
+/* Nothing was sent, but not everybody is there: no close says that all have
+ * everything. */
+static void test_not_closed_before_opened(void **state)
+{
+	world_init(&w, 3, 6, MCAST_CHAIN, BLOCK);
+	w.m[4].stopped = true;
+	mcast_eng_close(&w.m[0].eng);
+	assert_false(world_run(&w, root_closed, SECOND));
+	w.m[4].stopped = false;
+	world_close();
+	world_fini(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_everything_arrives),
+		cmocka_unit_test(test_idle_is_silent),
+		cmocka_unit_test(test_death_at_every_step),
+		cmocka_unit_test(test_stop_at_every_step),
+		cmocka_unit_test(test_gives_up),
+		cmocka_unit_test(test_corruption_is_seen),
+		cmocka_unit_test(test_not_opened),
+		cmocka_unit_test(test_not_closed_before_opened),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "mcast/world.h"
+
+#define MEMBER_TIMEOUT (1500 * 1000 * 1000ull)
+
+uint8_t world_byte(uint64_t msg, uint64_t i)
+{
+	return (uint8_t)(msg * 37 + i * 11 + (i >> 8) * 3 + 1);
+}
+
+static bool chance(struct world *w, int percent)
+{
+	return (int)prng_below(&w->prng, 100) < percent;
+}
+
+static struct member *member_of(struct mcast_port *port)
+{
+	return container_of(port, struct member, port);
+}
+
+/* --- the port ----------------------------------------------------------- */
+
+static uint32_t rank_of(struct member *m, uint32_t nb)
+{
+	return m->eng.nbs[nb].rank;
+}
+
+static int push(struct member *m, uint32_t nb, const struct mcast_rec *rec,
+		const uint8_t *payload, uint64_t to, struct mcast_op *op)
+{
+	struct world *w = m->w;
+	struct link *l = &w->links[m->rank][rank_of(m, nb)];
+	struct packet *p;
+
+	skein_assert(l->exists);
+	if (l->down)
+		return -ENOTCONN;
+	if (l->n == WORLD_LINK_MAX || chance(w, 3))
+		return -EAGAIN;
+	p = &l->packets[l->n++];
+	*p = (struct packet){.rec = *rec, .to = to, .op = op};
+	if (op && rec->len) {
+		p->payload = malloc(rec->len);
+		memcpy(p->payload, payload, rec->len);
+		if (w->flip)
+			p->payload[rec->len / 2] ^= 0x10;
+		w->flip = false;
+	}
+	return 0;
+}
+
+static int w_record(struct mcast_port *port, uint32_t nb,
+		    const struct mcast_rec *rec)
+{
+	return push(member_of(port), nb, rec, NULL, 0, NULL);
+}
+
+static int w_block(struct mcast_port *port, uint32_t nb,
+		   const struct mcast_rec *rec, const struct mcast_buf *from,
+		   uint64_t to, uint32_t rkey, struct mcast_op *op)
+{
+	skein_assert(rkey == rank_of(member_of(port), nb) + 1000);
+	return push(member_of(port), nb, rec, from->addr, to, op);
+}
+
+static void break_links(struct world *w, uint32_t a, uint32_t b, int err)
+{
+	for (int i = 0; i < 2; i++) {
+		w->links[a][b].down = true;
+		w->links[a][b].err = err;
+		w->links[b][a].down = true;
+		w->links[b][a].err = err;
+	}
+}
+
+static void w_cut(struct mcast_port *port, uint32_t nb, int err)
+{
+	struct member *m = member_of(port);
+
+	break_links(m->w, m->rank, rank_of(m, nb), err);
+}
+
+static void *w_alloc(struct mcast_port *port, size_t len)
+{
+	member_of(port)->w->allocs++;
+	return calloc(1, len ? len : 1);
+}
+
+static void w_free(struct mcast_port *port, void *p)
+{
+	if (p)
+		member_of(port)->w->allocs--;
+	free(p);
+}
+
+static int w_mem_get(struct mcast_port *port, size_t len, struct mcast_buf *buf,
+		     void **handle)
+{
+	struct member *m = member_of(port);
+
+	*handle = calloc(1, len);
+	*buf = (struct mcast_buf){*handle, m->rank, m->rank + 1000};
+	m->mems++;
+	return 0;
+}
+
+static void w_mem_put(struct mcast_port *port, void *handle)
+{
+	member_of(port)->mems--;
+	free(handle);
+}
+
+/* --- the application ---------------------------------------------------- */
+
+static int w_incoming(struct mcast_port *port,
+		      const struct skein_mcast_msg *msg,
+		      struct mcast_dest *dest)
+{
+	struct member *m = member_of(port);
+	struct seen *s = &m->seen[msg->seq];
+
+	skein_assert(msg->seq < WORLD_MESSAGES && !s->begun && !m->told);
+	skein_assert(!msg->seq || m->seen[msg->seq - 1].done);
+	if (m->gives_up && chance(m->w, 50))
+		return m->gives_up;
+	s->begun = true;
+	s->size = msg->size;
+	s->buf = calloc(1, msg->size + 1);
+	s->stream = chance(m->w, m->w->stream_odds);
+	dest->tag = s;
+	if (!s->stream)
+		dest->buf = (struct mcast_buf){s->buf, m->rank, m->rank + 1000};
+	return 0;
+}
+
+static int later(struct member *m, const struct skein_mcast_msg *msg,
+		 const struct skein_mcast_block *b, bool fill)
+{
+	skein_assert(m->n_later < 64);
+	m->later[m->n_later].seq = msg->seq;
+	m->later[m->n_later].b = *b;
+	m->later[m->n_later++].fill = fill;
+	return SKEIN_MCAST_LATER;
+}
+
+static void take_block(struct member *m, uint64_t seq,
+		       const struct skein_mcast_block *b)
+{
+	memcpy(m->seen[seq].buf + b->off, b->data, b->len);
+	m->seen[seq].blocks++;
+}
+
+static int w_block_in(struct mcast_port *port,
+		      const struct skein_mcast_msg *msg,
+		      const struct skein_mcast_block *b)
+{
+	struct member *m = member_of(port);
+
+	skein_assert(m->seen[msg->seq].begun && !m->seen[msg->seq].done);
+	if (m->gives_up)
+		return m->gives_up;
+	if (chance(m->w, m->w->later_odds))
+		return later(m, msg, b, false);
+	take_block(m, msg->seq, b);
+	return 0;
+}
+
+static void fill_block(uint64_t seq, const struct skein_mcast_block *b)
+{
+	for (uint32_t i = 0; i < b->len; i++)
+		((uint8_t *)b->data)[i] = world_byte(seq, b->off + i);
+}
+
+static int w_fill(struct mcast_port *port, const struct skein_mcast_msg *msg,
+		  const struct skein_mcast_block *b)
+{
+	struct member *m = member_of(port);
+
+	if (m->gives_up)
+		return m->gives_up;
+	if (chance(m->w, m->w->later_odds))
+		return later(m, msg, b, true);
+	fill_block(msg->seq, b);
+	return 0;
+}
+
+static bool all_right(const uint8_t *buf, uint64_t seq, uint64_t size)
+{
+	for (uint64_t i = 0; i < size; i++)
+		if (buf[i] != world_byte(seq, i))
+			return false;
+	return true;
+}
+
+static void w_done(struct mcast_port *port, const struct skein_mcast_msg *msg,
+		   int status)
+{
+	struct member *m = member_of(port);
+	struct seen *s = &m->seen[msg->seq];
+
+	skein_assert(!s->done && (status == 0 || m->told));
+	skein_assert(m->rank == 0 || s->begun);
+	s->done = true;
+	s->status = status;
+	s->digest = msg->digest;
+	if (m->rank && !status) {
+		skein_assert(all_right(s->buf, msg->seq, s->size));
+		skein_assert(!s->stream || s->blocks == msg->blocks ||
+			     !s->size);
+	}
+	/* From now on it is the application's again: a write to it is seen by
+	 * the sanitizer. */
+	free(s->buf);
+	s->buf = NULL;
+}
+
+static void w_failed(struct mcast_port *port)
+{
+	struct member *m = member_of(port);
+
+	skein_assert(!m->told && m->eng.over);
+	m->told = true;
+	m->told_ns = m->w->now;
+}
+
+static void w_changed(struct mcast_port *port)
+{
+}
+
+static const struct mcast_port_ops ops = {
+	.record = w_record,
+	.block = w_block,
+	.cut = w_cut,
+	.alloc = w_alloc,
+	.free = w_free,
+	.mem_get = w_mem_get,
+	.mem_put = w_mem_put,
+	.incoming = w_incoming,
+	.block_in = w_block_in,
+	.fill = w_fill,
+	.done = w_done,
+	.failed = w_failed,
+	.changed = w_changed,
+};
+
+/* --- up and down -------------------------------------------------------- */
+
+static void make_links(struct world *w)
+{
+	struct member *m;
+
+	for (uint32_t i = 0; i < w->n; i++) {
+		m = &w->m[i];
+		for (uint32_t k = 0; k < m->eng.n_nbs; k++) {
+			struct link *l = &w->links[i][rank_of(m, k)];
+
+			l->exists = true;
+			l->dst_nb = mcast_nb_find(&w->m[rank_of(m, k)].eng, i);
+			skein_assert(l->dst_nb != MCAST_NONE);
+		}
+	}
+}
+
+void world_init(struct world *w, uint64_t seed, uint32_t n,
+		enum mcast_algorithm algorithm, uint32_t block_size)
+{
+	memset(w, 0, sizeof(*w));
+	prng_init(&w->prng, seed);
+	w->n = n;
+	w->now = 1000 * 1000 * 1000;
+	w->stream_odds = 40;
+	w->later_odds = 30;
+	for (uint32_t i = 0; i < n; i++)
+		w->rack_of[i] = (uint32_t)prng_below(&w->prng, 1 + n / 4);
+	skein_assert(mcast_racks_init(&w->racks, w->rack_of, n, w->storage) ==
+		     0);
+	for (uint32_t i = 0; i < n; i++) {
+		struct mcast_eng_conf conf = {
+			.n = n,
+			.rank = i,
+			.algorithm = algorithm,
+			.racks = algorithm == MCAST_HYBRID ? &w->racks : NULL,
+			.block_size = block_size,
+			.ring_blocks = 3,
+			.checksum = true,
+			.list = 12345,
+			.open_deadline_ns = w->now + 10 * MEMBER_TIMEOUT,
+			.member_timeout_ns = MEMBER_TIMEOUT};
+
+		w->m[i].w = w;
+		w->m[i].rank = i;
+		w->m[i].port.ops = &ops;
+		skein_assert(mcast_eng_init(&w->m[i].eng, &w->m[i].port, &conf,
+					    w->now) == 0);
+		w->conf = conf;
+	}
+	make_links(w);
+}
+
+void world_fini(struct world *w)
+{
+	for (uint32_t i = 0; i < w->n; i++) {
+		for (uint32_t k = 0; k < w->n; k++)
+			for (unsigned p = 0; p < w->links[i][k].n; p++)
+				free(w->links[i][k].packets[p].payload);
+		for (unsigned k = 0; k < WORLD_MESSAGES; k++)
+			free(w->m[i].seen[k].buf);
+		mcast_eng_fini(&w->m[i].eng);
+		skein_assert(!w->m[i].mems);
+	}
+	skein_assert(!w->allocs);
+}
+
+void world_send(struct world *w, uint64_t size)
+{
+	struct member *root = &w->m[0];
+	struct seen *s = &root->seen[w->messages];
+	struct mcast_out *out = w_alloc(&root->port, sizeof(*out));
+
+	w->sizes[w->messages] = size;
+	out->size = size;
+	s->size = size;
+	if (!chance(w, w->stream_odds)) {
+		s->buf = malloc(size + 1);
+		for (uint64_t i = 0; i < size; i++)
+			s->buf[i] = world_byte(w->messages, i);
+		out->buf = (struct mcast_buf){size ? s->buf : NULL, 0, 1000};
+	}
+	w->messages++;
+	mcast_eng_send(&root->eng, out);
+}
+
+void world_kill(struct world *w, uint32_t rank)
+{
+	w->m[rank].dead = true;
+	for (uint32_t i = 0; i < w->n; i++)
+		if (w->links[rank][i].exists)
+			break_links(w, rank, i, -SKEIN_EDEAD);
+}
+
+/* --- steps -------------------------------------------------------------- */
+
+static void deliver(struct world *w, struct link *l, uint32_t from, uint32_t to)
+{
+	struct packet p = l->packets[0];
+	struct member *m = &w->m[to];
+
+	l->n--;
+	memmove(l->packets, l->packets + 1, l->n * sizeof(p));
+	w->packets++;
+	if (!m->dead) {
+		if (p.payload)
+			memcpy((void *)(uintptr_t)p.to, p.payload, p.rec.len);
+		mcast_eng_record(&m->eng, l->dst_nb, mcast_imm_value(&p.rec),
+				 &p.rec, w->now);
+	}
+	free(p.payload);
+	if (p.op)
+		p.op->done(p.op, m->dead ? -EIO : 0);
+}
+
+/* Both ends hear that the link is down: all that was under way has ended. */
+static void go_down(struct world *w, uint32_t a, uint32_t b)
+{
+	uint32_t ends[2] = {a, b};
+
+	for (int i = 0; i < 2; i++) {
+		struct link *l = &w->links[ends[i]][ends[!i]];
+
+		for (unsigned p = 0; p < l->n; p++) {
+			free(l->packets[p].payload);
+			if (l->packets[p].op)
+				l->packets[p].op->done(l->packets[p].op, -EIO);
+		}
+		l->n = 0;
+		l->exists = false;
+	}
+	for (int i = 0; i < 2; i++)
+		if (!w->m[ends[i]].dead)
+			mcast_eng_link_down(&w->m[ends[i]].eng,
+					    w->links[ends[!i]][ends[i]].dst_nb,
+					    w->links[a][b].err);
+}
+
+static bool link_step(struct world *w, uint32_t from, uint32_t to)
+{
+	struct link *l = &w->links[from][to];
+	struct member *m = &w->m[from];
+	uint32_t nb;
+
+	if (!l->exists)
+		return false;
+	if (l->down) {
+		/* What has arrived before it broke may still be seen. */
+		if (l->n && !w->m[to].stopped && chance(w, 70)) {
+			deliver(w, l, from, to);
+			return true;
+		}
+		go_down(w, from, to);
+		return true;
+	}
+	nb = w->links[to][from].dst_nb;
+	if (!m->dead && !m->eng.nbs[nb].up && chance(w, 50)) {
+		mcast_eng_link_up(&m->eng, nb, w->now);
+		return true;
+	}
+	if (!l->n || w->m[to].stopped || w->m[from].dead ||
+	    !w->m[to].eng.nbs[l->dst_nb].up)
+		return false;
+	deliver(w, l, from, to);
+	return true;
+}
+
+static bool app_step(struct member *m)
+{
+	unsigned i;
+
+	if (!m->n_later)
+		return false;
+	i = (unsigned)prng_below(&m->w->prng, m->n_later);
+	/* A failure may have ended the message. */
+	if (m->seen[m->later[i].seq].buf || m->later[i].fill) {
+		if (!m->seen[m->later[i].seq].done && !m->eng.over) {
+			if (m->later[i].fill)
+				fill_block(m->later[i].seq, &m->later[i].b);
+			else
+				take_block(m, m->later[i].seq, &m->later[i].b);
+		}
+	}
+	mcast_eng_block_done(&m->eng, m->later[i].seq, m->later[i].b.index, 0);
+	m->later[i] = m->later[--m->n_later];
+	return true;
+}
+
+static bool member_step(struct world *w, struct member *m)
+{
+	if (m->dead || m->stopped)
+		return false;
+	if (chance(w, 30) && app_step(m))
+		return true;
+	if (mcast_eng_poll(&m->eng, w->now))
+		return true;
+	skein_assert(!mcast_eng_has_work(&m->eng) || m->eng.again);
+	return app_step(m);
+}
+
+bool world_step(struct world *w)
+{
+	uint32_t start = (uint32_t)prng_below(&w->prng, w->n), i, k;
+	bool links_first = chance(w, 50);
+
+	w->now += prng_below(&w->prng, 2000);
+	for (int pass = 0; pass < 2; pass++)
+		for (uint32_t a = 0; a < w->n; a++) {
+			i = (start + a) % w->n;
+			if ((pass == 0) != links_first) {
+				if (member_step(w, &w->m[i]))
+					return true;
+				continue;
+			}
+			for (uint32_t b = 1; b < w->n; b++) {
+				k = (i + b * (1 + start % 3)) % w->n;
+				if (k != i && link_step(w, i, k))
+					return true;
+			}
+			for (k = 0; k < w->n; k++)
+				if (k != i && link_step(w, i, k))
+					return true;
+		}
+	return false;
+}
+
+void world_wait(struct world *w)
+{
+	/* Links that are not up yet have their chance. */
+	uint64_t t = w->now + 100 * 1000 * 1000, d;
+
+	for (uint32_t i = 0; i < w->n; i++) {
+		if (w->m[i].dead || w->m[i].stopped)
+			continue;
+		d = mcast_eng_deadline(&w->m[i].eng);
+		if (d < t)
+			t = d;
+	}
+	if (t > w->now)
+		w->now = t;
+}
+
+bool world_run(struct world *w, bool (*done)(struct world *w),
+	       uint64_t limit_ns)
+{
+	uint64_t end = w->now + limit_ns;
+
+	while (!done(w)) {
+		if (w->now >= end)
+			return false;
+		if (!world_step(w))
+			world_wait(w);
+	}
+	return true;
+}
+
+bool world_has(struct world *w, uint64_t msg)
+{
+	for (uint32_t i = 0; i < w->n; i++)
+		if (!w->m[i].dead &&
+		    (!w->m[i].seen[msg].done || w->m[i].seen[msg].status))
+			return false;
+	return true;
+}

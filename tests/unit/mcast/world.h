@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * world.h - a group's members in one thread: the engines of src/mcast on a
+ * network of arrays, with delays, shortages and deaths drawn from a seed.
+ */
+#ifndef TEST_MCAST_WORLD_H
+#define TEST_MCAST_WORLD_H
+
+#include "base/list.h"
+#include "base/prng.h"
+#include "mcast/eng.h"
+
+#define WORLD_MEMBERS 40
+#define WORLD_LINK_MAX 64 /* credits */
+#define WORLD_MESSAGES 16
+
+struct world;
+
+/* Something on its way: a record, its payload, its sender's operation. */
+struct packet {
+	struct mcast_rec rec;
+	uint8_t *payload;
+	uint64_t to;
+	struct mcast_op *op;
+};
+
+struct link {
+	bool exists, down; /* down: the far end has not been told yet */
+	int err;
+	unsigned n;
+	uint32_t dst_nb; /* the sender at its destination */
+	struct packet packets[WORLD_LINK_MAX];
+};
+
+/* One message at one member. */
+struct seen {
+	uint8_t *buf; /* NULL: not begun, or done with */
+	uint64_t size;
+	bool begun, stream, done;
+	int status;
+	uint32_t blocks;
+	uint64_t digest;
+	uint8_t *copy; /* of a streamed one, put together */
+};
+
+struct member {
+	struct mcast_port port;
+	struct mcast_eng eng;
+	struct world *w;
+	uint32_t rank;
+	bool dead;    /* its process has ended */
+	bool stopped; /* ... or does not run */
+	bool told;    /* failed(), then */
+	uint64_t told_ns;
+	unsigned mems;
+	struct seen seen[WORLD_MESSAGES];
+	/* blocks that the application has not done with */
+	struct {
+		uint64_t seq;
+		struct skein_mcast_block b;
+		bool fill;
+	} later[64];
+	unsigned n_later;
+	int gives_up; /* at its next block: this error */
+};
+
+struct world {
+	struct prng prng;
+	struct mcast_racks racks;
+	uint32_t rack_of[WORLD_MEMBERS];
+	uint32_t storage[MCAST_RACKS_STORAGE(WORLD_MEMBERS)];
+	struct mcast_eng_conf conf;
+	uint32_t n;
+	uint64_t now;
+	struct member m[WORLD_MEMBERS];
+	struct link links[WORLD_MEMBERS][WORLD_MEMBERS];
+	uint64_t sizes[WORLD_MESSAGES];
+	unsigned messages;
+	unsigned allocs;
+	bool flip;	 /* corrupt the next payload */
+	int stream_odds; /* of 100 */
+	int later_odds;
+	uint64_t packets; /* delivered */
+};
+
+void world_init(struct world *w, uint64_t seed, uint32_t n,
+		enum mcast_algorithm algorithm, uint32_t block_size);
+void world_fini(struct world *w);
+/* The root sends one more message. */
+void world_send(struct world *w, uint64_t size);
+/* One step of somebody. False: nothing can move but time. */
+bool world_step(struct world *w);
+/* Time goes on to the next deadline of anybody. */
+void world_wait(struct world *w);
+/* Runs until done() or nothing more will happen within limit_ns. */
+bool world_run(struct world *w, bool (*done)(struct world *w),
+	       uint64_t limit_ns);
+/* Its process ends: links break, in their own time. */
+void world_kill(struct world *w, uint32_t rank);
+uint8_t world_byte(uint64_t msg, uint64_t i);
+/* Everybody alive has msg, and right. */
+bool world_has(struct world *w, uint64_t msg);
+
+#endif
