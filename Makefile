@@ -15,7 +15,7 @@ HARSH_SEEDS ?= 20
 SHELL := /bin/bash
 
 .PHONY: all build help deps demo test test-hw asan tsan valgrind lint format \
-	fuzz-smoke bench bench-peers soak docs sim-plots install clean
+	fuzz-smoke bench bench-peers bench-cp soak docs sim-plots install clean
 
 all: build
 
@@ -109,6 +109,11 @@ bench-peers:
 	bench/peers/build.sh $(BUILD)
 	bench/peers/run.py $(P) $(BUILD)
 
+##bench-cp: skein cp beside nc, rsync and scp, 1 GiB to 7 directories on tmpfs
+bench-cp:
+	scripts/deps.sh build peers
+	$(MAKE) build
+	bench/cp.py $(P) $(BUILD)
 
 ##soak: the tests of failure, 1,000 rounds
 soak:

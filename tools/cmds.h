@@ -3,6 +3,7 @@
 #ifndef SKEIN_TOOLS_CMDS_H
 #define SKEIN_TOOLS_CMDS_H
 
+int cmd_cp(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_kv(int argc, char **argv);
 int cmd_perf(int argc, char **argv);

@@ -22,6 +22,7 @@ static const struct cmd cmds[] = {
 	 cmd_info},
 	{"perf", "latency and throughput: write, read, send, atomic, rpc",
 	 cmd_perf},
+	{"cp", "copy files to many machines at once", cmd_cp},
 	{"run", "start a program on the software device: --verbs -- CMD",
 	 cmd_run},
 	{"sim", "the library in a simulated world, from a seed", cmd_sim},

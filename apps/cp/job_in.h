@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * job_in.h - the inside of the sender, for job.c (the order of things), fan.c
+ * (one call to all receivers), lack.c (who lacks which blocks) and
+ * job_round.c (a round of multicast).
+ */
+#ifndef CP_JOB_IN_H
+#define CP_JOB_IN_H
+
+#include <pthread.h>
+#include <skein/rpc.h>
+
+#include "cp/job.h"
+#include "cp/source.h"
+
+struct cp_job;
+
+/* One receiver. */
+struct cp_peer {
+	struct cp_job *job;
+	struct cp_result *result;
+	const char *path;
+	struct skein_conn *conn;
+	bool live;     /* takes part */
+	bool skip;     /* is not called by the next fan */
+	bool finished; /* has been found right */
+	uint64_t session;
+	struct cp_status st;
+	uint8_t *lacks; /* a bit a block */
+	uint64_t lacking;
+	/* of the call under way */
+	int status;
+	void *reply;
+	size_t reply_len;
+};
+
+struct cp_job {
+	struct cp_job_attr attr;
+	struct cp_err *err;
+	struct cp_peer *peer;
+	size_t n;
+	struct cp_layout layout;
+	struct cp_source source;
+	uint64_t blocks;
+	struct cp_totals totals;
+
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	size_t under_way; /* calls */
+};
+
+uint64_t cp_now_ns(void);
+void cp_nap_ns(uint64_t ns);
+
+/* The peer takes no further part; the first reason stands. */
+void cp_peer_fail(struct cp_peer *p, int status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+unsigned cp_job_live(const struct cp_job *job);
+
+/* fan.c: connects to all; who does not answer is failed. */
+void cp_fan_connect(struct cp_job *job);
+/* A call to every live peer that is not skipped; waits for all answers. make()
+ * writes the request; take() reads an answer, in the caller's thread: an error
+ * fails the peer. Either may be NULL. */
+struct cp_fan {
+	enum cp_call call;
+	const char *what; /* "preparing", for errors */
+	size_t req_max, resp_max;
+	void (*make)(struct cp_peer *p, struct bytes_out *out, void *arg);
+	int (*take)(struct cp_peer *p, struct bytes_in *in, void *arg);
+	void *arg;
+};
+/* -ENOMEM, else 0: each peer's own failure is its own. */
+int cp_fan(struct cp_job *job, const struct cp_fan *fan);
+/* Calls that say nothing but the session. */
+int cp_fan_plain(struct cp_job *job, enum cp_call call, const char *what);
+/* Asks for the status of all once. */
+int cp_fan_status(struct cp_job *job);
+/* ... until all are in one of the two phases. FAILED ones are failed. */
+int cp_fan_until(struct cp_job *job, enum cp_phase a, enum cp_phase b,
+		 const char *what);
+
+/* lack.c: asks who has which blocks. all: nobody has any. */
+int cp_lack_ask(struct cp_job *job, bool all);
+/* Those of a peer that the round gave it are there. */
+void cp_lack_none(struct cp_peer *p, uint64_t blocks);
+/* The blocks that somebody lacks who is live, as ranges; the members are those
+ * peers. -ENOMEM. */
+int cp_lack_round(struct cp_job *job, struct cp_round *r,
+		  struct cp_peer **members);
+
+/* job_round.c: one round; members[i] has rank i + 1. 0 also when it failed
+ * for a receiver's sake. */
+int cp_job_round(struct cp_job *job, struct cp_round *r,
+		 struct cp_peer **members);
+
+#endif

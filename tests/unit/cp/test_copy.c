@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_copy.c - a sender and its receivers, in one process: the calls go
+ * through the library on the software device, the blocks through fake_mcast.c.
+ */
+#include "cp/job.h"
+#include "cp/serve.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <skein/skein.h>
+#include <stdbool.h>
+
+#include "fake_mcast.h"
+#include "folder.h"
+
+enum {
+	RECEIVERS = 3,
+	BLOCK = 4096,
+	BIG = 9 * BLOCK + 17,
+};
+
+struct receiver {
+	char dir[20];
+	struct skein_ctx *ctx;
+	struct cp_serve *serve;
+	pthread_t thread;
+	unsigned ended; /* copies; read after the thread has been joined */
+	struct cp_status last;
+};
+
+static struct receiver receiver[RECEIVERS];
+static struct skein_ctx *ctx;
+static struct cp_targets targets;
+static struct cp_result result[RECEIVERS];
+static struct cp_totals totals;
+static struct cp_err err;
+static char big[BIG];
+
+static struct skein_ctx *open_ctx(void)
+{
+	struct skein_ctx_attr attr = {
+		.size = sizeof(attr),
+		.device = "soft",
+		.wait = SKEIN_WAIT_EVENT,
+		.background = true,
+	};
+	struct skein_ctx *c = NULL;
+
+	assert_int_equal(skein_ctx_open(&attr, &c), 0);
+	return c;
+}
+
+static void *serve(void *arg)
+{
+	struct receiver *r = arg;
+
+	while (cp_serve_wait(r->serve, &r->last))
+		r->ended++;
+	return NULL;
+}
+
+static void start(struct receiver *r)
+{
+	struct cp_serve_attr attr = {
+		.mcast = &fake_mcast,
+		.listen = "127.0.0.1:0",
+		.dir = in_folder(r->dir),
+	};
+
+	r->ctx = attr.ctx = open_ctx();
+	r->ended = 0;
+	if (cp_serve_open(&attr, &r->serve, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(pthread_create(&r->thread, NULL, serve, r), 0);
+}
+
+static void stop(struct receiver *r)
+{
+	if (!r->serve)
+		return;
+	cp_serve_stop(r->serve);
+	pthread_join(r->thread, NULL);
+	cp_serve_close(r->serve);
+	skein_ctx_close(r->ctx);
+	r->serve = NULL;
+}
+
+static int setup(void **state)
+{
+	if (folder_make(state))
+		return -1;
+	memset(&fake_faults, 0, sizeof(fake_faults));
+	fake_blocks = 0;
+	for (size_t i = 0; i < BIG; i++)
+		big[i] = (char)(i * 13 + i / 255);
+	put_dir("src");
+	put_file("src/big", big, BIG);
+	put_file("src/zero", "", 0);
+	put_dir("src/d");
+	put_file("src/d/small", "small", 5);
+	ctx = open_ctx();
+	for (int i = 0; i < RECEIVERS; i++) {
+		struct receiver *r = &receiver[i];
+
+		snprintf(r->dir, sizeof(r->dir), "dst%d", i);
+		put_dir(r->dir);
+		start(r);
+		assert_int_equal(cp_targets_add(&targets,
+						cp_serve_addr(r->serve), false,
+						&err),
+				 0);
+	}
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	for (int i = 0; i < RECEIVERS; i++)
+		stop(&receiver[i]);
+	skein_ctx_close(ctx);
+	cp_targets_fini(&targets);
+	return folder_remove(state);
+}
+
+static int copy(uint16_t flags, const char *path)
+{
+	char *operands[] = {(char *)in_folder("src")};
+	struct cp_job_attr attr = {
+		.ctx = ctx,
+		.mcast = &fake_mcast,
+		.targets = &targets,
+		.path = path,
+		.flags = flags,
+		.connect_timeout_ns = SKEIN_S(3),
+	};
+	struct cp_tree tree;
+	int rc = cp_walk(operands, 1, NULL, BLOCK, &tree, &err);
+
+	assert_int_equal(rc, 0);
+	attr.tree = &tree;
+	memset(result, 0, sizeof(result));
+	rc = cp_job_run(&attr, result, &totals, &err);
+	cp_tree_fini(&tree);
+	return rc;
+}
+
+static void expect_copy(int i, const char *below)
+{
+	char name[100];
+
+	snprintf(name, sizeof(name), "%s%s/src/big", receiver[i].dir, below);
+	expect_file(name, big, BIG);
+	snprintf(name, sizeof(name), "%s%s/src/d/small", receiver[i].dir,
+		 below);
+	expect_file(name, "small", 5);
+	snprintf(name, sizeof(name), "%s%s/src/zero", receiver[i].dir, below);
+	expect_file(name, "", 0);
+}
+
+static void expect_done(int rc)
+{
+	if (rc)
+		fail_msg("%d: %s; %s; %s; %s", rc, err.text, result[0].text,
+			 result[1].text, result[2].text);
+	assert_int_equal(totals.done, RECEIVERS);
+	for (int i = 0; i < RECEIVERS; i++)
+		assert_int_equal(result[i].status, 0);
+}
+
+static void to_all(void **state)
+{
+	expect_done(copy(0, NULL));
+	for (int i = 0; i < RECEIVERS; i++)
+		expect_copy(i, "");
+	assert_int_equal(totals.rounds, 1);
+	assert_int_equal(fake_blocks, 10);
+	/* once more, over what is there */
+	expect_done(copy(CP_FLAG_VERIFY | CP_FLAG_SYNC, NULL));
+	expect_done(copy(0, "a/b"));
+	for (int i = 0; i < RECEIVERS; i++)
+		expect_copy(i, "/a/b");
+	for (int i = 0; i < RECEIVERS; i++) {
+		stop(&receiver[i]);
+		assert_int_equal(receiver[i].ended, 3);
+		assert_int_equal(receiver[i].last.phase, CP_DONE);
+	}
+}
+
+static void nothing_to_send(void **state)
+{
+	assert_int_equal(truncate(in_folder("src/big"), 0), 0);
+	assert_int_equal(truncate(in_folder("src/d/small"), 0), 0);
+	expect_done(copy(CP_FLAG_VERIFY, NULL));
+	assert_int_equal(totals.rounds, 0);
+	expect_file("dst2/src/big", "", 0);
+}
+
+static void a_wrong_block_comes_again(void **state)
+{
+	fake_faults.corrupt_rank = 2;
+	fake_faults.corrupt_block = 3;
+	fake_faults.corrupt_times = 1;
+	expect_done(copy(0, NULL));
+	for (int i = 0; i < RECEIVERS; i++)
+		expect_copy(i, "");
+	assert_int_equal(totals.rounds, 2);
+	/* one block, to the one that lacks it */
+	assert_int_equal(fake_blocks, 11);
+	assert_int_equal(fake_members, 2);
+}
+
+static void wrong_for_ever(void **state)
+{
+	fake_faults.corrupt_rank = 1;
+	fake_faults.corrupt_block = 0; /* then of a message of it alone */
+	fake_faults.corrupt_times = 100;
+	assert_int_equal(copy(0, NULL), -EIO);
+	assert_int_equal(totals.done, 2);
+	assert_int_equal(result[0].status, -EILSEQ);
+	assert_false(there("dst0/src"));
+	expect_copy(1, "");
+	expect_copy(2, "");
+}
+
+/* Said to have failed, but there: it gets the rest in a new group. */
+static void a_group_that_fails(void **state)
+{
+	fake_faults.fail_rank = 2;
+	fake_faults.fail_block = 4;
+	fake_faults.fail_times = 1;
+	expect_done(copy(0, NULL));
+	for (int i = 0; i < RECEIVERS; i++)
+		expect_copy(i, "");
+	assert_int_equal(totals.rounds, 2);
+	assert_int_equal(fake_blocks, 5 + 6);
+}
+
+static void groups_that_fail_for_ever(void **state)
+{
+	fake_faults.open_times = 100;
+	assert_int_equal(copy(0, NULL), -EIO);
+	assert_int_equal(totals.done, 0);
+	assert_non_null(strstr(result[0].text, "joining the group"));
+	assert_false(there("dst0/src"));
+}
+
+static void one_that_is_not_there(void **state)
+{
+	stop(&receiver[1]);
+	assert_int_equal(copy(0, NULL), -EIO);
+	assert_int_equal(totals.done, 2);
+	assert_true(result[1].status < 0);
+	assert_true(strlen(result[1].text) > 0);
+	expect_copy(0, "");
+	expect_copy(2, "");
+}
+
+static void what_one_refuses(void **state)
+{
+	put_dir("out");
+	put_dir("dst1/src");
+	put_dir("dst1/src/big");
+	assert_int_equal(copy(0, NULL), -EIO);
+	assert_int_equal(result[1].status, -EISDIR);
+	assert_non_null(strstr(result[1].text, "src/big is a directory"));
+	assert_int_equal(copy(0, "/etc"), -EIO);
+	assert_int_equal(totals.done, 0);
+	assert_int_equal(result[0].status, -EACCES);
+	assert_int_equal(copy(0, "../out"), -EIO);
+	assert_int_equal(result[0].status, -EINVAL);
+	assert_int_equal(symlink("../out", in_folder("dst0/l")), 0);
+	assert_int_equal(copy(0, "l"), -EIO);
+	assert_int_equal(result[0].status, -ELOOP);
+	assert_false(there("out/src"));
+}
+
+static void resume_sends_what_is_lacking(void **state)
+{
+	char *again = strdup("xxxx");
+	struct stat st;
+	struct timespec times[2];
+	int fd;
+
+	expect_done(copy(0, NULL));
+	fake_blocks = 0;
+	expect_done(copy(CP_FLAG_RESUME, NULL));
+	assert_int_equal(fake_blocks, 0);
+	/* one has lost a file, another a few bytes */
+	assert_int_equal(unlink(in_folder("dst0/src/d/small")), 0);
+	lstat(in_folder("dst1/src/big"), &st);
+	times[0] = times[1] = st.st_mtim;
+	fd = open(in_folder("dst1/src/big"), O_WRONLY);
+	assert_int_equal(pwrite(fd, again, 4, 5 * BLOCK), 4);
+	futimens(fd, times);
+	close(fd);
+	expect_done(copy(CP_FLAG_RESUME | CP_FLAG_VERIFY, NULL));
+	assert_int_equal(fake_blocks, 2);
+	assert_int_equal(fake_members, 3);
+	for (int i = 0; i < RECEIVERS; i++)
+		expect_copy(i, "");
+	free(again);
+}
+
+/* The sender's own failure: all end, nothing has its name, all of it is kept
+ * for the next. */
+static void a_source_that_changes(void **state)
+{
+	char *operands[] = {(char *)in_folder("src")};
+	struct cp_job_attr attr = {
+		.ctx = ctx,
+		.mcast = &fake_mcast,
+		.targets = &targets,
+		.connect_timeout_ns = SKEIN_S(10),
+	};
+	struct cp_tree tree;
+
+	assert_int_equal(cp_walk(operands, 1, NULL, BLOCK, &tree, &err), 0);
+	attr.tree = &tree;
+	assert_int_equal(truncate(in_folder("src/big"), 5 * BLOCK), 0);
+	assert_int_equal(cp_job_run(&attr, result, &totals, &err), -ESTALE);
+	assert_non_null(strstr(err.text, "src/big was changed"));
+	assert_int_equal(totals.done, 0);
+	assert_int_equal(result[2].status, -ESTALE);
+	cp_tree_fini(&tree);
+	for (int i = 0; i < RECEIVERS; i++)
+		stop(&receiver[i]);
+	assert_false(there("dst0/src"));
+}
+
+static void at_a_rate(void **state)
+{
+	char *operands[] = {(char *)in_folder("src/d")};
+	struct cp_job_attr attr = {
+		.ctx = ctx,
+		.mcast = &fake_mcast,
+		.targets = &targets,
+		.limit_rate = 1,
+		.connect_timeout_ns = SKEIN_S(10),
+	};
+	struct cp_tree tree;
+
+	/* 5 bytes at a byte a second leave at once: the pause comes after */
+	assert_int_equal(cp_walk(operands, 1, NULL, BLOCK, &tree, &err), 0);
+	attr.tree = &tree;
+	expect_done(cp_job_run(&attr, result, &totals, &err));
+	cp_tree_fini(&tree);
+}
+
+#define in_a_folder(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		in_a_folder(to_all),
+		in_a_folder(nothing_to_send),
+		in_a_folder(a_wrong_block_comes_again),
+		in_a_folder(wrong_for_ever),
+		in_a_folder(a_group_that_fails),
+		in_a_folder(groups_that_fail_for_ever),
+		in_a_folder(one_that_is_not_there),
+		in_a_folder(what_one_refuses),
+		in_a_folder(resume_sends_what_is_lacking),
+		in_a_folder(a_source_that_changes),
+		in_a_folder(at_a_rate),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cmd_cp.c - `skein cp`: its options, the key, the context; cp.h says where the
+ * rest is.
+ */
+#include "cmd.h"
+#include "cmds.h"
+#include "cp.h"
+#include "opt.h"
+#include "out.h"
+
+#include "cp/manifest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const char *const cp_algorithms[] = {"pipeline", "sequential", "chain",
+				     "tree",	 "hybrid",     NULL};
+
+static enum opt_verdict parse(int argc, char **argv, struct cp_opts *o,
+			      int *first)
+{
+	const struct opt opts[] = {
+		{0, "serve", OPT_STR, &o->serve, "DIR",
+		 "receive below this directory"},
+		{'p', "port", OPT_U32, &o->port, "N",
+		 "--serve: of this receiver, 0: a free one; else: of targets "
+		 "that name none",
+		 0, UINT16_MAX},
+		{0, "listen", OPT_STR, &o->listen, "HOST",
+		 "--serve: the address to listen on; default all"},
+		{0, "once", OPT_FLAG, &o->once, NULL,
+		 "--serve: end with the first copy, and by its success"},
+		{0, "until-eof", OPT_FLAG, &o->until_eof, NULL,
+		 "--serve: end when standard input does"},
+		{0, "hosts", OPT_STR, &o->hosts, "FILE",
+		 "targets from a file: all operands are what to copy"},
+		{0, "dir", OPT_STR, &o->dir, "PATH",
+		 "directory of targets that name none"},
+		{0, "name", OPT_STR, &o->name, "NAME",
+		 "what standard input is called there"},
+		{0, "verify", OPT_FLAG, &o->verify, NULL,
+		 "receivers read back what they wrote"},
+		{0, "resume", OPT_FLAG, &o->resume, NULL,
+		 "go on where a copy failed; send what is lacking"},
+		{0, "sync", OPT_FLAG, &o->sync, NULL,
+		 "on the disk before it has its name"},
+		{0, "limit-rate", OPT_SIZE, &o->limit_rate, "BYTES",
+		 "a second that are read to be sent"},
+		{0, "algorithm", OPT_CHOICE, &o->algorithm, "NAME",
+		 "who sends to whom", 0, 0, cp_algorithms},
+		{0, "block-size", OPT_SIZE, &o->block_size, "BYTES",
+		 "a power of two; default by what is sent, up to 1M",
+		 CP_BLOCK_MIN, CP_BLOCK_MAX},
+		{0, "connect-timeout", OPT_NS, &o->connect_timeout_ns, "TIME",
+		 "how long a target may take to answer"},
+		{0, "patience", OPT_NS, &o->patience_ns, "TIME",
+		 "how long one may be silent while others wait for it", 1000000,
+		 SKEIN_S(3600)},
+		{0, "ssh", OPT_FLAG, &o->ssh, NULL,
+		 "start the receivers through ssh"},
+		{0, "ssh-command", OPT_STR, &o->ssh_command, "WORDS",
+		 "ssh and its options"},
+		{0, "remote-skein", OPT_STR, &o->remote, "PATH",
+		 "what skein is called there"},
+		{0, "key", OPT_STR, &o->key_file, "FILE",
+		 "with a secret that both ends know; -: a line of stdin"},
+		{0, "device", OPT_STR, &o->device, "NAME",
+		 "soft, verbs, verbs:NAME"},
+		{0, "json", OPT_FLAG, &o->json, NULL,
+		 "one JSON object on stdout"},
+		{0},
+	};
+	const struct opt_usage usage = {
+		.cmd = CP_CMD,
+		.args = "[options] FILE... TARGETS\n"
+			"       " CP_CMD " --serve DIR [options]",
+		.about = "Copies files, directories, links, or standard input "
+			 "(-) to many machines at once, at\nnearly the price "
+			 "of one copy. On each, `" CP_CMD " --serve DIR` "
+			 "receives; or --ssh starts it.",
+		.opts = opts,
+		.more = "TARGETS: HOST[:PORT][:PATH], several apart by commas; "
+			"node[1-64]:/data; [::1]:7450;\n@FILE: targets from a "
+			"file. PATH: a directory at or below DIR.",
+	};
+
+	return opt_parse(&usage, argc, argv, first);
+}
+
+static int check(const struct cp_opts *o, int operands)
+{
+	if (o->block_size & (o->block_size - 1)) {
+		out_error(CP_CMD, "--block-size is a power of two");
+		return CMD_USAGE;
+	}
+	if (o->serve && operands) {
+		out_error(CP_CMD, "--serve takes no files: it receives");
+		return CMD_USAGE;
+	}
+	if (!o->serve && (o->once || o->until_eof || o->listen)) {
+		out_error(CP_CMD, "--once, --until-eof and --listen are "
+				  "--serve's");
+		return CMD_USAGE;
+	}
+	if (!o->serve && operands < (o->hosts ? 1 : 2)) {
+		out_error(CP_CMD,
+			  "wants FILE... and TARGETS: see `" CP_CMD " --help`");
+		return CMD_USAGE;
+	}
+	if (o->ssh && o->key_file) {
+		out_error(CP_CMD, "--ssh makes a key of its own: not --key");
+		return CMD_USAGE;
+	}
+	return CMD_OK;
+}
+
+static int read_targets(struct cp_opts *o, char **argv, int argc)
+{
+	struct cp_err err = {""};
+	int rc;
+
+	if (o->hosts)
+		rc = cp_targets_add_file(&o->targets, o->hosts, &err);
+	else
+		rc = cp_targets_add(&o->targets, argv[--argc], true, &err);
+	if (!rc)
+		rc = cp_targets_check(&o->targets, o->ssh, &err);
+	if (rc) {
+		out_error(CP_CMD, "%s", err.text);
+		return CMD_USAGE;
+	}
+	o->operand = argv;
+	o->operands = argc;
+	return CMD_OK;
+}
+
+static int key_fd(const char *file, int *fd)
+{
+	struct stat st;
+
+	if (!strcmp(file, "-")) {
+		*fd = STDIN_FILENO;
+		return 0;
+	}
+	*fd = open(file, O_RDONLY | O_CLOEXEC);
+	if (*fd < 0 || fstat(*fd, &st)) {
+		out_error(CP_CMD, "--key: %s: %s", file, strerror(errno));
+		return -EACCES;
+	}
+	if (st.st_mode & 077) {
+		out_error(CP_CMD, "--key: others may read %s: chmod 600 it",
+			  file);
+		close(*fd);
+		return -EACCES;
+	}
+	return 0;
+}
+
+int cp_key_read(const char *file, struct cp_key *key)
+{
+	ssize_t n = 1;
+	int fd, rc;
+
+	key->len = 0;
+	if (!file)
+		return 0;
+	rc = key_fd(file, &fd);
+	if (rc)
+		return rc;
+	/* byte by byte: what follows the line is not the key's */
+	while (key->len < sizeof(key->buf) &&
+	       (n = read(fd, key->buf + key->len, 1)) == 1 &&
+	       key->buf[key->len] != '\n')
+		key->len++;
+	if (fd != STDIN_FILENO)
+		close(fd);
+	if (n < 0 || !key->len || key->len == sizeof(key->buf)) {
+		out_error(CP_CMD, "--key: %s: one line of at most %zu bytes",
+			  file, sizeof(key->buf) - 1);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int cp_ctx_open(const struct cp_opts *o, const struct cp_key *key,
+		struct skein_ctx **ctx)
+{
+	struct skein_ctx_attr attr = {
+		.size = sizeof(attr),
+		.device = o->device,
+		.background = true,
+		.key = key->len ? key->buf : NULL,
+		.key_len = key->len,
+	};
+	int rc = skein_ctx_open(&attr, ctx);
+
+	if (rc)
+		out_error(CP_CMD, "cannot open a device: %s",
+			  skein_strerror(rc));
+	return rc;
+}
+
+int cmd_cp(int argc, char **argv)
+{
+	struct cp_opts o = {
+		.port = CP_PORT,
+		.ssh_command = "ssh",
+		.remote = "skein",
+		.connect_timeout_ns = SKEIN_S(10),
+		.patience_ns = SKEIN_MS(1500),
+	};
+	int first = 0, rc;
+
+	switch (parse(argc, argv, &o, &first)) {
+	case OPT_HELP:
+		return CMD_OK;
+	case OPT_BAD:
+		return CMD_USAGE;
+	case OPT_RUN:
+		break;
+	}
+	rc = check(&o, argc - first);
+	if (rc)
+		return rc;
+	if (o.serve)
+		return cp_recv_main(&o);
+	rc = read_targets(&o, argv + first, argc - first);
+	if (!rc)
+		rc = cp_send_main(&o);
+	cp_targets_fini(&o.targets);
+	return rc;
+}
