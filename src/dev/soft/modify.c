@@ -275,7 +275,11 @@ int soft_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 	if (!soft_here(q->s))
 		return -EPERM;
 	pthread_mutex_lock(&qp->mutex);
+	/* Whoever has polled an error finds the state that it led to: the one
+	 * who tells of it goes on to change the state under the hold. */
+	soft_qp_hold(q);
 	from = soft_qp_state(q);
+	soft_qp_release(q);
 	to = mask & IBV_QP_STATE ? attr->qp_state : from;
 	err = dev_states_check(qp->qp_type, from, to, mask);
 	if (!err && mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from)
