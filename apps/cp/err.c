@@ -10,14 +10,20 @@
 #include <stdio.h>
 #include <string.h>
 
+__attribute__((format(printf, 2, 0))) static void say(struct cp_err *err,
+						      const char *fmt,
+						      va_list ap)
+{
+	if (err)
+		vsnprintf(err->text, sizeof(err->text), fmt, ap);
+}
+
 int cp_fail(struct cp_err *err, int rc, const char *fmt, ...)
 {
 	va_list ap;
 
-	if (!err)
-		return rc;
 	va_start(ap, fmt);
-	vsnprintf(err->text, sizeof(err->text), fmt, ap);
+	say(err, fmt, ap);
 	va_end(ap);
 	return rc;
 }
@@ -27,11 +33,11 @@ int cp_fail_sys(struct cp_err *err, int rc, const char *fmt, ...)
 	size_t len;
 	va_list ap;
 
+	va_start(ap, fmt);
+	say(err, fmt, ap);
+	va_end(ap);
 	if (!err)
 		return rc;
-	va_start(ap, fmt);
-	vsnprintf(err->text, sizeof(err->text), fmt, ap);
-	va_end(ap);
 	len = strlen(err->text);
 	snprintf(err->text + len, sizeof(err->text) - len, ": %s",
 		 skein_strerror(rc));

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "unit/cm.h"
 #include "base/list.h"
@@ -341,6 +342,30 @@ void pair_settle(struct pair *p)
 {
 	while (pair_move(p))
 		;
+}
+
+void pair_exchange(struct pair *p)
+{
+	for (int i = 0; i < 8; i++) {
+		assert_true(rpc_client_poll(&p->client, p->now_ns) >= 0);
+		pair_settle(p);
+		assert_true(rpc_server_poll(&p->server) >= 0);
+		pair_settle(p);
+	}
+}
+
+void pair_count(void *arg, const struct skein_rpc_result *res)
+{
+	struct pair_tally *t = arg;
+
+	t->done += res->outcome == SKEIN_DONE;
+	t->not_sent += res->outcome == SKEIN_NOT_SENT;
+	t->unknown += res->outcome == SKEIN_UNKNOWN;
+	t->status = res->status;
+	t->len = res->len;
+	if (res->len)
+		memcpy(t->data, res->data,
+		       res->len < sizeof(t->data) ? res->len : sizeof(t->data));
 }
 
 void pair_credits(struct pair *p)

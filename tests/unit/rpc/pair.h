@@ -99,6 +99,17 @@ void pair_fini(struct pair *p);
 bool pair_move(struct pair *p);
 /* Moves all that is under way. */
 void pair_settle(struct pair *p);
+/* And both ends look at it, until calls of a window are answered. */
+void pair_exchange(struct pair *p);
+
+/* How calls have ended; pair_count() is their callback, with one as its arg. */
+struct pair_tally {
+	int done, not_sent, unknown;
+	int status; /* of the last one */
+	size_t len;
+	uint8_t data[64]; /* its first bytes */
+};
+void pair_count(void *arg, const struct skein_rpc_result *res);
 bool pair_quiet(const struct pair *p);
 /* shared: done() of the READs that have ended; by the end's owner. */
 void pair_complete(struct pair_end *e);

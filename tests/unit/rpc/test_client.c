@@ -15,23 +15,6 @@
 
 static struct skein_env *env;
 
-struct ends {
-	int done, not_sent, unknown;
-	int status;
-	size_t len;
-};
-
-static void count(void *arg, const struct skein_rpc_result *res)
-{
-	struct ends *e = arg;
-
-	e->done += res->outcome == SKEIN_DONE;
-	e->not_sent += res->outcome == SKEIN_NOT_SENT;
-	e->unknown += res->outcome == SKEIN_UNKNOWN;
-	e->status = res->status;
-	e->len = res->len;
-}
-
 static int served;
 
 static int echo(struct skein_rpc_req *req, void *arg)
@@ -60,27 +43,18 @@ static void teardown(struct pair *p)
 	rpc_handlers_fini(&p->handlers, env);
 }
 
-static int call(struct pair *p, size_t len, uint64_t timeout, struct ends *e)
+static int call(struct pair *p, size_t len, uint64_t timeout,
+		struct pair_tally *e)
 {
 	static uint8_t data[100000];
 
-	return rpc_client_call(&p->client, 1, data, len, len, timeout, count,
-			       e);
-}
-
-static void settle(struct pair *p)
-{
-	for (int i = 0; i < 8; i++) {
-		assert_true(rpc_client_poll(&p->client, p->now_ns) >= 0);
-		pair_settle(p);
-		assert_true(rpc_server_poll(&p->server) >= 0);
-		pair_settle(p);
-	}
+	return rpc_client_call(&p->client, 1, data, len, len, timeout,
+			       pair_count, e);
 }
 
 static void test_window(void **state)
 {
-	struct ends e = {0};
+	struct pair_tally e = {0};
 	struct pair p;
 	int n = 0;
 
@@ -88,7 +62,7 @@ static void test_window(void **state)
 	while (call(&p, 8, SKEIN_FOREVER, &e) == 0)
 		n++;
 	assert_int_equal(n, PAIR_WINDOW);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(e.done, n);
 	assert_int_equal(call(&p, 8, SKEIN_FOREVER, &e), 0);
 	teardown(&p);
@@ -98,7 +72,7 @@ static void test_window(void **state)
 
 static void test_full_ring(void **state)
 {
-	struct ends e = {0};
+	struct pair_tally e = {0};
 	struct pair p;
 	int n = 0, rc;
 
@@ -108,7 +82,7 @@ static void test_full_ring(void **state)
 	assert_int_equal(rc, -EAGAIN);
 	assert_true(n > 8 && n < PAIR_WINDOW);
 	assert_true(p.ends[0].port.stats.full > 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(e.done, n);
 	assert_int_equal(call(&p, 100, SKEIN_FOREVER, &e), 0);
 	teardown(&p);
@@ -116,7 +90,7 @@ static void test_full_ring(void **state)
 
 static void test_full_response_space(void **state)
 {
-	struct ends e = {0};
+	struct pair_tally e = {0};
 	struct pair p;
 	int n = 0, rc;
 
@@ -125,7 +99,7 @@ static void test_full_response_space(void **state)
 		n++;
 	assert_int_equal(rc, -EAGAIN);
 	assert_int_equal(n, 16);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(e.done, n);
 	teardown(&p);
 }
@@ -133,13 +107,13 @@ static void test_full_response_space(void **state)
 /* Calls of one round leave in one message, and so do their answers. */
 static void test_coalescing(void **state)
 {
-	struct ends e = {0};
+	struct pair_tally e = {0};
 	struct pair p;
 
 	setup(&p, (struct pair_opts){.geom = {1024, 1024, 64}});
 	for (int i = 0; i < 8; i++)
 		assert_int_equal(call(&p, 64, SKEIN_FOREVER, &e), 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(e.done, 8);
 	assert_int_equal(p.ends[0].port.stats.messages_sent, 1);
 	assert_int_equal(p.ends[1].port.stats.messages_sent, 1);
@@ -150,12 +124,12 @@ static void test_coalescing(void **state)
 
 static void test_two_lines(void **state)
 {
-	struct ends e = {0};
+	struct pair_tally e = {0};
 	struct pair p;
 
 	setup(&p, (struct pair_opts){0});
 	assert_int_equal(call(&p, 64, SKEIN_FOREVER, &e), 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(e.done, 1);
 	assert_int_equal(e.len, 64);
 	assert_int_equal(p.ends[0].port.stats.bytes_sent, 120);
@@ -168,7 +142,7 @@ static void test_two_lines(void **state)
  * space is not reused before. */
 static void test_deadline_sent(void **state)
 {
-	struct ends e = {0}, other = {0};
+	struct pair_tally e = {0}, other = {0};
 	struct pair p;
 
 	setup(&p, (struct pair_opts){0});
@@ -181,7 +155,7 @@ static void test_deadline_sent(void **state)
 	assert_int_equal(e.status, -ETIMEDOUT);
 	assert_true(rpc_client_busy(&p.client));
 	assert_int_equal(call(&p, 64, SKEIN_FOREVER, &other), 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(served, 2);
 	assert_int_equal(e.done, 0);
 	assert_int_equal(other.done, 1);
@@ -192,7 +166,7 @@ static void test_deadline_sent(void **state)
 /* Not sent in time: never executed, and the next ones are. */
 static void test_deadline_unsent(void **state)
 {
-	struct ends e = {0}, other = {0};
+	struct pair_tally e = {0}, other = {0};
 	struct pair p;
 
 	setup(&p, (struct pair_opts){.eagain_percent = 100});
@@ -204,7 +178,7 @@ static void test_deadline_unsent(void **state)
 	rpc_client_poll(&p.client, p.now_ns);
 	assert_int_equal(e.not_sent, 1);
 	p.opts.eagain_percent = 0;
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(served, 2);
 	assert_int_equal(other.done, 2);
 	assert_int_equal(e.done + e.unknown, 0);
@@ -214,7 +188,7 @@ static void test_deadline_unsent(void **state)
 /* A call made long after the last round gets its whole time. */
 static void test_deadline_stale_clock(void **state)
 {
-	struct ends e = {0};
+	struct pair_tally e = {0};
 	struct pair p;
 
 	setup(&p, (struct pair_opts){0});
@@ -232,7 +206,7 @@ static void test_deadline_stale_clock(void **state)
 
 static void test_break(void **state)
 {
-	struct ends sent = {0}, unsent = {0};
+	struct pair_tally sent = {0}, unsent = {0};
 	struct pair p;
 
 	setup(&p, (struct pair_opts){0});
@@ -250,7 +224,7 @@ static void test_break(void **state)
 
 static void test_short_memory(void **state)
 {
-	struct ends e = {0};
+	struct pair_tally e = {0};
 	struct pair p;
 
 	setup(&p, (struct pair_opts){0});
@@ -259,13 +233,13 @@ static void test_short_memory(void **state)
 	p.ends[0].buf_fails = false;
 	p.ends[1].buf_fails = true; /* the server cannot take it */
 	assert_int_equal(call(&p, 5000, SKEIN_FOREVER, &e), 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(e.done, 1);
 	assert_int_equal(e.status, -ENOMEM);
 	assert_int_equal(served, 0);
 	p.ends[1].buf_fails = false;
 	assert_int_equal(call(&p, 5000, SKEIN_FOREVER, &e), 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(e.done, 2);
 	assert_int_equal(e.status, 0);
 	assert_int_equal(e.len, 5000);
@@ -277,14 +251,14 @@ static void test_short_memory(void **state)
 
 static void test_no_handler(void **state)
 {
-	struct ends e = {0};
+	struct pair_tally e = {0};
 	struct pair p;
 
 	setup(&p, (struct pair_opts){0});
 	assert_int_equal(rpc_client_call(&p.client, 999, "x", 1, 8,
-					 SKEIN_FOREVER, count, &e),
+					 SKEIN_FOREVER, pair_count, &e),
 			 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(e.done, 1);
 	assert_int_equal(e.status, -SKEIN_ENOHANDLER);
 	assert_int_equal(rpc_handlers_add(&p.handlers, env, 1, echo, NULL),
@@ -308,7 +282,7 @@ static void test_garbage_response(void **state)
 		{24 + 4, 2, 1},	 /* status */
 		{24 + 14, 2, 1}, /* large */
 	};
-	struct ends e = {0};
+	struct pair_tally e = {0};
 	struct pair p;
 
 	for (unsigned i = 0; i < sizeof(patches) / sizeof(patches[0]); i++) {
@@ -368,7 +342,7 @@ static void test_any_order(void **state)
 	static const uint32_t first[] = {2, 0}, then[] = {3}, last[] = {1};
 	static uint8_t data[64];
 	struct pair p;
-	struct ends e = {0};
+	struct pair_tally e = {0};
 	int n;
 
 	setup(&p, (struct pair_opts){.geom = {4096, 4096, 64}});

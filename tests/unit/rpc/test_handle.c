@@ -14,14 +14,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/prng.h"
 #include "conn/ctx.h"
-#include "unit/cm.h"
-#include <skein/skein.h>
+#include "served.h"
 
 #define CALL 1
 #define THREADS_MAX 64
@@ -60,24 +58,9 @@ static int on_call(struct skein_rpc_req *req, void *arg)
 	return 0;
 }
 
-static void serve(int fd, enum skein_wait wait)
+static int serve(struct skein_ctx *ctx)
 {
-	struct skein_ctx_attr attr = {
-		.size = sizeof(attr), .device = "soft", .wait = wait};
-	struct skein_listener *listener;
-	struct skein_ctx *ctx;
-	char addr[64] = "";
-
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (skein_ctx_open(&attr, &ctx) ||
-	    skein_rpc_handle(ctx, CALL, on_call, NULL) ||
-	    skein_listener_open(ctx, "127.0.0.1:0", NULL, &listener))
-		_exit(1);
-	snprintf(addr, sizeof(addr), "%s", skein_listener_addr(listener));
-	if (write(fd, addr, sizeof(addr)) != sizeof(addr))
-		_exit(1);
-	for (;;)
-		skein_engine_run(skein_ctx_engine(ctx), SKEIN_FOREVER);
+	return skein_rpc_handle(ctx, CALL, on_call, NULL);
 }
 
 struct live {
@@ -98,21 +81,11 @@ static void live_start(struct live *l, unsigned qps, enum skein_wait wait,
 				      .wait = wait,
 				      .background = background};
 	struct skein_conn_attr conn = {.size = sizeof(conn), .qps = qps};
-	char addr[64];
-	int fds[2];
+	char addr[SERVED_ADDR];
 
 	memset(l, 0, sizeof(*l));
 	l->resp_max = LEN_MAX;
-	assert_int_equal(pipe(fds), 0);
-	l->server = fork();
-	assert_true(l->server >= 0);
-	if (!l->server) {
-		close(fds[0]);
-		serve(fds[1], wait);
-	}
-	close(fds[1]);
-	assert_int_equal(read(fds[0], addr, sizeof(addr)), sizeof(addr));
-	close(fds[0]);
+	l->server = served_start(wait, serve, addr);
 	assert_int_equal(skein_ctx_open(&attr, &l->ctx), 0);
 	assert_int_equal(skein_conn_open(l->ctx, addr, &conn, &l->conn), 0);
 }
@@ -121,8 +94,7 @@ static void live_stop(struct live *l)
 {
 	skein_conn_close(l->conn, SKEIN_S(1));
 	skein_ctx_close(l->ctx);
-	kill(l->server, SIGKILL);
-	waitpid(l->server, NULL, 0);
+	served_stop(l->server);
 }
 
 struct thread {

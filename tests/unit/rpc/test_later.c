@@ -18,26 +18,6 @@
 
 static struct skein_env *env;
 
-struct ends {
-	int done, not_sent, unknown;
-	int status;
-	size_t len;
-	uint8_t data[64];
-};
-
-static void count(void *arg, const struct skein_rpc_result *res)
-{
-	struct ends *e = arg;
-
-	e->done += res->outcome == SKEIN_DONE;
-	e->not_sent += res->outcome == SKEIN_NOT_SENT;
-	e->unknown += res->outcome == SKEIN_UNKNOWN;
-	e->status = res->status;
-	e->len = res->len;
-	if (res->len)
-		memcpy(e->data, res->data, res->len < 64 ? res->len : 64);
-}
-
 static struct skein_rpc_req *held[PAIR_WINDOW + 1];
 static unsigned held_count;
 
@@ -79,26 +59,16 @@ static void teardown(struct pair *p)
 }
 
 static int call(struct pair *p, unsigned id, const void *data, size_t len,
-		uint64_t timeout, struct ends *e)
+		uint64_t timeout, struct pair_tally *e)
 {
 	return rpc_client_call(&p->client, (uint16_t)id, data, len, len,
-			       timeout, count, e);
-}
-
-static void settle(struct pair *p)
-{
-	for (int i = 0; i < 8; i++) {
-		assert_true(rpc_client_poll(&p->client, p->now_ns) >= 0);
-		pair_settle(p);
-		assert_true(rpc_server_poll(&p->server) >= 0);
-		pair_settle(p);
-	}
+			       timeout, pair_count, e);
 }
 
 /* Ten windows of calls overtake one that is slow; so does its own kind. */
 static void test_overtaken(void **state)
 {
-	struct ends slow = {0}, other = {0}, fast = {0};
+	struct pair_tally slow = {0}, other = {0}, fast = {0};
 	struct pair p;
 
 	setup(&p, (struct pair_opts){.geom = {64, 64, 16}});
@@ -108,7 +78,7 @@ static void test_overtaken(void **state)
 	for (int i = 0; i < 10 * PAIR_WINDOW; i++) {
 		assert_int_equal(
 			call(&p, ECHO, "fastfast", 8, SKEIN_FOREVER, &fast), 0);
-		settle(&p);
+		pair_exchange(&p);
 		assert_int_equal(fast.done, i + 1);
 	}
 	assert_int_equal(held_count, 2);
@@ -118,7 +88,7 @@ static void test_overtaken(void **state)
 	/* A parked call still has its deadline. */
 	assert_true(p.client.rx.calls.earliest_ns <= p.now_ns + 5 * MS);
 	p.now_ns += 5 * MS;
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(other.unknown, 1);
 	assert_int_equal(slow.done + slow.unknown, 0);
 	assert_int_equal(skein_rpc_answer(held[1], 0), 0);
@@ -126,7 +96,7 @@ static void test_overtaken(void **state)
 	assert_true(rpc_server_has_work(&p.server));
 	assert_int_equal(echo(held[0], NULL), 0);
 	assert_int_equal(skein_rpc_answer(held[0], 0), 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(slow.done, 1);
 	assert_memory_equal(slow.data, "slowslow", 8);
 	assert_int_equal(other.done, 0);
@@ -137,7 +107,7 @@ static void test_overtaken(void **state)
 
 static void test_cancel(void **state)
 {
-	struct ends parked = {0}, sent = {0}, open = {0}, fast = {0};
+	struct pair_tally parked = {0}, sent = {0}, open = {0}, fast = {0};
 	struct rpc_client *c;
 	struct pair p;
 
@@ -147,28 +117,28 @@ static void test_cancel(void **state)
 	assert_int_equal(call(&p, LATER, "12345678", 8, 5 * MS, &parked), 0);
 	for (int i = 0; i < 3 * PAIR_WINDOW; i++) {
 		assert_int_equal(call(&p, ECHO, "x", 1, 5 * MS, &fast), 0);
-		settle(&p);
+		pair_exchange(&p);
 	}
 	assert_int_equal(c->rx.park.n, 2);
 	assert_int_equal(call(&p, LATER, "12345678", 8, 5 * MS, &sent), 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(call(&p, LATER, "12345678", 8, 5 * MS, &open), 0);
-	assert_int_equal(rpc_client_cancel(c, count, &p), -ENOENT);
-	assert_int_equal(rpc_client_cancel(c, count, &fast), -ENOENT);
-	assert_int_equal(rpc_client_cancel(c, count, &parked), 0);
+	assert_int_equal(rpc_client_cancel(c, pair_count, &p), -ENOENT);
+	assert_int_equal(rpc_client_cancel(c, pair_count, &fast), -ENOENT);
+	assert_int_equal(rpc_client_cancel(c, pair_count, &parked), 0);
 	assert_int_equal(parked.unknown, 1);
 	assert_int_equal(parked.status, -ECANCELED);
-	assert_int_equal(rpc_client_cancel(c, count, &sent), 0);
+	assert_int_equal(rpc_client_cancel(c, pair_count, &sent), 0);
 	assert_int_equal(sent.unknown, 1);
-	assert_int_equal(rpc_client_cancel(c, count, &sent), -ENOENT);
-	assert_int_equal(rpc_client_cancel(c, count, &open), 0);
+	assert_int_equal(rpc_client_cancel(c, pair_count, &sent), -ENOENT);
+	assert_int_equal(rpc_client_cancel(c, pair_count, &open), 0);
 	assert_int_equal(open.not_sent, 1);
-	settle(&p);
+	pair_exchange(&p);
 	/* the one that was not sent was not taken up */
 	assert_int_equal(held_count, 3);
 	for (int i = 0; i < 3; i++)
 		skein_rpc_answer(held[i], 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(parked.done, 1);
 	assert_int_equal(parked.unknown, 1);
 	assert_int_equal(sent.done, 0);
@@ -179,14 +149,14 @@ static void test_cancel(void **state)
 /* Answers that are ready together leave together, workers' and others'. */
 static void test_one_message(void **state)
 {
-	struct ends e = {0};
+	struct pair_tally e = {0};
 	struct pair p;
 
 	setup(&p, (struct pair_opts){.geom = {256, 256, 64}});
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(
 			call(&p, LATER, "12345678", 8, SKEIN_FOREVER, &e), 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(held_count, 4);
 	assert_int_equal(p.ends[1].port.stats.messages_sent, 0);
 	for (int i = 0; i < 3; i++)
@@ -195,7 +165,7 @@ static void test_one_message(void **state)
 	pair_settle(&p);
 	for (int i = 3; i >= 0; i--)
 		skein_rpc_answer(held[i], 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(e.done, 7);
 	assert_int_equal(p.ends[1].port.stats.messages_sent, 1);
 	teardown(&p);
@@ -204,7 +174,7 @@ static void test_one_message(void **state)
 /* As many as the bound allows; the next request waits, without noise. */
 static void test_bound(void **state)
 {
-	struct ends e = {0}, fast = {0};
+	struct pair_tally e = {0}, fast = {0};
 	struct pair p;
 
 	setup(&p, (struct pair_opts){.geom = {256, 256, 64}, .later_max = 4});
@@ -212,23 +182,23 @@ static void test_bound(void **state)
 		assert_int_equal(
 			call(&p, LATER, "12345678", 8, SKEIN_FOREVER, &e), 0);
 	assert_int_equal(call(&p, ECHO, "x", 1, SKEIN_FOREVER, &fast), 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(held_count, 4);
 	assert_int_equal(fast.done, 0);
 	assert_false(rpc_server_has_work(&p.server));
 	skein_rpc_answer(held[0], -ENOENT);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(e.status, -ENOENT);
 	assert_int_equal(held_count, 5);
 	skein_rpc_answer(held[4], 0);
 	skein_rpc_answer(held[2], 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(held_count, 6);
 	assert_int_equal(fast.done, 1);
 	for (int i = 1; i < 6; i++)
 		if (i != 2 && i != 4)
 			skein_rpc_answer(held[i], 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(e.done, 6);
 	teardown(&p);
 }
@@ -237,7 +207,7 @@ static void test_bound(void **state)
 static void test_bound_of_bytes(void **state)
 {
 	static const uint8_t data[900];
-	struct ends e = {0};
+	struct pair_tally e = {0};
 	struct pair p;
 
 	setup(&p,
@@ -245,12 +215,12 @@ static void test_bound_of_bytes(void **state)
 	for (int i = 0; i < 8; i++)
 		assert_int_equal(call(&p, LATER, data, 900, SKEIN_FOREVER, &e),
 				 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_true(held_count >= 1 && held_count < 4);
 	for (unsigned i = 0; i < 8; i++) {
 		assert_true(i < held_count);
 		skein_rpc_answer(held[i], 0);
-		settle(&p);
+		pair_exchange(&p);
 	}
 	assert_int_equal(e.done, 8);
 	teardown(&p);
@@ -261,7 +231,7 @@ static void test_bound_of_bytes(void **state)
 static void test_orphans(void **state)
 {
 	static uint8_t data[5000];
-	struct ends e = {0};
+	struct pair_tally e = {0};
 	struct pair p;
 
 	memset(data, 0x5a, sizeof(data));
@@ -270,7 +240,7 @@ static void test_orphans(void **state)
 		assert_int_equal(
 			call(&p, LATER, "12345678", 8, SKEIN_FOREVER, &e), 0);
 	assert_int_equal(call(&p, LATER, data, 5000, SKEIN_FOREVER, &e), 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(held_count, 4);
 	assert_int_equal(p.ends[1].bufs_used, 1);
 	skein_rpc_answer(held[0], 0); /* not collected yet */
@@ -301,7 +271,7 @@ static int wrong_thread(struct skein_rpc_req *req, void *arg)
 
 static void garbage(skein_rpc_fn *fn)
 {
-	struct ends e = {0};
+	struct pair_tally e = {0};
 	struct pair p;
 	int rc = 0;
 
@@ -335,7 +305,7 @@ static bool no_memory(void *arg)
 
 static void test_short_memory(void **state)
 {
-	struct ends e = {0};
+	struct pair_tally e = {0};
 	struct pair p;
 
 	setup(&p, (struct pair_opts){.geom = {256, 256, 64}});
@@ -343,23 +313,23 @@ static void test_short_memory(void **state)
 		env->alloc_fails = no_memory;
 		assert_int_equal(
 			call(&p, LATER, "12345678", 8, SKEIN_FOREVER, &e), 0);
-		settle(&p);
+		pair_exchange(&p);
 		env->alloc_fails = NULL;
 		assert_int_equal(e.status, -ENOMEM);
 		assert_int_equal(held_count, 0);
 	}
 	assert_int_equal(call(&p, LATER, "12345678", 8, SKEIN_FOREVER, &e), 0);
 	assert_int_equal(call(&p, ECHO, "x", 1, SKEIN_FOREVER, &e), 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(held_count, 1);
 	skein_rpc_answer(held[0], 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(e.done, 4);
 	assert_int_equal(e.status, 0);
 	/* and where nobody set it up */
 	p.server.later.env = NULL;
 	assert_int_equal(call(&p, LATER, "x", 1, SKEIN_FOREVER, &e), 0);
-	settle(&p);
+	pair_exchange(&p);
 	assert_int_equal(e.status, -EOPNOTSUPP);
 	teardown(&p);
 }

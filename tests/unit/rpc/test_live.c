@@ -11,14 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/prng.h"
 #include "conn/ctx.h"
-#include "unit/cm.h"
-#include <skein/skein.h>
+#include "served.h"
 
 #define CALL 1
 #define NOTHING 2
@@ -102,31 +100,18 @@ static int on_release(struct skein_rpc_req *req, void *arg)
 	return 0;
 }
 
-static void serve(int fd, enum skein_wait wait)
+static int serve(struct skein_ctx *ctx)
 {
 	struct skein_rpc_pool *pool;
-	struct skein_ctx_attr attr = {
-		.size = sizeof(attr), .device = "soft", .wait = wait};
-	struct skein_listener *listener;
-	struct skein_ctx *ctx;
-	char addr[64] = "";
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (skein_ctx_open(&attr, &ctx) ||
-	    skein_rpc_handle(ctx, CALL, on_call, NULL) ||
+	if (skein_rpc_handle(ctx, CALL, on_call, NULL) ||
 	    skein_rpc_handle(ctx, NOTHING, on_nothing, NULL) ||
 	    skein_rpc_handle(ctx, REGION, on_region, ctx) ||
 	    sem_init(&release, 0, 0) ||
 	    skein_rpc_pool_new(ctx, SLOW_THREADS, &pool) ||
-	    skein_rpc_handle_workers(ctx, SLOW, on_slow, NULL, pool) ||
-	    skein_rpc_handle(ctx, RELEASE, on_release, NULL) ||
-	    skein_listener_open(ctx, "127.0.0.1:0", NULL, &listener))
-		_exit(1);
-	snprintf(addr, sizeof(addr), "%s", skein_listener_addr(listener));
-	if (write(fd, addr, sizeof(addr)) != sizeof(addr))
-		_exit(1);
-	for (;;)
-		skein_engine_run(skein_ctx_engine(ctx), SKEIN_FOREVER);
+	    skein_rpc_handle_workers(ctx, SLOW, on_slow, NULL, pool))
+		return -1;
+	return skein_rpc_handle(ctx, RELEASE, on_release, NULL);
 }
 
 /* --- the client --------------------------------------------------------- */
@@ -135,31 +120,13 @@ struct live {
 	pid_t server;
 	struct skein_ctx *ctx;
 	struct skein_conn *conn;
-	char addr[64];
+	char addr[SERVED_ADDR];
 };
 
 static void server_start(struct live *l, enum skein_wait wait)
 {
-	int fds[2];
-
 	memset(l, 0, sizeof(*l));
-	assert_int_equal(pipe(fds), 0);
-	l->server = fork();
-	assert_true(l->server >= 0);
-	if (!l->server) {
-		close(fds[0]);
-		serve(fds[1], wait);
-	}
-	close(fds[1]);
-	assert_int_equal(read(fds[0], l->addr, sizeof(l->addr)),
-			 sizeof(l->addr));
-	close(fds[0]);
-}
-
-static void server_stop(struct live *l)
-{
-	kill(l->server, SIGKILL);
-	waitpid(l->server, NULL, 0);
+	l->server = served_start(wait, serve, l->addr);
 }
 
 static void quiet(void *arg, enum skein_log_level level, const char *line)
@@ -182,7 +149,7 @@ static void stop(struct live *l)
 {
 	skein_conn_close(l->conn, SKEIN_S(1));
 	skein_ctx_close(l->ctx);
-	server_stop(l);
+	served_stop(l->server);
 }
 
 static int call(struct skein_conn *conn, uint8_t *buf, size_t len,
