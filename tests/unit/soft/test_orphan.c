@@ -122,11 +122,12 @@ static void test_before_link(void **state)
 	die_at(pidfds_closed() + 1, 0);
 }
 
-/* It is the QP's, which is not yet in RTR: the third lock of that way, the
- * first that is taken without the device's. */
+/* It is the QP's, which is not yet in RTR: the fourth lock of that way, the
+ * second that is taken without the device's; the first is where the state is
+ * read. */
 static void test_before_state(void **state)
 {
-	die_at(0, 3);
+	die_at(0, 4);
 }
 
 int main(void)
