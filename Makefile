@@ -15,7 +15,7 @@ HARSH_SEEDS ?= 20
 SHELL := /bin/bash
 
 .PHONY: all build help deps demo test test-hw asan tsan valgrind lint format \
-	fuzz-smoke bench bench-peers bench-cp soak docs sim-plots install clean
+	fuzz-smoke bench bench-peers bench-cp bench-mcast soak docs sim-plots install clean
 
 all: build
 
@@ -114,6 +114,13 @@ bench-cp:
 	scripts/deps.sh build peers
 	$(MAKE) build
 	bench/cp.py $(P) $(BUILD)
+
+##bench-mcast: a multicast from memory to memory beside MPI_Bcast
+bench-mcast:
+	scripts/deps.sh build peers
+	$(MAKE) build
+	bench/mcast/build.sh $(BUILD)
+	bench/mcast/run.py $(P) $(BUILD)
 
 ##soak: the tests of failure, 1,000 rounds
 soak:

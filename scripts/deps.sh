@@ -12,7 +12,8 @@
 #	hw	make test-hw: QEMU and what the guest's image is made from
 #	docs	make docs: pandoc
 #	plots	make sim-plots: gnuplot
-#	peers	make bench-peers, bench-cp: what Skein is measured beside
+#	peers	make bench-peers, bench-cp, bench-mcast: what Skein is measured
+#		beside
 #
 # Asks dpkg first: when all is there it does nothing, needs no root and no
 # network. Otherwise it says what it will install, then installs it by apt-get,
@@ -32,12 +33,13 @@ docs="pandoc"
 plots="gnuplot-nox python3"
 peers="python3 ucx-utils redis-server redis-tools
 	rsync netcat-openbsd openssh-client openssh-server xxhash
+	mpich libmpich-dev openmpi-bin libopenmpi-dev
 	g++ pkg-config libgrpc++-dev libprotobuf-dev
 	protobuf-compiler protobuf-compiler-grpc"
 
 say() { echo "deps: $*"; }
 die() { echo "deps: $*" >&2; exit 1; }
-usage() { sed -n '3,22s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,23s/^# \{0,1\}//p' "$0"; }
 
 dry=0
 wanted=
