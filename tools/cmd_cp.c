@@ -10,9 +10,14 @@
 #include "out.h"
 
 #include "cp/manifest.h"
+#include "cp/racks.h"
+
+#include <skein/mcast.h>
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -52,6 +57,8 @@ static enum opt_verdict parse(int argc, char **argv, struct cp_opts *o,
 		 "a second that are read to be sent"},
 		{0, "algorithm", OPT_CHOICE, &o->algorithm, "NAME",
 		 "who sends to whom", 0, 0, cp_algorithms},
+		{0, "racks", OPT_STR, &o->racks, "FILE",
+		 "--algorithm hybrid: a line names the hosts of one rack"},
 		{0, "block-size", OPT_SIZE, &o->block_size, "BYTES",
 		 "a power of two; default by what is sent, up to 1M",
 		 CP_BLOCK_MIN, CP_BLOCK_MAX},
@@ -111,11 +118,23 @@ static int check(const struct cp_opts *o, int operands)
 			  "wants FILE... and TARGETS: see `" CP_CMD " --help`");
 		return CMD_USAGE;
 	}
+	if (o->racks && o->algorithm != SKEIN_MCAST_HYBRID) {
+		out_error(CP_CMD, "--racks is --algorithm hybrid's");
+		return CMD_USAGE;
+	}
 	if (o->ssh && o->key_file) {
 		out_error(CP_CMD, "--ssh makes a key of its own: not --key");
 		return CMD_USAGE;
 	}
 	return CMD_OK;
+}
+
+static int read_racks(struct cp_opts *o, struct cp_err *err)
+{
+	char self[HOST_NAME_MAX + 1] = "";
+
+	gethostname(self, sizeof(self) - 1);
+	return cp_racks_read(o->racks, &o->targets, self, &o->rack, err);
 }
 
 static int read_targets(struct cp_opts *o, char **argv, int argc)
@@ -129,6 +148,8 @@ static int read_targets(struct cp_opts *o, char **argv, int argc)
 		rc = cp_targets_add(&o->targets, argv[--argc], true, &err);
 	if (!rc)
 		rc = cp_targets_check(&o->targets, o->ssh, &err);
+	if (!rc && o->racks)
+		rc = read_racks(o, &err);
 	if (rc) {
 		out_error(CP_CMD, "%s", err.text);
 		return CMD_USAGE;
@@ -231,6 +252,7 @@ int cmd_cp(int argc, char **argv)
 	rc = read_targets(&o, argv + first, argc - first);
 	if (!rc)
 		rc = cp_send_main(&o);
+	free(o.rack);
 	cp_targets_fini(&o.targets);
 	return rc;
 }

@@ -35,6 +35,8 @@ struct cp_opts {
 	bool resume;
 	bool sync;
 	uint32_t algorithm;
+	const char *racks; /* the file */
+	uint32_t *rack;	   /* what it says: cp_racks_read() */
 	uint64_t limit_rate;
 	uint64_t block_size; /* 0: by what is sent */
 	uint64_t connect_timeout_ns;

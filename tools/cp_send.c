@@ -169,6 +169,7 @@ static int send_it(struct sender *s, const struct cp_key *key)
 				    (o->verify ? CP_FLAG_VERIFY : 0) |
 				    (o->sync ? CP_FLAG_SYNC : 0)),
 		.algorithm = (enum skein_mcast_algorithm)o->algorithm,
+		.racks = o->rack,
 		.limit_rate = o->limit_rate,
 		.connect_timeout_ns = o->connect_timeout_ns,
 		.patience_ns = o->patience_ns,

@@ -33,6 +33,9 @@ struct cp_job_attr {
 	const char *path; /* of targets that name none; may be NULL */
 	uint16_t flags;	  /* CP_FLAG_* */
 	enum skein_mcast_algorithm algorithm;
+	/* the sender's, then one a target: equal for the same rack; NULL: by
+	 * the targets' names. Only for SKEIN_MCAST_HYBRID. */
+	const uint32_t *racks;
 	uint64_t limit_rate; /* bytes a second that are read; 0: none */
 	uint64_t connect_timeout_ns;
 	/* how long a receiver may be silent while others wait for it; 0:

@@ -154,17 +154,36 @@ static size_t rack_len(const char *addr)
 	return len;
 }
 
-/* Members of like names share a rack: that of the first of them. */
-static void find_racks(struct cp_round *r)
+static bool like_names(const char *a, const char *b)
 {
-	for (uint32_t i = 1; i < r->count; i++) {
-		size_t len = rack_len(r->members[i]);
-		uint32_t j = 1;
+	size_t len = rack_len(a);
 
-		while (rack_len(r->members[j]) != len ||
-		       memcmp(r->members[j], r->members[i], len) != 0)
-			j++;
-		r->racks[i] = j;
+	return rack_len(b) == len && !memcmp(a, b, len);
+}
+
+/* Do members i and j > 0 of the round share a rack? */
+static bool share_rack(const struct cp_job *job, const struct cp_round *r,
+		       struct cp_peer *const *members, uint32_t i, uint32_t j)
+{
+	const uint32_t *racks = job->attr.racks;
+	const struct cp_peer *first = job->peer;
+
+	if (!racks)
+		return i && like_names(r->members[i], r->members[j]);
+	return racks[i ? 1 + (members[i - 1] - first) : 0] ==
+	       racks[1 + (members[j - 1] - first)];
+}
+
+/* A rack's number is the rank of its first member. */
+static void find_racks(const struct cp_job *job, struct cp_round *r,
+		       struct cp_peer *const *members)
+{
+	for (uint32_t j = 1; j < r->count; j++) {
+		uint32_t i = 0;
+
+		while (i < j && !share_rack(job, r, members, i, j))
+			i++;
+		r->racks[j] = i;
 	}
 }
 
@@ -187,7 +206,7 @@ static int add_members(struct cp_job *job, struct cp_round *r,
 	for (uint32_t i = 0; i < r->count; i++)
 		if (!r->members[i])
 			return -ENOMEM;
-	find_racks(r);
+	find_racks(job, r, members);
 	return 0;
 }
 

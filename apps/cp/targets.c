@@ -268,7 +268,8 @@ static int add(struct scan *s, const char *name)
 		t->room = room;
 	}
 	one = &v[t->n];
-	*one = (struct cp_target){.host = strdup(name), .port = s->port};
+	*one = (struct cp_target){
+		.host = strdup(name), .port = s->port, .line = s->line};
 	if (s->path)
 		one->path = strndup(s->path, s->path_len);
 	if (!one->host || (s->path && !one->path)) {

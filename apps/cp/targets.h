@@ -23,6 +23,7 @@ struct cp_target {
 	char *host;    /* as written, brackets of IPv6 included, ranges not */
 	uint16_t port; /* 0: none was given */
 	char *path;    /* NULL: none was given */
+	unsigned line; /* of the file that named it; 0: none */
 };
 
 struct cp_targets {

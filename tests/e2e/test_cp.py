@@ -46,6 +46,20 @@ def every_algorithm():
         finish(case, group)
 
 
+def racks_of_a_file():
+    with Case() as case:
+        group = receivers(case)
+        name = os.path.join(case.folder, 'f')
+        racks = os.path.join(case.folder, 'racks')
+        write(name, content(MIB + 3, 5))
+        write(racks, b'# one rack, and one of another machine\n'
+                     b'127.0.0.1\nn[1-4]\n')
+        copy(case, group, '--algorithm', 'hybrid', '--racks', racks, name)
+        for receiver in group:
+            same_tree(name, receiver.path('f'))
+        finish(case, group)
+
+
 def a_sparse_file():
     with Case() as case:
         group = receivers(case)
@@ -123,6 +137,9 @@ def command_lines_that_make_no_sense():
                 (['--block-size', '5000', name, 'a'], 'power of two'),
                 (['--serve', case.folder, name], 'takes no files'),
                 ([name, '--once', 'a'], "--serve's"),
+                (['--racks', '/none', name, 'a'], "hybrid's"),
+                (['--racks', '/none', '--algorithm', 'hybrid', name, 'a'],
+                 '/none'),
                 ([name, '--hosts', '/none'], '/none')]:
             sender = send(case, *words)
             sender.exits(2)
@@ -243,7 +260,8 @@ def through_ssh():
         finish(case)
 
 
-ALL = [files_of_all_sizes, every_algorithm, a_sparse_file, many_small_files,
+ALL = [files_of_all_sizes, every_algorithm, racks_of_a_file, a_sparse_file,
+       many_small_files,
        standard_input, command_lines_that_make_no_sense, what_receivers_refuse,
        a_key, once_and_eof, through_ssh]
 

@@ -3,7 +3,7 @@
  * test_targets.c - lists of targets: what they expand to, what is refused and
  * where, files of them, names that come twice.
  */
-#include "cp/targets.h"
+#include "cp/racks.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -193,13 +193,75 @@ static void twice(void **state)
 	assert_int_equal(cp_targets_check(&none, false, NULL), -EINVAL);
 }
 
+static int racks_of(const char *text, const char *hosts, const char *self,
+		    const uint32_t *want)
+{
+	char name[] = "/tmp/skein-racks-XXXXXX";
+	struct cp_targets t = {0};
+	struct cp_err err = {""};
+	uint32_t *rack;
+	int rc;
+
+	write_file(name, text);
+	assert_int_equal(cp_targets_add(&t, hosts, false, &err), 0);
+	rc = cp_racks_read(name, &t, self, &rack, &err);
+	if (rc) {
+		assert_non_null(strstr(err.text, name));
+	} else {
+		assert_memory_equal(rack, want, (t.n + 1) * sizeof(*want));
+		free(rack);
+	}
+	unlink(name);
+	cp_targets_fini(&t);
+	return rc;
+}
+
+static void racks(void **state)
+{
+	static const char text[] = "# a line is a rack\n"
+				   "r1n[1-32] gpu1\n"
+				   "\n"
+				   "r2n1,[::1]  # and more\n";
+
+	assert_int_equal(racks_of(text, "r2n1:7,me@R1n32,[::1]:/x", "head",
+				  (const uint32_t[]){0, 4, 2, 4}),
+			 0);
+	assert_int_equal(racks_of(text, "r1n7,r1n7:2", "gpu1.example",
+				  (const uint32_t[]){2, 2, 2}),
+			 0);
+	assert_int_equal(racks_of(text, "r1n33", "head", NULL), -EINVAL);
+	assert_int_equal(racks_of("a:1\n", "a", "head", NULL), -EINVAL);
+	assert_int_equal(racks_of("a/x\n", "a", "head", NULL), -EINVAL);
+}
+
+static void racks_that_overlap(void **state)
+{
+	char name[] = "/tmp/skein-racks-XXXXXX";
+	struct cp_targets t = {0};
+	struct cp_err err;
+	uint32_t *rack;
+
+	write_file(name, "n[1-4]\nn[4-8]\n");
+	assert_int_equal(cp_targets_add(&t, "n1", false, &err), 0);
+	assert_int_equal(cp_racks_read(name, &t, "head", &rack, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "n4 is named twice"));
+	unlink(name);
+	cp_targets_fini(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_taken),   cmocka_unit_test(ranges),
-		cmocka_unit_test(what_is_refused), cmocka_unit_test(too_many),
-		cmocka_unit_test(a_long_host),	   cmocka_unit_test(files),
-		cmocka_unit_test(errors_in_files), cmocka_unit_test(twice),
+		cmocka_unit_test(what_is_taken),
+		cmocka_unit_test(ranges),
+		cmocka_unit_test(what_is_refused),
+		cmocka_unit_test(too_many),
+		cmocka_unit_test(a_long_host),
+		cmocka_unit_test(files),
+		cmocka_unit_test(errors_in_files),
+		cmocka_unit_test(twice),
+		cmocka_unit_test(racks),
+		cmocka_unit_test(racks_that_overlap),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
