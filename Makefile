@@ -35,11 +35,11 @@ demo:
 	$(MAKE) build
 	scripts/demo.sh $(BUILD)
 
-##test: every test that needs no special hardware
+##test: every test that needs no special hardware (and less than 20 GiB)
 test:
 	scripts/deps.sh build test
 	$(MAKE) build
-	scripts/run-tests.py --build $(BUILD) $(T)
+	scripts/run-tests.py --build $(BUILD) --no-suite big $(T)
 
 # Of the sanitized build only what the lane runs of it is compiled.
 ##test-hw: the end-to-end tests on the kernel's RDMA stack, in a VM

@@ -14,6 +14,7 @@ kernel_complaints() {
 
 while read -r name limit command <&3; do
 	before=$(kernel_complaints)
+	begun=$SECONDS
 	timeout -k 2 "$limit" bash -c "$command" >"$out" 2>&1 </dev/null
 	status=$?
 	if [ "$(kernel_complaints)" != "$before" ]; then
@@ -22,7 +23,7 @@ while read -r name limit command <&3; do
 	fi
 	case $status in
 	0)
-		echo "ok $name"
+		echo "ok $name ($((SECONDS - begun)) s)"
 		passed=$((passed + 1))
 		continue
 		;;

@@ -34,7 +34,7 @@ if [ ! -s "$list" ]; then
 	echo "$0: no such test: $*" >&2
 	exit 2
 fi
-"$src/scripts/rdma-vm.sh" --timeout 1200 \
+"$src/scripts/rdma-vm.sh" --timeout 1380 \
 	--env SKEIN_TEST_DEVICE=verbs:rxe0 --env SKEIN_TEST_DEVICE2=verbs:rxe1 \
 	--env SRC="$src" --env SKEIN_BUILD="$build" \
 	--env SKEIN_TEST_TIME_SCALE=3 -- "$here/guest.sh" "$list"

@@ -4,6 +4,7 @@
  * that nobody waits for, in every state, and inside callbacks.
  */
 #include "unit/cm.h"
+#include "unit/device.h"
 
 #include "conn/addr.h"
 #include "conn/handle.h"
@@ -20,13 +21,6 @@ struct pair {
 	atomic_int ups, ends;
 	_Atomic(struct skein_conn *) accepted; /* the last */
 };
-
-static const char *device(void)
-{
-	const char *name = getenv("SKEIN_TEST_DEVICE");
-
-	return name && *name ? name : "soft";
-}
 
 static void on_conn(void *arg, struct skein_conn *conn,
 		    enum skein_conn_state state)
@@ -45,7 +39,7 @@ static struct skein_ctx *ctx_open(bool background)
 {
 	struct skein_ctx_attr attr = {.size = sizeof(attr),
 				      .background = background,
-				      .device = device()};
+				      .device = test_device()};
 	struct skein_ctx *ctx;
 
 	assert_int_equal(skein_ctx_open(&attr, &ctx), 0);

@@ -4,6 +4,7 @@
  * sharing a control link, closing from either side.
  */
 #include "unit/cm.h"
+#include "unit/device.h"
 
 #include "conn/handle.h"
 
@@ -22,17 +23,9 @@ struct pair {
 	atomic_int ups, ends, last;
 };
 
-/* What to test on; the VM lane says verbs. */
-static const char *device(void)
-{
-	const char *name = getenv("SKEIN_TEST_DEVICE");
-
-	return name && *name ? name : "soft";
-}
-
 static bool on_soft(void)
 {
-	return !strcmp(device(), "soft");
+	return !strcmp(test_device(), "soft");
 }
 
 static void on_conn(void *arg, struct skein_conn *conn,
@@ -55,7 +48,7 @@ static void pair_open(struct pair *p, const char *server_key,
 {
 	struct skein_ctx_attr s = {.size = sizeof(s),
 				   .background = true,
-				   .device = device(),
+				   .device = test_device(),
 				   .key = server_key,
 				   .key_len =
 					   server_key ? strlen(server_key) : 0};
@@ -336,8 +329,9 @@ static void test_memory(void **state)
 
 static void test_withdraw(void **state)
 {
-	struct skein_ctx_attr attr = {
-		.size = sizeof(attr), .device = device(), .background = true};
+	struct skein_ctx_attr attr = {.size = sizeof(attr),
+				      .device = test_device(),
+				      .background = true};
 	struct skein_mem *shared, *local;
 	struct skein_ctx *client;
 	struct skein_conn *conn;

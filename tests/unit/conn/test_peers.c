@@ -4,6 +4,7 @@
  * one that forks.
  */
 #include "unit/cm.h"
+#include "unit/device.h"
 
 #include "conn/handle.h"
 
@@ -20,9 +21,8 @@
 
 static struct skein_ctx *open_ctx(bool background)
 {
-	const char *name = getenv("SKEIN_TEST_DEVICE");
 	struct skein_ctx_attr attr = {.size = sizeof(attr),
-				      .device = name && *name ? name : "soft",
+				      .device = test_device(),
 				      .background = background};
 	struct skein_ctx *ctx;
 

@@ -6,6 +6,7 @@
  * a close.
  */
 #include "unit/cm.h"
+#include "unit/device.h"
 
 #include "base/list.h"
 #include "conn/handle.h"
@@ -36,17 +37,11 @@ struct fixture {
 
 static struct fixture f;
 
-static const char *device(void)
-{
-	const char *name = getenv("SKEIN_TEST_DEVICE");
-
-	return name && *name ? name : "soft";
-}
-
 static struct skein_ctx *open_ctx(void)
 {
-	struct skein_ctx_attr attr = {
-		.size = sizeof(attr), .device = device(), .background = true};
+	struct skein_ctx_attr attr = {.size = sizeof(attr),
+				      .device = test_device(),
+				      .background = true};
 	struct skein_ctx *ctx;
 
 	assert_int_equal(skein_ctx_open(&attr, &ctx), 0);

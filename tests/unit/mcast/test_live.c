@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "unit/cm.h"
+#include "unit/device.h"
 #include <skein/skein.h>
 
 #define MEMBERS 16
@@ -128,7 +129,7 @@ static void on_failed(void *arg, struct skein_mcast *group,
 static void member_open(struct member *m, bool background)
 {
 	struct skein_ctx_attr attr = {.size = sizeof(attr),
-				      .device = "soft",
+				      .device = test_device(),
 				      .background = background,
 				      .log = quiet};
 

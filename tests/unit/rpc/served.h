@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "unit/cm.h"
+#include "unit/device.h"
 #include <skein/skein.h>
 
 #define SERVED_ADDR 64
@@ -24,7 +25,7 @@ static inline _Noreturn void served_run(int fd, enum skein_wait wait,
 					served_setup setup)
 {
 	struct skein_ctx_attr attr = {
-		.size = sizeof(attr), .device = "soft", .wait = wait};
+		.size = sizeof(attr), .device = test_device(), .wait = wait};
 	struct skein_listener *listener;
 	struct skein_ctx *ctx;
 	char addr[SERVED_ADDR] = "";

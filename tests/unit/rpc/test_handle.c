@@ -77,7 +77,7 @@ static void live_start(struct live *l, unsigned qps, enum skein_wait wait,
 		       bool background)
 {
 	struct skein_ctx_attr attr = {.size = sizeof(attr),
-				      .device = "soft",
+				      .device = test_device(),
 				      .wait = wait,
 				      .background = background};
 	struct skein_conn_attr conn = {.size = sizeof(conn), .qps = qps};

@@ -136,7 +136,7 @@ static void quiet(void *arg, enum skein_log_level level, const char *line)
 static void start(struct live *l, enum skein_wait wait)
 {
 	struct skein_ctx_attr attr = {.size = sizeof(attr),
-				      .device = "soft",
+				      .device = test_device(),
 				      .wait = wait,
 				      .log = quiet};
 
@@ -484,7 +484,7 @@ static void ended(void *arg, const struct skein_rpc_result *res)
 static void slow_client(const char *addr, int fd)
 {
 	struct skein_ctx_attr attr = {
-		.size = sizeof(attr), .device = "soft", .log = quiet};
+		.size = sizeof(attr), .device = test_device(), .log = quiet};
 	struct skein_conn *conn;
 	struct skein_ctx *ctx;
 
@@ -509,7 +509,7 @@ static void slow_client(const char *addr, int fd)
 static void test_killed_client_of_workers(void **state)
 {
 	struct skein_ctx_attr attr = {
-		.size = sizeof(attr), .device = "soft", .log = quiet};
+		.size = sizeof(attr), .device = test_device(), .log = quiet};
 	uint8_t buf[1000];
 	int fds[2], done = 0;
 	struct live l;
