@@ -216,6 +216,7 @@ static int open_group(struct sending *s)
 		.algorithm = (enum skein_mcast_algorithm)s->round->algorithm,
 		/* the sums are checked before anything gets its name */
 		.flags = SKEIN_MCAST_NO_CHECKSUM,
+		.poll_ns = CP_POLL_NS,
 		.block_size = job->layout.block_size,
 		.member_timeout_ns = s->round->patience_ns,
 		.ops = {.fill = on_fill, .done = on_done, .failed = on_failed},

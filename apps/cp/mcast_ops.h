@@ -8,6 +8,11 @@
 
 #include <skein/mcast.h>
 
+/* Of a group's attributes: no looking for blocks beyond what the engine does by
+ * itself. A block waits for a disk and a thread anyway, and where members share
+ * a host one that looks takes the core from one that copies. */
+#define CP_POLL_NS 1
+
 struct cp_mcast_ops {
 	int (*open)(struct skein_ctx *ctx, const struct skein_mcast_attr *attr,
 		    struct skein_mcast **group);

@@ -103,6 +103,7 @@ static int open_group(struct cp_session *s, struct skein_mcast **group)
 		.algorithm = (enum skein_mcast_algorithm)r->algorithm,
 		/* the sums are checked before anything gets its name */
 		.flags = SKEIN_MCAST_NO_CHECKSUM,
+		.poll_ns = CP_POLL_NS,
 		.block_size = s->m.block_size,
 		.member_timeout_ns = r->patience_ns,
 		.ops = {.incoming = on_incoming,

@@ -16,7 +16,7 @@ enum {
 };
 
 struct fake_faults fake_faults;
-unsigned fake_blocks, fake_members;
+unsigned fake_blocks, fake_members, fake_pollers;
 
 struct held {
 	struct skein_mcast_block block;
@@ -99,6 +99,7 @@ static int fake_open(struct skein_ctx *ctx, const struct skein_mcast_attr *attr,
 	m->group->member[m->rank] = m;
 	m->group->joined++;
 	fake_members = attr->count;
+	fake_pollers += attr->poll_ns != 1;
 	pthread_cond_broadcast(&wake);
 	while (m->group->joined < m->group->count && !m->group->err && !rc)
 		rc = -pthread_cond_timedwait(&wake, &lock, &end);

@@ -22,7 +22,8 @@ struct fake_faults {
 	unsigned open_times; /* so many opens fail */
 };
 extern struct fake_faults fake_faults;
-/* How many blocks were sent in all groups, and members of the last. */
-extern unsigned fake_blocks, fake_members;
+/* How many blocks were sent in all groups, and members of the last; how many
+ * memberships would poll for longer than the engine does by itself. */
+extern unsigned fake_blocks, fake_members, fake_pollers;
 
 #endif

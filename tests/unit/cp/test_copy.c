@@ -91,7 +91,7 @@ static int setup(void **state)
 	if (folder_make(state))
 		return -1;
 	memset(&fake_faults, 0, sizeof(fake_faults));
-	fake_blocks = 0;
+	fake_blocks = fake_pollers = 0;
 	for (size_t i = 0; i < BIG; i++)
 		big[i] = (char)(i * 13 + i / 255);
 	put_dir("src");
@@ -175,6 +175,8 @@ static void to_all(void **state)
 		expect_copy(i, "");
 	assert_int_equal(totals.rounds, 1);
 	assert_int_equal(fake_blocks, 10);
+	/* blocks wait for disks: nobody takes a core to look for them */
+	assert_int_equal(fake_pollers, 0);
 	/* once more, over what is there */
 	expect_done(copy(CP_FLAG_VERIFY | CP_FLAG_SYNC, NULL));
 	expect_done(copy(0, "a/b"));
