@@ -36,6 +36,7 @@ struct mcast_bed_conf {
 	/* The bytes travel and are compared: for objects that fit into memory
 	 * as often as there are members. */
 	bool carry;
+	const struct sim_tracer *tracer; /* may be NULL; the engine's bed */
 };
 
 struct mcast_bed_result {

@@ -152,7 +152,8 @@ static int nodes_up(struct bed *bed)
 
 static int bed_run(struct bed *bed)
 {
-	struct sim_conf wc = {.seed = bed->conf->seed};
+	struct sim_conf wc = {.seed = bed->conf->seed,
+			      .tracer = bed->conf->tracer};
 	struct sim_nic_counts c;
 	int rc = sim_world_new(&wc, &bed->w);
 

@@ -250,7 +250,7 @@ struct skein_mcast_stats {
 	uint64_t rnr;	     /* blocks sent to one that was not ready: 0 */
 	uint64_t copies;     /* bytes copied from the first block's buffer */
 	uint64_t bad_blocks; /* checksums that were wrong */
-	unsigned neighbours; /* connections of this group */
+	unsigned neighbours; /* of this group; two connections to each */
 	/* The message that this member is at: blocks it has. */
 	uint64_t current;
 	uint32_t current_blocks, current_have;

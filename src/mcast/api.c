@@ -153,6 +153,7 @@ static int group_new(struct skein_ctx *ctx, const struct skein_mcast_attr *user,
 		rc = copy_racks(g);
 	if (rc)
 		goto err_free;
+	g->pair = env_random_u64(ctx->env);
 	g->list = mcast_list_hash(g->attr.members, g->attr.count);
 	g->params =
 		mcast_params_hash(g->attr.count, g->attr.algorithm,

@@ -123,16 +123,24 @@ void mcast_eng_link_up(struct mcast_eng *e, uint32_t nb, uint64_t now_ns)
 	e->nbs[nb].heard_ns = now_ns;
 }
 
+bool mcast_eng_link_hurt(struct mcast_eng *e, uint32_t i, int err)
+{
+	struct mcast_nb *nb = &e->nbs[i];
+
+	/* Who has said BYE knows that everybody has everything. */
+	if (nb->bye_in || e->closed || e->over)
+		return false;
+	mcast_eng_fail(e, nb->rank, err ? err : -ECONNRESET, e->conf.rank);
+	return true;
+}
+
 void mcast_eng_link_down(struct mcast_eng *e, uint32_t i, int err)
 {
 	struct mcast_nb *nb = &e->nbs[i];
 
 	nb->up = false;
 	nb->down = true;
-	/* Who has said BYE knows that everybody has everything. */
-	if (!nb->bye_in && !e->closed)
-		mcast_eng_fail(e, nb->rank, err ? err : -ECONNRESET,
-			       e->conf.rank);
+	mcast_eng_link_hurt(e, i, err);
 }
 
 /* --- what comes in ------------------------------------------------------ */
@@ -159,21 +167,24 @@ static void take_hello(struct mcast_eng *e, struct mcast_nb *nb)
 	e->port->ops->changed(e->port);
 }
 
-void mcast_eng_record(struct mcast_eng *e, uint32_t i, uint32_t imm_value,
-		      const struct mcast_rec *rec, uint64_t now_ns)
+void mcast_eng_record(struct mcast_eng *e, uint32_t i, enum mcast_lane lane,
+		      uint32_t imm_value, const struct mcast_rec *rec,
+		      uint64_t now_ns)
 {
 	struct mcast_nb *nb = &e->nbs[i];
 
 	nb->heard_ns = now_ns;
-	if (nb->fail_in)
+	if (nb->fail_in & 1u << lane)
 		return; /* a neighbour that goes on talking is none of ours */
-	if (!mcast_rec_valid(rec, nb->in++, imm_value) || nb->bye_in ||
+	if (!mcast_rec_valid(rec, lane, nb->in[lane]++, imm_value) ||
+	    nb->bye_in ||
 	    (!nb->hello_in && rec->type != MCAST_HELLO &&
 	     rec->type != MCAST_FAIL)) {
 		mcast_garbage(e, nb, "a record that cannot be");
 		return;
 	}
 	if (rec->type == MCAST_FAIL) {
+		nb->fail_in |= 1u << lane;
 		mcast_over_fail(e, nb, rec);
 		return;
 	}
@@ -210,28 +221,34 @@ void mcast_eng_record(struct mcast_eng *e, uint32_t i, uint32_t imm_value,
 
 /* --- what is owed ------------------------------------------------------- */
 
-int mcast_say(struct mcast_eng *e, struct mcast_nb *nb, struct mcast_rec *rec)
+int mcast_say(struct mcast_eng *e, struct mcast_nb *nb, enum mcast_lane lane,
+	      struct mcast_rec *rec)
 {
 	int rc;
 
-	rec->number = nb->out;
-	rc = e->port->ops->record(e->port, (uint32_t)(nb - e->nbs), rec);
+	rec->number = nb->out[lane];
+	rc = e->port->ops->record(e->port, (uint32_t)(nb - e->nbs), lane, rec);
 	if (rc == 0)
-		nb->out++;
+		nb->out[lane]++;
 	else /* no room, or a link that is going down */
 		e->again = true;
 	return rc;
+}
+
+static enum mcast_lane lane_of(unsigned what)
+{
+	return what == MCAST_OWE_STOP ? MCAST_BLOCKS : MCAST_WORDS;
 }
 
 /* May it be said now? Behind FAIL and BYE nothing is, before HELLO little. */
 static bool may_say(const struct mcast_eng *e, const struct mcast_nb *nb,
 		    unsigned what)
 {
-	if (!nb->up || nb->fail_out || nb->bye_out)
+	if (!nb->up || nb->bye_out)
 		return false;
 	if (what == MCAST_OWE_HELLO)
 		return !e->over;
-	if (what == MCAST_OWE_FAIL)
+	if (what == MCAST_OWE_FAIL || what == MCAST_OWE_STOP)
 		return true;
 	if (e->over || !nb->hello_in || !nb->hello_out)
 		return false;
@@ -248,6 +265,7 @@ static void build(const struct mcast_eng *e, unsigned what,
 		rec->type = MCAST_HELLO;
 		return;
 	case MCAST_OWE_FAIL:
+	case MCAST_OWE_STOP:
 		rec->type = MCAST_FAIL;
 		rec->rank = (uint16_t)e->over_rank;
 		rec->err = (uint32_t)-e->over;
@@ -275,30 +293,39 @@ static void said(struct mcast_nb *nb, unsigned what)
 	nb->owe &= ~what;
 	if (what == MCAST_OWE_HELLO)
 		nb->hello_out = true;
-	if (what == MCAST_OWE_FAIL)
-		nb->fail_out = true;
+	if (what == MCAST_OWE_FAIL || what == MCAST_OWE_STOP)
+		nb->fail_out |= 1u << lane_of(what);
 	if (what == MCAST_OWE_BYE)
 		nb->bye_out = true;
 }
 
-static int flush(struct mcast_eng *e)
+static int flush_to(struct mcast_eng *e, struct mcast_nb *nb)
 {
-	struct mcast_nb *nb;
 	struct mcast_rec rec;
+	unsigned full = 0; /* bits: lanes */
 	int moved = 0;
 
-	for (uint32_t i = 0; i < e->n_nbs; i++) {
-		nb = &e->nbs[i];
-		for (unsigned what = 1; nb->owe >= what; what <<= 1) {
-			if (!(nb->owe & what) || !may_say(e, nb, what))
-				continue;
-			build(e, what, &rec);
-			if (mcast_say(e, nb, &rec))
-				break;
-			said(nb, what);
-			moved++;
+	for (unsigned what = 1; nb->owe >= what; what <<= 1) {
+		if (!(nb->owe & what) || full & 1u << lane_of(what) ||
+		    !may_say(e, nb, what))
+			continue;
+		build(e, what, &rec);
+		if (mcast_say(e, nb, lane_of(what), &rec)) {
+			full |= 1u << lane_of(what);
+			continue;
 		}
+		said(nb, what);
+		moved++;
 	}
+	return moved;
+}
+
+static int flush(struct mcast_eng *e)
+{
+	int moved = 0;
+
+	for (uint32_t i = 0; i < e->n_nbs; i++)
+		moved += flush_to(e, &e->nbs[i]);
 	return moved;
 }
 

@@ -22,7 +22,8 @@
 #include "mcast/schedule.h"
 
 /* READYs under way, of all neighbours together, and blocks that this member
- * sends at once. Two of each keep a link busy; more even out delays. */
+ * sends at once. Two of each keep a link busy; with more a sender that is ahead
+ * takes its receiver's cable from the one that is waited for. */
 #define MCAST_GRANTS 2u
 #define MCAST_SENDS 2u
 /* A neighbour's READYs: of one message, and the first of the next. */
@@ -54,7 +55,9 @@ enum {
 	MCAST_OWE_BYE = 1 << 4,
 	MCAST_OWE_PING = 1 << 5,
 	MCAST_OWE_PONG = 1 << 6,
+	MCAST_OWE_STOP = 1 << 7, /* FAIL behind the blocks */
 };
+#define MCAST_LANES_ALL ((1u << MCAST_LANES) - 1)
 
 /* What a neighbour is ready for. */
 struct mcast_ready {
@@ -64,14 +67,14 @@ struct mcast_ready {
 
 struct mcast_nb {
 	uint32_t rank;
-	bool up, down; /* the connection is ready; has been and is no more */
+	bool up, down; /* both lanes are ready; have been and are no more */
 	bool child;    /* in the tree */
 	bool hello_in, hello_out;
 	bool begins; /* a child that must be told of the message */
-	bool fail_in, fail_out;
+	unsigned fail_in, fail_out; /* bits: in which lanes */
 	bool bye_in, bye_out;
 	unsigned owe;
-	uint32_t in, out; /* records so far */
+	uint32_t in[MCAST_LANES], out[MCAST_LANES]; /* records so far */
 	uint64_t heard_ns, pinged_ns;
 	bool acked;   /* a child: all of its part is up */
 	uint64_t ack; /* ... and has so many messages */
@@ -210,9 +213,14 @@ void mcast_eng_fini(struct mcast_eng *e);
 
 /* What the links say. */
 void mcast_eng_link_up(struct mcast_eng *e, uint32_t nb, uint64_t now_ns);
+/* One lane is down, blocks may still come by the other. True: this ends the
+ * group, and the other is to be broken. link_down() follows in any case. */
+bool mcast_eng_link_hurt(struct mcast_eng *e, uint32_t nb, int err);
+/* Nothing comes from nb any more. */
 void mcast_eng_link_down(struct mcast_eng *e, uint32_t nb, int err);
-void mcast_eng_record(struct mcast_eng *e, uint32_t nb, uint32_t imm_value,
-		      const struct mcast_rec *rec, uint64_t now_ns);
+void mcast_eng_record(struct mcast_eng *e, uint32_t nb, enum mcast_lane lane,
+		      uint32_t imm_value, const struct mcast_rec *rec,
+		      uint64_t now_ns);
 
 /* What the application says. */
 void mcast_eng_send(struct mcast_eng *e, struct mcast_out *out);
@@ -259,7 +267,8 @@ static inline bool mcast_nb_open(const struct mcast_nb *nb)
 
 /* eng.c */
 uint32_t mcast_nb_find(const struct mcast_eng *e, uint32_t rank);
-int mcast_say(struct mcast_eng *e, struct mcast_nb *nb, struct mcast_rec *rec);
+int mcast_say(struct mcast_eng *e, struct mcast_nb *nb, enum mcast_lane lane,
+	      struct mcast_rec *rec);
 /* The neighbour has broken the protocol. */
 void mcast_garbage(struct mcast_eng *e, struct mcast_nb *nb, const char *what);
 

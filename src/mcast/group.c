@@ -18,9 +18,9 @@ static struct skein_mcast *group_of(struct mcast_port *port)
 /* --- the port: links and memory ----------------------------------------- */
 
 static int port_record(struct mcast_port *port, uint32_t nb,
-		       const struct mcast_rec *rec)
+		       enum mcast_lane lane, const struct mcast_rec *rec)
 {
-	struct mcast_link *link = group_of(port)->links[nb];
+	struct mcast_link *link = group_of(port)->links[nb][lane];
 
 	return link ? mcast_post_record(link, rec) : -EAGAIN;
 }
@@ -29,7 +29,7 @@ static int port_block(struct mcast_port *port, uint32_t nb,
 		      const struct mcast_rec *rec, const struct mcast_buf *from,
 		      uint64_t to, uint32_t rkey, struct mcast_op *op)
 {
-	struct mcast_link *link = group_of(port)->links[nb];
+	struct mcast_link *link = group_of(port)->links[nb][MCAST_BLOCKS];
 
 	return link ? mcast_post_block(link, rec, from, to, rkey, op) : -EAGAIN;
 }
@@ -37,11 +37,15 @@ static int port_block(struct mcast_port *port, uint32_t nb,
 static void port_cut(struct mcast_port *port, uint32_t nb, int err)
 {
 	struct skein_mcast *g = group_of(port);
+	struct mcast_link *link;
 
-	if (g->links[nb] && g->links[nb]->was_ready)
-		conn_break(g->links[nb]->conn, err, "mcast: %s",
-			   g->eng.garbage ? g->eng.garbage
-					  : "it does not end its part");
+	for (unsigned lane = 0; lane < MCAST_LANES; lane++) {
+		link = g->links[nb][lane];
+		if (link && link->was_ready)
+			conn_break(link->conn, err, "mcast: %s",
+				   g->eng.garbage ? g->eng.garbage
+						  : "it does not end its part");
+	}
 }
 
 static void *port_alloc(struct mcast_port *port, size_t len)
@@ -345,20 +349,20 @@ void mcast_group_start(struct skein_mcast *g)
 
 /* A link that the engine has no more use for. What was ready ends by itself;
  * what was not is left to the closer. */
-static void link_leave(struct skein_mcast *g, uint32_t nb)
+static void link_leave(struct mcast_link **place)
 {
-	struct mcast_link *link = g->links[nb];
+	struct mcast_link *link = *place;
 
 	if (!link)
 		return;
 	link->group = NULL;
 	if (!link->dialled) {
-		g->links[nb] = NULL;
+		*place = NULL;
 		return;
 	}
 	if (!link->was_ready)
 		return;
-	g->links[nb] = NULL;
+	*place = NULL;
 	link->orphan = true;
 	skein_conn_close(link->handle, 0);
 }
@@ -366,7 +370,8 @@ static void link_leave(struct skein_mcast *g, uint32_t nb)
 void mcast_group_leave(struct skein_mcast *g)
 {
 	for (uint32_t i = 0; i < g->eng.n_nbs; i++)
-		link_leave(g, i);
+		for (unsigned lane = 0; lane < MCAST_LANES; lane++)
+			link_leave(&g->links[i][lane]);
 	list_del(&g->ctx_link);
 	if (list_empty(&g->mx->groups) && list_empty(&g->mx->parked))
 		mcast_ctx_rest(g->mx);

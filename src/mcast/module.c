@@ -78,38 +78,61 @@ static void unpark(struct mcast_link *link, struct mcast_ctx *mx)
 	mx->n_parked--;
 }
 
+/* What has come so far, to the engine. */
+static void tell_early(struct mcast_link *link)
+{
+	struct skein_mcast *g = link->group;
+
+	for (unsigned i = 0; i < link->n_early; i++)
+		mcast_eng_record(&g->eng, link->nb, link->lane,
+				 link->early[i].value, &link->early[i].rec,
+				 engine_now_ns(g->mx->engine));
+	link->n_early = 0;
+}
+
+/* The engine hears of a neighbour when both lanes are there. */
+static void both_up(struct skein_mcast *g, uint32_t nb)
+{
+	struct mcast_link **lanes = g->links[nb];
+
+	for (unsigned i = 0; i < MCAST_LANES; i++)
+		if (!lanes[i] || !lanes[i]->ready)
+			return;
+	if (g->eng.nbs[nb].up || g->eng.nbs[nb].down)
+		return;
+	mcast_eng_link_up(&g->eng, nb, engine_now_ns(g->mx->engine));
+	for (unsigned i = 0; i < MCAST_LANES; i++)
+		tell_early(lanes[i]);
+	mcast_group_kick(g);
+}
+
 void mcast_link_attach(struct mcast_link *link, struct skein_mcast *g,
 		       uint32_t nb)
 {
 	unpark(link, g->mx);
 	link->group = g;
 	link->nb = nb;
-	g->links[nb] = link;
+	g->links[nb][link->lane] = link;
 	if (link->peer.params != g->params)
 		mcast_eng_fail(&g->eng, link->peer.from, -EINVAL,
 			       g->eng.conf.rank);
-	if (!link->ready)
-		return;
-	mcast_eng_link_up(&g->eng, nb, engine_now_ns(g->mx->engine));
-	for (unsigned i = 0; i < link->n_early; i++)
-		mcast_eng_record(&g->eng, nb, link->early[i].value,
-				 &link->early[i].rec,
-				 engine_now_ns(g->mx->engine));
-	link->n_early = 0;
-	mcast_group_kick(g);
+	both_up(g, nb);
 }
 
 /* Where a connection with this section belongs: MCAST_NONE when to no
- * neighbour, or to one that has a connection. */
+ * neighbour, or to one that has such a connection, or one of another opening:
+ * of a process before, or of a group of this name that is to come. */
 static uint32_t place_of(const struct skein_mcast *g,
 			 const struct mcast_section *s)
 {
 	uint32_t nb = mcast_nb_find(&g->eng, s->from);
+	const struct mcast_link *other;
 
-	if (nb == MCAST_NONE || s->from > s->to || g->links[nb] ||
+	if (nb == MCAST_NONE || s->from > s->to || g->links[nb][s->lane] ||
 	    g->eng.nbs[nb].down || g->eng.closed)
 		return MCAST_NONE;
-	return nb;
+	other = g->links[nb][!s->lane];
+	return other && other->peer.pair != s->pair ? MCAST_NONE : nb;
 }
 
 void mcast_parked_adopt(struct skein_mcast *g)
@@ -182,6 +205,8 @@ static int mcast_offer(struct skein_conn *conn, struct bytes_out *out)
 	conn_module_set(conn, CONN_MODULE_MCAST, link);
 	link->peer.number = g->attr.number;
 	link->peer.list = g->list;
+	link->peer.pair = g->pair;
+	link->peer.lane = link->lane;
 	section_put(link, g->params, g->eng.conf.rank,
 		    g->eng.nbs[link->nb].rank, out);
 	return 0;
@@ -225,6 +250,7 @@ static int mcast_accept(struct skein_conn *conn, struct bytes_in *in,
 		return rc;
 	}
 	link->peer = s;
+	link->lane = s.lane;
 	conn_module_set(conn, CONN_MODULE_MCAST, link);
 	g = mcast_group_find(mx, &s);
 	if (g)
@@ -249,6 +275,7 @@ static int mcast_confirm(struct skein_conn *conn, struct bytes_in *in)
 	if (!g)
 		return -ESHUTDOWN;
 	if (s.number != g->attr.number || s.list != g->list ||
+	    s.pair != g->pair || s.lane != link->lane ||
 	    s.to != g->eng.conf.rank || s.from != g->eng.nbs[link->nb].rank)
 		return -SKEIN_EPEER;
 	link->peer = s;
@@ -261,11 +288,8 @@ static void mcast_ready(struct skein_conn *conn)
 
 	link->ready = link->was_ready = true;
 	link->inline_max = conn_inline_max(conn);
-	if (!link->group)
-		return;
-	mcast_eng_link_up(&link->group->eng, link->nb,
-			  engine_now_ns(conn_engine(conn)));
-	mcast_group_kick(link->group);
+	if (link->group)
+		both_up(link->group, link->nb);
 }
 
 /* --- while it is up ----------------------------------------------------- */
@@ -276,20 +300,24 @@ static void mcast_imm(struct skein_conn *conn, uint32_t imm, uint32_t byte_len)
 	const struct mcast_rec *slots = link->region->addr;
 	struct mcast_rec rec = slots[link->in++ % MCAST_SLOTS];
 
-	if (byte_len != sizeof(rec)) {
+	/* A record's own bytes; a block's, with its record ahead of it. */
+	if (byte_len != (link->lane == MCAST_BLOCKS && rec.type == MCAST_BLOCK
+				 ? rec.len
+				 : sizeof(rec))) {
 		conn_break(conn, -SKEIN_EPEER, "mcast: a record of %u bytes",
 			   byte_len);
 		return;
 	}
-	if (link->group) {
-		mcast_eng_record(&link->group->eng, link->nb,
+	if (link->group && link->group->eng.nbs[link->nb].up) {
+		mcast_eng_record(&link->group->eng, link->nb, link->lane,
 				 CONN_IMM_VALUE(imm), &rec,
 				 engine_now_ns(conn_engine(conn)));
 		mcast_group_kick(link->group);
 		return;
 	}
-	if (!list_linked(&link->parked))
-		return; /* the group has left */
+	if (link->group ? link->group->eng.nbs[link->nb].down
+			: !list_linked(&link->parked))
+		return; /* the group has left, or the other lane is gone */
 	if (link->n_early == MCAST_EARLY) {
 		conn_break(conn, -SKEIN_EPEER,
 			   "mcast: it goes on before we have said HELLO");
@@ -305,16 +333,23 @@ static void mcast_broken(struct skein_conn *conn, int err)
 	struct mcast_ctx *mx =
 		conn_ctx_module(conn_ctx(conn), CONN_MODULE_MCAST);
 	struct skein_mcast *g = link->group;
+	struct mcast_link *other;
 
 	link->ready = false;
 	unpark(link, mx);
 	if (!g)
 		return;
-	mcast_eng_link_down(&g->eng, link->nb, err);
+	other = g->links[link->nb][!link->lane];
+	if (!other || !other->ready)
+		mcast_eng_link_down(&g->eng, link->nb, err);
+	else if (mcast_eng_link_hurt(&g->eng, link->nb, err))
+		conn_break(other->conn, err,
+			   "mcast: its other connection "
+			   "with this peer has broken");
 	mcast_group_kick(g);
 	if (link->dialled)
 		return;
-	g->links[link->nb] = NULL;
+	g->links[link->nb][link->lane] = NULL;
 	link->group = NULL;
 }
 
@@ -326,7 +361,7 @@ static void mcast_closed(struct skein_conn *conn, void *state)
 
 	unpark(link, mx);
 	if (!link->dialled && link->group) {
-		link->group->links[link->nb] = NULL;
+		link->group->links[link->nb][link->lane] = NULL;
 		link->group = NULL;
 	}
 	if (!link->dialled || link->orphan)
@@ -350,7 +385,7 @@ static void on_state(void *arg, struct skein_conn *conn,
 	mcast_group_kick(g);
 }
 
-int mcast_link_dial(struct skein_mcast *g, uint32_t nb)
+static int dial(struct skein_mcast *g, uint32_t nb, enum mcast_lane lane)
 {
 	struct skein_conn_attr attr = {.size = sizeof(attr),
 				       .timeout_ns = g->attr.open_timeout_ns,
@@ -363,29 +398,43 @@ int mcast_link_dial(struct skein_mcast *g, uint32_t nb)
 		return -ENOMEM;
 	link->group = g;
 	link->nb = nb;
+	link->lane = lane;
 	link->dialled = true;
 	attr.arg = link;
 	/* Before it runs: another thread may have the engine. */
-	g->links[nb] = link;
+	g->links[nb][lane] = link;
 	rc = conn_open_sole(g->mx->ctx, g->members[g->eng.nbs[nb].rank], &attr,
 			    &mcast_module, link, &link->handle);
 	if (rc) {
-		g->links[nb] = NULL;
+		g->links[nb][lane] = NULL;
 		env_free(mcast_env(g), link);
 	}
 	return rc;
 }
 
-void mcast_link_drop(struct skein_mcast *g, uint32_t nb)
+int mcast_link_dial(struct skein_mcast *g, uint32_t nb)
 {
-	struct mcast_link *link = g->links[nb];
+	int rc = dial(g, nb, MCAST_WORDS);
+
+	return rc ? rc : dial(g, nb, MCAST_BLOCKS);
+}
+
+static void drop(struct skein_mcast *g, struct mcast_link **place)
+{
+	struct mcast_link *link = *place;
 
 	if (!link)
 		return;
 	skein_conn_close(link->handle, SKEIN_S(1));
 	mem_region_free(link->region);
 	env_free(mcast_env(g), link);
-	g->links[nb] = NULL;
+	*place = NULL;
+}
+
+void mcast_link_drop(struct skein_mcast *g, uint32_t nb)
+{
+	for (unsigned lane = 0; lane < MCAST_LANES; lane++)
+		drop(g, &g->links[nb][lane]);
 }
 
 const struct conn_module mcast_module = {

@@ -179,14 +179,13 @@ void mcast_eng_fail(struct mcast_eng *e, uint32_t rank, int err, uint32_t by)
 	e->over_deadline_ns = e->now_ns + MCAST_SETTLE_NS;
 	e->tell_failed = true;
 	for (uint32_t i = 0; i < e->n_nbs; i++)
-		e->nbs[i].owe = MCAST_OWE_FAIL;
+		e->nbs[i].owe = MCAST_OWE_FAIL | MCAST_OWE_STOP;
 	e->port->ops->changed(e->port);
 }
 
 void mcast_over_fail(struct mcast_eng *e, struct mcast_nb *nb,
 		     const struct mcast_rec *rec)
 {
-	nb->fail_in = true;
 	if (e->closed)
 		return; /* it will not have heard; it has had everything */
 	if (rec->rank >= e->conf.n || rec->err > UINT16_MAX) {
@@ -200,7 +199,8 @@ void mcast_over_fail(struct mcast_eng *e, struct mcast_nb *nb,
 static bool settled(const struct mcast_nb *nb)
 {
 	return !nb->up || nb->bye_in ||
-	       (nb->fail_out && (nb->fail_in || !nb->hello_in));
+	       (nb->fail_out == MCAST_LANES_ALL &&
+		(nb->fail_in == MCAST_LANES_ALL || !nb->hello_in));
 }
 
 static void end_messages(struct mcast_eng *e)

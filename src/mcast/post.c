@@ -28,8 +28,9 @@ static int posted(struct mcast_link *link, int rc)
 	return rc == -ENOMEM ? -EAGAIN : rc;
 }
 
+/* Puts the record into its slot at the neighbour. */
 static int write_record(struct mcast_link *link, const struct mcast_rec *rec,
-			struct conn_op *op)
+			enum ibv_wr_opcode opcode)
 {
 	struct mcast_rec *slot = mirror(link, link->out);
 	struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)slot,
@@ -38,7 +39,7 @@ static int write_record(struct mcast_link *link, const struct mcast_rec *rec,
 	struct ibv_send_wr wr = {
 		.sg_list = &sge,
 		.num_sge = 1,
-		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+		.opcode = opcode,
 		.send_flags =
 			sizeof(*slot) <= link->inline_max ? IBV_SEND_INLINE : 0,
 		.imm_data =
@@ -48,7 +49,7 @@ static int write_record(struct mcast_link *link, const struct mcast_rec *rec,
 		.wr.rdma.rkey = link->peer.rkey};
 
 	*slot = *rec;
-	return conn_post(link->conn, &wr, op);
+	return conn_post(link->conn, &wr, NULL);
 }
 
 int mcast_post_record(struct mcast_link *link, const struct mcast_rec *rec)
@@ -56,7 +57,8 @@ int mcast_post_record(struct mcast_link *link, const struct mcast_rec *rec)
 	if (!link->ready || !conn_send_room(link->conn) ||
 	    !conn_imm_credit(link->conn))
 		return -EAGAIN;
-	return posted(link, write_record(link, rec, NULL));
+	return posted(link,
+		      write_record(link, rec, IBV_WR_RDMA_WRITE_WITH_IMM));
 }
 
 static void block_done(struct conn_op *op, enum ibv_wc_status status)
@@ -70,21 +72,26 @@ static void block_done(struct conn_op *op, enum ibv_wc_status status)
 		mcast_group_kick(b->link->group);
 }
 
-static int write_payload(struct mcast_link *link, const struct mcast_buf *from,
-			 uint32_t len, uint64_t to, uint32_t rkey)
+static int write_payload(struct mcast_link *link, const struct mcast_rec *rec,
+			 const struct mcast_buf *from, uint64_t to,
+			 uint32_t rkey, struct conn_op *op)
 {
 	struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)from->addr,
-			      .length = len,
+			      .length = rec->len,
 			      .lkey = from->lkey};
 	struct ibv_send_wr wr = {.sg_list = &sge,
-				 .num_sge = 1,
-				 .opcode = IBV_WR_RDMA_WRITE,
+				 .num_sge = rec->len ? 1 : 0,
+				 .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+				 .imm_data = htonl(CONN_IMM(
+					 CONN_IMM_MCAST, mcast_imm_value(rec))),
 				 .wr.rdma.remote_addr = to,
 				 .wr.rdma.rkey = rkey};
 
-	return len ? conn_post(link->conn, &wr, NULL) : 0;
+	return conn_post(link->conn, &wr, op);
 }
 
+/* The record goes ahead: behind the block it would have to wait wherever
+ * another one has taken the cable meanwhile. */
 int mcast_post_block(struct mcast_link *link, const struct mcast_rec *rec,
 		     const struct mcast_buf *from, uint64_t to, uint32_t rkey,
 		     struct mcast_op *op)
@@ -101,9 +108,9 @@ int mcast_post_block(struct mcast_link *link, const struct mcast_rec *rec,
 	b->op.done = block_done;
 	b->link = link;
 	b->user = op;
-	rc = write_payload(link, from, rec->len, to, rkey);
+	rc = write_record(link, rec, IBV_WR_RDMA_WRITE);
 	if (rc == 0)
-		rc = write_record(link, rec, &b->op);
+		rc = write_payload(link, rec, from, to, rkey, &b->op);
 	if (rc)
 		b->user = NULL;
 	return posted(link, rc);

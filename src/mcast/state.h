@@ -20,9 +20,10 @@
 #include "mcast/eng.h"
 
 /* Connections of groups that are not open here yet. */
-#define MCAST_PARKED_MAX 1024u
+#define MCAST_PARKED_MAX 2048u
 #define MCAST_PARKED_NS (60 * 1000 * 1000 * 1000ull)
-/* All that a member says before the other has said HELLO: that, and FAIL. */
+/* All that a member says in a lane before the other has said HELLO: that, and
+ * FAIL. */
 #define MCAST_EARLY 2u
 
 struct mcast_ctx {
@@ -44,12 +45,13 @@ struct mcast_block_op {
 	struct mcast_op *user; /* NULL: free */
 };
 
-/* One connection of one group. */
+/* One connection of one group: a lane of a neighbour's link. */
 struct mcast_link {
 	struct skein_conn *conn;
 	struct skein_conn *handle; /* dialled: the same, of who dialled */
 	struct skein_mcast *group; /* NULL: parked, or the group has left */
 	uint32_t nb;
+	enum mcast_lane lane;
 	bool dialled;
 	bool ready; /* posts are allowed */
 	bool was_ready;
@@ -79,9 +81,11 @@ struct skein_mcast {
 	uint32_t *racks; /* with the storage of the next */
 	struct mcast_racks by_rack;
 	uint64_t list, params;
-	struct mcast_link **links; /* of each neighbour; NULL: none now */
-	bool kicked;		   /* a round may move something */
-	uint64_t deadline_ns;	   /* of the engine, after its last round */
+	uint64_t pair; /* names this opening in its offers */
+	/* of each neighbour; NULL: none now */
+	struct mcast_link *(*links)[MCAST_LANES];
+	bool kicked;	      /* a round may move something */
+	uint64_t deadline_ns; /* of the engine, after its last round */
 	uint64_t moved_ns;
 	struct skein_mcast_failure why;
 	char why_text[256];
@@ -111,11 +115,11 @@ void mcast_link_attach(struct mcast_link *link, struct skein_mcast *g,
 void mcast_parked_adopt(struct skein_mcast *g);
 void mcast_parked_expire(struct mcast_ctx *mx, uint64_t now_ns);
 uint64_t mcast_parked_deadline(const struct mcast_ctx *mx);
-/* Opens the connection to a neighbour of higher rank. Blocks for name look-up;
+/* Opens the connections to a neighbour of higher rank. Blocks for name look-up;
  * any thread, before the group runs. */
 int mcast_link_dial(struct skein_mcast *g, uint32_t nb);
 
-/* A connection that never was ready; blocks. The group has left. */
+/* Connections that never were ready; blocks. The group has left. */
 void mcast_link_drop(struct skein_mcast *g, uint32_t nb);
 
 /* post.c */

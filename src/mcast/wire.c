@@ -39,13 +39,19 @@ static bool unused_zero(const struct mcast_rec *rec)
 	       (rec->type == MCAST_FAIL) == (rec->err != 0);
 }
 
-bool mcast_rec_valid(const struct mcast_rec *rec, uint32_t number,
-		     uint32_t imm_value)
+static bool lane_right(const struct mcast_rec *rec, enum mcast_lane lane)
+{
+	return rec->type == MCAST_FAIL ||
+	       (rec->type == MCAST_BLOCK) == (lane == MCAST_BLOCKS);
+}
+
+bool mcast_rec_valid(const struct mcast_rec *rec, enum mcast_lane lane,
+		     uint32_t number, uint32_t imm_value)
 {
 	return rec->type >= MCAST_HELLO && rec->type < MCAST_TYPE_END &&
-	       !rec->flags && rec->number == number && !rec->zero[0] &&
-	       !rec->zero[1] && mcast_imm_value(rec) == imm_value &&
-	       unused_zero(rec);
+	       lane_right(rec, lane) && !rec->flags && rec->number == number &&
+	       !rec->zero[0] && !rec->zero[1] &&
+	       mcast_imm_value(rec) == imm_value && unused_zero(rec);
 }
 
 void mcast_section_put(const struct mcast_section *s, struct bytes_out *out)
@@ -59,13 +65,13 @@ void mcast_section_put(const struct mcast_section *s, struct bytes_out *out)
 	bytes_put_u32(out, s->to);
 	bytes_put_u64(out, s->addr);
 	bytes_put_u32(out, s->rkey);
-	bytes_put_u32(out, 0);
+	bytes_put_u32(out, s->lane);
+	bytes_put_u64(out, s->pair);
 }
 
 int mcast_section_get(struct mcast_section *s, struct bytes_in *in)
 {
 	unsigned version = bytes_get_u16(in), flags = bytes_get_u16(in);
-	uint32_t zero;
 
 	s->number = bytes_get_u32(in);
 	s->list = bytes_get_u64(in);
@@ -74,10 +80,15 @@ int mcast_section_get(struct mcast_section *s, struct bytes_in *in)
 	s->to = bytes_get_u32(in);
 	s->addr = bytes_get_u64(in);
 	s->rkey = bytes_get_u32(in);
-	zero = bytes_get_u32(in);
-	if (in->failed || bytes_left(in) || flags || zero || s->from == s->to)
+	s->lane = bytes_get_u32(in);
+	s->pair = bytes_get_u64(in);
+	/* Sections of other versions have other lengths. */
+	if (version && version != MCAST_VERSION)
+		return -SKEIN_EVERSION;
+	if (!version || in->failed || bytes_left(in) || flags ||
+	    s->lane >= MCAST_LANES || s->from == s->to)
 		return -SKEIN_EPEER;
-	return version == MCAST_VERSION ? 0 : -SKEIN_EVERSION;
+	return 0;
 }
 
 uint64_t mcast_list_hash(const char *const *members, uint32_t n)

@@ -15,11 +15,19 @@
 
 #include "base/bytes.h"
 
-#define MCAST_VERSION 1
+#define MCAST_VERSION 2
 #define MCAST_SLOTS 128u
 #define MCAST_BLOCK_FIRST UINT32_MAX
 /* Of a message: what the immediate can say. */
 #define MCAST_IMM_SIZE_MAX 0xffffffu
+
+/* The two connections of a pair of neighbours. What is said does not wait
+ * behind blocks. */
+enum mcast_lane {
+	MCAST_WORDS,  /* all but: */
+	MCAST_BLOCKS, /* BLOCK, and FAIL behind the last one */
+	MCAST_LANES,
+};
 
 enum mcast_type {
 	MCAST_HELLO = 1, /* I have opened the group */
@@ -65,8 +73,8 @@ _Static_assert(offsetof(struct mcast_rec, zero) == 48, "section 3");
 uint32_t mcast_imm_value(const struct mcast_rec *rec);
 /* Is rec, the number-th on its connection, with this immediate, one that can
  * be? What depends on the state of the group is not looked at. */
-bool mcast_rec_valid(const struct mcast_rec *rec, uint32_t number,
-		     uint32_t imm_value);
+bool mcast_rec_valid(const struct mcast_rec *rec, enum mcast_lane lane,
+		     uint32_t number, uint32_t imm_value);
 
 /* Section 2. */
 struct mcast_section {
@@ -76,8 +84,10 @@ struct mcast_section {
 	uint32_t from, to;
 	uint64_t addr;
 	uint32_t rkey;
+	uint32_t lane;
+	uint64_t pair; /* the same in both connections of an opening */
 };
-#define MCAST_SECTION_LEN 48u
+#define MCAST_SECTION_LEN 56u
 void mcast_section_put(const struct mcast_section *s, struct bytes_out *out);
 /* 0, -SKEIN_EPEER, -SKEIN_EVERSION. */
 int mcast_section_get(struct mcast_section *s, struct bytes_in *in);

@@ -151,7 +151,7 @@ static int say_ready(struct mcast_eng *e, struct mcast_nb *nb, uint64_t msg,
 				.len = len,
 				.rkey = to->rkey};
 
-	return mcast_say(e, nb, &rec);
+	return mcast_say(e, nb, MCAST_WORDS, &rec);
 }
 
 static bool wants_first(const struct mcast_eng *e)
@@ -470,7 +470,7 @@ static int send_begins(struct mcast_eng *e)
 		if (nb->ready[0].block != MCAST_BLOCK_FIRST ||
 		    nb->ready[0].msg != e->x.msg.seq)
 			mcast_garbage(e, nb, "a READY before BEGIN");
-		else if (mcast_say(e, nb, &rec))
+		else if (mcast_say(e, nb, MCAST_WORDS, &rec))
 			continue;
 		ready_used(nb);
 		nb->begins = false;
@@ -504,7 +504,7 @@ static int post(struct mcast_eng *e, struct mcast_nb *nb, uint32_t slot)
 	uint32_t block = (uint32_t)x->send.block;
 	struct mcast_buf from = x->base;
 	struct mcast_rec rec = {.type = MCAST_BLOCK,
-				.number = nb->out,
+				.number = nb->out[MCAST_BLOCKS],
 				.msg = x->msg.seq,
 				.size = x->msg.size,
 				.block = block,
@@ -522,7 +522,7 @@ static int post(struct mcast_eng *e, struct mcast_nb *nb, uint32_t slot)
 		e->again = true;
 		return rc;
 	}
-	nb->out++;
+	nb->out[MCAST_BLOCKS]++;
 	op->busy = true;
 	op->nb = (uint32_t)(nb - e->nbs);
 	op->slot = slot;

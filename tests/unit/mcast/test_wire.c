@@ -72,7 +72,10 @@ static void test_immediate(void **state)
 
 static bool valid(const struct mcast_rec *rec)
 {
-	return mcast_rec_valid(rec, 9, mcast_imm_value(rec));
+	enum mcast_lane lane =
+		rec->type == MCAST_BLOCK ? MCAST_BLOCKS : MCAST_WORDS;
+
+	return mcast_rec_valid(rec, lane, 9, mcast_imm_value(rec));
 }
 
 /* Each byte of a record that its type does not use. */
@@ -112,12 +115,23 @@ static void test_refused(void **state)
 	assert_false(valid(&rec));
 	rec.err = 5;
 	assert_true(valid(&rec));
-	assert_false(mcast_rec_valid(&rec, 9, mcast_imm_value(&rec) + 1));
+	assert_false(mcast_rec_valid(&rec, MCAST_WORDS, 9,
+				     mcast_imm_value(&rec) + 1));
+	/* Behind the blocks too; words are not, nor blocks among words. */
+	assert_true(
+		mcast_rec_valid(&rec, MCAST_BLOCKS, 9, mcast_imm_value(&rec)));
+	rec = (struct mcast_rec){.type = MCAST_READY, .number = 9};
+	assert_false(
+		mcast_rec_valid(&rec, MCAST_BLOCKS, 9, mcast_imm_value(&rec)));
+	rec.type = MCAST_BLOCK;
+	assert_false(
+		mcast_rec_valid(&rec, MCAST_WORDS, 9, mcast_imm_value(&rec)));
 }
 
 static void test_section(void **state)
 {
-	struct mcast_section s = {7, 0x1122334455667788, 99, 1, 2, 0xabcdef, 5};
+	struct mcast_section s = {7, 0x1122334455667788, 99, 1, 2, 0xabcdef,
+				  5, MCAST_BLOCKS,	 77};
 	struct mcast_section got;
 	uint8_t buf[MCAST_SECTION_LEN + 1];
 	struct bytes_out out = bytes_out(buf, sizeof(buf));
@@ -131,13 +145,15 @@ static void test_section(void **state)
 		    got.params == s.params && got.from == s.from &&
 		    got.to == s.to && got.addr == s.addr);
 	assert_int_equal(got.rkey, s.rkey);
+	assert_int_equal(got.lane, s.lane);
+	assert_int_equal(got.pair, s.pair);
 	for (unsigned len = 0; len <= sizeof(buf); len++) {
 		if (len == MCAST_SECTION_LEN)
 			continue;
 		in = bytes_in(buf, len);
 		assert_int_equal(mcast_section_get(&got, &in), -SKEIN_EPEER);
 	}
-	buf[0] = 2;
+	buf[0] = MCAST_VERSION + 1;
 	in = bytes_in(buf, MCAST_SECTION_LEN);
 	assert_int_equal(mcast_section_get(&got, &in), -SKEIN_EVERSION);
 }

@@ -30,19 +30,21 @@ static uint32_t rank_of(struct member *m, uint32_t nb)
 	return m->eng.nbs[nb].rank;
 }
 
-static int push(struct member *m, uint32_t nb, const struct mcast_rec *rec,
-		const uint8_t *payload, uint64_t to, struct mcast_op *op)
+static int push(struct member *m, uint32_t nb, enum mcast_lane lane,
+		const struct mcast_rec *rec, const uint8_t *payload,
+		uint64_t to, struct mcast_op *op)
 {
 	struct world *w = m->w;
 	struct link *l = &w->links[m->rank][rank_of(m, nb)];
+	struct lane *q = &l->lanes[lane];
 	struct packet *p;
 
 	skein_assert(l->exists);
 	if (l->down)
 		return -ENOTCONN;
-	if (l->n == WORLD_LINK_MAX || chance(w, 3))
+	if (q->n == WORLD_LINK_MAX || chance(w, 3))
 		return -EAGAIN;
-	p = &l->packets[l->n++];
+	p = &q->packets[q->n++];
 	*p = (struct packet){.rec = *rec, .to = to, .op = op};
 	if (op && rec->len) {
 		p->payload = malloc(rec->len);
@@ -54,10 +56,10 @@ static int push(struct member *m, uint32_t nb, const struct mcast_rec *rec,
 	return 0;
 }
 
-static int w_record(struct mcast_port *port, uint32_t nb,
+static int w_record(struct mcast_port *port, uint32_t nb, enum mcast_lane lane,
 		    const struct mcast_rec *rec)
 {
-	return push(member_of(port), nb, rec, NULL, 0, NULL);
+	return push(member_of(port), nb, lane, rec, NULL, 0, NULL);
 }
 
 static int w_block(struct mcast_port *port, uint32_t nb,
@@ -65,7 +67,7 @@ static int w_block(struct mcast_port *port, uint32_t nb,
 		   uint64_t to, uint32_t rkey, struct mcast_op *op)
 {
 	skein_assert(rkey == rank_of(member_of(port), nb) + 1000);
-	return push(member_of(port), nb, rec, from->addr, to, op);
+	return push(member_of(port), nb, MCAST_BLOCKS, rec, from->addr, to, op);
 }
 
 static void break_links(struct world *w, uint32_t a, uint32_t b, int err)
@@ -302,12 +304,18 @@ void world_init(struct world *w, uint64_t seed, uint32_t n,
 	make_links(w);
 }
 
+static void link_fini(struct link *l)
+{
+	for (unsigned lane = 0; lane < MCAST_LANES; lane++)
+		for (unsigned p = 0; p < l->lanes[lane].n; p++)
+			free(l->lanes[lane].packets[p].payload);
+}
+
 void world_fini(struct world *w)
 {
 	for (uint32_t i = 0; i < w->n; i++) {
 		for (uint32_t k = 0; k < w->n; k++)
-			for (unsigned p = 0; p < w->links[i][k].n; p++)
-				free(w->links[i][k].packets[p].payload);
+			link_fini(&w->links[i][k]);
 		for (unsigned k = 0; k < WORLD_MESSAGES; k++)
 			free(w->m[i].seen[k].buf);
 		mcast_eng_fini(&w->m[i].eng);
@@ -345,23 +353,63 @@ void world_kill(struct world *w, uint32_t rank)
 
 /* --- steps -------------------------------------------------------------- */
 
-static void deliver(struct world *w, struct link *l, uint32_t from, uint32_t to)
+/* In which lane something is under way; either, when both have. */
+static bool some_lane(struct world *w, const struct link *l,
+		      enum mcast_lane *lane)
 {
-	struct packet p = l->packets[0];
+	bool words = l->lanes[MCAST_WORDS].n, blocks = l->lanes[MCAST_BLOCKS].n;
+
+	*lane = blocks && (!words || chance(w, 50)) ? MCAST_BLOCKS
+						    : MCAST_WORDS;
+	return words || blocks;
+}
+
+static void deliver(struct world *w, struct link *l, enum mcast_lane lane,
+		    uint32_t to)
+{
+	struct lane *q = &l->lanes[lane];
+	struct packet p = q->packets[0];
 	struct member *m = &w->m[to];
 
-	l->n--;
-	memmove(l->packets, l->packets + 1, l->n * sizeof(p));
+	q->n--;
+	memmove(q->packets, q->packets + 1, q->n * sizeof(p));
 	w->packets++;
 	if (!m->dead) {
 		if (p.payload)
 			memcpy((void *)(uintptr_t)p.to, p.payload, p.rec.len);
-		mcast_eng_record(&m->eng, l->dst_nb, mcast_imm_value(&p.rec),
-				 &p.rec, w->now);
+		mcast_eng_record(&m->eng, l->dst_nb, lane,
+				 mcast_imm_value(&p.rec), &p.rec, w->now);
 	}
 	free(p.payload);
 	if (p.op)
 		p.op->done(p.op, m->dead ? -EIO : 0);
+}
+
+static void lane_end(struct lane *q)
+{
+	for (unsigned p = 0; p < q->n; p++) {
+		free(q->packets[p].payload);
+		if (q->packets[p].op)
+			q->packets[p].op->done(q->packets[p].op, -EIO);
+	}
+	q->n = 0;
+}
+
+/* One lane is gone before the other, where something may still be under way. */
+static void hurt(struct world *w, uint32_t a, uint32_t b)
+{
+	enum mcast_lane lane = (enum mcast_lane)prng_below(&w->prng, 2);
+	uint32_t ends[2] = {a, b};
+
+	for (int i = 0; i < 2; i++) {
+		w->links[ends[i]][ends[!i]].hurt = true;
+		lane_end(&w->links[ends[i]][ends[!i]].lanes[lane]);
+	}
+	for (int i = 0; i < 2; i++)
+		if (!w->m[ends[i]].dead)
+			mcast_eng_link_hurt(&w->m[ends[i]].eng,
+					    w->links[ends[!i]][ends[i]].dst_nb,
+					    w->links[a][b].err);
 }
 
 /* Both ends hear that the link is down: all that was under way has ended. */
@@ -372,12 +420,8 @@ static void go_down(struct world *w, uint32_t a, uint32_t b)
 	for (int i = 0; i < 2; i++) {
 		struct link *l = &w->links[ends[i]][ends[!i]];
 
-		for (unsigned p = 0; p < l->n; p++) {
-			free(l->packets[p].payload);
-			if (l->packets[p].op)
-				l->packets[p].op->done(l->packets[p].op, -EIO);
-		}
-		l->n = 0;
+		for (unsigned lane = 0; lane < MCAST_LANES; lane++)
+			lane_end(&l->lanes[lane]);
 		l->exists = false;
 	}
 	for (int i = 0; i < 2; i++)
@@ -391,17 +435,22 @@ static bool link_step(struct world *w, uint32_t from, uint32_t to)
 {
 	struct link *l = &w->links[from][to];
 	struct member *m = &w->m[from];
+	enum mcast_lane lane;
 	uint32_t nb;
 
 	if (!l->exists)
 		return false;
 	if (l->down) {
 		/* What has arrived before it broke may still be seen. */
-		if (l->n && !w->m[to].stopped && chance(w, 70)) {
-			deliver(w, l, from, to);
+		if (some_lane(w, l, &lane) && !w->m[to].stopped &&
+		    chance(w, 70)) {
+			deliver(w, l, lane, to);
 			return true;
 		}
-		go_down(w, from, to);
+		if (!l->hurt && chance(w, 50))
+			hurt(w, from, to);
+		else
+			go_down(w, from, to);
 		return true;
 	}
 	nb = w->links[to][from].dst_nb;
@@ -409,10 +458,10 @@ static bool link_step(struct world *w, uint32_t from, uint32_t to)
 		mcast_eng_link_up(&m->eng, nb, w->now);
 		return true;
 	}
-	if (!l->n || w->m[to].stopped || w->m[from].dead ||
+	if (!some_lane(w, l, &lane) || w->m[to].stopped || w->m[from].dead ||
 	    !w->m[to].eng.nbs[l->dst_nb].up)
 		return false;
-	deliver(w, l, from, to);
+	deliver(w, l, lane, to);
 	return true;
 }
 

@@ -24,12 +24,16 @@ struct packet {
 	struct mcast_op *op;
 };
 
+/* One direction; each lane keeps its own order. */
 struct link {
 	bool exists, down; /* down: the far end has not been told yet */
+	bool hurt;	   /* one lane is gone, and both ends know */
 	int err;
-	unsigned n;
 	uint32_t dst_nb; /* the sender at its destination */
-	struct packet packets[WORLD_LINK_MAX];
+	struct lane {
+		unsigned n;
+		struct packet packets[WORLD_LINK_MAX];
+	} lanes[MCAST_LANES];
 };
 
 /* One message at one member. */
