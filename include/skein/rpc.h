@@ -154,7 +154,7 @@ struct skein_rpc_stats {
 	uint64_t calls; /* requests sent (client), served (server) */
 	uint64_t messages_sent;
 	uint64_t messages_received;
-	uint64_t doorbells;
+	uint64_t doorbells; /* of a handle opened here: all posts on its lanes */
 	uint64_t bytes_sent;
 	uint64_t head_reads;   /* READs of the peer's Head */
 	uint64_t full;	       /* times a call met a full ring */

@@ -313,3 +313,8 @@ struct tcq *conn_tx_queue(struct skein_conn *lane)
 {
 	return &lane->tx->q;
 }
+
+const struct dev_stats *conn_tx_stats(struct skein_conn *lane)
+{
+	return &lane->tx->stats;
+}

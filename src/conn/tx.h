@@ -107,6 +107,9 @@ void conn_tx_release(struct skein_conn *conn);
  * ring, or no credit: nothing was sent. -ENOTCONN. */
 int conn_tx_submit(struct skein_conn *lane, struct conn_req *r);
 
+/* Owner, who holds. What was posted on the lane. */
+const struct dev_stats *conn_tx_stats(struct skein_conn *lane);
+
 /* For tcq_settle() in a module's seal(). */
 struct tcq *conn_tx_queue(struct skein_conn *lane);
 

@@ -198,7 +198,9 @@ static void add_lane(struct rpc_conn *rc, uint64_t *degrees,
 	st->calls += own->calls + seen(&tx->calls);
 	st->messages_sent += own->messages_sent + seen(&tx->messages);
 	st->messages_received += own->messages_received;
-	st->doorbells += own->messages_sent + seen(&tx->messages) + own->reads;
+	conn_tx_hold(rc->conn);
+	st->doorbells += conn_tx_stats(rc->conn)->doorbells;
+	conn_tx_release(rc->conn);
 	st->bytes_sent += own->bytes_sent + seen(&tx->bytes);
 	st->head_reads += own->head_reads;
 	st->full += seen(&own->full);
