@@ -81,7 +81,8 @@ int conn_qp_make(struct skein_conn *conn)
 	if (ctx_port_lost(conn->ctx))
 		return -ENETDOWN;
 	if (any_thread(conn) && !conn->tx) {
-		rc = conn_tx_new(conn, conn_combine(conn), 1);
+		rc = conn_tx_new(conn, conn_combine(conn),
+				 conn_combine_least(conn));
 		if (rc == 0)
 			rc = eng_scratch_make(eng); /* threads cannot */
 		if (rc)

@@ -48,6 +48,11 @@ unsigned conn_combine(const struct skein_conn *conn)
 	return conn->lanes ? conn->lanes->combine : 1;
 }
 
+unsigned conn_combine_least(const struct skein_conn *conn)
+{
+	return conn->lanes ? conn->lanes->least : 1;
+}
+
 /* --- configuration ----------------------------------------------------- */
 
 static int number(const struct conf_row *row, const char *value, void *field)
@@ -70,6 +75,9 @@ static const struct conf_row rows[] = {
 		 number, NULL),
 	CONF_ROW(struct lanes_conf, combine, "COMBINE", "16",
 		 "requests of threads in one message, at most 1024", number,
+		 NULL),
+	CONF_ROW(struct lanes_conf, least, "COMBINE_LEAST", "1",
+		 "for measuring: who sends waits a while for so many", number,
 		 NULL),
 	CONF_END};
 

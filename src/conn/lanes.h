@@ -35,5 +35,7 @@ struct skein_conn *conn_lane_head(struct skein_conn *conn);
 struct skein_conn *conn_lane(struct skein_conn *conn, unsigned i);
 /* attr.combine, or SKEIN_COMBINE: requests a message. */
 unsigned conn_combine(const struct skein_conn *conn);
+/* SKEIN_COMBINE_LEAST: how many a leader waits for, for a while; 1. */
+unsigned conn_combine_least(const struct skein_conn *conn);
 
 #endif

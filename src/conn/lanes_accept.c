@@ -107,7 +107,7 @@ static int found(struct skein_conn *conn, const struct handshake_params *p,
 	ls->listener = conn->listener;
 	ls->id = p->handle.id;
 	ls->count = p->handle.count;
-	ls->combine = 1;
+	ls->combine = ls->least = 1;
 	memcpy(ls->peer_id, p->ctx_id, sizeof(ls->peer_id));
 	lock(ls);
 	twice = find(conn, p);

@@ -28,9 +28,9 @@ struct conn_seats {
 	struct conn_seat *chunks[CONN_SEATS_CHUNKS];
 };
 
-/* As of SKEIN_QPS and SKEIN_COMBINE. */
+/* As of SKEIN_QPS, SKEIN_COMBINE and SKEIN_COMBINE_LEAST. */
 struct lanes_conf {
-	uint32_t qps, combine;
+	uint32_t qps, combine, least;
 };
 
 /*
@@ -47,7 +47,7 @@ struct conn_lanes {
 	struct skein_ctx *ctx;
 	uint64_t id;
 	unsigned count;
-	unsigned combine;
+	unsigned combine, least;
 	atomic_uint refs;  /* lanes that exist */
 	atomic_uint ready; /* those whose handshake is done, in this attempt */
 	atomic_bool up;	   /* all were: the application knows */

@@ -32,6 +32,7 @@ int conn_lanes_make(struct skein_conn *head, const struct lanes_conf *conf)
 	ls->ctx = head->ctx;
 	ls->count = conf->qps;
 	ls->combine = conf->combine;
+	ls->least = conf->least;
 	ls->lane[0] = head;
 	head->lanes = ls;
 	atomic_store(&ls->refs, 1);

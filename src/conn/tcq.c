@@ -45,7 +45,10 @@
 #endif
 
 #define PAUSES 64u /* before a waiting thread yields */
+/* How long a leader waits for company: whichever is first. Yields take long
+ * where others want the core, and company may not come. */
 #define LEAST_ROUNDS 4096u
+#define LEAST_NS (100 * 1000 * 1000ull)
 
 /* In next: the leader has gone; who links here leads. An address that no node
  * has, nobody looks at what it points to; the same for all queues, as a node that
@@ -138,20 +141,32 @@ static void tell(struct tcq_node *n)
 	atomic_store_explicit(&n->state, TCQ_DONE, memory_order_release);
 }
 
+/* Waits a little for one more: false when it has been long enough. */
+static bool wait_for_more(struct tcq *q, unsigned *round, uint64_t *until)
+{
+	if (*round == PAUSES)
+		*until = env_now_ns(q->env) + LEAST_NS;
+	if (*round > LEAST_ROUNDS ||
+	    (*round > PAUSES && env_now_ns(q->env) > *until))
+		return false;
+	give_way(q, round);
+	return true;
+}
+
 static void lead(struct tcq *q, struct tcq_node *first)
 {
 	struct tcq_node *last = first, *next, *n;
 	unsigned count = 1, round = 0;
+	uint64_t until = 0;
 
 	while (count < q->bound) {
 		next = atomic_load_explicit(&last->next, memory_order_acquire);
 		if (next && !next->solo) {
 			last = next;
 			count++;
-		} else if (next || count >= q->least || round > LEAST_ROUNDS) {
+		} else if (next || count >= q->least ||
+			   !wait_for_more(q, &round, &until)) {
 			break;
-		} else {
-			give_way(q, &round);
 		}
 	}
 	TCQ_STEP();

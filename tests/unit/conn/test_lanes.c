@@ -96,9 +96,12 @@ static void test_conf(void **state)
 	rig_open(&r, 0, NULL);
 	setenv("SKEIN_QPS", "3", 1);
 	setenv("SKEIN_COMBINE", "5", 1);
+	setenv("SKEIN_COMBINE_LEAST", "4", 1);
 	conn = rig_connect(&r, 0, NULL);
 	shape_of(conn, 3);
 	assert_int_equal(conn_combine(conn), 5);
+	assert_int_equal(conn_lane(conn, 2)->tx->q.bound, 5);
+	assert_int_equal(conn_lane(conn, 2)->tx->q.least, 4);
 	rig_end(&r, conn);
 	attr.combine = 7;
 	conn = rig_connect(&r, 2, &attr);
@@ -110,6 +113,7 @@ static void test_conf(void **state)
 			 -ERANGE);
 	unsetenv("SKEIN_QPS");
 	unsetenv("SKEIN_COMBINE");
+	unsetenv("SKEIN_COMBINE_LEAST");
 	attr.qps = 1025;
 	assert_int_equal(skein_conn_open(r.client, "127.0.0.1:9", &attr, &conn),
 			 -ERANGE);
