@@ -68,6 +68,45 @@ static int find_op(const char *name, uint32_t *op)
 	return CMD_USAGE;
 }
 
+/* Threads of rpc share a handle when its QPs are counted, or combining is
+ * spoken of. */
+static int settle_sharing(struct perf_opts *o, uint32_t wait)
+{
+	bool asked = o->no_combining || o->degree;
+
+	if (asked && o->op != PERF_RPC)
+		return bad("--no-combining and --degree are for rpc");
+	o->shared = o->op == PERF_RPC && (o->qps || asked);
+	if (!o->qps)
+		o->qps = 1;
+	o->wait = o->shared && o->threads > 1 ? PERF_WAIT_POLL : PERF_WAIT_SPIN;
+	if (wait)
+		o->wait = wait - 1;
+	return CMD_OK;
+}
+
+static int check_sharing(const struct perf_opts *o)
+{
+	if (!o->shared)
+		return CMD_OK;
+	if (o->qps > o->threads)
+		return bad("--qp is larger than --threads: threads share QPs, "
+			   "and some would have none");
+	if (o->batch > 1 || o->flush)
+		return bad("--batch and --flush are for a connection of each "
+			   "thread's own: leave out --qp");
+	if (o->no_combining && o->degree)
+		return bad("--no-combining has no --degree");
+	if (o->no_combining && o->wait != PERF_WAIT_SPIN &&
+	    o->wait != PERF_WAIT_POLL)
+		return bad("--no-combining does not sleep: --wait spin or "
+			   "poll");
+	if (o->degree > o->threads / o->qps)
+		return bad("--degree is larger than --threads by --qp: so many "
+			   "do not meet on one QP");
+	return CMD_OK;
+}
+
 static uint64_t size_default(const struct perf_opts *o)
 {
 	if (o->op == PERF_ATOMIC)
@@ -118,10 +157,10 @@ static int check(const struct perf_opts *o)
 		return bad("--self runs both ends here: leave out HOST");
 	if (o->cores && !o->self)
 		return bad("--cores is for --self");
-	return CMD_OK;
+	return check_sharing(o);
 }
 
-static int run_perf(struct perf_opts *o, int argc, char **argv)
+static int run_perf(struct perf_opts *o, uint32_t wait, int argc, char **argv)
 {
 	int rc;
 
@@ -134,23 +173,33 @@ static int run_perf(struct perf_opts *o, int argc, char **argv)
 	if (rc)
 		return rc;
 	o->host = argc > 1 ? argv[1] : NULL;
-	rc = settle(o);
+	rc = settle_sharing(o, wait);
+	if (!rc)
+		rc = settle(o);
 	if (!rc)
 		rc = check(o);
 	return rc ? rc : perf_main(o);
 }
 
-static enum opt_verdict parse(struct perf_opts *o, bool *bw, bool *rate,
+/* What is parsed before it is known what it means. */
+struct raw_opts {
+	bool bw, rate;
+	uint32_t wait; /* 0: auto; else that of perf_wait_names, plus 1 */
+};
+
+static enum opt_verdict parse(struct perf_opts *o, struct raw_opts *raw,
 			      int argc, char **argv, int *first)
 {
+	static const char *const waits[] = {"auto",	"spin",	 "poll",
+					    "adaptive", "event", NULL};
 	const struct opt opts[] = {
 		{0, "self", OPT_FLAG, &o->self,
 		 .help = "run both ends on this host, on two cores"},
 		{0, "lat", OPT_FLAG, &o->lat,
 		 .help = "latency: one outstanding (the default)"},
-		{0, "bw", OPT_FLAG, bw,
+		{0, "bw", OPT_FLAG, &raw->bw,
 		 .help = "throughput: a window of operations outstanding"},
-		{0, "rate", OPT_FLAG, rate, .help = "the same as --bw"},
+		{0, "rate", OPT_FLAG, &raw->rate, .help = "the same as --bw"},
 		{'s', "size", OPT_SIZE, &o->size, "BYTES",
 		 "message size; else 8, rpc 64, --bw 64K", 0, PERF_SIZE_MAX},
 		{'a', "all", OPT_FLAG, &o->all,
@@ -161,24 +210,34 @@ static enum opt_verdict parse(struct perf_opts *o, bool *bw, bool *rate,
 		 "of the measured part, without probes", SLICE_MIN_NS,
 		 DURATION_MAX_NS},
 		{'q', "qp", OPT_U32, &o->qps, "N",
-		 "QPs (rpc: connections) of each thread", 1, PERF_QPS_MAX},
+		 "QPs of each thread; rpc: of a handle that all threads share, "
+		 "else each has a connection of its own",
+		 1, PERF_QPS_MAX},
 		{'t', "window", OPT_U32, &o->window, "N",
-		 "outstanding on each QP; else 1, --bw 128, rpc 32", 0,
-		 PERF_WINDOW_MAX},
+		 "outstanding on each QP, rpc: of each thread; else 1, "
+		 "--bw 128, rpc 32",
+		 1, PERF_WINDOW_MAX},
 		{'l', "batch", OPT_U32, &o->batch, "N",
 		 "posts in a list, or requests in a message; else 1, "
 		 "and rpc sends together what comes together",
-		 0, PERF_BATCH_MAX},
+		 1, PERF_BATCH_MAX},
 		{0, "flush", OPT_FLAG, &o->flush,
 		 .help = "rpc: call from outside a round, flush every batch"},
+		{0, "no-combining", OPT_FLAG, &o->no_combining,
+		 .help = "rpc: threads that share post one by one, under a "
+			 "spin lock"},
+		{0, "degree", OPT_U32, &o->degree, "N",
+		 "rpc: a message waits for the calls of so many threads", 1,
+		 PERF_THREADS_MAX},
 		{0, "threads", OPT_U32, &o->threads, "N", "of each end", 1,
 		 PERF_THREADS_MAX},
 		{'I', "inline_size", OPT_U32, &o->inline_max, "BYTES",
 		 "send inline up to it", 0, PERF_INLINE_MAX},
 		{'A', "atomic_type", OPT_CHOICE, &o->atomic, "TYPE",
 		 "which atomic", .choices = perf_atomic_names},
-		{0, "wait", OPT_CHOICE, &o->wait, "HOW", "how rpc waits",
-		 .choices = perf_wait_names},
+		{0, "wait", OPT_CHOICE, &raw->wait, "HOW",
+		 "how rpc waits; auto: poll where threads share, or spin",
+		 .choices = waits},
 		{'p', "port", OPT_U32, &o->port, "PORT",
 		 "TCP, for the set-up; server: 0 takes a free one", 0, 65535},
 		{'d', "device", OPT_STR, &o->device, "NAME",
@@ -206,16 +265,15 @@ int cmd_perf(int argc, char **argv)
 	struct perf_opts o = {
 		.duration_ns = 1000000000,
 		.slice_ns = 25000000,
-		.qps = 1,
 		.threads = 1,
 		.inline_max = INLINE_DEFAULT,
 		.port = PORT_DEFAULT,
 		.gid_index = UINT32_MAX,
 	};
-	bool bw = false, rate = false;
+	struct raw_opts raw = {0};
 	int first = 0;
 
-	switch (parse(&o, &bw, &rate, argc, argv, &first)) {
+	switch (parse(&o, &raw, argc, argv, &first)) {
 	case OPT_HELP:
 		return CMD_OK;
 	case OPT_BAD:
@@ -223,6 +281,6 @@ int cmd_perf(int argc, char **argv)
 	case OPT_RUN:
 		break;
 	}
-	o.rate = bw || rate;
-	return run_perf(&o, argc - first, argv + first);
+	o.rate = raw.bw || raw.rate;
+	return run_perf(&o, raw.wait, argc - first, argv + first);
 }

@@ -94,9 +94,68 @@ def rpc():
         assert found['flush']
         assert found['messages'] > found['operations_run'] / 2
         found = measured(run_self(case, 'rpc', '--self', '-n', fewer(4000), '-t',
-                                  '8', '-q', '2', '--threads', '2', '--wait',
-                                  'poll', '--json', *QUICK))
-        assert (found['threads'], found['qps']) == (2, 2)
+                                  '8', '--threads', '2', '--wait', 'poll',
+                                  '--json', *QUICK))
+        assert (found['threads'], found['sharing']) == (2, None)
+
+
+def shares(case, *words):
+    """Many threads on few QPs: the sums that hold whatever the machine does."""
+    found = measured(run_self(case, 'rpc', '--self', '--json', *QUICK, *words))
+    sharing = found['sharing']
+    assert sharing['calls'] == found['operations_run'] > 0
+    assert 0 < found['messages'] <= sharing['calls']
+    assert 0 < sharing['answers'] <= sharing['calls']
+    assert math.isclose(sharing['degree'],
+                        sharing['calls'] / found['messages'], rel_tol=1e-6)
+    assert math.isclose(sharing['answer_degree'],
+                        sharing['calls'] / sharing['answers'], rel_tol=1e-6)
+    return found, sharing
+
+
+def rpc_shared():
+    with Case() as case:
+        for words in (['-q', '1'], ['-q', '2', '--threads', '4', '-t', '4']):
+            found, sharing = shares(case, *words, '-n', fewer(1000))
+            assert found['doorbells'] >= found['messages']
+            assert sharing['combining'] and sharing['forced_degree'] is None
+            assert sharing['degree_median'] >= 1
+            # of every lane, and none has more than twice 32
+            assert 0 < sharing['credits'] <= 64 * found['qps']
+            assert (sharing['answer_doorbells'] - sharing['answers'] ==
+                    sharing['credit_grants'] + sharing['credit_declines'])
+        # one thread alone combines with nobody
+        found, sharing = shares(case, '-q', '1', '-n', fewer(500))
+        assert found['messages'] == sharing['calls']
+
+
+def rpc_spin_lock():
+    with Case() as case:
+        for words in (['--threads', '2'],
+                      ['-q', '2', '--threads', '4', '-t', '4']):
+            found, sharing = shares(case, '--no-combining', *words, '-n',
+                                    fewer(1000))
+            assert not sharing['combining']
+            assert sharing['credits'] is sharing['degree_median'] is None
+            # each call in a message of its own, and with a doorbell
+            assert found['messages'] == sharing['calls']
+            assert found['doorbells'] >= sharing['calls']
+
+
+def rpc_degree():
+    with Case() as case:
+        for degree, words in ((1, []), (2, []), (4, ['-t', '2'])):
+            found, sharing = shares(case, '--threads', '4', '--degree', degree,
+                                    '-n', fewer(64), *words)
+            assert sharing['forced_degree'] == degree
+            # a leader gives up when its company does not come for long
+            assert sharing['degree'] <= degree
+            if degree > 1:
+                assert found['messages'] < sharing['calls']
+        table = run_self(case, 'rpc', '--self', '--threads', '2', '--degree',
+                         '2', '-n', fewer(64), *QUICK).text('out')
+        assert 'shared by combining 2 calls' in table, table
+        assert re.search(r'^#bytes +degree .* migrations$', table, re.M), table
 
 
 def rpc_events():
@@ -148,7 +207,8 @@ def two_hosts():
     pins them: perf gives way by itself, an engine only if it is told to."""
     with Case() as case:
         for words in (['write'], ['send', '--bw'], ['read', '-t', '8'],
-                      ['rpc', '--wait', 'poll']):
+                      ['rpc', '--wait', 'poll'],
+                      ['rpc', '-q', '1', '--threads', '2']):
             server = case.start([tool(), 'perf', words[0], '-p', '0'],
                                 name='server', device=DEVICES.server)
             port = server.expect(r'on port (\d+)$').group(1)
@@ -182,6 +242,19 @@ def errors():
         fails(case, 2, 'write', '--self', 'host', says='--self')
         fails(case, 2, 'atomic', '--self', '-s', '16', says='8 bytes')
         fails(case, 2, 'write', '--self', '--wait', 'event', says='--wait')
+        rpc_self = ['rpc', '--self']
+        fails(case, 2, *rpc_self, '-q', '4', '--threads', '2',
+              says='--qp is larger than --threads')
+        fails(case, 2, *rpc_self, '-q', '1', '-t', '0', says='from 1 to')
+        fails(case, 2, *rpc_self, '-q', '1', '-t', '8', '-l', '4',
+              says='leave out --qp')
+        fails(case, 2, *rpc_self, '--threads', '4', '-q', '2', '--degree', '3',
+              says='--degree is larger than --threads by --qp')
+        fails(case, 2, *rpc_self, '--no-combining', '--degree', '1',
+              says='no --degree')
+        fails(case, 2, *rpc_self, '--no-combining', '--wait', 'event',
+              says='does not sleep')
+        fails(case, 2, 'write', '--self', '--no-combining', says='for rpc')
         fails(case, 1, 'write', '-p', '1', DEVICES.host,
               says='cannot reach a server')
         fails(case, 1, 'write', '--self', '-d', 'nosuch', says='nosuch')
@@ -260,5 +333,6 @@ def no_system_call():
 if MODE.harsh and 'TSAN_OPTIONS' in os.environ:
     skip('a buffer is used again when the other process has answered: TSan '
          'does not see the order that another process makes')
-run_cases(latency, throughput, rpc, rpc_events, threads, all_sizes, beside_memcpy, two_hosts,
+run_cases(latency, throughput, rpc, rpc_shared, rpc_spin_lock, rpc_degree,
+          rpc_events, threads, all_sizes, beside_memcpy, two_hosts,
           errors, wrong_pairing, peer_killed, no_system_call)

@@ -2,16 +2,15 @@
 /*
  * op_rpc.c - rpc: calls that echo their bytes, through the public interface.
  *
- * Each worker has an engine and its own connections, so one thread runs a
- * connection from end to end. The server's thread runs its engine during a
- * slice, and leaves it when the client calls RPC_END at the slice's end; the
- * core is then free for the probe.
+ * Each worker has an engine and a connection of its own, so one thread runs a
+ * connection from end to end; or all share a handle (op_rpc_share.c), of which
+ * the server has an engine for each QP. The server's thread runs its engine
+ * during a slice, and leaves it when the client calls RPC_END at the slice's
+ * end; the core is then free for the probe.
  */
 #include "perf/ctl.h"
-#include "perf/perf.h"
+#include "perf/op_rpc.h"
 #include "perf/ticks.h"
-
-#include "skein/skein.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -19,38 +18,9 @@
 #include <string.h>
 
 enum {
-	RPC_ECHO = 1,
-	RPC_END = 2,
-	SAMPLE_EVERY = 16, /* calls of a rate for one that is timed */
-	LEAVE_ROUNDS = 4,  /* so that the answer to RPC_END is on its way */
+	LEAVE_ROUNDS = 4, /* so that the answer to RPC_END is on its way */
 	NAP_MS = 100,
 	CLOSE_MS = 100,
-};
-
-struct rpc_conn {
-	struct skein_conn *conn;
-	uint32_t outstanding;
-	struct rpc_worker *rw;
-};
-
-struct rpc_worker {
-	struct perf_worker *w;
-	struct skein_engine *engine;
-	struct rpc_conn *conns; /* client: o.qps of them */
-	void *req;
-	void *resp;
-	uint64_t issued;
-	uint64_t done;
-	uint64_t sample_t0; /* 0: none under way */
-	int status;	    /* of the first call that failed */
-};
-
-struct rpc_bench {
-	struct perf *p;
-	struct skein_ctx *ctx;
-	struct skein_listener *listener;
-	struct rpc_worker *workers;
-	struct skein_engine **engines;
 };
 
 static int on_echo(struct skein_rpc_req *req, void *arg)
@@ -69,7 +39,10 @@ static int on_end(struct skein_rpc_req *req, void *arg)
 	struct rpc_bench *b = arg;
 	unsigned shard = skein_conn_shard(skein_rpc_req_conn(req));
 
-	skein_engine_stop(b->engines[shard % b->p->o.threads]);
+	if (!b->p->o.shared)
+		skein_engine_stop(b->engines[shard % b->n_engines]);
+	for (unsigned i = 0; b->p->o.shared && i < b->n_engines; i++)
+		skein_engine_stop(b->engines[i]);
 	return 0;
 }
 
@@ -119,33 +92,49 @@ static int open_ctx(struct perf *p, struct rpc_bench *b)
 	return 0;
 }
 
-static int make_workers(struct perf *p, struct rpc_bench *b)
+/* One for each thread; or, where threads share, for each QP of the server and
+ * of the baseline. */
+static unsigned engines_wanted(const struct perf *p)
+{
+	if (!p->o.shared)
+		return p->o.threads;
+	return p->server || p->o.no_combining ? p->o.qps : 1;
+}
+
+static int make_engines(struct perf *p, struct rpc_bench *b)
 {
 	int rc = 0;
 
-	b->workers = calloc(p->o.threads, sizeof(*b->workers));
-	b->engines = calloc(p->o.threads, sizeof(struct skein_engine *));
-	if (!b->workers || !b->engines)
+	b->n_engines = engines_wanted(p);
+	b->engines = calloc(b->n_engines, sizeof(struct skein_engine *));
+	if (!b->engines)
 		return -ENOMEM;
-	for (unsigned i = 0; i < p->o.threads && !rc; i++) {
+	b->engines[0] = skein_ctx_engine(b->ctx);
+	for (unsigned i = 1; i < b->n_engines && !rc; i++)
+		rc = skein_engine_new(b->ctx, wait_of(&p->o), &b->engines[i]);
+	return rc ? perf_fail(p, rc, "cannot make an engine: %s",
+			      skein_strerror(rc))
+		  : 0;
+}
+
+static int make_workers(struct perf *p, struct rpc_bench *b)
+{
+	b->workers = calloc(p->o.threads, sizeof(*b->workers));
+	if (!b->workers)
+		return -ENOMEM;
+	for (unsigned i = 0; i < p->o.threads; i++) {
 		struct rpc_worker *rw = &b->workers[i];
 
 		rw->w = &p->workers[i];
 		rw->w->state = rw;
+		rw->b = b;
+		rw->engine = b->engines[i % b->n_engines];
 		rw->req = calloc(1, p->o.size);
 		rw->resp = calloc(1, p->o.size);
 		if (!rw->req || !rw->resp)
 			return -ENOMEM;
-		if (i == 0)
-			rw->engine = skein_ctx_engine(b->ctx);
-		else
-			rc = skein_engine_new(b->ctx, wait_of(&p->o),
-					      &rw->engine);
-		b->engines[i] = rw->engine;
 	}
-	return rc ? perf_fail(p, rc, "cannot make an engine: %s",
-			      skein_strerror(rc))
-		  : 0;
+	return 0;
 }
 
 /* Lets the handshakes happen until the client says that all are done. */
@@ -156,7 +145,7 @@ static int serve_handshakes(struct perf *p, struct rpc_bench *b)
 	int rc;
 
 	while (!ctl_pending(p->ctl)) {
-		for (unsigned i = 0; i < p->o.threads; i++)
+		for (unsigned i = 0; i < b->n_engines; i++)
 			skein_engine_progress(b->engines[i]);
 		if (clock_ns() > give_up)
 			return perf_fail(p, -ETIMEDOUT,
@@ -173,7 +162,7 @@ static int open_server(struct perf *p, struct rpc_bench *b)
 	struct skein_listener_attr attr = {
 		.size = sizeof(attr),
 		.engines = b->engines,
-		.engine_count = p->o.threads,
+		.engine_count = b->n_engines,
 	};
 	const char *addr;
 	int rc;
@@ -214,27 +203,54 @@ static int server_addr(struct perf *p, char *buf, size_t len)
 	return rc;
 }
 
-static int open_conns(struct perf *p, struct skein_ctx *ctx,
-		      struct rpc_worker *rw, const char *addr)
+static int open_conn(struct perf *p, struct rpc_bench *b, unsigned i,
+		     const char *addr)
 {
 	struct skein_conn_attr attr = {
 		.size = sizeof(attr),
-		.engine = rw->engine,
-		.shard = rw->w->index,
+		.engine = b->engines[i % b->n_engines],
+		.shard = i,
+		.combine = p->o.degree,
 	};
+	int rc;
 
-	rw->conns = calloc(p->o.qps, sizeof(*rw->conns));
-	if (!rw->conns)
+	if (p->o.shared && !p->o.no_combining)
+		attr.qps = p->o.qps;
+	rc = skein_conn_open(b->ctx, addr, &attr, &b->conns[i]);
+	return rc ? perf_fail(p, rc, "cannot connect to %s: %s", addr,
+			      skein_strerror(rc))
+		  : 0;
+}
+
+/* Messages of just so many calls; how a slice's end is said then. */
+static int force_degree(struct perf *p, struct rpc_bench *b, const char *addr)
+{
+	struct skein_conn_attr attr = {.size = sizeof(attr),
+				       .engine = b->engines[0]};
+	char least[16];
+	int rc = skein_conn_open(b->ctx, addr, &attr, &b->end_conn);
+
+	/* The library reads it when it opens a handle. */
+	snprintf(least, sizeof(least), "%u", p->o.degree);
+	setenv("SKEIN_COMBINE_LEAST", least, 1);
+	return rc ? perf_fail(p, rc, "cannot connect to %s: %s", addr,
+			      skein_strerror(rc))
+		  : 0;
+}
+
+static int open_conns(struct perf *p, struct rpc_bench *b, const char *addr)
+{
+	int rc = p->o.degree ? force_degree(p, b, addr) : 0;
+
+	b->n_conns = b->n_engines;
+	b->conns = calloc(b->n_conns, sizeof(struct skein_conn *));
+	if (!b->conns)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < p->o.qps; i++) {
-		int rc = skein_conn_open(ctx, addr, &attr, &rw->conns[i].conn);
-
-		if (rc)
-			return perf_fail(p, rc, "cannot connect to %s: %s",
-					 addr, skein_strerror(rc));
-		rw->conns[i].rw = rw;
-	}
-	return 0;
+	for (unsigned i = 0; i < b->n_conns && !rc; i++)
+		rc = open_conn(p, b, i, addr);
+	for (unsigned i = 0; i < p->o.threads; i++)
+		b->workers[i].conn = b->conns[i % b->n_conns];
+	return rc;
 }
 
 static int open_client(struct perf *p, struct rpc_bench *b)
@@ -242,8 +258,10 @@ static int open_client(struct perf *p, struct rpc_bench *b)
 	char addr[320];
 	int rc = server_addr(p, addr, sizeof(addr));
 
-	for (unsigned i = 0; i < p->o.threads && !rc; i++)
-		rc = open_conns(p, b->ctx, &b->workers[i], addr);
+	if (!rc)
+		rc = open_conns(p, b, addr);
+	if (!rc && p->o.shared)
+		rc = rpc_share_ready(b);
 	if (rc)
 		return rc;
 	rc = ctl_send(p->ctl, json_pack("{s:b}", "connected", 1));
@@ -261,17 +279,19 @@ static int rpc_open(struct perf *p)
 	b->p = p;
 	rc = open_ctx(p, b);
 	if (!rc)
+		rc = make_engines(p, b);
+	if (!rc)
 		rc = make_workers(p, b);
 	if (rc)
 		return rc;
 	return p->server ? open_server(p, b) : open_client(p, b);
 }
 
-static int call_failed(struct rpc_worker *rw, int rc)
+int rpc_call_failed(struct rpc_worker *rw, int rc)
 {
 	const char *story = "";
 
-	(void)skein_conn_error(rw->conns[0].conn, &story);
+	(void)skein_conn_error(rw->conn, &story);
 	return perf_fail(rw->w->p, rc, "a call failed: %s%s%s",
 			 skein_strerror(rc), *story ? ": " : "", story);
 }
@@ -279,90 +299,81 @@ static int call_failed(struct rpc_worker *rw, int rc)
 static int rpc_lat(struct rpc_worker *rw)
 {
 	struct perf *p = rw->w->p;
-	uint32_t at = 0;
 
 	for (uint64_t i = 0; i < rw->w->n; i++) {
-		struct skein_conn *conn = rw->conns[at].conn;
 		uint64_t t0 = ticks_now(), t1;
 		int rc;
 
-		at = at + 1 == p->o.qps ? 0 : at + 1;
-		rc = skein_rpc_call(conn, RPC_ECHO, rw->req, p->size, rw->resp,
-				    p->size, PERF_PATIENCE_NS, NULL);
+		rc = skein_rpc_call(rw->conn, RPC_ECHO, rw->req, p->size,
+				    rw->resp, p->size, PERF_PATIENCE_NS, NULL);
 		t1 = ticks_now();
 		if (rc)
-			return call_failed(rw, rc);
+			return rpc_call_failed(rw, rc);
 		hist_record(rw->w->lat,
 			    (uint64_t)((double)(t1 - t0) * p->ns_per_tick));
 	}
 	return 0;
 }
 
-static int fill(struct rpc_worker *rw, struct rpc_conn *c);
+static int fill(struct rpc_worker *rw);
 
 /* The next calls are made from here, as a program that keeps a window full
  * does: inside the engine's round, where a call is cheapest. With --flush they
  * are made outside, as by a program that knows of no round. */
 static void on_done(void *arg, const struct skein_rpc_result *res)
 {
-	struct rpc_conn *c = arg;
-	struct rpc_worker *rw = c->rw;
+	struct rpc_worker *rw = arg;
 	int rc = res->status;
 
-	c->outstanding--;
+	rw->outstanding--;
 	rw->done++;
 	if (!rc && !rw->w->p->o.flush)
-		rc = fill(rw, c);
+		rc = fill(rw);
 	if (rc && !rw->status)
 		rw->status = rc;
 }
 
 static void on_done_timed(void *arg, const struct skein_rpc_result *res)
 {
-	struct rpc_worker *rw = ((struct rpc_conn *)arg)->rw;
-
-	hist_record(rw->w->lat,
-		    (uint64_t)((double)(ticks_now() - rw->sample_t0) *
-			       rw->w->p->ns_per_tick));
-	rw->sample_t0 = 0;
+	rpc_sample(arg, ticks_now());
 	on_done(arg, res);
 }
 
-static int call_one(struct rpc_worker *rw, struct rpc_conn *c)
+static int call_one(struct rpc_worker *rw)
 {
 	struct perf *p = rw->w->p;
 	skein_rpc_done_fn *done = on_done;
 	int rc;
 
-	if (rw->issued % SAMPLE_EVERY == 0 && !rw->sample_t0) {
+	if (rw->issued % RPC_SAMPLE_EVERY == 0 && !rw->sample_t0) {
 		done = on_done_timed;
 		rw->sample_t0 = ticks_now();
 	}
-	rc = skein_rpc_call_async(c->conn, RPC_ECHO, rw->req, p->size, p->size,
-				  PERF_PATIENCE_NS, done, c);
+	rc = skein_rpc_call_async(rw->conn, RPC_ECHO, rw->req, p->size, p->size,
+				  PERF_PATIENCE_NS, done, rw);
 	if (rc) {
 		if (done == on_done_timed)
 			rw->sample_t0 = 0;
 		return rc;
 	}
 	rw->issued++;
-	c->outstanding++;
+	rw->outstanding++;
 	return 0;
 }
 
 /* Issues as many full batches as the window takes. A batch of one is no batch:
  * what is made in one round leaves together, as applications see it. */
-static int fill(struct rpc_worker *rw, struct rpc_conn *c)
+static int fill(struct rpc_worker *rw)
 {
 	const struct perf_opts *o = &rw->w->p->o;
 	int rc = 0;
 
 	while (!rc && rw->issued < rw->w->n &&
-	       c->outstanding + o->batch <= o->window) {
+	       rw->outstanding + o->batch <= o->window) {
 		for (uint32_t k = 0; k < o->batch && !rc; k++)
-			rc = call_one(rw, c);
+			rc = call_one(rw);
 		if (o->batch > 1 || o->flush)
-			(void)skein_rpc_flush(c->conn);
+			(void)skein_rpc_flush(rw->conn);
 	}
 	return rc == -EAGAIN ? 0 : rc;
 }
@@ -381,40 +392,49 @@ static bool rest(struct rpc_worker *rw)
 
 static int rpc_rate(struct rpc_worker *rw)
 {
-	const struct perf_opts *o = &rw->w->p->o;
 	struct perf_worker *w = rw->w;
+	int rc;
 
 	rw->issued = rw->done = 0;
 	while (rw->done < rw->w->n) {
-		for (uint32_t i = 0; i < o->qps; i++) {
-			int rc = fill(rw, &rw->conns[i]);
-
-			if (rc)
-				return call_failed(rw, rc);
-		}
+		rc = fill(rw);
+		if (rc)
+			return rpc_call_failed(rw, rc);
 		if (skein_engine_progress(rw->engine) > 0)
 			perf_spun(rw->w);
 		else if (!rest(rw))
 			return rw->w->rc;
 		perf_chunk(w, rw->done);
 		if (rw->status)
-			return call_failed(rw, rw->status);
+			return rpc_call_failed(rw, rw->status);
 	}
 	return 0;
 }
 
 static int rpc_client(struct perf_worker *w)
 {
+	if (w->p->o.shared)
+		return rpc_share_client(w->state);
 	return w->p->o.rate ? rpc_rate(w->state) : rpc_lat(w->state);
 }
 
+/* Each worker stops its server; the last of those that share stops all. */
 static int rpc_client_end(struct perf_worker *w)
 {
 	struct rpc_worker *rw = w->state;
-	int rc = skein_rpc_call(rw->conns[0].conn, RPC_END, NULL, 0, NULL, 0,
-				PERF_PATIENCE_NS, NULL);
+	struct rpc_bench *b = rw->b;
+	int rc;
 
-	return rc ? call_failed(rw, rc) : 0;
+	if (w->p->o.shared) {
+		if (atomic_fetch_sub(&b->running, 1) > 1)
+			return 0;
+		atomic_store(&b->running, w->p->o.threads);
+		atomic_store(&b->tickets, 0);
+		b->ends += !b->end_conn;
+	}
+	rc = skein_rpc_call(b->end_conn ? b->end_conn : rw->conn, RPC_END, NULL,
+			    0, NULL, 0, PERF_PATIENCE_NS, NULL);
+	return rc ? rpc_call_failed(rw, rc) : 0;
 }
 
 static int rpc_server(struct perf_worker *w)
@@ -422,6 +442,8 @@ static int rpc_server(struct perf_worker *w)
 	struct rpc_worker *rw = w->state;
 	int rc;
 
+	if (w->index >= rw->b->n_engines)
+		return 0;
 	do
 		rc = skein_engine_run(rw->engine, PERF_PATIENCE_NS);
 	while (rc == -ETIMEDOUT && !ctl_pending(w->p->ctl));
@@ -433,21 +455,44 @@ static int rpc_server(struct perf_worker *w)
 	return 0;
 }
 
+static void add_counts(struct perf_counts *c, const struct skein_rpc_stats *s)
+{
+	c->calls += s->calls;
+	c->messages += s->messages_sent;
+	c->doorbells += s->doorbells;
+	c->answers += s->messages_received;
+	/* An answer about credits is a post of its own at the other end. */
+	c->answer_doorbells +=
+		s->messages_received + s->credit_grants + s->credit_declines;
+	c->grants += s->credit_grants;
+	c->declines += s->credit_declines;
+	c->migrations += s->migrations;
+	c->credits += s->credits;
+	for (unsigned i = 0; i < SKEIN_RPC_DEGREES; i++)
+		c->degrees[i] += s->degrees[i];
+}
+
 static void rpc_counts(struct perf *p, struct perf_counts *c)
 {
 	struct rpc_bench *b = p->state;
 
 	*c = (struct perf_counts){0};
-	for (unsigned i = 0; i < p->o.threads; i++) {
-		for (uint32_t k = 0; k < p->o.qps; k++) {
-			struct skein_rpc_stats s;
+	for (unsigned i = 0; i < b->n_conns; i++) {
+		struct skein_rpc_stats s;
 
-			if (skein_rpc_stats(b->workers[i].conns[k].conn, &s))
-				continue;
-			c->doorbells += s.doorbells;
-			c->messages += s.messages_sent;
-		}
+		if (!skein_rpc_stats(b->conns[i], &s))
+			add_counts(c, &s);
 	}
+	if (!p->o.shared)
+		return;
+	/* The calls that end slices, each alone in its message. */
+	c->calls -= b->ends;
+	c->messages -= b->ends;
+	c->doorbells -= b->ends;
+	c->answers -= b->ends;
+	c->answer_doorbells -= b->ends;
+	if (!p->o.no_combining)
+		c->degrees[0] -= b->ends;
 }
 
 static void rpc_close(struct perf *p)
@@ -456,16 +501,17 @@ static void rpc_close(struct perf *p)
 
 	if (!b)
 		return;
+	if (b->workers)
+		rpc_share_close(b);
+	for (unsigned i = 0; i < b->n_conns; i++)
+		if (b->conns && b->conns[i])
+			skein_conn_close(b->conns[i], SKEIN_MS(CLOSE_MS));
+	free(b->conns);
+	if (b->end_conn)
+		skein_conn_close(b->end_conn, SKEIN_MS(CLOSE_MS));
 	for (unsigned i = 0; b->workers && i < p->o.threads; i++) {
-		struct rpc_worker *rw = &b->workers[i];
-
-		for (uint32_t k = 0; rw->conns && k < p->o.qps; k++)
-			if (rw->conns[k].conn)
-				skein_conn_close(rw->conns[k].conn,
-						 SKEIN_MS(CLOSE_MS));
-		free(rw->conns);
-		free(rw->req);
-		free(rw->resp);
+		free(b->workers[i].req);
+		free(b->workers[i].resp);
 	}
 	if (b->listener)
 		skein_listener_close(b->listener);

@@ -15,7 +15,7 @@
  *	run.c		alternates probes and slices, gathers figures
  *	slice.c		which slices count; medians
  *	op_raw*.c	write, read, send, atomic on verbs through dev.h
- *	op_rpc.c	rpc, through the public interface
+ *	op_rpc*.c	rpc, through the public interface
  *	report.c	the table and the JSON object
  */
 #ifndef SKEIN_TOOLS_PERF_PERF_H
@@ -24,6 +24,8 @@
 #include "base/hist.h"
 #include "dev/dev.h"
 #include "perf/slice.h"
+
+#include "skein/rpc.h"
 
 #include <jansson.h>
 #include <pthread.h>
@@ -68,7 +70,10 @@ struct perf_opts {
 	bool all;
 	bool self;
 	bool json;
-	bool flush; /* rpc: every batch by itself, be it of one call */
+	bool flush;	   /* rpc: every batch by itself, be it of one call */
+	bool shared;	   /* rpc: all threads on one handle of qps QPs */
+	bool no_combining; /* shared: under a spin lock instead */
+	uint32_t degree;   /* shared: forced, or 0 */
 	uint64_t size;
 	uint32_t iterations; /* 0: by duration */
 	uint64_t duration_ns;
@@ -120,6 +125,13 @@ struct perf_counts {
 	uint64_t doorbells;
 	uint64_t messages;
 	bool has_wrs; /* rpc does not see its work requests */
+	/* rpc */
+	uint64_t calls;
+	uint64_t answers; /* messages of the server's */
+	uint64_t answer_doorbells;
+	uint64_t grants, declines, migrations;
+	uint64_t credits; /* left, at the end */
+	uint64_t degrees[SKEIN_RPC_DEGREES];
 };
 
 struct perf_op {

@@ -57,6 +57,56 @@ static void set_count(json_t *j, const char *key, uint64_t v)
 	set(j, key, json_integer((json_int_t)v));
 }
 
+/* The lower median of how many calls a message had; NaN where nobody counts. */
+static double degree_median(const struct perf_counts *c)
+{
+	uint64_t sum = 0, before = 0;
+
+	for (unsigned i = 0; i < SKEIN_RPC_DEGREES; i++)
+		sum += c->degrees[i];
+	for (unsigned i = 0; i < SKEIN_RPC_DEGREES && sum; i++) {
+		before += c->degrees[i];
+		if (before >= (sum + 1) / 2)
+			return i + 1;
+	}
+	return NAN;
+}
+
+static double by(uint64_t n, uint64_t d)
+{
+	return d ? (double)n / (double)d : NAN;
+}
+
+/* Of threads that share QPs; each figure by the calls that were made. */
+static json_t *sharing(const struct perf *p, const struct perf_result *r)
+{
+	const struct perf_counts *c = &r->counts;
+	bool combining = !p->o.no_combining;
+	json_t *j = json_object();
+
+	if (!p->o.shared)
+		return json_null();
+	set(j, "combining", json_boolean(combining));
+	set(j, "forced_degree",
+	    p->o.degree ? json_integer(p->o.degree) : json_null());
+	set_count(j, "calls", c->calls);
+	set_count(j, "answers", c->answers);
+	set_count(j, "answer_doorbells", c->answer_doorbells);
+	set_num(j, "degree", by(c->calls, c->messages));
+	set_num(j, "degree_median", degree_median(c));
+	set_num(j, "answer_degree", by(c->calls, c->answers));
+	set_num(j, "messages_per_call", by(c->messages, c->calls));
+	set_num(j, "doorbells_per_call", by(c->doorbells, c->calls));
+	set_num(j, "answers_per_call", by(c->answers, c->calls));
+	set_num(j, "answer_doorbells_per_call",
+		by(c->answer_doorbells, c->calls));
+	set_num(j, "credits", combining ? (double)c->credits : NAN);
+	set_num(j, "credit_grants", combining ? (double)c->grants : NAN);
+	set_num(j, "credit_declines", combining ? (double)c->declines : NAN);
+	set_num(j, "migrations", combining ? (double)c->migrations : NAN);
+	return j;
+}
+
 static void set_run(json_t *j, const struct perf *p)
 {
 	const struct perf_opts *o = &p->o;
@@ -74,7 +124,8 @@ static void set_run(json_t *j, const struct perf *p)
 	set_count(j, "qps", o->qps);
 }
 
-static void set_result(json_t *j, const struct perf_result *r)
+static void set_result(json_t *j, const struct perf *p,
+		       const struct perf_result *r)
 {
 	const struct slice_figures *f = &r->fig;
 	const char *mode = slice_mode(f->line_ns);
@@ -108,6 +159,7 @@ static void set_result(json_t *j, const struct perf_result *r)
 	    r->counts.has_wrs ? json_integer((json_int_t)r->counts.wrs)
 			      : json_null());
 	set_count(j, "messages", r->counts.messages);
+	set(j, "sharing", sharing(p, r));
 }
 
 static int report_json(const struct perf *p, const struct perf_result *r,
@@ -117,7 +169,7 @@ static int report_json(const struct perf *p, const struct perf_result *r,
 
 	set_run(j, p);
 	if (!p->o.all) {
-		set_result(j, r);
+		set_result(j, p, r);
 		return out_json(j);
 	}
 	list = json_array();
@@ -125,7 +177,7 @@ static int report_json(const struct perf *p, const struct perf_result *r,
 		json_t *one = json_object();
 
 		set_run(one, p);
-		set_result(one, &r[i]);
+		set_result(one, p, &r[i]);
 		json_array_append_new(list, one);
 	}
 	set(j, "results", list);
@@ -216,6 +268,54 @@ static struct table *rate_table(const struct perf_result *r, unsigned n)
 	return t;
 }
 
+static struct table *sharing_table(const struct perf_result *r, unsigned n)
+{
+	static const char *const heads[] = {
+		"#bytes",	"degree",     "median",	    "messages/op",
+		"doorbells/op", "ans degree", "answers/op", "ans dbells/op",
+		"credits",	"grants",     "declines",   "migrations"};
+	struct table *t = table_new(heads, sizeof(heads) / sizeof(heads[0]));
+
+	for (unsigned i = 0; i < n; i++) {
+		const struct perf_counts *c = &r[i].counts;
+
+		table_cell(t, "%llu", (unsigned long long)r[i].size);
+		table_num(t, by(c->calls, c->messages));
+		table_num(t, degree_median(c));
+		table_num(t, by(c->messages, c->calls));
+		table_num(t, by(c->doorbells, c->calls));
+		table_num(t, by(c->calls, c->answers));
+		table_num(t, by(c->answers, c->calls));
+		table_num(t, by(c->answer_doorbells, c->calls));
+		table_cell(t, "%llu", (unsigned long long)c->credits);
+		table_cell(t, "%llu", (unsigned long long)c->grants);
+		table_cell(t, "%llu", (unsigned long long)c->declines);
+		table_cell(t, "%llu", (unsigned long long)c->migrations);
+	}
+	return t;
+}
+
+/* "threads 8, QPs 2, shared by combining": who has what. */
+static void print_setup(const struct perf_opts *o)
+{
+	printf("threads %u, ", o->threads);
+	if (o->op != PERF_RPC)
+		printf("QPs %u each", o->qps);
+	else if (!o->shared)
+		printf("a connection each");
+	else if (o->no_combining)
+		printf("QPs %u, shared under a spin lock", o->qps);
+	else if (o->degree)
+		printf("QPs %u, shared by combining %u calls", o->qps,
+		       o->degree);
+	else
+		printf("QPs %u, shared by combining", o->qps);
+	printf(", window %u, batch %u, wait %s, %s\n\n", o->window, o->batch,
+	       perf_wait_names[o->wait],
+	       o->self ? "both ends on this host"
+		       : "two hosts: no cache-line probe");
+}
+
 static int report_table(const struct perf *p, const struct perf_result *r,
 			unsigned n)
 {
@@ -224,11 +324,7 @@ static int report_table(const struct perf *p, const struct perf_result *r,
 
 	printf("%s %s on %s\n", perf_op_names[o->op],
 	       o->rate ? "throughput" : "latency", p->device_why);
-	printf("threads %u, %s %u, window %u, batch %u, wait %s, %s\n\n",
-	       o->threads, o->op == PERF_RPC ? "connections" : "QPs", o->qps,
-	       o->window, o->batch, perf_wait_names[o->wait],
-	       o->self ? "both ends on this host"
-		       : "two hosts: no cache-line probe");
+	print_setup(o);
 	if (o->rate)
 		t = rate_table(r, n);
 	else if (o->wait == PERF_WAIT_EVENT)
@@ -237,6 +333,12 @@ static int report_table(const struct perf *p, const struct perf_result *r,
 		t = lat_table(r, n);
 	table_print(t, stdout);
 	table_free(t);
+	if (o->shared) {
+		printf("\n");
+		t = sharing_table(r, n);
+		table_print(t, stdout);
+		table_free(t);
+	}
 	return fflush(stdout) ? -EIO : 0;
 }
 

@@ -137,7 +137,8 @@ static double chunk_ns(const struct perf *p, double mean_ns)
 /* How many operations of one worker last a chunk, when all do one in ns. */
 static void size_chunks(struct perf *p, double ns)
 {
-	uint64_t least = (uint64_t)p->o.window * p->o.qps * CHUNK_WINDOWS;
+	uint64_t qps = p->o.shared ? 1 : p->o.qps; /* of a thread's own */
+	uint64_t least = p->o.window * qps * CHUNK_WINDOWS;
 	double n = PERF_CHUNK_NS / (ns * p->o.threads);
 
 	for (unsigned i = 0; i < p->o.threads; i++)
@@ -234,10 +235,13 @@ static int probe(struct perf *p, struct plan *plan, struct slice_probe *pr)
 	return rc;
 }
 
-/* Slices are whole multiples of it, so that every batch is full. */
+/* Slices are whole multiples of it, so that every batch is full, and every
+ * message of a forced degree. */
 static uint64_t quantum(const struct perf_opts *o)
 {
-	return (uint64_t)o->threads * o->qps * o->batch;
+	if (o->degree)
+		return (uint64_t)o->threads * o->degree;
+	return (uint64_t)o->threads * (o->shared ? 1 : o->qps) * o->batch;
 }
 
 static uint64_t round_up(uint64_t n, uint64_t q)
@@ -421,6 +425,14 @@ static void counts_since(struct perf *p, const struct perf_counts *before,
 	c->wrs -= before->wrs;
 	c->doorbells -= before->doorbells;
 	c->messages -= before->messages;
+	c->calls -= before->calls;
+	c->answers -= before->answers;
+	c->answer_doorbells -= before->answer_doorbells;
+	c->grants -= before->grants;
+	c->declines -= before->declines;
+	c->migrations -= before->migrations;
+	for (unsigned i = 0; i < SKEIN_RPC_DEGREES; i++)
+		c->degrees[i] -= before->degrees[i];
 }
 
 static int measure(struct perf *p, struct hist *lat, struct perf_result *r)

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TERMS_VERSION 1
+#define TERMS_VERSION 2
 
 /* A term's name, bounds, and where it is kept. */
 struct term {
@@ -41,6 +41,7 @@ static const struct term table[] = {
 	TERM32(wait, 0, PERF_WAIT_EVENT),
 	TERM32(atomic, 0, PERF_CMP_SWAP),
 	TERM32(inline_max, 0, PERF_INLINE_MAX),
+	TERM32(degree, 0, PERF_THREADS_MAX),
 };
 
 #define N_TERMS (sizeof(table) / sizeof(table[0]))
@@ -67,8 +68,10 @@ __attribute__((noinline)) static void set(struct perf_opts *o,
 
 static int offer(struct perf *p)
 {
-	json_t *j = json_pack("{s:i, s:s, s:b}", "skein_perf", TERMS_VERSION,
-			      "op", perf_op_names[p->o.op], "rate", p->o.rate);
+	json_t *j = json_pack("{s:i, s:s, s:b, s:b, s:b}", "skein_perf",
+			      TERMS_VERSION, "op", perf_op_names[p->o.op],
+			      "rate", p->o.rate, "shared", p->o.shared,
+			      "no_combining", p->o.no_combining);
 
 	for (size_t i = 0; j && i < N_TERMS; i++)
 		json_object_set_new(
@@ -104,6 +107,10 @@ static int take(struct perf *p, const json_t *j)
 		set(&p->o, &table[i], (uint64_t)n);
 	}
 	p->o.rate = json_is_true(json_object_get(j, "rate"));
+	p->o.shared = json_is_true(json_object_get(j, "shared"));
+	p->o.no_combining = json_is_true(json_object_get(j, "no_combining"));
+	if (p->o.shared && p->o.qps > p->o.threads)
+		return perf_fail(p, -EPROTO, "the client's qps make no sense");
 	return 0;
 }
 
