@@ -4,6 +4,8 @@
  */
 #include "cp/walk.h"
 
+#include "cp/below.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -114,6 +116,8 @@ static int add_file(struct walk *w, int fd)
 
 	if (fstat(fd, &st))
 		return cp_fail_sys(w->err, -errno, "%s", shown(w));
+	if (!S_ISREG(st.st_mode)) /* it was one when it was looked at */
+		return cp_fail(w->err, -ESTALE, "%s was changed", shown(w));
 	rc = find_data(w, fd, st.st_size, st.st_blocks * 512 < st.st_size);
 	if (rc)
 		return rc;
@@ -191,6 +195,17 @@ static int visit_all(struct walk *w, int fd)
 	return rc;
 }
 
+/* Of an operand: what lies below it is read from this very directory. */
+static int keep_dir(struct walk *w, int fd)
+{
+	struct cp_origin *o = &w->t->v[w->t->n];
+
+	if (w->depth)
+		return 0;
+	o->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	return o->fd < 0 ? cp_fail_sys(w->err, -errno, "%s", shown(w)) : 0;
+}
+
 static int visit_dir(struct walk *w, int at, const char *name,
 		     const struct stat *st)
 {
@@ -204,6 +219,11 @@ static int visit_dir(struct walk *w, int at, const char *name,
 	fd = openat(at, name, OPEN_DIR);
 	if (fd < 0)
 		return cp_fail_sys(w->err, -errno, "cannot list %s", shown(w));
+	rc = keep_dir(w, fd);
+	if (rc) {
+		close(fd);
+		return rc;
+	}
 	w->depth++;
 	rc = visit_all(w, fd);
 	w->depth--;
@@ -425,26 +445,43 @@ static const struct cp_origin *origin_of(const struct cp_tree *t,
 	return NULL;
 }
 
+/* What lies below a directory that is an operand; no link leads there. */
+static int open_below(int dir, const char *path)
+{
+	struct cp_parents p;
+	const char *name;
+	int at = -1, f, rc;
+
+	cp_parents_init(&p, dir);
+	rc = cp_parents_of(&p, path, &at, &name);
+	if (!rc) {
+		f = openat(at, name, OPEN_FILE);
+		rc = f < 0 ? -errno : f;
+	}
+	cp_parents_fini(&p);
+	return rc;
+}
+
+static int open_entry(const struct cp_origin *o, const struct cp_entry *e)
+{
+	size_t len = strlen(o->name);
+	int f;
+
+	if (o->path && o->fd >= 0)
+		return open_below(o->fd, e->path + len + 1);
+	f = o->path ? open(o->path, OPEN_FILE)
+		    : fcntl(o->fd, F_DUPFD_CLOEXEC, 0);
+	return f < 0 ? -errno : f;
+}
+
 int cp_tree_open(const struct cp_tree *t, const struct cp_entry *e, int *fd,
 		 struct cp_err *err)
 {
 	const struct cp_origin *o = origin_of(t, e);
-	char path[2 * CP_PATH_MAX + 2];
-	int rc, f;
+	int f = o ? open_entry(o, e) : -ENOENT, rc;
 
-	if (!o)
-		return cp_fail(err, -ENOENT, "%s", e->path);
-	if (!o->path) {
-		f = fcntl(o->fd, F_DUPFD_CLOEXEC, 0);
-	} else {
-		/* the operand, and what of the path follows its name */
-		if (snprintf(path, sizeof(path), "%s%s", o->path,
-			     e->path + strlen(o->name)) >= (int)sizeof(path))
-			return cp_fail(err, -ENAMETOOLONG, "%s", e->path);
-		f = open(path, OPEN_FILE);
-	}
 	if (f < 0)
-		return cp_fail_sys(err, -errno, "cannot read %s", e->path);
+		return cp_fail_sys(err, f, "cannot read %s", e->path);
 	rc = cp_tree_same(e, f, err);
 	if (rc) {
 		close(f);

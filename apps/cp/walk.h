@@ -15,6 +15,8 @@
 struct cp_origin {
 	char *name; /* the first component of their paths */
 	char *path; /* on this host; NULL: fd is the file */
+	/* Of a directory: it, so that what lies below is found in the very one
+	 * that was walked, whatever takes its place or that of one in it. */
 	int fd;
 };
 

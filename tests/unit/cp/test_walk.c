@@ -54,6 +54,37 @@ static void a_tree(void **state)
 	cp_tree_fini(&t);
 }
 
+/* A directory gives way to a link, between walking and reading, to a file of
+ * just that size and time: it is not the one that was walked. */
+static void a_link_made_meanwhile(void **state)
+{
+	struct cp_tree t;
+	struct timespec times[2];
+	struct stat st;
+	int fd = -1;
+
+	put_dir("d");
+	put_dir("d/e");
+	put_file("d/e/f", "mine", 4);
+	put_dir("out");
+	put_file("out/f", "his!", 4);
+	lstat(in_folder("d/e/f"), &st);
+	times[0] = times[1] = st.st_mtim;
+	assert_int_equal(utimensat(AT_FDCWD, in_folder("out/f"), times, 0), 0);
+	assert_int_equal(walk(&t, in_folder("d"), NULL), 0);
+	assert_int_equal(rename(in_folder("d/e"), in_folder("e")), 0);
+	assert_int_equal(symlink("../out", in_folder("d/e")), 0);
+	assert_int_equal(cp_tree_open(&t, &t.m.v[2], &fd, &err), -ELOOP);
+	/* another one in the place of the operand: what was walked is read */
+	assert_int_equal(unlink(in_folder("d/e")), 0);
+	assert_int_equal(rename(in_folder("e"), in_folder("d/e")), 0);
+	assert_int_equal(rename(in_folder("d"), in_folder("was")), 0);
+	assert_int_equal(symlink("out", in_folder("d")), 0);
+	assert_int_equal(cp_tree_open(&t, &t.m.v[2], &fd, &err), 0);
+	close(fd);
+	cp_tree_fini(&t);
+}
+
 static void what_is_refused(void **state)
 {
 	struct cp_tree t;
@@ -201,6 +232,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		in_a_folder(a_tree),
+		in_a_folder(a_link_made_meanwhile),
 		in_a_folder(what_is_refused),
 		in_a_folder(unreadable),
 		in_a_folder(holes),
