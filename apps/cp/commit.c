@@ -114,8 +114,10 @@ static int fail(const struct cp_entry *e, int rc, struct cp_err *err)
 int cp_commit(struct cp_stage *s, bool sync, struct cp_err *err)
 {
 	struct cp_parents p;
-	int rc = 0;
+	int rc = cp_stage_settle(s);
 
+	if (rc)
+		return cp_fail_sys(err, rc, "closing what was written");
 	if (sync && syncfs(s->dir))
 		return cp_fail_sys(err, -errno, "syncing");
 	cp_parents_init(&p, s->target);

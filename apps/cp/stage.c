@@ -22,11 +22,32 @@ void cp_stage_file_name(char name[16], uint32_t entry)
 	snprintf(name, 16, "%u", entry);
 }
 
+/* A file system over a network tells only now what went wrong in writing. */
+static int close_slot(struct cp_stage *s, unsigned slot)
+{
+	int fd = s->open[slot].fd;
+
+	s->open[slot].fd = -1;
+	return fd >= 0 && close(fd) && errno != EINTR ? -errno : 0;
+}
+
+int cp_stage_settle(struct cp_stage *s)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; i < CP_STAGE_OPEN; i++) {
+		int failed = close_slot(s, i);
+
+		rc = rc ? rc : failed;
+	}
+	return rc;
+}
+
 int cp_stage_file(struct cp_stage *s, uint32_t entry, int *fd)
 {
 	unsigned slot = entry % CP_STAGE_OPEN;
 	char name[16];
-	int f;
+	int f, rc;
 
 	if (s->open[slot].fd >= 0 && s->open[slot].entry == entry) {
 		*fd = s->open[slot].fd;
@@ -39,22 +60,24 @@ int cp_stage_file(struct cp_stage *s, uint32_t entry, int *fd)
 		f = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (f < 0)
 		return -errno;
-	if (s->open[slot].fd >= 0)
-		close(s->open[slot].fd);
+	rc = close_slot(s, slot);
+	if (rc) {
+		close(f);
+		return rc;
+	}
 	s->open[slot].fd = f;
 	s->open[slot].entry = entry;
 	*fd = f;
 	return 0;
 }
 
+/* Only of files that were not written. */
 static void forget_file(struct cp_stage *s, uint32_t entry)
 {
 	unsigned slot = entry % CP_STAGE_OPEN;
 
-	if (s->open[slot].fd >= 0 && s->open[slot].entry == entry) {
-		close(s->open[slot].fd);
-		s->open[slot].fd = -1;
-	}
+	if (s->open[slot].entry == entry)
+		close_slot(s, slot);
 }
 
 static int read_at(int fd, void *buf, size_t len, uint64_t off)
@@ -350,7 +373,81 @@ static int reserve(const struct cp_entry *e, int fd)
 	return 0;
 }
 
-/* A file that is in place, by size and time: linked into the stage. */
+static bool is_zero(const char *p, size_t len)
+{
+	return !len || (!*p && !memcmp(p, p + 1, len - 1));
+}
+
+/* Does nothing but zeros lie in [at, end) of the file, or behind its end? */
+static bool zero_between(const struct cp_stage *s, int fd, uint64_t at,
+			 uint64_t end)
+{
+	while (at < end) {
+		off_t data = lseek(fd, (off_t)at, SEEK_DATA);
+		size_t len = s->m->block_size;
+		ssize_t n;
+
+		if (data < 0 && errno == ENXIO)
+			return true;
+		/* a file system that cannot tell: all of it is read */
+		if (data > (off_t)at)
+			at = (uint64_t)data;
+		if (at >= end)
+			return true;
+		if (len > end - at)
+			len = end - at;
+		n = pread(fd, s->buf, len, (off_t)at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return !n;
+		if (!is_zero(s->buf, (size_t)n))
+			return false;
+		at += (uint64_t)n;
+	}
+	return true;
+}
+
+/* Is all zero that the copy has as a hole? Its blocks say nothing of that. */
+static bool holes_empty(const struct cp_stage *s, const struct cp_entry *e,
+			int fd)
+{
+	uint64_t at = 0;
+
+	for (uint32_t i = 0; i <= e->extents; i++) {
+		const struct cp_extent *x = &e->extent[i];
+
+		if (!zero_between(s, fd, at, i < e->extents ? x->off : e->size))
+			return false;
+		at = i < e->extents ? x->off + x->len : e->size;
+	}
+	return true;
+}
+
+/* Is it the entry's final file by all that can be seen? Of a file with other
+ * names the mode would change under these, too; and what is another's keeps
+ * its mode. */
+static bool in_place(const struct cp_entry *e, const struct stat *st,
+		     nlink_t links)
+{
+	return S_ISREG(st->st_mode) && (uint64_t)st->st_size == e->size &&
+	       (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec ==
+		       e->mtime_ns &&
+	       st->st_nlink == links && (st->st_uid == geteuid() || !geteuid());
+}
+
+/* The same once it is linked: another may have taken its place before. */
+static bool linked_right(struct cp_stage *s, uint32_t entry)
+{
+	const struct cp_entry *e = &s->m->v[entry];
+	struct stat st;
+	int fd;
+
+	return !cp_stage_file(s, entry, &fd) && !fstat(fd, &st) &&
+	       in_place(e, &st, 2) && holes_empty(s, e, fd);
+}
+
+/* A file that is in place: linked into the stage. */
 static bool link_final(struct cp_stage *s, struct cp_parents *p, uint32_t entry,
 		       const char *staged)
 {
@@ -360,30 +457,16 @@ static bool link_final(struct cp_stage *s, struct cp_parents *p, uint32_t entry,
 	int at;
 
 	if (cp_parents_of(p, e->path, &at, &name) ||
-	    fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW))
-		return false;
-	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != e->size ||
-	    (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec !=
-		    e->mtime_ns)
-		return false;
-	if (linkat(at, name, s->dir, staged, 0))
+	    fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) ||
+	    !in_place(e, &st, 1) || linkat(at, name, s->dir, staged, 0))
 		return false;
 	s->linked[entry] = 1;
-	return true;
-}
-
-/* Is what stands under a staged name the final file? After a crash. */
-static void find_linked(struct cp_stage *s, struct cp_parents *p,
-			uint32_t entry, const struct stat *staged)
-{
-	struct stat st;
-	const char *name;
-	int at;
-
-	if (!cp_parents_of(p, s->m->v[entry].path, &at, &name) &&
-	    !fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) &&
-	    st.st_ino == staged->st_ino && st.st_dev == staged->st_dev)
-		s->linked[entry] = 1;
+	if (linked_right(s, entry))
+		return true;
+	s->linked[entry] = 0;
+	forget_file(s, entry);
+	unlinkat(s->dir, staged, 0);
+	return false;
 }
 
 static int make_file(struct cp_stage *s, struct cp_parents *p, uint32_t entry,
@@ -392,22 +475,27 @@ static int make_file(struct cp_stage *s, struct cp_parents *p, uint32_t entry,
 	const struct cp_entry *e = &s->m->v[entry];
 	char name[16];
 	struct stat st;
-	int fd, rc;
+	bool there;
+	int fd, rc = 0;
 
 	cp_stage_file_name(name, entry);
-	if (!fstatat(s->dir, name, &st, AT_SYMLINK_NOFOLLOW)) {
-		if (st.st_nlink > 1)
-			find_linked(s, p, entry, &st);
-		if (s->linked[entry])
-			return 0;
-	} else if (resume && link_final(s, p, entry, name)) {
-		return 0;
+	there = !fstatat(s->dir, name, &st, AT_SYMLINK_NOFOLLOW);
+	/* What a crashed copy has linked here may be anybody's by now, under
+	 * another name: it is not written, and looked for anew. */
+	if (there && (st.st_nlink > 1 || !resume)) {
+		if (unlinkat(s->dir, name, 0))
+			return -errno;
+		there = false;
 	}
+	if (resume && !there && link_final(s, p, entry, name))
+		return 0;
 	fd = openat(s->dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC,
 		    0600);
 	if (fd < 0)
 		return -errno;
-	rc = reserve(e, fd);
+	if (resume && !holes_empty(s, e, fd) && ftruncate(fd, 0))
+		rc = -errno;
+	rc = rc ? rc : reserve(e, fd);
 	close(fd);
 	return rc;
 }
@@ -501,9 +589,7 @@ int cp_stage_open(struct cp_stage *s, const struct cp_stage_attr *attr,
 		goto err_leave;
 	return 0;
 err_leave:
-	for (unsigned i = 0; i < CP_STAGE_OPEN; i++)
-		if (s->open[i].fd >= 0)
-			close(s->open[i].fd);
+	cp_stage_settle(s);
 	/* of an earlier copy, it may still be wanted */
 	if (!attr->resume)
 		cp_stage_remove(s->target, s->name, s->dir);
@@ -517,9 +603,7 @@ err_free:
 
 void cp_stage_close(struct cp_stage *s, bool keep)
 {
-	for (unsigned i = 0; i < CP_STAGE_OPEN; i++)
-		if (s->open[i].fd >= 0)
-			close(s->open[i].fd);
+	cp_stage_settle(s);
 	cp_state_close(&s->state);
 	if (!keep)
 		cp_stage_remove(s->target, s->name, s->dir);

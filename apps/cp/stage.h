@@ -68,6 +68,9 @@ int cp_stage_hash(struct cp_stage *s, uint32_t entry, uint8_t hash[CP_ID_LEN],
 /* A descriptor of an entry's staged file, for as long as none other is asked
  * for. */
 int cp_stage_file(struct cp_stage *s, uint32_t entry, int *fd);
+/* Nothing more is written: files that are open are closed, and tell whether
+ * that went well. */
+int cp_stage_settle(struct cp_stage *s);
 /* keep: the directory stays, for cp --resume. */
 void cp_stage_close(struct cp_stage *s, bool keep);
 

@@ -92,18 +92,33 @@ static bool still_there(int target, const char *name, int dir)
 	       a.st_ino == b.st_ino && a.st_dev == b.st_dev;
 }
 
+/* A directory that was there already is ours alone, as we make them; where
+ * others may write into it, what gets its name need not be what was checked. */
+static bool is_ours(int dir)
+{
+	struct stat st;
+
+	return !fstat(dir, &st) && st.st_uid == geteuid() &&
+	       !(st.st_mode & 077);
+}
+
 static int lock_dir(int target, const char *name, int *dir)
 {
 	for (int i = 0; i < LOCK_TRIES; i++) {
+		bool made = !mkdirat(target, name, 0700);
 		int fd;
 
-		if (mkdirat(target, name, 0700) && errno != EEXIST)
+		if (!made && errno != EEXIST)
 			return -errno;
 		fd = openat(target, name, OPEN_DIR);
 		if (fd < 0 && errno == ENOENT)
 			continue;
 		if (fd < 0)
 			return -errno;
+		if (!made && !is_ours(fd)) {
+			close(fd);
+			return -EEXIST;
+		}
 		if (flock(fd, LOCK_EX | LOCK_NB)) {
 			close(fd);
 			return -EBUSY;
@@ -191,6 +206,9 @@ int cp_stage_enter(struct cp_stage *s, const struct cp_stage_attr *attr,
 	rc = lock_dir(s->target, s->name, &s->dir);
 	if (rc == -EBUSY)
 		cp_fail(err, rc, "the same copy is under way here");
+	else if (rc == -EEXIST)
+		cp_fail(err, rc, "%s is there, and not this user's alone",
+			s->name);
 	else if (rc)
 		cp_fail_sys(err, rc, "making the staging directory");
 	if (rc)

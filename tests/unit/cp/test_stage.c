@@ -431,6 +431,133 @@ static void resume_what_lies(void **state)
 	free(lie);
 }
 
+/* A file in place that has another name, too: the mode that it gets is not
+ * that one's business. */
+static void resume_beside_a_hard_link(void **state)
+{
+	struct stat st;
+
+	complete();
+	assert_int_equal(link(in_folder("dst/src/big"), in_folder("other")), 0);
+	close_source();
+	assert_int_equal(chmod(in_folder("src/big"), 0600), 0);
+	open_source();
+	all_sums();
+	assert_int_equal(open_stage("", true), 0);
+	put_blocks(0, 6);
+	assert_int_equal(cp_commit(&stage, false, &err), 0);
+	cp_stage_close(&stage, false);
+	expect_all("dst");
+	lstat(in_folder("other"), &st);
+	assert_int_equal(st.st_mode & 0777, 0640);
+}
+
+static void put_lie(const char *name, const char *lie, off_t at)
+{
+	struct timespec times[2];
+	struct stat st;
+	int fd = open(in_folder(name), O_WRONLY);
+
+	assert_int_equal(fstat(fd, &st), 0);
+	times[0] = times[1] = st.st_mtim;
+	assert_int_equal(pwrite(fd, lie, strlen(lie), at),
+			 (ssize_t)strlen(lie));
+	assert_int_equal(futimens(fd, times), 0);
+	close(fd);
+}
+
+/* A crashed copy had linked a file in place, which has moved since: what it is
+ * called now is no part of the copy. */
+static void resume_a_link_that_moved(void **state)
+{
+	char got[10] = "";
+	int fd;
+
+	complete();
+	put_lie("dst/src/big", "lies here", BLOCK);
+	all_sums();
+	assert_int_equal(open_stage("", true), 0);
+	assert_int_equal(lacking(), 1);
+	cp_stage_close(&stage, true);
+	assert_int_equal(rename(in_folder("dst/src/big"), in_folder("mine")),
+			 0);
+	assert_int_equal(open_stage("", true), 0);
+	put_blocks(0, 6);
+	assert_int_equal(lacking(), 0);
+	assert_int_equal(cp_commit(&stage, false, &err), 0);
+	cp_stage_close(&stage, false);
+	expect_all("dst");
+	fd = open(in_folder("mine"), O_RDONLY);
+	assert_int_equal(pread(fd, got, 9, BLOCK), 9);
+	assert_string_equal(got, "lies here");
+	close(fd);
+}
+
+/* What is in place where the copy has a hole is in no block. */
+static void resume_over_a_hole(void **state)
+{
+	char *want = calloc(1, 4 << 20);
+	int fd = open(in_folder("src/big"), O_WRONLY | O_TRUNC);
+
+	assert_int_equal(ftruncate(fd, 4 << 20), 0);
+	assert_int_equal(pwrite(fd, big, 100, 2 << 20), 100);
+	close(fd);
+	memcpy(want + (2 << 20), big, 100);
+	close_source();
+	open_source();
+	complete();
+	for (int i = 0; i < 2; i++) {
+		put_lie("dst/src/big", "lies", i ? (4 << 20) - 4 : BLOCK);
+		assert_int_equal(open_stage("", true), 0);
+		put_blocks(0, cp_layout_blocks(&layout));
+		assert_int_equal(cp_commit(&stage, false, &err), 0);
+		cp_stage_close(&stage, false);
+		expect_file("dst/src/big", want, 4 << 20);
+	}
+	free(want);
+}
+
+/* Where others may write, what is renamed need not be what was checked. */
+static void a_stage_of_others(void **state)
+{
+	char name[100] = "dst/" CP_STAGE_PREFIX;
+
+	for (int i = 0; i < CP_ID_LEN; i++)
+		sprintf(name + strlen(name), "%02x", id[i]);
+	put_dir(name);
+	assert_int_equal(chmod(in_folder(name), 0770), 0);
+	assert_int_equal(open_stage("", true), -EEXIST);
+	assert_non_null(strstr(err.text, "not this user's alone"));
+	assert_int_equal(chmod(in_folder(name), 0700), 0);
+	assert_int_equal(open_stage("", true), 0);
+	cp_stage_close(&stage, false);
+}
+
+/* As of a file system over a network that finds the disk full only then. */
+static int close_fails;
+int __real_close(int fd);
+int __wrap_close(int fd);
+int __wrap_close(int fd)
+{
+	int rc = __real_close(fd);
+
+	if (!close_fails)
+		return rc;
+	errno = close_fails;
+	return -1;
+}
+
+static void closing_that_fails(void **state)
+{
+	assert_int_equal(open_stage("", false), 0);
+	put_blocks(0, 6);
+	close_fails = EDQUOT;
+	assert_int_equal(cp_commit(&stage, false, &err), -EDQUOT);
+	close_fails = 0;
+	assert_false(there("dst/src"));
+	cp_stage_close(&stage, false);
+}
+
 static void sparse(void **state)
 {
 	struct stat st;
@@ -497,6 +624,11 @@ int main(void)
 		in_a_folder(resume_a_damaged_state),
 		in_a_folder(resume_what_is_in_place),
 		in_a_folder(resume_what_lies),
+		in_a_folder(resume_beside_a_hard_link),
+		in_a_folder(resume_a_link_that_moved),
+		in_a_folder(resume_over_a_hole),
+		in_a_folder(a_stage_of_others),
+		in_a_folder(closing_that_fails),
 		in_a_folder(sparse),
 		cmocka_unit_test(paths_of_targets),
 	};
