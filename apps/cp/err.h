@@ -13,7 +13,11 @@ struct cp_err {
 	char text[CP_ERR_MAX];
 };
 
-/* Writes the line and returns rc: `return cp_fail(err, -EINVAL, ...)`. err may
+/* Makes a text fit for a terminal and for JSON: control characters, and what
+ * is no UTF-8 (a name may be any bytes, a line may be cut), become '?'. */
+void cp_text_clean(char *text);
+
+/* Writes the line, cleaned, and returns rc: `return cp_fail(err, -EINVAL, ...)`. err may
  * be NULL. */
 int cp_fail(struct cp_err *err, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

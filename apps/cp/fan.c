@@ -44,6 +44,7 @@ void cp_peer_fail(struct cp_peer *p, int status, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(p->result->text, sizeof(p->result->text), fmt, ap);
 	va_end(ap);
+	cp_text_clean(p->result->text);
 	if (p->conn)
 		skein_conn_close(p->conn, 0);
 	p->conn = NULL;

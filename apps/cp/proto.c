@@ -82,12 +82,9 @@ int cp_get_status(struct bytes_in *in, struct cp_status *st)
 	text = bytes_get(in, len);
 	if (end(in) || phase >= CP_PHASES || len >= sizeof(st->text))
 		return -EBADMSG;
-	/* it will be shown on a terminal */
-	for (uint16_t i = 0; i < len; i++)
-		st->text[i] =
-			(char)(text[i] < ' ' || text[i] == 0x7f ? '?'
-								: text[i]);
+	memcpy(st->text, text, len);
 	st->text[len] = 0;
+	cp_text_clean(st->text);
 	return 0;
 }
 

@@ -281,6 +281,35 @@ static void layout(void **state)
 	cp_manifest_fini(&m);
 }
 
+static void clean(const char *dirty, const char *want)
+{
+	char text[64];
+
+	strcpy(text, dirty);
+	cp_text_clean(text);
+	assert_string_equal(text, want);
+}
+
+/* Names are any bytes, and come from elsewhere; they are shown on terminals and
+ * in JSON. */
+static void texts(void **state)
+{
+	struct cp_err err;
+
+	clean("", "");
+	clean("plain ~", "plain ~");
+	clean("\33[2J\r\n\177", "?[2J???");
+	clean("\303\244 \342\202\254 \360\237\246\206",
+	      "\303\244 \342\202\254 \360\237\246\206");
+	clean("\302\233x", "??x");		/* a control character, too */
+	clean("\344x", "?x");			/* Latin */
+	clean("x\342\202", "x??");		/* cut */
+	clean("\300\257\340\200\257", "?????"); /* too long for what it is */
+	clean("\355\240\200\364\220\200\200\377", "????????");
+	cp_fail(&err, -EINVAL, "%s is bad", "\33]0;\7");
+	assert_string_equal(err.text, "?]0;? is bad");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -293,6 +322,7 @@ int main(void)
 		cmocka_unit_test(block_sizes),
 		cmocka_unit_test(many),
 		cmocka_unit_test(layout),
+		cmocka_unit_test(texts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
