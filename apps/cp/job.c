@@ -45,10 +45,10 @@ static int make_peers(struct cp_job *job, struct cp_result *results)
 {
 	uint64_t bytes = (job->blocks + 7) / 8 + 1;
 
-	job->n = job->attr.targets->n;
-	job->peer = calloc(job->n + 1, sizeof(*job->peer));
+	job->peer = calloc(job->attr.targets->n + 1, sizeof(*job->peer));
 	if (!job->peer)
 		return cp_fail(job->err, -ENOMEM, "no memory");
+	job->n = job->attr.targets->n;
 	for (size_t i = 0; i < job->n; i++) {
 		const struct cp_target *t = &job->attr.targets->v[i];
 		struct cp_peer *p = &job->peer[i];
@@ -65,6 +65,22 @@ static int make_peers(struct cp_job *job, struct cp_result *results)
 			return cp_fail(job->err, -ENAMETOOLONG, "%s", t->host);
 	}
 	return 0;
+}
+
+/* A message of the group has only so many blocks. */
+static int check_blocks(const struct cp_job *job)
+{
+	uint64_t size = job->layout.block_size;
+
+	if (job->blocks <= SKEIN_MCAST_BLOCKS_MAX)
+		return 0;
+	while ((job->layout.len + size - 1) / size > SKEIN_MCAST_BLOCKS_MAX)
+		size *= 2;
+	return cp_fail(job->err, -EFBIG,
+		       "%llu blocks are too many for one copy: it wants a "
+		       "--block-size of %lluK",
+		       (unsigned long long)job->blocks,
+		       (unsigned long long)size >> 10);
 }
 
 static void make_open(struct cp_peer *p, struct bytes_out *out, void *arg)
@@ -464,6 +480,8 @@ static int run(struct cp_job *job)
 /* Closes what is open. On the sender's own failure all others end with it. */
 static void end_all(struct cp_job *job, int rc)
 {
+	for (size_t i = 0; i < job->n; i++)
+		job->peer[i].skip = !job->peer[i].conn;
 	if (rc)
 		cp_fan_plain(job, CP_CALL_ABORT, "giving up");
 	for (size_t i = 0; i < job->n; i++) {
@@ -500,6 +518,8 @@ int cp_job_run(const struct cp_job_attr *attr, struct cp_result *results,
 		goto out_layout;
 	}
 	rc = make_peers(&job, results);
+	if (!rc)
+		rc = check_blocks(&job);
 	if (!rc)
 		rc = run(&job);
 	end_all(&job, rc);

@@ -330,6 +330,35 @@ static void a_source_that_changes(void **state)
 	assert_false(there("dst0/src"));
 }
 
+/* Known before anybody is asked: nobody is connected to. */
+static void too_many_blocks(void **state)
+{
+	struct cp_extent extent = {.len = 1ull << 40};
+	struct cp_entry entry = {
+		.type = CP_FILE,
+		.path = "f",
+		.path_len = 1,
+		.size = extent.len,
+		.extents = 1,
+		.extent = &extent,
+	};
+	struct cp_tree tree = {.m.block_size = BLOCK};
+	struct cp_job_attr attr = {
+		.ctx = ctx,
+		.mcast = &fake_mcast,
+		.tree = &tree,
+		.targets = &targets,
+		.connect_timeout_ns = SKEIN_S(3),
+	};
+
+	assert_int_equal(cp_manifest_add(&tree.m, &entry, &err), 0);
+	assert_int_equal(cp_job_run(&attr, result, &totals, &err), -EFBIG);
+	assert_non_null(strstr(err.text, "--block-size of 64K"));
+	assert_int_equal(totals.failed, RECEIVERS);
+	assert_int_equal(result[0].status, -EFBIG);
+	cp_manifest_fini(&tree.m);
+}
+
 static void at_a_rate(void **state)
 {
 	char *operands[] = {(char *)in_folder("src/d")};
@@ -364,6 +393,7 @@ int main(void)
 		in_a_folder(what_one_refuses),
 		in_a_folder(resume_sends_what_is_lacking),
 		in_a_folder(a_source_that_changes),
+		in_a_folder(too_many_blocks),
 		in_a_folder(at_a_rate),
 	};
 
