@@ -35,6 +35,14 @@ struct place {
 	void *arg;
 };
 
+/* Why a thread runs the engine, or waits for who does, and until when. */
+struct run {
+	bool (*done)(void *arg);
+	void *arg;
+	uint64_t deadline_ns;
+	bool gives_way; /* to threads that wait in a place */
+};
+
 struct engine {
 	struct engine_lead lead; /* first */
 	struct skein_env *env;
@@ -193,54 +201,84 @@ static bool is_done(bool (*done)(void *arg), void *arg)
 }
 
 /* Out of memory or fds: wait without a place. Correct, but never asleep. */
-static int wait_without_place(struct engine *e, bool (*done)(void *arg),
-			      void *arg, uint64_t deadline_ns)
+static int wait_without_place(struct engine *e, const struct run *run)
 {
-	while (!is_done(done, arg) && !engine_is_free(e)) {
-		if (env_now_ns(e->env) >= deadline_ns)
+	while (!is_done(run->done, run->arg) && !engine_is_free(e)) {
+		if (env_now_ns(e->env) >= run->deadline_ns)
 			return -ETIMEDOUT;
 		env_yield(e->env);
 	}
 	return 0;
 }
 
-static int wait_in_place(struct engine *e, struct place *p,
-			 uint64_t deadline_ns)
+/* Of one who waits for the owner: 1 when it may sleep now, else 0, or -ETIMEDOUT. */
+static int idle_round(struct engine *e, struct env_waiter *w,
+		      uint64_t deadline_ns, unsigned *round)
+{
+	bool parks = env_idle_parks(e->env);
+	enum env_idle_verdict verdict;
+
+	if (parks)
+		env_idle_until(e->env, w, deadline_ns);
+	verdict = env_idle(e->env, w, (*round)++);
+	if (verdict == ENV_IDLE_SLEEP)
+		return 1;
+	if (!parks && verdict == ENV_IDLE_AGAIN && *round % CLOCK_ROUNDS != 1)
+		return 0;
+	return env_now_ns(e->env) >= deadline_ns ? -ETIMEDOUT : 0;
+}
+
+/* joined: p is in the line, else only while it sleeps. */
+static int wait_in_place(struct engine *e, struct place *p, bool joined,
+			 const struct run *run)
 {
 	unsigned round = 0;
 	int rc = 0;
 
-	while (!is_done(p->done, p->arg) && !engine_is_free(e)) {
-		if (rc)
+	while (!is_done(run->done, run->arg) && !engine_is_free(e)) {
+		if (rc < 0)
 			return rc;
-		if (env_idle(e->env, p->w, round++) != ENV_IDLE_SLEEP)
+		rc = idle_round(e, p->w, run->deadline_ns, &round);
+		if (rc <= 0)
 			continue;
+		if (!joined)
+			place_join(e, p);
+		/* The fence in here pairs with the one in engine_leave(), as
+		 * that of place_take() does, and with those of w's wakers. */
 		env_waiter_arm(e->env, p->w);
-		if (is_done(p->done, p->arg) || engine_is_free(e)) {
+		if (is_done(run->done, run->arg) || engine_is_free(e))
 			env_waiter_disarm(e->env, p->w);
-			break;
-		}
-		rc = env_waiter_sleep(e->env, p->w, deadline_ns);
-		if (rc > 0)
-			rc = 0;
+		else
+			rc = env_waiter_sleep(e->env, p->w, run->deadline_ns);
+		if (!joined)
+			place_quit(e, p, false);
 		round = 0;
 	}
 	return 0;
 }
 
-/* Waits until done, or the engine is free: 0; or until the deadline. */
-static int engine_await(struct engine *e, bool (*done)(void *arg), void *arg,
-			uint64_t deadline_ns)
+/* Waits until done, or the engine is free: 0; or until the deadline. w: NULL, or
+ * the caller's own. */
+static int engine_await(struct engine *e, struct env_waiter *w,
+			const struct run *run)
 {
-	struct place *p = place_take(e, done, arg);
+	struct place own = {.w = w}; /* no done(): the owner need not look */
+	struct place *p = w ? &own : place_take(e, run->done, run->arg);
+	/* Who spins sees himself that the engine is free, and needs no place of
+	 * his own; who is parked meanwhile must be told. */
+	bool joined = !w || env_idle_parks(e->env);
 	int rc;
 
 	if (!p)
-		return wait_without_place(e, done, arg, deadline_ns);
-	if (atomic_load_explicit(&e->has_back, memory_order_relaxed))
+		return wait_without_place(e, run);
+	if (w && joined)
+		place_join(e, p);
+	/* The owner may sleep and not know of what we wait for. */
+	if (w || atomic_load_explicit(&e->has_back, memory_order_relaxed))
 		env_waiter_wake(e->env, e->w);
-	rc = wait_in_place(e, p, deadline_ns);
-	place_quit(e, p, true);
+	rc = wait_in_place(e, p, joined, run);
+	if (joined)
+		place_quit(e, p, !w);
 	return rc;
 }
 
@@ -255,12 +293,13 @@ static void engine_pass_on(struct engine *e)
 
 int engine_enter(struct engine *e, uint64_t deadline_ns)
 {
+	struct run run = {.deadline_ns = deadline_ns};
 	int rc;
 
 	if (engine_is_owner(e))
 		return -EDEADLK;
 	while (!engine_try_enter(e)) {
-		rc = engine_await(e, NULL, NULL, deadline_ns);
+		rc = engine_await(e, NULL, &run);
 		if (rc) {
 			engine_pass_on(e);
 			return rc;
@@ -440,14 +479,6 @@ void engine_disarm(struct engine *e)
 
 /* --- running ----------------------------------------------------------- */
 
-/* Why a thread runs the engine, and until when. */
-struct run {
-	bool (*done)(void *arg);
-	void *arg;
-	uint64_t deadline_ns;
-	bool gives_way; /* to threads that wait in a place */
-};
-
 static bool run_must_end(struct engine *e, const struct run *run)
 {
 	if (is_done(run->done, run->arg))
@@ -528,33 +559,6 @@ static int engine_run(struct engine *e, const struct run *run)
 	}
 }
 
-/* A thread waits on a waiter of its own: w. As wait_in_place(). */
-static int wait_on(struct engine *e, struct env_waiter *w,
-		   const struct run *run)
-{
-	struct place p = {.w = w}; /* no done(): the owner need not look */
-	unsigned round = 0;
-	int rc = 0;
-
-	/* The owner may sleep and not know of what we wait for. */
-	env_waiter_wake(e->env, e->w);
-	while (rc >= 0 && !is_done(run->done, run->arg) && !engine_is_free(e)) {
-		if (env_idle(e->env, w, round++) != ENV_IDLE_SLEEP)
-			continue;
-		round = 0;
-		place_join(e, &p);
-		/* The fence in here pairs with the one in engine_leave(), as
-		 * that of place_take() does, and with those of w's wakers. */
-		env_waiter_arm(e->env, w);
-		if (is_done(run->done, run->arg) || engine_is_free(e))
-			env_waiter_disarm(e->env, w);
-		else
-			rc = env_waiter_sleep(e->env, w, run->deadline_ns);
-		place_quit(e, &p, false);
-	}
-	return rc > 0 ? 0 : rc;
-}
-
 /* w: NULL, or the caller's own. */
 static int run_or_wait(struct engine *e, struct env_waiter *w,
 		       const struct run *run)
@@ -573,21 +577,12 @@ static int run_or_wait(struct engine *e, struct env_waiter *w,
 			engine_leave(e);
 			return rc;
 		}
-		rc = w ? wait_on(e, w, run)
-		       : engine_await(e, run->done, run->arg, run->deadline_ns);
+		rc = engine_await(e, w, run);
 		if (rc && !run->done(run->arg)) {
 			engine_pass_on(e);
 			return rc;
 		}
 	}
-}
-
-int engine_run_until(struct engine *e, bool (*done)(void *arg), void *arg,
-		     uint64_t deadline_ns)
-{
-	struct run run = {done, arg, deadline_ns, false};
-
-	return run_or_wait(e, NULL, &run);
 }
 
 int engine_run_on(struct engine *e, struct env_waiter *w,
@@ -596,6 +591,12 @@ int engine_run_on(struct engine *e, struct env_waiter *w,
 	struct run run = {done, arg, deadline_ns, false};
 
 	return run_or_wait(e, w, &run);
+}
+
+int engine_run_until(struct engine *e, bool (*done)(void *arg), void *arg,
+		     uint64_t deadline_ns)
+{
+	return engine_run_on(e, NULL, done, arg, deadline_ns);
 }
 
 int engine_run_inside(struct engine *e, bool (*done)(void *arg), void *arg,

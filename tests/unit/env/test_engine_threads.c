@@ -337,6 +337,7 @@ static void test_no_memory_for_places(void **state)
 struct deadline_call {
 	struct fixture *f;
 	int rc;
+	enum env_wait_mode mode;
 };
 
 static void *call_in_vain(void *arg)
@@ -349,10 +350,10 @@ static void *call_in_vain(void *arg)
 
 /* A caller that waits behind a busy owner comes back at its deadline, with a
  * place of its own and without one. */
-static void test_timeout_behind_owner(void **state)
+static void test_no_place_behind_owner(void **state)
 {
 	struct fixture *f = *state;
-	struct deadline_call c[2] = {{f, 0}, {f, 0}};
+	struct deadline_call c[2] = {{.f = f}, {.f = f}};
 	pthread_t t[2];
 	int i;
 
@@ -369,6 +370,46 @@ static void test_timeout_behind_owner(void **state)
 	engine_leave(f->e);
 }
 
+static void *call_in_vain_on(void *arg)
+{
+	struct deadline_call *c = arg;
+	struct env_waiter *w;
+
+	c->rc = env_waiter_new(c->f->env, c->mode, &w);
+	if (c->rc)
+		return NULL;
+	c->rc = engine_run_on(c->f->e, w, never, NULL, later(c->f, 5 * MS));
+	env_waiter_free(c->f->env, w);
+	return NULL;
+}
+
+/* The same in every way to wait: who spins reads the clock too. */
+static void test_timeout_behind_owner(void **state)
+{
+	static const enum env_wait_mode modes[] = {ENV_WAIT_POLL, ENV_WAIT_SPIN,
+						   ENV_WAIT_ADAPTIVE,
+						   ENV_WAIT_EVENT};
+	struct deadline_call c[2];
+	struct fixture *f;
+	pthread_t t[2];
+
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(setup_mode((void **)&f, modes[i]), 0);
+		c[0] = c[1] = (struct deadline_call){f, 0, modes[i]};
+		engine_try_enter(f->e);
+		assert_int_equal(
+			pthread_create(&t[0], NULL, call_in_vain, &c[0]), 0);
+		assert_int_equal(
+			pthread_create(&t[1], NULL, call_in_vain_on, &c[1]), 0);
+		for (int k = 0; k < 2; k++) {
+			pthread_join(t[k], NULL);
+			assert_int_equal(c[k].rc, -ETIMEDOUT);
+		}
+		engine_leave(f->e);
+		assert_int_equal(teardown((void **)&f), 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -383,7 +424,8 @@ int main(void)
 		T(test_background_works_alone), E(test_background_works_alone),
 		T(test_second_waiter_sleeps),	E(test_second_waiter_sleeps),
 		T(test_no_memory_for_places),	E(test_no_memory_for_places),
-		T(test_timeout_behind_owner),	E(test_timeout_behind_owner),
+		T(test_no_place_behind_owner),	E(test_no_place_behind_owner),
+		cmocka_unit_test(test_timeout_behind_owner),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
