@@ -19,6 +19,7 @@
 #include <string.h>
 
 #define TAG_THREAD 1u
+#define TAG_SLICE 3u
 
 /* --- cores ------------------------------------------------------------- */
 
@@ -41,10 +42,14 @@ static void core_leave(struct sim_fiber *f)
 	f->core = NULL;
 }
 
+static uint64_t slice_end(const struct sim_fiber *f)
+{
+	return f->slice_at + f->proc->w->costs.slice_us * 1000ull;
+}
+
 static bool slice_over(const struct sim_fiber *f)
 {
-	return f->proc->w->agenda.now - f->slice_at >=
-	       f->proc->w->costs.slice_us * 1000ull;
+	return f->proc->w->agenda.now >= slice_end(f);
 }
 
 /* A core for somebody who has work: an idle one, or a spinner's. */
@@ -71,6 +76,28 @@ static void bench(struct sim_fiber *f)
 	list_add_tail(&f->proc->node->benched, &f->link);
 }
 
+static void slice_event(struct sim_event *ev)
+{
+	sched_dispatch(container_of(ev, struct sim_node, slice));
+}
+
+/* Somebody waits for a core: the first stubborn spinner's whose slice ends. It
+ * may spin for ever, and nothing else happen here. */
+static void await_slice(struct sim_node *node)
+{
+	uint64_t end, first = ENV_NEVER;
+
+	for (unsigned i = 0; i < node->n_cores; i++) {
+		const struct sim_fiber *f = node->cores[i].cur;
+
+		end = f && f->state == SIM_FIBER_SPIN ? slice_end(f)
+						      : ENV_NEVER;
+		first = end < first ? end : first;
+	}
+	if (first != ENV_NEVER)
+		sim_at(node->w, &node->slice, first);
+}
+
 void sched_dispatch(struct sim_node *node)
 {
 	struct sim_world *w = node->w;
@@ -85,6 +112,8 @@ void sched_dispatch(struct sim_node *node)
 		f->state = SIM_FIBER_RUN;
 		sim_at(w, &f->ev, w->agenda.now + w->costs.context);
 	}
+	if (!list_empty(&node->ready))
+		await_slice(node);
 	for (unsigned i = 0; i < node->n_cores; i++) {
 		if (node->cores[i].cur || list_empty(&node->benched))
 			continue;
@@ -356,6 +385,8 @@ int sim_node_new(struct sim_world *w, const char *name, unsigned cores,
 	n->n_cores = cores;
 	n->id = ++w->n_nodes;
 	n->slow = 1;
+	n->slice.fn = slice_event;
+	n->slice.tag = TAG_SLICE;
 	n->next_port = 32768;
 	snprintf(n->name, sizeof(n->name), "%s", name);
 	list_init(&n->ready);

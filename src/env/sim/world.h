@@ -52,6 +52,7 @@ struct sim_node {
 	struct sim_core *cores;
 	struct list_node ready;	  /* want a core */
 	struct list_node benched; /* spin, and have lost their core */
+	struct sim_event slice;	  /* the end of a stubborn spinner's */
 	struct list_node procs;
 	struct list_node listeners; /* sim_sock.link */
 	uint32_t next_port;

@@ -40,6 +40,49 @@ static void test_cores(void **state)
 	two_down(&t);
 }
 
+struct stubborn {
+	struct two *t;
+	struct env_waiter *w;
+	uint64_t done_at;
+};
+
+static void spins(void *arg)
+{
+	struct stubborn *s = arg;
+	struct skein_env *env = s->t->env[0];
+
+	assert_int_equal(env_waiter_new(env, ENV_WAIT_SPIN, &s->w), 0);
+	for (unsigned round = 0; !s->done_at; round++)
+		env_idle(env, s->w, round);
+	env_waiter_free(env, s->w);
+}
+
+static void wants_core(void *arg)
+{
+	struct stubborn *s = arg;
+
+	sim_sleep(s->t->w, 1000000);
+	sim_charge(s->t->w, 1000);
+	sim_flush(s->t->w, 0);
+	s->done_at = sim_now(s->t->w);
+	env_waiter_wake(s->t->env[0], s->w);
+}
+
+/* One that spins without yielding has its slice of the only core and no more,
+ * though nothing else happens that would be a reason to look. */
+static void test_stubborn(void **state)
+{
+	struct two t;
+	struct stubborn s = {.t = &t};
+
+	two_up(&t, 1, 1);
+	assert_int_equal(sim_spawn(t.proc[0], "w", wants_core, &s), 0);
+	assert_int_equal(sim_spawn(t.proc[0], "s", spins, &s), 0);
+	assert_int_equal(sim_run(t.w, ENV_NEVER), SIM_END_QUIET);
+	assert_in_range(s.done_at, 3000000, 3010000);
+	two_down(&t);
+}
+
 static void test_slow_and_pause(void **state)
 {
 	struct worker x = {.work = 1000};
@@ -239,6 +282,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cores),
+		cmocka_unit_test(test_stubborn),
 		cmocka_unit_test(test_slow_and_pause),
 		cmocka_unit_test(test_lock),
 		cmocka_unit_test(test_join),
