@@ -172,6 +172,8 @@ static int submit_shared(struct memop *m)
 	rc = conn_check(m->conn);
 	if (rc == 0)
 		rc = conn_seat(m->conn, &seat);
+	if (rc == 0 && conn_seat_held(seat))
+		rc = -EAGAIN;
 	if (rc == 0)
 		rc = prepare(m, &wr, &sge);
 	if (rc)

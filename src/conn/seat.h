@@ -35,10 +35,13 @@ struct conn_seat {
 	alignas(64) _Atomic(uint64_t) thread; /* env_thread_self(), 0: none */
 	_Atomic(uint32_t) state;	      /* enum conn_seat_state */
 	uint16_t number; /* 0 to CONN_SEATS_MAX - 1; constant */
-	/* Where the thread sends now (it writes), and where it should by the
-	 * scheduler of threads (whoever runs that writes). Both begin as a lane
-	 * drawn at random. */
+	/* Where the thread sends now (it writes; the owner, while held is not
+	 * zero), and where it should by the scheduler of threads (whoever runs
+	 * that writes). Both begin as a lane drawn at random. */
 	_Atomic(uint16_t) lane, lane_wanted;
+	/* Requests that the thread has left to the owner: until these are sent
+	 * it sends nothing else, which would overtake them. */
+	_Atomic(uint32_t) held;
 	struct skein_conn *handle;
 	/* Each module's own: kept when the seat goes from thread to thread. */
 	void *modules[CONN_MODULE_MAX];
@@ -66,6 +69,13 @@ struct conn_seat *conn_seat_find(struct skein_conn *handle);
  * of the thread is under way (FLOCK, 3.4.2: it has all responses of the old QP
  * before it sends on the new one). */
 struct skein_conn *conn_seat_lane(struct conn_seat *seat);
+/* Must the thread wait with what it wants to send? */
+static inline bool conn_seat_held(const struct conn_seat *seat)
+{
+	/* Acquire pairs with the release of who has sent them: lane is what
+	 * the owner has made of it. */
+	return atomic_load_explicit(&seat->held, memory_order_acquire) != 0;
+}
 /* Is nothing of its thread under way? Of the thread's own seat, or one whose
  * thread has ended. */
 bool conn_seat_idle(struct conn_seat *seat);

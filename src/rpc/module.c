@@ -261,8 +261,8 @@ static void pending_end(struct rpc_pending *p, int err)
 	struct rpc_conn *rc = p->rc;
 	void *arg = p->arg;
 
-	if (p->queued)
-		atomic_fetch_sub_explicit(p->queued, 1, memory_order_release);
+	if (p->held)
+		atomic_fetch_sub_explicit(p->held, 1, memory_order_release);
 	atomic_fetch_sub_explicit(&rc->foreign, 1, memory_order_relaxed);
 	if (p->own)
 		env_free(conn_env(rc->conn), p);
@@ -276,6 +276,8 @@ static void conn_down_engines(struct rpc_conn *rc, int err)
 
 	if (rc->up && rc->caller)
 		rpc_client_break(&rc->client, err);
+	if (rc->handle)
+		rpc_seats_reset(rc->conn); /* lane 0 is the last */
 	if (rc->up && !rc->caller)
 		rpc_server_break(&rc->server, err);
 	if (rc->lane)
@@ -454,6 +456,11 @@ void rpc_pending_start(struct rpc_conn *rc, struct rpc_pending *p)
 	/* Behind those that wait already: first come, first served. */
 	if (!rc->share && !rc->waiting && pending_try(p) == 0)
 		return;
+	/* Where it went down while this was on its way, nobody else ends it. */
+	if (rc->share && (!rc->up || !conn_is_ready(rc->conn))) {
+		pending_end(p, -ENOTCONN);
+		return;
+	}
 	*rc->waiting_end = p;
 	rc->waiting_end = &p->next;
 }
@@ -624,6 +631,8 @@ static uint64_t rpc_next_deadline(struct skein_conn *conn, void *state)
 		t = rc->port.event.doze_end_ns;
 	if (rc->lane && aqp_due(&rc->ctx->aqp) < t)
 		t = aqp_due(&rc->ctx->aqp);
+	if (rc->up && rc->share && rpc_share_next(rc) < t)
+		t = rpc_share_next(rc);
 	for (struct rpc_pending *p = rc->waiting; p; p = p->next)
 		if (p->deadline_ns < t)
 			t = p->deadline_ns;

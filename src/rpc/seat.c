@@ -46,10 +46,19 @@ static struct rpc_news *news_at(const struct rpc_seat *s, uint64_t pos)
 	return (void *)(s->inbox + (pos & (s->inbox_len - 1)));
 }
 
-/* Owner: one call of the thread's has been answered. Release pairs with the
- * acquire in rpc_seat_idle(). */
-static void count_ended(struct rpc_seat *s)
+/* Owner: one call of the thread's has ended. Release pairs with the acquire in
+ * rpc_seat_idle(). */
+static void count_ended(struct rpc_seat *s, struct rpc_conn *rc,
+			const struct skein_rpc_result *res)
 {
+	/* It may still be on its way: the server must get beyond what has left
+	 * by now. */
+	if (res->outcome == SKEIN_UNKNOWN)
+		atomic_store_explicit(
+			&s->passed,
+			atomic_load_explicit(&rc->client.told.req_valid,
+					     memory_order_relaxed),
+			memory_order_relaxed);
 	atomic_store_explicit(
 		&s->ended,
 		atomic_load_explicit(&s->ended, memory_order_relaxed) + 1,
@@ -101,6 +110,7 @@ static void async_done(void *arg, const struct skein_rpc_result *res)
 	struct rpc_async *a = arg;
 	struct rpc_seat *s = a->seat;
 	struct conn_seat *seat = s->seat;
+	struct rpc_conn *rc = a->rc;
 
 	/* Acquire pairs with rpc_seat_left(): the thread has done with it. */
 	if (atomic_load_explicit(&s->orphan, memory_order_acquire)) {
@@ -108,12 +118,12 @@ static void async_done(void *arg, const struct skein_rpc_result *res)
 		a->done(a->arg, res);
 		s->reserved -= a->room;
 		async_free(s, a);
-		count_ended(s);
+		count_ended(s, rc, res);
 		rpc_seat_sweep(s);
 		return;
 	}
 	put_news(a, res);
-	count_ended(s);
+	count_ended(s, rc, res);
 	conn_seat_wake(seat);
 }
 
@@ -227,6 +237,7 @@ int rpc_seat_taken(struct skein_conn *handle, struct conn_seat *seat)
 		seat->modules[CONN_MODULE_RPC - 1] = s;
 	}
 	s->sizes = (struct thrsched_sizes){0};
+	atomic_store_explicit(&s->passed, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->orphan, false, memory_order_relaxed);
 	return 0;
 }
@@ -240,9 +251,26 @@ void rpc_seat_left(struct skein_conn *handle, struct conn_seat *seat)
 	atomic_store_explicit(&s->orphan, true, memory_order_release);
 }
 
+/* Has the server read all that its thread has sent on this lane? Asks for news
+ * where it has not. */
+static bool has_passed(struct rpc_seat *s, struct rpc_conn *rc)
+{
+	uint64_t to = atomic_load_explicit(&s->passed, memory_order_relaxed);
+
+	if (!to || !rc ||
+	    atomic_load_explicit(&rc->client.rx.req_head,
+				 memory_order_relaxed) >= to)
+		return true;
+	if (!atomic_exchange_explicit(&rc->share->want_head, true,
+				      memory_order_relaxed))
+		engine_kick(rc->engine);
+	return false;
+}
+
 bool rpc_seat_idle(struct skein_conn *handle, struct conn_seat *seat)
 {
 	struct rpc_seat *s = rpc_seat_of(seat);
+	uint16_t lane;
 
 	if (!s)
 		return true;
@@ -250,8 +278,10 @@ bool rpc_seat_idle(struct skein_conn *handle, struct conn_seat *seat)
 		/* Acquire pairs with the release in rpc_seat_sweep(). */
 		return atomic_load_explicit(&s->swept, memory_order_acquire);
 	/* Its own thread's question. Acquire: count_ended(). */
-	return atomic_load_explicit(&s->ended, memory_order_acquire) ==
-	       s->begun;
+	if (atomic_load_explicit(&s->ended, memory_order_acquire) != s->begun)
+		return false;
+	lane = atomic_load_explicit(&seat->lane, memory_order_relaxed);
+	return has_passed(s, rpc_conn_of(conn_lane(handle, lane)));
 }
 
 void rpc_seat_free(struct skein_conn *handle, struct conn_seat *seat)
@@ -294,8 +324,18 @@ static void large_run(struct engine_call *call)
 	rpc_pending_start(p->rc, p);
 }
 
+/* Where the answer will come. */
+static void call_goes_by(skein_rpc_done_fn *done, void *arg,
+			 struct rpc_conn *rc)
+{
+	if (done == async_done)
+		((struct rpc_async *)arg)->rc = rc;
+	else
+		((struct rpc_waiting *)arg)->rc = rc;
+}
+
 /* The owner sends it: it takes memory of its own. While it has not, the thread
- * sends nothing else, which would overtake it. */
+ * is held. */
 static int send_large(struct rpc_seat *s, struct rpc_conn *rc,
 		      const struct rpc_client_req *r, struct rpc_pending *p)
 {
@@ -308,7 +348,7 @@ static int send_large(struct rpc_seat *s, struct rpc_conn *rc,
 	*p = (struct rpc_pending){.rc = rc,
 				  .id = r->id,
 				  .thread = r->thread,
-				  .queued = &s->queued,
+				  .held = &s->seat->held,
 				  .req = own ? p + 1 : r->payload,
 				  .req_len = r->len,
 				  .resp_max = r->resp_max,
@@ -319,7 +359,7 @@ static int send_large(struct rpc_seat *s, struct rpc_conn *rc,
 	if (own)
 		memcpy(p + 1, r->payload, r->len);
 	p->call.fn = large_run;
-	atomic_fetch_add_explicit(&s->queued, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&s->seat->held, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&rc->foreign, 1, memory_order_relaxed);
 	engine_post(rc->engine, &p->call);
 	return 0;
@@ -337,15 +377,12 @@ static int send_once(struct rpc_seat *s, struct rpc_client_req *r,
 	err = conn_check(seat->handle);
 	if (err)
 		return err;
-	if (atomic_load_explicit(&s->queued, memory_order_relaxed))
+	if (conn_seat_held(seat))
 		return -EAGAIN;
 	rc = lane_of(s);
 	if (!rc)
 		return -ENOTCONN;
-	if (r->done == async_done)
-		((struct rpc_async *)r->arg)->rc = rc;
-	else
-		((struct rpc_waiting *)r->arg)->rc = rc;
+	call_goes_by(r->done, r->arg, rc);
 	s->begun++;
 	if (r->len > rc->ctx->conf.msg_max - RPC_REQ_ROOM) {
 		err = send_large(s, rc, r, stack);
@@ -359,6 +396,43 @@ static int send_once(struct rpc_seat *s, struct rpc_client_req *r,
 	else
 		count_call(s, r->len);
 	return err;
+}
+
+struct rpc_conn *rpc_seat_moves(struct rpc_pending *p)
+{
+	struct skein_conn *head = conn_lane_head(p->rc->conn);
+	struct conn_seat *seat = conn_seat_at(head, p->thread);
+	uint16_t wanted =
+		atomic_load_explicit(&seat->lane_wanted, memory_order_relaxed);
+	struct rpc_conn *to = rpc_conn_of(conn_lane(head, wanted));
+	struct rpc_seat *s = rpc_seat_of(seat);
+
+	/* What its thread has begun stands still while it is held. */
+	if (!to || to == p->rc || !to->up || !to->share->active ||
+	    s->begun - atomic_load_explicit(&s->ended, memory_order_relaxed) !=
+		    1 ||
+	    !has_passed(s, p->rc) ||
+	    seat->wrs_begun != atomic_load_explicit(&seat->wrs_ended,
+						    memory_order_relaxed))
+		return NULL;
+	/* Relaxed: the thread looks when it is not held any more. */
+	atomic_store_explicit(&seat->lane, wanted, memory_order_relaxed);
+	call_goes_by(p->done, p->arg, to);
+	p->rc = to;
+	return to;
+}
+
+void rpc_seats_reset(struct skein_conn *head)
+{
+	unsigned n = conn_seats(head);
+	struct rpc_seat *s;
+
+	for (unsigned i = 0; i < n; i++) {
+		s = rpc_seat_of(conn_seat_at(head, i));
+		if (s)
+			atomic_store_explicit(&s->passed, 0,
+					      memory_order_relaxed);
+	}
 }
 
 /* --- without room ------------------------------------------------------- */
@@ -419,7 +493,7 @@ static void waiting_done(void *arg, const struct skein_rpc_result *res)
 			memcpy(w->resp, res->data, res->len);
 		w->res.data = w->resp;
 	}
-	count_ended(s);
+	count_ended(s, w->rc, res);
 	/* Release: its thread sees the result, and w is its own again. The
 	 * seat stays as long as the handle. */
 	atomic_store_explicit(&w->ended, true, memory_order_release);

@@ -16,6 +16,8 @@
 #include "conn/ctx.h"
 #include "rpc/share.h"
 
+/* How often the Head is READ for threads that want to leave. */
+#define HEAD_EVERY_NS 100000u
 #define MAIL_COUNT UINT64_C(0xffffffff)
 #define MAIL_DECLINED (UINT64_C(1) << 32)
 #define MAIL_NEWS (UINT64_C(1) << 33)
@@ -300,24 +302,65 @@ static int pending_send(struct rpc_conn *rc, const struct rpc_pending *p)
 	return left ? large_send(rc, p, left) : -ETIMEDOUT;
 }
 
+/* It has no time left; also behind others that lack room. */
+static bool too_late(const struct rpc_conn *rc, const struct rpc_pending *p)
+{
+	return p->deadline_ns <= engine_now_ns(rc->engine);
+}
+
+static void waiting_del(struct rpc_conn *rc, struct rpc_pending **link)
+{
+	struct rpc_pending *p = *link;
+
+	*link = p->next;
+	if (!p->next)
+		rc->waiting_end = link;
+	p->next = NULL;
+	atomic_fetch_sub_explicit(&rc->foreign, 1, memory_order_relaxed);
+}
+
 int rpc_waiting_poll(struct rpc_conn *rc, struct rpc_pending **ended)
 {
-	struct rpc_pending *p;
+	struct rpc_pending **link = &rc->waiting, *p;
 	int err, moved = 0;
 
-	while ((p = rc->waiting)) {
-		err = pending_send(rc, p);
-		if (err == -EAGAIN)
-			break;
-		rc->waiting = p->next;
-		if (!rc->waiting)
-			rc->waiting_end = &rc->waiting;
-		atomic_fetch_sub_explicit(&rc->foreign, 1,
-					  memory_order_relaxed);
+	while ((p = *link)) {
+		err = -EAGAIN;
+		if (link == &rc->waiting)
+			err = pending_send(rc, p);
+		else if (too_late(rc, p))
+			err = -ETIMEDOUT;
+		if (err == -EAGAIN) {
+			link = &p->next;
+			continue;
+		}
+		waiting_del(rc, link);
 		p->err = err;
-		p->next = NULL;
 		*ended = p;
 		ended = &p->next;
+		moved++;
+	}
+	return moved;
+}
+
+/* The lane rests, perhaps for ever: whoever can goes over to another. */
+static int waiting_move(struct rpc_conn *rc)
+{
+	struct rpc_pending **link = &rc->waiting, *p;
+	struct rpc_conn *to;
+	int moved = 0;
+
+	while ((p = *link)) {
+		to = rpc_seat_moves(p);
+		if (!to) {
+			link = &p->next;
+			continue;
+		}
+		waiting_del(rc, link);
+		atomic_fetch_add_explicit(&to->foreign, 1,
+					  memory_order_relaxed);
+		*to->waiting_end = p;
+		to->waiting_end = &p->next;
 		moved++;
 	}
 	return moved;
@@ -337,7 +380,7 @@ void rpc_pending_tell(struct rpc_pending *ended)
 		arg = p->arg;
 		/* From here on its thread may send again. Release: p is its
 		 * own, if it stands on its stack. */
-		atomic_fetch_sub_explicit(p->queued, 1, memory_order_release);
+		atomic_fetch_sub_explicit(p->held, 1, memory_order_release);
 		if (p->own)
 			env_free(conn_env(p->rc->conn), p);
 		if (done)
@@ -394,6 +437,28 @@ static int send_own(struct rpc_conn *rc)
 	return moved;
 }
 
+uint64_t rpc_share_next(struct rpc_conn *rc)
+{
+	struct rpc_share *sh = rc->share;
+
+	return atomic_load_explicit(&sh->want_head, memory_order_relaxed)
+		       ? sh->head_ns
+		       : ENV_NEVER;
+}
+
+/* For threads that want to leave a lane on which nothing comes any more. */
+static void read_head_at_times(struct rpc_conn *rc, uint64_t now_ns)
+{
+	struct rpc_share *sh = rc->share;
+
+	if (now_ns < rpc_share_next(rc))
+		return;
+	atomic_store_explicit(&sh->want_head, false, memory_order_relaxed);
+	atomic_store_explicit(&rc->client.told.full, true,
+			      memory_order_relaxed);
+	sh->head_ns = now_ns + HEAD_EVERY_NS;
+}
+
 int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns)
 {
 	struct rpc_share *sh = rc->share;
@@ -403,6 +468,9 @@ int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns)
 	moved = rpc_client_poll(&rc->client, now_ns);
 	if (moved < 0)
 		return moved;
+	if (rc->waiting && !sh->active)
+		moved += waiting_move(rc);
+	read_head_at_times(rc, now_ns);
 	if (wants_send(rc)) {
 		err = send_own(rc);
 		if (err < 0)

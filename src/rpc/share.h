@@ -79,10 +79,14 @@ struct rpc_share {
 	 * leaves to the owner. */
 	alignas(64) _Atomic(uint64_t) mail;
 	atomic_bool want_question, want_wake;
+	/* A thread's: it wants to leave, and must know how far the server has
+	 * read (rpc_seat.passed). */
+	atomic_bool want_head;
 
 	/* the owner's */
 	alignas(64) bool active;
-	uint32_t room; /* of the send queue, as last seen */
+	uint32_t room;	  /* of the send queue, as last seen */
+	uint64_t head_ns; /* no READ of the Head for want_head before */
 	uint64_t grants, declines;
 	uint64_t granted; /* credits */
 };
@@ -92,6 +96,8 @@ void rpc_share_free(struct rpc_conn *rc);
 /* Owner: a round of a lane. As rpc_poll(). */
 int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns);
 bool rpc_share_has_work(struct rpc_conn *rc);
+/* When rpc_share_poll() must run though nothing happens. */
+uint64_t rpc_share_next(struct rpc_conn *rc);
 /* Owner: signals of the event mode, held. */
 int rpc_share_event_flush(struct rpc_conn *rc);
 /* Owner: the answer to a question, or a grant unasked. */
@@ -155,7 +161,6 @@ struct rpc_seat {
 	 * (docs/protocol/rpc.md, section 1). */
 	uint8_t *inbox;
 	uint32_t inbox_len, inbox_max; /* of the ring; of an entry */
-	_Atomic(uint32_t) queued;      /* large calls in the owner's hands */
 	atomic_bool orphan;	       /* its thread has ended */
 	/* The owner has told all that the orphan's calls brought, and touches
 	 * the seat no more: another thread may have it. Reset by the thread
@@ -166,6 +171,11 @@ struct rpc_seat {
 	/* the owner's */
 	alignas(64) _Atomic(uint64_t) written;
 	_Atomic(uint32_t) ended;
+	/* Calls of its thread have ended without an answer: the server must
+	 * have read to here before the thread sends on another lane, or they
+	 * may be overtaken. A position in the request ring of the seat's lane;
+	 * 0: none. */
+	_Atomic(uint64_t) passed;
 };
 
 int rpc_seat_taken(struct skein_conn *handle, struct conn_seat *seat);
@@ -174,6 +184,12 @@ bool rpc_seat_idle(struct skein_conn *handle, struct conn_seat *seat);
 void rpc_seat_free(struct skein_conn *handle, struct conn_seat *seat);
 /* Owner: what is left of a thread that has ended. Returns what moved. */
 int rpc_seat_sweep(struct rpc_seat *s);
+/* Owner: p waits on a lane that rests, and is all of its thread that is under
+ * way: the lane on which the thread is wanted, if that is active, else NULL.
+ * When it is not NULL p is that one's from now on, and so is its thread. */
+struct rpc_conn *rpc_seat_moves(struct rpc_pending *p);
+/* Owner: the connection, of all lanes, is down; what it had to pass is gone. */
+void rpc_seats_reset(struct skein_conn *head);
 /* Runs what has come: by its thread, or when that has ended by the owner. */
 int rpc_seat_reap(struct rpc_seat *s);
 

@@ -57,7 +57,7 @@ struct rpc_pending {
 	uint64_t timeout_ns, deadline_ns; /* set when it is queued */
 	skein_rpc_done_fn *done;
 	void *arg;
-	_Atomic(uint32_t) *queued; /* its thread's, on a lane; or NULL */
+	_Atomic(uint32_t) *held; /* its thread's, on a lane; or NULL */
 	int err;
 	uint16_t id;
 	uint16_t thread;

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A thread of a handle goes from one lane to another, in a simulated world: what
+ * it has left to the owner goes with it when its lane rests, what has ended
+ * without an answer is not overtaken, and what reaches a lane that is down ends.
+ */
+#include "cm_sim.h"
+#include "conn/handle.h"
+#include "rpc/share.h"
+
+#include <skein/skein.h>
+#include <string.h>
+
+#define ENGINES 2
+#define NOW 1
+#define LATER 2
+#define LARGE (100u << 10)
+#define MS 1000000ull
+
+struct play {
+	struct two t;
+	void (*client)(struct play *p);
+	struct skein_engine *engines[ENGINES];
+	atomic_bool halted[ENGINES]; /* nobody runs it */
+	atomic_bool over;
+	struct skein_conn *served;
+	struct skein_rpc_req *later;
+	uint64_t order[64]; /* of requests, as they were executed */
+	unsigned n_order;
+
+	struct skein_ctx *ctx;
+	struct skein_conn *conn;
+	struct conn_seat *seat;
+	bool ended;
+};
+
+/* --- the server --------------------------------------------------------- */
+
+static int on_now(struct skein_rpc_req *req, void *arg)
+{
+	struct play *p = arg;
+
+	p->served = skein_rpc_req_conn(req);
+	assert_true(p->n_order < 64);
+	memcpy(&p->order[p->n_order++], skein_rpc_req_data(req), 8);
+	return 0;
+}
+
+static int on_later(struct skein_rpc_req *req, void *arg)
+{
+	on_now(req, arg);
+	return skein_rpc_defer(req, &((struct play *)arg)->later);
+}
+
+struct serving {
+	struct play *p;
+	unsigned i;
+};
+
+static void serves(void *arg)
+{
+	struct serving *s = arg;
+
+	while (!s->p->over) {
+		if (s->p->halted[s->i])
+			sim_sleep(s->p->t.w, 10000);
+		else
+			skein_engine_run(s->p->engines[s->i], 20000);
+	}
+}
+
+static void server(void *arg)
+{
+	struct play *p = arg;
+	struct skein_ctx_attr attr = {.size = sizeof(attr)};
+	struct skein_listener_attr l = {.size = sizeof(l),
+					.engines = p->engines,
+					.engine_count = ENGINES};
+	struct env_thread *threads[ENGINES];
+	struct skein_listener *listener;
+	struct serving s[ENGINES];
+	struct skein_ctx *ctx;
+	struct rpc_ctx *rx;
+
+	assert_int_equal(ctx_open_env(p->t.env[0], &attr, &ctx), 0);
+	/* Which lanes are active is the test's business. */
+	rx = conn_ctx_module(ctx, CONN_MODULE_RPC);
+	rx->aqp.interval_ns = SKEIN_S(3600);
+	assert_int_equal(skein_rpc_handle(ctx, NOW, on_now, p), 0);
+	assert_int_equal(skein_rpc_handle(ctx, LATER, on_later, p), 0);
+	for (unsigned i = 0; i < ENGINES; i++) {
+		assert_int_equal(skein_engine_new(ctx, SKEIN_WAIT_POLL,
+						  &p->engines[i]),
+				 0);
+		s[i] = (struct serving){p, i};
+		assert_int_equal(env_thread_start(p->t.env[0], "engine", serves,
+						  &s[i], &threads[i]),
+				 0);
+	}
+	assert_int_equal(skein_listener_open(ctx, ":7000", &l, &listener), 0);
+	for (unsigned i = 0; i < ENGINES; i++)
+		env_thread_join(p->t.env[0], threads[i]);
+	skein_ctx_close(ctx);
+}
+
+/* --- the client --------------------------------------------------------- */
+
+struct call {
+	bool done;
+	int status;
+	enum skein_outcome outcome;
+};
+
+static void call_done(void *arg, const struct skein_rpc_result *res)
+{
+	*(struct call *)arg = (struct call){true, res->status, res->outcome};
+}
+
+static int start(struct play *p, struct call *c, uint16_t id, uint64_t n,
+		 size_t len, uint64_t timeout_ns)
+{
+	uint8_t *buf = env_alloc(p->t.env[1], len);
+	int rc;
+
+	*c = (struct call){0};
+	memset(buf, 0, len);
+	memcpy(buf, &n, sizeof(n));
+	rc = skein_rpc_call_async(p->conn, id, buf, len, 0, timeout_ns,
+				  call_done, c);
+	env_free(p->t.env[1], buf);
+	return rc;
+}
+
+/* Until it has ended, or so long. */
+static void await(struct play *p, const struct call *c, uint64_t ns)
+{
+	uint64_t end = sim_thread_now(p->t.w) + ns;
+
+	while (!c->done && sim_thread_now(p->t.w) < end) {
+		skein_rpc_reap(p->conn, 20000);
+		sim_sleep(p->t.w, 1000);
+	}
+}
+
+static struct rpc_conn *lane_of(struct play *p)
+{
+	return rpc_conn_of(conn_lane(p->conn, p->seat->lane));
+}
+
+static void client(void *arg)
+{
+	struct play *p = arg;
+	struct skein_ctx_attr attr = {.size = sizeof(attr),
+				      .wait = SKEIN_WAIT_POLL};
+	struct skein_conn_attr c = {.size = sizeof(c), .qps = ENGINES};
+	struct rpc_ctx *rx;
+	struct call call;
+
+	assert_int_equal(ctx_open_env(p->t.env[1], &attr, &p->ctx), 0);
+	rx = conn_ctx_module(p->ctx, CONN_MODULE_RPC);
+	rx->conf.thread_interval_ns = SKEIN_S(3600);
+	sim_sleep(p->t.w, MS);
+	assert_int_equal(skein_conn_open(p->ctx, "n1:7000", &c, &p->conn), 0);
+	assert_int_equal(conn_seat(p->conn, &p->seat), 0);
+	assert_int_equal(start(p, &call, NOW, 0, 8, SKEIN_S(1)), 0);
+	await(p, &call, SKEIN_S(1));
+	assert_true(call.done && !call.status);
+	p->client(p);
+	skein_conn_close(p->conn, SKEIN_MS(10));
+	skein_ctx_close(p->ctx);
+	p->over = true;
+	p->ended = true;
+}
+
+static void run(void (*fn)(struct play *p))
+{
+	struct play p = {.client = fn};
+
+	two_up(&p.t, 1, 4);
+	assert_int_equal(sim_spawn(p.t.proc[0], "server", server, &p), 0);
+	assert_int_equal(sim_spawn(p.t.proc[1], "client", client, &p), 0);
+	sim_run(p.t.w, 20000 * MS);
+	assert_true(p.ended);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(sim_proc_bytes(p.t.proc[i]), 0);
+	two_down(&p.t);
+}
+
+/* --- a lane that rests -------------------------------------------------- */
+
+/* The server declines when the thread's lane next asks. */
+static void put_to_rest(struct play *p)
+{
+	struct rpc_conn *lane = lane_of(p);
+	struct skein_conn *theirs = p->served->lanes->lane[p->seat->lane];
+	struct call c;
+
+	rpc_conn_of(theirs)->lane->keep = false;
+	for (int i = 0; i < 64 && lane->share->active; i++) {
+		assert_int_equal(start(p, &c, NOW, 0, 8, SKEIN_S(1)), 0);
+		await(p, &c, SKEIN_S(1));
+	}
+	assert_false(lane->share->active);
+}
+
+static void rests(struct play *p)
+{
+	struct rpc_conn *lane = lane_of(p);
+	struct call pin, large, small;
+
+	/* It stays where it is until this is answered. */
+	assert_int_equal(start(p, &pin, LATER, 0, 8, SKEIN_S(10)), 0);
+	put_to_rest(p);
+	assert_int_equal(start(p, &large, NOW, 100, LARGE, SKEIN_S(10)), 0);
+	await(p, &large, MS);
+	assert_false(large.done);
+	/* It would overtake the large one. */
+	assert_int_equal(start(p, &small, NOW, 101, 8, SKEIN_S(10)), -EAGAIN);
+	assert_int_equal(skein_rpc_answer(p->later, 0), 0);
+	await(p, &large, 100 * MS);
+	assert_true(large.done && !large.status);
+	assert_false(lane->share->active);
+	assert_true(lane_of(p) != lane);
+	assert_int_equal(start(p, &small, NOW, 101, 8, SKEIN_S(10)), 0);
+	await(p, &small, 100 * MS);
+	assert_true(small.done && !small.status);
+	assert_int_equal(p->order[p->n_order - 2], 100);
+	assert_int_equal(p->order[p->n_order - 1], 101);
+}
+
+static void test_lane_rests(void **state)
+{
+	run(rests);
+}
+
+/* One that waits behind another has its own deadline. */
+static void waits(struct play *p)
+{
+	struct rpc_pending *first, *second;
+	struct rpc_conn *lane = lane_of(p);
+	struct call pin, large, late = {0};
+	struct rpc_pending behind = {.id = NOW,
+				     .rc = lane,
+				     .req = "",
+				     .timeout_ns = MS,
+				     .done = call_done,
+				     .arg = &late,
+				     .held = &p->seat->held};
+
+	assert_int_equal(start(p, &pin, LATER, 0, 8, SKEIN_S(10)), 0);
+	put_to_rest(p);
+	assert_int_equal(start(p, &large, NOW, 1, LARGE, SKEIN_S(10)), 0);
+	await(p, &large, MS);
+	/* As another thread's would come. */
+	p->seat->held++;
+	lane->foreign++;
+	assert_true(engine_try_enter(lane->engine));
+	rpc_pending_start(lane, &behind);
+	engine_leave(lane->engine);
+	first = lane->waiting;
+	second = first->next;
+	assert_ptr_equal(second, &behind);
+	await(p, &late, 5 * MS);
+	assert_true(late.done);
+	assert_int_equal(late.status, -ETIMEDOUT);
+	assert_int_equal(late.outcome, SKEIN_NOT_SENT);
+	assert_false(large.done);
+	assert_int_equal(skein_rpc_answer(p->later, 0), 0);
+	await(p, &large, 100 * MS);
+	assert_true(large.done && !large.status);
+}
+
+static void test_deadline_behind(void **state)
+{
+	run(waits);
+}
+
+/* --- a lane that is down ------------------------------------------------ */
+
+static void goes_down(struct play *p)
+{
+	struct rpc_conn *lane = lane_of(p);
+	struct call c = {0};
+	struct rpc_pending late = {.id = NOW,
+				   .rc = lane,
+				   .req = "",
+				   .timeout_ns = SKEIN_S(10),
+				   .done = call_done,
+				   .arg = &c,
+				   .held = &p->seat->held};
+
+	sim_proc_kill(p->t.proc[0]);
+	for (int i = 0;
+	     i < 1000 && skein_conn_state(p->conn) != SKEIN_CONN_BROKEN; i++)
+		skein_engine_run(skein_ctx_engine(p->ctx), 10 * MS);
+	assert_int_equal(skein_conn_state(p->conn), SKEIN_CONN_BROKEN);
+	p->seat->held++;
+	lane->foreign++;
+	assert_true(engine_try_enter(lane->engine));
+	rpc_pending_start(lane, &late);
+	engine_leave(lane->engine);
+	assert_true(c.done);
+	assert_int_equal(c.outcome, SKEIN_NOT_SENT);
+	assert_int_equal(p->seat->held, 0);
+}
+
+static void test_lane_down(void **state)
+{
+	run(goes_down);
+}
+
+/* --- calls without an answer -------------------------------------------- */
+
+/* A call ends by its deadline before the server has seen it; what comes next
+ * does not go by another lane before the server has. */
+static void late(struct play *p)
+{
+	unsigned lane = p->seat->lane, n = p->n_order;
+	struct call first, second;
+
+	p->halted[lane] = true;
+	sim_sleep(p->t.w, MS);
+	assert_int_equal(start(p, &first, NOW, 1, 8, MS), 0);
+	await(p, &first, 10 * MS);
+	assert_true(first.done);
+	assert_int_equal(first.outcome, SKEIN_UNKNOWN);
+	p->seat->lane_wanted = (uint16_t)!lane;
+	assert_int_equal(start(p, &second, NOW, 2, 8, SKEIN_S(1)), 0);
+	await(p, &second, 10 * MS);
+	assert_int_equal(p->n_order, n);
+	p->halted[lane] = false;
+	await(p, &second, 100 * MS);
+	assert_true(second.done && !second.status);
+	assert_int_equal(p->n_order, n + 2);
+	assert_int_equal(p->order[n], 1);
+	assert_int_equal(p->order[n + 1], 2);
+	/* The server has seen all: now it goes. */
+	assert_int_equal(start(p, &second, NOW, 3, 8, SKEIN_S(1)), 0);
+	await(p, &second, 100 * MS);
+	assert_int_equal(p->seat->lane, !lane);
+}
+
+static void test_late(void **state)
+{
+	run(late);
+}
+
+/* The same when the old lane rests and nothing comes by it, for the handler has
+ * put the call off: a READ tells that the server has seen it. */
+static void late_at_rest(struct play *p)
+{
+	struct rpc_conn *old = lane_of(p);
+	unsigned lane = p->seat->lane, n;
+	struct call first, second;
+
+	rpc_conn_of(p->served->lanes->lane[lane])->lane->keep = false;
+	while (old->share->credit.left > CREDIT_C / 2 + 1) {
+		assert_int_equal(start(p, &second, NOW, 0, 8, SKEIN_S(1)), 0);
+		await(p, &second, SKEIN_S(1));
+	}
+	/* With this goes the question. */
+	n = p->n_order;
+	p->halted[lane] = true;
+	sim_sleep(p->t.w, MS);
+	assert_int_equal(start(p, &first, LATER, 1, 8, MS), 0);
+	await(p, &first, 10 * MS);
+	assert_int_equal(first.outcome, SKEIN_UNKNOWN);
+	assert_int_equal(p->n_order, n);
+	p->halted[lane] = false;
+	for (int i = 0; i < 1000 && old->share->active; i++) {
+		skein_rpc_reap(p->conn, 0);
+		sim_sleep(p->t.w, 20000);
+	}
+	assert_false(old->share->active);
+	p->seat->lane_wanted = (uint16_t)!lane;
+	assert_int_equal(skein_rpc_call(p->conn, NOW, (uint64_t[]){2}, 8, NULL,
+					0, SKEIN_S(1), NULL),
+			 0);
+	assert_int_equal(p->order[n], 1);
+	assert_int_equal(p->order[n + 1], 2);
+	assert_true(lane_of(p) != old);
+	assert_int_equal(skein_rpc_answer(p->later, 0), 0);
+}
+
+static void test_late_at_rest(void **state)
+{
+	run(late_at_rest);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_lane_rests),
+		cmocka_unit_test(test_deadline_behind),
+		cmocka_unit_test(test_lane_down),
+		cmocka_unit_test(test_late),
+		cmocka_unit_test(test_late_at_rest),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
