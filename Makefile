@@ -53,6 +53,7 @@ test-hw:
 		sed 's|[^ ]*|tests/hw/test_&|g')
 	SKEIN_BUILD_ASAN=build-asan tests/hw/run.sh $(BUILD)
 
+# Models are checked by spin: no sanitizer sees them.
 ##asan: unit and end-to-end tests under AddressSanitizer and UBSan
 asan:
 	scripts/deps.sh build test
@@ -61,7 +62,7 @@ asan:
 	ASAN_OPTIONS=detect_leaks=1:abort_on_error=1 \
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	scripts/run-tests.py --build build-asan --no-suite lint --no-suite soak \
-		--timeout-multiplier 4 $(T)
+		--no-suite model --timeout-multiplier 4 $(T)
 
 # die_after_fork=0: tests fork children that start threads of their own.
 ##tsan: the tests of threaded code under ThreadSanitizer
@@ -71,7 +72,7 @@ tsan:
 		-Db_sanitize=thread -Db_lundef=false"
 	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0 \
 	scripts/run-tests.py --build build-tsan --no-suite lint --no-suite soak \
-		--timeout-multiplier 6 $(T)
+		--no-suite model --timeout-multiplier 6 $(T)
 
 ##valgrind: unit tests under memcheck
 valgrind:
