@@ -244,7 +244,7 @@ void conn_accept_decide(struct skein_conn *conn)
 	conn_set_name(conn, conn->peer->addr, p->pid);
 	if (to == conn->eng)
 		accept_offer(conn);
-	else if (conn->peer->phase == PEER_SHAKING)
+	else if (conn->peer->phase == PEER_SHAKING && conn->peer->n_conns == 1)
 		conn_peer_hand_on(conn->peer, to);
 	else
 		conn_give_up(conn, -SKEIN_EPEER,

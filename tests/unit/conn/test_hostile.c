@@ -243,6 +243,57 @@ static void test_idlers(void **state)
 	skein_ctx_close(server);
 }
 
+/* A frame with the offer of a connection of this number. */
+static void put_offer(struct bytes_out *out, uint16_t number, uint32_t shard)
+{
+	struct handshake_params p = {.shard = shard,
+				     .recvs = CONN_RECVS,
+				     .device = "soft",
+				     .qp = {.qpn = 0x123456, .mtu = 1}};
+	struct handshake_conf conf = {.deadline_ns = ENV_NEVER};
+	uint8_t buf[HANDSHAKE_MSG_MAX];
+	struct bytes_out msg = bytes_out(buf, sizeof(buf));
+	struct handshake hs;
+
+	handshake_client_init(&hs, &conf);
+	assert_int_equal(handshake_offer(&hs, &p, &msg), 0);
+	ctlframe_put(out, CTLFRAME_SHAKE, number, msg.buf, (uint32_t)msg.pos);
+}
+
+/* Several offers at once on a link that has no handshake behind it: it can be
+ * handed to the engine of one of them only. */
+static void test_offers_at_once(void **state)
+{
+	struct skein_ctx *server = open_ctx(), *client = open_ctx();
+	struct skein_engine *engines[2] = {skein_ctx_engine(server)};
+	struct skein_listener_attr l = {
+		.size = sizeof(l), .engines = engines, .engine_count = 2};
+	uint8_t buf[4 * HANDSHAKE_MSG_MAX];
+	struct bytes_out out;
+	struct skein_listener *listener;
+
+	assert_int_equal(skein_engine_new(server, SKEIN_WAIT_POLL, &engines[1]),
+			 0);
+	assert_int_equal(
+		skein_listener_open(server, "127.0.0.1:0", &l, &listener), 0);
+	for (uint32_t first = 0; first < 2; first++) {
+		out = bytes_out(buf, sizeof(buf));
+		for (uint16_t i = 0; i < 4; i++)
+			put_offer(&out, i + 1, (first + i) % 2);
+		assert_int_equal(engine_background_start(engines[1]->e), 0);
+		send_garbage(server, client, skein_listener_addr(listener), buf,
+			     out.pos);
+		engine_background_stop(engines[1]->e);
+	}
+	while (atomic_load(&listener->peers)) {
+		both(server, client);
+		skein_engine_progress(engines[1]);
+	}
+	assert_int_equal(atomic_load(&listener->admission.conns), 0);
+	skein_ctx_close(client);
+	skein_ctx_close(server);
+}
+
 static int next_fd(void)
 {
 	int fd = dup(0);
@@ -419,6 +470,7 @@ int main(void)
 		cmocka_unit_test(test_conns_max),
 		cmocka_unit_test(test_garbage),
 		cmocka_unit_test(test_idlers),
+		cmocka_unit_test(test_offers_at_once),
 		cmocka_unit_test(test_no_fds),
 		cmocka_unit_test(test_allocations),
 	};
