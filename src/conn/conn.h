@@ -17,7 +17,9 @@
  *			way has already ended by its done(); calls must be
  *			ended as unknown or not sent. May be followed by a new
  *			offer() when the connection reconnects
- *	closed()		free what hangs from the connection
+ *	closed()		free what hangs from the connection: after each
+ *			attempt that fails, but once it was ready() not before
+ *			it is closed, for any thread may be looking
  *
  * Thread rule: everything here belongs to the owner of the connection's
  * engine, except where it says otherwise.

@@ -115,6 +115,20 @@ static void leave_peer(struct skein_conn *conn)
 	conn_peer_detach(conn->peer, conn);
 }
 
+/* Of a connection that has been ready modules keep what they have until it is
+ * closed: a thread that saw it ready may be about to use it. */
+static void modules_undo(struct skein_conn *conn)
+{
+	if (conn->client && conn->dial->ever_ready)
+		return;
+	/* Lane 0's are the last: what an earlier attempt has left of others. */
+	if (conn->client && conn->lanes && !conn->lane)
+		for (unsigned i = 1; i < conn->lanes->count; i++)
+			if (conn->lanes->lane[i])
+				modules_closed(conn->lanes->lane[i]);
+	modules_closed(conn);
+}
+
 void conn_attempt_undo(struct skein_conn *conn)
 {
 	conn->postable = false;
@@ -122,12 +136,7 @@ void conn_attempt_undo(struct skein_conn *conn)
 	if (conn->connected)
 		dev_qp_err(conn->eng->dev, conn->qp);
 	conn_qp_free(conn);
-	/* Lane 0's are the last: what an earlier attempt has left of others. */
-	if (conn->client && conn->lanes && !conn->lane)
-		for (unsigned i = 1; i < conn->lanes->count; i++)
-			if (conn->lanes->lane[i])
-				modules_closed(conn->lanes->lane[i]);
-	modules_closed(conn);
+	modules_undo(conn);
 	drop_handshake(conn);
 	leave_peer(conn);
 	conn->bye_got = conn->bye_acked = false;

@@ -374,9 +374,12 @@ static int rpc_offer(struct skein_conn *conn, struct bytes_out *out)
 		.req_lines = (uint32_t)(rx->conf.ring / RPC_LINE),
 		.resp_lines = (uint32_t)(rx->conf.resp_ring / RPC_LINE),
 		.spill = (uint32_t)(rx->conf.msg_max / RPC_LINE)};
-	struct rpc_conn *rc;
+	struct rpc_conn *rc = rpc_conn_of(conn);
 	int err;
 
+	/* An attempt that got as far as confirm(), and not to ready(). */
+	if (rc && rc->up)
+		conn_down_engines(rc, -ENOTCONN);
 	err = conn_prepare(conn, &geom, &rc);
 	if (err)
 		return err;
@@ -449,6 +452,12 @@ static int pending_try(struct rpc_pending *p)
 
 void rpc_pending_start(struct rpc_conn *rc, struct rpc_pending *p)
 {
+	/* Its thread saw the connection ready. It has ended since, and nobody
+	 * looks after those who wait on it. */
+	if (!rc->up) {
+		pending_end(p, -ENOTCONN);
+		return;
+	}
 	p->deadline_ns = ENV_NEVER;
 	if (p->timeout_ns < ENV_NEVER - engine_now_ns(rc->engine))
 		p->deadline_ns = engine_now_ns(rc->engine) + p->timeout_ns;

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_trouble.c - handles with lanes in trouble: a server that lies, a
+ * connection that ends under a thread that is about to use it, threads that end
+ * where it hurts.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conn/handle.h"
+#include "rpc/share.h"
+#include "unit/cm.h"
+#include <skein/skein.h>
+
+#define ECHO 1
+#define HOLD 2
+#define PATIENCE SKEIN_S(30)
+#define LARGE (200u << 10)
+
+struct world {
+	struct skein_ctx *server, *client;
+	struct skein_listener *listener;
+	struct skein_conn *conn;
+	struct skein_rpc_req *_Atomic held;
+};
+
+static int on_echo(struct skein_rpc_req *req, void *arg)
+{
+	size_t len = skein_rpc_req_len(req);
+	void *resp;
+
+	if (len > skein_rpc_resp_max(req))
+		len = skein_rpc_resp_max(req);
+	resp = skein_rpc_resp_buf(req, len);
+	memcpy(resp, skein_rpc_req_data(req), len);
+	return 0;
+}
+
+/* Who answers is the test. */
+static int on_hold(struct skein_rpc_req *req, void *arg)
+{
+	struct world *w = arg;
+	struct skein_rpc_req *later;
+	int rc = skein_rpc_defer(req, &later);
+
+	if (!rc)
+		atomic_store(&w->held, later);
+	return rc;
+}
+
+static void quiet(void *arg, enum skein_log_level level, const char *line)
+{
+}
+
+static void listen_at(struct world *w, const char *addr)
+{
+	assert_int_equal(
+		skein_listener_open(w->server, addr, NULL, &w->listener), 0);
+}
+
+static void world_open(struct world *w, struct skein_conn_attr *attr)
+{
+	struct skein_ctx_attr ctx = {.size = sizeof(ctx),
+				     .device = "soft",
+				     .log = quiet,
+				     .background = true};
+
+	memset(w, 0, sizeof(*w));
+	assert_int_equal(skein_ctx_open(&ctx, &w->server), 0);
+	ctx.background = false;
+	assert_int_equal(skein_ctx_open(&ctx, &w->client), 0);
+	assert_int_equal(skein_rpc_handle(w->server, ECHO, on_echo, NULL), 0);
+	assert_int_equal(skein_rpc_handle(w->server, HOLD, on_hold, w), 0);
+	listen_at(w, "127.0.0.1:0");
+	attr->size = sizeof(*attr);
+	assert_int_equal(skein_conn_open(w->client,
+					 skein_listener_addr(w->listener), attr,
+					 &w->conn),
+			 0);
+}
+
+static void world_close(struct world *w)
+{
+	skein_conn_close(w->conn, SKEIN_S(1));
+	skein_ctx_close(w->client);
+	skein_ctx_close(w->server);
+}
+
+static int call(struct world *w, size_t len)
+{
+	uint8_t *buf = calloc(1, len);
+	int rc;
+
+	rc = skein_rpc_call(w->conn, ECHO, buf, len, buf, len, PATIENCE, NULL);
+	free(buf);
+	return rc;
+}
+
+struct end {
+	int n;
+	enum skein_outcome outcome;
+	int status;
+	size_t len;
+};
+
+static void on_end(void *arg, const struct skein_rpc_result *res)
+{
+	struct end *e = arg;
+
+	e->n++;
+	e->outcome = res->outcome;
+	e->status = res->status;
+	e->len = res->len;
+}
+
+/* --- a connection that ends --------------------------------------------- */
+
+/* A thread that has seen the connection ready, and then does not run until it
+ * is down. */
+static void test_late(void **state)
+{
+	struct skein_conn_attr attr = {.qps = 2};
+	static uint8_t large[LARGE];
+	struct end end = {0};
+	struct world w;
+
+	world_open(&w, &attr);
+	assert_int_equal(call(&w, 8), 0);
+	skein_listener_close(w.listener);
+	while (skein_conn_state(w.conn) != SKEIN_CONN_BROKEN)
+		skein_ctx_progress(w.client);
+	conn_set_state(w.conn, SKEIN_CONN_READY);
+	assert_int_equal(skein_rpc_call_async(w.conn, ECHO, "x", 1, 8, PATIENCE,
+					      on_end, &end),
+			 -ENOTCONN);
+	assert_int_equal(skein_rpc_call_async(w.conn, ECHO, large, LARGE, 8,
+					      PATIENCE, on_end, &end),
+			 0);
+	for (int i = 0; i < 3; i++)
+		skein_ctx_progress(w.client);
+	assert_int_equal(skein_rpc_reap(w.conn, 0), 1);
+	assert_int_equal(end.outcome, SKEIN_NOT_SENT);
+	assert_int_equal(end.status, -ENOTCONN);
+	conn_set_state(w.conn, SKEIN_CONN_BROKEN);
+	world_close(&w);
+}
+
+/* What a thread may be about to use is there as long as the handle, however
+ * many attempts to connect again fail. */
+static void stays(unsigned qps)
+{
+	struct skein_conn_attr attr = {.qps = qps, .reconnect = true};
+	struct rpc_conn *were[4] = {0};
+	char addr[64];
+	struct world w;
+	unsigned i, lanes;
+
+	world_open(&w, &attr);
+	assert_int_equal(call(&w, 8), 0);
+	lanes = conn_lanes(w.conn);
+	for (i = 0; i < lanes; i++)
+		were[i] = rpc_conn_of(conn_lane(w.conn, i));
+	snprintf(addr, sizeof(addr), "%s", skein_listener_addr(w.listener));
+	skein_listener_close(w.listener);
+	while (skein_conn_state(w.conn) != SKEIN_CONN_CONNECTING)
+		skein_ctx_progress(w.client);
+	for (i = 0; i < 3; i++) {
+		while (w.conn->phase == CONN_P_PAUSE)
+			skein_ctx_progress(w.client);
+		while (w.conn->phase != CONN_P_PAUSE)
+			skein_ctx_progress(w.client);
+	}
+	for (i = 0; i < lanes; i++)
+		assert_ptr_equal(were[i], rpc_conn_of(conn_lane(w.conn, i)));
+	assert_int_equal(call(&w, 8), -ENOTCONN);
+	listen_at(&w, addr);
+	while (skein_conn_state(w.conn) != SKEIN_CONN_READY)
+		skein_ctx_progress(w.client);
+	assert_int_equal(call(&w, 8), 0);
+	assert_int_equal(call(&w, LARGE), 0);
+	world_close(&w);
+}
+
+static void test_stays(void **state)
+{
+	stays(0);
+	stays(3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_late),
+		cmocka_unit_test(test_stays),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
