@@ -76,23 +76,35 @@ static struct rpc_buf *take_buf(struct rpc_conn *rc)
 	return buf;
 }
 
-static void put_news(struct rpc_async *a, const struct skein_rpc_result *res)
+/* A result in the message that is longer than what was reserved for it: the
+ * client finds that out when it has taken the whole message. */
+static struct skein_rpc_result too_long(struct rpc_async *a, uint32_t len)
+{
+	conn_break(a->rc->conn, -SKEIN_EPEER,
+		   "rpc: a result of %u bytes in a message", len);
+	return (struct skein_rpc_result){.outcome = SKEIN_UNKNOWN,
+					 .status = -SKEIN_EPEER};
+}
+
+static void put_news(struct rpc_async *a, struct skein_rpc_result res)
 {
 	struct rpc_seat *s = a->seat;
 	uint64_t pos = atomic_load_explicit(&s->written, memory_order_relaxed);
 	struct rpc_news *news = news_at(s, pos);
-	uint32_t len = (uint32_t)res->len;
+	uint32_t len = (uint32_t)res.len;
 
 	news->call = a;
 	news->buf = len ? take_buf(a->rc) : NULL;
-	news->len = len;
-	news->outcome = (int16_t)res->outcome;
-	news->status = (int16_t)res->status;
 	news->size = sizeof(*news);
-	if (len && !news->buf) {
-		memcpy(news + 1, res->data, len);
+	if (!news->buf && RPC_PAD8(res.len) > a->room - sizeof(*news)) {
+		res = too_long(a, len);
+	} else if (len && !news->buf) {
+		memcpy(news + 1, res.data, len);
 		news->size += RPC_PAD8(len);
 	}
+	news->len = (uint32_t)res.len;
+	news->outcome = (int16_t)res.outcome;
+	news->status = (int16_t)res.status;
 	/* Release pairs with the acquire in rpc_seat_reap(). */
 	atomic_store_explicit(&s->written, next_pos(s, pos, news->size),
 			      memory_order_release);
@@ -122,7 +134,7 @@ static void async_done(void *arg, const struct skein_rpc_result *res)
 		rpc_seat_sweep(s);
 		return;
 	}
-	put_news(a, res);
+	put_news(a, *res);
 	count_ended(s, rc, res);
 	conn_seat_wake(seat);
 }

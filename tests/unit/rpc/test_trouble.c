@@ -117,6 +117,52 @@ static void on_end(void *arg, const struct skein_rpc_result *res)
 	e->len = res->len;
 }
 
+/* --- a server that lies ------------------------------------------------- */
+
+/* As the other end would WRITE it: a result in the message that is longer than
+ * what was reserved for it. */
+static void forge(struct rpc_conn *rc, uint32_t size)
+{
+	uint64_t pos = atomic_load(&rc->client.rx.resp_head);
+	uint8_t *at = rc->port.base + rpc_geom_resp(&rc->port.geom);
+	struct rpc_resp_meta meta = {.size = size};
+
+	memcpy(at + sizeof(struct rpc_hdr), &meta, sizeof(meta));
+	rpc_msg_seal(at,
+		     (uint32_t)(sizeof(struct rpc_hdr) + sizeof(meta)) + size +
+			     RPC_TAIL_LEN,
+		     1, 0, rpc_canary(&rc->port.secret_in, pos),
+		     rc->port.tail_in);
+}
+
+static void test_result_too_long(void **state)
+{
+	struct skein_conn_attr attr = {.qps = 1};
+	struct end end = {0};
+	struct rpc_conn *rc;
+	struct world w;
+
+	world_open(&w, &attr);
+	assert_int_equal(skein_rpc_call_async(w.conn, HOLD, "x", 1, 1 << 20,
+					      PATIENCE, on_end, &end),
+			 0);
+	while (!atomic_load(&w.held))
+		skein_ctx_progress(w.client);
+	rc = rpc_conn_of(w.conn);
+	/* More than an inbox has, with its spill. */
+	forge(rc, rc->port.geom.resp_lines * RPC_LINE + 12288);
+	while (!end.n)
+		assert_true(skein_rpc_reap(w.conn, PATIENCE) >= 0);
+	assert_int_equal(end.outcome, SKEIN_UNKNOWN);
+	assert_int_equal(end.status, -SKEIN_EPEER);
+	assert_int_equal(end.len, 0);
+	while (skein_conn_state(w.conn) != SKEIN_CONN_BROKEN)
+		skein_ctx_progress(w.client);
+	assert_int_equal(skein_conn_error(w.conn, NULL), -SKEIN_EPEER);
+	assert_int_equal(end.n, 1);
+	world_close(&w);
+}
+
 /* --- a connection that ends --------------------------------------------- */
 
 /* A thread that has seen the connection ready, and then does not run until it
@@ -194,6 +240,7 @@ static void test_stays(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_result_too_long),
 		cmocka_unit_test(test_late),
 		cmocka_unit_test(test_stays),
 	};
