@@ -76,18 +76,17 @@ int conn_qp_make(struct skein_conn *conn)
 	struct skein_engine *eng = conn->eng;
 	uint32_t cqe = CONN_SQ_DEPTH + CONN_RECVS + CONN_RECVS_OWN;
 	uint16_t index;
-	int rc;
+	int rc = 0;
 
 	if (ctx_port_lost(conn->ctx))
 		return -ENETDOWN;
-	if (any_thread(conn) && !conn->tx) {
+	if (any_thread(conn) && !conn->tx)
 		rc = conn_tx_new(conn, conn_combine(conn),
 				 conn_combine_least(conn));
-		if (rc == 0)
-			rc = eng_scratch_make(eng); /* threads cannot */
-		if (rc)
-			return rc;
-	}
+	if (rc == 0 && any_thread(conn))
+		rc = eng_scratch_make(eng); /* threads cannot */
+	if (rc)
+		return rc;
 	rc = eng_cq_get(eng, cqe, any_thread(conn), &conn->cq);
 	if (rc)
 		return rc;

@@ -452,12 +452,6 @@ static int pending_try(struct rpc_pending *p)
 
 void rpc_pending_start(struct rpc_conn *rc, struct rpc_pending *p)
 {
-	/* Its thread saw the connection ready. It has ended since, and nobody
-	 * looks after those who wait on it. */
-	if (!rc->up) {
-		pending_end(p, -ENOTCONN);
-		return;
-	}
 	p->deadline_ns = ENV_NEVER;
 	if (p->timeout_ns < ENV_NEVER - engine_now_ns(rc->engine))
 		p->deadline_ns = engine_now_ns(rc->engine) + p->timeout_ns;
