@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* party.c - a server, its clients, and trouble; see party.h. */
+/* party.c - servers, their clients, and trouble; see party.h. */
 #include "sim/party.h"
 
 #include "conn/ctx.h"
@@ -42,10 +42,12 @@ void actor_sessions(struct actor *a, int (*session)(struct actor *a))
 
 static void actor_name(const struct actor *a, char *name, size_t len)
 {
-	if (a->i)
-		snprintf(name, len, "client%u", a->i);
-	else
+	if (!a->i)
 		snprintf(name, len, "server");
+	else if (a->server)
+		snprintf(name, len, "server%u", a->i);
+	else
+		snprintf(name, len, "client%u", a->i + 1 - a->party->n_servers);
 }
 
 static void actor_start(struct sim_event *ev)
@@ -58,7 +60,8 @@ static void actor_start(struct sim_event *ev)
 	a->ctx = NULL;
 	ops->born(a);
 	if (sim_proc_new(a->node, name, &a->proc) ||
-	    sim_spawn(a->proc, "main", a->i ? ops->client : ops->server, a))
+	    sim_spawn(a->proc, "main", a->server ? ops->server : ops->client,
+		      a))
 		report_fail(a->party->rep, "out of memory");
 }
 
@@ -92,6 +95,7 @@ static int add(struct party *p, struct actor *a, struct prng *r)
 	p->actors[i] = a;
 	a->party = p;
 	a->i = i;
+	a->server = i < p->n_servers;
 	sim_prng(p->w, 100 + i, &a->r);
 	actor_name(a, name, sizeof(name));
 	rc = sim_node_new(p->w, name, 1 + (unsigned)prng_below(r, 4), &a->node);
@@ -100,7 +104,7 @@ static int add(struct party *p, struct actor *a, struct prng *r)
 	p->faults.nodes[i] = a->node;
 	a->start.fn = actor_start;
 	a->start.tag = TAG_START;
-	sim_at(p->w, &a->start, i ? prng_below(r, 5 * MS) : 0);
+	sim_at(p->w, &a->start, a->server ? 0 : prng_below(r, 5 * MS));
 	return 0;
 }
 
@@ -139,7 +143,10 @@ int party_init(struct party *p, const struct party_ops *ops,
 	rep->ok = true;
 	sim_prng(p->w, 1, &r);
 	p->n_clients = 1 + (unsigned)prng_below(&r, PARTY_CLIENTS_MAX);
-	for (unsigned i = 0; !rc && i <= p->n_clients; i++)
+	p->n_servers = 1;
+	if (ops->servers_max > 1)
+		p->n_servers += (unsigned)prng_below(&r, ops->servers_max);
+	for (unsigned i = 0; !rc && i < party_actors(p); i++)
 		rc = add(p, (void *)((char *)actors + i * actor_size), &r);
 	if (rc) {
 		sim_world_free(p->w);
@@ -165,7 +172,7 @@ void party_fini(struct party *p)
 
 static bool clients_ended(struct party *p)
 {
-	for (unsigned i = 1; i <= p->n_clients; i++)
+	for (unsigned i = p->n_servers; i < party_actors(p); i++)
 		if (!p->actors[i]->ended)
 			return false;
 	return true;
@@ -183,7 +190,8 @@ void party_play(struct party *p)
 	while (end == SIM_END_TIME && !clients_ended(p) && p->rep->ok &&
 	       sim_now(p->w) < PARTY_LIMIT_NS);
 	p->over = true;
-	p->ops->stop(p->actors[0]);
+	for (unsigned i = 0; i < p->n_servers; i++)
+		p->ops->stop(p->actors[i]);
 	sim_run(p->w, sim_now(p->w) + PARTY_LIMIT_NS);
 }
 
@@ -202,7 +210,7 @@ static void say(void *arg, const char *line)
 
 void party_judge(struct party *p)
 {
-	for (unsigned i = 0; i <= p->n_clients; i++) {
+	for (unsigned i = 0; i < party_actors(p); i++) {
 		struct actor *a = p->actors[i];
 
 		if (!a->ended)
@@ -210,7 +218,7 @@ void party_judge(struct party *p)
 		else if (sim_proc_bytes(a->proc) || sim_proc_fds(a->proc))
 			report_fail(p->rep,
 				    "%s %u left %zu bytes, %u descriptors",
-				    i ? "client" : "server", i,
+				    a->server ? "server" : "client", i,
 				    sim_proc_bytes(a->proc),
 				    sim_proc_fds(a->proc));
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * party.h - the scaffolding of scenarios with processes that are killed and
- * started anew: a server and its clients, a node each, trouble for a while,
- * then none, and the end.
+ * started anew: a server or two and their clients, a node each, trouble for a
+ * while, then none, and the end.
  *
  * What must hold of every such scenario is checked here: when the faults are
  * over every client gets through, everybody comes to an end, and what was not
@@ -15,6 +15,8 @@
 #include "sim/scenario.h"
 
 #define PARTY_CLIENTS_MAX 4
+#define PARTY_SERVERS_MAX 2
+#define PARTY_ACTORS_MAX (PARTY_SERVERS_MAX + PARTY_CLIENTS_MAX)
 #define PARTY_MS 1000000ull
 #define PARTY_RUN_NS (60 * PARTY_MS)
 #define PARTY_LIMIT_NS (120000 * PARTY_MS)
@@ -25,7 +27,8 @@ struct skein_ctx;
 /* One node's process, and its successors. Begins what a scenario puts there. */
 struct actor {
 	struct party *party;
-	unsigned i; /* 0: the server */
+	unsigned i; /* servers come first: 0, with others 1 */
+	bool server;
 	struct sim_node *node;
 	struct sim_proc *proc;
 	struct sim_event start;
@@ -36,6 +39,7 @@ struct actor {
 };
 
 struct party_ops {
+	unsigned servers_max; /* so many, or fewer, are drawn; 0: one */
 	/* What the process's first thread runs. It sets ended at the end. */
 	void (*server)(void *actor);
 	void (*client)(void *actor);
@@ -43,7 +47,7 @@ struct party_ops {
 	void (*born)(struct actor *a);
 	/* It is about to be killed. */
 	void (*killed)(struct actor *a);
-	/* The server's engines, if any run, are to stop: party.over is set. */
+	/* A server's engines, if any run, are to stop: party.over is set. */
 	void (*stop)(struct actor *server);
 };
 
@@ -52,14 +56,15 @@ struct party {
 	struct sim_world *w;
 	struct report *rep;
 	struct faults faults;
-	unsigned n_clients;
-	struct actor *actors[1 + PARTY_CLIENTS_MAX];
+	unsigned n_clients, n_servers;
+	struct actor *actors[PARTY_ACTORS_MAX];
 	uint64_t end_ns; /* of the faults */
 	bool over;	 /* servers: leave */
 };
 
-/* A world with a server and a drawn number of clients; actors are this far
- * apart, in memory of the caller's: room for 1 + PARTY_CLIENTS_MAX, zeroed. */
+/* A world with its servers and a drawn number of clients; actors are this far
+ * apart, in memory of the caller's: room for servers_max + PARTY_CLIENTS_MAX,
+ * zeroed. */
 int party_init(struct party *p, const struct party_ops *ops,
 	       const struct scenario_conf *conf, struct report *rep,
 	       void *actors, size_t actor_size);
@@ -69,6 +74,11 @@ void party_play(struct party *p);
  * of the world. Before party_fini(). */
 void party_judge(struct party *p);
 void party_fini(struct party *p);
+
+static inline unsigned party_actors(const struct party *p)
+{
+	return p->n_servers + p->n_clients;
+}
 
 static inline struct skein_env *actor_env(struct actor *a)
 {

@@ -18,7 +18,7 @@ static const struct scenario *const scenarios[] = {
 	&scenario_mcast_blocks,	    &scenario_mcast_overlap,
 	&scenario_mcast_racks,	    &scenario_mcast_apt,
 	&scenario_mcast_slow_link,  &scenario_flock_sharing,
-	&scenario_mcast_groups,
+	&scenario_mcast_groups,	    &scenario_rpc_handles,
 };
 
 #define N_SCENARIOS (sizeof(scenarios) / sizeof(scenarios[0]))

@@ -107,5 +107,6 @@ extern const struct scenario scenario_mcast_apt;
 extern const struct scenario scenario_mcast_slow_link;
 extern const struct scenario scenario_flock_sharing;
 extern const struct scenario scenario_mcast_groups;
+extern const struct scenario scenario_rpc_handles;
 
 #endif

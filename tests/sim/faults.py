@@ -30,7 +30,7 @@ def scripted(scenario, script, counts):
     return report
 
 
-for scenario in ('rpc-basic', 'kv'):
+for scenario in ('rpc-basic', 'kv', 'rpc-handles'):
     calm = scripted(scenario, '', {})
     for kind in KINDS:
         # not in order, and once after the time that chance would have had

@@ -13,7 +13,7 @@ hash() {
 	sed -n 's/.*"event_log_hash": *"\([0-9a-f]*\)".*/\1/p'
 }
 for seed; do
-	for name in rpc-basic kv; do
+	for name in rpc-basic kv rpc-handles; do
 		bare=$("$skein" sim "$name" --seed "$seed" --json | hash)
 		checked=$(valgrind -q --leak-check=no --error-exitcode=99 \
 			"$skein" sim "$name" --seed "$seed" --json) || {

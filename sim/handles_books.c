@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * handles_books.c - the credits of a handle's lanes, both ends side by side
+ * (docs/combining.md): granted = used + left, and what the caller has left is
+ * what the server counts, but for memory operations that it was not told of
+ * yet. It looks into both processes at one moment of virtual time.
+ */
+#include "conn/handle.h"
+#include "rpc/lane.h"
+#include "rpc/share.h"
+#include "sim/rpc_handles.h"
+
+#include <stdio.h>
+
+static struct skein_conn *served_end(uint64_t id, struct handles_peer *peers,
+				     unsigned n_peers)
+{
+	for (unsigned i = 0; i < n_peers; i++)
+		for (unsigned k = 0; k < peers[i].s.n_served; k++)
+			if (peers[i].s.served[k]->lanes->id == id)
+				return peers[i].s.served[k];
+	return NULL;
+}
+
+static uint64_t used(struct rpc_conn *rc)
+{
+	return rc->port.stats.calls + rc->client.tx.calls + rc->share->all_ops;
+}
+
+static enum books compare(struct rpc_conn *ours, struct rpc_conn *theirs,
+			  unsigned i, char *why, size_t why_len)
+{
+	struct rpc_share *sh = ours->share;
+	struct rpc_lane *l = theirs->lane;
+	uint64_t mail = atomic_load(&sh->mail);
+	uint32_t left = sh->credit.left + (uint32_t)mail;
+	uint64_t calls = ours->port.stats.calls + ours->client.tx.calls;
+
+	if (left != CREDIT_C + sh->granted - used(ours)) {
+		snprintf(why, why_len,
+			 "lane %u: %u credits are left, of %llu granted and "
+			 "%llu used",
+			 i, left, (unsigned long long)(CREDIT_C + sh->granted),
+			 (unsigned long long)used(ours));
+		return BOOKS_WRONG;
+	}
+	if (left > 2 * CREDIT_C) {
+		snprintf(why, why_len, "lane %u: %u credits are left", i, left);
+		return BOOKS_WRONG;
+	}
+	snprintf(why, why_len,
+		 "lane %u: %u credits are left, %u and %u of memory operations "
+		 "at the other end; %llu and %llu calls",
+		 i, left, l->credit.left, sh->ops, (unsigned long long)calls,
+		 (unsigned long long)l->calls);
+	if (l->asked || l->owes || l->calls != calls ||
+	    (!mail && sh->credit.asked))
+		return BOOKS_UNSETTLED;
+	if (left + sh->ops != l->credit.left)
+		return BOOKS_UNSETTLED;
+	return BOOKS_AGREE;
+}
+
+enum books handles_books(struct skein_conn *conn, struct handles_peer *peers,
+			 unsigned n_peers, char *why, size_t why_len)
+{
+	struct skein_conn *head = served_end(conn->lanes->id, peers, n_peers);
+	enum books books = BOOKS_AGREE;
+
+	snprintf(why, why_len, "nobody serves the handle");
+	if (!head)
+		return BOOKS_UNSETTLED;
+	for (unsigned i = 0; i < conn_lanes(conn) && books == BOOKS_AGREE;
+	     i++) {
+		struct skein_conn *lane = head->lanes->lane[i];
+		struct rpc_conn *ours = rpc_conn_of(conn_lane(conn, i));
+		struct rpc_conn *theirs = lane ? rpc_conn_of(lane) : NULL;
+
+		if (!ours || !ours->up || !theirs || !theirs->lane)
+			return BOOKS_UNSETTLED;
+		books = compare(ours, theirs, i, why, why_len);
+	}
+	return books;
+}

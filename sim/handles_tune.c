@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * handles_tune.c - what the seed makes of contexts and handles of rpc-handles:
+ * rings, windows and numbers so small that all of it runs out.
+ */
+#include "conn/handle.h"
+#include "rpc/state.h"
+#include "sim/rpc_handles.h"
+
+static uint64_t draw(struct handles_peer *p, uint64_t n)
+{
+	return actor_draw(&p->a, n);
+}
+
+void handles_tune(struct handles_peer *p)
+{
+	struct rpc_ctx *rx = conn_ctx_module(p->a.ctx, CONN_MODULE_RPC);
+	struct rpc_conf *c = &rx->conf;
+
+	c->ring = (size_t)4096 << draw(p, 7);
+	c->resp_ring = (size_t)4096 << draw(p, 7);
+	c->msg_max = (size_t)1024 << draw(p, 5);
+	if (c->msg_max > c->ring)
+		c->msg_max = c->ring;
+	if (c->msg_max > c->resp_ring)
+		c->msg_max = c->resp_ring;
+	c->resp_inline = (c->msg_max - RPC_RESP_ROOM) & ~(size_t)7;
+	c->window = 4u << draw(p, 9);
+	c->later = 4u << draw(p, 9);
+	c->thread_interval_ns = 100000ull << draw(p, 7);
+	rx->aqp.max = 1 + (uint32_t)draw(p, 16);
+	rx->aqp.interval_ns = 100000ull << draw(p, 7);
+}
+
+void handles_gather(struct handles_peer *p, struct skein_conn *conn)
+{
+	unsigned least = 2 + (unsigned)draw(p, 7);
+
+	for (unsigned i = 0; i < conn_lanes(conn); i++) {
+		struct tcq *q = conn_tx_queue(conn_lane(conn, i));
+
+		q->least = least < q->bound ? least : q->bound;
+	}
+}

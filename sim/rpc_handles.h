@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * rpc_handles.h - the parts of the scenario rpc-handles: rpc_handles.c has the
+ * run, what it checks, and the clients; handles_server.c their servers,
+ * handles_tune.c their settings, handles_books.c the comparison of both ends'
+ * credits.
+ */
+#ifndef SKEIN_SIM_RPC_HANDLES_H
+#define SKEIN_SIM_RPC_HANDLES_H
+
+#include "sim/ledger.h"
+#include "sim/party.h"
+
+#define HANDLES_ECHO 7 /* + enum ledger_how */
+#define HANDLES_SHARDS_MAX 3
+#define HANDLES_LATER_MAX 256u /* requests that the answerer has */
+#define HANDLES_SERVED_MAX 64u
+
+/* The area that a server shares: its life, its words, slots for whoever has
+ * them. */
+#define AREA_SUMS 8u
+#define AREA_TOPS (AREA_SUMS + 8 * LEDGER_WORDS)
+#define AREA_SLOTS 4096u
+#define SLOT_LEN 512u
+#define SLOTS 256u
+#define AREA_LEN (AREA_SLOTS + SLOTS * SLOT_LEN)
+
+/* A server's process. */
+struct serving {
+	struct skein_engine *engines[HANDLES_SHARDS_MAX];
+	unsigned n_engines;
+	uint64_t *area;
+	struct skein_mem *mem;
+	uint32_t life;
+	uint32_t slots; /* given away */
+	struct {
+		struct skein_rpc_req *req;
+		uint32_t uid;
+	} later[HANDLES_LATER_MAX];
+	unsigned n_later;
+	/* lanes 0 of handles that are ready */
+	struct skein_conn *served[HANDLES_SERVED_MAX];
+	unsigned n_served;
+};
+
+struct handles_peer {
+	struct actor a;
+	struct ledger *ledger;
+	struct serving s;
+	struct client *c; /* a client's: rpc_handles.c */
+};
+
+/* handles_tune.c. The peer's context: small rings, few active QPs, short
+ * intervals. */
+void handles_tune(struct handles_peer *p);
+/* Leaders of this handle wait for company. */
+void handles_gather(struct handles_peer *p, struct skein_conn *conn);
+
+/* handles_server.c */
+void handles_server(void *actor);
+void handles_server_born(struct handles_peer *p);
+void handles_server_killed(struct handles_peer *p);
+void handles_server_stop(struct handles_peer *p);
+
+/* handles_books.c */
+enum books {
+	BOOKS_AGREE,
+	BOOKS_UNSETTLED, /* something is under way */
+	BOOKS_WRONG
+};
+/* The credits of all lanes of a handle, at both ends. The served end: of any of
+ * these peers. why: what is unsettled or wrong. */
+enum books handles_books(struct skein_conn *conn, struct handles_peer *peers,
+			 unsigned n_peers, char *why, size_t why_len);
+
+#endif
