@@ -14,6 +14,7 @@
 #include "rpc/state.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <skein/skein.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -281,9 +282,9 @@ static int seat_open(struct client *cl, struct seat *seat)
 	int rc;
 
 	if (conf->system == RPC_BED_LANES) {
-		attr.shard = cl->number * conf->qps;
+		attr.shard *= conf->qps;
 		attr.qps = conf->qps;
-		attr.combine = conf->combine;
+		attr.combine = conf->batch;
 	}
 	rc = skein_engine_new(cl->ctx, SKEIN_WAIT_POLL, &seat->engine);
 	attr.engine = seat->engine;
@@ -350,27 +351,31 @@ static void client_main(void *arg)
 
 /* --- the run ----------------------------------------------------------- */
 
-static unsigned seats_of(const struct rpc_bed_conf *conf)
+static unsigned sharers(const struct rpc_bed_conf *conf)
 {
-	if (conf->system == RPC_BED_LANES)
-		return 1;
 	if (conf->system == RPC_BED_PRIVATE)
-		return conf->threads;
-	return (conf->threads + conf->share - 1) / conf->share;
+		return 1;
+	return conf->share ? conf->share : conf->threads;
+}
+
+static bool calls_large(const struct rpc_bed_conf *conf, unsigned thread)
+{
+	return (thread + 1) * conf->large_pct / 100 >
+	       thread * conf->large_pct / 100;
 }
 
 static int client_make(struct bed *bed, struct client *cl, unsigned number,
 		       struct sim_node *node)
 {
 	const struct rpc_bed_conf *conf = bed->conf;
-	unsigned large = conf->threads * conf->large_pct / 100;
+	unsigned share = sharers(conf);
 	int rc = sim_proc_new(node, "client", &cl->proc);
 
 	if (rc)
 		return rc;
 	cl->bed = bed;
 	cl->number = number;
-	cl->n_seats = seats_of(conf);
+	cl->n_seats = (conf->threads + share - 1) / share;
 	cl->seats = calloc(cl->n_seats, sizeof(*cl->seats));
 	cl->callers = calloc(conf->threads, sizeof(*cl->callers));
 	if (!cl->seats || !cl->callers)
@@ -380,12 +385,8 @@ static int client_make(struct bed *bed, struct client *cl, unsigned number,
 
 		c->bed = bed;
 		c->client = cl;
-		c->seat = &cl->seats[conf->system == RPC_BED_LANES ? 0
-				     : conf->system == RPC_BED_PRIVATE
-					     ? i
-					     : i / conf->share];
-		c->len = i % 10 < large * 10 / conf->threads ? conf->large_len
-							     : conf->len;
+		c->seat = &cl->seats[i / share];
+		c->len = calls_large(conf, i) ? conf->large_len : conf->len;
 		for (unsigned k = 0; k < WINDOW_MAX; k++)
 			c->slots[k].caller = c;
 	}
@@ -488,7 +489,6 @@ static int play(struct bed *bed, struct rpc_bed_result *res)
 	res->in_per_call = ratio(is.nic.messages_in - was.nic.messages_in,
 				 is.calls - was.calls);
 	res->qps = is.qps;
-	res->calls = bed->calls;
 	return bed->rc;
 }
 
@@ -509,16 +509,35 @@ static bool sensible(const struct rpc_bed_conf *c)
 {
 	return c->nodes && c->procs && c->threads && c->servers && c->window &&
 	       c->window <= WINDOW_MAX && c->len <= LEN_MAX &&
-	       c->large_len <= LEN_MAX &&
-	       (c->system != RPC_BED_LOCKED || c->share) &&
+	       c->large_len <= LEN_MAX && c->sched_ns &&
 	       (c->system != RPC_BED_LANES || c->qps);
+}
+
+/* Contexts read these when they open. */
+static void conf_put(const struct rpc_bed_conf *conf)
+{
+	char text[24];
+
+	if (conf->batch) {
+		snprintf(text, sizeof(text), "%u", conf->batch);
+		setenv("SKEIN_RPC_BATCH", text, 1);
+	}
+	snprintf(text, sizeof(text), "%" PRIu64 "ns", conf->sched_ns);
+	setenv("SKEIN_QP_INTERVAL", text, 1);
+	setenv("SKEIN_THREAD_INTERVAL", text, 1);
+}
+
+static void conf_take_back(void)
+{
+	unsetenv("SKEIN_RPC_BATCH");
+	unsetenv("SKEIN_QP_INTERVAL");
+	unsetenv("SKEIN_THREAD_INTERVAL");
 }
 
 int rpc_bed_run(const struct rpc_bed_conf *conf, struct rpc_bed_result *res)
 {
 	struct sim_conf wc = {.seed = conf->seed};
 	struct bed *bed = calloc(1, sizeof(*bed));
-	char batch[16];
 	int rc;
 
 	if (!bed)
@@ -530,13 +549,11 @@ int rpc_bed_run(const struct rpc_bed_conf *conf, struct rpc_bed_result *res)
 		return rc;
 	}
 	sim_net_set_model(bed->w, conf->nic);
-	/* Contexts read it when they open. */
-	snprintf(batch, sizeof(batch), "%u", conf->batch ? conf->batch : 16);
-	setenv("SKEIN_RPC_BATCH", batch, 1);
+	conf_put(conf);
 	rc = build(bed);
 	if (!rc)
 		rc = play(bed, res);
-	unsetenv("SKEIN_RPC_BATCH");
+	conf_take_back();
 	res->hash = sim_hash(bed->w);
 	res->virtual_ns = sim_now(bed->w);
 	res->events = sim_events(bed->w);

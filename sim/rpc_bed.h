@@ -19,7 +19,7 @@
 enum rpc_bed_system {
 	RPC_BED_PRIVATE, /* a connection and an engine for each thread */
 	RPC_BED_LOCKED,	 /* `share` threads on one, under a spin lock */
-	RPC_BED_LANES,	 /* a handle with `qps` lanes for each process */
+	RPC_BED_LANES,	 /* `share` threads on a handle with `qps` lanes */
 };
 
 struct rpc_bed_conf {
@@ -27,10 +27,10 @@ struct rpc_bed_conf {
 	const struct nic_model *nic;
 	enum rpc_bed_system system;
 	unsigned nodes, procs, threads; /* procs: of a node; threads: of one */
-	unsigned share, qps;
-	unsigned combine; /* requests a message; 0: the default */
-	/* PRIVATE, LOCKED: calls that one message may have. 1: each is sent
-	 * by itself, as in FLOCK's baselines */
+	unsigned share;			/* 0: all of a process's */
+	unsigned qps;
+	/* Calls, and answers, that one message may have; 0: the default. 1: each
+	 * is sent by itself, as in FLOCK's baselines. */
 	unsigned batch;
 	unsigned window;  /* outstanding, of a thread */
 	unsigned cores;	  /* of a client's node */
@@ -41,6 +41,11 @@ struct rpc_bed_conf {
 	unsigned large_pct;
 	uint32_t large_len;
 	uint32_t handler_ns;
+	/* Between two rounds of either end's scheduler. While others connect a
+	 * handle has one active lane; the others are active after a round of
+	 * the server's, and have their threads after one of the client's. So
+	 * warm_ns must be two of these. */
+	uint64_t sched_ns;
 	uint64_t warm_ns, run_ns;
 };
 
@@ -52,7 +57,7 @@ struct rpc_bed_result {
 	double out_per_call; /* messages that the server's NIC sent and took, */
 	double in_per_call;  /* a call */
 	unsigned qps;	     /* of the server, connected */
-	uint64_t calls, hash, virtual_ns, events;
+	uint64_t hash, virtual_ns, events;
 };
 
 /* 0, or why it could not be run; a call that fails is -EIO. */
