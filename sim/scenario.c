@@ -18,6 +18,8 @@ static const struct scenario *const scenarios[] = {
 	&scenario_mcast_blocks,	    &scenario_mcast_overlap,
 	&scenario_mcast_racks,	    &scenario_mcast_apt,
 	&scenario_mcast_slow_link,  &scenario_flock_sharing,
+	&scenario_flock_ud,	    &scenario_flock_combining,
+	&scenario_flock_threads,    &scenario_flock_nodes,
 	&scenario_mcast_groups,	    &scenario_rpc_handles,
 };
 

@@ -106,6 +106,10 @@ extern const struct scenario scenario_mcast_racks;
 extern const struct scenario scenario_mcast_apt;
 extern const struct scenario scenario_mcast_slow_link;
 extern const struct scenario scenario_flock_sharing;
+extern const struct scenario scenario_flock_ud;
+extern const struct scenario scenario_flock_combining;
+extern const struct scenario scenario_flock_threads;
+extern const struct scenario scenario_flock_nodes;
 extern const struct scenario scenario_mcast_groups;
 extern const struct scenario scenario_rpc_handles;
 

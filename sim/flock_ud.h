@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * flock_ud.h - calls over UD in eRPC's manner, as a point of FLOCK's figures. The
+ * processor pays for messages by the same table as for Skein's own calls.
+ */
+#ifndef SKEIN_SIM_FLOCK_UD_H
+#define SKEIN_SIM_FLOCK_UD_H
+
+#include "sim/flock.h"
+
+/* `senders` of all nodes together, with the window of f->conf. */
+int flock_ud_point(struct flock *f, unsigned senders, double x,
+		   struct rpc_bed_result *r);
+
+#endif
