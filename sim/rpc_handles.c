@@ -13,7 +13,6 @@
 #include "sim/rpc_handles.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -587,15 +586,10 @@ static int handle_open(struct handles_peer *p, struct handle *h)
 {
 	struct skein_conn_attr attr = {.size = sizeof(attr)};
 	struct party *party = p->a.party;
-	char addr[24];
-	unsigned i;
+	const char *addr;
 	int rc;
 
-	i = (unsigned)draw(p, party->n_servers);
-	if (i)
-		snprintf(addr, sizeof(addr), "server%u:7000", i);
-	else
-		snprintf(addr, sizeof(addr), "server:7000");
+	addr = draw(p, party->n_servers) ? "server1:7000" : "server:7000";
 	attr.retries = (unsigned)draw(p, 5);
 	attr.timeout_ns = SKEIN_MS(200 + draw(p, 2000));
 	attr.reconnect = !p->c->calm && !draw(p, 4);
@@ -647,11 +641,19 @@ static void settle(struct handles_peer *p, struct handle *h)
 		report_fail(p->ledger->rep, "client %u: %s", p->a.i, why);
 }
 
-static bool all_usable(const struct client *c)
+/* After the faults handles stay. */
+static bool all_usable(struct handles_peer *p)
 {
-	for (unsigned i = 0; i < c->n_handles; i++)
-		if (!usable(&c->handles[i]))
-			return false;
+	struct client *c = p->c;
+	const char *why;
+
+	for (unsigned i = 0; i < c->n_handles; i++) {
+		if (usable(&c->handles[i]))
+			continue;
+		skein_conn_error(c->handles[i].conn, &why);
+		report_fail(p->ledger->rep, "client %u: %s", p->a.i, why);
+		return false;
+	}
 	return true;
 }
 
@@ -663,11 +665,11 @@ static void use_handles(struct handles_peer *p)
 		if (c->handles[i].ordered && c->local)
 			area_find(p, &c->handles[i]);
 	visitors(p);
-	if (!c->calm || !all_usable(c) || c->outstanding)
+	if (!c->calm || !all_usable(p) || c->outstanding)
 		return;
 	for (unsigned i = 0; i < c->n_handles; i++)
 		settle(p, &c->handles[i]);
-	p->a.got_through = all_usable(c);
+	p->a.got_through = all_usable(p);
 }
 
 static int session(struct actor *actor)
