@@ -69,10 +69,8 @@ static struct conn_seat *look(struct conn_seats *s, uint64_t self)
 	}
 }
 
-struct conn_seat *conn_seat_find(struct skein_conn *handle)
+static struct conn_seat *find(struct conn_seats *s, uint64_t self)
 {
-	struct conn_seats *s = &handle->lanes->seats;
-	uint64_t self = env_thread_self(s->env);
 	struct conn_seat *seat;
 
 	/* The thread that came first, so that one alone needs no hash. */
@@ -81,6 +79,20 @@ struct conn_seat *conn_seat_find(struct skein_conn *handle)
 	    atomic_load_explicit(&seat->thread, memory_order_relaxed) == self)
 		return seat;
 	return look(s, self);
+}
+
+struct conn_seat *conn_seat_find(struct skein_conn *handle)
+{
+	struct conn_seats *s = &conn_lane_head(handle)->lanes->seats;
+	uint64_t self = env_thread_self(s->env);
+	struct conn_seat *seat = find(s, self);
+
+	if (__builtin_expect(seat != NULL, 1))
+		return seat;
+	env_mutex_lock(s->env, &s->lock);
+	seat = look(s, self);
+	env_mutex_unlock(s->env, &s->lock);
+	return seat;
 }
 
 /* --- the hash, under the lock ------------------------------------------ */
@@ -300,13 +312,13 @@ int conn_seat(struct skein_conn *handle, struct conn_seat **out)
 	int rc = 0;
 
 	skein_assert_debug(handle->lanes && handle->client);
-	seat = conn_seat_find(handle);
+	s = &handle->lanes->seats;
+	seat = find(s, env_thread_self(s->env));
 	if (__builtin_expect(seat != NULL, 1)) {
 		*out = seat;
 		return 0;
 	}
 	handle = conn_lane_head(handle);
-	s = &handle->lanes->seats;
 	env_mutex_lock(s->env, &s->lock);
 	seat = look(s, env_thread_self(s->env));
 	if (!seat)

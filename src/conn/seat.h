@@ -62,7 +62,7 @@ struct conn_seat {
  * CONN_SEATS_MAX threads have one, -ENOMEM, or what a module's seat_taken()
  * says. Any thread. */
 int conn_seat(struct skein_conn *handle, struct conn_seat **seat);
-/* The same if it has one, else NULL. Any thread. */
+/* The same if it has one, else NULL, and slower. Any thread. */
 struct conn_seat *conn_seat_find(struct skein_conn *handle);
 
 /* The lane on which the thread sends: lane, or lane_wanted from now on if nothing

@@ -254,10 +254,6 @@ static void test_crowd(void **state)
 	rig_close(&r);
 }
 
-/* --- ends -------------------------------------------------------------- */
-
-#define ENDING 4
-
 static void *waits(void *arg)
 {
 	struct crowd *c = arg;
@@ -269,6 +265,41 @@ static void *waits(void *arg)
 		sched_yield();
 	return NULL;
 }
+
+/* A thread's own is found at any time, also while others come and go and the
+ * hash is swept of those. */
+static void test_found(void **state)
+{
+	pthread_t ids[CROWD], first;
+	struct crowd c = {0};
+	struct conn_seat *seat;
+	struct rig r;
+
+	rig_open(&r, 0, NULL);
+	c.conn = rig_connect(&r, LANES, NULL);
+	/* It would be found by one compare. */
+	assert_int_equal(pthread_create(&first, NULL, waits, &c), 0);
+	while (!atomic_load(&c.alive))
+		sched_yield();
+	assert_null(conn_seat_find(c.conn));
+	assert_int_equal(conn_seat(c.conn, &seat), 0);
+	for (int i = 0; i < CROWD - 2; i++)
+		assert_int_equal(
+			pthread_create(&ids[i], NULL, keeps_coming, &c), 0);
+	while (told.seats_left < (CROWD - 2) * ROUNDS)
+		for (int i = 0; i < 1000; i++)
+			assert_ptr_equal(conn_seat_find(c.conn), seat);
+	for (int i = 0; i < CROWD - 2; i++)
+		pthread_join(ids[i], NULL);
+	atomic_store(&c.stop, true);
+	pthread_join(first, NULL);
+	rig_end(&r, c.conn);
+	rig_close(&r);
+}
+
+/* --- ends -------------------------------------------------------------- */
+
+#define ENDING 4
 
 /* Threads end while the handle is closed, or when all is gone. */
 static void ends(bool later)
@@ -356,7 +387,7 @@ int main(void)
 		cmocka_unit_test(test_own),	cmocka_unit_test(test_given_on),
 		cmocka_unit_test(test_refused), cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_crowd),	cmocka_unit_test(test_ends),
-		cmocka_unit_test(test_wake),
+		cmocka_unit_test(test_found),	cmocka_unit_test(test_wake),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
