@@ -139,8 +139,9 @@ SKEIN_API int skein_rpc_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
  * handle's engine if nobody does. Returns how many ended. done() of such calls
  * runs here, and in skein_rpc_call() of the same thread on the handle, before
  * it returns; of a thread that has ended, in the thread that runs the engine; of calls
- * that nobody has asked about, when the handle closes. -EOPNOTSUPP for other
- * connections; -EDEADLK when it would have to wait inside the engine.
+ * that nobody has asked about, when the handle closes; it must not close the
+ * handle. -EOPNOTSUPP for other connections; -EDEADLK when it would have to wait
+ * inside the engine; -SKEIN_EFORKED.
  */
 SKEIN_API int skein_rpc_reap(struct skein_conn *conn, uint64_t timeout_ns);
 

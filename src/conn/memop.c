@@ -237,10 +237,15 @@ static int submit(struct memop *m)
 {
 	struct skein_conn *conn = m->conn;
 	struct engine *e = conn->eng->e;
-	int rc;
+	int rc, cancel;
 
-	if (conn_shared(conn) && conn->client)
-		return submit_shared(m);
+	if (conn_shared(conn) && conn->client) {
+		/* Who leads must not be cancelled. */
+		cancel = env_cancel_off(conn->ctx->env);
+		rc = submit_shared(m);
+		env_cancel_back(conn->ctx->env, cancel);
+		return rc;
+	}
 	rc = conn_check(conn);
 	if (rc)
 		return rc;
@@ -383,7 +388,7 @@ static bool never(void *arg)
 
 /* Submits and waits. On return m is the caller's to free, or NULL: it was
  * left behind. */
-static int run(struct memop **mp, uint64_t timeout_ns)
+static int submit_and_wait(struct memop **mp, uint64_t timeout_ns)
 {
 	struct memop *m = *mp;
 	struct skein_env *env = m->conn->ctx->env;
@@ -408,6 +413,17 @@ static int run(struct memop **mp, uint64_t timeout_ns)
 		return rc;
 	}
 	return m->status;
+}
+
+/* Not a point of cancellation: whoever waits may be the engine's owner. */
+static int run(struct memop **mp, uint64_t timeout_ns)
+{
+	struct skein_env *env = (*mp)->conn->ctx->env;
+	int cancel = env_cancel_off(env);
+	int rc = submit_and_wait(mp, timeout_ns);
+
+	env_cancel_back(env, cancel);
+	return rc;
 }
 
 static int run_rw(struct skein_conn *conn, enum ibv_wr_opcode opcode,

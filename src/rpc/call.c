@@ -172,13 +172,13 @@ int skein_rpc_flush(struct skein_conn *conn)
 	int err;
 
 	/* As in skein_rpc_call_async(). */
-	if (rc && rc->share)
-		return 0; /* nothing is gathered: who calls sends */
-	if (rc && engine_is_owner(rc->engine) && rc->caller)
+	if (rc && engine_is_owner(rc->engine) && rc->caller && !rc->share)
 		return rc->up ? rpc_client_flush(&rc->client) : -ENOTCONN;
 	err = check(conn, rc, 0, 0);
 	if (err)
 		return err;
+	if (rc->share)
+		return 0; /* nothing is gathered: who calls sends */
 	if (!engine_try_enter(rc->engine)) {
 		engine_kick(rc->engine); /* the owner's next round sends */
 		return 0;

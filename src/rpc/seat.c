@@ -139,6 +139,17 @@ static void async_done(void *arg, const struct skein_rpc_result *res)
 	conn_seat_wake(seat);
 }
 
+/* Its thread ended inside a done(): the results that it was shown. */
+static void drop_shown(struct rpc_seat *s)
+{
+	struct rpc_buf *buf;
+
+	while ((buf = s->shown)) {
+		s->shown = buf->next;
+		buf->end(buf);
+	}
+}
+
 int rpc_seat_reap(struct rpc_seat *s)
 {
 	uint32_t inner = 0, room;
@@ -168,9 +179,15 @@ int rpc_seat_reap(struct rpc_seat *s)
 			res.data = buf ? buf->addr : (void *)(news + 1);
 		/* done() makes another call with it, often. */
 		async_free(s, a);
+		if (buf) {
+			buf->next = s->shown;
+			s->shown = buf;
+		}
 		a->done(a->arg, &res);
-		if (buf)
+		if (buf) {
+			s->shown = buf->next;
 			buf->end(buf);
+		}
 		/* Inside another done(), whose entry is older and in use, the
 		 * room stays taken until that one is through. */
 		if (s->depth == 1)
@@ -203,6 +220,7 @@ int rpc_seat_sweep(struct rpc_seat *s)
 	 * done with it. */
 	if (atomic_load_explicit(&s->swept, memory_order_acquire))
 		return 0;
+	drop_shown(s);
 	moved = rpc_seat_reap(s);
 	/* Release pairs with the acquire in rpc_seat_idle(): from here on it is
 	 * whose it will be. */
@@ -249,6 +267,9 @@ int rpc_seat_taken(struct skein_conn *handle, struct conn_seat *seat)
 		seat->modules[CONN_MODULE_RPC - 1] = s;
 	}
 	s->sizes = (struct thrsched_sizes){0};
+	/* What is left of one that ended inside a done(): nothing is under way. */
+	s->reserved = s->inner = 0;
+	s->depth = 0;
 	atomic_store_explicit(&s->passed, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->orphan, false, memory_order_relaxed);
 	return 0;
@@ -303,6 +324,7 @@ void rpc_seat_free(struct skein_conn *handle, struct conn_seat *seat)
 
 	if (!s)
 		return;
+	drop_shown(s);
 	rpc_seat_reap(s); /* each call ends once, reaped or not */
 	env_free(env, s->inbox);
 	env_free(env, s->block);
@@ -551,11 +573,14 @@ int rpc_shared_call(struct skein_conn *conn, struct rpc_client_req *r,
 	struct rpc_waiting w;
 	int err, cancel;
 
+	cancel = env_cancel_off(env);
 	err = conn_seat(conn, &seat);
 	if (!err)
 		err = conn_seat_waiter(seat, &w.sleep);
-	if (err)
+	if (err) {
+		env_cancel_back(env, cancel);
 		return err;
+	}
 	w.seat = rpc_seat_of(seat);
 	w.resp = resp;
 	w.buf = NULL;
@@ -564,7 +589,6 @@ int rpc_shared_call(struct skein_conn *conn, struct rpc_client_req *r,
 	own.thread = seat->number;
 	own.done = waiting_done;
 	own.arg = &w;
-	cancel = env_cancel_off(env);
 	err = call_and_wait(w.seat, seat->handle, &own, &w);
 	env_cancel_back(env, cancel);
 	*res = w.res;
@@ -572,7 +596,7 @@ int rpc_shared_call(struct skein_conn *conn, struct rpc_client_req *r,
 	return err;
 }
 
-int rpc_shared_call_async(struct skein_conn *conn, struct rpc_client_req *r)
+static int call_async(struct skein_conn *conn, struct rpc_client_req *r)
 {
 	struct rpc_ctx *rx = conn_ctx_module(conn_ctx(conn), CONN_MODULE_RPC);
 	size_t most = rx->conf.resp_inline + RPC_LINE;
@@ -615,17 +639,56 @@ int rpc_shared_call_async(struct skein_conn *conn, struct rpc_client_req *r)
 	return 0;
 }
 
+/* Sending and waking have points of cancellation; a thread that ended there
+ * would be the leader, or in the lock of seats, for ever. */
+int rpc_shared_call_async(struct skein_conn *conn, struct rpc_client_req *r)
+{
+	struct skein_env *env = conn_env(conn);
+	int cancel = env_cancel_off(env);
+	int err = call_async(conn, r);
+
+	env_cancel_back(env, cancel);
+	return err;
+}
+
+/* Until there is something to reap, or the deadline; a thread that is cancelled
+ * here may be the engine's owner. */
+static int wait_filled(struct rpc_seat *s, uint64_t timeout_ns)
+{
+	struct skein_conn *conn = s->seat->handle;
+	struct skein_env *env = conn_env(conn);
+	struct engine *e = conn_engine(conn);
+	int cancel = env_cancel_off(env);
+	struct env_waiter *w;
+	int err = 0;
+
+	if (timeout_ns && s->reserved) {
+		err = conn_seat_waiter(s->seat, &w);
+		if (!err)
+			err = engine_run_on(e, w, inbox_filled, s,
+					    deadline_of(env_now_ns(env),
+							timeout_ns));
+	} else if (engine_try_enter(e)) {
+		/* Nothing to wait for: but who got -EAGAIN may need a round,
+		 * which brings credits. */
+		engine_poll(e);
+		engine_leave(e);
+	}
+	env_cancel_back(env, cancel);
+	return err == -ETIMEDOUT ? 0 : err;
+}
+
 int skein_rpc_reap(struct skein_conn *conn, uint64_t timeout_ns)
 {
-	struct skein_env *env;
 	struct conn_seat *seat;
-	struct env_waiter *w;
 	struct rpc_seat *s;
 	int err, n;
 
 	if (!conn || !conn_shared(conn) || !conn_is_client(conn))
 		return -EOPNOTSUPP;
-	env = conn_env(conn);
+	/* The answers in the inbox are the parent's. */
+	if (env_forked(conn_env(conn)))
+		return -SKEIN_EFORKED;
 	seat = conn_seat_find(conn);
 	s = seat ? rpc_seat_of(seat) : NULL;
 	if (!s)
@@ -633,20 +696,6 @@ int skein_rpc_reap(struct skein_conn *conn, uint64_t timeout_ns)
 	n = rpc_seat_reap(s);
 	if (n)
 		return n;
-	if (!timeout_ns || !s->reserved) {
-		/* Nothing to wait for: but who got -EAGAIN may need a round,
-		 * which brings credits. */
-		if (engine_try_enter(conn_engine(conn))) {
-			engine_poll(conn_engine(conn));
-			engine_leave(conn_engine(conn));
-		}
-		return rpc_seat_reap(s);
-	}
-	err = conn_seat_waiter(seat, &w);
-	if (!err)
-		err = engine_run_on(conn_engine(conn), w, inbox_filled, s,
-				    deadline_of(env_now_ns(env), timeout_ns));
-	if (err && err != -ETIMEDOUT)
-		return err;
-	return rpc_seat_reap(s);
+	err = wait_filled(s, timeout_ns);
+	return err ? err : rpc_seat_reap(s);
 }

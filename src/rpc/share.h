@@ -148,6 +148,7 @@ struct rpc_seat {
 	uint32_t inner;	   /* of these, read by a done() inside another */
 	unsigned depth;	   /* of done() in done() */
 	uint64_t read;	   /* position in the inbox */
+	struct rpc_buf *shown; /* to a done() that runs, the inmost first */
 	struct rpc_async *spare, *block;
 	struct thrsched_sizes sizes;
 	/* told to the scheduler */

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "conn/handle.h"
 #include "rpc/share.h"
@@ -237,12 +239,165 @@ static void test_stays(void **state)
 	stays(3);
 }
 
+/* --- threads that end --------------------------------------------------- */
+
+/* AddressSanitizer does not see that a thread's frames are gone, and takes the
+ * C library's next ones for overflows. */
+static void frames_gone(void *arg)
+{
+#ifdef __SANITIZE_ADDRESS__
+	void __asan_handle_no_return(void);
+
+	__asan_handle_no_return();
+#endif
+}
+
+struct doing {
+	struct world *w;
+	struct skein_mem *local;
+	struct skein_remote remote;
+	struct end end;
+	int rc[4];
+};
+
+/* Is to end at the first point where it can. */
+static void *cancelled_main(void *arg)
+{
+	struct doing *d = arg;
+	struct skein_conn *conn = d->w->conn;
+
+	pthread_cleanup_push(frames_gone, NULL);
+	pthread_cancel(pthread_self());
+	d->rc[0] = skein_rpc_call_async(conn, ECHO, "x", 1, 8, PATIENCE, on_end,
+					&d->end);
+	d->rc[1] =
+		skein_mem_read(conn, d->local, 0, &d->remote, 0, 64, PATIENCE);
+	d->rc[2] =
+		skein_mem_write(conn, d->local, 0, &d->remote, 0, 64, PATIENCE);
+	d->rc[3] = skein_rpc_reap(conn, PATIENCE);
+	pthread_testcancel();
+	pthread_cleanup_pop(0);
+	return NULL;
+}
+
+/* No call of a thread that is cancelled leaves a queue, or the engine, to one
+ * who is no more. */
+static void test_cancelled(void **state)
+{
+	struct skein_conn_attr attr = {.qps = 2};
+	struct doing d = {.rc = {1, 1, 1, -1}};
+	struct skein_mem *shared;
+	struct world w;
+	pthread_t t;
+	void *ret;
+
+	world_open(&w, &attr);
+	d.w = &w;
+	assert_int_equal(skein_mem_new(w.server, 4096, &shared), 0);
+	assert_int_equal(skein_mem_share(shared, "words",
+					 SKEIN_MEM_READ | SKEIN_MEM_WRITE),
+			 0);
+	assert_int_equal(skein_mem_new(w.client, 4096, &d.local), 0);
+	assert_int_equal(skein_mem_find(w.conn, "words", PATIENCE, &d.remote),
+			 0);
+	assert_int_equal(pthread_create(&t, NULL, cancelled_main, &d), 0);
+	pthread_join(t, &ret);
+	assert_ptr_equal(ret, PTHREAD_CANCELED);
+	assert_int_equal(d.rc[0], 0);
+	assert_int_equal(d.rc[1], 0);
+	assert_int_equal(d.rc[2], 0);
+	assert_int_equal(d.rc[3], 1);
+	assert_int_equal(d.end.n, 1);
+	assert_true(engine_try_enter(conn_engine(w.conn)));
+	engine_leave(conn_engine(w.conn));
+	assert_int_equal(call(&w, 8), 0);
+	skein_mem_free(d.local);
+	world_close(&w);
+}
+
+static void exits(void *arg, const struct skein_rpc_result *res)
+{
+	struct end *e = arg;
+
+	e->n++;
+	pthread_exit(NULL);
+}
+
+static void *exits_main(void *arg)
+{
+	static uint8_t bytes[LARGE];
+	struct doing *d = arg;
+
+	pthread_cleanup_push(frames_gone, NULL);
+	d->rc[0] = skein_rpc_call_async(d->w->conn, ECHO, bytes, LARGE, LARGE,
+					PATIENCE, exits, &d->end);
+	if (!d->rc[0])
+		skein_rpc_reap(d->w->conn, PATIENCE);
+	pthread_cleanup_pop(0);
+	return NULL;
+}
+
+/* One that ends in the middle of a done() leaves its seat as it was: the next
+ * one finds all of the inbox, and its result is not for ever. */
+static void test_exit_inside(void **state)
+{
+	struct skein_conn_attr attr = {.qps = 1};
+	struct doing d = {0};
+	struct rpc_seat *s;
+	struct world w;
+	pthread_t t;
+
+	world_open(&w, &attr);
+	d.w = &w;
+	for (int i = 0; i < 60; i++) {
+		assert_int_equal(pthread_create(&t, NULL, exits_main, &d), 0);
+		pthread_join(t, NULL);
+		assert_int_equal(d.rc[0], 0);
+		assert_int_equal(d.end.n, i + 1);
+		/* Its seat is swept, for the next one. */
+		s = rpc_seat_of(conn_seat_at(w.conn, 0));
+		while (!atomic_load(&s->swept))
+			skein_ctx_progress(w.client);
+		assert_null(s->shown);
+	}
+	assert_int_equal(conn_seats(w.conn), 1);
+	world_close(&w);
+}
+
+/* A forked child has no part in what its parent has under way. */
+static void test_forked(void **state)
+{
+	struct skein_conn_attr attr = {.qps = 2};
+	struct end end = {0};
+	struct world w;
+	int status;
+	pid_t pid;
+
+	world_open(&w, &attr);
+	assert_int_equal(skein_rpc_call_async(w.conn, ECHO, "x", 1, 8, PATIENCE,
+					      on_end, &end),
+			 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid)
+		_exit(skein_rpc_reap(w.conn, PATIENCE) != -SKEIN_EFORKED ||
+		      skein_rpc_flush(w.conn) != -SKEIN_EFORKED || end.n);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(skein_rpc_reap(w.conn, PATIENCE), 1);
+	assert_int_equal(end.n, 1);
+	world_close(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_result_too_long),
 		cmocka_unit_test(test_late),
 		cmocka_unit_test(test_stays),
+		cmocka_unit_test(test_cancelled),
+		cmocka_unit_test(test_exit_inside),
+		cmocka_unit_test(test_forked),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
