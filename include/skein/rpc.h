@@ -127,7 +127,9 @@ SKEIN_API int skein_rpc_call_async(struct skein_conn *conn, uint16_t id,
  * given this done and arg for. It ends inside, by done() with -ECANCELED: as not
  * sent when it had not left, else as unknown; its answer, if one comes, is
  * dropped. -ENOENT: there is none, it has ended. Any thread; waits for who runs
- * the engine, unless that is the caller. -EOPNOTSUPP on a handle with lanes.
+ * the engine, unless that is the caller. On a handle with lanes done() runs where
+ * it would have run, in skein_rpc_reap() of the thread that made the call; of
+ * several on different lanes one is given up.
  */
 SKEIN_API int skein_rpc_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 			       void *arg);

@@ -136,9 +136,23 @@ int skein_rpc_call_async(struct skein_conn *conn, uint16_t id, const void *req,
 	return err;
 }
 
+static bool is_private(const struct rpc_wanted *w, skein_rpc_done_fn *done,
+		       const void *arg)
+{
+	return done == w->done && arg == w->arg;
+}
+
+static int cancel_inside(struct rpc_conn *rc, const struct rpc_wanted *wanted)
+{
+	int err = rc->up ? rpc_client_cancel(&rc->client, wanted) : -ENOENT;
+
+	return err ? rpc_pending_cancel(rc, wanted) : 0;
+}
+
 int skein_rpc_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 		     void *arg)
 {
+	struct rpc_wanted wanted = {is_private, done, arg};
 	struct rpc_conn *rc = rpc_conn_of(conn);
 	bool inside;
 	int err;
@@ -149,7 +163,7 @@ int skein_rpc_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 	if (err)
 		return err == -ENOTCONN ? -ENOENT : err;
 	if (rc->share)
-		return -EOPNOTSUPP;
+		return rpc_shared_cancel(conn, done, arg);
 	inside = engine_is_owner(rc->engine);
 	if (!inside) {
 		err = engine_enter(rc->engine, ENV_NEVER);
@@ -158,9 +172,7 @@ int skein_rpc_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 		/* What was handed to the owner gets there. */
 		(void)engine_poll(rc->engine);
 	}
-	err = rc->up ? rpc_client_cancel(&rc->client, done, arg) : -ENOENT;
-	if (err)
-		err = rpc_pending_cancel(rc, done, arg);
+	err = cancel_inside(rc, &wanted);
 	if (!inside)
 		engine_leave(rc->engine);
 	return err;

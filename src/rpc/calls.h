@@ -37,6 +37,15 @@ struct rpc_call {
 _Static_assert(sizeof(struct rpc_call) == 32 || sizeof(void *) != 8,
 	       "half a line");
 
+/* What was asked for to be cancelled, and is a call, by what it was made with,
+ * one of those? */
+struct rpc_wanted {
+	bool (*is)(const struct rpc_wanted *w, skein_rpc_done_fn *done,
+		   const void *arg);
+	skein_rpc_done_fn *done;
+	const void *arg;
+};
+
 /* Answered before an older one: it waits in the window for that. */
 #define RPC_CALL_ANSWERED (1u << 15)
 #define RPC_CALL_LINES(call) ((call)->lines & (RPC_CALL_ANSWERED - 1))

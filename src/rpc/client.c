@@ -492,7 +492,7 @@ static int poll_deadlines(struct rpc_client *c, uint64_t now_ns)
 }
 
 /* Those that were overtaken are the older ones. */
-int rpc_client_cancel(struct rpc_client *c, skein_rpc_done_fn *done, void *arg)
+int rpc_client_cancel(struct rpc_client *c, const struct rpc_wanted *wanted)
 {
 	struct rpc_calls *calls = &c->rx.calls;
 	uint64_t n, end = rpc_client_end(c);
@@ -500,14 +500,14 @@ int rpc_client_cancel(struct rpc_client *c, skein_rpc_done_fn *done, void *arg)
 
 	if (c->rx.broken)
 		return -ENOENT;
-	call = rpc_park_match(&c->rx.park, done, arg);
+	call = rpc_park_match(&c->rx.park, wanted);
 	if (call) {
 		call_dies(c, call, 0, -ECANCELED);
 		return 0;
 	}
 	for (n = rpc_calls_head(calls); n != end; n++) {
 		call = rpc_calls_at(calls, n);
-		if (call->done != done || call->arg != arg)
+		if (!wanted->is(wanted, call->done, call->arg))
 			continue;
 		call_dies(c, call, n, -ECANCELED);
 		return 0;

@@ -322,8 +322,8 @@ int rpc_client_fetch_post(struct rpc_client *c);
 /* As if that much had gone through both rings: for tests. */
 void rpc_client_start_at(struct rpc_client *c, uint64_t pos);
 
-/* Ends the oldest call with this done and arg with -ECANCELED; -ENOENT. */
-int rpc_client_cancel(struct rpc_client *c, skein_rpc_done_fn *done, void *arg);
+/* Ends the oldest call that is wanted with -ECANCELED; -ENOENT. */
+int rpc_client_cancel(struct rpc_client *c, const struct rpc_wanted *wanted);
 
 /* No port operation is under way any more, and on a lane nobody sends any
  * more: ends every call. */

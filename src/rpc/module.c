@@ -468,13 +468,12 @@ void rpc_pending_start(struct rpc_conn *rc, struct rpc_pending *p)
 	rc->waiting_end = &p->next;
 }
 
-int rpc_pending_cancel(struct rpc_conn *rc, skein_rpc_done_fn *done,
-		       const void *arg)
+int rpc_pending_cancel(struct rpc_conn *rc, const struct rpc_wanted *wanted)
 {
 	struct rpc_pending **link, *p;
 
 	for (link = &rc->waiting; (p = *link); link = &p->next) {
-		if (p->done != done || p->arg != arg)
+		if (!wanted->is(wanted, p->done, p->arg))
 			continue;
 		*link = p->next;
 		if (!p->next)

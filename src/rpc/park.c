@@ -41,13 +41,13 @@ struct rpc_call *rpc_park_find(struct rpc_park *p, uint32_t seq)
 	return NULL;
 }
 
-struct rpc_call *rpc_park_match(struct rpc_park *p, skein_rpc_done_fn *done,
-				const void *arg)
+struct rpc_call *rpc_park_match(struct rpc_park *p,
+				const struct rpc_wanted *wanted)
 {
 	struct rpc_parked *oldest = NULL, *at;
 
 	for (at = p->at; at != p->at + p->n; at++)
-		if (at->call.done == done && at->call.arg == arg &&
+		if (wanted->is(wanted, at->call.done, at->call.arg) &&
 		    (!oldest || (int32_t)(at->seq - oldest->seq) < 0))
 			oldest = at;
 	return oldest ? &oldest->call : NULL;

@@ -30,9 +30,9 @@ struct rpc_park {
 bool rpc_park_add(struct rpc_park *p, const struct rpc_call *call, uint64_t n);
 /* The call of this number, or NULL. */
 struct rpc_call *rpc_park_find(struct rpc_park *p, uint32_t seq);
-/* The oldest with this done and arg, or NULL. */
-struct rpc_call *rpc_park_match(struct rpc_park *p, skein_rpc_done_fn *done,
-				const void *arg);
+/* The oldest of those that are wanted, or NULL. */
+struct rpc_call *rpc_park_match(struct rpc_park *p,
+				const struct rpc_wanted *wanted);
 /* Its answer has come. */
 void rpc_park_del(struct rpc_park *p, struct rpc_call *call);
 /* The next whose deadline has come, from *i on, as rpc_calls_expired(). */

@@ -651,6 +651,78 @@ int rpc_shared_call_async(struct skein_conn *conn, struct rpc_client_req *r)
 	return err;
 }
 
+/* --- giving a call up --------------------------------------------------- */
+
+struct cancelling {
+	struct engine_call call;
+	struct skein_conn *conn;
+	struct rpc_wanted wanted;
+	int err;
+	atomic_bool ended;
+};
+
+/* Owner: one of a thread's asynchronous calls that are under way. */
+static bool is_async(const struct rpc_wanted *w, skein_rpc_done_fn *done,
+		     const void *arg)
+{
+	const struct rpc_async *a = arg;
+
+	return done == async_done && a->done == w->done && a->arg == w->arg;
+}
+
+static int cancel_lanes(struct skein_conn *conn,
+			const struct rpc_wanted *wanted)
+{
+	unsigned i, lanes = conn_lanes(conn);
+	struct rpc_conn *rc;
+	int err = -ENOENT;
+
+	for (i = 0; err && i < lanes; i++) {
+		rc = rpc_conn_of(conn_lane(conn, i));
+		if (rc && rc->up)
+			err = rpc_client_cancel(&rc->client, wanted);
+		if (rc && err)
+			err = rpc_pending_cancel(rc, wanted);
+	}
+	return err;
+}
+
+static void cancel_run(struct engine_call *call)
+{
+	struct cancelling *c = container_of(call, struct cancelling, call);
+
+	c->err = cancel_lanes(c->conn, &c->wanted);
+	/* Release: err; c is gone after it. */
+	atomic_store_explicit(&c->ended, true, memory_order_release);
+}
+
+static bool cancel_ended(void *arg)
+{
+	struct cancelling *c = arg;
+
+	return atomic_load_explicit(&c->ended, memory_order_acquire);
+}
+
+/* The owner may stay it for long: it does this, in the order of what was handed
+ * to it. */
+int rpc_shared_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
+		      const void *arg)
+{
+	struct cancelling c = {.conn = conn, .wanted = {is_async, done, arg}};
+	struct skein_env *env = conn_env(conn);
+	struct engine *e = conn_engine(conn);
+	int err, cancel;
+
+	if (engine_is_owner(e))
+		return cancel_lanes(conn, &c.wanted);
+	cancel = env_cancel_off(env);
+	c.call.fn = cancel_run;
+	engine_post(e, &c.call);
+	err = engine_run_until(e, cancel_ended, &c, ENV_NEVER);
+	env_cancel_back(env, cancel);
+	return err ? err : c.err;
+}
+
 /* Until there is something to reap, or the deadline; a thread that is cancelled
  * here may be the engine's owner. */
 static int wait_filled(struct rpc_seat *s, uint64_t timeout_ns)

@@ -143,11 +143,11 @@ struct rpc_waiting {
 struct rpc_seat {
 	struct conn_seat *seat;
 	/* the thread's */
-	uint32_t begun;	   /* calls */
-	uint32_t reserved; /* bytes of the inbox */
-	uint32_t inner;	   /* of these, read by a done() inside another */
-	unsigned depth;	   /* of done() in done() */
-	uint64_t read;	   /* position in the inbox */
+	uint32_t begun;	       /* calls */
+	uint32_t reserved;     /* bytes of the inbox */
+	uint32_t inner;	       /* of these, read by a done() inside another */
+	unsigned depth;	       /* of done() in done() */
+	uint64_t read;	       /* position in the inbox */
 	struct rpc_buf *shown; /* to a done() that runs, the inmost first */
 	struct rpc_async *spare, *block;
 	struct thrsched_sizes sizes;
@@ -203,5 +203,7 @@ static inline struct rpc_seat *rpc_seat_of(const struct conn_seat *seat)
 int rpc_shared_call(struct skein_conn *conn, struct rpc_client_req *r,
 		    void *resp, struct skein_rpc_result *res);
 int rpc_shared_call_async(struct skein_conn *conn, struct rpc_client_req *r);
+int rpc_shared_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
+		      const void *arg);
 
 #endif

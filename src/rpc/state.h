@@ -125,8 +125,7 @@ void rpc_pending_tell(struct rpc_pending *ended);
 void rpc_pools_fini(struct rpc_ctx *rx);
 
 /* As skein_rpc_cancel(), of those that wait. */
-int rpc_pending_cancel(struct rpc_conn *rc, skein_rpc_done_fn *done,
-		       const void *arg);
+int rpc_pending_cancel(struct rpc_conn *rc, const struct rpc_wanted *wanted);
 
 /* post.c */
 extern const struct rpc_port_ops rpc_post_ops;

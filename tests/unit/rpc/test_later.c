@@ -105,6 +105,17 @@ static void test_overtaken(void **state)
 	teardown(&p);
 }
 
+static bool is_it(const struct rpc_wanted *w, skein_rpc_done_fn *done,
+		  const void *arg)
+{
+	return done == w->done && arg == w->arg;
+}
+
+static int cancel(struct rpc_client *c, skein_rpc_done_fn *done, void *arg)
+{
+	return rpc_client_cancel(c, &(struct rpc_wanted){is_it, done, arg});
+}
+
 static void test_cancel(void **state)
 {
 	struct pair_tally parked = {0}, sent = {0}, open = {0}, fast = {0};
@@ -123,15 +134,15 @@ static void test_cancel(void **state)
 	assert_int_equal(call(&p, LATER, "12345678", 8, 5 * MS, &sent), 0);
 	pair_exchange(&p);
 	assert_int_equal(call(&p, LATER, "12345678", 8, 5 * MS, &open), 0);
-	assert_int_equal(rpc_client_cancel(c, pair_count, &p), -ENOENT);
-	assert_int_equal(rpc_client_cancel(c, pair_count, &fast), -ENOENT);
-	assert_int_equal(rpc_client_cancel(c, pair_count, &parked), 0);
+	assert_int_equal(cancel(c, pair_count, &p), -ENOENT);
+	assert_int_equal(cancel(c, pair_count, &fast), -ENOENT);
+	assert_int_equal(cancel(c, pair_count, &parked), 0);
 	assert_int_equal(parked.unknown, 1);
 	assert_int_equal(parked.status, -ECANCELED);
-	assert_int_equal(rpc_client_cancel(c, pair_count, &sent), 0);
+	assert_int_equal(cancel(c, pair_count, &sent), 0);
 	assert_int_equal(sent.unknown, 1);
-	assert_int_equal(rpc_client_cancel(c, pair_count, &sent), -ENOENT);
-	assert_int_equal(rpc_client_cancel(c, pair_count, &open), 0);
+	assert_int_equal(cancel(c, pair_count, &sent), -ENOENT);
+	assert_int_equal(cancel(c, pair_count, &open), 0);
 	assert_int_equal(open.not_sent, 1);
 	pair_exchange(&p);
 	/* the one that was not sent was not taken up */

@@ -239,6 +239,112 @@ static void test_stays(void **state)
 	stays(3);
 }
 
+/* --- calls that are given up -------------------------------------------- */
+
+static struct skein_rpc_req *wait_held(struct world *w)
+{
+	struct skein_rpc_req *req;
+
+	while (!(req = atomic_exchange(&w->held, NULL)))
+		skein_ctx_progress(w->client);
+	return req;
+}
+
+struct blocked {
+	struct world *w;
+	int rc;
+};
+
+static void *blocked_main(void *arg)
+{
+	struct blocked *b = arg;
+
+	b->rc = skein_rpc_call(b->w->conn, HOLD, "y", 1, NULL, 0, PATIENCE,
+			       NULL);
+	return NULL;
+}
+
+static void test_cancel_sent(void **state)
+{
+	struct skein_conn_attr attr = {.qps = 3};
+	struct skein_rpc_req *first, *second;
+	struct end end = {0}, other = {0};
+	struct blocked b;
+	struct world w;
+	pthread_t t;
+
+	world_open(&w, &attr);
+	assert_int_equal(skein_rpc_cancel(w.conn, on_end, &end), -ENOENT);
+	assert_int_equal(skein_rpc_call_async(w.conn, HOLD, "x", 1, 8, PATIENCE,
+					      on_end, &end),
+			 0);
+	first = wait_held(&w);
+	/* Whoever runs the engine does so for as long as its own call takes. */
+	b.w = &w;
+	assert_int_equal(pthread_create(&t, NULL, blocked_main, &b), 0);
+	second = wait_held(&w);
+	assert_int_equal(skein_rpc_cancel(w.conn, on_end, &other), -ENOENT);
+	assert_int_equal(skein_rpc_cancel(w.conn, on_end, &end), 0);
+	assert_int_equal(skein_rpc_cancel(w.conn, on_end, &end), -ENOENT);
+	assert_int_equal(skein_rpc_reap(w.conn, PATIENCE), 1);
+	assert_int_equal(end.outcome, SKEIN_UNKNOWN);
+	assert_int_equal(end.status, -ECANCELED);
+	/* Its answer is dropped, the other's is not. */
+	assert_int_equal(skein_rpc_answer(first, 0), 0);
+	assert_int_equal(skein_rpc_answer(second, 0), 0);
+	pthread_join(t, NULL);
+	assert_int_equal(b.rc, 0);
+	assert_int_equal(call(&w, 8), 0);
+	assert_int_equal(end.n, 1);
+	world_close(&w);
+}
+
+static bool resp_fits(struct world *w, size_t max)
+{
+	struct rpc_client *c = &rpc_conn_of(w->conn)->client;
+
+	return c->tx.resp_tail + rpc_client_resp_lines(c, max) -
+		       atomic_load(&c->rx.resp_head) <=
+	       c->rx.port->geom.resp_lines;
+}
+
+/* One that waits for room, behind others that the server keeps. */
+static void test_cancel_waiting(void **state)
+{
+	struct skein_conn_attr attr = {.qps = 1};
+	static uint8_t large[LARGE];
+	struct end kept = {0}, end = {0};
+	int n, rc, sent = 0;
+	struct world w;
+
+	world_open(&w, &attr);
+	for (size_t max = 8192; max; max /= 2)
+		while (resp_fits(&w, max)) {
+			rc = skein_rpc_call_async(w.conn, HOLD, "x", 1, max,
+						  PATIENCE, on_end, &kept);
+			/* Credits may be on their way. */
+			assert_true(rc == 0 || rc == -EAGAIN);
+			sent += !rc;
+			skein_rpc_reap(w.conn, 0);
+		}
+	rc = skein_rpc_call_async(w.conn, HOLD, large, LARGE, 0, PATIENCE,
+				  on_end, &end);
+	assert_int_equal(rc, 0);
+	skein_ctx_progress(w.client);
+	assert_int_equal(skein_rpc_cancel(w.conn, on_end, &end), 0);
+	assert_int_equal(skein_rpc_reap(w.conn, PATIENCE), 1);
+	assert_int_equal(end.n, 1);
+	assert_int_equal(end.outcome, SKEIN_NOT_SENT);
+	assert_int_equal(end.status, -ECANCELED);
+	for (n = 0; skein_rpc_cancel(w.conn, on_end, &kept) == 0; n++)
+		;
+	assert_int_equal(n, sent);
+	while (kept.n < sent)
+		assert_true(skein_rpc_reap(w.conn, PATIENCE) >= 0);
+	assert_int_equal(kept.outcome, SKEIN_UNKNOWN);
+	world_close(&w);
+}
+
 /* --- threads that end --------------------------------------------------- */
 
 /* AddressSanitizer does not see that a thread's frames are gone, and takes the
@@ -395,6 +501,8 @@ int main(void)
 		cmocka_unit_test(test_result_too_long),
 		cmocka_unit_test(test_late),
 		cmocka_unit_test(test_stays),
+		cmocka_unit_test(test_cancel_sent),
+		cmocka_unit_test(test_cancel_waiting),
 		cmocka_unit_test(test_cancelled),
 		cmocka_unit_test(test_exit_inside),
 		cmocka_unit_test(test_forked),
