@@ -22,7 +22,7 @@
 #define LARGE 100000u
 
 struct world {
-	struct skein_env *env;
+	struct skein_env *env, *client_env;
 	struct alloc_sweep sweep;
 	struct skein_ctx *server, *client;
 	struct skein_listener *listener;
@@ -51,7 +51,7 @@ static void world_open(struct world *w)
 	memset(w, 0, sizeof(*w));
 	w->buf = calloc(1, LARGE);
 	assert_int_equal(env_real_new(&w->env), 0);
-	w->env->log = NULL; /* the contexts share it */
+	w->env->log = NULL;
 	alloc_sweep_init(&w->sweep, w->env);
 	assert_int_equal(ctx_open_env(w->env, &attr, &w->server), 0);
 	assert_int_equal(skein_mem_new(w->server, 4096, &w->shared), 0);
@@ -70,7 +70,12 @@ static void client_open(struct world *w)
 {
 	struct skein_ctx_attr attr = {.size = sizeof(attr), .device = "soft"};
 
-	assert_int_equal(ctx_open_env(w->env, &attr, &w->client), 0);
+	/* Opening writes to what the other context's thread reads. */
+	assert_int_equal(env_real_new(&w->client_env), 0);
+	w->client_env->log = NULL;
+	w->client_env->alloc_arg = &w->sweep;
+	w->client_env->alloc_fails = alloc_sweep_fails;
+	assert_int_equal(ctx_open_env(w->client_env, &attr, &w->client), 0);
 	assert_int_equal(skein_mem_new(w->client, 4096, &w->local), 0);
 }
 
@@ -96,6 +101,7 @@ static void client_close(struct world *w)
 	nothing_left(w);
 	skein_mem_free(w->local);
 	skein_ctx_close(w->client);
+	env_real_free(w->client_env);
 }
 
 static void world_close(struct world *w)
