@@ -114,8 +114,10 @@ static void world_close(struct world *w)
 
 static int open_handle(struct world *w, unsigned lanes, unsigned retries)
 {
-	struct skein_conn_attr attr = {
-		.size = sizeof(attr), .qps = lanes, .retries = retries};
+	struct skein_conn_attr attr = {.size = sizeof(attr),
+				       .qps = lanes,
+				       .retries = retries,
+				       .timeout_ns = PATIENCE};
 
 	return skein_conn_open(w->client, skein_listener_addr(w->listener),
 			       &attr, &w->conn);
@@ -254,13 +256,14 @@ static void sweep_open(unsigned lanes, unsigned retries)
 		if (opened)
 			rc = whole(&w);
 		hit = alloc_sweep_end(&w.sweep);
+		/* The server tells of its regions in its own time. */
+		if (rc == 0)
+			rc = find_words(&w);
 		assert_true(hit || rc == 0);
 		assert_int_not_equal(rc, -ETIMEDOUT);
 		failed += rc != 0;
-		if (rc == 0) {
-			assert_int_equal(find_words(&w), 0);
+		if (rc == 0)
 			assert_int_equal(use(&w), 0);
-		}
 		if (opened)
 			skein_conn_close(w.conn, SKEIN_S(1));
 		client_close(&w);
