@@ -185,24 +185,26 @@ static int make_cqs(struct raw_worker *rw)
 static int make_worker(struct perf *p, struct raw *raw, unsigned index)
 {
 	struct raw_worker *rw = &raw->workers[index];
+	/* Messages of two QPs may come at once: each has a place of its own. */
+	size_t places = p->o.op == PERF_SEND ? p->o.qps : 1;
+	size_t len = (1 + places) * raw->stride;
 	uint32_t i;
 	int rc;
 
 	rw->w = &p->workers[index];
 	rw->w->state = rw;
 	rw->raw = raw;
-	rc = mem_region_new(raw->dev, raw->pd, "perf", 2 * raw->stride,
-			    access_of(&p->o), index + 1, &rw->mem);
+	rc = mem_region_new(raw->dev, raw->pd, "perf", len, access_of(&p->o),
+			    index + 1, &rw->mem);
 	if (rc)
 		return perf_fail(p, rc, "cannot get %zu bytes of memory: %s",
-				 2 * raw->stride, strerror(-rc));
+				 len, strerror(-rc));
 	rw->tx = rw->mem->addr;
 	rw->rx = rw->tx + raw->stride;
 	rw->tx_sge = (struct ibv_sge){(uintptr_t)rw->tx, (uint32_t)p->o.size,
 				      rw->mem->mr->lkey};
 	rw->rx_sge = (struct ibv_sge){(uintptr_t)rw->rx, (uint32_t)p->o.size,
 				      rw->mem->mr->lkey};
-	rw->recv_sge = rw->rx_sge;
 	rc = make_cqs(rw);
 	if (rc)
 		return rc;
@@ -320,9 +322,11 @@ static int fill_receives(struct raw_worker *rw)
 		struct ibv_recv_wr *bad;
 		int rc;
 
+		q->recv_sge = rw->rx_sge;
+		q->recv_sge.addr += i * raw->stride;
 		for (int k = 0; k < RAW_RECV_CHAIN; k++) {
 			q->recv[k].wr_id = i;
-			q->recv[k].sg_list = &rw->recv_sge;
+			q->recv[k].sg_list = &q->recv_sge;
 			q->recv[k].num_sge = 1;
 			q->recv[k].next =
 				k + 1 < RAW_RECV_CHAIN ? &q->recv[k + 1] : NULL;

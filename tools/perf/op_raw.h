@@ -25,8 +25,9 @@ struct raw_qp {
 	struct ibv_qp *qp;
 	struct ibv_send_wr *wr;			 /* batch of them, linked */
 	struct ibv_recv_wr recv[RAW_RECV_CHAIN]; /* linked */
-	uint32_t in_flight;    /* WRs posted and not known complete */
-	uint32_t since_signal; /* WRs posted after the last signalled */
+	struct ibv_sge recv_sge; /* of all of them: takes any size */
+	uint32_t in_flight;	 /* WRs posted and not known complete */
+	uint32_t since_signal;	 /* WRs posted after the last signalled */
 	uint32_t to_repost;
 	uint64_t left; /* WRs of this slice not posted yet */
 	/* When signalled WRs were posted, in their order. */
@@ -43,9 +44,8 @@ struct raw_worker {
 	struct mem_region *mem;
 	uint8_t *tx;
 	uint8_t *rx;
-	struct ibv_sge tx_sge;	 /* of every send WR */
-	struct ibv_sge rx_sge;	 /* of every READ */
-	struct ibv_sge recv_sge; /* of every receive: takes any size */
+	struct ibv_sge tx_sge; /* of every send WR */
+	struct ibv_sge rx_sge; /* of every READ */
 	uint64_t peer_tx;
 	uint64_t peer_rx;
 	uint32_t peer_rkey;

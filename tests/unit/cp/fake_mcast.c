@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -40,7 +41,8 @@ struct group {
 	unsigned count, joined, left;
 	struct skein_mcast *member[64];
 	bool refused; /* it never begins */
-	bool sending, over, delivered;
+	bool sending, delivered;
+	atomic_bool over; /* looked at without the lock too */
 	int err;
 	pthread_t thread;
 	struct skein_mcast_msg msg;
