@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fuzz_mcast.c - a member of a multicast group whose neighbours say whatever the
+ * input has: handshake sections, and records in either lane. Input: one byte
+ * for rank, algorithm and checksums, then operations (see enum). The one that
+ * says what the member waits for, with a byte changed, goes deep into a
+ * message; its block's bytes do not travel.
+ */
+#include "base/assert.h"
+#include "mcast/eng.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <skein/error.h>
+
+#define MEMBERS 6u
+#define BLOCK 4096u
+#define BLOCKS_MAX 20u
+#define MS 1000000ull
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum {
+	OP_POLL,    /* ms u8 */
+	OP_NEXT,    /* offset u8, xor u8: what is waited for, changed */
+	OP_RECORD,  /* neighbour u8, lane u8, immediate u32, 64 bytes */
+	OP_DOWN,    /* neighbour u8 */
+	OP_HURT,    /* neighbour u8 */
+	OP_SECTION, /* 56 bytes */
+	OP_CLOSE,
+	OPS,
+};
+
+struct member {
+	struct mcast_port port;
+	struct mcast_eng eng;
+	uint64_t now;
+	struct mcast_op *under_way[MCAST_SENDS];
+	unsigned flying;
+	unsigned allocs, begun, done, failed;
+	uint8_t object[BLOCKS_MAX * BLOCK];
+	bool stream;
+};
+
+static struct member *member_of(struct mcast_port *port)
+{
+	return container_of(port, struct member, port);
+}
+
+/* --- the port ----------------------------------------------------------- */
+
+static int p_record(struct mcast_port *port, uint32_t nb, enum mcast_lane lane,
+		    const struct mcast_rec *rec)
+{
+	struct mcast_eng *e = &member_of(port)->eng;
+
+	/* What this end says the other one understands. */
+	skein_assert(mcast_rec_valid(rec, lane, e->nbs[nb].out[lane],
+				     mcast_imm_value(rec)));
+	return 0;
+}
+
+static bool within(const struct mcast_buf *buf, const void *mem, size_t len,
+		   uint32_t n)
+{
+	const uint8_t *p = mem;
+
+	return buf->addr >= p && n <= len && buf->addr + n <= p + len;
+}
+
+static int p_block(struct mcast_port *port, uint32_t nb,
+		   const struct mcast_rec *rec, const struct mcast_buf *from,
+		   uint64_t to, uint32_t rkey, struct mcast_op *op)
+{
+	struct member *m = member_of(port);
+	struct mcast_ring *r = &m->eng.ring;
+
+	/* Only of the message's own memory, and as much as a block has. */
+	skein_assert(rec->len <= BLOCK);
+	skein_assert(
+		!rec->len ||
+		within(from, m->object, sizeof(m->object), rec->len) ||
+		within(from, r->mem.addr, (size_t)r->count * BLOCK, rec->len));
+	skein_assert(m->flying < MCAST_SENDS);
+	m->under_way[m->flying++] = op;
+	return 0;
+}
+
+static void p_cut(struct mcast_port *port, uint32_t nb, int err)
+{
+}
+
+static void *p_alloc(struct mcast_port *port, size_t len)
+{
+	member_of(port)->allocs++;
+	return calloc(1, len ? len : 1);
+}
+
+static void p_free(struct mcast_port *port, void *p)
+{
+	member_of(port)->allocs -= p != NULL;
+	free(p);
+}
+
+static int p_mem_get(struct mcast_port *port, size_t len, struct mcast_buf *buf,
+		     void **handle)
+{
+	*handle = p_alloc(port, len);
+	*buf = (struct mcast_buf){.addr = *handle};
+	return *handle ? 0 : -ENOMEM;
+}
+
+static void p_mem_put(struct mcast_port *port, void *handle)
+{
+	p_free(port, handle);
+}
+
+static int p_incoming(struct mcast_port *port,
+		      const struct skein_mcast_msg *msg,
+		      struct mcast_dest *dest)
+{
+	struct member *m = member_of(port);
+
+	skein_assert(m->eng.conf.rank);
+	if (msg->blocks > BLOCKS_MAX)
+		return -EFBIG;
+	m->begun++;
+	if (!m->stream && msg->size)
+		dest->buf.addr = m->object;
+	return 0;
+}
+
+static int p_app_block(struct mcast_port *port,
+		       const struct skein_mcast_msg *msg,
+		       const struct skein_mcast_block *block)
+{
+	const struct mcast_ring *r = &member_of(port)->eng.ring;
+	struct mcast_buf buf = {.addr = block->data};
+
+	skein_assert(block->off + block->len <= msg->size);
+	skein_assert(within(&buf, r->mem.addr, (size_t)r->count * BLOCK,
+			    block->len));
+	return 0;
+}
+
+static void p_done(struct mcast_port *port, const struct skein_mcast_msg *msg,
+		   int status)
+{
+	struct member *m = member_of(port);
+
+	m->done++;
+	skein_assert(m->done <= m->begun);
+	skein_assert(!status || m->failed);
+}
+
+static void p_failed(struct mcast_port *port)
+{
+	struct member *m = member_of(port);
+
+	skein_assert(!m->failed++ && m->eng.over_rank < MEMBERS);
+}
+
+static void p_changed(struct mcast_port *port)
+{
+}
+
+static const struct mcast_port_ops ops = {
+	.record = p_record,
+	.block = p_block,
+	.cut = p_cut,
+	.alloc = p_alloc,
+	.free = p_free,
+	.mem_get = p_mem_get,
+	.mem_put = p_mem_put,
+	.incoming = p_incoming,
+	.block_in = p_app_block,
+	.fill = p_app_block,
+	.done = p_done,
+	.failed = p_failed,
+	.changed = p_changed,
+};
+
+/* --- what neighbours say ------------------------------------------------ */
+
+static void poll_all(struct member *m)
+{
+	/* Blocks that are under way arrive. */
+	while (m->flying) {
+		struct mcast_op *op = m->under_way[--m->flying];
+
+		op->done(op, 0);
+	}
+	for (unsigned i = 0; mcast_eng_poll(&m->eng, m->now); i++)
+		skein_assert(i < 10000);
+}
+
+static void hear(struct member *m, uint32_t nb, enum mcast_lane lane,
+		 const struct mcast_rec *rec, uint32_t imm)
+{
+	bool can_be = mcast_rec_valid(rec, lane, m->eng.nbs[nb].in[lane], imm);
+	bool heeded = !(m->eng.nbs[nb].fail_in & 1u << lane);
+
+	mcast_eng_record(&m->eng, nb, lane, imm, rec, m->now);
+	skein_assert(can_be || !heeded || m->eng.over || m->eng.closed);
+}
+
+/* The record that this member waits for, as it should be; false: none. */
+static bool awaited(const struct mcast_eng *e, uint32_t *nb,
+		    struct mcast_rec *rec)
+{
+	const struct mcast_xfer *x = &e->x;
+
+	*rec = (struct mcast_rec){.type = MCAST_HELLO, .msg = 0};
+	for (*nb = 0; *nb < e->n_nbs; ++*nb)
+		if (!e->nbs[*nb].hello_in)
+			return true;
+	rec->msg = e->done;
+	if (e->n_grants) {
+		*nb = e->grants[0].nb;
+		rec->type = MCAST_BLOCK;
+		rec->size = x->msg.size;
+		rec->block = e->grants[0].block;
+		rec->len = mcast_block_len(&x->msg, rec->block);
+		return true;
+	}
+	if (e->first_granted) {
+		*nb = e->parent;
+		rec->type = e->done & 1 ? MCAST_BLOCK : MCAST_BEGIN;
+		rec->size = e->done & 1 ? 77 : 5 * BLOCK + 5;
+		rec->len = e->done & 1 ? 77 : 0;
+		return true;
+	}
+	if (!x->active || !x->sends)
+		return false;
+	*nb = mcast_nb_find(e, x->send.peer);
+	rec->type = MCAST_READY;
+	rec->block = (uint32_t)x->send.block;
+	rec->len = BLOCK;
+	for (uint32_t i = 0; i < e->n_nbs; i++)
+		if (e->nbs[i].begins) { /* first asks for the message */
+			*nb = i;
+			rec->block = MCAST_BLOCK_FIRST;
+		}
+	return true;
+}
+
+static void hear_next(struct member *m, struct bytes_in *in)
+{
+	unsigned off = bytes_get_u8(in), flip = bytes_get_u8(in);
+	enum mcast_lane lane;
+	struct mcast_rec rec;
+	uint32_t nb;
+
+	if (!awaited(&m->eng, &nb, &rec))
+		return;
+	lane = rec.type == MCAST_BLOCK ? MCAST_BLOCKS : MCAST_WORDS;
+	rec.number = m->eng.nbs[nb].in[lane];
+	((uint8_t *)&rec)[off % sizeof(rec)] ^= (uint8_t)flip;
+	hear(m, nb, lane, &rec, mcast_imm_value(&rec));
+}
+
+static void hear_record(struct member *m, struct bytes_in *in)
+{
+	uint32_t nb = bytes_get_u8(in) % m->eng.n_nbs;
+	enum mcast_lane lane = bytes_get_u8(in) % MCAST_LANES;
+	uint32_t imm = bytes_get_u32(in);
+	const void *bytes = bytes_get(in, sizeof(struct mcast_rec));
+	struct mcast_rec rec;
+
+	if (!bytes)
+		return;
+	memcpy(&rec, bytes, sizeof(rec));
+	hear(m, nb, lane, &rec, imm);
+}
+
+static void link_ends(struct member *m, uint32_t nb, bool down)
+{
+	nb %= m->eng.n_nbs;
+	if (m->eng.nbs[nb].down)
+		return;
+	if (down)
+		mcast_eng_link_down(&m->eng, nb, -ECONNRESET);
+	else
+		mcast_eng_link_hurt(&m->eng, nb, -ECONNRESET);
+}
+
+static void section(struct bytes_in *in)
+{
+	const uint8_t *bytes = bytes_get(in, MCAST_SECTION_LEN);
+	uint8_t again[MCAST_SECTION_LEN];
+	struct bytes_out out = bytes_out(again, sizeof(again));
+	struct mcast_section s;
+	struct bytes_in from;
+
+	if (!bytes)
+		return;
+	from = bytes_in(bytes, MCAST_SECTION_LEN);
+	if (mcast_section_get(&s, &from))
+		return;
+	mcast_section_put(&s, &out);
+	skein_assert(!out.failed && out.pos == MCAST_SECTION_LEN);
+	skein_assert(!memcmp(again, bytes, sizeof(again)));
+}
+
+/* --- the member --------------------------------------------------------- */
+
+static void operation(struct member *m, struct bytes_in *in)
+{
+	switch (bytes_get_u8(in) % OPS) {
+	case OP_POLL:
+		m->now += bytes_get_u8(in) * MS;
+		break;
+	case OP_NEXT:
+		hear_next(m, in);
+		break;
+	case OP_RECORD:
+		hear_record(m, in);
+		break;
+	case OP_DOWN:
+		link_ends(m, bytes_get_u8(in), true);
+		break;
+	case OP_HURT:
+		link_ends(m, bytes_get_u8(in), false);
+		break;
+	case OP_SECTION:
+		section(in);
+		break;
+	default:
+		mcast_eng_close(&m->eng);
+	}
+	poll_all(m);
+}
+
+static void send(struct member *m, uint64_t len)
+{
+	struct mcast_out *out = p_alloc(&m->port, sizeof(*out));
+
+	if (!out)
+		return;
+	out->size = len;
+	out->buf.addr = m->stream ? NULL : m->object;
+	m->begun++;
+	mcast_eng_send(&m->eng, out);
+}
+
+static bool member_new(struct member *m, unsigned how)
+{
+	struct mcast_eng_conf conf = {
+		.n = MEMBERS,
+		.rank = how % MEMBERS,
+		.algorithm = (enum mcast_algorithm)(how / MEMBERS % 4),
+		.block_size = BLOCK,
+		.ring_blocks = 3,
+		.checksum = how / 24 % 2,
+		.open_deadline_ns = 1000 * MS,
+		.member_timeout_ns = 100 * MS};
+
+	m->port.ops = &ops;
+	m->stream = how / 48 % 2;
+	m->now = MS;
+	if (mcast_eng_init(&m->eng, &m->port, &conf, m->now))
+		return false;
+	for (uint32_t i = 0; i < m->eng.n_nbs; i++)
+		mcast_eng_link_up(&m->eng, i, m->now);
+	if (!conf.rank) {
+		send(m, 6 * BLOCK + 1);
+		send(m, 9);
+	}
+	return true;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct bytes_in in = bytes_in(data, size);
+	struct member *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return 0;
+	if (member_new(m, bytes_get_u8(&in))) {
+		poll_all(m);
+		while (bytes_left(&in))
+			operation(m, &in);
+		/* Whatever was said: silence ends it, and all is handed back. */
+		for (uint32_t i = 0; i < m->eng.n_nbs; i++)
+			link_ends(m, i, true);
+		poll_all(m);
+		skein_assert(m->eng.closed || m->done == m->begun);
+		mcast_eng_fini(&m->eng);
+	}
+	skein_assert(!m->allocs);
+	free(m);
+	return 0;
+}
