@@ -50,8 +50,16 @@ static int run_on(struct report *rep, bed_fn *bed,
 	return rc;
 }
 
+/* With the library's own groups. */
 static int run(struct report *rep, const struct mcast_bed_conf *conf,
 	       struct mcast_bed_result *res)
+{
+	return run_on(rep, mcast_engine_run, conf, res);
+}
+
+/* With the least relay: for several groups, racks, and for comparison. */
+static int run_relay(struct report *rep, const struct mcast_bed_conf *conf,
+		     struct mcast_bed_result *res)
 {
 	return run_on(rep, mcast_bed_run, conf, res);
 }
@@ -106,7 +114,7 @@ static int scaling_line(const struct scenario_conf *sc, uint32_t nodes,
 
 	conf.algorithm = MCAST_SEQUENTIAL;
 	if (!rc)
-		rc = run(rep, &conf, &seq);
+		rc = run_relay(rep, &conf, &seq);
 	if (rc)
 		return rc;
 	bound = line * (double)(log2_ceil(nodes) + pipe.blocks - 1) /
@@ -157,7 +165,7 @@ const struct scenario scenario_mcast_scaling = {
 	.run = scaling,
 };
 
-/* --- the same with the engine ------------------------------------------- */
+/* --- the engine beside the least relay ---------------------------------- */
 
 /* The next size is too large, or there is none: the one to trace. */
 static bool is_last(const uint32_t *size, const uint32_t *end, uint32_t limit)
@@ -188,15 +196,15 @@ static int engine(const struct scenario_conf *sc, struct report *rep)
 
 		if (sc->nodes && sizes[i] > sc->nodes)
 			break;
-		rc = run_on(rep, mcast_bed_run, &conf, &relay);
+		rc = run_relay(rep, &conf, &relay);
 		if (is_last(&sizes[i], sizes + 7, sc->nodes))
 			conf.tracer = sc->tracer;
 		if (!rc)
-			rc = run_on(rep, mcast_engine_run, &conf, &eng);
+			rc = run(rep, &conf, &eng);
 		conf.tracer = NULL;
 		conf.algorithm = MCAST_SEQUENTIAL;
 		if (!rc)
-			rc = run_on(rep, mcast_engine_run, &conf, &seq);
+			rc = run(rep, &conf, &seq);
 		if (rc)
 			break;
 		line = (double)conf.object * 8 / nic.link_gbps / 1e6;
@@ -217,7 +225,7 @@ static int engine(const struct scenario_conf *sc, struct report *rep)
 
 const struct scenario scenario_mcast_engine = {
 	.name = "mcast-engine",
-	.what = "mcast-scaling through the library's own groups",
+	.what = "mcast-scaling beside the least that a relay must do",
 	.nic = "connectx3",
 	.run = engine,
 };
@@ -301,9 +309,12 @@ static int blocks(const struct scenario_conf *sc, struct report *rep)
 	for (uint64_t b = 16 * KIB; b <= 16 * MIB && !rc; b *= 2) {
 		double cells[1 + OBJECTS] = {(double)b / KIB};
 
-		conf.block = (uint32_t)b;
 		for (int i = 0; i < OBJECTS && !rc; i++) {
+			conf.block = (uint32_t)b;
 			conf.object = objects[i];
+			/* One block is one block, and takes less memory. */
+			if (b > objects[i])
+				conf.block = (uint32_t)objects[i];
 			rc = run(rep, &conf, &res);
 			cells[1 + i] = rc ? 0 : gbps(conf.object, &res);
 		}
@@ -342,7 +353,7 @@ static int overlap_cells(const struct scenario_conf *sc,
 				.object = objects[i],
 				.block = (uint32_t)(i ? MIB / 8 : MIB)};
 
-			rc = run(rep, &conf, &res);
+			rc = run_relay(rep, &conf, &res);
 			*cells++ = gbps(objects[i] * senders[s], &res);
 		}
 	}
@@ -402,7 +413,7 @@ static int racks_line(const struct scenario_conf *sc,
 	for (int i = 0; i < 4 && !rc; i++) {
 		conf.algorithm = ways[i].algorithm;
 		conf.scattered = ways[i].scattered;
-		rc = run(rep, &conf, &res);
+		rc = run_relay(rep, &conf, &res);
 		cells[3 + i] = rc ? 0 : gbps(conf.object, &res);
 	}
 	if (rc)
@@ -473,7 +484,7 @@ static int apt(const struct scenario_conf *sc, struct report *rep)
 						      .oversub_pct = 350,
 						      .scattered = true};
 
-			rc = run(rep, &conf, &res);
+			rc = run_relay(rep, &conf, &res);
 			cells[1 + s] =
 				rc ? 0 : gbps(conf.object * senders[s], &res);
 		}
@@ -498,13 +509,13 @@ static int slow_share(struct report *rep, const struct mcast_bed_conf *conf,
 {
 	struct mcast_bed_conf slow = *conf;
 	struct mcast_bed_result with, without;
-	int rc = run(rep, conf, &without);
+	int rc = run_relay(rep, conf, &without);
 
 	slow.slow_from = from;
 	slow.slow_to = to;
 	slow.slow = 2;
 	if (!rc)
-		rc = run(rep, &slow, &with);
+		rc = run_relay(rep, &slow, &with);
 	if (!rc)
 		*share = ms(&without) / ms(&with);
 	return rc;
@@ -586,7 +597,7 @@ static int relay(const struct scenario_conf *sc, struct report *rep)
 
 		if (conf.object / conf.block > 200)
 			conf.block = (uint32_t)(conf.object / 200);
-		rc = run(rep, &conf, &res);
+		rc = run_relay(rep, &conf, &res);
 	}
 	return rc == -ENOMEM ? rc : 0;
 }

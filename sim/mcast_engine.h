@@ -10,8 +10,10 @@
 #include "sim/mcast_bed.h"
 
 /*
- * One group; of conf it looks at seed, nic, nodes, algorithm (no hybrid), object
- * and block. res->ns is from the call that sends to the last receiver's done().
+ * One group; of conf it looks at seed, nic, nodes, algorithm (no hybrid), object,
+ * block and tracer. A message of at most 64 blocks goes before, for which members
+ * take their memory; res->ns is from the call that sends the object to the last
+ * receiver's done().
  * 0; -EIO when a member failed, -ETIME when it came to no end; else why it could
  * not be run.
  */

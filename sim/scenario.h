@@ -112,5 +112,6 @@ extern const struct scenario scenario_flock_threads;
 extern const struct scenario scenario_flock_nodes;
 extern const struct scenario scenario_mcast_groups;
 extern const struct scenario scenario_rpc_handles;
+extern const struct scenario scenario_mcast_large;
 
 #endif

@@ -13,9 +13,11 @@ for seed in 1 2 3 4 5 6 7 8; do
 done
 "$skein" sim mcast-scaling --nodes 128
 "$skein" sim mcast-engine --nodes 8 --twice
-"$skein" sim mcast-algorithms --nodes 9 --twice
+"$skein" sim mcast-algorithms --nodes 5 --twice
 "$skein" sim mcast-overlap --nodes 8
 "$skein" sim mcast-racks --nodes 64
 "$skein" sim mcast-apt --nodes 16
 "$skein" sim mcast-slow-link
 "$skein" sim mcast-blocks
+"$skein" sim fuzz mcast-large --seeds 1..20 --twice
+"$skein" sim fuzz mcast-large --seeds 1..5 --calm

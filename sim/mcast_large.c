@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mcast_large.c - one large group of the library's, with bytes and checksums:
+ * some messages to all, and with faults one member, any, is killed at some time
+ * after all have the group open.
+ *
+ * What must hold: a message that a member is through with is right; who closes
+ * without an error knows that every member has every message; who closes with one
+ * names the member that was killed; and all who are left come to an end.
+ */
+#include "conn/ctx.h"
+#include "env/sim/sim.h"
+#include "sim/scenario.h"
+
+#include <skein/skein.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MS 1000000ull
+#define BLOCK 4096u
+#define BLOCKS_MAX 40u
+#define MESSAGES 3u
+#define MEMBERS_MAX 4096u
+#define LIMIT_NS (600000 * MS)
+#define TAG_KILL 41u
+#define KILL_NS (2 * MS)
+
+struct member {
+	struct crowd *crowd;
+	struct sim_proc *proc;
+	uint32_t rank;
+	unsigned done;
+	bool ended;
+	int status;	 /* of its close */
+	uint32_t failed; /* the rank that it was told */
+	char name[24], address[32];
+};
+
+struct crowd {
+	struct report *rep;
+	struct sim_world *w;
+	struct prng prng;
+	struct member *members;
+	const char **addresses;
+	uint32_t n, victim, left, open;
+	bool kills;
+	struct sim_event kill;
+	enum skein_mcast_algorithm algorithm;
+	uint64_t sizes[MESSAGES];
+};
+
+static uint8_t pattern(uint64_t msg, uint64_t i)
+{
+	return (uint8_t)(msg * 131 + i * 7 + (i >> 8));
+}
+
+/* --- a member ----------------------------------------------------------- */
+
+static int on_block(void *arg, struct skein_mcast *group,
+		    const struct skein_mcast_msg *msg,
+		    const struct skein_mcast_block *b)
+{
+	const uint8_t *bytes = b->data;
+	struct member *m = arg;
+
+	for (uint32_t i = 0; i < b->len; i++)
+		if (bytes[i] != pattern(msg->seq, b->off + i)) {
+			report_fail(m->crowd->rep,
+				    "member %u: message %llu is wrong", m->rank,
+				    (unsigned long long)msg->seq);
+			break;
+		}
+	return 0;
+}
+
+static int on_fill(void *arg, struct skein_mcast *group,
+		   const struct skein_mcast_msg *msg,
+		   const struct skein_mcast_block *b)
+{
+	uint8_t *bytes = b->data;
+
+	for (uint32_t i = 0; i < b->len; i++)
+		bytes[i] = pattern(msg->seq, b->off + i);
+	return 0;
+}
+
+static void on_done(void *arg, struct skein_mcast *group,
+		    const struct skein_mcast_msg *msg, int status)
+{
+	struct member *m = arg;
+
+	if (!status && msg->seq != m->done++)
+		report_fail(m->crowd->rep,
+			    "member %u: message %llu out of turn", m->rank,
+			    (unsigned long long)msg->seq);
+}
+
+/* Members that leave before they are up are named by their neighbours: the
+ * killed one is to be the only one. */
+static void wait_for_all(struct crowd *c)
+{
+	if (++c->open == c->n && c->kills)
+		sim_at(c->w, &c->kill,
+		       sim_now(c->w) + prng_below(&c->prng, KILL_NS));
+	while (c->open < c->n)
+		sim_sleep(c->w, MS / 10);
+}
+
+static int run_group(struct member *m, struct skein_mcast *g)
+{
+	struct crowd *c = m->crowd;
+	struct skein_mcast_failure why;
+	int rc = 0;
+
+	wait_for_all(c);
+	for (unsigned i = 0; !m->rank && !rc && i < MESSAGES; i++)
+		rc = skein_mcast_send_stream(g, c->sizes[i], NULL);
+	if (!m->rank && !rc)
+		rc = skein_mcast_flush(g, LIMIT_NS);
+	if (skein_mcast_failed(g, &why))
+		m->failed = why.rank;
+	return rc;
+}
+
+static void on_failed(void *arg, struct skein_mcast *group,
+		      const struct skein_mcast_failure *why)
+{
+	((struct member *)arg)->failed = why->rank;
+}
+
+static int take_part(struct member *m, struct skein_ctx *ctx)
+{
+	struct skein_mcast_attr attr = {.size = sizeof(attr),
+					.members = m->crowd->addresses,
+					.count = m->crowd->n,
+					.rank = m->rank,
+					.algorithm = m->crowd->algorithm,
+					.block_size = BLOCK,
+					.open_timeout_ns = LIMIT_NS,
+					.member_timeout_ns = LIMIT_NS,
+					.ops = {.block = on_block,
+						.fill = on_fill,
+						.done = on_done,
+						.failed = on_failed},
+					.arg = m};
+	struct skein_listener *listener;
+	struct skein_mcast *g;
+	int rc = skein_listener_open(ctx, ":7000", NULL, &listener), end;
+
+	if (!rc)
+		rc = skein_mcast_open_async(ctx, &attr, &g);
+	if (rc)
+		return rc;
+	rc = skein_mcast_wait(g, SKEIN_FOREVER);
+	if (!rc)
+		rc = run_group(m, g);
+	end = skein_mcast_close(g, LIMIT_NS);
+	return rc ? rc : end;
+}
+
+static void member_main(void *arg)
+{
+	struct skein_ctx_attr attr = {.size = sizeof(attr), .background = 1};
+	struct member *m = arg;
+	struct skein_ctx *ctx;
+
+	m->status = ctx_open_env(sim_proc_env(m->proc), &attr, &ctx);
+	if (!m->status) {
+		m->status = take_part(m, ctx);
+		skein_ctx_close(ctx);
+	}
+	m->ended = true;
+	if (!--m->crowd->left)
+		sim_stop(m->crowd->w);
+}
+
+/* --- the crowd ---------------------------------------------------------- */
+
+static void kill_one(struct sim_event *ev)
+{
+	struct crowd *c = container_of(ev, struct crowd, kill);
+	struct member *m = &c->members[c->victim];
+
+	if (m->ended)
+		return;
+	sim_proc_kill(m->proc);
+	if (!--c->left)
+		sim_stop(c->w);
+}
+
+static void judge(struct crowd *c)
+{
+	bool killed = c->kills && !c->members[c->victim].ended, all = true;
+	unsigned closed = 0;
+
+	for (uint32_t i = 0; i < c->n; i++)
+		all &= c->members[i].done == MESSAGES;
+	for (uint32_t i = 0; i < c->n; i++) {
+		const struct member *m = &c->members[i];
+
+		if (killed && i == c->victim)
+			continue;
+		if (!m->ended)
+			report_fail(c->rep, "member %u never ends", i);
+		else if (!m->status && !all)
+			report_fail(c->rep, "member %u closed, others lack", i);
+		else if (m->status && (!killed || m->failed != c->victim))
+			report_fail(c->rep, "member %u: error %d, member %u", i,
+				    -m->status, m->failed);
+		if (m->ended &&
+		    (sim_proc_bytes(m->proc) || sim_proc_fds(m->proc)))
+			report_fail(c->rep, "member %u left %zu bytes", i,
+				    sim_proc_bytes(m->proc));
+		closed += m->ended && !m->status;
+	}
+	report_row(c->rep, "members", c->n);
+	report_row(c->rep, "algorithm", c->algorithm);
+	report_row(c->rep, "killed", killed);
+	report_row(c->rep, "closed", closed);
+}
+
+static int crowd_new(struct crowd *c, const struct scenario_conf *conf)
+{
+	struct sim_conf wc = {.seed = conf->seed,
+			      .log = conf->log,
+			      .log_arg = conf->log_arg,
+			      .log_level = ENV_LOG_INFO,
+			      .check = true,
+			      .tracer = conf->tracer};
+	struct sim_node *node;
+	int rc = sim_world_new(&wc, &c->w);
+
+	if (rc)
+		return rc;
+	scenario_nic(c->w, conf);
+	for (uint32_t i = 0; i < c->n && !rc; i++) {
+		struct member *m = &c->members[i];
+
+		m->crowd = c;
+		m->rank = i;
+		snprintf(m->name, sizeof(m->name), "n%u", i);
+		snprintf(m->address, sizeof(m->address), "n%u:7000", i);
+		c->addresses[i] = m->address;
+		rc = sim_node_new(c->w, m->name, 2, &node);
+		if (!rc)
+			rc = sim_proc_new(node, "member", &m->proc);
+	}
+	for (uint32_t i = 0; i < c->n && !rc; i++)
+		rc = sim_spawn(c->members[i].proc, "member", member_main,
+			       &c->members[i]);
+	return rc;
+}
+
+static void draw(struct crowd *c, const struct scenario_conf *conf)
+{
+	static const enum skein_mcast_algorithm some[] = {SKEIN_MCAST_PIPELINE,
+							  SKEIN_MCAST_PIPELINE,
+							  SKEIN_MCAST_TREE,
+							  SKEIN_MCAST_CHAIN};
+
+	prng_init(&c->prng, conf->seed);
+	c->n = conf->nodes ? conf->nodes
+			   : 6 + (uint32_t)prng_below(&c->prng, 40);
+	if (c->n > MEMBERS_MAX)
+		c->n = MEMBERS_MAX;
+	c->algorithm = some[prng_below(&c->prng, 4)];
+	c->victim = (uint32_t)prng_below(&c->prng, c->n);
+	c->kills = conf->faults;
+	c->kill.fn = kill_one;
+	c->kill.tag = TAG_KILL;
+	c->left = c->n;
+	for (unsigned i = 0; i < MESSAGES; i++)
+		c->sizes[i] = prng_below(&c->prng, BLOCKS_MAX * BLOCK);
+}
+
+static int mcast_large(const struct scenario_conf *conf, struct report *rep)
+{
+	struct crowd c = {.rep = rep};
+	int rc = -1;
+
+	rep->ok = true;
+	draw(&c, conf);
+	if (c.n < 2)
+		return -1;
+	c.members = calloc(c.n, sizeof(*c.members));
+	c.addresses = calloc(c.n, sizeof(*c.addresses));
+	if (c.members && c.addresses)
+		rc = crowd_new(&c, conf);
+	if (!rc) {
+		sim_run(c.w, LIMIT_NS);
+		judge(&c);
+		report_world(rep, c.w);
+	}
+	if (c.w)
+		sim_world_free(c.w);
+	free(c.members);
+	free(c.addresses);
+	return rc;
+}
+
+const struct scenario scenario_mcast_large = {
+	.name = "mcast-large",
+	.what = "one large multicast group, a member of which is killed",
+	.fuzz = true,
+	.run = mcast_large,
+};
