@@ -275,6 +275,10 @@ static void set_open(struct skein_conn *conn, bool open)
 
 void conn_tx_open(struct skein_conn *conn)
 {
+	/* What a leader asked for when it was open last has come about. */
+	if (conn->tx)
+		atomic_store_explicit(&conn->tx->broke, 0,
+				      memory_order_relaxed);
 	set_open(conn, true);
 }
 
