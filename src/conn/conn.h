@@ -174,6 +174,9 @@ struct conn_op {
 /* Inline data limit, and how many WRs fit now. */
 uint32_t conn_inline_max(struct skein_conn *conn);
 unsigned conn_send_room(struct skein_conn *conn);
+/* A receive is on its way that somebody waits for: this round looks for it, be
+ * there other news or not. */
+void conn_expect_recv(struct skein_conn *conn);
 
 /* Posts one WR; wr_id, next and IBV_SEND_SIGNALED are set here; imm_data is in
  * network order, as in verbs: htonl(CONN_IMM(kind, value)). 0, -EAGAIN

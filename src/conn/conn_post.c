@@ -77,6 +77,11 @@ unsigned conn_send_room(struct skein_conn *conn)
 	return conn->postable ? conn_post_room(conn) : 0;
 }
 
+void conn_expect_recv(struct skein_conn *conn)
+{
+	conn->eng->cq_waits = ENG_CQ_NOW;
+}
+
 bool conn_imm_credit(struct skein_conn *conn)
 {
 	uint32_t taken =

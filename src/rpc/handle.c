@@ -153,12 +153,13 @@ static int schedule(struct rpc_handle *h)
 /* Threads that have ended: their answers are told here. */
 static int sweep(struct rpc_handle *h)
 {
-	unsigned left = conn_seats_left(h->head), n = conn_seats(h->head);
+	unsigned left = conn_seats_left(h->head), n;
 	struct conn_seat *seat;
 	int moved = 0;
 
-	if (left == h->seats_left)
+	if (__builtin_expect(left == h->seats_left, 1))
 		return 0;
+	n = conn_seats(h->head);
 	h->seats_left = left;
 	for (unsigned i = 0; i < n; i++) {
 		seat = conn_seat_at(h->head, i);
@@ -174,7 +175,7 @@ int rpc_handle_poll(struct rpc_handle *h, uint64_t now_ns)
 {
 	int moved = sweep(h);
 
-	if (conn_lanes(h->head) == 1 || (!h->sched_now && now_ns < h->sched_ns))
+	if ((now_ns < h->sched_ns && !h->sched_now) || conn_lanes(h->head) == 1)
 		return moved;
 	h->sched_now = false;
 	h->sched_ns = now_ns + h->interval_ns;

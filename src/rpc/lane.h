@@ -62,6 +62,15 @@ int rpc_lane_round(struct rpc_lane *l, uint64_t calls, uint64_t messages,
 /* Sends what is owed: 1 sent, 0, or an error of the port other than -EAGAIN. */
 int rpc_lane_send(struct rpc_lane *l, struct rpc_port *port);
 
+/* So many credits are spent that a question must be on its way: behind the
+ * request that spent the last of them, or, where that end lacked a receive
+ * credit, some time later. */
+static inline bool rpc_lane_expects(const struct rpc_lane *l)
+{
+	return l->credit.left <= l->credit.c / 2 && l->credit.active &&
+	       !l->asked && !l->owes;
+}
+
 /* Has the scheduler said something? For the look before a sleep. */
 static inline bool rpc_lane_has_work(const struct rpc_lane *l)
 {

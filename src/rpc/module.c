@@ -523,6 +523,8 @@ static int lane_poll(struct rpc_conn *rc, uint64_t now_ns)
 	if (moved)
 		aqp_note(&rc->ctx->aqp, now_ns);
 	aqp_poll(&rc->ctx->aqp, now_ns);
+	if (rpc_lane_expects(rc->lane))
+		conn_expect_recv(rc->conn);
 	sent = rpc_lane_send(rc->lane, &rc->port);
 	return sent < 0 ? sent : moved + sent;
 }

@@ -65,6 +65,15 @@ static void count_ended(struct rpc_seat *s, struct rpc_conn *rc,
 		memory_order_release);
 }
 
+/* Owner: the thread has news. If it is the one that runs the engine, as one alone
+ * is, it does not sleep. */
+static void wake(struct rpc_seat *s, struct conn_seat *seat)
+{
+	if (atomic_load_explicit(&seat->thread, memory_order_relaxed) !=
+	    env_thread_self(s->env))
+		conn_seat_wake(seat);
+}
+
 /* Whose memory a fetched result lies in: taken out of the client's hands. */
 static struct rpc_buf *take_buf(struct rpc_conn *rc)
 {
@@ -136,7 +145,7 @@ static void async_done(void *arg, const struct skein_rpc_result *res)
 	}
 	put_news(a, *res);
 	count_ended(s, rc, res);
-	conn_seat_wake(seat);
+	wake(s, seat);
 }
 
 /* Its thread ended inside a done(): the results that it was shown. */
@@ -264,6 +273,7 @@ int rpc_seat_taken(struct skein_conn *handle, struct conn_seat *seat)
 		if (!s)
 			return -ENOMEM;
 		s->seat = seat;
+		s->env = conn_env(handle);
 		seat->modules[CONN_MODULE_RPC - 1] = s;
 	}
 	s->sizes = (struct thrsched_sizes){0};
@@ -531,7 +541,7 @@ static void waiting_done(void *arg, const struct skein_rpc_result *res)
 	/* Release: its thread sees the result, and w is its own again. The
 	 * seat stays as long as the handle. */
 	atomic_store_explicit(&w->ended, true, memory_order_release);
-	conn_seat_wake(seat);
+	wake(s, seat);
 }
 
 static bool waiting_ended(void *arg)

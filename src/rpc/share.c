@@ -63,6 +63,7 @@ static void question_undo(struct rpc_conn *rc)
 
 	sh->credit.asked = false;
 	sh->ops += sh->ops_told;
+	__atomic_store_n(&sh->questions, sh->questions - 1, __ATOMIC_RELAXED);
 	conn_imm_refund(rc->conn);
 }
 
@@ -214,6 +215,13 @@ static const struct conn_tx_ops share_ops = {
 
 /* --- the owner ---------------------------------------------------------- */
 
+/* Is a question under way? Relaxed: when it is seen does not matter. */
+static bool asking(const struct rpc_share *sh)
+{
+	return __atomic_load_n(&sh->questions, __ATOMIC_RELAXED) !=
+	       sh->answered;
+}
+
 int rpc_share_imm(struct rpc_conn *rc, uint32_t value)
 {
 	struct rpc_share *sh = rc->share;
@@ -230,6 +238,7 @@ int rpc_share_imm(struct rpc_conn *rc, uint32_t value)
 	} while (!atomic_compare_exchange_weak_explicit(&sh->mail, &was, mail,
 							memory_order_relaxed,
 							memory_order_relaxed));
+	sh->answered += asking(sh); /* or unasked */
 	sh->grants += value != 0;
 	sh->declines += !value;
 	sh->granted += value;
@@ -477,6 +486,8 @@ int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns)
 			return err;
 		moved += err;
 	}
+	if (asking(sh))
+		conn_expect_recv(rc->conn); /* sooner than credits run out */
 	if (!conn_lane_index(rc->conn))
 		moved += rpc_handle_poll(sh->handle, now_ns);
 	if (atomic_load_explicit(&sh->handle->n_hungry, memory_order_relaxed)) {

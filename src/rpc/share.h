@@ -88,7 +88,8 @@ struct rpc_share {
 	uint32_t room;	  /* of the send queue, as last seen */
 	uint64_t head_ns; /* no READ of the Head for want_head before */
 	uint64_t grants, declines;
-	uint64_t granted; /* credits */
+	uint64_t granted;  /* credits */
+	uint64_t answered; /* of questions */
 };
 
 int rpc_share_new(struct rpc_conn *rc);
@@ -142,6 +143,7 @@ struct rpc_waiting {
 
 struct rpc_seat {
 	struct conn_seat *seat;
+	struct skein_env *env;
 	/* the thread's */
 	uint32_t begun;	       /* calls */
 	uint32_t reserved;     /* bytes of the inbox */

@@ -96,6 +96,26 @@ static void test_question(void **state)
 	assert_int_equal(rpc_lane_send(&l, &w.port), 0);
 }
 
+/* From the request that spent half of the credits until the question is in. */
+static void test_expects(void **state)
+{
+	struct rpc_lane l;
+
+	rpc_lane_init(&l, 32, kick, NULL);
+	assert_int_equal(rpc_lane_round(&l, 15, 1, true), 0);
+	assert_false(rpc_lane_expects(&l));
+	assert_int_equal(rpc_lane_round(&l, 16, 2, true), 0);
+	assert_true(rpc_lane_expects(&l));
+	assert_int_equal(rpc_lane_imm(&l, RPC_CREDITS_ASK(1, 0)), 0);
+	assert_false(rpc_lane_expects(&l));
+	/* One that was declined does not ask. */
+	atomic_store(&l.keep, false);
+	assert_int_equal(rpc_lane_round(&l, 16, 2, true), 1);
+	assert_false(rpc_lane_expects(&l));
+	l.owes = false;
+	assert_false(rpc_lane_expects(&l));
+}
+
 static struct rpc_lane asked_of(uint32_t c)
 {
 	struct rpc_lane l;
@@ -497,6 +517,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_question),
+		cmocka_unit_test(test_expects),
 		cmocka_unit_test(test_garbage),
 		cmocka_unit_test(test_many),
 		cmocka_unit_test(test_shares),
