@@ -24,6 +24,14 @@
 
 #define PAUSES 64u /* as of a combining queue */
 
+static void give_way(unsigned *round)
+{
+	if (++*round >= PAUSES)
+		sched_yield();
+	else
+		cpu_pause();
+}
+
 /* --- combining ---------------------------------------------------------- */
 
 /* May the thread begin another call of the slice? Each has its share; where a
@@ -122,6 +130,7 @@ static bool sampled(const struct rpc_worker *rw)
 
 static int combined_rate(struct rpc_worker *rw)
 {
+	unsigned dry = 0;
 	int n, rc = 0;
 
 	while (call_left(rw) || answers(rw) < rw->issued) {
@@ -135,12 +144,14 @@ static int combined_rate(struct rpc_worker *rw)
 			return rpc_call_failed(rw, n);
 		if (rw->status)
 			return rpc_call_failed(rw, rw->status);
-		if (n)
+		if (n) {
 			perf_spun(rw->w);
-		else if (!perf_spin(rw->w))
+			dry = 0;
+		} else if (!perf_spin(rw->w)) {
 			return rw->w->rc;
-		else
-			sched_yield(); /* no room, and nothing under way */
+		} else {
+			give_way(&dry); /* no room, and nothing under way */
+		}
 		perf_chunk(rw->w, answers(rw));
 	}
 	return 0;
@@ -152,12 +163,8 @@ static void lock(struct engine *e)
 {
 	unsigned round = 0;
 
-	while (!engine_try_enter(e)) {
-		if (++round >= PAUSES)
-			sched_yield();
-		else
-			cpu_pause();
-	}
+	while (!engine_try_enter(e))
+		give_way(&round);
 }
 
 static int locked_issue(struct rpc_worker *rw)
@@ -208,6 +215,7 @@ static int await(struct rpc_worker *rw, uint64_t before)
 
 static int locked_one(struct rpc_worker *rw)
 {
+	unsigned round = 0;
 	int rc;
 
 	for (;;) {
@@ -215,7 +223,7 @@ static int locked_one(struct rpc_worker *rw)
 		if (rc != -EAGAIN)
 			return rc;
 		(void)locked_poll(rw);
-		sched_yield();
+		give_way(&round);
 	}
 }
 
