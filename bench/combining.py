@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""combining.py [--json] [--rounds N] [--counts | --rates] [BUILD] - what is said
+of combining, as found on this machine (docs/performance.md).
+
+Counts: messages and doorbells of each call at forced degrees (skein perf rpc
+--degree), and instructions on either side under callgrind, which hold whatever
+else the machine does. The queue's own function, in which threads wait, is taken
+at its cost at degree 1, where nobody waits.
+
+Rates: slices by turns, combining and a spin lock, in the next round the other
+way round; the figure is the median over the rounds of a round's ratio. Always
+exits 0 when everything could be run: a bench is no test.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+DEGREES = (1, 2, 4, 8)
+PARTS = ('send', 'round', 'reap', 'server')
+CALLS = 2000
+# Where threads of a forced degree wait, and what they wait by.
+WAITS = ('tcq_submit', 'enter', 'await', 'lead', 'env_yield', 'real_yield',
+         'sched_yield', 'real_now_ns', 'clock_gettime')
+THREADS = 8
+
+
+def fail(text):
+    print(f'combining.py: {text}', file=sys.stderr)
+    sys.exit(1)
+
+
+def run(words):
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        fail(f'{" ".join(words)}: {done.stderr.strip()}')
+    return done.stdout
+
+
+def perf(options, *words):
+    return json.loads(run([
+        os.path.join(options.build, 'tools', 'skein'), 'perf', 'rpc', '--self',
+        '--device', 'soft', '--json', *map(str, words)]))
+
+
+def count(options, *words):
+    """Instructions of each call, and those of the functions that wait."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, 'callgrind')
+        n = int(run(['valgrind', '--tool=callgrind', '--collect-atstart=no',
+                     '--fair-sched=try', f'--callgrind-out-file={out}',
+                     os.path.join(options.build, 'bench', 'count_combine'),
+                     *map(str, words)]))
+        text = run(['callgrind_annotate', '--threshold=100', out])
+    total = waits = 0
+    for line in text.splitlines():
+        found = re.match(r' *([\d,]+) \([^)]*\) +(.*)$', line)
+        if not found:
+            continue
+        cost = int(found.group(1).replace(',', ''))
+        name = found.group(2).split(' [')[0].split(':')[-1]
+        if name == 'PROGRAM TOTALS' or 'PROGRAM' in name:
+            total = cost
+        elif name.split('@')[0].split("'")[0] in WAITS:
+            waits += cost
+    return total / n, waits / n
+
+
+def sent(options, degree):
+    found = perf(options, '--threads', THREADS, '-q', 1, '--degree', degree,
+                 '-n', 4000)
+    sharing = found['sharing']
+    return {name: sharing[name] for name in (
+        'degree', 'messages_per_call', 'doorbells_per_call', 'answer_degree',
+        'answers_per_call', 'answer_doorbells_per_call')}
+
+
+def counts(options):
+    queue = 0
+    for degree in DEGREES:
+        row = {'degree': degree, **sent(options, degree)}
+        for part in PARTS:
+            total, waits = count(options, part, degree, CALLS)
+            if part == 'send' and degree == 1:
+                queue = waits
+            row[part] = total - waits + queue if part == 'send' else total
+        row['client'] = row['send'] + row['round'] + row['reap']
+        yield row
+
+
+def rates(options, threads, window):
+    """Combining by spin lock: calls a second, of each round."""
+    ratios = []
+    ways = {'combining': [], 'lock': ['--no-combining']}
+    for i in range(options.rounds):
+        rate = {}
+        for way in sorted(ways, reverse=i % 2 == 1):
+            rate[way] = perf(options, '--threads', threads, '-q', 1, '--bw',
+                             '-t', window, '-D', '100ms', '--slice', '10ms',
+                             *ways[way])['rate_per_s']
+        ratios.append(rate['combining'] / rate['lock'])
+    return {'threads': threads, 'window': window, 'rounds': len(ratios),
+            'ratio': statistics.median(ratios),
+            'quartiles': statistics.quantiles(ratios, n=4)[::2]}
+
+
+def table(heads, rows):
+    cells = [heads] + [[f'{cell:.3g}' if isinstance(cell, float) and cell < 10
+                        else f'{cell:.0f}' if isinstance(cell, float)
+                        else str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    for row in cells:
+        print('  '.join(cell.rjust(width) for cell, width in zip(row, widths)))
+
+
+def arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument('--json', action='store_true',
+                        help='one JSON object instead of tables')
+    parser.add_argument('--rounds', type=int, default=9)
+    parser.add_argument('--counts', action='store_true', help='only these')
+    parser.add_argument('--rates', action='store_true', help='only these')
+    parser.add_argument('build', nargs='?', default='build')
+    options = parser.parse_args()
+    if options.rounds < 2:
+        parser.error('--rounds from 2')
+    return options
+
+
+def main():
+    options = arguments()
+    found = {}
+    if not options.rates:
+        if not shutil.which('valgrind'):
+            fail('valgrind is missing: scripts/deps.sh test')
+        found['counts'] = list(counts(options))
+        found['alone'] = {way: count(options, way, CALLS)[0]
+                          for way in ('private', 'shared')}
+    if not options.counts:
+        found['rates'] = [rates(options, threads, window)
+                          for threads, window in ((1, 8), (THREADS, 1),
+                                                  (THREADS, 8))]
+        found['alone_ns'] = run([os.path.join(
+            options.build, 'bench', 'count_combine'), 'ns', '200000']).strip()
+    if options.json:
+        print(json.dumps(found))
+        return
+    if 'counts' in found:
+        heads = list(found['counts'][0])
+        table(heads, [list(row.values()) for row in found['counts']])
+        print('alone, a blocking call, instructions:', found['alone'])
+    if 'rates' in found:
+        table(['threads', 'window', 'rounds', 'combining/lock', 'quartiles'],
+              [[row['threads'], row['window'], row['rounds'], row['ratio'],
+                ' '.join(f'{q:.2f}' for q in row['quartiles'])]
+               for row in found['rates']])
+        print('alone, a blocking call:', found['alone_ns'])
+
+
+main()
