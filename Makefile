@@ -142,6 +142,7 @@ sim-plots:
 	$(MAKE) build
 	scripts/sim-plots.sh $(BUILD)/tools/skein
 	scripts/mcast-plots.sh $(BUILD)/tools/skein
+	scripts/flock-plots.sh $(BUILD)/tools/skein
 
 ##install: into PREFIX (/usr/local), or below DESTDIR
 install: build
