@@ -15,7 +15,7 @@
  * not there. */
 #define CALL_NS SKEIN_S(5)
 #define NAP_MIN_NS 500000u
-#define NAP_MAX_NS 50000000u
+#define NAP_MAX_NS 20000000u
 
 uint64_t cp_now_ns(void)
 {
@@ -31,6 +31,15 @@ void cp_nap_ns(uint64_t ns)
 			     .tv_nsec = (long)(ns % 1000000000u)};
 
 	nanosleep(&t, NULL);
+}
+
+void cp_nap_since(uint64_t begun_ns)
+{
+	uint64_t ns = (cp_now_ns() - begun_ns) / 8;
+
+	if (ns < NAP_MIN_NS)
+		ns = NAP_MIN_NS;
+	cp_nap_ns(ns < NAP_MAX_NS ? ns : NAP_MAX_NS);
 }
 
 void cp_peer_fail(struct cp_peer *p, int status, const char *fmt, ...)
@@ -256,7 +265,7 @@ static void tell(struct cp_job *job, const char *what)
 int cp_fan_until(struct cp_job *job, enum cp_phase a, enum cp_phase b,
 		 const char *what)
 {
-	uint64_t nap = NAP_MIN_NS;
+	uint64_t begun = cp_now_ns();
 	bool all = false;
 	int rc = 0;
 
@@ -273,8 +282,7 @@ int cp_fan_until(struct cp_job *job, enum cp_phase a, enum cp_phase b,
 		if (rc || all)
 			break;
 		tell(job, what);
-		cp_nap_ns(nap);
-		nap = nap * 2 < NAP_MAX_NS ? nap * 2 : NAP_MAX_NS;
+		cp_nap_since(begun);
 	}
 	for (size_t i = 0; i < job->n; i++)
 		job->peer[i].skip = false;

@@ -51,6 +51,10 @@ struct cp_job {
 
 uint64_t cp_now_ns(void);
 void cp_nap_ns(uint64_t ns);
+/* A pause before looking again at what began then: an eighth of the time it has
+ * taken so far, so what ends is seen late by as little, and what takes long is
+ * seldom asked for. */
+void cp_nap_since(uint64_t begun_ns);
 
 /* The peer takes no further part; the first reason stands. */
 void cp_peer_fail(struct cp_peer *p, int status, const char *fmt, ...)

@@ -11,8 +11,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define WATCH_MIN_NS 1000000u
-#define WATCH_MAX_NS 20000000u
 #define CLOSE_NS SKEIN_S(10)
 /* Most that a limited rate may send at once after a pause. */
 #define BURST_NS 50000000u
@@ -185,7 +183,7 @@ static void show(struct sending *s, const struct skein_mcast_stats *st,
 static void watch(struct sending *s, uint64_t total)
 {
 	struct skein_mcast_stats st = {.size = sizeof(st)};
-	uint64_t nap = WATCH_MIN_NS;
+	uint64_t begun = cp_now_ns();
 
 	for (;;) {
 		bool failed;
@@ -197,8 +195,7 @@ static void watch(struct sending *s, uint64_t total)
 		    st.delivered)
 			return;
 		show(s, &st, total);
-		cp_nap_ns(nap);
-		nap = nap * 2 < WATCH_MAX_NS ? nap * 2 : WATCH_MAX_NS;
+		cp_nap_since(begun);
 	}
 }
 
