@@ -45,6 +45,7 @@ struct mcast_bed_result {
 	uint64_t steps;	   /* of the plan */
 	uint64_t blocks;
 	uint64_t bytes_out; /* of all NICs */
+	uint64_t rnr_naks;  /* ... */
 	uint32_t peers_max; /* of a member */
 	uint64_t hash, virtual_ns, events;
 };

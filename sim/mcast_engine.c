@@ -189,9 +189,12 @@ static int bed_run(struct bed *bed)
 	for (uint32_t i = 0; i < bed->conf->nodes; i++) {
 		sim_nic_counts(bed->nodes[i].sim, &c);
 		bed->res->bytes_out += c.bytes_out;
+		bed->res->rnr_naks += c.rnr_naks;
 	}
 	if (bed->rc)
 		return bed->rc;
+	if (bed->res->rnr_naks)
+		return -EPROTO;
 	return bed->unfinished || bed->left ? -ETIME : 0;
 }
 

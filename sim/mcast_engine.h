@@ -14,7 +14,7 @@
  * block and tracer. A message of at most 64 blocks goes before, for which members
  * take their memory; res->ns is from the call that sends the object to the last
  * receiver's done().
- * 0; -EIO when a member failed, -ETIME when it came to no end; else why it could
+ * 0; -EIO when a member failed, -EPROTO when a receiver was not ready, -ETIME when it came to no end; else why it could
  * not be run.
  */
 int mcast_engine_run(const struct mcast_bed_conf *conf,

@@ -9,6 +9,7 @@
  * names the member that was killed; and all who are left come to an end.
  */
 #include "conn/ctx.h"
+#include "dev/sim/link.h"
 #include "env/sim/sim.h"
 #include "sim/scenario.h"
 
@@ -28,6 +29,7 @@
 
 struct member {
 	struct crowd *crowd;
+	struct sim_node *node;
 	struct sim_proc *proc;
 	uint32_t rank;
 	unsigned done;
@@ -189,6 +191,18 @@ static void kill_one(struct sim_event *ev)
 		sim_stop(c->w);
 }
 
+/* A READY comes before each block, and a credit before each immediate. */
+static void judge_nics(struct crowd *c)
+{
+	struct sim_nic_counts counts;
+
+	for (uint32_t i = 0; i < c->n; i++) {
+		sim_nic_counts(c->members[i].node, &counts);
+		if (counts.rnr_naks)
+			report_fail(c->rep, "member %u was not ready", i);
+	}
+}
+
 static void judge(struct crowd *c)
 {
 	bool killed = c->kills && !c->members[c->victim].ended, all = true;
@@ -228,7 +242,6 @@ static int crowd_new(struct crowd *c, const struct scenario_conf *conf)
 			      .log_level = ENV_LOG_INFO,
 			      .check = true,
 			      .tracer = conf->tracer};
-	struct sim_node *node;
 	int rc = sim_world_new(&wc, &c->w);
 
 	if (rc)
@@ -242,9 +255,9 @@ static int crowd_new(struct crowd *c, const struct scenario_conf *conf)
 		snprintf(m->name, sizeof(m->name), "n%u", i);
 		snprintf(m->address, sizeof(m->address), "n%u:7000", i);
 		c->addresses[i] = m->address;
-		rc = sim_node_new(c->w, m->name, 2, &node);
+		rc = sim_node_new(c->w, m->name, 2, &m->node);
 		if (!rc)
-			rc = sim_proc_new(node, "member", &m->proc);
+			rc = sim_proc_new(m->node, "member", &m->proc);
 	}
 	for (uint32_t i = 0; i < c->n && !rc; i++)
 		rc = sim_spawn(c->members[i].proc, "member", member_main,
@@ -290,6 +303,7 @@ static int mcast_large(const struct scenario_conf *conf, struct report *rep)
 	if (!rc) {
 		sim_run(c.w, LIMIT_NS);
 		judge(&c);
+		judge_nics(&c);
 		report_world(rep, c.w);
 	}
 	if (c.w)

@@ -20,6 +20,7 @@ struct sim_link {
 struct sim_nic_counts {
 	uint64_t messages_out, messages_in, bytes_out;
 	uint64_t doorbells, interrupts;
+	uint64_t rnr_naks; /* it has said that a receiver was not ready */
 	uint64_t ctx_hits, ctx_misses, mr_hits, mr_misses;
 	uint64_t dc_connects; /* of its DCIs */
 };

@@ -445,6 +445,7 @@ void sim_nic_counts(struct sim_node *node, struct sim_nic_counts *c)
 	c->messages_in = nic->rx_msgs;
 	c->bytes_out = nic->tx_bytes;
 	c->doorbells = nic->doorbells;
+	c->rnr_naks = nic->rnr_naks;
 	c->interrupts = nic->interrupts;
 	c->ctx_hits = nic->ctx.hits;
 	c->ctx_misses = nic->ctx.misses;

@@ -326,6 +326,7 @@ static void reliable_take(struct sim_qp *q, struct sim_flow *f,
 	}
 	if (no_receive(q, m)) {
 		m->rnr = true;
+		q->d->nic->rnr_naks++;
 		m->rnr_timer = q->attr.min_rnr_timer;
 		answer(f, m, IBV_WC_SUCCESS);
 		return;

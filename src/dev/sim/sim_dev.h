@@ -99,7 +99,7 @@ struct sim_nic {
 	uint32_t slow; /* the link is so many times slower; 0: not */
 	uint64_t extra_delay;
 	/* counts */
-	uint64_t tx_msgs, rx_msgs, tx_bytes, doorbells, interrupts;
+	uint64_t tx_msgs, rx_msgs, tx_bytes, doorbells, interrupts, rnr_naks;
 	uint64_t dc_connects;
 };
 

@@ -117,11 +117,14 @@ static void drive_waits(struct rig *r)
 				 .opcode = IBV_WR_SEND,
 				 .send_flags = IBV_SEND_SIGNALED},
 			   *bad;
+	struct sim_nic_counts c;
 	unsigned i;
 
 	rig_connect(a, qa, b, qb, &opts);
 	assert_int_equal(ibv_post_send(qa, &wr, &bad), 0);
 	rig_none(r, a);
+	sim_nic_counts(b->node, &c);
+	assert_true(c.rnr_naks > 0);
 	rig_srq_recv(b, srq, 0, 0, 64);
 	rig_ok(r, a, 0);
 	rig_ok(r, b, 0);
