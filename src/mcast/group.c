@@ -118,7 +118,8 @@ static int port_incoming(struct mcast_port *port,
 		rc = g->attr.ops.incoming(g->attr.arg, g, msg, &to);
 	if (rc)
 		return rc > 0 ? -EINVAL : rc;
-	return dest_take(g, msg, &to, dest);
+	dest->err = dest_take(g, msg, &to, dest);
+	return 0;
 }
 
 static int port_block_in(struct mcast_port *port,

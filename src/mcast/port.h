@@ -32,6 +32,9 @@ struct mcast_op {
 struct mcast_dest {
 	struct mcast_buf buf; /* addr NULL: streamed */
 	void *tag;
+	/* The application has taken the message, but it cannot go there: it
+	 * ends with done(). */
+	int err;
 };
 
 struct mcast_port_ops {

@@ -349,7 +349,9 @@ static int begin(struct mcast_eng *e, struct mcast_arrival *a)
 	rc = e->port->ops->incoming(e->port, &msg, &dest);
 	if (rc)
 		return rc;
-	rc = xfer_make(e, &msg, &dest);
+	e->x.msg = msg;
+	e->x.msg.tag = dest.tag;
+	rc = dest.err ? dest.err : xfer_make(e, &msg, &dest);
 	e->x.active = true; /* even so: it will end with done() */
 	if (rc)
 		return rc;

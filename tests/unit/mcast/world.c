@@ -135,6 +135,8 @@ static int w_incoming(struct mcast_port *port,
 	s->buf = calloc(1, msg->size + 1);
 	s->stream = chance(m->w, m->w->stream_odds);
 	dest->tag = s;
+	if (m->gives_up && chance(m->w, 50))
+		dest->err = m->gives_up;
 	if (!s->stream)
 		dest->buf = (struct mcast_buf){s->buf, m->rank, m->rank + 1000};
 	return 0;
