@@ -430,8 +430,9 @@ static int rpc_client_end(struct perf_worker *w)
 			return 0;
 		atomic_store(&b->running, w->p->o.threads);
 		atomic_store(&b->tickets, 0);
-		b->ends += !b->end_conn;
 	}
+	if (!b->end_conn)
+		atomic_fetch_add(&b->ends, 1);
 	rc = skein_rpc_call(b->end_conn ? b->end_conn : rw->conn, RPC_END, NULL,
 			    0, NULL, 0, PERF_PATIENCE_NS, NULL);
 	return rc ? rpc_call_failed(rw, rc) : 0;
@@ -475,6 +476,7 @@ static void add_counts(struct perf_counts *c, const struct skein_rpc_stats *s)
 static void rpc_counts(struct perf *p, struct perf_counts *c)
 {
 	struct rpc_bench *b = p->state;
+	uint64_t ends = atomic_load(&b->ends);
 
 	*c = (struct perf_counts){0};
 	for (unsigned i = 0; i < b->n_conns; i++) {
@@ -483,16 +485,14 @@ static void rpc_counts(struct perf *p, struct perf_counts *c)
 		if (!skein_rpc_stats(b->conns[i], &s))
 			add_counts(c, &s);
 	}
-	if (!p->o.shared)
-		return;
 	/* The calls that end slices, each alone in its message. */
-	c->calls -= b->ends;
-	c->messages -= b->ends;
-	c->doorbells -= b->ends;
-	c->answers -= b->ends;
-	c->answer_doorbells -= b->ends;
-	if (!p->o.no_combining)
-		c->degrees[0] -= b->ends;
+	c->calls -= ends;
+	c->messages -= ends;
+	c->doorbells -= ends;
+	c->answers -= ends;
+	c->answer_doorbells -= ends;
+	if (p->o.shared && !p->o.no_combining)
+		c->degrees[0] -= ends;
 }
 
 static void rpc_close(struct perf *p)

@@ -53,8 +53,8 @@ struct rpc_bench {
 	/* Where a degree is forced: a call alone in its message would wait. */
 	struct skein_conn *end_conn;
 	_Atomic uint64_t tickets; /* calls of a slice that were begun */
-	atomic_uint running; /* workers that have not finished their slice */
-	uint64_t ends;	     /* RPC_END calls so far, on conns[] */
+	atomic_uint running;   /* workers that have not finished their slice */
+	_Atomic uint64_t ends; /* RPC_END calls so far, on conns[] */
 };
 
 /* Remembers it, with the connection's story. Returns rc. */
