@@ -15,22 +15,18 @@
  * Both contexts live in this process, and the server makes its rounds when the
  * client has nothing to do (an object of its engine), so that no fruitless wait
  * is counted but one look at the ring. Threads that wait in the queue do: it is
- * combining.sh that takes the queue's own function out. N is the number of
+ * combining.py that takes the queue's own function out. N is the number of
  * calls. Prints how many were counted.
  */
 #include "count.h"
+#include "ends.h"
 
 #include "conn/conn.h"
-#include "skein/skein.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 enum {
-	ECHO = 1,
 	SIZE = 64,
 	THREADS_MAX = 64,
 	WARM = 256, /* calls */
@@ -41,20 +37,12 @@ enum {
 
 /* A client and its server. */
 struct pair {
-	struct skein_ctx *server, *client;
-	struct skein_listener *listener;
-	struct skein_conn *conn;
+	struct ends ends;
 	struct engine_obj turn; /* the server's, in the client's engine */
 	bool counting;
 	uint64_t server_ns;
 	char buf[SIZE];
 };
-
-static _Noreturn void die(const char *what, int rc)
-{
-	fprintf(stderr, "count_combine: %s: %s\n", what, skein_strerror(rc));
-	exit(1);
-}
 
 static uint64_t now_ns(void)
 {
@@ -62,17 +50,6 @@ static uint64_t now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-static int on_echo(struct skein_rpc_req *req, void *arg)
-{
-	size_t len = skein_rpc_req_len(req);
-	void *resp = skein_rpc_resp_buf(req, len);
-
-	if (!resp)
-		return -1;
-	memcpy(resp, skein_rpc_req_data(req), len);
-	return 0;
 }
 
 /* The server's turn; its time is not the client's. */
@@ -87,7 +64,7 @@ static int turn(struct engine_obj *obj, uint64_t now)
 		COUNT_OFF();
 	else
 		t0 = now_ns();
-	moved = skein_ctx_progress(p->server);
+	moved = skein_ctx_progress(p->ends.server);
 	if (p->counting)
 		COUNT_ON();
 	else
@@ -97,38 +74,9 @@ static int turn(struct engine_obj *obj, uint64_t now)
 
 static const struct engine_obj_ops turn_ops = {.poll = turn};
 
-static void pair_open(struct pair *p, unsigned qps)
-{
-	struct skein_ctx_attr attr = {.size = sizeof(attr),
-				      .wait = SKEIN_WAIT_POLL};
-	struct skein_conn_attr conn = {.size = sizeof(conn), .qps = qps};
-	int rc = skein_ctx_open(&attr, &p->server);
-
-	if (!rc)
-		rc = skein_ctx_open(&attr, &p->client);
-	if (!rc)
-		rc = skein_rpc_handle(p->server, ECHO, on_echo, NULL);
-	if (!rc)
-		rc = skein_listener_open(p->server, "127.0.0.1:0", NULL,
-					 &p->listener);
-	if (!rc)
-		rc = skein_conn_open_async(p->client,
-					   skein_listener_addr(p->listener),
-					   &conn, &p->conn);
-	if (rc)
-		die("set-up", rc);
-	for (long i = 0; skein_conn_state(p->conn) != SKEIN_CONN_READY; i++) {
-		skein_ctx_progress(p->server);
-		skein_ctx_progress(p->client);
-		if (i == ROUNDS_MAX ||
-		    skein_conn_state(p->conn) == SKEIN_CONN_BROKEN)
-			die("connection", skein_conn_error(p->conn, NULL));
-	}
-}
-
 static void pair_turns(struct pair *p, bool on)
 {
-	struct engine *e = conn_engine(p->conn);
+	struct engine *e = conn_engine(p->ends.conn);
 	int rc = engine_enter(e, ENV_NEVER);
 
 	if (rc)
@@ -141,20 +89,12 @@ static void pair_turns(struct pair *p, bool on)
 	engine_leave(e);
 }
 
-static void pair_close(struct pair *p)
-{
-	skein_conn_close(p->conn, SKEIN_MS(1));
-	skein_listener_close(p->listener);
-	skein_ctx_close(p->client);
-	skein_ctx_close(p->server);
-}
-
 /* --- blocking calls, one thread ----------------------------------------- */
 
 static void call(struct pair *p)
 {
-	int rc = skein_rpc_call(p->conn, ECHO, p->buf, SIZE, p->buf, SIZE,
-				SKEIN_S(10), NULL);
+	int rc = skein_rpc_call(p->ends.conn, ENDS_ECHO, p->buf, SIZE, p->buf,
+				SIZE, SKEIN_S(10), NULL);
 
 	if (rc)
 		die("call", rc);
@@ -165,7 +105,7 @@ static void count_calls(unsigned qps, unsigned n)
 	struct pair p = {0};
 	unsigned i;
 
-	pair_open(&p, qps);
+	ends_open(&p.ends, qps);
 	pair_turns(&p, true);
 	for (i = 0; i < WARM; i++)
 		call(&p);
@@ -176,7 +116,7 @@ static void count_calls(unsigned qps, unsigned n)
 		COUNT_OFF();
 	}
 	pair_turns(&p, false);
-	pair_close(&p);
+	ends_close(&p.ends);
 	printf("%u\n", n);
 }
 
@@ -203,8 +143,8 @@ static void time_calls(unsigned n)
 	struct pair alone = {0}, shared = {0};
 	unsigned i, chunks = n / CHUNK < CHUNKS_MAX ? n / CHUNK : CHUNKS_MAX;
 
-	pair_open(&alone, 0);
-	pair_open(&shared, 1);
+	ends_open(&alone.ends, 0);
+	ends_open(&shared.ends, 1);
 	pair_turns(&alone, true);
 	pair_turns(&shared, true);
 	for (i = 0; i < chunks; i++) {
@@ -220,8 +160,8 @@ static void time_calls(unsigned n)
 	       ns[2][chunks / 4], ns[2][chunks - 1 - chunks / 4]);
 	pair_turns(&alone, false);
 	pair_turns(&shared, false);
-	pair_close(&alone);
-	pair_close(&shared);
+	ends_close(&alone.ends);
+	ends_close(&shared.ends);
 }
 
 /* --- messages of several threads' calls --------------------------------- */
@@ -267,8 +207,8 @@ static void *thread(void *arg)
 		left = 1;
 		if (counting && c->part == SEND)
 			COUNT_ON();
-		rc = skein_rpc_call_async(p->conn, ECHO, p->buf, SIZE, SIZE,
-					  SKEIN_S(10), on_done, &left);
+		rc = skein_rpc_call_async(p->ends.conn, ENDS_ECHO, p->buf, SIZE,
+					  SIZE, SKEIN_S(10), on_done, &left);
 		if (counting && c->part == SEND)
 			COUNT_OFF();
 		if (rc)
@@ -277,7 +217,7 @@ static void *thread(void *arg)
 		pthread_barrier_wait(&c->step);
 		if (counting && c->part == REAP)
 			COUNT_ON();
-		rc = skein_rpc_reap(p->conn, 0);
+		rc = skein_rpc_reap(p->ends.conn, 0);
 		if (counting && c->part == REAP)
 			COUNT_OFF();
 		if (rc < 0 || left)
@@ -290,7 +230,7 @@ static void *thread(void *arg)
 static struct skein_rpc_stats stats(struct crew *c)
 {
 	struct skein_rpc_stats st;
-	int rc = skein_rpc_stats(c->pair.conn, &st);
+	int rc = skein_rpc_stats(c->pair.ends.conn, &st);
 
 	if (rc)
 		die("statistics", rc);
@@ -304,12 +244,12 @@ static void answer(struct crew *c, bool counting, uint64_t messages)
 	for (long i = 0; stats(c).messages_received < messages; i++) {
 		if (counting && c->part == SERVER)
 			COUNT_ON();
-		skein_ctx_progress(p->server);
+		skein_ctx_progress(p->ends.server);
 		if (counting && c->part == SERVER)
 			COUNT_OFF();
 		if (counting && c->part == ROUND)
 			COUNT_ON();
-		skein_ctx_progress(p->client);
+		skein_ctx_progress(p->ends.client);
 		if (counting && c->part == ROUND)
 			COUNT_OFF();
 		if (i == ROUNDS_MAX)
@@ -317,8 +257,8 @@ static void answer(struct crew *c, bool counting, uint64_t messages)
 	}
 	/* Once in sixteen calls; not counted. */
 	for (long i = 0; stats(c).credits < c->degree; i++) {
-		skein_ctx_progress(p->server);
-		skein_ctx_progress(p->client);
+		skein_ctx_progress(p->ends.server);
+		skein_ctx_progress(p->ends.client);
 		if (i == ROUNDS_MAX)
 			die("no credits came", -SKEIN_EPEER);
 	}
@@ -334,7 +274,7 @@ static void count_messages(enum part part, unsigned degree, unsigned n)
 	snprintf(text, sizeof(text), "%u", degree);
 	setenv("SKEIN_COMBINE", text, 1);
 	setenv("SKEIN_COMBINE_LEAST", text, 1);
-	pair_open(&c.pair, 1);
+	ends_open(&c.pair.ends, 1);
 	pthread_barrier_init(&c.step, NULL, degree + 1);
 	for (i = 0; i < degree; i++)
 		if (pthread_create(&c.threads[i], NULL, thread, &c))
@@ -351,7 +291,7 @@ static void count_messages(enum part part, unsigned degree, unsigned n)
 	for (i = 0; i < degree; i++)
 		pthread_join(c.threads[i], NULL);
 	pthread_barrier_destroy(&c.step);
-	pair_close(&c.pair);
+	ends_close(&c.pair.ends);
 	printf("%u\n", n / degree * degree);
 }
 

@@ -11,15 +11,9 @@
  * Run by instructions.sh under callgrind; prints N.
  */
 #include "count.h"
-
-#include "skein/skein.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "ends.h"
 
 enum {
-	ECHO = 1,
 	SIZE_MAX_BYTES = 8192,
 	BATCH_MAX = 64,
 	WARM = 64, /* batches before counting */
@@ -27,10 +21,7 @@ enum {
 };
 
 struct bench {
-	struct skein_ctx *server;
-	struct skein_ctx *client;
-	struct skein_listener *listener;
-	struct skein_conn *conn;
+	struct ends ends;
 	size_t size;
 	unsigned batch;
 	unsigned n;
@@ -39,23 +30,6 @@ struct bench {
 	bool failed;
 	char buf[SIZE_MAX_BYTES];
 };
-
-static _Noreturn void die(const char *what, int rc)
-{
-	fprintf(stderr, "count_rpc: %s: %s\n", what, skein_strerror(rc));
-	exit(1);
-}
-
-static int on_echo(struct skein_rpc_req *req, void *arg)
-{
-	size_t len = skein_rpc_req_len(req);
-	void *resp = skein_rpc_resp_buf(req, len);
-
-	if (!resp)
-		return -1;
-	memcpy(resp, skein_rpc_req_data(req), len);
-	return 0;
-}
 
 static void on_done(void *arg, const struct skein_rpc_result *res)
 {
@@ -66,45 +40,17 @@ static void on_done(void *arg, const struct skein_rpc_result *res)
 		b->failed = true;
 }
 
-static void open_all(struct bench *b)
-{
-	struct skein_ctx_attr attr = {.size = sizeof(attr),
-				      .wait = SKEIN_WAIT_POLL};
-	struct skein_conn_attr conn = {.size = sizeof(conn)};
-	int rc = skein_ctx_open(&attr, &b->server);
-
-	if (!rc)
-		rc = skein_ctx_open(&attr, &b->client);
-	if (!rc)
-		rc = skein_rpc_handle(b->server, ECHO, on_echo, NULL);
-	if (!rc)
-		rc = skein_listener_open(b->server, "127.0.0.1:0", NULL,
-					 &b->listener);
-	if (!rc)
-		rc = skein_conn_open_async(b->client,
-					   skein_listener_addr(b->listener),
-					   &conn, &b->conn);
-	if (rc)
-		die("set-up", rc);
-	for (long i = 0; skein_conn_state(b->conn) != SKEIN_CONN_READY; i++) {
-		skein_ctx_progress(b->server);
-		skein_ctx_progress(b->client);
-		if (i == 100 * ROUNDS_MAX ||
-		    skein_conn_state(b->conn) == SKEIN_CONN_BROKEN)
-			die("connection", skein_conn_error(b->conn, NULL));
-	}
-}
-
 static void issue(struct bench *b)
 {
 	for (unsigned i = 0; i < b->batch; i++) {
-		int rc = skein_rpc_call_async(b->conn, ECHO, b->buf, b->size,
-					      b->size, SKEIN_S(10), on_done, b);
+		int rc = skein_rpc_call_async(b->ends.conn, ENDS_ECHO, b->buf,
+					      b->size, b->size, SKEIN_S(10),
+					      on_done, b);
 
 		if (rc)
 			die("call", rc);
 	}
-	(void)skein_rpc_flush(b->conn);
+	(void)skein_rpc_flush(b->ends.conn);
 }
 
 static void one_batch(struct bench *b, bool counting)
@@ -121,12 +67,12 @@ static void one_batch(struct bench *b, bool counting)
 	for (int i = 0; b->done < want; i++) {
 		if (server)
 			COUNT_ON();
-		skein_ctx_progress(b->server);
+		skein_ctx_progress(b->ends.server);
 		if (server)
 			COUNT_OFF();
 		if (client)
 			COUNT_ON();
-		skein_ctx_progress(b->client);
+		skein_ctx_progress(b->ends.client);
 		if (client)
 			COUNT_OFF();
 		if (i == ROUNDS_MAX)
@@ -155,15 +101,12 @@ int main(int argc, char **argv)
 		fputs("usage: count_rpc client|server SIZE BATCH N\n", stderr);
 		return 2;
 	}
-	open_all(&b);
+	ends_open(&b.ends, 0);
 	for (i = 0; i < WARM; i++)
 		one_batch(&b, false);
 	for (i = 0; i < b.n / b.batch; i++)
 		one_batch(&b, true);
-	skein_conn_close(b.conn, SKEIN_MS(1));
-	skein_listener_close(b.listener);
-	skein_ctx_close(b.client);
-	skein_ctx_close(b.server);
+	ends_close(&b.ends);
 	if (b.failed)
 		die("a call", -SKEIN_EPEER);
 	printf("%u\n", b.n / b.batch * b.batch);

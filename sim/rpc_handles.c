@@ -541,7 +541,7 @@ static int visitor_start(struct handles_peer *p, struct visitor *v,
 /* Some at a time; when one leaves another one comes. */
 static void visitors(struct handles_peer *p)
 {
-	struct env_thread *threads[VISITORS];
+	struct env_thread *threads[VISITORS] = {NULL};
 	unsigned at_once = 1 + (unsigned)draw(p, VISITORS),
 		 all = at_once + (unsigned)draw(p, VISITORS - at_once + 1);
 	unsigned n, joined = 0;

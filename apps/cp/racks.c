@@ -47,10 +47,11 @@ int cp_racks_read(const char *name, const struct cp_targets *targets,
 {
 	struct cp_targets file = {0};
 	uint32_t *r = calloc(targets->n + 1, sizeof(*r));
-	int rc = r ? 0 : cp_fail(err, -ENOMEM, "no memory");
+	int rc;
 
-	if (!rc)
-		rc = cp_targets_add_file(&file, name, err);
+	if (!r)
+		return cp_fail(err, -ENOMEM, "no memory");
+	rc = cp_targets_add_file(&file, name, err);
 	if (!rc)
 		rc = check(&file, name, err);
 	if (!rc) {

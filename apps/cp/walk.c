@@ -365,27 +365,34 @@ static int take_stdin(struct walk *w, struct cp_origin *o, const char *name)
 	return rc ? rc : add_file(w, o->fd);
 }
 
+static int take_path(struct walk *w, struct cp_origin *o, const char *operand)
+{
+	int rc = name_of(w, operand);
+
+	if (rc)
+		return rc;
+	o->path = strdup(operand);
+	if (!o->path)
+		return cp_fail(w->err, -ENOMEM, "no memory");
+	/* "link/" names what it points to; we do not follow */
+	for (size_t n = strlen(o->path); n > 1 && o->path[n - 1] == '/'; n--)
+		o->path[n - 1] = 0;
+	w->operand = o->path;
+	rc = visit(w, AT_FDCWD, o->path);
+	w->operand = NULL;
+	return rc;
+}
+
 static int take(struct walk *w, const char *operand, const char *stdin_name)
 {
 	struct cp_origin *o = &w->t->v[w->t->n];
 	int rc;
 
 	*o = (struct cp_origin){.fd = -1};
-	if (!strcmp(operand, "-")) {
+	if (!strcmp(operand, "-"))
 		rc = take_stdin(w, o, stdin_name);
-	} else {
-		rc = name_of(w, operand);
-		if (!rc && !(o->path = strdup(operand)))
-			rc = cp_fail(w->err, -ENOMEM, "no memory");
-		/* "link/" names what it points to; we do not follow */
-		for (size_t n = o->path ? strlen(o->path) : 0;
-		     n > 1 && o->path[n - 1] == '/'; n--)
-			o->path[n - 1] = 0;
-		w->operand = o->path;
-		if (!rc)
-			rc = visit(w, AT_FDCWD, o->path);
-		w->operand = NULL;
-	}
+	else
+		rc = take_path(w, o, operand);
 	/* the name is the first component in any case */
 	o->name = rc ? NULL : strdup(w->path);
 	w->t->n++;
