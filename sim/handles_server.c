@@ -233,14 +233,14 @@ static void shard(void *arg)
 static void server_run(struct handles_peer *p)
 {
 	struct env_thread *threads[HANDLES_SHARDS_MAX];
-	struct shard_arg args[HANDLES_SHARDS_MAX];
+	struct shard_arg args[HANDLES_SHARDS_MAX] = {{p, p->s.engines[0]}};
 	unsigned n = 0;
 	int rc;
 
 	rc = env_thread_start(env_of(p), "answerer", answerer, p, &threads[0]);
-	for (unsigned i = 0; i < p->s.n_engines; i++) {
+	for (unsigned i = 1; i < p->s.n_engines; i++) {
 		args[i] = (struct shard_arg){p, p->s.engines[i]};
-		if (i && !rc)
+		if (!rc)
 			rc = env_thread_start(env_of(p), "shard", shard,
 					      &args[i], &threads[++n]);
 	}

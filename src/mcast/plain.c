@@ -213,7 +213,7 @@ static bool tree_send(const struct mcast_plan *p, uint32_t member,
 
 static uint32_t tree_parent(uint32_t member)
 {
-	return member - ((uint32_t)1 << (bits(member) - 1));
+	return member ^ (0x80000000u >> __builtin_clz(member));
 }
 
 static bool tree_recv(const struct mcast_plan *p, uint32_t member,

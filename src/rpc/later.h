@@ -42,7 +42,7 @@ struct skein_rpc_req {
 
 /* In skein_rpc_req.large: it has been deferred. */
 extern const struct rpc_buf rpc_later_mark;
-#define RPC_LATER_MARK ((struct rpc_buf *)(uintptr_t)&rpc_later_mark)
+#define RPC_LATER_MARK ((struct rpc_buf *)&rpc_later_mark)
 
 struct rpc_later {
 	struct skein_rpc_req req;

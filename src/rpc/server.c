@@ -583,7 +583,8 @@ static int poll_requests(struct rpc_server *s)
 /* Does the message in work wait for a worker? */
 static bool desk_full(const struct rpc_server *s)
 {
-	return (s->special & RPC_SRV_OWES) && !rpc_desk_room(s->desk);
+	return (s->special & RPC_SRV_OWES) && s->desk &&
+	       !rpc_desk_room(s->desk);
 }
 
 /* What is not done in every round. Afterwards `special` says what may be. */
