@@ -89,14 +89,14 @@ static int start(struct work *w)
 	return 0;
 }
 
-/* The task at which a job died, or NONE. */
-static uint64_t died(struct work *w)
+/* The task at which a job died, or NONE. options: waitpid()'s. */
+static uint64_t died(struct work *w, int options)
 {
 	int status;
 
 	for (unsigned k = 0; k < w->jobs; k++) {
 		if (!w->pids[k] ||
-		    waitpid(w->pids[k], &status, WNOHANG) != w->pids[k])
+		    waitpid(w->pids[k], &status, options) != w->pids[k])
 			continue;
 		w->pids[k] = 0;
 		if (status)
@@ -118,11 +118,13 @@ static uint64_t collect(struct work *w, uint64_t *bad)
 	while (*bad == NONE) {
 		/* What the dead have said comes before their death. */
 		if (!poll(&p, 1, 200)) {
-			*bad = died(w);
+			*bad = died(w, WNOHANG);
 			continue;
 		}
 		if (read(w->fd[0], &n, sizeof(n)) != sizeof(n)) {
-			*bad = died(w);
+			/* All have ended; who dies closes the pipe before he
+			 * can be waited for. */
+			*bad = died(w, 0);
 			break;
 		}
 		w->running[n.job] = n.task;

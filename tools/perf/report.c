@@ -82,10 +82,11 @@ static json_t *sharing(const struct perf *p, const struct perf_result *r)
 {
 	const struct perf_counts *c = &r->counts;
 	bool combining = !p->o.no_combining;
-	json_t *j = json_object();
+	json_t *j;
 
 	if (!p->o.shared)
 		return json_null();
+	j = json_object();
 	set(j, "combining", json_boolean(combining));
 	set(j, "forced_degree",
 	    p->o.degree ? json_integer(p->o.degree) : json_null());
