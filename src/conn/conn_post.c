@@ -141,10 +141,13 @@ void conn_return_credits(struct skein_conn *conn)
 	conn_tx_hold(conn);
 	posted = credits_posted(conn);
 	conn_tx_release(conn);
-	if (posted)
+	if (posted) {
 		conn->recv_owed = 0;
-	else
-		eng_attend(conn->eng, conn);
+		return;
+	}
+	/* Room comes with completions: not in this round. */
+	conn->eng->again = true;
+	conn->eng->cq_waits = ENG_CQ_NOW;
 }
 
 static void probe_done(struct conn_op *op, enum ibv_wc_status status)

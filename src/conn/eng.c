@@ -76,6 +76,8 @@ static int service(struct skein_engine *eng, uint64_t now_ns)
 		moved++;
 	}
 	conn_peer_reap(eng);
+	eng->attention |= eng->again;
+	eng->again = false;
 	return moved;
 }
 

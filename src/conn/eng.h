@@ -59,6 +59,7 @@ struct skein_engine {
 	unsigned n_polls, polls_cap;
 	unsigned n_cqs;
 	bool attention; /* eng_service() has work */
+	bool again; /* ... in the next round: what it waits for comes then */
 	bool armed;
 	atomic_bool tx_broke; /* conn_tx_heed(); set by leaders */
 	/* rounds since the CQs were polled; ENG_CQ_NOW: the next one does */

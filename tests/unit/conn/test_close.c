@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct pair {
 	struct skein_ctx *server, *client;
@@ -283,6 +284,34 @@ static void test_causes(void **state)
 	}
 }
 
+/* Receive credits are owed and the send queue is full: rounds go on, since what
+ * makes room comes in by them. */
+static void test_no_room_for_credits(void **state)
+{
+	struct skein_conn *conn;
+	struct pair p;
+	uint32_t room;
+
+	pair_open(&p, false);
+	conn = connect_to(&p);
+	progress(&p, 100);
+	room = optable_room(&conn->ops);
+	conn->ops.taken += room;
+	conn->recv_owed = CONN_RECVS;
+	eng_attend(conn->eng, conn);
+	alarm(20);
+	progress(&p, 100);
+	alarm(0);
+	assert_int_equal(conn->recv_owed, CONN_RECVS);
+	assert_true(conn->eng->attention);
+	conn->recv_owed = 0;
+	conn->ops.taken -= room;
+	progress(&p, 100);
+	assert_false(conn->eng->attention);
+	skein_conn_close(conn, SKEIN_S(1));
+	pair_close(&p, false);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -292,6 +321,7 @@ int main(void)
 		cmocka_unit_test(test_close_in_callback),
 		cmocka_unit_test(test_close_silent_peer),
 		cmocka_unit_test(test_causes),
+		cmocka_unit_test(test_no_room_for_credits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
