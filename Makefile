@@ -64,7 +64,8 @@ asan:
 	scripts/run-tests.py --build build-asan --no-suite lint --no-suite soak \
 		--no-suite model --timeout-multiplier 4 $(T)
 
-# die_after_fork=0: tests fork children that start threads of their own.
+# die_after_fork=0: tests fork children that start threads of their own. A
+# simulated world is one thread.
 ##tsan: the tests of threaded code under ThreadSanitizer
 tsan:
 	scripts/deps.sh build test
@@ -72,7 +73,7 @@ tsan:
 		-Db_sanitize=thread -Db_lundef=false"
 	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0 \
 	scripts/run-tests.py --build build-tsan --no-suite lint --no-suite soak \
-		--no-suite model --timeout-multiplier 6 $(T)
+		--no-suite model --no-suite sim --timeout-multiplier 6 $(T)
 
 ##valgrind: unit tests under memcheck
 valgrind:

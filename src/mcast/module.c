@@ -385,38 +385,45 @@ static void on_state(void *arg, struct skein_conn *conn,
 	mcast_group_kick(g);
 }
 
-static int dial(struct skein_mcast *g, uint32_t nb, enum mcast_lane lane)
+static bool link_put(struct skein_mcast *g, uint32_t nb, enum mcast_lane lane)
 {
-	struct skein_conn_attr attr = {.size = sizeof(attr),
-				       .timeout_ns = g->attr.open_timeout_ns,
-				       .retries = UINT32_MAX,
-				       .on_state = on_state};
 	struct mcast_link *link = env_alloc(mcast_env(g), sizeof(*link));
-	int rc;
 
 	if (!link)
-		return -ENOMEM;
+		return false;
 	link->group = g;
 	link->nb = nb;
 	link->lane = lane;
 	link->dialled = true;
-	attr.arg = link;
-	/* Before it runs: another thread may have the engine. */
 	g->links[nb][lane] = link;
-	rc = conn_open_sole(g->mx->ctx, g->members[g->eng.nbs[nb].rank], &attr,
-			    &mcast_module, link, &link->handle);
-	if (rc) {
-		g->links[nb][lane] = NULL;
-		env_free(mcast_env(g), link);
-	}
-	return rc;
+	return true;
+}
+
+static int dial(struct skein_mcast *g, uint32_t nb, struct mcast_link *link)
+{
+	struct skein_conn_attr attr = {.size = sizeof(attr),
+				       .timeout_ns = g->attr.open_timeout_ns,
+				       .retries = UINT32_MAX,
+				       .on_state = on_state,
+				       .arg = link};
+
+	return conn_open_sole(g->mx->ctx, g->members[g->eng.nbs[nb].rank],
+			      &attr, &mcast_module, link, &link->handle);
 }
 
 int mcast_link_dial(struct skein_mcast *g, uint32_t nb)
 {
-	int rc = dial(g, nb, MCAST_WORDS);
+	struct mcast_link **lanes = g->links[nb];
+	int rc = 0;
 
-	return rc ? rc : dial(g, nb, MCAST_BLOCKS);
+	/* Both before either runs: another thread may have the engine, which
+	 * looks at the other one when one is ready. On failure
+	 * mcast_link_drop() has them. */
+	for (unsigned i = 0; i < MCAST_LANES && !rc; i++)
+		rc = link_put(g, nb, i) ? 0 : -ENOMEM;
+	for (unsigned i = 0; i < MCAST_LANES && !rc; i++)
+		rc = dial(g, nb, lanes[i]);
+	return rc;
 }
 
 static void drop(struct skein_mcast *g, struct mcast_link **place)
