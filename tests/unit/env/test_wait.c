@@ -388,10 +388,20 @@ static void handler(int sig)
 		env_waiter_wake(f->env, f->w);
 }
 
-static void *send_signal(void *arg)
+struct sleeper {
+	pthread_t self;
+	atomic_bool awake;
+};
+
+/* More than one: the first may come before the sleep begins. */
+static void *send_signals(void *arg)
 {
-	usleep(2000);
-	pthread_kill(*(pthread_t *)arg, SIGUSR1);
+	struct sleeper *s = arg;
+
+	while (!atomic_load(&s->awake)) {
+		usleep(2000);
+		pthread_kill(s->self, SIGUSR1);
+	}
 	return NULL;
 }
 
@@ -400,16 +410,20 @@ static void test_signals(void **state)
 {
 	struct sigaction sa = {.sa_handler = handler}, old;
 	struct fixture *f = *state;
-	pthread_t self = pthread_self(), t;
+	pthread_t t;
 	int wakes;
 
 	sigaction(SIGUSR1, &sa, &old);
 	for (wakes = 0; wakes < 2; wakes++) {
+		struct sleeper s = {.self = pthread_self()};
+		int rc;
+
 		atomic_store(&on_signal, wakes ? f : NULL);
-		assert_int_equal(pthread_create(&t, NULL, send_signal, &self),
-				 0);
-		assert_int_equal(sleep_for(f, 10000 * MS), 0);
+		assert_int_equal(pthread_create(&t, NULL, send_signals, &s), 0);
+		rc = sleep_for(f, 10000 * MS);
+		atomic_store(&s.awake, true);
 		pthread_join(t, NULL);
+		assert_int_equal(rc, 0);
 	}
 	sigaction(SIGUSR1, &old, NULL);
 }
