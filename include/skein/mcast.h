@@ -246,8 +246,10 @@ struct skein_mcast_stats {
 	uint64_t delivered; /* root: every member has received */
 	uint64_t blocks_sent, blocks_received;
 	uint64_t bytes_sent, bytes_received; /* of payload */
-	uint64_t not_ready;  /* times a send waited for its receiver */
-	uint64_t rnr;	     /* blocks sent to one that was not ready: 0 */
+	uint64_t not_ready; /* times a send waited for its receiver */
+	/* blocks that ended because their receiver was not ready: 0. Devices
+	 * tell it only with SKEIN_RNR_RETRY=1 to 6. */
+	uint64_t rnr;
 	uint64_t copies;     /* bytes copied from the first block's buffer */
 	uint64_t bad_blocks; /* checksums that were wrong */
 	unsigned neighbours; /* of this group; two connections to each */

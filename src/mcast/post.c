@@ -68,8 +68,10 @@ static void block_done(struct conn_op *op, enum ibv_wc_status status)
 
 	b->user = NULL;
 	user->done(user, status == IBV_WC_SUCCESS ? 0 : -EIO);
-	if (b->link->group)
-		mcast_group_kick(b->link->group);
+	if (!b->link->group)
+		return;
+	b->link->group->eng.stats.rnr += status == IBV_WC_RNR_RETRY_EXC_ERR;
+	mcast_group_kick(b->link->group);
 }
 
 static int write_payload(struct mcast_link *link, const struct mcast_rec *rec,

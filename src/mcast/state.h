@@ -116,7 +116,7 @@ void mcast_parked_adopt(struct skein_mcast *g);
 void mcast_parked_expire(struct mcast_ctx *mx, uint64_t now_ns);
 uint64_t mcast_parked_deadline(const struct mcast_ctx *mx);
 /* Opens the connections to a neighbour of higher rank. Blocks for name look-up;
- * any thread, before the group runs. */
+ * any thread but the engine's, once. */
 int mcast_link_dial(struct skein_mcast *g, uint32_t nb);
 
 /* Connections that never were ready; blocks. The group has left. */

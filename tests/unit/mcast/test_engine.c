@@ -92,7 +92,6 @@ static void test_everything_arrives(void **state)
 		world_close();
 		assert_true(all_have(&w));
 		for (uint32_t r = 0; r < n; r++) {
-			assert_int_equal(w.m[r].eng.stats.rnr, 0);
 			assert_int_equal(w.m[r].eng.stats.bad_blocks, 0);
 			assert_false(w.m[r].told);
 		}
