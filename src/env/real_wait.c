@@ -38,12 +38,14 @@
  * scheduler sees to it that others run all the same, each for its share. And as
  * it does, one who spins his share away while what he waits for has no core has
  * none when that comes: in a hold a wait that lasts is spent in naps, which cost
- * nothing and end at once, also beside one who computes.
+ * nothing and end at once, also beside one who computes; and one who may sleep
+ * does so sooner, since a core that others want need not be woken.
  */
 #define IDLE_BARE 64
 #define IDLE_CLOCK_ROUNDS 16 /* read the clock that often while spinning */
 #define IDLE_YIELD_NS 4000
 #define IDLE_SLEEP_NS 30000
+#define IDLE_HELD_SLEEP_NS 6000 /* the same in a hold: a context switch */
 #define YIELD_DEAR_NS 400000
 #define HOLD_MIN_NS 10000000u
 #define HOLD_MAX_NS 1000000000u
@@ -226,6 +228,11 @@ static enum env_idle_verdict idle_spin(struct env_waiter *w, unsigned round)
 	return ENV_IDLE_AGAIN;
 }
 
+static uint64_t patience(const struct env_waiter *w, uint64_t now)
+{
+	return now < w->hold_end_ns ? IDLE_HELD_SLEEP_NS : IDLE_SLEEP_NS;
+}
+
 enum env_idle_verdict real_idle(struct env_waiter *w, unsigned round)
 {
 	uint64_t now;
@@ -245,7 +252,8 @@ enum env_idle_verdict real_idle(struct env_waiter *w, unsigned round)
 	if (w->mode == ENV_WAIT_POLL && now < w->hold_end_ns &&
 	    now - w->idle_since_ns >= IDLE_SLEEP_NS)
 		return nap();
-	if (w->mode == ENV_WAIT_POLL || now - w->idle_since_ns < IDLE_SLEEP_NS)
+	if (w->mode == ENV_WAIT_POLL ||
+	    now - w->idle_since_ns < patience(w, now))
 		return ENV_IDLE_AGAIN;
 	return ENV_IDLE_SLEEP;
 }
