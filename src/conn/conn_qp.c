@@ -17,7 +17,8 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* Lanes are posted to by whoever leads, at the end that opened them. */
+/* Lanes are posted to by whoever leads, at the end that opened them: one thread
+ * at a time; receives are the owner's. */
 static bool any_thread(const struct skein_conn *conn)
 {
 	return conn->lanes && conn->client;
@@ -43,9 +44,9 @@ static int make(struct skein_conn *conn)
 	unsigned flags = 0;
 	int rc;
 
-	if (caps->single_threaded && !any_thread(conn))
-		flags = DEV_QP_SINGLE_THREADED;
-
+	if (caps->single_threaded)
+		flags = any_thread(conn) ? DEV_QP_SERIAL
+					 : DEV_QP_SINGLE_THREADED;
 	rc = eng->dev->ops->create_qp(eng->dev, eng->ctx->pd, &attr, flags,
 				      &conn->qp);
 	if (rc)

@@ -22,8 +22,6 @@
 
 /* With them the table has 128 slots. */
 #define CONN_SQ_DEPTH 127u
-/* Of these, beyond what modules may use: probe, credit return, marker. */
-#define CONN_SQ_OWN 3u
 #define CONN_INLINE_MAX 256u
 #define CONN_SGE_MAX 4u
 /* Receives beyond the peer's credits: for the return of credits (at most two

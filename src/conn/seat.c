@@ -207,6 +207,7 @@ static void seat_init(struct skein_conn *handle, struct conn_seat *seat,
 {
 	seat->number = (uint16_t)number;
 	seat->handle = handle;
+	seat->lanes = handle->lanes->lane;
 	seat->on_exit.fn = left;
 	conn_req_init(&seat->req);
 }
@@ -305,19 +306,14 @@ static int attach(struct skein_conn *handle, struct conn_seat **out)
 	return rc;
 }
 
-int conn_seat(struct skein_conn *handle, struct conn_seat **out)
+/* The thread has no seat, or the hash was being swept. */
+static __attribute__((noinline)) int seat_anew(struct skein_conn *handle,
+					       struct conn_seat **out)
 {
-	struct conn_seats *s;
+	struct conn_seats *s = &handle->lanes->seats;
 	struct conn_seat *seat;
 	int rc = 0;
 
-	skein_assert_debug(handle->lanes && handle->client);
-	s = &handle->lanes->seats;
-	seat = find(s, env_thread_self(s->env));
-	if (__builtin_expect(seat != NULL, 1)) {
-		*out = seat;
-		return 0;
-	}
 	handle = conn_lane_head(handle);
 	env_mutex_lock(s->env, &s->lock);
 	seat = look(s, env_thread_self(s->env));
@@ -327,6 +323,18 @@ int conn_seat(struct skein_conn *handle, struct conn_seat **out)
 	if (rc == 0)
 		*out = seat;
 	return rc;
+}
+
+int conn_seat(struct skein_conn *handle, struct conn_seat **out)
+{
+	struct conn_seats *s = &handle->lanes->seats;
+	struct conn_seat *seat = find(s, env_thread_self(s->env));
+
+	skein_assert_debug(handle->client);
+	if (__builtin_expect(!seat, 0))
+		return seat_anew(handle, out);
+	*out = seat;
+	return 0;
 }
 
 /* --- leaving ----------------------------------------------------------- */
@@ -359,36 +367,28 @@ static void left(struct env_exit *x)
 
 /* --- for modules ------------------------------------------------------- */
 
-struct skein_conn *conn_seat_lane(struct conn_seat *seat)
+struct skein_conn *conn_seat_moved(struct conn_seat *seat)
 {
 	uint16_t lane = atomic_load_explicit(&seat->lane, memory_order_relaxed);
 	uint16_t wanted =
 		atomic_load_explicit(&seat->lane_wanted, memory_order_relaxed);
 
-	if (__builtin_expect(lane != wanted, 0) && conn_seat_idle(seat)) {
+	if (conn_seat_idle(seat)) {
 		lane = wanted;
 		atomic_store_explicit(&seat->lane, lane, memory_order_relaxed);
 	}
-	return seat->handle->lanes->lane[lane];
+	return seat->lanes[lane];
 }
 
-int conn_seat_waiter(struct conn_seat *seat, struct env_waiter **w)
+int conn_seat_waiter_new(struct conn_seat *seat, struct env_waiter **w)
 {
-	struct skein_env *env = seat->handle->ctx->env;
-	struct env_waiter *made;
-	int rc;
+	int rc = env_waiter_new(seat->handle->ctx->env,
+				seat->handle->eng->wait_mode, w);
 
-	made = atomic_load_explicit(&seat->waiter, memory_order_relaxed);
-	if (!made) {
-		rc = env_waiter_new(env, seat->handle->eng->wait_mode, &made);
-		if (rc)
-			return rc;
-		/* Release: conn_seat_wake() in another thread. */
-		atomic_store_explicit(&seat->waiter, made,
-				      memory_order_release);
-	}
-	*w = made;
-	return 0;
+	/* Release: conn_seat_wake() in another thread. */
+	if (!rc)
+		atomic_store_explicit(&seat->waiter, *w, memory_order_release);
+	return rc;
 }
 
 void conn_seat_wake(struct conn_seat *seat)
@@ -412,6 +412,11 @@ unsigned conn_seats(struct skein_conn *handle)
 	/* Acquire pairs with the release in attach(). */
 	return atomic_load_explicit(&handle->lanes->seats.n,
 				    memory_order_acquire);
+}
+
+const atomic_uint *conn_seats_leavings(struct skein_conn *handle)
+{
+	return &handle->lanes->seats.leavings;
 }
 
 struct conn_seat *conn_seat_at(struct skein_conn *handle, unsigned number)

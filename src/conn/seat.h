@@ -43,6 +43,7 @@ struct conn_seat {
 	 * it sends nothing else, which would overtake them. */
 	_Atomic(uint32_t) held;
 	struct skein_conn *handle;
+	struct skein_conn *const *lanes; /* the handle's */
 	/* Each module's own: kept when the seat goes from thread to thread. */
 	void *modules[CONN_MODULE_MAX];
 
@@ -68,7 +69,17 @@ struct conn_seat *conn_seat_find(struct skein_conn *handle);
 /* The lane on which the thread sends: lane, or lane_wanted from now on if nothing
  * of the thread is under way (FLOCK, 3.4.2: it has all responses of the old QP
  * before it sends on the new one). */
-struct skein_conn *conn_seat_lane(struct conn_seat *seat);
+struct skein_conn *conn_seat_moved(struct conn_seat *seat);
+static inline struct skein_conn *conn_seat_lane(struct conn_seat *seat)
+{
+	uint16_t lane = atomic_load_explicit(&seat->lane, memory_order_relaxed);
+
+	if (__builtin_expect(lane != atomic_load_explicit(&seat->lane_wanted,
+							  memory_order_relaxed),
+			     0))
+		return conn_seat_moved(seat);
+	return seat->lanes[lane];
+}
 /* Must the thread wait with what it wants to send? */
 static inline bool conn_seat_held(const struct conn_seat *seat)
 {
@@ -82,7 +93,15 @@ bool conn_seat_idle(struct conn_seat *seat);
 
 /* Where its thread sleeps; made when first asked for. Any thread may wake it:
  * conn_seat_wake() (nothing when there is no waiter yet). */
-int conn_seat_waiter(struct conn_seat *seat, struct env_waiter **w);
+int conn_seat_waiter_new(struct conn_seat *seat, struct env_waiter **w);
+static inline int conn_seat_waiter(struct conn_seat *seat,
+				   struct env_waiter **w)
+{
+	/* Relaxed: its thread has made it. */
+	*w = atomic_load_explicit(&seat->waiter, memory_order_relaxed);
+	return __builtin_expect(*w != NULL, 1) ? 0
+					       : conn_seat_waiter_new(seat, w);
+}
 void conn_seat_wake(struct conn_seat *seat);
 
 /* The seats that have ever been taken are 0 to conn_seats() - 1; some may be
@@ -91,5 +110,7 @@ unsigned conn_seats(struct skein_conn *handle);
 struct conn_seat *conn_seat_at(struct skein_conn *handle, unsigned number);
 /* Grows with each thread that ends: a reason to look for CONN_SEAT_LEFT. */
 unsigned conn_seats_left(struct skein_conn *handle);
+/* Where that stands, for who looks often. Stays as long as the handle. */
+const atomic_uint *conn_seats_leavings(struct skein_conn *handle);
 
 #endif

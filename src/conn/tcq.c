@@ -7,11 +7,11 @@
  *	step				pairs with
  *	tail swap, acq_rel		the next swap (release), so that a node
  *					is blank before anybody links to it; and
- *					leave()'s CAS (acquire): who finds the
+ *					give_up()'s CAS (acquire): who finds the
  *					queue empty sees all that the leader
  *					before it wrote of the sending side
  *	next swap, acq_rel		lead() (release): a node's request is
- *					older than its link; leave() (acquire):
+ *					older than its link; hand_on() (acquire):
  *					who takes the mark sees the sending side
  *					as the last leader left it
  *	next load, acquire, in lead()	the above
@@ -27,8 +27,8 @@
  *
  * Why nothing is lost: a node is linked to exactly one before it, whoever had
  * the tail. That one's next is written once more at most after it was blanked:
- * by its follower's swap, or first by leave() with the mark and then by that
- * swap. leave() either empties the queue by CAS on the tail (then there is no
+ * by its follower's swap, or first by hand_on() with the mark and then by that
+ * swap. give_up() either empties the queue by CAS on the tail (then there is no
  * follower), or leaves its mark (then the follower finds it and leads), or finds
  * the follower (and tells it). All three exclude each other, for each is one
  * read-modify-write on one word.
@@ -39,26 +39,13 @@
 
 #include <string.h>
 
-/* A test puts delays in here. */
-#ifndef TCQ_STEP
-#define TCQ_STEP() ((void)0)
-#endif
-
 #define PAUSES 64u /* before a waiting thread yields */
 /* How long a leader waits for company: whichever is first. Yields take long
  * where others want the core, and company may not come. */
 #define LEAST_ROUNDS 4096u
 #define LEAST_NS (100 * 1000 * 1000ull)
 
-/* In next: the leader has gone; who links here leads. An address that no node
- * has, nobody looks at what it points to; the same for all queues, as a node that
- * moves from one to another is settled on either. */
-static const char mark;
-
-static struct tcq_node *left_mark(void)
-{
-	return (struct tcq_node *)(void *)&mark;
-}
+const char tcq_mark;
 
 void tcq_init(struct tcq *q, struct skein_env *env, const struct tcq_ops *ops,
 	      unsigned bound)
@@ -68,6 +55,7 @@ void tcq_init(struct tcq *q, struct skein_env *env, const struct tcq_ops *ops,
 	q->env = env;
 	q->bound = bound ? bound : TCQ_BOUND;
 	q->least = 1;
+	q->charges = env->ops->charge != NULL;
 }
 
 void tcq_node_init(struct tcq_node *n)
@@ -87,48 +75,24 @@ static void give_way(struct tcq *q, unsigned *round)
 	env_charge(q->env, ENV_COST_PAUSE, 1);
 }
 
-void tcq_node_settle(struct tcq *q, struct tcq_node *n)
+void tcq_node_settle_slow(struct tcq *q, struct tcq_node *n)
 {
 	unsigned round = 0;
 
 	/* Its last follower has yet to link to it: a few instructions, unless
 	 * that thread was preempted between them. */
 	while (atomic_load_explicit(&n->next, memory_order_acquire) ==
-	       left_mark())
+	       tcq_left_mark())
 		give_way(q, &round);
 }
 
-/* True: this thread leads. */
-static bool enter(struct tcq *q, struct tcq_node *n)
+/* Somebody has swapped behind `last`, and has linked to it (next) or will. */
+void tcq_hand_on(struct tcq *q, struct tcq_node *last, struct tcq_node *next)
 {
-	struct tcq_node *prev;
-
-	tcq_node_settle(q, n);
-	atomic_store_explicit(&n->next, NULL, memory_order_relaxed);
-	atomic_store_explicit(&n->state, TCQ_QUEUED, memory_order_relaxed);
-	env_charge(q->env, ENV_COST_SWAP, 1);
-	prev = atomic_exchange_explicit(&q->tail, n, memory_order_acq_rel);
-	if (!prev)
-		return true;
-	TCQ_STEP();
-	return atomic_exchange_explicit(&prev->next, n, memory_order_acq_rel) ==
-	       left_mark();
-}
-
-/* The lead goes on: nothing of the queue but its own node is this thread's. */
-static void leave(struct tcq *q, struct tcq_node *last)
-{
-	struct tcq_node *was = last, *next;
-
-	next = atomic_load_explicit(&last->next, memory_order_acquire);
 	if (!next) {
-		if (atomic_compare_exchange_strong_explicit(
-			    &q->tail, &was, NULL, memory_order_release,
-			    memory_order_relaxed))
-			return;
 		TCQ_STEP();
 		if (atomic_compare_exchange_strong_explicit(
-			    &last->next, &next, left_mark(),
+			    &last->next, &next, tcq_left_mark(),
 			    memory_order_release, memory_order_acquire))
 			return;
 	}
@@ -171,11 +135,11 @@ static void lead(struct tcq *q, struct tcq_node *first)
 	}
 	TCQ_STEP();
 	q->ops->send(q, first, count);
-	env_charge(q->env, ENV_COST_SWAP, 1);
+	tcq_charge(q);
 	TCQ_STEP();
 	/* What is told may be gone, and last be in use again: links first. */
 	n = first == last ? NULL : tcq_next(first);
-	leave(q, last);
+	tcq_give_up(q, last);
 	for (; n; n = next) {
 		TCQ_STEP();
 		next = n == last ? NULL : tcq_next(n);
@@ -216,9 +180,9 @@ static bool await(struct tcq *q, struct tcq_node *n)
 	}
 }
 
-int tcq_submit(struct tcq *q, struct tcq_node *n)
+int tcq_go_on(struct tcq *q, struct tcq_node *n, bool leads)
 {
-	if (enter(q, n) || !await(q, n)) {
+	if (leads || !await(q, n)) {
 		lead(q, n);
 		atomic_store_explicit(&n->state, TCQ_DONE,
 				      memory_order_relaxed);
@@ -226,17 +190,22 @@ int tcq_submit(struct tcq *q, struct tcq_node *n)
 	return n->result;
 }
 
+int tcq_submit(struct tcq *q, struct tcq_node *n)
+{
+	return tcq_go_on(q, n, tcq_enter(q, n));
+}
+
 void tcq_hold(struct tcq *q, struct tcq_node *n)
 {
 	n->solo = true;
 	/* Nobody sends it, so await() ends in the lead. */
-	if (!enter(q, n))
+	if (!tcq_enter(q, n))
 		await(q, n);
 }
 
 void tcq_release(struct tcq *q, struct tcq_node *n)
 {
-	leave(q, n);
+	tcq_give_up(q, n);
 	n->solo = false;
 	atomic_store_explicit(&n->state, TCQ_DONE, memory_order_relaxed);
 }

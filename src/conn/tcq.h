@@ -76,18 +76,62 @@ struct tcq {
 	struct skein_env *env;
 	unsigned bound;
 	unsigned least; /* for measurements: wait a while for so many; 1 */
+	bool charges;	/* env has a model that is told of swaps */
 };
+
+/* In next: the leader has gone; who links here leads. An address that no node
+ * has, nobody looks at what it points to; the same for all queues, as a node that
+ * moves from one to another is settled on either. */
+extern const char tcq_mark;
+static inline struct tcq_node *tcq_left_mark(void)
+{
+	return (struct tcq_node *)(void *)&tcq_mark;
+}
 
 void tcq_init(struct tcq *q, struct skein_env *env, const struct tcq_ops *ops,
 	      unsigned bound);
 void tcq_node_init(struct tcq_node *n);
 
 /* Before its memory is freed. tcq_submit() begins with it. */
-void tcq_node_settle(struct tcq *q, struct tcq_node *n);
+void tcq_node_settle_slow(struct tcq *q, struct tcq_node *n);
+static inline void tcq_node_settle(struct tcq *q, struct tcq_node *n)
+{
+	/* Acquire pairs with the swap that takes the mark: that thread touches
+	 * the node no more. */
+	if (__builtin_expect(atomic_load_explicit(&n->next,
+						  memory_order_acquire) ==
+				     tcq_left_mark(),
+			     0))
+		tcq_node_settle_slow(q, n);
+}
 
 /* Returns when the node was sent, by this thread or another: its result. Waits
  * (pause, then yield) while another thread leads. */
 int tcq_submit(struct tcq *q, struct tcq_node *n);
+
+/*
+ * The same in steps, for a request that is alone and leaves at once, without a
+ * list: what stands between two threads that meet costs one that is alone a swap
+ * and a CAS.
+ *
+ *	leads = tcq_enter(q, n);
+ *	if (!leads || !tcq_alone(q, n))
+ *		return tcq_go_on(q, n, leads);
+ *	... sends n, as send() would with n = 1 ...
+ *	tcq_leave(q, n);
+ *
+ * Who links behind n after the look is handed the lead: a leader may take any
+ * number of those that stand behind it, none too.
+ */
+static inline bool tcq_enter(struct tcq *q, struct tcq_node *n);
+static inline bool tcq_alone(const struct tcq *q, const struct tcq_node *n)
+{
+	/* Relaxed: nothing of the next node is looked at. */
+	return q->least == 1 &&
+	       !atomic_load_explicit(&n->next, memory_order_relaxed);
+}
+int tcq_go_on(struct tcq *q, struct tcq_node *n, bool leads);
+static inline void tcq_leave(struct tcq *q, struct tcq_node *n);
 
 /* For what is no request: returns when this thread leads, alone, until
  * tcq_release(). Waits as tcq_submit(). Whoever holds must not submit to the
@@ -107,5 +151,60 @@ static inline struct tcq_node *tcq_next(const struct tcq_node *n)
  * the bytes are there. */
 void tcq_offer(struct tcq_node *n, void *place);
 void tcq_settle(struct tcq *q, struct tcq_node *n);
+
+/* --- the steps (tcq.c has the order of memory) --------------------------- */
+
+/* A test puts delays in here. */
+#ifndef TCQ_STEP
+#define TCQ_STEP() ((void)0)
+#endif
+
+static inline void tcq_charge(struct tcq *q)
+{
+	if (__builtin_expect(q->charges, 0))
+		env_charge(q->env, ENV_COST_SWAP, 1);
+}
+
+/* True: this thread leads. */
+static inline bool tcq_enter(struct tcq *q, struct tcq_node *n)
+{
+	struct tcq_node *prev;
+
+	tcq_node_settle(q, n);
+	atomic_store_explicit(&n->next, NULL, memory_order_relaxed);
+	atomic_store_explicit(&n->state, TCQ_QUEUED, memory_order_relaxed);
+	tcq_charge(q);
+	prev = atomic_exchange_explicit(&q->tail, n, memory_order_acq_rel);
+	if (__builtin_expect(!prev, 1))
+		return true;
+	TCQ_STEP();
+	return atomic_exchange_explicit(&prev->next, n, memory_order_acq_rel) ==
+	       tcq_left_mark();
+}
+
+void tcq_hand_on(struct tcq *q, struct tcq_node *last, struct tcq_node *next);
+
+/* The lead goes on: nothing of the queue but its own node is this thread's. */
+static inline void tcq_give_up(struct tcq *q, struct tcq_node *last)
+{
+	struct tcq_node *was = last, *next;
+
+	next = atomic_load_explicit(&last->next, memory_order_acquire);
+	if (__builtin_expect(!next, 1) &&
+	    __builtin_expect(atomic_compare_exchange_strong_explicit(
+				     &q->tail, &was, NULL, memory_order_release,
+				     memory_order_relaxed),
+			     1))
+		return;
+	tcq_hand_on(q, last, next);
+}
+
+static inline void tcq_leave(struct tcq *q, struct tcq_node *n)
+{
+	tcq_charge(q);
+	TCQ_STEP();
+	tcq_give_up(q, n);
+	atomic_store_explicit(&n->state, TCQ_DONE, memory_order_relaxed);
+}
 
 #endif

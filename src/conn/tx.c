@@ -223,6 +223,16 @@ static void tx_send(struct tcq *q, struct tcq_node *first, unsigned n)
 		post_batch(&b, first, n);
 }
 
+int conn_tx_refused(struct conn_tx *tx, const struct ibv_send_wr *wr, int rc)
+{
+	if (rc != -ENOMEM) {
+		tx_broke(tx, rc);
+		return -ENOTCONN;
+	}
+	optable_untake(tx->table, wr->send_flags & IBV_SEND_SIGNALED);
+	return -EAGAIN;
+}
+
 static const struct tcq_ops tx_ops = {tx_send};
 
 int conn_tx_new(struct skein_conn *conn, unsigned bound, unsigned least)
@@ -237,6 +247,7 @@ int conn_tx_new(struct skein_conn *conn, unsigned bound, unsigned least)
 		tx->q.least = least < tx->q.bound ? least : tx->q.bound;
 	tcq_node_init(&tx->own);
 	tx->conn = conn;
+	tx->table = &conn->ops;
 	conn->tx = tx;
 	conn->post_stats = &tx->stats;
 	return 0;
@@ -270,6 +281,7 @@ static void set_open(struct skein_conn *conn, bool open)
 		return;
 	conn_tx_hold(conn);
 	conn->tx->open = open;
+	conn->tx->qp = conn->qp;
 	conn_tx_release(conn);
 }
 
@@ -311,6 +323,11 @@ void conn_tx_release(struct skein_conn *conn)
 int conn_tx_submit(struct skein_conn *lane, struct conn_req *r)
 {
 	return tcq_submit(&lane->tx->q, &r->node);
+}
+
+struct conn_tx *conn_tx_of(struct skein_conn *lane)
+{
+	return lane->tx;
 }
 
 struct tcq *conn_tx_queue(struct skein_conn *lane)

@@ -25,8 +25,11 @@
 #define SKEIN_CONN_TX_H
 
 #include "conn/conn.h"
+#include "conn/optable.h"
 #include "conn/tcq.h"
 
+/* Of a send queue, beyond what modules may use: probe, credit return, marker. */
+#define CONN_SQ_OWN 3u
 /* WRs that a module's message may take. */
 #define CONN_TX_MSG_WRS 2u
 
@@ -77,6 +80,8 @@ struct conn_tx {
 	const struct conn_tx_ops *ops; /* NULL: no calls */
 	void *state;
 	bool open; /* posts may be made */
+	struct optable *table;
+	struct ibv_qp *qp; /* while open */
 	struct dev_stats stats;
 	struct tcq_node own; /* the owner's, for holding */
 	bool held;
@@ -107,8 +112,38 @@ void conn_tx_release(struct skein_conn *conn);
  * ring, or no credit: nothing was sent. -ENOTCONN. */
 int conn_tx_submit(struct skein_conn *lane, struct conn_req *r);
 
+/*
+ * The straight way of one call that nobody stands behind (tcq_alone()), by who
+ * leads: no list, no hooks. May a message of one WR be posted? If not, all is
+ * said and done by tcq_go_on().
+ */
+static inline bool conn_tx_clear(const struct conn_tx *tx)
+{
+	return tx->open && optable_room(tx->table) > CONN_SQ_OWN;
+}
+
+/* As conn_tx_post(), of what the device has not taken. */
+int conn_tx_refused(struct conn_tx *tx, const struct ibv_send_wr *wr, int rc);
+
+/* wr_id, next and SIGNALED are set here. 0; -EAGAIN: nothing was posted;
+ * -ENOTCONN: nor was it, and the owner breaks the lane. */
+static inline int conn_tx_post(struct conn_tx *tx, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+	int rc;
+
+	wr->next = NULL;
+	if (__builtin_expect(optable_take(tx->table, NULL, &wr->wr_id), 0))
+		wr->send_flags |= IBV_SEND_SIGNALED;
+	rc = dev_post_send(&tx->stats, tx->qp, wr, &bad);
+	return __builtin_expect(rc == 0, 1) ? 0 : conn_tx_refused(tx, wr, rc);
+}
+
 /* Owner, who holds. What was posted on the lane. */
 const struct dev_stats *conn_tx_stats(struct skein_conn *lane);
+
+/* Of a lane at the end that opened it; stays as long as the lane. */
+struct conn_tx *conn_tx_of(struct skein_conn *lane);
 
 /* For tcq_settle() in a module's seal(). */
 struct tcq *conn_tx_queue(struct skein_conn *lane);

@@ -16,7 +16,7 @@
  *
  * Thread rule: control path calls may block and may be made by any thread; the
  * data path follows the verbs rules (thread safe per QP and CQ, unless
- * DEV_QP_SINGLE_THREADED was asked for).
+ * DEV_QP_SINGLE_THREADED or DEV_QP_SERIAL was asked for).
  *
  * Errors: 0 or a negative errno; out-parameters come last and are untouched on
  * failure.
@@ -60,7 +60,7 @@ struct dev_caps {
 	 * NIC, for programs that take a notice for a failure */
 	bool death_notice;
 	bool dc;
-	/* honours DEV_QP_SINGLE_THREADED */
+	/* honours DEV_QP_SINGLE_THREADED and DEV_QP_SERIAL */
 	bool single_threaded;
 	bool uc, ud, srq;
 	enum dev_atomic_scope atomic_scope;
@@ -122,6 +122,9 @@ struct dev_stats {
 enum {
 	/* the caller serialises post and poll of this QP and its CQs */
 	DEV_QP_SINGLE_THREADED = 1 << 0,
+	/* the caller serialises its post_send() calls of this QP, and its
+	 * post_recv() calls, each with its like; not those of its CQs */
+	DEV_QP_SERIAL = 1 << 1,
 };
 
 /* What one end tells the other so that an RC QP can be connected. */

@@ -294,16 +294,3 @@ void env_sock_close(struct skein_env *env, int fd)
 {
 	env->ops->sock_close(env, fd);
 }
-
-int env_cancel_off(struct skein_env *env)
-{
-	int was = PTHREAD_CANCEL_ENABLE;
-
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was);
-	return was;
-}
-
-void env_cancel_back(struct skein_env *env, int was)
-{
-	pthread_setcancelstate(was, &was);
-}

@@ -237,8 +237,22 @@ static inline uint64_t env_thread_self(struct skein_env *env)
 
 /* The calling thread is not cancelled until env_cancel_back(), given what this
  * returns: where others write its stack. */
-int env_cancel_off(struct skein_env *env);
-void env_cancel_back(struct skein_env *env, int was);
+static inline int env_cancel_off(struct skein_env *env)
+{
+	int was = PTHREAD_CANCEL_ENABLE;
+
+	(void)env;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was);
+	return was;
+}
+
+static inline void env_cancel_back(struct skein_env *env, int was)
+{
+	int off;
+
+	(void)env;
+	pthread_setcancelstate(was, &off);
+}
 
 /*
  * x->fn runs in the calling thread, once, when that thread ends in whatever

@@ -204,7 +204,7 @@ int skein_rpc_flush(struct skein_conn *conn)
 
 struct blocked {
 	struct rpc_pending pending;
-	struct skein_rpc_result res;
+	struct skein_rpc_result *res;
 	void *resp;
 	size_t resp_max;
 	atomic_bool ended;
@@ -214,10 +214,10 @@ static void blocked_done(void *arg, const struct skein_rpc_result *res)
 {
 	struct blocked *b = arg;
 
-	b->res = *res;
-	b->res.data = NULL;
+	*b->res = *res;
+	b->res->data = NULL;
 	if (res->outcome == SKEIN_DONE && !res->status) {
-		b->res.data = b->resp;
+		b->res->data = b->resp;
 		if (res->len)
 			memcpy(b->resp, res->data, res->len);
 	}
@@ -272,15 +272,39 @@ static int blocked_wait(struct rpc_conn *rc, struct blocked *b)
 	return engine_run_until(rc->engine, blocked_ended, b, ENV_NEVER);
 }
 
+static int blocking(struct rpc_conn *rc, uint16_t id, const void *req,
+		    size_t req_len, void *resp, size_t resp_max,
+		    uint64_t timeout_ns, struct skein_rpc_result *result)
+{
+	struct blocked b;
+	int err;
+
+	b.pending = (struct rpc_pending){.id = id,
+					 .req = req,
+					 .req_len = req_len,
+					 .resp_max = resp_max,
+					 .timeout_ns = timeout_ns,
+					 .done = blocked_done,
+					 .arg = &b};
+	b.res = result;
+	b.resp = resp;
+	b.resp_max = resp_max;
+	atomic_init(&b.ended, false);
+	err = blocked_wait(rc, &b);
+	return err;
+}
+
 int skein_rpc_call(struct skein_conn *conn, uint16_t id, const void *req,
 		   size_t req_len, void *resp, size_t resp_max,
 		   uint64_t timeout_ns, struct skein_rpc_result *result)
 {
 	struct rpc_conn *rc = rpc_conn_of(conn);
-	struct blocked b;
+	struct skein_rpc_result own;
 	int err;
 
-	b.res = (struct skein_rpc_result){.outcome = SKEIN_NOT_SENT};
+	if (!result)
+		result = &own;
+	*result = (struct skein_rpc_result){.outcome = SKEIN_NOT_SENT};
 	err = check(conn, rc, req_len, resp_max);
 	if (!err && engine_is_owner(rc->engine))
 		err = -EDEADLK;
@@ -291,25 +315,14 @@ int skein_rpc_call(struct skein_conn *conn, uint16_t id, const void *req,
 					   .timeout_ns = timeout_ns,
 					   .id = id};
 
-		err = rpc_shared_call(conn, &r, resp, &b.res);
+		err = rpc_shared_call(rc, &r, resp, result);
 	} else if (!err) {
-		b.pending = (struct rpc_pending){.id = id,
-						 .req = req,
-						 .req_len = req_len,
-						 .resp_max = resp_max,
-						 .timeout_ns = timeout_ns,
-						 .done = blocked_done,
-						 .arg = &b};
-		b.resp = resp;
-		b.resp_max = resp_max;
-		atomic_init(&b.ended, false);
-		err = blocked_wait(rc, &b);
+		err = blocking(rc, id, req, req_len, resp, resp_max, timeout_ns,
+			       result);
 	}
-	if (err)
-		b.res.status = err;
-	if (result)
-		*result = b.res;
-	return b.res.status;
+	if (__builtin_expect(err != 0, 0))
+		result->status = err;
+	return result->status;
 }
 
 /* What the lanes of a served handle have done together: the owner's own numbers

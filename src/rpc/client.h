@@ -242,14 +242,17 @@ static inline int rpc_client_call(struct rpc_client *c, uint16_t id,
 
 /* --- a lane: by who leads or holds the queue ---------------------------- */
 
-/* One more request for the open message, its payload inline (NULL: only its
- * place): 0, or -EAGAIN when there is no room. */
+/* One more request for the open message, its payload inline: 0, or -EAGAIN
+ * when there is no room. */
 int rpc_client_add(struct rpc_client *c, const struct rpc_client_req *r);
-/* Where the payload of the request that was added last goes. */
-static inline void *rpc_client_last_payload(struct rpc_client *c, uint32_t len)
-{
-	return c->tx.open + c->tx.open_len - RPC_PAD8(len);
-}
+/* The same, but the payload is written to *place by whoever has it, before the
+ * message is closed. */
+int rpc_client_add_place(struct rpc_client *c, const struct rpc_client_req *r,
+			 void **place);
+/* add() and seal() in one for a call that leaves alone: true, or false when
+ * there may be no room: nothing was done. */
+bool rpc_client_add_alone(struct rpc_client *c, const struct rpc_client_req *r,
+			  uint64_t *off, uint32_t *len);
 /* Closes the open message (there is one): its place and length. */
 void rpc_client_seal(struct rpc_client *c, uint64_t *off, uint32_t *len);
 /* What was sealed was posted; or was not (rc): every add() since is undone. */

@@ -223,13 +223,13 @@ static int check_window(struct rpc_client *c, uint32_t lines)
 	return -EAGAIN;
 }
 
+/* lines: rpc_client_resp_lines() of it. */
 static inline void add_pair(struct rpc_client *c,
 			    const struct rpc_client_req *r, const void *payload,
-			    uint32_t size, uint16_t flags)
+			    uint32_t size, uint16_t flags, uint32_t lines)
 {
 	rpc_client_add_pair(&c->tx, r->id, r->thread, payload, size, flags,
-			    r->resp_max, rpc_client_resp_lines(c, r->resp_max),
-			    r->timeout_ns, r->done, r->arg);
+			    r->resp_max, lines, r->timeout_ns, r->done, r->arg);
 }
 
 /* The payload goes into registered memory, a descriptor into the message,
@@ -252,7 +252,8 @@ static int add_large(struct rpc_client *c, const struct rpc_client_req *r)
 				  .len = r->len,
 				  .rkey = buf->rkey,
 				  .region = buf->region};
-	add_pair(c, r, &desc, sizeof(desc), RPC_REQ_LARGE);
+	add_pair(c, r, &desc, sizeof(desc), RPC_REQ_LARGE,
+		 rpc_client_resp_lines(c, r->resp_max));
 	c->tx.open_alone = true;
 	open_measure(&c->tx);
 	return 0;
@@ -284,11 +285,12 @@ static int check_len(const struct rpc_client_req *r)
 
 int rpc_client_call_any(struct rpc_client *c, const struct rpc_client_req *r)
 {
+	uint32_t lines = rpc_client_resp_lines(c, r->resp_max);
 	int rc;
 
 	if (c->rx.broken)
 		return -ENOTCONN;
-	rc = check_window(c, rpc_client_resp_lines(c, r->resp_max));
+	rc = check_window(c, lines);
 	if (!rc)
 		rc = check_len(r);
 	if (rc)
@@ -298,7 +300,7 @@ int rpc_client_call_any(struct rpc_client *c, const struct rpc_client_req *r)
 	rc = make_room(c, META_LEN + RPC_PAD8((uint32_t)r->len));
 	if (rc)
 		return rc;
-	add_pair(c, r, r->payload, (uint32_t)r->len, 0);
+	add_pair(c, r, r->payload, (uint32_t)r->len, 0, lines);
 	if (c->tx.open_count >= c->tx.port->batch_max)
 		(void)rpc_client_flush(c); /* or with the next round */
 	return 0;
@@ -306,46 +308,60 @@ int rpc_client_call_any(struct rpc_client *c, const struct rpc_client_req *r)
 
 /* --- a lane ------------------------------------------------------------- */
 
-/* The pair without its payload, which somebody writes before the seal. */
-static void add_place(struct rpc_client *c, const struct rpc_client_req *r)
+/* What rpc_client_fits() did not see: is there room all the same? 0 or -EAGAIN. */
+static int lane_room(struct rpc_client *c, size_t len, uint32_t lines)
 {
-	uint32_t size = (uint32_t)r->len;
+	uint32_t need = META_LEN + RPC_PAD8((uint32_t)len) + RPC_TAIL_LEN;
 	struct rpc_client_tx *tx = &c->tx;
-	uint8_t *at = tx->open + tx->open_len;
+	int rc = check_window(c, lines);
 
-	add_pair(c, r, NULL, 0, 0);
-	rpc_msg_put_word(at, size | (uint64_t)r->id << 32 |
-				     (uint64_t)r->thread << 48);
-	tx->open_len += RPC_PAD8(size);
-	if (size & 7)
-		rpc_msg_put_word(tx->open + tx->open_len - 8, 0);
+	if (rc || open_fits(c, tx->open_len + need))
+		return rc;
+	/* With others before it, it may be they who fill the message: there is
+	 * a next one. */
+	return tx->open_count ? -EAGAIN : ring_full(c);
 }
 
 int rpc_client_add(struct rpc_client *c, const struct rpc_client_req *r)
 {
-	uint32_t need = META_LEN + RPC_PAD8((uint32_t)r->len);
-	struct rpc_client_tx *tx = &c->tx;
+	uint32_t lines = rpc_client_resp_lines(c, r->resp_max);
 	int rc;
 
-	skein_assert_debug(r->len <= tx->inline_max);
-	if (!rpc_client_fits(tx, r->len,
-			     rpc_client_resp_lines(c, r->resp_max))) {
-		rc = check_window(c, rpc_client_resp_lines(c, r->resp_max));
+	skein_assert_debug(r->len <= c->tx.inline_max);
+	if (__builtin_expect(!rpc_client_fits(&c->tx, r->len, lines), 0)) {
+		rc = lane_room(c, r->len, lines);
 		if (rc)
 			return rc;
-		if (!open_fits(c, tx->open_len + need + RPC_TAIL_LEN))
-			/* With others before it, it may be they who fill the
-			 * message: there is a next one. */
-			return tx->open_count ? -EAGAIN : ring_full(c);
 	}
-	if (r->payload || !r->len)
-		add_pair(c, r, r->payload, (uint32_t)r->len, 0);
-	else
-		add_place(c, r);
+	add_pair(c, r, r->payload, (uint32_t)r->len, 0, lines);
 	return 0;
 }
 
-void rpc_client_seal(struct rpc_client *c, uint64_t *off, uint32_t *len)
+int rpc_client_add_place(struct rpc_client *c, const struct rpc_client_req *r,
+			 void **place)
+{
+	uint32_t lines = rpc_client_resp_lines(c, r->resp_max);
+	uint32_t size = (uint32_t)r->len;
+	struct rpc_client_tx *tx = &c->tx;
+	uint8_t *at;
+	int rc = 0;
+
+	if (!rpc_client_fits(tx, size, lines))
+		rc = lane_room(c, size, lines);
+	if (rc)
+		return rc;
+	at = tx->open + tx->open_len;
+	add_pair(c, r, NULL, 0, 0, lines);
+	rpc_msg_put_word(at, size | (uint64_t)r->id << 32 |
+				     (uint64_t)r->thread << 48);
+	*place = tx->open + tx->open_len;
+	tx->open_len += RPC_PAD8(size);
+	if (size & 7)
+		rpc_msg_put_word(tx->open + tx->open_len - 8, 0);
+	return 0;
+}
+
+static inline void lane_seal(struct rpc_client *c, uint64_t *off, uint32_t *len)
 {
 	struct rpc_client_tx *tx = &c->tx;
 	uint32_t n = tx->open_len + RPC_TAIL_LEN;
@@ -359,6 +375,24 @@ void rpc_client_seal(struct rpc_client *c, uint64_t *off, uint32_t *len)
 	seal(tx, n, tx->resp_head);
 	*off = req_off(tx, tx->req_tail);
 	*len = n;
+}
+
+void rpc_client_seal(struct rpc_client *c, uint64_t *off, uint32_t *len)
+{
+	lane_seal(c, off, len);
+}
+
+bool rpc_client_add_alone(struct rpc_client *c, const struct rpc_client_req *r,
+			  uint64_t *off, uint32_t *len)
+{
+	uint32_t lines = rpc_client_resp_lines(c, r->resp_max);
+
+	skein_assert_debug(!c->tx.open_count);
+	if (__builtin_expect(!rpc_client_fits(&c->tx, r->len, lines), 0))
+		return false;
+	add_pair(c, r, r->payload, (uint32_t)r->len, 0, lines);
+	lane_seal(c, off, len);
+	return true;
 }
 
 static void roll_back(struct rpc_client *c)

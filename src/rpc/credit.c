@@ -16,16 +16,6 @@ void credit_init(struct credit *k, uint32_t c)
 	k->active = true;
 }
 
-void credit_spend(struct credit *k, uint32_t n)
-{
-	uint32_t degree = n < CREDIT_DEGREES ? n : CREDIT_DEGREES;
-
-	skein_assert_debug(n && n <= credit_room(k, n));
-	k->left -= n;
-	k->degrees[degree]++;
-	k->messages++;
-}
-
 /* At most C messages lie between two questions, so no count runs over. */
 static uint32_t median(const struct credit *k)
 {

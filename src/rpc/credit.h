@@ -16,6 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/assert.h"
+
 #define CREDIT_C 32u
 #define CREDIT_DEGREES 64u /* larger ones count as that */
 
@@ -37,11 +39,24 @@ static inline uint32_t credit_room(const struct credit *k, uint32_t want)
 	return want < k->left ? want : k->left;
 }
 /* A message of n requests leaves; 1 <= n <= credit_room(). */
-void credit_spend(struct credit *k, uint32_t n);
+static inline void credit_spend(struct credit *k, uint32_t n)
+{
+	uint32_t degree = n < CREDIT_DEGREES ? n : CREDIT_DEGREES;
+
+	skein_assert_debug(n && n <= credit_room(k, n));
+	k->left -= n;
+	k->degrees[degree]++;
+	k->messages++;
+}
 /* Is it time to ask? */
 static inline bool credit_low(const struct credit *k)
 {
 	return k->active && !k->asked && k->left <= k->c / 2;
+}
+/* One request may leave, and it is not time to ask behind it. */
+static inline bool credit_plain(const struct credit *k)
+{
+	return k->active && k->left > (k->asked ? 0 : k->c / 2 + 1);
 }
 /* The question leaves: the median degree that it tells, at least 1. */
 uint32_t credit_ask(struct credit *k);

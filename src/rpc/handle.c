@@ -175,9 +175,12 @@ int rpc_handle_poll(struct rpc_handle *h, uint64_t now_ns)
 {
 	int moved = sweep(h);
 
-	if ((now_ns < h->sched_ns && !h->sched_now) || conn_lanes(h->head) == 1)
+	if (now_ns < h->sched_ns && !h->sched_now)
 		return moved;
 	h->sched_now = false;
+	h->sched_ns = ENV_NEVER;
+	if (conn_lanes(h->head) == 1)
+		return moved;
 	h->sched_ns = now_ns + h->interval_ns;
 	return moved + schedule(h);
 }
@@ -259,6 +262,7 @@ int rpc_handle_new(struct skein_conn *head, struct rpc_handle **out)
 	}
 	h->env = env;
 	h->head = head;
+	h->leavings = conn_seats_leavings(head);
 	h->interval_ns = rx->conf.thread_interval_ns;
 	list_init(&h->hungry);
 	env_mutex_init(env, &h->lock);

@@ -409,7 +409,7 @@ static int send_large(struct rpc_seat *s, struct rpc_conn *rc,
 	return 0;
 }
 
-/* One attempt: 0, -EAGAIN, or an error. stack: of a caller who waits, for a
+/* One attempt, conn_check() being done: 0, -EAGAIN, or an error. stack: of a caller who waits, for a
  * large request. */
 static int send_once(struct rpc_seat *s, struct rpc_client_req *r,
 		     struct rpc_pending *stack)
@@ -418,22 +418,18 @@ static int send_once(struct rpc_seat *s, struct rpc_client_req *r,
 	struct rpc_conn *rc;
 	int err;
 
-	err = conn_check(seat->handle);
-	if (err)
-		return err;
-	if (conn_seat_held(seat))
+	if (__builtin_expect(conn_seat_held(seat), 0))
 		return -EAGAIN;
 	rc = lane_of(s);
-	if (!rc)
+	if (__builtin_expect(!rc, 0))
 		return -ENOTCONN;
 	call_goes_by(r->done, r->arg, rc);
 	s->begun++;
-	if (r->len > rc->ctx->conf.msg_max - RPC_REQ_ROOM) {
+	if (__builtin_expect(r->len > rc->ctx->conf.msg_max - RPC_REQ_ROOM,
+			     0)) {
 		err = send_large(s, rc, r, stack);
 	} else {
-		seat->req.kind = CONN_REQ_CALL;
-		seat->req.node.request = r;
-		err = conn_tx_submit(rc->conn, &seat->req);
+		err = rpc_share_call(rc, &seat->req, r);
 	}
 	if (err)
 		s->begun--;
@@ -510,7 +506,9 @@ static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
 				      memory_order_relaxed);
 		if (end != ENV_NEVER)
 			r->timeout_ns = end > now ? end - now : 0;
-		err = r->timeout_ns ? send_once(s, r, &w->pending) : -ETIMEDOUT;
+		err = r->timeout_ns ? conn_check(h->head) : -ETIMEDOUT;
+		if (!err)
+			err = send_once(s, r, &w->pending);
 		if (err != -EAGAIN)
 			break;
 		(void)engine_run_on(e, w->sleep, may_look, &hungry, end);
@@ -529,13 +527,14 @@ static void waiting_done(void *arg, const struct skein_rpc_result *res)
 	struct rpc_seat *s = w->seat;
 	struct conn_seat *seat = s->seat;
 
-	w->res = *res;
-	w->res.data = NULL;
-	if (res->outcome == SKEIN_DONE && !res->status) {
-		w->buf = res->len ? take_buf(w->rc) : NULL;
-		if (!w->buf && res->len)
+	*w->res = *res;
+	w->res->data = NULL;
+	if (__builtin_expect(res->outcome == SKEIN_DONE && !res->status, 1)) {
+		w->res->data = w->resp;
+		if (res->len)
+			w->buf = take_buf(w->rc);
+		if (res->len && !w->buf)
 			memcpy(w->resp, res->data, res->len);
-		w->res.data = w->resp;
 	}
 	count_ended(s, w->rc, res);
 	/* Release: its thread sees the result, and w is its own again. The
@@ -552,57 +551,57 @@ static bool waiting_ended(void *arg)
 }
 
 /* w is written by the owner: from here on the thread is not cancelled. */
-static int call_and_wait(struct rpc_seat *s, struct skein_conn *conn,
-			 struct rpc_client_req *r, struct rpc_waiting *w)
+static inline int call_and_wait(struct rpc_seat *s, struct rpc_handle *h,
+				struct rpc_client_req *r, struct rpc_waiting *w)
 {
-	struct rpc_handle *h = rpc_conn_of(conn)->handle;
 	int err = -EAGAIN;
 
 	/* Nobody who waits for room is overtaken. */
-	if (!atomic_load_explicit(&h->n_hungry, memory_order_relaxed))
+	if (__builtin_expect(!atomic_load_explicit(&h->n_hungry,
+						   memory_order_relaxed),
+			     1))
 		err = send_once(s, r, &w->pending);
-	if (err == -EAGAIN)
+	if (__builtin_expect(err == -EAGAIN, 0))
 		err = send_hungry(s, h, r, w);
 	if (err)
 		return err;
-	err = engine_run_on(conn_engine(conn), w->sleep, waiting_ended, w,
+	err = engine_run_on(w->rc->engine, w->sleep, waiting_ended, w,
 			    ENV_NEVER);
-	if (w->buf) {
-		memcpy(w->resp, w->buf->addr, w->res.len);
+	if (__builtin_expect(w->buf != NULL, 0)) {
+		memcpy(w->resp, w->buf->addr, w->res->len);
 		w->buf->end(w->buf);
 	}
 	return err;
 }
 
-int rpc_shared_call(struct skein_conn *conn, struct rpc_client_req *r,
-		    void *resp, struct skein_rpc_result *res)
+int rpc_shared_call(struct rpc_conn *rc, struct rpc_client_req *r, void *resp,
+		    struct skein_rpc_result *res)
 {
-	struct skein_env *env = conn_env(conn);
-	struct rpc_client_req own = *r;
+	struct rpc_handle *h = rc->share->handle;
 	struct conn_seat *seat;
 	struct rpc_waiting w;
 	int err, cancel;
 
-	cancel = env_cancel_off(env);
-	err = conn_seat(conn, &seat);
-	if (!err)
+	cancel = env_cancel_off(h->env);
+	err = conn_seat(h->head, &seat);
+	if (__builtin_expect(!err, 1))
 		err = conn_seat_waiter(seat, &w.sleep);
-	if (err) {
-		env_cancel_back(env, cancel);
+	if (__builtin_expect(err != 0, 0)) {
+		env_cancel_back(h->env, cancel);
 		return err;
 	}
 	w.seat = rpc_seat_of(seat);
 	w.resp = resp;
 	w.buf = NULL;
-	w.res = *res;
+	w.res = res;
 	atomic_init(&w.ended, false);
-	own.thread = seat->number;
-	own.done = waiting_done;
-	own.arg = &w;
-	err = call_and_wait(w.seat, seat->handle, &own, &w);
-	env_cancel_back(env, cancel);
-	*res = w.res;
-	rpc_seat_reap(w.seat);
+	r->thread = seat->number;
+	r->done = waiting_done;
+	r->arg = &w;
+	err = call_and_wait(w.seat, h, r, &w);
+	env_cancel_back(h->env, cancel);
+	if (w.seat->inbox)
+		rpc_seat_reap(w.seat);
 	return err;
 }
 

@@ -76,30 +76,35 @@ static void leave_to_owner(struct rpc_conn *rc, atomic_bool *want)
 
 /* --- the leader's hooks ------------------------------------------------- */
 
+/* Its owner may copy the payload while others are taken in. */
+static int add_long(struct rpc_conn *rc, struct tcq_node *n,
+		    const struct rpc_client_req *r)
+{
+	void *place;
+	int err = rpc_client_add_place(&rc->client, r, &place);
+
+	if (err)
+		return err;
+	n->payload = r->payload;
+	n->len = (uint32_t)r->len;
+	tcq_offer(n, place);
+	rc->share->offered++;
+	return 0;
+}
+
 static int share_add(void *state, struct tcq_node *n)
 {
 	const struct rpc_client_req *r = n->request;
-	struct rpc_client_req place = *r;
 	struct rpc_conn *rc = state;
 	struct rpc_share *sh = rc->share;
 	uint32_t count = rc->client.tx.open_count + 1;
-	int err;
 
 	take_mail(sh);
-	if (credit_room(&sh->credit, count) < count)
+	if (__builtin_expect(credit_room(&sh->credit, count) < count, 0))
 		return -EAGAIN;
-	if (r->len <= TCQ_INLINE)
-		return rpc_client_add(&rc->client, r);
-	place.payload = NULL;
-	err = rpc_client_add(&rc->client, &place);
-	if (err)
-		return err;
-	/* Its owner may copy it while others are taken in. */
-	n->payload = r->payload;
-	n->len = (uint32_t)r->len;
-	tcq_offer(n, rpc_client_last_payload(&rc->client, n->len));
-	sh->offered++;
-	return 0;
+	if (__builtin_expect(r->len > TCQ_INLINE, 0))
+		return add_long(rc, n, r);
+	return rpc_client_add(&rc->client, r);
 }
 
 /* A memory operation costs a credit, posted or not: so both ends count the same. */
@@ -138,48 +143,100 @@ static void settle(struct rpc_conn *rc, struct tcq_node *first, unsigned n)
 	}
 }
 
+/* The sealed message. */
+static inline void message_wr(struct rpc_conn *rc, uint64_t off, uint32_t len,
+			      struct conn_tx_wr *out)
+{
+	struct ibv_send_wr *wr = &out->wr;
+
+	out->sge = (struct ibv_sge){
+		.addr = (uint64_t)(uintptr_t)(rc->port.base + off),
+		.length = len,
+		.lkey = rc->lkey};
+	/* Field by field: the struct is large and mostly not looked at. */
+	wr->sg_list = &out->sge;
+	wr->num_sge = 1;
+	wr->opcode = IBV_WR_RDMA_WRITE;
+	wr->send_flags = len <= rc->inline_max ? IBV_SEND_INLINE : 0;
+	wr->wr.rdma.remote_addr = rc->peer_base + off;
+	wr->wr.rdma.rkey = rc->peer_rkey;
+}
+
+static inline void count_degree(struct rpc_share *sh, uint32_t degree)
+{
+	degree = degree < RPC_DEGREES ? degree : RPC_DEGREES;
+	__atomic_store_n(&sh->degrees[degree], sh->degrees[degree] + 1,
+			 __ATOMIC_RELAXED);
+}
+
+/* The message wakes its receiver, or the owner does. */
+static __attribute__((noinline)) void wake_along(struct rpc_conn *rc,
+						 struct ibv_send_wr *wr)
+{
+	struct rpc_share *sh = rc->share;
+
+	if (!conn_imm_credit(rc->conn)) {
+		leave_to_owner(rc, &sh->want_wake);
+		return;
+	}
+	sh->waking = true;
+	wr->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+	wr->imm_data = htonl(CONN_IMM(CONN_IMM_WAKE, 0));
+	__atomic_store_n(&sh->wakeups, sh->wakeups + 1, __ATOMIC_RELAXED);
+}
+
+/* The question goes behind the message, 1, or the owner sends it. */
+static __attribute__((noinline)) unsigned ask_along(struct rpc_conn *rc,
+						    struct ibv_send_wr *wr)
+{
+	struct rpc_share *sh = rc->share;
+
+	if (!question(rc, wr)) {
+		leave_to_owner(rc, &sh->want_question);
+		return 0;
+	}
+	sh->asking = 1;
+	return 1;
+}
+
 static unsigned share_seal(void *state, struct tcq_node *first, unsigned n,
 			   struct conn_tx_wr out[CONN_TX_MSG_WRS])
 {
 	struct rpc_conn *rc = state;
 	struct rpc_share *sh = rc->share;
-	struct ibv_send_wr *wr = &out[0].wr;
 	uint64_t off;
 	uint32_t len;
 
-	settle(rc, first, n);
+	if (__builtin_expect(sh->offered != 0, 0))
+		settle(rc, first, n);
 	rpc_client_seal(&rc->client, &off, &len);
-	out[0].sge = (struct ibv_sge){
-		.addr = (uint64_t)(uintptr_t)(rc->port.base + off),
-		.length = len,
-		.lkey = rc->lkey};
-	*wr = (struct ibv_send_wr){
-		.sg_list = &out[0].sge,
-		.num_sge = 1,
-		.opcode = IBV_WR_RDMA_WRITE,
-		.send_flags = len <= rc->inline_max ? IBV_SEND_INLINE : 0,
-		.wr.rdma.remote_addr = rc->peer_base + off,
-		.wr.rdma.rkey = rc->peer_rkey};
-	sh->waking = rpc_event_wake(&rc->port.event);
-	if (sh->waking && conn_imm_credit(rc->conn)) {
-		wr->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-		wr->imm_data = htonl(CONN_IMM(CONN_IMM_WAKE, 0));
-		__atomic_store_n(&sh->wakeups, sh->wakeups + 1,
-				 __ATOMIC_RELAXED);
-	} else if (sh->waking) {
-		sh->waking = false;
-		leave_to_owner(rc, &sh->want_wake);
-	}
+	message_wr(rc, off, len, &out[0]);
+	if (__builtin_expect(rpc_event_wake(&rc->port.event), 0))
+		wake_along(rc, &out[0].wr);
 	credit_spend(&sh->credit, rc->client.tx.open_count);
-	sh->asking = 0;
-	if (!credit_low(&sh->credit))
-		return 1;
-	if (!question(rc, &out[1].wr)) {
-		leave_to_owner(rc, &sh->want_question);
-		return 1;
+	return __builtin_expect(credit_low(&sh->credit), 0)
+		       ? 1 + ask_along(rc, &out[1].wr)
+		       : 1;
+}
+
+/* Not all of it was posted: what seal() did besides is undone. */
+static __attribute__((noinline)) void posted_part(struct rpc_conn *rc,
+						  unsigned n, int err)
+{
+	struct rpc_share *sh = rc->share;
+
+	if (sh->asking) {
+		/* The next message asks. */
+		question_undo(rc);
+		sh->asking = 0;
 	}
-	sh->asking = 1;
-	return 2;
+	if (n)
+		return;
+	sh->credit.left += rc->client.tx.open_count;
+	if (sh->waking)
+		conn_imm_refund(rc->conn);
+	sh->waking = false;
+	rpc_client_posted(&rc->client, err);
 }
 
 static void share_posted(void *state, unsigned n, int err)
@@ -188,22 +245,14 @@ static void share_posted(void *state, unsigned n, int err)
 	struct rpc_share *sh = rc->share;
 	uint32_t degree = rc->client.tx.open_count;
 
-	if (sh->asking && n < 2) {
-		/* The next message asks. */
-		question_undo(rc);
-	}
+	if (__builtin_expect(n < 1 + sh->asking, 0))
+		posted_part(rc, n, err);
+	if (__builtin_expect(n == 0, 0))
+		return;
 	sh->asking = 0;
-	if (n == 0) {
-		sh->credit.left += degree;
-		if (sh->waking)
-			conn_imm_refund(rc->conn);
-	} else {
-		degree = degree < RPC_DEGREES ? degree : RPC_DEGREES;
-		__atomic_store_n(&sh->degrees[degree], sh->degrees[degree] + 1,
-				 __ATOMIC_RELAXED);
-	}
 	sh->waking = false;
-	rpc_client_posted(&rc->client, n ? 0 : err);
+	count_degree(sh, degree);
+	rpc_client_posted(&rc->client, 0);
 }
 
 static const struct conn_tx_ops share_ops = {
@@ -212,6 +261,64 @@ static const struct conn_tx_ops share_ops = {
 	.seal = share_seal,
 	.posted = share_posted,
 };
+
+/* --- one call, alone ----------------------------------------------------- */
+
+/* May a call leave that brings nothing else along: no mail to take, no question,
+ * no wake-up? */
+static inline bool plain(struct rpc_conn *rc, const struct rpc_client_req *r)
+{
+	const struct rpc_share *sh = rc->share;
+
+	return !atomic_load_explicit(&sh->mail, memory_order_relaxed) &&
+	       credit_plain(&sh->credit) && r->len <= TCQ_INLINE &&
+	       !rpc_event_wake(&rc->port.event);
+}
+
+/* By who leads, alone: what the hooks do for a message of one, without them. 1:
+ * it must be they. */
+static inline int send_alone(struct rpc_conn *rc, struct conn_tx *tx,
+			     const struct rpc_client_req *r)
+{
+	struct rpc_share *sh = rc->share;
+	struct conn_tx_wr out;
+	uint64_t off;
+	uint32_t len;
+	int err;
+
+	if (__builtin_expect(!conn_tx_clear(tx) || !plain(rc, r) ||
+				     !rpc_client_add_alone(&rc->client, r, &off,
+							   &len),
+			     0))
+		return 1;
+	message_wr(rc, off, len, &out);
+	err = conn_tx_post(tx, &out.wr);
+	if (__builtin_expect(!err, 1)) {
+		credit_spend(&sh->credit, 1);
+		count_degree(sh, 1);
+	}
+	rpc_client_posted(&rc->client, err);
+	return err;
+}
+
+int rpc_share_call(struct rpc_conn *rc, struct conn_req *req,
+		   struct rpc_client_req *r)
+{
+	struct conn_tx *tx = rc->share->tx;
+	bool leads;
+	int err;
+
+	req->kind = CONN_REQ_CALL;
+	req->node.request = r;
+	leads = tcq_enter(&tx->q, &req->node);
+	if (__builtin_expect(!leads || !tcq_alone(&tx->q, &req->node), 0))
+		return tcq_go_on(&tx->q, &req->node, leads);
+	err = send_alone(rc, tx, r);
+	if (__builtin_expect(err == 1, 0))
+		return tcq_go_on(&tx->q, &req->node, true);
+	tcq_leave(&tx->q, &req->node);
+	return err;
+}
 
 /* --- the owner ---------------------------------------------------------- */
 
@@ -468,36 +575,69 @@ static void read_head_at_times(struct rpc_conn *rc, uint64_t now_ns)
 	sh->head_ns = now_ns + HEAD_EVERY_NS;
 }
 
+/* Is there a reason for more than to look for answers? Mostly not, and each round
+ * asks: no jumps. */
+static inline bool owner_wanted(struct rpc_conn *rc)
+{
+	struct rpc_share *sh = rc->share;
+
+	return (rc->waiting != NULL) | rpc_client_wants_send(&rc->client) |
+	       rpc_event_owes(&rc->port.event) |
+	       atomic_load_explicit(&sh->want_question, memory_order_relaxed) |
+	       atomic_load_explicit(&sh->want_wake, memory_order_relaxed) |
+	       atomic_load_explicit(&sh->want_head, memory_order_relaxed);
+}
+
+/* The owner's own business. What moved, or an error. */
+static __attribute__((noinline)) int owner_works(struct rpc_conn *rc,
+						 uint64_t now_ns)
+{
+	int err, moved = 0;
+
+	if (rc->waiting && !rc->share->active)
+		moved += waiting_move(rc);
+	read_head_at_times(rc, now_ns);
+	if (!wants_send(rc))
+		return moved;
+	err = send_own(rc);
+	return err < 0 ? err : moved + err;
+}
+
+static __attribute__((noinline)) void feed(struct rpc_conn *rc, int moved)
+{
+	struct rpc_share *sh = rc->share;
+	uint32_t room;
+
+	conn_tx_hold(rc->conn);
+	room = conn_send_room(rc->conn);
+	conn_tx_release(rc->conn);
+	if (moved || room != sh->room)
+		rpc_handle_feed(sh->handle);
+	sh->room = room;
+}
+
 int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns)
 {
 	struct rpc_share *sh = rc->share;
 	int err, moved;
-	uint32_t room;
 
 	moved = rpc_client_poll(&rc->client, now_ns);
-	if (moved < 0)
+	if (__builtin_expect(moved < 0, 0))
 		return moved;
-	if (rc->waiting && !sh->active)
-		moved += waiting_move(rc);
-	read_head_at_times(rc, now_ns);
-	if (wants_send(rc)) {
-		err = send_own(rc);
+	if (__builtin_expect(owner_wanted(rc), 0)) {
+		err = owner_works(rc, now_ns);
 		if (err < 0)
 			return err;
 		moved += err;
 	}
 	if (asking(sh))
 		conn_expect_recv(rc->conn); /* sooner than credits run out */
-	if (!conn_lane_index(rc->conn))
-		moved += rpc_handle_poll(sh->handle, now_ns);
-	if (atomic_load_explicit(&sh->handle->n_hungry, memory_order_relaxed)) {
-		conn_tx_hold(rc->conn);
-		room = conn_send_room(rc->conn);
-		conn_tx_release(rc->conn);
-		if (moved || room != sh->room)
-			rpc_handle_feed(sh->handle);
-		sh->room = room;
-	}
+	if (rc->handle && rpc_handle_due(rc->handle, now_ns))
+		moved += rpc_handle_poll(rc->handle, now_ns);
+	if (__builtin_expect(atomic_load_explicit(&sh->handle->n_hungry,
+						  memory_order_relaxed),
+			     0))
+		feed(rc, moved);
 	return moved;
 }
 
@@ -532,6 +672,7 @@ int rpc_share_new(struct rpc_conn *rc)
 	sh->handle = rpc_conn_of(head)->handle;
 	sh->active = true;
 	credit_init(&sh->credit, CREDIT_C);
+	sh->tx = conn_tx_of(rc->conn);
 	rc->share = sh;
 	conn_tx_hooks(rc->conn, &share_ops, rc);
 	return 0;

@@ -39,10 +39,11 @@ struct rpc_handle {
 
 	/* the engine's owner's */
 	uint64_t interval_ns;
-	uint64_t sched_ns; /* the scheduler's next time */
+	uint64_t sched_ns; /* the scheduler's next time; never, of one lane */
 	bool sched_now;
 	uint64_t migrations;
-	unsigned seats_left; /* as last looked */
+	const atomic_uint *leavings; /* conn_seats_left() */
+	unsigned seats_left;	     /* as last looked */
 	struct thrsched_thread *threads;
 	uint32_t *active; /* lanes */
 	unsigned threads_cap;
@@ -51,6 +52,13 @@ struct rpc_handle {
 int rpc_handle_new(struct skein_conn *head, struct rpc_handle **h);
 void rpc_handle_free(struct rpc_handle *h);
 /* Owner, in rounds of lane 0: the scheduler, and threads that have ended. */
+static inline bool rpc_handle_due(const struct rpc_handle *h, uint64_t now_ns)
+{
+	/* Relaxed: the poll looks again. */
+	return (now_ns >= h->sched_ns) | h->sched_now |
+	       (atomic_load_explicit(h->leavings, memory_order_relaxed) !=
+		h->seats_left);
+}
 int rpc_handle_poll(struct rpc_handle *h, uint64_t now_ns);
 /* The calling thread waits for room, until it has found it or gives up. */
 void rpc_handle_join(struct rpc_handle *h, struct rpc_hungry *hungry);
@@ -64,6 +72,7 @@ void rpc_handle_stats(struct rpc_handle *h, struct skein_rpc_stats *stats);
 
 struct rpc_share {
 	struct rpc_handle *handle;
+	struct conn_tx *tx;
 
 	/* the sending side's */
 	alignas(64) struct credit credit;
@@ -93,6 +102,10 @@ struct rpc_share {
 };
 
 int rpc_share_new(struct rpc_conn *rc);
+/* Any thread: a call, by the lane's combining queue, req being the thread's own.
+ * 0, -EAGAIN when there is no room or credit, -ENOTCONN. */
+int rpc_share_call(struct rpc_conn *rc, struct conn_req *req,
+		   struct rpc_client_req *r);
 void rpc_share_free(struct rpc_conn *rc);
 /* Owner: a round of a lane. As rpc_poll(). */
 int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns);
@@ -136,9 +149,9 @@ struct rpc_waiting {
 	struct env_waiter *sleep;
 	void *resp;
 	struct rpc_buf *buf; /* where a large result lies */
-	struct skein_rpc_result res;
-	struct rpc_pending pending; /* of a large request */
+	struct skein_rpc_result *res;
 	atomic_bool ended;
+	struct rpc_pending pending; /* of a large request */
 };
 
 struct rpc_seat {
@@ -202,8 +215,9 @@ static inline struct rpc_seat *rpc_seat_of(const struct conn_seat *seat)
 }
 
 /* The public calls on a handle with lanes. */
-int rpc_shared_call(struct skein_conn *conn, struct rpc_client_req *r,
-		    void *resp, struct skein_rpc_result *res);
+/* rc: of lane 0. r: changed. */
+int rpc_shared_call(struct rpc_conn *rc, struct rpc_client_req *r, void *resp,
+		    struct skein_rpc_result *res);
 int rpc_shared_call_async(struct skein_conn *conn, struct rpc_client_req *r);
 int rpc_shared_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 		      const void *arg);

@@ -7,17 +7,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* 0 to 7 have a part each, then four to every power of two. */
-static unsigned part_of(uint32_t size)
-{
-	unsigned log;
-
-	if (size < 8)
-		return size;
-	log = 31u - (unsigned)__builtin_clz(size);
-	return 4 * (log - 1) + (size >> (log - 2) & 3);
-}
-
 static uint32_t part_begin(unsigned part)
 {
 	if (part < 8)
@@ -25,17 +14,12 @@ static uint32_t part_begin(unsigned part)
 	return (4u + part % 4) << (part / 4 - 1);
 }
 
-void thrsched_sizes_add(struct thrsched_sizes *z, uint32_t size)
+void thrsched_sizes_halve(struct thrsched_sizes *z)
 {
-	unsigned i, part = part_of(size);
+	unsigned i;
 
-	if (z->count[part] == UINT16_MAX) {
-		/* older ones count half */
-		for (z->n = 0, i = 0; i < THRSCHED_SIZES; i++)
-			z->n += z->count[i] /= 2;
-	}
-	z->count[part]++;
-	z->n++;
+	for (z->n = 0, i = 0; i < THRSCHED_SIZES; i++)
+		z->n += z->count[i] /= 2;
 }
 
 uint32_t thrsched_sizes_median(const struct thrsched_sizes *z)

@@ -24,7 +24,30 @@ struct thrsched_sizes {
 	uint16_t count[THRSCHED_SIZES];
 };
 
-void thrsched_sizes_add(struct thrsched_sizes *z, uint32_t size);
+/* Counts are as large as they may be: older ones count half. */
+void thrsched_sizes_halve(struct thrsched_sizes *z);
+
+/* 0 to 7 have a part each, then four to every power of two. */
+static inline unsigned thrsched_part(uint32_t size)
+{
+	unsigned log;
+
+	if (size < 8)
+		return size;
+	log = 31u - (unsigned)__builtin_clz(size);
+	return 4 * (log - 1) + (size >> (log - 2) & 3);
+}
+
+static inline void thrsched_sizes_add(struct thrsched_sizes *z, uint32_t size)
+{
+	unsigned part = thrsched_part(size);
+
+	if (__builtin_expect(z->count[part] == UINT16_MAX, 0))
+		thrsched_sizes_halve(z);
+	z->count[part]++;
+	z->n++;
+}
+
 /* The lower median, rounded down to where its part begins; 0 when empty. */
 uint32_t thrsched_sizes_median(const struct thrsched_sizes *z);
 

@@ -13,8 +13,10 @@
  * invalid end state); nobody writes to a node that is its owner's again; a
  * leader never waits for a thread between its swap and its link (-DWITH_STOP:
  * thread 0 stops there for ever, and what is before it must end all the same).
- * -DWITH_HOLD: thread 1 holds the sending side instead of sending (tcq_hold()):
- * its turns come in the order of the swaps too, and nobody takes them along.
+ * -DWITH_ALONE: a leader may take along nobody of those that stand behind it
+ * (tcq_alone()). -DWITH_HOLD: thread 1 holds the sending side instead of sending
+ * (tcq_hold()): its turns come in the order of the swaps too, and nobody takes
+ * them along.
  */
 #ifndef THREADS
 #define THREADS 3
@@ -57,6 +59,12 @@ inline send_batch()
 	}
 	last = me;
 	count = (SOLO(me) -> BOUND : 1);
+#ifdef WITH_ALONE
+	if
+	:: skip
+	:: count = BOUND
+	fi;
+#endif
 	do
 	:: count < BOUND ->
 		atomic {

@@ -3,7 +3,7 @@
  * lock.h - the lock of a queue, in two kinds.
  *
  * Shared: a spin lock. Biased: for an object that its user serialises
- * (DEV_QP_SINGLE_THREADED); the user pays two plain stores and a load, and the
+ * (DEV_QP_SINGLE_THREADED, DEV_QP_SERIAL); the user pays two plain stores and a load, and the
  * control thread, which comes seldom, pays a membarrier(2).
  *
  * Biased lock(): busy = 1, then mode is read. Revoke: mode |= WANT, then
@@ -48,12 +48,20 @@ void soft_lock_share(struct soft_lock *l);
 static inline void soft_lock(struct soft_lock *l)
 {
 	/* acquire: pairs with the revoker's release of mode */
-	if (atomic_load_explicit(&l->mode, memory_order_acquire) == 0) {
+	uint32_t mode = atomic_load_explicit(&l->mode, memory_order_acquire);
+	uint32_t zero = 0;
+
+	if (mode == 0) {
 		atomic_store_explicit(&l->busy, 1, memory_order_relaxed);
 		atomic_signal_fence(memory_order_seq_cst);
 		if (atomic_load_explicit(&l->mode, memory_order_acquire) == 0)
 			return;
 		atomic_store_explicit(&l->busy, 0, memory_order_release);
+	} else if (mode & SOFT_LOCK_SHARED &&
+		   atomic_compare_exchange_strong_explicit(
+			   &l->word, &zero, 1, memory_order_acquire,
+			   memory_order_relaxed)) {
+		return;
 	}
 	soft_lock_slow(l);
 }

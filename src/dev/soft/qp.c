@@ -11,6 +11,9 @@
 #include <errno.h>
 #include <string.h>
 
+/* Its user excludes himself, so its locks are biased. */
+#define SERIALISED ((unsigned)(DEV_QP_SINGLE_THREADED | DEV_QP_SERIAL))
+
 static int check_init(struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
 {
 	if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC &&
@@ -202,8 +205,8 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 	q->s = s;
 	q->pd = container_of(pd, struct soft_pd, pd);
 	/* In harsh mode more than one thread works for it. */
-	q->flags = s->harsh ? flags & ~(unsigned)DEV_QP_SINGLE_THREADED : flags;
-	biased = q->flags & DEV_QP_SINGLE_THREADED;
+	q->flags = s->harsh ? flags & ~SERIALISED : flags;
+	biased = q->flags & SERIALISED;
 	q->srq = attr->srq ? soft_srq_of(attr->srq) : NULL;
 	q->sig_all = attr->sq_sig_all;
 	q->unreliable = attr->qp_type != IBV_QPT_RC;

@@ -283,7 +283,7 @@ static bool can_type(const struct dev_caps *c, enum ibv_qp_type type)
 	}
 }
 
-/* flags: DEV_QP_SINGLE_THREADED is a hint that caps.single_threaded says is
+/* flags: DEV_QP_SINGLE_THREADED and DEV_QP_SERIAL are hints that caps.single_threaded says are
  * not honoured; the QP is merely safer than asked for. */
 static int op_create_qp(struct dev *dev, struct ibv_pd *pd,
 			struct ibv_qp_init_attr *attr, unsigned flags,
