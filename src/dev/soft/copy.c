@@ -6,7 +6,8 @@
  * polls the last byte would see a message with a hole. Here stores are issued
  * in ascending order and x86 keeps the order of ordinary stores (SDM 3A,
  * 8.2.2; neither string nor non-temporal stores are used, which are exempt
- * from it). Compilers may not merge or reorder the stores: they are volatile
+ * from it, but for soft_copy_stream(), which only promises that the tail is
+ * last). Compilers may not merge or reorder the stores: they are volatile
  * or separated by compiler fences. A 32-byte store is aligned, hence within
  * one cache line. docs/soft.md, "Copies".
  */
@@ -125,6 +126,28 @@ void soft_copy_body(void *dst, const void *src, size_t len)
 	copy_body(dst, src, len);
 }
 
+/* Past the caches: no old line is fetched to be overwritten, and none that is
+ * in use makes room. */
+VECTOR static void copy_past(char *dst, const char *src, size_t len)
+{
+	size_t head = -(uintptr_t)dst & 31, i;
+
+	copy_words(dst, src, head);
+	dst += head;
+	src += head;
+	len -= head;
+	for (i = 0; i + 128 <= len; i += 128)
+		for (size_t k = 0; k < 128; k += 32)
+			_mm256_stream_si256(
+				(__m256i *)(dst + i + k),
+				_mm256_loadu_si256(
+					(const __m256i *)(src + i + k)));
+	copy_words(dst + i, src + i, len - i);
+	/* Non-temporal stores wait in buffers of their own, which no store of
+	 * the tail, and no release, drains (SDM 1, 10.4.6.2). */
+	_mm_sfence();
+}
+
 static inline void copy_tail(void *dst, const void *src, size_t len)
 {
 	uintptr_t at = (uintptr_t)dst;
@@ -194,6 +217,18 @@ static __attribute__((noinline)) void copy_long(void *dst, const void *src,
 	size_t tail = soft_copy_tail_len((uintptr_t)dst, len);
 
 	copy_body(dst, src, len - tail);
+	copy_tail((char *)dst + (len - tail), (const char *)src + (len - tail),
+		  tail);
+}
+
+void soft_copy_stream(void *dst, const void *src, size_t len)
+{
+	size_t tail = soft_copy_tail_len((uintptr_t)dst, len);
+
+	if (len >= SHORT && __builtin_cpu_supports("avx"))
+		copy_past(dst, src, len - tail);
+	else
+		copy_words(dst, src, len - tail);
 	copy_tail((char *)dst + (len - tail), (const char *)src + (len - tail),
 		  tail);
 }

@@ -32,7 +32,11 @@ static inline size_t soft_copy_tail_len(uintptr_t dst, size_t len)
 /* A whole operation from one piece: ascending, the tail by a release. */
 void soft_copy_all(void *dst, const void *src, size_t len);
 
-/* The same, with the aligned word first: flags, heads, canaries; by far the
+/* A long one for memory that no cache holds: in any order, but the tail, by a
+ * release, is the last. */
+void soft_copy_stream(void *dst, const void *src, size_t len);
+
+/* As soft_copy_all(), with the aligned word first: flags, heads, canaries; by far the
  * most. */
 static inline void soft_copy(void *dst, const void *src, size_t len)
 {

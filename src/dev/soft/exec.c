@@ -17,6 +17,12 @@
 #include <string.h>
 #include <unistd.h>
 
+/* streams(): a message that may be part of it, and how many bytes of them there
+ * must have been. Each core's second-level cache and a good part of the third
+ * are less. */
+#define STREAM_PIECE (64u << 10)
+#define STREAM_LEN (8u << 20)
+
 /* What goes wrong at the peer is told to it: its QP goes to ERR as well, even
  * if this one is gone before it looks. On UC a bad request is dropped in
  * silence; only a broken receive breaks the QP. */
@@ -240,8 +246,21 @@ static int far_away(struct soft_qp *q, const struct ibv_send_wr *wr,
 	return r == IBV_WC_REM_ACCESS_ERR ? fault(q, SHM_FAULT_ACCESS, r) : r;
 }
 
+/* Who goes through more memory than a cache holds, upwards and in long messages
+ * whose arrival a completion tells, finds none of it there: neither of what is
+ * about to be overwritten nor, when it comes by again, of what it wrote. */
+static bool streams(struct soft_qp *q, uint64_t addr, size_t len)
+{
+	bool on = addr >= q->stream_end && q->stream_end;
+
+	q->stream_len = on ? q->stream_len + len : 0;
+	q->stream_end = addr + len;
+	return q->stream_len >= STREAM_LEN;
+}
+
+/* stream: may the bytes go past the caches? The tail is the last in any case. */
 static inline int do_write(struct soft_qp *q, const struct ibv_send_wr *wr,
-			   struct soft_wqe *w, size_t len)
+			   struct soft_wqe *w, size_t len, bool stream)
 {
 	uint64_t addr = wr->wr.rdma.remote_addr;
 	struct soft_xlat *x;
@@ -261,6 +280,11 @@ static inline int do_write(struct soft_qp *q, const struct ibv_send_wr *wr,
 		return looked(q, x, far_only(q, x));
 	if (far_only(q, x))
 		return far_away(q, wr, w, len);
+	if (stream && wr->num_sge == 1 && x->ptr && streams(q, addr, len)) {
+		soft_copy_stream(x->ptr + (addr - x->start),
+				 soft_ptr(wr->sg_list[0].addr), len);
+		return 0;
+	}
 	if (likely(wr->num_sge == 1 && x->ptr)) {
 		soft_copy(x->ptr + (addr - x->start),
 			  soft_ptr(wr->sg_list[0].addr), len);
@@ -544,7 +568,7 @@ static int do_write_imm(struct soft_qp *q, const struct ibv_send_wr *wr,
 	/* Before the data moves: a second execution moves it again. */
 	if (unlikely(!slot && !last))
 		return -SOFT_PARK_RNR;
-	r = w && w->h.moved ? 0 : do_write(q, wr, w, len);
+	r = w && w->h.moved ? 0 : do_write(q, wr, w, len, len >= STREAM_PIECE);
 	if (r || unlikely(q->look))
 		return r;
 	if (last)
@@ -569,7 +593,7 @@ static __attribute__((noinline)) int dispatch(struct soft_qp *q,
 		return (int)-len;
 	switch (wr->opcode) {
 	case IBV_WR_RDMA_WRITE:
-		return do_write(q, wr, w, (size_t)len);
+		return do_write(q, wr, w, (size_t)len, false);
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 		return do_write_imm(q, wr, w, (size_t)len);
 	case IBV_WR_SEND:

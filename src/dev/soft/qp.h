@@ -116,6 +116,9 @@ struct soft_qp {
 	struct soft_wqe *look;
 	uint32_t far_seq;
 	uint32_t far_idx; /* of the peer's QP in its NIC */
+	/* Long WRITEs with immediate, one above the other: where the last one
+	 * ended, and how much they are. */
+	uint64_t stream_end, stream_len;
 
 	/* the receiving side; with an SRQ rq_slots is 0, rq_reap counts the
 	 * entries of the order ring */
