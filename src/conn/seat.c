@@ -382,8 +382,11 @@ struct skein_conn *conn_seat_moved(struct conn_seat *seat)
 
 int conn_seat_waiter_new(struct conn_seat *seat, struct env_waiter **w)
 {
-	int rc = env_waiter_new(seat->handle->ctx->env,
-				seat->handle->eng->wait_mode, w);
+	/* Who waits here does so in turns with the engine's owner: each alone
+	 * would be told that it spins beside others. Where threads do, the
+	 * first that loses its core to another says so. */
+	int rc = env_waiter_new_second(seat->handle->ctx->env,
+				       seat->handle->eng->wait_mode, w);
 
 	/* Release: conn_seat_wake() in another thread. */
 	if (!rc)

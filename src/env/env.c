@@ -140,7 +140,13 @@ void env_mutex_unlock(struct skein_env *env, struct env_mutex *m)
 int env_waiter_new(struct skein_env *env, enum env_wait_mode mode,
 		   struct env_waiter **w)
 {
-	return env->ops->waiter_new(env, mode, w);
+	return env->ops->waiter_new(env, mode, false, w);
+}
+
+int env_waiter_new_second(struct skein_env *env, enum env_wait_mode mode,
+			  struct env_waiter **w)
+{
+	return env->ops->waiter_new(env, mode, true, w);
 }
 
 void env_waiter_free(struct skein_env *env, struct env_waiter *w)

@@ -116,7 +116,7 @@ struct env_ops {
 
 	/* waiting */
 	int (*waiter_new)(struct skein_env *env, enum env_wait_mode mode,
-			  struct env_waiter **w);
+			  bool second, struct env_waiter **w);
 	void (*waiter_free)(struct env_waiter *w);
 	/* may be NULL: told before idle() when its caller must look again */
 	void (*idle_until)(struct env_waiter *w, uint64_t deadline_ns);
@@ -294,6 +294,10 @@ void env_mutex_unlock(struct skein_env *env, struct env_mutex *m);
  */
 int env_waiter_new(struct skein_env *env, enum env_wait_mode mode,
 		   struct env_waiter **w);
+/* The same for threads that wait at another one as well, never at both: it makes
+ * no spinner more. */
+int env_waiter_new_second(struct skein_env *env, enum env_wait_mode mode,
+			  struct env_waiter **w);
 void env_waiter_free(struct skein_env *env, struct env_waiter *w);
 
 /* One fruitless round passed (round counts from 0 since the last fruit):

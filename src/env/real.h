@@ -39,7 +39,7 @@ int real_thread_on_exit(struct skein_env *env, struct env_exit *x);
 void real_thread_off_exit(struct skein_env *env, struct env_exit *x);
 
 /* real_wait.c */
-int real_waiter_new(struct skein_env *env, enum env_wait_mode mode,
+int real_waiter_new(struct skein_env *env, enum env_wait_mode mode, bool second,
 		    struct env_waiter **w);
 void real_waiter_free(struct env_waiter *w);
 enum env_idle_verdict real_idle(struct env_waiter *w, unsigned round);

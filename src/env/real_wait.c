@@ -60,6 +60,7 @@
 struct env_waiter {
 	struct skein_env *env;
 	enum env_wait_mode mode;
+	bool counted; /* among the spinners */
 	int epoll_fd;
 	int event_fd;
 	atomic_uint armed;
@@ -88,7 +89,7 @@ static void warn_of_spinners(struct skein_env *env)
 		n, CPU_COUNT(&cpus));
 }
 
-int real_waiter_new(struct skein_env *env, enum env_wait_mode mode,
+int real_waiter_new(struct skein_env *env, enum env_wait_mode mode, bool second,
 		    struct env_waiter **waiter)
 {
 	struct env_waiter *w = env_alloc(env, sizeof(*w));
@@ -114,7 +115,8 @@ int real_waiter_new(struct skein_env *env, enum env_wait_mode mode,
 		rc = -errno;
 		goto err_event;
 	}
-	if (mode == ENV_WAIT_SPIN)
+	w->counted = mode == ENV_WAIT_SPIN && !second;
+	if (w->counted)
 		warn_of_spinners(env);
 	*waiter = w;
 	return 0;
@@ -130,7 +132,7 @@ err_free:
 
 void real_waiter_free(struct env_waiter *w)
 {
-	if (w->mode == ENV_WAIT_SPIN)
+	if (w->counted)
 		atomic_fetch_sub(&real_env_of(w->env)->spinners, 1);
 	close(w->event_fd);
 	close(w->epoll_fd);

@@ -76,7 +76,7 @@ static void waiter_close(struct sim_fd *fd)
 	free(w);
 }
 
-int sim_waiter_new(struct skein_env *env, enum env_wait_mode mode,
+int sim_waiter_new(struct skein_env *env, enum env_wait_mode mode, bool second,
 		   struct env_waiter **waiter)
 {
 	struct env_waiter *w = calloc(1, sizeof(*w));

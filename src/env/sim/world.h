@@ -162,7 +162,7 @@ int proc_mem_alloc(struct skein_env *env, const char *name, size_t len, int *fd,
 void proc_mem_free(struct skein_env *env, int fd, void *addr, size_t len);
 
 /* wait.c */
-int sim_waiter_new(struct skein_env *env, enum env_wait_mode mode,
+int sim_waiter_new(struct skein_env *env, enum env_wait_mode mode, bool second,
 		   struct env_waiter **w);
 void sim_waiter_free(struct env_waiter *w);
 enum env_idle_verdict sim_idle(struct env_waiter *w, unsigned round);

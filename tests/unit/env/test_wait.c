@@ -324,6 +324,35 @@ static void test_spin_warns_once(void **state)
 		env_waiter_free(f->env, w[n]);
 }
 
+/* A thread with two waiters spins at one of them. */
+static void test_spin_second(void **state)
+{
+	struct fixture *f = *state;
+	struct env_waiter *w[260];
+	int warnings = 0;
+	long i, n = sysconf(_SC_NPROCESSORS_ONLN) + 3;
+
+	if (n > 260)
+		skip();
+	f->env->log = count_line;
+	f->env->log_arg = &warnings;
+	assert_int_equal(env_waiter_new(f->env, ENV_WAIT_SPIN, &w[0]), 0);
+	for (i = 1; i < n; i++)
+		assert_int_equal(
+			env_waiter_new_second(f->env, ENV_WAIT_SPIN, &w[i]), 0);
+	assert_int_equal(warnings, 0);
+	/* nor are they one less when they go */
+	while (--n)
+		env_waiter_free(f->env, w[n]);
+	n = sysconf(_SC_NPROCESSORS_ONLN) + 3;
+	for (i = 1; i < n; i++)
+		assert_int_equal(env_waiter_new(f->env, ENV_WAIT_SPIN, &w[i]),
+				 0);
+	assert_int_equal(warnings, 1);
+	while (n--)
+		env_waiter_free(f->env, w[n]);
+}
+
 /* Two spinners in POLL mode on one core: each round trip costs a switch, not a
  * time slice (some ms): 2000 of them in well under 2000 slices. */
 struct tag {
@@ -682,6 +711,7 @@ int main(void)
 		T(test_no_lost_wake),
 		T(test_idle_by_mode),
 		T(test_spin_warns_once),
+		T(test_spin_second),
 		T(test_yield_on_one_core),
 		T(test_poll_beside_burner),
 		T(test_sleep_beside_burner),
