@@ -58,6 +58,7 @@ struct rpc_calls {
 	 * before it. The sending side acquires it before it uses them anew. */
 	_Atomic(uint64_t) head;
 	uint64_t seen;	      /* those before it have their deadline */
+	uint64_t now_ns;      /* of the round */
 	uint64_t earliest_ns; /* no deadline is before it */
 };
 
@@ -82,8 +83,17 @@ void rpc_calls_see(struct rpc_calls *c, uint64_t now_ns, uint64_t end);
 static inline void rpc_calls_round(struct rpc_calls *c, uint64_t now_ns,
 				   uint64_t end)
 {
+	c->now_ns = now_ns;
 	if (c->seen != end)
 		rpc_calls_see(c, now_ns, end);
+}
+
+/* Call n is about to leave the window. It may have been made, and overtaken, in
+ * this round. */
+static inline void rpc_calls_leaves(struct rpc_calls *c, uint64_t n)
+{
+	if (n >= c->seen)
+		rpc_calls_see(c, c->now_ns, n + 1);
 }
 
 /* The next call at or after *at whose deadline has come (then *at is its

@@ -118,8 +118,10 @@ static void window_advance(struct rpc_client *c, uint64_t newest)
 		call = rpc_calls_at(calls, n);
 		if (call->lines & RPC_CALL_ANSWERED)
 			continue;
-		if (newest < n + half || park->n > calls->mask ||
-		    !rpc_park_add(park, call, n))
+		if (newest < n + half || park->n > calls->mask)
+			break;
+		rpc_calls_leaves(calls, n);
+		if (!rpc_park_add(park, call, n))
 			break;
 	}
 	atomic_store_explicit(&calls->head, n, memory_order_release);

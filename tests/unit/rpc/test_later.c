@@ -105,6 +105,62 @@ static void test_overtaken(void **state)
 	teardown(&p);
 }
 
+struct burst {
+	struct pair *p;
+	struct pair_tally slow, fast;
+};
+
+/* Inside a round: a slow call, and so many behind it that it is parked before
+ * any round has seen it. */
+static void on_burst(void *arg, const struct skein_rpc_result *res)
+{
+	struct burst *b = arg;
+	struct pair *p = b->p;
+
+	assert_int_equal(call(p, LATER, "slowslow", 8, 5 * MS, &b->slow), 0);
+	for (int i = 0; i < PAIR_WINDOW / 2 + 1; i++)
+		assert_int_equal(
+			call(p, ECHO, "fast", 4, SKEIN_FOREVER, &b->fast), 0);
+	assert_int_equal(rpc_client_flush(&p->client), 0);
+	pair_settle(p);
+	assert_true(rpc_server_poll(&p->server) > 0);
+	pair_settle(p);
+}
+
+/* Its time begins with the round all the same. */
+static void test_overtaken_in_a_round(void **state)
+{
+	struct burst b = {0};
+	struct pair p;
+
+	setup(&p, (struct pair_opts){.geom = {512, 512, 16}});
+	b.p = &p;
+	p.now_ns = 1000 * MS;
+	assert_int_equal(rpc_client_call(&p.client, ECHO, "x", 1, 1,
+					 SKEIN_FOREVER, on_burst, &b),
+			 0);
+	assert_int_equal(rpc_client_flush(&p.client), 0);
+	pair_settle(&p);
+	assert_true(rpc_server_poll(&p.server) > 0);
+	pair_settle(&p);
+	assert_true(rpc_client_poll(&p.client, p.now_ns) > 0);
+	assert_int_equal(b.fast.done, PAIR_WINDOW / 2 + 1);
+	assert_int_equal(p.client.rx.park.n, 1);
+	assert_true(p.client.rx.calls.earliest_ns <= p.now_ns + 5 * MS);
+	p.now_ns += 5 * MS - 1;
+	rpc_client_poll(&p.client, p.now_ns);
+	assert_int_equal(b.slow.unknown, 0);
+	p.now_ns++;
+	rpc_client_poll(&p.client, p.now_ns);
+	assert_int_equal(b.slow.unknown, 1);
+	assert_int_equal(b.slow.status, -ETIMEDOUT);
+	skein_rpc_answer(held[0], 0);
+	pair_exchange(&p);
+	assert_int_equal(b.slow.done, 0);
+	assert_false(rpc_client_busy(&p.client));
+	teardown(&p);
+}
+
 static bool is_it(const struct rpc_wanted *w, skein_rpc_done_fn *done,
 		  const void *arg)
 {
@@ -349,6 +405,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_overtaken),
+		cmocka_unit_test(test_overtaken_in_a_round),
 		cmocka_unit_test(test_cancel),
 		cmocka_unit_test(test_one_message),
 		cmocka_unit_test(test_bound),
