@@ -30,7 +30,7 @@ static __attribute__((noinline, cold)) int fault(struct soft_qp *q,
 						 enum shm_fault what,
 						 int status)
 {
-	if (q->look || (q->unreliable && what != SHM_FAULT_RECV))
+	if (q->look || q->early || (q->unreliable && what != SHM_FAULT_RECV))
 		return status;
 	/* release: pairs with heed_fault(): a receive in error before it */
 	atomic_store_explicit(&q->far->fault, what, memory_order_release);

@@ -436,7 +436,11 @@ static void overtake(struct soft_qp *q, struct soft_wqe *w)
 	    !has_pieces(o) || o->wr.opcode != IBV_WR_RDMA_WRITE ||
 	    soft_harsh_draw(&w->h.rng) & 1)
 		return;
-	move_cells(q, o, o->h.plan.burst); /* what fails fails in its turn */
+	/* What fails fails in its turn: the peer's QP does not break before it
+	 * has w. */
+	q->early = true;
+	move_cells(q, o, o->h.plan.burst);
+	q->early = false;
 }
 
 static void move(struct soft_qp *q, struct soft_wqe *w, uint64_t now)

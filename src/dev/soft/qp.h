@@ -114,6 +114,7 @@ struct soft_qp {
 	struct soft_harsh_qp *harsh; /* NULL: not in harsh mode */
 	/* only looked at, for harsh mode; else NULL */
 	struct soft_wqe *look;
+	bool early; /* pieces before their turn: who refuses them says no more */
 	uint32_t far_seq;
 	uint32_t far_idx; /* of the peer's QP in its NIC */
 	/* Long WRITEs with immediate, one above the other: where the last one

@@ -206,6 +206,72 @@ static void test_same_place(void **state)
 	rig_unpair(&a, &b);
 }
 
+static void again(struct rig_end *e)
+{
+	struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+
+	assert_int_equal(
+		e->dev->ops->modify_qp(e->dev, e->qp, &reset, IBV_QP_STATE), 0);
+	assert_int_equal(dev_qp_init(e->dev, e->qp, RIG_ACCESS), 0);
+}
+
+static void reconnect(void)
+{
+	struct rig_addr aa, ba;
+
+	again(&a);
+	again(&b);
+	rig_addr(&a, &aa);
+	rig_addr(&b, &ba);
+	rig_connect(&a, &ba);
+	rig_connect(&b, &aa);
+}
+
+/* Behind a long WRITE a short one whose region goes while both are under way,
+ * after `polls` looks: the first one is not harmed. True: the second failed. */
+static bool region_goes(unsigned polls)
+{
+	struct ibv_mr *mr;
+	struct ibv_wc wc;
+
+	assert_int_equal(b.dev->ops->reg_mr(b.dev, b.pd, b.buf + LONG, 64,
+					    RIG_ACCESS, b.mem->fd,
+					    b.mem->off + LONG, &mr),
+			 0);
+	rig_post(&a, IBV_WR_RDMA_WRITE, 0, a.buf, 64, (uintptr_t)b.buf + LONG,
+		 mr->rkey, IBV_SEND_SIGNALED);
+	rig_expect(&a, 0, IBV_WC_SUCCESS); /* it is mapped */
+	write_long(1, LONG);
+	rig_post(&a, IBV_WR_RDMA_WRITE, 2, a.buf, 64, (uintptr_t)b.buf + LONG,
+		 mr->rkey, IBV_SEND_SIGNALED);
+	while (polls--)
+		assert_int_equal(ibv_poll_cq(b.cq, 1, &wc), 0);
+	assert_int_equal(b.dev->ops->dereg_mr(b.dev, mr), 0);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
+	rig_wait(&a, &wc);
+	assert_int_equal(wc.wr_id, 2);
+	assert_true(wc.status == IBV_WC_SUCCESS ||
+		    wc.status == IBV_WC_REM_ACCESS_ERR);
+	return wc.status != IBV_WC_SUCCESS;
+}
+
+/* A WRITE that overtakes the end of the one before it, and is refused, is
+ * refused in its turn: the one before is carried out. */
+static void test_refused_in_turn(void **state)
+{
+	int failed = 0;
+	unsigned i;
+
+	pair("1");
+	for (i = 0; i < 2 * MANY; i++)
+		if (region_goes(i % 64 * 8)) {
+			failed++;
+			reconnect();
+		}
+	assert_true(failed > 0);
+	rig_unpair(&a, &b);
+}
+
 static void sleeper(int sock, void *arg)
 {
 	struct rig_addr peer;
@@ -279,6 +345,7 @@ int main(void)
 		cmocka_unit_test(test_ascending),
 		cmocka_unit_test(test_messages),
 		cmocka_unit_test(test_same_place),
+		cmocka_unit_test(test_refused_in_turn),
 		cmocka_unit_test(test_death_is_silent),
 		cmocka_unit_test(test_peer_is_late),
 	};
