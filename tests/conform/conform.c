@@ -10,6 +10,8 @@
  * --tame: programs in which nothing goes wrong.
  * --types rc,uc,ud: connections of these types only.
  * --srq: all programs have shared receive queues, not only each eighth.
+ * --rounds A..B: each program so often; in harsh mode each time it meets
+ * something else, the same for the same round (0).
  * --patience S: what has not come after so many seconds never will (20).
  * SKEIN_TEST_ROUNDS=N (more than 10) makes it 100 programs a round.
  */
@@ -28,6 +30,7 @@
 struct args {
 	const char *device, *device2;
 	uint64_t from, to; /* both included */
+	uint64_t round_from, round_to;
 	int jobs;
 	uint64_t stop; /* a job ends after so many failures */
 	bool print, shrink, tame, srq;
@@ -39,8 +42,11 @@ struct args {
 };
 
 static const char *const act_names[M_ACTS] = {
-	[M_LATE] = "late local error", [M_OTHER] = "other of two errors",
-	[M_LOST] = "answer lost",      [M_CUT] = "region gone under a READ",
+	[M_LATE] = "late local error",
+	[M_OTHER] = "other of two errors",
+	[M_LOST] = "answer lost",
+	[M_CUT] = "region gone under a READ",
+	[M_CUT_HERE] = "own region gone under a READ",
 	[M_STOP] = "held back by SQD",
 };
 
@@ -48,6 +54,7 @@ static void usage(void)
 {
 	fputs("usage: conform [--tame] [--device D [--device2 D]] --seeds A..B "
 	      "[--jobs N] [--stop N]\n"
+	      "              [--rounds A..B]\n"
 	      "       conform [--tame] [--device D [--device2 D]] --seed N [--print] "
 	      "[--shrink]\n"
 	      "       conform --compare A,B --seeds A..B\n",
@@ -70,6 +77,17 @@ static unsigned parse_types(const char *s)
 	return types;
 }
 
+static void parse_range(const char *s, uint64_t *from, uint64_t *to)
+{
+	const char *dots = strstr(s, "..");
+
+	*from = *to = strtoull(s, NULL, 10);
+	if (dots)
+		*to = strtoull(dots + 2, NULL, 10);
+	if (*to < *from)
+		usage();
+}
+
 static void parse(int argc, char **argv, struct args *a)
 {
 	static const struct option options[] = {
@@ -79,9 +97,9 @@ static void parse(int argc, char **argv, struct args *a)
 		{"shrink", 0, NULL, 'k'},   {"stop", 1, NULL, 'x'},
 		{"tame", 0, NULL, 't'},	    {"types", 1, NULL, 'y'},
 		{"patience", 1, NULL, 'w'}, {"srq", 0, NULL, 'q'},
-		{"compare", 1, NULL, 'c'},  {NULL, 0, NULL, 0},
+		{"compare", 1, NULL, 'c'},  {"rounds", 1, NULL, 'n'},
+		{NULL, 0, NULL, 0},
 	};
-	char *dots;
 	int c;
 
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -93,11 +111,10 @@ static void parse(int argc, char **argv, struct args *a)
 			a->device2 = optarg;
 			break;
 		case 'r':
-			dots = strstr(optarg, "..");
-			if (!dots)
-				usage();
-			a->from = strtoull(optarg, NULL, 10);
-			a->to = strtoull(dots + 2, NULL, 10);
+			parse_range(optarg, &a->from, &a->to);
+			break;
+		case 'n':
+			parse_range(optarg, &a->round_from, &a->round_to);
 			break;
 		case 's':
 			a->from = a->to = strtoull(optarg, NULL, 10);
@@ -144,16 +161,17 @@ struct tally {
 	uint64_t used[M_ACTS];
 };
 
-static void replay_hint(const struct args *a, uint64_t seed)
+static void replay_hint(const struct args *a, const struct world *w,
+			uint64_t seed)
 {
 	const char *harsh = getenv("SKEIN_SOFT_HARSH");
 
-	printf("  again: %s%s%sconform --device %s --device2 %s --seed %llu%s%s "
-	       "--shrink\n",
+	printf("  again: %s%s%sconform --device %s --device2 %s --seed %llu --rounds "
+	       "%llu%s%s --shrink\n",
 	       harsh ? "SKEIN_SOFT_HARSH=" : "", harsh ? harsh : "",
 	       harsh ? " " : "", a->device, a->device2,
-	       (unsigned long long)seed, a->tame ? " --tame" : "",
-	       a->srq ? " --srq" : "");
+	       (unsigned long long)seed, (unsigned long long)w->round,
+	       a->tame ? " --tame" : "", a->srq ? " --srq" : "");
 }
 
 /* What the audience of a program writes. */
@@ -193,7 +211,7 @@ static void run_one(const struct args *a, struct world *w, uint64_t seed,
 	t->failed++;
 	printf("FAIL seed %llu: %s\n", (unsigned long long)seed, o.why);
 	if (!a->shrink) {
-		replay_hint(a, seed);
+		replay_hint(a, w, seed);
 		return;
 	}
 	program_shrink(w, p, &o);
@@ -232,10 +250,12 @@ static void job_do(void *arg)
 		w.patience_ns = a->patience_s * 1000000000ull;
 	w.complain = a->shrink ? NULL : stdout;
 	for (; j->seed <= a->to && t->failed < a->stop;
-	     j->seed += (uint64_t)a->jobs) {
-		run_one(a, &w, j->seed, p, t);
-		fflush(stdout);
-	}
+	     j->seed += (uint64_t)a->jobs)
+		for (w.round = a->round_from;
+		     w.round <= a->round_to && t->failed < a->stop; w.round++) {
+			run_one(a, &w, j->seed, p, t);
+			fflush(stdout);
+		}
 	world_close(&w);
 	free(p);
 }

@@ -10,11 +10,11 @@
  * in an epoch than the peer's queue is deep, and none in a place of a list or
  * queue where it might be refused.
  *
- * For rxe (features.rxe) it keeps clear of what hangs a QP there for good
- * (docs/conformance.md has the lines): a READ or atomic behind a fenced request
- * that may have to be sent again; on RC, a request that its own QP finds wrong
- * behind one that has no answer yet; SQD; and of an opcode that does not exist,
- * by which that kernel reads beyond a table.
+ * For rxe (features.rxe) it keeps clear of what hangs or breaks a QP there for
+ * good (docs/conformance.md has the lines): a READ or atomic behind a fenced
+ * request that may have to be sent again; a READ of no bytes; on RC, a request
+ * that its own QP finds wrong behind one that has no answer yet; SQD; and of an
+ * opcode that does not exist, by which that kernel reads beyond a table.
  */
 #include "gen.h"
 
@@ -244,7 +244,7 @@ static void spoil(struct gen *g, int pair, int side, struct wr *w)
 }
 
 /* What a post must refuse; only as the last of its list. */
-static void refuse(struct gen *g, struct wr *w, bool may_fetch)
+static void refuse(struct gen *g, struct wr *w)
 {
 	int i;
 
@@ -261,8 +261,8 @@ static void refuse(struct gen *g, struct wr *w, bool may_fetch)
 			w->sge[i] = (struct piece){.mr = MR_ALL, .at = SRC_AT};
 		w->n = SGES + 1;
 		break;
-	default:
-		if (g->f->rxe && !may_fetch)
+	default: /* rxe takes it, as a READ of no bytes */
+		if (g->f->rxe)
 			break;
 		w->op = IBV_WR_RDMA_READ;
 		w->flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
@@ -287,6 +287,10 @@ static void body(struct gen *g, struct gen_side *s, struct wr *w, bool fence,
 	if (op_fetches(w->op)) {
 		if (s->dst + len > DST_LEN)
 			len = 0;
+		if (!len && g->f->rxe) { /* not of no bytes: see above */
+			s->dst -= s->dst == DST_LEN;
+			len = 1;
+		}
 		gen_cut(g, s, w, len, DST_AT + s->dst, 0,
 			IBV_ACCESS_LOCAL_WRITE);
 		s->dst += (len + 7) & ~7u;
@@ -428,7 +432,7 @@ static void add_sends(struct gen *g, int pair, int side)
 	}
 	if (!g->f->tame && n < LIST && chance(g, 4)) {
 		make_send(g, pair, side, &st->wr[n], true);
-		refuse(g, &st->wr[n], !s->fenced);
+		refuse(g, &st->wr[n]);
 		st->n++;
 		s->sent--;
 		/* rxe finds some of them wrong only when it sends them */

@@ -8,6 +8,22 @@
 
 #include "model.h"
 
+enum m_deed {
+	M_DID_EXEC,
+	M_DID_GO,
+	M_DID_END,
+	M_DID_BLUR
+};
+
+/* Something was done that changes what comes, or what memory may hold: the
+ * search tells places by it. */
+static inline void m_note(struct m_side *s, enum m_deed deed, uint64_t what)
+{
+	what = what << 3 | deed;
+	s->history = (s->history ^ (what + 1)) * 0x9e3779b97f4a7c15ull;
+	s->history ^= s->history >> 29;
+}
+
 /* Does by hear from? */
 bool m_accepts(const struct m_side *from, const struct m_side *by);
 /* Are the request's own pieces good? */
@@ -17,6 +33,8 @@ bool m_reach_ok(const struct m_side *s, const struct m_req *r, uint32_t len,
 		int access);
 /* What the responder finds wrong with a one-sided request, or success. */
 int m_remote_check(const struct m_pair *m, int d, const struct m_req *r);
+/* As it was before a region was deregistered under it. */
+struct m_req m_in_its_prime(const struct m_req *r);
 /* The bytes that a request sends. */
 void m_gather(const struct m_side *s, const struct m_req *r,
 	      m_byte out[MSG_MAX]);

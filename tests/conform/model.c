@@ -207,7 +207,7 @@ bool m_local_ok(const struct m_side *a, const struct m_req *r)
 }
 
 /* As it was before its region was deregistered under it. */
-static struct m_req in_its_prime(const struct m_req *r)
+struct m_req m_in_its_prime(const struct m_req *r)
 {
 	struct m_req was = *r;
 	int i;
@@ -216,6 +216,25 @@ static struct m_req in_its_prime(const struct m_req *r)
 		if (!M_LIFE_DEAD(was.life[i]))
 			was.life[i] = M_EVER;
 	return was;
+}
+
+/* next: the receive that this message would take, at most */
+static void blur_one(struct m_pair *m, int d, const struct m_req *r, int next)
+{
+	struct m_side *a = &m->s[d], *b = &m->s[!d];
+	int v;
+
+	if (op_fetches(r->w->op))
+		m_pieces_any(a, r->w);
+	else if (!op_is_send(r->w->op))
+		m_set_any(b, r->w->to.at, wr_len(r->w));
+	else if (b->srq)
+		b->srq_open = true;
+	else
+		for (v = b->rhead; v <= next && v < b->rn; v++)
+			m_pieces_any(b, b->rq[v].w);
+	/* Orders of steps that leave other bytes open are other orders. */
+	m_note(a, M_DID_BLUR, (uint64_t)b->rn << 32 | r->pos);
 }
 
 /* When a QP breaks, requests may be on their way, some of their bytes moved:
@@ -227,13 +246,12 @@ static void blur(struct m_pair *m, int d)
 	struct m_side *a = &m->s[d], *b = &m->s[!d];
 	struct m_req was;
 	const struct m_req *r = &was;
-	int i, next = b->rhead; /* what the next message would take, at most */
-	int v;
+	int i, next = b->rhead;
 
 	if (!(m->quirks & M_QUIRK_HARSH) && (a->stuck || !m_accepts(a, b)))
 		return;
 	for (i = a->exec; i < a->n && i < a->held; i++) {
-		was = in_its_prime(&a->sq[i]);
+		was = m_in_its_prime(&a->sq[i]);
 		if (!m_local_ok(a, r))
 			return;
 		if (m_remote_check(m, d, r) != IBV_WC_SUCCESS) {
@@ -241,15 +259,7 @@ static void blur(struct m_pair *m, int d)
 				continue; /* dropped */
 			return;
 		}
-		if (op_fetches(r->w->op))
-			m_pieces_any(a, r->w);
-		else if (!op_is_send(r->w->op))
-			m_set_any(b, r->w->to.at, wr_len(r->w));
-		else if (b->srq)
-			b->srq_open = true;
-		else
-			for (v = b->rhead; v <= next && v < b->rn; v++)
-				m_pieces_any(b, b->rq[v].w);
+		blur_one(m, d, r, next);
 		next += op_is_message(r->w->op);
 	}
 }
@@ -262,7 +272,7 @@ void m_to_err(struct m_pair *m, int d)
 
 	blur(m, 0);
 	blur(m, 1);
-	s->history = s->history * 31 + (uint64_t)s->ack;
+	m_note(s, M_DID_END, (uint64_t)s->ack);
 	s->state = IBV_QPS_ERR;
 	s->fault = false;
 	for (; s->ack < s->n; s->ack++) {
@@ -285,7 +295,7 @@ void m_to_reset(struct m_pair *m, int d)
 
 	blur(m, 0);
 	blur(m, 1);
-	s->history = s->history * 31 + (uint64_t)s->ack;
+	m_note(s, M_DID_END, (uint64_t)s->ack);
 	s->state = IBV_QPS_RESET;
 	s->linked = s->fault = s->stuck = s->deaf = false;
 	for (i = s->ack; i < s->n; i++)
@@ -475,7 +485,7 @@ static void exec(struct m_pair *m, int d, enum m_act act)
 	}
 	a->exec++;
 	if (op_is_atomic(r->w->op) && wr_len(r->w) != 8 &&
-	    !(act == M_OTHER && !fine))
+	    !(act == M_OTHER && (!fine || !m_accepts(a, &m->s[!d]))))
 		r->status = IBV_WC_LOC_LEN_ERR;
 	else if (!fine && act != M_LATE &&
 		 !(act == M_OTHER && !m_accepts(a, &m->s[!d])))
@@ -491,7 +501,7 @@ static void exec(struct m_pair *m, int d, enum m_act act)
 	    m_accepts(a, &m->s[!d]) &&
 	    m_remote_check(m, d, r) != IBV_WC_SUCCESS)
 		m->s[!d].fault = true;
-	a->history = a->history * 31 + (uint64_t)r->status * 16 + act + 1;
+	m_note(a, M_DID_EXEC, (uint64_t)r->status << 8 | act);
 	if (r->status != IBV_WC_SUCCESS && (r->life[0] != a->mortal_life ||
 					    r->life[1] != m->s[!d].mortal_life))
 		m_half_done(m, d, r);
@@ -508,7 +518,8 @@ void m_done(struct m_side *s, const struct m_req *r)
 		return;
 	c = m_push(s, 0, r->id, r->pos, IBV_WC_SUCCESS);
 	c->opcode = wc_opcode[r->w->op];
-	c->has_len = r->w->op == IBV_WR_RDMA_READ;
+	c->has_len =
+		r->w->op == IBV_WR_RDMA_READ && !((uint32_t)r->id & ID_MARK);
 	c->byte_len = wr_len(r->w);
 }
 
@@ -567,7 +578,8 @@ static bool two_wrongs(const struct m_pair *m, int d)
 	const struct wr *w = a->sq[a->exec].w;
 
 	if (!m_accepts(a, b))
-		return !m_local_ok(a, &a->sq[a->exec]);
+		return !m_local_ok(a, &a->sq[a->exec]) ||
+		       (op_is_atomic(w->op) && wr_len(w) != 8);
 	if (!m_local_ok(a, &a->sq[a->exec]) &&
 	    m_remote_check(m, d, &a->sq[a->exec]) != IBV_WC_SUCCESS)
 		return true;
@@ -594,6 +606,16 @@ static bool cut_off(const struct m_pair *m, int d)
 	return a->ack < a->exec && r->status == IBV_WC_SUCCESS &&
 	       r->w->op == IBV_WR_RDMA_READ && wr_len(r->w) &&
 	       r->w->to.mr == MR_MORTAL && r->life[1] != m->s[!d].mortal_life;
+}
+
+/* The same, where what it brings finds no region (11.6.2: local protection). */
+static bool cut_off_here(const struct m_side *a)
+{
+	const struct m_req *r = &a->sq[a->ack];
+
+	return a->ack < a->exec && r->status == IBV_WC_SUCCESS &&
+	       r->w->op == IBV_WR_RDMA_READ && r->life[0] != a->mortal_life &&
+	       !m_local_ok(a, r);
 }
 
 /* On an SRQ: it took a receive whose completion was not polled before the
@@ -627,7 +649,7 @@ static void go(struct m_pair *m, int d, enum m_act act)
 	a->stuck = act != M_GONE;
 	if (!op_is_send(r->w->op))
 		m_half_done(m, d, r);
-	a->history = a->history * 31 + act + 1;
+	m_note(a, M_DID_GO, act);
 }
 
 bool m_can(const struct m_pair *m, int d, enum m_act act)
@@ -654,6 +676,8 @@ bool m_can(const struct m_pair *m, int d, enum m_act act)
 		       a->sq[a->ack].status == IBV_WC_SUCCESS;
 	case M_CUT:
 		return cut_off(m, d);
+	case M_CUT_HERE:
+		return cut_off_here(a);
 	case M_GONE:
 		return can_go(m, d);
 	case M_GONE_LONG:
@@ -701,6 +725,9 @@ void m_do(struct m_pair *m, int d, enum m_act act)
 	case M_CUT:
 		m->s[!d].fault |= m_accepts(a, &m->s[!d]);
 		ack(m, d, IBV_WC_REM_ACCESS_ERR);
+		break;
+	case M_CUT_HERE:
+		ack(m, d, IBV_WC_LOC_PROT_ERR);
 		break;
 	case M_STOP:
 		a->held = a->exec;

@@ -203,7 +203,33 @@ static void reckon(struct msrq *u, const struct epoch *e, int d)
 static void lose(struct msrq_side *s, int n)
 {
 	s->lost += n;
-	s->lost_now |= n > 0;
+	s->open_now |= n > 0;
+}
+
+/* Was a message to this QP flushed, or not answered? It may have begun to use a
+ * receive before: when, and whether, no completion tells. One that was posted in
+ * ERR has not. */
+static bool untold(const struct msrq *u, const struct epoch *e,
+		   const struct m_pair *was, int pair, int side)
+{
+	bool err = was->s[!side].state == IBV_QPS_ERR;
+	int i;
+
+	for (i = 0; i < e->n; i++) {
+		const struct ev *v = &e->ev[i];
+		uint32_t no = (uint32_t)v->wc.id;
+
+		if (to_reset(v, pair, !side))
+			err = false;
+		if (v->kind != EV_WC || v->pair != pair || v->side == side ||
+		    id_recv(v->wc.id) || no & ID_MARK || err ||
+		    (v->wc.status != IBV_WC_WR_FLUSH_ERR &&
+		     v->wc.status != IBV_WC_RETRY_EXC_ERR))
+			continue;
+		if (op_is_send(u->p->step[no / 8].wr[no % 8].op))
+			return true;
+	}
+	return false;
 }
 
 bool msrq_before(struct msrq *u, const struct epoch *e,
@@ -214,12 +240,16 @@ bool msrq_before(struct msrq *u, const struct epoch *e,
 	u->why = why;
 	u->why_len = len;
 	for (d = 0; d < 2; d++) {
-		u->s[d].lost_now = false;
+		u->s[d].open_now = false;
 		for (i = 0; i < u->s[d].n; i++) {
 			u->s[d].recv[i].ev = -1;
 			u->s[d].recv[i].was_taken = u->s[d].recv[i].is_taken;
 		}
 	}
+	for (k = 0; k < u->p->pairs; k++)
+		for (d = 0; d < 2; d++)
+			u->s[d].open_now |=
+				uses(u, k, d) && untold(u, e, now[k], k, d);
 	for (i = 0; i < e->n; i++) {
 		const struct ev *v = &e->ev[i];
 
@@ -449,7 +479,7 @@ static bool memory_ok(struct msrq *u, const struct epoch *e,
 {
 	struct msrq_side *s = &u->s[d];
 	bool own[LANE] = {false};
-	bool open = s->lost_now;
+	bool open = s->open_now;
 	int i, at;
 
 	for (i = 0; i < u->p->pairs; i++) {

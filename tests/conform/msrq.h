@@ -22,7 +22,7 @@ struct msrq_side {
 	int n, observed; /* posted; completed and polled */
 	struct msrq_recv recv[MSRQ_RECVS];
 	int lost;      /* a RESET took so many with it, at most */
-	bool lost_now; /* in this epoch */
+	bool open_now; /* in this epoch, what was not taken may hold anything */
 	struct msrq_sure sure;
 	uint32_t limit;	    /* that was set last; 0: none */
 	bool maybe_reached; /* its event may have been made */

@@ -186,8 +186,34 @@ void m_uc_exec(struct m_pair *m, int d, enum m_act act)
 	} else {
 		fate = arrive(m, d, r, act == M_OTHER);
 	}
-	a->history = a->history * 31 + ((uint64_t)r->status * 16 + act) * 8 +
-		     fate + 1;
+	m_note(a, M_DID_EXEC, ((uint64_t)r->status << 8 | act) << 8 | fate);
+}
+
+/* Harsh mode: one that fails on its way, as its own region went, had begun, and
+ * so may have the WRITEs behind it (semantics.md, section 2: what is behind a
+ * failed request is flushed, and may have been carried out). Each of their
+ * bytes is there or not. A message begins when all before it has landed. */
+static void begun_behind(struct m_pair *m, int d, const struct m_req *failed)
+{
+	struct m_side *a = &m->s[d], *b = &m->s[!d];
+	struct m_req was = m_in_its_prime(failed);
+	m_byte data[MSG_MAX];
+	uint32_t k;
+	int i;
+
+	if (!(m->quirks & M_QUIRK_HARSH) || !m_accepts(a, b) ||
+	    !m_local_ok(a, &was))
+		return;
+	for (i = a->exec; i < a->n && i < a->held; i++) {
+		was = m_in_its_prime(&a->sq[i]);
+		if (was.w->op != IBV_WR_RDMA_WRITE || !m_local_ok(a, &was))
+			return;
+		if (m_remote_check(m, d, &was) != IBV_WC_SUCCESS)
+			continue; /* dropped */
+		m_gather(a, &was, data);
+		for (k = 0; k < wr_len(was.w); k++)
+			place(&b->mem[was.w->to.at + k], data[k], true);
+	}
 }
 
 void m_uc_ack(struct m_pair *m, int d)
@@ -202,8 +228,10 @@ void m_uc_ack(struct m_pair *m, int d)
 	m_push(s, 0, r->id, r->pos, r->status);
 	if (m->quirks & RXE_NO_SQE)
 		m_to_err(m, d);
-	else
+	else {
+		begun_behind(m, d, r);
 		m_uc_to_sqe(m, d);
+	}
 }
 
 /* IBA 10.3.1.6. */
@@ -211,7 +239,7 @@ void m_uc_to_sqe(struct m_pair *m, int d)
 {
 	struct m_side *s = &m->s[d];
 
-	s->history = s->history * 31 + (uint64_t)s->ack;
+	m_note(s, M_DID_END, (uint64_t)s->ack);
 	s->state = IBV_QPS_SQE;
 	for (; s->ack < s->n; s->ack++)
 		m_push(s, 0, s->sq[s->ack].id, s->sq[s->ack].pos,

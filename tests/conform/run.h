@@ -50,6 +50,7 @@ struct world {
 	unsigned quirks;
 	uint32_t psn;
 	uint64_t patience_ns; /* for what must come */
+	uint64_t round;	      /* harsh mode: what else a program meets */
 	struct dev_qp_opts opts;
 	FILE *complain; /* NULL, or where a failed epoch is told */
 };
@@ -71,10 +72,16 @@ struct outcome {
 /* spec, spec2: as for dev_open(). 0, or -1 after a message on stderr. */
 int world_open(struct world *w, const char *spec, const char *spec2);
 void world_close(struct world *w);
+/* A program begins: what it meets in harsh mode follows from the device's seed,
+ * its own and the round, not from what was run before. */
+void world_begin(struct world *w, uint64_t seed);
 /* Registers one kind of a lane. */
 int lane_reg(struct node *n, int i, int kind);
 /* Both ends have seen all that was sent before. 0 or a negative errno. */
 int world_sweep(struct world *w);
+/* Makes wr, a READ by side, one of a word that no program uses. */
+void world_peek(struct world *w, int side, struct ibv_sge *g,
+		struct ibv_send_wr *wr);
 /* run_ud.c: the address of a datagram; what it carries, for the model; what has
  * come. */
 #define UD_QKEY 0x1234u

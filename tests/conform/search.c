@@ -146,9 +146,9 @@ static int options(const struct search *q, const struct m_pair *m, int at,
 		   struct option *o)
 {
 	static const uint8_t own[] = {M_BREAK, M_ACK, M_EXEC};
-	static const uint8_t odd[] = {M_OTHER,	   M_LATE,     M_LOST,
-				      M_CUT,	   M_DROP,     M_GONE,
-				      M_GONE_LONG, M_GONE_BAD, M_WAKE};
+	static const uint8_t odd[] = {M_OTHER,	  M_LATE, M_LOST, M_CUT,
+				      M_CUT_HERE, M_DROP, M_GONE, M_GONE_LONG,
+				      M_GONE_BAD, M_WAKE};
 	int n = 0, d;
 	size_t i;
 

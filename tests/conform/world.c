@@ -6,6 +6,9 @@
 #include "run.h"
 #include "stage.h"
 
+#include "dev/soft/harsh.h"
+#include "dev/soft/soft.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,7 +117,8 @@ static void node_close(struct node *n)
 
 static int broom_open(struct world *w, int d)
 {
-	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+			   IBV_ACCESS_REMOTE_ATOMIC;
 	struct broom *b = &w->broom;
 	struct node *n = &w->node[d];
 	struct ibv_qp_init_attr a = {
@@ -174,6 +178,20 @@ static void broom_close(struct world *w)
 		if (b->mr[d])
 			dev->ops->dereg_mr(dev, b->mr[d]);
 	}
+}
+
+void world_peek(struct world *w, int side, struct ibv_sge *g,
+		struct ibv_send_wr *wr)
+{
+	struct broom *b = &w->broom;
+
+	*g = (struct ibv_sge){.addr = (uintptr_t)&b->word[side][1],
+			      .length = 8,
+			      .lkey = b->mr[side]->lkey};
+	wr->sg_list = g;
+	wr->num_sge = 1;
+	wr->wr.rdma.remote_addr = (uintptr_t)&b->word[!side][0];
+	wr->wr.rdma.rkey = b->mr[!side]->rkey;
 }
 
 int world_sweep(struct world *w)
@@ -257,6 +275,17 @@ int world_open(struct world *w, const char *spec, const char *spec2)
 	w->patience_ns = 20 * 1000000000ull;
 	w->opts.min_rnr_timer = 1;
 	return 0;
+}
+
+void world_begin(struct world *w, uint64_t seed)
+{
+	uint64_t d;
+
+	if (!(w->quirks & M_QUIRK_HARSH) || stage_env(0))
+		return;
+	for (d = 0; d < 2; d++)
+		soft_harsh_begin(soft_of_dev(w->node[d].dev),
+				 (w->round << 1 | d) << 40 ^ seed);
 }
 
 void world_close(struct world *w)

@@ -86,6 +86,13 @@ void soft_harsh_caps(struct soft *s, struct dev_caps *caps)
 	s->nic->ordered = caps->ordered_write;
 }
 
+void soft_harsh_begin(struct soft *s, uint64_t no)
+{
+	pthread_mutex_lock(&s->lock);
+	s->harsh->made = prng_mix(no);
+	pthread_mutex_unlock(&s->lock);
+}
+
 int soft_harsh_qp_new(struct soft_qp *q)
 {
 	struct soft_harsh *h = q->s->harsh;

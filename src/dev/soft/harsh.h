@@ -105,6 +105,9 @@ int soft_harsh_open(struct soft *s, const char *seed_text);
 void soft_harsh_close(struct soft *s);
 /* Takes back what no NIC promises. */
 void soft_harsh_caps(struct soft *s, struct dev_caps *caps);
+/* For tests that repeat a case: what QPs made from now on meet follows from the
+ * device's seed and no, whatever was made before. */
+void soft_harsh_begin(struct soft *s, uint64_t no);
 /* s->lock held */
 int soft_harsh_qp_new(struct soft_qp *q);
 void soft_harsh_qp_free(struct soft_qp *q);
