@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * resume_plan.c - see resume_plan.h.
+ *
+ * The object falls into segments in which the same members have everything: one
+ * sweep over the beginnings and ends of all runs finds them, and with them the
+ * gaps, the blocks that are lost, and from where the root receives what it lacks.
+ */
+#include "mcast/resume_plan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define RUNS_ALL 65536u
+#define RUNS_LEAST 64u
+#define RUNS_MOST 4096u
+/* A gather is at most so many blocks, or this part of the object: its holders
+ * take turns. */
+#define PIECE 64u
+#define PIECES 4096u
+/* Blocks that one call of mcast_resume_next() looks at. */
+#define LOOKS 512u
+
+/* --- runs --------------------------------------------------------------- */
+
+uint32_t mcast_runs_max(uint32_t members)
+{
+	uint32_t max = RUNS_ALL / members;
+
+	if (max > RUNS_MOST)
+		return RUNS_MOST;
+	return max < RUNS_LEAST ? RUNS_LEAST : max;
+}
+
+/* The first block from `from` on whose bit is `set`; blocks: none. */
+static uint32_t next_bit(const uint64_t *have, uint32_t blocks, uint32_t from,
+			 bool set)
+{
+	uint64_t word;
+
+	while (from < blocks) {
+		word = (set ? have[from / 64] : ~have[from / 64]) >> from % 64;
+		if (word) {
+			from += (uint32_t)__builtin_ctzll(word);
+			return from < blocks ? from : blocks;
+		}
+		from = (from / 64 + 1) * 64;
+	}
+	return blocks;
+}
+
+/* How many runs of at least `len` blocks; they go to runs, if that is given. */
+static uint32_t runs_from(const uint64_t *have, uint32_t blocks, uint32_t len,
+			  struct mcast_run *runs)
+{
+	uint32_t n = 0, end, at = next_bit(have, blocks, 0, true);
+
+	for (; at < blocks; at = next_bit(have, blocks, end, true)) {
+		end = next_bit(have, blocks, at, false);
+		if (end - at < len)
+			continue;
+		if (runs)
+			runs[n] = (struct mcast_run){.first = at,
+						     .count = end - at};
+		n++;
+	}
+	return n;
+}
+
+uint32_t mcast_runs_of(const uint64_t *have, uint32_t blocks,
+		       struct mcast_run *runs, uint32_t max)
+{
+	/* Runs of hi blocks and more fit; of lo and more do not. */
+	uint32_t lo = 1, hi = blocks + 1, mid;
+
+	if (runs_from(have, blocks, 1, NULL) <= max)
+		return runs_from(have, blocks, 1, runs);
+	while (hi - lo > 1) {
+		mid = lo + (hi - lo) / 2;
+		if (runs_from(have, blocks, mid, NULL) <= max)
+			hi = mid;
+		else
+			lo = mid;
+	}
+	return runs_from(have, blocks, hi, runs);
+}
+
+const struct mcast_run *mcast_run_find(const struct mcast_table *t,
+				       uint32_t block)
+{
+	uint32_t lo = 0, hi = t->n, mid;
+
+	while (lo < hi) {
+		mid = lo + (hi - lo) / 2;
+		if (t->runs[mid].first + t->runs[mid].count <= block)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < t->n && t->runs[lo].first <= block ? &t->runs[lo] : NULL;
+}
+
+/* --- the sweep ---------------------------------------------------------- */
+
+struct sweep {
+	struct mcast_resume_plan *p;
+	/* block << 32 | member << 1 | begins */
+	uint64_t *events;
+	uint32_t n_events;
+	/* Members by their distance from the root, and their places. */
+	uint32_t *depth, *order, *place;
+	uint32_t *level; /* [depth]: where it begins in order */
+	uint32_t levels;
+	uint32_t *last;	 /* [depth]: whose turn was */
+	uint64_t *holds; /* bits: by place */
+	uint32_t held;
+	uint64_t *send_free, *recv_free; /* steps */
+};
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void list_events(struct sweep *s)
+{
+	const struct mcast_resume_plan *p = s->p;
+
+	for (uint32_t r = 0; r < p->members; r++)
+		for (uint32_t i = 0; i < p->tables[r].n; i++) {
+			const struct mcast_run *run = &p->tables[r].runs[i];
+			uint64_t end = (uint64_t)run->first + run->count;
+
+			s->events[s->n_events++] =
+				(uint64_t)run->first << 32 | r << 1 | 1;
+			s->events[s->n_events++] = end << 32 | r << 1;
+		}
+	qsort(s->events, s->n_events, sizeof(*s->events), by_value);
+}
+
+static void by_depth(struct sweep *s)
+{
+	const struct mcast_resume_plan *p = s->p;
+	uint32_t n = p->members, at = 0;
+
+	for (uint32_t r = 0; r < n; r++)
+		for (uint32_t x = r; x; x = p->parents[x])
+			s->depth[r]++;
+	for (uint32_t d = 0; at < n; d++) {
+		s->level[d] = s->last[d] = at;
+		for (uint32_t r = 0; r < n; r++)
+			if (s->depth[r] == d) {
+				s->place[r] = at;
+				s->order[at++] = r;
+			}
+		s->levels = d + 1;
+	}
+	s->level[s->levels] = n;
+}
+
+/* The first holder's place in [from, to); to: none. */
+static uint32_t holder_in(const struct sweep *s, uint32_t from, uint32_t to)
+{
+	return next_bit(s->holds, to, from, true);
+}
+
+/* One of those that are least far from the root; they take turns. */
+static uint32_t choose_holder(struct sweep *s)
+{
+	uint32_t first = holder_in(s, 0, s->p->members), d, lo, hi, at;
+
+	d = s->depth[s->order[first]];
+	lo = s->level[d];
+	hi = s->level[d + 1];
+	at = s->last[d] + 1 < hi ? holder_in(s, s->last[d] + 1, hi) : hi;
+	if (at == hi)
+		at = holder_in(s, lo, hi);
+	s->last[d] = at;
+	return s->order[at];
+}
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static void add_gather(struct sweep *s, uint32_t first, uint32_t count)
+{
+	struct mcast_resume_plan *p = s->p;
+	uint32_t holder = choose_holder(s), hop = 0;
+	uint64_t base = 0, at;
+
+	/* Everybody on the way is free when its turn comes. */
+	for (uint32_t x = holder; x; x = p->parents[x], hop++) {
+		at = most(s->send_free[x], s->recv_free[p->parents[x]]);
+		base = most(base, at > hop ? at - hop : 0);
+	}
+	hop = 0;
+	for (uint32_t x = holder; x; x = p->parents[x], hop++) {
+		at = base + hop + count;
+		s->send_free[x] = s->recv_free[p->parents[x]] = at;
+		p->turn = most(p->turn, at);
+	}
+	p->gathers[p->n_gathers++] = (struct mcast_gather){
+		.first = first, .count = count, .holder = holder, .base = base};
+}
+
+static uint32_t piece_of(uint32_t blocks)
+{
+	return blocks / PIECES > PIECE ? blocks / PIECES : PIECE;
+}
+
+static void segment(struct sweep *s, uint32_t first, uint32_t end)
+{
+	struct mcast_resume_plan *p = s->p;
+	uint32_t piece = piece_of(p->blocks), count;
+	struct mcast_gap *gap = &p->gaps[p->n_gaps];
+
+	if (s->held == p->members)
+		return;
+	/* Side by side they are one. */
+	if (!p->n_gaps || gap[-1].first + (p->missing - gap[-1].at) != first)
+		p->gaps[p->n_gaps++] =
+			(struct mcast_gap){.first = first, .at = p->missing};
+	p->missing += end - first;
+	if (s->holds[0] & 1) /* the root has them: its place is 0 */
+		return;
+	if (!s->held)
+		p->lost += end - first;
+	for (; s->held && first < end; first += count) {
+		count = end - first < piece ? end - first : piece;
+		add_gather(s, first, count);
+	}
+}
+
+static void sweep(struct sweep *s)
+{
+	uint32_t at = 0, end, place;
+	uint64_t bit;
+
+	for (uint32_t i = 0; at < s->p->blocks; at = end) {
+		for (; i < s->n_events && s->events[i] >> 32 == at; i++) {
+			place = s->place[(uint32_t)s->events[i] >> 1];
+			bit = 1ull << place % 64;
+			if (s->events[i] & 1)
+				s->holds[place / 64] |= bit;
+			else
+				s->holds[place / 64] &= ~bit;
+			s->held += s->events[i] & 1 ? 1 : -1u;
+		}
+		end = i < s->n_events ? (uint32_t)(s->events[i] >> 32)
+				      : s->p->blocks;
+		segment(s, at, end);
+	}
+}
+
+/* All of a sweep's arrays are one piece of memory, of 64-bit words. */
+static size_t sweep_words(uint32_t members, uint32_t events)
+{
+	return events + 2 * (size_t)members + members / 64 + 1 +
+	       (5 * (size_t)members + 2 + 1) / 2;
+}
+
+static void sweep_carve(struct sweep *s, uint64_t *mem, uint32_t events)
+{
+	uint32_t n = s->p->members;
+
+	s->events = mem;
+	s->send_free = s->events + events;
+	s->recv_free = s->send_free + n;
+	s->holds = s->recv_free + n;
+	s->depth = (uint32_t *)(s->holds + n / 64 + 1);
+	s->order = s->depth + n;
+	s->place = s->order + n;
+	s->last = s->place + n;
+	s->level = s->last + n; /* [n + 1] */
+}
+
+static int plan_sweep(struct mcast_resume_plan *p, struct mcast_port *port,
+		      uint32_t runs)
+{
+	struct sweep s = {.p = p};
+	uint64_t *mem;
+	uint32_t pieces = p->blocks / piece_of(p->blocks) + 1;
+
+	p->gaps = port->ops->alloc(port, (runs + 1) * sizeof(*p->gaps));
+	p->gathers = port->ops->alloc(port, (2 * (size_t)runs + 1 + pieces) *
+						    sizeof(*p->gathers));
+	mem = port->ops->alloc(port, sweep_words(p->members, 2 * runs) *
+					     sizeof(*mem));
+	if (!p->gaps || !p->gathers || !mem) {
+		port->ops->free(port, mem);
+		return -ENOMEM;
+	}
+	sweep_carve(&s, mem, 2 * runs);
+	by_depth(&s);
+	list_events(&s);
+	sweep(&s);
+	port->ops->free(port, mem);
+	return 0;
+}
+
+int mcast_resume_plan_init(struct mcast_resume_plan *p, struct mcast_port *port,
+			   const struct mcast_plan *how, uint32_t blocks,
+			   const struct mcast_table *tables,
+			   const uint32_t *parents)
+{
+	uint32_t runs = 0;
+	int rc;
+
+	*p = (struct mcast_resume_plan){.members = how->members,
+					.blocks = blocks,
+					.tables = tables,
+					.parents = parents};
+	for (uint32_t r = 0; r < p->members; r++)
+		runs += tables[r].n;
+	rc = plan_sweep(p, port, runs);
+	if (rc == 0)
+		rc = mcast_plan_init(&p->down, how->algorithm, how->members,
+				     p->missing, how->racks);
+	if (rc)
+		mcast_resume_plan_fini(p, port);
+	return rc;
+}
+
+void mcast_resume_plan_fini(struct mcast_resume_plan *p,
+			    struct mcast_port *port)
+{
+	port->ops->free(port, p->gathers);
+	port->ops->free(port, p->gaps);
+	p->gathers = NULL;
+	p->gaps = NULL;
+}
+
+uint64_t mcast_resume_plan_steps(const struct mcast_resume_plan *p)
+{
+	return p->turn + mcast_plan_steps(&p->down);
+}
+
+/* --- a member's items --------------------------------------------------- */
+
+/* How far member is from the holder on its way up, and who comes before it
+ * there; false: it is not on it. */
+static bool on_way(const struct mcast_resume_plan *p, uint32_t holder,
+		   uint32_t member, uint32_t *hop, uint32_t *before)
+{
+	uint32_t x = holder;
+
+	*before = MCAST_NONE;
+	for (*hop = 0; x && x != member; ++*hop) {
+		*before = x;
+		x = p->parents[x];
+	}
+	return x == member;
+}
+
+/* What goes up: false when there is no more of that. */
+static bool next_up(const struct mcast_resume_plan *p,
+		    struct mcast_resume_iter *it, struct mcast_item *out)
+{
+	const struct mcast_gather *g = &p->gathers[it->gather];
+	uint32_t hop, before;
+	bool has;
+
+	has = on_way(p, g->holder, it->member, &hop, &before) &&
+	      (it->sends ? it->member != 0 : before != MCAST_NONE);
+	if (has) {
+		out->step = g->base + hop + it->i - !it->sends;
+		out->block = g->first + it->i;
+		out->peer = it->sends ? p->parents[it->member] : before;
+	}
+	if (!has || ++it->i == g->count) {
+		it->gather++;
+		it->i = 0;
+	}
+	return has;
+}
+
+/* The block that `down` counts as the at-th. */
+static uint32_t missing_block(const struct mcast_resume_plan *p, uint32_t at)
+{
+	uint32_t lo = 0, hi = p->n_gaps, mid;
+
+	while (hi - lo > 1) {
+		mid = lo + (hi - lo) / 2;
+		if (p->gaps[mid].at <= at)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return p->gaps[lo].first + (at - p->gaps[lo].at);
+}
+
+/* Has a member got it on the root's behalf? */
+static bool gathered(const struct mcast_resume_plan *p, uint32_t member,
+		     uint32_t block)
+{
+	uint32_t lo = 0, hi = p->n_gathers, mid, hop, before;
+	const struct mcast_gather *g;
+
+	while (lo < hi) {
+		mid = lo + (hi - lo) / 2;
+		if (p->gathers[mid].first + p->gathers[mid].count <= block)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	g = &p->gathers[lo];
+	return lo < p->n_gathers && g->first <= block &&
+	       on_way(p, g->holder, member, &hop, &before) &&
+	       before != MCAST_NONE;
+}
+
+static enum mcast_resume_found next_down(const struct mcast_resume_plan *p,
+					 struct mcast_resume_iter *it,
+					 struct mcast_item *out)
+{
+	struct mcast_item item;
+	uint32_t block, to;
+	bool found;
+
+	found = it->sends ? mcast_plan_next_send(&p->down, it->member, it->step,
+						 &item)
+			  : mcast_plan_next_recv(&p->down, it->member, it->step,
+						 &item);
+	if (!found)
+		return MCAST_RESUME_END;
+	it->step = item.step + 1;
+	block = missing_block(p, (uint32_t)item.block);
+	to = it->sends ? item.peer : it->member;
+	if (mcast_run_find(&p->tables[to], block) || gathered(p, to, block))
+		return MCAST_RESUME_MORE;
+	*out = item;
+	out->step += p->turn;
+	out->block = block;
+	return MCAST_RESUME_ITEM;
+}
+
+enum mcast_resume_found mcast_resume_next(const struct mcast_resume_plan *p,
+					  struct mcast_resume_iter *it,
+					  struct mcast_item *out)
+{
+	enum mcast_resume_found found = MCAST_RESUME_MORE;
+
+	for (unsigned i = 0; i < LOOKS && found == MCAST_RESUME_MORE; i++) {
+		if (it->gather == p->n_gathers)
+			found = next_down(p, it, out);
+		else if (next_up(p, it, out))
+			found = MCAST_RESUME_ITEM;
+	}
+	return found;
+}
