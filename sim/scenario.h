@@ -113,5 +113,6 @@ extern const struct scenario scenario_flock_nodes;
 extern const struct scenario scenario_mcast_groups;
 extern const struct scenario scenario_rpc_handles;
 extern const struct scenario scenario_mcast_large;
+extern const struct scenario scenario_mcast_resume;
 
 #endif

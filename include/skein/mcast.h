@@ -240,6 +240,59 @@ SKEIN_API void skein_mcast_abort(struct skein_mcast *group, int err);
 SKEIN_API bool skein_mcast_failed(struct skein_mcast *group,
 				  struct skein_mcast_failure *why);
 
+/*
+ * What is here of the message that a failure ended: the oldest that done() was
+ * told of with an error. *msg is that message, with its tag. Bit i % 64 of
+ * bits[i / 64] says that block i is here and was verified; the sender has all.
+ * Of a message that was streamed: that block() was called for it. bits may be
+ * NULL; else words is (msg->blocks + 63) / 64 at least. For -ENOENT there is no
+ * such message (yet); -ENOSPC: too few words. From done() on, until close.
+ */
+SKEIN_API int skein_mcast_have(struct skein_mcast *group,
+			       struct skein_mcast_msg *msg, uint64_t *bits,
+			       size_t words);
+
+/* What a member has of an object that is to be finished. */
+struct skein_mcast_part {
+	size_t size; /* sizeof(struct skein_mcast_part) */
+	/* len bytes from off on are the object's; the callee's until done().
+	 * NULL: this member does not know it, and is asked by ops.incoming(),
+	 * which must give memory. */
+	struct skein_mem *mem;
+	uint64_t off, len;
+	/* What is there: all of it, or the blocks whose bits are set (as
+	 * skein_mcast_have() has them; NULL: none). Copied. */
+	bool whole;
+	const uint64_t *have;
+	void *tag; /* of the message */
+};
+
+/*
+ * Opens a group whose members finish one object among themselves, whatever part
+ * of it each has: those that survived a failure, and others that come back or
+ * are new. Message 0 of the group is that object; further ones are sent as
+ * always, by the first member. It need not have been the sender before, and
+ * need not have all. All members call it with the same list, and block_size as
+ * before; where the failed group is open still, with another number.
+ *
+ * Reads all that part says is there. Returns without waiting, as
+ * skein_mcast_open_async(). Then members tell each other what they have, and
+ * only what a member lacks is sent to it. done() with status 0: the object is
+ * whole and the same as at the first member. On a failure it comes if part.mem
+ * was given or incoming() returned 0, and skein_mcast_have() says what is there
+ * for the next try. If there are blocks that nobody has, every member's group is
+ * over with -ENODATA, and stats.blocks_lost says how many.
+ *
+ * Of one member at most so many stretches of blocks count: 65536 / count, but 64
+ * at least and 4096 at most; the longest do, the rest is sent again. -EINVAL:
+ * also SKEIN_MCAST_NO_CHECKSUM, or bits without memory; -ERANGE: part is outside
+ * its memory.
+ */
+SKEIN_API int skein_mcast_resume(struct skein_ctx *ctx,
+				 const struct skein_mcast_attr *attr,
+				 const struct skein_mcast_part *part,
+				 struct skein_mcast **group);
+
 struct skein_mcast_stats {
 	size_t size; /* sizeof(struct skein_mcast_stats), set by the caller */
 	uint64_t messages;  /* this member is through with */
@@ -260,6 +313,11 @@ struct skein_mcast_stats {
 	 * each hop, and who has it. */
 	uint32_t least_have;
 	unsigned slowest;
+	/* Of what skein_mcast_resume() resumes: blocks that this member had and
+	 * that were not sent to it; that it said to have and that were sent all
+	 * the same; that no member has (-ENODATA). */
+	uint64_t blocks_kept, blocks_refused, blocks_lost;
+	uint64_t bytes_kept;
 };
 SKEIN_API int skein_mcast_stats(struct skein_mcast *group,
 				struct skein_mcast_stats *stats);

@@ -134,6 +134,7 @@ static uint64_t from_now(uint64_t now, uint64_t timeout_ns)
 }
 
 static int group_new(struct skein_ctx *ctx, const struct skein_mcast_attr *user,
+		     const struct skein_mcast_part *part,
 		     struct skein_mcast **out)
 {
 	struct skein_mcast *g = env_alloc(ctx->env, sizeof(*g));
@@ -155,9 +156,9 @@ static int group_new(struct skein_ctx *ctx, const struct skein_mcast_attr *user,
 		goto err_free;
 	g->pair = env_random_u64(ctx->env);
 	g->list = mcast_list_hash(g->attr.members, g->attr.count);
-	g->params =
-		mcast_params_hash(g->attr.count, g->attr.algorithm,
-				  g->attr.block_size, g->attr.flags, g->racks);
+	g->params = mcast_params_hash(
+		g->attr.count, g->attr.algorithm, g->attr.block_size,
+		g->attr.flags | (part ? MCAST_PARAMS_RESUME : 0), g->racks);
 	conf = (struct mcast_eng_conf){
 		.n = g->attr.count,
 		.rank = g->attr.rank,
@@ -171,6 +172,8 @@ static int group_new(struct skein_ctx *ctx, const struct skein_mcast_attr *user,
 		.member_timeout_ns = g->attr.member_timeout_ns,
 	};
 	rc = mcast_eng_init(&g->eng, &g->port, &conf, now);
+	if (rc == 0 && part)
+		rc = mcast_part_take(g, part);
 	if (rc)
 		goto err_free;
 	rc = -ENOMEM;
@@ -218,6 +221,7 @@ static void do_send(struct skein_mcast *g, struct mcast_call *c)
 	/* Those that a failure ends have been ended already. */
 	mcast_msg_set(e, &msg, e->done++, c->out->size, c->out->tag);
 	e->port->ops->free(e->port, c->out);
+	mcast_left_keep(e, &msg, NULL);
 	e->port->ops->done(e->port, &msg, e->over);
 }
 
@@ -273,6 +277,8 @@ static void start_fn(struct engine_call *call)
 	struct skein_mcast *g =
 		container_of(call, struct skein_mcast, start_call);
 
+	if (g->eng.resume)
+		mcast_part_start(g);
 	mcast_group_start(g);
 	call_ended(g);
 }
@@ -380,16 +386,16 @@ static int over_of(struct skein_mcast *g)
 
 /* --- the public calls --------------------------------------------------- */
 
-int skein_mcast_open_async(struct skein_ctx *ctx,
-			   const struct skein_mcast_attr *attr,
-			   struct skein_mcast **group)
+int mcast_group_open(struct skein_ctx *ctx, const struct skein_mcast_attr *attr,
+		     const struct skein_mcast_part *part,
+		     struct skein_mcast **group)
 {
 	struct skein_mcast *g;
 	int rc;
 
 	if (ctx_forked(ctx))
 		return -SKEIN_EFORKED;
-	rc = group_new(ctx, attr, &g);
+	rc = group_new(ctx, attr, part, &g);
 	if (rc)
 		return rc;
 	once(g, &g->start_call, start_fn);
@@ -406,6 +412,13 @@ int skein_mcast_open_async(struct skein_ctx *ctx,
 	}
 	*group = g;
 	return 0;
+}
+
+int skein_mcast_open_async(struct skein_ctx *ctx,
+			   const struct skein_mcast_attr *attr,
+			   struct skein_mcast **group)
+{
+	return mcast_group_open(ctx, attr, NULL, group);
 }
 
 int skein_mcast_wait(struct skein_mcast *g, uint64_t timeout_ns)

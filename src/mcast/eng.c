@@ -108,6 +108,8 @@ void mcast_eng_fini(struct mcast_eng *e)
 	port->ops->free(port, e->x.have);
 	port->ops->free(port, e->x.sums);
 	port->ops->free(port, e->x.left);
+	port->ops->free(port, e->left.have);
+	mcast_resume_fini(e);
 	mcast_ring_free(e);
 	if (e->first_handle)
 		port->ops->mem_put(port, e->first_handle);
@@ -211,6 +213,11 @@ void mcast_eng_record(struct mcast_eng *e, uint32_t i, enum mcast_lane lane,
 	case MCAST_BYE:
 		mcast_over_close(e, nb, rec);
 		return;
+	case MCAST_HAVE:
+	case MCAST_RUN:
+	case MCAST_SUM:
+		mcast_resume_record(e, nb, rec);
+		return;
 	case MCAST_PING:
 		nb->owe |= MCAST_OWE_PONG;
 		return;
@@ -269,6 +276,7 @@ static void build(const struct mcast_eng *e, unsigned what,
 		rec->type = MCAST_FAIL;
 		rec->rank = (uint16_t)e->over_rank;
 		rec->err = (uint32_t)-e->over;
+		rec->block = e->over_lost;
 		return;
 	case MCAST_OWE_ACK:
 		mcast_over_fill_ack(e, rec);
@@ -349,6 +357,7 @@ bool mcast_eng_waits(const struct mcast_eng *e)
 	if (e->over || e->closed)
 		return false;
 	return e->x.active || e->closing || !list_empty(&e->queue) ||
+	       (e->up && mcast_resume_pending(e)) ||
 	       (mcast_is_root(e) && e->delivered != e->done);
 }
 
@@ -463,6 +472,7 @@ int mcast_eng_poll(struct mcast_eng *e, uint64_t now_ns)
 	e->again = false;
 	timers(e);
 	if (!e->over && !e->closed) {
+		moved += mcast_resume_step(e);
 		moved += mcast_xfer_arrivals(e);
 		moved += mcast_xfer_start_next(e);
 		moved += mcast_xfer_grants(e);
@@ -483,6 +493,7 @@ bool mcast_eng_has_work(const struct mcast_eng *e)
 	if (e->over || e->closed)
 		return false;
 	return e->n_arrivals || mcast_xfer_complete(e) ||
+	       mcast_resume_has_work(e) ||
 	       (!e->again && mcast_xfer_has_work(e));
 }
 

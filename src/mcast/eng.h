@@ -7,6 +7,7 @@
  *	xfer.c	one message: READYs, arrivals, sends
  *	ring.c	slots for messages that are streamed
  *	over.c	acknowledgement, closing, failure
+ *	resume.c what members have of an object that is resumed
  *
  * Records and times go in, records, blocks and calls of the application go out
  * through the port. The schedule says what is next; the engine only waits until
@@ -19,6 +20,7 @@
 
 #include "base/list.h"
 #include "mcast/port.h"
+#include "mcast/resume.h"
 #include "mcast/schedule.h"
 
 /* READYs under way, of all neighbours together, and blocks that this member
@@ -153,6 +155,14 @@ struct mcast_xfer {
 	uint64_t fed;
 };
 
+/* What a failure has left of the message that was under way. */
+struct mcast_left {
+	bool is;
+	bool whole; /* the sender: everything */
+	struct skein_mcast_msg msg;
+	uint64_t *have; /* bits; NULL: nothing */
+};
+
 /* A message that the root is to send. */
 struct mcast_out {
 	struct list_node link;
@@ -177,6 +187,7 @@ struct mcast_eng {
 	bool again; /* something could not be posted for want of room */
 	int over;   /* why; 0: it is not */
 	uint32_t over_rank, over_by;
+	uint32_t over_lost;  /* -ENODATA: blocks that nobody has */
 	const char *garbage; /* what was wrong; NULL: nothing */
 	uint64_t over_deadline_ns;
 	uint64_t now_ns, looked_ns;
@@ -192,6 +203,8 @@ struct mcast_eng {
 	uint64_t told_ns;
 
 	struct mcast_xfer x;
+	struct mcast_left left;
+	struct mcast_resume *resume; /* NULL: a group like most */
 	struct mcast_ring ring;
 	struct mcast_buf first; /* where a message of one block comes */
 	void *first_handle;
@@ -286,6 +299,10 @@ void mcast_xfer_block(struct mcast_eng *e, struct mcast_nb *nb,
 void mcast_xfer_begin(struct mcast_eng *e, struct mcast_nb *nb,
 		      const struct mcast_rec *rec);
 bool mcast_xfer_has_work(const struct mcast_eng *e);
+/* A failure ends a message: what is left of the first is kept. have is the
+ * engine's from now on. */
+void mcast_left_keep(struct mcast_eng *e, const struct skein_mcast_msg *msg,
+		     uint64_t *have);
 static inline bool mcast_have(const struct mcast_xfer *x, uint32_t block)
 {
 	return x->have[block / 64] >> (block % 64) & 1;

@@ -144,6 +144,9 @@ static void port_done(struct mcast_port *port,
 {
 	struct skein_mcast *g = group_of(port);
 
+	/* Release: who sees it reads what is left. */
+	if (g->eng.left.is)
+		atomic_store_explicit(&g->left, true, memory_order_release);
 	if (g->attr.ops.done)
 		g->attr.ops.done(g->attr.arg, g, msg, status);
 }
@@ -159,20 +162,24 @@ static void port_failed(struct mcast_port *port)
 static void tell_why(struct skein_mcast *g)
 {
 	const struct mcast_eng *e = &g->eng;
-	char by[32] = "";
+	char by[32] = "", lost[64] = "";
 
 	if (e->over_by != e->over_rank)
 		snprintf(by, sizeof(by), " (noticed by member %u)", e->over_by);
+	if (e->over_lost)
+		snprintf(lost, sizeof(lost),
+			 ": %u blocks are lost, no member has them",
+			 e->over_lost);
 	g->why =
 		(struct skein_mcast_failure){.err = e->over,
 					     .rank = e->over_rank,
 					     .member = g->members[e->over_rank],
 					     .text = g->why_text};
 	snprintf(g->why_text, sizeof(g->why_text),
-		 "multicast group %u: member %u, %.80s, failed: %s%s%s%s",
+		 "multicast group %u: member %u, %.80s, failed: %s%s%s%s%s",
 		 g->attr.number, e->over_rank, g->why.member,
 		 skein_strerror(e->over), e->garbage ? ": it sent " : "",
-		 e->garbage ? e->garbage : "", by);
+		 e->garbage ? e->garbage : "", lost, by);
 	env_log(mcast_env(g), ENV_LOG_WARN, "%s", g->why_text);
 }
 
@@ -221,6 +228,7 @@ static void publish(struct skein_mcast *g)
 	struct skein_mcast_stats *s = &e->stats;
 
 	s->delivered = e->delivered;
+	s->blocks_lost = e->over_lost;
 	s->current = e->done;
 	s->current_blocks = e->x.active ? e->x.msg.blocks : 0;
 	s->current_have = e->x.active ? e->x.n_have : 0;

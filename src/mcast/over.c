@@ -138,7 +138,7 @@ void mcast_over_close(struct mcast_eng *e, struct mcast_nb *nb,
 	if (e->closed && (bye || parent))
 		return;
 	if (mcast_is_root(e) || (!bye && !parent) || rec->msg != e->done ||
-	    e->x.active) {
+	    e->x.active || mcast_resume_pending(e)) {
 		mcast_garbage(e, nb, "a CLOSE that cannot be");
 		return;
 	}
@@ -163,8 +163,8 @@ void mcast_eng_close(struct mcast_eng *e)
 static bool may_close(const struct mcast_eng *e)
 {
 	return mcast_is_root(e) && e->finish && !e->closed && !e->over &&
-	       part_up(e) && list_empty(&e->queue) && !e->x.active &&
-	       e->delivered == e->done;
+	       !mcast_resume_pending(e) && part_up(e) &&
+	       list_empty(&e->queue) && !e->x.active && e->delivered == e->done;
 }
 
 /* --- failure ------------------------------------------------------------ */
@@ -192,6 +192,8 @@ void mcast_over_fail(struct mcast_eng *e, struct mcast_nb *nb,
 		mcast_garbage(e, nb, "a FAIL that cannot be");
 		return;
 	}
+	if (!e->over)
+		e->over_lost = rec->block;
 	mcast_eng_fail(e, rec->rank, -(int)rec->err, nb->rank);
 }
 
@@ -212,10 +214,13 @@ static void end_messages(struct mcast_eng *e)
 
 	if (e->x.active)
 		mcast_xfer_end(e, e->over);
+	else if (mcast_resume_pending(e))
+		mcast_resume_end(e, e->over);
 	while ((n = list_pop_head(&e->queue))) {
 		out = container_of(n, struct mcast_out, link);
 		mcast_msg_set(e, &msg, e->done++, out->size, out->tag);
 		port->ops->free(port, out);
+		mcast_left_keep(e, &msg, NULL);
 		port->ops->done(port, &msg, e->over);
 	}
 }

@@ -7,6 +7,7 @@
  *	post.c		work requests
  *	group.c		a group's life in its engine: rounds, sleep, callbacks
  *	api.c		the public calls, by any thread
+ *	part.c		... those that resume
  *
  * Thread rule: the owner of the context's default engine, but for what says
  * otherwise.
@@ -88,6 +89,8 @@ struct skein_mcast {
 	uint64_t deadline_ns; /* of the engine, after its last round */
 	uint64_t moved_ns;
 	struct skein_mcast_failure why;
+	struct skein_mem *resumed; /* where what is resumed is */
+	uint64_t resumed_off;
 	char why_text[256];
 
 	/* any thread */
@@ -95,6 +98,7 @@ struct skein_mcast {
 	atomic_int over, abort_err;
 	struct engine_call start_call, finish_call, close_call, abort_call,
 		leave_call;
+	atomic_bool left; /* the engine's: is there */
 	_Atomic(uint64_t) accepted, delivered;
 	atomic_uint calls; /* on their way to the engine */
 	struct env_mutex lock;
@@ -127,6 +131,19 @@ int mcast_post_record(struct mcast_link *link, const struct mcast_rec *rec);
 int mcast_post_block(struct mcast_link *link, const struct mcast_rec *rec,
 		     const struct mcast_buf *from, uint64_t to, uint32_t rkey,
 		     struct mcast_op *op);
+
+/* api.c: as skein_mcast_open_async(); part: of what is resumed, or NULL. */
+int mcast_group_open(struct skein_ctx *ctx, const struct skein_mcast_attr *attr,
+		     const struct skein_mcast_part *part,
+		     struct skein_mcast **group);
+
+/* part.c */
+#define MCAST_PARAMS_RESUME (1u << 31) /* among the flags of the section */
+/* Reads what part says is there, for the engine. Any thread; the group does not
+ * run yet. */
+int mcast_part_take(struct skein_mcast *g, const struct skein_mcast_part *part);
+/* What is asked of the engine's owner for it, before the group runs. */
+void mcast_part_start(struct skein_mcast *g);
 
 /* group.c */
 extern const struct mcast_port_ops mcast_group_port;

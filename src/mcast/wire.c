@@ -4,6 +4,7 @@
  */
 #include "mcast/wire.h"
 
+#include <errno.h>
 #include <skein/error.h>
 
 #define XXH_INLINE_ALL
@@ -24,18 +25,27 @@ static bool unused_zero(const struct mcast_rec *rec)
 {
 	bool msg = rec->type == MCAST_READY || rec->type == MCAST_BLOCK ||
 		   rec->type == MCAST_ACK || rec->type == MCAST_CLOSE ||
-		   rec->type == MCAST_BYE || rec->type == MCAST_BEGIN;
+		   rec->type == MCAST_BYE || rec->type == MCAST_BEGIN ||
+		   rec->type == MCAST_HAVE;
 	bool block = rec->type == MCAST_READY || rec->type == MCAST_BLOCK;
-	bool size = block || rec->type == MCAST_BEGIN;
+	bool size =
+		block || rec->type == MCAST_BEGIN || rec->type == MCAST_HAVE;
 	bool sum = rec->type == MCAST_BLOCK || rec->type == MCAST_CLOSE ||
-		   rec->type == MCAST_BYE;
+		   rec->type == MCAST_BYE || rec->type == MCAST_RUN ||
+		   rec->type == MCAST_SUM;
+	bool rank = rec->type == MCAST_FAIL || rec->type == MCAST_ACK ||
+		    rec->type == MCAST_HAVE || rec->type == MCAST_RUN;
+	/* FAIL: of what nobody has. */
+	bool number = block || rec->type == MCAST_ACK ||
+		      rec->type == MCAST_HAVE || rec->type == MCAST_RUN ||
+		      (rec->type == MCAST_FAIL && rec->err == ENODATA);
 
 	return (msg || !rec->msg) && (sum || !rec->sum) &&
-	       (size || !rec->size) && (block || !rec->len) &&
-	       (block || rec->type == MCAST_ACK || !rec->block) &&
+	       (size || !rec->size) &&
+	       (block || rec->type == MCAST_RUN || !rec->len) &&
+	       (number || !rec->block) &&
 	       (rec->type == MCAST_READY || !rec->rkey) &&
-	       (rec->type == MCAST_FAIL || rec->type == MCAST_ACK ||
-		!rec->rank) &&
+	       (rank || !rec->rank) &&
 	       (rec->type == MCAST_FAIL) == (rec->err != 0);
 }
 

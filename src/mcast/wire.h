@@ -40,6 +40,9 @@ enum mcast_type {
 	MCAST_PONG,	 /* here I am */
 	MCAST_BYE,	 /* nothing more will come from me */
 	MCAST_BEGIN,	 /* a message of several blocks begins */
+	MCAST_HAVE,	 /* a member has so many runs of blocks */
+	MCAST_RUN,	 /* one of them */
+	MCAST_SUM,	 /* the digest of what is resumed */
 	MCAST_TYPE_END,
 };
 

@@ -32,6 +32,21 @@ void mcast_msg_set(const struct mcast_eng *e, struct skein_mcast_msg *msg,
 	};
 }
 
+void mcast_left_keep(struct mcast_eng *e, const struct skein_mcast_msg *msg,
+		     uint64_t *have)
+{
+	if (e->left.is) { /* the oldest */
+		e->port->ops->free(e->port, have);
+		return;
+	}
+	e->left = (struct mcast_left){
+		.is = true,
+		.whole = mcast_is_root(e) && (!e->resume || msg->seq),
+		.msg = *msg,
+		.have = have,
+	};
+}
+
 static void xfer_clear(struct mcast_eng *e)
 {
 	struct mcast_xfer *x = &e->x;
@@ -83,7 +98,8 @@ int mcast_xfer_start_next(struct mcast_eng *e)
 	struct mcast_out *out;
 	int rc;
 
-	if (e->x.active || e->over || list_empty(&e->queue))
+	if (e->x.active || e->over || list_empty(&e->queue) ||
+	    mcast_resume_pending(e))
 		return 0;
 	out = container_of(list_pop_head(&e->queue), struct mcast_out, link);
 	mcast_msg_set(e, &msg, e->done, out->size, NULL);
@@ -101,7 +117,8 @@ bool mcast_xfer_complete(const struct mcast_eng *e)
 	const struct mcast_xfer *x = &e->x;
 
 	if (!x->active || x->sends || e->flying || x->n_app || e->n_arrivals ||
-	    (!mcast_is_root(e) && x->n_have != x->msg.blocks))
+	    (!mcast_is_root(e) && x->n_have != x->msg.blocks) ||
+	    (mcast_resume_active(e) && !mcast_resume_whole(e)))
 		return false;
 	for (uint32_t i = 0; i < e->n_nbs; i++)
 		if (e->nbs[i].begins)
@@ -113,8 +130,11 @@ int mcast_xfer_end(struct mcast_eng *e, int status)
 {
 	struct skein_mcast_msg msg = e->x.msg;
 
-	if (status)
+	if (status) {
 		msg.digest = 0;
+		mcast_left_keep(e, &msg, e->x.have);
+		e->x.have = NULL;
+	}
 	xfer_clear(e);
 	e->n_grants = e->n_arrivals = 0;
 	e->done++;
@@ -157,7 +177,8 @@ static int say_ready(struct mcast_eng *e, struct mcast_nb *nb, uint64_t msg,
 static bool wants_first(const struct mcast_eng *e)
 {
 	return e->parent != MCAST_NONE && !e->x.active && !e->first_granted &&
-	       !e->n_arrivals && mcast_nb_open(&e->nbs[e->parent]);
+	       !mcast_resume_pending(e) && !e->n_arrivals &&
+	       mcast_nb_open(&e->nbs[e->parent]);
 }
 
 static int grant_first(struct mcast_eng *e)
@@ -170,9 +191,16 @@ static int grant_first(struct mcast_eng *e)
 	return 1;
 }
 
+/* Of what is resumed: is the next one being looked for still? */
+static bool seeks(const struct mcast_eng *e, bool send)
+{
+	return mcast_resume_active(e) &&
+	       (send ? e->resume->seek_send : e->resume->seek_grant);
+}
+
 static bool may_grant(const struct mcast_eng *e)
 {
-	return e->x.active && e->x.grants &&
+	return e->x.active && e->x.grants && !seeks(e, false) &&
 	       e->n_grants + e->n_arrivals < MCAST_GRANTS && !e->over;
 }
 
@@ -210,8 +238,11 @@ static int grant_next(struct mcast_eng *e)
 	}
 	e->grants[e->n_grants++] = (struct mcast_grant){
 		.nb = (uint32_t)(nb - e->nbs), .block = block, .slot = slot};
-	x->grants = mcast_plan_next_recv(&x->plan, e->conf.rank,
-					 x->grant.step + 1, &x->grant);
+	if (mcast_resume_active(e))
+		mcast_resume_next_grant(e);
+	else
+		x->grants = mcast_plan_next_recv(&x->plan, e->conf.rank,
+						 x->grant.step + 1, &x->grant);
 	return 1;
 }
 
@@ -415,7 +446,8 @@ static bool here(const struct mcast_eng *e, uint32_t *slot)
 		*slot = mcast_ring_find(e, (uint32_t)x->send.block);
 		return *slot != MCAST_NO_SLOT;
 	}
-	return mcast_is_root(e) || mcast_have(x, (uint32_t)x->send.block);
+	return (mcast_is_root(e) && !mcast_resume_active(e)) ||
+	       mcast_have(x, (uint32_t)x->send.block);
 }
 
 static struct mcast_sendop *free_op(struct mcast_eng *e)
@@ -545,7 +577,7 @@ static int send_next(struct mcast_eng *e)
 	uint32_t slot;
 
 	if (!x->active || !x->sends || e->over || e->flying == MCAST_SENDS ||
-	    !here(e, &slot))
+	    seeks(e, true) || !here(e, &slot))
 		return 0;
 	nb = peer_of(e, x->send.peer);
 	if (!mcast_nb_open(nb))
@@ -563,8 +595,11 @@ static int send_next(struct mcast_eng *e)
 		return 0;
 	ready_used(nb);
 	x->waited = false;
-	x->sends = mcast_plan_next_send(&x->plan, e->conf.rank,
-					x->send.step + 1, &x->send);
+	if (mcast_resume_active(e))
+		mcast_resume_next_send(e);
+	else
+		x->sends = mcast_plan_next_send(&x->plan, e->conf.rank,
+						x->send.step + 1, &x->send);
 	return 1;
 }
 
@@ -586,7 +621,7 @@ static bool send_works(const struct mcast_eng *e)
 	uint32_t slot;
 
 	if (!x->active || !x->sends || e->flying == MCAST_SENDS ||
-	    !here(e, &slot))
+	    seeks(e, true) || !here(e, &slot))
 		return false;
 	nb = &e->nbs[mcast_nb_find(e, x->send.peer)];
 	return mcast_nb_open(nb) && nb->n_ready && !first_ahead(e, nb);
@@ -596,7 +631,7 @@ bool mcast_xfer_has_work(const struct mcast_eng *e)
 {
 	const struct mcast_xfer *x = &e->x;
 
-	if (!x->active && !list_empty(&e->queue))
+	if (!x->active && !list_empty(&e->queue) && !mcast_resume_pending(e))
 		return true;
 	if (wants_first(e) || send_works(e))
 		return true;

@@ -2,7 +2,7 @@
 /*
  * fuzz_mcast.c - a member of a multicast group whose neighbours say whatever the
  * input has: handshake sections, and records in either lane. Input: one byte
- * for rank, algorithm and checksums, then operations (see enum). The one that
+ * for rank, algorithm, checksums, and whether an object is resumed, then operations (see enum). The one that
  * says what the member waits for, with a byte changed, goes deep into a
  * message; its block's bytes do not travel.
  */
@@ -121,7 +121,7 @@ static int p_incoming(struct mcast_port *port,
 {
 	struct member *m = member_of(port);
 
-	skein_assert(m->eng.conf.rank);
+	skein_assert(m->eng.conf.rank || m->eng.resume);
 	if (msg->blocks > BLOCKS_MAX)
 		return -EFBIG;
 	m->begun++;
@@ -204,6 +204,59 @@ static void hear(struct member *m, uint32_t nb, enum mcast_lane lane,
 	skein_assert(can_be || !heeded || m->eng.over || m->eng.closed);
 }
 
+/* What is resumed: OBJECT bytes; who has an even rank has the blocks of OWN. */
+#define OBJECT (6 * BLOCK + 1)
+#define OWN 0x13u
+
+/* The runs of a table that a neighbour says. */
+static void table_said(const struct mcast_eng *e, uint32_t rank, uint32_t run,
+		       struct mcast_rec *rec)
+{
+	const struct mcast_claim *c = &e->resume->claim;
+
+	rec->rank = (uint16_t)rank;
+	if (rec->type == MCAST_HAVE) {
+		rec->msg = rank != e->conf.rank || c->knows;
+		rec->size = rec->msg ? OBJECT : 0;
+		rec->block = rank == e->conf.rank ? c->n_runs : 2;
+	} else if (rank == e->conf.rank) { /* mine comes back */
+		rec->block = c->runs[run].first;
+		rec->len = c->runs[run].count;
+		rec->sum = c->runs[run].digest;
+	} else {
+		rec->block = 4 * run;
+		rec->len = 3;
+	}
+}
+
+static bool awaits_table(const struct mcast_eng *e, uint32_t *nb,
+			 struct mcast_rec *rec)
+{
+	const struct mcast_resume *r = e->resume;
+	uint32_t rank, from;
+
+	for (*nb = 0; *nb < e->n_nbs; ++*nb)
+		if (r->shares[*nb].talks) {
+			rec->type = MCAST_RUN;
+			table_said(e, r->shares[*nb].rank, r->shares[*nb].got,
+				   rec);
+			return true;
+		}
+	rec->type = MCAST_HAVE;
+	for (rank = 0; rank < MEMBERS; rank++) {
+		for (from = rank; from && r->parents[from] != e->conf.rank;)
+			from = r->parents[from];
+		*nb = mcast_nb_find(e, from);
+		if (from && !r->tables[rank].runs) {
+			table_said(e, rank, 0, rec);
+			return true;
+		}
+	}
+	*nb = e->parent;
+	table_said(e, r->n_all, 0, rec);
+	return e->parent != MCAST_NONE;
+}
+
 /* The record that this member waits for, as it should be; false: none. */
 static bool awaited(const struct mcast_eng *e, uint32_t *nb,
 		    struct mcast_rec *rec)
@@ -214,6 +267,15 @@ static bool awaited(const struct mcast_eng *e, uint32_t *nb,
 	for (*nb = 0; *nb < e->n_nbs; ++*nb)
 		if (!e->nbs[*nb].hello_in)
 			return true;
+	if (mcast_resume_pending(e))
+		return awaits_table(e, nb, rec);
+	if (mcast_resume_active(e) && x->n_have == x->msg.blocks &&
+	    !e->resume->sum_known) {
+		*nb = e->parent;
+		rec->type = MCAST_SUM;
+		rec->sum = x->msg.digest;
+		return true;
+	}
 	rec->msg = e->done;
 	if (e->n_grants) {
 		*nb = e->grants[0].nb;
@@ -343,6 +405,27 @@ static void send(struct member *m, uint64_t len)
 	mcast_eng_send(&m->eng, out);
 }
 
+static bool resume(struct member *m)
+{
+	struct mcast_claim c = {0};
+
+	if (m->eng.conf.rank % 2 == 0) {
+		c = (struct mcast_claim){.knows = true,
+					 .begun = true,
+					 .size = OBJECT,
+					 .buf.addr = m->object,
+					 .have = p_alloc(&m->port, 8),
+					 .sums = p_alloc(&m->port, 7 * 8)};
+		c.runs = p_alloc(&m->port, 4 * sizeof(*c.runs));
+		if (!c.have || !c.sums || !c.runs)
+			abort();
+		c.have[0] = OWN;
+		c.n_runs = mcast_runs_of(c.have, 7, c.runs, 4);
+		m->begun++;
+	}
+	return mcast_resume_init(&m->eng, &c) == 0;
+}
+
 static bool member_new(struct member *m, unsigned how)
 {
 	struct mcast_eng_conf conf = {
@@ -360,6 +443,8 @@ static bool member_new(struct member *m, unsigned how)
 	m->now = MS;
 	if (mcast_eng_init(&m->eng, &m->port, &conf, m->now))
 		return false;
+	if (how / 96 % 2 && !resume(m))
+		abort();
 	for (uint32_t i = 0; i < m->eng.n_nbs; i++)
 		mcast_eng_link_up(&m->eng, i, m->now);
 	if (!conf.rank) {

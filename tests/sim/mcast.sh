@@ -21,3 +21,5 @@ done
 "$skein" sim mcast-blocks
 "$skein" sim fuzz mcast-large --seeds 1..20 --twice
 "$skein" sim fuzz mcast-large --seeds 1..5 --calm
+"$skein" sim fuzz mcast-resume --seeds 1..30 --twice
+"$skein" sim fuzz mcast-resume --seeds 1..3 --calm

@@ -79,8 +79,8 @@ static void case_plan(void)
 {
 	for (uint32_t r = 0; r < c.n; r++) {
 		c.tables[r] = (struct mcast_table){.runs = c.runs[r]};
-		c.tables[r].n = mcast_runs_of(c.have[r], c.k, c.runs[r],
-					      K_MAX / 2 + 1);
+		c.tables[r].n =
+			mcast_runs_of(c.have[r], c.k, c.runs[r], K_MAX / 2 + 1);
 	}
 	assert_int_equal(mcast_resume_plan_init(&c.plan, &port, &c.how, c.k,
 						c.tables, c.parents),
@@ -111,11 +111,11 @@ static uint32_t list_of(bool sending, struct move *moves)
 			if (f == MCAST_RESUME_MORE)
 				continue;
 			assert_true(n < MOVES_MAX);
-			moves[n++] = (struct move){
-				.step = item.step,
-				.from = sending ? r : item.peer,
-				.to = sending ? item.peer : r,
-				.block = (uint32_t)item.block};
+			moves[n++] =
+				(struct move){.step = item.step,
+					      .from = sending ? r : item.peer,
+					      .to = sending ? item.peer : r,
+					      .block = (uint32_t)item.block};
 		}
 	}
 	return n;
@@ -174,7 +174,8 @@ static const char *verdict(void)
 			return "sends and receives differ";
 	memcpy(have, c.have, sizeof(have));
 	for (uint32_t i = 0; i < n_recvs && !bad; i = end) {
-		for (end = i; end < n_recvs && recvs[end].step == recvs[i].step;)
+		for (end = i;
+		     end < n_recvs && recvs[end].step == recvs[i].step;)
 			end++;
 		bad = step_right(have, i, end);
 	}

@@ -4,6 +4,7 @@
  * a record and every type stands in the page, and none besides. What cannot be
  * is refused.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,9 @@ static const char *const types[MCAST_TYPE_END] = {
 	[MCAST_BLOCK] = "BLOCK", [MCAST_ACK] = "ACK",
 	[MCAST_CLOSE] = "CLOSE", [MCAST_FAIL] = "FAIL",
 	[MCAST_PING] = "PING",	 [MCAST_PONG] = "PONG",
-	[MCAST_BYE] = "BYE",	 [MCAST_BEGIN] = "BEGIN"};
+	[MCAST_BYE] = "BYE",	 [MCAST_BEGIN] = "BEGIN",
+	[MCAST_HAVE] = "HAVE",	 [MCAST_RUN] = "RUN",
+	[MCAST_SUM] = "SUM"};
 
 static void test_page(void **state)
 {
@@ -93,6 +96,9 @@ static void test_refused(void **state)
 		{MCAST_PING, {1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}},
 		{MCAST_BYE, {1, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0}},
 		{MCAST_BEGIN, {1, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0}},
+		{MCAST_HAVE, {1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0}},
+		{MCAST_RUN, {1, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0}},
+		{MCAST_SUM, {1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0}},
 	};
 	struct mcast_rec rec;
 
@@ -115,6 +121,13 @@ static void test_refused(void **state)
 	assert_false(valid(&rec));
 	rec.err = 5;
 	assert_true(valid(&rec));
+	/* And how many blocks are lost, if that is why. */
+	rec.block = 7;
+	assert_false(valid(&rec));
+	rec.err = ENODATA;
+	assert_true(valid(&rec));
+	rec.block = 0;
+	rec.err = 5;
 	assert_false(mcast_rec_valid(&rec, MCAST_WORDS, 9,
 				     mcast_imm_value(&rec) + 1));
 	/* Behind the blocks too; words are not, nor blocks among words. */

@@ -208,14 +208,18 @@ static void w_done(struct mcast_port *port, const struct skein_mcast_msg *msg,
 	struct seen *s = &m->seen[msg->seq];
 
 	skein_assert(!s->done && (status == 0 || m->told));
-	skein_assert(m->rank == 0 || s->begun);
+	skein_assert(m->rank == 0 || s->begun || (m->eng.resume && !msg->seq));
 	s->done = true;
 	s->status = status;
 	s->digest = msg->digest;
-	if (m->rank && !status) {
+	if (s->buf && !status && (m->rank || m->eng.resume)) {
 		skein_assert(all_right(s->buf, msg->seq, s->size));
 		skein_assert(!s->stream || s->blocks == msg->blocks ||
 			     !s->size);
+	}
+	if (m->w->keep && s->buf) {
+		s->copy = malloc(s->size + 1);
+		memcpy(s->copy, s->buf, s->size);
 	}
 	/* From now on it is the application's again: a write to it is seen by
 	 * the sanitizer. */
@@ -318,12 +322,66 @@ void world_fini(struct world *w)
 	for (uint32_t i = 0; i < w->n; i++) {
 		for (uint32_t k = 0; k < w->n; k++)
 			link_fini(&w->links[i][k]);
-		for (unsigned k = 0; k < WORLD_MESSAGES; k++)
+		for (unsigned k = 0; k < WORLD_MESSAGES; k++) {
 			free(w->m[i].seen[k].buf);
+			free(w->m[i].seen[k].copy);
+		}
 		mcast_eng_fini(&w->m[i].eng);
 		skein_assert(!w->m[i].mems);
 	}
 	skein_assert(!w->allocs);
+}
+
+/* The runs of c->have, with their digests, and its checksums. */
+static void claim_sums(struct member *m, struct mcast_claim *c,
+		       const uint8_t *bytes)
+{
+	uint64_t seed = mcast_seed(m->eng.conf.list, 0);
+	struct skein_mcast_msg msg;
+
+	mcast_msg_set(&m->eng, &msg, 0, c->size, NULL);
+	c->sums = w_alloc(&m->port, msg.blocks * sizeof(*c->sums));
+	c->runs = w_alloc(&m->port, (msg.blocks / 2 + 1) * sizeof(*c->runs));
+	c->n_runs =
+		mcast_runs_of(c->have, msg.blocks, c->runs, msg.blocks / 2 + 1);
+	for (uint32_t i = 0; i < c->n_runs; i++) {
+		struct mcast_run *r = &c->runs[i];
+
+		for (uint32_t b = r->first; b < r->first + r->count; b++) {
+			c->sums[b] =
+				mcast_sum(bytes + (size_t)b * msg.block_size,
+					  mcast_block_len(&msg, b), seed, b);
+			r->digest = mcast_digest_add(r->digest, c->sums[b], b);
+		}
+	}
+}
+
+void world_part(struct world *w, uint32_t rank, const uint8_t *bytes,
+		uint64_t size, const uint64_t *have)
+{
+	struct member *m = &w->m[rank];
+	struct seen *s = &m->seen[0];
+	struct mcast_claim c = {.knows = bytes, .begun = bytes};
+	size_t words = size / w->conf.block_size / 64 + 1;
+
+	w->messages = 1;
+	w->sizes[0] = size;
+	w->stream_odds = 0;
+	if (bytes) {
+		c.size = size;
+		s->begun = true;
+		s->size = size;
+		s->buf = malloc(size + 1);
+		memcpy(s->buf, bytes, size);
+		c.buf = (struct mcast_buf){s->buf, rank, rank + 1000};
+		c.tag = s;
+	}
+	if (bytes && size) {
+		c.have = w_alloc(&m->port, words * sizeof(*c.have));
+		memcpy(c.have, have, words * sizeof(*c.have));
+		claim_sums(m, &c, bytes);
+	}
+	skein_assert(mcast_resume_init(&m->eng, &c) == 0);
 }
 
 void world_send(struct world *w, uint64_t size)

@@ -44,7 +44,7 @@ struct seen {
 	int status;
 	uint32_t blocks;
 	uint64_t digest;
-	uint8_t *copy; /* of a streamed one, put together */
+	uint8_t *copy; /* what was there when it ended, if the world keeps it */
 };
 
 struct member {
@@ -82,6 +82,7 @@ struct world {
 	unsigned messages;
 	unsigned allocs;
 	bool flip;	 /* corrupt the next payload */
+	bool keep;	 /* objects are copied when they end */
 	int stream_odds; /* of 100 */
 	int later_odds;
 	uint64_t packets; /* delivered */
@@ -90,6 +91,10 @@ struct world {
 void world_init(struct world *w, uint64_t seed, uint32_t n,
 		enum mcast_algorithm algorithm, uint32_t block_size);
 void world_fini(struct world *w);
+/* Message 0 is resumed: what a member has of it. bytes: size bytes, of which the
+ * blocks whose bits are set count; NULL: it does not know the object. */
+void world_part(struct world *w, uint32_t rank, const uint8_t *bytes,
+		uint64_t size, const uint64_t *have);
 /* The root sends one more message. */
 void world_send(struct world *w, uint64_t size);
 /* One step of somebody. False: nothing can move but time. */

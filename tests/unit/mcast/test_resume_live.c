@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_resume_live.c - processes that are killed in the middle of a multicast,
+ * and the others finish it: without a relay, without the root, and again when one
+ * more dies; and one that comes back fetches it. The parent says who is in which
+ * group, the members do the rest.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "unit/cm.h"
+#include "unit/device.h"
+#include <skein/skein.h>
+
+#define MEMBERS 8
+#define BLOCK (64u << 10)
+#define BLOCKS 41u
+#define OBJECT ((uint64_t)(BLOCKS - 1) * BLOCK + 777)
+#define PATIENCE SKEIN_S(120)
+
+static uint8_t at(uint64_t i)
+{
+	return (uint8_t)(i * 7 + (i >> 9) + (i >> 17));
+}
+
+/* --- what is said over pipes -------------------------------------------- */
+
+enum what {
+	SEND,	/* a group whose root sends, but holds back what is behind */
+	RESUME, /* a group that finishes it */
+};
+
+struct order {
+	enum what what;
+	unsigned number, count, rank, hold;
+	bool whole; /* it has the object from elsewhere */
+	enum skein_mcast_algorithm algorithm;
+	char addrs[MEMBERS][64];
+};
+
+enum event {
+	UP,    /* the group is up */
+	HELD,  /* the root has come to what it holds back */
+	WHOLE, /* a receiver has all; others may not */
+	OVER,  /* the group is closed: */
+};
+
+struct report {
+	enum event event;
+	int status, closed; /* of done(); of close */
+	bool done, right;
+	unsigned kept, received, lost;
+};
+
+static void all_write(int fd, const void *buf, size_t len)
+{
+	if (write(fd, buf, len) != (ssize_t)len)
+		_exit(9);
+}
+
+/* --- a member ----------------------------------------------------------- */
+
+static struct {
+	struct skein_ctx *ctx;
+	struct skein_listener *listener;
+	struct skein_mem *mem; /* the object; NULL: unknown */
+	uint64_t have[BLOCKS / 64 + 1];
+	bool whole, root, told_held;
+	unsigned hold;
+	int out;
+	int status;
+	atomic_bool done;
+} me;
+
+static void say(enum event event)
+{
+	struct report r = {.event = event};
+
+	all_write(me.out, &r, sizeof(r));
+}
+
+static void mem_make(bool filled)
+{
+	uint8_t *bytes;
+
+	if (me.mem || skein_mem_new(me.ctx, OBJECT, &me.mem))
+		_exit(5);
+	bytes = skein_mem_addr(me.mem);
+	for (uint64_t i = 0; filled && i < OBJECT; i++)
+		bytes[i] = at(i);
+}
+
+static int on_incoming(void *arg, struct skein_mcast *group,
+		       const struct skein_mcast_msg *msg,
+		       struct skein_mcast_dest *dest)
+{
+	if (msg->size != OBJECT)
+		return -EBADMSG;
+	if (!me.mem)
+		mem_make(false);
+	dest->mem = me.mem;
+	return 0;
+}
+
+static int on_fill(void *arg, struct skein_mcast *group,
+		   const struct skein_mcast_msg *msg,
+		   const struct skein_mcast_block *b)
+{
+	if (b->index >= me.hold) {
+		if (!me.told_held)
+			say(HELD);
+		me.told_held = true;
+		return SKEIN_MCAST_LATER;
+	}
+	for (uint32_t i = 0; i < b->len; i++)
+		((uint8_t *)b->data)[i] = at(b->off + i);
+	return 0;
+}
+
+static void on_done(void *arg, struct skein_mcast *group,
+		    const struct skein_mcast_msg *msg, int status)
+{
+	struct skein_mcast_msg left;
+
+	me.status = status;
+	if (!status)
+		me.whole = true;
+	else if (skein_mcast_have(group, &left, me.have, sizeof(me.have) / 8) ||
+		 left.size != msg->size)
+		_exit(4);
+	atomic_store(&me.done, true);
+}
+
+static bool right(void)
+{
+	const uint8_t *bytes = me.mem ? skein_mem_addr(me.mem) : NULL;
+	uint64_t i;
+
+	for (i = 0; bytes && i < OBJECT; i++)
+		if (bytes[i] != at(i))
+			return false;
+	return bytes;
+}
+
+/* What is counted is told when the engine rests: its last word is waited for. */
+static void read_stats(struct skein_mcast *group, struct report *r)
+{
+	struct skein_mcast_stats s = {.size = sizeof(s)};
+	struct skein_mcast_failure why;
+
+	do {
+		usleep(1000);
+		skein_mcast_stats(group, &s);
+	} while (!s.messages && !s.blocks_lost &&
+		 (!skein_mcast_failed(group, &why) || why.err == -ENODATA));
+	r->kept = (unsigned)s.blocks_kept;
+	r->received = (unsigned)s.blocks_received;
+	r->lost = (unsigned)s.blocks_lost;
+}
+
+/* Until all is here, or the group is over. */
+static void watch(struct skein_mcast *group)
+{
+	struct skein_mcast_stats s = {.size = sizeof(s)};
+	bool all = false;
+
+	while (!all && !skein_mcast_failed(group, NULL)) {
+		usleep(1000);
+		skein_mcast_stats(group, &s);
+		all = s.messages ||
+		      (s.current_blocks && s.current_have == s.current_blocks);
+	}
+	if (all)
+		say(WHOLE);
+}
+
+static int open_group(const struct order *o, struct skein_mcast **group)
+{
+	const char *names[MEMBERS];
+	struct skein_mcast_attr attr = {
+		.size = sizeof(attr),
+		.number = o->number,
+		.members = names,
+		.count = o->count,
+		.rank = o->rank,
+		.algorithm = o->algorithm,
+		.block_size = BLOCK,
+		/* Sanitizers and a loaded machine are no failure. */
+		.open_timeout_ns = SKEIN_S(60),
+		.member_timeout_ns = SKEIN_S(30),
+		.ops = {.incoming = on_incoming,
+			.fill = on_fill,
+			.done = on_done}};
+	struct skein_mcast_part part = {.size = sizeof(part),
+					.mem = me.mem,
+					.len = me.mem ? OBJECT : 0,
+					.whole = me.whole,
+					.have = me.mem ? me.have : NULL};
+
+	for (unsigned i = 0; i < o->count; i++)
+		names[i] = o->addrs[i];
+	if (o->what == SEND)
+		return skein_mcast_open_async(me.ctx, &attr, group);
+	return skein_mcast_resume(me.ctx, &attr, &part, group);
+}
+
+static void obey(const struct order *o)
+{
+	struct report r = {.event = OVER};
+	struct skein_mcast *group;
+
+	me.root = o->what == SEND && !o->rank;
+	me.hold = o->hold;
+	me.status = 0;
+	atomic_store(&me.done, false);
+	if (o->whole && !me.whole) {
+		mem_make(true);
+		me.whole = true;
+	}
+	if (open_group(o, &group))
+		_exit(3);
+	if (skein_mcast_wait(group, PATIENCE) == 0)
+		say(UP);
+	if (me.root && skein_mcast_send_stream(group, OBJECT, NULL))
+		_exit(2);
+	if (o->what == RESUME)
+		read_stats(group, &r);
+	else if (o->rank)
+		watch(group);
+	r.closed = skein_mcast_close(group, PATIENCE);
+	r.done = atomic_load(&me.done);
+	r.status = me.status;
+	r.right = right();
+	all_write(me.out, &r, sizeof(r));
+}
+
+static void quiet(void *arg, enum skein_log_level level, const char *line)
+{
+}
+
+static void process(int in, int out)
+{
+	struct skein_ctx_attr attr = {.size = sizeof(attr),
+				      .device = test_device(),
+				      .background = true,
+				      .log = quiet};
+	char addr[64] = "";
+	struct order o;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	me.out = out;
+	if (skein_ctx_open(&attr, &me.ctx) ||
+	    skein_listener_open(me.ctx, "127.0.0.1:0", NULL, &me.listener))
+		_exit(8);
+	snprintf(addr, sizeof(addr), "%s", skein_listener_addr(me.listener));
+	all_write(out, addr, sizeof(addr));
+	while (read(in, &o, sizeof(o)) == sizeof(o))
+		obey(&o);
+	skein_mem_free(me.mem);
+	skein_ctx_close(me.ctx);
+	_exit(0);
+}
+
+/* --- the parent --------------------------------------------------------- */
+
+static struct proc {
+	pid_t pid;
+	int in, out;
+	char addr[64];
+	bool live;
+} procs[MEMBERS];
+static unsigned number = 100;
+
+static void proc_start(unsigned i)
+{
+	int to[2], from[2];
+
+	assert_int_equal(pipe(to), 0);
+	assert_int_equal(pipe(from), 0);
+	procs[i].pid = fork();
+	assert_true(procs[i].pid >= 0);
+	if (!procs[i].pid) {
+		for (unsigned k = 0; k < MEMBERS; k++)
+			if (procs[k].live)
+				close(procs[k].in);
+		close(to[1]);
+		close(from[0]);
+		process(to[0], from[1]);
+	}
+	close(to[0]);
+	close(from[1]);
+	procs[i].in = to[1];
+	procs[i].out = from[0];
+	procs[i].live = true;
+	assert_int_equal(read(from[0], procs[i].addr, 64), 64);
+}
+
+static void proc_kill(unsigned i)
+{
+	kill(procs[i].pid, SIGKILL);
+	waitpid(procs[i].pid, NULL, 0);
+	close(procs[i].in);
+	close(procs[i].out);
+	procs[i].live = false;
+}
+
+static void all_start(unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		proc_start(i);
+}
+
+/* All leave by themselves, and well. */
+static void all_end(void)
+{
+	int status;
+
+	for (unsigned i = 0; i < MEMBERS; i++) {
+		if (!procs[i].live)
+			continue;
+		close(procs[i].in);
+		waitpid(procs[i].pid, &status, 0);
+		assert_int_equal(status, 0);
+		close(procs[i].out);
+		procs[i].live = false;
+	}
+}
+
+/* who: indices of members, ends with MEMBERS; the first is the root. source has
+ * the object from elsewhere. */
+static void tell(struct order o, const unsigned *who, unsigned source)
+{
+	o.number = number++;
+	for (o.count = 0; who[o.count] < MEMBERS; o.count++)
+		memcpy(o.addrs[o.count], procs[who[o.count]].addr, 64);
+	for (o.rank = 0; o.rank < o.count; o.rank++) {
+		o.whole = who[o.rank] == source;
+		assert_int_equal(write(procs[who[o.rank]].in, &o, sizeof(o)),
+				 sizeof(o));
+	}
+}
+
+static struct report hear(unsigned i, enum event event)
+{
+	struct report r;
+
+	do
+		assert_int_equal(read(procs[i].out, &r, sizeof(r)), sizeof(r));
+	while (r.event != event);
+	return r;
+}
+
+static void all_up(const unsigned *who)
+{
+	for (unsigned i = 0; who[i] < MEMBERS; i++)
+		hear(who[i], UP);
+}
+
+/* All of who say that they have it. Returns what was there before. */
+static unsigned all_finish(const unsigned *who)
+{
+	unsigned kept = 0;
+	struct report r;
+
+	for (unsigned i = 0; who[i] < MEMBERS; i++) {
+		r = hear(who[i], OVER);
+		assert_int_equal(r.closed, 0);
+		assert_int_equal(r.status, 0);
+		assert_true(r.right);
+		assert_int_equal(r.kept + r.received, BLOCKS);
+		kept += r.kept;
+	}
+	return kept;
+}
+
+static void all_fail(const unsigned *who)
+{
+	struct report r;
+
+	for (unsigned i = 0; who[i] < MEMBERS; i++) {
+		r = hear(who[i], OVER);
+		assert_int_not_equal(r.closed, 0);
+	}
+}
+
+#define WHO(...) ((const unsigned[]){__VA_ARGS__, MEMBERS})
+#define NOBODY MEMBERS
+static const struct order resume = {.what = RESUME};
+
+static void test_without_a_relay(void **state)
+{
+	unsigned kept;
+
+	all_start(6);
+	tell((struct order){.hold = 30}, WHO(0, 1, 2, 3, 4, 5), NOBODY);
+	all_up(WHO(0, 1, 2, 3, 4, 5));
+	hear(0, HELD);
+	proc_kill(3);
+	all_fail(WHO(0, 1, 2, 4, 5));
+	tell(resume, WHO(0, 1, 2, 4, 5), 0);
+	kept = all_finish(WHO(0, 1, 2, 4, 5));
+	assert_true(kept > BLOCKS); /* more than the root's own */
+	/* One comes back with nothing, and fetches it from one of them. */
+	proc_start(3);
+	tell(resume, WHO(4, 3), NOBODY);
+	assert_int_equal(all_finish(WHO(4, 3)), BLOCKS);
+	all_end();
+}
+
+/* What the root has not sent to anybody is lost with it: all are told, and how
+ * much. When it is back with the object, only that is sent. */
+static void test_without_the_root(void **state)
+{
+	unsigned lost = 0, kept;
+	struct report r;
+
+	all_start(5);
+	tell((struct order){.hold = 30}, WHO(0, 1, 2, 3, 4), NOBODY);
+	all_up(WHO(0, 1, 2, 3, 4));
+	hear(0, HELD);
+	proc_kill(0);
+	all_fail(WHO(1, 2, 3, 4));
+	tell(resume, WHO(1, 2, 3, 4), NOBODY);
+	for (unsigned i = 1; i <= 4; i++) {
+		r = hear(i, OVER);
+		assert_int_equal(r.closed, -ENODATA);
+		assert_true(r.lost >= BLOCKS - 30 && r.lost < BLOCKS);
+		assert_true(!lost || r.lost == lost);
+		lost = r.lost;
+	}
+	/* It is not the root this time, and it may be anywhere. */
+	proc_start(0);
+	tell(resume, WHO(1, 2, 0, 3, 4), 0);
+	kept = all_finish(WHO(1, 2, 0, 3, 4));
+	assert_true(kept >= BLOCKS + BLOCKS - lost);
+	all_end();
+}
+
+/* The root dies when one has all, and the last one does not run. */
+static void test_root_is_through(void **state)
+{
+	all_start(4);
+	tell((struct order){.hold = BLOCKS, .algorithm = SKEIN_MCAST_CHAIN},
+	     WHO(0, 1, 2, 3), NOBODY);
+	all_up(WHO(0, 1, 2, 3));
+	kill(procs[3].pid, SIGSTOP);
+	hear(1, WHOLE);
+	proc_kill(0);
+	kill(procs[3].pid, SIGCONT);
+	for (unsigned i = 1; i < 4; i++)
+		hear(i, OVER);
+	tell(resume, WHO(3, 2, 1), NOBODY);
+	assert_true(all_finish(WHO(3, 2, 1)) >= BLOCKS);
+	all_end();
+}
+
+/* One dies in the middle of a resume: the others resume that. */
+static void test_once_more(void **state)
+{
+	all_start(6);
+	tell((struct order){.hold = 25}, WHO(0, 1, 2, 3, 4, 5), NOBODY);
+	all_up(WHO(0, 1, 2, 3, 4, 5));
+	hear(0, HELD);
+	proc_kill(2);
+	all_fail(WHO(0, 1, 3, 4, 5));
+	tell(resume, WHO(0, 1, 3, 4, 5), 0);
+	all_up(WHO(0, 1, 3, 4, 5));
+	proc_kill(1);
+	for (unsigned i = 0; i < 6; i++)
+		if (procs[i].live)
+			hear(i, OVER);
+	tell(resume, WHO(0, 3, 4, 5), NOBODY);
+	all_finish(WHO(0, 3, 4, 5));
+	all_end();
+}
+
+/* What cannot be is said at once; and a group of one has what it has. */
+static void test_refusals(void **state)
+{
+	const char *self = "root";
+	struct skein_ctx_attr ctx_attr = {.size = sizeof(ctx_attr),
+					  .device = test_device(),
+					  .log = quiet};
+	struct skein_mcast_attr attr = {.size = sizeof(attr),
+					.members = &self,
+					.count = 1,
+					.block_size = BLOCK,
+					.ops = {.done = on_done}};
+	struct skein_mcast_part part = {.size = sizeof(part), .len = OBJECT};
+	struct skein_mcast *group;
+	uint64_t have = 5;
+
+	assert_int_equal(skein_ctx_open(&ctx_attr, &me.ctx), 0);
+	assert_int_equal(skein_mcast_resume(me.ctx, &attr, NULL, &group),
+			 -EINVAL);
+	assert_int_equal(skein_mcast_resume(me.ctx, &attr, &part, &group),
+			 -EINVAL);
+	mem_make(true);
+	part.mem = me.mem;
+	part.off = 1;
+	assert_int_equal(skein_mcast_resume(me.ctx, &attr, &part, &group),
+			 -ERANGE);
+	part.off = 0;
+	attr.flags = SKEIN_MCAST_NO_CHECKSUM;
+	assert_int_equal(skein_mcast_resume(me.ctx, &attr, &part, &group),
+			 -EINVAL);
+	attr.flags = 0;
+	part.have = &have; /* blocks 0 and 2 */
+	assert_int_equal(skein_mcast_resume(me.ctx, &attr, &part, &group), 0);
+	assert_int_equal(skein_mcast_close(group, PATIENCE), -ENODATA);
+	assert_int_equal(me.status, -ENODATA);
+	assert_int_equal(me.have[0], 5);
+	part.whole = true;
+	assert_int_equal(skein_mcast_resume(me.ctx, &attr, &part, &group), 0);
+	assert_int_equal(skein_mcast_close(group, PATIENCE), 0);
+	assert_int_equal(me.status, 0);
+	skein_mem_free(me.mem);
+	skein_ctx_close(me.ctx);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_without_a_relay),
+		cmocka_unit_test(test_without_the_root),
+		cmocka_unit_test(test_root_is_through),
+		cmocka_unit_test(test_once_more),
+		cmocka_unit_test(test_refusals),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
