@@ -217,6 +217,9 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 	return 0;
 }
 
+/* It is not in `from` any more. */
+#define MOVED 1
+
 static int modify_step(struct soft_qp *q, enum ibv_qp_state from,
 		       enum ibv_qp_state to, const struct ibv_qp_attr *a,
 		       int mask)
@@ -250,7 +253,7 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state from,
 		/* What waited in SQD goes on; SQ_DRAINED may be due. */
 		look = q->parked || q->sqd_notify;
 	} else {
-		err = -EINVAL;
+		err = MOVED;
 	}
 	soft_qp_release(q);
 	if (!err && to == IBV_QPS_RTR)
@@ -265,29 +268,42 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state from,
 	return err;
 }
 
-int soft_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
-		   int mask)
+/* What is asked for is judged by the state that it is in, and then done. */
+static int modify_once(struct soft_qp *q, struct ibv_qp_attr *attr, int mask)
 {
-	struct soft_qp *q = soft_qp_of(qp);
 	enum ibv_qp_state from, to;
 	int err;
 
-	if (!soft_here(q->s))
-		return -EPERM;
-	pthread_mutex_lock(&qp->mutex);
 	/* Whoever has polled an error finds the state that it led to: the one
 	 * who tells of it goes on to change the state under the hold. */
 	soft_qp_hold(q);
 	from = soft_qp_state(q);
 	soft_qp_release(q);
 	to = mask & IBV_QP_STATE ? attr->qp_state : from;
-	err = dev_states_check(qp->qp_type, from, to, mask);
+	err = dev_states_check(q->ex.qp_base.qp_type, from, to, mask);
 	if (!err && mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from)
 		err = -EINVAL;
 	if (!err)
 		err = dev_states_check_values(attr, mask, SOFT_RD_ATOMIC);
 	if (!err)
 		err = modify_step(q, from, to, attr, mask);
+	return err;
+}
+
+int soft_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
+		   int mask)
+{
+	struct soft_qp *q = soft_qp_of(qp);
+	int err;
+
+	if (!soft_here(q->s))
+		return -EPERM;
+	pthread_mutex_lock(&qp->mutex);
+	/* A QP that fails meanwhile is in another state, once or twice: RTS is
+	 * the way out of SQE, too. */
+	do
+		err = modify_once(q, attr, mask);
+	while (err == MOVED);
 	pthread_mutex_unlock(&qp->mutex);
 	return err;
 }
