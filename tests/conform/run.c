@@ -590,10 +590,31 @@ static bool swept(struct run *r)
 	return !broken || r->swept;
 }
 
-/* Polls until all is over and the model agrees. */
+/* Is all over, and does the model agree? took: how long it was asked for. While
+ * something is missing it looks at all orders there are: seconds, at times. */
+static bool done(struct run *r, uint64_t *took)
+{
+	uint64_t begun;
+	bool ok;
+
+	*took = 0;
+	if (!all_over(r) || r->over || !swept(r))
+		return false;
+	begun = env_now_ns(r->w->env);
+	ok = agreed(r);
+	*took = env_now_ns(r->w->env) - begun;
+	return ok;
+}
+
+#define NAP_MAX 10000000ull
+#define NAP_LONG 500000000ull
+
+/* Polls until all is over and the model agrees. The time in which the model was
+ * asked is not that in which nothing came. */
 static bool sync_up(struct run *r)
 {
 	uint64_t end = env_now_ns(r->w->env) + r->w->patience_ns, nap = 1000;
+	uint64_t took;
 
 	r->check.thorough = false;
 	memset(r->marked, 0, sizeof(r->marked));
@@ -602,20 +623,23 @@ static bool sync_up(struct run *r)
 	for (;;) {
 		poll_all(r);
 		take_events(r);
-		if (all_over(r) && !r->over && swept(r) && agreed(r))
+		if (done(r, &took))
 			return true;
+		end += took;
 		if (env_now_ns(r->w->env) > end || r->over)
 			break;
 		/* Who polls all the time takes the core from the threads
 		 * that he waits for, and what a timer does comes late by
 		 * milliseconds in any case. */
+		if (took > nap)
+			nap = took < NAP_LONG ? took : NAP_LONG;
 		stage_sleep(nap);
-		nap = nap < 10000000 ? nap * 2 : nap;
+		nap = nap < NAP_MAX ? nap * 2 : NAP_MAX;
 	}
 	r->check.thorough = true;
 	if (r->over)
 		snprintf(r->check.why, sizeof(r->check.why), "too many events");
-	else if (all_over(r) && swept(r) && agreed(r))
+	else if (done(r, &took))
 		return true;
 	else if (agreed(r))
 		snprintf(r->check.why, sizeof(r->check.why),
