@@ -53,12 +53,12 @@ struct tcq_node {
 	_Atomic(struct tcq_node *) next;
 	_Atomic uint32_t state; /* enum tcq_state */
 	int result;		/* the leader's: 0 or a negative error */
-	void *place;		/* TCQ_OFFERED */
+	void *request;		/* the sender's own: which call */
+	bool solo;		/* tcq_hold()'s: no leader sends it */
 	uint32_t len;
+	void *place; /* TCQ_OFFERED */
 	/* <= TCQ_INLINE bytes stand in bytes, more in *payload */
 	const void *payload;
-	void *request; /* the sender's own: what kind, which call */
-	bool solo;     /* tcq_hold()'s: no leader sends it */
 	alignas(8) unsigned char bytes[TCQ_INLINE];
 };
 

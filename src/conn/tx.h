@@ -41,10 +41,11 @@ enum conn_req_kind {
 /* A thread's request; its memory until conn_tx_submit() has returned (op and
  * what wr names: until op->done()). */
 struct conn_req {
-	struct tcq_node node;
+	/* In a line with what the leader reads of the node. */
 	enum conn_req_kind kind;
 	struct ibv_send_wr *wr; /* wr_id, next and SIGNALED are set here */
 	struct conn_op *op;
+	struct tcq_node node;
 };
 
 void conn_req_init(struct conn_req *r);

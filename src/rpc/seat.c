@@ -1,30 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * seat.c - the threads of a handle with lanes: the calls that they make, and
- * the inboxes in which they find the answers.
- *
- * An inbox has one writer, the engine's owner, and one reader, its thread; when
- * that has ended the owner reads it too. The writer looks for no room: a thread
- * reserves it when it makes a call, `room` bytes for each, and never has more
- * reserved than the inbox has. An entry takes at most what was reserved for it,
- * also at the lap's end, where it may run into the spill and the rest of the
- * lap is passed over (it is less than the entry): so positions that are written
- * and not read never span more than the inbox, and by the argument of
- * docs/protocol/rpc.md, section 1, no entry is written over one that is not
- * read.
- *
- * A blocking call is answered into the caller's memory; its flag is what it
- * waits for.
+ * seat.c - the threads of a handle with lanes: how their calls are sent, and
+ * those that block. A blocking call is answered into the caller's memory; its flag is
+ * what it waits for. inbox.c has the others.
  */
 #include <errno.h>
 #include <string.h>
 
-#include "base/pow2.h"
 #include "conn/ctx.h"
-#include "rpc/share.h"
+#include "rpc/inbox.h"
 
-#define INBOX_LEN (256u << 10)
-#define ASYNC_MAX 1024u
 /* How often a thread tells the median of its sizes: with each of its first
  * calls, then rarely. */
 #define MEDIAN_EVERY 64u
@@ -32,234 +17,6 @@
 static struct rpc_conn *lane_of(struct rpc_seat *s)
 {
 	return rpc_conn_of(conn_seat_lane(s->seat));
-}
-
-/* --- inbox -------------------------------------------------------------- */
-
-static uint64_t next_pos(const struct rpc_seat *s, uint64_t pos, uint32_t size)
-{
-	return rpc_pos_next(s->inbox_len, pos, size);
-}
-
-static struct rpc_news *news_at(const struct rpc_seat *s, uint64_t pos)
-{
-	return (void *)(s->inbox + (pos & (s->inbox_len - 1)));
-}
-
-/* Owner: one call of the thread's has ended. Release pairs with the acquire in
- * rpc_seat_idle(). */
-static void count_ended(struct rpc_seat *s, struct rpc_conn *rc,
-			const struct skein_rpc_result *res)
-{
-	/* It may still be on its way: the server must get beyond what has left
-	 * by now. */
-	if (res->outcome == SKEIN_UNKNOWN)
-		atomic_store_explicit(
-			&s->passed,
-			atomic_load_explicit(&rc->client.told.req_valid,
-					     memory_order_relaxed),
-			memory_order_relaxed);
-	atomic_store_explicit(
-		&s->ended,
-		atomic_load_explicit(&s->ended, memory_order_relaxed) + 1,
-		memory_order_release);
-}
-
-/* Owner: the thread has news. If it is the one that runs the engine, as one alone
- * is, it does not sleep. */
-static void wake(struct rpc_seat *s, struct conn_seat *seat)
-{
-	if (atomic_load_explicit(&seat->thread, memory_order_relaxed) !=
-	    env_thread_self(s->env))
-		conn_seat_wake(seat);
-}
-
-/* Whose memory a fetched result lies in: taken out of the client's hands. */
-static struct rpc_buf *take_buf(struct rpc_conn *rc)
-{
-	struct rpc_buf *buf = rc->client.rx.result_buf;
-
-	if (buf)
-		rc->port.ops->buf_let(&rc->port, buf);
-	rc->client.rx.result_buf = NULL;
-	return buf;
-}
-
-/* A result in the message that is longer than what was reserved for it: the
- * client finds that out when it has taken the whole message. */
-static struct skein_rpc_result too_long(struct rpc_async *a, uint32_t len)
-{
-	conn_break(a->rc->conn, -SKEIN_EPEER,
-		   "rpc: a result of %u bytes in a message", len);
-	return (struct skein_rpc_result){.outcome = SKEIN_UNKNOWN,
-					 .status = -SKEIN_EPEER};
-}
-
-static void put_news(struct rpc_async *a, struct skein_rpc_result res)
-{
-	struct rpc_seat *s = a->seat;
-	uint64_t pos = atomic_load_explicit(&s->written, memory_order_relaxed);
-	struct rpc_news *news = news_at(s, pos);
-	uint32_t len = (uint32_t)res.len;
-
-	news->call = a;
-	news->buf = len ? take_buf(a->rc) : NULL;
-	news->size = sizeof(*news);
-	if (!news->buf && RPC_PAD8(res.len) > a->room - sizeof(*news)) {
-		res = too_long(a, len);
-	} else if (len && !news->buf) {
-		memcpy(news + 1, res.data, len);
-		news->size += RPC_PAD8(len);
-	}
-	news->len = (uint32_t)res.len;
-	news->outcome = (int16_t)res.outcome;
-	news->status = (int16_t)res.status;
-	/* Release pairs with the acquire in rpc_seat_reap(). */
-	atomic_store_explicit(&s->written, next_pos(s, pos, news->size),
-			      memory_order_release);
-}
-
-static void async_free(struct rpc_seat *s, struct rpc_async *a)
-{
-	a->next = s->spare;
-	s->spare = a;
-}
-
-/* Owner: an asynchronous call has ended. */
-static void async_done(void *arg, const struct skein_rpc_result *res)
-{
-	struct rpc_async *a = arg;
-	struct rpc_seat *s = a->seat;
-	struct conn_seat *seat = s->seat;
-	struct rpc_conn *rc = a->rc;
-
-	/* Acquire pairs with rpc_seat_left(): the thread has done with it. */
-	if (atomic_load_explicit(&s->orphan, memory_order_acquire)) {
-		rpc_seat_reap(s); /* older ones first */
-		a->done(a->arg, res);
-		s->reserved -= a->room;
-		async_free(s, a);
-		count_ended(s, rc, res);
-		rpc_seat_sweep(s);
-		return;
-	}
-	put_news(a, *res);
-	count_ended(s, rc, res);
-	wake(s, seat);
-}
-
-/* Its thread ended inside a done(): the results that it was shown. */
-static void drop_shown(struct rpc_seat *s)
-{
-	struct rpc_buf *buf;
-
-	while ((buf = s->shown)) {
-		s->shown = buf->next;
-		buf->end(buf);
-	}
-}
-
-int rpc_seat_reap(struct rpc_seat *s)
-{
-	uint32_t inner = 0, room;
-	struct skein_rpc_result res;
-	struct rpc_news *news;
-	struct rpc_buf *buf;
-	struct rpc_async *a;
-	int n;
-
-	if (!s->inbox)
-		return 0;
-	s->depth++;
-	/* Acquire pairs with the release in put_news(). */
-	for (n = 0;
-	     s->read != atomic_load_explicit(&s->written, memory_order_acquire);
-	     n++) {
-		news = news_at(s, s->read);
-		s->read = next_pos(s, s->read, news->size);
-		a = news->call;
-		buf = news->buf;
-		room = a->room;
-		res = (struct skein_rpc_result){
-			.outcome = (enum skein_outcome)news->outcome,
-			.status = news->status,
-			.len = news->len};
-		if (!news->status && news->outcome == SKEIN_DONE)
-			res.data = buf ? buf->addr : (void *)(news + 1);
-		/* done() makes another call with it, often. */
-		async_free(s, a);
-		if (buf) {
-			buf->next = s->shown;
-			s->shown = buf;
-		}
-		a->done(a->arg, &res);
-		if (buf) {
-			s->shown = buf->next;
-			buf->end(buf);
-		}
-		/* Inside another done(), whose entry is older and in use, the
-		 * room stays taken until that one is through. */
-		if (s->depth == 1)
-			s->reserved -= room;
-		else
-			inner += room;
-	}
-	s->depth--;
-	s->inner += inner;
-	if (!s->depth) {
-		s->reserved -= s->inner;
-		s->inner = 0;
-	}
-	return n;
-}
-
-static bool inbox_filled(void *arg)
-{
-	struct rpc_seat *s = arg;
-
-	return s->read !=
-	       atomic_load_explicit(&s->written, memory_order_acquire);
-}
-
-int rpc_seat_sweep(struct rpc_seat *s)
-{
-	int moved;
-
-	/* Acquire pairs with rpc_seat_left(): an orphan's, and its thread has
-	 * done with it. */
-	if (atomic_load_explicit(&s->swept, memory_order_acquire))
-		return 0;
-	drop_shown(s);
-	moved = rpc_seat_reap(s);
-	/* Release pairs with the acquire in rpc_seat_idle(): from here on it is
-	 * whose it will be. */
-	if (atomic_load_explicit(&s->ended, memory_order_relaxed) == s->begun)
-		atomic_store_explicit(&s->swept, true, memory_order_release);
-	return moved;
-}
-
-/* At a thread's first asynchronous call. */
-static int inbox_make(struct rpc_seat *s, struct rpc_ctx *rx)
-{
-	struct skein_env *env = conn_env(s->seat->handle);
-	uint32_t n = ASYNC_MAX;
-
-	s->inbox_max = (uint32_t)(sizeof(struct rpc_news) +
-				  rx->conf.resp_inline + RPC_LINE);
-	s->inbox_len = (uint32_t)doubled_to(INBOX_LEN, s->inbox_max);
-	if (!s->block)
-		s->block = env_alloc(env, n * sizeof(*s->block));
-	if (!s->block)
-		return -ENOMEM;
-	s->inbox =
-		env_alloc_aligned(env, RPC_LINE, s->inbox_len + s->inbox_max);
-	if (!s->inbox)
-		return -ENOMEM;
-	while (n--) {
-		s->block[n].seat = s;
-		async_free(s, &s->block[n]);
-	}
-	return 0;
 }
 
 /* --- life --------------------------------------------------------------- */
@@ -289,7 +46,7 @@ void rpc_seat_left(struct skein_conn *handle, struct conn_seat *seat)
 {
 	struct rpc_seat *s = rpc_seat_of(seat);
 
-	/* Release pairs with async_done() and rpc_seat_sweep(). */
+	/* Release pairs with rpc_async_done() and rpc_seat_sweep(). */
 	atomic_store_explicit(&s->swept, false, memory_order_release);
 	atomic_store_explicit(&s->orphan, true, memory_order_release);
 }
@@ -320,7 +77,7 @@ bool rpc_seat_idle(struct skein_conn *handle, struct conn_seat *seat)
 	if (atomic_load_explicit(&s->orphan, memory_order_relaxed))
 		/* Acquire pairs with the release in rpc_seat_sweep(). */
 		return atomic_load_explicit(&s->swept, memory_order_acquire);
-	/* Its own thread's question. Acquire: count_ended(). */
+	/* Its own thread's question. Acquire: rpc_seat_ended(). */
 	if (atomic_load_explicit(&s->ended, memory_order_acquire) != s->begun)
 		return false;
 	lane = atomic_load_explicit(&seat->lane, memory_order_relaxed);
@@ -334,7 +91,7 @@ void rpc_seat_free(struct skein_conn *handle, struct conn_seat *seat)
 
 	if (!s)
 		return;
-	drop_shown(s);
+	rpc_seat_drop_shown(s);
 	rpc_seat_reap(s); /* each call ends once, reaped or not */
 	env_free(env, s->inbox);
 	env_free(env, s->block);
@@ -372,7 +129,7 @@ static void large_run(struct engine_call *call)
 static void call_goes_by(skein_rpc_done_fn *done, void *arg,
 			 struct rpc_conn *rc)
 {
-	if (done == async_done)
+	if (done == rpc_async_done)
 		((struct rpc_async *)arg)->rc = rc;
 	else
 		((struct rpc_waiting *)arg)->rc = rc;
@@ -409,10 +166,8 @@ static int send_large(struct rpc_seat *s, struct rpc_conn *rc,
 	return 0;
 }
 
-/* One attempt, conn_check() being done: 0, -EAGAIN, or an error. stack: of a caller who waits, for a
- * large request. */
-static int send_once(struct rpc_seat *s, struct rpc_client_req *r,
-		     struct rpc_pending *stack)
+int rpc_seat_send(struct rpc_seat *s, struct rpc_client_req *r,
+		  struct rpc_pending *stack)
 {
 	struct conn_seat *seat = s->seat;
 	struct rpc_conn *rc;
@@ -484,18 +239,13 @@ static bool may_look(void *arg)
 	return atomic_load_explicit(&hungry->look, memory_order_acquire);
 }
 
-static uint64_t deadline_of(uint64_t now, uint64_t timeout_ns)
-{
-	return timeout_ns < ENV_NEVER - now ? now + timeout_ns : ENV_NEVER;
-}
-
 /* Tries whenever there may be room, until the deadline. */
 static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
 		       struct rpc_client_req *r, struct rpc_waiting *w)
 {
 	struct engine *e = conn_engine(h->head);
 	uint64_t now = env_now_ns(h->env),
-		 end = deadline_of(now, r->timeout_ns);
+		 end = rpc_deadline(now, r->timeout_ns);
 	struct rpc_hungry hungry = {.seat = s->seat};
 	int err;
 
@@ -508,7 +258,7 @@ static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
 			r->timeout_ns = end > now ? end - now : 0;
 		err = r->timeout_ns ? conn_check(h->head) : -ETIMEDOUT;
 		if (!err)
-			err = send_once(s, r, &w->pending);
+			err = rpc_seat_send(s, r, &w->pending);
 		if (err != -EAGAIN)
 			break;
 		(void)engine_run_on(e, w->sleep, may_look, &hungry, end);
@@ -532,15 +282,15 @@ static void waiting_done(void *arg, const struct skein_rpc_result *res)
 	if (__builtin_expect(res->outcome == SKEIN_DONE && !res->status, 1)) {
 		w->res->data = w->resp;
 		if (res->len)
-			w->buf = take_buf(w->rc);
+			w->buf = rpc_take_buf(w->rc);
 		if (res->len && !w->buf)
 			memcpy(w->resp, res->data, res->len);
 	}
-	count_ended(s, w->rc, res);
+	rpc_seat_ended(s, w->rc, res);
 	/* Release: its thread sees the result, and w is its own again. The
 	 * seat stays as long as the handle. */
 	atomic_store_explicit(&w->ended, true, memory_order_release);
-	wake(s, seat);
+	rpc_seat_wake(s, seat);
 }
 
 static bool waiting_ended(void *arg)
@@ -556,11 +306,13 @@ static inline int call_and_wait(struct rpc_seat *s, struct rpc_handle *h,
 {
 	int err = -EAGAIN;
 
+	r->done = waiting_done;
+	r->arg = w;
 	/* Nobody who waits for room is overtaken. */
 	if (__builtin_expect(!atomic_load_explicit(&h->n_hungry,
 						   memory_order_relaxed),
 			     1))
-		err = send_once(s, r, &w->pending);
+		err = rpc_seat_send(s, r, &w->pending);
 	if (__builtin_expect(err == -EAGAIN, 0))
 		err = send_hungry(s, h, r, w);
 	if (err)
@@ -596,187 +348,9 @@ int rpc_shared_call(struct rpc_conn *rc, struct rpc_client_req *r, void *resp,
 	w.res = res;
 	atomic_init(&w.ended, false);
 	r->thread = seat->number;
-	r->done = waiting_done;
-	r->arg = &w;
 	err = call_and_wait(w.seat, h, r, &w);
 	env_cancel_back(h->env, cancel);
 	if (w.seat->inbox)
 		rpc_seat_reap(w.seat);
 	return err;
-}
-
-static int call_async(struct skein_conn *conn, struct rpc_client_req *r)
-{
-	struct rpc_ctx *rx = conn_ctx_module(conn_ctx(conn), CONN_MODULE_RPC);
-	size_t most = rx->conf.resp_inline + RPC_LINE;
-	struct conn_seat *seat;
-	struct rpc_async *a;
-	struct rpc_seat *s;
-	int err;
-
-	err = conn_seat(conn, &seat);
-	if (err)
-		return err;
-	s = rpc_seat_of(seat);
-	if (!s->inbox) {
-		err = inbox_make(s, rx);
-		if (err)
-			return err;
-	}
-	a = s->spare;
-	if (!a)
-		return -EAGAIN;
-	a->room = (uint32_t)(sizeof(struct rpc_news) +
-			     RPC_PAD8(r->resp_max < most ? r->resp_max : most));
-	if (s->reserved + a->room > s->inbox_len)
-		return -EAGAIN;
-	a->done = r->done;
-	a->arg = r->arg;
-	s->spare = a->next;
-	s->reserved += a->room;
-	r->thread = seat->number;
-	r->done = async_done;
-	r->arg = a;
-	err = send_once(s, r, NULL);
-	if (err) {
-		s->reserved -= a->room;
-		async_free(s, a);
-		return err;
-	}
-	/* Whoever runs the engine may sleep, and expect nothing. */
-	env_waiter_wake(conn_env(conn), engine_waiter(conn_engine(conn)));
-	return 0;
-}
-
-/* Sending and waking have points of cancellation; a thread that ended there
- * would be the leader, or in the lock of seats, for ever. */
-int rpc_shared_call_async(struct skein_conn *conn, struct rpc_client_req *r)
-{
-	struct skein_env *env = conn_env(conn);
-	int cancel = env_cancel_off(env);
-	int err = call_async(conn, r);
-
-	env_cancel_back(env, cancel);
-	return err;
-}
-
-/* --- giving a call up --------------------------------------------------- */
-
-struct cancelling {
-	struct engine_call call;
-	struct skein_conn *conn;
-	struct rpc_wanted wanted;
-	int err;
-	atomic_bool ended;
-};
-
-/* Owner: one of a thread's asynchronous calls that are under way. */
-static bool is_async(const struct rpc_wanted *w, skein_rpc_done_fn *done,
-		     const void *arg)
-{
-	const struct rpc_async *a = arg;
-
-	return done == async_done && a->done == w->done && a->arg == w->arg;
-}
-
-static int cancel_lanes(struct skein_conn *conn,
-			const struct rpc_wanted *wanted)
-{
-	unsigned i, lanes = conn_lanes(conn);
-	struct rpc_conn *rc;
-	int err = -ENOENT;
-
-	for (i = 0; err && i < lanes; i++) {
-		rc = rpc_conn_of(conn_lane(conn, i));
-		if (rc && rc->up)
-			err = rpc_client_cancel(&rc->client, wanted);
-		if (rc && err)
-			err = rpc_pending_cancel(rc, wanted);
-	}
-	return err;
-}
-
-static void cancel_run(struct engine_call *call)
-{
-	struct cancelling *c = container_of(call, struct cancelling, call);
-
-	c->err = cancel_lanes(c->conn, &c->wanted);
-	/* Release: err; c is gone after it. */
-	atomic_store_explicit(&c->ended, true, memory_order_release);
-}
-
-static bool cancel_ended(void *arg)
-{
-	struct cancelling *c = arg;
-
-	return atomic_load_explicit(&c->ended, memory_order_acquire);
-}
-
-/* The owner may stay it for long: it does this, in the order of what was handed
- * to it. */
-int rpc_shared_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
-		      const void *arg)
-{
-	struct cancelling c = {.conn = conn, .wanted = {is_async, done, arg}};
-	struct skein_env *env = conn_env(conn);
-	struct engine *e = conn_engine(conn);
-	int err, cancel;
-
-	if (engine_is_owner(e))
-		return cancel_lanes(conn, &c.wanted);
-	cancel = env_cancel_off(env);
-	c.call.fn = cancel_run;
-	engine_post(e, &c.call);
-	err = engine_run_until(e, cancel_ended, &c, ENV_NEVER);
-	env_cancel_back(env, cancel);
-	return err ? err : c.err;
-}
-
-/* Until there is something to reap, or the deadline; a thread that is cancelled
- * here may be the engine's owner. */
-static int wait_filled(struct rpc_seat *s, uint64_t timeout_ns)
-{
-	struct skein_conn *conn = s->seat->handle;
-	struct skein_env *env = conn_env(conn);
-	struct engine *e = conn_engine(conn);
-	int cancel = env_cancel_off(env);
-	struct env_waiter *w;
-	int err = 0;
-
-	if (timeout_ns && s->reserved) {
-		err = conn_seat_waiter(s->seat, &w);
-		if (!err)
-			err = engine_run_on(e, w, inbox_filled, s,
-					    deadline_of(env_now_ns(env),
-							timeout_ns));
-	} else if (engine_try_enter(e)) {
-		/* Nothing to wait for: but who got -EAGAIN may need a round,
-		 * which brings credits. */
-		engine_poll(e);
-		engine_leave(e);
-	}
-	env_cancel_back(env, cancel);
-	return err == -ETIMEDOUT ? 0 : err;
-}
-
-int skein_rpc_reap(struct skein_conn *conn, uint64_t timeout_ns)
-{
-	struct conn_seat *seat;
-	struct rpc_seat *s;
-	int err, n;
-
-	if (!conn || !conn_shared(conn) || !conn_is_client(conn))
-		return -EOPNOTSUPP;
-	/* The answers in the inbox are the parent's. */
-	if (env_forked(conn_env(conn)))
-		return -SKEIN_EFORKED;
-	seat = conn_seat_find(conn);
-	s = seat ? rpc_seat_of(seat) : NULL;
-	if (!s)
-		return 0;
-	n = rpc_seat_reap(s);
-	if (n)
-		return n;
-	err = wait_filled(s, timeout_ns);
-	return err ? err : rpc_seat_reap(s);
 }

@@ -3,7 +3,8 @@
  * share.h - the calling end of a handle with lanes: docs/handles.md.
  *
  *	share.c		a lane: what its leader does, what the owner does
- *	seat.c		a thread: its inbox, and the calls that it makes
+ *	seat.c		a thread: how its calls are sent, and those that block
+ *	inbox.c		its other calls, and where it finds their answers
  *	handle.c	the handle: threads without room, the scheduler of
  *			threads, statistics
  *

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * inbox.h - what seat.c and inbox.c have in common: how a call of a thread is sent,
+ * and what the engine's owner does when one has ended.
+ */
+#ifndef SKEIN_RPC_INBOX_H
+#define SKEIN_RPC_INBOX_H
+
+#include "conn/ctx.h"
+#include "rpc/share.h"
+
+/* One attempt, conn_check() being done: 0, -EAGAIN, or an error. stack: of a
+ * caller who waits, for a large request. */
+int rpc_seat_send(struct rpc_seat *s, struct rpc_client_req *r,
+		  struct rpc_pending *stack);
+
+/* Owner: the done() of asynchronous calls, arg being an rpc_async. */
+void rpc_async_done(void *arg, const struct skein_rpc_result *res);
+
+/* The results that a thread was shown that ended inside a done(). */
+void rpc_seat_drop_shown(struct rpc_seat *s);
+
+static inline uint64_t rpc_deadline(uint64_t now, uint64_t timeout_ns)
+{
+	return timeout_ns < ENV_NEVER - now ? now + timeout_ns : ENV_NEVER;
+}
+
+/* Owner: one call of the thread's has ended. Release pairs with the acquire in
+ * rpc_seat_idle(). */
+static inline void rpc_seat_ended(struct rpc_seat *s, struct rpc_conn *rc,
+				  const struct skein_rpc_result *res)
+{
+	/* It may still be on its way: the server must get beyond what has left
+	 * by now. */
+	if (res->outcome == SKEIN_UNKNOWN)
+		atomic_store_explicit(
+			&s->passed,
+			atomic_load_explicit(&rc->client.told.req_valid,
+					     memory_order_relaxed),
+			memory_order_relaxed);
+	atomic_store_explicit(
+		&s->ended,
+		atomic_load_explicit(&s->ended, memory_order_relaxed) + 1,
+		memory_order_release);
+}
+
+/* Owner: the thread has news. If it is the one that runs the engine, as one alone
+ * is, it does not sleep. */
+static inline void rpc_seat_wake(struct rpc_seat *s, struct conn_seat *seat)
+{
+	if (atomic_load_explicit(&seat->thread, memory_order_relaxed) !=
+	    env_thread_self(s->env))
+		conn_seat_wake(seat);
+}
+
+/* Whose memory a fetched result lies in: taken out of the client's hands. */
+static inline struct rpc_buf *rpc_take_buf(struct rpc_conn *rc)
+{
+	struct rpc_buf *buf = rc->client.rx.result_buf;
+
+	if (buf)
+		rc->port.ops->buf_let(&rc->port, buf);
+	rc->client.rx.result_buf = NULL;
+	return buf;
+}
+
+#endif
