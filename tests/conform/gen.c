@@ -244,7 +244,7 @@ static void spoil(struct gen *g, int pair, int side, struct wr *w)
 }
 
 /* What a post must refuse; only as the last of its list. */
-static void refuse(struct gen *g, struct wr *w)
+static void refuse(struct gen *g, struct wr *w, bool may_read)
 {
 	int i;
 
@@ -261,8 +261,8 @@ static void refuse(struct gen *g, struct wr *w)
 			w->sge[i] = (struct piece){.mr = MR_ALL, .at = SRC_AT};
 		w->n = SGES + 1;
 		break;
-	default: /* rxe takes it, as a READ of no bytes */
-		if (g->f->rxe)
+	default: /* rxe takes it: as a READ of no bytes, on RC */
+		if (g->f->rxe && !may_read)
 			break;
 		w->op = IBV_WR_RDMA_READ;
 		w->flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
@@ -432,7 +432,7 @@ static void add_sends(struct gen *g, int pair, int side)
 	}
 	if (!g->f->tame && n < LIST && chance(g, 4)) {
 		make_send(g, pair, side, &st->wr[n], true);
-		refuse(g, &st->wr[n]);
+		refuse(g, &st->wr[n], c->type == IBV_QPT_UC && !s->fenced);
 		st->n++;
 		s->sent--;
 		/* rxe finds some of them wrong only when it sends them */
