@@ -23,6 +23,7 @@
 #define SLOTS 16384u
 #define BLOCK 4096u
 #define LEN_MAX (24u * BLOCK)
+#define SMALL_MAX 600u
 
 /* One group, as everybody has seen it. */
 struct record {
@@ -139,12 +140,15 @@ static void on_done(void *arg, struct skein_mcast *group,
 static void send_some(struct peer *p, struct skein_mcast *g)
 {
 	struct record *r = &p->run->records[p->slot % SLOTS];
-	unsigned n = (unsigned)actor_draw(&p->a, 5);
+	/* In some groups many small ones, more than there are slots. */
+	bool small = actor_draw(&p->a, 3) == 0;
+	unsigned n = (unsigned)actor_draw(&p->a, small ? 60 : 5);
 
 	for (unsigned i = 0; i < n; i++) {
-		uint64_t size = actor_draw(&p->a, 3)
-					? actor_draw(&p->a, LEN_MAX)
-					: actor_draw(&p->a, 2 * BLOCK);
+		uint64_t size =
+			actor_draw(&p->a, small ? 16 : 3)
+				? actor_draw(&p->a, small ? SMALL_MAX : LEN_MAX)
+				: actor_draw(&p->a, 2 * BLOCK);
 
 		if (skein_mcast_send_stream(g, size, NULL))
 			return;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * mcast_large.c - one large group of the library's, with bytes and checksums:
- * some messages to all, and with faults one member, any, is killed at some time
+ * some messages to all, large and small, and with faults one member, any, is killed at some time
  * after all have the group open.
  *
  * What must hold: a message that a member is through with is right; who closes
@@ -21,7 +21,8 @@
 #define MS 1000000ull
 #define BLOCK 4096u
 #define BLOCKS_MAX 40u
-#define MESSAGES 3u
+#define LARGE 3u
+#define MESSAGES (LARGE * 8)
 #define MEMBERS_MAX 4096u
 #define LIMIT_NS (600000 * MS)
 #define TAG_KILL 41u
@@ -50,6 +51,8 @@ struct crowd {
 	struct sim_event kill;
 	enum skein_mcast_algorithm algorithm;
 	uint64_t sizes[MESSAGES];
+	unsigned small; /* of them: those that may go by slots */
+	uint64_t by_slots;
 };
 
 static uint8_t pattern(uint64_t msg, uint64_t i)
@@ -112,6 +115,7 @@ static void wait_for_all(struct crowd *c)
 static int run_group(struct member *m, struct skein_mcast *g)
 {
 	struct crowd *c = m->crowd;
+	struct skein_mcast_stats stats = {.size = sizeof(stats)};
 	struct skein_mcast_failure why;
 	int rc = 0;
 
@@ -120,6 +124,8 @@ static int run_group(struct member *m, struct skein_mcast *g)
 		rc = skein_mcast_send_stream(g, c->sizes[i], NULL);
 	if (!m->rank && !rc)
 		rc = skein_mcast_flush(g, LIMIT_NS);
+	if (!m->rank && skein_mcast_stats(g, &stats) == 0)
+		c->by_slots = stats.small;
 	if (skein_mcast_failed(g, &why))
 		m->failed = why.rank;
 	return rc;
@@ -203,6 +209,17 @@ static void judge_nics(struct crowd *c)
 	}
 }
 
+/* Small messages to few members go by slots, all others do not. */
+static void judge_slots(struct crowd *c)
+{
+	unsigned right = c->n <= SKEIN_MCAST_SMALL_MEMBERS ? c->small : 0;
+
+	report_row(c->rep, "by_slots", c->by_slots);
+	if (c->by_slots != right)
+		report_fail(c->rep, "%u messages went by slots, not %u",
+			    (unsigned)c->by_slots, right);
+}
+
 static void judge(struct crowd *c)
 {
 	bool killed = c->kills && !c->members[c->victim].ended, all = true;
@@ -232,6 +249,8 @@ static void judge(struct crowd *c)
 	report_row(c->rep, "algorithm", c->algorithm);
 	report_row(c->rep, "killed", killed);
 	report_row(c->rep, "closed", closed);
+	if (all && !killed)
+		judge_slots(c);
 }
 
 static int crowd_new(struct crowd *c, const struct scenario_conf *conf)
@@ -284,7 +303,12 @@ static void draw(struct crowd *c, const struct scenario_conf *conf)
 	c->kill.tag = TAG_KILL;
 	c->left = c->n;
 	for (unsigned i = 0; i < MESSAGES; i++)
-		c->sizes[i] = prng_below(&c->prng, BLOCKS_MAX * BLOCK);
+		c->sizes[i] =
+			prng_below(&c->prng, i % (MESSAGES / LARGE)
+						     ? BLOCK + 1
+						     : BLOCKS_MAX * BLOCK);
+	for (unsigned i = 0; i < MESSAGES; i++)
+		c->small += c->sizes[i] <= BLOCK;
 }
 
 static int mcast_large(const struct scenario_conf *conf, struct report *rep)

@@ -38,6 +38,8 @@ struct skein_mcast; /* this process's membership in one group */
 #define SKEIN_MCAST_BLOCK_MAX (64u << 20)
 /* A message has at most so many blocks: 1 TiB in blocks of 64 KiB. */
 #define SKEIN_MCAST_BLOCKS_MAX (1u << 24)
+#define SKEIN_MCAST_SMALL_MEMBERS 16u
+#define SKEIN_MCAST_SMALL_BYTES 10240u
 
 enum skein_mcast_algorithm {
 	SKEIN_MCAST_PIPELINE,	/* binomial pipeline: the default */
@@ -138,6 +140,8 @@ struct skein_mcast_ops {
 enum {
 	/* No checksums: bytes are as right as the device makes them. */
 	SKEIN_MCAST_NO_CHECKSUM = 1 << 0,
+	/* Small messages go as others do, whatever the group's size. */
+	SKEIN_MCAST_NO_SLOTS = 1 << 1,
 };
 
 /* All members pass the same values, but for rank, ops, arg and what says
@@ -175,6 +179,13 @@ struct skein_mcast_attr {
 	uint64_t poll_ns;
 	struct skein_mcast_ops ops;
 	void *arg;
+	/* In groups of at most SKEIN_MCAST_SMALL_MEMBERS the root writes
+	 * messages of at most so many bytes straight to every member; default
+	 * SKEIN_MCAST_SMALL_BYTES, and at most a block's. */
+	uint32_t small_max;
+	/* How many of them may be under way; default 16, at most 32. So many
+	 * times small_max bytes are kept for them at each member. */
+	unsigned slots;
 };
 
 /*
@@ -305,7 +316,7 @@ struct skein_mcast_stats {
 	uint64_t rnr;
 	uint64_t copies;     /* bytes copied from the first block's buffer */
 	uint64_t bad_blocks; /* checksums that were wrong */
-	unsigned neighbours; /* of this group; two connections to each */
+	unsigned neighbours; /* of this group; at most two connections each */
 	/* The message that this member is at: blocks it has. */
 	uint64_t current;
 	uint32_t current_blocks, current_have;
@@ -318,6 +329,7 @@ struct skein_mcast_stats {
 	 * the same; that no member has (-ENODATA). */
 	uint64_t blocks_kept, blocks_refused, blocks_lost;
 	uint64_t bytes_kept;
+	uint64_t small; /* messages that went by slots */
 };
 SKEIN_API int skein_mcast_stats(struct skein_mcast *group,
 				struct skein_mcast_stats *stats);

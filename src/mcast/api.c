@@ -44,6 +44,20 @@ static bool host_alone(const struct skein_mcast_attr *a)
 	return true;
 }
 
+/* By slots, or not: 0 for both. */
+static void slots_settle(struct skein_mcast_attr *a)
+{
+	if (!a->small_max)
+		a->small_max = a->block_size < SKEIN_MCAST_SMALL_BYTES
+				       ? a->block_size
+				       : SKEIN_MCAST_SMALL_BYTES;
+	if (!a->slots)
+		a->slots = MCAST_SLOT_COUNT;
+	if (a->count < 2 || a->count > SKEIN_MCAST_SMALL_MEMBERS ||
+	    a->flags & SKEIN_MCAST_NO_SLOTS)
+		a->small_max = a->slots = 0;
+}
+
 static int attr_settle(struct skein_mcast_attr *a,
 		       const struct skein_mcast_attr *user)
 {
@@ -54,7 +68,8 @@ static int attr_settle(struct skein_mcast_attr *a,
 	if (!a->members || !a->count || a->count > SKEIN_MCAST_MEMBERS_MAX ||
 	    a->rank >= a->count ||
 	    (unsigned)a->algorithm > SKEIN_MCAST_HYBRID ||
-	    a->flags & ~(unsigned)SKEIN_MCAST_NO_CHECKSUM ||
+	    a->flags & ~(unsigned)(SKEIN_MCAST_NO_CHECKSUM |
+				   SKEIN_MCAST_NO_SLOTS) ||
 	    (a->algorithm == SKEIN_MCAST_HYBRID && !a->racks))
 		return -EINVAL;
 	for (unsigned i = 0; i < a->count; i++)
@@ -66,6 +81,9 @@ static int attr_settle(struct skein_mcast_attr *a,
 	    a->block_size > SKEIN_MCAST_BLOCK_MAX ||
 	    a->block_size % SKEIN_MCAST_BLOCK_MIN)
 		return -EINVAL;
+	if (a->small_max > a->block_size || a->slots > MCAST_SLOT_MAX)
+		return -EINVAL;
+	slots_settle(a);
 	if (!a->ring_blocks)
 		a->ring_blocks = RING_DEFAULT;
 	if (!a->open_timeout_ns)
@@ -148,6 +166,8 @@ static int group_new(struct skein_ctx *ctx, const struct skein_mcast_attr *user,
 	g->mx = conn_ctx_module(ctx, CONN_MODULE_MCAST);
 	g->port.ops = &mcast_group_port;
 	rc = attr_settle(&g->attr, user);
+	if (part)
+		g->attr.slots = g->attr.small_max = 0;
 	if (rc == 0)
 		rc = copy_members(g);
 	if (rc == 0)
@@ -157,8 +177,15 @@ static int group_new(struct skein_ctx *ctx, const struct skein_mcast_attr *user,
 	g->pair = env_random_u64(ctx->env);
 	g->list = mcast_list_hash(g->attr.members, g->attr.count);
 	g->params = mcast_params_hash(
-		g->attr.count, g->attr.algorithm, g->attr.block_size,
-		g->attr.flags | (part ? MCAST_PARAMS_RESUME : 0), g->racks);
+		&(struct mcast_params){.n = g->attr.count,
+				       .algorithm = g->attr.algorithm,
+				       .block_size = g->attr.block_size,
+				       .flags =
+					       g->attr.flags |
+					       (part ? MCAST_PARAMS_RESUME : 0),
+				       .slots = g->attr.slots,
+				       .small_max = g->attr.small_max},
+		g->racks);
 	conf = (struct mcast_eng_conf){
 		.n = g->attr.count,
 		.rank = g->attr.rank,
@@ -167,6 +194,8 @@ static int group_new(struct skein_ctx *ctx, const struct skein_mcast_attr *user,
 		.block_size = g->attr.block_size,
 		.ring_blocks = g->attr.ring_blocks,
 		.checksum = !(g->attr.flags & SKEIN_MCAST_NO_CHECKSUM),
+		.slots = g->attr.slots,
+		.small_max = g->attr.small_max,
 		.list = g->list,
 		.open_deadline_ns = from_now(now, g->attr.open_timeout_ns),
 		.member_timeout_ns = g->attr.member_timeout_ns,

@@ -29,29 +29,59 @@ static uint32_t first_sender(const struct mcast_plan *one, uint32_t rank)
 	return item.peer;
 }
 
+static bool among(const uint32_t *ranks, uint32_t n, uint32_t rank)
+{
+	while (n)
+		if (ranks[--n] == rank)
+			return true;
+	return false;
+}
+
+static void neighbour_add(struct mcast_eng *e, const struct mcast_plan *one,
+			  uint32_t rank, bool scheduled)
+{
+	uint32_t i = e->n_nbs++;
+	struct mcast_nb *nb = &e->nbs[i];
+
+	nb->rank = rank;
+	nb->owe = MCAST_OWE_HELLO;
+	nb->lanes = scheduled ? MCAST_LANES : 1;
+	nb->child = scheduled && first_sender(one, rank) == e->conf.rank;
+	nb->below = e->conf.slots ? mcast_is_root(e) : nb->child;
+	if (first_sender(one, e->conf.rank) == rank)
+		e->parent = i;
+	if (e->conf.slots && !rank) {
+		nb->owe |= MCAST_OWE_RING;
+		e->above = i;
+	}
+}
+
+/* Those of the schedule; with slots the root and all others, besides. */
 static int make_neighbours(struct mcast_eng *e, const struct mcast_plan *one)
 {
 	uint32_t n = mcast_plan_neighbours(one, e->conf.rank, NULL, 0), *ranks;
-	uint32_t up = first_sender(one, e->conf.rank);
+	uint32_t all = e->conf.slots ? e->conf.n : 0;
 
-	e->parent = MCAST_NONE;
+	e->parent = e->above = MCAST_NONE;
 	if (!n)
 		return 0;
-	e->nbs = e->port->ops->alloc(e->port, n * sizeof(*e->nbs));
+	e->nbs = e->port->ops->alloc(e->port, (n + all) * sizeof(*e->nbs));
 	ranks = e->port->ops->alloc(e->port, n * sizeof(*ranks));
 	if (!e->nbs || !ranks) {
 		e->port->ops->free(e->port, ranks);
 		return -ENOMEM;
 	}
 	mcast_plan_neighbours(one, e->conf.rank, ranks, n);
-	e->n_nbs = n;
-	for (uint32_t i = 0; i < n; i++) {
-		e->nbs[i].rank = ranks[i];
-		e->nbs[i].owe = MCAST_OWE_HELLO;
-		e->nbs[i].child = first_sender(one, ranks[i]) == e->conf.rank;
-		if (ranks[i] == up)
-			e->parent = i;
+	for (uint32_t rank = 0; rank < e->conf.n; rank++) {
+		bool scheduled = among(ranks, n, rank);
+		bool besides = e->conf.slots && rank != e->conf.rank &&
+			       (mcast_is_root(e) || !rank);
+
+		if (scheduled || besides)
+			neighbour_add(e, one, rank, scheduled);
 	}
+	if (!e->conf.slots)
+		e->above = e->parent;
 	e->port->ops->free(e->port, ranks);
 	return 0;
 }
@@ -91,6 +121,8 @@ int mcast_eng_init(struct mcast_eng *e, struct mcast_port *port,
 	if (rc == 0 && !mcast_is_root(e))
 		rc = port->ops->mem_get(port, conf->block_size, &e->first,
 					&e->first_handle);
+	if (rc == 0)
+		rc = mcast_slots_init(e);
 	if (rc)
 		mcast_eng_fini(e);
 	e->stats.neighbours = e->n_nbs;
@@ -111,6 +143,7 @@ void mcast_eng_fini(struct mcast_eng *e)
 	port->ops->free(port, e->left.have);
 	mcast_resume_fini(e);
 	mcast_ring_free(e);
+	mcast_slots_fini(e);
 	if (e->first_handle)
 		port->ops->mem_put(port, e->first_handle);
 	e->first_handle = NULL;
@@ -206,6 +239,9 @@ void mcast_eng_record(struct mcast_eng *e, uint32_t i, enum mcast_lane lane,
 	case MCAST_BEGIN:
 		mcast_xfer_begin(e, nb, rec);
 		return;
+	case MCAST_RING:
+		mcast_slot_ring(e, nb, rec);
+		return;
 	case MCAST_ACK:
 		mcast_over_ack(e, nb, rec);
 		return;
@@ -287,6 +323,9 @@ static void build(const struct mcast_eng *e, unsigned what,
 		rec->msg = e->done;
 		rec->sum = e->digest;
 		return;
+	case MCAST_OWE_RING:
+		mcast_slot_fill_ring(e, rec);
+		return;
 	case MCAST_OWE_PING:
 		rec->type = MCAST_PING;
 		return;
@@ -357,7 +396,7 @@ bool mcast_eng_waits(const struct mcast_eng *e)
 	if (e->over || e->closed)
 		return false;
 	return e->x.active || e->closing || !list_empty(&e->queue) ||
-	       (e->up && mcast_resume_pending(e)) ||
+	       (e->up && mcast_resume_pending(e)) || mcast_slot_waiting(e) ||
 	       (mcast_is_root(e) && e->delivered != e->done);
 }
 
@@ -475,6 +514,7 @@ int mcast_eng_poll(struct mcast_eng *e, uint64_t now_ns)
 		moved += mcast_resume_step(e);
 		moved += mcast_xfer_arrivals(e);
 		moved += mcast_xfer_start_next(e);
+		moved += mcast_slot_step(e);
 		moved += mcast_xfer_grants(e);
 		moved += mcast_xfer_sends(e);
 		if (!e->over && mcast_xfer_complete(e))
@@ -492,8 +532,8 @@ bool mcast_eng_has_work(const struct mcast_eng *e)
 		return true;
 	if (e->over || e->closed)
 		return false;
-	return e->n_arrivals || mcast_xfer_complete(e) ||
-	       mcast_resume_has_work(e) ||
+	return mcast_xfer_arrived(e) || mcast_xfer_complete(e) ||
+	       mcast_slot_has_work(e) || mcast_resume_has_work(e) ||
 	       (!e->again && mcast_xfer_has_work(e));
 }
 
@@ -501,7 +541,7 @@ bool mcast_eng_quiet(const struct mcast_eng *e)
 {
 	const struct mcast_nb *nb;
 
-	if (e->flying || e->tell_failed)
+	if (e->flying || e->slots.under_way || e->tell_failed)
 		return false;
 	if (e->over)
 		return e->ended;

@@ -8,6 +8,7 @@
  *	ring.c	slots for messages that are streamed
  *	over.c	acknowledgement, closing, failure
  *	resume.c what members have of an object that is resumed
+ *	slot.c	small messages, straight from the root to each
  *
  * Records and times go in, records, blocks and calls of the application go out
  * through the port. The schedule says what is next; the engine only waits until
@@ -22,6 +23,7 @@
 #include "mcast/port.h"
 #include "mcast/resume.h"
 #include "mcast/schedule.h"
+#include "mcast/slot.h"
 
 /* READYs under way, of all neighbours together, and blocks that this member
  * sends at once. Two of each keep a link busy; with more a sender that is ahead
@@ -43,6 +45,9 @@ struct mcast_eng_conf {
 	uint32_t block_size;
 	uint32_t ring_blocks;
 	bool checksum;
+	/* 0: no slots; most bytes of a message that goes by them, at most a
+	 * block's */
+	uint32_t slots, small_max;
 	uint64_t list;
 	uint64_t open_deadline_ns;
 	uint64_t member_timeout_ns;
@@ -58,8 +63,8 @@ enum {
 	MCAST_OWE_PING = 1 << 5,
 	MCAST_OWE_PONG = 1 << 6,
 	MCAST_OWE_STOP = 1 << 7, /* FAIL behind the blocks */
+	MCAST_OWE_RING = 1 << 8,
 };
-#define MCAST_LANES_ALL ((1u << MCAST_LANES) - 1)
 
 /* What a neighbour is ready for. */
 struct mcast_ready {
@@ -69,8 +74,10 @@ struct mcast_ready {
 
 struct mcast_nb {
 	uint32_t rank;
-	bool up, down; /* both lanes are ready; have been and are no more */
-	bool child;    /* in the tree */
+	bool up, down;	/* both lanes are ready; have been and are no more */
+	bool child;	/* in the tree */
+	bool below;	/* it acknowledges to me, and hears CLOSE from me */
+	unsigned lanes; /* 1: of words alone: it is in no schedule of mine */
 	bool hello_in, hello_out;
 	bool begins; /* a child that must be told of the message */
 	unsigned fail_in, fail_out; /* bits: in which lanes */
@@ -84,6 +91,9 @@ struct mcast_nb {
 	uint32_t slowest;
 	uint32_t n_ready;
 	struct mcast_ready ready[MCAST_READYS];
+	bool has_ring; /* its slots; the root knows */
+	uint64_t ring_addr;
+	uint32_t ring_rkey;
 };
 
 /* A READY that this member has said. */
@@ -138,6 +148,7 @@ struct mcast_sendop {
 /* The message that this member is at. */
 struct mcast_xfer {
 	bool active;
+	bool small; /* it goes by slots: slot.c */
 	bool stream;
 	struct skein_mcast_msg msg;
 	struct mcast_plan plan;
@@ -177,6 +188,7 @@ struct mcast_eng {
 	struct mcast_nb *nbs;
 	uint32_t n_nbs;
 	uint32_t parent; /* index; root: MCAST_NONE */
+	uint32_t above;	 /* ... whom it acknowledges to */
 	bool up;
 	bool finish;  /* root: nothing more will be sent */
 	bool closing; /* the application waits for the end */
@@ -206,6 +218,7 @@ struct mcast_eng {
 	struct mcast_left left;
 	struct mcast_resume *resume; /* NULL: a group like most */
 	struct mcast_ring ring;
+	struct mcast_slots slots;
 	struct mcast_buf first; /* where a message of one block comes */
 	void *first_handle;
 	bool first_granted;
@@ -272,6 +285,12 @@ static inline uint32_t mcast_block_len(const struct skein_mcast_msg *msg,
 						 : msg->block_size;
 }
 
+/* Bits: in which lanes a neighbour says FAIL. */
+static inline unsigned mcast_nb_lanes(const struct mcast_nb *nb)
+{
+	return (1u << nb->lanes) - 1;
+}
+
 static inline bool mcast_nb_open(const struct mcast_nb *nb)
 {
 	return nb->up && nb->hello_in && nb->hello_out && !nb->fail_out &&
@@ -288,6 +307,8 @@ void mcast_garbage(struct mcast_eng *e, struct mcast_nb *nb, const char *what);
 /* xfer.c */
 int mcast_xfer_start_next(struct mcast_eng *e);
 int mcast_xfer_arrivals(struct mcast_eng *e);
+/* Has one come whose turn it is? */
+bool mcast_xfer_arrived(const struct mcast_eng *e);
 int mcast_xfer_grants(struct mcast_eng *e);
 int mcast_xfer_sends(struct mcast_eng *e);
 int mcast_xfer_end(struct mcast_eng *e, int status);

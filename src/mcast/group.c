@@ -34,6 +34,16 @@ static int port_block(struct mcast_port *port, uint32_t nb,
 	return link ? mcast_post_block(link, rec, from, to, rkey, op) : -EAGAIN;
 }
 
+static int port_small(struct mcast_port *port, uint32_t nb,
+		      const struct mcast_buf *from, uint32_t len, uint64_t to,
+		      uint32_t rkey, uint32_t slot, struct mcast_op *op)
+{
+	struct mcast_link *link = group_of(port)->links[nb][MCAST_WORDS];
+
+	return link ? mcast_post_small(link, from, len, to, rkey, slot, op)
+		    : -EAGAIN;
+}
+
 static void port_cut(struct mcast_port *port, uint32_t nb, int err)
 {
 	struct skein_mcast *g = group_of(port);
@@ -202,6 +212,7 @@ static void port_changed(struct mcast_port *port)
 const struct mcast_port_ops mcast_group_port = {
 	.record = port_record,
 	.block = port_block,
+	.small = port_small,
 	.cut = port_cut,
 	.alloc = port_alloc,
 	.free = port_free,
@@ -365,6 +376,8 @@ static void link_leave(struct mcast_link **place)
 	if (!link)
 		return;
 	link->group = NULL;
+	for (unsigned i = 0; link->small && i < MCAST_SLOT_MAX; i++)
+		link->small[i].user = NULL;
 	if (!link->dialled) {
 		*place = NULL;
 		return;

@@ -54,6 +54,7 @@ static void link_free(struct mcast_link *link)
 	struct skein_env *env = conn_env(link->conn);
 
 	mem_region_free(link->region);
+	env_free(env, link->small);
 	env_free(env, link);
 }
 
@@ -95,13 +96,13 @@ static void both_up(struct skein_mcast *g, uint32_t nb)
 {
 	struct mcast_link **lanes = g->links[nb];
 
-	for (unsigned i = 0; i < MCAST_LANES; i++)
+	for (unsigned i = 0; i < g->eng.nbs[nb].lanes; i++)
 		if (!lanes[i] || !lanes[i]->ready)
 			return;
 	if (g->eng.nbs[nb].up || g->eng.nbs[nb].down)
 		return;
 	mcast_eng_link_up(&g->eng, nb, engine_now_ns(g->mx->engine));
-	for (unsigned i = 0; i < MCAST_LANES; i++)
+	for (unsigned i = 0; i < g->eng.nbs[nb].lanes; i++)
 		tell_early(lanes[i]);
 	mcast_group_kick(g);
 }
@@ -129,7 +130,8 @@ static uint32_t place_of(const struct skein_mcast *g,
 	const struct mcast_link *other;
 
 	if (nb == MCAST_NONE || s->from > s->to || g->links[nb][s->lane] ||
-	    g->eng.nbs[nb].down || g->eng.closed)
+	    s->lane >= g->eng.nbs[nb].lanes || g->eng.nbs[nb].down ||
+	    g->eng.closed)
 		return MCAST_NONE;
 	other = g->links[nb][!s->lane];
 	return other && other->peer.pair != s->pair ? MCAST_NONE : nb;
@@ -294,12 +296,35 @@ static void mcast_ready(struct skein_conn *conn)
 
 /* --- while it is up ----------------------------------------------------- */
 
+/* A small message; the root says none before it has this member's RING. */
+static void small_in(struct skein_conn *conn, struct mcast_link *link,
+		     uint32_t value, uint32_t byte_len)
+{
+	struct skein_mcast *g = link->group;
+
+	if (!g && !list_linked(&link->parked))
+		return; /* the group has left */
+	if (!g || !g->eng.nbs[link->nb].up || link->lane != MCAST_WORDS) {
+		conn_break(conn, -SKEIN_EPEER,
+			   "mcast: a small message without a slot for it");
+		return;
+	}
+	mcast_slot_in(&g->eng, link->nb, value, byte_len,
+		      engine_now_ns(conn_engine(conn)));
+	mcast_group_kick(g);
+}
+
 static void mcast_imm(struct skein_conn *conn, uint32_t imm, uint32_t byte_len)
 {
 	struct mcast_link *link = conn_module_state(conn, CONN_MODULE_MCAST);
 	const struct mcast_rec *slots = link->region->addr;
-	struct mcast_rec rec = slots[link->in++ % MCAST_SLOTS];
+	struct mcast_rec rec;
 
+	if (CONN_IMM_VALUE(imm) >> 24 == MCAST_SMALL) {
+		small_in(conn, link, CONN_IMM_VALUE(imm), byte_len);
+		return;
+	}
+	rec = slots[link->in++ % MCAST_SLOTS];
 	/* A record's own bytes; a block's, with its record ahead of it. */
 	if (byte_len != (link->lane == MCAST_BLOCKS && rec.type == MCAST_BLOCK
 				 ? rec.len
@@ -396,7 +421,11 @@ static bool link_put(struct skein_mcast *g, uint32_t nb, enum mcast_lane lane)
 	link->lane = lane;
 	link->dialled = true;
 	g->links[nb][lane] = link;
-	return true;
+	if (g->attr.rank || !g->attr.slots || lane != MCAST_WORDS)
+		return true;
+	link->small =
+		env_alloc(mcast_env(g), MCAST_SLOT_MAX * sizeof(*link->small));
+	return link->small != NULL;
 }
 
 static int dial(struct skein_mcast *g, uint32_t nb, struct mcast_link *link)
@@ -419,9 +448,9 @@ int mcast_link_dial(struct skein_mcast *g, uint32_t nb)
 	/* Both before either runs: another thread may have the engine, which
 	 * looks at the other one when one is ready. On failure
 	 * mcast_link_drop() has them. */
-	for (unsigned i = 0; i < MCAST_LANES && !rc; i++)
+	for (unsigned i = 0; i < g->eng.nbs[nb].lanes && !rc; i++)
 		rc = link_put(g, nb, i) ? 0 : -ENOMEM;
-	for (unsigned i = 0; i < MCAST_LANES && !rc; i++)
+	for (unsigned i = 0; i < g->eng.nbs[nb].lanes && !rc; i++)
 		rc = dial(g, nb, lanes[i]);
 	return rc;
 }
@@ -434,6 +463,7 @@ static void drop(struct skein_mcast *g, struct mcast_link **place)
 		return;
 	skein_conn_close(link->handle, SKEIN_S(1));
 	mem_region_free(link->region);
+	env_free(mcast_env(g), link->small);
 	env_free(mcast_env(g), link);
 	*place = NULL;
 }

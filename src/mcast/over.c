@@ -23,7 +23,7 @@ static uint32_t least_have(const struct mcast_eng *e, uint32_t *rank)
 	}
 	for (uint32_t i = 0; i < e->n_nbs; i++) {
 		nb = &e->nbs[i];
-		if (!nb->child || nb->ack != e->delivered || nb->least >= least)
+		if (!nb->below || nb->ack != e->delivered || nb->least >= least)
 			continue;
 		least = nb->least;
 		*rank = nb->slowest;
@@ -48,7 +48,7 @@ void mcast_over_ack(struct mcast_eng *e, struct mcast_nb *nb,
 {
 	uint64_t sent = e->done + (e->x.active ? 1 : 0);
 
-	if (!nb->child || rec->msg < nb->ack || rec->rank >= e->conf.n ||
+	if (!nb->below || rec->msg < nb->ack || rec->rank >= e->conf.n ||
 	    (mcast_is_root(e) && rec->msg > sent)) {
 		mcast_garbage(e, nb, "an ACK that cannot be");
 		return;
@@ -64,7 +64,7 @@ static uint64_t part_done(const struct mcast_eng *e)
 	uint64_t n = e->done;
 
 	for (uint32_t i = 0; i < e->n_nbs; i++)
-		if (e->nbs[i].child && e->nbs[i].ack < n)
+		if (e->nbs[i].below && e->nbs[i].ack < n)
 			n = e->nbs[i].ack;
 	return n;
 }
@@ -73,7 +73,7 @@ static uint64_t part_done(const struct mcast_eng *e)
 static bool part_up(const struct mcast_eng *e)
 {
 	for (uint32_t i = 0; i < e->n_nbs; i++)
-		if (e->nbs[i].child && !e->nbs[i].acked)
+		if (e->nbs[i].below && !e->nbs[i].acked)
 			return false;
 	return e->up || !e->n_nbs;
 }
@@ -81,12 +81,12 @@ static bool part_up(const struct mcast_eng *e)
 static int acknowledge(struct mcast_eng *e)
 {
 	uint64_t n = part_done(e);
+	bool due, rose = n > e->delivered;
 	uint32_t rank, least;
-	bool due;
 
 	if (!part_up(e))
 		return 0;
-	if (n > e->delivered) {
+	if (rose) {
 		e->delivered = n;
 		if (mcast_is_root(e))
 			e->port->ops->changed(e->port);
@@ -104,12 +104,12 @@ static int acknowledge(struct mcast_eng *e)
 	}
 	if (e->told_ns + MCAST_TELL_NS <= e->now_ns || due)
 		e->told_ns = e->now_ns;
-	if (!due || e->parent == MCAST_NONE)
-		return 0;
+	if (!due || e->above == MCAST_NONE)
+		return rose; /* there may be a free slot */
 	e->told_up = true;
 	e->told_ack = n;
 	e->told_least = least;
-	e->nbs[e->parent].owe |= MCAST_OWE_ACK;
+	e->nbs[e->above].owe |= MCAST_OWE_ACK;
 	return 1;
 }
 
@@ -121,7 +121,7 @@ static void close_now(struct mcast_eng *e)
 	for (uint32_t i = 0; i < e->n_nbs; i++) {
 		e->nbs[i].owe &= ~(unsigned)MCAST_OWE_ACK;
 		e->nbs[i].owe |= MCAST_OWE_BYE;
-		if (e->nbs[i].child)
+		if (e->nbs[i].below)
 			e->nbs[i].owe |= MCAST_OWE_CLOSE;
 	}
 	e->port->ops->changed(e->port);
@@ -131,13 +131,13 @@ void mcast_over_close(struct mcast_eng *e, struct mcast_nb *nb,
 		      const struct mcast_rec *rec)
 {
 	bool bye = rec->type == MCAST_BYE;
-	bool parent = e->parent == (uint32_t)(nb - e->nbs);
+	bool above = e->above == (uint32_t)(nb - e->nbs);
 
 	nb->bye_in |= bye;
 	/* BYE may have come from another side before. */
-	if (e->closed && (bye || parent))
+	if (e->closed && (bye || above))
 		return;
-	if (mcast_is_root(e) || (!bye && !parent) || rec->msg != e->done ||
+	if (mcast_is_root(e) || (!bye && !above) || rec->msg != e->done ||
 	    e->x.active || mcast_resume_pending(e)) {
 		mcast_garbage(e, nb, "a CLOSE that cannot be");
 		return;
@@ -179,7 +179,9 @@ void mcast_eng_fail(struct mcast_eng *e, uint32_t rank, int err, uint32_t by)
 	e->over_deadline_ns = e->now_ns + MCAST_SETTLE_NS;
 	e->tell_failed = true;
 	for (uint32_t i = 0; i < e->n_nbs; i++)
-		e->nbs[i].owe = MCAST_OWE_FAIL | MCAST_OWE_STOP;
+		e->nbs[i].owe =
+			MCAST_OWE_FAIL |
+			(e->nbs[i].lanes == MCAST_LANES ? MCAST_OWE_STOP : 0);
 	e->port->ops->changed(e->port);
 }
 
@@ -201,8 +203,8 @@ void mcast_over_fail(struct mcast_eng *e, struct mcast_nb *nb,
 static bool settled(const struct mcast_nb *nb)
 {
 	return !nb->up || nb->bye_in ||
-	       (nb->fail_out == MCAST_LANES_ALL &&
-		(nb->fail_in == MCAST_LANES_ALL || !nb->hello_in));
+	       (nb->fail_out == mcast_nb_lanes(nb) &&
+		(nb->fail_in == mcast_nb_lanes(nb) || !nb->hello_in));
 }
 
 static void end_messages(struct mcast_eng *e)
@@ -227,7 +229,7 @@ static void end_messages(struct mcast_eng *e)
 
 static int settle(struct mcast_eng *e)
 {
-	bool all = !e->flying;
+	bool all = !e->flying && !e->slots.under_way;
 
 	if (e->ended || e->tell_failed)
 		return 0;

@@ -48,6 +48,11 @@ struct mcast_port_ops {
 	int (*block)(struct mcast_port *port, uint32_t nb,
 		     const struct mcast_rec *rec, const struct mcast_buf *from,
 		     uint64_t to, uint32_t rkey, struct mcast_op *op);
+	/* len bytes, a small message behind its record, to the neighbour's
+	 * slot, in MCAST_WORDS. Errors as record(). */
+	int (*small)(struct mcast_port *port, uint32_t nb,
+		     const struct mcast_buf *from, uint32_t len, uint64_t to,
+		     uint32_t rkey, uint32_t slot, struct mcast_op *op);
 	/* Ends a link, both lanes: link_down() follows, not inside. */
 	void (*cut)(struct mcast_port *port, uint32_t nb, int err);
 

@@ -74,6 +74,55 @@ static void block_done(struct conn_op *op, enum ibv_wc_status status)
 	mcast_group_kick(b->link->group);
 }
 
+static void small_done(struct conn_op *op, enum ibv_wc_status status)
+{
+	struct mcast_small_op *s = container_of(op, struct mcast_small_op, op);
+	struct mcast_op *user = s->user;
+
+	s->user = NULL;
+	if (!user)
+		return; /* all had it, and the group has left */
+	user->done(user, status == IBV_WC_SUCCESS ? 0 : -EIO);
+	if (s->link->group)
+		mcast_group_kick(s->link->group);
+}
+
+/* The record is the first of the bytes: one WRITE, and its immediate wakes. */
+int mcast_post_small(struct mcast_link *link, const struct mcast_buf *from,
+		     uint32_t len, uint64_t to, uint32_t rkey, uint32_t slot,
+		     struct mcast_op *op)
+{
+	struct mcast_small_op *s = &link->small[slot];
+	struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)from->addr,
+			      .length = len,
+			      .lkey = from->lkey};
+	struct ibv_send_wr wr = {
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+		.send_flags = len <= link->inline_max ? IBV_SEND_INLINE : 0,
+		.imm_data = htonl(CONN_IMM(
+			CONN_IMM_MCAST,
+			mcast_imm_value((const struct mcast_rec *)(const void *)
+						from->addr))),
+		.wr.rdma.remote_addr = to,
+		.wr.rdma.rkey = rkey};
+	int rc;
+
+	if (!link->ready || !conn_send_room(link->conn) ||
+	    !conn_imm_credit(link->conn))
+		return -EAGAIN;
+	s->op.done = small_done;
+	s->link = link;
+	s->user = op;
+	rc = conn_post(link->conn, &wr, &s->op);
+	if (rc == 0)
+		return 0;
+	s->user = NULL;
+	conn_imm_refund(link->conn);
+	return rc == -ENOMEM ? -EAGAIN : rc;
+}
+
 static int write_payload(struct mcast_link *link, const struct mcast_rec *rec,
 			 const struct mcast_buf *from, uint64_t to,
 			 uint32_t rkey, struct conn_op *op)

@@ -231,6 +231,11 @@ void mcast_eng_block_done(struct mcast_eng *e, uint64_t seq, uint32_t block,
 
 	if (!e->x.active || !e->x.stream || e->x.msg.seq != seq)
 		return; /* of a message that a failure has ended */
+	if (e->x.small) {
+		if (!block)
+			mcast_slot_block_done(e, status);
+		return;
+	}
 	s = held(e, block);
 	if (!s)
 		return;

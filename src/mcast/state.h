@@ -46,6 +46,13 @@ struct mcast_block_op {
 	struct mcast_op *user; /* NULL: free */
 };
 
+/* A small message under way. */
+struct mcast_small_op {
+	struct conn_op op;
+	struct mcast_link *link;
+	struct mcast_op *user; /* NULL: free, or the group has left */
+};
+
 /* One connection of one group: a lane of a neighbour's link. */
 struct mcast_link {
 	struct skein_conn *conn;
@@ -64,6 +71,7 @@ struct mcast_link {
 	struct list_node parked;
 	uint64_t parked_until_ns;
 	struct mcast_block_op ops[MCAST_SENDS];
+	struct mcast_small_op *small; /* the root's, of each slot */
 	unsigned n_early;
 	struct {
 		uint32_t value;
@@ -128,6 +136,9 @@ void mcast_link_drop(struct skein_mcast *g, uint32_t nb);
 
 /* post.c */
 int mcast_post_record(struct mcast_link *link, const struct mcast_rec *rec);
+int mcast_post_small(struct mcast_link *link, const struct mcast_buf *from,
+		     uint32_t len, uint64_t to, uint32_t rkey, uint32_t slot,
+		     struct mcast_op *op);
 int mcast_post_block(struct mcast_link *link, const struct mcast_rec *rec,
 		     const struct mcast_buf *from, uint64_t to, uint32_t rkey,
 		     struct mcast_op *op);

@@ -12,7 +12,8 @@
 
 uint32_t mcast_imm_value(const struct mcast_rec *rec)
 {
-	bool says = rec->type == MCAST_BLOCK || rec->type == MCAST_BEGIN;
+	bool says = rec->type == MCAST_BLOCK || rec->type == MCAST_BEGIN ||
+		    rec->type == MCAST_SMALL;
 	uint64_t size = says ? rec->size : 0;
 
 	if (size > MCAST_IMM_SIZE_MAX)
@@ -26,13 +27,14 @@ static bool unused_zero(const struct mcast_rec *rec)
 	bool msg = rec->type == MCAST_READY || rec->type == MCAST_BLOCK ||
 		   rec->type == MCAST_ACK || rec->type == MCAST_CLOSE ||
 		   rec->type == MCAST_BYE || rec->type == MCAST_BEGIN ||
-		   rec->type == MCAST_HAVE;
+		   rec->type == MCAST_HAVE || rec->type == MCAST_SMALL;
 	bool block = rec->type == MCAST_READY || rec->type == MCAST_BLOCK;
-	bool size =
-		block || rec->type == MCAST_BEGIN || rec->type == MCAST_HAVE;
+	bool ring = rec->type == MCAST_RING;
+	bool size = block || ring || rec->type == MCAST_BEGIN ||
+		    rec->type == MCAST_HAVE || rec->type == MCAST_SMALL;
 	bool sum = rec->type == MCAST_BLOCK || rec->type == MCAST_CLOSE ||
 		   rec->type == MCAST_BYE || rec->type == MCAST_RUN ||
-		   rec->type == MCAST_SUM;
+		   rec->type == MCAST_SUM || rec->type == MCAST_SMALL;
 	bool rank = rec->type == MCAST_FAIL || rec->type == MCAST_ACK ||
 		    rec->type == MCAST_HAVE || rec->type == MCAST_RUN;
 	/* FAIL: of what nobody has. */
@@ -42,9 +44,9 @@ static bool unused_zero(const struct mcast_rec *rec)
 
 	return (msg || !rec->msg) && (sum || !rec->sum) &&
 	       (size || !rec->size) &&
-	       (block || rec->type == MCAST_RUN || !rec->len) &&
+	       (block || ring || rec->type == MCAST_RUN || !rec->len) &&
 	       (number || !rec->block) &&
-	       (rec->type == MCAST_READY || !rec->rkey) &&
+	       (rec->type == MCAST_READY || ring || !rec->rkey) &&
 	       (rank || !rec->rank) &&
 	       (rec->type == MCAST_FAIL) == (rec->err != 0);
 }
@@ -112,19 +114,21 @@ uint64_t mcast_list_hash(const char *const *members, uint32_t n)
 	return h;
 }
 
-uint64_t mcast_params_hash(uint32_t n, uint32_t algorithm, uint32_t block_size,
-			   uint32_t flags, const uint32_t *racks)
+uint64_t mcast_params_hash(const struct mcast_params *p, const uint32_t *racks)
 {
-	uint8_t buf[16];
+	uint8_t buf[24];
 	struct bytes_out out = bytes_out(buf, sizeof(buf));
 	uint64_t h;
 
-	bytes_put_u32(&out, n);
-	bytes_put_u32(&out, algorithm);
-	bytes_put_u32(&out, block_size);
-	bytes_put_u32(&out, flags);
+	bytes_put_u32(&out, p->n);
+	bytes_put_u32(&out, p->algorithm);
+	bytes_put_u32(&out, p->block_size);
+	bytes_put_u32(&out, p->flags);
+	bytes_put_u32(&out, p->slots);
+	bytes_put_u32(&out, p->small_max);
 	h = XXH3_64bits(buf, sizeof(buf));
-	return racks ? XXH3_64bits_withSeed(racks, n * sizeof(*racks), h) : h;
+	return racks ? XXH3_64bits_withSeed(racks, p->n * sizeof(*racks), h)
+		     : h;
 }
 
 uint64_t mcast_seed(uint64_t list, uint64_t msg)

@@ -15,7 +15,7 @@
 
 #include "base/bytes.h"
 
-#define MCAST_VERSION 2
+#define MCAST_VERSION 3
 #define MCAST_SLOTS 128u
 #define MCAST_BLOCK_FIRST UINT32_MAX
 /* Of a message: what the immediate can say. */
@@ -43,6 +43,8 @@ enum mcast_type {
 	MCAST_HAVE,	 /* a member has so many runs of blocks */
 	MCAST_RUN,	 /* one of them */
 	MCAST_SUM,	 /* the digest of what is resumed */
+	MCAST_RING,	 /* here are my slots for small messages */
+	MCAST_SMALL,	 /* a small message, behind this record */
 	MCAST_TYPE_END,
 };
 
@@ -98,8 +100,11 @@ int mcast_section_get(struct mcast_section *s, struct bytes_in *in);
 /* The hash of n addresses. */
 uint64_t mcast_list_hash(const char *const *members, uint32_t n);
 /* racks: NULL but for the hybrid. */
-uint64_t mcast_params_hash(uint32_t n, uint32_t algorithm, uint32_t block_size,
-			   uint32_t flags, const uint32_t *racks);
+struct mcast_params {
+	uint32_t n, algorithm, block_size, flags;
+	uint32_t slots, small_max; /* section 9 */
+};
+uint64_t mcast_params_hash(const struct mcast_params *p, const uint32_t *racks);
 
 /* Section 4. */
 uint64_t mcast_seed(uint64_t list, uint64_t msg);

@@ -105,6 +105,10 @@ int mcast_xfer_start_next(struct mcast_eng *e)
 	mcast_msg_set(e, &msg, e->done, out->size, NULL);
 	dest = (struct mcast_dest){.buf = out->buf, .tag = out->tag};
 	e->port->ops->free(e->port, out);
+	if (mcast_slot_fits(e, msg.size)) {
+		mcast_slot_start(e, &msg, &dest);
+		return 1;
+	}
 	rc = xfer_make(e, &msg, &dest);
 	e->x.active = true; /* even so: it will end with done() */
 	if (rc)
@@ -116,7 +120,8 @@ bool mcast_xfer_complete(const struct mcast_eng *e)
 {
 	const struct mcast_xfer *x = &e->x;
 
-	if (!x->active || x->sends || e->flying || x->n_app || e->n_arrivals ||
+	if (!x->active || x->small || x->sends || e->flying || x->n_app ||
+	    e->n_arrivals ||
 	    (!mcast_is_root(e) && x->n_have != x->msg.blocks) ||
 	    (mcast_resume_active(e) && !mcast_resume_whole(e)))
 		return false;
@@ -135,8 +140,10 @@ int mcast_xfer_end(struct mcast_eng *e, int status)
 		mcast_left_keep(e, &msg, e->x.have);
 		e->x.have = NULL;
 	}
+	/* What comes along the tree meanwhile is of a later one. */
+	if (!e->x.small)
+		e->n_grants = e->n_arrivals = 0;
 	xfer_clear(e);
-	e->n_grants = e->n_arrivals = 0;
 	e->done++;
 	if (!status) {
 		e->digest = mcast_digest_add(e->digest, msg.digest, msg.seq);
@@ -271,15 +278,16 @@ void mcast_xfer_ready(struct mcast_eng *e, struct mcast_nb *nb,
 
 /* --- blocks that come --------------------------------------------------- */
 
-/* May a message of so many bytes begin? It is the next, this member has asked
- * its parent for it, and from the parent it comes. */
+/* May a message of so many bytes begin? It is the next of the tree, this member
+ * has asked its parent for it, and from the parent it comes. */
 static bool begins_right(struct mcast_eng *e, const struct mcast_nb *nb,
 			 const struct mcast_rec *rec,
 			 struct skein_mcast_msg *msg)
 {
 	bool asked = e->first_granted;
 
-	if (e->x.active || rec->msg != e->done ||
+	if ((e->x.active && !e->x.small) ||
+	    !mcast_slot_may_precede(e, rec->msg) ||
 	    rec->size > (uint64_t)e->conf.block_size * SKEIN_MCAST_BLOCKS_MAX)
 		return false;
 	e->first_granted = false;
@@ -326,7 +334,7 @@ void mcast_xfer_block(struct mcast_eng *e, struct mcast_nb *nb,
 	struct mcast_grant g;
 	bool right;
 
-	if (!e->x.active) {
+	if (!e->x.active || e->x.small) {
 		a.first = true;
 		right = begins_right(e, nb, rec, &msg) && msg.blocks == 1 &&
 			!rec->block && rec->len == msg.size;
@@ -420,12 +428,18 @@ static void arrive(struct mcast_eng *e, struct mcast_arrival *a)
 		mcast_ring_have(e, a->slot, a->rec.block, sum);
 }
 
+bool mcast_xfer_arrived(const struct mcast_eng *e)
+{
+	/* Small messages before it may not be here yet. */
+	return e->n_arrivals && e->arrivals[0].rec.msg == e->done;
+}
+
 /* One a round: others have a turn. */
 int mcast_xfer_arrivals(struct mcast_eng *e)
 {
 	struct mcast_arrival a;
 
-	if (!e->n_arrivals || e->over)
+	if (!mcast_xfer_arrived(e) || e->over)
 		return 0;
 	a = e->arrivals[0];
 	e->n_arrivals--;
@@ -466,14 +480,23 @@ static bool first_ahead(const struct mcast_eng *e, const struct mcast_nb *nb)
 	       e->x.msg.blocks > 1;
 }
 
+/* A child that asks for the next message of the tree knows of none that went by
+ * slots since. */
+static bool asks(const struct mcast_eng *e, const struct mcast_ready *r)
+{
+	uint64_t ahead = e->x.msg.seq - r->msg;
+
+	return r->block == MCAST_BLOCK_FIRST && r->msg <= e->x.msg.seq &&
+	       (!ahead || e->slots.count);
+}
+
 static bool fits(const struct mcast_eng *e, const struct mcast_nb *nb)
 {
 	const struct mcast_ready *r = &nb->ready[0];
 	uint32_t block = (uint32_t)e->x.send.block;
 
-	return r->msg == e->x.msg.seq &&
-	       (r->block == block ||
-		(r->block == MCAST_BLOCK_FIRST && nb->child)) &&
+	return ((r->msg == e->x.msg.seq && r->block == block) ||
+		(nb->child && asks(e, r))) &&
 	       r->len >= mcast_block_len(&e->x.msg, block);
 }
 
@@ -501,8 +524,7 @@ static int send_begins(struct mcast_eng *e)
 		nb = &e->nbs[i];
 		if (!may_begin(e, nb))
 			continue;
-		if (nb->ready[0].block != MCAST_BLOCK_FIRST ||
-		    nb->ready[0].msg != e->x.msg.seq)
+		if (!asks(e, &nb->ready[0]))
 			mcast_garbage(e, nb, "a READY before BEGIN");
 		else if (mcast_say(e, nb, MCAST_WORDS, &rec))
 			continue;

@@ -4,7 +4,8 @@
  * input has: handshake sections, and records in either lane. Input: one byte
  * for rank, algorithm, checksums, and whether an object is resumed, then operations (see enum). The one that
  * says what the member waits for, with a byte changed, goes deep into a
- * message; its block's bytes do not travel.
+ * message; its block's bytes do not travel. So does the one with the small message
+ * that may come, whose do.
  */
 #include "base/assert.h"
 #include "mcast/eng.h"
@@ -16,6 +17,8 @@
 #define MEMBERS 6u
 #define BLOCK 4096u
 #define BLOCKS_MAX 20u
+#define SLOTS 3u
+#define SMALL_MAX 300u
 #define MS 1000000ull
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -28,6 +31,8 @@ enum {
 	OP_HURT,    /* neighbour u8 */
 	OP_SECTION, /* 56 bytes */
 	OP_CLOSE,
+	OP_SMALL, /* size u16, ahead u8, offset u8, xor u8, length u8: the
+		   * small message that may come, changed */
 	OPS,
 };
 
@@ -35,7 +40,7 @@ struct member {
 	struct mcast_port port;
 	struct mcast_eng eng;
 	uint64_t now;
-	struct mcast_op *under_way[MCAST_SENDS];
+	struct mcast_op *under_way[MCAST_SENDS + MEMBERS * SLOTS];
 	unsigned flying;
 	unsigned allocs, begun, done, failed;
 	uint8_t object[BLOCKS_MAX * BLOCK];
@@ -81,7 +86,24 @@ static int p_block(struct mcast_port *port, uint32_t nb,
 		!rec->len ||
 		within(from, m->object, sizeof(m->object), rec->len) ||
 		within(from, r->mem.addr, (size_t)r->count * BLOCK, rec->len));
-	skein_assert(m->flying < MCAST_SENDS);
+	skein_assert(m->eng.flying < MCAST_SENDS);
+	m->under_way[m->flying++] = op;
+	return 0;
+}
+
+static int p_small(struct mcast_port *port, uint32_t nb,
+		   const struct mcast_buf *from, uint32_t len, uint64_t to,
+		   uint32_t rkey, uint32_t slot, struct mcast_op *op)
+{
+	struct member *m = member_of(port);
+	const struct mcast_slots *s = &m->eng.slots;
+	const struct mcast_rec *rec = (const void *)from->addr;
+
+	skein_assert(
+		within(from, s->mem.addr, (size_t)s->count * s->stride, len));
+	skein_assert(m->eng.nbs[nb].has_ring && slot < SLOTS);
+	skein_assert(rec->type == MCAST_SMALL &&
+		     len == sizeof(*rec) + rec->size && len <= s->stride);
 	m->under_way[m->flying++] = op;
 	return 0;
 }
@@ -134,11 +156,14 @@ static int p_app_block(struct mcast_port *port,
 		       const struct skein_mcast_msg *msg,
 		       const struct skein_mcast_block *block)
 {
+	const struct mcast_slots *s = &member_of(port)->eng.slots;
 	const struct mcast_ring *r = &member_of(port)->eng.ring;
 	struct mcast_buf buf = {.addr = block->data};
 
 	skein_assert(block->off + block->len <= msg->size);
 	skein_assert(within(&buf, r->mem.addr, (size_t)r->count * BLOCK,
+			    block->len) ||
+		     within(&buf, s->mem.addr, (size_t)s->count * s->stride,
 			    block->len));
 	return 0;
 }
@@ -167,6 +192,7 @@ static void p_changed(struct mcast_port *port)
 static const struct mcast_port_ops ops = {
 	.record = p_record,
 	.block = p_block,
+	.small = p_small,
 	.cut = p_cut,
 	.alloc = p_alloc,
 	.free = p_free,
@@ -276,7 +302,22 @@ static bool awaited(const struct mcast_eng *e, uint32_t *nb,
 		rec->sum = x->msg.digest;
 		return true;
 	}
+	for (*nb = 0; e->slots.count && mcast_is_root(e) && *nb < e->n_nbs;
+	     ++*nb)
+		if (!e->nbs[*nb].has_ring) {
+			rec->type = MCAST_RING;
+			rec->len = e->slots.count * e->slots.stride;
+			return true;
+		}
 	rec->msg = e->done;
+	/* Small ones go on when they are acknowledged. */
+	if (mcast_is_root(e) && e->x.small) {
+		for (*nb = 0; *nb + 1 < e->n_nbs; ++*nb)
+			if (e->nbs[*nb].ack < e->done)
+				break;
+		rec->type = MCAST_ACK;
+		return true;
+	}
 	if (e->n_grants) {
 		*nb = e->grants[0].nb;
 		rec->type = MCAST_BLOCK;
@@ -335,6 +376,37 @@ static void hear_record(struct member *m, struct bytes_in *in)
 	hear(m, nb, lane, &rec, imm);
 }
 
+/* What is in the next slot, and an immediate that says so. */
+static void hear_small(struct member *m, struct bytes_in *in)
+{
+	struct mcast_slots *s = &m->eng.slots;
+	uint32_t size = bytes_get_u16(in) % (SMALL_MAX + 2), imm;
+	unsigned ahead = bytes_get_u8(in), off = bytes_get_u8(in);
+	unsigned flip = bytes_get_u8(in), longer = bytes_get_u8(in);
+	uint64_t msg = m->eng.done + s->next - s->taken;
+	struct mcast_rec rec = {.type = MCAST_SMALL,
+				.number = (uint32_t)s->next,
+				.msg = msg + ahead % 3,
+				.size = size};
+	uint8_t *slot;
+
+	if (!s->count || !m->eng.conf.rank)
+		return; /* it has no ring that the root could write */
+	slot = s->mem.addr + s->next % s->count * s->stride;
+	memset(slot + sizeof(rec), (int)size, s->stride - sizeof(rec));
+	rec.sum = m->eng.conf.checksum
+			  ? mcast_sum(slot + sizeof(rec),
+				      size <= SMALL_MAX ? size : SMALL_MAX,
+				      mcast_seed(m->eng.conf.list, rec.msg), 0)
+			  : 0;
+	imm = mcast_imm_value(&rec);
+	((uint8_t *)&rec)[off % sizeof(rec)] ^= (uint8_t)flip;
+	memcpy(slot, &rec, sizeof(rec));
+	mcast_slot_in(&m->eng, (longer >> 4) % m->eng.n_nbs, imm,
+		      (uint32_t)sizeof(rec) + size + longer % 16, m->now);
+	skein_assert(s->next - s->taken <= SLOTS);
+}
+
 static void link_ends(struct member *m, uint32_t nb, bool down)
 {
 	nb %= m->eng.n_nbs;
@@ -387,6 +459,9 @@ static void operation(struct member *m, struct bytes_in *in)
 	case OP_SECTION:
 		section(in);
 		break;
+	case OP_SMALL:
+		hear_small(m, in);
+		break;
 	default:
 		mcast_eng_close(&m->eng);
 	}
@@ -435,6 +510,8 @@ static bool member_new(struct member *m, unsigned how)
 		.block_size = BLOCK,
 		.ring_blocks = 3,
 		.checksum = how / 24 % 2,
+		.slots = how / 192 ? SLOTS : 0,
+		.small_max = how / 192 ? SMALL_MAX : 0,
 		.open_deadline_ns = 1000 * MS,
 		.member_timeout_ns = 100 * MS};
 
@@ -450,6 +527,10 @@ static bool member_new(struct member *m, unsigned how)
 	if (!conf.rank) {
 		send(m, 6 * BLOCK + 1);
 		send(m, 9);
+		for (unsigned i = 0; m->eng.slots.count && i < 2 * SLOTS; i++)
+			send(m, 50 * i);
+		if (m->eng.slots.count)
+			send(m, 2 * BLOCK);
 	}
 	return true;
 }

@@ -166,6 +166,7 @@ static struct skein_mcast_attr attr_of(struct member *m,
 static struct member ms[MEMBERS];
 static const char *names[MEMBERS];
 static unsigned n;
+static unsigned group_flags; /* of worlds to be opened */
 
 static void all_progress(void)
 {
@@ -191,6 +192,7 @@ static void world_open(unsigned count, enum skein_mcast_algorithm algorithm)
 		attr = attr_of(&ms[r], names, n, r);
 		attr.algorithm = algorithm;
 		attr.racks = racks;
+		attr.flags = group_flags;
 		assert_int_equal(skein_mcast_open_async(ms[r].ctx, &attr,
 							&ms[r].group),
 				 0);
@@ -287,6 +289,44 @@ static void test_streams(void **state)
 	}
 }
 
+/* Small messages, more than there are slots, and some that are not small. */
+static void small_ones(unsigned count, unsigned flags, unsigned right)
+{
+	struct skein_mcast_stats stats = {.size = sizeof(stats)};
+
+	group_flags = flags;
+	world_open(count, SKEIN_MCAST_PIPELINE);
+	group_flags = 0;
+	for (unsigned i = 1; i < n; i++)
+		ms[i].stream = i & 1;
+	for (unsigned k = 0; k < 100; k++)
+		assert_int_equal(skein_mcast_send_stream(
+					 ms[0].group,
+					 k % 10 ? k * 103 % 10241 : 10241 + k,
+					 NULL),
+				 0);
+	until_done(100);
+	check_all(100);
+	for (unsigned i = 0; i < n; i++) {
+		/* They are published when there is nothing else to do. */
+		do {
+			all_progress();
+			skein_mcast_stats(ms[i].group, &stats);
+		} while (stats.messages < 100);
+		assert_int_equal(stats.small, right);
+		assert_int_equal(stats.bad_blocks, 0);
+	}
+	world_close();
+}
+
+static void test_small(void **state)
+{
+	small_ones(2, 0, 90);
+	small_ones(5, 0, 90);
+	small_ones(5, SKEIN_MCAST_NO_SLOTS, 0);
+	small_ones(5, SKEIN_MCAST_NO_CHECKSUM, 90);
+}
+
 /* What is wrong is said at once. */
 static void test_refusals(void **state)
 {
@@ -300,6 +340,13 @@ static void test_refusals(void **state)
 	attr.rank = 0;
 	attr.block_size = 5000;
 	assert_int_equal(skein_mcast_open(ms[0].ctx, &attr, &g), -EINVAL);
+	attr.block_size = 4096;
+	attr.small_max = 4097;
+	assert_int_equal(skein_mcast_open(ms[0].ctx, &attr, &g), -EINVAL);
+	attr.small_max = 0;
+	attr.slots = 33;
+	assert_int_equal(skein_mcast_open(ms[0].ctx, &attr, &g), -EINVAL);
+	attr.slots = 0;
 	attr.block_size = 0;
 	attr.algorithm = SKEIN_MCAST_HYBRID;
 	assert_int_equal(skein_mcast_open(ms[0].ctx, &attr, &g), -EINVAL);
@@ -387,11 +434,28 @@ struct proc {
 };
 
 static struct proc procs[MEMBERS];
+static bool small; /* messages, of the processes to come */
 
 static void all_write(int fd, const void *buf, size_t len)
 {
 	if (write(fd, buf, len) != (ssize_t)len)
 		_exit(9);
+}
+
+static bool send_large(struct member *m, struct skein_mem *mem, unsigned i)
+{
+	fill(skein_mem_addr(mem), i, 0, 40 * BLOCK);
+	return !skein_mcast_send(m->group, mem, 0, 40 * BLOCK, NULL) &&
+	       !skein_mcast_flush(m->group, SKEIN_FOREVER);
+}
+
+/* By slots, but for some. */
+static bool send_small(struct member *m, unsigned i)
+{
+	if (skein_mcast_send_stream(m->group,
+				    i % 50 ? i * 37 % 6000 : 3 * BLOCK, NULL))
+		return false;
+	return i % 64 || !skein_mcast_flush(m->group, SKEIN_FOREVER);
 }
 
 /* A receiver, or the root: opens, sends messages for ever or some, closes. */
@@ -415,15 +479,14 @@ static void process(unsigned rank, unsigned count, int in, int out,
 	attr = attr_of(&m, names, count, rank);
 	if (member_timeout)
 		attr.member_timeout_ns = member_timeout;
+	m.stream = small && rank & 1;
 	if (skein_mcast_open(m.ctx, &attr, &m.group))
 		_exit(7);
 	all_write(out, "up", 2);
 	if (!rank && skein_mem_new(m.ctx, 40 * BLOCK, &mem))
 		_exit(6);
 	for (unsigned i = 0; !rank && i < messages; i++) {
-		fill(skein_mem_addr(mem), i, 0, 40 * BLOCK);
-		if (skein_mcast_send(m.group, mem, 0, 40 * BLOCK, NULL) ||
-		    skein_mcast_flush(m.group, SKEIN_FOREVER))
+		if (!(small ? send_small(&m, i) : send_large(&m, mem, i)))
 			break;
 	}
 	r.closed = skein_mcast_close(m.group, PATIENCE);
@@ -515,7 +578,7 @@ static uint64_t survivors(unsigned victim, int err)
 	return now_ns() - from;
 }
 
-static void test_killed(void **state)
+static void killed(void)
 {
 	static const unsigned victims[] = {3, 0, 7};
 	uint64_t took;
@@ -532,7 +595,12 @@ static void test_killed(void **state)
 	}
 }
 
-static void test_stopped(void **state)
+static void test_killed(void **state)
+{
+	killed();
+}
+
+static void stopped(void)
 {
 	uint64_t took;
 
@@ -546,17 +614,56 @@ static void test_stopped(void **state)
 		proc_end(i);
 }
 
+static void test_stopped(void **state)
+{
+	stopped();
+}
+
+static void test_small_processes(void **state)
+{
+	struct report r;
+
+	small = true;
+	procs_start(5, 2000, 0);
+	for (unsigned i = 0; i < n; i++) {
+		assert_int_equal(read(procs[i].out, &r, sizeof(r)), sizeof(r));
+		assert_int_equal(r.closed, 0);
+		assert_int_equal(r.done, 2000);
+		assert_int_equal(r.wrong, 0);
+		proc_end(i);
+	}
+	small = false;
+}
+
+static void test_small_killed(void **state)
+{
+	small = true;
+	killed();
+	small = false;
+}
+
+static void test_small_stopped(void **state)
+{
+	small = true;
+	stopped();
+	small = false;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_all_algorithms),
 		cmocka_unit_test(test_streams),
+		cmocka_unit_test(test_small),
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_gives_up),
 		cmocka_unit_test(test_disagreement),
 		cmocka_unit_test(test_processes),
 		cmocka_unit_test(test_killed),
 		cmocka_unit_test(test_stopped),
+		cmocka_unit_test(test_small_processes),
+		cmocka_unit_test(test_small_killed),
+		cmocka_unit_test(test_small_stopped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

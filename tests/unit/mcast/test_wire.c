@@ -33,7 +33,9 @@ static const char *const types[MCAST_TYPE_END] = {
 	[MCAST_PING] = "PING",	 [MCAST_PONG] = "PONG",
 	[MCAST_BYE] = "BYE",	 [MCAST_BEGIN] = "BEGIN",
 	[MCAST_HAVE] = "HAVE",	 [MCAST_RUN] = "RUN",
-	[MCAST_SUM] = "SUM"};
+	[MCAST_SUM] = "SUM",
+
+	[MCAST_RING] = "RING",	 [MCAST_SMALL] = "SMALL"};
 
 static void test_page(void **state)
 {
@@ -71,6 +73,8 @@ static void test_immediate(void **state)
 	assert_int_equal(mcast_imm_value(&rec), 0x3ffffff);
 	rec = (struct mcast_rec){.type = MCAST_READY, .size = 4711};
 	assert_int_equal(mcast_imm_value(&rec), 0x2000000);
+	rec = (struct mcast_rec){.type = MCAST_SMALL, .size = 4711};
+	assert_int_equal(mcast_imm_value(&rec), 0xf001267);
 }
 
 static bool valid(const struct mcast_rec *rec)
@@ -99,6 +103,8 @@ static void test_refused(void **state)
 		{MCAST_HAVE, {1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0}},
 		{MCAST_RUN, {1, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0}},
 		{MCAST_SUM, {1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0}},
+		{MCAST_RING, {1, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0}},
+		{MCAST_SMALL, {1, 0, 0, 1, 1, 1, 0, 0, 1, 0, 0, 0}},
 	};
 	struct mcast_rec rec;
 

@@ -7,6 +7,7 @@
 #include "mcast/world.h"
 
 #define MEMBER_TIMEOUT (1500 * 1000 * 1000ull)
+#define SLOTS 3u
 
 uint8_t world_byte(uint64_t msg, uint64_t i)
 {
@@ -68,6 +69,33 @@ static int w_block(struct mcast_port *port, uint32_t nb,
 {
 	skein_assert(rkey == rank_of(member_of(port), nb) + 1000);
 	return push(member_of(port), nb, MCAST_BLOCKS, rec, from->addr, to, op);
+}
+
+static int w_small(struct mcast_port *port, uint32_t nb,
+		   const struct mcast_buf *from, uint32_t len, uint64_t to,
+		   uint32_t rkey, uint32_t slot, struct mcast_op *op)
+{
+	struct member *m = member_of(port);
+	const struct mcast_rec *rec = (const void *)from->addr;
+	struct link *l = &m->w->links[m->rank][rank_of(m, nb)];
+	struct lane *q = &l->lanes[MCAST_WORDS];
+	int rc = push(m, nb, MCAST_WORDS, rec, NULL, to, NULL);
+	struct packet *p;
+
+	skein_assert(rkey == rank_of(m, nb) + 1000 && !m->rank);
+	skein_assert(slot < m->w->slots && len == sizeof(*rec) + rec->size);
+	if (rc)
+		return rc;
+	p = &q->packets[q->n - 1];
+	p->op = op;
+	p->small = len;
+	p->payload = malloc(len);
+	memcpy(p->payload, from->addr, len);
+	if (m->w->flip && rec->size) {
+		p->payload[sizeof(*rec) + rec->size / 2] ^= 0x10;
+		m->w->flip = false;
+	}
+	return 0;
 }
 
 static void break_links(struct world *w, uint32_t a, uint32_t b, int err)
@@ -243,6 +271,7 @@ static void w_changed(struct mcast_port *port)
 static const struct mcast_port_ops ops = {
 	.record = w_record,
 	.block = w_block,
+	.small = w_small,
 	.cut = w_cut,
 	.alloc = w_alloc,
 	.free = w_free,
@@ -283,6 +312,7 @@ void world_init(struct world *w, uint64_t seed, uint32_t n,
 	w->now = 1000 * 1000 * 1000;
 	w->stream_odds = 40;
 	w->later_odds = 30;
+	w->slots = n <= 16 && n > 1 && seed & 1 ? SLOTS : 0;
 	for (uint32_t i = 0; i < n; i++)
 		w->rack_of[i] = (uint32_t)prng_below(&w->prng, 1 + n / 4);
 	skein_assert(mcast_racks_init(&w->racks, w->rack_of, n, w->storage) ==
@@ -296,6 +326,8 @@ void world_init(struct world *w, uint64_t seed, uint32_t n,
 			.block_size = block_size,
 			.ring_blocks = 3,
 			.checksum = true,
+			.slots = w->slots,
+			.small_max = w->slots ? WORLD_SMALL : 0,
 			.list = 12345,
 			.open_deadline_ns = w->now + 10 * MEMBER_TIMEOUT,
 			.member_timeout_ns = MEMBER_TIMEOUT};
@@ -434,7 +466,11 @@ static void deliver(struct world *w, struct link *l, enum mcast_lane lane,
 	q->n--;
 	memmove(q->packets, q->packets + 1, q->n * sizeof(p));
 	w->packets++;
-	if (!m->dead) {
+	if (!m->dead && p.small) {
+		memcpy((void *)(uintptr_t)p.to, p.payload, p.small);
+		mcast_slot_in(&m->eng, l->dst_nb, mcast_imm_value(&p.rec),
+			      p.small, w->now);
+	} else if (!m->dead) {
 		if (p.payload)
 			memcpy((void *)(uintptr_t)p.to, p.payload, p.rec.len);
 		mcast_eng_record(&m->eng, l->dst_nb, lane,
@@ -518,8 +554,8 @@ static bool link_step(struct world *w, uint32_t from, uint32_t to)
 		mcast_eng_link_up(&m->eng, nb, w->now);
 		return true;
 	}
-	if (!some_lane(w, l, &lane) || w->m[to].stopped || w->m[from].dead ||
-	    !w->m[to].eng.nbs[l->dst_nb].up)
+	if (l->held || !some_lane(w, l, &lane) || w->m[to].stopped ||
+	    w->m[from].dead || !w->m[to].eng.nbs[l->dst_nb].up)
 		return false;
 	deliver(w, l, lane, to);
 	return true;

@@ -12,7 +12,8 @@
 
 #define WORLD_MEMBERS 40
 #define WORLD_LINK_MAX 64 /* credits */
-#define WORLD_MESSAGES 16
+#define WORLD_MESSAGES 48
+#define WORLD_SMALL 1000u /* bytes that go by slots */
 
 struct world;
 
@@ -21,6 +22,7 @@ struct packet {
 	struct mcast_rec rec;
 	uint8_t *payload;
 	uint64_t to;
+	uint32_t small; /* bytes of a small message, its record among them */
 	struct mcast_op *op;
 };
 
@@ -28,6 +30,7 @@ struct packet {
 struct link {
 	bool exists, down; /* down: the far end has not been told yet */
 	bool hurt;	   /* one lane is gone, and both ends know */
+	bool held;	   /* nothing arrives for the time being */
 	int err;
 	uint32_t dst_nb; /* the sender at its destination */
 	struct lane {
@@ -84,10 +87,12 @@ struct world {
 	bool flip;	 /* corrupt the next payload */
 	bool keep;	 /* objects are copied when they end */
 	int stream_odds; /* of 100 */
+	uint32_t slots;	 /* of the groups to come */
 	int later_odds;
 	uint64_t packets; /* delivered */
 };
 
+/* With an odd seed small messages go by slots, if the group is small enough. */
 void world_init(struct world *w, uint64_t seed, uint32_t n,
 		enum mcast_algorithm algorithm, uint32_t block_size);
 void world_fini(struct world *w);
