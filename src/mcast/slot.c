@@ -189,7 +189,7 @@ static void root_fill(struct mcast_eng *e)
 			mcast_slot_block_done(e, rc);
 		return;
 	}
-	if (b.len)
+	if (x->base.addr)
 		memcpy(b.data, x->base.addr, b.len);
 	root_seal(e);
 }
@@ -351,7 +351,7 @@ static int hand_up(struct mcast_eng *e, const struct mcast_rec *rec)
 			mcast_slot_block_done(e, rc);
 		return 0;
 	}
-	if (b.len)
+	if (dest.buf.addr)
 		memcpy(dest.buf.addr, b.data, b.len);
 	e->stats.copies += b.len;
 	x->n_have = 1;
