@@ -480,8 +480,12 @@ static void process(unsigned rank, unsigned count, int in, int out,
 	if (member_timeout)
 		attr.member_timeout_ns = member_timeout;
 	m.stream = small && rank & 1;
-	if (skein_mcast_open(m.ctx, &attr, &m.group))
+	r.closed = skein_mcast_open(m.ctx, &attr, &m.group);
+	if (r.closed) {
+		fprintf(stderr, "member %u: open: %s\n", rank,
+			skein_strerror(r.closed));
 		_exit(7);
+	}
 	all_write(out, "up", 2);
 	if (!rank && skein_mem_new(m.ctx, 40 * BLOCK, &mem))
 		_exit(6);

@@ -89,6 +89,7 @@ static int w_small(struct mcast_port *port, uint32_t nb,
 	p = &q->packets[q->n - 1];
 	p->op = op;
 	p->small = len;
+	p->from = from->addr;
 	p->payload = malloc(len);
 	memcpy(p->payload, from->addr, len);
 	if (m->w->flip && rec->size) {
@@ -358,6 +359,8 @@ void world_fini(struct world *w)
 			free(w->m[i].seen[k].buf);
 			free(w->m[i].seen[k].copy);
 		}
+		while (w->m[i].n_late)
+			free(w->m[i].late[--w->m[i].n_late].payload);
 		mcast_eng_fini(&w->m[i].eng);
 		skein_assert(!w->m[i].mems);
 	}
@@ -456,9 +459,47 @@ static bool some_lane(struct world *w, const struct link *l,
 	return words || blocks;
 }
 
+/* Until the device says so it may read the bytes again. */
+static void late_end(struct member *m, unsigned i, int err)
+{
+	struct packet p = m->late[i];
+
+	m->n_late--;
+	m->late[i] = m->late[m->n_late];
+	m->late_to[i] = m->late_to[m->n_late];
+	skein_assert(m->dead || !memcmp(p.from, p.payload, p.small));
+	free(p.payload);
+	p.op->done(p.op, err);
+}
+
+static bool late_step(struct member *m)
+{
+	if (!m->n_late)
+		return false;
+	late_end(m, (unsigned)prng_below(&m->w->prng, m->n_late), 0);
+	return true;
+}
+
+static void late_end_all(struct member *m, uint32_t to)
+{
+	for (unsigned i = m->n_late; i--;)
+		if (m->late_to[i] == to)
+			late_end(m, i, -EIO);
+}
+
+static bool late_put(struct member *m, uint32_t to, const struct packet *p)
+{
+	if (!p->small || m->n_late == WORLD_LATE || chance(m->w, 30))
+		return false;
+	m->late[m->n_late] = *p;
+	m->late_to[m->n_late++] = to;
+	return true;
+}
+
 static void deliver(struct world *w, struct link *l, enum mcast_lane lane,
 		    uint32_t to)
 {
+	struct member *from = &w->m[w->m[to].eng.nbs[l->dst_nb].rank];
 	struct lane *q = &l->lanes[lane];
 	struct packet p = q->packets[0];
 	struct member *m = &w->m[to];
@@ -476,6 +517,8 @@ static void deliver(struct world *w, struct link *l, enum mcast_lane lane,
 		mcast_eng_record(&m->eng, l->dst_nb, lane,
 				 mcast_imm_value(&p.rec), &p.rec, w->now);
 	}
+	if (late_put(from, to, &p))
+		return;
 	free(p.payload);
 	if (p.op)
 		p.op->done(p.op, m->dead ? -EIO : 0);
@@ -518,6 +561,7 @@ static void go_down(struct world *w, uint32_t a, uint32_t b)
 
 		for (unsigned lane = 0; lane < MCAST_LANES; lane++)
 			lane_end(&l->lanes[lane]);
+		late_end_all(&w->m[ends[i]], ends[!i]);
 		l->exists = false;
 	}
 	for (int i = 0; i < 2; i++)
@@ -588,10 +632,14 @@ static bool member_step(struct world *w, struct member *m)
 		return false;
 	if (chance(w, 30) && app_step(m))
 		return true;
+	if (chance(w, 10) && late_step(m))
+		return true;
 	if (mcast_eng_poll(&m->eng, w->now))
 		return true;
+	/* What has ended gives its memory back. */
+	skein_assert(!m->eng.ended || !m->n_late);
 	skein_assert(!mcast_eng_has_work(&m->eng) || m->eng.again);
-	return app_step(m);
+	return app_step(m) || late_step(m);
 }
 
 bool world_step(struct world *w)

@@ -13,6 +13,7 @@
 #define WORLD_MEMBERS 40
 #define WORLD_LINK_MAX 64 /* credits */
 #define WORLD_MESSAGES 48
+#define WORLD_LATE 64
 #define WORLD_SMALL 1000u /* bytes that go by slots */
 
 struct world;
@@ -23,6 +24,7 @@ struct packet {
 	uint8_t *payload;
 	uint64_t to;
 	uint32_t small; /* bytes of a small message, its record among them */
+	const uint8_t *from; /* ... and where they were posted from */
 	struct mcast_op *op;
 };
 
@@ -69,6 +71,10 @@ struct member {
 	} later[64];
 	unsigned n_later;
 	int gives_up; /* at its next block: this error */
+	/* small messages that have arrived, which its device has yet to say */
+	struct packet late[WORLD_LATE];
+	uint32_t late_to[WORLD_LATE];
+	unsigned n_late;
 };
 
 struct world {
