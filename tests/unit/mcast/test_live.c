@@ -582,36 +582,35 @@ static uint64_t survivors(unsigned victim, int err)
 	return now_ns() - from;
 }
 
-static void killed(void)
+static void killed(unsigned count, unsigned victim)
 {
-	static const unsigned victims[] = {3, 0, 7};
 	uint64_t took;
 
-	for (unsigned k = 0; k < 3; k++) {
-		procs_start(8, 1000000, 0);
-		usleep(50000);
-		kill(procs[victims[k]].pid, SIGKILL);
-		took = survivors(victims[k], 0);
-		print_message("killed: all knew after %llu ms\n",
-			      (unsigned long long)took / 1000000);
-		for (unsigned i = 0; i < n; i++)
-			proc_end(i);
-	}
+	procs_start(count, 1000000, 0);
+	usleep(50000);
+	kill(procs[victim].pid, SIGKILL);
+	took = survivors(victim, 0);
+	print_message("killed: all knew after %llu ms\n",
+		      (unsigned long long)took / 1000000);
+	for (unsigned i = 0; i < n; i++)
+		proc_end(i);
 }
 
 static void test_killed(void **state)
 {
-	killed();
+	killed(8, 3);
+	killed(8, 0);
+	killed(8, 7);
 }
 
-static void stopped(void)
+static void stopped(unsigned count, uint64_t member_timeout)
 {
 	uint64_t took;
 
-	procs_start(6, 1000000, SKEIN_MS(1500));
+	procs_start(count, 1000000, member_timeout);
 	usleep(50000);
-	kill(procs[4].pid, SIGSTOP);
-	took = survivors(4, -ETIMEDOUT);
+	kill(procs[count - 2].pid, SIGSTOP);
+	took = survivors(count - 2, -ETIMEDOUT);
 	print_message("stopped: all knew after %llu ms\n",
 		      (unsigned long long)took / 1000000);
 	for (unsigned i = 0; i < n; i++)
@@ -620,7 +619,7 @@ static void stopped(void)
 
 static void test_stopped(void **state)
 {
-	stopped();
+	stopped(6, SKEIN_MS(1500));
 }
 
 static void test_small_processes(void **state)
@@ -628,11 +627,11 @@ static void test_small_processes(void **state)
 	struct report r;
 
 	small = true;
-	procs_start(5, 2000, 0);
+	procs_start(4, 400, 0);
 	for (unsigned i = 0; i < n; i++) {
 		assert_int_equal(read(procs[i].out, &r, sizeof(r)), sizeof(r));
 		assert_int_equal(r.closed, 0);
-		assert_int_equal(r.done, 2000);
+		assert_int_equal(r.done, 400);
 		assert_int_equal(r.wrong, 0);
 		proc_end(i);
 	}
@@ -642,14 +641,15 @@ static void test_small_processes(void **state)
 static void test_small_killed(void **state)
 {
 	small = true;
-	killed();
+	killed(4, 2);
+	killed(4, 0);
 	small = false;
 }
 
 static void test_small_stopped(void **state)
 {
 	small = true;
-	stopped();
+	stopped(4, SKEIN_S(4));
 	small = false;
 }
 
