@@ -35,6 +35,7 @@ static struct {
 	unsigned count, rounds, warm;
 	pthread_barrier_t barrier;
 	unsigned fds[2];
+	bool settled;
 	size_t pages[2], heap[2];
 	uint64_t opening_ns;
 } w;
@@ -123,10 +124,27 @@ static size_t mapped_pages(void)
 	return pages;
 }
 
+/* Connections of the last group may still be on their way out. A leak never
+ * is. */
+static void settle(struct member *m)
+{
+	uint64_t end = now_ns() + PATIENCE;
+
+	do {
+		skein_ctx_progress(m->ctx);
+		pthread_barrier_wait(&w.barrier);
+		if (!m->rank)
+			w.settled = descriptors() <= w.fds[0] || now_ns() > end;
+		pthread_barrier_wait(&w.barrier);
+	} while (!w.settled);
+}
+
 /* All threads are between two groups. */
 static void look(struct member *m, int i)
 {
 	pthread_barrier_wait(&w.barrier);
+	if (i)
+		settle(m);
 	if (!m->rank) {
 		w.fds[i] = descriptors();
 		w.pages[i] = mapped_pages();
@@ -211,7 +229,7 @@ static void test_no_leak(void **state)
 		rounds = 60;
 
 	groups(4, rounds, WARM);
-	assert_int_equal(w.fds[0], w.fds[1]);
+	assert_true(w.fds[1] <= w.fds[0]);
 	/* What malloc's caches hold counts as used: 15 to 30 KiB, after 150
 	 * groups and after 4,000. */
 	assert_true(w.heap[1] < w.heap[0] + 65536);
@@ -221,7 +239,7 @@ static void test_no_leak(void **state)
 static void test_sixteen(void **state)
 {
 	groups(16, 10, 5);
-	assert_int_equal(w.fds[0], w.fds[1]);
+	assert_true(w.fds[1] <= w.fds[0]);
 }
 
 int main(void)
