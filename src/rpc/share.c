@@ -581,7 +581,8 @@ static inline bool owner_wanted(struct rpc_conn *rc)
 {
 	struct rpc_share *sh = rc->share;
 
-	return (rc->waiting != NULL) | rpc_client_wants_send(&rc->client) |
+	return (unsigned)(rc->waiting != NULL) |
+	       rpc_client_wants_send(&rc->client) |
 	       rpc_event_owes(&rc->port.event) |
 	       atomic_load_explicit(&sh->want_question, memory_order_relaxed) |
 	       atomic_load_explicit(&sh->want_wake, memory_order_relaxed) |
