@@ -547,18 +547,23 @@ static void proc_end(unsigned i)
 	close(procs[i].out);
 }
 
-static void test_processes(void **state)
+static void all_through(unsigned count, unsigned messages)
 {
 	struct report r;
 
-	procs_start(MEMBERS, 5, 0);
+	procs_start(count, messages, 0);
 	for (unsigned i = 0; i < n; i++) {
 		assert_int_equal(read(procs[i].out, &r, sizeof(r)), sizeof(r));
 		assert_int_equal(r.closed, 0);
-		assert_int_equal(r.done, 5);
+		assert_int_equal(r.done, messages);
 		assert_int_equal(r.wrong, 0);
 		proc_end(i);
 	}
+}
+
+static void test_processes(void **state)
+{
+	all_through(MEMBERS, 5);
 }
 
 /* Everybody but the victim says so, and who. Returns how long it took. */
@@ -624,17 +629,8 @@ static void test_stopped(void **state)
 
 static void test_small_processes(void **state)
 {
-	struct report r;
-
 	small = true;
-	procs_start(4, 400, 0);
-	for (unsigned i = 0; i < n; i++) {
-		assert_int_equal(read(procs[i].out, &r, sizeof(r)), sizeof(r));
-		assert_int_equal(r.closed, 0);
-		assert_int_equal(r.done, 400);
-		assert_int_equal(r.wrong, 0);
-		proc_end(i);
-	}
+	all_through(4, 400);
 	small = false;
 }
 

@@ -50,6 +50,7 @@ static void test_tail(void **state)
 
 #ifndef __SANITIZE_THREAD__ /* races on purpose: it looks on at the copy */
 struct shared {
+	void (*copy)(void *dst, const void *src, size_t len);
 	_Alignas(64) uint64_t word[BODY / 8];
 	_Atomic uint64_t done;
 };
@@ -64,7 +65,7 @@ static void *writer(void *arg)
 	for (lap = 1; lap <= LAPS; lap++) {
 		for (i = 0; i < BODY / 8; i++)
 			src[i] = lap;
-		soft_copy(s->word, src, BODY);
+		s->copy(s->word, src, BODY);
 		while (atomic_load(&s->done) != lap)
 			sched_yield();
 	}
@@ -84,7 +85,7 @@ static void spin_for(volatile uint64_t *w, uint64_t lap)
  * memcpy this fails within a few hundred laps, if two cores are free. */
 static void test_ascending(void **state)
 {
-	static struct shared s;
+	static struct shared s = {.copy = soft_copy};
 	volatile uint64_t *w = s.word;
 	uint64_t lap, late = 0;
 	pthread_t t;
@@ -105,34 +106,17 @@ static void test_ascending(void **state)
 	assert_int_equal(late, 0);
 }
 
-static void *stream_writer(void *arg)
-{
-	static uint64_t src[BODY / 8];
-	struct shared *s = arg;
-	uint64_t lap;
-	int i;
-
-	for (lap = 1; lap <= LAPS; lap++) {
-		for (i = 0; i < BODY / 8; i++)
-			src[i] = lap;
-		soft_copy_stream(s->word, src, BODY);
-		while (atomic_load(&s->done) != lap)
-			sched_yield();
-	}
-	return NULL;
-}
-
 /* In any order, but whoever sees the tail sees all. Without the fence behind the
  * body it fails in one run of two or three, if two cores are free. */
 static void test_stream_tail(void **state)
 {
-	static struct shared s;
+	static struct shared s = {.copy = soft_copy_stream};
 	volatile uint64_t *w = s.word;
 	uint64_t lap, late = 0;
 	pthread_t t;
 	int i;
 
-	pthread_create(&t, NULL, stream_writer, &s);
+	pthread_create(&t, NULL, writer, &s);
 	for (lap = 1; lap <= LAPS; lap++) {
 		spin_for(&w[BODY / 8 - 1], lap);
 		for (i = BODY / 8 - 2; i >= 0; i--)
