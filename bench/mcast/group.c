@@ -11,19 +11,12 @@
  * for who reads the lines: memory is touched for the first time. What arrived
  * is compared, out of the time.
  */
-#include "skein/skein.h"
+#include "ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <signal.h>
-#include <time.h>
-#include <unistd.h>
 
-#define MEMBERS_MAX 64
-#define ADDR_LEN 64
 #define PATIENCE SKEIN_S(120)
 #define SAMPLE 4099u /* bytes between two that are compared */
 
@@ -32,32 +25,9 @@ struct member {
 	struct skein_mem *mem;
 	struct skein_mcast *group;
 	struct skein_mcast_attr attr;
-	const char *members[MEMBERS_MAX];
 	size_t bytes;
 	int wrong;
 };
-
-static char addrs[MEMBERS_MAX][ADDR_LEN];
-
-static _Noreturn void die(const char *what, int rc)
-{
-	fprintf(stderr, "group: %s: %s\n", what, skein_strerror(rc));
-	exit(1);
-}
-
-static void must(const char *what, int rc)
-{
-	if (rc)
-		die(what, rc);
-}
-
-static double now_s(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
 
 static uint8_t sample(uint64_t round, size_t i)
 {
@@ -92,14 +62,12 @@ static void member_open(struct member *m, char **argv)
 	m->bytes = strtoull(argv[2], NULL, 10);
 	m->attr = (struct skein_mcast_attr){
 		.size = sizeof(m->attr),
-		.members = m->members,
+		.members = ranks_members(),
 		.count = 1 + (unsigned)atoi(argv[1]),
 		.algorithm = (enum skein_mcast_algorithm)atoi(argv[4]),
 		.block_size = (uint32_t)atol(argv[5]),
 		.flags = atoi(argv[6]) ? 0 : SKEIN_MCAST_NO_CHECKSUM,
 		.arg = m};
-	for (unsigned i = 0; i < m->attr.count; i++)
-		m->members[i] = addrs[i];
 	must("ctx", skein_ctx_open(&attr, &m->ctx));
 	must("memory", skein_mem_new(m->ctx, m->bytes, &m->mem));
 	memset(skein_mem_addr(m->mem), 0, m->bytes);
@@ -112,20 +80,13 @@ static void member_close(struct member *m)
 	skein_ctx_close(m->ctx);
 }
 
-/* Tells its address, learns everybody's, and receives until the end. */
-static int receiver(unsigned rank, int out, int in, char **argv)
+/* Receives until the end. */
+static int receiver(unsigned rank, void *arg)
 {
-	struct skein_listener *listener;
 	struct member m = {0};
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	member_open(&m, argv);
-	must("listener",
-	     skein_listener_open(m.ctx, "127.0.0.1:0", NULL, &listener));
-	snprintf(addrs[rank], ADDR_LEN, "%s", skein_listener_addr(listener));
-	if (write(out, addrs[rank], ADDR_LEN) != ADDR_LEN ||
-	    read(in, addrs, sizeof(addrs)) != sizeof(addrs))
-		return 1;
+	member_open(&m, arg);
+	ranks_meet(m.ctx, rank);
 	m.attr.rank = rank;
 	m.attr.ops.incoming = on_incoming;
 	m.attr.ops.done = on_done;
@@ -137,53 +98,36 @@ static int receiver(unsigned rank, int out, int in, char **argv)
 static void sender(struct member *m, unsigned rounds)
 {
 	uint8_t *data = skein_mem_addr(m->mem);
-	double begun;
+	uint64_t begun;
 
 	for (unsigned r = 0; r < rounds; r++) {
 		for (size_t i = 0; i < m->bytes; i += SAMPLE)
 			data[i] = sample(r, i);
-		begun = now_s();
+		begun = now_ns();
 		must("send",
 		     skein_mcast_send(m->group, m->mem, 0, m->bytes, NULL));
 		must("flush", skein_mcast_flush(m->group, PATIENCE));
-		printf("%.6f\n", now_s() - begun);
+		printf("%.6f\n", (double)(now_ns() - begun) * 1e-9);
 	}
 }
 
 int main(int argc, char **argv)
 {
-	int to[MEMBERS_MAX][2], from[2], status, wrong = 0;
 	struct member m = {0};
-	unsigned n;
 
-	if (argc != 7 || atoi(argv[1]) < 1 || atoi(argv[1]) >= MEMBERS_MAX) {
+	if (argc != 7 || atoi(argv[1]) < 1 || atoi(argv[1]) >= RANKS_MAX) {
 		fprintf(stderr, "usage: group RECEIVERS BYTES ROUNDS ALGORITHM "
 				"BLOCK CHECKSUM\n");
 		return 2;
 	}
-	n = 1 + (unsigned)atoi(argv[1]);
-	snprintf(addrs[0], ADDR_LEN, "sender");
-	for (unsigned i = 1; i < n; i++) {
-		if (pipe(from) || pipe(to[i]))
-			return 1;
-		if (!fork())
-			return receiver(i, from[1], to[i][0], argv);
-		close(from[1]);
-		if (read(from[0], addrs[i], ADDR_LEN) != ADDR_LEN)
-			return 1;
-		close(from[0]);
-	}
-	for (unsigned i = 1; i < n; i++)
-		if (write(to[i][1], addrs, sizeof(addrs)) != sizeof(addrs))
-			return 1;
+	if (ranks_start(1 + (unsigned)atoi(argv[1]), receiver, argv))
+		return 1;
 	member_open(&m, argv);
 	must("group", skein_mcast_open(m.ctx, &m.attr, &m.group));
 	sender(&m, (unsigned)atoi(argv[3]));
 	member_close(&m);
-	while (wait(&status) > 0)
-		wrong |= status;
-	if (wrong)
-		fprintf(stderr,
-			"group: a receiver did not get what was sent\n");
-	return wrong ? 1 : 0;
+	if (!ranks_end())
+		return 0;
+	fprintf(stderr, "group: a receiver did not get what was sent\n");
+	return 1;
 }

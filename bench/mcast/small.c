@@ -11,23 +11,14 @@
  * message and messages a second by slots, each as the median over the turns,
  * and the medians of the ratios of neighbouring turns. Bytes are not compared here.
  */
-#include "skein/skein.h"
+#include "ranks.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-#define MEMBERS_MAX 16
-#define ADDR_LEN 64
 #define TURNS_MAX 1000
 #define TURN_NS 40000000u
 #define WINDOW 64u
-#define SIZE_MAX_ 10240u
 #define PATIENCE SKEIN_S(120)
 
 enum {
@@ -41,27 +32,8 @@ struct member {
 	struct skein_mem *mem;
 	struct skein_mcast *groups[WAYS];
 	struct skein_mcast_attr attr;
-	const char *members[MEMBERS_MAX];
 	int wrong;
 };
-
-static char addrs[MEMBERS_MAX][ADDR_LEN];
-
-static void must(const char *what, int rc)
-{
-	if (!rc)
-		return;
-	fprintf(stderr, "small: %s: %s\n", what, skein_strerror(rc));
-	exit(1);
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 static int on_incoming(void *arg, struct skein_mcast *group,
 		       const struct skein_mcast_msg *msg,
@@ -82,15 +54,13 @@ static void member_open(struct member *m, unsigned count)
 	struct skein_ctx_attr attr = {.size = sizeof(attr), .background = true};
 
 	m->attr = (struct skein_mcast_attr){.size = sizeof(m->attr),
-					    .members = m->members,
+					    .members = ranks_members(),
 					    .count = count,
 					    .ops = {.incoming = on_incoming,
 						    .done = on_done},
 					    .arg = m};
-	for (unsigned i = 0; i < count; i++)
-		m->members[i] = addrs[i];
 	must("ctx", skein_ctx_open(&attr, &m->ctx));
-	must("memory", skein_mem_new(m->ctx, SIZE_MAX_, &m->mem));
+	must("memory", skein_mem_new(m->ctx, SKEIN_MCAST_SMALL_BYTES, &m->mem));
 }
 
 static void groups_open(struct member *m)
@@ -111,20 +81,13 @@ static void member_close(struct member *m)
 	skein_ctx_close(m->ctx);
 }
 
-/* Tells its address, learns everybody's, and receives until the end. */
-static int receiver(unsigned rank, unsigned count, int out, int in)
+/* Receives until the end. */
+static int receiver(unsigned rank, void *arg)
 {
-	struct skein_listener *listener;
 	struct member m = {0};
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	member_open(&m, count);
-	must("listener",
-	     skein_listener_open(m.ctx, "127.0.0.1:0", NULL, &listener));
-	snprintf(addrs[rank], ADDR_LEN, "%s", skein_listener_addr(listener));
-	if (write(out, addrs[rank], ADDR_LEN) != ADDR_LEN ||
-	    read(in, addrs, sizeof(addrs)) != sizeof(addrs))
-		return 1;
+	member_open(&m, *(unsigned *)arg);
+	ranks_meet(m.ctx, rank);
 	m.attr.rank = rank;
 	groups_open(&m);
 	member_close(&m);
@@ -179,7 +142,8 @@ static void measure(struct member *m, uint32_t size, unsigned window,
 
 static void root(unsigned count, unsigned turns)
 {
-	static const uint32_t sizes[] = {64, 1024, 4096, SIZE_MAX_};
+	static const uint32_t sizes[] = {64, 1024, 4096,
+					 SKEIN_MCAST_SMALL_BYTES};
 	struct member m = {0};
 	double one, many, one_ratio, many_ratio;
 
@@ -200,32 +164,17 @@ static void root(unsigned count, unsigned turns)
 
 int main(int argc, char **argv)
 {
-	int to[MEMBERS_MAX][2], from[2], status, wrong = 0;
-	unsigned n, turns;
+	unsigned n;
 
-	if (argc != 3 || atoi(argv[1]) < 1 || atoi(argv[1]) >= MEMBERS_MAX ||
+	if (argc != 3 || atoi(argv[1]) < 1 ||
+	    atoi(argv[1]) >= (int)SKEIN_MCAST_SMALL_MEMBERS ||
 	    atoi(argv[2]) < 1 || atoi(argv[2]) > TURNS_MAX) {
 		fprintf(stderr, "usage: small RECEIVERS TURNS\n");
 		return 2;
 	}
 	n = 1 + (unsigned)atoi(argv[1]);
-	turns = (unsigned)atoi(argv[2]);
-	snprintf(addrs[0], ADDR_LEN, "sender");
-	for (unsigned i = 1; i < n; i++) {
-		if (pipe(from) || pipe(to[i]))
-			return 1;
-		if (!fork())
-			return receiver(i, n, from[1], to[i][0]);
-		close(from[1]);
-		if (read(from[0], addrs[i], ADDR_LEN) != ADDR_LEN)
-			return 1;
-		close(from[0]);
-	}
-	for (unsigned i = 1; i < n; i++)
-		if (write(to[i][1], addrs, sizeof(addrs)) != sizeof(addrs))
-			return 1;
-	root(n, turns);
-	while (wait(&status) > 0)
-		wrong |= status;
-	return wrong ? 1 : 0;
+	if (ranks_start(n, receiver, &n))
+		return 1;
+	root(n, (unsigned)atoi(argv[2]));
+	return ranks_end();
 }
