@@ -324,6 +324,38 @@ static void test_behind_a_failure(void **state)
 	world_fini(&w);
 }
 
+static bool receivers_ended(struct world *world)
+{
+	for (uint32_t i = 1; i < world->n; i++)
+		if (!world->m[i].eng.ended)
+			return false;
+	return true;
+}
+
+static bool root_ended(struct world *world)
+{
+	return world->m[0].eng.ended;
+}
+
+/* A failure does not end the root's messages while its device may read the
+ * slots: who is told gives their memory back. */
+static void test_ends_behind_its_writes(void **state)
+{
+	world_init(&w, ODD, 4, MCAST_PIPELINE, BLOCK);
+	assert_true(world_run(&w, all_up, 10 * SECOND));
+	w.late_hold = true;
+	world_send(&w, 100);
+	world_run(&w, never, SECOND / 10);
+	assert_int_equal(w.m[0].n_late, 3);
+	mcast_eng_fail(&w.m[2].eng, 2, -ENOSPC, 2);
+	assert_true(world_run(&w, receivers_ended, 60 * SECOND));
+	world_run(&w, never, 2 * SECOND);
+	assert_false(w.m[0].eng.ended);
+	w.late_hold = false;
+	assert_true(world_run(&w, root_ended, 60 * SECOND));
+	world_fini(&w);
+}
+
 /* RING: once, of the right length, to the root. */
 static void test_ring(void **state)
 {
@@ -362,6 +394,7 @@ int main(void)
 		cmocka_unit_test(test_in_two_ways),
 		cmocka_unit_test(test_wrong_bytes),
 		cmocka_unit_test(test_behind_a_failure),
+		cmocka_unit_test(test_ends_behind_its_writes),
 		cmocka_unit_test(test_ring),
 	};
 

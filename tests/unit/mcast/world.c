@@ -475,7 +475,7 @@ static void late_end(struct member *m, unsigned i, int err)
 
 static bool late_step(struct member *m)
 {
-	if (!m->n_late)
+	if (!m->n_late || m->w->late_hold)
 		return false;
 	late_end(m, (unsigned)prng_below(&m->w->prng, m->n_late), 0);
 	return true;
@@ -490,7 +490,8 @@ static void late_end_all(struct member *m, uint32_t to)
 
 static bool late_put(struct member *m, uint32_t to, const struct packet *p)
 {
-	if (!p->small || m->n_late == WORLD_LATE || chance(m->w, 30))
+	if (!p->small || m->n_late == WORLD_LATE ||
+	    (!m->w->late_hold && chance(m->w, 30)))
 		return false;
 	m->late[m->n_late] = *p;
 	m->late_to[m->n_late++] = to;

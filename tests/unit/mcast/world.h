@@ -92,6 +92,7 @@ struct world {
 	unsigned allocs;
 	bool flip;	 /* corrupt the next payload */
 	bool keep;	 /* objects are copied when they end */
+	bool late_hold;	 /* devices do not say that small messages went */
 	int stream_odds; /* of 100 */
 	uint32_t slots;	 /* of the groups to come */
 	int later_odds;
