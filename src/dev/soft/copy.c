@@ -128,20 +128,35 @@ void soft_copy_body(void *dst, const void *src, size_t len)
 
 /* Past the caches: no old line is fetched to be overwritten, and none that is
  * in use makes room. */
+VECTOR static inline void past_128(char *dst, const char *src)
+{
+	for (size_t k = 0; k < 128; k += 32)
+		_mm256_stream_si256(
+			(__m256i *)(dst + k),
+			_mm256_loadu_si256((const __m256i *)(src + k)));
+}
+
+/* Of so many pages in turns: the processor asks for lines ahead of a reader, but
+ * not beyond the page, so one page alone begins with waiting, for its address
+ * and for its first lines, each time. Two and eight are less good than four. */
+#define PAST_PAGE 4096u
+#define PAST_PAGES 4u
+
 VECTOR static void copy_past(char *dst, const char *src, size_t len)
 {
-	size_t head = -(uintptr_t)dst & 31, i;
+	size_t head = -(uintptr_t)dst & 31, i = 0, k, page;
 
 	copy_words(dst, src, head);
 	dst += head;
 	src += head;
 	len -= head;
-	for (i = 0; i + 128 <= len; i += 128)
-		for (size_t k = 0; k < 128; k += 32)
-			_mm256_stream_si256(
-				(__m256i *)(dst + i + k),
-				_mm256_loadu_si256(
-					(const __m256i *)(src + i + k)));
+	for (; i + PAST_PAGES * PAST_PAGE <= len; i += PAST_PAGES * PAST_PAGE)
+		for (k = i; k < i + PAST_PAGE; k += 128)
+			for (page = 0; page < PAST_PAGES; page++)
+				past_128(dst + k + page * PAST_PAGE,
+					 src + k + page * PAST_PAGE);
+	for (; i + 128 <= len; i += 128)
+		past_128(dst + i, src + i);
 	copy_words(dst + i, src + i, len - i);
 	/* Non-temporal stores wait in buffers of their own, which no store of
 	 * the tail, and no release, drains (SDM 1, 10.4.6.2). */

@@ -3,6 +3,7 @@
  * looks on, the tail last; and the one past the caches, and who takes it. */
 #include "rig.h"
 
+#include "base/prng.h"
 #include "dev/soft/copy.h"
 #include "dev/soft/qp.h"
 
@@ -11,6 +12,7 @@
 
 #define LAPS 20000
 #define BODY 4096
+#define STREAM 20480 /* four pages in turns, and one more */
 
 static void exact(void (*copy)(void *dst, const void *src, size_t len))
 {
@@ -38,6 +40,36 @@ static void test_exact(void **state)
 	exact(soft_copy_stream);
 }
 
+/* As long as that pages are taken in turns, once and more often. */
+static void test_exact_pages(void **state)
+{
+	enum {
+		MOST = 64 << 10
+	};
+	char *src = test_malloc(MOST), *dst = test_malloc(MOST),
+	     *want = test_malloc(MOST);
+	struct prng p;
+	size_t to, from, len;
+
+	prng_init(&p, 1);
+	for (size_t i = 0; i < MOST; i++)
+		src[i] = (char)prng_u64(&p);
+	for (unsigned i = 0; i < 2000; i++) {
+		to = prng_below(&p, 100);
+		from = prng_below(&p, 100);
+		len = i < 200 ? (12 << 10) + i * 64 - to % 40
+			      : prng_below(&p, MOST - 200);
+		memset(dst, 0, MOST);
+		memset(want, 0, MOST);
+		memcpy(want + to, src + from, len);
+		soft_copy_stream(dst + to, src + from, len);
+		assert_memory_equal(dst, want, MOST);
+	}
+	test_free(want);
+	test_free(dst);
+	test_free(src);
+}
+
 static void test_tail(void **state)
 {
 	assert_int_equal(soft_copy_tail_len(64, 8), 8);
@@ -51,21 +83,23 @@ static void test_tail(void **state)
 #ifndef __SANITIZE_THREAD__ /* races on purpose: it looks on at the copy */
 struct shared {
 	void (*copy)(void *dst, const void *src, size_t len);
-	_Alignas(64) uint64_t word[BODY / 8];
+	size_t len;
+	uint64_t laps;
+	_Alignas(64) uint64_t word[STREAM / 8];
 	_Atomic uint64_t done;
 };
 
 static void *writer(void *arg)
 {
-	static uint64_t src[BODY / 8];
+	static uint64_t src[STREAM / 8];
 	struct shared *s = arg;
 	uint64_t lap;
-	int i;
+	size_t i;
 
-	for (lap = 1; lap <= LAPS; lap++) {
-		for (i = 0; i < BODY / 8; i++)
+	for (lap = 1; lap <= s->laps; lap++) {
+		for (i = 0; i < s->len / 8; i++)
 			src[i] = lap;
-		s->copy(s->word, src, BODY);
+		s->copy(s->word, src, s->len);
 		while (atomic_load(&s->done) != lap)
 			sched_yield();
 	}
@@ -85,7 +119,7 @@ static void spin_for(volatile uint64_t *w, uint64_t lap)
  * memcpy this fails within a few hundred laps, if two cores are free. */
 static void test_ascending(void **state)
 {
-	static struct shared s = {.copy = soft_copy};
+	static struct shared s = {soft_copy, .len = BODY, .laps = LAPS};
 	volatile uint64_t *w = s.word;
 	uint64_t lap, late = 0;
 	pthread_t t;
@@ -110,7 +144,8 @@ static void test_ascending(void **state)
  * body it fails in one run of two or three, if two cores are free. */
 static void test_stream_tail(void **state)
 {
-	static struct shared s = {.copy = soft_copy_stream};
+	static struct shared s = {soft_copy_stream, .len = STREAM,
+				  .laps = LAPS};
 	volatile uint64_t *w = s.word;
 	uint64_t lap, late = 0;
 	pthread_t t;
@@ -118,8 +153,8 @@ static void test_stream_tail(void **state)
 
 	pthread_create(&t, NULL, writer, &s);
 	for (lap = 1; lap <= LAPS; lap++) {
-		spin_for(&w[BODY / 8 - 1], lap);
-		for (i = BODY / 8 - 2; i >= 0; i--)
+		spin_for(&w[STREAM / 8 - 1], lap);
+		for (i = STREAM / 8 - 2; i >= 0; i--)
 			late += w[i] != lap;
 		atomic_store(&s.done, lap);
 	}
@@ -185,6 +220,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_exact),
+		cmocka_unit_test(test_exact_pages),
 		cmocka_unit_test(test_tail),
 #ifndef __SANITIZE_THREAD__
 		cmocka_unit_test(test_ascending),
