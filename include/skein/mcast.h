@@ -175,7 +175,8 @@ struct skein_mcast_attr {
 	/* How long the engine goes on looking after something has come, before
 	 * it sleeps, while messages are under way: default 50 ms where no other
 	 * member has this one's HOST (pollers that share cores take them from
-	 * each other), else as the engine's. 1: as the engine's. May differ. */
+	 * each other), else as the engine's. 1: as the engine's. Where others
+	 * want the core, as the engine's whatever it says. May differ. */
 	uint64_t poll_ns;
 	struct skein_mcast_ops ops;
 	void *arg;

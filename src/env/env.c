@@ -168,6 +168,11 @@ void env_idle_until(struct skein_env *env, struct env_waiter *w,
 		env->ops->idle_until(w, deadline_ns);
 }
 
+bool env_core_wanted(struct skein_env *env, struct env_waiter *w)
+{
+	return env->ops->core_wanted && env->ops->core_wanted(w);
+}
+
 void env_waiter_arm(struct skein_env *env, struct env_waiter *w)
 {
 	env->ops->waiter_arm(w);

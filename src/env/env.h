@@ -121,6 +121,7 @@ struct env_ops {
 	/* may be NULL: told before idle() when its caller must look again */
 	void (*idle_until)(struct env_waiter *w, uint64_t deadline_ns);
 	enum env_idle_verdict (*idle)(struct env_waiter *w, unsigned round);
+	bool (*core_wanted)(struct env_waiter *w); /* may be NULL: never */
 	void (*waiter_arm)(struct env_waiter *w);
 	void (*waiter_disarm)(struct env_waiter *w);
 	int (*waiter_sleep)(struct env_waiter *w, uint64_t deadline_ns);
@@ -313,6 +314,9 @@ static inline bool env_idle_parks(const struct skein_env *env)
 }
 void env_idle_until(struct skein_env *env, struct env_waiter *w,
 		    uint64_t deadline_ns);
+/* Do others want this core, who compute? Then looking on takes it from them, and
+ * sleeping costs two context switches only. In a simulator nobody does. */
+bool env_core_wanted(struct skein_env *env, struct env_waiter *w);
 void env_waiter_arm(struct skein_env *env, struct env_waiter *w);
 void env_waiter_disarm(struct skein_env *env, struct env_waiter *w);
 /* Returns 1 when a watched fd is ready, 0 when woken (or interrupted by a

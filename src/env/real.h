@@ -43,6 +43,7 @@ int real_waiter_new(struct skein_env *env, enum env_wait_mode mode, bool second,
 		    struct env_waiter **w);
 void real_waiter_free(struct env_waiter *w);
 enum env_idle_verdict real_idle(struct env_waiter *w, unsigned round);
+bool real_core_wanted(struct env_waiter *w);
 void real_waiter_arm(struct env_waiter *w);
 void real_waiter_disarm(struct env_waiter *w);
 int real_waiter_sleep(struct env_waiter *w, uint64_t deadline_ns);

@@ -170,12 +170,17 @@ static uint64_t yield_once(struct env_waiter *w)
 	return now;
 }
 
+static bool is_held(const struct env_waiter *w, uint64_t now)
+{
+	return now < w->hold_end_ns;
+}
+
 /* The same, but where yields are dear: pauses. */
 static uint64_t give_way(struct env_waiter *w)
 {
 	uint64_t now = w->hold_end_ns ? env_now_ns(w->env) : 0;
 
-	if (now >= w->hold_end_ns)
+	if (!is_held(w, now))
 		return yield_once(w);
 	cpu_pause();
 	return now;
@@ -232,7 +237,12 @@ static enum env_idle_verdict idle_spin(struct env_waiter *w, unsigned round)
 
 static uint64_t patience(const struct env_waiter *w, uint64_t now)
 {
-	return now < w->hold_end_ns ? IDLE_HELD_SLEEP_NS : IDLE_SLEEP_NS;
+	return is_held(w, now) ? IDLE_HELD_SLEEP_NS : IDLE_SLEEP_NS;
+}
+
+bool real_core_wanted(struct env_waiter *w)
+{
+	return w->hold_end_ns && is_held(w, env_now_ns(w->env));
 }
 
 enum env_idle_verdict real_idle(struct env_waiter *w, unsigned round)
@@ -251,7 +261,7 @@ enum env_idle_verdict real_idle(struct env_waiter *w, unsigned round)
 		return ENV_IDLE_AGAIN;
 	}
 	now = give_way(w);
-	if (w->mode == ENV_WAIT_POLL && now < w->hold_end_ns &&
+	if (w->mode == ENV_WAIT_POLL && is_held(w, now) &&
 	    now - w->idle_since_ns >= IDLE_SLEEP_NS)
 		return nap();
 	if (w->mode == ENV_WAIT_POLL ||

@@ -292,8 +292,10 @@ static int obj_arm(struct engine_obj *obj)
 		g = container_of(n, struct skein_mcast, ctx_link);
 		if (g->kicked || mcast_eng_has_work(&g->eng))
 			return g->kicked = true;
-		/* RDMC polls for 50 ms after each completion. */
+		/* RDMC polls for 50 ms after each completion. Not where that
+		 * takes the core from who shall send us something. */
 		if (g->attr.poll_ns > 1 && mcast_eng_waits(&g->eng) &&
+		    !env_core_wanted(mcast_env(g), engine_waiter(mx->engine)) &&
 		    engine_now_ns(mx->engine) - g->moved_ns < g->attr.poll_ns)
 			return 1;
 	}

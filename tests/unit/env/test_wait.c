@@ -572,9 +572,6 @@ static void needs_cores(void)
 	skip();
 }
 
-/* One who computes gives nothing back for what is yielded to him, and a share of
- * the core that is spent with looking is not there when an answer comes: a
- * poller that waits for long naps beside him. */
 /* Pins the caller to its first core, and one who computes beside it. */
 static pthread_t burner_start(struct burner *b, cpu_set_t *old)
 {
@@ -643,19 +640,20 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* ... and one that may sleep does so soon: its core is wanted. */
+/* ... and one that may sleep does so soon: its core is wanted, and it is said. */
 static void test_sleep_beside_burner(void **state)
 {
 	static uint64_t used[HELD_WAITS];
 	struct fixture *f = *state;
 	struct env_waiter *w;
 	struct burner b = {.stop = false};
-	unsigned round;
+	unsigned round, wanted = 0;
 	cpu_set_t old;
 	pthread_t t;
 
 	needs_cores();
 	assert_int_equal(env_waiter_new(f->env, ENV_WAIT_ADAPTIVE, &w), 0);
+	assert_false(env_core_wanted(f->env, w));
 	t = burner_start(&b, &old);
 	/* The first ones yield, until that was dear. */
 	for (int i = 0; i < HELD_WAITS; i++) {
@@ -664,6 +662,7 @@ static void test_sleep_beside_burner(void **state)
 		     round++)
 			;
 		used[i] = thread_ns() - used[i];
+		wanted += env_core_wanted(f->env, w);
 	}
 	burner_stop(&b, t, &old);
 	env_waiter_free(f->env, w);
@@ -672,6 +671,7 @@ static void test_sleep_beside_burner(void **state)
 		      (double)used[HELD_WAITS / 2] / 1e3);
 	/* on a core of its own it looks for 30 us */
 	assert_true(used[HELD_WAITS / 2] < 25000);
+	assert_true(wanted > HELD_WAITS / 2);
 }
 
 /* Whoever spins without yielding on a core that others want is told. */
