@@ -82,6 +82,8 @@ SKEIN_API size_t skein_rpc_req_len(const struct skein_rpc_req *req);
 /* NULL for one that was deferred, in workers too: it may outlive its
  * connection. */
 SKEIN_API struct skein_conn *skein_rpc_req_conn(const struct skein_rpc_req *);
+/* What skein_conn_shard() says of the connection it came by, deferred or not. */
+SKEIN_API unsigned skein_rpc_req_shard(const struct skein_rpc_req *req);
 /* The space that the caller reserved for the response. */
 SKEIN_API size_t skein_rpc_resp_max(const struct skein_rpc_req *req);
 /* A buffer of len bytes for the response, in place where it will be sent from

@@ -82,6 +82,7 @@ struct rpc_later_conf {
 	uint32_t max;	   /* requests in other hands */
 	size_t len_max;	   /* and their bytes */
 	bool in_any_order; /* does the caller take such answers? */
+	unsigned shard;	   /* of the connection, for skein_rpc_req_shard() */
 };
 
 struct rpc_desk {

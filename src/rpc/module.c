@@ -188,13 +188,16 @@ static void wake_owner(void *arg)
 
 static void later_conf(struct rpc_conn *rc, struct rpc_later_conf *later)
 {
-	*later = (struct rpc_later_conf){.env = conn_env(rc->conn),
-					 .orphans = &rc->ctx->orphans,
-					 .wake = wake_owner,
-					 .wake_arg = rc->engine,
-					 .max = rc->ctx->conf.later,
-					 .len_max = rc->ctx->conf.later_len,
-					 .in_any_order = rc->in_any_order};
+	*later = (struct rpc_later_conf){
+		.env = conn_env(rc->conn),
+		.orphans = &rc->ctx->orphans,
+		.wake = wake_owner,
+		.wake_arg = rc->engine,
+		.max = rc->ctx->conf.later,
+		.len_max = rc->ctx->conf.later_len,
+		.in_any_order = rc->in_any_order,
+		.shard = skein_conn_shard(conn_lane_head(rc->conn)),
+	};
 }
 
 /* It is one of a handle's, at the end that serves: it has credits, and a place

@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "rpc/server.h"
+#include <skein/conn.h>
 
 const void *skein_rpc_req_data(const struct skein_rpc_req *req)
 {
@@ -22,6 +23,13 @@ struct skein_conn *skein_rpc_req_conn(const struct skein_rpc_req *req)
 {
 	/* A later one's connection may be gone. */
 	return req->server ? req->server->conn : NULL;
+}
+
+unsigned skein_rpc_req_shard(const struct skein_rpc_req *req)
+{
+	if (req->server)
+		return skein_conn_shard(req->server->conn);
+	return container_of(req, const struct rpc_later, req)->desk->conf.shard;
 }
 
 size_t skein_rpc_resp_max(const struct skein_rpc_req *req)

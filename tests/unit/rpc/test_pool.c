@@ -23,6 +23,7 @@
 #define KEPT 4
 #define PATIENCE SKEIN_S(30)
 #define BIG 200000u
+#define SHARD 6u
 
 struct world {
 	struct skein_env *env;
@@ -43,6 +44,8 @@ static int respond(struct skein_rpc_req *req)
 
 	if (!resp)
 		return -ENOMEM;
+	if (skein_rpc_req_shard(req) != SHARD)
+		return -EXDEV;
 	for (size_t i = 0; i < len; i++)
 		resp[i] = (uint8_t)(data[i] + 1);
 	return 0;
@@ -83,6 +86,16 @@ static void say(void *arg, enum env_log_level level, const char *msg)
 		fprintf(stderr, "skein: info: %s\n", msg);
 }
 
+static void connect_to(struct world *w)
+{
+	struct skein_conn_attr attr = {.size = sizeof(attr), .shard = SHARD};
+
+	assert_int_equal(skein_conn_open(w->client,
+					 skein_listener_addr(w->listener),
+					 &attr, &w->conn),
+			 0);
+}
+
 static void world_open(struct world *w, unsigned threads)
 {
 	struct skein_ctx_attr attr = {
@@ -111,10 +124,7 @@ static void world_open(struct world *w, unsigned threads)
 	assert_int_equal(skein_listener_open(w->server, "127.0.0.1:0", NULL,
 					     &w->listener),
 			 0);
-	assert_int_equal(skein_conn_open(w->client,
-					 skein_listener_addr(w->listener), NULL,
-					 &w->conn),
-			 0);
+	connect_to(w);
 }
 
 static void world_close(struct world *w)
@@ -340,10 +350,7 @@ static void test_conn_ends(void **state)
 	sem_wait(&w.entered);
 	skein_conn_close(w.conn, 0);
 	w.conn = NULL;
-	assert_int_equal(skein_conn_open(w.client,
-					 skein_listener_addr(w.listener), NULL,
-					 &w.conn),
-			 0);
+	connect_to(&w);
 	for (unsigned i = 0; i < 100; i++)
 		assert_int_equal(call(&w, INLINE, buf, 64, i), 0);
 	sem_post(&w.leave);
@@ -452,11 +459,7 @@ static void test_short_memory(void **state)
 	hit = true;
 	for (int n = 0; hit && n < 100; n++) {
 		skein_conn_close(w.conn, SKEIN_S(1));
-		assert_int_equal(
-			skein_conn_open(w.client,
-					skein_listener_addr(w.listener), NULL,
-					&w.conn),
-			0);
+		connect_to(&w);
 		assert_int_equal(call(&w, INLINE, buf, 64, 1), 0);
 		alloc_sweep_begin(&w.sweep, n);
 		rc = call(&w, WORKER, buf, 3000, 1);
