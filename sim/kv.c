@@ -116,7 +116,7 @@ static int server_up(struct peer *p)
 	rc = kv_server_new(&sa, &p->store);
 	if (rc)
 		goto err_ctx;
-	rc = kv_handlers_register(p->a.ctx, p->store);
+	rc = kv_handlers_register(p->a.ctx, p->store, NULL);
 	engines[0] = skein_ctx_engine(p->a.ctx);
 	for (unsigned i = 1; i < sa.shards && !rc; i++)
 		rc = skein_engine_new(p->a.ctx, ca.wait, &engines[i]);

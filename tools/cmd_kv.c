@@ -23,6 +23,7 @@ struct serve_opts {
 	const char *listen;
 	const char *device;
 	uint32_t threads;
+	uint32_t workers;
 	uint32_t wait;
 	uint32_t tcp;
 	const char *pin;
@@ -40,6 +41,9 @@ static enum opt_verdict parse(int argc, char **argv, struct serve_opts *o)
 		 "HOST:PORT; port 0: a free one"},
 		{'t', "threads", OPT_U32, &o->threads, "N",
 		 "threads, each with its part of the keys", 1, KV_SHARDS_MAX},
+		{0, "workers", OPT_U32, &o->workers, "N",
+		 "other threads execute the requests; 0: these do", 0,
+		 KV_WORKERS_MAX},
 		{0, "wait", OPT_CHOICE, &o->wait, "MODE", "how threads wait", 0,
 		 0, kv_wait_names},
 		{0, "device", OPT_STR, &o->device, "NAME",
@@ -69,6 +73,11 @@ static enum opt_verdict parse(int argc, char **argv, struct serve_opts *o)
 			  argv[first]);
 		return OPT_BAD;
 	}
+	if (v == OPT_RUN && o->workers && o->tcp) {
+		out_error(CMD " serve", "--workers and --tcp do not go "
+					"together: workers are Skein's");
+		return OPT_BAD;
+	}
 	if (v == OPT_RUN && kv_pin_parse(o->pin, o->threads, &o->cpu)) {
 		out_error(CMD " serve",
 			  "--pin=%s: there are not that many CPUs", o->pin);
@@ -92,13 +101,16 @@ static int announce(const struct serve_opts *o, const struct kv_serve *serve)
 
 	if (o->json)
 		return out_json(json_pack(
-			"{s:s, s:s, s:s, s:i, s:s, s:i}", "listening",
+			"{s:s, s:s, s:s, s:i, s:i, s:s, s:i}", "listening",
 			serve->addr, "transport", transport, "device",
-			serve->device, "threads", (int)o->threads, "wait",
-			kv_wait_names[o->wait], "pid", (int)getpid()));
-	printf("kv: listening on %s over %s, %u thread%s, device %s\n",
-	       serve->addr, transport, o->threads, o->threads == 1 ? "" : "s",
-	       serve->device);
+			serve->device, "threads", (int)o->threads, "workers",
+			(int)o->workers, "wait", kv_wait_names[o->wait], "pid",
+			(int)getpid()));
+	printf("kv: listening on %s over %s, %u thread%s, ", serve->addr,
+	       transport, o->threads, o->threads == 1 ? "" : "s");
+	if (o->workers)
+		printf("%u worker%s, ", o->workers, o->workers == 1 ? "" : "s");
+	printf("device %s\n", serve->device);
 	return fflush(stdout) ? -EIO : 0;
 }
 
@@ -128,6 +140,7 @@ static int serve_until(const struct serve_opts *o, struct kv_server *server,
 		.device = o->device,
 		.wait = (enum skein_wait)o->wait,
 		.pin = o->cpu,
+		.workers = o->workers,
 	};
 	struct kv_serve *serve;
 	int rc = kv_serve_start(&attr, &serve), sig;
@@ -169,7 +182,8 @@ static int serve_main(int argc, char **argv)
 	sigprocmask(SIG_BLOCK, &ends, NULL);
 
 	sa = (struct kv_server_attr){.shards = o.threads,
-				     .bytes_max = o.memory};
+				     .bytes_max = o.memory,
+				     .shared = o.workers > 0};
 	rc = kv_server_new(&sa, &server);
 	if (rc) {
 		out_error(CMD, "no memory for the store");

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * handlers.h - the server's operations as RPCs of a context: a request goes to
- * the shard that its connection's engine serves.
+ * the shard that its connection asked for.
  *
  * Thread rule: registered before the listener is opened; handlers run in the
- * threads of the shards' engines.
+ * threads of the shards' engines, or in those of a pool.
  */
 #ifndef KV_HANDLERS_H
 #define KV_HANDLERS_H
@@ -13,7 +13,9 @@
 
 #include <skein/rpc.h>
 
-/* What skein_rpc_handle() says. The server outlives the context. */
-int kv_handlers_register(struct skein_ctx *ctx, struct kv_server *server);
+/* pool: NULL, or what runs the handlers; then the server is a shared one. What
+ * skein_rpc_handle() says. The server outlives the context. */
+int kv_handlers_register(struct skein_ctx *ctx, struct kv_server *server,
+			 struct skein_rpc_pool *pool);
 
 #endif

@@ -21,6 +21,8 @@ int kv_serve_start(const struct kv_serve_attr *attr, struct kv_serve **serve)
 	};
 
 	skein_assert(attr->transport < KV_TRANSPORTS);
+	if (attr->workers && attr->transport != KV_SKEIN)
+		return -EINVAL;
 	return ops[attr->transport]->start(attr, serve);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * serve.h - a running key-value server: a transport that listens, and one
- * thread for each shard of a kv_server.
+ * thread for each shard of a kv_server; over Skein, workers too if wanted.
  *
  * Threads sleep while no client is connected, whatever the way of waiting.
  *
@@ -13,6 +13,8 @@
 #include "kv/net.h"
 #include "kv/server.h"
 
+#define KV_WORKERS_MAX 64u /* what a pool takes */
+
 struct kv_serve;
 
 struct kv_serve_attr {
@@ -22,6 +24,9 @@ struct kv_serve_attr {
 	const char *device;   /* Skein */
 	enum skein_wait wait; /* Skein */
 	int pin;	      /* shard i runs on CPU pin + i; -1: anywhere */
+	/* Skein: so many threads execute the requests, of a shared server; 0:
+	 * those of the shards do. -EINVAL over TCP. */
+	unsigned workers;
 };
 
 struct kv_serve_ops {

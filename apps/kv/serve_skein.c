@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * serve_skein.c - the server over Skein: an engine and a thread for each shard;
- * connections come to the engine of the shard that they asked for.
+ * connections come to the engine of the shard that they asked for. Its thread
+ * executes what comes, or takes it to the workers and their answers back.
  *
  * A polling thread sleeps while it has no connection, so that an idle server
  * takes no CPU.
@@ -30,6 +31,7 @@ struct skein_serve {
 	struct kv_serve base;
 	struct kv_server *server;
 	struct skein_ctx *ctx;
+	struct skein_rpc_pool *workers; /* NULL: none; the context's */
 	struct skein_listener *listener;
 	enum skein_wait wait;
 	int pin;
@@ -139,6 +141,15 @@ static int listen_on(struct skein_serve *s, const char *addr)
 	return skein_listener_open(s->ctx, addr, &la, &s->listener);
 }
 
+static int make_handlers(struct skein_serve *s, unsigned workers)
+{
+	int rc = 0;
+
+	if (workers)
+		rc = skein_rpc_pool_new(s->ctx, workers, &s->workers);
+	return rc ? rc : kv_handlers_register(s->ctx, s->server, s->workers);
+}
+
 static int start(const struct kv_serve_attr *attr, struct kv_serve **serve)
 {
 	struct skein_ctx_attr ca = {
@@ -162,7 +173,7 @@ static int start(const struct kv_serve_attr *attr, struct kv_serve **serve)
 	if (!rc)
 		rc = make_engines(s);
 	if (!rc)
-		rc = kv_handlers_register(s->ctx, s->server);
+		rc = make_handlers(s, attr->workers);
 	if (!rc)
 		rc = listen_on(s, attr->listen);
 	while (!rc && s->started < s->shard_count) {

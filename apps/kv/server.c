@@ -9,12 +9,18 @@
 #include "kv/store.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 
 struct shard {
 	struct kv_store *store;
-	/* Written by the shard's thread alone, read by any: relaxed, for each
-	 * is a number of its own. */
+	/* Of a shared server. Who wants `lock` holds `turn` until he has it:
+	 * neither can readers that go on coming keep a writer out, nor writers
+	 * a reader. */
+	pthread_mutex_t turn;
+	pthread_rwlock_t lock;
+	/* Read by any, relaxed, for each is a number of its own. records and
+	 * bytes are written by the shard's thread alone, or under the lock. */
 	_Atomic uint64_t records;
 	_Atomic uint64_t bytes;
 	_Atomic uint64_t done[KV_OP_END - KV_INFO];
@@ -24,20 +30,53 @@ struct shard {
 struct kv_server {
 	const struct kv_alloc *alloc;
 	unsigned shard_count;
+	bool shared;
 	struct shard shards[];
 };
 
-/* The only writer: no read-modify-write is needed. */
-static void count(_Atomic uint64_t *c)
+/* Without others that write no read-modify-write is needed. */
+static void count(const struct kv_server *s, _Atomic uint64_t *c)
 {
-	uint64_t v = atomic_load_explicit(c, memory_order_relaxed);
+	uint64_t v;
 
+	if (s->shared) {
+		atomic_fetch_add_explicit(c, 1, memory_order_relaxed);
+		return;
+	}
+	v = atomic_load_explicit(c, memory_order_relaxed);
 	atomic_store_explicit(c, v + 1, memory_order_relaxed);
 }
 
 static uint64_t look(_Atomic uint64_t *c)
 {
 	return atomic_load_explicit(c, memory_order_relaxed);
+}
+
+static void shard_init(struct shard *sh)
+{
+	int rc = pthread_mutex_init(&sh->turn, NULL);
+
+	/* Neither allocates. */
+	skein_assert(!rc);
+	rc = pthread_rwlock_init(&sh->lock, NULL);
+	skein_assert(!rc);
+}
+
+static void shard_fini(struct shard *sh)
+{
+	kv_store_free(sh->store);
+	pthread_rwlock_destroy(&sh->lock);
+	pthread_mutex_destroy(&sh->turn);
+}
+
+static void shard_lock(struct shard *sh, bool changes)
+{
+	pthread_mutex_lock(&sh->turn);
+	if (changes)
+		pthread_rwlock_wrlock(&sh->lock);
+	else
+		pthread_rwlock_rdlock(&sh->lock);
+	pthread_mutex_unlock(&sh->turn);
 }
 
 int kv_server_new(const struct kv_server_attr *attr, struct kv_server **server)
@@ -59,6 +98,9 @@ int kv_server_new(const struct kv_server_attr *attr, struct kv_server **server)
 	memset(s, 0, size);
 	s->alloc = alloc;
 	s->shard_count = attr->shards;
+	s->shared = attr->shared;
+	for (unsigned i = 0; i < attr->shards; i++)
+		shard_init(&s->shards[i]);
 	for (unsigned i = 0; i < attr->shards; i++) {
 		sa.seed = i;
 		rc = kv_store_new(&sa, &s->shards[i].store);
@@ -78,7 +120,7 @@ void kv_server_free(struct kv_server *s)
 	if (!s)
 		return;
 	for (unsigned i = 0; i < s->shard_count; i++)
-		kv_store_free(s->shards[i].store);
+		shard_fini(&s->shards[i]);
 	s->alloc->put(s->alloc->arg, s);
 }
 
@@ -176,31 +218,44 @@ static int do_change(struct shard *sh, uint64_t hash, const struct kv_req *r)
 	return rc;
 }
 
+static int do_op(struct shard *sh, uint64_t hash, const struct kv_req *r,
+		 struct kv_reply *reply)
+{
+	if (r->op == KV_SCAN)
+		return do_scan(sh, r, reply);
+	if (r->op == KV_GET)
+		return do_get(sh, hash, r, reply);
+	return do_change(sh, hash, r);
+}
+
 int kv_server_handle(struct kv_server *s, unsigned shard, unsigned op,
 		     const void *req, size_t len, struct kv_reply *reply)
 {
 	struct shard *sh = &s->shards[shard];
+	uint64_t hash = 0;
 	struct kv_req r;
-	uint64_t hash;
+	int rc;
 
 	skein_assert(shard < s->shard_count);
 	if (kv_req_decode(op, req, len, &r)) {
-		count(&sh->refused);
+		count(s, &sh->refused);
 		return -EBADMSG;
 	}
-	count(&sh->done[r.op - KV_INFO]);
+	count(s, &sh->done[r.op - KV_INFO]);
 	if (r.op == KV_INFO)
 		return do_info(s, reply);
-	if (r.op == KV_SCAN)
-		return do_scan(sh, &r, reply);
-	hash = kv_hash(r.key, r.key_len);
-	if (kv_hash_shard(hash, s->shard_count) != shard) {
-		count(&sh->refused);
+	if (r.op != KV_SCAN)
+		hash = kv_hash(r.key, r.key_len);
+	if (r.op != KV_SCAN && kv_hash_shard(hash, s->shard_count) != shard) {
+		count(s, &sh->refused);
 		return -EXDEV;
 	}
-	if (r.op == KV_GET)
-		return do_get(sh, hash, &r, reply);
-	return do_change(sh, hash, &r);
+	if (!s->shared)
+		return do_op(sh, hash, &r, reply);
+	shard_lock(sh, r.op != KV_GET && r.op != KV_SCAN);
+	rc = do_op(sh, hash, &r, reply);
+	pthread_rwlock_unlock(&sh->lock);
+	return rc;
 }
 
 unsigned kv_server_shards(const struct kv_server *s)

@@ -4,7 +4,10 @@
  * brought it.
  *
  * A server has one store a shard. Thread rule: kv_server_handle() for a shard
- * is called by that shard's thread only; kv_server_info() by any.
+ * is called by that shard's thread only, and takes no lock; of a shared server
+ * by any thread, several at once: those that read a shard beside each other,
+ * those that change it alone, in the order in which they came for its lock.
+ * kv_server_info() by any.
  */
 #ifndef KV_SERVER_H
 #define KV_SERVER_H
@@ -18,6 +21,7 @@ struct kv_server;
 struct kv_server_attr {
 	unsigned shards;    /* 1 to KV_SHARDS_MAX */
 	uint64_t bytes_max; /* of records, over all shards; 0: no bound */
+	bool shared;	    /* shards have locks */
 	const struct kv_alloc *alloc; /* NULL: malloc */
 };
 

@@ -33,9 +33,9 @@ def report(client):
     return json.loads(client.text('out'))
 
 
-def every_workload(transport, threads, clients, window):
+def every_workload(transport, threads, clients, window, *options):
     with Case() as case:
-        server = serve(case, transport, '--threads', threads)
+        server = serve(case, transport, '--threads', threads, *options)
         got = report(ycsb(case, server, transport, '-w', 'a,b,c,d,e,f', '-n',
                           500, '-o', 600, '-t', clients, '-W', window,
                           '--json'))
@@ -76,6 +76,33 @@ def one_client_loads_others_read():
             for client in clients:
                 assert report(client)['results'][1]['verified'] == 1000
             server.stop()
+
+
+def workers_serve_all_workloads():
+    every_workload('skein', 1, 1, 1, '--workers', 1)
+    every_workload('skein', 2, 2, 8, '--workers', 3)
+
+
+def several_clients_and_workers():
+    """Clients that read and change the same records: every value that
+    one of them gets is whole, and the server counts what they did."""
+    with Case() as case:
+        server = serve(case, 'skein', '--threads', 2, '--workers', 4)
+        report(ycsb(case, server, 'skein', '-w', '', '-n', 300, '--json'))
+        clients = [ycsb(case, server, 'skein', '-w', workload, '-n', 300,
+                        '-o', 500, '-t', 2, '-W', 4, '--no-load', '--seed',
+                        seed, '--json')
+                   for seed, workload in enumerate('aafb', start=1)]
+        gets = 0
+        for client in clients:
+            result = report(client)['results'][0]
+            assert (result['ops'], result['bad']) == (500, 0), result
+            gets += result['verified']
+        server.stop()
+        told = server.expect(r'stopped: 300 records, (\d+) get, 300 put, '
+                             r'(\d+) update, 0 delete, 0 scan, 0 refused')
+        assert int(told.group(1)) == gets > 0, (told.group(0), gets)
+        assert int(told.group(2)) > 0, told.group(0)
 
 
 def waits_in_every_way():
@@ -243,7 +270,12 @@ def at_a_rate():
 def wrong_command_lines():
     with Case() as case:
         for words in (['kv'], ['kv', 'sell'], ['kv', 'serve', 'x'],
-                      ['kv', 'serve', '--pin', '999'], ['ycsb'],
+                      ['kv', 'serve', '--pin', '999'],
+                      ['kv', 'serve', '--workers', '65'],
+                      ['kv', 'serve', '--workers', '-1'],
+                      ['kv', 'serve', '--workers', 'many'],
+                      ['kv', 'serve', '--workers', '2', '--tcp', 'spin'],
+                      ['ycsb'],
                       ['ycsb', '-s', 'x', '-w', 'z'],
                       ['ycsb', '-s', 'x', '--fields', '1024',
                        '--field-length', '1M']):
@@ -262,7 +294,9 @@ if __name__ == '__main__':
               all_transports_serve_all_workloads,
               one_client_loads_others_read,
               at_a_rate,
-              *([waits_in_every_way] if 'skein' in TRANSPORTS else []),
+              *([waits_in_every_way, workers_serve_all_workloads,
+                 several_clients_and_workers]
+                if 'skein' in TRANSPORTS else []),
               missing_records_fail_the_run,
               wrong_values_fail_the_run,
               a_full_server_says_so,

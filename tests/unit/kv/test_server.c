@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_server.c - requests as bytes, responses as bytes and statuses; short of
- * room, short of memory, at the wrong shard, garbage.
+ * room, short of memory, at the wrong shard, garbage; many threads at once.
  */
 #include "kv/hash.h"
 #include "kv/server.h"
 #include "kv/store.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -226,6 +227,133 @@ static void test_info(void **state)
 	assert_int_equal(ask_at(1, &req, KV_INFO_LEN - 1), -EMSGSIZE);
 }
 
+/* --- many threads, one shared server ------------------------------------ */
+
+#define THREADS 4u
+#define ROUNDS 2000u
+#define KEYS 7u
+#define FILLED 600u /* bytes of a value, all of them equal */
+
+struct caller {
+	pthread_t thread;
+	struct kv_server *server;
+	unsigned n;
+	uint64_t found;
+	bool bad;
+};
+
+static int shared_ask(struct kv_server *s, const struct kv_req *req,
+		      struct reply *r)
+{
+	uint8_t buf[1024];
+	size_t len = 0;
+
+	if (kv_req_encode(req, buf, sizeof(buf), &len))
+		return -EIO;
+	r->base = (struct kv_reply){reply_buf, sizeof(r->buf)};
+	r->broke = false;
+	r->len = 0;
+	return kv_server_handle(s, 0, req->op, buf, len, &r->base);
+}
+
+static bool filled(const uint8_t *p, size_t len)
+{
+	for (size_t i = 1; i < len; i++)
+		if (p[i] != p[0])
+			return false;
+	return true;
+}
+
+/* What a scan finds is whole, and in order. */
+static bool scan_is_whole(const struct reply *r)
+{
+	struct kv_item item, last = {.key_len = 0};
+	struct kv_scan_in in;
+
+	if (kv_scan_decode(r->buf, r->len, &in))
+		return false;
+	while (kv_scan_next(&in, &item) > 0) {
+		if (last.key_len && kv_key_cmp(last.key, last.key_len, item.key,
+					       item.key_len) >= 0)
+			return false;
+		if (!filled(item.val, item.val_len))
+			return false;
+		last = item;
+	}
+	return true;
+}
+
+/* One operation on one of a few keys that all threads change, each value one
+ * byte many times: whoever saw it half written would see two. */
+static void shared_step(struct caller *c, unsigned i)
+{
+	static const enum kv_op ops[] = {KV_PUT,    KV_GET,  KV_UPDATE, KV_GET,
+					 KV_DELETE, KV_SCAN, KV_PUT,	KV_GET};
+	uint8_t val[FILLED];
+	struct reply r;
+	char key = (char)('a' + (i * 5 + c->n) % KEYS);
+	struct kv_req req = {.op = ops[(i * 3 + c->n) % 8],
+			     .key = &key,
+			     .key_len = 1,
+			     .count = KEYS};
+	int rc;
+
+	memset(val, (int)(i * THREADS + c->n), sizeof(val));
+	if (req.op == KV_PUT || req.op == KV_UPDATE) {
+		req.val = val;
+		req.val_len = sizeof(val);
+	}
+	if (req.op != KV_SCAN)
+		req.count = 0;
+	rc = shared_ask(c->server, &req, &r);
+	if (rc && (rc != -ENOENT || req.op == KV_PUT || req.op == KV_SCAN))
+		c->bad = true;
+	if (!rc && req.op == KV_GET) {
+		c->found++;
+		c->bad |= r.len != FILLED || !filled(r.buf, r.len);
+	}
+	if (!rc && req.op == KV_SCAN)
+		c->bad |= !scan_is_whole(&r);
+}
+
+static void *shared_main(void *arg)
+{
+	struct caller *c = arg;
+
+	for (unsigned i = 0; i < ROUNDS; i++)
+		shared_step(c, i);
+	return NULL;
+}
+
+static void test_shared(void **state)
+{
+	struct kv_server_attr attr = {.shards = 1, .shared = true};
+	struct caller callers[THREADS];
+	struct kv_server_stats st;
+	struct kv_server *s;
+	uint64_t done = 0;
+
+	assert_int_equal(kv_server_new(&attr, &s), 0);
+	for (unsigned i = 0; i < THREADS; i++) {
+		callers[i] = (struct caller){.server = s, .n = i};
+		assert_int_equal(pthread_create(&callers[i].thread, NULL,
+						shared_main, &callers[i]),
+				 0);
+	}
+	for (unsigned i = 0; i < THREADS; i++) {
+		pthread_join(callers[i].thread, NULL);
+		assert_false(callers[i].bad);
+		assert_true(callers[i].found > 0);
+	}
+	/* none was counted twice, or lost */
+	kv_server_stats(s, &st);
+	for (unsigned op = 0; op < KV_OP_END - KV_INFO; op++)
+		done += st.done[op];
+	assert_int_equal(done, THREADS * ROUNDS);
+	assert_int_equal(st.refused, 0);
+	kv_server_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -239,6 +367,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_garbage, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_scan, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_info, setup, teardown),
+		cmocka_unit_test(test_shared),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
