@@ -9,8 +9,7 @@
 #include "sim/flock.h"
 
 #define CORES 64u
-#define MAX_AQP 256u /* lanes of all clients together */
-#define LANES_MAX (MAX_AQP / FLOCK_CLIENTS)
+#define LANES_MAX (RPC_BED_MAX_AQP / FLOCK_CLIENTS)
 /* The paper does not say how often its schedulers run. Long enough here for a
  * lane to ask for credits several times in between. */
 #define SCHED_NS 250000u
@@ -136,7 +135,7 @@ static int sharing_step(struct flock *f, unsigned threads,
 
 	f->conf.threads = threads;
 	rc = flock_baseline(f, RPC_BED_PRIVATE, "no sharing", threads, own);
-	/* Below, all QPs are within MAX_AQP: nobody shares one. */
+	/* Below, all QPs are within RPC_BED_MAX_AQP: nobody shares one. */
 	for (unsigned share = 2; share <= 4 && threads > 8 && !rc; share += 2) {
 		f->conf.share = share;
 		rc = flock_baseline(f, RPC_BED_LOCKED,

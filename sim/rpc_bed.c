@@ -132,11 +132,15 @@ static int server_open(struct bed *bed)
 					 .on_conn = on_conn,
 					 .arg = bed};
 	struct skein_listener *l;
+	struct rpc_ctx *rx;
 	int rc;
 
 	rc = ctx_open_env(sim_proc_env(bed->server_proc), &ca, &bed->ctx);
-	if (!rc)
-		rc = skein_rpc_handle(bed->ctx, ECHO, serve, bed);
+	if (rc)
+		return rc;
+	rx = conn_ctx_module(bed->ctx, CONN_MODULE_RPC);
+	rx->aqp.max = RPC_BED_MAX_AQP;
+	rc = skein_rpc_handle(bed->ctx, ECHO, serve, bed);
 	bed->engines[0] = rc ? NULL : skein_ctx_engine(bed->ctx);
 	for (unsigned i = 1; i < bed->conf->servers && !rc; i++)
 		rc = skein_engine_new(bed->ctx, ca.wait, &bed->engines[i]);

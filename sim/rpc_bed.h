@@ -16,6 +16,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* FLOCK's, whatever the NIC's model says. */
+#define RPC_BED_MAX_AQP 256u
+
 enum rpc_bed_system {
 	RPC_BED_PRIVATE, /* a connection and an engine for each thread */
 	RPC_BED_LOCKED,	 /* `share` threads on one, under a spin lock */

@@ -73,6 +73,9 @@ struct dev_caps {
 	uint32_t rd_atomic_max;
 	uint64_t mr_len_max;
 	uint32_t qp_max;
+	/* QPs in use at once that it serves at full speed, beyond which their
+	 * contexts drive each other out of its cache; 0: nobody knows */
+	uint32_t qp_fast;
 	uint32_t mr_max;
 	uint32_t srq_wr_max;
 };

@@ -48,8 +48,10 @@ static const struct conf_row conf_rows[] = {
 	CONF_ROW(struct rpc_conf, large_max, "RPC_LARGE_MAX", "12G",
 		 "bytes that a connection's large payloads may take", conf_size,
 		 NULL),
-	CONF_ROW(struct rpc_conf, aqp_max, "MAX_AQP", "256",
-		 "active QPs of the handles that are served", conf_u32, NULL),
+	CONF_ROW(struct rpc_conf, aqp_max, "MAX_AQP", "0",
+		 "active QPs of the handles that are served; 0: as many as the "
+		 "device serves at full speed, or 256 where nobody knows",
+		 conf_u32, NULL),
 	CONF_ROW(struct rpc_conf, qp_interval_ns, "QP_INTERVAL", "10ms",
 		 "how often they are shared anew", conf_time, NULL),
 	CONF_ROW(struct rpc_conf, thread_interval_ns, "THREAD_INTERVAL", "10ms",
@@ -77,8 +79,11 @@ static size_t ring_len(size_t len)
 }
 
 /* Makes every value one that works. */
-static void conf_settle(struct rpc_conf *c)
+static void conf_settle(struct rpc_conf *c, const struct dev *dev)
 {
+	if (!c->aqp_max)
+		c->aqp_max =
+			dev->caps.qp_fast ? dev->caps.qp_fast : QPSCHED_MAX_AQP;
 	c->ring = ring_len(c->ring);
 	c->resp_ring = ring_len(c->resp_ring);
 	c->msg_max =
@@ -114,7 +119,7 @@ static int rpc_ctx_open(struct skein_ctx *ctx, void **state)
 		env_free(env, rx);
 		return rc;
 	}
-	conf_settle(&rx->conf);
+	conf_settle(&rx->conf, ctx->dev);
 	env_mutex_init(env, &rx->lock);
 	rpc_orphans_init(&rx->orphans, env);
 	aqp_init(&rx->aqp, env, rx->conf.aqp_max, rx->conf.qp_interval_ns);

@@ -16,7 +16,9 @@
 
 #include <stdint.h>
 
-#define QPSCHED_MAX_AQP 256u /* FLOCK: beyond it RNICs' caches thrash */
+/* FLOCK's, lest the NIC's cache thrash: where the device does not say how many
+ * QPs it serves at full speed (dev_caps.qp_fast). */
+#define QPSCHED_MAX_AQP 256u
 
 struct qpsched_sender {
 	uint64_t util;

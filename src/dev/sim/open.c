@@ -202,7 +202,7 @@ static void context_fill(struct sim_dev *d)
 	c->ops.req_notify_cq = sim_req_notify_cq;
 }
 
-static void caps_fill(struct dev_caps *c)
+static void caps_fill(struct dev_caps *c, const struct nic_model *model)
 {
 	c->atomic_scope = DEV_ATOMIC_HCA;
 	c->dc = c->uc = c->ud = c->srq = true;
@@ -214,6 +214,7 @@ static void caps_fill(struct dev_caps *c)
 	c->rd_atomic_max = SIM_RD_ATOMIC;
 	c->mr_len_max = UINT64_MAX;
 	c->qp_max = 1u << 21;
+	c->qp_fast = model->ctx_entries;
 	c->mr_max = 1u << 20;
 	c->srq_wr_max = SIM_SRQ_WR_MAX;
 }
@@ -225,7 +226,7 @@ static void dev_fill(struct sim_dev *d)
 	dev->ops = &sim_ops;
 	dev->verbs = &d->vctx.context;
 	dev->port = 1;
-	caps_fill(&dev->caps);
+	caps_fill(&dev->caps, &d->nic->net->model);
 	sim_query_port(dev, 1, &dev->port_attr);
 	sim_query_gid(dev, 1, 0, &dev->gid);
 	snprintf(dev->name, sizeof(dev->name), "sim%u", d->nic->id);

@@ -2,13 +2,16 @@
 /*
  * test_share_qps.c - the receiver's scheduler on connections: two handles of
  * four lanes share two active QPs, so most lanes are declined and rest; every
- * call is answered, and the serving end tells what it granted.
+ * call is answered, and the serving end tells what it granted. How many may be
+ * active where the device does not say.
  */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "unit/cm.h"
+#include "conn/ctx.h"
+#include "rpc/state.h"
 #include <skein/skein.h>
 
 #define THREADS 4
@@ -92,9 +95,23 @@ static void test_rest(void **state)
 		      st.lanes);
 }
 
+static void test_default(void **state)
+{
+	struct skein_ctx_attr ca = {.size = sizeof(ca), .device = "soft"};
+	struct skein_ctx *ctx;
+	struct rpc_ctx *rx;
+
+	assert_int_equal(skein_ctx_open(&ca, &ctx), 0);
+	assert_int_equal(ctx->dev->caps.qp_fast, 0);
+	rx = conn_ctx_module(ctx, CONN_MODULE_RPC);
+	assert_int_equal(rx->aqp.max, QPSCHED_MAX_AQP);
+	skein_ctx_close(ctx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_default),
 		cmocka_unit_test(test_rest),
 	};
 

@@ -2,10 +2,14 @@
 /*
  * The whole library in a simulated world: a server and clients over the
  * simulated device, in each wait mode; the same seed gives the same events;
- * after an orderly end nothing is left; after a kill the others know.
+ * after an orderly end nothing is left; after a kill the others know; how many
+ * QPs may be active its device says.
  */
 #include "cm_sim.h"
 #include "conn/ctx.h"
+#include "dev/sim/link.h"
+#include "dev/sim/model.h"
+#include "rpc/state.h"
 
 #include <skein/skein.h>
 #include <string.h>
@@ -191,11 +195,59 @@ static void test_kill(void **state)
 	assert_true(before && among && after);
 }
 
+struct bounds {
+	struct two t;
+	uint32_t bound;
+};
+
+static void bounds_main(void *arg)
+{
+	struct skein_ctx_attr attr = {.size = sizeof(attr)};
+	struct bounds *b = arg;
+	struct skein_ctx *ctx;
+	struct rpc_ctx *rx;
+
+	assert_int_equal(ctx_open_env(b->t.env[0], &attr, &ctx), 0);
+	rx = conn_ctx_module(ctx, CONN_MODULE_RPC);
+	b->bound = rx->aqp.max;
+	skein_ctx_close(ctx);
+}
+
+/* MAX_AQP of a context on this NIC. */
+static uint32_t bound_on(const struct nic_model *model)
+{
+	struct bounds b = {.bound = 0};
+
+	two_up(&b.t, 1, 1);
+	sim_net_set_model(b.t.w, model);
+	assert_int_equal(sim_spawn(b.t.proc[0], "p", bounds_main, &b), 0);
+	sim_run(b.t.w, SKEIN_S(10));
+	two_down(&b.t);
+	return b.bound;
+}
+
+static void test_max_aqp(void **state)
+{
+	char err[160];
+	struct nic_model m;
+
+	assert_int_equal(nic_model_find("connectx3", &m), 0);
+	assert_int_equal(bound_on(&m), m.ctx_entries);
+	assert_int_equal(
+		nic_model_set(&m, "ctx_entries", "700", err, sizeof(err)), 0);
+	assert_int_equal(bound_on(&m), 700);
+	/* Who knows better says so. */
+	setenv("SKEIN_MAX_AQP", "33", 1);
+	assert_int_equal(bound_on(&m), 33);
+	unsetenv("SKEIN_MAX_AQP");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_echo),
 		cmocka_unit_test(test_kill),
+		cmocka_unit_test(test_max_aqp),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
