@@ -4,8 +4,6 @@
  */
 #include "cp/source.h"
 
-#include "cp/state.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +19,12 @@ int cp_source_open(struct cp_source *s, const struct cp_tree *tree,
 		.layout = layout,
 		.fd = -1,
 		.sums = calloc(blocks + 1, sizeof(*s->sums)),
+		.hash = XXH3_createState(),
 	};
-	return s->sums ? 0 : -ENOMEM;
+	if (s->sums && s->hash)
+		return 0;
+	cp_source_close(s);
+	return -ENOMEM;
 }
 
 /* A file is left: it must be as it was when its first byte was read. */
@@ -83,16 +85,19 @@ int cp_source_read(struct cp_source *s, uint64_t block, void *buf,
 	char *p = buf;
 
 	cp_layout_block(s->layout, block, &off, &len);
+	XXH3_64bits_reset(s->hash);
 	for (end = off + len; off < end;) {
-		struct cp_seg seg = cp_layout_at(s->layout, off, end - off);
+		struct cp_seg seg =
+			cp_layout_at(s->layout, off, cp_hash_piece(end - off));
 		int rc = read_seg(s, &seg, p, err);
 
 		if (rc)
 			return rc;
+		XXH3_64bits_update(s->hash, p, seg.len);
 		p += seg.len;
 		off += seg.len;
 	}
-	hash = cp_block_hash(buf, len);
+	hash = cp_block_hash_end(s->hash);
 	if (s->sums[block] && s->sums[block] != hash)
 		return cp_fail(err, -ESTALE,
 			       "a file was changed while it was copied");
@@ -104,5 +109,6 @@ void cp_source_close(struct cp_source *s)
 {
 	if (s->fd >= 0)
 		close(s->fd);
+	XXH3_freeState(s->hash);
 	free(s->sums);
 }

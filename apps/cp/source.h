@@ -8,6 +8,7 @@
 #ifndef CP_SOURCE_H
 #define CP_SOURCE_H
 
+#include "cp/hash.h"
 #include "cp/layout.h"
 #include "cp/walk.h"
 
@@ -17,6 +18,7 @@ struct cp_source {
 	int fd; /* of entry, or -1 */
 	uint32_t entry;
 	uint64_t *sums; /* of blocks that were read; 0: not yet */
+	XXH3_state_t *hash;
 };
 
 /* -ENOMEM */

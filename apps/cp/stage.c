@@ -15,7 +15,6 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 void cp_stage_file_name(char name[16], uint32_t entry)
 {
@@ -205,9 +204,12 @@ int cp_stage_write(struct cp_stage *s, uint64_t block, const void *data,
 	int rc;
 
 	cp_layout_block(s->layout, block, &off, &len);
+	XXH3_64bits_reset(s->hash);
 	for (end = off + len; off < end;) {
-		struct cp_seg seg = cp_layout_at(s->layout, off, end - off);
+		struct cp_seg seg =
+			cp_layout_at(s->layout, off, cp_hash_piece(end - off));
 
+		XXH3_64bits_update(s->hash, data, seg.len);
 		rc = write_seg(s, &seg, data);
 		if (rc)
 			return cp_fail_sys(err, rc, "writing %s",
@@ -215,10 +217,9 @@ int cp_stage_write(struct cp_stage *s, uint64_t block, const void *data,
 		data = (const char *)data + seg.len;
 		off += seg.len;
 	}
-	data = (const char *)data - len;
 	if (!s->state.hash[block])
 		s->have++;
-	rc = cp_state_set(&s->state, block, cp_block_hash(data, len));
+	rc = cp_state_set(&s->state, block, cp_block_hash_end(s->hash));
 	return rc ? cp_fail_sys(err, rc, "writing the state file") : 0;
 }
 
@@ -577,7 +578,8 @@ int cp_stage_open(struct cp_stage *s, const struct cp_stage_attr *attr,
 		s->open[i].fd = -1;
 	s->linked = calloc(1, s->m->n + 1);
 	s->buf = malloc(s->m->block_size);
-	if (!s->linked || !s->buf) {
+	s->hash = XXH3_createState();
+	if (!s->linked || !s->buf || !s->hash) {
 		rc = cp_fail(err, -ENOMEM, "no memory");
 		goto err_free;
 	}
@@ -596,6 +598,7 @@ err_leave:
 	close(s->dir);
 	close(s->target);
 err_free:
+	XXH3_freeState(s->hash);
 	free(s->buf);
 	free(s->linked);
 	return rc;
@@ -609,6 +612,7 @@ void cp_stage_close(struct cp_stage *s, bool keep)
 		cp_stage_remove(s->target, s->name, s->dir);
 	close(s->dir);
 	close(s->target);
+	XXH3_freeState(s->hash);
 	free(s->buf);
 	free(s->linked);
 }

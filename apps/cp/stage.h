@@ -12,6 +12,7 @@
 #ifndef CP_STAGE_H
 #define CP_STAGE_H
 
+#include "cp/hash.h"
 #include "cp/layout.h"
 #include "cp/state.h"
 
@@ -43,6 +44,7 @@ struct cp_stage {
 	uint64_t have;	 /* blocks with a hash */
 	uint8_t *linked; /* by entry: the staged file is the final one */
 	void *buf;	 /* of a block */
+	XXH3_state_t *hash;
 	struct {
 		int fd;
 		uint32_t entry;

@@ -13,19 +13,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 enum {
 	MAGIC = 0x73634b53, /* "SKcs" */
 	VERSION = 1,
 };
-
-uint64_t cp_block_hash(const void *data, size_t len)
-{
-	uint64_t h = XXH3_64bits(data, len);
-
-	return h ? h : 1;
-}
 
 void cp_state_encode(uint8_t head[CP_STATE_HEAD], const uint8_t *id,
 		     uint32_t block_size, uint64_t blocks)

@@ -27,9 +27,6 @@ struct cp_state {
 	uint32_t block_size;
 };
 
-/* A block's hash: XXH3, 64 bits, never 0. */
-uint64_t cp_block_hash(const void *data, size_t len);
-
 /* Is it the head of this very copy's state? */
 bool cp_state_decode(const uint8_t head[CP_STATE_HEAD], const uint8_t *id,
 		     uint32_t block_size, uint64_t blocks);
