@@ -173,6 +173,10 @@ struct conn_op {
 
 /* Inline data limit, and how many WRs fit now. */
 uint32_t conn_inline_max(struct skein_conn *conn);
+/* When the QP is gone (closed()): may the peer, which has stopped inside, still
+ * write into memory that it was told of on this connection? Then only dereg_mr
+ * parts it from that: the memory is not to be used again under its key. */
+bool conn_stuck(const struct skein_conn *conn);
 unsigned conn_send_room(struct skein_conn *conn);
 /* A receive is on its way that somebody waits for: this round looks for it, be
  * there other news or not. */

@@ -133,8 +133,8 @@ void conn_attempt_undo(struct skein_conn *conn)
 {
 	conn->postable = false;
 	conn_tx_close(conn);
-	if (conn->connected)
-		dev_qp_err(conn->eng->dev, conn->qp);
+	if (conn->connected && dev_qp_err(conn->eng->dev, conn->qp))
+		conn->stuck = true;
 	conn_qp_free(conn);
 	modules_undo(conn);
 	drop_handshake(conn);
@@ -192,8 +192,8 @@ static void flush_finish(struct skein_conn *conn)
 	struct dev *dev = conn->eng->dev;
 	bool polite = !conn->err || conn->err == -ESHUTDOWN;
 
-	if (dev->ops->quiesce_qp)
-		dev->ops->quiesce_qp(dev, conn->qp);
+	if (dev->ops->quiesce_qp && dev->ops->quiesce_qp(dev, conn->qp))
+		conn->stuck = true;
 	conn_qp_free(conn);
 	end_ops(conn);
 	conn_mem_room(conn);

@@ -67,6 +67,11 @@ int conn_post_own(struct skein_conn *conn, struct ibv_send_wr *wr,
 	return optable_room(&conn->ops) ? post(conn, wr, op) : -EAGAIN;
 }
 
+bool conn_stuck(const struct skein_conn *conn)
+{
+	return conn->stuck;
+}
+
 uint32_t conn_inline_max(struct skein_conn *conn)
 {
 	return conn->inline_max;

@@ -159,10 +159,12 @@ void conn_qp_free(struct skein_conn *conn)
 	if (!conn->qp)
 		return;
 	rc = dev->ops->destroy_qp(dev, conn->qp);
-	if (rc)
+	if (rc) {
+		conn->stuck = true;
 		env_log(conn->eng->env, ENV_LOG_ERROR,
 			"%s: cannot destroy QP 0x%x: %s", dev->name,
 			conn->qp->qp_num, skein_strerror(rc));
+	}
 	if (conn->index_held)
 		eng_index_put(conn->eng, conn->index);
 	conn->index_held = false;

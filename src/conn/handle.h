@@ -91,6 +91,7 @@ struct skein_conn {
 	bool connected; /* the QP is, or was, in RTS */
 	bool was_ready; /* the handshake was done, and no broken() yet */
 	bool index_held;
+	bool stuck;	 /* conn_stuck() */
 	bool bye_got;	 /* the peer has sent CLOSE */
 	bool bye_acked;	 /* ... or answered ours */
 	bool closing;	 /* the handle's owner wants to be rid of it */

@@ -9,8 +9,6 @@
 #include "base/assert.h"
 #include "mcast/state.h"
 
-#define RING_LEN (MCAST_SLOTS * sizeof(struct mcast_rec))
-
 /* --- context ------------------------------------------------------------ */
 
 static int mcast_ctx_open(struct skein_ctx *ctx, void **state)
@@ -23,6 +21,7 @@ static int mcast_ctx_open(struct skein_ctx *ctx, void **state)
 	list_init(&mx->groups);
 	list_init(&mx->parked);
 	list_init(&mx->handles);
+	mcast_pool_init(&mx->pool, ctx);
 	*state = mx;
 	return 0;
 }
@@ -44,7 +43,10 @@ static void mcast_ctx_stop(struct skein_ctx *ctx, void *state)
 
 static void mcast_ctx_close(struct skein_ctx *ctx, void *state)
 {
-	env_free(ctx->env, state);
+	struct mcast_ctx *mx = state;
+
+	mcast_pool_fini(&mx->pool);
+	env_free(ctx->env, mx);
 }
 
 /* --- links -------------------------------------------------------------- */
@@ -53,22 +55,31 @@ static void link_free(struct mcast_link *link)
 {
 	struct skein_env *env = conn_env(link->conn);
 
-	mem_region_free(link->region);
 	env_free(env, link->small);
 	env_free(env, link);
+}
+
+static struct mcast_pool *pool_of(struct skein_conn *conn)
+{
+	struct mcast_ctx *mx =
+		conn_ctx_module(conn_ctx(conn), CONN_MODULE_MCAST);
+
+	return &mx->pool;
+}
+
+/* The QP is gone, or there is none yet. */
+static void mem_put(struct mcast_link *link, struct skein_conn *conn)
+{
+	mcast_pool_put(pool_of(conn), &link->mem, !conn_stuck(conn));
 }
 
 /* For a handshake: a fresh ring. */
 static int link_prepare(struct mcast_link *link, struct skein_conn *conn)
 {
-	mem_region_free(link->region);
-	link->region = NULL;
+	mem_put(link, conn);
 	link->conn = conn;
 	link->in = link->out = 0;
-	return mem_region_new(conn_dev(conn), conn_pd(conn), "skein-mcast",
-			      2 * RING_LEN,
-			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
-			      conn_region_id(conn_ctx(conn)), &link->region);
+	return mcast_pool_get(pool_of(conn), &link->mem);
 }
 
 static void unpark(struct mcast_link *link, struct mcast_ctx *mx)
@@ -188,8 +199,8 @@ static void section_put(const struct mcast_link *link, uint64_t params,
 	s.params = params;
 	s.from = from;
 	s.to = to;
-	s.addr = (uint64_t)(uintptr_t)link->region->addr;
-	s.rkey = link->region->mr->rkey;
+	s.addr = (uint64_t)(uintptr_t)link->mem.in;
+	s.rkey = link->mem.rkey;
 	mcast_section_put(&s, out);
 }
 
@@ -317,14 +328,13 @@ static void small_in(struct skein_conn *conn, struct mcast_link *link,
 static void mcast_imm(struct skein_conn *conn, uint32_t imm, uint32_t byte_len)
 {
 	struct mcast_link *link = conn_module_state(conn, CONN_MODULE_MCAST);
-	const struct mcast_rec *slots = link->region->addr;
 	struct mcast_rec rec;
 
 	if (CONN_IMM_VALUE(imm) >> 24 == MCAST_SMALL) {
 		small_in(conn, link, CONN_IMM_VALUE(imm), byte_len);
 		return;
 	}
-	rec = slots[link->in++ % MCAST_SLOTS];
+	rec = link->mem.in[link->in++ % MCAST_SLOTS];
 	/* A record's own bytes; a block's, with its record ahead of it. */
 	if (byte_len != (link->lane == MCAST_BLOCKS && rec.type == MCAST_BLOCK
 				 ? rec.len
@@ -385,6 +395,7 @@ static void mcast_closed(struct skein_conn *conn, void *state)
 	struct mcast_link *link = state;
 
 	unpark(link, mx);
+	mem_put(link, conn);
 	if (!link->dialled && link->group) {
 		link->group->links[link->nb][link->lane] = NULL;
 		link->group = NULL;
@@ -462,7 +473,7 @@ static void drop(struct skein_mcast *g, struct mcast_link **place)
 	if (!link)
 		return;
 	skein_conn_close(link->handle, SKEIN_S(1));
-	mem_region_free(link->region);
+	skein_assert(!link->mem.slab);
 	env_free(mcast_env(g), link->small);
 	env_free(mcast_env(g), link);
 	*place = NULL;

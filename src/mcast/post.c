@@ -13,9 +13,7 @@
 
 static struct mcast_rec *mirror(const struct mcast_link *link, uint32_t i)
 {
-	struct mcast_rec *slots = link->region->addr;
-
-	return &slots[MCAST_SLOTS + i % MCAST_SLOTS];
+	return &link->mem.out[i % MCAST_SLOTS];
 }
 
 static int posted(struct mcast_link *link, int rc)
@@ -35,7 +33,7 @@ static int write_record(struct mcast_link *link, const struct mcast_rec *rec,
 	struct mcast_rec *slot = mirror(link, link->out);
 	struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)slot,
 			      .length = sizeof(*slot),
-			      .lkey = link->region->mr->lkey};
+			      .lkey = link->mem.lkey};
 	struct ibv_send_wr wr = {
 		.sg_list = &sge,
 		.num_sge = 1,

@@ -4,6 +4,7 @@
  * the engine of eng.h put onto connections.
  *
  *	module.c	connections: handshake, records that come, the end
+ *	pool.c		the memory that they write records into
  *	post.c		work requests
  *	group.c		a group's life in its engine: rounds, sleep, callbacks
  *	api.c		the public calls, by any thread
@@ -19,6 +20,7 @@
 
 #include "conn/ctx.h"
 #include "mcast/eng.h"
+#include "mcast/pool.h"
 
 /* Connections of groups that are not open here yet. */
 #define MCAST_PARKED_MAX 2048u
@@ -35,6 +37,7 @@ struct mcast_ctx {
 	struct list_node groups; /* skein_mcast.ctx_link */
 	struct list_node parked; /* mcast_link.parked */
 	unsigned n_parked;
+	struct mcast_pool pool;
 	/* All groups of the context, for its end; under its lock. */
 	struct list_node handles; /* skein_mcast.handle_link */
 };
@@ -65,7 +68,7 @@ struct mcast_link {
 	bool was_ready;
 	bool orphan; /* dialled: freed with its connection */
 	struct mcast_section peer;
-	struct mem_region *region; /* slots in, then slots out */
+	struct mcast_lane_mem mem;
 	uint32_t inline_max;
 	uint32_t in, out;
 	struct list_node parked;

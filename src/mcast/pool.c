@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+#include "mcast/pool.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "conn/conn.h"
+#include "conn/ctx.h"
+
+#define RING_RECS (2 * MCAST_SLOTS)
+#define ALL ((1u << MCAST_SLAB_RINGS) - 1u)
+
+_Static_assert(MCAST_SLAB_RINGS < 32, "a bit a ring");
+
+void mcast_pool_init(struct mcast_pool *pool, struct skein_ctx *ctx)
+{
+	pool->ctx = ctx;
+	pool->idle = 0;
+	list_init(&pool->slabs);
+	env_mutex_init(ctx->env, &pool->lock);
+}
+
+static void slab_free(struct mcast_pool *pool, struct mcast_slab *slab)
+{
+	mem_region_free(slab->region);
+	env_free(pool->ctx->env, slab);
+}
+
+void mcast_pool_fini(struct mcast_pool *pool)
+{
+	while (!list_empty(&pool->slabs))
+		slab_free(pool, container_of(list_pop_head(&pool->slabs),
+					     struct mcast_slab, link));
+	env_mutex_fini(pool->ctx->env, &pool->lock);
+}
+
+static int slab_new(struct skein_ctx *ctx, struct mcast_slab **out)
+{
+	struct mcast_slab *slab = env_alloc(ctx->env, sizeof(*slab));
+	int rc;
+
+	if (!slab)
+		return -ENOMEM;
+	rc = mem_region_new(ctx->dev, ctx->pd, "skein-mcast",
+			    MCAST_SLAB_RINGS * RING_RECS *
+				    sizeof(struct mcast_rec),
+			    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+			    conn_region_id(ctx), &slab->region);
+	if (rc) {
+		env_free(ctx->env, slab);
+		return rc;
+	}
+	*out = slab;
+	return 0;
+}
+
+/* The lock is held. */
+static struct mcast_slab *with_room(struct mcast_pool *pool)
+{
+	struct mcast_slab *slab;
+	struct list_node *n;
+
+	list_for_each(n, &pool->slabs) {
+		slab = container_of(n, struct mcast_slab, link);
+		if (slab->used != ALL)
+			return slab;
+	}
+	return NULL;
+}
+
+/* The lock is held; the slab has room. */
+static void take(struct mcast_pool *pool, struct mcast_slab *slab,
+		 struct mcast_lane_mem *ring)
+{
+	unsigned i = (unsigned)__builtin_ctz(~slab->used);
+
+	pool->idle -= !slab->used;
+	slab->used |= 1u << i;
+	ring->slab = slab;
+	ring->in =
+		(struct mcast_rec *)slab->region->addr + (size_t)i * RING_RECS;
+	ring->out = ring->in + MCAST_SLOTS;
+	ring->lkey = slab->region->mr->lkey;
+	ring->rkey = slab->region->mr->rkey;
+}
+
+int mcast_pool_get(struct mcast_pool *pool, struct mcast_lane_mem *ring)
+{
+	struct skein_env *env = pool->ctx->env;
+	struct mcast_slab *slab;
+	int rc = 0;
+
+	/* Held while memory is made: who comes meanwhile finds room in it. */
+	env_mutex_lock(env, &pool->lock);
+	slab = with_room(pool);
+	if (!slab) {
+		rc = slab_new(pool->ctx, &slab);
+		if (rc == 0) {
+			list_add_tail(&pool->slabs, &slab->link);
+			pool->idle++;
+		}
+	}
+	if (rc == 0)
+		take(pool, slab, ring);
+	env_mutex_unlock(env, &pool->lock);
+	if (rc == 0)
+		memset(ring->in, 0, RING_RECS * sizeof(*ring->in));
+	return rc;
+}
+
+void mcast_pool_put(struct mcast_pool *pool, struct mcast_lane_mem *ring,
+		    bool quiet)
+{
+	struct skein_env *env = pool->ctx->env;
+	struct mcast_slab *slab = ring->slab;
+	size_t i;
+
+	if (!slab)
+		return;
+	i = (size_t)(ring->in - (struct mcast_rec *)slab->region->addr) /
+	    RING_RECS;
+	*ring = (struct mcast_lane_mem){0};
+	if (!quiet)
+		return;
+	env_mutex_lock(env, &pool->lock);
+	skein_assert(slab->used & 1u << i);
+	slab->used &= ~(1u << i);
+	if (slab->used) {
+		slab = NULL;
+	} else if (pool->idle < MCAST_SLABS_KEPT) {
+		pool->idle++;
+		slab = NULL;
+	} else {
+		list_del(&slab->link);
+	}
+	env_mutex_unlock(env, &pool->lock);
+	if (slab)
+		slab_free(pool, slab);
+}

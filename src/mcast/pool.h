@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pool.h - the rings of records of a context's connections, cut from regions
+ * that are kept: a connection of a group registers nothing, and what a peer has
+ * mapped for one serves the next.
+ *
+ * A region (slab) has MCAST_SLAB_RINGS of them. It is made when none of the
+ * others has a free one; MCAST_SLABS_KEPT stay when nobody uses them, until the
+ * context closes.
+ *
+ * A ring is used again by another connection, perhaps with another peer, so it
+ * is given back only when the QP that it was written through is gone, and
+ * nobody is still inside. Where that is not known it is given up: neither it nor
+ * its slab comes back before the context closes.
+ *
+ * Thread rule: any thread; under a lock of its own.
+ */
+#ifndef SKEIN_MCAST_POOL_H
+#define SKEIN_MCAST_POOL_H
+
+#include "base/list.h"
+#include "dev/mem.h"
+#include "env/env.h"
+#include "mcast/wire.h"
+
+struct skein_ctx;
+
+#define MCAST_SLAB_RINGS 16u
+#define MCAST_SLABS_KEPT 4u
+
+struct mcast_slab {
+	struct list_node link;
+	struct mem_region *region;
+	uint32_t used; /* a bit a ring; those that were given up, too */
+};
+
+struct mcast_pool {
+	struct skein_ctx *ctx;
+	struct env_mutex lock;
+	struct list_node slabs;
+	unsigned idle; /* slabs that nobody uses */
+};
+
+/* A connection's: MCAST_SLOTS that its peer writes, then as many that it writes
+ * from. All zero: none. */
+struct mcast_lane_mem {
+	struct mcast_slab *slab;
+	struct mcast_rec *in, *out;
+	uint32_t lkey, rkey;
+};
+
+void mcast_pool_init(struct mcast_pool *pool, struct skein_ctx *ctx);
+/* Frees all regions: no connection of the context is left. */
+void mcast_pool_fini(struct mcast_pool *pool);
+
+/* A ring of zeroes. 0 or a negative errno; the ring is untouched on failure. */
+int mcast_pool_get(struct mcast_pool *pool, struct mcast_lane_mem *ring);
+/* Gives it back, or up; nothing when there is none. The ring is all zero then. */
+void mcast_pool_put(struct mcast_pool *pool, struct mcast_lane_mem *ring,
+		    bool quiet);
+
+#endif
