@@ -13,13 +13,10 @@
  * under lock. n_places counts places and is read without the lock.
  */
 #include <errno.h>
-#include <stdatomic.h>
 
 #include "base/assert.h"
 #include "base/fence.h"
-#include "env/engine.h"
-
-#define BACK_NS (1000 * 1000ull)
+#include "env/engine_inside.h"
 
 /* Fruitless rounds are some 20 ns long, the clock costs nearly as much. */
 #define CLOCK_ROUNDS 8
@@ -33,43 +30,6 @@ struct place {
 	struct env_waiter *w;
 	bool (*done)(void *arg);
 	void *arg;
-};
-
-/* Why a thread runs the engine, or waits for who does, and until when. */
-struct run {
-	bool (*done)(void *arg);
-	void *arg;
-	uint64_t deadline_ns;
-	bool gives_way; /* to threads that wait in a place */
-};
-
-struct engine {
-	struct engine_lead lead; /* first */
-	struct skein_env *env;
-	struct env_waiter *w; /* where the owner sleeps */
-	enum env_wait_mode mode;
-
-	atomic_bool kicked;
-	_Atomic(struct engine_call *) calls; /* newest first */
-
-	/* the owner's */
-	struct list_node objs;
-	struct list_node *cursor; /* the next object of this round */
-	uint64_t now_ns;
-	uint64_t next_beat_ns;
-	uint64_t hot_until_ns;
-	bool fd_ready; /* a watched fd is known ready */
-
-	struct env_mutex lock;
-	struct list_node places; /* oldest first */
-	struct list_node spare;	 /* places that nobody uses */
-	atomic_uint n_places;
-
-	struct env_thread *back; /* of the thread that starts and stops it */
-	atomic_bool has_back;
-	struct env_waiter *back_w;
-	atomic_bool back_parked; /* sleeps until an owner leaves */
-	atomic_bool back_stop;
 };
 
 /* --- places ------------------------------------------------------------ */
@@ -188,11 +148,6 @@ void engine_leave(struct engine *e)
 	 * old value: nobody owns the engine and the next one sleeps on. */
 	fence_full();
 	wake_successor(e);
-}
-
-static bool engine_is_free(struct engine *e)
-{
-	return !atomic_load_explicit(&e->lead.owner, memory_order_relaxed);
 }
 
 static bool is_done(bool (*done)(void *arg), void *arg)
@@ -524,19 +479,34 @@ static void tell_deadline(struct engine *e, const struct run *run)
 	env_idle_until(e->env, e->w, t);
 }
 
-static enum env_idle_verdict engine_idle(struct engine *e,
-					 const struct run *run, unsigned round)
+/* *round: of fruitless ones, counts. */
+static enum env_idle_verdict engine_idle(struct engine *e, struct run *run,
+					 unsigned *round)
 {
-	if (__builtin_expect(env_idle_parks(e->env), 0))
+	struct env_waiter *w = e->w;
+
+	if (__builtin_expect(env_idle_parks(e->env), 0)) {
 		tell_deadline(e, run);
-	return env_idle(e->env, e->w, round);
+	} else if (run->w) {
+		w = run->w;
+		if (run->drowsy) {
+			run->drowsy = false;
+			return ENV_IDLE_SLEEP;
+		}
+	}
+	return env_idle(e->env, w, (*round)++);
 }
 
-/* Rounds until run is over: 0, or -ETIMEDOUT. The caller owns the engine. */
-static int engine_run(struct engine *e, const struct run *run)
+static bool wants_to_let_go(struct engine *e, const struct run *run,
+			    unsigned round)
+{
+	return run->w && !run->drowsy && env_idle_yields(e->env, run->w, round);
+}
+
+int engine_run(struct engine *e, struct run *run)
 {
 	enum env_idle_verdict verdict;
-	unsigned round = 0;
+	unsigned round = run->round;
 	int moved;
 
 	e->now_ns = env_now_ns(e->env);
@@ -548,10 +518,15 @@ static int engine_run(struct engine *e, const struct run *run)
 			return -ETIMEDOUT;
 		if (moved) {
 			round = 0;
+			run->drowsy = false;
 			e->now_ns = env_now_ns(e->env);
 			continue;
 		}
-		verdict = engine_idle(e, run, round++);
+		if (wants_to_let_go(e, run, round)) {
+			run->round = round;
+			return -EAGAIN;
+		}
+		verdict = engine_idle(e, run, &round);
 		if (verdict == ENV_IDLE_SLEEP && engine_sleep(e, run))
 			round = 0;
 		if (verdict != ENV_IDLE_AGAIN || round % CLOCK_ROUNDS == 1)
@@ -559,9 +534,19 @@ static int engine_run(struct engine *e, const struct run *run)
 	}
 }
 
-/* w: NULL, or the caller's own. */
-static int run_or_wait(struct engine *e, struct env_waiter *w,
-		       const struct run *run)
+/* Gives the core away, and the engine with it: whoever has the core meanwhile
+ * looks for answers itself. No successor is woken, for this thread comes back: it
+ * enters again, or waits behind one who has, or passes on. */
+static void let_go(struct engine *e, struct run *run)
+{
+	/* Release, and the fence: as in engine_leave(). Should engine_pass_on()
+	 * be next, it sees each place whose thread has seen us the owner. */
+	atomic_store_explicit(&e->lead.owner, 0, memory_order_release);
+	fence_full();
+	run->drowsy = env_idle(e->env, run->w, run->round++) == ENV_IDLE_SLEEP;
+}
+
+static int run_or_wait(struct engine *e, struct run *run)
 {
 	int rc;
 
@@ -574,10 +559,16 @@ static int run_or_wait(struct engine *e, struct env_waiter *w,
 		}
 		if (engine_try_enter(e)) {
 			rc = engine_run(e, run);
+			if (rc == -EAGAIN) {
+				let_go(e, run);
+				continue;
+			}
 			engine_leave(e);
 			return rc;
 		}
-		rc = engine_await(e, w, run);
+		rc = engine_await(e, run->w, run);
+		run->round = 0;
+		run->drowsy = false;
 		if (rc && !run->done(run->arg)) {
 			engine_pass_on(e);
 			return rc;
@@ -588,9 +579,10 @@ static int run_or_wait(struct engine *e, struct env_waiter *w,
 int engine_run_on(struct engine *e, struct env_waiter *w,
 		  bool (*done)(void *arg), void *arg, uint64_t deadline_ns)
 {
-	struct run run = {done, arg, deadline_ns, false};
+	struct run run = {
+		.done = done, .arg = arg, .deadline_ns = deadline_ns, .w = w};
 
-	return run_or_wait(e, w, &run);
+	return run_or_wait(e, &run);
 }
 
 int engine_run_until(struct engine *e, bool (*done)(void *arg), void *arg,
@@ -602,7 +594,7 @@ int engine_run_until(struct engine *e, bool (*done)(void *arg), void *arg,
 int engine_run_inside(struct engine *e, bool (*done)(void *arg), void *arg,
 		      uint64_t deadline_ns)
 {
-	struct run run = {done, arg, deadline_ns, false};
+	struct run run = {.done = done, .arg = arg, .deadline_ns = deadline_ns};
 
 	skein_assert_debug(engine_is_owner(e));
 	return engine_run(e, &run);
@@ -627,110 +619,6 @@ void engine_post(struct engine *e, struct engine_call *call)
 						      memory_order_release,
 						      memory_order_relaxed));
 	env_waiter_wake(e->env, e->w);
-}
-
-/* --- the background thread --------------------------------------------- */
-
-static bool back_must_stop(void *arg)
-{
-	struct engine *e = arg;
-
-	return atomic_load_explicit(&e->back_stop, memory_order_relaxed);
-}
-
-/* Sleeps until a leaving owner, or engine_background_stop(), wakes us. */
-static void back_park(struct engine *e)
-{
-	atomic_store_explicit(&e->back_parked, true, memory_order_relaxed);
-	/* The fence in here pairs with the one in engine_leave(). */
-	env_waiter_arm(e->env, e->back_w);
-	if (engine_is_free(e) || back_must_stop(e))
-		env_waiter_disarm(e->env, e->back_w);
-	else
-		env_waiter_sleep(e->env, e->back_w, ENV_NEVER);
-	atomic_store_explicit(&e->back_parked, false, memory_order_relaxed);
-}
-
-static void back_nap(struct engine *e)
-{
-	uint64_t deadline = env_now_ns(e->env) + BACK_NS;
-
-	env_waiter_arm(e->env, e->back_w);
-	if (back_must_stop(e))
-		env_waiter_disarm(e->env, e->back_w);
-	else
-		env_waiter_sleep(e->env, e->back_w, deadline);
-}
-
-/* Waits until nobody has entered for BACK_NS and the engine is free. */
-static void back_wait(struct engine *e)
-{
-	unsigned seen, now;
-
-	seen = atomic_load_explicit(&e->lead.enters, memory_order_relaxed);
-	while (!back_must_stop(e)) {
-		back_nap(e);
-		now = atomic_load_explicit(&e->lead.enters,
-					   memory_order_relaxed);
-		if (now == seen && engine_is_free(e))
-			return;
-		if (now == seen)
-			back_park(e); /* one owner, for long */
-		seen = now;
-	}
-}
-
-static void back_main(void *arg)
-{
-	struct engine *e = arg;
-	struct run run = {back_must_stop, e, ENV_NEVER, true};
-
-	while (!back_must_stop(e)) {
-		if (engine_try_enter(e)) {
-			engine_run(e, &run);
-			engine_leave(e);
-		}
-		back_wait(e);
-	}
-}
-
-int engine_background_start(struct engine *e)
-{
-	int rc;
-
-	skein_assert(!e->back);
-	/* Kept until engine_free(): a thread that leaves may be about to wake
-	 * the background thread that is just being stopped. */
-	if (!e->back_w) {
-		rc = env_waiter_new(e->env, ENV_WAIT_EVENT, &e->back_w);
-		if (rc)
-			return rc;
-	}
-	atomic_store(&e->back_stop, false);
-	/* Before it can own anything. */
-	atomic_store(&e->has_back, true);
-	rc = env_thread_start(e->env, "skein-engine", back_main, e, &e->back);
-	if (rc)
-		atomic_store(&e->has_back, false);
-	return rc;
-}
-
-void engine_background_stop(struct engine *e)
-{
-	if (!e->back)
-		return;
-	/* The wakes carry the fence that orders this before them. */
-	atomic_store_explicit(&e->back_stop, true, memory_order_release);
-	env_waiter_wake(e->env, e->w);
-	env_waiter_wake(e->env, e->back_w);
-	env_thread_join(e->env, e->back);
-	e->back = NULL;
-	atomic_store(&e->has_back, false);
-}
-
-bool engine_has_background(struct engine *e)
-{
-	return atomic_load_explicit(&e->has_back, memory_order_relaxed);
 }
 
 /* --- life -------------------------------------------------------------- */

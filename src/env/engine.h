@@ -146,7 +146,9 @@ int engine_run_inside(struct engine *e, bool (*done)(void *arg), void *arg,
  * The same for a thread with a waiter of its own, where nobody but w's wakers
  * looks after it: whoever makes done() true wakes w after, in a round or not,
  * and the owner's rounds cost nothing for each such thread. Takes over when
- * the owner leaves, as the others do.
+ * the owner leaves, as the others do. As owner it idles by w, and lets go of the
+ * engine while it gives its core away: of many threads on one core, the one that
+ * runs looks for answers.
  */
 int engine_run_on(struct engine *e, struct env_waiter *w,
 		  bool (*done)(void *arg), void *arg, uint64_t deadline_ns);

@@ -122,6 +122,8 @@ struct env_ops {
 	void (*idle_until)(struct env_waiter *w, uint64_t deadline_ns);
 	enum env_idle_verdict (*idle)(struct env_waiter *w, unsigned round);
 	bool (*core_wanted)(struct env_waiter *w); /* may be NULL: never */
+	/* may be NULL: it never does */
+	bool (*idle_yields)(struct env_waiter *w, unsigned round);
 	void (*waiter_arm)(struct env_waiter *w);
 	void (*waiter_disarm)(struct env_waiter *w);
 	int (*waiter_sleep)(struct env_waiter *w, uint64_t deadline_ns);
@@ -306,6 +308,12 @@ void env_waiter_free(struct skein_env *env, struct env_waiter *w);
  * thread that would sleep. */
 enum env_idle_verdict env_idle(struct skein_env *env, struct env_waiter *w,
 			       unsigned round);
+/* Will env_idle() of this round, that follows, give the processor away? */
+static inline bool env_idle_yields(struct skein_env *env, struct env_waiter *w,
+				   unsigned round)
+{
+	return env->ops->idle_yields && env->ops->idle_yields(w, round);
+}
 /* Where idling parks (a simulator): the caller's next deadline, before each
  * env_idle(). Elsewhere nothing, and not worth computing: env_idle_parks(). */
 static inline bool env_idle_parks(const struct skein_env *env)

@@ -81,6 +81,7 @@ static const struct env_ops real_ops = {
 	.waiter_free = real_waiter_free,
 	.idle = real_idle,
 	.core_wanted = real_core_wanted,
+	.idle_yields = real_idle_yields,
 	.waiter_arm = real_waiter_arm,
 	.waiter_disarm = real_waiter_disarm,
 	.waiter_sleep = real_waiter_sleep,

@@ -42,6 +42,7 @@ void real_thread_off_exit(struct skein_env *env, struct env_exit *x);
 int real_waiter_new(struct skein_env *env, enum env_wait_mode mode, bool second,
 		    struct env_waiter **w);
 void real_waiter_free(struct env_waiter *w);
+bool real_idle_yields(struct env_waiter *w, unsigned round);
 enum env_idle_verdict real_idle(struct env_waiter *w, unsigned round);
 bool real_core_wanted(struct env_waiter *w);
 void real_waiter_arm(struct env_waiter *w);

@@ -270,6 +270,13 @@ enum env_idle_verdict real_idle(struct env_waiter *w, unsigned round)
 	return ENV_IDLE_SLEEP;
 }
 
+/* The same question as real_idle() asks: it is answered alike for one round. */
+bool real_idle_yields(struct env_waiter *w, unsigned round)
+{
+	return round >= IDLE_CLOCK_ROUNDS && w->mode != ENV_WAIT_EVENT &&
+	       w->mode != ENV_WAIT_SPIN && idle_is_long(w, round);
+}
+
 void real_waiter_arm(struct env_waiter *w)
 {
 	atomic_store_explicit(&w->armed, 1, memory_order_relaxed);

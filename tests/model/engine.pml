@@ -152,6 +152,12 @@ again:
 		:: work_is_there() -> round(k)
 		:: done[i] -> skip
 		:: break
+		:: /* let_go(): gives its core away, and wakes nobody */
+			leaving[i] = true;
+#ifndef BROKEN_NO_FENCE_LET_GO
+			!leaving[i];
+#endif
+			goto again
 		fi
 	od;
 	leave(i);

@@ -4,6 +4,7 @@
  * callers, and between them and the background thread.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -410,6 +411,130 @@ static void test_timeout_behind_owner(void **state)
 	}
 }
 
+struct own_caller {
+	struct fixture *f;
+	enum env_wait_mode mode;
+	struct env_waiter *w;
+	atomic_int over; /* for who waits for nothing else */
+	int err;
+};
+
+static void *run_for_long(void *arg)
+{
+	struct own_caller *c = arg;
+
+	c->err = engine_run_on(c->f->e, c->w, is_set, &c->over,
+			       later(c->f, LONG));
+	return NULL;
+}
+
+/* An owner with a waiter of its own who gives its core away lets go of the
+ * engine, and has it again. */
+static void test_lets_go(void **state)
+{
+	struct own_caller c = {.mode = ENV_WAIT_POLL};
+	struct source s;
+	uint64_t end;
+	pthread_t t;
+
+	assert_int_equal(setup_mode((void **)&c.f, c.mode), 0);
+	assert_int_equal(env_waiter_new(c.f->env, c.mode, &c.w), 0);
+	engine_try_enter(c.f->e);
+	source_add(&s, c.f->e);
+	engine_leave(c.f->e);
+	assert_int_equal(pthread_create(&t, NULL, run_for_long, &c), 0);
+	end = later(c.f, LONG);
+	for (int n = 0; n < 100; n++) {
+		atomic_store(&s.done, 0);
+		atomic_store(&s.work, 1);
+		/* it is the owner */
+		while (!atomic_load(&s.done) && env_now_ns(c.f->env) < end)
+			sched_yield();
+		/* and has let go */
+		while (!engine_try_enter(c.f->e))
+			assert_true(env_now_ns(c.f->env) < end);
+		engine_leave(c.f->e);
+	}
+	atomic_store(&c.over, 1);
+	pthread_join(t, NULL);
+	assert_int_equal(c.err, 0);
+	assert_true(env_now_ns(c.f->env) < end);
+	engine_try_enter(c.f->e);
+	engine_del(c.f->e, &s.obj);
+	engine_leave(c.f->e);
+	env_waiter_free(c.f->env, c.w);
+	assert_int_equal(teardown((void **)&c.f), 0);
+}
+
+struct own_call {
+	struct engine_call call;
+	struct fixture *f;
+	struct env_waiter *w;
+	atomic_int ran;
+};
+
+static void own_call_run(struct engine_call *call)
+{
+	struct own_call *c = container_of(call, struct own_call, call);
+	struct skein_env *env = c->f->env;
+	struct env_waiter *w = c->w;
+
+	atomic_store(&c->ran, 1);
+	env_waiter_wake(env, w); /* c may be gone */
+}
+
+static void *call_and_wait_on(void *arg)
+{
+	struct own_caller *c = arg;
+	struct own_call call = {.f = c->f, .w = c->w};
+
+	for (int i = 0; i < CALLS && !c->err; i++) {
+		atomic_store(&call.ran, 0);
+		call.call.fn = own_call_run;
+		/* now and then it idles first, and lets go */
+		if (i % 3 == 0)
+			c->err = engine_run_on(c->f->e, call.w, never, NULL,
+					       later(c->f, MS / 50));
+		if (c->err == -ETIMEDOUT)
+			c->err = 0;
+		engine_post(c->f->e, &call.call);
+		if (!c->err)
+			c->err = engine_run_on(c->f->e, call.w, is_set,
+					       &call.ran, later(c->f, LONG));
+	}
+	return NULL;
+}
+
+/* Threads that let go and threads that sleep in places, more than cores. */
+static void test_callers_let_go(void **state)
+{
+	struct fixture *f = *state;
+	struct own_caller c[2 * CALLERS];
+	struct caller other = {.f = f};
+	pthread_t t[2 * CALLERS], u;
+	int i;
+
+	for (i = 0; i < 2 * CALLERS; i++) {
+		c[i] = (struct own_caller){.f = f,
+					   .mode = i % 2 ? ENV_WAIT_POLL
+							 : ENV_WAIT_ADAPTIVE};
+		assert_int_equal(env_waiter_new(f->env, c[i].mode, &c[i].w), 0);
+		assert_int_equal(pthread_create(&t[i], NULL, call_and_wait_on,
+						&c[i]),
+				 0);
+	}
+	assert_int_equal(pthread_create(&u, NULL, call_and_wait, &other), 0);
+	for (i = 0; i < 2 * CALLERS; i++) {
+		pthread_join(t[i], NULL);
+		assert_int_equal(c[i].err, 0);
+	}
+	pthread_join(u, NULL);
+	assert_int_equal(other.err, 0);
+	/* Whoever wakes one is through only now. */
+	for (i = 0; i < 2 * CALLERS; i++)
+		env_waiter_free(f->env, c[i].w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -436,6 +561,9 @@ int main(void)
 		T(test_no_place_behind_owner),
 		E(test_no_place_behind_owner),
 		cmocka_unit_test(test_timeout_behind_owner),
+		cmocka_unit_test(test_lets_go),
+		T(test_callers_let_go),
+		E(test_callers_let_go),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

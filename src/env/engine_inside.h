@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * engine_inside.h - what engine.c and engine_back.c have in common: an engine's
+ * insides. engine.c has whose what is.
+ */
+#ifndef SKEIN_ENV_ENGINE_INSIDE_H
+#define SKEIN_ENV_ENGINE_INSIDE_H
+
+#include "env/engine.h"
+
+/* Why a thread runs the engine, or waits for who does, and until when. */
+struct run {
+	bool (*done)(void *arg);
+	void *arg;
+	uint64_t deadline_ns;
+	bool gives_way; /* to threads that wait in a place */
+	/* NULL, or the thread's own, by which it idles: it lets go of the
+	 * engine while it gives its core away. */
+	struct env_waiter *w;
+	unsigned round; /* fruitless ones, since the last fruit */
+	bool drowsy;	/* has idled as long as one should who then sleeps */
+};
+
+struct engine {
+	struct engine_lead lead; /* first */
+	struct skein_env *env;
+	struct env_waiter *w; /* where the owner sleeps */
+	enum env_wait_mode mode;
+
+	atomic_bool kicked;
+	_Atomic(struct engine_call *) calls; /* newest first */
+
+	/* the owner's */
+	struct list_node objs;
+	struct list_node *cursor; /* the next object of this round */
+	uint64_t now_ns;
+	uint64_t next_beat_ns;
+	uint64_t hot_until_ns;
+	bool fd_ready; /* a watched fd is known ready */
+
+	struct env_mutex lock;
+	struct list_node places; /* oldest first */
+	struct list_node spare;	 /* places that nobody uses */
+	atomic_uint n_places;
+
+	struct env_thread *back; /* of the thread that starts and stops it */
+	atomic_bool has_back;
+	struct env_waiter *back_w;
+	atomic_bool back_parked; /* sleeps until an owner leaves */
+	atomic_bool back_stop;
+};
+
+static inline bool engine_is_free(struct engine *e)
+{
+	return !atomic_load_explicit(&e->lead.owner, memory_order_relaxed);
+}
+
+/* Rounds until run is over: 0, or -ETIMEDOUT; -EAGAIN: it is time to let go. The
+ * caller owns the engine. */
+int engine_run(struct engine *e, struct run *run);
+
+#endif
