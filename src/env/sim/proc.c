@@ -15,14 +15,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define POISON 0xdb
 #define PAGE 4096u
 #define FREED_KEPT (256u * 1024)
 
+/* From here on a block has pages of its own, which take no memory until they are
+ * touched: payloads of hollow messages never are. */
+#define LARGE (256u * 1024)
+
 struct block {
 	struct list_node link;
-	void *base; /* what free() wants */
+	void *base;    /* what free() or munmap() wants */
+	size_t mapped; /* bytes of a large one; 0: of the heap */
 	size_t len;
 	uint64_t mark;
 	alignas(16) char data[];
@@ -30,29 +36,50 @@ struct block {
 
 #define MARK 0x536b65696e20626cull
 
+static char *large_base(size_t len, size_t *mapped)
+{
+	char *base;
+
+	*mapped = (len + 2 * PAGE - 1) & ~(size_t)(PAGE - 1);
+	base = mmap(NULL, *mapped, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return base == MAP_FAILED ? NULL : base;
+}
+
+static char *small_base(size_t align, size_t len)
+{
+	len = (sizeof(struct block) + len + 2 * align - 1) & ~(align - 1);
+	return aligned_alloc(align, len);
+}
+
+/* Zeroed, aligned to align, which is at most a page. */
 void *proc_alloc(struct skein_env *env, size_t align, size_t len)
 {
 	struct sim_proc *p = sim_proc_of(env);
+	size_t mapped = 0;
 	struct block *b;
 	char *base;
 
+	skein_assert(align <= PAGE);
 	if (align < alignof(struct block))
 		align = alignof(struct block);
 	if (len > SIZE_MAX / 2)
 		return NULL;
-	base = aligned_alloc(align,
-			     (sizeof(*b) + len + 2 * align - 1) & ~(align - 1));
+	if (len >= LARGE)
+		align = PAGE;
+	base = len < LARGE ? small_base(align, len) : large_base(len, &mapped);
 	if (!base)
 		return NULL;
 	/* data is aligned, and the head right before it */
 	b = (void *)(base + ((sizeof(*b) + align - 1) & ~(align - 1)) -
 		     sizeof(*b));
 	b->base = base;
+	b->mapped = mapped;
 	b->len = len;
 	b->mark = MARK;
 	list_add_tail(&p->blocks, &b->link);
 	p->bytes += len;
-	return memset(b->data, 0, len);
+	return mapped ? b->data : memset(b->data, 0, len);
 }
 
 static void freed_release(struct sim_proc *p, struct block *b)
@@ -87,6 +114,10 @@ static void block_free(struct sim_proc *p, struct block *b)
 	skein_assert(b->mark == MARK);
 	p->bytes -= b->len;
 	b->mark = 0;
+	if (b->mapped) {
+		munmap(b->base, b->mapped); /* who comes back crashes */
+		return;
+	}
 	memset(b->data, POISON, b->len);
 	if (!p->w->conf.check || !b->len) {
 		free(b->base);
