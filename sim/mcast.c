@@ -353,7 +353,7 @@ static int overlap_cells(const struct scenario_conf *sc,
 				.object = objects[i],
 				.block = (uint32_t)(i ? MIB / 8 : MIB)};
 
-			rc = run_relay(rep, &conf, &res);
+			rc = run(rep, &conf, &res);
 			*cells++ = gbps(objects[i] * senders[s], &res);
 		}
 	}
@@ -413,7 +413,7 @@ static int racks_line(const struct scenario_conf *sc,
 	for (int i = 0; i < 4 && !rc; i++) {
 		conf.algorithm = ways[i].algorithm;
 		conf.scattered = ways[i].scattered;
-		rc = run_relay(rep, &conf, &res);
+		rc = run(rep, &conf, &res);
 		cells[3 + i] = rc ? 0 : gbps(conf.object, &res);
 	}
 	if (rc)
@@ -484,7 +484,7 @@ static int apt(const struct scenario_conf *sc, struct report *rep)
 						      .oversub_pct = 350,
 						      .scattered = true};
 
-			rc = run_relay(rep, &conf, &res);
+			rc = run(rep, &conf, &res);
 			cells[1 + s] =
 				rc ? 0 : gbps(conf.object * senders[s], &res);
 		}
@@ -509,13 +509,13 @@ static int slow_share(struct report *rep, const struct mcast_bed_conf *conf,
 {
 	struct mcast_bed_conf slow = *conf;
 	struct mcast_bed_result with, without;
-	int rc = run_relay(rep, conf, &without);
+	int rc = run(rep, conf, &without);
 
 	slow.slow_from = from;
 	slow.slow_to = to;
 	slow.slow = 2;
 	if (!rc)
-		rc = run_relay(rep, &slow, &with);
+		rc = run(rep, &slow, &with);
 	if (!rc)
 		*share = ms(&without) / ms(&with);
 	return rc;

@@ -67,12 +67,35 @@ struct mcast_bed {
 
 /* --- who is who -------------------------------------------------------- */
 
+void mcast_bed_place(struct sim_world *w, const struct mcast_bed_conf *conf,
+		     uint32_t *place)
+{
+	struct prng r;
+
+	sim_prng(w, 0x6d63, &r);
+	for (uint32_t i = 0; i < conf->nodes; i++) {
+		uint32_t j = (uint32_t)prng_below(&r, i + 1);
+
+		place[i] = i;
+		if (conf->scattered) {
+			place[i] = place[j];
+			place[j] = i;
+		}
+	}
+}
+
+uint32_t mcast_bed_node(const struct mcast_bed_conf *conf,
+			const uint32_t *place, uint32_t group, uint32_t rank)
+{
+	uint32_t groups = conf->groups ? conf->groups : 1;
+
+	return place[(group * conf->nodes / groups + rank) % conf->nodes];
+}
+
 static uint32_t node_of(const struct mcast_bed *bed, uint32_t group,
 			uint32_t rank)
 {
-	uint32_t n = bed->conf->nodes, first = group * n / bed->groups;
-
-	return bed->place[(first + rank) % n];
+	return mcast_bed_node(bed->conf, bed->place, group, rank);
 }
 
 static struct member *member_of(struct mcast_bed *bed, uint32_t group,
@@ -504,18 +527,10 @@ static int groups_up(struct mcast_bed *bed)
 static int nodes_up(struct mcast_bed *bed)
 {
 	uint32_t n = bed->conf->nodes;
-	struct prng r;
 	int rc = 0;
 
-	sim_prng(bed->w, 0x6d63, &r);
+	mcast_bed_place(bed->w, bed->conf, bed->place);
 	for (uint32_t i = 0; i < n && !rc; i++) {
-		uint32_t j = (uint32_t)prng_below(&r, i + 1);
-
-		bed->place[i] = i;
-		if (bed->conf->scattered) {
-			bed->place[i] = bed->place[j];
-			bed->place[j] = i;
-		}
 		bed->nodes[i].bed = bed;
 		bed->nodes[i].members =
 			calloc(bed->groups, sizeof(struct member));

@@ -57,4 +57,11 @@ struct mcast_bed_result {
 int mcast_bed_run(const struct mcast_bed_conf *conf,
 		  struct mcast_bed_result *res);
 
+/* Who stands where: place is of conf->nodes; the node of a member of a group. */
+struct sim_world;
+void mcast_bed_place(struct sim_world *w, const struct mcast_bed_conf *conf,
+		     uint32_t *place);
+uint32_t mcast_bed_node(const struct mcast_bed_conf *conf,
+			const uint32_t *place, uint32_t group, uint32_t rank);
+
 #endif

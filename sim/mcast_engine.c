@@ -19,13 +19,22 @@
 #define WARM_BLOCKS 64u
 
 struct bed;
+struct node;
+
+/* A node's part in a group. */
+struct member {
+	struct node *node;
+	uint32_t group, rank;
+	struct skein_mcast *handle;
+};
 
 struct node {
 	struct bed *bed;
-	uint32_t rank;
+	uint32_t number;
 	struct sim_node *sim;
 	struct sim_proc *proc;
 	struct skein_ctx *ctx;
+	struct member *members; /* by group */
 	char name[24], address[32];
 };
 
@@ -34,24 +43,28 @@ struct bed {
 	struct mcast_bed_result *res;
 	struct sim_world *w;
 	struct node *nodes;
-	const char **members;
-	uint32_t open, unfinished, left;
-	uint64_t begun;
+	uint32_t groups;
+	uint32_t *place;
+	/* Of each group in turn, by rank. */
+	const char **addresses;
+	uint32_t *racks;
+	uint32_t open, warm, unfinished, left;
+	uint64_t begun; /* 0: not known yet */
 	int rc;
 };
 
 static void on_done(void *arg, struct skein_mcast *group,
 		    const struct skein_mcast_msg *msg, int status)
 {
-	struct node *n = arg;
-	struct bed *bed = n->bed;
+	struct member *m = arg;
+	struct bed *bed = m->node->bed;
 	uint64_t took;
 
 	if (status) {
 		bed->rc = -EIO;
 		return;
 	}
-	if (n->rank == 0 || msg->seq == 0)
+	if (m->rank == 0 || msg->seq == 0)
 		return;
 	/* Threads are ahead of the world, some more than others. */
 	took = sim_thread_now(bed->w) - bed->begun;
@@ -69,39 +82,51 @@ static int on_block(void *arg, struct skein_mcast *group,
 	return 0; /* its bytes have not travelled */
 }
 
-static int up(struct node *n, struct skein_mcast **group)
+static int group_open(struct member *m)
 {
-	/* Cores are not what is measured: none sleeps. */
-	struct skein_ctx_attr attr = {
-		.size = sizeof(attr), .background = 1, .wait = SKEIN_WAIT_SPIN};
 	static const enum skein_mcast_algorithm names[] = {
 		[MCAST_SEQUENTIAL] = SKEIN_MCAST_SEQUENTIAL,
 		[MCAST_CHAIN] = SKEIN_MCAST_CHAIN,
 		[MCAST_TREE] = SKEIN_MCAST_TREE,
-		[MCAST_PIPELINE] = SKEIN_MCAST_PIPELINE};
+		[MCAST_PIPELINE] = SKEIN_MCAST_PIPELINE,
+		[MCAST_HYBRID] = SKEIN_MCAST_HYBRID};
+	struct bed *bed = m->node->bed;
+	const struct mcast_bed_conf *conf = bed->conf;
 	struct skein_mcast_attr ga = {
 		.size = sizeof(ga),
-		.members = n->bed->members,
-		.count = n->bed->conf->nodes,
-		.rank = n->rank,
-		.algorithm = names[n->bed->conf->algorithm],
+		.members = bed->addresses + m->group * conf->nodes,
+		.racks = bed->racks + m->group * conf->nodes,
+		.count = conf->nodes,
+		.rank = m->rank,
+		.number = m->group,
+		.algorithm = names[conf->algorithm],
 		.flags = SKEIN_MCAST_NO_CHECKSUM,
-		.block_size = n->bed->conf->block,
+		.block_size = conf->block,
 		.open_timeout_ns = LIMIT_NS,
 		.member_timeout_ns = LIMIT_NS,
 		.ops = {.block = on_block, .fill = on_block, .done = on_done},
-		.arg = n};
+		.arg = m};
+
+	return skein_mcast_open(m->node->ctx, &ga, &m->handle);
+}
+
+static int up(struct node *n)
+{
+	/* Cores are not what is measured: none sleeps. */
+	struct skein_ctx_attr attr = {
+		.size = sizeof(attr), .background = 1, .wait = SKEIN_WAIT_SPIN};
 	struct skein_listener *listener;
 	int rc = ctx_open_env(sim_proc_env(n->proc), &attr, &n->ctx);
 
 	if (!rc)
 		rc = skein_listener_open(n->ctx, ":7000", NULL, &listener);
-	return rc ? rc : skein_mcast_open(n->ctx, &ga, group);
+	for (uint32_t g = 0; g < n->bed->groups && !rc; g++)
+		rc = group_open(&n->members[g]);
+	return rc;
 }
 
-/* A message that makes everybody take the memory that he needs, then the one
- * that counts. */
-static int send_both(struct bed *bed, struct skein_mcast *group)
+/* A message that makes everybody take the memory that he needs. */
+static int warm_up(struct bed *bed, struct skein_mcast *group)
 {
 	uint64_t warm = (uint64_t)WARM_BLOCKS * bed->conf->block;
 	int rc;
@@ -110,37 +135,62 @@ static int send_both(struct bed *bed, struct skein_mcast *group)
 	if (warm > bed->conf->object || bed->conf->algorithm == MCAST_TREE)
 		warm = bed->conf->object;
 	rc = skein_mcast_send_stream(group, warm, NULL);
-	if (!rc)
-		rc = skein_mcast_flush(group, LIMIT_NS);
-	bed->begun = sim_thread_now(bed->w);
-	return rc ? rc
-		  : skein_mcast_send_stream(group, bed->conf->object, NULL);
+	return rc ? rc : skein_mcast_flush(group, LIMIT_NS);
 }
 
-static int play(struct node *n, struct skein_mcast *group)
+/* All roots begin at one time, when all are warm. */
+static void start_together(struct bed *bed)
+{
+	if (++bed->warm == bed->groups)
+		bed->begun = sim_thread_now(bed->w) + 2 * MS;
+	while (!bed->begun && !bed->rc)
+		sim_sleep(bed->w, MS);
+	if (!bed->rc)
+		sim_sleep(bed->w, bed->begun - sim_thread_now(bed->w));
+}
+
+static int send_both(struct member *m)
+{
+	struct bed *bed = m->node->bed;
+	int rc = warm_up(bed, m->handle);
+
+	if (rc)
+		return rc;
+	start_together(bed);
+	return bed->rc ? bed->rc
+		       : skein_mcast_send_stream(m->handle, bed->conf->object,
+						 NULL);
+}
+
+static int play(struct node *n)
 {
 	struct skein_mcast_stats stats = {.size = sizeof(stats)};
 	struct bed *bed = n->bed;
+	int rc = 0, end;
 
-	if (skein_mcast_stats(group, &stats) == 0 &&
+	if (skein_mcast_stats(n->members[0].handle, &stats) == 0 &&
 	    stats.neighbours > bed->res->peers_max)
 		bed->res->peers_max = stats.neighbours;
 	bed->open++;
 	while (bed->open < bed->conf->nodes && !bed->rc)
 		sim_sleep(bed->w, MS);
-	if (n->rank == 0 && !bed->rc)
-		bed->rc = send_both(bed, group);
-	return skein_mcast_close(group, LIMIT_NS);
+	for (uint32_t g = 0; g < bed->groups && !bed->rc; g++)
+		if (n->members[g].rank == 0)
+			bed->rc = send_both(&n->members[g]);
+	for (uint32_t g = 0; g < bed->groups; g++) {
+		end = skein_mcast_close(n->members[g].handle, LIMIT_NS);
+		rc = rc ? rc : end;
+	}
+	return rc;
 }
 
 static void node_main(void *arg)
 {
 	struct node *n = arg;
-	struct skein_mcast *group;
-	int rc = up(n, &group);
+	int rc = up(n);
 
 	if (!rc)
-		rc = play(n, group);
+		rc = play(n);
 	if (n->ctx)
 		skein_ctx_close(n->ctx);
 	if (rc && !n->bed->rc)
@@ -149,23 +199,54 @@ static void node_main(void *arg)
 		sim_stop(n->bed->w);
 }
 
+static int node_up(struct bed *bed, uint32_t i)
+{
+	struct node *n = &bed->nodes[i];
+	int rc;
+
+	n->bed = bed;
+	n->number = i;
+	snprintf(n->name, sizeof(n->name), "n%u", i);
+	snprintf(n->address, sizeof(n->address), "n%u:7000", i);
+	n->members = calloc(bed->groups, sizeof(*n->members));
+	if (!n->members)
+		return -ENOMEM;
+	rc = sim_node_new(bed->w, n->name, 4, &n->sim);
+	return rc ? rc : sim_proc_new(n->sim, "member", &n->proc);
+}
+
+static void member_up(struct bed *bed, uint32_t group, uint32_t rank)
+{
+	const struct mcast_bed_conf *conf = bed->conf;
+	uint32_t i = mcast_bed_node(conf, bed->place, group, rank);
+	size_t at = (size_t)group * conf->nodes + rank;
+
+	bed->addresses[at] = bed->nodes[i].address;
+	bed->racks[at] = conf->rack ? i / conf->rack : 0;
+	bed->nodes[i].members[group] =
+		(struct member){&bed->nodes[i], group, rank, NULL};
+}
+
 static int nodes_up(struct bed *bed)
 {
+	const struct mcast_bed_conf *conf = bed->conf;
 	int rc = 0;
 
-	for (uint32_t i = 0; i < bed->conf->nodes && !rc; i++) {
-		struct node *n = &bed->nodes[i];
-
-		n->bed = bed;
-		n->rank = i;
-		snprintf(n->name, sizeof(n->name), "n%u", i);
-		snprintf(n->address, sizeof(n->address), "n%u:7000", i);
-		bed->members[i] = n->address;
-		rc = sim_node_new(bed->w, n->name, 4, &n->sim);
-		if (!rc)
-			rc = sim_proc_new(n->sim, "member", &n->proc);
-	}
-	for (uint32_t i = 0; i < bed->conf->nodes && !rc; i++)
+	mcast_bed_place(bed->w, conf, bed->place);
+	for (uint32_t i = 0; i < conf->nodes && !rc; i++)
+		rc = node_up(bed, i);
+	for (uint32_t g = 0; g < bed->groups && !rc; g++)
+		for (uint32_t r = 0; r < conf->nodes; r++)
+			member_up(bed, g, r);
+	if (!rc && conf->slow > 1)
+		sim_path_slow(bed->nodes[mcast_bed_node(conf, bed->place, 0,
+							conf->slow_from)]
+				      .sim,
+			      bed->nodes[mcast_bed_node(conf, bed->place, 0,
+							conf->slow_to)]
+				      .sim,
+			      conf->slow);
+	for (uint32_t i = 0; i < conf->nodes && !rc; i++)
 		rc = sim_spawn(bed->nodes[i].proc, "member", node_main,
 			       &bed->nodes[i]);
 	return rc;
@@ -173,6 +254,7 @@ static int nodes_up(struct bed *bed)
 
 static int bed_run(struct bed *bed)
 {
+	struct sim_racks racks = {bed->conf->rack, bed->conf->oversub_pct};
 	struct sim_conf wc = {.seed = bed->conf->seed,
 			      .tracer = bed->conf->tracer};
 	struct sim_nic_counts c;
@@ -181,6 +263,8 @@ static int bed_run(struct bed *bed)
 	if (rc)
 		return rc;
 	sim_net_set_model(bed->w, bed->conf->nic);
+	if (bed->conf->rack)
+		sim_net_set_racks(bed->w, &racks);
 	sim_net_set_hollow(bed->w, HOLLOW_FROM);
 	rc = nodes_up(bed);
 	if (rc)
@@ -198,22 +282,37 @@ static int bed_run(struct bed *bed)
 	return bed->unfinished || bed->left ? -ETIME : 0;
 }
 
+static void bed_free(struct bed *bed)
+{
+	for (uint32_t i = 0; bed->nodes && i < bed->conf->nodes; i++)
+		free(bed->nodes[i].members);
+	free(bed->nodes);
+	free(bed->place);
+	free(bed->addresses);
+	free(bed->racks);
+}
+
 int mcast_engine_run(const struct mcast_bed_conf *conf,
 		     struct mcast_bed_result *res)
 {
+	uint32_t groups = conf->groups ? conf->groups : 1;
+	size_t members = (size_t)groups * conf->nodes;
 	struct bed bed = {.conf = conf,
 			  .res = res,
-			  .unfinished = conf->nodes - 1,
+			  .groups = groups,
+			  .unfinished = groups * (conf->nodes - 1),
 			  .left = conf->nodes};
 	int rc = -ENOMEM;
 
-	if (conf->nodes < 2 || conf->algorithm == MCAST_HYBRID)
+	if (conf->nodes < 2 || groups > conf->nodes)
 		return -EINVAL;
 	memset(res, 0, sizeof(*res));
 	res->blocks = (conf->object + conf->block - 1) / conf->block;
 	bed.nodes = calloc(conf->nodes, sizeof(*bed.nodes));
-	bed.members = calloc(conf->nodes, sizeof(*bed.members));
-	if (bed.nodes && bed.members)
+	bed.place = calloc(conf->nodes, sizeof(*bed.place));
+	bed.addresses = calloc(members, sizeof(*bed.addresses));
+	bed.racks = calloc(members, sizeof(*bed.racks));
+	if (bed.nodes && bed.place && bed.addresses && bed.racks)
 		rc = bed_run(&bed);
 	if (bed.w) {
 		res->hash = sim_hash(bed.w);
@@ -221,7 +320,6 @@ int mcast_engine_run(const struct mcast_bed_conf *conf,
 		res->events = sim_events(bed.w);
 		sim_world_free(bed.w);
 	}
-	free(bed.nodes);
-	free(bed.members);
+	bed_free(&bed);
 	return rc;
 }

@@ -10,10 +10,11 @@
 #include "sim/mcast_bed.h"
 
 /*
- * One group; of conf it looks at seed, nic, nodes, algorithm (no hybrid), object,
- * block and tracer. A message of at most 64 blocks goes before, for which members
- * take their memory; res->ns is from the call that sends the object to the last
- * receiver's done().
+ * Of conf it does not look at posted, window (the engine has its own) and carry.
+ * A message of at most 64 blocks goes ahead in each group, for which members
+ * take their memory; then all roots send at one time, and res->ns is from there
+ * to the last receiver's done(). No more groups than nodes.
+ *
  * 0; -EIO when a member failed, -EPROTO when a receiver was not ready, -ETIME when it came to no end; else why it could
  * not be run.
  */
