@@ -57,7 +57,8 @@ static int run(struct report *rep, const struct mcast_bed_conf *conf,
 	return run_on(rep, mcast_engine_run, conf, res);
 }
 
-/* With the least relay: for several groups, racks, and for comparison. */
+/* With the least relay: for comparison, and where its curve is a matter of
+ * course. */
 static int run_relay(struct report *rep, const struct mcast_bed_conf *conf,
 		     struct mcast_bed_result *res)
 {
