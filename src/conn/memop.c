@@ -232,20 +232,16 @@ static void submit_call(struct engine_call *call)
 		deferred_end(m, rc);
 }
 
-/* 0: m is under way, and its own. */
+/* 0: m is under way, and its own. Not to be cancelled in it: who leads, or has
+ * become the engine's owner for it, must go on. */
 static int submit(struct memop *m)
 {
 	struct skein_conn *conn = m->conn;
 	struct engine *e = conn->eng->e;
-	int rc, cancel;
+	int rc;
 
-	if (conn_shared(conn) && conn->client) {
-		/* Who leads must not be cancelled. */
-		cancel = env_cancel_off(conn->ctx->env);
-		rc = submit_shared(m);
-		env_cancel_back(conn->ctx->env, cancel);
-		return rc;
-	}
+	if (conn_shared(conn) && conn->client)
+		return submit_shared(m);
 	rc = conn_check(conn);
 	if (rc)
 		return rc;
@@ -332,8 +328,9 @@ static int start(struct skein_conn *conn, enum ibv_wr_opcode opcode,
 		 const struct skein_remote *remote, uint64_t remote_off,
 		 size_t len, void (*done)(void *arg, int status), void *arg)
 {
+	struct skein_env *env = conn->ctx->env;
 	struct memop *m;
-	int rc;
+	int rc, cancel;
 
 	rc = rw_new(conn, opcode, local, local_off, remote, remote_off, len,
 		    &m);
@@ -341,9 +338,11 @@ static int start(struct skein_conn *conn, enum ibv_wr_opcode opcode,
 		return rc;
 	m->done = done;
 	m->arg = arg;
+	cancel = env_cancel_off(env);
 	rc = submit(m);
+	env_cancel_back(env, cancel);
 	if (rc)
-		env_free(conn->ctx->env, m);
+		env_free(env, m);
 	return rc;
 }
 

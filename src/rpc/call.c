@@ -5,6 +5,12 @@
  * Whoever runs the engine calls straight into the client. Others become the
  * engine's owner for the moment if nobody is, and else hand the call to the
  * owner. A blocking caller runs the engine while it waits.
+ *
+ * Posting, waking and sleeping are points of cancellation, and an engine whose
+ * owner is no more is nobody's ever again: so whoever becomes the owner for a
+ * moment is not cancelled, nor who waits while another writes his result on his
+ * stack. Who runs the engine himself until his call has ended may be, as in
+ * skein_engine_run(): it would cost each such call 67 instructions.
  */
 #include <errno.h>
 #include <string.h>
@@ -105,7 +111,7 @@ int skein_rpc_call_async(struct skein_conn *conn, uint16_t id, const void *req,
 			 skein_rpc_done_fn *done, void *arg)
 {
 	struct rpc_conn *rc = rpc_conn_of(conn);
-	int err;
+	int err, cancel;
 
 	/* The owner needs no look at the state of the connection: it changes
 	 * in this thread. */
@@ -127,12 +133,17 @@ int skein_rpc_call_async(struct skein_conn *conn, uint16_t id, const void *req,
 
 		return rpc_shared_call_async(conn, &r);
 	}
-	if (engine_has_background(rc->engine) || !engine_try_enter(rc->engine))
-		return call_foreign(rc, id, req, req_len, resp_max, timeout_ns,
-				    done, arg);
-	err = call_inside(rc, id, req, req_len, resp_max, timeout_ns, done,
-			  arg);
-	engine_leave(rc->engine);
+	cancel = env_cancel_off(conn_env(conn));
+	if (engine_has_background(rc->engine) ||
+	    !engine_try_enter(rc->engine)) {
+		err = call_foreign(rc, id, req, req_len, resp_max, timeout_ns,
+				   done, arg);
+	} else {
+		err = call_inside(rc, id, req, req_len, resp_max, timeout_ns,
+				  done, arg);
+		engine_leave(rc->engine);
+	}
+	env_cancel_back(conn_env(conn), cancel);
 	return err;
 }
 
@@ -149,12 +160,27 @@ static int cancel_inside(struct rpc_conn *rc, const struct rpc_wanted *wanted)
 	return err ? rpc_pending_cancel(rc, wanted) : 0;
 }
 
+static int cancel_outside(struct rpc_conn *rc, const struct rpc_wanted *wanted)
+{
+	struct skein_env *env = conn_env(rc->conn);
+	int cancel = env_cancel_off(env), err;
+
+	err = engine_enter(rc->engine, ENV_NEVER);
+	if (!err) {
+		/* What was handed to the owner gets there. */
+		(void)engine_poll(rc->engine);
+		err = cancel_inside(rc, wanted);
+		engine_leave(rc->engine);
+	}
+	env_cancel_back(env, cancel);
+	return err;
+}
+
 int skein_rpc_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 		     void *arg)
 {
 	struct rpc_wanted wanted = {is_private, done, arg};
 	struct rpc_conn *rc = rpc_conn_of(conn);
-	bool inside;
 	int err;
 
 	if (!done)
@@ -164,17 +190,23 @@ int skein_rpc_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 		return err == -ENOTCONN ? -ENOENT : err;
 	if (rc->share)
 		return rpc_shared_cancel(conn, done, arg);
-	inside = engine_is_owner(rc->engine);
-	if (!inside) {
-		err = engine_enter(rc->engine, ENV_NEVER);
-		if (err)
-			return err;
-		/* What was handed to the owner gets there. */
-		(void)engine_poll(rc->engine);
-	}
-	err = cancel_inside(rc, &wanted);
-	if (!inside)
+	if (engine_is_owner(rc->engine))
+		return cancel_inside(rc, &wanted);
+	return cancel_outside(rc, &wanted);
+}
+
+static int flush_outside(struct rpc_conn *rc)
+{
+	struct skein_env *env = conn_env(rc->conn);
+	int cancel = env_cancel_off(env), err = 0;
+
+	if (engine_try_enter(rc->engine)) {
+		err = rc->up ? rpc_client_flush(&rc->client) : -ENOTCONN;
 		engine_leave(rc->engine);
+	} else {
+		engine_kick(rc->engine); /* the owner's next round sends */
+	}
+	env_cancel_back(env, cancel);
 	return err;
 }
 
@@ -191,13 +223,7 @@ int skein_rpc_flush(struct skein_conn *conn)
 		return err;
 	if (rc->share)
 		return 0; /* nothing is gathered: who calls sends */
-	if (!engine_try_enter(rc->engine)) {
-		engine_kick(rc->engine); /* the owner's next round sends */
-		return 0;
-	}
-	err = rc->up ? rpc_client_flush(&rc->client) : -ENOTCONN;
-	engine_leave(rc->engine);
-	return err;
+	return flush_outside(rc);
 }
 
 /* --- blocking ----------------------------------------------------------- */
@@ -258,7 +284,7 @@ static int blocked_start(struct rpc_conn *rc, struct blocked *b)
  * the call's own: it ends in any case while somebody runs the engine. */
 static int blocked_wait(struct rpc_conn *rc, struct blocked *b)
 {
-	int err;
+	int err, cancel;
 
 	if (engine_try_enter(rc->engine)) {
 		err = blocked_start(rc, b);
@@ -268,8 +294,11 @@ static int blocked_wait(struct rpc_conn *rc, struct blocked *b)
 		engine_leave(rc->engine);
 		return err;
 	}
+	cancel = env_cancel_off(conn_env(rc->conn));
 	pending_post(rc, &b->pending);
-	return engine_run_until(rc->engine, blocked_ended, b, ENV_NEVER);
+	err = engine_run_until(rc->engine, blocked_ended, b, ENV_NEVER);
+	env_cancel_back(conn_env(rc->conn), cancel);
+	return err;
 }
 
 static int blocking(struct rpc_conn *rc, uint16_t id, const void *req,
@@ -342,26 +371,11 @@ static void stats_of_lanes(struct rpc_conn *rc, struct skein_rpc_stats *stats)
 	stats->lanes_active = st.active;
 }
 
-int skein_rpc_stats(struct skein_conn *conn, struct skein_rpc_stats *stats)
+static void stats_inside(struct rpc_conn *rc, struct skein_rpc_stats *stats)
 {
-	struct rpc_conn *rc = rpc_conn_of(conn);
-	bool inside;
-	int err;
-
-	if (!rc)
-		return -ENOTCONN;
-	inside = engine_is_owner(rc->engine);
-	if (!inside) {
-		err = engine_enter(rc->engine,
-				   env_now_ns(conn_env(conn)) + SKEIN_S(1));
-		if (err)
-			return err;
-	}
 	if (rc->share) {
 		rpc_handle_stats(rc->share->handle, stats);
-		if (!inside)
-			engine_leave(rc->engine);
-		return 0;
+		return;
 	}
 	*stats = (struct skein_rpc_stats){
 		.calls = rc->port.stats.calls,
@@ -376,7 +390,27 @@ int skein_rpc_stats(struct skein_conn *conn, struct skein_rpc_stats *stats)
 		.deferred = rc->port.stats.later,
 	};
 	stats_of_lanes(rc, stats);
-	if (!inside)
+}
+
+int skein_rpc_stats(struct skein_conn *conn, struct skein_rpc_stats *stats)
+{
+	struct rpc_conn *rc = rpc_conn_of(conn);
+	struct skein_env *env;
+	int err, cancel;
+
+	if (!rc)
+		return -ENOTCONN;
+	if (engine_is_owner(rc->engine)) {
+		stats_inside(rc, stats);
+		return 0;
+	}
+	env = conn_env(conn);
+	cancel = env_cancel_off(env);
+	err = engine_enter(rc->engine, env_now_ns(env) + SKEIN_S(1));
+	if (!err) {
+		stats_inside(rc, stats);
 		engine_leave(rc->engine);
-	return 0;
+	}
+	env_cancel_back(env, cancel);
+	return err;
 }

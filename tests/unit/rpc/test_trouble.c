@@ -64,7 +64,8 @@ static void listen_at(struct world *w, const char *addr)
 		skein_listener_open(w->server, addr, NULL, &w->listener), 0);
 }
 
-static void world_open(struct world *w, struct skein_conn_attr *attr)
+static void world_open_in(struct world *w, struct skein_conn_attr *attr,
+			  bool background)
 {
 	struct skein_ctx_attr ctx = {.size = sizeof(ctx),
 				     .device = "soft",
@@ -73,7 +74,7 @@ static void world_open(struct world *w, struct skein_conn_attr *attr)
 
 	memset(w, 0, sizeof(*w));
 	assert_int_equal(skein_ctx_open(&ctx, &w->server), 0);
-	ctx.background = false;
+	ctx.background = background;
 	assert_int_equal(skein_ctx_open(&ctx, &w->client), 0);
 	assert_int_equal(skein_rpc_handle(w->server, ECHO, on_echo, NULL), 0);
 	assert_int_equal(skein_rpc_handle(w->server, HOLD, on_hold, w), 0);
@@ -83,6 +84,11 @@ static void world_open(struct world *w, struct skein_conn_attr *attr)
 					 skein_listener_addr(w->listener), attr,
 					 &w->conn),
 			 0);
+}
+
+static void world_open(struct world *w, struct skein_conn_attr *attr)
+{
+	world_open_in(w, attr, false);
 }
 
 static void world_close(struct world *w)
@@ -426,6 +432,85 @@ static void test_cancelled(void **state)
 	world_close(&w);
 }
 
+struct alone {
+	struct world *w;
+	struct skein_mem *local;
+	struct skein_remote remote;
+	struct end end;
+	int rc[5], written;
+};
+
+static void on_written(void *arg, int status)
+{
+	((struct alone *)arg)->written = status;
+}
+
+static void nobody_waits(void *arg, const struct skein_rpc_result *res)
+{
+}
+
+/* The same on a private connection. */
+static void *cancelled_alone_main(void *arg)
+{
+	struct alone *a = arg;
+	struct skein_conn *conn = a->w->conn;
+	struct skein_rpc_stats st;
+
+	pthread_cleanup_push(frames_gone, NULL);
+	pthread_cancel(pthread_self());
+	a->rc[0] = skein_rpc_call_async(conn, ECHO, "x", 1, 8, PATIENCE, on_end,
+					&a->end);
+	a->rc[1] = skein_rpc_flush(conn);
+	a->rc[2] = skein_mem_write_async(conn, a->local, 0, &a->remote, 0, 64,
+					 on_written, a);
+	a->rc[3] = skein_rpc_cancel(conn, nobody_waits, NULL);
+	a->rc[4] = skein_rpc_stats(conn, &st);
+	pthread_testcancel();
+	pthread_cleanup_pop(0);
+	return NULL;
+}
+
+/* background: another thread runs the engine. */
+static void cancelled_alone(bool background)
+{
+	struct alone a = {.rc = {1, 1, 1, 1, 1}, .written = 1};
+	struct skein_conn_attr attr = {.qps = 0};
+	struct skein_mem *shared;
+	struct world w;
+	pthread_t t;
+	void *ret;
+
+	world_open_in(&w, &attr, background);
+	a.w = &w;
+	assert_int_equal(skein_mem_new(w.server, 4096, &shared), 0);
+	assert_int_equal(skein_mem_share(shared, "words",
+					 SKEIN_MEM_READ | SKEIN_MEM_WRITE),
+			 0);
+	assert_int_equal(skein_mem_new(w.client, 4096, &a.local), 0);
+	assert_int_equal(skein_mem_find(w.conn, "words", PATIENCE, &a.remote),
+			 0);
+	assert_int_equal(pthread_create(&t, NULL, cancelled_alone_main, &a), 0);
+	pthread_join(t, &ret);
+	assert_ptr_equal(ret, PTHREAD_CANCELED);
+	assert_int_equal(a.rc[0], 0);
+	assert_int_equal(a.rc[1], 0);
+	assert_int_equal(a.rc[2], 0);
+	assert_int_equal(a.rc[3], -ENOENT);
+	assert_int_equal(a.rc[4], 0);
+	assert_int_equal(call(&w, 8), 0);
+	/* answered before the call behind it was */
+	assert_int_equal(a.end.n, 1);
+	skein_mem_free(a.local);
+	world_close(&w);
+	assert_int_equal(a.written, 0);
+}
+
+static void test_cancelled_alone(void **state)
+{
+	cancelled_alone(false);
+	cancelled_alone(true);
+}
+
 static void exits(void *arg, const struct skein_rpc_result *res)
 {
 	struct end *e = arg;
@@ -509,6 +594,7 @@ int main(void)
 		cmocka_unit_test(test_cancel_sent),
 		cmocka_unit_test(test_cancel_waiting),
 		cmocka_unit_test(test_cancelled),
+		cmocka_unit_test(test_cancelled_alone),
 		cmocka_unit_test(test_exit_inside),
 		cmocka_unit_test(test_forked),
 	};
