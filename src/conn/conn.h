@@ -94,6 +94,9 @@ struct conn_module {
 	/* A receive with an immediate of one of the module's kinds, in host
 	 * order. */
 	void (*imm)(struct skein_conn *conn, uint32_t imm, uint32_t byte_len);
+	/* Is imm() called, until broken(), for what had come before a
+	 * connection ended too? Nothing can be posted then. */
+	bool hears_out;
 	/* Has it anything under way that a polite close should wait for? */
 	bool (*busy)(struct skein_conn *conn, void *state);
 

@@ -198,7 +198,9 @@ static void take_credits(struct skein_conn *conn, uint32_t n)
 				      memory_order_relaxed);
 }
 
-static void take_imm(struct skein_conn *conn, uint32_t imm, uint32_t len)
+/* The module that takes immediates of this kind here, or NULL. */
+static const struct conn_module *imm_owner(const struct skein_conn *conn,
+					   unsigned kind)
 {
 	static const enum conn_module_id owner[16] = {
 		[CONN_IMM_WAKE] = CONN_MODULE_RPC,
@@ -206,24 +208,45 @@ static void take_imm(struct skein_conn *conn, uint32_t imm, uint32_t len)
 		[CONN_IMM_CREDITS] = CONN_MODULE_RPC,
 		[CONN_IMM_MCAST] = CONN_MODULE_MCAST,
 	};
+	const struct conn_module *m;
+
+	for (unsigned i = 0; owner[kind] && (m = conn_modules[i]); i++)
+		if (m->id == owner[kind] && m->imm && conn->modules[m->id - 1])
+			return m;
+	return NULL;
+}
+
+static void take_imm(struct skein_conn *conn, uint32_t imm, uint32_t len)
+{
+	const struct conn_module *m;
 	unsigned kind = CONN_IMM_KIND(imm);
-	uint32_t n = CONN_IMM_VALUE(imm);
 
 	if (kind == CONN_IMM_CREDIT) {
-		take_credits(conn, n);
+		take_credits(conn, CONN_IMM_VALUE(imm));
 		return;
 	}
 	conn->recv_owed++;
-	for (unsigned i = 0; owner[kind] && conn_modules[i]; i++) {
-		if (conn_modules[i]->id != owner[kind])
-			continue;
-		if (conn_modules[i]->imm &&
-		    conn->modules[conn_modules[i]->id - 1]) {
-			conn_modules[i]->imm(conn, imm, len);
-			return;
-		}
-	}
-	conn_break(conn, -SKEIN_EPEER, "an immediate of kind %u came", kind);
+	m = imm_owner(conn, kind);
+	if (m)
+		m->imm(conn, imm, len);
+	else
+		conn_break(conn, -SKEIN_EPEER, "an immediate of kind %u came",
+			   kind);
+}
+
+/* Of a connection that has ended: it had come before. */
+static void take_last(struct skein_conn *conn, const struct ibv_wc *wc)
+{
+	const struct conn_module *m;
+	uint32_t imm;
+
+	if (wc->status != IBV_WC_SUCCESS || !(wc->wc_flags & IBV_WC_WITH_IMM) ||
+	    !conn->begun)
+		return;
+	imm = ntohl(wc->imm_data);
+	m = imm_owner(conn, CONN_IMM_KIND(imm));
+	if (m && m->hears_out)
+		m->imm(conn, imm, wc->byte_len);
 }
 
 /*
@@ -306,6 +329,7 @@ static void take_recv(struct skein_conn *conn, const struct ibv_wc *wc)
 	conn->recv_head++;
 	if (conn->phase == CONN_P_FLUSH || conn->phase == CONN_P_BREAK) {
 		conn->rq_flushed = conn->recv_head == conn->recv_tail;
+		take_last(conn, wc);
 		return;
 	}
 	if (wc->status != IBV_WC_SUCCESS) {

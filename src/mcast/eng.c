@@ -127,6 +127,7 @@ int mcast_eng_init(struct mcast_eng *e, struct mcast_port *port,
 		mcast_eng_fini(e);
 	e->stats.neighbours = e->n_nbs;
 	e->told_least = UINT32_MAX;
+	e->left_nb = MCAST_NONE;
 	return rc;
 }
 
@@ -158,6 +159,12 @@ void mcast_eng_link_up(struct mcast_eng *e, uint32_t nb, uint64_t now_ns)
 	e->nbs[nb].heard_ns = now_ns;
 }
 
+/* Has the other end cut it, for a reason of its own? Then it lives. */
+static bool cut_there(int err)
+{
+	return err == -ECONNRESET || err == -ECONNABORTED || err == -ESHUTDOWN;
+}
+
 bool mcast_eng_link_hurt(struct mcast_eng *e, uint32_t i, int err)
 {
 	struct mcast_nb *nb = &e->nbs[i];
@@ -165,7 +172,15 @@ bool mcast_eng_link_hurt(struct mcast_eng *e, uint32_t i, int err)
 	/* Who has said BYE knows that everybody has everything. */
 	if (nb->bye_in || e->closed || e->over)
 		return false;
-	mcast_eng_fail(e, nb->rank, err ? err : -ECONNRESET, e->conf.rank);
+	if (e->left_nb == i)
+		return true;
+	if (!err || !cut_there(err)) {
+		mcast_eng_fail(e, nb->rank, err ? err : -ECONNRESET,
+			       e->conf.rank);
+	} else if (e->left_nb == MCAST_NONE) {
+		e->left_nb = i;
+		e->left_err = err;
+	}
 	return true;
 }
 
@@ -439,6 +454,18 @@ static void not_up(struct mcast_eng *e)
 		}
 }
 
+/* Who leaves a group knows that it is over, and of whom: so will others. */
+static void left_alone(struct mcast_eng *e)
+{
+	if (e->left_nb == MCAST_NONE)
+		return;
+	if (!e->left_deadline_ns)
+		e->left_deadline_ns = e->now_ns + MCAST_SETTLE_NS;
+	if (e->now_ns >= e->left_deadline_ns)
+		mcast_eng_fail(e, e->nbs[e->left_nb].rank, e->left_err,
+			       e->conf.rank);
+}
+
 static void timers(struct mcast_eng *e)
 {
 	bool waits = mcast_eng_waits(e);
@@ -449,7 +476,8 @@ static void timers(struct mcast_eng *e)
 	e->looked_ns = e->now_ns;
 	if (e->over || e->closed)
 		return;
-	if (!e->up && e->n_nbs)
+	left_alone(e);
+	if (!e->over && !e->up && e->n_nbs)
 		not_up(e);
 	for (uint32_t i = 0; waits && !e->over && i < e->n_nbs; i++)
 		if (mcast_nb_open(&e->nbs[i]))
@@ -473,6 +501,8 @@ uint64_t mcast_eng_deadline(const struct mcast_eng *e)
 		return e->ended ? ENV_NEVER : least(t, e->over_deadline_ns);
 	if (e->closed)
 		return t;
+	if (e->left_nb != MCAST_NONE)
+		t = least(t, e->left_deadline_ns);
 	if (!e->up && e->n_nbs)
 		t = least(t, e->conf.open_deadline_ns);
 	if (!mcast_eng_waits(e))

@@ -201,7 +201,13 @@ struct mcast_eng {
 	uint32_t over_rank, over_by;
 	uint32_t over_lost;  /* -ENODATA: blocks that nobody has */
 	const char *garbage; /* what was wrong; NULL: nothing */
+	/* When links are cut that have not settled; 0: not reckoned yet. */
 	uint64_t over_deadline_ns;
+	/* Who has left before anybody said why (MCAST_NONE: nobody), how, and
+	 * until when the word of others is waited for; 0: not reckoned yet. */
+	uint32_t left_nb;
+	int left_err;
+	uint64_t left_deadline_ns;
 	uint64_t now_ns, looked_ns;
 
 	struct list_node queue; /* mcast_out */
@@ -240,7 +246,8 @@ void mcast_eng_fini(struct mcast_eng *e);
 /* What the links say. */
 void mcast_eng_link_up(struct mcast_eng *e, uint32_t nb, uint64_t now_ns);
 /* One lane is down, blocks may still come by the other. True: this ends the
- * group, and the other is to be broken. link_down() follows in any case. */
+ * group, and the other is to be broken. link_down() follows in any case. What
+ * has come by the lane is told before. */
 bool mcast_eng_link_hurt(struct mcast_eng *e, uint32_t nb, int err);
 /* Nothing comes from nb any more. */
 void mcast_eng_link_down(struct mcast_eng *e, uint32_t nb, int err);

@@ -498,6 +498,7 @@ const struct conn_module mcast_module = {
 	.confirm = mcast_confirm,
 	.ready = mcast_ready,
 	.imm = mcast_imm,
+	.hears_out = true, /* FAIL */
 	.broken = mcast_broken,
 	.closed = mcast_closed,
 };

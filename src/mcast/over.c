@@ -176,7 +176,9 @@ void mcast_eng_fail(struct mcast_eng *e, uint32_t rank, int err, uint32_t by)
 	e->over = err;
 	e->over_rank = rank;
 	e->over_by = by;
-	e->over_deadline_ns = e->now_ns + MCAST_SETTLE_NS;
+	/* Reckoned in the round to come: the time of the last one may be long
+	 * past. */
+	e->over_deadline_ns = 0;
 	e->tell_failed = true;
 	for (uint32_t i = 0; i < e->n_nbs; i++)
 		e->nbs[i].owe =
@@ -233,6 +235,8 @@ static int settle(struct mcast_eng *e)
 
 	if (e->ended || e->tell_failed)
 		return 0;
+	if (!e->over_deadline_ns)
+		e->over_deadline_ns = e->now_ns + MCAST_SETTLE_NS;
 	for (uint32_t i = 0; i < e->n_nbs; i++) {
 		if (settled(&e->nbs[i]))
 			continue;

@@ -215,6 +215,88 @@ static bool everybody_up(struct world *world)
 	return true;
 }
 
+static bool one_is_over(struct world *world)
+{
+	return world->m[1].eng.over;
+}
+
+/* A neighbour that cuts its link has not failed: somebody will say who has, or
+ * nobody does. */
+static void test_left_alone(void **state)
+{
+	struct mcast_eng *e = &w.m[1].eng;
+	uint64_t from;
+
+	for (int word = 0; word < 2; word++) {
+		world_init(&w, 2, 3, MCAST_CHAIN, BLOCK);
+		w.later_odds = 0;
+		assert_true(world_run(&w, everybody_up, SECOND));
+		from = w.now;
+		assert_true(mcast_eng_link_hurt(e, mcast_nb_find(e, 0),
+						-ECONNRESET));
+		mcast_eng_link_down(e, mcast_nb_find(e, 0), -ECONNRESET);
+		world_run(&w, one_is_over, SECOND / 4);
+		assert_int_equal(e->over, 0);
+		if (word)
+			mcast_eng_link_down(e, mcast_nb_find(e, 2),
+					    -SKEIN_EDEAD);
+		assert_true(world_run(&w, one_is_over, SECOND));
+		assert_int_equal(e->over_rank, word ? 2 : 0);
+		assert_true(word || w.now >= from + SECOND / 2);
+		world_fini(&w);
+	}
+}
+
+/* Some do not run for longer than a failure takes to settle, but not so long
+ * that they are taken for failed: they are cut off, and say who failed as
+ * everybody does. */
+static void test_death_while_others_stand_still(void **state)
+{
+	unsigned most = seeds(250);
+	uint64_t until;
+
+	for (unsigned seed = 0; seed < most; seed++) {
+		under_way(seed, 3 * (seed % 500));
+		if (w.m[victim].eng.closed || w.m[0].eng.closed) {
+			world_fini(&w);
+			continue;
+		}
+		for (uint32_t i = 0; i < w.n; i++)
+			w.m[i].stopped = i != victim && !prng_below(&w.prng, 3);
+		world_kill(&w, victim);
+		until = w.now + SECOND * 6 / 10 +
+			prng_below(&w.prng, SECOND / 10);
+		while (w.now < until)
+			if (!world_step(&w))
+				world_wait(&w);
+		for (uint32_t i = 0; i < w.n; i++)
+			w.m[i].stopped = false;
+		assert_true(world_run(&w, all_know, 2 * SECOND));
+		check_failure(0);
+		world_fini(&w);
+	}
+}
+
+/* A group that has not looked at the clock for long. */
+static void test_death_in_an_idle_group(void **state)
+{
+	unsigned most = seeds(250);
+
+	for (unsigned seed = 0; seed < most; seed++) {
+		world_init(&w, seed, 2 + seed % 18, (seed / 18) % 5, BLOCK);
+		world_send(&w, 3 * BLOCK);
+		assert_true(world_run(&w, all_have, 60 * SECOND));
+		while (world_step(&w))
+			;
+		w.now += 100 * SECOND;
+		victim = (uint32_t)prng_below(&w.prng, w.n);
+		world_kill(&w, victim);
+		assert_true(world_run(&w, all_know, 2 * SECOND));
+		check_failure(-SKEIN_EDEAD);
+		world_fini(&w);
+	}
+}
+
 /* Members that have heard CLOSE wait for the last one's BYE: that is no
  * failure. */
 static bool all_over(struct world *world)
@@ -336,6 +418,9 @@ int main(void)
 		cmocka_unit_test(test_everything_arrives),
 		cmocka_unit_test(test_idle_is_silent),
 		cmocka_unit_test(test_death_at_every_step),
+		cmocka_unit_test(test_death_while_others_stand_still),
+		cmocka_unit_test(test_death_in_an_idle_group),
+		cmocka_unit_test(test_left_alone),
 		cmocka_unit_test(test_stop_at_every_step),
 		cmocka_unit_test(test_gives_up),
 		cmocka_unit_test(test_corruption_is_seen),

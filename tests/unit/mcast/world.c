@@ -8,6 +8,7 @@
 
 #define MEMBER_TIMEOUT (1500 * 1000 * 1000ull)
 #define SLOTS 3u
+#define ARRIVES_NS (100 * 1000 * 1000ull)
 
 uint8_t world_byte(uint64_t msg, uint64_t i)
 {
@@ -40,13 +41,14 @@ static int push(struct member *m, uint32_t nb, enum mcast_lane lane,
 	struct lane *q = &l->lanes[lane];
 	struct packet *p;
 
-	skein_assert(l->exists);
+	skein_assert(l->exists || l->down);
 	if (l->down)
 		return -ENOTCONN;
 	if (q->n == WORLD_LINK_MAX || chance(w, 3))
 		return -EAGAIN;
 	p = &q->packets[q->n++];
-	*p = (struct packet){.rec = *rec, .to = to, .op = op};
+	*p = (struct packet){
+		.rec = *rec, .to = to, .op = op, .posted_ns = w->now};
 	if (op && rec->len) {
 		p->payload = malloc(rec->len);
 		memcpy(p->payload, payload, rec->len);
@@ -100,21 +102,39 @@ static int w_small(struct mcast_port *port, uint32_t nb,
 	return 0;
 }
 
-static void break_links(struct world *w, uint32_t a, uint32_t b, int err)
+/* What was posted a while ago has arrived; of the rest any beginning. */
+static void break_lane(struct world *w, struct lane *q, bool held)
 {
-	for (int i = 0; i < 2; i++) {
-		w->links[a][b].down = true;
-		w->links[a][b].err = err;
-		w->links[b][a].down = true;
-		w->links[b][a].err = err;
-	}
+	unsigned old = 0, arrived;
+
+	while (!held && old < q->n &&
+	       q->packets[old].posted_ns + ARRIVES_NS <= w->now)
+		old++;
+	arrived = old + (unsigned)prng_below(&w->prng, q->n - old + 1);
+	for (unsigned p = arrived; p < q->n; p++)
+		q->packets[p].lost = true;
+}
+
+/* err: as the far end will hear it. */
+static void break_link(struct world *w, uint32_t from, uint32_t to, int err)
+{
+	struct link *l = &w->links[from][to];
+
+	if (l->down)
+		return;
+	l->down = true;
+	l->err = err;
+	for (unsigned lane = 0; lane < MCAST_LANES; lane++)
+		break_lane(w, &l->lanes[lane], l->held);
 }
 
 static void w_cut(struct mcast_port *port, uint32_t nb, int err)
 {
 	struct member *m = member_of(port);
 
-	break_links(m->w, m->rank, rank_of(m, nb), err);
+	/* A connection does not say why its other end has cut it. */
+	break_link(m->w, m->rank, rank_of(m, nb), -ECONNRESET);
+	break_link(m->w, rank_of(m, nb), m->rank, err);
 }
 
 static void *w_alloc(struct mcast_port *port, size_t len)
@@ -443,8 +463,10 @@ void world_kill(struct world *w, uint32_t rank)
 {
 	w->m[rank].dead = true;
 	for (uint32_t i = 0; i < w->n; i++)
-		if (w->links[rank][i].exists)
-			break_links(w, rank, i, -SKEIN_EDEAD);
+		if (w->links[rank][i].exists || w->links[i][rank].exists) {
+			break_link(w, rank, i, -SKEIN_EDEAD);
+			break_link(w, i, rank, -SKEIN_EDEAD);
+		}
 }
 
 /* --- steps -------------------------------------------------------------- */
@@ -490,7 +512,7 @@ static void late_end_all(struct member *m, uint32_t to)
 
 static bool late_put(struct member *m, uint32_t to, const struct packet *p)
 {
-	if (!p->small || m->n_late == WORLD_LATE ||
+	if (!p->small || !p->op || m->n_late == WORLD_LATE ||
 	    (!m->w->late_hold && chance(m->w, 30)))
 		return false;
 	m->late[m->n_late] = *p;
@@ -509,6 +531,12 @@ static void deliver(struct world *w, struct link *l, enum mcast_lane lane,
 	q->n--;
 	memmove(q->packets, q->packets + 1, q->n * sizeof(p));
 	w->packets++;
+	if (!m->dead && p.lost) {
+		free(p.payload);
+		if (p.op)
+			p.op->done(p.op, -EIO);
+		return;
+	}
 	if (!m->dead && p.small) {
 		memcpy((void *)(uintptr_t)p.to, p.payload, p.small);
 		mcast_slot_in(&m->eng, l->dst_nb, mcast_imm_value(&p.rec),
@@ -526,51 +554,51 @@ static void deliver(struct world *w, struct link *l, enum mcast_lane lane,
 		p.op->done(p.op, m->dead ? -EIO : 0);
 }
 
+/* Its sender's operations have ended; it may be here all the same. */
+static void ops_end(struct lane *q)
+{
+	struct mcast_op *op;
+
+	for (unsigned p = 0; p < q->n; p++) {
+		op = q->packets[p].op;
+		q->packets[p].op = NULL;
+		if (op)
+			op->done(op, -EIO);
+	}
+}
+
 static void lane_end(struct lane *q)
 {
-	for (unsigned p = 0; p < q->n; p++) {
-		free(q->packets[p].payload);
-		if (q->packets[p].op)
-			q->packets[p].op->done(q->packets[p].op, -EIO);
-	}
-	q->n = 0;
+	ops_end(q);
+	while (q->n)
+		free(q->packets[--q->n].payload);
 }
 
 /* One lane is gone before the other, where something may still be under way. */
-static void hurt(struct world *w, uint32_t a, uint32_t b)
+static void hurt(struct world *w, uint32_t from, uint32_t to)
 {
 	enum mcast_lane lane = (enum mcast_lane)prng_below(&w->prng, 2);
-	uint32_t ends[2] = {a, b};
+	struct link *l = &w->links[from][to];
 
-	for (int i = 0; i < 2; i++) {
-		w->links[ends[i]][ends[!i]].hurt = true;
-		lane_end(&w->links[ends[i]][ends[!i]].lanes[lane]);
-	}
-	for (int i = 0; i < 2; i++)
-		if (!w->m[ends[i]].dead)
-			mcast_eng_link_hurt(&w->m[ends[i]].eng,
-					    w->links[ends[!i]][ends[i]].dst_nb,
-					    w->links[a][b].err);
+	l->hurt = true;
+	ops_end(&w->links[to][from].lanes[lane]);
+	if (!w->m[to].dead)
+		mcast_eng_link_hurt(&w->m[to].eng, l->dst_nb, l->err);
 }
 
-/* Both ends hear that the link is down: all that was under way has ended. */
-static void go_down(struct world *w, uint32_t a, uint32_t b)
+/* One end hears that the link is down: all that it had under way has ended. */
+static void go_down(struct world *w, uint32_t from, uint32_t to)
 {
-	uint32_t ends[2] = {a, b};
+	struct link *l = &w->links[from][to];
 
-	for (int i = 0; i < 2; i++) {
-		struct link *l = &w->links[ends[i]][ends[!i]];
-
-		for (unsigned lane = 0; lane < MCAST_LANES; lane++)
-			lane_end(&l->lanes[lane]);
-		late_end_all(&w->m[ends[i]], ends[!i]);
-		l->exists = false;
+	for (unsigned lane = 0; lane < MCAST_LANES; lane++) {
+		lane_end(&l->lanes[lane]);
+		ops_end(&w->links[to][from].lanes[lane]);
 	}
-	for (int i = 0; i < 2; i++)
-		if (!w->m[ends[i]].dead)
-			mcast_eng_link_down(&w->m[ends[i]].eng,
-					    w->links[ends[!i]][ends[i]].dst_nb,
-					    w->links[a][b].err);
+	late_end_all(&w->m[to], from);
+	l->exists = false;
+	if (!w->m[to].dead)
+		mcast_eng_link_down(&w->m[to].eng, l->dst_nb, l->err);
 }
 
 static bool link_step(struct world *w, uint32_t from, uint32_t to)
@@ -583,13 +611,11 @@ static bool link_step(struct world *w, uint32_t from, uint32_t to)
 	if (!l->exists)
 		return false;
 	if (l->down) {
-		/* What has arrived before it broke may still be seen. */
-		if (some_lane(w, l, &lane) && !w->m[to].stopped &&
-		    chance(w, 70)) {
+		if (w->m[to].stopped)
+			return false;
+		if (!w->m[to].dead && some_lane(w, l, &lane))
 			deliver(w, l, lane, to);
-			return true;
-		}
-		if (!l->hurt && chance(w, 50))
+		else if (!l->hurt && chance(w, 50))
 			hurt(w, from, to);
 		else
 			go_down(w, from, to);

@@ -25,13 +25,16 @@ struct packet {
 	uint64_t to;
 	uint32_t small; /* bytes of a small message, its record among them */
 	const uint8_t *from; /* ... and where they were posted from */
-	struct mcast_op *op;
+	struct mcast_op *op; /* NULL: none, or it has ended */
+	uint64_t posted_ns;
+	bool lost; /* the link broke before it arrived */
 };
 
-/* One direction; each lane keeps its own order. */
+/* One direction; each lane keeps its own order. What has arrived is heard
+ * before the end is, as connections have it. */
 struct link {
 	bool exists, down; /* down: the far end has not been told yet */
-	bool hurt;	   /* one lane is gone, and both ends know */
+	bool hurt;	   /* ... but that one lane is gone */
 	bool held;	   /* nothing arrives for the time being */
 	int err;
 	uint32_t dst_nb; /* the sender at its destination */
