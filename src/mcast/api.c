@@ -137,6 +137,7 @@ static void group_free(struct skein_mcast *g)
 
 	if (g->eng.port)
 		mcast_eng_fini(&g->eng);
+	mcast_calls_free(g);
 	for (unsigned i = 0; g->members && i < g->attr.count; i++)
 		env_free(env, g->members[i]);
 	env_free(env, g->members);
@@ -163,6 +164,7 @@ static int group_new(struct skein_ctx *ctx, const struct skein_mcast_attr *user,
 	if (!g)
 		return -ENOMEM;
 	env_mutex_init(ctx->env, &g->lock);
+	list_init(&g->spares);
 	g->mx = conn_ctx_module(ctx, CONN_MODULE_MCAST);
 	g->port.ops = &mcast_group_port;
 	rc = attr_settle(&g->attr, user);
@@ -220,86 +222,6 @@ err_free:
 
 /* --- calls into the engine ---------------------------------------------- */
 
-/* A message, or a block that is done, on its way to the engine. */
-struct mcast_call {
-	struct engine_call call;
-	struct skein_mcast *g;
-	struct mcast_out *out; /* NULL: a block */
-	struct skein_mem *mem;
-	uint64_t off, seq;
-	uint32_t block;
-	int status;
-};
-
-static void do_send(struct skein_mcast *g, struct mcast_call *c)
-{
-	struct mcast_eng *e = &g->eng;
-	struct skein_mcast_msg msg;
-	int rc = 0;
-
-	if (c->mem) {
-		rc = mem_keys(c->mem, &c->out->buf.lkey, &c->out->buf.rkey);
-		c->out->buf.addr = (uint8_t *)skein_mem_addr(c->mem) + c->off;
-	}
-	if (rc)
-		mcast_eng_fail(e, e->conf.rank, rc, e->conf.rank);
-	if (!e->ended) {
-		mcast_eng_send(e, c->out);
-		return;
-	}
-	/* Those that a failure ends have been ended already. */
-	mcast_msg_set(e, &msg, e->done++, c->out->size, c->out->tag);
-	e->port->ops->free(e->port, c->out);
-	mcast_left_keep(e, &msg, NULL);
-	e->port->ops->done(e->port, &msg, e->over);
-}
-
-static void run_call(struct skein_mcast *g, struct mcast_call *c)
-{
-	if (c->out)
-		do_send(g, c);
-	else
-		mcast_eng_block_done(&g->eng, c->seq, c->block, c->status);
-	mcast_group_kick(g);
-}
-
-static void call_ended(struct skein_mcast *g)
-{
-	/* Release: the closer frees the group behind it. */
-	atomic_fetch_sub_explicit(&g->calls, 1, memory_order_release);
-}
-
-static void call_fn(struct engine_call *call)
-{
-	struct mcast_call *c = container_of(call, struct mcast_call, call);
-	struct skein_mcast *g = c->g;
-
-	run_call(g, c);
-	env_free(mcast_env(g), c);
-	call_ended(g);
-}
-
-/* Now when the caller runs the engine, else when its owner comes to it. */
-static int call_start(struct skein_mcast *g, struct mcast_call *now)
-{
-	struct engine *e = g->mx->ctx->engine->e;
-	struct mcast_call *c;
-
-	if (engine_is_owner(e)) {
-		run_call(g, now);
-		return 0;
-	}
-	c = env_alloc(mcast_env(g), sizeof(*c));
-	if (!c)
-		return -ENOMEM;
-	*c = *now;
-	c->g = g;
-	c->call.fn = call_fn;
-	atomic_fetch_add_explicit(&g->calls, 1, memory_order_relaxed);
-	engine_post(e, &c->call);
-	return 0;
-}
-
 /* Those that each group has once need no memory. */
 static void start_fn(struct engine_call *call)
 {
@@ -309,7 +231,7 @@ static void start_fn(struct engine_call *call)
 	if (g->eng.resume)
 		mcast_part_start(g);
 	mcast_group_start(g);
-	call_ended(g);
+	mcast_call_ended(g);
 }
 
 static void finish_fn(struct engine_call *call)
@@ -319,7 +241,7 @@ static void finish_fn(struct engine_call *call)
 
 	mcast_eng_finish(&g->eng);
 	mcast_group_kick(g);
-	call_ended(g);
+	mcast_call_ended(g);
 }
 
 static void close_fn(struct engine_call *call)
@@ -329,7 +251,7 @@ static void close_fn(struct engine_call *call)
 
 	mcast_eng_close(&g->eng);
 	mcast_group_kick(g);
-	call_ended(g);
+	mcast_call_ended(g);
 }
 
 static void abort_fn(struct engine_call *call)
@@ -340,7 +262,7 @@ static void abort_fn(struct engine_call *call)
 	mcast_eng_fail(&g->eng, g->attr.rank, atomic_load(&g->abort_err),
 		       g->attr.rank);
 	mcast_group_kick(g);
-	call_ended(g);
+	mcast_call_ended(g);
 }
 
 static void leave_fn(struct engine_call *call)
@@ -350,7 +272,7 @@ static void leave_fn(struct engine_call *call)
 
 	mcast_group_leave(g);
 	atomic_store_explicit(&g->detached, true, memory_order_release);
-	call_ended(g);
+	mcast_call_ended(g);
 }
 
 static void once(struct skein_mcast *g, struct engine_call *call,
@@ -481,8 +403,6 @@ int skein_mcast_open(struct skein_ctx *ctx, const struct skein_mcast_attr *attr,
 static int send_any(struct skein_mcast *g, struct skein_mem *mem, uint64_t off,
 		    uint64_t size, void *tag)
 {
-	struct mcast_call call = {.mem = mem, .off = off};
-	struct mcast_out *out;
 	int rc;
 
 	if (g->attr.rank)
@@ -493,16 +413,8 @@ static int send_any(struct skein_mcast *g, struct skein_mem *mem, uint64_t off,
 		return -ESHUTDOWN;
 	if (size > (uint64_t)g->attr.block_size * SKEIN_MCAST_BLOCKS_MAX)
 		return -EFBIG;
-	out = env_alloc(mcast_env(g), sizeof(*out));
-	if (!out)
-		return -ENOMEM;
-	out->size = size;
-	out->tag = tag;
-	call.out = out;
-	rc = call_start(g, &call);
-	if (rc)
-		env_free(mcast_env(g), out);
-	else
+	rc = mcast_call_send(g, mem, off, size, tag);
+	if (rc == 0)
 		atomic_fetch_add(&g->accepted, 1);
 	return rc;
 }
@@ -528,11 +440,8 @@ int skein_mcast_send_stream(struct skein_mcast *g, uint64_t size, void *tag)
 int skein_mcast_block_done(struct skein_mcast *g, uint64_t seq, uint32_t index,
 			   int status)
 {
-	struct mcast_call call = {.seq = seq,
-				  .block = index,
-				  .status = status > 0 ? -EINVAL : status};
-
-	return call_start(g, &call);
+	return mcast_call_block_done(g, seq, index,
+				     status > 0 ? -EINVAL : status);
 }
 
 struct flush {

@@ -137,7 +137,8 @@ void mcast_eng_fini(struct mcast_eng *e)
 	struct list_node *n;
 
 	while ((n = list_pop_head(&e->queue)))
-		port->ops->free(port, container_of(n, struct mcast_out, link));
+		port->ops->out_free(port,
+				    container_of(n, struct mcast_out, link));
 	port->ops->free(port, e->x.have);
 	port->ops->free(port, e->x.sums);
 	port->ops->free(port, e->x.left);

@@ -68,6 +68,11 @@ static void port_free(struct mcast_port *port, void *p)
 	env_free(mcast_env(group_of(port)), p);
 }
 
+static void port_out_free(struct mcast_port *port, struct mcast_out *out)
+{
+	mcast_out_put(group_of(port), out);
+}
+
 static int port_mem_get(struct mcast_port *port, size_t len,
 			struct mcast_buf *buf, void **handle)
 {
@@ -216,6 +221,7 @@ const struct mcast_port_ops mcast_group_port = {
 	.cut = port_cut,
 	.alloc = port_alloc,
 	.free = port_free,
+	.out_free = port_out_free,
 	.mem_get = port_mem_get,
 	.mem_put = port_mem_put,
 	.incoming = port_incoming,

@@ -223,7 +223,7 @@ static void end_messages(struct mcast_eng *e)
 	while ((n = list_pop_head(&e->queue))) {
 		out = container_of(n, struct mcast_out, link);
 		mcast_msg_set(e, &msg, e->done++, out->size, out->tag);
-		port->ops->free(port, out);
+		port->ops->out_free(port, out);
 		mcast_left_keep(e, &msg, NULL);
 		port->ops->done(port, &msg, e->over);
 	}

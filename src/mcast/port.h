@@ -37,6 +37,8 @@ struct mcast_dest {
 	int err;
 };
 
+struct mcast_out;
+
 struct mcast_port_ops {
 	/* One record into the neighbour's ring. 0; -EAGAIN (no link yet, no
 	 * credit, queue full); else the link is going down: link_down()
@@ -59,6 +61,8 @@ struct mcast_port_ops {
 	/* Zeroed; NULL when memory is short. */
 	void *(*alloc)(struct mcast_port *port, size_t len);
 	void (*free)(struct mcast_port *port, void *p);
+	/* What mcast_eng_send() was given has left the queue. */
+	void (*out_free)(struct mcast_port *port, struct mcast_out *out);
 	/* Registered memory that neighbours may write; handle is for mem_put().
 	 * 0 or -ENOMEM. */
 	int (*mem_get)(struct mcast_port *port, size_t len,

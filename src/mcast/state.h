@@ -8,6 +8,7 @@
  *	post.c		work requests
  *	group.c		a group's life in its engine: rounds, sleep, callbacks
  *	api.c		the public calls, by any thread
+ *	call.c		... messages and blocks on their way to the engine
  *	part.c		... those that resume
  *
  * Thread rule: the owner of the context's default engine, but for what says
@@ -114,6 +115,8 @@ struct skein_mcast {
 	atomic_uint calls; /* on their way to the engine */
 	struct env_mutex lock;
 	struct skein_mcast_stats stats; /* under the lock */
+	struct list_node spares;	/* ... of call.c */
+	unsigned n_spares;
 };
 
 static inline struct skein_env *mcast_env(const struct skein_mcast *g)
@@ -150,6 +153,22 @@ int mcast_post_block(struct mcast_link *link, const struct mcast_rec *rec,
 int mcast_group_open(struct skein_ctx *ctx, const struct skein_mcast_attr *attr,
 		     const struct skein_mcast_part *part,
 		     struct skein_mcast **group);
+
+static inline void mcast_call_ended(struct skein_mcast *g)
+{
+	/* Release: the closer frees the group behind it. */
+	atomic_fetch_sub_explicit(&g->calls, 1, memory_order_release);
+}
+
+/* call.c: any thread. 0 or -ENOMEM. */
+int mcast_call_send(struct skein_mcast *g, struct skein_mem *mem, uint64_t off,
+		    uint64_t size, void *tag);
+int mcast_call_block_done(struct skein_mcast *g, uint64_t seq, uint32_t block,
+			  int status);
+/* A message that mcast_call_send() has queued leaves the queue. */
+void mcast_out_put(struct skein_mcast *g, struct mcast_out *out);
+/* Nobody calls any more. */
+void mcast_calls_free(struct skein_mcast *g);
 
 /* part.c */
 #define MCAST_PARAMS_RESUME (1u << 31) /* among the flags of the section */

@@ -104,7 +104,7 @@ int mcast_xfer_start_next(struct mcast_eng *e)
 	out = container_of(list_pop_head(&e->queue), struct mcast_out, link);
 	mcast_msg_set(e, &msg, e->done, out->size, NULL);
 	dest = (struct mcast_dest){.buf = out->buf, .tag = out->tag};
-	e->port->ops->free(e->port, out);
+	e->port->ops->out_free(e->port, out);
 	if (mcast_slot_fits(e, msg.size)) {
 		mcast_slot_start(e, &msg, &dest);
 		return 1;

@@ -124,6 +124,11 @@ static void p_free(struct mcast_port *port, void *p)
 	free(p);
 }
 
+static void p_out_free(struct mcast_port *port, struct mcast_out *out)
+{
+	p_free(port, out);
+}
+
 static int p_mem_get(struct mcast_port *port, size_t len, struct mcast_buf *buf,
 		     void **handle)
 {
@@ -196,6 +201,7 @@ static const struct mcast_port_ops ops = {
 	.cut = p_cut,
 	.alloc = p_alloc,
 	.free = p_free,
+	.out_free = p_out_free,
 	.mem_get = p_mem_get,
 	.mem_put = p_mem_put,
 	.incoming = p_incoming,

@@ -150,6 +150,11 @@ static void w_free(struct mcast_port *port, void *p)
 	free(p);
 }
 
+static void w_out_free(struct mcast_port *port, struct mcast_out *out)
+{
+	w_free(port, out);
+}
+
 static int w_mem_get(struct mcast_port *port, size_t len, struct mcast_buf *buf,
 		     void **handle)
 {
@@ -297,6 +302,7 @@ static const struct mcast_port_ops ops = {
 	.cut = w_cut,
 	.alloc = w_alloc,
 	.free = w_free,
+	.out_free = w_out_free,
 	.mem_get = w_mem_get,
 	.mem_put = w_mem_put,
 	.incoming = w_incoming,
