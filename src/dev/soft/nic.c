@@ -21,6 +21,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define NIC_AHEAD (256ull * 1024)
+
 static int nic_reserve(struct soft *s, uint64_t off, uint64_t len)
 {
 	/* fallocate(2) grows the file as well */
@@ -69,7 +71,7 @@ static int nic_map(struct soft *s)
 	}
 	madvise(s->base, SHM_SPAN, MADV_DONTFORK);
 	madvise(s->base, SHM_SPAN, MADV_DONTDUMP);
-	s->nic_size = SHM_ARENA_OFF;
+	s->nic_size = s->nic_end = SHM_ARENA_OFF;
 	return 0;
 
 err_fd:
@@ -153,6 +155,28 @@ static int class_grow(struct soft_arena_class *c)
 	return 0;
 }
 
+/* Some more than is asked for: peers that know how long the file is need not
+ * ask again for each QP. */
+static int nic_grow(struct soft *s, size_t bytes)
+{
+	uint64_t end = s->nic_size + bytes, ahead = end + NIC_AHEAD;
+	int err;
+
+	if (end <= s->nic_end)
+		return 0;
+	err = -ENOMEM;
+	if (ahead <= SHM_SPAN)
+		err = nic_reserve(s, s->nic_end, ahead - s->nic_end);
+	if (!err) {
+		s->nic_end = ahead;
+		return 0;
+	}
+	err = nic_reserve(s, s->nic_end, end - s->nic_end);
+	if (!err)
+		s->nic_end = end;
+	return err;
+}
+
 int soft_arena_alloc(struct soft *s, enum soft_arena kind, size_t len,
 		     uint64_t *off)
 {
@@ -178,7 +202,7 @@ int soft_arena_alloc(struct soft *s, enum soft_arena kind, size_t len,
 	}
 	if (s->nic_size + bytes > SHM_SPAN)
 		return -ENOMEM;
-	err = nic_reserve(s, s->nic_size, bytes);
+	err = nic_grow(s, bytes);
 	if (err)
 		return err;
 	*off = s->nic_size;

@@ -55,14 +55,24 @@ static void bell_free(struct soft *s, struct soft_bell *b)
 
 void soft_bell_get(struct soft_bell *b)
 {
-	if (b)
-		b->refs++;
+	if (!b)
+		return;
+	if (b->peer->idle_bell == b)
+		b->peer->idle_bell = NULL;
+	b->refs++;
 }
 
+/* One that nobody needs is kept: the next QP does not have to ask for it. */
 void soft_bell_put(struct soft *s, struct soft_bell *b)
 {
-	if (b && --b->refs == 0)
-		bell_free(s, b);
+	struct soft_bell *last;
+
+	if (!b || --b->refs)
+		return;
+	last = b->peer->idle_bell;
+	b->peer->idle_bell = b;
+	if (last)
+		bell_free(s, last);
 }
 
 /* Their owners tell nobody that a QP or a channel is gone, and a UD QP keeps
@@ -329,6 +339,8 @@ int soft_peer_use(struct soft *s, const struct msg *r, int *sock, int *fds,
 		}
 	}
 	skein_assert(p);
+	if (r->len < SHM_BLOCK_MAX)
+		p->blocks[r->len] = r->qpn / SHM_BLOCK_QPS;
 	if (size > soft_peer_size(p))
 		atomic_store_explicit(&p->size, size, memory_order_relaxed);
 	p->refs++;
@@ -360,7 +372,13 @@ int soft_peer_connect(struct soft *s, struct soft_qp *q, uint32_t qpn,
 	int fds[MSG_FDS] = {-1, -1, -1}, nfds = 0, sock, err, i;
 	struct stat st = {0};
 	pid_t pid = 0;
+	bool known;
 
+	pthread_mutex_lock(&s->lock);
+	known = soft_peer_known(s, qpn, peer, area, bell);
+	pthread_mutex_unlock(&s->lock);
+	if (known)
+		return 0;
 	sock = dial(qpn / SHM_BLOCK_QPS, &pid);
 	if (sock < 0)
 		return sock;

@@ -24,7 +24,7 @@ struct soft_map {
 };
 
 /* An eventfd of a peer's completion channel, as long as a QP or destination of
- * ours may ring it. Under soft.lock. */
+ * ours may ring it; the last one of a peer stays. Under soft.lock. */
 struct soft_bell {
 	struct list_node link;
 	struct soft_peer *peer;
@@ -60,6 +60,8 @@ struct soft_peer {
 	pthread_mutex_t lock; /* maps, mem_fd, sending on sock */
 	struct soft_map *maps[SOFT_MAPS];
 	struct list_node bells;
+	struct soft_bell *idle_bell; /* the last that was let go: it is kept */
+	uint32_t blocks[SHM_BLOCK_MAX]; /* of QPNs, that it has; 0: not known */
 	uint32_t n_bells;
 	uint32_t bells_due; /* with so many it is time to look */
 };
@@ -86,6 +88,10 @@ static inline bool soft_life(const struct shm_nic *nic)
 int soft_peer_connect(struct soft *s, struct soft_qp *q, uint32_t qpn,
 		      struct soft_peer **peer, uint64_t *area,
 		      struct soft_bell **bell);
+/* known.c: the same without asking, where that is possible; takes the same
+ * references. s->lock held. */
+bool soft_peer_known(struct soft *s, uint32_t qpn, struct soft_peer **peer,
+		     uint64_t *area, struct soft_bell **bell);
 /* Is a process that has not answered for so long worth waiting for? */
 bool soft_peer_patient(pid_t pid, unsigned waited_s);
 /* The answer to CONNECT. s->lock held. Consumes of sock and fds what it sets to

@@ -86,6 +86,11 @@ static void area_init(struct soft_qp *q)
 	q->conn = a->conn + 1;
 	a->conn = q->conn;
 	q->srq_id = shm_srq_id(q->area_off, q->conn);
+	a->bell = q->init.recv_cq->channel
+			  ? container_of(q->init.recv_cq->channel,
+					 struct soft_chan, ch)
+				    ->id
+			  : 0;
 	a->srq_off = q->srq ? (uint32_t)(q->srq->area_off / SHM_PAGE) : 0;
 	a->dest_qpn = 0;
 	a->dest_nic = 0;
@@ -156,6 +161,10 @@ static int qp_place(struct soft *s, struct soft_qp *q)
 	if (q->srq)
 		q->srq->qps++;
 	s->qps[q->idx] = q;
+	/* release: whoever sees the place sees the area's fields */
+	atomic_store_explicit(&s->nic->place[q->idx],
+			      (uint32_t)(q->area_off / SHM_PAGE),
+			      memory_order_release);
 	s->n_qps++;
 	s->n_uds += q->ud != NULL;
 	return 0;
@@ -302,6 +311,9 @@ int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 		return -EBUSY;
 	}
 	q->dying = true;
+	/* Long before the area is another's: the barrier is in between, and
+	 * pairs with the fence in known.c. */
+	atomic_store(&s->nic->place[q->idx], 0);
 	soft_qp_hold(q);
 	soft_drop_parked(q);
 	__atomic_store_n(&qp->state, IBV_QPS_ERR, __ATOMIC_RELEASE);

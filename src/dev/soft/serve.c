@@ -236,6 +236,9 @@ static void serve_connect(struct soft *s, const struct msg *q,
 	struct msg *r = &c->out.m;
 	struct soft_qp *qp = qp_find(s, q->qpn);
 
+	while (r->len < s->n_blocks &&
+	       s->blocks[r->len] != q->qpn / SHM_BLOCK_QPS)
+		r->len++;
 	r->a = s->nic->nic_id;
 	r->pd = c->claimant;
 	c->fds[c->nfds++] = s->nic_fd;

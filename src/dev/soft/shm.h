@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define SHM_MAGIC 0x6e6b7331u
-#define SHM_VERSION 4u
+#define SHM_VERSION 5u
 #define SHM_LINE 64
 #define SHM_PAGE 4096ull
 #define SHM_SPAN (1ull << 30) /* address space set aside per NIC file */
@@ -54,6 +54,8 @@ struct shm_nic {
 	/* One byte a QP: "look at it": set by any peer, cleared by the owner's
 	 * control thread. Idempotent, so a writer that dies leaves no harm. */
 	alignas(SHM_LINE) _Atomic uint8_t attn[SHM_QP_MAX];
+	/* Of each QP: its area, / 4096, while it is there. Owner. */
+	alignas(SHM_LINE) _Atomic uint32_t place[SHM_QP_MAX];
 };
 
 enum shm_mr_kind {
@@ -73,7 +75,7 @@ struct shm_mr {
 	uint64_t reserved[3];
 };
 
-#define SHM_MR_OFF (64ull * 1024)
+#define SHM_MR_OFF (128ull * 1024)
 #define SHM_ARENA_OFF (SHM_MR_OFF + SHM_MR_MAX * sizeof(struct shm_mr))
 
 /* The gate: what a peer's operation on this QP is allowed, in one word. The
@@ -109,6 +111,7 @@ struct shm_qp {
 	/* of the shared receive queue, / 4096; 0: the QP has its own, and
 	 * slots[] are its receives. Else slots[] is the order ring. */
 	uint32_t srq_off;
+	uint32_t bell; /* of the receive CQ: its channel's id; 0: none */
 	/* line 2: the owner writes as a poster, at every operation. Odd while
 	 * it is inside a peer's memory. */
 	alignas(SHM_LINE) _Atomic uint32_t hazard;

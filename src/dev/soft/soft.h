@@ -93,7 +93,8 @@ struct soft {
 	char *base;
 	struct shm_nic *nic;
 	struct shm_mr *mr_table;
-	uint64_t nic_size;
+	uint64_t nic_size; /* given out */
+	uint64_t nic_end;  /* there */
 	uint64_t mr_backed;
 	/* never exchanged; by log2 of pages */
 	struct soft_arena_class arena[SOFT_ARENAS][16];
