@@ -54,6 +54,22 @@ int soft_dealloc_pd(struct dev *dev, struct ibv_pd *pd)
 	return 0;
 }
 
+/* Larger ones are not touched for it, nor is ordinary memory, which may not be
+ * there yet. */
+#define POPULATE_MAX (4ul << 20)
+
+/* The same without a look at all mappings of the process, which take a
+ * millisecond where there are thousands: for pages of a file, which are there.
+ * False: not known. */
+static bool file_range_good(uintptr_t addr, size_t len, bool write)
+{
+	uintptr_t lo = addr & ~(uintptr_t)(SHM_PAGE - 1);
+
+	return len <= POPULATE_MAX &&
+	       !madvise(soft_ptr(lo), addr + len - lo,
+			write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+}
+
 /* Is the range mapped here, with the rights that the NIC will use? A real one
  * pins the pages and fails likewise. */
 static int range_check(uintptr_t addr, size_t len, bool write)
@@ -149,7 +165,7 @@ int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 	struct soft *s = soft_of_dev(dev);
 	struct soft_mr *m;
 	uint32_t idx;
-	int err;
+	int err = 0;
 
 	if (!soft_here(s))
 		return -EPERM;
@@ -158,8 +174,10 @@ int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 	    ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
 	     !(access & IBV_ACCESS_LOCAL_WRITE)))
 		return -EINVAL;
-	err = range_check((uintptr_t)addr, len,
-			  access & IBV_ACCESS_LOCAL_WRITE);
+	if (fd < 0 || !file_range_good((uintptr_t)addr, len,
+				       access & IBV_ACCESS_LOCAL_WRITE))
+		err = range_check((uintptr_t)addr, len,
+				  access & IBV_ACCESS_LOCAL_WRITE);
 	if (err)
 		return err;
 	m = env_alloc(s->env, sizeof(*m));
