@@ -218,9 +218,13 @@ static void recv_forget(struct soft_cq *c, struct soft_qp *q)
 		soft_order_forget(q);
 }
 
-void soft_cq_detach_recv(struct soft_cq *c, struct soft_qp *q)
+void soft_cq_detach(struct soft_cq *scq, struct soft_cq *c, struct soft_qp *q)
 {
+	if (scq != c)
+		soft_cq_detach_send(scq, q);
 	soft_lock_revoke(&c->lock);
+	if (scq == c)
+		ring_forget(c, q, false);
 	recv_forget(c, q);
 	c->rqs[q->rq_pos] = NULL;
 	while (c->rq_top && !c->rqs[c->rq_top - 1])
@@ -507,7 +511,8 @@ int soft_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	if (unlikely(!soft_here(c->s)))
 		return -EPERM;
 	soft_lock(&c->lock);
-	if (unlikely(c->load > (uint64_t)c->mask + 1))
+	if (unlikely(atomic_load_explicit(&c->load, memory_order_relaxed) >
+		     (uint64_t)c->mask + 1))
 		merge(c);
 	if (unlikely(c->error)) {
 		soft_unlock(&c->lock);

@@ -52,7 +52,8 @@ struct soft_cq {
 	uint32_t rq_next; /* where the next look starts */
 	uint32_t *seen;
 	uint32_t flushing; /* QPs whose receives are flushed */
-	uint64_t load;	   /* most completions that can be outstanding */
+	/* most completions that can be outstanding */
+	_Atomic uint64_t load;
 	/* shared pages: offset in our NIC file, 0 none */
 	uint64_t page[SOFT_READY_PAGES];
 	struct shm_cq *shm; /* page[0] */
@@ -91,7 +92,9 @@ void soft_cq_push_shut(struct soft_cq *cq, const struct soft_cqe *e);
 /* s->lock held. */
 int soft_cq_attach_recv(struct soft_cq *cq, struct soft_qp *q);
 void soft_cq_detach_send(struct soft_cq *cq, struct soft_qp *q);
-void soft_cq_detach_recv(struct soft_cq *cq, struct soft_qp *q);
+/* The same with its receives, and its place among them. */
+void soft_cq_detach(struct soft_cq *scq, struct soft_cq *rcq,
+		    struct soft_qp *q);
 void soft_cq_reset_recv(struct soft_cq *cq, struct soft_qp *q);
 /* The ready word of q, for its owner: one was taken that nobody polls; n were
  * completed in all. Lock held. */

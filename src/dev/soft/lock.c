@@ -41,7 +41,15 @@ void soft_lock_slow(struct soft_lock *l)
 		mode = atomic_load_explicit(&l->mode, memory_order_acquire);
 		if (mode & SOFT_LOCK_SHARED) {
 			word_take(l);
-			return;
+			/* acquire: word_take()'s, of the word that
+			 * soft_lock_bias() released behind the mode */
+			if (atomic_load_explicit(&l->mode,
+						 memory_order_relaxed) &
+			    SOFT_LOCK_SHARED)
+				return;
+			atomic_store_explicit(&l->word, 0,
+					      memory_order_release);
+			continue;
 		}
 		if (mode == 0) {
 			atomic_store_explicit(&l->busy, 1,
@@ -84,5 +92,25 @@ void soft_lock_share(struct soft_lock *l)
 {
 	soft_lock_revoke(l);
 	atomic_store_explicit(&l->mode, SOFT_LOCK_SHARED, memory_order_release);
+	atomic_store_explicit(&l->word, 0, memory_order_release);
+}
+
+void soft_lock_bias(struct soft_lock *l)
+{
+	word_take(l);
+	/* release: as in soft_lock_return() */
+	if (atomic_load_explicit(&l->mode, memory_order_relaxed) ==
+	    SOFT_LOCK_YOUNG)
+		atomic_store_explicit(&l->mode, 0, memory_order_release);
+	atomic_store_explicit(&l->word, 0, memory_order_release);
+}
+
+void soft_lock_unbias(struct soft_lock *l)
+{
+	soft_lock_revoke(l);
+	if (!(atomic_load_explicit(&l->mode, memory_order_relaxed) &
+	      SOFT_LOCK_SHARED))
+		atomic_store_explicit(&l->mode, SOFT_LOCK_YOUNG,
+				      memory_order_release);
 	atomic_store_explicit(&l->word, 0, memory_order_release);
 }

@@ -11,6 +11,11 @@
  * running thread of the process between the two accesses, so either the user
  * sees WANT, or the revoker sees busy. Without it the user's load may pass its
  * own store, and both are inside. mode only gains SHARED while revoked.
+ *
+ * Young: a shared lock that may become a biased one, and a biased one that is
+ * young again: a QP's, until it may send and once it has failed, when all that
+ * comes is the control path. mode loses SHARED only under the word, so whoever
+ * has taken the word of a young one looks at mode once more.
  */
 #ifndef SKEIN_DEV_SOFT_LOCK_H
 #define SKEIN_DEV_SOFT_LOCK_H
@@ -22,6 +27,7 @@
 enum {
 	SOFT_LOCK_WANT = 1,
 	SOFT_LOCK_SHARED = 2,
+	SOFT_LOCK_YOUNG = 2 | 4,
 };
 
 struct soft_lock {
@@ -37,6 +43,13 @@ static inline void soft_lock_init(struct soft_lock *l, bool biased)
 	atomic_init(&l->word, 0);
 }
 
+static inline void soft_lock_init_young(struct soft_lock *l)
+{
+	atomic_init(&l->mode, SOFT_LOCK_YOUNG);
+	atomic_init(&l->busy, 0);
+	atomic_init(&l->word, 0);
+}
+
 void soft_lock_slow(struct soft_lock *l);
 /* Excludes the user of a biased lock; the same as soft_lock() on a shared
  * one. For the control thread and the control path. */
@@ -44,6 +57,10 @@ void soft_lock_revoke(struct soft_lock *l);
 void soft_lock_return(struct soft_lock *l);
 /* Turns a biased lock into a shared one, for good. Not held by the caller. */
 void soft_lock_share(struct soft_lock *l);
+/* Turns a young lock into a biased one, and that back; others stay what they
+ * are. Not held by the caller; one thread at a time. */
+void soft_lock_bias(struct soft_lock *l);
+void soft_lock_unbias(struct soft_lock *l);
 
 static inline void soft_lock(struct soft_lock *l)
 {
@@ -57,7 +74,7 @@ static inline void soft_lock(struct soft_lock *l)
 		if (atomic_load_explicit(&l->mode, memory_order_acquire) == 0)
 			return;
 		atomic_store_explicit(&l->busy, 0, memory_order_release);
-	} else if (mode & SOFT_LOCK_SHARED &&
+	} else if (mode == SOFT_LOCK_SHARED &&
 		   atomic_compare_exchange_strong_explicit(
 			   &l->word, &zero, 1, memory_order_acquire,
 			   memory_order_relaxed)) {

@@ -227,6 +227,12 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state from,
 	bool look = false;
 	int err = 0;
 
+	if ((to == IBV_QPS_ERR || to == IBV_QPS_RESET) &&
+	    q->flags & SOFT_SERIALISED) {
+		/* What comes is the control path's: no membarriers for it. */
+		soft_lock_unbias(&q->lock);
+		soft_lock_unbias(&q->rq_lock);
+	}
 	if (to == IBV_QPS_ERR)
 		return modify_err(q);
 	if (to == IBV_QPS_RESET)
@@ -256,6 +262,10 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state from,
 		err = MOVED;
 	}
 	soft_qp_release(q);
+	if (!err && to == IBV_QPS_RTS && q->flags & SOFT_SERIALISED) {
+		soft_lock_bias(&q->lock);
+		soft_lock_bias(&q->rq_lock);
+	}
 	if (!err && to == IBV_QPS_RTR)
 		soft_peer_late(q);
 	/* seq_cst fence: the gate is open before the look; the other end

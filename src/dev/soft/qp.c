@@ -11,9 +11,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* Its user excludes himself, so its locks are biased. */
-#define SERIALISED ((unsigned)(DEV_QP_SINGLE_THREADED | DEV_QP_SERIAL))
-
 static int check_init(struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
 {
 	if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC &&
@@ -121,9 +118,11 @@ static uint64_t cq_load(const struct soft_qp *q, bool send)
 static void cq_use(struct soft_cq *c, struct soft_qp *q, bool send, int by)
 {
 	c->qps += (uint32_t)by;
-	soft_lock_revoke(&c->lock);
-	c->load += (uint64_t)((int64_t)cq_load(q, send) * by);
-	soft_lock_return(&c->lock);
+	/* relaxed: nothing comes of this QP before its user has synchronised
+	 * with who made it, nor after who destroys it has with its user */
+	atomic_fetch_add_explicit(&c->load,
+				  (uint64_t)((int64_t)cq_load(q, send) * by),
+				  memory_order_relaxed);
 	if (by > 0 && !(q->flags & DEV_QP_SINGLE_THREADED))
 		soft_lock_share(&c->lock);
 }
@@ -177,6 +176,18 @@ err_area:
 	return err;
 }
 
+/* modify.c makes them biased, and young again. */
+static void locks_init(struct soft_qp *q)
+{
+	if (q->flags & SOFT_SERIALISED) {
+		soft_lock_init_young(&q->lock);
+		soft_lock_init_young(&q->rq_lock);
+		return;
+	}
+	soft_lock_init(&q->lock, false);
+	soft_lock_init(&q->rq_lock, false);
+}
+
 static void qp_base_init(struct soft *s, struct soft_qp *q, struct ibv_pd *pd,
 			 const struct ibv_qp_init_attr *a)
 {
@@ -199,7 +210,6 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 		   struct ibv_qp **qp)
 {
 	struct soft *s = soft_of_dev(dev);
-	bool biased;
 	struct soft_qp *q;
 	int err;
 
@@ -214,8 +224,7 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 	q->s = s;
 	q->pd = container_of(pd, struct soft_pd, pd);
 	/* In harsh mode more than one thread works for it. */
-	q->flags = s->harsh ? flags & ~SERIALISED : flags;
-	biased = q->flags & SERIALISED;
+	q->flags = s->harsh ? flags & ~SOFT_SERIALISED : flags;
 	q->srq = attr->srq ? soft_srq_of(attr->srq) : NULL;
 	q->sig_all = attr->sq_sig_all;
 	q->unreliable = attr->qp_type != IBV_QPT_RC;
@@ -223,8 +232,7 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 				  : IBV_WR_ATOMIC_FETCH_AND_ADD;
 	q->far_bell = -1;
 	q->parked_end = &q->parked;
-	soft_lock_init(&q->lock, biased);
-	soft_lock_init(&q->rq_lock, biased);
+	locks_init(q);
 	qp_layout(q, &attr->cap, attr->qp_type);
 	q->rq_wr_id = env_alloc(s->env, (q->rq_slots + 1) * (sizeof(uint64_t) +
 							     sizeof(uint32_t)));
@@ -275,8 +283,7 @@ static void qp_unplace(struct soft *s, struct soft_qp *q, bool keep_area)
 		q->srq->given_up |= keep_area;
 		q->srq->qps--;
 	}
-	soft_cq_detach_send(scq, q);
-	soft_cq_detach_recv(rcq, q);
+	soft_cq_detach(scq, rcq, q);
 	cq_use(scq, q, true, -1);
 	cq_use(rcq, q, false, -1);
 	if (q->harsh)

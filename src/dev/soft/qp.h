@@ -21,6 +21,9 @@
 
 #define SOFT_XLATS 8u
 
+/* Its user excludes himself, so its locks are biased. */
+#define SOFT_SERIALISED ((unsigned)(DEV_QP_SINGLE_THREADED | DEV_QP_SERIAL))
+
 /* What a QP knows of one rkey: checked once, valid while *live == key. */
 struct soft_xlat {
 	uint32_t key;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The two-kind lock: its user and a revoker exclude each other, also while a
- * biased lock becomes a shared one. */
+ * biased lock becomes a shared one, or a young one a biased one and that back. */
 #include "rig.h"
 
 #include "dev/soft/lock.h"
@@ -14,6 +14,7 @@
 #define ROUNDS 3000000
 
 static struct soft_lock lock;
+static char young;    /* that it begins so, for race() */
 static uint64_t x, y; /* always equal outside */
 static _Atomic uint64_t wrong;
 static _Atomic int revokers;
@@ -53,8 +54,10 @@ static void *revoker(void *arg)
 		soft_lock_revoke(&lock);
 		inside();
 		soft_lock_return(&lock);
-		if (arg && i == REVOKES / 2)
+		if (arg == &lock && i == REVOKES / 2)
 			soft_lock_share(&lock);
+		if (arg == &young)
+			(i % 2 ? soft_lock_unbias : soft_lock_bias)(&lock);
 	}
 	revokers--;
 	return NULL;
@@ -66,7 +69,10 @@ static void race(bool biased, void *share)
 	pthread_t t[3];
 	int i;
 
-	soft_lock_init(&lock, biased);
+	if (share == &young)
+		soft_lock_init_young(&lock);
+	else
+		soft_lock_init(&lock, biased);
 	x = y = 0;
 	revokers = 2;
 	pthread_create(&t[0], NULL, user, &rounds);
@@ -94,12 +100,34 @@ static void test_shared(void **state)
 	race(false, NULL);
 }
 
+static void test_young_and_biased(void **state)
+{
+	race(false, &young);
+	assert_int_equal(lock.mode, SOFT_LOCK_YOUNG);
+}
+
+/* What is young no more does not become so. */
+static void test_others_stay(void **state)
+{
+	soft_lock_init(&lock, false);
+	soft_lock_bias(&lock);
+	assert_int_equal(lock.mode, SOFT_LOCK_SHARED);
+	soft_lock_unbias(&lock);
+	assert_int_equal(lock.mode, SOFT_LOCK_SHARED);
+	soft_lock_init_young(&lock);
+	soft_lock_share(&lock);
+	assert_int_equal(lock.mode, SOFT_LOCK_SHARED);
+	assert_int_equal(lock.word, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_biased),
 		cmocka_unit_test(test_becomes_shared),
 		cmocka_unit_test(test_shared),
+		cmocka_unit_test(test_young_and_biased),
+		cmocka_unit_test(test_others_stay),
 	};
 
 	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0,
