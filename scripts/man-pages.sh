@@ -1,12 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 #
-# man-pages.sh - writes docs/man/*.1 from docs/man/*.1.md by pandoc. The result is
-# committed, so that no build needs pandoc; its first line keeps the source's
-# checksum, by which scripts/lint/man.py sees a page that was not made anew.
+# man-pages.sh - writes docs/man/*.1 and *.3 from the Markdown beside them by
+# pandoc. The result is committed, so that no build needs pandoc; its first line
+# keeps the source's checksum, by which scripts/lint/man.py sees a page that was
+# not made anew.
 set -eu
 cd "$(dirname "$0")/../docs/man"
-for source in *.1.md; do
+for source in *.[13].md; do
 	page=${source%.md}
 	{
 		echo ".\\\" made from $source" \
