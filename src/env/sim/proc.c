@@ -16,6 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
 
 #define POISON 0xdb
 #define PAGE 4096u
@@ -43,7 +46,13 @@ static char *large_base(size_t len, size_t *mapped)
 	*mapped = (len + 2 * PAGE - 1) & ~(size_t)(PAGE - 1);
 	base = mmap(NULL, *mapped, PROT_READ | PROT_WRITE,
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	return base == MAP_FAILED ? NULL : base;
+	if (base == MAP_FAILED)
+		return NULL;
+#if defined(__SANITIZE_ADDRESS__)
+	/* Perhaps a fiber's stack was there. */
+	__asan_unpoison_memory_region(base, *mapped);
+#endif
+	return base;
 }
 
 static char *small_base(size_t align, size_t len)
