@@ -26,19 +26,6 @@ static bool within(const struct shm_qp *f, uint64_t off, uint64_t size)
 	       off + sizeof(*f) + slots * stride <= size;
 }
 
-static struct soft_bell *bell_by_id(struct soft_peer *p, uint32_t id)
-{
-	struct soft_bell *b;
-	struct list_node *n;
-
-	for (n = p->bells.next; n != &p->bells; n = n->next) {
-		b = container_of(n, struct soft_bell, link);
-		if (b->id == id)
-			return b;
-	}
-	return NULL;
-}
-
 static bool look(struct soft_peer *p, uint32_t idx, uint32_t qpn,
 		 uint64_t *area, struct soft_bell **bell)
 {
@@ -63,7 +50,7 @@ static bool look(struct soft_peer *p, uint32_t idx, uint32_t qpn,
 	if (atomic_load_explicit(&p->nic->place[idx], memory_order_relaxed) !=
 	    place)
 		return false;
-	*bell = id ? bell_by_id(p, id) : NULL;
+	*bell = id ? soft_bell_find(p, id) : NULL;
 	*area = off;
 	return !id || *bell;
 }

@@ -240,9 +240,7 @@ static int peer_new(struct soft *s, int sock, const struct msg *r,
 	return err;
 }
 
-/* NULL: no memory. */
-static struct soft_bell *bell_of(struct soft *s, struct soft_peer *p,
-				 uint32_t id, int *fd)
+struct soft_bell *soft_bell_find(struct soft_peer *p, uint32_t id)
 {
 	struct soft_bell *b;
 	struct list_node *n;
@@ -252,6 +250,17 @@ static struct soft_bell *bell_of(struct soft *s, struct soft_peer *p,
 		if (b->id == id)
 			return b;
 	}
+	return NULL;
+}
+
+/* NULL: no memory. */
+static struct soft_bell *bell_of(struct soft *s, struct soft_peer *p,
+				 uint32_t id, int *fd)
+{
+	struct soft_bell *b = soft_bell_find(p, id);
+
+	if (b)
+		return b;
 	b = env_alloc(s->env, sizeof(*b));
 	if (!b)
 		return NULL;

@@ -71,6 +71,8 @@ static inline int soft_bell_fd(const struct soft_bell *b)
 	return b ? b->fd : -1;
 }
 
+/* That of a channel of p, or NULL. s->lock held. */
+struct soft_bell *soft_bell_find(struct soft_peer *p, uint32_t id);
 void soft_bell_get(struct soft_bell *b); /* b may be NULL */
 void soft_bell_put(struct soft *s, struct soft_bell *b);
 /* Lets go of those that destinations of UD QPs hold, and need no more; now and

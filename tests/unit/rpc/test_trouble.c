@@ -91,6 +91,20 @@ static void world_open(struct world *w, struct skein_conn_attr *attr)
 	world_open_in(w, attr, false);
 }
 
+/* The server's memory, and the client's to write it from. */
+static void words(struct world *w, struct skein_mem **local,
+		  struct skein_remote *remote)
+{
+	struct skein_mem *shared;
+
+	assert_int_equal(skein_mem_new(w->server, 4096, &shared), 0);
+	assert_int_equal(skein_mem_share(shared, "words",
+					 SKEIN_MEM_READ | SKEIN_MEM_WRITE),
+			 0);
+	assert_int_equal(skein_mem_new(w->client, 4096, local), 0);
+	assert_int_equal(skein_mem_find(w->conn, "words", PATIENCE, remote), 0);
+}
+
 static void world_close(struct world *w)
 {
 	skein_conn_close(w->conn, SKEIN_S(1));
@@ -403,20 +417,13 @@ static void test_cancelled(void **state)
 {
 	struct skein_conn_attr attr = {.qps = 2};
 	struct doing d = {.rc = {1, 1, 1, -1}};
-	struct skein_mem *shared;
 	struct world w;
 	pthread_t t;
 	void *ret;
 
 	world_open(&w, &attr);
 	d.w = &w;
-	assert_int_equal(skein_mem_new(w.server, 4096, &shared), 0);
-	assert_int_equal(skein_mem_share(shared, "words",
-					 SKEIN_MEM_READ | SKEIN_MEM_WRITE),
-			 0);
-	assert_int_equal(skein_mem_new(w.client, 4096, &d.local), 0);
-	assert_int_equal(skein_mem_find(w.conn, "words", PATIENCE, &d.remote),
-			 0);
+	words(&w, &d.local, &d.remote);
 	assert_int_equal(pthread_create(&t, NULL, cancelled_main, &d), 0);
 	pthread_join(t, &ret);
 	assert_ptr_equal(ret, PTHREAD_CANCELED);
@@ -475,20 +482,13 @@ static void cancelled_alone(bool background)
 {
 	struct alone a = {.rc = {1, 1, 1, 1, 1}, .written = 1};
 	struct skein_conn_attr attr = {.qps = 0};
-	struct skein_mem *shared;
 	struct world w;
 	pthread_t t;
 	void *ret;
 
 	world_open_in(&w, &attr, background);
 	a.w = &w;
-	assert_int_equal(skein_mem_new(w.server, 4096, &shared), 0);
-	assert_int_equal(skein_mem_share(shared, "words",
-					 SKEIN_MEM_READ | SKEIN_MEM_WRITE),
-			 0);
-	assert_int_equal(skein_mem_new(w.client, 4096, &a.local), 0);
-	assert_int_equal(skein_mem_find(w.conn, "words", PATIENCE, &a.remote),
-			 0);
+	words(&w, &a.local, &a.remote);
 	assert_int_equal(pthread_create(&t, NULL, cancelled_alone_main, &a), 0);
 	pthread_join(t, &ret);
 	assert_ptr_equal(ret, PTHREAD_CANCELED);
