@@ -302,7 +302,9 @@ static void test_no_room_for_credits(void **state)
 	alarm(20);
 	progress(&p, 100);
 	alarm(0);
-	assert_int_equal(conn->recv_owed, CONN_RECVS);
+	/* None was given back. More may be owed: the server's thread goes to
+	 * sleep when it likes, and says so. */
+	assert_true(conn->recv_owed >= CONN_RECVS);
 	assert_true(conn->eng->attention);
 	conn->recv_owed = 0;
 	conn->ops.taken -= room;
