@@ -112,6 +112,8 @@ struct conn_module {
 	/* In a thread that ends; never while the handle closes. Does not
 	 * block. */
 	void (*seat_left)(struct skein_conn *handle, struct conn_seat *seat);
+	/* In its thread: a memory operation of so many bytes was sent. */
+	void (*seat_wr)(struct conn_seat *seat, size_t len);
 	/* Is nothing of its old thread under way any more? Any thread. */
 	bool (*seat_idle)(struct skein_conn *handle, struct conn_seat *seat);
 	/* The handle ends, and with it the seat's memory; no thread uses it

@@ -159,6 +159,15 @@ static int memop_post(struct memop *m)
 	return rc;
 }
 
+static void tell_modules(struct conn_seat *seat, size_t len)
+{
+	const struct conn_module *m;
+
+	for (unsigned i = 0; (m = conn_modules[i]); i++)
+		if (m->seat_wr)
+			m->seat_wr(seat, len);
+}
+
 /* The calling thread's, by its lane. Before the post m is counted, for it may
  * have ended before this returns. */
 static int submit_shared(struct memop *m)
@@ -167,6 +176,7 @@ static int submit_shared(struct memop *m)
 	struct conn_seat *seat;
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
+	size_t len = m->len;
 	int rc;
 
 	rc = conn_check(m->conn);
@@ -189,6 +199,8 @@ static int submit_shared(struct memop *m)
 		seat->wrs_begun--;
 		m->seat = NULL;
 		scratch_drop(m);
+	} else {
+		tell_modules(seat, len);
 	}
 	return rc;
 }

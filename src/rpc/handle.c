@@ -93,6 +93,9 @@ static unsigned active_lanes(struct rpc_handle *h)
 	return n;
 }
 
+/* Of a request without payload it still takes this much to send it. */
+#define REQUEST_OWN sizeof(struct rpc_req_meta)
+
 static bool load_of(struct conn_seat *seat, struct thrsched_thread *t)
 {
 	struct rpc_seat *s;
@@ -111,7 +114,8 @@ static bool load_of(struct conn_seat *seat, struct thrsched_thread *t)
 		.median =
 			atomic_load_explicit(&s->median, memory_order_relaxed),
 		.requests = requests - s->requests_seen,
-		.bytes = bytes - s->bytes_seen,
+		.bytes = bytes - s->bytes_seen +
+			 REQUEST_OWN * (requests - s->requests_seen),
 		.qp = atomic_load_explicit(&seat->lane_wanted,
 					   memory_order_relaxed)};
 	s->requests_seen = requests;

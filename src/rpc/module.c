@@ -733,6 +733,7 @@ const struct conn_module rpc_module = {
 	.closed = rpc_closed,
 	.seat_taken = rpc_seat_taken,
 	.seat_left = rpc_seat_left,
+	.seat_wr = rpc_seat_wr,
 	.seat_idle = rpc_seat_idle,
 	.seat_free = rpc_seat_free,
 };

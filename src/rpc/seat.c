@@ -101,7 +101,7 @@ void rpc_seat_free(struct skein_conn *handle, struct conn_seat *seat)
 
 /* --- sending ------------------------------------------------------------ */
 
-static void count_call(struct rpc_seat *s, size_t len)
+static void count_request(struct rpc_seat *s, size_t len)
 {
 	uint32_t n = atomic_load_explicit(&s->requests, memory_order_relaxed);
 
@@ -116,6 +116,11 @@ static void count_call(struct rpc_seat *s, size_t len)
 		atomic_store_explicit(&s->median,
 				      thrsched_sizes_median(&s->sizes),
 				      memory_order_relaxed);
+}
+
+void rpc_seat_wr(struct conn_seat *seat, size_t len)
+{
+	count_request(rpc_seat_of(seat), len);
 }
 
 static void large_run(struct engine_call *call)
@@ -189,7 +194,7 @@ int rpc_seat_send(struct rpc_seat *s, struct rpc_client_req *r,
 	if (err)
 		s->begun--;
 	else
-		count_call(s, r->len);
+		count_request(s, r->len);
 	return err;
 }
 

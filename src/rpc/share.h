@@ -197,6 +197,7 @@ struct rpc_seat {
 
 int rpc_seat_taken(struct skein_conn *handle, struct conn_seat *seat);
 void rpc_seat_left(struct skein_conn *handle, struct conn_seat *seat);
+void rpc_seat_wr(struct conn_seat *seat, size_t len);
 bool rpc_seat_idle(struct skein_conn *handle, struct conn_seat *seat);
 void rpc_seat_free(struct skein_conn *handle, struct conn_seat *seat);
 /* Owner: what is left of a thread that has ended. Returns what moved. */

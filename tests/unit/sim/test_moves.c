@@ -14,6 +14,7 @@
 #define ENGINES 2
 #define NOW 1
 #define LATER 2
+#define EMPTY 3
 #define LARGE (100u << 10)
 #define MS 1000000ull
 
@@ -52,6 +53,11 @@ static int on_later(struct skein_rpc_req *req, void *arg)
 	return skein_rpc_defer(req, &((struct play *)arg)->later);
 }
 
+static int on_empty(struct skein_rpc_req *req, void *arg)
+{
+	return 0;
+}
+
 struct serving {
 	struct play *p;
 	unsigned i;
@@ -79,6 +85,7 @@ static void server(void *arg)
 	struct env_thread *threads[ENGINES];
 	struct skein_listener *listener;
 	struct serving s[ENGINES];
+	struct skein_mem *area;
 	struct skein_ctx *ctx;
 	struct rpc_ctx *rx;
 
@@ -88,6 +95,9 @@ static void server(void *arg)
 	rx->aqp.interval_ns = SKEIN_S(3600);
 	assert_int_equal(skein_rpc_handle(ctx, NOW, on_now, p), 0);
 	assert_int_equal(skein_rpc_handle(ctx, LATER, on_later, p), 0);
+	assert_int_equal(skein_rpc_handle(ctx, EMPTY, on_empty, p), 0);
+	assert_int_equal(skein_mem_new(ctx, LARGE, &area), 0);
+	assert_int_equal(skein_mem_share(area, "area", SKEIN_MEM_WRITE), 0);
 	for (unsigned i = 0; i < ENGINES; i++) {
 		assert_int_equal(skein_engine_new(ctx, SKEIN_WAIT_POLL,
 						  &p->engines[i]),
@@ -100,6 +110,7 @@ static void server(void *arg)
 	assert_int_equal(skein_listener_open(ctx, ":7000", &l, &listener), 0);
 	for (unsigned i = 0; i < ENGINES; i++)
 		env_thread_join(p->t.env[0], threads[i]);
+	skein_mem_free(area);
 	skein_ctx_close(ctx);
 }
 
@@ -387,6 +398,103 @@ static void test_late_at_rest(void **state)
 	run(late_at_rest);
 }
 
+/* --- what counts as a thread's load ------------------------------------- */
+
+struct worker {
+	struct play *p;
+	void (*work)(struct worker *w);
+	struct skein_remote area;
+	struct skein_mem *local;
+	struct conn_seat *seat;
+	bool done; /* stays until it may go: its seat is looked at */
+	atomic_bool go;
+};
+
+/* From lane 0, whatever was drawn. */
+static void works(void *arg)
+{
+	struct worker *w = arg;
+
+	assert_int_equal(conn_seat(w->p->conn, &w->seat), 0);
+	w->seat->lane = w->seat->lane_wanted = 0;
+	for (int i = 0; i < 4; i++)
+		w->work(w);
+	w->done = true;
+	while (!w->go)
+		sim_sleep(w->p->t.w, 10000);
+}
+
+static void write_much(struct worker *w)
+{
+	assert_int_equal(skein_mem_write(w->p->conn, w->local, 0, &w->area, 0,
+					 1024, SKEIN_S(1)),
+			 0);
+}
+
+static void call_empty(struct worker *w)
+{
+	assert_int_equal(skein_rpc_call(w->p->conn, EMPTY, NULL, 0, NULL, 0,
+					SKEIN_S(1), NULL),
+			 0);
+}
+
+/* Four threads that do alike, all by lane 0: the scheduler gives each lane two. */
+static void shared_out(struct play *p, void (*work)(struct worker *w))
+{
+	struct rpc_handle *h = lane_of(p)->share->handle;
+	struct env_thread *threads[4];
+	struct worker w[4];
+	unsigned moved = 0;
+
+	for (unsigned i = 0; i < 4; i++) {
+		w[i] = (struct worker){.p = p, .work = work};
+		assert_int_equal(skein_mem_new(p->ctx, 1024, &w[i].local), 0);
+		assert_int_equal(skein_mem_find(p->conn, "area", SKEIN_S(1),
+						&w[i].area),
+				 0);
+	}
+	/* What the thread that is here has called is no load any more. */
+	h->sched_now = true;
+	skein_engine_run(skein_ctx_engine(p->ctx), 0);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(env_thread_start(p->t.env[1], "worker", works,
+						  &w[i], &threads[i]),
+				 0);
+	for (unsigned i = 0; i < 4; i++)
+		while (!w[i].done)
+			sim_sleep(p->t.w, 10000);
+	h->sched_now = true;
+	skein_engine_run(skein_ctx_engine(p->ctx), 0);
+	for (unsigned i = 0; i < 4; i++)
+		moved += w[i].seat->lane_wanted;
+	assert_int_equal(moved, 2);
+	for (unsigned i = 0; i < 4; i++) {
+		w[i].go = true;
+		env_thread_join(p->t.env[1], threads[i]);
+		skein_mem_free(w[i].local);
+	}
+}
+
+static void memory(struct play *p)
+{
+	shared_out(p, write_much);
+}
+
+static void test_memory_counts(void **state)
+{
+	run(memory);
+}
+
+static void empty(struct play *p)
+{
+	shared_out(p, call_empty);
+}
+
+static void test_empty_counts(void **state)
+{
+	run(empty);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -395,6 +503,8 @@ int main(void)
 		cmocka_unit_test(test_lane_down),
 		cmocka_unit_test(test_late),
 		cmocka_unit_test(test_late_at_rest),
+		cmocka_unit_test(test_memory_counts),
+		cmocka_unit_test(test_empty_counts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
