@@ -231,6 +231,63 @@ const struct scenario scenario_mcast_engine = {
 	.run = engine,
 };
 
+/* --- a group's first message ------------------------------------------- */
+
+/* Members take their memory when it begins. */
+static int first_line(const struct scenario_conf *sc, uint32_t nodes,
+		      const struct nic_model *nic, struct report *rep)
+{
+	struct mcast_bed_conf conf = {.seed = sc->seed,
+				      .nic = nic,
+				      .nodes = nodes,
+				      .algorithm = MCAST_PIPELINE,
+				      .object = 256 * MIB,
+				      .block = MIB};
+	struct mcast_bed_result first, next;
+	double line = (double)conf.object * 8 / nic->link_gbps / 1e6, bound;
+	int rc = run(rep, &conf, &next);
+
+	conf.cold = true;
+	if (!rc)
+		rc = run(rep, &conf, &first);
+	if (rc)
+		return rc;
+	bound = line * (double)(log2_ceil(nodes) + first.blocks - 1) /
+		(double)first.blocks;
+	report_line(rep, "",
+		    (double[]){nodes, ms(&first), ms(&next), bound,
+			       ms(&first) / bound, ms(&next) / bound});
+	if (!sc->nic && ms(&first) > 1.05 * bound)
+		report_fail(rep, "%u nodes: %.1f ms, more than 1.05 x %.1f",
+			    nodes, ms(&first), bound);
+	return 0;
+}
+
+static int first(const struct scenario_conf *sc, struct report *rep)
+{
+	static const char *const cols[] = {"nodes",    "first_ms",    "next_ms",
+					   "bound_ms", "first_ratio", "ratio",
+					   NULL};
+	static const uint32_t sizes[] = {2, 4, 7, 16, 48, 64, 100, 128, 300};
+	struct nic_model nic;
+	int rc = nic_of(sc, "connectx3", 40, &nic);
+
+	columns(rep, cols);
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes) && !rc; i++) {
+		if (sc->nodes && sizes[i] > sc->nodes)
+			break;
+		rc = first_line(sc, sizes[i], &nic, rep);
+	}
+	return rc;
+}
+
+const struct scenario scenario_mcast_first = {
+	.name = "mcast-first",
+	.what = "mcast-scaling, with what a group's first message takes",
+	.nic = "connectx3",
+	.run = first,
+};
+
 /* --- figure 4: the algorithms ------------------------------------------ */
 
 static int algorithms_line(const struct scenario_conf *sc, uint64_t object,
@@ -375,8 +432,12 @@ static int overlap(const struct scenario_conf *sc, struct report *rep)
 	columns(rep, cols);
 	for (uint32_t n = 2; n <= most && !rc; n += 2) {
 		rc = overlap_cells(sc, &nic, n, rep, cells);
-		if (!rc)
-			report_line(rep, "", cells);
+		if (rc)
+			break;
+		report_line(rep, "", cells);
+		if (!sc->nic && (cells[1] < 0.9 * nic.link_gbps ||
+				 cells[4] < 0.9 * nic.link_gbps))
+			report_fail(rep, "%u roots: a cable has room", n);
 	}
 	return rc;
 }

@@ -30,6 +30,7 @@ struct mcast_bed_conf {
 	uint32_t window; /* sends of a member at a time; 0: 2 */
 	uint32_t rack;	 /* nodes of a rack; 0: one switch */
 	uint32_t oversub_pct;
+	bool cold;	/* no message goes ahead; the engine's bed */
 	bool scattered; /* members stand in racks at random, not in turn */
 	/* The way between two members of group 0 is so many times slower. */
 	uint32_t slow_from, slow_to, slow;

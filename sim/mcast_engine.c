@@ -64,7 +64,7 @@ static void on_done(void *arg, struct skein_mcast *group,
 		bed->rc = -EIO;
 		return;
 	}
-	if (m->rank == 0 || msg->seq == 0)
+	if (m->rank == 0 || (msg->seq == 0 && !bed->conf->cold))
 		return;
 	/* Threads are ahead of the world, some more than others. */
 	took = sim_thread_now(bed->w) - bed->begun;
@@ -131,6 +131,8 @@ static int warm_up(struct bed *bed, struct skein_mcast *group)
 	uint64_t warm = (uint64_t)WARM_BLOCKS * bed->conf->block;
 	int rc;
 
+	if (bed->conf->cold)
+		return 0;
 	/* A tree's members keep all of a message until they relay it. */
 	if (warm > bed->conf->object || bed->conf->algorithm == MCAST_TREE)
 		warm = bed->conf->object;
@@ -162,6 +164,15 @@ static int send_both(struct member *m)
 						 NULL);
 }
 
+/* Who closes a group takes its connections down, and while a device does that
+ * its caller waits, who is to move the blocks of the other groups: what is
+ * timed must not have an end of a group in it. */
+static void wait_for_all(struct bed *bed)
+{
+	while (bed->unfinished && !bed->rc)
+		sim_sleep(bed->w, MS);
+}
+
 static int play(struct node *n)
 {
 	struct skein_mcast_stats stats = {.size = sizeof(stats)};
@@ -177,6 +188,7 @@ static int play(struct node *n)
 	for (uint32_t g = 0; g < bed->groups && !bed->rc; g++)
 		if (n->members[g].rank == 0)
 			bed->rc = send_both(&n->members[g]);
+	wait_for_all(bed);
 	for (uint32_t g = 0; g < bed->groups; g++) {
 		end = skein_mcast_close(n->members[g].handle, LIMIT_NS);
 		rc = rc ? rc : end;

@@ -12,7 +12,7 @@
 /*
  * Of conf it does not look at posted, window (the engine has its own) and carry.
  * A message of at most 64 blocks goes ahead in each group, for which members
- * take their memory; then all roots send at one time, and res->ns is from there
+ * take their memory, unless conf->cold; then all roots send at one time, and res->ns is from there
  * to the last receiver's done(). No more groups than nodes.
  *
  * 0; -EIO when a member failed, -EPROTO when a receiver was not ready, -ETIME when it came to no end; else why it could

@@ -14,14 +14,15 @@ static const struct scenario *const scenarios[] = {
 	&scenario_verbs_rate,	    &scenario_qp_scaling,
 	&scenario_inbound_outbound, &scenario_calibrate,
 	&scenario_mcast_relay,	    &scenario_mcast_scaling,
-	&scenario_mcast_engine,	    &scenario_mcast_algorithms,
-	&scenario_mcast_blocks,	    &scenario_mcast_overlap,
-	&scenario_mcast_racks,	    &scenario_mcast_apt,
-	&scenario_mcast_slow_link,  &scenario_flock_sharing,
-	&scenario_flock_ud,	    &scenario_flock_combining,
-	&scenario_flock_threads,    &scenario_flock_nodes,
-	&scenario_mcast_groups,	    &scenario_rpc_handles,
-	&scenario_mcast_large,	    &scenario_mcast_resume,
+	&scenario_mcast_engine,	    &scenario_mcast_first,
+	&scenario_mcast_algorithms, &scenario_mcast_blocks,
+	&scenario_mcast_overlap,    &scenario_mcast_racks,
+	&scenario_mcast_apt,	    &scenario_mcast_slow_link,
+	&scenario_flock_sharing,    &scenario_flock_ud,
+	&scenario_flock_combining,  &scenario_flock_threads,
+	&scenario_flock_nodes,	    &scenario_mcast_groups,
+	&scenario_rpc_handles,	    &scenario_mcast_large,
+	&scenario_mcast_resume,
 };
 
 #define N_SCENARIOS (sizeof(scenarios) / sizeof(scenarios[0]))

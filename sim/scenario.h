@@ -99,6 +99,7 @@ extern const struct scenario scenario_calibrate;
 extern const struct scenario scenario_mcast_relay;
 extern const struct scenario scenario_mcast_scaling;
 extern const struct scenario scenario_mcast_engine;
+extern const struct scenario scenario_mcast_first;
 extern const struct scenario scenario_mcast_algorithms;
 extern const struct scenario scenario_mcast_blocks;
 extern const struct scenario scenario_mcast_overlap;

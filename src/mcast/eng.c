@@ -546,6 +546,7 @@ int mcast_eng_poll(struct mcast_eng *e, uint64_t now_ns)
 		moved += mcast_xfer_arrivals(e);
 		moved += mcast_xfer_start_next(e);
 		moved += mcast_slot_step(e);
+		moved += mcast_xfer_begins(e);
 		moved += mcast_xfer_grants(e);
 		moved += mcast_xfer_sends(e);
 		if (!e->over && mcast_xfer_complete(e))

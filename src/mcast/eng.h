@@ -150,6 +150,8 @@ struct mcast_xfer {
 	bool active;
 	bool small; /* it goes by slots: slot.c */
 	bool stream;
+	bool ring_due;	  /* streamed: there is no ring for it yet */
+	uint32_t in_turn; /* receives that are asked for one at a time */
 	struct skein_mcast_msg msg;
 	struct mcast_plan plan;
 	struct mcast_buf base;
@@ -316,6 +318,8 @@ int mcast_xfer_start_next(struct mcast_eng *e);
 int mcast_xfer_arrivals(struct mcast_eng *e);
 /* Has one come whose turn it is? */
 bool mcast_xfer_arrived(const struct mcast_eng *e);
+/* Tells children of the message, then makes the ring. */
+int mcast_xfer_begins(struct mcast_eng *e);
 int mcast_xfer_grants(struct mcast_eng *e);
 int mcast_xfer_sends(struct mcast_eng *e);
 int mcast_xfer_end(struct mcast_eng *e, int status);

@@ -278,7 +278,7 @@ bool mcast_ring_may_feed(const struct mcast_eng *e)
 {
 	uint32_t block = (uint32_t)e->x.feed.block;
 
-	return e->x.active && e->x.feeds &&
+	return e->x.active && e->x.feeds && !e->x.ring_due &&
 	       (same_again(e, block) ||
 		(!held(e, block) && mcast_ring_room(e)));
 }

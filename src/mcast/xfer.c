@@ -57,6 +57,26 @@ static void xfer_clear(struct mcast_eng *e)
 	memset(x, 0, sizeof(*x));
 }
 
+/*
+ * Who registers memory begins out of step with the others, and with two READYs
+ * under way a group that has begun so may stay so: of two blocks the later one
+ * takes the cable first. So until each has heard from each of its neighbours one
+ * is asked for at a time; that brings all into step, and then they stay in it.
+ */
+static int make_ring(struct mcast_eng *e)
+{
+	uint64_t had = e->ring.count;
+	int rc;
+
+	if (!e->x.ring_due)
+		return 0;
+	e->x.ring_due = false;
+	rc = mcast_ring_begin(e);
+	for (uint32_t n = 1; e->ring.count != had && n < e->conf.n; n *= 2)
+		e->x.in_turn += 2;
+	return rc;
+}
+
 /* What is the same for root and receivers. */
 static int xfer_make(struct mcast_eng *e, const struct skein_mcast_msg *msg,
 		     const struct mcast_dest *dest)
@@ -88,7 +108,9 @@ static int xfer_make(struct mcast_eng *e, const struct skein_mcast_msg *msg,
 	x->feeds = x->sends && x->stream && mcast_is_root(e);
 	for (uint32_t i = 0; i < e->n_nbs; i++)
 		e->nbs[i].begins = e->nbs[i].child && msg->blocks > 1;
-	return x->stream && e->conf.n > 1 ? mcast_ring_begin(e) : 0;
+	x->ring_due = x->stream && e->conf.n > 1;
+	/* One block: it is here, and nobody is to be told. */
+	return msg->blocks == 1 ? make_ring(e) : 0;
 }
 
 int mcast_xfer_start_next(struct mcast_eng *e)
@@ -205,10 +227,16 @@ static bool seeks(const struct mcast_eng *e, bool send)
 	       (send ? e->resume->seek_send : e->resume->seek_grant);
 }
 
+static uint32_t grants_most(const struct mcast_eng *e)
+{
+	return e->x.in_turn ? 1 : MCAST_GRANTS;
+}
+
 static bool may_grant(const struct mcast_eng *e)
 {
-	return e->x.active && e->x.grants && !seeks(e, false) &&
-	       e->n_grants + e->n_arrivals < MCAST_GRANTS && !e->over;
+	return e->x.active && e->x.grants && !e->x.ring_due &&
+	       !seeks(e, false) &&
+	       e->n_grants + e->n_arrivals < grants_most(e) && !e->over;
 }
 
 static struct mcast_nb *peer_of(struct mcast_eng *e, uint32_t rank)
@@ -316,6 +344,7 @@ static bool take_grant(struct mcast_eng *e, uint32_t nb, struct mcast_grant *g)
 		if (e->grants[i].nb != nb)
 			continue;
 		*g = e->grants[i];
+		e->x.in_turn -= e->x.in_turn != 0;
 		e->n_grants--;
 		memmove(&e->grants[i], &e->grants[i + 1],
 			(e->n_grants - i) * sizeof(*g));
@@ -625,13 +654,27 @@ static int send_next(struct mcast_eng *e)
 	return 1;
 }
 
+/*
+ * The ring's memory is registered when those below know that the message
+ * begins: so all register at one time. If each did before it told its children,
+ * members would begin out of step by that time for each hop, and a group that
+ * has begun so may stay so (docs/mcast.md).
+ */
+int mcast_xfer_begins(struct mcast_eng *e)
+{
+	int moved = send_begins(e), rc;
+
+	if (e->over || !e->x.ring_due)
+		return moved;
+	rc = make_ring(e);
+	if (rc)
+		mcast_eng_fail(e, e->conf.rank, rc, e->conf.rank);
+	return moved + 1;
+}
+
 int mcast_xfer_sends(struct mcast_eng *e)
 {
-	int moved = send_begins(e);
-
-	if (!e->over)
-		moved += mcast_ring_feed(e);
-	return moved + send_next(e);
+	return mcast_ring_feed(e) + send_next(e);
 }
 
 /* --- is there work? ----------------------------------------------------- */
@@ -655,7 +698,7 @@ bool mcast_xfer_has_work(const struct mcast_eng *e)
 
 	if (!x->active && !list_empty(&e->queue) && !mcast_resume_pending(e))
 		return true;
-	if (wants_first(e) || send_works(e))
+	if (wants_first(e) || send_works(e) || x->ring_due)
 		return true;
 	for (uint32_t i = 0; i < e->n_nbs; i++)
 		if (may_begin(e, &e->nbs[i]))

@@ -14,7 +14,8 @@ done
 "$skein" sim mcast-scaling --nodes 128
 "$skein" sim mcast-engine --nodes 8 --twice
 "$skein" sim mcast-algorithms --nodes 5 --twice
-"$skein" sim mcast-overlap --nodes 8
+"$skein" sim mcast-first --nodes 48 --twice
+"$skein" sim mcast-overlap --nodes 10
 "$skein" sim mcast-racks --nodes 64
 "$skein" sim mcast-apt --nodes 16
 "$skein" sim mcast-slow-link
