@@ -168,8 +168,6 @@ static int group_new(struct skein_ctx *ctx, const struct skein_mcast_attr *user,
 	g->mx = conn_ctx_module(ctx, CONN_MODULE_MCAST);
 	g->port.ops = &mcast_group_port;
 	rc = attr_settle(&g->attr, user);
-	if (part)
-		g->attr.slots = g->attr.small_max = 0;
 	if (rc == 0)
 		rc = copy_members(g);
 	if (rc == 0)

@@ -282,7 +282,8 @@ static bool in_right(const struct mcast_eng *e, const struct mcast_nb *nb,
 
 	if (!mcast_rec_valid(rec, MCAST_WORDS, (uint32_t)s->next, imm_value) ||
 	    rec->type != MCAST_SMALL || rec->size > e->conf.small_max ||
-	    byte_len != HEAD + rec->size || nb->bye_in || rec->msg < e->done)
+	    byte_len != HEAD + rec->size || nb->bye_in || rec->msg < e->done ||
+	    (e->resume && !rec->msg))
 		return false;
 	last = s->next ? s->recs[slot_of(s, s->next - 1)].msg : 0;
 	return !s->next || rec->msg > last;

@@ -23,6 +23,7 @@
 #define BLOCK (64u << 10)
 #define BLOCKS 41u
 #define OBJECT ((uint64_t)(BLOCKS - 1) * BLOCK + 777)
+#define SMALL 100u /* behind what is resumed */
 #define PATIENCE SKEIN_S(120)
 
 static uint8_t at(uint64_t i)
@@ -56,7 +57,7 @@ struct report {
 	enum event event;
 	int status, closed; /* of done(); of close */
 	bool done, right;
-	unsigned kept, received, lost;
+	unsigned kept, received, lost, small;
 };
 
 static void all_write(int fd, const void *buf, size_t len)
@@ -101,11 +102,25 @@ static int on_incoming(void *arg, struct skein_mcast *group,
 		       const struct skein_mcast_msg *msg,
 		       struct skein_mcast_dest *dest)
 {
-	if (msg->size != OBJECT)
+	if (msg->size != (msg->seq ? SMALL : OBJECT))
 		return -EBADMSG;
+	if (msg->seq)
+		return 0;
 	if (!me.mem)
 		mem_make(false);
 	dest->mem = me.mem;
+	return 0;
+}
+
+static int on_block(void *arg, struct skein_mcast *group,
+		    const struct skein_mcast_msg *msg,
+		    const struct skein_mcast_block *b)
+{
+	const uint8_t *bytes = b->data;
+
+	for (uint32_t i = 0; i < b->len; i++)
+		if (bytes[i] != at(b->off + i))
+			return -EBADMSG;
 	return 0;
 }
 
@@ -113,7 +128,7 @@ static int on_fill(void *arg, struct skein_mcast *group,
 		   const struct skein_mcast_msg *msg,
 		   const struct skein_mcast_block *b)
 {
-	if (b->index >= me.hold) {
+	if (!msg->seq && b->index >= me.hold) {
 		if (!me.told_held)
 			say(HELD);
 		me.told_held = true;
@@ -129,6 +144,8 @@ static void on_done(void *arg, struct skein_mcast *group,
 {
 	struct skein_mcast_msg left;
 
+	if (msg->seq)
+		return;
 	me.status = status;
 	if (!status)
 		me.whole = true;
@@ -158,11 +175,12 @@ static void read_stats(struct skein_mcast *group, struct report *r)
 	do {
 		usleep(1000);
 		skein_mcast_stats(group, &s);
-	} while (!s.messages && !s.blocks_lost &&
+	} while (s.messages < 2 && !s.blocks_lost &&
 		 (!skein_mcast_failed(group, &why) || why.err == -ENODATA));
 	r->kept = (unsigned)s.blocks_kept;
 	r->received = (unsigned)s.blocks_received;
 	r->lost = (unsigned)s.blocks_lost;
+	r->small = (unsigned)s.small;
 }
 
 /* Until all is here, or the group is over. */
@@ -196,6 +214,7 @@ static int open_group(const struct order *o, struct skein_mcast **group)
 		.open_timeout_ns = SKEIN_S(60),
 		.member_timeout_ns = SKEIN_S(30),
 		.ops = {.incoming = on_incoming,
+			.block = on_block,
 			.fill = on_fill,
 			.done = on_done}};
 	struct skein_mcast_part part = {.size = sizeof(part),
@@ -229,6 +248,10 @@ static void obey(const struct order *o)
 	if (skein_mcast_wait(group, PATIENCE) == 0)
 		say(UP);
 	if (me.root && skein_mcast_send_stream(group, OBJECT, NULL))
+		_exit(2);
+	if (o->what == RESUME && !o->rank &&
+	    skein_mcast_send_stream(group, SMALL, NULL) &&
+	    !skein_mcast_failed(group, NULL))
 		_exit(2);
 	if (o->what == RESUME)
 		read_stats(group, &r);
@@ -374,7 +397,10 @@ static unsigned all_finish(const unsigned *who)
 		assert_int_equal(r.closed, 0);
 		assert_int_equal(r.status, 0);
 		assert_true(r.right);
-		assert_int_equal(r.kept + r.received, BLOCKS);
+		/* ... and a small message, which went by slots */
+		assert_int_equal(r.small, 1);
+		assert_int_equal(r.kept + r.received,
+				 BLOCKS + (who[i] != *who));
 		kept += r.kept;
 	}
 	return kept;

@@ -293,6 +293,21 @@ static void test_in_two_ways(void **state)
 	refused(e, 0, &s);
 }
 
+/* What is resumed goes by no slot. */
+static void test_what_is_resumed(void **state)
+{
+	struct mcast_eng *e = &w.m[2].eng;
+	struct said s;
+
+	world_init(&w, ODD, 4, MCAST_PIPELINE, BLOCK);
+	for (uint32_t i = 0; i < w.n; i++)
+		world_part(&w, i, NULL, 0, NULL);
+	e->nbs[0].owe = 0;
+	e->nbs[0].hello_in = true;
+	s = right_said(e, 20);
+	refused(e, 0, &s);
+}
+
 static void test_wrong_bytes(void **state)
 {
 	struct mcast_eng *e = fresh();
@@ -392,6 +407,7 @@ int main(void)
 		cmocka_unit_test(test_garbage),
 		cmocka_unit_test(test_more_than_the_ring),
 		cmocka_unit_test(test_in_two_ways),
+		cmocka_unit_test(test_what_is_resumed),
 		cmocka_unit_test(test_wrong_bytes),
 		cmocka_unit_test(test_behind_a_failure),
 		cmocka_unit_test(test_ends_behind_its_writes),
