@@ -42,6 +42,7 @@ int flock_begin(struct flock *f, const struct scenario_conf *sc,
 		.sched_ns = SCHED_NS,
 		.warm_ns = 2 * SCHED_NS + BASELINE_WARM_NS,
 		.run_ns = RUN_NS,
+		.costs = sc->costs,
 	};
 	rep->ok = true;
 	report_row(rep, "clients", f->conf.nodes);
@@ -168,5 +169,6 @@ static int sharing(const struct scenario_conf *sc, struct report *rep)
 const struct scenario scenario_flock_sharing = {
 	.name = "flock-sharing",
 	.what = "calls of many threads by how they share QPs (FLOCK fig. 4.4)",
+	.costs = true,
 	.run = sharing,
 };

@@ -65,5 +65,6 @@ static int combining(const struct scenario_conf *sc, struct report *rep)
 const struct scenario scenario_flock_combining = {
 	.name = "flock-combining",
 	.what = "handles with and without combining (FLOCK fig. 4.5)",
+	.costs = true,
 	.run = combining,
 };

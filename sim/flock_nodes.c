@@ -77,5 +77,6 @@ static int nodes(const struct scenario_conf *sc, struct report *rep)
 const struct scenario scenario_flock_nodes = {
 	.name = "flock-nodes",
 	.what = "calls of many client processes (FLOCK fig. 4.7)",
+	.costs = true,
 	.run = nodes,
 };

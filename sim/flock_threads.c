@@ -53,5 +53,6 @@ static int threads(const struct scenario_conf *sc, struct report *rep)
 const struct scenario scenario_flock_threads = {
 	.name = "flock-threads",
 	.what = "small and large calls, threads spread by size (FLOCK fig. 4.6)",
+	.costs = true,
 	.run = threads,
 };

@@ -35,6 +35,7 @@ int flock_ud_point(struct flock *f, unsigned senders, double x,
 		.warm_ns = WARM_NS,
 		.run_ns = f->conf.run_ns,
 		.charged = true,
+		.costs = f->conf.costs,
 	};
 	struct ud_rpc_result ud = {0};
 	int rc = ud_rpc_run(&conf, &ud);
@@ -117,5 +118,6 @@ static int flock_ud(const struct scenario_conf *sc, struct report *rep)
 const struct scenario scenario_flock_ud = {
 	.name = "flock-ud",
 	.what = "calls over handles and over UD (FLOCK fig. 4.1 to 4.3)",
+	.costs = true,
 	.run = flock_ud,
 };

@@ -540,7 +540,7 @@ static void conf_take_back(void)
 
 int rpc_bed_run(const struct rpc_bed_conf *conf, struct rpc_bed_result *res)
 {
-	struct sim_conf wc = {.seed = conf->seed};
+	struct sim_conf wc = {.seed = conf->seed, .costs = conf->costs};
 	struct bed *bed = calloc(1, sizeof(*bed));
 	int rc;
 

@@ -12,6 +12,7 @@
 #define SKEIN_SIM_RPC_BED_H
 
 #include "dev/sim/model.h"
+#include "env/sim/sim.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,6 +51,7 @@ struct rpc_bed_conf {
 	 * warm_ns must be two of these. */
 	uint64_t sched_ns;
 	uint64_t warm_ns, run_ns;
+	struct sim_costs costs;
 };
 
 struct rpc_bed_result {

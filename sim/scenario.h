@@ -29,6 +29,7 @@ struct scenario_conf {
 	const struct sim_tracer *tracer;   /* may be NULL */
 	/* The NIC of all nodes; NULL: the scenario's own choice. */
 	const struct nic_model *nic;
+	struct sim_costs costs; /* for scenarios that take them */
 };
 
 #define REPORT_ROWS 32
@@ -63,6 +64,7 @@ struct scenario {
 	const char *what; /* one line */
 	bool fuzz;	  /* it takes faults, and is worth many seeds */
 	bool own_nics;	  /* takes no other NIC */
+	bool costs;	  /* takes other costs of software */
 	const char *nic;  /* NULL: connectx5 */
 	/* 0 when it ran, whatever it found; negative: it could not. */
 	int (*run)(const struct scenario_conf *conf, struct report *rep);

@@ -402,7 +402,7 @@ static void ud_free(struct ud *ud)
 
 int ud_rpc_run(const struct ud_rpc_conf *conf, struct ud_rpc_result *res)
 {
-	struct sim_conf wc = {.seed = conf->seed};
+	struct sim_conf wc = {.seed = conf->seed, .costs = conf->costs};
 	unsigned each = conf->senders / conf->nodes;
 	struct ud ud = {.conf = conf};
 	int rc;

@@ -7,6 +7,7 @@
 #define SKEIN_SIM_UD_RPC_H
 
 #include "dev/sim/model.h"
+#include "env/sim/sim.h"
 
 #include <stdbool.h>
 
@@ -22,6 +23,7 @@ struct ud_rpc_conf {
 	/* The processor also pays for finding, taking apart and making
 	 * messages, as it does for Skein's calls. */
 	bool charged;
+	struct sim_costs costs;
 };
 
 struct ud_rpc_result {

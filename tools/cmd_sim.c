@@ -23,9 +23,10 @@ struct sim_opts {
 	uint32_t seed, nodes, threads;
 	uint64_t ops;
 	const char *seeds; /* "A..B" */
-	const char *nic_name, *set;
+	const char *nic_name, *set, *cost;
 	bool nic_given;
 	struct nic_model nic;
+	struct sim_costs costs;
 	bool json, list, calm, log, twice;
 	const char *fault;
 	struct fault_script script; /* of fault */
@@ -140,7 +141,8 @@ static int run_once(const struct scenario *s, const struct sim_opts *o,
 				     .ops = o->ops,
 				     .script = o->fault ? &o->script : NULL,
 				     .tracer = tracer,
-				     .nic = o->nic_given ? &o->nic : NULL};
+				     .nic = o->nic_given ? &o->nic : NULL,
+				     .costs = o->costs};
 	int rc;
 
 	if (o->log) {
@@ -230,8 +232,11 @@ static int nic_file(const char *path, struct nic_model *m)
 	return rc;
 }
 
-/* "NAME=VALUE,NAME=VALUE" */
-static int nic_set(struct nic_model *m, const char *list)
+/* "NAME=VALUE,NAME=VALUE": each to set(). */
+static int each_pair(const char *option, const char *list,
+		     int (*set)(struct sim_opts *o, const char *name,
+				const char *value, char *err, size_t err_len),
+		     struct sim_opts *o)
 {
 	char *copy = strdup(list), *save = NULL, err[200];
 	int rc = copy ? 0 : -ENOMEM;
@@ -244,13 +249,47 @@ static int nic_set(struct nic_model *m, const char *list)
 		rc = -EINVAL;
 		if (value) {
 			*value++ = '\0';
-			rc = nic_model_set(m, s, value, err, sizeof(err));
+			rc = set(o, s, value, err, sizeof(err));
 		}
 		if (rc)
-			out_error(SIM_CMD, "--set: %s", err);
+			out_error(SIM_CMD, "%s: %s", option, err);
 	}
 	free(copy);
 	return rc;
+}
+
+static int nic_set(struct sim_opts *o, const char *name, const char *value,
+		   char *err, size_t err_len)
+{
+	return nic_model_set(&o->nic, name, value, err, err_len);
+}
+
+static int cost_set(struct sim_opts *o, const char *name, const char *value,
+		    char *err, size_t err_len)
+{
+	char *end;
+	unsigned long ns = strtoul(value, &end, 10);
+
+	if (*end || ns > 1000000 ||
+	    sim_costs_set(&o->costs, name, (uint32_t)ns)) {
+		snprintf(err, err_len, "%s=%s: no such cost, or no such ns",
+			 name, value);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int costs_choose(struct sim_opts *o, const char *scenario)
+{
+	const struct scenario *s = scenario_find(scenario);
+
+	if (!o->cost)
+		return 0;
+	if (!s || !s->costs) {
+		out_error(SIM_CMD, "--cost is for flock-*");
+		return -EINVAL;
+	}
+	return each_pair("--cost", o->cost, cost_set, o);
 }
 
 static int nic_choose(struct sim_opts *o, const char *scenario)
@@ -269,7 +308,7 @@ static int nic_choose(struct sim_opts *o, const char *scenario)
 	o->nic_given = true;
 	if (nic_model_find(name, &o->nic) && nic_file(name, &o->nic))
 		return -EINVAL;
-	return o->set ? nic_set(&o->nic, o->set) : 0;
+	return o->set ? each_pair("--set", o->set, nic_set, o) : 0;
 }
 
 /* --- the command ------------------------------------------------------- */
@@ -354,6 +393,8 @@ int cmd_sim(int argc, char **argv)
 		 NULL},
 		{0, "set", OPT_STR, &o.set, "NAME=VALUE,...",
 		 "other values of the NIC's parameters", 0, 0, NULL},
+		{0, "cost", OPT_STR, &o.cost, "NAME=NS,...",
+		 "other costs of software, of flock-*", 0, 0, NULL},
 		{0, "calm", OPT_FLAG, &o.calm, NULL, "no faults", 0, 0, NULL},
 		{0, "fault", OPT_STR, &o.fault, "LIST",
 		 "these faults: KIND:NODE@TIME[+SPAN], with commas", 0, 0,
@@ -389,7 +430,8 @@ int cmd_sim(int argc, char **argv)
 	}
 	if (o.list)
 		return list(o.json);
-	if (first < argc && nic_choose(&o, argv[argc - 1]))
+	if (first < argc && (nic_choose(&o, argv[argc - 1]) ||
+			     costs_choose(&o, argv[argc - 1])))
 		return CMD_USAGE;
 	if (script_read(&o))
 		return CMD_USAGE;

@@ -87,8 +87,21 @@ def nodes(skein):
                "combined")
 
 
+def costs(skein):
+    size = "--nodes", "1", "--threads", "4"
+    r = Run(skein, "flock-ud", *size)
+    slow = Run(skein, "flock-ud", *size, "--cost", "message=2000")
+    more = slow.of("UD", "mops", window=8) / r.of("UD", "mops", window=8)
+    assert more < 0.2, "UD: %g times the rate" % more
+    for bad in ("flock-ud", "message=0"), ("flock-ud", "massage=1"), \
+            ("flock-ud", "message=x"), ("kv", "message=1"):
+        done = subprocess.run([skein, "sim", bad[0], "--cost", bad[1]],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert done.returncode == 2, bad
+
+
 def main(skein):
-    for test in sharing, ud, combining, threads, nodes:
+    for test in sharing, ud, combining, threads, nodes, costs:
         test(skein)
     return 0
 

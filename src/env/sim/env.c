@@ -27,16 +27,17 @@ static uint32_t sim_pid(struct skein_env *env)
 static void sim_env_charge(struct skein_env *env, enum env_cost cost,
 			   uint64_t n)
 {
-	/* Instructions of rpc as bench/instructions.sh counts them (a lone
-	 * call against one of eight in a message, both ends), at 5.9 a
-	 * nanosecond: docs/simulation.md. */
-	static const uint32_t table[] = {
-		[ENV_COST_LOOK] = 5,	 [ENV_COST_MESSAGE] = 50,
-		[ENV_COST_ENCODE] = 25,	 [ENV_COST_DECODE] = 25,
-		[ENV_COST_HANDLER] = 20, [ENV_COST_SWAP] = 20,
-		[ENV_COST_PAUSE] = 40,
-	};
 	struct sim_world *w = sim_proc_of(env)->w;
+	const struct sim_costs *c = &w->costs;
+	const uint32_t table[] = {
+		[ENV_COST_LOOK] = c->look,
+		[ENV_COST_MESSAGE] = c->message,
+		[ENV_COST_ENCODE] = c->encode,
+		[ENV_COST_DECODE] = c->decode,
+		[ENV_COST_HANDLER] = c->handler,
+		[ENV_COST_SWAP] = c->swap,
+		[ENV_COST_PAUSE] = c->pause,
+	};
 
 	if (cost == ENV_COST_COPY)
 		sim_charge(w, 5 + n / 16);

@@ -37,7 +37,11 @@ struct sim_costs {
 	uint32_t slice_us; /* what a thread has at least, when others wait */
 	uint32_t tcp_ns;   /* one way between two nodes' sockets */
 	uint32_t local_ns; /* the same within a node */
+	/* what env_charge() is told of; copies cost what they cost */
+	uint32_t look, message, encode, decode, handler, swap, pause;
 };
+/* By its name here. -EINVAL: there is none, or the value is 0. */
+int sim_costs_set(struct sim_costs *c, const char *name, uint32_t value);
 
 /* What somebody did from when to when, for who draws it. */
 struct sim_span {
