@@ -143,6 +143,16 @@ static void settle(struct rpc_conn *rc, struct tcq_node *first, unsigned n)
 	}
 }
 
+/* Building it takes time in a model too: time in which others come to stand
+ * behind its leader. */
+static inline void message_charge(struct rpc_conn *rc, const struct conn_tx *tx,
+				  uint32_t calls)
+{
+	/* The queue's flag lies in a line that the leader has. */
+	if (__builtin_expect(tx->q.charges, 0))
+		rpc_port_charge(&rc->port, ENV_COST_ENCODE, calls);
+}
+
 /* The sealed message. */
 static inline void message_wr(struct rpc_conn *rc, uint64_t off, uint32_t len,
 			      struct conn_tx_wr *out)
@@ -209,6 +219,7 @@ static unsigned share_seal(void *state, struct tcq_node *first, unsigned n,
 
 	if (__builtin_expect(sh->offered != 0, 0))
 		settle(rc, first, n);
+	message_charge(rc, sh->tx, rc->client.tx.open_count);
 	rpc_client_seal(&rc->client, &off, &len);
 	message_wr(rc, off, len, &out[0]);
 	if (__builtin_expect(rpc_event_wake(&rc->port.event), 0))
@@ -291,6 +302,7 @@ static inline int send_alone(struct rpc_conn *rc, struct conn_tx *tx,
 							   &len),
 			     0))
 		return 1;
+	message_charge(rc, tx, 1);
 	message_wr(rc, off, len, &out);
 	err = conn_tx_post(tx, &out.wr);
 	if (__builtin_expect(!err, 1)) {

@@ -93,6 +93,10 @@ def costs(skein):
     slow = Run(skein, "flock-ud", *size, "--cost", "message=2000")
     more = slow.of("UD", "mops", window=8) / r.of("UD", "mops", window=8)
     assert more < 0.2, "UD: %g times the rate" % more
+    # A call's messages, found and made, at both ends.
+    more = slow.of("lanes", "p50_us", window=1) - \
+        r.of("lanes", "p50_us", window=1)
+    assert 7 < more < 9, "lanes: %g us more" % more
     for bad in ("flock-ud", "message=0"), ("flock-ud", "massage=1"), \
             ("flock-ud", "message=x"), ("kv", "message=1"):
         done = subprocess.run([skein, "sim", bad[0], "--cost", bad[1]],
