@@ -242,12 +242,20 @@ static void finish_fn(struct engine_call *call)
 	mcast_call_ended(g);
 }
 
+static void leave_if_so(struct skein_mcast *g)
+{
+	/* Written before the call was handed over. */
+	if (atomic_load_explicit(&g->leaving, memory_order_relaxed))
+		mcast_eng_leave(&g->eng);
+}
+
 static void close_fn(struct engine_call *call)
 {
 	struct skein_mcast *g =
 		container_of(call, struct skein_mcast, close_call);
 
 	mcast_eng_close(&g->eng);
+	leave_if_so(g);
 	mcast_group_kick(g);
 	mcast_call_ended(g);
 }
@@ -259,6 +267,7 @@ static void abort_fn(struct engine_call *call)
 
 	mcast_eng_fail(&g->eng, g->attr.rank, atomic_load(&g->abort_err),
 		       g->attr.rank);
+	leave_if_so(g);
 	mcast_group_kick(g);
 	mcast_call_ended(g);
 }
@@ -506,11 +515,13 @@ int skein_mcast_close(struct skein_mcast *g, uint64_t timeout_ns)
 	if (engine_is_owner(g->mx->ctx->engine->e))
 		return -EDEADLK;
 	atomic_store(&g->finished, true);
+	atomic_store(&g->leaving, !timeout_ns);
 	once(g, &g->close_call, close_fn);
 	if (timeout_ns)
 		rc = run_for(g, is_done, g, timeout_ns);
 	if (!is_done(g)) {
 		rc = -ETIMEDOUT;
+		atomic_store(&g->leaving, true);
 		skein_mcast_abort(g, -ECANCELED);
 		run_for(g, is_done, g, SKEIN_FOREVER);
 	}

@@ -498,8 +498,13 @@ uint64_t mcast_eng_deadline(const struct mcast_eng *e)
 	 * for memory nothing comes. */
 	if (e->again)
 		t = e->now_ns + 10 * 1000 * 1000;
+	if (e->over && e->ended)
+		return ENV_NEVER;
+	/* Behind it each FAIL that arrives is looked at when it does. */
+	if (e->over && e->leave_deadline_ns > e->now_ns)
+		t = least(t, e->leave_deadline_ns);
 	if (e->over)
-		return e->ended ? ENV_NEVER : least(t, e->over_deadline_ns);
+		return least(t, e->over_deadline_ns);
 	if (e->closed)
 		return t;
 	if (e->left_nb != MCAST_NONE)

@@ -37,6 +37,9 @@
 /* How often progress is told, and how long a failure may take to settle. */
 #define MCAST_TELL_NS (100 * 1000 * 1000ull)
 #define MCAST_SETTLE_NS (500 * 1000 * 1000ull)
+/* How long who leaves at once waits for answers. A neighbour that runs answers
+ * in a round trip, and its link then ends without an error. */
+#define MCAST_LEAVE_NS (20 * 1000 * 1000ull)
 
 struct mcast_eng_conf {
 	uint32_t n, rank;
@@ -81,6 +84,7 @@ struct mcast_nb {
 	bool hello_in, hello_out;
 	bool begins; /* a child that must be told of the message */
 	unsigned fail_in, fail_out; /* bits: in which lanes */
+	unsigned fail_there;	    /* ... the neighbour's device has it */
 	bool bye_in, bye_out;
 	unsigned owe;
 	uint32_t in[MCAST_LANES], out[MCAST_LANES]; /* records so far */
@@ -195,6 +199,7 @@ struct mcast_eng {
 	bool finish;  /* root: nothing more will be sent */
 	bool closing; /* the application waits for the end */
 	bool closed;
+	bool leaving; /* ... and does not wait for anything */
 	bool tell_failed;
 	bool ended; /* over, and no message is open any more */
 	bool waits;
@@ -205,6 +210,7 @@ struct mcast_eng {
 	const char *garbage; /* what was wrong; NULL: nothing */
 	/* When links are cut that have not settled; 0: not reckoned yet. */
 	uint64_t over_deadline_ns;
+	uint64_t leave_deadline_ns; /* ... which have FAIL; 0: as before */
 	/* Who has left before anybody said why (MCAST_NONE: nobody), how, and
 	 * until when the word of others is waited for; 0: not reckoned yet. */
 	uint32_t left_nb;
@@ -253,6 +259,9 @@ void mcast_eng_link_up(struct mcast_eng *e, uint32_t nb, uint64_t now_ns);
 bool mcast_eng_link_hurt(struct mcast_eng *e, uint32_t nb, int err);
 /* Nothing comes from nb any more. */
 void mcast_eng_link_down(struct mcast_eng *e, uint32_t nb, int err);
+/* FAIL has arrived at nb's device, which keeps it until nb runs. */
+void mcast_eng_fail_there(struct mcast_eng *e, uint32_t nb,
+			  enum mcast_lane lane);
 void mcast_eng_record(struct mcast_eng *e, uint32_t nb, enum mcast_lane lane,
 		      uint32_t imm_value, const struct mcast_rec *rec,
 		      uint64_t now_ns);
@@ -263,6 +272,9 @@ void mcast_eng_block_done(struct mcast_eng *e, uint64_t seq, uint32_t block,
 			  int status);
 void mcast_eng_finish(struct mcast_eng *e);
 void mcast_eng_close(struct mcast_eng *e);
+/* The application waits for nothing and nobody: when this group is over, links
+ * are cut as soon as FAIL is at the other end. over.c */
+void mcast_eng_leave(struct mcast_eng *e);
 
 /* A member has failed, noticed by `by` (a rank). The first counts. over.c */
 void mcast_eng_fail(struct mcast_eng *e, uint32_t rank, int err, uint32_t by);

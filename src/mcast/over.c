@@ -201,6 +201,17 @@ void mcast_over_fail(struct mcast_eng *e, struct mcast_nb *nb,
 	mcast_eng_fail(e, rec->rank, -(int)rec->err, nb->rank);
 }
 
+void mcast_eng_leave(struct mcast_eng *e)
+{
+	e->leaving = true;
+}
+
+void mcast_eng_fail_there(struct mcast_eng *e, uint32_t nb,
+			  enum mcast_lane lane)
+{
+	e->nbs[nb].fail_there |= 1u << lane;
+}
+
 /* Does the neighbour write nothing more? */
 static bool settled(const struct mcast_nb *nb)
 {
@@ -229,6 +240,16 @@ static void end_messages(struct mcast_eng *e)
 	}
 }
 
+/* It had time enough to answer. Who leaves gives it less, but FAIL must be
+ * ahead of the cut for sure: time alone proves that of a slow link only when
+ * there is much of it. */
+static bool too_slow(const struct mcast_eng *e, const struct mcast_nb *nb)
+{
+	return e->now_ns >= e->over_deadline_ns ||
+	       (e->leave_deadline_ns && e->now_ns >= e->leave_deadline_ns &&
+		nb->fail_there == mcast_nb_lanes(nb));
+}
+
 static int settle(struct mcast_eng *e)
 {
 	bool all = !e->flying && !e->slots.under_way;
@@ -237,11 +258,13 @@ static int settle(struct mcast_eng *e)
 		return 0;
 	if (!e->over_deadline_ns)
 		e->over_deadline_ns = e->now_ns + MCAST_SETTLE_NS;
+	if (e->leaving && !e->leave_deadline_ns)
+		e->leave_deadline_ns = e->now_ns + MCAST_LEAVE_NS;
 	for (uint32_t i = 0; i < e->n_nbs; i++) {
 		if (settled(&e->nbs[i]))
 			continue;
 		all = false;
-		if (e->now_ns >= e->over_deadline_ns)
+		if (too_slow(e, &e->nbs[i]))
 			e->port->ops->cut(e->port, i, -ECONNABORTED);
 	}
 	if (e->now_ns >= e->over_deadline_ns)

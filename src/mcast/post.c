@@ -4,7 +4,8 @@
  *
  * A record goes unsignalled from its slot of the mirror. The slot is used again
  * 128 records later; by then at least 64 credits have come back, and with them
- * the proof that this record was read.
+ * the proof that this record was read. FAIL has a completion: who leaves cuts
+ * the link behind it.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,7 +29,7 @@ static int posted(struct mcast_link *link, int rc)
 
 /* Puts the record into its slot at the neighbour. */
 static int write_record(struct mcast_link *link, const struct mcast_rec *rec,
-			enum ibv_wr_opcode opcode)
+			enum ibv_wr_opcode opcode, struct conn_op *op)
 {
 	struct mcast_rec *slot = mirror(link, link->out);
 	struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)slot,
@@ -47,16 +48,29 @@ static int write_record(struct mcast_link *link, const struct mcast_rec *rec,
 		.wr.rdma.rkey = link->peer.rkey};
 
 	*slot = *rec;
-	return conn_post(link->conn, &wr, NULL);
+	return conn_post(link->conn, &wr, op);
+}
+
+static void fail_done(struct conn_op *op, enum ibv_wc_status status)
+{
+	struct mcast_link *link = container_of(op, struct mcast_link, fail_op);
+
+	if (status != IBV_WC_SUCCESS || !link->group)
+		return;
+	mcast_eng_fail_there(&link->group->eng, link->nb, link->lane);
+	mcast_group_kick(link->group);
 }
 
 int mcast_post_record(struct mcast_link *link, const struct mcast_rec *rec)
 {
+	struct conn_op *op = rec->type == MCAST_FAIL ? &link->fail_op : NULL;
+
 	if (!link->ready || !conn_send_room(link->conn) ||
 	    !conn_imm_credit(link->conn))
 		return -EAGAIN;
+	link->fail_op.done = fail_done;
 	return posted(link,
-		      write_record(link, rec, IBV_WR_RDMA_WRITE_WITH_IMM));
+		      write_record(link, rec, IBV_WR_RDMA_WRITE_WITH_IMM, op));
 }
 
 static void block_done(struct conn_op *op, enum ibv_wc_status status)
@@ -157,7 +171,7 @@ int mcast_post_block(struct mcast_link *link, const struct mcast_rec *rec,
 	b->op.done = block_done;
 	b->link = link;
 	b->user = op;
-	rc = write_record(link, rec, IBV_WR_RDMA_WRITE);
+	rc = write_record(link, rec, IBV_WR_RDMA_WRITE, NULL);
 	if (rc == 0)
 		rc = write_payload(link, rec, from, to, rkey, &b->op);
 	if (rc)

@@ -76,6 +76,7 @@ struct mcast_link {
 	uint64_t parked_until_ns;
 	struct mcast_block_op ops[MCAST_SENDS];
 	struct mcast_small_op *small; /* the root's, of each slot */
+	struct conn_op fail_op;	      /* FAIL, the last record of a lane */
 	unsigned n_early;
 	struct {
 		uint32_t value;
@@ -106,7 +107,7 @@ struct skein_mcast {
 	char why_text[256];
 
 	/* any thread */
-	atomic_bool up, closed, quiet, detached, finished;
+	atomic_bool up, closed, quiet, detached, finished, leaving;
 	atomic_int over, abort_err;
 	struct engine_call start_call, finish_call, close_call, abort_call,
 		leave_call;

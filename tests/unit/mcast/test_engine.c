@@ -336,6 +336,69 @@ static void test_stop_at_every_step(void **state)
 	}
 }
 
+static bool victim_is_quiet(struct world *world)
+{
+	return mcast_eng_quiet(&world->m[victim].eng);
+}
+
+/* Who leaves at once while nobody else runs: it is through as soon as their
+ * devices have FAIL, and when they run, they say who has left. */
+static void test_leaves_while_others_stand_still(void **state)
+{
+	unsigned most = seeds(90);
+	struct mcast_eng *e;
+	uint64_t from;
+
+	for (unsigned seed = 0; seed < most; seed++) {
+		under_way(seed, 0);
+		assert_true(world_run(&w, everybody_up, SECOND));
+		for (unsigned i = 0; i < 3 * (seed % 500); i++)
+			if (!world_step(&w))
+				world_wait(&w);
+		e = &w.m[victim].eng;
+		if (e->closed || w.m[0].eng.closed) {
+			world_fini(&w);
+			continue;
+		}
+		for (uint32_t i = 0; i < w.n; i++)
+			w.m[i].stopped = i != victim;
+		from = w.now;
+		mcast_eng_fail(e, victim, -ECANCELED, victim);
+		mcast_eng_leave(e);
+		assert_true(world_run(&w, victim_is_quiet, SECOND));
+		/* What found no room is tried again some ms later. */
+		assert_true(w.now < from + MCAST_SETTLE_NS / 2);
+		for (uint32_t i = 0; i < w.n; i++)
+			w.m[i].stopped = false;
+		assert_true(world_run(&w, all_know, 2 * SECOND));
+		check_failure(-ECANCELED);
+		world_fini(&w);
+	}
+}
+
+/* ... but not before: nothing says that FAIL will be ahead of the cut. */
+static void test_leaves_by_a_slow_link(void **state)
+{
+	struct mcast_eng *e;
+	uint64_t from;
+
+	for (unsigned seed = 0; seed < 40; seed++) {
+		world_init(&w, seed, 2, MCAST_CHAIN, BLOCK);
+		w.later_odds = 0;
+		assert_true(world_run(&w, everybody_up, SECOND));
+		victim = seed / 20;
+		e = &w.m[victim].eng;
+		w.links[victim][!victim].held = true;
+		w.m[!victim].stopped = true;
+		from = w.now;
+		mcast_eng_fail(e, victim, -ECANCELED, victim);
+		mcast_eng_leave(e);
+		assert_true(world_run(&w, victim_is_quiet, SECOND));
+		assert_true(w.now >= from + MCAST_SETTLE_NS);
+		world_fini(&w);
+	}
+}
+
 static void test_gives_up(void **state)
 {
 	unsigned most = seeds(120);
@@ -422,6 +485,8 @@ int main(void)
 		cmocka_unit_test(test_death_in_an_idle_group),
 		cmocka_unit_test(test_left_alone),
 		cmocka_unit_test(test_stop_at_every_step),
+		cmocka_unit_test(test_leaves_while_others_stand_still),
+		cmocka_unit_test(test_leaves_by_a_slow_link),
 		cmocka_unit_test(test_gives_up),
 		cmocka_unit_test(test_corruption_is_seen),
 		cmocka_unit_test(test_not_opened),

@@ -110,6 +110,8 @@ static void break_lane(struct world *w, struct lane *q, bool held)
 	while (!held && old < q->n &&
 	       q->packets[old].posted_ns + ARRIVES_NS <= w->now)
 		old++;
+	if (q->n && q->packets[q->n - 1].there)
+		old = q->n;
 	arrived = old + (unsigned)prng_below(&w->prng, q->n - old + 1);
 	for (unsigned p = arrived; p < q->n; p++)
 		q->packets[p].lost = true;
@@ -607,6 +609,27 @@ static void go_down(struct world *w, uint32_t from, uint32_t to)
 		mcast_eng_link_down(&w->m[to].eng, l->dst_nb, l->err);
 }
 
+/* A device has FAIL whether its process runs or not, and the sender hears of
+ * that at some time. */
+static bool fail_arrives(struct world *w, struct link *l, uint32_t from,
+			 uint32_t to)
+{
+	struct packet *p;
+	struct lane *q;
+
+	for (unsigned lane = 0; !l->held && lane < MCAST_LANES; lane++) {
+		q = &l->lanes[lane];
+		p = &q->packets[q->n - 1];
+		if (!q->n || p->rec.type != MCAST_FAIL || p->there)
+			continue;
+		p->there = true;
+		mcast_eng_fail_there(&w->m[from].eng, w->links[to][from].dst_nb,
+				     lane);
+		return true;
+	}
+	return false;
+}
+
 static bool link_step(struct world *w, uint32_t from, uint32_t to)
 {
 	struct link *l = &w->links[from][to];
@@ -632,6 +655,8 @@ static bool link_step(struct world *w, uint32_t from, uint32_t to)
 		mcast_eng_link_up(&m->eng, nb, w->now);
 		return true;
 	}
+	if (!m->dead && !m->stopped && fail_arrives(w, l, from, to))
+		return true;
 	if (l->held || !some_lane(w, l, &lane) || w->m[to].stopped ||
 	    w->m[from].dead || !w->m[to].eng.nbs[l->dst_nb].up)
 		return false;

@@ -27,7 +27,8 @@ struct packet {
 	const uint8_t *from; /* ... and where they were posted from */
 	struct mcast_op *op; /* NULL: none, or it has ended */
 	uint64_t posted_ns;
-	bool lost; /* the link broke before it arrived */
+	bool lost;  /* the link broke before it arrived */
+	bool there; /* FAIL: its sender knows that it has arrived */
 };
 
 /* One direction; each lane keeps its own order. What has arrived is heard
