@@ -65,15 +65,21 @@ asan:
 		--no-suite model --timeout-multiplier 4 $(T)
 
 # die_after_fork=0: tests fork children that start threads of their own. A
-# simulated world is one thread.
+# simulated world is one thread; what the suite one-thread has cannot start
+# another, which a test proves (tests/lint/one_thread.sh). All of it runs in the
+# plain and in the asan lane.
 ##tsan: the tests of threaded code under ThreadSanitizer
 tsan:
 	scripts/deps.sh build test
 	$(MAKE) build BUILD=build-tsan MESON_ARGS="--buildtype=debugoptimized \
 		-Db_sanitize=thread -Db_lundef=false"
+	@echo "not under ThreadSanitizer, one thread each:" \
+		$$(meson test -C build-tsan --list --suite one-thread \
+		2>/dev/null | sed 's|.* / ||')
 	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0 \
 	scripts/run-tests.py --build build-tsan --no-suite lint --no-suite soak \
-		--no-suite model --no-suite sim --timeout-multiplier 6 $(T)
+		--no-suite model --no-suite sim --no-suite one-thread \
+		--timeout-multiplier 6 $(T)
 
 ##valgrind: unit tests under memcheck
 valgrind:
