@@ -15,8 +15,8 @@
  * are queried (struct dev_caps), never assumed.
  *
  * Thread rule: control path calls may block and may be made by any thread; the
- * data path follows the verbs rules (thread safe per QP and CQ, unless
- * DEV_QP_SINGLE_THREADED or DEV_QP_SERIAL was asked for).
+ * data path follows the verbs rules (thread safe per QP and CQ). Both unless
+ * DEV_QP_SINGLE_THREADED or DEV_QP_SERIAL was asked for.
  *
  * Errors: 0 or a negative errno; out-parameters come last and are untouched on
  * failure.
@@ -123,7 +123,8 @@ struct dev_stats {
 
 /* QP creation flags */
 enum {
-	/* the caller serialises post and poll of this QP and its CQs */
+	/* the caller serialises all calls with this QP and its CQs: post, poll,
+	 * and the control path, from creation to destruction */
 	DEV_QP_SINGLE_THREADED = 1 << 0,
 	/* the caller serialises its post_send() calls of this QP, and its
 	 * post_recv() calls, each with its like; not those of its CQs */

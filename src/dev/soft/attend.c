@@ -52,11 +52,9 @@ static bool cq_broken(struct soft_qp *q)
 			       __ATOMIC_ACQUIRE);
 }
 
-static void try_quiesce(struct soft_qp *q)
+/* Its peer has left, in ERR: the last step there. */
+static void left(struct soft_qp *q, bool user)
 {
-	soft_barrier();
-	if (!soft_quiet(q))
-		return; /* the timer comes back to it */
 	if (!atomic_exchange(&q->quiesce_due, false))
 		return;
 	atomic_fetch_sub(&q->s->quiesce_qps, 1);
@@ -66,7 +64,14 @@ static void try_quiesce(struct soft_qp *q)
 		soft_async(q->s, IBV_EVENT_QP_LAST_WQE_REACHED, q);
 		return;
 	}
-	soft_cq_flush_recv(soft_cq_of(q->ex.qp_base.recv_cq), q);
+	soft_cq_flush_recv(soft_cq_of(q->ex.qp_base.recv_cq), q, user);
+}
+
+static void try_quiesce(struct soft_qp *q)
+{
+	soft_barrier();
+	if (soft_quiet(q))
+		left(q, false); /* else the timer comes back to it */
 }
 
 static void attend_locked(struct soft_qp *q)
@@ -94,10 +99,8 @@ static void attend_locked(struct soft_qp *q)
 	}
 }
 
-void soft_qp_attend(struct soft *s, struct soft_qp *q)
+static void attend(struct soft_qp *q)
 {
-	if (q->dying)
-		return;
 	soft_qp_hold(q);
 	attend_locked(q);
 	soft_qp_release(q);
@@ -105,8 +108,22 @@ void soft_qp_attend(struct soft *s, struct soft_qp *q)
 		soft_srq_limit(q->srq);
 	else if (q->srq)
 		soft_order_attend(q);
+}
+
+void soft_qp_attend(struct soft *s, struct soft_qp *q)
+{
+	(void)s;
+	if (q->dying)
+		return;
+	attend(q);
 	if (q->quiesce_due)
 		try_quiesce(q);
+}
+
+void soft_qp_left(struct soft_qp *q)
+{
+	attend(q);
+	left(q, true);
 }
 
 static uint64_t qp_timer(struct soft_qp *q, uint64_t now)

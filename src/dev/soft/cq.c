@@ -122,7 +122,25 @@ static _Atomic uint32_t *ready_word(struct soft_cq *c, uint32_t pos)
 			->ready[pos % SHM_CQ_READY];
 }
 
-static int rqs_grow(struct soft_cq *c)
+/* For the user of q: that of a single-threaded one is the CQ's as well, and
+ * takes its lock as a poll does. */
+static void enter(struct soft_cq *c, const struct soft_qp *q)
+{
+	if (q->flags & DEV_QP_SINGLE_THREADED)
+		soft_lock(&c->lock);
+	else
+		soft_lock_revoke(&c->lock);
+}
+
+static void leave(struct soft_cq *c, const struct soft_qp *q)
+{
+	if (q->flags & DEV_QP_SINGLE_THREADED)
+		soft_unlock(&c->lock);
+	else
+		soft_lock_return(&c->lock);
+}
+
+static int rqs_grow(struct soft_cq *c, const struct soft_qp *q)
 {
 	uint32_t cap = c->rq_cap ? c->rq_cap * 2 : 8;
 	struct skein_env *env = c->s->env;
@@ -134,7 +152,7 @@ static int rqs_grow(struct soft_cq *c)
 		env_free(env, seen);
 		return -ENOMEM;
 	}
-	soft_lock_revoke(&c->lock);
+	enter(c, q);
 	if (c->rq_top) {
 		memcpy(rqs, c->rqs, c->rq_top * sizeof(struct soft_qp *));
 		memcpy(seen, c->seen, c->rq_top * sizeof(*seen));
@@ -144,7 +162,7 @@ static int rqs_grow(struct soft_cq *c)
 	c->rqs = rqs;
 	c->seen = seen;
 	c->rq_cap = cap;
-	soft_lock_return(&c->lock);
+	leave(c, q);
 	return 0;
 }
 
@@ -156,7 +174,7 @@ int soft_cq_attach_recv(struct soft_cq *c, struct soft_qp *q)
 	for (pos = 0; pos < c->rq_top && c->rqs[pos]; pos++)
 		;
 	if (pos == c->rq_cap) {
-		err = rqs_grow(c);
+		err = rqs_grow(c, q);
 		if (err)
 			return err;
 	}
@@ -176,12 +194,12 @@ int soft_cq_attach_recv(struct soft_cq *c, struct soft_qp *q)
 		(uint32_t)(((char *)ready_word(c, pos) - c->s->base) / 4);
 	q->self->cq_off = (uint32_t)(c->page[0] / SHM_PAGE);
 	atomic_store(ready_word(c, pos), 0);
-	soft_lock_revoke(&c->lock);
+	enter(c, q);
 	c->rqs[pos] = q;
 	c->seen[pos] = 0;
 	if (pos == c->rq_top)
 		c->rq_top++;
-	soft_lock_return(&c->lock);
+	leave(c, q);
 	return 0;
 }
 
@@ -201,9 +219,9 @@ static void ring_forget(struct soft_cq *c, struct soft_qp *q, bool recv)
 
 void soft_cq_detach_send(struct soft_cq *c, struct soft_qp *q)
 {
-	soft_lock_revoke(&c->lock);
+	enter(c, q);
 	ring_forget(c, q, false);
-	soft_lock_return(&c->lock);
+	leave(c, q);
 }
 
 static void recv_forget(struct soft_cq *c, struct soft_qp *q)
@@ -222,21 +240,21 @@ void soft_cq_detach(struct soft_cq *scq, struct soft_cq *c, struct soft_qp *q)
 {
 	if (scq != c)
 		soft_cq_detach_send(scq, q);
-	soft_lock_revoke(&c->lock);
+	enter(c, q);
 	if (scq == c)
 		ring_forget(c, q, false);
 	recv_forget(c, q);
 	c->rqs[q->rq_pos] = NULL;
 	while (c->rq_top && !c->rqs[c->rq_top - 1])
 		c->rq_top--;
-	soft_lock_return(&c->lock);
+	leave(c, q);
 }
 
 void soft_cq_reset_recv(struct soft_cq *c, struct soft_qp *q)
 {
 	uint32_t i;
 
-	soft_lock_revoke(&c->lock);
+	enter(c, q);
 	recv_forget(c, q);
 	atomic_store(ready_word(c, q->rq_pos), 0);
 	c->seen[q->rq_pos] = 0;
@@ -246,18 +264,27 @@ void soft_cq_reset_recv(struct soft_cq *c, struct soft_qp *q)
 		atomic_store(&soft_slot(q, i)->word, SHM_SLOT_FREE);
 	if (q->ud)
 		soft_ud_reset_recv(q);
-	soft_lock_return(&c->lock);
+	leave(c, q);
+}
+
+static void flush_begin(struct soft_cq *c, struct soft_qp *q)
+{
+	c->flushing += !q->rq_flush;
+	q->rq_flush = true;
 }
 
 /* Starts to flush the receives of q. Nobody else completes them any more. */
-void soft_cq_flush_recv(struct soft_cq *c, struct soft_qp *q)
+void soft_cq_flush_recv(struct soft_cq *c, struct soft_qp *q, bool user)
 {
-	soft_lock_revoke(&c->lock);
-	if (!q->rq_flush) {
-		q->rq_flush = true;
-		c->flushing++;
+	if (user) {
+		enter(c, q);
+		flush_begin(c, q);
+		leave(c, q);
+	} else {
+		soft_lock_revoke(&c->lock);
+		flush_begin(c, q);
+		soft_lock_return(&c->lock);
 	}
-	soft_lock_return(&c->lock);
 	soft_cq_fire(c);
 }
 

@@ -89,7 +89,7 @@ void soft_cq_push(struct soft_cq *cq, const struct soft_cqe *e, bool held);
 /* In two steps: nobody polls from the first to the end of the second. */
 void soft_cq_shut(struct soft_cq *cq);
 void soft_cq_push_shut(struct soft_cq *cq, const struct soft_cqe *e);
-/* s->lock held. */
+/* s->lock held; by whoever makes, changes or destroys q. */
 int soft_cq_attach_recv(struct soft_cq *cq, struct soft_qp *q);
 void soft_cq_detach_send(struct soft_cq *cq, struct soft_qp *q);
 /* The same with its receives, and its place among them. */
@@ -100,7 +100,8 @@ void soft_cq_reset_recv(struct soft_cq *cq, struct soft_qp *q);
  * completed in all. Lock held. */
 void soft_cq_seen(struct soft_qp *q);
 void soft_cq_set_ready(struct soft_qp *q, uint32_t n);
-void soft_cq_flush_recv(struct soft_cq *cq, struct soft_qp *q);
+/* user: it is q's user who says so, not the control thread. */
+void soft_cq_flush_recv(struct soft_cq *cq, struct soft_qp *q, bool user);
 /* The next poll looks at the receives of q; the CQ's lock is held. */
 void soft_cq_look(struct soft_cq *cq, struct soft_qp *q);
 /* For whoever asked for completions of any kind, or for all. */

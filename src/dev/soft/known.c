@@ -45,7 +45,7 @@ static bool look(struct soft_peer *p, uint32_t idx, uint32_t qpn,
 	if (shm_once(f->qpn) != qpn || !within(f, off, size))
 		return false;
 	/* The reads above come before this one. The owner takes the place back
-	 * before the area is another QP's, with a membarrier in between. */
+	 * before the area is another QP's, with a release fence in between. */
 	fence_acquire();
 	if (atomic_load_explicit(&p->nic->place[idx], memory_order_relaxed) !=
 	    place)

@@ -105,12 +105,24 @@ void soft_lock_bias(struct soft_lock *l)
 	atomic_store_explicit(&l->word, 0, memory_order_release);
 }
 
-void soft_lock_unbias(struct soft_lock *l)
+/* The word is held, and the user not inside. */
+static void age_back(struct soft_lock *l)
 {
-	soft_lock_revoke(l);
 	if (!(atomic_load_explicit(&l->mode, memory_order_relaxed) &
 	      SOFT_LOCK_SHARED))
 		atomic_store_explicit(&l->mode, SOFT_LOCK_YOUNG,
 				      memory_order_release);
 	atomic_store_explicit(&l->word, 0, memory_order_release);
+}
+
+void soft_lock_unbias(struct soft_lock *l)
+{
+	soft_lock_revoke(l);
+	age_back(l);
+}
+
+void soft_lock_unbias_own(struct soft_lock *l)
+{
+	word_take(l);
+	age_back(l);
 }

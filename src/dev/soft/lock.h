@@ -61,6 +61,8 @@ void soft_lock_share(struct soft_lock *l);
  * are. Not held by the caller; one thread at a time. */
 void soft_lock_bias(struct soft_lock *l);
 void soft_lock_unbias(struct soft_lock *l);
+/* The same by the user itself, who is not inside: nobody need be told. */
+void soft_lock_unbias_own(struct soft_lock *l);
 
 static inline void soft_lock(struct soft_lock *l)
 {

@@ -57,10 +57,10 @@ static void set_state(struct soft_qp *q, enum ibv_qp_state st)
 	q->gate_ok = 0;
 }
 
-void soft_qp_to_err(struct soft_qp *q)
+static bool to_err(struct soft_qp *q)
 {
 	if (soft_qp_state(q) == IBV_QPS_ERR)
-		return;
+		return false;
 	set_state(q, IBV_QPS_ERR);
 	soft_qp_gate(q);
 	if (q->ud)
@@ -71,7 +71,19 @@ void soft_qp_to_err(struct soft_qp *q)
 	/* A peer with something parked for us must learn it. */
 	if (q->far && atomic_load(&q->far->parked))
 		soft_ring(q);
-	soft_attend(q->s, q->idx);
+	return true;
+}
+
+void soft_qp_to_err(struct soft_qp *q)
+{
+	if (to_err(q))
+		soft_attend(q->s, q->idx);
+}
+
+bool soft_qp_is_left(struct soft_qp *q)
+{
+	return !q->ud && soft_qp_state(q) == IBV_QPS_ERR &&
+	       !atomic_load(&q->quiesce_due);
 }
 
 void soft_qp_send_failed(struct soft_qp *q)
@@ -86,22 +98,32 @@ void soft_qp_send_failed(struct soft_qp *q)
 	soft_flush_parked(q);
 }
 
-/* The control path's way to ERR: when it returns the peer has left. */
+/* The control path's way to ERR: when it returns the peer has left. The control
+ * thread is asked only when it has not. */
 static int modify_err(struct soft_qp *q)
 {
+	bool was_left;
 	int err;
 
 	soft_qp_hold(q);
-	soft_qp_to_err(q);
+	was_left = soft_qp_is_left(q);
+	to_err(q);
 	soft_qp_release(q);
+	if (was_left)
+		return 0;
 	soft_barrier();
 	err = soft_quiesce(q);
-	if (!err) {
-		pthread_mutex_lock(&q->s->lock);
-		soft_qp_attend(q->s, q);
-		pthread_mutex_unlock(&q->s->lock);
+	if (err) {
+		soft_attend(q->s, q->idx);
+		return err;
 	}
-	return err;
+	pthread_mutex_lock(&q->s->lock);
+	if (q->ud) /* whose claims are looked at once more */
+		soft_qp_attend(q->s, q);
+	else
+		soft_qp_left(q);
+	pthread_mutex_unlock(&q->s->lock);
+	return 0;
 }
 
 /* All that stands between a QP's link to its peer and its readers. */
@@ -220,6 +242,18 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 /* It is not in `from` any more. */
 #define MOVED 1
 
+/* What comes is the control path's: no membarriers for it. */
+static void locks_unbias(struct soft_qp *q)
+{
+	if (q->flags & DEV_QP_SINGLE_THREADED) {
+		soft_lock_unbias_own(&q->lock);
+		soft_lock_unbias_own(&q->rq_lock);
+	} else if (q->flags & DEV_QP_SERIAL) {
+		soft_lock_unbias(&q->lock);
+		soft_lock_unbias(&q->rq_lock);
+	}
+}
+
 static int modify_step(struct soft_qp *q, enum ibv_qp_state from,
 		       enum ibv_qp_state to, const struct ibv_qp_attr *a,
 		       int mask)
@@ -227,12 +261,8 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state from,
 	bool look = false;
 	int err = 0;
 
-	if ((to == IBV_QPS_ERR || to == IBV_QPS_RESET) &&
-	    q->flags & SOFT_SERIALISED) {
-		/* What comes is the control path's: no membarriers for it. */
-		soft_lock_unbias(&q->lock);
-		soft_lock_unbias(&q->rq_lock);
-	}
+	if (to == IBV_QPS_ERR || to == IBV_QPS_RESET)
+		locks_unbias(q);
 	if (to == IBV_QPS_ERR)
 		return modify_err(q);
 	if (to == IBV_QPS_RESET)
@@ -286,9 +316,15 @@ static int modify_once(struct soft_qp *q, struct ibv_qp_attr *attr, int mask)
 
 	/* Whoever has polled an error finds the state that it led to: the one
 	 * who tells of it goes on to change the state under the hold. */
-	soft_qp_hold(q);
-	from = soft_qp_state(q);
-	soft_qp_release(q);
+	if (q->flags & DEV_QP_SINGLE_THREADED) {
+		soft_lock(&q->lock);
+		from = soft_qp_state(q);
+		soft_unlock(&q->lock);
+	} else {
+		soft_qp_hold(q);
+		from = soft_qp_state(q);
+		soft_qp_release(q);
+	}
 	to = mask & IBV_QP_STATE ? attr->qp_state : from;
 	err = dev_states_check(q->ex.qp_base.qp_type, from, to, mask);
 	if (!err && mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from)

@@ -5,6 +5,7 @@
  */
 #include "dev/soft/ud.h"
 
+#include "base/fence.h"
 #include "base/pow2.h"
 #include "dev/soft/wr.h"
 
@@ -306,7 +307,8 @@ int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 {
 	struct soft *s = soft_of_dev(dev);
 	struct soft_qp *q = soft_qp_of(qp);
-	int busy;
+	bool was_left;
+	int busy = 0;
 
 	if (!soft_here(s))
 		return -EPERM;
@@ -318,10 +320,11 @@ int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 		return -EBUSY;
 	}
 	q->dying = true;
-	/* Long before the area is another's: the barrier is in between, and
-	 * pairs with the fence in known.c. */
 	atomic_store(&s->nic->place[q->idx], 0);
+	/* Before the area is another's: pairs with the fence in known.c. */
+	fence_release();
 	soft_qp_hold(q);
+	was_left = soft_qp_is_left(q);
 	soft_drop_parked(q);
 	__atomic_store_n(&qp->state, IBV_QPS_ERR, __ATOMIC_RELEASE);
 	q->direct = false;
@@ -333,8 +336,10 @@ int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 	/* A peer with something parked for us must learn it. */
 	if (q->far && atomic_load(&q->far->parked))
 		soft_ring(q);
-	soft_barrier();
-	busy = soft_quiesce(q);
+	if (!was_left) {
+		soft_barrier();
+		busy = soft_quiesce(q);
+	}
 	pthread_mutex_lock(&s->lock);
 	qp_unplace(s, q, busy);
 	pthread_mutex_unlock(&s->lock);
@@ -372,8 +377,15 @@ int soft_quiesce_qp(struct dev *dev, struct ibv_qp *qp)
 {
 	struct soft_qp *q = soft_qp_of(qp);
 
+	bool was_left;
+
 	if (!soft_here(q->s))
 		return -EPERM;
+	soft_qp_hold(q);
+	was_left = soft_qp_is_left(q);
+	soft_qp_release(q);
+	if (was_left)
+		return 0;
 	soft_barrier();
 	return soft_quiesce(q);
 }

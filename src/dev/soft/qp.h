@@ -187,6 +187,9 @@ void soft_qp_to_err(struct soft_qp *q);
  * the transport is unreliable (IBA 10.3.1.7). q->lock held. */
 void soft_qp_send_failed(struct soft_qp *q);
 void soft_qp_gate(struct soft_qp *q);
+/* In ERR, and since then known to be left by its peer, which finds the gate shut
+ * from there on: nothing is to be waited for. q->lock held. */
+bool soft_qp_is_left(struct soft_qp *q);
 
 /* send.c, exec.c, park.c, far.c */
 int soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
@@ -317,6 +320,8 @@ void soft_ring(struct soft_qp *q);
 
 /* attend.c: what the control thread does about QPs. s->lock held. */
 void soft_qp_attend(struct soft *s, struct soft_qp *q);
+/* The same by its user, who knows that it is in ERR and its peer has left. */
+void soft_qp_left(struct soft_qp *q);
 /* All QPs with something parked or due; the earliest deadline. */
 uint64_t soft_qps_timers(struct soft *s, uint64_t now);
 

@@ -106,6 +106,43 @@ static void test_young_and_biased(void **state)
 	assert_int_equal(lock.mode, SOFT_LOCK_YOUNG);
 }
 
+/* The user takes its own bias back, and gives it again, beside a revoker. */
+static void *fickle(void *arg)
+{
+	uint64_t *rounds = arg;
+
+	while (revokers || *rounds < ROUNDS / 10) {
+		soft_lock_bias(&lock);
+		soft_lock(&lock);
+		inside();
+		soft_unlock(&lock);
+		soft_lock_unbias_own(&lock);
+		soft_lock(&lock);
+		inside();
+		soft_unlock(&lock);
+		++*rounds;
+	}
+	return NULL;
+}
+
+static void test_own(void **state)
+{
+	uint64_t rounds = 0;
+	pthread_t t[2];
+
+	soft_lock_init_young(&lock);
+	x = y = 0;
+	revokers = 1;
+	pthread_create(&t[0], NULL, fickle, &rounds);
+	pthread_create(&t[1], NULL, revoker, NULL);
+	for (int i = 0; i < 2; i++)
+		pthread_join(t[i], NULL);
+	assert_int_equal(wrong, 0);
+	assert_int_equal(x, 2 * rounds + REVOKES);
+	assert_int_equal(y, x);
+	assert_int_equal(lock.mode, SOFT_LOCK_YOUNG);
+}
+
 /* What is young no more does not become so. */
 static void test_others_stay(void **state)
 {
@@ -127,6 +164,7 @@ int main(void)
 		cmocka_unit_test(test_becomes_shared),
 		cmocka_unit_test(test_shared),
 		cmocka_unit_test(test_young_and_biased),
+		cmocka_unit_test(test_own),
 		cmocka_unit_test(test_others_stay),
 	};
 
