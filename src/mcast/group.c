@@ -76,13 +76,9 @@ static void port_out_free(struct mcast_port *port, struct mcast_out *out)
 static int port_mem_get(struct mcast_port *port, size_t len,
 			struct mcast_buf *buf, void **handle)
 {
-	struct skein_ctx *ctx = group_of(port)->mx->ctx;
 	struct mem_region *r;
-	int rc;
+	int rc = mcast_pool_region_get(&group_of(port)->mx->pool, len, &r);
 
-	rc = mem_region_new(ctx->dev, ctx->pd, "skein-mcast", len,
-			    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
-			    conn_region_id(ctx), &r);
 	if (rc)
 		return rc;
 	*buf = (struct mcast_buf){r->addr, r->mr->lkey, r->mr->rkey};
@@ -92,7 +88,11 @@ static int port_mem_get(struct mcast_port *port, size_t len,
 
 static void port_mem_put(struct mcast_port *port, void *handle)
 {
-	mem_region_free(handle);
+	const struct skein_mcast *g = group_of(port);
+
+	/* Of one that failed a neighbour may still be writing. */
+	mcast_pool_region_put(&g->mx->pool, handle,
+			      g->eng.closed && !g->eng.over);
 }
 
 /* --- the port: the application ------------------------------------------ */

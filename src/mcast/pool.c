@@ -16,7 +16,7 @@ _Static_assert(MCAST_SLAB_RINGS < 32, "a bit a ring");
 void mcast_pool_init(struct mcast_pool *pool, struct skein_ctx *ctx)
 {
 	pool->ctx = ctx;
-	pool->idle = 0;
+	pool->idle = pool->n_kept = 0;
 	list_init(&pool->slabs);
 	env_mutex_init(ctx->env, &pool->lock);
 }
@@ -32,7 +32,17 @@ void mcast_pool_fini(struct mcast_pool *pool)
 	while (!list_empty(&pool->slabs))
 		slab_free(pool, container_of(list_pop_head(&pool->slabs),
 					     struct mcast_slab, link));
+	while (pool->n_kept)
+		mem_region_free(pool->kept[--pool->n_kept]);
 	env_mutex_fini(pool->ctx->env, &pool->lock);
+}
+
+static int region_new(struct skein_ctx *ctx, size_t len,
+		      struct mem_region **region)
+{
+	return mem_region_new(ctx->dev, ctx->pd, "skein-mcast", len,
+			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+			      conn_region_id(ctx), region);
 }
 
 static int slab_new(struct skein_ctx *ctx, struct mcast_slab **out)
@@ -42,11 +52,9 @@ static int slab_new(struct skein_ctx *ctx, struct mcast_slab **out)
 
 	if (!slab)
 		return -ENOMEM;
-	rc = mem_region_new(ctx->dev, ctx->pd, "skein-mcast",
-			    MCAST_SLAB_RINGS * RING_RECS *
-				    sizeof(struct mcast_rec),
-			    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
-			    conn_region_id(ctx), &slab->region);
+	rc = region_new(ctx,
+			MCAST_SLAB_RINGS * RING_RECS * sizeof(struct mcast_rec),
+			&slab->region);
 	if (rc) {
 		env_free(ctx->env, slab);
 		return rc;
@@ -137,4 +145,50 @@ void mcast_pool_put(struct mcast_pool *pool, struct mcast_lane_mem *ring,
 	env_mutex_unlock(env, &pool->lock);
 	if (slab)
 		slab_free(pool, slab);
+}
+
+/* The lock is held. */
+static struct mem_region *kept_take(struct mcast_pool *pool, size_t len)
+{
+	struct mem_region *region;
+
+	for (unsigned i = pool->n_kept; i--;) {
+		region = pool->kept[i];
+		if (region->len != len)
+			continue;
+		pool->kept[i] = pool->kept[--pool->n_kept];
+		return region;
+	}
+	return NULL;
+}
+
+int mcast_pool_region_get(struct mcast_pool *pool, size_t len,
+			  struct mem_region **region)
+{
+	struct skein_env *env = pool->ctx->env;
+	struct mem_region *kept;
+
+	env_mutex_lock(env, &pool->lock);
+	kept = kept_take(pool, len);
+	env_mutex_unlock(env, &pool->lock);
+	if (!kept)
+		return region_new(pool->ctx, len, region);
+	*region = kept;
+	return 0;
+}
+
+void mcast_pool_region_put(struct mcast_pool *pool, struct mem_region *region,
+			   bool again)
+{
+	struct skein_env *env = pool->ctx->env;
+
+	if (again && region->len <= MCAST_KEPT_LEN) {
+		env_mutex_lock(env, &pool->lock);
+		if (pool->n_kept < MCAST_KEPT) {
+			pool->kept[pool->n_kept++] = region;
+			region = NULL;
+		}
+		env_mutex_unlock(env, &pool->lock);
+	}
+	mem_region_free(region);
 }

@@ -13,6 +13,11 @@
  * nobody is still inside. Where that is not known it is given up: neither it nor
  * its slab comes back before the context closes.
  *
+ * Regions that a group takes for itself (room for a first block, slots) are kept
+ * as well, by size: to make one of a megabyte and to end it costs as much as all
+ * of the group's connections. Only of a group that has closed: its members have
+ * all that they were sent, so nobody has anything left to write there.
+ *
  * Thread rule: any thread; under a lock of its own.
  */
 #ifndef SKEIN_MCAST_POOL_H
@@ -27,6 +32,9 @@ struct skein_ctx;
 
 #define MCAST_SLAB_RINGS 16u
 #define MCAST_SLABS_KEPT 4u
+/* Regions of groups: so many, each of at most so many bytes. */
+#define MCAST_KEPT 8u
+#define MCAST_KEPT_LEN (2u << 20)
 
 struct mcast_slab {
 	struct list_node link;
@@ -39,6 +47,8 @@ struct mcast_pool {
 	struct env_mutex lock;
 	struct list_node slabs;
 	unsigned idle; /* slabs that nobody uses */
+	struct mem_region *kept[MCAST_KEPT];
+	unsigned n_kept;
 };
 
 /* A connection's: MCAST_SLOTS that its peer writes, then as many that it writes
@@ -58,5 +68,12 @@ int mcast_pool_get(struct mcast_pool *pool, struct mcast_lane_mem *ring);
 /* Gives it back, or up; nothing when there is none. The ring is all zero then. */
 void mcast_pool_put(struct mcast_pool *pool, struct mcast_lane_mem *ring,
 		    bool quiet);
+
+/* A region of len bytes, of any content. 0 or a negative errno. */
+int mcast_pool_region_get(struct mcast_pool *pool, size_t len,
+			  struct mem_region **region);
+/* again: nobody will write to it any more, so it may serve others. */
+void mcast_pool_region_put(struct mcast_pool *pool, struct mem_region *region,
+			   bool again);
 
 #endif
