@@ -619,8 +619,10 @@ static bool fail_arrives(struct world *w, struct link *l, uint32_t from,
 
 	for (unsigned lane = 0; !l->held && lane < MCAST_LANES; lane++) {
 		q = &l->lanes[lane];
+		if (!q->n)
+			continue;
 		p = &q->packets[q->n - 1];
-		if (!q->n || p->rec.type != MCAST_FAIL || p->there)
+		if (p->rec.type != MCAST_FAIL || p->there)
 			continue;
 		p->there = true;
 		mcast_eng_fail_there(&w->m[from].eng, w->links[to][from].dst_nb,
