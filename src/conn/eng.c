@@ -44,6 +44,10 @@ static int poll_cqs(struct skein_engine *eng)
 	int n, moved = 0;
 
 	for (unsigned i = 0; i < eng->n_cqs; i++) {
+		/* One that no QP uses has nothing to say: the first one, where
+		 * all connections are handles. */
+		if (!eng->cqs[i].used)
+			continue;
 		n = dev_poll_cq(&eng->stats, eng->cqs[i].cq, WC_BATCH, wc);
 		if (__builtin_expect(n < 0, 0)) {
 			cq_failed(eng, &eng->cqs[i]);
