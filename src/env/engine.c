@@ -98,7 +98,7 @@ static struct place *place_take(struct engine *e, bool (*done)(void *arg),
 	return p;
 }
 
-static void wake_first_place(struct engine *e)
+static __attribute__((noinline)) void wake_first_place(struct engine *e)
 {
 	struct list_node *n;
 
@@ -131,11 +131,15 @@ static void wake_done_places(struct engine *e)
 
 /* --- ownership --------------------------------------------------------- */
 
-static void wake_successor(struct engine *e)
+static inline void wake_successor(struct engine *e)
 {
-	if (atomic_load_explicit(&e->n_places, memory_order_relaxed))
+	if (__builtin_expect(atomic_load_explicit(&e->n_places,
+						  memory_order_relaxed) != 0,
+			     0))
 		wake_first_place(e);
-	else if (atomic_load_explicit(&e->back_parked, memory_order_relaxed))
+	else if (__builtin_expect(atomic_load_explicit(&e->back_parked,
+						       memory_order_relaxed),
+				  0))
 		env_waiter_wake(e->env, e->back_w);
 }
 

@@ -249,10 +249,6 @@ int rpc_client_add(struct rpc_client *c, const struct rpc_client_req *r);
  * message is closed. */
 int rpc_client_add_place(struct rpc_client *c, const struct rpc_client_req *r,
 			 void **place);
-/* add() and seal() in one for a call that leaves alone: true, or false when
- * there may be no room: nothing was done. */
-bool rpc_client_add_alone(struct rpc_client *c, const struct rpc_client_req *r,
-			  uint64_t *off, uint32_t *len);
 /* Closes the open message (there is one): its place and length. */
 void rpc_client_seal(struct rpc_client *c, uint64_t *off, uint32_t *len);
 /* What was sealed was posted; or was not (rc): every add() since is undone. */

@@ -5,44 +5,7 @@
  */
 #include <errno.h>
 
-#include "base/assert.h"
-#include "rpc/client.h"
-
-#define HDR_LEN ((uint32_t)sizeof(struct rpc_hdr))
-#define META_LEN ((uint32_t)sizeof(struct rpc_req_meta))
-
-static uint64_t req_off(const struct rpc_client_tx *tx, uint64_t pos)
-{
-	return rpc_geom_req(&tx->port->geom) +
-	       (pos & (tx->port->geom.req_lines - 1)) * RPC_LINE;
-}
-
-/* How long the open message may become, by the Head that is known here. */
-static void open_measure(struct rpc_client_tx *tx)
-{
-	const struct rpc_geom *g = &tx->port->geom;
-	uint64_t free = g->req_lines - (tx->req_tail - tx->req_head);
-	uint64_t max = tx->port->msg_max;
-
-	/* A peer that lies about Head in the moment in which a message was
-	 * about to be posted, and was not: it harms its own ring. */
-	if (free > g->req_lines)
-		free = g->req_lines;
-	if (free * RPC_LINE < max)
-		max = free * RPC_LINE;
-	if (tx->open_alone)
-		max = tx->open_len + RPC_TAIL_LEN;
-	tx->open_max = (uint32_t)max;
-}
-
-static void open_begin(struct rpc_client_tx *tx)
-{
-	tx->open = tx->port->base + req_off(tx, tx->req_tail);
-	tx->open_len = HDR_LEN;
-	tx->open_count = 0;
-	tx->open_alone = false;
-	open_measure(tx);
-}
+#include "rpc/client_in.h"
 
 /* Asks the owner's side how far it is. Acquire pairs with its releases: what it
  * has consumed it reads no more, be it a slot, a response or (through the
@@ -59,12 +22,6 @@ static void look_at_owner(struct rpc_client *c)
 		atomic_load_explicit(&c->rx.calls.head, memory_order_acquire);
 	if (!c->rx.broken)
 		open_measure(tx);
-}
-
-/* Counters of leaders: others may read them meanwhile. */
-static void count(uint64_t *n, uint64_t more)
-{
-	__atomic_store_n(n, *n + more, __ATOMIC_RELAXED);
 }
 
 /* The ring looks full: ask the server how far it is, unless we have. */
@@ -88,7 +45,7 @@ static int read_head(struct rpc_client *c)
 
 static int ring_full(struct rpc_client *c)
 {
-	count(&c->tx.port->stats.full, 1);
+	count_more(&c->tx.port->stats.full, 1);
 	if (c->tx.shared)
 		/* Relaxed: the owner looks every round, and who lacks room
 		 * wakes it. */
@@ -112,38 +69,15 @@ static inline void open_sent(struct rpc_client *c, uint32_t len)
 {
 	struct rpc_client_tx *tx = &c->tx;
 
+	if (__builtin_expect(tx->shared, 0)) {
+		lane_sent(c);
+		return;
+	}
 	tx->req_tail = rpc_pos_next(tx->port->geom.req_lines, tx->req_tail,
 				    RPC_LINES(len));
 	/* Release: rpc_client_end(). */
 	atomic_store_explicit(&c->told.sent, tx->tail, memory_order_release);
-	if (__builtin_expect(tx->shared, 0)) {
-		tx->posted_tail = tx->tail;
-		tx->posted_resp = tx->resp_tail;
-	}
 	open_begin(tx);
-}
-
-/* What responses may speak of from now on. Release pairs with the acquires in
- * client.c: who sees a response sees this, for the message that it answers was
- * posted after it. */
-static inline void tell_valid(struct rpc_client *c, uint32_t len)
-{
-	struct rpc_client_tx *tx = &c->tx;
-
-	atomic_store_explicit(&c->told.valid, tx->tail, memory_order_release);
-	atomic_store_explicit(&c->told.req_valid,
-			      rpc_pos_next(tx->port->geom.req_lines,
-					   tx->req_tail, RPC_LINES(len)),
-			      memory_order_release);
-}
-
-static inline void seal(struct rpc_client_tx *tx, uint32_t len,
-			uint64_t resp_head)
-{
-	rpc_msg_seal(tx->open, len, (uint16_t)tx->open_count,
-		     (uint32_t)resp_head,
-		     rpc_canary(&tx->port->secret_out, tx->req_tail),
-		     tx->port->tail_out);
 }
 
 /* Seals and sends by the port: by who owns both sides, or holds. */
@@ -161,7 +95,7 @@ static inline int open_send(struct rpc_client *c, uint32_t len)
 		/* no leader tells an older one from now on */
 		tx->resp_head = resp_head;
 	}
-	seal(tx, len, resp_head);
+	seal_open(tx, len, resp_head);
 	rc = rpc_port_send(port, req_off(tx, tx->req_tail), len);
 	if (__builtin_expect(rc != 0, 0))
 		return rc;
@@ -219,17 +153,8 @@ static int check_window(struct rpc_client *c, uint32_t lines)
 		return -EAGAIN;
 	if (tx->resp_tail + lines - tx->resp_head <= space)
 		return 0;
-	count(&tx->port->stats.full, 1);
+	count_more(&tx->port->stats.full, 1);
 	return -EAGAIN;
-}
-
-/* lines: rpc_client_resp_lines() of it. */
-static inline void add_pair(struct rpc_client *c,
-			    const struct rpc_client_req *r, const void *payload,
-			    uint32_t size, uint16_t flags, uint32_t lines)
-{
-	rpc_client_add_pair(&c->tx, r->id, r->thread, payload, size, flags,
-			    r->resp_max, lines, r->timeout_ns, r->done, r->arg);
 }
 
 /* The payload goes into registered memory, a descriptor into the message,
@@ -361,38 +286,9 @@ int rpc_client_add_place(struct rpc_client *c, const struct rpc_client_req *r,
 	return 0;
 }
 
-static inline void lane_seal(struct rpc_client *c, uint64_t *off, uint32_t *len)
-{
-	struct rpc_client_tx *tx = &c->tx;
-	uint32_t n = tx->open_len + RPC_TAIL_LEN;
-
-	skein_assert_debug(tx->open_count);
-	tell_valid(c, n);
-	/* Head of the response space as it was known last: it holds back only
-	 * the server's memory of large results, for which the owner sends a
-	 * message of its own. A look at its line would cost every message a
-	 * cache miss. */
-	seal(tx, n, tx->resp_head);
-	*off = req_off(tx, tx->req_tail);
-	*len = n;
-}
-
 void rpc_client_seal(struct rpc_client *c, uint64_t *off, uint32_t *len)
 {
 	lane_seal(c, off, len);
-}
-
-bool rpc_client_add_alone(struct rpc_client *c, const struct rpc_client_req *r,
-			  uint64_t *off, uint32_t *len)
-{
-	uint32_t lines = rpc_client_resp_lines(c, r->resp_max);
-
-	skein_assert_debug(!c->tx.open_count);
-	if (__builtin_expect(!rpc_client_fits(&c->tx, r->len, lines), 0))
-		return false;
-	add_pair(c, r, r->payload, (uint32_t)r->len, 0, lines);
-	lane_seal(c, off, len);
-	return true;
 }
 
 static void roll_back(struct rpc_client *c)
@@ -418,9 +314,9 @@ void rpc_client_posted(struct rpc_client *c, int rc)
 		roll_back(c);
 		return;
 	}
-	count(&tx->calls, tx->open_count);
-	count(&tx->messages, 1);
-	count(&tx->bytes, len);
+	count_more(&tx->calls, tx->open_count);
+	count_more(&tx->messages, 1);
+	count_more(&tx->bytes, len);
 	open_sent(c, len);
 }
 

@@ -33,6 +33,8 @@ int rpc_seat_taken(struct skein_conn *handle, struct conn_seat *seat)
 		s->env = conn_env(handle);
 		seat->modules[CONN_MODULE_RPC - 1] = s;
 	}
+	/* For the scheduler, which has nothing to do where there is one lane. */
+	s->counts = conn_lanes(handle) > 1;
 	s->sizes = (struct thrsched_sizes){0};
 	/* What is left of one that ended inside a done(): nothing is under way. */
 	s->reserved = s->inner = 0;
@@ -120,7 +122,10 @@ static void count_request(struct rpc_seat *s, size_t len)
 
 void rpc_seat_wr(struct conn_seat *seat, size_t len)
 {
-	count_request(rpc_seat_of(seat), len);
+	struct rpc_seat *s = rpc_seat_of(seat);
+
+	if (s->counts)
+		count_request(s, len);
 }
 
 static void large_run(struct engine_call *call)
@@ -171,8 +176,9 @@ static int send_large(struct rpc_seat *s, struct rpc_conn *rc,
 	return 0;
 }
 
-int rpc_seat_send(struct rpc_seat *s, struct rpc_client_req *r,
-		  struct rpc_pending *stack)
+/* Inline: a call of its own is a good part of what it does. */
+static inline int seat_send(struct rpc_seat *s, struct rpc_client_req *r,
+			    struct rpc_pending *stack)
 {
 	struct conn_seat *seat = s->seat;
 	struct rpc_conn *rc;
@@ -191,11 +197,17 @@ int rpc_seat_send(struct rpc_seat *s, struct rpc_client_req *r,
 	} else {
 		err = rpc_share_call(rc, &seat->req, r);
 	}
-	if (err)
+	if (__builtin_expect(err != 0, 0))
 		s->begun--;
-	else
+	else if (s->counts)
 		count_request(s, r->len);
 	return err;
+}
+
+int rpc_seat_send(struct rpc_seat *s, struct rpc_client_req *r,
+		  struct rpc_pending *stack)
+{
+	return seat_send(s, r, stack);
 }
 
 struct rpc_conn *rpc_seat_moves(struct rpc_pending *p)
@@ -279,13 +291,18 @@ static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
 static void waiting_done(void *arg, const struct skein_rpc_result *res)
 {
 	struct rpc_waiting *w = arg;
+	struct skein_rpc_result *out = w->res;
 	struct rpc_seat *s = w->seat;
 	struct conn_seat *seat = s->seat;
 
-	*w->res = *res;
-	w->res->data = NULL;
+	/* Field by field: what was just written field by field is not at hand
+	 * as a whole. */
+	out->outcome = res->outcome;
+	out->status = res->status;
+	out->data = NULL;
+	out->len = res->len;
 	if (__builtin_expect(res->outcome == SKEIN_DONE && !res->status, 1)) {
-		w->res->data = w->resp;
+		out->data = w->resp;
 		if (res->len)
 			w->buf = rpc_take_buf(w->rc);
 		if (res->len && !w->buf)
@@ -317,7 +334,7 @@ static inline int call_and_wait(struct rpc_seat *s, struct rpc_handle *h,
 	if (__builtin_expect(!atomic_load_explicit(&h->n_hungry,
 						   memory_order_relaxed),
 			     1))
-		err = rpc_seat_send(s, r, &w->pending);
+		err = seat_send(s, r, &w->pending);
 	if (__builtin_expect(err == -EAGAIN, 0))
 		err = send_hungry(s, h, r, w);
 	if (err)

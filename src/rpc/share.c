@@ -14,6 +14,7 @@
 
 #include "base/assert.h"
 #include "conn/ctx.h"
+#include "rpc/client_in.h"
 #include "rpc/share.h"
 
 /* How often the Head is READ for threads that want to leave. */
@@ -305,12 +306,14 @@ static inline int send_alone(struct rpc_conn *rc, struct conn_tx *tx,
 	message_charge(rc, tx, 1);
 	message_wr(rc, off, len, &out);
 	err = conn_tx_post(tx, &out.wr);
-	if (__builtin_expect(!err, 1)) {
-		credit_spend(&sh->credit, 1);
-		count_degree(sh, 1);
+	if (__builtin_expect(err != 0, 0)) {
+		rpc_client_posted(&rc->client, err);
+		return err;
 	}
-	rpc_client_posted(&rc->client, err);
-	return err;
+	credit_spend(&sh->credit, 1);
+	count_degree(sh, 1);
+	rpc_client_posted_alone(&rc->client, len);
+	return 0;
 }
 
 int rpc_share_call(struct rpc_conn *rc, struct conn_req *req,
@@ -602,8 +605,7 @@ static inline bool owner_wanted(struct rpc_conn *rc)
 }
 
 /* The owner's own business. What moved, or an error. */
-static __attribute__((noinline)) int owner_works(struct rpc_conn *rc,
-						 uint64_t now_ns)
+static int owner_works(struct rpc_conn *rc, uint64_t now_ns)
 {
 	int err, moved = 0;
 
@@ -629,15 +631,14 @@ static __attribute__((noinline)) void feed(struct rpc_conn *rc, int moved)
 	sh->room = room;
 }
 
-int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns)
+/* The rest of a round in which there is more. */
+static __attribute__((noinline)) int share_poll_more(struct rpc_conn *rc,
+						     uint64_t now_ns, int moved)
 {
 	struct rpc_share *sh = rc->share;
-	int err, moved;
+	int err;
 
-	moved = rpc_client_poll(&rc->client, now_ns);
-	if (__builtin_expect(moved < 0, 0))
-		return moved;
-	if (__builtin_expect(owner_wanted(rc), 0)) {
+	if (owner_wanted(rc)) {
 		err = owner_works(rc, now_ns);
 		if (err < 0)
 			return err;
@@ -647,10 +648,26 @@ int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns)
 		conn_expect_recv(rc->conn); /* sooner than credits run out */
 	if (rc->handle && rpc_handle_due(rc->handle, now_ns))
 		moved += rpc_handle_poll(rc->handle, now_ns);
-	if (__builtin_expect(atomic_load_explicit(&sh->handle->n_hungry,
-						  memory_order_relaxed),
-			     0))
+	if (atomic_load_explicit(&sh->handle->n_hungry, memory_order_relaxed))
 		feed(rc, moved);
+	return moved;
+}
+
+int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns)
+{
+	struct rpc_share *sh = rc->share;
+	int moved;
+
+	moved = rpc_client_poll(&rc->client, now_ns);
+	if (__builtin_expect(moved < 0, 0))
+		return moved;
+	if (__builtin_expect(owner_wanted(rc) | asking(sh) |
+				     (rc->handle &&
+				      rpc_handle_due(rc->handle, now_ns)) |
+				     atomic_load_explicit(&sh->handle->n_hungry,
+							  memory_order_relaxed),
+			     0))
+		return share_poll_more(rc, now_ns, moved);
 	return moved;
 }
 

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * client_in.h - the steps of the calling end's sending side that a call of a
+ * thread that meets nobody takes too (share.c), inline: each of them is less
+ * than what a call of it costs. Whose the sending side is says client.h; for
+ * client_send.c, and who leads a lane.
+ */
+#ifndef SKEIN_RPC_CLIENT_IN_H
+#define SKEIN_RPC_CLIENT_IN_H
+
+#include "base/assert.h"
+#include "rpc/client.h"
+
+#define HDR_LEN ((uint32_t)sizeof(struct rpc_hdr))
+#define META_LEN ((uint32_t)sizeof(struct rpc_req_meta))
+
+static inline uint64_t req_off(const struct rpc_client_tx *tx, uint64_t pos)
+{
+	return rpc_geom_req(&tx->port->geom) +
+	       (pos & (tx->port->geom.req_lines - 1)) * RPC_LINE;
+}
+
+/* How long the open message may become, by the Head that is known here. */
+static inline void open_measure(struct rpc_client_tx *tx)
+{
+	const struct rpc_geom *g = &tx->port->geom;
+	uint64_t free = g->req_lines - (tx->req_tail - tx->req_head);
+	uint64_t max = tx->port->msg_max;
+
+	/* A peer that lies about Head in the moment in which a message was
+	 * about to be posted, and was not: it harms its own ring. */
+	if (free > g->req_lines)
+		free = g->req_lines;
+	if (free * RPC_LINE < max)
+		max = free * RPC_LINE;
+	if (tx->open_alone)
+		max = tx->open_len + RPC_TAIL_LEN;
+	tx->open_max = (uint32_t)max;
+}
+
+static inline void open_begin(struct rpc_client_tx *tx)
+{
+	tx->open = tx->port->base + req_off(tx, tx->req_tail);
+	tx->open_len = HDR_LEN;
+	tx->open_count = 0;
+	tx->open_alone = false;
+	open_measure(tx);
+}
+
+/* Counters of leaders: others may read them meanwhile. */
+static inline void count_more(uint64_t *n, uint64_t more)
+{
+	__atomic_store_n(n, *n + more, __ATOMIC_RELAXED);
+}
+
+/* lines: rpc_client_resp_lines() of it. */
+static inline void add_pair(struct rpc_client *c,
+			    const struct rpc_client_req *r, const void *payload,
+			    uint32_t size, uint16_t flags, uint32_t lines)
+{
+	rpc_client_add_pair(&c->tx, r->id, r->thread, payload, size, flags,
+			    r->resp_max, lines, r->timeout_ns, r->done, r->arg);
+}
+
+/* What responses may speak of from now on. Release pairs with the acquires in
+ * client.c: who sees a response sees this, for the message that it answers was
+ * posted after it. */
+static inline void tell_valid(struct rpc_client *c, uint32_t len)
+{
+	struct rpc_client_tx *tx = &c->tx;
+
+	atomic_store_explicit(&c->told.valid, tx->tail, memory_order_release);
+	atomic_store_explicit(&c->told.req_valid,
+			      rpc_pos_next(tx->port->geom.req_lines,
+					   tx->req_tail, RPC_LINES(len)),
+			      memory_order_release);
+}
+
+static inline void seal_open(struct rpc_client_tx *tx, uint32_t len,
+			     uint64_t resp_head)
+{
+	rpc_msg_seal(tx->open, len, (uint16_t)tx->open_count,
+		     (uint32_t)resp_head,
+		     rpc_canary(&tx->port->secret_out, tx->req_tail),
+		     tx->port->tail_out);
+}
+
+static inline void lane_seal(struct rpc_client *c, uint64_t *off, uint32_t *len)
+{
+	struct rpc_client_tx *tx = &c->tx;
+	uint32_t n = tx->open_len + RPC_TAIL_LEN;
+
+	skein_assert_debug(tx->open_count);
+	tell_valid(c, n);
+	/* Head of the response space as it was known last: it holds back only
+	 * the server's memory of large results, for which the owner sends a
+	 * message of its own. A look at its line would cost every message a
+	 * cache miss. */
+	seal_open(tx, n, tx->resp_head);
+	*off = req_off(tx, tx->req_tail);
+	*len = n;
+}
+
+/* A lane's message, as sealed, is on its way. */
+static inline void lane_sent(struct rpc_client *c)
+{
+	struct rpc_client_tx *tx = &c->tx;
+
+	/* as tell_valid() has found it */
+	tx->req_tail =
+		atomic_load_explicit(&c->told.req_valid, memory_order_relaxed);
+	/* Release: rpc_client_end(). */
+	atomic_store_explicit(&c->told.sent, tx->tail, memory_order_release);
+	tx->posted_tail = tx->tail;
+	tx->posted_resp = tx->resp_tail;
+	open_begin(tx);
+}
+
+/* add() and seal() in one for a call that leaves alone: true, or false when
+ * there may be no room: nothing was done. */
+static inline bool rpc_client_add_alone(struct rpc_client *c,
+					const struct rpc_client_req *r,
+					uint64_t *off, uint32_t *len)
+{
+	uint32_t lines = rpc_client_resp_lines(c, r->resp_max);
+
+	skein_assert_debug(!c->tx.open_count);
+	if (__builtin_expect(!rpc_client_fits(&c->tx, r->len, lines), 0))
+		return false;
+	add_pair(c, r, r->payload, (uint32_t)r->len, 0, lines);
+	lane_seal(c, off, len);
+	return true;
+}
+
+/* rpc_client_posted() of what rpc_client_add_alone() has sealed, len bytes. */
+static inline void rpc_client_posted_alone(struct rpc_client *c, uint32_t len)
+{
+	count_more(&c->tx.calls, 1);
+	count_more(&c->tx.messages, 1);
+	count_more(&c->tx.bytes, len);
+	lane_sent(c);
+}
+
+#endif
