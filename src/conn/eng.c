@@ -198,6 +198,22 @@ static void drain_channel(struct skein_engine *eng)
 	}
 }
 
+/* A control link's, or a listener's; or what was one when the beat began. */
+static int socket_beat(struct skein_engine *eng, int fd, uint64_t now_ns)
+{
+	struct skein_listener *l;
+	struct list_node *n;
+
+	if ((unsigned)fd < eng->by_fd_cap && eng->by_fd[fd])
+		return conn_peer_beat(eng->by_fd[fd], now_ns);
+	list_for_each(n, &eng->listeners) {
+		l = container_of(n, struct skein_listener, eng_link);
+		if (l->fd == fd)
+			return listener_beat(l, now_ns);
+	}
+	return 0;
+}
+
 static int peers_beat(struct skein_engine *eng, uint64_t now_ns)
 {
 	struct list_node *n, *next;
@@ -207,11 +223,8 @@ static int peers_beat(struct skein_engine *eng, uint64_t now_ns)
 	if (engine_fd_ready(eng->e)) {
 		count = env_waiter_ready_fds(eng->env, eng->links, fds,
 					     LINKS_A_BEAT);
-		for (i = 0; i < count; i++) {
-			peer = eng->by_fd[fds[i]];
-			if (peer)
-				moved += conn_peer_beat(peer, now_ns);
-		}
+		for (i = 0; i < count; i++)
+			moved += socket_beat(eng, fds[i], now_ns);
 	}
 	if (now_ns < eng->next_tick_ns)
 		return moved;
@@ -240,16 +253,19 @@ static int eng_beat(struct engine_obj *obj, uint64_t now_ns)
 {
 	struct skein_engine *eng = container_of(obj, struct skein_engine, obj);
 	struct list_node *n, *next;
+	struct skein_listener *l;
 	int moved = 0;
 
 	if (env_forked(eng->env))
 		return 0;
 	if (eng->armed)
 		drain_channel(eng);
-	list_for_each_safe(n, next, &eng->listeners)
-		moved += listener_beat(container_of(n, struct skein_listener,
-						    eng_link),
-				       now_ns);
+	/* Those that nobody watches: the others come when they are ready. */
+	list_for_each_safe(n, next, &eng->listeners) {
+		l = container_of(n, struct skein_listener, eng_link);
+		if (!l->watched)
+			moved += listener_beat(l, now_ns);
+	}
 	announce(eng);
 	moved += events_beat(eng);
 	moved += peers_beat(eng, now_ns);

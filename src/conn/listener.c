@@ -26,7 +26,7 @@
 
 static void watch(struct skein_listener *l, bool on)
 {
-	struct env_waiter *w = engine_waiter(l->eng->e);
+	struct env_waiter *w = l->eng->links;
 
 	if (l->watched == on || l->fd < 0)
 		return;

@@ -14,6 +14,17 @@
 #include <stdlib.h>
 #include <skein/skein.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static atomic_uint accepts; /* calls, of whom they may be */
+
+int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	atomic_fetch_add(&accepts, 1);
+	return (int)syscall(SYS_accept4, fd, addr, len, flags);
+}
 
 struct pair {
 	struct skein_ctx *server, *client;
@@ -108,6 +119,28 @@ static struct skein_conn *connect_to(struct pair *p)
 					 &conn),
 			 0);
 	return conn;
+}
+
+/* A listener to whom nobody comes is not asked, whatever its engine does. */
+static void test_nobody_comes(void **state)
+{
+	struct skein_conn *first;
+	struct pair p;
+
+	pair_open(&p, NULL, NULL);
+	first = connect_to(&p);
+	wait_ups(&p, 1);
+	assert_true(accepts > 0);
+	accepts = 0;
+	/* by the link of the first */
+	for (int i = 0; i < 20; i++)
+		skein_conn_close(connect_to(&p), SKEIN_S(1));
+	assert_int_equal(accepts, 0);
+	skein_conn_close(first, SKEIN_S(1));
+	/* A new link */
+	skein_conn_close(connect_to(&p), SKEIN_S(1));
+	assert_true(accepts > 0);
+	pair_close(&p);
 }
 
 static void test_keys(void **state)
@@ -707,6 +740,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_connect),
+		cmocka_unit_test(test_nobody_comes),
 		cmocka_unit_test(test_keys),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_join),
