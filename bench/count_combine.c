@@ -255,8 +255,8 @@ static void answer(struct crew *c, bool counting, uint64_t messages)
 		if (i == ROUNDS_MAX)
 			die("a call got no answer", -SKEIN_EPEER);
 	}
-	/* Once in sixteen calls; not counted. */
-	for (long i = 0; stats(c).credits < c->degree; i++) {
+	/* Once in sixteen messages; not counted. */
+	for (long i = 0; !stats(c).credits; i++) {
 		skein_ctx_progress(p->ends.server);
 		skein_ctx_progress(p->ends.client);
 		if (i == ROUNDS_MAX)

@@ -22,9 +22,15 @@ static struct skein_conn *served_end(uint64_t id, struct handles_peer *peers,
 	return NULL;
 }
 
+/* Messages; the owner's have a call each. */
+static uint64_t messages(struct rpc_conn *rc)
+{
+	return rc->port.stats.calls + rc->client.tx.messages;
+}
+
 static uint64_t used(struct rpc_conn *rc)
 {
-	return rc->port.stats.calls + rc->client.tx.calls + rc->share->all_ops;
+	return messages(rc) + rc->share->all_ops;
 }
 
 static enum books compare(struct rpc_conn *ours, struct rpc_conn *theirs,
@@ -34,7 +40,7 @@ static enum books compare(struct rpc_conn *ours, struct rpc_conn *theirs,
 	struct rpc_lane *l = theirs->lane;
 	uint64_t mail = atomic_load(&sh->mail);
 	uint32_t left = sh->credit.left + (uint32_t)mail;
-	uint64_t calls = ours->port.stats.calls + ours->client.tx.calls;
+	uint64_t sent = messages(ours);
 
 	if (left != CREDIT_C + sh->granted - used(ours)) {
 		snprintf(why, why_len,
@@ -50,10 +56,10 @@ static enum books compare(struct rpc_conn *ours, struct rpc_conn *theirs,
 	}
 	snprintf(why, why_len,
 		 "lane %u: %u credits are left, %u and %u of memory operations "
-		 "at the other end; %llu and %llu calls",
-		 i, left, l->credit.left, sh->ops, (unsigned long long)calls,
-		 (unsigned long long)l->calls);
-	if (l->asked || l->owes || l->calls != calls ||
+		 "at the other end; %llu and %llu messages",
+		 i, left, l->credit.left, sh->ops, (unsigned long long)sent,
+		 (unsigned long long)l->messages);
+	if (l->asked || l->owes || l->messages != sent ||
 	    (!mail && sh->credit.asked))
 		return BOOKS_UNSETTLED;
 	if (left + sh->ops != l->credit.left)

@@ -16,7 +16,7 @@ void credit_init(struct credit *k, uint32_t c)
 	k->active = true;
 }
 
-/* At most C messages lie between two questions, so no count runs over. */
+/* At most 2 C messages lie between two questions, so no count runs over. */
 static uint32_t median(const struct credit *k)
 {
 	uint32_t degree, before = 0;

@@ -2,13 +2,17 @@
 /*
  * credit.h - credits of one QP (FLOCK, section 3.4.1), both ends. Pure.
  *
- * A credit is the right to send one request. A QP begins with C. When half of
- * them are spent its sender asks for C more, and tells the median combining
- * degree since it last asked. The receiver grants them, or declines: then the
- * QP is inactive at both ends until the receiver makes it active again by C
- * new ones. What was left stays: it counts at both ends and is used again then,
- * so that at quiescence granted = used + left, the same at both ends, whatever
- * crossed on the way.
+ * A credit is the right to post one message of requests, however many it has,
+ * or one memory operation. A QP begins with C. When half of them are spent its
+ * sender asks for C more, and tells the median combining degree since it last
+ * asked. The receiver grants them, or declines: then the QP is inactive at both
+ * ends until the receiver makes it active again by C new ones. What was left
+ * stays: it counts at both ends and is used again then, so that at quiescence
+ * granted = used + left, the same at both ends, whatever crossed on the way.
+ *
+ * FLOCK's text has credits for "requests", which "decrease after posting the
+ * request"; what is posted is a message. docs/combining.md says why it is
+ * these that are counted.
  */
 #ifndef SKEIN_RPC_CREDIT_H
 #define SKEIN_RPC_CREDIT_H
@@ -31,20 +35,20 @@ struct credit {
 };
 
 void credit_init(struct credit *k, uint32_t c);
-/* How many requests, of `want`, a message may have now. */
+/* How many posts, of `want`, may be made now. */
 static inline uint32_t credit_room(const struct credit *k, uint32_t want)
 {
 	if (!k->active)
 		return 0;
 	return want < k->left ? want : k->left;
 }
-/* A message of n requests leaves; 1 <= n <= credit_room(). */
+/* A message of n requests leaves, for one credit, which there is. */
 static inline void credit_spend(struct credit *k, uint32_t n)
 {
 	uint32_t degree = n < CREDIT_DEGREES ? n : CREDIT_DEGREES;
 
-	skein_assert_debug(n && n <= credit_room(k, n));
-	k->left -= n;
+	skein_assert_debug(n && credit_room(k, 1));
+	k->left--;
 	k->degrees[degree]++;
 	k->messages++;
 }
@@ -74,7 +78,7 @@ struct credit_grantor {
 };
 
 void credit_grantor_init(struct credit_grantor *g, uint32_t c);
-/* n requests came; -SKEIN_EPEER: more than it has credits for. A QP that was
+/* n messages or operations came; -SKEIN_EPEER: more than it has credits for. A QP that was
  * declined still brings what was under way. */
 int credit_used(struct credit_grantor *g, uint32_t n);
 /* A question came. *granted: how many to grant, 0 to decline. -SKEIN_EPEER:

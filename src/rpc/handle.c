@@ -215,8 +215,9 @@ static void add_lane(struct rpc_conn *rc, uint64_t *degrees,
 	st->wakeups_sent += own->wakeups_sent + seen(&sh->wakeups);
 	st->credit_grants += sh->grants;
 	st->credit_declines += sh->declines;
-	st->credits += CREDIT_C + sh->granted - own->calls - seen(&tx->calls) -
-		       seen(&sh->all_ops);
+	/* The owner's messages have a call each. */
+	st->credits += CREDIT_C + sh->granted - own->calls -
+		       seen(&tx->messages) - seen(&sh->all_ops);
 	st->lanes_active += sh->active;
 	for (unsigned i = 1; i <= RPC_DEGREES; i++)
 		degrees[i] += seen(&sh->degrees[i]);

@@ -86,11 +86,11 @@ int rpc_lane_round(struct rpc_lane *l, uint64_t calls, uint64_t messages,
 {
 	int rc = 0;
 
-	if (calls != l->calls) {
-		if (calls - l->calls > UINT32_MAX ||
-		    credit_used(&l->credit, (uint32_t)(calls - l->calls)))
+	if (messages != l->messages) {
+		if (messages - l->messages > UINT32_MAX ||
+		    credit_used(&l->credit, (uint32_t)(messages - l->messages)))
 			return -SKEIN_EPEER;
-		l->calls = calls;
+		l->messages = messages;
 		atomic_store_explicit(&l->stats.calls, calls,
 				      memory_order_relaxed);
 		atomic_store_explicit(&l->stats.messages, messages,

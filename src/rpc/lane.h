@@ -3,7 +3,7 @@
  * lane.h - the serving end of a lane: its credits, and what it shares with the
  * scheduler of QPs (aqp.h). docs/protocol/rpc.md, section 12.
  *
- * A question is not answered in the callback that brings it: the requests that
+ * A question is not answered in the callback that brings it: the messages that
  * it came behind are counted first. An answer that finds no room is owed.
  *
  * Thread rule: the owner of the lane's engine; the words that say so are shared
@@ -29,8 +29,8 @@ struct rpc_lane_stats {
 
 struct rpc_lane {
 	struct credit_grantor credit;
-	uint64_t calls; /* counted so far */
-	bool asked;	/* a question waits for its answer */
+	uint64_t messages; /* counted so far */
+	bool asked;	   /* a question waits for its answer */
 	uint32_t degree;
 	bool owes; /* an answer, or an unasked grant, is to be sent */
 	uint32_t owed;
@@ -54,16 +54,16 @@ void rpc_lane_init(struct rpc_lane *l, uint32_t c, void (*kick)(void *arg),
 		   void *kick_arg);
 /* A question came. -SKEIN_EPEER. */
 int rpc_lane_imm(struct rpc_lane *l, uint32_t value);
-/* After a round of the server: calls, messages: received so far; drained:
- * nothing that has arrived is left. Counts, and decides on a question: 1 when it
- * did, else 0, or -SKEIN_EPEER. */
+/* After a round of the server: calls, and messages that had any: received so
+ * far; drained: nothing that has arrived is left. Counts, and decides on a
+ * question: 1 when it did, else 0, or -SKEIN_EPEER. */
 int rpc_lane_round(struct rpc_lane *l, uint64_t calls, uint64_t messages,
 		   bool drained);
 /* Sends what is owed: 1 sent, 0, or an error of the port other than -EAGAIN. */
 int rpc_lane_send(struct rpc_lane *l, struct rpc_port *port);
 
 /* So many credits are spent that a question must be on its way: behind the
- * request that spent the last of them, or, where that end lacked a receive
+ * message that spent the last of them, or, where that end lacked a receive
  * credit, some time later. */
 static inline bool rpc_lane_expects(const struct rpc_lane *l)
 {

@@ -216,6 +216,7 @@ static int lane_up(struct rpc_conn *rc)
 	if (!rc->lane)
 		return -ENOMEM;
 	rc->calls_before = rc->port.stats.calls;
+	rc->messages_before = rc->port.stats.call_messages;
 	rpc_lane_init(rc->lane, CREDIT_C, wake_owner, rc->engine);
 	err = aqp_add(&rc->ctx->aqp, rc->lane, conn_lane_head(rc->conn),
 		      engine_now_ns(rc->engine));
@@ -524,7 +525,7 @@ static int lane_poll(struct rpc_conn *rc, uint64_t now_ns)
 	int moved, sent;
 
 	moved = rpc_lane_round(rc->lane, st->calls - rc->calls_before,
-			       st->messages_received,
+			       st->call_messages - rc->messages_before,
 			       rpc_server_drained(&rc->server));
 	if (moved < 0)
 		return moved;

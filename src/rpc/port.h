@@ -69,7 +69,8 @@ struct rpc_stats {
 	uint64_t calls;
 	uint64_t messages_sent;
 	uint64_t messages_received;
-	uint64_t reads; /* each a doorbell, as each message is */
+	uint64_t call_messages; /* of those: with requests */
+	uint64_t reads;		/* each a doorbell, as each message is */
 	uint64_t bytes_sent;
 	uint64_t head_reads;
 	uint64_t full;

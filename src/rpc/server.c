@@ -459,6 +459,7 @@ static int message_begin(struct rpc_server *s)
 		return rc;
 	s->in_active = true;
 	s->port->stats.messages_received++;
+	s->port->stats.call_messages += s->in.count != 0;
 	if (__builtin_expect(s->port->model != NULL, 0))
 		rpc_port_charge(s->port, ENV_COST_DECODE, s->in.count);
 	s->port->stats.calls += s->in.count;

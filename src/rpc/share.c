@@ -98,10 +98,9 @@ static int share_add(void *state, struct tcq_node *n)
 	const struct rpc_client_req *r = n->request;
 	struct rpc_conn *rc = state;
 	struct rpc_share *sh = rc->share;
-	uint32_t count = rc->client.tx.open_count + 1;
 
 	take_mail(sh);
-	if (__builtin_expect(credit_room(&sh->credit, count) < count, 0))
+	if (__builtin_expect(!credit_room(&sh->credit, 1), 0))
 		return -EAGAIN;
 	if (__builtin_expect(r->len > TCQ_INLINE, 0))
 		return add_long(rc, n, r);
@@ -113,10 +112,11 @@ static int share_charge(void *state, const struct ibv_send_wr *wr)
 {
 	struct rpc_conn *rc = state;
 	struct rpc_share *sh = rc->share;
-	uint32_t calls = rc->client.tx.open_count;
+	/* One is the open message's. */
+	uint32_t need = rc->client.tx.open_count ? 2 : 1;
 
 	take_mail(sh);
-	if (credit_room(&sh->credit, calls + 1) < calls + 1)
+	if (credit_room(&sh->credit, need) < need)
 		return -EAGAIN;
 	sh->credit.left--;
 	sh->ops++;
@@ -244,7 +244,7 @@ static __attribute__((noinline)) void posted_part(struct rpc_conn *rc,
 	}
 	if (n)
 		return;
-	sh->credit.left += rc->client.tx.open_count;
+	sh->credit.left++;
 	if (sh->waking)
 		conn_imm_refund(rc->conn);
 	sh->waking = false;

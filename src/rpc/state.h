@@ -102,6 +102,7 @@ struct rpc_conn {
 	struct rpc_handle *handle;     /* ... and its lane 0 */
 	struct rpc_lane *lane;	       /* served, and one of a handle's */
 	uint64_t calls_before;	       /* it was ready */
+	uint64_t messages_before;      /* the same, with requests */
 	struct rpc_conn_read reads[2]; /* Head; payload */
 	struct rpc_bufs bufs;
 	union {

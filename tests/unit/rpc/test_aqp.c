@@ -64,7 +64,7 @@ static void test_question(void **state)
 	assert_int_equal(rpc_lane_imm(&l, RPC_CREDITS_ASK(3, 4)), 0);
 	assert_int_equal(rpc_lane_round(&l, 5, 2, false), 0);
 	assert_int_equal(rpc_lane_send(&l, &w.port), 0);
-	assert_int_equal(rpc_lane_round(&l, 12, 4, true), 1);
+	assert_int_equal(rpc_lane_round(&l, 20, 12, true), 1);
 	w.fails = 2;
 	assert_int_equal(rpc_lane_send(&l, &w.port), 0);
 	assert_int_equal(rpc_lane_send(&l, &w.port), 0);
@@ -77,13 +77,13 @@ static void test_question(void **state)
 	/* declined; a grant that nobody asked for comes in its place */
 	atomic_store(&l.keep, false);
 	assert_int_equal(rpc_lane_imm(&l, RPC_CREDITS_ASK(1, 0)), 0);
-	assert_int_equal(rpc_lane_round(&l, 44, 40, true), 1);
+	assert_int_equal(rpc_lane_round(&l, 60, 44, true), 1);
 	assert_false(atomic_load(&l.active));
 	assert_int_equal(l.credit.left, 16);
 	atomic_store(&l.keep, true);
 	atomic_store(&l.wake, true);
 	assert_true(rpc_lane_has_work(&l));
-	assert_int_equal(rpc_lane_round(&l, 44, 40, true), 0);
+	assert_int_equal(rpc_lane_round(&l, 60, 44, true), 0);
 	assert_false(rpc_lane_has_work(&l));
 	assert_int_equal(rpc_lane_send(&l, &w.port), 1);
 	assert_int_equal(w.sent[1], 32);
@@ -92,7 +92,7 @@ static void test_question(void **state)
 	/* woken and put to rest again before the lane looked: neither */
 	atomic_store(&l.wake, true);
 	atomic_store(&l.keep, false);
-	assert_int_equal(rpc_lane_round(&l, 44, 40, true), 0);
+	assert_int_equal(rpc_lane_round(&l, 60, 44, true), 0);
 	assert_int_equal(rpc_lane_send(&l, &w.port), 0);
 }
 
@@ -102,15 +102,15 @@ static void test_expects(void **state)
 	struct rpc_lane l;
 
 	rpc_lane_init(&l, 32, kick, NULL);
-	assert_int_equal(rpc_lane_round(&l, 15, 1, true), 0);
+	assert_int_equal(rpc_lane_round(&l, 40, 15, true), 0);
 	assert_false(rpc_lane_expects(&l));
-	assert_int_equal(rpc_lane_round(&l, 16, 2, true), 0);
+	assert_int_equal(rpc_lane_round(&l, 41, 16, true), 0);
 	assert_true(rpc_lane_expects(&l));
 	assert_int_equal(rpc_lane_imm(&l, RPC_CREDITS_ASK(1, 0)), 0);
 	assert_false(rpc_lane_expects(&l));
 	/* One that was declined does not ask. */
 	atomic_store(&l.keep, false);
-	assert_int_equal(rpc_lane_round(&l, 16, 2, true), 1);
+	assert_int_equal(rpc_lane_round(&l, 41, 16, true), 1);
 	assert_false(rpc_lane_expects(&l));
 	l.owes = false;
 	assert_false(rpc_lane_expects(&l));
@@ -136,27 +136,31 @@ static void test_garbage(void **state)
 			 -SKEIN_EPEER);
 	/* requests without */
 	l = asked_of(32);
-	assert_int_equal(rpc_lane_round(&l, 33, 1, false), -SKEIN_EPEER);
+	assert_int_equal(rpc_lane_round(&l, 33, 33, false), -SKEIN_EPEER);
+	/* as many requests as they like in the messages that have them */
+	l = asked_of(32);
+	assert_int_equal(rpc_lane_round(&l, 320, 32, false), 0);
+	assert_int_equal(rpc_lane_round(&l, 321, 33, false), -SKEIN_EPEER);
 	/* too early */
 	l = asked_of(32);
-	assert_int_equal(rpc_lane_round(&l, 15, 1, true), 0);
+	assert_int_equal(rpc_lane_round(&l, 15, 15, true), 0);
 	assert_int_equal(rpc_lane_imm(&l, RPC_CREDITS_ASK(1, 0)), 0);
-	assert_int_equal(rpc_lane_round(&l, 15, 1, false), 0);
-	assert_int_equal(rpc_lane_round(&l, 15, 1, true), -SKEIN_EPEER);
+	assert_int_equal(rpc_lane_round(&l, 15, 15, false), 0);
+	assert_int_equal(rpc_lane_round(&l, 15, 15, true), -SKEIN_EPEER);
 	/* twice, before the decision and before the answer */
 	l = asked_of(32);
 	assert_int_equal(rpc_lane_imm(&l, 1), 0);
 	assert_int_equal(rpc_lane_imm(&l, 1), -SKEIN_EPEER);
 	l = asked_of(32);
 	assert_int_equal(rpc_lane_imm(&l, 1), 0);
-	assert_int_equal(rpc_lane_round(&l, 16, 1, true), 1);
-	assert_int_equal(rpc_lane_round(&l, 32, 1, true), 0);
+	assert_int_equal(rpc_lane_round(&l, 16, 16, true), 1);
+	assert_int_equal(rpc_lane_round(&l, 32, 32, true), 0);
 	assert_int_equal(rpc_lane_imm(&l, 1), -SKEIN_EPEER);
 	/* of an inactive one */
 	l = asked_of(32);
 	atomic_store(&l.keep, false);
 	assert_int_equal(rpc_lane_imm(&l, 1), 0);
-	assert_int_equal(rpc_lane_round(&l, 16, 1, true), 1);
+	assert_int_equal(rpc_lane_round(&l, 16, 16, true), 1);
 	l.owes = false;
 	assert_int_equal(rpc_lane_imm(&l, 1), -SKEIN_EPEER);
 }
@@ -167,7 +171,7 @@ struct pipe_end {
 	struct credit credit;
 	bool question; /* under way, or not answered yet */
 	uint32_t ops;  /* since the last question */
-	/* what was sent and not yet counted there, and what is under way */
+	/* messages: sent, and of these there */
 	uint64_t sent, arrived;
 	uint32_t imm;	     /* a question under way, or 0 */
 	uint64_t imm_behind; /* it came behind so many */
@@ -217,14 +221,13 @@ static void leave(struct many *m, struct sender *s)
 /* The caller's side: sends a message, an operation, a question. */
 static void end_sends(struct many *m, struct pipe_end *e)
 {
-	uint32_t n =
-		credit_room(&e->credit, 1 + (uint32_t)prng_below(&m->rng, 6));
+	bool may = credit_room(&e->credit, 1);
 
-	if (n && prng_below(&m->rng, 5)) {
-		credit_spend(&e->credit, n);
-		e->sent += n;
-		e->used += n;
-	} else if (n) {
+	if (may && prng_below(&m->rng, 5)) {
+		credit_spend(&e->credit, 1 + (uint32_t)prng_below(&m->rng, 6));
+		e->sent++;
+		e->used++;
+	} else if (may) {
 		credit_spend(&e->credit, 1);
 		e->ops++;
 		e->used++;
@@ -266,7 +269,8 @@ static void lane_round(struct many *m, struct pipe_end *e, struct rpc_lane *l,
 		assert_int_equal(rc, 0);
 		e->imm = 0;
 	}
-	rc = rpc_lane_round(l, e->arrived, e->arrived, e->arrived == e->sent);
+	rc = rpc_lane_round(l, 3 * e->arrived, e->arrived,
+			    e->arrived == e->sent);
 	assert_true(rc >= 0);
 	if (rc)
 		aqp_note(&m->aqp, m->now_ns);

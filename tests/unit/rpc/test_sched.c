@@ -266,16 +266,18 @@ static void test_renewal(void **state)
 	uint32_t i;
 
 	credit_init(&k, CREDIT_C);
-	for (i = 0; i < 4; i++) {
+	/* A message costs one, whatever is in it. */
+	for (i = 0; i < 16; i++) {
 		assert_false(credit_low(&k));
-		credit_spend(&k, i < 3 ? 5 : 1);
+		credit_spend(&k, i < 9 ? 5 : 1);
 	}
 	assert_true(credit_low(&k));
-	assert_int_equal(credit_ask(&k), 5); /* of 5, 5, 5, 1 */
+	assert_int_equal(credit_ask(&k), 5); /* the lower of two middles: 8th */
 	assert_false(credit_low(&k));
 	/* the other half goes on meanwhile */
 	assert_int_equal(credit_room(&k, 100), 16);
-	credit_spend(&k, 16);
+	for (i = 0; i < 16; i++)
+		credit_spend(&k, 16);
 	assert_int_equal(credit_room(&k, 1), 0);
 	credit_granted(&k, CREDIT_C);
 	assert_int_equal(credit_room(&k, 100), 32);
@@ -304,8 +306,8 @@ static void test_cheats(void **state)
 	assert_int_equal(credit_asked(&g, 1, &granted), -SKEIN_EPEER);
 }
 
-/* Messages on their way, either direction: n requests or a question (0); a
- * grant, or a decline (0). In order, each with a delay of its own choosing. */
+/* On their way, either direction: a message (1) or a question (1000 and what it
+ * tells); a grant, or a decline (0). In order, each with a delay of its own choosing. */
 struct way {
 	uint32_t item[4096];
 	unsigned in, out;
@@ -324,14 +326,12 @@ static uint32_t way_get(struct way *w)
 static void sender_acts(struct credit *k, struct way *up, struct prng *r,
 			uint64_t *sent)
 {
-	uint32_t n = credit_room(k, 1 + (uint32_t)prng_below(r, 12));
-
-	if (credit_low(k))
+	if (credit_low(k)) {
 		way_put(up, 1000 + credit_ask(k));
-	else if (n) {
-		credit_spend(k, n);
-		way_put(up, n);
-		*sent += n;
+	} else if (credit_room(k, 1)) {
+		credit_spend(k, 1 + (uint32_t)prng_below(r, 12));
+		way_put(up, 1);
+		++*sent;
 	}
 }
 
@@ -392,6 +392,8 @@ static void one_life(struct prng *r)
 		receiver_hears(&g, way_get(&up), &down);
 	while (down.out != down.in)
 		sender_hears(&k, way_get(&down));
+	assert_int_equal(sent % CREDIT_C,
+			 (CREDIT_C - k.left % CREDIT_C) % CREDIT_C);
 	assert_int_equal(k.left, g.left);
 	assert_int_equal(k.active, g.active);
 }
