@@ -264,12 +264,28 @@ SKEIN_API int skein_mcast_have(struct skein_mcast *group,
 			       struct skein_mcast_msg *msg, uint64_t *bits,
 			       size_t words);
 
+/* Where a member has the object that is to be finished, and if it can be read
+ * there again: then it can be had from this member. */
+enum skein_mcast_store {
+	/* part.mem: the default */
+	SKEIN_MCAST_MEMORY,
+	/* A file, say: what this member lacks comes by ops.block(), and
+	 * ops.fill() supplies what is there, and what block() was called for, any
+	 * of it and as often as it is asked. */
+	SKEIN_MCAST_REREAD,
+	/* A pipe, say: what this member lacks comes by ops.block() and can be had
+	 * from it no more than what came before. Not at the first member. */
+	SKEIN_MCAST_CONSUMED,
+};
+
 /* What a member has of an object that is to be finished. */
 struct skein_mcast_part {
 	size_t size; /* sizeof(struct skein_mcast_part) */
 	/* len bytes from off on are the object's; the callee's until done().
-	 * NULL: this member does not know it, and is asked by ops.incoming(),
-	 * which must give memory. */
+	 * NULL, with SKEIN_MCAST_MEMORY: this member does not know it, and is
+	 * asked by ops.incoming(), which must give memory. With the other stores
+	 * mem is NULL; len 0 and not whole: it does not know it, and
+	 * ops.incoming() must give none. */
 	struct skein_mem *mem;
 	uint64_t off, len;
 	/* What is there: all of it, or the blocks whose bits are set (as
@@ -277,6 +293,7 @@ struct skein_mcast_part {
 	bool whole;
 	const uint64_t *have;
 	void *tag; /* of the message */
+	enum skein_mcast_store store;
 };
 
 /*
@@ -287,18 +304,28 @@ struct skein_mcast_part {
  * need not have all. All members call it with the same list, and block_size as
  * before; where the failed group is open still, with another number.
  *
- * Reads all that part says is there. Returns without waiting, as
+ * Reads all that part says is there: what is in memory before it returns, of
+ * SKEIN_MCAST_REREAD by ops.fill(), afterwards. Returns without waiting, as
  * skein_mcast_open_async(). Then members tell each other what they have, and
  * only what a member lacks is sent to it. done() with status 0: the object is
- * whole and the same as at the first member. On a failure it comes if part.mem
- * was given or incoming() returned 0, and skein_mcast_have() says what is there
+ * whole and the same as at the first member. On a failure it comes if part says
+ * what the object is or incoming() returned 0, and skein_mcast_have() says what is there
  * for the next try. If there are blocks that nobody has, every member's group is
  * over with -ENODATA, and stats.blocks_lost says how many.
  *
+ * Which member supplies what. A block that somebody lacks must be where it can be
+ * read again: in the memory or the file of at least one member, or it is lost. What
+ * was consumed is believed: no byte of it is read, block() is not called for it
+ * again, and the digest at that member is the first one's. But where another lacks
+ * such a block this member is sent it once more, to pass it on (and
+ * stats.blocks_refused counts it). A file that is not, when it is read once more,
+ * what it was before is -EBADMSG of its member.
+ *
  * Of one member at most so many stretches of blocks count: 65536 / count, but 64
  * at least and 4096 at most; the longest do, the rest is sent again. -EINVAL:
- * also SKEIN_MCAST_NO_CHECKSUM, or bits without memory; -ERANGE: part is outside
- * its memory.
+ * also SKEIN_MCAST_NO_CHECKSUM, bits without memory or length, memory with another
+ * store, a store without ops.block() (and ops.fill(), to read again), or a first
+ * member that has consumed; -ERANGE: part is outside its memory.
  */
 SKEIN_API int skein_mcast_resume(struct skein_ctx *ctx,
 				 const struct skein_mcast_attr *attr,

@@ -126,10 +126,11 @@ enum mcast_slot_state {
 struct mcast_slot {
 	enum mcast_slot_state state;
 	bool app; /* the application has it */
+	bool fed; /* ... and supplies it */
 	uint32_t block;
 	uint32_t unsent; /* sends of it that are to come */
 	uint32_t flying; /* sends of it under way */
-	uint64_t order;	 /* root: in which it was asked for */
+	uint64_t order;	 /* in which they were taken */
 	uint64_t sum;
 };
 #define MCAST_NO_SLOT UINT32_MAX
@@ -169,7 +170,8 @@ struct mcast_xfer {
 	struct mcast_item grant, send, feed;
 	bool grants, sends, feeds; /* there is one */
 	bool waited;		   /* the next send has been counted */
-	uint64_t fed;
+	uint32_t feed_most;	   /* slots that fill() may have */
+	uint64_t taken, fed;	   /* slots so far; the last for fill() */
 };
 
 /* What a failure has left of the message that was under way. */
@@ -357,14 +359,19 @@ void mcast_msg_set(const struct mcast_eng *e, struct skein_mcast_msg *msg,
 
 /* ring.c */
 int mcast_ring_begin(struct mcast_eng *e);
-bool mcast_ring_room(const struct mcast_eng *e);
-uint32_t mcast_ring_take(struct mcast_eng *e);
+/* For what fill() is asked for by itself, before there is a message. */
+int mcast_ring_reserve(struct mcast_eng *e);
+/* fed: for a block that the application supplies; else for one that comes, to be
+ * sent so many times. MCAST_NO_SLOT: none is free. */
+bool mcast_ring_room(const struct mcast_eng *e, bool fed);
+uint32_t mcast_ring_take(struct mcast_eng *e, bool fed, uint32_t unsent);
 uint32_t mcast_ring_find(const struct mcast_eng *e, uint32_t block);
 void mcast_ring_release(struct mcast_eng *e, uint32_t slot);
 struct mcast_buf mcast_ring_buf(const struct mcast_eng *e, uint32_t slot);
-/* A block of a receiver is in its slot. */
+/* A block of a receiver is in its slot; had: the application has had it before,
+ * and it is here to be passed on. */
 void mcast_ring_have(struct mcast_eng *e, uint32_t slot, uint32_t block,
-		     uint64_t sum);
+		     uint64_t sum, bool had);
 /* Root: asks the application for blocks ahead of the sends. */
 bool mcast_ring_may_feed(const struct mcast_eng *e);
 int mcast_ring_feed(struct mcast_eng *e);

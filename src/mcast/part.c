@@ -47,6 +47,19 @@ int skein_mcast_have(struct skein_mcast *g, struct skein_mcast_msg *msg,
 
 /* --- resume ------------------------------------------------------------- */
 
+/* Not in memory. */
+static bool store_right(const struct skein_mcast *g,
+			const struct skein_mcast_part *p)
+{
+	const struct skein_mcast_ops *ops = &g->attr.ops;
+
+	if (p->mem || (p->have && !p->len) || !ops->block)
+		return false;
+	if (p->store == SKEIN_MCAST_REREAD)
+		return ops->fill;
+	return p->store == SKEIN_MCAST_CONSUMED && g->attr.rank;
+}
+
 static int part_right(const struct skein_mcast *g,
 		      const struct skein_mcast_part *p)
 {
@@ -54,7 +67,8 @@ static int part_right(const struct skein_mcast *g,
 
 	if (g->attr.flags & SKEIN_MCAST_NO_CHECKSUM ||
 	    (p->mem && p->mem->ctx != g->mx->ctx) ||
-	    (!p->mem && (p->len || p->have)))
+	    (!p->mem && !p->store && (p->len || p->have)) ||
+	    (p->store && !store_right(g, p)))
 		return -EINVAL;
 	if (p->len > most)
 		return -EFBIG;
@@ -113,15 +127,19 @@ static int claim_read(struct skein_mcast *g, struct mcast_claim *c,
 	mcast_msg_set(&g->eng, &msg, 0, p->len, NULL);
 	words = words_of(msg.blocks);
 	c->have = env_alloc(env, words * sizeof(*c->have));
-	c->sums = env_alloc(env, msg.blocks * sizeof(*c->sums));
-	if (!c->have || !c->sums)
+	if (!c->have)
 		return -ENOMEM;
+	if (p->store != SKEIN_MCAST_CONSUMED) {
+		c->sums = env_alloc(env, msg.blocks * sizeof(*c->sums));
+		if (!c->sums)
+			return -ENOMEM;
+	}
 	if (p->whole)
 		bits_all(c->have, msg.blocks);
 	else
 		memcpy(c->have, p->have, words * sizeof(*c->have));
 	rc = find_runs(g, c, msg.blocks);
-	if (rc == 0)
+	if (rc == 0 && p->mem)
 		read_runs(g, c, &msg,
 			  (uint8_t *)skein_mem_addr(p->mem) + p->off);
 	return rc;
@@ -131,14 +149,17 @@ int mcast_part_take(struct skein_mcast *g, const struct skein_mcast_part *user)
 {
 	struct skein_mcast_part p;
 	struct mcast_claim c;
+	bool knows;
 	int rc = ctx_attr_copy(&p, sizeof(p), user);
 
 	if (rc == 0)
 		rc = part_right(g, &p);
 	if (rc)
 		return rc;
-	c = (struct mcast_claim){.knows = p.mem || p.whole,
-				 .begun = p.mem || p.whole,
+	knows = p.mem || p.whole || p.len;
+	c = (struct mcast_claim){.knows = knows,
+				 .begun = knows,
+				 .store = p.store,
 				 .size = p.len,
 				 .tag = p.tag};
 	g->resumed = p.mem;

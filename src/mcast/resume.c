@@ -51,7 +51,7 @@ static void claim_free(struct mcast_port *port, struct mcast_claim *c)
 	c->runs = NULL;
 }
 
-static int own_table(struct mcast_eng *e)
+int mcast_resume_own_table(struct mcast_eng *e)
 {
 	struct mcast_resume *r = e->resume;
 	struct mcast_table *t = &r->tables[e->conf.rank];
@@ -65,6 +65,7 @@ static int own_table(struct mcast_eng *e)
 		memcpy(t->runs, r->claim.runs, len);
 	t->n = r->claim.n_runs;
 	t->knows = r->claim.knows;
+	t->gone = r->claim.store == SKEIN_MCAST_CONSUMED;
 	t->size = r->claim.size;
 	r->order[r->n_order++] = e->conf.rank;
 	return 0;
@@ -91,7 +92,12 @@ int mcast_resume_init(struct mcast_eng *e, const struct mcast_claim *claim)
 	if (!r->tables || !r->parents || !r->order || !r->shares)
 		return -ENOMEM;
 	rc = find_parents(e);
-	return rc ? rc : own_table(e);
+	/* Nothing is read of what is in memory, or gone. */
+	if (c.store != SKEIN_MCAST_REREAD)
+		r->read_at = c.n_runs;
+	if (rc == 0 && mcast_resume_reading(e))
+		return mcast_ring_reserve(e);
+	return rc ? rc : mcast_resume_own_table(e);
 }
 
 /* What is needed until the object is here; the tables as long as the plan. */
@@ -174,7 +180,7 @@ static bool head_right(const struct mcast_eng *e, const struct mcast_nb *nb,
 	uint64_t most = (uint64_t)e->conf.block_size * SKEIN_MCAST_BLOCKS_MAX;
 
 	if (rec->rank >= e->conf.n || rec->msg > 1 || rec->size > most ||
-	    rec->block > mcast_runs_max(e->conf.n) ||
+	    rec->block > mcast_runs_max(e->conf.n) || rec->len > !!rec->rank ||
 	    (!rec->msg && (rec->size || rec->block)))
 		return false;
 	if (is_parent(e, nb))
@@ -207,6 +213,7 @@ static bool take_have(struct mcast_eng *e, struct mcast_nb *nb,
 	t = &r->tables[rec->rank];
 	e->port->ops->free(e->port, t->runs);
 	t->knows = rec->msg;
+	t->gone = rec->len;
 	t->size = rec->size;
 	t->n = rec->block;
 	t->runs = e->port->ops->alloc(e->port, (t->n + 1) * sizeof(*t->runs));
@@ -327,7 +334,8 @@ static bool say_next(struct mcast_eng *e, uint32_t nb)
 				 .rank = (uint16_t)rank,
 				 .msg = t->knows,
 				 .size = t->size,
-				 .block = t->n};
+				 .block = t->n,
+				 .len = t->gone};
 	if (s->run) {
 		run = &t->runs[s->run - 1];
 		rec = (struct mcast_rec){.type = MCAST_RUN,
@@ -402,7 +410,7 @@ static void compare(const struct sums *s, const struct mcast_table *root,
 	uint32_t kept = 0;
 
 	/* Another size is no part of this object: start() says so. */
-	if (!t->knows || t->size != root->size)
+	if (!t->knows || t->size != root->size || t->gone)
 		return;
 	for (uint32_t i = 0; i < t->n; i++)
 		if (run_right(s, root, &t->runs[i]))
@@ -470,8 +478,11 @@ static void begin_seek(struct mcast_eng *e)
 	r->granting = (struct mcast_resume_iter){.member = e->conf.rank};
 	r->sending = (struct mcast_resume_iter){.member = e->conf.rank,
 						.sends = true};
+	r->feeding = r->sending;
 	mcast_resume_next_grant(e);
 	mcast_resume_next_send(e);
+	if (e->x.stream)
+		mcast_resume_next_feed(e);
 }
 
 /* What the root has refused of mine is not here. The rest is. */
@@ -481,7 +492,8 @@ static bool own_right(struct mcast_eng *e)
 	const struct mcast_table *t = &e->resume->tables[e->conf.rank];
 	uint32_t at = 0;
 
-	if (t->knows != c->knows || t->size != c->size)
+	if (t->knows != c->knows || t->size != c->size ||
+	    t->gone != (c->store == SKEIN_MCAST_CONSUMED))
 		return false;
 	for (uint32_t i = 0; i < t->n; i++) {
 		while (at < c->n_runs && c->runs[at].first != t->runs[i].first)
@@ -509,11 +521,16 @@ static void own_take(struct mcast_eng *e)
 	for (uint32_t i = 0; i < t->n; i++)
 		for (uint32_t b = t->runs[i].first;
 		     b < t->runs[i].first + t->runs[i].count; b++) {
-			mcast_have_set(e, b, c->sums[b]);
+			mcast_have_set(e, b, c->sums ? c->sums[b] : 0);
+			/* It comes all the same, to be passed on. */
+			if (t->gone &&
+			    mcast_resume_missing(&e->resume->plan, b))
+				continue;
+			e->stats.blocks_kept++;
 			e->stats.bytes_kept += mcast_block_len(&x->msg, b);
 		}
-	e->stats.blocks_kept = x->n_have;
-	e->stats.blocks_refused = claimed - x->n_have;
+	e->stats.blocks_refused = claimed - e->stats.blocks_kept;
+	e->resume->believed = t->gone && t->n;
 }
 
 /* As xfer_make() does for others. */
@@ -526,10 +543,14 @@ static int begin_xfer(struct mcast_eng *e, const struct mcast_dest *dest)
 
 	x->msg.tag = dest->tag;
 	x->base = dest->buf;
+	x->stream = r->claim.store && x->msg.size;
+	x->ring_due = x->stream && e->conf.n > 1;
 	x->seed = mcast_seed(e->conf.list, 0);
 	x->have = port->ops->alloc(port, words * sizeof(*x->have));
-	x->sums = port->ops->alloc(port, x->msg.blocks * sizeof(*x->sums));
-	if (!x->have || !x->sums)
+	if (r->claim.store != SKEIN_MCAST_CONSUMED)
+		x->sums = port->ops->alloc(port,
+					   x->msg.blocks * sizeof(*x->sums));
+	if (!x->have || (!x->sums && r->claim.store != SKEIN_MCAST_CONSUMED))
 		return -ENOMEM;
 	own_take(e);
 	begin_seek(e);
@@ -548,8 +569,8 @@ static int ask_where(struct mcast_eng *e, const struct skein_mcast_msg *msg,
 		return 0;
 	}
 	rc = e->port->ops->incoming(e->port, msg, dest);
-	/* A ring could give nothing to others. */
-	if (!rc && !dest->err && msg->size && !dest->buf.addr)
+	/* To memory, or not: the others reckon with what part has said. */
+	if (!rc && !dest->err && msg->size && !dest->buf.addr == !c->store)
 		dest->err = -EINVAL;
 	return rc;
 }
@@ -668,7 +689,14 @@ static bool sum_is_due(const struct mcast_eng *e)
 
 static bool sum_differs(const struct mcast_eng *e)
 {
-	return all_here(e) && e->resume->sum_known &&
+	return all_here(e) && e->resume->sum_known && !e->resume->believed &&
+	       e->resume->sum != e->x.msg.digest;
+}
+
+/* Of what was consumed nobody can say any more what it was. */
+static bool sum_is_believed(const struct mcast_eng *e)
+{
+	return all_here(e) && e->resume->sum_known && e->resume->believed &&
 	       e->resume->sum != e->x.msg.digest;
 }
 
@@ -679,6 +707,10 @@ static int look_at_sum(struct mcast_eng *e)
 	if (sum_is_due(e)) {
 		e->resume->sum_known = true;
 		e->resume->sum = e->x.msg.digest;
+		return 1;
+	}
+	if (sum_is_believed(e)) {
+		e->x.msg.digest = e->resume->sum;
 		return 1;
 	}
 	if (!sum_differs(e))
@@ -702,7 +734,8 @@ static bool starts(const struct mcast_eng *e)
 static bool sought(const struct mcast_eng *e)
 {
 	return mcast_resume_active(e) &&
-	       (e->resume->seek_grant || e->resume->seek_send);
+	       (e->resume->seek_grant || e->resume->seek_send ||
+		e->resume->seek_feed);
 }
 
 int mcast_resume_step(struct mcast_eng *e)
@@ -712,7 +745,8 @@ int mcast_resume_step(struct mcast_eng *e)
 
 	if (!r || e->over)
 		return 0;
-	if (judges(e)) {
+	moved = mcast_resume_read(e);
+	if (!e->over && judges(e)) {
 		rc = judge(e);
 		if (rc)
 			mcast_eng_fail(e, e->conf.rank, rc, e->conf.rank);
@@ -729,6 +763,8 @@ int mcast_resume_step(struct mcast_eng *e)
 			mcast_resume_next_grant(e);
 		if (r->seek_send)
 			mcast_resume_next_send(e);
+		if (r->seek_feed)
+			mcast_resume_next_feed(e);
 		moved++;
 	}
 	return moved + look_at_sum(e) + say_all(e);
@@ -737,6 +773,7 @@ int mcast_resume_step(struct mcast_eng *e)
 bool mcast_resume_has_work(const struct mcast_eng *e)
 {
 	return e->resume &&
-	       (judges(e) || starts(e) || sought(e) || sum_is_due(e) ||
+	       (mcast_resume_read_works(e) || judges(e) || starts(e) ||
+		sought(e) || sum_is_due(e) || sum_is_believed(e) ||
 		sum_differs(e) || (!e->again && says(e)));
 }

@@ -22,12 +22,17 @@ struct mcast_nb;
 struct mcast_claim {
 	bool knows; /* how large the object is */
 	bool begun; /* buf is where it is (of 0 bytes: nowhere) */
+	/* Not in memory: blocks come and go through the ring. */
+	enum skein_mcast_store store;
 	uint64_t size;
 	struct mcast_buf buf;
 	void *tag;
-	uint64_t *have;		/* bits; NULL: nothing */
-	uint64_t *sums;		/* of the blocks of have; NULL with it */
-	struct mcast_run *runs; /* the same as have, with digests */
+	uint64_t *have; /* bits; NULL: nothing */
+	uint64_t *sums; /* of the blocks of have; NULL with it, and
+				 * when they are consumed */
+	/* The same as have, with digests; of SKEIN_MCAST_REREAD the engine makes
+	 * them, and the sums, of what fill() says. */
+	struct mcast_run *runs;
 	uint32_t n_runs;
 };
 
@@ -51,8 +56,13 @@ struct mcast_resume {
 	struct mcast_resume_plan plan;
 	bool has_plan;
 	bool started; /* it is the message under way, or was */
-	struct mcast_resume_iter granting, sending;
-	bool seek_grant, seek_send; /* the next one is being looked for */
+	struct mcast_resume_iter granting, sending, feeding;
+	/* the next one is being looked for */
+	bool seek_grant, seek_send, seek_feed;
+	bool believed; /* what was consumed is in no digest of mine */
+	/* What is there is read: the run, the block in it, one under way. */
+	uint32_t read_at, read_in;
+	bool asked;
 	bool sum_known;
 	uint64_t sum; /* the root's digest */
 };
@@ -79,5 +89,22 @@ int mcast_resume_end(struct mcast_eng *e, int status);
 /* The next receive, or send, is wanted. */
 void mcast_resume_next_grant(struct mcast_eng *e);
 void mcast_resume_next_send(struct mcast_eng *e);
+/* This member's table is what the claim says: it may be told. 0, -ENOMEM. */
+int mcast_resume_own_table(struct mcast_eng *e);
+
+/* resume_stream.c: what is there is read by fill(). */
+bool mcast_resume_reading(const struct mcast_eng *e);
+bool mcast_resume_read_works(const struct mcast_eng *e);
+int mcast_resume_read(struct mcast_eng *e);
+void mcast_resume_read_done(struct mcast_eng *e, uint32_t block, int status);
+/* Slots that the plan needs, and of them those that fill() is to have
+ * (UINT32_MAX: all); the sends of each block, in x.left. 0, -ENOMEM. */
+int mcast_resume_ring(struct mcast_eng *e, uint32_t *count, uint32_t *fed);
+/* Sends of a block that comes, out of its slot. */
+uint32_t mcast_resume_unsent(const struct mcast_eng *e,
+			     const struct mcast_item *recv);
+/* The next send that is asked of fill() is wanted; may it be asked? */
+void mcast_resume_next_feed(struct mcast_eng *e);
+bool mcast_resume_may_feed(const struct mcast_eng *e);
 
 #endif

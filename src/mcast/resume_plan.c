@@ -112,8 +112,9 @@ struct sweep {
 	uint32_t *level; /* [depth]: where it begins in order */
 	uint32_t levels;
 	uint32_t *last;	 /* [depth]: whose turn was */
-	uint64_t *holds; /* bits: by place */
-	uint32_t held;
+	uint64_t *holds; /* bits: by place, of those who can give it */
+	uint32_t held;	 /* by how many in all */
+	uint32_t givers;
 	uint64_t *send_free, *recv_free; /* steps */
 };
 
@@ -227,29 +228,33 @@ static void segment(struct sweep *s, uint32_t first, uint32_t end)
 	p->missing += end - first;
 	if (s->holds[0] & 1) /* the root has them: its place is 0 */
 		return;
-	if (!s->held)
+	if (!s->givers)
 		p->lost += end - first;
-	for (; s->held && first < end; first += count) {
+	for (; s->givers && first < end; first += count) {
 		count = end - first < piece ? end - first : piece;
 		add_gather(s, first, count);
 	}
 }
 
+static void happens(struct sweep *s, uint64_t event)
+{
+	uint32_t rank = (uint32_t)event >> 1, place = s->place[rank];
+	uint32_t more = event & 1 ? 1 : -1u;
+
+	s->held += more;
+	if (s->p->tables[rank].gone)
+		return;
+	s->givers += more;
+	s->holds[place / 64] ^= 1ull << place % 64;
+}
+
 static void sweep(struct sweep *s)
 {
-	uint32_t at = 0, end, place;
-	uint64_t bit;
+	uint32_t at = 0, end;
 
 	for (uint32_t i = 0; at < s->p->blocks; at = end) {
-		for (; i < s->n_events && s->events[i] >> 32 == at; i++) {
-			place = s->place[(uint32_t)s->events[i] >> 1];
-			bit = 1ull << place % 64;
-			if (s->events[i] & 1)
-				s->holds[place / 64] |= bit;
-			else
-				s->holds[place / 64] &= ~bit;
-			s->held += s->events[i] & 1 ? 1 : -1u;
-		}
+		for (; i < s->n_events && s->events[i] >> 32 == at; i++)
+			happens(s, s->events[i]);
 		end = i < s->n_events ? (uint32_t)(s->events[i] >> 32)
 				      : s->p->blocks;
 		segment(s, at, end);
@@ -393,6 +398,23 @@ static uint32_t missing_block(const struct mcast_resume_plan *p, uint32_t at)
 	return p->gaps[lo].first + (at - p->gaps[lo].at);
 }
 
+bool mcast_resume_missing(const struct mcast_resume_plan *p, uint32_t block)
+{
+	uint32_t lo = 0, hi = p->n_gaps, mid, end;
+
+	while (hi - lo > 1) {
+		mid = lo + (hi - lo) / 2;
+		if (p->gaps[mid].first <= block)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	if (lo == p->n_gaps || p->gaps[lo].first > block)
+		return false;
+	end = lo + 1 < p->n_gaps ? p->gaps[lo + 1].at : p->missing;
+	return block - p->gaps[lo].first < end - p->gaps[lo].at;
+}
+
 /* Has a member got it on the root's behalf? */
 static bool gathered(const struct mcast_resume_plan *p, uint32_t member,
 		     uint32_t block)
@@ -413,6 +435,31 @@ static bool gathered(const struct mcast_resume_plan *p, uint32_t member,
 	       before != MCAST_NONE;
 }
 
+static bool gives(const struct mcast_resume_plan *p, uint32_t member,
+		  uint32_t block)
+{
+	return !p->tables[member].gone &&
+	       mcast_run_find(&p->tables[member], block);
+}
+
+/* Has a member it for as long as it likes when the gathering is over? */
+static bool keeps(const struct mcast_resume_plan *p, uint32_t member,
+		  uint32_t block)
+{
+	return !p->tables[member].gone &&
+	       (mcast_run_find(&p->tables[member], block) ||
+		gathered(p, member, block));
+}
+
+bool mcast_resume_from_own(const struct mcast_resume_plan *p, uint32_t member,
+			   const struct mcast_item *send)
+{
+	uint32_t block = (uint32_t)send->block;
+
+	return send->step < p->turn ? gives(p, member, block)
+				    : keeps(p, member, block);
+}
+
 static enum mcast_resume_found next_down(const struct mcast_resume_plan *p,
 					 struct mcast_resume_iter *it,
 					 struct mcast_item *out)
@@ -430,7 +477,7 @@ static enum mcast_resume_found next_down(const struct mcast_resume_plan *p,
 	it->step = item.step + 1;
 	block = missing_block(p, (uint32_t)item.block);
 	to = it->sends ? item.peer : it->member;
-	if (mcast_run_find(&p->tables[to], block) || gathered(p, to, block))
+	if (keeps(p, to, block))
 		return MCAST_RESUME_MORE;
 	*out = item;
 	out->step += p->turn;

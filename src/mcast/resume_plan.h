@@ -8,6 +8,8 @@
  * each block from a member that is least far away; then everything that
  * anybody lacks goes along the group's schedule, but for what its receiver has.
  * Each lacking block comes once; a member sends and receives at most one a step.
+ * Who has had blocks that it cannot give again (table.gone) is sent those of which
+ * another lacks them once more, to pass them on, and keeps nothing for later.
  *
  * No I/O. Memory comes from the port. Any thread, a plan that is made is
  * constant.
@@ -27,6 +29,7 @@ struct mcast_run {
 /* What a member has: ascending runs, apart from each other. */
 struct mcast_table {
 	bool knows;    /* ... how large the object is */
+	bool gone;     /* ... it has had, and can give to nobody */
 	uint64_t size; /* that */
 	uint32_t n;
 	struct mcast_run *runs;
@@ -95,5 +98,11 @@ enum mcast_resume_found {
 enum mcast_resume_found mcast_resume_next(const struct mcast_resume_plan *p,
 					  struct mcast_resume_iter *it,
 					  struct mcast_item *out);
+/* Does somebody lack it? */
+bool mcast_resume_missing(const struct mcast_resume_plan *p, uint32_t block);
+/* Is what a member sends there since before: from the beginning, or since what
+ * the root lacked went up? Else it comes to the member just before. */
+bool mcast_resume_from_own(const struct mcast_resume_plan *p, uint32_t member,
+			   const struct mcast_item *send);
 
 #endif

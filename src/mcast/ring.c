@@ -8,7 +8,8 @@
  * done with it. How many slots that takes is counted beforehand, along the
  * schedule (need()); with so many the argument of xfer.c holds for streamed
  * messages too. The root's slots hold the next sends; a block that comes again
- * later is asked for again.
+ * later is asked for again. In what is resumed a member may have slots of both
+ * kinds: resume_stream.c.
  */
 #include "mcast/eng.h"
 
@@ -92,27 +93,45 @@ static int make(struct mcast_eng *e, uint32_t count)
 	return 0;
 }
 
+int mcast_ring_reserve(struct mcast_eng *e)
+{
+	return make(e, e->conf.ring_blocks > 2 ? e->conf.ring_blocks : 2);
+}
+
+static int find_count(struct mcast_eng *e, uint32_t *count)
+{
+	int rc;
+
+	if (mcast_resume_active(e))
+		return mcast_resume_ring(e, count, &e->x.feed_most);
+	if (mcast_is_root(e)) {
+		e->x.feed_most = UINT32_MAX;
+		return 0;
+	}
+	rc = count_sends(e);
+	if (rc == 0)
+		rc = need(e, count);
+	/* One is written while another is read. */
+	*count += *count < e->x.msg.blocks;
+	return rc;
+}
+
 int mcast_ring_begin(struct mcast_eng *e)
 {
 	uint32_t count = 2;
-	int rc = 0;
+	int rc = find_count(e, &count);
 
-	if (!mcast_is_root(e)) {
-		rc = count_sends(e);
-		if (rc == 0)
-			rc = need(e, &count);
-		/* One is written while another is read. */
-		count += count < e->x.msg.blocks;
-	}
 	if (rc)
 		return rc;
 	if (count < e->conf.ring_blocks)
 		count = e->conf.ring_blocks;
 	rc = make(e, count);
-	if (rc == 0)
-		memset(e->ring.slots, 0,
-		       e->ring.count * sizeof(*e->ring.slots));
-	return rc;
+	if (rc)
+		return rc;
+	memset(e->ring.slots, 0, e->ring.count * sizeof(*e->ring.slots));
+	if (e->x.feed_most > e->ring.count)
+		e->x.feed_most = e->ring.count;
+	return 0;
 }
 
 void mcast_ring_free(struct mcast_eng *e)
@@ -125,24 +144,31 @@ void mcast_ring_free(struct mcast_eng *e)
 
 /* --- slots -------------------------------------------------------------- */
 
-bool mcast_ring_room(const struct mcast_eng *e)
+bool mcast_ring_room(const struct mcast_eng *e, bool fed)
 {
+	uint32_t most = e->x.feed_most, used = 0;
+
+	if (!fed)
+		most = e->ring.count - most;
 	for (uint32_t i = 0; i < e->ring.count; i++)
-		if (e->ring.slots[i].state == MCAST_SLOT_FREE)
-			return true;
-	return false;
+		used += e->ring.slots[i].state != MCAST_SLOT_FREE &&
+			e->ring.slots[i].fed == fed;
+	return used < most;
 }
 
-uint32_t mcast_ring_take(struct mcast_eng *e)
+uint32_t mcast_ring_take(struct mcast_eng *e, bool fed, uint32_t unsent)
 {
-	for (uint32_t i = 0; i < e->ring.count; i++) {
-		if (e->ring.slots[i].state != MCAST_SLOT_FREE)
-			continue;
-		e->ring.slots[i] =
-			(struct mcast_slot){.state = MCAST_SLOT_GRANTED};
-		return i;
-	}
-	return MCAST_NO_SLOT;
+	uint32_t i = 0;
+
+	if (!mcast_ring_room(e, fed))
+		return MCAST_NO_SLOT;
+	while (e->ring.slots[i].state != MCAST_SLOT_FREE)
+		i++;
+	e->ring.slots[i] = (struct mcast_slot){.state = MCAST_SLOT_GRANTED,
+					       .fed = fed,
+					       .unsent = unsent,
+					       .order = ++e->x.taken};
+	return i;
 }
 
 /* The oldest that has a send of that block to come. */
@@ -189,7 +215,7 @@ static struct skein_mcast_block block_at(const struct mcast_eng *e, uint32_t i,
 }
 
 void mcast_ring_have(struct mcast_eng *e, uint32_t i, uint32_t block,
-		     uint64_t sum)
+		     uint64_t sum, bool had)
 {
 	struct skein_mcast_block b = block_at(e, i, block);
 	struct mcast_slot *s = &e->ring.slots[i];
@@ -197,8 +223,11 @@ void mcast_ring_have(struct mcast_eng *e, uint32_t i, uint32_t block,
 
 	s->state = MCAST_SLOT_HAVE;
 	s->block = block;
-	s->unsent = e->x.left[block];
 	s->sum = sum;
+	if (had) {
+		mcast_ring_release(e, i);
+		return;
+	}
 	/* Before the call: it may end the hold at once. */
 	s->app = true;
 	e->x.n_app++;
@@ -223,12 +252,32 @@ static struct mcast_slot *held(const struct mcast_eng *e, uint32_t block)
 	return best;
 }
 
+static void filled(struct mcast_eng *e, uint32_t i)
+{
+	struct mcast_slot *s = &e->ring.slots[i];
+
+	s->state = MCAST_SLOT_HAVE;
+	if (e->conf.checksum)
+		s->sum = mcast_sum(mcast_ring_buf(e, i).addr,
+				   mcast_block_len(&e->x.msg, s->block),
+				   e->x.seed, s->block);
+	/* What is read again is what was read, or came, before. */
+	if (mcast_resume_active(e) && e->conf.checksum &&
+	    e->x.sums[s->block] != s->sum)
+		mcast_eng_fail(e, e->conf.rank, -EBADMSG, e->conf.rank);
+	mcast_have_set(e, s->block, s->sum);
+}
+
 void mcast_eng_block_done(struct mcast_eng *e, uint64_t seq, uint32_t block,
 			  int status)
 {
 	struct mcast_slot *s;
 	uint32_t i;
 
+	if (!seq && mcast_resume_reading(e)) {
+		mcast_resume_read_done(e, block, status);
+		return;
+	}
 	if (!e->x.active || !e->x.stream || e->x.msg.seq != seq)
 		return; /* of a message that a failure has ended */
 	if (e->x.small) {
@@ -246,14 +295,8 @@ void mcast_eng_block_done(struct mcast_eng *e, uint64_t seq, uint32_t block,
 		mcast_eng_fail(e, e->conf.rank, status, e->conf.rank);
 		return;
 	}
-	if (s->state == MCAST_SLOT_FILLING) {
-		s->state = MCAST_SLOT_HAVE;
-		if (e->conf.checksum)
-			s->sum = mcast_sum(mcast_ring_buf(e, i).addr,
-					   mcast_block_len(&e->x.msg, block),
-					   e->x.seed, block);
-		mcast_have_set(e, block, s->sum);
-	}
+	if (s->state == MCAST_SLOT_FILLING)
+		filled(e, i);
 	mcast_ring_release(e, i);
 }
 
@@ -278,9 +321,11 @@ bool mcast_ring_may_feed(const struct mcast_eng *e)
 {
 	uint32_t block = (uint32_t)e->x.feed.block;
 
-	return e->x.active && e->x.feeds && !e->x.ring_due &&
-	       (same_again(e, block) ||
-		(!held(e, block) && mcast_ring_room(e)));
+	if (!e->x.active || !e->x.feeds || e->x.ring_due ||
+	    (mcast_resume_active(e) && !mcast_resume_may_feed(e)))
+		return false;
+	return same_again(e, block) ||
+	       (!held(e, block) && mcast_ring_room(e, true));
 }
 
 static void ask(struct mcast_eng *e, uint32_t i, uint32_t block)
@@ -289,11 +334,10 @@ static void ask(struct mcast_eng *e, uint32_t i, uint32_t block)
 	struct mcast_slot *s = &e->ring.slots[i];
 	int rc;
 
-	*s = (struct mcast_slot){.state = MCAST_SLOT_FILLING,
-				 .app = true,
-				 .block = block,
-				 .unsent = 1,
-				 .order = ++e->x.fed};
+	s->state = MCAST_SLOT_FILLING;
+	s->app = true;
+	s->block = block;
+	e->x.fed = s->order;
 	e->x.n_app++;
 	rc = e->port->ops->fill(e->port, &e->x.msg, &b);
 	if (rc != SKEIN_MCAST_LATER)
@@ -313,8 +357,11 @@ int mcast_ring_feed(struct mcast_eng *e)
 	if (same)
 		same->unsent++;
 	else
-		ask(e, mcast_ring_take(e), block);
-	x->feeds = mcast_plan_next_send(&x->plan, e->conf.rank,
-					x->feed.step + 1, &x->feed);
+		ask(e, mcast_ring_take(e, true, 1), block);
+	if (mcast_resume_active(e))
+		mcast_resume_next_feed(e);
+	else
+		x->feeds = mcast_plan_next_send(&x->plan, e->conf.rank,
+						x->feed.step + 1, &x->feed);
 	return 1;
 }

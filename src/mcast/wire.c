@@ -44,7 +44,8 @@ static bool unused_zero(const struct mcast_rec *rec)
 
 	return (msg || !rec->msg) && (sum || !rec->sum) &&
 	       (size || !rec->size) &&
-	       (block || ring || rec->type == MCAST_RUN || !rec->len) &&
+	       (block || ring || rec->type == MCAST_RUN ||
+		rec->type == MCAST_HAVE || !rec->len) &&
 	       (number || !rec->block) &&
 	       (rec->type == MCAST_READY || ring || !rec->rkey) &&
 	       (rank || !rec->rank) &&

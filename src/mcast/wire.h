@@ -15,7 +15,7 @@
 
 #include "base/bytes.h"
 
-#define MCAST_VERSION 3
+#define MCAST_VERSION 4
 #define MCAST_SLOTS 128u
 #define MCAST_BLOCK_FIRST UINT32_MAX
 /* Of a message: what the immediate can say. */

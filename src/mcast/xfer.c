@@ -145,7 +145,8 @@ bool mcast_xfer_complete(const struct mcast_eng *e)
 	if (!x->active || x->small || x->sends || e->flying || x->n_app ||
 	    e->n_arrivals ||
 	    (!mcast_is_root(e) && x->n_have != x->msg.blocks) ||
-	    (mcast_resume_active(e) && !mcast_resume_whole(e)))
+	    (mcast_resume_active(e) &&
+	     (x->grants || e->n_grants || !mcast_resume_whole(e))))
 		return false;
 	for (uint32_t i = 0; i < e->n_nbs; i++)
 		if (e->nbs[i].begins)
@@ -247,6 +248,13 @@ static struct mcast_nb *peer_of(struct mcast_eng *e, uint32_t rank)
 	return &e->nbs[i];
 }
 
+/* How often a streamed block is sent on. */
+static uint32_t unsent(const struct mcast_eng *e, const struct mcast_item *recv)
+{
+	return mcast_resume_active(e) ? mcast_resume_unsent(e, recv)
+				      : e->x.left[recv->block];
+}
+
 /* 1: granted; 0: not now. */
 static int grant_next(struct mcast_eng *e)
 {
@@ -258,7 +266,7 @@ static int grant_next(struct mcast_eng *e)
 	if (!mcast_nb_open(nb))
 		return 0;
 	if (x->stream) {
-		slot = mcast_ring_take(e);
+		slot = mcast_ring_take(e, false, unsent(e, &x->grant));
 		if (slot == MCAST_NO_SLOT)
 			return 0;
 		to = mcast_ring_buf(e, slot);
@@ -426,7 +434,7 @@ static int begin(struct mcast_eng *e, struct mcast_arrival *a)
 	if (e->over || !a->first)
 		return 0;
 	if (e->x.stream)
-		a->slot = mcast_ring_take(e);
+		a->slot = mcast_ring_take(e, false, e->x.left[a->rec.block]);
 	a->first = false;
 	to = arrival_buf(e, a);
 	if (a->rec.len)
@@ -439,7 +447,7 @@ static int begin(struct mcast_eng *e, struct mcast_arrival *a)
 static void arrive(struct mcast_eng *e, struct mcast_arrival *a)
 {
 	uint64_t sum = e->conf.checksum ? a->rec.sum : 0;
-	bool begins = a->rec.type == MCAST_BEGIN;
+	bool begins = a->rec.type == MCAST_BEGIN, had;
 	int rc = 0;
 
 	if (!begins && !sum_right(e, a))
@@ -452,9 +460,10 @@ static void arrive(struct mcast_eng *e, struct mcast_arrival *a)
 		return;
 	e->stats.blocks_received++;
 	e->stats.bytes_received += a->rec.len;
+	had = mcast_have(&e->x, a->rec.block);
 	mcast_have_set(e, a->rec.block, sum);
 	if (a->slot != MCAST_NO_SLOT)
-		mcast_ring_have(e, a->slot, a->rec.block, sum);
+		mcast_ring_have(e, a->slot, a->rec.block, sum, had);
 }
 
 bool mcast_xfer_arrived(const struct mcast_eng *e)
@@ -707,7 +716,7 @@ bool mcast_xfer_has_work(const struct mcast_eng *e)
 		return true;
 	return may_grant(e) &&
 	       mcast_nb_open(&e->nbs[mcast_nb_find(e, x->grant.peer)]) &&
-	       (!x->stream || mcast_ring_room(e));
+	       (!x->stream || mcast_ring_room(e, false));
 }
 
 void mcast_eng_send(struct mcast_eng *e, struct mcast_out *out)

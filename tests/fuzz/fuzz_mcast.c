@@ -173,6 +173,14 @@ static int p_app_block(struct mcast_port *port,
 	return 0;
 }
 
+/* The same whenever it is asked. */
+static int p_fill(struct mcast_port *port, const struct skein_mcast_msg *msg,
+		  const struct skein_mcast_block *block)
+{
+	memset(block->data, 0, block->len);
+	return p_app_block(port, msg, block);
+}
+
 static void p_done(struct mcast_port *port, const struct skein_mcast_msg *msg,
 		   int status)
 {
@@ -206,7 +214,7 @@ static const struct mcast_port_ops ops = {
 	.mem_put = p_mem_put,
 	.incoming = p_incoming,
 	.block_in = p_app_block,
-	.fill = p_app_block,
+	.fill = p_fill,
 	.done = p_done,
 	.failed = p_failed,
 	.changed = p_changed,
@@ -251,6 +259,9 @@ static void table_said(const struct mcast_eng *e, uint32_t rank, uint32_t run,
 		rec->msg = rank != e->conf.rank || c->knows;
 		rec->size = rec->msg ? OBJECT : 0;
 		rec->block = rank == e->conf.rank ? c->n_runs : 2;
+		rec->len = rank == e->conf.rank
+				   ? c->store == SKEIN_MCAST_CONSUMED
+				   : rank == 5;
 	} else if (rank == e->conf.rank) { /* mine comes back */
 		rec->block = c->runs[run].first;
 		rec->len = c->runs[run].count;
@@ -488,13 +499,17 @@ static void send(struct member *m, uint64_t len)
 
 static bool resume(struct member *m)
 {
+	uint32_t rank = m->eng.conf.rank;
 	struct mcast_claim c = {0};
 
-	if (m->eng.conf.rank % 2 == 0) {
+	if (m->stream)
+		c.store = rank < 3 ? SKEIN_MCAST_REREAD : SKEIN_MCAST_CONSUMED;
+	if (rank % 2 == 0) {
 		c = (struct mcast_claim){.knows = true,
 					 .begun = true,
+					 .store = c.store,
 					 .size = OBJECT,
-					 .buf.addr = m->object,
+					 .buf.addr = c.store ? NULL : m->object,
 					 .have = p_alloc(&m->port, 8),
 					 .sums = p_alloc(&m->port, 7 * 8)};
 		c.runs = p_alloc(&m->port, 4 * sizeof(*c.runs));

@@ -26,6 +26,7 @@ static uint32_t blocks;
 /* What those who are left have. */
 static struct kept {
 	bool knows;
+	enum skein_mcast_store store; /* where, next time */
 	uint64_t have[WORDS];
 	uint8_t bytes[BLOCKS * BLOCK];
 } kept[WORLD_MEMBERS], before[WORLD_MEMBERS];
@@ -110,6 +111,9 @@ static void collect_one(struct kept *k, const struct member *m)
 		k->have[0] = all_bits();
 	else if (left->have && size)
 		k->have[0] = left->have[0];
+	/* block() was called: the application may not be through with it. */
+	if (s->stream)
+		k->have[0] &= m->had;
 	if (s->copy)
 		memcpy(k->bytes, s->copy, size);
 	if (!m->rank && !s->copy)
@@ -140,7 +144,7 @@ static void first_group(uint64_t seed)
 	world_init(&w, seed, n, (enum mcast_algorithm)prng_below(&prng, 5),
 		   BLOCK);
 	w.keep = true;
-	w.stream_odds = 0;
+	w.stream_odds = (int)prng_below(&prng, 101);
 	world_send(&w, size);
 	for (uint64_t i = 0; i < steps; i++)
 		if (!world_step(&w))
@@ -171,7 +175,8 @@ static void second_group(uint64_t seed)
 		   BLOCK);
 	w.keep = true;
 	for (uint32_t i = 0; i < n_kept; i++)
-		world_part(&w, i, kept[i].knows ? kept[i].bytes : NULL, size,
+		world_part(&w, i, kept[i].store,
+			   kept[i].knows ? kept[i].bytes : NULL, size,
 			   kept[i].have);
 	w.stream_odds = 0;
 }
@@ -191,13 +196,35 @@ static uint32_t lost_blocks(void)
 	if (!size)
 		return 0;
 	for (uint32_t i = 0; i < n_kept; i++)
-		there |= kept[i].have[0];
+		if (kept[i].store != SKEIN_MCAST_CONSUMED)
+			there |= kept[i].have[0];
 	return anybody_knows() ? blocks - count(there) : 0;
+}
+
+static void draw_stores(void)
+{
+	for (uint32_t i = 0; i < n_kept; i++)
+		kept[i].store =
+			(enum skein_mcast_store)prng_below(&prng, i ? 3 : 2);
+}
+
+/* What was consumed is sent again if another lacks it. */
+static void check_refused(const struct kept *k, uint64_t refused)
+{
+	uint64_t all = ~0ull;
+
+	for (uint32_t i = 0; i < n_kept; i++)
+		all &= kept[i].have[0];
+	if (k->store != SKEIN_MCAST_CONSUMED)
+		assert_int_equal(refused, 0);
+	else if (size)
+		assert_int_equal(refused, count(k->have[0] & ~all));
 }
 
 static void check_finished(void)
 {
 	const struct skein_mcast_stats *s;
+	uint64_t received;
 	uint32_t had;
 
 	for (uint32_t i = 0; i < w.n; i++) {
@@ -209,9 +236,16 @@ static void check_finished(void)
 		assert_int_equal(w.m[i].seen[0].status, 0);
 		assert_int_equal(w.m[i].seen[0].digest, w.m[0].seen[0].digest);
 		/* Nothing that it had. */
-		assert_int_equal(s->blocks_kept, had);
-		assert_int_equal(s->blocks_refused, 0);
-		assert_int_equal(s->blocks_received, size ? blocks - had : 0);
+		check_refused(&kept[i], s->blocks_refused);
+		assert_int_equal(s->blocks_kept + s->blocks_refused, had);
+		/* Who keeps nothing passes on what the root lacks, besides. */
+		received = s->blocks_received;
+		if (kept[i].store == SKEIN_MCAST_CONSUMED && size)
+			assert_in_range(received, blocks - s->blocks_kept,
+					2 * blocks);
+		else
+			assert_int_equal(received,
+					 size ? blocks - s->blocks_kept : 0);
 	}
 }
 
@@ -233,6 +267,7 @@ static void finish(uint64_t seed)
 	for (unsigned round = 0; !over; round++) {
 		if (prng_below(&prng, 3) == 0)
 			one_returns();
+		draw_stores();
 		lost = lost_blocks();
 		second_group(seed + round);
 		if (w.n > 2 && !lost && prng_below(&prng, 2)) {
@@ -329,6 +364,9 @@ static void test_a_lie_costs_a_block(void **state)
 			keep_whole(&kept[i]);
 		kept[1].have[0] = kept[2].have[0] = 5; /* 0 and 2 */
 		kept[2].bytes[2 * BLOCK] ^= 4;
+		for (uint32_t i = 0; i < n_kept; i++)
+			kept[i].store = (seed + i) % 2 ? SKEIN_MCAST_REREAD
+						       : SKEIN_MCAST_MEMORY;
 		kept[3].have[0] = 0;
 		second_group(seed);
 		close_all();
@@ -368,6 +406,34 @@ static void test_a_lie_is_no_object(void **state)
 	world_fini(&w);
 }
 
+static bool root_begins(struct world *world)
+{
+	return world->m[0].eng.resume->started;
+}
+
+/* A file that is another when it is read again is its member's failure. */
+static void test_a_file_changes(void **state)
+{
+	for (unsigned seed = 0; seed < 20; seed++) {
+		object_new(seed);
+		size = 6 * BLOCK;
+		blocks = 6;
+		n_kept = 4;
+		keep_whole(&kept[0]);
+		kept[0].store = SKEIN_MCAST_REREAD;
+		second_group(seed);
+		assert_true(world_run(&w, root_begins, 20 * SECOND));
+		w.m[0].seen[0].buf[5 * BLOCK] ^= 1;
+		close_all();
+		assert_true(world_run(&w, all_quiet, 20 * SECOND));
+		for (uint32_t i = 0; i < w.n; i++) {
+			assert_int_equal(w.m[i].eng.over, -EBADMSG);
+			assert_int_equal(w.m[i].eng.over_rank, 0);
+		}
+		world_fini(&w);
+	}
+}
+
 static void test_sizes_differ(void **state)
 {
 	object_new(3);
@@ -376,7 +442,8 @@ static void test_sizes_differ(void **state)
 		keep_whole(&kept[i]);
 	world_init(&w, 1, 4, MCAST_PIPELINE, BLOCK);
 	for (uint32_t i = 0; i < n_kept; i++)
-		world_part(&w, i, kept[i].bytes, i == 2 ? 5 : 6, kept[i].have);
+		world_part(&w, i, SKEIN_MCAST_MEMORY, kept[i].bytes,
+			   i == 2 ? 5 : 6, kept[i].have);
 	close_all();
 	assert_true(world_run(&w, all_quiet, 20 * SECOND));
 	for (uint32_t i = 0; i < w.n; i++) {
@@ -424,6 +491,7 @@ int main(void)
 		cmocka_unit_test(test_goes_on),
 		cmocka_unit_test(test_a_lie_costs_a_block),
 		cmocka_unit_test(test_a_lie_is_no_object),
+		cmocka_unit_test(test_a_file_changes),
 		cmocka_unit_test(test_sizes_differ),
 		cmocka_unit_test(test_stops_early),
 	};

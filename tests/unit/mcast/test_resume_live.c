@@ -3,7 +3,8 @@
  * test_resume_live.c - processes that are killed in the middle of a multicast,
  * and the others finish it: without a relay, without the root, and again when one
  * more dies; and one that comes back fetches it. The parent says who is in which
- * group, the members do the rest.
+ * group, the members do the rest. In some cases the object is in the memory of some
+ * members only; others have it where they can read it again, or have consumed it.
  */
 #include <errno.h>
 #include <signal.h>
@@ -42,6 +43,7 @@ struct order {
 	enum what what;
 	unsigned number, count, rank, hold;
 	bool whole; /* it has the object from elsewhere */
+	bool mixed; /* members have it in different ways */
 	enum skein_mcast_algorithm algorithm;
 	char addrs[MEMBERS][64];
 };
@@ -58,6 +60,7 @@ struct report {
 	int status, closed; /* of done(); of close */
 	bool done, right;
 	unsigned kept, received, lost, small;
+	enum skein_mcast_store store;
 };
 
 static void all_write(int fd, const void *buf, size_t len)
@@ -73,7 +76,9 @@ static struct {
 	struct skein_listener *listener;
 	struct skein_mem *mem; /* the object; NULL: unknown */
 	uint64_t have[BLOCKS / 64 + 1];
-	bool whole, root, told_held;
+	uint64_t had[BLOCKS / 64 + 1]; /* what came by block() */
+	enum skein_mcast_store store;
+	bool whole, root, told_held, resumes;
 	unsigned hold;
 	int out;
 	int status;
@@ -108,8 +113,19 @@ static int on_incoming(void *arg, struct skein_mcast *group,
 		return 0;
 	if (!me.mem)
 		mem_make(false);
-	dest->mem = me.mem;
+	if (!me.store)
+		dest->mem = me.mem;
 	return 0;
+}
+
+static void take(const struct skein_mcast_block *b)
+{
+	uint64_t *word = &me.had[b->index / 64], bit = 1ull << b->index % 64;
+
+	if (*word & bit) /* each once, and none that was there */
+		_exit(6);
+	*word |= bit;
+	memcpy((uint8_t *)skein_mem_addr(me.mem) + b->off, b->data, b->len);
 }
 
 static int on_block(void *arg, struct skein_mcast *group,
@@ -121,6 +137,8 @@ static int on_block(void *arg, struct skein_mcast *group,
 	for (uint32_t i = 0; i < b->len; i++)
 		if (bytes[i] != at(b->off + i))
 			return -EBADMSG;
+	if (!msg->seq)
+		take(b);
 	return 0;
 }
 
@@ -128,6 +146,15 @@ static int on_fill(void *arg, struct skein_mcast *group,
 		   const struct skein_mcast_msg *msg,
 		   const struct skein_mcast_block *b)
 {
+	if (!msg->seq && me.resumes) {
+		if (me.store != SKEIN_MCAST_REREAD ||
+		    (!me.whole &&
+		     !(me.had[b->index / 64] >> b->index % 64 & 1)))
+			_exit(7);
+		memcpy(b->data, (uint8_t *)skein_mem_addr(me.mem) + b->off,
+		       b->len);
+		return 0;
+	}
 	if (!msg->seq && b->index >= me.hold) {
 		if (!me.told_held)
 			say(HELD);
@@ -152,6 +179,11 @@ static void on_done(void *arg, struct skein_mcast *group,
 	else if (skein_mcast_have(group, &left, me.have, sizeof(me.have) / 8) ||
 		 left.size != msg->size)
 		_exit(4);
+	for (unsigned i = 0; status && i <= BLOCKS / 64; i++) {
+		if (me.store)
+			me.have[i] &= me.had[i];
+		me.had[i] = me.have[i];
+	}
 	atomic_store(&me.done, true);
 }
 
@@ -218,7 +250,8 @@ static int open_group(const struct order *o, struct skein_mcast **group)
 			.fill = on_fill,
 			.done = on_done}};
 	struct skein_mcast_part part = {.size = sizeof(part),
-					.mem = me.mem,
+					.store = me.store,
+					.mem = me.store ? NULL : me.mem,
 					.len = me.mem ? OBJECT : 0,
 					.whole = me.whole,
 					.have = me.mem ? me.have : NULL};
@@ -236,6 +269,10 @@ static void obey(const struct order *o)
 	struct skein_mcast *group;
 
 	me.root = o->what == SEND && !o->rank;
+	me.resumes = o->what == RESUME;
+	/* The first member must be able to read it again. */
+	me.store = o->mixed ? (enum skein_mcast_store)((o->rank + 1) % 3)
+			    : SKEIN_MCAST_MEMORY;
 	me.hold = o->hold;
 	me.status = 0;
 	atomic_store(&me.done, false);
@@ -260,6 +297,7 @@ static void obey(const struct order *o)
 	r.closed = skein_mcast_close(group, PATIENCE);
 	r.done = atomic_load(&me.done);
 	r.status = me.status;
+	r.store = me.store;
 	r.right = right();
 	all_write(me.out, &r, sizeof(r));
 }
@@ -399,8 +437,11 @@ static unsigned all_finish(const unsigned *who)
 		assert_true(r.right);
 		/* ... and a small message, which went by slots */
 		assert_int_equal(r.small, 1);
-		assert_int_equal(r.kept + r.received,
-				 BLOCKS + (who[i] != *who));
+		r.received -= who[i] != *who;
+		/* Who keeps nothing passes on what the root lacks. */
+		assert_true(r.kept + r.received == BLOCKS ||
+			    (r.kept + r.received > BLOCKS &&
+			     r.store == SKEIN_MCAST_CONSUMED));
 		kept += r.kept;
 	}
 	return kept;
@@ -419,41 +460,63 @@ static void all_fail(const unsigned *who)
 #define WHO(...) ((const unsigned[]){__VA_ARGS__, MEMBERS})
 #define NOBODY MEMBERS
 static const struct order resume = {.what = RESUME};
+static const struct order streamed = {.what = RESUME, .mixed = true};
 
-static void test_without_a_relay(void **state)
+/* Of six members one dies when the root has sent some. */
+static void six_lose(unsigned victim, unsigned hold, bool mixed)
+{
+	const struct order o = {.hold = hold, .mixed = mixed};
+
+	all_start(6);
+	tell(o, WHO(0, 1, 2, 3, 4, 5), NOBODY);
+	all_up(WHO(0, 1, 2, 3, 4, 5));
+	hear(0, HELD);
+	proc_kill(victim);
+	for (unsigned i = 0; i < 6; i++)
+		if (i != victim)
+			all_fail(WHO(i));
+}
+
+static void without_a_relay(const struct order resumes)
 {
 	unsigned kept;
 
-	all_start(6);
-	tell((struct order){.hold = 30}, WHO(0, 1, 2, 3, 4, 5), NOBODY);
-	all_up(WHO(0, 1, 2, 3, 4, 5));
-	hear(0, HELD);
-	proc_kill(3);
-	all_fail(WHO(0, 1, 2, 4, 5));
-	tell(resume, WHO(0, 1, 2, 4, 5), 0);
+	six_lose(3, 30, resumes.mixed);
+	tell(resumes, WHO(0, 1, 2, 4, 5), 0);
 	kept = all_finish(WHO(0, 1, 2, 4, 5));
 	assert_true(kept > BLOCKS); /* more than the root's own */
 	/* One comes back with nothing, and fetches it from one of them. */
 	proc_start(3);
-	tell(resume, WHO(4, 3), NOBODY);
+	tell(resumes, WHO(4, 3), NOBODY);
 	assert_int_equal(all_finish(WHO(4, 3)), BLOCKS);
 	all_end();
 }
 
+static void test_without_a_relay(void **state)
+{
+	without_a_relay(resume);
+}
+
+static void test_streamed_without_a_relay(void **state)
+{
+	without_a_relay(streamed);
+}
+
 /* What the root has not sent to anybody is lost with it: all are told, and how
  * much. When it is back with the object, only that is sent. */
-static void test_without_the_root(void **state)
+static void without_the_root(const struct order resumes)
 {
+	const struct order o = {.hold = 30, .mixed = resumes.mixed};
 	unsigned lost = 0, kept;
 	struct report r;
 
 	all_start(5);
-	tell((struct order){.hold = 30}, WHO(0, 1, 2, 3, 4), NOBODY);
+	tell(o, WHO(0, 1, 2, 3, 4), NOBODY);
 	all_up(WHO(0, 1, 2, 3, 4));
 	hear(0, HELD);
 	proc_kill(0);
 	all_fail(WHO(1, 2, 3, 4));
-	tell(resume, WHO(1, 2, 3, 4), NOBODY);
+	tell(resumes, WHO(1, 2, 3, 4), NOBODY);
 	for (unsigned i = 1; i <= 4; i++) {
 		r = hear(i, OVER);
 		assert_int_equal(r.closed, -ENODATA);
@@ -463,10 +526,20 @@ static void test_without_the_root(void **state)
 	}
 	/* It is not the root this time, and it may be anywhere. */
 	proc_start(0);
-	tell(resume, WHO(1, 2, 0, 3, 4), 0);
+	tell(resumes, WHO(1, 2, 0, 3, 4), 0);
 	kept = all_finish(WHO(1, 2, 0, 3, 4));
 	assert_true(kept >= BLOCKS + BLOCKS - lost);
 	all_end();
+}
+
+static void test_without_the_root(void **state)
+{
+	without_the_root(resume);
+}
+
+static void test_streamed_without_the_root(void **state)
+{
+	without_the_root(streamed);
 }
 
 /* The root dies when one has all, and the last one does not run. */
@@ -488,23 +561,28 @@ static void test_root_is_through(void **state)
 }
 
 /* One dies in the middle of a resume: the others resume that. */
-static void test_once_more(void **state)
+static void once_more(const struct order resumes)
 {
-	all_start(6);
-	tell((struct order){.hold = 25}, WHO(0, 1, 2, 3, 4, 5), NOBODY);
-	all_up(WHO(0, 1, 2, 3, 4, 5));
-	hear(0, HELD);
-	proc_kill(2);
-	all_fail(WHO(0, 1, 3, 4, 5));
-	tell(resume, WHO(0, 1, 3, 4, 5), 0);
+	six_lose(2, 25, resumes.mixed);
+	tell(resumes, WHO(0, 1, 3, 4, 5), 0);
 	all_up(WHO(0, 1, 3, 4, 5));
 	proc_kill(1);
 	for (unsigned i = 0; i < 6; i++)
 		if (procs[i].live)
 			hear(i, OVER);
-	tell(resume, WHO(0, 3, 4, 5), NOBODY);
+	tell(resumes, WHO(0, 3, 4, 5), NOBODY);
 	all_finish(WHO(0, 3, 4, 5));
 	all_end();
+}
+
+static void test_once_more(void **state)
+{
+	once_more(resume);
+}
+
+static void test_streamed_once_more(void **state)
+{
+	once_more(streamed);
 }
 
 /* What cannot be is said at once; and a group of one has what it has. */
@@ -538,6 +616,24 @@ static void test_refusals(void **state)
 	assert_int_equal(skein_mcast_resume(me.ctx, &attr, &part, &group),
 			 -EINVAL);
 	attr.flags = 0;
+	/* Stores: memory with a file; no calls for it; consumed at the first. */
+	part.store = SKEIN_MCAST_REREAD;
+	assert_int_equal(skein_mcast_resume(me.ctx, &attr, &part, &group),
+			 -EINVAL);
+	part.mem = NULL;
+	assert_int_equal(skein_mcast_resume(me.ctx, &attr, &part, &group),
+			 -EINVAL);
+	attr.ops.block = on_block;
+	assert_int_equal(skein_mcast_resume(me.ctx, &attr, &part, &group),
+			 -EINVAL);
+	part.store = SKEIN_MCAST_CONSUMED;
+	assert_int_equal(skein_mcast_resume(me.ctx, &attr, &part, &group),
+			 -EINVAL);
+	part.store = SKEIN_MCAST_CONSUMED + 1;
+	assert_int_equal(skein_mcast_resume(me.ctx, &attr, &part, &group),
+			 -EINVAL);
+	part.store = SKEIN_MCAST_MEMORY;
+	part.mem = me.mem;
 	part.have = &have; /* blocks 0 and 2 */
 	assert_int_equal(skein_mcast_resume(me.ctx, &attr, &part, &group), 0);
 	assert_int_equal(skein_mcast_close(group, PATIENCE), -ENODATA);
@@ -558,6 +654,9 @@ int main(void)
 		cmocka_unit_test(test_without_the_root),
 		cmocka_unit_test(test_root_is_through),
 		cmocka_unit_test(test_once_more),
+		cmocka_unit_test(test_streamed_without_a_relay),
+		cmocka_unit_test(test_streamed_without_the_root),
+		cmocka_unit_test(test_streamed_once_more),
 		cmocka_unit_test(test_refusals),
 	};
 

@@ -2,7 +2,8 @@
 /*
  * test_resume_plan.c - the plans by which members finish an object: every member
  * receives each block that it lacks once, from one that has it by then, and
- * nothing that it has; at most one send and one receive a step. All plans of up
+ * nothing that it has, unless it cannot give it again; at most one send and one
+ * receive a step. All plans of up
  * to 4 members and 4 blocks, larger ones at random, and mistakes planted.
  */
 #include <stdlib.h>
@@ -40,6 +41,7 @@ static struct {
 	uint32_t rack_of[N_MAX], storage[MCAST_RACKS_STORAGE(N_MAX)];
 	uint32_t parents[N_MAX];
 	uint64_t have[N_MAX][WORDS];
+	bool gone[N_MAX]; /* what it has it can give to nobody */
 	struct mcast_table tables[N_MAX];
 	struct mcast_run runs[N_MAX][K_MAX / 2 + 1];
 	struct mcast_resume_plan plan;
@@ -63,6 +65,7 @@ static void case_begin(uint32_t n, uint32_t k, enum mcast_algorithm a)
 	c.n = n;
 	c.k = k;
 	memset(c.have, 0, sizeof(c.have));
+	memset(c.gone, 0, sizeof(c.gone));
 	assert_int_equal(mcast_racks_init(&c.racks, c.rack_of, n, c.storage),
 			 0);
 	assert_int_equal(mcast_plan_init(&one, a, n, 1,
@@ -78,7 +81,8 @@ static void case_begin(uint32_t n, uint32_t k, enum mcast_algorithm a)
 static void case_plan(void)
 {
 	for (uint32_t r = 0; r < c.n; r++) {
-		c.tables[r] = (struct mcast_table){.runs = c.runs[r]};
+		c.tables[r] = (struct mcast_table){.runs = c.runs[r],
+						   .gone = c.gone[r]};
 		c.tables[r].n =
 			mcast_runs_of(c.have[r], c.k, c.runs[r], K_MAX / 2 + 1);
 	}
@@ -132,26 +136,48 @@ static int by_step(const void *a, const void *b)
 	return (x->block > y->block) - (x->block < y->block);
 }
 
+/* What has come to each: on the way up, and down again. */
+static uint64_t came[2][N_MAX][WORDS];
+
+static const char *move_right(uint64_t have[][WORDS], const struct move *m)
+{
+	bool down = m->step >= c.plan.turn, relayed;
+	struct mcast_item item = {.step = m->step, .block = m->block};
+
+	if (m->from >= c.n || m->to >= c.n || m->block >= c.k)
+		return "out of range";
+	relayed = has(came[down], m->from, m->block);
+	if (c.gone[m->from] ? !relayed : !has(have, m->from, m->block))
+		return "sent by who has it not";
+	if (c.gone[m->to] ? has(came[down], m->to, m->block)
+			  : has(have, m->to, m->block))
+		return "sent to who has it";
+	if (mcast_resume_from_own(&c.plan, m->from, &item) == relayed)
+		return "it has it from elsewhere";
+	return NULL;
+}
+
 /* One step's moves, [from, to): NULL, or what is wrong. */
 static const char *step_right(uint64_t have[][WORDS], uint32_t from,
 			      uint32_t to)
 {
 	const struct move *m;
+	const char *bad;
 
 	for (uint32_t i = from; i < to; i++) {
 		m = &recvs[i];
-		if (m->from >= c.n || m->to >= c.n || m->block >= c.k)
-			return "out of range";
-		if (!has(have, m->from, m->block))
-			return "sent by who has it not";
-		if (has(have, m->to, m->block))
-			return "sent to who has it";
+		bad = move_right(have, m);
+		if (bad)
+			return bad;
 		for (uint32_t j = from; j < i; j++)
 			if (recvs[j].from == m->from || recvs[j].to == m->to)
 				return "two in a step";
 	}
-	for (uint32_t i = from; i < to; i++)
+	for (uint32_t i = from; i < to; i++) {
 		give(have, recvs[i].to, recvs[i].block);
+		give(came[recvs[i].step >= c.plan.turn], recvs[i].to,
+		     recvs[i].block);
+	}
 	return NULL;
 }
 
@@ -173,6 +199,7 @@ static const char *verdict(void)
 		    sends[i].block != recvs[i].block)
 			return "sends and receives differ";
 	memcpy(have, c.have, sizeof(have));
+	memset(came, 0, sizeof(came));
 	for (uint32_t i = 0; i < n_recvs && !bad; i = end) {
 		for (end = i;
 		     end < n_recvs && recvs[end].step == recvs[i].step;)
@@ -191,7 +218,7 @@ static uint32_t count_lost(void)
 	uint32_t lost = 0, r;
 
 	for (uint32_t b = 0; b < c.k; b++) {
-		for (r = 0; r < c.n && !has(c.have, r, b); r++)
+		for (r = 0; r < c.n && (c.gone[r] || !has(c.have, r, b)); r++)
 			;
 		lost += r == c.n;
 	}
@@ -269,6 +296,31 @@ static void test_all_small(void **state)
 			}
 }
 
+/* Some of the members cannot give what they have. */
+static void small_gone(uint32_t n, uint32_t k, uint32_t bits, uint32_t gone)
+{
+	for (uint32_t r = 0; r < n; r++)
+		c.rack_of[r] = r / 2;
+	case_begin(n, k, (enum mcast_algorithm)((bits + gone) % 5));
+	for (uint32_t i = 0; i < n * k; i++)
+		if (bits >> i & 1)
+			give(c.have, i / k, i % k);
+	for (uint32_t r = 1; r < n; r++)
+		c.gone[r] = gone >> r & 1;
+	case_plan();
+	case_end();
+}
+
+static void test_all_small_gone(void **state)
+{
+	for (uint32_t n = 2; n <= 4; n++)
+		for (uint32_t k = 1; k <= 3; k++)
+			for (uint32_t bits = 0; bits < 1u << n * k; bits++)
+				for (uint32_t gone = 2; gone < 1u << n;
+				     gone += 2)
+					small_gone(n, k, bits, gone);
+}
+
 /* A member has: nothing, all, a beginning, that with holes, or anything. */
 static void draw_member(struct prng *prng, uint32_t r)
 {
@@ -323,6 +375,8 @@ static void test_random(void **state)
 	prng_init(&prng, 1);
 	for (unsigned i = 0; i < 600; i++) {
 		draw_case(&prng, i % 3 ? 20 : N_MAX, i % 3 ? 60 : K_MAX);
+		for (uint32_t r = 1; i % 2 && r < c.n; r++)
+			c.gone[r] = prng_below(&prng, 3) == 0;
 		case_plan();
 		case_end();
 	}
@@ -444,6 +498,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_all_small),
+		cmocka_unit_test(test_all_small_gone),
 		cmocka_unit_test(test_random),
 		cmocka_unit_test(test_mistakes_are_found),
 		cmocka_unit_test(test_holders_take_turns),

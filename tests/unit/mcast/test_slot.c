@@ -301,7 +301,7 @@ static void test_what_is_resumed(void **state)
 
 	world_init(&w, ODD, 4, MCAST_PIPELINE, BLOCK);
 	for (uint32_t i = 0; i < w.n; i++)
-		world_part(&w, i, NULL, 0, NULL);
+		world_part(&w, i, SKEIN_MCAST_MEMORY, NULL, 0, NULL);
 	e->nbs[0].owe = 0;
 	e->nbs[0].hello_in = true;
 	s = right_said(e, 20);

@@ -191,6 +191,8 @@ static int w_incoming(struct mcast_port *port,
 	s->size = msg->size;
 	s->buf = calloc(1, msg->size + 1);
 	s->stream = chance(m->w, m->w->stream_odds);
+	if (m->eng.resume && !msg->seq)
+		s->stream = m->store != SKEIN_MCAST_MEMORY;
 	dest->tag = s;
 	if (m->gives_up && chance(m->w, 50))
 		dest->err = m->gives_up;
@@ -214,6 +216,14 @@ static void take_block(struct member *m, uint64_t seq,
 {
 	memcpy(m->seen[seq].buf + b->off, b->data, b->len);
 	m->seen[seq].blocks++;
+	if (seq)
+		return;
+	/* Each once, also of those that were there; but what the root has
+	 * refused. */
+	skein_assert(b->index >= 64 || !(m->had >> b->index & 1) ||
+		     (m->store == SKEIN_MCAST_REREAD &&
+		      m->eng.stats.blocks_refused));
+	m->had |= b->index < 64 ? 1ull << b->index : 0;
 }
 
 static int w_block_in(struct mcast_port *port,
@@ -231,8 +241,16 @@ static int w_block_in(struct mcast_port *port,
 	return 0;
 }
 
-static void fill_block(uint64_t seq, const struct skein_mcast_block *b)
+static void fill_block(struct member *m, uint64_t seq,
+		       const struct skein_mcast_block *b)
 {
+	if (m->eng.resume && !seq) {
+		/* Only what it has, and can read. */
+		skein_assert(m->store == SKEIN_MCAST_REREAD &&
+			     m->had >> b->index & 1);
+		memcpy(b->data, m->seen[0].buf + b->off, b->len);
+		return;
+	}
 	for (uint32_t i = 0; i < b->len; i++)
 		((uint8_t *)b->data)[i] = world_byte(seq, b->off + i);
 }
@@ -246,7 +264,7 @@ static int w_fill(struct mcast_port *port, const struct skein_mcast_msg *msg,
 		return m->gives_up;
 	if (chance(m->w, m->w->later_odds))
 		return later(m, msg, b, true);
-	fill_block(msg->seq, b);
+	fill_block(m, msg->seq, b);
 	return 0;
 }
 
@@ -271,8 +289,10 @@ static void w_done(struct mcast_port *port, const struct skein_mcast_msg *msg,
 	s->digest = msg->digest;
 	if (s->buf && !status && (m->rank || m->eng.resume)) {
 		skein_assert(all_right(s->buf, msg->seq, s->size));
-		skein_assert(!s->stream || s->blocks == msg->blocks ||
-			     !s->size);
+		skein_assert(!s->stream || !s->size ||
+			     (m->eng.resume && !msg->seq
+				      ? (uint32_t)__builtin_popcountll(m->had)
+				      : s->blocks) == msg->blocks);
 	}
 	if (m->w->keep && s->buf) {
 		s->copy = malloc(s->size + 1);
@@ -411,7 +431,8 @@ static void claim_sums(struct member *m, struct mcast_claim *c,
 	for (uint32_t i = 0; i < c->n_runs; i++) {
 		struct mcast_run *r = &c->runs[i];
 
-		for (uint32_t b = r->first; b < r->first + r->count; b++) {
+		for (uint32_t b = r->first; bytes && b < r->first + r->count;
+		     b++) {
 			c->sums[b] =
 				mcast_sum(bytes + (size_t)b * msg.block_size,
 					  mcast_block_len(&msg, b), seed, b);
@@ -420,30 +441,34 @@ static void claim_sums(struct member *m, struct mcast_claim *c,
 	}
 }
 
-void world_part(struct world *w, uint32_t rank, const uint8_t *bytes,
-		uint64_t size, const uint64_t *have)
+void world_part(struct world *w, uint32_t rank, enum skein_mcast_store store,
+		const uint8_t *bytes, uint64_t size, const uint64_t *have)
 {
 	struct member *m = &w->m[rank];
 	struct seen *s = &m->seen[0];
-	struct mcast_claim c = {.knows = bytes, .begun = bytes};
+	struct mcast_claim c = {.knows = bytes, .begun = bytes, .store = store};
 	size_t words = size / w->conf.block_size / 64 + 1;
 
 	w->messages = 1;
 	w->sizes[0] = size;
 	w->stream_odds = 0;
+	m->store = store;
 	if (bytes) {
 		c.size = size;
+		s->stream = store != SKEIN_MCAST_MEMORY;
 		s->begun = true;
 		s->size = size;
 		s->buf = malloc(size + 1);
 		memcpy(s->buf, bytes, size);
-		c.buf = (struct mcast_buf){s->buf, rank, rank + 1000};
+		if (!store)
+			c.buf = (struct mcast_buf){s->buf, rank, rank + 1000};
 		c.tag = s;
 	}
 	if (bytes && size) {
 		c.have = w_alloc(&m->port, words * sizeof(*c.have));
 		memcpy(c.have, have, words * sizeof(*c.have));
-		claim_sums(m, &c, bytes);
+		m->had = have[0];
+		claim_sums(m, &c, store ? NULL : bytes);
 	}
 	skein_assert(mcast_resume_init(&m->eng, &c) == 0);
 }
@@ -677,7 +702,7 @@ static bool app_step(struct member *m)
 	if (m->seen[m->later[i].seq].buf || m->later[i].fill) {
 		if (!m->seen[m->later[i].seq].done && !m->eng.over) {
 			if (m->later[i].fill)
-				fill_block(m->later[i].seq, &m->later[i].b);
+				fill_block(m, m->later[i].seq, &m->later[i].b);
 			else
 				take_block(m, m->later[i].seq, &m->later[i].b);
 		}

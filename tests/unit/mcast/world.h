@@ -74,7 +74,9 @@ struct member {
 		bool fill;
 	} later[64];
 	unsigned n_later;
-	int gives_up; /* at its next block: this error */
+	int gives_up;		      /* at its next block: this error */
+	enum skein_mcast_store store; /* of what is resumed */
+	uint64_t had; /* bits: of message 0, what its application has */
 	/* small messages that have arrived, which its device has yet to say */
 	struct packet late[WORLD_LATE];
 	uint32_t late_to[WORLD_LATE];
@@ -107,10 +109,10 @@ struct world {
 void world_init(struct world *w, uint64_t seed, uint32_t n,
 		enum mcast_algorithm algorithm, uint32_t block_size);
 void world_fini(struct world *w);
-/* Message 0 is resumed: what a member has of it. bytes: size bytes, of which the
- * blocks whose bits are set count; NULL: it does not know the object. */
-void world_part(struct world *w, uint32_t rank, const uint8_t *bytes,
-		uint64_t size, const uint64_t *have);
+/* Message 0 is resumed: what a member has of it, and where. bytes: size bytes, of
+ * which the blocks whose bits are set count; NULL: it does not know the object. */
+void world_part(struct world *w, uint32_t rank, enum skein_mcast_store store,
+		const uint8_t *bytes, uint64_t size, const uint64_t *have);
 /* The root sends one more message. */
 void world_send(struct world *w, uint64_t size);
 /* One step of somebody. False: nothing can move but time. */
