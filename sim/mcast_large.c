@@ -8,12 +8,8 @@
  * without an error knows that every member has every message; who closes with one
  * names the member that was killed; and all who are left come to an end.
  */
-#include "conn/ctx.h"
-#include "dev/sim/link.h"
-#include "env/sim/sim.h"
-#include "sim/scenario.h"
+#include "sim/mcast_crowd.h"
 
-#include <skein/skein.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,12 +148,9 @@ static int take_part(struct member *m, struct skein_ctx *ctx)
 						.done = on_done,
 						.failed = on_failed},
 					.arg = m};
-	struct skein_listener *listener;
 	struct skein_mcast *g;
-	int rc = skein_listener_open(ctx, ":7000", NULL, &listener), end;
+	int rc = skein_mcast_open_async(ctx, &attr, &g), end;
 
-	if (!rc)
-		rc = skein_mcast_open_async(ctx, &attr, &g);
 	if (rc)
 		return rc;
 	rc = skein_mcast_wait(g, SKEIN_FOREVER);
@@ -169,11 +162,10 @@ static int take_part(struct member *m, struct skein_ctx *ctx)
 
 static void member_main(void *arg)
 {
-	struct skein_ctx_attr attr = {.size = sizeof(attr), .background = 1};
 	struct member *m = arg;
 	struct skein_ctx *ctx;
 
-	m->status = ctx_open_env(sim_proc_env(m->proc), &attr, &ctx);
+	m->status = crowd_ctx(m->proc, &ctx);
 	if (!m->status) {
 		m->status = take_part(m, ctx);
 		skein_ctx_close(ctx);
@@ -195,18 +187,6 @@ static void kill_one(struct sim_event *ev)
 	sim_proc_kill(m->proc);
 	if (!--c->left)
 		sim_stop(c->w);
-}
-
-/* A READY comes before each block, and a credit before each immediate. */
-static void judge_nics(struct crowd *c)
-{
-	struct sim_nic_counts counts;
-
-	for (uint32_t i = 0; i < c->n; i++) {
-		sim_nic_counts(c->members[i].node, &counts);
-		if (counts.rnr_naks)
-			report_fail(c->rep, "member %u was not ready", i);
-	}
 }
 
 /* Small messages to few members go by slots, all others do not. */
@@ -232,17 +212,12 @@ static void judge(struct crowd *c)
 
 		if (killed && i == c->victim)
 			continue;
-		if (!m->ended)
-			report_fail(c->rep, "member %u never ends", i);
-		else if (!m->status && !all)
+		crowd_judge_end(c->rep, i, m->proc, m->ended);
+		if (m->ended && !m->status && !all)
 			report_fail(c->rep, "member %u closed, others lack", i);
 		else if (m->status && (!killed || m->failed != c->victim))
 			report_fail(c->rep, "member %u: error %d, member %u", i,
 				    -m->status, m->failed);
-		if (m->ended &&
-		    (sim_proc_bytes(m->proc) || sim_proc_fds(m->proc)))
-			report_fail(c->rep, "member %u left %zu bytes", i,
-				    sim_proc_bytes(m->proc));
 		closed += m->ended && !m->status;
 	}
 	report_row(c->rep, "members", c->n);
@@ -255,24 +230,15 @@ static void judge(struct crowd *c)
 
 static int crowd_new(struct crowd *c, const struct scenario_conf *conf)
 {
-	struct sim_conf wc = {.seed = conf->seed,
-			      .log = conf->log,
-			      .log_arg = conf->log_arg,
-			      .log_level = ENV_LOG_INFO,
-			      .check = true,
-			      .tracer = conf->tracer};
-	int rc = sim_world_new(&wc, &c->w);
+	int rc = crowd_world(conf, &c->w);
 
-	if (rc)
-		return rc;
-	scenario_nic(c->w, conf);
 	for (uint32_t i = 0; i < c->n && !rc; i++) {
 		struct member *m = &c->members[i];
 
 		m->crowd = c;
 		m->rank = i;
 		snprintf(m->name, sizeof(m->name), "n%u", i);
-		snprintf(m->address, sizeof(m->address), "n%u:7000", i);
+		snprintf(m->address, sizeof(m->address), "n%u" CROWD_PORT, i);
 		c->addresses[i] = m->address;
 		rc = sim_node_new(c->w, m->name, 2, &m->node);
 		if (!rc)
@@ -286,17 +252,12 @@ static int crowd_new(struct crowd *c, const struct scenario_conf *conf)
 
 static void draw(struct crowd *c, const struct scenario_conf *conf)
 {
-	static const enum skein_mcast_algorithm some[] = {SKEIN_MCAST_PIPELINE,
-							  SKEIN_MCAST_PIPELINE,
-							  SKEIN_MCAST_TREE,
-							  SKEIN_MCAST_CHAIN};
-
 	prng_init(&c->prng, conf->seed);
 	c->n = conf->nodes ? conf->nodes
 			   : 6 + (uint32_t)prng_below(&c->prng, 40);
 	if (c->n > MEMBERS_MAX)
 		c->n = MEMBERS_MAX;
-	c->algorithm = some[prng_below(&c->prng, 4)];
+	c->algorithm = crowd_algorithm(&c->prng);
 	c->victim = (uint32_t)prng_below(&c->prng, c->n);
 	c->kills = conf->faults;
 	c->kill.fn = kill_one;
@@ -327,7 +288,8 @@ static int mcast_large(const struct scenario_conf *conf, struct report *rep)
 	if (!rc) {
 		sim_run(c.w, LIMIT_NS);
 		judge(&c);
-		judge_nics(&c);
+		for (uint32_t i = 0; i < c.n; i++)
+			crowd_judge_nic(rep, i, c.members[i].node);
 		report_world(rep, c.w);
 	}
 	if (c.w)

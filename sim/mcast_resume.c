@@ -7,15 +7,13 @@
  * Who is in the next group the scenario says when all who live have left the one
  * before; a member may die behind that. What must hold: all who are left have the
  * object, and right, or each is told that blocks are lost, and how many; a member
- * is sent what it lacks and nothing else.
+ * is sent what it lacks and nothing else, but what it has consumed and must pass on.
+ * In each group a member has the object in memory, can read it again, or has consumed
+ * it, as the seed draws it. Behind the object go two small messages.
  */
-#include "conn/ctx.h"
-#include "dev/sim/link.h"
-#include "env/sim/sim.h"
-#include "sim/scenario.h"
+#include "sim/mcast_crowd.h"
 
 #include <errno.h>
-#include <skein/skein.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +25,7 @@
 #define KILLS_MAX 4u
 #define MEMBERS_MAX (FIRST_MAX + KILLS_MAX + 1)
 #define ROUNDS_MAX 64u
+#define SMALLS 2u
 #define LIMIT_NS (600000 * MS)
 #define OPEN_NS (2000 * MS)
 #define TAG_KILL 43u
@@ -44,7 +43,10 @@ struct member {
 	bool whole, source;
 	uint64_t have, claimed;
 	/* the group */
-	bool done;
+	uint32_t rank;
+	enum skein_mcast_store store;
+	uint64_t came; /* by block() */
+	bool done, resumes;
 	int status;
 	char name[24], address[32];
 };
@@ -54,6 +56,7 @@ struct round {
 	bool nobody; /* knows the object */
 	uint32_t n, lost;
 	uint32_t ids[MEMBERS_MAX];
+	enum skein_mcast_store stores[MEMBERS_MAX]; /* by rank */
 	const char *addresses[MEMBERS_MAX];
 };
 
@@ -68,7 +71,7 @@ struct crowd {
 	enum skein_mcast_algorithm algorithm;
 	uint64_t size;
 	uint32_t blocks;
-	uint64_t kept, moved;
+	uint64_t kept, moved, again;
 };
 
 static uint8_t pattern(uint64_t i)
@@ -100,9 +103,53 @@ static int on_incoming(void *arg, struct skein_mcast *group,
 {
 	struct member *m = arg;
 
-	if (msg->size != m->crowd->size)
+	if (!msg->seq && msg->size != m->crowd->size)
 		report_fail(m->crowd->rep, "member %u: another size", m->id);
-	dest->mem = m->mem;
+	if (!msg->seq && !m->store)
+		dest->mem = m->mem;
+	return 0;
+}
+
+static int on_block(void *arg, struct skein_mcast *group,
+		    const struct skein_mcast_msg *msg,
+		    const struct skein_mcast_block *b)
+{
+	const uint8_t *bytes = b->data;
+	struct member *m = arg;
+
+	if (!msg->seq) {
+		if ((m->claimed | m->came) >> b->index & 1)
+			report_fail(m->crowd->rep, "member %u: block %u again",
+				    m->id, b->index);
+		m->came |= 1ull << b->index;
+		memcpy((uint8_t *)skein_mem_addr(m->mem) + b->off, b->data,
+		       b->len);
+	}
+	for (uint32_t i = 0; i < b->len; i++)
+		if (bytes[i] != pattern(b->off + i)) {
+			report_fail(m->crowd->rep,
+				    "member %u: block %u of "
+				    "message %u is wrong",
+				    m->id, b->index, (unsigned)msg->seq);
+			break;
+		}
+	return 0;
+}
+
+static int on_fill(void *arg, struct skein_mcast *group,
+		   const struct skein_mcast_msg *msg,
+		   const struct skein_mcast_block *b)
+{
+	struct member *m = arg;
+	uint8_t *bytes = b->data;
+
+	if (!msg->seq && m->resumes &&
+	    (m->store != SKEIN_MCAST_REREAD ||
+	     !((m->claimed | m->came) >> b->index & 1)))
+		report_fail(m->crowd->rep, "member %u: asked for block %u",
+			    m->id, b->index);
+	for (uint32_t i = 0; i < b->len; i++)
+		bytes[i] = pattern(b->off + i);
 	return 0;
 }
 
@@ -128,6 +175,8 @@ static void on_done(void *arg, struct skein_mcast *group,
 	struct member *m = arg;
 	struct crowd *c = m->crowd;
 
+	if (msg->seq)
+		return;
 	m->done = true;
 	m->status = status;
 	if (!status)
@@ -142,22 +191,33 @@ static void on_done(void *arg, struct skein_mcast *group,
 /* The counts come when the engine rests. */
 static void judge_counts(struct member *m, struct skein_mcast *g)
 {
+	unsigned n = skein_mcast_count(g);
+	bool slots = n > 1 && n <= SKEIN_MCAST_SMALL_MEMBERS;
+	uint64_t more;
 	struct skein_mcast_stats s = {.size = sizeof(s)};
 	struct crowd *c = m->crowd;
 	uint32_t had = (uint32_t)__builtin_popcountll(m->claimed);
 
-	while (!s.messages && !skein_mcast_failed(g, NULL)) {
+	while (s.messages < 1 + SMALLS && !skein_mcast_failed(g, NULL)) {
 		sim_sleep(c->w, MS / 10);
 		skein_mcast_stats(g, &s);
 	}
-	if (!s.messages || !c->size)
+	if (s.messages < 1 + SMALLS || !c->size)
 		return;
-	if (s.blocks_kept != had || s.blocks_received != c->blocks - had ||
-	    s.blocks_refused)
+	if (s.small != (slots ? SMALLS : 0))
+		report_fail(c->rep, "member %u: %u messages by slots", m->id,
+			    (unsigned)s.small);
+	s.blocks_received -= m->rank ? SMALLS : 0;
+	/* Who has consumed keeps nothing of what goes up to the root, either. */
+	more = s.blocks_kept + s.blocks_received - c->blocks;
+	if (s.blocks_kept + s.blocks_refused != had ||
+	    (m->store != SKEIN_MCAST_CONSUMED && (s.blocks_refused || more)) ||
+	    more > c->blocks)
 		report_fail(c->rep, "member %u: had %u, was sent %llu", m->id,
 			    had, (unsigned long long)s.blocks_received);
 	c->kept += s.blocks_kept;
 	c->moved += s.blocks_received;
+	c->again += s.blocks_refused;
 }
 
 static void judge_lost(struct member *m, struct skein_mcast *g,
@@ -181,24 +241,32 @@ static int open_round(struct member *m, struct skein_ctx *ctx, uint32_t round,
 	struct crowd *c = m->crowd;
 	const struct round *r = &c->rounds[round];
 	struct skein_mcast_part part = {.size = sizeof(part),
-					.mem = m->have ? m->mem : NULL,
 					.len = m->have ? c->size : 0,
 					.whole = m->source && m->whole,
 					.have = m->have ? &m->have : NULL};
-	struct skein_mcast_attr attr = {
-		.size = sizeof(attr),
-		.number = round,
-		.members = r->addresses,
-		.count = r->n,
-		.algorithm = c->algorithm,
-		.block_size = BLOCK,
-		.open_timeout_ns = round ? OPEN_NS : LIMIT_NS,
-		.ops = {.incoming = on_incoming, .done = on_done},
-		.arg = m};
+	struct skein_mcast_attr attr = {.size = sizeof(attr),
+					.number = round,
+					.members = r->addresses,
+					.count = r->n,
+					.algorithm = c->algorithm,
+					.block_size = BLOCK,
+					.open_timeout_ns =
+						round ? OPEN_NS : LIMIT_NS,
+					.ops = {.incoming = on_incoming,
+						.block = on_block,
+						.fill = on_fill,
+						.done = on_done},
+					.arg = m};
 
 	while (r->ids[attr.rank] != m->id)
 		attr.rank++;
+	m->rank = attr.rank;
+	m->store = part.store = r->stores[attr.rank];
+	if (m->have && !m->store)
+		part.mem = m->mem;
 	m->done = false;
+	m->resumes = round;
+	m->came = 0;
 	m->claimed = m->have;
 	return round ? skein_mcast_resume(ctx, &attr, &part, g)
 		     : skein_mcast_open_async(ctx, &attr, g);
@@ -211,6 +279,21 @@ static void begin_kills(struct crowd *c)
 		       sim_now(c->w) + prng_below(&c->prng, KILL_NS));
 	while (c->open < c->n_first)
 		sim_sleep(c->w, MS / 10);
+}
+
+static void send_all(struct member *m, struct skein_mcast *g)
+{
+	struct crowd *c = m->crowd;
+	int rc = 0;
+
+	if (!m->resumes && m->store)
+		rc = skein_mcast_send_stream(g, c->size, NULL);
+	else if (!m->resumes)
+		rc = skein_mcast_send(g, m->mem, 0, c->size, NULL);
+	for (uint32_t i = 0; m->resumes && i < SMALLS && !rc; i++)
+		rc = skein_mcast_send_stream(g, 1 + i * 1000, NULL);
+	if (rc && !skein_mcast_failed(g, NULL))
+		report_fail(c->rep, "it cannot be sent");
 }
 
 static void one_round(struct member *m, struct skein_ctx *ctx, uint32_t round)
@@ -226,10 +309,8 @@ static void one_round(struct member *m, struct skein_ctx *ctx, uint32_t round)
 	rc = skein_mcast_wait(g, SKEIN_FOREVER);
 	if (!round)
 		begin_kills(c);
-	if (!round && !m->id && !rc &&
-	    skein_mcast_send(g, m->mem, 0, c->size, NULL) &&
-	    !skein_mcast_failed(g, NULL))
-		report_fail(c->rep, "it cannot be sent");
+	if (!m->rank && !rc)
+		send_all(m, g);
 	while (!m->done && !skein_mcast_failed(g, NULL))
 		sim_sleep(c->w, MS / 10);
 	if (round && m->done && !m->status)
@@ -248,7 +329,7 @@ static bool is_live(const struct member *m)
 /* All who live have come to this round: who is in it. In any order. */
 static void list_round(struct crowd *c, struct round *r)
 {
-	uint64_t there = 0;
+	uint64_t there = 0, known = 0;
 
 	r->finished = true;
 	for (uint32_t i = 0; i < c->n; i++) {
@@ -257,7 +338,6 @@ static void list_round(struct crowd *c, struct round *r)
 		if (!is_live(m))
 			continue;
 		r->ids[r->n++] = i;
-		there |= m->have;
 		r->finished &= m->whole;
 	}
 	for (uint32_t i = 0; c->n_listed && i + 1 < r->n; i++) {
@@ -267,10 +347,18 @@ static void list_round(struct crowd *c, struct round *r)
 		r->ids[i] = r->ids[k];
 		r->ids[k] = id;
 	}
-	for (uint32_t i = 0; i < r->n; i++)
+	for (uint32_t i = 0; i < r->n; i++) {
+		/* The first one can read it again. */
+		r->stores[i] = (enum skein_mcast_store)prng_below(
+			&c->prng,
+			i ? SKEIN_MCAST_CONSUMED + 1 : SKEIN_MCAST_CONSUMED);
 		r->addresses[i] = c->members[r->ids[i]].address;
+		known |= c->members[r->ids[i]].have;
+		if (r->stores[i] != SKEIN_MCAST_CONSUMED)
+			there |= c->members[r->ids[i]].have;
+	}
 	r->lost = c->blocks - (uint32_t)__builtin_popcountll(there);
-	r->nobody = !there;
+	r->nobody = !known;
 	r->listed = true;
 	c->n_listed++;
 }
@@ -319,14 +407,10 @@ static bool any_live(const struct crowd *c)
 
 static void member_main(void *arg)
 {
-	struct skein_ctx_attr attr = {.size = sizeof(attr), .background = 1};
-	struct skein_listener *listener;
 	struct member *m = arg;
 	struct skein_ctx *ctx;
-	int rc = ctx_open_env(sim_proc_env(m->proc), &attr, &ctx);
+	int rc = crowd_ctx(m->proc, &ctx);
 
-	if (!rc)
-		rc = skein_listener_open(ctx, ":7000", NULL, &listener);
 	if (!rc)
 		rc = mem_make(m, ctx, m->source);
 	if (rc)
@@ -355,7 +439,7 @@ static int member_start(struct crowd *c, struct sim_node *node, uint32_t at,
 	m->node = node;
 	m->source = source;
 	m->first_round = c->n_listed;
-	snprintf(m->address, sizeof(m->address), "n%u:7000", at);
+	snprintf(m->address, sizeof(m->address), "n%u" CROWD_PORT, at);
 	rc = sim_proc_new(node, "member", &m->proc);
 	if (!rc)
 		rc = sim_spawn(m->proc, "member", member_main, m);
@@ -406,7 +490,6 @@ static void kill_one(struct sim_event *ev)
 
 static void judge(struct crowd *c)
 {
-	struct sim_nic_counts counts;
 	uint32_t whole = 0, lost = 0;
 
 	for (uint32_t i = 0; i < c->n; i++) {
@@ -414,22 +497,14 @@ static void judge(struct crowd *c)
 
 		if (m->dead)
 			continue;
-		if (!m->ended)
-			report_fail(c->rep, "member %u never ends", i);
-		else if (!m->whole && !m->lost)
+		crowd_judge_end(c->rep, i, m->proc, m->ended);
+		if (m->ended && !m->whole && !m->lost)
 			report_fail(c->rep, "member %u lacks something", i);
-		if (m->ended &&
-		    (sim_proc_bytes(m->proc) || sim_proc_fds(m->proc)))
-			report_fail(c->rep, "member %u left %zu bytes", i,
-				    sim_proc_bytes(m->proc));
 		whole += m->whole;
 		lost += m->lost;
 	}
-	for (uint32_t i = 0; i < c->n_first; i++) {
-		sim_nic_counts(c->members[i].node, &counts);
-		if (counts.rnr_naks)
-			report_fail(c->rep, "member %u was not ready", i);
-	}
+	for (uint32_t i = 0; i < c->n_first; i++)
+		crowd_judge_nic(c->rep, i, c->members[i].node);
 	report_row(c->rep, "members", c->n_first);
 	report_row(c->rep, "killed", c->killed);
 	report_row(c->rep, "returned", c->returned);
@@ -438,23 +513,15 @@ static void judge(struct crowd *c)
 	report_row(c->rep, "told that it is lost", lost);
 	report_row(c->rep, "blocks that were there", (double)c->kept);
 	report_row(c->rep, "blocks sent after a failure", (double)c->moved);
+	report_row(c->rep, "had, and were passed on", (double)c->again);
 }
 
 static int crowd_new(struct crowd *c, const struct scenario_conf *conf)
 {
-	struct sim_conf wc = {.seed = conf->seed,
-			      .log = conf->log,
-			      .log_arg = conf->log_arg,
-			      .log_level = ENV_LOG_INFO,
-			      .check = true,
-			      .tracer = conf->tracer};
 	struct sim_node *node;
 	char name[24];
-	int rc = sim_world_new(&wc, &c->w);
+	int rc = crowd_world(conf, &c->w);
 
-	if (rc)
-		return rc;
-	scenario_nic(c->w, conf);
 	for (uint32_t i = 0; i < c->n_first && !rc; i++) {
 		snprintf(name, sizeof(name), "n%u", i);
 		rc = sim_node_new(c->w, name, 2, &node);
@@ -466,18 +533,13 @@ static int crowd_new(struct crowd *c, const struct scenario_conf *conf)
 
 static void draw(struct crowd *c, const struct scenario_conf *conf)
 {
-	static const enum skein_mcast_algorithm some[] = {SKEIN_MCAST_PIPELINE,
-							  SKEIN_MCAST_PIPELINE,
-							  SKEIN_MCAST_TREE,
-							  SKEIN_MCAST_CHAIN};
-
 	prng_init(&c->prng, conf->seed);
 	c->n_first =
 		conf->nodes ? conf->nodes
 			    : 3 + (uint32_t)prng_below(&c->prng, FIRST_MAX - 2);
 	if (c->n_first > FIRST_MAX)
 		c->n_first = FIRST_MAX;
-	c->algorithm = some[prng_below(&c->prng, 4)];
+	c->algorithm = crowd_algorithm(&c->prng);
 	c->kills = conf->faults ? 1 + (uint32_t)prng_below(&c->prng, KILLS_MAX)
 				: 0;
 	c->kill.fn = kill_one;
