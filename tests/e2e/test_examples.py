@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The examples, as their READMEs run them."""
 
+import filecmp
+import os
+import signal
+
 from harness import DEVICES, Case, built, run_cases
 
 
@@ -70,6 +74,38 @@ def multicast():
             server.stop()
 
 
+def resume():
+    """One of three receivers kills itself; the others get the rest."""
+    with Case() as case:
+        source = os.path.join(case.folder, 'source')
+        files = [os.path.join(case.folder, f'file{i}') for i in range(3)]
+        with open(source, 'wb') as file:
+            file.write(os.urandom(10000001))
+        servers = [case.start([built('examples/05-resume-server'),
+                               DEVICES.listen, files[i],
+                               *(['40'] if i == 1 else [])],
+                              device=DEVICES.server)
+                   for i in range(3)]
+        addresses = [server.expect(r'^listening on (\S+)$').group(1)
+                     for server in servers]
+        client = case.start([built('examples/05-resume-client'), source,
+                             *addresses], device=DEVICES.client)
+        client.exits(0)
+        client.expect(f'^failed: {addresses[1]}$')
+        digest = client.expect(r'^sent: digest (\w+)$').group(1)
+        client.expect('^10000001 bytes at 2 receivers$')
+        servers[1].exits(-signal.SIGKILL)
+        for i in (0, 2):
+            here = servers[i].expect(r'^here are (\d+) blocks$').group(1)
+            assert 0 < int(here) < 153, here
+            servers[i].expect(f'^whole: 10000001 bytes, digest {digest}$')
+            servers[i].expect('^group 1: everybody has everything$')
+            servers[i].stop()
+            assert filecmp.cmp(source, files[i], shallow=False), i
+        for name in (source, *files):
+            os.unlink(name)
+
+
 def no_server():
     """One line that says what failed, and status 1."""
     with Case() as case:
@@ -79,4 +115,4 @@ def no_server():
         client.expect('^client: .')
 
 
-run_cases(echo, async_calls, one_sided, multicast, no_server)
+run_cases(echo, async_calls, one_sided, multicast, resume, no_server)
