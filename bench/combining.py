@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""combining.py [--json] [--rounds N] [--counts | --rates] [BUILD] - what is said
-of combining, as found on this machine (docs/performance.md).
+"""combining.py [--json] [--rounds N] [--counts | --rates | --baselines] [BUILD]
+- what is said of combining, as found on this machine (docs/performance.md).
 
 Counts: messages and doorbells of each call at forced degrees (skein perf rpc
 --degree), and instructions on either side under callgrind, which hold whatever
@@ -23,6 +23,13 @@ import subprocess
 import sys
 import tempfile
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, 'peers'))
+
+# pylint: disable=wrong-import-position
+from kinds import last_object
+from procs import Bench, Failed
+
 DEGREES = (1, 2, 4, 8)
 PARTS = ('send', 'round', 'reap', 'server')
 CALLS = 2000
@@ -30,6 +37,19 @@ CALLS = 2000
 WAITS = ('tcq_go_on', 'await', 'lead', 'env_yield', 'real_yield',
          'sched_yield', 'real_now_ns', 'clock_gettime')
 THREADS = 8
+# Of so many threads: each way's options of skein perf rpc, of both ends; or the
+# server's threads of ud_rpc. The first is what the others are divided by.
+BASELINES = [
+    ('a QP each (-q 8)', ['-q', 8, '--no-combining']),
+    ('a lock by 2 (-q 4)', ['-q', 4, '--no-combining']),
+    ('a lock by 4 (-q 2)', ['-q', 2, '--no-combining']),
+    ('a lock by 8 (-q 1)', ['-q', 1, '--no-combining']),
+    ('one handle, -q 4', ['-q', 4]),
+    ('one handle, -q 2', ['-q', 2]),
+    ('one handle, -q 1', ['-q', 1]),
+    ('datagrams, a server thread', 1),
+    ('datagrams, 8 server threads', THREADS),
+]
 
 
 def fail(text):
@@ -111,6 +131,54 @@ def rates(options, threads, window):
             'quartiles': statistics.quantiles(ratios, n=4)[::2]}
 
 
+def baseline(bench, way, window):
+    """Calls a second, and p50 in ns."""
+    if isinstance(way, list):
+        tool = [os.path.join(bench.build, 'tools', 'skein'), 'perf', 'rpc',
+                '--device', 'soft']
+        serve, call = tool, [*tool, '--threads', THREADS, *way, '--bw',
+                             '--slice', '100ms']
+    else:
+        tool = [os.path.join(bench.build, 'bench', 'ud', 'ud_rpc'),
+                '--device', 'soft']
+        serve, call = [*tool, '--threads', way], [*tool, '--threads', THREADS]
+
+    def ready(text):
+        found = re.search(r'on port (\d+)$', text, re.M)
+        return found and found.group(1)
+
+    text, _ = bench.pair(
+        [*serve, '-p', '0'], ready,
+        lambda port: [*call, '-t', window, '-D', '100ms', '-p', port, '--json',
+                      '127.0.0.1'])
+    found = last_object(text)
+    return found['rate_per_s'], found['p50_ns']
+
+
+def baselines(options, window):
+    """Each way's rate by the first one's of the same round."""
+    bench = Bench(options.build)
+    rounds = []
+    try:
+        for i in range(options.rounds):
+            order = BASELINES if i % 2 else BASELINES[::-1]
+            rounds.append({name: baseline(bench, way, window)
+                           for name, way in order})
+    except Failed as failed:
+        fail(failed)
+    finally:
+        bench.close()
+    first = BASELINES[0][0]
+    for name, _ in BASELINES:
+        ratios = [one[name][0] / one[first][0] for one in rounds]
+        yield {'way': name, 'window': window, 'rounds': len(rounds),
+               'rate_per_s': statistics.median(one[name][0]
+                                               for one in rounds),
+               'p50_ns': statistics.median(one[name][1] for one in rounds),
+               'ratio': statistics.median(ratios),
+               'quartiles': statistics.quantiles(ratios, n=4)[::2]}
+
+
 def table(heads, rows):
     cells = [heads] + [[f'{cell:.3g}' if isinstance(cell, float) and cell < 10
                         else f'{cell:.0f}' if isinstance(cell, float)
@@ -128,6 +196,7 @@ def arguments():
     parser.add_argument('--rounds', type=int, default=9)
     parser.add_argument('--counts', action='store_true', help='only these')
     parser.add_argument('--rates', action='store_true', help='only these')
+    parser.add_argument('--baselines', action='store_true', help='only these')
     parser.add_argument('build', nargs='?', default='build')
     options = parser.parse_args()
     if options.rounds < 2:
@@ -138,13 +207,17 @@ def arguments():
 def main():
     options = arguments()
     found = {}
-    if not options.rates:
+    every = not (options.counts or options.rates or options.baselines)
+    if every or options.counts:
         if not shutil.which('valgrind'):
             fail('valgrind is missing: scripts/deps.sh test')
         found['counts'] = list(counts(options))
         found['alone'] = {way: count(options, way, CALLS)[0]
                           for way in ('private', 'shared')}
-    if not options.counts:
+    if every or options.baselines:
+        found['baselines'] = [row for window in (1, 8)
+                              for row in baselines(options, window)]
+    if every or options.rates:
         found['rates'] = [rates(options, threads, window)
                           for threads, window in ((1, 8), (THREADS, 1),
                                                   (THREADS, 8))]
@@ -163,6 +236,13 @@ def main():
                 ' '.join(f'{q:.2f}' for q in row['quartiles'])]
                for row in found['rates']])
         print('alone, a blocking call:', found['alone_ns'])
+    if 'baselines' in found:
+        table(['way', 'window', 'rounds', 'M/s', 'p50 us', 'ratio',
+               'quartiles'],
+              [[row['way'], row['window'], row['rounds'],
+                row['rate_per_s'] * 1e-6, row['p50_ns'] * 1e-3, row['ratio'],
+                ' '.join(f'{q:.2f}' for q in row['quartiles'])]
+               for row in found['baselines']])
 
 
 main()

@@ -28,6 +28,7 @@ class Kind:
     """One row. group: which of Skein's own rows it is divided by."""
     start_cpu_s = 0.0
     base = False
+    figures = tuple(FIGURES)  # that it has
 
     def __init__(self, name, group, note, awake=False):
         self.name = name
@@ -82,27 +83,49 @@ class Skein(Kind):
         self.wait = ['--wait', wait] if wait else []
         self.base = base
 
+    def program(self, bench):
+        return os.path.join(bench.build, 'tools', 'skein')
+
     def missing(self, bench):
-        tool = os.path.join(bench.build, 'tools', 'skein')
-        return None if os.path.exists(tool) else f'{tool} is missing: make'
+        path = self.program(bench)
+        return None if os.path.exists(path) else f'{path} is missing: make'
+
+    def words(self, bench):
+        return [self.program(bench), 'perf', self.op, '--device', 'soft']
+
+    def load(self, window, ms):
+        load = [] if window == 1 else ['--bw', '-t', window]
+        return [*load, *self.wait, '-D', f'{ms}ms', '--slice', f'{ms}ms']
 
     def slice(self, bench, figure, ms):
         size, window = FIGURES[figure]
-        tool = os.path.join(bench.build, 'tools', 'skein')
-        load = [] if window == 1 else ['--bw', '-t', window]
+        words = self.words(bench)
 
         def ready(text):
             found = re.search(r'on port (\d+)$', text, re.M)
             return found and found.group(1)
 
         text, cpu_s = bench.pair(
-            [tool, 'perf', self.op, '--device', 'soft', '-p', '0'], ready,
-            lambda port: [tool, 'perf', self.op, '--device', 'soft', '-s',
-                          size, *load, *self.wait, '-D', f'{ms}ms', '--slice',
-                          f'{ms}ms', '-p', port, '--json', '127.0.0.1'])
+            [*words, '-p', '0'], ready,
+            lambda port: [*words, '-s', size, *self.load(window, ms), '-p',
+                          port, '--json', '127.0.0.1'])
         found = last_object(text)
         return figures(size, found['rate_per_s'], found['operations_run'],
                        cpu_s, found['p50_ns'], found['p99_ns'])
+
+
+class Datagrams(Skein):
+    """bench/ud: asks and answers as skein perf does."""
+    figures = ('latency', 'rate32', 'rate64')
+
+    def program(self, bench):
+        return os.path.join(bench.build, 'bench', 'ud', 'ud_rpc')
+
+    def words(self, bench):
+        return [self.program(bench), '--device', 'soft']
+
+    def load(self, window, ms):
+        return ['-t', window, '-D', f'{ms}ms']
 
 
 class Program(Kind):
@@ -285,6 +308,9 @@ class Redis(Counted):
 
 
 GATHER = 'calls made in callbacks; they leave together when they gather'
+UD = ('calls over unreliable datagrams on the same device: session credits, '
+      'a list of receives and one of sends each burst, no congestion '
+      'control; 1 MiB is no datagram')
 SOCKET = 'no framing, no dispatch: bytes sent back; what came leaves together'
 REDIS = ('GET of 64 B; parses a protocol, one thread, epoll; outstanding = '
          'pipelined (-P); latencies in whole microseconds')
@@ -314,6 +340,7 @@ def sleepers(awake):
 
 def all_kinds():
     yield Skein('Skein RPC, polling', 'call', GATHER, 'rpc', 'spin', True)
+    yield Datagrams("UD RPC (eRPC's manner)", 'call', UD, None)
     for local, where in ((False, 'TCP'), (True, 'Unix')):
         yield Program(f'{where} socket, spinning', 'call', SOCKET, 'peer_sock',
                       ['unix' if local else 'tcp', 'spin'], local)

@@ -34,6 +34,8 @@ def cells(row):
     figures = row['figures']
 
     def of(figure, field, scale=1.0):
+        if figure in row.get('never', []):
+            return 'n/a'
         return number(figures.get(figure, {}).get(field), scale)
 
     return [row['name'],

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """run.py [options] [BUILD] - Skein beside what people use: raw sockets, UCX,
-gRPC and redis, all on this machine.
+gRPC and redis, and a baseline over datagrams, all on this machine.
 
 Each figure is taken in rounds; in a round every row has one slice, one after
 the other, and is divided by Skein's own row of the same kind (call, asleep,
@@ -83,7 +83,8 @@ class Row:
 
     def take(self, bench, figure, number, ms):
         """One slice, its outcome kept unless number is None."""
-        if self.why:
+        if self.why or (number is not None and
+                        figure not in self.kind.figures):
             return
         try:
             bench.awake(self.kind.awake)
@@ -135,6 +136,8 @@ class Row:
         return {'name': self.kind.name, 'group': self.kind.group,
                 'awake': self.kind.awake, 'base': self.kind.base,
                 'note': self.kind.note, 'skipped': self.why,
+                'never': [name for name in FIGURES
+                          if name not in self.kind.figures],
                 'failed_slices': self.fails,
                 'figures': {name: one for name, one in measured.items()
                             if one}}

@@ -39,13 +39,14 @@ def positive(one, *fields):
 def shape():
     with Case() as case:
         folder = out_folder(case)
-        script = case.start([*TINY, 'socket, ', '--figure', 'rate32',
-                             '--json', folder])
+        script = case.start([*TINY, 'socket, ', '--only', 'UD RPC',
+                             '--figure', 'rate32', '--json', folder])
         script.exits(0, timeout=100)
         found = json.loads(script.text('out'))
         assert found['rounds'] == 1 and found['machine']['cores'] >= 2
         names = {(row['name'], row['awake']): row for row in found['peers']}
-        for name in ('Skein RPC, polling', 'TCP socket, spinning',
+        for name in ('Skein RPC, polling', "UD RPC (eRPC's manner)",
+                     'TCP socket, spinning',
                      'Unix socket, spinning', 'Skein RPC, asleep',
                      'TCP socket, blocking', 'Unix socket, blocking'):
             row = names[name, False]
@@ -63,6 +64,21 @@ def shape():
         with open(os.path.join(folder, 'peers.svg'),
                   encoding='utf-8') as file:
             assert '<svg ' in file.read()
+        remove(folder)
+
+
+def never():
+    """A figure that a row cannot have: n/a, and neither run nor failed."""
+    with Case() as case:
+        folder = out_folder(case)
+        script = case.start([*TINY, 'UD RPC', '--figure', 'bandwidth', folder])
+        script.exits(0, timeout=100)
+        text = script.text('out')
+        mine = next(line for line in text.split('\n')
+                    if line.startswith('| UD RPC'))
+        cells = [cell.strip() for cell in mine.split('|')[2:-1]]
+        assert all(cells[:3]) and cells[7:9] == ['n/a', 'n/a'], mine
+        assert 'slices failed' not in text and 'given up' not in text, text
         remove(folder)
 
 
@@ -117,4 +133,4 @@ def interrupted():
 
 if len(os.sched_getaffinity(0)) < 2:
     skip('one core: both ends of most peers poll')
-run_cases(shape, merges, interrupted)
+run_cases(shape, never, merges, interrupted)
