@@ -124,6 +124,30 @@ SKEIN_API int skein_rpc_call_async(struct skein_conn *conn, uint16_t id,
 				   size_t resp_max, uint64_t timeout_ns,
 				   skein_rpc_done_fn *done, void *arg);
 
+/* A call, as skein_rpc_call_async() has its arguments. */
+struct skein_rpc_entry {
+	uint16_t id;
+	const void *req;
+	size_t req_len;
+	size_t resp_max;
+	uint64_t timeout_ns;
+	skein_rpc_done_fn *done;
+	void *arg;
+};
+
+/*
+ * Starts n calls, in their order, that leave together: for a thread that has
+ * several at hand, as after skein_rpc_reap(). On a handle with lanes they take
+ * its queue once and share messages, among themselves too; on another connection
+ * they are flushed (inside a round: leave with it). Each is a call as of
+ * skein_rpc_call_async(). Returns 0 when the first *begun of them have begun,
+ * one at least (n being 0, none): the others were not taken, for want of room.
+ * -EAGAIN, or an error: none was. -EMSGSIZE: one of them is too long.
+ */
+SKEIN_API int skein_rpc_call_batch(struct skein_conn *conn,
+				   const struct skein_rpc_entry *calls,
+				   unsigned n, unsigned *begun);
+
 /*
  * Gives a call up: the oldest one under way that skein_rpc_call_async() was
  * given this done and arg for. It ends inside, by done() with -ECANCELED: as not

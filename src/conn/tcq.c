@@ -63,6 +63,7 @@ void tcq_node_init(struct tcq_node *n)
 	atomic_init(&n->next, NULL);
 	atomic_init(&n->state, TCQ_DONE);
 	n->solo = false;
+	n->requests = 1;
 }
 
 static void give_way(struct tcq *q, unsigned *round)
@@ -120,15 +121,17 @@ static bool wait_for_more(struct tcq *q, unsigned *round, uint64_t *until)
 static void lead(struct tcq *q, struct tcq_node *first)
 {
 	struct tcq_node *last = first, *next, *n;
-	unsigned count = 1, round = 0;
+	unsigned count = 1, requests = first->requests, round = 0;
 	uint64_t until = 0;
 
-	while (count < q->bound) {
+	while (requests < q->bound) {
 		next = atomic_load_explicit(&last->next, memory_order_acquire);
-		if (next && !next->solo) {
+		if (next && !next->solo &&
+		    next->requests <= q->bound - requests) {
 			last = next;
 			count++;
-		} else if (next || count >= q->least ||
+			requests += next->requests;
+		} else if (next || requests >= q->least ||
 			   !wait_for_more(q, &round, &until)) {
 			break;
 		}

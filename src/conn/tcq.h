@@ -46,7 +46,8 @@ enum tcq_state {
 	TCQ_DONE,    /* sent, or refused: result says */
 };
 
-/* One request. Its owner's memory again after tcq_submit(), but for `next`,
+/* One request, or several of one thread that leave together: never more than the
+ * bound. Its owner's memory again after tcq_submit(), but for `next`,
  * which a follower may have yet to write: until tcq_node_settle(). What is below
  * result is written before tcq_submit() and read by the leader. */
 struct tcq_node {
@@ -55,6 +56,7 @@ struct tcq_node {
 	int result;		/* the leader's: 0 or a negative error */
 	void *request;		/* the sender's own: which call */
 	bool solo;		/* tcq_hold()'s: no leader sends it */
+	uint16_t requests;	/* that it counts as against the bound; 1 */
 	uint32_t len;
 	void *place; /* TCQ_OFFERED */
 	/* <= TCQ_INLINE bytes stand in bytes, more in *payload */

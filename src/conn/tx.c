@@ -31,6 +31,7 @@ struct batch {
 void conn_req_init(struct conn_req *r)
 {
 	tcq_node_init(&r->node);
+	r->calls = 1;
 }
 
 static struct conn_req *req_of(struct tcq_node *n)

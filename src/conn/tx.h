@@ -43,6 +43,10 @@ enum conn_req_kind {
 struct conn_req {
 	/* In a line with what the leader reads of the node. */
 	enum conn_req_kind kind;
+	/* Of calls: how many node.request says (node.requests is the same), 1
+	 * but while they are submitted; and how many of them, from the first
+	 * on, were taken, where they are more and the result is 0. */
+	uint16_t calls, taken;
 	struct ibv_send_wr *wr; /* wr_id, next and SIGNALED are set here */
 	struct conn_op *op;
 	struct tcq_node node;
@@ -60,7 +64,7 @@ struct conn_tx_wr {
  * charge() for each WR, then seal() and posted() when there was an add(). */
 struct conn_tx_ops {
 	/* Takes the call into the message: 0, or the call's result: -EAGAIN
-	 * when there is no room. A payload beyond TCQ_INLINE is offered
+	 * when there is no room; of several, 0 when one was taken at least. A payload beyond TCQ_INLINE is offered
 	 * (tcq_offer()) and settled in seal(). */
 	int (*add)(void *state, struct tcq_node *n);
 	/* A thread's own WR goes along: 0, or its result: -EAGAIN. May be

@@ -147,6 +147,78 @@ int skein_rpc_call_async(struct skein_conn *conn, uint16_t id, const void *req,
 	return err;
 }
 
+/* --- several at once ----------------------------------------------------- */
+
+/* Why not even one of them can be tried. */
+static int check_batch(struct skein_conn *conn, struct rpc_conn *rc,
+		       const struct skein_rpc_entry *calls, unsigned n)
+{
+	int err = check(conn, rc, 0, 0);
+
+	for (unsigned i = 0; !err && i < n; i++)
+		if (calls[i].req_len > SKEIN_RPC_LEN_MAX ||
+		    calls[i].resp_max > SKEIN_RPC_LEN_MAX)
+			err = -EMSGSIZE;
+	return err;
+}
+
+/* Of a connection of its own: one by one, in either way. How many have begun. */
+static unsigned batch_by(struct rpc_conn *rc,
+			 const struct skein_rpc_entry *calls, unsigned n,
+			 bool inside, int *err)
+{
+	unsigned i;
+
+	for (i = 0; i < n; i++) {
+		*err = (inside ? call_inside : call_foreign)(
+			rc, calls[i].id, calls[i].req, calls[i].req_len,
+			calls[i].resp_max, calls[i].timeout_ns, calls[i].done,
+			calls[i].arg);
+		if (*err)
+			break;
+	}
+	return i;
+}
+
+static unsigned batch_outside(struct rpc_conn *rc,
+			      const struct skein_rpc_entry *calls, unsigned n,
+			      int *err)
+{
+	struct skein_env *env = conn_env(rc->conn);
+	int cancel = env_cancel_off(env);
+	bool inside = !engine_has_background(rc->engine) &&
+		      engine_try_enter(rc->engine);
+	unsigned i = batch_by(rc, calls, n, inside, err);
+
+	if (inside) {
+		if (i)
+			(void)rpc_client_flush(&rc->client); /* or a round */
+		engine_leave(rc->engine);
+	}
+	env_cancel_back(env, cancel);
+	return i;
+}
+
+int skein_rpc_call_batch(struct skein_conn *conn,
+			 const struct skein_rpc_entry *calls, unsigned n,
+			 unsigned *begun)
+{
+	struct rpc_conn *rc = rpc_conn_of(conn);
+	int err = check_batch(conn, rc, calls, n);
+	unsigned i;
+
+	if (err)
+		return err;
+	if (rc->share)
+		return rpc_shared_call_batch(conn, calls, n, begun);
+	i = engine_is_owner(rc->engine) ? batch_by(rc, calls, n, true, &err)
+					: batch_outside(rc, calls, n, &err);
+	if (err && !i)
+		return err;
+	*begun = i;
+	return 0;
+}
+
 static bool is_private(const struct rpc_wanted *w, skein_rpc_done_fn *done,
 		       const void *arg)
 {

@@ -95,7 +95,7 @@ void rpc_async_done(void *arg, const struct skein_rpc_result *res)
 	}
 	put_news(a, *res);
 	rpc_seat_ended(s, rc, res);
-	rpc_seat_wake(s, seat);
+	rpc_share_news(rc->share, seat);
 }
 
 /* Its thread ended inside a done(): the results that it was shown. */
@@ -214,25 +214,28 @@ static int inbox_make(struct rpc_seat *s, struct rpc_ctx *rx)
 
 /* --- calls -------------------------------------------------------------- */
 
-static int call_async(struct skein_conn *conn, struct rpc_client_req *r)
+/* The calling thread's seat, with an inbox. */
+static int async_seat(struct skein_conn *conn, struct conn_seat **seat)
 {
-	struct rpc_ctx *rx = conn_ctx_module(conn_ctx(conn), CONN_MODULE_RPC);
-	size_t most = rx->conf.resp_inline + RPC_LINE;
-	struct conn_seat *seat;
-	struct rpc_async *a;
 	struct rpc_seat *s;
-	int err;
+	int err = conn_seat(conn, seat);
 
-	err = conn_seat(conn, &seat);
-	if (err)
+	if (__builtin_expect(err != 0, 0))
 		return err;
-	s = rpc_seat_of(seat);
-	if (!s->inbox) {
-		err = inbox_make(s, rx);
-		if (err)
-			return err;
-	}
-	a = s->spare;
+	s = rpc_seat_of(*seat);
+	return __builtin_expect(s->inbox != NULL, 1)
+		       ? 0
+		       : inbox_make(s, conn_ctx_module(conn_ctx(conn),
+						       CONN_MODULE_RPC));
+}
+
+/* The record of a call, and room for its answer: 0 or -EAGAIN. */
+static int async_begin(struct rpc_seat *s, struct rpc_client_req *r)
+{
+	/* of an entry with as long a result as a message may bring */
+	size_t most = s->inbox_max - sizeof(struct rpc_news);
+	struct rpc_async *a = s->spare;
+
 	if (!a)
 		return -EAGAIN;
 	a->room = (uint32_t)(sizeof(struct rpc_news) +
@@ -243,17 +246,126 @@ static int call_async(struct skein_conn *conn, struct rpc_client_req *r)
 	a->arg = r->arg;
 	s->spare = a->next;
 	s->reserved += a->room;
-	r->thread = seat->number;
+	r->thread = s->seat->number;
 	r->done = rpc_async_done;
 	r->arg = a;
-	err = rpc_seat_send(s, r, NULL);
-	if (err) {
-		s->reserved -= a->room;
-		async_free(s, a);
-		return err;
-	}
-	/* Whoever runs the engine may sleep, and expect nothing. */
+	return 0;
+}
+
+/* It was not sent. */
+static void async_undo(struct rpc_seat *s, struct rpc_async *a)
+{
+	s->reserved -= a->room;
+	async_free(s, a);
+}
+
+/* Whoever runs the engine may sleep, and expect nothing. */
+static void tell_owner(struct skein_conn *conn)
+{
 	env_waiter_wake(conn_env(conn), engine_waiter(conn_engine(conn)));
+}
+
+static int send_one(struct rpc_seat *s, struct rpc_client_req *r)
+{
+	int err = async_begin(s, r);
+
+	if (err)
+		return err;
+	err = rpc_seat_send(s, r, NULL);
+	if (err)
+		async_undo(s, r->arg);
+	return err;
+}
+
+static int call_async(struct skein_conn *conn, struct rpc_client_req *r)
+{
+	struct conn_seat *seat;
+	int err = async_seat(conn, &seat);
+
+	if (!err)
+		err = send_one(rpc_seat_of(seat), r);
+	if (!err)
+		tell_owner(conn);
+	return err;
+}
+
+/* --- several at once ----------------------------------------------------- */
+
+static struct rpc_client_req req_of(const struct skein_rpc_entry *call)
+{
+	return (struct rpc_client_req){.payload = call->req,
+				       .len = call->req_len,
+				       .resp_max = call->resp_max,
+				       .timeout_ns = call->timeout_ns,
+				       .done = call->done,
+				       .arg = call->arg,
+				       .id = call->id};
+}
+
+/* How many of them, from the first on, may go in one message, as far as that is
+ * for them to say: 0 when the first goes by memory of its own. */
+static unsigned batch_len(struct skein_conn *conn,
+			  const struct skein_rpc_entry *calls, unsigned n)
+{
+	struct rpc_ctx *rx = conn_ctx_module(conn_ctx(conn), CONN_MODULE_RPC);
+	unsigned i;
+
+	for (i = 0; i < n && i < TCQ_BOUND; i++)
+		if (calls[i].req_len > rx->conf.msg_max - RPC_REQ_ROOM)
+			break;
+	return i;
+}
+
+/* One message, of at most TCQ_BOUND calls: *begun of them, one at least when it
+ * is 0. */
+static int batch_send(struct rpc_seat *s, const struct skein_rpc_entry *calls,
+		      unsigned n, unsigned *begun)
+{
+	struct rpc_client_req r[TCQ_BOUND];
+	unsigned i, sent = 0;
+	int err = 0;
+
+	for (i = 0; i < n; i++) {
+		r[i] = req_of(&calls[i]);
+		err = async_begin(s, &r[i]);
+		if (err)
+			break;
+	}
+	if (i)
+		err = rpc_seat_send_some(s, r, i, &sent);
+	/* The last first: records are taken in the same order again. */
+	while (i-- > sent)
+		async_undo(s, r[i].arg);
+	*begun = sent;
+	return err;
+}
+
+static int call_batch(struct skein_conn *conn,
+		      const struct skein_rpc_entry *calls, unsigned n,
+		      unsigned *begun)
+{
+	unsigned some, done = 0;
+	struct rpc_client_req r;
+	struct conn_seat *seat;
+	int err = async_seat(conn, &seat);
+
+	while (!err && done < n) {
+		some = batch_len(conn, calls + done, n - done);
+		if (some > 1) {
+			err = batch_send(rpc_seat_of(seat), calls + done, some,
+					 &some);
+		} else {
+			r = req_of(&calls[done]);
+			err = send_one(rpc_seat_of(seat), &r);
+			some = !err;
+		}
+		done += some;
+	}
+	if (done)
+		tell_owner(conn);
+	if (err && !done)
+		return err;
+	*begun = done;
 	return 0;
 }
 
@@ -264,6 +376,18 @@ int rpc_shared_call_async(struct skein_conn *conn, struct rpc_client_req *r)
 	struct skein_env *env = conn_env(conn);
 	int cancel = env_cancel_off(env);
 	int err = call_async(conn, r);
+
+	env_cancel_back(env, cancel);
+	return err;
+}
+
+int rpc_shared_call_batch(struct skein_conn *conn,
+			  const struct skein_rpc_entry *calls, unsigned n,
+			  unsigned *begun)
+{
+	struct skein_env *env = conn_env(conn);
+	int cancel = env_cancel_off(env);
+	int err = call_batch(conn, calls, n, begun);
 
 	env_cancel_back(env, cancel);
 	return err;

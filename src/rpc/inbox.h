@@ -14,6 +14,11 @@
 int rpc_seat_send(struct rpc_seat *s, struct rpc_client_req *r,
 		  struct rpc_pending *stack);
 
+/* One attempt to send n asynchronous calls, all of them small, in one message:
+ * the first *sent of them left when it is 0. Errors as above, of the first. */
+int rpc_seat_send_some(struct rpc_seat *s, struct rpc_client_req *r, unsigned n,
+		       unsigned *sent);
+
 /* Owner: the done() of asynchronous calls, arg being an rpc_async. */
 void rpc_async_done(void *arg, const struct skein_rpc_result *res);
 
@@ -51,6 +56,29 @@ static inline void rpc_seat_wake(struct rpc_seat *s, struct conn_seat *seat)
 	if (atomic_load_explicit(&seat->thread, memory_order_relaxed) !=
 	    env_thread_self(s->env))
 		conn_seat_wake(seat);
+}
+
+/* Owner: behind the calls that a round has ended. */
+static inline void rpc_share_wake(struct rpc_share *sh)
+{
+	struct conn_seat *seat = sh->news;
+
+	if (!seat)
+		return;
+	sh->news = NULL;
+	rpc_seat_wake(rpc_seat_of(seat), seat);
+}
+
+/* Owner: an inbox has news. In a round its thread is told behind those of its
+ * calls that end in a row. */
+static inline void rpc_share_news(struct rpc_share *sh, struct conn_seat *seat)
+{
+	if (sh->news == seat)
+		return;
+	rpc_share_wake(sh);
+	sh->news = seat;
+	if (!sh->in_round)
+		rpc_share_wake(sh);
 }
 
 /* Whose memory a fetched result lies in: taken out of the client's hands. */

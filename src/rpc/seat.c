@@ -210,6 +210,31 @@ int rpc_seat_send(struct rpc_seat *s, struct rpc_client_req *r,
 	return seat_send(s, r, stack);
 }
 
+int rpc_seat_send_some(struct rpc_seat *s, struct rpc_client_req *r, unsigned n,
+		       unsigned *sent)
+{
+	struct conn_seat *seat = s->seat;
+	struct rpc_conn *rc;
+	unsigned i;
+	int err;
+
+	*sent = 0;
+	if (__builtin_expect(conn_seat_held(seat), 0))
+		return -EAGAIN;
+	rc = lane_of(s);
+	if (__builtin_expect(!rc, 0))
+		return -ENOTCONN;
+	for (i = 0; i < n; i++)
+		call_goes_by(r[i].done, r[i].arg, rc);
+	/* First of all: answers may come before we are back. */
+	s->begun += n;
+	err = rpc_share_calls(rc, &seat->req, r, n, sent);
+	s->begun -= n - *sent;
+	for (i = 0; i < *sent && s->counts; i++)
+		count_request(s, r[i].len);
+	return err;
+}
+
 struct rpc_conn *rpc_seat_moves(struct rpc_pending *p)
 {
 	struct skein_conn *head = conn_lane_head(p->rc->conn);

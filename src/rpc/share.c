@@ -15,7 +15,7 @@
 #include "base/assert.h"
 #include "conn/ctx.h"
 #include "rpc/client_in.h"
-#include "rpc/share.h"
+#include "rpc/inbox.h"
 
 /* How often the Head is READ for threads that want to leave. */
 #define HEAD_EVERY_NS 100000u
@@ -93,15 +93,34 @@ static int add_long(struct rpc_conn *rc, struct tcq_node *n,
 	return 0;
 }
 
+/* Several of one thread: as many, from the first on, as there is room for. It
+ * waits, so what they point to stays: the leader copies all of it. */
+static int add_several(struct rpc_conn *rc, struct conn_req *req)
+{
+	const struct rpc_client_req *r = req->node.request;
+	uint16_t i;
+	int err = 0;
+
+	for (i = 0; i < req->calls; i++) {
+		err = rpc_client_add(&rc->client, &r[i]);
+		if (err)
+			break;
+	}
+	req->taken = i;
+	return i ? 0 : err;
+}
+
 static int share_add(void *state, struct tcq_node *n)
 {
+	struct conn_req *req = container_of(n, struct conn_req, node);
 	const struct rpc_client_req *r = n->request;
 	struct rpc_conn *rc = state;
-	struct rpc_share *sh = rc->share;
 
-	take_mail(sh);
-	if (__builtin_expect(!credit_room(&sh->credit, 1), 0))
+	take_mail(rc->share);
+	if (__builtin_expect(!credit_room(&rc->share->credit, 1), 0))
 		return -EAGAIN;
+	if (__builtin_expect(req->calls > 1, 0))
+		return add_several(rc, req);
 	if (__builtin_expect(r->len > TCQ_INLINE, 0))
 		return add_long(rc, n, r);
 	return rpc_client_add(&rc->client, r);
@@ -130,12 +149,13 @@ static void settle(struct rpc_conn *rc, struct tcq_node *first, unsigned n)
 {
 	struct rpc_share *sh = rc->share;
 	struct tcq_node *node = first;
+	struct conn_req *req;
 
 	for (; sh->offered; node = tcq_next(node)) {
+		req = container_of(node, struct conn_req, node);
 		skein_assert_debug(n--);
-		if (node->result ||
-		    container_of(node, struct conn_req, node)->kind !=
-			    CONN_REQ_CALL ||
+		if (node->result || req->kind != CONN_REQ_CALL ||
+		    req->calls > 1 ||
 		    ((const struct rpc_client_req *)node->request)->len <=
 			    TCQ_INLINE)
 			continue;
@@ -332,6 +352,24 @@ int rpc_share_call(struct rpc_conn *rc, struct conn_req *req,
 	if (__builtin_expect(err == 1, 0))
 		return tcq_go_on(&tx->q, &req->node, true);
 	tcq_leave(&tx->q, &req->node);
+	return err;
+}
+
+int rpc_share_calls(struct rpc_conn *rc, struct conn_req *req,
+		    struct rpc_client_req *r, unsigned n, unsigned *sent)
+{
+	struct tcq *q = &rc->share->tx->q;
+	int err;
+
+	req->kind = CONN_REQ_CALL;
+	req->calls = req->node.requests =
+		(uint16_t)(n < q->bound ? n : q->bound);
+	req->taken = 1; /* of one it is not told */
+	req->node.request = r;
+	err = tcq_submit(q, &req->node);
+	*sent = err ? 0 : req->taken;
+	/* It was sent or refused: the leader reads the node no more. */
+	req->calls = req->node.requests = 1;
 	return err;
 }
 
@@ -658,7 +696,10 @@ int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns)
 	struct rpc_share *sh = rc->share;
 	int moved;
 
+	sh->in_round = true;
 	moved = rpc_client_poll(&rc->client, now_ns);
+	sh->in_round = false;
+	rpc_share_wake(sh);
 	if (__builtin_expect(moved < 0, 0))
 		return moved;
 	if (__builtin_expect(owner_wanted(rc) | asking(sh) |

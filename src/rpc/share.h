@@ -100,6 +100,10 @@ struct rpc_share {
 	uint64_t grants, declines;
 	uint64_t granted;  /* credits */
 	uint64_t answered; /* of questions */
+	/* In a round, which answers many calls of a thread in a row: whose
+	 * inbox has got some that it was not woken for yet. */
+	struct conn_seat *news;
+	bool in_round;
 };
 
 int rpc_share_new(struct rpc_conn *rc);
@@ -107,6 +111,10 @@ int rpc_share_new(struct rpc_conn *rc);
  * 0, -EAGAIN when there is no room or credit, -ENOTCONN. */
 int rpc_share_call(struct rpc_conn *rc, struct conn_req *req,
 		   struct rpc_client_req *r);
+/* The same of the first *sent of n calls, in one message: at most as many as a
+ * message has. */
+int rpc_share_calls(struct rpc_conn *rc, struct conn_req *req,
+		    struct rpc_client_req *r, unsigned n, unsigned *sent);
 void rpc_share_free(struct rpc_conn *rc);
 /* Owner: a round of a lane. As rpc_poll(). */
 int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns);
@@ -222,6 +230,9 @@ static inline struct rpc_seat *rpc_seat_of(const struct conn_seat *seat)
 int rpc_shared_call(struct rpc_conn *rc, struct rpc_client_req *r, void *resp,
 		    struct skein_rpc_result *res);
 int rpc_shared_call_async(struct skein_conn *conn, struct rpc_client_req *r);
+int rpc_shared_call_batch(struct skein_conn *conn,
+			  const struct skein_rpc_entry *calls, unsigned n,
+			  unsigned *begun);
 int rpc_shared_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 		      const void *arg);
 

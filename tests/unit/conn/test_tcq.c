@@ -75,6 +75,7 @@ struct fixture {
 	atomic_uint inside;
 	uint32_t next[THREADS]; /* the sequence that must come */
 	uint64_t messages, requests, largest, holds;
+	unsigned fullest;      /* message, by what its nodes count */
 	sem_t *sending, *sent; /* stops the first message on its way */
 };
 
@@ -111,10 +112,15 @@ static void send_all(struct tcq *q, struct tcq_node *first, unsigned n)
 {
 	static unsigned char ring[TCQ_BOUND][LONG];
 	struct tcq_node *node = first;
-	unsigned i;
+	unsigned i, calls = 0;
 
 	assert_int_equal(atomic_fetch_add(&f.inside, 1), 0);
-	assert_in_range(n, 1, q->bound);
+	for (i = 0; i < n; i++, node = i < n ? tcq_next(node) : NULL)
+		calls += node->requests;
+	assert_in_range(calls, 1, q->bound);
+	if (calls > f.fullest)
+		f.fullest = calls;
+	node = first;
 	if (f.sending) {
 		sem_post(f.sending);
 		f.sending = NULL;
@@ -201,6 +207,7 @@ static void hold(struct tcq_node *n)
 }
 
 static uint32_t rounds;
+static unsigned most;	 /* requests of a node, or 0: one */
 static unsigned holders; /* threads that hold between requests */
 
 static void *storm(void *arg)
@@ -212,6 +219,10 @@ static void *storm(void *arg)
 	here.delays = true;
 	tcq_node_init(&n);
 	for (uint32_t i = 0; i < rounds; i++) {
+		if (most)
+			n.requests =
+				(uint16_t)(1 +
+					   (unsigned)rand_r(&here.rnd) % most);
 		submit(&n, me, i,
 		       8 + (unsigned)rand_r(&here.rnd) % (rand_r(&here.rnd) % 2
 								  ? 200
@@ -271,6 +282,18 @@ static void test_holds(void **state)
 	holders = 3;
 	run_storm(TCQ_BOUND);
 	holders = 0;
+}
+
+/* Nodes of several requests each fill a message sooner, and no fuller. */
+static void test_several(void **state)
+{
+	rounds = 1000;
+	most = 3;
+	holders = 2;
+	run_storm(4);
+	assert_in_range(f.fullest, 2, 4);
+	assert_in_range(f.largest, 1, 4);
+	most = holders = 0;
 }
 
 /* A leader that is told to waits for company, but not for ever. */
@@ -382,9 +405,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
-		T(test_alone), T(test_unlinked), T(test_together),
-		T(test_storm), T(test_bounds),	 T(test_holds),
-		T(test_least),
+		T(test_alone),	 T(test_unlinked), T(test_together),
+		T(test_storm),	 T(test_bounds),   T(test_holds),
+		T(test_several), T(test_least),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

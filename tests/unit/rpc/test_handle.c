@@ -312,6 +312,184 @@ static void test_async_large(void **state)
 	run_calls(2, 3, 30, SKEIN_WAIT_ADAPTIVE, false, 150000, async_main);
 }
 
+/* --- several at once ----------------------------------------------------- */
+
+#define BATCH 40u /* more than a message has */
+
+/* Calls from + 1 on, each with bytes of its own until they have begun. Returns
+ * how many have. */
+static unsigned batch_call(struct thread *t, uint32_t from, unsigned n,
+			   skein_rpc_done_fn *done)
+{
+	struct skein_rpc_entry entries[BATCH] = {0};
+	struct call *call;
+	unsigned i, begun = 0;
+	size_t len;
+	int rc;
+
+	for (i = 0; i < n; i++) {
+		call = malloc(sizeof(*call));
+		*call = (struct call){t, from + i + 1};
+		len = ask_fill(t, from + i + 1);
+		entries[i] =
+			(struct skein_rpc_entry){.id = CALL,
+						 .req = malloc(len),
+						 .req_len = len,
+						 .resp_max = t->l->resp_max,
+						 .timeout_ns = SKEIN_S(60),
+						 .done = done,
+						 .arg = call};
+		memcpy((void *)(uintptr_t)entries[i].req, t->buf, len);
+	}
+	rc = skein_rpc_call_batch(t->l->conn, entries, n, &begun);
+	MUST(rc == 0 ? begun || !n : rc == -EAGAIN && !begun);
+	for (i = 0; i < n; i++) {
+		free((void *)(uintptr_t)entries[i].req);
+		if (i >= begun)
+			free(entries[i].arg);
+	}
+	return begun;
+}
+
+static void *batch_main(void *arg)
+{
+	struct thread *t = arg;
+	unsigned n;
+
+	t->self = pthread_self();
+	while (t->answered < t->l->calls) {
+		n = prng_below(&t->rng, BATCH + 1);
+		if (n > t->l->calls - t->sent)
+			n = t->l->calls - t->sent;
+		n = batch_call(t, t->sent, n, call_done);
+		t->sent += n;
+		/* now and then one by itself, or one that waits */
+		if (t->sent < t->l->calls && !prng_below(&t->rng, 4))
+			t->sent += !call_async(t, t->sent + 1, SKEIN_S(60),
+					       call_done);
+		MUST(skein_rpc_reap(t->l->conn, n ? 0 : SKEIN_S(30)) >= 0);
+	}
+	MUST(skein_rpc_reap(t->l->conn, 0) == 0);
+	return NULL;
+}
+
+static void test_batch(void **state)
+{
+	run_calls(1, 1, 500, SKEIN_WAIT_POLL, false, 0, batch_main);
+	run_calls(1, 8, 400, SKEIN_WAIT_POLL, false, 0, batch_main);
+	run_calls(3, 6, 400, SKEIN_WAIT_ADAPTIVE, false, 0, batch_main);
+	run_calls(2, 4, 300, SKEIN_WAIT_EVENT, true, 0, batch_main);
+}
+
+static void test_batch_large(void **state)
+{
+	run_calls(2, 3, 60, SKEIN_WAIT_ADAPTIVE, false, 12000, batch_main);
+	run_calls(2, 3, 30, SKEIN_WAIT_ADAPTIVE, false, 150000, batch_main);
+}
+
+/* One message while there is room for all, as many as there are credits for, and
+ * none without; what none of is wanted, or one is too long, changes nothing. */
+static void test_batch_room(void **state)
+{
+	struct skein_rpc_entry entry = {.id = CALL,
+					.req_len = SKEIN_RPC_LEN_MAX + 1ull};
+	struct skein_rpc_stats before, st;
+	struct thread own;
+	unsigned n, begun = 7, sent = 0;
+	struct live l;
+
+	live_start(&l, 1, SKEIN_WAIT_ADAPTIVE, false);
+	l.calls = UINT32_MAX;
+	l.resp_max = 256;
+	thread_init(&own, &l, 0);
+	own.self = pthread_self();
+	assert_int_equal(skein_rpc_call_batch(l.conn, &entry, 1, &begun),
+			 -EMSGSIZE);
+	assert_int_equal(begun, 7);
+	assert_int_equal(skein_rpc_call_batch(l.conn, NULL, 0, &begun), 0);
+	assert_int_equal(begun, 0);
+	assert_int_equal(skein_rpc_stats(l.conn, &before), 0);
+	assert_int_equal(batch_call(&own, 0, 8, call_done), 8);
+	assert_int_equal(skein_rpc_stats(l.conn, &st), 0);
+	assert_int_equal(st.calls - before.calls, 8);
+	assert_int_equal(st.messages_sent - before.messages_sent, 1);
+	assert_int_equal(st.degrees[7] - before.degrees[7], 1);
+	while (own.answered < 8)
+		assert_true(skein_rpc_reap(l.conn, SKEIN_S(30)) >= 0);
+	assert_int_equal(skein_rpc_stats(l.conn, &before), 0);
+	kill(l.server, SIGSTOP);
+	while ((n = batch_call(&own, 8 + sent, BATCH, call_done)))
+		sent += n;
+	assert_int_equal(skein_rpc_stats(l.conn, &st), 0);
+	n = (unsigned)(st.messages_sent - before.messages_sent);
+	assert_in_range(n, 1, before.credits + 32);
+	assert_in_range(sent, n + 1, 16 * n);
+	kill(l.server, SIGCONT);
+	while (own.answered < 8 + sent)
+		assert_true(skein_rpc_reap(l.conn, SKEIN_S(30)) >= 0);
+	thread_fini(&own);
+	live_stop(&l);
+}
+
+static void *sleeper_main(void *arg)
+{
+	struct thread *t = arg;
+	int n;
+
+	t->self = pthread_self();
+	while (t->answered < t->l->calls) {
+		if (t->sent == t->answered)
+			t->sent += batch_call(t, t->sent, 8, call_done);
+		/* longer than the engine is run: it must be told */
+		n = skein_rpc_reap(t->l->conn, SKEIN_S(100));
+		MUST(n > 0);
+	}
+	skein_engine_stop(skein_ctx_engine(t->l->ctx));
+	return NULL;
+}
+
+/* Another thread runs the engine and never leaves: who sleeps is woken by the
+ * round that answers its calls, though that has ended all of them by then. */
+static void test_batch_asleep(void **state)
+{
+	struct thread t;
+	struct live l;
+
+	live_start(&l, 1, SKEIN_WAIT_EVENT, false);
+	l.calls = 80;
+	l.resp_max = 256;
+	thread_init(&t, &l, 0);
+	assert_int_equal(pthread_create(&t.id, NULL, sleeper_main, &t), 0);
+	assert_int_equal(skein_engine_run(skein_ctx_engine(l.ctx), SKEIN_S(30)),
+			 0);
+	pthread_join(t.id, NULL);
+	assert_int_equal(atomic_load(&l.ended), 80);
+	thread_fini(&t);
+	live_stop(&l);
+}
+
+/* On a connection of its own they are flushed. */
+static void test_batch_private(void **state)
+{
+	struct skein_rpc_stats before, st;
+	struct thread own;
+	struct live l;
+
+	live_start(&l, 0, SKEIN_WAIT_POLL, false);
+	l.resp_max = 256;
+	thread_init(&own, &l, 0);
+	own.self = pthread_self();
+	assert_int_equal(skein_rpc_stats(l.conn, &before), 0);
+	assert_int_equal(batch_call(&own, 0, 8, call_done), 8);
+	assert_int_equal(skein_rpc_stats(l.conn, &st), 0);
+	assert_int_equal(st.calls - before.calls, 8);
+	assert_int_equal(st.messages_sent - before.messages_sent, 1);
+	while (own.answered < 8)
+		skein_ctx_progress(l.ctx);
+	thread_fini(&own);
+	live_stop(&l);
+}
+
 /* --- ends --------------------------------------------------------------- */
 
 static void end_done(void *arg, const struct skein_rpc_result *res)
@@ -530,6 +708,11 @@ int main(void)
 		cmocka_unit_test(test_wait_modes),
 		cmocka_unit_test(test_async),
 		cmocka_unit_test(test_async_large),
+		cmocka_unit_test(test_batch),
+		cmocka_unit_test(test_batch_large),
+		cmocka_unit_test(test_batch_room),
+		cmocka_unit_test(test_batch_asleep),
+		cmocka_unit_test(test_batch_private),
 		cmocka_unit_test(test_thread_exit),
 		cmocka_unit_test(test_unreaped),
 		cmocka_unit_test(test_cancel),
