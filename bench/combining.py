@@ -9,8 +9,10 @@ else the machine does. The queue's own function, in which threads wait, is taken
 at its cost at degree 1, where nobody waits.
 
 Rates: slices by turns, combining and a spin lock, in the next round the other
-way round; the figure is the median over the rounds of a round's ratio. Always
-exits 0 when everything could be run: a bench is no test.
+way round; the figure is the median over the rounds of a round's ratio. With a
+batch, either way a thread hands over together what it has at hand; else each
+call is a message's beginning, either way. Always exits 0 when everything could
+be run: a bench is no test.
 """
 
 import argparse
@@ -115,7 +117,7 @@ def counts(options):
         yield row
 
 
-def rates(options, threads, window):
+def rates(options, threads, window, batch):
     """Combining by spin lock: calls a second, of each round."""
     ratios = []
     ways = {'combining': [], 'lock': ['--no-combining']}
@@ -123,10 +125,12 @@ def rates(options, threads, window):
         rate = {}
         for way in sorted(ways, reverse=i % 2 == 1):
             rate[way] = perf(options, '--threads', threads, '-q', 1, '--bw',
-                             '-t', window, '-D', '100ms', '--slice', '10ms',
+                             '-t', window, '-l', batch, '-D', '100ms',
+                             '--slice', '10ms',
                              *ways[way])['rate_per_s']
         ratios.append(rate['combining'] / rate['lock'])
-    return {'threads': threads, 'window': window, 'rounds': len(ratios),
+    return {'threads': threads, 'window': window, 'batch': batch,
+            'rounds': len(ratios),
             'ratio': statistics.median(ratios),
             'quartiles': statistics.quantiles(ratios, n=4)[::2]}
 
@@ -218,9 +222,8 @@ def main():
         found['baselines'] = [row for window in (1, 8)
                               for row in baselines(options, window)]
     if every or options.rates:
-        found['rates'] = [rates(options, threads, window)
-                          for threads, window in ((1, 8), (THREADS, 1),
-                                                  (THREADS, 8))]
+        found['rates'] = [rates(options, *case) for case in (
+            (1, 8, 1), (THREADS, 1, 1), (THREADS, 8, 1), (THREADS, 8, 8))]
         found['alone_ns'] = run([os.path.join(
             options.build, 'bench', 'count_combine'), 'ns', '200000']).strip()
     if options.json:
@@ -231,8 +234,10 @@ def main():
         table(heads, [list(row.values()) for row in found['counts']])
         print('alone, a blocking call, instructions:', found['alone'])
     if 'rates' in found:
-        table(['threads', 'window', 'rounds', 'combining/lock', 'quartiles'],
-              [[row['threads'], row['window'], row['rounds'], row['ratio'],
+        table(['threads', 'window', 'batch', 'rounds', 'combining/lock',
+               'quartiles'],
+              [[row['threads'], row['window'], row['batch'], row['rounds'],
+                row['ratio'],
                 ' '.join(f'{q:.2f}' for q in row['quartiles'])]
                for row in found['rates']])
         print('alone, a blocking call:', found['alone_ns'])

@@ -92,9 +92,12 @@ static int check_sharing(const struct perf_opts *o)
 	if (o->qps > o->threads)
 		return bad("--qp is larger than --threads: threads share QPs, "
 			   "and some would have none");
-	if (o->batch > 1 || o->flush)
-		return bad("--batch and --flush are for a connection of each "
-			   "thread's own: leave out --qp");
+	if (o->flush)
+		return bad("--flush is for a connection of each thread's own: "
+			   "leave out --qp");
+	if (o->batch > 1 && o->degree)
+		return bad("--degree counts calls of different threads: leave "
+			   "out --batch");
 	if (o->no_combining && o->degree)
 		return bad("--no-combining has no --degree");
 	if (o->no_combining && o->wait != PERF_WAIT_SPIN &&
@@ -218,8 +221,8 @@ static enum opt_verdict parse(struct perf_opts *o, struct raw_opts *raw,
 		 "--bw 128, rpc 32",
 		 1, PERF_WINDOW_MAX},
 		{'l', "batch", OPT_U32, &o->batch, "N",
-		 "posts in a list, or requests in a message; else 1, "
-		 "and rpc sends together what comes together",
+		 "posts in a list, or requests in a message; else 1, and rpc "
+		 "sends what comes together, but each of threads that share",
 		 1, PERF_BATCH_MAX},
 		{0, "flush", OPT_FLAG, &o->flush,
 		 .help = "rpc: call from outside a round, flush every batch"},

@@ -5,7 +5,8 @@
  * Combining: all threads use one handle, as an application does.
  *
  * Without combining, the baseline: each QP is a private connection, and its
- * threads post their own messages to it, one call each, under a spin lock. The
+ * threads post their own messages to it under a spin lock, one call each, or with
+ * --batch as many as the thread has at hand: in either way the same. The
  * lock is the word by which an engine has its owner: one compare-and-swap lets a
  * thread post, flush and poll, and there is no second lock inside. Who waits for
  * it pauses and yields as who waits in a combining queue does; who waits for an
@@ -23,6 +24,7 @@
 #include <string.h>
 
 #define PAUSES 64u /* as of a combining queue */
+#define BATCH 64u  /* calls that a thread hands over at once, at most */
 
 static void give_way(unsigned *round)
 {
@@ -128,6 +130,48 @@ static bool sampled(const struct rpc_worker *rw)
 	return rw->issued % RPC_SAMPLE_EVERY == 0 && !rw->sample_t0;
 }
 
+/* With --batch: as many as the window has room for, together. */
+static int issue_batch(struct rpc_worker *rw)
+{
+	struct skein_rpc_entry calls[BATCH];
+	struct perf *p = rw->w->p;
+	uint64_t room = p->o.window - (rw->issued - answers(rw)),
+		 left = rw->w->n - rw->issued, n = p->o.batch;
+	unsigned begun = 0;
+	bool timed;
+	int rc;
+
+	n = n < room ? n : room;
+	n = n < left ? n : left;
+	n = n < BATCH ? n : BATCH;
+	for (uint64_t i = 0; i < n; i++)
+		calls[i] =
+			(struct skein_rpc_entry){.id = RPC_ECHO,
+						 .req = rw->req,
+						 .req_len = p->size,
+						 .resp_max = p->size,
+						 .timeout_ns = PERF_PATIENCE_NS,
+						 .done = on_answer,
+						 .arg = rw};
+	/* One of so many calls, the first of its batch. */
+	timed = !rw->sample_t0 && (rw->issued + n - 1) / RPC_SAMPLE_EVERY !=
+					  (rw->issued - 1) / RPC_SAMPLE_EVERY;
+	if (timed) {
+		calls[0].done = on_answer_timed;
+		rw->sample_t0 = ticks_now();
+	}
+	rc = skein_rpc_call_batch(rw->conn, calls, (unsigned)n, &begun);
+	if (rc && timed)
+		rw->sample_t0 = 0;
+	rw->issued += begun;
+	return !rc && begun < n ? -EAGAIN : rc;
+}
+
+static int combined_issue(struct rpc_worker *rw)
+{
+	return rw->w->p->o.batch > 1 ? issue_batch(rw) : issue(rw, sampled(rw));
+}
+
 static int combined_rate(struct rpc_worker *rw)
 {
 	unsigned dry = 0;
@@ -135,7 +179,7 @@ static int combined_rate(struct rpc_worker *rw)
 
 	while (call_left(rw) || answers(rw) < rw->issued) {
 		while (rc == 0 && may_issue(rw))
-			rc = issue(rw, sampled(rw));
+			rc = combined_issue(rw);
 		if (rc && rc != -EAGAIN)
 			return rpc_call_failed(rw, rc);
 		rc = 0;
@@ -169,12 +213,16 @@ static void lock(struct engine *e)
 
 static int locked_issue(struct rpc_worker *rw)
 {
+	const struct perf_opts *o = &rw->w->p->o;
 	struct engine *e = conn_engine(rw->conn);
+	uint32_t i = 0;
 	int rc;
 
 	lock(e);
-	rc = issue(rw, rw->w->p->o.rate && sampled(rw));
-	if (!rc)
+	do
+		rc = issue(rw, o->rate && sampled(rw));
+	while (!rc && ++i < o->batch && may_issue(rw));
+	if (!rc || i)
 		/* or, where the ring is full, with a round */
 		(void)skein_rpc_flush(rw->conn);
 	engine_leave(e);
