@@ -128,6 +128,15 @@ def rpc_shared():
         assert found['messages'] == sharing['calls']
 
 
+def rpc_together():
+    """A thread hands over up to four calls of its own at once, either way."""
+    with Case() as case:
+        for words in ([], ['--no-combining']):
+            found, _ = shares(case, '-q', '1', '-t', '8', '-l', '4', *words,
+                              '-n', fewer(2000))
+            assert 1.5 < found['sharing']['degree'] <= 4, found['sharing']
+
+
 def rpc_spin_lock():
     with Case() as case:
         for words in (['--threads', '2'],
@@ -245,8 +254,10 @@ def errors():
         fails(case, 2, *rpc_self, '-q', '4', '--threads', '2',
               says='--qp is larger than --threads')
         fails(case, 2, *rpc_self, '-q', '1', '-t', '0', says='from 1 to')
-        fails(case, 2, *rpc_self, '-q', '1', '-t', '8', '-l', '4',
+        fails(case, 2, *rpc_self, '-q', '1', '-t', '8', '--flush',
               says='leave out --qp')
+        fails(case, 2, *rpc_self, '--threads', '8', '-q', '1', '-t', '8',
+              '-l', '4', '--degree', '4', says='leave out --batch')
         fails(case, 2, *rpc_self, '--threads', '4', '-q', '2', '--degree', '3',
               says='--degree is larger than --threads by --qp')
         fails(case, 2, *rpc_self, '--no-combining', '--degree', '1',
@@ -332,6 +343,6 @@ def no_system_call():
 if MODE.harsh and 'TSAN_OPTIONS' in os.environ:
     skip('a buffer is used again when the other process has answered: TSan '
          'does not see the order that another process makes')
-run_cases(latency, throughput, rpc, rpc_shared, rpc_spin_lock, rpc_degree,
-          rpc_events, threads, all_sizes, beside_memcpy, two_hosts,
+run_cases(latency, throughput, rpc, rpc_shared, rpc_together, rpc_spin_lock,
+          rpc_degree, rpc_events, threads, all_sizes, beside_memcpy, two_hosts,
           errors, wrong_pairing, peer_killed, no_system_call)
