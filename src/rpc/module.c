@@ -17,7 +17,7 @@
 #include "conn/lanes.h"
 #include "rpc/share.h"
 
-#define SECTION_VERSION 1
+#define SECTION_VERSION 2
 #define SECTION_ORDERED_WRITE 1u
 #define SECTION_ORDERED_READ 2u
 #define SECTION_ANY_ORDER 4u
