@@ -691,6 +691,19 @@ static __attribute__((noinline)) int share_poll_more(struct rpc_conn *rc,
 	return moved;
 }
 
+/* Is there more in a round than answers? One branch for all reasons. */
+static inline bool more_due(struct rpc_conn *rc, uint64_t now_ns)
+{
+	const struct rpc_share *sh = rc->share;
+	unsigned more = owner_wanted(rc);
+
+	more |= asking(sh);
+	more |= rc->handle && rpc_handle_due(rc->handle, now_ns);
+	more |= atomic_load_explicit(&sh->handle->n_hungry,
+				     memory_order_relaxed);
+	return more;
+}
+
 int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns)
 {
 	struct rpc_share *sh = rc->share;
@@ -702,12 +715,7 @@ int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns)
 	rpc_share_wake(sh);
 	if (__builtin_expect(moved < 0, 0))
 		return moved;
-	if (__builtin_expect(owner_wanted(rc) | asking(sh) |
-				     (rc->handle &&
-				      rpc_handle_due(rc->handle, now_ns)) |
-				     atomic_load_explicit(&sh->handle->n_hungry,
-							  memory_order_relaxed),
-			     0))
+	if (__builtin_expect(more_due(rc, now_ns), 0))
 		return share_poll_more(rc, now_ns, moved);
 	return moved;
 }
