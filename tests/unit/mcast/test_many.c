@@ -47,7 +47,9 @@ static struct {
 	unsigned fds[2];
 	bool settled;
 	size_t pages[2], heap[2];
-	uint64_t begun_ns; /* the barrier is behind it */
+	/* The barrier is behind it. That nobody looks at the last group's any
+	 * more is by that group's end: a matter of its messages. */
+	_Atomic uint64_t begun_ns;
 	_Atomic uint64_t opening_ns[ROUNDS_MAX];
 } w;
 

@@ -63,6 +63,9 @@ void rig_open(struct rig_end *e, const struct rig_opts *o)
 	e->env->huge = e->o.huge;
 	if (dev_soft_open(e->env, "", -1, err, sizeof(err), &e->dev))
 		fail_msg("%s", err);
+	/* Before there is a connection whose death it could tell. */
+	if (e->o.silent)
+		e->dev->caps.death_notice = false;
 	assert_int_equal(e->dev->ops->alloc_pd(e->dev, &e->pd), 0);
 	assert_int_equal(e->dev->ops->create_comp_channel(e->dev, &e->ch), 0);
 	assert_int_equal(e->dev->ops->create_cq(e->dev,

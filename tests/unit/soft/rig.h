@@ -34,6 +34,7 @@ struct rig_opts {
 	unsigned flags;	       /* DEV_QP_* */
 	enum ibv_qp_type type; /* default RC */
 	bool sig_all;
+	bool silent;	    /* of deaths, as a NIC */
 	bool plain;	    /* the memory is ordinary */
 	enum env_huge huge; /* what it is made of; RIG_MEM is a huge page */
 	int cqe;	    /* default 256 */

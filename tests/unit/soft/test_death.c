@@ -72,6 +72,7 @@ static void test_kill(void **state)
  * it learns of the death by what it posts next. */
 static void test_silent(void **state)
 {
+	const struct rig_opts silent = {.silent = true};
 	struct rig_addr peer;
 	struct rig_child c;
 	struct ibv_cq *cq;
@@ -80,8 +81,7 @@ static void test_silent(void **state)
 	char go;
 
 	rig_fork(&c, idle_main, NULL);
-	rig_meet(&e, c.sock, NULL, &peer);
-	e.dev->caps.death_notice = false;
+	rig_meet(&e, c.sock, &silent, &peer);
 	rig_get(c.sock, &go, 1);
 	rig_recv(&e, 10, e.buf, 8);
 	kill(c.pid, SIGKILL);
