@@ -212,10 +212,20 @@ void mcast_eng_fail_there(struct mcast_eng *e, uint32_t nb,
 	e->nbs[nb].fail_there |= 1u << lane;
 }
 
-/* Does the neighbour write nothing more? */
-static bool settled(const struct mcast_nb *nb)
+/* Its link may come up yet. Nobody else tells it that the group is over: it would
+ * wait until its own time to open has passed. */
+static bool may_come(const struct mcast_eng *e, const struct mcast_nb *nb)
 {
-	return !nb->up || nb->bye_in ||
+	return !nb->up && !nb->down && !e->leaving &&
+	       e->now_ns < e->conf.open_deadline_ns;
+}
+
+/* Does the neighbour write nothing more, and has it heard? */
+static bool settled(const struct mcast_eng *e, const struct mcast_nb *nb)
+{
+	if (!nb->up)
+		return !may_come(e, nb);
+	return nb->bye_in ||
 	       (nb->fail_out == mcast_nb_lanes(nb) &&
 		(nb->fail_in == mcast_nb_lanes(nb) || !nb->hello_in));
 }
@@ -240,7 +250,7 @@ static void end_messages(struct mcast_eng *e)
 	}
 }
 
-/* It had time enough to answer. Who leaves gives it less, but FAIL must be
+/* It had time enough to come, or to answer. Who leaves gives it less, but FAIL must be
  * ahead of the cut for sure: time alone proves that of a slow link only when
  * there is much of it. */
 static bool too_slow(const struct mcast_eng *e, const struct mcast_nb *nb)
@@ -253,6 +263,7 @@ static bool too_slow(const struct mcast_eng *e, const struct mcast_nb *nb)
 static int settle(struct mcast_eng *e)
 {
 	bool all = !e->flying && !e->slots.under_way;
+	struct mcast_nb *nb;
 
 	if (e->ended || e->tell_failed)
 		return 0;
@@ -261,10 +272,13 @@ static int settle(struct mcast_eng *e)
 	if (e->leaving && !e->leave_deadline_ns)
 		e->leave_deadline_ns = e->now_ns + MCAST_LEAVE_NS;
 	for (uint32_t i = 0; i < e->n_nbs; i++) {
-		if (settled(&e->nbs[i]))
+		nb = &e->nbs[i];
+		if (!nb->up && too_slow(e, nb))
+			nb->down = true;
+		if (settled(e, nb))
 			continue;
 		all = false;
-		if (too_slow(e, &e->nbs[i]))
+		if (too_slow(e, nb))
 			e->port->ops->cut(e->port, i, -ECONNABORTED);
 	}
 	if (e->now_ns >= e->over_deadline_ns)

@@ -399,6 +399,23 @@ static void test_leaves_by_a_slow_link(void **state)
 	}
 }
 
+/* Who fails while links still come up is there until it has told those who come;
+ * then it does not run any more. */
+static void test_fails_before_it_is_up(void **state)
+{
+	unsigned most = seeds(90);
+
+	for (unsigned seed = 0; seed < most; seed++) {
+		under_way(seed, seed / 3 % 30);
+		mcast_eng_fail(&w.m[victim].eng, victim, -ENOMEM, victim);
+		assert_true(world_run(&w, victim_is_quiet, SECOND));
+		w.m[victim].stopped = true;
+		assert_true(world_run(&w, all_know, 2 * SECOND));
+		check_failure(-ENOMEM);
+		world_fini(&w);
+	}
+}
+
 static void test_gives_up(void **state)
 {
 	unsigned most = seeds(120);
@@ -487,6 +504,7 @@ int main(void)
 		cmocka_unit_test(test_stop_at_every_step),
 		cmocka_unit_test(test_leaves_while_others_stand_still),
 		cmocka_unit_test(test_leaves_by_a_slow_link),
+		cmocka_unit_test(test_fails_before_it_is_up),
 		cmocka_unit_test(test_gives_up),
 		cmocka_unit_test(test_corruption_is_seen),
 		cmocka_unit_test(test_not_opened),
