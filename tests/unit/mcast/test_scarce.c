@@ -2,8 +2,8 @@
 /*
  * test_scarce.c - groups and memory: steady small messages take none; and the
  * n-th allocation of one member fails, for every n, while a group is opened, has
- * messages, is closed, or resumes an object. Who cannot go on says so, every
- * group comes to its end, and the next one works.
+ * messages, is closed, or resumes an object, wherever members have it. Who cannot
+ * go on says so, every group comes to its end, and the next one works.
  */
 #include <errno.h>
 #include <limits.h>
@@ -16,8 +16,17 @@
 
 #define MEMBERS 3u
 #define BLOCK 4096u
-#define OBJECT (6u * BLOCK - 100)
+#define BLOCKS 6u
+#define OBJECT (BLOCKS * BLOCK - 100)
+#define ALL 0x3fu
+#define UNKNOWN UINT64_MAX
 #define PATIENCE SKEIN_S(30)
+
+/* What a member has of an object that is resumed, and where. */
+struct had {
+	enum skein_mcast_store store;
+	uint64_t have; /* bits; UNKNOWN: not even how large it is */
+};
 
 struct member {
 	struct skein_env *env;
@@ -26,6 +35,7 @@ struct member {
 	struct skein_listener *listener;
 	struct skein_mem *mem;
 	struct skein_mcast *group;
+	const struct had *had; /* NULL: the group does not resume */
 	atomic_uint done;
 	int err; /* of what failed; 0: nothing has */
 	struct skein_mcast_failure why;
@@ -41,7 +51,29 @@ static int on_incoming(void *arg, struct skein_mcast *group,
 {
 	struct member *m = arg;
 
-	dest->mem = m->mem;
+	if (msg->seq || !m->had || !m->had->store)
+		dest->mem = m->mem;
+	return 0;
+}
+
+/* Where a file or what a pipe leads to would be is the same memory. */
+static int on_block(void *arg, struct skein_mcast *group,
+		    const struct skein_mcast_msg *msg,
+		    const struct skein_mcast_block *b)
+{
+	struct member *m = arg;
+
+	memcpy((uint8_t *)skein_mem_addr(m->mem) + b->off, b->data, b->len);
+	return 0;
+}
+
+static int on_fill(void *arg, struct skein_mcast *group,
+		   const struct skein_mcast_msg *msg,
+		   const struct skein_mcast_block *b)
+{
+	struct member *m = arg;
+
+	memcpy(b->data, (uint8_t *)skein_mem_addr(m->mem) + b->off, b->len);
 	return 0;
 }
 
@@ -71,12 +103,30 @@ static void member_open(unsigned i)
 	names[i] = skein_listener_addr(m->listener);
 }
 
+/* What a member has of the object; all else is wrong. */
+static void lay_out(struct member *m, uint64_t have)
+{
+	uint8_t *bytes = skein_mem_addr(m->mem);
+
+	for (unsigned i = 0; i < OBJECT; i++)
+		bytes[i] = (uint8_t)(i * 7 + !(have >> i / BLOCK & 1));
+}
+
+static bool all_right(const struct member *m)
+{
+	const uint8_t *bytes = skein_mem_addr(m->mem);
+
+	for (unsigned i = 0; i < OBJECT; i++)
+		if (bytes[i] != (uint8_t)(i * 7))
+			return false;
+	return true;
+}
+
 static void world_open(void)
 {
 	for (unsigned i = 0; i < MEMBERS; i++)
 		member_open(i);
-	for (unsigned i = 0; i < OBJECT; i++)
-		((uint8_t *)skein_mem_addr(ms[0].mem))[i] = (uint8_t)(i * 7);
+	lay_out(&ms[0], ALL);
 }
 
 static void world_close(void)
@@ -99,7 +149,10 @@ static struct skein_mcast_attr attr_of(unsigned i)
 		.block_size = BLOCK,
 		.open_timeout_ns = PATIENCE,
 		.member_timeout_ns = PATIENCE,
-		.ops = {.incoming = on_incoming, .done = on_done},
+		.ops = {.incoming = on_incoming,
+			.block = on_block,
+			.fill = on_fill,
+			.done = on_done},
 		.arg = &ms[i]};
 }
 
@@ -145,34 +198,40 @@ static void test_steady_ones_take_none(void **state)
 
 /* --- the n-th fails ----------------------------------------------------- */
 
-/* Of an object: the root has it, one knows nothing, one has two blocks. */
-static int resume_one(unsigned i, const struct skein_mcast_attr *attr)
+static int resume_one(struct member *m, const struct skein_mcast_attr *attr)
 {
-	static const uint64_t have = 5;
-	struct skein_mcast_part part = {.size = sizeof(part)};
+	struct skein_mcast_part part = {.size = sizeof(part),
+					.store = m->had->store};
 
-	if (i != 1) {
-		part.mem = ms[i].mem;
+	if (m->had->have != UNKNOWN) {
+		part.mem = part.store ? NULL : m->mem;
 		part.len = OBJECT;
-		part.whole = !i;
-		part.have = i ? &have : NULL;
+		part.whole = m->had->have == ALL;
+		part.have = part.whole ? NULL : &m->had->have;
 	}
-	return skein_mcast_resume(ms[i].ctx, attr, &part, &ms[i].group);
+	return skein_mcast_resume(m->ctx, attr, &part, &m->group);
 }
 
-static bool open_all(bool resume)
+static bool open_all(const struct had *resumed)
 {
 	struct skein_mcast_attr attr;
 	bool all = true;
 
 	number++;
 	for (unsigned i = 0; i < MEMBERS; i++) {
-		attr = attr_of(i);
 		ms[i].group = NULL;
+		ms[i].had = resumed ? &resumed[i] : NULL;
+		if (resumed)
+			lay_out(&ms[i], resumed[i].have == UNKNOWN
+						? 0
+						: resumed[i].have);
 		atomic_store(&ms[i].done, 0);
-		ms[i].err = resume ? resume_one(i, &attr)
-				   : skein_mcast_open_async(ms[i].ctx, &attr,
-							    &ms[i].group);
+	}
+	for (unsigned i = 0; i < MEMBERS; i++) {
+		attr = attr_of(i);
+		ms[i].err = resumed ? resume_one(&ms[i], &attr)
+				    : skein_mcast_open_async(ms[i].ctx, &attr,
+							     &ms[i].group);
 		all &= !ms[i].err;
 	}
 	return all;
@@ -206,9 +265,9 @@ static void close_all(bool wait)
 }
 
 /* A group's life. Returns what went wrong at the victim first, or anywhere. */
-static int live(bool resume, unsigned victim)
+static int live(const struct had *resumed, unsigned victim)
 {
-	bool all = open_all(resume);
+	bool all = open_all(resumed);
 
 	if (all)
 		send_some();
@@ -218,10 +277,12 @@ static int live(bool resume, unsigned victim)
 	for (unsigned i = 0; i < MEMBERS; i++)
 		if (ms[i].err)
 			return ms[i].err;
+	for (unsigned i = 0; i < MEMBERS; i++)
+		assert_true(all_right(&ms[i]));
 	return 0;
 }
 
-static void sweep(bool resume, unsigned victim)
+static void sweep(const struct had *resumed, unsigned victim)
 {
 	unsigned missed = 0;
 	bool hit = true;
@@ -231,13 +292,13 @@ static void sweep(bool resume, unsigned victim)
 	for (n = 0; hit; n++) {
 		assert_true(n < ALLOC_SWEEP_MAX);
 		alloc_sweep_begin(&ms[victim].sweep, n);
-		rc = live(resume, victim);
+		rc = live(resumed, victim);
 		hit = alloc_sweep_end(&ms[victim].sweep);
 		if (rc && rc != -ENOMEM)
 			fail_msg("%d: %s", n, skein_strerror(rc));
 		missed += rc != 0;
 		/* And once more, with memory. */
-		rc = live(resume, victim);
+		rc = live(resumed, victim);
 		if (rc)
 			fail_msg("behind %d: %s", n, skein_strerror(rc));
 	}
@@ -249,19 +310,65 @@ static void sweep(bool resume, unsigned victim)
 
 static void test_root(void **state)
 {
-	sweep(false, 0);
+	sweep(NULL, 0);
 }
 
 static void test_receivers(void **state)
 {
-	sweep(false, 1);
-	sweep(false, 2);
+	sweep(NULL, 1);
+	sweep(NULL, 2);
+}
+
+static void resumes(const struct had had[MEMBERS])
+{
+	for (unsigned i = 0; i < MEMBERS; i++)
+		sweep(had, i);
 }
 
 static void test_resume(void **state)
 {
-	for (unsigned i = 0; i < MEMBERS; i++)
-		sweep(true, i);
+	static const struct had had[MEMBERS] = {
+		{SKEIN_MCAST_MEMORY, ALL},
+		{SKEIN_MCAST_MEMORY, UNKNOWN},
+		{SKEIN_MCAST_MEMORY, 5},
+	};
+
+	resumes(had);
+}
+
+/* Read once to say what is there, and again to be sent; nothing is kept. */
+static void test_resume_files(void **state)
+{
+	static const struct had had[MEMBERS] = {
+		{SKEIN_MCAST_REREAD, ALL},
+		{SKEIN_MCAST_CONSUMED, UNKNOWN},
+		{SKEIN_MCAST_CONSUMED, 5},
+	};
+
+	resumes(had);
+}
+
+/* The first member lacks some: it goes up, by slots at who has it in none. */
+static void test_resume_upwards(void **state)
+{
+	static const struct had had[MEMBERS] = {
+		{SKEIN_MCAST_REREAD, 3},
+		{SKEIN_MCAST_REREAD, 9},
+		{SKEIN_MCAST_MEMORY, ALL},
+	};
+
+	resumes(had);
+}
+
+static void test_resume_into_memory(void **state)
+{
+	static const struct had had[MEMBERS] = {
+		{SKEIN_MCAST_MEMORY, UNKNOWN},
+		{SKEIN_MCAST_CONSUMED, 0x30},
+		{SKEIN_MCAST_REREAD, ALL},
+	};
+
+	resumes(had);
 }
 
 int main(void)
@@ -271,6 +378,9 @@ int main(void)
 		cmocka_unit_test(test_root),
 		cmocka_unit_test(test_receivers),
 		cmocka_unit_test(test_resume),
+		cmocka_unit_test(test_resume_files),
+		cmocka_unit_test(test_resume_upwards),
+		cmocka_unit_test(test_resume_into_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
