@@ -7,7 +7,7 @@
  *	xfer.c	one message: READYs, arrivals, sends
  *	ring.c	slots for messages that are streamed
  *	over.c	acknowledgement, closing, failure
- *	resume.c what members have of an object that is resumed
+ *	resume.c an object that is resumed
  *	slot.c	small messages, straight from the root to each
  *
  * Records and times go in, records, blocks and calls of the application go out

@@ -72,9 +72,6 @@ struct mcast_resume {
 int mcast_resume_init(struct mcast_eng *e, const struct mcast_claim *claim);
 void mcast_resume_fini(struct mcast_eng *e);
 
-/* HAVE, RUN and SUM. */
-void mcast_resume_record(struct mcast_eng *e, struct mcast_nb *nb,
-			 const struct mcast_rec *rec);
 /* Tells, begins, looks for the next blocks. Returns what moved. */
 int mcast_resume_step(struct mcast_eng *e);
 bool mcast_resume_has_work(const struct mcast_eng *e);
@@ -91,6 +88,17 @@ void mcast_resume_next_grant(struct mcast_eng *e);
 void mcast_resume_next_send(struct mcast_eng *e);
 /* This member's table is what the claim says: it may be told. 0, -ENOMEM. */
 int mcast_resume_own_table(struct mcast_eng *e);
+
+/* Of an object of so many bytes. */
+uint32_t mcast_resume_blocks(const struct mcast_eng *e, uint64_t size);
+
+/* resume_tell.c: HAVE, RUN and SUM come in. */
+void mcast_resume_record(struct mcast_eng *e, struct mcast_nb *nb,
+			 const struct mcast_rec *rec);
+/* ... and go out. Returns how many. */
+int mcast_resume_say(struct mcast_eng *e);
+/* Has somebody something to hear? */
+bool mcast_resume_says(const struct mcast_eng *e);
 
 /* resume_stream.c: what is there is read by fill(). */
 bool mcast_resume_reading(const struct mcast_eng *e);
