@@ -103,6 +103,8 @@ struct world {
 	uint32_t slots;	 /* of the groups to come */
 	int later_odds;
 	uint64_t packets; /* delivered */
+	/* Behind each round of a member; NULL: nobody looks. */
+	void (*polled)(struct member *m, uint64_t cpu_ns);
 };
 
 /* With an odd seed small messages go by slots, if the group is small enough. */
