@@ -142,6 +142,7 @@ void mcast_eng_fini(struct mcast_eng *e)
 	port->ops->free(port, e->x.have);
 	port->ops->free(port, e->x.sums);
 	port->ops->free(port, e->x.left);
+	port->ops->free(port, e->x.need.left);
 	port->ops->free(port, e->left.have);
 	mcast_resume_fini(e);
 	mcast_ring_free(e);

@@ -5,7 +5,7 @@
  *
  *	eng.c	up and down, what comes in, what is owed, time
  *	xfer.c	one message: READYs, arrivals, sends
- *	ring.c	slots for messages that are streamed
+ *	ring.c	slots for messages that are streamed; need.c: how many
  *	over.c	acknowledgement, closing, failure
  *	resume.c an object that is resumed
  *	slot.c	small messages, straight from the root to each
@@ -20,6 +20,7 @@
 #define SKEIN_MCAST_ENG_H
 
 #include "base/list.h"
+#include "mcast/need.h"
 #include "mcast/port.h"
 #include "mcast/resume.h"
 #include "mcast/schedule.h"
@@ -165,6 +166,7 @@ struct mcast_xfer {
 	uint64_t *have;
 	uint64_t *sums; /* not when streamed */
 	uint8_t *left;	/* streamed, receivers: sends of each block */
+	struct mcast_need need;
 	uint32_t n_have;
 	uint32_t n_app; /* blocks that the application has */
 	struct mcast_item grant, send, feed;
@@ -357,7 +359,7 @@ void mcast_have_set(struct mcast_eng *e, uint32_t block, uint64_t sum);
 void mcast_msg_set(const struct mcast_eng *e, struct skein_mcast_msg *msg,
 		   uint64_t seq, uint64_t size, void *tag);
 
-/* ring.c */
+/* ring.c: for the message under way. -EAGAIN: call again, in a round to come. */
 int mcast_ring_begin(struct mcast_eng *e);
 /* For what fill() is asked for by itself, before there is a message. */
 int mcast_ring_reserve(struct mcast_eng *e);

@@ -93,9 +93,7 @@ static int find_runs(struct skein_mcast *g, struct mcast_claim *c,
 	c->n_runs = mcast_runs_of(c->have, blocks, c->runs, max);
 	memset(c->have, 0, len);
 	for (uint32_t i = 0; i < c->n_runs; i++)
-		for (uint32_t b = c->runs[i].first;
-		     b < c->runs[i].first + c->runs[i].count; b++)
-			c->have[b / 64] |= 1ull << b % 64;
+		mcast_run_set(c->have, &c->runs[i]);
 	return 0;
 }
 

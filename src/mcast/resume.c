@@ -119,6 +119,7 @@ void mcast_resume_fini(struct mcast_eng *e)
 	port->ops->free(port, r->parents);
 	port->ops->free(port, r->order);
 	port->ops->free(port, r->shares);
+	port->ops->free(port, r->judge.upto);
 	port->ops->free(port, r);
 	e->resume = NULL;
 }
@@ -143,75 +144,89 @@ uint32_t mcast_resume_blocks(const struct mcast_eng *e, uint64_t size)
 
 /* --- the root compares -------------------------------------------------- */
 
-/* The digests of blocks before the first, the STRIDE-th, ... that the root has. */
-struct sums {
-	const struct mcast_claim *claim;
-	uint64_t *upto;
-};
-
-static uint64_t digest_upto(const struct sums *s, uint32_t end)
+static uint64_t digest_of(const struct mcast_claim *c, uint32_t b, uint32_t end,
+			  uint64_t d)
 {
-	uint64_t d = s->upto[end / STRIDE];
-
-	for (uint32_t b = end / STRIDE * STRIDE; b < end; b++)
-		if (s->claim->have[b / 64] >> b % 64 & 1)
-			d = mcast_digest_add(d, s->claim->sums[b], b);
+	for (; b < end; b++)
+		if (c->have[b / 64] >> b % 64 & 1)
+			d = mcast_digest_add(d, c->sums[b], b);
 	return d;
 }
 
-/* A run of another member is as the root has it, or the root has not all. */
-static bool run_right(const struct sums *s, const struct mcast_table *root,
-		      const struct mcast_run *run)
+static uint64_t digest_upto(const struct mcast_resume *r, uint32_t end)
 {
-	const struct mcast_run *own = mcast_run_find(root, run->first);
+	return digest_of(&r->claim, end / STRIDE * STRIDE, end,
+			 r->judge.upto[end / STRIDE]);
+}
+
+/* A run of another member is as the root has it, or the root has not all. */
+static bool run_right(const struct mcast_resume *r, const struct mcast_run *run)
+{
+	const struct mcast_run *own = mcast_run_find(&r->tables[0], run->first);
 	uint32_t end = run->first + run->count;
 
 	if (!own || own->first + own->count < end)
 		return true;
-	return digest_upto(s, end) - digest_upto(s, run->first) == run->digest;
+	return digest_upto(r, end) - digest_upto(r, run->first) == run->digest;
 }
 
-static void compare(const struct sums *s, const struct mcast_table *root,
-		    struct mcast_table *t)
+/* Another size is no part of this object: start() says so. */
+static bool comparable(const struct mcast_resume *r,
+		       const struct mcast_table *t)
 {
-	uint32_t kept = 0;
-
-	/* Another size is no part of this object: start() says so. */
-	if (!t->knows || t->size != root->size || t->gone)
-		return;
-	for (uint32_t i = 0; i < t->n; i++)
-		if (run_right(s, root, &t->runs[i]))
-			t->runs[kept++] = t->runs[i];
-	t->n = kept;
+	return t->knows && t->size == r->tables[0].size && !t->gone;
 }
 
-/* All tables have come up. */
+static void compare_next(struct mcast_resume *r)
+{
+	struct mcast_judge *j = &r->judge;
+	struct mcast_table *t = &r->tables[j->member];
+
+	if (comparable(r, t) && j->run < t->n) {
+		if (run_right(r, &t->runs[j->run]))
+			t->runs[j->kept++] = t->runs[j->run];
+		j->run++;
+		return;
+	}
+	if (comparable(r, t))
+		t->n = j->kept;
+	j->member++;
+	j->run = j->kept = 0;
+}
+
+/* All tables have come up. A round looks at some blocks: there may be 2^24. */
 static int judge(struct mcast_eng *e)
 {
 	struct mcast_resume *r = e->resume;
-	struct sums s = {.claim = &r->claim};
-	uint32_t strides;
+	struct mcast_judge *j = &r->judge;
+	uint32_t strides, looks = 0;
 
 	if (!r->tables[0].n) {
 		r->n_all = e->conf.n;
 		return 0;
 	}
 	strides = mcast_resume_blocks(e, r->claim.size) / STRIDE + 1;
-	s.upto = e->port->ops->alloc(e->port, strides * sizeof(*s.upto));
-	if (!s.upto)
-		return -ENOMEM;
-	for (uint32_t i = 1; i < strides; i++) {
-		/* what is before the (i - 1)-th is known */
-		uint64_t d = s.upto[i - 1];
-
-		for (uint32_t b = (i - 1) * STRIDE; b < i * STRIDE; b++)
-			if (r->claim.have[b / 64] >> b % 64 & 1)
-				d = mcast_digest_add(d, r->claim.sums[b], b);
-		s.upto[i] = d;
+	if (!j->upto) {
+		j->upto = e->port->ops->alloc(e->port,
+					      strides * sizeof(*j->upto));
+		j->at = j->member = 1;
 	}
-	for (uint32_t i = 1; i < e->conf.n; i++)
-		compare(&s, &r->tables[0], &r->tables[i]);
-	e->port->ops->free(e->port, s.upto);
+	if (!j->upto)
+		return -ENOMEM;
+	for (; j->at < strides && looks < MCAST_JUDGE_LOOKS; looks += STRIDE) {
+		uint32_t end = j->at * STRIDE;
+
+		j->upto[j->at] = digest_of(&r->claim, end - STRIDE, end,
+					   j->upto[j->at - 1]);
+		j->at++;
+	}
+	for (; j->member < e->conf.n && looks < MCAST_JUDGE_LOOKS;
+	     looks += 2 * STRIDE)
+		compare_next(r);
+	if (j->member < e->conf.n)
+		return 0;
+	e->port->ops->free(e->port, j->upto);
+	j->upto = NULL;
 	r->n_all = e->conf.n;
 	return 0;
 }
@@ -272,6 +287,30 @@ static bool own_right(struct mcast_eng *e)
 	return true;
 }
 
+/* Of what was consumed, that which another lacks comes all the same, to be passed
+ * on. */
+static void run_take(struct mcast_eng *e, const struct mcast_run *run,
+		     bool gone)
+{
+	const struct mcast_resume_plan *p = &e->resume->plan;
+	struct mcast_xfer *x = &e->x;
+	uint32_t last = x->msg.blocks - 1, kept = run->count;
+	bool has_last = run->first + run->count > last;
+
+	mcast_run_set(x->have, run);
+	x->n_have += run->count;
+	x->msg.digest += run->digest; /* a sum: mcast_digest_add() */
+	if (gone) {
+		kept -= mcast_resume_missing(p, run->first, run->count);
+		has_last = has_last && !mcast_resume_missing(p, last, 1);
+	}
+	e->stats.blocks_kept += kept;
+	e->stats.bytes_kept += (uint64_t)kept * x->msg.block_size;
+	if (has_last)
+		e->stats.bytes_kept -=
+			x->msg.block_size - mcast_block_len(&x->msg, last);
+}
+
 static void own_take(struct mcast_eng *e)
 {
 	const struct mcast_table *t = &e->resume->tables[e->conf.rank];
@@ -286,16 +325,7 @@ static void own_take(struct mcast_eng *e)
 	for (uint32_t i = 0; i < c->n_runs; i++)
 		claimed += c->runs[i].count;
 	for (uint32_t i = 0; i < t->n; i++)
-		for (uint32_t b = t->runs[i].first;
-		     b < t->runs[i].first + t->runs[i].count; b++) {
-			mcast_have_set(e, b, c->sums ? c->sums[b] : 0);
-			/* It comes all the same, to be passed on. */
-			if (t->gone &&
-			    mcast_resume_missing(&e->resume->plan, b))
-				continue;
-			e->stats.blocks_kept++;
-			e->stats.bytes_kept += mcast_block_len(&x->msg, b);
-		}
+		run_take(e, &t->runs[i], t->gone);
 	e->stats.blocks_refused = claimed - e->stats.blocks_kept;
 	e->resume->believed = t->gone && t->n;
 }
@@ -314,7 +344,9 @@ static int begin_xfer(struct mcast_eng *e, const struct mcast_dest *dest)
 	x->ring_due = x->stream && e->conf.n > 1;
 	x->seed = mcast_seed(e->conf.list, 0);
 	x->have = port->ops->alloc(port, words * sizeof(*x->have));
-	if (r->claim.store != SKEIN_MCAST_CONSUMED)
+	x->sums = r->claim.sums;
+	r->claim.sums = NULL;
+	if (!x->sums && r->claim.store != SKEIN_MCAST_CONSUMED)
 		x->sums = port->ops->alloc(port,
 					   x->msg.blocks * sizeof(*x->sums));
 	if (!x->have || (!x->sums && r->claim.store != SKEIN_MCAST_CONSUMED))

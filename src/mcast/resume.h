@@ -18,6 +18,10 @@
 struct mcast_eng;
 struct mcast_nb;
 
+/* Blocks that the root looks at in a round, and some, when it compares: a few
+ * hundred us. */
+#define MCAST_JUDGE_LOOKS (1u << 16)
+
 /* What this member has. have and sums are the port's memory. */
 struct mcast_claim {
 	bool knows; /* how large the object is */
@@ -44,6 +48,14 @@ struct mcast_share {
 	bool sum_told;
 };
 
+/* How far the root has come to compare what all say with what it has. */
+struct mcast_judge {
+	uint64_t *upto; /* digests before the first, the STRIDE-th, ... block */
+	uint32_t at;	/* so many of them are there */
+	/* The next run to look at, and how many before it are right. */
+	uint32_t member, run, kept;
+};
+
 struct mcast_resume {
 	struct mcast_claim claim;
 	struct mcast_table *tables; /* [n] */
@@ -63,6 +75,7 @@ struct mcast_resume {
 	/* What is there is read: the run, the block in it, one under way. */
 	uint32_t read_at, read_in;
 	bool asked;
+	struct mcast_judge judge;
 	bool sum_known;
 	uint64_t sum; /* the root's digest */
 };
@@ -105,12 +118,6 @@ bool mcast_resume_reading(const struct mcast_eng *e);
 bool mcast_resume_read_works(const struct mcast_eng *e);
 int mcast_resume_read(struct mcast_eng *e);
 void mcast_resume_read_done(struct mcast_eng *e, uint32_t block, int status);
-/* Slots that the plan needs, and of them those that fill() is to have
- * (UINT32_MAX: all); the sends of each block, in x.left. 0, -ENOMEM. */
-int mcast_resume_ring(struct mcast_eng *e, uint32_t *count, uint32_t *fed);
-/* Sends of a block that comes, out of its slot. */
-uint32_t mcast_resume_unsent(const struct mcast_eng *e,
-			     const struct mcast_item *recv);
 /* The next send that is asked of fill() is wanted; may it be asked? */
 void mcast_resume_next_feed(struct mcast_eng *e);
 bool mcast_resume_may_feed(const struct mcast_eng *e);

@@ -85,6 +85,18 @@ uint32_t mcast_runs_of(const uint64_t *have, uint32_t blocks,
 	return runs_from(have, blocks, hi, runs);
 }
 
+void mcast_run_set(uint64_t *have, const struct mcast_run *run)
+{
+	uint32_t at = run->first, end = run->first + run->count, bits;
+
+	for (; at < end; at += bits) {
+		bits = 64 - at % 64;
+		if (bits > end - at)
+			bits = end - at;
+		have[at / 64] |= ~0ull >> (64 - bits) << at % 64;
+	}
+}
+
 const struct mcast_run *mcast_run_find(const struct mcast_table *t,
 				       uint32_t block)
 {
@@ -398,21 +410,30 @@ static uint32_t missing_block(const struct mcast_resume_plan *p, uint32_t at)
 	return p->gaps[lo].first + (at - p->gaps[lo].at);
 }
 
-bool mcast_resume_missing(const struct mcast_resume_plan *p, uint32_t block)
+/* How many blocks before `end` somebody lacks. */
+static uint32_t missing_before(const struct mcast_resume_plan *p, uint32_t end)
 {
-	uint32_t lo = 0, hi = p->n_gaps, mid, end;
+	uint32_t lo = 0, hi = p->n_gaps, mid, len;
+	const struct mcast_gap *gap;
 
-	while (hi - lo > 1) {
+	while (lo < hi) {
 		mid = lo + (hi - lo) / 2;
-		if (p->gaps[mid].first <= block)
-			lo = mid;
+		if (p->gaps[mid].first < end)
+			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	if (lo == p->n_gaps || p->gaps[lo].first > block)
-		return false;
-	end = lo + 1 < p->n_gaps ? p->gaps[lo + 1].at : p->missing;
-	return block - p->gaps[lo].first < end - p->gaps[lo].at;
+	if (!lo)
+		return 0;
+	gap = &p->gaps[lo - 1];
+	len = (lo < p->n_gaps ? gap[1].at : p->missing) - gap->at;
+	return gap->at + (end - gap->first < len ? end - gap->first : len);
+}
+
+uint32_t mcast_resume_missing(const struct mcast_resume_plan *p, uint32_t first,
+			      uint32_t count)
+{
+	return missing_before(p, first + count) - missing_before(p, first);
 }
 
 /* Has a member got it on the root's behalf? */
@@ -485,17 +506,27 @@ static enum mcast_resume_found next_down(const struct mcast_resume_plan *p,
 	return MCAST_RESUME_ITEM;
 }
 
-enum mcast_resume_found mcast_resume_next(const struct mcast_resume_plan *p,
+enum mcast_resume_found mcast_resume_look(const struct mcast_resume_plan *p,
 					  struct mcast_resume_iter *it,
+					  uint32_t *looks,
 					  struct mcast_item *out)
 {
 	enum mcast_resume_found found = MCAST_RESUME_MORE;
 
-	for (unsigned i = 0; i < LOOKS && found == MCAST_RESUME_MORE; i++) {
+	for (; *looks && found == MCAST_RESUME_MORE; --*looks) {
 		if (it->gather == p->n_gathers)
 			found = next_down(p, it, out);
 		else if (next_up(p, it, out))
 			found = MCAST_RESUME_ITEM;
 	}
 	return found;
+}
+
+enum mcast_resume_found mcast_resume_next(const struct mcast_resume_plan *p,
+					  struct mcast_resume_iter *it,
+					  struct mcast_item *out)
+{
+	uint32_t looks = LOOKS;
+
+	return mcast_resume_look(p, it, &looks, out);
 }

@@ -41,6 +41,8 @@ uint32_t mcast_runs_max(uint32_t members);
  * has room for max. Returns how many; digests are 0. */
 uint32_t mcast_runs_of(const uint64_t *have, uint32_t blocks,
 		       struct mcast_run *runs, uint32_t max);
+/* Sets the bits of a run's blocks. */
+void mcast_run_set(uint64_t *have, const struct mcast_run *run);
 /* The run that has the block; NULL: none. */
 const struct mcast_run *mcast_run_find(const struct mcast_table *t,
 				       uint32_t block);
@@ -98,8 +100,14 @@ enum mcast_resume_found {
 enum mcast_resume_found mcast_resume_next(const struct mcast_resume_plan *p,
 					  struct mcast_resume_iter *it,
 					  struct mcast_item *out);
-/* Does somebody lack it? */
-bool mcast_resume_missing(const struct mcast_resume_plan *p, uint32_t block);
+/* The same, of as many as *looks, which it counts down; 0: nothing is done. */
+enum mcast_resume_found mcast_resume_look(const struct mcast_resume_plan *p,
+					  struct mcast_resume_iter *it,
+					  uint32_t *looks,
+					  struct mcast_item *out);
+/* Of count blocks from first on: how many does somebody lack? */
+uint32_t mcast_resume_missing(const struct mcast_resume_plan *p, uint32_t first,
+			      uint32_t count);
 /* Is what a member sends there since before: from the beginning, or since what
  * the root lacked went up? Else it comes to the member just before. */
 bool mcast_resume_from_own(const struct mcast_resume_plan *p, uint32_t member,

@@ -9,17 +9,9 @@
  * gathering, for what came with it. Each has slots of its own, so neither takes
  * those that the other waits for: fill() is asked in the order of the sends, so the
  * oldest of its slots is always that of the next send from there; and of the others
- * there are as many as are in use at once when all keep step (the argument of
- * xfer.c).
+ * there are as many as are in use at once when all keep step (need.c).
  */
 #include "mcast/eng.h"
-
-#include <errno.h>
-
-#include "base/assert.h"
-
-/* Slots that fill() has while blocks come, too. */
-#define FED_SLOTS 2u
 
 /* --- what is there is read ---------------------------------------------- */
 
@@ -87,114 +79,6 @@ void mcast_resume_read_done(struct mcast_eng *e, uint32_t block, int status)
 	status = mcast_resume_reading(e) ? 0 : mcast_resume_own_table(e);
 	if (status)
 		mcast_eng_fail(e, e->conf.rank, status, e->conf.rank);
-}
-
-/* --- slots -------------------------------------------------------------- */
-
-static bool next_item(const struct mcast_eng *e, struct mcast_resume_iter *it,
-		      struct mcast_item *out)
-{
-	enum mcast_resume_found f;
-
-	do
-		f = mcast_resume_next(&e->resume->plan, it, out);
-	while (f == MCAST_RESUME_MORE);
-	return f == MCAST_RESUME_ITEM;
-}
-
-static bool goes_up(const struct mcast_eng *e, const struct mcast_item *item)
-{
-	return item->step < e->resume->plan.turn;
-}
-
-/* The next send out of a slot where the block has just come; own: whether one
- * before it comes from fill(). */
-static bool next_relayed(const struct mcast_eng *e,
-			 struct mcast_resume_iter *it, struct mcast_item *out,
-			 bool *own)
-{
-	while (next_item(e, it, out)) {
-		if (!mcast_resume_from_own(&e->resume->plan, e->conf.rank, out))
-			return true;
-		*own = true;
-	}
-	return false;
-}
-
-/* Blocks that go up are sent once, but by the root. */
-uint32_t mcast_resume_unsent(const struct mcast_eng *e,
-			     const struct mcast_item *recv)
-{
-	if (goes_up(e, recv))
-		return !mcast_is_root(e);
-	return e->x.left[recv->block];
-}
-
-static void count_left(struct mcast_eng *e)
-{
-	struct mcast_resume_iter it = {.member = e->conf.rank, .sends = true};
-	struct mcast_item item;
-	bool own;
-
-	while (next_relayed(e, &it, &item, &own)) {
-		if (goes_up(e, &item))
-			continue;
-		skein_assert(e->x.left[item.block] < UINT8_MAX);
-		e->x.left[item.block]++;
-	}
-}
-
-/* The most slots of blocks that come, and whether some are asked of fill(). */
-static uint32_t need(const struct mcast_eng *e, uint8_t *left, bool *own)
-{
-	struct mcast_resume_iter sending = {.member = e->conf.rank,
-					    .sends = true},
-				 granting = {.member = e->conf.rank};
-	struct mcast_item send, recv;
-	uint32_t now = 0, most = 0;
-	bool sends = next_relayed(e, &sending, &send, own);
-	bool recvs = next_item(e, &granting, &recv);
-
-	while (recvs) {
-		/* What comes in a step comes before what goes in it. */
-		if (sends && send.step < recv.step) {
-			now -= goes_up(e, &send) || --left[send.block] == 0;
-			sends = next_relayed(e, &sending, &send, own);
-			continue;
-		}
-		if (++now > most)
-			most = now;
-		now -= goes_up(e, &recv) ? mcast_is_root(e)
-					 : left[recv.block] == 0;
-		recvs = next_item(e, &granting, &recv);
-	}
-	while (sends)
-		sends = next_relayed(e, &sending, &send, own);
-	return most;
-}
-
-int mcast_resume_ring(struct mcast_eng *e, uint32_t *count, uint32_t *fed)
-{
-	uint32_t blocks = e->x.msg.blocks;
-	bool own = false;
-	uint8_t *left;
-
-	e->x.left = e->port->ops->alloc(e->port, blocks);
-	left = e->port->ops->alloc(e->port, blocks);
-	if (!e->x.left || !left) {
-		e->port->ops->free(e->port, left);
-		return -ENOMEM;
-	}
-	count_left(e);
-	memcpy(left, e->x.left, blocks);
-	*count = need(e, left, &own);
-	e->port->ops->free(e->port, left);
-	*fed = own ? FED_SLOTS : 0;
-	if (own && !*count)
-		*fed = UINT32_MAX; /* all of them */
-	/* One is written while another is read. */
-	*count += (*count && *count < blocks) + (own ? FED_SLOTS : 0);
-	return 0;
 }
 
 /* --- what is asked of fill() --------------------------------------------- */

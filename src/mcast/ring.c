@@ -6,7 +6,7 @@
  * A receiver's slot is granted, has its block, and is free again when the
  * block has been sent as often as the schedule says and the application has
  * done with it. How many slots that takes is counted beforehand, along the
- * schedule (need()); with so many the argument of xfer.c holds for streamed
+ * schedule (need.h); with so many the argument of xfer.c holds for streamed
  * messages too. The root's slots hold the next sends; a block that comes again
  * later is asked for again. In what is resumed a member may have slots of both
  * kinds: resume_stream.c.
@@ -15,61 +15,10 @@
 
 #include <errno.h>
 
-#include "base/assert.h"
+/* Slots that fill() has while blocks come, too: resume_stream.c. */
+#define FED_SLOTS 2u
 
-/* --- how many ----------------------------------------------------------- */
-
-/* Counts what is sent of each block. */
-static int count_sends(struct mcast_eng *e)
-{
-	struct mcast_xfer *x = &e->x;
-	struct mcast_item item;
-	uint64_t from = 0;
-
-	x->left = e->port->ops->alloc(e->port, x->msg.blocks);
-	if (!x->left)
-		return -ENOMEM;
-	while (mcast_plan_next_send(&x->plan, e->conf.rank, from, &item)) {
-		skein_assert(x->left[item.block] < UINT8_MAX);
-		x->left[item.block]++;
-		from = item.step + 1;
-	}
-	return 0;
-}
-
-/* The most blocks that are here at once when everybody keeps step: received,
- * and not yet sent for the last time. */
-static int need(struct mcast_eng *e, uint32_t *out)
-{
-	const struct mcast_plan *plan = &e->x.plan;
-	uint32_t rank = e->conf.rank, now = 0, most = 0;
-	struct mcast_item send, recv;
-	bool sends, recvs;
-	uint8_t *left;
-
-	left = e->port->ops->alloc(e->port, e->x.msg.blocks);
-	if (!left)
-		return -ENOMEM;
-	memcpy(left, e->x.left, e->x.msg.blocks);
-	sends = mcast_plan_next_send(plan, rank, 0, &send);
-	recvs = mcast_plan_next_recv(plan, rank, 0, &recv);
-	while (recvs) {
-		/* What comes in a step comes before what goes in it. */
-		if (sends && send.step < recv.step) {
-			now -= --left[send.block] == 0;
-			sends = mcast_plan_next_send(plan, rank, send.step + 1,
-						     &send);
-			continue;
-		}
-		if (++now > most)
-			most = now;
-		now -= left[recv.block] == 0;
-		recvs = mcast_plan_next_recv(plan, rank, recv.step + 1, &recv);
-	}
-	e->port->ops->free(e->port, left);
-	*out = most;
-	return 0;
-}
+/* --- up and down -------------------------------------------------------- */
 
 static int make(struct mcast_eng *e, uint32_t count)
 {
@@ -98,27 +47,36 @@ int mcast_ring_reserve(struct mcast_eng *e)
 	return make(e, e->conf.ring_blocks > 2 ? e->conf.ring_blocks : 2);
 }
 
+/* How many slots; -EAGAIN: it is being counted. */
 static int find_count(struct mcast_eng *e, uint32_t *count)
 {
-	int rc;
+	struct mcast_xfer *x = &e->x;
+	const struct mcast_need *n = &x->need;
+	int rc = 0;
 
-	if (mcast_resume_active(e))
-		return mcast_resume_ring(e, count, &e->x.feed_most);
-	if (mcast_is_root(e)) {
-		e->x.feed_most = UINT32_MAX;
+	if (mcast_is_root(e) && !mcast_resume_active(e)) {
+		x->feed_most = UINT32_MAX;
+		*count = 2;
 		return 0;
 	}
-	rc = count_sends(e);
-	if (rc == 0)
-		rc = need(e, count);
+	if (!x->left)
+		rc = mcast_need_begin(e);
+	if (rc)
+		return rc;
+	if (!mcast_need_step(e))
+		return -EAGAIN;
+	x->feed_most = n->own ? FED_SLOTS : 0;
+	if (n->own && !n->most)
+		x->feed_most = UINT32_MAX; /* all of them */
 	/* One is written while another is read. */
-	*count += *count < e->x.msg.blocks;
-	return rc;
+	*count = n->most + (n->most && n->most < x->msg.blocks) +
+		 (n->own ? FED_SLOTS : 0);
+	return 0;
 }
 
 int mcast_ring_begin(struct mcast_eng *e)
 {
-	uint32_t count = 2;
+	uint32_t count;
 	int rc = find_count(e, &count);
 
 	if (rc)

@@ -54,6 +54,7 @@ static void xfer_clear(struct mcast_eng *e)
 	e->port->ops->free(e->port, x->have);
 	e->port->ops->free(e->port, x->sums);
 	e->port->ops->free(e->port, x->left);
+	e->port->ops->free(e->port, x->need.left);
 	memset(x, 0, sizeof(*x));
 }
 
@@ -68,10 +69,10 @@ static int make_ring(struct mcast_eng *e)
 	uint64_t had = e->ring.count;
 	int rc;
 
-	if (!e->x.ring_due)
+	rc = mcast_ring_begin(e);
+	if (rc == -EAGAIN)
 		return 0;
 	e->x.ring_due = false;
-	rc = mcast_ring_begin(e);
 	for (uint32_t n = 1; e->ring.count != had && n < e->conf.n; n *= 2)
 		e->x.in_turn += 2;
 	return rc;
@@ -110,7 +111,9 @@ static int xfer_make(struct mcast_eng *e, const struct skein_mcast_msg *msg,
 		e->nbs[i].begins = e->nbs[i].child && msg->blocks > 1;
 	x->ring_due = x->stream && e->conf.n > 1;
 	/* One block: it is here, and nobody is to be told. */
-	return msg->blocks == 1 ? make_ring(e) : 0;
+	while (msg->blocks == 1 && x->ring_due && !rc)
+		rc = make_ring(e);
+	return rc;
 }
 
 int mcast_xfer_start_next(struct mcast_eng *e)
@@ -248,13 +251,6 @@ static struct mcast_nb *peer_of(struct mcast_eng *e, uint32_t rank)
 	return &e->nbs[i];
 }
 
-/* How often a streamed block is sent on. */
-static uint32_t unsent(const struct mcast_eng *e, const struct mcast_item *recv)
-{
-	return mcast_resume_active(e) ? mcast_resume_unsent(e, recv)
-				      : e->x.left[recv->block];
-}
-
 /* 1: granted; 0: not now. */
 static int grant_next(struct mcast_eng *e)
 {
@@ -266,7 +262,8 @@ static int grant_next(struct mcast_eng *e)
 	if (!mcast_nb_open(nb))
 		return 0;
 	if (x->stream) {
-		slot = mcast_ring_take(e, false, unsent(e, &x->grant));
+		slot = mcast_ring_take(e, false,
+				       mcast_need_unsent(e, &x->grant));
 		if (slot == MCAST_NO_SLOT)
 			return 0;
 		to = mcast_ring_buf(e, slot);
