@@ -36,6 +36,7 @@ soft/many: thousands of senders on one simulated core
 soft/copy: races two threads, which valgrind runs one at a time
 conn/hostile: valgrind lets descriptors in messages pass the limit
 conn/pair: busy-waits for another thread, which runs at its turn only
+conn/pair_mem: busy-waits for another thread, which runs at its turn only
 conform/soft: minutes of random programs, at a fiftieth of the speed
 conn/scarce: timers end while the other thread waits for its turn
 env/engine_threads: races threads, which valgrind runs one at a time

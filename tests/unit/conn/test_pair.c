@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_pair.c - two contexts in one process: connect, memory operations,
- * sharing a control link, closing from either side.
+ * test_pair.c - two contexts in one process: connect, sharing a control link,
+ * closing from either side.
  */
-#include "unit/cm.h"
-#include "unit/device.h"
-
-#include "conn/handle.h"
+#include "unit/conn/pair.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <skein/skein.h>
-#include <string.h>
 #include <sys/socket.h>
 
 static atomic_uint accepts; /* calls, of whom they may be */
@@ -36,62 +30,9 @@ int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 	return fn(fd, addr, len, flags);
 }
 
-struct pair {
-	struct skein_ctx *server, *client;
-	struct skein_listener *listener;
-	/* written by the server's threads */
-	_Atomic(struct skein_conn *) accepted;
-	atomic_int ups, ends, last;
-};
-
 static bool on_soft(void)
 {
 	return !strcmp(test_device(), "soft");
-}
-
-static void on_conn(void *arg, struct skein_conn *conn,
-		    enum skein_conn_state state)
-{
-	struct pair *p = arg;
-
-	if (state == SKEIN_CONN_READY) {
-		p->accepted = conn;
-		p->ups++;
-	} else {
-		p->ends++;
-		p->accepted = NULL;
-	}
-	p->last = state;
-}
-
-static void pair_open(struct pair *p, const char *server_key,
-		      const char *client_key)
-{
-	struct skein_ctx_attr s = {.size = sizeof(s),
-				   .background = true,
-				   .device = test_device(),
-				   .key = server_key,
-				   .key_len =
-					   server_key ? strlen(server_key) : 0};
-	struct skein_ctx_attr c = s;
-	struct skein_listener_attr l = {
-		.size = sizeof(l), .on_conn = on_conn, .arg = p};
-
-	c.background = false;
-	c.key = client_key;
-	c.key_len = client_key ? strlen(client_key) : 0;
-	memset(p, 0, sizeof(*p));
-	assert_int_equal(skein_ctx_open(&s, &p->server), 0);
-	assert_int_equal(skein_ctx_open(&c, &p->client), 0);
-	assert_int_equal(skein_listener_open(p->server, "127.0.0.1:0", &l,
-					     &p->listener),
-			 0);
-}
-
-static void pair_close(struct pair *p)
-{
-	skein_ctx_close(p->client);
-	skein_ctx_close(p->server);
 }
 
 static void test_connect(void **state)
@@ -110,25 +51,6 @@ static void test_connect(void **state)
 	assert_int_equal(p.ups, 1);
 	assert_int_equal(p.ends, 1);
 	assert_int_equal(p.last, SKEIN_CONN_CLOSING);
-}
-
-/* The client is ready first: the server hears of it a moment later. */
-static void wait_ups(struct pair *p, int n)
-{
-	while (atomic_load(&p->ups) < n)
-		env_yield(p->client->env);
-	assert_int_equal(p->ups, n);
-}
-
-static struct skein_conn *connect_to(struct pair *p)
-{
-	struct skein_conn *conn;
-
-	assert_int_equal(skein_conn_open(p->client,
-					 skein_listener_addr(p->listener), NULL,
-					 &conn),
-			 0);
-	return conn;
 }
 
 /* A listener to whom nobody comes is not asked, whatever its engine does. */
@@ -301,211 +223,6 @@ static void test_join_abandoned(void **state)
 		skein_ctx_progress(p.client);
 	assert_int_equal(skein_conn_state(b), SKEIN_CONN_READY);
 	skein_conn_close(b, SKEIN_S(1));
-	pair_close(&p);
-}
-
-static void test_memory(void **state)
-{
-	struct skein_mem *shared, *local, *other;
-	struct skein_remote r;
-	struct skein_conn *conn;
-	uint64_t old, *words;
-	struct pair p;
-	char *text;
-
-	pair_open(&p, NULL, NULL);
-	assert_int_equal(skein_mem_new(p.server, 8192, &shared), 0);
-	assert_int_equal(skein_mem_new(p.client, 4096, &local), 0);
-	strcpy(skein_mem_addr(shared), "from the server");
-	assert_int_equal(skein_mem_share(shared, "board",
-					 SKEIN_MEM_READ | SKEIN_MEM_WRITE |
-						 SKEIN_MEM_ATOMIC),
-			 0);
-	assert_int_equal(skein_mem_share(shared, "again", SKEIN_MEM_READ),
-			 -EEXIST);
-	conn = connect_to(&p);
-	assert_int_equal(skein_mem_find(conn, "board", SKEIN_S(2), &r), 0);
-	assert_int_equal(r.len, 8192);
-	assert_int_equal(skein_mem_find(conn, "nothing", SKEIN_MS(20), &r),
-			 -ENOENT);
-
-	assert_int_equal(skein_mem_read(conn, local, 0, &r, 0, 64, SKEIN_S(2)),
-			 0);
-	text = skein_mem_addr(local);
-	assert_string_equal(text, "from the server");
-	strcpy(text, "from the client");
-	assert_int_equal(
-		skein_mem_write(conn, local, 0, &r, 4096, 64, SKEIN_S(2)), 0);
-	assert_string_equal((char *)skein_mem_addr(shared) + 4096,
-			    "from the client");
-
-	assert_int_equal(
-		skein_mem_fetch_add(conn, &r, 1024, 5, SKEIN_S(2), &old), 0);
-	assert_int_equal(old, 0);
-	assert_int_equal(
-		skein_mem_cmp_swap(conn, &r, 1024, 5, 77, SKEIN_S(2), &old), 0);
-	assert_int_equal(old, 5);
-	words = skein_mem_addr(shared);
-	assert_int_equal(words[128], 77);
-
-	/* Refused before anything is sent. */
-	assert_int_equal(skein_mem_read(conn, local, 0, &r, 8190, 3,
-					SKEIN_S(2)),
-			 -ERANGE);
-	assert_int_equal(skein_mem_read(conn, local, 4095, &r, 0, 2,
-					SKEIN_S(2)),
-			 -ERANGE);
-	assert_int_equal(skein_mem_fetch_add(conn, &r, 1025, 1, SKEIN_S(2),
-					     &old),
-			 -EINVAL);
-
-	/* One that is shared later is announced; a withdrawn one is gone. */
-	assert_int_equal(skein_mem_new(p.server, 64, &other), 0);
-	assert_int_equal(skein_mem_share(other, "late", SKEIN_MEM_READ), 0);
-	assert_int_equal(skein_mem_find(conn, "late", SKEIN_S(2), &r), 0);
-	assert_int_equal(skein_mem_write(conn, local, 0, &r, 0, 8, SKEIN_S(2)),
-			 -EACCES);
-	skein_conn_close(conn, SKEIN_S(1));
-	skein_mem_free(local);
-	pair_close(&p);
-}
-
-static void test_withdraw(void **state)
-{
-	struct skein_ctx_attr attr = {.size = sizeof(attr),
-				      .device = test_device(),
-				      .background = true};
-	struct skein_mem *shared, *local;
-	struct skein_ctx *client;
-	struct skein_conn *conn;
-	struct skein_remote r;
-	uint64_t begun;
-	struct pair p;
-	bool acked;
-
-	pair_open(&p, NULL, NULL);
-	assert_int_equal(skein_ctx_open(&attr, &client), 0);
-	assert_int_equal(skein_conn_open(client,
-					 skein_listener_addr(p.listener), NULL,
-					 &conn),
-			 0);
-	assert_int_equal(skein_mem_new(p.server, 64, &shared), 0);
-	assert_int_equal(skein_mem_new(client, 64, &local), 0);
-	assert_int_equal(skein_mem_share(shared, "x", SKEIN_MEM_READ), 0);
-	assert_int_equal(skein_mem_find(conn, "x", SKEIN_S(2), &r), 0);
-	begun = env_now_ns(client->env);
-	skein_mem_free(shared);
-	/* Less than its patience: it was acknowledged, and the name is unknown
-	 * by now. */
-	acked = env_now_ns(client->env) - begun < SKEIN_MS(500);
-	if (acked)
-		assert_int_equal(skein_mem_find(conn, "x", SKEIN_MS(1), &r),
-				 -ENOENT);
-	/* Who uses the handle all the same is denied, and told. */
-	assert_int_equal(skein_mem_read(conn, local, 0, &r, 0, 8, SKEIN_S(2)),
-			 -EACCES);
-	skein_conn_close(conn, SKEIN_S(1));
-	skein_ctx_close(client);
-	pair_close(&p);
-}
-
-struct holder {
-	struct engine *e;
-	struct skein_env *env;
-	_Atomic uint64_t until_ns; /* 0: nobody has asked yet */
-	atomic_bool has;
-};
-
-static void hold_engine(void *arg)
-{
-	struct holder *h = arg;
-
-	assert_int_equal(engine_enter(h->e, ENV_NEVER), 0);
-	h->has = true;
-	while (!h->until_ns || env_now_ns(h->env) < h->until_ns)
-		env_yield(h->env);
-	engine_leave(h->e);
-}
-
-/* The deadline passes while another thread has the engine, and no round has
- * run since the question: as on a machine that is short of cores. */
-static void test_find_behind(void **state)
-{
-	static const struct {
-		const char *name;
-		int rc;
-	} cases[] = {{"x", 0}, {"nothing", -ENOENT}};
-	struct env_thread *thread;
-	struct skein_mem *shared;
-	struct skein_conn *conn;
-	struct skein_remote r;
-	struct pair p;
-
-	pair_open(&p, NULL, NULL);
-	assert_int_equal(skein_mem_new(p.server, 64, &shared), 0);
-	assert_int_equal(skein_mem_share(shared, "x", SKEIN_MEM_READ), 0);
-	conn = connect_to(&p);
-	assert_int_equal(skein_mem_find(conn, "x", SKEIN_S(2), &r), 0);
-	for (size_t i = 0; i < 2; i++) {
-		struct holder h = {.e = conn->eng->e, .env = p.client->env};
-
-		assert_int_equal(env_thread_start(h.env, "holder", hold_engine,
-						  &h, &thread),
-				 0);
-		while (!h.has)
-			env_yield(h.env);
-		h.until_ns = env_now_ns(h.env) + SKEIN_MS(20);
-		assert_int_equal(skein_mem_find(conn, cases[i].name, 0, &r),
-				 cases[i].rc);
-		env_thread_join(h.env, thread);
-	}
-	skein_conn_close(conn, SKEIN_S(1));
-	pair_close(&p);
-}
-
-struct async {
-	int done, failed, issued;
-};
-
-static void async_done(void *arg, int status)
-{
-	struct async *a = arg;
-
-	a->done++;
-	a->failed += status != 0;
-}
-
-/* Many more than fit into the send queue. */
-static void test_async(void **state)
-{
-	struct skein_mem *shared, *local;
-	struct async a = {0};
-	struct skein_conn *conn;
-	struct skein_remote r;
-	struct pair p;
-	int rc;
-
-	pair_open(&p, NULL, NULL);
-	assert_int_equal(skein_mem_new(p.server, 4096, &shared), 0);
-	assert_int_equal(skein_mem_new(p.client, 4096, &local), 0);
-	assert_int_equal(skein_mem_share(shared, "x", SKEIN_MEM_WRITE), 0);
-	conn = connect_to(&p);
-	assert_int_equal(skein_mem_find(conn, "x", SKEIN_S(2), &r), 0);
-	while (a.issued < 5000) {
-		rc = skein_mem_write_async(conn, local, 0, &r, 0, 8, async_done,
-					   &a);
-		if (rc == -EAGAIN) {
-			skein_ctx_progress(p.client);
-			continue;
-		}
-		assert_int_equal(rc, 0);
-		a.issued++;
-	}
-	while (a.done < 5000)
-		skein_ctx_progress(p.client);
-	assert_int_equal(a.failed, 0);
-	skein_conn_close(conn, SKEIN_S(1));
-	assert_int_equal(a.done, 5000);
 	pair_close(&p);
 }
 
@@ -757,10 +474,6 @@ int main(void)
 		cmocka_unit_test(test_join_early),
 		cmocka_unit_test(test_join_refused),
 		cmocka_unit_test(test_join_abandoned),
-		cmocka_unit_test(test_memory),
-		cmocka_unit_test(test_withdraw),
-		cmocka_unit_test(test_find_behind),
-		cmocka_unit_test(test_async),
 		cmocka_unit_test(test_server_closes),
 		cmocka_unit_test(test_simultaneous_close),
 		cmocka_unit_test(test_simultaneous_open),
