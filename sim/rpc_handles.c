@@ -17,550 +17,27 @@
 #include <string.h>
 
 #define MS PARTY_MS
-#define HANDLES 2u
-#define VISITORS 16u /* of a session */
-#define WRITES 3u    /* of a thread, under way */
-#define MEET_NS 50000u
-#define LEN_MAX 70000u
-/* After the faults nobody waits as long as this; before, for a stalled thread. */
-#define PATIENCE_NS SKEIN_S(5)
 #define SETTLE_NS SKEIN_S(2)
-
-struct handle {
-	struct skein_conn *conn;
-	bool ordered; /* never made anew */
-	bool mem;     /* area is good */
-	uint32_t life;
-	struct serving *server;
-	struct skein_remote area;
-};
-
-/* A thread on a handle. */
-struct book {
-	struct visitor *v;
-	struct handle *h;
-	uint32_t session;
-	uint32_t slot, len; /* in the area, its own; slot SLOTS: none */
-	uint32_t version;   /* of what it has written there */
-	bool lost;	    /* nobody knows what is there */
-	bool writing[WRITES];
-	uint64_t seen[LEDGER_WORDS]; /* of words that are swapped */
-};
-
-struct visitor {
-	struct handles_peer *p;
-	uint16_t number;
-	bool left;
-	bool inside; /* of a call: one that is made meanwhile may overtake it */
-	uint64_t self;
-	uint32_t seq;
-	unsigned outstanding;
-	struct book books[HANDLES];
-};
-
-struct client {
-	struct run *run;
-	struct handle handles[HANDLES];
-	unsigned n_handles;
-	struct skein_mem *local; /* all visitors' buffers */
-	struct visitor visitors[VISITORS];
-	unsigned outstanding;
-	uint16_t threads; /* so far */
-	bool calm;	  /* the faults are over */
-};
 
 struct run {
 	struct party party;
 	struct handles_peer peers[PARTY_ACTORS_MAX];
 	struct client clients[PARTY_ACTORS_MAX];
 	struct ledger ledger;
-	uint64_t threads, memory_ok, migrations, declines, settled;
+	uint64_t migrations, declines, settled;
 	uint64_t messages, shared; /* of several calls */
 };
 
-static struct skein_env *env_of(struct handles_peer *p)
+static struct run *run_of(struct handles_peer *p)
 {
-	return actor_env(&p->a);
-}
-
-static uint64_t draw(struct handles_peer *p, uint64_t n)
-{
-	return actor_draw(&p->a, n);
-}
-
-static struct report *rep_of(const struct visitor *v)
-{
-	return v->p->ledger->rep;
-}
-
-static struct sim_world *world_of(const struct visitor *v)
-{
-	return v->p->a.party->w;
-}
-
-static bool usable(const struct handle *h)
-{
-	return skein_conn_state(h->conn) == SKEIN_CONN_READY;
-}
-
-/* After the faults all goes well, as long as the connection is there. */
-static void must_succeed(const struct book *b, const char *what, int rc)
-{
-	if (rc && b->v->p->c->calm && usable(b->h))
-		report_fail(rep_of(b->v),
-			    "client %u, thread %u: %s ended with %d, though "
-			    "there are no faults any more",
-			    b->v->p->a.i, b->v->number, what, rc);
-}
-
-static uint64_t draw_timeout(struct handles_peer *p)
-{
-	if (p->c->calm)
-		return PATIENCE_NS;
-	return draw(p, 4) ? SKEIN_S(1) : SKEIN_MS(1 + draw(p, 20));
-}
-
-static bool past(const struct visitor *v, uint64_t end)
-{
-	return sim_thread_now(world_of(v)) >= end;
-}
-
-/* --- calls -------------------------------------------------------------- */
-
-static size_t draw_len(struct handles_peer *p)
-{
-	switch (draw(p, 40)) {
-	case 0:
-		return draw(p, LEN_MAX);
-	case 1:
-	case 2:
-	case 3:
-		return draw(p, 4000);
-	default:
-		return draw(p, 200);
-	}
-}
-
-/* The call and its request, in the process's memory. */
-static unsigned char *request_new(struct book *b, uint32_t *uid, size_t *len)
-{
-	struct handles_peer *p = b->v->p;
-	struct ledger_tag tag = {.seq = b->v->seq++,
-				 .resp_len =
-					 (uint32_t)(sizeof(tag) + draw_len(p)),
-				 .client = (uint16_t)p->a.i,
-				 .thread = b->v->number};
-	enum ledger_how how = (enum ledger_how)(
-		draw(p, 3) ? LEDGER_INLINE : draw(p, LEDGER_HOWS));
-	unsigned char *buf;
-
-	*len = sizeof(tag) + draw_len(p);
-	buf = env_alloc(env_of(p), *len);
-	if (!buf)
-		return NULL;
-	*uid = ledger_call(p->ledger, &tag, b->session, how);
-	if (*uid != LEDGER_NONE) {
-		ledger_request(p->ledger, *uid, buf, *len);
-		return buf;
-	}
-	env_free(env_of(p), buf);
-	return NULL;
-}
-
-static const struct ledger_call *call_of(const struct book *b, uint32_t uid)
-{
-	return &b->v->p->ledger->calls[uid];
-}
-
-static void call_blocking(struct book *b)
-{
-	struct skein_rpc_result res = {.outcome = SKEIN_NOT_SENT};
-	struct handles_peer *p = b->v->p;
-	struct skein_env *env = env_of(p);
-	const struct ledger_call *call;
-	unsigned char *buf, *resp;
-	uint32_t uid;
-	size_t len;
-	int rc;
-
-	buf = request_new(b, &uid, &len);
-	if (!buf)
-		return;
-	call = call_of(b, uid);
-	resp = env_alloc(env, call->tag.resp_len);
-	if (!resp) {
-		ledger_call_refused(p->ledger, uid);
-		env_free(env, buf);
-		return;
-	}
-	b->v->inside = true;
-	rc = skein_rpc_call(b->h->conn, HANDLES_ECHO + call->how, buf, len,
-			    resp, call->tag.resp_len, draw_timeout(p), &res);
-	b->v->inside = false;
-	res.status = rc;
-	ledger_ended(p->ledger, uid, &res, resp);
-	must_succeed(b, "a call", rc);
-	env_free(env, resp);
-	env_free(env, buf);
-}
-
-struct pending {
-	struct book *b;
-	uint32_t uid;
-};
-
-static void call_async(struct book *b, bool wait);
-
-static void call_done(void *arg, const struct skein_rpc_result *res)
-{
-	struct pending *done = arg;
-	struct book *b = done->b;
-	struct handles_peer *p = b->v->p;
-
-	if (!b->v->left && env_thread_self(env_of(p)) != b->v->self)
-		report_fail(rep_of(b->v), "call %u ended in another thread",
-			    done->uid);
-	ledger_ended(p->ledger, done->uid, res, res->data);
-	must_succeed(b, "a call", res->status);
-	b->v->outstanding--;
-	p->c->outstanding--;
-	env_free(env_of(p), done);
-	if (!b->v->left && !b->v->inside && !draw(p, 16))
-		call_async(b, false);
-}
-
-/* Makes progress; whoever has made none lets others. */
-static void reap(struct book *b, uint64_t timeout_ns)
-{
-	int n = skein_rpc_reap(b->h->conn, timeout_ns);
-
-	if (n < 0 && n != -ETIMEDOUT && n != -ENOTCONN)
-		must_succeed(b, "reaping", n);
-	if (n <= 0)
-		sim_sleep(world_of(b->v), 1000);
-}
-
-/* Made, or the reason why not. wait: for room, if there is none. */
-static int call_start(struct book *b, struct pending *done, const void *buf,
-		      size_t len, bool wait)
-{
-	const struct ledger_call *call = call_of(b, done->uid);
-	struct handles_peer *p = b->v->p;
-	uint64_t timeout = draw_timeout(p),
-		 end = sim_thread_now(world_of(b->v)) + timeout;
-	int rc;
-
-	b->v->inside = true;
-	do {
-		rc = skein_rpc_call_async(b->h->conn, HANDLES_ECHO + call->how,
-					  buf, len, call->tag.resp_len, timeout,
-					  call_done, done);
-		if (rc != -EAGAIN || !wait)
-			break;
-		reap(b, 20000);
-	} while (usable(b->h) && !past(b->v, end));
-	b->v->inside = false;
-	return rc;
-}
-
-static void call_async(struct book *b, bool wait)
-{
-	struct handles_peer *p = b->v->p;
-	struct skein_env *env = env_of(p);
-	struct pending *done;
-	unsigned char *buf;
-	uint32_t uid;
-	size_t len;
-	int rc;
-
-	buf = request_new(b, &uid, &len);
-	if (!buf)
-		return;
-	done = env_alloc(env, sizeof(*done));
-	if (done) {
-		*done = (struct pending){b, uid};
-		b->v->outstanding++;
-		p->c->outstanding++;
-		rc = call_start(b, done, buf, len, wait);
-		if (wait)
-			must_succeed(b, "starting a call", rc);
-		if (rc) {
-			b->v->outstanding--;
-			p->c->outstanding--;
-			env_free(env, done);
-			done = NULL;
-		}
-	}
-	if (!done)
-		ledger_call_refused(p->ledger, uid);
-	env_free(env, buf);
-}
-
-/* --- memory operations -------------------------------------------------- */
-
-/* Where in client.local: the buffers of its writes, and that of its READs. */
-static uint64_t local_off(const struct book *b, unsigned i)
-{
-	uint64_t n = (uint64_t)(b->v - b->v->p->c->visitors) * HANDLES +
-		     (uint64_t)(b->h - b->v->p->c->handles);
-
-	return (n * (WRITES + 1) + i) * SLOT_LEN;
-}
-
-static unsigned char *local_buf(const struct book *b, unsigned i)
-{
-	return (unsigned char *)skein_mem_addr(b->v->p->c->local) +
-	       local_off(b, i);
-}
-
-static uint64_t slot_off(const struct book *b)
-{
-	return AREA_SLOTS + (uint64_t)b->slot * SLOT_LEN;
-}
-
-static unsigned char written(const struct book *b, uint32_t k)
-{
-	return (unsigned char)(b->version ? b->version * 89 + b->slot + k + 1
-					  : 0);
-}
-
-struct writing {
-	struct book *b;
-	unsigned i;
-};
-
-static void write_done(void *arg, int status)
-{
-	struct writing *w = arg;
-	struct book *b = w->b;
-
-	b->writing[w->i] = false;
-	b->lost |= status != 0;
-	b->v->p->c->run->memory_ok += !status;
-	must_succeed(b, "a WRITE", status);
-	b->v->p->c->outstanding--;
-	env_free(env_of(b->v->p), w);
-}
-
-static void mem_write(struct book *b)
-{
-	struct handles_peer *p = b->v->p;
-	struct writing *w;
-	unsigned i = 0, tries = 0;
-	int rc;
-
-	while (i < WRITES && b->writing[i])
-		i++;
-	if (i == WRITES || b->lost)
-		return;
-	w = env_alloc(env_of(p), sizeof(*w));
-	if (!w)
-		return;
-	*w = (struct writing){b, i};
-	b->version++;
-	for (uint32_t k = 0; k < b->len; k++)
-		local_buf(b, i)[k] = written(b, k);
-	b->writing[i] = true;
-	p->c->outstanding++;
-	while ((rc = skein_mem_write_async(
-			b->h->conn, p->c->local, local_off(b, i), &b->h->area,
-			slot_off(b), b->len, write_done, w)) == -EAGAIN &&
-	       tries++ < 20)
-		reap(b, 20000);
-	if (!rc)
-		return;
-	if (rc != -EAGAIN)
-		must_succeed(b, "starting a WRITE", rc);
-	b->version--;
-	b->writing[i] = false;
-	p->c->outstanding--;
-	env_free(env_of(p), w);
-}
-
-static void mem_read(struct book *b)
-{
-	struct handles_peer *p = b->v->p;
-	const unsigned char *buf = local_buf(b, WRITES);
-	int rc;
-
-	if (b->lost)
-		return;
-	rc = skein_mem_read(b->h->conn, p->c->local, local_off(b, WRITES),
-			    &b->h->area, slot_off(b), b->len, draw_timeout(p));
-	must_succeed(b, "a READ", rc);
-	/* It may be under way still, and write into its buffer. */
-	b->lost |= rc != 0;
-	if (rc)
-		return;
-	p->c->run->memory_ok++;
-	for (uint32_t k = 0; k < b->len && !b->lost; k++)
-		if (buf[k] != written(b, k)) {
-			report_fail(rep_of(b->v),
-				    "client %u, thread %u: a READ behind WRITE "
-				    "%u of slot %u found %u in byte %u, not %u",
-				    p->a.i, b->v->number, b->version, b->slot,
-				    buf[k], k, written(b, k));
-			return;
-		}
-}
-
-static enum ledger_outcome outcome_of(int rc)
-{
-	if (!rc)
-		return LEDGER_DONE;
-	return rc == -ENOTCONN || rc == -ENOMEM || rc == -EDEADLK
-		       ? LEDGER_NEVER
-		       : LEDGER_UNKNOWN;
-}
-
-static void mem_add(struct book *b)
-{
-	struct handles_peer *p = b->v->p;
-	unsigned word = (unsigned)draw(p, LEDGER_WORDS);
-	uint64_t old = 0;
-	int rc;
-
-	if (!ledger_add(p->ledger, b->h->life, word))
-		return;
-	rc = skein_mem_fetch_add(b->h->conn, &b->h->area, AREA_SUMS + 8 * word,
-				 1, draw_timeout(p), &old);
-	ledger_add_ended(p->ledger, b->h->life, word, outcome_of(rc), old);
-	must_succeed(b, "an add", rc);
-}
-
-static void mem_swap(struct book *b)
-{
-	struct handles_peer *p = b->v->p;
-	unsigned word = (unsigned)draw(p, LEDGER_WORDS);
-	uint64_t old = 0, compare = b->seen[word],
-		 value = ledger_swap(p->ledger, b->h->life, word, compare);
-	int rc;
-
-	if (!value)
-		return;
-	rc = skein_mem_cmp_swap(b->h->conn, &b->h->area, AREA_TOPS + 8 * word,
-				compare, value, draw_timeout(p), &old);
-	ledger_swap_ended(p->ledger, value, outcome_of(rc), old);
-	must_succeed(b, "a swap", rc);
-	if (!rc)
-		b->seen[word] = old == compare ? value : old;
-}
-
-/* --- a thread ----------------------------------------------------------- */
-
-static void step(struct book *b)
-{
-	static void (*const ops[])(struct book *) = {
-		mem_write, mem_write, mem_read, mem_add, mem_swap};
-	struct handles_peer *p = b->v->p;
-	uint64_t what = draw(p, 100);
-
-	if (what < 40)
-		call_blocking(b);
-	else if (what < 75 || !b->h->mem || b->slot == SLOTS)
-		for (uint64_t n = draw(p, 3) ? 1 : 1 + draw(p, 8); n; n--)
-			call_async(b, true);
-	else
-		ops[draw(p, 5)](b);
-}
-
-/* Until so many calls are under way; they end, whatever happens. */
-static void drain(struct visitor *v, unsigned most)
-{
-	uint64_t end = sim_thread_now(world_of(v)) + 4 * PATIENCE_NS;
-	struct client *c = v->p->c;
-
-	for (unsigned i = 0; v->outstanding > most && !past(v, end); i++)
-		reap(&v->books[i % c->n_handles], 100000);
-	if (v->outstanding > most)
-		report_fail(rep_of(v),
-			    "client %u, thread %u: %u calls never end",
-			    v->p->a.i, v->number, v->outstanding);
-}
-
-/* Threads that wake in the same moment meet in the queue. */
-static void pause_some(struct visitor *v)
-{
-	struct handles_peer *p = v->p;
-	uint64_t now = sim_thread_now(world_of(v));
-
-	if (!draw(p, 8))
-		sim_sleep(world_of(v), draw(p, MS));
-	else if (draw(p, 2))
-		sim_sleep(world_of(v), MEET_NS - now % MEET_NS);
-}
-
-static void visit(void *arg)
-{
-	struct visitor *v = arg;
-	struct handles_peer *p = v->p;
-	struct client *c = p->c;
-	unsigned ops = 1 + (unsigned)draw(p, c->calm ? 20 : 60),
-		 window = 1 + (unsigned)draw(p, 12);
-
-	v->self = env_thread_self(env_of(p));
-	while (ops-- && (c->calm || !actor_over(&p->a))) {
-		struct book *b = &v->books[draw(p, c->n_handles)];
-
-		if (usable(b->h))
-			step(b);
-		else
-			sim_sleep(world_of(v), 100000);
-		drain(v, window);
-		pause_some(v);
-	}
-	if (c->calm || draw(p, 2))
-		drain(v, 0);
-	v->left = true;
-}
-
-static void book_open(struct visitor *v, struct book *b, struct handle *h)
-{
-	struct handles_peer *p = v->p;
-
-	*b = (struct book){.v = v, .h = h, .slot = SLOTS};
-	b->session = h->ordered ? ledger_session(p->ledger) : 0;
-	if (!h->mem || h->server->slots == SLOTS)
-		return;
-	b->slot = h->server->slots++;
-	b->len = 8 + (uint32_t)draw(p, SLOT_LEN - 8);
-}
-
-static int visitor_start(struct handles_peer *p, struct visitor *v,
-			 struct env_thread **t)
-{
-	struct client *c = p->c;
-
-	*v = (struct visitor){.p = p, .number = c->threads++};
-	for (unsigned i = 0; i < c->n_handles; i++)
-		book_open(v, &v->books[i], &c->handles[i]);
-	c->run->threads++;
-	return env_thread_start(env_of(p), "visitor", visit, v, t);
-}
-
-/* Some at a time; when one leaves another one comes. */
-static void visitors(struct handles_peer *p)
-{
-	struct env_thread *threads[VISITORS] = {NULL};
-	unsigned at_once = 1 + (unsigned)draw(p, VISITORS),
-		 all = at_once + (unsigned)draw(p, VISITORS - at_once + 1);
-	unsigned n, joined = 0;
-
-	for (n = 0; n < all; n++) {
-		if (n - joined == at_once)
-			env_thread_join(env_of(p), threads[joined++]);
-		if (visitor_start(p, &p->c->visitors[n], &threads[n]))
-			break;
-	}
-	while (joined < n)
-		env_thread_join(env_of(p), threads[joined++]);
+	return container_of(p->a.party, struct run, party);
 }
 
 /* --- a session ---------------------------------------------------------- */
 
 static struct serving *server_of(struct handles_peer *p, uint32_t life)
 {
-	struct run *run = p->c->run;
+	struct run *run = run_of(p);
 
 	for (unsigned i = 0; i < run->party.n_servers; i++)
 		if (run->peers[i].s.life == life)
@@ -589,23 +66,24 @@ static int handle_open(struct handles_peer *p, struct handle *h)
 	const char *addr;
 	int rc;
 
-	addr = draw(p, party->n_servers) ? "server1:7000" : "server:7000";
-	attr.retries = (unsigned)draw(p, 5);
-	attr.timeout_ns = SKEIN_MS(200 + draw(p, 2000));
-	attr.reconnect = !p->c->calm && !draw(p, 4);
-	attr.qps = 1 + (unsigned)draw(p, 6);
-	attr.combine = (unsigned[]){0, 1, 2, 16}[draw(p, 4)];
-	attr.shard = (unsigned)draw(p, 4);
+	addr = handles_draw(p, party->n_servers) ? "server1:7000"
+						 : "server:7000";
+	attr.retries = (unsigned)handles_draw(p, 5);
+	attr.timeout_ns = SKEIN_MS(200 + handles_draw(p, 2000));
+	attr.reconnect = !p->c->calm && !handles_draw(p, 4);
+	attr.qps = 1 + (unsigned)handles_draw(p, 6);
+	attr.combine = (unsigned[]){0, 1, 2, 16}[handles_draw(p, 4)];
+	attr.shard = (unsigned)handles_draw(p, 4);
 	*h = (struct handle){.ordered = !attr.reconnect};
 	rc = skein_conn_open(p->a.ctx, addr, &attr, &h->conn);
-	if (!rc && draw(p, 2))
+	if (!rc && handles_draw(p, 2))
 		handles_gather(p, h->conn);
 	return rc;
 }
 
 static void handle_close(struct handles_peer *p, struct handle *h)
 {
-	struct run *run = p->c->run;
+	struct run *run = run_of(p);
 	struct skein_rpc_stats st;
 
 	if (!skein_rpc_stats(h->conn, &st)) {
@@ -615,13 +93,13 @@ static void handle_close(struct handles_peer *p, struct handle *h)
 		for (unsigned i = 1; i < SKEIN_RPC_DEGREES; i++)
 			run->shared += st.degrees[i];
 	}
-	skein_conn_close(h->conn, SKEIN_MS(draw(p, 200)));
+	skein_conn_close(h->conn, SKEIN_MS(handles_draw(p, 200)));
 }
 
 /* Nothing is under way: soon both ends' books agree. */
 static void settle(struct handles_peer *p, struct handle *h)
 {
-	struct run *run = p->c->run;
+	struct run *run = run_of(p);
 	struct sim_world *w = p->a.party->w;
 	uint64_t end = sim_thread_now(w) + SETTLE_NS;
 	enum books books;
@@ -630,13 +108,13 @@ static void settle(struct handles_peer *p, struct handle *h)
 	do {
 		books = handles_books(h->conn, run->peers, run->party.n_servers,
 				      why, sizeof(why));
-		if (books != BOOKS_UNSETTLED || !usable(h))
+		if (books != BOOKS_UNSETTLED || !handle_usable(h))
 			break;
 		skein_engine_run(skein_ctx_engine(p->a.ctx), 200000);
 		sim_sleep(w, 1000);
 	} while (sim_thread_now(w) < end);
 	run->settled += books == BOOKS_AGREE;
-	if (usable(h) &&
+	if (handle_usable(h) &&
 	    (books == BOOKS_WRONG || (books == BOOKS_UNSETTLED && p->c->calm)))
 		report_fail(p->ledger->rep, "client %u: %s", p->a.i, why);
 }
@@ -648,7 +126,7 @@ static bool all_usable(struct handles_peer *p)
 	const char *why;
 
 	for (unsigned i = 0; i < c->n_handles; i++) {
-		if (usable(&c->handles[i]))
+		if (handle_usable(&c->handles[i]))
 			continue;
 		skein_conn_error(c->handles[i].conn, &why);
 		report_fail(p->ledger->rep, "client %u: %s", p->a.i, why);
@@ -664,7 +142,7 @@ static void use_handles(struct handles_peer *p)
 	for (unsigned i = 0; i < c->n_handles; i++)
 		if (c->handles[i].ordered && c->local)
 			area_find(p, &c->handles[i]);
-	visitors(p);
+	handles_visit(p);
 	if (!c->calm || !all_usable(p) || c->outstanding)
 		return;
 	for (unsigned i = 0; i < c->n_handles; i++)
@@ -676,7 +154,7 @@ static int session(struct actor *actor)
 {
 	struct handles_peer *p = container_of(actor, struct handles_peer, a);
 	struct client *c = p->c;
-	unsigned want = 1 + (unsigned)draw(p, HANDLES);
+	unsigned want = 1 + (unsigned)handles_draw(p, HANDLES);
 	uint64_t end;
 	int rc = 0;
 
@@ -750,12 +228,17 @@ static const struct party_ops party_ops = {
 static void figures(struct run *run)
 {
 	struct report *rep = run->party.rep;
+	uint64_t threads = 0, memory_ok = 0;
 
+	for (unsigned i = 0; i < PARTY_ACTORS_MAX; i++) {
+		threads += run->clients[i].threads;
+		memory_ok += run->clients[i].memory_ok;
+	}
 	report_row(rep, "clients", run->party.n_clients);
 	report_row(rep, "servers", run->party.n_servers);
-	report_row(rep, "threads", (double)run->threads);
+	report_row(rep, "threads", (double)threads);
 	ledger_figures(&run->ledger);
-	report_row(rep, "writes_and_reads_ok", (double)run->memory_ok);
+	report_row(rep, "writes_and_reads_ok", (double)memory_ok);
 	report_row(rep, "messages", (double)run->messages);
 	report_row(rep, "messages_of_several_calls", (double)run->shared);
 	report_row(rep, "migrations", (double)run->migrations);
@@ -774,7 +257,6 @@ static int rpc_handles(const struct scenario_conf *conf, struct report *rep)
 	for (unsigned i = 0; i < PARTY_ACTORS_MAX; i++) {
 		run->peers[i].ledger = &run->ledger;
 		run->peers[i].c = &run->clients[i];
-		run->clients[i].run = run;
 	}
 	rc = party_init(&run->party, &party_ops, conf, rep, run->peers,
 			sizeof(run->peers[0]));

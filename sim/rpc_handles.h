@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * rpc_handles.h - the parts of the scenario rpc-handles: rpc_handles.c has the
- * run, what it checks, and the clients; handles_server.c their servers,
+ * run, what it checks, and the clients; handles_visit.c what their threads do,
+ * handles_server.c their servers,
  * handles_tune.c their settings, handles_books.c the comparison of both ends'
  * credits.
  */
@@ -15,6 +16,15 @@
 #define HANDLES_SHARDS_MAX 3
 #define HANDLES_LATER_MAX 256u /* requests that the answerer has */
 #define HANDLES_SERVED_MAX 64u
+#define HANDLES 2u   /* of a client, at most */
+#define VISITORS 16u /* of a session */
+#define WRITES 3u    /* of a thread, under way */
+
+#define HANDLES 2u
+#define VISITORS 16u /* of a session */
+#define WRITES 3u    /* of a thread, under way */
+/* After the faults nobody waits as long as this; before, for a stalled thread. */
+#define PATIENCE_NS SKEIN_S(5)
 
 /* The area that a server shares: its life, its words, slots for whoever has
  * them. */
@@ -43,12 +53,68 @@ struct serving {
 	unsigned n_served;
 };
 
+struct handle {
+	struct skein_conn *conn;
+	bool ordered; /* never made anew */
+	bool mem;     /* area is good */
+	uint32_t life;
+	struct serving *server;
+	struct skein_remote area;
+};
+
+/* A thread on a handle. */
+struct book {
+	struct visitor *v;
+	struct handle *h;
+	uint32_t session;
+	uint32_t slot, len; /* in the area, its own; slot SLOTS: none */
+	uint32_t version;   /* of what it has written there */
+	bool lost;	    /* nobody knows what is there */
+	bool writing[WRITES];
+	uint64_t seen[LEDGER_WORDS]; /* of words that are swapped */
+};
+
+struct visitor {
+	struct handles_peer *p;
+	uint16_t number;
+	bool left;
+	bool inside; /* of a call: one that is made meanwhile may overtake it */
+	uint64_t self;
+	uint32_t seq;
+	unsigned outstanding;
+	struct book books[HANDLES];
+};
+
+struct client {
+	struct handle handles[HANDLES];
+	unsigned n_handles;
+	struct skein_mem *local; /* all visitors' buffers */
+	struct visitor visitors[VISITORS];
+	unsigned outstanding;
+	uint16_t threads; /* so far */
+	uint64_t memory_ok;
+	bool calm; /* the faults are over */
+};
+
 struct handles_peer {
 	struct actor a;
 	struct ledger *ledger;
 	struct serving s;
-	struct client *c; /* a client's: rpc_handles.c */
+	struct client *c; /* a client's */
 };
+
+static inline uint64_t handles_draw(struct handles_peer *p, uint64_t n)
+{
+	return actor_draw(&p->a, n);
+}
+
+static inline bool handle_usable(const struct handle *h)
+{
+	return skein_conn_state(h->conn) == SKEIN_CONN_READY;
+}
+
+/* handles_visit.c: threads come and leave, until all have left. */
+void handles_visit(struct handles_peer *p);
 
 /* handles_tune.c. The peer's context: small rings, few active QPs, short
  * intervals. */
