@@ -99,35 +99,79 @@ static int nic_of(const struct scenario_conf *sc, const char *name,
 /* --- figure 8: many copies --------------------------------------------- */
 
 /* Sierra: 40 Gb/s; 256 MB. Blocks of 1 MB, as in the paper's table 1. */
-static int scaling_line(const struct scenario_conf *sc, uint32_t nodes,
-			const struct nic_model *nic, struct report *rep,
-			double *took)
-{
-	struct mcast_bed_conf conf = {.seed = sc->seed,
-				      .nic = nic,
-				      .nodes = nodes,
-				      .algorithm = MCAST_PIPELINE,
-				      .object = 256 * MIB,
-				      .block = MIB};
-	struct mcast_bed_result pipe, seq;
-	double line = (double)conf.object * 8 / nic->link_gbps / 1e6, bound;
-	int rc = run(rep, &conf, &pipe);
+struct copies {
+	const struct scenario_conf *sc;
+	struct mcast_bed_conf conf; /* to so many nodes */
+	bool last;		    /* there are no more */
+};
 
-	conf.algorithm = MCAST_SEQUENTIAL;
+typedef int copies_fn(struct copies *c, struct report *rep, void *arg);
+
+/* For each size up to the nodes that are asked for. */
+static int each_size(const struct scenario_conf *sc, struct report *rep,
+		     const uint32_t *sizes, unsigned n, copies_fn *fn,
+		     void *arg)
+{
+	struct nic_model nic;
+	struct copies c = {.sc = sc};
+	int rc = nic_of(sc, "connectx3", 40, &nic);
+
+	for (unsigned i = 0; i < n && !rc; i++) {
+		if (sc->nodes && sizes[i] > sc->nodes)
+			break;
+		c.last = i + 1 == n || (sc->nodes && sizes[i + 1] > sc->nodes);
+		c.conf = (struct mcast_bed_conf){.seed = sc->seed,
+						 .nic = &nic,
+						 .nodes = sizes[i],
+						 .algorithm = MCAST_PIPELINE,
+						 .object = 256 * MIB,
+						 .block = MIB};
+		rc = fn(&c, rep, arg);
+	}
+	return rc;
+}
+
+static double line_ms(const struct copies *c)
+{
+	return (double)c->conf.object * 8 / c->conf.nic->link_gbps / 1e6;
+}
+
+static double bound_ms(const struct copies *c,
+		       const struct mcast_bed_result *res)
+{
+	return line_ms(c) *
+	       (double)(log2_ceil(c->conf.nodes) + res->blocks - 1) /
+	       (double)res->blocks;
+}
+
+struct took {
+	double last, at_128;
+};
+
+static int scaling_line(struct copies *c, struct report *rep, void *arg)
+{
+	struct mcast_bed_result pipe, seq;
+	struct took *took = arg;
+	double bound;
+	int rc = run(rep, &c->conf, &pipe);
+
+	c->conf.algorithm = MCAST_SEQUENTIAL;
 	if (!rc)
-		rc = run_relay(rep, &conf, &seq);
+		rc = run_relay(rep, &c->conf, &seq);
 	if (rc)
 		return rc;
-	bound = line * (double)(log2_ceil(nodes) + pipe.blocks - 1) /
-		(double)pipe.blocks;
-	*took = ms(&pipe);
+	bound = bound_ms(c, &pipe);
+	took->last = ms(&pipe);
+	if (c->conf.nodes == 128)
+		took->at_128 = took->last;
 	report_line(rep, "",
-		    (double[]){nodes, ms(&pipe), bound, ms(&pipe) / bound,
+		    (double[]){c->conf.nodes, ms(&pipe), bound,
+			       ms(&pipe) / bound,
 			       (double)(pipe.ns - pipe.first_ns) / 1e6,
 			       ms(&seq), pipe.peers_max});
-	if (!sc->nic && ms(&pipe) > 1.15 * bound)
+	if (!c->sc->nic && ms(&pipe) > 1.15 * bound)
 		report_fail(rep, "%u nodes: %.1f ms, more than 1.15 x %.1f",
-			    nodes, ms(&pipe), bound);
+			    c->conf.nodes, ms(&pipe), bound);
 	return 0;
 }
 
@@ -139,23 +183,18 @@ static int scaling(const struct scenario_conf *sc, struct report *rep)
 					   "peers_max", NULL};
 	static const uint32_t sizes[] = {2,  3,	  4,   8,   16,	 32,  48,
 					 64, 100, 128, 200, 256, 300, 512};
-	struct nic_model nic;
-	double took = 0, at_128 = 0;
-	int rc = nic_of(sc, "connectx3", 40, &nic);
+	struct took took = {0};
+	int rc;
 
 	columns(rep, cols);
-	for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes) && !rc; i++) {
-		if (sc->nodes && sizes[i] > sc->nodes)
-			break;
-		rc = scaling_line(sc, sizes[i], &nic, rep, &took);
-		if (sizes[i] == 128)
-			at_128 = took;
-	}
-	if (at_128 > 0)
-		report_row(rep, "most_to_127_copies", took / at_128);
-	if (!rc && !sc->nic && at_128 > 0 && took > 1.05 * at_128)
-		report_fail(rep, "%.1f ms for most copies, %.1f for 127", took,
-			    at_128);
+	rc = each_size(sc, rep, sizes, sizeof(sizes) / sizeof(*sizes),
+		       scaling_line, &took);
+	if (took.at_128 > 0)
+		report_row(rep, "most_to_127_copies", took.last / took.at_128);
+	if (!rc && !sc->nic && took.at_128 > 0 &&
+	    took.last > 1.05 * took.at_128)
+		report_fail(rep, "%.1f ms for most copies, %.1f for 127",
+			    took.last, took.at_128);
 	return rc;
 }
 
@@ -168,10 +207,31 @@ const struct scenario scenario_mcast_scaling = {
 
 /* --- the engine beside the least relay ---------------------------------- */
 
-/* The next size is too large, or there is none: the one to trace. */
-static bool is_last(const uint32_t *size, const uint32_t *end, uint32_t limit)
+static int engine_line(struct copies *c, struct report *rep, void *arg)
 {
-	return size + 1 == end || (limit && size[1] > limit);
+	struct mcast_bed_result eng, relay, seq;
+	double bound, *worst = arg;
+	int rc = run_relay(rep, &c->conf, &relay);
+
+	/* The largest is the one to trace. */
+	if (c->last)
+		c->conf.tracer = c->sc->tracer;
+	if (!rc)
+		rc = run(rep, &c->conf, &eng);
+	c->conf.tracer = NULL;
+	c->conf.algorithm = MCAST_SEQUENTIAL;
+	if (!rc)
+		rc = run(rep, &c->conf, &seq);
+	if (rc)
+		return rc;
+	bound = line_ms(c) * (double)relay.steps / (double)relay.blocks;
+	*worst = ms(&eng) / bound > *worst ? ms(&eng) / bound : *worst;
+	report_line(rep, "",
+		    (double[]){c->conf.nodes, ms(&eng), ms(&relay), bound,
+			       ms(&eng) / bound,
+			       (double)(eng.ns - eng.first_ns) / 1e6,
+			       ms(&seq)});
+	return 0;
 }
 
 static int engine(const struct scenario_conf *sc, struct report *rep)
@@ -181,42 +241,12 @@ static int engine(const struct scenario_conf *sc, struct report *rep)
 					   "ratio",	    "skew_ms",
 					   "sequential_ms", NULL};
 	static const uint32_t sizes[] = {2, 4, 6, 8, 16, 48, 64};
-	struct mcast_bed_result eng, relay, seq;
-	double line, bound, worst = 0;
-	struct nic_model nic;
-	int rc = nic_of(sc, "connectx3", 40, &nic);
+	double worst = 0;
+	int rc;
 
 	columns(rep, cols);
-	for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes) && !rc; i++) {
-		struct mcast_bed_conf conf = {.seed = sc->seed,
-					      .nic = &nic,
-					      .nodes = sizes[i],
-					      .algorithm = MCAST_PIPELINE,
-					      .object = 256 * MIB,
-					      .block = MIB};
-
-		if (sc->nodes && sizes[i] > sc->nodes)
-			break;
-		rc = run_relay(rep, &conf, &relay);
-		if (is_last(&sizes[i], sizes + 7, sc->nodes))
-			conf.tracer = sc->tracer;
-		if (!rc)
-			rc = run(rep, &conf, &eng);
-		conf.tracer = NULL;
-		conf.algorithm = MCAST_SEQUENTIAL;
-		if (!rc)
-			rc = run(rep, &conf, &seq);
-		if (rc)
-			break;
-		line = (double)conf.object * 8 / nic.link_gbps / 1e6;
-		bound = line * (double)relay.steps / (double)relay.blocks;
-		worst = ms(&eng) / bound > worst ? ms(&eng) / bound : worst;
-		report_line(rep, "",
-			    (double[]){sizes[i], ms(&eng), ms(&relay), bound,
-				       ms(&eng) / bound,
-				       (double)(eng.ns - eng.first_ns) / 1e6,
-				       ms(&seq)});
-	}
+	rc = each_size(sc, rep, sizes, sizeof(sizes) / sizeof(*sizes),
+		       engine_line, &worst);
 	report_row(rep, "worst_ratio", worst);
 	if (!rc && !sc->nic && worst > 1.15)
 		report_fail(rep, "%.2f times the steps at line rate, not 1.15",
@@ -234,32 +264,24 @@ const struct scenario scenario_mcast_engine = {
 /* --- a group's first message ------------------------------------------- */
 
 /* Members take their memory when it begins. */
-static int first_line(const struct scenario_conf *sc, uint32_t nodes,
-		      const struct nic_model *nic, struct report *rep)
+static int first_line(struct copies *c, struct report *rep, void *arg)
 {
-	struct mcast_bed_conf conf = {.seed = sc->seed,
-				      .nic = nic,
-				      .nodes = nodes,
-				      .algorithm = MCAST_PIPELINE,
-				      .object = 256 * MIB,
-				      .block = MIB};
 	struct mcast_bed_result first, next;
-	double line = (double)conf.object * 8 / nic->link_gbps / 1e6, bound;
-	int rc = run(rep, &conf, &next);
+	double bound;
+	int rc = run(rep, &c->conf, &next);
 
-	conf.cold = true;
+	c->conf.cold = true;
 	if (!rc)
-		rc = run(rep, &conf, &first);
+		rc = run(rep, &c->conf, &first);
 	if (rc)
 		return rc;
-	bound = line * (double)(log2_ceil(nodes) + first.blocks - 1) /
-		(double)first.blocks;
+	bound = bound_ms(c, &first);
 	report_line(rep, "",
-		    (double[]){nodes, ms(&first), ms(&next), bound,
+		    (double[]){c->conf.nodes, ms(&first), ms(&next), bound,
 			       ms(&first) / bound, ms(&next) / bound});
-	if (!sc->nic && ms(&first) > 1.05 * bound)
+	if (!c->sc->nic && ms(&first) > 1.05 * bound)
 		report_fail(rep, "%u nodes: %.1f ms, more than 1.05 x %.1f",
-			    nodes, ms(&first), bound);
+			    c->conf.nodes, ms(&first), bound);
 	return 0;
 }
 
@@ -269,16 +291,10 @@ static int first(const struct scenario_conf *sc, struct report *rep)
 					   "bound_ms", "first_ratio", "ratio",
 					   NULL};
 	static const uint32_t sizes[] = {2, 4, 7, 16, 48, 64, 100, 128, 300};
-	struct nic_model nic;
-	int rc = nic_of(sc, "connectx3", 40, &nic);
 
 	columns(rep, cols);
-	for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes) && !rc; i++) {
-		if (sc->nodes && sizes[i] > sc->nodes)
-			break;
-		rc = first_line(sc, sizes[i], &nic, rep);
-	}
-	return rc;
+	return each_size(sc, rep, sizes, sizeof(sizes) / sizeof(*sizes),
+			 first_line, NULL);
 }
 
 const struct scenario scenario_mcast_first = {
