@@ -14,7 +14,7 @@ HARSH_SEEDS ?= 20
 
 SHELL := /bin/bash
 
-.PHONY: all build help deps demo test test-hw asan tsan valgrind lint format \
+.PHONY: all build help demo test test-hw asan tsan valgrind lint format \
 	fuzz-smoke bench bench-peers bench-cp bench-mcast soak docs sim-plots install clean
 
 all: build
@@ -87,7 +87,7 @@ valgrind:
 	$(MAKE) build
 	scripts/valgrind.sh $(BUILD)
 
-##lint: format, layers, globals, lengths, cppcheck, clang-tidy
+##lint: format, layers, globals, lengths, man pages, cppcheck, clang-tidy
 lint:
 	scripts/deps.sh build test lint
 	$(MAKE) build
