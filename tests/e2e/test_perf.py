@@ -98,9 +98,10 @@ def rpc():
         assert (found['threads'], found['sharing']) == (2, None)
 
 
-def shares(case, *words):
+def shares(case, *words, env=None):
     """Many threads on few QPs: the sums that hold whatever the machine does."""
-    found = measured(run_self(case, 'rpc', '--self', '--json', *QUICK, *words))
+    found = measured(run_self(case, 'rpc', '--self', '--json', *QUICK, *words,
+                              env=env))
     sharing = found['sharing']
     assert sharing['calls'] == found['operations_run'] > 0
     assert 0 < found['messages'] <= sharing['calls']
@@ -121,11 +122,16 @@ def rpc_shared():
             assert sharing['degree_median'] >= 1
             # of every lane, and none has more than twice 32
             assert 0 < sharing['credits'] <= 64 * found['qps']
+            assert 1 <= sharing['active_qps'] <= found['qps'], sharing
             assert (sharing['answer_doorbells'] - sharing['answers'] ==
                     sharing['credit_grants'] + sharing['credit_declines'])
         # one thread alone combines with nobody
         found, sharing = shares(case, '-q', '1', '-n', fewer(500))
         assert found['messages'] == sharing['calls']
+        # a ring of eight calls, and sixteen that want to be under way
+        found, sharing = shares(case, '-q', '1', '-t', '16', '-s', '1000',
+                                '-n', 64, env={'SKEIN_RPC_RING': '8K'})
+        assert sharing['head_fetches'] > 0, sharing
 
 
 def rpc_together():
@@ -145,6 +151,7 @@ def rpc_spin_lock():
                                     fewer(1000))
             assert not sharing['combining']
             assert sharing['credits'] is sharing['degree_median'] is None
+            assert sharing['active_qps'] is None
             # each call in a message of its own, and with a doorbell
             assert found['messages'] == sharing['calls']
             assert found['doorbells'] >= sharing['calls']
@@ -163,7 +170,7 @@ def rpc_degree():
         table = run_self(case, 'rpc', '--self', '--threads', '2', '--degree',
                          '2', '-n', fewer(64), *QUICK).text('out')
         assert 'shared by combining 2 calls' in table, table
-        assert re.search(r'^#bytes +degree .* migrations$', table, re.M), table
+        assert re.search(r'^#bytes +degree .* head fetches$', table, re.M), table
 
 
 def rpc_events():

@@ -468,7 +468,9 @@ static void add_counts(struct perf_counts *c, const struct skein_rpc_stats *s)
 	c->grants += s->credit_grants;
 	c->declines += s->credit_declines;
 	c->migrations += s->migrations;
+	c->head_fetches += s->head_reads;
 	c->credits += s->credits;
+	c->active += s->lanes_active;
 	for (unsigned i = 0; i < SKEIN_RPC_DEGREES; i++)
 		c->degrees[i] += s->degrees[i];
 }

@@ -130,7 +130,9 @@ struct perf_counts {
 	uint64_t answers; /* messages of the server's */
 	uint64_t answer_doorbells;
 	uint64_t grants, declines, migrations;
+	uint64_t head_fetches;
 	uint64_t credits; /* left, at the end */
+	uint64_t active;  /* QPs, at the end */
 	uint64_t degrees[SKEIN_RPC_DEGREES];
 };
 

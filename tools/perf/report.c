@@ -105,6 +105,8 @@ static json_t *sharing(const struct perf *p, const struct perf_result *r)
 	set_num(j, "credit_grants", combining ? (double)c->grants : NAN);
 	set_num(j, "credit_declines", combining ? (double)c->declines : NAN);
 	set_num(j, "migrations", combining ? (double)c->migrations : NAN);
+	set_num(j, "active_qps", combining ? (double)c->active : NAN);
+	set_count(j, "head_fetches", c->head_fetches);
 	return j;
 }
 
@@ -272,9 +274,10 @@ static struct table *rate_table(const struct perf_result *r, unsigned n)
 static struct table *sharing_table(const struct perf_result *r, unsigned n)
 {
 	static const char *const heads[] = {
-		"#bytes",	"degree",     "median",	    "messages/op",
-		"doorbells/op", "ans degree", "answers/op", "ans dbells/op",
-		"credits",	"grants",     "declines",   "migrations"};
+		"#bytes",	"degree",      "median",     "messages/op",
+		"doorbells/op", "ans degree",  "answers/op", "ans dbells/op",
+		"credits",	"grants",      "declines",   "migrations",
+		"active QPs",	"head fetches"};
 	struct table *t = table_new(heads, sizeof(heads) / sizeof(heads[0]));
 
 	for (unsigned i = 0; i < n; i++) {
@@ -292,6 +295,8 @@ static struct table *sharing_table(const struct perf_result *r, unsigned n)
 		table_cell(t, "%llu", (unsigned long long)c->grants);
 		table_cell(t, "%llu", (unsigned long long)c->declines);
 		table_cell(t, "%llu", (unsigned long long)c->migrations);
+		table_cell(t, "%llu", (unsigned long long)c->active);
+		table_cell(t, "%llu", (unsigned long long)c->head_fetches);
 	}
 	return t;
 }

@@ -431,6 +431,7 @@ static void counts_since(struct perf *p, const struct perf_counts *before,
 	c->grants -= before->grants;
 	c->declines -= before->declines;
 	c->migrations -= before->migrations;
+	c->head_fetches -= before->head_fetches;
 	for (unsigned i = 0; i < SKEIN_RPC_DEGREES; i++)
 		c->degrees[i] -= before->degrees[i];
 }
