@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_big.c - requests and responses of up to 4 GiB less one byte, in pieces
- * that a device can READ. Wants 20 GiB of free memory, else it is skipped.
+ * that a device can READ: on a private connection, and on a handle of two QPs.
+ * Wants 20 GiB of free memory, else it is skipped.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -69,17 +70,43 @@ static int on_response(struct skein_rpc_req *req, void *arg)
 	return 0;
 }
 
-static void test_big(void **state)
+static void big_calls(struct skein_conn *conn)
 {
-	static const uint64_t lens[] = {SKEIN_RPC_LEN_MAX};
+	const uint64_t len = SKEIN_RPC_LEN_MAX;
+	uint8_t *buf = calloc(1, len);
+	struct skein_rpc_result res;
+	uint64_t got = 0;
+
+	assert_non_null(buf);
+	mark(buf, len);
+	assert_int_equal(skein_rpc_call(conn, 1, buf, len, &got, sizeof(got),
+					PATIENCE, &res),
+			 0);
+	assert_true(got == len);
+	free(buf);
+	buf = calloc(1, len);
+	assert_non_null(buf);
+	assert_int_equal(skein_rpc_call(conn, 2, &len, sizeof(len), buf, len,
+					PATIENCE, &res),
+			 0);
+	assert_true(res.len == len);
+	assert_true(marked(buf, len));
+	free(buf);
+	assert_int_equal(skein_rpc_call(conn, 1, &got,
+					(size_t)SKEIN_RPC_LEN_MAX + 1, NULL, 0,
+					PATIENCE, NULL),
+			 -EMSGSIZE);
+}
+
+static void big(unsigned qps)
+{
 	struct skein_ctx_attr attr = {
 		.size = sizeof(attr), .device = "soft", .background = true};
+	struct skein_conn_attr conn_attr = {.size = sizeof(conn_attr),
+					    .qps = qps};
 	struct skein_ctx *server, *client;
 	struct skein_listener *listener;
-	struct skein_rpc_result res;
 	struct skein_conn *conn;
-	uint8_t *buf;
-	uint64_t got;
 
 	if (available_kib() < NEED_KIB) {
 		print_message("skipped: %llu MiB of memory are free, and "
@@ -96,40 +123,29 @@ static void test_big(void **state)
 	assert_int_equal(
 		skein_listener_open(server, "127.0.0.1:0", NULL, &listener), 0);
 	assert_int_equal(skein_conn_open(client, skein_listener_addr(listener),
-					 NULL, &conn),
+					 &conn_attr, &conn),
 			 0);
-	for (unsigned i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
-		buf = calloc(1, lens[i]);
-		assert_non_null(buf);
-		mark(buf, lens[i]);
-		assert_int_equal(skein_rpc_call(conn, 1, buf, lens[i], &got,
-						sizeof(got), PATIENCE, &res),
-				 0);
-		assert_true(got == lens[i]);
-		free(buf);
-		buf = calloc(1, lens[i]);
-		assert_non_null(buf);
-		assert_int_equal(skein_rpc_call(conn, 2, &lens[i],
-						sizeof(lens[i]), buf, lens[i],
-						PATIENCE, &res),
-				 0);
-		assert_true(res.len == lens[i]);
-		assert_true(marked(buf, lens[i]));
-		free(buf);
-	}
-	assert_int_equal(skein_rpc_call(conn, 1, &got,
-					(size_t)SKEIN_RPC_LEN_MAX + 1, NULL, 0,
-					PATIENCE, NULL),
-			 -EMSGSIZE);
+	big_calls(conn);
 	skein_conn_close(conn, SKEIN_S(1));
 	skein_ctx_close(client);
 	skein_ctx_close(server);
+}
+
+static void test_big(void **state)
+{
+	big(0);
+}
+
+static void test_big_shared(void **state)
+{
+	big(2);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_big),
+		cmocka_unit_test(test_big_shared),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
