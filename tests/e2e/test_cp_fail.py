@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 
 from cp import MIB, Receiver, content, copy, finish, read, receivers, report, \
     same_tree, send, targets, write
@@ -133,6 +134,28 @@ def one_receiver_stops():
         finish(case, group)
 
 
+def one_receiver_is_a_hundred_times_slower():
+    """It runs for a hundredth of the time: the others wait for it, nobody is
+    given up, nothing is sent twice."""
+    with Case() as case:
+        group = receivers(case)
+        name = os.path.join(case.folder, 'f')
+        write(name, content(8 * MIB))
+        sender = send(case, '--json', '--patience', '10s', '--block-size',
+                      '256K', name, targets(group))
+        while sender.running():
+            group[1].process.pause()
+            time.sleep(0.099)
+            group[1].process.resume()
+            time.sleep(0.001)
+        got = report(sender)
+        assert got['rounds'] == 1 and got['sent_blocks'] == 32, got
+        for receiver in group:
+            same_tree(name, receiver.path('f'))
+            assert receiver.names() == ['f'], receiver.names()
+        finish(case, group)
+
+
 def the_sender_dies():
     with Case() as case:
         group = receivers(case)
@@ -192,7 +215,7 @@ def a_source_that_changes():
 
 
 ALL = [a_file_too_large, a_full_disk, one_receiver_dies, one_receiver_stops,
-       the_sender_dies, without_resume_what_is_left_goes,
+       one_receiver_is_a_hundred_times_slower, the_sender_dies, without_resume_what_is_left_goes,
        a_source_that_changes]
 
 if __name__ == '__main__':
