@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * mcast_large.c - one large group of the library's, with bytes and checksums:
- * some messages to all, large and small, and with faults one member, any, is killed at some time
- * after all have the group open.
+ * some messages to all, large and small, and with faults one member, any, is killed or stopped at some
+ * time after all have the group open.
  *
  * What must hold: a message that a member is through with is right; who closes
  * without an error knows that every member has every message; who closes with one
- * names the member that was killed; and all who are left come to an end.
+ * names the member that was killed or stopped; all who are left know it within two
+ * seconds, and come to an end.
  */
 #include "sim/mcast_crowd.h"
 
@@ -23,6 +24,8 @@
 #define LIMIT_NS (600000 * MS)
 #define TAG_KILL 41u
 #define KILL_NS (2 * MS)
+/* A dead or a stuck member: member_timeout_ns, and some. */
+#define KNOWN_NS (2000 * MS)
 
 struct member {
 	struct crowd *crowd;
@@ -33,6 +36,7 @@ struct member {
 	bool ended;
 	int status;	 /* of its close */
 	uint32_t failed; /* the rank that it was told */
+	uint64_t told;	 /* when */
 	char name[24], address[32];
 };
 
@@ -43,7 +47,9 @@ struct crowd {
 	struct member *members;
 	const char **addresses;
 	uint32_t n, victim, left, open;
-	bool kills;
+	bool kills, stops;
+	bool gone; /* the victim, at */
+	uint64_t gone_at;
 	struct sim_event kill;
 	enum skein_mcast_algorithm algorithm;
 	uint64_t sizes[MESSAGES];
@@ -130,7 +136,10 @@ static int run_group(struct member *m, struct skein_mcast *g)
 static void on_failed(void *arg, struct skein_mcast *group,
 		      const struct skein_mcast_failure *why)
 {
-	((struct member *)arg)->failed = why->rank;
+	struct member *m = arg;
+
+	m->failed = why->rank;
+	m->told = sim_now(m->crowd->w);
 }
 
 static int take_part(struct member *m, struct skein_ctx *ctx)
@@ -142,7 +151,12 @@ static int take_part(struct member *m, struct skein_ctx *ctx)
 					.algorithm = m->crowd->algorithm,
 					.block_size = BLOCK,
 					.open_timeout_ns = LIMIT_NS,
-					.member_timeout_ns = LIMIT_NS,
+					/* a stopped one is to be noticed */
+					.member_timeout_ns =
+						m->crowd->stops ? 0 : LIMIT_NS,
+					/* ... and 50 ms of polling after
+					 * each sign of life take long here */
+					.poll_ns = m->crowd->stops,
 					.ops = {.block = on_block,
 						.fill = on_fill,
 						.done = on_done,
@@ -184,7 +198,12 @@ static void kill_one(struct sim_event *ev)
 
 	if (m->ended)
 		return;
-	sim_proc_kill(m->proc);
+	c->gone = true;
+	c->gone_at = sim_now(c->w);
+	if (c->stops)
+		sim_node_pause(m->node, LIMIT_NS);
+	else
+		sim_proc_kill(m->proc);
 	if (!--c->left)
 		sim_stop(c->w);
 }
@@ -200,31 +219,48 @@ static void judge_slots(struct crowd *c)
 			    (unsigned)c->by_slots, right);
 }
 
+/* A survivor: it knows who has failed, and soon. */
+static void judge_failed(struct crowd *c, const struct member *m)
+{
+	uint64_t took = m->told - c->gone_at;
+
+	if (!c->gone || m->failed != c->victim)
+		report_fail(c->rep, "member %u: error %d, member %u", m->rank,
+			    -m->status, m->failed);
+	else if (took > KNOWN_NS)
+		report_fail(c->rep, "member %u knew after %llu ms", m->rank,
+			    (unsigned long long)(took / MS));
+}
+
 static void judge(struct crowd *c)
 {
-	bool killed = c->kills && !c->members[c->victim].ended, all = true;
+	uint64_t slowest = 0;
 	unsigned closed = 0;
+	bool all = true;
 
 	for (uint32_t i = 0; i < c->n; i++)
 		all &= c->members[i].done == MESSAGES;
 	for (uint32_t i = 0; i < c->n; i++) {
 		const struct member *m = &c->members[i];
 
-		if (killed && i == c->victim)
+		if (c->gone && i == c->victim)
 			continue;
 		crowd_judge_end(c->rep, i, m->proc, m->ended);
 		if (m->ended && !m->status && !all)
 			report_fail(c->rep, "member %u closed, others lack", i);
-		else if (m->status && (!killed || m->failed != c->victim))
-			report_fail(c->rep, "member %u: error %d, member %u", i,
-				    -m->status, m->failed);
+		else if (m->status)
+			judge_failed(c, m);
+		if (m->told && m->told - c->gone_at > slowest)
+			slowest = m->told - c->gone_at;
 		closed += m->ended && !m->status;
 	}
 	report_row(c->rep, "members", c->n);
 	report_row(c->rep, "algorithm", c->algorithm);
-	report_row(c->rep, "killed", killed);
+	report_row(c->rep, "killed", c->gone && !c->stops);
+	report_row(c->rep, "stopped", c->gone && c->stops);
+	report_row(c->rep, "all_knew_us", slowest / 1000);
 	report_row(c->rep, "closed", closed);
-	if (all && !killed)
+	if (all && !c->gone)
 		judge_slots(c);
 }
 
@@ -268,6 +304,7 @@ static void draw(struct crowd *c, const struct scenario_conf *conf)
 			prng_below(&c->prng, i % (MESSAGES / LARGE)
 						     ? BLOCK + 1
 						     : BLOCKS_MAX * BLOCK);
+	c->stops = c->kills && prng_below(&c->prng, 2);
 	for (unsigned i = 0; i < MESSAGES; i++)
 		c->small += c->sizes[i] <= BLOCK;
 }
@@ -301,7 +338,7 @@ static int mcast_large(const struct scenario_conf *conf, struct report *rep)
 
 const struct scenario scenario_mcast_large = {
 	.name = "mcast-large",
-	.what = "one large multicast group, a member of which is killed",
+	.what = "one large multicast group, a member of which is killed or stopped",
 	.fuzz = true,
 	.run = mcast_large,
 };
