@@ -86,8 +86,9 @@ static json_t *json_targets(const struct sender *s)
 
 		json_array_append_new(
 			list,
-			json_pack("{s:s, s:s, s:o}", "target", r->addr, "state",
-				  r->status ? "failed" : "done", "error",
+			json_pack("{s:s, s:s, s:I, s:o}", "target", r->addr,
+				  "state", r->status ? "failed" : "done",
+				  "bytes", (json_int_t)r->bytes, "error",
 				  text ? text : json_string("?")));
 	}
 	return list;

@@ -477,6 +477,14 @@ static int run(struct cp_job *job)
 	return rc ? rc : commit_all(job);
 }
 
+static uint64_t bytes_there(const struct cp_peer *p)
+{
+	uint64_t len = p->job->layout.len;
+	uint64_t some = p->st.have * p->job->layout.block_size;
+
+	return p->live || some > len ? len : some;
+}
+
 /* Closes what is open. On the sender's own failure all others end with it. */
 static void end_all(struct cp_job *job, int rc)
 {
@@ -491,6 +499,8 @@ static void end_all(struct cp_job *job, int rc)
 			cp_peer_fail(p, rc, "%s", job->err->text);
 		else if (p->live)
 			job->totals.done++;
+		if (p->result)
+			p->result->bytes = bytes_there(p);
 		if (p->conn)
 			skein_conn_close(p->conn, SKEIN_S(1));
 		free(p->lacks);

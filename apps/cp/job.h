@@ -49,6 +49,8 @@ struct cp_job_attr {
 struct cp_result {
 	char addr[CP_MEMBER_MAX + 1];
 	int status; /* 0: verified and in place */
+	/* of the stream, that it has; when it failed: had, as it last said */
+	uint64_t bytes;
 	char text[CP_ERR_MAX];
 };
 

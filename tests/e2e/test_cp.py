@@ -23,6 +23,7 @@ def files_of_all_sizes():
         got = copy(case, group, '--verify', '--sync', *names)
         assert got['ok'] and got['files'] == len(names), got
         assert [t['state'] for t in got['targets']] == ['done'] * RECEIVERS
+        assert {t['bytes'] for t in got['targets']} == {got['data_bytes']}, got
         for receiver in group:
             assert len(receiver.names()) == len(names), receiver.names()
             for name in names:

@@ -126,6 +126,8 @@ def one_receiver_stops():
         got = report(sender, 1)
         assert [t['state'] for t in got['targets']] == \
             ['done', 'done', 'failed'], got
+        assert [t['bytes'] == 8 * MIB for t in got['targets']] == \
+            [True, True, False], got
         for receiver in group[:2]:
             same_tree(name, receiver.path('f'))
         victim.process.resume()
