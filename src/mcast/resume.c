@@ -374,56 +374,60 @@ static int ask_where(struct mcast_eng *e, const struct skein_mcast_msg *msg,
 	return rc;
 }
 
-static int make_plan(struct mcast_eng *e, uint32_t blocks)
+static int plan_begin(struct mcast_eng *e, uint32_t *who)
 {
 	struct mcast_resume *r = e->resume;
 	struct mcast_plan how;
-	int rc;
-
-	rc = mcast_plan_init(&how, e->conf.algorithm, e->conf.n, 1,
-			     e->conf.racks);
-	if (rc == 0)
-		rc = mcast_resume_plan_init(&r->plan, e->port, &how, blocks,
-					    r->tables, r->parents);
-	r->has_plan = rc == 0;
-	if (rc == 0 && r->plan.lost) {
-		e->over_lost = r->plan.lost;
-		rc = -ENODATA;
-	}
-	return rc;
-}
-
-static int start(struct mcast_eng *e, uint32_t *who)
-{
-	struct mcast_resume *r = e->resume;
-	struct mcast_dest dest = {0};
-	struct skein_mcast_msg msg;
 	uint64_t size = 0;
 	int rc = find_size(e, &size, who);
 
 	if (rc)
 		return rc;
-	mcast_msg_set(e, &msg, 0, size, NULL);
-	rc = make_plan(e, size ? msg.blocks : 0);
-	*who = rc == -ENODATA ? 0 : e->conf.rank;
-	if (rc)
-		return rc;
+	*who = e->conf.rank;
+	rc = mcast_plan_init(&how, e->conf.algorithm, e->conf.n, 1,
+			     e->conf.racks);
+	mcast_msg_set(e, &r->msg, 0, size, NULL);
+	if (rc == 0)
+		rc = mcast_resume_plan_begin(&r->plan, e->port, &how,
+					     size ? r->msg.blocks : 0,
+					     r->tables, r->parents);
+	r->has_plan = rc == 0;
+	return rc;
+}
+
+/* The plan is made. */
+static int start(struct mcast_eng *e, uint32_t *who)
+{
+	struct mcast_resume *r = e->resume;
+	struct mcast_dest dest = {0};
+	int rc;
+
+	if (r->plan.lost) {
+		e->over_lost = r->plan.lost;
+		*who = 0;
+		return -ENODATA;
+	}
 	if (!own_right(e))
 		return -SKEIN_EPEER;
-	rc = ask_where(e, &msg, &dest);
+	rc = ask_where(e, &r->msg, &dest);
 	if (rc || e->over)
 		return rc;
 	r->started = true;
-	e->x.msg = msg;
+	e->x.msg = r->msg;
 	e->x.active = true; /* it will end with done() */
 	return dest.err ? dest.err : begin_xfer(e, &dest);
 }
 
 static void try_start(struct mcast_eng *e)
 {
-	uint32_t who;
-	int rc = start(e, &who);
+	struct mcast_resume *r = e->resume;
+	uint32_t who = e->conf.rank;
+	int rc = r->has_plan ? 0 : plan_begin(e, &who);
 
+	if (!rc && !mcast_resume_plan_step(&r->plan, e->port))
+		return;
+	if (!rc)
+		rc = start(e, &who);
 	if (rc)
 		mcast_eng_fail(e, who, rc, e->conf.rank);
 }

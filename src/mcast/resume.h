@@ -65,9 +65,10 @@ struct mcast_resume {
 	uint32_t below;		    /* members of my part of the tree */
 	uint32_t n_all;		    /* tables that are as all will have them */
 	struct mcast_share *shares; /* [n_nbs] */
+	struct skein_mcast_msg msg; /* the object, with the plan */
 	struct mcast_resume_plan plan;
-	bool has_plan;
-	bool started; /* it is the message under way, or was */
+	bool has_plan; /* it is made, or being made */
+	bool started;  /* it is the message under way, or was */
 	struct mcast_resume_iter granting, sending, feeding;
 	/* the next one is being looked for */
 	bool seek_grant, seek_send, seek_feed;

@@ -5,11 +5,14 @@
  * The object falls into segments in which the same members have everything: one
  * sweep over the beginnings and ends of all runs finds them, and with them the
  * gaps, the blocks that are lost, and from where the root receives what it lacks.
+ * There may be 2^16 runs: a step looks at some of them.
  */
 #include "mcast/resume_plan.h"
 
 #include <errno.h>
-#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/heap.h"
 
 #define RUNS_ALL 65536u
 #define RUNS_LEAST 64u
@@ -20,6 +23,9 @@
 #define PIECES 4096u
 /* Blocks that one call of mcast_resume_next() looks at. */
 #define LOOKS 512u
+/* Beginnings and ends of runs, and hops of gathers, that one step of a plan looks
+ * at, and some: a few hundred us. */
+#define SWEEPS 4096u
 
 /* --- runs --------------------------------------------------------------- */
 
@@ -114,11 +120,13 @@ const struct mcast_run *mcast_run_find(const struct mcast_table *t,
 
 /* --- the sweep ---------------------------------------------------------- */
 
-struct sweep {
+struct mcast_sweep {
 	struct mcast_resume_plan *p;
-	/* block << 32 | member << 1 | begins */
-	uint64_t *events;
-	uint32_t n_events;
+	uint32_t at;	    /* all before it is known */
+	uint32_t looks;	    /* of this step */
+	struct heap events; /* what is next at each member, by block */
+	struct heap_node *next;
+	uint32_t *been; /* so many beginnings and ends of its runs */
 	/* Members by their distance from the root, and their places. */
 	uint32_t *depth, *order, *place;
 	uint32_t *level; /* [depth]: where it begins in order */
@@ -130,30 +138,19 @@ struct sweep {
 	uint64_t *send_free, *recv_free; /* steps */
 };
 
-static int by_value(const void *a, const void *b)
+/* A member's next event, if it has one more. */
+static void event_push(struct mcast_sweep *s, uint32_t rank)
 {
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	const struct mcast_table *t = &s->p->tables[rank];
+	const struct mcast_run *run = &t->runs[s->been[rank] / 2];
 
-	return (x > y) - (x < y);
+	if (s->been[rank] == 2 * t->n)
+		return;
+	heap_push(&s->events, &s->next[rank],
+		  run->first + (s->been[rank] % 2 ? run->count : 0));
 }
 
-static void list_events(struct sweep *s)
-{
-	const struct mcast_resume_plan *p = s->p;
-
-	for (uint32_t r = 0; r < p->members; r++)
-		for (uint32_t i = 0; i < p->tables[r].n; i++) {
-			const struct mcast_run *run = &p->tables[r].runs[i];
-			uint64_t end = (uint64_t)run->first + run->count;
-
-			s->events[s->n_events++] =
-				(uint64_t)run->first << 32 | r << 1 | 1;
-			s->events[s->n_events++] = end << 32 | r << 1;
-		}
-	qsort(s->events, s->n_events, sizeof(*s->events), by_value);
-}
-
-static void by_depth(struct sweep *s)
+static void by_depth(struct mcast_sweep *s)
 {
 	const struct mcast_resume_plan *p = s->p;
 	uint32_t n = p->members, at = 0;
@@ -174,13 +171,14 @@ static void by_depth(struct sweep *s)
 }
 
 /* The first holder's place in [from, to); to: none. */
-static uint32_t holder_in(const struct sweep *s, uint32_t from, uint32_t to)
+static uint32_t holder_in(const struct mcast_sweep *s, uint32_t from,
+			  uint32_t to)
 {
 	return next_bit(s->holds, to, from, true);
 }
 
 /* One of those that are least far from the root; they take turns. */
-static uint32_t choose_holder(struct sweep *s)
+static uint32_t choose_holder(struct mcast_sweep *s)
 {
 	uint32_t first = holder_in(s, 0, s->p->members), d, lo, hi, at;
 
@@ -199,7 +197,7 @@ static uint64_t most(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-static void add_gather(struct sweep *s, uint32_t first, uint32_t count)
+static void add_gather(struct mcast_sweep *s, uint32_t first, uint32_t count)
 {
 	struct mcast_resume_plan *p = s->p;
 	uint32_t holder = choose_holder(s), hop = 0;
@@ -210,6 +208,7 @@ static void add_gather(struct sweep *s, uint32_t first, uint32_t count)
 		at = most(s->send_free[x], s->recv_free[p->parents[x]]);
 		base = most(base, at > hop ? at - hop : 0);
 	}
+	s->looks += hop;
 	hop = 0;
 	for (uint32_t x = holder; x; x = p->parents[x], hop++) {
 		at = base + hop + count;
@@ -225,10 +224,9 @@ static uint32_t piece_of(uint32_t blocks)
 	return blocks / PIECES > PIECE ? blocks / PIECES : PIECE;
 }
 
-static void segment(struct sweep *s, uint32_t first, uint32_t end)
+static void segment(struct mcast_sweep *s, uint32_t first, uint32_t end)
 {
 	struct mcast_resume_plan *p = s->p;
-	uint32_t piece = piece_of(p->blocks), count;
 	struct mcast_gap *gap = &p->gaps[p->n_gaps];
 
 	if (s->held == p->members)
@@ -240,18 +238,15 @@ static void segment(struct sweep *s, uint32_t first, uint32_t end)
 	p->missing += end - first;
 	if (s->holds[0] & 1) /* the root has them: its place is 0 */
 		return;
-	if (!s->givers)
+	if (s->givers)
+		add_gather(s, first, end - first);
+	else
 		p->lost += end - first;
-	for (; s->givers && first < end; first += count) {
-		count = end - first < piece ? end - first : piece;
-		add_gather(s, first, count);
-	}
 }
 
-static void happens(struct sweep *s, uint64_t event)
+static void happens(struct mcast_sweep *s, uint32_t rank)
 {
-	uint32_t rank = (uint32_t)event >> 1, place = s->place[rank];
-	uint32_t more = event & 1 ? 1 : -1u;
+	uint32_t place = s->place[rank], more = s->been[rank]++ % 2 ? -1u : 1;
 
 	s->held += more;
 	if (s->p->tables[rank].gone)
@@ -260,86 +255,110 @@ static void happens(struct sweep *s, uint64_t event)
 	s->holds[place / 64] ^= 1ull << place % 64;
 }
 
-static void sweep(struct sweep *s)
+/* The same members have all from `at` on, up to the next event, of which a piece
+ * is looked at. */
+static void sweep_on(struct mcast_sweep *s)
 {
-	uint32_t at = 0, end;
+	uint32_t piece = piece_of(s->p->blocks), end = s->p->blocks, rank;
+	uint64_t next;
 
-	for (uint32_t i = 0; at < s->p->blocks; at = end) {
-		for (; i < s->n_events && s->events[i] >> 32 == at; i++)
-			happens(s, s->events[i]);
-		end = i < s->n_events ? (uint32_t)(s->events[i] >> 32)
-				      : s->p->blocks;
-		segment(s, at, end);
+	while (heap_first_key(&s->events) == s->at) {
+		rank = (uint32_t)(heap_pop(&s->events) - s->next);
+		happens(s, rank);
+		event_push(s, rank);
+		s->looks++;
 	}
+	next = heap_first_key(&s->events);
+	if (next < end)
+		end = (uint32_t)next;
+	if (end - s->at > piece)
+		end = s->at + piece;
+	segment(s, s->at, end);
+	s->looks++;
+	s->at = end;
 }
 
 /* All of a sweep's arrays are one piece of memory, of 64-bit words. */
-static size_t sweep_words(uint32_t members, uint32_t events)
+static size_t sweep_size(size_t members)
 {
-	return events + 2 * (size_t)members + members / 64 + 1 +
-	       (5 * (size_t)members + 2 + 1) / 2;
+	return sizeof(struct mcast_sweep) + members * sizeof(struct heap_node) +
+	       (2 * members + members / 64 + 1) * sizeof(uint64_t) +
+	       (6 * members + 1) * sizeof(uint32_t);
 }
 
-static void sweep_carve(struct sweep *s, uint64_t *mem, uint32_t events)
+static void sweep_carve(struct mcast_sweep *s)
 {
 	uint32_t n = s->p->members;
 
-	s->events = mem;
-	s->send_free = s->events + events;
+	s->next = (struct heap_node *)(s + 1);
+	s->send_free = (uint64_t *)(s->next + n);
 	s->recv_free = s->send_free + n;
 	s->holds = s->recv_free + n;
 	s->depth = (uint32_t *)(s->holds + n / 64 + 1);
-	s->order = s->depth + n;
+	s->been = s->depth + n;
+	s->order = s->been + n;
 	s->place = s->order + n;
 	s->last = s->place + n;
 	s->level = s->last + n; /* [n + 1] */
 }
 
-static int plan_sweep(struct mcast_resume_plan *p, struct mcast_port *port,
-		      uint32_t runs)
+static int sweep_begin(struct mcast_resume_plan *p, struct mcast_port *port)
 {
-	struct sweep s = {.p = p};
-	uint64_t *mem;
-	uint32_t pieces = p->blocks / piece_of(p->blocks) + 1;
+	uint32_t pieces = p->blocks / piece_of(p->blocks) + 1, runs = 0;
+	struct mcast_sweep *s;
 
+	for (uint32_t r = 0; r < p->members; r++)
+		runs += p->tables[r].n;
 	p->gaps = port->ops->alloc(port, (runs + 1) * sizeof(*p->gaps));
 	p->gathers = port->ops->alloc(port, (2 * (size_t)runs + 1 + pieces) *
 						    sizeof(*p->gathers));
-	mem = port->ops->alloc(port, sweep_words(p->members, 2 * runs) *
-					     sizeof(*mem));
-	if (!p->gaps || !p->gathers || !mem) {
-		port->ops->free(port, mem);
+	p->sweep = s = port->ops->alloc(port, sweep_size(p->members));
+	if (!p->gaps || !p->gathers || !s)
 		return -ENOMEM;
-	}
-	sweep_carve(&s, mem, 2 * runs);
-	by_depth(&s);
-	list_events(&s);
-	sweep(&s);
-	port->ops->free(port, mem);
+	s->p = p;
+	sweep_carve(s);
+	by_depth(s);
+	for (uint32_t r = 0; r < p->members; r++)
+		event_push(s, r);
 	return 0;
 }
 
-int mcast_resume_plan_init(struct mcast_resume_plan *p, struct mcast_port *port,
-			   const struct mcast_plan *how, uint32_t blocks,
-			   const struct mcast_table *tables,
-			   const uint32_t *parents)
+int mcast_resume_plan_begin(struct mcast_resume_plan *p,
+			    struct mcast_port *port,
+			    const struct mcast_plan *how, uint32_t blocks,
+			    const struct mcast_table *tables,
+			    const uint32_t *parents)
 {
-	uint32_t runs = 0;
 	int rc;
 
 	*p = (struct mcast_resume_plan){.members = how->members,
 					.blocks = blocks,
 					.tables = tables,
-					.parents = parents};
-	for (uint32_t r = 0; r < p->members; r++)
-		runs += tables[r].n;
-	rc = plan_sweep(p, port, runs);
-	if (rc == 0)
-		rc = mcast_plan_init(&p->down, how->algorithm, how->members,
-				     p->missing, how->racks);
+					.parents = parents,
+					.down = *how};
+	rc = sweep_begin(p, port);
 	if (rc)
 		mcast_resume_plan_fini(p, port);
 	return rc;
+}
+
+bool mcast_resume_plan_step(struct mcast_resume_plan *p,
+			    struct mcast_port *port)
+{
+	struct mcast_sweep *s = p->sweep;
+	int rc;
+
+	s->looks = 0;
+	while (s->at < p->blocks && s->looks < SWEEPS)
+		sweep_on(s);
+	if (s->at < p->blocks)
+		return false;
+	port->ops->free(port, s);
+	p->sweep = NULL;
+	rc = mcast_plan_init(&p->down, p->down.algorithm, p->members,
+			     p->missing, p->down.racks);
+	skein_assert(rc == 0);
+	return true;
 }
 
 void mcast_resume_plan_fini(struct mcast_resume_plan *p,
@@ -347,6 +366,8 @@ void mcast_resume_plan_fini(struct mcast_resume_plan *p,
 {
 	port->ops->free(port, p->gathers);
 	port->ops->free(port, p->gaps);
+	port->ops->free(port, p->sweep);
+	p->sweep = NULL;
 	p->gathers = NULL;
 	p->gaps = NULL;
 }

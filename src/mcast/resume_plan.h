@@ -68,16 +68,21 @@ struct mcast_resume_plan {
 	struct mcast_gather *gathers;
 	struct mcast_gap *gaps;
 	uint32_t n_gathers, n_gaps;
-	uint32_t missing; /* somebody lacks them */
-	uint32_t lost;	  /* nobody has them: it cannot be finished */
-	uint64_t turn;	  /* the step in which `down` begins */
+	uint32_t missing;	   /* somebody lacks them */
+	uint32_t lost;		   /* nobody has them: it cannot be finished */
+	uint64_t turn;		   /* the step in which `down` begins */
+	struct mcast_sweep *sweep; /* while it is being made */
 };
 
-/* how: algorithm, members, racks are looked at. 0, -ENOMEM. */
-int mcast_resume_plan_init(struct mcast_resume_plan *p, struct mcast_port *port,
-			   const struct mcast_plan *how, uint32_t blocks,
-			   const struct mcast_table *tables,
-			   const uint32_t *parents);
+/* how: a plan of which algorithm, members and racks count. 0, -ENOMEM. */
+int mcast_resume_plan_begin(struct mcast_resume_plan *p,
+			    struct mcast_port *port,
+			    const struct mcast_plan *how, uint32_t blocks,
+			    const struct mcast_table *tables,
+			    const uint32_t *parents);
+/* Looks at some runs. False: call again; true: it is made, which is said once. */
+bool mcast_resume_plan_step(struct mcast_resume_plan *p,
+			    struct mcast_port *port);
 void mcast_resume_plan_fini(struct mcast_resume_plan *p,
 			    struct mcast_port *port);
 uint64_t mcast_resume_plan_steps(const struct mcast_resume_plan *p);

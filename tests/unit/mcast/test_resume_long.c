@@ -3,7 +3,7 @@
  * test_resume_long.c - an object of as many blocks as there can be: a member looks
  * at each of them before the first moves, and by a round it holds up the other
  * groups of its context. So it takes as many rounds as the bounds of a round say,
- * where it compares and where it counts. How long the longest round took of the
+ * where it compares, plans and counts. How long the longest round took of the
  * processor is printed.
  */
 #include <stdio.h>
@@ -20,7 +20,7 @@ static struct world w;
 static uint32_t blocks = SKEIN_MCAST_BLOCKS_MAX;
 static struct rounds {
 	uint64_t longest_ns, all_ns, count;
-	uint64_t compares, counts; /* of them: those in which it did */
+	uint64_t compares, plans, counts; /* of them: those in which it did */
 } rounds[MEMBERS];
 
 static void polled(struct member *m, uint64_t cpu_ns)
@@ -32,6 +32,7 @@ static void polled(struct member *m, uint64_t cpu_ns)
 	if (cpu_ns > r->longest_ns)
 		r->longest_ns = cpu_ns;
 	r->compares += m->eng.resume && m->eng.resume->judge.upto;
+	r->plans += m->eng.resume && m->eng.resume->plan.sweep;
 	r->counts += m->eng.x.ring_due && m->eng.x.need.left;
 }
 
@@ -87,6 +88,8 @@ static void test_resumed(void **state)
 	assert_true(world_run(&w, under_way, 20 * SECOND));
 	tell();
 	assert_true(rounds[0].compares >= blocks / MCAST_JUDGE_LOOKS);
+	for (uint32_t i = 0; i < MEMBERS; i++)
+		assert_true(rounds[i].plans >= 2);
 	assert_true(rounds[1].counts >= blocks / MCAST_NEED_LOOKS);
 	assert_true(rounds[3].counts >= blocks / MCAST_NEED_LOOKS);
 	world_fini(&w);

@@ -86,9 +86,11 @@ static void case_plan(void)
 		c.tables[r].n =
 			mcast_runs_of(c.have[r], c.k, c.runs[r], K_MAX / 2 + 1);
 	}
-	assert_int_equal(mcast_resume_plan_init(&c.plan, &port, &c.how, c.k,
-						c.tables, c.parents),
+	assert_int_equal(mcast_resume_plan_begin(&c.plan, &port, &c.how, c.k,
+						 c.tables, c.parents),
 			 0);
+	while (!mcast_resume_plan_step(&c.plan, &port))
+		;
 }
 
 /* --- the check ---------------------------------------------------------- */
