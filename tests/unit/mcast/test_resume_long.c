@@ -58,7 +58,7 @@ static bool under_way(struct world *world)
 /* Stretches of the object: all but the part-th of each `of`. */
 static uint64_t *stretches(uint32_t n, uint32_t part, uint32_t of)
 {
-	uint64_t *have = calloc(blocks / 64, sizeof(*have));
+	uint64_t *have = calloc(blocks / 64 + 1, sizeof(*have));
 	uint32_t len = blocks / n;
 
 	assert_non_null(have);
