@@ -10,11 +10,11 @@
  *					give_up()'s CAS (acquire): who finds the
  *					queue empty sees all that the leader
  *					before it wrote of the sending side
- *	next swap, acq_rel		lead() (release): a node's request is
+ *	next swap, acq_rel		take_next() (release): a node's request is
  *					older than its link; hand_on() (acquire):
  *					who takes the mark sees the sending side
  *					as the last leader left it
- *	next load, acquire, in lead()	the above
+ *	next load, acquire, take_next()	the above
  *	tail CAS to NULL, release	the swap that finds NULL
  *	next CAS to the mark, release	the swap that finds it
  *	state LEAD, release		await(), acquire: the sending side
@@ -118,26 +118,57 @@ static bool wait_for_more(struct tcq *q, unsigned *round, uint64_t *until)
 	return true;
 }
 
+/* Takes along the one behind the last, if it is there and may come: it, or
+ * NULL. *stop: nobody will, whatever comes. */
+static struct tcq_node *take_next(struct tcq *q, struct tcq_node *first,
+				  bool *stop)
+{
+	struct tcq_node *next = NULL;
+
+	*stop = first->message >= q->bound;
+	if (!*stop)
+		next = atomic_load_explicit(&first->last->next,
+					    memory_order_acquire);
+	if (!next)
+		return NULL;
+	*stop = next->solo || next->requests > q->bound - first->message;
+	if (*stop)
+		return NULL;
+	first->last = next;
+	first->message += next->requests;
+	return next;
+}
+
+struct tcq_node *tcq_more(struct tcq *q, struct tcq_node *first)
+{
+	bool stop;
+
+	/* A model's time has to pass, or nobody comes. */
+	if (__builtin_expect(q->charges, 0))
+		env_charge(q->env, ENV_COST_SWAP, 0);
+	TCQ_STEP();
+	return take_next(q, first, &stop);
+}
+
 static void lead(struct tcq *q, struct tcq_node *first)
 {
-	struct tcq_node *last = first, *next, *n;
-	unsigned count = 1, requests = first->requests, round = 0;
+	unsigned count = 1, round = 0;
+	struct tcq_node *last, *next, *n;
 	uint64_t until = 0;
+	bool stop = false;
 
-	while (requests < q->bound) {
-		next = atomic_load_explicit(&last->next, memory_order_acquire);
-		if (next && !next->solo &&
-		    next->requests <= q->bound - requests) {
-			last = next;
+	first->last = first;
+	first->message = first->requests;
+	while (!stop) {
+		if (take_next(q, first, &stop))
 			count++;
-			requests += next->requests;
-		} else if (next || requests >= q->least ||
-			   !wait_for_more(q, &round, &until)) {
+		else if (first->message >= q->least ||
+			 !wait_for_more(q, &round, &until))
 			break;
-		}
 	}
 	TCQ_STEP();
 	q->ops->send(q, first, count);
+	last = first->last;
 	tcq_charge(q);
 	TCQ_STEP();
 	/* What is told may be gone, and last be in use again: links first. */

@@ -58,6 +58,9 @@ struct tcq_node {
 	bool solo;		/* tcq_hold()'s: no leader sends it */
 	uint16_t requests;	/* that it counts as against the bound; 1 */
 	uint32_t len;
+	/* of its message, if it leads: the last node, and its requests */
+	struct tcq_node *last;
+	uint32_t message;
 	void *place; /* TCQ_OFFERED */
 	/* <= TCQ_INLINE bytes stand in bytes, more in *payload */
 	const void *payload;
@@ -147,6 +150,11 @@ static inline struct tcq_node *tcq_next(const struct tcq_node *n)
 	/* lead() has acquired it */
 	return atomic_load_explicit(&n->next, memory_order_relaxed);
 }
+
+/* In send(), which has all that it was given: one that came to stand behind
+ * them meanwhile, for the same message, or NULL. Making a message takes time in
+ * which others come. */
+struct tcq_node *tcq_more(struct tcq *q, struct tcq_node *first);
 
 /* In send(), for payloads longer than TCQ_INLINE of followers: a place of len
  * bytes that its owner may begin to copy to. Each is settled afterwards: then

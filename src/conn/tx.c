@@ -210,7 +210,8 @@ static void tx_send(struct tcq *q, struct tcq_node *first, unsigned n)
 	b.chain_end = &b.chain;
 	b.wrs = b.calls = b.msg_wrs = 0;
 	b.room = tx->open ? conn_post_room(tx->conn) : 0;
-	for (i = 0; i < n; i++, node = i < n ? tcq_next(node) : NULL) {
+	for (i = 0; node;
+	     node = ++i < n ? tcq_next(node) : tcq_more(q, first)) {
 		if (__builtin_expect(!tx->open, 0))
 			node->result = -ENOTCONN;
 		else if (req_of(node)->kind == CONN_REQ_WR)
@@ -218,6 +219,7 @@ static void tx_send(struct tcq *q, struct tcq_node *first, unsigned n)
 		else
 			node->result = take_call(&b, node);
 	}
+	n = i;
 	if (b.calls)
 		seal_message(&b, first, n);
 	if (b.calls | b.wrs)

@@ -110,6 +110,16 @@ static int add_several(struct rpc_conn *rc, struct conn_req *req)
 	return i ? 0 : err;
 }
 
+/* Building a message takes time in a model too: time in which others come to
+ * stand behind its leader. */
+static inline void message_charge(struct rpc_conn *rc, const struct conn_tx *tx,
+				  uint32_t calls)
+{
+	/* The queue's flag lies in a line that the leader has. */
+	if (__builtin_expect(tx->q.charges, 0))
+		rpc_port_charge(&rc->port, ENV_COST_ENCODE, calls);
+}
+
 static int share_add(void *state, struct tcq_node *n)
 {
 	struct conn_req *req = container_of(n, struct conn_req, node);
@@ -119,6 +129,7 @@ static int share_add(void *state, struct tcq_node *n)
 	take_mail(rc->share);
 	if (__builtin_expect(!credit_room(&rc->share->credit, 1), 0))
 		return -EAGAIN;
+	message_charge(rc, rc->share->tx, req->calls);
 	if (__builtin_expect(req->calls > 1, 0))
 		return add_several(rc, req);
 	if (__builtin_expect(r->len > TCQ_INLINE, 0))
@@ -162,16 +173,6 @@ static void settle(struct rpc_conn *rc, struct tcq_node *first, unsigned n)
 		tcq_settle(conn_tx_queue(rc->conn), node);
 		sh->offered--;
 	}
-}
-
-/* Building it takes time in a model too: time in which others come to stand
- * behind its leader. */
-static inline void message_charge(struct rpc_conn *rc, const struct conn_tx *tx,
-				  uint32_t calls)
-{
-	/* The queue's flag lies in a line that the leader has. */
-	if (__builtin_expect(tx->q.charges, 0))
-		rpc_port_charge(&rc->port, ENV_COST_ENCODE, calls);
 }
 
 /* The sealed message. */
@@ -240,7 +241,6 @@ static unsigned share_seal(void *state, struct tcq_node *first, unsigned n,
 
 	if (__builtin_expect(sh->offered != 0, 0))
 		settle(rc, first, n);
-	message_charge(rc, sh->tx, rc->client.tx.open_count);
 	rpc_client_seal(&rc->client, &off, &len);
 	message_wr(rc, off, len, &out[0]);
 	if (__builtin_expect(rpc_event_wake(&rc->port.event), 0))

@@ -30,6 +30,7 @@ static void step(void);
 static _Thread_local struct {
 	unsigned rnd;
 	bool delays;
+	bool alone;	/* sends its own node, without the queue's list */
 	sem_t *stop_at; /* once: says that it stops there, and waits */
 	sem_t *go;
 } here;
@@ -77,6 +78,7 @@ struct fixture {
 	uint64_t messages, requests, largest, holds;
 	unsigned fullest;      /* message, by what its nodes count */
 	sem_t *sending, *sent; /* stops the first message on its way */
+	bool more; /* leaders take along who comes while they send */
 };
 
 static struct fixture f;
@@ -106,6 +108,12 @@ static void arrived(const unsigned char *at, uint32_t len)
 	assert_memory_equal(at, &want, len);
 }
 
+/* One that came meanwhile. */
+static struct tcq_node *more(struct tcq *q, struct tcq_node *first)
+{
+	return f.more && !here.alone ? tcq_more(q, first) : NULL;
+}
+
 /* As a leader does: places for all, its own copies, then it looks that they
  * are there. Nothing here is atomic: the queue is the lock. */
 static void send_all(struct tcq *q, struct tcq_node *first, unsigned n)
@@ -115,26 +123,25 @@ static void send_all(struct tcq *q, struct tcq_node *first, unsigned n)
 	unsigned i, calls = 0;
 
 	assert_int_equal(atomic_fetch_add(&f.inside, 1), 0);
-	for (i = 0; i < n; i++, node = i < n ? tcq_next(node) : NULL)
-		calls += node->requests;
-	assert_in_range(calls, 1, q->bound);
-	if (calls > f.fullest)
-		f.fullest = calls;
-	node = first;
 	if (f.sending) {
 		sem_post(f.sending);
 		f.sending = NULL;
 		sem_wait(f.sent);
 	}
-	for (i = 0; i < n; i++, node = i < n ? tcq_next(node) : NULL) {
+	for (i = 0; node; node = ++i < n ? tcq_next(node) : more(q, first)) {
+		calls += node->requests;
 		if (node->len <= TCQ_INLINE)
 			memcpy(ring[i], node->bytes, node->len);
 		else if (node == first)
 			memcpy(ring[i], node->payload, node->len);
 		else
 			tcq_offer(node, ring[i]);
+		step();
 	}
-	step();
+	n = i;
+	assert_in_range(calls, 1, q->bound);
+	if (calls > f.fullest)
+		f.fullest = calls;
 	for (i = 0, node = first; i < n;
 	     i++, node = i < n ? tcq_next(node) : NULL) {
 		if (node->len > TCQ_INLINE && node != first)
@@ -160,7 +167,9 @@ static int submit_alone(struct tcq_node *n)
 	if (!leads || !tcq_alone(&f.q, n))
 		return tcq_go_on(&f.q, n, leads);
 	step();
+	here.alone = true;
 	send_all(&f.q, n, 1);
+	here.alone = false;
 	tcq_leave(&f.q, n);
 	return n->result;
 }
@@ -263,6 +272,14 @@ static void test_storm(void **state)
 	run_storm(TCQ_BOUND);
 }
 
+/* Leaders look again while they send. */
+static void test_storm_more(void **state)
+{
+	rounds = 2000;
+	f.more = true;
+	run_storm(TCQ_BOUND);
+}
+
 /* The lead is handed over at every message. */
 static void test_bounds(void **state)
 {
@@ -270,6 +287,7 @@ static void test_bounds(void **state)
 	for (unsigned bound = 1; bound <= 3; bound++) {
 		teardown(NULL);
 		setup(NULL);
+		f.more = bound % 2;
 		run_storm(bound);
 		assert_true(f.largest <= bound);
 	}
@@ -290,6 +308,7 @@ static void test_several(void **state)
 	rounds = 1000;
 	most = 3;
 	holders = 2;
+	f.more = true;
 	run_storm(4);
 	assert_in_range(f.fullest, 2, 4);
 	assert_in_range(f.largest, 1, 4);
@@ -313,7 +332,7 @@ static void test_least(void **state)
 
 struct actor {
 	pthread_t thread;
-	uint32_t me, len;
+	uint32_t me, seq, len;
 	sem_t *stop_at, *go;
 	sem_t ended;
 };
@@ -326,7 +345,7 @@ static void *act(void *arg)
 	here.stop_at = a->stop_at;
 	here.go = a->go;
 	tcq_node_init(&n);
-	submit(&n, a->me, 0, a->len);
+	submit(&n, a->me, a->seq, a->len);
 	sem_post(&a->ended);
 	tcq_node_settle(&f.q, &n);
 	return NULL;
@@ -373,8 +392,9 @@ static bool linked_behind(struct tcq_node *n)
 	return atomic_load(&n->next) != NULL;
 }
 
-/* What came while a message was on its way goes together, in one. */
-static void test_together(void **state)
+/* What comes while a message is on its way goes together, in one; along with it
+ * if its leader looks again. */
+static void come_meanwhile(bool look_again)
 {
 	struct actor a[THREADS] = {0};
 	struct tcq_node *tail;
@@ -386,6 +406,9 @@ static void test_together(void **state)
 	tcq_init(&f.q, f.env, &ops, THREADS);
 	f.sending = &sending;
 	f.sent = &sent;
+	f.more = look_again;
+	/* An odd one goes by the list. */
+	a[0].seq = f.next[0] = look_again;
 	start(&a[0], 0, 64);
 	sem_wait(&sending);
 	for (i = 1; i < THREADS; i++) {
@@ -397,17 +420,28 @@ static void test_together(void **state)
 	sem_post(&sent);
 	for (i = 0; i < THREADS; i++)
 		pthread_join(a[i].thread, NULL);
-	assert_int_equal(f.messages, 2);
-	assert_int_equal(f.largest, THREADS - 1);
+	assert_int_equal(f.messages, look_again ? 1 : 2);
+	assert_int_equal(f.largest, THREADS - !look_again);
+}
+
+static void test_together(void **state)
+{
+	come_meanwhile(false);
+}
+
+static void test_meanwhile(void **state)
+{
+	come_meanwhile(true);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
-		T(test_alone),	 T(test_unlinked), T(test_together),
-		T(test_storm),	 T(test_bounds),   T(test_holds),
-		T(test_several), T(test_least),
+		T(test_alone),	   T(test_unlinked), T(test_together),
+		T(test_storm),	   T(test_bounds),   T(test_holds),
+		T(test_several),   T(test_least),    T(test_storm_more),
+		T(test_meanwhile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
