@@ -79,25 +79,97 @@ static uint32_t emptiest(const struct thrsched_thread *idle, unsigned n_idle,
 	return best;
 }
 
+/* What a map makes of QPs. */
+struct judgement {
+	uint64_t most;	/* bytes of the fullest QP */
+	unsigned used;	/* QPs that have threads */
+	unsigned mixed; /* QPs with small and large requests */
+	bool rests;	/* some thread is on one that is not active */
+};
+
+/* Of busy threads in the order of QPs. */
+static struct judgement judge(const struct thrsched_thread *t, unsigned n,
+			      const uint32_t *active, unsigned n_active)
+{
+	struct judgement j = {0};
+	uint32_t small, large;
+	uint64_t load;
+	unsigned i, k;
+
+	for (i = 0; i < n; i = k) {
+		load = 0;
+		j.used++;
+		small = large = t[i].median;
+		for (k = i; k < n && t[k].qp == t[i].qp; k++) {
+			load += t[k].bytes;
+			small = t[k].median < small ? t[k].median : small;
+			large = t[k].median > large ? t[k].median : large;
+		}
+		j.most = load > j.most ? load : j.most;
+		j.mixed += large / 2 > small;
+		j.rests |= !is_active(active, n_active, t[i].qp);
+	}
+	return j;
+}
+
+static int by_qp(const void *pa, const void *pb)
+{
+	const struct thrsched_thread *a = pa, *b = pb;
+	int c = compare(a->qp, b->qp);
+
+	return c ? c : compare(a->id, b->id);
+}
+
+/* Algorithm 1, of threads in its order: a thread belongs where the middle of its
+ * bytes falls. */
+static void fill(struct thrsched_thread *t, unsigned n, uint64_t total,
+		 const uint32_t *active, unsigned n_active)
+{
+	uint64_t before = 0;
+	unsigned i, at = 0;
+
+	for (i = 0; i < n; i++) {
+		/* before + bytes / 2 >= total / n_active * (at + 1) */
+		if (at + 1 < n_active && (2 * before + t[i].bytes) * n_active >=
+						 2 * total * (at + 1))
+			at++;
+		t[i].qp = active[at];
+		before += t[i].bytes;
+	}
+}
+
+/* Who went to another QP had to wait, so a map stays while it is nearly as good
+ * as a new one. */
+static void map_busy(struct thrsched_thread *t, unsigned n, uint64_t total,
+		     const uint32_t *active, unsigned n_active)
+{
+	struct judgement is, was;
+	unsigned i;
+
+	qsort(t, n, sizeof(*t), by_qp);
+	was = judge(t, n, active, n_active);
+	for (i = 0; i < n; i++)
+		t[i].was = t[i].qp;
+	qsort(t, n, sizeof(*t), by_load);
+	fill(t, n, total, active, n_active);
+	is = judge(t, n, active, n_active);
+	if (was.rests || was.used < is.used || was.mixed > is.mixed ||
+	    was.most > is.most * 3 / 2)
+		return;
+	for (i = 0; i < n; i++)
+		t[i].qp = t[i].was;
+}
+
 void thrsched_map(struct thrsched_thread *t, unsigned n, const uint32_t *active,
 		  unsigned n_active)
 {
-	uint64_t total = 0, load = 0;
-	unsigned i, at = 0, busy;
+	uint64_t total = 0;
+	unsigned i, busy;
 
 	qsort(t, n, sizeof(*t), by_load);
 	for (busy = 0; busy < n && t[busy].bytes; busy++)
 		total += t[busy].bytes;
-	for (i = 0; i < busy; i++) {
-		t[i].qp = active[at];
-		load += t[i].bytes;
-		/* load >= total / n_active, without its rounding */
-		if (load >= (total + n_active - 1) / n_active &&
-		    at + 1 < n_active) {
-			at++;
-			load = 0;
-		}
-	}
+	map_busy(t, busy, total, active, n_active);
 	for (i = busy; i < n; i++)
 		if (!is_active(active, n_active, t[i].qp))
 			t[i].qp =

@@ -7,8 +7,11 @@
  * sent, fill one QP after the other up to an equal part of all bytes: small
  * requests come together, where they combine, and do not wait behind large
  * ones. The algorithm of the paper can run past the last QP; here the last one
- * takes what is left. A thread that sent nothing since the last time stays where
- * it is if its QP is active, else goes to the QP with the fewest such threads.
+ * takes what is left. There the last QPs may be left without threads, for each
+ * QP gets a part of a thread too much; here the parts are those of the sum. Who
+ * does as well where it is stays: all of them, unless the map is much worse than
+ * a new one. A thread that sent nothing since the last time stays where it is if
+ * its QP is active, else goes to the QP with the fewest such threads.
  */
 #ifndef SKEIN_RPC_THRSCHED_H
 #define SKEIN_RPC_THRSCHED_H
@@ -56,6 +59,7 @@ struct thrsched_thread {
 	uint32_t median;   /* bytes of a request */
 	uint32_t requests; /* since the last time */
 	uint32_t qp;	   /* in: its QP; out: its next one */
+	uint32_t was;	   /* for thrsched_map() */
 	uint64_t bytes;	   /* since the last time */
 };
 

@@ -202,10 +202,106 @@ static void test_sorted_and_equal(void **state)
 	assert_int_equal(thread(t, 4, 3)->qp, 5);
 }
 
-static void test_random_maps(void **state)
+/* No QP is left without threads when all do alike, whatever is left over. */
+static void test_all_used(void **state)
 {
 	struct thrsched_thread t[SENDERS];
-	uint64_t total, load[16], largest;
+	uint32_t active[16];
+	unsigned n, n_active, i, q, count, most;
+
+	for (n_active = 1; n_active <= 16; n_active++)
+		for (n = n_active; n <= SENDERS; n++) {
+			most = (n + n_active - 1) / n_active;
+			for (q = 0; q < n_active; q++)
+				active[q] = q;
+			for (i = 0; i < n; i++)
+				t[i] = (struct thrsched_thread){.id = i,
+								.qp = 99,
+								.median = 64,
+								.requests = i,
+								.bytes = 880};
+			thrsched_map(t, n, active, n_active);
+			for (q = 0; q < n_active; q++) {
+				for (count = 0, i = 0; i < n; i++)
+					count += t[i].qp == q;
+				assert_in_range(count, 1, most + 1);
+			}
+		}
+}
+
+/* A map that is nearly as good as a new one stays, else a new one comes. */
+static void test_kept(void **state)
+{
+	const uint32_t active[] = {0, 1, 2, 3};
+	struct thrsched_thread t[12], was[12];
+	unsigned i, q, count[4];
+
+	for (i = 0; i < 12; i++)
+		t[i] = (struct thrsched_thread){.id = i,
+						.qp = i % 4,
+						.median = 64,
+						.requests = 100 + i,
+						.bytes = 8800 + 88 * i};
+	memcpy(was, t, sizeof(t));
+	thrsched_map(t, 12, active, 4);
+	for (i = 0; i < 12; i++)
+		assert_int_equal(thread(t, 12, i)->qp, was[i].qp);
+	/* one QP more */
+	for (i = 0; i < 12; i++)
+		t[i].qp %= 3;
+	thrsched_map(t, 12, active, 4);
+	memset(count, 0, sizeof(count));
+	for (i = 0; i < 12; i++)
+		count[t[i].qp]++;
+	for (q = 0; q < 4; q++)
+		assert_int_equal(count[q], 3);
+	/* most of them on one */
+	for (i = 0; i < 12; i++)
+		t[i].qp = i < 4 ? i : 0;
+	thrsched_map(t, 12, active, 4);
+	memset(count, 0, sizeof(count));
+	for (i = 0; i < 12; i++)
+		count[t[i].qp]++;
+	for (q = 0; q < 4; q++)
+		assert_int_equal(count[q], 3);
+	/* large requests beside small ones */
+	for (i = 0; i < 12; i++) {
+		t[i].qp = i % 4;
+		t[i].bytes = 8800;
+		t[i].median = i < 3 ? 4096 : 64;
+	}
+	thrsched_map(t, 12, active, 4);
+	for (q = 4, i = 0; i < 12; i++)
+		if (t[i].median == 4096)
+			q = t[i].qp;
+	for (i = 0; i < 12; i++)
+		assert_int_equal(t[i].qp == q, t[i].median == 4096);
+}
+
+/* Some of n threads, on QPs of which some are active, 100 and up; or on none of
+ * these. Returns the bytes of the largest. */
+static uint64_t draw_threads(struct prng *r, struct thrsched_thread *t,
+			     unsigned n, bool fresh)
+{
+	uint64_t largest = 0;
+	unsigned i;
+
+	memset(t, 0, n * sizeof(*t));
+	for (i = 0; i < n; i++) {
+		t[i].id = i;
+		t[i].qp = fresh ? 95 : 98 + (uint32_t)prng_below(r, 18);
+		t[i].median = 8u << prng_below(r, 10);
+		t[i].bytes = prng_below(r, 3) ? prng_below(r, 100000) : 0;
+		if (t[i].bytes > largest)
+			largest = t[i].bytes;
+	}
+	return largest;
+}
+
+static void test_random_maps(void **state)
+{
+	struct thrsched_thread t[SENDERS], again[SENDERS];
+	uint64_t total, load[16], most;
 	unsigned n, n_active, i, q;
 	uint32_t active[16];
 	struct prng r;
@@ -216,19 +312,15 @@ static void test_random_maps(void **state)
 		n_active = 1 + (unsigned)prng_below(&r, 16);
 		for (q = 0; q < n_active; q++)
 			active[q] = 100 + q;
-		total = largest = 0;
-		memset(t, 0, sizeof(t));
+		total = 0;
 		memset(load, 0, sizeof(load));
-		for (i = 0; i < n; i++) {
-			t[i].id = i;
-			t[i].qp = 95 + (uint32_t)prng_below(&r, 20);
-			t[i].median = 8u << prng_below(&r, 10);
-			t[i].bytes =
-				prng_below(&r, 3) ? prng_below(&r, 100000) : 0;
+		most = draw_threads(&r, t, n, round % 2);
+		for (i = 0; i < n; i++)
 			total += t[i].bytes;
-			if (t[i].bytes > largest)
-				largest = t[i].bytes;
-		}
+		most += total / n_active + 1;
+		/* one that stays is a half fuller at most */
+		if (round % 2 == 0)
+			most += most / 2;
 		thrsched_map(t, n, active, n_active);
 		for (i = 0; i < n; i++) {
 			/* never past the last QP */
@@ -236,9 +328,17 @@ static void test_random_maps(void **state)
 			load[t[i].qp - 100] += t[i].bytes;
 			if (i && t[i].bytes && t[i - 1].bytes)
 				assert_true(t[i - 1].median <= t[i].median);
+			if (i && t[i].bytes && t[i - 1].bytes && round % 2)
+				assert_true(t[i - 1].qp <= t[i].qp);
 		}
 		for (q = 0; q < n_active; q++)
-			assert_true(load[q] <= total / n_active + 1 + largest);
+			assert_true(load[q] <= most);
+		/* the same loads: nobody goes anywhere */
+		memcpy(again, t, sizeof(t));
+		thrsched_map(again, n, active, n_active);
+		for (i = 0; i < n; i++)
+			assert_int_equal(again[i].qp,
+					 thread(t, n, again[i].id)->qp);
 	}
 }
 
@@ -418,6 +518,8 @@ int main(void)
 		cmocka_unit_test(test_median),
 		cmocka_unit_test(test_sorted_and_equal),
 		cmocka_unit_test(test_random_maps),
+		cmocka_unit_test(test_all_used),
+		cmocka_unit_test(test_kept),
 		cmocka_unit_test(test_idle_stay),
 		cmocka_unit_test(test_renewal),
 		cmocka_unit_test(test_cheats),
