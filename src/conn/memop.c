@@ -172,12 +172,11 @@ static void tell_modules(struct conn_seat *seat, size_t len)
  * have ended before this returns. */
 static int submit_shared(struct memop *m)
 {
-	struct skein_conn *lane;
 	struct conn_seat *seat;
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 	size_t len = m->len;
-	int rc;
+	int rc, at = 0;
 
 	rc = conn_check(m->conn);
 	if (rc == 0)
@@ -185,6 +184,8 @@ static int submit_shared(struct memop *m)
 	if (rc == 0 && conn_seat_held(seat))
 		rc = -EAGAIN;
 	if (rc == 0)
+		rc = at = conn_seat_lane(seat);
+	if (rc >= 0)
 		rc = prepare(m, &wr, &sge);
 	if (rc)
 		return rc;
@@ -192,9 +193,8 @@ static int submit_shared(struct memop *m)
 	seat->req.wr = &wr;
 	seat->req.op = &m->op;
 	m->seat = seat;
-	lane = conn_seat_lane(seat);
 	seat->wrs_begun++;
-	rc = conn_tx_submit(lane, &seat->req);
+	rc = conn_tx_submit(seat->lanes[at], &seat->req);
 	if (rc) {
 		seat->wrs_begun--;
 		m->seat = NULL;

@@ -257,6 +257,7 @@ static int take(struct skein_conn *handle, struct conn_seat *seat)
 	lane = (uint16_t)(env_random_u64(s->env) % handle->lanes->count);
 	atomic_store_explicit(&seat->lane, lane, memory_order_relaxed);
 	atomic_store_explicit(&seat->lane_wanted, lane, memory_order_relaxed);
+	atomic_store_explicit(&seat->drain_ns, 0, memory_order_relaxed);
 	rc = modules_taken(handle, seat);
 	if (rc == 0)
 		rc = env_thread_on_exit(s->env, &seat->on_exit);
@@ -367,7 +368,7 @@ static void left(struct env_exit *x)
 
 /* --- for modules ------------------------------------------------------- */
 
-struct skein_conn *conn_seat_moved(struct conn_seat *seat)
+int conn_seat_moved(struct conn_seat *seat)
 {
 	uint16_t lane = atomic_load_explicit(&seat->lane, memory_order_relaxed);
 	uint16_t wanted =
@@ -376,8 +377,24 @@ struct skein_conn *conn_seat_moved(struct conn_seat *seat)
 	if (conn_seat_idle(seat)) {
 		lane = wanted;
 		atomic_store_explicit(&seat->lane, lane, memory_order_relaxed);
+	} else if (conn_seat_drained_ns(seat) != ENV_NEVER) {
+		return -EAGAIN;
 	}
-	return seat->lanes[lane];
+	return lane;
+}
+
+uint64_t conn_seat_drained_ns(struct conn_seat *seat)
+{
+	/* Relaxed: of no account by the next time. */
+	uint64_t until =
+		atomic_load_explicit(&seat->drain_ns, memory_order_relaxed);
+
+	if (!until || env_now_ns(seat->handle->ctx->env) >= until ||
+	    atomic_load_explicit(&seat->lane, memory_order_relaxed) ==
+		    atomic_load_explicit(&seat->lane_wanted,
+					 memory_order_relaxed))
+		return ENV_NEVER;
+	return until;
 }
 
 int conn_seat_waiter_new(struct conn_seat *seat, struct env_waiter **w)

@@ -39,6 +39,9 @@ struct conn_seat {
 	 * zero), and where it should by the scheduler of threads (whoever runs
 	 * that writes). Both begin as a lane drawn at random. */
 	_Atomic(uint16_t) lane, lane_wanted;
+	/* Until then a thread that is wanted elsewhere sends nothing, so that it
+	 * can go; by whoever writes lane_wanted. */
+	_Atomic(uint64_t) drain_ns;
 	/* Requests that the thread has left to the owner: until these are sent
 	 * it sends nothing else, which would overtake them. */
 	_Atomic(uint32_t) held;
@@ -66,11 +69,12 @@ int conn_seat(struct skein_conn *handle, struct conn_seat **seat);
 /* The same if it has one, else NULL, and slower. Any thread. */
 struct conn_seat *conn_seat_find(struct skein_conn *handle);
 
-/* The lane on which the thread sends: lane, or lane_wanted from now on if nothing
- * of the thread is under way (FLOCK, 3.4.2: it has all responses of the old QP
- * before it sends on the new one). */
-struct skein_conn *conn_seat_moved(struct conn_seat *seat);
-static inline struct skein_conn *conn_seat_lane(struct conn_seat *seat)
+/* The lane on which the thread sends, by its index: lane, or lane_wanted from now
+ * on if nothing of the thread is under way (FLOCK, 3.4.2: it has all responses of
+ * the old QP before it sends on the new one). -EAGAIN: it waits for that, until
+ * drain_ns; who has calls that take longer stays. */
+int conn_seat_moved(struct conn_seat *seat);
+static inline int conn_seat_lane(struct conn_seat *seat)
 {
 	uint16_t lane = atomic_load_explicit(&seat->lane, memory_order_relaxed);
 
@@ -78,8 +82,11 @@ static inline struct skein_conn *conn_seat_lane(struct conn_seat *seat)
 							  memory_order_relaxed),
 			     0))
 		return conn_seat_moved(seat);
-	return seat->lanes[lane];
+	return lane;
 }
+/* When a thread that got -EAGAIN may try again at the latest, as far as that is
+ * for its lane to say; ENV_NEVER. */
+uint64_t conn_seat_drained_ns(struct conn_seat *seat);
 /* Must the thread wait with what it wants to send? */
 static inline bool conn_seat_held(const struct conn_seat *seat)
 {

@@ -13,6 +13,9 @@
 
 #include "rpc/share.h"
 
+/* How long a thread that is to change lanes sends nothing, at most. */
+#define DRAIN_MAX_NS 5000000u
+
 /* --- without room ------------------------------------------------------- */
 
 static void tell(struct rpc_hungry *hungry)
@@ -123,8 +126,24 @@ static bool load_of(struct conn_seat *seat, struct thrsched_thread *t)
 	return true;
 }
 
-/* Each thread goes over when nothing of it is under way: conn_seat_lane(). */
-static int schedule(struct rpc_handle *h)
+/* A thread goes over when nothing of it is under way, and sends nothing for a
+ * while so that this comes about: conn_seat_lane(). Relaxed: whoever finds only
+ * one of the two words goes, or waits, a call later. */
+static void move(struct rpc_handle *h, struct conn_seat *seat, uint32_t lane,
+		 uint64_t now_ns)
+{
+	uint64_t half = h->interval_ns / 2;
+
+	atomic_store_explicit(&seat->drain_ns,
+			      now_ns + (half < DRAIN_MAX_NS ? half
+							    : DRAIN_MAX_NS),
+			      memory_order_relaxed);
+	atomic_store_explicit(&seat->lane_wanted, (uint16_t)lane,
+			      memory_order_relaxed);
+	h->migrations++;
+}
+
+static int schedule(struct rpc_handle *h, uint64_t now_ns)
 {
 	unsigned i, n = 0, seats = conn_seats(h->head), lanes;
 	struct conn_seat *seat;
@@ -143,10 +162,7 @@ static int schedule(struct rpc_handle *h)
 					 memory_order_relaxed) ==
 		    h->threads[i].qp)
 			continue;
-		atomic_store_explicit(&seat->lane_wanted,
-				      (uint16_t)h->threads[i].qp,
-				      memory_order_relaxed);
-		h->migrations++;
+		move(h, seat, h->threads[i].qp, now_ns);
 		moved++;
 	}
 	if (moved)
@@ -186,7 +202,7 @@ int rpc_handle_poll(struct rpc_handle *h, uint64_t now_ns)
 	if (conn_lanes(h->head) == 1)
 		return moved;
 	h->sched_ns = now_ns + h->interval_ns;
-	return moved + schedule(h);
+	return moved + schedule(h, now_ns);
 }
 
 /* --- statistics --------------------------------------------------------- */

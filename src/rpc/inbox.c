@@ -473,15 +473,18 @@ static int wait_filled(struct rpc_seat *s, uint64_t timeout_ns)
 	struct skein_env *env = conn_env(conn);
 	struct engine *e = conn_engine(conn);
 	int cancel = env_cancel_off(env);
+	uint64_t end, look;
 	struct env_waiter *w;
 	int err = 0;
 
 	if (timeout_ns && s->reserved) {
+		end = rpc_deadline(env_now_ns(env), timeout_ns);
+		/* It may have something to send then. */
+		look = conn_seat_drained_ns(s->seat);
 		err = conn_seat_waiter(s->seat, &w);
 		if (!err)
 			err = engine_run_on(e, w, inbox_filled, s,
-					    rpc_deadline(env_now_ns(env),
-							 timeout_ns));
+					    look < end ? look : end);
 	} else if (engine_try_enter(e)) {
 		/* Nothing to wait for: but who got -EAGAIN may need a round,
 		 * which brings credits. */

@@ -14,11 +14,6 @@
  * calls, then rarely. */
 #define MEDIAN_EVERY 64u
 
-static struct rpc_conn *lane_of(struct rpc_seat *s)
-{
-	return rpc_conn_of(conn_seat_lane(s->seat));
-}
-
 /* --- life --------------------------------------------------------------- */
 
 int rpc_seat_taken(struct skein_conn *handle, struct conn_seat *seat)
@@ -182,11 +177,14 @@ static inline int seat_send(struct rpc_seat *s, struct rpc_client_req *r,
 {
 	struct conn_seat *seat = s->seat;
 	struct rpc_conn *rc;
-	int err;
+	int err, lane;
 
 	if (__builtin_expect(conn_seat_held(seat), 0))
 		return -EAGAIN;
-	rc = lane_of(s);
+	lane = conn_seat_lane(seat);
+	if (__builtin_expect(lane < 0, 0))
+		return lane;
+	rc = rpc_conn_of(seat->lanes[(unsigned)lane]);
 	if (__builtin_expect(!rc, 0))
 		return -ENOTCONN;
 	call_goes_by(r->done, r->arg, rc);
@@ -215,13 +213,16 @@ int rpc_seat_send_some(struct rpc_seat *s, struct rpc_client_req *r, unsigned n,
 {
 	struct conn_seat *seat = s->seat;
 	struct rpc_conn *rc;
+	int err, lane;
 	unsigned i;
-	int err;
 
 	*sent = 0;
 	if (__builtin_expect(conn_seat_held(seat), 0))
 		return -EAGAIN;
-	rc = lane_of(s);
+	lane = conn_seat_lane(seat);
+	if (__builtin_expect(lane < 0, 0))
+		return lane;
+	rc = rpc_conn_of(seat->lanes[(unsigned)lane]);
 	if (__builtin_expect(!rc, 0))
 		return -ENOTCONN;
 	for (i = 0; i < n; i++)
@@ -286,7 +287,7 @@ static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
 		       struct rpc_client_req *r, struct rpc_waiting *w)
 {
 	struct engine *e = conn_engine(h->head);
-	uint64_t now = env_now_ns(h->env),
+	uint64_t now = env_now_ns(h->env), look,
 		 end = rpc_deadline(now, r->timeout_ns);
 	struct rpc_hungry hungry = {.seat = s->seat};
 	int err;
@@ -303,7 +304,9 @@ static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
 			err = rpc_seat_send(s, r, &w->pending);
 		if (err != -EAGAIN)
 			break;
-		(void)engine_run_on(e, w->sleep, may_look, &hungry, end);
+		look = conn_seat_drained_ns(s->seat);
+		(void)engine_run_on(e, w->sleep, may_look, &hungry,
+				    look < end ? look : end);
 		now = env_now_ns(h->env);
 	}
 	rpc_handle_leave(h, &hungry);

@@ -212,6 +212,8 @@ static void put_to_rest(struct play *p)
 		await(p, &c, SKEIN_S(1));
 	}
 	assert_false(lane->share->active);
+	/* It is wanted on the other lane, and has waited for that to no avail. */
+	sim_sleep(p->t.w, 6 * MS);
 }
 
 static void rests(struct play *p)
@@ -398,6 +400,76 @@ static void test_late_at_rest(void **state)
 	run(late_at_rest);
 }
 
+/* --- a thread that always has something under way ----------------------- */
+
+static void wanted_elsewhere(struct play *p, uint64_t for_ns)
+{
+	p->seat->drain_ns = sim_thread_now(p->t.w) + for_ns;
+	p->seat->lane_wanted = (uint16_t)!p->seat->lane;
+}
+
+/* It sends nothing until its last call is answered, then goes. */
+static void drains(struct play *p)
+{
+	unsigned lane = p->seat->lane;
+	struct call pin, c;
+
+	assert_int_equal(start(p, &pin, LATER, 1, 8, SKEIN_S(10)), 0);
+	await(p, &pin, MS);
+	wanted_elsewhere(p, SKEIN_S(1));
+	assert_int_equal(start(p, &c, NOW, 2, 8, SKEIN_S(1)), -EAGAIN);
+	await(p, &pin, MS);
+	assert_int_equal(start(p, &c, NOW, 2, 8, SKEIN_S(1)), -EAGAIN);
+	assert_int_equal(skein_rpc_answer(p->later, 0), 0);
+	await(p, &pin, SKEIN_S(1));
+	assert_true(pin.done);
+	assert_int_equal(start(p, &c, NOW, 2, 8, SKEIN_S(1)), 0);
+	assert_int_equal(p->seat->lane, !lane);
+	await(p, &c, SKEIN_S(1));
+	assert_true(c.done && !c.status);
+}
+
+static void test_drains(void **state)
+{
+	run(drains);
+}
+
+/* An answer that does not come holds it up for so long and no longer, in calls of
+ * all kinds. */
+static void stays(struct play *p)
+{
+	uint64_t begin, n = p->n_order;
+	unsigned lane = p->seat->lane;
+	struct call pin, c;
+
+	assert_int_equal(start(p, &pin, LATER, 1, 8, SKEIN_S(10)), 0);
+	await(p, &pin, MS);
+	begin = sim_thread_now(p->t.w);
+	wanted_elsewhere(p, MS);
+	assert_int_equal(start(p, &c, NOW, 2, 8, SKEIN_S(1)), -EAGAIN);
+	assert_int_equal(skein_rpc_reap(p->conn, SKEIN_S(1)), 0);
+	assert_in_range(sim_thread_now(p->t.w) - begin, MS, 2 * MS);
+	assert_int_equal(start(p, &c, NOW, 2, 8, SKEIN_S(1)), 0);
+	await(p, &c, SKEIN_S(1));
+	assert_true(c.done && !c.status);
+
+	begin = sim_thread_now(p->t.w);
+	wanted_elsewhere(p, MS);
+	assert_int_equal(skein_rpc_call(p->conn, NOW, (uint64_t[]){3}, 8, NULL,
+					0, SKEIN_S(1), NULL),
+			 0);
+	assert_in_range(sim_thread_now(p->t.w) - begin, MS, 2 * MS);
+	assert_int_equal(p->seat->lane, lane);
+	assert_int_equal(p->n_order, n + 3);
+	assert_int_equal(skein_rpc_answer(p->later, 0), 0);
+	await(p, &pin, SKEIN_S(1));
+}
+
+static void test_stays(void **state)
+{
+	run(stays);
+}
+
 /* --- what counts as a thread's load ------------------------------------- */
 
 struct worker {
@@ -436,6 +508,26 @@ static void call_empty(struct worker *w)
 	assert_int_equal(skein_rpc_call(w->p->conn, EMPTY, NULL, 0, NULL, 0,
 					SKEIN_S(1), NULL),
 			 0);
+}
+
+/* Two under way at any time. */
+static void call_always(struct worker *w)
+{
+	struct skein_conn *conn = w->p->conn;
+	struct call c[2] = {{.done = true}, {.done = true}};
+
+	for (unsigned n = 0; n < 1000 || !c[0].done || !c[1].done; n++) {
+		for (unsigned i = 0; i < 2 && n < 1000; i++) {
+			if (!c[i].done)
+				continue;
+			c[i].done = skein_rpc_call_async(conn, EMPTY, NULL, 0,
+							 0, SKEIN_S(1),
+							 call_done, &c[i]);
+			if (c[i].done) /* -EAGAIN */
+				break;
+		}
+		skein_rpc_reap(conn, 20000);
+	}
 }
 
 /* Four threads that do alike, all by lane 0: the scheduler gives each lane two. */
@@ -495,6 +587,40 @@ static void test_empty_counts(void **state)
 	run(empty);
 }
 
+/* Threads that are never idle by themselves go where they are wanted. */
+static void always_busy(struct play *p)
+{
+	struct rpc_handle *h = lane_of(p)->share->handle;
+	struct env_thread *threads[4];
+	struct worker w[4];
+	unsigned moved = 0;
+
+	for (unsigned i = 0; i < 4; i++) {
+		w[i] = (struct worker){.p = p, .work = call_always};
+		assert_int_equal(env_thread_start(p->t.env[1], "worker", works,
+						  &w[i], &threads[i]),
+				 0);
+	}
+	h->interval_ns = MS;
+	sim_sleep(p->t.w, MS);
+	h->sched_now = true;
+	sim_sleep(p->t.w, MS);
+	for (unsigned i = 0; i < 4; i++) {
+		assert_false(w[i].done);
+		moved += w[i].seat->lane;
+	}
+	assert_int_equal(moved, 2);
+	for (unsigned i = 0; i < 4; i++) {
+		w[i].go = true;
+		env_thread_join(p->t.env[1], threads[i]);
+	}
+}
+
+static void test_always_busy(void **state)
+{
+	run(always_busy);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -503,6 +629,9 @@ int main(void)
 		cmocka_unit_test(test_lane_down),
 		cmocka_unit_test(test_late),
 		cmocka_unit_test(test_late_at_rest),
+		cmocka_unit_test(test_drains),
+		cmocka_unit_test(test_stays),
+		cmocka_unit_test(test_always_busy),
 		cmocka_unit_test(test_memory_counts),
 		cmocka_unit_test(test_empty_counts),
 	};
