@@ -63,6 +63,9 @@ struct dev_caps {
 	/* honours DEV_QP_SINGLE_THREADED and DEV_QP_SERIAL */
 	bool single_threaded;
 	bool uc, ud, srq;
+	/* posting to a QP and polling a CQ are no points of cancellation
+	 * (pthreads(7)) */
+	bool no_cancel;
 	enum dev_atomic_scope atomic_scope;
 	enum dev_fork fork;
 	uint64_t msg_sz_max;
@@ -369,6 +372,18 @@ static inline int dev_post_send(struct dev_stats *st, struct ibv_qp *qp,
 			st->bytes += w->sg_list[i].length;
 	}
 	return -ibv_post_send(qp, wr, bad);
+}
+
+/* The same of one, with one piece. */
+static inline int dev_post_one(struct dev_stats *st, struct ibv_qp *qp,
+			       struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+
+	st->doorbells++;
+	st->send_wrs++;
+	st->bytes += wr->sg_list->length;
+	return -ibv_post_send(qp, wr, &bad);
 }
 
 static inline int dev_post_recv(struct dev_stats *st, struct ibv_qp *qp,

@@ -81,13 +81,17 @@ void env_log(struct skein_env *env, enum env_log_level level, const char *fmt,
 {
 	char line[LOG_LINE_MAX];
 	va_list ap;
+	int cancel;
 
 	if (!env->log || level > env->log_level)
 		return;
+	/* Whoever has something to say is in the middle of something. */
+	cancel = env_cancel_off(env);
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
 	env->log(env->log_arg, level, line);
+	env_cancel_back(env, cancel);
 }
 
 int env_thread_start(struct skein_env *env, const char *name,

@@ -18,12 +18,14 @@
 #ifndef SKEIN_ENV_ENV_H
 #define SKEIN_ENV_ENV_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "base/list.h"
 
@@ -255,6 +257,20 @@ static inline void env_cancel_back(struct skein_env *env, int was)
 
 	(void)env;
 	pthread_setcancelstate(was, &off);
+}
+
+/* Adds one to an eventfd; that it is full, hence readable already, is all the
+ * same. Not a point of cancellation, as write(2) is. */
+static inline void env_bell(int fd)
+{
+	uint64_t one = 1;
+	int was = env_cancel_off(NULL);
+	ssize_t n;
+
+	do
+		n = write(fd, &one, sizeof(one));
+	while (n < 0 && errno == EINTR);
+	env_cancel_back(NULL, was);
 }
 
 /*

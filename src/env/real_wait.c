@@ -295,8 +295,6 @@ void real_waiter_disarm(struct env_waiter *w)
 
 void real_waiter_wake(struct env_waiter *w)
 {
-	uint64_t one = 1;
-	ssize_t n;
 	int err;
 
 	/* Pairs with the fence in real_waiter_arm(): the work published before
@@ -309,9 +307,7 @@ void real_waiter_wake(struct env_waiter *w)
 	if (!atomic_exchange_explicit(&w->armed, 0, memory_order_acq_rel))
 		return;
 	err = errno; /* a signal handler may be the caller */
-	do
-		n = write(w->event_fd, &one, sizeof(one));
-	while (n < 0 && errno == EINTR);
+	env_bell(w->event_fd);
 	errno = err;
 }
 

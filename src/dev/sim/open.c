@@ -206,6 +206,7 @@ static void caps_fill(struct dev_caps *c, const struct nic_model *model)
 {
 	c->atomic_scope = DEV_ATOMIC_HCA;
 	c->dc = c->uc = c->ud = c->srq = true;
+	c->no_cancel = true;
 	c->msg_sz_max = SIM_MSG_MAX;
 	c->inline_max = SIM_INLINE_MAX;
 	c->qp_wr_max = SIM_WR_MAX;

@@ -31,8 +31,6 @@ static _Atomic uint32_t *event_count(const struct ibv_async_event *ev)
 static void push(struct soft *s, const struct ibv_async_event *ev)
 {
 	struct soft_event *e = env_alloc(s->env, sizeof(*e));
-	uint64_t one = 1;
-	ssize_t n;
 
 	if (!e) {
 		env_log(s->env, ENV_LOG_ERROR,
@@ -43,8 +41,7 @@ static void push(struct soft *s, const struct ibv_async_event *ev)
 	pthread_mutex_lock(&s->async_lock);
 	*s->events_end = e;
 	s->events_end = &e->next;
-	n = write(s->vctx.context.async_fd, &one, sizeof(one));
-	(void)n;
+	env_bell(s->vctx.context.async_fd);
 	pthread_mutex_unlock(&s->async_lock);
 }
 

@@ -90,11 +90,7 @@ uint32_t soft_bell_claim(_Atomic uint32_t *armed, bool solicited)
 
 void soft_bell_count(_Atomic uint32_t *armed, int fd, uint32_t firing)
 {
-	uint64_t one = 1;
-	ssize_t n;
-
-	n = write(fd, &one, sizeof(one));
-	(void)n;
+	env_bell(fd);
 	/* Else it was taken, and perhaps armed again: another arming. */
 	atomic_compare_exchange_strong(
 		armed, &firing, firing - SHM_ARMED_FIRING + SHM_ARMED_FIRED);
@@ -119,11 +115,7 @@ static bool take_count(int fd)
 
 void soft_ring_again(struct ibv_comp_channel *ch)
 {
-	uint64_t one = 1;
-	ssize_t n;
-
-	n = write(ch->fd, &one, sizeof(one));
-	(void)n;
+	env_bell(ch->fd);
 }
 
 static bool take_one(struct soft_cq *cq)

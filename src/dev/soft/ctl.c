@@ -31,19 +31,9 @@ int soft_src_add(struct soft *s, struct soft_src *src, uint32_t events)
 	return 0;
 }
 
-static void ring_fd(int fd)
-{
-	uint64_t one = 1;
-	ssize_t n;
-
-	/* EAGAIN: it is full, hence readable already */
-	n = write(fd, &one, sizeof(one));
-	(void)n;
-}
-
 void soft_kick(struct soft *s)
 {
-	ring_fd(s->kick_fd);
+	env_bell(s->kick_fd);
 }
 
 void soft_attend(struct soft *s, uint32_t idx)
@@ -62,7 +52,7 @@ void soft_ring(struct soft_qp *q)
 		return;
 	/* release: as in soft_attend() */
 	atomic_store_explicit(&q->peer->nic->attn[i], 1, memory_order_release);
-	ring_fd(q->peer->kick_fd);
+	env_bell(q->peer->kick_fd);
 }
 
 static void attend_all(struct soft *s)

@@ -93,8 +93,10 @@ static inline int64_t local_check(struct soft_qp *q,
 	return g->length;
 }
 
+/* Not points of cancellation, as these calls of the kernel are. */
 static bool plain_write(int fd, uint64_t at, const void *src, size_t len)
 {
+	int was = env_cancel_off(NULL);
 	ssize_t n;
 
 	while (len) {
@@ -102,16 +104,18 @@ static bool plain_write(int fd, uint64_t at, const void *src, size_t len)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			return false;
+			break;
 		src = (const char *)src + n;
 		at += (uint64_t)n;
 		len -= (size_t)n;
 	}
-	return true;
+	env_cancel_back(NULL, was);
+	return !len;
 }
 
 static bool plain_read(int fd, uint64_t at, void *dst, size_t len)
 {
+	int was = env_cancel_off(NULL);
 	ssize_t n;
 
 	while (len) {
@@ -119,12 +123,13 @@ static bool plain_read(int fd, uint64_t at, void *dst, size_t len)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			return false;
+			break;
 		dst = (char *)dst + n;
 		at += (uint64_t)n;
 		len -= (size_t)n;
 	}
-	return true;
+	env_cancel_back(NULL, was);
+	return !len;
 }
 
 /* Puts bytes into mapped or ordinary memory of the peer. */

@@ -235,7 +235,6 @@ static void tell_peers(struct soft *s)
 {
 	struct soft_peer *p;
 	struct list_node *n;
-	uint64_t one = 1;
 
 	for (n = s->peers.next; n != &s->peers; n = n->next) {
 		p = container_of(n, struct soft_peer, link);
@@ -243,8 +242,7 @@ static void tell_peers(struct soft *s)
 			continue;
 		/* release: the cleared key is seen by the sweeper */
 		atomic_store_explicit(&p->nic->sweep, 1, memory_order_release);
-		if (write(p->kick_fd, &one, sizeof(one)) < 0)
-			continue; /* full: readable already */
+		env_bell(p->kick_fd);
 	}
 }
 

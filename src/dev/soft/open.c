@@ -209,6 +209,7 @@ static void caps_fill(struct soft *s, struct dev_caps *c)
 	c->srq_wr_max = SOFT_SRQ_WR_MAX;
 	c->ud = true;
 	c->single_threaded = true;
+	c->no_cancel = true;
 	c->atomic_scope = DEV_ATOMIC_HCA;
 	c->msg_sz_max = SOFT_MSG_MAX;
 	c->inline_max = SOFT_INLINE_MAX;

@@ -433,6 +433,7 @@ bool soft_peer_gone(struct soft_peer *p)
 int soft_peer_mem_fd(struct soft_peer *p)
 {
 	char path[32];
+	int cancel = env_cancel_off(NULL); /* open(2) */
 
 	pthread_mutex_lock(&p->lock);
 	if (p->mem_fd == -1) {
@@ -448,6 +449,7 @@ int soft_peer_mem_fd(struct soft_peer *p)
 			p->mem_fd = -2;
 	}
 	pthread_mutex_unlock(&p->lock);
+	env_cancel_back(NULL, cancel);
 	return p->mem_fd;
 }
 

@@ -39,7 +39,7 @@ bool soft_quiet(struct soft_qp *q)
 	return !q->far || !(hazard_of(q) & 1) || soft_peer_gone(q->peer);
 }
 
-int soft_quiesce(struct soft_qp *q)
+static int quiesce(struct soft_qp *q)
 {
 	uint64_t start, now;
 	struct timespec nap = {.tv_nsec = 50000};
@@ -71,4 +71,13 @@ int soft_quiesce(struct soft_qp *q)
 		nanosleep(&nap, NULL);
 	}
 	return 0;
+}
+
+/* Not a point of cancellation: a poster that fails its QP comes here too. */
+int soft_quiesce(struct soft_qp *q)
+{
+	int was = env_cancel_off(NULL), rc = quiesce(q);
+
+	env_cancel_back(NULL, was);
+	return rc;
 }

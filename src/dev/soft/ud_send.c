@@ -247,15 +247,11 @@ static bool fill(struct soft_peer *p, struct place *at, const struct ud_msg *m)
 /* The owner's control thread looks at this QP, and at SRQs. */
 static void ring(struct ud_dest *d)
 {
-	uint64_t one = 1;
-	ssize_t n;
-
 	/* release: pairs with the exchange in attend_all() */
 	if (d->idx < SHM_QP_MAX)
 		atomic_store_explicit(&d->peer->nic->attn[d->idx], 1,
 				      memory_order_release);
-	n = write(d->peer->kick_fd, &one, sizeof(one));
-	(void)n;
+	env_bell(d->peer->kick_fd);
 }
 
 /* It moves its QP to ERR; of an SRQ's receive it reads so itself. */
