@@ -25,7 +25,7 @@ static struct skein_conn *served_end(uint64_t id, struct handles_peer *peers,
 /* Messages; the owner's have a call each. */
 static uint64_t messages(struct rpc_conn *rc)
 {
-	return rc->port.stats.calls + rc->client.tx.messages;
+	return rc->port.stats.calls + rpc_client_messages(&rc->client);
 }
 
 static uint64_t used(struct rpc_conn *rc)

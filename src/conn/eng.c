@@ -50,9 +50,12 @@ static int poll_cqs(struct skein_engine *eng)
 			continue;
 		n = dev_poll_cq(&eng->stats, eng->cqs[i].cq, WC_BATCH, wc);
 		if (__builtin_expect(n < 0, 0)) {
+			engine_shield(eng->e);
 			cq_failed(eng, &eng->cqs[i]);
 			continue;
 		}
+		if (n)
+			engine_shield(eng->e);
 		for (int k = 0; k < n; k++)
 			conn_complete(eng, &wc[k]);
 		moved += n;
@@ -85,6 +88,13 @@ static int service(struct skein_engine *eng, uint64_t now_ns)
 	return moved;
 }
 
+static void poll_failed(const struct eng_poll *p, int rc)
+{
+	engine_shield(p->conn->eng->e);
+	conn_break(p->conn, rc, "%s: the peer sent %s", p->module->name,
+		   rc == -SKEIN_EPEER ? "garbage" : skein_strerror(rc));
+}
+
 static int eng_poll(struct engine_obj *obj, uint64_t now_ns)
 {
 	struct skein_engine *eng = container_of(obj, struct skein_engine, obj);
@@ -99,10 +109,7 @@ static int eng_poll(struct engine_obj *obj, uint64_t now_ns)
 		p = &eng->polls[i];
 		rc = p->poll(p->conn, p->state, now_ns);
 		if (__builtin_expect(rc < 0, 0))
-			conn_break(p->conn, rc, "%s: the peer sent %s",
-				   p->module->name,
-				   rc == -SKEIN_EPEER ? "garbage"
-						      : skein_strerror(rc));
+			poll_failed(p, rc);
 		else
 			moved += rc;
 	}
@@ -113,10 +120,14 @@ static int eng_poll(struct engine_obj *obj, uint64_t now_ns)
 	/* Relaxed: a hint, looked at again with the order it needs. */
 	if (__builtin_expect(atomic_load_explicit(&eng->tx_broke,
 						  memory_order_relaxed),
-			     0))
+			     0)) {
+		engine_shield(eng->e);
 		conn_tx_heed(eng);
-	if (__builtin_expect(eng->attention, 0))
+	}
+	if (__builtin_expect(eng->attention, 0)) {
+		engine_shield(eng->e);
 		moved += service(eng, now_ns);
+	}
 	return moved;
 }
 
@@ -285,6 +296,7 @@ static const struct engine_obj_ops eng_ops = {
 	.arm = eng_arm,
 	.next_deadline = eng_next_deadline,
 	.beat = eng_beat,
+	.calm = true,
 };
 
 /* --- queues, indices, polls -------------------------------------------- */
@@ -407,6 +419,12 @@ static int polls_reserve(struct skein_engine *eng, unsigned n)
 	return 0;
 }
 
+/* As the engine counts them. */
+static int is_restless(const struct eng_poll *p)
+{
+	return !(p->module->calm_lanes && p->conn->tx);
+}
+
 int eng_polls_add(struct skein_engine *eng, struct skein_conn *conn)
 {
 	const struct conn_module *m;
@@ -418,9 +436,12 @@ int eng_polls_add(struct skein_engine *eng, struct skein_conn *conn)
 		return rc;
 	for (unsigned i = 0; (m = conn_modules[i]); i++) {
 		state = conn_module_state(conn, m->id);
-		if (m->poll && state)
-			eng->polls[eng->n_polls++] =
-				(struct eng_poll){m->poll, conn, state, m};
+		if (!m->poll || !state)
+			continue;
+		eng->polls[eng->n_polls] =
+			(struct eng_poll){m->poll, conn, state, m};
+		engine_restless(eng->e, is_restless(&eng->polls[eng->n_polls]));
+		eng->n_polls++;
 	}
 	return 0;
 }
@@ -432,6 +453,8 @@ void eng_polls_del(struct skein_engine *eng, struct skein_conn *conn)
 	for (unsigned i = 0; i < eng->n_polls; i++)
 		if (eng->polls[i].conn != conn)
 			eng->polls[kept++] = eng->polls[i];
+		else
+			engine_restless(eng->e, -is_restless(&eng->polls[i]));
 	eng->n_polls = kept;
 }
 

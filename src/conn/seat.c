@@ -71,14 +71,10 @@ static struct conn_seat *look(struct conn_seats *s, uint64_t self)
 
 static struct conn_seat *find(struct conn_seats *s, uint64_t self)
 {
-	struct conn_seat *seat;
+	struct conn_seat *seat = conn_seat_if_first(&s->first, s->env);
 
 	/* The thread that came first, so that one alone needs no hash. */
-	seat = atomic_load_explicit(&s->first, memory_order_acquire);
-	if (seat &&
-	    atomic_load_explicit(&seat->thread, memory_order_relaxed) == self)
-		return seat;
-	return look(s, self);
+	return seat ? seat : look(s, self);
 }
 
 struct conn_seat *conn_seat_find(struct skein_conn *handle)
@@ -338,6 +334,11 @@ int conn_seat(struct skein_conn *handle, struct conn_seat **out)
 	return 0;
 }
 
+const _Atomic(struct conn_seat *) *conn_seat_first(struct skein_conn *handle)
+{
+	return &handle->lanes->seats.first;
+}
+
 /* --- leaving ----------------------------------------------------------- */
 
 /* In the thread that ends. */
@@ -432,11 +433,6 @@ unsigned conn_seats(struct skein_conn *handle)
 	/* Acquire pairs with the release in attach(). */
 	return atomic_load_explicit(&handle->lanes->seats.n,
 				    memory_order_acquire);
-}
-
-const atomic_uint *conn_seats_leavings(struct skein_conn *handle)
-{
-	return &handle->lanes->seats.leavings;
 }
 
 struct conn_seat *conn_seat_at(struct skein_conn *handle, unsigned number)

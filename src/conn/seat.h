@@ -66,6 +66,22 @@ struct conn_seat {
  * CONN_SEATS_MAX threads have one, -ENOMEM, or what a module's seat_taken()
  * says. Any thread. */
 int conn_seat(struct skein_conn *handle, struct conn_seat **seat);
+/* The same in one compare for the thread that came first, else NULL. first:
+ * conn_seat_first() of the handle, which stays as long as that. */
+const _Atomic(struct conn_seat *) *conn_seat_first(struct skein_conn *handle);
+static inline struct conn_seat *conn_seat_if_first(
+	const _Atomic(struct conn_seat *) *first, struct skein_env *env)
+{
+	/* Acquire pairs with the release in seat.c. */
+	struct conn_seat *seat =
+		atomic_load_explicit(first, memory_order_acquire);
+
+	return seat && atomic_load_explicit(&seat->thread,
+					    memory_order_relaxed) ==
+				       env_thread_self(env)
+		       ? seat
+		       : NULL;
+}
 /* The same if it has one, else NULL, and slower. Any thread. */
 struct conn_seat *conn_seat_find(struct skein_conn *handle);
 
@@ -117,7 +133,5 @@ unsigned conn_seats(struct skein_conn *handle);
 struct conn_seat *conn_seat_at(struct skein_conn *handle, unsigned number);
 /* Grows with each thread that ends: a reason to look for CONN_SEAT_LEFT. */
 unsigned conn_seats_left(struct skein_conn *handle);
-/* Where that stands, for who looks often. Stays as long as the handle. */
-const atomic_uint *conn_seats_leavings(struct skein_conn *handle);
 
 #endif

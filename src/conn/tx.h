@@ -130,17 +130,16 @@ static inline bool conn_tx_clear(const struct conn_tx *tx)
 /* As conn_tx_post(), of what the device has not taken. */
 int conn_tx_refused(struct conn_tx *tx, const struct ibv_send_wr *wr, int rc);
 
-/* wr_id, next and SIGNALED are set here. 0; -EAGAIN: nothing was posted;
+/* One of one piece. wr_id, next and SIGNALED are set here. 0; -EAGAIN: nothing was posted;
  * -ENOTCONN: nor was it, and the owner breaks the lane. */
 static inline int conn_tx_post(struct conn_tx *tx, struct ibv_send_wr *wr)
 {
-	struct ibv_send_wr *bad;
 	int rc;
 
 	wr->next = NULL;
 	if (__builtin_expect(optable_take(tx->table, NULL, &wr->wr_id), 0))
 		wr->send_flags |= IBV_SEND_SIGNALED;
-	rc = dev_post_send(&tx->stats, tx->qp, wr, &bad);
+	rc = dev_post_one(&tx->stats, tx->qp, wr);
 	return __builtin_expect(rc == 0, 1) ? 0 : conn_tx_refused(tx, wr, rc);
 }
 

@@ -187,6 +187,7 @@ static void fetch_done(struct rpc_read *rd, int err)
 	f->off += f->piece;
 	f->state =
 		!err && f->off < f->from.len ? RPC_FETCH_POST : RPC_FETCH_DONE;
+	container_of(f, struct rpc_client_rx, fetch)->attend = true;
 }
 
 static int fetch_begin(struct rpc_client *c, const struct rpc_call *call,
@@ -212,6 +213,7 @@ static int fetch_begin(struct rpc_client *c, const struct rpc_call *call,
 		return 0;
 	}
 	f->state = RPC_FETCH_POST;
+	c->rx.attend = true;
 	if (c->rx.shared)
 		return 0; /* by who holds the sending side */
 	rc = rpc_client_fetch_post(c);
@@ -249,7 +251,7 @@ static void fetch_end(struct rpc_client *c)
 	if (rx->result_buf)
 		rx->port->ops->buf_put(rx->port, rx->result_buf);
 	rx->result_buf = NULL;
-	rx->owes_head = true;
+	rx->owes_head = rx->attend = true;
 }
 
 /* More is answered than has been published as sent: 0 when that is about to be

@@ -22,6 +22,8 @@
  *	told.valid, req_valid	sender, release	owner, acquire: what a response
  *						may speak of
  *	told.full		both, relaxed	the owner READs Head
+ *	told.attend		sender, others	the owner of a lane, in each
+ *						round: see rpc_client_attend()
  *
  * Why sent and valid are two: valid is published before the message is posted,
  * so that no response can be older than what it answers, and goes back when
@@ -83,9 +85,11 @@ struct rpc_client_tx {
 	uint64_t req_head;   /* as resp_head */
 	uint32_t inline_max; /* the largest request payload in a message */
 	uint32_t resp_inline_max;
-	uint64_t posted_tail;		 /* calls before it were posted */
-	uint64_t posted_resp;		 /* the reservation behind theirs */
-	uint64_t calls, messages, bytes; /* of leaders */
+	uint64_t posted_resp; /* the reservation behind what was posted */
+	/* of leaders: calls that left alone, a message each; the others; bytes
+	 * of all */
+	uint64_t alone;
+	uint64_t calls, messages, bytes;
 	bool open_alone; /* the open message takes no further pair */
 	bool shared;
 };
@@ -96,6 +100,7 @@ struct rpc_client_told {
 	_Atomic(uint64_t) valid;
 	_Atomic(uint64_t) req_valid; /* the position behind the last message */
 	atomic_bool full;
+	atomic_bool attend; /* rpc_client_attend() */
 };
 
 /* The owner's side. */
@@ -109,6 +114,8 @@ struct rpc_client_rx {
 	bool owes_head; /* a large response was consumed, Head not told */
 	bool in_active; /* a message is being consumed */
 	bool head_reading;
+	/* Of a lane: the owner knows of more to do than to look for answers. */
+	bool attend;
 	uint64_t used; /* reservations that hold an answer; resp_head: the next */
 	struct rpc_calls calls;
 
@@ -161,17 +168,17 @@ struct rpc_client_req {
 	uint16_t thread;
 };
 
-/* There is room: writes the pair and enters the call into the window. size: of
- * what stands in the message. */
-static inline void rpc_client_add_pair(struct rpc_client_tx *tx, uint16_t id,
+/* There is room: writes the pair of call n, whose reservation is at resp, to
+ * `at`, and enters it into the window. size: of what stands in the message. */
+static inline void rpc_client_put_pair(struct rpc_client_tx *tx, uint64_t n,
+				       uint64_t resp, uint8_t *at, uint16_t id,
 				       uint16_t thread, const void *payload,
 				       uint32_t size, uint16_t flags,
 				       size_t resp_max, uint32_t lines,
 				       uint64_t timeout_ns,
 				       skein_rpc_done_fn *done, void *arg)
 {
-	struct rpc_call *call = &tx->slots[tx->tail & tx->mask];
-	uint8_t *at = tx->open + tx->open_len;
+	struct rpc_call *call = &tx->slots[n & tx->mask];
 
 	call->done = done;
 	call->arg = arg;
@@ -181,12 +188,23 @@ static inline void rpc_client_add_pair(struct rpc_client_tx *tx, uint16_t id,
 	call->thread = thread;
 	rpc_msg_put_word(at,
 			 size | (uint64_t)id << 32 | (uint64_t)thread << 48);
-	rpc_msg_put_word(at + 8, (uint32_t)tx->tail | (uint64_t)resp_max << 32);
-	rpc_msg_put_word(at + 16, (uint32_t)tx->resp_tail |
-					  (uint64_t)lines << 32 |
+	rpc_msg_put_word(at + 8, (uint32_t)n | (uint64_t)resp_max << 32);
+	rpc_msg_put_word(at + 16, (uint32_t)resp | (uint64_t)lines << 32 |
 					  (uint64_t)flags << 48);
-	at += sizeof(struct rpc_req_meta);
-	rpc_copy_pad(at, payload, size);
+	rpc_copy_pad(at + sizeof(struct rpc_req_meta), payload, size);
+}
+
+/* The same for the next one, behind the open message. */
+static inline void rpc_client_add_pair(struct rpc_client_tx *tx, uint16_t id,
+				       uint16_t thread, const void *payload,
+				       uint32_t size, uint16_t flags,
+				       size_t resp_max, uint32_t lines,
+				       uint64_t timeout_ns,
+				       skein_rpc_done_fn *done, void *arg)
+{
+	rpc_client_put_pair(tx, tx->tail, tx->resp_tail,
+			    tx->open + tx->open_len, id, thread, payload, size,
+			    flags, resp_max, lines, timeout_ns, done, arg);
 	tx->tail++;
 	tx->open_len += (uint32_t)sizeof(struct rpc_req_meta) + RPC_PAD8(size);
 	tx->open_count++;
@@ -265,6 +283,30 @@ static inline bool rpc_client_wants_send(struct rpc_client *c)
 }
 /* The owner, who holds: sends it. What moved, or an error of the port. */
 int rpc_client_send_own(struct rpc_client *c);
+
+/*
+ * A lane: there is something for its owner besides answers, which looks at this
+ * one word in each round and not at all that may be. Whoever leaves a reason
+ * writes that first.
+ *
+ * Nothing is lost: the owner takes the word by an exchange (acquire) before it
+ * looks at the reasons, so it sees those of everybody who was before it in the
+ * order of the word, and who comes behind it leaves the word set. A
+ * read-modify-write here too, so that the exchange synchronizes with all of
+ * them and not with the last alone. What an owner leaves to itself, and what it
+ * could not do yet, is rx.attend.
+ */
+static inline void rpc_client_attend(struct rpc_client *c)
+{
+	atomic_exchange_explicit(&c->told.attend, true, memory_order_release);
+}
+
+/* What leaders have sent; any thread. */
+static inline uint64_t rpc_client_messages(const struct rpc_client *c)
+{
+	return __atomic_load_n(&c->tx.alone, __ATOMIC_RELAXED) +
+	       __atomic_load_n(&c->tx.messages, __ATOMIC_RELAXED);
+}
 
 /* How many calls have been posted. */
 static inline uint64_t rpc_client_sent(struct rpc_client *c)

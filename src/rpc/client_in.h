@@ -65,11 +65,11 @@ static inline void add_pair(struct rpc_client *c,
 /* What responses may speak of from now on. Release pairs with the acquires in
  * client.c: who sees a response sees this, for the message that it answers was
  * posted after it. */
-static inline void tell_valid(struct rpc_client *c, uint32_t len)
+static inline void tell_valid(struct rpc_client *c, uint64_t tail, uint32_t len)
 {
 	struct rpc_client_tx *tx = &c->tx;
 
-	atomic_store_explicit(&c->told.valid, tx->tail, memory_order_release);
+	atomic_store_explicit(&c->told.valid, tail, memory_order_release);
 	atomic_store_explicit(&c->told.req_valid,
 			      rpc_pos_next(tx->port->geom.req_lines,
 					   tx->req_tail, RPC_LINES(len)),
@@ -91,7 +91,7 @@ static inline void lane_seal(struct rpc_client *c, uint64_t *off, uint32_t *len)
 	uint32_t n = tx->open_len + RPC_TAIL_LEN;
 
 	skein_assert_debug(tx->open_count);
-	tell_valid(c, n);
+	tell_valid(c, tx->tail, n);
 	/* Head of the response space as it was known last: it holds back only
 	 * the server's memory of large results, for which the owner sends a
 	 * message of its own. A look at its line would cost every message a
@@ -111,33 +111,62 @@ static inline void lane_sent(struct rpc_client *c)
 		atomic_load_explicit(&c->told.req_valid, memory_order_relaxed);
 	/* Release: rpc_client_end(). */
 	atomic_store_explicit(&c->told.sent, tx->tail, memory_order_release);
-	tx->posted_tail = tx->tail;
 	tx->posted_resp = tx->resp_tail;
 	open_begin(tx);
 }
 
-/* add() and seal() in one for a call that leaves alone: true, or false when
- * there may be no room: nothing was done. */
+/* A call that leaves alone, as a message; nothing of the sending side but what
+ * responses may speak of is changed before it was posted. */
+struct rpc_alone {
+	uint64_t off;	    /* of the message, */
+	uint32_t len;	    /* and its length */
+	uint64_t resp_tail; /* behind its reservation */
+};
+
+/* add() and seal() in one: true, or false when there may be no room: nothing was
+ * done. */
 static inline bool rpc_client_add_alone(struct rpc_client *c,
 					const struct rpc_client_req *r,
-					uint64_t *off, uint32_t *len)
+					struct rpc_alone *a)
 {
+	struct rpc_client_tx *tx = &c->tx;
+	const struct rpc_port *port = tx->port;
 	uint32_t lines = rpc_client_resp_lines(c, r->resp_max);
+	uint64_t pos = tx->req_tail;
 
-	skein_assert_debug(!c->tx.open_count);
-	if (__builtin_expect(!rpc_client_fits(&c->tx, r->len, lines), 0))
+	skein_assert_debug(!tx->open_count && tx->open_len == HDR_LEN);
+	if (__builtin_expect(!rpc_client_fits(tx, r->len, lines), 0))
 		return false;
-	add_pair(c, r, r->payload, (uint32_t)r->len, 0, lines);
-	lane_seal(c, off, len);
+	a->len = HDR_LEN + META_LEN + RPC_PAD8((uint32_t)r->len) + RPC_TAIL_LEN;
+	a->off = req_off(tx, pos);
+	a->resp_tail = rpc_pos_next(tx->resp_mask + 1, tx->resp_tail, lines);
+	rpc_client_put_pair(tx, tx->tail, tx->resp_tail, tx->open + HDR_LEN,
+			    r->id, r->thread, r->payload, (uint32_t)r->len, 0,
+			    r->resp_max, lines, r->timeout_ns, r->done, r->arg);
+	tell_valid(c, tx->tail + 1, a->len);
+	rpc_msg_seal(tx->open, a->len, 1, (uint32_t)tx->resp_head,
+		     rpc_canary(&port->secret_out, pos), port->tail_out);
 	return true;
 }
 
-/* rpc_client_posted() of what rpc_client_add_alone() has sealed, len bytes. */
-static inline void rpc_client_posted_alone(struct rpc_client *c, uint32_t len)
+/* It was not posted. */
+static inline void rpc_client_undo_alone(struct rpc_client *c)
 {
-	count_more(&c->tx.calls, 1);
-	count_more(&c->tx.messages, 1);
-	count_more(&c->tx.bytes, len);
+	atomic_store_explicit(&c->told.valid, c->tx.tail, memory_order_release);
+	atomic_store_explicit(&c->told.req_valid, c->tx.req_tail,
+			      memory_order_release);
+}
+
+/* It was. */
+static inline void rpc_client_posted_alone(struct rpc_client *c,
+					   const struct rpc_alone *a)
+{
+	struct rpc_client_tx *tx = &c->tx;
+
+	count_more(&tx->alone, 1);
+	count_more(&tx->bytes, a->len);
+	tx->tail++;
+	tx->resp_tail = a->resp_tail;
 	lane_sent(c);
 }
 

@@ -46,13 +46,14 @@ static int read_head(struct rpc_client *c)
 static int ring_full(struct rpc_client *c)
 {
 	count_more(&c->tx.port->stats.full, 1);
-	if (c->tx.shared)
-		/* Relaxed: the owner looks every round, and who lacks room
-		 * wakes it. */
+	if (c->tx.shared) {
+		/* The owner looks at its next round; who lacks room wakes it. */
 		atomic_store_explicit(&c->told.full, true,
 				      memory_order_relaxed);
-	else
+		rpc_client_attend(c);
+	} else {
 		(void)read_head(c); /* or the next time */
+	}
 	return -EAGAIN;
 }
 
@@ -91,7 +92,7 @@ static inline int open_send(struct rpc_client *c, uint32_t len)
 	resp_head =
 		atomic_load_explicit(&c->rx.resp_head, memory_order_relaxed);
 	if (__builtin_expect(tx->shared, 0)) {
-		tell_valid(c, len);
+		tell_valid(c, tx->tail, len);
 		/* no leader tells an older one from now on */
 		tx->resp_head = resp_head;
 	}
@@ -295,7 +296,7 @@ static void roll_back(struct rpc_client *c)
 {
 	struct rpc_client_tx *tx = &c->tx;
 
-	tx->tail = tx->posted_tail;
+	tx->tail = atomic_load_explicit(&c->told.sent, memory_order_relaxed);
 	tx->resp_tail = tx->posted_resp;
 	atomic_store_explicit(&c->told.valid, tx->tail, memory_order_release);
 	atomic_store_explicit(&c->told.req_valid, tx->req_tail,

@@ -29,14 +29,21 @@ enum rpc_event_rx {
 #define RPC_EVENT_DOZE_MAX_NS (20 * 1000 * 1000ull)
 
 struct rpc_event {
+	union {
+		struct {
+			bool owe_granted, owe_ask, owe_poll, owe_wake;
+		};
+		uint32_t owes; /* all four, for who looks in each round */
+	};
 	bool wake; /* as sender: the peer may sleep */
-	bool owe_granted, owe_ask, owe_poll, owe_wake;
 	enum rpc_event_rx rx;
 	uint32_t busy;	      /* messages since it last wanted to sleep */
 	uint64_t asked_ns;    /* when; 0 until the first look after it */
 	uint64_t doze_ns;     /* how long the next doze is */
 	uint64_t doze_end_ns; /* 0: not dozing */
 };
+
+_Static_assert(sizeof(bool) == 1, "four of them are owes");
 
 /* Must messages wake the peer? Also by a leader of a lane: relaxed, for the
  * bit is set before granted is posted, under the sending side that leaders then
@@ -72,7 +79,7 @@ int rpc_event_signal(struct rpc_event *ev, uint32_t value);
 
 static inline bool rpc_event_owes(const struct rpc_event *ev)
 {
-	return ev->owe_granted | ev->owe_ask | ev->owe_poll | ev->owe_wake;
+	return ev->owes != 0;
 }
 
 /* Sends what is owed, as far as credits go. 0, or an error of the port other

@@ -32,7 +32,7 @@ void rpc_handle_join(struct rpc_handle *h, struct rpc_hungry *hungry)
 	/* Sequentially consistent, as the owner's look at it is relaxed and
 	 * comes after what it has changed: if it misses this, the attempt that
 	 * follows sees the change. */
-	atomic_fetch_add(&h->n_hungry, 1);
+	atomic_fetch_add(&h->wants, RPC_HUNGRY);
 	env_mutex_unlock(h->env, &h->lock);
 	/* The owner may sleep, or look at this a round later. */
 	engine_kick(conn_engine(h->head));
@@ -42,7 +42,7 @@ void rpc_handle_leave(struct rpc_handle *h, struct rpc_hungry *hungry)
 {
 	env_mutex_lock(h->env, &h->lock);
 	list_del(&hungry->link);
-	atomic_fetch_sub(&h->n_hungry, 1);
+	atomic_fetch_sub(&h->wants, RPC_HUNGRY);
 	if (!list_empty(&h->hungry))
 		tell(container_of(h->hungry.next, struct rpc_hungry, link));
 	env_mutex_unlock(h->env, &h->lock);
@@ -52,7 +52,7 @@ void rpc_handle_feed(struct rpc_handle *h)
 {
 	struct list_node *n;
 
-	if (!atomic_load_explicit(&h->n_hungry, memory_order_relaxed))
+	if (!rpc_handle_hungry(h))
 		return;
 	env_mutex_lock(h->env, &h->lock);
 	list_for_each(n, &h->hungry) {
@@ -75,21 +75,13 @@ static bool arrays(struct rpc_handle *h, unsigned n)
 	return h->threads != NULL;
 }
 
-/* NULL: a handle that is closed loses its lanes one by one. */
-static struct rpc_conn *rpc_of_lane(const struct rpc_handle *h, unsigned i)
-{
-	struct skein_conn *lane = conn_lane(h->head, i);
-
-	return lane ? rpc_conn_of(lane) : NULL;
-}
-
 static unsigned active_lanes(struct rpc_handle *h)
 {
 	unsigned n = 0, lanes = conn_lanes(h->head);
 	struct rpc_conn *rc;
 
 	for (unsigned i = 0; i < lanes; i++) {
-		rc = rpc_of_lane(h, i);
+		rc = h->lanes[i];
 		if (rc && rc->up && rc->share->active)
 			h->active[n++] = i;
 	}
@@ -179,7 +171,12 @@ static int sweep(struct rpc_handle *h)
 
 	if (__builtin_expect(left == h->seats_left, 1))
 		return 0;
+	engine_shield(h->engine); /* done() of others' calls */
 	n = conn_seats(h->head);
+	/* Each has added its own before it was counted there. */
+	atomic_fetch_sub_explicit(&h->wants,
+				  RPC_LEAVING * (left - h->seats_left),
+				  memory_order_relaxed);
 	h->seats_left = left;
 	for (unsigned i = 0; i < n; i++) {
 		seat = conn_seat_at(h->head, i);
@@ -191,17 +188,22 @@ static int sweep(struct rpc_handle *h)
 	return moved;
 }
 
+void rpc_handle_schedule(struct rpc_handle *h)
+{
+	struct rpc_conn *rc = rpc_conn_of(h->head);
+
+	if (rc && rc->share && conn_lanes(h->head) > 1)
+		rc->share->sched_ns = 0;
+}
+
 int rpc_handle_poll(struct rpc_handle *h, uint64_t now_ns)
 {
+	struct rpc_share *sh = rpc_conn_of(h->head)->share;
 	int moved = sweep(h);
 
-	if (now_ns < h->sched_ns && !h->sched_now)
+	if (now_ns < sh->sched_ns)
 		return moved;
-	h->sched_now = false;
-	h->sched_ns = ENV_NEVER;
-	if (conn_lanes(h->head) == 1)
-		return moved;
-	h->sched_ns = now_ns + h->interval_ns;
+	sh->sched_ns = now_ns + h->interval_ns;
 	return moved + schedule(h, now_ns);
 }
 
@@ -218,9 +220,11 @@ static void add_lane(struct rpc_conn *rc, uint64_t *degrees,
 	const struct rpc_stats *own = &rc->port.stats;
 	struct rpc_client_tx *tx = &rc->client.tx;
 	struct rpc_share *sh = rc->share;
+	uint64_t alone = seen(&tx->alone);
+	uint64_t messages = rpc_client_messages(&rc->client);
 
-	st->calls += own->calls + seen(&tx->calls);
-	st->messages_sent += own->messages_sent + seen(&tx->messages);
+	st->calls += own->calls + seen(&tx->calls) + alone;
+	st->messages_sent += own->messages_sent + messages;
 	st->messages_received += own->messages_received;
 	conn_tx_hold(rc->conn);
 	st->doorbells += conn_tx_stats(rc->conn)->doorbells;
@@ -232,9 +236,10 @@ static void add_lane(struct rpc_conn *rc, uint64_t *degrees,
 	st->credit_grants += sh->grants;
 	st->credit_declines += sh->declines;
 	/* The owner's messages have a call each. */
-	st->credits += CREDIT_C + sh->granted - own->calls -
-		       seen(&tx->messages) - seen(&sh->all_ops);
+	st->credits += CREDIT_C + sh->granted - own->calls - messages -
+		       seen(&sh->all_ops);
 	st->lanes_active += sh->active;
+	degrees[1] += alone;
 	for (unsigned i = 1; i <= RPC_DEGREES; i++)
 		degrees[i] += seen(&sh->degrees[i]);
 }
@@ -248,8 +253,8 @@ void rpc_handle_stats(struct rpc_handle *h, struct skein_rpc_stats *st)
 	*st = (struct skein_rpc_stats){.lanes = lanes,
 				       .migrations = h->migrations};
 	for (i = 0; i < lanes; i++) {
-		rc = rpc_of_lane(h, i);
-		if (rc && rc->share)
+		rc = h->lanes[i];
+		if (rc)
 			add_lane(rc, degrees, st);
 	}
 	for (i = 1; i <= RPC_DEGREES; i++) {
@@ -273,17 +278,22 @@ int rpc_handle_new(struct skein_conn *head, struct rpc_handle **out)
 	struct skein_env *env = conn_env(head);
 	struct rpc_handle *h;
 
-	h = env_alloc(env, sizeof(*h));
+	h = env_alloc_aligned(env, 64, sizeof(*h));
 	if (!h)
 		return -ENOMEM;
 	h->active = env_alloc(env, conn_lanes(head) * sizeof(*h->active));
-	if (!h->active) {
+	h->lanes = env_alloc(env, conn_lanes(head) * sizeof(*h->lanes));
+	if (!h->active || !h->lanes) {
+		env_free(env, h->active);
+		env_free(env, h->lanes);
 		env_free(env, h);
 		return -ENOMEM;
 	}
 	h->env = env;
 	h->head = head;
-	h->leavings = conn_seats_leavings(head);
+	h->engine = conn_engine(head);
+	h->guarded = !conn_dev(head)->caps.no_cancel;
+	h->first = conn_seat_first(head);
 	h->interval_ns = rx->conf.thread_interval_ns;
 	list_init(&h->hungry);
 	env_mutex_init(env, &h->lock);
@@ -296,5 +306,6 @@ void rpc_handle_free(struct rpc_handle *h)
 	env_mutex_fini(h->env, &h->lock);
 	env_free(h->env, h->threads);
 	env_free(h->env, h->active);
+	env_free(h->env, h->lanes);
 	env_free(h->env, h);
 }

@@ -85,16 +85,19 @@ void rpc_async_done(void *arg, const struct skein_rpc_result *res)
 
 	/* Acquire pairs with rpc_seat_left(): the thread has done with it. */
 	if (atomic_load_explicit(&s->orphan, memory_order_acquire)) {
-		rpc_seat_reap(s); /* older ones first */
+		engine_shield(rc->engine); /* done() is not ours */
+		rpc_seat_reap(s);	   /* older ones first */
 		a->done(a->arg, res);
 		s->reserved -= a->room;
 		async_free(s, a);
-		rpc_seat_ended(s, rc, res);
+		rpc_seat_unanswered(s, rc, res->outcome);
+		rpc_seat_ended(s);
 		rpc_seat_sweep(s);
 		return;
 	}
 	put_news(a, *res);
-	rpc_seat_ended(s, rc, res);
+	rpc_seat_unanswered(s, rc, res->outcome);
+	rpc_seat_ended(s);
 	rpc_share_news(rc->share, seat);
 }
 

@@ -30,19 +30,22 @@ static inline uint64_t rpc_deadline(uint64_t now, uint64_t timeout_ns)
 	return timeout_ns < ENV_NEVER - now ? now + timeout_ns : ENV_NEVER;
 }
 
-/* Owner: one call of the thread's has ended. Release pairs with the acquire in
- * rpc_seat_idle(). */
-static inline void rpc_seat_ended(struct rpc_seat *s, struct rpc_conn *rc,
-				  const struct skein_rpc_result *res)
+/* Owner: one call of the thread's has ended without an answer. It may still be on
+ * its way: the server must get beyond what has left by now. */
+static inline void rpc_seat_unanswered(struct rpc_seat *s, struct rpc_conn *rc,
+				       enum skein_outcome outcome)
 {
-	/* It may still be on its way: the server must get beyond what has left
-	 * by now. */
-	if (res->outcome == SKEIN_UNKNOWN)
+	if (outcome == SKEIN_UNKNOWN)
 		atomic_store_explicit(
 			&s->passed,
 			atomic_load_explicit(&rc->client.told.req_valid,
 					     memory_order_relaxed),
 			memory_order_relaxed);
+}
+
+/* Owner: one has ended. Release pairs with the acquire in rpc_seat_idle(). */
+static inline void rpc_seat_ended(struct rpc_seat *s)
+{
 	atomic_store_explicit(
 		&s->ended,
 		atomic_load_explicit(&s->ended, memory_order_relaxed) + 1,
@@ -51,10 +54,10 @@ static inline void rpc_seat_ended(struct rpc_seat *s, struct rpc_conn *rc,
 
 /* Owner: the thread has news. If it is the one that runs the engine, as one alone
  * is, it does not sleep. */
-static inline void rpc_seat_wake(struct rpc_seat *s, struct conn_seat *seat)
+static inline void rpc_seat_wake(struct engine *e, struct conn_seat *seat)
 {
-	if (atomic_load_explicit(&seat->thread, memory_order_relaxed) !=
-	    env_thread_self(s->env))
+	if (!engine_runs_in(e, atomic_load_explicit(&seat->thread,
+						    memory_order_relaxed)))
 		conn_seat_wake(seat);
 }
 
@@ -66,7 +69,7 @@ static inline void rpc_share_wake(struct rpc_share *sh)
 	if (!seat)
 		return;
 	sh->news = NULL;
-	rpc_seat_wake(rpc_seat_of(seat), seat);
+	rpc_seat_wake(sh->handle->engine, seat);
 }
 
 /* Owner: an inbox has news. In a round its thread is told behind those of its

@@ -574,10 +574,8 @@ static int rpc_poll(struct skein_conn *conn, void *state, uint64_t now_ns)
 	int moved, err;
 
 	look(rc);
-	if (__builtin_expect(rc->share != NULL, 0)) {
-		moved = rpc_share_poll(rc, now_ns);
-		return moved == -ENOTCONN ? 0 : moved;
-	}
+	if (rc->share)
+		return rpc_share_poll(rc, now_ns);
 	moved = rc->caller ? rpc_client_poll(&rc->client, now_ns)
 			   : rpc_server_poll(&rc->server);
 	if (__builtin_expect(moved < 0, 0))
@@ -726,6 +724,7 @@ const struct conn_module rpc_module = {
 	.confirm = rpc_confirm,
 	.ready = rpc_ready,
 	.poll = rpc_poll,
+	.calm_lanes = true,
 	.arm = rpc_arm,
 	.next_deadline = rpc_next_deadline,
 	.imm = rpc_imm,

@@ -28,6 +28,8 @@ int rpc_seat_taken(struct skein_conn *handle, struct conn_seat *seat)
 		s->env = conn_env(handle);
 		seat->modules[CONN_MODULE_RPC - 1] = s;
 	}
+	/* A handle whose lanes are up has one here. */
+	s->lanes = rpc_conn_of(handle)->handle->lanes;
 	/* For the scheduler, which has nothing to do where there is one lane. */
 	s->counts = conn_lanes(handle) > 1;
 	s->sizes = (struct thrsched_sizes){0};
@@ -41,11 +43,16 @@ int rpc_seat_taken(struct skein_conn *handle, struct conn_seat *seat)
 
 void rpc_seat_left(struct skein_conn *handle, struct conn_seat *seat)
 {
+	struct rpc_conn *rc = rpc_conn_of(handle);
 	struct rpc_seat *s = rpc_seat_of(seat);
 
 	/* Release pairs with rpc_async_done() and rpc_seat_sweep(). */
 	atomic_store_explicit(&s->swept, false, memory_order_release);
 	atomic_store_explicit(&s->orphan, true, memory_order_release);
+	/* The handle stays until no thread is ending any more. */
+	if (rc && rc->handle)
+		atomic_fetch_add_explicit(&rc->handle->wants, RPC_LEAVING,
+					  memory_order_relaxed);
 }
 
 /* Has the server read all that its thread has sent on this lane? Asks for news
@@ -59,8 +66,10 @@ static bool has_passed(struct rpc_seat *s, struct rpc_conn *rc)
 				 memory_order_relaxed) >= to)
 		return true;
 	if (!atomic_exchange_explicit(&rc->share->want_head, true,
-				      memory_order_relaxed))
+				      memory_order_relaxed)) {
+		rpc_client_attend(&rc->client);
 		engine_kick(rc->engine);
+	}
 	return false;
 }
 
@@ -184,7 +193,7 @@ static inline int seat_send(struct rpc_seat *s, struct rpc_client_req *r,
 	lane = conn_seat_lane(seat);
 	if (__builtin_expect(lane < 0, 0))
 		return lane;
-	rc = rpc_conn_of(seat->lanes[(unsigned)lane]);
+	rc = s->lanes[(unsigned)lane];
 	if (__builtin_expect(!rc, 0))
 		return -ENOTCONN;
 	call_goes_by(r->done, r->arg, rc);
@@ -222,7 +231,7 @@ int rpc_seat_send_some(struct rpc_seat *s, struct rpc_client_req *r, unsigned n,
 	lane = conn_seat_lane(seat);
 	if (__builtin_expect(lane < 0, 0))
 		return lane;
-	rc = rpc_conn_of(seat->lanes[(unsigned)lane]);
+	rc = s->lanes[(unsigned)lane];
 	if (__builtin_expect(!rc, 0))
 		return -ENOTCONN;
 	for (i = 0; i < n; i++)
@@ -275,6 +284,13 @@ void rpc_seats_reset(struct skein_conn *head)
 
 /* --- without room ------------------------------------------------------- */
 
+/* From here on its thread is not cancelled. */
+static void guard(struct rpc_waiting *w)
+{
+	if (w->cancel == ENGINE_CANCEL_OPEN)
+		w->cancel = env_cancel_off(w->seat->env);
+}
+
 static bool may_look(void *arg)
 {
 	struct rpc_hungry *hungry = arg;
@@ -292,6 +308,7 @@ static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
 	struct rpc_hungry hungry = {.seat = s->seat};
 	int err;
 
+	guard(w);
 	rpc_handle_join(h, &hungry);
 	for (;;) {
 		/* Before the attempt: what changes after it is told. */
@@ -315,32 +332,51 @@ static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
 
 /* --- calls -------------------------------------------------------------- */
 
+/* Owner: the result stays where it was fetched to; the waiting thread copies it. */
+static __attribute__((noinline)) void take_fetched(struct rpc_waiting *w)
+{
+	w->buf = rpc_take_buf(w->rc);
+}
+
+/* Owner: a result that is there. */
+static inline void take_result(struct rpc_waiting *w, const void *data,
+			       size_t len)
+{
+	if (__builtin_expect(w->rc->client.rx.result_buf != NULL, 0))
+		take_fetched(w);
+	else if (len)
+		memcpy(w->resp, data, len);
+}
+
 /* Owner. */
 static void waiting_done(void *arg, const struct skein_rpc_result *res)
 {
 	struct rpc_waiting *w = arg;
 	struct skein_rpc_result *out = w->res;
-	struct rpc_seat *s = w->seat;
-	struct conn_seat *seat = s->seat;
+	struct rpc_seat *s;
+	struct conn_seat *seat;
+	struct engine *e;
 
 	/* Field by field: what was just written field by field is not at hand
 	 * as a whole. */
 	out->outcome = res->outcome;
 	out->status = res->status;
-	out->data = NULL;
 	out->len = res->len;
 	if (__builtin_expect(res->outcome == SKEIN_DONE && !res->status, 1)) {
 		out->data = w->resp;
-		if (res->len)
-			w->buf = rpc_take_buf(w->rc);
-		if (res->len && !w->buf)
-			memcpy(w->resp, res->data, res->len);
+		take_result(w, res->data, res->len);
+	} else {
+		out->data = NULL;
+		rpc_seat_unanswered(w->seat, w->rc, res->outcome);
 	}
-	rpc_seat_ended(s, w->rc, res);
+	s = w->seat;
+	seat = s->seat;
+	e = w->rc->engine;
+	rpc_seat_ended(s);
 	/* Release: its thread sees the result, and w is its own again. The
 	 * seat stays as long as the handle. */
 	atomic_store_explicit(&w->ended, true, memory_order_release);
-	rpc_seat_wake(s, seat);
+	rpc_seat_wake(e, seat);
 }
 
 static bool waiting_ended(void *arg)
@@ -348,6 +384,18 @@ static bool waiting_ended(void *arg)
 	struct rpc_waiting *w = arg;
 
 	return atomic_load_explicit(&w->ended, memory_order_acquire);
+}
+
+/* Until it has ended. */
+static inline int wait(struct rpc_waiting *w)
+{
+	struct engine *e = w->rc->engine;
+
+	if (__builtin_expect(!waiting_ended(w) && engine_try_enter(e), 1))
+		return engine_run_through(e, w->sleep, waiting_ended, w,
+					  ENV_NEVER, &w->cancel);
+	guard(w);
+	return engine_run_on(e, w->sleep, waiting_ended, w, ENV_NEVER);
 }
 
 /* w is written by the owner: from here on the thread is not cancelled. */
@@ -359,38 +407,66 @@ static inline int call_and_wait(struct rpc_seat *s, struct rpc_handle *h,
 	r->done = waiting_done;
 	r->arg = w;
 	/* Nobody who waits for room is overtaken. */
-	if (__builtin_expect(!atomic_load_explicit(&h->n_hungry,
-						   memory_order_relaxed),
-			     1))
+	if (__builtin_expect(!rpc_handle_hungry(h), 1))
 		err = seat_send(s, r, &w->pending);
 	if (__builtin_expect(err == -EAGAIN, 0))
 		err = send_hungry(s, h, r, w);
 	if (err)
 		return err;
-	err = engine_run_on(w->rc->engine, w->sleep, waiting_ended, w,
-			    ENV_NEVER);
+	err = wait(w);
 	if (__builtin_expect(w->buf != NULL, 0)) {
+		/* Guarded: it was got by this thread as the owner, or while it
+		 * was not. */
 		memcpy(w->resp, w->buf->addr, w->res->len);
 		w->buf->end(w->buf);
 	}
 	return err;
 }
 
+/* What the first call of a thread needs, and those on devices that come to points
+ * of cancellation. */
+static __attribute__((noinline)) int begin_guarded(struct rpc_handle *h,
+						   struct rpc_waiting *w,
+						   struct conn_seat **seat)
+{
+	int err;
+
+	w->cancel = env_cancel_off(h->env);
+	err = conn_seat(h->head, seat);
+	if (!err)
+		err = conn_seat_waiter(*seat, &w->sleep);
+	if (err)
+		env_cancel_back(h->env, w->cancel);
+	return err;
+}
+
+/* Its seat is at hand: true. */
+static inline bool begin(struct rpc_handle *h, struct rpc_waiting *w,
+			 struct conn_seat **seat)
+{
+	*seat = conn_seat_if_first(h->first, h->env);
+	if (!*seat || h->guarded)
+		return false;
+	w->cancel = ENGINE_CANCEL_OPEN;
+	w->sleep = atomic_load_explicit(&(*seat)->waiter, memory_order_relaxed);
+	return w->sleep != NULL;
+}
+
+/* Not to be cancelled: w is written by the owner, and who waits may be that. Where
+ * nothing comes up at which it could be, no more is done for it
+ * (engine_run_through()). */
 int rpc_shared_call(struct rpc_conn *rc, struct rpc_client_req *r, void *resp,
 		    struct skein_rpc_result *res)
 {
 	struct rpc_handle *h = rc->share->handle;
 	struct conn_seat *seat;
 	struct rpc_waiting w;
-	int err, cancel;
+	int err;
 
-	cancel = env_cancel_off(h->env);
-	err = conn_seat(h->head, &seat);
-	if (__builtin_expect(!err, 1))
-		err = conn_seat_waiter(seat, &w.sleep);
-	if (__builtin_expect(err != 0, 0)) {
-		env_cancel_back(h->env, cancel);
-		return err;
+	if (__builtin_expect(!begin(h, &w, &seat), 0)) {
+		err = begin_guarded(h, &w, &seat);
+		if (err)
+			return err;
 	}
 	w.seat = rpc_seat_of(seat);
 	w.resp = resp;
@@ -399,7 +475,8 @@ int rpc_shared_call(struct rpc_conn *rc, struct rpc_client_req *r, void *resp,
 	atomic_init(&w.ended, false);
 	r->thread = seat->number;
 	err = call_and_wait(w.seat, h, r, &w);
-	env_cancel_back(h->env, cancel);
+	if (__builtin_expect(w.cancel != ENGINE_CANCEL_OPEN, 0))
+		env_cancel_back(h->env, w.cancel);
 	if (w.seat->inbox)
 		rpc_seat_reap(w.seat);
 	return err;

@@ -54,6 +54,7 @@ static bool question(struct rpc_conn *rc, struct ibv_send_wr *wr)
 	sh->ops_told = sh->ops;
 	sh->ops = 0;
 	__atomic_store_n(&sh->questions, sh->questions + 1, __ATOMIC_RELAXED);
+	rpc_client_attend(&rc->client);
 	return true;
 }
 
@@ -70,8 +71,8 @@ static void question_undo(struct rpc_conn *rc)
 
 static void leave_to_owner(struct rpc_conn *rc, atomic_bool *want)
 {
-	/* The kick orders it for the owner. */
 	atomic_store_explicit(want, true, memory_order_relaxed);
+	rpc_client_attend(&rc->client);
 	engine_kick(rc->engine);
 }
 
@@ -312,27 +313,24 @@ static inline bool plain(struct rpc_conn *rc, const struct rpc_client_req *r)
 static inline int send_alone(struct rpc_conn *rc, struct conn_tx *tx,
 			     const struct rpc_client_req *r)
 {
-	struct rpc_share *sh = rc->share;
+	struct rpc_alone alone;
 	struct conn_tx_wr out;
-	uint64_t off;
-	uint32_t len;
 	int err;
 
 	if (__builtin_expect(!conn_tx_clear(tx) || !plain(rc, r) ||
-				     !rpc_client_add_alone(&rc->client, r, &off,
-							   &len),
+				     !rpc_client_add_alone(&rc->client, r,
+							   &alone),
 			     0))
 		return 1;
 	message_charge(rc, tx, 1);
-	message_wr(rc, off, len, &out);
+	message_wr(rc, alone.off, alone.len, &out);
 	err = conn_tx_post(tx, &out.wr);
 	if (__builtin_expect(err != 0, 0)) {
-		rpc_client_posted(&rc->client, err);
+		rpc_client_undo_alone(&rc->client);
 		return err;
 	}
-	credit_spend(&sh->credit, 1);
-	count_degree(sh, 1);
-	rpc_client_posted_alone(&rc->client, len);
+	credit_spend(&rc->share->credit, 1);
+	rpc_client_posted_alone(&rc->client, &alone);
 	return 0;
 }
 
@@ -404,7 +402,7 @@ int rpc_share_imm(struct rpc_conn *rc, uint32_t value)
 	sh->granted += value;
 	if (sh->active != (value != 0)) {
 		sh->active = value != 0;
-		sh->handle->sched_now = true;
+		rpc_handle_schedule(sh->handle);
 	}
 	rpc_handle_feed(sh->handle);
 	return 0;
@@ -456,9 +454,11 @@ static int large_send(struct rpc_conn *rc, const struct rpc_pending *p,
 	if (err)
 		return err;
 	credit_spend(&sh->credit, 1);
-	if (credit_low(&sh->credit))
+	if (credit_low(&sh->credit)) {
 		atomic_store_explicit(&sh->want_question, true,
 				      memory_order_relaxed);
+		rpc_client_attend(&rc->client);
+	}
 	return 0;
 }
 
@@ -628,20 +628,6 @@ static void read_head_at_times(struct rpc_conn *rc, uint64_t now_ns)
 	sh->head_ns = now_ns + HEAD_EVERY_NS;
 }
 
-/* Is there a reason for more than to look for answers? Mostly not, and each round
- * asks: no jumps. */
-static inline bool owner_wanted(struct rpc_conn *rc)
-{
-	struct rpc_share *sh = rc->share;
-
-	return (unsigned)(rc->waiting != NULL) |
-	       rpc_client_wants_send(&rc->client) |
-	       rpc_event_owes(&rc->port.event) |
-	       atomic_load_explicit(&sh->want_question, memory_order_relaxed) |
-	       atomic_load_explicit(&sh->want_wake, memory_order_relaxed) |
-	       atomic_load_explicit(&sh->want_head, memory_order_relaxed);
-}
-
 /* The owner's own business. What moved, or an error. */
 static int owner_works(struct rpc_conn *rc, uint64_t now_ns)
 {
@@ -669,55 +655,51 @@ static __attribute__((noinline)) void feed(struct rpc_conn *rc, int moved)
 	sh->room = room;
 }
 
-/* The rest of a round in which there is more. */
-static __attribute__((noinline)) int share_poll_more(struct rpc_conn *rc,
-						     uint64_t now_ns, int moved)
+/* Is there a reason for more than to look for answers, each by itself? */
+static bool more_wanted(struct rpc_conn *rc)
 {
 	struct rpc_share *sh = rc->share;
+
+	return rpc_client_wants_send(&rc->client) ||
+	       atomic_load_explicit(&sh->want_question, memory_order_relaxed) ||
+	       atomic_load_explicit(&sh->want_wake, memory_order_relaxed) ||
+	       atomic_load_explicit(&sh->want_head, memory_order_relaxed) ||
+	       asking(sh);
+}
+
+static bool handle_due(const struct rpc_conn *rc, uint64_t now_ns)
+{
+	return rc->handle && (now_ns >= rc->share->sched_ns ||
+			      rpc_handle_wants(rc->handle) >= RPC_LEAVING);
+}
+
+/* What is left when this has been done is for the next round. */
+int rpc_share_poll_more(struct rpc_conn *rc, uint64_t now_ns, int moved)
+{
+	struct rpc_client *c = &rc->client;
 	int err;
 
-	if (owner_wanted(rc)) {
-		err = owner_works(rc, now_ns);
-		if (err < 0)
-			return err;
-		moved += err;
-	}
-	if (asking(sh))
+	/* Before the reasons are looked at: rpc_client_attend(). */
+	if (atomic_load_explicit(&c->told.attend, memory_order_relaxed))
+		atomic_exchange_explicit(&c->told.attend, false,
+					 memory_order_acq_rel);
+	err = owner_works(rc, now_ns);
+	if (err < 0)
+		return err == -ENOTCONN ? 0 : err;
+	moved += err;
+	if (asking(rc->share))
 		conn_expect_recv(rc->conn); /* sooner than credits run out */
-	if (rc->handle && rpc_handle_due(rc->handle, now_ns))
+	if (handle_due(rc, now_ns))
 		moved += rpc_handle_poll(rc->handle, now_ns);
-	if (atomic_load_explicit(&sh->handle->n_hungry, memory_order_relaxed))
+	if (rpc_handle_hungry(rc->share->handle))
 		feed(rc, moved);
+	c->rx.attend = more_wanted(rc);
 	return moved;
 }
 
-/* Is there more in a round than answers? One branch for all reasons. */
-static inline bool more_due(struct rpc_conn *rc, uint64_t now_ns)
+void rpc_share_tell_news(struct rpc_share *sh)
 {
-	const struct rpc_share *sh = rc->share;
-	unsigned more = owner_wanted(rc);
-
-	more |= asking(sh);
-	more |= rc->handle && rpc_handle_due(rc->handle, now_ns);
-	more |= atomic_load_explicit(&sh->handle->n_hungry,
-				     memory_order_relaxed);
-	return more;
-}
-
-int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns)
-{
-	struct rpc_share *sh = rc->share;
-	int moved;
-
-	sh->in_round = true;
-	moved = rpc_client_poll(&rc->client, now_ns);
-	sh->in_round = false;
 	rpc_share_wake(sh);
-	if (__builtin_expect(moved < 0, 0))
-		return moved;
-	if (__builtin_expect(more_due(rc, now_ns), 0))
-		return share_poll_more(rc, now_ns, moved);
-	return moved;
 }
 
 bool rpc_share_has_work(struct rpc_conn *rc)
@@ -749,10 +731,12 @@ int rpc_share_new(struct rpc_conn *rc)
 		return -ENOMEM;
 	memset(sh, 0, sizeof(*sh));
 	sh->handle = rpc_conn_of(head)->handle;
+	sh->sched_ns = head == rc->conn && conn_lanes(head) > 1 ? 0 : ENV_NEVER;
 	sh->active = true;
 	credit_init(&sh->credit, CREDIT_C);
 	sh->tx = conn_tx_of(rc->conn);
 	rc->share = sh;
+	sh->handle->lanes[conn_lane_index(rc->conn)] = rc;
 	conn_tx_hooks(rc->conn, &share_ops, rc);
 	return 0;
 }
@@ -761,6 +745,8 @@ void rpc_share_free(struct rpc_conn *rc)
 {
 	struct skein_env *env = conn_env(rc->conn);
 
+	if (rc->share)
+		rc->share->handle->lanes[conn_lane_index(rc->conn)] = NULL;
 	env_free(env, rc->share);
 	rc->share = NULL;
 	if (rc->handle)

@@ -13,6 +13,8 @@
 #ifndef SKEIN_RPC_SHARE_H
 #define SKEIN_RPC_SHARE_H
 
+#include <errno.h>
+
 #include "conn/lanes.h"
 #include "conn/seat.h"
 #include "conn/tx.h"
@@ -21,6 +23,9 @@
 #include "rpc/thrsched.h"
 
 #define RPC_DEGREES 64u /* larger ones count as that */
+
+#define RPC_HUNGRY UINT64_C(1)
+#define RPC_LEAVING (UINT64_C(1) << 32)
 
 /* --- a handle ----------------------------------------------------------- */
 
@@ -34,17 +39,20 @@ struct rpc_hungry {
 struct rpc_handle {
 	struct skein_env *env;
 	struct skein_conn *head;
+	struct engine *engine; /* of all lanes */
+	bool guarded; /* the device may come to points of cancellation */
+	/* What threads want of every lane's round: those that wait for room,
+	 * and RPC_LEAVING for each that has ended and was not swept. */
+	_Atomic(uint64_t) wants;
+	const _Atomic(struct conn_seat *) *first; /* conn_seat_first() */
+	struct rpc_conn **lanes; /* NULL: not up yet, or gone */
 	struct env_mutex lock;
 	struct list_node hungry; /* oldest first; under lock */
-	atomic_uint n_hungry;
 
 	/* the engine's owner's */
 	uint64_t interval_ns;
-	uint64_t sched_ns; /* the scheduler's next time; never, of one lane */
-	bool sched_now;
 	uint64_t migrations;
-	const atomic_uint *leavings; /* conn_seats_left() */
-	unsigned seats_left;	     /* as last looked */
+	unsigned seats_left; /* as last looked */
 	struct thrsched_thread *threads;
 	uint32_t *active; /* lanes */
 	unsigned threads_cap;
@@ -52,15 +60,20 @@ struct rpc_handle {
 
 int rpc_handle_new(struct skein_conn *head, struct rpc_handle **h);
 void rpc_handle_free(struct rpc_handle *h);
-/* Owner, in rounds of lane 0: the scheduler, and threads that have ended. */
-static inline bool rpc_handle_due(const struct rpc_handle *h, uint64_t now_ns)
+/* Relaxed: who wants room is told of every change, and tries once more after it
+ * has come to stand here; and owners look again. */
+static inline uint64_t rpc_handle_wants(const struct rpc_handle *h)
 {
-	/* Relaxed: the poll looks again. */
-	return (now_ns >= h->sched_ns) | h->sched_now |
-	       (atomic_load_explicit(h->leavings, memory_order_relaxed) !=
-		h->seats_left);
+	return atomic_load_explicit(&h->wants, memory_order_relaxed);
 }
+static inline bool rpc_handle_hungry(const struct rpc_handle *h)
+{
+	return (uint32_t)rpc_handle_wants(h) != 0;
+}
+/* Owner, in rounds of lane 0: the scheduler, and threads that have ended. */
 int rpc_handle_poll(struct rpc_handle *h, uint64_t now_ns);
+/* Owner: the scheduler runs with the next round of lane 0. */
+void rpc_handle_schedule(struct rpc_handle *h);
 /* The calling thread waits for room, until it has found it or gives up. */
 void rpc_handle_join(struct rpc_handle *h, struct rpc_hungry *hungry);
 void rpc_handle_leave(struct rpc_handle *h, struct rpc_hungry *hungry);
@@ -83,7 +96,8 @@ struct rpc_share {
 	bool waking;	   /* the sealed message wakes */
 	unsigned offered;  /* places that await a payload */
 	uint64_t wakeups, questions, all_ops;
-	uint64_t degrees[RPC_DEGREES + 1]; /* messages of so many calls */
+	/* messages of so many calls, but for those that left alone */
+	uint64_t degrees[RPC_DEGREES + 1];
 
 	/* The owner's answers, for the sending side to take; and what that
 	 * leaves to the owner. */
@@ -95,15 +109,17 @@ struct rpc_share {
 
 	/* the owner's */
 	alignas(64) bool active;
-	uint32_t room;	  /* of the send queue, as last seen */
+	bool in_round;
+	uint32_t room; /* of the send queue, as last seen */
+	/* In a round, which answers many calls of a thread in a row: whose
+	 * inbox has got some that it was not woken for yet. */
+	struct conn_seat *news;
+	/* Of lane 0: the scheduler's next time; else, and of one lane, never. */
+	uint64_t sched_ns;
 	uint64_t head_ns; /* no READ of the Head for want_head before */
 	uint64_t grants, declines;
 	uint64_t granted;  /* credits */
 	uint64_t answered; /* of questions */
-	/* In a round, which answers many calls of a thread in a row: whose
-	 * inbox has got some that it was not woken for yet. */
-	struct conn_seat *news;
-	bool in_round;
 };
 
 int rpc_share_new(struct rpc_conn *rc);
@@ -116,8 +132,40 @@ int rpc_share_call(struct rpc_conn *rc, struct conn_req *req,
 int rpc_share_calls(struct rpc_conn *rc, struct conn_req *req,
 		    struct rpc_client_req *r, unsigned n, unsigned *sent);
 void rpc_share_free(struct rpc_conn *rc);
-/* Owner: a round of a lane. As rpc_poll(). */
-int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns);
+/* Owner: a round of a lane, as a module's poll(), whose most frequent steps stand
+ * here. The rest of one in which there is more; and of one that has news. */
+int rpc_share_poll_more(struct rpc_conn *rc, uint64_t now_ns, int moved);
+void rpc_share_tell_news(struct rpc_share *sh);
+/* Is there more than answers? Mostly not, and each round asks: one branch for all
+ * reasons. */
+static inline bool rpc_share_more_due(const struct rpc_conn *rc,
+				      uint64_t now_ns)
+{
+	const struct rpc_share *sh = rc->share;
+	const struct rpc_client *c = &rc->client;
+	uint64_t more = (uintptr_t)rc->waiting | rc->port.event.owes |
+			c->rx.attend | rpc_handle_wants(sh->handle);
+
+	/* Relaxed: whoever finds it set takes it. */
+	more |= atomic_load_explicit(&c->told.attend, memory_order_relaxed);
+	return (more != 0) | (now_ns >= sh->sched_ns);
+}
+static inline int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns)
+{
+	struct rpc_share *sh = rc->share;
+	int moved;
+
+	sh->in_round = true;
+	moved = rpc_client_poll(&rc->client, now_ns);
+	sh->in_round = false;
+	if (sh->news)
+		rpc_share_tell_news(sh);
+	if (__builtin_expect(moved < 0, 0))
+		return moved == -ENOTCONN ? 0 : moved;
+	if (__builtin_expect(rpc_share_more_due(rc, now_ns), 0))
+		return rpc_share_poll_more(rc, now_ns, moved);
+	return moved;
+}
 bool rpc_share_has_work(struct rpc_conn *rc);
 /* When rpc_share_poll() must run though nothing happens. */
 uint64_t rpc_share_next(struct rpc_conn *rc);
@@ -159,6 +207,7 @@ struct rpc_waiting {
 	void *resp;
 	struct rpc_buf *buf; /* where a large result lies */
 	struct skein_rpc_result *res;
+	int cancel; /* its thread's state: ENGINE_CANCEL_OPEN, or what it was */
 	atomic_bool ended;
 	struct rpc_pending pending; /* of a large request */
 };
@@ -166,6 +215,7 @@ struct rpc_waiting {
 struct rpc_seat {
 	struct conn_seat *seat;
 	struct skein_env *env;
+	struct rpc_conn *const *lanes; /* the handle's */
 	/* the thread's */
 	uint32_t begun;	       /* calls */
 	uint32_t reserved;     /* bytes of the inbox */

@@ -546,7 +546,7 @@ static void shared_out(struct play *p, void (*work)(struct worker *w))
 				 0);
 	}
 	/* What the thread that is here has called is no load any more. */
-	h->sched_now = true;
+	rpc_handle_schedule(h);
 	skein_engine_run(skein_ctx_engine(p->ctx), 0);
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(env_thread_start(p->t.env[1], "worker", works,
@@ -555,7 +555,7 @@ static void shared_out(struct play *p, void (*work)(struct worker *w))
 	for (unsigned i = 0; i < 4; i++)
 		while (!w[i].done)
 			sim_sleep(p->t.w, 10000);
-	h->sched_now = true;
+	rpc_handle_schedule(h);
 	skein_engine_run(skein_ctx_engine(p->ctx), 0);
 	for (unsigned i = 0; i < 4; i++)
 		moved += w[i].seat->lane_wanted;
@@ -603,7 +603,7 @@ static void always_busy(struct play *p)
 	}
 	h->interval_ns = MS;
 	sim_sleep(p->t.w, MS);
-	h->sched_now = true;
+	rpc_handle_schedule(h);
 	sim_sleep(p->t.w, MS);
 	for (unsigned i = 0; i < 4; i++) {
 		assert_false(w[i].done);
