@@ -126,13 +126,32 @@ void soft_qp_left(struct soft_qp *q)
 	left(q, true);
 }
 
+/* Is it time to try what nobody rings for? *due: when it will be. */
+static bool tries_again(struct soft_qp *q, uint64_t now, uint64_t *due)
+{
+	*due = ENV_NEVER;
+	if (!q->parked || !soft_park_retries(q->parked))
+		return false;
+	/* One whose answer is on its way; whoever comes by meanwhile would
+	 * ask once more, and be answered once more. */
+	if (soft_park_asked(q)) {
+		if (!q->retry_ns)
+			q->retry_ns = now + PARK_RETRY_NS;
+		*due = q->retry_ns;
+		if (now < q->retry_ns)
+			return false;
+	}
+	q->retry_ns = *due = now + PARK_RETRY_NS;
+	return true;
+}
+
 static uint64_t qp_timer(struct soft_qp *q, uint64_t now)
 {
-	uint64_t due = ENV_NEVER;
+	uint64_t due = ENV_NEVER, again;
 
 	soft_qp_hold(q);
-	if (q->parked &&
-	    (q->parked->deadline_ns <= now || soft_park_retries(q->parked))) {
+	if (tries_again(q, now, &again) ||
+	    (q->parked && q->parked->deadline_ns <= now)) {
 		/* Once more: a ring may be on its way, or a request or its
 		 * answer was lost. */
 		atomic_store(&q->asked_key, 0);
@@ -144,9 +163,8 @@ static uint64_t qp_timer(struct soft_qp *q, uint64_t now)
 		due = soft_ud_timer(q, now);
 	if (q->parked && q->parked->deadline_ns < due)
 		due = q->parked->deadline_ns;
-	if (q->parked && soft_park_retries(q->parked) &&
-	    now + PARK_RETRY_NS < due)
-		due = now + PARK_RETRY_NS;
+	if (q->parked && again < due)
+		due = again;
 	soft_qp_release(q);
 	if (q->quiesce_due)
 		try_quiesce(q);

@@ -53,6 +53,11 @@ bool soft_park_retries(const struct soft_wqe *w)
 	       (w->park == SOFT_PARK_FAR && w->sent_no);
 }
 
+bool soft_park_asked(const struct soft_qp *q)
+{
+	return q->parked->park == SOFT_PARK_XLAT && atomic_load(&q->asked_key);
+}
+
 /* Does its head wait for an answer that our control thread takes in? Then who
  * polls gives way to that thread: soft_poll_cq(). */
 static void note_asks(struct soft_qp *q)
@@ -70,10 +75,12 @@ static void note_asks(struct soft_qp *q)
 		atomic_fetch_sub(&q->s->asking_qps, 1);
 }
 
-/* The control thread sleeps until a deadline that may be too late now. */
+/* The control thread sleeps until a deadline that may be too late now. An
+ * answer wakes it by itself. */
 static void new_timer(struct soft_qp *q)
 {
-	if (q->parked->deadline_ns != ENV_NEVER || soft_park_retries(q->parked))
+	if (q->parked->deadline_ns != ENV_NEVER ||
+	    (soft_park_retries(q->parked) && !soft_park_asked(q)))
 		soft_kick(q->s);
 }
 
@@ -153,6 +160,7 @@ static struct soft_wqe *head_take(struct soft_qp *q)
 	struct soft_wqe *w = q->parked;
 
 	q->parked = w->next;
+	q->retry_ns = 0;
 	/* It is not carried out any more. (In harsh mode: if it was, the
 	 * receive is for a message behind it that has begun.) */
 	if (unlikely(q->taken) && (!w->h.landed || w->h.status)) {

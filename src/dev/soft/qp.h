@@ -113,7 +113,9 @@ struct soft_qp {
 	struct soft_xlat xlat[SOFT_XLATS];
 	_Atomic uint32_t asked_key; /* whose file is on its way; 0: none */
 	struct soft_wqe *parked, **parked_end;
-	bool asks;		     /* counted in soft.asking_qps */
+	uint64_t retry_ns; /* when its head's file is asked for again; 0: not
+			    * reckoned yet */
+	bool asks;	   /* counted in soft.asking_qps */
 	struct soft_harsh_qp *harsh; /* NULL: not in harsh mode */
 	/* only looked at, for harsh mode; else NULL */
 	struct soft_wqe *look;
@@ -236,6 +238,8 @@ uint64_t soft_park_patience(const struct soft_qp *q, enum soft_park why);
 uint64_t soft_park_rnr_ns(const struct soft_qp *q);
 /* Nobody rings for it: the control thread tries again by itself. */
 bool soft_park_retries(const struct soft_wqe *w);
+/* Its head waits for a file that was asked for. */
+bool soft_park_asked(const struct soft_qp *q);
 /* Fails the head, whose deadline is over. */
 void soft_park_expire(struct soft_qp *q);
 void soft_park_expire_as(struct soft_qp *q, int status);
