@@ -119,8 +119,9 @@ int mcast_eng_init(struct mcast_eng *e, struct mcast_port *port,
 		return rc;
 	rc = make_neighbours(e, &one);
 	if (rc == 0 && !mcast_is_root(e))
-		rc = port->ops->mem_get(port, conf->block_size, &e->first,
-					&e->first_handle);
+		rc = port->ops->mem_get(port,
+					mcast_first_room(conf->block_size),
+					&e->first, &e->first_handle);
 	if (rc == 0)
 		rc = mcast_slots_init(e);
 	if (rc)

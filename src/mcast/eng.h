@@ -112,7 +112,7 @@ struct mcast_grant {
 struct mcast_arrival {
 	uint32_t nb;
 	uint32_t slot;
-	bool first; /* in the buffer for messages of one block */
+	bool first; /* in the room for short messages */
 	struct mcast_rec rec;
 };
 
@@ -237,7 +237,7 @@ struct mcast_eng {
 	struct mcast_resume *resume; /* NULL: a group like most */
 	struct mcast_ring ring;
 	struct mcast_slots slots;
-	struct mcast_buf first; /* where a message of one block comes */
+	struct mcast_buf first; /* where a message of one short block comes */
 	void *first_handle;
 	bool first_granted;
 	struct mcast_grant grants[MCAST_GRANTS];

@@ -15,7 +15,7 @@
 
 #include "base/bytes.h"
 
-#define MCAST_VERSION 4
+#define MCAST_VERSION 5
 #define MCAST_SLOTS 128u
 #define MCAST_BLOCK_FIRST UINT32_MAX
 /* Of a message: what the immediate can say. */
@@ -39,7 +39,7 @@ enum mcast_type {
 	MCAST_PING,	 /* say something */
 	MCAST_PONG,	 /* here I am */
 	MCAST_BYE,	 /* nothing more will come from me */
-	MCAST_BEGIN,	 /* a message of several blocks begins */
+	MCAST_BEGIN,	 /* a message begins that is not short */
 	MCAST_HAVE,	 /* a member has so many runs of blocks */
 	MCAST_RUN,	 /* one of them */
 	MCAST_SUM,	 /* the digest of what is resumed */
@@ -106,7 +106,12 @@ struct mcast_params {
 };
 uint64_t mcast_params_hash(const struct mcast_params *p, const uint32_t *racks);
 
-/* Section 4. */
+/* Section 4: the room that a receiver keeps for the next message. */
+#define MCAST_FIRST_ROOM 65536u
+static inline uint32_t mcast_first_room(uint32_t block_size)
+{
+	return block_size < MCAST_FIRST_ROOM ? block_size : MCAST_FIRST_ROOM;
+}
 uint64_t mcast_seed(uint64_t list, uint64_t msg);
 uint64_t mcast_sum(const void *data, size_t len, uint64_t seed, uint32_t block);
 

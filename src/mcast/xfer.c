@@ -78,6 +78,12 @@ static int make_ring(struct mcast_eng *e)
 	return rc;
 }
 
+/* Is it told of by BEGIN, or does it come into the kept room? */
+static bool begun(const struct mcast_eng *e, const struct skein_mcast_msg *msg)
+{
+	return msg->size > mcast_first_room(e->conf.block_size);
+}
+
 /* What is the same for root and receivers. */
 static int xfer_make(struct mcast_eng *e, const struct skein_mcast_msg *msg,
 		     const struct mcast_dest *dest)
@@ -108,10 +114,10 @@ static int xfer_make(struct mcast_eng *e, const struct skein_mcast_msg *msg,
 	x->feed = x->send;
 	x->feeds = x->sends && x->stream && mcast_is_root(e);
 	for (uint32_t i = 0; i < e->n_nbs; i++)
-		e->nbs[i].begins = e->nbs[i].child && msg->blocks > 1;
+		e->nbs[i].begins = e->nbs[i].child && begun(e, msg);
 	x->ring_due = x->stream && e->conf.n > 1;
-	/* One block: it is here, and nobody is to be told. */
-	while (msg->blocks == 1 && x->ring_due && !rc)
+	/* Nobody is to be told: its one block is here. */
+	while (!begun(e, msg) && x->ring_due && !rc)
 		rc = make_ring(e);
 	return rc;
 }
@@ -218,7 +224,7 @@ static int grant_first(struct mcast_eng *e)
 {
 	if (!wants_first(e) ||
 	    say_ready(e, &e->nbs[e->parent], e->done, MCAST_BLOCK_FIRST,
-		      e->conf.block_size, &e->first))
+		      mcast_first_room(e->conf.block_size), &e->first))
 		return 0;
 	e->first_granted = true;
 	return 1;
@@ -336,7 +342,7 @@ void mcast_xfer_begin(struct mcast_eng *e, struct mcast_nb *nb,
 				  .rec = *rec};
 	struct skein_mcast_msg msg;
 
-	if (!begins_right(e, nb, rec, &msg) || msg.blocks == 1)
+	if (!begins_right(e, nb, rec, &msg) || !begun(e, &msg))
 		mcast_garbage(e, nb, "a BEGIN out of place");
 	else
 		e->arrivals[e->n_arrivals++] = a;
@@ -370,7 +376,7 @@ void mcast_xfer_block(struct mcast_eng *e, struct mcast_nb *nb,
 
 	if (!e->x.active || e->x.small) {
 		a.first = true;
-		right = begins_right(e, nb, rec, &msg) && msg.blocks == 1 &&
+		right = begins_right(e, nb, rec, &msg) && !begun(e, &msg) &&
 			!rec->block && rec->len == msg.size;
 	} else {
 		right = take_grant(e, a.nb, &g) && rec->msg == e->x.msg.seq &&
@@ -512,7 +518,7 @@ static struct mcast_sendop *free_op(struct mcast_eng *e)
 static bool first_ahead(const struct mcast_eng *e, const struct mcast_nb *nb)
 {
 	return nb->ready[0].block == MCAST_BLOCK_FIRST && nb->child &&
-	       e->x.msg.blocks > 1;
+	       begun(e, &e->x.msg);
 }
 
 /* A child that asks for the next message of the tree knows of none that went by

@@ -110,6 +110,31 @@ static void test_everything_arrives(void **state)
 	}
 }
 
+/* Of one block, but more than a receiver keeps room for: BEGIN, and in place. */
+static void test_room_of_a_block(void **state)
+{
+	static const uint64_t sizes[] = {MCAST_FIRST_ROOM - 1, MCAST_FIRST_ROOM,
+					 MCAST_FIRST_ROOM + 1,
+					 3 * MCAST_FIRST_ROOM,
+					 4 * MCAST_FIRST_ROOM};
+	uint32_t n;
+
+	for (unsigned seed = 0; seed < 40; seed++) {
+		n = 2 + seed % 9;
+		world_init(&w, seed, n, seed % 5, 4 * MCAST_FIRST_ROOM);
+		w.stream_odds = seed % 3 ? 0 : 50;
+		for (unsigned i = 0; i < 2 * 5; i++)
+			world_send(&w, sizes[i % 5]);
+		assert_true(world_run(&w, all_have, 60 * SECOND));
+		same_digests();
+		for (uint32_t r = 1; r < n; r++)
+			assert_int_equal(w.m[r].eng.stats.copies,
+					 4 * MCAST_FIRST_ROOM - 2);
+		world_close();
+		world_fini(&w);
+	}
+}
+
 /* A group that has nothing to do says nothing. */
 static void test_idle_is_silent(void **state)
 {
@@ -496,6 +521,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_everything_arrives),
+		cmocka_unit_test(test_room_of_a_block),
 		cmocka_unit_test(test_idle_is_silent),
 		cmocka_unit_test(test_death_at_every_step),
 		cmocka_unit_test(test_death_while_others_stand_still),
