@@ -174,6 +174,11 @@ struct dev_ops {
 	int (*reg_mr)(struct dev *dev, struct ibv_pd *pd, void *addr,
 		      size_t len, int access, int fd, uint64_t off,
 		      struct ibv_mr **mr);
+	/* A region of the device's own memory, zeroed, which connected peers
+	 * reach without a look for it; (*mr)->addr says where. It goes with the
+	 * MR. -E2BIG: too much for it, -ENOMEM. NULL: it has none. */
+	int (*new_mr)(struct dev *dev, struct ibv_pd *pd, size_t len,
+		      int access, struct ibv_mr **mr);
 	/* After it has returned, no peer is still reading or writing. */
 	int (*dereg_mr)(struct dev *dev, struct ibv_mr *mr);
 

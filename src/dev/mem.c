@@ -52,6 +52,32 @@ int mem_region_new(struct dev *dev, struct ibv_pd *pd, const char *name,
 	return rc;
 }
 
+int mem_region_near(struct dev *dev, struct ibv_pd *pd, const char *name,
+		    size_t len, int access, uint32_t id,
+		    struct mem_region **region)
+{
+	struct mem_region *r;
+	int rc;
+
+	if (!dev->ops->new_mr)
+		return mem_region_new(dev, pd, name, len, access, id, region);
+	r = env_alloc(dev->env, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	*r = (struct mem_region){.dev = dev, .len = len, .fd = -1, .id = id};
+	rc = dev->ops->new_mr(dev, pd, len, access, &r->mr);
+	if (rc) {
+		env_free(dev->env, r);
+		return rc == -E2BIG || rc == -ENOMEM
+			       ? mem_region_new(dev, pd, name, len, access, id,
+						region)
+			       : rc;
+	}
+	r->addr = r->mr->addr;
+	*region = r;
+	return 0;
+}
+
 int mem_region_wrap(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 		    int access, uint32_t id, struct mem_region **region)
 {

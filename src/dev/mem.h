@@ -20,7 +20,7 @@ struct mem_region {
 	struct ibv_mr *mr; /* lkey, rkey */
 	void *addr;
 	size_t len;
-	int fd;	      /* -1: ordinary memory, not ours to free */
+	int fd;	      /* -1: ordinary memory, or the device's: not freed here */
 	uint64_t off; /* of addr in the file */
 	uint32_t id;
 };
@@ -30,6 +30,11 @@ struct mem_region {
 int mem_region_new(struct dev *dev, struct ibv_pd *pd, const char *name,
 		   size_t len, int access, uint32_t id,
 		   struct mem_region **region);
+/* The same, in the device's own memory where it has some: for what is small, and
+ * written soon by peers that have just been met. */
+int mem_region_near(struct dev *dev, struct ibv_pd *pd, const char *name,
+		    size_t len, int access, uint32_t id,
+		    struct mem_region **region);
 /* Registers memory of the application, which must outlive the region. */
 int mem_region_wrap(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 		    int access, uint32_t id, struct mem_region **region);

@@ -71,15 +71,24 @@ static struct mcast_pool *pool_of(struct skein_conn *conn)
 static void mem_put(struct mcast_link *link, struct skein_conn *conn)
 {
 	mcast_pool_put(pool_of(conn), &link->mem, !conn_stuck(conn));
+	mcast_pool_put(pool_of(conn), &link->mirror, !conn_stuck(conn));
 }
 
-/* For a handshake: a fresh ring. */
+/* For a handshake: a fresh ring; another where records are sent from memory. */
 static int link_prepare(struct mcast_link *link, struct skein_conn *conn)
 {
+	int rc;
+
 	mem_put(link, conn);
 	link->conn = conn;
 	link->in = link->out = 0;
-	return mcast_pool_get(pool_of(conn), &link->mem);
+	link->inline_max = conn_inline_max(conn);
+	rc = mcast_pool_get(pool_of(conn), &link->mem);
+	if (rc == 0 && link->inline_max < sizeof(struct mcast_rec))
+		rc = mcast_pool_get(pool_of(conn), &link->mirror);
+	if (rc)
+		mem_put(link, conn);
+	return rc;
 }
 
 static void unpark(struct mcast_link *link, struct mcast_ctx *mx)
@@ -199,7 +208,7 @@ static void section_put(const struct mcast_link *link, uint64_t params,
 	s.params = params;
 	s.from = from;
 	s.to = to;
-	s.addr = (uint64_t)(uintptr_t)link->mem.in;
+	s.addr = (uint64_t)(uintptr_t)link->mem.recs;
 	s.rkey = link->mem.rkey;
 	mcast_section_put(&s, out);
 }
@@ -300,7 +309,6 @@ static void mcast_ready(struct skein_conn *conn)
 	struct mcast_link *link = conn_module_state(conn, CONN_MODULE_MCAST);
 
 	link->ready = link->was_ready = true;
-	link->inline_max = conn_inline_max(conn);
 	if (link->group)
 		both_up(link->group, link->nb);
 }
@@ -334,7 +342,7 @@ static void mcast_imm(struct skein_conn *conn, uint32_t imm, uint32_t byte_len)
 		small_in(conn, link, CONN_IMM_VALUE(imm), byte_len);
 		return;
 	}
-	rec = link->mem.in[link->in++ % MCAST_SLOTS];
+	rec = link->mem.recs[link->in++ % MCAST_SLOTS];
 	/* A record's own bytes; a block's, with its record ahead of it. */
 	if (byte_len != (link->lane == MCAST_BLOCKS && rec.type == MCAST_BLOCK
 				 ? rec.len
@@ -473,7 +481,7 @@ static void drop(struct skein_mcast *g, struct mcast_link **place)
 	if (!link)
 		return;
 	skein_conn_close(link->handle, SKEIN_S(1));
-	skein_assert(!link->mem.slab);
+	skein_assert(!link->mem.slab && !link->mirror.slab);
 	env_free(mcast_env(g), link->small);
 	env_free(mcast_env(g), link);
 	*place = NULL;

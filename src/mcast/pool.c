@@ -8,7 +8,6 @@
 #include "conn/conn.h"
 #include "conn/ctx.h"
 
-#define RING_RECS (2 * MCAST_SLOTS)
 #define ALL ((1u << MCAST_SLAB_RINGS) - 1u)
 
 _Static_assert(MCAST_SLAB_RINGS < 32, "a bit a ring");
@@ -40,9 +39,9 @@ void mcast_pool_fini(struct mcast_pool *pool)
 static int region_new(struct skein_ctx *ctx, size_t len,
 		      struct mem_region **region)
 {
-	return mem_region_new(ctx->dev, ctx->pd, "skein-mcast", len,
-			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
-			      conn_region_id(ctx), region);
+	return mem_region_near(ctx->dev, ctx->pd, "skein-mcast", len,
+			       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+			       conn_region_id(ctx), region);
 }
 
 static int slab_new(struct skein_ctx *ctx, struct mcast_slab **out)
@@ -52,9 +51,9 @@ static int slab_new(struct skein_ctx *ctx, struct mcast_slab **out)
 
 	if (!slab)
 		return -ENOMEM;
-	rc = region_new(ctx,
-			MCAST_SLAB_RINGS * RING_RECS * sizeof(struct mcast_rec),
-			&slab->region);
+	rc = region_new(
+		ctx, MCAST_SLAB_RINGS * MCAST_SLOTS * sizeof(struct mcast_rec),
+		&slab->region);
 	if (rc) {
 		env_free(ctx->env, slab);
 		return rc;
@@ -82,15 +81,19 @@ static void take(struct mcast_pool *pool, struct mcast_slab *slab,
 		 struct mcast_lane_mem *ring)
 {
 	unsigned i = (unsigned)__builtin_ctz(~slab->used);
+	uint32_t bit = 1u << i;
 
 	pool->idle -= !slab->used;
-	slab->used |= 1u << i;
+	slab->used |= bit;
 	ring->slab = slab;
-	ring->in =
-		(struct mcast_rec *)slab->region->addr + (size_t)i * RING_RECS;
-	ring->out = ring->in + MCAST_SLOTS;
+	ring->recs = (struct mcast_rec *)slab->region->addr +
+		     (size_t)i * MCAST_SLOTS;
 	ring->lkey = slab->region->mr->lkey;
 	ring->rkey = slab->region->mr->rkey;
+	/* What is new is not touched before it is used. */
+	if (slab->had & bit)
+		memset(ring->recs, 0, MCAST_SLOTS * sizeof(*ring->recs));
+	slab->had |= bit;
 }
 
 int mcast_pool_get(struct mcast_pool *pool, struct mcast_lane_mem *ring)
@@ -112,8 +115,6 @@ int mcast_pool_get(struct mcast_pool *pool, struct mcast_lane_mem *ring)
 	if (rc == 0)
 		take(pool, slab, ring);
 	env_mutex_unlock(env, &pool->lock);
-	if (rc == 0)
-		memset(ring->in, 0, RING_RECS * sizeof(*ring->in));
 	return rc;
 }
 
@@ -126,8 +127,8 @@ void mcast_pool_put(struct mcast_pool *pool, struct mcast_lane_mem *ring,
 
 	if (!slab)
 		return;
-	i = (size_t)(ring->in - (struct mcast_rec *)slab->region->addr) /
-	    RING_RECS;
+	i = (size_t)(ring->recs - (struct mcast_rec *)slab->region->addr) /
+	    MCAST_SLOTS;
 	*ring = (struct mcast_lane_mem){0};
 	if (!quiet)
 		return;

@@ -8,14 +8,16 @@
  * others has a free one; MCAST_SLABS_KEPT stay when nobody uses them, until the
  * context closes.
  *
+ * Regions are near ones where the device has such (dev/mem.h): a peer that has
+ * just been met writes there at once.
+ *
  * A ring is used again by another connection, perhaps with another peer, so it
  * is given back only when the QP that it was written through is gone, and
  * nobody is still inside. Where that is not known it is given up: neither it nor
  * its slab comes back before the context closes.
  *
- * Regions that a group takes for itself (room for a first block, slots) are kept
- * as well, by size: to make one of a megabyte and to end it costs as much as all
- * of the group's connections. Only of a group that has closed: its members have
+ * Regions that a group takes for itself (room for the next message, slots) are
+ * kept as well, by size. Only of a group that has closed: its members have
  * all that they were sent, so nobody has anything left to write there.
  *
  * Thread rule: any thread; under a lock of its own.
@@ -40,6 +42,7 @@ struct mcast_slab {
 	struct list_node link;
 	struct mem_region *region;
 	uint32_t used; /* a bit a ring; those that were given up, too */
+	uint32_t had;  /* ... that somebody has had: it is not zero */
 };
 
 struct mcast_pool {
@@ -51,11 +54,10 @@ struct mcast_pool {
 	unsigned n_kept;
 };
 
-/* A connection's: MCAST_SLOTS that its peer writes, then as many that it writes
- * from. All zero: none. */
+/* MCAST_SLOTS records. All zero: none. */
 struct mcast_lane_mem {
 	struct mcast_slab *slab;
-	struct mcast_rec *in, *out;
+	struct mcast_rec *recs;
 	uint32_t lkey, rkey;
 };
 

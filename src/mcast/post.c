@@ -2,9 +2,10 @@
 /*
  * post.c - records and blocks as work requests on a connection.
  *
- * A record goes unsignalled from its slot of the mirror. The slot is used again
- * 128 records later; by then at least 64 credits have come back, and with them
- * the proof that this record was read. FAIL has a completion: who leaves cuts
+ * A record goes inline, unsignalled; where the device takes none of its length so,
+ * from its slot of the mirror. That is used again 128 records later; by then at
+ * least 64 credits have come back, and with them the proof that this record was
+ * read. FAIL has a completion: who leaves cuts
  * the link behind it.
  */
 #include <arpa/inet.h>
@@ -12,9 +13,17 @@
 
 #include "mcast/state.h"
 
-static struct mcast_rec *mirror(const struct mcast_link *link, uint32_t i)
+/* Where the record is posted from. */
+static const struct mcast_rec *mirror(const struct mcast_link *link,
+				      const struct mcast_rec *rec)
 {
-	return &link->mem.out[i % MCAST_SLOTS];
+	struct mcast_rec *slot;
+
+	if (!link->mirror.recs) /* inline: it is taken by the post */
+		return rec;
+	slot = &link->mirror.recs[link->out % MCAST_SLOTS];
+	*slot = *rec;
+	return slot;
 }
 
 static int posted(struct mcast_link *link, int rc)
@@ -31,23 +40,20 @@ static int posted(struct mcast_link *link, int rc)
 static int write_record(struct mcast_link *link, const struct mcast_rec *rec,
 			enum ibv_wr_opcode opcode, struct conn_op *op)
 {
-	struct mcast_rec *slot = mirror(link, link->out);
-	struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)slot,
-			      .length = sizeof(*slot),
-			      .lkey = link->mem.lkey};
+	struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)mirror(link, rec),
+			      .length = sizeof(*rec),
+			      .lkey = link->mirror.lkey};
 	struct ibv_send_wr wr = {
 		.sg_list = &sge,
 		.num_sge = 1,
 		.opcode = opcode,
-		.send_flags =
-			sizeof(*slot) <= link->inline_max ? IBV_SEND_INLINE : 0,
+		.send_flags = link->mirror.recs ? 0 : IBV_SEND_INLINE,
 		.imm_data =
 			htonl(CONN_IMM(CONN_IMM_MCAST, mcast_imm_value(rec))),
 		.wr.rdma.remote_addr = link->peer.addr +
-				       link->out % MCAST_SLOTS * sizeof(*slot),
+				       link->out % MCAST_SLOTS * sizeof(*rec),
 		.wr.rdma.rkey = link->peer.rkey};
 
-	*slot = *rec;
 	return conn_post(link->conn, &wr, op);
 }
 

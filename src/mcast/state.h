@@ -69,7 +69,8 @@ struct mcast_link {
 	bool was_ready;
 	bool orphan; /* dialled: freed with its connection */
 	struct mcast_section peer;
-	struct mcast_lane_mem mem;
+	struct mcast_lane_mem mem;    /* its peer writes */
+	struct mcast_lane_mem mirror; /* ... it writes from; none: inline */
 	uint32_t inline_max;
 	uint32_t in, out;
 	struct list_node parked;

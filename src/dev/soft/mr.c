@@ -149,7 +149,8 @@ static void mr_publish(struct soft *s, struct soft_mr *m, uint32_t idx)
 	m->mr.handle = idx;
 	e->access = m->access;
 	e->pd = m->pd->id;
-	e->kind = m->fd >= 0 ? SHM_MR_FILE : SHM_MR_PLAIN;
+	e->kind = m->fd < 0 ? SHM_MR_PLAIN
+			    : (m->near ? SHM_MR_NEAR : SHM_MR_FILE);
 	e->start = (uintptr_t)m->mr.addr;
 	e->len = m->mr.length;
 	e->off = m->off;
@@ -157,6 +158,30 @@ static void mr_publish(struct soft *s, struct soft_mr *m, uint32_t idx)
 	s->n_mrs++;
 	/* release: whoever sees the key sees the fields */
 	atomic_store_explicit(&e->key, key, memory_order_release);
+}
+
+static bool access_good(int access)
+{
+	return !(access & ~(REMOTE_ANY | IBV_ACCESS_LOCAL_WRITE)) &&
+	       (!(access &
+		  (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) ||
+		access & IBV_ACCESS_LOCAL_WRITE);
+}
+
+static struct soft_mr *mr_make(struct soft *s, struct ibv_pd *pd, void *addr,
+			       size_t len, int access)
+{
+	struct soft_mr *m = env_alloc(s->env, sizeof(*m));
+
+	if (!m)
+		return NULL;
+	m->mr.context = &s->vctx.context;
+	m->mr.pd = pd;
+	m->mr.addr = addr;
+	m->mr.length = len;
+	m->pd = container_of(pd, struct soft_pd, pd);
+	m->access = (uint32_t)access;
+	return m;
 }
 
 int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
@@ -170,9 +195,7 @@ int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 	if (!soft_here(s))
 		return -EPERM;
 	if (len == 0 || (uintptr_t)addr + len < (uintptr_t)addr ||
-	    (access & ~(REMOTE_ANY | IBV_ACCESS_LOCAL_WRITE)) ||
-	    ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
-	     !(access & IBV_ACCESS_LOCAL_WRITE)))
+	    !access_good(access))
 		return -EINVAL;
 	if (fd < 0 || !file_range_good((uintptr_t)addr, len,
 				       access & IBV_ACCESS_LOCAL_WRITE))
@@ -180,15 +203,9 @@ int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 				  access & IBV_ACCESS_LOCAL_WRITE);
 	if (err)
 		return err;
-	m = env_alloc(s->env, sizeof(*m));
+	m = mr_make(s, pd, addr, len, access);
 	if (!m)
 		return -ENOMEM;
-	m->mr.context = &s->vctx.context;
-	m->mr.pd = pd;
-	m->mr.addr = addr;
-	m->mr.length = len;
-	m->pd = container_of(pd, struct soft_pd, pd);
-	m->access = (uint32_t)access;
 	m->off = off;
 	m->fd = fd >= 0 ? file_dup(fd, off, len) : -1;
 	pthread_mutex_lock(&s->lock);
@@ -207,6 +224,71 @@ err_fd:
 		close(m->fd);
 	env_free(s->env, m);
 	return err;
+}
+
+/* Larger ones are worth a file of their own, and so is what would fill the NIC
+ * file, where QPs have to go. */
+#define NEAR_MAX (256u << 10)
+#define NEAR_ALL (SHM_SPAN / 8)
+
+/* A zeroed piece of the arena for m. s->lock held. */
+static int near_place(struct soft *s, struct soft_mr *m)
+{
+	uint64_t end = s->nic_size;
+	int err;
+
+	if (m->mr.length > NEAR_MAX || s->near_len + m->mr.length > NEAR_ALL)
+		return -E2BIG;
+	err = soft_arena_alloc(s, SOFT_ARENA_MEM, m->mr.length, &m->off);
+	if (err)
+		return err;
+	m->mr.addr = s->base + m->off;
+	if (m->off < end) /* somebody had it */
+		memset(m->mr.addr, 0, m->mr.length);
+	s->near_len += m->mr.length;
+	return 0;
+}
+
+static void near_unplace(struct soft *s, const struct soft_mr *m)
+{
+	soft_arena_free(s, SOFT_ARENA_MEM, m->mr.length, m->off);
+	s->near_len -= m->mr.length;
+}
+
+int soft_new_mr(struct dev *dev, struct ibv_pd *pd, size_t len, int access,
+		struct ibv_mr **mr)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_mr *m;
+	uint32_t idx;
+	int err;
+
+	if (!soft_here(s))
+		return -EPERM;
+	if (!len || !access_good(access))
+		return -EINVAL;
+	m = mr_make(s, pd, NULL, len, access);
+	if (!m)
+		return -ENOMEM;
+	m->fd = s->nic_fd;
+	m->near = true;
+	pthread_mutex_lock(&s->lock);
+	err = near_place(s, m);
+	if (!err) {
+		err = mr_index(s, &idx);
+		if (err)
+			near_unplace(s, m);
+		else
+			mr_publish(s, m, idx);
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (err) {
+		env_free(s->env, m);
+		return err;
+	}
+	atomic_fetch_add(&m->pd->refs, 1);
+	*mr = &m->mr;
+	return 0;
 }
 
 /* Waits for every poster that may be inside memory of this device. */
@@ -300,6 +382,7 @@ int soft_dereg_mr(struct dev *dev, struct ibv_mr *mr)
 {
 	struct soft *s = soft_of_dev(dev);
 	struct soft_mr *m = container_of(mr, struct soft_mr, mr);
+	bool left = true;
 	int err = 0;
 
 	if (!soft_here(s))
@@ -309,10 +392,14 @@ int soft_dereg_mr(struct dev *dev, struct ibv_mr *mr)
 		atomic_store_explicit(&s->mr_table[mr->handle].key, 0,
 				      memory_order_release);
 		err = quiesce_all(s);
+		/* Of the arena: that piece is nobody's any more. */
+		left = !m->near || err != -EBUSY;
 		if (err == -EBUSY)
-			err = mr_part(s, m);
+			err = m->near ? 0 : mr_part(s, m);
 	}
 	if (!err) {
+		if (m->near && left)
+			near_unplace(s, m);
 		s->mrs[mr->handle] = NULL;
 		s->n_mrs--;
 		if (s->harsh)
@@ -324,7 +411,7 @@ int soft_dereg_mr(struct dev *dev, struct ibv_mr *mr)
 	if (err)
 		return err;
 	atomic_fetch_sub(&m->pd->refs, 1);
-	if (m->fd >= 0)
+	if (m->fd >= 0 && !m->near)
 		close(m->fd);
 	env_free(s->env, m);
 	return 0;

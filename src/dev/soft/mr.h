@@ -19,7 +19,8 @@ struct soft_mr {
 	struct ibv_mr mr;
 	struct soft_pd *pd;
 	uint32_t access;
-	int fd; /* -1: ordinary memory */
+	int fd; /* -1: ordinary memory; near: the NIC file's */
+	bool near;
 	uint64_t off;
 };
 
@@ -27,6 +28,8 @@ int soft_alloc_pd(struct dev *dev, struct ibv_pd **pd);
 int soft_dealloc_pd(struct dev *dev, struct ibv_pd *pd);
 int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 		int access, int fd, uint64_t off, struct ibv_mr **mr);
+int soft_new_mr(struct dev *dev, struct ibv_pd *pd, size_t len, int access,
+		struct ibv_mr **mr);
 int soft_dereg_mr(struct dev *dev, struct ibv_mr *mr);
 int soft_quiesce_mr(struct dev *dev, struct ibv_mr *mr);
 /* Local memory: true when lkey covers it with the access asked for. */

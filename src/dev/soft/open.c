@@ -150,6 +150,7 @@ static const struct dev_ops soft_ops = {
 	.alloc_pd = soft_alloc_pd,
 	.dealloc_pd = soft_dealloc_pd,
 	.reg_mr = soft_reg_mr,
+	.new_mr = soft_new_mr,
 	.dereg_mr = soft_dereg_mr,
 	.create_comp_channel = soft_create_chan,
 	.destroy_comp_channel = soft_destroy_chan,

@@ -90,10 +90,20 @@ int soft_gate_check(struct soft_qp *q)
 	return 0;
 }
 
+/* Is all of it in the part of the NIC file that we know to be there? Else that
+ * file is asked for, as another is. */
+static bool near_known(const struct soft_peer *p, uint64_t off, uint64_t len)
+{
+	uint64_t size = soft_peer_size(p);
+
+	return off >= SHM_ARENA_OFF && off <= size && len <= size - off;
+}
+
 int soft_xlat_load(struct soft_peer *p, uint32_t pd, struct soft_xlat *x,
 		   uint32_t key, uint32_t qpn, _Atomic uint32_t *asked)
 {
 	uint32_t idx = key >> 16, in_pd, kind;
+	uint64_t off;
 	struct soft_map *map;
 	struct shm_mr *e;
 
@@ -110,13 +120,16 @@ int soft_xlat_load(struct soft_peer *p, uint32_t pd, struct soft_xlat *x,
 	x->len = shm_once(e->len);
 	in_pd = shm_once(e->pd);
 	kind = shm_once(e->kind);
+	off = shm_once(e->off);
 	/* The fields are this key's if the key is still there after them. */
 	fence_acquire();
 	if (atomic_load_explicit(&e->key, memory_order_relaxed) != key ||
 	    in_pd != pd)
 		return -EACCES;
 	x->ptr = NULL;
-	if (kind == SHM_MR_FILE) {
+	if (kind == SHM_MR_NEAR && near_known(p, off, x->len)) {
+		x->ptr = p->base + off;
+	} else if (kind == SHM_MR_FILE || kind == SHM_MR_NEAR) {
 		if (soft_peer_map(p, qpn, asked, key, &map))
 			return -EAGAIN;
 		if (!map->refused) {

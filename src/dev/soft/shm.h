@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define SHM_MAGIC 0x6e6b7331u
-#define SHM_VERSION 5u
+#define SHM_VERSION 6u
 #define SHM_LINE 64
 #define SHM_PAGE 4096ull
 #define SHM_SPAN (1ull << 30) /* address space set aside per NIC file */
@@ -61,6 +61,7 @@ struct shm_nic {
 enum shm_mr_kind {
 	SHM_MR_FILE = 1, /* a mapping of a file that is handed out */
 	SHM_MR_PLAIN,	 /* ordinary memory */
+	SHM_MR_NEAR,	 /* a piece of the arena: off is in this file */
 };
 
 /* Written by the owner. key is cleared first and set last. */

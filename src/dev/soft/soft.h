@@ -68,6 +68,7 @@ enum soft_arena {
 	SOFT_ARENA_CQ,
 	SOFT_ARENA_SRQ,
 	SOFT_ARENA_CLAIM, /* of UD QPs */
+	SOFT_ARENA_MEM,	  /* regions: soft_new_mr() */
 	SOFT_ARENAS,
 };
 
@@ -94,6 +95,7 @@ struct soft {
 	struct shm_nic *nic;
 	struct shm_mr *mr_table;
 	uint64_t nic_size; /* given out */
+	uint64_t near_len; /* ... of it to regions that are there */
 	uint64_t nic_end;  /* there */
 	uint64_t mr_backed;
 	/* never exchanged; by log2 of pages */

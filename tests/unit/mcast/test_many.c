@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "conn/conn.h"
+#include "conn/ctx.h"
 #include "unit/cm.h"
 #include "unit/device.h"
 #include <skein/skein.h>
@@ -35,6 +36,9 @@ struct member {
 	unsigned rank, done, wrong;
 	uint32_t regions[2];
 };
+
+/* As devices are that take nothing inline: records have a mirror. */
+static bool no_inline;
 
 /* All members' threads go through rounds together. */
 static struct {
@@ -218,6 +222,8 @@ static void member_open(struct member *m, unsigned rank)
 	memset(m, 0, sizeof(*m));
 	m->rank = rank;
 	assert_int_equal(skein_ctx_open(&attr, &m->ctx), 0);
+	if (no_inline)
+		m->ctx->dev->caps.inline_max = 0;
 	assert_int_equal(skein_listener_open(m->ctx, "127.0.0.1:0", NULL,
 					     &m->listener),
 			 0);
@@ -330,12 +336,21 @@ static void test_failed(void **state)
 	groups(4, 8, 4, true);
 }
 
+static void test_not_inline(void **state)
+{
+	no_inline = true;
+	groups(4, 12, 4, false);
+	groups(4, 8, 4, true);
+	no_inline = false;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_no_leak),
 		cmocka_unit_test(test_sixteen),
 		cmocka_unit_test(test_failed),
+		cmocka_unit_test(test_not_inline),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
