@@ -121,7 +121,8 @@ SKEIN_API int skein_ctx_open(const struct skein_ctx_attr *attr,
 /*
  * Closes what is still open (listeners, connections, memory), then the device.
  * No other thread may be inside a call on the context. Blocks until
- * connections are drained, at most a second each.
+ * connections are drained, at most a second, and their peers have answered, at
+ * most another: all of them at the same time.
  */
 SKEIN_API void skein_ctx_close(struct skein_ctx *ctx);
 

@@ -19,6 +19,8 @@
 
 #include <errno.h>
 
+#define SLICE_NS (1000 * 1000ull)
+
 /* --- flush ------------------------------------------------------------- */
 
 static void marker_done(struct conn_op *op, enum ibv_wc_status status)
@@ -502,10 +504,55 @@ static bool is_gone(void *arg)
 	return atomic_load_explicit(&conn->gone, memory_order_acquire);
 }
 
+static void close_begin(struct skein_conn *conn, uint64_t timeout_ns)
+{
+	conn->drain_until_ns = timeout_ns; /* its place until then */
+	conn->close_call.fn = close_call;
+	engine_post(conn->eng->e, &conn->close_call);
+}
+
+/* Runs their engines in turn, as each may have no thread of its own. */
+static void wait_gone(struct skein_env *env, struct list_node *closing)
+{
+	struct list_node *n, *next;
+	struct skein_conn *conn;
+
+	while (!list_empty(closing)) {
+		list_for_each_safe(n, next, closing) {
+			conn = container_of(n, struct skein_conn, ctx_link);
+			engine_run_until(conn->eng->e, is_gone, conn,
+					 env_now_ns(env) + SLICE_NS);
+			if (!is_gone(conn))
+				continue;
+			list_del(n);
+			conn_free(conn);
+		}
+	}
+}
+
+void conn_close_all(struct skein_ctx *ctx, uint64_t timeout_ns)
+{
+	struct list_node closing, *n;
+	struct skein_conn *conn;
+
+	list_init(&closing);
+	env_mutex_lock(ctx->env, &ctx->lock);
+	while ((n = list_pop_head(&ctx->conns))) {
+		conn = container_of(n, struct skein_conn, ctx_link);
+		conn->with_ctx = true;
+		list_add_tail(&closing, n);
+	}
+	env_mutex_unlock(ctx->env, &ctx->lock);
+	list_for_each(n, &closing)
+		close_begin(container_of(n, struct skein_conn, ctx_link),
+			    timeout_ns);
+	wait_gone(ctx->env, &closing);
+}
+
 void skein_conn_close(struct skein_conn *conn, uint64_t timeout_ns)
 {
 	struct engine *e;
-	bool wait;
+	bool wait, with_ctx;
 
 	if (!conn)
 		return;
@@ -514,14 +561,16 @@ void skein_conn_close(struct skein_conn *conn, uint64_t timeout_ns)
 		return;
 	e = conn->eng->e;
 	env_mutex_lock(conn->ctx->env, &conn->ctx->lock);
-	list_del(&conn->ctx_link);
+	with_ctx = conn->with_ctx;
+	if (!with_ctx)
+		list_del(&conn->ctx_link);
 	env_mutex_unlock(conn->ctx->env, &conn->ctx->lock);
+	if (with_ctx) /* a callback says so meanwhile */
+		return;
 	/* Inside a round nobody can be waited for. */
 	conn->free_self = !timeout_ns || engine_is_owner(e);
-	conn->drain_until_ns = timeout_ns; /* its place until then */
-	conn->close_call.fn = close_call;
 	wait = !conn->free_self; /* it may be gone behind the post */
-	engine_post(e, &conn->close_call);
+	close_begin(conn, timeout_ns);
 	if (!wait)
 		return;
 	engine_run_until(e, is_gone, conn, ENV_NEVER);

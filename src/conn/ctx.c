@@ -374,9 +374,9 @@ void skein_ctx_close(struct skein_ctx *ctx)
 	while ((n = first(ctx, &ctx->listeners)))
 		skein_listener_close(
 			container_of(n, struct skein_listener, ctx_link));
-	while ((n = first(ctx, &ctx->conns)))
-		skein_conn_close(container_of(n, struct skein_conn, ctx_link),
-				 DRAIN_NS);
+	/* Some may be opened meanwhile, by callbacks. */
+	while (first(ctx, &ctx->conns))
+		conn_close_all(ctx, DRAIN_NS);
 	ctx_mems_close(ctx);
 	while ((n = first(ctx, &ctx->engines)))
 		eng_free(container_of(n, struct skein_engine, ctx_link));

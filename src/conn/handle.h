@@ -96,6 +96,7 @@ struct skein_conn {
 	bool bye_acked;	 /* ... or answered ours */
 	bool closing;	 /* the handle's owner wants to be rid of it */
 	bool free_self;	 /* nobody waits for that */
+	bool with_ctx;	 /* its context closes it: ctx->lock */
 	bool told;	 /* on_conn has had READY */
 	bool keyless_up; /* a receive came before READY */
 	bool begun;	 /* modules have had ready() and no broken() yet */
@@ -216,6 +217,9 @@ struct handshake *conn_handshake_new(struct skein_conn *conn, bool client,
 /* conn_down.c */
 void conn_service(struct skein_conn *conn, uint64_t now_ns);
 void conn_close_start(struct skein_conn *conn, uint64_t timeout_ns);
+/* All that the application has left open, at the same time: each as by
+ * skein_conn_close(). */
+void conn_close_all(struct skein_ctx *ctx, uint64_t timeout_ns);
 void conn_peer_lost(struct skein_conn *conn, int err, const char *why);
 void conn_close_frame(struct skein_conn *conn, uint32_t code);
 void conn_close_acked(struct skein_conn *conn);

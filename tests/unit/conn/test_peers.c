@@ -17,7 +17,10 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+#define STOPPED 4
 
 static struct skein_ctx *open_ctx(bool background)
 {
@@ -208,6 +211,35 @@ static void stop(pid_t pid)
 	kill(pid, SIGSTOP);
 	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
 	assert_true(WIFSTOPPED(status));
+}
+
+/* A context waits for all peers that say nothing at the same time. */
+static void test_ctx_close_of_stopped(void **state)
+{
+	struct skein_conn *conn;
+	char addr[STOPPED][80];
+	struct skein_ctx *ctx;
+	pid_t pid[STOPPED];
+	struct timespec from, to;
+	double s;
+
+	ctx = open_ctx(false);
+	for (int i = 0; i < STOPPED; i++) {
+		pid[i] = spawn_server(addr[i], sizeof(addr[i]));
+		assert_int_equal(skein_conn_open(ctx, addr[i], NULL, &conn), 0);
+	}
+	for (int i = 0; i < STOPPED; i++)
+		stop(pid[i]);
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	skein_ctx_close(ctx);
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	s = (double)(to.tv_sec - from.tv_sec) +
+	    (double)(to.tv_nsec - from.tv_nsec) * 1e-9;
+	/* Not one after another. */
+	assert_true(s * 1e9 > CONN_BYE_NS);
+	assert_true(s * 1e9 < (STOPPED - 1) * (double)CONN_BYE_NS);
+	for (int i = 0; i < STOPPED; i++)
+		reap(pid[i], SIGKILL);
 }
 
 struct probed {
@@ -432,6 +464,7 @@ int main(void)
 		cmocka_unit_test(test_killed),
 		cmocka_unit_test(test_client_killed),
 		cmocka_unit_test(test_stopped),
+		cmocka_unit_test(test_ctx_close_of_stopped),
 		cmocka_unit_test(test_stopped_then_killed),
 		cmocka_unit_test(test_denied_by_the_dying),
 		cmocka_unit_test(test_forked),
