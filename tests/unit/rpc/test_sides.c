@@ -226,6 +226,17 @@ static uint32_t owner_calls(struct world *w, uint32_t n, struct prng *r)
 	return !rc;
 }
 
+/* As a lane's owner learns that there is something for it to send: by these words
+ * alone. */
+static bool attends(struct rpc_client *c)
+{
+	if (!c->rx.attend && !atomic_load(&c->told.attend))
+		return false;
+	atomic_exchange(&c->told.attend, false);
+	c->rx.attend = false;
+	return rpc_client_wants_send(c);
+}
+
 static void owner(struct world *w, uint32_t large)
 {
 	struct rpc_client *c = &w->pair.client;
@@ -238,12 +249,13 @@ static void owner(struct world *w, uint32_t large)
 		assert_true(rpc_client_poll(c, now++) >= 0);
 		delay(r);
 		n += owner_calls(w, n, r);
-		if (!rpc_client_wants_send(c))
+		if (!attends(c))
 			continue;
 		tcq_hold(&w->q, &w->own);
 		delay(r);
 		assert_true(rpc_client_send_own(c) >= 0);
 		tcq_release(&w->q, &w->own);
+		c->rx.attend = rpc_client_wants_send(c);
 	}
 }
 
