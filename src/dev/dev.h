@@ -63,8 +63,8 @@ struct dev_caps {
 	/* honours DEV_QP_SINGLE_THREADED and DEV_QP_SERIAL */
 	bool single_threaded;
 	bool uc, ud, srq;
-	/* posting to a QP and polling a CQ are no points of cancellation
-	 * (pthreads(7)) */
+	/* posting sends to a QP made with DEV_QP_SERIAL, and polling a CQ, are
+	 * no points of cancellation (pthreads(7)) */
 	bool no_cancel;
 	enum dev_atomic_scope atomic_scope;
 	enum dev_fork fork;

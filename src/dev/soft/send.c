@@ -222,6 +222,19 @@ static __attribute__((noinline)) int post_all(struct soft_qp *q,
 	return 0;
 }
 
+/* caps.no_cancel: what is not known may ask the peer for a file, look whether it
+ * lives, wait. */
+static __attribute__((noinline)) int post_serial(struct soft_qp *q,
+						 struct ibv_send_wr *wr,
+						 struct ibv_send_wr **bad)
+{
+	int was = env_cancel_off(q->s->env);
+	int err = post_all(q, wr, bad);
+
+	env_cancel_back(q->s->env, was);
+	return err;
+}
+
 int soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		   struct ibv_send_wr **bad)
 {
@@ -234,7 +247,8 @@ int soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 	}
 	soft_lock(&q->lock);
 	if (unlikely(!post_known(q, wr)))
-		err = post_all(q, wr, bad);
+		err = q->flags & DEV_QP_SERIAL ? post_serial(q, wr, bad)
+					       : post_all(q, wr, bad);
 	soft_unlock(&q->lock);
 	return err;
 }
