@@ -193,11 +193,6 @@ int env_waiter_sleep(struct skein_env *env, struct env_waiter *w,
 	return env->ops->waiter_sleep(w, deadline_ns);
 }
 
-void env_waiter_wake(struct skein_env *env, struct env_waiter *w)
-{
-	env->ops->waiter_wake(w);
-}
-
 int env_waiter_watch(struct skein_env *env, struct env_waiter *w, int fd,
 		     uint32_t events)
 {

@@ -20,6 +20,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -176,6 +177,8 @@ struct skein_env {
 	/* Not zero in the process that made the environment, zero in its
 	 * forked children. NULL where nobody forks. */
 	const volatile uint32_t *fork_mark;
+	/* env_fence_all(); NULL where there is none. */
+	void (*fence_all)(void);
 };
 
 /* The real world. *env is valid until env_real_free(). Logs errors and
@@ -207,6 +210,22 @@ static inline void env_charge(struct skein_env *env, enum env_cost cost,
 {
 	if (env->ops->charge)
 		env->ops->charge(env, cost, n);
+}
+
+/*
+ * A full fence in every thread of the process that runs at the moment; one that
+ * does not has passed one before it runs again. Microseconds: for protocols whose other
+ * side then needs none. Not where env_can_fence_all() is false: in simulators, and
+ * where membarrier(2) is missing or refused.
+ */
+static inline bool env_can_fence_all(const struct skein_env *env)
+{
+	return env->fence_all != NULL;
+}
+
+static inline void env_fence_all(const struct skein_env *env)
+{
+	env->fence_all();
 }
 
 /* Random bytes fit for secrets (getrandom in production). */
@@ -309,7 +328,8 @@ void env_mutex_unlock(struct skein_env *env, struct env_mutex *m);
  *		env_waiter_sleep(w, deadline);	(disarms)
  *
  * A producer publishes its work first and calls env_waiter_wake() after; wake
- * costs one load when nobody is armed. Both sides carry a full fence.
+ * costs one load when nobody is armed. Both sides carry a full fence; the waker
+ * none while the waiter was never armed, by which it must order nothing else.
  */
 int env_waiter_new(struct skein_env *env, enum env_wait_mode mode,
 		   struct env_waiter **w);
@@ -348,7 +368,22 @@ void env_waiter_disarm(struct skein_env *env, struct env_waiter *w);
  * deadline. */
 int env_waiter_sleep(struct skein_env *env, struct env_waiter *w,
 		     uint64_t deadline_ns);
-void env_waiter_wake(struct skein_env *env, struct env_waiter *w);
+/* What a waiter begins with, for those below. */
+struct env_waiter_lead {
+	/* It may be armed. False: it never was, so that its wakers need not order
+	 * what they have published before their look at it. */
+	atomic_bool used;
+};
+static inline void env_waiter_wake(struct skein_env *env, struct env_waiter *w)
+{
+	struct env_waiter_lead *lead = (struct env_waiter_lead *)(void *)w;
+
+	/* Relaxed: who sets it has a fence made here (real_waiter_arm()). To the
+	 * compiler this is one: the load stays behind what was published. */
+	atomic_signal_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&lead->used, memory_order_relaxed))
+		env->ops->waiter_wake(w);
+}
 /* Level-triggered watch of fd for EPOLLIN/EPOLLOUT bits; watching an fd again
  * replaces its events. Any thread. */
 int env_waiter_watch(struct skein_env *env, struct env_waiter *w, int fd,

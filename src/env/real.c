@@ -138,6 +138,8 @@ int env_real_new(struct skein_env **env)
 	real->env.ops = &real_ops;
 	real->env.log = real_log;
 	real->env.log_level = ENV_LOG_WARN;
+	if (real_fence_ready())
+		real->env.fence_all = real_fence_all;
 	*env = &real->env;
 	return 0;
 }

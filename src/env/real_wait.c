@@ -7,7 +7,12 @@
  * only when it takes the word from 1 to 0. A wake-up that meets a thread which
  * has just decided not to sleep leaves its token in the eventfd; the next
  * sleep (or waiter_ready) ends at once and takes it: never lost, at worst one
- * spurious round. Model: tests/model/wait.pml.
+ * spurious round.
+ *
+ * Whoever polls never arms, and of such a waiter a waker learns so from a word
+ * that it has in its cache, without a fence (lead.used): the first to arm sets it,
+ * and then has the kernel make that fence in every thread. Model:
+ * tests/model/wait.pml.
  */
 #include <errno.h>
 #include <poll.h>
@@ -58,6 +63,7 @@
 #define SPIN_PREEMPTED 20
 
 struct env_waiter {
+	struct env_waiter_lead lead;
 	struct skein_env *env;
 	enum env_wait_mode mode;
 	bool counted; /* among the spinners */
@@ -100,6 +106,7 @@ int real_waiter_new(struct skein_env *env, enum env_wait_mode mode, bool second,
 		return -ENOMEM;
 	w->env = env;
 	w->mode = mode;
+	atomic_init(&w->lead.used, !env_can_fence_all(env));
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (w->epoll_fd < 0) {
 		rc = -errno;
@@ -277,8 +284,20 @@ bool real_idle_yields(struct env_waiter *w, unsigned round)
 	       w->mode != ENV_WAIT_SPIN && idle_is_long(w, round);
 }
 
+/* From here on wakers make the fence themselves: those whose look at `used` was
+ * before ours have published what came before that look. */
+static __attribute__((noinline, cold)) void first_use(struct env_waiter *w)
+{
+	atomic_store_explicit(&w->lead.used, true, memory_order_relaxed);
+	env_fence_all(w->env);
+}
+
 void real_waiter_arm(struct env_waiter *w)
 {
+	if (__builtin_expect(!atomic_load_explicit(&w->lead.used,
+						   memory_order_relaxed),
+			     0))
+		first_use(w);
 	atomic_store_explicit(&w->armed, 1, memory_order_relaxed);
 	/* Pairs with the fence in real_waiter_wake(). Without it the caller's
 	 * re-check may read work from before the store is seen: the waker

@@ -20,6 +20,7 @@
 byte work[WAKERS];     /* published by waker i, a counter */
 byte consumed[WAKERS]; /* the sleeper's own */
 bool armed;
+bool used;	       /* env_waiter_lead.used: it may be armed */
 byte tokens;	       /* the eventfd */
 
 /* the store buffers: of each waker for its work, of the sleeper for armed */
@@ -49,16 +50,20 @@ proctype waker(byte i)
 	:: n < ITEMS ->
 		n++;
 		buffer[i]!n;			/* publish */
-#ifndef BROKEN_NO_FENCE_WAKE
-		fence(i);
-#endif
 		if
-		:: !armed -> skip
-		:: armed ->			/* exchange: locked */
-			atomic { fence(i); was = armed; armed = false };
+		:: !used -> skip
+		:: used ->
+#ifndef BROKEN_NO_FENCE_WAKE
+			fence(i);
+#endif
 			if
-			:: was -> tokens++	/* write(eventfd) */
-			:: else -> skip
+			:: !armed -> skip
+			:: armed ->		/* exchange: locked */
+				atomic { fence(i); was = armed; armed = false };
+				if
+				:: was -> tokens++	/* write(eventfd) */
+				:: else -> skip
+				fi
 			fi
 		fi
 	:: else -> break
@@ -95,6 +100,15 @@ proctype sleeper()
 		if
 		:: any -> skip
 		:: else ->
+			if
+			:: used -> skip
+			:: else ->		/* the first time */
+				used = true;
+#ifndef BROKEN_NO_FENCE_ALL
+				fence(0);	/* membarrier(2) */
+				fence(1)
+#endif
+			fi;
 			buffer[SLEEPER]!true;	/* arm */
 #ifndef BROKEN_NO_FENCE_ARM
 			fence(SLEEPER);

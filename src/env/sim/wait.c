@@ -14,6 +14,7 @@
 #define IDLE_SLEEP_NS 30000u /* as in real_wait.c */
 
 struct env_waiter {
+	struct env_waiter_lead lead;
 	struct sim_fd fd; /* readable when a sleep would end at once */
 	struct sim_proc *proc;
 	enum env_wait_mode mode;
@@ -84,6 +85,7 @@ int sim_waiter_new(struct skein_env *env, enum env_wait_mode mode, bool second,
 
 	if (!w)
 		return -ENOMEM;
+	atomic_init(&w->lead.used, true); /* who is not armed is nudged */
 	w->proc = sim_proc_of(env);
 	w->mode = mode;
 	w->idle_until = ENV_NEVER;
