@@ -523,13 +523,13 @@ static bool wants_to_let_go(struct engine *e, const struct run *run,
 	return run->w && !run->drowsy && env_idle_yields(e->env, run->w, round);
 }
 
-int engine_run(struct engine *e, struct run *run)
+/* now_ns is of this moment. */
+static inline int engine_rounds(struct engine *e, struct run *run)
 {
 	enum env_idle_verdict verdict;
 	unsigned round = run->round;
 	int moved;
 
-	e->now_ns = env_now_ns(e->env);
 	for (;;) {
 		moved = engine_round(e);
 		if (run_must_end(e, run))
@@ -552,6 +552,12 @@ int engine_run(struct engine *e, struct run *run)
 		if (verdict != ENV_IDLE_AGAIN || round % CLOCK_ROUNDS == 1)
 			e->now_ns = env_now_ns(e->env);
 	}
+}
+
+int engine_run(struct engine *e, struct run *run)
+{
+	e->now_ns = env_now_ns(e->env);
+	return engine_rounds(e, run);
 }
 
 /* Gives the core away, and the engine with it: whoever has the core meanwhile
@@ -626,6 +632,35 @@ int engine_run_through(struct engine *e, struct env_waiter *w,
 		return run_or_wait(e, &run);
 	}
 	e->lead.shield = NULL;
+	engine_leave(e);
+	return rc;
+}
+
+static uint64_t deadline_of(uint64_t now_ns, uint64_t timeout_ns)
+{
+	return timeout_ns < ENV_NEVER - now_ns ? now_ns + timeout_ns
+					       : ENV_NEVER;
+}
+
+int engine_run_for(struct engine *e, struct env_waiter *w,
+		   bool (*done)(void *arg), void *arg, uint64_t timeout_ns)
+{
+	struct run run = {.done = done, .arg = arg, .w = w};
+	int rc;
+
+	if (engine_is_owner(e))
+		return -EDEADLK;
+	if (!engine_try_enter(e)) {
+		run.deadline_ns = deadline_of(env_now_ns(e->env), timeout_ns);
+		return run_or_wait(e, &run);
+	}
+	e->now_ns = env_now_ns(e->env);
+	run.deadline_ns = deadline_of(e->now_ns, timeout_ns);
+	rc = engine_rounds(e, &run);
+	if (rc == -EAGAIN) {
+		let_go(e, &run);
+		return run_or_wait(e, &run);
+	}
 	engine_leave(e);
 	return rc;
 }

@@ -196,6 +196,11 @@ static inline void engine_shield(struct engine *e)
 /* Owner: so many more (fewer) of what a calm object polls are not. */
 void engine_restless(struct engine *e, int more);
 
+/* The same for so long from now on, by one look at the clock less where nobody
+ * else runs the engine and the first round brings what is waited for. */
+int engine_run_for(struct engine *e, struct env_waiter *w,
+		   bool (*done)(void *arg), void *arg, uint64_t timeout_ns);
+
 /*
  * For an application with an event loop of its own, which owns the engine: arms
  * everything and says until when it may sleep (ENV_NEVER: for ever) on

@@ -217,19 +217,32 @@ static int inbox_make(struct rpc_seat *s, struct rpc_ctx *rx)
 
 /* --- calls -------------------------------------------------------------- */
 
-/* The calling thread's seat, with an inbox. */
-static int async_seat(struct skein_conn *conn, struct conn_seat **seat)
+/* The calling thread's seat, with an inbox; its first time. */
+static int seat_anew(struct skein_conn *conn, struct rpc_seat **out)
 {
+	struct conn_seat *seat;
 	struct rpc_seat *s;
-	int err = conn_seat(conn, seat);
+	int err = conn_seat(conn, &seat);
 
-	if (__builtin_expect(err != 0, 0))
+	if (err)
 		return err;
-	s = rpc_seat_of(*seat);
-	return __builtin_expect(s->inbox != NULL, 1)
-		       ? 0
-		       : inbox_make(s, conn_ctx_module(conn_ctx(conn),
-						       CONN_MODULE_RPC));
+	s = rpc_seat_of(seat);
+	if (!s->inbox)
+		err = inbox_make(s, conn_ctx_module(conn_ctx(conn),
+						    CONN_MODULE_RPC));
+	if (!err)
+		*out = s;
+	return err;
+}
+
+/* The same if it has one, and sends without coming to a point of cancellation;
+ * else NULL. */
+static inline struct rpc_seat *plain_seat(struct skein_conn *conn)
+{
+	struct conn_seat *seat = conn_seat_find(conn);
+	struct rpc_seat *s = seat ? rpc_seat_of(seat) : NULL;
+
+	return __builtin_expect(s && s->inbox && !s->guarded, 1) ? s : NULL;
 }
 
 /* The record of a call, and room for its answer: 0 or -EAGAIN. */
@@ -280,13 +293,11 @@ static int send_one(struct rpc_seat *s, struct rpc_client_req *r)
 	return err;
 }
 
-static int call_async(struct skein_conn *conn, struct rpc_client_req *r)
+static inline int call_async(struct skein_conn *conn, struct rpc_seat *s,
+			     struct rpc_client_req *r)
 {
-	struct conn_seat *seat;
-	int err = async_seat(conn, &seat);
+	int err = send_one(s, r);
 
-	if (!err)
-		err = send_one(rpc_seat_of(seat), r);
 	if (!err)
 		tell_owner(conn);
 	return err;
@@ -343,23 +354,21 @@ static int batch_send(struct rpc_seat *s, const struct skein_rpc_entry *calls,
 	return err;
 }
 
-static int call_batch(struct skein_conn *conn,
+static int call_batch(struct skein_conn *conn, struct rpc_seat *s,
 		      const struct skein_rpc_entry *calls, unsigned n,
 		      unsigned *begun)
 {
 	unsigned some, done = 0;
 	struct rpc_client_req r;
-	struct conn_seat *seat;
-	int err = async_seat(conn, &seat);
+	int err = 0;
 
 	while (!err && done < n) {
 		some = batch_len(conn, calls + done, n - done);
 		if (some > 1) {
-			err = batch_send(rpc_seat_of(seat), calls + done, some,
-					 &some);
+			err = batch_send(s, calls + done, some, &some);
 		} else {
 			r = req_of(&calls[done]);
-			err = send_one(rpc_seat_of(seat), &r);
+			err = send_one(s, &r);
 			some = !err;
 		}
 		done += some;
@@ -372,14 +381,48 @@ static int call_batch(struct skein_conn *conn,
 	return 0;
 }
 
-/* Sending and waking have points of cancellation; a thread that ended there
- * would be the leader, or in the lock of seats, for ever. */
-int rpc_shared_call_async(struct skein_conn *conn, struct rpc_client_req *r)
+/* --- both, not to be cancelled ------------------------------------------- */
+
+/*
+ * A thread that ended inside would be the leader, or in the lock of seats, for
+ * ever. On a device whose posts are no points of cancellation there is none on the
+ * way of a thread that has its inbox: what wakes sees to itself (env_bell()). So
+ * it need not change its state, which is a locked operation, twice.
+ */
+
+static __attribute__((noinline)) int call_guarded(struct skein_conn *conn,
+						  struct rpc_client_req *r)
 {
 	struct skein_env *env = conn_env(conn);
 	int cancel = env_cancel_off(env);
-	int err = call_async(conn, r);
+	struct rpc_seat *s;
+	int err = seat_anew(conn, &s);
 
+	if (!err)
+		err = call_async(conn, s, r);
+	env_cancel_back(env, cancel);
+	return err;
+}
+
+int rpc_shared_call_async(struct skein_conn *conn, struct rpc_client_req *r)
+{
+	struct rpc_seat *s = plain_seat(conn);
+
+	return __builtin_expect(s != NULL, 1) ? call_async(conn, s, r)
+					      : call_guarded(conn, r);
+}
+
+static __attribute__((noinline)) int batch_guarded(
+	struct skein_conn *conn, const struct skein_rpc_entry *calls,
+	unsigned n, unsigned *begun)
+{
+	struct skein_env *env = conn_env(conn);
+	int cancel = env_cancel_off(env);
+	struct rpc_seat *s;
+	int err = seat_anew(conn, &s);
+
+	if (!err)
+		err = call_batch(conn, s, calls, n, begun);
 	env_cancel_back(env, cancel);
 	return err;
 }
@@ -388,12 +431,11 @@ int rpc_shared_call_batch(struct skein_conn *conn,
 			  const struct skein_rpc_entry *calls, unsigned n,
 			  unsigned *begun)
 {
-	struct skein_env *env = conn_env(conn);
-	int cancel = env_cancel_off(env);
-	int err = call_batch(conn, calls, n, begun);
+	struct rpc_seat *s = plain_seat(conn);
 
-	env_cancel_back(env, cancel);
-	return err;
+	return __builtin_expect(s != NULL, 1)
+		       ? call_batch(conn, s, calls, n, begun)
+		       : batch_guarded(conn, calls, n, begun);
 }
 
 /* --- giving a call up --------------------------------------------------- */
@@ -468,6 +510,18 @@ int rpc_shared_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 	return err ? err : c.err;
 }
 
+static int run_filled(struct rpc_seat *s, struct engine *e,
+		      struct env_waiter *w, uint64_t timeout_ns)
+{
+	/* It may have something to send then. */
+	uint64_t end, look = conn_seat_drained_ns(s->seat);
+
+	if (__builtin_expect(look == ENV_NEVER, 1))
+		return engine_run_for(e, w, inbox_filled, s, timeout_ns);
+	end = rpc_deadline(env_now_ns(s->env), timeout_ns);
+	return engine_run_on(e, w, inbox_filled, s, look < end ? look : end);
+}
+
 /* Until there is something to reap, or the deadline; a thread that is cancelled
  * here may be the engine's owner. */
 static int wait_filled(struct rpc_seat *s, uint64_t timeout_ns)
@@ -476,18 +530,13 @@ static int wait_filled(struct rpc_seat *s, uint64_t timeout_ns)
 	struct skein_env *env = conn_env(conn);
 	struct engine *e = conn_engine(conn);
 	int cancel = env_cancel_off(env);
-	uint64_t end, look;
 	struct env_waiter *w;
 	int err = 0;
 
 	if (timeout_ns && s->reserved) {
-		end = rpc_deadline(env_now_ns(env), timeout_ns);
-		/* It may have something to send then. */
-		look = conn_seat_drained_ns(s->seat);
 		err = conn_seat_waiter(s->seat, &w);
 		if (!err)
-			err = engine_run_on(e, w, inbox_filled, s,
-					    look < end ? look : end);
+			err = run_filled(s, e, w, timeout_ns);
 	} else if (engine_try_enter(e)) {
 		/* Nothing to wait for: but who got -EAGAIN may need a round,
 		 * which brings credits. */

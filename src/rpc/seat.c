@@ -32,6 +32,7 @@ int rpc_seat_taken(struct skein_conn *handle, struct conn_seat *seat)
 	s->lanes = rpc_conn_of(handle)->handle->lanes;
 	/* For the scheduler, which has nothing to do where there is one lane. */
 	s->counts = conn_lanes(handle) > 1;
+	s->guarded = !conn_dev(handle)->caps.no_cancel;
 	s->sizes = (struct thrsched_sizes){0};
 	/* What is left of one that ended inside a done(): nothing is under way. */
 	s->reserved = s->inner = 0;

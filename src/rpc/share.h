@@ -224,7 +224,8 @@ struct rpc_seat {
 	uint64_t read;	       /* position in the inbox */
 	struct rpc_buf *shown; /* to a done() that runs, the inmost first */
 	struct rpc_async *spare, *block;
-	bool counts; /* what it sends, for the scheduler */
+	bool counts;  /* what it sends, for the scheduler */
+	bool guarded; /* its device may come to points of cancellation */
 	struct thrsched_sizes sizes;
 	/* told to the scheduler */
 	_Atomic(uint32_t) requests, median;

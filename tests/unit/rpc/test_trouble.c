@@ -389,7 +389,20 @@ struct doing {
 	struct skein_remote remote;
 	struct end end;
 	int rc[4];
+	int before; /* calls, before it is to end */
 };
+
+/* A call, so that the thread has all that it needs for further ones; and time,
+ * so that whoever runs the engines has fallen asleep and must be woken. */
+static void call_before(struct doing *d)
+{
+	struct skein_conn *conn = d->w->conn;
+
+	if (!skein_rpc_call_async(conn, ECHO, "x", 1, 8, PATIENCE, on_end,
+				  &d->end))
+		d->before = skein_rpc_reap(conn, PATIENCE);
+	usleep(20000);
+}
 
 /* Is to end at the first point where it can. */
 static void *cancelled_main(void *arg)
@@ -398,6 +411,8 @@ static void *cancelled_main(void *arg)
 	struct skein_conn *conn = d->w->conn;
 
 	pthread_cleanup_push(frames_gone, NULL);
+	if (d->before)
+		call_before(d);
 	pthread_cancel(pthread_self());
 	d->rc[0] = skein_rpc_call_async(conn, ECHO, "x", 1, 8, PATIENCE, on_end,
 					&d->end);
@@ -413,30 +428,41 @@ static void *cancelled_main(void *arg)
 
 /* No call of a thread that is cancelled leaves a queue, or the engine, to one
  * who is no more. */
-static void test_cancelled(void **state)
+static void cancelled(bool before, bool background)
 {
+	struct doing d = {.rc = {1, 1, 1, -1}, .before = before};
 	struct skein_conn_attr attr = {.qps = 2};
-	struct doing d = {.rc = {1, 1, 1, -1}};
 	struct world w;
 	pthread_t t;
 	void *ret;
 
-	world_open(&w, &attr);
+	world_open_in(&w, &attr, background);
 	d.w = &w;
 	words(&w, &d.local, &d.remote);
 	assert_int_equal(pthread_create(&t, NULL, cancelled_main, &d), 0);
 	pthread_join(t, &ret);
 	assert_ptr_equal(ret, PTHREAD_CANCELED);
+	assert_int_equal(d.before, before);
 	assert_int_equal(d.rc[0], 0);
 	assert_int_equal(d.rc[1], 0);
 	assert_int_equal(d.rc[2], 0);
 	assert_int_equal(d.rc[3], 1);
-	assert_int_equal(d.end.n, 1);
-	assert_true(engine_try_enter(conn_engine(w.conn)));
-	engine_leave(conn_engine(w.conn));
+	assert_int_equal(d.end.n, 1 + before);
+	if (!background) {
+		assert_true(engine_try_enter(conn_engine(w.conn)));
+		engine_leave(conn_engine(w.conn));
+	}
 	assert_int_equal(call(&w, 8), 0);
 	skein_mem_free(d.local);
 	world_close(&w);
+}
+
+static void test_cancelled(void **state)
+{
+	cancelled(false, false);
+	cancelled(true, false);
+	cancelled(false, true);
+	cancelled(true, true);
 }
 
 struct alone {
