@@ -263,6 +263,8 @@ void conn_tx_free(struct skein_conn *conn)
 	if (!tx)
 		return;
 	skein_assert(!tx->open && !tx->held);
+	/* Its owner's memory is gone. */
+	skein_assert(!atomic_load_explicit(&tx->q.bias, memory_order_relaxed));
 	tcq_node_settle(&tx->q, &tx->own);
 	conn->tx = NULL;
 	conn->post_stats = &conn->eng->stats;
@@ -278,28 +280,31 @@ void conn_tx_hooks(struct skein_conn *conn, const struct conn_tx_ops *ops,
 	conn_tx_release(conn);
 }
 
-static void set_open(struct skein_conn *conn, bool open)
+void conn_tx_open(struct skein_conn *conn)
 {
 	if (!conn->tx)
 		return;
+	/* What a leader asked for when it was open last has come about. */
+	atomic_store_explicit(&conn->tx->broke, 0, memory_order_relaxed);
 	conn_tx_hold(conn);
-	conn->tx->open = open;
+	conn->tx->open = true;
 	conn->tx->qp = conn->qp;
 	conn_tx_release(conn);
 }
 
-void conn_tx_open(struct skein_conn *conn)
-{
-	/* What a leader asked for when it was open last has come about. */
-	if (conn->tx)
-		atomic_store_explicit(&conn->tx->broke, 0,
-				      memory_order_relaxed);
-	set_open(conn, true);
-}
-
+/* Nobody owns the bias afterwards: who comes is refused, and earns none. So it
+ * is safe to free the seats. */
 void conn_tx_close(struct skein_conn *conn)
 {
-	set_open(conn, false);
+	struct conn_tx *tx = conn->tx;
+
+	if (!tx)
+		return;
+	skein_assert_debug(engine_is_owner(conn->eng->e));
+	tcq_hold_bare(&tx->q, &tx->own);
+	tx->open = false;
+	tx->qp = conn->qp;
+	tcq_release(&tx->q, &tx->own);
 }
 
 void conn_tx_hold(struct skein_conn *conn)

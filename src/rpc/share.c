@@ -338,18 +338,17 @@ int rpc_share_call(struct rpc_conn *rc, struct conn_req *req,
 		   struct rpc_client_req *r)
 {
 	struct conn_tx *tx = rc->share->tx;
-	bool leads;
-	int err;
+	enum tcq_place at;
+	int err = 1;
 
 	req->kind = CONN_REQ_CALL;
 	req->node.request = r;
-	leads = tcq_enter(&tx->q, &req->node);
-	if (__builtin_expect(!leads || !tcq_alone(&tx->q, &req->node), 0))
-		return tcq_go_on(&tx->q, &req->node, leads);
-	err = send_alone(rc, tx, r);
+	at = tcq_enter(&tx->q, &req->node);
+	if (__builtin_expect(tcq_alone(&tx->q, &req->node, at), 1))
+		err = send_alone(rc, tx, r);
 	if (__builtin_expect(err == 1, 0))
-		return tcq_go_on(&tx->q, &req->node, true);
-	tcq_leave(&tx->q, &req->node);
+		return tcq_go_on(&tx->q, &req->node, at);
+	tcq_leave(&tx->q, &req->node, at);
 	return err;
 }
 

@@ -161,16 +161,16 @@ static const struct tcq_ops ops = {send_all};
 /* As tcq_submit(), but who is alone sends its own node and nothing else. */
 static int submit_alone(struct tcq_node *n)
 {
-	bool leads = tcq_enter(&f.q, n);
+	enum tcq_place at = tcq_enter(&f.q, n);
 
 	step();
-	if (!leads || !tcq_alone(&f.q, n))
-		return tcq_go_on(&f.q, n, leads);
+	if (!tcq_alone(&f.q, n, at))
+		return tcq_go_on(&f.q, n, at);
 	step();
 	here.alone = true;
 	send_all(&f.q, n, 1);
 	here.alone = false;
-	tcq_leave(&f.q, n);
+	tcq_leave(&f.q, n, at);
 	return n->result;
 }
 
