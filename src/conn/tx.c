@@ -236,6 +236,31 @@ int conn_tx_refused(struct conn_tx *tx, const struct ibv_send_wr *wr, int rc)
 	return -EAGAIN;
 }
 
+int conn_tx_post_two(struct conn_tx *tx, struct ibv_send_wr *wr,
+		     struct ibv_send_wr *behind, unsigned *n)
+{
+	struct ibv_send_wr *bad = NULL;
+	int rc;
+
+	wr->next = behind;
+	behind->next = NULL;
+	conn_tx_name(tx, wr);
+	conn_tx_name(tx, behind);
+	rc = dev_post_send(&tx->stats, tx->qp, wr, &bad);
+	*n = 2;
+	if (__builtin_expect(rc == 0, 1))
+		return 0;
+	*n = bad == behind;
+	if (*n) {
+		tx_broke(tx, rc);
+		return 0;
+	}
+	if (rc == -ENOMEM)
+		optable_untake(tx->table,
+			       behind->send_flags & IBV_SEND_SIGNALED);
+	return conn_tx_refused(tx, wr, rc);
+}
+
 static const struct tcq_ops tx_ops = {tx_send};
 
 int conn_tx_new(struct skein_conn *conn, unsigned bound, unsigned least)

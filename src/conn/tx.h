@@ -119,16 +119,23 @@ int conn_tx_submit(struct skein_conn *lane, struct conn_req *r);
 
 /*
  * The straight way of one call that nobody stands behind (tcq_alone()), by who
- * leads: no list, no hooks. May a message of one WR be posted? If not, all is
- * said and done by tcq_go_on().
+ * leads: no list, no hooks. May its message be posted? If not, all is said and
+ * done by tcq_go_on().
  */
 static inline bool conn_tx_clear(const struct conn_tx *tx)
 {
-	return tx->open && optable_room(tx->table) > CONN_SQ_OWN;
+	return tx->open &&
+	       optable_room(tx->table) >= CONN_SQ_OWN + CONN_TX_MSG_WRS;
 }
 
 /* As conn_tx_post(), of what the device has not taken. */
 int conn_tx_refused(struct conn_tx *tx, const struct ibv_send_wr *wr, int rc);
+
+static inline void conn_tx_name(struct conn_tx *tx, struct ibv_send_wr *wr)
+{
+	if (__builtin_expect(optable_take(tx->table, NULL, &wr->wr_id), 0))
+		wr->send_flags |= IBV_SEND_SIGNALED;
+}
 
 /* One of one piece. wr_id, next and SIGNALED are set here. 0; -EAGAIN: nothing was posted;
  * -ENOTCONN: nor was it, and the owner breaks the lane. */
@@ -137,11 +144,15 @@ static inline int conn_tx_post(struct conn_tx *tx, struct ibv_send_wr *wr)
 	int rc;
 
 	wr->next = NULL;
-	if (__builtin_expect(optable_take(tx->table, NULL, &wr->wr_id), 0))
-		wr->send_flags |= IBV_SEND_SIGNALED;
+	conn_tx_name(tx, wr);
 	rc = dev_post_one(&tx->stats, tx->qp, wr);
 	return __builtin_expect(rc == 0, 1) ? 0 : conn_tx_refused(tx, wr, rc);
 }
+
+/* Two, the second behind the first. *n: how many were posted. 0: one at least;
+ * of one alone the owner breaks the lane. Else none, as conn_tx_post(). */
+int conn_tx_post_two(struct conn_tx *tx, struct ibv_send_wr *wr,
+		     struct ibv_send_wr *behind, unsigned *n);
 
 /* Owner, who holds. What was posted on the lane. */
 const struct dev_stats *conn_tx_stats(struct skein_conn *lane);

@@ -297,15 +297,50 @@ static const struct conn_tx_ops share_ops = {
 
 /* --- one call, alone ----------------------------------------------------- */
 
-/* May a call leave that brings nothing else along: no mail to take, no question,
- * no wake-up? */
+/* May a call leave as it is, and without a wake-up? */
 static inline bool plain(struct rpc_conn *rc, const struct rpc_client_req *r)
 {
-	const struct rpc_share *sh = rc->share;
-
-	return !atomic_load_explicit(&sh->mail, memory_order_relaxed) &&
-	       credit_plain(&sh->credit) && r->len <= TCQ_INLINE &&
+	take_mail(rc->share);
+	return credit_room(&rc->share->credit, 1) && r->len <= TCQ_INLINE &&
 	       !rpc_event_wake(&rc->port.event);
+}
+
+/* The message is due to have the question behind it. */
+static __attribute__((noinline)) int post_asking(struct rpc_conn *rc,
+						 struct conn_tx *tx,
+						 struct ibv_send_wr *wr)
+{
+	struct rpc_share *sh = rc->share;
+	struct ibv_send_wr ask;
+	unsigned n;
+	int err;
+
+	credit_spend(&sh->credit, 1);
+	if (ask_along(rc, &ask)) {
+		err = conn_tx_post_two(tx, wr, &ask, &n);
+		if (__builtin_expect(n < 2, 0))
+			question_undo(rc);
+		sh->asking = 0;
+	} else {
+		err = conn_tx_post(tx, wr);
+		n = !err;
+	}
+	if (__builtin_expect(!n, 0))
+		sh->credit.left++;
+	return err;
+}
+
+static inline int post_alone(struct rpc_conn *rc, struct conn_tx *tx,
+			     struct ibv_send_wr *wr)
+{
+	int err;
+
+	if (__builtin_expect(!credit_plain(&rc->share->credit), 0))
+		return post_asking(rc, tx, wr);
+	err = conn_tx_post(tx, wr);
+	if (__builtin_expect(!err, 1))
+		credit_spend(&rc->share->credit, 1);
+	return err;
 }
 
 /* By who leads, alone: what the hooks do for a message of one, without them. 1:
@@ -324,12 +359,11 @@ static inline int send_alone(struct rpc_conn *rc, struct conn_tx *tx,
 		return 1;
 	message_charge(rc, tx, 1);
 	message_wr(rc, alone.off, alone.len, &out);
-	err = conn_tx_post(tx, &out.wr);
+	err = post_alone(rc, tx, &out.wr);
 	if (__builtin_expect(err != 0, 0)) {
 		rpc_client_undo_alone(&rc->client);
 		return err;
 	}
-	credit_spend(&rc->share->credit, 1);
 	rpc_client_posted_alone(&rc->client, &alone);
 	return 0;
 }

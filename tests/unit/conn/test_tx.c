@@ -353,6 +353,98 @@ static void test_calls(void **state)
 		      (double)f.adds / f.messages, f.most);
 }
 
+/* --- two in one post ---------------------------------------------------- */
+
+static struct {
+	int (*post)(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		    struct ibv_send_wr **bad);
+	unsigned at; /* this one of a list is refused */
+} picky;
+
+static int picky_post(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		      struct ibv_send_wr **bad)
+{
+	struct ibv_send_wr one;
+
+	for (unsigned i = 0; wr; wr = wr->next, i++) {
+		one = *wr;
+		one.next = NULL;
+		*bad = wr;
+		if (i == picky.at)
+			return ENOMEM;
+		assert_int_equal(picky.post(qp, &one, bad), 0);
+	}
+	return 0;
+}
+
+/* Writes two words to the peer, and the device refuses the at-th. */
+static int two_words(unsigned at, uint64_t value, unsigned *n)
+{
+	uint64_t words[2] = {value, value + 1};
+	struct ibv_context *dev = f.conn->qp->context;
+	struct ibv_send_wr wr[2] = {0};
+	struct ibv_sge sge[2];
+	int rc;
+
+	for (unsigned i = 0; i < 2; i++) {
+		sge[i] = (struct ibv_sge){(uintptr_t)&words[i], 8, 0};
+		wr[i].sg_list = &sge[i];
+		wr[i].num_sge = 1;
+		wr[i].opcode = IBV_WR_RDMA_WRITE;
+		wr[i].send_flags = IBV_SEND_INLINE;
+		wr[i].wr.rdma.remote_addr = f.remote.addr + i * 8;
+		wr[i].wr.rdma.rkey = f.remote.rkey;
+	}
+	picky.at = at;
+	picky.post = dev->ops.post_send;
+	dev->ops.post_send = picky_post;
+	rc = conn_tx_post_two(f.conn->tx, &wr[0], &wr[1], n);
+	dev->ops.post_send = picky.post;
+	return rc;
+}
+
+/* Until it is there: a device may take its time. */
+static void await_word(unsigned i, uint64_t value)
+{
+	_Atomic uint64_t *w = skein_mem_addr(f.shared);
+
+	while (atomic_load(&w[i]) != value)
+		sched_yield();
+}
+
+static void test_two(void **state)
+{
+	struct engine *e = f.conn->eng->e;
+	struct optable *t = &f.conn->ops;
+	uint32_t taken, unsignalled;
+	unsigned n;
+
+	assert_int_equal(engine_enter(e, ENV_NEVER), 0);
+	conn_tx_hold(f.conn);
+	/* Past where one of them is signalled, so that both ways are undone. */
+	for (uint64_t v = 10; v < 10 + 3ull * t->half; v += 2) {
+		taken = t->taken;
+		unsignalled = t->unsignalled;
+		assert_int_equal(two_words(0, v, &n), -EAGAIN);
+		assert_int_equal(n, 0);
+		assert_int_equal(t->taken, taken);
+		assert_int_equal(t->unsignalled, unsignalled);
+		if (!conn_tx_clear(f.conn->tx))
+			break;
+		assert_int_equal(two_words(2, v, &n), 0);
+		assert_int_equal(n, 2);
+		await_word(0, v);
+		await_word(1, v + 1);
+	}
+	assert_int_equal(atomic_load(&f.conn->tx->broke), 0);
+	assert_int_equal(two_words(1, 1, &n), 0);
+	assert_int_equal(n, 1);
+	await_word(0, 1);
+	assert_int_equal(atomic_load(&f.conn->tx->broke), -ENOMEM);
+	conn_tx_release(f.conn);
+	engine_leave(e);
+}
+
 /* --- the end ------------------------------------------------------------ */
 
 static atomic_uint refused;
@@ -396,10 +488,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
-		T(test_wrs),
-		T(test_chain),
-		T(test_calls),
-		T(test_break),
+		T(test_wrs), T(test_chain), T(test_calls),
+		T(test_two), T(test_break),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

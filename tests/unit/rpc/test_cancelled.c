@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -103,8 +104,11 @@ static void *help(void *arg)
 	return NULL;
 }
 
+/* Which device it is the harsh run wants to know. */
 static void on_log(void *arg, enum skein_log_level level, const char *line)
 {
+	if (level == SKEIN_LOG_INFO)
+		fprintf(stderr, "skein: info: %s\n", line);
 	by_the_way(arg);
 }
 

@@ -3,13 +3,16 @@
  * test_share_qps.c - the receiver's scheduler on connections: two handles of
  * four lanes share two active QPs, so most lanes are declined and rest; every
  * call is answered, and the serving end tells what it granted. How many may be
- * active where the device does not say.
+ * active where the device does not say. And how a thread that is alone asks for
+ * credits.
  */
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "unit/cm.h"
+#include "conn/handle.h"
 #include "conn/ctx.h"
 #include "rpc/state.h"
 #include <skein/skein.h>
@@ -95,6 +98,67 @@ static void test_rest(void **state)
 		      st.lanes);
 }
 
+/* --- the question behind a call that leaves alone ----------------------- */
+
+static struct {
+	int (*post)(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		    struct ibv_send_wr **bad);
+	unsigned lists, refused;
+} picky;
+
+/* Of lists of two every other one is refused, as by a full queue. */
+static int picky_post(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		      struct ibv_send_wr **bad)
+{
+	if (wr->next && picky.lists++ % 2 == 0) {
+		picky.refused++;
+		*bad = wr;
+		return ENOMEM;
+	}
+	return picky.post(qp, wr, bad);
+}
+
+static void test_asks_alone(void **state)
+{
+	struct skein_ctx_attr ca = {
+		.size = sizeof(ca), .device = "soft", .background = true};
+	struct skein_conn_attr attr = {.size = sizeof(attr), .qps = 1};
+	struct skein_listener *listener;
+	struct skein_ctx *server, *client;
+	struct skein_rpc_stats st;
+	struct ibv_context *dev;
+	struct skein_conn *conn;
+
+	memset(&picky, 0, sizeof(picky));
+	assert_int_equal(skein_ctx_open(&ca, &server), 0);
+	assert_int_equal(skein_rpc_handle(server, 1, on_call, NULL), 0);
+	assert_int_equal(
+		skein_listener_open(server, "127.0.0.1:0", NULL, &listener), 0);
+	ca.background = false;
+	assert_int_equal(skein_ctx_open(&ca, &client), 0);
+	assert_int_equal(skein_conn_open(client, skein_listener_addr(listener),
+					 &attr, &conn),
+			 0);
+	dev = conn->qp->context;
+	picky.post = dev->ops.post_send;
+	dev->ops.post_send = picky_post;
+	calls_main(conn);
+	dev->ops.post_send = picky.post;
+	assert_int_equal(skein_rpc_stats(conn, &st), 0);
+	assert_int_equal(st.calls, CALLS);
+	assert_int_equal(st.messages_sent, CALLS);
+	/* A question each 32 calls, in one post with a message: each is tried
+	 * twice. The last may be under way. */
+	assert_in_range(picky.lists, 2 * (CALLS / 32), 2 * (CALLS / 32) + 4);
+	assert_in_range(picky.refused, picky.lists / 2, picky.lists / 2 + 1);
+	assert_in_range(st.credit_grants, picky.lists / 2 - 1,
+			picky.lists / 2 + 1);
+	assert_in_range(st.credits, 1, 48);
+	skein_conn_close(conn, SKEIN_S(1));
+	skein_ctx_close(client);
+	skein_ctx_close(server);
+}
+
 static void test_default(void **state)
 {
 	struct skein_ctx_attr ca = {.size = sizeof(ca), .device = "soft"};
@@ -112,6 +176,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_default),
+		cmocka_unit_test(test_asks_alone),
 		cmocka_unit_test(test_rest),
 	};
 
