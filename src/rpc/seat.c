@@ -181,29 +181,36 @@ static int send_large(struct rpc_seat *s, struct rpc_conn *rc,
 	return 0;
 }
 
+/* Where what the thread begins now has to go. */
+static inline int lane_now(struct rpc_seat *s, struct rpc_conn **rc)
+{
+	int lane;
+
+	if (__builtin_expect(conn_seat_held(s->seat), 0))
+		return -EAGAIN;
+	lane = conn_seat_lane(s->seat);
+	if (__builtin_expect(lane < 0, 0))
+		return lane;
+	*rc = s->lanes[(unsigned)lane];
+	return __builtin_expect(*rc != NULL, 1) ? 0 : -ENOTCONN;
+}
+
 /* Inline: a call of its own is a good part of what it does. */
 static inline int seat_send(struct rpc_seat *s, struct rpc_client_req *r,
 			    struct rpc_pending *stack)
 {
-	struct conn_seat *seat = s->seat;
 	struct rpc_conn *rc;
-	int err, lane;
+	int err = lane_now(s, &rc);
 
-	if (__builtin_expect(conn_seat_held(seat), 0))
-		return -EAGAIN;
-	lane = conn_seat_lane(seat);
-	if (__builtin_expect(lane < 0, 0))
-		return lane;
-	rc = s->lanes[(unsigned)lane];
-	if (__builtin_expect(!rc, 0))
-		return -ENOTCONN;
+	if (__builtin_expect(err != 0, 0))
+		return err;
 	call_goes_by(r->done, r->arg, rc);
 	s->begun++;
 	if (__builtin_expect(r->len > rc->ctx->conf.msg_max - RPC_REQ_ROOM,
 			     0)) {
 		err = send_large(s, rc, r, stack);
 	} else {
-		err = rpc_share_call(rc, &seat->req, r);
+		err = rpc_share_call(rc, &s->seat->req, r);
 	}
 	if (__builtin_expect(err != 0, 0))
 		s->begun--;
@@ -221,25 +228,18 @@ int rpc_seat_send(struct rpc_seat *s, struct rpc_client_req *r,
 int rpc_seat_send_some(struct rpc_seat *s, struct rpc_client_req *r, unsigned n,
 		       unsigned *sent)
 {
-	struct conn_seat *seat = s->seat;
 	struct rpc_conn *rc;
-	int err, lane;
+	int err = lane_now(s, &rc);
 	unsigned i;
 
 	*sent = 0;
-	if (__builtin_expect(conn_seat_held(seat), 0))
-		return -EAGAIN;
-	lane = conn_seat_lane(seat);
-	if (__builtin_expect(lane < 0, 0))
-		return lane;
-	rc = s->lanes[(unsigned)lane];
-	if (__builtin_expect(!rc, 0))
-		return -ENOTCONN;
+	if (__builtin_expect(err != 0, 0))
+		return err;
 	for (i = 0; i < n; i++)
 		call_goes_by(r[i].done, r[i].arg, rc);
 	/* First of all: answers may come before we are back. */
 	s->begun += n;
-	err = rpc_share_calls(rc, &seat->req, r, n, sent);
+	err = rpc_share_calls(rc, &s->seat->req, r, n, sent);
 	s->begun -= n - *sent;
 	for (i = 0; i < *sent && s->counts; i++)
 		count_request(s, r[i].len);
