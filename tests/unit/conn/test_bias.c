@@ -86,9 +86,12 @@ static void go_out(void)
 	atomic_fetch_sub_explicit(&f.inside, 1, memory_order_relaxed);
 }
 
-static void send_all(struct tcq *q, struct tcq_node *first, unsigned n)
+/* more: who comes meanwhile goes along, as in conn/tx.c. */
+static void send_some(struct tcq *q, struct tcq_node *first, unsigned n,
+		      bool more)
 {
 	struct tcq_node *node = first;
+	unsigned i = 0;
 
 	go_in();
 	if (f.sending) {
@@ -96,11 +99,21 @@ static void send_all(struct tcq *q, struct tcq_node *first, unsigned n)
 		f.sending = NULL;
 		sem_wait(f.go);
 	}
-	for (unsigned i = 0; i < n; i++, node = i < n ? tcq_next(node) : NULL)
+	while (node) {
 		node->result = 0;
-	f.sent += n;
-	f.also += n - 1;
+		if (++i < n)
+			node = tcq_next(node);
+		else
+			node = more ? tcq_more(q, first) : NULL;
+	}
+	f.sent += i;
+	f.also += i - 1;
 	go_out();
+}
+
+static void send_all(struct tcq *q, struct tcq_node *first, unsigned n)
+{
+	send_some(q, first, n, true);
 }
 
 static const struct tcq_ops ops = {send_all};
@@ -143,7 +156,7 @@ static void call(struct tcq_node *n)
 		tcq_go_on(&f.q, n, at);
 		return;
 	}
-	send_all(&f.q, n, 1);
+	send_some(&f.q, n, 1, false);
 	tcq_leave(&f.q, n, at);
 }
 
