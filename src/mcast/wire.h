@@ -107,7 +107,7 @@ struct mcast_params {
 uint64_t mcast_params_hash(const struct mcast_params *p, const uint32_t *racks);
 
 /* Section 4: the room that a receiver keeps for the next message. */
-#define MCAST_FIRST_ROOM 65536u
+#define MCAST_FIRST_ROOM 262144u
 static inline uint32_t mcast_first_room(uint32_t block_size)
 {
 	return block_size < MCAST_FIRST_ROOM ? block_size : MCAST_FIRST_ROOM;
