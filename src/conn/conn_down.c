@@ -250,9 +250,7 @@ void conn_close_start(struct skein_conn *conn, uint64_t timeout_ns)
 	if (conn->phase == CONN_P_READY) {
 		conn_set_state(conn, SKEIN_CONN_CLOSING);
 		conn->phase = CONN_P_DRAIN;
-		conn->drain_until_ns = timeout_ns > ENV_NEVER - now
-					       ? ENV_NEVER
-					       : now + timeout_ns;
+		conn->drain_until_ns = env_deadline(now, timeout_ns);
 		conn->deadline_ns = conn->drain_until_ns;
 	}
 	eng_attend(conn->eng, conn);

@@ -178,9 +178,7 @@ void conn_start(struct skein_conn *conn)
 {
 	struct conn_dial *d = conn->dial;
 	uint64_t now = engine_now_ns(conn->eng->e);
-	uint64_t deadline = d->timeout_ns > ENV_NEVER - now
-				    ? ENV_NEVER
-				    : now + d->timeout_ns;
+	uint64_t deadline = env_deadline(now, d->timeout_ns);
 
 	retry_init(&d->retry, d->retries, deadline);
 	conn_dial_again(conn);

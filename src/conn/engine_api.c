@@ -39,9 +39,7 @@ static bool stopped(void *arg)
 
 static uint64_t deadline_of(struct skein_engine *eng, uint64_t timeout_ns)
 {
-	uint64_t now = env_now_ns(eng->env);
-
-	return timeout_ns < ENV_NEVER - now ? now + timeout_ns : ENV_NEVER;
+	return env_deadline(env_now_ns(eng->env), timeout_ns);
 }
 
 int skein_engine_run(struct skein_engine *eng, uint64_t timeout_ns)

@@ -345,8 +345,7 @@ int skein_mem_find(struct skein_conn *conn, const char *name,
 	f.call.fn = find_call;
 	engine_post(e, &f.call);
 	rc = engine_run_until(e, find_is_done, &f,
-			      timeout_ns > ENV_NEVER - now ? ENV_NEVER
-							   : now + timeout_ns);
+			      env_deadline(now, timeout_ns));
 	if (rc) {
 		/* A call of its own: where another thread has the engine, the
 		 * deadline may come before the first one has run. It does

@@ -387,9 +387,7 @@ static bool finished(void *arg)
 
 static uint64_t deadline_of(struct skein_env *env, uint64_t timeout_ns)
 {
-	uint64_t now = env_now_ns(env);
-
-	return timeout_ns > ENV_NEVER - now ? ENV_NEVER : now + timeout_ns;
+	return env_deadline(env_now_ns(env), timeout_ns);
 }
 
 static bool never(void *arg)

@@ -611,6 +611,18 @@ int engine_run_on(struct engine *e, struct env_waiter *w,
 	return run_or_wait(e, &run);
 }
 
+/* By the owner, of whose run rc was said: it leaves, or naps and goes on as one of
+ * those who wait. */
+static inline int run_entered(struct engine *e, struct run *run, int rc)
+{
+	if (__builtin_expect(rc == -EAGAIN, 0)) {
+		let_go(e, run);
+		return run_or_wait(e, run);
+	}
+	engine_leave(e);
+	return rc;
+}
+
 int engine_run_through(struct engine *e, struct env_waiter *w,
 		       bool (*done)(void *arg), void *arg, uint64_t deadline_ns,
 		       int *cancel)
@@ -625,44 +637,26 @@ int engine_run_through(struct engine *e, struct env_waiter *w,
 	if (__builtin_expect(e->restless != 0, 0))
 		engine_shield(e);
 	rc = engine_run(e, &run);
-	if (__builtin_expect(rc == -EAGAIN, 0)) {
-		/* From here on it naps, and waits for others. */
+	if (__builtin_expect(rc == -EAGAIN, 0))
 		engine_shield(e);
-		let_go(e, &run);
-		return run_or_wait(e, &run);
-	}
 	e->lead.shield = NULL;
-	engine_leave(e);
-	return rc;
-}
-
-static uint64_t deadline_of(uint64_t now_ns, uint64_t timeout_ns)
-{
-	return timeout_ns < ENV_NEVER - now_ns ? now_ns + timeout_ns
-					       : ENV_NEVER;
+	return run_entered(e, &run, rc);
 }
 
 int engine_run_for(struct engine *e, struct env_waiter *w,
 		   bool (*done)(void *arg), void *arg, uint64_t timeout_ns)
 {
 	struct run run = {.done = done, .arg = arg, .w = w};
-	int rc;
 
 	if (engine_is_owner(e))
 		return -EDEADLK;
 	if (!engine_try_enter(e)) {
-		run.deadline_ns = deadline_of(env_now_ns(e->env), timeout_ns);
+		run.deadline_ns = env_deadline(env_now_ns(e->env), timeout_ns);
 		return run_or_wait(e, &run);
 	}
 	e->now_ns = env_now_ns(e->env);
-	run.deadline_ns = deadline_of(e->now_ns, timeout_ns);
-	rc = engine_rounds(e, &run);
-	if (rc == -EAGAIN) {
-		let_go(e, &run);
-		return run_or_wait(e, &run);
-	}
-	engine_leave(e);
-	return rc;
+	run.deadline_ns = env_deadline(e->now_ns, timeout_ns);
+	return run_entered(e, &run, engine_rounds(e, &run));
 }
 
 int engine_run_until(struct engine *e, bool (*done)(void *arg), void *arg,

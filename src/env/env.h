@@ -228,6 +228,13 @@ static inline void env_fence_all(const struct skein_env *env)
 	env->fence_all();
 }
 
+/* So far from now, or never. */
+static inline uint64_t env_deadline(uint64_t now_ns, uint64_t timeout_ns)
+{
+	return timeout_ns < ENV_NEVER - now_ns ? now_ns + timeout_ns
+					       : ENV_NEVER;
+}
+
 /* Random bytes fit for secrets (getrandom in production). */
 void env_random(struct skein_env *env, void *buf, size_t len);
 uint64_t env_random_u64(struct skein_env *env);

@@ -147,11 +147,6 @@ static void group_free(struct skein_mcast *g)
 	env_free(env, g);
 }
 
-static uint64_t from_now(uint64_t now, uint64_t timeout_ns)
-{
-	return timeout_ns > ENV_NEVER - now ? ENV_NEVER : now + timeout_ns;
-}
-
 static int group_new(struct skein_ctx *ctx, const struct skein_mcast_attr *user,
 		     const struct skein_mcast_part *part,
 		     struct skein_mcast **out)
@@ -197,7 +192,7 @@ static int group_new(struct skein_ctx *ctx, const struct skein_mcast_attr *user,
 		.slots = g->attr.slots,
 		.small_max = g->attr.small_max,
 		.list = g->list,
-		.open_deadline_ns = from_now(now, g->attr.open_timeout_ns),
+		.open_deadline_ns = env_deadline(now, g->attr.open_timeout_ns),
 		.member_timeout_ns = g->attr.member_timeout_ns,
 	};
 	rc = mcast_eng_init(&g->eng, &g->port, &conf, now);
@@ -334,7 +329,7 @@ static int run_for(struct skein_mcast *g, bool (*done)(void *arg), void *arg,
 	struct skein_ctx *ctx = g->mx->ctx;
 
 	return engine_run_until(ctx->engine->e, done, arg,
-				from_now(env_now_ns(ctx->env), timeout_ns));
+				env_deadline(env_now_ns(ctx->env), timeout_ns));
 }
 
 static int over_of(struct skein_mcast *g)

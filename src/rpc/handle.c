@@ -292,7 +292,6 @@ int rpc_handle_new(struct skein_conn *head, struct rpc_handle **out)
 	h->env = env;
 	h->head = head;
 	h->engine = conn_engine(head);
-	h->guarded = !conn_dev(head)->caps.no_cancel;
 	h->first = conn_seat_first(head);
 	h->interval_ns = rx->conf.thread_interval_ns;
 	list_init(&h->hungry);

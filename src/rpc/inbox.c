@@ -518,7 +518,7 @@ static int run_filled(struct rpc_seat *s, struct engine *e,
 
 	if (__builtin_expect(look == ENV_NEVER, 1))
 		return engine_run_for(e, w, inbox_filled, s, timeout_ns);
-	end = rpc_deadline(env_now_ns(s->env), timeout_ns);
+	end = env_deadline(env_now_ns(s->env), timeout_ns);
 	return engine_run_on(e, w, inbox_filled, s, look < end ? look : end);
 }
 

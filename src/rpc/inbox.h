@@ -25,11 +25,6 @@ void rpc_async_done(void *arg, const struct skein_rpc_result *res);
 /* The results that a thread was shown that ended inside a done(). */
 void rpc_seat_drop_shown(struct rpc_seat *s);
 
-static inline uint64_t rpc_deadline(uint64_t now, uint64_t timeout_ns)
-{
-	return timeout_ns < ENV_NEVER - now ? now + timeout_ns : ENV_NEVER;
-}
-
 /* Owner: one call of the thread's has ended without an answer. It may still be on
  * its way: the server must get beyond what has left by now. */
 static inline void rpc_seat_unanswered(struct rpc_seat *s, struct rpc_conn *rc,

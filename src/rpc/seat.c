@@ -305,7 +305,7 @@ static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
 {
 	struct engine *e = conn_engine(h->head);
 	uint64_t now = env_now_ns(h->env), look,
-		 end = rpc_deadline(now, r->timeout_ns);
+		 end = env_deadline(now, r->timeout_ns);
 	struct rpc_hungry hungry = {.seat = s->seat};
 	int err;
 
@@ -388,7 +388,7 @@ static bool waiting_ended(void *arg)
 }
 
 /* Until it has ended. */
-static inline int wait(struct rpc_waiting *w)
+static inline int await_end(struct rpc_waiting *w)
 {
 	struct engine *e = w->rc->engine;
 
@@ -414,7 +414,7 @@ static inline int call_and_wait(struct rpc_seat *s, struct rpc_handle *h,
 		err = send_hungry(s, h, r, w);
 	if (err)
 		return err;
-	err = wait(w);
+	err = await_end(w);
 	if (__builtin_expect(w->buf != NULL, 0)) {
 		/* Guarded: it was got by this thread as the owner, or while it
 		 * was not. */
@@ -446,7 +446,7 @@ static inline bool begin(struct rpc_handle *h, struct rpc_waiting *w,
 			 struct conn_seat **seat)
 {
 	*seat = conn_seat_if_first(h->first, h->env);
-	if (!*seat || h->guarded)
+	if (!*seat || rpc_seat_of(*seat)->guarded)
 		return false;
 	w->cancel = ENGINE_CANCEL_OPEN;
 	w->sleep = atomic_load_explicit(&(*seat)->waiter, memory_order_relaxed);

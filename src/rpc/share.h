@@ -40,7 +40,6 @@ struct rpc_handle {
 	struct skein_env *env;
 	struct skein_conn *head;
 	struct engine *engine; /* of all lanes */
-	bool guarded; /* the device may come to points of cancellation */
 	/* What threads want of every lane's round: those that wait for room,
 	 * and RPC_LEAVING for each that has ended and was not swept. */
 	_Atomic(uint64_t) wants;
