@@ -6,7 +6,7 @@
 #include "run.h"
 #include "stage.h"
 
-#include "dev/soft/harsh.h"
+#include "dev/soft/harsh/harsh.h"
 #include "dev/soft/soft.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * claim.pml - receive slots that many producers claim (src/dev/soft/claim.h).
+ * claim.pml - receive slots that many producers claim (src/dev/soft/srq/claim.h).
  *
  * Producers send MSGS messages each into SLOTS slots; one may die between any
  * two steps, another may stop there for good. The owner posts, reaps, sweeps

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * name.pml - a UD QP leaves its SRQ (src/dev/soft/ud_srq.c), whose receives
+ * name.pml - a UD QP leaves its SRQ (src/dev/soft/ud/srq.c), whose receives
  * senders claim for it and for another QP.
  *
  * A sender looks at the gate, claims, writes the name of the QP that it means

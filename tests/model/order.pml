@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * order.pml - the order rings of a shared receive queue (src/dev/soft/take.c,
+ * order.pml - the order rings of a shared receive queue (src/dev/soft/srq/take.c,
  * order.c, srq.c). The claims themselves are claim.pml's: here a claim is one
  * step.
  *

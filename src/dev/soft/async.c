@@ -3,7 +3,7 @@
  * async.c - asynchronous events: a list, and the context's async_fd (an
  * eventfd used as a semaphore: one count an event).
  */
-#include "dev/soft/qp.h"
+#include "dev/soft/qp/qp.h"
 
 #include <errno.h>
 #include <unistd.h>

@@ -8,7 +8,7 @@
  * ends in any way (kill, exec, the end of the process), and a forked child,
  * which has no such thread, does not keep it alive.
  */
-#include "dev/soft/ud.h"
+#include "dev/soft/ud/ud.h"
 
 #include <errno.h>
 #include <fcntl.h>

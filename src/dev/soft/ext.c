@@ -7,8 +7,8 @@
  */
 #include "dev/soft/ext.h"
 
-#include "dev/soft/poll.h"
-#include "dev/soft/wr.h"
+#include "dev/soft/cq/poll.h"
+#include "dev/soft/qp/wr.h"
 
 #include <errno.h>
 #include <string.h>

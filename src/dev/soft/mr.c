@@ -8,7 +8,7 @@
  * shared entry is what peers check against; a peer's cached translation holds
  * a pointer to its key word.
  */
-#include "dev/soft/ud.h"
+#include "dev/soft/ud/ud.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,8 +3,8 @@
  * open.c - the device is opened, asked and closed; its table of operations.
  */
 #include "dev/soft/ext.h"
-#include "dev/soft/mcast.h"
-#include "dev/soft/ud.h"
+#include "dev/soft/ud/mcast.h"
+#include "dev/soft/ud/ud.h"
 
 #include <errno.h>
 #include <linux/membarrier.h>

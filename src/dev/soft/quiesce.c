@@ -9,7 +9,7 @@
  * device does; one that is not running passes fences when it is scheduled), so
  * a poster either sees the invalid key, or its hazard is seen here.
  */
-#include "dev/soft/ud.h"
+#include "dev/soft/ud/ud.h"
 
 #include <errno.h>
 #include <linux/membarrier.h>

@@ -7,7 +7,7 @@
  */
 #include "rig.h"
 
-#include "dev/soft/qp.h"
+#include "dev/soft/qp/qp.h"
 
 static struct rig_end a, b;
 

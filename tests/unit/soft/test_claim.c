@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "dev/soft/claim.h"
+#include "dev/soft/srq/claim.h"
 #include "env/env.h"
 
 #include <pthread.h>

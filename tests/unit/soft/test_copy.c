@@ -4,8 +4,8 @@
 #include "rig.h"
 
 #include "base/prng.h"
-#include "dev/soft/copy.h"
-#include "dev/soft/qp.h"
+#include "dev/soft/exec/copy.h"
+#include "dev/soft/qp/qp.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -9,7 +9,7 @@
 
 #include "base/prng.h"
 #include "dev/soft/mr.h"
-#include "dev/soft/qp.h"
+#include "dev/soft/qp/qp.h"
 #include "dev/soft/shm.h"
 
 #include <pthread.h>

@@ -4,7 +4,7 @@
 #include "dev/states.h"
 #include "rig.h"
 
-#include "dev/soft/qp.h"
+#include "dev/soft/qp/qp.h"
 
 static struct rig_end a, b;
 

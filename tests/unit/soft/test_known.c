@@ -3,8 +3,8 @@
  * in the peer's NIC file; where not, or where that is nonsense, the peer is. */
 #include "rig.h"
 
-#include "dev/soft/peer.h"
-#include "dev/soft/qp.h"
+#include "dev/soft/peer/peer.h"
+#include "dev/soft/qp/qp.h"
 #include "dev/soft/soft.h"
 
 #include <poll.h>

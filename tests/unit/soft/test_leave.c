@@ -4,7 +4,7 @@
  * that was seen before. */
 #include "rig.h"
 
-#include "dev/soft/qp.h"
+#include "dev/soft/qp/qp.h"
 
 #include <dlfcn.h>
 #include <linux/membarrier.h>

@@ -4,7 +4,7 @@
  * device connected to itself. */
 #include "rig.h"
 
-#include "dev/soft/peer.h"
+#include "dev/soft/peer/peer.h"
 
 #include <sys/resource.h>
 #include <sys/socket.h>

@@ -5,7 +5,7 @@
  */
 #include "ud_rig.h"
 
-#include "dev/soft/mcast.h"
+#include "dev/soft/ud/mcast.h"
 
 #include <signal.h>
 #include <sys/wait.h>

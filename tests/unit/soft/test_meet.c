@@ -3,8 +3,8 @@
  * epoll set before the thread that connects has looked at its life word. */
 #include "rig.h"
 
-#include "dev/soft/msg.h"
-#include "dev/soft/peer.h"
+#include "dev/soft/peer/msg.h"
+#include "dev/soft/peer/peer.h"
 #include "dev/soft/soft.h"
 
 #include <fcntl.h>

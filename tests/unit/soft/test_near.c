@@ -4,8 +4,8 @@
  * meanwhile. */
 #include "rig.h"
 
-#include "dev/soft/msg.h"
-#include "dev/soft/qp.h"
+#include "dev/soft/peer/msg.h"
+#include "dev/soft/qp/qp.h"
 
 #include <sys/socket.h>
 #include <sys/syscall.h>

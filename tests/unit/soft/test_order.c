@@ -10,7 +10,7 @@
  */
 #include "rig.h"
 
-#include "dev/soft/copy.h"
+#include "dev/soft/exec/copy.h"
 
 #include <signal.h>
 #include <stdio.h>

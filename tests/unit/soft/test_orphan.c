@@ -7,8 +7,8 @@
  */
 #include "rig.h"
 
-#include "dev/soft/peer.h"
-#include "dev/soft/qp.h"
+#include "dev/soft/peer/peer.h"
+#include "dev/soft/qp/qp.h"
 
 #include <signal.h>
 #include <sys/syscall.h>

@@ -5,7 +5,7 @@
  */
 #include "rig.h"
 
-#include "dev/soft/srq.h"
+#include "dev/soft/srq/srq.h"
 
 #include <poll.h>
 #include <signal.h>

@@ -9,7 +9,7 @@
 #include "rig.h"
 
 #include "base/prng.h"
-#include "dev/soft/srq.h"
+#include "dev/soft/srq/srq.h"
 
 #include <sched.h>
 #include <signal.h>

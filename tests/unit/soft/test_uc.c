@@ -6,7 +6,7 @@
 #include "dev/states.h"
 #include "rig.h"
 
-#include "dev/soft/qp.h"
+#include "dev/soft/qp/qp.h"
 
 #include <signal.h>
 #include <sys/wait.h>

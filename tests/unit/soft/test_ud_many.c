@@ -6,8 +6,8 @@
  */
 #include "ud_rig.h"
 
-#include "dev/soft/peer.h"
-#include "dev/soft/ud.h"
+#include "dev/soft/peer/peer.h"
+#include "dev/soft/ud/ud.h"
 
 #define QPS 1500      /* at a time */
 #define ROUNDS 2      /* with new ones */

@@ -1,0 +1,584 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cq.c - completion queues. Send completions are in a private ring, pushed by
+ * this process only. Receives complete in their slots; poll merges: it looks
+ * at the slots themselves while the CQ has few receive queues, else at their
+ * packed ready words.
+ *
+ * An overflow is an error for good, as in IBA 11.6.3.1 (CQ_ERR, and the QPs
+ * that use it to ERR). It can only happen, and is only looked for, where the
+ * queues on this CQ have more places than it has.
+ */
+#include "dev/soft/qp/qp.h"
+
+#include "base/pow2.h"
+#include "dev/soft/ud/ud.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+
+#define FEW_RQS 4
+
+int soft_create_cq(struct dev *dev, int cqe, void *cq_context,
+		   struct ibv_comp_channel *ch, struct ibv_cq **cq)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_cq *c;
+	int err = -ENOMEM;
+	uint32_t n;
+
+	if (!soft_here(s))
+		return -EPERM;
+	if (cqe < 1 || (uint32_t)cqe > SOFT_CQE_MAX)
+		return -EINVAL;
+	n = pow2_at_least((uint32_t)cqe);
+	c = env_alloc_aligned(s->env, SHM_LINE, sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	c->ring = env_alloc(s->env, n * sizeof(*c->ring));
+	if (!c->ring)
+		goto err_cq;
+	c->s = s;
+	c->mask = n - 1;
+	c->ex.context = &s->vctx.context;
+	c->ex.channel = ch;
+	c->ex.cq_context = cq_context;
+	c->ex.cqe = (int)n;
+	atomic_init(&c->late_ns, ENV_NEVER);
+	/* Biased until a QP that is not single-threaded uses it. */
+	soft_lock_init(&c->lock, true);
+	pthread_mutex_lock(&s->lock);
+	err = soft_arena_alloc(s, SOFT_ARENA_CQ, SHM_PAGE, &c->page[0]);
+	if (!err) {
+		c->shm = (struct shm_cq *)(void *)(s->base + c->page[0]);
+		/* its armings are counted on */
+		atomic_fetch_and(&c->shm->armed, ~(uint32_t)SHM_ARMED_STATE);
+		memset((char *)c->shm + SHM_LINE, 0, SHM_PAGE - SHM_LINE);
+		list_add_tail(&s->cqs, &c->link);
+		if (ch) {
+			c->chan = container_of(ch, struct soft_chan, ch);
+			pthread_mutex_lock(&c->chan->lock);
+			list_add_tail(&c->chan->cqs, &c->chan_link);
+			ch->refcnt++;
+			pthread_mutex_unlock(&c->chan->lock);
+		}
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (err)
+		goto err_ring;
+	*cq = (struct ibv_cq *)(void *)&c->ex;
+	return 0;
+
+err_ring:
+	env_free(s->env, c->ring);
+err_cq:
+	env_free(s->env, c);
+	return err;
+}
+
+int soft_destroy_cq(struct dev *dev, struct ibv_cq *cq)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_cq *c = soft_cq_of(cq);
+	unsigned i;
+
+	if (!soft_here(s))
+		return -EPERM;
+	pthread_mutex_lock(&s->lock);
+	if (c->qps) {
+		pthread_mutex_unlock(&s->lock);
+		return -EBUSY;
+	}
+	list_del(&c->link);
+	if (c->chan) {
+		pthread_mutex_lock(&c->chan->lock);
+		list_del(&c->chan_link);
+		c->chan->ch.refcnt--;
+		pthread_mutex_unlock(&c->chan->lock);
+	}
+	for (i = 0; i < SOFT_READY_PAGES; i++)
+		if (c->page[i])
+			soft_arena_free(s, SOFT_ARENA_CQ, SHM_PAGE, c->page[i]);
+	pthread_mutex_unlock(&s->lock);
+	soft_async_forget(s, &c->ex, &c->async_events);
+	pthread_mutex_lock(&s->async_lock);
+	while (atomic_load(&c->events))
+		pthread_cond_wait(&s->acked, &s->async_lock);
+	pthread_mutex_unlock(&s->async_lock);
+	env_free(s->env, c->rqs);
+	env_free(s->env, c->seen);
+	env_free(s->env, c->ring);
+	env_free(s->env, c);
+	return 0;
+}
+
+/* The ready word of a position. */
+static _Atomic uint32_t *ready_word(struct soft_cq *c, uint32_t pos)
+{
+	uint64_t page = c->page[pos / SHM_CQ_READY];
+
+	return &((struct shm_cq *)(void *)(c->s->base + page))
+			->ready[pos % SHM_CQ_READY];
+}
+
+/* For the user of q: that of a single-threaded one is the CQ's as well, and
+ * takes its lock as a poll does. */
+static void enter(struct soft_cq *c, const struct soft_qp *q)
+{
+	if (q->flags & DEV_QP_SINGLE_THREADED)
+		soft_lock(&c->lock);
+	else
+		soft_lock_revoke(&c->lock);
+}
+
+static void leave(struct soft_cq *c, const struct soft_qp *q)
+{
+	if (q->flags & DEV_QP_SINGLE_THREADED)
+		soft_unlock(&c->lock);
+	else
+		soft_lock_return(&c->lock);
+}
+
+static int rqs_grow(struct soft_cq *c, const struct soft_qp *q)
+{
+	uint32_t cap = c->rq_cap ? c->rq_cap * 2 : 8;
+	struct skein_env *env = c->s->env;
+	struct soft_qp **rqs = env_alloc(env, cap * sizeof(struct soft_qp *));
+	uint32_t *seen = env_alloc(env, cap * sizeof(*seen));
+
+	if (!rqs || !seen) {
+		env_free(env, rqs);
+		env_free(env, seen);
+		return -ENOMEM;
+	}
+	enter(c, q);
+	if (c->rq_top) {
+		memcpy(rqs, c->rqs, c->rq_top * sizeof(struct soft_qp *));
+		memcpy(seen, c->seen, c->rq_top * sizeof(*seen));
+	}
+	env_free(env, c->rqs);
+	env_free(env, c->seen);
+	c->rqs = rqs;
+	c->seen = seen;
+	c->rq_cap = cap;
+	leave(c, q);
+	return 0;
+}
+
+int soft_cq_attach_recv(struct soft_cq *c, struct soft_qp *q)
+{
+	uint32_t pos, page;
+	int err;
+
+	for (pos = 0; pos < c->rq_top && c->rqs[pos]; pos++)
+		;
+	if (pos == c->rq_cap) {
+		err = rqs_grow(c, q);
+		if (err)
+			return err;
+	}
+	page = pos / SHM_CQ_READY;
+	if (page >= SOFT_READY_PAGES)
+		return -ENOSPC;
+	if (!c->page[page]) {
+		err = soft_arena_alloc(c->s, SOFT_ARENA_CQ, SHM_PAGE,
+				       &c->page[page]);
+		if (err)
+			return err;
+		memset(c->s->base + c->page[page] + SHM_LINE, 0,
+		       SHM_PAGE - SHM_LINE);
+	}
+	q->rq_pos = pos;
+	q->self->ready_off =
+		(uint32_t)(((char *)ready_word(c, pos) - c->s->base) / 4);
+	q->self->cq_off = (uint32_t)(c->page[0] / SHM_PAGE);
+	atomic_store(ready_word(c, pos), 0);
+	enter(c, q);
+	c->rqs[pos] = q;
+	c->seen[pos] = 0;
+	if (pos == c->rq_top)
+		c->rq_top++;
+	leave(c, q);
+	return 0;
+}
+
+/* Drops the completions of q that nobody polled. Lock held. */
+static void ring_forget(struct soft_cq *c, struct soft_qp *q, bool recv)
+{
+	uint32_t i, to;
+
+	for (i = to = c->head; i != c->tail; i++) {
+		struct soft_cqe *e = &c->ring[i & c->mask];
+
+		if (e->qp != q || e->recv != recv)
+			c->ring[to++ & c->mask] = *e;
+	}
+	c->tail = to;
+}
+
+void soft_cq_detach_send(struct soft_cq *c, struct soft_qp *q)
+{
+	enter(c, q);
+	ring_forget(c, q, false);
+	leave(c, q);
+}
+
+static void recv_forget(struct soft_cq *c, struct soft_qp *q)
+{
+	ring_forget(c, q, true);
+	if (q->rq_flush)
+		c->flushing--;
+	q->rq_flush = false;
+	if (q->srq && q->ud)
+		soft_ud_srq_leave(q);
+	else if (q->srq)
+		soft_order_forget(q);
+}
+
+void soft_cq_detach(struct soft_cq *scq, struct soft_cq *c, struct soft_qp *q)
+{
+	if (scq != c)
+		soft_cq_detach_send(scq, q);
+	enter(c, q);
+	if (scq == c)
+		ring_forget(c, q, false);
+	recv_forget(c, q);
+	c->rqs[q->rq_pos] = NULL;
+	while (c->rq_top && !c->rqs[c->rq_top - 1])
+		c->rq_top--;
+	leave(c, q);
+}
+
+void soft_cq_reset_recv(struct soft_cq *c, struct soft_qp *q)
+{
+	uint32_t i;
+
+	enter(c, q);
+	recv_forget(c, q);
+	atomic_store(ready_word(c, q->rq_pos), 0);
+	c->seen[q->rq_pos] = 0;
+	q->rq_tail = 0;
+	atomic_store(&q->rq_reap, 0);
+	for (i = 0; i < q->rq_slots; i++)
+		atomic_store(&soft_slot(q, i)->word, SHM_SLOT_FREE);
+	if (q->ud)
+		soft_ud_reset_recv(q);
+	leave(c, q);
+}
+
+static void flush_begin(struct soft_cq *c, struct soft_qp *q)
+{
+	c->flushing += !q->rq_flush;
+	q->rq_flush = true;
+}
+
+/* Starts to flush the receives of q. Nobody else completes them any more. */
+void soft_cq_flush_recv(struct soft_cq *c, struct soft_qp *q, bool user)
+{
+	if (user) {
+		enter(c, q);
+		flush_begin(c, q);
+		leave(c, q);
+	} else {
+		soft_lock_revoke(&c->lock);
+		flush_begin(c, q);
+		soft_lock_return(&c->lock);
+	}
+	soft_cq_fire(c);
+}
+
+void soft_cq_look(struct soft_cq *c, struct soft_qp *q)
+{
+	c->seen[q->rq_pos] = atomic_load(ready_word(c, q->rq_pos)) - 1;
+}
+
+void soft_cq_fire_any(struct soft_cq *c)
+{
+	if (c->ex.channel)
+		soft_bell_ring(&c->shm->armed, c->ex.channel->fd, false);
+}
+
+void soft_cq_fire(struct soft_cq *c)
+{
+	if (c->ex.channel)
+		soft_bell_ring(&c->shm->armed, c->ex.channel->fd, true);
+}
+
+void soft_cq_seen(struct soft_qp *q)
+{
+	soft_cq_of(q->ex.qp_base.recv_cq)->seen[q->rq_pos]++;
+}
+
+void soft_cq_set_ready(struct soft_qp *q, uint32_t n)
+{
+	atomic_store(ready_word(soft_cq_of(q->ex.qp_base.recv_cq), q->rq_pos),
+		     n);
+}
+
+static void overflow(struct soft_cq *c)
+{
+	uint32_t i;
+
+	if (c->error)
+		return;
+	c->error = true;
+	soft_async(c->s, IBV_EVENT_CQ_ERR, &c->ex);
+	env_log(c->s->env, ENV_LOG_ERROR,
+		"skein0: a completion queue of %d entries overflowed; make it "
+		"as large as all the queues on it",
+		c->ex.cqe);
+	/* Its QPs follow: the control thread finds them. */
+	for (i = 0; i < c->rq_top; i++)
+		if (c->rqs[i])
+			soft_attend(c->s, c->rqs[i]->idx);
+}
+
+static bool ring_push(struct soft_cq *c, const struct soft_cqe *e)
+{
+	if (unlikely(c->tail - c->head > c->mask)) {
+		overflow(c);
+		return false;
+	}
+	c->ring[c->tail++ & c->mask] = *e;
+	return true;
+}
+
+/* The lock is held. */
+static bool push(struct soft_cq *c, const struct soft_cqe *e)
+{
+	bool ok = ring_push(c, e);
+
+	if (c->ex.channel && unlikely(c->s->harsh))
+		soft_harsh_cq_bell(c, !ok || e->status != IBV_WC_SUCCESS);
+	else if (c->ex.channel)
+		soft_bell_ring(&c->shm->armed, c->ex.channel->fd,
+			       !ok || e->status != IBV_WC_SUCCESS);
+	return ok;
+}
+
+void soft_cq_shut(struct soft_cq *c)
+{
+	soft_lock_revoke(&c->lock);
+}
+
+void soft_cq_push_shut(struct soft_cq *c, const struct soft_cqe *e)
+{
+	bool ok = push(c, e);
+
+	soft_lock_return(&c->lock);
+	if (unlikely(!ok))
+		soft_attend(c->s, e->qp->idx);
+}
+
+void soft_cq_push(struct soft_cq *c, const struct soft_cqe *e, bool held)
+{
+	bool ok;
+
+	if (held)
+		soft_lock_revoke(&c->lock);
+	else
+		soft_lock(&c->lock);
+	ok = push(c, e);
+	if (held)
+		soft_lock_return(&c->lock);
+	else
+		soft_unlock(&c->lock);
+	if (unlikely(!ok))
+		soft_attend(c->s, e->qp->idx);
+}
+
+static inline void wc_fill(struct ibv_wc *wc, const struct soft_cqe *e)
+{
+	wc->wr_id = e->wr_id;
+	wc->status = e->status;
+	wc->opcode = e->opcode;
+	wc->vendor_err = 0;
+	wc->byte_len = e->byte_len;
+	wc->imm_data = e->imm;
+	wc->qp_num = e->qpn;
+	wc->src_qp = e->recv ? e->src_qp : 0;
+	wc->wc_flags = e->flags;
+	wc->pkey_index = 0;
+	wc->slid = 0;
+	wc->sl = 0;
+	wc->dlid_path_bits = 0;
+}
+
+static int pop(struct soft_cq *c, int n, struct ibv_wc *wc)
+{
+	int got = 0;
+
+	while (got < n && c->head != c->tail) {
+		const struct soft_cqe *e = &c->ring[c->head & c->mask];
+
+		wc_fill(&wc[got++], e);
+		/* release: pairs with the poster's acquire in post_send():
+		 * the slot is free once its completion was taken */
+		if (!e->recv)
+			atomic_store_explicit(&e->qp->sq_done, e->pos + 1,
+					      memory_order_release);
+		c->head++;
+	}
+	return got;
+}
+
+/* Is there a reason to look at the slots of the queue at pos? */
+static inline bool worth(struct soft_cq *c, uint32_t pos)
+{
+	if (!c->rqs[pos])
+		return false;
+	if (c->rq_top <= FEW_RQS || c->flushing)
+		return true;
+	/* relaxed: the slot's word carries the order */
+	return atomic_load_explicit(ready_word(c, pos), memory_order_relaxed) !=
+	       c->seen[pos];
+}
+
+static inline bool reap_one(struct soft_cq *c, uint32_t pos, struct soft_cqe *e)
+{
+	struct soft_qp *q = c->rqs[pos];
+
+	if (unlikely(q->ud))
+		return soft_ud_reap(q, e, ready_word(c, pos), &c->seen[pos]);
+	if (!soft_reap(q, e))
+		return false;
+	if (e->status != IBV_WC_WR_FLUSH_ERR)
+		c->seen[pos]++;
+	return true;
+}
+
+static int reap_rqs(struct soft_cq *c, int n, struct ibv_wc *wc)
+{
+	uint32_t i, pos = c->rq_next;
+	struct soft_cqe e;
+	int got = 0;
+
+	for (i = 0; i < c->rq_top; i++, pos++) {
+		if (pos >= c->rq_top)
+			pos = 0;
+		if (!worth(c, pos))
+			continue;
+		while (got < n && reap_one(c, pos, &e))
+			wc_fill(&wc[got++], &e);
+		if (got == n) {
+			c->rq_next = pos + 1; /* the next one's turn */
+			break;
+		}
+	}
+	return got;
+}
+
+/* Moves all receives that are there into the ring: how an overflow shows. */
+static void merge(struct soft_cq *c)
+{
+	struct soft_cqe e;
+	uint32_t pos;
+
+	for (pos = 0; pos < c->rq_top; pos++) {
+		while (worth(c, pos) && reap_one(c, pos, &e)) {
+			if (!ring_push(c, &e))
+				return;
+		}
+	}
+}
+
+int soft_resize_cq(struct dev *dev, struct ibv_cq *cq, int cqe)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_cq *c = soft_cq_of(cq);
+	struct soft_cqe *ring, *old;
+	uint32_t n, i, have;
+
+	if (!soft_here(s))
+		return -EPERM;
+	if (cqe < 1 || (uint32_t)cqe > SOFT_CQE_MAX)
+		return -EINVAL;
+	n = pow2_at_least((uint32_t)cqe);
+	ring = env_alloc(s->env, n * sizeof(*ring));
+	if (!ring)
+		return -ENOMEM;
+	soft_lock_revoke(&c->lock);
+	/* Receives in their slots count too. */
+	if (n < c->mask + 1 && !c->error)
+		merge(c);
+	old = c->ring;
+	have = c->tail - c->head;
+	if (c->error || have > n) {
+		soft_lock_return(&c->lock);
+		env_free(s->env, ring);
+		return -EINVAL;
+	}
+	for (i = 0; i < have; i++)
+		ring[i] = old[(c->head + i) & c->mask];
+	c->ring = ring;
+	c->head = 0;
+	c->tail = have;
+	c->mask = n - 1;
+	c->ex.cqe = (int)n;
+	soft_lock_return(&c->lock);
+	env_free(s->env, old);
+	return 0;
+}
+
+/* A spinning poller may have the only core that the control thread may use, and
+ * would keep it from taking in what it polls for until its time slice is over:
+ * milliseconds. Only while an answer is on its way, and not on the mapped path.
+ */
+static __attribute__((noinline, cold)) void give_way(void)
+{
+	sched_yield();
+}
+
+int soft_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	struct soft_cq *c = soft_cq_of(cq);
+	int got;
+
+	if (unlikely(!soft_here(c->s)))
+		return -EPERM;
+	soft_lock(&c->lock);
+	if (unlikely(atomic_load_explicit(&c->load, memory_order_relaxed) >
+		     (uint64_t)c->mask + 1))
+		merge(c);
+	if (unlikely(c->error)) {
+		soft_unlock(&c->lock);
+		return -EIO;
+	}
+	got = c->head != c->tail ? pop(c, n, wc) : 0;
+	if (got < n)
+		got += reap_rqs(c, n - got, wc + got);
+	soft_unlock(&c->lock);
+	if (got == 0 && unlikely(atomic_load_explicit(&c->s->asking_qps,
+						      memory_order_relaxed)))
+		give_way();
+	return got;
+}
+
+int soft_req_notify_cq(struct ibv_cq *cq, int solicited_only)
+{
+	struct soft_cq *c = soft_cq_of(cq);
+	uint32_t want = solicited_only ? SHM_ARMED_SOLICITED : SHM_ARMED_ANY;
+	uint32_t was;
+
+	if (unlikely(!soft_here(c->s)))
+		return EPERM;
+	if (!c->chan)
+		return 0;
+	soft_lock(&c->lock);
+	was = atomic_load(&c->shm->armed);
+	if ((was & SHM_ARMED_STATE) == SHM_ARMED_ANY)
+		want = SHM_ARMED_ANY;
+	want |= (was & ~(uint32_t)SHM_ARMED_STATE) + SHM_ARMED_AGAIN;
+	/* seq_cst: the caller polls again after this. Either that poll sees a
+	 * receive, or its poster, which has a fence between the receive and
+	 * its look at this word, sees it armed. */
+	was = atomic_exchange(&c->shm->armed, want) & SHM_ARMED_STATE;
+	soft_unlock(&c->lock);
+	if (was == SHM_ARMED_FIRED || was == SHM_ARMED_FIRING) {
+		pthread_mutex_lock(&c->chan->lock);
+		c->owed++;
+		pthread_mutex_unlock(&c->chan->lock);
+	}
+	return 0;
+}

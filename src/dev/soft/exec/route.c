@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * route.c - the way to a peer: is its QP there and ours, what is behind an
+ * rkey. The slow halves of exec.c; both run inside the hazard.
+ */
+#include "base/fence.h"
+#include "dev/soft/qp/qp.h"
+
+#include <errno.h>
+#include <string.h>
+
+static bool area_load(struct soft_qp *q)
+{
+	struct shm_qp *f = q->far;
+	uint64_t off = (uint64_t)((const char *)f - q->peer->base);
+	uint64_t slots = shm_once(f->rq_slots);
+	uint64_t stride = shm_once(f->rq_stride);
+	uint64_t ready = (uint64_t)shm_once(f->ready_off) * 4;
+	uint64_t cq = (uint64_t)shm_once(f->cq_off) * SHM_PAGE;
+	uint64_t srq = (uint64_t)shm_once(f->srq_off) * SHM_PAGE;
+	uint64_t size = soft_peer_size(q->peer);
+
+	q->far_srq = NULL;
+	if (srq) {
+		if (!soft_take_load(q, srq, size))
+			return false;
+		slots = 0;
+		stride = q->far_stride;
+	}
+	if (slots & (slots - 1) || slots > SHM_SPAN || stride > SHM_SPAN ||
+	    stride % 8 || stride < sizeof(struct shm_slot))
+		return false;
+	if (off + sizeof(*f) + slots * stride > size)
+		return false;
+	if (ready < SHM_ARENA_OFF || ready > size - 4 || cq < SHM_ARENA_OFF ||
+	    cq > size - SHM_PAGE)
+		return false;
+	q->far_slots = (uint32_t)slots;
+	if (!q->far_srq) {
+		q->far_rq = (char *)q->far->slots;
+		q->far_mask = (uint32_t)slots - 1;
+		q->far_stride = (uint32_t)stride;
+	}
+	q->far_sges = (uint32_t)((stride - sizeof(struct shm_slot)) /
+				 sizeof(struct shm_sge));
+	q->far_pd = f->pd;
+	q->far_ready = (_Atomic uint32_t *)(void *)(q->peer->base + ready);
+	q->far_armed = &((struct shm_cq *)(void *)(q->peer->base + cq))->armed;
+	return true;
+}
+
+int soft_gate_check(struct soft_qp *q)
+{
+	const struct shm_qp *f = q->far;
+	uint32_t gate;
+
+	q->gate_ok = 0;
+	memset(q->xlat, 0, sizeof(q->xlat));
+	atomic_store(&q->asked_key, 0);
+	if (!q->peer)
+		return -SOFT_PARK_ROUTE;
+	if (!soft_life(q->peer->nic))
+		return IBV_WC_RETRY_EXC_ERR;
+	if (!f)
+		return -SOFT_PARK_ROUTE;
+	/* acquire: pairs with soft_qp_gate(): the fields below are older */
+	gate = atomic_load_explicit(&f->gate, memory_order_acquire);
+	if (gate & SHM_GATE_DEAD || f->qpn != q->attr.dest_qp_num ||
+	    f->conn != q->far_conn)
+		return IBV_WC_RETRY_EXC_ERR;
+	if (!(gate & SHM_GATE_ACCEPT))
+		return -SOFT_PARK_ROUTE;
+	/* Broken by us, and its owner has not looked yet: behind a receive in
+	 * error none completes with success (IBA 9.9.3). */
+	if (atomic_load_explicit(&f->fault, memory_order_relaxed) !=
+	    SHM_FAULT_NONE)
+		return IBV_WC_RETRY_EXC_ERR;
+	/* A QP that is connected to another one, or that expects another
+	 * packet, drops ours: as if it were not there. */
+	if (f->type != q->ex.qp_base.qp_type ||
+	    f->dest_qpn != q->ex.qp_base.qp_num ||
+	    f->dest_nic != q->s->nic->nic_id || f->dest_conn != q->conn)
+		return -SOFT_PARK_ROUTE;
+	/* UC takes the first packet of a message with any number. */
+	if (f->rq_psn != q->attr.sq_psn && !q->unreliable)
+		return -SOFT_PARK_ROUTE;
+	if (!area_load(q))
+		return IBV_WC_RETRY_EXC_ERR;
+	q->gate_ok = gate;
+	return 0;
+}
+
+/* Is all of it in the part of the NIC file that we know to be there? Else that
+ * file is asked for, as another is. */
+static bool near_known(const struct soft_peer *p, uint64_t off, uint64_t len)
+{
+	uint64_t size = soft_peer_size(p);
+
+	return off >= SHM_ARENA_OFF && off <= size && len <= size - off;
+}
+
+int soft_xlat_load(struct soft_peer *p, uint32_t pd, struct soft_xlat *x,
+		   uint32_t key, uint32_t qpn, _Atomic uint32_t *asked)
+{
+	uint32_t idx = key >> 16, in_pd, kind;
+	uint64_t off;
+	struct soft_map *map;
+	struct shm_mr *e;
+
+	x->live = NULL;
+	if (key == 0 ||
+	    idx >= atomic_load_explicit(&p->nic->mr_top, memory_order_acquire))
+		return -EACCES;
+	e = (struct shm_mr *)(void *)(p->base + SHM_MR_OFF) + idx;
+	/* acquire: pairs with mr_publish() */
+	if (atomic_load_explicit(&e->key, memory_order_acquire) != key)
+		return -EACCES;
+	x->access = shm_once(e->access);
+	x->start = shm_once(e->start);
+	x->len = shm_once(e->len);
+	in_pd = shm_once(e->pd);
+	kind = shm_once(e->kind);
+	off = shm_once(e->off);
+	/* The fields are this key's if the key is still there after them. */
+	fence_acquire();
+	if (atomic_load_explicit(&e->key, memory_order_relaxed) != key ||
+	    in_pd != pd)
+		return -EACCES;
+	x->ptr = NULL;
+	if (kind == SHM_MR_NEAR && near_known(p, off, x->len)) {
+		x->ptr = p->base + off;
+	} else if (kind == SHM_MR_FILE || kind == SHM_MR_NEAR) {
+		if (soft_peer_map(p, qpn, asked, key, &map))
+			return -EAGAIN;
+		if (!map->refused) {
+			if (x->len > map->len)
+				return -EACCES;
+			x->ptr = map->ptr;
+		}
+	}
+	x->live = &e->key;
+	x->key = key;
+	return 0;
+}
+
+struct soft_xlat *soft_xlat_fill(struct soft_qp *q, uint32_t key, int *why)
+{
+	struct soft_xlat *x = &q->xlat[(key >> 16) % SOFT_XLATS];
+	int err = soft_xlat_load(q->peer, q->far_pd, x, key,
+				 q->ex.qp_base.qp_num, &q->asked_key);
+
+	if (!err)
+		return x;
+	*why = err == -EAGAIN ? -SOFT_PARK_XLAT : IBV_WC_REM_ACCESS_ERR;
+	return NULL;
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * dial.c - the control thread looks for a QP whose number a UD QP sends to. It
+ * waits for nobody: a connection that cannot be had at once is left to a timer,
+ * an answer to the socket. Nobody is there only where that is refused or ends: a
+ * process that is stopped, or has a thousand others to answer first, gets what
+ * is kept for it once it comes round. soft.lock is held throughout.
+ */
+#include "dev/soft/peer/msg.h"
+#include "dev/soft/peer/pid.h"
+#include "dev/soft/ud/ud.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define RETRY_MIN_NS 2000000ull
+#define RETRY_MAX_NS 64000000ull
+/* Descriptors are the process's: so many connections at once, not counting those
+ * that had their time to be answered, whose processes may be stopped. */
+#define AT_ONCE 64
+#define TIME_NS 100000000ull
+
+struct soft_dial {
+	struct list_node link;
+	struct soft_src src;	 /* fd -1: no connection yet */
+	struct soft_src src_pid; /* of who listens; fd -1: not watched */
+	uint32_t qpn;
+	uint64_t pause_ns, due_ns; /* of the next attempt at a connection */
+	uint64_t begun_ns;	   /* of this one */
+};
+
+/* -EAGAIN: its backlog is full, or we have no descriptor. */
+static int dial_connect(uint32_t block, pid_t *pid)
+{
+	struct sockaddr_un un;
+	struct ucred cred = {0};
+	socklen_t clen = sizeof(cred);
+	int fd, len, err = 0;
+
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -EAGAIN;
+	len = soft_block_name(block, &un);
+	if (connect(fd, (struct sockaddr *)&un, (socklen_t)len) ||
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &clen))
+		err = -errno;
+	else if (cred.uid != geteuid())
+		err = -EACCES;
+	if (err) {
+		close(fd);
+		return err;
+	}
+	*pid = cred.pid;
+	return fd;
+}
+
+static void unwatch(struct soft *s, struct soft_src *src)
+{
+	if (src->fd < 0)
+		return;
+	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, src->fd, NULL);
+	close(src->fd);
+	src->fd = -1;
+}
+
+/* Who listens may be dead, and a child of it hold the socket: nobody accepts
+ * then. -ECONNREFUSED, or 0: it is watched if it can be. */
+static int dial_watch(struct soft *s, struct soft_dial *d, pid_t pid)
+{
+	int fd = soft_pid_open(pid);
+
+	if (fd == -ESRCH)
+		return -ECONNREFUSED;
+	d->src_pid.kind = SOFT_SRC_DIAL_PID;
+	d->src_pid.fd = fd;
+	d->src_pid.obj = d;
+	if (fd >= 0 && soft_src_add(s, &d->src_pid, EPOLLIN))
+		unwatch(s, &d->src_pid);
+	return 0;
+}
+
+static int dial_start(struct soft *s, struct soft_dial *d)
+{
+	struct msg m = {.magic = MSG_MAGIC, .op = MSG_CONNECT, .qpn = d->qpn};
+	pid_t pid = 0;
+	int fd, err;
+
+	fd = dial_connect(d->qpn / SHM_BLOCK_QPS, &pid);
+	if (fd < 0)
+		return fd;
+	d->src.kind = SOFT_SRC_DIAL;
+	d->src.fd = fd;
+	d->src.obj = d;
+	err = msg_send(fd, &m, 0, NULL, 0);
+	if (!err)
+		err = soft_src_add(s, &d->src, EPOLLIN);
+	if (!err)
+		err = dial_watch(s, d, pid);
+	if (err)
+		unwatch(s, &d->src);
+	return err;
+}
+
+static void dial_drop(struct soft *s, struct soft_dial *d)
+{
+	list_del(&d->link);
+	unwatch(s, &d->src);
+	unwatch(s, &d->src_pid);
+	env_free(s->env, d);
+}
+
+/* Tells all who wait for it; peer is NULL where nobody was. */
+static void dial_over(struct soft *s, struct soft_dial *d,
+		      struct soft_peer *peer, uint64_t area,
+		      struct soft_bell *bell)
+{
+	uint32_t qpn = d->qpn, i;
+	struct soft_qp *q;
+
+	/* First: to send is to dial anew. */
+	dial_drop(s, d);
+	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS; i++) {
+		q = s->qps[i];
+		if (!q || !q->ud || q->dying || !atomic_load(&q->ud->waits))
+			continue;
+		soft_qp_hold(q);
+		soft_ud_met(q, qpn, peer, area, bell);
+		soft_qp_release(q);
+	}
+	soft_bell_put(s, bell);
+	if (!peer)
+		return;
+	soft_bells_sweep(s, peer);
+	soft_peer_put(s, peer);
+}
+
+void soft_dial(struct soft *s, uint32_t qpn)
+{
+	struct list_node *n;
+	struct soft_dial *d;
+
+	for (n = s->dials.next; n != &s->dials; n = n->next)
+		if (container_of(n, struct soft_dial, link)->qpn == qpn)
+			return;
+	d = env_alloc(s->env, sizeof(*d));
+	if (!d)
+		return; /* its senders' timer asks again */
+	d->src.fd = d->src_pid.fd = -1;
+	d->qpn = qpn;
+	d->pause_ns = RETRY_MIN_NS;
+	d->due_ns = 0;
+	list_add_tail(&s->dials, &d->link);
+	/* The caller holds a QP, and a QP is held to be told: the connection is
+	 * begun by the timer, which is due at once. */
+	soft_kick(s);
+}
+
+void soft_dial_event(struct soft *s, void *dial)
+{
+	int fds[MSG_FDS] = {-1, -1, -1}, nfds = 0, err, i;
+	struct soft_bell *bell = NULL;
+	struct soft_dial *d = dial;
+	struct soft_peer *p = NULL;
+	struct msg_buf b;
+	uint64_t area = 0;
+	struct stat st;
+
+	err = msg_recv(d->src.fd, &b, fds, &nfds);
+	if (err == -EAGAIN)
+		return;
+	/* The socket is the peer's from here on, or nobody's. */
+	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, d->src.fd, NULL);
+	if (err >= 0 && b.m.op == (MSG_CONNECT | MSG_REPLY) && nfds >= 2 &&
+	    b.m.qpn == d->qpn && !soft_nic_check(fds[0], &st))
+		err = soft_peer_use(s, &b.m, &d->src.fd, fds, nfds, &st, &p,
+				    &area, &bell);
+	for (i = 0; i < nfds; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	if (err == -EMFILE)
+		env_log(s->env, ENV_LOG_ERROR,
+			"skein0: no descriptor left for a peer; raise "
+			"RLIMIT_NOFILE");
+	dial_over(s, d, p, area, bell);
+}
+
+void soft_dial_died(struct soft *s, void *dial)
+{
+	dial_over(s, dial, NULL, 0, NULL);
+}
+
+static int under_way(const struct soft *s, uint64_t now)
+{
+	const struct soft_dial *d;
+	struct list_node *n;
+	int k = 0;
+
+	for (n = s->dials.next; n != &s->dials; n = n->next) {
+		d = container_of(n, struct soft_dial, link);
+		k += d->src.fd >= 0 && now - d->begun_ns < TIME_NS;
+	}
+	return k;
+}
+
+/* -EAGAIN: at due_ns once more. */
+static int dial_again(struct soft *s, struct soft_dial *d, uint64_t now,
+		      int *room)
+{
+	int err;
+
+	if (now < d->due_ns)
+		return -EAGAIN;
+	if (!*room) { /* an answer comes first, as a rule */
+		d->due_ns = now + RETRY_MIN_NS;
+		return -EAGAIN;
+	}
+	err = dial_start(s, d);
+	if (!err) {
+		d->begun_ns = now;
+		--*room;
+	}
+	if (err != -EAGAIN)
+		return err;
+	d->due_ns = now + d->pause_ns;
+	if (d->pause_ns < RETRY_MAX_NS)
+		d->pause_ns *= 2;
+	return err;
+}
+
+uint64_t soft_dials_timer(struct soft *s, uint64_t now)
+{
+	struct list_node *n, *next;
+	uint64_t due = ENV_NEVER;
+	struct soft_dial *d;
+	int err, room = AT_ONCE - under_way(s, now);
+
+	for (n = s->dials.next; n != &s->dials; n = next) {
+		next = n->next;
+		d = container_of(n, struct soft_dial, link);
+		if (d->src.fd >= 0)
+			continue;
+		err = dial_again(s, d, now, &room);
+		if (err == -EAGAIN) {
+			if (d->due_ns < due)
+				due = d->due_ns;
+		} else if (err) {
+			dial_over(s, d, NULL, 0, NULL);
+			/* It may have begun others: from the beginning. */
+			next = s->dials.next;
+		}
+	}
+	return due;
+}
+
+void soft_dials_free(struct soft *s)
+{
+	while (!list_empty(&s->dials))
+		dial_drop(s,
+			  container_of(s->dials.next, struct soft_dial, link));
+}

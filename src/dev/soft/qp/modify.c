@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * modify.c - the QP state machine: what each transition of dev/states.c does.
+ * One modify_qp() at a time runs on a QP; it may wait for the peer's control
+ * thread (INIT to RTR), and for a poster to leave (to ERR, RESET).
+ */
+#include "base/fence.h"
+#include "dev/soft/ud/ud.h"
+#include "dev/states.h"
+
+#include <errno.h>
+#include <string.h>
+
+void soft_qp_gate(struct soft_qp *q)
+{
+	uint32_t was = atomic_load(&q->self->gate), gate = 0;
+
+	switch (soft_qp_state(q)) {
+	case IBV_QPS_RTR:
+		gate = SHM_GATE_ACCEPT | SHM_GATE_FIRST;
+		break;
+	case IBV_QPS_RTS:
+	case IBV_QPS_SQD:
+	case IBV_QPS_SQE:
+		gate = SHM_GATE_ACCEPT;
+		break;
+	case IBV_QPS_ERR:
+		gate = SHM_GATE_DEAD;
+		break;
+	default:
+		break;
+	}
+	if (q->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)
+		gate |= SHM_GATE_WRITE;
+	if (q->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ)
+		gate |= SHM_GATE_READ;
+	if (q->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC)
+		gate |= SHM_GATE_ATOMIC;
+	/* Nothing changes for a sender: one that has claimed a receive of a UD
+	 * QP must not find the gate shut, and flush it, for RTS to RTS. */
+	if (gate & SHM_GATE_ACCEPT && gate == (was & (SHM_GATE_EPOCH - 1u)) &&
+	    q->self->rnr_timer == q->attr.min_rnr_timer &&
+	    q->self->qkey == q->attr.qkey)
+		return;
+	/* The epoch lives in the area and goes on from the QP before. */
+	gate |= (was & ~(SHM_GATE_EPOCH - 1u)) + SHM_GATE_EPOCH;
+	q->self->rnr_timer = q->attr.min_rnr_timer;
+	q->self->qkey = q->attr.qkey;
+	/* release: pairs with soft_gate_check(); the area's fields are older */
+	atomic_store_explicit(&q->self->gate, gate, memory_order_release);
+}
+
+static void set_state(struct soft_qp *q, enum ibv_qp_state st)
+{
+	__atomic_store_n(&q->ex.qp_base.state, st, __ATOMIC_RELEASE);
+	q->direct = st == IBV_QPS_RTS && !q->parked && !q->ud && !q->harsh;
+	q->gate_ok = 0;
+}
+
+static bool to_err(struct soft_qp *q)
+{
+	if (soft_qp_state(q) == IBV_QPS_ERR)
+		return false;
+	set_state(q, IBV_QPS_ERR);
+	soft_qp_gate(q);
+	if (q->ud)
+		soft_ud_shut(q);
+	soft_flush_parked(q);
+	atomic_fetch_add(&q->s->quiesce_qps, 1);
+	atomic_store(&q->quiesce_due, true);
+	/* A peer with something parked for us must learn it. */
+	if (q->far && atomic_load(&q->far->parked))
+		soft_ring(q);
+	return true;
+}
+
+void soft_qp_to_err(struct soft_qp *q)
+{
+	if (to_err(q))
+		soft_attend(q->s, q->idx);
+}
+
+bool soft_qp_is_left(struct soft_qp *q)
+{
+	return !q->ud && soft_qp_state(q) == IBV_QPS_ERR &&
+	       !atomic_load(&q->quiesce_due);
+}
+
+void soft_qp_send_failed(struct soft_qp *q)
+{
+	if (!q->unreliable) {
+		soft_qp_to_err(q);
+		return;
+	}
+	if (soft_qp_state(q) == IBV_QPS_ERR)
+		return;
+	set_state(q, IBV_QPS_SQE);
+	soft_flush_parked(q);
+}
+
+/* The control path's way to ERR: when it returns the peer has left. The control
+ * thread is asked only when it has not. */
+static int modify_err(struct soft_qp *q)
+{
+	bool was_left;
+	int err;
+
+	soft_qp_hold(q);
+	was_left = soft_qp_is_left(q);
+	to_err(q);
+	soft_qp_release(q);
+	if (was_left)
+		return 0;
+	soft_barrier();
+	err = soft_quiesce(q);
+	if (err) {
+		soft_attend(q->s, q->idx);
+		return err;
+	}
+	pthread_mutex_lock(&q->s->lock);
+	if (q->ud) /* whose claims are looked at once more */
+		soft_qp_attend(q->s, q);
+	else
+		soft_qp_left(q);
+	pthread_mutex_unlock(&q->s->lock);
+	return 0;
+}
+
+/* All that stands between a QP's link to its peer and its readers. */
+static void link_hold(struct soft_qp *q)
+{
+	pthread_mutex_lock(&q->s->lock);
+	soft_qp_hold(q);
+	soft_lock_revoke(&q->rq_lock);
+}
+
+static int modify_reset(struct soft_qp *q)
+{
+	struct soft_peer *p;
+	int err;
+
+	soft_qp_hold(q);
+	soft_drop_parked(q);
+	set_state(q, IBV_QPS_RESET);
+	soft_qp_gate(q);
+	if (q->ud)
+		soft_ud_shut(q);
+	/* A peer that waits for a receive must learn that none comes. */
+	if (q->far && atomic_load(&q->far->parked))
+		soft_ring(q);
+	soft_qp_release(q);
+	soft_barrier();
+	err = soft_quiesce(q);
+	if (err)
+		return err;
+	link_hold(q);
+	if (q->ud)
+		soft_ud_drop(q);
+	if (atomic_exchange(&q->quiesce_due, false))
+		atomic_fetch_sub(&q->s->quiesce_qps, 1);
+	p = q->peer;
+	q->peer = NULL;
+	q->far = NULL;
+	q->far_bell = -1;
+	soft_bell_put(q->s, q->bell);
+	q->bell = NULL;
+	q->far_srq = NULL;
+	q->taken = false;
+	if (q->srq && !q->ud)
+		soft_order_sweep(q);
+	q->conn++;
+	q->self->conn = q->conn;
+	q->self->dest_qpn = 0;
+	q->self->dest_nic = 0;
+	atomic_store(&q->self->fault, SHM_FAULT_NONE);
+	atomic_store(&q->self->met, 0);
+	q->met_said = q->met_heard = q->sqd_notify = false;
+	soft_lock_return(&q->rq_lock);
+	soft_qp_release(q);
+	soft_cq_detach_send(soft_cq_of(q->ex.qp_base.send_cq), q);
+	soft_cq_reset_recv(soft_cq_of(q->ex.qp_base.recv_cq), q);
+	q->srq_id = shm_srq_id(q->area_off, q->conn);
+	if (q->srq && q->ud)
+		soft_ud_srq_join(q);
+	q->sq_posted = 0;
+	atomic_store(&q->sq_done, 0);
+	if (p)
+		soft_peer_put(q->s, p);
+	pthread_mutex_unlock(&q->s->lock);
+	return 0;
+}
+
+static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
+{
+	struct soft *s = q->s;
+	struct soft_peer *p = NULL;
+	uint64_t area = 0;
+	struct soft_bell *bell = NULL;
+	int err;
+
+	pthread_mutex_lock(&s->lock);
+	if (!soft_gid_local(s, &a->ah_attr.grh.dgid))
+		err = -EHOSTUNREACH;
+	else
+		err = 0;
+	pthread_mutex_unlock(&s->lock);
+	if (err) {
+		env_log(s->env, ENV_LOG_ERROR,
+			"skein0: QP 0x%x: the destination GID is not of this "
+			"host; only the same-host link exists",
+			q->ex.qp_base.qp_num);
+		return err;
+	}
+	err = soft_peer_connect(s, q, a->dest_qp_num & 0xffffff, &p, &area,
+				&bell);
+	/* Nobody there is no error of modify_qp(): a real NIC finds out when
+	 * it sends. */
+	if (err && err != -ECONNREFUSED)
+		return err;
+	link_hold(q);
+	q->peer = p;
+	q->far = area ? (struct shm_qp *)(void *)(p->base + area) : NULL;
+	q->bell = bell;
+	q->far_bell = soft_bell_fd(bell);
+	q->far_idx = SHM_QP_MAX;
+	q->far_head = q->far_ready_n = 0;
+	memset(q->xlat, 0, sizeof(q->xlat));
+	if (q->far) {
+		q->far_idx = shm_once(q->far->idx);
+		q->far_conn = shm_once(q->far->conn);
+		q->self->dest_conn = q->far_conn;
+	}
+	q->self->dest_qpn = q->attr.dest_qp_num;
+	q->self->dest_nic = p ? p->nic_id : 0;
+	q->self->rq_psn = q->attr.rq_psn;
+	soft_lock_return(&q->rq_lock);
+	soft_qp_release(q);
+	pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+/* It is not in `from` any more. */
+#define MOVED 1
+
+/* What comes is the control path's: no membarriers for it. */
+static void locks_unbias(struct soft_qp *q)
+{
+	if (q->flags & DEV_QP_SINGLE_THREADED) {
+		soft_lock_unbias_own(&q->lock);
+		soft_lock_unbias_own(&q->rq_lock);
+	} else if (q->flags & DEV_QP_SERIAL) {
+		soft_lock_unbias(&q->lock);
+		soft_lock_unbias(&q->rq_lock);
+	}
+}
+
+static int modify_step(struct soft_qp *q, enum ibv_qp_state from,
+		       enum ibv_qp_state to, const struct ibv_qp_attr *a,
+		       int mask)
+{
+	bool look = false;
+	int err = 0;
+
+	if (to == IBV_QPS_ERR || to == IBV_QPS_RESET)
+		locks_unbias(q);
+	if (to == IBV_QPS_ERR)
+		return modify_err(q);
+	if (to == IBV_QPS_RESET)
+		return modify_reset(q);
+	if (from == IBV_QPS_INIT && to == IBV_QPS_RTR && !q->ud) {
+		struct ibv_qp_attr was = q->attr;
+
+		dev_states_take(&q->attr, a, mask);
+		err = modify_rtr(q, a);
+		if (err) {
+			q->attr = was;
+			return err;
+		}
+	}
+	soft_qp_hold(q);
+	/* It may have broken since `from` was found good for this. */
+	if (soft_qp_state(q) == from) {
+		dev_states_take(&q->attr, a, mask);
+		set_state(q, to);
+		soft_qp_gate(q);
+		q->sqd_notify = to == IBV_QPS_SQD &&
+				mask & IBV_QP_EN_SQD_ASYNC_NOTIFY &&
+				a->en_sqd_async_notify;
+		/* What waited in SQD goes on; SQ_DRAINED may be due. */
+		look = q->parked || q->sqd_notify;
+	} else {
+		err = MOVED;
+	}
+	soft_qp_release(q);
+	if (!err && to == IBV_QPS_RTS && q->flags & SOFT_SERIALISED) {
+		soft_lock_bias(&q->lock);
+		soft_lock_bias(&q->rq_lock);
+	}
+	if (!err && to == IBV_QPS_RTR)
+		soft_peer_late(q);
+	/* seq_cst fence: the gate is open before the look; the other end
+	 * parks, fences, and looks at the gate again. */
+	fence_full();
+	if (!err && q->far && atomic_load(&q->far->parked))
+		soft_ring(q);
+	if (look)
+		soft_attend(q->s, q->idx);
+	return err;
+}
+
+/* What is asked for is judged by the state that it is in, and then done. */
+static int modify_once(struct soft_qp *q, struct ibv_qp_attr *attr, int mask)
+{
+	enum ibv_qp_state from, to;
+	int err;
+
+	/* Whoever has polled an error finds the state that it led to: the one
+	 * who tells of it goes on to change the state under the hold. */
+	if (q->flags & DEV_QP_SINGLE_THREADED) {
+		soft_lock(&q->lock);
+		from = soft_qp_state(q);
+		soft_unlock(&q->lock);
+	} else {
+		soft_qp_hold(q);
+		from = soft_qp_state(q);
+		soft_qp_release(q);
+	}
+	to = mask & IBV_QP_STATE ? attr->qp_state : from;
+	err = dev_states_check(q->ex.qp_base.qp_type, from, to, mask);
+	if (!err && mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from)
+		err = -EINVAL;
+	if (!err)
+		err = dev_states_check_values(attr, mask, SOFT_RD_ATOMIC);
+	if (!err)
+		err = modify_step(q, from, to, attr, mask);
+	return err;
+}
+
+int soft_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
+		   int mask)
+{
+	struct soft_qp *q = soft_qp_of(qp);
+	int err;
+
+	if (!soft_here(q->s))
+		return -EPERM;
+	pthread_mutex_lock(&qp->mutex);
+	/* A QP that fails meanwhile is in another state, once or twice: RTS is
+	 * the way out of SQE, too. */
+	do
+		err = modify_once(q, attr, mask);
+	while (err == MOVED);
+	pthread_mutex_unlock(&qp->mutex);
+	return err;
+}

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * qp.h - a queue pair: what it knows of its peer, its queues, what is parked.
+ *
+ * The posting side is under q->lock, the receiving side under q->rq_lock; what
+ * joins it to its peer changes under soft.lock and both. The control thread
+ * takes a QP by soft_qp_hold(), which excludes the user of a single-threaded
+ * one as well.
+ */
+#ifndef SKEIN_DEV_SOFT_QP_H
+#define SKEIN_DEV_SOFT_QP_H
+
+#include "dev/soft/cq/cq.h"
+#include "dev/soft/harsh/harsh.h"
+#include "dev/soft/lock.h"
+#include "dev/soft/mr.h"
+#include "dev/soft/peer/peer.h"
+#include "dev/soft/shm.h"
+#include "dev/soft/soft.h"
+#include "dev/soft/srq/srq.h"
+
+#define SOFT_XLATS 8u
+
+/* Its user excludes himself, so its locks are biased. */
+#define SOFT_SERIALISED ((unsigned)(DEV_QP_SINGLE_THREADED | DEV_QP_SERIAL))
+
+/* What a QP knows of one rkey: checked once, valid while *live == key. */
+struct soft_xlat {
+	uint32_t key;
+	uint32_t access;
+	uint64_t start;
+	uint64_t len;
+	char *ptr;		/* NULL: ordinary memory */
+	_Atomic uint32_t *live; /* NULL: empty */
+};
+
+enum soft_park {
+	SOFT_PARK_NONE,
+	SOFT_PARK_RNR,	  /* no receive posted */
+	SOFT_PARK_ROUTE,  /* the peer's QP is not there, or not for us, yet */
+	SOFT_PARK_XLAT,	  /* a file is being fetched */
+	SOFT_PARK_FAR,	  /* the peer's control thread works for us */
+	SOFT_PARK_GONE,	  /* harsh: the peer's QP will not come any more */
+	SOFT_PARK_QUEUED, /* behind one of the above */
+};
+
+/* What executing a work request came to: 0 done; > 0 an ibv_wc_status; < 0
+ * parked, minus an enum soft_park. */
+
+/* A parked work request. */
+struct soft_wqe {
+	struct soft_wqe *next;
+	enum soft_park park;
+	uint64_t deadline_ns;
+	uint8_t rnr_left;
+	/* work by the peer's control thread */
+	bool asked;    /* a request is under way */
+	bool answered; /* its answer is below */
+	bool sent_no;  /* could not be sent: try again soon */
+	int32_t far_status;
+	uint64_t far_done; /* bytes done */
+	uint32_t far_seq;
+	uint32_t far_chunk; /* bytes asked for */
+	uint32_t pos;	    /* in the send queue */
+	struct soft_harsh_op h;
+	struct ibv_send_wr wr;
+	struct ibv_sge sge[]; /* then inline bytes */
+};
+
+struct soft_qp {
+	struct ibv_qp_ex ex;
+	struct soft *s;
+	/* the posting side, under lock */
+	struct soft_lock lock;
+	uint32_t sq_posted;
+	_Atomic uint32_t sq_done; /* written by the send CQ's poller */
+	uint32_t sq_max;
+	uint32_t sge_max;
+	uint32_t inline_max;
+	bool sig_all;
+	bool unreliable;  /* UC, UD: what goes wrong there is not told */
+	uint32_t op_max;  /* highest enum ibv_wr_opcode */
+	bool direct;	  /* RTS, connected, nothing parked */
+	bool held;	  /* by the control path: soft_qp_hold() */
+	bool shut;	  /* the send CQ, by us: soft_park_shut() */
+	uint32_t gate_ok; /* the peer's gate that was checked; 0 none */
+	uint32_t hazard;
+	struct shm_qp *self; /* our area */
+	/* These two change under soft.lock, lock and rq_lock together. */
+	struct shm_qp *far; /* the peer's, or NULL */
+	struct soft_peer *peer;
+	char *far_rq;
+	uint32_t far_mask; /* slots - 1 */
+	uint32_t far_slots;
+	uint32_t far_stride;
+	uint32_t far_sges;
+	uint32_t far_head;
+	uint32_t far_pd;
+	uint32_t far_conn; /* its conn when we went to RTR */
+	_Atomic uint32_t *far_ready;
+	uint32_t far_ready_n;
+	_Atomic uint32_t *far_armed;
+	int far_bell; /* eventfd of its receive CQ's channel, or -1 */
+	/* The peer's receives are shared: far_rq, far_mask and far_stride are
+	 * the SRQ's, far_head counts the entries of the order ring. */
+	struct shm_srq *far_srq;
+	uint32_t far_srq_id;
+	bool taken; /* this one: */
+	uint32_t take_slot;
+	uint64_t take_pos;
+	bool met_said;
+	bool met_heard;
+	struct soft_xlat xlat[SOFT_XLATS];
+	_Atomic uint32_t asked_key; /* whose file is on its way; 0: none */
+	struct soft_wqe *parked, **parked_end;
+	uint64_t retry_ns; /* when its head's file is asked for again; 0: not
+			    * reckoned yet */
+	bool asks;	   /* counted in soft.asking_qps */
+	struct soft_harsh_qp *harsh; /* NULL: not in harsh mode */
+	/* only looked at, for harsh mode; else NULL */
+	struct soft_wqe *look;
+	bool early; /* pieces before their turn: who refuses them says no more */
+	uint32_t far_seq;
+	uint32_t far_idx; /* of the peer's QP in its NIC */
+	/* Long WRITEs with immediate, one above the other: where the last one
+	 * ended, and how much they are. */
+	uint64_t stream_end, stream_len;
+
+	/* the receiving side; with an SRQ rq_slots is 0, rq_reap counts the
+	 * entries of the order ring */
+	struct soft_srq *srq;
+	uint32_t srq_id; /* this life's */
+	struct soft_lock rq_lock;
+	uint64_t *rq_wr_id;
+	uint32_t *rq_len; /* bytes of a receive: a message has no more */
+	uint32_t rq_tail;
+	_Atomic uint32_t rq_reap; /* the receive CQ's lock */
+	uint32_t rq_mask, rq_slots, rq_stride, rq_sges;
+	bool rq_flush; /* the receive CQ's lock */
+	uint32_t rq_pos;
+
+	/* control */
+	struct soft_bell *bell; /* whose far_bell is; soft.lock */
+	struct soft_pd *pd;
+	uint32_t idx;
+	uint64_t area_off;
+	size_t area_len;
+	uint32_t conn;
+	uint32_t epoch;
+	_Atomic bool quiesce_due; /* in ERR, the peer may still be inside */
+	bool sqd_notify;
+	bool dying;
+	uint32_t fault_seen;
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	unsigned flags;
+	_Atomic uint32_t async_events; /* handed out */
+	struct soft_wrs *wrs;	       /* ibv_wr_*, or NULL: wr.c */
+	struct soft_ud *ud;	       /* NULL unless UD */
+};
+
+static inline struct soft_qp *soft_qp_of(struct ibv_qp *qp)
+{
+	return container_of(qp, struct soft_qp, ex.qp_base);
+}
+
+static inline enum ibv_qp_state soft_qp_state(const struct soft_qp *q)
+{
+	return __atomic_load_n(&q->ex.qp_base.state, __ATOMIC_ACQUIRE);
+}
+
+/* qp.c */
+int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
+		   struct ibv_qp_init_attr *attr, unsigned flags,
+		   struct ibv_qp **qp);
+int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp);
+int soft_query_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
+		  int mask, struct ibv_qp_init_attr *init);
+int soft_quiesce_qp(struct dev *dev, struct ibv_qp *qp);
+int soft_probe(struct dev *dev, struct ibv_qp *qp);
+
+/* modify.c */
+int soft_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
+		   int mask);
+/* To ERR from anywhere; q->lock held. The control thread starts to flush the
+ * receives once the peer is known to have left. */
+void soft_qp_to_err(struct soft_qp *q);
+/* What a failed request of the send queue does to its QP: ERR, or SQE where
+ * the transport is unreliable (IBA 10.3.1.7). q->lock held. */
+void soft_qp_send_failed(struct soft_qp *q);
+void soft_qp_gate(struct soft_qp *q);
+/* In ERR, and since then known to be left by its peer, which finds the gate shut
+ * from there on: nothing is to be waited for. q->lock held. */
+bool soft_qp_is_left(struct soft_qp *q);
+
+/* send.c, exec.c, park.c, far.c */
+int soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		   struct ibv_send_wr **bad);
+int soft_exec(struct soft_qp *q, const struct ibv_send_wr *wr,
+	      struct soft_wqe *w);
+/* Whether it would be refused now: changes nothing, breaks nothing. As
+ * soft_exec(), and w->h says what memory it goes to. */
+int soft_exec_look(struct soft_qp *q, struct soft_wqe *w);
+/* Several pieces that the peer's way to ERR, RESET or its end does not come
+ * between: 0 or as soft_exec(); then each piece, then close. */
+int soft_exec_open(struct soft_qp *q);
+int soft_exec_inside(struct soft_qp *q, const struct ibv_send_wr *wr,
+		     struct soft_wqe *w);
+void soft_exec_close(struct soft_qp *q);
+void soft_complete(struct soft_qp *q, const struct ibv_send_wr *wr,
+		   uint32_t pos, int status);
+int soft_gate_check(struct soft_qp *q);
+/* Work by the peer's control thread: the length is within one range; or the
+ * pieces of a receive. 0, a status, or -SOFT_PARK_FAR. */
+int soft_far(struct soft_qp *q, const struct ibv_send_wr *wr,
+	     struct soft_wqe *w, size_t len);
+int soft_far_send(struct soft_qp *q, const struct shm_slot *slot,
+		  const struct ibv_send_wr *wr, struct soft_wqe *w, size_t len);
+void soft_scatter8(const struct ibv_send_wr *wr, uint64_t old);
+struct msg;
+void soft_far_answer(struct soft_qp *q, const struct msg *m,
+		     const unsigned char *data, size_t len);
+struct soft_xlat *soft_xlat_fill(struct soft_qp *q, uint32_t key, int *why);
+/* What is behind a key of p, in pd: 0; -EACCES; -EAGAIN: its file was asked
+ * for, and the answer comes to qpn. */
+int soft_xlat_load(struct soft_peer *p, uint32_t pd, struct soft_xlat *x,
+		   uint32_t key, uint32_t qpn, _Atomic uint32_t *asked);
+int soft_park(struct soft_qp *q, const struct ibv_send_wr *wr, uint32_t pos,
+	      int why);
+/* Runs what is parked as far as it goes; q->lock held. */
+void soft_progress(struct soft_qp *q);
+/* A parked request is about to be seen by the peer, and will succeed: from here
+ * on nobody polls the send CQ until its completion is there. */
+void soft_park_shut(struct soft_qp *q, const struct ibv_send_wr *wr);
+/* How long it waits for a receive, or for the peer's QP: ENV_NEVER for ever. */
+uint64_t soft_park_patience(const struct soft_qp *q, enum soft_park why);
+/* The receiver's min_rnr_timer. */
+uint64_t soft_park_rnr_ns(const struct soft_qp *q);
+/* Nobody rings for it: the control thread tries again by itself. */
+bool soft_park_retries(const struct soft_wqe *w);
+/* Its head waits for a file that was asked for. */
+bool soft_park_asked(const struct soft_qp *q);
+/* Fails the head, whose deadline is over. */
+void soft_park_expire(struct soft_qp *q);
+void soft_park_expire_as(struct soft_qp *q, int status);
+/* In SQD: has a request begun that is not done? */
+bool soft_sqd_busy(const struct soft_qp *q);
+void soft_flush_parked(struct soft_qp *q);
+void soft_drop_parked(struct soft_qp *q);
+
+/* recv.c */
+int soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
+		   struct ibv_recv_wr **bad);
+/* Takes a receive completion of q, if there is one. The receive CQ's lock is
+ * held. */
+bool soft_reap(struct soft_qp *q, struct soft_cqe *e);
+/* len: the bytes of the receive. */
+void soft_reap_fill(const struct shm_slot *slot, uint32_t len,
+		    struct soft_cqe *e);
+
+/* The pieces of a receive into its slot; how many bytes a message may have. */
+static inline uint32_t soft_slot_fill(struct shm_slot *slot,
+				      const struct ibv_recv_wr *wr)
+{
+	uint64_t len = 0;
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++) {
+		len += wr->sg_list[i].length;
+		slot->sge[i].addr = wr->sg_list[i].addr;
+		slot->sge[i].len = wr->sg_list[i].length;
+		slot->sge[i].lkey = wr->sg_list[i].lkey;
+	}
+	slot->num_sge = (uint32_t)wr->num_sge;
+	return len < SOFT_MSG_MAX ? (uint32_t)len : (uint32_t)SOFT_MSG_MAX;
+}
+
+/* A QP's lock for the control thread and the control path: excludes the user
+ * of a single-threaded QP as well. The CQs are then taken in the same way. */
+static inline void soft_qp_hold(struct soft_qp *q)
+{
+	soft_lock_revoke(&q->lock);
+	q->held = true;
+}
+
+static inline void soft_qp_release(struct soft_qp *q)
+{
+	q->held = false;
+	soft_lock_return(&q->lock);
+}
+
+static inline struct shm_slot *soft_slot(struct soft_qp *q, uint32_t n)
+{
+	return (void *)(q->self->slots +
+			(size_t)(n & q->rq_mask) * q->rq_stride);
+}
+
+static inline void soft_hazard_on(struct soft_qp *q)
+{
+	/* The owner invalidates, then membarrier(2), then reads this: the
+	 * compiler fence keeps our checks behind the store, the membarrier
+	 * does the rest. Without it a copy could outlive dereg_mr(). */
+	atomic_store_explicit(&q->self->hazard, ++q->hazard,
+			      memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst);
+}
+
+static inline void soft_hazard_off(struct soft_qp *q)
+{
+	/* release: the copy is over for whoever sees the even value */
+	atomic_store_explicit(&q->self->hazard, ++q->hazard,
+			      memory_order_release);
+}
+
+/* quiesce.c */
+void soft_barrier(void);
+/* Waits until the peer of q has left our memory, once since the last
+ * soft_barrier(). -EBUSY when it has stopped inside. */
+int soft_quiesce(struct soft_qp *q);
+bool soft_quiet(struct soft_qp *q);
+
+/* ctl.c: asks the peer of q to look at its QP */
+void soft_ring(struct soft_qp *q);
+
+/* attend.c: what the control thread does about QPs. s->lock held. */
+void soft_qp_attend(struct soft *s, struct soft_qp *q);
+/* The same by its user, who knows that it is in ERR and its peer has left. */
+void soft_qp_left(struct soft_qp *q);
+/* All QPs with something parked or due; the earliest deadline. */
+uint64_t soft_qps_timers(struct soft *s, uint64_t now);
+
+#endif
