@@ -1,12 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 #
-# fuzz-smoke.sh - every fuzzer of tests/fuzz for FUZZ_SECONDS (20) each, under
-# AddressSanitizer and UBSan, from its committed corpus; as many at once as there
-# are cores. New inputs and crashes land in build-fuzz/. Ends with one line of
-# counts.
+# fuzz-smoke.sh [BUILD] - every fuzzer of tests/fuzz for FUZZ_SECONDS (20) each,
+# under AddressSanitizer and UBSan, from its committed corpus; as many at once as
+# there are cores. BUILD (build-fuzz) is compiled first; new inputs and crashes
+# land in it. Ends with one line of counts.
 set -u
 cd "$(dirname "$0")/.." || exit 1
+build=${1:-build-fuzz}
 seconds=${FUZZ_SECONDS:-20}
 cc=clang-14
 command -v $cc >/dev/null || cc=clang
@@ -15,22 +16,20 @@ fuzzers=()
 for source in tests/fuzz/fuzz_*.c; do
 	fuzzers+=("${source%.c}")
 done
-[ -f build-fuzz/build.ninja ] ||
-	CC=$cc meson setup build-fuzz -Dfuzz=true --buildtype=debugoptimized \
-		-Db_sanitize=address,undefined -Db_lundef=false || exit 1
-rm -f build-fuzz/says-*
 # Of this build nothing else is run.
-ninja -C build-fuzz "${fuzzers[@]}" || exit 1
+CC=$cc scripts/build.sh "$build" -Dfuzz=true -Dbuildtype=debugoptimized \
+	-Db_sanitize=address,undefined -Db_lundef=false "${fuzzers[@]}" || exit 1
+rm -f "$build"/says-*
 
 # fuzz PROGRAM: its line, and its output when it has found something.
 fuzz() {
 	local name=${1##*/fuzz_}
-	local new=build-fuzz/corpus/$name log=build-fuzz/fuzz-$name.log
+	local new=$build/corpus/$name log=$build/fuzz-$name.log
 
 	mkdir -p "$new"
-	if UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 "build-fuzz/$1" \
+	if UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 "$build/$1" \
 		-max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
-		-artifact_prefix="build-fuzz/$name-" -print_final_stats=1 \
+		-artifact_prefix="$build/$name-" -print_final_stats=1 \
 		"$new" "tests/fuzz/corpus/$name" >"$log" 2>&1; then
 		echo "fuzz $name: $(awk '/number_of_executed_units/ {print $2}' \
 			"$log") runs, nothing found"
@@ -44,7 +43,7 @@ fuzz() {
 # All take the same time: one batch after another.
 cores=$(nproc)
 for i in "${!fuzzers[@]}"; do
-	says=build-fuzz/says-${fuzzers[i]##*/fuzz_}
+	says=$build/says-${fuzzers[i]##*/fuzz_}
 	{ fuzz "${fuzzers[i]}" >"$says"; echo $? >"$says.rc"; } &
 	[ $(((i + 1) % cores)) != 0 ] || wait
 done
@@ -52,7 +51,7 @@ wait
 passed=0
 failed=0
 for fuzzer in "${fuzzers[@]}"; do
-	says=build-fuzz/says-${fuzzer##*/fuzz_}
+	says=$build/says-${fuzzer##*/fuzz_}
 	cat "$says"
 	if [ "$(cat "$says.rc")" = 0 ]; then
 		passed=$((passed + 1))

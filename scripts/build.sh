@@ -1,0 +1,57 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+#
+# build.sh - set up a build folder, or change what it was set up with, and
+# compile.
+#
+#	scripts/build.sh FOLDER [-DOPTION=VALUE...] [TARGET...]
+#
+# A folder that is there keeps every option that is not named here; it is
+# configured again only when a named one differs, and then compiles only what
+# that adds. MESON_ARGS: more arguments for a folder that is set up first. A
+# relative prefix is taken from the current folder.
+set -eu
+
+folder=$1
+shift
+options=()
+targets=()
+for arg; do
+	case $arg in
+	-Dprefix=*) options+=("-Dprefix=$(realpath -ms "${arg#*=}")") ;;
+	-D*) options+=("$arg") ;;
+	*) targets+=("$arg") ;;
+	esac
+done
+
+# The options that differ from what the folder has, one a line.
+differing() {
+	python3 - "$folder" "${options[@]}" <<'PY'
+import json, sys
+with open(sys.argv[1] + '/meson-info/intro-buildoptions.json',
+          encoding='utf-8') as file:
+    has = {row['name']: row['value'] for row in json.load(file)}
+for option in sys.argv[2:]:
+    name, value = option[2:].split('=', 1)
+    now = has.get(name)
+    if isinstance(now, bool):
+        now = str(now).lower()
+    if now != value:
+        print(option)
+PY
+}
+
+cd "$(dirname "$(readlink -f "$0")")/.."
+if [ ! -f "$folder/build.ninja" ]; then
+	case " ${options[*]-}" in
+	*\ -Dprefix=*) ;;
+	*) options+=(-Dprefix=/usr/local) ;;
+	esac
+	# shellcheck disable=SC2086 # a list of words
+	meson setup "$folder" "${options[@]}" ${MESON_ARGS:-}
+elif [ ${#options[@]} != 0 ]; then
+	mapfile -t options < <(differing)
+	[ ${#options[@]} = 0 ] || meson setup --reconfigure "$folder" \
+		"${options[@]}"
+fi
+exec ninja -C "$folder" "${targets[@]}"
