@@ -3,6 +3,7 @@
 #include "sim/party.h"
 
 #include "conn/ctx.h"
+#include "dev/sim/link.h"
 
 #include <errno.h>
 #include <skein/skein.h>
@@ -120,6 +121,19 @@ static uint64_t end_of(const struct fault_script *script)
 	return end;
 }
 
+/* Messages move in pieces, and which order of bytes the devices declare is drawn:
+ * so every way to tell a whole message from a torn one is tried. */
+static void tear_draw(struct sim_world *w)
+{
+	struct sim_tear tear = {.ppm = 200000, .span_ns = 5000};
+	struct prng r;
+
+	sim_prng(w, 0x7061727479, &r);
+	tear.ordered_write = !prng_below(&r, 3);
+	tear.ordered_read = !prng_below(&r, 3);
+	sim_net_set_tear(w, &tear);
+}
+
 int party_init(struct party *p, const struct party_ops *ops,
 	       const struct scenario_conf *conf, struct report *rep,
 	       void *actors, size_t actor_size)
@@ -140,6 +154,8 @@ int party_init(struct party *p, const struct party_ops *ops,
 	if (rc)
 		return rc;
 	scenario_nic(p->w, conf);
+	if (conf->faults)
+		tear_draw(p->w);
 	rep->ok = true;
 	sim_prng(p->w, 1, &r);
 	p->n_clients = 1 + (unsigned)prng_below(&r, PARTY_CLIENTS_MAX);

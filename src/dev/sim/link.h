@@ -41,6 +41,16 @@ void sim_net_set_model(struct sim_world *w, const struct nic_model *model);
  * checked like others, but bring no bytes. 0: none. For objects that are larger
  * than memory. Not on UD, not inline. */
 void sim_net_set_hollow(struct sim_world *w, uint32_t from_len);
+/* A share of the WRITEs and READs moves its bytes in pieces, within span_ns: see
+ * tear.c. The devices declare what is said of order here. Before the first device is
+ * opened in this world. */
+struct sim_tear {
+	uint32_t ppm;
+	bool ordered_write, ordered_read; /* dev_caps */
+	uint64_t span_ns;
+};
+
+void sim_net_set_tear(struct sim_world *w, const struct sim_tear *tear);
 /* Messages between two nodes hold the cables that they pass so many times
  * longer, as if the way between these two were slow. 0 and 1: not. */
 void sim_path_slow(struct sim_node *a, struct sim_node *b, uint32_t times);

@@ -202,11 +202,13 @@ static void context_fill(struct sim_dev *d)
 	c->ops.req_notify_cq = sim_req_notify_cq;
 }
 
-static void caps_fill(struct dev_caps *c, const struct nic_model *model)
+static void caps_fill(struct dev_caps *c, const struct sim_net *net)
 {
 	c->atomic_scope = DEV_ATOMIC_HCA;
 	c->dc = c->uc = c->ud = c->srq = true;
 	c->no_cancel = true;
+	c->ordered_write = net->tear.ordered_write;
+	c->ordered_read = net->tear.ordered_read;
 	c->msg_sz_max = SIM_MSG_MAX;
 	c->inline_max = SIM_INLINE_MAX;
 	c->qp_wr_max = SIM_WR_MAX;
@@ -215,7 +217,7 @@ static void caps_fill(struct dev_caps *c, const struct nic_model *model)
 	c->rd_atomic_max = SIM_RD_ATOMIC;
 	c->mr_len_max = UINT64_MAX;
 	c->qp_max = 1u << 21;
-	c->qp_fast = model->ctx_entries;
+	c->qp_fast = net->model.ctx_entries;
 	c->mr_max = 1u << 20;
 	c->srq_wr_max = SIM_SRQ_WR_MAX;
 }
@@ -227,7 +229,7 @@ static void dev_fill(struct sim_dev *d)
 	dev->ops = &sim_ops;
 	dev->verbs = &d->vctx.context;
 	dev->port = 1;
-	caps_fill(&dev->caps, &d->nic->net->model);
+	caps_fill(&dev->caps, d->nic->net);
 	sim_query_port(dev, 1, &dev->port_attr);
 	sim_query_gid(dev, 1, 0, &dev->gid);
 	snprintf(dev->name, sizeof(dev->name), "sim%u", d->nic->id);

@@ -92,7 +92,9 @@ static enum ibv_wc_status do_write(struct sim_qp *q, struct sim_msg *m)
 		return st;
 	if (m->len) {
 		sim_check_carried(q, m);
-		if (!m->hollow)
+		if (m->pieces)
+			sim_tear_move(m, sim_ptr(m->raddr), m->data);
+		else if (!m->hollow)
 			memcpy(sim_ptr(m->raddr), m->data, m->len);
 		sim_notify(q->d->proc);
 	}
@@ -122,7 +124,10 @@ static enum ibv_wc_status do_read(struct sim_qp *q, struct sim_msg *m)
 		m->data_cap = cap;
 		sim_msg_free(net, full);
 	}
-	memcpy(m->data, sim_ptr(m->raddr), m->len);
+	if (m->pieces)
+		sim_tear_move(m, m->data, sim_ptr(m->raddr));
+	else
+		memcpy(m->data, sim_ptr(m->raddr), m->len);
 	return st;
 }
 
@@ -347,6 +352,34 @@ static struct sim_flow *flow_of(struct sim_qp *q, const struct sim_msg *m)
 	return q->kind == SIM_UD ? NULL : &q->flow;
 }
 
+/* A request that moves in pieces: one of them, but the last. False: it is to be
+ * taken as a whole, or what is left of it. */
+static bool lands_in_part(struct sim_qp *q, struct sim_flow *f,
+			  struct sim_msg *m)
+{
+	bool due = m->num == f->expect && !no_receive(q, m) &&
+		   !(q->kind == SIM_DCT && q->dc_key != m->key);
+
+	if (m->pieces && !due)
+		m->pieces = 0; /* it is refused, or comes twice */
+	if (m->piece + 1 >= m->pieces)
+		return false;
+	if (m->opcode == IBV_WR_RDMA_READ) {
+		if (do_read(q, m) != IBV_WC_SUCCESS)
+			return false;
+	} else {
+		if (sim_mr_remote(q, m->rkey, m->raddr, m->len,
+				  IBV_ACCESS_REMOTE_WRITE) != IBV_WC_SUCCESS)
+			return false;
+		sim_check_carried(q, m);
+		sim_tear_move(m, sim_ptr(m->raddr), m->data);
+		sim_notify(q->d->proc);
+	}
+	m->piece++;
+	sim_at(m->to->net->w, &m->ev, sim_now(m->to->net->w) + m->tear_gap);
+	return true;
+}
+
 static void request_lands(struct sim_event *ev)
 {
 	struct sim_msg *m = container_of(ev, struct sim_msg, ev);
@@ -358,6 +391,8 @@ static void request_lands(struct sim_event *ev)
 		return;
 	}
 	f = flow_of(q, m);
+	if (m->pieces && f && lands_in_part(q, f, m))
+		return;
 	if (sim_unreliable(q))
 		unreliable_take(q, m);
 	else if (f)
@@ -402,7 +437,7 @@ void sim_request_arrives(struct sim_event *ev)
 		/* In order, and a READ behind the WRITEs before it. */
 		if (at < f->landed_at)
 			at = f->landed_at;
-		f->landed_at = at;
+		f->landed_at = at + sim_tear_plan(m);
 	}
 	ev->fn = request_lands;
 	sim_at(nic->net->w, ev, at);

@@ -73,6 +73,8 @@ struct sim_net {
 	uint32_t rack_cap;
 	struct sim_path path;
 	uint32_t hollow_from; /* 0: never */
+	struct sim_tear tear;
+	struct prng tear_rng;
 	uint64_t sent, lost;
 };
 
@@ -297,6 +299,10 @@ struct sim_msg {
 	uint64_t tail;	     /* its last byte is at the station that sends it */
 	bool slips;	     /* it need not wait for long ones */
 	uint32_t held_epoch; /* it is counted in its QP of that epoch; 0: not */
+	/* It moves its bytes in so many pieces (tear.c); 0: at once. */
+	uint8_t pieces, piece;
+	uint32_t tear_gap; /* ns between two of them */
+	uint64_t tear;	   /* draws which word belongs to which */
 	unsigned char *data;
 	uint32_t data_cap;
 };
@@ -390,6 +396,14 @@ uint64_t sim_first(const struct sim_nic *nic, uint64_t len);
  * then it waits for the NIC, which carries out one command at a time. */
 void sim_control(struct sim_dev *d, uint64_t cpu_ns, uint64_t nic_ns);
 void sim_control_destroy(struct sim_dev *d);
+
+/* tear.c */
+/* Draws whether a request moves its bytes in pieces. How long behind the first
+ * piece the next request may be carried out. */
+uint64_t sim_tear_plan(struct sim_msg *m);
+/* The words of m's current piece. */
+void sim_tear_move(const struct sim_msg *m, unsigned char *to,
+		   const unsigned char *from);
 
 /* cable.c */
 /* The longest packet, with its headers. */
