@@ -21,10 +21,12 @@
 set -u
 
 build="gcc libc6-dev make meson ninja-build pkg-config
-	libibverbs-dev libxxhash-dev libjansson-dev nettle-dev"
+	libibverbs-dev libxxhash-dev libdeflate-dev libjansson-dev
+	nettle-dev"
 test="libcmocka-dev python3 g++ binutils procps clang-format-14
 	strace valgrind spin
-	ibverbs-utils perftest qperf rdmacm-utils ucx-utils"
+	ibverbs-utils perftest qperf rdmacm-utils ucx-utils
+	iproute2 tshark"
 lint="clang-14 clang-tidy-14 clang-format-14 cppcheck libclang-rt-14-dev
 	python3 binutils g++"
 hw="qemu-system-x86 busybox-static cpio kmod xz-utils rdma-core
