@@ -142,6 +142,16 @@ static int configure(struct skein_ctx *ctx, const struct skein_ctx_attr *attr)
 	return rc;
 }
 
+/* The reason of a failure that nobody below has logged. Returns rc. */
+static int fail_to(struct skein_ctx *ctx, const char *what, int rc)
+{
+	if (rc)
+		env_log(ctx->env, ENV_LOG_ERROR,
+			"cannot open a context: %s: %s", what,
+			skein_strerror(rc));
+	return rc;
+}
+
 static int take_key(struct skein_ctx *ctx, const struct skein_ctx_attr *attr)
 {
 	struct skein_env *env = ctx->env;
@@ -149,7 +159,7 @@ static int take_key(struct skein_ctx *ctx, const struct skein_ctx_attr *attr)
 	if (!attr->key)
 		return 0;
 	if (!attr->key_len || attr->key_len > KEY_LEN_MAX)
-		return -EINVAL;
+		return fail_to(ctx, "a key has 1 to 4096 bytes", -EINVAL);
 	if (!auth_available()) {
 		env_log(env, ENV_LOG_ERROR,
 			"a key needs a library built with nettle");
@@ -157,7 +167,7 @@ static int take_key(struct skein_ctx *ctx, const struct skein_ctx_attr *attr)
 	}
 	ctx->key = env_alloc(env, attr->key_len);
 	if (!ctx->key)
-		return -ENOMEM;
+		return fail_to(ctx, "the key", -ENOMEM);
 	memcpy(ctx->key, attr->key, attr->key_len);
 	ctx->key_len = attr->key_len;
 	return 0;
@@ -219,7 +229,7 @@ static int open_device(struct skein_ctx *ctx, const char *spec)
 	rc = ctx->dev->ops->alloc_pd(ctx->dev, &ctx->pd);
 	if (rc)
 		dev_close(ctx->dev);
-	return rc;
+	return fail_to(ctx, "a protection domain", rc);
 }
 
 static void close_device(struct skein_ctx *ctx)
@@ -259,7 +269,9 @@ static int modules_open(struct skein_ctx *ctx)
 		rc = m->ctx_open(ctx, &ctx->modules[m->id - 1]);
 		if (rc) {
 			modules_close(ctx, i);
-			return rc;
+			/* others are settings, which were logged */
+			return rc == -ENOMEM ? fail_to(ctx, "a module", rc)
+					     : rc;
 		}
 	}
 	return 0;
@@ -288,14 +300,15 @@ static int ctx_bring_up(struct skein_ctx *ctx,
 	rc = open_device(ctx, attr->device);
 	if (rc)
 		return rc;
-	rc = eng_new(ctx, ctx->wait, &ctx->engine);
+	rc = fail_to(ctx, "the engine", eng_new(ctx, ctx->wait, &ctx->engine));
 	if (rc)
 		goto err_device;
 	rc = modules_open(ctx);
 	if (rc)
 		goto err_engine;
 	if (ctx->background)
-		rc = engine_background_start(ctx->engine->e);
+		rc = fail_to(ctx, "the background thread",
+			     engine_background_start(ctx->engine->e));
 	if (rc)
 		goto err_modules;
 	return 0;
@@ -319,8 +332,13 @@ int ctx_open_env(struct skein_env *env, const struct skein_ctx_attr *user,
 	rc = ctx_attr_copy(&attr, sizeof(attr), user);
 	if (rc == 0)
 		rc = ctx_new(env, &ctx);
-	if (rc)
+	if (rc) {
+		env_log(env, ENV_LOG_ERROR, "cannot open a context: %s",
+			rc == -EINVAL ? "an attribute that this library does "
+					"not know is set"
+				      : skein_strerror(rc));
 		return rc;
+	}
 	rc = ctx_bring_up(ctx, &attr);
 	if (rc) {
 		ctx_free(ctx);
