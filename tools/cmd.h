@@ -4,7 +4,8 @@
  *
  * One file a subcommand (cmd_NAME.c), one row in main.c. A subcommand parses
  * its own options (opt.h), writes a table for people or, with --json, exactly
- * one JSON object on stdout (out.h), and one line on stderr when it fails.
+ * one JSON object on stdout (out.h), also when it fails, and then one line on
+ * stderr that has the cause and what would help.
  */
 #ifndef SKEIN_TOOLS_CMD_H
 #define SKEIN_TOOLS_CMD_H

@@ -208,7 +208,7 @@ int cp_key_read(const char *file, struct cp_key *key)
 }
 
 int cp_ctx_open(const struct cp_opts *o, const struct cp_key *key,
-		struct skein_ctx **ctx)
+		struct out_log *log, struct skein_ctx **ctx)
 {
 	struct skein_ctx_attr attr = {
 		.size = sizeof(attr),
@@ -216,12 +216,15 @@ int cp_ctx_open(const struct cp_opts *o, const struct cp_key *key,
 		.background = true,
 		.key = key->len ? key->buf : NULL,
 		.key_len = key->len,
+		.log = out_log_line,
+		.log_arg = log,
 	};
 	int rc = skein_ctx_open(&attr, ctx);
 
 	if (rc)
-		out_error(CP_CMD, "cannot open a device: %s",
-			  skein_strerror(rc));
+		out_error(CP_CMD, "%s", out_log_reason(log, rc));
+	else
+		out_log_opened(log);
 	return rc;
 }
 

@@ -13,6 +13,7 @@
 #include "perf/device.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,8 +125,8 @@ static void gather(struct skein_env *env, const struct dev *dev, struct info *i)
 	dev_verbs_list(env, i->list_err, sizeof(i->list_err), &i->list,
 		       &i->n_list);
 	try_soft(env, i);
-	i->n_findings = doctor_look(&i->facts, dev, i->err, i->list, i->n_list,
-				    i->findings);
+	i->n_findings =
+		doctor_look(&i->facts, dev, i->list, i->n_list, i->findings);
 }
 
 /* --- JSON -------------------------------------------------------------- */
@@ -424,7 +425,7 @@ static void print_text(const struct info *i)
 	if (i->dev)
 		print_chosen(i);
 	else
-		row("device", "none: %s", i->err);
+		row("device", "none");
 	print_devices(i);
 	if (i->dev) {
 		print_caps(&i->dev->caps);
@@ -466,8 +467,12 @@ static int show(const char *device, const char *require, bool as_json)
 			 &dev);
 	if (rc)
 		out_error(INFO_CMD, "%s", i->err);
-	if (look_around(i, env, &looker))
+	if (look_around(i, env, &looker)) {
+		if (!rc)
+			out_error(INFO_CMD, "%s", i->err);
+		rc = -EIO;
 		goto out_free;
+	}
 	gather(looker, dev, i);
 	if (as_json)
 		out = out_json(to_json(i));

@@ -130,9 +130,18 @@ static void say_goodbye(struct kv_server *server)
 	       st.refused);
 }
 
+/* What would help, where it is not the address itself. */
+static const char *remedy(int rc)
+{
+	if (rc == -EADDRINUSE)
+		return " (--listen with port 0 takes a free one)";
+	return "";
+}
+
 static int serve_until(const struct serve_opts *o, struct kv_server *server,
 		       const sigset_t *ends)
 {
+	struct out_log log = {0};
 	struct kv_serve_attr attr = {
 		.server = server,
 		.listen = o->listen,
@@ -141,15 +150,17 @@ static int serve_until(const struct serve_opts *o, struct kv_server *server,
 		.wait = (enum skein_wait)o->wait,
 		.pin = o->cpu,
 		.workers = o->workers,
+		.log = out_log_line,
+		.log_arg = &log,
 	};
 	struct kv_serve *serve;
 	int rc = kv_serve_start(&attr, &serve), sig;
 
 	if (rc) {
-		out_error(CMD, "cannot serve on %s: %s", o->listen,
-			  skein_strerror(rc));
+		out_error(CMD, "%s%s", out_log_reason(&log, rc), remedy(rc));
 		return CMD_FAILED;
 	}
+	out_log_opened(&log);
 	rc = announce(o, serve);
 	if (!rc)
 		sigwait(ends, &sig);
@@ -207,6 +218,12 @@ int cmd_kv(int argc, char **argv)
 		     "`skein kv serve --help` lists its options.");
 		return CMD_OK;
 	}
-	out_error(CMD, "wants \"serve\": see `skein kv --help`");
+	if (argc < 2 || !strcmp(argv[1], "--json"))
+		out_error(CMD, "wants \"serve\": see `skein kv --help`");
+	else
+		out_error(CMD,
+			  "\"%s\" is not \"serve\": see `skein kv "
+			  "--help`",
+			  argv[1]);
 	return CMD_USAGE;
 }

@@ -29,6 +29,7 @@ struct run {
 	bool soft_only;
 	uint32_t link;
 	const char *back;
+	bool json;
 };
 
 /* Where it lies seen from the folder of this program: installed, or built. */
@@ -101,8 +102,10 @@ static int start(const struct run *r, char **argv)
 	if (preload(lib) ||
 	    (r->soft_only && setenv("SKEIN_VERBS_DEVICES", "soft", 1)) ||
 	    setenv("SKEIN_VERBS_LINK", links[r->link], 1) ||
-	    (r->back && setenv("SKEIN_VERBS_BACK", r->back, 1)))
+	    (r->back && setenv("SKEIN_VERBS_BACK", r->back, 1))) {
+		out_error(RUN_CMD, "cannot set the environment");
 		return CMD_FAILED;
+	}
 	execvp(argv[0], argv);
 	err = errno;
 	out_error(RUN_CMD, "%s: %s", argv[0], strerror(err));
@@ -122,6 +125,9 @@ int cmd_run(int argc, char **argv)
 		 .choices = links},
 		{0, "back", OPT_STR, &r.back, "LIST",
 		 "what peers may map: of heap,mmap,shm (all); none: \"\""},
+		{0, "json", OPT_FLAG, &r.json,
+		 .help = "one JSON object when it cannot be started; else "
+			 "stdout is the command's"},
 		{0},
 	};
 	const struct opt_usage u = {

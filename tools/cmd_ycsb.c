@@ -38,6 +38,7 @@ struct ycsb_opts {
 	struct ycsb_params params;
 	bool no_load, json, rows;
 	char *against_copy;
+	struct out_log logs[YCSB_TARGETS_MAX];
 };
 
 static const char *const dists[] = {
@@ -65,6 +66,8 @@ static enum opt_verdict check(enum opt_verdict v, struct ycsb_opts *o,
 	else if ((uint64_t)p->field_count * p->field_len > YCSB_VALUE_MAX)
 		out_error(CMD, "a value of %u x %u bytes is too large",
 			  p->field_count, p->field_len);
+	else if (o->json && o->rows)
+		out_error(CMD, "--json and --rows exclude each other");
 	else if (kv_pin_parse(o->pin, o->threads, &o->cpu))
 		out_error(CMD, "--pin=%s: there are not that many CPUs",
 			  o->pin);
@@ -162,9 +165,10 @@ static int parse_workloads(const char *list, struct ycsb_report *r)
 	return CMD_OK;
 }
 
-static int open_target(const struct ycsb_opts *o, struct ycsb_report *r,
+static int open_target(struct ycsb_opts *o, struct ycsb_report *r,
 		       enum kv_transport transport, const char *addr)
 {
+	struct out_log *log = &o->logs[r->target_count];
 	struct ycsb_target_attr ta = {
 		.addr = addr,
 		.transport = transport,
@@ -175,21 +179,23 @@ static int open_target(const struct ycsb_opts *o, struct ycsb_report *r,
 		.pin = o->cpu,
 		.timeout_ns = o->timeout_ns,
 		.params = &o->params,
+		.log = out_log_line,
+		.log_arg = log,
 	};
 	int rc;
 
 	rc = ycsb_target_open(&ta, &r->targets[r->target_count]);
 	if (rc) {
 		out_error(CMD, "%s: %s", kv_transport_names[transport],
-			  skein_strerror(rc));
+			  out_log_reason(log, rc));
 		return CMD_FAILED;
 	}
+	out_log_opened(log);
 	r->addrs[r->target_count++] = addr;
 	return CMD_OK;
 }
 
-static int parse_target(const struct ycsb_opts *o, struct ycsb_report *r,
-			char *item)
+static int parse_target(struct ycsb_opts *o, struct ycsb_report *r, char *item)
 {
 	char *addr = strchr(item, '=');
 
@@ -215,8 +221,10 @@ static int open_targets(struct ycsb_opts *o, struct ycsb_report *r)
 	if (rc || !o->against)
 		return rc;
 	o->against_copy = strdup(o->against);
-	if (!o->against_copy)
+	if (!o->against_copy) {
+		out_error(CMD, "out of memory");
 		return CMD_FAILED;
+	}
 	for (item = strtok_r(o->against_copy, ",", &rest); item && !rc;
 	     item = strtok_r(NULL, ",", &rest))
 		rc = parse_target(o, r, item);

@@ -9,6 +9,7 @@
 #include <skein/ctx.h>
 
 #include "cp/targets.h"
+#include "out.h"
 
 #define CP_CMD "skein cp"
 #define CP_PORT 7450
@@ -56,9 +57,10 @@ struct cp_key {
 /* Reads --key: a file that nobody else may read, or "-": one line of standard
  * input. What is wrong is printed. 0 or a negative error. */
 int cp_key_read(const char *file, struct cp_key *key);
-/* A context with a background engine; says what is wrong. */
+/* A context with a background engine; says what is wrong. log, all zero,
+ * outlives the context. */
 int cp_ctx_open(const struct cp_opts *o, const struct cp_key *key,
-		struct skein_ctx **ctx);
+		struct out_log *log, struct skein_ctx **ctx);
 
 /* Each returns an exit status. */
 int cp_send_main(struct cp_opts *o);

@@ -159,6 +159,7 @@ static int receive(const struct cp_opts *o, struct skein_ctx *ctx,
 
 int cp_recv_main(const struct cp_opts *o)
 {
+	struct out_log log = {0};
 	struct skein_ctx *ctx;
 	struct cp_key key;
 	sigset_t ends;
@@ -174,7 +175,7 @@ int cp_recv_main(const struct cp_opts *o)
 	/* a file that is too large is an error of that file */
 	signal(SIGXFSZ, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
-	if (cp_ctx_open(o, &key, &ctx))
+	if (cp_ctx_open(o, &key, &log, &ctx))
 		return CMD_FAILED;
 	rc = receive(o, ctx, &ends);
 	skein_ctx_close(ctx);

@@ -94,8 +94,19 @@ static json_t *json_targets(const struct sender *s)
 	return list;
 }
 
+/* Of the whole: what failed everywhere, or how many targets did; "" is none. */
+static const char *whole_error(const struct sender *s, char *buf, size_t len)
+{
+	if (s->err.text[0] || !s->totals.failed)
+		return s->err.text;
+	snprintf(buf, len, "%u of %zu targets failed", s->totals.failed,
+		 s->o->targets.n);
+	return buf;
+}
+
 static int print_json(const struct sender *s, int rc)
 {
+	char failed[64];
 	unsigned n[4] = {0};
 	uint64_t bytes;
 	json_t *all;
@@ -112,7 +123,8 @@ static int print_json(const struct sender *s, int rc)
 		(json_int_t)s->totals.blocks_sent, "rounds",
 		(json_int_t)s->totals.rounds, "seconds", (double)s->ns / 1e9,
 		"algorithm", cp_algorithms[s->o->algorithm], "device",
-		s->device, "error", s->err.text, "targets", json_targets(s));
+		s->device, "error", whole_error(s, failed, sizeof(failed)),
+		"targets", json_targets(s));
 	return out_json(all);
 }
 
@@ -178,9 +190,10 @@ static int send_it(struct sender *s, const struct cp_key *key)
 		.arg = s,
 	};
 	uint64_t begun = now_ns();
+	struct out_log log = {0};
 	int rc;
 
-	if (cp_ctx_open(o, key, &attr.ctx))
+	if (cp_ctx_open(o, key, &log, &attr.ctx))
 		return CMD_FAILED;
 	s->device = skein_ctx_device(attr.ctx);
 	rc = cp_job_run(&attr, s->results, &s->totals, &s->err);

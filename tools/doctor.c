@@ -247,7 +247,7 @@ static void look_at_list(struct notes *notes, const struct doctor_facts *f,
 }
 
 unsigned doctor_look(const struct doctor_facts *facts, const struct dev *dev,
-		     const char *err, const struct dev_list_entry *list, int n,
+		     const struct dev_list_entry *list, int n,
 		     struct doctor_finding *out)
 {
 	struct notes notes = {.out = out};
@@ -256,7 +256,7 @@ unsigned doctor_look(const struct doctor_facts *facts, const struct dev *dev,
 		add(&notes, true,
 		    "leave the choice to Skein (no SKEIN_DEVICE, --device or "
 		    "--require), or name a device that is usable",
-		    "no usable device: %s", err);
+		    "no usable device");
 	look_at_list(&notes, facts, list, n);
 	look_at_limits(&notes, facts, n > 0);
 	look_at_hugepages(&notes, facts);

@@ -42,10 +42,10 @@ struct doctor_finding {
 	char fix[160];
 };
 
-/* dev: the one that was opened, or NULL and err says why not. Returns how many
+/* dev: the one that was opened, or NULL. Returns how many
  * findings there are, at most DOCTOR_MAX; the errors first. */
 unsigned doctor_look(const struct doctor_facts *facts, const struct dev *dev,
-		     const char *err, const struct dev_list_entry *list, int n,
+		     const struct dev_list_entry *list, int n,
 		     struct doctor_finding *out);
 
 #endif

@@ -4,6 +4,7 @@
  */
 #include "cmd.h"
 #include "cmds.h"
+#include "out.h"
 
 #include "skein/version.h"
 
@@ -64,15 +65,26 @@ static int help(int argc, char **argv)
 	}
 	c = find(argv[1]);
 	if (!c) {
-		fprintf(stderr, "skein: no command is called \"%s\"\n",
-			argv[1]);
+		out_error("skein",
+			  "no command is called \"%s\": `skein "
+			  "--help` lists them",
+			  argv[1]);
 		return CMD_USAGE;
 	}
 	args[0] = argv[1];
 	return c->run(2, args);
 }
 
-int main(int argc, char **argv)
+/* Before "--": what follows is another command's. */
+static bool has_json(int argc, char **argv)
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+		if (!strcmp(argv[i], "--json"))
+			return true;
+	return false;
+}
+
+static int run(int argc, char **argv)
 {
 	const struct cmd *c;
 
@@ -89,11 +101,20 @@ int main(int argc, char **argv)
 	}
 	c = find(argv[1]);
 	if (!c) {
-		fprintf(stderr,
-			"skein: no command is called \"%s\": `skein --help` "
-			"lists them\n",
-			argv[1]);
+		out_error("skein",
+			  "no command is called \"%s\": `skein "
+			  "--help` lists them",
+			  argv[1]);
 		return CMD_USAGE;
 	}
 	return c->run(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+	/* A command line that stops making sense before its --json is parsed
+	 * has it nevertheless. */
+	if (has_json(argc, argv))
+		out_json_wanted();
+	return out_end(run(argc, argv));
 }

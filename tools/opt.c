@@ -4,6 +4,9 @@
  */
 #include "opt.h"
 
+#include "base/conf.h"
+#include "out.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
@@ -11,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum {
 	OPTS_MAX = 64,
@@ -19,72 +21,18 @@ enum {
 	HELP_COL = 28,
 };
 
-struct unit {
-	const char *name;
-	double factor;
-};
-
-/* The number s begins with, times the unit that follows it. */
-static int scaled(const char *s, const struct unit *units, double *value)
-{
-	char *end;
-	double v;
-
-	/* strtod takes "inf", "nan" and signs: none is an amount */
-	if (!isdigit((unsigned char)*s))
-		return -EINVAL;
-	errno = 0;
-	v = strtod(s, &end);
-	if (errno)
-		return -ERANGE;
-	for (; units->name; units++)
-		if (!strcasecmp(end, units->name))
-			break;
-	if (!units->name)
-		return -EINVAL;
-	v *= units->factor;
-	if (v >= 18446744073709551616.0)
-		return -ERANGE;
-	*value = v;
-	return 0;
-}
-
-int opt_size(const char *s, uint64_t *size)
-{
-	static const struct unit units[] = {
-		{"", 1},
-		{"K", 1024.0},
-		{"KiB", 1024.0},
-		{"M", 1048576.0},
-		{"MiB", 1048576.0},
-		{"G", 1073741824.0},
-		{"GiB", 1073741824.0},
-		{NULL, 0},
-	};
-	double v = 0;
-	int rc = scaled(s, units, &v);
-
-	if (rc)
-		return rc;
-	if (v != floor(v))
-		return -EINVAL; /* half a byte */
-	*size = (uint64_t)v;
-	return 0;
-}
-
 int opt_ns(const char *s, uint64_t *ns)
 {
-	static const struct unit units[] = {
-		{"", 1e9},   {"s", 1e9},  {"ms", 1e6},
-		{"us", 1e3}, {"ns", 1.0}, {NULL, 0},
-	};
-	double v = 0;
-	int rc = scaled(s, units, &v);
+	char seconds[32];
+	size_t len = strlen(s);
 
-	if (rc)
-		return rc;
-	*ns = (uint64_t)v;
-	return 0;
+	/* on a command line a bare number is seconds */
+	if (len && len < sizeof(seconds) - 1 &&
+	    isdigit((unsigned char)s[len - 1])) {
+		snprintf(seconds, sizeof(seconds), "%ss", s);
+		s = seconds;
+	}
+	return conf_parse_time(s, ns);
 }
 
 static int parse_u64(const char *s, uint64_t *v)
@@ -117,7 +65,7 @@ static int parse_amount(const struct opt *o, const char *s)
 	int rc;
 
 	if (o->kind == OPT_SIZE)
-		rc = opt_size(s, &v);
+		rc = conf_parse_size(s, &v);
 	else if (o->kind == OPT_NS)
 		rc = opt_ns(s, &v);
 	else
@@ -167,39 +115,46 @@ static int parse_one(const struct opt *o, const char *s)
 	return -EINVAL;
 }
 
-static void print_choices(FILE *f, const struct opt *o)
+static void choices_text(const struct opt *o, char *buf, size_t len)
 {
-	for (uint32_t i = 0; o->choices[i]; i++)
-		fprintf(f, "%s%s", i ? ", " : "", o->choices[i]);
+	size_t n = 0;
+
+	buf[0] = '\0';
+	for (uint32_t i = 0; o->choices[i] && n < len; i++)
+		n += (size_t)snprintf(buf + n, len - n, "%s%s", i ? ", " : "",
+				      o->choices[i]);
 }
 
 static void complain(const struct opt_usage *u, const struct opt *o,
 		     const char *s, int rc)
 {
-	fprintf(stderr, "%s: --%s cannot be \"%s\": ", u->cmd, o->name, s);
-	if (o->kind == OPT_CHOICE) {
-		fputs("one of ", stderr);
-		print_choices(stderr, o);
-	} else if (rc == -ERANGE && (o->min || o->max)) {
-		fprintf(stderr, "from %llu to %llu", (unsigned long long)o->min,
-			(unsigned long long)o->max);
-	} else if (rc == -ERANGE) {
-		fputs("too large", stderr);
-	} else {
-		static const char *const wants[] = {
-			[OPT_U32] = "a whole number",
-			[OPT_SIZE] = "bytes, with K, M or G if wanted",
-			[OPT_NS] = "a time as 10s, 50ms, 3us",
-			[OPT_F64] = "a number",
-		};
+	static const char *const wants[] = {
+		[OPT_U32] = "a whole number",
+		[OPT_SIZE] = "bytes, with K, M or G if wanted",
+		[OPT_NS] = "a time as 10s, 50ms, 3us",
+		[OPT_F64] = "a number",
+	};
+	char want[256];
+	int n;
 
-		fputs(wants[o->kind], stderr);
+	if (o->kind == OPT_CHOICE) {
+		n = snprintf(want, sizeof(want), "one of ");
+		choices_text(o, want + n, sizeof(want) - (size_t)n);
+	} else if (rc == -ERANGE && (o->min || o->max)) {
+		snprintf(want, sizeof(want), "from %llu to %llu",
+			 (unsigned long long)o->min,
+			 (unsigned long long)o->max);
+	} else {
+		snprintf(want, sizeof(want), "%s",
+			 rc == -ERANGE ? "too large" : wants[o->kind]);
 	}
-	fputc('\n', stderr);
+	out_error(u->cmd, "--%s cannot be \"%s\": %s", o->name, s, want);
 }
 
 static void print_default(const struct opt *o)
 {
+	char choices[256];
+
 	switch (o->kind) {
 	case OPT_U32:
 		/* 0 and -1 stand for "as it comes": the help says how */
@@ -222,9 +177,9 @@ static void print_default(const struct opt *o)
 			printf(" (default %s)", *(const char **)o->to);
 		break;
 	case OPT_CHOICE:
-		fputs(": ", stdout);
-		print_choices(stdout, o);
-		printf(" (default %s)", o->choices[*(uint32_t *)o->to]);
+		choices_text(o, choices, sizeof(choices));
+		printf(": %s (default %s)", choices,
+		       o->choices[*(uint32_t *)o->to]);
 		break;
 	case OPT_FLAG:
 		break;
@@ -305,11 +260,11 @@ enum opt_verdict opt_parse(const struct opt_usage *u, int argc, char **argv,
 		const struct opt *o;
 
 		if (c == '?' || c == ':') {
-			fprintf(stderr, "%s: %s %s: `%s --help` lists them\n",
-				u->cmd, argv[optind - 1],
-				c == ':' ? "wants an argument"
-					 : "is no option here",
-				u->cmd);
+			out_error(u->cmd, "%s %s: `%s --help` lists them",
+				  argv[optind - 1],
+				  c == ':' ? "wants an argument"
+					   : "is no option here",
+				  u->cmd);
 			return OPT_BAD;
 		}
 		if (c == 'h') {
@@ -317,6 +272,8 @@ enum opt_verdict opt_parse(const struct opt_usage *u, int argc, char **argv,
 			return OPT_HELP;
 		}
 		o = row_of(u->opts, n, c);
+		if (!strcmp(o->name, "json"))
+			out_json_wanted();
 		rc = parse_one(o, optarg);
 		if (rc) {
 			complain(u, o, optarg, rc);

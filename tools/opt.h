@@ -16,9 +16,8 @@
 enum opt_kind {
 	OPT_FLAG,   /* bool: set to true */
 	OPT_U32,    /* uint32_t, decimal or 0x */
-	OPT_SIZE,   /* uint64_t with an optional K, M or G (powers of 1024) */
-	OPT_NS,	    /* uint64_t nanoseconds: "10s", "50ms", "3us", "7ns";
-		       a bare number is seconds */
+	OPT_SIZE,   /* uint64_t, as conf_parse_size() of base/conf.h */
+	OPT_NS,	    /* uint64_t nanoseconds, as opt_ns() */
 	OPT_F64,    /* double */
 	OPT_STR,    /* const char * */
 	OPT_CHOICE, /* uint32_t: index into choices */
@@ -56,9 +55,8 @@ enum opt_verdict {
 enum opt_verdict opt_parse(const struct opt_usage *u, int argc, char **argv,
 			   int *first);
 
-/* "4096", "4K", "1M", "2GiB": 0, or -EINVAL, or -ERANGE past 64 bits. */
-int opt_size(const char *s, uint64_t *size);
-/* "1.5s", "20ms", "3us", "7ns", "2" (seconds): 0, -EINVAL, -ERANGE. */
+/* As conf_parse_time() of base/conf.h, and a number without a unit is seconds:
+ * 0, -EINVAL, -ERANGE. */
 int opt_ns(const char *s, uint64_t *ns);
 
 #endif

@@ -11,6 +11,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#define ERROR_MAX 512u
+
+/* What out_end() has to know of the process's one command. */
+static struct {
+	bool json;	       /* an object is wanted */
+	bool printed;	       /* and stdout has it */
+	char error[ERROR_MAX]; /* the first that was said */
+} end;
+
 struct table {
 	const char *const *heads;
 	unsigned n;
@@ -23,8 +32,8 @@ static void *must(void *p)
 {
 	if (p)
 		return p;
-	fputs("skein: out of memory\n", stderr);
-	exit(1);
+	out_error("skein", "out of memory");
+	exit(out_end(1));
 }
 
 struct table *table_new(const char *const *heads, unsigned n)
@@ -126,6 +135,7 @@ int out_json(json_t *json)
 
 	if (!json)
 		return -ENOMEM;
+	end.printed = true;
 	if (json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) ||
 	    fputc('\n', stdout) == EOF || fflush(stdout))
 		rc = -EIO;
@@ -140,13 +150,68 @@ json_t *out_num(double v)
 
 void out_error(const char *cmd, const char *fmt, ...)
 {
-	char line[512];
+	char line[ERROR_MAX];
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
 	fprintf(stderr, "%s: %s\n", cmd, line);
+	if (!end.error[0])
+		memcpy(end.error, line, sizeof(line));
+}
+
+void out_json_wanted(void)
+{
+	end.json = true;
+}
+
+/* Words may hold any bytes: a file's name, say. */
+static json_t *words_json(const char *words)
+{
+	char clean[ERROR_MAX];
+	json_t *text = json_string(words);
+	size_t i;
+
+	if (text)
+		return text;
+	for (i = 0; words[i] && i < sizeof(clean) - 1; i++)
+		clean[i] = (unsigned char)words[i] < 0x80 ? words[i] : '?';
+	clean[i] = '\0';
+	return json_string(clean);
+}
+
+int out_end(int status)
+{
+	if (!status || !end.json || end.printed)
+		return status;
+	out_json(json_pack("{s:o, s:i}", "error",
+			   words_json(end.error[0] ? end.error
+						   : "the command failed"),
+			   "status", status));
+	return status;
+}
+
+void out_log_line(void *arg, enum skein_log_level level, const char *line)
+{
+	static const char *const names[] = {"error", "warning", "info",
+					    "debug"};
+	struct out_log *log = arg;
+
+	if (level != SKEIN_LOG_ERROR || atomic_load(&log->opened))
+		fprintf(stderr, "skein: %s: %s\n", names[level], line);
+	else if (!log->reason[0])
+		snprintf(log->reason, sizeof(log->reason), "%s", line);
+}
+
+const char *out_log_reason(const struct out_log *log, int rc)
+{
+	return log->reason[0] ? log->reason : skein_strerror(rc);
+}
+
+void out_log_opened(struct out_log *log)
+{
+	atomic_store(&log->opened, true);
 }
 
 enum {

@@ -2,12 +2,18 @@
 /*
  * out.h - what a subcommand prints: aligned tables, JSON, progress, errors.
  *
- * Thread rule: one thread of the tool prints.
+ * With --json stdout gets exactly one object, whatever happens: a subcommand
+ * prints its own, or it fails, and out_end() prints one with the error's words.
+ *
+ * Thread rule: one thread of the tool prints; out_log_line() is for any.
  */
 #ifndef SKEIN_TOOLS_OUT_H
 #define SKEIN_TOOLS_OUT_H
 
+#include <skein/ctx.h>
+
 #include <jansson.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -35,9 +41,34 @@ int out_json(json_t *json);
 /* A real number, or null when v is not finite. */
 json_t *out_num(double v);
 
+/* --json is among the options: from here on a failure is an object, too. */
+void out_json_wanted(void);
+/* The last thing before the process ends with this status: where --json was
+ * given, the command failed and no object was printed, prints
+ * {"error": ..., "status": ...} with the words of the first out_error().
+ * Returns the status. */
+int out_end(int status);
+
 /* One line on stderr: "skein perf: ..." */
 void out_error(const char *cmd, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+
+/*
+ * The library's log of a context that a subcommand opens: lines as the library
+ * itself prints them. But while the context is opened its errors are kept, so
+ * that the subcommand says the reason once, as its own. All zero at first;
+ * outlives the context.
+ */
+struct out_log {
+	atomic_bool opened; /* from here on errors are printed */
+	char reason[512];   /* the first error before */
+};
+/* For skein_ctx_attr's log, with the struct as log_arg. */
+void out_log_line(void *arg, enum skein_log_level level, const char *line);
+/* Why nothing was opened: the kept error, or rc's words. */
+const char *out_log_reason(const struct out_log *log, int rc);
+/* It was opened. */
+void out_log_opened(struct out_log *log);
 
 /* A progress line "label  42 %" on stderr, rewritten in place; silent when
  * stderr is no terminal. Cheap enough for every call: it draws at most when the

@@ -237,7 +237,8 @@ int sim_fuzz(const struct sim_fuzz *f)
 	if (!f->seeds ||
 	    sscanf(f->seeds, "%" SCNu32 "..%" SCNu32, &w.first, &w.last) != 2 ||
 	    w.last < w.first) {
-		out_error(SIM_CMD, "fuzz wants --seeds A..B");
+		out_error(SIM_CMD, "fuzz wants --seeds A..B, not \"%s\"",
+			  f->seeds ? f->seeds : "");
 		return CMD_USAGE;
 	}
 	if (choose(&w))

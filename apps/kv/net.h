@@ -27,6 +27,9 @@ struct kv_fabric_attr {
 	enum kv_transport transport;
 	const char *device;   /* Skein: as skein_ctx_attr */
 	enum skein_wait wait; /* Skein */
+	/* as skein_ctx_attr's */
+	void (*log)(void *arg, enum skein_log_level level, const char *line);
+	void *log_arg;
 };
 
 struct kv_net_ops;

@@ -35,7 +35,12 @@ static int fabric_open(const struct kv_fabric_attr *attr,
 		       struct kv_fabric **fabric)
 {
 	struct skein_ctx_attr ca = {
-		.size = sizeof(ca), .device = attr->device, .wait = attr->wait};
+		.size = sizeof(ca),
+		.device = attr->device,
+		.wait = attr->wait,
+		.log = attr->log,
+		.log_arg = attr->log_arg,
+	};
 	struct skein_fabric *f = calloc(1, sizeof(*f));
 	int rc;
 

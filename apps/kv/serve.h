@@ -27,6 +27,9 @@ struct kv_serve_attr {
 	/* Skein: so many threads execute the requests, of a shared server; 0:
 	 * those of the shards do. -EINVAL over TCP. */
 	unsigned workers;
+	/* as skein_ctx_attr's */
+	void (*log)(void *arg, enum skein_log_level level, const char *line);
+	void *log_arg;
 };
 
 struct kv_serve_ops {

@@ -153,7 +153,12 @@ static int make_handlers(struct skein_serve *s, unsigned workers)
 static int start(const struct kv_serve_attr *attr, struct kv_serve **serve)
 {
 	struct skein_ctx_attr ca = {
-		.size = sizeof(ca), .device = attr->device, .wait = attr->wait};
+		.size = sizeof(ca),
+		.device = attr->device,
+		.wait = attr->wait,
+		.log = attr->log,
+		.log_arg = attr->log_arg,
+	};
 	struct skein_serve *s = calloc(1, sizeof(*s));
 	int rc;
 

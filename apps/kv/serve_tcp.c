@@ -419,6 +419,18 @@ static void stop(struct kv_serve *serve)
 	free(s);
 }
 
+static void say_why(const struct kv_serve_attr *attr, int rc)
+{
+	char line[256];
+
+	snprintf(line, sizeof(line), "cannot serve TCP on %s: %s", attr->listen,
+		 strerror(-rc));
+	if (attr->log)
+		attr->log(attr->log_arg, SKEIN_LOG_ERROR, line);
+	else
+		fprintf(stderr, "skein kv: %s\n", line);
+}
+
 static int start(const struct kv_serve_attr *attr, struct kv_serve **serve)
 {
 	struct tcp_serve *s = calloc(1, sizeof(*s));
@@ -447,8 +459,7 @@ static int start(const struct kv_serve_attr *attr, struct kv_serve **serve)
 		rc = -pthread_create(&s->acceptor, NULL, acceptor_main, s);
 	s->accepting = !rc;
 	if (rc) {
-		fprintf(stderr, "skein kv: cannot serve TCP on %s: %s\n",
-			attr->listen, strerror(-rc));
+		say_why(attr, rc);
 		stop(&s->base);
 		return rc;
 	}

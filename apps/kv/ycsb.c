@@ -35,7 +35,13 @@ static int open_nets(struct ycsb_target *t)
 int ycsb_target_open(const struct ycsb_target_attr *attr,
 		     struct ycsb_target **target)
 {
-	struct kv_fabric_attr fa = {attr->transport, attr->device, attr->wait};
+	struct kv_fabric_attr fa = {
+		.transport = attr->transport,
+		.device = attr->device,
+		.wait = attr->wait,
+		.log = attr->log,
+		.log_arg = attr->log_arg,
+	};
 	struct ycsb_target *t;
 	int rc;
 

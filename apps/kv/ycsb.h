@@ -30,6 +30,9 @@ struct ycsb_target_attr {
 	int pin;	     /* thread i runs on CPU pin + i; -1: anywhere */
 	uint64_t timeout_ns; /* of a connection, and of an operation */
 	const struct ycsb_params *params; /* outlives the target */
+	/* as skein_ctx_attr's */
+	void (*log)(void *arg, enum skein_log_level level, const char *line);
+	void *log_arg;
 };
 
 struct ycsb_target;

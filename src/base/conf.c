@@ -109,7 +109,10 @@ int conf_parse_size(const char *value, uint64_t *size)
 	else if (len >= 1 && tolower((unsigned char)name[len - 1]) == 'b')
 		len -= 1;
 	u = find_unit(size_units, name, len);
-	return u ? parse_scaled(value, u, size) : -EINVAL;
+	if (!u ||
+	    (u->factor == 1 && memchr(value, '.', (size_t)(name - value))))
+		return -EINVAL; /* there is no half a byte */
+	return parse_scaled(value, u, size);
 }
 
 int conf_parse_time(const char *value, uint64_t *ns)

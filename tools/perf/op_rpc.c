@@ -75,13 +75,15 @@ static int open_ctx(struct perf *p, struct rpc_bench *b)
 		.size = sizeof(attr),
 		.device = p->o.device ? p->o.device : p->o.require,
 		.wait = wait_of(&p->o),
+		.log = out_log_line,
+		.log_arg = &b->log,
 	};
 	const char *text;
 	int rc = skein_ctx_open(&attr, &b->ctx);
 
 	if (rc)
-		return perf_fail(p, rc, "cannot open a context: %s",
-				 skein_strerror(rc));
+		return perf_fail(p, rc, "%s", out_log_reason(&b->log, rc));
+	out_log_opened(&b->log);
 	text = skein_ctx_device(b->ctx);
 	snprintf(p->device_why, sizeof(p->device_why), "%s", text);
 	short_name(text, p->device, sizeof(p->device));

@@ -8,6 +8,7 @@
 #ifndef SKEIN_TOOLS_PERF_OP_RPC_H
 #define SKEIN_TOOLS_PERF_OP_RPC_H
 
+#include "out.h"
 #include "perf/perf.h"
 
 #include "skein/skein.h"
@@ -43,6 +44,7 @@ struct rpc_worker {
 
 struct rpc_bench {
 	struct perf *p;
+	struct out_log log;
 	struct skein_ctx *ctx;
 	struct skein_listener *listener;
 	struct rpc_worker *workers;

@@ -70,30 +70,6 @@ static enum opt_verdict parse(struct vals *v, const char *line, int *first,
 	return verdict;
 }
 
-static void test_sizes(void **state)
-{
-	uint64_t v = 99;
-
-	assert_int_equal(opt_size("8", &v), 0);
-	assert_int_equal(v, 8);
-	assert_int_equal(opt_size("4K", &v), 0);
-	assert_int_equal(v, 4096);
-	assert_int_equal(opt_size("1m", &v), 0);
-	assert_int_equal(v, 1 << 20);
-	assert_int_equal(opt_size("1.5KiB", &v), 0);
-	assert_int_equal(v, 1536);
-	assert_int_equal(opt_size("2GiB", &v), 0);
-	assert_int_equal(v, 2ull << 30);
-	v = 99;
-	assert_int_equal(opt_size("", &v), -EINVAL);
-	assert_int_equal(opt_size("-1", &v), -EINVAL);
-	assert_int_equal(opt_size("0.3", &v), -EINVAL);
-	assert_int_equal(opt_size("4Q", &v), -EINVAL);
-	assert_int_equal(opt_size("nan", &v), -EINVAL);
-	assert_int_equal(opt_size("99999999999G", &v), -ERANGE);
-	assert_int_equal(v, 99);
-}
-
 static void test_times(void **state)
 {
 	uint64_t v = 99;
@@ -106,9 +82,16 @@ static void test_times(void **state)
 	assert_int_equal(v, 50000000);
 	assert_int_equal(opt_ns("3us", &v), 0);
 	assert_int_equal(v, 3000);
+	assert_int_equal(opt_ns("0.5", &v), 0);
+	assert_int_equal(v, 500000000);
 	assert_int_equal(opt_ns("7ns", &v), 0);
 	assert_int_equal(v, 7);
+	assert_int_equal(opt_ns("2min", &v), 0);
+	assert_int_equal(v, 120000000000);
+	v = 7;
 	assert_int_equal(opt_ns("7h", &v), -EINVAL);
+	assert_int_equal(opt_ns("", &v), -EINVAL);
+	assert_int_equal(opt_ns("-1", &v), -EINVAL);
 	assert_int_equal(v, 7);
 }
 
@@ -185,8 +168,9 @@ static void test_help(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),	  cmocka_unit_test(test_times),
-		cmocka_unit_test(test_all_kinds), cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_times),
+		cmocka_unit_test(test_all_kinds),
+		cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_help),
 	};
 

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: MIT
+"""Every subcommand with --json prints one JSON object on stdout also when it
+fails: a bad option, a device that is not there, a host that nobody listens on,
+a port that is taken, a file that is missing. stderr has the reason once."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import tempfile
+
+from harness import DEVICES, Case, Failure, run_cases, tool
+
+NO_DEVICE = 'no device is called "nosuch"'
+
+
+def taken_port():
+    """A port with a listener that is no Skein, on the address under test."""
+    listener = socket.create_server((DEVICES.host, 0))
+    return listener, listener.getsockname()[1]
+
+
+def free_port():
+    """One that refuses: bound, and nobody listens."""
+    holder = socket.socket()
+    holder.bind((DEVICES.host, 0))
+    return holder, holder.getsockname()[1]
+
+
+def failures(folder, taken, refused):
+    """subcommand: (arguments, what the reason must say, exit status)."""
+    here, there = (f'{DEVICES.host}:{port}' for port in (taken, refused))
+    with open(f'{folder}/file', 'w', encoding='utf-8') as file:
+        file.write('bytes')
+    return {
+        'info': [
+            (['-d', 'nosuch'], NO_DEVICE, 1),
+            (['--require', 'nosuch'], 'nosuch', 1),
+            (['extra'], 'extra', 2),
+        ],
+        'perf': [
+            ([], 'say what to measure', 2),
+            (['nosuch'], 'nosuch', 2),
+            (['rpc', '--self', '-d', 'nosuch'], NO_DEVICE, 1),
+            (['write', '--self', '-d', 'nosuch'], NO_DEVICE, 1),
+            (['write', DEVICES.host, '-p', refused], 'Connection refused', 1),
+            (['write', '--cores', '0,1'], '--cores', 2),
+            (['write', '-p', taken], 'in use', 1),
+        ],
+        'kv': [
+            ([], 'serve', 2),
+            (['serve', '--device', 'nosuch'], NO_DEVICE, 1),
+            (['serve', '-l', here], 'in use', 1),
+            (['serve', '-l', here, '--tcp', 'block'], 'in use', 1),
+            (['serve', '--workers', '2', '--tcp', 'spin'], '--tcp', 2),
+            (['serve', '--nosuch'], '--nosuch', 2),
+        ],
+        'ycsb': [
+            ([], '--server', 2),
+            (['-s', there, '--device', 'nosuch'], NO_DEVICE, 1),
+            (['-s', there], 'Connection refused', 1),
+            (['-s', there, '--transport', 'tcp-block'], 'Connection refused',
+             1),
+            (['-s', there, '-w', 'z'], '--workload', 2),
+            (['-s', there, '--rows'], '--rows', 2),
+        ],
+        'cp': [
+            ([], 'TARGETS', 2),
+            ([f'{folder}/none', there], 'No such file', 1),
+            ([f'{folder}/file', there, '--device', 'nosuch'], NO_DEVICE, 1),
+            ([f'{folder}/file', there], 'Connection refused', 1),
+            ([f'{folder}/file', 'node[1-'], 'a range wants a number', 2),
+            (['--serve', f'{folder}/none'], 'No such file', 1),
+            (['--serve', folder, '--device', 'nosuch'], NO_DEVICE, 1),
+            (['--serve', folder, '--listen', DEVICES.host, '-p',
+              taken], 'in use', 1),
+            (['--serve', folder, '--key', f'{folder}/none'], 'No such file',
+             1),
+        ],
+        'run': [
+            ([], '--verbs', 2),
+            (['--verbs'], 'no command', 2),
+            (['--verbs', '--', f'{folder}/none'], 'No such file', 127),
+            (['--verbs', '--', folder], 'Permission denied', 126),
+            (['--verbs', '--link', 'nosuch', '--', 'true'], '--link', 2),
+        ],
+        'sim': [
+            ([], 'scenario', 2),
+            (['nosuch'], 'nosuch', 2),
+            (['rpc-basic', '--nic', f'{folder}/none'], 'No such file', 2),
+            (['rpc-basic', '--fault', 'nosuch'], '--fault', 2),
+            (['rpc-basic', '--trace', f'{folder}/no/trace'], 'No such file',
+             1),
+            (['fuzz', 'rpc-basic', '--seeds', 'nosuch'], 'nosuch', 2),
+        ],
+    }
+
+
+def words_of(got):
+    """All strings of an object: a reason may stand with one of its targets."""
+    if isinstance(got, dict):
+        return ' '.join(words_of(value) for value in got.values())
+    if isinstance(got, list):
+        return ' '.join(words_of(value) for value in got)
+    return str(got)
+
+
+def check(case, command, words, reason, status):
+    end = words.index('--') if '--' in words else len(words)
+    process = case.start([tool(), command, *words[:end], '--json',
+                          *words[end:]])
+    got = process.exits(None)
+    out, err = process.text('out'), process.text('err')
+    line = ' '.join(map(str, [command, *words]))
+    if got != status:
+        raise Failure(f'{line}: status {got}, not {status}')
+    try:
+        answer = json.loads(out)
+    except ValueError as error:
+        raise Failure(f'{line}: {error}: {out!r}') from None
+    if not isinstance(answer, dict) or not answer.get('error'):
+        raise Failure(f'{line}: no object with an error: {out!r}')
+    if reason not in words_of(answer):
+        raise Failure(f'{line}: "{reason}" is not in {out!r}')
+    if reason == NO_DEVICE and err.count(reason) != 1:
+        raise Failure(f'{line}: the reason is not said once: {err!r}')
+    if reason not in err:
+        raise Failure(f'{line}: "{reason}" is not in {err!r}')
+    case.forget(process)
+
+
+def each_fails():
+    with Case() as case:
+        taken, port = taken_port()
+        nobody, refused = free_port()
+        with taken, nobody:
+            table = failures(case.folder, port, refused)
+            for command, rows in table.items():
+                bad = (['--nosuch'], '--nosuch', 2)
+                for words, reason, status in [bad, *rows]:
+                    check(case, command, words, reason, status)
+        os.remove(f'{case.folder}/file')
+
+
+def none_is_missing():
+    """The tool's own list: a new subcommand has rows here."""
+    text = subprocess.run([tool(), '--help'], capture_output=True, text=True,
+                          check=True).stdout
+    listed = set(re.findall(r'^  (\w+) {2,}\S', text, re.M))
+    with tempfile.TemporaryDirectory() as folder:
+        known = set(failures(folder, 1, 2))
+    if listed != known:
+        raise Failure(f'subcommands without failures here: {listed ^ known}')
+
+
+def no_such_command():
+    for words in (['nosuch', '--json'], ['help', 'nosuch', '--json'],
+                  ['--json']):
+        done = subprocess.run([tool(), *words], capture_output=True,
+                              text=True, check=False)
+        answer = json.loads(done.stdout)
+        if done.returncode != 2 or answer['status'] != 2 or \
+                not answer['error']:
+            raise Failure(f'{words}: {done}')
+
+
+def bytes_that_are_no_text():
+    """A name need not be UTF-8; the object is."""
+    done = subprocess.run([tool(), 'cp', b'/no/\xff\xfe', 'localhost:1',
+                           '--json'], capture_output=True, check=False)
+    if done.returncode != 1 or not json.loads(done.stdout)['error']:
+        raise Failure(str(done))
+
+
+run_cases(each_fails, none_is_missing, no_such_command,
+          bytes_that_are_no_text)
