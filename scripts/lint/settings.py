@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """docs/settings.md has every setting that the code reads, and no other: the
-rows of configuration (CONF_ROW, whose defaults are compared too) and what
+rows of configuration (CONF_ROW; the defaults are compared too) and what
 getenv() is asked for, where the name begins with SKEIN_."""
 
 import os
