@@ -312,7 +312,10 @@ def peer_killed():
             left = client if victim == 'server' else server
             left.exits(1)
             left.expect('^skein perf: ')
-            assert left.text('out') == ''
+            if left is client:
+                assert 'gone' in json.loads(left.text('out'))['error']
+            else:
+                assert left.text('out') == ''
 
 
 def no_system_call():
