@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The public headers, lib/skein.map and the shared library name the same
-functions: one that is missing in the map would be declared and not there.
+"""The public headers, lib/skein.map and the library, shared or static, name the
+same functions: one that is missing in the map would be declared and not there.
 
     exports.py [LIBRARY]    (without one: headers and map only)
 """
@@ -33,11 +33,13 @@ def mapped(tree):
 
 
 def exported(library):
-    nm = subprocess.run(['nm', '-D', '--defined-only', library], check=True,
+    table = '-g' if library.endswith('.a') else '-D'
+    nm = subprocess.run(['nm', table, '--defined-only', library], check=True,
                         stdout=subprocess.PIPE, text=True).stdout
+    rows = [line.split() for line in nm.split('\n')]
     # The map's versions are themselves (absolute) symbols.
-    return {line.split()[2].split('@')[0] for line in nm.split('\n')
-            if line and line.split()[1] != 'A'}
+    return {row[2].split('@')[0] for row in rows
+            if len(row) == 3 and row[1] != 'A'}
 
 
 def check(tree, library=None):
