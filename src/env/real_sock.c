@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "env/real.h"
@@ -82,6 +83,9 @@ static int resolve_host(const char *host, const char *port,
 		.ai_socktype = SOCK_STREAM,
 	};
 
+	/* Without /etc/hosts a name server would be asked, in vain. */
+	if (host && !strcasecmp(host, "localhost"))
+		host = NULL;
 	return getaddrinfo(host, port, &hints, list);
 }
 
