@@ -8,7 +8,8 @@
 #
 # A folder that is there keeps every option that is not named here; it is
 # configured again only when a named one differs, and then compiles only what
-# that adds. MESON_ARGS: more arguments for a folder that is set up first. A
+# that adds. A new one has the prefix /usr/local, and libraries where Debian's
+# own compiler, loader and pkg-config look for them; MESON_ARGS adds arguments. A
 # relative prefix is taken from the current folder.
 set -eu
 
@@ -43,10 +44,14 @@ PY
 
 cd "$(dirname "$(readlink -f "$0")")/.."
 if [ ! -f "$folder/build.ninja" ]; then
-	case " ${options[*]-}" in
-	*\ -Dprefix=*) ;;
-	*) options+=(-Dprefix=/usr/local) ;;
-	esac
+	given=" ${options[*]-} ${MESON_ARGS:-}"
+	[[ $given == *prefix[=\ ]* ]] || options+=(-Dprefix=/usr/local)
+	# Meson alone asks a tool of dpkg-dev for the folder of the libraries,
+	# and takes lib64 where that is missing.
+	# shellcheck disable=SC2086 # CC may be two words
+	arch=$(${CC:-cc} -print-multiarch 2>/dev/null) || arch=
+	[ ! -f /etc/debian_version ] || [ -z "$arch" ] ||
+		[[ $given == *libdir[=\ ]* ]] || options+=("-Dlibdir=lib/$arch")
 	# shellcheck disable=SC2086 # a list of words
 	meson setup "$folder" "${options[@]}" ${MESON_ARGS:-}
 elif [ ${#options[@]} != 0 ]; then
