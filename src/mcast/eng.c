@@ -45,7 +45,7 @@ static void neighbour_add(struct mcast_eng *e, const struct mcast_plan *one,
 
 	nb->rank = rank;
 	nb->owe = MCAST_OWE_HELLO;
-	nb->lanes = scheduled ? MCAST_LANES : 1;
+	nb->channels = scheduled ? MCAST_CHANNELS : 1;
 	nb->child = scheduled && first_sender(one, rank) == e->conf.rank;
 	nb->below = e->conf.slots ? mcast_is_root(e) : nb->child;
 	if (first_sender(one, e->conf.rank) == rank)
@@ -93,9 +93,9 @@ static void send_done(struct mcast_op *op, int err)
 
 	s->busy = false;
 	e->flying--;
-	if (s->slot != MCAST_NO_SLOT) {
-		e->ring.slots[s->slot].flying--;
-		mcast_ring_release(e, s->slot);
+	if (s->buffer != MCAST_NO_BUFFER) {
+		e->ring.buffers[s->buffer].flying--;
+		mcast_ring_release(e, s->buffer);
 	}
 }
 
@@ -127,7 +127,7 @@ int mcast_eng_init(struct mcast_eng *e, struct mcast_port *port,
 	if (rc)
 		mcast_eng_fini(e);
 	e->stats.neighbours = e->n_nbs;
-	e->told_least = UINT32_MAX;
+	e->reported_least = UINT32_MAX;
 	e->left_nb = MCAST_NONE;
 	return rc;
 }
@@ -168,7 +168,7 @@ static bool cut_there(int err)
 	return err == -ECONNRESET || err == -ECONNABORTED || err == -ESHUTDOWN;
 }
 
-bool mcast_eng_link_hurt(struct mcast_eng *e, uint32_t i, int err)
+bool mcast_eng_channel_down(struct mcast_eng *e, uint32_t i, int err)
 {
 	struct mcast_nb *nb = &e->nbs[i];
 
@@ -193,15 +193,16 @@ void mcast_eng_link_down(struct mcast_eng *e, uint32_t i, int err)
 
 	nb->up = false;
 	nb->down = true;
-	mcast_eng_link_hurt(e, i, err);
+	mcast_eng_channel_down(e, i, err);
 }
 
 /* --- what comes in ------------------------------------------------------ */
 
-void mcast_garbage(struct mcast_eng *e, struct mcast_nb *nb, const char *what)
+void mcast_protocol_error(struct mcast_eng *e, struct mcast_nb *nb,
+			  const char *what)
 {
 	if (!e->over)
-		e->garbage = what;
+		e->wrong = what;
 	mcast_eng_fail(e, nb->rank, -SKEIN_EPEER, e->conf.rank);
 	e->port->ops->cut(e->port, (uint32_t)(nb - e->nbs), -SKEIN_EPEER);
 }
@@ -209,7 +210,7 @@ void mcast_garbage(struct mcast_eng *e, struct mcast_nb *nb, const char *what)
 static void take_hello(struct mcast_eng *e, struct mcast_nb *nb)
 {
 	if (nb->hello_in) {
-		mcast_garbage(e, nb, "a second HELLO");
+		mcast_protocol_error(e, nb, "a second HELLO");
 		return;
 	}
 	nb->hello_in = true;
@@ -220,24 +221,24 @@ static void take_hello(struct mcast_eng *e, struct mcast_nb *nb)
 	e->port->ops->changed(e->port);
 }
 
-void mcast_eng_record(struct mcast_eng *e, uint32_t i, enum mcast_lane lane,
-		      uint32_t imm_value, const struct mcast_rec *rec,
-		      uint64_t now_ns)
+void mcast_eng_record(struct mcast_eng *e, uint32_t i,
+		      enum mcast_channel channel, uint32_t imm_value,
+		      const struct mcast_rec *rec, uint64_t now_ns)
 {
 	struct mcast_nb *nb = &e->nbs[i];
 
 	nb->heard_ns = now_ns;
-	if (nb->fail_in & 1u << lane)
+	if (nb->fail_in & 1u << channel)
 		return; /* a neighbour that goes on talking is none of ours */
-	if (!mcast_rec_valid(rec, lane, nb->in[lane]++, imm_value) ||
+	if (!mcast_rec_valid(rec, channel, nb->in[channel]++, imm_value) ||
 	    nb->bye_in ||
 	    (!nb->hello_in && rec->type != MCAST_HELLO &&
 	     rec->type != MCAST_FAIL)) {
-		mcast_garbage(e, nb, "a record that cannot be");
+		mcast_protocol_error(e, nb, "a record that cannot be");
 		return;
 	}
 	if (rec->type == MCAST_FAIL) {
-		nb->fail_in |= 1u << lane;
+		nb->fail_in |= 1u << channel;
 		mcast_over_fail(e, nb, rec);
 		return;
 	}
@@ -282,21 +283,22 @@ void mcast_eng_record(struct mcast_eng *e, uint32_t i, enum mcast_lane lane,
 
 /* --- what is owed ------------------------------------------------------- */
 
-int mcast_say(struct mcast_eng *e, struct mcast_nb *nb, enum mcast_lane lane,
-	      struct mcast_rec *rec)
+int mcast_say(struct mcast_eng *e, struct mcast_nb *nb,
+	      enum mcast_channel channel, struct mcast_rec *rec)
 {
 	int rc;
 
-	rec->number = nb->out[lane];
-	rc = e->port->ops->record(e->port, (uint32_t)(nb - e->nbs), lane, rec);
+	rec->number = nb->out[channel];
+	rc = e->port->ops->record(e->port, (uint32_t)(nb - e->nbs), channel,
+				  rec);
 	if (rc == 0)
-		nb->out[lane]++;
+		nb->out[channel]++;
 	else /* no room, or a link that is going down */
 		e->again = true;
 	return rc;
 }
 
-static enum mcast_lane lane_of(unsigned what)
+static enum mcast_channel channel_of(unsigned what)
 {
 	return what == MCAST_OWE_STOP ? MCAST_BLOCKS : MCAST_WORDS;
 }
@@ -359,7 +361,7 @@ static void said(struct mcast_nb *nb, unsigned what)
 	if (what == MCAST_OWE_HELLO)
 		nb->hello_out = true;
 	if (what == MCAST_OWE_FAIL || what == MCAST_OWE_STOP)
-		nb->fail_out |= 1u << lane_of(what);
+		nb->fail_out |= 1u << channel_of(what);
 	if (what == MCAST_OWE_BYE)
 		nb->bye_out = true;
 }
@@ -367,16 +369,16 @@ static void said(struct mcast_nb *nb, unsigned what)
 static int flush_to(struct mcast_eng *e, struct mcast_nb *nb)
 {
 	struct mcast_rec rec;
-	unsigned full = 0; /* bits: lanes */
+	unsigned full = 0; /* bits: channels */
 	int moved = 0;
 
 	for (unsigned what = 1; nb->owe >= what; what <<= 1) {
-		if (!(nb->owe & what) || full & 1u << lane_of(what) ||
+		if (!(nb->owe & what) || full & 1u << channel_of(what) ||
 		    !may_say(e, nb, what))
 			continue;
 		build(e, what, &rec);
-		if (mcast_say(e, nb, lane_of(what), &rec)) {
-			full |= 1u << lane_of(what);
+		if (mcast_say(e, nb, channel_of(what), &rec)) {
+			full |= 1u << channel_of(what);
 			continue;
 		}
 		said(nb, what);
@@ -431,7 +433,7 @@ static void listen_anew(struct mcast_eng *e)
 			e->nbs[i].heard_ns = e->now_ns;
 }
 
-static void judge(struct mcast_eng *e, struct mcast_nb *nb)
+static void check_silence(struct mcast_eng *e, struct mcast_nb *nb)
 {
 	uint64_t silent =
 		e->now_ns > nb->heard_ns ? e->now_ns - nb->heard_ns : 0;
@@ -458,7 +460,7 @@ static void not_up(struct mcast_eng *e)
 }
 
 /* Who leaves a group knows that it is over, and of whom: so will others. */
-static void left_alone(struct mcast_eng *e)
+static void check_left(struct mcast_eng *e)
 {
 	if (e->left_nb == MCAST_NONE)
 		return;
@@ -479,12 +481,12 @@ static void timers(struct mcast_eng *e)
 	e->looked_ns = e->now_ns;
 	if (e->over || e->closed)
 		return;
-	left_alone(e);
+	check_left(e);
 	if (!e->over && !e->up && e->n_nbs)
 		not_up(e);
 	for (uint32_t i = 0; waits && !e->over && i < e->n_nbs; i++)
 		if (mcast_nb_open(&e->nbs[i]))
-			judge(e, &e->nbs[i]);
+			check_silence(e, &e->nbs[i]);
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -526,17 +528,17 @@ uint64_t mcast_eng_deadline(const struct mcast_eng *e)
 		t = least(t, nb->heard_ns + e->conf.member_timeout_ns);
 	}
 	if (e->x.active && e->n_nbs)
-		t = least(t, e->told_ns + MCAST_TELL_NS);
+		t = least(t, e->reported_ns + MCAST_REPORT_NS);
 	return t;
 }
 
 /* --- rounds ------------------------------------------------------------- */
 
-static int app_told(struct mcast_eng *e)
+static int report_failure(struct mcast_eng *e)
 {
-	if (!e->tell_failed)
+	if (!e->failure_due)
 		return 0;
-	e->tell_failed = false;
+	e->failure_due = false;
 	e->port->ops->failed(e->port);
 	return 1;
 }
@@ -561,13 +563,13 @@ int mcast_eng_poll(struct mcast_eng *e, uint64_t now_ns)
 	}
 	moved += mcast_over_step(e);
 	moved += flush(e);
-	moved += app_told(e);
+	moved += report_failure(e);
 	return moved;
 }
 
 bool mcast_eng_has_work(const struct mcast_eng *e)
 {
-	if (e->tell_failed || (owes(e) && !e->again))
+	if (e->failure_due || (owes(e) && !e->again))
 		return true;
 	if (e->over || e->closed)
 		return false;
@@ -580,7 +582,7 @@ bool mcast_eng_quiet(const struct mcast_eng *e)
 {
 	const struct mcast_nb *nb;
 
-	if (e->flying || e->slots.under_way || e->tell_failed)
+	if (e->flying || e->slots.under_way || e->failure_due)
 		return false;
 	if (e->over)
 		return e->ended;

@@ -22,7 +22,7 @@
 #include "base/list.h"
 #include "mcast/need.h"
 #include "mcast/port.h"
-#include "mcast/resume.h"
+#include "mcast/resume/resume.h"
 #include "mcast/schedule.h"
 #include "mcast/slot.h"
 
@@ -36,7 +36,7 @@
 /* The ring of a streamed message grows to what the schedule needs, up to: */
 #define MCAST_RING_MAX (1ull << 30)
 /* How often progress is told, and how long a failure may take to settle. */
-#define MCAST_TELL_NS (100 * 1000 * 1000ull)
+#define MCAST_REPORT_NS (100 * 1000 * 1000ull)
 #define MCAST_SETTLE_NS (500 * 1000 * 1000ull)
 /* How long who leaves at once waits for answers. A neighbour that runs answers
  * in a round trip, and its link then ends without an error. */
@@ -78,17 +78,17 @@ struct mcast_ready {
 
 struct mcast_nb {
 	uint32_t rank;
-	bool up, down;	/* both lanes are ready; have been and are no more */
-	bool child;	/* in the tree */
-	bool below;	/* it acknowledges to me, and hears CLOSE from me */
-	unsigned lanes; /* 1: of words alone: it is in no schedule of mine */
+	bool up, down; /* both channels are ready; have been and are no more */
+	bool child;    /* in the tree */
+	bool below;    /* it acknowledges to me, and hears CLOSE from me */
+	unsigned channels; /* 1: of words alone: it is in no schedule of mine */
 	bool hello_in, hello_out;
 	bool begins; /* a child that must be told of the message */
-	unsigned fail_in, fail_out; /* bits: in which lanes */
+	unsigned fail_in, fail_out; /* bits: in which channels */
 	unsigned fail_there;	    /* ... the neighbour's device has it */
 	bool bye_in, bye_out;
 	unsigned owe;
-	uint32_t in[MCAST_LANES], out[MCAST_LANES]; /* records so far */
+	uint32_t in[MCAST_CHANNELS], out[MCAST_CHANNELS]; /* records so far */
 	uint64_t heard_ns, pinged_ns;
 	bool acked;   /* a child: all of its part is up */
 	uint64_t ack; /* ... and has so many messages */
@@ -105,27 +105,27 @@ struct mcast_nb {
 struct mcast_grant {
 	uint32_t nb;
 	uint32_t block;
-	uint32_t slot;
+	uint32_t buffer;
 };
 
 /* A block that has come (or BEGIN), and what it is to be. */
 struct mcast_arrival {
 	uint32_t nb;
-	uint32_t slot;
+	uint32_t buffer;
 	bool first; /* in the room for short messages */
 	struct mcast_rec rec;
 };
 
-enum mcast_slot_state {
-	MCAST_SLOT_FREE,
-	MCAST_SLOT_GRANTED, /* a neighbour may write it */
-	MCAST_SLOT_FILLING, /* the application writes it */
-	MCAST_SLOT_HAVE,    /* a block is there, and right */
+enum mcast_buffer_state {
+	MCAST_BUFFER_FREE,
+	MCAST_BUFFER_GRANTED, /* a neighbour may write it */
+	MCAST_BUFFER_FILLING, /* the application writes it */
+	MCAST_BUFFER_HAVE,    /* a block is there, and right */
 };
 
 /* One block of the ring. */
-struct mcast_slot {
-	enum mcast_slot_state state;
+struct mcast_buffer {
+	enum mcast_buffer_state state;
 	bool app; /* the application has it */
 	bool fed; /* ... and supplies it */
 	uint32_t block;
@@ -134,10 +134,10 @@ struct mcast_slot {
 	uint64_t order;	 /* in which they were taken */
 	uint64_t sum;
 };
-#define MCAST_NO_SLOT UINT32_MAX
+#define MCAST_NO_BUFFER UINT32_MAX
 
 struct mcast_ring {
-	struct mcast_slot *slots;
+	struct mcast_buffer *buffers;
 	uint32_t count;
 	struct mcast_buf mem;
 	void *handle;
@@ -148,7 +148,7 @@ struct mcast_sendop {
 	struct mcast_eng *eng;
 	bool busy;
 	uint32_t nb;
-	uint32_t slot;
+	uint32_t buffer;
 };
 
 /* The message that this member is at. */
@@ -204,14 +204,14 @@ struct mcast_eng {
 	bool closing; /* the application waits for the end */
 	bool closed;
 	bool leaving; /* ... and does not wait for anything */
-	bool tell_failed;
+	bool failure_due;
 	bool ended; /* over, and no message is open any more */
 	bool waits;
 	bool again; /* something could not be posted for want of room */
 	int over;   /* why; 0: it is not */
 	uint32_t over_rank, over_by;
-	uint32_t over_lost;  /* -ENODATA: blocks that nobody has */
-	const char *garbage; /* what was wrong; NULL: nothing */
+	uint32_t over_lost; /* -ENODATA: blocks that nobody has */
+	const char *wrong;  /* what was wrong; NULL: nothing */
 	/* When links are cut that have not settled; 0: not reckoned yet. */
 	uint64_t over_deadline_ns;
 	uint64_t leave_deadline_ns; /* ... which have FAIL; 0: as before */
@@ -227,10 +227,10 @@ struct mcast_eng {
 	uint64_t done;		/* messages that this member is through with */
 	uint64_t delivered;	/* ... its part of the tree */
 	uint64_t digest;	/* of all messages */
-	bool told_up;
-	uint64_t told_ack;
-	uint32_t told_least;
-	uint64_t told_ns;
+	bool reported_up;
+	uint64_t reported_ack;
+	uint32_t reported_least;
+	uint64_t reported_ns;
 
 	struct mcast_xfer x;
 	struct mcast_left left;
@@ -257,18 +257,18 @@ void mcast_eng_fini(struct mcast_eng *e);
 
 /* What the links say. */
 void mcast_eng_link_up(struct mcast_eng *e, uint32_t nb, uint64_t now_ns);
-/* One lane is down, blocks may still come by the other. True: this ends the
+/* One channel is down, blocks may still come by the other. True: this ends the
  * group, and the other is to be broken. link_down() follows in any case. What
- * has come by the lane is told before. */
-bool mcast_eng_link_hurt(struct mcast_eng *e, uint32_t nb, int err);
+ * has come by the channel is told before. */
+bool mcast_eng_channel_down(struct mcast_eng *e, uint32_t nb, int err);
 /* Nothing comes from nb any more. */
 void mcast_eng_link_down(struct mcast_eng *e, uint32_t nb, int err);
 /* FAIL has arrived at nb's device, which keeps it until nb runs. */
 void mcast_eng_fail_there(struct mcast_eng *e, uint32_t nb,
-			  enum mcast_lane lane);
-void mcast_eng_record(struct mcast_eng *e, uint32_t nb, enum mcast_lane lane,
-		      uint32_t imm_value, const struct mcast_rec *rec,
-		      uint64_t now_ns);
+			  enum mcast_channel channel);
+void mcast_eng_record(struct mcast_eng *e, uint32_t nb,
+		      enum mcast_channel channel, uint32_t imm_value,
+		      const struct mcast_rec *rec, uint64_t now_ns);
 
 /* What the application says. */
 void mcast_eng_send(struct mcast_eng *e, struct mcast_out *out);
@@ -310,10 +310,10 @@ static inline uint32_t mcast_block_len(const struct skein_mcast_msg *msg,
 						 : msg->block_size;
 }
 
-/* Bits: in which lanes a neighbour says FAIL. */
-static inline unsigned mcast_nb_lanes(const struct mcast_nb *nb)
+/* Bits: in which channels a neighbour says FAIL. */
+static inline unsigned mcast_nb_channels(const struct mcast_nb *nb)
 {
-	return (1u << nb->lanes) - 1;
+	return (1u << nb->channels) - 1;
 }
 
 static inline bool mcast_nb_open(const struct mcast_nb *nb)
@@ -324,10 +324,11 @@ static inline bool mcast_nb_open(const struct mcast_nb *nb)
 
 /* eng.c */
 uint32_t mcast_nb_find(const struct mcast_eng *e, uint32_t rank);
-int mcast_say(struct mcast_eng *e, struct mcast_nb *nb, enum mcast_lane lane,
-	      struct mcast_rec *rec);
+int mcast_say(struct mcast_eng *e, struct mcast_nb *nb,
+	      enum mcast_channel channel, struct mcast_rec *rec);
 /* The neighbour has broken the protocol. */
-void mcast_garbage(struct mcast_eng *e, struct mcast_nb *nb, const char *what);
+void mcast_protocol_error(struct mcast_eng *e, struct mcast_nb *nb,
+			  const char *what);
 
 /* xfer.c */
 int mcast_xfer_start_next(struct mcast_eng *e);
@@ -364,15 +365,15 @@ int mcast_ring_begin(struct mcast_eng *e);
 /* For what fill() is asked for by itself, before there is a message. */
 int mcast_ring_reserve(struct mcast_eng *e);
 /* fed: for a block that the application supplies; else for one that comes, to be
- * sent so many times. MCAST_NO_SLOT: none is free. */
+ * sent so many times. MCAST_NO_BUFFER: none is free. */
 bool mcast_ring_room(const struct mcast_eng *e, bool fed);
 uint32_t mcast_ring_take(struct mcast_eng *e, bool fed, uint32_t unsent);
 uint32_t mcast_ring_find(const struct mcast_eng *e, uint32_t block);
-void mcast_ring_release(struct mcast_eng *e, uint32_t slot);
-struct mcast_buf mcast_ring_buf(const struct mcast_eng *e, uint32_t slot);
+void mcast_ring_release(struct mcast_eng *e, uint32_t buffer);
+struct mcast_buf mcast_ring_buf(const struct mcast_eng *e, uint32_t buffer);
 /* A block of a receiver is in its slot; had: the application has had it before,
  * and it is here to be passed on. */
-void mcast_ring_have(struct mcast_eng *e, uint32_t slot, uint32_t block,
+void mcast_ring_have(struct mcast_eng *e, uint32_t buffer, uint32_t block,
 		     uint64_t sum, bool had);
 /* Root: asks the application for blocks ahead of the sends. */
 bool mcast_ring_may_feed(const struct mcast_eng *e);

@@ -18,9 +18,9 @@ static struct skein_mcast *group_of(struct mcast_port *port)
 /* --- the port: links and memory ----------------------------------------- */
 
 static int port_record(struct mcast_port *port, uint32_t nb,
-		       enum mcast_lane lane, const struct mcast_rec *rec)
+		       enum mcast_channel channel, const struct mcast_rec *rec)
 {
-	struct mcast_link *link = group_of(port)->links[nb][lane];
+	struct mcast_link *link = group_of(port)->links[nb][channel];
 
 	return link ? mcast_post_record(link, rec) : -EAGAIN;
 }
@@ -49,12 +49,12 @@ static void port_cut(struct mcast_port *port, uint32_t nb, int err)
 	struct skein_mcast *g = group_of(port);
 	struct mcast_link *link;
 
-	for (unsigned lane = 0; lane < MCAST_LANES; lane++) {
-		link = g->links[nb][lane];
+	for (unsigned channel = 0; channel < MCAST_CHANNELS; channel++) {
+		link = g->links[nb][channel];
 		if (link && link->was_ready)
 			conn_break(link->conn, err, "mcast: %s",
-				   g->eng.garbage ? g->eng.garbage
-						  : "it does not end its part");
+				   g->eng.wrong ? g->eng.wrong
+						: "it does not end its part");
 	}
 }
 
@@ -174,7 +174,7 @@ static void port_failed(struct mcast_port *port)
 		g->attr.ops.failed(g->attr.arg, g, &g->why);
 }
 
-static void tell_why(struct skein_mcast *g)
+static void log_failure(struct skein_mcast *g)
 {
 	const struct mcast_eng *e = &g->eng;
 	char by[32] = "", lost[64] = "";
@@ -193,8 +193,8 @@ static void tell_why(struct skein_mcast *g)
 	snprintf(g->why_text, sizeof(g->why_text),
 		 "multicast group %u: member %u, %.80s, failed: %s%s%s%s%s",
 		 g->attr.number, e->over_rank, g->why.member,
-		 skein_strerror(e->over), e->garbage ? ": it sent " : "",
-		 e->garbage ? e->garbage : "", lost, by);
+		 skein_strerror(e->over), e->wrong ? ": it sent " : "",
+		 e->wrong ? e->wrong : "", lost, by);
 	env_log(mcast_env(g), ENV_LOG_WARN, "%s", g->why_text);
 }
 
@@ -209,7 +209,7 @@ static void port_changed(struct mcast_port *port)
 	atomic_store_explicit(&g->closed, e->closed, memory_order_relaxed);
 	if (!e->over || atomic_load_explicit(&g->over, memory_order_relaxed))
 		return;
-	tell_why(g);
+	log_failure(g);
 	/* Release: who sees it reads why. */
 	atomic_store_explicit(&g->over, e->over, memory_order_release);
 }
@@ -400,8 +400,8 @@ static void link_leave(struct mcast_link **place)
 void mcast_group_leave(struct skein_mcast *g)
 {
 	for (uint32_t i = 0; i < g->eng.n_nbs; i++)
-		for (unsigned lane = 0; lane < MCAST_LANES; lane++)
-			link_leave(&g->links[i][lane]);
+		for (unsigned channel = 0; channel < MCAST_CHANNELS; channel++)
+			link_leave(&g->links[i][channel]);
 	list_del(&g->ctx_link);
 	if (list_empty(&g->mx->groups) && list_empty(&g->mx->parked))
 		mcast_ctx_rest(g->mx);

@@ -100,30 +100,30 @@ static void unpark(struct mcast_link *link, struct mcast_ctx *mx)
 }
 
 /* What has come so far, to the engine. */
-static void tell_early(struct mcast_link *link)
+static void deliver_early(struct mcast_link *link)
 {
 	struct skein_mcast *g = link->group;
 
 	for (unsigned i = 0; i < link->n_early; i++)
-		mcast_eng_record(&g->eng, link->nb, link->lane,
+		mcast_eng_record(&g->eng, link->nb, link->channel,
 				 link->early[i].value, &link->early[i].rec,
 				 engine_now_ns(g->mx->engine));
 	link->n_early = 0;
 }
 
-/* The engine hears of a neighbour when both lanes are there. */
+/* The engine hears of a neighbour when both channels are there. */
 static void both_up(struct skein_mcast *g, uint32_t nb)
 {
-	struct mcast_link **lanes = g->links[nb];
+	struct mcast_link **channels = g->links[nb];
 
-	for (unsigned i = 0; i < g->eng.nbs[nb].lanes; i++)
-		if (!lanes[i] || !lanes[i]->ready)
+	for (unsigned i = 0; i < g->eng.nbs[nb].channels; i++)
+		if (!channels[i] || !channels[i]->ready)
 			return;
 	if (g->eng.nbs[nb].up || g->eng.nbs[nb].down)
 		return;
 	mcast_eng_link_up(&g->eng, nb, engine_now_ns(g->mx->engine));
-	for (unsigned i = 0; i < g->eng.nbs[nb].lanes; i++)
-		tell_early(lanes[i]);
+	for (unsigned i = 0; i < g->eng.nbs[nb].channels; i++)
+		deliver_early(channels[i]);
 	mcast_group_kick(g);
 }
 
@@ -133,7 +133,7 @@ void mcast_link_attach(struct mcast_link *link, struct skein_mcast *g,
 	unpark(link, g->mx);
 	link->group = g;
 	link->nb = nb;
-	g->links[nb][link->lane] = link;
+	g->links[nb][link->channel] = link;
 	if (link->peer.params != g->params)
 		mcast_eng_fail(&g->eng, link->peer.from, -EINVAL,
 			       g->eng.conf.rank);
@@ -149,11 +149,11 @@ static uint32_t place_of(const struct skein_mcast *g,
 	uint32_t nb = mcast_nb_find(&g->eng, s->from);
 	const struct mcast_link *other;
 
-	if (nb == MCAST_NONE || s->from > s->to || g->links[nb][s->lane] ||
-	    s->lane >= g->eng.nbs[nb].lanes || g->eng.nbs[nb].down ||
+	if (nb == MCAST_NONE || s->from > s->to || g->links[nb][s->channel] ||
+	    s->channel >= g->eng.nbs[nb].channels || g->eng.nbs[nb].down ||
 	    g->eng.closed)
 		return MCAST_NONE;
-	other = g->links[nb][!s->lane];
+	other = g->links[nb][!s->channel];
 	return other && other->peer.pair != s->pair ? MCAST_NONE : nb;
 }
 
@@ -228,7 +228,7 @@ static int mcast_offer(struct skein_conn *conn, struct bytes_out *out)
 	link->peer.number = g->attr.number;
 	link->peer.list = g->list;
 	link->peer.pair = g->pair;
-	link->peer.lane = link->lane;
+	link->peer.channel = link->channel;
 	section_put(link, g->params, g->eng.conf.rank,
 		    g->eng.nbs[link->nb].rank, out);
 	return 0;
@@ -272,7 +272,7 @@ static int mcast_accept(struct skein_conn *conn, struct bytes_in *in,
 		return rc;
 	}
 	link->peer = s;
-	link->lane = s.lane;
+	link->channel = s.channel;
 	conn_module_set(conn, CONN_MODULE_MCAST, link);
 	g = mcast_group_find(mx, &s);
 	if (g)
@@ -297,7 +297,7 @@ static int mcast_confirm(struct skein_conn *conn, struct bytes_in *in)
 	if (!g)
 		return -ESHUTDOWN;
 	if (s.number != g->attr.number || s.list != g->list ||
-	    s.pair != g->pair || s.lane != link->lane ||
+	    s.pair != g->pair || s.channel != link->channel ||
 	    s.to != g->eng.conf.rank || s.from != g->eng.nbs[link->nb].rank)
 		return -SKEIN_EPEER;
 	link->peer = s;
@@ -323,7 +323,7 @@ static void small_in(struct skein_conn *conn, struct mcast_link *link,
 
 	if (!g && !list_linked(&link->parked))
 		return; /* the group has left */
-	if (!g || !g->eng.nbs[link->nb].up || link->lane != MCAST_WORDS) {
+	if (!g || !g->eng.nbs[link->nb].up || link->channel != MCAST_WORDS) {
 		conn_break(conn, -SKEIN_EPEER,
 			   "mcast: a small message without a slot for it");
 		return;
@@ -342,17 +342,18 @@ static void mcast_imm(struct skein_conn *conn, uint32_t imm, uint32_t byte_len)
 		small_in(conn, link, CONN_IMM_VALUE(imm), byte_len);
 		return;
 	}
-	rec = link->mem.recs[link->in++ % MCAST_SLOTS];
+	rec = link->mem.recs[link->in++ % MCAST_RECORDS];
 	/* A record's own bytes; a block's, with its record ahead of it. */
-	if (byte_len != (link->lane == MCAST_BLOCKS && rec.type == MCAST_BLOCK
-				 ? rec.len
-				 : sizeof(rec))) {
+	if (byte_len !=
+	    (link->channel == MCAST_BLOCKS && rec.type == MCAST_BLOCK
+		     ? rec.len
+		     : sizeof(rec))) {
 		conn_break(conn, -SKEIN_EPEER, "mcast: a record of %u bytes",
 			   byte_len);
 		return;
 	}
 	if (link->group && link->group->eng.nbs[link->nb].up) {
-		mcast_eng_record(&link->group->eng, link->nb, link->lane,
+		mcast_eng_record(&link->group->eng, link->nb, link->channel,
 				 CONN_IMM_VALUE(imm), &rec,
 				 engine_now_ns(conn_engine(conn)));
 		mcast_group_kick(link->group);
@@ -360,7 +361,7 @@ static void mcast_imm(struct skein_conn *conn, uint32_t imm, uint32_t byte_len)
 	}
 	if (link->group ? link->group->eng.nbs[link->nb].down
 			: !list_linked(&link->parked))
-		return; /* the group has left, or the other lane is gone */
+		return; /* the group has left, or the other channel is gone */
 	if (link->n_early == MCAST_EARLY) {
 		conn_break(conn, -SKEIN_EPEER,
 			   "mcast: it goes on before we have said HELLO");
@@ -382,17 +383,17 @@ static void mcast_broken(struct skein_conn *conn, int err)
 	unpark(link, mx);
 	if (!g)
 		return;
-	other = g->links[link->nb][!link->lane];
+	other = g->links[link->nb][!link->channel];
 	if (!other || !other->ready)
 		mcast_eng_link_down(&g->eng, link->nb, err);
-	else if (mcast_eng_link_hurt(&g->eng, link->nb, err))
+	else if (mcast_eng_channel_down(&g->eng, link->nb, err))
 		conn_break(other->conn, err,
 			   "mcast: its other connection "
 			   "with this peer has broken");
 	mcast_group_kick(g);
 	if (link->dialled)
 		return;
-	g->links[link->nb][link->lane] = NULL;
+	g->links[link->nb][link->channel] = NULL;
 	link->group = NULL;
 }
 
@@ -405,7 +406,7 @@ static void mcast_closed(struct skein_conn *conn, void *state)
 	unpark(link, mx);
 	mem_put(link, conn);
 	if (!link->dialled && link->group) {
-		link->group->links[link->nb][link->lane] = NULL;
+		link->group->links[link->nb][link->channel] = NULL;
 		link->group = NULL;
 	}
 	if (!link->dialled || link->orphan)
@@ -429,7 +430,8 @@ static void on_state(void *arg, struct skein_conn *conn,
 	mcast_group_kick(g);
 }
 
-static bool link_put(struct skein_mcast *g, uint32_t nb, enum mcast_lane lane)
+static bool link_put(struct skein_mcast *g, uint32_t nb,
+		     enum mcast_channel channel)
 {
 	struct mcast_link *link = env_alloc(mcast_env(g), sizeof(*link));
 
@@ -437,10 +439,10 @@ static bool link_put(struct skein_mcast *g, uint32_t nb, enum mcast_lane lane)
 		return false;
 	link->group = g;
 	link->nb = nb;
-	link->lane = lane;
+	link->channel = channel;
 	link->dialled = true;
-	g->links[nb][lane] = link;
-	if (g->attr.rank || !g->attr.slots || lane != MCAST_WORDS)
+	g->links[nb][channel] = link;
+	if (g->attr.rank || !g->attr.slots || channel != MCAST_WORDS)
 		return true;
 	link->small =
 		env_alloc(mcast_env(g), MCAST_SLOT_MAX * sizeof(*link->small));
@@ -461,16 +463,16 @@ static int dial(struct skein_mcast *g, uint32_t nb, struct mcast_link *link)
 
 int mcast_link_dial(struct skein_mcast *g, uint32_t nb)
 {
-	struct mcast_link **lanes = g->links[nb];
+	struct mcast_link **channels = g->links[nb];
 	int rc = 0;
 
 	/* Both before either runs: another thread may have the engine, which
 	 * looks at the other one when one is ready. On failure
 	 * mcast_link_drop() has them. */
-	for (unsigned i = 0; i < g->eng.nbs[nb].lanes && !rc; i++)
+	for (unsigned i = 0; i < g->eng.nbs[nb].channels && !rc; i++)
 		rc = link_put(g, nb, i) ? 0 : -ENOMEM;
-	for (unsigned i = 0; i < g->eng.nbs[nb].lanes && !rc; i++)
-		rc = dial(g, nb, lanes[i]);
+	for (unsigned i = 0; i < g->eng.nbs[nb].channels && !rc; i++)
+		rc = dial(g, nb, channels[i]);
 	return rc;
 }
 
@@ -489,8 +491,8 @@ static void drop(struct skein_mcast *g, struct mcast_link **place)
 
 void mcast_link_drop(struct skein_mcast *g, uint32_t nb)
 {
-	for (unsigned lane = 0; lane < MCAST_LANES; lane++)
-		drop(g, &g->links[nb][lane]);
+	for (unsigned channel = 0; channel < MCAST_CHANNELS; channel++)
+		drop(g, &g->links[nb][channel]);
 }
 
 const struct conn_module mcast_module = {

@@ -10,7 +10,7 @@
 #ifndef SKEIN_MCAST_NEED_H
 #define SKEIN_MCAST_NEED_H
 
-#include "mcast/resume_plan.h"
+#include "mcast/resume/plan.h"
 
 struct mcast_eng;
 

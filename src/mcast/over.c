@@ -50,7 +50,7 @@ void mcast_over_ack(struct mcast_eng *e, struct mcast_nb *nb,
 
 	if (!nb->below || rec->msg < nb->ack || rec->rank >= e->conf.n ||
 	    (mcast_is_root(e) && rec->msg > sent)) {
-		mcast_garbage(e, nb, "an ACK that cannot be");
+		mcast_protocol_error(e, nb, "an ACK that cannot be");
 		return;
 	}
 	nb->acked = true;
@@ -91,24 +91,24 @@ static int acknowledge(struct mcast_eng *e)
 		if (mcast_is_root(e))
 			e->port->ops->changed(e->port);
 	}
-	if (e->now_ns - e->told_ns < MCAST_TELL_NS && e->told_ack == n &&
-	    e->told_up)
+	if (e->now_ns - e->reported_ns < MCAST_REPORT_NS &&
+	    e->reported_ack == n && e->reported_up)
 		return 0;
 	least = least_have(e, &rank);
-	due = !e->told_up || e->told_ack != n ||
-	      (least != e->told_least && least);
+	due = !e->reported_up || e->reported_ack != n ||
+	      (least != e->reported_least && least);
 	if (mcast_is_root(e)) {
 		e->stats.least_have = least == UINT32_MAX ? 0 : least;
 		e->stats.slowest = rank;
 		due = false;
 	}
-	if (e->told_ns + MCAST_TELL_NS <= e->now_ns || due)
-		e->told_ns = e->now_ns;
+	if (e->reported_ns + MCAST_REPORT_NS <= e->now_ns || due)
+		e->reported_ns = e->now_ns;
 	if (!due || e->above == MCAST_NONE)
 		return rose; /* there may be a free slot */
-	e->told_up = true;
-	e->told_ack = n;
-	e->told_least = least;
+	e->reported_up = true;
+	e->reported_ack = n;
+	e->reported_least = least;
 	e->nbs[e->above].owe |= MCAST_OWE_ACK;
 	return 1;
 }
@@ -139,7 +139,7 @@ void mcast_over_close(struct mcast_eng *e, struct mcast_nb *nb,
 		return;
 	if (mcast_is_root(e) || (!bye && !above) || rec->msg != e->done ||
 	    e->x.active || mcast_resume_pending(e)) {
-		mcast_garbage(e, nb, "a CLOSE that cannot be");
+		mcast_protocol_error(e, nb, "a CLOSE that cannot be");
 		return;
 	}
 	if (rec->sum != e->digest) {
@@ -179,11 +179,12 @@ void mcast_eng_fail(struct mcast_eng *e, uint32_t rank, int err, uint32_t by)
 	/* Reckoned in the round to come: the time of the last one may be long
 	 * past. */
 	e->over_deadline_ns = 0;
-	e->tell_failed = true;
+	e->failure_due = true;
 	for (uint32_t i = 0; i < e->n_nbs; i++)
 		e->nbs[i].owe =
 			MCAST_OWE_FAIL |
-			(e->nbs[i].lanes == MCAST_LANES ? MCAST_OWE_STOP : 0);
+			(e->nbs[i].channels == MCAST_CHANNELS ? MCAST_OWE_STOP
+							      : 0);
 	e->port->ops->changed(e->port);
 }
 
@@ -193,7 +194,7 @@ void mcast_over_fail(struct mcast_eng *e, struct mcast_nb *nb,
 	if (e->closed)
 		return; /* it will not have heard; it has had everything */
 	if (rec->rank >= e->conf.n || rec->err > UINT16_MAX) {
-		mcast_garbage(e, nb, "a FAIL that cannot be");
+		mcast_protocol_error(e, nb, "a FAIL that cannot be");
 		return;
 	}
 	if (!e->over)
@@ -207,9 +208,9 @@ void mcast_eng_leave(struct mcast_eng *e)
 }
 
 void mcast_eng_fail_there(struct mcast_eng *e, uint32_t nb,
-			  enum mcast_lane lane)
+			  enum mcast_channel channel)
 {
-	e->nbs[nb].fail_there |= 1u << lane;
+	e->nbs[nb].fail_there |= 1u << channel;
 }
 
 /* Its link may come up yet. Nobody else tells it that the group is over: it would
@@ -226,8 +227,8 @@ static bool settled(const struct mcast_eng *e, const struct mcast_nb *nb)
 	if (!nb->up)
 		return !may_come(e, nb);
 	return nb->bye_in ||
-	       (nb->fail_out == mcast_nb_lanes(nb) &&
-		(nb->fail_in == mcast_nb_lanes(nb) || !nb->hello_in));
+	       (nb->fail_out == mcast_nb_channels(nb) &&
+		(nb->fail_in == mcast_nb_channels(nb) || !nb->hello_in));
 }
 
 static void end_messages(struct mcast_eng *e)
@@ -257,7 +258,7 @@ static bool too_slow(const struct mcast_eng *e, const struct mcast_nb *nb)
 {
 	return e->now_ns >= e->over_deadline_ns ||
 	       (e->leave_deadline_ns && e->now_ns >= e->leave_deadline_ns &&
-		nb->fail_there == mcast_nb_lanes(nb));
+		nb->fail_there == mcast_nb_channels(nb));
 }
 
 static int settle(struct mcast_eng *e)
@@ -265,7 +266,7 @@ static int settle(struct mcast_eng *e)
 	bool all = !e->flying && !e->slots.under_way;
 	struct mcast_nb *nb;
 
-	if (e->ended || e->tell_failed)
+	if (e->ended || e->failure_due)
 		return 0;
 	if (!e->over_deadline_ns)
 		e->over_deadline_ns = e->now_ns + MCAST_SETTLE_NS;

@@ -51,9 +51,10 @@ static int slab_new(struct skein_ctx *ctx, struct mcast_slab **out)
 
 	if (!slab)
 		return -ENOMEM;
-	rc = region_new(
-		ctx, MCAST_SLAB_RINGS * MCAST_SLOTS * sizeof(struct mcast_rec),
-		&slab->region);
+	rc = region_new(ctx,
+			MCAST_SLAB_RINGS * MCAST_RECORDS *
+				sizeof(struct mcast_rec),
+			&slab->region);
 	if (rc) {
 		env_free(ctx->env, slab);
 		return rc;
@@ -78,7 +79,7 @@ static struct mcast_slab *with_room(struct mcast_pool *pool)
 
 /* The lock is held; the slab has room. */
 static void take(struct mcast_pool *pool, struct mcast_slab *slab,
-		 struct mcast_lane_mem *ring)
+		 struct mcast_rec_ring *ring)
 {
 	unsigned i = (unsigned)__builtin_ctz(~slab->used);
 	uint32_t bit = 1u << i;
@@ -87,16 +88,16 @@ static void take(struct mcast_pool *pool, struct mcast_slab *slab,
 	slab->used |= bit;
 	ring->slab = slab;
 	ring->recs = (struct mcast_rec *)slab->region->addr +
-		     (size_t)i * MCAST_SLOTS;
+		     (size_t)i * MCAST_RECORDS;
 	ring->lkey = slab->region->mr->lkey;
 	ring->rkey = slab->region->mr->rkey;
 	/* What is new is not touched before it is used. */
 	if (slab->had & bit)
-		memset(ring->recs, 0, MCAST_SLOTS * sizeof(*ring->recs));
+		memset(ring->recs, 0, MCAST_RECORDS * sizeof(*ring->recs));
 	slab->had |= bit;
 }
 
-int mcast_pool_get(struct mcast_pool *pool, struct mcast_lane_mem *ring)
+int mcast_pool_get(struct mcast_pool *pool, struct mcast_rec_ring *ring)
 {
 	struct skein_env *env = pool->ctx->env;
 	struct mcast_slab *slab;
@@ -118,7 +119,7 @@ int mcast_pool_get(struct mcast_pool *pool, struct mcast_lane_mem *ring)
 	return rc;
 }
 
-void mcast_pool_put(struct mcast_pool *pool, struct mcast_lane_mem *ring,
+void mcast_pool_put(struct mcast_pool *pool, struct mcast_rec_ring *ring,
 		    bool quiet)
 {
 	struct skein_env *env = pool->ctx->env;
@@ -128,8 +129,8 @@ void mcast_pool_put(struct mcast_pool *pool, struct mcast_lane_mem *ring,
 	if (!slab)
 		return;
 	i = (size_t)(ring->recs - (struct mcast_rec *)slab->region->addr) /
-	    MCAST_SLOTS;
-	*ring = (struct mcast_lane_mem){0};
+	    MCAST_RECORDS;
+	*ring = (struct mcast_rec_ring){0};
 	if (!quiet)
 		return;
 	env_mutex_lock(env, &pool->lock);

@@ -54,8 +54,8 @@ struct mcast_pool {
 	unsigned n_kept;
 };
 
-/* MCAST_SLOTS records. All zero: none. */
-struct mcast_lane_mem {
+/* MCAST_RECORDS records. All zero: none. */
+struct mcast_rec_ring {
 	struct mcast_slab *slab;
 	struct mcast_rec *recs;
 	uint32_t lkey, rkey;
@@ -66,9 +66,9 @@ void mcast_pool_init(struct mcast_pool *pool, struct skein_ctx *ctx);
 void mcast_pool_fini(struct mcast_pool *pool);
 
 /* A ring of zeroes. 0 or a negative errno; the ring is untouched on failure. */
-int mcast_pool_get(struct mcast_pool *pool, struct mcast_lane_mem *ring);
+int mcast_pool_get(struct mcast_pool *pool, struct mcast_rec_ring *ring);
 /* Gives it back, or up; nothing when there is none. The ring is all zero then. */
-void mcast_pool_put(struct mcast_pool *pool, struct mcast_lane_mem *ring,
+void mcast_pool_put(struct mcast_pool *pool, struct mcast_rec_ring *ring,
 		    bool quiet);
 
 /* A region of len bytes, of any content. 0 or a negative errno. */

@@ -44,7 +44,7 @@ struct mcast_port_ops {
 	 * credit, queue full); else the link is going down: link_down()
 	 * follows. */
 	int (*record)(struct mcast_port *port, uint32_t nb,
-		      enum mcast_lane lane, const struct mcast_rec *rec);
+		      enum mcast_channel channel, const struct mcast_rec *rec);
 	/* rec->len bytes to the neighbour's memory, the record behind them,
 	 * in MCAST_BLOCKS. Errors as record(); after -EAGAIN the payload may have gone. */
 	int (*block)(struct mcast_port *port, uint32_t nb,
@@ -55,7 +55,7 @@ struct mcast_port_ops {
 	int (*small)(struct mcast_port *port, uint32_t nb,
 		     const struct mcast_buf *from, uint32_t len, uint64_t to,
 		     uint32_t rkey, uint32_t slot, struct mcast_op *op);
-	/* Ends a link, both lanes: link_down() follows, not inside. */
+	/* Ends a link, both channels: link_down() follows, not inside. */
 	void (*cut)(struct mcast_port *port, uint32_t nb, int err);
 
 	/* Zeroed; NULL when memory is short. */

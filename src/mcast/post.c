@@ -21,7 +21,7 @@ static const struct mcast_rec *mirror(const struct mcast_link *link,
 
 	if (!link->mirror.recs) /* inline: it is taken by the post */
 		return rec;
-	slot = &link->mirror.recs[link->out % MCAST_SLOTS];
+	slot = &link->mirror.recs[link->out % MCAST_RECORDS];
 	*slot = *rec;
 	return slot;
 }
@@ -51,7 +51,7 @@ static int write_record(struct mcast_link *link, const struct mcast_rec *rec,
 		.imm_data =
 			htonl(CONN_IMM(CONN_IMM_MCAST, mcast_imm_value(rec))),
 		.wr.rdma.remote_addr = link->peer.addr +
-				       link->out % MCAST_SLOTS * sizeof(*rec),
+				       link->out % MCAST_RECORDS * sizeof(*rec),
 		.wr.rdma.rkey = link->peer.rkey};
 
 	return conn_post(link->conn, &wr, op);
@@ -63,7 +63,7 @@ static void fail_done(struct conn_op *op, enum ibv_wc_status status)
 
 	if (status != IBV_WC_SUCCESS || !link->group)
 		return;
-	mcast_eng_fail_there(&link->group->eng, link->nb, link->lane);
+	mcast_eng_fail_there(&link->group->eng, link->nb, link->channel);
 	mcast_group_kick(link->group);
 }
 

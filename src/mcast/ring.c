@@ -3,19 +3,19 @@
  * ring.c - slots of registered memory for messages that are streamed: files
  * larger than memory.
  *
- * A receiver's slot is granted, has its block, and is free again when the
+ * A receiver's buffer is granted, has its block, and is free again when the
  * block has been sent as often as the schedule says and the application has
  * done with it. How many slots that takes is counted beforehand, along the
  * schedule (need.h); with so many the argument of xfer.c holds for streamed
  * messages too. The root's slots hold the next sends; a block that comes again
  * later is asked for again. In what is resumed a member may have slots of both
- * kinds: resume_stream.c.
+ * kinds: resume/stream.c.
  */
 #include "mcast/eng.h"
 
 #include <errno.h>
 
-/* Slots that fill() has while blocks come, too: resume_stream.c. */
+/* Slots that fill() has while blocks come, too: resume/stream.c. */
 #define FED_SLOTS 2u
 
 /* --- up and down -------------------------------------------------------- */
@@ -30,12 +30,12 @@ static int make(struct mcast_eng *e, uint32_t count)
 	mcast_ring_free(e);
 	if (count > e->conf.ring_blocks && len > MCAST_RING_MAX)
 		return -EFBIG;
-	r->slots = e->port->ops->alloc(e->port, count * sizeof(*r->slots));
-	if (!r->slots)
+	r->buffers = e->port->ops->alloc(e->port, count * sizeof(*r->buffers));
+	if (!r->buffers)
 		return -ENOMEM;
 	if (e->port->ops->mem_get(e->port, len, &r->mem, &r->handle)) {
-		e->port->ops->free(e->port, r->slots);
-		r->slots = NULL;
+		e->port->ops->free(e->port, r->buffers);
+		r->buffers = NULL;
 		return -ENOMEM;
 	}
 	r->count = count;
@@ -86,7 +86,7 @@ int mcast_ring_begin(struct mcast_eng *e)
 	rc = make(e, count);
 	if (rc)
 		return rc;
-	memset(e->ring.slots, 0, e->ring.count * sizeof(*e->ring.slots));
+	memset(e->ring.buffers, 0, e->ring.count * sizeof(*e->ring.buffers));
 	if (e->x.feed_most > e->ring.count)
 		e->x.feed_most = e->ring.count;
 	return 0;
@@ -96,7 +96,7 @@ void mcast_ring_free(struct mcast_eng *e)
 {
 	if (e->ring.handle)
 		e->port->ops->mem_put(e->port, e->ring.handle);
-	e->port->ops->free(e->port, e->ring.slots);
+	e->port->ops->free(e->port, e->ring.buffers);
 	e->ring = (struct mcast_ring){0};
 }
 
@@ -109,8 +109,8 @@ bool mcast_ring_room(const struct mcast_eng *e, bool fed)
 	if (!fed)
 		most = e->ring.count - most;
 	for (uint32_t i = 0; i < e->ring.count; i++)
-		used += e->ring.slots[i].state != MCAST_SLOT_FREE &&
-			e->ring.slots[i].fed == fed;
+		used += e->ring.buffers[i].state != MCAST_BUFFER_FREE &&
+			e->ring.buffers[i].fed == fed;
 	return used < most;
 }
 
@@ -119,45 +119,47 @@ uint32_t mcast_ring_take(struct mcast_eng *e, bool fed, uint32_t unsent)
 	uint32_t i = 0;
 
 	if (!mcast_ring_room(e, fed))
-		return MCAST_NO_SLOT;
-	while (e->ring.slots[i].state != MCAST_SLOT_FREE)
+		return MCAST_NO_BUFFER;
+	while (e->ring.buffers[i].state != MCAST_BUFFER_FREE)
 		i++;
-	e->ring.slots[i] = (struct mcast_slot){.state = MCAST_SLOT_GRANTED,
-					       .fed = fed,
-					       .unsent = unsent,
-					       .order = ++e->x.taken};
+	e->ring.buffers[i] =
+		(struct mcast_buffer){.state = MCAST_BUFFER_GRANTED,
+				      .fed = fed,
+				      .unsent = unsent,
+				      .order = ++e->x.taken};
 	return i;
 }
 
 /* The oldest that has a send of that block to come. */
 uint32_t mcast_ring_find(const struct mcast_eng *e, uint32_t block)
 {
-	const struct mcast_slot *s, *best = NULL;
+	const struct mcast_buffer *s, *best = NULL;
 
 	for (uint32_t i = 0; i < e->ring.count; i++) {
-		s = &e->ring.slots[i];
-		if (s->state >= MCAST_SLOT_FILLING && s->block == block &&
+		s = &e->ring.buffers[i];
+		if (s->state >= MCAST_BUFFER_FILLING && s->block == block &&
 		    s->unsent && (!best || s->order < best->order))
 			best = s;
 	}
-	if (!best || best->state != MCAST_SLOT_HAVE)
-		return MCAST_NO_SLOT;
-	return (uint32_t)(best - e->ring.slots);
+	if (!best || best->state != MCAST_BUFFER_HAVE)
+		return MCAST_NO_BUFFER;
+	return (uint32_t)(best - e->ring.buffers);
 }
 
 void mcast_ring_release(struct mcast_eng *e, uint32_t i)
 {
-	struct mcast_slot *s = &e->ring.slots[i];
+	struct mcast_buffer *s = &e->ring.buffers[i];
 
-	if (s->state == MCAST_SLOT_HAVE && !s->app && !s->unsent && !s->flying)
-		s->state = MCAST_SLOT_FREE;
+	if (s->state == MCAST_BUFFER_HAVE && !s->app && !s->unsent &&
+	    !s->flying)
+		s->state = MCAST_BUFFER_FREE;
 }
 
-struct mcast_buf mcast_ring_buf(const struct mcast_eng *e, uint32_t slot)
+struct mcast_buf mcast_ring_buf(const struct mcast_eng *e, uint32_t buffer)
 {
 	struct mcast_buf buf = e->ring.mem;
 
-	buf.addr += (uint64_t)slot * e->conf.block_size;
+	buf.addr += (uint64_t)buffer * e->conf.block_size;
 	return buf;
 }
 
@@ -176,10 +178,10 @@ void mcast_ring_have(struct mcast_eng *e, uint32_t i, uint32_t block,
 		     uint64_t sum, bool had)
 {
 	struct skein_mcast_block b = block_at(e, i, block);
-	struct mcast_slot *s = &e->ring.slots[i];
+	struct mcast_buffer *s = &e->ring.buffers[i];
 	int rc;
 
-	s->state = MCAST_SLOT_HAVE;
+	s->state = MCAST_BUFFER_HAVE;
 	s->block = block;
 	s->sum = sum;
 	if (had) {
@@ -197,12 +199,12 @@ void mcast_ring_have(struct mcast_eng *e, uint32_t i, uint32_t block,
 
 /* --- the application is through with a block ---------------------------- */
 
-static struct mcast_slot *held(const struct mcast_eng *e, uint32_t block)
+static struct mcast_buffer *held(const struct mcast_eng *e, uint32_t block)
 {
-	struct mcast_slot *s, *best = NULL;
+	struct mcast_buffer *s, *best = NULL;
 
 	for (uint32_t i = 0; i < e->ring.count; i++) {
-		s = &e->ring.slots[i];
+		s = &e->ring.buffers[i];
 		if (s->app && s->block == block &&
 		    (!best || s->order < best->order))
 			best = s;
@@ -212,9 +214,9 @@ static struct mcast_slot *held(const struct mcast_eng *e, uint32_t block)
 
 static void filled(struct mcast_eng *e, uint32_t i)
 {
-	struct mcast_slot *s = &e->ring.slots[i];
+	struct mcast_buffer *s = &e->ring.buffers[i];
 
-	s->state = MCAST_SLOT_HAVE;
+	s->state = MCAST_BUFFER_HAVE;
 	if (e->conf.checksum)
 		s->sum = mcast_sum(mcast_ring_buf(e, i).addr,
 				   mcast_block_len(&e->x.msg, s->block),
@@ -229,7 +231,7 @@ static void filled(struct mcast_eng *e, uint32_t i)
 void mcast_eng_block_done(struct mcast_eng *e, uint64_t seq, uint32_t block,
 			  int status)
 {
-	struct mcast_slot *s;
+	struct mcast_buffer *s;
 	uint32_t i;
 
 	if (!seq && mcast_resume_reading(e)) {
@@ -246,28 +248,29 @@ void mcast_eng_block_done(struct mcast_eng *e, uint64_t seq, uint32_t block,
 	s = held(e, block);
 	if (!s)
 		return;
-	i = (uint32_t)(s - e->ring.slots);
+	i = (uint32_t)(s - e->ring.buffers);
 	s->app = false;
 	e->x.n_app--;
 	if (status) {
 		mcast_eng_fail(e, e->conf.rank, status, e->conf.rank);
 		return;
 	}
-	if (s->state == MCAST_SLOT_FILLING)
+	if (s->state == MCAST_BUFFER_FILLING)
 		filled(e, i);
 	mcast_ring_release(e, i);
 }
 
 /* --- the root's source -------------------------------------------------- */
 
-/* The slot of the last block that was asked for, if that is block. */
-static struct mcast_slot *same_again(const struct mcast_eng *e, uint32_t block)
+/* The buffer of the last block that was asked for, if that is block. */
+static struct mcast_buffer *same_again(const struct mcast_eng *e,
+				       uint32_t block)
 {
-	struct mcast_slot *s;
+	struct mcast_buffer *s;
 
 	for (uint32_t i = 0; e->x.fed && i < e->ring.count; i++) {
-		s = &e->ring.slots[i];
-		if (s->state >= MCAST_SLOT_FILLING && s->block == block &&
+		s = &e->ring.buffers[i];
+		if (s->state >= MCAST_BUFFER_FILLING && s->block == block &&
 		    s->order == e->x.fed)
 			return s;
 	}
@@ -289,10 +292,10 @@ bool mcast_ring_may_feed(const struct mcast_eng *e)
 static void ask(struct mcast_eng *e, uint32_t i, uint32_t block)
 {
 	struct skein_mcast_block b = block_at(e, i, block);
-	struct mcast_slot *s = &e->ring.slots[i];
+	struct mcast_buffer *s = &e->ring.buffers[i];
 	int rc;
 
-	s->state = MCAST_SLOT_FILLING;
+	s->state = MCAST_BUFFER_FILLING;
 	s->app = true;
 	s->block = block;
 	e->x.fed = s->order;
@@ -307,7 +310,7 @@ int mcast_ring_feed(struct mcast_eng *e)
 {
 	struct mcast_xfer *x = &e->x;
 	uint32_t block = (uint32_t)x->feed.block;
-	struct mcast_slot *same;
+	struct mcast_buffer *same;
 
 	if (!mcast_ring_may_feed(e))
 		return 0;

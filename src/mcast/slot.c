@@ -108,7 +108,7 @@ void mcast_slot_ring(struct mcast_eng *e, struct mcast_nb *nb,
 {
 	if (!mcast_is_root(e) || nb->has_ring || !e->slots.count ||
 	    rec->len != e->slots.count * e->slots.stride) {
-		mcast_garbage(e, nb, "a RING that cannot be");
+		mcast_protocol_error(e, nb, "a RING that cannot be");
 		return;
 	}
 	nb->has_ring = true;
@@ -301,13 +301,13 @@ void mcast_slot_in(struct mcast_eng *e, uint32_t i, uint32_t imm_value,
 		return; /* what is still under way of it is not counted */
 	if (nb->rank || !s->count || !nb->hello_in ||
 	    nb->owe & MCAST_OWE_RING || s->next - s->taken == s->count) {
-		mcast_garbage(e, nb, "a small message out of place");
+		mcast_protocol_error(e, nb, "a small message out of place");
 		return;
 	}
 	/* A copy: what was checked is what is used. */
 	memcpy(&rec, slot_buf(s, s->next).addr, HEAD);
 	if (!in_right(e, nb, &rec, imm_value, byte_len)) {
-		mcast_garbage(e, nb, "a small message that cannot be");
+		mcast_protocol_error(e, nb, "a small message that cannot be");
 		return;
 	}
 	s->recs[slot_of(s, s->next)] = rec;
@@ -374,7 +374,8 @@ static void take(struct mcast_eng *e)
 	int rc;
 
 	if (rec->msg < e->done) {
-		mcast_garbage(e, &e->nbs[e->above], "a message in two ways");
+		mcast_protocol_error(e, &e->nbs[e->above],
+				     "a message in two ways");
 		return;
 	}
 	if (!sum_right(e, rec, slot_buf(s, s->taken).addr + HEAD))

@@ -26,7 +26,7 @@
 /* Connections of groups that are not open here yet. */
 #define MCAST_PARKED_MAX 2048u
 #define MCAST_PARKED_NS (60 * 1000 * 1000 * 1000ull)
-/* All that a member says in a lane before the other has said HELLO: that, and
+/* All that a member says in a channel before the other has said HELLO: that, and
  * FAIL. */
 #define MCAST_EARLY 2u
 
@@ -57,27 +57,27 @@ struct mcast_small_op {
 	struct mcast_op *user; /* NULL: free, or the group has left */
 };
 
-/* One connection of one group: a lane of a neighbour's link. */
+/* One connection of one group: a channel of a neighbour's link. */
 struct mcast_link {
 	struct skein_conn *conn;
 	struct skein_conn *handle; /* dialled: the same, of who dialled */
 	struct skein_mcast *group; /* NULL: parked, or the group has left */
 	uint32_t nb;
-	enum mcast_lane lane;
+	enum mcast_channel channel;
 	bool dialled;
 	bool ready; /* posts are allowed */
 	bool was_ready;
 	bool orphan; /* dialled: freed with its connection */
 	struct mcast_section peer;
-	struct mcast_lane_mem mem;    /* its peer writes */
-	struct mcast_lane_mem mirror; /* ... it writes from; none: inline */
+	struct mcast_rec_ring mem;    /* its peer writes */
+	struct mcast_rec_ring mirror; /* ... it writes from; none: inline */
 	uint32_t inline_max;
 	uint32_t in, out;
 	struct list_node parked;
 	uint64_t parked_until_ns;
 	struct mcast_block_op ops[MCAST_SENDS];
 	struct mcast_small_op *small; /* the root's, of each slot */
-	struct conn_op fail_op;	      /* FAIL, the last record of a lane */
+	struct conn_op fail_op;	      /* FAIL, the last record of a channel */
 	unsigned n_early;
 	struct {
 		uint32_t value;
@@ -98,7 +98,7 @@ struct skein_mcast {
 	uint64_t list, params;
 	uint64_t pair; /* names this opening in its offers */
 	/* of each neighbour; NULL: none now */
-	struct mcast_link *(*links)[MCAST_LANES];
+	struct mcast_link *(*links)[MCAST_CHANNELS];
 	bool kicked;	      /* a round may move something */
 	uint64_t deadline_ns; /* of the engine, after its last round */
 	uint64_t moved_ns;

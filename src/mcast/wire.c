@@ -52,18 +52,19 @@ static bool unused_zero(const struct mcast_rec *rec)
 	       (rec->type == MCAST_FAIL) == (rec->err != 0);
 }
 
-static bool lane_right(const struct mcast_rec *rec, enum mcast_lane lane)
+static bool channel_right(const struct mcast_rec *rec,
+			  enum mcast_channel channel)
 {
 	return rec->type == MCAST_FAIL ||
-	       (rec->type == MCAST_BLOCK) == (lane == MCAST_BLOCKS);
+	       (rec->type == MCAST_BLOCK) == (channel == MCAST_BLOCKS);
 }
 
-bool mcast_rec_valid(const struct mcast_rec *rec, enum mcast_lane lane,
+bool mcast_rec_valid(const struct mcast_rec *rec, enum mcast_channel channel,
 		     uint32_t number, uint32_t imm_value)
 {
 	return rec->type >= MCAST_HELLO && rec->type < MCAST_TYPE_END &&
-	       lane_right(rec, lane) && !rec->flags && rec->number == number &&
-	       !rec->zero[0] && !rec->zero[1] &&
+	       channel_right(rec, channel) && !rec->flags &&
+	       rec->number == number && !rec->zero[0] && !rec->zero[1] &&
 	       mcast_imm_value(rec) == imm_value && unused_zero(rec);
 }
 
@@ -78,7 +79,7 @@ void mcast_section_put(const struct mcast_section *s, struct bytes_out *out)
 	bytes_put_u32(out, s->to);
 	bytes_put_u64(out, s->addr);
 	bytes_put_u32(out, s->rkey);
-	bytes_put_u32(out, s->lane);
+	bytes_put_u32(out, s->channel);
 	bytes_put_u64(out, s->pair);
 }
 
@@ -93,13 +94,13 @@ int mcast_section_get(struct mcast_section *s, struct bytes_in *in)
 	s->to = bytes_get_u32(in);
 	s->addr = bytes_get_u64(in);
 	s->rkey = bytes_get_u32(in);
-	s->lane = bytes_get_u32(in);
+	s->channel = bytes_get_u32(in);
 	s->pair = bytes_get_u64(in);
 	/* Sections of other versions have other lengths. */
 	if (version && version != MCAST_VERSION)
 		return -SKEIN_EVERSION;
 	if (!version || in->failed || bytes_left(in) || flags ||
-	    s->lane >= MCAST_LANES || s->from == s->to)
+	    s->channel >= MCAST_CHANNELS || s->from == s->to)
 		return -SKEIN_EPEER;
 	return 0;
 }

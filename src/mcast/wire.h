@@ -16,17 +16,17 @@
 #include "base/bytes.h"
 
 #define MCAST_VERSION 5
-#define MCAST_SLOTS 128u
+#define MCAST_RECORDS 128u
 #define MCAST_BLOCK_FIRST UINT32_MAX
 /* Of a message: what the immediate can say. */
 #define MCAST_IMM_SIZE_MAX 0xffffffu
 
 /* The two connections of a pair of neighbours. What is said does not wait
  * behind blocks. */
-enum mcast_lane {
+enum mcast_channel {
 	MCAST_WORDS,  /* all but: */
 	MCAST_BLOCKS, /* BLOCK, and FAIL behind the last one */
-	MCAST_LANES,
+	MCAST_CHANNELS,
 };
 
 enum mcast_type {
@@ -78,7 +78,7 @@ _Static_assert(offsetof(struct mcast_rec, zero) == 48, "section 3");
 uint32_t mcast_imm_value(const struct mcast_rec *rec);
 /* Is rec, the number-th on its connection, with this immediate, one that can
  * be? What depends on the state of the group is not looked at. */
-bool mcast_rec_valid(const struct mcast_rec *rec, enum mcast_lane lane,
+bool mcast_rec_valid(const struct mcast_rec *rec, enum mcast_channel channel,
 		     uint32_t number, uint32_t imm_value);
 
 /* Section 2. */
@@ -89,7 +89,7 @@ struct mcast_section {
 	uint32_t from, to;
 	uint64_t addr;
 	uint32_t rkey;
-	uint32_t lane;
+	uint32_t channel;
 	uint64_t pair; /* the same in both connections of an opening */
 };
 #define MCAST_SECTION_LEN 56u

@@ -262,28 +262,30 @@ static int grant_next(struct mcast_eng *e)
 {
 	struct mcast_xfer *x = &e->x;
 	struct mcast_nb *nb = peer_of(e, x->grant.peer);
-	uint32_t block = (uint32_t)x->grant.block, slot = MCAST_NO_SLOT;
+	uint32_t block = (uint32_t)x->grant.block, buffer = MCAST_NO_BUFFER;
 	struct mcast_buf to = x->base;
 
 	if (!mcast_nb_open(nb))
 		return 0;
 	if (x->stream) {
-		slot = mcast_ring_take(e, false,
-				       mcast_need_unsent(e, &x->grant));
-		if (slot == MCAST_NO_SLOT)
+		buffer = mcast_ring_take(e, false,
+					 mcast_need_unsent(e, &x->grant));
+		if (buffer == MCAST_NO_BUFFER)
 			return 0;
-		to = mcast_ring_buf(e, slot);
+		to = mcast_ring_buf(e, buffer);
 	} else {
 		to.addr += (uint64_t)block * x->msg.block_size;
 	}
 	if (say_ready(e, nb, x->msg.seq, block, mcast_block_len(&x->msg, block),
 		      &to)) {
-		if (slot != MCAST_NO_SLOT)
-			e->ring.slots[slot].state = MCAST_SLOT_FREE;
+		if (buffer != MCAST_NO_BUFFER)
+			e->ring.buffers[buffer].state = MCAST_BUFFER_FREE;
 		return 0;
 	}
-	e->grants[e->n_grants++] = (struct mcast_grant){
-		.nb = (uint32_t)(nb - e->nbs), .block = block, .slot = slot};
+	e->grants[e->n_grants++] =
+		(struct mcast_grant){.nb = (uint32_t)(nb - e->nbs),
+				     .block = block,
+				     .buffer = buffer};
 	if (mcast_resume_active(e))
 		mcast_resume_next_grant(e);
 	else
@@ -305,7 +307,7 @@ void mcast_xfer_ready(struct mcast_eng *e, struct mcast_nb *nb,
 		      const struct mcast_rec *rec)
 {
 	if (nb->n_ready == MCAST_READYS) {
-		mcast_garbage(e, nb, "more READYs than there can be");
+		mcast_protocol_error(e, nb, "more READYs than there can be");
 		return;
 	}
 	nb->ready[nb->n_ready++] = (struct mcast_ready){.msg = rec->msg,
@@ -338,12 +340,12 @@ void mcast_xfer_begin(struct mcast_eng *e, struct mcast_nb *nb,
 		      const struct mcast_rec *rec)
 {
 	struct mcast_arrival a = {.nb = (uint32_t)(nb - e->nbs),
-				  .slot = MCAST_NO_SLOT,
+				  .buffer = MCAST_NO_BUFFER,
 				  .rec = *rec};
 	struct skein_mcast_msg msg;
 
 	if (!begins_right(e, nb, rec, &msg) || !begun(e, &msg))
-		mcast_garbage(e, nb, "a BEGIN out of place");
+		mcast_protocol_error(e, nb, "a BEGIN out of place");
 	else
 		e->arrivals[e->n_arrivals++] = a;
 }
@@ -368,7 +370,7 @@ void mcast_xfer_block(struct mcast_eng *e, struct mcast_nb *nb,
 		      const struct mcast_rec *rec)
 {
 	struct mcast_arrival a = {.nb = (uint32_t)(nb - e->nbs),
-				  .slot = MCAST_NO_SLOT,
+				  .buffer = MCAST_NO_BUFFER,
 				  .rec = *rec};
 	struct skein_mcast_msg msg;
 	struct mcast_grant g;
@@ -382,10 +384,11 @@ void mcast_xfer_block(struct mcast_eng *e, struct mcast_nb *nb,
 		right = take_grant(e, a.nb, &g) && rec->msg == e->x.msg.seq &&
 			rec->block == g.block && rec->size == e->x.msg.size &&
 			rec->len == mcast_block_len(&e->x.msg, rec->block);
-		a.slot = right ? g.slot : MCAST_NO_SLOT;
+		a.buffer = right ? g.buffer : MCAST_NO_BUFFER;
 	}
 	if (!right)
-		mcast_garbage(e, nb, "a BLOCK that the schedule has not");
+		mcast_protocol_error(e, nb,
+				     "a BLOCK that the schedule has not");
 	else
 		e->arrivals[e->n_arrivals++] = a;
 }
@@ -398,8 +401,8 @@ static struct mcast_buf arrival_buf(const struct mcast_eng *e,
 
 	if (a->first)
 		return e->first;
-	if (a->slot != MCAST_NO_SLOT)
-		return mcast_ring_buf(e, a->slot);
+	if (a->buffer != MCAST_NO_BUFFER)
+		return mcast_ring_buf(e, a->buffer);
 	buf.addr += (uint64_t)a->rec.block * e->conf.block_size;
 	return buf;
 }
@@ -437,7 +440,7 @@ static int begin(struct mcast_eng *e, struct mcast_arrival *a)
 	if (e->over || !a->first)
 		return 0;
 	if (e->x.stream)
-		a->slot = mcast_ring_take(e, false, e->x.left[a->rec.block]);
+		a->buffer = mcast_ring_take(e, false, e->x.left[a->rec.block]);
 	a->first = false;
 	to = arrival_buf(e, a);
 	if (a->rec.len)
@@ -465,8 +468,8 @@ static void arrive(struct mcast_eng *e, struct mcast_arrival *a)
 	e->stats.bytes_received += a->rec.len;
 	had = mcast_have(&e->x, a->rec.block);
 	mcast_have_set(e, a->rec.block, sum);
-	if (a->slot != MCAST_NO_SLOT)
-		mcast_ring_have(e, a->slot, a->rec.block, sum, had);
+	if (a->buffer != MCAST_NO_BUFFER)
+		mcast_ring_have(e, a->buffer, a->rec.block, sum, had);
 }
 
 bool mcast_xfer_arrived(const struct mcast_eng *e)
@@ -491,15 +494,15 @@ int mcast_xfer_arrivals(struct mcast_eng *e)
 
 /* --- sends -------------------------------------------------------------- */
 
-/* Is the block of the next send here? slot: where, when it is streamed. */
-static bool here(const struct mcast_eng *e, uint32_t *slot)
+/* Is the block of the next send here? buffer: where, when it is streamed. */
+static bool here(const struct mcast_eng *e, uint32_t *buffer)
 {
 	const struct mcast_xfer *x = &e->x;
 
-	*slot = MCAST_NO_SLOT;
+	*buffer = MCAST_NO_BUFFER;
 	if (x->stream) {
-		*slot = mcast_ring_find(e, (uint32_t)x->send.block);
-		return *slot != MCAST_NO_SLOT;
+		*buffer = mcast_ring_find(e, (uint32_t)x->send.block);
+		return *buffer != MCAST_NO_BUFFER;
 	}
 	return (mcast_is_root(e) && !mcast_resume_active(e)) ||
 	       mcast_have(x, (uint32_t)x->send.block);
@@ -566,7 +569,7 @@ static int send_begins(struct mcast_eng *e)
 		if (!may_begin(e, nb))
 			continue;
 		if (!asks(e, &nb->ready[0]))
-			mcast_garbage(e, nb, "a READY before BEGIN");
+			mcast_protocol_error(e, nb, "a READY before BEGIN");
 		else if (mcast_say(e, nb, MCAST_WORDS, &rec))
 			continue;
 		ready_used(nb);
@@ -576,14 +579,14 @@ static int send_begins(struct mcast_eng *e)
 	return moved;
 }
 
-static uint64_t sum_of(struct mcast_eng *e, uint32_t block, uint32_t slot,
+static uint64_t sum_of(struct mcast_eng *e, uint32_t block, uint32_t buffer,
 		       const struct mcast_buf *from)
 {
 	struct mcast_xfer *x = &e->x;
 	uint64_t sum = 0;
 
-	if (slot != MCAST_NO_SLOT)
-		return e->ring.slots[slot].sum;
+	if (buffer != MCAST_NO_BUFFER)
+		return e->ring.buffers[buffer].sum;
 	if (mcast_have(x, block))
 		return x->sums ? x->sums[block] : 0;
 	/* The root, for the first time. */
@@ -594,7 +597,7 @@ static uint64_t sum_of(struct mcast_eng *e, uint32_t block, uint32_t slot,
 	return sum;
 }
 
-static int post(struct mcast_eng *e, struct mcast_nb *nb, uint32_t slot)
+static int post(struct mcast_eng *e, struct mcast_nb *nb, uint32_t buffer)
 {
 	struct mcast_xfer *x = &e->x;
 	struct mcast_sendop *op = free_op(e);
@@ -608,11 +611,11 @@ static int post(struct mcast_eng *e, struct mcast_nb *nb, uint32_t slot)
 				.len = mcast_block_len(&x->msg, block)};
 	int rc;
 
-	if (slot != MCAST_NO_SLOT)
-		from = mcast_ring_buf(e, slot);
+	if (buffer != MCAST_NO_BUFFER)
+		from = mcast_ring_buf(e, buffer);
 	else if (x->msg.size)
 		from.addr += (uint64_t)block * x->msg.block_size;
-	rec.sum = sum_of(e, block, slot, &from);
+	rec.sum = sum_of(e, block, buffer, &from);
 	rc = e->port->ops->block(e->port, (uint32_t)(nb - e->nbs), &rec, &from,
 				 nb->ready[0].addr, nb->ready[0].rkey, &op->op);
 	if (rc) {
@@ -622,11 +625,11 @@ static int post(struct mcast_eng *e, struct mcast_nb *nb, uint32_t slot)
 	nb->out[MCAST_BLOCKS]++;
 	op->busy = true;
 	op->nb = (uint32_t)(nb - e->nbs);
-	op->slot = slot;
+	op->buffer = buffer;
 	e->flying++;
-	if (slot != MCAST_NO_SLOT) {
-		e->ring.slots[slot].flying++;
-		e->ring.slots[slot].unsent--;
+	if (buffer != MCAST_NO_BUFFER) {
+		e->ring.buffers[buffer].flying++;
+		e->ring.buffers[buffer].unsent--;
 	}
 	e->stats.blocks_sent++;
 	e->stats.bytes_sent += rec.len;
@@ -637,10 +640,10 @@ static int send_next(struct mcast_eng *e)
 {
 	struct mcast_xfer *x = &e->x;
 	struct mcast_nb *nb;
-	uint32_t slot;
+	uint32_t buffer;
 
 	if (!x->active || !x->sends || e->over || e->flying == MCAST_SENDS ||
-	    seeks(e, true) || !here(e, &slot))
+	    seeks(e, true) || !here(e, &buffer))
 		return 0;
 	nb = peer_of(e, x->send.peer);
 	if (!mcast_nb_open(nb))
@@ -651,10 +654,11 @@ static int send_next(struct mcast_eng *e)
 		return 0;
 	}
 	if (!fits(e, nb)) {
-		mcast_garbage(e, nb, "a READY that the schedule has not");
+		mcast_protocol_error(e, nb,
+				     "a READY that the schedule has not");
 		return 1;
 	}
-	if (post(e, nb, slot))
+	if (post(e, nb, buffer))
 		return 0;
 	ready_used(nb);
 	x->waited = false;
@@ -695,10 +699,10 @@ static bool send_works(const struct mcast_eng *e)
 {
 	const struct mcast_xfer *x = &e->x;
 	const struct mcast_nb *nb;
-	uint32_t slot;
+	uint32_t buffer;
 
 	if (!x->active || !x->sends || e->flying == MCAST_SENDS ||
-	    seeks(e, true) || !here(e, &slot))
+	    seeks(e, true) || !here(e, &buffer))
 		return false;
 	nb = &e->nbs[mcast_nb_find(e, x->send.peer)];
 	return mcast_nb_open(nb) && nb->n_ready && !first_ahead(e, nb);

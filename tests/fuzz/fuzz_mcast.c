@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * fuzz_mcast.c - a member of a multicast group whose neighbours say whatever the
- * input has: handshake sections, and records in either lane. Input: one byte
+ * input has: handshake sections, and records in either channel. Input: one byte
  * for rank, algorithm, checksums, and whether an object is resumed, then operations (see enum). The one that
  * says what the member waits for, with a byte changed, goes deep into a
  * message; its block's bytes do not travel. So does the one with the small message
@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum {
 	OP_POLL,    /* ms u8 */
 	OP_NEXT,    /* offset u8, xor u8: what is waited for, changed */
-	OP_RECORD,  /* neighbour u8, lane u8, immediate u32, 64 bytes */
+	OP_RECORD,  /* neighbour u8, channel u8, immediate u32, 64 bytes */
 	OP_DOWN,    /* neighbour u8 */
 	OP_HURT,    /* neighbour u8 */
 	OP_SECTION, /* 56 bytes */
@@ -54,13 +54,13 @@ static struct member *member_of(struct mcast_port *port)
 
 /* --- the port ----------------------------------------------------------- */
 
-static int p_record(struct mcast_port *port, uint32_t nb, enum mcast_lane lane,
-		    const struct mcast_rec *rec)
+static int p_record(struct mcast_port *port, uint32_t nb,
+		    enum mcast_channel channel, const struct mcast_rec *rec)
 {
 	struct mcast_eng *e = &member_of(port)->eng;
 
 	/* What this end says the other one understands. */
-	skein_assert(mcast_rec_valid(rec, lane, e->nbs[nb].out[lane],
+	skein_assert(mcast_rec_valid(rec, channel, e->nbs[nb].out[channel],
 				     mcast_imm_value(rec)));
 	return 0;
 }
@@ -234,13 +234,14 @@ static void poll_all(struct member *m)
 		skein_assert(i < 10000);
 }
 
-static void hear(struct member *m, uint32_t nb, enum mcast_lane lane,
+static void hear(struct member *m, uint32_t nb, enum mcast_channel channel,
 		 const struct mcast_rec *rec, uint32_t imm)
 {
-	bool can_be = mcast_rec_valid(rec, lane, m->eng.nbs[nb].in[lane], imm);
-	bool heeded = !(m->eng.nbs[nb].fail_in & 1u << lane);
+	bool can_be =
+		mcast_rec_valid(rec, channel, m->eng.nbs[nb].in[channel], imm);
+	bool heeded = !(m->eng.nbs[nb].fail_in & 1u << channel);
 
-	mcast_eng_record(&m->eng, nb, lane, imm, rec, m->now);
+	mcast_eng_record(&m->eng, nb, channel, imm, rec, m->now);
 	skein_assert(can_be || !heeded || m->eng.over || m->eng.closed);
 }
 
@@ -279,10 +280,10 @@ static bool awaits_table(const struct mcast_eng *e, uint32_t *nb,
 	uint32_t rank, from;
 
 	for (*nb = 0; *nb < e->n_nbs; ++*nb)
-		if (r->shares[*nb].talks) {
+		if (r->exchanges[*nb].talks) {
 			rec->type = MCAST_RUN;
-			table_said(e, r->shares[*nb].rank, r->shares[*nb].got,
-				   rec);
+			table_said(e, r->exchanges[*nb].rank,
+				   r->exchanges[*nb].got, rec);
 			return true;
 		}
 	rec->type = MCAST_HAVE;
@@ -367,22 +368,22 @@ static bool awaited(const struct mcast_eng *e, uint32_t *nb,
 static void hear_next(struct member *m, struct bytes_in *in)
 {
 	unsigned off = bytes_get_u8(in), flip = bytes_get_u8(in);
-	enum mcast_lane lane;
+	enum mcast_channel channel;
 	struct mcast_rec rec;
 	uint32_t nb;
 
 	if (!awaited(&m->eng, &nb, &rec))
 		return;
-	lane = rec.type == MCAST_BLOCK ? MCAST_BLOCKS : MCAST_WORDS;
-	rec.number = m->eng.nbs[nb].in[lane];
+	channel = rec.type == MCAST_BLOCK ? MCAST_BLOCKS : MCAST_WORDS;
+	rec.number = m->eng.nbs[nb].in[channel];
 	((uint8_t *)&rec)[off % sizeof(rec)] ^= (uint8_t)flip;
-	hear(m, nb, lane, &rec, mcast_imm_value(&rec));
+	hear(m, nb, channel, &rec, mcast_imm_value(&rec));
 }
 
 static void hear_record(struct member *m, struct bytes_in *in)
 {
 	uint32_t nb = bytes_get_u8(in) % m->eng.n_nbs;
-	enum mcast_lane lane = bytes_get_u8(in) % MCAST_LANES;
+	enum mcast_channel channel = bytes_get_u8(in) % MCAST_CHANNELS;
 	uint32_t imm = bytes_get_u32(in);
 	const void *bytes = bytes_get(in, sizeof(struct mcast_rec));
 	struct mcast_rec rec;
@@ -390,7 +391,7 @@ static void hear_record(struct member *m, struct bytes_in *in)
 	if (!bytes)
 		return;
 	memcpy(&rec, bytes, sizeof(rec));
-	hear(m, nb, lane, &rec, imm);
+	hear(m, nb, channel, &rec, imm);
 }
 
 /* What is in the next slot, and an immediate that says so. */
@@ -432,7 +433,7 @@ static void link_ends(struct member *m, uint32_t nb, bool down)
 	if (down)
 		mcast_eng_link_down(&m->eng, nb, -ECONNRESET);
 	else
-		mcast_eng_link_hurt(&m->eng, nb, -ECONNRESET);
+		mcast_eng_channel_down(&m->eng, nb, -ECONNRESET);
 }
 
 static void section(struct bytes_in *in)

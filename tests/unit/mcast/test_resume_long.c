@@ -31,7 +31,7 @@ static void polled(struct member *m, uint64_t cpu_ns)
 	r->all_ns += cpu_ns;
 	if (cpu_ns > r->longest_ns)
 		r->longest_ns = cpu_ns;
-	r->compares += m->eng.resume && m->eng.resume->judge.upto;
+	r->compares += m->eng.resume && m->eng.resume->compare.upto;
 	r->plans += m->eng.resume && m->eng.resume->plan.sweep;
 	r->counts += m->eng.x.ring_due && m->eng.x.need.left;
 }
@@ -87,7 +87,7 @@ static void test_resumed(void **state)
 	w.polled = polled;
 	assert_true(world_run(&w, under_way, 20 * SECOND));
 	tell();
-	assert_true(rounds[0].compares >= blocks / MCAST_JUDGE_LOOKS);
+	assert_true(rounds[0].compares >= blocks / MCAST_COMPARE_LOOKS);
 	for (uint32_t i = 0; i < MEMBERS; i++)
 		assert_true(rounds[i].plans >= 2);
 	assert_true(rounds[1].counts >= blocks / MCAST_NEED_LOOKS);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/prng.h"
-#include "mcast/resume_plan.h"
+#include "mcast/resume/plan.h"
 #include "unit/cm.h"
 
 #define N_MAX 130u

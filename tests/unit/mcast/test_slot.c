@@ -38,7 +38,7 @@ static bool never(struct world *world)
 static bool all_up(struct world *world)
 {
 	for (uint32_t i = 0; i < world->n; i++)
-		if (!world->m[i].eng.told_up && i)
+		if (!world->m[i].eng.reported_up && i)
 			return false;
 	return true;
 }

@@ -79,10 +79,10 @@ static void test_immediate(void **state)
 
 static bool valid(const struct mcast_rec *rec)
 {
-	enum mcast_lane lane =
+	enum mcast_channel channel =
 		rec->type == MCAST_BLOCK ? MCAST_BLOCKS : MCAST_WORDS;
 
-	return mcast_rec_valid(rec, lane, 9, mcast_imm_value(rec));
+	return mcast_rec_valid(rec, channel, 9, mcast_imm_value(rec));
 }
 
 /* Each byte of a record that its type does not use. */
@@ -164,7 +164,7 @@ static void test_section(void **state)
 		    got.params == s.params && got.from == s.from &&
 		    got.to == s.to && got.addr == s.addr);
 	assert_int_equal(got.rkey, s.rkey);
-	assert_int_equal(got.lane, s.lane);
+	assert_int_equal(got.channel, s.channel);
 	assert_int_equal(got.pair, s.pair);
 	for (unsigned len = 0; len <= sizeof(buf); len++) {
 		if (len == MCAST_SECTION_LEN)

@@ -75,9 +75,9 @@ void world_init(struct world *w, uint64_t seed, uint32_t n,
 
 static void link_fini(struct link *l)
 {
-	for (unsigned lane = 0; lane < MCAST_LANES; lane++)
-		for (unsigned p = 0; p < l->lanes[lane].n; p++)
-			free(l->lanes[lane].packets[p].payload);
+	for (unsigned channel = 0; channel < MCAST_CHANNELS; channel++)
+		for (unsigned p = 0; p < l->channels[channel].n; p++)
+			free(l->channels[channel].packets[p].payload);
 }
 
 void world_fini(struct world *w)
@@ -185,14 +185,15 @@ void world_kill(struct world *w, uint32_t rank)
 
 /* --- steps -------------------------------------------------------------- */
 
-/* In which lane something is under way; either, when both have. */
-static bool some_lane(struct world *w, const struct link *l,
-		      enum mcast_lane *lane)
+/* In which channel something is under way; either, when both have. */
+static bool some_channel(struct world *w, const struct link *l,
+			 enum mcast_channel *channel)
 {
-	bool words = l->lanes[MCAST_WORDS].n, blocks = l->lanes[MCAST_BLOCKS].n;
+	bool words = l->channels[MCAST_WORDS].n,
+	     blocks = l->channels[MCAST_BLOCKS].n;
 
-	*lane = blocks && (!words || world_chance(w, 50)) ? MCAST_BLOCKS
-							  : MCAST_WORDS;
+	*channel = blocks && (!words || world_chance(w, 50)) ? MCAST_BLOCKS
+							     : MCAST_WORDS;
 	return words || blocks;
 }
 
@@ -234,11 +235,11 @@ static bool late_put(struct member *m, uint32_t to, const struct packet *p)
 	return true;
 }
 
-static void deliver(struct world *w, struct link *l, enum mcast_lane lane,
+static void deliver(struct world *w, struct link *l, enum mcast_channel channel,
 		    uint32_t to)
 {
 	struct member *from = &w->m[w->m[to].eng.nbs[l->dst_nb].rank];
-	struct lane *q = &l->lanes[lane];
+	struct channel *q = &l->channels[channel];
 	struct packet p = q->packets[0];
 	struct member *m = &w->m[to];
 
@@ -258,7 +259,7 @@ static void deliver(struct world *w, struct link *l, enum mcast_lane lane,
 	} else if (!m->dead) {
 		if (p.payload)
 			memcpy((void *)(uintptr_t)p.to, p.payload, p.rec.len);
-		mcast_eng_record(&m->eng, l->dst_nb, lane,
+		mcast_eng_record(&m->eng, l->dst_nb, channel,
 				 mcast_imm_value(&p.rec), &p.rec, w->now);
 	}
 	if (late_put(from, to, &p))
@@ -269,7 +270,7 @@ static void deliver(struct world *w, struct link *l, enum mcast_lane lane,
 }
 
 /* Its sender's operations have ended; it may be here all the same. */
-static void ops_end(struct lane *q)
+static void ops_end(struct channel *q)
 {
 	struct mcast_op *op;
 
@@ -281,23 +282,24 @@ static void ops_end(struct lane *q)
 	}
 }
 
-static void lane_end(struct lane *q)
+static void channel_end(struct channel *q)
 {
 	ops_end(q);
 	while (q->n)
 		free(q->packets[--q->n].payload);
 }
 
-/* One lane is gone before the other, where something may still be under way. */
+/* One channel is gone before the other, where something may still be under way. */
 static void hurt(struct world *w, uint32_t from, uint32_t to)
 {
-	enum mcast_lane lane = (enum mcast_lane)prng_below(&w->prng, 2);
+	enum mcast_channel channel =
+		(enum mcast_channel)prng_below(&w->prng, 2);
 	struct link *l = &w->links[from][to];
 
 	l->hurt = true;
-	ops_end(&w->links[to][from].lanes[lane]);
+	ops_end(&w->links[to][from].channels[channel]);
 	if (!w->m[to].dead)
-		mcast_eng_link_hurt(&w->m[to].eng, l->dst_nb, l->err);
+		mcast_eng_channel_down(&w->m[to].eng, l->dst_nb, l->err);
 }
 
 /* One end hears that the link is down: all that it had under way has ended. */
@@ -305,9 +307,9 @@ static void go_down(struct world *w, uint32_t from, uint32_t to)
 {
 	struct link *l = &w->links[from][to];
 
-	for (unsigned lane = 0; lane < MCAST_LANES; lane++) {
-		lane_end(&l->lanes[lane]);
-		ops_end(&w->links[to][from].lanes[lane]);
+	for (unsigned channel = 0; channel < MCAST_CHANNELS; channel++) {
+		channel_end(&l->channels[channel]);
+		ops_end(&w->links[to][from].channels[channel]);
 	}
 	late_end_all(&w->m[to], from);
 	l->exists = false;
@@ -321,10 +323,11 @@ static bool fail_arrives(struct world *w, struct link *l, uint32_t from,
 			 uint32_t to)
 {
 	struct packet *p;
-	struct lane *q;
+	struct channel *q;
 
-	for (unsigned lane = 0; !l->held && lane < MCAST_LANES; lane++) {
-		q = &l->lanes[lane];
+	for (unsigned channel = 0; !l->held && channel < MCAST_CHANNELS;
+	     channel++) {
+		q = &l->channels[channel];
 		if (!q->n)
 			continue;
 		p = &q->packets[q->n - 1];
@@ -332,7 +335,7 @@ static bool fail_arrives(struct world *w, struct link *l, uint32_t from,
 			continue;
 		p->there = true;
 		mcast_eng_fail_there(&w->m[from].eng, w->links[to][from].dst_nb,
-				     lane);
+				     channel);
 		return true;
 	}
 	return false;
@@ -342,7 +345,7 @@ static bool link_step(struct world *w, uint32_t from, uint32_t to)
 {
 	struct link *l = &w->links[from][to];
 	struct member *m = &w->m[from];
-	enum mcast_lane lane;
+	enum mcast_channel channel;
 	uint32_t nb;
 
 	if (!l->exists)
@@ -350,8 +353,8 @@ static bool link_step(struct world *w, uint32_t from, uint32_t to)
 	if (l->down) {
 		if (w->m[to].stopped)
 			return false;
-		if (!w->m[to].dead && some_lane(w, l, &lane))
-			deliver(w, l, lane, to);
+		if (!w->m[to].dead && some_channel(w, l, &channel))
+			deliver(w, l, channel, to);
 		else if (!l->hurt && world_chance(w, 50))
 			hurt(w, from, to);
 		else
@@ -365,10 +368,10 @@ static bool link_step(struct world *w, uint32_t from, uint32_t to)
 	}
 	if (!m->dead && !m->stopped && fail_arrives(w, l, from, to))
 		return true;
-	if (l->held || !some_lane(w, l, &lane) || w->m[to].stopped ||
+	if (l->held || !some_channel(w, l, &channel) || w->m[to].stopped ||
 	    w->m[from].dead || !w->m[to].eng.nbs[l->dst_nb].up)
 		return false;
-	deliver(w, l, lane, to);
+	deliver(w, l, channel, to);
 	return true;
 }
 

@@ -31,18 +31,18 @@ struct packet {
 	bool there; /* FAIL: its sender knows that it has arrived */
 };
 
-/* One direction; each lane keeps its own order. What has arrived is heard
+/* One direction; each channel keeps its own order. What has arrived is heard
  * before the end is, as connections have it. */
 struct link {
 	bool exists, down; /* down: the far end has not been told yet */
-	bool hurt;	   /* ... but that one lane is gone */
+	bool hurt;	   /* ... but that one channel is gone */
 	bool held;	   /* nothing arrives for the time being */
 	int err;
 	uint32_t dst_nb; /* the sender at its destination */
-	struct lane {
+	struct channel {
 		unsigned n;
 		struct packet packets[WORLD_LINK_MAX];
-	} lanes[MCAST_LANES];
+	} channels[MCAST_CHANNELS];
 };
 
 /* One message at one member. */
@@ -64,7 +64,7 @@ struct member {
 	bool dead;    /* its process has ended */
 	bool stopped; /* ... or does not run */
 	bool told;    /* failed(), then */
-	uint64_t told_ns;
+	uint64_t reported_ns;
 	unsigned mems;
 	struct seen seen[WORLD_MESSAGES];
 	/* blocks that the application has not done with */

@@ -20,13 +20,13 @@ static struct member *member_of(struct mcast_port *port)
 
 /* --- links -------------------------------------------------------------- */
 
-static int push(struct member *m, uint32_t nb, enum mcast_lane lane,
+static int push(struct member *m, uint32_t nb, enum mcast_channel channel,
 		const struct mcast_rec *rec, const uint8_t *payload,
 		uint64_t to, struct mcast_op *op)
 {
 	struct world *w = m->w;
 	struct link *l = &w->links[m->rank][world_rank_of(m, nb)];
-	struct lane *q = &l->lanes[lane];
+	struct channel *q = &l->channels[channel];
 	struct packet *p;
 
 	skein_assert(l->exists || l->down);
@@ -47,10 +47,10 @@ static int push(struct member *m, uint32_t nb, enum mcast_lane lane,
 	return 0;
 }
 
-static int w_record(struct mcast_port *port, uint32_t nb, enum mcast_lane lane,
-		    const struct mcast_rec *rec)
+static int w_record(struct mcast_port *port, uint32_t nb,
+		    enum mcast_channel channel, const struct mcast_rec *rec)
 {
-	return push(member_of(port), nb, lane, rec, NULL, 0, NULL);
+	return push(member_of(port), nb, channel, rec, NULL, 0, NULL);
 }
 
 static int w_block(struct mcast_port *port, uint32_t nb,
@@ -68,7 +68,7 @@ static int w_small(struct mcast_port *port, uint32_t nb,
 	struct member *m = member_of(port);
 	const struct mcast_rec *rec = (const void *)from->addr;
 	struct link *l = &m->w->links[m->rank][world_rank_of(m, nb)];
-	struct lane *q = &l->lanes[MCAST_WORDS];
+	struct channel *q = &l->channels[MCAST_WORDS];
 	int rc = push(m, nb, MCAST_WORDS, rec, NULL, to, NULL);
 	struct packet *p;
 
@@ -91,7 +91,7 @@ static int w_small(struct mcast_port *port, uint32_t nb,
 }
 
 /* What was posted a while ago has arrived; of the rest any beginning. */
-static void break_lane(struct world *w, struct lane *q, bool held)
+static void break_channel(struct world *w, struct channel *q, bool held)
 {
 	unsigned old = 0, arrived;
 
@@ -113,8 +113,8 @@ void world_break_link(struct world *w, uint32_t from, uint32_t to, int err)
 		return;
 	l->down = true;
 	l->err = err;
-	for (unsigned lane = 0; lane < MCAST_LANES; lane++)
-		break_lane(w, &l->lanes[lane], l->held);
+	for (unsigned channel = 0; channel < MCAST_CHANNELS; channel++)
+		break_channel(w, &l->channels[channel], l->held);
 }
 
 static void w_cut(struct mcast_port *port, uint32_t nb, int err)
@@ -297,7 +297,7 @@ static void w_failed(struct mcast_port *port)
 
 	skein_assert(!m->told && m->eng.over);
 	m->told = true;
-	m->told_ns = m->w->now;
+	m->reported_ns = m->w->now;
 }
 
 static void w_changed(struct mcast_port *port)

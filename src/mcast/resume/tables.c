@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * resume_tell.c - members of a resumed object tell each other what they have.
+ * resume/tables.c - members of a resumed object tell each other what they have.
  *
  * A table goes on as soon as it is here whole: to the parent those of this
  * member's part of the tree, in the order in which they came; to the children all,
@@ -37,7 +37,7 @@ static bool said_up(const struct mcast_eng *e)
 	const struct mcast_resume *r = e->resume;
 
 	return e->parent != MCAST_NONE && r->n_order == r->below &&
-	       r->shares[e->parent].at == r->below;
+	       r->exchanges[e->parent].at == r->below;
 }
 
 static bool head_right(const struct mcast_eng *e, const struct mcast_nb *nb,
@@ -59,7 +59,7 @@ static bool head_right(const struct mcast_eng *e, const struct mcast_nb *nb,
 static void table_here(struct mcast_eng *e, struct mcast_nb *nb)
 {
 	struct mcast_resume *r = e->resume;
-	struct mcast_share *s = &r->shares[nb - e->nbs];
+	struct mcast_exchange *s = &r->exchanges[nb - e->nbs];
 
 	s->talks = false;
 	if (is_parent(e, nb))
@@ -72,7 +72,7 @@ static bool take_have(struct mcast_eng *e, struct mcast_nb *nb,
 		      const struct mcast_rec *rec)
 {
 	struct mcast_resume *r = e->resume;
-	struct mcast_share *s = &r->shares[nb - e->nbs];
+	struct mcast_exchange *s = &r->exchanges[nb - e->nbs];
 	struct mcast_table *t;
 
 	if (s->talks || r->started || !head_right(e, nb, rec))
@@ -89,7 +89,7 @@ static bool take_have(struct mcast_eng *e, struct mcast_nb *nb,
 		mcast_eng_fail(e, e->conf.rank, -ENOMEM, e->conf.rank);
 		return true;
 	}
-	*s = (struct mcast_share){
+	*s = (struct mcast_exchange){
 		.talks = true, .rank = rec->rank, .at = s->at, .run = s->run};
 	if (!t->n)
 		table_here(e, nb);
@@ -100,7 +100,7 @@ static bool take_run(struct mcast_eng *e, struct mcast_nb *nb,
 		     const struct mcast_rec *rec)
 {
 	struct mcast_resume *r = e->resume;
-	struct mcast_share *s = &r->shares[nb - e->nbs];
+	struct mcast_exchange *s = &r->exchanges[nb - e->nbs];
 	const struct mcast_run *last;
 	struct mcast_table *t;
 	uint32_t blocks;
@@ -147,7 +147,7 @@ void mcast_resume_record(struct mcast_eng *e, struct mcast_nb *nb,
 	else
 		right = take_sum(e, nb, rec);
 	if (!right)
-		mcast_garbage(e, nb, "what it cannot have");
+		mcast_protocol_error(e, nb, "what it cannot have");
 }
 
 /* --- what is said ------------------------------------------------------- */
@@ -157,7 +157,7 @@ static const struct mcast_table *next_table(const struct mcast_eng *e,
 					    uint32_t nb, uint32_t *rank)
 {
 	const struct mcast_resume *r = e->resume;
-	uint32_t at = r->shares[nb].at;
+	uint32_t at = r->exchanges[nb].at;
 
 	if (!mcast_nb_open(&e->nbs[nb]) || !r->tables)
 		return NULL;
@@ -176,15 +176,15 @@ static const struct mcast_table *next_table(const struct mcast_eng *e,
 static bool sum_due(const struct mcast_eng *e, uint32_t nb)
 {
 	const struct mcast_resume *r = e->resume;
-	const struct mcast_share *s = &r->shares[nb];
+	const struct mcast_exchange *s = &r->exchanges[nb];
 
-	return r->sum_known && !s->sum_told && e->nbs[nb].child &&
+	return r->sum_known && !s->sum_sent && e->nbs[nb].child &&
 	       s->at == e->conf.n && mcast_nb_open(&e->nbs[nb]);
 }
 
 static bool say_next(struct mcast_eng *e, uint32_t nb)
 {
-	struct mcast_share *s = &e->resume->shares[nb];
+	struct mcast_exchange *s = &e->resume->exchanges[nb];
 	struct mcast_rec rec = {.type = MCAST_SUM, .sum = e->resume->sum};
 	const struct mcast_table *t;
 	const struct mcast_run *run;
@@ -195,7 +195,7 @@ static bool say_next(struct mcast_eng *e, uint32_t nb)
 		if (!sum_due(e, nb) ||
 		    mcast_say(e, &e->nbs[nb], MCAST_WORDS, &rec))
 			return false;
-		return s->sum_told = true;
+		return s->sum_sent = true;
 	}
 	rec = (struct mcast_rec){.type = MCAST_HAVE,
 				 .rank = (uint16_t)rank,

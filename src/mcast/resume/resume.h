@@ -5,7 +5,7 @@
  *
  * Members tell each other what they have: up the tree, to the root, which
  * compares it with what it has itself, and down again. Then all know the same,
- * and each has its part of the plan of resume_plan.h; xfer.c moves the blocks.
+ * and each has its part of the plan of resume/plan.h; xfer.c moves the blocks.
  *
  * Thread rule: the owner of the context's default engine.
  */
@@ -13,14 +13,14 @@
 #define SKEIN_MCAST_RESUME_H
 
 #include "mcast/port.h"
-#include "mcast/resume_plan.h"
+#include "mcast/resume/plan.h"
 
 struct mcast_eng;
 struct mcast_nb;
 
 /* Blocks that the root looks at in a round, and some, when it compares: a few
  * hundred us. */
-#define MCAST_JUDGE_LOOKS (1u << 16)
+#define MCAST_COMPARE_LOOKS (1u << 16)
 
 /* What this member has. have and sums are the port's memory. */
 struct mcast_claim {
@@ -41,15 +41,15 @@ struct mcast_claim {
 };
 
 /* What a neighbour is saying, and what it has been told: tables in turn. */
-struct mcast_share {
+struct mcast_exchange {
 	bool talks; /* a table has begun */
 	uint32_t rank, got;
 	uint32_t at, run; /* next: the at-th table, run 0 is its head */
-	bool sum_told;
+	bool sum_sent;
 };
 
 /* How far the root has come to compare what all say with what it has. */
-struct mcast_judge {
+struct mcast_compare {
 	uint64_t *upto; /* digests before the first, the STRIDE-th, ... block */
 	uint32_t at;	/* so many of them are there */
 	/* The next run to look at, and how many before it are right. */
@@ -64,8 +64,8 @@ struct mcast_resume {
 	uint32_t n_order;	    /* of them: mine is the first */
 	uint32_t below;		    /* members of my part of the tree */
 	uint32_t n_all;		    /* tables that are as all will have them */
-	struct mcast_share *shares; /* [n_nbs] */
-	struct skein_mcast_msg msg; /* the object, with the plan */
+	struct mcast_exchange *exchanges; /* [n_nbs] */
+	struct skein_mcast_msg msg;	  /* the object, with the plan */
 	struct mcast_resume_plan plan;
 	bool has_plan; /* it is made, or being made */
 	bool started;  /* it is the message under way, or was */
@@ -76,7 +76,7 @@ struct mcast_resume {
 	/* What is there is read: the run, the block in it, one under way. */
 	uint32_t read_at, read_in;
 	bool asked;
-	struct mcast_judge judge;
+	struct mcast_compare compare;
 	bool sum_known;
 	uint64_t sum; /* the root's digest */
 };
@@ -106,7 +106,7 @@ int mcast_resume_own_table(struct mcast_eng *e);
 /* Of an object of so many bytes. */
 uint32_t mcast_resume_blocks(const struct mcast_eng *e, uint64_t size);
 
-/* resume_tell.c: HAVE, RUN and SUM come in. */
+/* resume/tables.c: HAVE, RUN and SUM come in. */
 void mcast_resume_record(struct mcast_eng *e, struct mcast_nb *nb,
 			 const struct mcast_rec *rec);
 /* ... and go out. Returns how many. */
@@ -114,7 +114,7 @@ int mcast_resume_say(struct mcast_eng *e);
 /* Has somebody something to hear? */
 bool mcast_resume_says(const struct mcast_eng *e);
 
-/* resume_stream.c: what is there is read by fill(). */
+/* resume/stream.c: what is there is read by fill(). */
 bool mcast_resume_reading(const struct mcast_eng *e);
 bool mcast_resume_read_works(const struct mcast_eng *e);
 int mcast_resume_read(struct mcast_eng *e);

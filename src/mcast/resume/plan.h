@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * resume_plan.h - who sends which block to whom when members that each have a
+ * resume/plan.h - who sends which block to whom when members that each have a
  * part of an object finish it among themselves; docs/mcast.md, "Resume".
  *
  * A plan is a pure function of (schedule, what each member has): every member

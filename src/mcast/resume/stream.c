@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * resume_stream.c - what is resumed at a member that does not have it in memory.
+ * resume/stream.c - what is resumed at a member that does not have it in memory.
  *
  * Before anything is told, what such a member says to have is read, if it can be
  * read again: one block at a time, through the ring, by fill(). Then what it sends

@@ -82,8 +82,9 @@ int mcast_resume_init(struct mcast_eng *e, const struct mcast_claim *claim)
 	r->tables = port->ops->alloc(port, n * sizeof(*r->tables));
 	r->parents = port->ops->alloc(port, n * sizeof(*r->parents));
 	r->order = port->ops->alloc(port, n * sizeof(*r->order));
-	r->shares = port->ops->alloc(port, (e->n_nbs + 1) * sizeof(*r->shares));
-	if (!r->tables || !r->parents || !r->order || !r->shares)
+	r->exchanges =
+		port->ops->alloc(port, (e->n_nbs + 1) * sizeof(*r->exchanges));
+	if (!r->tables || !r->parents || !r->order || !r->exchanges)
 		return -ENOMEM;
 	rc = find_parents(e);
 	/* Nothing is read of what is in memory, or gone. */
@@ -118,8 +119,8 @@ void mcast_resume_fini(struct mcast_eng *e)
 	tables_free(e);
 	port->ops->free(port, r->parents);
 	port->ops->free(port, r->order);
-	port->ops->free(port, r->shares);
-	port->ops->free(port, r->judge.upto);
+	port->ops->free(port, r->exchanges);
+	port->ops->free(port, r->compare.upto);
 	port->ops->free(port, r);
 	e->resume = NULL;
 }
@@ -156,7 +157,7 @@ static uint64_t digest_of(const struct mcast_claim *c, uint32_t b, uint32_t end,
 static uint64_t digest_upto(const struct mcast_resume *r, uint32_t end)
 {
 	return digest_of(&r->claim, end / STRIDE * STRIDE, end,
-			 r->judge.upto[end / STRIDE]);
+			 r->compare.upto[end / STRIDE]);
 }
 
 /* A run of another member is as the root has it, or the root has not all. */
@@ -179,7 +180,7 @@ static bool comparable(const struct mcast_resume *r,
 
 static void compare_next(struct mcast_resume *r)
 {
-	struct mcast_judge *j = &r->judge;
+	struct mcast_compare *j = &r->compare;
 	struct mcast_table *t = &r->tables[j->member];
 
 	if (comparable(r, t) && j->run < t->n) {
@@ -195,10 +196,10 @@ static void compare_next(struct mcast_resume *r)
 }
 
 /* All tables have come up. A round looks at some blocks: there may be 2^24. */
-static int judge(struct mcast_eng *e)
+static int compare(struct mcast_eng *e)
 {
 	struct mcast_resume *r = e->resume;
-	struct mcast_judge *j = &r->judge;
+	struct mcast_compare *j = &r->compare;
 	uint32_t strides, looks = 0;
 
 	if (!r->tables[0].n) {
@@ -213,14 +214,15 @@ static int judge(struct mcast_eng *e)
 	}
 	if (!j->upto)
 		return -ENOMEM;
-	for (; j->at < strides && looks < MCAST_JUDGE_LOOKS; looks += STRIDE) {
+	for (; j->at < strides && looks < MCAST_COMPARE_LOOKS;
+	     looks += STRIDE) {
 		uint32_t end = j->at * STRIDE;
 
 		j->upto[j->at] = digest_of(&r->claim, end - STRIDE, end,
 					   j->upto[j->at - 1]);
 		j->at++;
 	}
-	for (; j->member < e->conf.n && looks < MCAST_JUDGE_LOOKS;
+	for (; j->member < e->conf.n && looks < MCAST_COMPARE_LOOKS;
 	     looks += 2 * STRIDE)
 		compare_next(r);
 	if (j->member < e->conf.n)
@@ -522,7 +524,7 @@ static int look_at_sum(struct mcast_eng *e)
 	return 1;
 }
 
-static bool judges(const struct mcast_eng *e)
+static bool compares(const struct mcast_eng *e)
 {
 	const struct mcast_resume *r = e->resume;
 
@@ -549,8 +551,8 @@ int mcast_resume_step(struct mcast_eng *e)
 	if (!r || e->over)
 		return 0;
 	moved = mcast_resume_read(e);
-	if (!e->over && judges(e)) {
-		rc = judge(e);
+	if (!e->over && compares(e)) {
+		rc = compare(e);
 		if (rc)
 			mcast_eng_fail(e, e->conf.rank, rc, e->conf.rank);
 		moved++;
@@ -576,7 +578,7 @@ int mcast_resume_step(struct mcast_eng *e)
 bool mcast_resume_has_work(const struct mcast_eng *e)
 {
 	return e->resume &&
-	       (mcast_resume_read_works(e) || judges(e) || starts(e) ||
+	       (mcast_resume_read_works(e) || compares(e) || starts(e) ||
 		sought(e) || sum_is_due(e) || sum_is_believed(e) ||
 		sum_differs(e) || (!e->again && mcast_resume_says(e)));
 }

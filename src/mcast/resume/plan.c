@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * resume_plan.c - see resume_plan.h.
+ * resume/plan.c - see resume/plan.h.
  *
  * The object falls into segments in which the same members have everything: one
  * sweep over the beginnings and ends of all runs finds them, and with them the
  * gaps, the blocks that are lost, and from where the root receives what it lacks.
  * There may be 2^16 runs: a step looks at some of them.
  */
-#include "mcast/resume_plan.h"
+#include "mcast/resume/plan.h"
 
 #include <errno.h>
 
