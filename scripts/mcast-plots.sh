@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # mcast-plots.sh - RDMC's figures from the simulator: docs/img/mcast-*.svg, and on
-# stdout the tables of docs/mcast.md, as Markdown. The same sources and the same
+# stdout the tables of docs/measurements/mcast.md, as Markdown. The same sources and the same
 # gnuplot make the same files.
 #
 #	scripts/mcast-plots.sh SKEIN [DIRECTORY]

@@ -5,8 +5,8 @@
  * overlapping groups (10), racks, one slow link (section 4.5).
  *
  * The paper gives objects, blocks and group sizes; where it gives none, they
- * are said here and in docs/mcast.md. Nothing is fitted: the NICs are those of
- * sim/models. A run fails when a bar of docs/mcast.md is missed, with the NIC
+ * are said here and in docs/measurements/mcast.md. Nothing is fitted: the NICs are those of
+ * sim/models. A run fails when a bar of docs/measurements/mcast.md is missed, with the NIC
  * that it was set for.
  */
 #include "sim/mcast_bed.h"

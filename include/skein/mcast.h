@@ -7,7 +7,7 @@
  * sends. Every member opens the group with the same list. Messages arrive
  * whole, unchanged, in the order sent, once. When a member fails every
  * survivor is told which, and the group is over; when a group closes without
- * an error, every member has had every message. docs/mcast.md is the guide,
+ * an error, every member has had every message. docs/guide/multicast.md is the guide,
  * docs/protocol/mcast.md the protocol.
  *
  * A process may be in many groups. Every member but the root has a listener of

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * api.c - the public calls: any thread, handed to the engine's owner where
- * that is another.
+ * api.c - the public calls. Any thread; a call that needs the engine goes to
+ * the engine's owner.
  */
 #include <errno.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static bool host_alone(const struct skein_mcast_attr *a)
 	return true;
 }
 
-/* By slots, or not: 0 for both. */
+/* Sets the defaults of small messages; 0 in both turns slots off. */
 static void slots_settle(struct skein_mcast_attr *a)
 {
 	if (!a->small_max)
@@ -110,8 +110,8 @@ static int copy_members(struct skein_mcast *g)
 	return 0;
 }
 
-/* Rack numbers of the application's are any; the schedule's are below n: the
- * first member of the same rack names it. */
+/* The application numbers its racks freely; the schedule wants numbers below n:
+ * a rack is called by its first member. */
 static int copy_racks(struct skein_mcast *g)
 {
 	uint32_t n = g->attr.count, k;
@@ -215,7 +215,7 @@ err_free:
 
 /* --- calls into the engine ---------------------------------------------- */
 
-/* Those that each group has once need no memory. */
+/* Calls that a group makes once have their memory in the group. */
 static void start_fn(struct engine_call *call)
 {
 	struct skein_mcast *g =
@@ -239,7 +239,7 @@ static void finish_fn(struct engine_call *call)
 
 static void leave_if_so(struct skein_mcast *g)
 {
-	/* Written before the call was handed over. */
+	/* Relaxed: the caller stored it before it handed the call over. */
 	if (atomic_load_explicit(&g->leaving, memory_order_relaxed))
 		mcast_eng_leave(&g->eng);
 }
@@ -292,7 +292,7 @@ static void once(struct skein_mcast *g, struct engine_call *call,
 
 /* --- waiting ------------------------------------------------------------ */
 
-/* Closed, or over. */
+/* Closed or failed. */
 static bool is_done(void *arg)
 {
 	struct skein_mcast *g = arg;
@@ -392,7 +392,7 @@ int skein_mcast_open(struct skein_ctx *ctx, const struct skein_mcast_attr *attr,
 	rc = skein_mcast_open_async(ctx, attr, &g);
 	if (rc)
 		return rc;
-	/* The engine keeps the deadline. */
+	/* The engine has the deadline of opening. */
 	rc = skein_mcast_wait(g, SKEIN_FOREVER);
 	if (rc) {
 		skein_mcast_close(g, 0);
@@ -481,7 +481,7 @@ void skein_mcast_abort(struct skein_mcast *g, int err)
 {
 	int none = 0;
 
-	/* The first counts. */
+	/* Only the first error counts. */
 	if (atomic_compare_exchange_strong(&g->abort_err, &none,
 					   err < 0 ? err : -ECANCELED))
 		once(g, &g->abort_call, abort_fn);
@@ -520,7 +520,7 @@ int skein_mcast_close(struct skein_mcast *g, uint64_t timeout_ns)
 		skein_mcast_abort(g, -ECANCELED);
 		run_for(g, is_done, g, SKEIN_FOREVER);
 	}
-	/* A neighbour that does not say BYE has had everything all the same. */
+	/* A neighbour that has not said BYE yet has every message all the same. */
 	run_for(g, is_quiet, g, over_of(g) ? SKEIN_FOREVER : BYE_NS);
 	if (!rc)
 		rc = over_of(g);

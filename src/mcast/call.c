@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * call.c - messages, and blocks that are done, on their way to the engine: the
- * caller's when it owns it, else when its owner comes to them.
+ * call.c - messages and finished blocks on their way to the engine. The calling
+ * thread passes them on itself if it owns the engine; else the engine's owner
+ * does.
  *
- * A message waits where it came, in the engine's queue, until its turn. Then it
- * is spare, as a block that was told of is: the group keeps MCAST_SPARES for
- * the next ones, so that steady messages, as many as that under way, take no
- * memory. Spares are under the group's lock.
+ * A message stays in the engine's queue until its turn comes. Then its memory
+ * becomes spare, as that of a finished block does. A group keeps MCAST_SPARES
+ * of them under its lock, so a steady flow of messages allocates nothing.
  */
 #include <errno.h>
 
@@ -18,7 +18,7 @@
 struct mcast_call {
 	struct engine_call call;
 	struct skein_mcast *g;
-	bool sends; /* out; else a block that is done */
+	bool sends; /* a message; else a finished block */
 	struct mcast_out out;
 	struct skein_mem *mem;
 	uint64_t off, seq;
@@ -94,7 +94,7 @@ static void do_send(struct skein_mcast *g, struct mcast_call *c)
 		mcast_eng_send(e, out);
 		return;
 	}
-	/* Those that a failure ends have been ended already. */
+	/* The failure has already ended all messages before this one. */
 	mcast_msg_set(e, &msg, e->done++, out->size, out->tag);
 	mcast_out_put(g, out);
 	mcast_left_keep(e, &msg, NULL);

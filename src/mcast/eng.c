@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * eng.c - up and down, what comes in, what is owed, and time.
+ * eng.c - opening and closing of links, incoming records, owed records, time.
  */
 #include "mcast/eng.h"
 
@@ -19,7 +19,7 @@ uint32_t mcast_nb_find(const struct mcast_eng *e, uint32_t rank)
 	return MCAST_NONE;
 }
 
-/* Who sends a member its first block, whatever the number of blocks. */
+/* The member that sends `rank` its first block, for any number of blocks. */
 static uint32_t first_sender(const struct mcast_plan *one, uint32_t rank)
 {
 	struct mcast_item item;
@@ -56,7 +56,8 @@ static void neighbour_add(struct mcast_eng *e, const struct mcast_plan *one,
 	}
 }
 
-/* Those of the schedule; with slots the root and all others, besides. */
+/* The schedule's neighbours. With slots also the root; at the root all
+ * members. */
 static int make_neighbours(struct mcast_eng *e, const struct mcast_plan *one)
 {
 	uint32_t n = mcast_plan_neighbours(one, e->conf.rank, NULL, 0), *ranks;
@@ -162,7 +163,8 @@ void mcast_eng_link_up(struct mcast_eng *e, uint32_t nb, uint64_t now_ns)
 	e->nbs[nb].heard_ns = now_ns;
 }
 
-/* Has the other end cut it, for a reason of its own? Then it lives. */
+/* Did the other end cut the link for a reason of its own? Then its process is
+ * alive. */
 static bool cut_there(int err)
 {
 	return err == -ECONNRESET || err == -ECONNABORTED || err == -ESHUTDOWN;
@@ -172,7 +174,8 @@ bool mcast_eng_channel_down(struct mcast_eng *e, uint32_t i, int err)
 {
 	struct mcast_nb *nb = &e->nbs[i];
 
-	/* Who has said BYE knows that everybody has everything. */
+	/* A neighbour that has said BYE knows that every member has every
+	 * message. */
 	if (nb->bye_in || e->closed || e->over)
 		return false;
 	if (e->left_nb == i)
@@ -229,7 +232,7 @@ void mcast_eng_record(struct mcast_eng *e, uint32_t i,
 
 	nb->heard_ns = now_ns;
 	if (nb->fail_in & 1u << channel)
-		return; /* a neighbour that goes on talking is none of ours */
+		return; /* a neighbour that goes on after FAIL is ignored */
 	if (!mcast_rec_valid(rec, channel, nb->in[channel]++, imm_value) ||
 	    nb->bye_in ||
 	    (!nb->hello_in && rec->type != MCAST_HELLO &&
@@ -276,7 +279,7 @@ void mcast_eng_record(struct mcast_eng *e, uint32_t i,
 	case MCAST_PING:
 		nb->owe |= MCAST_OWE_PONG;
 		return;
-	default: /* PONG: it was heard */
+	default: /* PONG: heard_ns is enough */
 		return;
 	}
 }
@@ -303,7 +306,8 @@ static enum mcast_channel channel_of(unsigned what)
 	return what == MCAST_OWE_STOP ? MCAST_BLOCKS : MCAST_WORDS;
 }
 
-/* May it be said now? Behind FAIL and BYE nothing is, before HELLO little. */
+/* May it be sent now? Nothing follows FAIL and BYE; only HELLO and FAIL come
+ * before HELLO. */
 static bool may_say(const struct mcast_eng *e, const struct mcast_nb *nb,
 		    unsigned what)
 {
@@ -315,7 +319,7 @@ static bool may_say(const struct mcast_eng *e, const struct mcast_nb *nb,
 		return true;
 	if (e->over || !nb->hello_in || !nb->hello_out)
 		return false;
-	/* All of the tree below is told before BYE says that it is. */
+	/* BYE says that all below have got CLOSE, so CLOSE goes first. */
 	return what != MCAST_OWE_BYE || !(nb->owe & MCAST_OWE_CLOSE);
 }
 
@@ -369,7 +373,7 @@ static void said(struct mcast_nb *nb, unsigned what)
 static int flush_to(struct mcast_eng *e, struct mcast_nb *nb)
 {
 	struct mcast_rec rec;
-	unsigned full = 0; /* bits: channels */
+	unsigned full = 0; /* a bit per channel */
 	int moved = 0;
 
 	for (unsigned what = 1; nb->owe >= what; what <<= 1) {
@@ -425,7 +429,8 @@ static uint64_t quarter(const struct mcast_eng *e)
 	return e->conf.member_timeout_ns / 4;
 }
 
-/* Whoever began to wait just now, or has not run for long, has not listened. */
+/* A member that has just begun to wait, or did not run for long, has not
+ * listened: silence before now counts against no neighbour. */
 static void listen_anew(struct mcast_eng *e)
 {
 	for (uint32_t i = 0; i < e->n_nbs; i++)
@@ -459,7 +464,9 @@ static void not_up(struct mcast_eng *e)
 		}
 }
 
-/* Who leaves a group knows that it is over, and of whom: so will others. */
+/* A neighbour that leaves knows that the group is over and why; its FAIL, or
+ * that of another member, comes soon. Only after MCAST_SETTLE_NS is the broken
+ * link itself the reason. */
 static void check_left(struct mcast_eng *e)
 {
 	if (e->left_nb == MCAST_NONE)
@@ -498,13 +505,14 @@ uint64_t mcast_eng_deadline(const struct mcast_eng *e)
 {
 	uint64_t t = ENV_NEVER, asked;
 
-	/* What had no room is tried again when a completion has made some;
-	 * for memory nothing comes. */
+	/* What found no room is tried again at the next completion. No event
+	 * says that memory is free again, so there is a timer too. */
 	if (e->again)
 		t = e->now_ns + 10 * 1000 * 1000;
 	if (e->over && e->ended)
 		return ENV_NEVER;
-	/* Behind it each FAIL that arrives is looked at when it does. */
+	/* After leave_deadline_ns no timer is needed: each arrival of FAIL is
+	 * an event. */
 	if (e->over && e->leave_deadline_ns > e->now_ns)
 		t = least(t, e->leave_deadline_ns);
 	if (e->over)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * group.c - a group's life in its context's default engine: one progress object
- * runs all groups of the context in turn, each by at most one block a round,
- * so they share the device fairly; and the engine's port.
+ * group.c - a group in its context's default engine: one progress object runs
+ * all groups of the context in turn, each by at most one block a round, so they
+ * share the device fairly. It also implements the port of eng.h.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -90,14 +90,15 @@ static void port_mem_put(struct mcast_port *port, void *handle)
 {
 	const struct skein_mcast *g = group_of(port);
 
-	/* Of one that failed a neighbour may still be writing. */
+	/* A neighbour may still be writing if the group failed. */
 	mcast_pool_region_put(&g->mx->pool, handle,
 			      g->eng.closed && !g->eng.over);
 }
 
 /* --- the port: the application ------------------------------------------ */
 
-/* Of the application's callbacks: a positive word is none that we know. */
+/* What a callback of the application returned. A positive value other than
+ * SKEIN_MCAST_LATER is an error. */
 static int answer(int rc)
 {
 	return rc > 0 && rc != SKEIN_MCAST_LATER ? -EINVAL : rc;
@@ -159,7 +160,8 @@ static void port_done(struct mcast_port *port,
 {
 	struct skein_mcast *g = group_of(port);
 
-	/* Release: who sees it reads what is left. */
+	/* Release: pairs with the acquire in skein_mcast_have(), which reads
+	 * eng.left. */
 	if (g->eng.left.is)
 		atomic_store_explicit(&g->left, true, memory_order_release);
 	if (g->attr.ops.done)
@@ -210,7 +212,7 @@ static void port_changed(struct mcast_port *port)
 	if (!e->over || atomic_load_explicit(&g->over, memory_order_relaxed))
 		return;
 	log_failure(g);
-	/* Release: who sees it reads why. */
+	/* Release: pairs with over_of(); its callers read g->why. */
 	atomic_store_explicit(&g->over, e->over, memory_order_release);
 }
 
@@ -261,7 +263,7 @@ static int group_poll(struct skein_mcast *g, uint64_t now_ns)
 	if (!g->kicked && now_ns < g->deadline_ns)
 		return 0;
 	moved = mcast_eng_poll(&g->eng, now_ns);
-	/* What has moved may make more possible. */
+	/* After a move another one may be possible. */
 	g->kicked = moved != 0;
 	if (moved) {
 		g->moved_ns = now_ns;
@@ -298,8 +300,9 @@ static int obj_arm(struct engine_obj *obj)
 		g = container_of(n, struct skein_mcast, ctx_link);
 		if (g->kicked || mcast_eng_has_work(&g->eng))
 			return g->kicked = true;
-		/* RDMC polls for 50 ms after each completion. Not where that
-		 * takes the core from who shall send us something. */
+		/* RDMC polls for 50 ms after each completion. We do not if that
+		 * takes the core from a process that has something to send
+		 * us. */
 		if (g->attr.poll_ns > 1 && mcast_eng_waits(&g->eng) &&
 		    !env_core_wanted(mcast_env(g), engine_waiter(mx->engine)) &&
 		    engine_now_ns(mx->engine) - g->moved_ns < g->attr.poll_ns)
@@ -375,8 +378,8 @@ void mcast_group_start(struct skein_mcast *g)
 	mcast_group_kick(g);
 }
 
-/* A link that the engine has no more use for. What was ready ends by itself;
- * what was not is left to the closer. */
+/* The engine gives a link up. A link that was ready closes by itself;
+ * mcast_link_drop() closes one that was not. */
 static void link_leave(struct mcast_link **place)
 {
 	struct mcast_link *link = *place;

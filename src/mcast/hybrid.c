@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * hybrid.c - binomial pipelines at two levels: among the racks and inside each
- * of them (RDMC, section 4.3; docs/mcast.md has the time table).
+ * rack (RDMC, section 4.3; docs/design/mcast.md has the time table).
  *
- * Among the racks: blocks go in turns to D = dims_max + 1 classes, each with a
- * pipeline of its own over the racks; slot t of the upper level is step t / D
- * of class t mod D. So a rack has D slots from one hop to the next, enough for
- * its own pipeline to bring a block from the leader, who receives from other
- * racks, to the member that is idle in that step, who sends to them. Leaders
- * relay inside the rack only: each member sends one block a step, and each
- * block enters each rack once.
+ * Among the racks, blocks are dealt to D = dims_max + 1 classes, and each class
+ * has its own pipeline over the racks. Slot t of the upper level is step t / D
+ * of class t mod D. So a rack has D slots from one hop to the next. In that
+ * time its own pipeline brings a block from its leader, which receives from
+ * other racks, to the member that is idle in that step, which sends to other
+ * racks. A leader relays inside its rack only. So each member sends one block a
+ * step, and each block enters each rack once.
  *
- * Inside: the rack's pipeline moves slots instead of blocks: slot t is the
- * block that the leader received in slot t, or none.
+ * Inside a rack the pipeline moves slots instead of blocks: slot t is the block
+ * that the leader received in slot t, or none.
  */
 #include <errno.h>
 
@@ -33,7 +33,8 @@ int mcast_racks_init(struct mcast_racks *r, const uint32_t *rack_of,
 		if (rack_of[i] >= members)
 			return -EINVAL;
 		order[i] =
-			MCAST_NONE; /* for now: the caller's number -> ours */
+			/* until below: the caller's number -> ours */
+			MCAST_NONE;
 		first[i] = 0;
 	}
 	first[members] = 0;
@@ -120,7 +121,7 @@ static bool slot_recv(const struct mcast_plan *p, uint32_t rack, uint64_t slot,
 	return true;
 }
 
-/* The pipeline inside a rack; the root's own moves blocks, not slots. */
+/* The pipeline inside a rack. In the root's rack it moves blocks, not slots. */
 static struct hypercube rack_cube(const struct mcast_plan *p, uint32_t rack)
 {
 	struct hypercube h;
@@ -130,7 +131,7 @@ static struct hypercube rack_cube(const struct mcast_plan *p, uint32_t rack)
 	return h;
 }
 
-/* The block of a slot of a rack's own pipeline; false when there is none. */
+/* The block in a slot of a rack's own pipeline; false: there is none. */
 static bool slot_block(const struct mcast_plan *p, uint32_t rack, uint64_t slot,
 		       uint64_t *block)
 {
@@ -153,7 +154,8 @@ static uint64_t slot_of(const struct mcast_plan *p, uint32_t rack,
 	return hypercube_recv_step(&h, rack, block / d) * d + block % d;
 }
 
-/* The step of slot 0: the idle members of rack 0 have their block by then. */
+/* The step of slot 0. By then the members of rack 0 that send have their
+ * block. */
 static uint64_t slots_begin(const struct mcast_plan *p)
 {
 	return rack_cube(p, 0).dims;
@@ -161,8 +163,8 @@ static uint64_t slots_begin(const struct mcast_plan *p)
 
 /*
  * The step in which the pipeline inside a rack begins. Small racks wait, so
- * that in all racks the idle member has the slot of D - 1 slots ago, and their
- * ends coincide.
+ * that in every rack the idle member has the block of D - 1 slots ago, and all
+ * racks end together.
  */
 static uint64_t rack_begin(const struct mcast_plan *p, uint32_t rack)
 {
@@ -172,7 +174,7 @@ static uint64_t rack_begin(const struct mcast_plan *p, uint32_t rack)
 	       rack_cube(p, rack).dims;
 }
 
-/* Who sends to other racks in a step at or after slot 0. */
+/* The member that sends to other racks in a step at or after slot 0. */
 static uint32_t envoy(const struct mcast_plan *p, uint32_t rack, uint64_t step)
 {
 	struct hypercube h = rack_cube(p, rack);
@@ -261,7 +263,7 @@ static struct mcast_span hybrid_span(const struct mcast_plan *p,
 }
 
 /*
- * What is not steady at the beginning and the end, and the periods of both
+ * The irregular steps at the beginning and the end, and the periods of both
  * levels: 2 * dims steps inside, 2 * D times the racks' dimensions above.
  */
 static uint64_t hybrid_gap(const struct mcast_plan *p)
@@ -272,7 +274,7 @@ static uint64_t hybrid_gap(const struct mcast_plan *p)
 	return p->steps - p->blocks + 1 + 4 * inside * inside * above;
 }
 
-/* The members of a rack that send to other racks at some time. */
+/* The members of a rack that send to other racks in some step. */
 static uint32_t envoys(const struct mcast_plan *p, uint32_t rack, uint32_t *out)
 {
 	struct hypercube h = rack_cube(p, rack);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hypercube.c - the binomial pipeline for any number of nodes. docs/mcast.md
- * derives each formula; the names here are those of that page.
+ * hypercube.c - the binomial pipeline for any number of nodes.
+ * docs/design/mcast.md derives each formula and uses the same names.
  *
- * A vertex of the hypercube holds one node, or two: twins. Towards the other
- * vertices twins act as one. In each step one of them, the talker, sends what
- * the vertex sends, the other, the listener, receives what the vertex
- * receives and hands the talker the block that it missed. They change places
- * with every exchange along a direction in which the vertex has a 1.
+ * A vertex of the hypercube holds one node or two; two are twins. Towards other
+ * vertices twins act as one. In each step one twin, the talker, sends what the
+ * vertex sends. The other, the listener, receives what the vertex receives and
+ * gives the talker the block that the talker missed. They change roles with
+ * every exchange along a direction in which the vertex has a 1.
  */
 #include "base/assert.h"
 #include "mcast/hypercube.h"
@@ -22,13 +22,13 @@ void hypercube_init(struct hypercube *h, uint32_t nodes, uint64_t blocks)
 	h->blocks = blocks;
 }
 
-/* 1 when some vertices have twins: they need one more step. */
+/* 1 if some vertices have twins: they need one more step. */
 static uint32_t twins(const struct hypercube *h)
 {
 	return h->nodes != (uint32_t)1 << h->dims;
 }
 
-/* The exchange between vertices takes the steps below this one. */
+/* Vertices exchange blocks in the steps below this one. */
 static uint64_t cube_steps(const struct hypercube *h)
 {
 	return h->dims + h->blocks - 1;
@@ -60,7 +60,8 @@ uint32_t hypercube_twin(const struct hypercube *h, uint32_t node)
 	return vertices + node - 1;
 }
 
-/* Steps below step in whose direction vertex has a 1, modulo 2. */
+/* How many steps before `step` have a direction in which the vertex has a 1,
+ * modulo 2. */
 static uint32_t parity(const struct hypercube *h, uint32_t vertex,
 		       uint64_t step)
 {
@@ -88,7 +89,7 @@ static uint32_t listener(const struct hypercube *h, uint32_t vertex,
 	return twin != NOBODY && !parity(h, vertex, step) ? twin : vertex;
 }
 
-/* Steps from step to the next one whose direction is a 1 of vertex (not 0). */
+/* Steps from `step` to the next one in the direction of a 1 of vertex (not 0). */
 static uint32_t steps_to_one(const struct hypercube *h, uint32_t vertex,
 			     uint64_t step)
 {
@@ -99,7 +100,7 @@ static uint32_t steps_to_one(const struct hypercube *h, uint32_t vertex,
 	return h->dims - m + (uint32_t)__builtin_ctz(vertex);
 }
 
-/* Steps back from step to the last one before it with such a direction. */
+/* Steps back from `step` to the last such step before it. */
 static uint32_t steps_from_one(const struct hypercube *h, uint32_t vertex,
 			       uint64_t step)
 {
@@ -117,7 +118,7 @@ static bool towards_root(const struct hypercube *h, uint32_t vertex,
 	return vertex == (uint32_t)1 << step % h->dims;
 }
 
-/* The paper's block formula: what a vertex sends along direction step. */
+/* The paper's block formula: the block that a vertex sends in `step`. */
 static bool vertex_sends(const struct hypercube *h, uint32_t vertex,
 			 uint64_t step, uint64_t *block)
 {
@@ -136,7 +137,7 @@ static bool vertex_sends(const struct hypercube *h, uint32_t vertex,
 	return true;
 }
 
-/* What the listener hands the talker in a step. */
+/* The block that the listener gives the talker in `step`. */
 static bool listener_hands(const struct hypercube *h, uint64_t step,
 			   uint64_t *block)
 {
@@ -159,7 +160,7 @@ bool hypercube_send(const struct hypercube *h, uint32_t node, uint64_t step,
 		*to = twin;
 		return listener_hands(h, step, block);
 	}
-	if (step == cube_steps(h)) { /* twins give each other the rest */
+	if (step == cube_steps(h)) { /* twins exchange the last blocks */
 		*to = twin;
 		*block = h->blocks - 1;
 		return twin != NOBODY;
@@ -192,7 +193,7 @@ bool hypercube_recv(const struct hypercube *h, uint32_t node, uint64_t step,
 	return vertex_sends(h, peer, step, block);
 }
 
-/* When a vertex (not 0) receives a block from another vertex. */
+/* The step in which a vertex (not 0) receives a block from another vertex. */
 static uint64_t vertex_recv_step(const struct hypercube *h, uint32_t vertex,
 				 uint64_t block)
 {

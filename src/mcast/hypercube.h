@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * hypercube.h - the binomial pipeline's arithmetic for n nodes and k blocks
- * (RDMC, section 4.4, for any n: docs/mcast.md). The hybrid uses it twice, so
+ * (RDMC, section 4.4, for any n: docs/design/mcast.md). The hybrid uses it twice, so
  * it knows nothing of plans. Private to src/mcast.
  */
 #ifndef SKEIN_MCAST_HYPERCUBE_H
@@ -25,18 +25,18 @@ bool hypercube_send(const struct hypercube *h, uint32_t node, uint64_t step,
 bool hypercube_recv(const struct hypercube *h, uint32_t node, uint64_t step,
 		    uint32_t *from, uint64_t *block);
 
-/* When node (not 0) receives a block. More than one node, block < blocks. */
+/* The step in which node (not 0) receives a block. nodes > 1, block <
+ * blocks. */
 uint64_t hypercube_recv_step(const struct hypercube *h, uint32_t node,
 			     uint64_t block);
 
 /*
- * The node beside the root that has nothing to send in a step, because its
- * partner is the root; after the last exchange the root itself. At least two
- * nodes.
+ * The node, other than the root, that sends nothing in this step, because its
+ * partner is the root. After the last exchange: the root. nodes >= 2.
  */
 uint32_t hypercube_idle(const struct hypercube *h, uint64_t step);
 
-/* Of the nodes at a vertex: its own number, and its twin's or UINT32_MAX. */
+/* The other node at this node's vertex; UINT32_MAX: there is none. */
 uint32_t hypercube_twin(const struct hypercube *h, uint32_t node);
 
 #define HYPERCUBE_NEIGHBOURS_MAX 64

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * module.c - multicast as a module of connections: its section of the
- * handshake, records that come, and connections that come before their group
- * is opened. docs/protocol/mcast.md, sections 1 to 3.
+ * handshake, incoming records, and connections that come before their group is
+ * opened. docs/protocol/mcast.md, sections 1 to 3.
  */
 #include <errno.h>
 
@@ -26,7 +26,7 @@ static int mcast_ctx_open(struct skein_ctx *ctx, void **state)
 	return 0;
 }
 
-/* The application has left groups open. */
+/* Closes groups that the application left open. */
 static void mcast_ctx_stop(struct skein_ctx *ctx, void *state)
 {
 	struct mcast_ctx *mx = state;
@@ -67,14 +67,15 @@ static struct mcast_pool *pool_of(struct skein_conn *conn)
 	return &mx->pool;
 }
 
-/* The QP is gone, or there is none yet. */
+/* There is no QP any more, or none yet. */
 static void mem_put(struct mcast_link *link, struct skein_conn *conn)
 {
 	mcast_pool_put(pool_of(conn), &link->mem, !conn_stuck(conn));
 	mcast_pool_put(pool_of(conn), &link->mirror, !conn_stuck(conn));
 }
 
-/* For a handshake: a fresh ring; another where records are sent from memory. */
+/* Before a handshake: a fresh ring, and a second one if records are posted from
+ * memory. */
 static int link_prepare(struct mcast_link *link, struct skein_conn *conn)
 {
 	int rc;
@@ -99,7 +100,7 @@ static void unpark(struct mcast_link *link, struct mcast_ctx *mx)
 	mx->n_parked--;
 }
 
-/* What has come so far, to the engine. */
+/* Passes the early records to the engine. */
 static void deliver_early(struct mcast_link *link)
 {
 	struct skein_mcast *g = link->group;
@@ -111,7 +112,7 @@ static void deliver_early(struct mcast_link *link)
 	link->n_early = 0;
 }
 
-/* The engine hears of a neighbour when both channels are there. */
+/* Reports a neighbour to the engine once all its channels are ready. */
 static void both_up(struct skein_mcast *g, uint32_t nb)
 {
 	struct mcast_link **channels = g->links[nb];
@@ -140,9 +141,10 @@ void mcast_link_attach(struct mcast_link *link, struct skein_mcast *g,
 	both_up(g, nb);
 }
 
-/* Where a connection with this section belongs: MCAST_NONE when to no
- * neighbour, or to one that has such a connection, or one of another opening:
- * of a process before, or of a group of this name that is to come. */
+/* The neighbour to which a connection with this section belongs. MCAST_NONE: no
+ * neighbour of this group; or the neighbour has this channel already; or the
+ * connection is of another opening, that is, of an earlier process or of a
+ * later group of the same name. */
 static uint32_t place_of(const struct skein_mcast *g,
 			 const struct mcast_section *s)
 {
@@ -183,7 +185,7 @@ void mcast_parked_expire(struct mcast_ctx *mx, uint64_t now_ns)
 	list_for_each_safe(n, next, &mx->parked) {
 		link = container_of(n, struct mcast_link, parked);
 		if (now_ns < link->parked_until_ns)
-			return; /* they came in this order */
+			return; /* the list is in the order of arrival */
 		unpark(link, mx);
 		conn_break(link->conn, -ETIMEDOUT,
 			   "the group that it is for was not opened here");
@@ -260,7 +262,7 @@ static int mcast_accept(struct skein_conn *conn, struct bytes_in *in,
 	rc = mcast_section_get(&s, in);
 	if (rc)
 		return rc;
-	/* Groups live on the default engine. */
+	/* Groups live in the default engine. */
 	if (conn_engine(conn) != mx->ctx->engine->e)
 		return -ENETUNREACH;
 	link = env_alloc(conn_env(conn), sizeof(*link));
@@ -315,14 +317,14 @@ static void mcast_ready(struct skein_conn *conn)
 
 /* --- while it is up ----------------------------------------------------- */
 
-/* A small message; the root says none before it has this member's RING. */
+/* A small message. The root sends none before it has this member's RING. */
 static void small_in(struct skein_conn *conn, struct mcast_link *link,
 		     uint32_t value, uint32_t byte_len)
 {
 	struct skein_mcast *g = link->group;
 
 	if (!g && !list_linked(&link->parked))
-		return; /* the group has left */
+		return; /* the group has been closed */
 	if (!g || !g->eng.nbs[link->nb].up || link->channel != MCAST_WORDS) {
 		conn_break(conn, -SKEIN_EPEER,
 			   "mcast: a small message without a slot for it");
@@ -343,7 +345,8 @@ static void mcast_imm(struct skein_conn *conn, uint32_t imm, uint32_t byte_len)
 		return;
 	}
 	rec = link->mem.recs[link->in++ % MCAST_RECORDS];
-	/* A record's own bytes; a block's, with its record ahead of it. */
+	/* A record has its own length. A block has the length that its record
+	 * says; its record was written before it. */
 	if (byte_len !=
 	    (link->channel == MCAST_BLOCKS && rec.type == MCAST_BLOCK
 		     ? rec.len
@@ -361,7 +364,8 @@ static void mcast_imm(struct skein_conn *conn, uint32_t imm, uint32_t byte_len)
 	}
 	if (link->group ? link->group->eng.nbs[link->nb].down
 			: !list_linked(&link->parked))
-		return; /* the group has left, or the other channel is gone */
+		/* the group has been closed, or the other channel is gone */
+		return;
 	if (link->n_early == MCAST_EARLY) {
 		conn_break(conn, -SKEIN_EPEER,
 			   "mcast: it goes on before we have said HELLO");
@@ -415,8 +419,8 @@ static void mcast_closed(struct skein_conn *conn, void *state)
 
 /* --- dialling ----------------------------------------------------------- */
 
-/* An attempt has failed for good; or what was up has broken, of which the
- * engine has heard. */
+/* Dialling has failed for good. (If a ready connection broke, mcast_broken()
+ * has told the engine already.) */
 static void on_state(void *arg, struct skein_conn *conn,
 		     enum skein_conn_state state)
 {
@@ -466,9 +470,9 @@ int mcast_link_dial(struct skein_mcast *g, uint32_t nb)
 	struct mcast_link **channels = g->links[nb];
 	int rc = 0;
 
-	/* Both before either runs: another thread may have the engine, which
-	 * looks at the other one when one is ready. On failure
-	 * mcast_link_drop() has them. */
+	/* Create all links before any is dialled: another thread may run the
+	 * engine, and when one channel is ready it looks at the other. On
+	 * failure mcast_link_drop() frees them. */
 	for (unsigned i = 0; i < g->eng.nbs[nb].channels && !rc; i++)
 		rc = link_put(g, nb, i) ? 0 : -ENOMEM;
 	for (unsigned i = 0; i < g->eng.nbs[nb].channels && !rc; i++)
@@ -508,7 +512,7 @@ const struct conn_module mcast_module = {
 	.confirm = mcast_confirm,
 	.ready = mcast_ready,
 	.imm = mcast_imm,
-	.hears_out = true, /* FAIL */
+	.hears_out = true, /* FAIL may come after our side has closed */
 	.broken = mcast_broken,
 	.closed = mcast_closed,
 };

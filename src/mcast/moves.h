@@ -18,7 +18,8 @@ struct mcast_span {
 
 struct mcast_moves {
 	uint64_t (*steps)(const struct mcast_plan *p);
-	/* False, and nothing set, when the member does not send (receive). */
+	/* False, and *peer and *block unchanged, if the member does not send
+	 * (receive) in this step. */
 	bool (*send)(const struct mcast_plan *p, uint32_t member, uint64_t step,
 		     uint32_t *peer, uint64_t *block);
 	bool (*recv)(const struct mcast_plan *p, uint32_t member, uint64_t step,
@@ -30,8 +31,9 @@ struct mcast_moves {
 	struct mcast_span (*recv_span)(const struct mcast_plan *p,
 				       uint32_t member);
 	/*
-	 * A member that does nothing in this many steps of its span on end
-	 * does nothing before the last so many of it either.
+	 * If a member does nothing for this many steps in a row within its
+	 * span, it does nothing before the last so many steps of the span
+	 * either.
 	 */
 	uint64_t (*gap)(const struct mcast_plan *p);
 	uint32_t (*neighbours)(const struct mcast_plan *p, uint32_t member,
@@ -44,7 +46,7 @@ extern const struct mcast_moves mcast_tree;
 extern const struct mcast_moves mcast_pipeline;
 extern const struct mcast_moves mcast_hybrid;
 
-/* Counts a peer; keeps it where there is room. */
+/* Counts a peer; stores it if there is room. */
 static inline void peer_add(uint32_t *peers, uint32_t max, uint32_t *count,
 			    uint32_t peer)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * need.c - see need.h. First the sends of each block are counted; then the most
- * blocks that are here at once when everybody keeps step: received, and not yet
- * sent for the last time.
+ * need.c - see need.h. The first pass counts the sends of each block. The
+ * second walks receives and sends in step order, as if all members kept step,
+ * and finds the most blocks that are here at once: received, and with a send
+ * still to come.
  */
 #include "mcast/need.h"
 
@@ -11,7 +12,7 @@
 #include "base/assert.h"
 #include "mcast/eng.h"
 
-/* What is resumed goes up to the root first: each block once. */
+/* Does the item belong to the gathering, in which each block goes up once? */
 static bool goes_up(const struct mcast_eng *e, const struct mcast_item *item)
 {
 	return mcast_resume_active(e) && item->step < e->resume->plan.turn;
@@ -46,8 +47,8 @@ int mcast_need_begin(struct mcast_eng *e)
 	return 0;
 }
 
-/* The next of what is resumed. Sends that fill() is asked for take no slot of
- * those that come. */
+/* The next item of a resumed object. Sends supplied by fill() need no buffer of
+ * the receives, so they are skipped. */
 static enum mcast_resume_found next_resumed(struct mcast_eng *e,
 					    struct mcast_need_side *s,
 					    uint32_t *looks)
@@ -81,7 +82,7 @@ static enum mcast_resume_found next_planned(const struct mcast_eng *e,
 	return MCAST_RESUME_ITEM;
 }
 
-/* Is it known what is next? */
+/* Makes s->item valid. False: not found yet. */
 static bool find(struct mcast_eng *e, struct mcast_need_side *s,
 		 uint32_t *looks)
 {
@@ -119,7 +120,7 @@ static void count_send(struct mcast_eng *e, uint32_t *looks)
 	n->left[block]++;
 }
 
-/* True: nothing more comes. */
+/* True: no further receive. */
 static bool keep_step(struct mcast_eng *e, uint32_t *looks)
 {
 	struct mcast_need *n = &e->x.need;
@@ -129,7 +130,8 @@ static bool keep_step(struct mcast_eng *e, uint32_t *looks)
 		return false;
 	if (!n->recvs.is)
 		return true;
-	/* What comes in a step comes before what goes in it. */
+	/* A block received in a step arrives before the send of the same step
+	 * leaves. */
 	if (n->sends.is && send->step < recv->step) {
 		n->now -= goes_up(e, send) || --n->left[send->block] == 0;
 		n->sends.known = false;

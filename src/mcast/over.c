@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * over.c - how a group ends: acknowledgements up the tree, CLOSE down, FAIL to
- * all. docs/protocol/mcast.md, sections 5 and 6.
+ * over.c - how a group ends: ACKs up the tree, CLOSE down, FAIL to all.
+ * docs/protocol/mcast.md, sections 5 and 6.
  */
 #include "mcast/eng.h"
 
@@ -9,8 +9,9 @@
 
 /* --- acknowledgement ---------------------------------------------------- */
 
-/* The least block count of message e->delivered in this member's part of the
- * tree, and whose it is. UINT32_MAX: nobody is at it. */
+/* Of the members in this member's part of the tree that work on message
+ * e->delivered: the fewest blocks that one has, and its rank. UINT32_MAX: none
+ * works on it. */
 static uint32_t least_have(const struct mcast_eng *e, uint32_t *rank)
 {
 	const struct mcast_nb *nb;
@@ -69,7 +70,7 @@ static uint64_t part_done(const struct mcast_eng *e)
 	return n;
 }
 
-/* Has everybody in this member's part of the tree opened the group? */
+/* Has every member in this member's part of the tree opened the group? */
 static bool part_up(const struct mcast_eng *e)
 {
 	for (uint32_t i = 0; i < e->n_nbs; i++)
@@ -105,7 +106,7 @@ static int acknowledge(struct mcast_eng *e)
 	if (e->reported_ns + MCAST_REPORT_NS <= e->now_ns || due)
 		e->reported_ns = e->now_ns;
 	if (!due || e->above == MCAST_NONE)
-		return rose; /* there may be a free slot */
+		return rose; /* a slot may be free now */
 	e->reported_up = true;
 	e->reported_ack = n;
 	e->reported_least = least;
@@ -134,7 +135,7 @@ void mcast_over_close(struct mcast_eng *e, struct mcast_nb *nb,
 	bool above = e->above == (uint32_t)(nb - e->nbs);
 
 	nb->bye_in |= bye;
-	/* BYE may have come from another side before. */
+	/* BYE of another neighbour may have closed the group already. */
 	if (e->closed && (bye || above))
 		return;
 	if (mcast_is_root(e) || (!bye && !above) || rec->msg != e->done ||
@@ -176,8 +177,7 @@ void mcast_eng_fail(struct mcast_eng *e, uint32_t rank, int err, uint32_t by)
 	e->over = err;
 	e->over_rank = rank;
 	e->over_by = by;
-	/* Reckoned in the round to come: the time of the last one may be long
-	 * past. */
+	/* The next round sets it: the time of the last round may be long past. */
 	e->over_deadline_ns = 0;
 	e->failure_due = true;
 	for (uint32_t i = 0; i < e->n_nbs; i++)
@@ -192,7 +192,7 @@ void mcast_over_fail(struct mcast_eng *e, struct mcast_nb *nb,
 		     const struct mcast_rec *rec)
 {
 	if (e->closed)
-		return; /* it will not have heard; it has had everything */
+		return; /* it cannot know yet; it has every message */
 	if (rec->rank >= e->conf.n || rec->err > UINT16_MAX) {
 		mcast_protocol_error(e, nb, "a FAIL that cannot be");
 		return;
@@ -213,15 +213,15 @@ void mcast_eng_fail_there(struct mcast_eng *e, uint32_t nb,
 	e->nbs[nb].fail_there |= 1u << channel;
 }
 
-/* Its link may come up yet. Nobody else tells it that the group is over: it would
- * wait until its own time to open has passed. */
+/* Its link may still come up. No other member will tell it that the group is
+ * over, so without us it would wait for its whole open timeout. */
 static bool may_come(const struct mcast_eng *e, const struct mcast_nb *nb)
 {
 	return !nb->up && !nb->down && !e->leaving &&
 	       e->now_ns < e->conf.open_deadline_ns;
 }
 
-/* Does the neighbour write nothing more, and has it heard? */
+/* Does the neighbour write nothing more, and does it know? */
 static bool settled(const struct mcast_eng *e, const struct mcast_nb *nb)
 {
 	if (!nb->up)
@@ -251,9 +251,9 @@ static void end_messages(struct mcast_eng *e)
 	}
 }
 
-/* It had time enough to come, or to answer. Who leaves gives it less, but FAIL must be
- * ahead of the cut for sure: time alone proves that of a slow link only when
- * there is much of it. */
+/* Has the neighbour had enough time to come, or to answer? When this member
+ * leaves, a shorter time is enough, but FAIL must have arrived before the cut.
+ * On a slow link only fail_there proves that. */
 static bool too_slow(const struct mcast_eng *e, const struct mcast_nb *nb)
 {
 	return e->now_ns >= e->over_deadline_ns ||

@@ -14,7 +14,7 @@ static size_t words_of(uint32_t blocks)
 	return ((size_t)blocks + 63) / 64;
 }
 
-/* The bits of blocks alone. */
+/* Sets exactly the bits of `blocks` blocks. */
 static void bits_all(uint64_t *bits, uint32_t blocks)
 {
 	memset(bits, 0xff, words_of(blocks) * sizeof(*bits));
@@ -47,7 +47,7 @@ int skein_mcast_have(struct skein_mcast *g, struct skein_mcast_msg *msg,
 
 /* --- resume ------------------------------------------------------------- */
 
-/* Not in memory. */
+/* A part that is not in memory. */
 static bool store_right(const struct skein_mcast *g,
 			const struct skein_mcast_part *p)
 {
@@ -78,7 +78,7 @@ static int part_right(const struct skein_mcast *g,
 	return 0;
 }
 
-/* The runs of what is there; what is in none of them is not there. */
+/* Finds the runs of c->have. Blocks in no run are treated as not there. */
 static int find_runs(struct skein_mcast *g, struct mcast_claim *c,
 		     uint32_t blocks)
 {

@@ -50,7 +50,7 @@ static struct mcast_span pipeline_span(const struct mcast_plan *p,
 	return (struct mcast_span){0, p->steps};
 }
 
-/* The first dims + 1 steps differ, then all repeats after 2 * dims. */
+/* The first dims + 1 steps are irregular; then all repeats after 2 * dims. */
 static uint64_t pipeline_gap(const struct mcast_plan *p)
 {
 	struct hypercube h = cube(p);

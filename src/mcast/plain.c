@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plain.c - the three schedules in which a member acts in one run of steps:
- * sequential send, chain send and the binomial tree (RDMC, section 4.3).
+ * plain.c - the three schedules in which each member acts in one row of steps:
+ * sequential send, chain send and binomial tree (RDMC, section 4.3).
  */
 #include "base/assert.h"
 #include "mcast/moves.h"
 
 static uint64_t no_gap(const struct mcast_plan *p)
 {
-	return 1; /* every step of a span has its move */
+	return 1; /* every step of a span has a move */
 }
 
 static const struct mcast_span nothing;

@@ -63,7 +63,7 @@ static int slab_new(struct skein_ctx *ctx, struct mcast_slab **out)
 	return 0;
 }
 
-/* The lock is held. */
+/* The caller holds the lock. */
 static struct mcast_slab *with_room(struct mcast_pool *pool)
 {
 	struct mcast_slab *slab;
@@ -77,7 +77,7 @@ static struct mcast_slab *with_room(struct mcast_pool *pool)
 	return NULL;
 }
 
-/* The lock is held; the slab has room. */
+/* The caller holds the lock; the slab has room. */
 static void take(struct mcast_pool *pool, struct mcast_slab *slab,
 		 struct mcast_rec_ring *ring)
 {
@@ -91,7 +91,7 @@ static void take(struct mcast_pool *pool, struct mcast_slab *slab,
 		     (size_t)i * MCAST_RECORDS;
 	ring->lkey = slab->region->mr->lkey;
 	ring->rkey = slab->region->mr->rkey;
-	/* What is new is not touched before it is used. */
+	/* A new ring is zero; touching it would only allocate its pages. */
 	if (slab->had & bit)
 		memset(ring->recs, 0, MCAST_RECORDS * sizeof(*ring->recs));
 	slab->had |= bit;
@@ -103,7 +103,8 @@ int mcast_pool_get(struct mcast_pool *pool, struct mcast_rec_ring *ring)
 	struct mcast_slab *slab;
 	int rc = 0;
 
-	/* Held while memory is made: who comes meanwhile finds room in it. */
+	/* The lock is held while a slab is made: another thread that comes in
+	 * the meantime then finds room in it. */
 	env_mutex_lock(env, &pool->lock);
 	slab = with_room(pool);
 	if (!slab) {
@@ -149,7 +150,7 @@ void mcast_pool_put(struct mcast_pool *pool, struct mcast_rec_ring *ring,
 		slab_free(pool, slab);
 }
 
-/* The lock is held. */
+/* The caller holds the lock. */
 static struct mem_region *kept_take(struct mcast_pool *pool, size_t len)
 {
 	struct mem_region *region;

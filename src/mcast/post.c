@@ -2,24 +2,24 @@
 /*
  * post.c - records and blocks as work requests on a connection.
  *
- * A record goes inline, unsignalled; where the device takes none of its length so,
- * from its slot of the mirror. That is used again 128 records later; by then at
- * least 64 credits have come back, and with them the proof that this record was
- * read. FAIL has a completion: who leaves cuts
- * the link behind it.
+ * A record goes inline and unsignalled. If the device's inline limit is too
+ * small, the record is posted from its place in the mirror ring. That place is
+ * used again 128 records later. By then at least 64 credits have come back,
+ * which proves that the neighbour has read this record. FAIL is signalled: a
+ * member that leaves cuts the link after it.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 
 #include "mcast/state.h"
 
-/* Where the record is posted from. */
+/* The memory that the record is posted from. */
 static const struct mcast_rec *mirror(const struct mcast_link *link,
 				      const struct mcast_rec *rec)
 {
 	struct mcast_rec *slot;
 
-	if (!link->mirror.recs) /* inline: it is taken by the post */
+	if (!link->mirror.recs) /* inline: the post copies it */
 		return rec;
 	slot = &link->mirror.recs[link->out % MCAST_RECORDS];
 	*slot = *rec;
@@ -36,7 +36,7 @@ static int posted(struct mcast_link *link, int rc)
 	return rc == -ENOMEM ? -EAGAIN : rc;
 }
 
-/* Puts the record into its slot at the neighbour. */
+/* Writes the record into its place in the neighbour's ring. */
 static int write_record(struct mcast_link *link, const struct mcast_rec *rec,
 			enum ibv_wr_opcode opcode, struct conn_op *op)
 {
@@ -99,13 +99,15 @@ static void small_done(struct conn_op *op, enum ibv_wc_status status)
 
 	s->user = NULL;
 	if (!user)
-		return; /* all had it, and the group has left */
+		/* every receiver had it, and the group has been closed */
+		return;
 	user->done(user, status == IBV_WC_SUCCESS ? 0 : -EIO);
 	if (s->link->group)
 		mcast_group_kick(s->link->group);
 }
 
-/* The record is the first of the bytes: one WRITE, and its immediate wakes. */
+/* The bytes begin with the record: one WRITE, and its immediate wakes the
+ * receiver. */
 int mcast_post_small(struct mcast_link *link, const struct mcast_buf *from,
 		     uint32_t len, uint64_t to, uint32_t rkey, uint32_t slot,
 		     struct mcast_op *op)
@@ -159,8 +161,8 @@ static int write_payload(struct mcast_link *link, const struct mcast_rec *rec,
 	return conn_post(link->conn, &wr, op);
 }
 
-/* The record goes ahead: behind the block it would have to wait wherever
- * another one has taken the cable meanwhile. */
+/* The record goes before the block. After the block, it would wait whenever
+ * another sender has taken the receiver's bandwidth. */
 int mcast_post_block(struct mcast_link *link, const struct mcast_rec *rec,
 		     const struct mcast_buf *from, uint64_t to, uint32_t rkey,
 		     struct mcast_op *op)

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ring.c - slots of registered memory for messages that are streamed: files
+ * ring.c - buffers of registered memory for streamed messages, such as files
  * larger than memory.
  *
- * A receiver's buffer is granted, has its block, and is free again when the
- * block has been sent as often as the schedule says and the application has
- * done with it. How many slots that takes is counted beforehand, along the
- * schedule (need.h); with so many the argument of xfer.c holds for streamed
- * messages too. The root's slots hold the next sends; a block that comes again
- * later is asked for again. In what is resumed a member may have slots of both
- * kinds: resume/stream.c.
+ * A receiver grants a buffer, a block comes into it, and the buffer is free
+ * again when the block has been sent as often as the schedule says and the
+ * application has finished with it. need.c counts beforehand how many buffers
+ * that takes; with so many, the argument in xfer.c that a message never stops
+ * holds for streams too. The root's buffers hold the next sends; the root asks
+ * the application again for a block that it sends again later. A member of a
+ * resumed object may have buffers of both kinds: resume/stream.c.
  */
 #include "mcast/eng.h"
 
 #include <errno.h>
 
-/* Slots that fill() has while blocks come, too: resume/stream.c. */
+/* Buffers for fill() beside those for receives: resume/stream.c. */
 #define FED_SLOTS 2u
 
 /* --- up and down -------------------------------------------------------- */
@@ -47,7 +47,7 @@ int mcast_ring_reserve(struct mcast_eng *e)
 	return make(e, e->conf.ring_blocks > 2 ? e->conf.ring_blocks : 2);
 }
 
-/* How many slots; -EAGAIN: it is being counted. */
+/* How many buffers; -EAGAIN: the count is not finished. */
 static int find_count(struct mcast_eng *e, uint32_t *count)
 {
 	struct mcast_xfer *x = &e->x;
@@ -67,8 +67,8 @@ static int find_count(struct mcast_eng *e, uint32_t *count)
 		return -EAGAIN;
 	x->feed_most = n->own ? FED_SLOTS : 0;
 	if (n->own && !n->most)
-		x->feed_most = UINT32_MAX; /* all of them */
-	/* One is written while another is read. */
+		x->feed_most = UINT32_MAX; /* all buffers */
+	/* One more: a block is written while another is read. */
 	*count = n->most + (n->most && n->most < x->msg.blocks) +
 		 (n->own ? FED_SLOTS : 0);
 	return 0;
@@ -130,7 +130,7 @@ uint32_t mcast_ring_take(struct mcast_eng *e, bool fed, uint32_t unsent)
 	return i;
 }
 
-/* The oldest that has a send of that block to come. */
+/* The oldest buffer with this block and a send left. */
 uint32_t mcast_ring_find(const struct mcast_eng *e, uint32_t block)
 {
 	const struct mcast_buffer *s, *best = NULL;
@@ -188,7 +188,7 @@ void mcast_ring_have(struct mcast_eng *e, uint32_t i, uint32_t block,
 		mcast_ring_release(e, i);
 		return;
 	}
-	/* Before the call: it may end the hold at once. */
+	/* Before the call: the application may finish with it inside. */
 	s->app = true;
 	e->x.n_app++;
 	rc = e->port->ops->block_in(e->port, &e->x.msg, &b);
@@ -221,7 +221,8 @@ static void filled(struct mcast_eng *e, uint32_t i)
 		s->sum = mcast_sum(mcast_ring_buf(e, i).addr,
 				   mcast_block_len(&e->x.msg, s->block),
 				   e->x.seed, s->block);
-	/* What is read again is what was read, or came, before. */
+	/* A resumed block that is read again must be the block that was read,
+	 * or came, before. */
 	if (mcast_resume_active(e) && e->conf.checksum &&
 	    e->x.sums[s->block] != s->sum)
 		mcast_eng_fail(e, e->conf.rank, -EBADMSG, e->conf.rank);
@@ -239,7 +240,7 @@ void mcast_eng_block_done(struct mcast_eng *e, uint64_t seq, uint32_t block,
 		return;
 	}
 	if (!e->x.active || !e->x.stream || e->x.msg.seq != seq)
-		return; /* of a message that a failure has ended */
+		return; /* a failure has ended that message */
 	if (e->x.small) {
 		if (!block)
 			mcast_slot_block_done(e, status);
@@ -262,7 +263,7 @@ void mcast_eng_block_done(struct mcast_eng *e, uint64_t seq, uint32_t block,
 
 /* --- the root's source -------------------------------------------------- */
 
-/* The buffer of the last block that was asked for, if that is block. */
+/* The buffer asked for last, if it is for this block. */
 static struct mcast_buffer *same_again(const struct mcast_eng *e,
 				       uint32_t block)
 {
@@ -277,7 +278,8 @@ static struct mcast_buffer *same_again(const struct mcast_eng *e,
 	return NULL;
 }
 
-/* Two at once of one block would be told apart by nothing. */
+/* fill() is not asked for a block while it still fills another buffer with the
+ * same block: block_done() could not tell the two apart. */
 bool mcast_ring_may_feed(const struct mcast_eng *e)
 {
 	uint32_t block = (uint32_t)e->x.feed.block;
@@ -305,7 +307,7 @@ static void ask(struct mcast_eng *e, uint32_t i, uint32_t block)
 		mcast_eng_block_done(e, e->x.msg.seq, block, rc);
 }
 
-/* One a round. */
+/* One block a round. */
 int mcast_ring_feed(struct mcast_eng *e)
 {
 	struct mcast_xfer *x = &e->x;

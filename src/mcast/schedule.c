@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * schedule.c - plans: what is common to all algorithms. The algorithms
- * themselves are tables of functions (moves.h).
+ * schedule.c - what is common to all algorithms. Each algorithm is a table of
+ * functions (moves.h).
  */
 #include <errno.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static const struct mcast_moves *moves_of(const struct mcast_plan *p)
 	return algorithms[p->algorithm].moves;
 }
 
-/* A plan in which nothing ever moves. */
+/* A plan without moves. */
 static bool still(const struct mcast_plan *p)
 {
 	return p->members == 1 || p->blocks == 0;
@@ -69,8 +69,8 @@ typedef bool move_fn(const struct mcast_plan *p, uint32_t member, uint64_t step,
 		     uint32_t *peer, uint64_t *block);
 
 /*
- * Walks at most two gaps: when nothing moves for one, only the end of the span
- * can still hold something.
+ * Walks at most two gaps: if nothing moves for one gap, only the end of the
+ * span can still have a move.
  */
 static bool next_move(const struct mcast_plan *p, move_fn *move,
 		      struct mcast_span span, uint32_t member, uint64_t from,

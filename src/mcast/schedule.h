@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * schedule.h - who sends which block to whom, in which order (RDMC, sections
- * 4.3 to 4.5; docs/mcast.md derives the formulas).
+ * schedule.h - which member sends which block to which other member, in which
+ * order (RDMC, sections 4.3 to 4.5; docs/design/mcast.md derives the formulas).
  *
  * A plan is a pure function of (algorithm, members, blocks, racks): every
- * member computes its own part and all parts fit. Members are ranks, 0 is the
- * root. Time is counted in steps: in one step a member sends at most one block
- * and receives at most one, and it sends only what it received in an earlier
- * step (the root has all blocks from the start).
+ * member computes its own part, and all parts fit. Members are ranks; 0 is the
+ * root. Time is counted in steps. In one step a member sends at most one block
+ * and receives at most one. It sends only what it received in an earlier step;
+ * the root has all blocks from the start.
  *
  * Nothing here allocates, does I/O, or keeps state: any thread may call
- * anything, at the same time. Indices out of range are programmer's errors.
+ * anything at any time. An index out of range is a programmer's error.
  */
 #ifndef SKEIN_MCAST_SCHEDULE_H
 #define SKEIN_MCAST_SCHEDULE_H
@@ -32,9 +32,9 @@ enum mcast_algorithm {
 };
 
 /*
- * Which member stands in which rack: for MCAST_HYBRID alone. Racks are
- * numbered by their first members, so the root's rack is 0; the first member
- * of a rack is its leader. Owned by the caller, read only after init.
+ * The rack of each member; only MCAST_HYBRID uses it. Racks are numbered by
+ * their first members, so the root's rack is 0. The first member of a rack is
+ * its leader. The caller owns it and does not change it after init.
  */
 struct mcast_racks {
 	uint32_t members;
@@ -50,8 +50,8 @@ struct mcast_racks {
 #define MCAST_RACKS_STORAGE(n) (4 * (size_t)(n) + 1)
 
 /*
- * rack_of[i] < members is any number for the rack of member i. storage must
- * live as long as r. 0, -EINVAL for a number out of range or no members.
+ * rack_of[i] is any number below members. storage must live as long as r. 0;
+ * -EINVAL: a number out of range, or no members.
  */
 int mcast_racks_init(struct mcast_racks *r, const uint32_t *rack_of,
 		     uint32_t members, uint32_t *storage);
@@ -65,9 +65,9 @@ struct mcast_plan {
 };
 
 /*
- * 0; -EINVAL: no such algorithm, no members, too many members or blocks, a
+ * 0; -EINVAL: no such algorithm, no members, too many members or blocks, or a
  * hybrid without racks or with racks of another number of members. blocks may
- * be 0: a plan of no steps. racks is borrowed.
+ * be 0: the plan then has no steps. racks is borrowed.
  */
 int mcast_plan_init(struct mcast_plan *p, enum mcast_algorithm algorithm,
 		    uint32_t members, uint64_t blocks,
@@ -90,7 +90,7 @@ struct mcast_step {
 void mcast_plan_step(const struct mcast_plan *p, uint32_t member, uint64_t step,
 		     struct mcast_step *out);
 
-/* One block that moves between a member and its peer. */
+/* One block that a member sends to, or receives from, its peer. */
 struct mcast_item {
 	uint64_t step;
 	uint64_t block;
@@ -98,9 +98,9 @@ struct mcast_item {
 };
 
 /*
- * The member's first send, or receive, in a step >= from: false when there is
- * none, and *out is as it was. Start with from = 0, go on with out->step + 1.
- * Over a whole plan a call costs O(log members) on average.
+ * The member's first send (receive) in a step >= from. False: there is none,
+ * and *out is unchanged. Start with from = 0 and go on with out->step + 1. Over
+ * a whole plan one call costs O(log members) on average.
  */
 bool mcast_plan_next_send(const struct mcast_plan *p, uint32_t member,
 			  uint64_t from, struct mcast_item *out);
@@ -112,18 +112,18 @@ uint64_t mcast_plan_recv_step(const struct mcast_plan *p, uint32_t member,
 			      uint64_t block);
 
 /*
- * All members that a member sends to or receives from, whatever the number of
- * blocks (so the peers of a group are known before its first object); the
- * relation is symmetric. Writes at most max of them and returns how many there
- * are, never more than members - 1; in ascending order when all fit.
+ * All members that a member sends to or receives from, for any number of
+ * blocks, so the peers of a group are known before its first object. The
+ * relation is symmetric. Stores at most max of them and returns their number,
+ * at most members - 1; in ascending order if all fit.
  */
 uint32_t mcast_plan_neighbours(const struct mcast_plan *p, uint32_t member,
 			       uint32_t *peers, uint32_t max);
 
 /*
- * Section 4.5: the sum over the relays (not the root) that send in a step of
- * the steps since they received that block, and how many they are: the average
- * slack is *sum / *senders. O(members).
+ * Section 4.5: how long blocks wait at the relays that send in this step. *sum:
+ * the steps since each relay received its block; *senders: the number of relays
+ * (the root is none). The average slack is *sum / *senders. O(members).
  */
 void mcast_plan_slack(const struct mcast_plan *p, uint64_t step, uint64_t *sum,
 		      uint32_t *senders);

@@ -2,9 +2,9 @@
 /*
  * slot.c - small messages by slots: docs/protocol/mcast.md, section 9.
  *
- * A small message is the message that this member is at (e->x), as others are,
- * but without schedule, READY or memory of its own: what comes out of a slot is
- * copied, or handed to block() in place.
+ * Like any other message, a small one is the message that this member works on
+ * (e->x), but it has no schedule, no READY and no memory of its own: what comes
+ * out of a slot is copied, or given to block() in place.
  */
 #include "mcast/slot.h"
 
@@ -137,7 +137,8 @@ void mcast_slot_start(struct mcast_eng *e, const struct skein_mcast_msg *msg,
 	e->slots.filled = false;
 }
 
-/* Has everybody done with what was in the next slot, and the device? */
+/* Has every receiver finished with the message in the next slot, and the device
+ * with its WRITEs? */
 static bool slot_free(const struct mcast_eng *e)
 {
 	const struct mcast_slots *s = &e->slots;
@@ -182,7 +183,7 @@ static void root_fill(struct mcast_eng *e)
 	int rc;
 
 	if (x->stream) {
-		/* Before the call: it may end it at once. */
+		/* Before the call: the application may finish inside. */
 		x->n_app = 1;
 		rc = e->port->ops->fill(e->port, &x->msg, &b);
 		if (rc != SKEIN_MCAST_LATER)
@@ -199,7 +200,7 @@ static bool nb_takes(const struct mcast_nb *nb)
 	return nb->has_ring && mcast_nb_open(nb);
 }
 
-/* To the next neighbour: 0 or an error. */
+/* Posts to the next neighbour. 0 or an error. */
 static int root_post(struct mcast_eng *e)
 {
 	struct mcast_slots *s = &e->slots;
@@ -266,13 +267,14 @@ static bool root_works(const struct mcast_eng *e)
 
 bool mcast_slot_may_precede(const struct mcast_eng *e, uint64_t msg)
 {
-	/* One that is being received out of a slot is before it, too. */
+	/* A small message that is being taken out of its slot comes before it,
+	 * too. */
 	uint64_t least = e->done + (e->x.active && e->x.small);
 
 	return msg >= least && msg - e->done <= e->slots.count;
 }
 
-/* Is it what the root may say now? */
+/* May the root send this now? */
 static bool in_right(const struct mcast_eng *e, const struct mcast_nb *nb,
 		     const struct mcast_rec *rec, uint32_t imm_value,
 		     uint32_t byte_len)
@@ -298,13 +300,13 @@ void mcast_slot_in(struct mcast_eng *e, uint32_t i, uint32_t imm_value,
 
 	nb->heard_ns = now_ns;
 	if (nb->fail_in & 1u << MCAST_WORDS || e->over)
-		return; /* what is still under way of it is not counted */
+		return; /* no check of what was under way before FAIL */
 	if (nb->rank || !s->count || !nb->hello_in ||
 	    nb->owe & MCAST_OWE_RING || s->next - s->taken == s->count) {
 		mcast_protocol_error(e, nb, "a small message out of place");
 		return;
 	}
-	/* A copy: what was checked is what is used. */
+	/* A copy: what is checked is what is used. */
 	memcpy(&rec, slot_buf(s, s->next).addr, HEAD);
 	if (!in_right(e, nb, &rec, imm_value, byte_len)) {
 		mcast_protocol_error(e, nb, "a small message that cannot be");
@@ -326,7 +328,7 @@ static bool sum_right(struct mcast_eng *e, const struct mcast_rec *rec,
 	return false;
 }
 
-/* To the application: where it goes, and the bytes. */
+/* Gives it to the application, which says where the bytes go. */
 static int hand_up(struct mcast_eng *e, const struct mcast_rec *rec)
 {
 	struct mcast_xfer *x = &e->x;

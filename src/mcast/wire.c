@@ -21,7 +21,7 @@ uint32_t mcast_imm_value(const struct mcast_rec *rec)
 	return (uint32_t)rec->type << 24 | (uint32_t)size;
 }
 
-/* Fields that a type does not use are 0. */
+/* Are all fields 0 that this type does not use? */
 static bool unused_zero(const struct mcast_rec *rec)
 {
 	bool msg = rec->type == MCAST_READY || rec->type == MCAST_BLOCK ||
@@ -37,7 +37,7 @@ static bool unused_zero(const struct mcast_rec *rec)
 		   rec->type == MCAST_SUM || rec->type == MCAST_SMALL;
 	bool rank = rec->type == MCAST_FAIL || rec->type == MCAST_ACK ||
 		    rec->type == MCAST_HAVE || rec->type == MCAST_RUN;
-	/* FAIL: of what nobody has. */
+	/* FAIL: how many blocks no member has. */
 	bool number = block || rec->type == MCAST_ACK ||
 		      rec->type == MCAST_HAVE || rec->type == MCAST_RUN ||
 		      (rec->type == MCAST_FAIL && rec->err == ENODATA);
@@ -96,7 +96,7 @@ int mcast_section_get(struct mcast_section *s, struct bytes_in *in)
 	s->rkey = bytes_get_u32(in);
 	s->channel = bytes_get_u32(in);
 	s->pair = bytes_get_u64(in);
-	/* Sections of other versions have other lengths. */
+	/* Sections of other versions may have other lengths. */
 	if (version && version != MCAST_VERSION)
 		return -SKEIN_EVERSION;
 	if (!version || in->failed || bytes_left(in) || flags ||
@@ -109,8 +109,8 @@ uint64_t mcast_list_hash(const char *const *members, uint32_t n)
 {
 	uint64_t h = 0;
 
-	/* Each hash is the seed of the next: the closing NULs keep the
-	 * addresses apart, and nothing need be put together. */
+	/* Each hash seeds the next. The closing NULs keep the addresses apart,
+	 * and no buffer for all of them is needed. */
 	for (uint32_t i = 0; i < n; i++)
 		h = XXH3_64bits_withSeed(members[i], strlen(members[i]) + 1, h);
 	return h;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * xfer.c - one message at one member: what the schedule has next to receive is
- * granted, what it has next to send is sent when it is here and its receiver
- * ready. docs/protocol/mcast.md, section 4.
+ * xfer.c - one message at one member. The member grants the next receive of its
+ * schedule, and sends the next block of its schedule once the block is here and
+ * the receiver is ready. docs/protocol/mcast.md, section 4.
  *
- * Why it does not stop (but for the application): of all transfers that are
- * not done take one of the least step. All of earlier steps are done, so its
- * sender has the block and has nothing to send before it, and its receiver has
- * nothing to grant before it.
+ * Why it never stops (unless the application does): of all transfers that are
+ * not done, take one with the lowest step. All transfers of earlier steps are
+ * done. So its sender has the block and has no earlier send, and its receiver
+ * has no earlier receive to grant.
  */
 #include "mcast/eng.h"
 
@@ -35,7 +35,7 @@ void mcast_msg_set(const struct mcast_eng *e, struct skein_mcast_msg *msg,
 void mcast_left_keep(struct mcast_eng *e, const struct skein_mcast_msg *msg,
 		     uint64_t *have)
 {
-	if (e->left.is) { /* the oldest */
+	if (e->left.is) { /* the oldest is kept */
 		e->port->ops->free(e->port, have);
 		return;
 	}
@@ -59,10 +59,11 @@ static void xfer_clear(struct mcast_eng *e)
 }
 
 /*
- * Who registers memory begins out of step with the others, and with two READYs
- * under way a group that has begun so may stay so: of two blocks the later one
- * takes the cable first. So until each has heard from each of its neighbours one
- * is asked for at a time; that brings all into step, and then they stay in it.
+ * A member that registers memory begins later than the others. With two READYs
+ * under way a group that began out of step may stay so, because of two blocks
+ * the later one may take the receiver's bandwidth first. So receives are
+ * granted one at a time until each member has heard from each of its
+ * neighbours. That brings all members into step, and then they stay in step.
  */
 static int make_ring(struct mcast_eng *e)
 {
@@ -78,13 +79,13 @@ static int make_ring(struct mcast_eng *e)
 	return rc;
 }
 
-/* Is it told of by BEGIN, or does it come into the kept room? */
+/* Does BEGIN announce the message? Otherwise it comes into the kept memory. */
 static bool begun(const struct mcast_eng *e, const struct skein_mcast_msg *msg)
 {
 	return msg->size > mcast_first_room(e->conf.block_size);
 }
 
-/* What is the same for root and receivers. */
+/* The part that is the same for root and receivers. */
 static int xfer_make(struct mcast_eng *e, const struct skein_mcast_msg *msg,
 		     const struct mcast_dest *dest)
 {
@@ -116,7 +117,7 @@ static int xfer_make(struct mcast_eng *e, const struct skein_mcast_msg *msg,
 	for (uint32_t i = 0; i < e->n_nbs; i++)
 		e->nbs[i].begins = e->nbs[i].child && begun(e, msg);
 	x->ring_due = x->stream && e->conf.n > 1;
-	/* Nobody is to be told: its one block is here. */
+	/* There is no child to wait for: the only block is here. */
 	while (!begun(e, msg) && x->ring_due && !rc)
 		rc = make_ring(e);
 	return rc;
@@ -141,7 +142,7 @@ int mcast_xfer_start_next(struct mcast_eng *e)
 		return 1;
 	}
 	rc = xfer_make(e, &msg, &dest);
-	e->x.active = true; /* even so: it will end with done() */
+	e->x.active = true; /* also on failure: it ends with done() */
 	if (rc)
 		mcast_eng_fail(e, e->conf.rank, rc, e->conf.rank);
 	return 1;
@@ -172,7 +173,8 @@ int mcast_xfer_end(struct mcast_eng *e, int status)
 		mcast_left_keep(e, &msg, e->x.have);
 		e->x.have = NULL;
 	}
-	/* What comes along the tree meanwhile is of a later one. */
+	/* Small messages only: what comes along the tree now is of a later
+	 * message. */
 	if (!e->x.small)
 		e->n_grants = e->n_arrivals = 0;
 	xfer_clear(e);
@@ -190,7 +192,7 @@ void mcast_have_set(struct mcast_eng *e, uint32_t block, uint64_t sum)
 	struct mcast_xfer *x = &e->x;
 
 	if (mcast_have(x, block))
-		return; /* the root asks for a block again */
+		return; /* the root asked for the block again */
 	x->have[block / 64] |= 1ull << (block % 64);
 	x->n_have++;
 	x->msg.digest = mcast_digest_add(x->msg.digest, sum, block);
@@ -230,7 +232,7 @@ static int grant_first(struct mcast_eng *e)
 	return 1;
 }
 
-/* Of what is resumed: is the next one being looked for still? */
+/* Is the next item of a resumed object not found yet? */
 static bool seeks(const struct mcast_eng *e, bool send)
 {
 	return mcast_resume_active(e) &&
@@ -319,8 +321,8 @@ void mcast_xfer_ready(struct mcast_eng *e, struct mcast_nb *nb,
 
 /* --- blocks that come --------------------------------------------------- */
 
-/* May a message of so many bytes begin? It is the next of the tree, this member
- * has asked its parent for it, and from the parent it comes. */
+/* May this message begin? It must be the next one of the tree, this member must
+ * have asked its parent for it, and it must come from the parent. */
 static bool begins_right(struct mcast_eng *e, const struct mcast_nb *nb,
 			 const struct mcast_rec *rec,
 			 struct skein_mcast_msg *msg)
@@ -350,7 +352,7 @@ void mcast_xfer_begin(struct mcast_eng *e, struct mcast_nb *nb,
 		e->arrivals[e->n_arrivals++] = a;
 }
 
-/* The oldest READY that nb had, taken off; false: it had none. */
+/* Takes the oldest READY that nb had; false: it had none. */
 static bool take_grant(struct mcast_eng *e, uint32_t nb, struct mcast_grant *g)
 {
 	for (uint32_t i = 0; i < e->n_grants; i++) {
@@ -393,7 +395,7 @@ void mcast_xfer_block(struct mcast_eng *e, struct mcast_nb *nb,
 		e->arrivals[e->n_arrivals++] = a;
 }
 
-/* Where an arrival's bytes are. */
+/* The memory of an arrival's bytes. */
 static struct mcast_buf arrival_buf(const struct mcast_eng *e,
 				    const struct mcast_arrival *a)
 {
@@ -434,7 +436,7 @@ static int begin(struct mcast_eng *e, struct mcast_arrival *a)
 	e->x.msg = msg;
 	e->x.msg.tag = dest.tag;
 	rc = dest.err ? dest.err : xfer_make(e, &msg, &dest);
-	e->x.active = true; /* even so: it will end with done() */
+	e->x.active = true; /* also on failure: it ends with done() */
 	if (rc)
 		return rc;
 	if (e->over || !a->first)
@@ -474,11 +476,11 @@ static void arrive(struct mcast_eng *e, struct mcast_arrival *a)
 
 bool mcast_xfer_arrived(const struct mcast_eng *e)
 {
-	/* Small messages before it may not be here yet. */
+	/* Small messages before it may still be missing. */
 	return e->n_arrivals && e->arrivals[0].rec.msg == e->done;
 }
 
-/* One a round: others have a turn. */
+/* One a round: then other groups run. */
 int mcast_xfer_arrivals(struct mcast_eng *e)
 {
 	struct mcast_arrival a;
@@ -494,7 +496,7 @@ int mcast_xfer_arrivals(struct mcast_eng *e)
 
 /* --- sends -------------------------------------------------------------- */
 
-/* Is the block of the next send here? buffer: where, when it is streamed. */
+/* Is the block of the next send here? *buffer: its buffer if it is streamed. */
 static bool here(const struct mcast_eng *e, uint32_t *buffer)
 {
 	const struct mcast_xfer *x = &e->x;
@@ -516,16 +518,16 @@ static struct mcast_sendop *free_op(struct mcast_eng *e)
 	return NULL;
 }
 
-/* What a receiver that does not know of this message yet has said before the
- * READY that is looked for. */
+/* Is the neighbour's oldest READY one that it sent before it knew of this
+ * message? Then the READY for this block comes after it. */
 static bool first_ahead(const struct mcast_eng *e, const struct mcast_nb *nb)
 {
 	return nb->ready[0].block == MCAST_BLOCK_FIRST && nb->child &&
 	       begun(e, &e->x.msg);
 }
 
-/* A child that asks for the next message of the tree knows of none that went by
- * slots since. */
+/* Does this READY ask for the next message of the tree? The child may not know
+ * of small messages sent since. */
 static bool asks(const struct mcast_eng *e, const struct mcast_ready *r)
 {
 	uint64_t ahead = e->x.msg.seq - r->msg;
@@ -555,7 +557,7 @@ static bool may_begin(const struct mcast_eng *e, const struct mcast_nb *nb)
 	return e->x.active && nb->begins && nb->n_ready && mcast_nb_open(nb);
 }
 
-/* Tells children that are through with the message before of this one. */
+/* Sends BEGIN to the children that have finished the message before. */
 static int send_begins(struct mcast_eng *e)
 {
 	struct mcast_rec rec = {.type = MCAST_BEGIN,
@@ -671,10 +673,10 @@ static int send_next(struct mcast_eng *e)
 }
 
 /*
- * The ring's memory is registered when those below know that the message
- * begins: so all register at one time. If each did before it told its children,
- * members would begin out of step by that time for each hop, and a group that
- * has begun so may stay so (docs/mcast.md).
+ * The ring is registered after BEGIN has gone to the children: so all members
+ * register at the same time. If each registered first, members would begin out
+ * of step by that time for each hop, and such a group may stay out of step
+ * (docs/design/mcast.md).
  */
 int mcast_xfer_begins(struct mcast_eng *e)
 {

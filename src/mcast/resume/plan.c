@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * resume/plan.c - see resume/plan.h.
+ * resume/plan.c - see plan.h.
  *
- * The object falls into segments in which the same members have everything: one
- * sweep over the beginnings and ends of all runs finds them, and with them the
- * gaps, the blocks that are lost, and from where the root receives what it lacks.
- * There may be 2^16 runs: a step looks at some of them.
+ * The object falls into segments in which the same members have every block.
+ * One sweep over the beginnings and ends of all runs finds the segments, and
+ * with them the gaps, the lost blocks, and the member that gives the root what
+ * it lacks. There may be 2^16 runs, so one step looks at some of them.
  */
 #include "mcast/resume/plan.h"
 
@@ -17,14 +17,14 @@
 #define RUNS_ALL 65536u
 #define RUNS_LEAST 64u
 #define RUNS_MOST 4096u
-/* A gather is at most so many blocks, or this part of the object: its holders
- * take turns. */
+/* The largest gather: so many blocks, or this part of the object. Then the next
+ * holder has its turn. */
 #define PIECE 64u
 #define PIECES 4096u
 /* Blocks that one call of mcast_resume_next() looks at. */
 #define LOOKS 512u
-/* Beginnings and ends of runs, and hops of gathers, that one step of a plan looks
- * at, and some: a few hundred us. */
+/* Beginnings and ends of runs, and hops of gathers, that one step looks at: a
+ * few hundred us. */
 #define SWEEPS 4096u
 
 /* --- runs --------------------------------------------------------------- */
@@ -38,7 +38,8 @@ uint32_t mcast_runs_max(uint32_t members)
 	return max < RUNS_LEAST ? RUNS_LEAST : max;
 }
 
-/* The first block from `from` on whose bit is `set`; blocks: none. */
+/* The first block from `from` on with the bit `set`; `blocks`: there is
+ * none. */
 static uint32_t next_bit(const uint64_t *have, uint32_t blocks, uint32_t from,
 			 bool set)
 {
@@ -55,7 +56,8 @@ static uint32_t next_bit(const uint64_t *have, uint32_t blocks, uint32_t from,
 	return blocks;
 }
 
-/* How many runs of at least `len` blocks; they go to runs, if that is given. */
+/* Counts the runs of at least `len` blocks, and stores them unless runs is
+ * NULL. */
 static uint32_t runs_from(const uint64_t *have, uint32_t blocks, uint32_t len,
 			  struct mcast_run *runs)
 {
@@ -76,7 +78,7 @@ static uint32_t runs_from(const uint64_t *have, uint32_t blocks, uint32_t len,
 uint32_t mcast_runs_of(const uint64_t *have, uint32_t blocks,
 		       struct mcast_run *runs, uint32_t max)
 {
-	/* Runs of hi blocks and more fit; of lo and more do not. */
+	/* Runs of at least hi blocks fit; runs of at least lo blocks do not. */
 	uint32_t lo = 1, hi = blocks + 1, mid;
 
 	if (runs_from(have, blocks, 1, NULL) <= max)
@@ -122,23 +124,25 @@ const struct mcast_run *mcast_run_find(const struct mcast_table *t,
 
 struct mcast_sweep {
 	struct mcast_resume_plan *p;
-	uint32_t at;	    /* all before it is known */
-	uint32_t looks;	    /* of this step */
-	struct heap events; /* what is next at each member, by block */
+	uint32_t at;	/* everything before this block is done */
+	uint32_t looks; /* looks of the current step */
+	/* the next beginning or end at each member, by block */
+	struct heap events;
 	struct heap_node *next;
-	uint32_t *been; /* so many beginnings and ends of its runs */
-	/* Members by their distance from the root, and their places. */
+	uint32_t *been; /* [member]: events so far */
+	/* Members by their distance from the root, and their places in that
+	 * order. */
 	uint32_t *depth, *order, *place;
-	uint32_t *level; /* [depth]: where it begins in order */
+	uint32_t *level; /* [depth]: its first place in order */
 	uint32_t levels;
-	uint32_t *last;	 /* [depth]: whose turn was */
-	uint64_t *holds; /* bits: by place, of those who can give it */
-	uint32_t held;	 /* by how many in all */
+	uint32_t *last;	 /* [depth]: the place that gave last */
+	uint64_t *holds; /* a bit per place: this member can give the block */
+	uint32_t held;	 /* members that have it, or had and consumed it */
 	uint32_t givers;
 	uint64_t *send_free, *recv_free; /* steps */
 };
 
-/* A member's next event, if it has one more. */
+/* Queues the member's next event, if there is one. */
 static void event_push(struct mcast_sweep *s, uint32_t rank)
 {
 	const struct mcast_table *t = &s->p->tables[rank];
@@ -170,14 +174,14 @@ static void by_depth(struct mcast_sweep *s)
 	s->level[s->levels] = n;
 }
 
-/* The first holder's place in [from, to); to: none. */
+/* The first place in [from, to) that can give the block; to: there is none. */
 static uint32_t holder_in(const struct mcast_sweep *s, uint32_t from,
 			  uint32_t to)
 {
 	return next_bit(s->holds, to, from, true);
 }
 
-/* One of those that are least far from the root; they take turns. */
+/* A member nearest to the root; those of one depth take turns. */
 static uint32_t choose_holder(struct mcast_sweep *s)
 {
 	uint32_t first = holder_in(s, 0, s->p->members), d, lo, hi, at;
@@ -203,7 +207,8 @@ static void add_gather(struct mcast_sweep *s, uint32_t first, uint32_t count)
 	uint32_t holder = choose_holder(s), hop = 0;
 	uint64_t base = 0, at;
 
-	/* Everybody on the way is free when its turn comes. */
+	/* The first step from which every member on the way is free when its
+	 * turn comes. */
 	for (uint32_t x = holder; x; x = p->parents[x], hop++) {
 		at = most(s->send_free[x], s->recv_free[p->parents[x]]);
 		base = most(base, at > hop ? at - hop : 0);
@@ -231,12 +236,12 @@ static void segment(struct mcast_sweep *s, uint32_t first, uint32_t end)
 
 	if (s->held == p->members)
 		return;
-	/* Side by side they are one. */
+	/* A segment that touches the last gap extends it. */
 	if (!p->n_gaps || gap[-1].first + (p->missing - gap[-1].at) != first)
 		p->gaps[p->n_gaps++] =
 			(struct mcast_gap){.first = first, .at = p->missing};
 	p->missing += end - first;
-	if (s->holds[0] & 1) /* the root has them: its place is 0 */
+	if (s->holds[0] & 1) /* the root, at place 0, has them */
 		return;
 	if (s->givers)
 		add_gather(s, first, end - first);
@@ -255,8 +260,8 @@ static void happens(struct mcast_sweep *s, uint32_t rank)
 	s->holds[place / 64] ^= 1ull << place % 64;
 }
 
-/* The same members have all from `at` on, up to the next event, of which a piece
- * is looked at. */
+/* From `at` to the next event the same members have every block. Takes a piece
+ * of that. */
 static void sweep_on(struct mcast_sweep *s)
 {
 	uint32_t piece = piece_of(s->p->blocks), end = s->p->blocks, rank;
@@ -278,7 +283,7 @@ static void sweep_on(struct mcast_sweep *s)
 	s->at = end;
 }
 
-/* All of a sweep's arrays are one piece of memory, of 64-bit words. */
+/* All arrays of a sweep are one allocation, in 64-bit words. */
 static size_t sweep_size(size_t members)
 {
 	return sizeof(struct mcast_sweep) + members * sizeof(struct heap_node) +
@@ -379,8 +384,8 @@ uint64_t mcast_resume_plan_steps(const struct mcast_resume_plan *p)
 
 /* --- a member's items --------------------------------------------------- */
 
-/* How far member is from the holder on its way up, and who comes before it
- * there; false: it is not on it. */
+/* The number of hops from the holder up to the member, and the member before it
+ * on that way. False: the member is not on it. */
 static bool on_way(const struct mcast_resume_plan *p, uint32_t holder,
 		   uint32_t member, uint32_t *hop, uint32_t *before)
 {
@@ -394,7 +399,8 @@ static bool on_way(const struct mcast_resume_plan *p, uint32_t holder,
 	return x == member;
 }
 
-/* What goes up: false when there is no more of that. */
+/* The next item of the gathering; false: this gather has none for the
+ * member. */
 static bool next_up(const struct mcast_resume_plan *p,
 		    struct mcast_resume_iter *it, struct mcast_item *out)
 {
@@ -416,7 +422,7 @@ static bool next_up(const struct mcast_resume_plan *p,
 	return has;
 }
 
-/* The block that `down` counts as the at-th. */
+/* The block with number `at` in `down`. */
 static uint32_t missing_block(const struct mcast_resume_plan *p, uint32_t at)
 {
 	uint32_t lo = 0, hi = p->n_gaps, mid;
@@ -431,7 +437,7 @@ static uint32_t missing_block(const struct mcast_resume_plan *p, uint32_t at)
 	return p->gaps[lo].first + (at - p->gaps[lo].at);
 }
 
-/* How many blocks before `end` somebody lacks. */
+/* How many blocks before `end` does some member lack? */
 static uint32_t missing_before(const struct mcast_resume_plan *p, uint32_t end)
 {
 	uint32_t lo = 0, hi = p->n_gaps, mid, len;
@@ -457,7 +463,7 @@ uint32_t mcast_resume_missing(const struct mcast_resume_plan *p, uint32_t first,
 	return missing_before(p, first + count) - missing_before(p, first);
 }
 
-/* Has a member got it on the root's behalf? */
+/* Did the member get this block on its way up to the root? */
 static bool gathered(const struct mcast_resume_plan *p, uint32_t member,
 		     uint32_t block)
 {
@@ -484,7 +490,7 @@ static bool gives(const struct mcast_resume_plan *p, uint32_t member,
 	       mcast_run_find(&p->tables[member], block);
 }
 
-/* Has a member it for as long as it likes when the gathering is over? */
+/* Can the member give this block at any time after the gathering? */
 static bool keeps(const struct mcast_resume_plan *p, uint32_t member,
 		  uint32_t block)
 {

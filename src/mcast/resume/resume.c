@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * resume.c - see resume.h. The root looks at what all have said, the object
+ * resume/resume.c - see resume.h. The root compares all tables, the object
  * begins, and goes on along its plan.
  */
 #include "mcast/eng.h"
@@ -9,7 +9,7 @@
 
 #include "base/assert.h"
 
-/* The root's digests are summed up so many blocks at a time. */
+/* The root keeps one digest per so many blocks. */
 #define STRIDE 256u
 
 /* --- up and down -------------------------------------------------------- */
@@ -51,7 +51,8 @@ int mcast_resume_own_table(struct mcast_eng *e)
 	struct mcast_table *t = &r->tables[e->conf.rank];
 	size_t len = r->claim.n_runs * sizeof(*t->runs);
 
-	/* NULL says that it is not known yet. */
+	/* runs == NULL means that the table is not known yet, so allocate even
+	 * for none. */
 	t->runs = e->port->ops->alloc(e->port, len + sizeof(*t->runs));
 	if (!t->runs)
 		return -ENOMEM;
@@ -87,7 +88,7 @@ int mcast_resume_init(struct mcast_eng *e, const struct mcast_claim *claim)
 	if (!r->tables || !r->parents || !r->order || !r->exchanges)
 		return -ENOMEM;
 	rc = find_parents(e);
-	/* Nothing is read of what is in memory, or gone. */
+	/* Nothing is read if the blocks are in memory, or consumed. */
 	if (c.store != SKEIN_MCAST_REREAD)
 		r->read_at = c.n_runs;
 	if (rc == 0 && mcast_resume_reading(e))
@@ -95,7 +96,7 @@ int mcast_resume_init(struct mcast_eng *e, const struct mcast_claim *claim)
 	return rc ? rc : mcast_resume_own_table(e);
 }
 
-/* What is needed until the object is here; the tables as long as the plan. */
+/* Needed until the object is complete; the tables live as long as the plan. */
 static void tables_free(struct mcast_eng *e)
 {
 	struct mcast_resume *r = e->resume;
@@ -160,7 +161,7 @@ static uint64_t digest_upto(const struct mcast_resume *r, uint32_t end)
 			 r->compare.upto[end / STRIDE]);
 }
 
-/* A run of another member is as the root has it, or the root has not all. */
+/* Is a run of another member equal to the root's, or can the root not tell? */
 static bool run_right(const struct mcast_resume *r, const struct mcast_run *run)
 {
 	const struct mcast_run *own = mcast_run_find(&r->tables[0], run->first);
@@ -171,7 +172,7 @@ static bool run_right(const struct mcast_resume *r, const struct mcast_run *run)
 	return digest_upto(r, end) - digest_upto(r, run->first) == run->digest;
 }
 
-/* Another size is no part of this object: start() says so. */
+/* A table with another size is not compared: start() fails the group. */
 static bool comparable(const struct mcast_resume *r,
 		       const struct mcast_table *t)
 {
@@ -235,18 +236,19 @@ static int compare(struct mcast_eng *e)
 
 /* --- the object begins -------------------------------------------------- */
 
-/* Who knows how large it is? All who do say the same. */
-static int find_size(struct mcast_eng *e, uint64_t *size, uint32_t *who)
+/* The object's size. All members that know it must agree; *rank: one that does
+ * not. */
+static int find_size(struct mcast_eng *e, uint64_t *size, uint32_t *rank)
 {
 	const struct mcast_table *t = e->resume->tables;
 	bool known = false;
 
-	*who = 0;
+	*rank = 0;
 	for (uint32_t i = 0; i < e->conf.n; i++) {
 		if (!t[i].knows)
 			continue;
 		if (known && t[i].size != *size) {
-			*who = i;
+			*rank = i;
 			return -EINVAL;
 		}
 		known = true;
@@ -269,7 +271,8 @@ static void begin_seek(struct mcast_eng *e)
 		mcast_resume_next_feed(e);
 }
 
-/* What the root has refused of mine is not here. The rest is. */
+/* Has the root changed nothing in this member's table but removed runs? What it
+ * removed is treated as not here. */
 static bool own_right(struct mcast_eng *e)
 {
 	const struct mcast_claim *c = &e->resume->claim;
@@ -289,8 +292,8 @@ static bool own_right(struct mcast_eng *e)
 	return true;
 }
 
-/* Of what was consumed, that which another lacks comes all the same, to be passed
- * on. */
+/* Takes a run of this member's own blocks. Consumed blocks that another member
+ * lacks come once more, to be passed on. */
 static void run_take(struct mcast_eng *e, const struct mcast_run *run,
 		     bool gone)
 {
@@ -320,7 +323,7 @@ static void own_take(struct mcast_eng *e)
 	struct mcast_xfer *x = &e->x;
 	uint32_t claimed = 0;
 
-	if (!x->msg.size) { /* that is nowhere, and everywhere */
+	if (!x->msg.size) { /* an empty object needs no memory */
 		mcast_have_set(e, 0, mcast_sum(x, 0, x->seed, 0));
 		return;
 	}
@@ -332,7 +335,7 @@ static void own_take(struct mcast_eng *e)
 	e->resume->believed = t->gone && t->n;
 }
 
-/* As xfer_make() does for others. */
+/* As xfer_make() does for other messages. */
 static int begin_xfer(struct mcast_eng *e, const struct mcast_dest *dest)
 {
 	struct mcast_resume *r = e->resume;
@@ -370,22 +373,23 @@ static int ask_where(struct mcast_eng *e, const struct skein_mcast_msg *msg,
 		return 0;
 	}
 	rc = e->port->ops->incoming(e->port, msg, dest);
-	/* To memory, or not: the others reckon with what part has said. */
+	/* In memory or not must agree with what skein_mcast_resume() was told:
+	 * the other members' plans count on it. */
 	if (!rc && !dest->err && msg->size && !dest->buf.addr == !c->store)
 		dest->err = -EINVAL;
 	return rc;
 }
 
-static int plan_begin(struct mcast_eng *e, uint32_t *who)
+static int plan_begin(struct mcast_eng *e, uint32_t *rank)
 {
 	struct mcast_resume *r = e->resume;
 	struct mcast_plan how;
 	uint64_t size = 0;
-	int rc = find_size(e, &size, who);
+	int rc = find_size(e, &size, rank);
 
 	if (rc)
 		return rc;
-	*who = e->conf.rank;
+	*rank = e->conf.rank;
 	rc = mcast_plan_init(&how, e->conf.algorithm, e->conf.n, 1,
 			     e->conf.racks);
 	mcast_msg_set(e, &r->msg, 0, size, NULL);
@@ -398,7 +402,7 @@ static int plan_begin(struct mcast_eng *e, uint32_t *who)
 }
 
 /* The plan is made. */
-static int start(struct mcast_eng *e, uint32_t *who)
+static int start(struct mcast_eng *e, uint32_t *rank)
 {
 	struct mcast_resume *r = e->resume;
 	struct mcast_dest dest = {0};
@@ -406,7 +410,7 @@ static int start(struct mcast_eng *e, uint32_t *who)
 
 	if (r->plan.lost) {
 		e->over_lost = r->plan.lost;
-		*who = 0;
+		*rank = 0;
 		return -ENODATA;
 	}
 	if (!own_right(e))
@@ -423,15 +427,15 @@ static int start(struct mcast_eng *e, uint32_t *who)
 static void try_start(struct mcast_eng *e)
 {
 	struct mcast_resume *r = e->resume;
-	uint32_t who = e->conf.rank;
-	int rc = r->has_plan ? 0 : plan_begin(e, &who);
+	uint32_t rank = e->conf.rank;
+	int rc = r->has_plan ? 0 : plan_begin(e, &rank);
 
 	if (!rc && !mcast_resume_plan_step(&r->plan, e->port))
 		return;
 	if (!rc)
-		rc = start(e, &who);
+		rc = start(e, &rank);
 	if (rc)
-		mcast_eng_fail(e, who, rc, e->conf.rank);
+		mcast_eng_fail(e, rank, rc, e->conf.rank);
 }
 
 int mcast_resume_end(struct mcast_eng *e, int status)
@@ -498,15 +502,15 @@ static bool sum_differs(const struct mcast_eng *e)
 	       e->resume->sum != e->x.msg.digest;
 }
 
-/* Of what was consumed nobody can say any more what it was. */
+/* Consumed blocks cannot be checked any more: the root's digest is taken. */
 static bool sum_is_believed(const struct mcast_eng *e)
 {
 	return all_here(e) && e->resume->sum_known && e->resume->believed &&
 	       e->resume->sum != e->x.msg.digest;
 }
 
-/* Everybody's blocks were what their senders had: so this member's own are
- * others than the root's. */
+/* Every block that came equals its sender's. So if the digest differs, blocks
+ * that this member had before differ from the root's. */
 static int look_at_sum(struct mcast_eng *e)
 {
 	if (sum_is_due(e)) {

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * resume/stream.c - what is resumed at a member that does not have it in memory.
+ * resume/stream.c - a resumed object at a member that does not have it in
+ * memory.
  *
- * Before anything is told, what such a member says to have is read, if it can be
- * read again: one block at a time, through the ring, by fill(). Then what it sends
- * comes from one of two places (mcast_resume_from_own()): a slot of the ring, where
- * the block has just come; or fill(), for what was there before, and, behind the
- * gathering, for what came with it. Each has slots of its own, so neither takes
- * those that the other waits for: fill() is asked in the order of the sends, so the
- * oldest of its slots is always that of the next send from there; and of the others
- * there are as many as are in use at once when all keep step (need.c).
+ * Before tables are exchanged, fill() reads the blocks that such a member
+ * claims to have, if they can be read again: one at a time, into the ring.
+ * Later, a block that the member sends comes from one of two places
+ * (mcast_resume_from_own()): from a buffer into which it has just come, or from
+ * fill(), if the member had it before or got it in the gathering. Each kind has
+ * its own buffers, so neither waits for the other's. fill() is asked in the
+ * order of sends, so its oldest buffer is always that of the next such send.
+ * The number of the others is what is in use at once when all members keep step
+ * (need.c).
  */
 #include "mcast/eng.h"
 

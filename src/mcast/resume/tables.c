@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * resume/tables.c - members of a resumed object tell each other what they have.
+ * resume/tables.c - members of a resumed object exchange tables of what they
+ * have.
  *
- * A table goes on as soon as it is here whole: to the parent those of this
- * member's part of the tree, in the order in which they came; to the children all,
- * in the order of ranks. The root begins with the second when the first has
- * reached it from everybody, so nobody hears from above before he has said all.
+ * A member passes a table on once it has the whole table. To its parent it
+ * sends the tables of its part of the tree, in the order of their arrival; to
+ * its children it sends all tables, in the order of ranks. The root begins with
+ * the second when all tables have reached it. So a member receives nothing from
+ * above before it has sent everything up.
  */
 #include "mcast/eng.h"
 
 #include <errno.h>
 
-/* Records that are said to one neighbour in a round. */
+/* Records sent to one neighbour in a round. */
 #define SAY_MOST 32u
 
 /* --- what the others say ------------------------------------------------ */
 
-/* From whom a member's table comes up to me. */
+/* The child from which a member's table comes up. */
 static uint32_t comes_by(const struct mcast_eng *e, uint32_t rank)
 {
 	const uint32_t *parents = e->resume->parents;
@@ -31,7 +33,7 @@ static bool is_parent(const struct mcast_eng *e, const struct mcast_nb *nb)
 	return e->parent == (uint32_t)(nb - e->nbs);
 }
 
-/* Has everything that I had to say been said to the parent? */
+/* Has this member sent everything to its parent? */
 static bool said_up(const struct mcast_eng *e)
 {
 	const struct mcast_resume *r = e->resume;
@@ -152,7 +154,7 @@ void mcast_resume_record(struct mcast_eng *e, struct mcast_nb *nb,
 
 /* --- what is said ------------------------------------------------------- */
 
-/* The table that is next for a neighbour; NULL: none now. */
+/* The next table for a neighbour; NULL: none now. */
 static const struct mcast_table *next_table(const struct mcast_eng *e,
 					    uint32_t nb, uint32_t *rank)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_schedule.c - the schedules of docs/mcast.md, by exhaustion: every group
+ * test_schedule.c - the schedules of docs/design/mcast.md, by exhaustion: every group
  * up to 130 members, every object up to 40 blocks; and spot checks of large
  * ones.
  */
@@ -223,7 +223,7 @@ static void slack_is_the_papers(void **state)
 	}
 }
 
-/* As docs/mcast.md has it. */
+/* As docs/design/mcast.md has it. */
 static void slack_of_any_group(void **state)
 {
 	struct mcast_plan p;
@@ -320,7 +320,7 @@ static bool placed(uint32_t way, uint32_t n, struct prng *r, uint32_t *rack_of)
 	return way < runs + 3;
 }
 
-/* As docs/mcast.md has it. */
+/* As docs/design/mcast.md has it. */
 static uint64_t hybrid_bound(const struct mcast_racks *r, uint64_t k)
 {
 	uint32_t l0 = log2_floor(r->first[1]), odd = 0, first, twin;
