@@ -1,0 +1,176 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+#
+# bare.sh - the README's commands as a newcomer gives them, each in a fresh
+# minimal Debian 12 root (bare-root.sh), and what is made with them there:
+#
+#	make demo, as root; then make install and its like (install.sh)
+#	make demo, as a user with sudo, in a folder with a space; then from a
+#		source tree that is read-only, with BUILD=
+#	make test, in a folder with a space, with nothing writable but build/
+#
+# The committed tree is taken. The commands are read from README.md. Ends with
+# "bare: demo ok, test ok" and a line of counts, that of make test included; exit
+# status 0 only when nothing failed. Needs root; BARE="demo user test" chooses.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+root=.ci/bare-root.sh
+passed=0
+failed=0
+skipped=0
+demo=ok
+test=ok
+begun=$SECONDS
+wanted=${BARE:-demo user test}
+
+close() {
+	echo
+	echo "bare: demo $demo, test $test"
+	echo "$passed passed, $failed failed, $skipped skipped"
+	[ $failed = 0 ] && [ $passed != 0 ]
+	exit
+}
+
+die() {
+	echo "bare: $*" >&2
+	demo=FAILED
+	test=FAILED
+	failed=$((failed + 1))
+	close
+}
+
+place=$($root folder) || die "no place for roots"
+# What a run left that was killed.
+find "$place" -maxdepth 1 -name 'run.*' -mmin +300 \
+	-exec rm -rf --one-file-system {} +
+work=$(mktemp -d "$place/run.XXXXXX") || die "no place for roots"
+trap 'rm -rf --one-file-system "$work"' EXIT
+dir=$work/root
+log=$work/log
+
+# The first block of code in the README; "#" begins a remark.
+lines=$(sed -n '/^    /{:more;s/^    //;s/ *#.*//;p;n;/^    /b more;q}' README.md)
+for line in "git clone REPOSITORY skein" "make demo" "make test"; do
+	grep -q "$line" <<< "$lines" || die "README.md has no line \"$line\""
+done
+lines=${lines/REPOSITORY//srv/skein}
+
+# commands WITHOUT: the README's lines but one, as the body of a script.
+commands() {
+	echo 'set -e'
+	echo 'echo "bare: $(id -un) in $PWD"'
+	grep -v "^make $1\$" <<< "$lines"
+}
+
+# fresh: a root with the committed tree in /srv/skein, as a repository.
+fresh() {
+	rm -rf --one-file-system "$dir"
+	$root new "$dir" || die "no bare root can be made here"
+	mkdir -p "$dir/srv/skein" "$dir/ci"
+	git -c safe.directory='*' archive HEAD | tar -x -C "$dir/srv/skein" ||
+		die "no committed tree"
+	cat > "$dir/ci/repository" <<-'END'
+		set -e
+		cd /srv/skein
+		git init -q -b main
+		git add -A
+		git -c user.name=ci -c user.email=ci@localhost commit -qm tree
+	END
+	$root run "$dir" bash /ci/repository || die "no command runs in a root here"
+}
+
+# step NAME SECONDS FILE: runs FILE in the root; its output is in $log.
+step() {
+	local name=$1 limit=$2 status since=$SECONDS
+
+	echo
+	echo "==== bare, $name"
+	timeout --kill-after=20 "$limit" $root run "$dir" bash "$3" 2>&1 |
+		tee "$log"
+	status=${PIPESTATUS[0]}
+	echo "==== bare, $name: status $status, $((SECONDS - since)) s"
+	return "$status"
+}
+
+# add: the counts that the step printed; one failure when it has none.
+add() {
+	local line p f s
+
+	line=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" |
+		tail -1)
+	p=0 f=1 s=0
+	[ -z "$line" ] || read -r p _ f _ s _ <<< "${line//,/ }"
+	passed=$((passed + p))
+	failed=$((failed + f))
+	skipped=$((skipped + s))
+}
+
+# demo_step NAME FILE: one case.
+demo_step() {
+	if step "$1" 600 "$2" && grep -q '^No value was wrong or missing' "$log"
+	then
+		passed=$((passed + 1))
+	else
+		demo=FAILED
+		failed=$((failed + 1))
+	fi
+}
+
+if [[ $wanted == *demo* ]]; then
+	fresh
+	{ echo 'cd /root'; commands test; } > "$dir/ci/demo"
+	demo_step "make demo as root" /ci/demo
+	echo 'cd /root/skein && .ci/install.sh' > "$dir/ci/install"
+	step "make install" 300 /ci/install
+	add
+fi
+
+if [[ $wanted == *user* ]]; then
+	fresh
+	cat > "$dir/ci/user" <<-'END'
+		set -e
+		apt-get -qq update
+		DEBIAN_FRONTEND=noninteractive apt-get -qq install -y \
+			--no-install-recommends sudo >/dev/null
+		useradd --create-home --shell /bin/bash goose
+		echo 'goose ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/goose
+		mkdir "/home/goose/my code"
+		chown -R goose: /srv/skein "/home/goose/my code"
+		cd "/home/goose/my code"
+		sudo -u goose -H bash /ci/demo
+		sudo -u goose -H bash /ci/read-only
+	END
+	commands test | sed 's/apt-get/sudo &/g' > "$dir/ci/demo"
+	cat > "$dir/ci/read-only" <<-'END'
+		set -e
+		cd skein
+		rm -rf build
+		chmod -R a-w .
+		echo "bare: again, from a tree that is read-only"
+		SKEIN_DEMO_TIME=0.3s make demo BUILD="$HOME/my build"
+		[ ! -e build ]
+		[ -x "$HOME/my build/tools/skein" ]
+	END
+	demo_step "make demo as a user" /ci/user
+fi
+
+if [[ $wanted == *test* ]]; then
+	fresh
+	cat > "$dir/ci/only-build" <<-'END'
+		mkdir build
+		mount --bind . . && cd "$PWD"
+		mount --bind build build
+		mount -o remount,bind,ro .
+		! touch README.md 2>/dev/null
+	END
+	{
+		echo 'mkdir -p "/root/my code" && cd "/root/my code"'
+		commands demo | sed 's/^make test$/. \/ci\/only-build\n&/'
+	} > "$dir/ci/test"
+	step "make test as root" 1800 /ci/test || test=FAILED
+	add
+fi
+
+echo
+echo "bare: $((SECONDS - begun)) s"
+close
