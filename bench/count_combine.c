@@ -29,8 +29,7 @@
 enum {
 	SIZE = 64,
 	THREADS_MAX = 64,
-	WARM = 256,	   /* calls */
-	WARM_ALONE = 2048, /* until one thread owns the queue's bias */
+	WARM = 256, /* calls */
 	CHUNK = 256,
 	CHUNKS_MAX = 100000,
 	ROUNDS_MAX = 100000000,
@@ -110,7 +109,7 @@ static void count_calls(unsigned qps, unsigned n)
 
 	ends_open(&p.ends, qps);
 	pair_turns(&p, true);
-	for (i = 0; i < WARM_ALONE; i++)
+	for (i = 0; i < WARM; i++)
 		call(&p);
 	p.counting = true;
 	for (i = 0; i < n; i++) {

@@ -262,7 +262,6 @@ static int take(struct skein_conn *handle, struct conn_seat *seat)
 	insert(atomic_load_explicit(&s->table, memory_order_relaxed), seat,
 	       self);
 	atomic_store_explicit(&seat->thread, self, memory_order_relaxed);
-	tcq_node_bind(&seat->req.node, self);
 	/* Release, here and of n in attach(): who sees the state sees what modules did. */
 	atomic_store_explicit(&seat->state, CONN_SEAT_TAKEN,
 			      memory_order_release);
@@ -357,7 +356,6 @@ static void left(struct env_exit *x)
 	if (atomic_load_explicit(&s->first, memory_order_relaxed) == seat)
 		atomic_store_explicit(&s->first, NULL, memory_order_relaxed);
 	atomic_store_explicit(&seat->thread, 0, memory_order_relaxed);
-	tcq_node_bind(&seat->req.node, 0);
 	atomic_store_explicit(&seat->state, CONN_SEAT_LEFT,
 			      memory_order_release);
 	list_del(&seat->link);

@@ -24,10 +24,6 @@
  *					reads the node no more
  *	next load, acquire, when settled	the swap that took the mark: that thread
  *					touches the node no more
- *	bias given, release; tail CAS	the swap that finds NULL, and tcq_hold()'s
- *	to NULL after it		look, acquire
- *	busy, release			tcq_revoke(), acquire: the sending side as
- *					the owner left it
  *
  * Why nothing is lost: a node is linked to exactly one before it, whoever had
  * the tail. That one's next is written once more at most after it was blanked:
@@ -36,24 +32,6 @@
  * follower), or leaves its mark (then the follower finds it and leads), or finds
  * the follower (and tells it). All three exclude each other, for each is one
  * read-modify-write on one word.
- *
- * The bias. Its owner stores busy and then looks at the bias once more; who
- * revokes stores the bias and then looks at busy. Between its two accesses the
- * revoker does a membarrier(2), which puts a full fence into every running thread
- * of the process, and a thread that does not run has had one: so if the owner's
- * look was before that fence its store is seen by the revoker, who waits until
- * busy is clear; if it was behind, the look finds the bias gone, and the owner goes
- * the ordinary way. To the compiler the signal fence says the same.
- *
- * Only one revokes at a time, and nobody leads meanwhile: it has the tail, and is
- * first. Only the first on an empty queue need look: who is handed the lead has
- * it from one who looked, and a bias that is given as the queue is emptied
- * is taken back when it turns out not to be empty.
- *
- * busy is the node's and not the queue's: an owner that was preempted before its
- * store, and goes on when the bias is another's, writes nothing that the other
- * needs. When the bias is its own again it has given it to itself, so nothing of
- * before is under way.
  */
 #include "conn/tcq.h"
 
@@ -78,17 +56,12 @@ void tcq_init(struct tcq *q, struct skein_env *env, const struct tcq_ops *ops,
 	q->bound = bound ? bound : TCQ_BOUND;
 	q->least = 1;
 	q->charges = env->ops->charge != NULL;
-	atomic_init(&q->bias, NULL);
-	q->alone = q->run = 0;
-	q->need = env_can_fence_all(env) ? TCQ_RUN : UINT64_MAX;
 }
 
 void tcq_node_init(struct tcq_node *n)
 {
 	atomic_init(&n->next, NULL);
 	atomic_init(&n->state, TCQ_DONE);
-	atomic_init(&n->busy, NULL);
-	atomic_init(&n->thread, 0);
 	n->solo = false;
 	n->requests = 1;
 }
@@ -114,59 +87,9 @@ void tcq_node_settle_slow(struct tcq *q, struct tcq_node *n)
 		give_way(q, &round);
 }
 
-/* Its thread is not alone. Mostly known. */
-static void met(struct tcq *q)
-{
-	if (q->run)
-		q->run = 0;
-}
-
-/* By who is first, before it leads. */
-void tcq_revoke(struct tcq *q)
-{
-	/* Relaxed: the swap has acquired it. */
-	struct tcq_node *owner =
-		atomic_load_explicit(&q->bias, memory_order_relaxed);
-	unsigned round = 0;
-
-	TCQ_STEP();
-	atomic_store_explicit(&q->bias, NULL, memory_order_relaxed);
-	env_fence_all(q->env);
-	TCQ_STEP();
-	while (atomic_load_explicit(&owner->busy, memory_order_acquire) == q)
-		give_way(q, &round);
-	q->run = 0;
-	if (q->need < TCQ_RUN_MAX)
-		q->need *= 2;
-}
-
-/* By who leads, alone as far as it knows: the bias is n's from here on, if nobody
- * has come. */
-void tcq_leave_biased(struct tcq *q, struct tcq_node *n)
-{
-	struct tcq_node *was = n;
-
-	q->run = 0;
-	if (atomic_load_explicit(&n->thread, memory_order_relaxed) == 0) {
-		tcq_give_up(q, n);
-		return;
-	}
-	atomic_store_explicit(&q->bias, n, memory_order_release);
-	TCQ_STEP();
-	if (atomic_compare_exchange_strong_explicit(&q->tail, &was, NULL,
-						    memory_order_release,
-						    memory_order_relaxed))
-		return;
-	/* Nobody but this thread has acted on it: who came is behind. */
-	atomic_store_explicit(&q->bias, NULL, memory_order_relaxed);
-	TCQ_STEP();
-	tcq_give_up(q, n);
-}
-
 /* Somebody has swapped behind `last`, and has linked to it (next) or will. */
 void tcq_hand_on(struct tcq *q, struct tcq_node *last, struct tcq_node *next)
 {
-	met(q);
 	if (!next) {
 		TCQ_STEP();
 		if (atomic_compare_exchange_strong_explicit(
@@ -246,8 +169,6 @@ static void lead(struct tcq *q, struct tcq_node *first)
 	TCQ_STEP();
 	q->ops->send(q, first, count);
 	last = first->last;
-	if (last != first)
-		met(q);
 	tcq_charge(q);
 	TCQ_STEP();
 	/* What is told may be gone, and last be in use again: links first. */
@@ -293,23 +214,11 @@ static bool await(struct tcq *q, struct tcq_node *n)
 	}
 }
 
-/* By its owner: nobody can be taken along, tcq_more() finds it full. */
-static void lead_biased(struct tcq *q, struct tcq_node *n)
-{
-	n->last = n;
-	n->message = q->bound;
-	q->ops->send(q, n, 1);
-	tcq_disown(n);
-}
-
 int tcq_go_on(struct tcq *q, struct tcq_node *n, enum tcq_place at)
 {
-	if (at == TCQ_OWNER)
-		lead_biased(q, n);
-	else if (at == TCQ_FIRST || !await(q, n))
-		lead(q, n);
-	else
+	if (at == TCQ_BEHIND && await(q, n))
 		return n->result;
+	lead(q, n);
 	atomic_store_explicit(&n->state, TCQ_DONE, memory_order_relaxed);
 	return n->result;
 }
@@ -319,40 +228,16 @@ int tcq_submit(struct tcq *q, struct tcq_node *n)
 	return tcq_go_on(q, n, tcq_enter(q, n));
 }
 
-void tcq_hold_bare(struct tcq *q, struct tcq_node *n)
+void tcq_hold(struct tcq *q, struct tcq_node *n)
 {
 	n->solo = true;
-	n->as = NULL;
 	/* Nobody sends it, so await() ends in the lead. */
 	if (tcq_enter(q, n) == TCQ_BEHIND)
 		await(q, n);
-	/* Between its owner's turns it is not another thread that comes. */
-	if (q->alone != env_thread_self(q->env))
-		met(q);
-}
-
-void tcq_hold(struct tcq *q, struct tcq_node *n)
-{
-	struct tcq_node *owner =
-		atomic_load_explicit(&q->bias, memory_order_acquire);
-
-	/* Relaxed: only the thread that has written it finds its own name. */
-	if (owner &&
-	    atomic_load_explicit(&owner->thread, memory_order_relaxed) ==
-		    env_thread_self(q->env) &&
-	    tcq_own(q, owner)) {
-		n->as = owner;
-		return;
-	}
-	tcq_hold_bare(q, n);
 }
 
 void tcq_release(struct tcq *q, struct tcq_node *n)
 {
-	if (n->as) {
-		tcq_disown(n->as);
-		return;
-	}
 	tcq_give_up(q, n);
 	n->solo = false;
 	atomic_store_explicit(&n->state, TCQ_DONE, memory_order_relaxed);

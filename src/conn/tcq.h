@@ -21,13 +21,8 @@
  * enters or after its request was sent; it owns its node in both cases. The
  * queue is one process's: it dies as a whole or not at all.
  *
- * Bias. A thread that was alone for `need` turns running owns the queue's bias:
- * from then on it goes in and out by plain stores and loads, without touching
- * the tail, until the first other thread to come takes the bias back
- * (tcq_revoke()): that one pays a membarrier(2), and `need` doubles.
- *
  * Thread rule: tcq_submit() by any thread, one node of its own at a time.
- * docs/combining.md; tests/model/tcq.pml, bias.pml.
+ * docs/combining.md; tests/model/tcq.pml.
  */
 #ifndef SKEIN_CONN_TCQ_H
 #define SKEIN_CONN_TCQ_H
@@ -68,13 +63,7 @@ struct tcq_node {
 	/* of its message, if it leads: the last node, and its requests */
 	struct tcq_node *last;
 	uint32_t message;
-	/* Inside it by its bias; it may own several queues'. */
-	_Atomic(struct tcq *) busy;
-	_Atomic uint64_t thread; /* tcq_node_bind() */
-	union {
-		void *place;	     /* TCQ_OFFERED */
-		struct tcq_node *as; /* tcq_hold()'s: by whose bias, or NULL */
-	};
+	void *place; /* TCQ_OFFERED */
 	/* <= TCQ_INLINE bytes stand in bytes, more in *payload */
 	const void *payload;
 	alignas(8) unsigned char bytes[TCQ_INLINE];
@@ -93,20 +82,7 @@ struct tcq {
 	unsigned bound;
 	unsigned least; /* for measurements: wait a while for so many; 1 */
 	bool charges;	/* env has a model that is told of swaps */
-	/* Whose node goes in and out without the tail. Only who leads changes
-	 * it; not NULL only while the tail is, or its own thread leads. */
-	_Atomic(struct tcq_node *) bias;
-	/* The leader's. */
-	uint64_t alone; /* the thread that was last alone */
-	uint64_t run;	/* its turns since it met anybody */
-	uint64_t need;	/* such a run earns the bias */
 };
-
-/* Turns alone until the bias is given for the first time; after each revocation
- * twice as many, TCQ_RUN_MAX at most. A revocation costs microseconds, a turn
- * less saves nanoseconds. */
-#define TCQ_RUN 1024u
-#define TCQ_RUN_MAX 65536u
 
 /* In next: the leader has gone; who links here leads. An address that no node
  * has, nobody looks at what it points to; the same for all queues, as a node that
@@ -120,18 +96,6 @@ static inline struct tcq_node *tcq_left_mark(void)
 void tcq_init(struct tcq *q, struct skein_env *env, const struct tcq_ops *ops,
 	      unsigned bound);
 void tcq_node_init(struct tcq_node *n);
-
-/*
- * From here on the node is this thread's alone (env_thread_self(); 0: no
- * thread's), and may own a bias. Such a node's memory stays until tcq_hold_bare() of
- * every queue on which it was has returned; it may go to another thread, which
- * is then the owner, when the first has unbound it, before it ends.
- */
-static inline void tcq_node_bind(struct tcq_node *n, uint64_t thread)
-{
-	/* Relaxed: others compare it with their own names only. */
-	atomic_store_explicit(&n->thread, thread, memory_order_relaxed);
-}
 
 /* Before its memory is freed. tcq_submit() begins with it. */
 void tcq_node_settle_slow(struct tcq *q, struct tcq_node *n);
@@ -154,19 +118,18 @@ int tcq_submit(struct tcq *q, struct tcq_node *n);
 enum tcq_place {
 	TCQ_BEHIND, /* somebody; it will be sent or told to lead */
 	TCQ_FIRST,  /* leads */
-	TCQ_OWNER,  /* leads by its bias: nobody can stand behind it */
 };
 
 /*
  * The same in steps, for a request that is alone and leaves at once, without a
  * list: what stands between two threads that meet costs one that is alone a swap
- * and a CAS, and one that owns the bias two stores and two loads.
+ * and a CAS.
  *
  *	at = tcq_enter(q, n);
  *	if (!tcq_alone(q, n, at))
  *		return tcq_go_on(q, n, at);
  *	... sends n, as send() would with n = 1 ...
- *	tcq_leave(q, n, at);
+ *	tcq_leave(q, n);
  *
  * Who links behind n after the look is handed the lead: a leader may take any
  * number of those that stand behind it, none too.
@@ -176,20 +139,16 @@ static inline bool tcq_alone(const struct tcq *q, const struct tcq_node *n,
 			     enum tcq_place at)
 {
 	/* Relaxed: nothing of the next node is looked at. */
-	return at == TCQ_OWNER ||
-	       (at == TCQ_FIRST && q->least == 1 &&
-		!atomic_load_explicit(&n->next, memory_order_relaxed));
+	return at == TCQ_FIRST && q->least == 1 &&
+	       !atomic_load_explicit(&n->next, memory_order_relaxed);
 }
 int tcq_go_on(struct tcq *q, struct tcq_node *n, enum tcq_place at);
-static inline void tcq_leave(struct tcq *q, struct tcq_node *n,
-			     enum tcq_place at);
+static inline void tcq_leave(struct tcq *q, struct tcq_node *n);
 
 /* For what is no request: returns when this thread leads, alone, until
  * tcq_release(). Waits as tcq_submit(). Whoever holds must not submit to the
  * same queue, and must not wait for anybody who may. */
 void tcq_hold(struct tcq *q, struct tcq_node *n);
-/* The same, and nobody owns the bias then. */
-void tcq_hold_bare(struct tcq *q, struct tcq_node *n);
 void tcq_release(struct tcq *q, struct tcq_node *n);
 
 /* In send(): the request behind n. */
@@ -223,53 +182,17 @@ static inline void tcq_charge(struct tcq *q)
 		env_charge(q->env, ENV_COST_SWAP, 1);
 }
 
-/* By the thread whose node n is: in, if n owns the bias. */
-static inline bool tcq_own(struct tcq *q, struct tcq_node *n)
-{
-	if (atomic_load_explicit(&q->bias, memory_order_relaxed) != n)
-		return false;
-	TCQ_STEP();
-	/* Release: it may overwrite a NULL that another queue's revoker waits
-	 * for. The processor's fence is tcq_revoke()'s. */
-	atomic_store_explicit(&n->busy, q, memory_order_release);
-	atomic_signal_fence(memory_order_seq_cst);
-	TCQ_STEP();
-	if (__builtin_expect(atomic_load_explicit(&q->bias,
-						  memory_order_acquire) == n,
-			     1))
-		return true;
-	TCQ_STEP();
-	atomic_store_explicit(&n->busy, NULL, memory_order_release);
-	return false;
-}
-
-static inline void tcq_disown(struct tcq_node *n)
-{
-	TCQ_STEP();
-	atomic_store_explicit(&n->busy, NULL, memory_order_release);
-}
-
-void tcq_revoke(struct tcq *q);
-
 static inline enum tcq_place tcq_enter(struct tcq *q, struct tcq_node *n)
 {
 	struct tcq_node *prev;
 
-	if (tcq_own(q, n))
-		return TCQ_OWNER;
 	tcq_node_settle(q, n);
 	atomic_store_explicit(&n->next, NULL, memory_order_relaxed);
 	atomic_store_explicit(&n->state, TCQ_QUEUED, memory_order_relaxed);
 	tcq_charge(q);
 	prev = atomic_exchange_explicit(&q->tail, n, memory_order_acq_rel);
-	if (__builtin_expect(!prev, 1)) {
-		if (__builtin_expect(
-			    atomic_load_explicit(&q->bias,
-						 memory_order_relaxed) != NULL,
-			    0))
-			tcq_revoke(q);
+	if (__builtin_expect(!prev, 1))
 		return TCQ_FIRST;
-	}
 	TCQ_STEP();
 	return atomic_exchange_explicit(&prev->next, n, memory_order_acq_rel) ==
 			       tcq_left_mark()
@@ -294,33 +217,11 @@ static inline void tcq_give_up(struct tcq *q, struct tcq_node *last)
 	tcq_hand_on(q, last, next);
 }
 
-void tcq_leave_biased(struct tcq *q, struct tcq_node *n);
-
-/* Has it earned the bias? */
-static inline bool tcq_lone(struct tcq *q, const struct tcq_node *n)
+static inline void tcq_leave(struct tcq *q, struct tcq_node *n)
 {
-	uint64_t me = atomic_load_explicit(&n->thread, memory_order_relaxed);
-
-	if (__builtin_expect(q->alone != me, 0)) {
-		q->alone = me;
-		q->run = 0;
-	}
-	return ++q->run >= q->need;
-}
-
-static inline void tcq_leave(struct tcq *q, struct tcq_node *n,
-			     enum tcq_place at)
-{
-	if (at == TCQ_OWNER) {
-		tcq_disown(n);
-		return;
-	}
 	tcq_charge(q);
 	TCQ_STEP();
-	if (__builtin_expect(tcq_lone(q, n), 0))
-		tcq_leave_biased(q, n);
-	else
-		tcq_give_up(q, n);
+	tcq_give_up(q, n);
 	atomic_store_explicit(&n->state, TCQ_DONE, memory_order_relaxed);
 }
 

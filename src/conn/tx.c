@@ -288,8 +288,6 @@ void conn_tx_free(struct skein_conn *conn)
 	if (!tx)
 		return;
 	skein_assert(!tx->open && !tx->held);
-	/* Its owner's memory is gone. */
-	skein_assert(!atomic_load_explicit(&tx->q.bias, memory_order_relaxed));
 	tcq_node_settle(&tx->q, &tx->own);
 	conn->tx = NULL;
 	conn->post_stats = &conn->eng->stats;
@@ -317,8 +315,6 @@ void conn_tx_open(struct skein_conn *conn)
 	conn_tx_release(conn);
 }
 
-/* Nobody owns the bias afterwards: who comes is refused, and earns none. So it
- * is safe to free the seats. */
 void conn_tx_close(struct skein_conn *conn)
 {
 	struct conn_tx *tx = conn->tx;
@@ -326,7 +322,7 @@ void conn_tx_close(struct skein_conn *conn)
 	if (!tx)
 		return;
 	skein_assert_debug(engine_is_owner(conn->eng->e));
-	tcq_hold_bare(&tx->q, &tx->own);
+	tcq_hold(&tx->q, &tx->own);
 	tx->open = false;
 	tx->qp = conn->qp;
 	tcq_release(&tx->q, &tx->own);

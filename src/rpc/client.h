@@ -332,24 +332,6 @@ static inline uint64_t rpc_client_end(struct rpc_client *c)
 	return c->rx.shared ? rpc_client_sent(c) : c->tx.tail;
 }
 
-/* Where the next response begins, when there is nothing to do but wait for it;
- * else NULL. */
-static inline const struct rpc_hdr *rpc_client_expects(struct rpc_client *c,
-						       uint64_t *canary)
-{
-	struct rpc_client_rx *rx = &c->rx;
-	uint64_t pos;
-
-	if ((!rx->shared && c->tx.open_count) || rx->in_active ||
-	    rx->fetch.state != RPC_FETCH_NONE ||
-	    rx->used ==
-		    atomic_load_explicit(&c->told.sent, memory_order_relaxed))
-		return NULL;
-	pos = atomic_load_explicit(&rx->resp_head, memory_order_relaxed);
-	*canary = rx->resp_canary;
-	return (const void *)(rx->resp_base + (pos & rx->resp_mask) * RPC_LINE);
-}
-
 static inline bool rpc_client_busy(struct rpc_client *c)
 {
 	return rpc_calls_head(&c->rx.calls) != rpc_client_end(c);

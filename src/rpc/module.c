@@ -258,7 +258,6 @@ static int conn_up_engines(struct rpc_conn *rc)
 				&later, conn_lane_head(rc->conn));
 	}
 	rc->up = true;
-	atomic_fetch_add_explicit(&rc->ctx->conns_up, 1, memory_order_relaxed);
 	return 0;
 }
 
@@ -293,9 +292,6 @@ static void conn_down_engines(struct rpc_conn *rc, int err)
 		aqp_del(&rc->ctx->aqp, rc->lane);
 	env_free(conn_env(rc->conn), rc->lane);
 	rc->lane = NULL;
-	if (rc->up)
-		atomic_fetch_sub_explicit(&rc->ctx->conns_up, 1,
-					  memory_order_relaxed);
 	rc->up = false;
 	while ((p = rc->waiting)) {
 		rc->waiting = p->next;
@@ -540,40 +536,11 @@ static int lane_poll(struct rpc_conn *rc, uint64_t now_ns)
 
 /* --- rounds and sleep --------------------------------------------------- */
 
-/* A round of the engine takes some 70 ns, a look at one word one. Where this
- * connection is the context's only one, each round looks that often: what
- * comes is found at once, and not half a round later. */
-#define LOOKS 48
-
-static inline void look(struct rpc_conn *rc)
-{
-	const struct rpc_hdr *hdr;
-	uint64_t canary, second;
-
-	/* Relaxed: a hint. */
-	if (atomic_load_explicit(&rc->ctx->conns_up, memory_order_relaxed) != 1)
-		return;
-	hdr = rc->caller ? rpc_client_expects(&rc->client, &canary)
-			 : rpc_server_expects(&rc->server, &canary);
-	/* Relaxed: rpc_msg_poll() looks again, with the order it needs. The
-	 * message's second line is loaded beside the first, for nothing but
-	 * its way here: so the two come together and not one after the other.
-	 * Behind every line of a ring there
-	 * is another: the spill is two at least. */
-	for (int i = 0; hdr && i < LOOKS; i++) {
-		second = rpc_msg_word((const uint8_t *)hdr + RPC_LINE);
-		__asm__ volatile("" : : "r"(second));
-		if (__atomic_load_n(&hdr->canary, __ATOMIC_RELAXED) == canary)
-			break;
-	}
-}
-
 static int rpc_poll(struct skein_conn *conn, void *state, uint64_t now_ns)
 {
 	struct rpc_conn *rc = state;
 	int moved, err;
 
-	look(rc);
 	if (rc->share)
 		return rpc_share_poll(rc, now_ns);
 	moved = rc->caller ? rpc_client_poll(&rc->client, now_ns)

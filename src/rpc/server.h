@@ -101,19 +101,6 @@ int rpc_server_poll(struct rpc_server *s);
 /* Is a request there, or something to be sent? For the look before a sleep. */
 bool rpc_server_has_work(const struct rpc_server *s);
 
-/* Where the next request begins, when there is nothing to do but wait for it;
- * else NULL. */
-static inline const struct rpc_hdr *rpc_server_expects(
-	const struct rpc_server *s, uint64_t *canary)
-{
-	uint64_t mask = s->limits.geom.req_lines - 1;
-
-	if (s->sealed_count || s->in_active || s->broken)
-		return NULL;
-	*canary = s->req_canary;
-	return (const void *)(s->req_base + (s->req_head & mask) * RPC_LINE);
-}
-
 /* Has everything been taken up that had arrived? */
 bool rpc_server_drained(const struct rpc_server *s);
 

@@ -382,7 +382,7 @@ int rpc_share_call(struct rpc_conn *rc, struct conn_req *req,
 		err = send_alone(rc, tx, r);
 	if (__builtin_expect(err == 1, 0))
 		return tcq_go_on(&tx->q, &req->node, at);
-	tcq_leave(&tx->q, &req->node, at);
+	tcq_leave(&tx->q, &req->node);
 	return err;
 }
 

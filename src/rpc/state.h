@@ -43,7 +43,6 @@ struct rpc_ctx {
 	struct rpc_orphans orphans;
 	struct skein_rpc_pool *pools;
 	struct aqp aqp;
-	atomic_uint conns_up; /* connections with engines; any thread */
 };
 
 /* A call on its way to the engine's owner, or waiting for room. Its maker's

@@ -170,7 +170,7 @@ static int submit_alone(struct tcq_node *n)
 	here.alone = true;
 	send_all(&f.q, n, 1);
 	here.alone = false;
-	tcq_leave(&f.q, n, at);
+	tcq_leave(&f.q, n);
 	return n->result;
 }
 
