@@ -74,7 +74,8 @@ struct faults {
 		struct sim_event ev;
 		struct faults *f;
 		unsigned i;
-		struct skein_env *env; /* whose memory is short */
+		/* the process in which memory is short */
+		struct skein_env *env;
 		struct prng r;
 	} heal[FAULT_NODES];
 };

@@ -421,8 +421,9 @@ static uint32_t own_key(struct peer *p)
 static uint32_t any_key(struct peer *p)
 {
 	struct run *run = p->run;
-	struct peer *who = &run->peers[1 + draw(p, run->party.n_clients)];
-	uint32_t slot = who->slots[kv_zipf_next(&run->zipf, &p->a.r) % SLOTS];
+	struct peer *client = &run->peers[1 + draw(p, run->party.n_clients)];
+	uint32_t slot =
+		client->slots[kv_zipf_next(&run->zipf, &p->a.r) % SLOTS];
 
 	if (slot && draw(p, 10))
 		return slot - 1;

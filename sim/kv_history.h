@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * kv_history.h - may this be read? A linearizability check for keys that have
- * one writer each.
+ * kv_history.h - may a read return this? A linearizability check for keys that
+ * have one writer each.
  *
  * A key's writes are numbered in the order in which its writer makes them, one
- * at a time. A read must find a version that is not older than what had taken
- * effect for sure when the read began (an acknowledged write, or what an
- * earlier read found), and whose write had begun. The store is gone with its
- * process: a new incarnation of the server begins with nothing, and shows no
- * version from before. A write whose outcome is unknown may take effect at any
- * time: the writer leaves such a key alone (it is tainted).
+ * at a time. A read must find a version that is not older than what had surely
+ * taken effect when the read began: an acknowledged write, or what an earlier
+ * read found. That version's write must have begun. The store dies with its
+ * process: a new incarnation of the server begins empty and shows no version
+ * from before. A write with an unknown outcome may take effect at any time; the
+ * writer then leaves the key alone (it is tainted).
  *
  * Pure: no I/O, and no memory of the simulated processes.
  */
@@ -26,7 +26,8 @@
 #define HIST_KEY_LEN 12u
 
 struct hist_version {
-	uint32_t body; /* the version whose PUT wrote the rest of the value */
+	/* the version that the PUT of the rest of the value wrote */
+	uint32_t body;
 	uint32_t len;
 	bool absent; /* it deletes */
 	bool never;  /* it took no effect */

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * ledger.h - what threads have asked of handles that they share, and what came
- * of it: calls, and atomics on words of the servers'.
+ * of it: calls, and atomics on words of the servers.
  *
- * A call names its client, its thread and its place among that thread's calls;
- * so does its response. It ends exactly once, unless its process was killed; it
- * was executed once if it succeeded, never if it was not sent, at most once in
- * any case. Calls of one session (a thread on a handle) are executed and
- * answered in the order in which they were made, but for those that others
- * than the dispatcher execute or answer.
+ * A call names its client, its thread and its place among the calls of that
+ * thread; so does its response. It ends exactly once, unless its process was
+ * killed. It was executed once if it succeeded, never if it was not sent, at
+ * most once in any case. Calls of one session (a thread on a handle) are
+ * executed and answered in the order in which they were made, except calls that
+ * a thread other than the dispatcher executes or answers.
  *
- * Atomics. Each adds one, so two that succeed never find the same value; each
- * swap brings in a value of its own, which one other at most takes away. What
- * the words hold in the end says that those that succeeded were carried out once,
- * and those whose outcome is unknown at most once. The words are gone with their
- * process: a life begins with zeros.
+ * Each atomic adds one, so two that succeed never find the same value; each
+ * swap brings in a value of its own, which at most one other takes away. What
+ * the words hold in the end shows that those that succeeded were carried out
+ * once, and those with an unknown outcome at most once. The words are gone with
+ * their process: a life begins with zeros.
  *
  * Pure: no I/O, and no memory of the simulated processes.
  */
@@ -86,7 +86,7 @@ struct ledger_swap {
 	uint8_t word;
 	enum ledger_outcome outcome;
 	bool taken;	  /* by one that succeeded */
-	bool maybe_taken; /* by one whose outcome is unknown */
+	bool maybe_taken; /* by an atomic with an unknown outcome */
 };
 
 struct ledger {

@@ -65,7 +65,7 @@ struct mcast_bed {
 	int rc;
 };
 
-/* --- who is who -------------------------------------------------------- */
+/* --- indices ---------------------------------------------------------- */
 
 void mcast_bed_place(struct sim_world *w, const struct mcast_bed_conf *conf,
 		     uint32_t *place)

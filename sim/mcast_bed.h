@@ -58,7 +58,8 @@ struct mcast_bed_result {
 int mcast_bed_run(const struct mcast_bed_conf *conf,
 		  struct mcast_bed_result *res);
 
-/* Who stands where: place is of conf->nodes; the node of a member of a group. */
+/* Where members are: place is that of conf->nodes; the result is the node of a
+ * member of a group. */
 struct sim_world;
 void mcast_bed_place(struct sim_world *w, const struct mcast_bed_conf *conf,
 		     uint32_t *place);

@@ -164,9 +164,9 @@ static int send_both(struct member *m)
 						 NULL);
 }
 
-/* Who closes a group takes its connections down, and while a device does that
- * its caller waits, who is to move the blocks of the other groups: what is
- * timed must not have an end of a group in it. */
+/* A member that closes a group takes its connections down. While a device does
+ * that, its caller waits, and moves no blocks of other groups. So no end of a
+ * group may lie within what is timed. */
 static void wait_for_all(struct bed *bed)
 {
 	while (bed->unfinished && !bed->rc)

@@ -4,11 +4,11 @@
  * root, one to four receivers, a new group in each slot of time, some messages
  * in each.
  *
- * What must hold: a message that a member is through with is right, and comes
- * in order, once; who closes a group without an error knows that every member
- * has had every message; everything comes to an end. For the whole: party.h.
- *
- * The records of the groups live outside of the processes: they outlast kills.
+ * What must hold: a message that a member has finished is right, in order, and
+ * comes once; a member that closes a group without an error knows that every
+ * member has every message; everything comes to an end. For the rest: party.h.
+ * The records of the groups live outside of the processes, so they outlast
+ * kills.
  */
 #include "conn/ctx.h"
 #include "sim/party.h"
@@ -228,7 +228,7 @@ static void slot_next(struct peer *p)
 
 	/* A process that was killed and is back soon is another member. */
 	p->slot = slot > p->slot ? slot : p->slot + 1;
-	/* Those who have missed each other must not do so for ever. */
+	/* Members that have missed each other must not do so for ever. */
 	if (p->missed && !actor_draw(&p->a, 3))
 		p->slot++;
 	sim_sleep(p->run->party.w, p->slot * SLOT_NS - now);

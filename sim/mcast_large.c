@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mcast_large.c - one large group of the library's, with bytes and checksums:
- * some messages to all, large and small, and with faults one member, any, is killed or stopped at some
- * time after all have the group open.
+ * mcast_large.c - one large group of the library, with bytes and checksums:
+ * some messages to all, large and small. With faults, one member is killed or
+ * stopped at some time after all have opened the group.
  *
- * What must hold: a message that a member is through with is right; who closes
- * without an error knows that every member has every message; who closes with one
- * names the member that was killed or stopped; all who are left know it within two
- * seconds, and come to an end.
+ * What must hold: a message that a member has finished is right; a member that
+ * closes without an error knows that every member has every message; a member
+ * that closes with an error names the member that was killed or stopped; all
+ * survivors know it within two seconds, and end.
  */
 #include "sim/mcast_crowd.h"
 
@@ -219,7 +219,7 @@ static void judge_slots(struct crowd *c)
 			    (unsigned)c->by_slots, right);
 }
 
-/* A survivor: it knows who has failed, and soon. */
+/* A survivor: it knows soon which member has failed. */
 static void judge_failed(struct crowd *c, const struct member *m)
 {
 	uint64_t took = m->told - c->gone_at;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mcast_resume.c - one object to a group, whose members are killed at any time,
- * the sender too; the others finish it in new groups until it is done, and some
- * that were killed come back, with nothing, or as the sender with everything.
+ * mcast_resume.c - one object to a group of which members are killed at any
+ * time, the sender too. The others finish it in new groups. Some of the killed
+ * come back, with nothing, or as the sender with everything. When all living
+ * members have left a group, the scenario says which are in the next one; a
+ * member may die after that.
  *
- * Who is in the next group the scenario says when all who live have left the one
- * before; a member may die behind that. What must hold: all who are left have the
- * object, and right, or each is told that blocks are lost, and how many; a member
- * is sent what it lacks and nothing else, but what it has consumed and must pass on.
- * In each group a member has the object in memory, can read it again, or has consumed
- * it, as the seed draws it. Behind the object go two small messages.
+ * What must hold: every surviving member has the object, and it is right, or
+ * each is told that blocks are lost, and how many; a member is sent what it
+ * lacks and nothing else, except what it has consumed and must pass on. In each
+ * group the seed draws for each member whether it has the object in memory, can
+ * read it again, or has consumed it. Two small messages follow the object.
  */
 #include "sim/mcast_crowd.h"
 
@@ -208,7 +209,8 @@ static void judge_counts(struct member *m, struct skein_mcast *g)
 		report_fail(c->rep, "member %u: %u messages by slots", m->id,
 			    (unsigned)s.small);
 	s.blocks_received -= m->rank ? SMALLS : 0;
-	/* Who has consumed keeps nothing of what goes up to the root, either. */
+	/* Nor does a member that has consumed its blocks keep what goes up to
+	 * the root. */
 	more = s.blocks_kept + s.blocks_received - c->blocks;
 	if (s.blocks_kept + s.blocks_refused != had ||
 	    (m->store != SKEIN_MCAST_CONSUMED && (s.blocks_refused || more)) ||
@@ -326,7 +328,8 @@ static bool is_live(const struct member *m)
 	return m->proc && !m->dead && !m->ended;
 }
 
-/* All who live have come to this round: who is in it. In any order. */
+/* All living members have come to this round: the members of the next group, in
+ * any order. */
 static void list_round(struct crowd *c, struct round *r)
 {
 	uint64_t there = 0, known = 0;

@@ -219,7 +219,7 @@ static void say(void *arg, const char *line)
 	size_t n = strlen(rep->why);
 
 	if (rep->ok)
-		report_fail(rep, "who waits for ever: %s", line);
+		report_fail(rep, "it waits for ever: %s", line);
 	else
 		snprintf(rep->why + n, sizeof(rep->why) - n, "; %s", line);
 }

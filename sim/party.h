@@ -70,8 +70,8 @@ int party_init(struct party *p, const struct party_ops *ops,
 	       void *actors, size_t actor_size);
 /* Runs to the end. */
 void party_play(struct party *p);
-/* Says who does not end, and what is left; and the figures of the faults and
- * of the world. Before party_fini(). */
+/* Prints each party that does not end, and what is left; and the figures of the
+ * faults and of the world. Before party_fini(). */
 void party_judge(struct party *p);
 void party_fini(struct party *p);
 

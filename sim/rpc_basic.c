@@ -34,7 +34,7 @@ struct record {
 	uint8_t client;
 	int32_t status;
 	uint32_t resp_len;
-	uint32_t session; /* whose calls keep their order; 0: none */
+	uint32_t session; /* calls keep their order in this one; 0: none */
 	bool slow;
 };
 

@@ -234,7 +234,7 @@ static void call_lanes(struct caller *c)
 		failed(c->bed, rc);
 }
 
-/* FaRM's way: who posts has the lock, and posts its own. */
+/* As in FaRM: the thread that posts has the lock, and posts only its own. */
 static void lock(struct caller *c)
 {
 	env_charge(env_of(c), ENV_COST_SWAP, 1);
@@ -249,7 +249,7 @@ static void unlock(struct caller *c)
 	c->seat->locked = false;
 }
 
-/* Who finds the lock taken leaves the responses to its holder. */
+/* A thread that finds the lock taken leaves the responses to its holder. */
 static void call_locked(struct caller *c, unsigned *round)
 {
 	int moved = 0;

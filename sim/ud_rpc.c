@@ -379,7 +379,7 @@ static int play(struct ud *ud, struct ud_rpc_result *res)
 		app += (double)ud->servers[i].handler_ns;
 	}
 	res->mops = (double)ud->done * 1e3 / (double)conf->run_ns;
-	/* Who does not work looks at its CQ: a spinner. */
+	/* A thread without work polls its CQ: a spinner. */
 	res->verbs_share = 1 - app / all;
 	res->verbs_busy_share = verbs / all;
 	res->p50_ns = (double)hist_percentile(ud->hist, 50);

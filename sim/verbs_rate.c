@@ -65,7 +65,8 @@ struct rate {
 	unsigned n_made, n_joined, n_worked;
 };
 
-/* Whom t's requests go to (dir 1), and whose come to it (dir -1). */
+/* The threads that t sends requests to (dir 1), and those that send to t (dir
+ * -1). */
 static struct rate_thread *other(struct rate_thread *t, int dir)
 {
 	struct rate *r = t->r;

@@ -30,8 +30,8 @@
 #define WINDOW_SPAN_MAX (1ul << 38)
 #define WINDOW_SPAN_MIN (1ul << 30)
 #define WINDOW_ALIGN_MAX (1ul << 30)
-/* Freed memory that is kept for the next one who wants some: as much as costs
- * a program nothing that it would notice. */
+/* Freed memory that is kept for the next caller: so much costs a program
+ * nothing that it would notice. */
 #define WINDOW_DIRTY_MAX (64ul << 20)
 
 enum window_kind {

@@ -60,7 +60,7 @@ static void lives(void **state)
 	assert_false(vb_shm_detach(s, NULL));
 }
 
-/* A descriptor that the program closed and whose number it used again. */
+/* The program closed a descriptor and got its number again for another file. */
 static void closed_descriptor(void **state)
 {
 	struct vb_shm *s = fresh();

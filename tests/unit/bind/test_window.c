@@ -85,7 +85,7 @@ static void aligns(void **state)
 	assert_null(window_alloc(w, WINDOW_SPAN_MAX, 1, WINDOW_HEAP, false));
 }
 
-/* What an old owner left is not seen by who asked for zeros. */
+/* A caller that asks for zeros does not see what an earlier owner left. */
 static void zeroes(void **state)
 {
 	struct window *w = fresh();

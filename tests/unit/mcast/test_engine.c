@@ -245,8 +245,8 @@ static bool one_is_over(struct world *world)
 	return world->m[1].eng.over;
 }
 
-/* A neighbour that cuts its link has not failed: somebody will say who has, or
- * nobody does. */
+/* A neighbour that cuts its link has not failed: a FAIL of some member will say
+ * which one has, or none has failed. */
 static void test_left_alone(void **state)
 {
 	struct mcast_eng *e = &w.m[1].eng;
@@ -272,9 +272,9 @@ static void test_left_alone(void **state)
 	}
 }
 
-/* Some do not run for longer than a failure takes to settle, but not so long
- * that they are taken for failed: they are cut off, and say who failed as
- * everybody does. */
+/* Some members do not run for longer than a failure takes to settle, but not
+ * long enough to count as failed. Their links are cut, and they name the same
+ * failed member as all others. */
 static void test_death_while_others_stand_still(void **state)
 {
 	unsigned most = seeds(250);
@@ -333,7 +333,7 @@ static bool all_over(struct world *world)
 	return true;
 }
 
-/* Who stops is named by those who wait for it, within 2 s. */
+/* The members that wait for a stopped member name it within 2 s. */
 static void test_stop_at_every_step(void **state)
 {
 	unsigned most = seeds(60);
@@ -367,8 +367,8 @@ static bool victim_is_quiet(struct world *world)
 	return mcast_eng_quiet(&world->m[victim].eng);
 }
 
-/* Who leaves at once while nobody else runs: it is through as soon as their
- * devices have FAIL, and when they run, they say who has left. */
+/* A member leaves at once while no other runs. It ends as soon as their devices
+ * have FAIL. When they run, they name the member that left. */
 static void test_leaves_while_others_stand_still(void **state)
 {
 	unsigned most = seeds(90);
@@ -425,8 +425,8 @@ static void test_leaves_by_a_slow_link(void **state)
 	}
 }
 
-/* Who fails while links still come up is there until it has told those who come;
- * then it does not run any more. */
+/* A member that fails while links still come up runs until it has told each
+ * neighbour that comes; then it stops running. */
 static void test_fails_before_it_is_up(void **state)
 {
 	unsigned most = seeds(90);

@@ -399,10 +399,10 @@ static void test_gives_up(void **state)
 	world_close();
 }
 
-/* Who leaves at once does not wait for neighbours that do not run: it cuts
- * them off, and what it has said is there when they do. The best of some: the
- * machine may be slow at times, but a failure's time to settle is waited for
- * each time, or never. */
+/* A member that leaves at once does not wait for neighbours that do not run: it
+ * cuts their links, and they find its FAIL when they run. The best of several
+ * tries counts: the machine may be slow at times, but a wait for the settling
+ * of a failure would show in each. */
 static void test_leaves(void **state)
 {
 	uint64_t took, best = UINT64_MAX;
@@ -597,7 +597,8 @@ static void test_processes(void **state)
 	all_through(MEMBERS, 5);
 }
 
-/* Everybody but the victim says so, and who. Returns how long it took. */
+/* Every member but the victim reports the failure and the victim's rank.
+ * Returns how long it took. */
 static uint64_t survivors(unsigned victim, int err)
 {
 	uint64_t from = now_ns();

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_many.c - groups that come and go, a thread and a context a member:
- * descriptors and memory stay what they were, and a group registers nothing that
- * one before it has left, unless that one has failed. 10,000 of them with
- * SKEIN_TEST_ROUNDS=1000. How long opening takes is printed: from when all
- * members are about to until the last has.
+ * test_many.c - groups that come and go, one thread and one context per member.
+ * Descriptors and memory stay as they were, and a group registers nothing that
+ * an earlier group has left in the pool, unless that group failed.
+ * SKEIN_TEST_ROUNDS=1000 makes 10,000 groups.
+ *
+ * The test prints how long opening takes: from the moment when all members are
+ * about to open until the last has opened.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -255,8 +257,8 @@ static void tell_times(void)
 		      (double)rest[n - 1] / 1e6);
 }
 
-/* How many regions a member has registered since the first look: whose ids
- * take one. */
+/* How many regions a member has registered since the first look: each took an
+ * id. */
 static unsigned registered(const struct member *m)
 {
 	return m->regions[1] - m->regions[0] - 1;

@@ -23,7 +23,7 @@ static struct prng prng;
 static uint64_t size;
 static uint32_t blocks;
 
-/* What those who are left have. */
+/* What the surviving members have. */
 static struct kept {
 	bool knows;
 	enum skein_mcast_store store; /* where, next time */
@@ -92,7 +92,7 @@ static void close_all(void)
 			mcast_eng_close(&w.m[i].eng);
 }
 
-/* What is there at a member whose group is over. */
+/* What a member has after its group is over. */
 static void collect_one(struct kept *k, const struct member *m)
 {
 	const struct mcast_left *left = &m->eng.left;
@@ -156,7 +156,7 @@ static void first_group(uint64_t seed)
 	world_fini(&w);
 }
 
-/* One more comes: who has nothing, or something from before. */
+/* One more member joins: it has nothing, or something from before. */
 static void one_returns(void)
 {
 	uint32_t at = (uint32_t)prng_below(&prng, n_kept + 1);
@@ -238,7 +238,8 @@ static void check_finished(void)
 		/* Nothing that it had. */
 		check_refused(&kept[i], s->blocks_refused);
 		assert_int_equal(s->blocks_kept + s->blocks_refused, had);
-		/* Who keeps nothing passes on what the root lacks, besides. */
+		/* A member that keeps nothing also passes on what the root
+		 * lacks. */
 		received = s->blocks_received;
 		if (kept[i].store == SKEIN_MCAST_CONSUMED && size)
 			assert_in_range(received, blocks - s->blocks_kept,
@@ -381,8 +382,8 @@ static void test_a_lie_costs_a_block(void **state)
 	}
 }
 
-/* Nobody can see it before: the digest does. Nobody has a wrong object with
- * status 0 but who brought it. */
+/* Only the digest can show it. No member ends with status 0 and a wrong object,
+ * but the one that brought the wrong bytes. */
 static void test_a_lie_is_no_object(void **state)
 {
 	object_new(3);

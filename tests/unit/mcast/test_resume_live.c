@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_resume_live.c - processes that are killed in the middle of a multicast,
- * and the others finish it: without a relay, without the root, and again when one
- * more dies; and one that comes back fetches it. The parent says who is in which
- * group, the members do the rest. In some cases the object is in the memory of some
- * members only; others have it where they can read it again, or have consumed it.
+ * test_resume_live.c - processes are killed in the middle of a multicast, and
+ * the others finish it: without a relay, without the root, and again when one
+ * more dies. Then one comes back and fetches the object.
+ *
+ * The parent decides which members are in which group; the members do the rest.
+ * In some cases only some members have the object in memory; others can read it
+ * again, or have consumed it.
  */
 #include <errno.h>
 #include <signal.h>
@@ -35,7 +37,8 @@ static uint8_t at(uint64_t i)
 /* --- what is said over pipes -------------------------------------------- */
 
 enum what {
-	SEND,	/* a group whose root sends, but holds back what is behind */
+	/* a group with a root that sends but holds back the last blocks */
+	SEND,
 	RESUME, /* a group that finishes it */
 };
 
@@ -394,16 +397,17 @@ static void all_end(void)
 	}
 }
 
-/* who: indices of members, ends with MEMBERS; the first is the root. source has
- * the object from elsewhere. */
-static void tell(struct order o, const unsigned *who, unsigned source)
+/* members: indices of members, ends with MEMBERS; the first is the root. source
+ * has the object from elsewhere. */
+static void tell(struct order o, const unsigned *members, unsigned source)
 {
 	o.number = number++;
-	for (o.count = 0; who[o.count] < MEMBERS; o.count++)
-		memcpy(o.addrs[o.count], procs[who[o.count]].addr, 64);
+	for (o.count = 0; members[o.count] < MEMBERS; o.count++)
+		memcpy(o.addrs[o.count], procs[members[o.count]].addr, 64);
 	for (o.rank = 0; o.rank < o.count; o.rank++) {
-		o.whole = who[o.rank] == source;
-		assert_int_equal(write(procs[who[o.rank]].in, &o, sizeof(o)),
+		o.whole = members[o.rank] == source;
+		assert_int_equal(write(procs[members[o.rank]].in, &o,
+				       sizeof(o)),
 				 sizeof(o));
 	}
 }
@@ -418,27 +422,27 @@ static struct report hear(unsigned i, enum event event)
 	return r;
 }
 
-static void all_up(const unsigned *who)
+static void all_up(const unsigned *members)
 {
-	for (unsigned i = 0; who[i] < MEMBERS; i++)
-		hear(who[i], UP);
+	for (unsigned i = 0; members[i] < MEMBERS; i++)
+		hear(members[i], UP);
 }
 
-/* All of who say that they have it. Returns what was there before. */
-static unsigned all_finish(const unsigned *who)
+/* All these members report that they have it. Returns what was there before. */
+static unsigned all_finish(const unsigned *members)
 {
 	unsigned kept = 0;
 	struct report r;
 
-	for (unsigned i = 0; who[i] < MEMBERS; i++) {
-		r = hear(who[i], OVER);
+	for (unsigned i = 0; members[i] < MEMBERS; i++) {
+		r = hear(members[i], OVER);
 		assert_int_equal(r.closed, 0);
 		assert_int_equal(r.status, 0);
 		assert_true(r.right);
 		/* ... and a small message, which went by slots */
 		assert_int_equal(r.small, 1);
-		r.received -= who[i] != *who;
-		/* Who keeps nothing passes on what the root lacks. */
+		r.received -= members[i] != *members;
+		/* A member that keeps nothing passes on what the root lacks. */
 		assert_true(r.kept + r.received == BLOCKS ||
 			    (r.kept + r.received > BLOCKS &&
 			     r.store == SKEIN_MCAST_CONSUMED));
@@ -447,17 +451,17 @@ static unsigned all_finish(const unsigned *who)
 	return kept;
 }
 
-static void all_fail(const unsigned *who)
+static void all_fail(const unsigned *members)
 {
 	struct report r;
 
-	for (unsigned i = 0; who[i] < MEMBERS; i++) {
-		r = hear(who[i], OVER);
+	for (unsigned i = 0; members[i] < MEMBERS; i++) {
+		r = hear(members[i], OVER);
 		assert_int_not_equal(r.closed, 0);
 	}
 }
 
-#define WHO(...) ((const unsigned[]){__VA_ARGS__, MEMBERS})
+#define LIST(...) ((const unsigned[]){__VA_ARGS__, MEMBERS})
 #define NOBODY MEMBERS
 static const struct order resume = {.what = RESUME};
 static const struct order streamed = {.what = RESUME, .mixed = true};
@@ -468,13 +472,13 @@ static void six_lose(unsigned victim, unsigned hold, bool mixed)
 	const struct order o = {.hold = hold, .mixed = mixed};
 
 	all_start(6);
-	tell(o, WHO(0, 1, 2, 3, 4, 5), NOBODY);
-	all_up(WHO(0, 1, 2, 3, 4, 5));
+	tell(o, LIST(0, 1, 2, 3, 4, 5), NOBODY);
+	all_up(LIST(0, 1, 2, 3, 4, 5));
 	hear(0, HELD);
 	proc_kill(victim);
 	for (unsigned i = 0; i < 6; i++)
 		if (i != victim)
-			all_fail(WHO(i));
+			all_fail(LIST(i));
 }
 
 static void without_a_relay(const struct order resumes)
@@ -482,13 +486,13 @@ static void without_a_relay(const struct order resumes)
 	unsigned kept;
 
 	six_lose(3, 30, resumes.mixed);
-	tell(resumes, WHO(0, 1, 2, 4, 5), 0);
-	kept = all_finish(WHO(0, 1, 2, 4, 5));
+	tell(resumes, LIST(0, 1, 2, 4, 5), 0);
+	kept = all_finish(LIST(0, 1, 2, 4, 5));
 	assert_true(kept > BLOCKS); /* more than the root's own */
 	/* One comes back with nothing, and fetches it from one of them. */
 	proc_start(3);
-	tell(resumes, WHO(4, 3), NOBODY);
-	assert_int_equal(all_finish(WHO(4, 3)), BLOCKS);
+	tell(resumes, LIST(4, 3), NOBODY);
+	assert_int_equal(all_finish(LIST(4, 3)), BLOCKS);
 	all_end();
 }
 
@@ -511,12 +515,12 @@ static void without_the_root(const struct order resumes)
 	struct report r;
 
 	all_start(5);
-	tell(o, WHO(0, 1, 2, 3, 4), NOBODY);
-	all_up(WHO(0, 1, 2, 3, 4));
+	tell(o, LIST(0, 1, 2, 3, 4), NOBODY);
+	all_up(LIST(0, 1, 2, 3, 4));
 	hear(0, HELD);
 	proc_kill(0);
-	all_fail(WHO(1, 2, 3, 4));
-	tell(resumes, WHO(1, 2, 3, 4), NOBODY);
+	all_fail(LIST(1, 2, 3, 4));
+	tell(resumes, LIST(1, 2, 3, 4), NOBODY);
 	for (unsigned i = 1; i <= 4; i++) {
 		r = hear(i, OVER);
 		assert_int_equal(r.closed, -ENODATA);
@@ -526,8 +530,8 @@ static void without_the_root(const struct order resumes)
 	}
 	/* It is not the root this time, and it may be anywhere. */
 	proc_start(0);
-	tell(resumes, WHO(1, 2, 0, 3, 4), 0);
-	kept = all_finish(WHO(1, 2, 0, 3, 4));
+	tell(resumes, LIST(1, 2, 0, 3, 4), 0);
+	kept = all_finish(LIST(1, 2, 0, 3, 4));
 	assert_true(kept >= BLOCKS + BLOCKS - lost);
 	all_end();
 }
@@ -547,16 +551,16 @@ static void test_root_is_through(void **state)
 {
 	all_start(4);
 	tell((struct order){.hold = BLOCKS, .algorithm = SKEIN_MCAST_CHAIN},
-	     WHO(0, 1, 2, 3), NOBODY);
-	all_up(WHO(0, 1, 2, 3));
+	     LIST(0, 1, 2, 3), NOBODY);
+	all_up(LIST(0, 1, 2, 3));
 	kill(procs[3].pid, SIGSTOP);
 	hear(1, WHOLE);
 	proc_kill(0);
 	kill(procs[3].pid, SIGCONT);
 	for (unsigned i = 1; i < 4; i++)
 		hear(i, OVER);
-	tell(resume, WHO(3, 2, 1), NOBODY);
-	assert_true(all_finish(WHO(3, 2, 1)) >= BLOCKS);
+	tell(resume, LIST(3, 2, 1), NOBODY);
+	assert_true(all_finish(LIST(3, 2, 1)) >= BLOCKS);
 	all_end();
 }
 
@@ -564,14 +568,14 @@ static void test_root_is_through(void **state)
 static void once_more(const struct order resumes)
 {
 	six_lose(2, 25, resumes.mixed);
-	tell(resumes, WHO(0, 1, 3, 4, 5), 0);
-	all_up(WHO(0, 1, 3, 4, 5));
+	tell(resumes, LIST(0, 1, 3, 4, 5), 0);
+	all_up(LIST(0, 1, 3, 4, 5));
 	proc_kill(1);
 	for (unsigned i = 0; i < 6; i++)
 		if (procs[i].live)
 			hear(i, OVER);
-	tell(resumes, WHO(0, 3, 4, 5), NOBODY);
-	all_finish(WHO(0, 3, 4, 5));
+	tell(resumes, LIST(0, 3, 4, 5), NOBODY);
+	all_finish(LIST(0, 3, 4, 5));
 	all_end();
 }
 

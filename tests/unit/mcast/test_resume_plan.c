@@ -150,10 +150,10 @@ static const char *move_right(uint64_t have[][WORDS], const struct move *m)
 		return "out of range";
 	relayed = has(came[down], m->from, m->block);
 	if (c.gone[m->from] ? !relayed : !has(have, m->from, m->block))
-		return "sent by who has it not";
+		return "sent by one that has it not";
 	if (c.gone[m->to] ? has(came[down], m->to, m->block)
 			  : has(have, m->to, m->block))
-		return "sent to who has it";
+		return "sent to one that has it";
 	if (mcast_resume_from_own(&c.plan, m->from, &item) == relayed)
 		return "it has it from elsewhere";
 	return NULL;
@@ -412,7 +412,8 @@ static void plant(struct prng *prng, unsigned kind)
 	case 5: /* from one that is not there */
 		s->from = r->from = c.n;
 		break;
-	default: /* before anything else, from who has it not yet */
+	/* before anything else, from a member that does not have it yet */
+	default:
 		s->from = r->from = r->to;
 	}
 }
@@ -455,8 +456,8 @@ static void test_holders_take_turns(void **state)
 	case_end();
 }
 
-/* One that comes with nothing to those who have all: its neighbours share the
- * work, and it receives a block in each step. */
+/* One member comes with nothing to others that have everything: its neighbours
+ * share the work, and it receives a block in each step. */
 static void test_one_returns(void **state)
 {
 	uint32_t sent[16] = {0};

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_scarce.c - groups and memory: steady small messages take none; and the
- * n-th allocation of one member fails, for every n, while a group is opened, has
- * messages, is closed, or resumes an object, wherever members have it. Who cannot
- * go on says so, every group comes to its end, and the next one works.
+ * test_scarce.c - groups and memory. A steady flow of small messages allocates
+ * nothing. The n-th allocation of one member fails, for every n, while a group
+ * is opened, has messages, is closed, or resumes an object, with members that
+ * have it in each kind of place. A member that cannot go on says so, every
+ * group comes to its end, and the next group works.
  */
 #include <errno.h>
 #include <limits.h>
@@ -348,7 +349,8 @@ static void test_resume_files(void **state)
 	resumes(had);
 }
 
-/* The first member lacks some: it goes up, by slots at who has it in none. */
+/* The first member lacks some blocks: they go up through a member that has none
+ * of it in memory. */
 static void test_resume_upwards(void **state)
 {
 	static const struct had had[MEMBERS] = {

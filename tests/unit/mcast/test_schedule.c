@@ -639,7 +639,7 @@ static void huge(void **state)
 			 UINT64_C(65535) << 40);
 }
 
-/* Who never sends is not searched for through 2^40 steps. */
+/* For a member that never sends no search over 2^40 steps takes place. */
 static void silent_members(void **state)
 {
 	const uint32_t rack_of[] = {0, 0, 1, 1};

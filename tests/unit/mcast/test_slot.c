@@ -13,7 +13,7 @@
 
 #define SECOND 1000000000ull
 #define BLOCK 4096u
-#define ODD 7 /* a seed whose world has slots */
+#define ODD 7 /* a seed with slots in its world */
 
 static struct world w;
 
@@ -121,7 +121,7 @@ static void test_full_window(void **state)
 	world_fini(&w);
 }
 
-/* The same of a member whose application keeps a message. */
+/* The same with a member that keeps a message in its application. */
 static void test_kept(void **state)
 {
 	world_init(&w, ODD, 3, MCAST_CHAIN, BLOCK);
@@ -353,7 +353,7 @@ static bool root_ended(struct world *world)
 }
 
 /* A failure does not end the root's messages while its device may read the
- * slots: who is told gives their memory back. */
+ * slots: done() lets the application free the memory. */
 static void test_ends_behind_its_writes(void **state)
 {
 	world_init(&w, ODD, 4, MCAST_PIPELINE, BLOCK);

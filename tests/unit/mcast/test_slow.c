@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_slow.c - a member that stands still while a group ends: its neighbours
- * settle without it and cut their links. What they had said by then is at its
- * device, and it names who failed, not who left it.
+ * test_slow.c - a member stands still while a group ends. Its neighbours settle
+ * without it and cut their links. Their FAIL is at its device by then, so it
+ * names the member that failed, not the neighbours that left it.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -111,8 +111,8 @@ struct world {
 void world_init(struct world *w, uint64_t seed, uint32_t n,
 		enum mcast_algorithm algorithm, uint32_t block_size);
 void world_fini(struct world *w);
-/* Message 0 is resumed: what a member has of it, and where. bytes: size bytes, of
- * which the blocks whose bits are set count; NULL: it does not know the object. */
+/* Message 0 is resumed: what a member has of it, and where. bytes: size bytes;
+ * the blocks with a set bit count. NULL: it does not know the object. */
 void world_part(struct world *w, uint32_t rank, enum skein_mcast_store store,
 		const uint8_t *bytes, uint64_t size, const uint64_t *have);
 /* The root sends one more message. */

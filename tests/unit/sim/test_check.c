@@ -117,7 +117,7 @@ static void drive_recv(struct rig *r)
 
 	p.b->mem[150] = 7;
 	rig_recv(p.b, p.qb, 5, 0, 200);
-	assert_int_not_equal(p.b->mem[150], 7); /* who looks sees nothing */
+	assert_int_not_equal(p.b->mem[150], 7); /* a poller sees nothing */
 	p.b->mem[150] = 7;
 	post(&p, IBV_WR_SEND);
 	rig_ok(r, p.b, 5);

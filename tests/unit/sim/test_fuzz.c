@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `skein sim fuzz` with runs that fail and runs whose process dies: it stops,
- * and prints the command that shows the failure again.
+ * `skein sim fuzz` with runs that fail and with runs in which the process dies:
+ * it stops, and prints the command that shows the failure again.
  */
 #include "unit/cm.h"
 #include "cmd.h"

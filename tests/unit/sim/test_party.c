@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What every scenario with kills is judged by: who waits for ever is named,
- * what is left is seen, and an orderly end is one.
+ * What judges every scenario with kills: it names a party that waits for ever,
+ * it sees what is left, and it accepts an orderly end.
  */
 #include "unit/cm.h"
 #include "sim/party.h"

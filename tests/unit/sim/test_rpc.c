@@ -236,7 +236,7 @@ static void test_max_aqp(void **state)
 	assert_int_equal(
 		nic_model_set(&m, "ctx_entries", "700", err, sizeof(err)), 0);
 	assert_int_equal(bound_on(&m), 700);
-	/* Who knows better says so. */
+	/* An attribute that the caller sets is taken. */
 	setenv("SKEIN_MAX_AQP", "33", 1);
 	assert_int_equal(bound_on(&m), 33);
 	unsetenv("SKEIN_MAX_AQP");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Threads on cores: who runs when, what work costs, locks, ends and kills.
+ * Threads on cores: which one runs when, what work costs, locks, ends and
+ * kills.
  */
 #include "cm_sim.h"
 

@@ -27,7 +27,7 @@ struct fake_device {
 	uint16_t lid; /* not 0: its link layer is InfiniBand */
 	uint32_t port_flags;
 	int gid_index;	  /* not 0: of the one of port 1 */
-	uint8_t gid_last; /* not 0: that one's last byte; here all the same */
+	uint8_t gid_last; /* not 0: the last byte of its GID */
 };
 
 struct fake_lib {

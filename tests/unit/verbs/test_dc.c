@@ -407,7 +407,7 @@ static void test_dct(void **state)
 	assert_ptr_equal(m.ex.recv_cq, cq);
 	assert_int_equal(m.dv.dc_init_attr.dc_type, MLX5DV_DCTYPE_DCT);
 	assert_true(m.dv.dc_init_attr.dct_access_key == 0x1122334455667788);
-	/* as mlx5_ib_modify_dct(), whose end is RTR */
+	/* as mlx5_ib_modify_dct(), with RTR as the end state */
 	assert_int_equal(m.modifies, 2);
 	assert_int_equal(m.mask[0], IBV_QP_STATE | IBV_QP_PKEY_INDEX |
 					    IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);

@@ -152,7 +152,7 @@ static void test_place(void **state)
 	assert_false(r.here);
 }
 
-/* Every Linux namespace has lo, whose MAC is all zero: fe80::200:ff:fe00:0. */
+/* Every Linux namespace has lo with a MAC of zeros: fe80::200:ff:fe00:0. */
 static void test_locals(void **state)
 {
 	struct gid_local locals[64];
