@@ -33,7 +33,7 @@ static struct sim_world *world_of(const struct visitor *v)
 /* After the faults all goes well, as long as the connection is there. */
 static void must_succeed(const struct book *b, const char *what, int rc)
 {
-	if (rc && b->v->p->c->calm && handle_usable(b->h))
+	if (rc && b->v->p->c->faults_over && handle_usable(b->h))
 		report_fail(rep_of(b->v),
 			    "client %u, thread %u: %s ended with %d, though "
 			    "there are no faults any more",
@@ -42,7 +42,7 @@ static void must_succeed(const struct book *b, const char *what, int rc)
 
 static uint64_t draw_timeout(struct handles_peer *p)
 {
-	if (p->c->calm)
+	if (p->c->faults_over)
 		return PATIENCE_NS;
 	return handles_draw(p, 4) ? SKEIN_S(1)
 				  : SKEIN_MS(1 + handles_draw(p, 20));
@@ -426,11 +426,11 @@ static void visit(void *arg)
 	struct visitor *v = arg;
 	struct handles_peer *p = v->p;
 	struct client *c = p->c;
-	unsigned ops = 1 + (unsigned)handles_draw(p, c->calm ? 20 : 60),
+	unsigned ops = 1 + (unsigned)handles_draw(p, c->faults_over ? 20 : 60),
 		 window = 1 + (unsigned)handles_draw(p, 12);
 
 	v->self = env_thread_self(env_of(p));
-	while (ops-- && (c->calm || !actor_over(&p->a))) {
+	while (ops-- && (c->faults_over || !actor_over(&p->a))) {
 		struct book *b = &v->books[handles_draw(p, c->n_handles)];
 
 		if (handle_usable(b->h))
@@ -440,7 +440,7 @@ static void visit(void *arg)
 		drain(v, window);
 		pause_some(v);
 	}
-	if (c->calm || handles_draw(p, 2))
+	if (c->faults_over || handles_draw(p, 2))
 		drain(v, 0);
 	v->left = true;
 }

@@ -34,9 +34,9 @@ struct member {
 	uint32_t rank;
 	unsigned done;
 	bool ended;
-	int status;	 /* of its close */
-	uint32_t failed; /* the rank that it was told */
-	uint64_t told;	 /* when */
+	int status;	   /* of its close */
+	uint32_t failed;   /* the rank that it heard of */
+	uint64_t heard_ns; /* when */
 	char name[24], address[32];
 };
 
@@ -139,7 +139,7 @@ static void on_failed(void *arg, struct skein_mcast *group,
 	struct member *m = arg;
 
 	m->failed = why->rank;
-	m->told = sim_now(m->crowd->w);
+	m->heard_ns = sim_now(m->crowd->w);
 }
 
 static int take_part(struct member *m, struct skein_ctx *ctx)
@@ -222,7 +222,7 @@ static void judge_slots(struct crowd *c)
 /* A survivor: it knows soon which member has failed. */
 static void judge_failed(struct crowd *c, const struct member *m)
 {
-	uint64_t took = m->told - c->gone_at;
+	uint64_t took = m->heard_ns - c->gone_at;
 
 	if (!c->gone || m->failed != c->victim)
 		report_fail(c->rep, "member %u: error %d, member %u", m->rank,
@@ -250,8 +250,8 @@ static void judge(struct crowd *c)
 			report_fail(c->rep, "member %u closed, others lack", i);
 		else if (m->status)
 			judge_failed(c, m);
-		if (m->told && m->told - c->gone_at > slowest)
-			slowest = m->told - c->gone_at;
+		if (m->heard_ns && m->heard_ns - c->gone_at > slowest)
+			slowest = m->heard_ns - c->gone_at;
 		closed += m->ended && !m->status;
 	}
 	report_row(c->rep, "members", c->n);

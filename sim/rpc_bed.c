@@ -31,7 +31,7 @@
 struct bed;
 
 /* A connection that threads share, or one's own, with its engine. */
-struct seat {
+struct bed_conn {
 	struct skein_engine *engine;
 	struct skein_conn *conn;
 	bool locked; /* the baseline's spin lock */
@@ -47,7 +47,7 @@ struct slot {
 struct caller {
 	struct bed *bed;
 	struct client *client;
-	struct seat *seat;
+	struct bed_conn *bconn;
 	struct env_waiter *waiter;
 	uint32_t len;
 	unsigned outstanding;
@@ -59,9 +59,9 @@ struct client {
 	struct bed *bed;
 	struct sim_proc *proc;
 	struct skein_ctx *ctx;
-	struct seat *seats;
+	struct bed_conn *bconns;
 	struct caller *callers;
-	unsigned n_seats, number;
+	unsigned n_bconns, number;
 };
 
 struct bed {
@@ -197,7 +197,7 @@ static void fill(struct caller *c)
 		if (slot->begun)
 			continue;
 		slot->begun = sim_thread_now(bed->w);
-		rc = skein_rpc_call_async(c->seat->conn, ECHO, bed->data,
+		rc = skein_rpc_call_async(c->bconn->conn, ECHO, bed->data,
 					  c->len, bed->conf->len, SKEIN_S(10),
 					  call_done, slot);
 		if (rc)
@@ -219,8 +219,8 @@ static bool may_call(void *arg)
 static void call_private(struct caller *c)
 {
 	fill(c);
-	skein_rpc_flush(c->seat->conn);
-	engine_run_until(c->seat->engine->e, may_call, c, ENV_NEVER);
+	skein_rpc_flush(c->bconn->conn);
+	engine_run_until(c->bconn->engine->e, may_call, c, ENV_NEVER);
 }
 
 /* The thread's own part of the handle: what it gets through without others. */
@@ -229,7 +229,7 @@ static void call_lanes(struct caller *c)
 	int rc;
 
 	fill(c);
-	rc = skein_rpc_reap(c->seat->conn, SKEIN_MS(1));
+	rc = skein_rpc_reap(c->bconn->conn, SKEIN_MS(1));
 	if (rc < 0 && rc != -ETIMEDOUT)
 		failed(c->bed, rc);
 }
@@ -238,15 +238,15 @@ static void call_lanes(struct caller *c)
 static void lock(struct caller *c)
 {
 	env_charge(env_of(c), ENV_COST_SWAP, 1);
-	while (c->seat->locked)
+	while (c->bconn->locked)
 		env_charge(env_of(c), ENV_COST_PAUSE, 1);
-	c->seat->locked = true;
+	c->bconn->locked = true;
 }
 
 static void unlock(struct caller *c)
 {
 	env_charge(env_of(c), ENV_COST_SWAP, 1);
-	c->seat->locked = false;
+	c->bconn->locked = false;
 }
 
 /* A thread that finds the lock taken leaves the responses to its holder. */
@@ -257,12 +257,12 @@ static void call_locked(struct caller *c, unsigned *round)
 	if (may_call(c)) {
 		lock(c);
 		fill(c);
-		skein_rpc_flush(c->seat->conn);
+		skein_rpc_flush(c->bconn->conn);
 		unlock(c);
 	}
-	if (!c->seat->locked) {
+	if (!c->bconn->locked) {
 		lock(c);
-		moved = skein_engine_progress(c->seat->engine);
+		moved = skein_engine_progress(c->bconn->engine);
 		unlock(c);
 	}
 	if (may_call(c) || moved)
@@ -273,13 +273,13 @@ static void call_locked(struct caller *c, unsigned *round)
 
 /* --- connecting -------------------------------------------------------- */
 
-static int seat_open(struct client *cl, struct seat *seat)
+static int bed_conn_open(struct client *cl, struct bed_conn *bconn)
 {
 	const struct rpc_bed_conf *conf = cl->bed->conf;
 	struct skein_conn_attr attr = {
 		.size = sizeof(attr),
-		.shard =
-			cl->number * cl->n_seats + (unsigned)(seat - cl->seats),
+		.shard = cl->number * cl->n_bconns +
+			 (unsigned)(bconn - cl->bconns),
 		.timeout_ns = CONNECT_NS,
 		.retries = 1000000,
 	};
@@ -290,9 +290,9 @@ static int seat_open(struct client *cl, struct seat *seat)
 		attr.qps = conf->qps;
 		attr.combine = conf->batch;
 	}
-	rc = skein_engine_new(cl->ctx, SKEIN_WAIT_POLL, &seat->engine);
-	attr.engine = seat->engine;
-	return rc ? rc : skein_conn_open(cl->ctx, SERVER, &attr, &seat->conn);
+	rc = skein_engine_new(cl->ctx, SKEIN_WAIT_POLL, &bconn->engine);
+	attr.engine = bconn->engine;
+	return rc ? rc : skein_conn_open(cl->ctx, SERVER, &attr, &bconn->conn);
 }
 
 static int get_ready(struct caller *c)
@@ -300,11 +300,11 @@ static int get_ready(struct caller *c)
 	struct bed *bed = c->bed;
 	int rc = 0;
 
-	if (!c->seat->opening) {
-		c->seat->opening = true;
-		rc = seat_open(c->client, c->seat);
+	if (!c->bconn->opening) {
+		c->bconn->opening = true;
+		rc = bed_conn_open(c->client, c->bconn);
 	}
-	while (!c->seat->conn && !bed->rc && !rc)
+	while (!c->bconn->conn && !bed->rc && !rc)
 		sim_sleep(bed->w, STEP_NS);
 	if (!rc)
 		rc = env_waiter_new(env_of(c), ENV_WAIT_POLL, &c->waiter);
@@ -379,17 +379,17 @@ static int client_make(struct bed *bed, struct client *cl, unsigned number,
 		return rc;
 	cl->bed = bed;
 	cl->number = number;
-	cl->n_seats = (conf->threads + share - 1) / share;
-	cl->seats = calloc(cl->n_seats, sizeof(*cl->seats));
+	cl->n_bconns = (conf->threads + share - 1) / share;
+	cl->bconns = calloc(cl->n_bconns, sizeof(*cl->bconns));
 	cl->callers = calloc(conf->threads, sizeof(*cl->callers));
-	if (!cl->seats || !cl->callers)
+	if (!cl->bconns || !cl->callers)
 		return -ENOMEM;
 	for (unsigned i = 0; i < conf->threads; i++) {
 		struct caller *c = &cl->callers[i];
 
 		c->bed = bed;
 		c->client = cl;
-		c->seat = &cl->seats[i / share];
+		c->bconn = &cl->bconns[i / share];
 		c->len = calls_large(conf, i) ? conf->large_len : conf->len;
 		for (unsigned k = 0; k < WINDOW_MAX; k++)
 			c->slots[k].caller = c;
@@ -464,7 +464,7 @@ static double ratio(uint64_t a, uint64_t b)
 static bool all_ready(const struct bed *bed)
 {
 	return bed->ready == bed->n_callers &&
-	       bed->n_conns == bed->n_clients * bed->clients->n_seats;
+	       bed->n_conns == bed->n_clients * bed->clients->n_bconns;
 }
 
 static int play(struct bed *bed, struct rpc_bed_result *res)
@@ -501,7 +501,7 @@ static void bed_free(struct bed *bed)
 	bed->rc = -ECANCELED; /* what still runs is killed */
 	sim_world_free(bed->w);
 	for (unsigned i = 0; bed->clients && i < bed->n_clients; i++) {
-		free(bed->clients[i].seats);
+		free(bed->clients[i].bconns);
 		free(bed->clients[i].callers);
 	}
 	free(bed->clients);

@@ -70,7 +70,7 @@ static int handle_open(struct handles_peer *p, struct handle *h)
 						 : "server:7000";
 	attr.retries = (unsigned)handles_draw(p, 5);
 	attr.timeout_ns = SKEIN_MS(200 + handles_draw(p, 2000));
-	attr.reconnect = !p->c->calm && !handles_draw(p, 4);
+	attr.reconnect = !p->c->faults_over && !handles_draw(p, 4);
 	attr.qps = 1 + (unsigned)handles_draw(p, 6);
 	attr.combine = (unsigned[]){0, 1, 2, 16}[handles_draw(p, 4)];
 	attr.shard = (unsigned)handles_draw(p, 4);
@@ -115,7 +115,8 @@ static void settle(struct handles_peer *p, struct handle *h)
 	} while (sim_thread_now(w) < end);
 	run->settled += books == BOOKS_AGREE;
 	if (handle_usable(h) &&
-	    (books == BOOKS_WRONG || (books == BOOKS_UNSETTLED && p->c->calm)))
+	    (books == BOOKS_WRONG ||
+	     (books == BOOKS_UNSETTLED && p->c->faults_over)))
 		report_fail(p->ledger->rep, "client %u: %s", p->a.i, why);
 }
 
@@ -143,7 +144,7 @@ static void use_handles(struct handles_peer *p)
 		if (c->handles[i].ordered && c->local)
 			area_find(p, &c->handles[i]);
 	handles_visit(p);
-	if (!c->calm || !all_usable(p) || c->outstanding)
+	if (!c->faults_over || !all_usable(p) || c->outstanding)
 		return;
 	for (unsigned i = 0; i < c->n_handles; i++)
 		settle(p, &c->handles[i]);
@@ -159,7 +160,7 @@ static int session(struct actor *actor)
 	int rc = 0;
 
 	handles_tune(p);
-	c->calm = actor_over(actor);
+	c->faults_over = actor_over(actor);
 	if (skein_mem_new(actor->ctx,
 			  (size_t)VISITORS * HANDLES * (WRITES + 1) * SLOT_LEN,
 			  &c->local))

@@ -93,7 +93,7 @@ struct client {
 	unsigned outstanding;
 	uint16_t threads; /* so far */
 	uint64_t memory_ok;
-	bool calm; /* the faults are over */
+	bool faults_over; /* the faults are over */
 };
 
 struct handles_peer {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * env.c - the world by its table: each call goes to the environment's ops.
- * Allocation and logging are the same in every world and live here.
+ * env.c - calls go to the functions of the environment's table. Allocation and
+ * logging are the same in every world and live here.
  *
- * Thread rule: none of its own; see env.h.
+ * Thread rule: see env.h.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -85,7 +85,7 @@ void env_log(struct skein_env *env, enum env_log_level level, const char *fmt,
 
 	if (!env->log || level > env->log_level)
 		return;
-	/* Whoever has something to say is in the middle of something. */
+	/* The caller is in the middle of something: not cancelled here. */
 	cancel = env_cancel_off(env);
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof(line), fmt, ap);

@@ -4,16 +4,16 @@
  *
  * Time, threads, locks, sleeping and waking, randomness, memory that can be
  * shared, and sockets. Everything in src/ outside env/ and the devices reaches
- * the world through this table and nothing else: that is what lets a simulator
- * put many contexts into one OS thread, in virtual time, from a seed.
+ * the world through this table and nothing else. So a simulator can put many
+ * contexts into one OS thread, in virtual time, from a seed.
  *
  * Thread rule: a struct skein_env may be used from any thread; each object
- * states its own rule. No function here is called on the per-message path but
+ * states its own rule. On the per-message path only three functions are called:
  * env_now_ns() (once a round), env_idle() (fruitless rounds only) and
  * env_charge() (free in production).
  *
- * Errors: 0 or a negative errno; out-parameters come last and are untouched
- * on failure.
+ * Errors: 0 or a negative errno; out-parameters come last and are untouched on
+ * failure.
  */
 #ifndef SKEIN_ENV_ENV_H
 #define SKEIN_ENV_ENV_H
@@ -48,13 +48,13 @@ enum env_wait_mode {
 	ENV_WAIT_ADAPTIVE, /* pause, yield, then sleep: the default */
 	ENV_WAIT_POLL,	   /* pause, then yield; never sleeps for long */
 	ENV_WAIT_SPIN,	   /* pause only; warns when spinners exceed cores */
-	ENV_WAIT_EVENT,	   /* sleep as soon as nothing is there */
+	ENV_WAIT_EVENT,	   /* sleep as soon as there is no work */
 };
 
-/* What env_idle() asks of its caller. */
+/* What env_idle() asks its caller to do. */
 enum env_idle_verdict {
 	ENV_IDLE_AGAIN, /* look again */
-	ENV_IDLE_LATER, /* the same; it took a while: the time is another */
+	ENV_IDLE_LATER, /* look again, and read the clock: this took a while */
 	ENV_IDLE_SLEEP, /* arm, re-check, and env_waiter_sleep() */
 };
 
@@ -65,7 +65,7 @@ enum env_huge {
 	ENV_HUGE_ON,   /* huge pages, or an error */
 };
 
-/* Costs a model charges for; nothing in production. */
+/* Kinds of work that a model charges for. Production ignores them. */
 enum env_cost {
 	ENV_COST_LOOK,	  /* a round looks at n places for news */
 	ENV_COST_MESSAGE, /* n messages found, or made: what each costs */
@@ -73,10 +73,10 @@ enum env_cost {
 	ENV_COST_DECODE,  /* n taken out */
 	ENV_COST_COPY,	  /* n: bytes */
 	ENV_COST_HANDLER,
-	/* Threads meet at a shared word: the model's time catches up, so that
-	 * each sees what the others did before. */
+	/* Threads meet at a shared word. The model's time catches up, so each
+	 * thread sees what the others did before. */
 	ENV_COST_SWAP,
-	ENV_COST_PAUSE, /* the same, of one that waits for such a word */
+	ENV_COST_PAUSE, /* the same, by a thread that waits for such a word */
 };
 
 /* A lock for slow paths. Initialised by env_mutex_init(), never copied. */
@@ -121,11 +121,12 @@ struct env_ops {
 	int (*waiter_new)(struct skein_env *env, enum env_wait_mode mode,
 			  bool second, struct env_waiter **w);
 	void (*waiter_free)(struct env_waiter *w);
-	/* may be NULL: told before idle() when its caller must look again */
+	/* may be NULL: called before idle() where the caller must look again */
 	void (*idle_until)(struct env_waiter *w, uint64_t deadline_ns);
 	enum env_idle_verdict (*idle)(struct env_waiter *w, unsigned round);
-	bool (*core_wanted)(struct env_waiter *w); /* may be NULL: never */
-	/* may be NULL: it never does */
+	/* may be NULL: this environment has no such thing */
+	bool (*core_wanted)(struct env_waiter *w);
+	/* may be NULL: idling never parks */
 	bool (*idle_yields)(struct env_waiter *w, unsigned round);
 	void (*waiter_arm)(struct env_waiter *w);
 	void (*waiter_disarm)(struct env_waiter *w);
@@ -174,8 +175,8 @@ struct skein_env {
 	 * env_alloc(); true makes that one fail (tests sweep the n-th). */
 	bool (*alloc_fails)(void *arg);
 	void *alloc_arg;
-	/* Not zero in the process that made the environment, zero in its
-	 * forked children. NULL where nobody forks. */
+	/* Not zero in the process that made the environment, zero in its forked
+	 * children. NULL in an environment without fork. */
 	const volatile uint32_t *fork_mark;
 	/* env_fence_all(); NULL where there is none. */
 	void (*fence_all)(void);
@@ -192,7 +193,7 @@ static inline uint64_t env_now_ns(struct skein_env *env)
 	return env->ops->now_ns(env);
 }
 
-/* The process's number, as people know it. Any thread. */
+/* The process id. Any thread. */
 static inline uint32_t env_pid(struct skein_env *env)
 {
 	return env->ops->pid(env);
@@ -213,10 +214,10 @@ static inline void env_charge(struct skein_env *env, enum env_cost cost,
 }
 
 /*
- * A full fence in every thread of the process that runs at the moment; one that
- * does not has passed one before it runs again. Microseconds: for protocols whose other
- * side then needs none. Not where env_can_fence_all() is false: in simulators, and
- * where membarrier(2) is missing or refused.
+ * A full fence in every running thread of the process; a thread that does not
+ * run passes a fence before it runs again. Takes microseconds; for protocols of
+ * which the other side then needs no fence. Forbidden if env_can_fence_all() is
+ * false: in simulators, and where membarrier(2) is missing or refused.
  */
 static inline bool env_can_fence_all(const struct skein_env *env)
 {
@@ -228,7 +229,7 @@ static inline void env_fence_all(const struct skein_env *env)
 	env->fence_all();
 }
 
-/* So far from now, or never. */
+/* The deadline that is `timeout` from now; ENV_NEVER stays. */
 static inline uint64_t env_deadline(uint64_t now_ns, uint64_t timeout_ns)
 {
 	return timeout_ns < ENV_NEVER - now_ns ? now_ns + timeout_ns
@@ -266,8 +267,8 @@ static inline uint64_t env_thread_self(struct skein_env *env)
 #endif
 }
 
-/* The calling thread is not cancelled until env_cancel_back(), given what this
- * returns: where others write its stack. */
+/* Holds off cancellation of the calling thread, for regions in which others
+ * write to its stack. env_cancel_back() takes the value that this returns. */
 static inline int env_cancel_off(struct skein_env *env)
 {
 	int was = PTHREAD_CANCEL_ENABLE;
@@ -285,8 +286,8 @@ static inline void env_cancel_back(struct skein_env *env, int was)
 	pthread_setcancelstate(was, &off);
 }
 
-/* Adds one to an eventfd; that it is full, hence readable already, is all the
- * same. Not a point of cancellation, as write(2) is. */
+/* Adds one to an eventfd. A full eventfd is readable already, so that is no
+ * error. Unlike write(2) this is no cancellation point. */
 static inline void env_bell(int fd)
 {
 	uint64_t one = 1;
@@ -300,18 +301,17 @@ static inline void env_bell(int fd)
 }
 
 /*
- * x->fn runs in the calling thread, once, when that thread ends in whatever
- * way (return, pthread_exit(), cancellation; not when the process ends). x is
- * zeroed but for fn, or was used before: its memory is the environment's until
- * fn has returned or env_thread_off_exit() has. -ENOMEM.
- *
- * A name that env_thread_self() gave is not used again before fn has returned.
- * fn must not block for long, nor wait for one who may be in
- * env_thread_off_exit(x). In a forked child it does not run.
+ * x->fn runs once in the calling thread when that thread ends by return,
+ * pthread_exit() or cancellation; not when the process ends. x is zeroed but
+ * for fn, or was used before; the environment uses its memory until fn or
+ * env_thread_off_exit() has returned. -ENOMEM. env_thread_self() does not give
+ * the thread's name to another before fn has returned. fn must not block for
+ * long, nor wait for a thread that may be in env_thread_off_exit(x). In a
+ * forked child fn does not run.
  */
 int env_thread_on_exit(struct skein_env *env, struct env_exit *x);
-/* Any thread, but fn: afterwards fn does not run any more, nor is it running.
- */
+/* Any thread, but not from fn. When it returns, fn does not run and will not
+ * run. */
 void env_thread_off_exit(struct skein_env *env, struct env_exit *x);
 
 /* Lets another thread run. For waits that have no waiter; rare. */
@@ -323,70 +323,73 @@ void env_mutex_lock(struct skein_env *env, struct env_mutex *m);
 void env_mutex_unlock(struct skein_env *env, struct env_mutex *m);
 
 /*
- * A waiter is one place where one thread at a time sleeps, woken by
- * env_waiter_wake() from any thread (or signal handler) or by a watched file
- * descriptor. The only correct use, written once in engine.c and model-checked
- * in tests/model/wait.pml:
+ * A waiter is a place where one thread at a time sleeps. env_waiter_wake() from
+ * any thread or signal handler wakes it, and so does a watched file descriptor.
+ * The only correct use (engine.c; tests/model/wait.pml checks it):
  *
  *	env_waiter_arm(w);
  *	if (work is there)
  *		env_waiter_disarm(w);
  *	else
- *		env_waiter_sleep(w, deadline);	(disarms)
+ *		env_waiter_sleep(w, deadline);   (disarms)
  *
- * A producer publishes its work first and calls env_waiter_wake() after; wake
- * costs one load when nobody is armed. Both sides carry a full fence; the waker
- * none while the waiter was never armed, by which it must order nothing else.
+ * A producer publishes its work first and calls env_waiter_wake() second; wake
+ * costs one load if no thread is armed. Both sides carry a full fence; the
+ * waker needs none while the waiter was never armed, and must not rely on wake
+ * to order anything else.
  */
 int env_waiter_new(struct skein_env *env, enum env_wait_mode mode,
 		   struct env_waiter **w);
-/* The same for threads that wait at another one as well, never at both: it makes
- * no spinner more. */
+/* The same for a thread that also waits elsewhere, never at both at once: the
+ * count of spinners stays. */
 int env_waiter_new_second(struct skein_env *env, enum env_wait_mode mode,
 			  struct env_waiter **w);
 void env_waiter_free(struct skein_env *env, struct env_waiter *w);
 
-/* One fruitless round passed (round counts from 0 since the last fruit):
- * pauses or yields, by mode. In a simulator parks the fiber. Called by the
- * thread that would sleep. */
+/* A fruitless round has passed; round counts from 0 since the last fruitful
+ * one. Pauses or yields, by mode; in a simulator it parks the fiber. Called by
+ * the thread that would sleep. */
 enum env_idle_verdict env_idle(struct skein_env *env, struct env_waiter *w,
 			       unsigned round);
-/* Will env_idle() of this round, that follows, give the processor away? */
+/* Will env_idle(), called next for this round, give the processor away? */
 static inline bool env_idle_yields(struct skein_env *env, struct env_waiter *w,
 				   unsigned round)
 {
 	return env->ops->idle_yields && env->ops->idle_yields(w, round);
 }
-/* Where idling parks (a simulator): the caller's next deadline, before each
- * env_idle(). Elsewhere nothing, and not worth computing: env_idle_parks(). */
+/* Where idling parks (a simulator): the caller's next deadline, set before each
+ * env_idle(). Elsewhere it does nothing; env_idle_parks() tells whether it is
+ * worth computing. */
 static inline bool env_idle_parks(const struct skein_env *env)
 {
 	return env->ops->idle_until != NULL;
 }
 void env_idle_until(struct skein_env *env, struct env_waiter *w,
 		    uint64_t deadline_ns);
-/* Do others want this core, who compute? Then looking on takes it from them, and
- * sleeping costs two context switches only. In a simulator nobody does. */
+/* Do other threads want this core for work? Then polling takes it from them,
+ * while sleeping costs only two context switches. Always false in a
+ * simulator. */
 bool env_core_wanted(struct skein_env *env, struct env_waiter *w);
 void env_waiter_arm(struct skein_env *env, struct env_waiter *w);
 void env_waiter_disarm(struct skein_env *env, struct env_waiter *w);
-/* Returns 1 when a watched fd is ready, 0 when woken (or interrupted by a
- * signal, or for no reason: the caller re-checks anyway), -ETIMEDOUT at the
- * deadline. */
+/* 1: a watched fd is ready. 0: woken, interrupted by a signal, or for no
+ * reason; the caller checks again in any case. -ETIMEDOUT: the deadline has
+ * come. */
 int env_waiter_sleep(struct skein_env *env, struct env_waiter *w,
 		     uint64_t deadline_ns);
-/* What a waiter begins with, for those below. */
+/* The first fields of a waiter, for the inline functions below. */
 struct env_waiter_lead {
-	/* It may be armed. False: it never was, so that its wakers need not order
-	 * what they have published before their look at it. */
+	/* May a thread be armed? False: none ever was, so a waker need not
+	 * order what it published before this look. */
 	atomic_bool used;
 };
 static inline void env_waiter_wake(struct skein_env *env, struct env_waiter *w)
 {
 	struct env_waiter_lead *lead = (struct env_waiter_lead *)(void *)w;
 
-	/* Relaxed: who sets it has a fence made here (real_waiter_arm()). To the
-	 * compiler this is one: the load stays behind what was published. */
+	/* Relaxed: the thread that sets it makes the fence for this side
+	 * (real_waiter_arm()). The compiler's barrier keeps the load after what
+	 * was published. */
 	atomic_signal_fence(memory_order_seq_cst);
 	if (atomic_load_explicit(&lead->used, memory_order_relaxed))
 		env->ops->waiter_wake(w);
@@ -396,12 +399,12 @@ static inline void env_waiter_wake(struct skein_env *env, struct env_waiter *w)
 int env_waiter_watch(struct skein_env *env, struct env_waiter *w, int fd,
 		     uint32_t events);
 int env_waiter_unwatch(struct skein_env *env, struct env_waiter *w, int fd);
-/* Without blocking: 1 when a watched fd is ready, else 0. A system call: used
- * by the engine at its slow beat only. Called by the thread that would sleep,
- * disarmed: it also takes back a wake-up that came too late. */
+/* Without blocking: 1 if a watched fd is ready, else 0. A system call, so the
+ * engine calls it only in its slow beat. Called by the thread that would sleep,
+ * disarmed; it also takes back a wake-up that came too late. */
 int env_waiter_ready(struct skein_env *env, struct env_waiter *w);
-/* The same, and which: returns how many, at most max. Those that are left out
- * have their turn in the next call. */
+/* The same, with the descriptors: returns how many, at most max. The rest come
+ * first in the next call. */
 int env_waiter_ready_fds(struct skein_env *env, struct env_waiter *w, int *fds,
 			 int max);
 /* A pollable fd, readable when a sleep would end at once; for foreign event
@@ -414,17 +417,15 @@ const char *env_huge_name(enum env_huge huge);
 
 /*
  * Memory that another process may map: a memfd of at least len bytes (rounded
- * to pages), allocated in full, sealed against shrinking, mapped shared,
- * zeroed, close-on-exec and not inherited by fork (MADV_DONTFORK).
- * -ENOMEM when the system has not that much.
- *
- * Its pages are huge ones, as env->huge asks, when len is at least one of
- * them; docs/env.md says what happens where there are none.
+ * to pages), fully allocated, sealed against shrinking, mapped shared, zeroed,
+ * close-on-exec and not inherited by fork (MADV_DONTFORK). -ENOMEM if the
+ * system lacks the memory. Pages are huge as env->huge asks, if len is at least
+ * one huge page; docs/design/env.md says what happens where there are none.
  */
 int env_mem_alloc(struct skein_env *env, const char *name, size_t len, int *fd,
 		  void **addr);
 void env_mem_free(struct skein_env *env, int fd, void *addr, size_t len);
-/* Bytes of a page of the file of such memory: SHM's own, or a huge one. */
+/* The page size of such memory's file: small or huge. */
 size_t env_mem_page(int fd);
 
 /* Looks host and port up (names, IPv4, IPv6); host NULL or "" with passive:
@@ -440,7 +441,7 @@ int env_sock_connect(struct skein_env *env, const struct sockaddr_storage *addr,
 		     int *fd);
 /* The socket's pending error: 0 connected, -EINPROGRESS, or what failed. */
 int env_sock_error(struct skein_env *env, int fd);
-/* -EAGAIN when nobody waits; -EMFILE and the like as they are. */
+/* -EAGAIN if no peer waits; -EMFILE and the like unchanged. */
 int env_sock_accept(struct skein_env *env, int fd,
 		    struct sockaddr_storage *peer, int *conn_fd);
 int env_sock_name(struct skein_env *env, int fd,

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * real.c - the real world: its clock, its randomness, its log, its table.
+ * real.c - the real world: clock, randomness, log, and the table of functions.
  *
- * The clock is clock_gettime(CLOCK_MONOTONIC) through the vDSO, not the TSC
- * read here. The vDSO is the TSC, scaled by the kernel, slewed by NTP, and
- * never going back across cores or after a suspend: everything that a
- * calibration of our own would have to get right again. docs/env.md has the
- * measurement behind the choice.
+ * The clock is clock_gettime(CLOCK_MONOTONIC) through the vDSO, not the TSC.
+ * The vDSO reads the TSC too, but the kernel scales it, NTP slews it, and it
+ * never goes back across cores or after a suspend. docs/design/env.md has the
+ * measurement.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -38,7 +37,7 @@ static void real_random(struct skein_env *env, void *buf, size_t len)
 	(void)env;
 	while (len) {
 		n = getrandom(p, len, 0);
-		/* A secret that is not random is worse than no process. */
+		/* A predictable secret would be worse than no process. */
 		skein_assert(n > 0 || errno == EINTR);
 		if (n < 0)
 			continue;
@@ -59,7 +58,7 @@ static void real_log(void *arg, enum env_log_level level, const char *msg)
 					    "debug"};
 
 	(void)arg;
-	/* One call, so that lines of several threads do not mix. */
+	/* One write call per line, so lines of several threads do not mix. */
 	fprintf(stderr, "skein: %s: %s\n", names[level], msg);
 }
 
@@ -104,8 +103,8 @@ static const struct env_ops real_ops = {
 	.sock_close = real_sock_close,
 };
 
-/* A page that the kernel empties in a forked child (since 4.14; without it
- * forks go unnoticed here). */
+/* A page that the kernel empties in a forked child. Before Linux 4.14 it does
+ * not, and forks go unnoticed. */
 static int fork_mark_new(const volatile uint32_t **mark)
 {
 	uint32_t *page = mmap(NULL, FORK_PAGE, PROT_READ | PROT_WRITE,

@@ -10,12 +10,14 @@
 #include "env/env.h"
 
 struct real_env {
-	struct skein_env env; /* first: an env of ours is a real_env */
-	atomic_int spinners;  /* waiters in ENV_WAIT_SPIN */
+	/* must be first: a struct skein_env of ours is a struct real_env */
+	struct skein_env env;
+	atomic_int spinners; /* waiters in ENV_WAIT_SPIN */
 	atomic_bool spin_warned;
 	/* epoll_pwait2() is missing (old kernel, seccomp, valgrind). */
 	atomic_bool no_pwait2;
-	atomic_bool huge_told; /* that there are no huge pages */
+	/* the log line about missing huge pages has been written */
+	atomic_bool huge_logged;
 };
 
 static inline struct real_env *real_env_of(struct skein_env *env)

@@ -3,19 +3,19 @@
  * real_exit.c - functions that run when a POSIX thread ends: the destructor of
  * one key for the whole process.
  *
- * Not a key an environment: glibc may call a destructor after
+ * Not one key per environment: glibc may call a destructor after
  * pthread_key_delete() has returned, on memory of an environment that is gone;
- * and a process has 1,024 keys. What hangs from the key is the thread's own record,
- * which its destructor frees. The library is never unloaded (-z nodelete), so
- * that the destructor is there when the last thread ends.
+ * and a process has only 1,024 keys. The key's value is the thread's own
+ * record, and its destructor frees it. The library is never unloaded (-z
+ * nodelete), so the destructor exists when the last thread ends.
  *
- * Invariants, under the lock: a hook that is LINKED is in the list of one
- * thread that is alive; one that RUNS is in none, and its thread is inside the
- * destructor. After fn the hook is touched once more, under the lock: whoever
- * waits for that may free it.
+ * Invariants, under the lock: a LINKED hook is in the list of one living
+ * thread. A hook that RUNS is in no list, and its thread is inside the
+ * destructor. After fn the destructor touches the hook once more, under the
+ * lock; a thread that waits for that may free the hook.
  *
- * A thread that uses the library in a destructor of its own, after ours, has
- * another turn of ours after it (PTHREAD_DESTRUCTOR_ITERATIONS: four in all).
+ * If a thread uses the library in a destructor of its own, after ours, ours
+ * runs once more (PTHREAD_DESTRUCTOR_ITERATIONS: at most four rounds).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -80,7 +80,7 @@ static void fork_unlock(void)
 static void key_make(void)
 {
 	key_err = -pthread_key_create(&key, thread_ends);
-	/* So that a forked child may have contexts of its own. */
+	/* A forked child may open contexts of its own. */
 	if (!key_err)
 		key_err = -pthread_atfork(fork_lock, fork_unlock, fork_unlock);
 }
@@ -115,12 +115,12 @@ static int record_get(struct record **out)
 	return 0;
 }
 
-/* The lock is held. */
+/* The caller holds the lock. */
 static void wait_run(struct env_exit *x)
 {
 	int old;
 
-	/* Waiting on a condition is a point of cancellation. */
+	/* Waiting on a condition is a cancellation point. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
 	while (x->state == RUNS)
 		pthread_cond_wait(&has_run, &lock);
@@ -135,7 +135,7 @@ int real_thread_on_exit(struct skein_env *env, struct env_exit *x)
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&lock);
-	/* The last one's may be on its way out of fn. */
+	/* The thread of the last hook may still be on its way out of fn. */
 	wait_run(x);
 	skein_assert(x->state == IDLE);
 	x->state = LINKED;

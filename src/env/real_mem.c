@@ -2,13 +2,14 @@
 /*
  * real_mem.c - memory that another process may map.
  *
- * A memfd, filled before anyone maps it and sealed against changing its size:
- * a peer that could truncate it would kill every process that copies into it
- * with SIGBUS, and so would a page that cannot be had at the time of the copy.
+ * A memfd is allocated in full before any peer maps it, and sealed against
+ * changes of its size. Otherwise a peer could truncate it, or a page could be
+ * missing at the time of a copy, and SIGBUS would kill every process that
+ * copies into it.
  *
- * Huge pages are a memfd's own property (MFD_HUGETLB, from the pool that the
- * administrator reserved), or the kernel's choice (transparent ones, where it
- * is allowed to make them for shared memory). docs/env.md.
+ * Huge pages are either a memfd's own property (MFD_HUGETLB, from the pool that
+ * the administrator reserved) or the kernel's choice (transparent ones, where
+ * shared memory may have them). docs/design/env.md.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +48,7 @@ static int round_to_pages(size_t len, size_t page, size_t *rounded)
 	return 0;
 }
 
-/* Filling more than there is would not fail: it would call the OOM killer. */
+/* Allocating more than there is would not fail: the OOM killer would run. */
 static int enough_memory(size_t len)
 {
 	unsigned long long kb;
@@ -78,7 +79,7 @@ static int memfd_open(const char *name, unsigned flags)
 	flags |= MFD_CLOEXEC | MFD_ALLOW_SEALING;
 	fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
 
-	if (fd < 0 && errno == EINVAL) /* a kernel before 6.3 */
+	if (fd < 0 && errno == EINVAL) /* kernels before 6.3 refuse the flag */
 		fd = memfd_create(name, flags);
 	return fd < 0 ? -errno : fd;
 }
@@ -113,7 +114,7 @@ static int memfd_map(int fd, size_t len, void **addr)
 	return 0;
 }
 
-/* Fills, seals and maps the file; takes it over, also when it fails. */
+/* Allocates, seals and maps the file; owns it from now on, also on failure. */
 static int memfd_make(int fd, size_t len, void **addr)
 {
 	int rc = memfd_fill(fd, len);
@@ -125,8 +126,8 @@ static int memfd_make(int fd, size_t len, void **addr)
 	return rc;
 }
 
-/* The same with pages touched by way of the mapping, to which the advice
- * belongs: what filling finds missing afterwards it adds as small ones. */
+/* The same, but first touches pages through the mapping that has the advice.
+ * The allocation then adds the missing ones as small pages. */
 static int memfd_make_transparent(int fd, size_t len, void **addr)
 {
 	int rc = -ENOMEM;
@@ -152,7 +153,7 @@ err_close:
 	return rc;
 }
 
-/* May the kernel make huge pages of shared memory's small ones? */
+/* Does the kernel make transparent huge pages of shared memory? */
 static bool transparent_allowed(void)
 {
 	char line[128] = "";
@@ -167,11 +168,11 @@ static bool transparent_allowed(void)
 	       !strstr(line, "[deny]");
 }
 
-/* Said once: a program makes many regions. */
+/* Logged once: a program makes many regions. */
 static void tell_fallback(struct skein_env *env, size_t len, size_t page,
 			  bool transparent)
 {
-	if (atomic_exchange(&real_env_of(env)->huge_told, true))
+	if (atomic_exchange(&real_env_of(env)->huge_logged, true))
 		return;
 	env_log(env, ENV_LOG_INFO,
 		"no huge pages of %zu KiB are free for a region of %zu bytes: "
@@ -180,7 +181,7 @@ static void tell_fallback(struct skein_env *env, size_t len, size_t page,
 		page >> 10, len, transparent ? "transparent" : "ordinary");
 }
 
-/* From the reserved pool. -ENOENT: not a matter for huge pages. */
+/* From the reserved pool. -ENOENT: huge pages do not apply. */
 static int huge_alloc(struct skein_env *env, const char *name, size_t len,
 		      int *fd, void **addr)
 {

@@ -63,7 +63,7 @@ static bool has_ipv6(void)
 	return true;
 }
 
-/* One wildcard is enough: [::] takes IPv4 peers as well. */
+/* One wildcard is enough: [::] also takes IPv4 peers. */
 static int resolve_wildcard(const char *port, struct addrinfo **list)
 {
 	struct addrinfo hints = {
@@ -126,7 +126,7 @@ static int sock_open(int family)
 
 	if (fd < 0)
 		return -errno;
-	/* May fail on something that is not TCP; then there is no delay. */
+	/* Fails on a socket that is not TCP; such a socket has no delay either. */
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	return fd;
 }
@@ -165,7 +165,8 @@ int real_sock_connect(struct skein_env *env,
 	(void)env;
 	if (s < 0)
 		return s;
-	/* Interrupted: the connection goes on being made, as in progress. */
+	/* Interrupted: the connect goes on in the background, as with
+	 * EINPROGRESS. */
 	if (connect(s, (const struct sockaddr *)addr, addr_len(addr)) &&
 	    errno != EINPROGRESS && errno != EINTR) {
 		rc = -errno;
@@ -190,7 +191,7 @@ int real_sock_error(struct skein_env *env, int fd)
 		return -err;
 	if (poll(&p, 1, 0) == 0)
 		return -EINPROGRESS;
-	/* The error was read before, and the socket is as dead as it was. */
+	/* The error was read before; the socket is still dead. */
 	len = sizeof(peer);
 	if (getpeername(fd, (struct sockaddr *)&peer, &len))
 		return -errno;

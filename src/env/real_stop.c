@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * real_stop.c - env_stop on an eventfd, which is written once and never read:
- * all who watch it wake up.
+ * real_stop.c - env_stop on an eventfd that is written once and never read, so
+ * it wakes every thread that watches it.
  */
 #include <errno.h>
 #include <sys/eventfd.h>
@@ -28,11 +28,11 @@ void env_stop_fini(struct env_stop *stop)
 void env_stop_set(struct env_stop *stop)
 {
 	uint64_t one = 1;
-	int err = errno; /* a signal handler may be the caller */
+	int err = errno; /* the caller may be a signal handler */
 	ssize_t n;
 
 	atomic_store_explicit(&stop->set, true, memory_order_relaxed);
-	/* EAGAIN: it was set very often, hence readable already */
+	/* EAGAIN: the eventfd is full, hence readable */
 	do
 		n = write(stop->fd, &one, sizeof(one));
 	while (n < 0 && errno == EINTR);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * real_thread.c - POSIX threads and mutexes behind env.h.
- *
- * Threads of the library run with every signal blocked: the application's
- * handlers run on the application's threads.
+ * real_thread.c - POSIX threads and mutexes behind env.h. The library's threads
+ * run with every signal blocked: the application's handlers run on the
+ * application's threads.
  */
 #include <errno.h>
 #include <linux/membarrier.h>
@@ -74,7 +73,7 @@ void real_yield(struct skein_env *env)
 
 bool real_fence_ready(void)
 {
-	/* Once a process is enough; the second time it costs a system call. */
+	/* Once per process is enough; each further call costs a system call. */
 	return syscall(SYS_membarrier,
 		       MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
 }
@@ -84,7 +83,7 @@ void real_fence_all(void)
 	long rc =
 		syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 
-	/* Whoever asked for it relies on it. */
+	/* The caller relies on this fence. */
 	skein_assert(rc == 0);
 }
 

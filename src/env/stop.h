@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stop.h - a flag that a signal handler may raise at any time, and a
- * descriptor that wakes whoever sleeps when it is.
+ * stop.h - a flag that a signal handler may raise at any time, and a descriptor
+ * that wakes sleeping threads when it is raised. The flag knows nothing of the
+ * threads that look at it, so raising it is safe whatever has become of them.
  *
- * It knows nothing of who looks at it: they look at it. So raising it is safe
- * whatever has become of them.
- *
- * Thread rule: env_stop_set() and env_stop_is_set() by any thread and signal
- * handler, between init and fini.
+ * Thread rule: between init and fini, any thread and any signal handler may
+ * call env_stop_set() and env_stop_is_set().
  */
 #ifndef SKEIN_ENV_STOP_H
 #define SKEIN_ENV_STOP_H
@@ -27,7 +25,7 @@ void env_stop_set(struct env_stop *stop);
 
 static inline bool env_stop_is_set(const struct env_stop *stop)
 {
-	/* Relaxed: nothing is published by it but itself. */
+	/* Relaxed: the flag publishes nothing but itself. */
 	return atomic_load_explicit(&stop->set, memory_order_relaxed);
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * agenda.c - what is due; see agenda.h.
+ * agenda.c - events in order of time; see agenda.h.
  *
- * Invariant: an event is in the ring exactly when it is due before now + SPAN.
- * So whoever is put into the ring for a nanosecond comes behind all that came
- * over from the heap for it: those were scheduled earlier.
+ * Invariant: an event is in the ring exactly if it is due before now + SPAN. So
+ * an event put into the ring for some nanosecond comes after all events that
+ * moved over from the heap for it: those were scheduled earlier.
  */
 #include "env/sim/agenda.h"
 
@@ -128,7 +128,7 @@ static void ring_del(struct agenda *a, struct sim_event *ev)
 		a->busy_words[i / 4096] &= ~(1ull << i / 64 % 64);
 }
 
-/* The first busy word at or after `from`, around the ring; WORDS: none. */
+/* The first non-zero word at or after `from`, around the ring; WORDS: none. */
 static uint32_t word_next(const struct agenda *a, uint32_t from)
 {
 	const uint32_t n = WORDS / 64;
@@ -144,7 +144,7 @@ static uint32_t word_next(const struct agenda *a, uint32_t from)
 	return WORDS;
 }
 
-/* The first event of the ring, which begins at now; or NULL. */
+/* The first event of the ring from now on; or NULL. */
 static struct sim_event *ring_first(const struct agenda *a)
 {
 	uint32_t i = a->now & MASK, word = i / 64;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * agenda.h - what is due, in the order of time, and within one nanosecond in
- * the order of scheduling.
+ * agenda.h - events in order of time, and within one nanosecond in order of
+ * scheduling.
  *
- * What is due within AGENDA_SPAN lies in a ring of lists, one a nanosecond, so
- * that adding, cancelling and taking cost the same however many events there
- * are; the rest waits in a heap, and moves over as time goes on. Nothing
- * depends on an address. Events are their owners'; no allocation but the
- * heap's. Not for more than one thread.
+ * Events due within AGENDA_SPAN are in a ring of lists, one per nanosecond, so
+ * adding, cancelling and taking cost the same however many events there are.
+ * The rest waits in a heap and moves over as time goes on. Nothing depends on
+ * an address.
+ *
+ * The owners have the events' memory; only the heap allocates. One thread only.
  */
 #ifndef SKEIN_ENV_SIM_AGENDA_H
 #define SKEIN_ENV_SIM_AGENDA_H
@@ -29,7 +30,7 @@ struct agenda_list {
 struct agenda {
 	uint64_t now;
 	struct agenda_list ring[AGENDA_SPAN];
-	/* which lists have something; and which of these words */
+	/* a bit per non-empty list; a bit per non-zero word of it */
 	uint64_t busy[AGENDA_SPAN / 64];
 	uint64_t busy_words[AGENDA_SPAN / 64 / 64];
 	struct agenda_slot *heap;
@@ -37,13 +38,13 @@ struct agenda {
 	uint32_t heap_n, heap_cap;
 };
 
-/* Zeroed memory is an empty one, at 0. */
+/* Zeroed memory is an empty agenda at time 0. */
 void agenda_fini(struct agenda *a);
-/* at is not before the agenda's now. An event already due is moved. */
+/* at is not before the agenda's now. An event that is already due is moved. */
 void agenda_add(struct agenda *a, struct sim_event *ev, uint64_t at);
 void agenda_del(struct agenda *a, struct sim_event *ev);
-/* Takes the next event out, and it becomes its time. NULL when none is due up
- * to then: it becomes until, if there is one later. */
+/* Takes the next event that is due up to `until`, and now becomes its time.
+ * NULL: there is none; now becomes `until`, if a later event exists. */
 struct sim_event *agenda_take(struct agenda *a, uint64_t until);
 bool agenda_empty(const struct agenda *a);
 

@@ -23,7 +23,7 @@ static uint32_t sim_pid(struct skein_env *env)
 	return sim_proc_id(sim_proc_of(env));
 }
 
-/* What the kinds of work cost, in ns; copies by the byte. */
+/* What each kind of work costs, in ns; copies per byte. */
 static void sim_env_charge(struct skein_env *env, enum env_cost cost,
 			   uint64_t n)
 {
@@ -69,7 +69,7 @@ static void sim_thread_join(struct skein_env *env, struct env_thread *thread)
 	struct sim_fiber *f = (struct sim_fiber *)(void *)thread;
 	struct sim_world *w = sim_proc_of(env)->w;
 
-	/* It may end while we pay: nobody could wake us yet. */
+	/* The wait may end while this thread pays, so pay before it is armed. */
 	thread_flush(w->cur);
 	while (f->state != SIM_FIBER_DONE) {
 		f->joiner = w->cur;
@@ -119,7 +119,8 @@ static int sim_thread_on_exit(struct skein_env *env, struct env_exit *x)
 
 	exit_wait(env, x);
 	if (!f)
-		return 0; /* outside of all threads: that never ends */
+		/* outside of all threads nothing ends: fn never runs */
+		return 0;
 	list_add_tail(&f->exits, &x->link);
 	x->state = EXIT_LINKED;
 	return 0;
@@ -169,7 +170,7 @@ static void sim_mutex_lock(struct skein_env *env, struct env_mutex *mutex)
 	struct mutex *m = mutex_of(mutex);
 
 	if (!f)
-		return; /* outside of all threads: nobody else runs */
+		return; /* outside of all threads no other thread runs */
 	skein_assert(m->owner != f);
 	if (!m->owner) {
 		m->owner = f;
@@ -180,7 +181,7 @@ static void sim_mutex_lock(struct skein_env *env, struct env_mutex *mutex)
 		m->owner = f;
 		return;
 	}
-	/* In the line before it sleeps: the link is free, it has a core. */
+	/* In the line before it sleeps: it has a core, so the link is free. */
 	list_add_tail(&m->waiters, &f->link);
 	f->waits_for = "a lock";
 	while (m->owner != f)

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#define FD_FIRST 3 /* as if 0, 1 and 2 were somebody's */
+#define FD_FIRST 3 /* as if 0, 1 and 2 were open */
 
 static int table_grow(struct sim_proc *p)
 {

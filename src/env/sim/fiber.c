@@ -153,7 +153,7 @@ int fiber_init(struct fiber *f, size_t stack_len, void (*fn)(void *arg),
 		return -ENOMEM;
 	}
 #if defined(__SANITIZE_ADDRESS__)
-	/* A fiber that was killed here left its frames' red zones. */
+	/* A killed fiber left red zones of its frames in the sanitizer. */
 	__asan_unpoison_memory_region(p + GUARD, stack_len);
 #endif
 	memset(f, 0, sizeof(*f));

@@ -2,9 +2,9 @@
 /*
  * fiber.h - stacks that one OS thread switches between.
  *
- * swapcontext() saves the signal mask by a system call at every switch; here a
- * switch saves what the ABI wants saved and no more, a few nanoseconds. The
- * sanitizers and valgrind are told of every stack and every switch.
+ * swapcontext() saves the signal mask by a system call at every switch. A
+ * switch here saves only what the ABI demands, in a few nanoseconds. The
+ * sanitizers and valgrind are informed of every stack and every switch.
  *
  * Thread rule: all fibers of one struct fiber_main belong to one OS thread.
  */
@@ -31,10 +31,10 @@ void fiber_main_init(struct fiber *main);
  * switches away for the last time. Its stack has a guard page below. -ENOMEM. */
 int fiber_init(struct fiber *f, size_t stack_len, void (*fn)(void *arg),
 	       void *arg);
-/* Not the running one. Nothing on its stack is unwound. */
+/* Not the running fiber. Nothing on its stack is unwound. */
 void fiber_fini(struct fiber *f);
 
-/* from: the one that runs. Comes back when somebody switches to it. */
+/* from: the running fiber. Returns when another fiber switches back to it. */
 void fiber_switch(struct fiber *from, struct fiber *to);
 
 #endif

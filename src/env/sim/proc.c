@@ -3,8 +3,8 @@
  * proc.c - simulated processes: their memory, their end, their report.
  *
  * Every block that a process allocates hangs from it, so a kill frees it and a
- * test can ask what an orderly end has left. Freed memory is poisoned: who
- * reads it computes nonsense, and says so by the checkers.
+ * test can ask what an orderly end has left. Freed memory is poisoned: a
+ * process that reads it computes nonsense, and the checkers report it.
  */
 #include "env/sim/world.h"
 
@@ -49,7 +49,7 @@ static char *large_base(size_t len, size_t *mapped)
 	if (base == MAP_FAILED)
 		return NULL;
 #if defined(__SANITIZE_ADDRESS__)
-	/* Perhaps a fiber's stack was there. */
+	/* A fiber's stack may have been there. */
 	__asan_unpoison_memory_region(base, *mapped);
 #endif
 	return base;
@@ -124,7 +124,8 @@ static void block_free(struct sim_proc *p, struct block *b)
 	p->bytes -= b->len;
 	b->mark = 0;
 	if (b->mapped) {
-		munmap(b->base, b->mapped); /* who comes back crashes */
+		/* a process that touches it crashes */
+		munmap(b->base, b->mapped);
 		return;
 	}
 	memset(b->data, POISON, b->len);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sched.c - nodes, their cores, and which thread has one.
+ * sched.c - nodes, their cores, and which thread has which core.
  *
- * A thread holds a core while it works and while it spins. Who wants a core
- * takes an idle one, or that of a spinner (who yields: the idle policy of
- * docs/env.md; a stubborn one does so only after its slice), or waits in
- * line. A worker gives way when its slice is over and others wait. A spinner
- * that has lost its core is benched: it gets an idle one back, and a turn in
- * the line when there is news.
+ * A thread holds a core while it works and while it spins. A thread that wants
+ * a core takes an idle one, or that of a spinner, or waits in line. (A spinner
+ * yields, as the idle policy says; a stubborn one only after its slice.) A
+ * worker gives way when its slice is over and others wait. A spinner that has
+ * lost its core is benched: it gets an idle core back, and a turn in the line
+ * when something that it polls has changed.
  */
 #include "env/sim/world.h"
 
@@ -52,7 +52,7 @@ static bool slice_over(const struct sim_fiber *f)
 	return f->proc->w->agenda.now >= slice_end(f);
 }
 
-/* A core for somebody who has work: an idle one, or a spinner's. */
+/* A core for a thread that has work: an idle one, or a spinner's. */
 static struct sim_core *core_find(struct sim_node *node)
 {
 	struct sim_core *spun = NULL;
@@ -62,7 +62,7 @@ static struct sim_core *core_find(struct sim_node *node)
 
 		if (!f)
 			return &node->cores[i];
-		/* One that is about to look at its news keeps the core. */
+		/* A spinner that is about to look at a change keeps its core. */
 		if (f->state == SIM_FIBER_SPIN && !spun &&
 		    (!f->stubborn || slice_over(f)))
 			spun = &node->cores[i];
@@ -81,8 +81,8 @@ static void slice_event(struct sim_event *ev)
 	sched_dispatch(container_of(ev, struct sim_node, slice));
 }
 
-/* Somebody waits for a core: the first stubborn spinner's whose slice ends. It
- * may spin for ever, and nothing else happen here. */
+/* A thread waits for a core: take that of the first stubborn spinner at the end
+ * of its slice. It may spin for ever, and nothing else would make it stop. */
 static void await_slice(struct sim_node *node)
 {
 	uint64_t end, first = ENV_NEVER;
@@ -241,7 +241,7 @@ void thread_sleep(struct sim_fiber *f, uint64_t until)
 {
 	struct sim_world *w = f->proc->w;
 
-	/* Who paid here would sleep through what happened meanwhile. */
+	/* A thread that paid here would sleep through what happened meanwhile. */
 	skein_assert_debug(!f->debt);
 	f->state = SIM_FIBER_SLEEP;
 	core_leave(f);
@@ -295,7 +295,7 @@ static int fiber_number(struct sim_world *w, struct sim_fiber *f)
 	uint32_t cap = w->fibers_cap ? 2 * w->fibers_cap : 64;
 	struct sim_fiber **all;
 
-	/* From 1: 0 is nobody. */
+	/* Names begin at 1; 0 names no thread. */
 	if (w->n_fibers + 1 >= w->fibers_cap) {
 		all = realloc(w->fibers, cap * sizeof(struct sim_fiber *));
 		if (!all)
@@ -494,13 +494,13 @@ void sim_notify(struct sim_proc *proc)
 {
 	struct list_node *n, *tmp;
 
-	proc->news++;
+	proc->change++;
 	list_for_each_safe(n, tmp, &proc->spinners)
 		fiber_wake(container_of(n, struct sim_fiber, spin_link),
 			   proc->w->costs.detect);
 }
 
-static void fiber_news(struct sim_fiber *f)
+static void fiber_changed(struct sim_fiber *f)
 {
 	f->fresh = true;
 	if (f->state == SIM_FIBER_SPIN)
@@ -520,9 +520,9 @@ void sim_poller_notify(struct sim_poller *p, struct sim_proc *proc)
 	struct list_node *n;
 
 	if (p->thread && !p->many && proc->w->fibers[p->thread]) {
-		fiber_news(proc->w->fibers[p->thread]);
+		fiber_changed(proc->w->fibers[p->thread]);
 		return;
 	}
 	list_for_each(n, &proc->fibers)
-		fiber_news(container_of(n, struct sim_fiber, proc_link));
+		fiber_changed(container_of(n, struct sim_fiber, proc_link));
 }

@@ -2,18 +2,18 @@
 /*
  * sim.h - a world in virtual time: nodes with cores, processes, threads.
  *
- * A world runs in one OS thread. Each simulated process has a struct skein_env
- * of its own, through which the production code above the device seam meets
- * the clock, threads, sockets and memory of the world; its threads are fibers
- * that occupy the cores of the process's node. The same seed gives the same
- * events in the same order: sim_hash() is the proof.
+ * A world runs in one OS thread. Each simulated process has its own struct
+ * skein_env, through which production code above the device seam meets the
+ * clock, threads, sockets and memory of the world. Its threads are fibers that
+ * occupy the cores of the process's node. The same seed gives the same events
+ * in the same order; sim_hash() proves it.
  *
  * Time passes in two ways only: an event is due later, or a thread is charged
- * for work (sim_charge()). Charges add up while a thread runs and are paid at
- * its next flush: until then the thread is ahead of the world, its clock shows
- * it, and what it does is dated so.
+ * for work (sim_charge()). Charges add up while a thread runs, and it pays them
+ * at its next flush. Until then the thread is ahead of the world: its clock
+ * shows it, and what it does is dated so.
  *
- * How it works, and what it leaves out: docs/simulation.md.
+ * How it works, and what it leaves out: docs/design/simulation.md.
  */
 #ifndef SKEIN_ENV_SIM_SIM_H
 #define SKEIN_ENV_SIM_SIM_H
@@ -27,29 +27,32 @@ struct sim_node;
 struct sim_proc;
 struct sim_fiber;
 
-/* Nanoseconds. Zero is the default of each (docs/simulation.md has them). */
+/* Nanoseconds. Zero means the default (docs/design/simulation.md lists
+ * them). */
 struct sim_costs {
-	uint32_t round;	   /* one fruitless round of an engine */
-	uint32_t detect;   /* from a change in memory to a spinner's notice */
-	uint32_t wake;	   /* from a wake-up to the sleeper's next step */
-	uint32_t context;  /* one thread gives its core to another */
-	uint32_t syscall;  /* of a socket */
-	uint32_t slice_us; /* what a thread has at least, when others wait */
+	uint32_t round;	  /* one fruitless round of an engine */
+	uint32_t detect;  /* from a change in memory until a spinner sees it */
+	uint32_t wake;	  /* from a wake-up to the sleeper's next step */
+	uint32_t context; /* one thread gives its core to another */
+	uint32_t syscall; /* of a socket */
+	/* the least time that a thread runs when others wait */
+	uint32_t slice_us;
 	uint32_t tcp_ns;   /* one way between two nodes' sockets */
 	uint32_t local_ns; /* the same within a node */
-	/* what env_charge() is told of; copies cost what they cost */
+	/* per kind of env_charge(); copies by the byte */
 	uint32_t look, message, encode, decode, handler, swap, pause;
 };
-/* By its name here. -EINVAL: there is none, or the value is 0. */
+/* Sets a value by its field's name. -EINVAL: no such name, or the value is
+ * 0. */
 int sim_costs_set(struct sim_costs *c, const char *name, uint32_t value);
 
-/* What somebody did from when to when, for who draws it. */
+/* What a party did from when to when, for a trace. */
 struct sim_span {
 	const char *name;
 	uint32_t node, track;
 	uint64_t begin, end; /* ns */
-	/* 0: on this track one thing follows another. Else a number of this
-	 * thing's own: others overlap it. */
+	/* 0: on this track one span follows another. Else spans may overlap,
+	 * and this number tells them apart. */
 	uint64_t id;
 };
 
@@ -91,7 +94,7 @@ struct sim_event {
 	uint64_t at;
 	struct sim_event *next, *prev; /* of the same time */
 	uint32_t pos;		       /* of agenda.c; 0: not due */
-	uint32_t tag; /* what it is, for the event log's hash */
+	uint32_t tag;		       /* its kind, for the event log's hash */
 };
 
 int sim_world_new(const struct sim_conf *conf, struct sim_world **w);
@@ -99,11 +102,10 @@ int sim_world_new(const struct sim_conf *conf, struct sim_world **w);
 void sim_world_free(struct sim_world *w);
 
 uint64_t sim_now(const struct sim_world *w);
-/* A stream of its own for whoever asks: seed and key name it. */
+/* A random stream of its own per key: seed and key determine it. */
 void sim_prng(const struct sim_world *w, uint64_t key, struct prng *r);
 const struct sim_costs *sim_costs(const struct sim_world *w);
-/* Something that hangs from the world, and ends after the last process: the
- * network. */
+/* Something of the world that ends after the last process: the network. */
 void sim_set_net(struct sim_world *w, void *net, void (*fini)(void *net));
 void *sim_net(const struct sim_world *w);
 
@@ -119,7 +121,8 @@ void sim_trace(struct sim_world *w, const struct sim_span *span);
 void sim_trace_name(struct sim_world *w, uint32_t node, uint32_t track,
 		    const char *name);
 bool sim_checking(const struct sim_world *w);
-/* Somebody has touched what is not his. The first of these is kept. */
+/* A process has touched memory that is not its own. The first report is
+ * kept. */
 void sim_blame(struct sim_world *w, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* "" when there is none. */
@@ -128,7 +131,7 @@ uint64_t sim_events(const struct sim_world *w);
 
 enum sim_end {
 	SIM_END_TIME,	/* until_ns has come */
-	SIM_END_QUIET,	/* nothing is due: everybody sleeps for ever */
+	SIM_END_QUIET,	/* no event is due: all threads sleep for ever */
 	SIM_END_STOPPED /* sim_stop() */
 };
 enum sim_end sim_run(struct sim_world *w, uint64_t until_ns);
@@ -141,11 +144,10 @@ uint32_t sim_node_id(const struct sim_node *node);
 struct sim_world *sim_node_world(struct sim_node *node);
 /* The cores run at 1/factor: charges are multiplied. */
 void sim_node_slow(struct sim_node *node, unsigned factor);
-/* Nobody of this node runs until the time has come. */
+/* No thread of this node runs until the time has come. */
 void sim_node_pause(struct sim_node *node, uint64_t until_ns);
-/* The i-th thread of a process (modulo how many it has) stands still until then,
- * and keeps the core that it may have: as under a hypervisor that has taken
- * the core away. */
+/* Thread i of a process (modulo their number) stands still until then, and
+ * keeps its core if it has one: as if a hypervisor had taken the core away. */
 void sim_thread_stall(struct sim_proc *proc, uint32_t i, uint64_t until_ns);
 
 /* Sockets to and from other nodes hold what is sent until it is back. */
@@ -194,23 +196,23 @@ void sim_flush(struct sim_world *w, uint64_t min_ns);
 /* The running thread sleeps. */
 void sim_sleep(struct sim_world *w, uint64_t ns);
 
-/* Does the running thread, when it spins, look at memory that peers write (so
- * it is taken at first), or at completion queues alone? */
+/* When the running thread spins: does it look at memory that peers write (the
+ * default), or only at completion queues? */
 void sim_watch_memory(struct sim_world *w, bool watch);
 
 /* Memory that proc may be polling has changed: its spinners look. */
 void sim_notify(struct sim_proc *proc);
 
-/* Who polls a thing that the device alone changes, a completion queue: one
- * thread, or several. All zero at first. */
+/* The threads that poll a thing that only the device changes, such as a
+ * completion queue: one or several. All zero at first. */
 struct sim_poller {
 	uint32_t thread;
 	bool many;
 };
-/* The running thread looks at it. */
+/* The running thread polls it. */
 void sim_poller_looks(struct sim_world *w, struct sim_poller *p);
-/* There is something in it: the one that polls it looks. Where it is not one
- * alone, or nobody yet, all spinners of proc do. */
+/* There is something in it: the thread that polls it looks. If several threads
+ * poll it, or none yet, all spinners of proc look. */
 void sim_poller_notify(struct sim_poller *p, struct sim_proc *proc);
 
 /* A descriptor of proc that is readable while its count is not zero: of a

@@ -2,11 +2,11 @@
 /*
  * sock.c - stream sockets between simulated processes.
  *
- * Bytes arrive in order, one delay after they were sent, and no more than
- * SOCK_WINDOW of them are on their way or unread. Node number n has the
- * address 10.x.y.z of that number; its name resolves to it; 127.0.0.1 is the
- * asker's own node. A node that is cut off (sim_node_cut()) neither gets nor
- * loses bytes: they arrive when it is back, as TCP's retries would have it.
+ * Bytes arrive in order, one delay after they were sent; at most SOCK_WINDOW
+ * bytes are on their way or unread. Node number n has the address 10.x.y.z of
+ * that number, and its name resolves to it; 127.0.0.1 is the caller's own node.
+ * A node that is cut off (sim_node_cut()) neither gets nor loses bytes: they
+ * arrive when it is back, as with TCP's retries.
  */
 #include "env/sim/world.h"
 
@@ -49,7 +49,8 @@ struct sock {
 	int err;
 	struct sockaddr_in self, other;
 	struct list_node link; /* sim_node.listeners */
-	struct list_node todo; /* a listener's: accept_link of those that wait */
+	/* a listener's: accept_link of waiting sockets */
+	struct list_node todo;
 	struct list_node accept_link;
 	int backlog, n_todo;
 	struct sock *peer;
@@ -175,7 +176,7 @@ static void chunk_take(struct chunk *c)
 	}
 }
 
-/* With all that should have come before it, and was held up. */
+/* With all bytes before them that were held up. */
 static void chunk_arrives(struct sim_event *ev)
 {
 	struct chunk *c = container_of(ev, struct chunk, ev);
@@ -338,7 +339,7 @@ int sim_sock_listen(struct skein_env *env, const struct sockaddr_storage *addr,
 	return 0;
 }
 
-/* The listener's answer has come back to who connects. */
+/* The listener's answer has reached the connecting socket. */
 static void connect_ends(struct sim_event *ev)
 {
 	struct sock *s = container_of(ev, struct sock, ev);

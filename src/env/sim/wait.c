@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * wait.c - waiters in virtual time: the meaning of src/env/real_wait.c, with a
- * parked thread in the place of every spin.
+ * wait.c - waiters in virtual time: what src/env/real_wait.c does, with a
+ * parked thread in place of a spin.
  */
 #include "env/sim/world.h"
 
@@ -20,13 +20,13 @@ struct env_waiter {
 	enum env_wait_mode mode;
 	bool armed;
 	bool token; /* a wake-up */
-	bool nudge; /* a wake-up while nobody was armed: look again */
+	bool nudge; /* a wake-up while no thread was armed: look again */
 	struct sim_fiber *sleeper;
 	struct sim_fiber *spinner;
 	struct list_node watches; /* sim_watch.link */
 	uint64_t idle_since;
 	uint64_t idle_until;
-	uint64_t news; /* of the process, when it last looked */
+	uint64_t change; /* of the process, when it last looked */
 };
 
 struct sim_watch {
@@ -85,7 +85,8 @@ int sim_waiter_new(struct skein_env *env, enum env_wait_mode mode, bool second,
 
 	if (!w)
 		return -ENOMEM;
-	atomic_init(&w->lead.used, true); /* who is not armed is nudged */
+	/* a waiter that is not armed is nudged */
+	atomic_init(&w->lead.used, true);
 	w->proc = sim_proc_of(env);
 	w->mode = mode;
 	w->idle_until = ENV_NEVER;
@@ -114,15 +115,15 @@ void sim_idle_until(struct env_waiter *w, uint64_t deadline_ns)
 	w->idle_until = deadline_ns;
 }
 
-static bool has_news(struct env_waiter *w, struct sim_fiber *f)
+static bool changed(struct env_waiter *w, struct sim_fiber *f)
 {
-	bool news =
-		w->nudge || f->fresh || (!f->blind && w->news != w->proc->news);
+	bool change = w->nudge || f->fresh ||
+		      (!f->blind && w->change != w->proc->change);
 
 	w->nudge = false;
 	f->fresh = false;
-	w->news = w->proc->news;
-	return news;
+	w->change = w->proc->change;
+	return change;
 }
 
 enum env_idle_verdict sim_idle(struct env_waiter *w, unsigned round)
@@ -141,7 +142,7 @@ enum env_idle_verdict sim_idle(struct env_waiter *w, unsigned round)
 	thread_flush(f);
 	if (!round)
 		w->idle_since = world->agenda.now;
-	if (has_news(w, f))
+	if (changed(w, f))
 		return ENV_IDLE_AGAIN;
 	if (w->mode == ENV_WAIT_ADAPTIVE) {
 		if (world->agenda.now - w->idle_since >= IDLE_SLEEP_NS)
@@ -150,12 +151,12 @@ enum env_idle_verdict sim_idle(struct env_waiter *w, unsigned round)
 			until = w->idle_since + IDLE_SLEEP_NS;
 	}
 	f->stubborn = w->mode == ENV_WAIT_SPIN;
-	f->waits_for = "news of its engine";
+	f->waits_for = "a change for its engine";
 	w->spinner = f;
 	thread_spin(f, until);
 	w->spinner = NULL;
 	f->waits_for = "";
-	(void)has_news(w, f);
+	(void)changed(w, f);
 	return ENV_IDLE_AGAIN;
 }
 
@@ -198,7 +199,7 @@ int sim_waiter_sleep(struct env_waiter *w, uint64_t deadline_ns)
 	}
 	w->armed = false;
 	rc = wake_reason(w);
-	/* A wake-up for nothing is allowed, an early deadline is not. */
+	/* A wake-up without a reason is allowed; an early deadline is not. */
 	return rc == -ETIMEDOUT && world->agenda.now < deadline_ns ? 0 : rc;
 }
 
@@ -318,7 +319,7 @@ int sim_waiter_ready_fds(struct env_waiter *w, int *fds, int max)
 		n = w->watches.next;
 		end = n == last;
 		x = container_of(n, struct sim_watch, link);
-		/* Those left out have their turn next time. */
+		/* Descriptors that did not fit come first next time. */
 		list_del(n);
 		list_add_tail(&w->watches, n);
 		if (watch_ready(x))

@@ -13,9 +13,9 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* Of the software: instructions of rpc as bench/instructions.sh counts them (a
- * lone call against one of eight in a message, both ends), at 5.9 a nanosecond:
- * docs/simulation.md. */
+/* The cost of the software: instructions of rpc as bench/instructions.sh counts
+ * them (a lone call against one of eight in a message, both ends), at 5.9 per
+ * nanosecond: docs/design/simulation.md. */
 static const struct cost {
 	const char *name;
 	size_t at;
@@ -167,8 +167,7 @@ void sim_world_free(struct sim_world *w)
 	if (!w)
 		return;
 	skein_assert(!w->cur);
-	/* All processes first: what a dying one tells its peers must find the
-	 * nodes. */
+	/* Processes first: what a dying one sends to its peers needs the nodes. */
 	list_for_each(n, &w->nodes) {
 		struct sim_node *node = container_of(n, struct sim_node, link);
 

@@ -112,7 +112,7 @@ struct sim_proc {
 	size_t bytes;
 	struct sim_fd **fds;
 	unsigned fds_cap, n_fds;
-	uint64_t news; /* counts sim_notify() */
+	uint64_t change; /* counts sim_notify() */
 	struct prng prng;
 };
 
@@ -176,7 +176,7 @@ int sim_waiter_unwatch(struct env_waiter *w, int fd);
 int sim_waiter_ready(struct env_waiter *w);
 int sim_waiter_ready_fds(struct env_waiter *w, int *fds, int max);
 int sim_waiter_fd(struct env_waiter *w);
-/* fd is going: nobody watches it any more. */
+/* fd is going: no waiter watches it any more. */
 void waiter_forget_fd(struct sim_fd *fd);
 void waiter_fd_changed(struct sim_fd *fd);
 
