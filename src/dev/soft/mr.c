@@ -8,6 +8,7 @@
  * shared entry is what peers check against; a peer's cached translation holds
  * a pointer to its key word.
  */
+#include "dev/soft/dc/dc.h"
 #include "dev/soft/ud/ud.h"
 
 #include <errno.h>
@@ -310,7 +311,7 @@ static int quiesce_all(struct soft *s)
 	for (n = s->srqs.next; n != &s->srqs && !err; n = n->next)
 		err = soft_ud_srq_quiesce(
 			container_of(n, struct soft_srq, link));
-	return err;
+	return err ? err : soft_dc_quiesce(s, true);
 }
 
 static void tell_peers(struct soft *s)

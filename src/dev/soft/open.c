@@ -2,6 +2,7 @@
 /*
  * open.c - the device is opened, asked and closed; its table of operations.
  */
+#include "dev/soft/dc/dc.h"
 #include "dev/soft/ext.h"
 #include "dev/soft/ud/mcast.h"
 #include "dev/soft/ud/ud.h"
@@ -171,6 +172,9 @@ static const struct dev_ops soft_ops = {
 	.modify_qp = soft_modify_qp,
 	.query_qp = soft_query_qp,
 	.destroy_qp = soft_destroy_qp,
+	.create_dci = soft_create_dci,
+	.create_dct = soft_create_dct,
+	.post_dc = soft_post_dc,
 	.get_async_event = soft_get_async,
 	.ack_async_event = soft_ack_async,
 	.quiesce_mr = soft_quiesce_mr,
@@ -205,6 +209,7 @@ static void caps_fill(struct soft *s, struct dev_caps *c)
 	c->ordered_read = true;
 	c->wake_on_write = false;
 	c->death_notice = true;
+	c->dc = true;
 	c->uc = true;
 	c->srq = true;
 	c->srq_wr_max = SOFT_SRQ_WR_MAX;

@@ -9,6 +9,7 @@
  * device does; one that is not running passes fences when it is scheduled), so
  * a poster either sees the invalid key, or its hazard is seen here.
  */
+#include "dev/soft/dc/dc.h"
 #include "dev/soft/ud/ud.h"
 
 #include <errno.h>
@@ -35,7 +36,8 @@ static uint32_t hazard_of(struct soft_qp *q)
 bool soft_quiet(struct soft_qp *q)
 {
 	if (q->ud)
-		return soft_ud_quiet(q);
+		return soft_ud_quiet(q) &&
+		       (!soft_is_dct(q) || soft_dc_quiet(q->s));
 	return !q->far || !(hazard_of(q) & 1) || soft_peer_gone(q->peer);
 }
 
@@ -46,6 +48,8 @@ static int quiesce(struct soft_qp *q)
 	uint32_t was;
 	unsigned round;
 
+	if (soft_is_dct(q) && soft_dc_quiesce(q->s, false))
+		return -EBUSY;
 	if (q->ud)
 		return soft_ud_quiesce(q, false);
 	if (!q->far)

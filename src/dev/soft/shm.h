@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define SHM_MAGIC 0x6e6b7331u
-#define SHM_VERSION 6u
+#define SHM_VERSION 7u
 #define SHM_LINE 64
 #define SHM_PAGE 4096ull
 #define SHM_SPAN (1ull << 30) /* address space set aside per NIC file */
@@ -113,6 +113,10 @@ struct shm_qp {
 	 * slots[] are its receives. Else slots[] is the order ring. */
 	uint32_t srq_off;
 	uint32_t bell; /* of the receive CQ: its channel's id; 0: none */
+	/* A DC target: where senders say that they are inside (dc/dc.h),
+	 * / 4096; 0: it is none. And its key. */
+	uint32_t inside_off;
+	uint64_t dc_key;
 	/* line 2: the owner writes as a poster, at every operation. Odd while
 	 * it is inside a peer's memory. */
 	alignas(SHM_LINE) _Atomic uint32_t hazard;

@@ -67,8 +67,9 @@ enum soft_arena {
 	SOFT_ARENA_QP,
 	SOFT_ARENA_CQ,
 	SOFT_ARENA_SRQ,
-	SOFT_ARENA_CLAIM, /* of UD QPs */
-	SOFT_ARENA_MEM,	  /* regions: soft_new_mr() */
+	SOFT_ARENA_CLAIM,  /* of UD QPs */
+	SOFT_ARENA_INSIDE, /* of DC senders */
+	SOFT_ARENA_MEM,	   /* regions: soft_new_mr() */
 	SOFT_ARENAS,
 };
 
@@ -120,9 +121,11 @@ struct soft {
 	uint32_t n_srqs, n_srq_uds; /* that a UD QP uses, or has used */
 	_Atomic bool srq_due; /* one has something for the control thread */
 	struct list_node chans;
-	struct list_node conns; /* struct soft_conn */
-	struct list_node dials; /* dial.c */
-	uint32_t claimants;	/* ids given out: serve.c */
+	struct list_node conns;	  /* struct soft_conn */
+	struct list_node dials;	  /* dial.c */
+	uint32_t claimants;	  /* ids given out: serve.c */
+	struct dc_inside *inside; /* NULL: there was no DCT yet */
+	uint64_t inside_off;
 	uint32_t n_uds;
 
 	int epoll_fd;

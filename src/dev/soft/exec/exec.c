@@ -25,12 +25,13 @@
 
 /* What goes wrong at the peer is told to it: its QP goes to ERR as well, even
  * if this one is gone before it looks. On UC a bad request is dropped in
- * silence; only a broken receive breaks the QP. */
+ * silence; only a broken receive breaks the QP. A DC target serves on. */
 static __attribute__((noinline, cold)) int fault(struct soft_qp *q,
 						 enum shm_fault what,
 						 int status)
 {
-	if (q->look || q->early || (q->unreliable && what != SHM_FAULT_RECV))
+	if (q->look || q->early || q->dc ||
+	    (q->unreliable && what != SHM_FAULT_RECV))
 		return status;
 	/* release: pairs with heed_fault(): a receive in error before it */
 	atomic_store_explicit(&q->far->fault, what, memory_order_release);
@@ -415,6 +416,7 @@ static void finish_slot(struct soft_qp *q, struct shm_slot *slot,
 	slot->status = (uint32_t)status;
 	slot->byte_len = (uint32_t)len;
 	slot->imm = imm ? wr->imm_data : 0;
+	slot->src_qp = q->ex.qp_base.qp_num;
 	slot->flags =
 		(imm ? SHM_SLOT_IMM : 0) |
 		(wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? SHM_SLOT_WRITE : 0);
@@ -426,9 +428,14 @@ static void finish_slot(struct soft_qp *q, struct shm_slot *slot,
 				      q->far_head << 2 | SHM_SLOT_DONE,
 				      memory_order_release);
 	q->far_head++;
-	/* release: who sees the count sees DONE */
-	atomic_store_explicit(q->far_ready, ++q->far_ready_n,
-			      memory_order_release);
+	/* release: who sees the count sees DONE. A DC target has other senders,
+	 * too. */
+	if (unlikely(q->dc))
+		atomic_fetch_add_explicit(q->far_ready, 1,
+					  memory_order_release);
+	else
+		atomic_store_explicit(q->far_ready, ++q->far_ready_n,
+				      memory_order_release);
 	if (q->far_bell < 0)
 		return;
 	if (unlikely(q->harsh)) {

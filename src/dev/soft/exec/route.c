@@ -4,12 +4,13 @@
  * rkey. The slow halves of exec.c; both run inside the hazard.
  */
 #include "base/fence.h"
+#include "dev/soft/dc/dc.h"
 #include "dev/soft/qp/qp.h"
 
 #include <errno.h>
 #include <string.h>
 
-static bool area_load(struct soft_qp *q)
+bool soft_area_load(struct soft_qp *q)
 {
 	struct shm_qp *f = q->far;
 	uint64_t off = (uint64_t)((const char *)f - q->peer->base);
@@ -54,6 +55,8 @@ int soft_gate_check(struct soft_qp *q)
 	const struct shm_qp *f = q->far;
 	uint32_t gate;
 
+	if (q->dc)
+		return soft_dc_gate(q);
 	q->gate_ok = 0;
 	memset(q->xlat, 0, sizeof(q->xlat));
 	atomic_store(&q->asked_key, 0);
@@ -84,7 +87,7 @@ int soft_gate_check(struct soft_qp *q)
 	/* UC takes the first packet of a message with any number. */
 	if (f->rq_psn != q->attr.sq_psn && !q->unreliable)
 		return -SOFT_PARK_ROUTE;
-	if (!area_load(q))
+	if (!soft_area_load(q))
 		return IBV_WC_RETRY_EXC_ERR;
 	q->gate_ok = gate;
 	return 0;

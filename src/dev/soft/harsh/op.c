@@ -15,6 +15,7 @@
  * first. READs and atomics begin after all before them. Datagrams have no
  * order at all but that of their completions.
  */
+#include "dev/soft/dc/dc.h"
 #include "dev/soft/harsh/harsh.h"
 #include "dev/soft/qp/qp.h"
 #include "dev/soft/ud/ud.h"
@@ -432,9 +433,9 @@ static void overtake(struct soft_qp *q, struct soft_wqe *w)
 {
 	struct soft_wqe *o = w->next;
 
-	if (!o || !o->h.begun || o->h.landed || o->h.lost || o->h.moved ||
-	    !has_pieces(o) || o->wr.opcode != IBV_WR_RDMA_WRITE ||
-	    soft_harsh_draw(&w->h.rng) & 1)
+	if (!o || o->dest != w->dest || !o->h.begun || o->h.landed ||
+	    o->h.lost || o->h.moved || !has_pieces(o) ||
+	    o->wr.opcode != IBV_WR_RDMA_WRITE || soft_harsh_draw(&w->h.rng) & 1)
 		return;
 	/* What fails fails in its turn: the peer's QP does not break before it
 	 * has w. */
@@ -639,20 +640,36 @@ static uint64_t next_step(struct soft_qp *q, uint64_t now)
 	return due;
 }
 
+/* A DCI has one target at a time: those of the head are taken, up to the first
+ * of another. */
+static void take_steps(struct soft_qp *q, uint64_t now)
+{
+	struct before b;
+	struct dc_dest *to;
+	struct soft_wqe *w;
+
+	do {
+		b = (struct before){
+			.landed = true, .sent = true, .fetched = true};
+		to = q->parked ? q->parked->dest : NULL;
+		if (to)
+			soft_dc_turn(q, to);
+		w = q->parked;
+		while (w && w->dest == to && steps(q, w, &b, now))
+			w = w->next;
+		complete(q, now);
+	} while (q->parked && q->parked->dest != to);
+}
+
 uint64_t soft_harsh_run(struct soft_qp *q, uint64_t now)
 {
-	struct before b = {.landed = true, .sent = true, .fetched = true};
 	enum ibv_qp_state st = soft_qp_state(q);
-	struct soft_wqe *w;
 	uint64_t due;
 
 	if (q->harsh->bell_ns <= now)
 		soft_harsh_hush(q);
-	if (st == IBV_QPS_RTS || st == IBV_QPS_SQD) {
-		for (w = q->parked; w && steps(q, w, &b, now); w = w->next)
-			;
-		complete(q, now);
-	}
+	if (st == IBV_QPS_RTS || st == IBV_QPS_SQD)
+		take_steps(q, now);
 	if (soft_qp_state(q) == IBV_QPS_SQD && q->sqd_notify &&
 	    !soft_harsh_busy(q))
 		soft_attend(q->s, q->idx);

@@ -6,6 +6,7 @@
  * process that is stopped, or has a thousand others to answer first, gets what
  * is kept for it once it comes round. soft.lock is held throughout.
  */
+#include "dev/soft/dc/dc.h"
 #include "dev/soft/peer/msg.h"
 #include "dev/soft/peer/pid.h"
 #include "dev/soft/ud/ud.h"
@@ -126,10 +127,14 @@ static void dial_over(struct soft *s, struct soft_dial *d,
 	dial_drop(s, d);
 	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS; i++) {
 		q = s->qps[i];
-		if (!q || !q->ud || q->dying || !atomic_load(&q->ud->waits))
+		if (!q || q->dying ||
+		    !(q->dc || (q->ud && atomic_load(&q->ud->waits))))
 			continue;
 		soft_qp_hold(q);
-		soft_ud_met(q, qpn, peer, area, bell);
+		if (q->dc)
+			soft_dci_met(q, qpn, peer, area, bell);
+		else
+			soft_ud_met(q, qpn, peer, area, bell);
 		soft_qp_release(q);
 	}
 	soft_bell_put(s, bell);

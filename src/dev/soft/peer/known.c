@@ -9,20 +9,35 @@
  * a socket of that name is its own. The places in them are what it says.
  */
 #include "base/fence.h"
+#include "dev/soft/dc/dc.h"
 #include "dev/soft/peer/peer.h"
+#include "dev/soft/srq/srq.h"
 
 #include <stddef.h>
 
+/* The same of what a DC target has more: its SRQ, and the senders' table. */
+static bool dct_within(struct soft_peer *p, const struct shm_qp *f,
+		       uint64_t size)
+{
+	uint64_t srq = (uint64_t)shm_once(f->srq_off) * SHM_PAGE;
+	uint64_t in = (uint64_t)shm_once(f->inside_off) * SHM_PAGE;
+	uint32_t slots, stride;
+
+	return in && in + DC_INSIDE_MAX * sizeof(struct dc_inside) <= size &&
+	       soft_srq_at(p->base, size, srq, &slots, &stride);
+}
+
 /* Is all of it in the part of the file that we know to be there? */
-static bool within(const struct shm_qp *f, uint64_t off, uint64_t size)
+static bool within(struct soft_peer *p, const struct shm_qp *f, uint64_t off,
+		   uint64_t size)
 {
 	uint64_t slots = shm_once(f->rq_slots);
 	uint64_t stride = shm_once(f->rq_stride);
 	uint64_t ready = (uint64_t)shm_once(f->ready_off) * 4;
 	uint64_t cq = (uint64_t)shm_once(f->cq_off) * SHM_PAGE;
 
-	return !shm_once(f->srq_off) && ready + 4 <= size &&
-	       cq + SHM_PAGE <= size &&
+	return (!shm_once(f->srq_off) || dct_within(p, f, size)) &&
+	       ready + 4 <= size && cq + SHM_PAGE <= size &&
 	       off + sizeof(*f) + slots * stride <= size;
 }
 
@@ -42,7 +57,7 @@ static bool look(struct soft_peer *p, uint32_t idx, uint32_t qpn,
 		return false;
 	f = (const struct shm_qp *)(const void *)(p->base + off);
 	id = shm_once(f->bell);
-	if (shm_once(f->qpn) != qpn || !within(f, off, size))
+	if (shm_once(f->qpn) != qpn || !within(p, f, off, size))
 		return false;
 	/* The reads above come before this one. The owner takes the place back
 	 * before the area is another QP's, with a release fence in between. */

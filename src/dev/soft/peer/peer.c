@@ -578,7 +578,7 @@ static void fail_waiters(struct soft *s, struct soft_peer *p)
 		(int)p->pid);
 	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS; i++) {
 		q = s->qps[i];
-		if (!q || q->dying || (q->peer != p && !q->ud))
+		if (!q || q->dying || (!q->ud && !q->dc && q->peer != p))
 			continue;
 		soft_qp_hold(q);
 		if (q->ud)
@@ -604,7 +604,7 @@ static int take_mr(struct soft *s, struct soft_peer *p)
 	while (err == -EMFILE && soft_spare_give(s));
 	if (!err && m.op == (MSG_MR_FD | MSG_REPLY)) {
 		q = qp_by_num(s, m.qpn);
-		if (q && (q->peer == p || q->ud))
+		if (q && (q->ud || q->dc || q->peer == p))
 			got_mr(s, p, &m, fds, nfds);
 	}
 	while (nfds)
@@ -635,7 +635,7 @@ void soft_peer_event(struct soft *s, struct soft_peer *p)
 		return;
 	}
 	q = qp_by_num(s, b.m.qpn);
-	if (q && (q->peer == p || q->ud)) {
+	if (q && (q->ud || q->dc || q->peer == p)) {
 		if (b.m.op != (MSG_MR_FD | MSG_REPLY))
 			soft_far_answer(q, &b.m, b.data, (size_t)len);
 		soft_qp_attend(s, q);
@@ -650,7 +650,7 @@ static void sweep_map(struct soft *s, struct soft_peer *p, struct soft_map *m)
 
 	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS; i++) {
 		q = s->qps[i];
-		if (!q || (q->peer != p && !q->ud))
+		if (!q || (!q->ud && !q->dc && q->peer != p))
 			continue;
 		soft_qp_hold(q);
 		if (q->ud)

@@ -7,6 +7,7 @@
  * does: nothing is dropped, and one slow peer costs one buffer. A peer of
  * another uid is refused; nonsense closes the connection.
  */
+#include "dev/soft/dc/dc.h"
 #include "dev/soft/peer/msg.h"
 #include "dev/soft/peer/pid.h"
 #include "dev/soft/ud/ud.h"
@@ -184,6 +185,7 @@ static void conn_free(struct soft *s, struct soft_conn *c)
 	 * died, and none of its threads is in the old image's user space. */
 	if (s->n_uds)
 		soft_ud_swept(s, c->claimant);
+	soft_dc_swept(s, c->claimant);
 	own_fd_drop(c);
 	/* Closing is not enough: a forked child may hold the socket too, and
 	 * its events would still come. */
@@ -214,8 +216,10 @@ void soft_conns_look(struct soft *s)
 	for (n = s->conns.next; n != &s->conns; n = n->next) {
 		c = container_of(n, struct soft_conn, link);
 		if (recv(c->src.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0 ||
-		    soft_pid_gone(c->pid))
+		    soft_pid_gone(c->pid)) {
 			soft_ud_swept(s, c->claimant);
+			soft_dc_swept(s, c->claimant);
+		}
 	}
 }
 

@@ -4,6 +4,7 @@
  * peers broke or began, runs what is parked, fires timers, and completes the
  * way to ERR once the peer has left. soft.lock is held throughout.
  */
+#include "dev/soft/dc/dc.h"
 #include "dev/soft/ud/ud.h"
 
 #define QUIESCE_RETRY_NS 1000000ull
@@ -82,8 +83,8 @@ static void attend_locked(struct soft_qp *q)
 		heed_met(q);
 		heed_fault(q);
 	}
-	if (q->ud && st != IBV_QPS_RESET && st != IBV_QPS_ERR &&
-	    soft_ud_fault(q))
+	if (q->ud && !soft_is_dct(q) && st != IBV_QPS_RESET &&
+	    st != IBV_QPS_ERR && soft_ud_fault(q))
 		soft_qp_to_err(q);
 	if (st != IBV_QPS_RESET && st != IBV_QPS_ERR && cq_broken(q)) {
 		soft_async(q->s, IBV_EVENT_QP_FATAL, q);
@@ -92,6 +93,8 @@ static void attend_locked(struct soft_qp *q)
 	soft_progress(q);
 	if (q->ud)
 		soft_ud_attend(q);
+	if (q->dc)
+		soft_dci_attend(q);
 	if (q->sqd_notify && !soft_sqd_busy(q) &&
 	    soft_qp_state(q) == IBV_QPS_SQD) {
 		q->sqd_notify = false;
@@ -129,8 +132,10 @@ void soft_qp_left(struct soft_qp *q)
 /* Is it time to try what nobody rings for? *due: when it will be. */
 static bool tries_again(struct soft_qp *q, uint64_t now, uint64_t *due)
 {
+	uint64_t pause = PARK_RETRY_NS;
+
 	*due = ENV_NEVER;
-	if (!q->parked || !soft_park_retries(q->parked))
+	if (!q->parked || !soft_park_retries(q))
 		return false;
 	/* One whose answer is on its way; whoever comes by meanwhile would
 	 * ask once more, and be answered once more. */
@@ -141,7 +146,9 @@ static bool tries_again(struct soft_qp *q, uint64_t now, uint64_t *due)
 		if (now < q->retry_ns)
 			return false;
 	}
-	q->retry_ns = *due = now + PARK_RETRY_NS;
+	if (q->parked->park == SOFT_PARK_RNR)
+		pause = soft_park_rnr_ns(q);
+	q->retry_ns = *due = now + pause;
 	return true;
 }
 
@@ -261,6 +268,18 @@ static void ud_bereft(struct soft_qp *q, struct soft_peer *p)
 		soft_cq_fire(soft_cq_of(q->ex.qp_base.recv_cq));
 }
 
+/* What is for the dead peer fails in its turn; the DCI of a peer that has
+ * nothing outstanding there goes on. */
+static void dci_bereft(struct soft_qp *q)
+{
+	soft_qp_hold(q);
+	q->gate_ok = 0;
+	soft_progress(q);
+	soft_qp_release(q);
+	if (q->quiesce_due)
+		try_quiesce(q);
+}
+
 void soft_peer_died(struct soft *s, struct soft_peer *p)
 {
 	struct soft_qp *q;
@@ -274,6 +293,8 @@ void soft_peer_died(struct soft *s, struct soft_peer *p)
 		q = s->qps[i];
 		if (q && q->ud)
 			ud_bereft(q, p);
+		else if (q && !q->dying && q->dc)
+			dci_bereft(q);
 		else if (q && !q->dying && q->peer == p)
 			qp_bereft(q);
 	}

@@ -5,6 +5,7 @@
  * thread (INIT to RTR), and for a poster to leave (to ERR, RESET).
  */
 #include "base/fence.h"
+#include "dev/soft/dc/dc.h"
 #include "dev/soft/ud/ud.h"
 #include "dev/states.h"
 
@@ -53,8 +54,17 @@ void soft_qp_gate(struct soft_qp *q)
 static void set_state(struct soft_qp *q, enum ibv_qp_state st)
 {
 	__atomic_store_n(&q->ex.qp_base.state, st, __ATOMIC_RELEASE);
-	q->direct = st == IBV_QPS_RTS && !q->parked && !q->ud && !q->harsh;
+	q->direct = st == IBV_QPS_RTS && !q->parked && !q->ud && !q->dc &&
+		    !q->harsh;
 	q->gate_ok = 0;
+}
+
+void soft_qp_begin(struct soft_qp *q, enum ibv_qp_state st)
+{
+	soft_qp_hold(q);
+	set_state(q, st);
+	soft_qp_gate(q);
+	soft_qp_release(q);
 }
 
 static bool to_err(struct soft_qp *q)
@@ -326,6 +336,8 @@ static int modify_once(struct soft_qp *q, struct ibv_qp_attr *attr, int mask)
 		soft_qp_release(q);
 	}
 	to = mask & IBV_QP_STATE ? attr->qp_state : from;
+	if (q->ex.qp_base.qp_type == IBV_QPT_DRIVER && to != IBV_QPS_ERR)
+		return -EINVAL; /* ready when made, and destroyed after */
 	err = dev_states_check(q->ex.qp_base.qp_type, from, to, mask);
 	if (!err && mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from)
 		err = -EINVAL;

@@ -10,11 +10,16 @@
  * Lost rings: the parked word is stored, then membarrier(2), then the way is
  * tried once more. The other end opens the way first and then reads the word.
  */
+#include "dev/soft/dc/dc.h"
 #include "dev/soft/ud/ud.h"
 #include "dev/states.h"
 
 #include <errno.h>
 #include <string.h>
+
+/* A NIC answers for a busy process; here its control thread has to run. Nobody
+ * there is known at once. */
+#define DIAL_NS 2000000000ull
 
 uint64_t soft_park_rnr_ns(const struct soft_qp *q)
 {
@@ -30,6 +35,8 @@ uint64_t soft_park_patience(const struct soft_qp *q, enum soft_park why)
 			return q->attr.rnr_retry * soft_park_rnr_ns(q);
 		return ENV_NEVER;
 	case SOFT_PARK_ROUTE:
+		if (q->dc && soft_dc_dials(q))
+			return DIAL_NS;
 		if (q->attr.timeout)
 			return (4096ull << q->attr.timeout) *
 			       (q->attr.retry_cnt + 1u);
@@ -47,9 +54,13 @@ static void set_deadline(struct soft_qp *q, struct soft_wqe *w)
 		wait == ENV_NEVER ? wait : env_now_ns(q->s->env) + wait;
 }
 
-bool soft_park_retries(const struct soft_wqe *w)
+bool soft_park_retries(const struct soft_qp *q)
 {
+	const struct soft_wqe *w = q->parked;
+
+	/* A DC target does not know who waits for its receives. */
 	return w->park == SOFT_PARK_XLAT ||
+	       (w->park == SOFT_PARK_RNR && q->dc) ||
 	       (w->park == SOFT_PARK_FAR && w->sent_no);
 }
 
@@ -80,7 +91,7 @@ static void note_asks(struct soft_qp *q)
 static void new_timer(struct soft_qp *q)
 {
 	if (q->parked->deadline_ns != ENV_NEVER ||
-	    (soft_park_retries(q->parked) && !soft_park_asked(q)))
+	    (soft_park_retries(q) && !soft_park_asked(q)))
 		soft_kick(q->s);
 }
 
@@ -124,6 +135,9 @@ int soft_park(struct soft_qp *q, const struct ibv_send_wr *wr, uint32_t pos,
 		return ENOMEM;
 	w->park = (enum soft_park)why;
 	w->pos = pos;
+	w->dest = q->dc ? q->dc->to : NULL;
+	if (w->dest)
+		w->dest->refs++;
 	w->deadline_ns = ENV_NEVER;
 	*q->parked_end = w;
 	q->parked_end = &w->next;
@@ -152,7 +166,8 @@ static void unpark(struct soft_qp *q)
 	atomic_fetch_sub(&q->s->parked_qps, 1);
 	atomic_store_explicit(&q->self->parked, 0, memory_order_relaxed);
 	q->parked_end = &q->parked;
-	q->direct = soft_qp_state(q) == IBV_QPS_RTS && !q->ud && !q->harsh;
+	q->direct = soft_qp_state(q) == IBV_QPS_RTS && !q->ud && !q->dc &&
+		    !q->harsh;
 }
 
 static struct soft_wqe *head_take(struct soft_qp *q)
@@ -161,6 +176,8 @@ static struct soft_wqe *head_take(struct soft_qp *q)
 
 	q->parked = w->next;
 	q->retry_ns = 0;
+	if (w->dest)
+		w->dest->refs--;
 	/* It is not carried out any more. (In harsh mode: if it was, the
 	 * receive is for a message behind it that has begun.) */
 	if (unlikely(q->taken) && (!w->h.landed || w->h.status)) {
@@ -200,6 +217,8 @@ void soft_progress(struct soft_qp *q)
 	while ((w = q->parked) && (soft_qp_state(q) == IBV_QPS_RTS ||
 				   (soft_qp_state(q) == IBV_QPS_SQD &&
 				    w->park != SOFT_PARK_QUEUED))) {
+		if (q->dc)
+			soft_dc_turn(q, w->dest);
 		r = q->ud ? soft_ud_exec(q, &w->wr) : soft_exec(q, &w->wr, w);
 		if (r < 0 && w->park != (enum soft_park) - r) {
 			w->park = (enum soft_park) - r;

@@ -3,6 +3,7 @@
  * qp.c - QPs are created, asked and destroyed. A QP's index in its block is
  * used again as late as possible; its area in the NIC file keeps its epoch.
  */
+#include "dev/soft/dc/dc.h"
 #include "dev/soft/ud/ud.h"
 
 #include "base/fence.h"
@@ -12,11 +13,8 @@
 #include <errno.h>
 #include <string.h>
 
-static int check_init(struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
+static int check_caps(struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
 {
-	if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC &&
-	    a->qp_type != IBV_QPT_UD)
-		return -EOPNOTSUPP;
 	if (a->srq && a->srq->pd != pd)
 		return -EINVAL;
 	if (!a->send_cq || !a->recv_cq || a->cap.max_send_wr > SOFT_WR_MAX ||
@@ -67,7 +65,8 @@ static void qp_layout(struct soft_qp *q, const struct ibv_qp_cap *cap,
 	q->rq_stride = (uint32_t)((stride + SHM_LINE - 1) & ~(SHM_LINE - 1ul));
 	q->area_len =
 		sizeof(struct shm_qp) + (size_t)q->rq_slots * q->rq_stride;
-	if (q->srq && type != IBV_QPT_UD) /* the order ring */
+	if (q->srq && type != IBV_QPT_UD &&
+	    type != IBV_QPT_DRIVER) /* the order ring */
 		q->area_len += q->srq->c.slots * sizeof(uint32_t);
 }
 
@@ -95,7 +94,9 @@ static void area_init(struct soft_qp *q)
 	a->dest_conn = 0;
 	a->rq_slots = q->rq_slots;
 	a->rq_stride = q->rq_stride;
+	a->inside_off = 0;
 	q->hazard = atomic_load(&a->hazard);
+	q->inside = &a->hazard;
 	atomic_store(&a->parked, 0);
 	atomic_store(&a->fault, SHM_FAULT_NONE);
 	atomic_store(&a->met, 0);
@@ -206,17 +207,36 @@ static void qp_base_init(struct soft *s, struct soft_qp *q, struct ibv_pd *pd,
 	pthread_cond_init(&qp->cond, NULL);
 }
 
-int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
-		   struct ibv_qp_init_attr *attr, unsigned flags,
-		   struct ibv_qp **qp)
+/* What its transport has more. */
+static int kind_new(struct soft_qp *q)
 {
-	struct soft *s = soft_of_dev(dev);
+	enum ibv_qp_type type = q->init.qp_type;
+
+	if (type == IBV_QPT_UD || (type == IBV_QPT_DRIVER && q->srq))
+		return soft_ud_new(q);
+	if (type != IBV_QPT_DRIVER)
+		return 0;
+	q->dc = env_alloc(q->s->env, sizeof(*q->dc));
+	if (!q->dc)
+		return -ENOMEM;
+	list_init(&q->dc->age);
+	return 0;
+}
+
+static void kind_free(struct soft_qp *q)
+{
+	soft_ud_free(q);
+	env_free(q->s->env, q->dc);
+}
+
+int soft_qp_make(struct soft *s, struct ibv_pd *pd,
+		 struct ibv_qp_init_attr *attr, unsigned flags,
+		 struct soft_qp **qp)
+{
 	struct soft_qp *q;
 	int err;
 
-	if (!soft_here(s))
-		return -EPERM;
-	err = check_init(pd, attr);
+	err = check_caps(pd, attr);
 	if (err)
 		return err;
 	q = env_alloc_aligned(s->env, SHM_LINE, sizeof(*q));
@@ -228,7 +248,8 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 	q->flags = s->harsh ? flags & ~SOFT_SERIALISED : flags;
 	q->srq = attr->srq ? soft_srq_of(attr->srq) : NULL;
 	q->sig_all = attr->sq_sig_all;
-	q->unreliable = attr->qp_type != IBV_QPT_RC;
+	q->unreliable =
+		attr->qp_type == IBV_QPT_UC || attr->qp_type == IBV_QPT_UD;
 	q->op_max = q->unreliable ? IBV_WR_SEND_WITH_IMM
 				  : IBV_WR_ATOMIC_FETCH_AND_ADD;
 	q->far_bell = -1;
@@ -242,11 +263,11 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 		goto err_qp;
 	}
 	q->rq_len = (uint32_t *)(q->rq_wr_id + q->rq_slots + 1);
-	err = attr->qp_type == IBV_QPT_UD ? soft_ud_new(q) : 0;
-	if (err)
-		goto err_ids;
 	attr->cap.max_recv_wr = q->rq_slots;
 	q->init = *attr;
+	err = kind_new(q);
+	if (err)
+		goto err_ids;
 	qp_base_init(s, q, pd, attr);
 	pthread_mutex_lock(&s->lock);
 	err = qp_place(s, q);
@@ -254,16 +275,35 @@ int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 		soft_harsh_qp_free(q);
 	pthread_mutex_unlock(&s->lock);
 	if (err)
-		goto err_ud;
-	*qp = &q->ex.qp_base;
+		goto err_kind;
+	*qp = q;
 	return 0;
 
-err_ud:
-	soft_ud_free(q);
+err_kind:
+	kind_free(q);
 err_ids:
 	env_free(s->env, q->rq_wr_id);
 err_qp:
 	env_free(s->env, q);
+	return err;
+}
+
+int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
+		   struct ibv_qp_init_attr *attr, unsigned flags,
+		   struct ibv_qp **qp)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_qp *q;
+	int err;
+
+	if (!soft_here(s))
+		return -EPERM;
+	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC &&
+	    attr->qp_type != IBV_QPT_UD)
+		return -EOPNOTSUPP;
+	err = soft_qp_make(s, pd, attr, flags, &q);
+	if (!err)
+		*qp = &q->ex.qp_base;
 	return err;
 }
 
@@ -326,6 +366,8 @@ int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 	soft_qp_hold(q);
 	was_left = soft_qp_is_left(q);
 	soft_drop_parked(q);
+	if (q->dc)
+		soft_dci_free(q);
 	__atomic_store_n(&qp->state, IBV_QPS_ERR, __ATOMIC_RELEASE);
 	q->direct = false;
 	soft_qp_gate(q);
@@ -347,7 +389,7 @@ int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 	pthread_mutex_destroy(&qp->mutex);
 	pthread_cond_destroy(&qp->cond);
 	soft_wrs_free(q);
-	soft_ud_free(q);
+	kind_free(q);
 	env_free(s->env, q->rq_wr_id);
 	env_free(s->env, q);
 	return 0;

@@ -60,8 +60,9 @@ struct soft_wqe {
 	int32_t far_status;
 	uint64_t far_done; /* bytes done */
 	uint32_t far_seq;
-	uint32_t far_chunk; /* bytes asked for */
-	uint32_t pos;	    /* in the send queue */
+	uint32_t far_chunk;   /* bytes asked for */
+	uint32_t pos;	      /* in the send queue */
+	struct dc_dest *dest; /* of a DCI: its target, a reference */
 	struct soft_harsh_op h;
 	struct ibv_send_wr wr;
 	struct ibv_sge sge[]; /* then inline bytes */
@@ -85,6 +86,8 @@ struct soft_qp {
 	bool shut;	  /* the send CQ, by us: soft_park_shut() */
 	uint32_t gate_ok; /* the peer's gate that was checked; 0 none */
 	uint32_t hazard;
+	/* where it is said: in our area, or in a DC target's table */
+	_Atomic uint32_t *inside;
 	struct shm_qp *self; /* our area */
 	/* These two change under soft.lock, lock and rq_lock together. */
 	struct shm_qp *far; /* the peer's, or NULL */
@@ -105,7 +108,8 @@ struct soft_qp {
 	 * the SRQ's, far_head counts the entries of the order ring. */
 	struct shm_srq *far_srq;
 	uint32_t far_srq_id;
-	bool taken; /* this one: */
+	uint32_t far_name; /* of a DC target, in the SRQ's receives */
+	bool taken;	   /* this one: */
 	uint32_t take_slot;
 	uint64_t take_pos;
 	bool met_said;
@@ -156,7 +160,8 @@ struct soft_qp {
 	unsigned flags;
 	_Atomic uint32_t async_events; /* handed out */
 	struct soft_wrs *wrs;	       /* ibv_wr_*, or NULL: wr.c */
-	struct soft_ud *ud;	       /* NULL unless UD */
+	struct soft_ud *ud;	       /* NULL unless UD, or a DC target */
+	struct soft_dci *dc;	       /* NULL unless a DCI */
 };
 
 static inline struct soft_qp *soft_qp_of(struct ibv_qp *qp)
@@ -173,6 +178,11 @@ static inline enum ibv_qp_state soft_qp_state(const struct soft_qp *q)
 int soft_create_qp(struct dev *dev, struct ibv_pd *pd,
 		   struct ibv_qp_init_attr *attr, unsigned flags,
 		   struct ibv_qp **qp);
+/* attr was checked. A QPT_DRIVER with an SRQ is a DC target, without one a
+ * DCI. */
+int soft_qp_make(struct soft *s, struct ibv_pd *pd,
+		 struct ibv_qp_init_attr *attr, unsigned flags,
+		 struct soft_qp **qp);
 int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp);
 int soft_query_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 		  int mask, struct ibv_qp_init_attr *init);
@@ -189,6 +199,8 @@ void soft_qp_to_err(struct soft_qp *q);
  * the transport is unreliable (IBA 10.3.1.7). q->lock held. */
 void soft_qp_send_failed(struct soft_qp *q);
 void soft_qp_gate(struct soft_qp *q);
+/* A DC QP's first state, and its last but ERR. */
+void soft_qp_begin(struct soft_qp *q, enum ibv_qp_state st);
 /* In ERR, and since then known to be left by its peer, which finds the gate shut
  * from there on: nothing is to be waited for. q->lock held. */
 bool soft_qp_is_left(struct soft_qp *q);
@@ -196,6 +208,8 @@ bool soft_qp_is_left(struct soft_qp *q);
 /* send.c, exec.c, park.c, far.c */
 int soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		   struct ibv_send_wr **bad);
+/* All n, or none; q->lock held. A positive errno. */
+int soft_post_all_held(struct soft_qp *q, struct ibv_send_wr *wr, uint32_t n);
 int soft_exec(struct soft_qp *q, const struct ibv_send_wr *wr,
 	      struct soft_wqe *w);
 /* Whether it would be refused now: changes nothing, breaks nothing. As
@@ -210,6 +224,8 @@ void soft_exec_close(struct soft_qp *q);
 void soft_complete(struct soft_qp *q, const struct ibv_send_wr *wr,
 		   uint32_t pos, int status);
 int soft_gate_check(struct soft_qp *q);
+/* What the far area says, checked against its file. */
+bool soft_area_load(struct soft_qp *q);
 /* Work by the peer's control thread: the length is within one range; or the
  * pieces of a receive. 0, a status, or -SOFT_PARK_FAR. */
 int soft_far(struct soft_qp *q, const struct ibv_send_wr *wr,
@@ -236,8 +252,8 @@ void soft_park_shut(struct soft_qp *q, const struct ibv_send_wr *wr);
 uint64_t soft_park_patience(const struct soft_qp *q, enum soft_park why);
 /* The receiver's min_rnr_timer. */
 uint64_t soft_park_rnr_ns(const struct soft_qp *q);
-/* Nobody rings for it: the control thread tries again by itself. */
-bool soft_park_retries(const struct soft_wqe *w);
+/* Nobody rings for its head: the control thread tries again by itself. */
+bool soft_park_retries(const struct soft_qp *q);
 /* Its head waits for a file that was asked for. */
 bool soft_park_asked(const struct soft_qp *q);
 /* Fails the head, whose deadline is over. */
@@ -300,16 +316,14 @@ static inline void soft_hazard_on(struct soft_qp *q)
 	/* The owner invalidates, then membarrier(2), then reads this: the
 	 * compiler fence keeps our checks behind the store, the membarrier
 	 * does the rest. Without it a copy could outlive dereg_mr(). */
-	atomic_store_explicit(&q->self->hazard, ++q->hazard,
-			      memory_order_relaxed);
+	atomic_store_explicit(q->inside, ++q->hazard, memory_order_relaxed);
 	atomic_signal_fence(memory_order_seq_cst);
 }
 
 static inline void soft_hazard_off(struct soft_qp *q)
 {
 	/* release: the copy is over for whoever sees the even value */
-	atomic_store_explicit(&q->self->hazard, ++q->hazard,
-			      memory_order_release);
+	atomic_store_explicit(q->inside, ++q->hazard, memory_order_release);
 }
 
 /* quiesce.c */

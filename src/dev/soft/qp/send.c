@@ -6,6 +6,7 @@
  * when post_send() returns. A slot of the send queue is taken by every request
  * and freed as the verbs say: when a later signalled completion is polled.
  */
+#include "dev/soft/dc/dc.h"
 #include "dev/soft/exec/known.h"
 #include "dev/soft/ud/ud.h"
 #include "dev/soft/qp/wr.h"
@@ -112,6 +113,12 @@ static inline bool wr_valid(const struct soft_qp *q,
 	       wr_len(wr) <= q->inline_max;
 }
 
+static int dc_exec(struct soft_qp *q, const struct ibv_send_wr *wr)
+{
+	soft_dc_turn(q, q->dc->to);
+	return soft_exec(q, wr, NULL);
+}
+
 /* A queue that is not in order: parked requests, SQD, ERR, not yet RTS. */
 static __attribute__((noinline)) int post_slow(struct soft_qp *q,
 					       struct ibv_send_wr *wr,
@@ -121,6 +128,8 @@ static __attribute__((noinline)) int post_slow(struct soft_qp *q,
 
 	if (q->ud && (wr->opcode < IBV_WR_SEND || !wr->wr.ud.ah))
 		return EINVAL;
+	if (q->dc && !q->dc->to)
+		return EINVAL; /* where to? */
 	if (soft_qp_state(q) == IBV_QPS_RTS && q->parked)
 		soft_progress(q);
 	switch (soft_qp_state(q)) {
@@ -137,6 +146,8 @@ static __attribute__((noinline)) int post_slow(struct soft_qp *q,
 	}
 	if (q->ud && !q->harsh && !q->parked && soft_qp_state(q) == IBV_QPS_RTS)
 		r = soft_ud_exec(q, wr);
+	else if (q->dc && !q->harsh && !q->parked)
+		r = dc_exec(q, wr);
 	else
 		r = q->direct ? soft_exec(q, wr, NULL) : -SOFT_PARK_QUEUED;
 	if (r < 0) {
@@ -273,6 +284,15 @@ static int all_postable(struct soft_qp *q, const struct ibv_send_wr *wr,
 	return 0;
 }
 
+int soft_post_all_held(struct soft_qp *q, struct ibv_send_wr *wr, uint32_t n)
+{
+	int err = all_postable(q, wr, n);
+
+	for (; wr && !err; wr = wr->next)
+		err = post_one(q, wr);
+	return err;
+}
+
 int soft_post_all(struct ibv_qp *qp, struct ibv_send_wr *wr, uint32_t n)
 {
 	struct soft_qp *q = soft_qp_of(qp);
@@ -281,9 +301,7 @@ int soft_post_all(struct ibv_qp *qp, struct ibv_send_wr *wr, uint32_t n)
 	if (unlikely(!soft_here(q->s)))
 		return EPERM;
 	soft_lock(&q->lock);
-	err = all_postable(q, wr, n);
-	for (; wr && !err; wr = wr->next)
-		err = post_one(q, wr);
+	err = soft_post_all_held(q, wr, n);
 	soft_unlock(&q->lock);
 	return err;
 }

@@ -43,9 +43,11 @@ bool soft_take_load(struct soft_qp *q, uint64_t srq_off, uint64_t size)
 	struct shm_srq *r;
 
 	r = soft_srq_at(q->peer->base, size, srq_off, &slots, &stride);
-	if (!r || (uint64_t)((const char *)q->far->slots - q->peer->base) +
-				  slots * sizeof(uint32_t) >
-			  size)
+	/* DC: without an order ring */
+	if (!r ||
+	    (!q->dc && (uint64_t)((const char *)q->far->slots - q->peer->base) +
+				       slots * sizeof(uint32_t) >
+			       size))
 		return false;
 	q->far_srq = r;
 	q->far_rq = (char *)r + shm_srq_slots_off(slots);
@@ -54,6 +56,9 @@ bool soft_take_load(struct soft_qp *q, uint64_t srq_off, uint64_t size)
 	q->far_stride = stride;
 	q->far_srq_id = shm_srq_id(
 		(uint64_t)((const char *)q->far - q->peer->base), q->far_conn);
+	q->far_name = q->far_srq_id;
+	if (q->dc)
+		q->far_srq_id = q->peer->claimant;
 	return true;
 }
 
@@ -107,6 +112,11 @@ static int take_one(struct soft_qp *q, size_t len)
 		q->taken = true;
 		q->take_slot = n;
 		q->take_pos = pos;
+		/* relaxed: inside the hazard, which the owner waits for; and
+		 * it looks for those that claimed for a QP by this name */
+		if (q->dc)
+			__atomic_store_n(&slot_at(q, n)->dest, q->far_name,
+					 __ATOMIC_RELAXED);
 		mind_limit(q, pos);
 		return 0;
 	}
@@ -120,7 +130,8 @@ struct shm_slot *soft_take(struct soft_qp *q, size_t len)
 	if (q->taken)
 		return slot_at(q, q->take_slot);
 	r = take_one(q, len);
-	if (r == -ENOENT && !q->unreliable &&
+	/* A DC target does not know us: the timer of retries comes by. */
+	if (r == -ENOENT && !q->unreliable && !q->dc &&
 	    !atomic_load(&q->far_srq->waiting)) {
 		/* From here on a post is told; one that was just made may not
 		 * have seen it. The membarrier(2) stands in for its fence. */
@@ -137,18 +148,35 @@ void soft_take_done(struct soft_qp *q)
 
 	claim_done(shm_srq_claim(q->far_srq), q->take_pos, q->take_slot,
 		   q->far_srq_id);
+	q->taken = false;
+	if (q->dc) /* the owner reads the name in the receive */
+		return;
 	/* release: whoever sees the entry sees DONE */
 	atomic_store_explicit(&ring[q->far_head & q->far_mask],
 			      shm_srq_entry(q->far_head, q->far_mask + 1,
 					    q->take_slot),
 			      memory_order_release);
-	q->taken = false;
+}
+
+/* Whoever claims receives of one SRQ for a DC target: its claim is there in any
+ * state of the target. */
+static void dc_take_back(struct soft_qp *q)
+{
+	slot_at(q, q->take_slot)->flags = SHM_SLOT_VOID;
+	soft_take_done(q);
+	/* release: whoever sees it sees DONE */
+	atomic_store_explicit(&q->far_srq->voided, 1, memory_order_release);
+	soft_ring(q);
 }
 
 void soft_take_back(struct soft_qp *q)
 {
 	if (!q->taken)
 		return;
+	if (q->dc) {
+		dc_take_back(q);
+		return;
+	}
 	q->taken = false;
 	/* acquire: as in soft_exec(). A peer that is not the one any more has
 	 * swept it, or will. */

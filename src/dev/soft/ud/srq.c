@@ -13,6 +13,7 @@
  *
  * Lock order: a receive CQ's lock, soft_srq_ud.lock, the SRQ's post_lock.
  */
+#include "dev/soft/dc/dc.h"
 #include "dev/soft/ud/ud.h"
 
 #define BUCKETS 64u
@@ -166,6 +167,17 @@ static bool done_get(struct soft_qp *q, uint32_t *n)
 	return got;
 }
 
+static void fill(const struct soft_qp *q, const struct shm_slot *slot,
+		 uint32_t len, struct soft_cqe *e)
+{
+	if (soft_is_dct(q)) {
+		soft_reap_fill(slot, len, e);
+		return;
+	}
+	soft_ud_fill(slot, len, e);
+	e->opcode = IBV_WC_RECV;
+}
+
 bool soft_ud_srq_reap(struct soft_qp *q, struct soft_cqe *e)
 {
 	struct soft_srq *r = q->srq;
@@ -174,8 +186,7 @@ bool soft_ud_srq_reap(struct soft_qp *q, struct soft_cqe *e)
 	do {
 		if (!done_get(q, &n))
 			return false;
-		soft_ud_fill(soft_srq_slot(r, n), r->recv[n].len, e);
-		e->opcode = IBV_WC_RECV;
+		fill(q, soft_srq_slot(r, n), r->recv[n].len, e);
 		e->wr_id = r->recv[n].wr_id;
 		/* again: somebody's word made another QP take it */
 	} while (!soft_srq_give_back_seen(r, n));
