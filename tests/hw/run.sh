@@ -28,7 +28,7 @@ while read -r name limit command; do
 	[ $# = 0 ] || [[ " $* " == *" $name "* ]] || continue
 	echo "$name $limit $command"
 	[ -n "$asan" ] && [[ " $with_asan " == *" $name "* ]] || continue
-	echo "asan_$name $((2 * limit)) cd $asan && $sanitizers $command"
+	echo "asan_$name $((2 * limit)) cd $(printf %q "$asan") && $sanitizers $command"
 done <"$here/tests.list" >"$list"
 if [ ! -s "$list" ]; then
 	echo "$0: no such test: $*" >&2
