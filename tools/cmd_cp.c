@@ -9,6 +9,7 @@
 #include "opt.h"
 #include "out.h"
 
+#include "cp/gather.h"
 #include "cp/manifest.h"
 #include "cp/racks.h"
 
@@ -25,6 +26,27 @@
 const char *const cp_algorithms[] = {"pipeline", "sequential", "chain",
 				     "tree",	 "hybrid",     NULL};
 
+static const char *const wait_fors[] = {
+	[CP_WAIT_ANY] = "any",
+	[CP_WAIT_MOST] = "most",
+	[CP_WAIT_ALL] = "all",
+	NULL,
+};
+
+static const char args[] = "[options] FILE... TARGETS\n"
+			   "       " CP_CMD " --serve DIR [options]";
+
+static const char about[] =
+	"Copies files, directories, links, or standard input (-) to many "
+	"machines at once, at\n"
+	"nearly the price of one copy. On each, `" CP_CMD " --serve DIR` "
+	"receives; or --ssh starts it.";
+
+static const char more[] =
+	"TARGETS: HOST[:PORT][:PATH], several apart by commas; "
+	"node[1-64]:/data; [::1]:7450;\n"
+	"@FILE: targets from a file. PATH: a directory at or below DIR.";
+
 static enum opt_verdict parse(int argc, char **argv, struct cp_opts *o,
 			      int *first)
 {
@@ -36,7 +58,15 @@ static enum opt_verdict parse(int argc, char **argv, struct cp_opts *o,
 		 "that name none",
 		 0, UINT16_MAX},
 		{0, "listen", OPT_STR, &o->listen, "HOST",
-		 "--serve: the address to listen on; default all"},
+		 "--serve: the address to listen on; default all with --key "
+		 "or --insecure, else 127.0.0.1"},
+		{0, "insecure", OPT_FLAG, &o->insecure, NULL,
+		 "--serve: other hosts may write here without a key"},
+		{0, "allow", OPT_STR, &o->allow, "LIST",
+		 "--serve: hosts of senders and of other receivers, networks "
+		 "as 10.0.0.0/8"},
+		{0, "max-size", OPT_SIZE, &o->max_size, "BYTES",
+		 "--serve: data of one copy"},
 		{0, "once", OPT_FLAG, &o->once, NULL,
 		 "--serve: end with the first copy, and by its success"},
 		{0, "until-eof", OPT_FLAG, &o->until_eof, NULL,
@@ -64,6 +94,12 @@ static enum opt_verdict parse(int argc, char **argv, struct cp_opts *o,
 		 CP_BLOCK_MIN, CP_BLOCK_MAX},
 		{0, "connect-timeout", OPT_NS, &o->connect_timeout_ns, "TIME",
 		 "how long a target may take to answer"},
+		{0, "wait-for", OPT_CHOICE, &o->wait_for, "SOME",
+		 "targets without which the copy does not begin", 0, 0,
+		 wait_fors},
+		{0, "greeting", OPT_NS, &o->greeting_ns, "TIME",
+		 "so long the others are waited for, when those are there",
+		 1000000, SKEIN_S(3600)},
 		{0, "patience", OPT_NS, &o->patience_ns, "TIME",
 		 "how long one may be silent while others wait for it", 1000000,
 		 SKEIN_S(3600)},
@@ -81,19 +117,11 @@ static enum opt_verdict parse(int argc, char **argv, struct cp_opts *o,
 		 "one JSON object on stdout"},
 		{0},
 	};
-	const struct opt_usage usage = {
-		.cmd = CP_CMD,
-		.args = "[options] FILE... TARGETS\n"
-			"       " CP_CMD " --serve DIR [options]",
-		.about = "Copies files, directories, links, or standard input "
-			 "(-) to many machines at once, at\nnearly the price "
-			 "of one copy. On each, `" CP_CMD " --serve DIR` "
-			 "receives; or --ssh starts it.",
-		.opts = opts,
-		.more = "TARGETS: HOST[:PORT][:PATH], several apart by commas; "
-			"node[1-64]:/data; [::1]:7450;\n@FILE: targets from a "
-			"file. PATH: a directory at or below DIR.",
-	};
+	const struct opt_usage usage = {.cmd = CP_CMD,
+					.args = args,
+					.about = about,
+					.opts = opts,
+					.more = more};
 
 	return opt_parse(&usage, argc, argv, first);
 }
@@ -108,14 +136,19 @@ static int check(const struct cp_opts *o, int operands)
 		out_error(CP_CMD, "--serve takes no files: it receives");
 		return CMD_USAGE;
 	}
-	if (!o->serve && (o->once || o->until_eof || o->listen)) {
-		out_error(CP_CMD, "--once, --until-eof and --listen are "
-				  "--serve's");
+	if (!o->serve && (o->once || o->until_eof || o->listen || o->allow ||
+			  o->max_size || o->insecure)) {
+		out_error(CP_CMD, "--once, --until-eof, --listen, --insecure, "
+				  "--allow and --max-size are --serve's");
 		return CMD_USAGE;
 	}
 	if (!o->serve && operands < (o->hosts ? 1 : 2)) {
 		out_error(CP_CMD,
 			  "wants FILE... and TARGETS: see `" CP_CMD " --help`");
+		return CMD_USAGE;
+	}
+	if (o->insecure && o->key_file) {
+		out_error(CP_CMD, "--key and --insecure exclude each other");
 		return CMD_USAGE;
 	}
 	if (o->racks && o->algorithm != SKEIN_MCAST_HYBRID) {
@@ -235,6 +268,7 @@ int cmd_cp(int argc, char **argv)
 		.ssh_command = "ssh",
 		.remote = "skein",
 		.connect_timeout_ns = SKEIN_S(10),
+		.greeting_ns = SKEIN_S(2),
 		.patience_ns = SKEIN_MS(1500),
 	};
 	int first = 0, rc;

@@ -4,6 +4,7 @@
  */
 #include "cmd.h"
 #include "cmds.h"
+#include "guard.h"
 #include "opt.h"
 #include "out.h"
 
@@ -29,6 +30,7 @@ struct serve_opts {
 	const char *pin;
 	int cpu; /* of pin */
 	uint64_t memory;
+	bool insecure;
 	bool json;
 };
 
@@ -39,6 +41,8 @@ static enum opt_verdict parse(int argc, char **argv, struct serve_opts *o)
 	const struct opt opts[] = {
 		{'l', "listen", OPT_STR, &o->listen, "ADDR",
 		 "HOST:PORT; port 0: a free one"},
+		{0, "insecure", OPT_FLAG, &o->insecure, NULL,
+		 "other hosts may read and write: there is no key"},
 		{'t', "threads", OPT_U32, &o->threads, "N",
 		 "threads, each with its part of the keys", 1, KV_SHARDS_MAX},
 		{0, "workers", OPT_U32, &o->workers, "N",
@@ -78,6 +82,9 @@ static enum opt_verdict parse(int argc, char **argv, struct serve_opts *o)
 					"together: workers are Skein's");
 		return OPT_BAD;
 	}
+	if (v == OPT_RUN && !o->insecure &&
+	    !guard_may_listen(CMD " serve", o->listen, "--insecure"))
+		return OPT_BAD;
 	if (v == OPT_RUN && kv_pin_parse(o->pin, o->threads, &o->cpu)) {
 		out_error(CMD " serve",
 			  "--pin=%s: there are not that many CPUs", o->pin);

@@ -36,7 +36,8 @@ static const char about[] =
 	"  atomic  fetch-and-add or compare-and-swap of 8 bytes\n"
 	"  rpc     a call of libskein that echoes its bytes\n"
 	"\n"
-	"Start it without HOST on one machine and with HOST on another, or with\n"
+	"Start it without HOST on one machine (with --insecure, for clients of\n"
+	"other hosts) and with HOST on another, or with\n"
 	"--self for both ends here, as two processes on two cores. A ping-pong's\n"
 	"time is the whole round trip (perftest prints half of it).";
 
@@ -158,6 +159,9 @@ static int check(const struct perf_opts *o)
 		return bad("--gid-index is for write, read, send and atomic");
 	if (o->self && o->host)
 		return bad("--self runs both ends here: leave out HOST");
+	if (o->insecure && (o->self || o->host))
+		return bad("--insecure is the server's: leave out HOST and "
+			   "--self");
 	if (o->cores && !o->self)
 		return bad("--cores is for --self");
 	return check_sharing(o);
@@ -190,14 +194,17 @@ struct raw_opts {
 	uint32_t wait; /* 0: auto; else that of perf_wait_names, plus 1 */
 };
 
+static const char *const waits[] = {"auto",	"spin",	 "poll",
+				    "adaptive", "event", NULL};
+
 static enum opt_verdict parse(struct perf_opts *o, struct raw_opts *raw,
 			      int argc, char **argv, int *first)
 {
-	static const char *const waits[] = {"auto",	"spin",	 "poll",
-					    "adaptive", "event", NULL};
 	const struct opt opts[] = {
 		{0, "self", OPT_FLAG, &o->self,
 		 .help = "run both ends on this host, on two cores"},
+		{0, "insecure", OPT_FLAG, &o->insecure,
+		 .help = "server: clients of other hosts, too, without a key"},
 		{0, "lat", OPT_FLAG, &o->lat,
 		 .help = "latency: one outstanding (the default)"},
 		{0, "bw", OPT_FLAG, &raw->bw,

@@ -23,6 +23,9 @@ struct cp_opts {
 	/* the receiver */
 	const char *serve;
 	const char *listen;
+	const char *allow;
+	uint64_t max_size;
+	bool insecure;
 	bool once;
 	bool until_eof;
 	/* the sender */
@@ -41,6 +44,8 @@ struct cp_opts {
 	uint64_t limit_rate;
 	uint64_t block_size; /* 0: by what is sent */
 	uint64_t connect_timeout_ns;
+	uint64_t greeting_ns;
+	uint32_t wait_for;
 	uint64_t patience_ns;
 	char *const *operand; /* files; targets are taken off */
 	int operands;

@@ -5,6 +5,7 @@
  */
 #include "cmd.h"
 #include "cp.h"
+#include "guard.h"
 #include "out.h"
 
 #include "cp/serve.h"
@@ -121,22 +122,60 @@ static int serve_until(const struct cp_opts *o, struct cp_serve *serve)
 	return o->once ? CMD_FAILED : CMD_OK;
 }
 
+/* Where it listens. Without a key other hosts are served only when that was
+ * said. */
+static int choose_listen(const struct cp_opts *o, char *buf, size_t len)
+{
+	bool open = o->key_file || o->insecure;
+	const char *host = o->listen;
+
+	if (!host)
+		host = open ? "" : "127.0.0.1";
+	if (!open && !guard_is_loopback(host)) {
+		out_error(CP_CMD,
+			  "--listen %s is reached from other hosts, which "
+			  "would write below %s without being asked for "
+			  "anything: give --key FILE, or --insecure",
+			  host, o->serve);
+		return -EACCES;
+	}
+	snprintf(buf, len, "%s:%u", host, o->port);
+	return 0;
+}
+
+/* Hosts that it has to do with; without a key and a word, this one. */
+static int choose_allow(const struct cp_opts *o, struct cp_allow *allow,
+			bool *any)
+{
+	struct cp_err err = {""};
+	int rc = 0;
+
+	*any = !o->allow && (o->key_file || o->insecure);
+	if (o->allow)
+		rc = cp_allow_add(allow, o->allow, &err);
+	else if (!*any)
+		rc = cp_allow_loopback(allow);
+	if (rc)
+		out_error(CP_CMD, "%s", err.text[0] ? err.text : "no memory");
+	return rc;
+}
+
 static int receive(const struct cp_opts *o, struct skein_ctx *ctx,
+		   const char *listen, const struct cp_allow *allow,
 		   const sigset_t *ends)
 {
-	char listen[300];
 	struct cp_serve_attr attr = {
 		.ctx = ctx,
 		.mcast = &cp_mcast_real,
 		.listen = listen,
 		.dir = o->serve,
+		.allow = allow,
+		.max_size = o->max_size,
 	};
 	struct ender e = {.until_eof = o->until_eof};
 	struct cp_err err = {""};
 	int rc;
 
-	snprintf(listen, sizeof(listen), "%s:%u", o->listen ? o->listen : "",
-		 o->port);
 	rc = cp_serve_open(&attr, &e.serve, &err);
 	if (rc) {
 		out_error(CP_CMD, "%s", err.text);
@@ -161,12 +200,21 @@ int cp_recv_main(const struct cp_opts *o)
 {
 	struct out_log log = {0};
 	struct skein_ctx *ctx;
+	struct cp_allow allow = {0};
 	struct cp_key key;
+	char listen[300];
 	sigset_t ends;
+	bool any;
 	int rc;
 
+	if (choose_listen(o, listen, sizeof(listen)) ||
+	    choose_allow(o, &allow, &any)) {
+		cp_allow_fini(&allow);
+		return CMD_USAGE;
+	}
+	rc = CMD_FAILED;
 	if (cp_key_read(o->key_file, &key))
-		return CMD_FAILED;
+		goto out;
 	/* before any thread starts: they inherit it */
 	sigemptyset(&ends);
 	sigaddset(&ends, SIGTERM);
@@ -175,10 +223,12 @@ int cp_recv_main(const struct cp_opts *o)
 	/* a file that is too large is an error of that file */
 	signal(SIGXFSZ, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
-	if (cp_ctx_open(o, &key, &log, &ctx))
-		return CMD_FAILED;
-	rc = receive(o, ctx, &ends);
-	skein_ctx_close(ctx);
+	if (!cp_ctx_open(o, &key, &log, &ctx)) {
+		rc = receive(o, ctx, listen, any ? NULL : &allow, &ends);
+		skein_ctx_close(ctx);
+	}
 	explicit_bzero(&key, sizeof(key));
+out:
+	cp_allow_fini(&allow);
 	return rc;
 }

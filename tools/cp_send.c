@@ -29,6 +29,7 @@ struct sender {
 	const struct cp_opts *o;
 	struct cp_tree tree;
 	struct cp_result *results;
+	bool *told; /* the user knows already what became of the target */
 	struct cp_totals totals;
 	struct cp_err err;
 	struct cp_meter meter;
@@ -54,6 +55,16 @@ static void show(void *arg, const struct cp_progress *p)
 		fprintf(stderr, "\r%s\033[K", line);
 		fflush(stderr);
 	}
+}
+
+static void missing(void *arg, const struct cp_result *r)
+{
+	struct sender *s = arg;
+
+	if (s->terminal)
+		fprintf(stderr, "\r\033[K");
+	out_error(CP_CMD, "begins without %s: %s", r->addr, r->text);
+	s->told[r - s->results] = true;
 }
 
 static uint32_t block_size_for(uint64_t stream_len)
@@ -154,7 +165,7 @@ static int report(struct sender *s, int rc)
 	if (rc && rc != -EIO)
 		out_error(CP_CMD, "%s", s->err.text);
 	for (size_t i = 0; i < s->o->targets.n && (!rc || rc == -EIO); i++)
-		if (s->results[i].status)
+		if (s->results[i].status && !s->told[i])
 			out_error(CP_CMD, "%s: %s", s->results[i].addr,
 				  s->results[i].text);
 	if (s->o->json)
@@ -185,7 +196,10 @@ static int send_it(struct sender *s, const struct cp_key *key)
 		.racks = o->rack,
 		.limit_rate = o->limit_rate,
 		.connect_timeout_ns = o->connect_timeout_ns,
+		.wait_for = (enum cp_wait_for)o->wait_for,
+		.greeting_ns = o->greeting_ns,
 		.patience_ns = o->patience_ns,
+		.missing = missing,
 		.progress = show,
 		.arg = s,
 	};
@@ -236,13 +250,15 @@ int cp_send_main(struct cp_opts *o)
 	if (!o->block_size)
 		s.tree.m.block_size = block_size_for(s.tree.m.stream_len);
 	s.results = calloc(o->targets.n, sizeof(*s.results));
-	if (s.results) {
+	s.told = calloc(o->targets.n, sizeof(*s.told));
+	if (s.results && s.told) {
 		rc = with_targets(&s, o);
 	} else {
 		out_error(CP_CMD, "no memory");
 		rc = CMD_FAILED;
 	}
 	free(s.results);
+	free(s.told);
 	cp_tree_fini(&s.tree);
 	return rc;
 }

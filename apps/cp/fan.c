@@ -68,59 +68,6 @@ unsigned cp_job_live(const struct cp_job *job)
 	return n;
 }
 
-static void on_state(void *arg, struct skein_conn *conn,
-		     enum skein_conn_state state)
-{
-	struct cp_job *job = arg;
-
-	pthread_mutex_lock(&job->lock);
-	pthread_cond_broadcast(&job->wake);
-	pthread_mutex_unlock(&job->lock);
-}
-
-static void wait_connected(struct cp_job *job, struct cp_peer *p)
-{
-	enum skein_conn_state state;
-	const char *text = "";
-	int rc;
-
-	pthread_mutex_lock(&job->lock);
-	while ((state = skein_conn_state(p->conn)) == SKEIN_CONN_CONNECTING)
-		pthread_cond_wait(&job->wake, &job->lock);
-	pthread_mutex_unlock(&job->lock);
-	if (state == SKEIN_CONN_READY)
-		return;
-	rc = skein_conn_error(p->conn, &text);
-	cp_peer_fail(p, rc ? rc : -ENOTCONN, "%s",
-		     *text ? text : skein_strerror(rc));
-}
-
-void cp_fan_connect(struct cp_job *job)
-{
-	struct skein_conn_attr attr = {
-		.size = sizeof(attr),
-		.timeout_ns = job->attr.connect_timeout_ns,
-		.retries = 100, /* the deadline ends them */
-		.on_state = on_state,
-		.arg = job,
-	};
-
-	for (size_t i = 0; i < job->n; i++) {
-		struct cp_peer *p = &job->peer[i];
-		int rc = skein_conn_open_async(job->attr.ctx, p->result->addr,
-					       &attr, &p->conn);
-
-		if (!rc)
-			continue;
-		p->conn = NULL;
-		cp_peer_fail(p, rc, "cannot connect to %s: %s", p->result->addr,
-			     skein_strerror(rc));
-	}
-	for (size_t i = 0; i < job->n; i++)
-		if (job->peer[i].live)
-			wait_connected(job, &job->peer[i]);
-}
-
 static void on_answer(void *arg, const struct skein_rpc_result *res)
 {
 	struct cp_peer *p = arg;
@@ -229,7 +176,7 @@ int cp_fan_plain(struct cp_job *job, enum cp_call which, const char *what)
 	return cp_fan(job, &fan);
 }
 
-static int take_status(struct cp_peer *p, struct bytes_in *in, void *arg)
+int cp_take_status(struct cp_peer *p, struct bytes_in *in, void *arg)
 {
 	int rc = cp_get_status(in, &p->st);
 
@@ -248,7 +195,7 @@ int cp_fan_status(struct cp_job *job)
 		.req_max = 8,
 		.resp_max = CP_ERR_MAX + 64,
 		.make = make_plain,
-		.take = take_status,
+		.take = cp_take_status,
 	};
 
 	return cp_fan(job, &fan);

@@ -30,6 +30,12 @@ struct encoded {
 	uint64_t off; /* of the chunk that is sent */
 };
 
+/* Which members the next call names. */
+struct naming {
+	const char **v;
+	uint32_t count, first, said;
+};
+
 static bool addr_of(const struct cp_job_attr *attr, const struct cp_target *t,
 		    struct cp_result *result)
 {
@@ -106,7 +112,8 @@ static int take_open(struct cp_peer *p, struct bytes_in *in, void *arg)
 	return rc;
 }
 
-/* Opens the copy at all; asks those again that are busy. */
+/* Opens the copy at all; asks those again that are busy: while others are
+ * there that would go on, no longer than a greeting may take. */
 static int open_all(struct cp_job *job, struct encoded *m)
 {
 	struct cp_fan fan = {
@@ -118,18 +125,24 @@ static int open_all(struct cp_job *job, struct encoded *m)
 		.take = take_open,
 		.arg = m,
 	};
-	uint64_t end = cp_now_ns() + BUSY_NS;
+	uint64_t begun = cp_now_ns(), busy_ns = BUSY_NS;
 	bool busy = true, late = false;
+	size_t open = 0;
 	int rc = 0;
 
 	while (busy && !rc) {
 		rc = cp_fan(job, &fan);
 		busy = false;
-		late = cp_now_ns() > end;
+		if (open && job->attr.greeting_ns &&
+		    job->attr.wait_for != CP_WAIT_ALL &&
+		    job->attr.greeting_ns < busy_ns)
+			busy_ns = job->attr.greeting_ns;
+		late = cp_now_ns() > begun + busy_ns;
 		for (size_t i = 0; i < job->n && !rc; i++) {
 			struct cp_peer *p = &job->peer[i];
 
 			p->skip = p->live && p->st.status != -EBUSY;
+			open += p->skip;
 			if (!p->live || p->skip)
 				continue;
 			if (late)
@@ -143,6 +156,44 @@ static int open_all(struct cp_job *job, struct encoded *m)
 	}
 	for (size_t i = 0; i < job->n; i++)
 		job->peer[i].skip = false;
+	return rc;
+}
+
+static void make_members(struct cp_peer *p, struct bytes_out *out, void *arg)
+{
+	struct naming *n = arg;
+
+	n->said = cp_put_members(out, p->session, n->v + n->first,
+				 n->count - n->first);
+}
+
+/* Receivers dial nobody but the copy's members: all targets that are live. */
+static int name_members(struct cp_job *job)
+{
+	struct naming n = {0};
+	struct cp_fan fan = {
+		.call = CP_CALL_MEMBERS,
+		.what = "naming the members",
+		.req_max = CP_CHUNK + 64,
+		.resp_max = CP_ERR_MAX + 64,
+		.make = make_members,
+		.take = cp_take_status,
+		.arg = &n,
+	};
+	int rc = 0;
+
+	n.v = calloc(job->n + 1, sizeof(char *));
+	if (!n.v)
+		return cp_fail(job->err, -ENOMEM, "no memory");
+	for (size_t i = 0; i < job->n; i++)
+		if (job->peer[i].live)
+			n.v[n.count++] = job->peer[i].result->addr;
+	while (n.first < n.count && !rc) {
+		n.said = n.count; /* nobody is live any more */
+		rc = cp_fan(job, &fan);
+		n.first += n.said;
+	}
+	free(n.v);
 	return rc;
 }
 
@@ -183,6 +234,8 @@ static int open_copy(struct cp_job *job)
 		return cp_fail_sys(job->err, rc, "the manifest");
 	cp_manifest_id(m.buf, m.len, m.id);
 	rc = open_all(job, &m);
+	if (!rc)
+		rc = name_members(job);
 	if (!rc)
 		rc = send_manifest(job, &m);
 	free(m.buf);
@@ -464,8 +517,9 @@ static int run(struct cp_job *job)
 	bool resume = job->attr.flags & CP_FLAG_RESUME;
 	int rc;
 
-	cp_fan_connect(job);
-	rc = open_copy(job);
+	rc = cp_connect(job);
+	if (!rc)
+		rc = open_copy(job);
 	if (!rc && resume)
 		rc = hash_source(job);
 	if (!rc)
@@ -515,12 +569,16 @@ int cp_job_run(const struct cp_job_attr *attr, struct cp_result *results,
 		.attr = *attr,
 		.err = err,
 		.lock = PTHREAD_MUTEX_INITIALIZER,
-		.wake = PTHREAD_COND_INITIALIZER,
 	};
+	pthread_condattr_t monotonic;
 	int rc = cp_layout_init(&job.layout, &attr->tree->m);
 
 	if (rc)
 		return cp_fail(err, rc, "no memory");
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&job.wake, &monotonic);
+	pthread_condattr_destroy(&monotonic);
 	job.blocks = cp_layout_blocks(&job.layout);
 	rc = cp_source_open(&job.source, attr->tree, &job.layout);
 	if (rc) {
@@ -536,6 +594,7 @@ int cp_job_run(const struct cp_job_attr *attr, struct cp_result *results,
 	free(job.peer);
 	cp_source_close(&job.source);
 out_layout:
+	pthread_cond_destroy(&job.wake);
 	cp_layout_fini(&job.layout);
 	*totals = job.totals;
 	if (!rc && totals->failed)

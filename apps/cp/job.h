@@ -9,6 +9,7 @@
 #ifndef CP_JOB_H
 #define CP_JOB_H
 
+#include "cp/gather.h"
 #include "cp/mcast_ops.h"
 #include "cp/proto.h"
 #include "cp/targets.h"
@@ -24,6 +25,8 @@ struct cp_progress {
 	unsigned receivers;
 };
 
+struct cp_result;
+
 struct cp_job_attr {
 	struct skein_ctx *ctx; /* with a background thread */
 	const struct cp_mcast_ops *mcast;
@@ -38,10 +41,17 @@ struct cp_job_attr {
 	const uint32_t *racks;
 	uint64_t limit_rate; /* bytes a second that are read; 0: none */
 	uint64_t connect_timeout_ns;
+	/* which targets must answer before the copy begins; when those do it
+	 * waits for the others until greeting_ns have passed; 0: as long as
+	 * connect_timeout_ns */
+	enum cp_wait_for wait_for;
+	uint64_t greeting_ns;
 	/* how long a receiver may be silent while others wait for it; 0:
 	 * multicast's default */
 	uint64_t patience_ns;
 	void (*progress)(void *arg, const struct cp_progress *p);
+	/* the copy begins without this target; may be NULL */
+	void (*missing)(void *arg, const struct cp_result *r);
 	void *arg;
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * job_in.h - the inside of the sender, for job.c (the order of things), fan.c
- * (one call to all receivers), lack.c (who lacks which blocks) and
+ * job_in.h - the inside of the sender, for job.c (the order of things),
+ * connect.c (who takes part), fan.c (one call to all receivers), lack.c (who lacks which blocks) and
  * job_round.c (a round of multicast).
  */
 #ifndef CP_JOB_IN_H
@@ -47,6 +47,7 @@ struct cp_job {
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 	size_t under_way; /* calls */
+	bool news;	  /* a connection has another state */
 };
 
 uint64_t cp_now_ns(void);
@@ -61,8 +62,10 @@ void cp_peer_fail(struct cp_peer *p, int status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 unsigned cp_job_live(const struct cp_job *job);
 
-/* fan.c: connects to all; who does not answer is failed. */
-void cp_fan_connect(struct cp_job *job);
+/* connect.c: connects to all; each that takes no part is failed. -ENOMEM, else
+ * 0. */
+int cp_connect(struct cp_job *job);
+/* fan.c. */
 /* A call to every live peer that is not skipped; waits for all answers. make()
  * writes the request; take() reads an answer, in the caller's thread: an error
  * fails the peer. Either may be NULL. */
@@ -78,6 +81,8 @@ struct cp_fan {
 int cp_fan(struct cp_job *job, const struct cp_fan *fan);
 /* Calls that say nothing but the session. */
 int cp_fan_plain(struct cp_job *job, enum cp_call call, const char *what);
+/* For answers that are a status: FAILED fails the peer. */
+int cp_take_status(struct cp_peer *p, struct bytes_in *in, void *arg);
 /* Asks for the status of all once. */
 int cp_fan_status(struct cp_job *job);
 /* ... until all are in one of the two phases. FAILED ones are failed. */

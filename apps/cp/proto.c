@@ -157,22 +157,26 @@ void cp_put_round(struct bytes_out *out, uint64_t session,
 	}
 }
 
+static int get_addr(struct bytes_in *in, const char **addr)
+{
+	uint16_t len = bytes_get_u16(in);
+	const uint8_t *p = bytes_get(in, len);
+
+	if (!p || !len || len > CP_MEMBER_MAX || memchr(p, 0, len))
+		return -EBADMSG;
+	*addr = strndup((const char *)p, len);
+	return *addr ? 0 : -ENOMEM;
+}
+
 static int get_members(struct bytes_in *in, struct cp_round *r)
 {
-	for (uint32_t i = 0; i < r->count; i++) {
-		const uint8_t *p;
-		uint16_t len;
+	int rc = 0;
 
+	for (uint32_t i = 0; i < r->count && !rc; i++) {
 		r->racks[i] = bytes_get_u32(in);
-		len = bytes_get_u16(in);
-		p = bytes_get(in, len);
-		if (!p || !len || len > CP_MEMBER_MAX || memchr(p, 0, len))
-			return -EBADMSG;
-		r->members[i] = strndup((const char *)p, len);
-		if (!r->members[i])
-			return -ENOMEM;
+		rc = get_addr(in, &r->members[i]);
 	}
-	return 0;
+	return rc;
 }
 
 static int get_ranges(struct bytes_in *in, uint64_t blocks, struct cp_round *r)
@@ -223,6 +227,54 @@ int cp_get_round(struct bytes_in *in, uint64_t blocks, struct cp_round *r)
 	}
 	*r = new;
 	return 0;
+}
+
+uint32_t cp_put_members(struct bytes_out *out, uint64_t session,
+			const char *const *v, uint32_t count)
+{
+	uint32_t n = 0;
+	size_t len = 12;
+
+	while (n < count && len + 2 + strlen(v[n]) <= CP_CHUNK)
+		len += 2 + strlen(v[n++]);
+	bytes_put_u64(out, session);
+	bytes_put_u32(out, n);
+	for (uint32_t i = 0; i < n; i++) {
+		bytes_put_u16(out, (uint16_t)strlen(v[i]));
+		bytes_put_mem(out, v[i], strlen(v[i]));
+	}
+	return n;
+}
+
+int cp_get_members(struct bytes_in *in, struct cp_members *m)
+{
+	struct cp_members new = {.count = bytes_get_u32(in)};
+	int rc = 0;
+
+	/* each takes three bytes at least */
+	if (in->failed || !new.count || new.count > bytes_left(in) / 3)
+		return -EBADMSG;
+	new.v = calloc(new.count, sizeof(*new.v));
+	if (!new.v)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < new.count && !rc; i++)
+		rc = get_addr(in, &new.v[i]);
+	if (!rc)
+		rc = end(in);
+	if (rc) {
+		cp_members_fini(&new);
+		return rc;
+	}
+	*m = new;
+	return 0;
+}
+
+void cp_members_fini(struct cp_members *m)
+{
+	for (uint32_t i = 0; m->v && i < m->count; i++)
+		free((char *)m->v[i]);
+	free(m->v);
+	*m = (struct cp_members){0};
 }
 
 void cp_round_fini(struct cp_round *r)

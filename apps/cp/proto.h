@@ -19,8 +19,8 @@
 #include "cp/manifest.h"
 
 enum {
-	CP_PROTO_VERSION = 1,
-	CP_CHUNK = 64 << 10, /* of manifests and lists in one call */
+	CP_PROTO_VERSION = 2, /* 2: MEMBERS */
+	CP_CHUNK = 64 << 10,  /* of manifests and lists in one call */
 	CP_CHUNK_SUMS = CP_CHUNK / 8,
 	CP_CHUNK_FILES = CP_CHUNK / CP_ID_LEN,
 	CP_MEMBER_MAX = 300, /* "HOST:PORT" */
@@ -38,6 +38,7 @@ enum cp_call {
 	CP_CALL_CHECK,
 	CP_CALL_COMMIT,
 	CP_CALL_ABORT,
+	CP_CALL_MEMBERS,
 };
 
 enum {
@@ -114,6 +115,18 @@ int cp_get_status(struct bytes_in *in, struct cp_status *st);
 void cp_put_opened(struct bytes_out *out, uint64_t session,
 		   const struct cp_status *st);
 int cp_get_opened(struct bytes_in *in, uint64_t *session, struct cp_status *st);
+
+/* Some of the copy's members: "HOST:PORT" each. */
+struct cp_members {
+	uint32_t count;
+	const char **v; /* count */
+};
+/* As many of v as fit in len bytes of a request, and how many those are. */
+uint32_t cp_put_members(struct bytes_out *out, uint64_t session,
+			const char *const *v, uint32_t count);
+/* Behind the session; each is allocated. -ENOMEM too. */
+int cp_get_members(struct bytes_in *in, struct cp_members *m);
+void cp_members_fini(struct cp_members *m);
 
 void cp_put_list(struct bytes_out *out, const struct cp_list *list);
 /* The head alone; items of item_len bytes follow, exactly (0: none do). */

@@ -23,7 +23,7 @@ struct handler {
 };
 
 enum {
-	CALLS = CP_CALL_ABORT - CP_CALL_OPEN + 1,
+	CALLS = CP_CALL_MEMBERS - CP_CALL_OPEN + 1,
 };
 
 struct cp_serve {
@@ -86,11 +86,19 @@ static int new_session(struct cp_serve *serve, struct skein_conn *conn,
 		.mcast = serve->attr.mcast,
 		.root = serve->root,
 		.open = open,
+		.allow = serve->attr.allow,
+		.max_size = serve->attr.max_size,
 		.ended = on_ended,
 		.arg = serve,
 	};
 	char path[CP_PATH_MAX + 1], rel[CP_PATH_MAX + 1];
+	const char *from = skein_conn_peer(conn);
 	int rc;
+
+	if (attr.allow && !cp_allow_has(attr.allow, from))
+		return cp_fail(err, -EACCES,
+			       "%s may not copy to this receiver (--allow)",
+			       from);
 
 	memcpy(path, open->path, open->path_len);
 	path[open->path_len] = 0;
@@ -151,6 +159,26 @@ static int on_open(struct cp_serve *serve, struct skein_rpc_req *req)
 		st.phase = CP_FAILED;
 	memcpy(st.text, err.text, sizeof(st.text));
 	cp_put_opened(&out, serve->number, &st);
+	return answer(req, &out);
+}
+
+/* Answers with the status: it says which host is not allowed. */
+static int on_members(struct cp_serve *serve, struct skein_rpc_req *req)
+{
+	uint8_t buf[CP_ERR_MAX + 64];
+	struct bytes_out out = bytes_out(buf, sizeof(buf));
+	struct bytes_in in = request(req);
+	struct cp_session *s = session_of(serve, req, bytes_get_u64(&in));
+	struct cp_status st;
+	int rc;
+
+	if (in.failed || !s)
+		return -EPROTO;
+	rc = cp_session_members(s, &in);
+	if (rc)
+		return rc;
+	cp_session_status(s, &st);
+	cp_put_status(&out, &st);
 	return answer(req, &out);
 }
 
@@ -277,11 +305,12 @@ static int handle_all(struct cp_serve *serve)
 		uint16_t id;
 		int (*fn)(struct cp_serve *, struct skein_rpc_req *);
 	} calls[CALLS] = {
-		{CP_CALL_OPEN, on_open},     {CP_CALL_MANIFEST, on_manifest},
-		{CP_CALL_STATUS, on_status}, {CP_CALL_HAVE, on_have},
-		{CP_CALL_ROUND, on_round},   {CP_CALL_SUMS, on_sums},
-		{CP_CALL_FILES, on_files},   {CP_CALL_CHECK, on_check},
-		{CP_CALL_COMMIT, on_commit}, {CP_CALL_ABORT, on_abort},
+		{CP_CALL_OPEN, on_open},       {CP_CALL_MANIFEST, on_manifest},
+		{CP_CALL_STATUS, on_status},   {CP_CALL_HAVE, on_have},
+		{CP_CALL_ROUND, on_round},     {CP_CALL_SUMS, on_sums},
+		{CP_CALL_FILES, on_files},     {CP_CALL_CHECK, on_check},
+		{CP_CALL_COMMIT, on_commit},   {CP_CALL_ABORT, on_abort},
+		{CP_CALL_MEMBERS, on_members},
 	};
 	int rc = 0;
 

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 
+#include "cp/allow.h"
 #include "cp/mcast_ops.h"
 #include "cp/proto.h"
 
@@ -19,6 +20,9 @@ struct cp_serve_attr {
 	const struct cp_mcast_ops *mcast;
 	const char *listen; /* "HOST:PORT" */
 	const char *dir;    /* that is served */
+	/* hosts of senders and members; NULL: any. Outlives it. */
+	const struct cp_allow *allow;
+	uint64_t max_size; /* bytes of data of one copy; 0: any */
 };
 
 int cp_serve_open(const struct cp_serve_attr *attr, struct cp_serve **serve,

@@ -4,6 +4,8 @@
  */
 #include "cp/session_in.h"
 
+#include "cp/targets.h"
+
 #include "base/assert.h"
 
 #include <errno.h>
@@ -77,6 +79,12 @@ static int prepare(struct cp_session *s, struct cp_err *err)
 		return rc;
 	free(s->text);
 	s->text = NULL;
+	if (s->attr.max_size && s->m.stream_len > s->attr.max_size)
+		return cp_fail(err, -EFBIG,
+			       "%llu bytes are more than this receiver takes: "
+			       "%llu (--max-size)",
+			       (unsigned long long)s->m.stream_len,
+			       (unsigned long long)s->attr.max_size);
 	rc = cp_layout_init(&s->layout, &s->m);
 	if (rc)
 		return cp_fail(err, rc, "no memory");
@@ -278,6 +286,9 @@ void cp_session_free(struct cp_session *s)
 	cp_round_fini(&s->round);
 	cp_layout_fini(&s->layout);
 	cp_manifest_fini(&s->m);
+	for (size_t i = 0; i < s->members; i++)
+		free((char *)s->member[i]);
+	free(s->member);
 	free(s->text);
 	free(s->sums);
 	free(s->files);
@@ -358,6 +369,79 @@ int cp_session_have(struct cp_session *s, uint64_t first, uint32_t count,
 	return out->failed ? -EMSGSIZE : 0;
 }
 
+/* The session ends before it has begun to work. */
+static void refuse(struct cp_session *s, const struct cp_err *err)
+{
+	pthread_mutex_lock(&s->lock);
+	if (may_become(s, CP_FAILED)) {
+		s->st.phase = CP_FAILED;
+		s->st.status = -EACCES;
+		memcpy(s->st.text, err->text, sizeof(s->st.text));
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+int cp_session_members(struct cp_session *s, struct bytes_in *in)
+{
+	struct cp_members more = {0};
+	struct cp_err err;
+	const char **p;
+	int rc;
+
+	if (!idle_in(s, CP_OPENING))
+		return -EPROTO;
+	rc = cp_get_members(in, &more);
+	if (rc)
+		return rc;
+	rc = -EMSGSIZE;
+	if (more.count > CP_TARGETS_MAX - s->members)
+		goto out;
+	for (uint32_t i = 0; i < more.count; i++) {
+		if (!s->attr.allow || cp_allow_has(s->attr.allow, more.v[i]))
+			continue;
+		cp_fail(&err, -EACCES,
+			"%s is among the targets, and this receiver has to do "
+			"with other hosts only (--allow)",
+			more.v[i]);
+		refuse(s, &err);
+		rc = 0;
+		goto out;
+	}
+	p = realloc(s->member, (s->members + more.count) * sizeof(char *));
+	rc = p ? 0 : -ENOMEM;
+	if (rc)
+		goto out;
+	s->member = p;
+	memcpy(p + s->members, more.v, more.count * sizeof(char *));
+	s->members += more.count;
+	s->sorted = false;
+	more.count = 0; /* they are the session's now */
+out:
+	cp_members_fini(&more);
+	return rc;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Is each member of the round, but for the sender, one of the copy's? */
+static bool members_known(struct cp_session *s)
+{
+	const struct cp_round *r = &s->round;
+
+	if (!s->sorted && s->members)
+		qsort(s->member, s->members, sizeof(char *), by_name);
+	s->sorted = true;
+	for (uint32_t i = 1; i < r->count; i++)
+		if (!s->members ||
+		    !bsearch(&r->members[i], s->member, s->members,
+			     sizeof(char *), by_name))
+			return false;
+	return true;
+}
+
 int cp_session_round(struct cp_session *s, struct bytes_in *in)
 {
 	int rc;
@@ -367,6 +451,10 @@ int cp_session_round(struct cp_session *s, struct bytes_in *in)
 	rc = cp_get_round(in, s->blocks, &s->round);
 	if (rc)
 		return rc;
+	if (!members_known(s)) {
+		cp_round_fini(&s->round);
+		return -EACCES;
+	}
 	return start(s, CP_READY, CP_RECEIVING, CP_WORK_ROUND);
 }
 

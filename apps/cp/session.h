@@ -10,6 +10,7 @@
 #ifndef CP_SESSION_H
 #define CP_SESSION_H
 
+#include "cp/allow.h"
 #include "cp/mcast_ops.h"
 #include "cp/proto.h"
 
@@ -21,6 +22,9 @@ struct cp_session_attr {
 	int root;	  /* of what is served; outlives the session */
 	const char *path; /* below it */
 	const struct cp_open *open;
+	/* hosts that may be members; NULL: any. Outlives the session. */
+	const struct cp_allow *allow;
+	uint64_t max_size; /* bytes of data of one copy; 0: any */
 	/* The worker has ended: the session may be freed. From that thread. */
 	void (*ended)(void *arg, struct cp_session *s);
 	void *arg;
@@ -30,6 +34,9 @@ int cp_session_new(const struct cp_session_attr *attr, struct cp_session **s);
 /* The worker has ended, or cp_session_drop() was called before; waits for it. */
 void cp_session_free(struct cp_session *s);
 
+/* More of the copy's members: only these are dialled. A host that is not
+ * allowed ends the session, and the status says which. */
+int cp_session_members(struct cp_session *s, struct bytes_in *in);
 /* The sender's calls: 0, or a negative error that is its status. None
  * blocks. */
 int cp_session_manifest(struct cp_session *s, uint64_t off, const void *data,

@@ -45,6 +45,11 @@ struct cp_session {
 	uint8_t *files; /* of files, in the order of entries */
 	uint64_t file_count;
 	struct cp_round round;
+	/* The calls': the copy's own members, sorted when the first round
+	 * comes. */
+	const char **member;
+	size_t members;
+	bool sorted;
 
 	/* Of a round, under lock. */
 	struct {

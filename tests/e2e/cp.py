@@ -36,7 +36,8 @@ class Receiver:
              f'{self.dir} && exec "$@"', 'sh']
         self.process = case.start(
             [*words, tool(), 'cp', '--serve', self.dir, '--port', 0,
-             '--listen', DEVICES.host, *options],
+             '--listen', DEVICES.host,
+             *([] if '--key' in options else DEVICES.exposed), *options],
             name=f'receiver {number}', device=DEVICES.server, limits=limits)
         match = self.process.expect(r'listening on (\S+), serving (\S+), dev')
         self.address = match.group(1)

@@ -106,6 +106,11 @@ class Devices:
     def listen(self):
         return self.host + ':0'
 
+    @property
+    def exposed(self):
+        """What a server of the tool wants to be told of that address."""
+        return [] if self.host.startswith('127.') else ['--insecure']
+
 
 DEVICES = Devices(os.environ)
 MODE = Mode(os.environ)

@@ -206,6 +206,44 @@ def a_key():
         finish(case, group)
 
 
+def safe_by_default():
+    """Without a key or a word it serves this host, and says why not others."""
+    with Case() as case:
+        name = os.path.join(case.folder, 'f')
+        write(name, content(1000))
+        for words, says in [
+                (['--listen', '0.0.0.0'], '--key FILE, or --insecure'),
+                (['--listen', '::'], '--key FILE, or --insecure'),
+                (['--listen', ''], '--key FILE, or --insecure'),
+                (['--insecure', '--key', name], 'exclude each other'),
+                (['--allow', '10.0.0.0/33'], 'no ADDRESS/BITS')]:
+            bad = case.start([tool(), 'cp', '--serve', case.folder, '--port',
+                              0, *words], device=DEVICES.server)
+            bad.exits(2)
+            assert says in bad.text('err'), bad.text('err')
+        for words, host in [([], '127.0.0.1'), (['--insecure'], '')]:
+            open_to = case.start([tool(), 'cp', '--serve', case.folder,
+                                  '--port', 0, *words], device=DEVICES.server)
+            at = open_to.expect(r'listening on (\S+):\d+,').group(1)
+            assert (at == host) if host else at in ('0.0.0.0', '[::]'), at
+            open_to.stop()
+        for words, why in [(['--allow', '10.0.0.0/8'], '--allow'),
+                           (['--max-size', '999'], '--max-size')]:
+            group = receivers(case, 1, *words)
+            got = copy(case, group, name, status=1)
+            assert why in got['targets'][0]['error'], got
+            finish_one(group)
+        group = receivers(case, 1, '--allow', DEVICES.host, '--max-size',
+                          '1000')
+        copy(case, group, name)
+        finish(case, group)
+
+
+def finish_one(group):
+    for receiver in group:
+        receiver.process.stop()
+
+
 def once_and_eof():
     with Case() as case:
         group = receivers(case, 1, '--once')
@@ -264,7 +302,7 @@ def through_ssh():
 ALL = [files_of_all_sizes, every_algorithm, racks_of_a_file, a_sparse_file,
        many_small_files,
        standard_input, command_lines_that_make_no_sense, what_receivers_refuse,
-       a_key, once_and_eof, through_ssh]
+       a_key, safe_by_default, once_and_eof, through_ssh]
 
 if __name__ == '__main__':
     names = sys.argv[1:]

@@ -46,7 +46,7 @@ def failures(folder, taken, refused):
             (['write', '--self', '-d', 'nosuch'], NO_DEVICE, 1),
             (['write', DEVICES.host, '-p', refused], 'Connection refused', 1),
             (['write', '--cores', '0,1'], '--cores', 2),
-            (['write', '-p', taken], 'in use', 1),
+            (['write', '-p', taken, *DEVICES.exposed], 'in use', 1),
         ],
         'kv': [
             ([], 'serve', 2),

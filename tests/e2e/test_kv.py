@@ -16,6 +16,7 @@ if len(sys.argv) > 1:
 def serve(case, transport, *options):
     tcp = [f'--tcp={transport[4:]}'] if transport != 'skein' else []
     server = case.start([tool(), 'kv', 'serve', '--listen', DEVICES.listen,
+                         *DEVICES.exposed,
                          *tcp, *options], name='server',
                         device=DEVICES.server)
     server.address = server.expect(r'listening on (\S+) over').group(1)

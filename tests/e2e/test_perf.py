@@ -226,7 +226,8 @@ def two_hosts():
         for words in (['write'], ['send', '--bw'], ['read', '-t', '8'],
                       ['rpc', '--wait', 'poll'],
                       ['rpc', '-q', '1', '--threads', '2']):
-            server = case.start([tool(), 'perf', words[0], '-p', '0'],
+            server = case.start([tool(), 'perf', words[0], '-p', '0',
+                                 *DEVICES.exposed],
                                 name='server', device=DEVICES.server)
             port = server.expect(r'on port (\d+)$').group(1)
             client = case.start([tool(), 'perf', *words, '-s', '256', '-n',
@@ -284,7 +285,8 @@ def errors():
 
 def wrong_pairing():
     with Case() as case:
-        server = case.start([tool(), 'perf', 'read', '-p', '0'],
+        server = case.start([tool(), 'perf', 'read', '-p', '0',
+                             *DEVICES.exposed],
                             name='server', device=DEVICES.server)
         port = server.expect(r'on port (\d+)$').group(1)
         client = case.start([tool(), 'perf', 'write', '-p', port,
@@ -298,7 +300,8 @@ def peer_killed():
     """The end that is left says so, and does not wait for ever."""
     with Case() as case:
         for victim in ('server', 'client'):
-            server = case.start([tool(), 'perf', 'write', '-p', '0'],
+            server = case.start([tool(), 'perf', 'write', '-p', '0',
+                                 *DEVICES.exposed],
                                 name='server', device=DEVICES.server)
             port = server.expect(r'on port (\d+)$').group(1)
             client = case.start([tool(), 'perf', 'write', '-D', '60', '-p',

@@ -5,7 +5,7 @@
 # small enough for an emulated machine. Every value is verified by the client.
 set -u
 out=$(mktemp)
-SKEIN_DEVICE=$SKEIN_TEST_DEVICE tools/skein kv serve --listen 10.99.0.1:0 \
+SKEIN_DEVICE=$SKEIN_TEST_DEVICE tools/skein kv serve --insecure --listen 10.99.0.1:0 \
 	>"$out" 2>&1 &
 server=$!
 trap 'kill $server 2>/dev/null; wait $server; cat "$out"; rm -f "$out"' EXIT

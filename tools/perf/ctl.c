@@ -245,8 +245,9 @@ int ctl_connect(const char *host, uint32_t port, char *why, size_t why_len,
 	return rc;
 }
 
-/* One socket for both families where the system has IPv6. */
-static int listen_any(uint32_t port, int *fd)
+/* IPv4's loopback alone, or one socket for both families where the system has
+ * IPv6. */
+static int listen_on(uint32_t port, bool loopback, int *fd)
 {
 	struct sockaddr_in6 a6 = {
 		.sin6_family = AF_INET6,
@@ -257,10 +258,13 @@ static int listen_any(uint32_t port, int *fd)
 		.sin_family = AF_INET,
 		.sin_port = htons((uint16_t)port),
 	};
-	int one = 1, zero = 0, rc;
-	bool v6 = true;
-	int s = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int one = 1, zero = 0, rc, s = -1;
+	bool v6 = !loopback;
 
+	if (loopback)
+		a4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	else
+		s = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (s < 0) {
 		v6 = false;
 		s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -294,18 +298,19 @@ static uint32_t port_of(int s)
 	return ntohs(at.sin6_port);
 }
 
-int ctl_accept_one(uint32_t port, uint64_t timeout_ns, char *why,
+int ctl_accept_one(uint32_t port, bool loopback, uint64_t timeout_ns, char *why,
 		   size_t why_len, int *fd)
 {
 	int s = -1, c = -1, rc, one = 1;
 
-	rc = listen_any(port, &s);
+	rc = listen_on(port, loopback, &s);
 	if (rc) {
 		snprintf(why, why_len, "cannot listen on port %u: %s", port,
 			 strerror(-rc));
 		return rc;
 	}
-	fprintf(stderr, "skein perf: waiting for a client on port %u\n",
+	fprintf(stderr, "skein perf: waiting for a client%s on port %u\n",
+		loopback ? " of this host (others: --insecure)" : "",
 		port_of(s));
 	rc = wait_fd(s, POLLIN, clock_ns() + timeout_ns);
 	if (!rc) {

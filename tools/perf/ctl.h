@@ -33,7 +33,7 @@ bool ctl_pending(struct perf_ctl *c);
  * for a failure. */
 int ctl_connect(const char *host, uint32_t port, char *why, size_t why_len,
 		int *fd);
-int ctl_accept_one(uint32_t port, uint64_t timeout_ns, char *why,
+int ctl_accept_one(uint32_t port, bool loopback, uint64_t timeout_ns, char *why,
 		   size_t why_len, int *fd);
 
 #endif

@@ -173,9 +173,10 @@ static int open_server(struct perf *p, struct rpc_bench *b)
 	if (!rc)
 		rc = skein_rpc_handle(b->ctx, RPC_END, on_end, b);
 	if (!rc)
-		rc = skein_listener_open(b->ctx,
-					 p->o.self ? "127.0.0.1:0" : ":0",
-					 &attr, &b->listener);
+		rc = skein_listener_open(
+			b->ctx,
+			p->o.self || !p->o.insecure ? "127.0.0.1:0" : ":0",
+			&attr, &b->listener);
 	if (rc)
 		return perf_fail(p, rc, "cannot listen: %s",
 				 skein_strerror(rc));

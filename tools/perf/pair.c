@@ -225,8 +225,8 @@ static int main_remote(struct perf *p)
 
 	p->server = !o->host;
 	if (p->server) {
-		rc = ctl_accept_one(o->port, CLIENT_WAIT_NS, p->err,
-				    sizeof(p->err), &fd);
+		rc = ctl_accept_one(o->port, !o->insecure, CLIENT_WAIT_NS,
+				    p->err, sizeof(p->err), &fd);
 	} else {
 		snprintf(p->host, sizeof(p->host), "%s", o->host);
 		rc = ctl_connect(o->host, o->port, p->err, sizeof(p->err), &fd);

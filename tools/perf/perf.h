@@ -69,6 +69,7 @@ struct perf_opts {
 	bool rate; /* throughput; set when lat is not */
 	bool all;
 	bool self;
+	bool insecure; /* server: other hosts are served, too */
 	bool json;
 	bool flush;	   /* rpc: every batch by itself, be it of one call */
 	bool shared;	   /* rpc: all threads on one handle of qps QPs */

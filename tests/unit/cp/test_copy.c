@@ -36,6 +36,7 @@ static struct cp_result result[RECEIVERS];
 static struct cp_totals totals;
 static struct cp_err err;
 static char big[BIG];
+static struct cp_serve_attr limits; /* of receivers that start */
 
 static struct skein_ctx *open_ctx(void)
 {
@@ -63,6 +64,8 @@ static void *serve(void *arg)
 static void start(struct receiver *r)
 {
 	struct cp_serve_attr attr = {
+		.allow = limits.allow,
+		.max_size = limits.max_size,
 		.mcast = &fake_mcast,
 		.listen = "127.0.0.1:0",
 		.dir = in_folder(r->dir),
@@ -378,6 +381,205 @@ static void at_a_rate(void **state)
 	cp_tree_fini(&tree);
 }
 
+/* --- a sender of the test's own: what it hands to a receiver ----------- */
+
+struct raw {
+	struct skein_conn *conn;
+	uint64_t session;
+	uint8_t buf[4096];
+	struct bytes_out out;
+	struct cp_status st;
+};
+
+static int raw_call(struct raw *r, enum cp_call call, bool status)
+{
+	uint8_t resp[CP_ERR_MAX + 64];
+	struct skein_rpc_result res = {0};
+	struct bytes_in in;
+	int rc = skein_rpc_call(r->conn, (uint16_t)call, r->buf, r->out.pos,
+				resp, sizeof(resp), SKEIN_S(10), &res);
+
+	if (rc || !status)
+		return rc;
+	in = bytes_in(resp, res.len);
+	return cp_get_status(&in, &r->st);
+}
+
+static struct bytes_out *raw_begin(struct raw *r)
+{
+	r->out = bytes_out(r->buf, sizeof(r->buf));
+	return &r->out;
+}
+
+static void raw_open(struct raw *r, const struct cp_tree *tree)
+{
+	uint8_t resp[CP_ERR_MAX + 64];
+	struct skein_rpc_result res = {0};
+	struct cp_open open = {.path = ""};
+	struct bytes_in in;
+	size_t len;
+	void *text;
+
+	assert_int_equal(skein_conn_open(ctx, cp_serve_addr(receiver[0].serve),
+					 NULL, &r->conn),
+			 0);
+	assert_int_equal(cp_manifest_encode(&tree->m, &text, &len), 0);
+	cp_manifest_id(text, len, open.id);
+	open.manifest_len = len;
+	free(text);
+	cp_put_open(raw_begin(r), &open);
+	assert_int_equal(skein_rpc_call(r->conn, CP_CALL_OPEN, r->buf,
+					r->out.pos, resp, sizeof(resp),
+					SKEIN_S(10), &res),
+			 0);
+	in = bytes_in(resp, res.len);
+	assert_int_equal(cp_get_opened(&in, &r->session, &r->st), 0);
+}
+
+static int raw_members(struct raw *r, const char *const *v, uint32_t count)
+{
+	assert_int_equal(cp_put_members(raw_begin(r), r->session, v, count),
+			 count);
+	return raw_call(r, CP_CALL_MEMBERS, true);
+}
+
+static void raw_manifest(struct raw *r, const struct cp_tree *tree)
+{
+	size_t len;
+	void *text;
+
+	assert_int_equal(cp_manifest_encode(&tree->m, &text, &len), 0);
+	raw_begin(r);
+	bytes_put_u64(&r->out, r->session);
+	bytes_put_u64(&r->out, 0);
+	bytes_put_mem(&r->out, text, len);
+	free(text);
+	assert_int_equal(raw_call(r, CP_CALL_MANIFEST, false), 0);
+	do {
+		bytes_put_u64(raw_begin(r), r->session);
+		assert_int_equal(raw_call(r, CP_CALL_STATUS, true), 0);
+	} while (r->st.phase == CP_PREPARING);
+}
+
+static int raw_round(struct raw *r, const char *second)
+{
+	const char *members[] = {"sender", "127.0.0.1:1", second};
+	uint32_t racks[3] = {0};
+	struct cp_range range = {0, 1};
+	struct cp_round round = {.round = 1,
+				 .rank = 1,
+				 .count = 3,
+				 .members = members,
+				 .racks = racks,
+				 .ranges = 1,
+				 .range = &range};
+
+	cp_put_round(raw_begin(r), r->session, &round);
+	return raw_call(r, CP_CALL_ROUND, false);
+}
+
+/* Addresses that a sender hands over are dialled only when the copy has named
+ * them before, and the receiver has to do with them at all. */
+static void strangers_are_not_dialled(void **state)
+{
+	static const char *const own[] = {"127.0.0.1:1", "127.0.0.1:3"};
+	char *operands[] = {(char *)in_folder("src")};
+	struct raw r = {0};
+	struct cp_tree tree;
+
+	assert_int_equal(cp_walk(operands, 1, NULL, BLOCK, &tree, &err), 0);
+	raw_open(&r, &tree);
+	assert_int_equal(raw_members(&r, own, 2), 0);
+	raw_manifest(&r, &tree);
+	assert_int_equal(r.st.phase, CP_READY);
+	/* once it works it hears of no more */
+	assert_int_equal(raw_members(&r, own, 2), -EPROTO);
+	assert_int_equal(raw_round(&r, "127.0.0.1:2"), -EACCES);
+	assert_int_equal(raw_round(&r, "10.0.0.1:3"), -EACCES);
+	assert_int_equal(raw_round(&r, "127.0.0.1:3"), 0);
+	skein_conn_close(r.conn, 0);
+	cp_tree_fini(&tree);
+}
+
+static void no_members_no_round(void **state)
+{
+	char *operands[] = {(char *)in_folder("src")};
+	struct raw r = {0};
+	struct cp_tree tree;
+
+	assert_int_equal(cp_walk(operands, 1, NULL, BLOCK, &tree, &err), 0);
+	raw_open(&r, &tree);
+	raw_manifest(&r, &tree);
+	assert_int_equal(r.st.phase, CP_READY);
+	assert_int_equal(raw_round(&r, "127.0.0.1:1"), -EACCES);
+	skein_conn_close(r.conn, 0);
+	cp_tree_fini(&tree);
+}
+
+/* The receiver begins anew with other limits. */
+static void limit(int i, const struct cp_allow *allow, uint64_t max_size)
+{
+	stop(&receiver[i]);
+	limits.allow = allow;
+	limits.max_size = max_size;
+	start(&receiver[i]);
+	limits = (struct cp_serve_attr){0};
+}
+
+static void other_hosts_are_refused(void **state)
+{
+	static const char *const far[] = {"127.0.0.1:1", "10.0.0.1:7450"};
+	char *operands[] = {(char *)in_folder("src")};
+	struct cp_allow allow = {0};
+	struct raw r = {0};
+	struct cp_tree tree;
+
+	assert_int_equal(cp_allow_loopback(&allow), 0);
+	limit(0, &allow, 0);
+	assert_int_equal(cp_walk(operands, 1, NULL, BLOCK, &tree, &err), 0);
+	raw_open(&r, &tree);
+	assert_int_equal(raw_members(&r, far, 2), 0);
+	assert_int_equal(r.st.phase, CP_FAILED);
+	assert_int_equal(r.st.status, -EACCES);
+	assert_non_null(strstr(r.st.text, "10.0.0.1:7450"));
+	skein_conn_close(r.conn, 0);
+	/* and a sender that is none of them */
+	cp_allow_fini(&allow);
+	assert_int_equal(cp_allow_add(&allow, "10.0.0.0/8", &err), 0);
+	memset(&r, 0, sizeof(r));
+	do {
+		if (r.conn)
+			skein_conn_close(r.conn, 0);
+		raw_open(&r, &tree);
+	} while (r.st.status == -EBUSY);
+	assert_int_equal(r.st.status, -EACCES);
+	assert_non_null(strstr(r.st.text, "127.0.0.1"));
+	skein_conn_close(r.conn, 0);
+	cp_tree_fini(&tree);
+	stop(&receiver[0]);
+	cp_allow_fini(&allow);
+}
+
+static void a_copy_that_is_too_large(void **state)
+{
+	char addr[100];
+
+	limit(1, NULL, BIG);
+	snprintf(addr, sizeof(addr), "%s", cp_serve_addr(receiver[1].serve));
+	cp_targets_fini(&targets);
+	assert_int_equal(cp_targets_add(&targets, addr, false, &err), 0);
+	assert_int_equal(copy(0, NULL), -EIO); /* BIG and five bytes */
+	assert_int_equal(result[0].status, -EFBIG);
+	assert_non_null(strstr(result[0].text, "--max-size"));
+	limit(1, NULL, BIG + 5);
+	cp_targets_fini(&targets);
+	assert_int_equal(cp_targets_add(&targets,
+					cp_serve_addr(receiver[1].serve), false,
+					&err),
+			 0);
+	assert_int_equal(copy(0, NULL), 0);
+}
+
 #define in_a_folder(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
 int main(void)
@@ -395,6 +597,10 @@ int main(void)
 		in_a_folder(a_source_that_changes),
 		in_a_folder(too_many_blocks),
 		in_a_folder(at_a_rate),
+		in_a_folder(strangers_are_not_dialled),
+		in_a_folder(no_members_no_round),
+		in_a_folder(other_hosts_are_refused),
+		in_a_folder(a_copy_that_is_too_large),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
