@@ -58,13 +58,11 @@ static enum opt_verdict parse(int argc, char **argv, struct cp_opts *o,
 		 "that name none",
 		 0, UINT16_MAX},
 		{0, "listen", OPT_STR, &o->listen, "HOST",
-		 "--serve: the address to listen on; default all with --key "
-		 "or --insecure, else 127.0.0.1"},
+		 "--serve: address to listen on; without a key 127.0.0.1"},
 		{0, "insecure", OPT_FLAG, &o->insecure, NULL,
 		 "--serve: other hosts may write here without a key"},
 		{0, "allow", OPT_STR, &o->allow, "LIST",
-		 "--serve: hosts of senders and of other receivers, networks "
-		 "as 10.0.0.0/8"},
+		 "--serve: hosts and networks of senders and receivers"},
 		{0, "max-size", OPT_SIZE, &o->max_size, "BYTES",
 		 "--serve: data of one copy"},
 		{0, "once", OPT_FLAG, &o->once, NULL,
@@ -117,11 +115,7 @@ static enum opt_verdict parse(int argc, char **argv, struct cp_opts *o,
 		 "one JSON object on stdout"},
 		{0},
 	};
-	const struct opt_usage usage = {.cmd = CP_CMD,
-					.args = args,
-					.about = about,
-					.opts = opts,
-					.more = more};
+	const struct opt_usage usage = {CP_CMD, args, about, opts, more};
 
 	return opt_parse(&usage, argc, argv, first);
 }
