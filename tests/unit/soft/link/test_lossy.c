@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_lossy.c - the link's engine on a bad wire: random requests at both ends,
+ * each byte verified.
+ *
+ *	test_lossy [FIRST_SEED SEEDS]
+ */
+#include "world.h"
+
+#include <stdlib.h>
+
+static uint64_t first_seed = 1, seeds = 1500;
+
+static void one_seed(uint64_t seed)
+{
+	static const uint32_t mtus[] = {256, 1024, 4096};
+	struct world *w;
+	unsigned turns = 0, i;
+	uint64_t rng = seed * 77 + 1;
+	uint32_t near = (uint32_t)(PACKET_PSN_MASK - seed % 40);
+
+	w = world_new(seed, mtus[seed % 3], near, (uint32_t)(rng & 0xffffff),
+		      1 + (unsigned)(seed / 3 % RD_MAX));
+	if (seed % 7) {
+		w->loss = (unsigned)world_random(w, 60);
+		w->twice = (unsigned)world_random(w, 60);
+		w->late = (unsigned)world_random(w, 100);
+	}
+	while (w->ends[0]->over < REQUESTS || w->ends[1]->over < REQUESTS) {
+		for (i = 0; i < 2; i++) {
+			struct end *e = w->ends[i];
+
+			while (e->posted < REQUESTS && e->posted - e->over < 12)
+				end_post_random(e);
+			if (e->recv_posted - e->recv_taken < 2 &&
+			    world_random(w, 4) == 0)
+				e->recv_posted++;
+			if (rc_deadline(e->rc) == RC_NEVER)
+				end_run(e);
+		}
+		if (!world_turn(w) || ++turns > 200000)
+			fail_msg("seed %llu: nothing moves any more",
+				 (unsigned long long)seed);
+	}
+	for (i = 0; i < 2; i++) {
+		struct end *e = w->ends[i];
+
+		for (int n = 0; n < REQUESTS; n++) {
+			assert_int_equal(e->req[n].status, 0);
+			if (!is_write(&e->req[n].w))
+				continue;
+			for (uint32_t b = 0; b < e->req[n].w.len; b++)
+				assert_int_equal(
+					e->peer->mem[(size_t)n * SLOT + b],
+					0xee);
+		}
+		assert_true(e->met);
+		assert_int_equal(e->peer->word, e->adds);
+	}
+	world_free(w);
+}
+
+static void test_lossy(void **state)
+{
+	for (uint64_t s = first_seed; s < first_seed + seeds; s++)
+		one_seed(s);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_lossy),
+	};
+
+	if (argc > 2) {
+		first_seed = strtoull(argv[1], NULL, 10);
+		seeds = strtoull(argv[2], NULL, 10);
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

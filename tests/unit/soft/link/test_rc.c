@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_rc.c - the rules of the link's engine one by one: what a message costs,
+ * windows, timers, refusals, and packets that break the rules.
+ */
+#include "world.h"
+
+#include <string.h>
+
+static struct world *plain_new(uint32_t mtu)
+{
+	struct world *w = world_new(1, mtu, 100, 200, RD_MAX);
+
+	w->ends[0]->recv_posted = w->ends[1]->recv_posted = REQUESTS;
+	return w;
+}
+
+/* What a message costs where nothing is lost: packets, and one ACK. */
+static void test_counts(void **state)
+{
+	struct world *w = plain_new(1024);
+
+	end_post(w->ends[0], IBV_WR_SEND, 0);
+	world_settle(w);
+	assert_int_equal(w->ends[0]->packets, 1);
+	assert_int_equal(w->ends[1]->packets, 1);
+	end_post(w->ends[0], IBV_WR_RDMA_WRITE, 10 * 1024);
+	world_settle(w);
+	assert_int_equal(w->ends[0]->packets, 11);
+	assert_int_equal(w->ends[0]->over, 2);
+	assert_true(w->ends[1]->packets <= 3); /* the window begins at 10 */
+	w->ends[1]->packets = 0;
+	end_post(w->ends[0], IBV_WR_RDMA_READ, 10 * 1024 + 1);
+	world_settle(w);
+	assert_int_equal(w->ends[0]->packets, 12);
+	assert_int_equal(w->ends[1]->packets, 11);
+	assert_int_equal(w->ends[0]->over, 3);
+	assert_true(rc_deadline(w->ends[0]->rc) == RC_NEVER);
+	assert_int_equal(w->ends[0]->rc->retries, 0);
+	world_free(w);
+}
+
+/* As many packets on their way as the window has, and no more. */
+static void test_window(void **state)
+{
+	struct world *w = plain_new(256);
+	struct end *a = w->ends[0];
+
+	a->rc->rq.window = a->rc->rq.threshold = RC_WINDOW;
+	w->loss = 1000;
+	for (int i = 0; i < 8; i++)
+		end_post(a, IBV_WR_RDMA_WRITE, SLOT);
+	end_run(a);
+	assert_int_equal(a->packets, RC_WINDOW);
+	world_free(w);
+	w = plain_new(4096);
+	a = w->ends[0];
+	a->rc->rq.window = a->rc->rq.threshold = RC_WINDOW;
+	w->loss = 1000;
+	for (int i = 0; i < REQUESTS; i++)
+		end_post(a, IBV_WR_RDMA_WRITE, SLOT);
+	end_run(a);
+	assert_int_equal(a->packets, RC_WINDOW_BYTES / 4096);
+	world_free(w);
+}
+
+/* Nobody answers: retry_cnt + 1 times the timeout, then RETRY_EXC_ERR, and one
+ * packet a time. */
+static void test_gone(void **state)
+{
+	struct world *w = plain_new(1024);
+	struct end *a = w->ends[0];
+
+	w->loss = 1000;
+	end_post(a, IBV_WR_RDMA_WRITE, 5000);
+	end_post(a, IBV_WR_SEND, 1);
+	world_settle(w);
+	assert_int_equal(a->req[0].status, IBV_WC_RETRY_EXC_ERR);
+	assert_int_equal(a->req[1].status, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(a->packets, 6 + 7);
+	assert_int_equal(w->now, 8 * (4096ull << 8));
+	assert_int_equal(a->rc->retries, 7);
+	world_free(w);
+}
+
+/* No receive: rnr_retry times, by the responder's timer. */
+static void test_rnr(void **state)
+{
+	struct world *w = plain_new(1024);
+	struct end *a = w->ends[0], *b = w->ends[1];
+
+	b->recv_posted = 0;
+	a->attr.rnr_retry = a->rc->rq.rnr_left = 3;
+	end_post(a, IBV_WR_SEND, 2000);
+	world_settle(w);
+	assert_int_equal(a->req[0].status, IBV_WC_RNR_RETRY_EXC_ERR);
+	assert_int_equal(a->rc->rnrs, 4);
+	assert_true(w->now >= 3 * 10000 && w->now < 3 * 10000 + 100000);
+	world_free(w);
+	/* and one that comes late */
+	w = plain_new(1024);
+	a = w->ends[0];
+	b = w->ends[1];
+	b->recv_posted = 0;
+	end_post(a, IBV_WR_SEND, 2000);
+	end_post(a, IBV_WR_RDMA_WRITE, 10);
+	end_run(a);
+	for (int i = 0; i < 40; i++)
+		world_turn(w);
+	assert_int_equal(a->over, 0);
+	b->recv_posted = 1;
+	world_settle(w);
+	assert_int_equal(a->over, 2);
+	assert_int_equal(a->req[0].status, 0);
+	world_free(w);
+}
+
+static void refused(enum ibv_wr_opcode op, uint32_t rkey, uint64_t va,
+		    int rights, int status, enum rc_event why)
+{
+	struct world *w = plain_new(1024);
+	struct end *a = w->ends[0], *b = w->ends[1];
+	struct request *r;
+
+	b->attr.qp_access_flags = (unsigned)rights;
+	end_post(a, IBV_WR_SEND, 3000);
+	/* its answer comes before the refusal of what follows */
+	if (rights & IBV_ACCESS_REMOTE_READ)
+		end_post(a, IBV_WR_RDMA_READ, 3000);
+	r = end_post(a, op, 3000);
+	r->w.rkey = rkey;
+	r->w.va = va;
+	end_post(a, IBV_WR_SEND, 1);
+	world_settle(w);
+	assert_int_equal(a->req[0].status, 0);
+	if (rights & IBV_ACCESS_REMOTE_READ)
+		assert_int_equal(a->req[1].status, 0);
+	assert_int_equal(r->status, status);
+	assert_int_equal(r[1].status, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(b->broken, 1 + (int)why);
+	for (size_t i = 0; i < REQUESTS * SLOT; i++)
+		assert_int_equal(b->mem[i], 0);
+	assert_int_equal(b->word, 0);
+	assert_int_equal(b->expect, 1);
+	world_free(w);
+}
+
+static void test_refused(void **state)
+{
+	int all = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+		  IBV_ACCESS_REMOTE_ATOMIC;
+	int access = IBV_WC_REM_ACCESS_ERR, inv = IBV_WC_REM_INV_REQ_ERR;
+	uint64_t end = MEM_VA + REQUESTS * SLOT;
+
+	refused(IBV_WR_RDMA_WRITE, 1, MEM_VA, all, access, RC_ACCESS);
+	refused(IBV_WR_RDMA_WRITE, MEM_KEY, end - 2999, all, access, RC_ACCESS);
+	refused(IBV_WR_RDMA_WRITE, MEM_KEY, MEM_VA - 1, all, access, RC_ACCESS);
+	refused(IBV_WR_RDMA_WRITE_WITH_IMM, ROM_KEY, ROM_VA, all, access,
+		RC_ACCESS);
+	refused(IBV_WR_RDMA_READ, MEM_KEY, MEM_VA, all, access, RC_ACCESS);
+	refused(IBV_WR_ATOMIC_FETCH_AND_ADD, MEM_KEY, MEM_VA, all, access,
+		RC_ACCESS);
+	refused(IBV_WR_ATOMIC_CMP_AND_SWP, WORD_KEY, WORD_VA + 4, all, inv,
+		RC_REQUEST);
+	refused(IBV_WR_RDMA_WRITE, MEM_KEY, MEM_VA,
+		all & ~IBV_ACCESS_REMOTE_WRITE, inv, RC_REQUEST);
+	refused(IBV_WR_RDMA_READ, ROM_KEY, ROM_VA,
+		all & ~IBV_ACCESS_REMOTE_READ, inv, RC_REQUEST);
+	refused(IBV_WR_ATOMIC_FETCH_AND_ADD, WORD_KEY, WORD_VA,
+		all & ~IBV_ACCESS_REMOTE_ATOMIC, inv, RC_REQUEST);
+}
+
+/* A message that is longer than the receive; local memory that is not in
+ * order: what stands before it ends well. */
+static void test_broken_ends(void **state)
+{
+	struct world *w = plain_new(1024);
+	struct end *a = w->ends[0], *b = w->ends[1];
+
+	b->plain = true;
+	end_post(a, IBV_WR_SEND, SLOT + 1);
+	world_settle(w);
+	assert_int_equal(a->req[0].status, IBV_WC_REM_INV_REQ_ERR);
+	assert_int_equal(b->broken, 1 + RC_RECEIVE);
+	world_free(w);
+	w = plain_new(1024);
+	a = w->ends[0];
+	a->fail_local = 2;
+	end_post(a, IBV_WR_SEND, 5000);
+	end_post(a, IBV_WR_RDMA_WRITE, 5000);
+	world_settle(w);
+	assert_int_equal(a->req[0].status, 0);
+	assert_int_equal(a->req[1].status, IBV_WC_LOC_PROT_ERR);
+	assert_int_equal(w->ends[1]->broken, 0);
+	world_free(w);
+}
+
+static void give(struct end *e, const struct packet *p)
+{
+	rc_input(e->rc, e->w->now, p);
+	end_run(e);
+}
+
+/* Packets whose lengths do not agree with their place or with RETH: refused,
+ * and no byte of them beyond what RETH says is written. */
+static void test_lengths(void **state)
+{
+	static uint8_t bytes[2048];
+	static const struct packet bad[] = {
+		{.op = PACKET_WRITE_ONLY, .len = 4, .payload_len = 8},
+		{.op = PACKET_WRITE_ONLY, .len = 8, .payload_len = 4},
+		{.op = PACKET_WRITE_FIRST, .len = 4096, .payload_len = 512},
+		{.op = PACKET_WRITE_FIRST, .len = 1024, .payload_len = 1024},
+		{.op = PACKET_WRITE_MIDDLE, .payload_len = 1024},
+		{.op = PACKET_WRITE_LAST, .payload_len = 4},
+		{.op = PACKET_SEND_FIRST, .payload_len = 100},
+		{.op = PACKET_SEND_ONLY, .payload_len = 1028},
+		{.op = PACKET_SEND_LAST, .payload_len = 4},
+		{.op = PACKET_READ_REQUEST, .len = 0x80000001},
+	};
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct world *w = plain_new(1024);
+		struct packet p = bad[i];
+		struct end *b = w->ends[1];
+
+		b->plain = true;
+		p.psn = 100;
+		p.payload = bytes;
+		p.rkey = MEM_KEY;
+		p.va = MEM_VA;
+		memset(bytes, 0x55, sizeof(bytes));
+		give(b, &p);
+		assert_int_equal(b->broken, 1 + RC_REQUEST);
+		assert_int_equal(b->last[0], PACKET_ACK);
+		assert_int_equal(b->last[12], 0x61);
+		for (size_t n = 0; n < SLOT; n++)
+			assert_int_equal(b->mem[n], 0);
+		/* it answers nothing more */
+		b->packets = 0;
+		give(b, &p);
+		assert_int_equal(b->packets, 0);
+		world_free(w);
+	}
+}
+
+static void two_packets(struct packet second, uint32_t len, bool key_gone,
+			uint8_t syndrome)
+{
+	static uint8_t bytes[1024];
+	struct world *w = plain_new(1024);
+	struct packet p = {.op = PACKET_WRITE_FIRST,
+			   .psn = 100,
+			   .rkey = MEM_KEY,
+			   .va = MEM_VA,
+			   .len = len,
+			   .payload = bytes,
+			   .payload_len = 1024};
+	struct end *b = w->ends[1];
+
+	memset(bytes, 0x55, sizeof(bytes));
+	give(b, &p);
+	assert_int_equal(b->broken, 0);
+	b->key_gone = key_gone;
+	second.psn = 101;
+	second.payload = bytes;
+	give(b, &second);
+	assert_int_equal(b->last[12], syndrome);
+	assert_int_not_equal(b->broken, 0);
+	for (size_t n = 1024; n < SLOT; n++)
+		assert_int_equal(b->mem[n], 0);
+	world_free(w);
+}
+
+/* The second packet of a WRITE: longer than the message, too short for it,
+ * another message, its region gone. */
+static void test_second(void **state)
+{
+	struct packet mid = {.op = PACKET_WRITE_MIDDLE, .payload_len = 1024};
+	struct packet last = {.op = PACKET_WRITE_LAST, .payload_len = 1024};
+	struct packet send = {.op = PACKET_SEND_ONLY, .payload_len = 4};
+	struct packet read = {.op = PACKET_READ_REQUEST, .rkey = ROM_KEY};
+
+	two_packets(mid, 1500, false, 0x61);
+	two_packets(mid, 2048, false, 0x61);
+	two_packets(last, 1500, false, 0x61);
+	two_packets(last, 2049, false, 0x61);
+	two_packets(send, 2048, false, 0x61);
+	two_packets(read, 2048, false, 0x61);
+	two_packets(last, 2048, true, 0x62);
+}
+
+/* One NAK for a gap, however much lies behind it. */
+static void test_gap(void **state)
+{
+	struct world *w = plain_new(1024);
+	struct end *b = w->ends[1];
+	struct packet p = {.op = PACKET_SEND_ONLY};
+
+	b->plain = true;
+	for (uint32_t i = 1; i < 20; i++) {
+		p.psn = 100 + i;
+		give(b, &p);
+	}
+	assert_int_equal(b->packets, 1);
+	assert_int_equal(b->last[12], 0x60);
+	assert_int_equal(b->last[11], 100);
+	assert_int_equal(b->rc->drops[RC_DROP_GAP], 19);
+	p.psn = 100;
+	p.ack_req = true;
+	give(b, &p);
+	assert_int_equal(b->last[12], 0x1f);
+	p.psn = 102;
+	give(b, &p);
+	assert_int_equal(b->last[12], 0x60);
+	assert_int_equal(b->last[11], 101);
+	world_free(w);
+}
+
+/* More READs and atomics at once than the QP takes: as if they were lost. */
+static void test_too_many(void **state)
+{
+	struct world *w = plain_new(1024);
+	struct end *b = w->ends[1];
+	struct packet p = {.op = PACKET_READ_REQUEST,
+			   .rkey = ROM_KEY,
+			   .va = ROM_VA,
+			   .len = 4};
+
+	for (uint32_t i = 0; i < RD_MAX + 2; i++) {
+		p.psn = 100 + i;
+		assert_int_equal(rc_input(b->rc, w->now, &p),
+				 i < RD_MAX    ? RC_TAKEN
+				 : i == RD_MAX ? RC_DROP_NOT_READY
+					       : RC_DROP_GAP);
+	}
+	p.psn = 100; /* and one that comes again */
+	assert_int_equal(rc_input(b->rc, w->now, &p), RC_DROP_REPEATED);
+	assert_int_equal(b->rc->rs.answers, RD_MAX);
+	end_run(b);
+	assert_int_equal(b->packets, RD_MAX + 1);
+	assert_int_equal(b->last[12], 0x60);
+	assert_int_equal(b->broken, 0);
+	world_free(w);
+}
+
+/* What nobody asked for is dropped, and what is not due is not answered. */
+static void test_strange(void **state)
+{
+	struct world *w = plain_new(1024);
+	struct end *a = w->ends[0];
+	struct packet p = {.op = PACKET_ACK, .psn = 100, .syndrome = 0x1f};
+
+	a->plain = true;
+	give(a, &p); /* nothing was sent */
+	p.psn = 99;
+	give(a, &p);
+	p.op = PACKET_READ_ONLY;
+	p.psn = 100;
+	give(a, &p);
+	w->loss = 1000;
+	end_post(a, IBV_WR_RDMA_WRITE, 100);
+	end_run(a);
+	give(a, &p); /* a READ's answer to a WRITE */
+	p.op = PACKET_ACK;
+	p.psn = 101;
+	give(a, &p); /* beyond what was sent */
+	p.psn = 100;
+	p.syndrome = 0x64;
+	give(a, &p);
+	p.syndrome = 0x80;
+	give(a, &p);
+	assert_int_equal(a->over, 0);
+	p.syndrome = 0x03; /* credits are no reason to wait */
+	give(a, &p);
+	assert_int_equal(a->over, 1);
+	assert_int_equal(a->req[0].status, 0);
+	world_free(w);
+}
+
+/* A READ's answer that is lost is asked for as soon as the next one comes. */
+static void test_read_gap(void **state)
+{
+	struct world *w = plain_new(1024);
+	struct end *a = w->ends[0];
+
+	end_post(a, IBV_WR_RDMA_READ, 10 * 1024);
+	end_run(a);
+	assert_true(world_turn(w)); /* the request, and its ten answers */
+	assert_int_equal(w->n_air, 10);
+	w->air[4] = w->air[--w->n_air];
+	world_settle(w);
+	assert_int_equal(a->over, 1);
+	assert_int_equal(a->packets, 2);
+	assert_int_equal(a->rc->retries, 0);
+	assert_int_equal(a->rc->gaps, 1);
+	world_free(w);
+}
+
+/* A fenced request waits for the READs before it; a READ for those that are as
+ * many as the peer takes. */
+static void test_waits(void **state)
+{
+	struct world *w = plain_new(1024);
+	struct end *a = w->ends[0];
+
+	w->loss = 1000;
+	end_post(a, IBV_WR_RDMA_READ, 10);
+	end_post(a, IBV_WR_RDMA_WRITE, 10)->w.fenced = true;
+	end_run(a);
+	assert_int_equal(a->packets, 1);
+	w->loss = 0;
+	world_settle(w);
+	assert_int_equal(a->over, 2);
+	world_free(w);
+	w = plain_new(1024);
+	a = w->ends[0];
+	w->loss = 1000;
+	for (int i = 0; i < RD_MAX + 2; i++)
+		end_post(a, IBV_WR_RDMA_READ, 10);
+	end_post(a, IBV_WR_RDMA_WRITE, 10);
+	end_run(a);
+	assert_int_equal(a->packets, RD_MAX);
+	w->loss = 0;
+	world_settle(w);
+	assert_int_equal(a->over, RD_MAX + 3);
+	/* in SQD what has begun goes on, and nothing begins */
+	rc_pause(a->rc, true);
+	assert_false(rc_is_busy(a->rc));
+	end_post(a, IBV_WR_RDMA_WRITE, 10);
+	world_settle(w);
+	assert_int_equal(a->over, RD_MAX + 3);
+	rc_pause(a->rc, false);
+	world_settle(w);
+	assert_int_equal(a->over, RD_MAX + 4);
+	world_free(w);
+}
+
+/* No room to send: nothing is lost, and it goes on when there is. */
+static void test_no_room(void **state)
+{
+	struct world *w = plain_new(1024);
+	struct end *a = w->ends[0];
+
+	a->no_room = true;
+	end_post(a, IBV_WR_SEND, 5000);
+	end_run(a);
+	assert_int_equal(a->packets, 0);
+	assert_true(rc_deadline(a->rc) == 0);
+	a->no_room = false;
+	world_settle(w);
+	assert_int_equal(a->over, 1);
+	world_free(w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_counts),
+		cmocka_unit_test(test_window),
+		cmocka_unit_test(test_gone),
+		cmocka_unit_test(test_rnr),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_broken_ends),
+		cmocka_unit_test(test_lengths),
+		cmocka_unit_test(test_second),
+		cmocka_unit_test(test_gap),
+		cmocka_unit_test(test_too_many),
+		cmocka_unit_test(test_strange),
+		cmocka_unit_test(test_read_gap),
+		cmocka_unit_test(test_waits),
+		cmocka_unit_test(test_no_room),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
