@@ -61,27 +61,41 @@ static int find_lib(char *path, size_t len)
 	return -ENOENT;
 }
 
-/* Before what is there: a program's own preloads stay. */
-static int preload(const char *lib)
+/* Puts VALUE before what NAME holds: a program's own entries stay. */
+static int prepend(const char *name, const char *value)
 {
-	const char *old = getenv("LD_PRELOAD");
+	const char *old = getenv(name);
 	char *list;
 	int rc;
 
-	if (strpbrk(lib, " :")) {
+	if (!old || !*old)
+		return setenv(name, value, 1) ? -errno : 0;
+	if (asprintf(&list, "%s:%s", value, old) < 0)
+		return -ENOMEM;
+	rc = setenv(name, list, 1) ? -errno : 0;
+	free(list);
+	return rc;
+}
+
+/* LD_PRELOAD takes no path with a space. LD_LIBRARY_PATH does: the loader then
+ * finds the library in its folder, by its name alone. */
+static int preload(char *lib)
+{
+	char *name = strrchr(lib, '/');
+	int rc;
+
+	if (!strpbrk(lib, " :"))
+		return prepend("LD_PRELOAD", lib);
+	if (!name || strpbrk(name, " :") || strpbrk(lib, ":;")) {
 		out_error(RUN_CMD,
-			  "the loader cannot take a path with a space or a "
-			  "colon: %s",
+			  "the loader cannot take a path with a colon, or a "
+			  "name with a space: %s",
 			  lib);
 		return -EINVAL;
 	}
-	if (!old || !*old)
-		return setenv("LD_PRELOAD", lib, 1) ? -errno : 0;
-	if (asprintf(&list, "%s:%s", lib, old) < 0)
-		return -ENOMEM;
-	rc = setenv("LD_PRELOAD", list, 1) ? -errno : 0;
-	free(list);
-	return rc;
+	*name++ = '\0';
+	rc = prepend("LD_LIBRARY_PATH", lib);
+	return rc ? rc : prepend("LD_PRELOAD", name);
 }
 
 static const char *const links[] = {"ethernet", "infiniband", NULL};

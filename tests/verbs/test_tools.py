@@ -2,10 +2,12 @@
 """ibv_devices and ibv_devinfo see the device, as one device, and real ones
 beside it unless told otherwise; `skein run` starts programs as it says."""
 
+import os
 import re
+import shutil
 
 import stock
-from harness import Case, run_cases, tool
+from harness import Case, built, run_cases, tool
 
 
 def output(case, *argv, exits=0, env=None):
@@ -62,9 +64,25 @@ def run_command():
         # A preload that is there stays, behind ours.
         text = output(case, *stock.skein_run('sh', '-c', 'echo $LD_PRELOAD'),
                       env={'LD_PRELOAD': 'libm.so.6'}).text('out')
-        assert re.fullmatch(r'\S+libskein-verbs.so:libm.so.6', text), text
+        assert re.fullmatch(r'(\S+/)?libskein-verbs.so:libm.so.6', text), text
+
+
+def folder_with_a_space():
+    """The loader takes no such path as a preload; with a colon it takes none."""
+    with Case() as case:
+        for name, status in (('a folder', 0), ('a:folder', 1)):
+            folder = os.path.join(case.folder, name)
+            library = os.path.join(folder, os.path.basename(stock.LIBRARY))
+            os.mkdir(folder)
+            os.symlink(built(stock.LIBRARY), library)
+            process = output(case, *stock.skein_run('ibv_devices'),
+                             exits=status, env={'SKEIN_VERBS_LIB': library})
+            assert ('skein0' in process.text('out')) == (status == 0)
+            assert ('colon' in process.text('err')) == (status == 1)
+            shutil.rmtree(folder)
 
 
 if __name__ == '__main__':
     stock.need('ibv_devices', 'ibv_devinfo')
-    run_cases(devices, devinfo, real_devices_stay, run_command)
+    run_cases(devices, devinfo, real_devices_stay, run_command,
+              folder_with_a_space)
