@@ -4,7 +4,7 @@
 measured on this machine: what was wanted, what was found.
 
 Ratios are medians over slices between probes of the machine itself (see
-docs/performance.md), so they may be compared between machines; absolute
+docs/measurements/performance.md), so they may be compared between machines; absolute
 figures may not. A figure without a slice that held still is "unsteady", which
 is neither met nor missed. Always exits 0 when everything could be run: a bench
 is no test.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """combining.py [--json] [--rounds N] [--counts | --rates | --baselines] [BUILD]
-- what is said of combining, as found on this machine (docs/performance.md).
+- what is said of combining, as found on this machine (docs/measurements/performance.md).
 
 Counts: messages and doorbells of each call at forced degrees (skein perf rpc
 --degree), and instructions on either side under callgrind, which hold whatever

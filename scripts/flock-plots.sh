@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # flock-plots.sh - the figures of FLOCK's chapter 4 from the simulator:
-# docs/img/flock-*.svg, and on stdout the tables of docs/simulation.md, as Markdown,
+# docs/img/flock-*.svg, and on stdout the tables of docs/measurements/simulation.md, as Markdown,
 # with what the paper's text says beside ours. With all of the paper's 23 clients,
 # unless told otherwise, this takes a quarter of an hour. The same sources and the
 # same gnuplot make the same files.

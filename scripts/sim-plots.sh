@@ -3,7 +3,7 @@
 #
 # sim-plots.sh - the simulator's curves beside what the papers give of theirs:
 # docs/img/qp-scaling.svg (FLOCK fig. 2.2), docs/img/inbound-outbound.svg (RF-RPC
-# fig. 1), and on stdout the tables of docs/simulation.md, as Markdown. The same
+# fig. 1), and on stdout the tables of docs/measurements/simulation.md, as Markdown. The same
 # sources and the same gnuplot make the same files.
 #
 #	scripts/sim-plots.sh SKEIN [DIRECTORY]

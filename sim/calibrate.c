@@ -4,7 +4,7 @@
  * sim/models/ were fitted to, and what follows from them unfitted.
  *
  * Fails when a fitted point is off by more than 15 %, or when the curves have
- * lost their shape. docs/simulation.md has the table.
+ * lost their shape. docs/design/simulation.md has the table.
  */
 #include "sim/bed.h"
 #include "sim/control_path.h"

@@ -10,7 +10,7 @@ Constant tables lie in .rodata or .data.rel.ro and pass. Objects are named by
 Meson after their source (src_env_clock.c.o is src/env/clock.c); those of
 src/env/, the seam to the world, may hold state. So may one file of an
 interposer (libskein_verbs.a, state.c.o): malloc() brings no context to hang
-it from; docs/verbs.md argues it.
+it from; docs/design/verbs.md argues it.
 """
 
 import os

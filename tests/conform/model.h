@@ -30,7 +30,7 @@ enum m_quirk {
 	 * semantics.md allows of every device); a READ whose bytes have come
 	 * may yet be flushed. */
 	M_QUIRK_HARSH = 1 << 0,
-	/* rxe's, of Linux 6.1: docs/conformance.md has the line that makes
+	/* rxe's, of Linux 6.1: docs/design/conformance.md has the line that makes
 	 * each. Queues are rings of 2^n - 1, which who is done leaves, polled
 	 * or not. */
 	RXE_RING = 1 << 1,

@@ -13,7 +13,7 @@
  * never and its size is the window's.
  *
  * Thread rule: all functions but window_fork_*() may be called by any thread;
- * none allocates. docs/verbs.md.
+ * none allocates. docs/design/verbs.md.
  */
 #ifndef SKEIN_BIND_VERBS_WINDOW_H
 #define SKEIN_BIND_VERBS_WINDOW_H

@@ -2,7 +2,7 @@
 /*
  * model.h - what a NIC, its host and its links are taken to cost.
  *
- * Values are nanoseconds unless a name says otherwise. docs/simulation.md says
+ * Values are nanoseconds unless a name says otherwise. docs/design/simulation.md says
  * which stage each belongs to. The models are files, sim/models/NAME.conf: a
  * line each parameter, with what it was calibrated on; the library carries
  * their text. No locks, no I/O.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # lone_call.sh COUNT_COMBINE - what a blocking call of one thread costs in
 # instructions at the calling end, on a private connection and on a handle of one
-# QP that it has for itself (docs/performance.md, "Combining"). Counts do not
+# QP that it has for itself (docs/measurements/performance.md, "Combining"). Counts do not
 # depend on the machine's load; the limits leave a seventh for other compilers.
 set -eu
 command -v valgrind >/dev/null || {

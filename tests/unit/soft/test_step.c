@@ -328,7 +328,7 @@ static long count(enum kind k, unsigned flags)
 	return step_count(&r.s);
 }
 
-/* The bar of docs/performance.md: a count, not a time. */
+/* The bar of docs/measurements/performance.md: a count, not a time. */
 static void test_cost(void **state)
 {
 	long nothing = count(K_NOTHING, 0);
