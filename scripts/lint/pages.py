@@ -14,11 +14,9 @@ import common
 
 COLUMNS = 100
 WORDS = 60000
-LONG = {'docs/combining.md', 'docs/connections.md', 'docs/cp.md',
-        'docs/handles.md', 'docs/kv.md', 'docs/semantics.md', 'docs/soft.md',
+LONG = {'docs/combining.md', 'docs/handles.md', 'docs/soft.md',
         'docs/protocol/rpc.md', 'docs/protocol/link.md',
-        'docs/protocol/handshake.md',
-        'docs/development.md', 'docs/dependencies.md', 'README.md'}
+        'docs/protocol/handshake.md', 'README.md'}
 LINK = re.compile(r'\]\(([^)#\s]+)(?:#[^)]*)?\)')
 
 
