@@ -44,6 +44,10 @@ int mem_region_new(struct dev *dev, struct ibv_pd *pd, const char *name,
 	if (!len)
 		return -EINVAL;
 	rc = env_mem_alloc(dev->env, name, len, &r.fd, &r.addr);
+	if (rc && rc != -ENOMEM) /* as a sandbox does */
+		env_log(dev->env, ENV_LOG_WARN,
+			"%s: no shared memory of %zu bytes (memfd_create): %s",
+			dev->name, len, strerror(-rc));
 	if (rc)
 		return rc;
 	rc = region_make(dev, pd, access, &r, region);

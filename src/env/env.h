@@ -215,9 +215,10 @@ static inline void env_charge(struct skein_env *env, enum env_cost cost,
 
 /*
  * A full fence in every running thread of the process; a thread that does not
- * run passes a fence before it runs again. Takes microseconds; for protocols of
- * which the other side then needs no fence. Forbidden if env_can_fence_all() is
- * false: in simulators, and where membarrier(2) is missing or refused.
+ * run passes a fence before it runs again. Takes microseconds, or 20 ms once a
+ * sandbox refuses membarrier(2); for protocols of which the other side then
+ * needs no fence. Forbidden if env_can_fence_all() is false: in simulators, and
+ * where membarrier(2) was missing or refused when the environment was made.
  */
 static inline bool env_can_fence_all(const struct skein_env *env)
 {

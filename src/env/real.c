@@ -8,14 +8,17 @@
  * measurement.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "env/membarrier.h"
 #include "env/real.h"
 
 #define FORK_PAGE 4096u
@@ -29,6 +32,43 @@ static uint64_t real_now_ns(struct skein_env *env)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+/* What is left where getrandom(2) is refused. */
+static ssize_t random_file(void *buf, size_t len)
+{
+	int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0)
+		return -1;
+	n = read(fd, buf, len);
+	close(fd);
+	return n;
+}
+
+#ifdef __x86_64__
+static __attribute__((target("rdrnd"))) ssize_t random_core(void *buf,
+							    size_t len)
+{
+	size_t part = len < sizeof(unsigned long long)
+			      ? len
+			      : sizeof(unsigned long long);
+	unsigned long long v;
+
+	if (!__builtin_cpu_supports("rdrnd") ||
+	    !__builtin_ia32_rdrand64_step(&v))
+		return -1;
+	memcpy(buf, &v, part);
+	return (ssize_t)part;
+}
+#else
+static ssize_t random_core(void *buf, size_t len)
+{
+	(void)buf;
+	(void)len;
+	return -1;
+}
+#endif
+
 static void real_random(struct skein_env *env, void *buf, size_t len)
 {
 	unsigned char *p = buf;
@@ -37,10 +77,14 @@ static void real_random(struct skein_env *env, void *buf, size_t len)
 	(void)env;
 	while (len) {
 		n = getrandom(p, len, 0);
-		/* A predictable secret would be worse than no process. */
-		skein_assert(n > 0 || errno == EINTR);
-		if (n < 0)
+		if (n < 0 && errno == EINTR)
 			continue;
+		if (n <= 0)
+			n = random_file(p, len);
+		if (n <= 0)
+			n = random_core(p, len);
+		/* A predictable secret would be worse than no process. */
+		skein_assert(n > 0);
 		p += n;
 		len -= (size_t)n;
 	}
@@ -121,6 +165,11 @@ static int fork_mark_new(const volatile uint32_t **mark)
 	return 0;
 }
 
+static void real_fence_all(void)
+{
+	membarrier_fence(MEMBARRIER_PROCESS);
+}
+
 int env_real_new(struct skein_env **env)
 {
 	struct real_env *real = calloc(1, sizeof(*real));
@@ -137,7 +186,7 @@ int env_real_new(struct skein_env **env)
 	real->env.ops = &real_ops;
 	real->env.log = real_log;
 	real->env.log_level = ENV_LOG_WARN;
-	if (real_fence_ready())
+	if (!membarrier_register(MEMBARRIER_PROCESS))
 		real->env.fence_all = real_fence_all;
 	*env = &real->env;
 	return 0;

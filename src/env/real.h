@@ -31,9 +31,6 @@ int real_thread_start(struct skein_env *env, const char *name,
 		      struct env_thread **thread);
 void real_thread_join(struct skein_env *env, struct env_thread *thread);
 void real_yield(struct skein_env *env);
-/* May real_fence_all() be called? */
-bool real_fence_ready(void);
-void real_fence_all(void);
 void real_mutex_init(struct skein_env *env, struct env_mutex *m);
 void real_mutex_fini(struct skein_env *env, struct env_mutex *m);
 void real_mutex_lock(struct skein_env *env, struct env_mutex *m);

@@ -5,12 +5,10 @@
  * application's threads.
  */
 #include <errno.h>
-#include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -69,22 +67,6 @@ void real_yield(struct skein_env *env)
 {
 	(void)env;
 	sched_yield();
-}
-
-bool real_fence_ready(void)
-{
-	/* Once per process is enough; each further call costs a system call. */
-	return syscall(SYS_membarrier,
-		       MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-}
-
-void real_fence_all(void)
-{
-	long rc =
-		syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-
-	/* The caller relies on this fence. */
-	skein_assert(rc == 0);
 }
 
 _Static_assert(sizeof(pthread_mutex_t) <= sizeof(struct env_mutex),

@@ -377,7 +377,8 @@ static int wait_events(struct env_waiter *w, struct epoll_event *evs,
 	if (atomic_load_explicit(&real->no_pwait2, memory_order_relaxed))
 		return wait_ppoll(w, evs, left);
 	n = epoll_pwait2(w->epoll_fd, evs, WAIT_EVENTS, left, NULL);
-	if (n < 0 && (errno == ENOSYS || errno == EPERM)) {
+	/* A sandbox may refuse it with any error. */
+	if (n < 0 && errno != EINTR) {
 		atomic_store_explicit(&real->no_pwait2, true,
 				      memory_order_relaxed);
 		return wait_ppoll(w, evs, left);

@@ -156,8 +156,8 @@ static uint64_t timers(struct soft *s)
 	return due;
 }
 
-static void life_begin(struct soft *s, struct robust_list_head *head,
-		       struct robust_list *node)
+static int life_begin(struct soft *s, struct robust_list_head *head,
+		      struct robust_list *node)
 {
 	uint32_t tid = (uint32_t)syscall(SYS_gettid);
 
@@ -168,13 +168,15 @@ static void life_begin(struct soft *s, struct robust_list_head *head,
 	head->futex_offset = (long)((char *)&s->nic->life - (char *)node);
 	head->list_op_pending = NULL;
 	atomic_store(&s->nic->life, tid);
-	syscall(SYS_set_robust_list, head, sizeof(*head));
+	/* Without it peers would not learn that we are dead. */
+	return syscall(SYS_set_robust_list, head, sizeof(*head)) ? -errno : 0;
 }
 
-static void life_up(struct soft *s)
+static void life_up(struct soft *s, int err)
 {
 	pthread_mutex_lock(&s->async_lock);
 	s->thread_up = true;
+	s->thread_err = err;
 	pthread_cond_broadcast(&s->acked);
 	pthread_mutex_unlock(&s->async_lock);
 }
@@ -210,13 +212,14 @@ static void *ctl_main(void *arg)
 	struct robust_list node;
 	struct soft *s = arg;
 	struct epoll_event ev;
+	int err;
 
-	life_begin(s, &head, &node);
+	err = life_begin(s, &head, &node);
 	ctl_hasten();
 	if (s->harsh)
 		soft_harsh_thread();
-	life_up(s);
-	while (!atomic_load(&s->stop)) {
+	life_up(s, err);
+	while (!err && !atomic_load(&s->stop)) {
 		if (!sleep_until(s, timers(s)))
 			continue;
 		pthread_mutex_lock(&s->lock);
@@ -270,9 +273,10 @@ int soft_ctl_start(struct soft *s)
 	pthread_mutex_lock(&s->async_lock);
 	while (!s->thread_up)
 		pthread_cond_wait(&s->acked, &s->async_lock);
+	err = s->thread_err;
 	pthread_mutex_unlock(&s->async_lock);
 	pthread_setname_np(s->thread, "skein-soft");
-	return 0;
+	return err;
 }
 
 void soft_ctl_stop(struct soft *s)

@@ -6,10 +6,9 @@
  */
 #include "dev/soft/lock.h"
 
-#include <linux/membarrier.h>
+#include "env/membarrier.h"
+
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 static void wait_round(unsigned *round)
 {
@@ -68,16 +67,24 @@ void soft_lock_slow(struct soft_lock *l)
 void soft_lock_revoke(struct soft_lock *l)
 {
 	unsigned round = 0;
+	bool quick;
 
 	word_take(l);
 	if (atomic_load_explicit(&l->mode, memory_order_relaxed) &
 	    SOFT_LOCK_SHARED)
 		return;
 	atomic_store_explicit(&l->mode, SOFT_LOCK_WANT, memory_order_relaxed);
-	syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+	quick = membarrier_try(MEMBARRIER_PROCESS);
+	if (!quick)
+		membarrier_wait();
 	/* acquire: pairs with the user's release in soft_unlock() */
 	while (atomic_load_explicit(&l->busy, memory_order_acquire))
 		wait_round(&round);
+	/* The wait is paid once: from here on it is a shared lock. release:
+	 * the user that sees the mode sees what the owner before it did */
+	if (!quick)
+		atomic_store_explicit(&l->mode, SOFT_LOCK_SHARED,
+				      memory_order_release);
 }
 
 void soft_lock_return(struct soft_lock *l)
@@ -97,6 +104,8 @@ void soft_lock_share(struct soft_lock *l)
 
 void soft_lock_bias(struct soft_lock *l)
 {
+	if (membarrier_refused())
+		return; /* to take it back would cost a wait */
 	word_take(l);
 	/* release: as in soft_lock_return() */
 	if (atomic_load_explicit(&l->mode, memory_order_relaxed) ==

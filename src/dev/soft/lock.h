@@ -3,8 +3,10 @@
  * lock.h - the lock of a queue, in two kinds.
  *
  * Shared: a spin lock. Biased: for an object that its user serialises
- * (DEV_QP_SINGLE_THREADED, DEV_QP_SERIAL); the user pays two plain stores and a load, and the
- * control thread, which comes seldom, pays a membarrier(2).
+ * (DEV_QP_SINGLE_THREADED, DEV_QP_SERIAL); the user pays two plain stores and a
+ * load, and the control thread, which comes seldom, pays a membarrier(2). Where
+ * a sandbox refuses that call, the first to revoke waits instead
+ * (env/membarrier.h), and the lock is a shared one from then on.
  *
  * Biased lock(): busy = 1, then mode is read. Revoke: mode |= WANT, then
  * membarrier, then busy is read. The membarrier puts a full fence into every

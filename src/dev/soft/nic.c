@@ -69,8 +69,12 @@ static int nic_map(struct soft *s)
 		err = -errno;
 		goto err_fd;
 	}
-	madvise(s->base, SHM_SPAN, MADV_DONTFORK);
-	madvise(s->base, SHM_SPAN, MADV_DONTDUMP);
+	if (madvise(s->base, SHM_SPAN, MADV_DONTFORK)) {
+		err = -errno;
+		munmap(s->base, SHM_SPAN);
+		goto err_fd;
+	}
+	madvise(s->base, SHM_SPAN, MADV_DONTDUMP); /* else cores are larger */
 	s->nic_size = s->nic_end = SHM_ARENA_OFF;
 	return 0;
 

@@ -6,9 +6,9 @@
 #include "dev/soft/ext.h"
 #include "dev/soft/ud/mcast.h"
 #include "dev/soft/ud/ud.h"
+#include "env/membarrier.h"
 
 #include <errno.h>
-#include <linux/membarrier.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -232,12 +232,9 @@ static void caps_fill(struct soft *s, struct dev_caps *c)
 
 static int barrier_register(void)
 {
-	if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0,
-		    0) ||
-	    syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED,
-		    0, 0))
-		return -errno;
-	return 0;
+	int err = membarrier_register(MEMBARRIER_HOST);
+
+	return err ? err : membarrier_register(MEMBARRIER_PROCESS);
 }
 
 static int soft_up(struct soft *s, int gid_index, const char **what)

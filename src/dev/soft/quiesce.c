@@ -4,27 +4,30 @@
  *
  * The owner makes the way in invalid (an MR's key, a QP's gate), calls
  * soft_barrier(), and looks at the hazard word of each peer QP. A poster
- * raises its hazard before it looks at the key and the gate. The membarrier(2)
- * is a full fence in every running thread that registered for it (every soft
- * device does; one that is not running passes fences when it is scheduled), so
- * a poster either sees the invalid key, or its hazard is seen here.
+ * raises its hazard before it looks at the key and the gate. The barrier is a
+ * full fence in every running thread of every process that has a soft device,
+ * so a poster either sees the invalid key, or its hazard is seen here. It is
+ * membarrier(2), or where that is refused a wait (env/membarrier.h).
  */
 #include "dev/soft/dc/dc.h"
 #include "dev/soft/ud/ud.h"
+#include "env/membarrier.h"
 
 #include <errno.h>
-#include <linux/membarrier.h>
 #include <sched.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #define QUIESCE_PATIENCE_NS 1000000000ull
 #define QUIESCE_DEAD_NS 200000000ull
 
 void soft_barrier(void)
 {
-	syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+	membarrier_fence(MEMBARRIER_HOST);
+}
+
+bool soft_barrier_try(void)
+{
+	return membarrier_try(MEMBARRIER_HOST);
 }
 
 static uint32_t hazard_of(struct soft_qp *q)

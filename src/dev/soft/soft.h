@@ -134,6 +134,7 @@ struct soft {
 	struct soft_src src_kick, src_addr;
 	pthread_t thread;
 	bool thread_up;
+	int thread_err; /* it could not begin */
 	_Atomic bool stop;
 	_Atomic uint32_t parked_qps;
 	_Atomic uint32_t asking_qps; /* of those: park.c, note_asks() */

@@ -106,6 +106,73 @@ static void test_young_and_biased(void **state)
 	assert_int_equal(lock.mode, SOFT_LOCK_YOUNG);
 }
 
+#define FRESH 4096
+#define FRESH_NS 1000000000ull
+
+/* The user of the current one of many locks. */
+struct fresh {
+	struct soft_lock l;
+	uint64_t x, y;
+};
+
+static struct fresh fresh[FRESH];
+static _Atomic int current;
+static _Atomic uint64_t uses;
+
+static void fresh_inside(struct fresh *f)
+{
+	volatile int i;
+
+	if (f->x != f->y)
+		wrong++;
+	f->x++;
+	for (i = 0; i < 30; i++)
+		atomic_signal_fence(memory_order_seq_cst);
+	f->y++;
+}
+
+static void *fresh_user(void *arg)
+{
+	struct fresh *f;
+	int i;
+
+	while ((i = current) < FRESH) {
+		f = &fresh[i];
+		soft_lock(&f->l);
+		fresh_inside(f);
+		soft_unlock(&f->l);
+		uses++;
+	}
+	return NULL;
+}
+
+/* Each lock is revoked for the first time while its user comes and goes: that is
+ * when a refused membarrier(2) is made up for. */
+static void test_first_revoke(void **state)
+{
+	uint64_t end = rig_now_ns() + FRESH_NS, until;
+	pthread_t t;
+	int i;
+
+	for (i = 0; i < FRESH; i++)
+		soft_lock_init(&fresh[i].l, true);
+	current = 0;
+	pthread_create(&t, NULL, fresh_user, NULL);
+	for (i = 0; i < FRESH && rig_now_ns() < end; i++) {
+		current = i;
+		until = uses + 100;
+		while (uses < until)
+			;
+		soft_lock_revoke(&fresh[i].l);
+		fresh_inside(&fresh[i]);
+		soft_lock_return(&fresh[i].l);
+	}
+	current = FRESH;
+	pthread_join(t, NULL);
+	assert_int_equal(wrong, 0);
+	assert_true(i > 10);
+}
+
 /* The user takes its own bias back, and gives it again, beside a revoker. */
 static void *fickle(void *arg)
 {
@@ -166,6 +233,7 @@ int main(void)
 		cmocka_unit_test(test_young_and_biased),
 		cmocka_unit_test(test_own),
 		cmocka_unit_test(test_others_stay),
+		cmocka_unit_test(test_first_revoke),
 	};
 
 	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0,

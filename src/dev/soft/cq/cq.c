@@ -13,6 +13,7 @@
 
 #include "base/pow2.h"
 #include "dev/soft/ud/ud.h"
+#include "env/membarrier.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -47,7 +48,7 @@ int soft_create_cq(struct dev *dev, int cqe, void *cq_context,
 	c->ex.cqe = (int)n;
 	atomic_init(&c->late_ns, ENV_NEVER);
 	/* Biased until a QP that is not single-threaded uses it. */
-	soft_lock_init(&c->lock, true);
+	soft_lock_init(&c->lock, !membarrier_refused());
 	pthread_mutex_lock(&s->lock);
 	err = soft_arena_alloc(s, SOFT_ARENA_CQ, SHM_PAGE, &c->page[0]);
 	if (!err) {

@@ -166,8 +166,9 @@ static int peer_map_nic(struct soft_peer *p, int fd)
 		p->base = NULL;
 		return -errno;
 	}
-	madvise(p->base, SHM_SPAN, MADV_DONTFORK);
-	madvise(p->base, SHM_SPAN, MADV_DONTDUMP);
+	if (madvise(p->base, SHM_SPAN, MADV_DONTFORK))
+		return -errno;
+	madvise(p->base, SHM_SPAN, MADV_DONTDUMP); /* else cores are larger */
 	p->nic = (struct shm_nic *)(void *)p->base;
 	if (p->nic->magic != SHM_MAGIC || p->nic->version != SHM_VERSION)
 		return -EPROTO;
@@ -229,8 +230,10 @@ static int peer_new(struct soft *s, int sock, const struct msg *r,
 	/* A pid may have been given away before pidfd_open(2). */
 	if (!err && !soft_life(p->nic))
 		err = -ECONNREFUSED;
+	/* The control thread must never wait for a peer. */
+	if (!err && fcntl(sock, F_SETFL, O_NONBLOCK))
+		err = -errno;
 	if (!err) {
-		fcntl(sock, F_SETFL, O_NONBLOCK);
 		*out = p;
 		return 0;
 	}
@@ -289,12 +292,17 @@ static int dial(uint32_t block, pid_t *pid)
 	if (fd < 0)
 		return -errno;
 	len = soft_block_name(block, &un);
-	/* A full backlog: a thousand are before us. */
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
+	/* A full backlog: a thousand are before us. Without these limits a
+	 * wait has no end. */
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)))
+		err = -errno;
 	tv.tv_sec = 1;
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
-	if (connect(fd, (struct sockaddr *)&un, (socklen_t)len) ||
-	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &clen))
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)))
+		err = -errno;
+	if (err)
+		;
+	else if (connect(fd, (struct sockaddr *)&un, (socklen_t)len) ||
+		 getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &clen))
 		err = -errno;
 	else if (cred.uid != geteuid())
 		err = -EACCES;

@@ -4,11 +4,15 @@
  * peers broke or began, runs what is parked, fires timers, and completes the
  * way to ERR once the peer has left. soft.lock is held throughout.
  */
+#include "base/fence.h"
 #include "dev/soft/dc/dc.h"
 #include "dev/soft/ud/ud.h"
+#include "env/membarrier.h"
 
 #define QUIESCE_RETRY_NS 1000000ull
 #define PARK_RETRY_NS 20000000ull
+
+_Static_assert(PARK_RETRY_NS >= MEMBARRIER_WAIT_NS, "a lost ring is there");
 
 static bool connected(const struct soft_qp *q)
 {
@@ -58,6 +62,7 @@ static void left(struct soft_qp *q, bool user)
 {
 	if (!atomic_exchange(&q->quiesce_due, false))
 		return;
+	q->settled_ns = 0;
 	atomic_fetch_sub(&q->s->quiesce_qps, 1);
 	if (q->srq) {
 		if (!q->ud)
@@ -68,9 +73,26 @@ static void left(struct soft_qp *q, bool user)
 	soft_cq_flush_recv(soft_cq_of(q->ex.qp_base.recv_cq), q, user);
 }
 
+/* The control thread waits for nobody: its timer comes back until the time is
+ * over. */
+static bool settled(struct soft_qp *q)
+{
+	uint64_t now;
+
+	/* before the clock: the gate is shut in memory, see membarrier.c */
+	fence_full();
+	now = env_now_ns(q->s->env);
+	if (!q->settled_ns) {
+		q->settled_ns = now + MEMBARRIER_WAIT_NS;
+		soft_kick(q->s); /* the caller may be modify_qp()'s */
+	}
+	return now >= q->settled_ns;
+}
+
 static void try_quiesce(struct soft_qp *q)
 {
-	soft_barrier();
+	if (!soft_barrier_try() && !settled(q))
+		return;
 	if (soft_quiet(q))
 		left(q, false); /* else the timer comes back to it */
 }
@@ -139,13 +161,14 @@ static bool tries_again(struct soft_qp *q, uint64_t now, uint64_t *due)
 		return false;
 	/* One whose answer is on its way; whoever comes by meanwhile would
 	 * ask once more, and be answered once more. */
-	if (soft_park_asked(q)) {
+	if (soft_park_waits(q)) {
 		if (!q->retry_ns)
 			q->retry_ns = now + PARK_RETRY_NS;
 		*due = q->retry_ns;
 		if (now < q->retry_ns)
 			return false;
 	}
+	q->ring_lost = false; /* it is not any more */
 	if (q->parked->park == SOFT_PARK_RNR)
 		pause = soft_park_rnr_ns(q);
 	q->retry_ns = *due = now + pause;

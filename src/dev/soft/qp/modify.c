@@ -168,6 +168,7 @@ static int modify_reset(struct soft_qp *q)
 		soft_ud_drop(q);
 	if (atomic_exchange(&q->quiesce_due, false))
 		atomic_fetch_sub(&q->s->quiesce_qps, 1);
+	q->settled_ns = 0;
 	p = q->peer;
 	q->peer = NULL;
 	q->far = NULL;

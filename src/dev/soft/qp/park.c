@@ -9,6 +9,8 @@
  *
  * Lost rings: the parked word is stored, then membarrier(2), then the way is
  * tried once more. The other end opens the way first and then reads the word.
+ * Where membarrier(2) is refused the control thread tries once more later, when
+ * the other end's store has reached memory (env/membarrier.h).
  */
 #include "dev/soft/dc/dc.h"
 #include "dev/soft/ud/ud.h"
@@ -59,14 +61,15 @@ bool soft_park_retries(const struct soft_qp *q)
 	const struct soft_wqe *w = q->parked;
 
 	/* A DC target does not know who waits for its receives. */
-	return w->park == SOFT_PARK_XLAT ||
+	return q->ring_lost || w->park == SOFT_PARK_XLAT ||
 	       (w->park == SOFT_PARK_RNR && q->dc) ||
 	       (w->park == SOFT_PARK_FAR && w->sent_no);
 }
 
-bool soft_park_asked(const struct soft_qp *q)
+bool soft_park_waits(const struct soft_qp *q)
 {
-	return q->parked->park == SOFT_PARK_XLAT && atomic_load(&q->asked_key);
+	return q->ring_lost || (q->parked->park == SOFT_PARK_XLAT &&
+				atomic_load(&q->asked_key));
 }
 
 /* Does its head wait for an answer that our control thread takes in? Then who
@@ -90,8 +93,8 @@ static void note_asks(struct soft_qp *q)
  * answer wakes it by itself. */
 static void new_timer(struct soft_qp *q)
 {
-	if (q->parked->deadline_ns != ENV_NEVER ||
-	    (soft_park_retries(q) && !soft_park_asked(q)))
+	if (q->parked->deadline_ns != ENV_NEVER || q->ring_lost ||
+	    (soft_park_retries(q) && !soft_park_waits(q)))
 		soft_kick(q->s);
 }
 
@@ -152,7 +155,7 @@ int soft_park(struct soft_qp *q, const struct ibv_send_wr *wr, uint32_t pos,
 	set_deadline(q, w);
 	atomic_store_explicit(&q->self->parked, 1, memory_order_relaxed);
 	/* See the file head. */
-	soft_barrier();
+	q->ring_lost = !soft_barrier_try();
 	note_asks(q);
 	if (soft_qp_state(q) == IBV_QPS_RTS)
 		soft_progress(q);

@@ -117,8 +117,9 @@ struct soft_qp {
 	struct soft_xlat xlat[SOFT_XLATS];
 	_Atomic uint32_t asked_key; /* whose file is on its way; 0: none */
 	struct soft_wqe *parked, **parked_end;
-	uint64_t retry_ns; /* when its head's file is asked for again; 0: not
-			    * reckoned yet */
+	uint64_t retry_ns; /* when its head is tried again; 0: not reckoned
+			    * yet */
+	bool ring_lost;	   /* perhaps: the barrier was refused */
 	bool asks;	   /* counted in soft.asking_qps */
 	struct soft_harsh_qp *harsh; /* NULL: not in harsh mode */
 	/* only looked at, for harsh mode; else NULL */
@@ -152,6 +153,8 @@ struct soft_qp {
 	uint32_t conn;
 	uint32_t epoch;
 	_Atomic bool quiesce_due; /* in ERR, the peer may still be inside */
+	uint64_t settled_ns; /* the control thread's: when the fence that was
+			      * refused is made up for by time; 0: not asked */
 	bool sqd_notify;
 	bool dying;
 	uint32_t fault_seen;
@@ -254,8 +257,9 @@ uint64_t soft_park_patience(const struct soft_qp *q, enum soft_park why);
 uint64_t soft_park_rnr_ns(const struct soft_qp *q);
 /* Nobody rings for its head: the control thread tries again by itself. */
 bool soft_park_retries(const struct soft_qp *q);
-/* Its head waits for a file that was asked for. */
-bool soft_park_asked(const struct soft_qp *q);
+/* ... but not at once: its head waits for a file that was asked for, or for a
+ * ring that may be lost. */
+bool soft_park_waits(const struct soft_qp *q);
 /* Fails the head, whose deadline is over. */
 void soft_park_expire(struct soft_qp *q);
 void soft_park_expire_as(struct soft_qp *q, int status);
@@ -327,7 +331,10 @@ static inline void soft_hazard_off(struct soft_qp *q)
 }
 
 /* quiesce.c */
+/* A full fence in all posters; it may take 20 ms where membarrier(2) is
+ * refused. The other one returns false instead. */
 void soft_barrier(void);
+bool soft_barrier_try(void);
 /* Waits until the peer of q has left our memory, once since the last
  * soft_barrier(). -EBUSY when it has stopped inside. */
 int soft_quiesce(struct soft_qp *q);

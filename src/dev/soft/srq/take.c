@@ -134,9 +134,13 @@ struct shm_slot *soft_take(struct soft_qp *q, size_t len)
 	if (r == -ENOENT && !q->unreliable && !q->dc &&
 	    !atomic_load(&q->far_srq->waiting)) {
 		/* From here on a post is told; one that was just made may not
-		 * have seen it. The membarrier(2) stands in for its fence. */
+		 * have seen it. The membarrier(2) stands in for its fence;
+		 * where it is refused: park.c. */
 		atomic_store(&q->far_srq->waiting, 1);
-		soft_barrier();
+		if (!soft_barrier_try()) {
+			q->ring_lost = true;
+			soft_kick(q->s);
+		}
 		r = take_one(q, len);
 	}
 	return r ? NULL : slot_at(q, q->take_slot);
