@@ -35,7 +35,8 @@ echo_pair() {
 		# shellcheck disable=SC2046,SC2068 # lists of words
 		gcc "examples/01-echo/$side.c" -o "$work/$side" $@
 	done
-	"$work/server" 127.0.0.1:0 > "$work/says" &
+	: > "$work/says"
+	"$work/server" 127.0.0.1:0 >> "$work/says" &
 	server=$!
 	for ((i = 0; i < 200; i++)); do
 		line=$(sed -n 's/^listening on //p' "$work/says")
