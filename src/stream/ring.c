@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ring.c - records: where they go, how they are known to be whole.
+ *
+ * A record's canary is made from the ring's secret and the record's place in
+ * the stream, so bytes of an earlier lap, which the peer's user may have chosen,
+ * are never taken for one, and nothing is zeroed. The tail proves the payload:
+ * by its place where WRITEs land in ascending order, by a checksum elsewhere.
+ */
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/assert.h"
+#include "base/fence.h"
+#include "stream/ring.h"
+
+#include <errno.h>
+#include <string.h>
+
+static uint64_t mix(uint64_t x)
+{
+	x ^= x >> 33;
+	x *= 0xff51afd7ed558ccdull;
+	x ^= x >> 33;
+	x *= 0xc4ceb9fe1a85ec53ull;
+	return x ^ x >> 33;
+}
+
+static uint64_t stream_word(uint32_t len, enum stream_type type, uint32_t seq)
+{
+	return (uint64_t)len | (uint64_t)type << 24 | (uint64_t)seq << 32;
+}
+
+static uint64_t head_canary(uint64_t secret, uint64_t pos, uint64_t word)
+{
+	return mix(word ^ mix(secret + pos));
+}
+
+static uint64_t tail_of(uint64_t canary, bool checksum, const uint8_t *payload,
+			uint32_t len)
+{
+	if (checksum)
+		return XXH3_64bits_withSeed(payload, len, canary);
+	return mix(canary + 1);
+}
+
+/* The next record's place: here, or at the ring's start where too little is
+ * left before its end. */
+static uint64_t next_pos(uint64_t pos, uint32_t size)
+{
+	uint32_t left = size - (uint32_t)(pos & (size - 1));
+
+	return left < STREAM_REC_MIN ? pos + left : pos;
+}
+
+static uint64_t load64(const void *at)
+{
+	const _Atomic uint64_t *word = at;
+
+	return __atomic_load_n((const uint64_t *)(const void *)word,
+			       __ATOMIC_ACQUIRE);
+}
+
+void stream_out_init(struct stream_out *o, uint64_t secret, uint32_t size,
+		     bool checksum)
+{
+	skein_assert(size >= STREAM_RING_MIN && !(size & (size - 1)));
+	*o = (struct stream_out){
+		.secret = secret, .size = size, .checksum = checksum};
+}
+
+bool stream_out_place(const struct stream_out *o, enum stream_type type,
+		      struct stream_place *p)
+{
+	const uint32_t around = STREAM_HEAD_LEN + STREAM_TAIL_LEN;
+	uint64_t pos = next_pos(o->pos, o->size), end = o->head + o->size;
+	uint32_t off = (uint32_t)(pos & (o->size - 1)), room;
+	/* An END, and the few bytes before the ring's end that it may skip. */
+	uint32_t kept = type == STREAM_DATA ? 2 * STREAM_REC_MIN : 0;
+	uint64_t have;
+
+	have = pos < end ? end - pos : 0;
+	have = have > kept ? have - kept : 0;
+	if (have > o->size - off)
+		have = o->size - off;
+	if (have < STREAM_REC_MIN)
+		return false;
+	room = ((uint32_t)have - around) & ~7u;
+	p->off = off;
+	p->room = room < STREAM_PAYLOAD_MAX ? room : STREAM_PAYLOAD_MAX;
+	p->pos = pos;
+	return true;
+}
+
+uint32_t stream_out_seal(struct stream_out *o, const struct stream_place *p,
+			 enum stream_type type, uint8_t *buf, uint32_t len)
+{
+	struct stream_head head;
+	uint32_t pad = ((len + 7) & ~7u) - len;
+	uint64_t tail;
+
+	skein_assert(len <= p->room);
+	head.word = stream_word(len, type, o->seq);
+	head.canary = head_canary(o->secret, p->pos, head.word);
+	tail = tail_of(head.canary, o->checksum, buf + STREAM_HEAD_LEN, len);
+	memcpy(buf, &head, sizeof(head));
+	memset(buf + STREAM_HEAD_LEN + len, 0, pad);
+	memcpy(buf + STREAM_HEAD_LEN + len + pad, &tail, sizeof(tail));
+	o->pos = p->pos + stream_rec_len(len);
+	o->seq++;
+	return stream_rec_len(len);
+}
+
+int stream_out_head(struct stream_out *o, uint64_t head)
+{
+	if (head < o->head || head > o->pos)
+		return -EPROTO;
+	o->head = head;
+	return 0;
+}
+
+void stream_in_init(struct stream_in *in, const uint8_t *ring, uint64_t secret,
+		    uint32_t size, bool checksum)
+{
+	skein_assert(size >= STREAM_RING_MIN && !(size & (size - 1)));
+	*in = (struct stream_in){.secret = secret,
+				 .ring = ring,
+				 .size = size,
+				 .checksum = checksum};
+}
+
+static bool type_known(uint32_t type, uint32_t len)
+{
+	switch (type) {
+	case STREAM_DATA:
+		return len > 0;
+	case STREAM_SWITCH:
+		return len == 8;
+	case STREAM_END:
+		return len == 0;
+	default:
+		return false;
+	}
+}
+
+/* Is a record there, whole? Its header is checked before any of its numbers is
+ * used. */
+static int look(struct stream_in *in)
+{
+	uint64_t pos = next_pos(in->pos, in->size), word, canary;
+	const uint8_t *at = in->ring + (pos & (in->size - 1));
+	uint32_t left = in->size - (uint32_t)(pos & (in->size - 1));
+	uint32_t len, type;
+
+	word = load64(at);
+	if (word >> 32 != in->seq)
+		return 0;
+	canary = load64(at + 8);
+	if (canary != head_canary(in->secret, pos, word))
+		return 0;
+	/* The peer wrote this header and knows the secret: what is wrong with
+	 * it now is no accident of memory. */
+	len = (uint32_t)word & 0xffffffu;
+	type = (uint32_t)(word >> 24) & 0xffu;
+	if (len > STREAM_PAYLOAD_MAX || stream_rec_len(len) > left ||
+	    !type_known(type, len))
+		return -EPROTO;
+	if (load64(at + STREAM_HEAD_LEN + ((len + 7) & ~7u)) !=
+	    tail_of(canary, in->checksum, at + STREAM_HEAD_LEN, len))
+		return 0; /* not all of it yet */
+	/* Our loads of the payload must come behind that of the tail. */
+	fence_acquire();
+	in->pos = pos;
+	in->type = type;
+	in->len = len;
+	in->used = 0;
+	return 1;
+}
+
+int stream_in_peek(struct stream_in *in, enum stream_type *type,
+		   const uint8_t **data, uint32_t *len)
+{
+	if (!in->type) {
+		int rc = look(in);
+
+		if (rc <= 0)
+			return rc;
+	}
+	*type = (enum stream_type)in->type;
+	*data = in->ring + (in->pos & (in->size - 1)) + STREAM_HEAD_LEN +
+		in->used;
+	*len = in->len - in->used;
+	return 1;
+}
+
+void stream_in_consume(struct stream_in *in, uint32_t n)
+{
+	skein_assert(in->type && n <= in->len - in->used);
+	in->used += n;
+	if (in->used < in->len)
+		return;
+	in->pos += stream_rec_len(in->len);
+	in->seq++;
+	in->type = 0;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ring.h - a stream's ring: records that one end writes and the other reads
+ * (docs/protocol/stream.md, "Records").
+ *
+ * Two halves that never meet but in the ring's bytes: stream_out says where the
+ * next record goes and seals it, stream_in finds it whole or not at all. Pure:
+ * no I/O, no clock, no allocation. RR-Compound, section IV-F.
+ *
+ * Thread rule: each half belongs to one thread at a time; the caller's lock
+ * sees to it. The bytes of the ring are written by the device meanwhile.
+ */
+#ifndef SKEIN_STREAM_RING_H
+#define SKEIN_STREAM_RING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define STREAM_HEAD_LEN 16u
+#define STREAM_TAIL_LEN 8u
+/* Where fewer bytes are left before the ring's end, the next record begins at
+ * its start: both ends know it, no record says so. */
+#define STREAM_REC_MIN 32u
+#define STREAM_RING_MIN (16u << 10)
+#define STREAM_RING_MAX (4u << 20)
+/* Payload of one record: so much room there is for a WRITE of 64 KiB. */
+#define STREAM_PAYLOAD_MAX ((64u << 10) - STREAM_HEAD_LEN - STREAM_TAIL_LEN)
+
+enum stream_type {
+	STREAM_DATA = 1,   /* bytes of the stream */
+	STREAM_SWITCH = 2, /* 8 bytes: from this offset on bytes come here */
+	STREAM_END = 3,	   /* nothing follows: the writer has shut down */
+};
+
+/* As it lies in the ring; the tail follows the payload, at a multiple of 8. */
+struct stream_head {
+	uint64_t word;	 /* length, type, sequence: stream_word() */
+	uint64_t canary; /* of the word, the place and the secret */
+};
+_Static_assert(sizeof(struct stream_head) == STREAM_HEAD_LEN, "on the wire");
+_Static_assert(offsetof(struct stream_head, word) == 0, "on the wire");
+_Static_assert(offsetof(struct stream_head, canary) == 8, "on the wire");
+
+/* The writing half. */
+struct stream_out {
+	uint64_t secret; /* the reader's: no earlier byte can look like ours */
+	uint64_t pos;	 /* bytes of ring used since the beginning */
+	uint64_t head;	 /* how far the reader has read, as it said last */
+	uint32_t size;	 /* of the ring, a power of two */
+	uint32_t seq;
+	bool checksum; /* the reader's device writes in any order */
+};
+
+/* A place for one record. */
+struct stream_place {
+	uint32_t off;  /* in the ring, of the header */
+	uint32_t room; /* payload bytes at most */
+	uint64_t pos;  /* of the header */
+};
+
+/* The reading half. */
+struct stream_in {
+	uint64_t secret;
+	uint64_t pos;  /* of the record that is read, or comes next */
+	uint64_t told; /* what the writer was told of pos last */
+	const uint8_t *ring;
+	uint32_t size;
+	uint32_t seq;
+	uint32_t type;	    /* of the record at pos; 0: not seen yet */
+	uint32_t len, used; /* its payload, and how much was consumed */
+	bool checksum;
+};
+
+/* Payload padded, and all around it. */
+static inline uint32_t stream_rec_len(uint32_t len)
+{
+	return STREAM_HEAD_LEN + ((len + 7) & ~7u) + STREAM_TAIL_LEN;
+}
+
+void stream_out_init(struct stream_out *o, uint64_t secret, uint32_t size,
+		     bool checksum);
+/* A place for a record, if there is one with room for a byte (type DATA), or
+ * for the record at all. Room for an END is kept: DATA never takes it. */
+bool stream_out_place(const struct stream_out *o, enum stream_type type,
+		      struct stream_place *p);
+/* Bytes of ring that are free, headers and all. */
+static inline uint32_t stream_out_free(const struct stream_out *o)
+{
+	return o->size - (uint32_t)(o->pos - o->head);
+}
+/* The payload of len bytes lies at buf + STREAM_HEAD_LEN: writes head and tail
+ * around it, and takes the place. Returns the record's length in the ring. */
+uint32_t stream_out_seal(struct stream_out *o, const struct stream_place *p,
+			 enum stream_type type, uint8_t *buf, uint32_t len);
+/* The reader says it has read so far. -EPROTO: it cannot have. */
+int stream_out_head(struct stream_out *o, uint64_t head);
+
+void stream_in_init(struct stream_in *in, const uint8_t *ring, uint64_t secret,
+		    uint32_t size, bool checksum);
+/* What is there to be read: a record's type and what is left of its payload,
+ * all of which has arrived. 1; 0: nothing yet; -EPROTO: garbage. */
+int stream_in_peek(struct stream_in *in, enum stream_type *type,
+		   const uint8_t **data, uint32_t *len);
+/* n bytes of what was peeked at are taken; the last one (or 0 of 0) takes the
+ * record. */
+void stream_in_consume(struct stream_in *in, uint32_t n);
+/* True when the writer should hear of in->pos: it has half a ring less than
+ * there is. */
+static inline bool stream_in_owes(const struct stream_in *in)
+{
+	return in->pos - in->told >= in->size / 2;
+}
+
+#endif

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * stream.h - a byte stream each way between two processes, over an RC QP of its
+ * own (RR-Compound's way; docs/protocol/stream.md).
+ *
+ * A stream is made (stream_new), its address travels to the peer by whatever
+ * carrier the caller has, and with the peer's address it is connected. Each end
+ * then says that it reads the ring (stream_accept); only what was accepted is
+ * written. The first record of each direction is a SWITCH: it says how many
+ * bytes the reader has had, or will have, from elsewhere.
+ *
+ * Waiting: a WRITE wakes nobody. A reader that wants to sleep asks
+ * (stream_ask); the writer's end answers behind all that it has written, and
+ * rings a bell with what it writes next, once.
+ *
+ * Thread rule: one thread at a time in all calls of one stream: the caller has
+ * a lock. stream_new() and stream_free() belong to one thread of the host.
+ * Nothing here blocks but stream_drain(), which has a deadline.
+ */
+#ifndef SKEIN_STREAM_STREAM_H
+#define SKEIN_STREAM_STREAM_H
+
+#include "dev/dev.h"
+#include "stream/ring.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+struct env_mutex;
+struct stream_chunk;
+
+#define STREAM_RING_DEFAULT (64u << 10)
+
+/* What the streams of a process share. */
+struct stream_host {
+	struct skein_env *env;
+	struct dev *dev;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel; /* its fd: somebody rang a bell */
+	struct stream_chunk *chunks;
+	uint32_t ring_size;
+	struct dev_stats stats;
+};
+
+/* What the peer must know of an end. */
+struct stream_addr {
+	struct dev_qp_addr qp;
+	uint64_t secret; /* of the ring that lies at this end */
+	uint64_t mem;	 /* address of struct stream_ctl, the ring behind */
+	uint32_t rkey;
+	uint32_t ring_size;
+	bool checksum; /* this end's device writes in any order */
+};
+
+/* The peer writes it, by WRITEs of one aligned word. */
+struct stream_ctl {
+	uint64_t head;	 /* how far it has read our records */
+	uint64_t accept; /* 1: it reads them */
+	uint64_t reserved[6];
+};
+_Static_assert(sizeof(struct stream_ctl) == 64, "on the wire");
+_Static_assert(offsetof(struct stream_ctl, head) == 0, "on the wire");
+_Static_assert(offsetof(struct stream_ctl, accept) == 8, "on the wire");
+
+/* The immediates, kind 4. */
+enum stream_imm {
+	STREAM_ASK = 1,	 /* "I want to sleep" */
+	STREAM_ACK = 2,	 /* "from here on I ring" */
+	STREAM_BELL = 3, /* "there is something" */
+};
+#define STREAM_IMM_KIND 4u
+
+/* The reader's way into sleep and out of it. */
+enum stream_wait {
+	STREAM_POLLED, /* nobody rings: it must look */
+	STREAM_ASKED,  /* the answer is on its way: it wakes us */
+	STREAM_ASLEEP, /* the next record rings */
+};
+
+struct stream {
+	struct stream_host *host;
+	struct ibv_qp *qp;
+	struct ibv_cq *scq, *rcq;
+	struct ibv_mr *ring_mr, *mirror_mr;
+	struct stream_chunk *chunk;
+	uint32_t slot;
+	struct stream_ctl *ctl;
+	uint8_t *ring;	 /* the peer writes it */
+	uint8_t *mirror; /* ours, of the peer's ring */
+	uint32_t mirror_size;
+	struct stream_addr peer;
+	struct stream_out out;
+	struct stream_in in;
+	uint64_t secret;
+	uint32_t psn;
+	uint32_t posted, done; /* requests; done of them are over */
+	enum stream_wait sleep;
+	bool peer_asleep; /* the next record rings */
+	bool owes_ack, owes_head, owes_accept;
+	bool ended; /* END was written */
+	int broken; /* a negative errno: the end of it */
+	uint64_t bells, records;
+	void *user;
+};
+
+/* Opens the device for streams. err: one line that says why not. */
+int stream_host_init(struct stream_host *h, struct skein_env *env,
+		     const char *device, char *err, size_t err_len);
+/* With no stream left. */
+void stream_host_fini(struct stream_host *h);
+/* Memory for one stream's ring and mirror; in host.c. */
+int stream_host_get(struct stream_host *h, struct stream_chunk **chunk,
+		    uint32_t *slot, uint8_t **mem, int *fd, uint64_t *off);
+void stream_host_put(struct stream_host *h, struct stream_chunk *chunk,
+		     uint32_t slot);
+/* The next stream with a bell that rang, or NULL. */
+struct stream *stream_host_event(struct stream_host *h);
+
+int stream_new(struct stream_host *h, struct stream **s);
+void stream_addr(struct stream *s, struct stream_addr *addr);
+/* -EINVAL: the address makes no sense. Afterwards the peer may write. */
+int stream_connect(struct stream *s, const struct stream_addr *peer);
+/* Afterwards the peer writes nothing any more. */
+void stream_free(struct stream *s);
+
+/* This end reads the ring from now on. */
+void stream_accept(struct stream *s);
+/* Does the peer's end? */
+bool stream_accepted(const struct stream *s);
+/* The first record: "bytes from this offset on come here". -EAGAIN. */
+int stream_switch(struct stream *s, uint64_t offset);
+
+/* Bytes taken, which is: placed in the peer's ring; -EAGAIN, or what broke it.
+ * Each byte is copied once here, and once by the device. */
+ssize_t stream_write(struct stream *s, const struct iovec *iov, int n);
+/* Is there room for more? */
+bool stream_writable(struct stream *s);
+/* Nothing follows. -EAGAIN: later. */
+int stream_end(struct stream *s);
+/* As stream_in_peek(); a negative errno is the stream's end. */
+int stream_peek(struct stream *s, enum stream_type *type, const uint8_t **data,
+		uint32_t *len);
+void stream_consume(struct stream *s, uint32_t n);
+
+/* Takes completions and immediates in, and posts what is owed. True: a sleeper
+ * should look again. */
+bool stream_poll(struct stream *s);
+/* Wants to sleep. True: it may, once it has looked at the ring again; whatever
+ * comes then ends in stream_poll() saying so. */
+bool stream_ask(struct stream *s);
+/* All that was posted is in the peer's memory. */
+bool stream_drained(struct stream *s);
+/* Waits for that. -ETIMEDOUT. */
+int stream_drain(struct stream *s, uint64_t timeout_ns);
+/* Is the peer's process known to be dead? */
+bool stream_peer_dead(struct stream *s);
+
+#endif

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_stream.c - two streams on soft, in one thread: bytes, room, the switch
+ * to sleep and back, the end.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "env/env.h"
+#include "stream/stream.h"
+
+static struct skein_env *env;
+static struct stream_host host[2];
+static struct stream *a, *b;
+
+static int up(void **state)
+{
+	struct stream_addr aa, ba;
+	char err[256];
+	int i;
+
+	(void)state;
+	assert_int_equal(env_real_new(&env), 0);
+	env->log_level = ENV_LOG_INFO;
+	for (i = 0; i < 2; i++)
+		assert_int_equal(stream_host_init(&host[i], env, "soft", err,
+						  sizeof(err)),
+				 0);
+	assert_int_equal(stream_new(&host[0], &a), 0);
+	assert_int_equal(stream_new(&host[1], &b), 0);
+	stream_addr(a, &aa);
+	stream_addr(b, &ba);
+	assert_int_equal(stream_connect(a, &ba), 0);
+	assert_int_equal(stream_connect(b, &aa), 0);
+	return 0;
+}
+
+static int down(void **state)
+{
+	(void)state;
+	if (a)
+		stream_free(a);
+	if (b)
+		stream_free(b);
+	stream_host_fini(&host[0]);
+	stream_host_fini(&host[1]);
+	env_real_free(env);
+	return 0;
+}
+
+/* In harsh mode things happen when queues are polled. */
+static bool soon(bool (*so)(void))
+{
+	uint64_t end = env_now_ns(env) + 20000000000ull;
+
+	while (!so()) {
+		stream_poll(a);
+		stream_poll(b);
+		if (env_now_ns(env) > end)
+			return false;
+	}
+	return true;
+}
+
+static bool b_has(void)
+{
+	enum stream_type type;
+	const uint8_t *data;
+	uint32_t len;
+
+	return stream_peek(b, &type, &data, &len) != 0;
+}
+
+static ssize_t write_text(struct stream *s, const char *text)
+{
+	struct iovec iov = {(void *)(uintptr_t)text, strlen(text)};
+
+	return stream_write(s, &iov, 1);
+}
+
+static bool accepted(void)
+{
+	return stream_accepted(a);
+}
+
+static void test_accept_and_bytes(void **state)
+{
+	enum stream_type type;
+	const uint8_t *data;
+	uint64_t offset;
+	uint32_t len;
+
+	(void)state;
+	assert_false(stream_accepted(a));
+	stream_accept(b);
+	assert_true(soon(accepted));
+	assert_false(stream_accepted(b));
+	assert_int_equal(stream_switch(a, 0x123456789aull), 0);
+	assert_int_equal(write_text(a, "hello"), 5);
+	assert_true(soon(b_has));
+	assert_int_equal(stream_peek(b, &type, &data, &len), 1);
+	assert_int_equal(type, STREAM_SWITCH);
+	memcpy(&offset, data, 8);
+	assert_int_equal(offset, 0x123456789aull);
+	stream_consume(b, 8);
+	assert_true(soon(b_has));
+	assert_int_equal(stream_peek(b, &type, &data, &len), 1);
+	assert_int_equal(len, 5);
+	assert_memory_equal(data, "hello", 5);
+	stream_consume(b, 5);
+	assert_int_equal(stream_peek(b, &type, &data, &len), 0);
+}
+
+/* 4 MiB in pieces of all sizes; the ring is full again and again. */
+static void test_much(void **state)
+{
+	static uint8_t block[100000];
+	uint64_t written = 0, read = 0, total = 4 << 20, full = 0;
+
+	(void)state;
+	while (read < total) {
+		size_t n = 1 + written * 7919 % (sizeof(block) - 1), i;
+		struct iovec iov[2] = {{block, n / 3},
+				       {block + n / 3, n - n / 3}};
+		enum stream_type type;
+		const uint8_t *data;
+		uint32_t len;
+		ssize_t got;
+		int rc;
+
+		for (i = 0; i < n; i++)
+			block[i] = (uint8_t)((written + i) * 37 >> 2);
+		got = written < total ? stream_write(a, iov, 2) : -EAGAIN;
+		assert_true(got > 0 || got == -EAGAIN);
+		full += got == -EAGAIN || (size_t)got < n;
+		written += got > 0 ? (uint64_t)got : 0;
+		while ((rc = stream_peek(b, &type, &data, &len)) == 1) {
+			for (i = 0; i < len; i++)
+				if (data[i] != (uint8_t)((read + i) * 37 >> 2))
+					fail_msg(
+						"byte %llu",
+						(unsigned long long)(read + i));
+			stream_consume(b, len);
+			read += len;
+		}
+		assert_int_equal(rc, 0);
+		stream_poll(a);
+		stream_poll(b);
+	}
+	assert_true(full > 10);
+	assert_int_equal(read, written);
+}
+
+static bool a_has(void)
+{
+	enum stream_type type;
+	const uint8_t *data;
+	uint32_t len;
+
+	return stream_peek(a, &type, &data, &len) != 0;
+}
+
+static bool a_may(void)
+{
+	return stream_writable(a);
+}
+
+static bool b_may(void)
+{
+	return stream_writable(b);
+}
+
+/* Question and answer, of a few bytes each, through several laps. */
+static void test_small(void **state)
+{
+	int i;
+
+	(void)state;
+	for (i = 0; i < 10000; i++) {
+		assert_true(soon(a_may));
+		assert_int_equal(write_text(a, "*2 get a key of some bytes"),
+				 26);
+		assert_true(soon(b_has));
+		stream_consume(b, 26);
+		assert_true(soon(b_may));
+		assert_int_equal(write_text(b, "$-1\r\n"), 5);
+		assert_true(soon(a_has));
+		stream_consume(a, 5);
+	}
+}
+
+static bool a_asleep(void)
+{
+	return a->sleep == STREAM_ASLEEP;
+}
+
+static bool a_rung(void)
+{
+	return a->sleep == STREAM_POLLED;
+}
+
+/* Wherever a ring is, as long as there is room for a write it is writable: a
+ * place of few bytes before the ring's end is none less. */
+static void test_writable(void **state)
+{
+	enum stream_type type;
+	const uint8_t *data;
+	uint32_t len;
+	int i;
+
+	(void)state;
+	for (i = 0; i < 20000; i++) {
+		assert_true(soon(a_may));
+		assert_int_equal(write_text(a, "12345"), 5);
+		while (stream_peek(b, &type, &data, &len) == 1)
+			stream_consume(b, len);
+		if (i % 16 == 0)
+			stream_poll(a), stream_poll(b);
+	}
+}
+
+/* A writer that sleeps for room is rung for it. */
+static void test_room_rings(void **state)
+{
+	static uint8_t block[4096];
+	struct iovec iov = {block, sizeof(block)};
+	enum stream_type type;
+	const uint8_t *data;
+	uint32_t len;
+
+	(void)state;
+	while (stream_write(a, &iov, 1) > 0)
+		;
+	assert_false(stream_writable(a));
+	assert_true(stream_ask(a));
+	assert_true(soon(a_asleep));
+	assert_true(soon(b_has));
+	while (stream_peek(b, &type, &data, &len) == 1)
+		stream_consume(b, len);
+	assert_true(soon(a_rung));
+	assert_true(stream_writable(a));
+}
+
+static bool b_asleep(void)
+{
+	return b->sleep == STREAM_ASLEEP;
+}
+
+static bool b_rung(void)
+{
+	return b->sleep == STREAM_POLLED;
+}
+
+/* Asked, acknowledged, rung once: and the channel's descriptor says so. */
+static void test_sleep_and_bell(void **state)
+{
+	struct pollfd pfd = {.fd = host[1].channel->fd, .events = POLLIN};
+	uint64_t bells = a->bells;
+
+	(void)state;
+	while (stream_host_event(&host[1]))
+		;
+	assert_true(stream_ask(b));
+	assert_true(soon(b_asleep));
+	while (stream_host_event(&host[1]))
+		;
+	assert_true(stream_ask(b)); /* nothing is asked twice */
+	assert_int_equal(write_text(a, "one"), 3);
+	stream_drain(a, 10000000000ull);
+	assert_int_equal(poll(&pfd, 1, 10000), 1);
+	assert_ptr_equal(stream_host_event(&host[1]), b);
+	assert_true(soon(b_rung));
+	assert_true(soon(b_has));
+	stream_consume(b, 3);
+	assert_int_equal(write_text(a, "two"), 3);
+	assert_int_equal(a->bells, bells + 1);
+	assert_true(soon(b_has));
+	stream_consume(b, 3);
+}
+
+/* An answer nobody asked for ends this stream. */
+static void test_wrong_bell(void **state)
+{
+	(void)state;
+	a->peer_asleep = true; /* it never was */
+	assert_int_equal(write_text(a, "x"), 1);
+	assert_true(soon(b_has));
+	while (!b->broken)
+		assert_true(soon(b_has)), stream_poll(b), stream_poll(a);
+	assert_int_equal(b->broken, -EPROTO);
+}
+
+static void test_wrong_head(void **state)
+{
+	(void)state;
+	a->ctl->head = a->out.pos + 8;
+	assert_int_equal(write_text(a, "x"), -EPROTO);
+	assert_int_equal(write_text(a, "x"), -EPROTO);
+}
+
+static void test_end(void **state)
+{
+	enum stream_type type;
+	const uint8_t *data;
+	uint32_t len;
+
+	(void)state;
+	assert_int_equal(stream_end(a), 0);
+	assert_int_equal(write_text(a, "x"), -EPIPE);
+	assert_true(soon(b_has));
+	assert_int_equal(stream_peek(b, &type, &data, &len), 1);
+	assert_int_equal(type, STREAM_END);
+	assert_int_equal(len, 0);
+}
+
+/* The other end has gone: a writer hears of it, and nobody waits for ever. */
+static void test_gone(void **state)
+{
+	uint64_t end = env_now_ns(env) + 20000000000ull;
+
+	(void)state;
+	stream_free(b);
+	b = NULL;
+	/* A NIC tries again before it says so, and so does harsh mode. */
+	while (!a->broken && env_now_ns(env) < end) {
+		write_text(a, "x");
+		stream_poll(a);
+	}
+	assert_int_equal(a->broken, -ECONNRESET);
+}
+
+#define TEST(t) cmocka_unit_test_setup_teardown(t, up, down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_accept_and_bytes),
+		TEST(test_much),
+		TEST(test_small),
+		TEST(test_writable),
+		TEST(test_room_rings),
+		TEST(test_sleep_and_bell),
+		TEST(test_wrong_bell),
+		TEST(test_wrong_head),
+		TEST(test_end),
+		TEST(test_gone),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
