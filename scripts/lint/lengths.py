@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Files of more than 800 lines and functions of more than 70 fail.
+"""Functions of more than 70 lines fail; files of more than 800 are noted.
+
+A long file is a question to its reviewer: does it hold a second idea? It is no
+reason to cut one object in pieces.
 
 Leans on .clang-format: the braces of a function's body stand alone in column
 0. A function's length is that of its body, both braces included.
@@ -38,8 +41,8 @@ def check(tree):
         with open(os.path.join(tree, path), encoding='utf-8') as file:
             lines = file.read().split('\n')
         count = len(lines) - (lines[-1] == '')
-        if count > FILE_MAX:
-            found.append(f'{path}: {count} lines, at most {FILE_MAX}')
+        if count > FILE_MAX and tree == common.ROOT:
+            print(f'note: {path}: {count} lines; is there a second idea in it?')
         found += [f'{path}:{at}: {name}() has {length} lines, '
                   f'at most {FUNCTION_MAX}'
                   for at, name, length in functions(lines)
@@ -57,8 +60,7 @@ CASES = [
                        function('long_one', 71)}, 'long_one() has 71'),
     ('a struct is no function',
      {'src/a.c': 'struct a\n{\n\tint b;\n};\n' + function('f', 3)}, None),
-    ('800 lines pass', {'src/a.h': '\n' * 800}, None),
-    ('801 lines fail', {'tests/a.h': '\n' * 801}, '801 lines'),
+    ('a long file passes', {'tests/a.h': '\n' * 801}, None),
 ]
 
 if __name__ == '__main__':
