@@ -15,8 +15,8 @@ import common
 COLUMNS = 100
 WORDS = 60000
 LONG = {'docs/combining.md', 'docs/handles.md', 'docs/soft.md',
-        'docs/protocol/rpc.md', 'docs/protocol/link.md',
-        'docs/protocol/handshake.md', 'README.md'}
+        'docs/protocol/link.md',
+        'README.md'}
 LINK = re.compile(r'\]\(([^)#\s]+)(?:#[^)]*)?\)')
 
 
