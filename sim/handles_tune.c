@@ -6,6 +6,7 @@
 #include "conn/handle.h"
 #include "rpc/state.h"
 #include "sim/rpc_handles.h"
+#include "sim/scarce.h"
 
 static uint64_t draw(struct handles_peer *p, uint64_t n)
 {
@@ -15,19 +16,9 @@ static uint64_t draw(struct handles_peer *p, uint64_t n)
 void handles_tune(struct handles_peer *p)
 {
 	struct rpc_ctx *rx = conn_ctx_module(p->a.ctx, CONN_MODULE_RPC);
-	struct rpc_conf *c = &rx->conf;
 
-	c->ring = (size_t)4096 << draw(p, 7);
-	c->resp_ring = (size_t)4096 << draw(p, 7);
-	c->msg_max = (size_t)1024 << draw(p, 5);
-	if (c->msg_max > c->ring)
-		c->msg_max = c->ring;
-	if (c->msg_max > c->resp_ring)
-		c->msg_max = c->resp_ring;
-	c->resp_inline = (c->msg_max - RPC_RESP_ROOM) & ~(size_t)7;
-	c->window = 4u << draw(p, 9);
-	c->later = 4u << draw(p, 9);
-	c->thread_interval_ns = 100000ull << draw(p, 7);
+	scarce_rings(p->a.ctx, &p->a);
+	rx->conf.thread_interval_ns = 100000ull << draw(p, 7);
 	rx->aqp.max = 1 + (uint32_t)draw(p, 16);
 	rx->aqp.interval_ns = 100000ull << draw(p, 7);
 }

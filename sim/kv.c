@@ -17,6 +17,7 @@
 #include "kv/workload.h"
 #include "sim/kv_history.h"
 #include "sim/party.h"
+#include "sim/scarce.h"
 
 #include <errno.h>
 #include <skein/skein.h>
@@ -113,6 +114,7 @@ static int server_up(struct peer *p)
 	rc = ctx_open_env(env_of(p), &ca, &p->a.ctx);
 	if (rc)
 		return rc;
+	scarce_rings(p->a.ctx, &p->a);
 	rc = kv_server_new(&sa, &p->store);
 	if (rc)
 		goto err_ctx;
@@ -539,8 +541,10 @@ static int open_conns(struct peer *p)
 static int session(struct actor *actor)
 {
 	struct peer *p = container_of(actor, struct peer, a);
-	int rc = open_conns(p);
+	int rc;
 
+	scarce_rings(p->a.ctx, &p->a);
+	rc = open_conns(p);
 	if (!rc && actor_over(&p->a))
 		read_back(p);
 	else if (!rc)
@@ -630,6 +634,8 @@ static int kv(const struct scenario_conf *conf, struct report *rep)
 			sizeof(run->peers[0]));
 	if (rc)
 		goto out;
+	if (conf->faults)
+		scarce_send_queues(run->party.w);
 	party_play(&run->party);
 	figures(run);
 	party_judge(&run->party);

@@ -15,6 +15,7 @@
 #include "conn/ctx.h"
 #include "sim/fifo.h"
 #include "sim/party.h"
+#include "sim/scarce.h"
 
 #include <errno.h>
 #include <skein/skein.h>
@@ -115,6 +116,10 @@ static int serve(struct skein_rpc_req *req, void *arg)
 	if (run->records[h.uid].executed++)
 		report_fail(rep_of(run), "call %u was executed twice", h.uid);
 	sim_charge(run->party.w, 100 + len / 8);
+	/* The thread loses its core: requests gather, and what else happens in
+	 * the world happens in the middle of a message. */
+	if (!draw(a, 32))
+		sim_sleep(run->party.w, draw(a, 50000));
 	resp = skein_rpc_resp_buf(req, h.resp_len);
 	if (!resp)
 		return -ENOMEM;
@@ -157,6 +162,7 @@ static int server_up(struct peer *a)
 	rc = ctx_open_env(env_of(a), &attr, &a->a.ctx);
 	if (rc)
 		return rc;
+	scarce_rings(a->a.ctx, &a->a);
 	rc = handlers_up(a);
 	if (!rc)
 		rc = skein_listener_open(a->a.ctx, ":7000", NULL, &listener);
@@ -428,6 +434,7 @@ static int session(struct actor *actor)
 	attr.retries = (unsigned)draw(a, 5);
 	attr.timeout_ns = SKEIN_MS(200 + draw(a, 2000));
 	attr.reconnect = draw(a, 2);
+	scarce_rings(a->a.ctx, &a->a);
 	rc = skein_conn_open(a->a.ctx, "server:7000", &attr, &a->conn);
 	if (rc)
 		return rc;
@@ -561,6 +568,8 @@ static int rpc_basic(const struct scenario_conf *conf, struct report *rep)
 			sizeof(run->peers[0]));
 	if (rc)
 		goto out_records;
+	if (conf->faults)
+		scarce_send_queues(run->party.w);
 	party_play(&run->party);
 	count(run);
 	party_judge(&run->party);

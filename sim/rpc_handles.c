@@ -11,6 +11,7 @@
  */
 #include "conn/ctx.h"
 #include "sim/rpc_handles.h"
+#include "sim/scarce.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -263,6 +264,8 @@ static int rpc_handles(const struct scenario_conf *conf, struct report *rep)
 			sizeof(run->peers[0]));
 	if (rc)
 		goto out;
+	if (conf->faults)
+		scarce_send_queues(run->party.w);
 	party_play(&run->party);
 	ledger_judge(&run->ledger, run->party.faults.counts[FAULT_MEMORY]);
 	figures(run);

@@ -41,6 +41,9 @@ void sim_net_set_model(struct sim_world *w, const struct nic_model *model);
  * checked like others, but bring no bytes. 0: none. For objects that are larger
  * than memory. Not on UD, not inline. */
 void sim_net_set_hollow(struct sim_world *w, uint32_t from_len);
+/* A QP has at most so many sends outstanding. Before the first device is opened in
+ * this world. */
+void sim_net_set_send_wr_max(struct sim_world *w, uint32_t n);
 /* A share of the WRITEs and READs moves its bytes in pieces, within span_ns: see
  * tear.c. The devices declare what is said of order here. Before the first device is
  * opened in this world. */

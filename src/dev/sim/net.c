@@ -73,6 +73,7 @@ struct sim_net *sim_net_of(struct sim_world *w)
 	list_init(&net->nics);
 	list_init(&net->spare);
 	list_init(&net->live);
+	net->send_wr_max = SIM_WR_MAX;
 	sim_prng(w, 0x6e6574, &net->loss_rng);
 	sim_set_net(w, net, net_fini);
 	return net;
@@ -434,6 +435,14 @@ void sim_path_slow(struct sim_node *a, struct sim_node *b, uint32_t times)
 void sim_net_set_hollow(struct sim_world *w, uint32_t from_len)
 {
 	sim_net_of(w)->hollow_from = from_len;
+}
+
+void sim_net_set_send_wr_max(struct sim_world *w, uint32_t n)
+{
+	struct sim_net *net = sim_net_of(w);
+
+	skein_assert(list_empty(&net->nics) && n && n <= SIM_WR_MAX);
+	net->send_wr_max = n;
 }
 
 void sim_nic_counts(struct sim_node *node, struct sim_nic_counts *c)

@@ -211,7 +211,7 @@ static void caps_fill(struct dev_caps *c, const struct sim_net *net)
 	c->ordered_read = net->tear.ordered_read;
 	c->msg_sz_max = SIM_MSG_MAX;
 	c->inline_max = SIM_INLINE_MAX;
-	c->qp_wr_max = SIM_WR_MAX;
+	c->qp_wr_max = net->send_wr_max;
 	c->sge_max = SIM_SGE_MAX;
 	c->cqe_max = SIM_CQE_MAX;
 	c->rd_atomic_max = SIM_RD_ATOMIC;

@@ -107,7 +107,10 @@ static int kind_of(enum ibv_qp_type type, enum sim_kind *kind)
 
 static int check_init(const struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
 {
-	if (!a->send_cq || !a->recv_cq || a->cap.max_send_wr > SIM_WR_MAX ||
+	const struct sim_dev *d = sim_dev_of_ctx(pd->context);
+
+	if (!a->send_cq || !a->recv_cq ||
+	    a->cap.max_send_wr > d->nic->net->send_wr_max ||
 	    a->cap.max_recv_wr > SIM_WR_MAX ||
 	    a->cap.max_send_sge > SIM_SGE_MAX ||
 	    a->cap.max_recv_sge > SIM_SGE_MAX ||

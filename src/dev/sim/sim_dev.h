@@ -73,6 +73,7 @@ struct sim_net {
 	uint32_t rack_cap;
 	struct sim_path path;
 	uint32_t hollow_from; /* 0: never */
+	uint32_t send_wr_max; /* of a QP */
 	struct sim_tear tear;
 	struct prng tear_rng;
 	uint64_t sent, lost;

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * scarce.h - what a seed makes of the sizes of a scenario of calls: so small that
+ * all of it runs out, at the clients and at the servers.
+ */
+#ifndef SKEIN_SIM_SCARCE_H
+#define SKEIN_SIM_SCARCE_H
+
+#include "sim/party.h"
+
+/* Send queues of 20 to 127 entries, the same on all devices of the world. Before
+ * the first process starts. */
+void scarce_send_queues(struct sim_world *w);
+/* The context's rings, message sizes and windows; before it has connections. */
+void scarce_rings(struct skein_ctx *ctx, struct actor *a);
+
+#endif
