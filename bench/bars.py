@@ -69,7 +69,7 @@ def bar(name, what, bound, wanted, measured, detail):
 
 
 def middle(runs, field):
-    """The run whose figure is the median of those that have one."""
+    """The run with the median figure of those that have one."""
     steady = [found for found in runs if found[field] is not None]
     steady.sort(key=lambda found: found[field])
     return steady[len(steady) // 2] if steady else runs[0]
@@ -179,7 +179,7 @@ def main():
                         help='one JSON object instead of the table')
     parser.add_argument('--duration', type=float, default=0.5,
                         help='seconds of each measurement (default 0.5)')
-    parser.add_argument('--only', help='bars whose name has this in it')
+    parser.add_argument('--only', help='bars with this in the name')
     parser.add_argument('build', nargs='?', default='build')
     options = parser.parse_args()
     tool = os.path.join(options.build, 'tools', 'skein')

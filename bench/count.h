@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * count.h - marks the part of a program whose instructions are counted.
+ * count.h - marks the counted part of a program.
  *
  * Run under `valgrind --tool=callgrind --collect-atstart=no`: collecting is on
  * between the marks only. Outside of valgrind the marks are a few instructions

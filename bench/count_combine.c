@@ -7,7 +7,7 @@
  *	count_combine shared N		the same on a handle of one QP
  *	count_combine send|round|reap|server DEGREE N
  *		messages of DEGREE threads' calls: what the threads do to
- *		send them, the round of who takes the answer in, what the
+ *		send them, the round that takes the answer in, what the
  *		threads do to get it, and the round of the server
  *	count_combine ns N		prints the time of a blocking call on
  *		either, less the server's share: medians of chunks by turns

@@ -7,7 +7,7 @@
  * Both contexts live in this one thread and are driven in turns, so that no
  * fruitless round of a spinning wait is counted: the client issues BATCH calls
  * and flushes, the server makes one round, the client makes one round. SIDE
- * says whose turns are counted: client or server. N is the number of calls.
+ * says which turns are counted: client or server. N is the number of calls.
  * Run by instructions.sh under callgrind; prints N.
  */
 #include "count.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * ends.h - both ends of a connection in one process, driven in turns, for
- * programs whose instructions are counted.
+ * programs that count instructions.
  */
 #ifndef SKEIN_BENCH_ENDS_H
 #define SKEIN_BENCH_ENDS_H

@@ -35,7 +35,7 @@ def count(result, text):
     failed = total(FAILED_CASES, text)
     skipped = total(SKIPPED_CASES, text)
     if result in ('OK', 'EXPECTEDFAIL'):
-        # A program whose cases are all skipped has passed nothing.
+        # A program that skips all its cases has passed nothing.
         return (passed if passed or skipped else 1), failed, skipped
     # It failed as a whole: a crash may come before cmocka's own count.
     return passed, max(failed, 1), skipped

@@ -27,7 +27,7 @@ soft/step: single-steps its child, which is valgrind here
 soft/order: single-steps its child, which is valgrind here
 soft/srq_step: single-steps its child, which is valgrind here
 soft/storm: hundreds of processes, each of them valgrind
-soft/heir: who is dead is told by pidfds, which valgrind 3.19 does not know
+soft/heir: a death is seen by pidfds, which valgrind 3.19 does not know
 soft/ud_srq_death: hundreds of processes, each of them valgrind
 soft/ud_death: hundreds of processes, each of them valgrind
 soft/corrupt: the peer dies of its own nonsense, and valgrind with it

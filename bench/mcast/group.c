@@ -8,7 +8,7 @@
  * ALGORITHM is a number of enum skein_mcast_algorithm, BLOCK bytes (0: the
  * default), CHECKSUM 0 or 1. Prints, a round a line, the seconds from the send
  * to the knowledge that every receiver has it. The first round is a warm-up
- * for who reads the lines: memory is touched for the first time. What arrived
+ * for a reader of the lines: memory is touched for the first time. What arrived
  * is compared, out of the time.
  */
 #include "ranks.h"

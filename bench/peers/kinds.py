@@ -319,7 +319,7 @@ ONE_WAY = 'one way: outstanding = not yet completed at the sender'
 
 
 def sleepers(awake):
-    """Rows whose ends sleep, as they are or with the cores kept awake."""
+    """Rows with ends that sleep, as they are or with the cores kept awake."""
     yield Skein('Skein RPC, asleep', 'asleep', GATHER + '; sleeps in epoll',
                 'rpc', 'event', True, awake)
     yield Skein('Skein RPC, adaptive', 'asleep',

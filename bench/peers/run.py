@@ -46,7 +46,7 @@ def arguments():
                         help='seconds after which no round begins, and what '
                              'is under way ends (default 270)')
     parser.add_argument('--only', metavar='TEXT', action='append',
-                        help='rows whose name has this in it, and those that '
+                        help='rows with this in the name, and those that '
                              'they are divided by; may be given more than once')
     parser.add_argument('--figure', action='append', choices=list(FIGURES),
                         help='only this; may be given more than once')

@@ -59,7 +59,7 @@ static void worker_main(void *arg)
 		else
 			ud_rest(&dry, threads);
 	}
-	if (w->rc) /* wakes who waits for the client's end */
+	if (w->rc) /* wakes the thread that waits for the client's end */
 		shutdown(w->all->ctl, SHUT_RD);
 }
 

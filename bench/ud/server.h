@@ -32,7 +32,7 @@ struct ud_session {
 struct ud_server_counts {
 	uint64_t executed;
 	uint64_t answered_again;
-	uint64_t old; /* requests whose response has arrived */
+	uint64_t old; /* requests with a response that has arrived */
 	uint64_t bursts;
 };
 

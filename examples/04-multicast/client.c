@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * 04-multicast, client: the sender. Tells each receiver who is in the group,
+ * 04-multicast, client: the sender. Tells each receiver which members the group has,
  * opens it, sends one message to all and closes: then all have it.
  */
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * 05-resume, client: sends a file to receivers. When one dies it asks who is
+ * 05-resume, client: sends a file to receivers. When one dies it asks which are
  * there, and opens another group with them, in which they finish it: what is
  * there is not sent again.
  */
@@ -25,7 +25,7 @@ struct sender {
 	unsigned failed; /* rank: 0 is the sender itself */
 };
 
-/* Who answers is in the list; all of them are told. */
+/* Each that answers is in the list; all of them get it. */
 static int invite(struct sender *s, struct join *join)
 {
 	const struct skein_conn_attr attr = {.size = sizeof(attr),

@@ -7,8 +7,8 @@
  * sends. Every member opens the group with the same list. Messages arrive
  * whole, unchanged, in the order sent, once. When a member fails every
  * survivor is told which, and the group is over; when a group closes without
- * an error, every member has had every message. docs/guide/multicast.md is the guide,
- * docs/protocol/mcast.md the protocol.
+ * an error, every member has had every message. Guide: docs/guide/multicast.md;
+ * protocol: docs/protocol/mcast.md.
  *
  * A process may be in many groups. Every member but the root has a listener of
  * the same context, on the default engine (skein_listener_open()), at the
@@ -89,7 +89,7 @@ struct skein_mcast_failure {
 	int err;	    /* negative */
 	unsigned rank;	    /* the member that failed */
 	const char *member; /* its address, as the list has it */
-	/* One line: which member, who noticed, why. */
+	/* One line: which member, noticed by which, why. */
 	const char *text;
 };
 
@@ -145,13 +145,13 @@ enum {
 };
 
 /* All members pass the same values, but for rank, ops, arg and what says
- * otherwise; who does not is refused with -EINVAL. */
+ * otherwise; a member that does not is refused with -EINVAL. */
 struct skein_mcast_attr {
 	size_t size; /* sizeof(struct skein_mcast_attr) */
 	/* tells groups with the same list apart; any value */
 	uint32_t number;
 	/* "HOST:PORT" of each member's listener, at most
-	 * SKEIN_MCAST_MEMBERS_MAX; the first is the root, whose address is
+	 * SKEIN_MCAST_MEMBERS_MAX; the first is the root; its address is
 	 * any word. Copied. */
 	const char *const *members;
 	unsigned count;
@@ -288,7 +288,7 @@ struct skein_mcast_part {
 	 * ops.incoming() must give none. */
 	struct skein_mem *mem;
 	uint64_t off, len;
-	/* What is there: all of it, or the blocks whose bits are set (as
+	/* What is there: all of it, or the blocks with a set bit (as
 	 * skein_mcast_have() has them; NULL: none). Copied. */
 	bool whole;
 	const uint64_t *have;
@@ -297,7 +297,7 @@ struct skein_mcast_part {
 };
 
 /*
- * Opens a group whose members finish one object among themselves, whatever part
+ * Opens a group in which members finish one object among themselves, whatever part
  * of it each has: those that survived a failure, and others that come back or
  * are new. Message 0 of the group is that object; further ones are sent as
  * always, by the first member. It need not have been the sender before, and
@@ -349,7 +349,7 @@ struct skein_mcast_stats {
 	uint64_t current;
 	uint32_t current_blocks, current_have;
 	/* Root: the least of all members' blocks of it, at most 100 ms old for
-	 * each hop, and who has it. */
+	 * each hop, and where it is. */
 	uint32_t least_have;
 	unsigned slowest;
 	/* Of what skein_mcast_resume() resumes: blocks that this member had and

@@ -17,7 +17,7 @@ import common
 RANK = {'base': 0, 'env': 1, 'dev': 2, 'conn': 3, 'vqp': 4, 'rpc': 4,
         'stream': 4, 'mcast': 4, 'bind': 5, 'modules': 6, 'apps': 7,
         'sim': 8, 'tools': 9, 'bench': 9, 'examples': 9}
-# A public header belongs to the layer whose concept it is.
+# A public header belongs to the layer of its concept.
 PUBLIC = {'version': 'base', 'error': 'base', 'ctx': 'env', 'conn': 'conn',
           'mem': 'conn', 'rpc': 'rpc', 'mcast': 'mcast', 'skein': 'modules'}
 DEVICES = ('soft', 'verbs', 'sim')

@@ -42,7 +42,7 @@ byte head = 1, tail = 1;
 byte order_pos[SLOTS], order_slot[SLOTS];
 byte w_pos[SLOTS], w_id[SLOTS], w_st[SLOTS];
 byte content[SLOTS]; /* the pieces of a receive: the position, here */
-byte data[SLOTS];    /* who has written the message: 0 nobody */
+byte data[SLOTS];    /* the producer of the message: 0 none */
 bool gate = true, key = true;
 bool gone;	     /* the memory is the owner's alone */
 bool given;	     /* the queue is another one's */

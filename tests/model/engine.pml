@@ -105,7 +105,8 @@ inline pass_on()
 #endif
 }
 
-/* A round: replies become results, and those who wait for them are woken. */
+/* A round: replies become results, and the callers that wait for them are
+ * woken. */
 inline round(k)
 {
 	k = 0;

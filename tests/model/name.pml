@@ -81,7 +81,7 @@ out:
 #define post(s) name[s] = 0; st[s] = POSTED
 #endif
 
-/* poll_cq(), and who posts again what is done */
+/* poll_cq(), and the owner that posts again what is done */
 active proctype poster()
 {
 end:

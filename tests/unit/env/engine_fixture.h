@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine_fixture.h - an engine in the real environment, and objects whose work
- * is a counter.
+ * engine_fixture.h - an engine in the real environment, and objects that count.
  */
 #ifndef SKEIN_TESTS_ENGINE_FIXTURE_H
 #define SKEIN_TESTS_ENGINE_FIXTURE_H
@@ -15,7 +14,7 @@
 #define MS 1000000ull
 #define LONG (20000 * MS) /* a hang, not a measurement */
 
-/* An object whose work is a counter that anybody may raise. */
+/* An object with a counter as its work; any thread may raise it. */
 struct source {
 	struct engine_obj obj;
 	struct engine *e;

@@ -392,7 +392,7 @@ static void *call_in_vain_on(void *arg)
 	return NULL;
 }
 
-/* The same in every way to wait: who spins reads the clock too. */
+/* The same in every way to wait: a spinner reads the clock too. */
 static void test_timeout_behind_owner(void **state)
 {
 	static const enum env_wait_mode modes[] = {ENV_WAIT_POLL, ENV_WAIT_SPIN,
@@ -423,7 +423,7 @@ struct own_caller {
 	struct fixture *f;
 	enum env_wait_mode mode;
 	struct env_waiter *w;
-	atomic_int over; /* for who waits for nothing else */
+	atomic_int over; /* for a caller that waits for nothing else */
 	int err;
 };
 
@@ -436,7 +436,7 @@ static void *run_for_long(void *arg)
 	return NULL;
 }
 
-/* An owner with a waiter of its own who gives its core away lets go of the
+/* An owner with a waiter of its own that gives its core away lets go of the
  * engine, and has it again. */
 static void test_lets_go(void **state)
 {

@@ -31,7 +31,7 @@ struct hook {
 	struct env_exit x;
 	struct skein_env *env;
 	atomic_int runs;
-	uint64_t self; /* of who registered it */
+	uint64_t self; /* of the thread that registered it */
 	atomic_uint *order;
 	unsigned at;
 	struct hook *next; /* registered by fn */
@@ -147,7 +147,7 @@ static void test_off(void **state)
 	assert_int_equal(atomic_load(&t.h.runs), 0);
 }
 
-/* Who takes it back while it runs comes back when it has run. */
+/* A thread that takes the hook back while it runs returns when it has run. */
 static void test_off_waits(void **state)
 {
 	atomic_int begun = 0, off = 0;

@@ -93,7 +93,7 @@ static void test_words(void **state)
 	assert_string_equal(env_huge_name(ENV_HUGE_AUTO), "auto");
 }
 
-/* Nobody who has not asked is given any. */
+/* A caller that has not asked for huge pages gets none. */
 static void test_off(void **state)
 {
 	struct world *w = *state;

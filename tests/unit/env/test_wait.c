@@ -572,7 +572,7 @@ static void needs_cores(void)
 	skip();
 }
 
-/* Pins the caller to its first core, and one who computes beside it. */
+/* Pins the caller to its first core, and beside it a thread that computes. */
 static pthread_t burner_start(struct burner *b, cpu_set_t *old)
 {
 	pthread_t t;
@@ -595,9 +595,9 @@ static void burner_stop(struct burner *b, pthread_t t, const cpu_set_t *old)
 	pthread_setaffinity_np(pthread_self(), sizeof(*old), old);
 }
 
-/* One who computes gives nothing back for what is yielded to him, and a share of
- * the core that is spent with looking is not there when an answer comes: a
- * poller that waits for long naps beside him. */
+/* A thread that computes gives nothing back for a yield, and a share of the
+ * core that is spent on polling is not there when an answer comes: a poller
+ * that waits for long naps beside it. */
 static void test_poll_beside_burner(void **state)
 {
 	struct fixture *f = *state;
