@@ -59,7 +59,7 @@ static int parse_digits(const char **p, uint64_t *v)
 	return 0;
 }
 
-/* ".25" as a share of factor; digits that are worth less than 1 are lost. */
+/* ".25" as a part of factor; digits that are worth less than 1 are lost. */
 static uint64_t parse_fraction(const char **p, uint64_t factor)
 {
 	uint64_t sum = 0;

@@ -30,7 +30,8 @@ typedef int (*conf_parse_fn)(const struct conf_row *row, const char *value,
 typedef const char *(*conf_lookup_fn)(void *arg, const char *name);
 
 struct conf_row {
-	const char *name; /* upper case; SKEIN_ goes before it outside */
+	/* upper case; in the environment SKEIN_ comes before it */
+	const char *name;
 	const char *def;
 	const char *help;
 	conf_parse_fn parse;

@@ -3,8 +3,8 @@
  * heap.h - an intrusive pairing heap, ordered by deadline.
  *
  * push O(1), pop and delete O(log n) amortised, no allocation. Nodes of equal
- * key come out in an order that depends on the calls alone (the simulator's
- * runs repeat), not in the order of their coming. No locks.
+ * key come out in an order that depends on the calls alone, so the simulator's
+ * runs repeat; it is not the order of insertion. No locks.
  */
 #ifndef SKEIN_BASE_HEAP_H
 #define SKEIN_BASE_HEAP_H
@@ -16,9 +16,10 @@
 /* Zeroed when in no heap. */
 struct heap_node {
 	uint64_t key;
-	struct heap_node *child; /* the first of those below */
-	struct heap_node *next;	 /* sibling */
-	struct heap_node *prev;	 /* sibling, or the parent of a first child */
+	struct heap_node *child; /* the first child */
+	struct heap_node *next;	 /* the next sibling */
+	/* the previous sibling; for a first child its parent */
+	struct heap_node *prev;
 	bool linked;
 };
 

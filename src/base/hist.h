@@ -27,8 +27,9 @@ void hist_init(struct hist *h);
 void hist_record(struct hist *h, uint64_t ns);
 /* The same value n times. */
 void hist_record_n(struct hist *h, uint64_t ns, uint64_t n);
-/* Records ns and, when it is longer than the interval at which operations were
- * meant to start, the waits of those that could not (coordinated omission). */
+/* Records ns. If ns is longer than the interval at which operations were meant
+ * to start, also records the waits of those that could not start (coordinated
+ * omission). */
 void hist_record_corrected(struct hist *h, uint64_t ns, uint64_t interval_ns);
 void hist_merge(struct hist *into, const struct hist *from);
 /* The smallest value that `percent` (0 to 100) of the values do not exceed,

@@ -29,7 +29,7 @@ static inline bool list_empty(const struct list_node *head)
 	return head->next == head || !head->next;
 }
 
-/* In a list (of which it is not the head)? */
+/* Is n in a list? n is no head. */
 static inline bool list_linked(const struct list_node *n)
 {
 	return n->next && n->next != n;

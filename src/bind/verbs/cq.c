@@ -24,8 +24,8 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *ctx)
 	dev = vb_dev(ctx);
 	if (vb_errno(dev->ops->create_comp_channel(dev, &ch)))
 		return NULL;
-	/* Blocking until the program says otherwise. The device and its peers
-	 * do not mind: they add to the count and never wait for it. */
+	/* Blocking until the program makes it nonblocking. The device and its
+	 * peers only add to the count and never wait for it. */
 	flags = fcntl(ch->fd, F_GETFL);
 	if (flags >= 0)
 		fcntl(ch->fd, F_SETFL, flags & ~O_NONBLOCK);
@@ -181,7 +181,7 @@ EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 	struct ibv_context *ctx = event_context(event);
 	struct dev *dev;
 
-	/* Without an object there is nothing to be counted, on either side. */
+	/* An event without an object is not counted, on either side. */
 	if (!ctx)
 		return;
 	if (!vb_ours(ctx)) {

@@ -93,7 +93,7 @@ EXPORT int ibv_get_device_index(struct ibv_device *device)
 {
 	if (device != &vb.device)
 		return VB_REAL(ibv_get_device_index)(device);
-	return -1; /* the kernel's number: it knows nothing of this one */
+	return -1; /* the kernel has no number for this device */
 }
 
 /* Blocking until the program says otherwise, as the kernel's are. */
@@ -137,7 +137,8 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 		return NULL;
 	}
 	o->dev->verbs->device = &vb.device;
-	/* A peer that has done its part and left is no failure to them. */
+	/* Stock programs expect no failure from a peer that has done its part
+	 * and left. */
 	o->dev->caps.death_notice = false;
 	link_open(o->dev->verbs);
 	fd_block(o->dev->verbs->async_fd);

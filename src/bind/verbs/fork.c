@@ -62,7 +62,7 @@ static void copy_data(int to, int from, const char *base, size_t off,
 		if (data < 0 && errno == ENXIO)
 			return;
 		hole = data < 0 ? -1 : lseek(from, data, SEEK_HOLE);
-		if (hole < 0) { /* no descriptor: all of it */
+		if (hole < 0) { /* no descriptor is left: copy all of it */
 			copy(to, base, off, end);
 			return;
 		}
@@ -104,7 +104,7 @@ void window_fork_child(struct window *w)
 		old = -1;
 	fd = window_memfd(w);
 	if (fd < 0)
-		_exit(127); /* else two processes would share one heap */
+		_exit(127); /* otherwise two processes would share one heap */
 	copy_units(w, fd, old, base);
 	if (w->top &&
 	    sys_mmap(base, w->top, PROT_READ | PROT_WRITE,

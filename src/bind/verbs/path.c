@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * path.c - the device's file. A real device has /dev/infiniband/uverbsN, and
- * some programs (UCX) ask for it before they open the device by name. Ours has
- * none; asked for exactly that name, /dev/null answers: a character device that
- * everybody may read and write. All other paths are the kernel's to answer.
+ * path.c - the device's file.
+ *
+ * A real device has /dev/infiniband/uverbsN, and some programs (UCX) look for
+ * it before they open the device by name. Ours has none: for exactly that name
+ * /dev/null answers, a character device that every user may read and write. All
+ * other paths go to the kernel.
  */
 /* Else stat() here would be another name for stat64(). */
 #undef _FILE_OFFSET_BITS

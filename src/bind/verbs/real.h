@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * real.h - the functions of libibverbs that we stand in front of, and how to
- * reach the real ones: what is not our device's goes there.
+ * real.h - the functions of libibverbs that this library interposes, and how to
+ * reach the real ones: objects of other devices go there.
  */
 #ifndef SKEIN_BIND_VERBS_REAL_H
 #define SKEIN_BIND_VERBS_REAL_H
@@ -74,8 +74,8 @@ enum vb_real {
 /* The real function, or NULL where the real library (or its version of it) is
  * not there. */
 void *vb_real_find(enum vb_real which);
-/* The same; without it the process ends: an object that is not ours came from
- * nowhere. */
+/* The same; if it is missing the process ends, because an object that is not
+ * ours cannot exist without it. */
 void *vb_real_get(enum vb_real which);
 
 #define VB_REAL(fn) ((__typeof__(fn) *)vb_real_get(VB_##fn))

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 /* Ready before any code of this library has run: malloc() may come first.
- * back_heap stays off until the constructor has read the environment, so what
- * the loader itself allocates is libc's. */
+ * back_heap stays off until the constructor has read the environment, so the
+ * loader's own allocations are libc's. */
 struct vb_state vb = {
 	.window = WINDOW_INIT,
 	.shm = VB_SHM_INIT,
@@ -146,7 +146,7 @@ __attribute__((constructor)) static void start(void)
 	vb.infiniband = link && !strcmp(link, "infiniband");
 	if (!back)
 		back = "heap,mmap";
-	/* Without the copy for children the window must not be used. */
+	/* Without the copy for forked children the window must not be used. */
 	if (pthread_atfork(fork_prepare, fork_parent, fork_child))
 		return;
 	vb.back_heap = listed(back, "heap");

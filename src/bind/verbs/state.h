@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * state.h - what this library knows in a process. An interposer has no context
- * to hang it from: malloc() and ibv_get_device_list() bring none. So there is
- * one struct, in one file (state.c), and nothing else that is mutable.
+ * state.h - what this library knows in a process.
  *
- * Thread rule: `window` and `shm` have locks of their own; `lock` is for
- * `opens`; `real` is filled by whoever comes first, with what all would find.
+ * An interposer has no context to keep its state in: malloc() and
+ * ibv_get_device_list() bring none. So there is one struct, in one file
+ * (state.c), and nothing else that is mutable.
+ *
+ * Thread rule: `window` and `shm` have locks of their own; `lock` protects
+ * `opens`; any thread fills `real`, all with the same values.
  */
 #ifndef SKEIN_BIND_VERBS_STATE_H
 #define SKEIN_BIND_VERBS_STATE_H
@@ -30,7 +32,7 @@ struct vb_open {
 };
 
 struct vb_state {
-	struct window window; /* first: free() looks at it each time */
+	struct window window; /* first: free() reads it each time */
 	struct vb_shm shm;
 	/* From SKEIN_VERBS_BACK: what is taken from the window. */
 	bool back_heap, back_map, back_shm;

@@ -305,7 +305,8 @@ size_t window_usable(struct window *w, const void *p)
 	return n * WINDOW_UNIT;
 }
 
-/* Takes the pages lo..hi of a unit away: is none left? The lock is held. */
+/* The caller holds the lock. Takes the pages lo..hi out of a unit: has it no
+ * page left? */
 static bool drop_pages(struct window *w, size_t at, unsigned lo, unsigned hi)
 {
 	struct window_unit *u = &w->units[at];
@@ -393,8 +394,8 @@ int window_file(struct window *w, const void *addr, size_t len, int *fd,
 	if (!len || !window_has(w, addr))
 		return -ENOENT;
 	at = (size_t)((const char *)addr - base_of(w));
-	/* No lock: stdio below may allocate. Nobody frees what is being
-	 * registered. */
+	/* No lock: stdio below may allocate. The caller keeps the memory that
+	 * it registers. */
 	if (len > w->span - at || !window_fd_ours(w) || !mapped(w, at, len))
 		return -ENOENT;
 	/* A peer's copy must never wait for a page that is not there. */
