@@ -106,6 +106,24 @@ def resume():
             os.unlink(name)
 
 
+def event_loop():
+    """Answers come while the input stays open; its end ends the client."""
+    with Case() as case:
+        server = case.start([built('examples/07-event-loop-server'),
+                             DEVICES.listen], device=DEVICES.server)
+        address = server.expect(r'^listening on (\S+)$').group(1)
+        ours, line = os.pipe()
+        client = case.start([built('examples/07-event-loop-client'), address],
+                            device=DEVICES.client, stdin=ours)
+        os.close(ours)
+        for text in ('hello', 'goose'):
+            os.write(line, f'{text}\n'.encode())
+            client.expect(f'^answer: {text}$')
+        os.close(line)
+        client.exits(0)
+        server.stop()
+
+
 def no_server():
     """One line that says what failed, and status 1."""
     with Case() as case:
@@ -115,4 +133,5 @@ def no_server():
         client.expect('^client: .')
 
 
-run_cases(echo, async_calls, one_sided, multicast, resume, no_server)
+run_cases(echo, async_calls, one_sided, multicast, resume, event_loop,
+          no_server)
