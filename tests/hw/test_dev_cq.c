@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_dev_cq.c - resizing a completion queue through dev.h, on every device:
+ * test_dev_cq.c - completion queues through dev.h, on every device. Resizing:
  * what waits in it stays, in order, and it never becomes too small for it.
+ * Fairness: a program that posts again for each completion sees those of the
+ * other kind too.
  */
 #include "rc_pair.h"
 
@@ -135,6 +137,124 @@ static void test_armed(void **state)
 	pair_close(&p);
 }
 
+/* A QP whose sends and receives complete in one CQ, with room for all. */
+static void one_cq(struct end *e, uint32_t psn)
+{
+	struct ibv_qp_init_attr init = {.send_cq = e->scq,
+					.recv_cq = e->scq,
+					.qp_type = IBV_QPT_RC,
+					.cap = {.max_send_wr = DEPTH,
+						.max_recv_wr = DEPTH,
+						.max_send_sge = 1,
+						.max_recv_sge = 1}};
+
+	assert_int_equal(e->dev->ops->destroy_qp(e->dev, e->qp), 0);
+	e->qp = NULL;
+	assert_int_equal(e->dev->ops->resize_cq(e->dev, e->scq, 4 * DEPTH), 0);
+	assert_int_equal(
+		e->dev->ops->create_qp(e->dev, e->pd, &init, 0, &e->qp), 0);
+	assert_int_equal(dev_qp_init(e->dev, e->qp, IBV_ACCESS_REMOTE_WRITE),
+			 0);
+	dev_qp_addr(e->dev, e->qp, psn, &e->addr);
+}
+
+#define SEEN_WITHIN 20000
+
+/* a keeps DEPTH WRITEs in flight and polls a few completions at a time; the
+ * receive that b's message completes must come out among them. */
+static void receive_among_sends(struct pair *p, int few)
+{
+	struct ibv_sge to = sge(&p->b, 0, 8);
+	struct ibv_send_wr msg = {.wr_id = 7,
+				  .sg_list = &to,
+				  .num_sge = 1,
+				  .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_wc wc[DEPTH];
+	int n, i, sends = 0, in_flight = DEPTH;
+	bool seen = false;
+
+	post_recv(&p->a, 40, 64, 64);
+	write_n(p, 1, DEPTH);
+	carry_out(&p->b, &msg);
+	while (!seen || in_flight) {
+		n = ibv_poll_cq(p->a.scq, few, wc);
+		assert_true(n >= 0);
+		for (i = 0; i < n; i++) {
+			assert_int_equal(wc[i].status, IBV_WC_SUCCESS);
+			if (wc[i].wr_id == 40) {
+				seen = true;
+				continue;
+			}
+			sends++;
+			in_flight--;
+			if (seen)
+				continue;
+			assert_true(sends < SEEN_WITHIN);
+			write_n(p, 1, 1);
+			in_flight++;
+		}
+	}
+}
+
+/* b keeps messages coming; the completion of a's one WRITE must come out among
+ * their receives. */
+static void send_among_receives(struct pair *p, int few)
+{
+	struct ibv_sge to = sge(&p->b, 0, 8);
+	struct ibv_send_wr msg = {.wr_id = 7,
+				  .sg_list = &to,
+				  .num_sge = 1,
+				  .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_wc wc[DEPTH];
+	int n, i, recvs = 0;
+	bool seen = false;
+
+	/* The first WRITE may wait for the way to be found. */
+	write_n(p, 1, 1);
+	expect_n(p, 1, 1);
+	for (i = 0; i < DEPTH; i++)
+		post_recv(&p->a, 40, 64, 64);
+	for (i = 0; i < DEPTH; i++)
+		carry_out(&p->b, &msg);
+	write_n(p, 1, 1);
+	while (!seen) {
+		n = ibv_poll_cq(p->a.scq, few, wc);
+		assert_true(n >= 0);
+		for (i = 0; i < n; i++) {
+			assert_int_equal(wc[i].status, IBV_WC_SUCCESS);
+			if (wc[i].wr_id == 1) {
+				seen = true;
+				continue;
+			}
+			recvs++;
+			if (seen)
+				continue;
+			assert_true(recvs < SEEN_WITHIN);
+			post_recv(&p->a, 40, 64, 64);
+			carry_out(&p->b, &msg);
+		}
+	}
+}
+
+static void test_fair(void **state)
+{
+	const int few[] = {1, 4, DEPTH};
+	struct pair p;
+	unsigned i;
+
+	for (i = 0; i < 2 * sizeof(few) / sizeof(*few); i++) {
+		end_open(&p.a, dev_a, 11);
+		end_open(&p.b, dev_b, 22);
+		one_cq(&p.a, 11);
+		pair_connect(&p, NULL);
+		(i % 2 ? send_among_receives : receive_among_sends)(&p,
+								    few[i / 2]);
+		pair_close(&p);
+	}
+}
+
 static int setup(void **state)
 {
 	rig_setup(state);
@@ -148,6 +268,7 @@ int main(void)
 		cmocka_unit_test(test_grow),
 		cmocka_unit_test(test_shrink),
 		cmocka_unit_test(test_armed),
+		cmocka_unit_test(test_fair),
 	};
 
 	return cmocka_run_group_tests(tests, setup, rig_teardown);

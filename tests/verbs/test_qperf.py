@@ -11,12 +11,12 @@ TESTS = ('rc_lat rc_bw rc_bi_bw rc_rdma_read_lat rc_rdma_read_bw '
          'rc_rdma_write_lat rc_rdma_write_bw rc_rdma_write_poll_lat '
          'rc_compare_swap_mr rc_fetch_add_mr ver_rc_compare_swap '
          'ver_rc_fetch_add uc_lat uc_bw uc_bi_bw uc_rdma_write_lat '
-         'uc_rdma_write_bw uc_rdma_write_poll_lat ud_lat ud_bw').split()
+         'uc_rdma_write_bw uc_rdma_write_poll_lat ud_lat ud_bw ud_bi_bw').split()
 
-# On an event these two poll once, for 1,024 completions, where sends and
+# On an event these poll once, for 1,024 completions, where sends and
 # receives together may be 2,048: what is left behind raises no event, and when
 # both ends have left some, both wait for ever. So they poll.
-POLLING = ('rc_bi_bw', 'uc_bi_bw')
+POLLING = ('rc_bi_bw', 'uc_bi_bw', 'ud_bi_bw')
 
 
 def run(case, name, port):

@@ -5,6 +5,11 @@
  * at the slots themselves while the CQ has few receive queues, else at their
  * packed ready words.
  *
+ * Neither kind starves: a poll takes sends first, then receives, but after a
+ * poll that sends have filled it takes receives first. Receives are not moved
+ * into the ring, because their places are the program's again only when it has
+ * polled them.
+ *
  * An overflow is an error for good, as in IBA 11.6.3.1 (CQ_ERR, and the QPs
  * that use it to ERR). It can only happen, and is only looked for, where the
  * queues on this CQ have more places than it has.
@@ -531,6 +536,26 @@ static __attribute__((noinline, cold)) void give_way(void)
 	sched_yield();
 }
 
+/* See the file head. */
+static inline int poll_sends_first(struct soft_cq *c, int n, struct ibv_wc *wc)
+{
+	int got = c->head != c->tail ? pop(c, n, wc) : 0;
+
+	if (got < n)
+		return got + reap_rqs(c, n - got, wc + got);
+	c->recvs_first = true;
+	return got;
+}
+
+static __attribute__((noinline)) int poll_recvs_first(struct soft_cq *c, int n,
+						      struct ibv_wc *wc)
+{
+	int got = reap_rqs(c, n, wc);
+
+	c->recvs_first = false;
+	return got < n ? got + pop(c, n - got, wc + got) : got;
+}
+
 int soft_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 {
 	struct soft_cq *c = soft_cq_of(cq);
@@ -546,9 +571,10 @@ int soft_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 		soft_unlock(&c->lock);
 		return -EIO;
 	}
-	got = c->head != c->tail ? pop(c, n, wc) : 0;
-	if (got < n)
-		got += reap_rqs(c, n - got, wc + got);
+	if (unlikely(c->recvs_first))
+		got = poll_recvs_first(c, n, wc);
+	else
+		got = poll_sends_first(c, n, wc);
 	soft_unlock(&c->lock);
 	if (got == 0 && unlikely(atomic_load_explicit(&c->s->asking_qps,
 						      memory_order_relaxed)))

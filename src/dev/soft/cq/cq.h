@@ -51,6 +51,7 @@ struct soft_cq {
 	uint32_t rq_cap;  /* of rqs and seen */
 	uint32_t rq_next; /* where the next look starts */
 	uint32_t *seen;
+	bool recvs_first;  /* at the next poll: sends have filled this one */
 	uint32_t flushing; /* QPs whose receives are flushed */
 	/* most completions that can be outstanding */
 	_Atomic uint64_t load;
