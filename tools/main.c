@@ -27,6 +27,7 @@ static const struct cmd cmds[] = {
 	{"run", "start a program on the software device: --verbs -- CMD",
 	 cmd_run},
 	{"sim", "the library in a simulated world, from a seed", cmd_sim},
+	{"meta", "keep what nodes need to reach each other (vqp)", cmd_meta},
 	{"kv", "serve an in-memory key-value store", cmd_kv},
 	{"ycsb", "run YCSB's core workloads against it", cmd_ycsb},
 	{0},

@@ -7,6 +7,7 @@
  *	rpc.h	calls and handlers
  *	mem.h	shared memory and one-sided operations
  *	mcast.h	one sender, many receivers
+ *	vqp.h	connections in microseconds
  */
 #ifndef SKEIN_SKEIN_H
 #define SKEIN_SKEIN_H
@@ -18,5 +19,6 @@
 #include <skein/mem.h>
 #include <skein/rpc.h>
 #include <skein/version.h>
+#include <skein/vqp.h>
 
 #endif

@@ -423,6 +423,34 @@ static void errors(void)
 	}
 }
 
+/* What is behind a refused request is flushed, and was not carried out: it may
+ * be posted again. */
+static void refused(void)
+{
+	struct ibv_sge sge = sge_of(&bed.node[0], 0, 8);
+	struct ibv_qp *dci;
+	struct ibv_send_wr wr[3];
+	uint64_t word = 0;
+
+	for (unsigned to = 1; to < NODES; to++) {
+		dci = dci_new();
+		memcpy(bed.node[to].mem + 512, &word, 8);
+		wr[0] = wr_of(to, &sge, IBV_WR_ATOMIC_FETCH_AND_ADD, 512);
+		wr[1] = wr_of(to, &sge, IBV_WR_RDMA_WRITE, 0);
+		wr[1].wr.rdma.rkey ^= 0x100;
+		wr[2] = wr[0];
+		wr[0].next = &wr[1];
+		wr[1].next = &wr[2];
+		assert_int_equal(post_wr(dci, to, wr, KEY + to), 0);
+		assert_int_equal(wc_of(0).status, IBV_WC_SUCCESS);
+		assert_int_equal(wc_of(0).status, IBV_WC_REM_ACCESS_ERR);
+		assert_int_equal(wc_of(0).status, IBV_WC_WR_FLUSH_ERR);
+		dci_free(dci);
+		none(0);
+		assert_int_equal(bed.node[to].mem[512], 5);
+	}
+}
+
 /* A receive that is too short: both ends learn it, the target serves on. */
 static void short_receive(void)
 {
@@ -573,6 +601,7 @@ static void mixture(void)
 PROGRAM(all_ops)
 PROGRAM(late_receives)
 PROGRAM(errors)
+PROGRAM(refused)
 PROGRAM(short_receive)
 PROGRAM(nobody)
 PROGRAM(dereg)
@@ -584,6 +613,7 @@ int main(void)
 		cmocka_unit_test(test_all_ops),
 		cmocka_unit_test(test_late_receives),
 		cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_short_receive),
 		cmocka_unit_test(test_nobody),
 		cmocka_unit_test(test_dereg),

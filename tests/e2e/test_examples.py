@@ -124,6 +124,31 @@ def event_loop():
         server.stop()
 
 
+def pools():
+    """Two clients, each with a connection that asks the meta server and one
+    that need not."""
+    if not DEVICES.server.startswith('soft'):
+        return  # no DC
+    with Case() as case:
+        meta = case.start([built('tools/skein'), 'meta', '--listen',
+                           DEVICES.listen], device=DEVICES.server)
+        address = meta.expect(r'^meta: listening on (\S+), ').group(1)
+        server = case.start([built('examples/06-pool-server'), address],
+                            device=DEVICES.server)
+        node = server.expect(r'^server: node (\S+), port 1$').group(1)
+        for _ in range(2):
+            client = case.start([built('examples/06-pool-client'), node,
+                                 address], device=DEVICES.client)
+            client.exits(0)
+            for _ in range(2):
+                client.expect(r'^client: connected in \d+ us$')
+                client.expect('^client: "hello back"$')
+            server.expect('^server: "hello"$')
+            server.expect('^server: "hello again"$')
+        server.stop()
+        meta.stop()
+
+
 def no_server():
     """One line that says what failed, and status 1."""
     with Case() as case:
@@ -134,4 +159,4 @@ def no_server():
 
 
 run_cases(echo, async_calls, one_sided, multicast, resume, event_loop,
-          no_server)
+          pools, no_server)

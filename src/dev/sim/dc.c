@@ -190,6 +190,7 @@ struct sim_flow *sim_dct_flow(struct sim_qp *q, const struct sim_msg *m)
 		f->epoch = m->src_epoch;
 		f->base = f->expect = m->base;
 		f->n_results = 0;
+		f->broken = false;
 	}
 	return f;
 }

@@ -324,6 +324,11 @@ static void reliable_take(struct sim_qp *q, struct sim_flow *f,
 		answer(f, m, again(q, f, m));
 		return;
 	}
+	/* The target lives on; this connection to it does not. */
+	if (f->broken) {
+		sim_msg_free(m->to->net, m);
+		return;
+	}
 	established(q);
 	if (q->kind == SIM_DCT && q->dc_key != m->key) {
 		refuse(q, f, m, IBV_WC_REM_ACCESS_ERR);
@@ -338,6 +343,7 @@ static void reliable_take(struct sim_qp *q, struct sim_flow *f,
 	}
 	status = carry_out(q, f, m);
 	f->expect++;
+	f->broken = q->kind == SIM_DCT && status != IBV_WC_SUCCESS;
 	if (status == IBV_WC_SUCCESS)
 		answer(f, m, status);
 	else

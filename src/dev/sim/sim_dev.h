@@ -223,6 +223,7 @@ struct sim_flow {
 	uint32_t epoch, base; /* of a DCI: which connection of its */
 	uint32_t expect;      /* the number of the next request */
 	uint32_t n_results;
+	bool broken; /* of a DCI: one was refused, none is taken after it */
 	uint64_t landed_at;   /* when the last one's bytes are in memory */
 	uint64_t answered_at; /* when its answer left */
 	/* Atomics are at most SIM_RD_ATOMIC under way: for those that come

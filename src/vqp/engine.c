@@ -1,0 +1,778 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * engine.c - requests of virtual queue pairs on DC queue pairs: checks, queues,
+ * posting, completions, what a failed DCI leaves, look-ups.
+ */
+#include "vqp/check.h"
+
+#include "base/assert.h"
+#include "base/prng.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Left for messages of credit and look-ups. */
+#define SLOTS_OURS 64u
+
+static void *alloc(struct vqp_engine *e, size_t len)
+{
+	return e->conf.port->alloc(e->conf.arg, len);
+}
+
+static void release(struct vqp_engine *e, void *p)
+{
+	e->conf.port->free(e->conf.arg, p);
+}
+
+void vqp_say(struct vqp_engine *e, unsigned bit, const char *line)
+{
+	if (e->said & bit)
+		return;
+	e->said |= bit;
+	e->conf.port->log(e->conf.arg, line);
+}
+
+/* --- vqps --------------------------------------------------------------- */
+
+static int vqps_grow(struct vqp_engine *e)
+{
+	uint32_t cap = e->vqps_cap ? 2 * e->vqps_cap : 64;
+	struct vqp **v = alloc(e, cap * sizeof(struct vqp *));
+	uint32_t *g = alloc(e, cap * sizeof(*g));
+
+	if (!v || !g) {
+		release(e, v);
+		release(e, g);
+		return -ENOMEM;
+	}
+	if (e->vqps_cap) {
+		memcpy(v, e->vqps, e->vqps_cap * sizeof(struct vqp *));
+		memcpy(g, e->gens, e->vqps_cap * sizeof(*g));
+	}
+	release(e, e->vqps);
+	release(e, e->gens);
+	e->vqps = v;
+	e->gens = g;
+	e->vqps_cap = cap;
+	return 0;
+}
+
+static int id_get(struct vqp_engine *e, uint32_t *id)
+{
+	uint32_t i, n;
+
+	for (i = 0; i < e->vqps_cap; i++) {
+		n = e->next_id++ % e->vqps_cap;
+		if (n && !e->vqps[n]) {
+			*id = n;
+			return 0;
+		}
+	}
+	if (e->vqps_cap > VQP_MAX)
+		return -ENOMEM;
+	n = e->vqps_cap;
+	if (vqps_grow(e))
+		return -ENOMEM;
+	*id = n ? n : 1;
+	return 0;
+}
+
+int vqp_new(struct vqp_engine *e, struct vqp **out)
+{
+	struct vqp *v = alloc(e, sizeof(*v));
+	uint32_t id;
+
+	if (!v)
+		return -ENOMEM;
+	v->comp = alloc(e, VQP_COMPS * sizeof(*v->comp));
+	v->recv = alloc(e, VQP_RECVS * sizeof(*v->recv));
+	if (!v->comp || !v->recv || id_get(e, &id)) {
+		release(e, v->comp);
+		release(e, v->recv);
+		release(e, v);
+		return -ENOMEM;
+	}
+	v->e = e;
+	v->id = id;
+	v->gen = ++e->gens[id];
+	list_init(&v->queue);
+	list_init(&v->messages);
+	e->vqps[id] = v;
+	*out = v;
+	return 0;
+}
+
+static void busy_add(struct vqp *v)
+{
+	if (!list_linked(&v->link))
+		list_add_tail(&v->e->busy, &v->link);
+}
+
+static void busy_del(struct vqp *v)
+{
+	if (list_linked(&v->link))
+		list_del(&v->link);
+}
+
+void vqp_join(struct vqp *v, struct vqp_peer *p)
+{
+	v->peer = p;
+	v->dci = p->dci[p->turn++ % VQP_PEER_DCIS];
+	v->state = VQP_CONNECTED;
+}
+
+/* --- slots -------------------------------------------------------------- */
+
+uint8_t *vqp_cell(struct vqp_engine *e, const struct vqp_slot *s)
+{
+	return e->conf.cells + (size_t)s->at * VQP_CELL;
+}
+
+static struct vqp_slot *slot_of(struct list_node *n)
+{
+	return container_of(n, struct vqp_slot, link);
+}
+
+struct vqp_slot *vqp_slot_get(struct vqp *v)
+{
+	struct vqp_engine *e = v->e;
+	struct vqp_slot *s;
+	uint32_t gen, at;
+
+	if (list_empty(&e->free_slots))
+		return NULL;
+	s = slot_of(e->free_slots.next);
+	list_del(&s->link);
+	e->n_free--;
+	gen = s->gen;
+	at = s->at;
+	memset(s, 0, sizeof(*s));
+	s->gen = gen;
+	s->at = at;
+	s->v = v;
+	v->n_slots++;
+	return s;
+}
+
+void vqp_slot_put(struct vqp_engine *e, struct vqp_slot *s)
+{
+	if (s->v)
+		s->v->n_slots--;
+	s->v = NULL;
+	s->posted = false;
+	s->gen++;
+	list_add_tail(&e->free_slots, &s->link);
+	e->n_free++;
+}
+
+void vqp_slot_queue(struct vqp *v, struct vqp_slot *s)
+{
+	list_add_tail(&v->queue, &s->link);
+	busy_add(v);
+}
+
+/* --- completions of a vqp ----------------------------------------------- */
+
+static enum ibv_wc_opcode wc_opcode(enum ibv_wr_opcode op)
+{
+	switch (op) {
+	case IBV_WR_RDMA_READ:
+		return IBV_WC_RDMA_READ;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		return IBV_WC_COMP_SWAP;
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return IBV_WC_FETCH_ADD;
+	case IBV_WR_RDMA_WRITE:
+		return IBV_WC_RDMA_WRITE;
+	default:
+		return IBV_WC_SEND;
+	}
+}
+
+static bool has_room(const struct vqp *v)
+{
+	return v->n_slots < VQP_QUEUE && v->e->n_free > SLOTS_OURS &&
+	       v->comp_ready - v->comp_head + v->n_slots < VQP_COMPS;
+}
+
+static void comp_add(struct vqp *v, const struct ibv_send_wr *wr, uint32_t len)
+{
+	struct ibv_wc *wc = &v->comp[v->comp_tail++ % VQP_COMPS];
+
+	memset(wc, 0, sizeof(*wc));
+	wc->wr_id = wr->wr_id;
+	wc->opcode = wc_opcode(wr->opcode);
+	wc->qp_num = v->id;
+	wc->byte_len =
+		wr->opcode == IBV_WR_RDMA_READ || is_atomic(wr) ? len : 0;
+}
+
+static void comp_error(struct vqp *v, const struct ibv_send_wr *wr,
+		       enum ibv_wc_status status)
+{
+	comp_add(v, wr, 0);
+	v->comp[v->comp_ready++ % VQP_COMPS].status = status;
+}
+
+/* The oldest that is not ready: the head may be ready and not polled yet. */
+static void comp_ready(struct vqp *v)
+{
+	if (PLANTED(v->e, D) && v->comp_ready != v->comp_head)
+		return;
+	skein_assert(v->comp_ready != v->comp_tail);
+	v->comp_ready++;
+}
+
+int vqp_poll(struct vqp *v, int n, struct ibv_wc *wc)
+{
+	int got = 0;
+
+	while (got < n && v->comp_head != v->comp_ready)
+		wc[got++] = v->comp[v->comp_head++ % VQP_COMPS];
+	return got + vqp_recv_poll(v, n - got, wc + got);
+}
+
+/* --- errors ------------------------------------------------------------- */
+
+static void lookup_part(struct vqp_slot *s, bool ok)
+{
+	struct vqp_lookup *l = s->lookup;
+	unsigned which = (unsigned)s->wr.wr_id;
+
+	if (!l)
+		return;
+	l->pending--;
+	l->failed |= !ok;
+	if (ok)
+		memcpy(l->record[which], vqp_cell(s->v->e, s), META_RECORD);
+}
+
+/* The first request that is left ends so, all behind it are flushed. None is
+ * on a device. */
+static void vqp_fail(struct vqp *v, enum ibv_wc_status status)
+{
+	struct vqp_slot *s;
+
+	skein_assert(!v->n_posted);
+	v->state = VQP_ERROR;
+	v->comp_tail = v->comp_ready;
+	while (!list_empty(&v->queue)) {
+		s = slot_of(v->queue.next);
+		list_del(&s->link);
+		if (s->kind == SLOT_USER || s->kind == SLOT_MESSAGE) {
+			comp_error(v, &s->wr, status);
+			status = IBV_WC_WR_FLUSH_ERR;
+		} else if (s->kind == SLOT_LOOKUP) {
+			lookup_part(s, false);
+		}
+		vqp_slot_put(v->e, s);
+	}
+	busy_del(v);
+}
+
+static bool is_dead(enum ibv_wc_status status)
+{
+	return status == IBV_WC_RETRY_EXC_ERR ||
+	       status == IBV_WC_RNR_RETRY_EXC_ERR;
+}
+
+/* --- completions of a DCI ----------------------------------------------- */
+
+static void dci_drained(struct vqp_engine *e, struct vqp_dci *d)
+{
+	if (d->n_posted || !d->target)
+		return;
+	vqp_peer_put(e, d->target);
+	d->target = NULL;
+	d->wanted = false;
+}
+
+/* The oldest of a DCI is done. */
+static void slot_done(struct vqp_engine *e, struct vqp_dci *d,
+		      struct vqp_slot *s)
+{
+	struct vqp *v = s->v;
+
+	list_del(&s->link);
+	d->n_posted--;
+	if (v) {
+		v->n_posted--;
+		if (s->kind == SLOT_LOOKUP)
+			lookup_part(s, true);
+		else if (s->kind == SLOT_CREDIT)
+			v->credit_out = false;
+		else if (s->signaled)
+			comp_ready(v);
+	}
+	vqp_slot_put(e, s);
+}
+
+/* All that is outstanding on d goes back to its vqps, in order and before what
+ * waits there. */
+static void take_back(struct vqp_engine *e, struct vqp_dci *d)
+{
+	struct vqp_slot *s;
+
+	while (!list_empty(&d->posted)) {
+		s = slot_of(d->posted.prev);
+		list_del(&s->link);
+		d->n_posted--;
+		s->gen++;
+		s->posted = false;
+		if (!s->v) { /* nobody's any more */
+			vqp_slot_put(e, s);
+			continue;
+		}
+		s->v->n_posted--;
+		list_add_head(&s->v->queue, &s->link);
+		busy_add(s->v);
+		e->counts.reposted++;
+	}
+	e->cq_used -= d->sq_used;
+	d->sq_used = 0;
+}
+
+static void dci_replace(struct vqp_engine *e, struct vqp_dci *d)
+{
+	d->down =
+		e->conf.port->replace(e->conf.arg, (unsigned)(d - e->dci)) != 0;
+	if (d->down)
+		vqp_say(e, 1,
+			"vqp: a DC queue pair failed, and there is no "
+			"other one yet");
+	else
+		e->counts.dcis_replaced++;
+}
+
+/* Those that use this DCI to reach the peer. */
+static void fail_all(struct vqp_engine *e, const struct vqp_dci *d,
+		     const struct vqp_peer *p, enum ibv_wc_status status)
+{
+	unsigned dci = (unsigned)(d - e->dci);
+	struct vqp *v;
+	uint32_t i;
+
+	for (i = 0; i < e->vqps_cap; i++) {
+		v = e->vqps[i];
+		if (v && v->state == VQP_CONNECTED && v->dci == dci &&
+		    (v->peer == p || PLANTED(e, G2)))
+			vqp_fail(v, status);
+	}
+}
+
+/* s, or the whole DCI (s NULL), came to an error. */
+static void dci_failed(struct vqp_engine *e, struct vqp_dci *d,
+		       struct vqp_slot *s, enum ibv_wc_status status)
+{
+	struct vqp_peer *p = d->target;
+	struct vqp *v = s ? s->v : NULL;
+
+	while (s && slot_of(d->posted.next) != s)
+		slot_done(e, d, slot_of(d->posted.next));
+	if (p)
+		p->refs++;
+	take_back(e, d);
+	dci_drained(e, d);
+	dci_replace(e, d);
+	if (s && p && (is_dead(status) || PLANTED(e, G2)))
+		fail_all(e, d, p, status);
+	else if (v)
+		vqp_fail(v, status);
+	if (!p)
+		return;
+	/* It may be another process by now. */
+	if (is_dead(status) || status == IBV_WC_REM_ACCESS_ERR)
+		vqp_peer_forget(e, p);
+	vqp_peer_put(e, p);
+}
+
+static void take(struct vqp_engine *e, const struct ibv_wc *wc)
+{
+	uint32_t at = (uint32_t)wc->wr_id, gen = (uint32_t)(wc->wr_id >> 32);
+	struct vqp_slot *s, *t;
+	struct vqp_dci *d;
+
+	if (at >= VQP_SLOTS)
+		return;
+	s = &e->slots[at];
+	if (!s->posted || (s->gen != gen && !PLANTED(e, E2)))
+		return; /* of a DCI that was replaced */
+	d = &e->dci[s->dci];
+	if (wc->status != IBV_WC_SUCCESS) {
+		dci_failed(e, d, s, wc->status);
+		return;
+	}
+	d->sq_used -= s->covers;
+	e->cq_used -= s->covers;
+	do {
+		t = slot_of(d->posted.next);
+		slot_done(e, d, t);
+	} while (t != s);
+	dci_drained(e, d);
+}
+
+static int poll_inner(struct vqp_engine *e)
+{
+	struct ibv_wc wc[16];
+	int n, i;
+
+	n = e->conf.port->poll(e->conf.arg, 16, wc);
+	for (i = 0; i < n; i++)
+		take(e, &wc[i]);
+	return n > 0 ? n : 0;
+}
+
+/* --- posting ------------------------------------------------------------ */
+
+/* Requests to one target do not go behind outstanding ones to another: they
+ * would wait for them on the device, and fail with them. */
+static bool dci_free_for(struct vqp_dci *d, struct vqp *v)
+{
+	if (d->down)
+		return false;
+	if (!d->n_posted || PLANTED(v->e, G)) {
+		if (!d->target) {
+			d->target = v->peer;
+			d->target->refs++;
+			d->turn = 0;
+		}
+		return true;
+	}
+	if (d->target != v->peer) {
+		d->wanted = true;
+		return false;
+	}
+	return !d->wanted || d->turn < VQP_TURN;
+}
+
+static bool may_post(const struct vqp *v, const struct vqp_slot *s)
+{
+	if (s->status)
+		return false;
+	return s->kind != SLOT_MESSAGE || s->numbered || PLANTED(v->e, F) ||
+	       v->sent - v->sent_taken < VQP_WINDOW;
+}
+
+static void wr_fill(struct vqp *v, struct vqp_slot *s, struct ibv_send_wr *wr)
+{
+	if (s->kind == SLOT_MESSAGE || s->kind == SLOT_CREDIT)
+		vqp_head_fill(v, s);
+	*wr = s->wr;
+	wr->sg_list = s->sge;
+	wr->wr_id = (uint64_t)s->gen << 32 | s->at;
+	wr->send_flags &= IBV_SEND_FENCE | IBV_SEND_SOLICITED;
+	if (s->signaled)
+		wr->send_flags |= IBV_SEND_SIGNALED;
+	if (wr->opcode == IBV_WR_SEND_WITH_IMM)
+		wr->opcode = IBV_WR_SEND; /* it is in the header */
+	wr->next = NULL;
+}
+
+/* As many as there is room for, of one vqp. The last one is signalled: it
+ * frees all since the one before. */
+static unsigned chain_make(struct vqp *v, struct vqp_dci *d,
+			   struct ibv_send_wr *wr, struct vqp_slot **in)
+{
+	struct vqp_engine *e = v->e;
+	uint32_t room = e->conf.sq_max - d->sq_used, unsignaled = 0;
+	struct list_node *at;
+	unsigned n = 0;
+
+	if (room > e->conf.cq_max - e->cq_used && !PLANTED(e, E))
+		room = e->conf.cq_max - e->cq_used;
+	if (room > VQP_CHAIN || PLANTED(e, B))
+		room = VQP_CHAIN;
+	for (at = v->queue.next; n < room && at != &v->queue; at = at->next) {
+		struct vqp_slot *s = slot_of(at);
+
+		if (!may_post(v, s))
+			break;
+		wr_fill(v, s, &wr[n]);
+		s->covers = 0;
+		if (s->signaled) {
+			s->covers = (uint16_t)(unsignaled + 1);
+			unsignaled = 0;
+		} else {
+			unsignaled++;
+		}
+		if (n)
+			wr[n - 1].next = &wr[n];
+		in[n++] = s;
+	}
+	if (n && unsignaled) {
+		wr[n - 1].send_flags |= IBV_SEND_SIGNALED;
+		/* it is among them already */
+		in[n - 1]->covers = (uint16_t)(unsignaled + !!PLANTED(e, C));
+	}
+	return n;
+}
+
+static unsigned post_some(struct vqp *v)
+{
+	struct ibv_send_wr wr[VQP_CHAIN];
+	struct vqp_slot *in[VQP_CHAIN];
+	struct vqp_engine *e = v->e;
+	struct vqp_dci *d = &e->dci[v->dci];
+	unsigned n, i;
+
+	if (!dci_free_for(d, v))
+		return 0;
+	n = chain_make(v, d, wr, in);
+	if (!n) {
+		dci_drained(e, d);
+		return 0;
+	}
+	for (i = 0; i < n; i++) {
+		list_del(&in[i]->link);
+		list_add_tail(&d->posted, &in[i]->link);
+		in[i]->posted = true;
+		in[i]->dci = (uint8_t)v->dci;
+	}
+	d->n_posted += n;
+	d->sq_used += n;
+	d->turn += n;
+	e->cq_used += n;
+	v->n_posted += n;
+	e->counts.posts++;
+	e->counts.requests += n;
+	if (e->conf.port->post(e->conf.arg, v->dci, wr, n, v->peer)) {
+		dci_failed(e, d, NULL, IBV_WC_GENERAL_ERR);
+		return 0;
+	}
+	return n;
+}
+
+static unsigned pump_one(struct vqp *v)
+{
+	unsigned n, all = 0;
+	struct vqp_slot *s;
+
+	while (!list_empty(&v->queue)) {
+		s = slot_of(v->queue.next);
+		if (s->status) {
+			if (!v->n_posted)
+				vqp_fail(v, s->status);
+			return all;
+		}
+		n = post_some(v);
+		if (!n)
+			return all;
+		all += n;
+	}
+	busy_del(v);
+	return all;
+}
+
+int vqp_pump(struct vqp_engine *e)
+{
+	struct list_node *n, *next, *last = e->busy.prev;
+	struct vqp *v;
+	int moved = 0;
+
+	for (n = e->busy.next; n != &e->busy; n = next) {
+		bool end = n == last;
+		unsigned k;
+
+		next = n->next;
+		v = container_of(n, struct vqp, link);
+		k = pump_one(v);
+		moved += (int)k;
+		/* the vqp that waited longest comes first */
+		if (k && list_linked(&v->link)) {
+			list_del(&v->link);
+			list_add_tail(&e->busy, &v->link);
+		}
+		if (end || !list_linked(next))
+			break;
+	}
+	return moved;
+}
+
+static void slot_fill(struct vqp *v, struct vqp_slot *s,
+		      const struct ibv_send_wr *wr)
+{
+	struct vqp_engine *e = v->e;
+	uint8_t *data = vqp_cell(e, s);
+	struct ibv_sge *g = s->sge;
+	int i;
+
+	s->kind = is_message(wr) ? SLOT_MESSAGE : SLOT_USER;
+	s->wr = *wr;
+	s->signaled = wr->send_flags & IBV_SEND_SIGNALED;
+	s->status = vqp_memory_check(e, wr);
+	s->len = (uint32_t)wr_len(wr);
+	if (s->kind == SLOT_MESSAGE) {
+		*g++ = (struct ibv_sge){(uintptr_t)data, MSG_HEADER,
+					e->conf.cells_lkey};
+		data += MSG_HEADER;
+	}
+	if (wr->send_flags & IBV_SEND_INLINE) {
+		*g++ = (struct ibv_sge){(uintptr_t)data, s->len,
+					e->conf.cells_lkey};
+		for (i = 0; i < wr->num_sge; i++) {
+			/* NOLINTNEXTLINE(performance-no-int-to-ptr) */
+			memcpy(data, (void *)(uintptr_t)wr->sg_list[i].addr,
+			       wr->sg_list[i].length);
+			data += wr->sg_list[i].length;
+		}
+	} else {
+		for (i = 0; i < wr->num_sge; i++)
+			*g++ = wr->sg_list[i];
+	}
+	s->wr.num_sge = (int)(g - s->sge);
+}
+
+/* Room for one more request: a few rounds, never more. No callback of the
+ * user's runs in here, and none of ours. */
+static bool room_wait(struct vqp *v)
+{
+	unsigned i;
+
+	for (i = 0; !has_room(v) && i < VQP_ROOM_ROUNDS; i++) {
+		poll_inner(v->e);
+		vqp_pump(v->e);
+	}
+	return has_room(v);
+}
+
+static int post_one(struct vqp *v, const struct ibv_send_wr *wr)
+{
+	struct vqp_slot *s;
+
+	if (!room_wait(v))
+		return -ENOMEM;
+	if (v->state == VQP_ERROR) {
+		comp_error(v, wr, IBV_WC_WR_FLUSH_ERR);
+		return 0;
+	}
+	if (PLANTED(v->e, A) && !vqp_wr_valid(wr)) {
+		if (wr->send_flags & IBV_SEND_SIGNALED)
+			comp_add(v, wr, 0);
+		return -EINVAL;
+	}
+	s = vqp_slot_get(v);
+	if (!s)
+		return -ENOMEM;
+	slot_fill(v, s, wr);
+	if (s->signaled)
+		comp_add(v, wr, s->len);
+	vqp_slot_queue(v, s);
+	return 0;
+}
+
+int vqp_post_send(struct vqp *v, struct ibv_send_wr *wr,
+		  struct ibv_send_wr **bad)
+{
+	struct ibv_send_wr *w, *wrong = wr;
+	int err = 0;
+
+	*bad = wr;
+	if (v->state != VQP_CONNECTED && v->state != VQP_ERROR)
+		return -ENOTCONN;
+	/* First the whole list: what is wrong with it leaves no trace. */
+	while (wrong && vqp_wr_valid(wrong))
+		wrong = wrong->next;
+	if (PLANTED(v->e, A))
+		wrong = NULL;
+	for (w = wr; w != wrong && !err; w = err ? w : w->next)
+		err = post_one(v, w);
+	vqp_pump(v->e);
+	if (!err && !wrong)
+		return 0;
+	*bad = w;
+	return err ? err : -EINVAL;
+}
+
+/* --- the whole ---------------------------------------------------------- */
+
+void vqp_free(struct vqp *v)
+{
+	struct vqp_engine *e = v->e;
+	struct vqp_slot *s;
+	uint32_t i;
+
+	vqp_connect_stop(v);
+	if (v->n_posted)
+		for (i = 0; i < VQP_SLOTS; i++)
+			if (e->slots[i].v == v && e->slots[i].posted)
+				e->slots[i].v = NULL;
+	while (!list_empty(&v->queue)) {
+		s = slot_of(v->queue.next);
+		list_del(&s->link);
+		if (s->kind == SLOT_LOOKUP)
+			lookup_part(s, false);
+		vqp_slot_put(e, s);
+	}
+	busy_del(v);
+	vqp_messages_drop(v);
+	vqp_unbind(v);
+	if (v->peer)
+		vqp_peer_put(e, v->peer);
+	e->vqps[v->id] = NULL;
+	release(e, v->comp);
+	release(e, v->recv);
+	release(e, v);
+}
+
+int vqp_engine_round(struct vqp_engine *e, uint64_t now_ns)
+{
+	unsigned i;
+	int moved;
+
+	e->now_ns = now_ns;
+	moved = poll_inner(e);
+	for (i = 0; i < e->conf.dcis; i++)
+		if (e->dci[i].down)
+			dci_replace(e, &e->dci[i]);
+	if (!list_empty(&e->lookups))
+		moved += vqp_lookups_run(e);
+	if (e->credits_due)
+		vqp_credits_look(e);
+	return moved + vqp_pump(e);
+}
+
+int vqp_engine_init(struct vqp_engine *e, const struct vqp_conf *conf)
+{
+	uint32_t i;
+
+	if (!conf->dcis || conf->dcis > VQP_DCIS_MAX || conf->sq_max < 2 ||
+	    conf->cq_max < 2)
+		return -EINVAL;
+	memset(e, 0, sizeof(*e));
+	e->conf = *conf;
+	list_init(&e->free_slots);
+	list_init(&e->busy);
+	list_init(&e->lookups);
+	e->slots = alloc(e, VQP_SLOTS * sizeof(*e->slots));
+	if (!e->slots)
+		return -ENOMEM;
+	for (i = 0; i < VQP_SLOTS; i++) {
+		e->slots[i].at = i;
+		list_add_tail(&e->free_slots, &e->slots[i].link);
+	}
+	e->n_free = VQP_SLOTS;
+	for (i = 0; i < conf->dcis; i++)
+		list_init(&e->dci[i].posted);
+	return 0;
+}
+
+void vqp_engine_fini(struct vqp_engine *e)
+{
+	struct vqp_peer *p;
+	uint32_t i;
+
+	for (i = 0; i < e->vqps_cap; i++)
+		if (e->vqps[i])
+			vqp_free(e->vqps[i]);
+	for (i = 0; i < e->conf.dcis; i++)
+		if (e->dci[i].target)
+			vqp_peer_put(e, e->dci[i].target);
+	for (i = 0; i < VQP_PEER_BUCKETS; i++)
+		while ((p = e->peers[i])) {
+			skein_assert(!p->refs);
+			vqp_peer_forget(e, p);
+		}
+	release(e, e->slots);
+	release(e, e->vqps);
+	release(e, e->gens);
+}

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * engine.h - virtual queue pairs on a few DC queue pairs: algorithms 1 and 2 of
+ * KRCore (section 4), corrected (docs/vqp.md, "Algorithm 2").
+ *
+ * The engine has no thread, clock, socket or device of its own: a port posts and
+ * polls for it, time is a number. A request is checked and copied into a slot,
+ * waits in its vqp's queue, is posted to the vqp's DCI when that one is free for
+ * its target, and completes into the vqp's own queue. wr_id is slot and
+ * generation: what a DCI that was replaced still completes is nobody's.
+ *
+ * Invariants:
+ * - a vqp uses one DCI, from the two of its peer; what is outstanding on a DCI
+ *   is for one peer;
+ * - sq_used of a DCI, and cq_used of all, never pass what the port says; each
+ *   request counts as one completion, for a failing DCI flushes each;
+ * - the entries of a vqp's completion queue are in the order of posting, those
+ *   before comp_ready are ready;
+ * - n_slots of a vqp is at most VQP_QUEUE.
+ *
+ * Thread rule: one at a time.
+ */
+#ifndef SKEIN_VQP_ENGINE_H
+#define SKEIN_VQP_ENGINE_H
+
+#include "base/list.h"
+#include "vqp/meta.h"
+#include "vqp/msg.h"
+
+#include <infiniband/verbs.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#define VQP_DCIS_MAX 32u
+#define VQP_PEER_DCIS 2u
+#define VQP_QUEUE 128u	/* requests of a vqp, posted or not */
+#define VQP_COMPS 256u	/* completions of a vqp that nobody polled */
+#define VQP_RECVS 128u	/* receives of a vqp */
+#define VQP_SGES 4u	/* of a request */
+#define VQP_INLINE 128u /* bytes */
+#define VQP_CELL 256u	/* of a slot: header, inline data, or records */
+#define VQP_CHAIN 16u	/* requests of one post at most */
+#define VQP_TURN 64u	/* requests to one peer while another waits */
+#define VQP_WINDOW 16u	/* messages of a pair that were not taken */
+#define VQP_MAX 65535u
+#define VQP_SLOTS 1024u
+#define VQP_ROOM_ROUNDS 4u /* of the loop that waits for room */
+#define VQP_TORN_MAX 3u
+#define VQP_LOOKUP_AGAIN_NS 1000000ull
+#define VQP_RETAKE_NS 100000000ull
+
+/* Mistakes that a test asks for, to see that it finds them. Only in objects
+ * built with VQP_PLANT. */
+enum vqp_plant {
+	VQP_PLANT_A = 1 << 0,	/* a list is not checked as a whole */
+	VQP_PLANT_B = 1 << 1,	/* a list is not cut to the room there is */
+	VQP_PLANT_C = 1 << 2,	/* the last request is counted twice */
+	VQP_PLANT_D = 1 << 3,	/* the head is marked, not the oldest */
+	VQP_PLANT_E = 1 << 4,	/* the CQ is not counted */
+	VQP_PLANT_E2 = 1 << 5,	/* generations are not looked at */
+	VQP_PLANT_F = 1 << 6,	/* no credits */
+	VQP_PLANT_G = 1 << 7,	/* behind another target's requests */
+	VQP_PLANT_G2 = 1 << 8,	/* all vqps of a failed DCI are in error */
+	VQP_PLANT_SUM = 1 << 9, /* a torn record is nobody's */
+};
+
+struct vqp;
+struct vqp_engine;
+
+/* A node that requests go to. */
+struct vqp_peer {
+	struct vqp_peer *next; /* in its bucket */
+	struct meta_node node;
+	void *way; /* the port's: its address handle */
+	uint32_t refs;
+	uint8_t dci[VQP_PEER_DCIS];
+	uint8_t turn;
+	bool stale; /* out of the cache */
+};
+
+/* What the engine needs of the world. Errors are negative errnos. */
+struct vqp_port {
+	/* Posts a chain of n to a DCI, all or nothing. */
+	int (*post)(void *arg, unsigned dci, struct ibv_send_wr *wr, unsigned n,
+		    const struct vqp_peer *to);
+	/* Completions of all DCIs. */
+	int (*poll)(void *arg, int n, struct ibv_wc *wc);
+	/* The DCI has failed: another one in its place. What the old one had
+	 * outstanding completes no more, or late. */
+	int (*replace)(void *arg, unsigned dci);
+	/* How to reach a node; goes with way_free(). */
+	int (*way)(void *arg, const struct meta_node *n, void **way);
+	void (*way_free)(void *arg, void *way);
+	/* Is this memory of ours, for writing or not? */
+	bool (*local_ok)(void *arg, uint32_t lkey, uint64_t addr, uint32_t len,
+			 bool write);
+	void *(*alloc)(void *arg, size_t len); /* zeroed */
+	void (*free)(void *arg, void *p);
+	void (*log)(void *arg, const char *line); /* once per kind of trouble */
+};
+
+struct vqp_conf {
+	const struct vqp_port *port;
+	void *arg;
+	unsigned dcis;
+	uint32_t sq_max, cq_max;
+	struct meta_node self;
+	/* VQP_SLOTS cells of VQP_CELL bytes that the device may write to */
+	uint8_t *cells;
+	uint32_t cells_lkey;
+	uint64_t seed;
+};
+
+enum vqp_state {
+	VQP_NEW,
+	VQP_LOOKS_UP,
+	VQP_CONNECTED,
+	VQP_BOUND,
+	VQP_ERROR,
+};
+
+enum slot_kind {
+	SLOT_USER,
+	SLOT_MESSAGE, /* the user's, with a header */
+	SLOT_CREDIT,  /* ours */
+	SLOT_LOOKUP,  /* ours: one record of two */
+};
+
+struct vqp_slot {
+	struct list_node link; /* free, queued in a vqp, or posted on a DCI */
+	uint32_t gen;
+	uint32_t at;   /* its index */
+	struct vqp *v; /* NULL: nobody waits for it any more */
+	enum slot_kind kind;
+	uint8_t status; /* made by the engine: it is not posted */
+	uint8_t dci;	/* where it is posted */
+	bool numbered;	/* a message that has its place in the order */
+	uint32_t seq;
+	uint32_t len;
+	bool signaled; /* the user's */
+	bool posted;
+	uint16_t covers; /* slots of the send queue that its completion frees */
+	struct vqp_lookup *lookup;
+	struct ibv_send_wr wr; /* as the user gave it; sg_list is below */
+	struct ibv_sge sge[VQP_SGES + 1];
+};
+
+struct vqp_recv {
+	uint64_t wr_id;
+	int num_sge;
+	struct ibv_sge sge[VQP_SGES];
+};
+
+/* A message that was not taken yet. */
+struct vqp_message {
+	struct list_node link;
+	struct vqp *from; /* the pair that it is of */
+	struct msg_head head;
+	uint8_t data[];
+};
+
+struct vqp_lookup {
+	struct list_node link;
+	uint8_t gid[16];
+	uint32_t port;
+	unsigned pending, torn;
+	uint64_t again_ns;
+	bool begun, failed;
+	uint8_t record[2][META_RECORD];
+};
+
+struct vqp {
+	struct vqp_engine *e;
+	struct list_node link; /* in engine.busy while it has a queue */
+	uint32_t id, gen;
+	enum vqp_state state;
+	struct vqp_peer *peer;
+	unsigned dci;
+	struct list_node queue; /* slots not posted */
+	uint32_t n_slots, n_posted;
+	/* completions: [comp_head, comp_ready) can be polled */
+	uint32_t comp_head, comp_ready, comp_tail;
+	struct ibv_wc *comp;
+	struct vqp_recv *recv;
+	uint32_t recv_head, recv_tail;
+	struct list_node messages; /* struct vqp_message */
+	/* of a pair */
+	uint32_t far_vqp, far_gen;
+	uint16_t far_port;
+	bool by_port;		   /* its messages are for the port */
+	uint32_t sent, sent_taken; /* by us; of those, taken there */
+	uint32_t expect;	   /* the number of the next message */
+	uint32_t taken, taken_sent;
+	bool credit_out; /* a credit message is under way */
+	/* of a bound vqp */
+	uint16_t port;
+	struct vqp *port_next;
+	/* made by a message to it */
+	struct vqp *bound;
+	struct vqp *child_next;
+	struct vqp_lookup lookup;
+	void *front; /* the front's handle */
+	bool ours;   /* the front has not been told of it, or has freed it */
+};
+
+struct vqp_dci {
+	struct vqp_peer *target; /* of what is outstanding */
+	struct list_node posted; /* in order */
+	uint32_t sq_used, n_posted;
+	uint32_t turn; /* posted to target since it was taken */
+	bool wanted;   /* by a vqp of another peer */
+	bool down;     /* its replacement failed: tried again */
+};
+
+struct vqp_counts {
+	uint64_t lookups, lookups_torn, cache_hits, posts, requests;
+	uint64_t dcis_replaced, reposted, garbage, dropped;
+};
+
+#define VQP_PEER_BUCKETS 1024u
+#define VQP_CHILD_BUCKETS 1024u
+#define VQP_PORT_BUCKETS 256u
+
+struct vqp_engine {
+	struct vqp_conf conf;
+	struct vqp_dci dci[VQP_DCIS_MAX];
+	uint32_t cq_used;
+	struct vqp_slot *slots;
+	struct list_node free_slots;
+	uint32_t n_free;
+	struct vqp **vqps;
+	uint32_t *gens; /* by id */
+	uint32_t vqps_cap, next_id;
+	struct list_node busy;
+	struct list_node lookups;
+	struct vqp_peer *peers[VQP_PEER_BUCKETS];
+	uint32_t n_peers;
+	struct vqp *children[VQP_CHILD_BUCKETS];
+	struct vqp *ports[VQP_PORT_BUCKETS];
+	bool credits_due;      /* one found no slot */
+	struct vqp_peer *meta; /* NULL: none */
+	uint64_t meta_addr;
+	uint32_t meta_rkey, meta_places;
+	struct vqp *meta_vqp;
+	uint64_t now_ns;
+	unsigned said; /* bits: logged once */
+	unsigned plant;
+	struct vqp_counts counts;
+};
+
+#ifdef VQP_PLANT
+#define PLANTED(e, what) ((e)->plant & VQP_PLANT_##what)
+#else
+#define PLANTED(e, what) 0
+#endif
+
+/* -ENOMEM, -EINVAL. */
+int vqp_engine_init(struct vqp_engine *e, const struct vqp_conf *conf);
+void vqp_engine_fini(struct vqp_engine *e);
+/* Where look-ups go: addr of the first record, NULL node: nowhere. */
+int vqp_engine_meta(struct vqp_engine *e, const struct meta_node *at,
+		    uint64_t addr, uint32_t rkey, uint32_t places);
+/* Polls, posts, looks up. Returns how many things moved. */
+int vqp_engine_round(struct vqp_engine *e, uint64_t now_ns);
+/* A message has arrived. It is copied. */
+void vqp_engine_receive(struct vqp_engine *e, const uint8_t *buf, size_t len);
+
+int vqp_new(struct vqp_engine *e, struct vqp **v);
+void vqp_free(struct vqp *v);
+/* 0: connected; -EINPROGRESS: state says when. */
+int vqp_connect(struct vqp *v, const uint8_t gid[16], uint32_t node_port,
+		uint16_t port);
+/* The deadline is over. */
+void vqp_connect_stop(struct vqp *v);
+int vqp_bind(struct vqp *v, uint16_t port);
+int vqp_post_send(struct vqp *v, struct ibv_send_wr *wr,
+		  struct ibv_send_wr **bad);
+int vqp_post_recv(struct vqp *v, struct ibv_recv_wr *wr,
+		  struct ibv_recv_wr **bad);
+int vqp_poll(struct vqp *v, int n, struct ibv_wc *wc);
+
+/* What pop() returns, one at a time: false: nothing, or no receive. */
+struct vqp_pop_out {
+	struct vqp *from;
+	uint64_t wr_id;
+	uint32_t len, imm;
+	bool with_imm;
+	int status;
+};
+bool vqp_pop(struct vqp *v, struct vqp_pop_out *out);
+
+/* recv.c, for engine.c */
+/* What v has to be told of: 0 or 1 messages of credit. */
+void vqp_credit_look(struct vqp *v);
+/* The same of all. */
+void vqp_credits_look(struct vqp_engine *e);
+/* The header of a slot that is about to be posted. */
+void vqp_head_fill(struct vqp *v, struct vqp_slot *s);
+void vqp_messages_drop(struct vqp *v);
+int vqp_recv_poll(struct vqp *v, int n, struct ibv_wc *wc);
+/* Its port and its children's tie to it. */
+void vqp_unbind(struct vqp *v);
+
+/* peer.c */
+/* The cached one, without a reference; NULL. */
+struct vqp_peer *vqp_peer_find(struct vqp_engine *e, const uint8_t gid[16],
+			       uint32_t port);
+/* Out of the cache: the next connect looks it up. */
+void vqp_peer_forget(struct vqp_engine *e, struct vqp_peer *p);
+
+/* lookup.c */
+int vqp_lookups_run(struct vqp_engine *e);
+
+/* engine.c, for recv.c and lookup.c */
+void vqp_slot_put(struct vqp_engine *e, struct vqp_slot *s);
+/* Posts what may be posted. */
+int vqp_pump(struct vqp_engine *e);
+struct vqp_peer *vqp_peer_get(struct vqp_engine *e, const struct meta_node *n);
+void vqp_peer_put(struct vqp_engine *e, struct vqp_peer *p);
+void vqp_join(struct vqp *v, struct vqp_peer *p);
+struct vqp_slot *vqp_slot_get(struct vqp *v);
+void vqp_slot_queue(struct vqp *v, struct vqp_slot *s);
+uint8_t *vqp_cell(struct vqp_engine *e, const struct vqp_slot *s);
+void vqp_say(struct vqp_engine *e, unsigned bit, const char *line);
+
+#endif

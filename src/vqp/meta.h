@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * meta.h - what the meta server keeps of a node: one record of 64 aligned bytes
+ * in one of two places (docs/protocol/vqp.md, "Meta records"). Pure.
+ *
+ * Nobody serves a READ, and a READ has no order between cache lines or within:
+ * the checksum tells a whole record from a torn one.
+ */
+#ifndef SKEIN_VQP_META_H
+#define SKEIN_VQP_META_H
+
+#include <endian.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define META_RECORD 64u
+#define META_HEAD_MAGIC 0x6174656d6e6b73ull /* "skn meta" */
+#define META_VERSION 1u
+
+/* Numbers are little endian, at fixed offsets; of messages (msg.c) too. */
+static inline uint32_t get_le32(const uint8_t *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return le32toh(v);
+}
+
+static inline uint64_t get_le64(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return le64toh(v);
+}
+
+static inline void put_le32(uint8_t *p, uint32_t v)
+{
+	v = htole32(v);
+	memcpy(p, &v, sizeof(v));
+}
+
+static inline void put_le64(uint8_t *p, uint64_t v)
+{
+	v = htole64(v);
+	memcpy(p, &v, sizeof(v));
+}
+
+/* A node: its address, and what a DC request to it needs. */
+struct meta_node {
+	uint8_t gid[16];
+	uint32_t port; /* 1 to 65535 */
+	uint32_t dctn; /* 24 bits */
+	uint64_t key;
+	uint64_t incarnation; /* larger for a later life */
+	uint64_t beat;	      /* counts renewals */
+};
+
+/* The table's first record: how to reach and read it. */
+struct meta_head {
+	uint8_t gid[16];
+	uint32_t dctn;
+	uint32_t places; /* a power of two; records follow the head */
+	uint64_t key;
+};
+
+/* Little endian, each field at its own offset. buf has META_RECORD bytes. */
+void meta_encode(const struct meta_node *n, uint8_t *buf);
+/* 0; -ENOENT: nobody is there (all zero); -EBADMSG: torn, or nonsense. */
+int meta_decode(const uint8_t *buf, struct meta_node *n);
+void meta_head_encode(const struct meta_head *h, uint8_t *buf);
+int meta_head_decode(const uint8_t *buf, struct meta_head *h);
+
+/* The two candidate places of a node, never the same one. */
+void meta_places(const uint8_t gid[16], uint32_t port, uint32_t places,
+		 uint32_t at[2]);
+bool meta_same(const struct meta_node *a, const uint8_t gid[16], uint32_t port);
+
+/* What a look at both places says of a node. */
+enum meta_found {
+	META_FOUND,  /* *out */
+	META_NOBODY, /* neither place has it, both are whole */
+	META_TORN,   /* one has to be read again */
+};
+/* Of two records of one node the higher incarnation counts. */
+enum meta_found meta_find(const uint8_t *first, const uint8_t *second,
+			  const uint8_t gid[16], uint32_t port,
+			  struct meta_node *out);
+
+/*
+ * Where a node writes its own record, given both places as read: 0 or 1.
+ * -EADDRINUSE: a node of this name with a higher incarnation is there; -ENOSPC:
+ * both places are others'; -EAGAIN: torn, read again.
+ */
+int meta_place_own(const uint8_t *first, const uint8_t *second,
+		   const struct meta_node *own);
+
+#endif

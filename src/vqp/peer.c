@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * peer.c - nodes that requests go to: the cache of what DC needs of each, by
+ * address. A node of a newer incarnation takes the place of the older one; one
+ * that has failed leaves the cache, so that the next connect looks it up.
+ */
+#include "vqp/engine.h"
+
+#include "base/prng.h"
+
+static struct vqp_peer **peer_bucket(struct vqp_engine *e,
+				     const uint8_t gid[16], uint32_t port)
+{
+	uint32_t at[2];
+
+	meta_places(gid, port, VQP_PEER_BUCKETS, at);
+	return &e->peers[at[0]];
+}
+
+struct vqp_peer *vqp_peer_find(struct vqp_engine *e, const uint8_t gid[16],
+			       uint32_t port)
+{
+	struct vqp_peer *p = *peer_bucket(e, gid, port);
+
+	while (p && !meta_same(&p->node, gid, port))
+		p = p->next;
+	return p;
+}
+
+static void peer_free(struct vqp_engine *e, struct vqp_peer *p)
+{
+	e->conf.port->way_free(e->conf.arg, p->way);
+	e->conf.port->free(e->conf.arg, p);
+}
+
+void vqp_peer_put(struct vqp_engine *e, struct vqp_peer *p)
+{
+	if (!--p->refs && p->stale)
+		peer_free(e, p);
+}
+
+/* Out of the cache: the next connect looks it up. */
+void vqp_peer_forget(struct vqp_engine *e, struct vqp_peer *p)
+{
+	struct vqp_peer **at;
+
+	if (p->stale)
+		return;
+	at = peer_bucket(e, p->node.gid, p->node.port);
+	while (*at != p)
+		at = &(*at)->next;
+	*at = p->next;
+	e->n_peers--;
+	p->stale = true;
+	if (!p->refs)
+		peer_free(e, p);
+}
+
+static struct vqp_peer *peer_new(struct vqp_engine *e,
+				 const struct meta_node *n)
+{
+	uint64_t h = prng_mix(n->key ^ n->dctn);
+	struct vqp_peer *p, **at;
+	unsigned i;
+
+	if (e->n_peers == VQP_MAX)
+		return NULL;
+	p = e->conf.port->alloc(e->conf.arg, sizeof(*p));
+	if (!p)
+		return NULL;
+	p->node = *n;
+	if (e->conf.port->way(e->conf.arg, n, &p->way)) {
+		e->conf.port->free(e->conf.arg, p);
+		return NULL;
+	}
+	for (i = 0; i < VQP_PEER_DCIS; i++)
+		p->dci[i] = (uint8_t)((h + i * ((e->conf.dcis + 1) / 2)) %
+				      e->conf.dcis);
+	at = peer_bucket(e, n->gid, n->port);
+	p->next = *at;
+	*at = p;
+	e->n_peers++;
+	return p;
+}
+
+struct vqp_peer *vqp_peer_get(struct vqp_engine *e, const struct meta_node *n)
+{
+	struct vqp_peer *p = vqp_peer_find(e, n->gid, n->port);
+
+	if (p && n->incarnation > p->node.incarnation) {
+		vqp_peer_forget(e, p);
+		p = NULL;
+	}
+	if (p && n->incarnation < p->node.incarnation)
+		return NULL; /* of a life before */
+	if (!p)
+		p = peer_new(e, n);
+	if (p)
+		p->refs++;
+	return p;
+}

@@ -1,0 +1,706 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pool.c - a pool's objects on the device, and the public calls.
+ */
+#include "vqp/pool.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the engine's port -------------------------------------------------- */
+
+static int port_post(void *arg, unsigned dci, struct ibv_send_wr *wr,
+		     unsigned n, const struct vqp_peer *to)
+{
+	struct skein_pool *p = arg;
+
+	(void)n;
+	return p->dev->ops->post_dc(p->dev, p->dci[dci], wr, to->way,
+				    to->node.dctn, to->node.key);
+}
+
+static int port_poll(void *arg, int n, struct ibv_wc *wc)
+{
+	struct skein_pool *p = arg;
+
+	return ibv_poll_cq(p->scq, n, wc);
+}
+
+static int dci_make(struct skein_pool *p, unsigned i)
+{
+	struct ibv_qp_init_attr a = {.send_cq = p->scq,
+				     .recv_cq = p->scq,
+				     .cap = {.max_send_wr = POOL_SQ,
+					     .max_send_sge = VQP_SGES + 1}};
+
+	return p->dev->ops->create_dci(p->dev, p->ctx->pd, &a, &p->opts,
+				       &p->dci[i]);
+}
+
+static int port_replace(void *arg, unsigned dci)
+{
+	struct skein_pool *p = arg;
+
+	if (p->dci[dci]) {
+		p->dev->ops->destroy_qp(p->dev, p->dci[dci]);
+		p->dci[dci] = NULL;
+	}
+	return dci_make(p, dci);
+}
+
+static int port_way(void *arg, const struct meta_node *n, void **way)
+{
+	struct dev_qp_addr to = {.qpn = n->dctn ? n->dctn : 1,
+				 .mtu = IBV_MTU_4096};
+	struct skein_pool *p = arg;
+	struct ibv_ah_attr attr;
+	struct ibv_ah *ah;
+	int err;
+
+	memcpy(&to.gid, n->gid, sizeof(n->gid));
+	err = dev_ah_attr(p->dev, &to, NULL, &attr);
+	if (!err)
+		err = p->dev->ops->create_ah(p->dev, p->ctx->pd, &attr, &ah);
+	if (!err)
+		*way = ah;
+	return err;
+}
+
+static void port_way_free(void *arg, void *way)
+{
+	struct skein_pool *p = arg;
+
+	p->dev->ops->destroy_ah(p->dev, way);
+}
+
+static bool mem_has(const struct skein_vqp_mem *m, uint32_t lkey, uint64_t addr,
+		    uint32_t len, bool write)
+{
+	uint64_t start = (uintptr_t)m->region->addr;
+
+	return m->region->mr->lkey == lkey && (!write || m->write) &&
+	       addr >= start && len <= m->region->len &&
+	       addr - start <= m->region->len - len;
+}
+
+static bool port_local_ok(void *arg, uint32_t lkey, uint64_t addr, uint32_t len,
+			  bool write)
+{
+	struct skein_pool *p = arg;
+	struct skein_vqp_mem *m;
+	struct list_node *n;
+
+	if (p->last && mem_has(p->last, lkey, addr, len, write))
+		return true;
+	list_for_each(n, &p->mems) {
+		m = container_of(n, struct skein_vqp_mem, link);
+		if (!mem_has(m, lkey, addr, len, write))
+			continue;
+		p->last = m;
+		return true;
+	}
+	return false;
+}
+
+static void *port_alloc(void *arg, size_t len)
+{
+	return env_alloc(((struct skein_pool *)arg)->env, len);
+}
+
+static void port_free(void *arg, void *mem)
+{
+	env_free(((struct skein_pool *)arg)->env, mem);
+}
+
+static void port_log(void *arg, const char *line)
+{
+	env_log(((struct skein_pool *)arg)->env, ENV_LOG_WARN, "%s", line);
+}
+
+static const struct vqp_port pool_port = {
+	.post = port_post,
+	.poll = port_poll,
+	.replace = port_replace,
+	.way = port_way,
+	.way_free = port_way_free,
+	.local_ok = port_local_ok,
+	.alloc = port_alloc,
+	.free = port_free,
+	.log = port_log,
+};
+
+/* --- messages ----------------------------------------------------------- */
+
+static int recv_post(struct skein_pool *p, uint64_t i)
+{
+	struct ibv_sge sge = {(uintptr_t)p->bufs->addr + i * MSG_BUF, MSG_BUF,
+			      p->bufs->mr->lkey};
+	struct ibv_recv_wr wr = {.wr_id = i, .sg_list = &sge, .num_sge = 1};
+	struct ibv_recv_wr *bad;
+
+	return -ibv_post_srq_recv(p->srq, &wr, &bad);
+}
+
+static int recv_round(struct skein_pool *p)
+{
+	struct ibv_wc wc[16];
+	int n, i;
+
+	n = ibv_poll_cq(p->rcq, 16, wc);
+	for (i = 0; i < n; i++) {
+		const uint8_t *buf = (const uint8_t *)p->bufs->addr +
+				     wc[i].wr_id % POOL_RECVS * MSG_BUF;
+
+		if (wc[i].status == IBV_WC_SUCCESS &&
+		    wc[i].opcode == IBV_WC_RECV)
+			vqp_engine_receive(&p->e, buf, wc[i].byte_len);
+		else
+			p->e.counts.garbage++;
+		recv_post(p, wc[i].wr_id % POOL_RECVS);
+	}
+	return n > 0 ? n : 0;
+}
+
+static int pool_round(struct skein_pool *p)
+{
+	uint64_t now = env_now_ns(p->env);
+	int moved = recv_round(p);
+
+	moved += vqp_engine_round(&p->e, now);
+	publish_round(p, now);
+	return moved;
+}
+
+/* --- open and close ----------------------------------------------------- */
+
+static int memory_make(struct skein_pool *p)
+{
+	int err;
+
+	err = mem_region_new(p->dev, p->ctx->pd, "vqp-cells",
+			     (size_t)VQP_SLOTS * VQP_CELL,
+			     IBV_ACCESS_LOCAL_WRITE, 0, &p->cells);
+	if (!err)
+		err = mem_region_new(p->dev, p->ctx->pd, "vqp-messages",
+				     (size_t)POOL_RECVS * MSG_BUF,
+				     IBV_ACCESS_LOCAL_WRITE, 0, &p->bufs);
+	return err;
+}
+
+static int objects_make(struct skein_pool *p, uint64_t key)
+{
+	struct ibv_srq_init_attr a = {
+		.attr = {.max_wr = POOL_RECVS, .max_sge = 1}};
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	const struct dev_ops *ops = p->dev->ops;
+	unsigned i;
+	int err;
+
+	err = ops->create_cq(p->dev, (int)(2 * p->n_dcis * POOL_SQ), NULL, NULL,
+			     &p->scq);
+	if (!err)
+		err = ops->create_cq(p->dev, 2 * POOL_RECVS, NULL, NULL,
+				     &p->rcq);
+	if (!err)
+		err = ops->create_srq(p->dev, p->ctx->pd, &a, &p->srq);
+	if (!err)
+		err = ops->create_dct(p->dev, p->ctx->pd, p->rcq, p->srq, key,
+				      access, &p->opts, &p->dct);
+	for (i = 0; i < p->n_dcis && !err; i++)
+		err = dci_make(p, i);
+	for (i = 0; i < POOL_RECVS && !err; i++)
+		err = recv_post(p, i);
+	return err;
+}
+
+static void opts_fill(struct skein_pool *p, uint64_t retry_ns)
+{
+	uint64_t each = (retry_ns ? retry_ns : 20000000) / 5;
+	uint8_t t = 0;
+
+	while (t < 31 && (4096ull << t) < each)
+		t++;
+	p->opts = (struct dev_qp_opts){
+		.timeout = t ? t : 1, .retry_cnt = 4, .min_rnr_timer = 5};
+}
+
+static void addr_print(struct skein_pool *p)
+{
+	const uint8_t *g = p->dev->gid.gid.raw;
+	static const uint8_t mapped[12] = {0, 0, 0, 0, 0,    0,
+					   0, 0, 0, 0, 0xff, 0xff};
+	char host[INET6_ADDRSTRLEN];
+
+	if (!memcmp(g, mapped, sizeof(mapped))) {
+		inet_ntop(AF_INET, g + 12, host, sizeof(host));
+		snprintf(p->addr, sizeof(p->addr), "%s:%u", host,
+			 p->publish.own.port);
+	} else {
+		inet_ntop(AF_INET6, g, host, sizeof(host));
+		snprintf(p->addr, sizeof(p->addr), "[%s]:%u", host,
+			 p->publish.own.port);
+	}
+}
+
+static int pool_up(struct skein_pool *p, const struct skein_pool_attr *a)
+{
+	struct meta_node *own = &p->publish.own;
+	struct vqp_conf c = {.port = &pool_port, .arg = p};
+	const char *meta = a->meta ? a->meta : getenv("SKEIN_META");
+	int err;
+
+	p->n_dcis = a->dcis ? a->dcis : 8;
+	if (p->n_dcis > VQP_DCIS_MAX)
+		return -ERANGE;
+	opts_fill(p, a->retry_ns);
+	memcpy(own->gid, p->dev->gid.gid.raw, sizeof(own->gid));
+	own->port = a->node_port;
+	own->key = env_random_u64(p->env);
+	own->incarnation = env_now_ns(p->env);
+	err = memory_make(p);
+	if (!err)
+		err = objects_make(p, own->key);
+	if (err)
+		return err;
+	own->dctn = p->dct->qp_num;
+	while (!own->port)
+		own->port = 1024 + env_random_u64(p->env) % 64512;
+	c.dcis = p->n_dcis;
+	c.sq_max = POOL_SQ;
+	c.cq_max = p->n_dcis * POOL_SQ;
+	c.cells = p->cells->addr;
+	c.cells_lkey = p->cells->mr->lkey;
+	c.self = *own;
+	err = vqp_engine_init(&p->e, &c);
+	if (err)
+		return err;
+	p->engine_up = true;
+	err = publish_open(p, meta ? meta : META_DEFAULT, !a->node_port,
+			   a->timeout_ns ? a->timeout_ns : SKEIN_S(5));
+	p->e.conf.self = *own; /* its number may be another one now */
+	addr_print(p);
+	return err;
+}
+
+static void pool_free(struct skein_pool *p)
+{
+	const struct dev_ops *ops = p->dev->ops;
+	struct skein_vqp_mem *m;
+	struct skein_vqp *v;
+	unsigned i;
+
+	publish_close(p);
+	while (!list_empty(&p->vqps)) {
+		v = container_of(p->vqps.next, struct skein_vqp, link);
+		list_del(&v->link);
+		env_free(p->env, v);
+	}
+	/* First the QPs: nothing of ours is under way then. */
+	for (i = 0; i < p->n_dcis; i++)
+		if (p->dci[i])
+			ops->destroy_qp(p->dev, p->dci[i]);
+	if (p->dct)
+		ops->destroy_qp(p->dev, p->dct);
+	if (p->engine_up)
+		vqp_engine_fini(&p->e);
+	if (p->srq)
+		ops->destroy_srq(p->dev, p->srq);
+	if (p->rcq)
+		ops->destroy_cq(p->dev, p->rcq);
+	if (p->scq)
+		ops->destroy_cq(p->dev, p->scq);
+	while (!list_empty(&p->mems)) {
+		m = container_of(p->mems.next, struct skein_vqp_mem, link);
+		list_del(&m->link);
+		mem_region_free(m->region);
+		env_free(p->env, m);
+	}
+	if (p->cells)
+		mem_region_free(p->cells);
+	if (p->bufs)
+		mem_region_free(p->bufs);
+	env_mutex_fini(p->env, &p->lock);
+	env_free(p->env, p);
+}
+
+int skein_pool_open(struct skein_ctx *ctx, const struct skein_pool_attr *attr,
+		    struct skein_pool **pool)
+{
+	struct skein_pool_attr a = {.size = sizeof(a)};
+	struct skein_pool *p;
+	int err;
+
+	if (ctx_forked(ctx))
+		return -SKEIN_EFORKED;
+	err = attr ? ctx_attr_copy(&a, sizeof(a), attr) : 0;
+	if (err)
+		return err;
+	if (!ctx->dev->caps.dc || !ctx->dev->caps.srq) {
+		env_log(ctx->env, ENV_LOG_ERROR,
+			"vqp: %s has no dynamically connected transport (DC)",
+			ctx->device);
+		return -EOPNOTSUPP;
+	}
+	p = env_alloc(ctx->env, sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	p->ctx = ctx;
+	p->env = ctx->env;
+	p->dev = ctx->dev;
+	env_mutex_init(p->env, &p->lock);
+	list_init(&p->mems);
+	list_init(&p->vqps);
+	err = pool_up(p, &a);
+	if (err) {
+		pool_free(p);
+		return err;
+	}
+	*pool = p;
+	return 0;
+}
+
+void skein_pool_close(struct skein_pool *p)
+{
+	if (p && !ctx_forked(p->ctx))
+		pool_free(p);
+}
+
+const char *skein_pool_addr(struct skein_pool *p)
+{
+	return p->addr;
+}
+
+/* -SKEIN_EFORKED, or 0 with the lock. */
+static int enter(struct skein_pool *p)
+{
+	if (ctx_forked(p->ctx))
+		return -SKEIN_EFORKED;
+	env_mutex_lock(p->env, &p->lock);
+	return 0;
+}
+
+static void leave(struct skein_pool *p)
+{
+	env_mutex_unlock(p->env, &p->lock);
+}
+
+int skein_pool_progress(struct skein_pool *p)
+{
+	int err = enter(p);
+
+	if (err)
+		return err;
+	err = pool_round(p);
+	leave(p);
+	return err;
+}
+
+void skein_pool_stats(struct skein_pool *p, struct skein_pool_stats *st)
+{
+	const struct vqp_counts *c = &p->e.counts;
+	struct skein_pool_stats s = {.size = sizeof(s)};
+	size_t n = st->size < sizeof(s) ? st->size : sizeof(s);
+
+	if (enter(p))
+		return;
+	s.lookups = c->lookups;
+	s.lookups_torn = c->lookups_torn;
+	s.cache_hits = c->cache_hits;
+	s.posts = c->posts;
+	s.requests = c->requests;
+	s.dcis_replaced = c->dcis_replaced;
+	s.reposted = c->reposted;
+	s.garbage = c->garbage;
+	s.dropped = c->dropped;
+	s.publishes = p->publish.count;
+	leave(p);
+	s.size = n;
+	memcpy(st, &s, n);
+}
+
+/* --- memory ------------------------------------------------------------- */
+
+int skein_vqp_mem_new(struct skein_pool *p, size_t len, unsigned access,
+		      struct skein_vqp_mem **mem)
+{
+	struct skein_vqp_mem *m;
+	int err = enter(p);
+
+	if (err)
+		return err;
+	m = env_alloc(p->env, sizeof(*m));
+	err = m ? mem_region_new(p->dev, p->ctx->pd, "vqp", len,
+				 (int)access | IBV_ACCESS_LOCAL_WRITE, 0,
+				 &m->region)
+		: -ENOMEM;
+	if (!err) {
+		m->pool = p;
+		m->write = true;
+		list_add_tail(&p->mems, &m->link);
+		*mem = m;
+	} else {
+		env_free(p->env, m);
+	}
+	leave(p);
+	return err;
+}
+
+void skein_vqp_mem_free(struct skein_vqp_mem *m)
+{
+	struct skein_pool *p;
+
+	if (!m || enter(m->pool))
+		return;
+	p = m->pool;
+	if (p->last == m)
+		p->last = NULL;
+	list_del(&m->link);
+	mem_region_free(m->region);
+	env_free(p->env, m);
+	leave(p);
+}
+
+void *skein_vqp_mem_addr(struct skein_vqp_mem *m)
+{
+	return m->region->addr;
+}
+
+uint32_t skein_vqp_lkey(struct skein_vqp_mem *m)
+{
+	return m->region->mr->lkey;
+}
+
+uint32_t skein_vqp_rkey(struct skein_vqp_mem *m)
+{
+	return m->region->mr->rkey;
+}
+
+/* --- vqps --------------------------------------------------------------- */
+
+static struct skein_vqp *handle_new(struct skein_pool *p, struct vqp *v)
+{
+	struct skein_vqp *h = env_alloc(p->env, sizeof(*h));
+
+	if (!h)
+		return NULL;
+	h->pool = p;
+	h->v = v;
+	v->front = h;
+	v->ours = false;
+	list_add_tail(&p->vqps, &h->link);
+	return h;
+}
+
+int skein_vqp_new(struct skein_pool *p, struct skein_vqp **vqp)
+{
+	struct skein_vqp *h = NULL;
+	struct vqp *v;
+	int err = enter(p);
+
+	if (err)
+		return err;
+	err = vqp_new(&p->e, &v);
+	if (!err) {
+		h = handle_new(p, v);
+		if (!h)
+			vqp_free(v);
+	}
+	leave(p);
+	if (err || !h)
+		return -ENOMEM;
+	*vqp = h;
+	return 0;
+}
+
+void skein_vqp_free(struct skein_vqp *h)
+{
+	struct skein_pool *p;
+
+	if (!h || enter(h->pool))
+		return;
+	p = h->pool;
+	vqp_free(h->v);
+	list_del(&h->link);
+	env_free(p->env, h);
+	leave(p);
+}
+
+static bool is_loopback(const struct sockaddr_storage *a)
+{
+	const struct sockaddr_in6 *s6 = (const void *)a;
+	const struct sockaddr_in *s4 = (const void *)a;
+
+	if (a->ss_family == AF_INET)
+		return ntohl(s4->sin_addr.s_addr) >> 24 == 127;
+	return IN6_IS_ADDR_LOOPBACK(&s6->sin6_addr);
+}
+
+/* "HOST:PORT" to the GID of a node and its number. */
+static int node_parse(struct skein_pool *p, const char *addr, uint8_t gid[16],
+		      uint32_t *port)
+{
+	const char *colon = strrchr(addr, ':');
+	struct sockaddr_storage sa;
+	char host[256], *end;
+	unsigned long n;
+	int found = 0;
+	size_t k;
+
+	if (!colon || colon == addr)
+		return -EINVAL;
+	n = strtoul(colon + 1, &end, 10);
+	if (end == colon + 1 || *end || !n || n > UINT16_MAX)
+		return -EINVAL;
+	k = (size_t)(colon - addr);
+	if (*addr == '[' && addr[k - 1] == ']') {
+		addr++;
+		k -= 2;
+	}
+	if (k >= sizeof(host))
+		return -EINVAL;
+	memcpy(host, addr, k);
+	host[k] = '\0';
+	if (env_resolve(p->env, host, colon + 1, false, &sa, 1, &found) ||
+	    !found)
+		return -EINVAL;
+	*port = (uint32_t)n;
+	memset(gid, 0, 16);
+	if (is_loopback(&sa)) { /* a node beside us */
+		memcpy(gid, p->dev->gid.gid.raw, 16);
+	} else if (sa.ss_family == AF_INET) {
+		gid[10] = gid[11] = 0xff;
+		memcpy(gid + 12, &((struct sockaddr_in *)&sa)->sin_addr, 4);
+	} else {
+		memcpy(gid, &((struct sockaddr_in6 *)&sa)->sin6_addr, 16);
+	}
+	return 0;
+}
+
+int skein_vqp_connect(struct skein_vqp *h, const char *addr, uint16_t port,
+		      uint64_t timeout_ns)
+{
+	struct skein_pool *p = h->pool;
+	uint64_t deadline;
+	uint8_t gid[16];
+	uint32_t node;
+	int err;
+
+	if (!port)
+		return -EINVAL;
+	err = enter(p);
+	if (err)
+		return err;
+	deadline = env_deadline(env_now_ns(p->env), timeout_ns);
+	err = node_parse(p, addr, gid, &node);
+	if (!err)
+		err = vqp_connect(h->v, gid, node, port);
+	while (err == -EINPROGRESS) {
+		pool_round(p);
+		if (h->v->state != VQP_LOOKS_UP) {
+			err = 0;
+		} else if (env_now_ns(p->env) >= deadline) {
+			vqp_connect_stop(h->v);
+			err = -EHOSTUNREACH;
+		} else {
+			leave(p);
+			env_yield(p->env);
+			env_mutex_lock(p->env, &p->lock);
+		}
+	}
+	leave(p);
+	return err;
+}
+
+int skein_vqp_bind(struct skein_vqp *h, uint16_t port)
+{
+	int err = enter(h->pool);
+
+	if (err)
+		return err;
+	err = vqp_bind(h->v, port);
+	leave(h->pool);
+	return err;
+}
+
+static bool msg_fill(struct skein_pool *p, const struct vqp_pop_out *in,
+		     struct skein_vqp_msg *out)
+{
+	struct skein_vqp *from = in->from->front;
+
+	if (!from)
+		from = handle_new(p, in->from);
+	*out = (struct skein_vqp_msg){.from = from,
+				      .wr_id = in->wr_id,
+				      .len = in->len,
+				      .imm = in->imm,
+				      .with_imm = in->with_imm,
+				      .status = in->status};
+	if (!from)
+		out->status = -ENOMEM;
+	return true;
+}
+
+int skein_vqp_pop(struct skein_vqp *h, unsigned n, struct skein_vqp_msg *msgs)
+{
+	struct skein_pool *p = h->pool;
+	struct vqp_pop_out m;
+	unsigned got = 0;
+	int err = enter(p);
+
+	if (err)
+		return err;
+	if (h->v->state != VQP_BOUND) {
+		leave(p);
+		return -EINVAL;
+	}
+	pool_round(p);
+	while (got < n && vqp_pop(h->v, &m) && msg_fill(p, &m, &msgs[got]))
+		got++;
+	leave(p);
+	return (int)got;
+}
+
+int skein_vqp_post_send(struct skein_vqp *h, struct ibv_send_wr *wr,
+			struct ibv_send_wr **bad)
+{
+	int err;
+
+	*bad = wr;
+	err = enter(h->pool);
+	if (err)
+		return err;
+	err = vqp_post_send(h->v, wr, bad);
+	leave(h->pool);
+	return err;
+}
+
+int skein_vqp_post_recv(struct skein_vqp *h, struct ibv_recv_wr *wr,
+			struct ibv_recv_wr **bad)
+{
+	int err;
+
+	*bad = wr;
+	err = enter(h->pool);
+	if (err)
+		return err;
+	err = vqp_post_recv(h->v, wr, bad);
+	leave(h->pool);
+	return err;
+}
+
+int skein_vqp_poll(struct skein_vqp *h, int n, struct ibv_wc *wc)
+{
+	int got = enter(h->pool);
+
+	if (got)
+		return got;
+	pool_round(h->pool);
+	got = vqp_poll(h->v, n, wc);
+	leave(h->pool);
+	return got;
+}

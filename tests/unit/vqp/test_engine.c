@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The engine on a made-up device: each part of algorithm 2 as corrected, with
+ * the mistake planted that it corrects (vqp_plant): the case must fail then.
+ * A random run holds everything together.
+ */
+#include "fake.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct fake_node *nodes;
+static struct half *h, *far;
+static uint64_t words[4096];
+
+static void open_all(uint64_t seed, unsigned plant)
+{
+	nodes = fake_nodes();
+	h = malloc(sizeof(*h));
+	far = malloc(sizeof(*far));
+	half_open(h, nodes, 0, seed);
+	half_open(far, nodes, 1, seed + 1);
+	h->e.plant = far->e.plant = plant;
+}
+
+/* What is under way is done; then nothing may be counted any more. */
+static void settle(void)
+{
+	for (unsigned i = 0; i < 4000; i++) {
+		bool any = fake_any(&h->f) | fake_any(&far->f);
+
+		any |= vqp_engine_round(&h->e, i) != 0;
+		any |= vqp_engine_round(&far->e, i) != 0;
+		if (!any && i > 20)
+			return;
+	}
+}
+
+static bool books_good(struct vqp_engine *e)
+{
+	if (e->cq_used)
+		return false;
+	for (unsigned i = 0; i < e->conf.dcis; i++)
+		if (e->dci[i].sq_used || e->dci[i].n_posted)
+			return false;
+	return true;
+}
+
+static bool close_all(bool good)
+{
+	good = good && !h->f.wrong[0] && !far->f.wrong[0];
+	if (good)
+		good = books_good(&h->e) && books_good(&far->e);
+	half_close(h);
+	half_close(far);
+	free(h);
+	free(far);
+	free(nodes);
+	return good;
+}
+
+static struct vqp *join(struct half *of, unsigned node, unsigned dci)
+{
+	struct vqp_peer *p = vqp_peer_get(&of->e, &nodes[node].id);
+	struct vqp *v;
+
+	assert_non_null(p);
+	assert_int_equal(vqp_new(&of->e, &v), 0);
+	vqp_join(v, p);
+	v->far_port = 9;
+	v->by_port = true;
+	v->dci = dci;
+	return v;
+}
+
+static struct ibv_sge sge_of(unsigned word)
+{
+	return (struct ibv_sge){(uintptr_t)&words[word], 8, FAKE_LKEY};
+}
+
+static struct ibv_send_wr wr_of(uint64_t id, struct ibv_sge *sge,
+				enum ibv_wr_opcode op, bool signaled)
+{
+	struct ibv_send_wr wr = {.wr_id = id,
+				 .sg_list = sge,
+				 .num_sge = 1,
+				 .opcode = op,
+				 .send_flags =
+					 signaled ? IBV_SEND_SIGNALED : 0};
+
+	wr.wr.rdma.remote_addr = 8 * (id % 4096);
+	wr.wr.rdma.rkey = FAKE_RKEY;
+	return wr;
+}
+
+static int post(struct vqp *v, uint64_t id, enum ibv_wr_opcode op,
+		bool signaled)
+{
+	struct ibv_sge sge = sge_of((unsigned)id % 4096);
+	struct ibv_send_wr wr = wr_of(id, &sge, op, signaled), *bad;
+
+	return vqp_post_send(v, &wr, &bad);
+}
+
+static int post_list(struct vqp *v, uint64_t from, unsigned n,
+		     unsigned signal_every)
+{
+	struct ibv_send_wr wr[VQP_QUEUE], *bad;
+	struct ibv_sge sge[VQP_QUEUE];
+
+	for (unsigned i = 0; i < n; i++) {
+		sge[i] = sge_of((unsigned)(from + i) % 4096);
+		wr[i] = wr_of(from + i, &sge[i], IBV_WR_RDMA_WRITE,
+			      signal_every && i % signal_every == 0);
+		if (i)
+			wr[i - 1].next = &wr[i];
+	}
+	return vqp_post_send(v, wr, &bad);
+}
+
+static bool next_is(struct vqp *v, uint64_t id, enum ibv_wc_status status)
+{
+	struct ibv_wc wc;
+
+	return vqp_poll(v, 1, &wc) == 1 && wc.wr_id == id &&
+	       wc.status == status;
+}
+
+static bool nothing(struct vqp *v)
+{
+	struct ibv_wc wc;
+
+	return vqp_poll(v, 1, &wc) == 0;
+}
+
+static void recv_post(struct vqp *v, unsigned n)
+{
+	struct ibv_sge sge = {(uintptr_t)words, sizeof(words), FAKE_LKEY};
+	struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+
+	while (n--)
+		assert_int_equal(vqp_post_recv(v, &wr, &bad), 0);
+}
+
+/* --- the cases ---------------------------------------------------------- */
+
+static bool case_a(void)
+{
+	struct vqp *v = join(h, 2, 0);
+	struct ibv_sge sge = sge_of(1);
+	struct ibv_send_wr wr[3], *bad = NULL;
+	bool good;
+
+	for (unsigned i = 0; i < 3; i++) {
+		wr[i] = wr_of(i, &sge, IBV_WR_RDMA_WRITE, true);
+		wr[i].next = i < 2 ? &wr[i + 1] : NULL;
+	}
+	wr[1].num_sge = (int)VQP_SGES + 1;
+	good = vqp_post_send(v, wr, &bad) == -EINVAL && bad == &wr[1];
+	good = good && !post(v, 7, IBV_WR_RDMA_READ, true);
+	settle();
+	return good && next_is(v, 0, IBV_WC_SUCCESS) &&
+	       next_is(v, 7, IBV_WC_SUCCESS) && nothing(v);
+}
+
+static bool case_b(void)
+{
+	struct vqp *v = join(h, 2, 0);
+	bool good = !post_list(v, 0, 100, 100);
+
+	settle();
+	good = good && next_is(v, 0, IBV_WC_SUCCESS) && nothing(v);
+	/* no room for ever: it does not wait for ever */
+	for (unsigned i = 0; good && i < VQP_QUEUE; i++)
+		good = !post(v, i, IBV_WR_RDMA_WRITE, false);
+	return good && post(v, 5, IBV_WR_RDMA_WRITE, false) == -ENOMEM &&
+	       (settle(), true);
+}
+
+static bool case_c(void)
+{
+	struct vqp *v = join(h, 2, 0);
+
+	for (unsigned i = 0; i < 40; i++) {
+		if (post_list(v, i, 3, 0))
+			return false;
+		if (i % 4 == 3)
+			settle();
+	}
+	/* more than are free: all that the books say, at once */
+	settle();
+	return !post_list(v, 0, 100, 0) && (settle(), nothing(v));
+}
+
+static bool case_d(void)
+{
+	struct vqp *v = join(h, 2, 0);
+	bool good = !post(v, 1, IBV_WR_RDMA_WRITE, true) &&
+		    !post(v, 2, IBV_WR_RDMA_WRITE, true);
+
+	fake_step(&h->f, 0);
+	vqp_engine_round(&h->e, 1);
+	fake_step(&h->f, 0);
+	vqp_engine_round(&h->e, 2);
+	return good && next_is(v, 1, IBV_WC_SUCCESS) &&
+	       next_is(v, 2, IBV_WC_SUCCESS);
+}
+
+static bool case_e(void)
+{
+	struct vqp *v[FAKE_DCIS];
+	bool good = true;
+
+	for (unsigned i = 0; i < FAKE_DCIS; i++) {
+		v[i] = join(h, 2 + i, i);
+		good = good && !post_list(v[i], 0, FAKE_SQ, 1);
+	}
+	while (fake_any(&h->f))
+		;
+	settle();
+	for (unsigned i = 0; good && i < FAKE_DCIS; i++)
+		for (unsigned k = 0; good && k < FAKE_SQ; k++)
+			good = next_is(v[i], k, IBV_WC_SUCCESS);
+	return good;
+}
+
+/* What a DCI that was replaced still completes is nobody's. */
+static bool case_e2(void)
+{
+	struct vqp *v = join(h, 2, 0), *w = join(h, 2, 0);
+	struct ibv_sge sge = sge_of(1);
+	struct ibv_send_wr wr = wr_of(1, &sge, IBV_WR_RDMA_WRITE, true), *bad;
+	bool good = true;
+
+	h->f.poll_max = 1; /* the others come after they were posted again */
+	wr.wr.rdma.rkey++;
+	good = !vqp_post_send(v, &wr, &bad);
+	for (unsigned k = 0; k < 6; k++)
+		good = good && !post(w, k, IBV_WR_RDMA_WRITE, true);
+	settle();
+	good = good && next_is(v, 1, IBV_WC_REM_ACCESS_ERR);
+	for (unsigned k = 0; good && k < 6; k++)
+		good = next_is(w, k, IBV_WC_SUCCESS);
+	return good && w->state == VQP_CONNECTED && h->f.replaced == 1;
+}
+
+static bool case_f(void)
+{
+	struct vqp *lazy, *keen, *a = join(h, 1, 0), *b = join(h, 1, 0);
+	struct vqp_pop_out p;
+	unsigned got = 0;
+	bool good = true;
+
+	assert_int_equal(vqp_new(&far->e, &lazy), 0);
+	assert_int_equal(vqp_new(&far->e, &keen), 0);
+	assert_int_equal(vqp_bind(lazy, 9), 0);
+	assert_int_equal(vqp_bind(keen, 10), 0);
+	b->far_port = 10;
+	recv_post(keen, 60);
+	for (unsigned i = 0; i < 60; i++) {
+		good = good && !post(a, i, IBV_WR_SEND, true) &&
+		       !post(b, i, IBV_WR_SEND, true);
+		settle();
+		while (vqp_pop(keen, &p))
+			got++;
+	}
+	settle();
+	/* the lazy one has its window; the keen one has all */
+	good = good && got == 60 && !far->e.counts.garbage;
+	for (unsigned i = 0; good && i < VQP_WINDOW; i++)
+		good = next_is(a, i, IBV_WC_SUCCESS);
+	good = good && nothing(a);
+	recv_post(lazy, 60);
+	for (unsigned i = 0; i < 60; i++) {
+		while (vqp_pop(lazy, &p))
+			got++;
+		settle();
+	}
+	return good && got == 120;
+}
+
+static bool case_g(void)
+{
+	struct vqp *v = join(h, 2, 0), *w = join(h, 3, 0);
+	bool good = true;
+
+	for (unsigned i = 0; i < 30; i++)
+		good = good && !post(v, i, IBV_WR_RDMA_WRITE, true) &&
+		       !post(w, i, IBV_WR_RDMA_WRITE, true);
+	settle();
+	for (unsigned i = 0; good && i < 30; i++)
+		good = next_is(v, i, IBV_WC_SUCCESS) &&
+		       next_is(w, i, IBV_WC_SUCCESS);
+	return good;
+}
+
+/* A peer dies: only vqps to it see errors. Nobody is kept out by others. */
+static bool case_g2(void)
+{
+	struct vqp *v = join(h, 2, 0), *w = join(h, 3, 0), *u = join(h, 2, 0);
+	struct vqp_peer *p = v->peer;
+	bool good;
+
+	nodes[2].dead = true;
+	good = !post(v, 1, IBV_WR_RDMA_WRITE, true) &&
+	       !post(u, 2, IBV_WR_RDMA_WRITE, false) &&
+	       !post(w, 3, IBV_WR_RDMA_WRITE, true);
+	settle();
+	good = good && next_is(v, 1, IBV_WC_RETRY_EXC_ERR) &&
+	       next_is(u, 2, IBV_WC_RETRY_EXC_ERR) &&
+	       next_is(w, 3, IBV_WC_SUCCESS) && p->stale &&
+	       v->state == VQP_ERROR && w->state == VQP_CONNECTED;
+	/* and in error all is flushed */
+	return good && !post(v, 4, IBV_WR_RDMA_WRITE, true) &&
+	       next_is(v, 4, IBV_WC_WR_FLUSH_ERR);
+}
+
+static bool case_sum(void)
+{
+	struct meta_node meta = nodes[5].id;
+	struct vqp *v;
+	uint32_t at[2];
+	bool good;
+
+	meta_places(nodes[3].id.gid, nodes[3].id.port, 64, at);
+	meta_encode(&nodes[3].id, nodes[5].mem + (1 + at[0]) * META_RECORD);
+	nodes[5].mem[(1 + at[0]) * META_RECORD + 30] ^= 1;
+	assert_int_equal(vqp_engine_meta(&h->e, &meta, 0, FAKE_RKEY, 64), 0);
+	assert_int_equal(vqp_new(&h->e, &v), 0);
+	good = vqp_connect(v, nodes[3].id.gid, nodes[3].id.port, 9) ==
+	       -EINPROGRESS;
+	while (fake_any(&h->f))
+		;
+	vqp_engine_round(&h->e, 1);
+	vqp_engine_round(&h->e, 1);
+	/* whole again, and read again at once */
+	nodes[5].mem[(1 + at[0]) * META_RECORD + 30] ^= 1;
+	while (fake_any(&h->f))
+		;
+	vqp_engine_round(&h->e, 1);
+	vqp_engine_round(&h->e, 1);
+	return good && v->state == VQP_CONNECTED && v->peer->node.key == 8 &&
+	       h->e.counts.lookups_torn == 1;
+}
+
+/* --- a random run ------------------------------------------------------- */
+
+#define VQPS 12u
+
+struct plan {
+	struct vqp *v;
+	uint64_t next, id; /* to be polled, to be posted */
+	unsigned node;
+	bool wrong; /* it did something wrong, or its peer died */
+	uint64_t expect[VQP_QUEUE * 4];
+	uint32_t head, tail;
+};
+
+static bool plan_post(struct plan *p, struct prng *rng)
+{
+	static const enum ibv_wr_opcode ops[] = {IBV_WR_RDMA_WRITE,
+						 IBV_WR_RDMA_READ,
+						 IBV_WR_RDMA_WRITE,
+						 IBV_WR_ATOMIC_FETCH_AND_ADD};
+	struct ibv_send_wr wr[40], *bad = NULL, *w;
+	struct ibv_sge sge[40];
+	unsigned n = 1 + (unsigned)prng_below(rng, 40), i;
+	int err;
+
+	for (i = 0; i < n; i++) {
+		sge[i] = sge_of((unsigned)prng_below(rng, 4096));
+		wr[i] = wr_of(p->id + i, &sge[i], ops[prng_below(rng, 4)],
+			      prng_below(rng, 2));
+		if (wr[i].opcode >= IBV_WR_ATOMIC_CMP_AND_SWP) {
+			wr[i].wr.atomic.remote_addr = 8 * i;
+			wr[i].wr.atomic.compare_add = 0;
+			wr[i].wr.atomic.rkey = FAKE_RKEY;
+		}
+		wr[i].next = i + 1 < n ? &wr[i + 1] : NULL;
+	}
+	if (!prng_below(rng, 40)) {
+		wr[n / 2].wr.rdma.rkey = FAKE_RKEY + 1;
+		wr[n / 2].opcode = IBV_WR_RDMA_WRITE;
+		p->wrong = true;
+	} else if (!prng_below(rng, 20)) {
+		wr[n / 2].num_sge = -1;
+	}
+	err = vqp_post_send(p->v, wr, &bad);
+	for (w = wr; w && (!err || w != bad); w = w->next)
+		if (w->send_flags & IBV_SEND_SIGNALED)
+			p->expect[p->tail++ % (VQP_QUEUE * 4)] = w->wr_id;
+	p->id += n;
+	return !err || err == -EINVAL || err == -ENOMEM;
+}
+
+static bool plan_poll(struct plan *p)
+{
+	struct ibv_wc wc;
+
+	while (vqp_poll(p->v, 1, &wc) == 1) {
+		if (wc.status != IBV_WC_SUCCESS) {
+			if (!p->wrong && !nodes[p->node].dead)
+				return false; /* an error of somebody else's */
+			continue;
+		}
+		if (p->head == p->tail ||
+		    p->expect[p->head++ % (VQP_QUEUE * 4)] != wc.wr_id)
+			return false;
+	}
+	return true;
+}
+
+static bool random_run(uint64_t seed)
+{
+	struct plan p[VQPS] = {0};
+	struct prng rng;
+	bool good = true;
+
+	prng_init(&rng, seed);
+	for (unsigned i = 0; i < VQPS; i++) {
+		p[i].node = 2 + i % 4;
+		p[i].v = join(h, p[i].node, (unsigned)prng_below(&rng, 2));
+	}
+	for (unsigned k = 0; good && k < 400; k++) {
+		struct plan *q = &p[prng_below(&rng, VQPS)];
+
+		if (q->v->state == VQP_CONNECTED)
+			good = plan_post(q, &rng);
+		for (uint64_t i = prng_below(&rng, 30); i; i--)
+			fake_any(&h->f);
+		if (prng_below(&rng, 2))
+			vqp_engine_round(&h->e, k);
+		if (prng_below(&rng, 2))
+			good = good && plan_poll(&p[prng_below(&rng, VQPS)]);
+		if (k == 300)
+			nodes[2].dead = true;
+		good = good && !h->f.wrong[0];
+	}
+	settle();
+	for (unsigned i = 0; good && i < VQPS; i++) {
+		good = plan_poll(&p[i]);
+		if (good && p[i].v->state == VQP_CONNECTED)
+			good = p[i].head == p[i].tail;
+	}
+	return good;
+}
+
+/* --- with and without the mistake --------------------------------------- */
+
+static const struct {
+	const char *name;
+	bool (*run)(void);
+	unsigned plant;
+} cases[] = {
+	{"a: the list is checked first", case_a, VQP_PLANT_A},
+	{"b: long lists are cut", case_b, VQP_PLANT_B},
+	{"c: the last one is counted once", case_c, VQP_PLANT_C},
+	{"d: the oldest is marked", case_d, VQP_PLANT_D},
+	{"e: the CQ is counted", case_e, VQP_PLANT_E},
+	{"e: generations", case_e2, VQP_PLANT_E2},
+	{"f: credits", case_f, VQP_PLANT_F},
+	{"g: one target at a time", case_g, VQP_PLANT_G},
+	{"g: others see no error", case_g2, VQP_PLANT_G2},
+	{"the checksum", case_sum, VQP_PLANT_SUM},
+};
+
+#define N_CASES (sizeof(cases) / sizeof(cases[0]))
+
+static bool run(unsigned i, unsigned plant)
+{
+	open_all(i + 1, plant);
+	return close_all(cases[i].run());
+}
+
+static void test_cases(void **state)
+{
+	for (unsigned i = 0; i < N_CASES; i++) {
+		bool good = run(i, 0);
+
+		if (!good)
+			print_message("%s\n", cases[i].name);
+		assert_true(good);
+	}
+}
+
+/* In a child: it may end in an assertion. */
+static bool fails(unsigned i, unsigned plant)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		freopen("/dev/null", "w", stderr);
+		signal(SIGABRT, SIG_DFL);
+		alarm(20);
+		_exit(run(i, plant) ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return !WIFEXITED(status) || WEXITSTATUS(status);
+}
+
+static void test_plants(void **state)
+{
+	for (unsigned i = 0; i < N_CASES; i++) {
+		bool found = fails(i, cases[i].plant);
+
+		if (!found)
+			print_message("not found: %s\n", cases[i].name);
+		assert_true(found);
+	}
+}
+
+static void test_random(void **state)
+{
+	const char *env = getenv("SKEIN_TEST_SEEDS");
+	uint64_t n = env ? (uint64_t)atoll(env) : 1000;
+
+	for (uint64_t seed = 1; seed <= n; seed++) {
+		bool good;
+
+		open_all(seed, 0);
+		good = close_all(random_run(seed));
+		if (!good)
+			print_message("seed %lu\n", (unsigned long)seed);
+		assert_true(good);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_cases),
+		cmocka_unit_test(test_plants),
+		cmocka_unit_test(test_random),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

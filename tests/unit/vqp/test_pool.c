@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Pools in real processes: a meta server, nodes that answer, a client. Messages,
+ * one-sided operations, every bad input, a node that is killed, a meta server
+ * that is killed and comes back.
+ */
+#include "../cm.h"
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <signal.h>
+#include <skein/skein.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PORT 1
+#define MEM 8192u
+#define REMOTE                                              \
+	(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
+	 IBV_ACCESS_REMOTE_ATOMIC)
+
+/* What a node says of itself. */
+struct hello {
+	char node[72];
+	uint64_t addr;
+	uint32_t rkey;
+};
+
+static char meta_addr[64];
+static pid_t meta_pid, node_pid[2];
+static struct hello node[2];
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
+}
+
+/* --- the other processes ------------------------------------------------ */
+
+static void meta_main(int out)
+{
+	const char *at = meta_addr[0] ? meta_addr : "127.0.0.1:0";
+	struct skein_meta *meta;
+	struct skein_ctx *ctx;
+	int err = -1;
+
+	if (skein_ctx_open(NULL, &ctx))
+		_exit(1);
+	/* the port of one that was just killed may need a moment */
+	for (int i = 0; i < 100 && err; i++) {
+		err = skein_meta_open(ctx, at, 64, &meta);
+		if (err)
+			usleep(20000);
+	}
+	if (err)
+		_exit(1);
+	if (write(out, skein_meta_addr(meta),
+		  strlen(skein_meta_addr(meta)) + 1) < 0)
+		_exit(1);
+	for (;;) {
+		skein_engine_run(skein_ctx_engine(ctx), SKEIN_MS(50));
+		skein_meta_progress(meta, NULL);
+	}
+}
+
+static void meta_start(void)
+{
+	int p[2];
+
+	assert_int_equal(pipe(p), 0);
+	meta_pid = fork();
+	if (!meta_pid)
+		meta_main(p[1]);
+	close(p[1]);
+	assert_true(read(p[0], meta_addr, sizeof(meta_addr)) > 0);
+	close(p[0]);
+}
+
+static void pool_open(struct skein_ctx **ctx, struct skein_pool **pool)
+{
+	struct skein_pool_attr a = {.size = sizeof(a), .meta = meta_addr};
+
+	assert_int_equal(skein_ctx_open(NULL, ctx), 0);
+	assert_int_equal(skein_pool_open(*ctx, &a, pool), 0);
+}
+
+static void recv_post(struct skein_vqp *v, struct skein_vqp_mem *m, uint64_t i)
+{
+	struct ibv_sge sge = {(uintptr_t)skein_vqp_mem_addr(m) + i * 256, 256,
+			      skein_vqp_lkey(m)};
+	struct ibv_recv_wr wr = {.wr_id = i, .sg_list = &sge, .num_sge = 1};
+	struct ibv_recv_wr *bad;
+
+	assert_int_equal(skein_vqp_post_recv(v, &wr, &bad), 0);
+}
+
+/* Answers each message with the same bytes. */
+static void node_main(int out)
+{
+	struct skein_vqp_mem *rx, *mem;
+	struct skein_pool *pool;
+	struct ibv_send_wr *bad;
+	struct skein_vqp_msg m;
+	struct skein_ctx *ctx;
+	struct skein_vqp *v;
+	struct hello h = {0};
+
+	pool_open(&ctx, &pool);
+	assert_int_equal(skein_vqp_mem_new(pool, 64 * 256, 0, &rx), 0);
+	assert_int_equal(skein_vqp_mem_new(pool, MEM, REMOTE, &mem), 0);
+	assert_int_equal(skein_vqp_new(pool, &v), 0);
+	assert_int_equal(skein_vqp_bind(v, PORT), 0);
+	for (uint64_t i = 0; i < 64; i++)
+		recv_post(v, rx, i);
+	snprintf(h.node, sizeof(h.node), "%s", skein_pool_addr(pool));
+	h.addr = (uintptr_t)skein_vqp_mem_addr(mem);
+	h.rkey = skein_vqp_rkey(mem);
+	if (write(out, &h, sizeof(h)) != sizeof(h))
+		_exit(1);
+	for (;;) {
+		struct ibv_sge sge;
+		struct ibv_send_wr wr = {.sg_list = &sge,
+					 .num_sge = 1,
+					 .opcode = IBV_WR_SEND,
+					 .send_flags = IBV_SEND_INLINE};
+
+		if (skein_vqp_pop(v, 1, &m) != 1)
+			continue;
+		sge = (struct ibv_sge){(uintptr_t)skein_vqp_mem_addr(rx) +
+					       m.wr_id * 256,
+				       m.len, 0};
+		skein_vqp_post_send(m.from, &wr, &bad);
+		recv_post(v, rx, m.wr_id);
+	}
+}
+
+static void node_start(unsigned i)
+{
+	int p[2];
+
+	assert_int_equal(pipe(p), 0);
+	node_pid[i] = fork();
+	if (!node_pid[i])
+		node_main(p[1]);
+	close(p[1]);
+	assert_int_equal(read(p[0], &node[i], sizeof(node[i])),
+			 sizeof(node[i]));
+	close(p[0]);
+}
+
+static void reap(pid_t *pid)
+{
+	if (!*pid)
+		return;
+	kill(*pid, SIGKILL);
+	waitpid(*pid, NULL, 0);
+	*pid = 0;
+}
+
+static int setup(void **state)
+{
+	meta_addr[0] = '\0';
+	meta_start();
+	node_start(0);
+	node_start(1);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	reap(&node_pid[0]);
+	reap(&node_pid[1]);
+	reap(&meta_pid);
+	return 0;
+}
+
+/* --- the client --------------------------------------------------------- */
+
+static struct skein_ctx *ctx;
+static struct skein_pool *pool;
+static struct skein_vqp_mem *mem;
+
+static void client_open(void)
+{
+	pool_open(&ctx, &pool);
+	assert_int_equal(skein_vqp_mem_new(pool, MEM, 0, &mem), 0);
+}
+
+static void client_close(void)
+{
+	skein_pool_close(pool);
+	skein_ctx_close(ctx);
+}
+
+static struct skein_vqp *connect_to(unsigned i)
+{
+	struct skein_vqp *v;
+
+	assert_int_equal(skein_vqp_new(pool, &v), 0);
+	assert_int_equal(skein_vqp_connect(v, node[i].node, PORT, SKEIN_S(10)),
+			 0);
+	return v;
+}
+
+static int post(struct skein_vqp *v, unsigned i, enum ibv_wr_opcode op,
+		uint32_t rkey, uint32_t lkey)
+{
+	struct ibv_sge sge = {(uintptr_t)skein_vqp_mem_addr(mem), 8, lkey};
+	struct ibv_send_wr wr = {.wr_id = op,
+				 .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = op,
+				 .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_send_wr *bad;
+
+	if (op >= IBV_WR_ATOMIC_CMP_AND_SWP) {
+		wr.wr.atomic.remote_addr = node[i].addr;
+		wr.wr.atomic.rkey = rkey;
+		wr.wr.atomic.compare_add = 5;
+	} else {
+		wr.wr.rdma.remote_addr = node[i].addr;
+		wr.wr.rdma.rkey = rkey;
+	}
+	return skein_vqp_post_send(v, &wr, &bad);
+}
+
+static enum ibv_wc_status next(struct skein_vqp *v, enum ibv_wc_opcode *op)
+{
+	uint64_t end = now_ms() + 20000;
+	struct ibv_wc wc = {0};
+	int n = 0;
+
+	while (!n && now_ms() < end)
+		n = skein_vqp_poll(v, 1, &wc);
+	assert_int_equal(n, 1);
+	if (op)
+		*op = wc.opcode;
+	return wc.status;
+}
+
+static enum ibv_wc_status result(struct skein_vqp *v, unsigned i,
+				 enum ibv_wr_opcode op)
+{
+	assert_int_equal(post(v, i, op, node[i].rkey, skein_vqp_lkey(mem)), 0);
+	return next(v, NULL);
+}
+
+static void echo(struct skein_vqp *v, const char *text)
+{
+	char *at = skein_vqp_mem_addr(mem);
+	struct ibv_sge sge = {(uintptr_t)at, (uint32_t)strlen(text) + 1,
+			      skein_vqp_lkey(mem)};
+	struct ibv_send_wr wr = {
+		.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND};
+	struct ibv_send_wr *bad;
+	enum ibv_wc_opcode op;
+
+	memcpy(at, text, strlen(text) + 1);
+	recv_post(v, mem, 4);
+	memset(at + 4 * 256, 0, 256);
+	assert_int_equal(skein_vqp_post_send(v, &wr, &bad), 0);
+	assert_int_equal(next(v, &op), IBV_WC_SUCCESS);
+	assert_int_equal(op, IBV_WC_RECV);
+	assert_string_equal(at + 4 * 256, text);
+}
+
+static void test_work(void **state)
+{
+	uint64_t *word;
+	struct skein_pool_stats st = {.size = sizeof(st)};
+	struct skein_vqp *v, *w, *u;
+
+	client_open();
+	word = skein_vqp_mem_addr(mem);
+	v = connect_to(0);
+	w = connect_to(0);
+	u = connect_to(1);
+	*word = 37;
+	assert_int_equal(result(v, 0, IBV_WR_RDMA_WRITE), IBV_WC_SUCCESS);
+	*word = 0;
+	assert_int_equal(result(w, 0, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);
+	assert_int_equal(*word, 37);
+	assert_int_equal(result(v, 0, IBV_WR_ATOMIC_FETCH_AND_ADD),
+			 IBV_WC_SUCCESS);
+	assert_int_equal(*word, 37);
+	assert_int_equal(result(v, 0, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);
+	assert_int_equal(*word, 42);
+	for (int i = 0; i < 100; i++) {
+		echo(v, "to the first");
+		echo(u, "to the second");
+		echo(w, "to the first, once more");
+	}
+	skein_pool_stats(pool, &st);
+	assert_int_equal(st.lookups, 2);
+	assert_int_equal(st.cache_hits, 1);
+	assert_int_equal(st.garbage, 0);
+	assert_int_equal(st.dcis_replaced, 0);
+	client_close();
+}
+
+/* What is wrong with one vqp is nothing to another of the same node. */
+static void test_wrong(void **state)
+{
+	uint32_t lkey;
+	struct skein_vqp *v, *w, *bound;
+	struct ibv_sge sge = {0};
+	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 9}, *bad;
+	int status;
+	pid_t pid;
+
+	client_open();
+	lkey = skein_vqp_lkey(mem);
+	w = connect_to(0);
+	v = connect_to(0);
+	assert_int_equal(skein_vqp_post_send(v, &wr, &bad), -EINVAL);
+	assert_ptr_equal(bad, &wr);
+	assert_int_equal(skein_vqp_connect(v, node[0].node, PORT, 1), -EISCONN);
+	assert_int_equal(post(v, 0, IBV_WR_RDMA_WRITE, node[0].rkey, lkey + 1),
+			 0);
+	assert_int_equal(post(v, 0, IBV_WR_RDMA_WRITE, node[0].rkey, lkey), 0);
+	assert_int_equal(next(v, NULL), IBV_WC_LOC_PROT_ERR);
+	assert_int_equal(next(v, NULL), IBV_WC_WR_FLUSH_ERR);
+	skein_vqp_free(v);
+	v = connect_to(0);
+	assert_int_equal(post(w, 0, IBV_WR_RDMA_WRITE, node[0].rkey, lkey), 0);
+	assert_int_equal(post(v, 0, IBV_WR_RDMA_WRITE, node[0].rkey + 1, lkey),
+			 0);
+	assert_int_equal(post(w, 0, IBV_WR_RDMA_READ, node[0].rkey, lkey), 0);
+	assert_int_equal(next(v, NULL), IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(next(w, NULL), IBV_WC_SUCCESS);
+	assert_int_equal(next(w, NULL), IBV_WC_SUCCESS);
+	echo(w, "still here");
+	/* nobody of that name; no name at all */
+	skein_vqp_free(v);
+	assert_int_equal(skein_vqp_new(pool, &v), 0);
+	assert_int_equal(skein_vqp_connect(v, "127.0.0.1:9", PORT,
+					   SKEIN_MS(100)),
+			 -EHOSTUNREACH);
+	assert_int_equal(skein_vqp_connect(v, "127.0.0.1", PORT, SKEIN_MS(100)),
+			 -EINVAL);
+	assert_int_equal(skein_vqp_connect(v, "127.0.0.1:70000", PORT, 1),
+			 -EINVAL);
+	assert_int_equal(skein_vqp_post_send(v, &wr, &bad), -ENOTCONN);
+	assert_int_equal(skein_vqp_new(pool, &bound), 0);
+	assert_int_equal(skein_vqp_bind(bound, 3), 0);
+	assert_int_equal(skein_vqp_bind(v, 3), -EADDRINUSE);
+	/* a child has none of it */
+	pid = fork();
+	if (!pid)
+		_exit(skein_pool_progress(pool) != -SKEIN_EFORKED ||
+		      skein_vqp_new(pool, &v) != -SKEIN_EFORKED);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
+	client_close();
+}
+
+static void test_node_dies(void **state)
+{
+	struct skein_vqp *v, *w;
+	enum ibv_wc_status status;
+	struct hello was;
+
+	client_open();
+	v = connect_to(0);
+	w = connect_to(1);
+	echo(v, "alive");
+	reap(&node_pid[0]);
+	status = result(v, 0, IBV_WR_RDMA_WRITE);
+	assert_int_equal(status, IBV_WC_RETRY_EXC_ERR);
+	assert_int_equal(result(v, 0, IBV_WR_RDMA_WRITE), IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(result(w, 1, IBV_WR_RDMA_WRITE), IBV_WC_SUCCESS);
+	for (int i = 0; i < 20; i++)
+		echo(w, "still alive");
+	/* another node is met as ever */
+	was = node[0];
+	node_start(0);
+	assert_string_not_equal(was.node, node[0].node);
+	skein_vqp_free(v);
+	v = connect_to(0);
+	echo(v, "a new one");
+	client_close();
+}
+
+static void test_meta_dies(void **state)
+{
+	struct skein_pool_stats st = {.size = sizeof(st)};
+	struct skein_vqp *v, *w;
+	uint64_t end;
+	int err = -1;
+
+	client_open();
+	v = connect_to(0);
+	echo(v, "first");
+	reap(&meta_pid);
+	echo(v, "without a meta server");
+	w = connect_to(0); /* it is known */
+	echo(w, "known");
+	skein_vqp_free(w);
+	assert_int_equal(skein_vqp_new(pool, &w), 0);
+	assert_int_equal(skein_vqp_connect(w, node[1].node, PORT,
+					   SKEIN_MS(200)),
+			 -EHOSTUNREACH);
+	/* it comes back empty: the nodes write themselves anew */
+	meta_start();
+	end = now_ms() + 15000;
+	while (err && now_ms() < end)
+		err = skein_vqp_connect(w, node[1].node, PORT, SKEIN_MS(200));
+	assert_int_equal(err, 0);
+	echo(w, "it is back");
+	skein_pool_stats(pool, &st);
+	assert_true(st.publishes >= 2);
+	client_close();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_work, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_wrong, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_node_dies, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_meta_dies, setup,
+						teardown),
+	};
+
+	if (!getenv("SKEIN_DEVICE"))
+		setenv("SKEIN_DEVICE", "soft", 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,663 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * op_connect.c - `skein perf connect`: what a new process pays until its first
+ * call is answered, and what each further connection costs it.
+ *
+ * A server process answers, a meta server process keeps its record. For each
+ * round and each way a new process is forked that has opened nothing yet; it
+ * measures itself, verifies each answer and sends its figures back by a pipe.
+ */
+#include "perf/op_connect.h"
+
+#include "cmd.h"
+#include "opt.h"
+#include "out.h"
+
+#include <skein/skein.h>
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CMD "skein perf connect"
+#define PORT 1
+#define SIZE 256u
+#define RECVS 64u
+#define CACHED 1000u
+#define PATIENCE SKEIN_S(10)
+#define PATIENCE_MS 20000
+#define WORD 0x736b65696e767170ull
+
+enum via {
+	VIA_POOL,
+	VIA_DIRECT,
+	VIAS,
+	VIA_READ = VIAS, /* pool, with a READ first: a process of its own */
+};
+
+static const char *const via_names[] = {"pool", "direct"};
+
+/* Figures of one process, in ns; 0: the way has none. */
+enum figure {
+	OPEN,  /* device, and the pool or nothing */
+	FIRST, /* process's start to the first answer */
+	NEXT,  /* a further connection and its first answer */
+	UNMET, /* connect and a verified READ, at a node not met before */
+	KNOWN, /* connect to a node that is known */
+	FIGURES,
+};
+
+static const char *const figure_names[] = {"open_us_p50", "first_rpc_us_p50",
+					   "next_rpc_us_p50", "unmet_us_p50",
+					   "cached_us_p50"};
+
+struct sample {
+	int rc;
+	uint64_t ns[FIGURES];
+};
+
+/* What the server says of itself. */
+struct place {
+	int rc;
+	char device[160];
+	char node[72], addr[72];
+	uint64_t word;
+	uint32_t rkey;
+};
+
+struct run {
+	const char *via;
+	uint32_t iters;
+	bool json;
+	bool on[VIAS];
+	char meta[72];
+	struct place server;
+	pid_t meta_pid, server_pid;
+	struct sample *samples[VIAS];
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* --- the servers -------------------------------------------------------- */
+
+static int echo(struct skein_rpc_req *req, void *arg)
+{
+	size_t len = skein_rpc_req_len(req);
+	void *resp = skein_rpc_resp_buf(req, len);
+
+	(void)arg;
+	if (!resp)
+		return -EMSGSIZE;
+	memcpy(resp, skein_rpc_req_data(req), len);
+	return 0;
+}
+
+/* What a process that is killed leaves is no news here. */
+static void no_log(void *arg, enum skein_log_level level, const char *line)
+{
+	(void)arg;
+	(void)level;
+	(void)line;
+}
+
+static int ctx_open(struct skein_ctx **ctx)
+{
+	struct skein_ctx_attr a = {.size = sizeof(a), .log = no_log};
+
+	return skein_ctx_open(&a, ctx);
+}
+
+/* Ends with its parent. */
+static void orphan_ends(void)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+static void meta_main(int out)
+{
+	char addr[72] = "";
+	struct skein_meta *meta;
+	struct skein_ctx *ctx;
+	int rc;
+
+	orphan_ends();
+	rc = ctx_open(&ctx);
+	if (!rc)
+		rc = skein_meta_open(ctx, "127.0.0.1:0", 256, &meta);
+	if (!rc)
+		snprintf(addr, sizeof(addr), "%s", skein_meta_addr(meta));
+	if (write(out, addr, sizeof(addr)) != sizeof(addr) || rc)
+		_exit(1);
+	for (;;) {
+		skein_engine_run(skein_ctx_engine(ctx), SKEIN_MS(500));
+		skein_meta_progress(meta, NULL);
+	}
+}
+
+static int recv_post(struct skein_vqp *v, struct skein_vqp_mem *m, uint64_t i)
+{
+	struct ibv_sge sge = {(uintptr_t)skein_vqp_mem_addr(m) + i * SIZE, SIZE,
+			      skein_vqp_lkey(m)};
+	struct ibv_recv_wr wr = {.wr_id = i, .sg_list = &sge, .num_sge = 1};
+	struct ibv_recv_wr *bad;
+
+	return skein_vqp_post_recv(v, &wr, &bad);
+}
+
+static int send_inline(struct skein_vqp *v, void *data, uint32_t len)
+{
+	struct ibv_sge sge = {(uintptr_t)data, len, 0};
+	struct ibv_send_wr wr = {.sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_SEND,
+				 .send_flags = IBV_SEND_INLINE};
+	struct ibv_send_wr *bad;
+
+	return skein_vqp_post_send(v, &wr, &bad);
+}
+
+struct server {
+	struct skein_ctx *ctx;
+	struct skein_pool *pool;
+	struct skein_vqp *vqp;
+	struct skein_vqp_mem *rx, *word;
+};
+
+static int server_open(struct server *s, const char *meta, struct place *p)
+{
+	struct skein_pool_attr a = {.size = sizeof(a), .meta = meta};
+	struct skein_listener *l;
+	uint64_t value = WORD;
+	int rc;
+
+	rc = ctx_open(&s->ctx);
+	if (!rc)
+		rc = skein_rpc_handle(s->ctx, 1, echo, NULL);
+	if (!rc)
+		rc = skein_listener_open(s->ctx, "127.0.0.1:0", NULL, &l);
+	if (!rc)
+		rc = skein_pool_open(s->ctx, &a, &s->pool);
+	if (!rc)
+		rc = skein_vqp_mem_new(s->pool, RECVS * SIZE, 0, &s->rx);
+	if (!rc)
+		rc = skein_vqp_mem_new(s->pool, SIZE, IBV_ACCESS_REMOTE_READ,
+				       &s->word);
+	if (!rc)
+		rc = skein_vqp_new(s->pool, &s->vqp);
+	if (!rc)
+		rc = skein_vqp_bind(s->vqp, PORT);
+	for (uint64_t i = 0; i < RECVS && !rc; i++)
+		rc = recv_post(s->vqp, s->rx, i);
+	if (rc)
+		return rc;
+	memcpy(skein_vqp_mem_addr(s->word), &value, sizeof(value));
+	snprintf(p->device, sizeof(p->device), "%s", skein_ctx_device(s->ctx));
+	snprintf(p->node, sizeof(p->node), "%s", skein_pool_addr(s->pool));
+	snprintf(p->addr, sizeof(p->addr), "%s", skein_listener_addr(l));
+	p->word = (uintptr_t)skein_vqp_mem_addr(s->word);
+	p->rkey = skein_vqp_rkey(s->word);
+	return 0;
+}
+
+static void server_main(const char *meta, int out)
+{
+	struct place p = {0};
+	struct skein_vqp_msg m;
+	struct server s = {0};
+
+	orphan_ends();
+	p.rc = server_open(&s, meta, &p);
+	if (write(out, &p, sizeof(p)) != sizeof(p) || p.rc)
+		_exit(1);
+	for (;;) {
+		char *at;
+
+		skein_ctx_progress(s.ctx);
+		if (skein_vqp_pop(s.vqp, 1, &m) != 1)
+			continue;
+		at = (char *)skein_vqp_mem_addr(s.rx) + m.wr_id * SIZE;
+		if (m.from && !m.status)
+			send_inline(m.from, at, m.len);
+		skein_vqp_free(m.from);
+		recv_post(s.vqp, s.rx, m.wr_id);
+	}
+}
+
+/* --- one process -------------------------------------------------------- */
+
+static int wc_wait(struct skein_vqp *v, struct ibv_wc *wc)
+{
+	uint64_t end = now_ns() + PATIENCE;
+	int n = 0;
+
+	while (!n && now_ns() < end)
+		n = skein_vqp_poll(v, 1, wc);
+	if (n != 1)
+		return n < 0 ? n : -ETIMEDOUT;
+	return wc->status == IBV_WC_SUCCESS ? 0 : -EIO;
+}
+
+/* A connection and one call, verified. */
+static int pool_call(struct skein_pool *pool, struct skein_vqp_mem *m,
+		     const struct place *p, uint64_t word)
+{
+	struct skein_vqp *v;
+	struct ibv_wc wc;
+	int rc;
+
+	rc = skein_vqp_new(pool, &v);
+	if (rc)
+		return rc;
+	rc = skein_vqp_connect(v, p->node, PORT, PATIENCE);
+	if (!rc)
+		rc = recv_post(v, m, 0);
+	if (!rc)
+		rc = send_inline(v, &word, sizeof(word));
+	if (!rc)
+		rc = wc_wait(v, &wc);
+	if (!rc && (wc.byte_len != sizeof(word) ||
+		    memcmp(skein_vqp_mem_addr(m), &word, sizeof(word))))
+		rc = -EBADMSG;
+	skein_vqp_free(v);
+	return rc;
+}
+
+static int pool_read(struct skein_pool *pool, struct skein_vqp_mem *m,
+		     const struct place *p)
+{
+	struct ibv_sge sge = {(uintptr_t)skein_vqp_mem_addr(m),
+			      sizeof(uint64_t), skein_vqp_lkey(m)};
+	struct ibv_send_wr wr = {.sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_RDMA_READ,
+				 .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_send_wr *bad;
+	uint64_t word = WORD;
+	struct skein_vqp *v;
+	struct ibv_wc wc;
+	int rc;
+
+	wr.wr.rdma.remote_addr = p->word;
+	wr.wr.rdma.rkey = p->rkey;
+	rc = skein_vqp_new(pool, &v);
+	if (rc)
+		return rc;
+	rc = skein_vqp_connect(v, p->node, PORT, PATIENCE);
+	if (!rc)
+		rc = skein_vqp_post_send(v, &wr, &bad);
+	if (!rc)
+		rc = wc_wait(v, &wc);
+	if (!rc && memcmp(skein_vqp_mem_addr(m), &word, sizeof(word)))
+		rc = -EBADMSG;
+	skein_vqp_free(v);
+	return rc;
+}
+
+static int pool_cached(struct skein_pool *pool, const struct place *p)
+{
+	struct skein_vqp *v;
+	int rc = 0;
+
+	for (unsigned i = 0; i < CACHED && !rc; i++) {
+		rc = skein_vqp_new(pool, &v);
+		if (rc)
+			break;
+		rc = skein_vqp_connect(v, p->node, PORT, PATIENCE);
+		skein_vqp_free(v);
+	}
+	return rc;
+}
+
+static int pool_calls(const struct run *r, struct skein_pool *pool,
+		      struct skein_vqp_mem *m, uint64_t from, struct sample *s)
+{
+	uint64_t at;
+	int rc;
+
+	rc = pool_call(pool, m, &r->server, WORD ^ 1);
+	at = now_ns();
+	s->ns[FIRST] = at - from;
+	if (!rc)
+		rc = pool_call(pool, m, &r->server, WORD ^ 2);
+	s->ns[NEXT] = now_ns() - at;
+	at = now_ns();
+	if (!rc)
+		rc = pool_cached(pool, &r->server);
+	s->ns[KNOWN] = (now_ns() - at) / CACHED;
+	return rc;
+}
+
+static int pool_process(const struct run *r, enum via via, uint64_t from,
+			struct sample *s)
+{
+	struct skein_pool_attr a = {.size = sizeof(a), .meta = r->meta};
+	struct skein_vqp_mem *m;
+	struct skein_pool *pool;
+	struct skein_ctx *ctx;
+	uint64_t at;
+	int rc;
+
+	rc = skein_ctx_open(NULL, &ctx);
+	if (!rc)
+		rc = skein_pool_open(ctx, &a, &pool);
+	if (!rc)
+		rc = skein_vqp_mem_new(pool, SIZE, 0, &m);
+	if (rc)
+		return rc;
+	at = now_ns();
+	if (via == VIA_READ) {
+		rc = pool_read(pool, m, &r->server);
+		s->ns[UNMET] = now_ns() - at;
+	} else {
+		s->ns[OPEN] = at - from;
+		rc = pool_calls(r, pool, m, from, s);
+	}
+	skein_pool_close(pool);
+	skein_ctx_close(ctx);
+	return rc;
+}
+
+static int direct_call(struct skein_ctx *ctx, const struct place *p,
+		       uint64_t word)
+{
+	struct skein_rpc_result result;
+	struct skein_conn *conn;
+	uint64_t answer = 0;
+	int rc;
+
+	rc = skein_conn_open(ctx, p->addr, NULL, &conn);
+	if (rc)
+		return rc;
+	rc = skein_rpc_call(conn, 1, &word, sizeof(word), &answer,
+			    sizeof(answer), PATIENCE, &result);
+	/* closing is not what is measured */
+	if (!rc && (result.len != sizeof(word) || answer != word))
+		rc = -EBADMSG;
+	return rc;
+}
+
+static int direct_process(const struct run *r, uint64_t from, struct sample *s)
+{
+	struct skein_ctx *ctx;
+	uint64_t at;
+	int rc;
+
+	rc = skein_ctx_open(NULL, &ctx);
+	if (rc)
+		return rc;
+	s->ns[OPEN] = now_ns() - from;
+	rc = direct_call(ctx, &r->server, WORD ^ 1);
+	at = now_ns();
+	s->ns[FIRST] = at - from;
+	if (!rc)
+		rc = direct_call(ctx, &r->server, WORD ^ 2);
+	s->ns[NEXT] = now_ns() - at;
+	skein_ctx_close(ctx);
+	return rc;
+}
+
+/* --- the run ------------------------------------------------------------ */
+
+/* Reads all of it within our patience; else ends. */
+static int pipe_read(int fd, void *buf, size_t len)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	size_t have = 0;
+	ssize_t n;
+
+	while (have < len) {
+		if (poll(&p, 1, PATIENCE_MS) != 1)
+			return -ETIMEDOUT;
+		n = read(fd, (char *)buf + have, len - have);
+		if (n <= 0)
+			return -EPIPE;
+		have += (size_t)n;
+	}
+	return 0;
+}
+
+static void reap(pid_t pid)
+{
+	if (pid <= 0)
+		return;
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+static int servers_start(struct run *r)
+{
+	int p[2], rc;
+
+	if (pipe(p))
+		return -errno;
+	r->meta_pid = fork();
+	if (!r->meta_pid)
+		meta_main(p[1]);
+	rc = r->meta_pid < 0 ? -EAGAIN
+			     : pipe_read(p[0], r->meta, sizeof(r->meta));
+	if (!rc && !r->meta[0])
+		rc = -EPIPE;
+	if (!rc) {
+		r->server_pid = fork();
+		if (!r->server_pid)
+			server_main(r->meta, p[1]);
+		rc = r->server_pid < 0
+			     ? -EAGAIN
+			     : pipe_read(p[0], &r->server, sizeof(r->server));
+	}
+	close(p[0]);
+	close(p[1]);
+	return rc ? rc : r->server.rc;
+}
+
+static int process(struct run *r, enum via via, struct sample *s)
+{
+	uint64_t from = now_ns();
+	int p[2], rc;
+	pid_t pid;
+
+	if (pipe(p))
+		return -errno;
+	pid = fork();
+	if (!pid) {
+		struct sample own = {0};
+
+		orphan_ends();
+		own.rc = via == VIA_DIRECT ? direct_process(r, from, &own)
+					   : pool_process(r, via, from, &own);
+		_exit(write(p[1], &own, sizeof(own)) != sizeof(own));
+	}
+	close(p[1]);
+	rc = pid < 0 ? -EAGAIN : pipe_read(p[0], s, sizeof(*s));
+	close(p[0]);
+	if (rc)
+		reap(pid);
+	else
+		waitpid(pid, NULL, 0);
+	return rc ? rc : s->rc;
+}
+
+static int by_ns(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static double p50_us(const struct run *r, enum via via, enum figure f)
+{
+	uint64_t *ns = calloc(r->iters, sizeof(*ns));
+	double us;
+
+	if (!ns)
+		return 0;
+	for (uint32_t i = 0; i < r->iters; i++)
+		ns[i] = r->samples[via][i].ns[f];
+	qsort(ns, r->iters, sizeof(*ns), by_ns);
+	us = (double)ns[r->iters / 2] / 1000.0;
+	free(ns);
+	return us;
+}
+
+static int report_json(const struct run *r)
+{
+	json_t *all = json_pack("{s:s, s:s, s:i, s:i}", "op", "connect",
+				"device", r->server.device, "iterations",
+				(int)r->iters, "failed", 0);
+
+	for (int v = 0; v < VIAS; v++) {
+		json_t *one = json_object();
+
+		for (int f = 0; f < FIGURES; f++)
+			if (r->samples[v][0].ns[f])
+				json_object_set_new(
+					one, figure_names[f],
+					out_num(p50_us(r, (enum via)v,
+						       (enum figure)f)));
+		if (r->on[v])
+			json_object_set_new(all, via_names[v], one);
+		else
+			json_decref(one);
+	}
+	return out_json(all);
+}
+
+static int report_table(const struct run *r)
+{
+	static const char *const heads[] = {"<via",    "open us",  "first us",
+					    "next us", "unmet us", "cached us"};
+	struct table *t = table_new(heads, 1 + FIGURES);
+
+	for (int v = 0; v < VIAS; v++) {
+		if (!r->on[v])
+			continue;
+		table_cell(t, "%s", via_names[v]);
+		for (int f = 0; f < FIGURES; f++)
+			if (r->samples[v][0].ns[f])
+				table_num(t, p50_us(r, (enum via)v,
+						    (enum figure)f));
+			else
+				table_cell(t, "-");
+	}
+	printf("connect: %u new processes each, on %s; medians\n", r->iters,
+	       r->server.device);
+	table_print(t, stdout);
+	table_free(t);
+	return fflush(stdout) ? -EIO : 0;
+}
+
+static int measure(struct run *r)
+{
+	int rc = servers_start(r);
+
+	if (rc) {
+		out_error(CMD, "the servers did not start: %s",
+			  skein_strerror(rc));
+		return rc;
+	}
+	/* one after the other, so that all see the same machine */
+	for (uint32_t i = 0; i < r->iters && !rc; i++) {
+		struct sample read = {0};
+
+		for (int v = 0; v < VIAS && !rc; v++)
+			if (r->on[v])
+				rc = process(r, (enum via)v, &r->samples[v][i]);
+		if (!rc && r->on[VIA_POOL])
+			rc = process(r, VIA_READ, &read);
+		r->samples[VIA_POOL][i].ns[UNMET] = read.ns[UNMET];
+	}
+	if (rc)
+		out_error(CMD, "a process failed: %s", skein_strerror(rc));
+	return rc;
+}
+
+static int via_parse(struct run *r)
+{
+	const char *at = r->via;
+
+	while (*at) {
+		size_t n = strcspn(at, ",");
+		int v = 0;
+
+		while (v < VIAS && (strlen(via_names[v]) != n ||
+				    strncmp(via_names[v], at, n) != 0))
+			v++;
+		if (v == VIAS) {
+			out_error(CMD,
+				  "--via=%s: pool, direct, or both with a "
+				  "comma",
+				  r->via);
+			return CMD_USAGE;
+		}
+		r->on[v] = true;
+		at += n + (at[n] == ',');
+	}
+	return CMD_OK;
+}
+
+int op_connect(int argc, char **argv)
+{
+	struct run r = {.via = "pool,direct", .iters = 20};
+	bool self = true;
+	const struct opt opts[] = {
+		{0, "via", OPT_STR, &r.via, "LIST",
+		 "pool (virtual queue pairs), direct (connections)"},
+		{'n', "iters", OPT_U32, &r.iters, "N", "new processes each", 1,
+		 100000},
+		{0, "self", OPT_FLAG, &self,
+		 .help = "all processes on this host (the only way yet)"},
+		{0, "json", OPT_FLAG, &r.json, .help = "one JSON object"},
+		{0},
+	};
+	const struct opt_usage u = {
+		CMD, "[options]",
+		"What a new process pays until its first call is answered, and "
+		"for each further\nconnection. Times are for orientation: take "
+		"the ratios of one run.",
+		opts, NULL};
+	int first = 0, rc;
+
+	switch (opt_parse(&u, argc, argv, &first)) {
+	case OPT_HELP:
+		return CMD_OK;
+	case OPT_BAD:
+		return CMD_USAGE;
+	case OPT_RUN:
+		break;
+	}
+	if (r.json)
+		out_json_wanted();
+	if (first < argc) {
+		out_error(CMD, "\"%s\" is too much: see --help", argv[first]);
+		return CMD_USAGE;
+	}
+	rc = via_parse(&r);
+	if (rc)
+		return rc;
+	for (int v = 0; v < VIAS; v++) {
+		r.samples[v] = calloc(r.iters, sizeof(*r.samples[v]));
+		if (!r.samples[v])
+			abort();
+	}
+	rc = measure(&r);
+	if (!rc)
+		rc = r.json ? report_json(&r) : report_table(&r);
+	reap(r.server_pid);
+	reap(r.meta_pid);
+	for (int v = 0; v < VIAS; v++)
+		free(r.samples[v]);
+	return rc ? CMD_FAILED : CMD_OK;
+}
