@@ -6,6 +6,7 @@
 #include "cmds.h"
 #include "opt.h"
 #include "out.h"
+#include "perf/op_connect.h"
 #include "perf/perf.h"
 
 #include "skein/rpc.h"
@@ -282,6 +283,10 @@ int cmd_perf(int argc, char **argv)
 	};
 	struct raw_opts raw = {0};
 	int first = 0;
+
+	/* processes, not a pair of ends: options of its own */
+	if (argc > 1 && !strcmp(argv[1], "connect"))
+		return op_connect(argc - 1, argv + 1);
 
 	switch (parse(&o, &raw, argc, argv, &first)) {
 	case OPT_HELP:
