@@ -62,7 +62,8 @@ struct skein_conn_attr {
 	uint64_t timeout_ns;
 	/* How often to try again, with doubling pauses from 10 ms to 1 s,
 	 * when the peer refuses or is not there yet, within timeout_ns.
-	 * Default 0: the first failure is the answer. */
+	 * Default 0: the first failure is the answer; but a server that is busy
+	 * and says when to come again is tried again within timeout_ns. */
 	unsigned retries;
 	/* After a failure of a ready connection: try to connect again by
 	 * itself. Calls that were under way end as unknown or not sent; calls

@@ -5,8 +5,9 @@
  *
  * When the process runs out of fds one client is refused by means of spare
  * ones, and the socket is left alone for LISTENER_PAUSE_NS (a level-triggered
- * watch would spin): others wait in the backlog meanwhile. A half-open handshake costs one struct conn_peer and ends
- * at its deadline, whatever its sender does.
+ * watch would spin): others wait in the backlog meanwhile. A half-open handshake
+ * costs one struct conn_peer and ends at its deadline, whatever its sender does;
+ * a link that has sent no whole offer ends before, when too many do as it does.
  */
 #include "conn/listener.h"
 
@@ -47,29 +48,76 @@ static void short_of_fds(struct skein_listener *l, int rc, uint64_t now_ns)
 	watch(l, false);
 }
 
-/* welcome: counted by admission; else why is the refusal. */
+/* --- links that have said nothing yet ---------------------------------- */
+
+void listener_not_silent(struct conn_peer *peer)
+{
+	list_del(&peer->silent_link);
+	peer->listener->n_silent--;
+	peer->silent = false;
+}
+
+/* Makes room for another. A client whose offer is on its way hears that it may
+ * come again. */
+static void drop_oldest(struct skein_listener *l)
+{
+	struct conn_peer *peer =
+		container_of(l->silent.next, struct conn_peer, silent_link);
+
+	atomic_fetch_add(&l->ctx->counts.refused, 1);
+	conn_peer_refuse(peer, HANDSHAKE_ERR_BUSY, ADMISSION_HINT_MS,
+			 "it said nothing while others came");
+	conn_peer_down(peer, -SKEIN_EBUSY, "it said nothing");
+}
+
+static void keep_silent(struct skein_listener *l, struct conn_peer *peer)
+{
+	if (l->n_silent == LISTENER_SILENT_MAX)
+		drop_oldest(l);
+	peer->silent = true;
+	list_add_tail(&l->silent, &peer->silent_link);
+	l->n_silent++;
+}
+
+static void refuse(struct conn_peer *peer, uint32_t retry_ms, const char *why)
+{
+	atomic_fetch_add(&peer->ctx->counts.refused, 1);
+	conn_peer_refuse(peer, HANDSHAKE_ERR_BUSY, retry_ms, why);
+}
+
+bool listener_offer(struct conn_peer *peer)
+{
+	struct skein_listener *l = peer->listener;
+	uint32_t retry_ms = 0;
+
+	listener_not_silent(peer);
+	peer->counted = admission_enter(&l->admission, &retry_ms);
+	if (!peer->counted)
+		refuse(peer, retry_ms,
+		       "the server has enough handshakes under way");
+	return peer->counted;
+}
+
+/* why: it is refused at once; NULL: it may speak. */
 static void admit(struct skein_listener *l, int fd,
 		  const struct sockaddr_storage *from, uint64_t now_ns,
-		  bool welcome, uint32_t retry_ms, const char *why)
+		  const char *why)
 {
 	char addr[CONN_ADDR_TEXT_MAX];
 	struct conn_peer *peer;
 
 	conn_addr_format(from, addr, sizeof(addr));
 	if (conn_peer_new(l->eng, fd, addr, false, &peer)) {
-		if (welcome)
-			admission_shaken(&l->admission);
 		env_sock_close(l->ctx->env, fd);
 		return;
 	}
 	peer->listener = l;
-	peer->counted = welcome;
 	peer->deadline_ns = now_ns + l->handshake_ns;
 	atomic_fetch_add(&l->peers, 1);
-	if (welcome)
-		return;
-	atomic_fetch_add(&l->ctx->counts.refused, 1);
-	conn_peer_refuse(peer, HANDSHAKE_ERR_BUSY, retry_ms, why);
+	if (why)
+		refuse(peer, ADMISSION_HINT_MS, why);
+	else
+		keep_silent(l, peer);
 }
 
 static void spare_make(struct skein_listener *l)
@@ -94,16 +142,13 @@ static void refuse_next(struct skein_listener *l, uint64_t now_ns)
 		return;
 	spare_give(l);
 	if (env_sock_accept(l->ctx->env, l->fd, &from, &fd) == 0)
-		admit(l, fd, &from, now_ns, false, ADMISSION_HINT_MS,
-		      "the server is out of descriptors");
+		admit(l, fd, &from, now_ns, "the server is out of descriptors");
 }
 
 int listener_beat(struct skein_listener *l, uint64_t now_ns)
 {
 	struct sockaddr_storage from;
-	uint32_t retry_ms = 0;
 	int fd, rc, n;
-	bool welcome;
 
 	if (l->fd < 0)
 		return 0;
@@ -123,9 +168,7 @@ int listener_beat(struct skein_listener *l, uint64_t now_ns)
 		}
 		if (rc)
 			break;
-		welcome = admission_enter(&l->admission, &retry_ms);
-		admit(l, fd, &from, now_ns, welcome, retry_ms,
-		      "the server has enough handshakes under way");
+		admit(l, fd, &from, now_ns, NULL);
 	}
 	return n;
 }
@@ -255,6 +298,7 @@ int skein_listener_open(struct skein_ctx *ctx, const char *addr,
 		return -ENOMEM;
 	l->ctx = ctx;
 	l->fd = -1;
+	list_init(&l->silent);
 	fill(l, &attr);
 	rc = take_engines(l, &attr);
 	if (rc == 0)

@@ -3,8 +3,12 @@
  * listener.h - a listening socket, admission, and the connections it owns.
  *
  * Admission is two counters with limits: handshakes under way and live
- * connections. Who comes beyond them gets REFUSE(busy) with a hint when to
+ * connections. A client beyond them gets REFUSE(busy) with a hint when to
  * come again, never silence.
+ *
+ * A link counts from its first whole offer on. One that has sent none is silent:
+ * LISTENER_SILENT_MAX of those are kept, and the oldest goes when another comes,
+ * so that sockets that say nothing take no place of clients that do.
  *
  * Thread rule: the socket belongs to the first engine's owner; the counters
  * are atomic, as the connections may live on several engines.
@@ -16,6 +20,7 @@
 #include "conn/handle.h"
 
 #define LISTENER_ACCEPTS_A_BEAT 64
+#define LISTENER_SILENT_MAX 256u
 #define LISTENER_PAUSE_NS (100 * 1000 * 1000ull) /* when fds are short */
 
 struct skein_listener {
@@ -31,6 +36,8 @@ struct skein_listener {
 	struct skein_engine **engines;
 	unsigned n_engines;
 	struct admission admission;
+	struct list_node silent; /* conn_peer.silent_link, the oldest first */
+	unsigned n_silent;
 	uint64_t handshake_ns;
 	void (*on_conn)(void *arg, struct skein_conn *conn,
 			enum skein_conn_state state);
@@ -47,6 +54,11 @@ struct skein_listener {
 
 int listener_beat(struct skein_listener *l, uint64_t now_ns);
 uint64_t listener_next_deadline(const struct skein_listener *l);
+/* The first offer of an accepted link has come: true when it may go on, false
+ * when it was refused. */
+bool listener_offer(struct conn_peer *peer);
+/* A silent link speaks, or is at its end. */
+void listener_not_silent(struct conn_peer *peer);
 /* The engine that serves a shard. */
 struct skein_engine *listener_engine(struct skein_listener *l, uint32_t shard);
 /* A lane of a handle is gone. */

@@ -98,8 +98,11 @@ int conn_peer_attach(struct conn_peer *peer, struct skein_conn *conn)
 	return 0;
 }
 
+/* It is no handshake under way any more, or never became one. */
 static void uncount(struct conn_peer *peer)
 {
+	if (peer->silent)
+		listener_not_silent(peer);
 	if (peer->counted)
 		admission_shaken(&peer->listener->admission);
 	peer->counted = false;
@@ -268,7 +271,8 @@ static void take_shake(struct conn_peer *peer, const struct ctlframe *f)
 
 	if (conn)
 		conn_shake_input(conn, f->body, f->len);
-	else if (!peer->dialled && f->conn)
+	else if (!peer->dialled && f->conn &&
+		 (!peer->silent || listener_offer(peer)))
 		conn_shake_new(peer, f->conn, f->body, f->len);
 	/* else: for an attempt that was given up here meanwhile */
 }

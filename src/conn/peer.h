@@ -69,6 +69,8 @@ struct conn_peer {
 	/* when accepted */
 	struct skein_listener *listener;
 	bool counted; /* among the listener's handshakes */
+	bool silent;  /* on the listener's list: no offer has come yet */
+	struct list_node silent_link;
 	struct engine_call call;
 
 	uint8_t id[HANDSHAKE_ID_LEN];

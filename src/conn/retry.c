@@ -47,11 +47,13 @@ bool retry_next(struct retry *r, int err, uint64_t now_ns, uint64_t hint_ns,
 		uint64_t *at_ns)
 {
 	uint64_t pause = r->pause_ns > hint_ns ? r->pause_ns : hint_ns;
+	/* The peer is there and has said when to come again. */
+	bool invited = err == -SKEIN_EBUSY && hint_ns;
 
-	if (!r->left || !retry_helps(err) || now_ns >= r->deadline_ns ||
-	    pause >= r->deadline_ns - now_ns)
+	if ((!r->left && !invited) || !retry_helps(err) ||
+	    now_ns >= r->deadline_ns || pause >= r->deadline_ns - now_ns)
 		return false;
-	if (r->left != RETRY_UNLIMITED)
+	if (r->left && r->left != RETRY_UNLIMITED)
 		r->left--;
 	r->pause_ns *= 2;
 	if (r->pause_ns > RETRY_PAUSE_MAX_NS)

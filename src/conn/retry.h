@@ -25,7 +25,8 @@ void retry_init(struct retry *r, uint32_t retries, uint64_t deadline_ns);
 bool retry_helps(int err);
 /* After a failure at now_ns: true, and *at_ns the time to try again; false
  * when that failure is the answer. hint_ns: the least pause that the peer
- * asked for, or 0. */
+ * asked for, or 0. A peer that is busy and has asked for a pause is tried again
+ * when no retries are left, too: until the deadline. */
 bool retry_next(struct retry *r, int err, uint64_t now_ns, uint64_t hint_ns,
 		uint64_t *at_ns);
 

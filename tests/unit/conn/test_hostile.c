@@ -94,7 +94,9 @@ static void test_storm(void **state)
 static void test_conns_max(void **state)
 {
 	struct skein_listener_attr l = {.size = sizeof(l), .conns_max = 1};
-	struct skein_conn_attr c = {.size = sizeof(c)};
+	/* busy is tried again until then */
+	struct skein_conn_attr c = {.size = sizeof(c),
+				    .timeout_ns = SKEIN_MS(300)};
 	struct skein_ctx *server = open_ctx(), *client = open_ctx();
 	struct skein_listener *listener;
 	struct skein_conn *a, *b;
@@ -205,14 +207,13 @@ static void test_garbage(void **state)
 	skein_ctx_close(server);
 }
 
-/* Who says nothing, or goes on for ever, is put out at the deadline; in the
- * meantime it keeps its place and nothing more. */
+/* Links that say nothing, or part of a frame, are put out at the deadline. In
+ * the meantime they keep no place of a client that has an offer. */
 static void test_idlers(void **state)
 {
 	struct skein_listener_attr l = {.size = sizeof(l),
 					.handshakes_max = 16,
 					.handshake_timeout_ns = SKEIN_MS(200)};
-	struct skein_conn_attr c = {.size = sizeof(c), .retries = 100};
 	struct skein_ctx *server = open_ctx(), *client = open_ctx();
 	struct skein_listener *listener;
 	struct skein_conn *conn;
@@ -222,18 +223,22 @@ static void test_idlers(void **state)
 		skein_listener_open(server, "127.0.0.1:0", &l, &listener), 0);
 	for (int i = 0; i < 16; i++)
 		fds[i] = dial(skein_listener_addr(listener));
-	while (atomic_load(&listener->admission.handshakes) < 16)
+	while (atomic_load(&listener->peers) < 16)
 		both(server, client);
+	assert_int_equal(atomic_load(&listener->admission.handshakes), 0);
 	for (int i = 0; i < 8; i++)
 		assert_int_equal(send(fds[i], "\x80\x00", 2, MSG_NOSIGNAL), 2);
 	assert_int_equal(skein_conn_open_async(client,
 					       skein_listener_addr(listener),
-					       &c, &conn),
+					       NULL, &conn),
 			 0);
 	while (skein_conn_state(conn) == SKEIN_CONN_CONNECTING)
 		both(server, client);
 	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
-	assert_true(atomic_load(&server->counts.timeouts) >= 16);
+	assert_int_equal(atomic_load(&server->counts.refused), 0);
+	while (atomic_load(&server->counts.timeouts) < 16)
+		both(server, client);
+	assert_int_equal(listener->n_silent, 0);
 	for (int i = 0; i < 16; i++)
 		close(fds[i]);
 	skein_conn_close(conn, 0);
@@ -258,6 +263,138 @@ static void put_offer(struct bytes_out *out, uint16_t number, uint32_t shard)
 	handshake_client_init(&hs, &conf);
 	assert_int_equal(handshake_offer(&hs, &p, &msg), 0);
 	ctlframe_put(out, CTLFRAME_SHAKE, number, msg.buf, (uint32_t)msg.pos);
+}
+
+#define CROWD 2000
+
+/* More sockets than a process may have is no failure of the listener's. */
+static bool allow_fds(rlim_t n)
+{
+	struct rlimit r;
+
+	getrlimit(RLIMIT_NOFILE, &r);
+	if (r.rlim_cur < n)
+		r.rlim_cur = n < r.rlim_max ? n : r.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &r);
+	return r.rlim_cur >= n;
+}
+
+static int stranger(struct skein_listener *listener, const uint8_t *offer,
+		    size_t bytes)
+{
+	int fd = dial(skein_listener_addr(listener));
+
+	if (bytes)
+		(void)send(fd, offer, bytes, MSG_NOSIGNAL);
+	return fd;
+}
+
+/* CROWD sockets send so many bytes of an offer, and stay. Clients with offers
+ * come in between and after: none is refused, none has to try again. */
+static void crowd(size_t bytes)
+{
+	struct skein_listener_attr l = {.size = sizeof(l),
+					.handshakes_max = 4,
+					.handshake_timeout_ns = SKEIN_S(600)};
+	struct skein_ctx *server = open_ctx(), *client = open_ctx();
+	uint8_t buf[CTLFRAME_HEAD + HANDSHAKE_MSG_MAX];
+	struct bytes_out out = bytes_out(buf, sizeof(buf));
+	struct skein_conn_attr c = {.size = sizeof(c),
+				    .timeout_ns = SKEIN_S(60)};
+	struct skein_listener *listener;
+	struct skein_conn *conn[5];
+	unsigned n = 0;
+	static int fds[CROWD];
+
+	put_offer(&out, 1, 0);
+	assert_true(bytes < out.pos);
+	assert_int_equal(
+		skein_listener_open(server, "127.0.0.1:0", &l, &listener), 0);
+	for (int i = 0; i < CROWD; i++) {
+		fds[i] = stranger(listener, buf, bytes);
+		both(server, client);
+		if (i % (CROWD / 4) && i != CROWD - 1)
+			continue;
+		assert_int_equal(skein_conn_open_async(
+					 client, skein_listener_addr(listener),
+					 &c, &conn[n]),
+				 0);
+		/* Others come between its connection and its offer. */
+		for (int j = 0; j < 8; j++)
+			skein_ctx_progress(client);
+		for (int j = 0; j < 100 && i + 1 < CROWD; j++)
+			fds[++i] = stranger(listener, buf, bytes);
+		while (skein_conn_state(conn[n]) == SKEIN_CONN_CONNECTING)
+			both(server, client);
+		assert_int_equal(skein_conn_state(conn[n]), SKEIN_CONN_READY);
+		n++;
+	}
+	while (atomic_load(&server->counts.refused) <
+	       CROWD - LISTENER_SILENT_MAX)
+		both(server, client);
+	/* Those alone, and none of the clients: nothing is in the backlog. */
+	for (int i = 0; i < 100; i++)
+		both(server, client);
+	assert_int_equal(atomic_load(&server->counts.refused),
+			 CROWD - LISTENER_SILENT_MAX);
+	assert_int_equal(atomic_load(&listener->admission.handshakes), 0);
+	assert_int_equal(listener->n_silent, LISTENER_SILENT_MAX);
+	/* The server holds no more of them than it says. */
+	assert_true(atomic_load(&listener->peers) <=
+		    LISTENER_SILENT_MAX + n + 1);
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(skein_conn_state(conn[i]), SKEIN_CONN_READY);
+	for (int i = 0; i < CROWD; i++)
+		close(fds[i]);
+	for (unsigned i = 0; i < n; i++)
+		skein_conn_close(conn[i], 0);
+	while (atomic_load(&listener->peers))
+		both(server, client);
+	assert_int_equal(listener->n_silent, 0);
+	skein_ctx_close(client);
+	skein_ctx_close(server);
+}
+
+static void test_silent_crowd(void **state)
+{
+	if (!allow_fds(2 * CROWD + 500))
+		skip();
+	crowd(0);
+	crowd(1);
+}
+
+/* A client that hears "busy" comes again by itself: with the default
+ * attributes, as many as come at once are served by few handshakes. */
+static void test_busy_is_tried_again(void **state)
+{
+	struct skein_listener_attr l = {.size = sizeof(l), .handshakes_max = 1};
+	struct skein_ctx *server = open_ctx(), *client = open_ctx();
+	struct skein_listener *listener;
+	struct skein_conn *conn[24];
+	struct skein_conn_attr c = {.size = sizeof(c),
+				    .timeout_ns = SKEIN_S(60)};
+
+	assert_int_equal(
+		skein_listener_open(server, "127.0.0.1:0", &l, &listener), 0);
+	for (unsigned i = 0; i < 24; i++) {
+		c.shard = i; /* a link each */
+		assert_int_equal(skein_conn_open_async(
+					 client, skein_listener_addr(listener),
+					 &c, &conn[i]),
+				 0);
+	}
+	for (unsigned i = 0; i < 24; i++) {
+		while (skein_conn_state(conn[i]) == SKEIN_CONN_CONNECTING)
+			both(server, client);
+		assert_int_equal(skein_conn_state(conn[i]), SKEIN_CONN_READY);
+	}
+	assert_true(atomic_load(&server->counts.refused) > 0);
+	for (unsigned i = 0; i < 24; i++)
+		skein_conn_close(conn[i], 0);
+	while (atomic_load(&listener->peers))
+		both(server, client);
+	skein_ctx_close(client);
+	skein_ctx_close(server);
 }
 
 /* Several offers at once on a link that has no handshake behind it: it can be
@@ -470,6 +607,8 @@ int main(void)
 		cmocka_unit_test(test_conns_max),
 		cmocka_unit_test(test_garbage),
 		cmocka_unit_test(test_idlers),
+		cmocka_unit_test(test_silent_crowd),
+		cmocka_unit_test(test_busy_is_tried_again),
 		cmocka_unit_test(test_offers_at_once),
 		cmocka_unit_test(test_no_fds),
 		cmocka_unit_test(test_allocations),

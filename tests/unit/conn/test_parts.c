@@ -124,6 +124,13 @@ static void test_retry(void **state)
 	/* Without retries the first failure is the answer. */
 	retry_init(&r, 0, UINT64_MAX);
 	assert_false(retry_next(&r, -ECONNREFUSED, 0, 0, &at));
+	assert_false(retry_next(&r, -SKEIN_EBUSY, 0, 0, &at));
+	/* But a busy server that says when is tried until the deadline. */
+	retry_init(&r, 0, 100 + 2 * RETRY_PAUSE_MIN_NS);
+	assert_true(retry_next(&r, -SKEIN_EBUSY, 100, 1, &at));
+	assert_int_equal(at, 100 + RETRY_PAUSE_MIN_NS);
+	assert_false(retry_next(&r, -SKEIN_EBUSY, at, 1, &at));
+	assert_false(retry_next(&r, -ECONNREFUSED, 0, 1, &at));
 }
 
 /* --- admission --------------------------------------------------------- */
