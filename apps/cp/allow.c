@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define ITEM_MAX 512
 
@@ -72,7 +73,10 @@ static int add_looked_up(struct cp_allow *a, const char *name)
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list, *i;
 	int rc = 0;
 
-	if (getaddrinfo(name, NULL, &hints, &list))
+	/* Without /etc/hosts a name server would be asked, in vain. */
+	if (!strcasecmp(name, "localhost"))
+		name = NULL;
+	if (getaddrinfo(name, "0", &hints, &list))
 		return 0;
 	for (i = list; i && !rc; i = i->ai_next) {
 		char text[INET6_ADDRSTRLEN];
