@@ -30,5 +30,5 @@ shared=$(count shared)
 echo "private $private, shared $shared, more $((shared - private))"
 # Nothing was counted: not a callgrind that takes part.
 [ "$private" -gt 500 ]
-[ "$private" -le 2400 ]
-[ $((shared - private)) -le 180 ]
+[ "$private" -le 2010 ]
+[ $((shared - private)) -le 210 ]
