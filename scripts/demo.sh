@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.." || exit 1
 build=${1:-build}
 skein=$build/tools/skein
 time=${SKEIN_DEMO_TIME:-1.5s}
-demos="kv"
+demos="kv run"
 
 [ -x "$skein" ] || {
 	echo "demo: $skein is not built: run make first" >&2
@@ -169,6 +169,52 @@ demo_kv() {
 		unset "pids[-1]"
 	done
 	stop_all
+}
+
+# redis_start NAME COMMAND...: a redis-server that is ready; its socket in $ready.
+redis_start() {
+	local name=$1
+	shift
+	"$@" redis-server --port "$port" --bind 127.0.0.1 --save "" \
+		--dir "$work" --unixsocket "$work/$name.sock" \
+		> "$work/$name.err" 2>&1 &
+	pids+=("$!")
+	names[$!]=$name
+	until [ -S "$work/$name.sock" ]; do
+		kill -0 "${pids[-1]}" 2>/dev/null || {
+			cat "$work/$name.err" >&2
+			die "$name ended at once"
+		}
+		[ $((SECONDS - begun)) -lt 100 ] || die "$name is not ready"
+		sleep 0.05
+	done
+}
+
+# Stock redis under skein run, beside itself on TCP.
+demo_run() {
+	local port tcp ours on
+	echo
+	command -v redis-server > /dev/null &&
+		command -v redis-benchmark > /dev/null || {
+		echo "skein run: no redis here (apt-get install redis-server" \
+			"redis-tools): left out."
+		return
+	}
+	echo "Stock redis-server and redis-benchmark, one client, GET:"
+	port=$((20000 + $$ % 20000))
+	redis_start redis-tcp
+	tcp=$(redis-benchmark -p "$port" -c 1 -n 20000 -t get --csv |
+		awk -F'"' '/^"GET"/ { print $4 }') || die "redis on TCP"
+	stop_all
+	redis_start redis-run "$skein" run --report "$work/report" --
+	ours=$("$skein" run -- redis-benchmark -p "$port" -c 1 -n 200000 \
+		-t get --csv | awk -F'"' '/^"GET"/ { print $4 }') ||
+		die "redis under skein run"
+	stop_all
+	on=$(grep -c '"carrier": "stream"' "$work/report")
+	[ "$on" -ge 1 ] || die "no connection was on a stream: $(cat "$work/report")"
+	echo "  plain TCP: $tcp requests a second; under skein run: $ours," \
+		"its connection moved onto a stream in mid-stream."
 }
 
 begun=$SECONDS

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cmd_run.c - `skein run --verbs -- CMD`: starts a program with Skein's
- * libraries in front of the system's, by LD_PRELOAD.
+ * cmd_run.c - `skein run -- CMD`: starts a program with Skein's libraries in
+ * front of the system's, by LD_PRELOAD: its TCP connections move onto streams,
+ * or, with --verbs, it finds the software RDMA device.
  */
 #include "cmd.h"
 #include "cmds.h"
@@ -16,7 +17,6 @@
 #include <unistd.h>
 
 #define RUN_CMD "skein run"
-#define RUN_LIB "libskein-verbs.so"
 
 /* As env(1) and sh(1) have it. */
 enum {
@@ -29,19 +29,32 @@ struct run {
 	bool soft_only;
 	uint32_t link;
 	const char *back;
+	uint32_t wait;
+	const char *report;
+	bool require;
 	bool json;
 };
 
-/* Where it lies seen from the folder of this program: installed, or built. */
-static const char *const places[] = {SKEIN_RUN_LIBDIR, "../src/bind/verbs",
-				     NULL};
+/* A library: its name, where it lies seen from the folder of this program when
+ * it was built, and the variable that names it. */
+struct run_lib {
+	const char *name, *built, *env;
+	bool verbs;
+};
 
-static int find_lib(char *path, size_t len)
+static const struct run_lib lib_verbs = {
+	"libskein-verbs.so", "../src/bind/verbs", "SKEIN_VERBS_LIB", true};
+static const struct run_lib lib_socket = {
+	"libskein-socket.so", "../src/bind/socket", "SKEIN_SOCKET_LIB", false};
+
+static int find_lib(const struct run_lib *lib, char *path, size_t len)
 {
-	const char *set = getenv("SKEIN_VERBS_LIB");
+	const char *places[] = {SKEIN_RUN_LIBDIR, lib->built};
+	const char *set = lib->verbs ? getenv("SKEIN_VERBS_LIB")
+				     : getenv("SKEIN_SOCKET_LIB");
 	char exe[PATH_MAX];
-	const char *const *place;
 	ssize_t n;
+	int i;
 
 	if (set && *set) {
 		snprintf(path, len, "%s", set);
@@ -52,9 +65,9 @@ static int find_lib(char *path, size_t len)
 		return -errno;
 	exe[n] = '\0';
 	*strrchr(exe, '/') = '\0';
-	for (place = places; *place; place++) {
-		if ((size_t)snprintf(path, len, "%s/%s/" RUN_LIB, exe, *place) <
-			    len &&
+	for (i = 0; i < 2; i++) {
+		if ((size_t)snprintf(path, len, "%s/%s/%s", exe, places[i],
+				     lib->name) < len &&
 		    !access(path, R_OK))
 			return 0;
 	}
@@ -98,40 +111,100 @@ static int preload(char *lib)
 	return rc ? rc : prepend("LD_PRELOAD", name);
 }
 
+/* Finds a library and puts it in front. */
+static int front(const struct run_lib *lib)
+{
+	char path[2 * PATH_MAX];
+	int rc = find_lib(lib, path, sizeof(path));
+
+	if (rc) {
+		out_error(RUN_CMD,
+			  "%s is not beside this program (%s); %s can name it",
+			  lib->name, strerror(-rc), lib->env);
+		return rc;
+	}
+	return preload(path);
+}
+
 static const char *const links[] = {"ethernet", "infiniband", NULL};
+static const char *const waits[] = {"adaptive", "event", "tcp", NULL};
+
+static int prepare_verbs(const struct run *r)
+{
+	if (front(&lib_verbs) ||
+	    (r->soft_only && setenv("SKEIN_VERBS_DEVICES", "soft", 1)) ||
+	    setenv("SKEIN_VERBS_LINK", links[r->link], 1) ||
+	    (r->back && setenv("SKEIN_VERBS_BACK", r->back, 1)))
+		return -1;
+	return 0;
+}
+
+/* The program may change its folder: the report's path is made absolute. */
+static int prepare_report(const char *report)
+{
+	char here[PATH_MAX], *path;
+	int rc;
+
+	if (*report == '/')
+		return setenv("SKEIN_RUN_REPORT", report, 1);
+	if (!getcwd(here, sizeof(here)) ||
+	    asprintf(&path, "%s/%s", here, report) < 0)
+		return -1;
+	rc = setenv("SKEIN_RUN_REPORT", path, 1);
+	free(path);
+	return rc;
+}
+
+static int prepare_socket(const struct run *r)
+{
+	if (front(&lib_socket) || setenv("SKEIN_RUN_WAIT", waits[r->wait], 1) ||
+	    (r->report && prepare_report(r->report)) ||
+	    (r->require && setenv("SKEIN_RUN_REQUIRE", "1", 1)))
+		return -1;
+	return 0;
+}
 
 static int start(const struct run *r, char **argv)
 {
-	char lib[2 * PATH_MAX];
 	int err;
 
-	err = find_lib(lib, sizeof(lib));
-	if (err) {
-		out_error(RUN_CMD,
-			  RUN_LIB " is not beside this program (%s); "
-				  "SKEIN_VERBS_LIB can name it",
-			  strerror(-err));
+	if (r->verbs ? prepare_verbs(r) : prepare_socket(r))
 		return CMD_FAILED;
-	}
-	if (preload(lib) ||
-	    (r->soft_only && setenv("SKEIN_VERBS_DEVICES", "soft", 1)) ||
-	    setenv("SKEIN_VERBS_LINK", links[r->link], 1) ||
-	    (r->back && setenv("SKEIN_VERBS_BACK", r->back, 1))) {
-		out_error(RUN_CMD, "cannot set the environment");
-		return CMD_FAILED;
-	}
 	execvp(argv[0], argv);
 	err = errno;
 	out_error(RUN_CMD, "%s: %s", argv[0], strerror(err));
 	return err == ENOENT ? RUN_NOT_FOUND : RUN_CANNOT;
 }
 
+/* Which kind of program is it for? */
+static bool fits(const struct run *r)
+{
+	if (!r->verbs && (r->soft_only || r->back || r->link)) {
+		out_error(RUN_CMD, "--soft-only, --link and --back go with "
+				   "--verbs");
+		return false;
+	}
+	if (r->verbs && (r->report || r->require || r->wait)) {
+		out_error(RUN_CMD, "--report, --require and --wait are for "
+				   "TCP programs, not with --verbs");
+		return false;
+	}
+	return true;
+}
+
 int cmd_run(int argc, char **argv)
 {
 	struct run r = {0};
 	const struct opt opts[] = {
+		{0, "wait", OPT_CHOICE, &r.wait, "MODE",
+		 "how a program waits: adaptive, event or tcp (adaptive)",
+		 .choices = waits},
+		{0, "report", OPT_STR, &r.report, "FILE",
+		 "a line of JSON for each TCP connection, when it ends"},
+		{0, "require", OPT_FLAG, &r.require,
+		 .help = "ends the program when a connection must stay on TCP"},
 		{0, "verbs", OPT_FLAG, &r.verbs,
-		 .help = "programs that use libibverbs see the device skein0"},
+		 .help = "instead: programs that use libibverbs see skein0"},
 		{0, "soft-only", OPT_FLAG, &r.soft_only,
 		 .help = "and no other device"},
 		{0, "link", OPT_CHOICE, &r.link, "KIND",
@@ -145,9 +218,11 @@ int cmd_run(int argc, char **argv)
 		{0},
 	};
 	const struct opt_usage u = {
-		RUN_CMD, "--verbs [options] -- COMMAND [ARGUMENT]...",
-		"Runs a program that was built for RDMA NICs on the software "
-		"device: one\nprogram at each end, on this host.",
+		RUN_CMD, "[options] -- COMMAND [ARGUMENT]...",
+		"Runs an unmodified program: its TCP connections to programs "
+		"that also run so,\non this host, move onto streams. With "
+		"--verbs: a program built for RDMA NICs,\non the software "
+		"device.",
 		opts, NULL};
 	int first = 0;
 
@@ -159,10 +234,8 @@ int cmd_run(int argc, char **argv)
 	case OPT_RUN:
 		break;
 	}
-	if (!r.verbs) {
-		out_error(RUN_CMD, "say what for: --verbs");
+	if (!fits(&r))
 		return CMD_USAGE;
-	}
 	if (first == argc) {
 		out_error(RUN_CMD, "no command after \"--\"");
 		return CMD_USAGE;

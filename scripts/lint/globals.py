@@ -22,7 +22,8 @@ import common
 
 EXEMPT = 'src_env_'
 # (archive, object)
-STATE = [('libskein_verbs.a', 'state.c.o')]
+STATE = [('libskein_verbs.a', 'state.c.o'),
+         ('libskein_socket.a', 'state.c.o')]
 MUTABLE = ('.data', '.bss', '.tdata', '.tbss', '*COM*', '.sdata', '.sbss')
 
 

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * calls.c - the functions that programs call, by their own names: what is no
+ * socket of ours, or on TCP, goes to the C library; what is on a stream, to
+ * sock.c. Calls that are not carried are in refuse.c.
+ */
+#include "bind/socket/export.h"
+#include "bind/socket/set.h"
+#include "bind/socket/sock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/ioctl.h>
+
+/* --- bytes --------------------------------------------------------------- */
+
+EXPORT(ssize_t, read, int fd, void *buf, size_t len)
+{
+	struct iovec iov = {buf, len};
+	struct sock *s = sock_at(fd);
+
+	if (!s)
+		return REAL(read)(fd, buf, len);
+	if (sock_begin(s))
+		return sock_done(s, REAL(read)(fd, buf, len));
+	return sock_recv(s, &iov, 1, 0);
+}
+
+EXPORT(ssize_t, write, int fd, const void *buf, size_t len)
+{
+	struct iovec iov = {(void *)(uintptr_t)buf, len};
+	struct sock *s = sock_at(fd);
+
+	if (!s)
+		return REAL(write)(fd, buf, len);
+	if (sock_begin(s))
+		return sock_done(s, REAL(write)(fd, buf, len));
+	return sock_send(s, &iov, 1, 0);
+}
+
+EXPORT(ssize_t, readv, int fd, const struct iovec *iov, int n)
+{
+	struct sock *s = sock_at(fd);
+
+	if (!s)
+		return REAL(readv)(fd, iov, n);
+	if (sock_begin(s))
+		return sock_done(s, REAL(readv)(fd, iov, n));
+	return sock_recv(s, iov, n, 0);
+}
+
+EXPORT(ssize_t, writev, int fd, const struct iovec *iov, int n)
+{
+	struct sock *s = sock_at(fd);
+
+	if (!s)
+		return REAL(writev)(fd, iov, n);
+	if (sock_begin(s))
+		return sock_done(s, REAL(writev)(fd, iov, n));
+	return sock_send(s, iov, n, 0);
+}
+
+EXPORT(ssize_t, recv, int fd, void *buf, size_t len, int flags)
+{
+	struct iovec iov = {buf, len};
+	struct sock *s = sock_at(fd);
+
+	if (!s)
+		return REAL(recv)(fd, buf, len, flags);
+	if (sock_begin(s))
+		return sock_done(s, REAL(recv)(fd, buf, len, flags));
+	return sock_recv(s, &iov, 1, flags);
+}
+
+EXPORT(ssize_t, send, int fd, const void *buf, size_t len, int flags)
+{
+	struct iovec iov = {(void *)(uintptr_t)buf, len};
+	struct sock *s = sock_at(fd);
+
+	if (!s)
+		return REAL(send)(fd, buf, len, flags);
+	if (sock_begin(s))
+		return sock_done(s, REAL(send)(fd, buf, len, flags));
+	return sock_send(s, &iov, 1, flags);
+}
+
+EXPORT(ssize_t, recvfrom, int fd, void *buf, size_t len, int flags,
+       struct sockaddr *addr, socklen_t *addr_len)
+{
+	struct iovec iov = {buf, len};
+	struct sock *s = sock_at(fd);
+
+	if (!s)
+		return REAL(recvfrom)(fd, buf, len, flags, addr, addr_len);
+	if (sock_begin(s))
+		return sock_done(s, REAL(recvfrom)(fd, buf, len, flags, addr,
+						   addr_len));
+	/* TCP gives no address. */
+	if (addr && addr_len)
+		*addr_len = 0;
+	return sock_recv(s, &iov, 1, flags);
+}
+
+EXPORT(ssize_t, sendto, int fd, const void *buf, size_t len, int flags,
+       const struct sockaddr *addr, socklen_t addr_len)
+{
+	struct iovec iov = {(void *)(uintptr_t)buf, len};
+	struct sock *s = sock_at(fd);
+
+	if (!s)
+		return REAL(sendto)(fd, buf, len, flags, addr, addr_len);
+	if (sock_begin(s))
+		return sock_done(s, REAL(sendto)(fd, buf, len, flags, addr,
+						 addr_len));
+	return sock_send(s, &iov, 1, flags);
+}
+
+EXPORT(ssize_t, recvmsg, int fd, struct msghdr *msg, int flags)
+{
+	struct sock *s = sock_at(fd);
+	ssize_t n;
+
+	if (!s)
+		return REAL(recvmsg)(fd, msg, flags);
+	if (sock_begin(s))
+		return sock_done(s, REAL(recvmsg)(fd, msg, flags));
+	if (msg->msg_iovlen > IOV_MAX) {
+		errno = EMSGSIZE;
+		return -1;
+	}
+	n = sock_recv(s, msg->msg_iov, (int)msg->msg_iovlen, flags);
+	if (n >= 0) {
+		msg->msg_namelen = 0;
+		msg->msg_controllen = 0;
+		msg->msg_flags = 0;
+	}
+	return n;
+}
+
+/* Descriptors that travel: whoever takes them has no stream. */
+static int rights(const struct msghdr *msg)
+{
+	struct cmsghdr *c;
+
+	for (c = CMSG_FIRSTHDR(msg); c;
+	     c = CMSG_NXTHDR((struct msghdr *)(uintptr_t)msg, c)) {
+		const int *fds = (const void *)CMSG_DATA(c);
+		size_t i, n;
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
+		    c->cmsg_len < CMSG_LEN(0))
+			continue;
+		n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (i = 0; i < n; i++)
+			if (sock_keep(fds[i], "passed by SCM_RIGHTS"))
+				return -1;
+	}
+	return 0;
+}
+
+EXPORT(ssize_t, sendmsg, int fd, const struct msghdr *msg, int flags)
+{
+	struct sock *s = sock_at(fd);
+
+	if (!s) {
+		if (atomic_load(&st.on) && msg && msg->msg_controllen &&
+		    rights(msg))
+			return -1;
+		return REAL(sendmsg)(fd, msg, flags);
+	}
+	if (sock_begin(s))
+		return sock_done(s, REAL(sendmsg)(fd, msg, flags));
+	if (msg->msg_iovlen > IOV_MAX) {
+		errno = EMSGSIZE;
+		return -1;
+	}
+	if (msg->msg_controllen && sock_refuse(fd, "sendmsg with control data"))
+		return -1;
+	return sock_send(s, msg->msg_iov, (int)msg->msg_iovlen, flags);
+}
+
+/* glibc's fortified names: the size of the buffer is checked first. */
+EXPORT(ssize_t, __read_chk, int fd, void *buf, size_t len, size_t room)
+{
+	if (len > room)
+		return REAL(__read_chk)(fd, buf, len, room);
+	return call_read(fd, buf, len);
+}
+
+EXPORT(ssize_t, __recv_chk, int fd, void *buf, size_t len, size_t room,
+       int flags)
+{
+	if (len > room)
+		return REAL(__recv_chk)(fd, buf, len, room, flags);
+	return call_recv(fd, buf, len, flags);
+}
+
+EXPORT(ssize_t, __recvfrom_chk, int fd, void *buf, size_t len, size_t room,
+       int flags, struct sockaddr *addr, socklen_t *addr_len)
+{
+	if (len > room)
+		return REAL(__recvfrom_chk)(fd, buf, len, room, flags, addr,
+					    addr_len);
+	return call_recvfrom(fd, buf, len, flags, addr, addr_len);
+}
+
+/* --- a socket's life ----------------------------------------------------- */
+
+EXPORT(int, connect, int fd, const struct sockaddr *addr, socklen_t len)
+{
+	int rc = REAL(connect)(fd, addr, len);
+
+	if ((rc == 0 || errno == EINPROGRESS) && addr && len >= 2 &&
+	    (addr->sa_family == AF_INET || addr->sa_family == AF_INET6) &&
+	    !sock_at(fd))
+		sock_track(fd, false);
+	return rc;
+}
+
+static int accepted(int fd)
+{
+	if (fd >= 0)
+		sock_track(fd, true);
+	return fd;
+}
+
+EXPORT(int, accept, int fd, struct sockaddr *addr, socklen_t *len)
+{
+	return accepted(REAL(accept)(fd, addr, len));
+}
+
+EXPORT(int, accept4, int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	return accepted(REAL(accept4)(fd, addr, len, flags));
+}
+
+/* The number will mean another file, or none. */
+static void forget(int fd)
+{
+	int err = errno;
+
+	if (sock_at(fd))
+		sock_forget(fd);
+	if (set_at(fd))
+		set_forget(fd);
+	errno = err;
+}
+
+EXPORT(int, close, int fd)
+{
+	forget(fd);
+	return REAL(close)(fd);
+}
+
+static void forget_range(unsigned first, unsigned last)
+{
+	unsigned fd;
+
+	if (!atomic_load(&st.on))
+		return;
+	for (fd = first; fd <= last && fd < FD_MAX; fd++)
+		forget((int)fd);
+}
+
+EXPORT(int, close_range, unsigned first, unsigned last, int flags)
+{
+	/* CLOSE_RANGE_CLOEXEC (4) closes nothing now. */
+	if (!(flags & 4) && first <= last)
+		forget_range(first, last);
+	return REAL(close_range)(first, last, flags);
+}
+
+EXPORT(void, closefrom, int first)
+{
+	if (first >= 0)
+		forget_range((unsigned)first, UINT_MAX);
+	REAL(closefrom)(first);
+}
+
+EXPORT(int, shutdown, int fd, int how)
+{
+	struct sock *s = sock_at(fd);
+	int rc;
+
+	if (!s)
+		return REAL(shutdown)(fd, how);
+	if (sock_begin(s)) {
+		rc = REAL(shutdown)(fd, how);
+		sock_end(s);
+		return rc;
+	}
+	return sock_shutdown(s, how);
+}
+
+static int twice(int fd, const char *what)
+{
+	if (sock_keep(fd, what) || set_tie(fd, what))
+		return -1;
+	sock_pin(fd, what);
+	return 0;
+}
+
+EXPORT(int, dup, int fd)
+{
+	if (twice(fd, "dup"))
+		return -1;
+	return REAL(dup)(fd);
+}
+
+EXPORT(int, dup2, int fd, int to)
+{
+	if (fd != to) {
+		if (twice(fd, "dup2"))
+			return -1;
+		forget(to);
+	}
+	return REAL(dup2)(fd, to);
+}
+
+EXPORT(int, dup3, int fd, int to, int flags)
+{
+	if (fd != to) {
+		if (twice(fd, "dup3"))
+			return -1;
+		forget(to);
+	}
+	return REAL(dup3)(fd, to, flags);
+}
+
+static bool is_on(int fd)
+{
+	struct sock *s = sock_at(fd);
+
+	return s && atomic_load(&s->mode) == SOCK_ON;
+}
+
+static int control(real_fcntl_t real, int fd, int cmd, long arg)
+{
+	if ((cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) &&
+	    twice(fd, "fcntl(F_DUPFD)"))
+		return -1;
+	if (cmd == F_SETFL && !(arg & O_NONBLOCK) && is_on(fd) &&
+	    sock_refuse(fd, "fcntl: a blocking socket"))
+		return -1;
+	return real(fd, cmd, arg);
+}
+
+EXPORT(int, fcntl, int fd, int cmd, long arg)
+{
+	return control(REAL(fcntl), fd, cmd, arg);
+}
+
+EXPORT(int, fcntl64, int fd, int cmd, long arg)
+{
+	return control(REAL(fcntl64), fd, cmd, arg);
+}
+
+EXPORT(int, ioctl, int fd, unsigned long request, void *arg)
+{
+	struct sock *s = sock_at(fd);
+
+	if (!s || atomic_load(&s->mode) != SOCK_ON)
+		return REAL(ioctl)(fd, request, arg);
+	if (request == FIONREAD) {
+		pthread_mutex_lock(&st.lock);
+		*(int *)arg = sock_unread(s);
+		pthread_mutex_unlock(&st.lock);
+		return 0;
+	}
+	if (request == FIONBIO && !*(int *)arg &&
+	    sock_refuse(fd, "ioctl: a blocking socket"))
+		return -1;
+	return REAL(ioctl)(fd, request, arg);
+}
+
+/* --- waiting ------------------------------------------------------------- */
+
+EXPORT(int, epoll_ctl, int epfd, int op, int fd, struct epoll_event *ev)
+{
+	struct sock *s = sock_at(fd);
+
+	if (!s) {
+		if (set_at(fd) && set_tie(fd, "an epoll set inside another"))
+			return -1;
+		if (op == EPOLL_CTL_ADD)
+			sock_pin(fd, "an epoll set had it before it was "
+				     "connected");
+		return REAL(epoll_ctl)(epfd, op, fd, ev);
+	}
+	return set_ctl(epfd, op, s, ev);
+}
+
+EXPORT(int, epoll_pwait, int epfd, struct epoll_event *events, int max,
+       int timeout, const sigset_t *mask)
+{
+	struct set *set = set_at(epfd);
+
+	if (!set || max <= 0)
+		return REAL(epoll_pwait)(epfd, events, max, timeout, mask);
+	return set_wait(set, events, max,
+			timeout < 0 ? INT64_MAX : timeout * 1000000ll, mask);
+}
+
+EXPORT(int, epoll_wait, int epfd, struct epoll_event *events, int max,
+       int timeout)
+{
+	struct set *set = set_at(epfd);
+
+	if (!set || max <= 0)
+		return REAL(epoll_wait)(epfd, events, max, timeout);
+	return set_wait(set, events, max,
+			timeout < 0 ? INT64_MAX : timeout * 1000000ll, NULL);
+}
+
+EXPORT(int, epoll_pwait2, int epfd, struct epoll_event *events, int max,
+       const struct timespec *timeout, const sigset_t *mask)
+{
+	struct set *set = set_at(epfd);
+
+	if (!set || max <= 0)
+		return REAL(epoll_pwait2)(epfd, events, max, timeout, mask);
+	return set_wait(set, events, max,
+			timeout ? (int64_t)timeout->tv_sec * 1000000000 +
+					  timeout->tv_nsec
+				: INT64_MAX,
+			mask);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * counts.c - TCP_INFO and the queues. Bytes move from the queue to "acked", and
+ * arrive, while we look: the two counts are right when nothing moved between
+ * them.
+ */
+#include "bind/socket/counts.h"
+
+#include "bind/socket/real.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#define ESTABLISHED 1 /* TCP_ESTABLISHED, which only <netinet/tcp.h> has */
+#define TRIES 1000
+
+static int info(int fd, struct tcp_info *ti)
+{
+	socklen_t len = sizeof(*ti);
+
+	memset(ti, 0, sizeof(*ti));
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, ti, &len))
+		return -errno;
+	if (len < offsetof(struct tcp_info, tcpi_segs_out) ||
+	    ti->tcpi_state != ESTABLISHED)
+		return -ENOTCONN;
+	return 0;
+}
+
+int counts_take(int fd, bool connecting, struct counts *c)
+{
+	struct tcp_info a, b;
+	int i, in, out, rc;
+
+	for (i = 0; i < TRIES; i++) {
+		rc = info(fd, &a);
+		if (rc)
+			return rc;
+		if (REAL(ioctl)(fd, SIOCINQ, &in) ||
+		    REAL(ioctl)(fd, SIOCOUTQ, &out))
+			return -errno;
+		rc = info(fd, &b);
+		if (rc)
+			return rc;
+		if (a.tcpi_bytes_acked != b.tcpi_bytes_acked ||
+		    a.tcpi_bytes_received != b.tcpi_bytes_received)
+			continue;
+		c->written = a.tcpi_bytes_acked + (uint64_t)out - connecting;
+		c->read = a.tcpi_bytes_received - (uint64_t)in;
+		return 0;
+	}
+	return -EAGAIN;
+}

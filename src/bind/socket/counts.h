@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * counts.h - how many bytes went by TCP each way, as the kernel counts them.
+ */
+#ifndef SKEIN_BIND_SOCKET_COUNTS_H
+#define SKEIN_BIND_SOCKET_COUNTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct counts {
+	uint64_t written; /* by this end's program */
+	uint64_t read;	  /* by it, what waits in the kernel left out */
+};
+
+/* Of an established connection, with no call on it in the kernel: exact.
+ * connecting: this end made it, and its SYN is counted. -ENOTCONN. */
+int counts_take(int fd, bool connecting, struct counts *c);
+
+#endif

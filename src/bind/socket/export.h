@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * export.h - a function under the C library's name. Inside it is call_NAME, so
+ * that no header's attributes, macros or 64-bit names are in the way.
+ */
+#ifndef SKEIN_BIND_SOCKET_EXPORT_H
+#define SKEIN_BIND_SOCKET_EXPORT_H
+
+#define EXPORT(result, name, ...)                       \
+	result call_##name(__VA_ARGS__) __asm__(#name)  \
+		__attribute__((visibility("default"))); \
+	result call_##name(__VA_ARGS__)
+
+#endif

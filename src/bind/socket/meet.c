@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * meet.c - names, offers, and what makes an offer believed.
+ *
+ * The proof is the socket itself: each end passes the descriptor of its own end
+ * of the connection, which no process has but its ends (and those that they
+ * gave it to). What an offer says of itself proves nothing.
+ */
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/bytes.h"
+#include "bind/socket/meet.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAGIC 0x736b7374u /* "skst" */
+
+int meet_end_from(const struct sockaddr_storage *sa, struct meet_end *end)
+{
+	static const uint8_t mapped[12] = {0, 0, 0, 0, 0,    0,
+					   0, 0, 0, 0, 0xff, 0xff};
+
+	memset(end, 0, sizeof(*end));
+	if (sa->ss_family == AF_INET) {
+		const struct sockaddr_in *in = (const void *)sa;
+
+		memcpy(end->addr, mapped, sizeof(mapped));
+		memcpy(end->addr + 12, &in->sin_addr, 4);
+		end->port = ntohs(in->sin_port);
+		return 0;
+	}
+	if (sa->ss_family == AF_INET6) {
+		const struct sockaddr_in6 *in6 = (const void *)sa;
+
+		memcpy(end->addr, &in6->sin6_addr, 16);
+		end->port = ntohs(in6->sin6_port);
+		return 0;
+	}
+	return -EAFNOSUPPORT;
+}
+
+static void put_end(struct bytes_out *out, const struct meet_end *end)
+{
+	bytes_put_mem(out, end->addr, sizeof(end->addr));
+	bytes_put_u16(out, end->port);
+}
+
+static void get_end(struct bytes_in *in, struct meet_end *end)
+{
+	const uint8_t *addr = bytes_get(in, sizeof(end->addr));
+
+	if (addr)
+		memcpy(end->addr, addr, sizeof(end->addr));
+	end->port = bytes_get_u16(in);
+}
+
+socklen_t meet_where(const struct meet_names *names, bool accepting,
+		     struct sockaddr_un *un)
+{
+	uint8_t buf[36];
+	struct bytes_out out = bytes_out(buf, sizeof(buf));
+	XXH128_hash_t hash;
+	int n;
+
+	put_end(&out, accepting ? &names->local : &names->remote);
+	put_end(&out, accepting ? &names->remote : &names->local);
+	hash = XXH3_128bits(buf, sizeof(buf));
+	memset(un, 0, sizeof(*un));
+	un->sun_family = AF_UNIX;
+	n = snprintf(un->sun_path + 1, sizeof(un->sun_path) - 1,
+		     "skein-stream-%016llx%016llx",
+		     (unsigned long long)hash.high64,
+		     (unsigned long long)hash.low64);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+			   (size_t)n);
+}
+
+void meet_encode(const struct meet_offer *o, uint8_t buf[MEET_OFFER_LEN])
+{
+	struct bytes_out out = bytes_out(buf, MEET_OFFER_LEN);
+	const struct stream_addr *s = &o->stream;
+
+	memset(buf, 0, MEET_OFFER_LEN);
+	bytes_put_u32(&out, MAGIC);
+	bytes_put_u32(&out, MEET_VERSION);
+	put_end(&out, &o->names.local);
+	put_end(&out, &o->names.remote);
+	bytes_put_mem(&out, s->qp.gid.raw, 16);
+	bytes_put_u32(&out, s->qp.qpn);
+	bytes_put_u32(&out, s->qp.psn);
+	bytes_put_u16(&out, s->qp.lid);
+	bytes_put_u8(&out, s->qp.mtu);
+	bytes_put_u8(&out, s->qp.rd_atomic);
+	bytes_put_u64(&out, s->secret);
+	bytes_put_u64(&out, s->mem);
+	bytes_put_u32(&out, s->rkey);
+	bytes_put_u32(&out, s->ring_size);
+	bytes_put_u8(&out, s->checksum);
+}
+
+int meet_decode(const uint8_t *buf, size_t len, struct meet_offer *offer)
+{
+	struct bytes_in in = bytes_in(buf, len);
+	struct meet_offer o = {0};
+	struct stream_addr *s = &o.stream;
+	const uint8_t *gid;
+	uint8_t checksum;
+
+	if (len != MEET_OFFER_LEN || bytes_get_u32(&in) != MAGIC)
+		return -EPROTO;
+	if (bytes_get_u32(&in) != MEET_VERSION)
+		return -EPROTONOSUPPORT;
+	get_end(&in, &o.names.local);
+	get_end(&in, &o.names.remote);
+	gid = bytes_get(&in, 16);
+	if (gid)
+		memcpy(s->qp.gid.raw, gid, 16);
+	s->qp.qpn = bytes_get_u32(&in);
+	s->qp.psn = bytes_get_u32(&in);
+	s->qp.lid = bytes_get_u16(&in);
+	s->qp.mtu = bytes_get_u8(&in);
+	s->qp.rd_atomic = bytes_get_u8(&in);
+	s->secret = bytes_get_u64(&in);
+	s->mem = bytes_get_u64(&in);
+	s->rkey = bytes_get_u32(&in);
+	s->ring_size = bytes_get_u32(&in);
+	checksum = bytes_get_u8(&in);
+	if (in.failed || checksum > 1 || s->ring_size < STREAM_RING_MIN ||
+	    s->ring_size > STREAM_RING_MAX || s->ring_size & (s->ring_size - 1))
+		return -EPROTO;
+	s->checksum = checksum;
+	*offer = o;
+	return 0;
+}
+
+static bool same(const struct meet_end *a, const struct meet_end *b)
+{
+	return a->port == b->port && !memcmp(a->addr, b->addr, sizeof(a->addr));
+}
+
+static bool mirrored(const struct meet_names *a, const struct meet_names *b)
+{
+	return same(&a->local, &b->remote) && same(&a->remote, &b->local);
+}
+
+const char *meet_refusal(const struct meet_offer *o,
+			 const struct meet_proof *proof,
+			 const struct meet_names *mine)
+{
+	if (proof->uid != proof->my_uid)
+		return "the other end belongs to another user";
+	if (!mirrored(&o->names, mine))
+		return "the offer is for another connection";
+	if (!proof->established)
+		return "no established connection came with the offer";
+	if (proof->netns != proof->my_netns)
+		return "the other end is in another network namespace";
+	if (!mirrored(&proof->names, mine))
+		return "the socket that came along is not the other end";
+	return NULL;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * report.c - a line of JSON for each connection, when it ends: whether it was on
+ * a stream, and why not.
+ */
+#include "bind/socket/sock.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static void print_end(const struct meet_end *end, char *buf, size_t len)
+{
+	char addr[INET6_ADDRSTRLEN];
+
+	inet_ntop(AF_INET6, end->addr, addr, sizeof(addr));
+	if (!strncmp(addr, "::ffff:", 7) && strchr(addr, '.'))
+		snprintf(buf, len, "%s:%u", addr + 7, end->port);
+	else
+		snprintf(buf, len, "[%s]:%u", addr, end->port);
+}
+
+void report_line(struct sock *s)
+{
+	bool on = s->on_ns != 0;
+	char line[512], local[64], peer[64];
+	int fd, n;
+
+	if (!st.report || !*st.report ||
+	    (!atomic_load(&s->calls) && !s->meeting && !on))
+		return; /* it was never used */
+	if (!on && !s->names.local.port)
+		names_of(s->fd, &s->names);
+	print_end(&s->names.local, local, sizeof(local));
+	print_end(&s->names.remote, peer, sizeof(peer));
+	n = snprintf(line, sizeof(line),
+		     "{\"pid\": %d, \"program\": \"%s\", \"local\": \"%s\", "
+		     "\"peer\": \"%s\", \"carrier\": \"%s\", \"reason\": "
+		     "\"%s\", \"calls_before\": %u, \"promote_us\": %llu, "
+		     "\"rx_stream\": %llu, \"tx_stream\": %llu}\n",
+		     st.pid, program_invocation_short_name, local, peer,
+		     on ? "stream" : "tcp",
+		     on		 ? ""
+		     : s->reason ? s->reason
+				 : "too few calls, or no answer yet",
+		     atomic_load(&s->calls),
+		     on ? (unsigned long long)(s->on_ns - s->asked_ns) / 1000
+			: 0,
+		     (unsigned long long)s->rx_stream,
+		     (unsigned long long)s->tx_stream);
+	fd = open(st.report, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return;
+	if (REAL(write)(fd, line, (size_t)n) != n)
+		state_say("skein run: the report %s cannot be written: %s",
+			  st.report, strerror(errno));
+	REAL(close)(fd);
+}

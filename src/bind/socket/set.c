@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * set.c - epoll_ctl() and epoll_wait() where sockets are on streams.
+ *
+ * The kernel's set stays whole: a socket on a stream is registered there for
+ * what TCP says (edge-triggered, under a token of ours), the waiter's descriptor
+ * is the bell that the helper rings. A round looks at the streams; the kernel is
+ * asked at least every KERNEL_NS; a thread that finds nothing for long asks the peers to
+ * ring, looks once more, and sleeps in the kernel.
+ */
+#include "bind/socket/set.h"
+
+#include "env/env.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define KERNEL_NS 20000u
+#define NEVER INT64_MAX
+/* While something of ours is still on its way out, nobody sleeps for long. */
+#define SHORT_NS 1000000
+
+/* Tokens are odd addresses of ours: no program has them as its data. */
+static uint64_t token(const void *p)
+{
+	return (uint64_t)(uintptr_t)p | 1;
+}
+
+/* --- membership ---------------------------------------------------------- */
+
+static struct set *set_get(int epfd)
+{
+	struct epoll_event ev = {.events = EPOLLIN};
+	struct set *set;
+
+	if ((unsigned)epfd >= FD_MAX)
+		return NULL;
+	set = atomic_load(&st.sets[epfd]);
+	if (set)
+		return set;
+	if (!st.env && env_real_new(&st.env))
+		return NULL;
+	set = calloc(1, sizeof(*set));
+	if (!set)
+		return NULL;
+	set->fd = epfd;
+	if (env_waiter_new(st.env,
+			   st.event_only ? ENV_WAIT_EVENT : ENV_WAIT_ADAPTIVE,
+			   &set->waiter))
+		goto err_free;
+	ev.data.u64 = token(set);
+	if (REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD,
+			    env_waiter_fd(st.env, set->waiter), &ev))
+		goto err_waiter;
+	atomic_store(&st.sets[epfd], set);
+	return set;
+
+err_waiter:
+	env_waiter_free(st.env, set->waiter);
+err_free:
+	free(set);
+	return NULL;
+}
+
+static const uint32_t kinds = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE;
+
+/* Of one on TCP: the kernel's answer counts, and we remember it. */
+static int ctl_tcp(int epfd, int op, struct sock *s, struct epoll_event *ev)
+{
+	int rc = REAL(epoll_ctl)(epfd, op, s->fd, ev);
+
+	if (rc)
+		return rc;
+	if (op == EPOLL_CTL_DEL) {
+		if (s->set && s->set->fd == epfd) {
+			s->in_set = s->in_kernel = false;
+			s->set = NULL;
+		}
+		return 0;
+	}
+	if (ev->events & kinds) {
+		sock_tie_locked(s,
+				"an epoll set has it edge-triggered, for one "
+				"shot or exclusively");
+		return 0;
+	}
+	if (s->set && s->set->fd != epfd) {
+		sock_tie_locked(s, "two epoll sets have it");
+		return 0;
+	}
+	s->set = set_get(epfd);
+	if (!s->set || s->set->tied) {
+		sock_tie_locked(s, "its epoll set is not carried");
+		return 0;
+	}
+	s->in_set = s->in_kernel = true;
+	s->events = ev->events;
+	s->data = ev->data.u64;
+	return 0;
+}
+
+static int member_add(struct set *set, struct sock *s)
+{
+	struct sock **more;
+	unsigned cap;
+
+	if (set->count == set->cap) {
+		cap = set->cap ? 2 * set->cap : 16;
+		more = realloc(set->members, cap * sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		set->members = more;
+		set->cap = cap;
+	}
+	set->members[set->count++] = s;
+	return 0;
+}
+
+static int add_on(int epfd, struct sock *s, struct epoll_event *ev)
+{
+	struct set *set;
+
+	if (s->set && s->set->fd != epfd)
+		return -EOPNOTSUPP;
+	if (s->in_set)
+		return -EEXIST;
+	set = set_get(epfd);
+	if (!set || set->tied)
+		return -EOPNOTSUPP;
+	if (!s->set) {
+		s->set = set;
+		if (set_promote(set, s)) {
+			s->set = NULL;
+			return -ENOMEM;
+		}
+	}
+	s->in_set = true;
+	s->events = ev->events;
+	s->data = ev->data.u64;
+	return 0;
+}
+
+/* Of one on a stream: no system call but for the first. */
+static int ctl_on(int epfd, int op, struct sock *s, struct epoll_event *ev)
+{
+	if (op != EPOLL_CTL_DEL && ev->events & kinds)
+		return -EOPNOTSUPP;
+	if (op == EPOLL_CTL_ADD)
+		return add_on(epfd, s, ev);
+	if (!s->set || s->set->fd != epfd || !s->in_set)
+		return -ENOENT;
+	if (op == EPOLL_CTL_DEL) {
+		s->in_set = false;
+		return 0;
+	}
+	if (op != EPOLL_CTL_MOD)
+		return -EINVAL;
+	s->events = ev->events;
+	s->data = ev->data.u64;
+	return 0;
+}
+
+int set_ctl(int epfd, int op, struct sock *s, struct epoll_event *ev)
+{
+	int rc, mode;
+
+	pthread_mutex_lock(&st.lock);
+	mode = atomic_load(&s->mode);
+	if (mode == SOCK_ON) {
+		rc = ctl_on(epfd, op, s, ev);
+		if (rc == -EOPNOTSUPP)
+			state_say("skein run: epoll_ctl on descriptor %d, "
+				  "which is on a stream: not carried",
+				  s->fd);
+		if (rc) {
+			errno = -rc;
+			rc = -1;
+		}
+	} else if (mode == SOCK_TCP) {
+		rc = ctl_tcp(epfd, op, s, ev);
+	} else {
+		rc = REAL(epoll_ctl)(epfd, op, s->fd, ev);
+	}
+	pthread_mutex_unlock(&st.lock);
+	return rc;
+}
+
+int set_promote(struct set *set, struct sock *s)
+{
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP |
+					   EPOLLET,
+				 .data.u64 = token(s)};
+	int rc = member_add(set, s);
+
+	if (rc)
+		return rc;
+	if (!REAL(epoll_ctl)(set->fd,
+			     s->in_kernel ? EPOLL_CTL_MOD : EPOLL_CTL_ADD,
+			     s->fd, &ev)) {
+		s->in_kernel = true;
+		return 0;
+	}
+	set->count--;
+	return -errno;
+}
+
+void set_remove(struct set *set, struct sock *s)
+{
+	unsigned i;
+
+	for (i = 0; i < set->count; i++) {
+		if (set->members[i] != s)
+			continue;
+		set->members[i] = set->members[--set->count];
+		break;
+	}
+	s->set = NULL;
+}
+
+void set_wake(struct set *set)
+{
+	env_waiter_wake(st.env, set->waiter);
+}
+
+int set_tie(int epfd, const char *what)
+{
+	struct set *set = set_at(epfd);
+	int rc = 0;
+
+	if (!set)
+		return 0;
+	pthread_mutex_lock(&st.lock);
+	if (set->count) {
+		state_say("skein run: %s on an epoll set that has sockets on "
+			  "streams: not carried (EOPNOTSUPP)",
+			  what);
+		errno = EOPNOTSUPP;
+		rc = -EOPNOTSUPP;
+	}
+	set->tied = true;
+	pthread_mutex_unlock(&st.lock);
+	return rc;
+}
+
+void set_forget(int epfd)
+{
+	struct set *set;
+	unsigned i;
+
+	if (st.pid != getpid())
+		return;
+	pthread_mutex_lock(&st.lock);
+	set = atomic_exchange(&st.sets[epfd], NULL);
+	if (set) {
+		for (i = 0; i < FD_MAX && i < 65536; i++) {
+			struct sock *s = atomic_load(&st.socks[i]);
+
+			if (s && s->set == set) {
+				s->set = NULL;
+				s->in_set = s->in_kernel = false;
+			}
+		}
+		env_waiter_free(st.env, set->waiter);
+		free(set->members);
+		free(set);
+	}
+	pthread_mutex_unlock(&st.lock);
+}
+
+/* --- waiting ------------------------------------------------------------- */
+
+/* Streams that are ready, the next in turn first. Locked. */
+static int harvest(struct set *set, struct epoll_event *events, int max)
+{
+	unsigned i, at = set->turn;
+	int n = 0;
+
+	for (i = 0; i < set->count && n < max; i++, at++) {
+		struct sock *s;
+		uint32_t ready;
+
+		if (at >= set->count)
+			at = 0;
+		s = set->members[at];
+		if (!s->in_set)
+			continue;
+		ready = sock_ready(s, s->events);
+		if (!ready)
+			continue;
+		events[n].events = ready;
+		events[n++].data.u64 = s->data;
+	}
+	set->turn = n == max ? at : 0;
+	return n;
+}
+
+/* Takes our own tokens out of what the kernel says. Locked. */
+static int filter(struct set *set, struct epoll_event *events, int n)
+{
+	int i, kept = 0;
+	unsigned m;
+
+	for (i = 0; i < n; i++) {
+		uint64_t data = events[i].data.u64;
+
+		if (data == token(set)) {
+			env_waiter_ready(st.env, set->waiter);
+			if (set->sleepers)
+				env_waiter_arm(st.env, set->waiter);
+			continue;
+		}
+		for (m = 0; m < set->count; m++)
+			if (token(set->members[m]) == data)
+				break;
+		if (m < set->count)
+			set->members[m]->tcp_event = true;
+		else
+			events[kept++] = events[i];
+	}
+	return kept;
+}
+
+/* The kernel's set, without waiting. Returns events for the program. */
+static int ask_kernel(struct set *set, struct epoll_event *events, int max,
+		      uint64_t now)
+{
+	int n = REAL(epoll_wait)(set->fd, events, max, 0);
+
+	set->kernel_ns = now;
+	return n > 0 ? filter(set, events, n) : 0;
+}
+
+/* One round: what the kernel has, when it is its turn, then the streams. */
+static int look(struct set *set, struct epoll_event *events, int max)
+{
+	uint64_t now = state_now_ns();
+	int n = 0;
+
+	if (now - set->kernel_ns >= KERNEL_NS)
+		n = ask_kernel(set, events, max, now);
+	return n + harvest(set, events + n, max - n);
+}
+
+static int to_ms(int64_t left_ns)
+{
+	if (left_ns == NEVER)
+		return -1;
+	if (left_ns <= 0)
+		return 0;
+	if (left_ns > 2000000000ll * 1000000)
+		return 2000000000;
+	return (int)((left_ns + 999999) / 1000000);
+}
+
+/* Asks all peers to ring. False: some could not be asked. */
+static bool ask_all(struct set *set)
+{
+	bool may = true;
+	unsigned i;
+
+	for (i = 0; i < set->count; i++) {
+		struct stream *stream = set->members[i]->stream;
+
+		if (!stream_ask(stream) || !stream_drained(stream))
+			may = false;
+	}
+	return may;
+}
+
+/* Sleeps in the kernel. Returns events for the program, 0: look again, -1. */
+static int sleep_there(struct set *set, struct epoll_event *events, int max,
+		       int64_t left_ns, const sigset_t *mask)
+{
+	int n, err;
+
+	pthread_mutex_lock(&st.lock);
+	if (!ask_all(set) && left_ns > SHORT_NS)
+		left_ns = SHORT_NS;
+	/* After the question: what was written before the answer was said to
+	 * nobody, and what comes after it rings. */
+	n = harvest(set, events, max);
+	if (n) {
+		pthread_mutex_unlock(&st.lock);
+		return n;
+	}
+	set->sleepers++;
+	env_waiter_arm(st.env, set->waiter);
+	pthread_mutex_unlock(&st.lock);
+
+	n = REAL(epoll_pwait)(set->fd, events, max, to_ms(left_ns), mask);
+	err = errno;
+
+	pthread_mutex_lock(&st.lock);
+	if (!--set->sleepers)
+		env_waiter_disarm(st.env, set->waiter);
+	set->kernel_ns = state_now_ns();
+	if (n > 0)
+		n = filter(set, events, n);
+	pthread_mutex_unlock(&st.lock);
+	errno = err;
+	return n;
+}
+
+int set_wait(struct set *set, struct epoll_event *events, int max,
+	     int64_t timeout_ns, const sigset_t *mask)
+{
+	uint64_t begun = 0;
+	unsigned round = 0;
+	int64_t left = timeout_ns;
+	bool mine = false, ours;
+	int n;
+
+	for (;; round++) {
+		enum env_idle_verdict verdict = ENV_IDLE_SLEEP;
+
+		pthread_mutex_lock(&st.lock);
+		ours = set->count;
+		n = ours ? look(set, events, max) : 0;
+		if (!mine && !set->idling)
+			mine = set->idling = true;
+		pthread_mutex_unlock(&st.lock);
+		if (n || (!timeout_ns && ours))
+			break;
+		if (timeout_ns != NEVER && (round % 16 == 1 || !timeout_ns)) {
+			uint64_t now = state_now_ns();
+
+			if (!begun)
+				begun = now;
+			left = timeout_ns - (int64_t)(now - begun);
+		}
+		if (ours && mine && left > 0)
+			verdict = env_idle(st.env, set->waiter, round);
+		if (verdict != ENV_IDLE_SLEEP && left > 0)
+			continue;
+		if (timeout_ns != NEVER && begun) {
+			left = timeout_ns - (int64_t)(state_now_ns() - begun);
+			left = left < 0 ? 0 : left;
+		}
+		n = sleep_there(set, events, max, left, mask);
+		if (n)
+			break;
+		round = 0;
+		if (timeout_ns != NEVER &&
+		    (!timeout_ns ||
+		     (begun && state_now_ns() - begun >= (uint64_t)timeout_ns)))
+			break;
+		if (!begun)
+			begun = state_now_ns();
+	}
+	if (mine) {
+		pthread_mutex_lock(&st.lock);
+		set->idling = false;
+		pthread_mutex_unlock(&st.lock);
+	}
+	return n;
+}

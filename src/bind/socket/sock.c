@@ -1,0 +1,667 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * sock.c - a connection's way from TCP onto a stream, and its reads and writes
+ * there.
+ */
+#include "bind/socket/sock.h"
+
+#include "bind/socket/counts.h"
+#include "bind/socket/set.h"
+#include "env/env.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define LOOK_NS 20000u /* the kernel is asked about the socket that often */
+#define DRAIN_NS 1000000000u
+/* Flags that change nothing of what happens on a stream. */
+#define RECV_FLAGS                                              \
+	(MSG_DONTWAIT | MSG_PEEK | MSG_NOSIGNAL | MSG_WAITALL | \
+	 MSG_CMSG_CLOEXEC)
+#define SEND_FLAGS (MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)
+
+/* --- the way there ------------------------------------------------------- */
+
+static struct sock *sock_new(void)
+{
+	struct sock *s = st.spare;
+
+	if (s) {
+		st.spare = s->next;
+		memset(s, 0, sizeof(*s));
+		return s;
+	}
+	return calloc(1, sizeof(*s));
+}
+
+static bool is_tcp(int fd)
+{
+	int protocol = 0;
+	socklen_t len = sizeof(protocol);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) &&
+	       protocol == IPPROTO_TCP;
+}
+
+static struct sock *track_locked(int fd, bool accepting)
+{
+	struct sock *s = atomic_load(&st.socks[fd]);
+
+	if (s)
+		return s;
+	s = sock_new();
+	if (!s)
+		return NULL;
+	s->fd = fd;
+	s->accepting = accepting;
+	s->born_ns = state_now_ns();
+	atomic_store(&s->next_try, st.after);
+	atomic_store(&s->mode, SOCK_TCP);
+	atomic_store(&st.socks[fd], s);
+	return s;
+}
+
+static bool may_track(int fd)
+{
+	return (unsigned)fd < FD_MAX && atomic_load(&st.on) &&
+	       !atomic_load(&st.forked) && is_tcp(fd);
+}
+
+void sock_track(int fd, bool accepting)
+{
+	int err = errno;
+
+	if (may_track(fd)) {
+		pthread_mutex_lock(&st.lock);
+		track_locked(fd, accepting);
+		pthread_mutex_unlock(&st.lock);
+	}
+	errno = err;
+}
+
+void sock_pin(int fd, const char *reason)
+{
+	int err = errno;
+	struct tcp_info ti;
+	socklen_t len = sizeof(ti);
+	struct sock *s;
+
+	if (!sock_at(fd) && may_track(fd) &&
+	    !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &ti, &len) &&
+	    ti.tcpi_state == TCP_CLOSE) {
+		pthread_mutex_lock(&st.lock);
+		s = track_locked(fd, false);
+		if (s)
+			sock_tie_locked(s, reason);
+		pthread_mutex_unlock(&st.lock);
+	}
+	errno = err;
+}
+
+void sock_tie_locked(struct sock *s, const char *reason)
+{
+	if (atomic_load(&s->mode) != SOCK_TCP)
+		return;
+	atomic_store(&s->mode, SOCK_TIED);
+	s->reason = reason;
+	s->prepared = false;
+	if (s->meeting)
+		meeting_drop(s->meeting);
+	if (s->stream) {
+		helper_free(s->stream);
+		s->stream = NULL;
+	}
+	if (st.require) {
+		state_say("skein run: a connection stays on TCP: %s", reason);
+		_exit(70);
+	}
+}
+
+int sock_refuse(int fd, const char *what)
+{
+	struct sock *s = sock_at(fd);
+	int rc = 0, mode;
+
+	if (!s)
+		return 0;
+	pthread_mutex_lock(&st.lock);
+	mode = atomic_load(&s->mode);
+	if (mode == SOCK_ON) {
+		state_say(
+			"skein run: %s on descriptor %d, which is on a stream: "
+			"not carried (EOPNOTSUPP)",
+			what, fd);
+		rc = -EOPNOTSUPP;
+	} else if (mode == SOCK_LOST) {
+		rc = -ECONNRESET;
+	} else {
+		sock_tie_locked(s, what);
+	}
+	pthread_mutex_unlock(&st.lock);
+	if (rc)
+		errno = -rc;
+	return rc;
+}
+
+void sock_try(struct sock *s)
+{
+	int err = errno;
+
+	pthread_mutex_lock(&st.lock);
+	if (atomic_load(&s->mode) == SOCK_TCP) {
+		if (s->prepared)
+			sock_commit(s);
+		else if (!s->queued)
+			helper_ask(s);
+	}
+	pthread_mutex_unlock(&st.lock);
+	errno = err;
+}
+
+bool sock_commit(struct sock *s)
+{
+	struct counts c;
+	int flags;
+
+	if (atomic_load(&s->mode) != SOCK_TCP || !s->prepared)
+		return false;
+	if (atomic_load(&st.no_more)) {
+		sock_tie_locked(s, "the process has an io_uring");
+		return false;
+	}
+	flags = REAL(fcntl)(s->fd, F_GETFL);
+	if (flags < 0 || !(flags & O_NONBLOCK)) {
+		sock_tie_locked(s, "the socket is a blocking one");
+		return false;
+	}
+	atomic_store(&s->mode, SOCK_ON);
+	if (atomic_load(&s->inflight)) {
+		/* A call is in the kernel: that one tries again when it is
+		 * done. */
+		atomic_store(&s->mode, SOCK_TCP);
+		return false;
+	}
+	if (counts_take(s->fd, !s->accepting, &c) ||
+	    (s->set && set_promote(s->set, s))) {
+		atomic_store(&s->mode, SOCK_TCP);
+		sock_tie_locked(s, "the connection is not established");
+		return false;
+	}
+	s->tcp_read = c.read;
+	s->tcp_event = true;
+	s->on_ns = state_now_ns();
+	stream_accept(s->stream);
+	if (s->set)
+		set_wake(s->set);
+	return true;
+}
+
+/* --- reading ------------------------------------------------------------- */
+
+/* The SWITCH, when it has come. */
+static int find_switch(struct sock *s)
+{
+	enum stream_type type;
+	const uint8_t *data;
+	uint64_t at;
+	uint32_t len;
+	int rc;
+
+	if (s->rx_known)
+		return 0;
+	rc = stream_peek(s->stream, &type, &data, &len);
+	if (rc <= 0)
+		return rc;
+	if (type != STREAM_SWITCH)
+		return -EPROTO;
+	memcpy(&at, data, sizeof(at));
+	if (at < s->tcp_read)
+		return -EPROTO;
+	s->rx_left = at - s->tcp_read;
+	s->rx_known = true;
+	stream_consume(s->stream, len);
+	return 0;
+}
+
+static bool by_tcp(const struct sock *s)
+{
+	return !s->rx_known || s->rx_left;
+}
+
+/* What TCP has to say: 1 bytes, 0 the end, -EAGAIN, or what broke it. */
+static int tcp_says(struct sock *s)
+{
+	char byte;
+	ssize_t n = REAL(recv)(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+	s->look_ns = state_now_ns();
+	if (n >= 0)
+		return (int)n;
+	if (errno == EAGAIN)
+		s->tcp_event = false;
+	return -errno;
+}
+
+static ssize_t take_tcp(struct sock *s, const struct iovec *iov, int flags)
+{
+	size_t len = iov->iov_len;
+	ssize_t n;
+
+	if (s->rx_known && len > s->rx_left)
+		len = s->rx_left;
+	n = REAL(recv)(s->fd, iov->iov_base, len,
+		       (flags & MSG_PEEK) | MSG_DONTWAIT);
+	if (n < 0) {
+		if (errno == EAGAIN)
+			s->tcp_event = false;
+		return -errno;
+	}
+	if (n > 0 && !(flags & MSG_PEEK)) {
+		s->tcp_read += (uint64_t)n;
+		s->rx_left -= s->rx_known ? (uint64_t)n : 0;
+	}
+	return n;
+}
+
+static size_t scatter(const struct iovec *iov, int n, size_t at,
+		      const uint8_t *data, size_t len)
+{
+	size_t done = 0;
+
+	for (; n && done < len; iov++, n--) {
+		size_t room;
+
+		if (at >= iov->iov_len) {
+			at -= iov->iov_len;
+			continue;
+		}
+		room = iov->iov_len - at;
+		if (room > len - done)
+			room = len - done;
+		memcpy((uint8_t *)iov->iov_base + at, data + done, room);
+		done += room;
+		at = 0;
+	}
+	return done;
+}
+
+/* Bytes from the ring; 0 with *end: the last one was read. */
+static ssize_t take_ring(struct sock *s, const struct iovec *iov, int n,
+			 int flags, bool *end)
+{
+	enum stream_type type;
+	const uint8_t *data;
+	size_t got = 0, more;
+	uint32_t len;
+	int rc;
+
+	*end = false;
+	while ((rc = stream_peek(s->stream, &type, &data, &len)) == 1) {
+		if (type == STREAM_END) {
+			*end = true;
+			break;
+		}
+		if (type != STREAM_DATA)
+			return got ? (ssize_t)got : -EPROTO;
+		more = scatter(iov, n, got, data, len);
+		got += more;
+		if (flags & MSG_PEEK)
+			break;
+		stream_consume(s->stream, (uint32_t)more);
+		s->rx_stream += more;
+		if (more < len)
+			break;
+	}
+	if (got || rc >= 0)
+		return (ssize_t)got;
+	return rc;
+}
+
+/* Nothing is in the ring: does TCP know more? */
+static ssize_t ask_tcp(struct sock *s, bool *again)
+{
+	int rc = tcp_says(s);
+
+	*again = false;
+	if (rc == -EAGAIN)
+		return stream_peer_dead(s->stream) ? -ECONNRESET : -EAGAIN;
+	if (rc == 1) /* a byte that cannot be */
+		return -ECONNRESET;
+	/* The end was said behind all that went into the ring: what we did not
+	 * see a moment ago is there now. */
+	*again = true;
+	return rc;
+}
+
+static ssize_t take(struct sock *s, const struct iovec *iov, int n, int flags)
+{
+	bool again = false, last = false, end;
+	ssize_t rc, status = 0;
+
+	for (;;) {
+		rc = find_switch(s);
+		if (rc < 0)
+			return rc;
+		if (by_tcp(s)) {
+			bool known = s->rx_known;
+
+			rc = take_tcp(s, iov, flags);
+			if (rc > 0 || (known && rc == -EAGAIN))
+				return rc;
+			/* The SWITCH may have come since. */
+			if (find_switch(s) < 0)
+				return -ECONNRESET;
+			if (known || by_tcp(s))
+				return known && !rc ? -ECONNRESET : rc;
+			continue;
+		}
+		rc = take_ring(s, iov, n, flags, &end);
+		if (rc || end)
+			return rc;
+		if (last)
+			return status;
+		if (!s->tcp_event && state_now_ns() - s->look_ns < LOOK_NS)
+			return -EAGAIN;
+		status = ask_tcp(s, &again);
+		if (!again)
+			return status;
+		last = true;
+	}
+}
+
+static int reset_error(struct sock *s, ssize_t rc)
+{
+	if (rc != -EPROTO)
+		return (int)-rc;
+	state_say("skein run: descriptor %d: the peer sent what the protocol "
+		  "does not allow",
+		  s->fd);
+	return ECONNRESET;
+}
+
+static size_t iov_total(const struct iovec *iov, int n)
+{
+	size_t all = 0;
+
+	while (n-- > 0)
+		all += (iov++)->iov_len;
+	return all;
+}
+
+/* Not on a stream any more, or never again. */
+static bool lost(struct sock *s)
+{
+	if (atomic_load(&s->mode) == SOCK_ON)
+		return false;
+	errno = ECONNRESET;
+	return true;
+}
+
+ssize_t sock_recv(struct sock *s, const struct iovec *iov, int n, int flags)
+{
+	ssize_t rc;
+
+	if (flags & ~RECV_FLAGS) {
+		state_say("skein run: descriptor %d: a receive with flags 0x%x "
+			  "is not carried (EOPNOTSUPP)",
+			  s->fd, flags);
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	while (n && !iov->iov_len) {
+		iov++;
+		n--;
+	}
+	if (!n)
+		return 0;
+	pthread_mutex_lock(&st.lock);
+	if (lost(s)) {
+		pthread_mutex_unlock(&st.lock);
+		return -1;
+	}
+	rc = take(s, iov, n, flags);
+	if (rc < 0 && rc != -EAGAIN)
+		rc = -reset_error(s, rc);
+	pthread_mutex_unlock(&st.lock);
+	if (rc >= 0)
+		return rc;
+	errno = (int)-rc;
+	return -1;
+}
+
+int sock_unread(struct sock *s)
+{
+	enum stream_type type;
+	const uint8_t *data;
+	uint32_t len;
+	int n = 0;
+
+	find_switch(s);
+	if (by_tcp(s)) {
+		REAL(ioctl)(s->fd, FIONREAD, &n);
+		return n;
+	}
+	if (stream_peek(s->stream, &type, &data, &len) == 1 &&
+	    type == STREAM_DATA)
+		return (int)len;
+	return 0;
+}
+
+/* --- writing ------------------------------------------------------------- */
+
+/* Nothing of it may stay behind in the kernel waiting for more: the reader
+ * takes it first. */
+static bool push(struct sock *s)
+{
+	int on = 1, was = 0, cork = 0;
+	socklen_t len = sizeof(was);
+
+	if (getsockopt(s->fd, IPPROTO_TCP, TCP_CORK, &cork, &len) || cork)
+		return false;
+	len = sizeof(was);
+	if (getsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &was, &len))
+		return false;
+	if (!was &&
+	    (setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) ||
+	     setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &was, sizeof(was))))
+		return false;
+	return true;
+}
+
+static void try_switch(struct sock *s)
+{
+	struct counts c;
+
+	if (s->tx_on || !stream_accepted(s->stream) || !push(s) ||
+	    counts_take(s->fd, !s->accepting, &c))
+		return;
+	s->tx_on = stream_switch(s->stream, c.written) == 0;
+}
+
+static ssize_t give(struct sock *s, const struct iovec *iov, int n, int flags)
+{
+	ssize_t rc;
+
+	try_switch(s);
+	if (!s->tx_on) {
+		struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)iov,
+				     .msg_iovlen = (size_t)n};
+
+		rc = REAL(sendmsg)(s->fd, &msg,
+				   flags | MSG_DONTWAIT | MSG_NOSIGNAL);
+		return rc < 0 ? -errno : rc;
+	}
+	rc = stream_write(s->stream, iov, n);
+	if (rc > 0)
+		s->tx_stream += (uint64_t)rc;
+	if (rc >= 0 || rc == -EAGAIN)
+		return rc;
+	if (s->told)
+		return -EPIPE;
+	s->told = true;
+	return -reset_error(s, rc);
+}
+
+ssize_t sock_send(struct sock *s, const struct iovec *iov, int n, int flags)
+{
+	ssize_t rc;
+
+	if (flags & ~SEND_FLAGS) {
+		state_say("skein run: descriptor %d: a send with flags 0x%x is "
+			  "not carried (EOPNOTSUPP)",
+			  s->fd, flags);
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	pthread_mutex_lock(&st.lock);
+	if (lost(s)) {
+		pthread_mutex_unlock(&st.lock);
+		return -1;
+	}
+	if (s->wr_shut)
+		rc = -EPIPE;
+	else if (!iov_total(iov, n))
+		rc = 0;
+	else
+		rc = give(s, iov, n, flags);
+	pthread_mutex_unlock(&st.lock);
+	if (rc >= 0)
+		return rc;
+	if (rc == -EPIPE && !(flags & MSG_NOSIGNAL))
+		raise(SIGPIPE);
+	errno = (int)-rc;
+	return -1;
+}
+
+int sock_shutdown(struct sock *s, int how)
+{
+	int rc;
+
+	pthread_mutex_lock(&st.lock);
+	if (lost(s)) {
+		pthread_mutex_unlock(&st.lock);
+		return -1;
+	}
+	if (how != SHUT_RD) {
+		s->wr_shut = true;
+		/* Without room for it TCP's own end says the same. */
+		if (s->tx_on)
+			stream_end(s->stream);
+		stream_drain(s->stream, DRAIN_NS);
+	}
+	rc = REAL(shutdown)(s->fd, how);
+	s->tcp_event = true;
+	pthread_mutex_unlock(&st.lock);
+	return rc;
+}
+
+/* --- readiness ----------------------------------------------------------- */
+
+static uint32_t in_ready(struct sock *s)
+{
+	enum stream_type type;
+	const uint8_t *data;
+	uint32_t len;
+	int rc;
+
+	if (find_switch(s) < 0)
+		return EPOLLIN | EPOLLERR | EPOLLHUP;
+	if (!by_tcp(s)) {
+		rc = stream_peek(s->stream, &type, &data, &len);
+		if (rc < 0)
+			return EPOLLIN | EPOLLERR | EPOLLHUP;
+		if (rc == 1)
+			return type == STREAM_END ? EPOLLIN | EPOLLRDHUP
+						  : EPOLLIN;
+	}
+	if (!s->tcp_event)
+		return 0;
+	rc = tcp_says(s);
+	if (rc == -EAGAIN)
+		return 0;
+	if (rc == 1)
+		return EPOLLIN;
+	return EPOLLIN | EPOLLRDHUP | (rc < 0 ? EPOLLERR | EPOLLHUP : 0);
+}
+
+static uint32_t out_ready(struct sock *s)
+{
+	struct pollfd pfd = {.fd = s->fd, .events = POLLOUT};
+
+	if (s->tx_on)
+		return stream_writable(s->stream) ? EPOLLOUT : 0;
+	return REAL(poll)(&pfd, 1, 0) == 1 && pfd.revents & POLLOUT ? EPOLLOUT
+								    : 0;
+}
+
+uint32_t sock_ready(struct sock *s, uint32_t wanted)
+{
+	uint32_t ready = in_ready(s);
+
+	if (wanted & EPOLLOUT)
+		ready |= out_ready(s);
+	return ready & (wanted | EPOLLERR | EPOLLHUP);
+}
+
+/* --- the end ------------------------------------------------------------- */
+
+static void end_stream(struct sock *s)
+{
+	/* Bytes that nobody has read: TCP would say so by a reset. */
+	struct linger hard = {.l_onoff = 1, .l_linger = 0};
+
+	if (s->stream->broken || sock_unread(s))
+		setsockopt(s->fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+	else if (s->tx_on && !s->wr_shut)
+		stream_end(s->stream);
+	stream_drain(s->stream, DRAIN_NS);
+}
+
+static void leave_todo(struct sock *s)
+{
+	struct sock **at = &st.todo;
+
+	while (*at && *at != s)
+		at = &(*at)->next;
+	if (*at)
+		*at = s->next;
+}
+
+void sock_forget(int fd)
+{
+	struct sock *s;
+
+	/* A child of vfork() has our memory, and closes its own copies. */
+	if (st.pid != getpid() && !atomic_load(&st.forked))
+		return;
+	pthread_mutex_lock(&st.lock);
+	s = atomic_load(&st.socks[fd]);
+	if (s) {
+		atomic_store(&st.socks[fd], NULL);
+		if (atomic_load(&s->mode) == SOCK_ON)
+			end_stream(s);
+		if (!atomic_load(&st.forked))
+			report_line(s);
+		if (s->set)
+			set_remove(s->set, s);
+		if (s->meeting)
+			meeting_drop(s->meeting);
+		if (s->stream && !atomic_load(&st.forked)) {
+			s->stream->user = NULL;
+			helper_free(s->stream);
+		}
+		leave_todo(s);
+		atomic_store(&s->mode, SOCK_FREE);
+		s->stream = NULL;
+		s->next = st.spare;
+		st.spare = s;
+	}
+	pthread_mutex_unlock(&st.lock);
+}

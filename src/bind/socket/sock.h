@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * sock.h - one TCP connection of the program: on TCP, or on a stream.
+ *
+ * A stream carries the bytes; the TCP socket stays open, carries its state
+ * (names, options, the end), and says when the peer is gone. Each direction is
+ * switched for itself: its writer says in the ring's first record how many
+ * bytes went by TCP, its reader takes these first.
+ *
+ * Thread rule: `mode` and `inflight` are how a call on TCP goes without a lock
+ * (sock_begin); all else needs st.lock.
+ */
+#ifndef SKEIN_BIND_SOCKET_SOCK_H
+#define SKEIN_BIND_SOCKET_SOCK_H
+
+#include "bind/socket/meet.h"
+#include "bind/socket/state.h"
+#include "stream/stream.h"
+
+#include <sys/epoll.h>
+
+enum sock_mode {
+	SOCK_FREE,
+	SOCK_TCP,  /* on TCP, and may be promoted */
+	SOCK_TIED, /* on TCP for good; `reason` says why */
+	SOCK_ON,   /* reads and writes come to us */
+	SOCK_LOST, /* the parent's stream, in a forked child */
+};
+
+struct meeting;
+
+struct sock {
+	struct sock *next; /* spare, or the helper's list */
+	atomic_int mode;
+	/* calls that are in the kernel on behalf of this socket: none while it
+	 * is promoted */
+	atomic_int inflight;
+	atomic_uint calls; /* that moved bytes */
+	atomic_uint next_try;
+	int fd;
+	bool accepting, queued, prepared;
+	unsigned tries;
+	const char *reason;
+	struct meet_names names;
+	struct meeting *meeting;
+	/* epoll */
+	struct set *set;
+	bool in_set;	/* as the program knows it */
+	bool in_kernel; /* registered there, with our token */
+	uint32_t events;
+	uint64_t data;
+	/* promoted */
+	struct stream *stream;
+	uint64_t tcp_read; /* bytes that the program read by TCP */
+	uint64_t rx_left;  /* until the ring's first byte; once rx_known */
+	bool rx_known, tx_on, wr_shut;
+	bool tcp_event; /* the kernel's set had something to say of it */
+	bool told;	/* ECONNRESET was said: EPIPE from now on */
+	uint64_t look_ns;
+	/* the report */
+	uint64_t born_ns, asked_ns, on_ns;
+	uint64_t rx_stream, tx_stream, tx_tcp;
+};
+
+/* A connection of ours begins; fd is its socket. */
+void sock_track(int fd, bool accepting);
+/* A socket that is not connected yet is used in a way that we would have to know
+ * of: once connected it stays on TCP. */
+void sock_pin(int fd, const char *reason);
+/* Stays on TCP from now on. -EOPNOTSUPP when it is on a stream: the call that
+ * asks for this must fail. What: the call. Any thread, without the lock. */
+int sock_refuse(int fd, const char *what);
+/* The same for one that may be no socket of ours at all. */
+static inline int sock_keep(int fd, const char *what)
+{
+	return sock_at(fd) ? sock_refuse(fd, what) : 0;
+}
+void sock_tie_locked(struct sock *s, const char *reason);
+
+void sock_try(struct sock *s);
+
+/* True: the call goes to the kernel, and sock_done() ends it. False: the socket
+ * is on a stream. */
+static inline bool sock_begin(struct sock *s)
+{
+	/* Both sequentially consistent, as are the store and the load in
+	 * sock_commit(): either the call is seen there, or the mode here. */
+	atomic_fetch_add(&s->inflight, 1);
+	if (atomic_load(&s->mode) < SOCK_ON)
+		return true;
+	atomic_fetch_sub(&s->inflight, 1);
+	return false;
+}
+
+static inline void sock_end(struct sock *s)
+{
+	atomic_fetch_sub(&s->inflight, 1);
+}
+
+static inline ssize_t sock_done(struct sock *s, ssize_t n)
+{
+	atomic_fetch_sub(&s->inflight, 1);
+	if (n > 0 &&
+	    atomic_load_explicit(&s->mode, memory_order_relaxed) == SOCK_TCP) {
+		unsigned calls = atomic_fetch_add_explicit(
+					 &s->calls, 1, memory_order_relaxed) +
+				 1;
+
+		if (calls >=
+		    atomic_load_explicit(&s->next_try, memory_order_relaxed))
+			sock_try(s);
+	}
+	return n;
+}
+
+/* Of a socket on a stream; errno is set. */
+ssize_t sock_recv(struct sock *s, const struct iovec *iov, int n, int flags);
+ssize_t sock_send(struct sock *s, const struct iovec *iov, int n, int flags);
+int sock_shutdown(struct sock *s, int how);
+int sock_unread(struct sock *s);
+/* The descriptor is about to be closed, or taken by another file. Real close is
+ * the caller's. */
+void sock_forget(int fd);
+
+/* With the lock held. */
+bool sock_commit(struct sock *s);
+/* What epoll would say. */
+uint32_t sock_ready(struct sock *s, uint32_t wanted);
+
+/* The helper's thread; starts it when it does not run. Locked. */
+void helper_ask(struct sock *s);
+void helper_free(struct stream *stream);
+void meeting_drop(struct meeting *m);
+
+/* As this end sees them. -errno. */
+int names_of(int fd, struct meet_names *names);
+/* A line of the report. Locked. */
+void report_line(struct sock *s);
+
+#endif

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * state.c - the process-wide state, its first moments, fork(), and the way to
+ * the real functions.
+ */
+#include "bind/socket/sock.h"
+
+#include "env/env.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Ready before any code of this library has run: close() may come first. */
+struct sock_state st = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.after = 8,
+	.wake_fd = -1,
+};
+
+#define REAL_NAME(fn, result, args) #fn,
+static const char *const real_names[REAL_COUNT] = {REAL_LIST(REAL_NAME)};
+
+void *real_get(enum real_fn which)
+{
+	void *fn = atomic_load_explicit(&st.real[which], memory_order_relaxed);
+
+	if (__builtin_expect(fn != NULL, 1))
+		return fn;
+	fn = dlsym(RTLD_NEXT, real_names[which]);
+	if (!fn) {
+		fprintf(stderr, "libskein-socket: libc has no %s\n",
+			real_names[which]);
+		abort();
+	}
+	atomic_store_explicit(&st.real[which], fn, memory_order_relaxed);
+	return fn;
+}
+
+uint64_t state_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+void state_say(const char *fmt, ...)
+{
+	char line[512];
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(line, sizeof(line) - 1, fmt, ap);
+	va_end(ap);
+	if (n < 0)
+		return;
+	if ((size_t)n > sizeof(line) - 2)
+		n = sizeof(line) - 2;
+	line[n++] = '\n';
+	REAL(write)(2, line, (size_t)n);
+}
+
+static void fork_prepare(void)
+{
+	pthread_mutex_lock(&st.lock);
+}
+
+/* What is on TCP is shared with a child from now on, and stays there. */
+static void fork_parent(void)
+{
+	unsigned i;
+
+	for (i = 0; i < FD_MAX; i++) {
+		struct sock *s = atomic_load(&st.socks[i]);
+
+		if (s && atomic_load(&s->mode) == SOCK_TCP)
+			sock_tie_locked(s, "a forked child may have it too");
+	}
+	pthread_mutex_unlock(&st.lock);
+}
+
+/* The child has neither rings nor helper. Where the parent had none either (a
+ * daemon, a server's worker), what the child opens itself may be promoted. */
+static void fork_child(void)
+{
+	unsigned i;
+
+	for (i = 0; i < FD_MAX; i++) {
+		struct sock *s = atomic_load(&st.socks[i]);
+
+		if (s)
+			atomic_store(&s->mode, atomic_load(&s->mode) == SOCK_ON
+						       ? SOCK_LOST
+						       : SOCK_TIED);
+		if (atomic_load(&st.sets[i]))
+			atomic_store(&st.sets[i], NULL);
+	}
+	pthread_mutex_init(&st.lock, NULL);
+	st.env = NULL; /* the parent's */
+	st.pid = getpid();
+	if (atomic_load(&st.helper_runs))
+		atomic_store(&st.forked, true);
+}
+
+__attribute__((constructor)) static void start(void)
+{
+	const char *after = getenv("SKEIN_RUN_AFTER");
+	const char *wait = getenv("SKEIN_RUN_WAIT");
+	const char *report, *require = getenv("SKEIN_RUN_REQUIRE");
+	size_t len = FD_MAX * sizeof(*st.socks);
+	void *mem;
+
+	if (wait && !strcmp(wait, "tcp"))
+		return;
+	/* Pages come when a descriptor in them is used. */
+	mem = mmap(NULL, 2 * len, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (mem == MAP_FAILED ||
+	    pthread_atfork(fork_prepare, fork_parent, fork_child))
+		return;
+	st.socks = mem;
+	st.sets = (void *)((char *)mem + len);
+	/* A copy: programs write their title over the environment. */
+	report = getenv("SKEIN_RUN_REPORT");
+	st.report = report ? strdup(report) : NULL;
+	st.require = require && !strcmp(require, "1");
+	st.event_only = wait && !strcmp(wait, "event");
+	if (after && atoi(after) > 0)
+		st.after = (uint32_t)atoi(after);
+	st.pid = getpid();
+	atomic_store_explicit(&st.on, true, memory_order_release);
+}
+
+/* What was written is in the peers' rings before the sockets close, and the
+ * report is whole. */
+__attribute__((destructor)) static void stop(void)
+{
+	struct timespec end;
+	unsigned i;
+
+	if (!atomic_load(&st.on) || atomic_load(&st.forked) ||
+	    st.pid != getpid())
+		return;
+	/* exit() may be called where the lock is held, by a signal handler. */
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec++;
+	if (pthread_mutex_timedlock(&st.lock, &end))
+		return;
+	for (i = 0; i < FD_MAX; i++) {
+		struct sock *s = atomic_load(&st.socks[i]);
+
+		if (!s)
+			continue;
+		if (atomic_load(&s->mode) == SOCK_ON)
+			stream_drain(s->stream, 1000000000u);
+		report_line(s);
+	}
+	pthread_mutex_unlock(&st.lock);
+}

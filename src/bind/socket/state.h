@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * state.h - what libskein-socket.so knows in a process: one struct, for read()
+ * and close() bring no context to hang it from (docs/run.md, "State").
+ *
+ * Thread rule: `lock` holds all that is not atomic and not said to be the
+ * helper's: the sockets that are promoted, the sets, the report. A socket that
+ * is on TCP is used without it. It is never held over a call that may block.
+ */
+#ifndef SKEIN_BIND_SOCKET_STATE_H
+#define SKEIN_BIND_SOCKET_STATE_H
+
+#include "bind/socket/real.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sock;
+struct set;
+struct skein_env;
+
+/* Descriptors beyond stay on TCP. */
+#define FD_MAX 65536
+
+struct sock_state {
+	pthread_mutex_t lock;
+	atomic_bool on;	     /* the constructor has run, and we may */
+	atomic_bool forked;  /* a child: nothing is promoted any more */
+	atomic_bool no_more; /* nothing else is promoted: an io_uring is there */
+	atomic_bool helper_runs;
+	uint32_t after;	 /* calls before a meeting: SKEIN_RUN_AFTER */
+	bool require;	 /* a connection that stays on TCP is fatal */
+	bool event_only; /* --wait event: sleep at once */
+	const char *report;
+	_Atomic(struct sock *) *socks; /* by descriptor */
+	_Atomic(struct set *) *sets;   /* of epoll, by descriptor */
+	struct sock *spare;	       /* never given back: type-stable */
+	int wake_fd;		       /* the helper sleeps here */
+	struct sock *todo;	       /* for the helper */
+	struct stream *dead;	       /* for the helper to free */
+	struct skein_env *env;
+	int pid;
+	_Atomic(void *) real[REAL_COUNT];
+};
+
+extern struct sock_state st;
+
+/* The socket at a descriptor, or NULL: none of ours. Two loads. */
+static inline struct sock *sock_at(int fd)
+{
+	if ((unsigned)fd >= FD_MAX ||
+	    !atomic_load_explicit(&st.on, memory_order_acquire))
+		return NULL;
+	return atomic_load_explicit(&st.socks[fd], memory_order_acquire);
+}
+
+static inline struct set *set_at(int fd)
+{
+	if ((unsigned)fd >= FD_MAX ||
+	    !atomic_load_explicit(&st.on, memory_order_acquire))
+		return NULL;
+	return atomic_load_explicit(&st.sets[fd], memory_order_acquire);
+}
+
+uint64_t state_now_ns(void);
+/* One line to stderr. */
+void state_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

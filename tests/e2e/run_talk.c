@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * run_talk.c - a random program of socket calls, for test_run.py: it runs on
+ * plain TCP and under `skein run`, and must say the same.
+ *
+ *	run_talk server SEED		prints its port
+ *	run_talk client SEED PORT
+ *
+ * A few connections in one epoll set, nonblocking. Each end writes bytes that
+ * follow from the seed, the connection and the offset, in pieces and by calls
+ * that it draws; reads what comes, by calls that it draws, and compares each
+ * byte; changes its interest; shuts its side down, and reads to the end. What
+ * it prints at the end does not hang on time.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define CONNS 3
+#define PIECE_MAX 90000
+
+struct talk {
+	int fd, number;
+	uint64_t sent, to_send, got, pinged;
+	bool shut, ended, in_set;
+	uint32_t events;
+};
+
+static uint64_t state;
+static bool server;
+static uint64_t seed;
+
+static uint32_t draw(uint32_t n)
+{
+	state = state * 6364136223846793005ull + 1442695040888963407ull;
+	return (uint32_t)(state >> 33) % n;
+}
+
+static void fail(const char *what, const struct talk *t)
+{
+	printf("FAILED: %s of connection %d, sent %llu of %llu, got %llu: %s\n",
+	       what, t ? t->number : -1, t ? (unsigned long long)t->sent : 0,
+	       t ? (unsigned long long)t->to_send : 0,
+	       t ? (unsigned long long)t->got : 0, strerror(errno));
+	fflush(stdout);
+	_exit(1);
+}
+
+static uint8_t byte_at(bool of_server, int number, uint64_t at)
+{
+	uint64_t x = (at + 1) * 0x9e3779b97f4a7c15ull ^ seed << 8 ^
+		     (uint64_t)number << 1 ^ of_server;
+
+	return (uint8_t)(x >> 29);
+}
+
+static uint64_t amount(bool of_server, int number)
+{
+	uint64_t x = (seed * 77 + (uint64_t)number * 13 + of_server) *
+		     0x9e3779b97f4a7c15ull;
+
+	return x >> 60 ? (x >> 40) % 600000 : (x >> 40) % 50;
+}
+
+static uint32_t piece(void)
+{
+	switch (draw(4)) {
+	case 0:
+		return 1 + draw(PIECE_MAX);
+	case 1:
+		return 1 + draw(5000);
+	default:
+		return 1 + draw(80);
+	}
+}
+
+static void set_events(int epfd, struct talk *t, uint32_t events)
+{
+	struct epoll_event ev = {.events = events, .data.ptr = t};
+	int op = t->in_set ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+
+	/* Now and then by taking it out and in again. */
+	if (t->in_set && !draw(4)) {
+		if (epoll_ctl(epfd, EPOLL_CTL_DEL, t->fd, NULL))
+			fail("EPOLL_CTL_DEL", t);
+		if (!epoll_ctl(epfd, EPOLL_CTL_MOD, t->fd, &ev) ||
+		    errno != ENOENT)
+			fail("EPOLL_CTL_MOD of none", t);
+		op = EPOLL_CTL_ADD;
+	} else if (t->in_set && !draw(8)) {
+		if (!epoll_ctl(epfd, EPOLL_CTL_ADD, t->fd, &ev) ||
+		    errno != EEXIST)
+			fail("EPOLL_CTL_ADD twice", t);
+	}
+	if (epoll_ctl(epfd, op, t->fd, &ev))
+		fail("epoll_ctl", t);
+	t->in_set = true;
+	t->events = events;
+}
+
+static void shut(struct talk *t)
+{
+	t->shut = true;
+	if (shutdown(t->fd, SHUT_WR))
+		fail("shutdown", t);
+	if (send(t->fd, "x", 1, MSG_NOSIGNAL) != -1 || errno != EPIPE)
+		fail("send after shutdown", t);
+}
+
+static void write_some(struct talk *t)
+{
+	static uint8_t buf[PIECE_MAX];
+	uint64_t left = t->to_send - t->sent;
+	uint32_t n = piece(), i;
+	struct iovec iov[3];
+	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 3};
+	ssize_t rc;
+
+	if (n > left)
+		n = (uint32_t)left;
+	if (!n) {
+		if (!t->shut)
+			shut(t);
+		return;
+	}
+	for (i = 0; i < n; i++)
+		buf[i] = byte_at(server, t->number, t->sent + i);
+	iov[0] = (struct iovec){buf, n / 3};
+	iov[1] = (struct iovec){buf + n / 3, n / 2 - n / 3};
+	iov[2] = (struct iovec){buf + n / 2, n - n / 2};
+	switch (draw(5)) {
+	case 0:
+		rc = write(t->fd, buf, n);
+		break;
+	case 1:
+		rc = send(t->fd, buf, n, MSG_NOSIGNAL);
+		break;
+	case 2:
+		rc = writev(t->fd, iov, 3);
+		break;
+	case 3:
+		rc = sendmsg(t->fd, &msg, MSG_DONTWAIT);
+		break;
+	default:
+		rc = sendto(t->fd, buf, n, 0, NULL, 0);
+		break;
+	}
+	if (rc > (ssize_t)n || !rc || (rc < 0 && errno != EAGAIN))
+		fail("write", t);
+	if (rc > 0)
+		t->sent += (uint64_t)rc;
+}
+
+static void compare(struct talk *t, const uint8_t *buf, ssize_t n)
+{
+	ssize_t i;
+
+	for (i = 0; i < n; i++) {
+		if (buf[i] == byte_at(!server, t->number, t->got + (uint64_t)i))
+			continue;
+		printf("byte %llu is %u\n",
+		       (unsigned long long)(t->got + (uint64_t)i), buf[i]);
+		fail("a byte", t);
+	}
+}
+
+static void read_some(struct talk *t)
+{
+	static uint8_t buf[PIECE_MAX];
+	uint32_t n = piece();
+	struct iovec iov[2] = {{buf, n / 4}, {buf + n / 4, n - n / 4}};
+	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 2};
+	ssize_t rc;
+	int there;
+
+	if (!draw(6)) {
+		rc = recv(t->fd, buf, n, MSG_PEEK);
+		compare(t, buf, rc);
+		if (ioctl(t->fd, FIONREAD, &there))
+			fail("FIONREAD", t);
+		if (rc > 0 && !there)
+			fail("FIONREAD after a peek", t);
+	}
+	switch (draw(5)) {
+	case 0:
+		rc = read(t->fd, buf, n);
+		break;
+	case 1:
+		rc = recv(t->fd, buf, n, 0);
+		break;
+	case 2:
+		rc = readv(t->fd, iov, 2);
+		break;
+	case 3:
+		rc = recvmsg(t->fd, &msg, MSG_DONTWAIT);
+		break;
+	default:
+		rc = recvfrom(t->fd, buf, n, 0, NULL, NULL);
+		break;
+	}
+	if (rc > (ssize_t)n || (rc < 0 && errno != EAGAIN))
+		fail("read", t);
+	if (!rc) {
+		t->ended = true;
+		return;
+	}
+	compare(t, buf, rc);
+	if (rc > 0)
+		t->got += (uint64_t)rc;
+}
+
+/* A byte to and fro, as often as the seed says: calls enough for the meeting,
+ * so that the promotion comes now in the middle of this and now of what follows. */
+static void ping(struct talk *all)
+{
+	uint32_t i, n = (uint32_t)(seed * 997 % 3000);
+	struct epoll_event ev;
+	uint8_t byte;
+	ssize_t rc;
+	int k, epfd = epoll_create1(EPOLL_CLOEXEC);
+
+	for (k = 0; k < CONNS; k++)
+		set_events(epfd, &all[k], EPOLLIN);
+	for (i = 0; i < n; i++) {
+		struct talk *t = &all[i % CONNS];
+
+		for (k = 0; k < 2; k++) {
+			if (k != server) {
+				byte = byte_at(server, t->number, t->sent++);
+				if (send(t->fd, &byte, 1, MSG_NOSIGNAL) != 1)
+					fail("send of a byte", t);
+				continue;
+			}
+			/* The other end may be further on, and write to
+			 * another connection. */
+			do {
+				if (epoll_wait(epfd, &ev, 1, 20000) != 1)
+					fail("epoll_wait for a byte", t);
+				rc = recv(t->fd, &byte, 1, 0);
+			} while (rc < 0 && errno == EAGAIN);
+			if (rc != 1)
+				fail("recv of a byte", t);
+			compare(t, &byte, 1);
+			t->got++;
+		}
+	}
+	for (k = 0; k < CONNS; k++) {
+		epoll_ctl(epfd, EPOLL_CTL_DEL, all[k].fd, NULL);
+		all[k].in_set = false;
+		all[k].to_send += all[k].sent;
+		all[k].pinged = all[k].got;
+	}
+	close(epfd);
+}
+
+static bool done(const struct talk *t)
+{
+	return t->shut && t->ended;
+}
+
+static void talk(struct talk *all)
+{
+	static const int timeouts[] = {0, 1, 5, -1};
+	struct epoll_event evs[CONNS];
+	int epfd = epoll_create1(EPOLL_CLOEXEC), i, n, left = CONNS;
+
+	for (i = 0; i < CONNS; i++)
+		set_events(epfd, &all[i], EPOLLIN | EPOLLOUT);
+	while (left) {
+		n = epoll_wait(epfd, evs, 1 + (int)draw(CONNS),
+			       timeouts[draw(4)]);
+		if (n < 0)
+			fail("epoll_wait", NULL);
+		for (i = 0; i < n; i++) {
+			struct talk *t = evs[i].data.ptr;
+			uint32_t want = 0;
+
+			if (evs[i].events & ~(t->events | EPOLLERR | EPOLLHUP))
+				fail("an event that nobody asked for", t);
+			if (evs[i].events & EPOLLOUT)
+				write_some(t);
+			if (evs[i].events & (EPOLLIN | EPOLLHUP))
+				read_some(t);
+			/* Sometimes what is not said to be ready. */
+			if (!draw(10) && !t->ended)
+				read_some(t);
+			if (!draw(10) && !t->shut)
+				write_some(t);
+			want = (t->ended ? 0 : EPOLLIN) |
+			       (t->shut ? 0 : EPOLLOUT);
+			if (done(t)) {
+				left--;
+				epoll_ctl(epfd, EPOLL_CTL_DEL, t->fd, NULL);
+				t->in_set = false;
+			} else if (want != t->events || !draw(20)) {
+				set_events(epfd, t, want);
+			}
+		}
+	}
+	close(epfd);
+}
+
+static int meet(int argc, char **argv, struct talk *all)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET,
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(sa);
+	int i, fd, listener = -1;
+	char number;
+
+	if (server) {
+		listener = socket(AF_INET, SOCK_STREAM, 0);
+		if (bind(listener, (void *)&sa, len) ||
+		    listen(listener, CONNS) ||
+		    getsockname(listener, (void *)&sa, &len))
+			fail("listen", NULL);
+		printf("port %d\n", ntohs(sa.sin_port));
+		fflush(stdout);
+	} else {
+		sa.sin_port = htons((uint16_t)atoi(argv[3]));
+	}
+	for (i = 0; i < CONNS; i++) {
+		number = (char)i;
+		if (server) {
+			fd = accept(listener, NULL, NULL);
+			if (fd < 0 || read(fd, &number, 1) != 1)
+				fail("accept", NULL);
+		} else {
+			fd = socket(AF_INET, SOCK_STREAM, 0);
+			if (connect(fd, (void *)&sa, len) ||
+			    write(fd, &number, 1) != 1)
+				fail("connect", NULL);
+		}
+		if (fcntl(fd, F_SETFL, O_NONBLOCK))
+			fail("O_NONBLOCK", NULL);
+		all[(int)number] = (struct talk){
+			.fd = fd,
+			.number = number,
+			.to_send = amount(server, number),
+		};
+	}
+	if (listener >= 0)
+		close(listener);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct talk all[CONNS];
+	int i;
+
+	if (argc < 3)
+		return 2;
+	server = !strcmp(argv[1], "server");
+	seed = strtoull(argv[2], NULL, 10);
+	state = seed * 2 + server;
+	signal(SIGPIPE, SIG_IGN);
+	alarm(60);
+	meet(argc, argv, all);
+	ping(all);
+	talk(all);
+	for (i = 0; i < CONNS; i++) {
+		printf("%s %d: sent %llu, got %llu of %llu\n", argv[1], i,
+		       (unsigned long long)all[i].sent,
+		       (unsigned long long)all[i].got,
+		       (unsigned long long)(all[i].pinged +
+					    amount(!server, i)));
+		close(all[i].fd);
+	}
+	return 0;
+}

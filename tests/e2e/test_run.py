@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`skein run -- CMD`: programs whose TCP connections move onto streams.
+
+* Random programs of socket calls say the same on plain TCP and under skein run,
+  and their connections were on streams (the report says so).
+* redis: values that were set come back, while connections are promoted; BGSAVE
+  under load; a server whose client is plain, and the other way round; a client
+  that is killed; an idle server takes no processor time.
+
+SKEIN_TEST_ROUNDS: how many random programs (20).
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+from harness import BUILD, Case, Failure, run_cases, tool
+
+ROUNDS = int(os.environ.get('SKEIN_TEST_ROUNDS') or 20)
+TALK = os.path.join(BUILD, 'tests', 'e2e', 'run_talk')
+
+
+def report(path):
+    with open(path, encoding='utf-8') as lines:
+        return [json.loads(line) for line in lines]
+
+
+def pair(folder, seed, words, name):
+    """Both ends of one random program; what each printed."""
+    path = os.path.join(folder, name)
+    words = [*words, '--report', path, '--'] if words else []
+    env = {**os.environ, 'SKEIN_RUN_AFTER': str(1 + seed % 7)}
+    with subprocess.Popen([*words, TALK, 'server', str(seed)], env=env,
+                          stdout=subprocess.PIPE, text=True) as server:
+        port = server.stdout.readline().split()[1]
+        client = subprocess.run([*words, TALK, 'client', str(seed), port],
+                                env=env, stdout=subprocess.PIPE, text=True,
+                                timeout=90, check=False)
+        out = server.stdout.read()
+        server.wait(90)
+    return ((server.returncode, out), (client.returncode, client.stdout)), path
+
+
+def test_differential():
+    on = 0
+    with Case() as case:
+        for seed in range(1, ROUNDS + 1):
+            plain, _ = pair(case.folder, seed, [], '')
+            ours, path = pair(case.folder, seed, [tool(), 'run'], f'r{seed}')
+            if plain != ours:
+                raise Failure(f'seed {seed}: plain TCP says\n{plain}\nunder '
+                              f'skein run:\n{ours}')
+            if plain[0][0] or plain[1][0]:
+                raise Failure(f'seed {seed}: {plain}')
+            on += sum(line['carrier'] == 'stream' for line in report(path))
+            os.unlink(path)
+    print(f'{ROUNDS} programs, {on} ends were on streams')
+    if on < ROUNDS:
+        raise Failure('hardly any connection was on a stream')
+
+
+class Redis:
+    """redis-server on a free port, under skein run or not."""
+
+    def __init__(self, case, wrapped=True, words=()):
+        with socket.socket() as probe:
+            probe.bind(('127.0.0.1', 0))
+            self.port = probe.getsockname()[1]
+        self.report = os.path.join(case.folder, 'server.report')
+        self.folder = os.path.join(case.folder, 'redis')
+        os.mkdir(self.folder)
+        front = [tool(), 'run', '--report', self.report, '--'] if wrapped \
+            else []
+        self.case = case
+        self.process = case.start(
+            [*front, 'redis-server', '--port', str(self.port), '--bind',
+             '127.0.0.1', '--save', '', '--dir', self.folder, *words])
+        self.process.expect(r'Ready to accept connections')
+
+    def talk(self, *words, wrapped=True, name='client.report', **options):
+        front = [tool(), 'run', '--report',
+                 os.path.join(self.case.folder, name), '--'] if wrapped else []
+        return subprocess.run([*front, *words], stdout=subprocess.PIPE,
+                              text=True, timeout=100, check=True,
+                              **options).stdout
+
+    def bench(self, *words, **options):
+        return self.talk('redis-benchmark', '-p', str(self.port), '-q',
+                         *words, **options)
+
+    def cli(self, *words, **options):
+        return self.talk('redis-cli', '-p', str(self.port), *words,
+                         wrapped=False, **options)
+
+    def stop(self):
+        self.process.stop()
+        shutil.rmtree(self.folder)
+        found = report(self.report) if os.path.exists(self.report) else []
+        for name in os.listdir(self.case.folder):
+            if name.endswith('.report'):
+                os.unlink(os.path.join(self.case.folder, name))
+        return found
+
+
+def streams(lines):
+    return [line for line in lines if line['carrier'] == 'stream']
+
+
+def test_redis():
+    """Values that redis-benchmark sets through a promoted connection are those
+    that a plain client reads."""
+    with Case() as case:
+        redis = Redis(case)
+        redis.bench('-c', '1', '-n', '5000', '-d', '3', '-t', 'set,get')
+        redis.bench('-c', '10', '-n', '5000', '-r', '10', 'SET',
+                    'k:__rand_int__', 'v' * 20000)
+        value = redis.cli('GET', 'k:000000000003').strip()
+        if value != 'v' * 20000:
+            raise Failure(f'a value of {len(value)} bytes came back')
+        redis.bench('-c', '5', '-P', '16', '-n', '20000', '-t', 'set,get')
+        found = redis.stop()
+    on = streams(found)
+    if len(on) < 10:
+        raise Failure(f'{len(on)} connections were on streams: {found}')
+    for line in on:
+        if line['calls_before'] < 8 or not line['rx_stream']:
+            raise Failure(f'not promoted in mid-stream: {line}')
+
+
+def test_bgsave():
+    """A fork under load: the child saves, the parent's streams go on."""
+    with Case() as case:
+        redis = Redis(case)
+        redis.bench('-c', '4', '-n', '4000', '-r', '1000', '-t', 'set')
+        load = case.start([tool(), 'run', '--', 'redis-benchmark', '-p',
+                           str(redis.port), '-c', '4', '-n', '60000', '-t',
+                           'set,get', '-q'])
+        redis.cli('BGSAVE')
+        case.until('the end of BGSAVE', lambda: 'rdb_bgsave_in_progress:0' in
+                   redis.cli('INFO', 'persistence'))
+        if 'rdb_last_bgsave_status:ok' not in redis.cli('INFO', 'persistence'):
+            raise Failure('BGSAVE failed')
+        load.exits(0)
+        if not streams(redis.stop()):
+            raise Failure('no connection was on a stream')
+
+
+def test_plain_peers():
+    """One end only: plain TCP, and the report says why."""
+    with Case() as case:
+        redis = Redis(case)
+        redis.bench('-c', '2', '-n', '3000', '-t', 'get', wrapped=False)
+        found = redis.stop()
+    if streams(found) or not found:
+        raise Failure(f'{found}')
+    with Case() as case:
+        redis = Redis(case, wrapped=False)
+        redis.bench('-c', '1', '-n', '3000', '-t', 'get')
+        found = report(os.path.join(case.folder, 'client.report'))
+        redis.stop()
+    reasons = {line['reason'] for line in found}
+    if streams(found) or \
+            'the other end does not run under skein run' not in reasons:
+        raise Failure(f'{found}')
+
+
+def test_killed_client():
+    """The server hears of it, and serves on."""
+    with Case() as case:
+        redis = Redis(case)
+        load = case.start([tool(), 'run', '--', 'redis-benchmark', '-p',
+                           str(redis.port), '-c', '3', '-l', '-t', 'set', '-q'])
+
+        def clients():
+            text = redis.cli('INFO', 'clients')
+            return int(re.search(r'connected_clients:(\d+)', text).group(1))
+
+        case.until('clients', lambda: clients() >= 4)
+        case.until('a value', lambda: int(redis.cli('DBSIZE').split()[-1]) > 0)
+        os.kill(load.pid, signal.SIGKILL)
+        case.until('the end of the killed clients', lambda: clients() == 1)
+        load.exits(-signal.SIGKILL)
+        redis.bench('-c', '1', '-n', '1000', '-t', 'get')
+        redis.stop()
+
+
+def cpu_s(pid):
+    with open(f'/proc/{pid}/stat', encoding='ascii') as stat:
+        fields = stat.read().rpartition(')')[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+
+
+if __name__ == '__main__':
+    if not os.path.exists(os.path.join(BUILD, 'src', 'bind', 'socket',
+                                       'libskein-socket.so')):
+        print('skipped: libskein-socket is not built with a sanitizer')
+        sys.exit(77)
+    TESTS = [test_differential]
+    if shutil.which('redis-server') and shutil.which('redis-benchmark'):
+        TESTS += [test_redis, test_bgsave, test_plain_peers,
+                  test_killed_client]
+    else:
+        print('no redis here: its tests are left out')
+    run_cases(*TESTS)
