@@ -192,7 +192,7 @@ redis_start() {
 
 # Stock redis under skein run, beside itself on TCP.
 demo_run() {
-	local port tcp ours on
+	local port tcp ours on pin0= pin1=
 	echo
 	command -v redis-server > /dev/null &&
 		command -v redis-benchmark > /dev/null || {
@@ -201,13 +201,17 @@ demo_run() {
 		return
 	}
 	echo "Stock redis-server and redis-benchmark, one client, GET:"
+	if [ "$(nproc)" -ge 2 ]; then
+		pin0="taskset -c 0"
+		pin1="taskset -c 1"
+	fi
 	port=$((20000 + $$ % 20000))
-	redis_start redis-tcp
-	tcp=$(redis-benchmark -p "$port" -c 1 -n 20000 -t get --csv |
+	redis_start redis-tcp $pin0
+	tcp=$($pin1 redis-benchmark -p "$port" -c 1 -n 20000 -t get --csv |
 		awk -F'"' '/^"GET"/ { print $4 }') || die "redis on TCP"
 	stop_all
-	redis_start redis-run "$skein" run --report "$work/report" --
-	ours=$("$skein" run -- redis-benchmark -p "$port" -c 1 -n 200000 \
+	redis_start redis-run $pin0 "$skein" run --report "$work/report" --
+	ours=$($pin1 "$skein" run -- redis-benchmark -p "$port" -c 1 -n 200000 \
 		-t get --csv | awk -F'"' '/^"GET"/ { print $4 }') ||
 		die "redis under skein run"
 	stop_all
