@@ -78,6 +78,11 @@ def failures(folder, taken, refused):
             (['--serve', folder, '--key', f'{folder}/none'], 'No such file',
              1),
         ],
+        'meta': [
+            (['--device', 'nosuch'], NO_DEVICE, 1),
+            (['-l', here], 'in use', 1),
+            (['extra'], 'extra', 2),
+        ],
         'run': [
             ([], '--verbs', 2),
             (['--verbs'], 'no command', 2),
