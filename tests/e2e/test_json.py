@@ -84,7 +84,7 @@ def failures(folder, taken, refused):
             (['extra'], 'extra', 2),
         ],
         'run': [
-            ([], '--verbs', 2),
+            ([], 'no command', 2),
             (['--verbs'], 'no command', 2),
             (['--verbs', '--', f'{folder}/none'], 'No such file', 127),
             (['--verbs', '--', folder], 'Permission denied', 126),
