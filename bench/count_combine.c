@@ -72,9 +72,7 @@ static int turn(struct engine_obj *obj, uint64_t now)
 	return moved;
 }
 
-/* Calm: nobody is cancelled here, and what it costs to see to that where an
- * engine polls more than lanes is not what is counted. */
-static const struct engine_obj_ops turn_ops = {.poll = turn, .calm = true};
+static const struct engine_obj_ops turn_ops = {.poll = turn};
 
 static void pair_turns(struct pair *p, bool on)
 {

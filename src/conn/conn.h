@@ -89,8 +89,6 @@ struct conn_module {
 	 * hot path. A negative return breaks the connection (-SKEIN_EPEER for
 	 * garbage). */
 	int (*poll)(struct skein_conn *conn, void *state, uint64_t now_ns);
-	/* Of a lane that is opened here it is calm, as an engine object's. */
-	bool calm_lanes;
 	int (*arm)(struct skein_conn *conn, void *state);
 	uint64_t (*next_deadline)(struct skein_conn *conn, void *state);
 	/* A receive with an immediate of one of the module's kinds, in host

@@ -549,6 +549,7 @@ void conn_close_all(struct skein_ctx *ctx, uint64_t timeout_ns)
 
 void skein_conn_close(struct skein_conn *conn, uint64_t timeout_ns)
 {
+	ENV_HOLD_CANCEL();
 	struct engine *e;
 	bool wait, with_ctx;
 

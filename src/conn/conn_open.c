@@ -322,6 +322,7 @@ static bool settled(void *arg)
 int skein_conn_open(struct skein_ctx *ctx, const char *addr,
 		    const struct skein_conn_attr *attr, struct skein_conn **out)
 {
+	ENV_HOLD_CANCEL();
 	struct skein_conn *conn;
 	int rc;
 

@@ -380,6 +380,7 @@ static struct list_node *first(struct skein_ctx *ctx, struct list_node *head)
 
 void skein_ctx_close(struct skein_ctx *ctx)
 {
+	ENV_HOLD_CANCEL();
 	struct skein_env *env;
 	struct list_node *n;
 	bool owns_env;

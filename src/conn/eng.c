@@ -50,12 +50,9 @@ static int poll_cqs(struct skein_engine *eng)
 			continue;
 		n = dev_poll_cq(&eng->stats, eng->cqs[i].cq, WC_BATCH, wc);
 		if (__builtin_expect(n < 0, 0)) {
-			engine_shield(eng->e);
 			cq_failed(eng, &eng->cqs[i]);
 			continue;
 		}
-		if (n)
-			engine_shield(eng->e);
 		for (int k = 0; k < n; k++)
 			conn_complete(eng, &wc[k]);
 		moved += n;
@@ -90,7 +87,6 @@ static int service(struct skein_engine *eng, uint64_t now_ns)
 
 static void poll_failed(const struct eng_poll *p, int rc)
 {
-	engine_shield(p->conn->eng->e);
 	conn_break(p->conn, rc, "%s: the peer sent %s", p->module->name,
 		   rc == -SKEIN_EPEER ? "garbage" : skein_strerror(rc));
 }
@@ -120,14 +116,10 @@ static int eng_poll(struct engine_obj *obj, uint64_t now_ns)
 	/* Relaxed: a hint, looked at again with the order it needs. */
 	if (__builtin_expect(atomic_load_explicit(&eng->tx_broke,
 						  memory_order_relaxed),
-			     0)) {
-		engine_shield(eng->e);
+			     0))
 		conn_tx_heed(eng);
-	}
-	if (__builtin_expect(eng->attention, 0)) {
-		engine_shield(eng->e);
+	if (__builtin_expect(eng->attention, 0))
 		moved += service(eng, now_ns);
-	}
 	return moved;
 }
 
@@ -296,7 +288,6 @@ static const struct engine_obj_ops eng_ops = {
 	.arm = eng_arm,
 	.next_deadline = eng_next_deadline,
 	.beat = eng_beat,
-	.calm = true,
 };
 
 /* --- queues, indices, polls -------------------------------------------- */
@@ -419,12 +410,6 @@ static int polls_reserve(struct skein_engine *eng, unsigned n)
 	return 0;
 }
 
-/* As the engine counts them. */
-static int is_restless(const struct eng_poll *p)
-{
-	return !(p->module->calm_lanes && p->conn->tx);
-}
-
 int eng_polls_add(struct skein_engine *eng, struct skein_conn *conn)
 {
 	const struct conn_module *m;
@@ -440,7 +425,6 @@ int eng_polls_add(struct skein_engine *eng, struct skein_conn *conn)
 			continue;
 		eng->polls[eng->n_polls] =
 			(struct eng_poll){m->poll, conn, state, m};
-		engine_restless(eng->e, is_restless(&eng->polls[eng->n_polls]));
 		eng->n_polls++;
 	}
 	return 0;
@@ -453,8 +437,6 @@ void eng_polls_del(struct skein_engine *eng, struct skein_conn *conn)
 	for (unsigned i = 0; i < eng->n_polls; i++)
 		if (eng->polls[i].conn != conn)
 			eng->polls[kept++] = eng->polls[i];
-		else
-			engine_restless(eng->e, -is_restless(&eng->polls[i]));
 	eng->n_polls = kept;
 }
 

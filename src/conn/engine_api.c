@@ -44,6 +44,7 @@ static uint64_t deadline_of(struct skein_engine *eng, uint64_t timeout_ns)
 
 int skein_engine_run(struct skein_engine *eng, uint64_t timeout_ns)
 {
+	ENV_HOLD_CANCEL();
 	int rc;
 
 	if (env_forked(eng->env))
@@ -141,6 +142,7 @@ static void stop_unwatch(struct skein_engine *eng,
 int skein_engine_run_stop(struct skein_engine *eng, uint64_t timeout_ns,
 			  struct skein_stop *stop)
 {
+	ENV_HOLD_CANCEL();
 	struct stop_run run = {eng, stop};
 	int rc;
 

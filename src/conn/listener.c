@@ -420,6 +420,7 @@ static void close_round(struct skein_listener *l, struct close_step *steps,
 
 void skein_listener_close(struct skein_listener *l)
 {
+	ENV_HOLD_CANCEL();
 	struct skein_ctx *ctx;
 	struct close_step *steps;
 

@@ -331,6 +331,7 @@ static bool find_is_cancelled(void *arg)
 int skein_mem_find(struct skein_conn *conn, const char *name,
 		   uint64_t timeout_ns, struct skein_remote *remote)
 {
+	ENV_HOLD_CANCEL();
 	struct mem_find f = {.conn = conn, .name = name};
 	struct engine *e = conn->eng->e;
 	uint64_t now = env_now_ns(conn->ctx->env);

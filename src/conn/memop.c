@@ -424,15 +424,11 @@ static int submit_and_wait(struct memop **mp, uint64_t timeout_ns)
 	return m->status;
 }
 
-/* Not a point of cancellation: whoever waits may be the engine's owner. */
 static int run(struct memop **mp, uint64_t timeout_ns)
 {
-	struct skein_env *env = (*mp)->conn->ctx->env;
-	int cancel = env_cancel_off(env);
-	int rc = submit_and_wait(mp, timeout_ns);
+	ENV_HOLD_CANCEL();
 
-	env_cancel_back(env, cancel);
-	return rc;
+	return submit_and_wait(mp, timeout_ns);
 }
 
 static int run_rw(struct skein_conn *conn, enum ibv_wr_opcode opcode,

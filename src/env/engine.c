@@ -273,7 +273,6 @@ void engine_add(struct engine *e, struct engine_obj *obj)
 {
 	skein_assert(!list_linked(&obj->link));
 	list_add_tail(&e->objs, &obj->link);
-	e->restless += !obj->ops->calm;
 	/* It may bring a fd along that has much to say. */
 	engine_expect(e);
 }
@@ -283,18 +282,6 @@ void engine_del(struct engine *e, struct engine_obj *obj)
 	if (e->cursor == &obj->link)
 		e->cursor = obj->link.next;
 	list_del(&obj->link);
-	e->restless -= !obj->ops->calm;
-}
-
-void engine_restless(struct engine *e, int more)
-{
-	e->restless += more;
-}
-
-void engine_shield_raise(struct engine *e)
-{
-	*e->lead.shield = env_cancel_off(e->env);
-	e->lead.shield = NULL;
 }
 
 /* The next object of this round; safe against any engine_del() in between. */
@@ -315,7 +302,6 @@ static int run_calls(struct engine *e)
 
 	if (!atomic_load_explicit(&e->calls, memory_order_relaxed))
 		return 0;
-	engine_shield(e);
 	/* Acquire pairs with the release in engine_post(): what the poster
 	 * wrote into its call is seen. */
 	c = atomic_exchange_explicit(&e->calls, NULL, memory_order_acquire);
@@ -338,7 +324,6 @@ static int run_beats(struct engine *e)
 
 	if (!e->fd_ready && e->now_ns < e->next_beat_ns)
 		return 0;
-	engine_shield(e);
 	if (!e->fd_ready)
 		e->fd_ready = env_waiter_ready(e->env, e->w) > 0;
 	e->cursor = e->objs.next;
@@ -467,7 +452,6 @@ static bool engine_sleep(struct engine *e, const struct run *run)
 	uint64_t deadline;
 	int rc;
 
-	engine_shield(e);
 	if (engine_arm(e, &deadline))
 		return false;
 	/* Behind the fence as well: a thread that takes a place wakes us after
@@ -624,23 +608,13 @@ static inline int run_entered(struct engine *e, struct run *run, int rc)
 }
 
 int engine_run_through(struct engine *e, struct env_waiter *w,
-		       bool (*done)(void *arg), void *arg, uint64_t deadline_ns,
-		       int *cancel)
+		       bool (*done)(void *arg), void *arg, uint64_t deadline_ns)
 {
 	struct run run = {
 		.done = done, .arg = arg, .deadline_ns = deadline_ns, .w = w};
-	int rc;
 
 	skein_assert_debug(engine_is_owner(e));
-	if (*cancel == ENGINE_CANCEL_OPEN)
-		e->lead.shield = cancel;
-	if (__builtin_expect(e->restless != 0, 0))
-		engine_shield(e);
-	rc = engine_run(e, &run);
-	if (__builtin_expect(rc == -EAGAIN, 0))
-		engine_shield(e);
-	e->lead.shield = NULL;
-	return run_entered(e, &run, rc);
+	return run_entered(e, &run, engine_run(e, &run));
 }
 
 int engine_run_for(struct engine *e, struct env_waiter *w,

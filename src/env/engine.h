@@ -14,7 +14,9 @@
  *
  * Thread rule: engine_enter()/engine_leave() bracket ownership. engine_add(),
  * engine_del() and all state of the objects belong to the owner. engine_kick()
- * and engine_post() may be called by any thread.
+ * and engine_post() may be called by any thread. A thread that runs an engine, or
+ * waits for it, is not cancelled meanwhile: the public calls see to that, each
+ * from its entry to its return (env_cancel_off()).
  */
 #ifndef SKEIN_ENV_ENGINE_H
 #define SKEIN_ENV_ENGINE_H
@@ -46,9 +48,6 @@ struct engine_obj_ops {
 	 * (control sockets). Called when a watched fd is ready and at least
 	 * every ENGINE_BEAT_NS. Returns as poll(). May be NULL. */
 	int (*beat)(struct engine_obj *obj, uint64_t now_ns);
-	/* poll() runs no code of others, and comes to no point of
-	 * cancellation, but behind engine_shield(). */
-	bool calm;
 };
 
 struct engine_obj {
@@ -68,13 +67,7 @@ struct engine_lead {
 	struct skein_env *env;
 	_Atomic(uint64_t) owner; /* env_thread_self(), 0: free */
 	atomic_uint enters;	 /* counts ownerships; written by owners */
-	/* The owner's: where it has its state of cancellation when it must not
-	 * be cancelled and has not seen to that yet; else NULL. */
-	int *shield;
 };
-
-/* A thread that can be cancelled as it was before. */
-#define ENGINE_CANCEL_OPEN (-1)
 
 int engine_new(struct skein_env *env, enum env_wait_mode mode,
 	       struct engine **e);
@@ -171,30 +164,11 @@ int engine_run_inside(struct engine *e, bool (*done)(void *arg), void *arg,
 int engine_run_on(struct engine *e, struct env_waiter *w,
 		  bool (*done)(void *arg), void *arg, uint64_t deadline_ns);
 
-/* The same by an owner outside a round, who has just entered, and leaves: the
- * usual case of a thread that meets nobody, straight. It is not cancelled in it,
- * which costs nothing where nothing comes up at which it could be: *cancel is
- * ENGINE_CANCEL_OPEN, and env_cancel_back() is due after if it is not any more. */
+/* The same by an owner outside a round, which has just entered, and leaves: the
+ * usual case of a thread that meets nobody. */
 int engine_run_through(struct engine *e, struct env_waiter *w,
-		       bool (*done)(void *arg), void *arg, uint64_t deadline_ns,
-		       int *cancel);
-
-/*
- * Owner: what follows runs code of others (a callback of the application), or
- * may be a point of cancellation. Such points are, in an engine's rounds, and
- * stand behind this: calls that others have left, beats, sleeps and naps, what
- * an object whose ops are not calm does, and whatever a calm one does so with.
- */
-void engine_shield_raise(struct engine *e);
-static inline void engine_shield(struct engine *e)
-{
-	struct engine_lead *l = (struct engine_lead *)(void *)e;
-
-	if (l->shield)
-		engine_shield_raise(e);
-}
-/* Owner: so many more (fewer) of what a calm object polls are not. */
-void engine_restless(struct engine *e, int more);
+		       bool (*done)(void *arg), void *arg,
+		       uint64_t deadline_ns);
 
 /* The same for so long from now on, by one look at the clock less where nobody
  * else runs the engine and the first round brings what is waited for. */

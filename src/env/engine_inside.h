@@ -37,7 +37,6 @@ struct engine {
 	uint64_t next_beat_ns;
 	uint64_t hot_until_ns;
 	bool fd_ready; /* a watched fd is known ready */
-	int restless;  /* what is polled and not calm */
 
 	struct env_mutex lock;
 	struct list_node places; /* oldest first */

@@ -287,6 +287,17 @@ static inline void env_cancel_back(struct skein_env *env, int was)
 	pthread_setcancelstate(was, &off);
 }
 
+static inline void env_cancel_restore(int *was)
+{
+	env_cancel_back(NULL, *was);
+}
+
+/* At the entry of each public call that may block: from here to its return the
+ * calling thread is not cancelled. */
+#define ENV_HOLD_CANCEL()                                                      \
+	int held_cancel __attribute__((cleanup(env_cancel_restore), unused)) = \
+		env_cancel_off(NULL)
+
 /* Adds one to an eventfd. A full eventfd is readable already, so that is no
  * error. Unlike write(2) this is no cancellation point. */
 static inline void env_bell(int fd)

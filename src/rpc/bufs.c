@@ -106,7 +106,6 @@ struct rpc_buf *rpc_bufs_get(struct rpc_conn *rc, size_t len)
 
 	if (bufs->used_len + size > rc->ctx->conf.large_max)
 		return NULL;
-	engine_shield(rc->engine); /* files are opened and closed */
 	buf = spare_take(bufs, size);
 	if (!buf)
 		buf = buf_new(rc, size);
@@ -135,7 +134,6 @@ void rpc_bufs_put(struct rpc_conn *rc, struct rpc_buf *buf)
 {
 	struct rpc_bufs *bufs = &rc->bufs;
 
-	engine_shield(rc->engine);
 	bufs->used_len -= buf->len;
 	buf->next = bufs->spare;
 	bufs->spare = buf;

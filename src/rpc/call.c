@@ -251,6 +251,7 @@ static int cancel_outside(struct rpc_conn *rc, const struct rpc_wanted *wanted)
 int skein_rpc_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 		     void *arg)
 {
+	ENV_HOLD_CANCEL();
 	struct rpc_wanted wanted = {is_private, done, arg};
 	struct rpc_conn *rc = rpc_conn_of(conn);
 	int err;
@@ -399,6 +400,7 @@ int skein_rpc_call(struct skein_conn *conn, uint16_t id, const void *req,
 		   size_t req_len, void *resp, size_t resp_max,
 		   uint64_t timeout_ns, struct skein_rpc_result *result)
 {
+	ENV_HOLD_CANCEL();
 	struct rpc_conn *rc = rpc_conn_of(conn);
 	struct skein_rpc_result own;
 	int err;
@@ -466,6 +468,7 @@ static void stats_inside(struct rpc_conn *rc, struct skein_rpc_stats *stats)
 
 int skein_rpc_stats(struct skein_conn *conn, struct skein_rpc_stats *stats)
 {
+	ENV_HOLD_CANCEL();
 	struct rpc_conn *rc = rpc_conn_of(conn);
 	struct skein_env *env;
 	int err, cancel;

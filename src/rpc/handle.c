@@ -171,7 +171,6 @@ static int sweep(struct rpc_handle *h)
 
 	if (__builtin_expect(left == h->seats_left, 1))
 		return 0;
-	engine_shield(h->engine); /* done() of others' calls */
 	n = conn_seats(h->head);
 	/* Each has added its own before it was counted there. */
 	atomic_fetch_sub_explicit(&h->wants,

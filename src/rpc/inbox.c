@@ -85,8 +85,7 @@ void rpc_async_done(void *arg, const struct skein_rpc_result *res)
 
 	/* Acquire pairs with rpc_seat_left(): the thread has done with it. */
 	if (atomic_load_explicit(&s->orphan, memory_order_acquire)) {
-		engine_shield(rc->engine); /* done() is not ours */
-		rpc_seat_reap(s);	   /* older ones first */
+		rpc_seat_reap(s); /* older ones first */
 		a->done(a->arg, res);
 		s->reserved -= a->room;
 		async_free(s, a);
@@ -218,8 +217,10 @@ static int inbox_make(struct rpc_seat *s, struct rpc_ctx *rx)
 /* --- calls -------------------------------------------------------------- */
 
 /* The calling thread's seat, with an inbox; its first time. */
-static int seat_anew(struct skein_conn *conn, struct rpc_seat **out)
+static __attribute__((noinline)) int seat_anew(struct skein_conn *conn,
+					       struct rpc_seat **out)
 {
+	ENV_HOLD_CANCEL();
 	struct conn_seat *seat;
 	struct rpc_seat *s;
 	int err = conn_seat(conn, &seat);
@@ -235,14 +236,13 @@ static int seat_anew(struct skein_conn *conn, struct rpc_seat **out)
 	return err;
 }
 
-/* The same if it has one, and sends without coming to a point of cancellation;
- * else NULL. */
+/* The same if it has one, else NULL. */
 static inline struct rpc_seat *plain_seat(struct skein_conn *conn)
 {
 	struct conn_seat *seat = conn_seat_find(conn);
 	struct rpc_seat *s = seat ? rpc_seat_of(seat) : NULL;
 
-	return __builtin_expect(s && s->inbox && !s->guarded, 1) ? s : NULL;
+	return __builtin_expect(s && s->inbox, 1) ? s : NULL;
 }
 
 /* The record of a call, and room for its answer: 0 or -EAGAIN. */
@@ -381,50 +381,12 @@ static int call_batch(struct skein_conn *conn, struct rpc_seat *s,
 	return 0;
 }
 
-/* --- both, not to be cancelled ------------------------------------------- */
-
-/*
- * A thread that ended inside would be the leader, or in the lock of seats, for
- * ever. On a device whose posts are no points of cancellation there is none on the
- * way of a thread that has its inbox: what wakes sees to itself (env_bell()). So
- * it need not change its state, which is a locked operation, twice.
- */
-
-static __attribute__((noinline)) int call_guarded(struct skein_conn *conn,
-						  struct rpc_client_req *r)
-{
-	struct skein_env *env = conn_env(conn);
-	int cancel = env_cancel_off(env);
-	struct rpc_seat *s;
-	int err = seat_anew(conn, &s);
-
-	if (!err)
-		err = call_async(conn, s, r);
-	env_cancel_back(env, cancel);
-	return err;
-}
-
 int rpc_shared_call_async(struct skein_conn *conn, struct rpc_client_req *r)
 {
 	struct rpc_seat *s = plain_seat(conn);
+	int err = s ? 0 : seat_anew(conn, &s);
 
-	return __builtin_expect(s != NULL, 1) ? call_async(conn, s, r)
-					      : call_guarded(conn, r);
-}
-
-static __attribute__((noinline)) int batch_guarded(
-	struct skein_conn *conn, const struct skein_rpc_entry *calls,
-	unsigned n, unsigned *begun)
-{
-	struct skein_env *env = conn_env(conn);
-	int cancel = env_cancel_off(env);
-	struct rpc_seat *s;
-	int err = seat_anew(conn, &s);
-
-	if (!err)
-		err = call_batch(conn, s, calls, n, begun);
-	env_cancel_back(env, cancel);
-	return err;
+	return __builtin_expect(err == 0, 1) ? call_async(conn, s, r) : err;
 }
 
 int rpc_shared_call_batch(struct skein_conn *conn,
@@ -432,10 +394,9 @@ int rpc_shared_call_batch(struct skein_conn *conn,
 			  unsigned *begun)
 {
 	struct rpc_seat *s = plain_seat(conn);
+	int err = s ? 0 : seat_anew(conn, &s);
 
-	return __builtin_expect(s != NULL, 1)
-		       ? call_batch(conn, s, calls, n, begun)
-		       : batch_guarded(conn, calls, n, begun);
+	return err ? err : call_batch(conn, s, calls, n, begun);
 }
 
 /* --- giving a call up --------------------------------------------------- */
@@ -496,17 +457,14 @@ int rpc_shared_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 		      const void *arg)
 {
 	struct cancelling c = {.conn = conn, .wanted = {is_async, done, arg}};
-	struct skein_env *env = conn_env(conn);
 	struct engine *e = conn_engine(conn);
-	int err, cancel;
+	int err;
 
 	if (engine_is_owner(e))
 		return cancel_lanes(conn, &c.wanted);
-	cancel = env_cancel_off(env);
 	c.call.fn = cancel_run;
 	engine_post(e, &c.call);
 	err = engine_run_until(e, cancel_ended, &c, ENV_NEVER);
-	env_cancel_back(env, cancel);
 	return err ? err : c.err;
 }
 
@@ -522,14 +480,11 @@ static int run_filled(struct rpc_seat *s, struct engine *e,
 	return engine_run_on(e, w, inbox_filled, s, look < end ? look : end);
 }
 
-/* Until there is something to reap, or the deadline; a thread that is cancelled
- * here may be the engine's owner. */
+/* Until there is something to reap, or the deadline. */
 static int wait_filled(struct rpc_seat *s, uint64_t timeout_ns)
 {
 	struct skein_conn *conn = s->seat->handle;
-	struct skein_env *env = conn_env(conn);
 	struct engine *e = conn_engine(conn);
-	int cancel = env_cancel_off(env);
 	struct env_waiter *w;
 	int err = 0;
 
@@ -543,12 +498,12 @@ static int wait_filled(struct rpc_seat *s, uint64_t timeout_ns)
 		engine_poll(e);
 		engine_leave(e);
 	}
-	env_cancel_back(env, cancel);
 	return err == -ETIMEDOUT ? 0 : err;
 }
 
 int skein_rpc_reap(struct skein_conn *conn, uint64_t timeout_ns)
 {
+	ENV_HOLD_CANCEL();
 	struct conn_seat *seat;
 	struct rpc_seat *s;
 	int err, n;

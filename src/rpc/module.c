@@ -691,7 +691,6 @@ const struct conn_module rpc_module = {
 	.confirm = rpc_confirm,
 	.ready = rpc_ready,
 	.poll = rpc_poll,
-	.calm_lanes = true,
 	.arm = rpc_arm,
 	.next_deadline = rpc_next_deadline,
 	.imm = rpc_imm,

@@ -32,7 +32,6 @@ int rpc_seat_taken(struct skein_conn *handle, struct conn_seat *seat)
 	s->lanes = rpc_conn_of(handle)->handle->lanes;
 	/* For the scheduler, which has nothing to do where there is one lane. */
 	s->counts = conn_lanes(handle) > 1;
-	s->guarded = !conn_dev(handle)->caps.no_cancel;
 	s->sizes = (struct thrsched_sizes){0};
 	/* What is left of one that ended inside a done(): nothing is under way. */
 	s->reserved = s->inner = 0;
@@ -285,13 +284,6 @@ void rpc_seats_reset(struct skein_conn *head)
 
 /* --- without room ------------------------------------------------------- */
 
-/* From here on its thread is not cancelled. */
-static void guard(struct rpc_waiting *w)
-{
-	if (w->cancel == ENGINE_CANCEL_OPEN)
-		w->cancel = env_cancel_off(w->seat->env);
-}
-
 static bool may_look(void *arg)
 {
 	struct rpc_hungry *hungry = arg;
@@ -309,7 +301,6 @@ static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
 	struct rpc_hungry hungry = {.seat = s->seat};
 	int err;
 
-	guard(w);
 	rpc_handle_join(h, &hungry);
 	for (;;) {
 		/* Before the attempt: what changes after it is told. */
@@ -394,12 +385,10 @@ static inline int await_end(struct rpc_waiting *w)
 
 	if (__builtin_expect(!waiting_ended(w) && engine_try_enter(e), 1))
 		return engine_run_through(e, w->sleep, waiting_ended, w,
-					  ENV_NEVER, &w->cancel);
-	guard(w);
+					  ENV_NEVER);
 	return engine_run_on(e, w->sleep, waiting_ended, w, ENV_NEVER);
 }
 
-/* w is written by the owner: from here on the thread is not cancelled. */
 static inline int call_and_wait(struct rpc_seat *s, struct rpc_handle *h,
 				struct rpc_client_req *r, struct rpc_waiting *w)
 {
@@ -416,46 +405,12 @@ static inline int call_and_wait(struct rpc_seat *s, struct rpc_handle *h,
 		return err;
 	err = await_end(w);
 	if (__builtin_expect(w->buf != NULL, 0)) {
-		/* Guarded: it was got by this thread as the owner, or while it
-		 * was not. */
 		memcpy(w->resp, w->buf->addr, w->res->len);
 		w->buf->end(w->buf);
 	}
 	return err;
 }
 
-/* What the first call of a thread needs, and those on devices that come to points
- * of cancellation. */
-static __attribute__((noinline)) int begin_guarded(struct rpc_handle *h,
-						   struct rpc_waiting *w,
-						   struct conn_seat **seat)
-{
-	int err;
-
-	w->cancel = env_cancel_off(h->env);
-	err = conn_seat(h->head, seat);
-	if (!err)
-		err = conn_seat_waiter(*seat, &w->sleep);
-	if (err)
-		env_cancel_back(h->env, w->cancel);
-	return err;
-}
-
-/* Its seat is at hand: true. */
-static inline bool begin(struct rpc_handle *h, struct rpc_waiting *w,
-			 struct conn_seat **seat)
-{
-	*seat = conn_seat_if_first(h->first, h->env);
-	if (!*seat || rpc_seat_of(*seat)->guarded)
-		return false;
-	w->cancel = ENGINE_CANCEL_OPEN;
-	w->sleep = atomic_load_explicit(&(*seat)->waiter, memory_order_relaxed);
-	return w->sleep != NULL;
-}
-
-/* Not to be cancelled: w is written by the owner, and who waits may be that. Where
- * nothing comes up at which it could be, no more is done for it
- * (engine_run_through()). */
 int rpc_shared_call(struct rpc_conn *rc, struct rpc_client_req *r, void *resp,
 		    struct skein_rpc_result *res)
 {
@@ -464,11 +419,11 @@ int rpc_shared_call(struct rpc_conn *rc, struct rpc_client_req *r, void *resp,
 	struct rpc_waiting w;
 	int err;
 
-	if (__builtin_expect(!begin(h, &w, &seat), 0)) {
-		err = begin_guarded(h, &w, &seat);
-		if (err)
-			return err;
-	}
+	err = conn_seat(h->head, &seat);
+	if (!err)
+		err = conn_seat_waiter(seat, &w.sleep);
+	if (err)
+		return err;
 	w.seat = rpc_seat_of(seat);
 	w.resp = resp;
 	w.buf = NULL;
@@ -476,8 +431,6 @@ int rpc_shared_call(struct rpc_conn *rc, struct rpc_client_req *r, void *resp,
 	atomic_init(&w.ended, false);
 	r->thread = seat->number;
 	err = call_and_wait(w.seat, h, r, &w);
-	if (__builtin_expect(w.cancel != ENGINE_CANCEL_OPEN, 0))
-		env_cancel_back(h->env, w.cancel);
 	if (w.seat->inbox)
 		rpc_seat_reap(w.seat);
 	return err;

@@ -206,7 +206,6 @@ struct rpc_waiting {
 	void *resp;
 	struct rpc_buf *buf; /* where a large result lies */
 	struct skein_rpc_result *res;
-	int cancel; /* its thread's state: ENGINE_CANCEL_OPEN, or what it was */
 	atomic_bool ended;
 	struct rpc_pending pending; /* of a large request */
 };
@@ -223,8 +222,7 @@ struct rpc_seat {
 	uint64_t read;	       /* position in the inbox */
 	struct rpc_buf *shown; /* to a done() that runs, the inmost first */
 	struct rpc_async *spare, *block;
-	bool counts;  /* what it sends, for the scheduler */
-	bool guarded; /* its device may come to points of cancellation */
+	bool counts; /* what it sends, for the scheduler */
 	struct thrsched_sizes sizes;
 	/* told to the scheduler */
 	_Atomic(uint32_t) requests, median;
