@@ -285,12 +285,47 @@ static void test_one_event(void **state)
 	rig_unpair(&a, &b);
 }
 
+/* Receives of one QP leave in their order, also when some were moved behind many
+ * sends while the CQ could overflow, and others came later. */
+static void test_receive_order(void **state)
+{
+	struct rig_opts o = {.cqe = 256, .wr = 128};
+	uint64_t next = 1000;
+	struct ibv_qp *extra;
+	struct ibv_wc wc;
+
+	rig_pair(&a, &b, &o);
+	extra = rig_qp(&b); /* with it the queues exceed the CQ */
+	for (uint64_t id = next; id < 1005; id++)
+		assert_int_equal(rig_recv(&b, id, b.buf, 8), 0);
+	for (uint64_t id = 0; id < 80; id++)
+		assert_int_equal(rig_post(&b, IBV_WR_RDMA_WRITE, id, b.buf, 8,
+					  (uintptr_t)a.buf, a.mem->mr->rkey,
+					  IBV_SEND_SIGNALED),
+				 0);
+	for (uint64_t id = 0; id < 4; id++)
+		assert_int_equal(
+			rig_post(&a, IBV_WR_SEND, id, a.buf, 8, 0, 0, 0), 0);
+	rig_expect(&b, 0, IBV_WC_SUCCESS);
+	assert_int_equal(b.dev->ops->destroy_qp(b.dev, extra), 0);
+	assert_int_equal(rig_post(&a, IBV_WR_SEND, 4, a.buf, 8, 0, 0, 0), 0);
+	for (unsigned n = 1; n < 85; n++) {
+		rig_wait(&b, &wc);
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		if (wc.wr_id >= 1000)
+			assert_int_equal(wc.wr_id, next++);
+	}
+	assert_int_equal(next, 1005);
+	rig_unpair(&a, &b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_event),
 		cmocka_unit_test(test_shared_cq),
 		cmocka_unit_test(test_no_lost_wakeup),
+		cmocka_unit_test(test_receive_order),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,10 +5,11 @@
  * at the slots themselves while the CQ has few receive queues, else at their
  * packed ready words.
  *
- * Neither kind starves: a poll takes sends first, then receives, but after a
- * poll that sends have filled it takes receives first. Receives are not moved
- * into the ring, because their places are the program's again only when it has
- * polled them.
+ * Neither kind starves: a poll takes sends first, then receives, but after
+ * SENDS_IN_A_ROW sends in polls that these have filled it takes receives first.
+ * Receives are not moved into the ring, because their places are the program's
+ * again only when it has polled them; merge() moves them, and then those in the
+ * ring are older than those in the slots and must leave first.
  *
  * An overflow is an error for good, as in IBA 11.6.3.1 (CQ_ERR, and the QPs
  * that use it to ERR). It can only happen, and is only looked for, where the
@@ -25,6 +26,7 @@
 #include <string.h>
 
 #define FEW_RQS 4
+#define SENDS_IN_A_ROW 64
 
 int soft_create_cq(struct dev *dev, int cqe, void *cq_context,
 		   struct ibv_comp_channel *ch, struct ibv_cq **cq)
@@ -214,11 +216,15 @@ static void ring_forget(struct soft_cq *c, struct soft_qp *q, bool recv)
 {
 	uint32_t i, to;
 
+	c->recvs_end = c->head;
 	for (i = to = c->head; i != c->tail; i++) {
 		struct soft_cqe *e = &c->ring[i & c->mask];
 
-		if (e->qp != q || e->recv != recv)
-			c->ring[to++ & c->mask] = *e;
+		if (e->qp == q && e->recv == recv)
+			continue;
+		c->ring[to++ & c->mask] = *e;
+		if (e->recv)
+			c->recvs_end = to;
 	}
 	c->tail = to;
 }
@@ -347,6 +353,8 @@ static bool ring_push(struct soft_cq *c, const struct soft_cqe *e)
 		return false;
 	}
 	c->ring[c->tail++ & c->mask] = *e;
+	if (e->recv)
+		c->recvs_end = c->tail;
 	return true;
 }
 
@@ -518,6 +526,7 @@ int soft_resize_cq(struct dev *dev, struct ibv_cq *cq, int cqe)
 	for (i = 0; i < have; i++)
 		ring[i] = old[(c->head + i) & c->mask];
 	c->ring = ring;
+	c->recvs_end -= c->head;
 	c->head = 0;
 	c->tail = have;
 	c->mask = n - 1;
@@ -541,18 +550,24 @@ static inline int poll_sends_first(struct soft_cq *c, int n, struct ibv_wc *wc)
 {
 	int got = c->head != c->tail ? pop(c, n, wc) : 0;
 
-	if (got < n)
+	if (got < n) {
+		c->in_a_row = 0;
 		return got + reap_rqs(c, n - got, wc + got);
-	c->recvs_first = true;
+	}
+	c->in_a_row += (uint32_t)got;
 	return got;
 }
 
 static __attribute__((noinline)) int poll_recvs_first(struct soft_cq *c, int n,
 						      struct ibv_wc *wc)
 {
-	int got = reap_rqs(c, n, wc);
+	int got = 0;
 
-	c->recvs_first = false;
+	c->in_a_row = 0;
+	if ((int32_t)(c->recvs_end - c->head) <= 0) {
+		c->recvs_end = c->head; /* positions wrap */
+		got = reap_rqs(c, n, wc);
+	}
 	return got < n ? got + pop(c, n - got, wc + got) : got;
 }
 
@@ -571,7 +586,7 @@ int soft_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 		soft_unlock(&c->lock);
 		return -EIO;
 	}
-	if (unlikely(c->recvs_first))
+	if (unlikely(c->in_a_row >= SENDS_IN_A_ROW))
 		got = poll_recvs_first(c, n, wc);
 	else
 		got = poll_sends_first(c, n, wc);

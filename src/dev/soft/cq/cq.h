@@ -51,8 +51,10 @@ struct soft_cq {
 	uint32_t rq_cap;  /* of rqs and seen */
 	uint32_t rq_next; /* where the next look starts */
 	uint32_t *seen;
-	bool recvs_first;  /* at the next poll: sends have filled this one */
-	uint32_t flushing; /* QPs whose receives are flushed */
+	uint32_t in_a_row;  /* sends that polls have returned, and looked at no
+			     * receives */
+	uint32_t recvs_end; /* of the ring: behind the last receive in it */
+	uint32_t flushing;  /* QPs whose receives are flushed */
 	/* most completions that can be outstanding */
 	_Atomic uint64_t load;
 	/* shared pages: offset in our NIC file, 0 none */
