@@ -8,6 +8,7 @@
  * ends in any way (kill, exec, the end of the process), and a forked child,
  * which has no such thread, does not keep it alive.
  */
+#include "dev/soft/link/link.h"
 #include "dev/soft/ud/ud.h"
 
 #include <errno.h>
@@ -117,6 +118,9 @@ static void handle(struct soft *s, struct soft_src *src, uint32_t events)
 	case SOFT_SRC_DIAL_PID:
 		soft_dial_died(s, src->obj);
 		break;
+	case SOFT_SRC_LINK:
+		soft_link_event(s);
+		break;
 	case SOFT_SRC_PEER_PID:
 		atomic_store(&p->gone, true);
 		soft_peer_died(s, p);
@@ -148,6 +152,8 @@ static uint64_t timers(struct soft *s)
 
 	pthread_mutex_lock(&s->lock);
 	due = soft_qps_timers(s, env_now_ns(s->env));
+	t = soft_link_timers(s, env_now_ns(s->env));
+	due = t < due ? t : due;
 	if (s->harsh) {
 		t = soft_harsh_round(s);
 		due = t < due ? t : due;

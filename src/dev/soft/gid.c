@@ -52,22 +52,32 @@ static bool used(const struct dev_gid *g)
 	return g->netdev[0];
 }
 
+static bool is_loopback(const struct ifaddrs *ifa)
+{
+	return ifa->ifa_flags & IFF_LOOPBACK;
+}
+
+/* Loopback's come last: a program that takes the first one reaches others. */
 static int collect(struct dev_gid *to)
 {
 	struct ifaddrs *list, *ifa;
 	struct dev_gid *g;
-	int n = 0;
+	int n = 0, pass;
 
 	if (getifaddrs(&list))
 		return -1;
-	for (ifa = list; ifa && n < SOFT_GID_MAX; ifa = ifa->ifa_next) {
-		g = &to[n];
-		memset(g, 0, sizeof(*g));
-		if (!gid_from(ifa, &g->gid))
-			continue;
-		g->type = DEV_GID_ROCE_V2;
-		snprintf(g->netdev, sizeof(g->netdev), "%s", ifa->ifa_name);
-		n++;
+	for (pass = 0; pass < 2; pass++) {
+		for (ifa = list; ifa && n < SOFT_GID_MAX; ifa = ifa->ifa_next) {
+			g = &to[n];
+			memset(g, 0, sizeof(*g));
+			if (is_loopback(ifa) != (pass == 1) ||
+			    !gid_from(ifa, &g->gid))
+				continue;
+			g->type = DEV_GID_ROCE_V2;
+			snprintf(g->netdev, sizeof(g->netdev), "%s",
+				 ifa->ifa_name);
+			n++;
+		}
 	}
 	freeifaddrs(list);
 	return n;

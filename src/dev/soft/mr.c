@@ -151,6 +151,9 @@ static void mr_publish(struct soft *s, struct soft_mr *m, uint32_t idx)
 	struct shm_mr *e = &s->mr_table[idx];
 	uint32_t key;
 
+	/* Other hosts must not guess a key. */
+	if (s->mr_gen[idx] == 0)
+		s->mr_gen[idx] = (uint16_t)env_random_u64(s->env);
 	if (++s->mr_gen[idx] == 0)
 		s->mr_gen[idx] = 1;
 	key = idx << 16 | s->mr_gen[idx];

@@ -5,6 +5,7 @@
 #include "dev/soft/dc/dc.h"
 #include "dev/soft/ext.h"
 #include "dev/soft/ud/mcast.h"
+#include "dev/soft/link/link.h"
 #include "dev/soft/ud/ud.h"
 #include "env/membarrier.h"
 
@@ -61,7 +62,8 @@ static void port_fill(struct soft *s, struct ibv_port_attr *a)
 	memset(a, 0, sizeof(*a));
 	a->state = soft_port_up(s) ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
 	a->max_mtu = IBV_MTU_4096;
-	a->active_mtu = IBV_MTU_4096;
+	a->active_mtu = s->link_mode == SOFT_LINK_UDP ? soft_link_port_mtu(s)
+						      : IBV_MTU_4096;
 	a->gid_tbl_len = s->n_gids;
 	a->max_msg_sz = (uint32_t)SOFT_MSG_MAX;
 	a->pkey_tbl_len = 1;
@@ -112,6 +114,7 @@ static void soft_free(struct soft *s)
 
 	/* First the thread: everything below belongs to it too. */
 	soft_ctl_stop(s);
+	soft_link_close(s);
 	soft_conns_free(s);
 	soft_dials_free(s);
 	soft_peers_free(s);
@@ -272,6 +275,17 @@ static int harsh_up(struct soft *s, const char **what)
 	return seed && *seed ? soft_harsh_open(s, seed) : 0;
 }
 
+static int link_up(struct soft *s, const char **what)
+{
+	enum soft_link_mode mode;
+	int err = soft_link_mode(&mode);
+
+	*what = "the link to other hosts (SKEIN_LINK: auto, udp or off)";
+	if (!err)
+		s->link_mode = mode;
+	return err;
+}
+
 int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 		  char *err_buf, size_t err_len, struct dev **dev)
 {
@@ -306,6 +320,8 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 	pthread_mutex_init(&s->async_lock, NULL);
 	pthread_cond_init(&s->acked, NULL);
 	err = harsh_up(s, &what);
+	if (!err)
+		err = link_up(s, &what);
 	context_fill(s);
 	if (!err)
 		err = soft_up(s, gid_index, &what);
@@ -323,7 +339,8 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 	port_fill(s, &s->dev.port_attr);
 	snprintf(s->dev.name, sizeof(s->dev.name), "skein0");
 	snprintf(s->dev.why, sizeof(s->dev.why),
-		 "the software device: needs no hardware, reaches this host");
+		 "the software device: needs no hardware, reaches this host "
+		 "by memory and others by UDP");
 	if (s->harsh)
 		snprintf(s->dev.mode, sizeof(s->dev.mode),
 			 "harsh, seed %" PRIu64, s->harsh->seed);

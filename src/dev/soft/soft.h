@@ -37,6 +37,7 @@
 
 struct soft;
 struct soft_harsh;
+struct soft_link;
 struct soft_peer;
 struct soft_qp;
 
@@ -52,6 +53,7 @@ struct soft_src {
 		SOFT_SRC_PEER_PID,  /* obj: struct soft_peer */
 		SOFT_SRC_DIAL,	    /* dial.c */
 		SOFT_SRC_DIAL_PID,
+		SOFT_SRC_LINK, /* link/udp.c */
 	} kind;
 	int fd;
 	void *obj;
@@ -146,6 +148,9 @@ struct soft {
 	struct soft_event *events, **events_end;
 
 	struct soft_harsh *harsh; /* NULL: not in harsh mode */
+	/* NULL until a QP has a peer on another host */
+	struct soft_link *link;
+	unsigned link_mode; /* enum soft_link_mode */
 	struct dev_gid gids[SOFT_GID_MAX];
 	int n_gids;
 };

@@ -445,12 +445,23 @@ static void test_comm_est(void **state)
 	rig_unpair(&a, &b);
 }
 
-/* Only this host is reachable, and that is said. */
+/* Only this host is reachable without the link, and that is said. */
 static void test_far_gid(void **state)
 {
+	struct skein_env *probe;
 	struct rig_addr ba;
+	struct dev *dev;
+	char err[256];
 
+	assert_int_equal(env_real_new(&probe), 0);
+	setenv("SKEIN_LINK", "maybe", 1);
+	assert_int_equal(dev_soft_open(probe, "", -1, err, sizeof(err), &dev),
+			 -EINVAL);
+	assert_non_null(strstr(err, "SKEIN_LINK: auto, udp or off"));
+	env_real_free(probe);
+	setenv("SKEIN_LINK", "off", 1);
 	rig_open(&a, NULL);
+	unsetenv("SKEIN_LINK");
 	rig_addr(&a, &ba);
 	ba.qp.gid.raw[12] = 203;
 	ba.qp.gid.raw[14] = 113;

@@ -18,6 +18,7 @@
 #include "dev/soft/qp/qp.h"
 
 #include "base/pow2.h"
+#include "dev/soft/link/link.h"
 #include "dev/soft/ud/ud.h"
 #include "env/membarrier.h"
 
@@ -540,9 +541,14 @@ int soft_resize_cq(struct dev *dev, struct ibv_cq *cq, int cqe)
  * would keep it from taking in what it polls for until its time slice is over:
  * milliseconds. Only while an answer is on its way, and not on the mapped path.
  */
-static __attribute__((noinline, cold)) void give_way(void)
+static __attribute__((noinline, cold)) void give_way(struct soft *s)
 {
-	sched_yield();
+	uint32_t asks = atomic_load(&s->asking_qps);
+
+	if (asks >= SOFT_LINK_ASKS)
+		soft_link_poll(s);
+	if (asks % SOFT_LINK_ASKS)
+		sched_yield();
 }
 
 /* See the file head. */
@@ -593,7 +599,7 @@ int soft_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	soft_unlock(&c->lock);
 	if (got == 0 && unlikely(atomic_load_explicit(&c->s->asking_qps,
 						      memory_order_relaxed)))
-		give_way();
+		give_way(c->s);
 	return got;
 }
 

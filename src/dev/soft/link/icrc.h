@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * icrc.h - the check value at the end of a RoCEv2 packet: a CRC-32 over the IP
- * and UDP headers, whose variable fields count as ones, and the packet. IBA
+ * and UDP headers, with ones in the variable fields, and the packet. IBA
  * 7.8.1, annex A17.3.3; docs/protocol/link.md, "ICRC".
  *
  * A UDP socket does not show the IPv4 identification, which the CRC covers. Our

@@ -120,8 +120,8 @@ size_t packet_head_len(unsigned op);
 /* buf has len bytes, without the ICRC. enum packet_fault. */
 enum packet_fault packet_decode(const uint8_t *buf, size_t len,
 				struct packet *p);
-/* The headers into buf, which has packet_head_len() bytes; the payload, whose
- * length p says, goes behind them. How many bytes pad it. */
+/* The headers into buf, which has packet_head_len() bytes; the payload, of p's
+ * length, goes behind them. How many bytes pad it. */
 size_t packet_encode(uint8_t *buf, const struct packet *p);
 
 /* Distance from b to a, modulo 2^24: negative when a is before b. */

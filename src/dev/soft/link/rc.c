@@ -71,11 +71,16 @@ void rc_run(struct rc *r, uint64_t now)
 	rc_requester_run(r, now);
 }
 
-uint64_t rc_deadline(const struct rc *r)
+uint64_t rc_requester_deadline(const struct rc *r)
 {
 	const struct rc_requester *q = &r->rq;
 
+	return q->retry_ns < q->rnr_ns ? q->retry_ns : q->rnr_ns;
+}
+
+uint64_t rc_deadline(const struct rc *r)
+{
 	if (r->blocked || r->rs.answers || r->rs.nak_due || r->rs.ack_due)
 		return 0;
-	return q->retry_ns < q->rnr_ns ? q->retry_ns : q->rnr_ns;
+	return rc_requester_deadline(r);
 }

@@ -193,10 +193,13 @@ enum rc_outcome rc_input(struct rc *r, uint64_t now, const struct packet *p);
 void rc_run(struct rc *r, uint64_t now);
 /* When rc_run() is to be called again without a reason: 0: at once. */
 uint64_t rc_deadline(const struct rc *r);
-/* Takes the oldest request out: for those who flush, or forget. */
+/* Takes the oldest request out: to flush it, or to forget it. */
 struct rc_wqe *rc_take(struct rc *r);
 /* Has a request begun that is not over? */
 bool rc_is_busy(const struct rc *r);
+
+/* The same of what it has posted. */
+uint64_t rc_requester_deadline(const struct rc *r);
 
 /* between the two halves */
 void rc_requester_run(struct rc *r, uint64_t now);
@@ -204,7 +207,7 @@ enum rc_outcome rc_requester_input(struct rc *r, uint64_t now,
 				   const struct packet *p);
 void rc_responder_run(struct rc *r);
 enum rc_outcome rc_responder_input(struct rc *r, const struct packet *p);
-/* Encodes p into buf, whose payload of p->payload_len stands behind the
+/* Encodes p into buf, where the payload of p->payload_len is behind the
  * headers already, pads and sends it. */
 void rc_send(struct rc *r, uint8_t *buf, struct packet *p);
 

@@ -6,6 +6,7 @@
  */
 #include "base/fence.h"
 #include "dev/soft/dc/dc.h"
+#include "dev/soft/link/link.h"
 #include "dev/soft/ud/ud.h"
 #include "dev/states.h"
 
@@ -55,7 +56,7 @@ static void set_state(struct soft_qp *q, enum ibv_qp_state st)
 {
 	__atomic_store_n(&q->ex.qp_base.state, st, __ATOMIC_RELEASE);
 	q->direct = st == IBV_QPS_RTS && !q->parked && !q->ud && !q->dc &&
-		    !q->harsh;
+		    !q->harsh && !q->link;
 	q->gate_ok = 0;
 }
 
@@ -176,6 +177,7 @@ static int modify_reset(struct soft_qp *q)
 	soft_bell_put(q->s, q->bell);
 	q->bell = NULL;
 	q->far_srq = NULL;
+	soft_link_leave(q);
 	q->taken = false;
 	if (q->srq && !q->ud)
 		soft_order_sweep(q);
@@ -201,26 +203,46 @@ static int modify_reset(struct soft_qp *q)
 	return 0;
 }
 
+/* Its peer is on another host: no posters come into its area. */
+static int modify_rtr_link(struct soft_qp *q, const struct ibv_qp_attr *a)
+{
+	struct soft_link_qp *link;
+	int err = soft_link_connect(q, a, &link);
+
+	if (err)
+		return err;
+	link_hold(q);
+	q->link = link;
+	soft_lock_return(&q->rq_lock);
+	soft_qp_release(q);
+	pthread_mutex_unlock(&q->s->lock);
+	return 0;
+}
+
 static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 {
 	struct soft *s = q->s;
 	struct soft_peer *p = NULL;
 	uint64_t area = 0;
 	struct soft_bell *bell = NULL;
+	bool here, wants;
 	int err;
 
 	pthread_mutex_lock(&s->lock);
-	if (!soft_gid_local(s, &a->ah_attr.grh.dgid))
-		err = -EHOSTUNREACH;
-	else
-		err = 0;
+	here = soft_gid_local(s, &a->ah_attr.grh.dgid);
+	wants = soft_link_wants(s, q, &a->ah_attr.grh.dgid);
 	pthread_mutex_unlock(&s->lock);
-	if (err) {
+	if (wants)
+		return modify_rtr_link(q, a);
+	if (!here) {
 		env_log(s->env, ENV_LOG_ERROR,
 			"skein0: QP 0x%x: the destination GID is not of this "
-			"host; only the same-host link exists",
-			q->ex.qp_base.qp_num);
-		return err;
+			"host; %s",
+			q->ex.qp_base.qp_num,
+			s->link_mode == SOFT_LINK_OFF
+				? "SKEIN_LINK=off"
+				: "the link between hosts is for RC alone");
+		return -EHOSTUNREACH;
 	}
 	err = soft_peer_connect(s, q, a->dest_qp_num & 0xffffff, &p, &area,
 				&bell);
@@ -294,6 +316,8 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state from,
 		dev_states_take(&q->attr, a, mask);
 		set_state(q, to);
 		soft_qp_gate(q);
+		if (q->link)
+			soft_link_state(q);
 		q->sqd_notify = to == IBV_QPS_SQD &&
 				mask & IBV_QP_EN_SQD_ASYNC_NOTIFY &&
 				a->en_sqd_async_notify;
@@ -303,7 +327,8 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state from,
 		err = MOVED;
 	}
 	soft_qp_release(q);
-	if (!err && to == IBV_QPS_RTS && q->flags & SOFT_SERIALISED) {
+	if (!err && to == IBV_QPS_RTS && q->flags & SOFT_SERIALISED &&
+	    !q->link) {
 		soft_lock_bias(&q->lock);
 		soft_lock_bias(&q->rq_lock);
 	}

@@ -13,6 +13,7 @@
  * the other end's store has reached memory (env/membarrier.h).
  */
 #include "dev/soft/dc/dc.h"
+#include "dev/soft/link/link.h"
 #include "dev/soft/ud/ud.h"
 #include "dev/states.h"
 
@@ -255,6 +256,8 @@ void soft_park_expire(struct soft_qp *q)
 
 bool soft_sqd_busy(const struct soft_qp *q)
 {
+	if (q->link)
+		return soft_link_busy(q);
 	if (q->harsh)
 		return soft_harsh_busy(q);
 	return q->parked && q->parked->park != SOFT_PARK_QUEUED;
@@ -264,6 +267,8 @@ void soft_flush_parked(struct soft_qp *q)
 {
 	struct soft_wqe *w;
 
+	if (q->link)
+		soft_link_flush(q);
 	if (q->harsh)
 		soft_harsh_hush(q);
 	while (q->parked) {
@@ -275,6 +280,8 @@ void soft_flush_parked(struct soft_qp *q)
 
 void soft_drop_parked(struct soft_qp *q)
 {
+	if (q->link)
+		soft_link_drop(q);
 	if (q->harsh)
 		soft_harsh_hush(q);
 	while (q->parked)

@@ -4,6 +4,7 @@
  * used again as late as possible; its area in the NIC file keeps its epoch.
  */
 #include "dev/soft/dc/dc.h"
+#include "dev/soft/link/link.h"
 #include "dev/soft/ud/ud.h"
 
 #include "base/fence.h"
@@ -366,6 +367,7 @@ int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 	soft_qp_hold(q);
 	was_left = soft_qp_is_left(q);
 	soft_drop_parked(q);
+	soft_link_leave(q);
 	if (q->dc)
 		soft_dci_free(q);
 	__atomic_store_n(&qp->state, IBV_QPS_ERR, __ATOMIC_RELEASE);
@@ -438,7 +440,7 @@ int soft_probe(struct dev *dev, struct ibv_qp *qp)
 
 	if (!soft_here(q->s))
 		return -EPERM;
-	if (q->harsh)
+	if (q->harsh || q->link)
 		return -EOPNOTSUPP; /* no NIC knows */
 	if (!q->peer)
 		return -ENOTCONN;

@@ -145,7 +145,8 @@ struct soft_qp {
 	uint32_t rq_pos;
 
 	/* control */
-	struct soft_bell *bell; /* whose far_bell is; soft.lock */
+	struct soft_link_qp *link; /* its peer is on another host, or NULL */
+	struct soft_bell *bell;	   /* whose far_bell is; soft.lock */
 	struct soft_pd *pd;
 	uint32_t idx;
 	uint64_t area_off;

@@ -7,6 +7,7 @@
  * and freed as the verbs say: when a later signalled completion is polled.
  */
 #include "dev/soft/dc/dc.h"
+#include "dev/soft/link/link.h"
 #include "dev/soft/exec/known.h"
 #include "dev/soft/ud/ud.h"
 #include "dev/soft/qp/wr.h"
@@ -144,6 +145,8 @@ static __attribute__((noinline)) int post_slow(struct soft_qp *q,
 	default:
 		return EINVAL;
 	}
+	if (q->link)
+		return soft_link_post(q, wr, pos);
 	if (q->ud && !q->harsh && !q->parked && soft_qp_state(q) == IBV_QPS_RTS)
 		r = soft_ud_exec(q, wr);
 	else if (q->dc && !q->harsh && !q->parked)

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * link.h - QPs of the software device with a peer on another host: the engine
+ * (rc.h) on one side, the sockets (udp.h) on the other. docs/link.md.
+ *
+ * A QP's link is under the QP's lock. Packets come in, and timers fire, in the
+ * control thread, under soft.lock and the QP's hold; posters send by
+ * themselves. So dereg_mr(), destroy_qp() and moves to ERR and RESET, which
+ * take soft.lock, come after the last copy.
+ */
+#ifndef SKEIN_DEV_SOFT_LINK_LINK_H
+#define SKEIN_DEV_SOFT_LINK_LINK_H
+
+#include "dev/soft/qp/qp.h"
+
+struct soft_link;    /* of a device; there from the first QP that needs it */
+struct soft_link_qp; /* of a QP, from RTR until RESET */
+
+enum soft_link_mode {
+	SOFT_LINK_AUTO, /* to other hosts */
+	SOFT_LINK_UDP,	/* to this one as well */
+	SOFT_LINK_OFF,
+};
+
+/* In soft.asking_qps, which a poll in vain looks at: there is a link. */
+#define SOFT_LINK_ASKS (1u << 20)
+
+/* From SKEIN_LINK. -EINVAL: it says something else. */
+int soft_link_mode(enum soft_link_mode *mode);
+/* The largest path MTU with packets that fit into so many bytes of IP. */
+enum ibv_mtu soft_link_mtu(uint32_t route);
+/* SKEIN_LINK=udp: what the interface of the chosen GID carries. */
+enum ibv_mtu soft_link_port_mtu(const struct soft *s);
+/* Does an RC QP with this peer use the link? s->lock held. */
+bool soft_link_wants(struct soft *s, const struct soft_qp *q,
+		     const union ibv_gid *dgid);
+/* INIT to RTR: no lock held. One line in the log where it fails. */
+int soft_link_connect(struct soft_qp *q, const struct ibv_qp_attr *a,
+		      struct soft_link_qp **link);
+/* Its state has changed; q->lock held. */
+void soft_link_state(struct soft_qp *q);
+/* Takes wr, which is good, at position pos. q->lock held. ENOMEM. */
+int soft_link_post(struct soft_qp *q, const struct ibv_send_wr *wr,
+		   uint32_t pos);
+/* All that waits completes as flushed; or is forgotten. q->lock held. */
+void soft_link_flush(struct soft_qp *q);
+void soft_link_drop(struct soft_qp *q);
+bool soft_link_busy(const struct soft_qp *q);
+/* Back to a QP without a link. s->lock and q->lock held. */
+void soft_link_leave(struct soft_qp *q);
+
+/* After a poll in vain: takes in packets, if nobody else does. No lock
+ * held. */
+void soft_link_poll(struct soft *s);
+/* The control thread; s->lock held. */
+void soft_link_event(struct soft *s);
+uint64_t soft_link_timers(struct soft *s, uint64_t now);
+void soft_link_close(struct soft *s);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * route.c - which QPs take the link to other hosts, and with which MTU.
+ */
+#include "dev/soft/link/link.h"
+#include "dev/soft/link/packet.h"
+
+#include <errno.h>
+#include <net/if.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* IPv6, UDP, BTH, AtomicETH, ICRC: what is no payload, at most. */
+#define OVERHEAD (40u + 8u + PACKET_HEAD_MAX + PACKET_ICRC)
+
+int soft_link_mode(enum soft_link_mode *mode)
+{
+	const char *v = getenv("SKEIN_LINK");
+
+	if (!v || !*v || !strcmp(v, "auto"))
+		*mode = SOFT_LINK_AUTO;
+	else if (!strcmp(v, "udp"))
+		*mode = SOFT_LINK_UDP;
+	else if (!strcmp(v, "off"))
+		*mode = SOFT_LINK_OFF;
+	else
+		return -EINVAL;
+	return 0;
+}
+
+enum ibv_mtu soft_link_mtu(uint32_t route)
+{
+	enum ibv_mtu m = IBV_MTU_4096;
+
+	while (m > IBV_MTU_256 && (128u << m) + OVERHEAD > route)
+		m--;
+	return m;
+}
+
+enum ibv_mtu soft_link_port_mtu(const struct soft *s)
+{
+	struct ifreq r = {0};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	enum ibv_mtu m = IBV_MTU_1024;
+
+	if (fd < 0)
+		return m;
+	memcpy(r.ifr_name, s->dev.gid.netdev, sizeof(r.ifr_name));
+	r.ifr_name[sizeof(r.ifr_name) - 1] = 0;
+	if (!ioctl(fd, SIOCGIFMTU, &r))
+		m = soft_link_mtu((uint32_t)r.ifr_mtu);
+	close(fd);
+	return m;
+}
+
+bool soft_link_wants(struct soft *s, const struct soft_qp *q,
+		     const union ibv_gid *dgid)
+{
+	if (q->ex.qp_base.qp_type != IBV_QPT_RC ||
+	    s->link_mode == SOFT_LINK_OFF)
+		return false;
+	return s->link_mode == SOFT_LINK_UDP || !soft_gid_local(s, dgid);
+}

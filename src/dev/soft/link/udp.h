@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * udp.h - the sockets of the link: UDP 4791, shared by the processes of one
+ * uid, and the way from the process that got a packet to the one that owns its
+ * QP. Knows nothing of QPs.
+ *
+ * Sending is for one thread at a time (udp_lock()); receiving and passing on
+ * are the control thread's.
+ */
+#ifndef SKEIN_DEV_SOFT_LINK_UDP_H
+#define SKEIN_DEV_SOFT_LINK_UDP_H
+
+#include "dev/soft/link/icrc.h"
+#include "dev/soft/link/packet.h"
+#include "dev/soft/soft.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#define UDP_BATCH 32u
+#define UDP_SLOT 4352u /* a packet, and what stands before one passed on */
+#define UDP_PASSES 64u /* processes that pass packets on to us, at most */
+
+_Static_assert(UDP_SLOT >= PACKET_MAX + sizeof(struct icrc_flow), "slot");
+
+/* Where packets go. */
+struct udp_path {
+	struct icrc_flow flow; /* ours as the source */
+	struct sockaddr_storage to;
+	socklen_t to_len;
+	bool v6;
+	uint32_t ifindex;
+	uint32_t mtu; /* of the route, IP's headers included */
+};
+
+struct udp;
+
+/* A packet that came in: buf may be changed. */
+typedef void udp_take(void *owner, const struct icrc_flow *f, uint8_t *buf,
+		      size_t len);
+
+struct udp_counts {
+	uint64_t sent, taken;
+	uint64_t send_failed; /* the kernel did not take it */
+	uint64_t passed, pass_failed;
+};
+
+/* s->lock held. -errno, with *what failed. */
+int udp_open(struct soft *s, struct udp **u, const char **what);
+void udp_close(struct udp *u);
+/* Packets for QPNs of this block are ours, also if another process gets them. */
+int udp_own_block(struct udp *u, uint32_t block);
+/* From a GID of ours to another. -ENETUNREACH and the like. */
+int udp_path(struct udp *u, const union ibv_gid *from, const char *netdev,
+	     const union ibv_gid *to, struct udp_path *p);
+
+void udp_lock(struct udp *u);
+/* Room for one packet; its length then, without the ICRC, which is added. */
+uint8_t *udp_begin(struct udp *u);
+void udp_send(struct udp *u, const struct udp_path *p, size_t len);
+/* Sends all that was collected, and unlocks. */
+void udp_unlock(struct udp *u);
+
+/* Takes in all that is there, up to a bound; does not wait. */
+void udp_poll(struct udp *u, udp_take *take, void *owner);
+/* To the process that owns the block, at least to its socket. */
+void udp_pass(struct udp *u, uint32_t block, const struct icrc_flow *f,
+	      const uint8_t *buf, size_t len);
+const struct udp_counts *udp_counts(const struct udp *u);
+
+#endif

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: MIT
+"""The link between hosts: two network namespaces joined by a veth pair, made
+without root (unshare -Urn); and the same packets on this host's own addresses
+(SKEIN_LINK=udp)."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+from harness import DEVICES, Case, Failure, run_cases, skip, tool
+
+HERE, THERE = '10.77.0.1', '10.77.0.2'
+INSIDE = 'SKEIN_TEST_LINK_INSIDE'
+# A starved peer is not a dead one: the machine may be busy.
+PATIENT = {'SKEIN_RETRY_TIMEOUT': '1s'}
+GUESSES = ['smc', 'smb_direct', 'rpcordma', 'nvme-rdma', 'lnet', 'iser',
+           'infiniband.eoib', 'infiniband_sdp', 'fcoib']
+OPS = ['write', 'send', 'read', 'atomic', 'rpc']
+# The other namespace's process is no child of the test, which has to leave
+# none behind.
+OUTER = f'''
+unshare -n sleep 600 & other=$!
+{INSIDE}=$other "$0" "$1"
+status=$?
+kill $other
+exit $status
+'''
+other = os.environ.get(INSIDE)
+
+
+def enter():
+    """Into namespaces of our own, where that is allowed."""
+    for program in ('unshare', 'nsenter', 'ip'):
+        if not shutil.which(program):
+            skip(f'{program} is not installed')
+    tried = subprocess.run(['unshare', '-Urn', 'ip', 'link', 'add', 'x', 'type',
+                            'veth', 'peer', 'name', 'y'],
+                           capture_output=True, text=True)
+    if tried.returncode:
+        skip('no user namespaces, or no veth: ' + tried.stderr.strip())
+    os.execvp('unshare', ['unshare', '-Urn', 'sh', '-c', OUTER,
+                          sys.executable, os.path.abspath(__file__)])
+
+
+def ip(*args, there=False):
+    subprocess.run([*(inside() if there else []), 'ip', *args], check=True)
+
+
+def inside():
+    return ['nsenter', '-t', other, '-n']
+
+
+def join():
+    with Case() as case:
+        case.until('another namespace', lambda:
+                   os.readlink(f'/proc/{other}/ns/net') !=
+                   os.readlink('/proc/self/ns/net'))
+    ip('link', 'set', 'lo', 'up')
+    ip('link', 'set', 'lo', 'up', there=True)
+    ip('link', 'add', 'here', 'type', 'veth', 'peer', 'name', 'there',
+       'netns', other)
+    ip('addr', 'add', HERE + '/24', 'dev', 'here')
+    ip('addr', 'add', THERE + '/24', 'dev', 'there', there=True)
+    ip('link', 'set', 'here', 'up')
+    ip('link', 'set', 'there', 'up', there=True)
+
+
+def perf(case, op, host=THERE, env=None):
+    env = {**PATIENT, **(env or {})}
+    far = inside() if host == THERE else []
+    server = case.start([*far, tool(), 'perf', op, '--insecure'],
+                        device=DEVICES.server, env=env)
+    server.expect(r'waiting for a client')
+    client = case.start([tool(), 'perf', op, '-n', '50', host],
+                        device=DEVICES.client, env=env)
+    client.exits(0)
+    server.exits(0)
+
+
+def operations():
+    for op in OPS:
+        with Case() as case:
+            perf(case, op)
+
+
+def same_host():
+    for op in OPS:
+        with Case() as case:
+            perf(case, op, '127.0.0.1', {'SKEIN_LINK': 'udp'})
+
+
+def copy():
+    with Case() as case:
+        data = os.urandom(3_000_001)
+        source = os.path.join(case.folder, 'file')
+        target = os.path.join(case.folder, 'target')
+        os.mkdir(target)
+        with open(source, 'wb') as file:
+            file.write(data)
+        server = case.start([*inside(), tool(), 'cp', '--serve', target,
+                             '--insecure', '--once'], device=DEVICES.server,
+                            env=PATIENT)
+        server.expect('listening on')
+        case.start([tool(), 'cp', source, THERE], device=DEVICES.client,
+                   env=PATIENT).exits(0)
+        server.exits(0)
+        with open(os.path.join(target, 'file'), 'rb') as file:
+            if file.read() != data:
+                raise Failure('the copy differs')
+        shutil.rmtree(target)
+        os.remove(source)
+
+
+def refused():
+    with Case() as case:
+        server = case.start([*inside(), tool(), 'perf', 'write', '--insecure'],
+                            device=DEVICES.server, env=PATIENT)
+        server.expect('waiting for a client')
+        client = case.start([tool(), 'perf', 'write', '-n', '50', THERE],
+                            device=DEVICES.client,
+                            env={**PATIENT, 'SKEIN_LINK': 'off'})
+        client.expect('SKEIN_LINK=off')
+        client.exits(1)
+
+
+def captured():
+    """tshark decodes what passes: all of it, none of it malformed."""
+    if not shutil.which('tshark'):
+        print('captured: skipped, tshark is not installed')
+        return
+    with Case() as case:
+        path = os.path.join(case.folder, 'capture')
+        tshark = case.start(['tshark', '-i', 'here', '-w', path, '-f',
+                             'udp port 4791'])
+        tshark.expect('Capturing on')
+        # It says so before it does: packets of an operation prove it.
+        for op in OPS:
+            perf(case, op)
+        tshark.popen.send_signal(signal.SIGINT)
+        tshark.exits(0)
+        # What the payload means is nobody's guess.
+        guesses = [word for name in GUESSES
+                   for word in ('--disable-protocol', name)]
+        got = subprocess.run(
+            ['tshark', *guesses, '-r', path, '-T', 'fields', '-e',
+             'infiniband.bth.opcode', '-e', '_ws.malformed'],
+            capture_output=True, text=True, check=True).stdout
+        os.remove(path)
+    opcodes = set()
+    for line in got.splitlines():
+        opcode, _, malformed = line.partition('\t')
+        if malformed or not opcode:
+            raise Failure(f'not decoded: {line!r}')
+        opcodes.add(int(opcode))
+    # SEND only, WRITE only, READ and its answer, ACK, an atomic and its answer
+    if not {4, 10, 12, 16, 17, 18} <= opcodes:
+        raise Failure(f'opcodes captured: {sorted(opcodes)}')
+
+
+if __name__ == '__main__':
+    if not other:
+        enter()
+    join()
+    run_cases(operations, same_host, copy, refused, captured)
