@@ -8,6 +8,12 @@
  * does one round, and a background thread does so when attr.background is set.
  * Exactly one thread runs an engine at a time; others that wait on it take
  * turns.
+ *
+ * Cancellation (pthread_cancel()): a call that may block holds it off from its
+ * entry to its return, in every header of the library. The other calls do not
+ * change the thread's state: a thread that may be cancelled holds cancellation
+ * off around them (pthread_setcancelstate()), and around its own code that the
+ * library calls.
  */
 #ifndef SKEIN_CTX_H
 #define SKEIN_CTX_H
