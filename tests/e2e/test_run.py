@@ -170,6 +170,45 @@ def test_plain_peers():
         raise Failure(f'{found}')
 
 
+SERVER = """
+import asyncio
+async def echo(reader, writer):
+    while data := await reader.read(100):
+        writer.write(data)
+async def main():
+    server = await asyncio.start_server(echo, '127.0.0.1', 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+CLIENT = """
+import socket, sys
+s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+for i in range(3000):
+    s.sendall(b'PING')
+    assert s.recv(100) == b'PING', i
+"""
+
+
+def test_blocking_client():
+    """The end that cannot be promoted says so before the other one has been."""
+    with Case() as case:
+        path = os.path.join(case.folder, 'report')
+        words = [tool(), 'run', '--report', path, '--', sys.executable, '-c']
+        with subprocess.Popen([*words, SERVER], stdout=subprocess.PIPE,
+                              text=True) as server:
+            try:
+                port = server.stdout.readline().strip()
+                for _ in range(3):
+                    subprocess.run([*words, CLIENT, port], check=True,
+                                   timeout=90)
+            finally:
+                server.terminate()
+        reasons = [line['reason'] for line in report(path)]
+        os.remove(path)
+        assert reasons.count('the socket is a blocking one') == 3, reasons
+
+
 def test_killed_client():
     """The server hears of it, and serves on."""
     with Case() as case:
@@ -201,7 +240,7 @@ if __name__ == '__main__':
                                        'libskein-socket.so')):
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
-    TESTS = [test_differential]
+    TESTS = [test_differential, test_blocking_client]
     if shutil.which('redis-server') and shutil.which('redis-benchmark'):
         TESTS += [test_redis, test_bgsave, test_plain_peers,
                   test_killed_client]

@@ -214,6 +214,19 @@ static void prepared(struct meeting *m)
 	leave(m, NULL);
 }
 
+/* Why the connection cannot be promoted now; NULL: it can. Asked before each word
+ * after which the other end may promote: it does not ask us again. */
+static const char *unfit(struct meeting *m)
+{
+	const char *why = "the connection is closed";
+
+	pthread_mutex_lock(&st.lock);
+	if (m->s)
+		why = sock_unfit(m->s);
+	pthread_mutex_unlock(&st.lock);
+	return why;
+}
+
 /* Our offer, with the socket itself. */
 static int offer(struct meeting *m)
 {
@@ -244,6 +257,8 @@ static void take_offer(struct helper *h, struct meeting *m)
 		why = "no memory for a stream";
 	if (!why && stream_connect(m->stream, &peer.stream))
 		why = "the stream could not be connected";
+	if (!why)
+		why = unfit(m);
 	if (!why && m->accepting && offer(m))
 		why = "the other end has gone";
 	if (!why && !m->accepting &&
@@ -359,6 +374,7 @@ static void listen_there(struct meeting *m)
 static void begin(struct helper *h, struct sock *s)
 {
 	struct meeting *m = calloc(1, sizeof(*m));
+	const char *why = NULL;
 	bool gone = true;
 
 	if (!m)
@@ -375,10 +391,11 @@ static void begin(struct helper *h, struct sock *s)
 		s->meeting = m;
 		m->s = s;
 		m->accepting = s->accepting;
+		why = sock_unfit(s);
 	}
 	pthread_mutex_unlock(&st.lock);
-	if (gone)
-		leave(m, NULL);
+	if (gone || why)
+		leave(m, why);
 	else if (!host_ready(h))
 		leave(m, "no device");
 	else if (m->accepting)

@@ -165,20 +165,27 @@ void sock_try(struct sock *s)
 	errno = err;
 }
 
+const char *sock_unfit(const struct sock *s)
+{
+	int flags = REAL(fcntl)(s->fd, F_GETFL);
+
+	if (atomic_load(&st.no_more))
+		return "the process has an io_uring";
+	if (flags < 0 || !(flags & O_NONBLOCK))
+		return "the socket is a blocking one";
+	return NULL;
+}
+
 bool sock_commit(struct sock *s)
 {
 	struct counts c;
-	int flags;
+	const char *why;
 
 	if (atomic_load(&s->mode) != SOCK_TCP || !s->prepared)
 		return false;
-	if (atomic_load(&st.no_more)) {
-		sock_tie_locked(s, "the process has an io_uring");
-		return false;
-	}
-	flags = REAL(fcntl)(s->fd, F_GETFL);
-	if (flags < 0 || !(flags & O_NONBLOCK)) {
-		sock_tie_locked(s, "the socket is a blocking one");
+	why = sock_unfit(s);
+	if (why) {
+		sock_tie_locked(s, why);
 		return false;
 	}
 	atomic_store(&s->mode, SOCK_ON);

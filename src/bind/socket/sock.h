@@ -122,7 +122,8 @@ int sock_unread(struct sock *s);
  * the caller's. */
 void sock_forget(int fd);
 
-/* With the lock held. */
+/* With the lock held. Why it cannot be promoted as it is now, or NULL. */
+const char *sock_unfit(const struct sock *s);
 bool sock_commit(struct sock *s);
 /* What epoll would say. */
 uint32_t sock_ready(struct sock *s, uint32_t wanted);

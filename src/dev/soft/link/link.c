@@ -536,7 +536,7 @@ static struct link_wqe *wqe_new(struct soft_qp *q, const struct ibv_send_wr *wr)
 	data = (char *)w->sge + sges;
 	for (i = 0; i < wr->num_sge; i++) {
 		w->sge[i] = wr->sg_list[i];
-		if (!is_inline(w))
+		if (!is_inline(w) || !wr->sg_list[i].length)
 			continue;
 		memcpy(data, soft_ptr(wr->sg_list[i].addr),
 		       wr->sg_list[i].length);

@@ -105,7 +105,8 @@ static int op_scatter(void *o, const struct rc_wqe *w, uint32_t at,
 		return 0;
 	}
 	assert_true(at + len <= w->len);
-	memcpy(r->local + at, src, len);
+	if (len)
+		memcpy(r->local + at, src, len);
 	return 0;
 }
 
@@ -193,7 +194,8 @@ static int op_recv_put(void *o, uint32_t at, const uint8_t *src, size_t len)
 	if (at + len > SLOT)
 		return IBV_WC_LOC_LEN_ERR;
 	assert_int_equal(at, e->recv_len);
-	memcpy(e->recv_buf + at, src, len);
+	if (len) /* else src may be NULL */
+		memcpy(e->recv_buf + at, src, len);
 	e->recv_len += (uint32_t)len;
 	return 0;
 }
@@ -247,7 +249,8 @@ static void op_write(void *o, uint64_t va, const uint8_t *src, size_t len,
 	struct end *e = o;
 
 	assert_true(va >= MEM_VA && va - MEM_VA + len <= REQUESTS * SLOT);
-	memcpy(e->mem + (va - MEM_VA), src, len);
+	if (len)
+		memcpy(e->mem + (va - MEM_VA), src, len);
 }
 
 static void op_read(void *o, uint64_t va, uint8_t *dst, size_t len)
