@@ -5,6 +5,7 @@
  */
 #include "cmd.h"
 #include "cmds.h"
+#include "guard.h"
 #include "opt.h"
 #include "out.h"
 
@@ -25,6 +26,7 @@ struct meta_opts {
 	const char *listen;
 	const char *device;
 	uint32_t nodes;
+	bool insecure;
 	bool json;
 };
 
@@ -42,6 +44,8 @@ static enum opt_verdict parse(int argc, char **argv, struct meta_opts *o)
 	const struct opt opts[] = {
 		{'l', "listen", OPT_STR, &o->listen, "ADDR",
 		 "HOST:PORT; port 0: a free one"},
+		{0, "insecure", OPT_FLAG, &o->insecure, NULL,
+		 "listen where other hosts reach it: any may write records"},
 		{0, "nodes", OPT_U32, &o->nodes, "N", "room for so many nodes",
 		 1, 1u << 20},
 		{0, "device", OPT_STR, &o->device, "NAME",
@@ -65,6 +69,9 @@ static enum opt_verdict parse(int argc, char **argv, struct meta_opts *o)
 		out_error(CMD, "\"%s\" is too much: see --help", argv[first]);
 		return OPT_BAD;
 	}
+	if (v == OPT_RUN && !o->insecure &&
+	    !guard_may_listen(CMD, o->listen, "--insecure"))
+		return OPT_BAD;
 	return v;
 }
 

@@ -81,6 +81,7 @@ def failures(folder, taken, refused):
         'meta': [
             (['--device', 'nosuch'], NO_DEVICE, 1),
             (['-l', here], 'in use', 1),
+            (['-l', '0.0.0.0:0'], '--insecure', 2),
             (['extra'], 'extra', 2),
         ],
         'run': [
