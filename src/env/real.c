@@ -7,6 +7,9 @@
  * never goes back across cores or after a suspend. docs/design/env.md has the
  * measurement.
  */
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -52,9 +55,10 @@ static __attribute__((target("rdrnd"))) ssize_t random_core(void *buf,
 	size_t part = len < sizeof(unsigned long long)
 			      ? len
 			      : sizeof(unsigned long long);
+	unsigned a, b, c, d;
 	unsigned long long v;
 
-	if (!__builtin_cpu_supports("rdrnd") ||
+	if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_RDRND) ||
 	    !__builtin_ia32_rdrand64_step(&v))
 		return -1;
 	memcpy(buf, &v, part);
