@@ -8,6 +8,7 @@
 #include "opt.h"
 #include "out.h"
 
+#include "kv/cache.h"
 #include "kv/serve.h"
 
 #include <skein/error.h>
@@ -30,11 +31,36 @@ struct serve_opts {
 	const char *pin;
 	int cpu; /* of pin */
 	uint64_t memory;
+	uint32_t store;
 	bool insecure;
 	bool json;
 };
 
+enum {
+	STORE_ORDERED,
+	STORE_CACHE
+};
+
+static const char *const stores[] = {"ordered", "cache", NULL};
 static const char *const tcps[] = {"no", "spin", "block", NULL};
+
+static bool cache_is_wrong(const struct serve_opts *o)
+{
+	if (o->store != STORE_CACHE)
+		return false;
+	if (o->workers)
+		out_error(CMD " serve",
+			  "--workers and --store=cache do not go "
+			  "together: a GET changes what goes next");
+	else if (o->memory / o->threads < KV_CACHE_BYTES_MIN)
+		out_error(CMD " serve",
+			  "--store=cache wants --memory, at least %llu MiB a "
+			  "thread",
+			  KV_CACHE_BYTES_MIN >> 20);
+	else
+		return false;
+	return true;
+}
 
 static enum opt_verdict parse(int argc, char **argv, struct serve_opts *o)
 {
@@ -54,8 +80,11 @@ static enum opt_verdict parse(int argc, char **argv, struct serve_opts *o)
 		 "soft, verbs, verbs:NAME"},
 		{0, "tcp", OPT_CHOICE, &o->tcp, "HOW",
 		 "plain TCP sockets instead of Skein, to compare", 0, 0, tcps},
+		{0, "store", OPT_CHOICE, &o->store, "NAME",
+		 "ordered, or a cache that evicts and has no SCAN", 0, 0,
+		 stores},
 		{0, "memory", OPT_SIZE, &o->memory, "BYTES",
-		 "bound of all records; 0: none"},
+		 "bound of the store; 0: none, and not for a cache"},
 		{0, "pin", OPT_STR, &o->pin, "CPU", "run thread i on CPU + i"},
 		{0, "json", OPT_FLAG, &o->json, NULL,
 		 "one JSON object when it listens"},
@@ -82,6 +111,8 @@ static enum opt_verdict parse(int argc, char **argv, struct serve_opts *o)
 					"together: workers are Skein's");
 		return OPT_BAD;
 	}
+	if (v == OPT_RUN && cache_is_wrong(o))
+		return OPT_BAD;
 	if (v == OPT_RUN && !o->insecure &&
 	    !guard_may_listen(CMD " serve", o->listen, "--insecure"))
 		return OPT_BAD;
@@ -108,11 +139,11 @@ static int announce(const struct serve_opts *o, const struct kv_serve *serve)
 
 	if (o->json)
 		return out_json(json_pack(
-			"{s:s, s:s, s:s, s:i, s:i, s:s, s:i}", "listening",
-			serve->addr, "transport", transport, "device",
-			serve->device, "threads", (int)o->threads, "workers",
-			(int)o->workers, "wait", kv_wait_names[o->wait], "pid",
-			(int)getpid()));
+			"{s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:i}", "listening",
+			serve->addr, "store", stores[o->store], "transport",
+			transport, "device", serve->device, "threads",
+			(int)o->threads, "workers", (int)o->workers, "wait",
+			kv_wait_names[o->wait], "pid", (int)getpid()));
 	printf("kv: listening on %s over %s, %u thread%s, ", serve->addr,
 	       transport, o->threads, o->threads == 1 ? "" : "s");
 	if (o->workers)
@@ -130,11 +161,11 @@ static void say_goodbye(struct kv_server *server)
 	kv_server_info(server, &info);
 	printf("kv: stopped: %" PRIu64 " records, %" PRIu64 " get, %" PRIu64
 	       " put, %" PRIu64 " update, %" PRIu64 " delete, %" PRIu64
-	       " scan, %" PRIu64 " refused\n",
+	       " scan, %" PRIu64 " refused, %" PRIu64 " evicted\n",
 	       info.records, st.done[KV_GET - KV_INFO],
 	       st.done[KV_PUT - KV_INFO], st.done[KV_UPDATE - KV_INFO],
 	       st.done[KV_DELETE - KV_INFO], st.done[KV_SCAN - KV_INFO],
-	       st.refused);
+	       st.refused, info.evicted);
 }
 
 /* What would help, where it is not the address itself. */
@@ -201,6 +232,7 @@ static int serve_main(int argc, char **argv)
 
 	sa = (struct kv_server_attr){.shards = o.threads,
 				     .bytes_max = o.memory,
+				     .cache = o.store == STORE_CACHE,
 				     .shared = o.workers > 0};
 	rc = kv_server_new(&sa, &server);
 	if (rc) {

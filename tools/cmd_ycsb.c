@@ -55,10 +55,14 @@ static const char *const arrivals[] = {"poisson", "even", NULL};
 static enum opt_verdict check(enum opt_verdict v, struct ycsb_opts *o,
 			      const char *operand)
 {
-	const struct ycsb_params *p = &o->params;
+	struct ycsb_params *p = &o->params;
 
 	if (v != OPT_RUN)
 		return v;
+	if (!p->field_count)
+		p->field_count = p->cache ? 1 : 10;
+	if (!p->field_len)
+		p->field_len = p->cache ? 32 : 100;
 	if (operand)
 		out_error(CMD, "\"%s\" is too much: see --help", operand);
 	else if (!o->server)
@@ -74,6 +78,23 @@ static enum opt_verdict check(enum opt_verdict v, struct ycsb_opts *o,
 	else
 		return OPT_RUN;
 	return OPT_BAD;
+}
+
+static enum opt_verdict parse_by(const struct opt *opts, int argc, char **argv,
+				 struct ycsb_opts *o)
+{
+	int first = 0;
+	const struct opt_usage usage = {
+		.cmd = CMD,
+		.args = "--server ADDR [options]",
+		.about = "Loads a key-value server with records and runs "
+			 "YCSB's core workloads on it, in a\nclosed loop or "
+			 "at a rate. Every value that is read is verified.",
+		.opts = opts,
+	};
+	enum opt_verdict v = opt_parse(&usage, argc, argv, &first);
+
+	return check(v, o, first < argc ? argv[first] : NULL);
 }
 
 static enum opt_verdict parse(int argc, char **argv, struct ycsb_opts *o)
@@ -118,6 +139,8 @@ static enum opt_verdict parse(int argc, char **argv, struct ycsb_opts *o)
 		 "requestdistribution", 0, 0, dists},
 		{0, "write-all", OPT_FLAG, &p->write_all, NULL,
 		 "updates write all fields"},
+		{0, "cache", OPT_FLAG, &p->cache, NULL,
+		 "small records for --store=cache; counts misses"},
 		{0, "seed", OPT_SIZE, &o->seed, "N", "of all random choices"},
 		{0, "no-load", OPT_FLAG, &o->no_load, NULL,
 		 "the records are there already"},
@@ -133,18 +156,7 @@ static enum opt_verdict parse(int argc, char **argv, struct ycsb_opts *o)
 		 "lines with tabs, for scripts"},
 		{0},
 	};
-	enum opt_verdict v;
-	int first = 0;
-	const struct opt_usage usage = {
-		.cmd = CMD,
-		.args = "--server ADDR [options]",
-		.about = "Loads a key-value server with records and runs "
-			 "YCSB's core workloads on it, in a\nclosed loop or "
-			 "at a rate. Every value that is read is verified.",
-		.opts = opts,
-	};
-	v = opt_parse(&usage, argc, argv, &first);
-	return check(v, o, first < argc ? argv[first] : NULL);
+	return parse_by(opts, argc, argv, o);
 }
 
 static int parse_workloads(const char *list, struct ycsb_report *r)
@@ -384,7 +396,7 @@ int cmd_ycsb(int argc, char **argv)
 		.slice_ns = SKEIN_MS(50),
 		.timeout_ns = SKEIN_S(10),
 		.seed = 1,
-		.params = {.field_count = 10, .field_len = 100, .scan_max = 100},
+		.params = {.scan_max = 100},
 	};
 	struct ycsb_report r = {.params = &o.params};
 	int rc;

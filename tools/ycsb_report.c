@@ -130,16 +130,19 @@ static void print_set_up(const struct ycsb_report *r)
 
 static void print_verified(const struct ycsb_report *r)
 {
-	uint64_t verified = 0, bad = 0, late = 0;
+	uint64_t verified = 0, bad = 0, misses = 0, late = 0;
 
 	for (unsigned i = 0; i < r->mix_count * r->target_count; i++) {
 		verified += r->cells[i].tally.verified;
 		bad += r->cells[i].tally.bad;
+		misses += r->cells[i].tally.misses;
 		late += r->cells[i].tally.late;
 	}
 	if (late)
 		printf("due, and not begun when time was up: %" PRIu64 "\n",
 		       late);
+	if (r->params->cache)
+		printf("misses: %" PRIu64 "\n", misses);
 	printf("values verified: %" PRIu64 ", wrong or missing: %" PRIu64 "\n",
 	       verified, bad);
 }
@@ -226,14 +229,14 @@ static json_t *json_tally(const struct ycsb_report *r, const char *workload,
 					    json_hist(&t->op[op]));
 	json_object_set_new(ops, "all", h ? json_hist(h) : json_null());
 	free(h);
-	return json_pack("{s:s, s:s, s:I, s:f, s:o, s:I, s:I, s:I, s:I, s:o}",
-			 "workload", workload, "transport",
-			 target_name(r, target), "ops", (json_int_t)t->ops,
-			 "seconds", (double)t->ns / 1e9, "ops_per_s",
-			 out_num(ycsb_tally_rate(t)), "verified",
-			 (json_int_t)t->verified, "bad", (json_int_t)t->bad,
-			 "scanned", (json_int_t)t->scanned, "late",
-			 (json_int_t)t->late, "latency", ops);
+	return json_pack(
+		"{s:s, s:s, s:I, s:f, s:o, s:I, s:I, s:I, s:I, s:I, s:o}",
+		"workload", workload, "transport", target_name(r, target),
+		"ops", (json_int_t)t->ops, "seconds", (double)t->ns / 1e9,
+		"ops_per_s", out_num(ycsb_tally_rate(t)), "verified",
+		(json_int_t)t->verified, "bad", (json_int_t)t->bad, "misses",
+		(json_int_t)t->misses, "scanned", (json_int_t)t->scanned,
+		"late", (json_int_t)t->late, "latency", ops);
 }
 
 static json_t *json_cell(const struct ycsb_report *r, unsigned m, unsigned g)

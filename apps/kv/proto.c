@@ -90,6 +90,7 @@ void kv_info_encode(const struct kv_info *info, void *buf)
 	bytes_put_u32(&out, info->shards);
 	bytes_put_u64(&out, info->records);
 	bytes_put_u64(&out, info->bytes);
+	bytes_put_u64(&out, info->evicted);
 }
 
 int kv_info_decode(const void *buf, size_t len, struct kv_info *info)
@@ -101,6 +102,7 @@ int kv_info_decode(const void *buf, size_t len, struct kv_info *info)
 	i.shards = bytes_get_u32(&in);
 	i.records = bytes_get_u64(&in);
 	i.bytes = bytes_get_u64(&in);
+	i.evicted = bytes_get_u64(&in);
 	if (in.failed || bytes_left(&in) || !i.shards || i.shards > UINT16_MAX)
 		return -EBADMSG;
 	*info = i;

@@ -25,7 +25,7 @@ enum kv_op {
 	KV_OP_END,
 };
 
-#define KV_PROTO_VERSION 1
+#define KV_PROTO_VERSION 2
 #define KV_SCAN_MAX 10000u
 /* the largest encoded request */
 #define KV_REQ_MAX (16u + KV_KEY_MAX + KV_VAL_MAX)
@@ -52,9 +52,10 @@ struct kv_info {
 	uint32_t shards;
 	uint64_t records; /* of all shards, about now */
 	uint64_t bytes;
+	uint64_t evicted; /* records that a cache dropped */
 };
 
-#define KV_INFO_LEN 24
+#define KV_INFO_LEN 32
 void kv_info_encode(const struct kv_info *info, void *buf);
 int kv_info_decode(const void *buf, size_t len, struct kv_info *info);
 

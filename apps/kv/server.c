@@ -5,6 +5,7 @@
 #include "kv/server.h"
 
 #include "base/assert.h"
+#include "kv/cache.h"
 #include "kv/hash.h"
 #include "kv/store.h"
 
@@ -13,7 +14,8 @@
 #include <stdatomic.h>
 
 struct shard {
-	struct kv_store *store;
+	struct kv_store *store; /* or */
+	struct kv_cache *cache;
 	/* Of a shared server. Who wants `lock` holds `turn` until he has it:
 	 * neither can readers that go on coming keep a writer out, nor writers
 	 * a reader. */
@@ -23,6 +25,7 @@ struct shard {
 	 * bytes are written by the shard's thread alone, or under the lock. */
 	_Atomic uint64_t records;
 	_Atomic uint64_t bytes;
+	_Atomic uint64_t evicted;
 	_Atomic uint64_t done[KV_OP_END - KV_INFO];
 	_Atomic uint64_t refused;
 } __attribute__((aligned(128)));
@@ -65,6 +68,7 @@ static void shard_init(struct shard *sh)
 static void shard_fini(struct shard *sh)
 {
 	kv_store_free(sh->store);
+	kv_cache_free(sh->cache);
 	pthread_rwlock_destroy(&sh->lock);
 	pthread_mutex_destroy(&sh->turn);
 }
@@ -88,7 +92,8 @@ int kv_server_new(const struct kv_server_attr *attr, struct kv_server **server)
 	size_t size;
 	int rc;
 
-	if (!attr->shards || attr->shards > KV_SHARDS_MAX)
+	if (!attr->shards || attr->shards > KV_SHARDS_MAX ||
+	    (attr->cache && attr->shared))
 		return -EINVAL;
 	sa.bytes_max = attr->bytes_max / attr->shards;
 	size = sizeof(*s) + attr->shards * sizeof(s->shards[0]);
@@ -103,7 +108,9 @@ int kv_server_new(const struct kv_server_attr *attr, struct kv_server **server)
 		shard_init(&s->shards[i]);
 	for (unsigned i = 0; i < attr->shards; i++) {
 		sa.seed = i;
-		rc = kv_store_new(&sa, &s->shards[i].store);
+		rc = attr->cache ? kv_cache_new(alloc, sa.bytes_max,
+						&s->shards[i].cache)
+				 : kv_store_new(&sa, &s->shards[i].store);
 		if (rc)
 			goto err_server;
 	}
@@ -127,9 +134,13 @@ void kv_server_free(struct kv_server *s)
 static int do_get(struct shard *sh, uint64_t hash, const struct kv_req *r,
 		  struct kv_reply *reply)
 {
-	const struct kv_record *rec =
-		kv_store_get(sh->store, hash, r->key, r->key_len);
+	const struct kv_record *rec;
 	void *p;
+
+	if (sh->cache)
+		rec = kv_cache_get(sh->cache, hash, r->key, r->key_len);
+	else
+		rec = kv_store_get(sh->store, hash, r->key, r->key_len);
 
 	if (!rec)
 		return -ENOENT;
@@ -192,28 +203,51 @@ static int do_info(struct kv_server *s, struct kv_reply *reply)
 	return 0;
 }
 
+static void show(_Atomic uint64_t *c, uint64_t v)
+{
+	atomic_store_explicit(c, v, memory_order_relaxed);
+}
+
 static void publish(struct shard *sh)
 {
-	atomic_store_explicit(&sh->records, kv_store_count(sh->store),
-			      memory_order_relaxed);
-	atomic_store_explicit(&sh->bytes, kv_store_bytes(sh->store),
-			      memory_order_relaxed);
+	if (sh->cache) {
+		show(&sh->records, kv_cache_count(sh->cache));
+		show(&sh->bytes, kv_cache_bytes(sh->cache));
+		show(&sh->evicted, kv_cache_evicted(sh->cache));
+		return;
+	}
+	show(&sh->records, kv_store_count(sh->store));
+	show(&sh->bytes, kv_store_bytes(sh->store));
+}
+
+static int cache_change(struct shard *sh, uint64_t hash, const struct kv_req *r)
+{
+	if (r->op == KV_UPDATE)
+		return kv_cache_update(sh->cache, hash, r->key, r->key_len,
+				       r->off, r->val, r->val_len);
+	if (r->op == KV_PUT)
+		return kv_cache_put(sh->cache, hash, r->key, r->key_len, r->val,
+				    r->val_len);
+	return kv_cache_delete(sh->cache, hash, r->key, r->key_len);
+}
+
+static int store_change(struct shard *sh, uint64_t hash, const struct kv_req *r)
+{
+	if (r->op == KV_UPDATE)
+		return kv_store_update(sh->store, hash, r->key, r->key_len,
+				       r->off, r->val, r->val_len);
+	if (r->op == KV_PUT)
+		return kv_store_put(sh->store, hash, r->key, r->key_len, r->val,
+				    r->val_len);
+	return kv_store_delete(sh->store, hash, r->key, r->key_len);
 }
 
 static int do_change(struct shard *sh, uint64_t hash, const struct kv_req *r)
 {
-	struct kv_store *st = sh->store;
-	int rc;
+	int rc = sh->cache ? cache_change(sh, hash, r)
+			   : store_change(sh, hash, r);
 
-	if (r->op == KV_UPDATE)
-		return kv_store_update(st, hash, r->key, r->key_len, r->off,
-				       r->val, r->val_len);
-	if (r->op == KV_PUT)
-		rc = kv_store_put(st, hash, r->key, r->key_len, r->val,
-				  r->val_len);
-	else
-		rc = kv_store_delete(st, hash, r->key, r->key_len);
-	if (!rc)
+	if (!rc && r->op != KV_UPDATE)
 		publish(sh);
 	return rc;
 }
@@ -222,7 +256,7 @@ static int do_op(struct shard *sh, uint64_t hash, const struct kv_req *r,
 		 struct kv_reply *reply)
 {
 	if (r->op == KV_SCAN)
-		return do_scan(sh, r, reply);
+		return sh->cache ? -EOPNOTSUPP : do_scan(sh, r, reply);
 	if (r->op == KV_GET)
 		return do_get(sh, hash, r, reply);
 	return do_change(sh, hash, r);
@@ -273,6 +307,7 @@ void kv_server_info(struct kv_server *s, struct kv_info *info)
 	for (unsigned n = 0; n < s->shard_count; n++) {
 		i.records += look(&s->shards[n].records);
 		i.bytes += look(&s->shards[n].bytes);
+		i.evicted += look(&s->shards[n].evicted);
 	}
 	*info = i;
 }

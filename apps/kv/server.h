@@ -19,9 +19,12 @@
 struct kv_server;
 
 struct kv_server_attr {
-	unsigned shards;    /* 1 to KV_SHARDS_MAX */
-	uint64_t bytes_max; /* of records, over all shards; 0: no bound */
-	bool shared;	    /* shards have locks */
+	unsigned shards; /* 1 to KV_SHARDS_MAX */
+	/* Of all shards. Ordered: of records; 0: no bound. Cache: of records and
+	 * tables, at least KV_CACHE_BYTES_MIN a shard. */
+	uint64_t bytes_max;
+	bool cache;  /* the stores are caches (cache.h); not with shared */
+	bool shared; /* shards have locks */
 	const struct kv_alloc *alloc; /* NULL: malloc */
 };
 
@@ -38,7 +41,8 @@ struct kv_reply {
 };
 
 /*
- * Executes one request. The status is the call's: 0; -ENOENT; -ERANGE (an
+ * Executes one request. The status is the call's: 0; -ENOENT; -EOPNOTSUPP (a
+ * SCAN of a cache); -ERANGE (an
  * update outside its value); -ENOMEM or -ENOSPC: nothing has changed;
  * -EMSGSIZE: the caller has no room for the response; -EBADMSG: not a request;
  * -EXDEV: the key belongs to another shard.

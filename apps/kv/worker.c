@@ -103,9 +103,9 @@ static void op_done(struct ycsb_slot *s, uint64_t now_ns)
 		w->ending = true;
 }
 
-static void set_key(struct ycsb_todo *t)
+static void set_key(const struct ycsb_worker *w, struct ycsb_todo *t)
 {
-	t->key_len = ycsb_key(t->req.number, t->key);
+	t->key_len = ycsb_key(w->params->cache, t->req.number, t->key);
 	t->hash = kv_hash(t->key, t->key_len);
 }
 
@@ -119,7 +119,7 @@ static void prepare(struct ycsb_worker *w)
 	}
 	ycsb_gen_next(&w->gen, &w->next.req);
 	if (w->next.req.op != YCSB_INSERT)
-		set_key(&w->next);
+		set_key(w, &w->next);
 }
 
 /* Tries again what was stalled, as far as there is room. */
@@ -206,7 +206,10 @@ static struct ycsb_todo complete(struct ycsb_slot *s, int status,
 
 	w->active--;
 	s->state = YCSB_SLOT_IDLE;
-	if (status) {
+	if (status == -ENOENT && w->params->cache) {
+		w->tally.misses++;
+		op_done(s, now);
+	} else if (status) {
 		op_failed(s, status, outcome);
 	} else if (was.req.op == YCSB_RMW && !s->read_done) {
 		s->read_done = true;
@@ -339,7 +342,7 @@ static void slot_draw(struct ycsb_slot *s)
 	if (s->todo.req.op == YCSB_INSERT) {
 		s->todo.req.number = w->slice->mix ? ycsb_keys_take(w->keys)
 						   : w->load_first + w->issued;
-		set_key(&s->todo);
+		set_key(w, &s->todo);
 	}
 	w->issued++;
 	if (!paced(w))

@@ -116,12 +116,18 @@ uint64_t ycsb_fnv(uint64_t number)
 	return h >> 63 ? 0 - h : h;
 }
 
-size_t ycsb_key(uint64_t number, char key[YCSB_KEY_MAX])
+size_t ycsb_key(bool cache, uint64_t number, char key[YCSB_KEY_MAX])
 {
 	uint64_t h = ycsb_fnv(number);
 	char digits[20];
 	size_t n = 0;
 
+	if (cache) {
+		for (; n < YCSB_CACHE_KEY; n++, h >>= 4)
+			key[YCSB_CACHE_KEY - 1 - n] =
+				"0123456789abcdef"[h & 15];
+		return n;
+	}
 	do
 		digits[n++] = (char)('0' + h % 10);
 	while (h /= 10);

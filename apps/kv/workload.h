@@ -59,6 +59,7 @@ struct ycsb_params {
 	enum ycsb_dist dist; /* YCSB_BY_WORKLOAD: the workload's own */
 	uint64_t seed;
 	bool write_all; /* writeallfields */
+	bool cache;	/* keys of 16 bytes; a missing record is a miss */
 };
 
 #define YCSB_ACK_WINDOW 65536u
@@ -105,8 +106,10 @@ void ycsb_gen_init(struct ycsb_gen *g, const struct ycsb_mix *mix,
 void ycsb_gen_next(struct ycsb_gen *g, struct ycsb_request *req);
 
 #define YCSB_KEY_MAX 24
-/* The key of a number; returns its length. */
-size_t ycsb_key(uint64_t number, char key[YCSB_KEY_MAX]);
+#define YCSB_CACHE_KEY 16u
+/* The key of a number; returns its length. With cache: the same hash in 16
+ * hexadecimal digits. */
+size_t ycsb_key(bool cache, uint64_t number, char key[YCSB_KEY_MAX]);
 uint64_t ycsb_fnv(uint64_t number);
 
 #endif

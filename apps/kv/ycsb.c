@@ -113,6 +113,7 @@ static void add_counts(struct ycsb_tally *into, const struct ycsb_tally *from)
 	into->ops += from->ops;
 	into->verified += from->verified;
 	into->bad += from->bad;
+	into->misses += from->misses;
 	into->scanned += from->scanned;
 	into->late += from->late;
 }

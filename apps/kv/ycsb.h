@@ -54,6 +54,7 @@ struct ycsb_tally {
 	uint64_t ns;	   /* during which they completed */
 	uint64_t verified; /* values that were read and are right */
 	uint64_t bad;	   /* that are wrong or missing */
+	uint64_t misses;   /* of a cache: records that it did not have */
 	uint64_t scanned;  /* records that scans returned */
 	uint64_t late;	   /* due at a rate, and not begun when time was up */
 };

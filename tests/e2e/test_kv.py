@@ -150,6 +150,33 @@ def a_full_server_says_so():
             server.stop()
 
 
+def a_cache_evicts_and_counts():
+    """More records than a cache has slots for: PUTs go on, and each
+    read is a value that is right, or a miss."""
+    for transport in TRANSPORTS[:1]:
+        with Case() as case:
+            server = serve(case, transport, '--store', 'cache', '--memory',
+                           '4M', '--threads', 2)
+            got = report(ycsb(case, server, transport, '--cache', '-n',
+                              40000, '-w', 'b,f', '-o', 3000, '-t', 2, '-W',
+                              8, '--distribution', 'uniform', '--json'))
+            assert (got['field_count'], got['field_length']) == (1, 32), got
+            for result in got['results']:
+                assert (result['ops'], result['bad']) == (3000, 0), result
+                # a read, or the first half of a read-modify-write
+                assert 0 < result['misses'] < 3000, result
+                assert result['verified'] > 500, result
+            refused = ycsb(case, server, transport, '--cache', '--no-load',
+                           '-n', 100, '-w', 'e')
+            refused.exits(1)
+            refused.expect('scan of .* failed: Operation not supported')
+            server.stop()
+            told = server.expect(r'stopped: (\d+) records, .* 0 refused, '
+                                 r'(\d+) evicted')
+            assert int(told.group(1)) + int(told.group(2)) == 40000, \
+                told.group(0)
+
+
 def a_killed_server_is_an_error():
     for transport in TRANSPORTS:
         with Case() as case:
@@ -276,6 +303,11 @@ def wrong_command_lines():
                       ['kv', 'serve', '--workers', '-1'],
                       ['kv', 'serve', '--workers', 'many'],
                       ['kv', 'serve', '--workers', '2', '--tcp', 'spin'],
+                      ['kv', 'serve', '--store', 'cache'],
+                      ['kv', 'serve', '--store', 'cache', '--memory', '3M',
+                       '--threads', '2'],
+                      ['kv', 'serve', '--store', 'cache', '--memory', '3M',
+                       '--workers', '2'],
                       ['ycsb'],
                       ['ycsb', '-s', 'x', '-w', 'z'],
                       ['ycsb', '-s', 'x', '--fields', '1024',
@@ -301,6 +333,7 @@ if __name__ == '__main__':
               missing_records_fail_the_run,
               wrong_values_fail_the_run,
               a_full_server_says_so,
+              a_cache_evicts_and_counts,
               a_killed_server_is_an_error,
               nobody_there_is_an_error,
               stops_while_clients_work,

@@ -114,7 +114,7 @@ static void test_refused(void **state)
 
 static void test_info(void **state)
 {
-	struct kv_info in = {1, 4, 1000, 1u << 30}, out;
+	struct kv_info in = {1, 4, 1000, 1u << 30, 77}, out;
 	uint8_t buf[KV_INFO_LEN + 1];
 
 	kv_info_encode(&in, buf);

@@ -3,6 +3,7 @@
  * test_server.c - requests as bytes, responses as bytes and statuses; short of
  * room, short of memory, at the wrong shard, garbage; many threads at once.
  */
+#include "kv/cache.h"
 #include "kv/hash.h"
 #include "kv/server.h"
 #include "kv/store.h"
@@ -227,6 +228,61 @@ static void test_info(void **state)
 	assert_int_equal(ask_at(1, &req, KV_INFO_LEN - 1), -EMSGSIZE);
 }
 
+static void cache_fill(unsigned n)
+{
+	static char val[KV_VAL_MAX / 2];
+	struct kv_req req = {.op = KV_PUT, .val = val, .val_len = sizeof(val)};
+	static uint8_t buf[KV_REQ_MAX];
+	char key[8];
+	size_t len = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		snprintf(key, sizeof(key), "big%02u", i);
+		req.key = key;
+		req.key_len = strlen(key);
+		assert_int_equal(kv_req_encode(&req, buf, sizeof(buf), &len),
+				 0);
+		reply.base = (struct kv_reply){reply_buf, 0};
+		assert_int_equal(kv_server_handle(server, shard_of(key), KV_PUT,
+						  buf, len, &reply.base),
+				 0);
+	}
+}
+
+/* The same requests to a server of caches. */
+static void test_cache(void **state)
+{
+	struct kv_server_attr attr = {.shards = SHARDS,
+				      .bytes_max = SHARDS * KV_CACHE_BYTES_MIN,
+				      .cache = true,
+				      .shared = true};
+	struct kv_info info;
+
+	assert_int_equal(kv_server_new(&attr, &server), -EINVAL);
+	attr.shared = false;
+	attr.bytes_max--;
+	assert_int_equal(kv_server_new(&attr, &server), -EINVAL);
+	attr.bytes_max++;
+	assert_int_equal(kv_server_new(&attr, &server), 0);
+	assert_int_equal(ask(KV_SCAN, "k", NULL, 1), -EOPNOTSUPP);
+	assert_int_equal(ask(KV_PUT, "k", "value", 0), 0);
+	assert_int_equal(ask(KV_UPDATE, "k", "LU", 2), 0);
+	assert_int_equal(ask(KV_UPDATE, "k", "xyz", 3), -ERANGE);
+	assert_int_equal(ask(KV_GET, "k", NULL, 0), 0);
+	assert_memory_equal(reply.buf, "vaLUe", 5);
+	assert_int_equal(ask(KV_DELETE, "k", NULL, 0), 0);
+	assert_int_equal(ask(KV_DELETE, "k", NULL, 0), -ENOENT);
+	assert_int_equal(ask(KV_PUT, "k", "value", 0), 0);
+	cache_fill(30);
+	assert_int_equal(ask(KV_GET, "k", NULL, 0), -ENOENT);
+	assert_int_equal(ask(KV_UPDATE, "k", "x", 0), -ENOENT);
+	kv_server_info(server, &info);
+	assert_int_equal(info.records + info.evicted, 31);
+	assert_true(info.evicted >= 31 - 3 * SHARDS);
+	assert_true(info.bytes <= attr.bytes_max);
+	kv_server_free(server);
+}
+
 /* --- many threads, one shared server ------------------------------------ */
 
 #define THREADS 4u
@@ -367,6 +423,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_garbage, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_scan, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_info, setup, teardown),
+		cmocka_unit_test(test_cache),
 		cmocka_unit_test(test_shared),
 	};
 

@@ -179,11 +179,14 @@ static void test_acks(void **state)
 static void test_keys(void **state)
 {
 	char key[YCSB_KEY_MAX];
-	size_t n = ycsb_key(0, key);
+	size_t n = ycsb_key(false, 0, key);
 
 	/* as YCSB itself names its first record */
 	assert_int_equal(n, 23);
 	assert_memory_equal(key, "user6284781860667377211", n);
+	/* the same number */
+	assert_int_equal(ycsb_key(true, 0, key), 16);
+	assert_memory_equal(key, "573807cdd7e5c63b", 16);
 }
 
 int main(void)
