@@ -255,13 +255,6 @@ static void answer(struct crew *c, bool counting, uint64_t messages)
 		if (i == ROUNDS_MAX)
 			die("a call got no answer", -SKEIN_EPEER);
 	}
-	/* Once in sixteen messages; not counted. */
-	for (long i = 0; !stats(c).credits; i++) {
-		skein_ctx_progress(p->ends.server);
-		skein_ctx_progress(p->ends.client);
-		if (i == ROUNDS_MAX)
-			die("no credits came", -SKEIN_EPEER);
-	}
 }
 
 static void count_messages(enum part part, unsigned degree, unsigned n)

@@ -5,9 +5,10 @@
  *	count_rpc SIDE SIZE BATCH N
  *
  * Both contexts live in this one thread and are driven in turns, so that no
- * fruitless round of a spinning wait is counted: the client issues BATCH calls
- * and flushes, the server makes one round, the client makes one round. SIDE
- * says which turns are counted: client or server. N is the number of calls.
+ * fruitless round of a spinning wait is counted: the client issues BATCH calls,
+ * several by skein_rpc_call_batch(), the server makes one round, the client
+ * makes one round. SIDE says which turns are counted: client or server. N is the
+ * number of calls.
  * Run by instructions.sh under callgrind; prints N.
  */
 #include "count.h"
@@ -42,15 +43,30 @@ static void on_done(void *arg, const struct skein_rpc_result *res)
 
 static void issue(struct bench *b)
 {
-	for (unsigned i = 0; i < b->batch; i++) {
-		int rc = skein_rpc_call_async(b->ends.conn, ENDS_ECHO, b->buf,
-					      b->size, b->size, SKEIN_S(10),
-					      on_done, b);
+	struct skein_rpc_entry calls[BATCH_MAX];
+	unsigned begun;
+	int rc;
 
-		if (rc)
-			die("call", rc);
-	}
-	(void)skein_rpc_flush(b->ends.conn);
+	for (unsigned i = 0; i < b->batch; i++)
+		calls[i] = (struct skein_rpc_entry){.id = ENDS_ECHO,
+						    .req = b->buf,
+						    .req_len = b->size,
+						    .resp_max = b->size,
+						    .timeout_ns = SKEIN_S(10),
+						    .done = on_done,
+						    .arg = b};
+	rc = skein_rpc_call_batch(b->ends.conn, calls, b->batch, &begun);
+	if (rc || begun != b->batch)
+		die("calls", rc);
+}
+
+static void issue_one(struct bench *b)
+{
+	int rc = skein_rpc_call_async(b->ends.conn, ENDS_ECHO, b->buf, b->size,
+				      b->size, SKEIN_S(10), on_done, b);
+
+	if (rc)
+		die("call", rc);
 }
 
 static void one_batch(struct bench *b, bool counting)
@@ -61,7 +77,10 @@ static void one_batch(struct bench *b, bool counting)
 
 	if (client)
 		COUNT_ON();
-	issue(b);
+	if (b->batch == 1)
+		issue_one(b);
+	else
+		issue(b);
 	if (client)
 		COUNT_OFF();
 	for (int i = 0; b->done < want; i++) {

@@ -17,7 +17,8 @@ static struct skein_conn *served_end(uint64_t id, struct handles_peer *peers,
 {
 	for (unsigned i = 0; i < n_peers; i++)
 		for (unsigned k = 0; k < peers[i].s.n_served; k++)
-			if (peers[i].s.served[k]->lanes->id == id)
+			if (peers[i].s.served[k]->lanes &&
+			    peers[i].s.served[k]->lanes->id == id)
 				return peers[i].s.served[k];
 	return NULL;
 }
@@ -70,9 +71,13 @@ static enum books compare(struct rpc_conn *ours, struct rpc_conn *theirs,
 enum books handles_books(struct skein_conn *conn, struct handles_peer *peers,
 			 unsigned n_peers, char *why, size_t why_len)
 {
-	struct skein_conn *head = served_end(conn->lanes->id, peers, n_peers);
 	enum books books = BOOKS_AGREE;
+	struct skein_conn *head;
 
+	/* One QP has no credits. */
+	if (conn_lanes(conn) == 1)
+		return BOOKS_AGREE;
+	head = served_end(conn->lanes->id, peers, n_peers);
 	snprintf(why, why_len, "nobody serves the handle");
 	if (!head)
 		return BOOKS_UNSETTLED;

@@ -71,7 +71,6 @@ unsigned cp_job_live(const struct cp_job *job)
 static void on_answer(void *arg, const struct skein_rpc_result *res)
 {
 	struct cp_peer *p = arg;
-	struct cp_job *job = p->job;
 
 	p->status = res->status;
 	if (!res->status && res->outcome != SKEIN_DONE)
@@ -86,22 +85,16 @@ static void on_answer(void *arg, const struct skein_rpc_result *res)
 			p->status = -ENOMEM;
 		}
 	}
-	pthread_mutex_lock(&job->lock);
-	if (!--job->under_way)
-		pthread_cond_broadcast(&job->wake);
-	pthread_mutex_unlock(&job->lock);
+	p->asked = false;
 }
 
 static void call(struct cp_peer *p, const struct cp_fan *fan, void *buf)
 {
 	struct bytes_out out = bytes_out(buf, fan->req_max);
-	struct cp_job *job = p->job;
 	int rc;
 
 	fan->make(p, &out, fan->arg);
-	pthread_mutex_lock(&job->lock);
-	job->under_way++;
-	pthread_mutex_unlock(&job->lock);
+	p->asked = true;
 	do {
 		rc = out.failed ? -EMSGSIZE
 				: skein_rpc_call_async(p->conn,
@@ -111,14 +104,10 @@ static void call(struct cp_peer *p, const struct cp_fan *fan, void *buf)
 		if (rc == -EAGAIN)
 			cp_nap_ns(NAP_MIN_NS);
 	} while (rc == -EAGAIN);
-	if (!rc) {
-		skein_rpc_flush(p->conn);
+	if (!rc)
 		return;
-	}
 	p->status = rc;
-	pthread_mutex_lock(&job->lock);
-	job->under_way--;
-	pthread_mutex_unlock(&job->lock);
+	p->asked = false;
 }
 
 static void answered(struct cp_peer *p, const struct cp_fan *fan)
@@ -148,10 +137,10 @@ int cp_fan(struct cp_job *job, const struct cp_fan *fan)
 		if (job->peer[i].live && !job->peer[i].skip)
 			call(&job->peer[i], fan, buf);
 	free(buf);
-	pthread_mutex_lock(&job->lock);
-	while (job->under_way)
-		pthread_cond_wait(&job->wake, &job->lock);
-	pthread_mutex_unlock(&job->lock);
+	for (size_t i = 0; i < job->n; i++)
+		while (job->peer[i].asked)
+			if (skein_rpc_reap(job->peer[i].conn, CALL_NS) < 0)
+				cp_nap_ns(NAP_MIN_NS);
 	for (size_t i = 0; i < job->n; i++)
 		if (job->peer[i].live && !job->peer[i].skip)
 			answered(&job->peer[i], fan);

@@ -22,6 +22,7 @@ struct cp_peer {
 	const char *path;
 	struct skein_conn *conn;
 	bool live;     /* takes part */
+	bool asked;    /* a call is under way */
 	bool skip;     /* is not called by the next fan */
 	bool finished; /* has been found right */
 	uint64_t session;
@@ -46,8 +47,7 @@ struct cp_job {
 
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	size_t under_way; /* calls */
-	bool news;	  /* a connection has another state */
+	bool news; /* a connection has another state */
 };
 
 uint64_t cp_now_ns(void);

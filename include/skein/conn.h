@@ -75,14 +75,13 @@ struct skein_conn_attr {
 	void *arg;
 	/* what is zero is as the context's */
 	struct skein_path path;
-	/* For handles that many threads share: so many QPs, on which threads
-	 * that send at the same time share messages. At most 1024. Default 0:
-	 * SKEIN_QPS, else one QP that the engine's owner alone posts to, the best
-	 * for few threads. All are up or none; what ends one ends the
-	 * connection. */
+	/* Any number of threads use a connection; those that send at the same
+	 * time share messages. So many QPs, at most 1024, of which each thread
+	 * uses one at a time. Default 0: SKEIN_QPS, else 1. All are up or none;
+	 * what ends one ends the connection. */
 	unsigned qps;
-	/* With qps: at most so many requests a message. Default 0:
-	 * SKEIN_COMBINE, else 16. */
+	/* at most so many requests a message. Default 0: SKEIN_COMBINE, else
+	 * 16. */
 	unsigned combine;
 };
 

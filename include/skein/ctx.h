@@ -192,8 +192,9 @@ SKEIN_API int skein_engine_run_stop(struct skein_engine *engine,
 				    uint64_t timeout_ns,
 				    struct skein_stop *stop);
 
-/* A pollable fd, readable when skein_engine_progress() has work. Owned by the
- * engine. Call skein_engine_arm() before sleeping on it: 0 when armed, 1 when
+/* A pollable fd, readable when skein_engine_progress() has work: also when
+ * another thread's round has brought answers to this thread's calls. Owned by the
+ * engine; -EMFILE. Call skein_engine_arm() before sleeping on it: 0 when armed, 1 when
  * there is work already. */
 SKEIN_API int skein_engine_fd(struct skein_engine *engine);
 SKEIN_API int skein_engine_arm(struct skein_engine *engine);

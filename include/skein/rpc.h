@@ -113,11 +113,16 @@ SKEIN_API int skein_rpc_call(struct skein_conn *conn, uint16_t id,
 			     struct skein_rpc_result *result);
 
 /*
- * Starts a call. The request is copied before it returns; the call leaves with
- * the next progress round, with skein_rpc_flush(), or when the message is
- * full, whichever is first. done() runs exactly once when 0 was returned,
- * never otherwise, in the thread that runs the engine. -EAGAIN: the ring or
- * the window of outstanding calls is full: make progress, try again.
+ * Starts a call. The request is copied before it returns. The call leaves at
+ * once; those that are made inside a done() on the same connection leave
+ * together, behind the done() of that round. -EAGAIN: the ring or the window of
+ * outstanding calls is full: make progress, try again.
+ *
+ * done() runs exactly once when 0 was returned, never otherwise, in the thread
+ * that made the call: inside its own next progress, run, reap or blocking call on
+ * the connection's engine. When that thread has ended, it runs in whichever
+ * thread runs the engine; of calls that nobody has asked about, when the
+ * connection closes.
  */
 SKEIN_API int skein_rpc_call_async(struct skein_conn *conn, uint16_t id,
 				   const void *req, size_t req_len,
@@ -137,9 +142,8 @@ struct skein_rpc_entry {
 
 /*
  * Starts n calls, in their order, that leave together: for a thread that has
- * several at hand, as after skein_rpc_reap(). On a handle with lanes they take
- * its queue once and share messages, among themselves too; on another connection
- * they are flushed (inside a round: leave with it). Each is a call as of
+ * several at hand, as after skein_rpc_reap(). They share messages, among
+ * themselves and with those of other threads. Each is a call as of
  * skein_rpc_call_async(). Returns 0 when the first *begun of them have begun,
  * one at least (n being 0, none): the others were not taken, for want of room.
  * -EAGAIN, or an error: none was. -EMSGSIZE: one of them is too long.
@@ -152,28 +156,24 @@ SKEIN_API int skein_rpc_call_batch(struct skein_conn *conn,
  * Gives a call up: the oldest one under way that skein_rpc_call_async() was
  * given this done and arg for. It ends inside, by done() with -ECANCELED: as not
  * sent when it had not left, else as unknown; its answer, if one comes, is
- * dropped. -ENOENT: there is none, it has ended. Any thread; waits for who runs
- * the engine, unless that is the caller. On a handle with lanes done() runs where
- * it would have run, in skein_rpc_reap() of the thread that made the call; of
- * several on different lanes one is given up.
+ * dropped. -ENOENT: there is none, it has ended. Any thread; waits for the thread
+ * that runs the engine, unless that is the caller. done() runs where it would
+ * have run.
  */
 SKEIN_API int skein_rpc_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 			       void *arg);
 
 /*
- * Answers of the calling thread's asynchronous calls, on a handle with lanes
- * (skein_conn_attr.qps): runs the done() of those that have ended. When there are
- * none, but calls are under way, waits for one, at most timeout_ns, and runs the
- * handle's engine if nobody does. Returns how many ended. done() of such calls
- * runs here, and in skein_rpc_call() of the same thread on the handle, before
- * it returns; of a thread that has ended, in the thread that runs the engine; of calls
- * that nobody has asked about, when the handle closes; it must not close the
- * handle. -EOPNOTSUPP for other connections; -EDEADLK when it would have to wait
- * inside the engine; -SKEIN_EFORKED.
+ * Runs the done() of the calling thread's asynchronous calls on this connection
+ * that have ended. When there are none, but calls are under way, waits for one, at
+ * most timeout_ns, and runs the connection's engine if no other thread does.
+ * Returns how many ended. done() must not close the connection. -EOPNOTSUPP for
+ * accepted connections; -EDEADLK when it would have to wait inside the engine;
+ * -SKEIN_EFORKED.
  */
 SKEIN_API int skein_rpc_reap(struct skein_conn *conn, uint64_t timeout_ns);
 
-/* Sends what was gathered. */
+/* Of earlier versions: nothing waits for it, each call leaves by itself. */
 SKEIN_API int skein_rpc_flush(struct skein_conn *conn);
 
 #define SKEIN_RPC_DEGREES 16
@@ -183,17 +183,18 @@ struct skein_rpc_stats {
 	uint64_t calls; /* requests sent (client), served (server) */
 	uint64_t messages_sent;
 	uint64_t messages_received;
-	uint64_t doorbells; /* of a handle opened here: all posts on its lanes */
+	uint64_t doorbells; /* of a connection opened here: all posts */
 	uint64_t bytes_sent;
 	uint64_t head_reads;   /* READs of the peer's Head */
 	uint64_t full;	       /* times a call met a full ring */
 	uint64_t wakeups_sent; /* messages sent with an immediate */
 	uint64_t deferred;     /* requests that were answered later */
-	/* Of a handle with lanes that is served, all its lanes together:
+	/* Of several QPs; of a connection that is served, all of them together:
 	 * calls / messages_received is the degree of combining. */
 	uint64_t credit_grants, credit_declines;
 	uint32_t lanes, lanes_active;
-	/* Of a handle with lanes that was opened here: credits that are left,
+	/* Of a connection that was opened here: credits that are left (0 with
+	 * one QP, which needs none),
 	 * threads that the scheduler has given another lane, and how many
 	 * messages had 1, 2, ... calls (the last: so many or more), with their
 	 * lower median. */

@@ -114,6 +114,8 @@ struct conn_module {
 	void (*seat_left)(struct skein_conn *handle, struct conn_seat *seat);
 	/* In its thread: a memory operation of so many bytes was sent. */
 	void (*seat_wr)(struct conn_seat *seat, size_t len);
+	/* In its thread: runs what conn_seat_filled() was called for. */
+	int (*seat_reap)(struct conn_seat *seat);
 	/* Is nothing of its old thread under way any more? Any thread. */
 	bool (*seat_idle)(struct skein_conn *handle, struct conn_seat *seat);
 	/* The handle ends, and with it the seat's memory; no thread uses it

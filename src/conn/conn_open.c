@@ -292,7 +292,7 @@ int conn_open_sole(struct skein_ctx *ctx, const char *addr,
 	conn->on_state_arg = attr.arg;
 	conn_set_name(conn, addr, 0);
 	conn_set_state(conn, SKEIN_CONN_CONNECTING);
-	if (lanes.qps && !module)
+	if (!module)
 		rc = conn_lanes_make(conn, &lanes);
 	if (rc) {
 		conn_lanes_unmake(conn);

@@ -48,10 +48,9 @@ static inline int post(struct skein_conn *conn, struct ibv_send_wr *wr,
 	return op ? 0 : -ENOTCONN;
 }
 
-int conn_post(struct skein_conn *conn, struct ibv_send_wr *wr,
-	      struct conn_op *op)
+static int post_held(struct skein_conn *conn, struct ibv_send_wr *wr,
+		     struct conn_op *op)
 {
-	skein_assert_debug(!conn->tx || conn->tx->held);
 	if (__builtin_expect(!conn->postable, 0))
 		return -ENOTCONN;
 	if (__builtin_expect(optable_room(&conn->ops) <= CONN_SQ_OWN, 0)) {
@@ -59,6 +58,19 @@ int conn_post(struct skein_conn *conn, struct ibv_send_wr *wr,
 		return -EAGAIN;
 	}
 	return post(conn, wr, op);
+}
+
+int conn_post(struct skein_conn *conn, struct ibv_send_wr *wr,
+	      struct conn_op *op)
+{
+	int rc;
+
+	if (!conn->tx || conn->tx->held)
+		return post_held(conn, wr, op);
+	conn_tx_hold(conn);
+	rc = post_held(conn, wr, op);
+	conn_tx_release(conn);
+	return rc;
 }
 
 int conn_post_own(struct skein_conn *conn, struct ibv_send_wr *wr,

@@ -17,11 +17,11 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* Lanes are posted to by whoever leads, at the end that opened them: one thread
- * at a time; receives are the owner's. */
+/* Whoever leads posts, at either end: one thread at a time; receives are the
+ * owner's. A module's own connection is the engine owner's alone. */
 static bool any_thread(const struct skein_conn *conn)
 {
-	return conn->lanes && conn->client;
+	return !conn->sole;
 }
 
 static int make(struct skein_conn *conn)
@@ -84,7 +84,7 @@ int conn_qp_make(struct skein_conn *conn)
 	if (any_thread(conn) && !conn->tx)
 		rc = conn_tx_new(conn, conn_combine(conn),
 				 conn_combine_least(conn));
-	if (rc == 0 && any_thread(conn))
+	if (rc == 0 && any_thread(conn) && conn->client)
 		rc = eng_scratch_make(eng); /* threads cannot */
 	if (rc)
 		return rc;

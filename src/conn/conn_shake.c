@@ -86,7 +86,8 @@ void conn_offer(struct skein_conn *conn)
 		return;
 	}
 	conn_qp_params(conn, &own);
-	if (conn->lanes)
+	/* One QP is what every peer knows. */
+	if (conn_lanes(conn) > 1)
 		conn_lanes_ask(conn, &own.handle);
 	rc = conn_sections_offer(conn, &s, &own);
 	if (rc == 0)

@@ -600,6 +600,8 @@ int eng_new(struct skein_ctx *ctx, enum skein_wait wait,
 	list_init(&eng->listeners);
 	list_init(&eng->pending);
 	list_init(&eng->dead);
+	list_init(&eng->replies);
+	env_mutex_init(eng->env, &eng->replies_lock);
 	eng->wait_mode = modes[wait];
 	rc = engine_new(ctx->env, modes[wait], &eng->e);
 	if (rc)
@@ -620,6 +622,7 @@ int eng_new(struct skein_ctx *ctx, enum skein_wait wait,
 err_engine:
 	engine_free(eng->e);
 err_free:
+	env_mutex_fini(eng->env, &eng->replies_lock);
 	env_free(ctx->env, eng);
 	return rc;
 }
@@ -663,8 +666,10 @@ void eng_free(struct skein_engine *eng)
 	mem_region_free(eng->scratch);
 	cqs_free(eng);
 	eng->dev->ops->destroy_comp_channel(eng->dev, eng->channel);
+	env_waiter_free(eng->env, atomic_load(&eng->app));
 	engine_free(eng->e);
 	env_waiter_free(eng->env, eng->links);
+	env_mutex_fini(eng->env, &eng->replies_lock);
 	env_free(ctx->env, eng->table);
 	env_free(ctx->env, eng->polls);
 	env_free(ctx->env, eng->by_fd);

@@ -95,6 +95,14 @@ struct skein_engine {
 	struct mem_region *scratch; /* results of atomics; made when needed */
 	_Atomic(uint64_t) scratch_used[8]; /* any thread */
 
+	/* Seats whose threads have replies to take, by other threads' rounds:
+	 * conn_seat.filled, under the lock. And where an application's own
+	 * loop sleeps, once it has asked for the fd. */
+	struct env_mutex replies_lock;
+	struct list_node replies;
+	atomic_uint n_replies;
+	_Atomic(struct env_waiter *) app;
+
 	atomic_bool stop;
 	unsigned stop_runs;  /* runs that watch a skein_stop; ctx->lock */
 	atomic_uint n_conns; /* handles that exist; any thread */

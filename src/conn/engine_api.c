@@ -3,6 +3,7 @@
  * engine_api.c - skein_engine_*: engines in the application's hands.
  */
 #include "conn/ctx.h"
+#include "conn/seat.h"
 #include "env/stop.h"
 
 #include <errno.h>
@@ -21,11 +22,12 @@ int skein_engine_progress(struct skein_engine *eng)
 {
 	int moved;
 
-	if (env_forked(eng->env))
+	if (env_forked(eng->env) || engine_is_owner(eng->e))
 		return 0;
+	moved = conn_seats_reap(eng);
 	if (!engine_try_enter(eng->e))
-		return 0;
-	moved = engine_poll(eng->e);
+		return moved;
+	moved += engine_poll(eng->e);
 	engine_leave(eng->e);
 	return moved;
 }
@@ -40,20 +42,6 @@ static bool stopped(void *arg)
 static uint64_t deadline_of(struct skein_engine *eng, uint64_t timeout_ns)
 {
 	return env_deadline(env_now_ns(eng->env), timeout_ns);
-}
-
-int skein_engine_run(struct skein_engine *eng, uint64_t timeout_ns)
-{
-	ENV_HOLD_CANCEL();
-	int rc;
-
-	if (env_forked(eng->env))
-		return -SKEIN_EFORKED;
-	rc = engine_run_until(eng->e, stopped, eng,
-			      deadline_of(eng, timeout_ns));
-	if (rc == 0)
-		atomic_store_explicit(&eng->stop, false, memory_order_relaxed);
-	return rc;
 }
 
 /* --- the stop that outlives engines ------------------------------------- */
@@ -104,14 +92,50 @@ int skein_stop_fd(const struct skein_stop *stop)
 
 struct stop_run {
 	struct skein_engine *eng;
-	const struct skein_stop *stop;
+	const struct skein_stop *stop; /* or NULL */
+	uint64_t thread;
 };
 
 static bool stopped_either(void *arg)
 {
 	struct stop_run *run = arg;
 
-	return skein_stop_is_set(run->stop) || stopped(run->eng);
+	return (run->stop && skein_stop_is_set(run->stop)) || stopped(run->eng);
+}
+
+static bool has_reason(void *arg)
+{
+	struct stop_run *run = arg;
+
+	return stopped_either(run) || conn_seats_filled(run->eng, run->thread);
+}
+
+/* Runs the engine; what other threads' rounds have brought for this one ends
+ * here, too. */
+static int run_engine(struct skein_engine *eng, const struct skein_stop *stop,
+		      uint64_t timeout_ns)
+{
+	struct stop_run run = {eng, stop, env_thread_self(eng->env)};
+	uint64_t deadline = deadline_of(eng, timeout_ns);
+	int rc;
+
+	do {
+		rc = engine_run_until(eng->e, has_reason, &run, deadline);
+		if (rc != -EDEADLK)
+			conn_seats_reap(eng);
+	} while (rc == 0 && !stopped_either(&run));
+	if (rc == 0)
+		atomic_store_explicit(&eng->stop, false, memory_order_relaxed);
+	return rc;
+}
+
+int skein_engine_run(struct skein_engine *eng, uint64_t timeout_ns)
+{
+	ENV_HOLD_CANCEL();
+
+	if (env_forked(eng->env))
+		return -SKEIN_EFORKED;
+	return run_engine(eng, NULL, timeout_ns);
 }
 
 /* Threads that run the engine in turns with one stop share the watch. */
@@ -143,7 +167,6 @@ int skein_engine_run_stop(struct skein_engine *eng, uint64_t timeout_ns,
 			  struct skein_stop *stop)
 {
 	ENV_HOLD_CANCEL();
-	struct stop_run run = {eng, stop};
 	int rc;
 
 	if (env_forked(eng->env))
@@ -153,11 +176,8 @@ int skein_engine_run_stop(struct skein_engine *eng, uint64_t timeout_ns,
 	rc = stop_watch(eng, stop);
 	if (rc)
 		return rc;
-	rc = engine_run_until(eng->e, stopped_either, &run,
-			      deadline_of(eng, timeout_ns));
+	rc = run_engine(eng, stop, timeout_ns);
 	stop_unwatch(eng, stop);
-	if (rc == 0)
-		atomic_store_explicit(&eng->stop, false, memory_order_relaxed);
 	return rc;
 }
 
@@ -168,19 +188,48 @@ void skein_engine_stop(struct skein_engine *eng)
 	engine_kick(eng->e);
 }
 
+/* The engine's own waiter is drained by whoever runs it: replies that another
+ * thread's round brings need a bell that only the loop takes. */
+static struct env_waiter *app_waiter(struct skein_engine *eng)
+{
+	struct env_waiter *w = atomic_load(&eng->app);
+
+	if (w || env_waiter_new(eng->env, ENV_WAIT_EVENT, &w))
+		return w;
+	if (env_waiter_watch(eng->env, w,
+			     env_waiter_fd(eng->env, engine_waiter(eng->e)),
+			     EPOLLIN)) {
+		env_waiter_free(eng->env, w);
+		return NULL;
+	}
+	atomic_store(&eng->app, w);
+	return w;
+}
+
 int skein_engine_fd(struct skein_engine *eng)
 {
-	return env_waiter_fd(eng->env, engine_waiter(eng->e));
+	struct env_waiter *w;
+
+	env_mutex_lock(eng->env, &eng->ctx->lock);
+	w = app_waiter(eng);
+	env_mutex_unlock(eng->env, &eng->ctx->lock);
+	return w ? env_waiter_fd(eng->env, w) : -EMFILE;
 }
 
 int skein_engine_arm(struct skein_engine *eng)
 {
+	struct env_waiter *app = atomic_load(&eng->app);
 	uint64_t deadline;
 	int rc;
 
 	if (env_forked(eng->env))
 		return -SKEIN_EFORKED;
-	if (!engine_try_enter(eng->e))
+	if (app) {
+		(void)env_waiter_ready(eng->env, app);
+		env_waiter_arm(eng->env, app);
+	}
+	if (conn_seats_filled(eng, env_thread_self(eng->env)) ||
+	    !engine_try_enter(eng->e))
 		return 1;
 	rc = engine_arm(eng->e, &deadline);
 	engine_leave(eng->e);

@@ -45,7 +45,7 @@ struct skein_conn *conn_lane(struct skein_conn *conn, unsigned i)
 
 unsigned conn_combine(const struct skein_conn *conn)
 {
-	return conn->lanes ? conn->lanes->combine : 1;
+	return conn->lanes ? conn->lanes->combine : TCQ_BOUND;
 }
 
 unsigned conn_combine_least(const struct skein_conn *conn)
@@ -69,9 +69,9 @@ static int number(const struct conf_row *row, const char *value, void *field)
 }
 
 static const struct conf_row rows[] = {
-	CONF_ROW(struct lanes_conf, qps, "QPS", "0",
-		 "QPs of a connection that threads share, at most 1024; 0: one "
-		 "that the engine's owner posts to",
+	CONF_ROW(struct lanes_conf, qps, "QPS", "1",
+		 "QPs of a connection, which all its threads share; at most "
+		 "1024",
 		 number, NULL),
 	CONF_ROW(struct lanes_conf, combine, "COMBINE", "16",
 		 "requests of threads in one message, at most 1024", number,
@@ -106,6 +106,8 @@ int conn_lanes_conf(const struct lanes_conf *own, struct lanes_conf *conf,
 		c.qps = own->qps;
 	if (own->combine)
 		c.combine = own->combine;
+	if (!c.qps)
+		c.qps = 1;
 	if (!c.combine)
 		c.combine = TCQ_BOUND;
 	*conf = c;

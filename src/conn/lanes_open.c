@@ -85,7 +85,7 @@ int conn_lanes_check(struct skein_conn *conn, const struct handshake_params *p)
 {
 	struct conn_lanes *ls = conn->lanes;
 
-	if (!ls)
+	if (!ls || ls->count == 1)
 		return 0;
 	if (!p->handle.count)
 		return -SKEIN_EVERSION;

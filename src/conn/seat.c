@@ -339,6 +339,86 @@ const _Atomic(struct conn_seat *) *conn_seat_first(struct skein_conn *handle)
 	return &handle->lanes->seats.first;
 }
 
+/* --- replies ----------------------------------------------------------- */
+
+void conn_seat_filled(struct conn_seat *seat)
+{
+	struct skein_engine *eng = seat->handle->eng;
+	struct env_waiter *app;
+
+	env_mutex_lock(eng->env, &eng->replies_lock);
+	if (!list_linked(&seat->filled)) {
+		list_add_tail(&eng->replies, &seat->filled);
+		atomic_fetch_add(&eng->n_replies, 1);
+	}
+	env_mutex_unlock(eng->env, &eng->replies_lock);
+	conn_seat_wake(seat);
+	app = atomic_load_explicit(&eng->app, memory_order_acquire);
+	if (app)
+		env_waiter_wake(eng->env, app);
+}
+
+static void not_filled(struct skein_engine *eng, struct conn_seat *seat)
+{
+	env_mutex_lock(eng->env, &eng->replies_lock);
+	if (list_linked(&seat->filled)) {
+		list_del(&seat->filled);
+		atomic_fetch_sub(&eng->n_replies, 1);
+	}
+	env_mutex_unlock(eng->env, &eng->replies_lock);
+}
+
+static struct conn_seat *filled_of(struct skein_engine *eng, uint64_t thread)
+{
+	struct conn_seat *seat, *found = NULL;
+	struct list_node *n;
+
+	/* A thread that misses what is added now is woken after. */
+	if (!atomic_load(&eng->n_replies))
+		return NULL;
+	env_mutex_lock(eng->env, &eng->replies_lock);
+	list_for_each(n, &eng->replies) {
+		seat = container_of(n, struct conn_seat, filled);
+		if (atomic_load_explicit(&seat->thread, memory_order_relaxed) !=
+		    thread)
+			continue;
+		found = seat;
+		break;
+	}
+	env_mutex_unlock(eng->env, &eng->replies_lock);
+	return found;
+}
+
+bool conn_seats_filled(struct skein_engine *eng, uint64_t thread)
+{
+	return filled_of(eng, thread) != NULL;
+}
+
+int conn_seats_reap(struct skein_engine *eng)
+{
+	const struct conn_module *m;
+	struct conn_seat *seat;
+	int moved = 0;
+
+	if (__builtin_expect(!atomic_load_explicit(&eng->n_replies,
+						   memory_order_relaxed),
+			     1))
+		return 0;
+	while ((seat = filled_of(eng, env_thread_self(eng->env)))) {
+		/* First: what comes behind the look fills it anew. */
+		not_filled(eng, seat);
+		for (unsigned i = 0; (m = conn_modules[i]); i++)
+			if (m->seat_reap)
+				moved += m->seat_reap(seat);
+	}
+	return moved;
+}
+
+int conn_replies_reap(struct skein_conn *conn)
+{
+	return conn_seats_reap(conn->eng);
+}
+
 /* --- leaving ----------------------------------------------------------- */
 
 /* In the thread that ends. */
@@ -349,9 +429,13 @@ static void left(struct env_exit *x)
 	struct conn_seats *s = &handle->lanes->seats;
 	const struct conn_module *m;
 
+	/* It ends inside a callback of its own. */
+	if (engine_is_owner(handle->eng->e))
+		engine_leave(handle->eng->e);
 	for (unsigned i = 0; (m = conn_modules[i]); i++)
 		if (m->seat_left)
 			m->seat_left(handle, seat);
+	not_filled(handle->eng, seat);
 	env_mutex_lock(s->env, &s->lock);
 	if (atomic_load_explicit(&s->first, memory_order_relaxed) == seat)
 		atomic_store_explicit(&s->first, NULL, memory_order_relaxed);
@@ -470,6 +554,7 @@ void conn_seats_fini(struct skein_conn *handle)
 		/* Those that are ending are through with it, the others come
 		 * no more. */
 		env_thread_off_exit(s->env, &seat->on_exit);
+		not_filled(handle->eng, seat);
 		for (unsigned k = 0; (m = conn_modules[k]); k++)
 			if (m->seat_free)
 				m->seat_free(handle, seat);

@@ -60,6 +60,7 @@ struct conn_seat {
 	alignas(64) struct env_exit on_exit;
 	_Atomic(struct env_waiter *) waiter;
 	struct list_node link;
+	struct list_node filled; /* skein_engine.replies */
 };
 
 /* The calling thread's seat. handle: any lane of it. 0, -EAGAIN when
@@ -126,6 +127,16 @@ static inline int conn_seat_waiter(struct conn_seat *seat,
 					       : conn_seat_waiter_new(seat, w);
 }
 void conn_seat_wake(struct conn_seat *seat);
+
+/* Owner: its thread, which is another one, has replies to take by the modules'
+ * seat_reap(). It is told wherever it may be: on its seat's waiter, in an
+ * engine's run, in a loop of its own. */
+void conn_seat_filled(struct conn_seat *seat);
+/* Runs seat_reap() of the calling thread's seats that are filled. What moved. */
+int conn_seats_reap(struct skein_engine *eng);
+int conn_replies_reap(struct skein_conn *conn); /* of its engine */
+/* Has that thread such a seat? Any thread. */
+bool conn_seats_filled(struct skein_engine *eng, uint64_t thread);
 
 /* The seats that have ever been taken are 0 to conn_seats() - 1; some may be
  * free. Any thread; meant for the engine's owner. */

@@ -179,6 +179,16 @@ static void resp_consumed(struct rpc_client_rx *rx)
 	rx->resp_canary = rpc_canary(&rx->port->secret_in, pos);
 }
 
+/* Of a done() that did not return: its thread has ended in it. */
+static void drop_result(struct rpc_client_rx *rx)
+{
+	if (!rx->result_buf)
+		return;
+	rx->port->ops->buf_put(rx->port, rx->result_buf);
+	rx->result_buf = NULL;
+	rx->owes_head = rx->attend = true;
+}
+
 static void fetch_done(struct rpc_read *rd, int err)
 {
 	struct rpc_fetch *f = container_of(rd, struct rpc_fetch, rd);
@@ -199,6 +209,7 @@ static int fetch_begin(struct rpc_client *c, const struct rpc_call *call,
 	rc = rpc_msg_large(payload, call->resp_max, &f->from);
 	if (rc)
 		return rc;
+	drop_result(&c->rx);
 	f->seq = seq;
 	f->err = 0;
 	f->off = 0;
@@ -576,6 +587,7 @@ void rpc_client_break(struct rpc_client *c, int err)
 	if (rx->broken)
 		return;
 	rx->broken = err;
+	drop_result(rx);
 	c->tx.open_max = 0;
 	for (uint32_t i = 0; i < rx->park.n; i++)
 		if (rx->park.at[i].call.done)

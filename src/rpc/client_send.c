@@ -325,23 +325,30 @@ int rpc_client_add_large(struct rpc_client *c, const struct rpc_client_req *r)
 {
 	struct rpc_client_rx *rx = &c->rx;
 	uint32_t len = META_LEN + sizeof(struct rpc_large);
+	bool large = r->len > c->tx.inline_max;
 	struct rpc_buf **end = rx->large_end;
 	int rc;
 
 	rc = check_window(c, rpc_client_resp_lines(c, r->resp_max));
+	if (!large)
+		len = META_LEN + RPC_PAD8((uint32_t)r->len);
 	if (!rc && !open_fits(c, HDR_LEN + len + RPC_TAIL_LEN))
 		rc = ring_full(c);
-	if (!rc)
+	if (!rc && large)
 		rc = add_large(c, r);
+	else if (!rc)
+		add_pair(c, r, r->payload, (uint32_t)r->len, 0,
+			 rpc_client_resp_lines(c, r->resp_max));
 	if (rc)
 		return rc;
 	rc = open_send(c, c->tx.open_len + RPC_TAIL_LEN);
-	if (rc) {
+	if (rc && large) {
 		rx->port->ops->buf_put(rx->port, *end);
 		*end = NULL;
 		rx->large_end = end;
-		roll_back(c);
 	}
+	if (rc)
+		roll_back(c);
 	return rc;
 }
 

@@ -235,8 +235,9 @@ static void add_lane(struct rpc_conn *rc, uint64_t *degrees,
 	st->credit_grants += sh->grants;
 	st->credit_declines += sh->declines;
 	/* The owner's messages have a call each. */
-	st->credits += CREDIT_C + sh->granted - own->calls - messages -
-		       seen(&sh->all_ops);
+	if (sh->has_credits)
+		st->credits += CREDIT_C + sh->granted - own->calls - messages -
+			       seen(&sh->all_ops);
 	st->lanes_active += sh->active;
 	degrees[1] += alone;
 	for (unsigned i = 1; i <= RPC_DEGREES; i++)

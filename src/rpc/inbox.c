@@ -69,10 +69,45 @@ static void put_news(struct rpc_async *a, struct skein_rpc_result res)
 			      memory_order_release);
 }
 
+static void send_gathered(struct rpc_seat *s);
+
 static void async_free(struct rpc_seat *s, struct rpc_async *a)
 {
 	a->next = s->spare;
 	s->spare = a;
+}
+
+/* Owner: by the thread that has made the call. The result stays where it is. */
+static void tell_directly(struct rpc_async *a,
+			  const struct skein_rpc_result *res)
+{
+	struct rpc_share *sh = a->rc->share;
+	struct rpc_seat *s = a->seat;
+	skein_rpc_done_fn *done = a->done;
+	struct skein_rpc_result end;
+	void *arg = a->arg;
+
+	rpc_seat_reap(s); /* older ones first */
+	if (!a->rc->client.rx.result_buf &&
+	    RPC_PAD8(res->len) > a->room - sizeof(struct rpc_news)) {
+		end = too_long(a, (uint32_t)res->len);
+		res = &end;
+	}
+	s->reserved -= a->room;
+	s->told++;
+	rpc_seat_unanswered(s, a->rc, res->outcome);
+	async_free(s, a);
+	rpc_seat_ended(s);
+	s->in_done++;
+	done(arg, res);
+	s->in_done--;
+	if (!s->gather->n)
+		return;
+	/* With those of the calls that end behind it in this round. */
+	if (sh->in_round)
+		sh->gathered = s;
+	else
+		send_gathered(s);
 }
 
 /* Owner: an asynchronous call has ended. */
@@ -92,6 +127,12 @@ void rpc_async_done(void *arg, const struct skein_rpc_result *res)
 		rpc_seat_unanswered(s, rc, res->outcome);
 		rpc_seat_ended(s);
 		rpc_seat_sweep(s);
+		return;
+	}
+	if (engine_runs_in(rc->engine,
+			   atomic_load_explicit(&seat->thread,
+						memory_order_relaxed))) {
+		tell_directly(a, res);
 		return;
 	}
 	put_news(a, *res);
@@ -138,13 +179,16 @@ int rpc_seat_reap(struct rpc_seat *s)
 			.len = news->len};
 		if (!news->status && news->outcome == SKEIN_DONE)
 			res.data = buf ? buf->addr : (void *)(news + 1);
+		s->told++;
 		/* done() makes another call with it, often. */
 		async_free(s, a);
 		if (buf) {
 			buf->next = s->shown;
 			s->shown = buf;
 		}
+		s->in_done++;
 		a->done(a->arg, &res);
+		s->in_done--;
 		if (buf) {
 			s->shown = buf->next;
 			buf->end(buf);
@@ -161,13 +205,29 @@ int rpc_seat_reap(struct rpc_seat *s)
 	if (!s->depth) {
 		s->reserved -= s->inner;
 		s->inner = 0;
+		send_gathered(s);
 	}
 	return n;
 }
 
-static bool inbox_filled(void *arg)
+int rpc_seat_take(struct conn_seat *seat)
 {
-	struct rpc_seat *s = arg;
+	return rpc_seat_reap(rpc_seat_of(seat));
+}
+
+/* A thread that waits for its asynchronous calls. */
+struct waiting_end {
+	struct rpc_seat *seat;
+	uint64_t told; /* before */
+};
+
+static bool has_ended(void *arg)
+{
+	const struct waiting_end *r = arg;
+	struct rpc_seat *s = r->seat;
+
+	if (s->told != r->told)
+		return true;
 
 	return s->read !=
 	       atomic_load_explicit(&s->written, memory_order_acquire);
@@ -201,7 +261,9 @@ static int inbox_make(struct rpc_seat *s, struct rpc_ctx *rx)
 	s->inbox_len = (uint32_t)doubled_to(INBOX_LEN, s->inbox_max);
 	if (!s->block)
 		s->block = env_alloc(env, n * sizeof(*s->block));
-	if (!s->block)
+	if (!s->gather)
+		s->gather = env_alloc(env, sizeof(*s->gather));
+	if (!s->block || !s->gather)
 		return -ENOMEM;
 	s->inbox =
 		env_alloc_aligned(env, RPC_LINE, s->inbox_len + s->inbox_max);
@@ -293,14 +355,92 @@ static int send_one(struct rpc_seat *s, struct rpc_client_req *r)
 	return err;
 }
 
+static int gather(struct rpc_seat *s, struct rpc_client_req *r);
+
 static inline int call_async(struct skein_conn *conn, struct rpc_seat *s,
 			     struct rpc_client_req *r)
 {
-	int err = send_one(s, r);
+	int err;
 
+	if (s->in_done)
+		return gather(s, r);
+	err = send_one(s, r);
 	if (!err)
 		tell_owner(conn);
 	return err;
+}
+
+/* --- inside done() ------------------------------------------------------- */
+
+/* It has begun, and there is no way to send it. */
+static void end_unsent(struct rpc_seat *s, const struct rpc_client_req *r,
+		       int err)
+{
+	struct skein_rpc_result res = {.outcome = SKEIN_NOT_SENT,
+				       .status = err};
+	struct rpc_async *a = r->arg;
+	skein_rpc_done_fn *done = a->done;
+	void *arg = a->arg;
+
+	async_undo(s, a);
+	s->told++;
+	done(arg, &res);
+}
+
+/* What finds no room is the owner's to send: it has begun. */
+static void send_gathered(struct rpc_seat *s)
+{
+	struct skein_conn *conn = s->seat->handle;
+	struct rpc_gather *g = s->gather;
+	struct rpc_client_req unsent[TCQ_BOUND];
+	unsigned i, sent, n = g->n, left = 0;
+	int err = 0;
+
+	if (!n)
+		return;
+	for (i = 0; i < n && !err; i += sent)
+		err = rpc_seat_send_some(s, g->req + i, n - i, &sent);
+	for (; i < n; i++)
+		if (err != -EAGAIN || rpc_seat_leave_to_owner(s, &g->req[i]))
+			unsent[left++] = g->req[i];
+	/* First: a done() may make calls. */
+	g->n = 0;
+	for (i = 0; i < left; i++)
+		end_unsent(s, &unsent[i], err == -EAGAIN ? -ENOMEM : err);
+	if (!engine_is_owner(conn_engine(conn)))
+		tell_owner(conn);
+}
+
+void rpc_share_send_gathered(struct rpc_share *sh)
+{
+	struct rpc_seat *s = sh->gathered;
+
+	sh->gathered = NULL;
+	send_gathered(s);
+}
+
+static int gather(struct rpc_seat *s, struct rpc_client_req *r)
+{
+	struct rpc_gather *g = s->gather;
+	int err;
+
+	if (conn_seat_held(s->seat))
+		return -EAGAIN;
+	if (g->n == TCQ_BOUND || r->len > TCQ_INLINE) {
+		send_gathered(s);
+		if (conn_seat_held(s->seat))
+			return -EAGAIN;
+	}
+	if (r->len > TCQ_INLINE)
+		return send_one(s, r);
+	err = async_begin(s, r);
+	if (err)
+		return err;
+	if (r->len)
+		memcpy(g->bytes[g->n], r->payload, r->len);
+	r->payload = g->bytes[g->n];
+	g->req[g->n++] = *r;
+	return 0;
 }
 
 /* --- several at once ----------------------------------------------------- */
@@ -468,21 +608,25 @@ int rpc_shared_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 	return err ? err : c.err;
 }
 
-static int run_filled(struct rpc_seat *s, struct engine *e,
+static int run_filled(struct waiting_end *r, struct engine *e,
 		      struct env_waiter *w, uint64_t timeout_ns)
 {
+	struct rpc_seat *s = r->seat;
+
 	/* It may have something to send then. */
 	uint64_t end, look = conn_seat_drained_ns(s->seat);
 
 	if (__builtin_expect(look == ENV_NEVER, 1))
-		return engine_run_for(e, w, inbox_filled, s, timeout_ns);
+		return engine_run_for(e, w, has_ended, r, timeout_ns);
 	end = env_deadline(env_now_ns(s->env), timeout_ns);
-	return engine_run_on(e, w, inbox_filled, s, look < end ? look : end);
+	return engine_run_on(e, w, has_ended, r, look < end ? look : end);
 }
 
 /* Until there is something to reap, or the deadline. */
-static int wait_filled(struct rpc_seat *s, uint64_t timeout_ns)
+static int wait_filled(struct waiting_end *r, uint64_t timeout_ns)
 {
+	struct rpc_seat *s = r->seat;
+
 	struct skein_conn *conn = s->seat->handle;
 	struct engine *e = conn_engine(conn);
 	struct env_waiter *w;
@@ -491,7 +635,7 @@ static int wait_filled(struct rpc_seat *s, uint64_t timeout_ns)
 	if (timeout_ns && s->reserved) {
 		err = conn_seat_waiter(s->seat, &w);
 		if (!err)
-			err = run_filled(s, e, w, timeout_ns);
+			err = run_filled(r, e, w, timeout_ns);
 	} else if (engine_try_enter(e)) {
 		/* Nothing to wait for: but who got -EAGAIN may need a round,
 		 * which brings credits. */
@@ -504,11 +648,12 @@ static int wait_filled(struct rpc_seat *s, uint64_t timeout_ns)
 int skein_rpc_reap(struct skein_conn *conn, uint64_t timeout_ns)
 {
 	ENV_HOLD_CANCEL();
+	struct waiting_end w_end;
 	struct conn_seat *seat;
 	struct rpc_seat *s;
-	int err, n;
+	int err;
 
-	if (!conn || !conn_shared(conn) || !conn_is_client(conn))
+	if (!conn || !conn_is_client(conn))
 		return -EOPNOTSUPP;
 	/* The answers in the inbox are the parent's. */
 	if (env_forked(conn_env(conn)))
@@ -517,9 +662,13 @@ int skein_rpc_reap(struct skein_conn *conn, uint64_t timeout_ns)
 	s = seat ? rpc_seat_of(seat) : NULL;
 	if (!s)
 		return 0;
-	n = rpc_seat_reap(s);
-	if (n)
-		return n;
-	err = wait_filled(s, timeout_ns);
-	return err ? err : rpc_seat_reap(s);
+	w_end = (struct waiting_end){s, s->told};
+	rpc_seat_reap(s);
+	if (s->told == w_end.told) {
+		err = wait_filled(&w_end, timeout_ns);
+		if (err)
+			return err;
+		rpc_seat_reap(s);
+	}
+	return (int)(s->told - w_end.told);
 }

@@ -19,6 +19,9 @@ int rpc_seat_send(struct rpc_seat *s, struct rpc_client_req *r,
 int rpc_seat_send_some(struct rpc_seat *s, struct rpc_client_req *r, unsigned n,
 		       unsigned *sent);
 
+/* The owner sends it as soon as there is room: of a thread that cannot wait. */
+int rpc_seat_leave_to_owner(struct rpc_seat *s, const struct rpc_client_req *r);
+
 /* Owner: the done() of asynchronous calls, arg being an rpc_async. */
 void rpc_async_done(void *arg, const struct skein_rpc_result *res);
 
@@ -64,7 +67,7 @@ static inline void rpc_share_wake(struct rpc_share *sh)
 	if (!seat)
 		return;
 	sh->news = NULL;
-	rpc_seat_wake(sh->handle->engine, seat);
+	conn_seat_filled(seat);
 }
 
 /* Owner: an inbox has news. In a round its thread is told behind those of its

@@ -317,7 +317,7 @@ static void section_put(struct rpc_conn *rc, struct bytes_out *out)
 		flags |= SECTION_ORDERED_READ;
 	if (rc->caller)
 		flags |= SECTION_ANY_ORDER;
-	if (rc->caller && conn_shared(rc->conn))
+	if (rc->caller && conn_lanes(rc->conn) > 1)
 		flags |= SECTION_CREDITS;
 	bytes_put_u16(out, SECTION_VERSION);
 	bytes_put_u16(out, (uint16_t)flags);
@@ -700,6 +700,7 @@ const struct conn_module rpc_module = {
 	.seat_taken = rpc_seat_taken,
 	.seat_left = rpc_seat_left,
 	.seat_wr = rpc_seat_wr,
+	.seat_reap = rpc_seat_take,
 	.seat_idle = rpc_seat_idle,
 	.seat_free = rpc_seat_free,
 };

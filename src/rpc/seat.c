@@ -35,7 +35,9 @@ int rpc_seat_taken(struct skein_conn *handle, struct conn_seat *seat)
 	s->sizes = (struct thrsched_sizes){0};
 	/* What is left of one that ended inside a done(): nothing is under way. */
 	s->reserved = s->inner = 0;
-	s->depth = 0;
+	s->depth = s->in_done = 0;
+	if (s->gather)
+		s->gather->n = 0;
 	atomic_store_explicit(&s->passed, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->orphan, false, memory_order_relaxed);
 	return 0;
@@ -101,6 +103,7 @@ void rpc_seat_free(struct skein_conn *handle, struct conn_seat *seat)
 	rpc_seat_reap(s); /* each call ends once, reaped or not */
 	env_free(env, s->inbox);
 	env_free(env, s->block);
+	env_free(env, s->gather);
 	env_free(env, s);
 	seat->modules[CONN_MODULE_RPC - 1] = NULL;
 }
@@ -218,6 +221,22 @@ static inline int seat_send(struct rpc_seat *s, struct rpc_client_req *r,
 	return err;
 }
 
+int rpc_seat_leave_to_owner(struct rpc_seat *s, const struct rpc_client_req *r)
+{
+	uint16_t lane =
+		atomic_load_explicit(&s->seat->lane, memory_order_relaxed);
+	struct rpc_conn *rc = s->lanes[lane];
+	int err;
+
+	if (!rc)
+		return -ENOTCONN;
+	call_goes_by(r->done, r->arg, rc);
+	s->begun++;
+	err = send_large(s, rc, r, NULL);
+	s->begun -= err != 0;
+	return err;
+}
+
 int rpc_seat_send(struct rpc_seat *s, struct rpc_client_req *r,
 		  struct rpc_pending *stack)
 {
@@ -324,7 +343,8 @@ static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
 
 /* --- calls -------------------------------------------------------------- */
 
-/* Owner: the result stays where it was fetched to; the waiting thread copies it. */
+/* Owner: the result stays where it was fetched to; the waiting thread, which is
+ * another one, copies it. */
 static __attribute__((noinline)) void take_fetched(struct rpc_waiting *w)
 {
 	w->buf = rpc_take_buf(w->rc);
@@ -334,7 +354,13 @@ static __attribute__((noinline)) void take_fetched(struct rpc_waiting *w)
 static inline void take_result(struct rpc_waiting *w, const void *data,
 			       size_t len)
 {
-	if (__builtin_expect(w->rc->client.rx.result_buf != NULL, 0))
+	if (__builtin_expect(
+		    w->rc->client.rx.result_buf &&
+			    !engine_runs_in(
+				    w->rc->engine,
+				    atomic_load_explicit(&w->seat->seat->thread,
+							 memory_order_relaxed)),
+		    0))
 		take_fetched(w);
 	else if (len)
 		memcpy(w->resp, data, len);
@@ -433,5 +459,6 @@ int rpc_shared_call(struct rpc_conn *rc, struct rpc_client_req *r, void *resp,
 	err = call_and_wait(w.seat, h, r, &w);
 	if (w.seat->inbox)
 		rpc_seat_reap(w.seat);
+	conn_replies_reap(h->head);
 	return err;
 }

@@ -25,6 +25,17 @@
 
 /* --- credits, by the sending side --------------------------------------- */
 
+static inline bool has_credit(const struct rpc_share *sh, uint32_t n)
+{
+	return !sh->has_credits || credit_room(&sh->credit, n) >= n;
+}
+
+static inline void spend(struct rpc_share *sh, uint32_t calls)
+{
+	if (sh->has_credits)
+		credit_spend(&sh->credit, calls);
+}
+
 static void take_mail(struct rpc_share *sh)
 {
 	uint64_t mail;
@@ -128,7 +139,7 @@ static int share_add(void *state, struct tcq_node *n)
 	struct rpc_conn *rc = state;
 
 	take_mail(rc->share);
-	if (__builtin_expect(!credit_room(&rc->share->credit, 1), 0))
+	if (__builtin_expect(!has_credit(rc->share, 1), 0))
 		return -EAGAIN;
 	message_charge(rc, rc->share->tx, req->calls);
 	if (__builtin_expect(req->calls > 1, 0))
@@ -147,7 +158,9 @@ static int share_charge(void *state, const struct ibv_send_wr *wr)
 	uint32_t need = rc->client.tx.open_count ? 2 : 1;
 
 	take_mail(sh);
-	if (credit_room(&sh->credit, need) < need)
+	if (!sh->has_credits)
+		return 0;
+	if (!has_credit(sh, need))
 		return -EAGAIN;
 	sh->credit.left--;
 	sh->ops++;
@@ -176,7 +189,6 @@ static void settle(struct rpc_conn *rc, struct tcq_node *first, unsigned n)
 	}
 }
 
-/* The sealed message. */
 static inline void message_wr(struct rpc_conn *rc, uint64_t off, uint32_t len,
 			      struct conn_tx_wr *out)
 {
@@ -246,7 +258,7 @@ static unsigned share_seal(void *state, struct tcq_node *first, unsigned n,
 	message_wr(rc, off, len, &out[0]);
 	if (__builtin_expect(rpc_event_wake(&rc->port.event), 0))
 		wake_along(rc, &out[0].wr);
-	credit_spend(&sh->credit, rc->client.tx.open_count);
+	spend(sh, rc->client.tx.open_count);
 	return __builtin_expect(credit_low(&sh->credit), 0)
 		       ? 1 + ask_along(rc, &out[1].wr)
 		       : 1;
@@ -301,7 +313,7 @@ static const struct conn_tx_ops share_ops = {
 static inline bool plain(struct rpc_conn *rc, const struct rpc_client_req *r)
 {
 	take_mail(rc->share);
-	return credit_room(&rc->share->credit, 1) && r->len <= TCQ_INLINE &&
+	return has_credit(rc->share, 1) && r->len <= TCQ_INLINE &&
 	       !rpc_event_wake(&rc->port.event);
 }
 
@@ -339,7 +351,7 @@ static inline int post_alone(struct rpc_conn *rc, struct conn_tx *tx,
 		return post_asking(rc, tx, wr);
 	err = conn_tx_post(tx, wr);
 	if (__builtin_expect(!err, 1))
-		credit_spend(&rc->share->credit, 1);
+		spend(rc->share, 1);
 	return err;
 }
 
@@ -406,7 +418,6 @@ int rpc_share_calls(struct rpc_conn *rc, struct conn_req *req,
 
 /* --- the owner ---------------------------------------------------------- */
 
-/* Is a question under way? Relaxed: when it is seen does not matter. */
 static bool asking(const struct rpc_share *sh)
 {
 	return __atomic_load_n(&sh->questions, __ATOMIC_RELAXED) !=
@@ -418,7 +429,7 @@ int rpc_share_imm(struct rpc_conn *rc, uint32_t value)
 	struct rpc_share *sh = rc->share;
 	uint64_t was, mail;
 
-	if (value > UINT16_MAX)
+	if (value > UINT16_MAX || !sh->has_credits)
 		return -SKEIN_EPEER;
 	was = atomic_load_explicit(&sh->mail, memory_order_relaxed);
 	do {
@@ -481,12 +492,12 @@ static int large_send(struct rpc_conn *rc, const struct rpc_pending *p,
 	int err;
 
 	take_mail(sh);
-	if (!credit_room(&sh->credit, 1))
+	if (!has_credit(sh, 1))
 		return -EAGAIN;
 	err = rpc_client_add_large(&rc->client, &r);
 	if (err)
 		return err;
-	credit_spend(&sh->credit, 1);
+	spend(sh, 1);
 	if (credit_low(&sh->credit)) {
 		atomic_store_explicit(&sh->want_question, true,
 				      memory_order_relaxed);
@@ -766,6 +777,7 @@ int rpc_share_new(struct rpc_conn *rc)
 	sh->handle = rpc_conn_of(head)->handle;
 	sh->sched_ns = head == rc->conn && conn_lanes(head) > 1 ? 0 : ENV_NEVER;
 	sh->active = true;
+	sh->has_credits = conn_lanes(head) > 1;
 	credit_init(&sh->credit, CREDIT_C);
 	sh->tx = conn_tx_of(rc->conn);
 	rc->share = sh;

@@ -87,6 +87,7 @@ struct rpc_share {
 	struct rpc_handle *handle;
 	struct conn_tx *tx;
 
+	bool has_credits; /* of several lanes */
 	/* the sending side's */
 	alignas(64) struct credit credit;
 	uint32_t ops;	   /* memory operations since the last question */
@@ -113,6 +114,8 @@ struct rpc_share {
 	/* In a round, which answers many calls of a thread in a row: whose
 	 * inbox has got some that it was not woken for yet. */
 	struct conn_seat *news;
+	/* In a round: the thread that runs it has gathered calls. */
+	struct rpc_seat *gathered;
 	/* Of lane 0: the scheduler's next time; else, and of one lane, never. */
 	uint64_t sched_ns;
 	uint64_t head_ns; /* no READ of the Head for want_head before */
@@ -135,6 +138,7 @@ void rpc_share_free(struct rpc_conn *rc);
  * here. The rest of one in which there is more; and of one that has news. */
 int rpc_share_poll_more(struct rpc_conn *rc, uint64_t now_ns, int moved);
 void rpc_share_tell_news(struct rpc_share *sh);
+void rpc_share_send_gathered(struct rpc_share *sh);
 /* Is there more than answers? Mostly not, and each round asks: one branch for all
  * reasons. */
 static inline bool rpc_share_more_due(const struct rpc_conn *rc,
@@ -159,6 +163,8 @@ static inline int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns)
 	sh->in_round = false;
 	if (sh->news)
 		rpc_share_tell_news(sh);
+	if (sh->gathered)
+		rpc_share_send_gathered(sh);
 	if (__builtin_expect(moved < 0, 0))
 		return moved == -ENOTCONN ? 0 : moved;
 	if (__builtin_expect(rpc_share_more_due(rc, now_ns), 0))
@@ -210,15 +216,25 @@ struct rpc_waiting {
 	struct rpc_pending pending; /* of a large request */
 };
 
+/* Calls that a thread makes inside done(): they leave together, behind it. */
+struct rpc_gather {
+	unsigned n;
+	struct rpc_client_req req[TCQ_BOUND];
+	uint8_t bytes[TCQ_BOUND][TCQ_INLINE];
+};
+
 struct rpc_seat {
 	struct conn_seat *seat;
 	struct skein_env *env;
 	struct rpc_conn *const *lanes; /* the handle's */
 	/* the thread's */
-	uint32_t begun;	       /* calls */
-	uint32_t reserved;     /* bytes of the inbox */
-	uint32_t inner;	       /* of these, read by a done() inside another */
-	unsigned depth;	       /* of done() in done() */
+	uint32_t begun;	   /* calls */
+	uint32_t reserved; /* bytes of the inbox */
+	uint64_t told;	   /* asynchronous calls whose done() has run */
+	uint32_t inner;	   /* of these, read by a done() inside another */
+	unsigned depth;	   /* of done() in done() */
+	unsigned in_done;  /* the same, those in a round too */
+	struct rpc_gather *gather;
 	uint64_t read;	       /* position in the inbox */
 	struct rpc_buf *shown; /* to a done() that runs, the inmost first */
 	struct rpc_async *spare, *block;
@@ -255,6 +271,7 @@ struct rpc_seat {
 int rpc_seat_taken(struct skein_conn *handle, struct conn_seat *seat);
 void rpc_seat_left(struct skein_conn *handle, struct conn_seat *seat);
 void rpc_seat_wr(struct conn_seat *seat, size_t len);
+int rpc_seat_take(struct conn_seat *seat);
 bool rpc_seat_idle(struct skein_conn *handle, struct conn_seat *seat);
 void rpc_seat_free(struct skein_conn *handle, struct conn_seat *seat);
 /* Owner: what is left of a thread that has ended. Returns what moved. */

@@ -318,6 +318,8 @@ static int rpc_lat(struct rpc_worker *rw)
 	return 0;
 }
 
+#define CALLS_MAX 64u /* that leave together */
+
 static int fill(struct rpc_worker *rw);
 
 /* The next calls are made from here, as a program that keeps a window full
@@ -342,26 +344,49 @@ static void on_done_timed(void *arg, const struct skein_rpc_result *res)
 	on_done(arg, res);
 }
 
-static int call_one(struct rpc_worker *rw)
+static struct skein_rpc_entry next_call(struct rpc_worker *rw)
 {
 	struct perf *p = rw->w->p;
-	skein_rpc_done_fn *done = on_done;
-	int rc;
+	struct skein_rpc_entry call = {.id = RPC_ECHO,
+				       .req = rw->req,
+				       .req_len = p->size,
+				       .resp_max = p->size,
+				       .timeout_ns = PERF_PATIENCE_NS,
+				       .done = on_done,
+				       .arg = rw};
 
 	if (rw->issued % RPC_SAMPLE_EVERY == 0 && !rw->sample_t0) {
-		done = on_done_timed;
+		call.done = on_done_timed;
 		rw->sample_t0 = ticks_now();
 	}
-	rc = skein_rpc_call_async(rw->conn, RPC_ECHO, rw->req, p->size, p->size,
-				  PERF_PATIENCE_NS, done, rw);
-	if (rc) {
-		if (done == on_done_timed)
+	return call;
+}
+
+/* n calls, together if they are several. */
+static int call_some(struct rpc_worker *rw, unsigned n)
+{
+	struct skein_rpc_entry calls[CALLS_MAX];
+	unsigned begun = 0;
+	int rc;
+
+	for (unsigned i = 0; i < n; i++, rw->issued++)
+		calls[i] = next_call(rw);
+	rw->issued -= n;
+	if (n > 1)
+		rc = skein_rpc_call_batch(rw->conn, calls, n, &begun);
+	else
+		rc = skein_rpc_call_async(rw->conn, calls->id, calls->req,
+					  calls->req_len, calls->resp_max,
+					  calls->timeout_ns, calls->done,
+					  calls->arg);
+	if (!rc && n == 1)
+		begun = 1;
+	for (unsigned i = begun; i < n; i++)
+		if (calls[i].done == on_done_timed)
 			rw->sample_t0 = 0;
-		return rc;
-	}
-	rw->issued++;
-	rw->outstanding++;
-	return 0;
+	rw->issued += begun;
+	rw->outstanding += begun;
+	return !rc && begun < n ? -EAGAIN : rc;
 }
 
 /* Issues as many full batches as the window takes. A batch of one is no batch:
@@ -372,12 +397,12 @@ static int fill(struct rpc_worker *rw)
 	int rc = 0;
 
 	while (!rc && rw->issued < rw->w->n &&
-	       rw->outstanding + o->batch <= o->window) {
-		for (uint32_t k = 0; k < o->batch && !rc; k++)
-			rc = call_one(rw);
-		if (o->batch > 1 || o->flush)
-			(void)skein_rpc_flush(rw->conn);
-	}
+	       rw->outstanding + o->batch <= o->window)
+		for (uint32_t k = 0, n; k < o->batch && !rc; k += n) {
+			n = o->batch - k;
+			n = n < CALLS_MAX ? n : CALLS_MAX;
+			rc = call_some(rw, n);
+		}
 	return rc == -EAGAIN ? 0 : rc;
 }
 

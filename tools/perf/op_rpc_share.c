@@ -4,7 +4,7 @@
  *
  * Combining: all threads use one handle, as an application does.
  *
- * Without combining, the baseline: each QP is a private connection, and its
+ * Without combining, the baseline: each QP is a connection of its own, and its
  * threads post their own messages to it under a spin lock, one call each, or with
  * --batch as many as the thread has at hand: in either way the same. The
  * lock is the word by which an engine has its owner: one compare-and-swap lets a
@@ -18,6 +18,7 @@
 
 #include "base/fence.h"
 #include "conn/conn.h"
+#include "conn/seat.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -215,16 +216,10 @@ static int locked_issue(struct rpc_worker *rw)
 {
 	const struct perf_opts *o = &rw->w->p->o;
 	struct engine *e = conn_engine(rw->conn);
-	uint32_t i = 0;
 	int rc;
 
 	lock(e);
-	do
-		rc = issue(rw, o->rate && sampled(rw));
-	while (!rc && ++i < o->batch && may_issue(rw));
-	if (!rc || i)
-		/* or, where the ring is full, with a round */
-		(void)skein_rpc_flush(rw->conn);
+	rc = o->batch > 1 ? issue_batch(rw) : issue(rw, o->rate && sampled(rw));
 	engine_leave(e);
 	return rc;
 }
@@ -236,10 +231,11 @@ static int locked_poll(struct rpc_worker *rw)
 	int moved;
 
 	if (!engine_try_enter(e))
-		return 0;
+		return conn_replies_reap(rw->conn);
 	moved = engine_poll(e);
 	engine_leave(e);
-	return moved;
+	/* What another thread's round has brought. */
+	return moved + conn_replies_reap(rw->conn);
 }
 
 /* Until more than `before` were answered. */

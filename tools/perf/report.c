@@ -94,7 +94,7 @@ static json_t *sharing(const struct perf *p, const struct perf_result *r)
 	set_count(j, "answers", c->answers);
 	set_count(j, "answer_doorbells", c->answer_doorbells);
 	set_num(j, "degree", by(c->calls, c->messages));
-	set_num(j, "degree_median", degree_median(c));
+	set_num(j, "degree_median", combining ? degree_median(c) : NAN);
 	set_num(j, "answer_degree", by(c->calls, c->answers));
 	set_num(j, "messages_per_call", by(c->messages, c->calls));
 	set_num(j, "doorbells_per_call", by(c->doorbells, c->calls));

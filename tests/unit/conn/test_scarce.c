@@ -269,7 +269,7 @@ static void test_retries(void **state)
 	}
 	assert_int_equal(rc, 0);
 	assert_true(n > 10);
-	assert_in_range(refused, 1, 4);
+	assert_in_range(refused, 1, 5);
 	world_close(&w);
 }
 

@@ -398,7 +398,7 @@ static void test_batch_room(void **state)
 	unsigned n, begun = 7, sent = 0;
 	struct live l;
 
-	live_start(&l, 1, SKEIN_WAIT_ADAPTIVE, false);
+	live_start(&l, 2, SKEIN_WAIT_ADAPTIVE, false);
 	l.calls = UINT32_MAX;
 	l.resp_max = 256;
 	thread_init(&own, &l, 0);
@@ -670,7 +670,7 @@ static void test_deadlines(void **state)
 	size_t len;
 	int rc;
 
-	live_start(&l, 1, SKEIN_WAIT_ADAPTIVE, false);
+	live_start(&l, 2, SKEIN_WAIT_ADAPTIVE, false);
 	thread_init(&own, &l, 0);
 	l.resp_max = 256;
 	kill(l.server, SIGSTOP);

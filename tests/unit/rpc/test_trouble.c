@@ -210,7 +210,7 @@ static void test_late(void **state)
 			 0);
 	for (int i = 0; i < 3; i++)
 		skein_ctx_progress(w.client);
-	assert_int_equal(skein_rpc_reap(w.conn, 0), 1);
+	assert_int_equal(end.n, 1);
 	assert_int_equal(end.outcome, SKEIN_NOT_SENT);
 	assert_int_equal(end.status, -ENOTCONN);
 	conn_set_state(w.conn, SKEIN_CONN_BROKEN);
@@ -311,7 +311,8 @@ static void test_cancel_sent(void **state)
 	assert_int_equal(skein_rpc_cancel(w.conn, on_end, &other), -ENOENT);
 	assert_int_equal(skein_rpc_cancel(w.conn, on_end, &end), 0);
 	assert_int_equal(skein_rpc_cancel(w.conn, on_end, &end), -ENOENT);
-	assert_int_equal(skein_rpc_reap(w.conn, PATIENCE), 1);
+	while (!end.n)
+		assert_true(skein_rpc_reap(w.conn, PATIENCE) >= 0);
 	assert_int_equal(end.outcome, SKEIN_UNKNOWN);
 	assert_int_equal(end.status, -ECANCELED);
 	/* Its answer is dropped, the other's is not. */
@@ -357,7 +358,8 @@ static void test_cancel_waiting(void **state)
 	assert_int_equal(rc, 0);
 	skein_ctx_progress(w.client);
 	assert_int_equal(skein_rpc_cancel(w.conn, on_end, &end), 0);
-	assert_int_equal(skein_rpc_reap(w.conn, PATIENCE), 1);
+	while (!end.n)
+		assert_true(skein_rpc_reap(w.conn, PATIENCE) >= 0);
 	assert_int_equal(end.n, 1);
 	assert_int_equal(end.outcome, SKEIN_NOT_SENT);
 	assert_int_equal(end.status, -ECANCELED);
@@ -446,7 +448,8 @@ static void cancelled(bool before, bool background)
 	assert_int_equal(d.rc[0], 0);
 	assert_int_equal(d.rc[1], 0);
 	assert_int_equal(d.rc[2], 0);
-	assert_int_equal(d.rc[3], 1);
+	/* The answer may have come in one of the calls between. */
+	assert_in_range(d.rc[3], 0, 1);
 	assert_int_equal(d.end.n, 1 + before);
 	if (!background) {
 		assert_true(engine_try_enter(conn_engine(w.conn)));
