@@ -233,6 +233,45 @@ static bool has_ended(void *arg)
 	       atomic_load_explicit(&s->written, memory_order_acquire);
 }
 
+/* It was not sent. */
+static void async_undo(struct rpc_seat *s, struct rpc_async *a)
+{
+	s->reserved -= a->room;
+	async_free(s, a);
+}
+
+/* It has begun, and there is no way to send it. */
+static void end_unsent(struct rpc_seat *s, const struct rpc_client_req *r,
+		       int err)
+{
+	struct skein_rpc_result res = {.outcome = SKEIN_NOT_SENT,
+				       .status = err};
+	struct rpc_async *a = r->arg;
+	skein_rpc_done_fn *done = a->done;
+	void *arg = a->arg;
+
+	async_undo(s, a);
+	s->told++;
+	done(arg, &res);
+}
+
+/* Calls that its thread made in the done() in which it ended. */
+static int drop_gathered(struct rpc_seat *s)
+{
+	unsigned i, n = s->gather ? s->gather->n : 0;
+	struct skein_conn *head = s->seat->handle;
+
+	if (!n)
+		return 0;
+	for (i = 0; i < conn_lanes(head); i++)
+		if (s->lanes[i] && s->lanes[i]->share->gathered == s)
+			s->lanes[i]->share->gathered = NULL;
+	s->gather->n = 0;
+	for (i = 0; i < n; i++)
+		end_unsent(s, &s->gather->req[i], -ECANCELED);
+	return (int)n;
+}
+
 int rpc_seat_sweep(struct rpc_seat *s)
 {
 	int moved;
@@ -242,7 +281,8 @@ int rpc_seat_sweep(struct rpc_seat *s)
 	if (atomic_load_explicit(&s->swept, memory_order_acquire))
 		return 0;
 	rpc_seat_drop_shown(s);
-	moved = rpc_seat_reap(s);
+	moved = drop_gathered(s);
+	moved += rpc_seat_reap(s);
 	/* Release pairs with the acquire in rpc_seat_idle(): from here on it is
 	 * whose it will be. */
 	if (atomic_load_explicit(&s->ended, memory_order_relaxed) == s->begun)
@@ -330,13 +370,6 @@ static int async_begin(struct rpc_seat *s, struct rpc_client_req *r)
 	return 0;
 }
 
-/* It was not sent. */
-static void async_undo(struct rpc_seat *s, struct rpc_async *a)
-{
-	s->reserved -= a->room;
-	async_free(s, a);
-}
-
 /* Whoever runs the engine may sleep, and expect nothing. */
 static void tell_owner(struct skein_conn *conn)
 {
@@ -372,21 +405,6 @@ static inline int call_async(struct skein_conn *conn, struct rpc_seat *s,
 
 /* --- inside done() ------------------------------------------------------- */
 
-/* It has begun, and there is no way to send it. */
-static void end_unsent(struct rpc_seat *s, const struct rpc_client_req *r,
-		       int err)
-{
-	struct skein_rpc_result res = {.outcome = SKEIN_NOT_SENT,
-				       .status = err};
-	struct rpc_async *a = r->arg;
-	skein_rpc_done_fn *done = a->done;
-	void *arg = a->arg;
-
-	async_undo(s, a);
-	s->told++;
-	done(arg, &res);
-}
-
 /* What finds no room is the owner's to send: it has begun. */
 static void send_gathered(struct rpc_seat *s)
 {
@@ -400,15 +418,22 @@ static void send_gathered(struct rpc_seat *s)
 		return;
 	for (i = 0; i < n && !err; i += sent)
 		err = rpc_seat_send_some(s, g->req + i, n - i, &sent);
+	if (err == -EAGAIN)
+		i += rpc_seat_leave_to_owner(s, g->req + i, n - i);
 	for (; i < n; i++)
-		if (err != -EAGAIN || rpc_seat_leave_to_owner(s, &g->req[i]))
-			unsent[left++] = g->req[i];
+		unsent[left++] = g->req[i];
 	/* First: a done() may make calls. */
 	g->n = 0;
 	for (i = 0; i < left; i++)
 		end_unsent(s, &unsent[i], err == -EAGAIN ? -ENOMEM : err);
 	if (!engine_is_owner(conn_engine(conn)))
 		tell_owner(conn);
+}
+
+void rpc_seat_send_gathered(struct rpc_seat *s)
+{
+	if (__builtin_expect(s->in_done != 0, 0) && s->gather)
+		send_gathered(s);
 }
 
 void rpc_share_send_gathered(struct rpc_share *sh)
@@ -502,6 +527,7 @@ static int call_batch(struct skein_conn *conn, struct rpc_seat *s,
 	struct rpc_client_req r;
 	int err = 0;
 
+	rpc_seat_send_gathered(s);
 	while (!err && done < n) {
 		some = batch_len(conn, calls + done, n - done);
 		if (some > 1) {

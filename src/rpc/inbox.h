@@ -19,8 +19,14 @@ int rpc_seat_send(struct rpc_seat *s, struct rpc_client_req *r,
 int rpc_seat_send_some(struct rpc_seat *s, struct rpc_client_req *r, unsigned n,
 		       unsigned *sent);
 
-/* The owner sends it as soon as there is room: of a thread that cannot wait. */
-int rpc_seat_leave_to_owner(struct rpc_seat *s, const struct rpc_client_req *r);
+/* The owner sends them as soon as there is room, at most TCQ_BOUND, of a thread
+ * that cannot wait. How many, from the first on, there is memory for. */
+unsigned rpc_seat_leave_to_owner(struct rpc_seat *s,
+				 const struct rpc_client_req *r, unsigned n);
+
+/* By its thread, inside a done(): what it has gathered is older than what it sends
+ * now. */
+void rpc_seat_send_gathered(struct rpc_seat *s);
 
 /* Owner: the done() of asynchronous calls, arg being an rpc_async. */
 void rpc_async_done(void *arg, const struct skein_rpc_result *res);

@@ -152,34 +152,53 @@ static void call_goes_by(skein_rpc_done_fn *done, void *arg,
 		((struct rpc_waiting *)arg)->rc = rc;
 }
 
-/* The owner sends it: it takes memory of its own. While it has not, the thread
- * is held. */
-static int send_large(struct rpc_seat *s, struct rpc_conn *rc,
-		      const struct rpc_client_req *r, struct rpc_pending *p)
+/* stack: of a thread that waits; else it takes memory of its own. */
+static struct rpc_pending *pending_new(struct rpc_seat *s, struct rpc_conn *rc,
+				       const struct rpc_client_req *r,
+				       struct rpc_pending *stack)
 {
-	bool own = !p;
+	struct rpc_pending *p = stack;
 
-	if (own)
+	if (!p)
 		p = env_alloc(conn_env(rc->conn), sizeof(*p) + r->len);
 	if (!p)
-		return -ENOMEM;
+		return NULL;
 	*p = (struct rpc_pending){.rc = rc,
 				  .id = r->id,
 				  .thread = r->thread,
 				  .held = &s->seat->held,
-				  .req = own ? p + 1 : r->payload,
+				  .req = stack ? r->payload : p + 1,
 				  .req_len = r->len,
 				  .resp_max = r->resp_max,
 				  .timeout_ns = r->timeout_ns,
 				  .done = r->done,
 				  .arg = r->arg,
-				  .own = own};
-	if (own)
+				  .own = !stack};
+	if (!stack && r->len)
 		memcpy(p + 1, r->payload, r->len);
 	p->call.fn = large_run;
-	atomic_fetch_add_explicit(&s->seat->held, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&rc->foreign, 1, memory_order_relaxed);
-	engine_post(rc->engine, &p->call);
+	return p;
+}
+
+/* The owner sends them. While it has not, the thread is held: it begins nothing.
+ * All are counted before the first is posted: rpc_seat_moves(). */
+static void leave_to_owner(struct rpc_seat *s, struct rpc_conn *rc,
+			   struct rpc_pending *const *p, unsigned n)
+{
+	atomic_fetch_add_explicit(&s->seat->held, n, memory_order_relaxed);
+	atomic_fetch_add_explicit(&rc->foreign, n, memory_order_relaxed);
+	for (unsigned i = 0; i < n; i++)
+		engine_post(rc->engine, &p[i]->call);
+}
+
+static int send_large(struct rpc_seat *s, struct rpc_conn *rc,
+		      const struct rpc_client_req *r, struct rpc_pending *stack)
+{
+	struct rpc_pending *p = pending_new(s, rc, r, stack);
+
+	if (!p)
+		return -ENOMEM;
+	leave_to_owner(s, rc, &p, 1);
 	return 0;
 }
 
@@ -221,20 +240,25 @@ static inline int seat_send(struct rpc_seat *s, struct rpc_client_req *r,
 	return err;
 }
 
-int rpc_seat_leave_to_owner(struct rpc_seat *s, const struct rpc_client_req *r)
+unsigned rpc_seat_leave_to_owner(struct rpc_seat *s,
+				 const struct rpc_client_req *r, unsigned n)
 {
 	uint16_t lane =
 		atomic_load_explicit(&s->seat->lane, memory_order_relaxed);
 	struct rpc_conn *rc = s->lanes[lane];
-	int err;
+	struct rpc_pending *p[TCQ_BOUND];
+	unsigned i;
 
-	if (!rc)
-		return -ENOTCONN;
-	call_goes_by(r->done, r->arg, rc);
-	s->begun++;
-	err = send_large(s, rc, r, NULL);
-	s->begun -= err != 0;
-	return err;
+	for (i = 0; rc && i < n; i++) {
+		p[i] = pending_new(s, rc, &r[i], NULL);
+		if (!p[i])
+			break;
+		call_goes_by(r[i].done, r[i].arg, rc);
+	}
+	s->begun += i;
+	if (i)
+		leave_to_owner(s, rc, p, i);
+	return i;
 }
 
 int rpc_seat_send(struct rpc_seat *s, struct rpc_client_req *r,
@@ -264,28 +288,36 @@ int rpc_seat_send_some(struct rpc_seat *s, struct rpc_client_req *r, unsigned n,
 	return err;
 }
 
-struct rpc_conn *rpc_seat_moves(struct rpc_pending *p)
+struct rpc_conn *rpc_seat_moves(struct rpc_conn *rc, uint16_t thread,
+				unsigned waiting)
 {
-	struct skein_conn *head = conn_lane_head(p->rc->conn);
-	struct conn_seat *seat = conn_seat_at(head, p->thread);
+	struct skein_conn *head = conn_lane_head(rc->conn);
+	struct conn_seat *seat = conn_seat_at(head, thread);
 	uint16_t wanted =
 		atomic_load_explicit(&seat->lane_wanted, memory_order_relaxed);
 	struct rpc_conn *to = rpc_conn_of(conn_lane(head, wanted));
 	struct rpc_seat *s = rpc_seat_of(seat);
 
-	/* What its thread has begun stands still while it is held. */
-	if (!to || to == p->rc || !to->up || !to->share->active ||
+	/* All that are held wait here: none is on its way to this list, and
+	 * what the thread has begun stands still. */
+	if (!to || to == rc || !to->up || !to->share->active ||
+	    atomic_load_explicit(&seat->held, memory_order_relaxed) !=
+		    waiting ||
 	    s->begun - atomic_load_explicit(&s->ended, memory_order_relaxed) !=
-		    1 ||
-	    !has_passed(s, p->rc) ||
+		    waiting ||
+	    !has_passed(s, rc) ||
 	    seat->wrs_begun != atomic_load_explicit(&seat->wrs_ended,
 						    memory_order_relaxed))
 		return NULL;
 	/* Relaxed: the thread looks when it is not held any more. */
 	atomic_store_explicit(&seat->lane, wanted, memory_order_relaxed);
+	return to;
+}
+
+void rpc_seat_moved(struct rpc_pending *p, struct rpc_conn *to)
+{
 	call_goes_by(p->done, p->arg, to);
 	p->rc = to;
-	return to;
 }
 
 void rpc_seats_reset(struct skein_conn *head)
@@ -456,6 +488,7 @@ int rpc_shared_call(struct rpc_conn *rc, struct rpc_client_req *r, void *resp,
 	w.res = res;
 	atomic_init(&w.ended, false);
 	r->thread = seat->number;
+	rpc_seat_send_gathered(w.seat);
 	err = call_and_wait(w.seat, h, r, &w);
 	if (w.seat->inbox)
 		rpc_seat_reap(w.seat);

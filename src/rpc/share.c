@@ -556,25 +556,59 @@ int rpc_waiting_poll(struct rpc_conn *rc, struct rpc_pending **ended)
 	return moved;
 }
 
-/* The lane rests, perhaps for ever: whoever can goes over to another. */
-static int waiting_move(struct rpc_conn *rc)
+/* How many requests of p's thread wait here, if p is the first, else 0. */
+static unsigned waiting_of_thread(const struct rpc_conn *rc,
+				  const struct rpc_pending *p)
+{
+	const struct rpc_pending *q;
+	unsigned n = 0;
+
+	for (q = rc->waiting; q != p; q = q->next)
+		if (q->thread == p->thread)
+			return 0;
+	for (; q; q = q->next)
+		n += q->thread == p->thread;
+	return n;
+}
+
+/* All of a thread's, in their order. */
+static void waiting_go(struct rpc_conn *rc, uint16_t thread,
+		       struct rpc_conn *to)
 {
 	struct rpc_pending **link = &rc->waiting, *p;
-	struct rpc_conn *to;
-	int moved = 0;
 
 	while ((p = *link)) {
-		to = rpc_seat_moves(p);
-		if (!to) {
+		if (p->thread != thread) {
 			link = &p->next;
 			continue;
 		}
 		waiting_del(rc, link);
+		rpc_seat_moved(p, to);
 		atomic_fetch_add_explicit(&to->foreign, 1,
 					  memory_order_relaxed);
 		*to->waiting_end = p;
 		to->waiting_end = &p->next;
+	}
+}
+
+/* The lane rests, perhaps for ever: the threads that can go over to another. */
+static int waiting_move(struct rpc_conn *rc)
+{
+	struct rpc_pending *p = rc->waiting;
+	struct rpc_conn *to;
+	int moved = 0;
+
+	while (p) {
+		unsigned n = waiting_of_thread(rc, p);
+
+		to = n ? rpc_seat_moves(rc, p->thread, n) : NULL;
+		if (!to) {
+			p = p->next;
+			continue;
+		}
+		waiting_go(rc, p->thread, to);
 		moved++;
+		p = rc->waiting;
 	}
 	return moved;
 }

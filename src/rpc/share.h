@@ -276,10 +276,13 @@ bool rpc_seat_idle(struct skein_conn *handle, struct conn_seat *seat);
 void rpc_seat_free(struct skein_conn *handle, struct conn_seat *seat);
 /* Owner: what is left of a thread that has ended. Returns what moved. */
 int rpc_seat_sweep(struct rpc_seat *s);
-/* Owner: p waits on a lane that rests, and is all of its thread that is under
- * way: the lane on which the thread is wanted, if that is active, else NULL.
- * When it is not NULL p is that one's from now on, and so is its thread. */
-struct rpc_conn *rpc_seat_moves(struct rpc_pending *p);
+/* Owner: requests of the thread, so many, wait on a lane that rests. When they
+ * are all of the thread that is under way: the lane on which it is wanted, if that
+ * is active, which is the thread's from now on, and has to become that of each of
+ * its requests; else NULL. */
+struct rpc_conn *rpc_seat_moves(struct rpc_conn *rc, uint16_t thread,
+				unsigned waiting);
+void rpc_seat_moved(struct rpc_pending *p, struct rpc_conn *to);
 /* Owner: the connection, of all lanes, is down; what it had to pass is gone. */
 void rpc_seats_reset(struct skein_conn *head);
 /* Runs what has come: by its thread, or when that has ended by the owner. */

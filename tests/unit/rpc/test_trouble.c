@@ -389,7 +389,7 @@ struct doing {
 	struct world *w;
 	struct skein_mem *local;
 	struct skein_remote remote;
-	struct end end;
+	struct end end, behind;
 	int rc[4];
 	int before; /* calls, before it is to end */
 };
@@ -540,11 +540,14 @@ static void test_cancelled_alone(void **state)
 	cancelled_alone(true);
 }
 
+/* With a call that has begun, and would leave behind this one. */
 static void exits(void *arg, const struct skein_rpc_result *res)
 {
-	struct end *e = arg;
+	struct doing *d = arg;
 
-	e->n++;
+	d->end.n++;
+	d->rc[1] = skein_rpc_call_async(d->w->conn, ECHO, "x", 1, 1, PATIENCE,
+					on_end, &d->behind);
 	pthread_exit(NULL);
 }
 
@@ -555,7 +558,7 @@ static void *exits_main(void *arg)
 
 	pthread_cleanup_push(frames_gone, NULL);
 	d->rc[0] = skein_rpc_call_async(d->w->conn, ECHO, bytes, LARGE, LARGE,
-					PATIENCE, exits, &d->end);
+					PATIENCE, exits, d);
 	if (!d->rc[0])
 		skein_rpc_reap(d->w->conn, PATIENCE);
 	pthread_cleanup_pop(0);
@@ -578,14 +581,84 @@ static void test_exit_inside(void **state)
 		assert_int_equal(pthread_create(&t, NULL, exits_main, &d), 0);
 		pthread_join(t, NULL);
 		assert_int_equal(d.rc[0], 0);
+		assert_int_equal(d.rc[1], 0);
 		assert_int_equal(d.end.n, i + 1);
 		/* Its seat is swept, for the next one. */
 		s = rpc_seat_of(conn_seat_at(w.conn, 0));
 		while (!atomic_load(&s->swept))
 			skein_ctx_progress(w.client);
 		assert_null(s->shown);
+		assert_int_equal(d.behind.n, i + 1);
+		assert_int_equal(d.behind.outcome, SKEIN_NOT_SENT);
+		assert_int_equal(d.behind.status, -ECANCELED);
 	}
 	assert_int_equal(conn_seats(w.conn), 1);
+	world_close(&w);
+}
+
+/* --- a lane that rests -------------------------------------------------- */
+
+#define GATHERED 3
+
+struct resting {
+	struct world *w;
+	uint16_t lane;
+	int rc[GATHERED];
+	struct end end[GATHERED];
+};
+
+/* The lane of the calls that are gathered here has no credit any more, perhaps
+ * for ever; the thread is wanted on the other one. */
+static void rests(void *arg, const struct skein_rpc_result *res)
+{
+	struct resting *r = arg;
+	struct skein_conn *conn = r->w->conn;
+	struct conn_seat *seat = conn_seat_at(conn, 0);
+	struct rpc_share *sh;
+
+	r->lane = atomic_load(&seat->lane);
+	sh = rpc_conn_of(conn_lane(conn, r->lane))->share;
+	sh->active = false;
+	credit_declined(&sh->credit);
+	atomic_store(&seat->lane_wanted, 1 - r->lane);
+	for (int i = 0; i < GATHERED; i++)
+		r->rc[i] = skein_rpc_call_async(conn, ECHO, "x", 1, 1,
+						SKEIN_S(2), on_end, &r->end[i]);
+}
+
+static void test_gathered_move(void **state)
+{
+	struct skein_conn_attr attr = {.qps = 2};
+	struct skein_rpc_req *held;
+	struct resting r = {0};
+	struct end first = {0};
+	struct world w;
+
+	world_open(&w, &attr);
+	r.w = &w;
+	/* Under way, so that the thread stays on its lane. */
+	assert_int_equal(skein_rpc_call_async(w.conn, HOLD, "x", 1, 1, PATIENCE,
+					      on_end, &first),
+			 0);
+	while (!(held = atomic_load(&w.held)))
+		skein_ctx_progress(w.client);
+	assert_int_equal(skein_rpc_call_async(w.conn, ECHO, "x", 1, 1, PATIENCE,
+					      rests, &r),
+			 0);
+	while (!atomic_load(&conn_seat_at(w.conn, 0)->held))
+		assert_true(skein_rpc_reap(w.conn, PATIENCE) >= 0);
+	assert_int_equal(atomic_load(&conn_seat_at(w.conn, 0)->held), GATHERED);
+	assert_int_equal(skein_rpc_answer(held, 0), 0);
+	while (!r.end[GATHERED - 1].n)
+		assert_true(skein_rpc_reap(w.conn, PATIENCE) >= 0);
+	for (int i = 0; i < GATHERED; i++) {
+		assert_int_equal(r.rc[i], 0);
+		assert_int_equal(r.end[i].n, 1);
+		assert_int_equal(r.end[i].status, 0);
+		assert_int_equal(r.end[i].outcome, SKEIN_DONE);
+	}
+	assert_int_equal(atomic_load(&conn_seat_at(w.conn, 0)->lane),
+			 1 - r.lane);
 	world_close(&w);
 }
 
@@ -625,6 +698,7 @@ int main(void)
 		cmocka_unit_test(test_cancelled),
 		cmocka_unit_test(test_cancelled_alone),
 		cmocka_unit_test(test_exit_inside),
+		cmocka_unit_test(test_gathered_move),
 		cmocka_unit_test(test_forked),
 	};
 
