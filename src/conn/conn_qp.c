@@ -24,11 +24,26 @@ static bool any_thread(const struct skein_conn *conn)
 	return !conn->sole;
 }
 
+static uint32_t sq_depth(const struct dev_caps *caps)
+{
+	return least(CONN_SQ_DEPTH, caps->qp_wr_max);
+}
+
+/* Requests that share a message, or a list: no more than the send queue takes at
+ * once, or a leader waits for more than it can ever send. */
+static unsigned combine_bound(const struct skein_conn *conn)
+{
+	uint32_t depth = sq_depth(&conn->eng->dev->caps);
+	uint32_t own = CONN_SQ_OWN + CONN_TX_MSG_WRS;
+
+	return least(conn_combine(conn), depth > own ? depth - own : 1);
+}
+
 static int make(struct skein_conn *conn)
 {
 	struct skein_engine *eng = conn->eng;
 	const struct dev_caps *caps = &eng->dev->caps;
-	uint32_t depth = least(CONN_SQ_DEPTH, caps->qp_wr_max);
+	uint32_t depth = sq_depth(caps);
 	struct ibv_qp_init_attr attr = {
 		.qp_context = conn,
 		.send_cq = conn->cq->cq,
@@ -82,7 +97,7 @@ int conn_qp_make(struct skein_conn *conn)
 	if (ctx_port_lost(conn->ctx))
 		return -ENETDOWN;
 	if (any_thread(conn) && !conn->tx)
-		rc = conn_tx_new(conn, conn_combine(conn),
+		rc = conn_tx_new(conn, combine_bound(conn),
 				 conn_combine_least(conn));
 	if (rc == 0 && any_thread(conn) && conn->client)
 		rc = eng_scratch_make(eng); /* threads cannot */

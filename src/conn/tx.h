@@ -14,9 +14,8 @@
  * what the module's hooks touch. A leader never breaks a connection: it asks
  * the engine's owner to.
  *
- * A connection that is no lane, and a lane at the end that serves, has conn->tx
- * NULL: its engine's owner is alone, and conn_tx_hold() and conn_tx_release() are
- * nothing.
+ * A module's own connection (mcast's links) has conn->tx NULL: its engine's owner
+ * is alone, and conn_tx_hold() and conn_tx_release() are nothing.
  *
  * Thread rule: conn_tx_submit() by any thread; what is behind "owner" by the
  * engine's owner.

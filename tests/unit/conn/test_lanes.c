@@ -71,6 +71,22 @@ static void test_default(void **state)
 	rig_close(&r);
 }
 
+/* No message or list is for more requests than the send queue takes at once. */
+static void test_bound(void **state)
+{
+	struct skein_conn *conn;
+	struct rig r;
+
+	rig_open(&r, 0, NULL);
+	r.client->dev->caps.qp_wr_max = 8;
+	conn = rig_connect(&r, 2, NULL);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(conn_tx_queue(conn_lane(conn, i))->bound,
+				 8 - CONN_SQ_OWN - CONN_TX_MSG_WRS);
+	rig_end(&r, conn);
+	rig_close(&r);
+}
+
 /* What the environment says goes for those who say nothing. */
 static void test_conf(void **state)
 {
@@ -686,6 +702,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_open),
 		cmocka_unit_test(test_default),
+		cmocka_unit_test(test_bound),
 		cmocka_unit_test(test_conf),
 		cmocka_unit_test(test_engines),
 		cmocka_unit_test(test_blocking),
