@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "rig.h"
 
+#include "dev/soft/soft.h"
+
 #include <dirent.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -43,6 +46,64 @@ void rig_until(bool (*done)(void *arg), void *arg)
 	}
 }
 
+#define GUARDED 64
+
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+static struct soft *guarded[GUARDED];
+static bool guarding;
+
+static void guards(int (*turn)(pthread_mutex_t *m))
+{
+	for (unsigned i = 0; i < GUARDED; i++)
+		if (guarded[i])
+			turn(&guarded[i]->lock);
+}
+
+static void fork_begin(void)
+{
+	pthread_mutex_lock(&guard);
+	guards(pthread_mutex_lock);
+}
+
+static void fork_end(void)
+{
+	guards(pthread_mutex_unlock);
+	pthread_mutex_unlock(&guard);
+}
+
+/* The devices are the parent's. */
+static void fork_child(void)
+{
+	guards(pthread_mutex_unlock);
+	memset(guarded, 0, sizeof(guarded));
+	pthread_mutex_unlock(&guard);
+}
+
+static void guard_put(struct soft *was, struct soft *s)
+{
+	unsigned i = 0;
+
+	pthread_mutex_lock(&guard);
+	if (!guarding)
+		pthread_atfork(fork_begin, fork_end, fork_child);
+	guarding = true;
+	while (i < GUARDED && guarded[i] != was)
+		i++;
+	if (i < GUARDED)
+		guarded[i] = s;
+	pthread_mutex_unlock(&guard);
+}
+
+void rig_guard(struct dev *dev)
+{
+	guard_put(NULL, soft_of_dev(dev));
+}
+
+void rig_unguard(struct dev *dev)
+{
+	guard_put(soft_of_dev(dev), NULL);
+}
+
 static void log_line(void *arg, enum env_log_level level, const char *msg)
 {
 	if (getenv("SKEIN_TEST_LOG"))
@@ -63,6 +124,7 @@ void rig_open(struct rig_end *e, const struct rig_opts *o)
 	e->env->huge = e->o.huge;
 	if (dev_soft_open(e->env, "", -1, err, sizeof(err), &e->dev))
 		fail_msg("%s", err);
+	rig_guard(e->dev);
 	/* Before there is a connection whose death it could tell. */
 	if (e->o.silent)
 		e->dev->caps.death_notice = false;
@@ -119,6 +181,7 @@ void rig_close(struct rig_end *e)
 	assert_int_equal(e->dev->ops->destroy_cq(e->dev, e->cq), 0);
 	assert_int_equal(e->dev->ops->destroy_comp_channel(e->dev, e->ch), 0);
 	assert_int_equal(e->dev->ops->dealloc_pd(e->dev, e->pd), 0);
+	rig_unguard(e->dev);
 	dev_close(e->dev);
 	env_real_free(e->env);
 }

@@ -94,6 +94,15 @@ uint64_t rig_now_ns(void);
 unsigned rig_fds(void);
 void rig_until(bool (*done)(void *arg), void *arg);
 
+/* From here on fork(2) waits until the control thread of dev is outside of its
+ * device's lock, and so outside of malloc(). AddressSanitizer's allocator of
+ * GCC 12, unlike libc's, does not make its locks whole for a child: a lock that
+ * the control thread had at the fork stays taken there, and the first thread of
+ * the child that allocates such a size waits for ever. rig_open() and
+ * rig_close() call these two. */
+void rig_guard(struct dev *dev);
+void rig_unguard(struct dev *dev);
+
 /* A child process joined by a socket; the child runs fn and exits 0. */
 struct rig_child {
 	pid_t pid;

@@ -3,7 +3,7 @@
  * DC between processes: a target's process dies with a message waiting for it
  * and without, and a sender's process dies at any moment.
  */
-#include "../cm.h"
+#include "rig.h"
 #include "dev/dev.h"
 #include "env/env.h"
 
@@ -50,6 +50,7 @@ static void end_open(struct end *e)
 	assert_int_equal(env_real_new(&e->env), 0);
 	assert_int_equal(
 		dev_soft_open(e->env, "", -1, err, sizeof(err), &e->dev), 0);
+	rig_guard(e->dev);
 	ops = e->dev->ops;
 	assert_int_equal(ops->alloc_pd(e->dev, &e->pd), 0);
 	assert_int_equal(ops->create_cq(e->dev, 256, NULL, NULL, &e->cq), 0);
@@ -93,6 +94,7 @@ static void end_close(struct end *e)
 		ops->dereg_mr(e->dev, e->mr);
 	ops->destroy_cq(e->dev, e->cq);
 	ops->dealloc_pd(e->dev, e->pd);
+	rig_unguard(e->dev);
 	dev_close(e->dev);
 	env_mem_free(e->env, e->fd, e->mem, MEM);
 	env_real_free(e->env);
