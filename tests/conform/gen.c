@@ -11,7 +11,7 @@
  * queue where it might be refused.
  *
  * For rxe (features.rxe) it keeps clear of what hangs or breaks a QP there for
- * good (docs/design/conformance.md has the lines): a READ or atomic behind a fenced
+ * good: a READ or atomic behind a fenced
  * request that may have to be sent again; a READ of no bytes; on RC, a request
  * that its own QP finds wrong behind one that has no answer yet; SQD; and of an
  * opcode that does not exist, by which that kernel reads beyond a table.

@@ -30,33 +30,39 @@ enum m_quirk {
 	 * semantics.md allows of every device); a READ whose bytes have come
 	 * may yet be flushed. */
 	M_QUIRK_HARSH = 1 << 0,
-	/* rxe's, of Linux 6.1: docs/design/conformance.md has the line that makes
-	 * each. Queues are rings of 2^n - 1, which who is done leaves, polled
-	 * or not. */
+	/* rxe's, of Linux 6.1. A queue takes more than was granted, and a slot
+	 * is free when its request is done, polled or not. */
 	RXE_RING = 1 << 1,
-	/* What post_send refuses before RTS stays in the queue. */
+	/* Requests that post_send refuses before RTS (EINVAL, *bad_wr NULL)
+	 * stay in the queue, and are carried out after RTS. */
 	RXE_GHOST = 1 << 2,
-	/* Requests of a form that others refuse are accepted, and fail; others
-	 * are refused that do not fit the atomics' form. */
+	/* A READ on UC or UD, or inline, is accepted; on UC and UD it fails
+	 * with LOC_QP_OP_ERR. An atomic that is not 8 bytes or not aligned is
+	 * EINVAL. */
 	RXE_FORM = 1 << 3,
-	/* Other statuses for what is wrong. */
+	/* A bad lkey is LOC_QP_OP_ERR; a bad or too short receive too, at its
+	 * requester REM_OP_ERR. */
 	RXE_NAMES = 1 << 4,
-	/* A failed request breaks UC and UD QPs too: there is no SQE. */
+	/* A failed send breaks a UC or UD QP: ERR, not SQE. */
 	RXE_NO_SQE = 1 << 5,
-	/* A UC request may complete before its message has arrived. */
+	/* A UC request completes before its message has arrived. */
 	RXE_EARLY = 1 << 6,
-	/* Solicited are what bears the bit, and flushed receives. */
+	/* Armed for solicited completions, a CQ makes an event for what bears
+	 * the bit, and for a flushed receive; not for a failed request or
+	 * receive. */
 	RXE_EVENTS = 1 << 7,
-	/* Of a request whose later pieces are bad the first packets are sent. */
+	/* The first packets of a request with bad later pieces are sent. */
 	RXE_PACKETS = 1 << 8,
-	/* A WRITE_WITH_IMM of one packet with a bad key takes its receive. */
+	/* A WRITE_WITH_IMM of one packet with a bad rkey takes its receive,
+	 * which completes with REM_ACCESS_ERR. */
 	RXE_TAKES = 1 << 9,
-	/* A receive too short breaks UC and UD QPs too. */
+	/* A message too long for its receive breaks UC and UD QPs; the receive
+	 * is LOC_QP_OP_ERR. */
 	RXE_SHORT = 1 << 10,
-	/* A UC WRITE_WITH_IMM of more than a packet that finds no receive:
-	 * nothing arrives behind it. */
+	/* UC: behind a WRITE_WITH_IMM of several packets that finds no receive
+	 * nothing arrives any more, until RESET. */
 	RXE_DEAF = 1 << 11,
-	/* From RESET there is no way to ERR. */
+	/* From RESET there is no way to ERR (EINVAL). */
 	RXE_NO_RESET_ERR = 1 << 12,
 	M_QUIRK_RXE = (1 << 13) - (1 << 1),
 };

@@ -121,7 +121,7 @@ static bool mark_send(struct run *r, int pair, int side)
 	struct ev *e;
 	int rc;
 
-	/* rxe does not bear a READ of no bytes twice: docs/design/conformance.md */
+	/* rxe does not bear a READ of no bytes twice: docs/semantics.md */
 	if (!write && r->w->quirks & M_QUIRK_RXE)
 		world_peek(r->w, side, &sge, &wr);
 	if (r->p->cfg[pair].type == IBV_QPT_UD) {
