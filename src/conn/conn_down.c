@@ -51,7 +51,7 @@ static void flush_start(struct skein_conn *conn)
 	if (rc == 0)
 		rc = conn_recvs_post(conn, 1);
 	/* rxe looks at a receive queue in ERR only when it is told again
-	 * (docs/semantics.md, teardown). */
+	 * (docs/design/semantics.md, teardown). */
 	if (rc == 0)
 		rc = dev_qp_err(dev, conn->qp);
 	/* Without markers: the deadline, now. */

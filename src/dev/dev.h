@@ -11,8 +11,9 @@
  * (ibv_create_qp_ex, ibv_create_cq_ex, ibv_query_device_ex) are reached through
  * verbs_context, as libibverbs does it, and need no entry here.
  *
- * What a device may be relied on for stands in docs/semantics.md. Abilities
- * are queried (struct dev_caps), never assumed.
+ * What a device may be relied on for stands in
+ * docs/design/semantics.md. Abilities are queried (struct dev_caps), never
+ * assumed.
  *
  * Thread rule: control path calls may block and may be made by any thread; the
  * data path follows the verbs rules (thread safe per QP and CQ). Both unless

@@ -295,7 +295,8 @@ bool m_step(struct m_pair *m, const struct ev *e)
 
 /* ---- completions ---- */
 
-/* rxe has other names for some failures (semantics.md, section 4). */
+/* rxe has other names for some failures (docs/design/semantics.md, section 4).
+ */
 static bool rxe_says(int status, int got)
 {
 	switch (status) {

@@ -190,9 +190,10 @@ void m_uc_exec(struct m_pair *m, int d, enum m_act act)
 }
 
 /* Harsh mode: one that fails on its way, as its own region went, had begun, and
- * so may have the WRITEs behind it (semantics.md, section 2: what is behind a
- * failed request is flushed, and may have been carried out). Each of their
- * bytes is there or not. A message begins when all before it has landed. */
+ * so may have the WRITEs behind it (docs/design/semantics.md, section 2:
+ * what is behind a failed request is flushed, and may have been carried out).
+ * Each of their bytes is there or not. A message begins when all before it has
+ * landed. */
 static void begun_behind(struct m_pair *m, int d, const struct m_req *failed)
 {
 	struct m_side *a = &m->s[d], *b = &m->s[!d];

@@ -121,7 +121,7 @@ static bool mark_send(struct run *r, int pair, int side)
 	struct ev *e;
 	int rc;
 
-	/* rxe does not bear a READ of no bytes twice: docs/semantics.md */
+	/* rxe does not bear a READ of no bytes twice: docs/design/semantics.md */
 	if (!write && r->w->quirks & M_QUIRK_RXE)
 		world_peek(r->w, side, &sge, &wr);
 	if (r->p->cfg[pair].type == IBV_QPT_UD) {
@@ -162,7 +162,7 @@ static bool mark_recv(struct run *r, int pair, int side)
 }
 
 /* What lies in the queues of a QP in ERR is flushed now: rxe does so when it is
- * told only (semantics.md, section 4). */
+ * told only (docs/design/semantics.md, section 4). */
 static void again_err(struct run *r, int pair, int side)
 {
 	struct node *n = &r->w->node[side];

@@ -2,7 +2,7 @@
 /*
  * test_dev_rc.c - what RC does, through dev.h, the same on every device.
  *
- * It asks for nothing that a real NIC does not promise (docs/semantics.md), so
+ * It asks for nothing that a real NIC does not promise (docs/design/semantics.md), so
  * that a pass on soft means something, and runs unchanged in the VM lane
  * between two rxe devices.
  */

@@ -4,7 +4,8 @@
  *
  * A DCI is a QP that sends, each request to a target of its own; a DCT is a
  * QP number that any DCI may send to if it knows the key. libmlx5 is loaded at
- * run time, as libibverbs is. It has not run on hardware: docs/semantics.md.
+ * run time, as libibverbs is. It has not run on hardware:
+ * docs/design/semantics.md.
  *
  * Thread rule: as dev.h; a DCI is posted to as any QP is.
  */

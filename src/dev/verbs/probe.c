@@ -4,7 +4,7 @@
  *
  * Abilities are what the device says, or what it was seen to accept with
  * throw-away objects; where nothing can be asked the answer is the cautious
- * one (docs/semantics.md).
+ * one (docs/design/semantics.md).
  *
  * Thread rule: at open only, by the opening thread.
  */

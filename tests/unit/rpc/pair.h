@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * pair.h - two ends of an RPC connection in one thread, joined by a device
- * that does exactly what docs/semantics.md lets a device do: operations start
- * late, bytes arrive in pieces (in ascending order, or in any when the device
+ * that does exactly what docs/design/semantics.md lets a device do:
+ * operations start late, bytes arrive in pieces (in ascending order, or in any when the device
  * is not ordered), READs and immediates in their order on the queue pair, a
  * full send queue and missing credits at random. All of it from a seed.
  */

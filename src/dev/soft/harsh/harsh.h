@@ -3,7 +3,7 @@
  * harsh.h - harsh mode: `soft` as unkind as a NIC may be (docs/soft.md, "Harsh
  * mode"). Nothing is executed by post_send(): every request is parked, begins
  * late, moves its bytes in pieces in any order, and completes later still, as
- * far as docs/semantics.md, section 2, lets a device go.
+ * far as docs/design/semantics.md, section 2, lets a device go.
  *
  * What a QP's n-th request meets is drawn from the seed, the QP's number of
  * creation and n alone, so a seed repeats it; when it meets it is up to the
