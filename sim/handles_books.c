@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * handles_books.c - the credits of a handle's lanes, both ends side by side
- * (docs/combining.md): granted = used + left, and what the caller has left is
- * what the server counts, but for memory operations that it was not told of
+ * (docs/design/combining.md): granted = used + left, and what the caller has left
+ * is what the server counts, but for memory operations that it was not told of
  * yet. It looks into both processes at one moment of virtual time.
  */
 #include "conn/handle.h"

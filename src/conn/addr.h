@@ -2,8 +2,7 @@
 /*
  * addr.h - addresses as people write them: "HOST:PORT", "[V6]:PORT", ":PORT".
  *
- * Pure: no look-up happens here (that is env_resolve()). docs/connections.md,
- * "Addresses".
+ * Pure: no look-up happens here (that is env_resolve()).
  */
 #ifndef SKEIN_CONN_ADDR_H
 #define SKEIN_CONN_ADDR_H

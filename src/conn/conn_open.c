@@ -4,7 +4,7 @@
  * other, retries, and the public calls.
  *
  * A second connection to the same target and shard on the same engine shares
- * the control link of the first. docs/connections.md.
+ * the control link of the first. docs/design/connections.md.
  */
 #include "base/assert.h"
 #include "conn/handle.h"

@@ -9,8 +9,8 @@
  * each other at the same time have two links, one for each direction: nothing
  * to break ties over.
  *
- * A peer belongs to one engine (docs/connections.md says why, and what that
- * costs). When it has no connections left, the side that
+ * A peer belongs to one engine (docs/design/connections.md says why).
+ * When it has no connections left, the side that
  * dialled closes the link, and the other side sees the end of the stream.
  *
  * Thread rule: the engine's owner; the region table is under the context's

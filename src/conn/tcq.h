@@ -22,7 +22,7 @@
  * queue is one process's: it dies as a whole or not at all.
  *
  * Thread rule: tcq_submit() by any thread, one node of its own at a time.
- * docs/combining.md; tests/model/tcq.pml.
+ * docs/design/combining.md; tests/model/tcq.pml.
  */
 #ifndef SKEIN_CONN_TCQ_H
 #define SKEIN_CONN_TCQ_H

@@ -11,8 +11,8 @@
  * granted = used + left, the same at both ends, whatever crossed on the way.
  *
  * FLOCK's text has credits for "requests", which "decrease after posting the
- * request"; what is posted is a message. docs/combining.md says why it is
- * these that are counted.
+ * request"; what is posted is a message. docs/design/combining.md says
+ * why.
  */
 #ifndef SKEIN_RPC_CREDIT_H
 #define SKEIN_RPC_CREDIT_H
