@@ -51,7 +51,7 @@ struct skein_pool_attr {
 	/* DC queue pairs; default 8, at most 32 */
 	unsigned dcis;
 	/* How long a DC queue pair asks a target that does not answer, about;
-	 * default 20 ms. */
+	 * default 20 ms, at most 400 ms. */
 	uint64_t retry_ns;
 	/* for the meta server at open; default 5 s */
 	uint64_t timeout_ns;
@@ -66,10 +66,11 @@ struct skein_pool_stats {
 	uint64_t posts;		/* doorbells */
 	uint64_t requests;	/* work requests on the device */
 	uint64_t dcis_replaced; /* DC queue pairs that failed */
-	uint64_t reposted;  /* requests of others, posted again after that */
-	uint64_t garbage;   /* messages and records that made no sense */
-	uint64_t dropped;   /* messages for nobody */
-	uint64_t publishes; /* of our own record */
+	uint64_t reposted;     /* requests of others, posted again after that */
+	uint64_t garbage;      /* messages and records that made no sense */
+	uint64_t dropped;      /* messages for nobody */
+	uint64_t publishes;    /* of our own record */
+	uint64_t region_reads; /* READs of peers' records of memory */
 };
 
 /*
@@ -90,14 +91,20 @@ SKEIN_API int skein_pool_progress(struct skein_pool *pool);
 SKEIN_API void skein_pool_stats(struct skein_pool *pool,
 				struct skein_pool_stats *stats);
 
-/* Memory for requests: len bytes, zeroed. Peers reach it by skein_vqp_rkey()
- * if access has a remote right (enum ibv_access_flags). */
+/*
+ * Memory for requests: len bytes, zeroed. Peers reach it if access has a remote
+ * right (enum ibv_access_flags); then -ENOSPC: the pool has 1023 such regions.
+ */
 SKEIN_API int skein_vqp_mem_new(struct skein_pool *pool, size_t len,
 				unsigned access, struct skein_vqp_mem **mem);
-/* No request with it is under way any more. */
+/* No request of this pool with it is under way any more. What peers reach stays
+ * registered for another second in the background, until the last of them has
+ * learnt that it is gone. */
 SKEIN_API void skein_vqp_mem_free(struct skein_vqp_mem *mem);
 SKEIN_API void *skein_vqp_mem_addr(struct skein_vqp_mem *mem);
 SKEIN_API uint32_t skein_vqp_lkey(struct skein_vqp_mem *mem);
+/* What peers name it by in wr.rdma.rkey and wr.atomic.rkey: its id, which the
+ * posting pool looks up. 0: access has no remote right. */
 SKEIN_API uint32_t skein_vqp_rkey(struct skein_vqp_mem *mem);
 
 /* -ENOMEM. Creates nothing on the device. */
@@ -139,9 +146,11 @@ SKEIN_API int skein_vqp_pop(struct skein_vqp *vqp, unsigned n,
  * in the vqp's queue of 128, or of completions not polled. In both cases the
  * requests before *bad_wr are carried out, nothing from it on. -ENOTCONN.
  *
- * Memory that is not there completes with LOC_PROT_ERR or REM_ACCESS_ERR in
- * its turn; this vqp is then in error and all behind it is flushed. Others are
- * not touched. WRITE with immediate is not there.
+ * Memory, range or right that is not there completes with LOC_PROT_ERR or
+ * REM_ACCESS_ERR in its turn, made by the pool; this vqp is then in error and all
+ * behind it is flushed. Others are not touched. The first request to a region of
+ * a peer costs a READ of 64 bytes, and so does one each half second. WRITE with
+ * immediate is not there.
  */
 SKEIN_API int skein_vqp_post_send(struct skein_vqp *vqp, struct ibv_send_wr *wr,
 				  struct ibv_send_wr **bad_wr);

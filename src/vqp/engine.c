@@ -158,6 +158,8 @@ void vqp_slot_put(struct vqp_engine *e, struct vqp_slot *s)
 {
 	if (s->v)
 		s->v->n_slots--;
+	if (s->region)
+		vqp_region_over(s);
 	s->v = NULL;
 	s->posted = false;
 	s->gen++;
@@ -299,6 +301,8 @@ static void slot_done(struct vqp_engine *e, struct vqp_dci *d,
 		v->n_posted--;
 		if (s->kind == SLOT_LOOKUP)
 			lookup_part(s, true);
+		else if (s->kind == SLOT_REGION)
+			vqp_region_read(e, s);
 		else if (s->kind == SLOT_CREDIT)
 			v->credit_out = false;
 		else if (s->signaled)
@@ -445,19 +449,35 @@ static bool dci_free_for(struct vqp_dci *d, struct vqp *v)
 	return !d->wanted || d->turn < VQP_TURN;
 }
 
-static bool may_post(const struct vqp *v, const struct vqp_slot *s)
+/* *rkey: the device's, of a one-sided request of the user's. */
+static bool may_post(struct vqp *v, struct vqp_slot *s, uint32_t *rkey)
 {
+	enum region_verdict is;
+
 	if (s->status)
 		return false;
+	if (s->kind == SLOT_USER && s->len) {
+		is = vqp_region_check(v, s, rkey);
+		if (is == REGION_WRONG)
+			s->status = IBV_WC_REM_ACCESS_ERR;
+		return is == REGION_GOOD;
+	}
 	return s->kind != SLOT_MESSAGE || s->numbered || PLANTED(v->e, F) ||
 	       v->sent - v->sent_taken < VQP_WINDOW;
 }
 
-static void wr_fill(struct vqp *v, struct vqp_slot *s, struct ibv_send_wr *wr)
+static void wr_fill(struct vqp *v, struct vqp_slot *s, uint32_t rkey,
+		    struct ibv_send_wr *wr)
 {
 	if (s->kind == SLOT_MESSAGE || s->kind == SLOT_CREDIT)
 		vqp_head_fill(v, s);
+	if (s->kind == SLOT_REGION)
+		vqp_region_posted(s);
 	*wr = s->wr;
+	if (s->kind == SLOT_USER && is_atomic(wr))
+		wr->wr.atomic.rkey = rkey;
+	else if (s->kind == SLOT_USER)
+		wr->wr.rdma.rkey = rkey;
 	wr->sg_list = s->sge;
 	wr->wr_id = (uint64_t)s->gen << 32 | s->at;
 	wr->send_flags &= IBV_SEND_FENCE | IBV_SEND_SOLICITED;
@@ -476,6 +496,7 @@ static unsigned chain_make(struct vqp *v, struct vqp_dci *d,
 	struct vqp_engine *e = v->e;
 	uint32_t room = e->conf.sq_max - d->sq_used, unsignaled = 0;
 	struct list_node *at;
+	uint32_t rkey = 0;
 	unsigned n = 0;
 
 	if (room > e->conf.cq_max - e->cq_used && !PLANTED(e, E))
@@ -485,9 +506,9 @@ static unsigned chain_make(struct vqp *v, struct vqp_dci *d,
 	for (at = v->queue.next; n < room && at != &v->queue; at = at->next) {
 		struct vqp_slot *s = slot_of(at);
 
-		if (!may_post(v, s))
+		if (!may_post(v, s, &rkey))
 			break;
-		wr_fill(v, s, &wr[n]);
+		wr_fill(v, s, rkey, &wr[n]);
 		s->covers = 0;
 		if (s->signaled) {
 			s->covers = (uint16_t)(unsignaled + 1);
@@ -555,7 +576,8 @@ static unsigned pump_one(struct vqp *v)
 			return all;
 		}
 		n = post_some(v);
-		if (!n)
+		/* A READ of a region's record may have come before it. */
+		if (!n && slot_of(v->queue.next) == s)
 			return all;
 		all += n;
 	}
@@ -600,6 +622,7 @@ static void slot_fill(struct vqp *v, struct vqp_slot *s,
 	s->wr = *wr;
 	s->signaled = wr->send_flags & IBV_SEND_SIGNALED;
 	s->status = vqp_memory_check(e, wr);
+	s->since_ns = e->now_ns;
 	s->len = (uint32_t)wr_len(wr);
 	if (s->kind == SLOT_MESSAGE) {
 		*g++ = (struct ibv_sge){(uintptr_t)data, MSG_HEADER,

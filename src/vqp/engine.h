@@ -26,6 +26,7 @@
 #include "base/list.h"
 #include "vqp/meta.h"
 #include "vqp/msg.h"
+#include "vqp/region.h"
 
 #include <infiniband/verbs.h>
 #include <stdatomic.h>
@@ -52,16 +53,20 @@
 /* Mistakes that a test asks for, to see that it finds them. Only in objects
  * built with VQP_PLANT. */
 enum vqp_plant {
-	VQP_PLANT_A = 1 << 0,	/* a list is not checked as a whole */
-	VQP_PLANT_B = 1 << 1,	/* a list is not cut to the room there is */
-	VQP_PLANT_C = 1 << 2,	/* the last request is counted twice */
-	VQP_PLANT_D = 1 << 3,	/* the head is marked, not the oldest */
-	VQP_PLANT_E = 1 << 4,	/* the CQ is not counted */
-	VQP_PLANT_E2 = 1 << 5,	/* generations are not looked at */
-	VQP_PLANT_F = 1 << 6,	/* no credits */
-	VQP_PLANT_G = 1 << 7,	/* behind another target's requests */
-	VQP_PLANT_G2 = 1 << 8,	/* all vqps of a failed DCI are in error */
-	VQP_PLANT_SUM = 1 << 9, /* a torn record is nobody's */
+	VQP_PLANT_A = 1 << 0,	    /* a list is not checked as a whole */
+	VQP_PLANT_B = 1 << 1,	    /* a list is not cut to the room there is */
+	VQP_PLANT_C = 1 << 2,	    /* the last request is counted twice */
+	VQP_PLANT_D = 1 << 3,	    /* the head is marked, not the oldest */
+	VQP_PLANT_E = 1 << 4,	    /* the CQ is not counted */
+	VQP_PLANT_E2 = 1 << 5,	    /* generations are not looked at */
+	VQP_PLANT_F = 1 << 6,	    /* no credits */
+	VQP_PLANT_G = 1 << 7,	    /* behind another target's requests */
+	VQP_PLANT_G2 = 1 << 8,	    /* all vqps of a failed DCI are in error */
+	VQP_PLANT_SUM = 1 << 9,	    /* a torn record is nobody's */
+	VQP_PLANT_REGION = 1 << 10, /* ranges and rights are not looked at */
+	VQP_PLANT_LEASE = 1 << 11,  /* a lease has no end */
+	VQP_PLANT_LEASE_LATE = 1 << 12, /* it begins with the answer */
+	VQP_PLANT_REGION_SUM = 1 << 13, /* a torn record is no region */
 };
 
 struct vqp;
@@ -76,6 +81,8 @@ struct vqp_peer {
 	uint8_t dci[VQP_PEER_DCIS];
 	uint8_t turn;
 	bool stale; /* out of the cache */
+	struct vqp_region *regions;
+	uint32_t n_regions;
 };
 
 /* What the engine needs of the world. Errors are negative errnos. */
@@ -124,6 +131,7 @@ enum slot_kind {
 	SLOT_MESSAGE, /* the user's, with a header */
 	SLOT_CREDIT,  /* ours */
 	SLOT_LOOKUP,  /* ours: one record of two */
+	SLOT_REGION,  /* ours: the record of a region */
 };
 
 struct vqp_slot {
@@ -141,6 +149,8 @@ struct vqp_slot {
 	bool posted;
 	uint16_t covers; /* slots of the send queue that its completion frees */
 	struct vqp_lookup *lookup;
+	struct vqp_region *region;
+	uint64_t since_ns;     /* posted by the user */
 	struct ibv_send_wr wr; /* as the user gave it; sg_list is below */
 	struct ibv_sge sge[VQP_SGES + 1];
 };
@@ -215,6 +225,7 @@ struct vqp_dci {
 struct vqp_counts {
 	uint64_t lookups, lookups_torn, cache_hits, posts, requests;
 	uint64_t dcis_replaced, reposted, garbage, dropped;
+	uint64_t region_reads;
 };
 
 #define VQP_PEER_BUCKETS 1024u
@@ -260,6 +271,11 @@ void vqp_engine_fini(struct vqp_engine *e);
 /* Where look-ups go: addr of the first record, NULL node: nowhere. */
 int vqp_engine_meta(struct vqp_engine *e, const struct meta_node *at,
 		    uint64_t addr, uint32_t rkey, uint32_t places);
+/* now_ns for the calls that follow: before each that posts. */
+static inline void vqp_engine_at(struct vqp_engine *e, uint64_t now_ns)
+{
+	e->now_ns = now_ns;
+}
 /* Polls, posts, looks up. Returns how many things moved. */
 int vqp_engine_round(struct vqp_engine *e, uint64_t now_ns);
 /* A message has arrived. It is copied. */

@@ -18,8 +18,8 @@ enum {
 	R_KEY = 24,
 	R_INCARNATION = 32,
 	R_BEAT = 40,
-	R_VERSION = 48,
-	R_ZERO = 52,
+	R_TABLE_RKEY = 44,
+	R_VERSION = 48, /* one byte, then seven of the table's address */
 	R_SUM = 56,
 };
 
@@ -33,7 +33,7 @@ enum {
 	H_SUM = 56,
 };
 
-static uint64_t sum_of(const uint8_t *buf)
+uint64_t meta_sum(const uint8_t *buf)
 {
 	uint64_t h = 0x9e3779b97f4a7c15ull;
 	unsigned i;
@@ -51,9 +51,10 @@ void meta_encode(const struct meta_node *n, uint8_t *buf)
 	put_le32(buf + R_DCTN, n->dctn);
 	put_le64(buf + R_KEY, n->key);
 	put_le64(buf + R_INCARNATION, n->incarnation);
-	put_le64(buf + R_BEAT, n->beat);
-	put_le32(buf + R_VERSION, META_VERSION);
-	put_le64(buf + R_SUM, sum_of(buf));
+	put_le32(buf + R_BEAT, n->beat);
+	put_le32(buf + R_TABLE_RKEY, n->table_rkey);
+	put_le64(buf + R_VERSION, n->table << 8 | META_VERSION);
+	put_le64(buf + R_SUM, meta_sum(buf));
 }
 
 static bool all_zero(const uint8_t *buf)
@@ -69,16 +70,18 @@ int meta_decode(const uint8_t *buf, struct meta_node *n)
 
 	if (all_zero(buf))
 		return -ENOENT;
-	if (get_le64(buf + R_SUM) != sum_of(buf))
+	if (get_le64(buf + R_SUM) != meta_sum(buf))
 		return -EBADMSG;
 	memcpy(r.gid, buf + R_GID, sizeof(r.gid));
 	r.port = get_le32(buf + R_PORT);
 	r.dctn = get_le32(buf + R_DCTN);
 	r.key = get_le64(buf + R_KEY);
 	r.incarnation = get_le64(buf + R_INCARNATION);
-	r.beat = get_le64(buf + R_BEAT);
+	r.beat = get_le32(buf + R_BEAT);
+	r.table_rkey = get_le32(buf + R_TABLE_RKEY);
+	r.table = get_le64(buf + R_VERSION) >> 8;
 	if (!r.port || r.port > UINT16_MAX || r.dctn > 0xffffff ||
-	    get_le32(buf + R_VERSION) != META_VERSION || get_le32(buf + R_ZERO))
+	    buf[R_VERSION] != META_VERSION)
 		return -EBADMSG;
 	*n = r;
 	return 0;
@@ -93,7 +96,7 @@ void meta_head_encode(const struct meta_head *h, uint8_t *buf)
 	put_le32(buf + H_PLACES, h->places);
 	put_le64(buf + H_KEY, h->key);
 	put_le32(buf + H_VERSION, META_VERSION);
-	put_le64(buf + H_SUM, sum_of(buf));
+	put_le64(buf + H_SUM, meta_sum(buf));
 }
 
 int meta_head_decode(const uint8_t *buf, struct meta_head *h)
@@ -101,7 +104,7 @@ int meta_head_decode(const uint8_t *buf, struct meta_head *h)
 	struct meta_head r;
 
 	if (get_le64(buf + H_MAGIC) != META_HEAD_MAGIC ||
-	    get_le64(buf + H_SUM) != sum_of(buf))
+	    get_le64(buf + H_SUM) != meta_sum(buf))
 		return -EBADMSG;
 	if (get_le32(buf + H_VERSION) != META_VERSION)
 		return -EPROTONOSUPPORT;

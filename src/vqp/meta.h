@@ -16,7 +16,7 @@
 
 #define META_RECORD 64u
 #define META_HEAD_MAGIC 0x6174656d6e6b73ull /* "skn meta" */
-#define META_VERSION 1u
+#define META_VERSION 2u
 
 /* Numbers are little endian, at fixed offsets; of messages (msg.c) too. */
 static inline uint32_t get_le32(const uint8_t *p)
@@ -54,7 +54,10 @@ struct meta_node {
 	uint32_t dctn; /* 24 bits */
 	uint64_t key;
 	uint64_t incarnation; /* larger for a later life */
-	uint64_t beat;	      /* counts renewals */
+	uint32_t beat;	      /* counts renewals */
+	/* its table of regions (region.h): address below 2^56, rkey; 0: none */
+	uint32_t table_rkey;
+	uint64_t table;
 };
 
 /* The table's first record: how to reach and read it. */
@@ -64,6 +67,9 @@ struct meta_head {
 	uint32_t places; /* a power of two; records follow the head */
 	uint64_t key;
 };
+
+/* The checksum of a record: of what stands before its last 8 bytes. */
+uint64_t meta_sum(const uint8_t *buf);
 
 /* Little endian, each field at its own offset. buf has META_RECORD bytes. */
 void meta_encode(const struct meta_node *n, uint8_t *buf);

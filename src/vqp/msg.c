@@ -6,13 +6,14 @@
 
 #include <errno.h>
 
-#define MAGIC 0x31717673u /* "svq1" */
+#define MAGIC 0x32717673u /* "svq2" */
 #define FLAG_IMM 1u
 
 enum {
 	H_MAGIC = 0,
-	H_KIND = 4,
-	H_FLAGS = 8,
+	H_KIND = 4,  /* two bytes */
+	H_FLAGS = 6, /* two bytes */
+	H_SRC_TABLE_RKEY = 8,
 	H_LEN = 12,
 	H_DST_VQP = 16,
 	H_DST_GEN = 20,
@@ -27,15 +28,16 @@ enum {
 	H_SRC_INCARNATION = 72,
 	H_TAKEN = 80,
 	H_IMM = 84,
-	H_ZERO = 88,
+	H_SRC_TABLE = 88,
 };
 
 void msg_head_encode(const struct msg_head *h, uint8_t *buf)
 {
 	memset(buf, 0, MSG_HEADER);
 	put_le32(buf + H_MAGIC, MAGIC);
-	put_le32(buf + H_KIND, h->kind);
-	put_le32(buf + H_FLAGS, h->with_imm ? FLAG_IMM : 0);
+	buf[H_KIND] = (uint8_t)h->kind;
+	buf[H_FLAGS] = h->with_imm ? FLAG_IMM : 0;
+	put_le32(buf + H_SRC_TABLE_RKEY, h->src.table_rkey);
 	put_le32(buf + H_LEN, h->len);
 	put_le32(buf + H_DST_VQP, h->dst_vqp);
 	put_le32(buf + H_DST_GEN, h->dst_gen);
@@ -50,13 +52,14 @@ void msg_head_encode(const struct msg_head *h, uint8_t *buf)
 	put_le64(buf + H_SRC_INCARNATION, h->src.incarnation);
 	put_le32(buf + H_TAKEN, h->taken);
 	put_le32(buf + H_IMM, h->imm);
+	put_le64(buf + H_SRC_TABLE, h->src.table);
 }
 
 static bool makes_sense(const uint8_t *buf, const struct msg_head *h,
 			size_t len)
 {
-	if (get_le32(buf + H_MAGIC) != MAGIC || get_le64(buf + H_ZERO) ||
-	    get_le32(buf + H_FLAGS) > FLAG_IMM ||
+	if (get_le32(buf + H_MAGIC) != MAGIC || buf[H_KIND + 1] ||
+	    buf[H_FLAGS] > FLAG_IMM || buf[H_FLAGS + 1] || h->src.table >> 56 ||
 	    get_le32(buf + H_DST_PORT) > UINT16_MAX)
 		return false;
 	if (h->kind != MSG_KIND_DATA && h->kind != MSG_KIND_CREDIT)
@@ -76,8 +79,8 @@ int msg_head_decode(const uint8_t *buf, size_t len, struct msg_head *h)
 
 	if (len < MSG_HEADER)
 		return -EBADMSG;
-	r.kind = (enum msg_kind)get_le32(buf + H_KIND);
-	r.with_imm = get_le32(buf + H_FLAGS) == FLAG_IMM;
+	r.kind = (enum msg_kind)buf[H_KIND];
+	r.with_imm = buf[H_FLAGS] == FLAG_IMM;
 	r.len = get_le32(buf + H_LEN);
 	r.dst_vqp = get_le32(buf + H_DST_VQP);
 	r.dst_gen = get_le32(buf + H_DST_GEN);
@@ -92,6 +95,8 @@ int msg_head_decode(const uint8_t *buf, size_t len, struct msg_head *h)
 	r.src.incarnation = get_le64(buf + H_SRC_INCARNATION);
 	r.taken = get_le32(buf + H_TAKEN);
 	r.imm = get_le32(buf + H_IMM);
+	r.src.table_rkey = get_le32(buf + H_SRC_TABLE_RKEY);
+	r.src.table = get_le64(buf + H_SRC_TABLE);
 	if (!makes_sense(buf, &r, len))
 		return -EBADMSG;
 	*h = r;

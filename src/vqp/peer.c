@@ -29,6 +29,7 @@ struct vqp_peer *vqp_peer_find(struct vqp_engine *e, const uint8_t gid[16],
 
 static void peer_free(struct vqp_engine *e, struct vqp_peer *p)
 {
+	vqp_regions_free(e, p);
 	e->conf.port->way_free(e->conf.arg, p->way);
 	e->conf.port->free(e->conf.arg, p);
 }

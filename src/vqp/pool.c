@@ -165,12 +165,32 @@ static int recv_round(struct skein_pool *p)
 	return n > 0 ? n : 0;
 }
 
+static void mem_free(struct skein_vqp_mem *m)
+{
+	list_del(&m->link);
+	mem_region_free(m->region);
+	env_free(m->pool->env, m);
+}
+
+static void leases_end(struct skein_pool *p, uint64_t now_ns)
+{
+	struct skein_vqp_mem *m;
+
+	while (!list_empty(&p->leased)) {
+		m = container_of(p->leased.next, struct skein_vqp_mem, link);
+		if (now_ns < m->keep_ns)
+			break;
+		mem_free(m);
+	}
+}
+
 static int pool_round(struct skein_pool *p)
 {
 	uint64_t now = env_now_ns(p->env);
 	int moved = recv_round(p);
 
 	moved += vqp_engine_round(&p->e, now);
+	leases_end(p, now);
 	publish_round(p, now);
 	return moved;
 }
@@ -188,6 +208,12 @@ static int memory_make(struct skein_pool *p)
 		err = mem_region_new(p->dev, p->ctx->pd, "vqp-messages",
 				     (size_t)POOL_RECVS * MSG_BUF,
 				     IBV_ACCESS_LOCAL_WRITE, 0, &p->bufs);
+	if (!err)
+		err = mem_region_new(p->dev, p->ctx->pd, "vqp-regions",
+				     (size_t)REGION_PLACES * REGION_RECORD,
+				     IBV_ACCESS_LOCAL_WRITE |
+					     IBV_ACCESS_REMOTE_READ,
+				     0, &p->table);
 	return err;
 }
 
@@ -255,7 +281,7 @@ static int pool_up(struct skein_pool *p, const struct skein_pool_attr *a)
 	int err;
 
 	p->n_dcis = a->dcis ? a->dcis : 8;
-	if (p->n_dcis > VQP_DCIS_MAX)
+	if (p->n_dcis > VQP_DCIS_MAX || a->retry_ns > REGION_RETRY_NS)
 		return -ERANGE;
 	opts_fill(p, a->retry_ns);
 	memcpy(own->gid, p->dev->gid.gid.raw, sizeof(own->gid));
@@ -268,6 +294,8 @@ static int pool_up(struct skein_pool *p, const struct skein_pool_attr *a)
 	if (err)
 		return err;
 	own->dctn = p->dct->qp_num;
+	own->table = (uintptr_t)p->table->addr;
+	own->table_rkey = p->table->mr->rkey;
 	while (!own->port)
 		own->port = 1024 + env_random_u64(p->env) % 64512;
 	c.dcis = p->n_dcis;
@@ -290,7 +318,6 @@ static int pool_up(struct skein_pool *p, const struct skein_pool_attr *a)
 static void pool_free(struct skein_pool *p)
 {
 	const struct dev_ops *ops = p->dev->ops;
-	struct skein_vqp_mem *m;
 	struct skein_vqp *v;
 	unsigned i;
 
@@ -314,12 +341,12 @@ static void pool_free(struct skein_pool *p)
 		ops->destroy_cq(p->dev, p->rcq);
 	if (p->scq)
 		ops->destroy_cq(p->dev, p->scq);
-	while (!list_empty(&p->mems)) {
-		m = container_of(p->mems.next, struct skein_vqp_mem, link);
-		list_del(&m->link);
-		mem_region_free(m->region);
-		env_free(p->env, m);
-	}
+	leases_end(p, UINT64_MAX);
+	while (!list_empty(&p->mems))
+		mem_free(
+			container_of(p->mems.next, struct skein_vqp_mem, link));
+	if (p->table)
+		mem_region_free(p->table);
 	if (p->cells)
 		mem_region_free(p->cells);
 	if (p->bufs)
@@ -354,6 +381,7 @@ int skein_pool_open(struct skein_ctx *ctx, const struct skein_pool_attr *attr,
 	p->dev = ctx->dev;
 	env_mutex_init(p->env, &p->lock);
 	list_init(&p->mems);
+	list_init(&p->leased);
 	list_init(&p->vqps);
 	err = pool_up(p, &a);
 	if (err) {
@@ -418,12 +446,55 @@ void skein_pool_stats(struct skein_pool *p, struct skein_pool_stats *st)
 	s.garbage = c->garbage;
 	s.dropped = c->dropped;
 	s.publishes = p->publish.count;
+	s.region_reads = c->region_reads;
 	leave(p);
 	s.size = n;
 	memcpy(st, &s, n);
 }
 
 /* --- memory ------------------------------------------------------------- */
+
+#define REMOTE_RIGHTS                                       \
+	(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
+	 IBV_ACCESS_REMOTE_ATOMIC)
+
+static uint8_t *record_of(struct skein_pool *p, uint32_t place)
+{
+	return (uint8_t *)p->table->addr + (size_t)place * REGION_RECORD;
+}
+
+/* Peers may read the record at any moment: its sum tells a torn one. */
+static int region_publish(struct skein_pool *p, struct skein_vqp_mem *m,
+			  unsigned access)
+{
+	struct region_record r = {.addr = (uintptr_t)m->region->addr,
+				  .len = m->region->len,
+				  .rkey = m->region->mr->rkey,
+				  .access = access & REMOTE_RIGHTS};
+	uint32_t i;
+
+	if (!r.access)
+		return 0;
+	for (i = 1; i < REGION_PLACES && p->place[i].used; i++)
+		;
+	if (i == REGION_PLACES)
+		return -ENOSPC;
+	if (!++p->place[i].gen)
+		p->place[i].gen = 1;
+	p->place[i].used = true;
+	m->id = r.id = (uint32_t)p->place[i].gen << 16 | i;
+	region_encode(&r, record_of(p, i));
+	return 0;
+}
+
+static void region_withdraw(struct skein_pool *p, struct skein_vqp_mem *m)
+{
+	memset(record_of(p, region_place(m->id)), 0, REGION_RECORD);
+	p->place[region_place(m->id)].used = false;
+	m->keep_ns = env_now_ns(p->env) + REGION_KEEP_NS;
+	list_del(&m->link);
+	list_add_tail(&p->leased, &m->link);
+}
 
 int skein_vqp_mem_new(struct skein_pool *p, size_t len, unsigned access,
 		      struct skein_vqp_mem **mem)
@@ -442,7 +513,11 @@ int skein_vqp_mem_new(struct skein_pool *p, size_t len, unsigned access,
 		m->pool = p;
 		m->write = true;
 		list_add_tail(&p->mems, &m->link);
-		*mem = m;
+		err = region_publish(p, m, access);
+		if (err)
+			mem_free(m);
+		else
+			*mem = m;
 	} else {
 		env_free(p->env, m);
 	}
@@ -459,9 +534,10 @@ void skein_vqp_mem_free(struct skein_vqp_mem *m)
 	p = m->pool;
 	if (p->last == m)
 		p->last = NULL;
-	list_del(&m->link);
-	mem_region_free(m->region);
-	env_free(p->env, m);
+	if (m->id)
+		region_withdraw(p, m);
+	else
+		mem_free(m);
 	leave(p);
 }
 
@@ -477,7 +553,7 @@ uint32_t skein_vqp_lkey(struct skein_vqp_mem *m)
 
 uint32_t skein_vqp_rkey(struct skein_vqp_mem *m)
 {
-	return m->region->mr->rkey;
+	return m->id;
 }
 
 /* --- vqps --------------------------------------------------------------- */
@@ -674,6 +750,7 @@ int skein_vqp_post_send(struct skein_vqp *h, struct ibv_send_wr *wr,
 	err = enter(h->pool);
 	if (err)
 		return err;
+	vqp_engine_at(&h->pool->e, env_now_ns(h->pool->env));
 	err = vqp_post_send(h->v, wr, bad);
 	leave(h->pool);
 	return err;

@@ -27,7 +27,9 @@ struct skein_vqp_mem {
 	struct list_node link; /* skein_pool.mems */
 	struct skein_pool *pool;
 	struct mem_region *region;
-	bool write; /* may requests of ours write to it */
+	bool write;	  /* may requests of ours write to it */
+	uint32_t id;	  /* of its record; 0: peers do not reach it */
+	uint64_t keep_ns; /* given up: registered until then */
 };
 
 enum publish_step {
@@ -68,7 +70,15 @@ struct skein_pool {
 	struct mem_region *cells, *bufs;
 	struct list_node mems;
 	struct skein_vqp_mem *last; /* that a check found */
-	struct list_node vqps;	    /* struct skein_vqp */
+	/* records of mems (region.h), which peers read; in mems, or in leased
+	 * when it was given up and a peer may not know yet, oldest first */
+	struct mem_region *table;
+	struct {
+		uint16_t gen;
+		bool used;
+	} place[REGION_PLACES];
+	struct list_node leased;
+	struct list_node vqps; /* struct skein_vqp */
 	struct publish publish;
 	bool engine_up;
 	char addr[72];

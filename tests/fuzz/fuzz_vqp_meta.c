@@ -2,10 +2,10 @@
 /*
  * fuzz_vqp_meta.c - a reader of the meta server's table fed with records. What
  * is taken is the same when it is encoded again; a head names a table that the
- * two places of any node are in.
+ * two places of any node are in. The same for records of regions.
  */
 #include "base/assert.h"
-#include "vqp/meta.h"
+#include "vqp/region.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -35,6 +35,30 @@ static void head(const uint8_t *buf)
 	skein_assert(at[0] < h.places && at[1] < h.places && at[0] != at[1]);
 }
 
+static void region(const uint8_t *buf)
+{
+	uint8_t again[REGION_RECORD];
+	struct region_record r;
+
+	if (region_decode(buf, &r))
+		return;
+	skein_assert(region_place(r.id) < REGION_PLACES);
+	skein_assert(r.addr + r.len >= r.addr);
+	region_encode(&r, again);
+	skein_assert(!memcmp(again, buf, REGION_RECORD));
+}
+
+/* The same fields behind a checksum that is right. */
+static void region_made(const uint8_t *data)
+{
+	uint8_t made[REGION_RECORD];
+	struct region_record r;
+
+	memcpy(&r, data, sizeof(r));
+	region_encode(&r, made);
+	region(made);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct meta_node own, n;
@@ -46,6 +70,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	head(data);
 	record(data);
 	record(data + META_RECORD);
+	region(data);
+	region_made(data);
 	/* the same fields behind a checksum that is right */
 	memcpy(&own, data,
 	       sizeof(own) < META_RECORD ? sizeof(own) : META_RECORD);

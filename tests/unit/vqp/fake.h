@@ -19,7 +19,11 @@
 #define FAKE_DCIS 4u
 #define FAKE_SQ 16u
 #define FAKE_CQ 40u
-#define FAKE_RKEY 7u
+#define FAKE_RKEY 7u /* of the device */
+#define FAKE_TABLE 49152u
+#define FAKE_REGION 0x10001u /* [0, FAKE_TABLE) with all rights */
+#define FAKE_LIE 0x10002u    /* the same, and the device knows no such rkey */
+#define FAKE_RO 0x10003u     /* the same, for READs */
 #define FAKE_LKEY 9u
 #define FAKE_NODES 6u
 
@@ -325,16 +329,34 @@ static inline void half_close(struct half *h)
 	free(h->cells);
 }
 
+static inline void fake_region(struct fake_node *n, uint32_t id, uint32_t rkey,
+			       uint32_t access)
+{
+	struct region_record r = {
+		.len = FAKE_TABLE, .id = id, .rkey = rkey, .access = access};
+
+	region_encode(&r,
+		      n->mem + FAKE_TABLE + region_place(id) * REGION_RECORD);
+}
+
 static inline struct fake_node *fake_nodes(void)
 {
+	const uint32_t all = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+			     IBV_ACCESS_REMOTE_ATOMIC;
 	struct fake_node *n = calloc(FAKE_NODES, sizeof(*n));
 
-	for (unsigned i = 0; i < FAKE_NODES; i++)
+	for (unsigned i = 0; i < FAKE_NODES; i++) {
 		n[i].id = (struct meta_node){.gid = {0xfe, 0x80},
 					     .port = 100 + i,
 					     .dctn = 1000 + i,
 					     .key = 5 + i,
-					     .incarnation = 1};
+					     .incarnation = 1,
+					     .table = FAKE_TABLE,
+					     .table_rkey = FAKE_RKEY};
+		fake_region(&n[i], FAKE_REGION, FAKE_RKEY, all);
+		fake_region(&n[i], FAKE_LIE, FAKE_RKEY + 1, all);
+		fake_region(&n[i], FAKE_RO, FAKE_RKEY, IBV_ACCESS_REMOTE_READ);
+	}
 	return n;
 }
 

@@ -13,10 +13,12 @@
 static struct fake_node *nodes;
 static struct half *h, *far;
 static uint64_t words[4096];
+static uint64_t now_ns; /* it never goes back */
 
 static void open_all(uint64_t seed, unsigned plant)
 {
 	nodes = fake_nodes();
+	now_ns = 1;
 	h = malloc(sizeof(*h));
 	far = malloc(sizeof(*far));
 	half_open(h, nodes, 0, seed);
@@ -30,8 +32,8 @@ static void settle(void)
 	for (unsigned i = 0; i < 4000; i++) {
 		bool any = fake_any(&h->f) | fake_any(&far->f);
 
-		any |= vqp_engine_round(&h->e, i) != 0;
-		any |= vqp_engine_round(&far->e, i) != 0;
+		any |= vqp_engine_round(&h->e, ++now_ns) != 0;
+		any |= vqp_engine_round(&far->e, now_ns) != 0;
 		if (!any && i > 20)
 			return;
 	}
@@ -90,7 +92,7 @@ static struct ibv_send_wr wr_of(uint64_t id, struct ibv_sge *sge,
 					 signaled ? IBV_SEND_SIGNALED : 0};
 
 	wr.wr.rdma.remote_addr = 8 * (id % 4096);
-	wr.wr.rdma.rkey = FAKE_RKEY;
+	wr.wr.rdma.rkey = FAKE_REGION;
 	return wr;
 }
 
@@ -132,6 +134,15 @@ static bool nothing(struct vqp *v)
 	struct ibv_wc wc;
 
 	return vqp_poll(v, 1, &wc) == 0;
+}
+
+/* Its peer's region is known: what follows is posted at once. */
+static bool meet(struct vqp *v)
+{
+	if (post(v, 99, IBV_WR_RDMA_READ, true))
+		return false;
+	settle();
+	return next_is(v, 99, IBV_WC_SUCCESS);
 }
 
 static void recv_post(struct vqp *v, unsigned n)
@@ -196,13 +207,13 @@ static bool case_c(void)
 static bool case_d(void)
 {
 	struct vqp *v = join(h, 2, 0);
-	bool good = !post(v, 1, IBV_WR_RDMA_WRITE, true) &&
+	bool good = meet(v) && !post(v, 1, IBV_WR_RDMA_WRITE, true) &&
 		    !post(v, 2, IBV_WR_RDMA_WRITE, true);
 
 	fake_step(&h->f, 0);
-	vqp_engine_round(&h->e, 1);
+	vqp_engine_round(&h->e, ++now_ns);
 	fake_step(&h->f, 0);
-	vqp_engine_round(&h->e, 2);
+	vqp_engine_round(&h->e, ++now_ns);
 	return good && next_is(v, 1, IBV_WC_SUCCESS) &&
 	       next_is(v, 2, IBV_WC_SUCCESS);
 }
@@ -214,8 +225,10 @@ static bool case_e(void)
 
 	for (unsigned i = 0; i < FAKE_DCIS; i++) {
 		v[i] = join(h, 2 + i, i);
-		good = good && !post_list(v[i], 0, FAKE_SQ, 1);
+		good = good && meet(v[i]);
 	}
+	for (unsigned i = 0; i < FAKE_DCIS; i++)
+		good = good && !post_list(v[i], 0, FAKE_SQ, 1);
 	while (fake_any(&h->f))
 		;
 	settle();
@@ -234,7 +247,7 @@ static bool case_e2(void)
 	bool good = true;
 
 	h->f.poll_max = 1; /* the others come after they were posted again */
-	wr.wr.rdma.rkey++;
+	wr.wr.rdma.rkey = FAKE_LIE;
 	good = !vqp_post_send(v, &wr, &bad);
 	for (unsigned k = 0; k < 6; k++)
 		good = good && !post(w, k, IBV_WR_RDMA_WRITE, true);
@@ -332,16 +345,118 @@ static bool case_sum(void)
 	       -EINPROGRESS;
 	while (fake_any(&h->f))
 		;
-	vqp_engine_round(&h->e, 1);
-	vqp_engine_round(&h->e, 1);
+	vqp_engine_round(&h->e, ++now_ns);
+	vqp_engine_round(&h->e, ++now_ns);
 	/* whole again, and read again at once */
 	nodes[5].mem[(1 + at[0]) * META_RECORD + 30] ^= 1;
 	while (fake_any(&h->f))
 		;
-	vqp_engine_round(&h->e, 1);
-	vqp_engine_round(&h->e, 1);
+	vqp_engine_round(&h->e, ++now_ns);
+	vqp_engine_round(&h->e, ++now_ns);
 	return good && v->state == VQP_CONNECTED && v->peer->node.key == 8 &&
 	       h->e.counts.lookups_torn == 1;
+}
+
+/* Of a node's region: its record is not there, torn, or says less. */
+static bool refused(struct vqp *v, uint64_t id, uint32_t rkey, uint64_t at,
+		    enum ibv_wr_opcode op)
+{
+	struct ibv_sge sge = sge_of(1);
+	struct ibv_send_wr wr = wr_of(id, &sge, op, true), *bad;
+
+	wr.wr.rdma.rkey = rkey;
+	wr.wr.rdma.remote_addr = at;
+	if (vqp_post_send(v, &wr, &bad))
+		return false;
+	settle();
+	return next_is(v, id, IBV_WC_REM_ACCESS_ERR) && !h->f.replaced;
+}
+
+static bool case_region(void)
+{
+	struct vqp *w = join(h, 2, 0);
+	bool good = !post(w, 1, IBV_WR_RDMA_WRITE, true);
+
+	settle();
+	good = good && next_is(w, 1, IBV_WC_SUCCESS) &&
+	       h->e.counts.region_reads == 1;
+	good = good && refused(join(h, 2, 0), 2, 0x10005, 0, IBV_WR_RDMA_READ);
+	good = good && refused(join(h, 2, 0), 3, 0x20001, 0, IBV_WR_RDMA_READ);
+	good = good && refused(join(h, 2, 0), 4, 1, 0, IBV_WR_RDMA_READ);
+	good = good && refused(join(h, 2, 0), 5, FAKE_RO, 0, IBV_WR_RDMA_WRITE);
+	good = good && refused(join(h, 2, 0), 6, FAKE_REGION, FAKE_TABLE - 7,
+			       IBV_WR_RDMA_READ);
+	good = good && refused(join(h, 2, 0), 7, FAKE_REGION, UINT64_MAX - 3,
+			       IBV_WR_RDMA_READ);
+	/* what was not there is there now */
+	fake_region(&nodes[2], 0x10005, FAKE_RKEY, IBV_ACCESS_REMOTE_READ);
+	vqp_engine_at(&h->e, ++now_ns);
+	nodes[2].mem[FAKE_TABLE - 8] = 77;
+	words[1] = 0;
+	if (good) {
+		struct ibv_sge sge = sge_of(1);
+		struct ibv_send_wr wr = wr_of(8, &sge, IBV_WR_RDMA_READ, true);
+		struct ibv_send_wr *bad;
+
+		wr.wr.rdma.rkey = 0x10005;
+		wr.wr.rdma.remote_addr = FAKE_TABLE - 8;
+		good = !vqp_post_send(w, &wr, &bad);
+		settle();
+	}
+	return good && next_is(w, 8, IBV_WC_SUCCESS) && words[1] == 77 &&
+	       w->state == VQP_CONNECTED;
+}
+
+static bool case_region_sum(void)
+{
+	uint8_t *r = nodes[2].mem + FAKE_TABLE + REGION_RECORD;
+	struct vqp *v = join(h, 2, 0);
+	bool good;
+
+	r[30] ^= 1;
+	good = !post(v, 1, IBV_WR_RDMA_WRITE, true);
+	while (fake_any(&h->f))
+		;
+	vqp_engine_round(&h->e, ++now_ns);
+	r[30] ^= 1;
+	settle();
+	return good && next_is(v, 1, IBV_WC_SUCCESS) &&
+	       h->e.counts.region_reads == 2;
+}
+
+static void later(uint64_t ns)
+{
+	now_ns += ns;
+	vqp_engine_at(&h->e, now_ns);
+}
+
+/* The record is gone: a request later than the lease says is not posted. */
+static bool case_lease(void)
+{
+	struct vqp *v = join(h, 2, 0);
+	bool good;
+
+	good = meet(v);
+	memset(nodes[2].mem + FAKE_TABLE + REGION_RECORD, 0, REGION_RECORD);
+	later(REGION_USE_NS);
+	good = good && !post(v, 2, IBV_WR_RDMA_WRITE, true);
+	settle();
+	return good && next_is(v, 2, IBV_WC_REM_ACCESS_ERR) && !h->f.replaced;
+}
+
+/* It begins when the READ is posted, however late the answer is seen. */
+static bool case_lease_late(void)
+{
+	struct vqp *v = join(h, 2, 0);
+	bool good;
+
+	good = !post(v, 1, IBV_WR_RDMA_WRITE, true);
+	while (fake_any(&h->f)) /* the READ; its answer is not polled */
+		;
+	memset(nodes[2].mem + FAKE_TABLE + REGION_RECORD, 0, REGION_RECORD);
+	later(REGION_USE_NS);
+	settle();
+	return good && next_is(v, 1, IBV_WC_REM_ACCESS_ERR) && !h->f.replaced;
 }
 
 /* --- a random run ------------------------------------------------------- */
@@ -363,6 +478,7 @@ static bool plan_post(struct plan *p, struct prng *rng)
 						 IBV_WR_RDMA_READ,
 						 IBV_WR_RDMA_WRITE,
 						 IBV_WR_ATOMIC_FETCH_AND_ADD};
+	static const uint32_t wrong[] = {FAKE_LIE, FAKE_RO, 0x10005};
 	struct ibv_send_wr wr[40], *bad = NULL, *w;
 	struct ibv_sge sge[40];
 	unsigned n = 1 + (unsigned)prng_below(rng, 40), i;
@@ -375,12 +491,12 @@ static bool plan_post(struct plan *p, struct prng *rng)
 		if (wr[i].opcode >= IBV_WR_ATOMIC_CMP_AND_SWP) {
 			wr[i].wr.atomic.remote_addr = 8 * i;
 			wr[i].wr.atomic.compare_add = 0;
-			wr[i].wr.atomic.rkey = FAKE_RKEY;
+			wr[i].wr.atomic.rkey = FAKE_REGION;
 		}
 		wr[i].next = i + 1 < n ? &wr[i + 1] : NULL;
 	}
 	if (!prng_below(rng, 40)) {
-		wr[n / 2].wr.rdma.rkey = FAKE_RKEY + 1;
+		wr[n / 2].wr.rdma.rkey = wrong[prng_below(rng, 3)];
 		wr[n / 2].opcode = IBV_WR_RDMA_WRITE;
 		p->wrong = true;
 	} else if (!prng_below(rng, 20)) {
@@ -430,7 +546,7 @@ static bool random_run(uint64_t seed)
 		for (uint64_t i = prng_below(&rng, 30); i; i--)
 			fake_any(&h->f);
 		if (prng_below(&rng, 2))
-			vqp_engine_round(&h->e, k);
+			vqp_engine_round(&h->e, ++now_ns);
 		if (prng_below(&rng, 2))
 			good = good && plan_poll(&p[prng_below(&rng, VQPS)]);
 		if (k == 300)
@@ -463,6 +579,11 @@ static const struct {
 	{"g: one target at a time", case_g, VQP_PLANT_G},
 	{"g: others see no error", case_g2, VQP_PLANT_G2},
 	{"the checksum", case_sum, VQP_PLANT_SUM},
+	{"regions: ranges and rights", case_region, VQP_PLANT_REGION},
+	{"regions: the checksum", case_region_sum, VQP_PLANT_REGION_SUM},
+	{"regions: a lease ends", case_lease, VQP_PLANT_LEASE},
+	{"regions: it begins with the post", case_lease_late,
+	 VQP_PLANT_LEASE_LATE},
 };
 
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))

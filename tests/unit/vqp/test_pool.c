@@ -307,6 +307,7 @@ static void test_work(void **state)
 /* What is wrong with one vqp is nothing to another of the same node. */
 static void test_wrong(void **state)
 {
+	struct skein_pool_stats st = {.size = sizeof(st)};
 	uint32_t lkey;
 	struct skein_vqp *v, *w, *bound;
 	struct ibv_sge sge = {0};
@@ -336,6 +337,8 @@ static void test_wrong(void **state)
 	assert_int_equal(next(w, NULL), IBV_WC_SUCCESS);
 	assert_int_equal(next(w, NULL), IBV_WC_SUCCESS);
 	echo(w, "still here");
+	skein_pool_stats(pool, &st);
+	assert_int_equal(st.dcis_replaced, 0);
 	/* nobody of that name; no name at all */
 	skein_vqp_free(v);
 	assert_int_equal(skein_vqp_new(pool, &v), 0);
@@ -357,6 +360,50 @@ static void test_wrong(void **state)
 		      skein_vqp_new(pool, &v) != -SKEIN_EFORKED);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
+	client_close();
+}
+
+/* A region that its node gives up: requests go through, or are refused by the
+ * pool that posts them. */
+static void test_region_ends(void **state)
+{
+	struct skein_pool_stats st = {.size = sizeof(st)};
+	struct skein_vqp_mem *m, *again;
+	enum ibv_wc_status status;
+	struct skein_pool *far;
+	struct skein_ctx *c;
+	struct hello was = node[0];
+	uint64_t end;
+	struct skein_vqp *v;
+
+	client_open();
+	pool_open(&c, &far);
+	assert_int_equal(skein_vqp_mem_new(far, 4096, 0, &m), 0);
+	assert_int_equal(skein_vqp_rkey(m), 0);
+	skein_vqp_mem_free(m);
+	assert_int_equal(skein_vqp_mem_new(far, 4096, REMOTE, &m), 0);
+	snprintf(node[0].node, sizeof(node[0].node), "%s",
+		 skein_pool_addr(far));
+	node[0].addr = (uintptr_t)skein_vqp_mem_addr(m);
+	node[0].rkey = skein_vqp_rkey(m);
+	v = connect_to(0);
+	assert_int_equal(result(v, 0, IBV_WR_RDMA_WRITE), IBV_WC_SUCCESS);
+	skein_vqp_mem_free(m);
+	/* its place is another's at once */
+	assert_int_equal(skein_vqp_mem_new(far, 4096, REMOTE, &again), 0);
+	assert_int_not_equal(skein_vqp_rkey(again), node[0].rkey);
+	end = now_ms() + 20000;
+	do {
+		status = result(v, 0, IBV_WR_RDMA_WRITE);
+		skein_pool_progress(far);
+	} while (status == IBV_WC_SUCCESS && now_ms() < end);
+	assert_int_equal(status, IBV_WC_REM_ACCESS_ERR);
+	skein_pool_stats(pool, &st);
+	assert_int_equal(st.dcis_replaced, 0);
+	assert_true(st.region_reads >= 2);
+	skein_pool_close(far);
+	skein_ctx_close(c);
+	node[0] = was;
 	client_close();
 }
 
@@ -423,6 +470,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_work, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_wrong, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_region_ends, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(test_node_dies, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_meta_dies, setup,
