@@ -215,7 +215,7 @@ void vqp_region_read(struct vqp_engine *e, struct vqp_slot *s)
 	if (err == -EBADMSG && PLANTED(e, REGION_SUM))
 		err = -ENOENT;
 	if (err == -EBADMSG && ++r->torn < VQP_TORN_MAX)
-		return; /* who waits for it asks again */
+		return; /* the request that waits for it asks again */
 	e->counts.garbage += err == -EBADMSG;
 	r->torn = 0;
 	r->refused = err || got.id != r->r.id;
