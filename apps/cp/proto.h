@@ -2,7 +2,7 @@
 /*
  * proto.h - what sender and receiver of `skein cp` tell each other beside the
  * data: calls of the sender (skein/rpc.h), one id each, and their answers
- * (docs/cp.md, "Calls"). Encoders and decoders; little-endian.
+ * (docs/cp.md, "Protocol"). Encoders and decoders; little-endian.
  *
  * Pure. Decoded strings and lists point into what was decoded, or are checked
  * here and copied by the caller.

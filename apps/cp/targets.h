@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * targets.h - who shall get the copy: "node[1-64]:/data,[fe80::1]:7450" and
- * files of such lists (docs/cp.md, "Targets").
+ * files of such lists (skein-cp(1)).
  *
  * Pure but for @FILE. Thread rule: one thread.
  */
