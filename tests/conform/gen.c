@@ -2,7 +2,7 @@
 /*
  * gen.c - the generator: struct program from a seed.
  *
- * Most of what it posts is right, about one request in twenty has one thing
+ * Most of what it posts is right, about one request in 25 has one thing
  * wrong. It keeps clear of what has no defined result: nothing is overwritten
  * while a request may read it, requests that touch what a READ or an atomic
  * brings, or overwrite what it reads, are fenced; a message that waits for
