@@ -143,17 +143,25 @@ static bool type_known(uint32_t type, uint32_t len)
 	}
 }
 
-/* Is a record there, whole? Its header is checked before any of its numbers is
- * used. */
-static int look(struct stream_in *in)
-{
-	uint64_t pos = next_pos(in->pos, in->size), word, canary;
-	const uint8_t *at = in->ring + (pos & (in->size - 1));
-	uint32_t left = in->size - (uint32_t)(pos & (in->size - 1));
-	uint32_t len, type;
+struct found {
+	uint64_t pos;
+	uint32_t type, len;
+};
 
+/* Is record seq there, whole, at pos or at the ring's start behind it? Its
+ * header is checked before any of its numbers is used. */
+static int look(const struct stream_in *in, uint64_t pos, uint32_t seq,
+		struct found *found)
+{
+	const uint8_t *at;
+	uint64_t word, canary;
+	uint32_t left, len, type;
+
+	pos = next_pos(pos, in->size);
+	at = in->ring + (pos & (in->size - 1));
+	left = in->size - (uint32_t)(pos & (in->size - 1));
 	word = load64(at);
-	if (word >> 32 != in->seq)
+	if (word >> 32 != seq)
 		return 0;
 	canary = load64(at + 8);
 	if (canary != head_canary(in->secret, pos, word))
@@ -170,10 +178,7 @@ static int look(struct stream_in *in)
 		return 0; /* not all of it yet */
 	/* Our loads of the payload must come behind that of the tail. */
 	fence_acquire();
-	in->pos = pos;
-	in->type = type;
-	in->len = len;
-	in->used = 0;
+	*found = (struct found){pos, type, len};
 	return 1;
 }
 
@@ -181,10 +186,15 @@ int stream_in_peek(struct stream_in *in, enum stream_type *type,
 		   const uint8_t **data, uint32_t *len)
 {
 	if (!in->type) {
-		int rc = look(in);
+		struct found f;
+		int rc = look(in, in->pos, in->seq, &f);
 
 		if (rc <= 0)
 			return rc;
+		in->pos = f.pos;
+		in->type = f.type;
+		in->len = f.len;
+		in->used = 0;
 	}
 	*type = (enum stream_type)in->type;
 	*data = in->ring + (in->pos & (in->size - 1)) + STREAM_HEAD_LEN +
@@ -197,9 +207,33 @@ void stream_in_consume(struct stream_in *in, uint32_t n)
 {
 	skein_assert(in->type && n <= in->len - in->used);
 	in->used += n;
+	if (in->type == STREAM_DATA)
+		in->bytes += n;
 	if (in->used < in->len)
 		return;
 	in->pos += stream_rec_len(in->len);
 	in->seq++;
 	in->type = 0;
+}
+
+const struct stream_arrival *stream_in_ahead(struct stream_in *in)
+{
+	struct stream_arrival *a = &in->ahead;
+	struct found f;
+
+	if ((int32_t)(in->seq - a->seq) > 0) {
+		/* What is read has passed it. */
+		a->pos = in->pos;
+		a->seq = in->seq;
+		a->bytes = in->bytes;
+		if (in->type == STREAM_DATA)
+			a->bytes -= in->used;
+	}
+	while (!a->end && look(in, a->pos, a->seq, &f) == 1) {
+		a->pos = f.pos + stream_rec_len(f.len);
+		a->seq++;
+		a->bytes += f.type == STREAM_DATA ? f.len : 0;
+		a->end = f.type == STREAM_END;
+	}
+	return a;
 }

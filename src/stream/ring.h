@@ -59,16 +59,26 @@ struct stream_place {
 	uint64_t pos;  /* of the header */
 };
 
+/* How far whole records have arrived, ahead of what is read. */
+struct stream_arrival {
+	uint64_t pos;
+	uint64_t bytes; /* of DATA, since the beginning */
+	uint32_t seq;
+	bool end; /* the last of them is an END */
+};
+
 /* The reading half. */
 struct stream_in {
 	uint64_t secret;
-	uint64_t pos;  /* of the record that is read, or comes next */
-	uint64_t told; /* what the writer was told of pos last */
+	uint64_t pos;	    /* of the record that is read, or comes next */
+	uint64_t head_sent; /* what the writer knows of pos */
 	const uint8_t *ring;
 	uint32_t size;
 	uint32_t seq;
 	uint32_t type;	    /* of the record at pos; 0: not seen yet */
 	uint32_t len, used; /* its payload, and how much was consumed */
+	uint64_t bytes;	    /* of DATA that were consumed */
+	struct stream_arrival ahead;
 	bool checksum;
 };
 
@@ -105,11 +115,18 @@ int stream_in_peek(struct stream_in *in, enum stream_type *type,
 /* n bytes of what was peeked at are taken; the last one (or 0 of 0) takes the
  * record. */
 void stream_in_consume(struct stream_in *in, uint32_t n);
+/* Looks how far records have arrived by now. ahead.seq changes with each one. */
+const struct stream_arrival *stream_in_ahead(struct stream_in *in);
+/* Bytes of DATA that have arrived and were not consumed. */
+static inline uint64_t stream_in_unread(struct stream_in *in)
+{
+	return stream_in_ahead(in)->bytes - in->bytes;
+}
 /* True when the writer should hear of in->pos: it has half a ring less than
  * there is. */
 static inline bool stream_in_owes(const struct stream_in *in)
 {
-	return in->pos - in->told >= in->size / 2;
+	return in->pos - in->head_sent >= in->size / 2;
 }
 
 #endif

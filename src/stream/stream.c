@@ -326,7 +326,7 @@ static void pay(struct stream *s)
 	if (s->owes_head &&
 	    post_word(s, s->in.pos, offsetof(struct stream_ctl, head))) {
 		s->owes_head = false;
-		s->in.told = s->in.pos;
+		s->in.head_sent = s->in.pos;
 	}
 }
 

@@ -6,16 +6,21 @@
  *	run_talk server SEED		prints its port
  *	run_talk client SEED PORT
  *
- * A few connections in one epoll set, nonblocking. Each end writes bytes that
- * follow from the seed, the connection and the offset, in pieces and by calls
- * that it draws; reads what comes, by calls that it draws, and compares each
- * byte; changes its interest; shuts its side down, and reads to the end. What
- * it prints at the end does not hang on time.
+ * A few connections. Each end writes bytes that follow from the seed, the
+ * connection and the offset, in pieces and by calls that it draws; reads what
+ * comes, by calls that it draws, and compares each byte; changes its interest;
+ * shuts its side down, and reads to the end. It waits as the seed says: by an
+ * epoll set, level- or edge-triggered (with TCP_INQ, as gRPC reads), by poll(),
+ * by select(), or in blocking calls of two threads a connection. What it prints
+ * at the end does not hang on time.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,6 +29,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -36,9 +42,21 @@ struct talk {
 	uint64_t sent, to_send, got, pinged;
 	bool shut, ended, in_set;
 	uint32_t events;
+	/* edge-triggered: nothing there, or no room, until an edge says so */
+	bool drained, full;
 };
 
-static uint64_t state;
+enum mode {
+	BY_EPOLL,
+	BY_EDGE,
+	BY_POLL,
+	BY_SELECT,
+	BY_BLOCKING,
+	MODES
+};
+
+static _Thread_local uint64_t state;
+static enum mode mode;
 static bool server;
 static uint64_t seed;
 
@@ -121,7 +139,7 @@ static void shut(struct talk *t)
 
 static void write_some(struct talk *t)
 {
-	static uint8_t buf[PIECE_MAX];
+	static _Thread_local uint8_t buf[PIECE_MAX];
 	uint64_t left = t->to_send - t->sent;
 	uint32_t n = piece(), i;
 	struct iovec iov[3];
@@ -159,6 +177,7 @@ static void write_some(struct talk *t)
 	}
 	if (rc > (ssize_t)n || !rc || (rc < 0 && errno != EAGAIN))
 		fail("write", t);
+	t->full = rc < (ssize_t)n;
 	if (rc > 0)
 		t->sent += (uint64_t)rc;
 }
@@ -178,12 +197,17 @@ static void compare(struct talk *t, const uint8_t *buf, ssize_t n)
 
 static void read_some(struct talk *t)
 {
-	static uint8_t buf[PIECE_MAX];
+	static _Thread_local uint8_t buf[PIECE_MAX];
 	uint32_t n = piece();
 	struct iovec iov[2] = {{buf, n / 4}, {buf + n / 4, n - n / 4}};
-	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 2};
+	char control[64];
+	struct msghdr msg = {.msg_iov = iov,
+			     .msg_iovlen = 2,
+			     .msg_control = control,
+			     .msg_controllen = sizeof(control)};
+	struct cmsghdr *c;
 	ssize_t rc;
-	int there;
+	int there, inq = -1;
 
 	if (!draw(6)) {
 		rc = recv(t->fd, buf, n, MSG_PEEK);
@@ -193,18 +217,30 @@ static void read_some(struct talk *t)
 		if (rc > 0 && !there)
 			fail("FIONREAD after a peek", t);
 	}
-	switch (draw(5)) {
+	switch (draw(6)) {
 	case 0:
 		rc = read(t->fd, buf, n);
 		break;
 	case 1:
-		rc = recv(t->fd, buf, n, 0);
+		rc = recv(t->fd, buf, n, MSG_WAITALL);
 		break;
 	case 2:
-		rc = readv(t->fd, iov, 2);
+		rc = recv(t->fd, buf, n, 0);
 		break;
 	case 3:
-		rc = recvmsg(t->fd, &msg, MSG_DONTWAIT);
+		rc = readv(t->fd, iov, 2);
+		break;
+	case 4:
+		rc = recvmsg(t->fd, &msg,
+			     mode == BY_BLOCKING ? 0 : MSG_DONTWAIT);
+		c = rc >= 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+		if (rc >= 0 && (mode == BY_EDGE) != (c != NULL))
+			fail("control data", t);
+		if (c &&
+		    (c->cmsg_level != SOL_TCP || c->cmsg_type != TCP_CM_INQ))
+			fail("the type of control data", t);
+		if (c)
+			memcpy(&inq, CMSG_DATA(c), sizeof(inq));
 		break;
 	default:
 		rc = recvfrom(t->fd, buf, n, 0, NULL, NULL);
@@ -212,6 +248,7 @@ static void read_some(struct talk *t)
 	}
 	if (rc > (ssize_t)n || (rc < 0 && errno != EAGAIN))
 		fail("read", t);
+	t->drained = rc < 0 || !inq;
 	if (!rc) {
 		t->ended = true;
 		return;
@@ -312,6 +349,156 @@ static void talk(struct talk *all)
 	close(epfd);
 }
 
+/* As gRPC has it: reads until there is nothing, by an error or by TCP_INQ, and
+ * then waits for an edge. */
+static void talk_edge(struct talk *all)
+{
+	struct epoll_event ev, evs[CONNS];
+	int epfd = epoll_create1(EPOLL_CLOEXEC), on = 1, i, n, left = CONNS;
+	bool busy = true;
+
+	for (i = 0; i < CONNS; i++) {
+		struct talk *t = &all[i];
+
+		ev.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+		ev.data.ptr = t;
+		t->drained = t->full = true;
+		if (setsockopt(t->fd, IPPROTO_TCP, TCP_INQ, &on, sizeof(on)) ||
+		    epoll_ctl(epfd, EPOLL_CTL_ADD, t->fd, &ev))
+			fail("an edge-triggered set", t);
+	}
+	while (left) {
+		n = epoll_wait(epfd, evs, 1 + (int)draw(CONNS),
+			       busy ? 0 : 30000);
+		if (n < 0 || (!n && !busy))
+			fail("epoll_wait for an edge", &all[0]);
+		for (i = 0; i < n; i++) {
+			struct talk *t = evs[i].data.ptr;
+
+			if (evs[i].events & ~EPOLLOUT)
+				t->drained = false;
+			if (evs[i].events & (EPOLLOUT | EPOLLHUP))
+				t->full = false;
+		}
+		busy = false;
+		left = 0;
+		for (i = 0; i < CONNS; i++) {
+			struct talk *t = &all[i];
+
+			if (!t->drained && !t->ended && draw(3))
+				read_some(t);
+			if (!t->full && !t->shut && draw(3))
+				write_some(t);
+			busy |= (!t->drained && !t->ended) ||
+				(!t->full && !t->shut);
+			left += !done(t);
+		}
+	}
+	close(epfd);
+}
+
+static int by_select(struct pollfd *fds, int n, int timeout)
+{
+	struct timeval tv = {timeout / 1000, timeout % 1000 * 1000};
+	fd_set r, w;
+	int i, rc;
+
+	FD_ZERO(&r);
+	FD_ZERO(&w);
+	for (i = 0; i < n; i++) {
+		if (fds[i].events & POLLIN)
+			FD_SET(fds[i].fd, &r);
+		if (fds[i].events & POLLOUT)
+			FD_SET(fds[i].fd, &w);
+	}
+	rc = select(FD_SETSIZE, &r, &w, NULL, timeout < 0 ? NULL : &tv);
+	for (i = 0; i < n && rc >= 0; i++)
+		fds[i].revents =
+			(short)((FD_ISSET(fds[i].fd, &r) ? POLLIN : 0) |
+				(FD_ISSET(fds[i].fd, &w) ? POLLOUT : 0));
+	return rc;
+}
+
+static void talk_poll(struct talk *all)
+{
+	static const int timeouts[] = {0, 1, 5, -1};
+	struct pollfd fds[CONNS + 1];
+	int bell[2], i, n, timeout;
+
+	/* One more that is none of ours, and never ready. */
+	if (pipe(bell))
+		fail("pipe", NULL);
+	for (;;) {
+		struct talk *of[CONNS];
+
+		for (i = n = 0; i < CONNS; i++) {
+			if (done(&all[i]))
+				continue;
+			of[n] = &all[i];
+			fds[n].fd = all[i].fd;
+			fds[n].revents = 0;
+			fds[n++].events = (short)((all[i].ended ? 0 : POLLIN) |
+						  (all[i].shut ? 0 : POLLOUT));
+		}
+		if (!n)
+			break;
+		fds[n] = (struct pollfd){bell[0], POLLIN, 0};
+		timeout = timeouts[draw(4)];
+		if ((mode == BY_SELECT ? by_select(fds, n + 1, timeout)
+				       : poll(fds, (nfds_t)n + 1, timeout)) < 0)
+			fail("poll", NULL);
+		if (fds[n].revents)
+			fail("an event of an empty pipe", NULL);
+		for (i = 0; i < n; i++) {
+			if (fds[i].revents &
+			    ~(fds[i].events | POLLERR | POLLHUP))
+				fail("an event that nobody asked for", of[i]);
+			if (fds[i].revents & POLLOUT)
+				write_some(of[i]);
+			if (fds[i].revents & (POLLIN | POLLHUP))
+				read_some(of[i]);
+		}
+	}
+	close(bell[0]);
+	close(bell[1]);
+}
+
+static void *reader(void *arg)
+{
+	struct talk *t = arg;
+
+	state = seed * 11 + (uint64_t)t->number;
+	while (!t->ended)
+		read_some(t);
+	return NULL;
+}
+
+static void *writer(void *arg)
+{
+	struct talk *t = arg;
+
+	state = seed * 13 + (uint64_t)t->number;
+	while (!t->shut)
+		write_some(t);
+	return NULL;
+}
+
+static void talk_blocking(struct talk *all)
+{
+	pthread_t threads[2 * CONNS];
+	int i;
+
+	for (i = 0; i < CONNS; i++) {
+		if (fcntl(all[i].fd, F_SETFL, 0))
+			fail("a blocking socket", &all[i]);
+		if (pthread_create(&threads[2 * i], NULL, reader, &all[i]) ||
+		    pthread_create(&threads[2 * i + 1], NULL, writer, &all[i]))
+			fail("a thread", &all[i]);
+	}
+	for (i = 0; i < 2 * CONNS; i++)
+		pthread_join(threads[i], NULL);
+}
+
 static int meet(int argc, char **argv, struct talk *all)
 {
 	struct sockaddr_in sa = {.sin_family = AF_INET,
@@ -366,11 +553,25 @@ int main(int argc, char **argv)
 	server = !strcmp(argv[1], "server");
 	seed = strtoull(argv[2], NULL, 10);
 	state = seed * 2 + server;
+	mode = (enum mode)((seed + server * (seed / MODES)) % MODES);
 	signal(SIGPIPE, SIG_IGN);
 	alarm(60);
 	meet(argc, argv, all);
 	ping(all);
-	talk(all);
+	switch (mode) {
+	case BY_EDGE:
+		talk_edge(all);
+		break;
+	case BY_POLL:
+	case BY_SELECT:
+		talk_poll(all);
+		break;
+	case BY_BLOCKING:
+		talk_blocking(all);
+		break;
+	default:
+		talk(all);
+	}
 	for (i = 0; i < CONNS; i++) {
 		printf("%s %d: sent %llu, got %llu of %llu\n", argv[1], i,
 		       (unsigned long long)all[i].sent,

@@ -11,9 +11,24 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
 #include <sys/ioctl.h>
 
 /* --- bytes --------------------------------------------------------------- */
+
+/* The call by TCP, or by a stream; a socket may change between the looks. */
+#define CARRY(s, by_tcp, by_stream)                  \
+	do {                                         \
+		ssize_t carried;                     \
+                                                     \
+		if (sock_begin(s))                   \
+			return sock_done(s, by_tcp); \
+		carried = by_stream;                 \
+		if (carried != SOCK_RETRY)           \
+			return carried;              \
+	} while (1)
 
 EXPORT(ssize_t, read, int fd, void *buf, size_t len)
 {
@@ -22,9 +37,7 @@ EXPORT(ssize_t, read, int fd, void *buf, size_t len)
 
 	if (!s)
 		return REAL(read)(fd, buf, len);
-	if (sock_begin(s))
-		return sock_done(s, REAL(read)(fd, buf, len));
-	return sock_recv(s, &iov, 1, 0);
+	CARRY(s, REAL(read)(fd, buf, len), sock_recv(s, &iov, 1, 0, NULL));
 }
 
 EXPORT(ssize_t, write, int fd, const void *buf, size_t len)
@@ -34,9 +47,7 @@ EXPORT(ssize_t, write, int fd, const void *buf, size_t len)
 
 	if (!s)
 		return REAL(write)(fd, buf, len);
-	if (sock_begin(s))
-		return sock_done(s, REAL(write)(fd, buf, len));
-	return sock_send(s, &iov, 1, 0);
+	CARRY(s, REAL(write)(fd, buf, len), sock_send(s, &iov, 1, 0));
 }
 
 EXPORT(ssize_t, readv, int fd, const struct iovec *iov, int n)
@@ -45,9 +56,7 @@ EXPORT(ssize_t, readv, int fd, const struct iovec *iov, int n)
 
 	if (!s)
 		return REAL(readv)(fd, iov, n);
-	if (sock_begin(s))
-		return sock_done(s, REAL(readv)(fd, iov, n));
-	return sock_recv(s, iov, n, 0);
+	CARRY(s, REAL(readv)(fd, iov, n), sock_recv(s, iov, n, 0, NULL));
 }
 
 EXPORT(ssize_t, writev, int fd, const struct iovec *iov, int n)
@@ -56,9 +65,7 @@ EXPORT(ssize_t, writev, int fd, const struct iovec *iov, int n)
 
 	if (!s)
 		return REAL(writev)(fd, iov, n);
-	if (sock_begin(s))
-		return sock_done(s, REAL(writev)(fd, iov, n));
-	return sock_send(s, iov, n, 0);
+	CARRY(s, REAL(writev)(fd, iov, n), sock_send(s, iov, n, 0));
 }
 
 EXPORT(ssize_t, recv, int fd, void *buf, size_t len, int flags)
@@ -68,9 +75,8 @@ EXPORT(ssize_t, recv, int fd, void *buf, size_t len, int flags)
 
 	if (!s)
 		return REAL(recv)(fd, buf, len, flags);
-	if (sock_begin(s))
-		return sock_done(s, REAL(recv)(fd, buf, len, flags));
-	return sock_recv(s, &iov, 1, flags);
+	CARRY(s, REAL(recv)(fd, buf, len, flags),
+	      sock_recv(s, &iov, 1, flags, NULL));
 }
 
 EXPORT(ssize_t, send, int fd, const void *buf, size_t len, int flags)
@@ -80,9 +86,7 @@ EXPORT(ssize_t, send, int fd, const void *buf, size_t len, int flags)
 
 	if (!s)
 		return REAL(send)(fd, buf, len, flags);
-	if (sock_begin(s))
-		return sock_done(s, REAL(send)(fd, buf, len, flags));
-	return sock_send(s, &iov, 1, flags);
+	CARRY(s, REAL(send)(fd, buf, len, flags), sock_send(s, &iov, 1, flags));
 }
 
 EXPORT(ssize_t, recvfrom, int fd, void *buf, size_t len, int flags,
@@ -93,13 +97,11 @@ EXPORT(ssize_t, recvfrom, int fd, void *buf, size_t len, int flags,
 
 	if (!s)
 		return REAL(recvfrom)(fd, buf, len, flags, addr, addr_len);
-	if (sock_begin(s))
-		return sock_done(s, REAL(recvfrom)(fd, buf, len, flags, addr,
-						   addr_len));
 	/* TCP gives no address. */
 	if (addr && addr_len)
 		*addr_len = 0;
-	return sock_recv(s, &iov, 1, flags);
+	CARRY(s, REAL(recvfrom)(fd, buf, len, flags, addr, addr_len),
+	      sock_recv(s, &iov, 1, flags, NULL));
 }
 
 EXPORT(ssize_t, sendto, int fd, const void *buf, size_t len, int flags,
@@ -110,35 +112,61 @@ EXPORT(ssize_t, sendto, int fd, const void *buf, size_t len, int flags,
 
 	if (!s)
 		return REAL(sendto)(fd, buf, len, flags, addr, addr_len);
-	if (sock_begin(s))
-		return sock_done(s, REAL(sendto)(fd, buf, len, flags, addr,
-						 addr_len));
-	return sock_send(s, &iov, 1, flags);
+	CARRY(s, REAL(sendto)(fd, buf, len, flags, addr, addr_len),
+	      sock_send(s, &iov, 1, flags));
+}
+
+/* What TCP_INQ says travels as control data. */
+static void tell_inq(struct msghdr *msg, int inq)
+{
+	struct cmsghdr *c = CMSG_FIRSTHDR(msg);
+
+	if (!c || msg->msg_controllen < CMSG_LEN(sizeof(inq))) {
+		msg->msg_controllen = 0;
+		msg->msg_flags |= MSG_CTRUNC;
+		return;
+	}
+	c->cmsg_level = SOL_TCP;
+	c->cmsg_type = TCP_CM_INQ;
+	c->cmsg_len = CMSG_LEN(sizeof(inq));
+	memcpy(CMSG_DATA(c), &inq, sizeof(inq));
+	msg->msg_controllen = CMSG_SPACE(sizeof(inq));
+}
+
+static ssize_t recv_by_stream(struct sock *s, struct msghdr *msg, int flags)
+{
+	int inq = -1;
+	ssize_t n;
+
+	if (msg->msg_iovlen > IOV_MAX) {
+		errno = EMSGSIZE;
+		return -1;
+	}
+	/* Nothing that we write is ever reported there. */
+	if (flags & MSG_ERRQUEUE)
+		return REAL(recvmsg)(s->fd, msg, flags);
+	n = sock_recv(s, msg->msg_iov, (int)msg->msg_iovlen, flags, &inq);
+	if (n >= 0) {
+		msg->msg_namelen = 0;
+		msg->msg_flags = 0;
+		if (inq >= 0)
+			tell_inq(msg, inq);
+		else
+			msg->msg_controllen = 0;
+	}
+	return n;
 }
 
 EXPORT(ssize_t, recvmsg, int fd, struct msghdr *msg, int flags)
 {
 	struct sock *s = sock_at(fd);
-	ssize_t n;
 
 	if (!s)
 		return REAL(recvmsg)(fd, msg, flags);
-	if (sock_begin(s))
-		return sock_done(s, REAL(recvmsg)(fd, msg, flags));
-	if (msg->msg_iovlen > IOV_MAX) {
-		errno = EMSGSIZE;
-		return -1;
-	}
-	n = sock_recv(s, msg->msg_iov, (int)msg->msg_iovlen, flags);
-	if (n >= 0) {
-		msg->msg_namelen = 0;
-		msg->msg_controllen = 0;
-		msg->msg_flags = 0;
-	}
-	return n;
+	CARRY(s, REAL(recvmsg)(fd, msg, flags), recv_by_stream(s, msg, flags));
 }
 
-/* Descriptors that travel: whoever takes them has no stream. */
+/* Descriptors that travel: the process that takes them has no stream. */
 static int rights(const struct msghdr *msg)
 {
 	struct cmsghdr *c;
@@ -159,6 +187,19 @@ static int rights(const struct msghdr *msg)
 	return 0;
 }
 
+static ssize_t send_by_stream(struct sock *s, const struct msghdr *msg,
+			      int flags)
+{
+	if (msg->msg_iovlen > IOV_MAX) {
+		errno = EMSGSIZE;
+		return -1;
+	}
+	if (msg->msg_controllen &&
+	    sock_refuse(s->fd, "sendmsg with control data"))
+		return -1;
+	return sock_send(s, msg->msg_iov, (int)msg->msg_iovlen, flags);
+}
+
 EXPORT(ssize_t, sendmsg, int fd, const struct msghdr *msg, int flags)
 {
 	struct sock *s = sock_at(fd);
@@ -169,15 +210,9 @@ EXPORT(ssize_t, sendmsg, int fd, const struct msghdr *msg, int flags)
 			return -1;
 		return REAL(sendmsg)(fd, msg, flags);
 	}
-	if (sock_begin(s))
-		return sock_done(s, REAL(sendmsg)(fd, msg, flags));
-	if (msg->msg_iovlen > IOV_MAX) {
-		errno = EMSGSIZE;
+	if (flags & MSG_ZEROCOPY && sock_keep(fd, "MSG_ZEROCOPY"))
 		return -1;
-	}
-	if (msg->msg_controllen && sock_refuse(fd, "sendmsg with control data"))
-		return -1;
-	return sock_send(s, msg->msg_iov, (int)msg->msg_iovlen, flags);
+	CARRY(s, REAL(sendmsg)(fd, msg, flags), send_by_stream(s, msg, flags));
 }
 
 /* glibc's fortified names: the size of the buffer is checked first. */
@@ -285,12 +320,15 @@ EXPORT(int, shutdown, int fd, int how)
 
 	if (!s)
 		return REAL(shutdown)(fd, how);
-	if (sock_begin(s)) {
-		rc = REAL(shutdown)(fd, how);
-		sock_end(s);
-		return rc;
-	}
-	return sock_shutdown(s, how);
+	do {
+		if (sock_begin(s)) {
+			rc = REAL(shutdown)(fd, how);
+			sock_end(s);
+			return rc;
+		}
+		rc = sock_shutdown(s, how);
+	} while (rc == SOCK_RETRY);
+	return rc;
 }
 
 static int twice(int fd, const char *what)
@@ -328,22 +366,31 @@ EXPORT(int, dup3, int fd, int to, int flags)
 	return REAL(dup3)(fd, to, flags);
 }
 
-static bool is_on(int fd)
+/* Its flags or options are others now. */
+static void changed(int fd)
 {
 	struct sock *s = sock_at(fd);
+	int err = errno;
 
-	return s && atomic_load(&s->mode) == SOCK_ON;
+	if (!s || atomic_load(&s->mode) != SOCK_ON)
+		return;
+	pthread_mutex_lock(&st.lock);
+	sock_facts(s);
+	pthread_mutex_unlock(&st.lock);
+	errno = err;
 }
 
 static int control(real_fcntl_t real, int fd, int cmd, long arg)
 {
+	int rc;
+
 	if ((cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) &&
 	    twice(fd, "fcntl(F_DUPFD)"))
 		return -1;
-	if (cmd == F_SETFL && !(arg & O_NONBLOCK) && is_on(fd) &&
-	    sock_refuse(fd, "fcntl: a blocking socket"))
-		return -1;
-	return real(fd, cmd, arg);
+	rc = real(fd, cmd, arg);
+	if (cmd == F_SETFL)
+		changed(fd);
+	return rc;
 }
 
 EXPORT(int, fcntl, int fd, int cmd, long arg)
@@ -359,19 +406,39 @@ EXPORT(int, fcntl64, int fd, int cmd, long arg)
 EXPORT(int, ioctl, int fd, unsigned long request, void *arg)
 {
 	struct sock *s = sock_at(fd);
+	int rc;
 
-	if (!s || atomic_load(&s->mode) != SOCK_ON)
-		return REAL(ioctl)(fd, request, arg);
-	if (request == FIONREAD) {
+	if (s && request == FIONREAD) {
 		pthread_mutex_lock(&st.lock);
-		*(int *)arg = sock_unread(s);
+		rc = atomic_load(&s->mode) == SOCK_ON;
+		if (rc)
+			*(int *)arg = sock_unread(s);
 		pthread_mutex_unlock(&st.lock);
-		return 0;
+		if (rc)
+			return 0;
 	}
-	if (request == FIONBIO && !*(int *)arg &&
-	    sock_refuse(fd, "ioctl: a blocking socket"))
+	rc = REAL(ioctl)(fd, request, arg);
+	if (request == FIONBIO)
+		changed(fd);
+	return rc;
+}
+
+EXPORT(int, setsockopt, int fd, int level, int name, const void *value,
+       socklen_t len)
+{
+	enum {
+		REPAIR = 19,
+		ULP = 31
+	};
+	int rc;
+
+	/* Options that change what bytes mean, or bring them by other ways. */
+	if (level == IPPROTO_TCP && (name == ULP || name == REPAIR) &&
+	    sock_keep(fd, "a socket option"))
 		return -1;
-	return REAL(ioctl)(fd, request, arg);
+	rc = REAL(setsockopt)(fd, level, name, value, len);
+	changed(fd);
+	return rc;
 }
 
 /* --- waiting ------------------------------------------------------------- */

@@ -9,6 +9,7 @@
  */
 #include "bind/socket/set.h"
 #include "bind/socket/sock.h"
+#include "bind/socket/wait.h"
 
 #include "env/env.h"
 
@@ -29,6 +30,7 @@
 #define POLL_MAX 4096
 
 enum meeting_step {
+	MEET_DIAL,   /* connecting: nobody listens yet; again at `deadline` */
 	MEET_LISTEN, /* accepting: the other end has not dialled yet */
 	MEET_OFFER,  /* the peer's offer is awaited */
 	MEET_READY,  /* accepting: the peer's word that it is connected */
@@ -40,6 +42,7 @@ struct meeting {
 	enum meeting_step step;
 	bool accepting;
 	int fd;
+	unsigned dials;
 	uint64_t deadline;
 	struct meet_names names;
 	struct stream *stream;
@@ -175,8 +178,8 @@ static void leave(struct meeting *m, const char *reason)
 	pthread_mutex_unlock(&st.lock);
 }
 
-static const char *doubt(struct meeting *m, const struct meet_offer *offer,
-			 int tcp_fd)
+static const char *refusal_of(struct meeting *m, const struct meet_offer *offer,
+			      int tcp_fd)
 {
 	struct meet_proof proof = {.my_uid = geteuid()};
 	struct ucred cred = {0};
@@ -249,8 +252,11 @@ static void take_offer(struct helper *h, struct meeting *m)
 	rc = recv_offer(m, &peer, &tcp_fd);
 	if (rc == -EAGAIN)
 		return;
-	why = rc ? "the other end said nothing that we understand"
-		 : doubt(m, &peer, tcp_fd);
+	if (rc == -ECONNRESET)
+		why = "the other end has gone, or cannot be promoted";
+	else
+		why = rc ? "the other end said nothing that we understand"
+			 : refusal_of(m, &peer, tcp_fd);
 	if (tcp_fd >= 0)
 		REAL(close)(tcp_fd);
 	if (!why && !m->stream && stream_new(&h->host, &m->stream))
@@ -317,12 +323,19 @@ static bool host_ready(struct helper *h)
 	return true;
 }
 
-/* The connecting end dials again after 8, 64 and 512 further calls. */
+/* Nobody listens: the connecting end dials again after 1, 4, 16 and 64 ms, for
+ * the other end may be about to; and all that again after 8, 64 and 512 further
+ * calls. */
 static void again_later(struct meeting *m)
 {
 	static const unsigned more[] = {8, 64, 512};
 	struct sock *s;
 
+	if (m->dials < 4) {
+		m->step = MEET_DIAL;
+		m->deadline = state_now_ns() + (1000000ull << (2 * m->dials++));
+		return;
+	}
 	pthread_mutex_lock(&st.lock);
 	s = m->s;
 	if (s) {
@@ -433,7 +446,7 @@ static void take_work(struct helper *h)
 	}
 }
 
-/* A bell, or an answer, or the end: whoever sleeps looks again. */
+/* A bell, or an answer, or the end: threads that sleep look again. */
 static void take_bells(struct helper *h)
 {
 	struct stream *s;
@@ -447,8 +460,11 @@ static void take_bells(struct helper *h)
 			;
 		if (!d)
 			sock = s->user;
-		if (stream_poll(s) && sock && sock->set)
+		if (!stream_poll(s) || !sock)
+			continue;
+		if (sock->set)
 			set_wake(sock->set);
+		wait_wake(sock);
 	}
 	pthread_mutex_unlock(&st.lock);
 }
@@ -456,6 +472,8 @@ static void take_bells(struct helper *h)
 static void step(struct helper *h, struct meeting *m)
 {
 	switch (m->step) {
+	case MEET_DIAL:
+		break;
 	case MEET_LISTEN:
 		take_caller(m);
 		break;
@@ -482,7 +500,9 @@ static unsigned gather(struct helper *h, uint64_t *deadline)
 	while ((m = *at)) {
 		bool here;
 
-		if (m->fd >= 0 && now >= m->deadline)
+		if (m->fd >= 0 && now >= m->deadline && m->step == MEET_DIAL)
+			dial(h, m);
+		else if (m->fd >= 0 && now >= m->deadline)
 			leave(m, m->step == MEET_LISTEN
 					 ? "the other end does not run under "
 					   "skein run"
@@ -498,7 +518,7 @@ static unsigned gather(struct helper *h, uint64_t *deadline)
 		}
 		if (m->deadline < *deadline)
 			*deadline = m->deadline;
-		if (n < POLL_MAX) {
+		if (n < POLL_MAX && m->step != MEET_DIAL) {
 			h->of[n] = m;
 			h->fds[n++] =
 				(struct pollfd){.fd = m->fd, .events = POLLIN};

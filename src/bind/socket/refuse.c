@@ -8,7 +8,6 @@
 #include "bind/socket/set.h"
 #include "bind/socket/sock.h"
 
-#include <netinet/in.h>
 #include <stdarg.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -106,107 +105,6 @@ EXPORT(int, __dprintf_chk, int fd, int flag, const char *fmt, ...)
 	n = call___vdprintf_chk(fd, flag, fmt, ap);
 	va_end(ap);
 	return n;
-}
-
-/* Options that change what bytes mean, or bring them by other ways. */
-EXPORT(int, setsockopt, int fd, int level, int name, const void *value,
-       socklen_t len)
-{
-	enum {
-		ULP = 31,
-		REPAIR = 19,
-		INQ = 36,
-		ZEROCOPY = 60
-	};
-
-	if (((level == IPPROTO_TCP &&
-	      (name == ULP || name == REPAIR || name == INQ)) ||
-	     (level == SOL_SOCKET && name == ZEROCOPY)) &&
-	    sock_keep(fd, "a socket option"))
-		return -1;
-	return REAL(setsockopt)(fd, level, name, value, len);
-}
-
-/* --- waiting that is the kernel's ---------------------------------------- */
-
-static int keep_all(const struct pollfd *fds, nfds_t n)
-{
-	nfds_t i;
-
-	if (!atomic_load(&st.on))
-		return 0;
-	for (i = 0; i < n; i++) {
-		if (sock_keep(fds[i].fd, "poll"))
-			return -1;
-		if (set_at(fds[i].fd) && set_tie(fds[i].fd, "poll"))
-			return -1;
-	}
-	return 0;
-}
-
-EXPORT(int, poll, struct pollfd *fds, nfds_t n, int timeout)
-{
-	return keep_all(fds, n) ? -1 : REAL(poll)(fds, n, timeout);
-}
-
-EXPORT(int, __poll_chk, struct pollfd *fds, nfds_t n, int timeout, size_t room)
-{
-	return keep_all(fds, n) ? -1 : REAL(__poll_chk)(fds, n, timeout, room);
-}
-
-EXPORT(int, ppoll, struct pollfd *fds, nfds_t n, const struct timespec *timeout,
-       const sigset_t *mask)
-{
-	return keep_all(fds, n) ? -1 : REAL(ppoll)(fds, n, timeout, mask);
-}
-
-EXPORT(int, __ppoll_chk, struct pollfd *fds, nfds_t n,
-       const struct timespec *timeout, const sigset_t *mask, size_t room)
-{
-	return keep_all(fds, n)
-		       ? -1
-		       : REAL(__ppoll_chk)(fds, n, timeout, mask, room);
-}
-
-static bool in_set(const fd_set *set, int fd)
-{
-	/* Programs allocate larger ones than FD_SETSIZE. */
-	const unsigned long *words = (const void *)set;
-	const int bits = 8 * (int)sizeof(*words);
-
-	return set && words[fd / bits] >> (fd % bits) & 1;
-}
-
-static int keep_sets(int n, const fd_set *r, const fd_set *w, const fd_set *e)
-{
-	int fd;
-
-	if (!atomic_load(&st.on))
-		return 0;
-	for (fd = 0; fd < n && fd < FD_MAX; fd++) {
-		struct sock *s = sock_at(fd);
-
-		if (!s && !set_at(fd))
-			continue;
-		if (!in_set(r, fd) && !in_set(w, fd) && !in_set(e, fd))
-			continue;
-		if (sock_keep(fd, "select") || set_tie(fd, "select"))
-			return -1;
-	}
-	return 0;
-}
-
-EXPORT(int, select, int n, fd_set *r, fd_set *w, fd_set *e,
-       struct timeval *timeout)
-{
-	return keep_sets(n, r, w, e) ? -1 : REAL(select)(n, r, w, e, timeout);
-}
-
-EXPORT(int, pselect, int n, fd_set *r, fd_set *w, fd_set *e,
-       const struct timespec *timeout, const sigset_t *mask)
-{
-	return keep_sets(n, r, w, e) ? -1
-				     : REAL(pselect)(n, r, w, e, timeout, mask);
 }
 
 /* --- the way around us --------------------------------------------------- */

@@ -23,9 +23,21 @@ static void print_end(const struct meet_end *end, char *buf, size_t len)
 		snprintf(buf, len, "[%s]:%u", addr, end->port);
 }
 
+/* Why it is not on a stream, where nothing forbade it. */
+static const char *not_yet(const struct sock *s)
+{
+	if (s->on_ns)
+		return "the other end could not be promoted";
+	if (s->prepared)
+		return "a call was in the kernel at all times";
+	if (s->queued || s->tries)
+		return "the other end has not answered";
+	return "too few calls";
+}
+
 void report_line(struct sock *s)
 {
-	bool on = s->on_ns != 0;
+	bool on = s->on_ns && (s->tx_on || s->rx_known);
 	char line[512], local[64], peer[64];
 	int fd, n;
 
@@ -45,7 +57,7 @@ void report_line(struct sock *s)
 		     on ? "stream" : "tcp",
 		     on		 ? ""
 		     : s->reason ? s->reason
-				 : "too few calls, or no answer yet",
+				 : not_yet(s),
 		     atomic_load(&s->calls),
 		     on ? (unsigned long long)(s->on_ns - s->asked_ns) / 1000
 			: 0,

@@ -64,7 +64,7 @@ err_free:
 	return NULL;
 }
 
-static const uint32_t kinds = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE;
+static const uint32_t kinds = EPOLLONESHOT | EPOLLEXCLUSIVE;
 
 /* Of one on TCP: the kernel's answer counts, and we remember it. */
 static int ctl_tcp(int epfd, int op, struct sock *s, struct epoll_event *ev)
@@ -81,9 +81,8 @@ static int ctl_tcp(int epfd, int op, struct sock *s, struct epoll_event *ev)
 		return 0;
 	}
 	if (ev->events & kinds) {
-		sock_tie_locked(s,
-				"an epoll set has it edge-triggered, for one "
-				"shot or exclusively");
+		sock_tie_locked(s, "an epoll set has it for one shot or "
+				   "exclusively");
 		return 0;
 	}
 	if (s->set && s->set->fd != epfd) {
@@ -118,12 +117,30 @@ static int member_add(struct set *set, struct sock *s)
 	return 0;
 }
 
+static void leave_kernel(struct set *set, struct sock *s)
+{
+	REAL(epoll_ctl)(set->fd, EPOLL_CTL_DEL, s->fd, NULL);
+	s->in_kernel = false;
+}
+
+static void remember(struct sock *s, const struct epoll_event *ev)
+{
+	s->in_set = true;
+	s->events = ev->events;
+	s->data = ev->data.u64;
+	s->edge = true;
+}
+
 static int add_on(int epfd, struct sock *s, struct epoll_event *ev)
 {
 	struct set *set;
 
-	if (s->set && s->set->fd != epfd)
-		return -EOPNOTSUPP;
+	if (s->set && s->set->fd != epfd) {
+		if (s->in_set)
+			return -EOPNOTSUPP;
+		leave_kernel(s->set, s);
+		set_remove(s->set, s);
+	}
 	if (s->in_set)
 		return -EEXIST;
 	set = set_get(epfd);
@@ -136,9 +153,7 @@ static int add_on(int epfd, struct sock *s, struct epoll_event *ev)
 			return -ENOMEM;
 		}
 	}
-	s->in_set = true;
-	s->events = ev->events;
-	s->data = ev->data.u64;
+	remember(s, ev);
 	return 0;
 }
 
@@ -157,8 +172,7 @@ static int ctl_on(int epfd, int op, struct sock *s, struct epoll_event *ev)
 	}
 	if (op != EPOLL_CTL_MOD)
 		return -EINVAL;
-	s->events = ev->events;
-	s->data = ev->data.u64;
+	remember(s, ev);
 	return 0;
 }
 
@@ -217,6 +231,23 @@ void set_remove(struct set *set, struct sock *s)
 		break;
 	}
 	s->set = NULL;
+}
+
+int set_demote(struct set *set, struct sock *s)
+{
+	struct epoll_event ev = {.events = s->events, .data.u64 = s->data};
+
+	if (!s->in_set) {
+		leave_kernel(set, s);
+		set_remove(set, s);
+		return 0;
+	}
+	if (REAL(epoll_ctl)(set->fd, EPOLL_CTL_MOD, s->fd, &ev))
+		return -errno;
+	set_remove(set, s);
+	s->set = set;
+	set_wake(set);
+	return 0;
 }
 
 void set_wake(struct set *set)
@@ -284,9 +315,10 @@ static int harvest(struct set *set, struct epoll_event *events, int max)
 		if (at >= set->count)
 			at = 0;
 		s = set->members[at];
-		if (!s->in_set)
+		if (!s->in_set || (s->events & EPOLLET && !sock_edge(s)))
 			continue;
 		ready = sock_ready(s, s->events);
+		s->edge = false;
 		if (!ready)
 			continue;
 		events[n].events = ready;
@@ -315,7 +347,8 @@ static int filter(struct set *set, struct epoll_event *events, int n)
 			if (token(set->members[m]) == data)
 				break;
 		if (m < set->count)
-			set->members[m]->tcp_event = true;
+			set->members[m]->tcp_event = set->members[m]->edge =
+				true;
 		else
 			events[kept++] = events[i];
 	}

@@ -28,7 +28,9 @@ int set_ctl(int epfd, int op, struct sock *s, struct epoll_event *ev);
 /* A socket of this set is on a stream now. -errno: it cannot be. Locked. */
 int set_promote(struct set *set, struct sock *s);
 void set_remove(struct set *set, struct sock *s);
-/* Whoever sleeps there looks again. Locked. */
+/* It is on TCP again. -errno. Locked. */
+int set_demote(struct set *set, struct sock *s);
+/* Threads that sleep there look again. Locked. */
 void set_wake(struct set *set);
 int set_wait(struct set *set, struct epoll_event *events, int max,
 	     int64_t timeout_ns, const sigset_t *mask);

@@ -7,10 +7,12 @@
 
 #include "bind/socket/counts.h"
 #include "bind/socket/set.h"
+#include "bind/socket/wait.h"
 #include "env/env.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -19,6 +21,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#define PIECES 16      /* of a blocking call, at a time after the first */
 #define LOOK_NS 20000u /* the kernel is asked about the socket that often */
 #define DRAIN_NS 1000000000u
 /* Flags that change nothing of what happens on a stream. */
@@ -167,13 +170,28 @@ void sock_try(struct sock *s)
 
 const char *sock_unfit(const struct sock *s)
 {
-	int flags = REAL(fcntl)(s->fd, F_GETFL);
+	(void)s;
+	return atomic_load(&st.no_more) ? "the process has an io_uring" : NULL;
+}
 
-	if (atomic_load(&st.no_more))
-		return "the process has an io_uring";
-	if (flags < 0 || !(flags & O_NONBLOCK))
-		return "the socket is a blocking one";
-	return NULL;
+bool sock_facts(struct sock *s)
+{
+	int flags = REAL(fcntl)(s->fd, F_GETFL), inq = 0;
+	socklen_t len = sizeof(inq);
+	struct timeval tv;
+
+	if (flags < 0 || getsockopt(s->fd, IPPROTO_TCP, TCP_INQ, &inq, &len))
+		return false;
+	s->nonblock = flags & O_NONBLOCK;
+	s->inq = inq;
+	len = sizeof(tv);
+	if (getsockopt(s->fd, SOL_SOCKET, SO_RCVTIMEO, &tv, &len))
+		return false;
+	s->rcv_timeout = tv.tv_sec * 1000000000ll + tv.tv_usec * 1000ll;
+	if (getsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &tv, &len))
+		return false;
+	s->snd_timeout = tv.tv_sec * 1000000000ll + tv.tv_usec * 1000ll;
+	return true;
 }
 
 bool sock_commit(struct sock *s)
@@ -195,18 +213,38 @@ bool sock_commit(struct sock *s)
 		atomic_store(&s->mode, SOCK_TCP);
 		return false;
 	}
-	if (counts_take(s->fd, !s->accepting, &c) ||
+	if (!sock_facts(s) || counts_take(s->fd, !s->accepting, &c) ||
 	    (s->set && set_promote(s->set, s))) {
 		atomic_store(&s->mode, SOCK_TCP);
 		sock_tie_locked(s, "the connection is not established");
 		return false;
 	}
 	s->tcp_read = c.read;
-	s->tcp_event = true;
+	s->tcp_event = s->edge = true;
 	s->on_ns = state_now_ns();
 	stream_accept(s->stream);
 	if (s->set)
 		set_wake(s->set);
+	return true;
+}
+
+/* The peer's end of the stream is gone before either has used it: it could not
+ * be promoted there. All bytes went by TCP, and go on so. */
+static bool fall_back(struct sock *s)
+{
+	enum stream_type type;
+	const uint8_t *data;
+	uint32_t len;
+
+	if (s->tx_on || s->rx_known || s->stream->broken == -EPROTO ||
+	    !(s->stream->broken || stream_peer_dead(s->stream)) ||
+	    stream_peek(s->stream, &type, &data, &len) == 1 ||
+	    (s->set && set_demote(s->set, s)))
+		return false;
+	s->on_ns = 0;
+	wait_wake(s);
+	atomic_store(&s->mode, SOCK_TCP);
+	sock_tie_locked(s, "the other end could not be promoted");
 	return true;
 }
 
@@ -402,18 +440,96 @@ static size_t iov_total(const struct iovec *iov, int n)
 	return all;
 }
 
-/* Not on a stream any more, or never again. */
-static bool lost(struct sock *s)
+/* Not on a stream any more, or never again: what the call returns. */
+static int lost(struct sock *s)
 {
-	if (atomic_load(&s->mode) == SOCK_ON)
-		return false;
-	errno = ECONNRESET;
-	return true;
+	switch (atomic_load(&s->mode)) {
+	case SOCK_ON:
+		return 0;
+	case SOCK_LOST:
+		if (!s->reset_seen)
+			state_say("skein run: descriptor %d is on a stream of "
+				  "the parent's: a forked child cannot use it "
+				  "(ECONNRESET)",
+				  s->fd);
+		s->reset_seen = true;
+		errno = ECONNRESET;
+		return -1;
+	case SOCK_FREE:
+		errno = EBADF;
+		return -1;
+	}
+	return SOCK_RETRY;
 }
 
-ssize_t sock_recv(struct sock *s, const struct iovec *iov, int n, int flags)
+/* Bytes that a read would find, and the end counts as one. */
+static int inq_of(struct sock *s)
+{
+	int n;
+
+	if (!s->inq)
+		return -1;
+	n = sock_unread(s);
+	if (!n && (s->tcp_event || s->stream->in.ahead.end))
+		n = 1;
+	return n;
+}
+
+/* Pieces without their first skip bytes: all of them, or as many of them as
+ * there is room for; the caller comes again. */
+static int rest_of(const struct iovec **iov, int n, size_t skip,
+		   struct iovec rest[PIECES])
+{
+	const struct iovec *from = *iov;
+	int kept = 0;
+
+	if (!skip)
+		return n;
+	for (; n && kept < PIECES; from++, n--) {
+		if (skip >= from->iov_len) {
+			skip -= from->iov_len;
+			continue;
+		}
+		rest[kept].iov_base = (uint8_t *)from->iov_base + skip;
+		rest[kept++].iov_len = from->iov_len - skip;
+		skip = 0;
+	}
+	*iov = rest;
+	return kept;
+}
+
+/* One go of a receive. */
+static ssize_t recv_once(struct sock *s, const struct iovec *iov, int n,
+			 int flags, int *inq, bool *waits)
 {
 	ssize_t rc;
+
+	pthread_mutex_lock(&st.lock);
+	rc = lost(s);
+	if (!rc) {
+		for (; n && !iov->iov_len; iov++, n--)
+			;
+		rc = n ? take(s, iov, n, flags) : 0;
+		*waits = rc == -EAGAIN && !s->nonblock &&
+			 !(flags & MSG_DONTWAIT);
+		if (rc < 0 && rc != -EAGAIN && fall_back(s)) {
+			rc = SOCK_RETRY;
+		} else if (rc < 0) {
+			errno = rc == -EAGAIN ? EAGAIN : reset_error(s, rc);
+			rc = -1;
+		} else if (inq) {
+			*inq = inq_of(s);
+		}
+	}
+	pthread_mutex_unlock(&st.lock);
+	return rc;
+}
+
+ssize_t sock_recv(struct sock *s, const struct iovec *iov, int n, int flags,
+		  int *inq)
+{
+	size_t all = iov_total(iov, n), got = 0;
+	struct iovec rest[PIECES];
 
 	if (flags & ~RECV_FLAGS) {
 		state_say("skein run: descriptor %d: a receive with flags 0x%x "
@@ -422,43 +538,36 @@ ssize_t sock_recv(struct sock *s, const struct iovec *iov, int n, int flags)
 		errno = EOPNOTSUPP;
 		return -1;
 	}
-	while (n && !iov->iov_len) {
-		iov++;
-		n--;
+	for (;;) {
+		bool waits = false;
+		const struct iovec *at = iov;
+		int left = rest_of(&at, n, got, rest);
+		ssize_t rc = recv_once(s, at, left, flags, inq, &waits);
+
+		got += rc > 0 ? (size_t)rc : 0;
+		if (rc < 0 && !waits)
+			return got ? (ssize_t)got : rc;
+		if (!waits && (!rc || got == all || s->nonblock ||
+			       (flags & (MSG_WAITALL | MSG_DONTWAIT |
+					 MSG_PEEK)) != MSG_WAITALL))
+			return (ssize_t)got;
+		if (waits && wait_one(s, POLLIN))
+			return got ? (ssize_t)got : -1;
 	}
-	if (!n)
-		return 0;
-	pthread_mutex_lock(&st.lock);
-	if (lost(s)) {
-		pthread_mutex_unlock(&st.lock);
-		return -1;
-	}
-	rc = take(s, iov, n, flags);
-	if (rc < 0 && rc != -EAGAIN)
-		rc = -reset_error(s, rc);
-	pthread_mutex_unlock(&st.lock);
-	if (rc >= 0)
-		return rc;
-	errno = (int)-rc;
-	return -1;
 }
 
 int sock_unread(struct sock *s)
 {
-	enum stream_type type;
-	const uint8_t *data;
-	uint32_t len;
-	int n = 0;
+	uint64_t n = 0;
+	int tcp = 0;
 
 	find_switch(s);
-	if (by_tcp(s)) {
-		REAL(ioctl)(s->fd, FIONREAD, &n);
-		return n;
-	}
-	if (stream_peek(s->stream, &type, &data, &len) == 1 &&
-	    type == STREAM_DATA)
-		return (int)len;
-	return 0;
+	if (by_tcp(s) && !REAL(ioctl)(s->fd, FIONREAD, &tcp))
+		n = s->rx_known && (uint64_t)tcp > s->rx_left ? s->rx_left
+							      : (uint64_t)tcp;
+	if (s->rx_known)
+		n += stream_in_unread(&s->stream->in);
+	return n > INT_MAX ? INT_MAX : (int)n;
 }
 
 /* --- writing ------------------------------------------------------------- */
@@ -475,9 +584,10 @@ static bool push(struct sock *s)
 	len = sizeof(was);
 	if (getsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &was, &len))
 		return false;
-	if (!was &&
-	    (setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) ||
-	     setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &was, sizeof(was))))
+	if (!was && (REAL(setsockopt)(s->fd, IPPROTO_TCP, TCP_NODELAY, &on,
+				      sizeof(on)) ||
+		     REAL(setsockopt)(s->fd, IPPROTO_TCP, TCP_NODELAY, &was,
+				      sizeof(was))))
 		return false;
 	return true;
 }
@@ -510,15 +620,43 @@ static ssize_t give(struct sock *s, const struct iovec *iov, int n, int flags)
 		s->tx_stream += (uint64_t)rc;
 	if (rc >= 0 || rc == -EAGAIN)
 		return rc;
-	if (s->told)
+	if (s->reset_seen)
 		return -EPIPE;
-	s->told = true;
+	s->reset_seen = true;
 	return -reset_error(s, rc);
+}
+
+static ssize_t send_once(struct sock *s, const struct iovec *iov, int n,
+			 int flags, bool *waits)
+{
+	ssize_t rc;
+
+	pthread_mutex_lock(&st.lock);
+	rc = lost(s);
+	if (!rc) {
+		size_t all = iov_total(iov, n);
+
+		if (s->wr_shut)
+			rc = -EPIPE;
+		else
+			rc = all ? give(s, iov, n, flags) : 0;
+		s->blocked = rc == -EAGAIN || (rc >= 0 && (size_t)rc < all);
+		*waits = s->blocked && !s->nonblock && !(flags & MSG_DONTWAIT);
+		if (rc < 0 && rc != -EAGAIN && fall_back(s)) {
+			rc = SOCK_RETRY;
+		} else if (rc < 0) {
+			errno = (int)-rc;
+			rc = -1;
+		}
+	}
+	pthread_mutex_unlock(&st.lock);
+	return rc;
 }
 
 ssize_t sock_send(struct sock *s, const struct iovec *iov, int n, int flags)
 {
-	ssize_t rc;
+	size_t all = iov_total(iov, n), sent = 0;
+	struct iovec rest[PIECES];
 
 	if (flags & ~SEND_FLAGS) {
 		state_say("skein run: descriptor %d: a send with flags 0x%x is "
@@ -527,24 +665,25 @@ ssize_t sock_send(struct sock *s, const struct iovec *iov, int n, int flags)
 		errno = EOPNOTSUPP;
 		return -1;
 	}
-	pthread_mutex_lock(&st.lock);
-	if (lost(s)) {
-		pthread_mutex_unlock(&st.lock);
-		return -1;
-	}
-	if (s->wr_shut)
-		rc = -EPIPE;
-	else if (!iov_total(iov, n))
-		rc = 0;
-	else
-		rc = give(s, iov, n, flags);
-	pthread_mutex_unlock(&st.lock);
-	if (rc >= 0)
+	for (;;) {
+		bool waits = false;
+		const struct iovec *at = iov;
+		int left = rest_of(&at, n, sent, rest);
+		ssize_t rc = send_once(s, at, left, flags, &waits);
+
+		sent += rc > 0 ? (size_t)rc : 0;
+		if (rc > 0 && !waits && !s->nonblock && sent < all)
+			continue;
+		if (waits && !wait_one(s, POLLOUT))
+			continue;
+		if (sent || rc >= 0)
+			return (ssize_t)sent;
+		if (rc == -1 && errno == EPIPE && !(flags & MSG_NOSIGNAL)) {
+			raise(SIGPIPE);
+			errno = EPIPE;
+		}
 		return rc;
-	if (rc == -EPIPE && !(flags & MSG_NOSIGNAL))
-		raise(SIGPIPE);
-	errno = (int)-rc;
-	return -1;
+	}
 }
 
 int sock_shutdown(struct sock *s, int how)
@@ -552,9 +691,10 @@ int sock_shutdown(struct sock *s, int how)
 	int rc;
 
 	pthread_mutex_lock(&st.lock);
-	if (lost(s)) {
+	rc = lost(s);
+	if (rc) {
 		pthread_mutex_unlock(&st.lock);
-		return -1;
+		return rc;
 	}
 	if (how != SHUT_RD) {
 		s->wr_shut = true;
@@ -564,12 +704,20 @@ int sock_shutdown(struct sock *s, int how)
 		stream_drain(s->stream, DRAIN_NS);
 	}
 	rc = REAL(shutdown)(s->fd, how);
-	s->tcp_event = true;
+	s->tcp_event = s->edge = true;
 	pthread_mutex_unlock(&st.lock);
 	return rc;
 }
 
 /* --- readiness ----------------------------------------------------------- */
+
+#define ALL_BROKEN (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP)
+
+/* The peer has ended. */
+static uint32_t end_ready(const struct sock *s)
+{
+	return EPOLLIN | EPOLLRDHUP | (s->wr_shut ? EPOLLHUP : 0);
+}
 
 static uint32_t in_ready(struct sock *s)
 {
@@ -579,14 +727,13 @@ static uint32_t in_ready(struct sock *s)
 	int rc;
 
 	if (find_switch(s) < 0)
-		return EPOLLIN | EPOLLERR | EPOLLHUP;
+		return ALL_BROKEN;
 	if (!by_tcp(s)) {
 		rc = stream_peek(s->stream, &type, &data, &len);
 		if (rc < 0)
-			return EPOLLIN | EPOLLERR | EPOLLHUP;
+			return ALL_BROKEN;
 		if (rc == 1)
-			return type == STREAM_END ? EPOLLIN | EPOLLRDHUP
-						  : EPOLLIN;
+			return type == STREAM_END ? end_ready(s) : EPOLLIN;
 	}
 	if (!s->tcp_event)
 		return 0;
@@ -595,7 +742,7 @@ static uint32_t in_ready(struct sock *s)
 		return 0;
 	if (rc == 1)
 		return EPOLLIN;
-	return EPOLLIN | EPOLLRDHUP | (rc < 0 ? EPOLLERR | EPOLLHUP : 0);
+	return rc < 0 ? ALL_BROKEN : end_ready(s);
 }
 
 static uint32_t out_ready(struct sock *s)
@@ -612,9 +759,30 @@ uint32_t sock_ready(struct sock *s, uint32_t wanted)
 {
 	uint32_t ready = in_ready(s);
 
+	if (ready == ALL_BROKEN && fall_back(s))
+		return 0;
 	if (wanted & EPOLLOUT)
 		ready |= out_ready(s);
 	return ready & (wanted | EPOLLERR | EPOLLHUP);
+}
+
+bool sock_edge(struct sock *s)
+{
+	uint32_t seq = s->edge_seq;
+
+	find_switch(s);
+	if (s->rx_known)
+		seq = stream_in_ahead(&s->stream->in)->seq;
+	if (seq != s->edge_seq || s->stream->broken != s->edge_broken)
+		s->edge = true;
+	s->edge_seq = seq;
+	s->edge_broken = s->stream->broken;
+	/* By TCP the kernel says so. */
+	if (s->blocked && s->tx_on && stream_writable(s->stream)) {
+		s->blocked = false;
+		s->edge = true;
+	}
+	return s->edge;
 }
 
 /* --- the end ------------------------------------------------------------- */
@@ -625,9 +793,9 @@ static void end_stream(struct sock *s)
 	struct linger hard = {.l_onoff = 1, .l_linger = 0};
 
 	if (s->stream->broken || sock_unread(s))
-		setsockopt(s->fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
-	else if (s->tx_on && !s->wr_shut)
-		stream_end(s->stream);
+		REAL(setsockopt)
+	(s->fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+	else if (s->tx_on && !s->wr_shut) stream_end(s->stream);
 	stream_drain(s->stream, DRAIN_NS);
 }
 
@@ -658,6 +826,7 @@ void sock_forget(int fd)
 			report_line(s);
 		if (s->set)
 			set_remove(s->set, s);
+		wait_wake(s);
 		if (s->meeting)
 			meeting_drop(s->meeting);
 		if (s->stream && !atomic_load(&st.forked)) {

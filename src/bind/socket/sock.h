@@ -27,7 +27,11 @@ enum sock_mode {
 	SOCK_LOST, /* the parent's stream, in a forked child */
 };
 
+/* A call found that the socket is on TCP after all: it goes to the kernel. */
+#define SOCK_RETRY (-2)
+
 struct meeting;
+struct sock_waiter;
 
 struct sock {
 	struct sock *next; /* spare, or the helper's list */
@@ -54,8 +58,18 @@ struct sock {
 	uint64_t tcp_read; /* bytes that the program read by TCP */
 	uint64_t rx_left;  /* until the ring's first byte; once rx_known */
 	bool rx_known, tx_on, wr_shut;
-	bool tcp_event; /* the kernel's set had something to say of it */
-	bool told;	/* ECONNRESET was said: EPIPE from now on */
+	bool tcp_event;	 /* the kernel's set had something to say of it */
+	bool reset_seen; /* ECONNRESET was said: EPIPE from now on */
+	bool nonblock;	 /* O_NONBLOCK */
+	bool inq;	 /* TCP_INQ */
+	int64_t rcv_timeout, snd_timeout; /* ns; 0: none */
+	/* edge-triggered: */
+	bool edge;	   /* something is new, if only the question */
+	bool blocked;	   /* a write found no room */
+	int edge_broken;   /* stream->broken, as it was looked at last */
+	uint32_t edge_seq; /* stream_arrival.seq, the same */
+	struct sock_waiter
+		*waiters; /* threads that wait for it outside of a set */
 	uint64_t look_ns;
 	/* the report */
 	uint64_t born_ns, asked_ns, on_ns;
@@ -113,8 +127,10 @@ static inline ssize_t sock_done(struct sock *s, ssize_t n)
 	return n;
 }
 
-/* Of a socket on a stream; errno is set. */
-ssize_t sock_recv(struct sock *s, const struct iovec *iov, int n, int flags);
+/* Of a socket on a stream; errno is set. SOCK_RETRY: it is on none. inq: may be
+ * NULL; what TCP_INQ says, or -1. */
+ssize_t sock_recv(struct sock *s, const struct iovec *iov, int n, int flags,
+		  int *inq);
 ssize_t sock_send(struct sock *s, const struct iovec *iov, int n, int flags);
 int sock_shutdown(struct sock *s, int how);
 int sock_unread(struct sock *s);
@@ -125,8 +141,12 @@ void sock_forget(int fd);
 /* With the lock held. Why it cannot be promoted as it is now, or NULL. */
 const char *sock_unfit(const struct sock *s);
 bool sock_commit(struct sock *s);
-/* What epoll would say. */
+/* Reads the flags and options that calls on a stream go by. */
+bool sock_facts(struct sock *s);
+/* What epoll would say. 0 also where it has fallen back to TCP. */
 uint32_t sock_ready(struct sock *s, uint32_t wanted);
+/* Is there something new, for an edge-triggered waiter? */
+bool sock_edge(struct sock *s);
 
 /* The helper's thread; starts it when it does not run. Locked. */
 void helper_ask(struct sock *s);

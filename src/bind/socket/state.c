@@ -104,6 +104,7 @@ static void fork_child(void)
 	}
 	pthread_mutex_init(&st.lock, NULL);
 	st.env = NULL; /* the parent's */
+	st.waiters = NULL;
 	st.pid = getpid();
 	if (atomic_load(&st.helper_runs))
 		atomic_store(&st.forked, true);

@@ -20,6 +20,7 @@
 struct sock;
 struct set;
 struct skein_env;
+struct spare_waiter;
 
 /* Descriptors beyond stay on TCP. */
 #define FD_MAX 65536
@@ -40,6 +41,8 @@ struct sock_state {
 	int wake_fd;		       /* the helper sleeps here */
 	struct sock *todo;	       /* for the helper */
 	struct stream *dead;	       /* for the helper to free */
+	struct spare_waiter *waiters;
+	_Atomic uint64_t poll_ns; /* poll() asked the kernel last */
 	struct skein_env *env;
 	int pid;
 	_Atomic(void *) real[REAL_COUNT];

@@ -1,0 +1,597 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * wait.c - poll(), select() and blocking calls where sockets are on streams.
+ *
+ * As in set.c: a round looks at the streams, the kernel is asked about the rest
+ * every KERNEL_NS, and a thread that finds nothing for long asks the peers to
+ * ring, looks once more, and sleeps in the kernel's poll. What is on TCP counts
+ * as a call in the kernel meanwhile: it is not promoted behind the wait.
+ */
+#include "bind/socket/wait.h"
+
+#include "bind/socket/export.h"
+#include "bind/socket/set.h"
+#include "env/env.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KERNEL_NS 20000u
+#define SHORT_NS 1000000
+#define NEVER INT64_MAX
+#define FEW 64u
+
+/* A thread in the list of a socket that it waits for. */
+struct sock_waiter {
+	struct sock_waiter *next;
+	struct env_waiter *waiter;
+};
+
+struct spare_waiter {
+	struct spare_waiter *next;
+	struct env_waiter *waiter;
+};
+
+/* What is known of a descriptor of a wait. */
+struct waiting {
+	struct sock *s; /* NULL: none of ours */
+	bool on;	/* on a stream; else it counts as in the kernel */
+	struct sock_waiter entry;
+};
+
+/* One wait; k has room for one more than n. */
+struct wait {
+	struct waiting *all;
+	struct pollfd *fds, *k;
+	nfds_t n, others;
+	const sigset_t *mask;
+	struct env_waiter *waiter;
+};
+
+/* --- waiters ------------------------------------------------------------- */
+
+static struct spare_waiter *waiter_get(void)
+{
+	struct spare_waiter *w;
+
+	pthread_mutex_lock(&st.lock);
+	w = st.waiters;
+	if (w)
+		st.waiters = w->next;
+	pthread_mutex_unlock(&st.lock);
+	if (w)
+		return w;
+	w = calloc(1, sizeof(*w));
+	if (w &&
+	    !env_waiter_new(st.env,
+			    st.event_only ? ENV_WAIT_EVENT : ENV_WAIT_ADAPTIVE,
+			    &w->waiter))
+		return w;
+	free(w);
+	errno = ENOMEM;
+	return NULL;
+}
+
+static void waiter_put(struct spare_waiter *w)
+{
+	pthread_mutex_lock(&st.lock);
+	w->next = st.waiters;
+	st.waiters = w;
+	pthread_mutex_unlock(&st.lock);
+}
+
+void wait_wake(struct sock *s)
+{
+	struct sock_waiter *entry;
+
+	for (entry = s->waiters; entry; entry = entry->next)
+		env_waiter_wake(st.env, entry->waiter);
+}
+
+static void waiter_leave(struct waiting *w)
+{
+	struct sock_waiter **at = &w->s->waiters;
+
+	while (*at && *at != &w->entry)
+		at = &(*at)->next;
+	if (*at)
+		*at = w->entry.next;
+}
+
+/* --- looking ------------------------------------------------------------- */
+
+/* What poll() would say of a socket on a stream; its bits are epoll's. */
+static short ready_of(struct sock *s, short events)
+{
+	uint32_t wanted = (uint32_t)(unsigned short)events, found;
+
+	if (wanted & POLLRDNORM)
+		wanted |= POLLIN;
+	if (wanted & POLLWRNORM)
+		wanted |= POLLOUT;
+	found = sock_ready(s, wanted);
+	if (found & POLLIN)
+		found |= POLLRDNORM;
+	if (found & POLLOUT)
+		found |= POLLWRNORM;
+	return (short)(found &
+		       ((uint32_t)(unsigned short)events | POLLERR | POLLHUP));
+}
+
+/* How many of ours are ready; -1: one is on no stream any more. Locked. */
+static int mark(struct wait *w)
+{
+	int ready = 0;
+	nfds_t i;
+
+	for (i = 0; i < w->n; i++) {
+		struct waiting *one = &w->all[i];
+
+		if (!one->on)
+			continue;
+		if (atomic_load(&one->s->mode) != SOCK_ON ||
+		    sock_at(w->fds[i].fd) != one->s)
+			return -1;
+		w->fds[i].revents = ready_of(one->s, w->fds[i].events);
+		if (atomic_load(&one->s->mode) != SOCK_ON)
+			return -1;
+		ready += w->fds[i].revents != 0;
+	}
+	return ready;
+}
+
+static int real_ppoll(struct pollfd *fds, nfds_t n, int64_t timeout_ns,
+		      const sigset_t *mask)
+{
+	struct timespec ts = {timeout_ns / 1000000000, timeout_ns % 1000000000};
+
+	return REAL(ppoll)(fds, n, timeout_ns == NEVER ? NULL : &ts, mask);
+}
+
+/* Asks the kernel: about the others, and what TCP has to say of ours. Returns
+ * how many of the others are ready, or -errno. */
+static int ask_kernel(struct wait *w, bool waiter, int64_t timeout_ns,
+		      const sigset_t *mask)
+{
+	int ready = 0, n;
+	nfds_t i;
+
+	for (i = 0; i < w->n; i++) {
+		const struct sock *s = w->all[i].s;
+		short events = w->fds[i].events;
+
+		w->k[i] = (struct pollfd){w->fds[i].fd, events, 0};
+		if (!w->all[i].on)
+			continue;
+		w->k[i].events = 0;
+		if (events & (POLLIN | POLLRDNORM | POLLRDHUP))
+			w->k[i].events |= POLLIN | POLLRDHUP;
+		if (events & (POLLOUT | POLLWRNORM) && !s->tx_on)
+			w->k[i].events |= POLLOUT;
+	}
+	w->k[w->n] = (struct pollfd){
+		waiter ? env_waiter_fd(st.env, w->waiter) : -1, POLLIN, 0};
+	n = real_ppoll(w->k, w->n + 1, timeout_ns, mask);
+	if (n < 0)
+		return -errno;
+	pthread_mutex_lock(&st.lock);
+	for (i = 0; i < w->n; i++) {
+		if (w->all[i].on) {
+			if (w->k[i].revents)
+				w->all[i].s->tcp_event = true;
+			continue;
+		}
+		w->fds[i].revents = w->k[i].revents;
+		ready += w->k[i].revents != 0;
+	}
+	pthread_mutex_unlock(&st.lock);
+	if (w->k[w->n].revents)
+		env_waiter_ready(st.env, w->waiter);
+	return ready;
+}
+
+/* Sleeps in the kernel. As ask_kernel(); 0: look again. */
+static int sleep_there(struct wait *w, int64_t left_ns)
+{
+	bool may = true;
+	int ready;
+	nfds_t i;
+
+	pthread_mutex_lock(&st.lock);
+	for (i = 0; i < w->n; i++) {
+		struct waiting *one = &w->all[i];
+
+		if (one->on && atomic_load(&one->s->mode) == SOCK_ON &&
+		    (!stream_ask(one->s->stream) ||
+		     !stream_drained(one->s->stream)))
+			may = false;
+	}
+	if (mark(w)) {
+		pthread_mutex_unlock(&st.lock);
+		return 0;
+	}
+	for (i = 0; i < w->n; i++) {
+		struct waiting *one = &w->all[i];
+
+		if (!one->on)
+			continue;
+		one->entry = (struct sock_waiter){one->s->waiters, w->waiter};
+		one->s->waiters = &one->entry;
+	}
+	env_waiter_arm(st.env, w->waiter);
+	pthread_mutex_unlock(&st.lock);
+
+	if (!may && left_ns > SHORT_NS)
+		left_ns = SHORT_NS;
+	ready = ask_kernel(w, true, left_ns, w->mask);
+
+	pthread_mutex_lock(&st.lock);
+	env_waiter_disarm(st.env, w->waiter);
+	for (i = 0; i < w->n; i++)
+		if (w->all[i].on)
+			waiter_leave(&w->all[i]);
+	pthread_mutex_unlock(&st.lock);
+	return ready;
+}
+
+/* --- waiting ------------------------------------------------------------- */
+
+/* One look. As mark(), or -errno below -1. */
+static int look(struct wait *w, bool hurry, uint64_t now)
+{
+	bool due =
+		now - atomic_load_explicit(&st.poll_ns, memory_order_relaxed) >=
+		KERNEL_NS;
+	int ready, others = 0;
+
+	pthread_mutex_lock(&st.lock);
+	ready = mark(w);
+	pthread_mutex_unlock(&st.lock);
+	if (ready < 0 || (!hurry && (!w->others || !due)) ||
+	    (hurry && ready && !w->others))
+		return ready;
+	atomic_store_explicit(&st.poll_ns, now, memory_order_relaxed);
+	others = ask_kernel(w, false, 0, NULL);
+	if (others < 0)
+		return others == -EPERM ? -EIO : others;
+	pthread_mutex_lock(&st.lock);
+	ready = mark(w);
+	pthread_mutex_unlock(&st.lock);
+	return ready < 0 ? ready : ready + others;
+}
+
+/* No errno: some of ours went back to TCP. */
+#define WENT_BACK (-5000)
+
+/* Ready ones, 0: the time is up, -errno, or WENT_BACK. */
+static int wait_mixed(struct wait *w, int64_t timeout_ns)
+{
+	struct spare_waiter *spare = waiter_get();
+	uint64_t begun = state_now_ns(), now = begun;
+	unsigned round = 0;
+	int rc, ours;
+
+	if (!spare)
+		return -ENOMEM;
+	w->waiter = spare->waiter;
+	for (;; now = state_now_ns()) {
+		int64_t left = timeout_ns == NEVER
+				       ? NEVER
+				       : timeout_ns - (int64_t)(now - begun);
+
+		rc = look(w, left <= 0, now);
+		if (rc == -1)
+			rc = WENT_BACK;
+		if (rc || left <= 0)
+			break;
+		if (env_idle(st.env, w->waiter, round++) != ENV_IDLE_SLEEP)
+			continue;
+		round = 0;
+		rc = sleep_there(w, left);
+		if (rc < 0)
+			break;
+		if (rc) {
+			/* Ours may have come too. */
+			pthread_mutex_lock(&st.lock);
+			ours = mark(w);
+			pthread_mutex_unlock(&st.lock);
+			rc = ours < 0 ? WENT_BACK : rc + ours;
+			break;
+		}
+	}
+	waiter_put(spare);
+	return rc;
+}
+
+/* A call that a signal interrupted goes on if all handlers say so; which of them
+ * ran nobody knows. */
+static bool restarts(void)
+{
+	struct sigaction sa;
+	int sig;
+
+	for (sig = 1; sig < SIGRTMAX; sig++)
+		if (!sigaction(sig, NULL, &sa) && sa.sa_handler != SIG_DFL &&
+		    sa.sa_handler != SIG_IGN && !(sa.sa_flags & SA_RESTART))
+			return false;
+	return true;
+}
+
+int wait_one(struct sock *s, short events)
+{
+	struct pollfd fd = {s->fd, events, 0}, k[2];
+	struct waiting one = {.s = s, .on = true};
+	struct wait w = {&one, &fd, k, 1, 0, NULL, NULL};
+	int64_t timeout = events & POLLIN ? s->rcv_timeout : s->snd_timeout;
+	int rc;
+
+	do
+		rc = wait_mixed(&w, timeout ? timeout : NEVER);
+	while (rc == -EINTR && restarts());
+	if (rc > 0 || rc == WENT_BACK)
+		return 0;
+	errno = rc ? -rc : EAGAIN;
+	return -1;
+}
+
+/* Does any of them concern us? -1: one cannot be carried. */
+static int concerns(const struct pollfd *fds, nfds_t n, const char *what)
+{
+	int any = 0;
+	nfds_t i;
+
+	if (!atomic_load(&st.on))
+		return 0;
+	for (i = 0; i < n; i++) {
+		if (sock_at(fds[i].fd))
+			any = 1;
+		if (set_at(fds[i].fd) && set_tie(fds[i].fd, what))
+			return -1;
+	}
+	return any;
+}
+
+/* Holds what is on TCP there. True: something is on a stream. */
+static bool take_hold(struct wait *w)
+{
+	bool any = false;
+	nfds_t i;
+
+	w->others = 0;
+	for (i = 0; i < w->n; i++) {
+		struct waiting *one = &w->all[i];
+
+		one->s = sock_at(w->fds[i].fd);
+		one->on = one->s && !sock_begin(one->s);
+		if (one->on && atomic_load(&one->s->mode) != SOCK_ON) {
+			/* Free, or the parent's: as the kernel has it. */
+			one->on = false;
+			one->s = NULL;
+		}
+		any |= one->on;
+		w->others += !one->on;
+	}
+	return any;
+}
+
+static void let_go(struct wait *w)
+{
+	nfds_t i;
+
+	for (i = 0; i < w->n; i++)
+		if (w->all[i].s && !w->all[i].on)
+			sock_end(w->all[i].s);
+}
+
+static int wait_held(struct wait *w, int64_t timeout_ns)
+{
+	uint64_t begun = state_now_ns();
+	int64_t left = timeout_ns;
+	int rc;
+
+	do {
+		if (timeout_ns != NEVER) {
+			left = timeout_ns - (int64_t)(state_now_ns() - begun);
+			left = left < 0 ? 0 : left;
+		}
+		if (take_hold(w)) {
+			rc = wait_mixed(w, left);
+		} else {
+			rc = real_ppoll(w->fds, w->n, left, w->mask);
+			rc = rc < 0 ? -errno : rc;
+		}
+		let_go(w);
+	} while (rc == WENT_BACK);
+	return rc;
+}
+
+int wait_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns,
+	      const sigset_t *mask, const char *what)
+{
+	struct waiting few[FEW];
+	struct pollfd few_k[FEW + 1];
+	struct wait w = {few, fds, few_k, n, 0, mask, NULL};
+	int rc = concerns(fds, n, what);
+
+	if (rc < 0)
+		return -1;
+	if (!rc)
+		return real_ppoll(fds, n, timeout_ns, mask);
+	if (n > FEW) {
+		w.all = calloc(n, sizeof(*w.all));
+		w.k = calloc(n + 1, sizeof(*w.k));
+	}
+	rc = w.all && w.k ? wait_held(&w, timeout_ns) : -ENOMEM;
+	if (n > FEW) {
+		free(w.all);
+		free(w.k);
+	}
+	if (rc >= 0)
+		return rc;
+	errno = -rc;
+	return -1;
+}
+
+/* --- the calls ----------------------------------------------------------- */
+
+static int64_t from_ms(int ms)
+{
+	return ms < 0 ? NEVER : ms * 1000000ll;
+}
+
+static int64_t from_ts(const struct timespec *ts)
+{
+	return ts ? (int64_t)ts->tv_sec * 1000000000 + ts->tv_nsec : NEVER;
+}
+
+EXPORT(int, poll, struct pollfd *fds, nfds_t n, int timeout)
+{
+	return wait_poll(fds, n, from_ms(timeout), NULL, "poll");
+}
+
+EXPORT(int, ppoll, struct pollfd *fds, nfds_t n, const struct timespec *timeout,
+       const sigset_t *mask)
+{
+	if (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 ||
+			timeout->tv_nsec > 999999999))
+		return REAL(ppoll)(fds, n, timeout, mask);
+	return wait_poll(fds, n, from_ts(timeout), mask, "ppoll");
+}
+
+EXPORT(int, __poll_chk, struct pollfd *fds, nfds_t n, int timeout, size_t room)
+{
+	if (room / sizeof(*fds) < n)
+		return REAL(__poll_chk)(fds, n, timeout, room);
+	return call_poll(fds, n, timeout);
+}
+
+EXPORT(int, __ppoll_chk, struct pollfd *fds, nfds_t n,
+       const struct timespec *timeout, const sigset_t *mask, size_t room)
+{
+	if (room / sizeof(*fds) < n)
+		return REAL(__ppoll_chk)(fds, n, timeout, mask, room);
+	return call_ppoll(fds, n, timeout, mask);
+}
+
+/* Programs allocate larger sets than FD_SETSIZE. */
+static unsigned long *word_of(const fd_set *set, int fd, unsigned long *bit)
+{
+	const int bits = 8 * (int)sizeof(unsigned long);
+
+	*bit = 1ul << (fd % bits);
+	return (unsigned long *)(uintptr_t)(const void *)set + fd / bits;
+}
+
+static bool in_set(const fd_set *set, int fd)
+{
+	unsigned long bit, *word;
+
+	if (!set)
+		return false;
+	word = word_of(set, fd, &bit);
+	return *word & bit;
+}
+
+static void keep_in(fd_set *set, int fd, bool keep, int *count)
+{
+	unsigned long bit, *word;
+
+	if (!set)
+		return;
+	word = word_of(set, fd, &bit);
+	if (!(*word & bit))
+		return;
+	if (keep)
+		++*count;
+	else
+		*word &= ~bit;
+}
+
+static bool select_concerns(int n, const fd_set *r, const fd_set *w,
+			    const fd_set *e)
+{
+	int fd;
+
+	if (!atomic_load(&st.on))
+		return false;
+	for (fd = 0; fd < n && fd < FD_MAX; fd++)
+		if ((sock_at(fd) || set_at(fd)) &&
+		    (in_set(r, fd) || in_set(w, fd) || in_set(e, fd)))
+			return true;
+	return false;
+}
+
+static int select_by_poll(int n, fd_set *r, fd_set *w, fd_set *e,
+			  int64_t timeout_ns, const sigset_t *mask)
+{
+	struct pollfd *fds = calloc((size_t)n, sizeof(*fds));
+	int fd, rc, count = 0;
+	nfds_t i, used = 0;
+
+	if (!fds) {
+		errno = ENOMEM;
+		return -1;
+	}
+	for (fd = 0; fd < n; fd++) {
+		short events = 0;
+
+		if (in_set(r, fd))
+			events |= POLLIN;
+		if (in_set(w, fd))
+			events |= POLLOUT;
+		if (in_set(e, fd))
+			events |= POLLPRI;
+		if (events)
+			fds[used++] = (struct pollfd){fd, events, 0};
+	}
+	rc = wait_poll(fds, used, timeout_ns, mask, "select");
+	for (i = 0; i < used && rc >= 0; i++) {
+		if (!(fds[i].revents & POLLNVAL))
+			continue;
+		errno = EBADF;
+		rc = -1;
+	}
+	for (i = 0; i < used && rc >= 0; i++) {
+		short got = fds[i].revents;
+
+		keep_in(r, fds[i].fd, got & (POLLIN | POLLHUP | POLLERR),
+			&count);
+		keep_in(w, fds[i].fd, got & (POLLOUT | POLLERR), &count);
+		keep_in(e, fds[i].fd, got & POLLPRI, &count);
+	}
+	free(fds);
+	return rc < 0 ? -1 : count;
+}
+
+EXPORT(int, select, int n, fd_set *r, fd_set *w, fd_set *e,
+       struct timeval *timeout)
+{
+	uint64_t begun;
+	int64_t ns, left;
+	int rc;
+
+	if (!select_concerns(n, r, w, e) ||
+	    (timeout && (timeout->tv_sec < 0 || timeout->tv_usec < 0)))
+		return REAL(select)(n, r, w, e, timeout);
+	if (!timeout)
+		return select_by_poll(n, r, w, e, NEVER, NULL);
+	begun = state_now_ns();
+	ns = timeout->tv_sec * 1000000000ll + timeout->tv_usec * 1000ll;
+	rc = select_by_poll(n, r, w, e, ns, NULL);
+	/* Linux says how much was left. */
+	left = (ns - (int64_t)(state_now_ns() - begun)) / 1000;
+	left = left < 0 ? 0 : left;
+	timeout->tv_sec = left / 1000000;
+	timeout->tv_usec = left % 1000000;
+	return rc;
+}
+
+EXPORT(int, pselect, int n, fd_set *r, fd_set *w, fd_set *e,
+       const struct timespec *timeout, const sigset_t *mask)
+{
+	if (!select_concerns(n, r, w, e))
+		return REAL(pselect)(n, r, w, e, timeout, mask);
+	return select_by_poll(n, r, w, e, from_ts(timeout), mask);
+}

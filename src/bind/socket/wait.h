@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * wait.h - a thread that waits for sockets on streams outside of an epoll set:
+ * poll(), select() and blocking calls.
+ *
+ * Thread rule: st.lock for waiters and the spare waiters; none while it sleeps.
+ */
+#ifndef SKEIN_BIND_SOCKET_WAIT_H
+#define SKEIN_BIND_SOCKET_WAIT_H
+
+#include "bind/socket/sock.h"
+
+#include <poll.h>
+
+/* poll(): kernel's descriptors and ours. timeout_ns: INT64_MAX for ever. What:
+ * the call's name. errno is set. */
+int wait_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns,
+	      const sigset_t *mask, const char *what);
+/* A blocking call of one socket on a stream; its own timeout counts. -1: errno
+ * is set. 0: the call tries again. */
+int wait_one(struct sock *s, short events);
+/* Threads that wait for it look again. Locked. */
+void wait_wake(struct sock *s);
+
+#endif
