@@ -461,33 +461,27 @@ EXPORT(int, epoll_ctl, int epfd, int op, int fd, struct epoll_event *ev)
 EXPORT(int, epoll_pwait, int epfd, struct epoll_event *events, int max,
        int timeout, const sigset_t *mask)
 {
-	struct set *set = set_at(epfd);
-
-	if (!set || max <= 0)
+	if (!set_at(epfd) || max <= 0)
 		return REAL(epoll_pwait)(epfd, events, max, timeout, mask);
-	return set_wait(set, events, max,
+	return set_wait(epfd, events, max,
 			timeout < 0 ? INT64_MAX : timeout * 1000000ll, mask);
 }
 
 EXPORT(int, epoll_wait, int epfd, struct epoll_event *events, int max,
        int timeout)
 {
-	struct set *set = set_at(epfd);
-
-	if (!set || max <= 0)
+	if (!set_at(epfd) || max <= 0)
 		return REAL(epoll_wait)(epfd, events, max, timeout);
-	return set_wait(set, events, max,
+	return set_wait(epfd, events, max,
 			timeout < 0 ? INT64_MAX : timeout * 1000000ll, NULL);
 }
 
 EXPORT(int, epoll_pwait2, int epfd, struct epoll_event *events, int max,
        const struct timespec *timeout, const sigset_t *mask)
 {
-	struct set *set = set_at(epfd);
-
-	if (!set || max <= 0)
+	if (!set_at(epfd) || max <= 0)
 		return REAL(epoll_pwait2)(epfd, events, max, timeout, mask);
-	return set_wait(set, events, max,
+	return set_wait(epfd, events, max,
 			timeout ? (int64_t)timeout->tv_sec * 1000000000 +
 					  timeout->tv_nsec
 				: INT64_MAX,

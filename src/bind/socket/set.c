@@ -275,6 +275,16 @@ int set_tie(int epfd, const char *what)
 	return rc;
 }
 
+/* Frees one that is closed and that no thread waits at. Locked. */
+static void set_put(struct set *set)
+{
+	if (!set->closed || set->users)
+		return;
+	env_waiter_free(st.env, set->waiter);
+	free(set->members);
+	free(set);
+}
+
 void set_forget(int epfd)
 {
 	struct set *set;
@@ -293,9 +303,10 @@ void set_forget(int epfd)
 				s->in_set = s->in_kernel = false;
 			}
 		}
-		env_waiter_free(st.env, set->waiter);
-		free(set->members);
-		free(set);
+		set->count = 0;
+		set->closed = true;
+		set_wake(set);
+		set_put(set);
 	}
 	pthread_mutex_unlock(&st.lock);
 }
@@ -436,13 +447,14 @@ static int sleep_there(struct set *set, struct epoll_event *events, int max,
 	return n;
 }
 
-int set_wait(struct set *set, struct epoll_event *events, int max,
-	     int64_t timeout_ns, const sigset_t *mask)
+/* One wait of a thread that uses the set. */
+static int wait_there(struct set *set, struct epoll_event *events, int max,
+		      int64_t timeout_ns, const sigset_t *mask, bool *mine)
 {
 	uint64_t begun = 0;
 	unsigned round = 0;
 	int64_t left = timeout_ns;
-	bool mine = false, ours;
+	bool ours;
 	int n;
 
 	for (;; round++) {
@@ -451,11 +463,16 @@ int set_wait(struct set *set, struct epoll_event *events, int max,
 		pthread_mutex_lock(&st.lock);
 		ours = set->count;
 		n = ours ? look(set, events, max) : 0;
-		if (!mine && !set->idling)
-			mine = set->idling = true;
+		if (!*mine && !set->idling)
+			*mine = set->idling = true;
+		if (set->closed) {
+			pthread_mutex_unlock(&st.lock);
+			errno = EBADF;
+			return -1;
+		}
 		pthread_mutex_unlock(&st.lock);
 		if (n || (!timeout_ns && ours))
-			break;
+			return n;
 		if (timeout_ns != NEVER && (round % 16 == 1 || !timeout_ns)) {
 			uint64_t now = state_now_ns();
 
@@ -463,7 +480,7 @@ int set_wait(struct set *set, struct epoll_event *events, int max,
 				begun = now;
 			left = timeout_ns - (int64_t)(now - begun);
 		}
-		if (ours && mine && left > 0)
+		if (ours && *mine && left > 0)
 			verdict = env_idle(st.env, set->waiter, round);
 		if (verdict != ENV_IDLE_SLEEP && left > 0)
 			continue;
@@ -473,19 +490,41 @@ int set_wait(struct set *set, struct epoll_event *events, int max,
 		}
 		n = sleep_there(set, events, max, left, mask);
 		if (n)
-			break;
+			return n;
 		round = 0;
 		if (timeout_ns != NEVER &&
 		    (!timeout_ns ||
 		     (begun && state_now_ns() - begun >= (uint64_t)timeout_ns)))
-			break;
+			return 0;
 		if (!begun)
 			begun = state_now_ns();
 	}
-	if (mine) {
-		pthread_mutex_lock(&st.lock);
-		set->idling = false;
-		pthread_mutex_unlock(&st.lock);
+}
+
+int set_wait(int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
+	     const sigset_t *mask)
+{
+	struct set *set;
+	bool mine = false;
+	int n, err;
+
+	pthread_mutex_lock(&st.lock);
+	set = set_at(epfd);
+	if (set)
+		set->users++;
+	pthread_mutex_unlock(&st.lock);
+	if (!set) {
+		errno = EBADF;
+		return -1;
 	}
+	n = wait_there(set, events, max, timeout_ns, mask, &mine);
+	err = errno;
+	pthread_mutex_lock(&st.lock);
+	if (mine)
+		set->idling = false;
+	set->users--;
+	set_put(set);
+	pthread_mutex_unlock(&st.lock);
+	errno = err;
 	return n;
 }

@@ -14,7 +14,9 @@ struct env_waiter;
 
 struct set {
 	int fd;
-	bool tied; /* something of it needs the kernel's answer */
+	bool tied;	/* something of it needs the kernel's answer */
+	bool closed;	/* the last user frees it */
+	unsigned users; /* threads in set_wait() */
 	struct env_waiter *waiter;
 	unsigned sleepers;
 	bool idling;	       /* a thread counts its rounds in `waiter` */
@@ -32,8 +34,8 @@ void set_remove(struct set *set, struct sock *s);
 int set_demote(struct set *set, struct sock *s);
 /* Threads that sleep there look again. Locked. */
 void set_wake(struct set *set);
-int set_wait(struct set *set, struct epoll_event *events, int max,
-	     int64_t timeout_ns, const sigset_t *mask);
+int set_wait(int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
+	     const sigset_t *mask);
 /* It is asked about by other means than epoll_wait(). -EOPNOTSUPP: too late. */
 int set_tie(int epfd, const char *what);
 void set_forget(int epfd);

@@ -441,8 +441,13 @@ static size_t iov_total(const struct iovec *iov, int n)
 }
 
 /* Not on a stream any more, or never again: what the call returns. */
-static int lost(struct sock *s)
+static int lost(struct sock *s, uint64_t born_ns)
 {
+	if (s->born_ns != born_ns) {
+		/* Closed meanwhile, and the number means another one. */
+		errno = EBADF;
+		return -1;
+	}
 	switch (atomic_load(&s->mode)) {
 	case SOCK_ON:
 		return 0;
@@ -499,13 +504,14 @@ static int rest_of(const struct iovec **iov, int n, size_t skip,
 }
 
 /* One go of a receive. */
-static ssize_t recv_once(struct sock *s, const struct iovec *iov, int n,
-			 int flags, int *inq, bool *waits)
+static ssize_t recv_once(struct sock *s, uint64_t born_ns,
+			 const struct iovec *iov, int n, int flags, int *inq,
+			 bool *waits)
 {
 	ssize_t rc;
 
 	pthread_mutex_lock(&st.lock);
-	rc = lost(s);
+	rc = lost(s, born_ns);
 	if (!rc) {
 		for (; n && !iov->iov_len; iov++, n--)
 			;
@@ -529,6 +535,7 @@ ssize_t sock_recv(struct sock *s, const struct iovec *iov, int n, int flags,
 		  int *inq)
 {
 	size_t all = iov_total(iov, n), got = 0;
+	const uint64_t born_ns = s->born_ns;
 	struct iovec rest[PIECES];
 
 	if (flags & ~RECV_FLAGS) {
@@ -542,7 +549,8 @@ ssize_t sock_recv(struct sock *s, const struct iovec *iov, int n, int flags,
 		bool waits = false;
 		const struct iovec *at = iov;
 		int left = rest_of(&at, n, got, rest);
-		ssize_t rc = recv_once(s, at, left, flags, inq, &waits);
+		ssize_t rc =
+			recv_once(s, born_ns, at, left, flags, inq, &waits);
 
 		got += rc > 0 ? (size_t)rc : 0;
 		if (rc < 0 && !waits)
@@ -626,13 +634,13 @@ static ssize_t give(struct sock *s, const struct iovec *iov, int n, int flags)
 	return -reset_error(s, rc);
 }
 
-static ssize_t send_once(struct sock *s, const struct iovec *iov, int n,
-			 int flags, bool *waits)
+static ssize_t send_once(struct sock *s, uint64_t born_ns,
+			 const struct iovec *iov, int n, int flags, bool *waits)
 {
 	ssize_t rc;
 
 	pthread_mutex_lock(&st.lock);
-	rc = lost(s);
+	rc = lost(s, born_ns);
 	if (!rc) {
 		size_t all = iov_total(iov, n);
 
@@ -656,6 +664,7 @@ static ssize_t send_once(struct sock *s, const struct iovec *iov, int n,
 ssize_t sock_send(struct sock *s, const struct iovec *iov, int n, int flags)
 {
 	size_t all = iov_total(iov, n), sent = 0;
+	const uint64_t born_ns = s->born_ns;
 	struct iovec rest[PIECES];
 
 	if (flags & ~SEND_FLAGS) {
@@ -669,7 +678,7 @@ ssize_t sock_send(struct sock *s, const struct iovec *iov, int n, int flags)
 		bool waits = false;
 		const struct iovec *at = iov;
 		int left = rest_of(&at, n, sent, rest);
-		ssize_t rc = send_once(s, at, left, flags, &waits);
+		ssize_t rc = send_once(s, born_ns, at, left, flags, &waits);
 
 		sent += rc > 0 ? (size_t)rc : 0;
 		if (rc > 0 && !waits && !s->nonblock && sent < all)
@@ -691,7 +700,7 @@ int sock_shutdown(struct sock *s, int how)
 	int rc;
 
 	pthread_mutex_lock(&st.lock);
-	rc = lost(s);
+	rc = lost(s, s->born_ns);
 	if (rc) {
 		pthread_mutex_unlock(&st.lock);
 		return rc;
