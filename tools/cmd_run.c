@@ -10,6 +10,7 @@
 #include "out.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +30,7 @@ struct run {
 	bool soft_only;
 	uint32_t link;
 	const char *back;
-	uint32_t wait;
-	const char *report;
+	const char *wait, *report;
 	bool require;
 	bool json;
 };
@@ -128,6 +128,7 @@ static int front(const struct run_lib *lib)
 
 static const char *const links[] = {"ethernet", "infiniband", NULL};
 static const char *const waits[] = {"adaptive", "event", "tcp", NULL};
+static const char *const flags[] = {"0", "1", NULL};
 
 static int prepare_verbs(const struct run *r)
 {
@@ -139,12 +140,20 @@ static int prepare_verbs(const struct run *r)
 	return 0;
 }
 
-/* The program may change its folder: the report's path is made absolute. */
+/* The program may change its folder: the report's path is made absolute. What
+ * cannot be written is said now: the program has no line for it. */
 static int prepare_report(const char *report)
 {
-	char here[PATH_MAX], *path;
-	int rc;
+	char here[PATH_MAX], *path = NULL;
+	int rc, fd = open(report, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC,
+			  0600);
 
+	if (fd < 0) {
+		out_error(RUN_CMD, "the report %s cannot be written: %s",
+			  report, strerror(errno));
+		return -1;
+	}
+	close(fd);
 	if (*report == '/')
 		return setenv("SKEIN_RUN_REPORT", report, 1);
 	if (!getcwd(here, sizeof(here)) ||
@@ -155,11 +164,59 @@ static int prepare_report(const char *report)
 	return rc;
 }
 
+static bool one_of(const char *name, const char *value,
+		   const char *const *words)
+{
+	int i;
+
+	for (i = 0; words[i]; i++)
+		if (!strcmp(words[i], value))
+			return true;
+	out_error(RUN_CMD, "%s is \"%s\": it must be one of%s", name, value,
+		  words == waits ? " adaptive, event, tcp" : " 0, 1");
+	return false;
+}
+
+/* The environment's settings make sense: an option comes before a variable, a
+ * variable before the default. */
+static bool settings_fit(void)
+{
+	const char *wait = getenv("SKEIN_RUN_WAIT");
+	const char *require = getenv("SKEIN_RUN_REQUIRE");
+	const char *after = getenv("SKEIN_RUN_AFTER");
+	char *end;
+
+	if ((wait && !one_of("SKEIN_RUN_WAIT", wait, waits)) ||
+	    (require && !one_of("SKEIN_RUN_REQUIRE", require, flags)))
+		return false;
+	if (wait && !strcmp(wait, "tcp") && require && !strcmp(require, "1")) {
+		out_error(RUN_CMD,
+			  "SKEIN_RUN_REQUIRE does not go with "
+			  "SKEIN_RUN_WAIT=tcp, which promotes nothing");
+		return false;
+	}
+	if (!after)
+		return true;
+	errno = 0;
+	if (*after < '1' || *after > '9' ||
+	    strtoul(after, &end, 10) > 1000000000 || *end || errno) {
+		out_error(RUN_CMD,
+			  "SKEIN_RUN_AFTER is \"%s\": it must be a number of "
+			  "calls from 1 to 1000000000",
+			  after);
+		return false;
+	}
+	return true;
+}
+
 static int prepare_socket(const struct run *r)
 {
-	if (front(&lib_socket) || setenv("SKEIN_RUN_WAIT", waits[r->wait], 1) ||
-	    (r->report && prepare_report(r->report)) ||
-	    (r->require && setenv("SKEIN_RUN_REQUIRE", "1", 1)))
+	const char *report = r->report ? r->report : getenv("SKEIN_RUN_REPORT");
+
+	if (front(&lib_socket) ||
+	    (r->wait && setenv("SKEIN_RUN_WAIT", r->wait, 1)) ||
+	    (r->require && setenv("SKEIN_RUN_REQUIRE", "1", 1)) ||
+	    !settings_fit() || (report && *report && prepare_report(report)))
 		return -1;
 	return 0;
 }
@@ -189,6 +246,13 @@ static bool fits(const struct run *r)
 				   "TCP programs, not with --verbs");
 		return false;
 	}
+	if (r->wait && !one_of("--wait", r->wait, waits))
+		return false;
+	if (r->require && r->wait && !strcmp(r->wait, "tcp")) {
+		out_error(RUN_CMD, "--require does not go with --wait=tcp, "
+				   "which promotes nothing");
+		return false;
+	}
 	return true;
 }
 
@@ -196,9 +260,8 @@ int cmd_run(int argc, char **argv)
 {
 	struct run r = {0};
 	const struct opt opts[] = {
-		{0, "wait", OPT_CHOICE, &r.wait, "MODE",
-		 "how a program waits: adaptive, event or tcp (adaptive)",
-		 .choices = waits},
+		{0, "wait", OPT_STR, &r.wait, "MODE",
+		 "how a program waits: adaptive, event or tcp (adaptive)"},
 		{0, "report", OPT_STR, &r.report, "FILE",
 		 "a line of JSON for each TCP connection, when it ends"},
 		{0, "require", OPT_FLAG, &r.require,

@@ -65,6 +65,39 @@ def test_differential():
         raise Failure('hardly any connection was on a stream')
 
 
+def refused(words, **env):
+    """What `skein run` says instead of starting the command."""
+    done = subprocess.run([tool(), 'run', *words, '--', 'sh', '-c',
+                           'echo started'], env={**os.environ, **env},
+                          capture_output=True, text=True, check=False,
+                          timeout=90)
+    if not done.returncode or done.stdout or done.stderr.count('\n') != 1:
+        raise Failure(f'{words} {env}: {done}')
+    return done.stderr
+
+
+def test_options():
+    """Settings that make no sense end `skein run`, not the command."""
+    for name, value in (('WAIT', 'often'), ('REQUIRE', 'yes'),
+                        ('AFTER', '0'), ('AFTER', '8 calls'),
+                        ('REPORT', '/no/folder/report')):
+        line = refused([], **{'SKEIN_RUN_' + name: value})
+        if value not in line:
+            raise Failure(line)
+    refused(['--report', '/no/folder/report'])
+    refused(['--wait', 'tcp', '--require'])
+    refused(['--require'], SKEIN_RUN_WAIT='tcp')
+    for words, env, wanted in (
+            ([], {}, ''), ([], {'SKEIN_RUN_WAIT': 'event'}, 'event'),
+            (['--wait', 'event'], {'SKEIN_RUN_WAIT': 'tcp'}, 'event')):
+        said = subprocess.run(
+            [tool(), 'run', *words, '--', 'sh', '-c',
+             'echo "$SKEIN_RUN_WAIT"'], env={**os.environ, **env},
+            capture_output=True, text=True, check=True, timeout=90).stdout
+        if said != wanted + '\n':
+            raise Failure(f'{words} {env}: {said}')
+
+
 class Redis:
     """redis-server on a free port, under skein run or not."""
 
@@ -271,7 +304,7 @@ if __name__ == '__main__':
                                        'libskein-socket.so')):
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
-    TESTS = [test_differential, test_blocking_client, test_unfit_end]
+    TESTS = [test_options, test_differential, test_blocking_client, test_unfit_end]
     if shutil.which('redis-server') and shutil.which('redis-benchmark'):
         TESTS += [test_redis, test_bgsave, test_plain_peers,
                   test_killed_client]

@@ -15,6 +15,7 @@
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 /* --- bytes --------------------------------------------------------------- */
 
@@ -238,6 +239,61 @@ EXPORT(ssize_t, __recvfrom_chk, int fd, void *buf, size_t len, size_t room,
 		return REAL(__recvfrom_chk)(fd, buf, len, room, flags, addr,
 					    addr_len);
 	return call_recvfrom(fd, buf, len, flags, addr, addr_len);
+}
+
+/* Through memory of ours: one copy more than the kernel's. */
+static ssize_t file_by_stream(struct sock *s, int in, off64_t *off, size_t n)
+{
+	off64_t at = off ? *off : lseek64(in, 0, SEEK_CUR);
+	uint8_t buf[32768];
+	size_t done = 0;
+	ssize_t rc = 0;
+
+	while (done < n && at >= 0) {
+		struct iovec iov = {buf, n - done};
+
+		if (iov.iov_len > sizeof(buf))
+			iov.iov_len = sizeof(buf);
+		rc = pread64(in, buf, iov.iov_len, at);
+		if (rc <= 0)
+			break;
+		iov.iov_len = (size_t)rc;
+		rc = sock_send(s, &iov, 1, 0);
+		if (rc < 0)
+			break;
+		done += (size_t)rc;
+		at += rc;
+		if ((size_t)rc < iov.iov_len)
+			break;
+	}
+	if (at < 0 || (!done && rc < 0)) {
+		if (errno == ESPIPE)
+			errno = EINVAL;
+		return at < 0 ? -1 : rc;
+	}
+	if (off)
+		*off = at;
+	else
+		lseek64(in, at, SEEK_SET);
+	return (ssize_t)done;
+}
+
+EXPORT(ssize_t, sendfile64, int out, int in, off64_t *off, size_t n)
+{
+	struct sock *s = sock_at(out);
+
+	if (sock_keep(in, "sendfile"))
+		return -1;
+	if (!s)
+		return REAL(sendfile64)(out, in, off, n);
+	CARRY(s, REAL(sendfile64)(out, in, off, n),
+	      file_by_stream(s, in, off, n));
+}
+
+/* The same where off_t has 64 bits. */
+EXPORT(ssize_t, sendfile, int out, int in, off_t *off, size_t n)
+{
+	return call_sendfile64(out, in, off, n);
 }
 
 /* --- a socket's life ----------------------------------------------------- */

@@ -12,20 +12,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-EXPORT(ssize_t, sendfile, int out, int in, off_t *off, size_t n)
-{
-	if (sock_keep(out, "sendfile"))
-		return -1;
-	return REAL(sendfile)(out, in, off, n);
-}
-
-EXPORT(ssize_t, sendfile64, int out, int in, off64_t *off, size_t n)
-{
-	if (sock_keep(out, "sendfile"))
-		return -1;
-	return REAL(sendfile64)(out, in, off, n);
-}
-
 EXPORT(ssize_t, splice, int in, off64_t *in_off, int out, off64_t *out_off,
        size_t n, unsigned flags)
 {
