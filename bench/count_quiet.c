@@ -29,8 +29,6 @@ static void call(struct ends *e, struct skein_conn *conn, bool on)
 	int rc = skein_rpc_call_async(conn, ENDS_ECHO, req, sizeof(req),
 				      sizeof(req), SKEIN_S(60), on_done, &done);
 
-	if (!rc)
-		rc = skein_rpc_flush(conn);
 	if (rc)
 		die("call", rc);
 	while (!done) {

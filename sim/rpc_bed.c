@@ -219,7 +219,6 @@ static bool may_call(void *arg)
 static void call_private(struct caller *c)
 {
 	fill(c);
-	skein_rpc_flush(c->bconn->conn);
 	engine_run_until(c->bconn->engine->e, may_call, c, ENV_NEVER);
 }
 
@@ -257,7 +256,6 @@ static void call_locked(struct caller *c, unsigned *round)
 	if (may_call(c)) {
 		lock(c);
 		fill(c);
-		skein_rpc_flush(c->bconn->conn);
 		unlock(c);
 	}
 	if (!c->bconn->locked) {

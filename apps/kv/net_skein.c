@@ -159,8 +159,7 @@ static int call(struct kv_link *link, uint16_t op, const void *req, size_t len,
 
 static void flush(struct kv_link *link)
 {
-	/* a broken connection ends its calls, which tell more */
-	skein_rpc_flush(((struct skein_link *)link)->conn);
+	/* each call has left */
 }
 
 const struct kv_net_ops kv_net_skein = {

@@ -46,7 +46,6 @@ static int call_all(struct skein_conn *conn, struct work *work)
 		if (err)
 			return err;
 	}
-	skein_rpc_flush(conn);
 	return skein_engine_run(work->engine, SKEIN_S(10));
 }
 

@@ -47,7 +47,7 @@ static int take_input(struct client *c)
 	if (err)
 		return err;
 	c->under_way++;
-	return skein_rpc_flush(c->conn);
+	return 0;
 }
 
 static int loop(struct client *c, struct skein_engine *engine)

@@ -173,9 +173,6 @@ SKEIN_API int skein_rpc_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
  */
 SKEIN_API int skein_rpc_reap(struct skein_conn *conn, uint64_t timeout_ns);
 
-/* Of earlier versions: nothing waits for it, each call leaves by itself. */
-SKEIN_API int skein_rpc_flush(struct skein_conn *conn);
-
 #define SKEIN_RPC_DEGREES 16
 
 /* Counters of one connection, both directions. */

@@ -75,7 +75,7 @@ struct skein_conn {
 	uint32_t recv_tail;
 	uint32_t recv_owed;	      /* credits to give back */
 	struct list_node mem_waiting; /* memop.c: for room in the queue */
-	struct conn_lanes *lanes;     /* NULL: a private connection */
+	struct conn_lanes *lanes;     /* NULL: accepted, of one QP */
 	uint16_t lane;
 	void *modules[CONN_MODULE_MAX];
 	/* The one that it is for; NULL: all but such. */

@@ -17,11 +17,6 @@
 
 /* --- what modules see -------------------------------------------------- */
 
-bool conn_shared(const struct skein_conn *conn)
-{
-	return conn->lanes != NULL;
-}
-
 unsigned conn_lanes(const struct skein_conn *conn)
 {
 	return conn->lanes ? conn->lanes->count : 1;

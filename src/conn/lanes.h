@@ -21,11 +21,9 @@
 
 #define CONN_LANES_MAX 1024u /* the protocol's */
 
-/* Is conn a lane of such a handle? At either end. */
-bool conn_shared(const struct skein_conn *conn);
-/* How many lanes its handle has; 1 when it is private. */
+/* How many lanes its handle has. */
 unsigned conn_lanes(const struct skein_conn *conn);
-/* Which one conn is; 0 for the head and for what is private. */
+/* Which one conn is; 0 for the head. */
 unsigned conn_lane_index(const struct skein_conn *conn);
 /* Lane 0 of conn's handle: what the application knows. */
 struct skein_conn *conn_lane_head(struct skein_conn *conn);

@@ -252,7 +252,7 @@ static int submit(struct memop *m)
 	struct engine *e = conn->eng->e;
 	int rc;
 
-	if (conn_shared(conn) && conn->client)
+	if (conn->client)
 		return submit_shared(m);
 	rc = conn_check(conn);
 	if (rc)

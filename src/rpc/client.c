@@ -22,9 +22,7 @@
 static uint64_t req_valid(struct rpc_client *c)
 {
 	/* Acquire pairs with the release in rpc_client_seal(). */
-	return c->rx.shared ? atomic_load_explicit(&c->told.req_valid,
-						   memory_order_acquire)
-			    : c->tx.req_tail;
+	return atomic_load_explicit(&c->told.req_valid, memory_order_acquire);
 }
 
 static void head_advance(struct rpc_client_rx *rx, uint64_t pos)
@@ -224,11 +222,9 @@ static int fetch_begin(struct rpc_client *c, const struct rpc_call *call,
 		return 0;
 	}
 	f->state = RPC_FETCH_POST;
+	/* Posted by the owner when it holds the sending side. */
 	c->rx.attend = true;
-	if (c->rx.shared)
-		return 0; /* by who holds the sending side */
-	rc = rpc_client_fetch_post(c);
-	return rc < 0 ? rc : 0;
+	return 0;
 }
 
 /* The call of this number: parked, or in its slot, which may not be in use. *n:
@@ -271,8 +267,7 @@ static void fetch_end(struct rpc_client *c)
 static int not_sent(struct rpc_client *c, uint64_t n)
 {
 	/* Acquire: rpc_client_seal(). */
-	if (c->rx.shared &&
-	    n < atomic_load_explicit(&c->told.valid, memory_order_acquire))
+	if (n < atomic_load_explicit(&c->told.valid, memory_order_acquire))
 		return 0;
 	return -SKEIN_EPEER;
 }
@@ -377,13 +372,7 @@ static inline int message_end(struct rpc_client_rx *rx)
 static __attribute__((noinline)) int fetch_step(struct rpc_client *c)
 {
 	struct rpc_client_rx *rx = &c->rx;
-	int rc;
 
-	if (rx->fetch.state == RPC_FETCH_POST && !rx->shared) {
-		rc = rpc_client_fetch_post(c);
-		if (rc < 0)
-			return rc;
-	}
 	if (rx->fetch.state != RPC_FETCH_DONE)
 		return 0;
 	if (rx->fetch.err && rx->fetch.buf)
@@ -432,7 +421,7 @@ static int poll_responses(struct rpc_client *c)
 		moved++;
 	}
 	while (moved < MSGS_PER_ROUND &&
-	       rx->used != (sent = rpc_client_sent(c))) {
+	       rx->used != (sent = rpc_client_end(c))) {
 		if (__builtin_expect(!rx->in_active, 1)) {
 			rc = message_begin(c);
 			if (rc <= 0)
@@ -450,35 +439,11 @@ static int poll_responses(struct rpc_client *c)
 
 /* --- deadlines ---------------------------------------------------------- */
 
-/* The pair of call n, which is in the open message, is not to be executed. Only
- * on a connection of its own: a lane has no open message that the owner sees. */
-static void withdraw(struct rpc_client_tx *tx, uint64_t sent, uint64_t n)
-{
-	struct rpc_req_meta *meta;
-	uint32_t at = HDR_LEN;
-
-	for (uint64_t i = sent;; i++) {
-		meta = (struct rpc_req_meta *)(void *)(tx->open + at);
-		if (i == n)
-			break;
-		at += META_LEN + RPC_PAD8(meta->size);
-	}
-	meta->flags |= RPC_REQ_SKIP;
-}
-
-/* n: its number, or 0 if it is parked. */
-static void call_dies(struct rpc_client *c, struct rpc_call *call, uint64_t n,
-		      int err)
+static void call_dies(struct rpc_call *call, int err)
 {
 	struct skein_rpc_result res = {.outcome = SKEIN_UNKNOWN, .status = err};
 	skein_rpc_done_fn *done = call->done;
-	uint64_t sent = rpc_client_sent(c);
 
-	if (call == rpc_calls_at(&c->rx.calls, n) && n >= sent) {
-		res.outcome = SKEIN_NOT_SENT;
-		if (!c->rx.broken)
-			withdraw(&c->tx, sent, n);
-	}
 	call->done = NULL;
 	done(call->arg, &res);
 }
@@ -493,14 +458,14 @@ static int poll_deadlines(struct rpc_client *c, uint64_t now_ns)
 
 	rpc_calls_walk(calls);
 	while (!c->rx.broken && rpc_calls_expired(calls, now_ns, end, &n)) {
-		call_dies(c, rpc_calls_at(calls, n), n, -ETIMEDOUT);
+		call_dies(rpc_calls_at(calls, n), -ETIMEDOUT);
 		n++;
 		moved++;
 	}
 	while (!c->rx.broken &&
 	       (call = rpc_park_expired(&c->rx.park, now_ns, &i,
 					&calls->earliest_ns))) {
-		call_dies(c, call, 0, -ETIMEDOUT);
+		call_dies(call, -ETIMEDOUT);
 		moved++;
 	}
 	return moved;
@@ -517,14 +482,14 @@ int rpc_client_cancel(struct rpc_client *c, const struct rpc_wanted *wanted)
 		return -ENOENT;
 	call = rpc_park_match(&c->rx.park, wanted);
 	if (call) {
-		call_dies(c, call, 0, -ECANCELED);
+		call_dies(call, -ECANCELED);
 		return 0;
 	}
 	for (n = rpc_calls_head(calls); n != end; n++) {
 		call = rpc_calls_at(calls, n);
 		if (!wanted->is(wanted, call->done, call->arg))
 			continue;
-		call_dies(c, call, n, -ECANCELED);
+		call_dies(call, -ECANCELED);
 		return 0;
 	}
 	return -ENOENT;
@@ -535,7 +500,7 @@ int rpc_client_cancel(struct rpc_client *c, const struct rpc_wanted *wanted)
 int rpc_client_poll(struct rpc_client *c, uint64_t now_ns)
 {
 	struct rpc_client_rx *rx = &c->rx;
-	int rc, moved;
+	int moved;
 
 	if (__builtin_expect(rx->broken != 0, 0))
 		return 0;
@@ -545,14 +510,6 @@ int rpc_client_poll(struct rpc_client *c, uint64_t now_ns)
 		return moved;
 	if (__builtin_expect(now_ns >= rx->calls.earliest_ns, 0))
 		moved += poll_deadlines(c, now_ns);
-	if (__builtin_expect(rx->shared, 0))
-		return moved;
-	if (c->tx.open_count | rx->owes_head) {
-		rc = rpc_client_flush(c);
-		if (rc && rc != -EAGAIN)
-			return rx->broken ? 0 : rc;
-		moved += !rc;
-	}
 	return moved;
 }
 
@@ -561,14 +518,13 @@ bool rpc_client_has_work(struct rpc_client *c)
 	struct rpc_client_rx *rx = &c->rx;
 	const struct rpc_hdr *hdr;
 
-	if (rx->shared ? rpc_client_wants_send(c)
-		       : c->tx.open_count || rx->owes_head)
+	if (rpc_client_wants_send(c))
 		return true;
 	if (rx->calls.seen != rpc_client_end(c))
 		return true;
 	if (rx->fetch.state != RPC_FETCH_NONE)
 		return rx->fetch.state != RPC_FETCH_WAIT;
-	if (rx->used == rpc_client_sent(c))
+	if (rx->used == rpc_client_end(c))
 		return false;
 	if (rx->in_active)
 		return true;
@@ -582,7 +538,7 @@ bool rpc_client_has_work(struct rpc_client *c)
 void rpc_client_break(struct rpc_client *c, int err)
 {
 	struct rpc_client_rx *rx = &c->rx;
-	uint64_t n, tail = c->tx.tail;
+	uint64_t n, tail = rpc_client_end(c);
 
 	if (rx->broken)
 		return;
@@ -591,14 +547,13 @@ void rpc_client_break(struct rpc_client *c, int err)
 	c->tx.open_max = 0;
 	for (uint32_t i = 0; i < rx->park.n; i++)
 		if (rx->park.at[i].call.done)
-			call_dies(c, &rx->park.at[i].call, 0, err);
+			call_dies(&rx->park.at[i].call, err);
 	for (n = rpc_calls_head(&rx->calls); n < tail; n++)
 		if (rpc_calls_at(&rx->calls, n)->done)
-			call_dies(c, rpc_calls_at(&rx->calls, n), n, err);
+			call_dies(rpc_calls_at(&rx->calls, n), err);
 	rpc_park_fini(&rx->park);
 	atomic_store_explicit(&rx->calls.head, tail, memory_order_release);
 	rx->used = tail;
-	atomic_store_explicit(&c->told.sent, tail, memory_order_relaxed);
 	rx->calls.seen = tail;
 	if (rx->fetch.buf)
 		rx->port->ops->buf_put(rx->port, rx->fetch.buf);
@@ -608,19 +563,18 @@ void rpc_client_break(struct rpc_client *c, int err)
 }
 
 void rpc_client_init(struct rpc_client *c, struct rpc_port *port,
-		     struct rpc_call *slots, uint64_t window, bool shared)
+		     struct rpc_call *slots, uint64_t window)
 {
 	const struct rpc_geom *g = &port->geom;
 	struct rpc_client_rx *rx = &c->rx;
 
 	memset(c, 0, sizeof(*c));
 	rx->port = port;
-	rx->shared = shared;
 	rx->resp_mask = g->resp_lines - 1;
 	rx->resp_base = port->base + rpc_geom_resp(g);
 	rx->resp_canary = rpc_canary(&port->secret_in, 0);
 	rx->large_end = &rx->large;
 	rx->head_read.done = head_read_done;
 	rpc_calls_init(&rx->calls, slots, window);
-	rpc_client_tx_init(c, port, slots, window, shared);
+	rpc_client_tx_init(c, port, slots, window);
 }

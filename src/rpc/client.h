@@ -9,9 +9,8 @@
  *
  * It has two sides, which share no line. The *sending side* (client_send.c)
  * builds messages; the *owner's* (client.c) finds responses and ends calls.
- * On a connection of its own both belong to the engine's owner. On a lane
- * (`shared`) the sending side belongs to whoever leads the lane's combining
- * queue or holds it (docs/handles.md), the other to the engine's owner.
+ * The sending side belongs to the thread that leads the lane's combining queue or
+ * holds it (docs/handles.md), the other to the engine's owner.
  *
  *	field			written by	read by the other side
  *	rx.req_head		owner, release	sender, acquire: when it lacks
@@ -91,7 +90,6 @@ struct rpc_client_tx {
 	uint64_t alone;
 	uint64_t calls, messages, bytes;
 	bool open_alone; /* the open message takes no further pair */
-	bool shared;
 };
 
 /* What it publishes. */
@@ -110,9 +108,8 @@ struct rpc_client_rx {
 	uint64_t resp_canary; /* of resp_head */
 	_Atomic(uint64_t) resp_head;
 	uint32_t resp_mask; /* S - 1 */
-	bool shared;
-	bool owes_head; /* a large response was consumed, Head not told */
-	bool in_active; /* a message is being consumed */
+	bool owes_head;	    /* a large response was consumed, Head not told */
+	bool in_active;	    /* a message is being consumed */
 	bool head_reading;
 	/* Of a lane: the owner knows of more to do than to look for answers. */
 	bool attend;
@@ -143,7 +140,7 @@ struct rpc_client {
 
 /* slots: the window's, a power of two. */
 void rpc_client_init(struct rpc_client *c, struct rpc_port *port,
-		     struct rpc_call *slots, uint64_t window, bool shared);
+		     struct rpc_call *slots, uint64_t window);
 
 /* How many lines of response space a result of at most resp_max takes. */
 static inline uint32_t rpc_client_resp_lines(const struct rpc_client *c,
@@ -223,42 +220,7 @@ static inline bool rpc_client_fits(const struct rpc_client_tx *tx, size_t len,
 	       tx->tail - tx->head <= tx->mask;
 }
 
-/* --- a connection of its own: all by the engine's owner ----------------- */
-
-/* Sends the open message. 0 or -EAGAIN, or an error of the port. */
-int rpc_client_flush(struct rpc_client *c);
-
-/* As skein_rpc_call_async(). -EMSGSIZE for lengths beyond the limit, -ENOTCONN
- * when broken. */
-int rpc_client_call_any(struct rpc_client *c, const struct rpc_client_req *r);
-
-/* The same, with the common case first: there is room for everything. Inline,
- * for this is what an application does most. */
-static inline int rpc_client_call(struct rpc_client *c, uint16_t id,
-				  const void *req, size_t len, size_t resp_max,
-				  uint64_t timeout_ns, skein_rpc_done_fn *done,
-				  void *arg)
-{
-	uint32_t lines = rpc_client_resp_lines(c, resp_max);
-	struct rpc_client_req r;
-
-	/* A broken connection has no room. */
-	if (__builtin_expect(len > c->tx.inline_max ||
-				     resp_max > SKEIN_RPC_LEN_MAX ||
-				     !rpc_client_fits(&c->tx, len, lines),
-			     0)) {
-		r = (struct rpc_client_req){req,  len, resp_max, timeout_ns,
-					    done, arg, id,	 0};
-		return rpc_client_call_any(c, &r);
-	}
-	rpc_client_add_pair(&c->tx, id, 0, req, (uint32_t)len, 0, resp_max,
-			    lines, timeout_ns, done, arg);
-	if (c->tx.open_count >= c->tx.port->batch_max)
-		(void)rpc_client_flush(c); /* or with the next round */
-	return 0;
-}
-
-/* --- a lane: by who leads or holds the queue ---------------------------- */
+/* --- by the thread that leads or holds the queue ------------------------ */
 
 /* One more request for the open message, its payload inline: 0, or -EAGAIN
  * when there is no room. */
@@ -271,8 +233,8 @@ int rpc_client_add_place(struct rpc_client *c, const struct rpc_client_req *r,
 void rpc_client_seal(struct rpc_client *c, uint64_t *off, uint32_t *len);
 /* What was sealed was posted; or was not (rc): every add() since is undone. */
 void rpc_client_posted(struct rpc_client *c, int rc);
-/* A request that goes by memory of its own, by the owner, who holds: sends it
- * at once. Errors as rpc_client_call_any(). */
+/* A request that goes by memory of its own, by the owner, who holds: sends it at
+ * once, or an error: -EAGAIN, -ENOMEM, or the port's. */
 int rpc_client_add_large(struct rpc_client *c, const struct rpc_client_req *r);
 
 /* The owner, who does not hold: is there something that only it may send? */
@@ -308,8 +270,8 @@ static inline uint64_t rpc_client_messages(const struct rpc_client *c)
 	       __atomic_load_n(&c->tx.messages, __ATOMIC_RELAXED);
 }
 
-/* How many calls have been posted. */
-static inline uint64_t rpc_client_sent(struct rpc_client *c)
+/* How many calls have been posted: the owner looks at those before. */
+static inline uint64_t rpc_client_end(struct rpc_client *c)
 {
 	/* Acquire pairs with the release behind the post: the slots are as
 	 * the sender has filled them. */
@@ -318,19 +280,13 @@ static inline uint64_t rpc_client_sent(struct rpc_client *c)
 
 /* --- both: by the engine's owner ---------------------------------------- */
 
-/* A round: responses, deadlines, and on a connection of its own a flush.
- * Returns what moved, or a negative error: the connection must be broken. */
+/* A round: responses and deadlines. Returns what moved, or a negative error: the
+ * connection must be broken. */
 int rpc_client_poll(struct rpc_client *c, uint64_t now_ns);
 
 /* Is a response there, or is something to be sent, or has a call not been seen
  * yet by a round? For the look before a sleep. */
 bool rpc_client_has_work(struct rpc_client *c);
-
-/* Behind the last call that the owner may look at. */
-static inline uint64_t rpc_client_end(struct rpc_client *c)
-{
-	return c->rx.shared ? rpc_client_sent(c) : c->tx.tail;
-}
 
 static inline bool rpc_client_busy(struct rpc_client *c)
 {
@@ -339,7 +295,7 @@ static inline bool rpc_client_busy(struct rpc_client *c)
 
 /* client_send.c, for client.c */
 void rpc_client_tx_init(struct rpc_client *c, struct rpc_port *port,
-			struct rpc_call *slots, uint64_t window, bool shared);
+			struct rpc_call *slots, uint64_t window);
 /* The READ of a large response: 1 posted, 0 not now, or an error. */
 int rpc_client_fetch_post(struct rpc_client *c);
 /* As if that much had gone through both rings: for tests. */

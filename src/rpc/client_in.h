@@ -101,8 +101,8 @@ static inline void lane_seal(struct rpc_client *c, uint64_t *off, uint32_t *len)
 	*len = n;
 }
 
-/* A lane's message, as sealed, is on its way. */
-static inline void lane_sent(struct rpc_client *c)
+/* The message, as sealed, is on its way. */
+static inline void message_sent(struct rpc_client *c)
 {
 	struct rpc_client_tx *tx = &c->tx;
 
@@ -167,7 +167,7 @@ static inline void rpc_client_posted_alone(struct rpc_client *c,
 	count_more(&tx->bytes, a->len);
 	tx->tail++;
 	tx->resp_tail = a->resp_tail;
-	lane_sent(c);
+	message_sent(c);
 }
 
 #endif

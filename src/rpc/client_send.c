@@ -46,14 +46,10 @@ static int read_head(struct rpc_client *c)
 static int ring_full(struct rpc_client *c)
 {
 	count_more(&c->tx.port->stats.full, 1);
-	if (c->tx.shared) {
-		/* The owner looks at its next round; who lacks room wakes it. */
-		atomic_store_explicit(&c->told.full, true,
-				      memory_order_relaxed);
-		rpc_client_attend(c);
-	} else {
-		(void)read_head(c); /* or the next time */
-	}
+	/* The owner looks at its next round; the thread that lacks room wakes
+	 * it. */
+	atomic_store_explicit(&c->told.full, true, memory_order_relaxed);
+	rpc_client_attend(c);
 	return -EAGAIN;
 }
 
@@ -65,23 +61,7 @@ static bool open_fits(struct rpc_client *c, uint32_t len)
 	return len <= c->tx.open_max;
 }
 
-/* The message, as sealed, is on its way. */
-static inline void open_sent(struct rpc_client *c, uint32_t len)
-{
-	struct rpc_client_tx *tx = &c->tx;
-
-	if (__builtin_expect(tx->shared, 0)) {
-		lane_sent(c);
-		return;
-	}
-	tx->req_tail = rpc_pos_next(tx->port->geom.req_lines, tx->req_tail,
-				    RPC_LINES(len));
-	/* Release: rpc_client_end(). */
-	atomic_store_explicit(&c->told.sent, tx->tail, memory_order_release);
-	open_begin(tx);
-}
-
-/* Seals and sends by the port: by who owns both sides, or holds. */
+/* Seals and sends by the port: by the owner, which holds. */
 static inline int open_send(struct rpc_client *c, uint32_t len)
 {
 	struct rpc_client_tx *tx = &c->tx;
@@ -91,53 +71,17 @@ static inline int open_send(struct rpc_client *c, uint32_t len)
 
 	resp_head =
 		atomic_load_explicit(&c->rx.resp_head, memory_order_relaxed);
-	if (__builtin_expect(tx->shared, 0)) {
-		tell_valid(c, tx->tail, len);
-		/* no leader tells an older one from now on */
-		tx->resp_head = resp_head;
-	}
+	tell_valid(c, tx->tail, len);
+	/* no leader tells an older one from now on */
+	tx->resp_head = resp_head;
 	seal_open(tx, len, resp_head);
 	rc = rpc_port_send(port, req_off(tx, tx->req_tail), len);
 	if (__builtin_expect(rc != 0, 0))
 		return rc;
 	port->stats.calls += tx->open_count;
 	c->rx.owes_head = false;
-	open_sent(c, len);
+	message_sent(c);
 	return 0;
-}
-
-/* --- a connection of its own -------------------------------------------- */
-
-int rpc_client_flush(struct rpc_client *c)
-{
-	struct rpc_client_tx *tx = &c->tx;
-	uint32_t len = tx->open_len + RPC_TAIL_LEN;
-
-	if (c->rx.broken)
-		return -ENOTCONN;
-	if (!tx->open_count && !c->rx.owes_head)
-		return 0;
-	if (!open_fits(c, len))
-		return ring_full(c);
-	return open_send(c, len);
-}
-
-/* Room for one more pair of need bytes in the open message: 0 or -EAGAIN. */
-static int make_room(struct rpc_client *c, uint32_t need)
-{
-	struct rpc_client_tx *tx = &c->tx;
-	int rc;
-
-	if (open_fits(c, tx->open_len + need + RPC_TAIL_LEN))
-		return 0;
-	if (tx->open_count) {
-		rc = rpc_client_flush(c);
-		if (rc)
-			return rc;
-	}
-	if (tx->open_len + need + RPC_TAIL_LEN <= tx->open_max)
-		return 0;
-	return ring_full(c);
 }
 
 /* Is there a slot, and room for the response? */
@@ -185,54 +129,7 @@ static int add_large(struct rpc_client *c, const struct rpc_client_req *r)
 	return 0;
 }
 
-static int call_large(struct rpc_client *c, const struct rpc_client_req *r)
-{
-	int rc;
-
-	rc = rpc_client_flush(c);
-	if (!rc)
-		rc = make_room(c, META_LEN + sizeof(struct rpc_large));
-	if (!rc)
-		rc = add_large(c, r);
-	if (rc)
-		return rc;
-	/* Failing now is no failure of the call: the message leaves with a
-	 * later round, and takes nothing more. */
-	(void)rpc_client_flush(c);
-	return 0;
-}
-
-static int check_len(const struct rpc_client_req *r)
-{
-	return r->len > SKEIN_RPC_LEN_MAX || r->resp_max > SKEIN_RPC_LEN_MAX
-		       ? -EMSGSIZE
-		       : 0;
-}
-
-int rpc_client_call_any(struct rpc_client *c, const struct rpc_client_req *r)
-{
-	uint32_t lines = rpc_client_resp_lines(c, r->resp_max);
-	int rc;
-
-	if (c->rx.broken)
-		return -ENOTCONN;
-	rc = check_window(c, lines);
-	if (!rc)
-		rc = check_len(r);
-	if (rc)
-		return rc;
-	if (r->len > c->tx.inline_max)
-		return call_large(c, r);
-	rc = make_room(c, META_LEN + RPC_PAD8((uint32_t)r->len));
-	if (rc)
-		return rc;
-	add_pair(c, r, r->payload, (uint32_t)r->len, 0, lines);
-	if (c->tx.open_count >= c->tx.port->batch_max)
-		(void)rpc_client_flush(c); /* or with the next round */
-	return 0;
-}
-
-/* --- a lane ------------------------------------------------------------- */
+/* --- by the leader ------------------------------------------------------- */
 
 /* What rpc_client_fits() did not see: is there room all the same? 0 or -EAGAIN. */
 static int lane_room(struct rpc_client *c, size_t len, uint32_t lines)
@@ -318,7 +215,7 @@ void rpc_client_posted(struct rpc_client *c, int rc)
 	count_more(&tx->calls, tx->open_count);
 	count_more(&tx->messages, 1);
 	count_more(&tx->bytes, len);
-	open_sent(c, len);
+	message_sent(c);
 }
 
 int rpc_client_add_large(struct rpc_client *c, const struct rpc_client_req *r)
@@ -419,7 +316,7 @@ int rpc_client_send_own(struct rpc_client *c)
 /* --- life --------------------------------------------------------------- */
 
 void rpc_client_tx_init(struct rpc_client *c, struct rpc_port *port,
-			struct rpc_call *slots, uint64_t window, bool shared)
+			struct rpc_call *slots, uint64_t window)
 {
 	struct rpc_client_tx *tx = &c->tx;
 
@@ -430,7 +327,6 @@ void rpc_client_tx_init(struct rpc_client *c, struct rpc_port *port,
 		.mask = window - 1,
 		.inline_max = port->msg_max - (uint32_t)RPC_REQ_ROOM,
 		.resp_inline_max = port->resp_inline_max,
-		.shared = shared,
 	};
 	open_begin(tx);
 }

@@ -623,9 +623,14 @@ int rpc_shared_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 		      const void *arg)
 {
 	struct cancelling c = {.conn = conn, .wanted = {is_async, done, arg}};
+	struct conn_seat *seat = conn_seat_find(conn);
+	struct rpc_seat *s = seat ? rpc_seat_of(seat) : NULL;
 	struct engine *e = conn_engine(conn);
 	int err;
 
+	/* It may be one of these. */
+	if (s)
+		rpc_seat_send_gathered(s);
 	if (engine_is_owner(e))
 		return cancel_lanes(conn, &c.wanted);
 	c.call.fn = cancel_run;

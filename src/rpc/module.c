@@ -244,14 +244,14 @@ static int conn_up_engines(struct rpc_conn *rc)
 				rc->ctx->conf.window * sizeof(*rc->slots));
 		if (!rc->slots)
 			return -ENOMEM;
-		if (conn_shared(rc->conn) && rpc_share_new(rc))
+		if (rpc_share_new(rc))
 			return -ENOMEM;
 		rpc_client_init(&rc->client, &rc->port, rc->slots,
-				rc->ctx->conf.window, rc->share != NULL);
+				rc->ctx->conf.window);
 		rc->client.rx.park.env = env;
 	} else {
 		/* From now on: questions may come before ready(). */
-		if (rc->credits && conn_shared(rc->conn) && lane_up(rc))
+		if (rc->credits && lane_up(rc))
 			return -ENOMEM;
 		later_conf(rc, &later);
 		rpc_server_init(&rc->server, &rc->port, &rc->ctx->handlers,
@@ -271,7 +271,6 @@ static void pending_end(struct rpc_pending *p, int err)
 
 	if (p->held)
 		atomic_fetch_sub_explicit(p->held, 1, memory_order_release);
-	atomic_fetch_sub_explicit(&rc->foreign, 1, memory_order_relaxed);
 	if (p->own)
 		env_free(conn_env(rc->conn), p);
 	done(arg, &res);
@@ -429,43 +428,14 @@ static int rpc_confirm(struct skein_conn *conn, struct bytes_in *in)
 
 /* --- calls from elsewhere ----------------------------------------------- */
 
-/* 0: started or ended; -EAGAIN: it must wait. */
-static int pending_try(struct rpc_pending *p)
-{
-	struct rpc_conn *rc = p->rc;
-	uint64_t now = engine_now_ns(rc->engine), left = ENV_NEVER;
-	int err = -ENOTCONN;
-
-	if (p->deadline_ns != ENV_NEVER)
-		left = p->deadline_ns > now ? p->deadline_ns - now : 0;
-	if (!left)
-		err = -ETIMEDOUT;
-	else if (rc->up && conn_is_ready(rc->conn))
-		err = rpc_client_call(&rc->client, p->id, p->req, p->req_len,
-				      p->resp_max, left, p->done, p->arg);
-	if (err == -EAGAIN)
-		return err;
-	if (err) {
-		pending_end(p, err);
-		return 0;
-	}
-	atomic_fetch_sub_explicit(&rc->foreign, 1, memory_order_relaxed);
-	if (p->own)
-		env_free(conn_env(rc->conn), p);
-	return 0;
-}
-
 void rpc_pending_start(struct rpc_conn *rc, struct rpc_pending *p)
 {
 	p->deadline_ns = ENV_NEVER;
 	if (p->timeout_ns < ENV_NEVER - engine_now_ns(rc->engine))
 		p->deadline_ns = engine_now_ns(rc->engine) + p->timeout_ns;
 	p->next = NULL;
-	/* Behind those that wait already: first come, first served. */
-	if (!rc->share && !rc->waiting && pending_try(p) == 0)
-		return;
 	/* Where it went down while this was on its way, nobody else ends it. */
-	if (rc->share && (!rc->up || !conn_is_ready(rc->conn))) {
+	if (!rc->up || !conn_is_ready(rc->conn)) {
 		pending_end(p, -ENOTCONN);
 		return;
 	}
@@ -487,29 +457,6 @@ int rpc_pending_cancel(struct rpc_conn *rc, const struct rpc_wanted *wanted)
 		return 0;
 	}
 	return -ENOENT;
-}
-
-static int waiting_poll(struct rpc_conn *rc)
-{
-	struct rpc_pending *p;
-	int moved = 0;
-
-	while ((p = rc->waiting)) {
-		/* Off the list first: done() may queue another. */
-		rc->waiting = p->next;
-		if (!rc->waiting)
-			rc->waiting_end = &rc->waiting;
-		if (pending_try(p) == 0) {
-			moved++;
-			continue;
-		}
-		p->next = rc->waiting;
-		rc->waiting = p;
-		if (!p->next)
-			rc->waiting_end = &p->next;
-		break;
-	}
-	return moved;
 }
 
 /* --- lanes that are served ------------------------------------------------ */
@@ -541,15 +488,12 @@ static int rpc_poll(struct skein_conn *conn, void *state, uint64_t now_ns)
 	struct rpc_conn *rc = state;
 	int moved, err;
 
-	if (rc->share)
-		return rpc_share_poll(rc, now_ns);
-	moved = rc->caller ? rpc_client_poll(&rc->client, now_ns)
-			   : rpc_server_poll(&rc->server);
+	if (rc->caller)
+		return rc->share ? rpc_share_poll(rc, now_ns) : 0;
+	moved = rpc_server_poll(&rc->server);
 	if (__builtin_expect(moved < 0, 0))
 		/* Not connected: it is going down already. */
 		return moved == -ENOTCONN ? 0 : moved;
-	if (__builtin_expect(rc->waiting != NULL, 0))
-		moved += waiting_poll(rc);
 	if (__builtin_expect(rc->lane != NULL, 0)) {
 		err = lane_poll(rc, now_ns);
 		if (err < 0)
@@ -566,10 +510,8 @@ static int rpc_poll(struct skein_conn *conn, void *state, uint64_t now_ns)
 
 static bool has_work(struct rpc_conn *rc)
 {
-	if (rc->share)
-		return rpc_share_has_work(rc);
 	if (rc->caller)
-		return rpc_client_has_work(&rc->client);
+		return rpc_share_has_work(rc);
 	return rpc_server_has_work(&rc->server) ||
 	       (rc->lane && rpc_lane_has_work(rc->lane));
 }
@@ -588,7 +530,7 @@ static int rpc_arm(struct skein_conn *conn, void *state)
 		return 0;
 	}
 	if (!rpc_event_want_sleep(&rc->port.event, engine_now_ns(rc->engine))) {
-		if (rc->share)
+		if (rc->caller)
 			(void)rpc_share_event_flush(rc);
 		else
 			(void)rpc_event_flush(&rc->port);

@@ -186,7 +186,6 @@ static void leave_to_owner(struct rpc_seat *s, struct rpc_conn *rc,
 			   struct rpc_pending *const *p, unsigned n)
 {
 	atomic_fetch_add_explicit(&s->seat->held, n, memory_order_relaxed);
-	atomic_fetch_add_explicit(&rc->foreign, n, memory_order_relaxed);
 	for (unsigned i = 0; i < n; i++)
 		engine_post(rc->engine, &p[i]->call);
 }

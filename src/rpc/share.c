@@ -529,7 +529,6 @@ static void waiting_del(struct rpc_conn *rc, struct rpc_pending **link)
 	if (!p->next)
 		rc->waiting_end = link;
 	p->next = NULL;
-	atomic_fetch_sub_explicit(&rc->foreign, 1, memory_order_relaxed);
 }
 
 int rpc_waiting_poll(struct rpc_conn *rc, struct rpc_pending **ended)
@@ -584,8 +583,6 @@ static void waiting_go(struct rpc_conn *rc, uint16_t thread,
 		}
 		waiting_del(rc, link);
 		rpc_seat_moved(p, to);
-		atomic_fetch_add_explicit(&to->foreign, 1,
-					  memory_order_relaxed);
 		*to->waiting_end = p;
 		to->waiting_end = &p->next;
 	}

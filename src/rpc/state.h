@@ -56,7 +56,7 @@ struct rpc_pending {
 	uint64_t timeout_ns, deadline_ns; /* set when it is queued */
 	skein_rpc_done_fn *done;
 	void *arg;
-	_Atomic(uint32_t) *held; /* its thread's, on a lane; or NULL */
+	_Atomic(uint32_t) *held; /* its thread's */
 	int err;
 	uint16_t id;
 	uint16_t thread;
@@ -93,7 +93,6 @@ struct rpc_conn {
 	bool credits;	   /* ... spends credits on lanes */
 	bool up; /* the engines are set up: between handshake and broken() */
 	struct rpc_pending *waiting, **waiting_end;
-	atomic_uint foreign; /* pending calls of other threads; any thread */
 	struct rpc_ctx *ctx;
 	struct mem_region *region;
 	struct rpc_call *slots;

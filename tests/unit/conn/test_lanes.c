@@ -12,7 +12,6 @@
 
 static int shape_of(struct skein_conn *conn, unsigned qps)
 {
-	assert_true(conn_shared(conn));
 	assert_int_equal(conn_lanes(conn), qps);
 	for (unsigned i = 0; i < qps; i++) {
 		assert_int_equal(conn_lane_index(conn_lane(conn, i)), i);
@@ -60,7 +59,6 @@ static void test_default(void **state)
 
 	rig_open(&r, 0, NULL);
 	conn = rig_connect(&r, 0, NULL);
-	assert_true(conn_shared(conn));
 	assert_non_null(conn->tx);
 	assert_non_null(r.accepted->tx);
 	assert_int_equal(conn_lanes(conn), 1);

@@ -347,7 +347,7 @@ void pair_settle(struct pair *p)
 void pair_exchange(struct pair *p)
 {
 	for (int i = 0; i < 8; i++) {
-		assert_true(rpc_client_poll(&p->client, p->now_ns) >= 0);
+		assert_true(pair_poll(p, p->now_ns) >= 0);
 		pair_settle(p);
 		assert_true(rpc_server_poll(&p->server) >= 0);
 		pair_settle(p);
@@ -431,8 +431,7 @@ void pair_init(struct pair *p, const struct pair_opts *opts)
 		prng_u64(&p->rng);
 	pair_credits(p);
 	p->now_ns = 1000;
-	rpc_client_init(&p->client, &p->ends[0].port, p->slots, PAIR_WINDOW,
-			p->opts.shared);
+	rpc_client_init(&p->client, &p->ends[0].port, p->slots, PAIR_WINDOW);
 	p->client.rx.park.env = opts->env;
 	if (opts->env)
 		rpc_orphans_init(&p->orphans, opts->env);
@@ -441,6 +440,73 @@ void pair_init(struct pair *p, const struct pair_opts *opts)
 	rpc_server_init(&p->server, &p->ends[1].port, &p->handlers, &later,
 			NULL);
 	start_at(p, opts->start_pos);
+}
+
+/* --- the calling end, in one thread -------------------------------------- */
+
+int pair_flush(struct pair *p)
+{
+	struct rpc_client *c = &p->client;
+	uint64_t off;
+	uint32_t len;
+	int rc;
+
+	if (c->rx.broken)
+		return -ENOTCONN;
+	if (!c->tx.open_count)
+		return 0;
+	rpc_client_seal(c, &off, &len);
+	rc = rpc_port_send(c->tx.port, off, len);
+	/* A leader would refuse its calls; here they have begun, and stay. */
+	if (!rc)
+		rpc_client_posted(c, 0);
+	return rc;
+}
+
+int pair_call(struct pair *p, uint16_t id, const void *req, size_t len,
+	      size_t resp_max, uint64_t timeout_ns, skein_rpc_done_fn *done,
+	      void *arg)
+{
+	struct rpc_client_req r = {req,	 len, resp_max, timeout_ns,
+				   done, arg, id,	0};
+	struct rpc_client *c = &p->client;
+	bool large = len > c->tx.inline_max;
+	int rc = 0;
+
+	if (c->rx.broken)
+		return -ENOTCONN;
+	if (large)
+		rc = pair_flush(p);
+	if (!rc)
+		rc = large ? rpc_client_add_large(c, &r)
+			   : rpc_client_add(c, &r);
+	if (rc == -EAGAIN && c->tx.open_count && !large && !pair_flush(p))
+		rc = rpc_client_add(c, &r);
+	if (!rc && c->tx.open_count >= p->opts.batch_max)
+		(void)pair_flush(p); /* or with the next round */
+	return rc;
+}
+
+int pair_poll(struct pair *p, uint64_t now_ns)
+{
+	struct rpc_client *c = &p->client;
+	int rc, moved, sent = c->tx.open_count != 0;
+
+	rc = pair_flush(p);
+	if (rc && rc != -EAGAIN)
+		return c->rx.broken ? 0 : rc;
+	sent = sent && !rc;
+	moved = rpc_client_poll(c, now_ns);
+	if (moved < 0 || c->rx.broken)
+		return moved;
+	/* done() may have made calls. */
+	if (c->tx.open_count)
+		rc = pair_flush(p);
+	if (!rc)
+		rc = rpc_client_send_own(c);
+	if (rc < 0 && rc != -EAGAIN)
+		return rc;
+	return moved + sent + (rc > 0);
 }
 
 void pair_fini(struct pair *p)

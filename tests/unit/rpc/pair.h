@@ -94,6 +94,14 @@ struct pair {
 
 void pair_init(struct pair *p, const struct pair_opts *opts);
 void pair_fini(struct pair *p);
+/* The calling end, not shared: this thread leads, and owns the engine. Calls are
+ * gathered until the message has batch_max of them, or is flushed; a round of
+ * pair_poll() flushes. Errors as skein_rpc_call_async(). */
+int pair_call(struct pair *p, uint16_t id, const void *req, size_t len,
+	      size_t resp_max, uint64_t timeout_ns, skein_rpc_done_fn *done,
+	      void *arg);
+int pair_flush(struct pair *p);
+int pair_poll(struct pair *p, uint64_t now_ns);
 /* Moves one thing or a part of it at one of the ends; false: nothing is under
  * way. */
 bool pair_move(struct pair *p);

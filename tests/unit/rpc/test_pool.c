@@ -167,13 +167,8 @@ static void count(void *arg, const struct skein_rpc_result *res)
 
 static int call_start(struct world *w, uint16_t id, int *ended)
 {
-	int rc;
-
-	rc = skein_rpc_call_async(w->conn, id, "12345678", 8, 8, PATIENCE,
-				  count, ended);
-	if (!rc)
-		rc = skein_rpc_flush(w->conn);
-	return rc;
+	return skein_rpc_call_async(w->conn, id, "12345678", 8, 8, PATIENCE,
+				    count, ended);
 }
 
 static void wait_for(struct world *w, int *n, int want)
@@ -292,7 +287,6 @@ static void test_cancel(void **state)
 	assert_int_equal(skein_rpc_call_async(w.conn, SLOW, "x", 1, 1, PATIENCE,
 					      last_outcome, &sent),
 			 0);
-	assert_int_equal(skein_rpc_flush(w.conn), 0);
 	sem_wait(&w.entered);
 	assert_int_equal(skein_rpc_call_async(w.conn, INLINE, "x", 1, 1,
 					      PATIENCE, last_status, &other),

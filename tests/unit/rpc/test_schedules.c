@@ -190,8 +190,7 @@ static void make_call(void)
 	if (run.deadlines && !prng_below(r, 4))
 		timeout = prng_below(r, 3000000);
 	run.made++;
-	rc = rpc_client_call(&p->client, ID, data, len, call->resp_max, timeout,
-			     done, call);
+	rc = pair_call(p, ID, data, len, call->resp_max, timeout, done, call);
 	if (rc) {
 		assert_true(rc == -EAGAIN || rc == -ENOMEM);
 		run.made--;
@@ -208,8 +207,7 @@ static void end_round(int i, bool may_sleep)
 	if (e->asleep && !e->woken && !e->port.event.doze_end_ns)
 		return;
 	e->asleep = e->woken = false;
-	rc = i ? rpc_server_poll(&p->server)
-	       : rpc_client_poll(&p->client, p->now_ns);
+	rc = i ? rpc_server_poll(&p->server) : pair_poll(p, p->now_ns);
 	if (rc < 0)
 		fail_msg("end %d: %d", i, rc);
 	assert_int_equal(rpc_event_flush(&e->port), 0);
@@ -224,7 +222,7 @@ static void end_round(int i, bool may_sleep)
 		return;
 	}
 	if (i ? !rpc_server_has_work(&p->server)
-	      : !rpc_client_has_work(&p->client))
+	      : !p->client.tx.open_count && !rpc_client_has_work(&p->client))
 		e->asleep = true;
 }
 

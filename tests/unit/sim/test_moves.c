@@ -264,9 +264,9 @@ static void waits(struct play *p)
 	put_to_rest(p);
 	assert_int_equal(start(p, &large, NOW, 1, LARGE, SKEIN_S(10)), 0);
 	await(p, &large, MS);
-	/* As another thread's would come. */
+	/* As a second one of the thread would come. */
 	p->seat->held++;
-	lane->foreign++;
+	rpc_seat_of(p->seat)->begun++;
 	assert_true(engine_try_enter(lane->engine));
 	rpc_pending_start(lane, &behind);
 	engine_leave(lane->engine);
@@ -275,6 +275,7 @@ static void waits(struct play *p)
 	assert_ptr_equal(second, &behind);
 	await(p, &late, 5 * MS);
 	assert_true(late.done);
+	rpc_seat_of(p->seat)->begun--;
 	assert_int_equal(late.status, -ETIMEDOUT);
 	assert_int_equal(late.outcome, SKEIN_NOT_SENT);
 	assert_false(large.done);
@@ -308,7 +309,6 @@ static void goes_down(struct play *p)
 		skein_engine_run(skein_ctx_engine(p->ctx), 10 * MS);
 	assert_int_equal(skein_conn_state(p->conn), SKEIN_CONN_BROKEN);
 	p->seat->held++;
-	lane->foreign++;
 	assert_true(engine_try_enter(lane->engine));
 	rpc_pending_start(lane, &late);
 	engine_leave(lane->engine);
