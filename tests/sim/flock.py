@@ -65,7 +65,9 @@ def combining(skein):
            r.of("combined", "nic_out", window=8), "messages of the NIC")
     for window in 1, 4, 8:
         assert r.of("one a message", "degree", window=window) == 1
-        assert r.of("one a message", "answers", window=window) == 1
+        # Calls under way at the interval's ends are counted at one side only.
+        answers = r.of("one a message", "answers", window=window)
+        assert 0.99 < answers < 1.01, answers
 
 
 def threads(skein):

@@ -44,7 +44,8 @@ static uint32_t put(enum stream_type type, const void *data, uint32_t len,
 		return 0;
 	if (len > p->room)
 		len = p->room;
-	memcpy(pair.mirror + p->off + STREAM_HEAD_LEN, data, len);
+	if (len)
+		memcpy(pair.mirror + p->off + STREAM_HEAD_LEN, data, len);
 	all = stream_out_seal(&pair.out, p, type, pair.mirror + p->off, len);
 	assert_true(p->off + all <= SIZE);
 	memcpy(pair.ring + p->off, pair.mirror + p->off, all);
