@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define SHM_MAGIC 0x6e6b7331u
-#define SHM_VERSION 7u
+#define SHM_VERSION 8u
 #define SHM_LINE 64
 #define SHM_PAGE 4096ull
 #define SHM_SPAN (1ull << 30) /* address space set aside per NIC file */
@@ -114,8 +114,10 @@ struct shm_qp {
 	uint32_t srq_off;
 	uint32_t bell; /* of the receive CQ: its channel's id; 0: none */
 	/* A DC target: where senders say that they are inside (dc/dc.h),
-	 * / 4096; 0: it is none. And its key. */
+	 * / 4096; 0: it is none. And its key, below. */
 	uint32_t inside_off;
+	/* of the ready word, among those of the receive CQ */
+	uint32_t rq_group;
 	uint64_t dc_key;
 	/* line 2: the owner writes as a poster, at every operation. Odd while
 	 * it is inside a peer's memory. */
@@ -181,9 +183,16 @@ enum shm_slot_flags {
 	SHM_SLOT_VOID = 1 << 2,	 /* of an SRQ: not used after all */
 };
 
-/* The shared page of a CQ that has receives: the armed word, then ready words
- * (how many receives a QP's peer has completed, ever; the peer writes). More
- * ready words are in pages of their own, without an armed word. */
+/* The shared page of a CQ that has receives: the armed word, the marks, then
+ * ready words (how many receives a QP's peer has completed, ever; the peer
+ * writes). More ready words are in pages of their own, whose head is unused.
+ *
+ * The marks let a poll cost what is active: group[i] is set if a word among
+ * [i * SHM_CQ_GROUP, (i + 1) * SHM_CQ_GROUP) may have changed, and any if a
+ * group may be set. A peer stores its ready word, then group, then any; the
+ * owner clears any, takes a group by exchange, and looks at the words last. So
+ * whatever of the three stores the owner comes to late is still marked by the
+ * next. */
 enum shm_armed {
 	SHM_ARMED_NOT,
 	SHM_ARMED_ANY,
@@ -196,12 +205,28 @@ enum shm_armed {
 	SHM_ARMED_AGAIN = 1 << 3,
 };
 
+#define SHM_CQ_GROUP 64u
+#define SHM_CQ_GROUPS (SHM_QP_MAX / SHM_CQ_GROUP)
+
 struct shm_cq {
 	_Atomic uint32_t armed;
+	alignas(SHM_LINE) _Atomic uint32_t any;
+	alignas(SHM_LINE) _Atomic uint8_t group[SHM_CQ_GROUPS];
 	alignas(SHM_LINE) _Atomic uint32_t ready[];
 };
 
-#define SHM_CQ_READY ((SHM_PAGE - SHM_LINE) / 4)
+#define SHM_CQ_READY ((SHM_PAGE - offsetof(struct shm_cq, ready)) / 4)
+
+/* Behind the store of a ready word. release, twice: pairs with the exchanges of
+ * the owner, who sees the word once it has taken the group, and the group once
+ * it has taken any. Several peers store here; x86 makes the stores of each
+ * visible in their order to all, so that it does not matter whose store an
+ * exchange takes. */
+static inline void shm_cq_mark(struct shm_cq *cq, uint32_t group)
+{
+	atomic_store_explicit(&cq->group[group], 1, memory_order_release);
+	atomic_store_explicit(&cq->any, 1, memory_order_release);
+}
 
 _Static_assert(sizeof(struct shm_nic) <= SHM_MR_OFF, "header");
 _Static_assert(sizeof(struct shm_mr) == SHM_LINE, "MR entry");

@@ -71,6 +71,7 @@ static const struct field fields[] = {
 	F(IN_QP, shm_qp, rq_slots),
 	F(IN_QP, shm_qp, rq_stride),
 	F(IN_QP, shm_qp, ready_off),
+	F(IN_QP, shm_qp, rq_group),
 	F(IN_QP, shm_qp, cq_off),
 	F(IN_QP, shm_qp, srq_off),
 	F(IN_QP, shm_qp, type),

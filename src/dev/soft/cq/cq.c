@@ -2,8 +2,10 @@
 /*
  * cq.c - completion queues. Send completions are in a private ring, pushed by
  * this process only. Receives complete in their slots; poll merges: it looks
- * at the slots themselves while the CQ has few receive queues, else at their
- * packed ready words.
+ * at the slots themselves while the CQ has few receive queues, else at the
+ * packed ready words of marked groups (shm.h). A group stays marked while one of
+ * its words differs from what was seen: a peer may complete a receive before
+ * post_recv() has counted it.
  *
  * Neither kind starves: a poll takes sends first, then receives, but after
  * SENDS_IN_A_ROW sends in polls that these have filled it takes receives first.
@@ -202,6 +204,7 @@ int soft_cq_attach_recv(struct soft_cq *c, struct soft_qp *q)
 	q->self->ready_off =
 		(uint32_t)(((char *)ready_word(c, pos) - c->s->base) / 4);
 	q->self->cq_off = (uint32_t)(c->page[0] / SHM_PAGE);
+	q->self->rq_group = pos / SHM_CQ_GROUP;
 	atomic_store(ready_word(c, pos), 0);
 	enter(c, q);
 	c->rqs[pos] = q;
@@ -304,6 +307,12 @@ void soft_cq_flush_recv(struct soft_cq *c, struct soft_qp *q, bool user)
 void soft_cq_look(struct soft_cq *c, struct soft_qp *q)
 {
 	c->seen[q->rq_pos] = atomic_load(ready_word(c, q->rq_pos)) - 1;
+	soft_cq_mark(c, q);
+}
+
+void soft_cq_mark(struct soft_cq *c, const struct soft_qp *q)
+{
+	shm_cq_mark(c->shm, q->rq_pos / SHM_CQ_GROUP);
 }
 
 void soft_cq_fire_any(struct soft_cq *c)
@@ -325,8 +334,10 @@ void soft_cq_seen(struct soft_qp *q)
 
 void soft_cq_set_ready(struct soft_qp *q, uint32_t n)
 {
-	atomic_store(ready_word(soft_cq_of(q->ex.qp_base.recv_cq), q->rq_pos),
-		     n);
+	struct soft_cq *c = soft_cq_of(q->ex.qp_base.recv_cq);
+
+	atomic_store(ready_word(c, q->rq_pos), n);
+	soft_cq_mark(c, q);
 }
 
 static void overflow(struct soft_cq *c)
@@ -438,12 +449,18 @@ static int pop(struct soft_cq *c, int n, struct ibv_wc *wc)
 	return got;
 }
 
+/* Are the marks what says where to look? What is flushed has none. */
+static inline bool by_marks(const struct soft_cq *c)
+{
+	return c->rq_top > FEW_RQS && !c->flushing;
+}
+
 /* Is there a reason to look at the slots of the queue at pos? */
 static inline bool worth(struct soft_cq *c, uint32_t pos)
 {
 	if (!c->rqs[pos])
 		return false;
-	if (c->rq_top <= FEW_RQS || c->flushing)
+	if (!by_marks(c))
 		return true;
 	/* relaxed: the slot's word carries the order */
 	return atomic_load_explicit(ready_word(c, pos), memory_order_relaxed) !=
@@ -463,16 +480,117 @@ static inline bool reap_one(struct soft_cq *c, uint32_t pos, struct soft_cqe *e)
 	return true;
 }
 
+/* Is any group marked? From here on those that are have to be taken. */
+static inline bool marks_take(struct soft_cq *c)
+{
+	/* relaxed: mostly nothing is there, and a poll that comes a little too
+	 * early is as one that came before */
+	if (!atomic_load_explicit(&c->shm->any, memory_order_relaxed))
+		return false;
+	/* seq_cst: the looks at the groups come behind it. A plain store could
+	 * wait in this core's buffer until a peer has marked a group that was
+	 * looked at before, and then clear what the peer stored. */
+	atomic_exchange(&c->shm->any, 0);
+	return true;
+}
+
+/* The first marked group in [g, end), or some number that is not below end. */
+static uint32_t group_next(const struct soft_cq *c, uint32_t g, uint32_t end)
+{
+	const _Atomic uint64_t *eight = (const void *)c->shm->group;
+	uint64_t bytes;
+
+	for (; g < end; g = (g | 7) + 1) {
+		bytes = atomic_load_explicit(&eight[g / 8],
+					     memory_order_relaxed) >>
+			g % 8 * 8;
+		if (bytes)
+			return g + (uint32_t)__builtin_ctzll(bytes) / 8;
+	}
+	return g;
+}
+
+/* Takes the next marked group: its positions from *pos on and below to are
+ * [*pos, *end). */
+static bool group_take(struct soft_cq *c, uint32_t *pos, uint32_t *end,
+		       uint32_t to)
+{
+	uint32_t g;
+
+	if (*pos >= to)
+		return false;
+	g = group_next(c, *pos / SHM_CQ_GROUP,
+		       (to + SHM_CQ_GROUP - 1) / SHM_CQ_GROUP);
+	*end = (g + 1) * SHM_CQ_GROUP;
+	if (*pos < g * SHM_CQ_GROUP)
+		*pos = g * SHM_CQ_GROUP;
+	if (*pos >= to)
+		return false;
+	if (*end > to)
+		*end = to;
+	/* seq_cst: the looks at its words come behind it, as above. */
+	atomic_exchange(&c->shm->group[g], 0);
+	return true;
+}
+
+static int reap_part(struct soft_cq *c, uint32_t pos, uint32_t to, int n,
+		     struct ibv_wc *wc)
+{
+	struct soft_cqe e;
+	uint32_t end, from;
+	bool left;
+	int got = 0;
+
+	while (got < n && group_take(c, &pos, &end, to)) {
+		left = false;
+		for (from = pos; pos < end && got < n; pos++) {
+			if (!worth(c, pos))
+				continue;
+			while (got < n && reap_one(c, pos, &e))
+				wc_fill(&wc[got++], &e);
+			left |= worth(c, pos);
+		}
+		if (got == n)
+			c->rq_next = pos; /* the next one's turn */
+		if (left || got == n)
+			shm_cq_mark(c->shm, (pos - 1) / SHM_CQ_GROUP);
+		else if (from % SHM_CQ_GROUP)
+			/* Its first words are looked at last. */
+			atomic_store_explicit(
+				&c->shm->group[from / SHM_CQ_GROUP], 1,
+				memory_order_relaxed);
+	}
+	return got;
+}
+
+/* The first groups last, with all of the one in which it began. */
+static __attribute__((noinline)) int reap_marked(struct soft_cq *c, int n,
+						 struct ibv_wc *wc)
+{
+	uint32_t from = c->rq_next < c->rq_top ? c->rq_next : 0, to;
+	int got;
+
+	if (n <= 0 || !marks_take(c))
+		return 0;
+	got = reap_part(c, from, c->rq_top, n, wc);
+	to = (from + SHM_CQ_GROUP - 1) / SHM_CQ_GROUP * SHM_CQ_GROUP;
+	if (to > c->rq_top)
+		to = c->rq_top;
+	return got + reap_part(c, 0, to, n - got, wc + got);
+}
+
 static int reap_rqs(struct soft_cq *c, int n, struct ibv_wc *wc)
 {
 	uint32_t i, pos = c->rq_next;
 	struct soft_cqe e;
 	int got = 0;
 
+	if (by_marks(c))
+		return reap_marked(c, n, wc);
 	for (i = 0; i < c->rq_top; i++, pos++) {
 		if (pos >= c->rq_top)
 			pos = 0;
-		if (!worth(c, pos))
+		if (!c->rqs[pos])
 			continue;
 		while (got < n && reap_one(c, pos, &e))
 			wc_fill(&wc[got++], &e);
@@ -487,14 +605,22 @@ static int reap_rqs(struct soft_cq *c, int n, struct ibv_wc *wc)
 /* Moves all receives that are there into the ring: how an overflow shows. */
 static void merge(struct soft_cq *c)
 {
+	uint32_t pos = 0, end = c->rq_top;
+	bool marks = by_marks(c), left;
 	struct soft_cqe e;
-	uint32_t pos;
 
-	for (pos = 0; pos < c->rq_top; pos++) {
-		while (worth(c, pos) && reap_one(c, pos, &e)) {
-			if (!ring_push(c, &e))
-				return;
+	if (marks && !marks_take(c))
+		return;
+	while (marks ? group_take(c, &pos, &end, c->rq_top) : pos < c->rq_top) {
+		for (left = false; pos < end; pos++) {
+			while (worth(c, pos) && reap_one(c, pos, &e)) {
+				if (!ring_push(c, &e))
+					return; /* for good */
+			}
+			left |= worth(c, pos);
 		}
+		if (marks && left)
+			shm_cq_mark(c->shm, (pos - 1) / SHM_CQ_GROUP);
 	}
 }
 

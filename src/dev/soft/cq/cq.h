@@ -10,7 +10,7 @@
 #include "dev/soft/lock.h"
 #include "dev/soft/soft.h"
 
-#define SOFT_READY_PAGES 17u /* SHM_QP_MAX / SHM_CQ_READY, rounded up */
+#define SOFT_READY_PAGES 18u /* SHM_QP_MAX / SHM_CQ_READY, rounded up */
 
 struct soft_cqe {
 	uint64_t wr_id;
@@ -107,6 +107,9 @@ void soft_cq_set_ready(struct soft_qp *q, uint32_t n);
 void soft_cq_flush_recv(struct soft_cq *cq, struct soft_qp *q, bool user);
 /* The next poll looks at the receives of q; the CQ's lock is held. */
 void soft_cq_look(struct soft_cq *cq, struct soft_qp *q);
+/* It looks at its ready word: a peer died, perhaps between that and the mark.
+ */
+void soft_cq_mark(struct soft_cq *cq, const struct soft_qp *q);
 /* For whoever asked for completions of any kind, or for all. */
 void soft_cq_fire_any(struct soft_cq *cq);
 void soft_cq_fire(struct soft_cq *cq);

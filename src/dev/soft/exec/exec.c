@@ -436,10 +436,11 @@ static void finish_slot(struct soft_qp *q, struct shm_slot *slot,
 	else
 		atomic_store_explicit(q->far_ready, ++q->far_ready_n,
 				      memory_order_release);
+	shm_cq_mark(q->far_cq, q->far_group);
 	if (q->far_bell < 0)
 		return;
 	if (unlikely(q->harsh)) {
-		soft_harsh_bell(q, q->far_armed, q->far_bell,
+		soft_harsh_bell(q, &q->far_cq->armed, q->far_bell,
 				(wr->send_flags & IBV_SEND_SOLICITED) ||
 					status != IBV_WC_SUCCESS);
 		return;
@@ -448,7 +449,7 @@ static void finish_slot(struct soft_qp *q, struct shm_slot *slot,
 	 * before the look at the armed word. Without it both sides could miss
 	 * each other, and a sleeper sleeps on. */
 	fence_full();
-	soft_bell_ring(q->far_armed, q->far_bell,
+	soft_bell_ring(&q->far_cq->armed, q->far_bell,
 		       (wr->send_flags & IBV_SEND_SOLICITED) ||
 			       status != IBV_WC_SUCCESS);
 }

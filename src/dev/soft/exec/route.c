@@ -18,6 +18,7 @@ bool soft_area_load(struct soft_qp *q)
 	uint64_t stride = shm_once(f->rq_stride);
 	uint64_t ready = (uint64_t)shm_once(f->ready_off) * 4;
 	uint64_t cq = (uint64_t)shm_once(f->cq_off) * SHM_PAGE;
+	uint32_t group = shm_once(f->rq_group);
 	uint64_t srq = (uint64_t)shm_once(f->srq_off) * SHM_PAGE;
 	uint64_t size = soft_peer_size(q->peer);
 
@@ -34,7 +35,7 @@ bool soft_area_load(struct soft_qp *q)
 	if (off + sizeof(*f) + slots * stride > size)
 		return false;
 	if (ready < SHM_ARENA_OFF || ready > size - 4 || cq < SHM_ARENA_OFF ||
-	    cq > size - SHM_PAGE)
+	    cq > size - SHM_PAGE || group >= SHM_CQ_GROUPS)
 		return false;
 	q->far_slots = (uint32_t)slots;
 	if (!q->far_srq) {
@@ -46,7 +47,8 @@ bool soft_area_load(struct soft_qp *q)
 				 sizeof(struct shm_sge));
 	q->far_pd = f->pd;
 	q->far_ready = (_Atomic uint32_t *)(void *)(q->peer->base + ready);
-	q->far_armed = &((struct shm_cq *)(void *)(q->peer->base + cq))->armed;
+	q->far_cq = (struct shm_cq *)(void *)(q->peer->base + cq);
+	q->far_group = group;
 	return true;
 }
 

@@ -257,6 +257,7 @@ static void qp_bereft(struct soft_qp *q)
 {
 	enum ibv_qp_state st;
 
+	soft_cq_mark(soft_cq_of(q->ex.qp_base.recv_cq), q);
 	soft_qp_hold(q);
 	st = soft_qp_state(q);
 	if (q->harsh) {

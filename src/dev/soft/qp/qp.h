@@ -102,8 +102,9 @@ struct soft_qp {
 	uint32_t far_conn; /* its conn when we went to RTR */
 	_Atomic uint32_t *far_ready;
 	uint32_t far_ready_n;
-	_Atomic uint32_t *far_armed;
-	int far_bell; /* eventfd of its receive CQ's channel, or -1 */
+	struct shm_cq *far_cq;
+	uint32_t far_group; /* of far_ready, there */
+	int far_bell;	    /* eventfd of its receive CQ's channel, or -1 */
 	/* The peer's receives are shared: far_rq, far_mask and far_stride are
 	 * the SRQ's, far_head counts the entries of the order ring. */
 	struct shm_srq *far_srq;

@@ -195,5 +195,6 @@ void soft_take_back(struct soft_qp *q)
 	/* release: as in finish_slot() */
 	atomic_store_explicit(q->far_ready, ++q->far_ready_n,
 			      memory_order_release);
+	shm_cq_mark(q->far_cq, q->far_group);
 	soft_ring(q);
 }

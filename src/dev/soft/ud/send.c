@@ -71,11 +71,12 @@ static bool area_load(struct ud_dest *d, const struct shm_qp *f)
 {
 	struct soft_peer *p = d->peer;
 	uint64_t ready = (uint64_t)shm_once(f->ready_off) * 4;
-	uint64_t cq = shm_once(f->cq_off) * SHM_PAGE;
+	uint64_t cq = (uint64_t)shm_once(f->cq_off) * SHM_PAGE;
+	uint32_t group = shm_once(f->rq_group);
 	uint64_t size = soft_peer_size(p);
 
 	if (ready < SHM_ARENA_OFF || ready > size - 4 || cq < SHM_ARENA_OFF ||
-	    cq > size - SHM_PAGE)
+	    cq > size - SHM_PAGE || group >= SHM_CQ_GROUPS)
 		return false;
 	if (!(shm_once(f->srq_off) ? srq_load : rq_load)(d, f, size))
 		return false;
@@ -85,7 +86,8 @@ static bool area_load(struct ud_dest *d, const struct shm_qp *f)
 	d->pd = f->pd;
 	d->qkey = f->qkey;
 	d->ready = (_Atomic uint32_t *)(void *)(p->base + ready);
-	d->armed = &((struct shm_cq *)(void *)(p->base + cq))->armed;
+	d->cq = (struct shm_cq *)(void *)(p->base + cq);
+	d->group = group;
 	return true;
 }
 
@@ -290,6 +292,7 @@ static void finish(struct soft_qp *q, struct ud_dest *d, uint64_t pos,
 	 * dies before it is made good by the sweep. release: who sees it sees
 	 * DONE */
 	atomic_fetch_add_explicit(d->ready, 1, memory_order_release);
+	shm_cq_mark(d->cq, d->group);
 	if (void_it)
 		give_back(d);
 	else if (status && status != IBV_WC_WR_FLUSH_ERR)
@@ -297,13 +300,13 @@ static void finish(struct soft_qp *q, struct ud_dest *d, uint64_t pos,
 	if (!d->bell)
 		return;
 	if (q->harsh) {
-		soft_harsh_bell(q, d->armed, d->bell->fd,
+		soft_harsh_bell(q, &d->cq->armed, d->bell->fd,
 				m->solicited || status);
 		return;
 	}
 	/* Pairs with the exchange in req_notify_cq(), as in finish_slot(). */
 	fence_full();
-	soft_bell_ring(d->armed, d->bell->fd, m->solicited || status);
+	soft_bell_ring(&d->cq->armed, d->bell->fd, m->solicited || status);
 }
 
 static void into_slot(struct soft_qp *q, struct ud_dest *d, uint64_t pos,

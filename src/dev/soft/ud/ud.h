@@ -78,7 +78,9 @@ struct ud_dest {
 	char *rq;	     /* the receives */
 	uint32_t idx;	     /* in its attn[] */
 	uint32_t dest;	     /* its name among the QPs of the SRQ */
-	_Atomic uint32_t *ready, *armed;
+	_Atomic uint32_t *ready;
+	struct shm_cq *cq;
+	uint32_t group; /* of ready, there */
 	struct soft_xlat xlat[UD_XLATS];
 	/* what waits for its place, or for a region to be mapped */
 	struct ud_kept *kept, **kept_end;
