@@ -44,7 +44,9 @@
  * it does, one who spins his share away while what he waits for has no core has
  * none when that comes: in a hold a wait that lasts is spent in naps, which cost
  * nothing and end at once, also beside one who computes; and one who may sleep
- * does so sooner, since a core that others want need not be woken.
+ * does so sooner, since a core that others want need not be woken. A nap is an
+ * eighth of the wait so far: hundreds that wait on one core leave it to those
+ * that can go on, and none learns of what came later than by that part.
  */
 #define IDLE_BARE 64
 #define IDLE_CLOCK_ROUNDS 16 /* read the clock that often while spinning */
@@ -55,6 +57,8 @@
 #define HOLD_MIN_NS 10000000u
 #define HOLD_MAX_NS 1000000000u
 #define NAP_NS 50000
+#define NAP_PART 8
+#define NAP_MAX_NS 1000000
 
 /* Spinning without yielding: look once in SPIN_LOOK_NS whether somebody wanted
  * the core that often. */
@@ -193,10 +197,13 @@ static uint64_t give_way(struct env_waiter *w)
 	return now;
 }
 
-static enum env_idle_verdict nap(void)
+static enum env_idle_verdict nap(uint64_t waited_ns)
 {
+	uint64_t ns = waited_ns / NAP_PART;
 	struct timespec ts = {.tv_nsec = NAP_NS};
 
+	if (ns > NAP_NS)
+		ts.tv_nsec = ns < NAP_MAX_NS ? (long)ns : NAP_MAX_NS;
 	nanosleep(&ts, NULL);
 	return ENV_IDLE_LATER;
 }
@@ -270,7 +277,7 @@ enum env_idle_verdict real_idle(struct env_waiter *w, unsigned round)
 	now = give_way(w);
 	if (w->mode == ENV_WAIT_POLL && is_held(w, now) &&
 	    now - w->idle_since_ns >= IDLE_SLEEP_NS)
-		return nap();
+		return nap(now - w->idle_since_ns);
 	if (w->mode == ENV_WAIT_POLL ||
 	    now - w->idle_since_ns < patience(w, now))
 		return ENV_IDLE_AGAIN;
