@@ -7,6 +7,7 @@
 
 #include "base/fence.h"
 #include "dev/soft/exec/copy.h"
+#include "dev/soft/link/dma.h"
 #include "dev/soft/link/rc.h"
 #include "dev/soft/link/udp.h"
 
@@ -118,6 +119,7 @@ static int local_copy(struct soft_qp *q, const struct link_wqe *w, uint64_t at,
 		n = g->length - at < len ? g->length - at : len;
 		if (!piece_good(q, w, addr, g, n))
 			return IBV_WC_LOC_PROT_ERR;
+		dma_begin();
 		if (to) {
 			memcpy(to, soft_ptr(addr), n);
 			to += n;
@@ -125,6 +127,7 @@ static int local_copy(struct soft_qp *q, const struct link_wqe *w, uint64_t at,
 			memcpy(soft_ptr(addr), from, n);
 			from += n;
 		}
+		dma_end();
 		len -= n;
 		at = 0;
 	}
@@ -210,7 +213,9 @@ static int op_recv_put(void *o, uint32_t at, const uint8_t *src, size_t len)
 		if (!soft_mr_local(l->q->s, l->q->pd, g.lkey, g.addr + at, part,
 				   IBV_ACCESS_LOCAL_WRITE))
 			return IBV_WC_LOC_PROT_ERR;
+		dma_begin();
 		soft_copy_body(soft_ptr(g.addr + at), src, part);
+		dma_end();
 		src += part;
 		len -= part;
 		at = 0;
@@ -258,17 +263,21 @@ static bool op_check(void *o, uint32_t rkey, uint64_t va, uint64_t len,
 static void op_write(void *o, uint64_t va, const uint8_t *src, size_t len,
 		     bool last)
 {
+	dma_begin();
 	if (last)
 		soft_copy_all(soft_ptr(va), src, len);
 	else
 		soft_copy_body(soft_ptr(va), src, len);
+	dma_end();
 }
 
 static void op_read(void *o, uint64_t va, uint8_t *dst, size_t len)
 {
 	/* acquire: as in do_read() of exec/exec.c */
 	fence_acquire();
+	dma_begin();
 	soft_copy_body(dst, soft_ptr(va), len);
+	dma_end();
 }
 
 static uint64_t op_atomic(void *o, uint64_t va, bool swaps, uint64_t compare,
