@@ -10,6 +10,19 @@
 #include <stdlib.h>
 
 static uint64_t first_seed = 1, seeds = 1500;
+static unsigned seen[8]; /* of each kind of wire: that it was bad */
+
+/* Each fault alone, all at once, and none. */
+static void make_bad(struct world *w, uint64_t seed)
+{
+	unsigned *faults[] = {&w->loss, &w->twice, &w->late, &w->flip, &w->cut};
+	static const unsigned most[] = {60, 60, 100, 60, 10};
+	unsigned kind = seed % 8, i;
+
+	for (i = 0; i < 5; i++)
+		if (kind == i || kind > 5)
+			*faults[i] = (unsigned)world_random(w, most[i]);
+}
 
 static void one_seed(uint64_t seed)
 {
@@ -21,11 +34,7 @@ static void one_seed(uint64_t seed)
 
 	w = world_new(seed, mtus[seed % 3], near, (uint32_t)(rng & 0xffffff),
 		      1 + (unsigned)(seed / 3 % RD_MAX));
-	if (seed % 7) {
-		w->loss = (unsigned)world_random(w, 60);
-		w->twice = (unsigned)world_random(w, 60);
-		w->late = (unsigned)world_random(w, 100);
-	}
+	make_bad(w, seed);
 	while (w->ends[0]->over < REQUESTS || w->ends[1]->over < REQUESTS) {
 		for (i = 0; i < 2; i++) {
 			struct end *e = w->ends[i];
@@ -57,6 +66,7 @@ static void one_seed(uint64_t seed)
 		assert_true(e->met);
 		assert_int_equal(e->peer->word, e->adds);
 	}
+	seen[seed % 8] += w->faults;
 	world_free(w);
 }
 
@@ -64,6 +74,8 @@ static void test_lossy(void **state)
 {
 	for (uint64_t s = first_seed; s < first_seed + seeds; s++)
 		one_seed(s);
+	for (unsigned i = 0; seeds >= 1000 && i < 8; i++)
+		assert_int_equal(!!seen[i], i != 5);
 }
 
 int main(int argc, char **argv)

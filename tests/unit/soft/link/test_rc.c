@@ -344,6 +344,77 @@ static void test_too_many(void **state)
 	world_free(w);
 }
 
+static void send_atomic(struct end *b, uint32_t psn)
+{
+	struct packet p = {.op = PACKET_FETCH_ADD,
+			   .rkey = WORD_KEY,
+			   .va = WORD_VA,
+			   .swap = 1,
+			   .psn = psn};
+
+	give(b, &p);
+}
+
+static uint64_t last_orig(const struct end *b)
+{
+	struct packet p;
+
+	assert_int_equal(packet_decode(b->last, packet_head_len(b->last[0]),
+				       &p),
+			 PACKET_OK);
+	assert_int_equal(p.op, PACKET_ATOMIC_ACK);
+	return p.orig;
+}
+
+/* A repeated atomic is answered from what was saved, as often as it comes, and
+ * as many of them as the QP takes at once. Those before are dropped. */
+static void test_saved(void **state)
+{
+	struct world *w = plain_new(1024);
+	struct end *b = w->ends[1];
+	uint32_t i;
+
+	for (i = 0; i < RD_MAX + 1; i++)
+		send_atomic(b, 100 + i);
+	for (i = 2 * RD_MAX; i > 0; i--) {
+		send_atomic(b, 100 + 1 + (i - 1) % RD_MAX);
+		assert_true(last_orig(b) == 1 + (i - 1) % RD_MAX);
+	}
+	b->packets = 0;
+	send_atomic(b, 100);
+	assert_int_equal(b->packets, 0);
+	assert_int_equal(b->word, RD_MAX + 1);
+	world_free(w);
+}
+
+/* PSNs come again after 2^24: of two saved results with one PSN the later one
+ * is meant. Two READs of 2 GiB, which are not carried through, take the PSNs in
+ * between. */
+static void test_saved_again(void **state)
+{
+	struct world *w = plain_new(256);
+	struct end *b = w->ends[1];
+	struct packet p = {.op = PACKET_READ_REQUEST,
+			   .rkey = ROM_KEY,
+			   .va = ROM_VA,
+			   .psn = 101,
+			   .len = 1u << 31};
+
+	send_atomic(b, 100);
+	assert_int_equal(rc_input(b->rc, w->now, &p), RC_TAKEN);
+	p.psn = packet_psn_add(p.psn, p.len / 256);
+	p.len -= 256;
+	assert_int_equal(rc_input(b->rc, w->now, &p), RC_TAKEN);
+	b->rc->rs.answers = 0; /* as if all of them had been sent */
+	send_atomic(b, 100);
+	assert_true(last_orig(b) == 1);
+	assert_int_equal(b->word, 2);
+	send_atomic(b, 100);
+	assert_true(last_orig(b) == 1);
+	assert_int_equal(b->word, 2);
+	world_free(w);
+}
+
 /* What nobody asked for is dropped, and what is not due is not answered. */
 static void test_strange(void **state)
 {
@@ -466,6 +537,8 @@ int main(void)
 		cmocka_unit_test(test_second),
 		cmocka_unit_test(test_gap),
 		cmocka_unit_test(test_too_many),
+		cmocka_unit_test(test_saved),
+		cmocka_unit_test(test_saved_again),
 		cmocka_unit_test(test_strange),
 		cmocka_unit_test(test_read_gap),
 		cmocka_unit_test(test_waits),

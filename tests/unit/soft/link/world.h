@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * world.h - two engines of the link between hosts and a network that loses,
- * repeats, delays and reorders, from a seed, in virtual time.
+ * repeats, delays, reorders, corrupts and goes away for a while, from a seed, in
+ * virtual time.
  *
  * Each request has a place of its own in the peer's memory, so what must be
  * there is known at its completion, and for good: whoever carries a WRITE out
@@ -45,9 +46,10 @@ struct flight {
 
 struct world {
 	uint64_t rng, now, last_at;
-	unsigned loss, twice, late; /* of 1,000 */
+	unsigned loss, twice, late, flip, cut; /* of 1,000 */
+	uint64_t cut_until;
 	struct flight *air;
-	unsigned n_air, sent, dropped;
+	unsigned n_air, sent, faults;
 	struct end *ends[2];
 };
 
