@@ -255,7 +255,8 @@ unsigned doctor_look(const struct doctor_facts *facts, const struct dev *dev,
 	if (!dev)
 		add(&notes, true,
 		    "leave the choice to Skein (no SKEIN_DEVICE, --device or "
-		    "--require), or name a device that is usable",
+		    "--require), or name a device that is usable; where a "
+		    "setting is at fault, above, mend it",
 		    "no usable device");
 	look_at_list(&notes, facts, list, n);
 	look_at_limits(&notes, facts, n > 0);

@@ -206,6 +206,7 @@ static void accept_offer(struct skein_conn *conn)
 	struct handshake_params own;
 	struct conn_sections s;
 	const char *text;
+	char why[160];
 	int rc;
 
 	text = "client and server are on different kinds of device";
@@ -220,7 +221,9 @@ static void accept_offer(struct skein_conn *conn)
 	if (rc == 0)
 		rc = conn_qp_connect(conn, p);
 	if (rc) {
-		conn_give_up(conn, rc, "the server cannot connect a QP");
+		snprintf(why, sizeof(why), "the server cannot connect a QP: %s",
+			 dev_qp_rtr_error(rc));
+		conn_give_up(conn, rc, why);
 		return;
 	}
 	conn_qp_params(conn, &own);

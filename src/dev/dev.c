@@ -276,6 +276,20 @@ struct dev_qp_opts dev_qp_opts_full(const struct dev_qp_opts *opts)
 	return o;
 }
 
+const char *dev_qp_rtr_error(int err)
+{
+	switch (-err) {
+	case EACCES:
+		return "the two ends are different users of one host, and soft "
+		       "joins the processes of one user";
+	case EHOSTUNREACH:
+		return "no link from its device to the other end's host (is "
+		       "SKEIN_LINK=off there?)";
+	default:
+		return strerror(-err);
+	}
+}
+
 int dev_qp_rtr(struct dev *dev, struct ibv_qp *qp,
 	       const struct dev_qp_addr *peer, const struct dev_qp_opts *opts)
 {

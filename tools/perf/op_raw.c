@@ -303,7 +303,7 @@ static int connect_worker(struct raw_worker *rw, json_t *j)
 		rc = dev_qp_rtr(rw->raw->dev, qp, &a, NULL);
 		if (rc)
 			return perf_fail(p, rc, "QP 0x%x to RTR: %s",
-					 qp->qp_num, strerror(-rc));
+					 qp->qp_num, dev_qp_rtr_error(rc));
 		rc = dev_qp_rts(rw->raw->dev, qp, psn_of(p, i), &a, NULL);
 		if (rc)
 			return perf_fail(p, rc, "QP 0x%x to RTS: %s",

@@ -280,9 +280,16 @@ static int link_up(struct soft *s, const char **what)
 	enum soft_link_mode mode;
 	int err = soft_link_mode(&mode);
 
-	*what = "the link to other hosts (SKEIN_LINK: auto, udp or off)";
-	if (!err)
+	if (!err) {
 		s->link_mode = mode;
+		return 0;
+	}
+	/* where the reason for the choice of this device would stand */
+	snprintf(s->dev.why, sizeof(s->dev.why),
+		 "the link to other hosts: SKEIN_LINK is \"%.32s\", not auto, "
+		 "udp or off",
+		 getenv("SKEIN_LINK"));
+	*what = s->dev.why;
 	return err;
 }
 

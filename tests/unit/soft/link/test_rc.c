@@ -40,6 +40,25 @@ static void test_counts(void **state)
 	world_free(w);
 }
 
+/* A message is acknowledged each 32 packets, and where the window is full: it
+ * waits for no timer. */
+static void test_asks(void **state)
+{
+	struct world *w = plain_new(256);
+	struct end *a = w->ends[0], *b = w->ends[1];
+
+	end_post(a, IBV_WR_RDMA_WRITE, SLOT);
+	world_settle(w);
+	assert_int_equal(a->over, 1);
+	assert_int_equal(a->rc->retries, 0);
+	b->packets = 0;
+	a->rc->rq.window = a->rc->rq.threshold = RC_WINDOW;
+	end_post(a, IBV_WR_RDMA_WRITE, SLOT);
+	world_settle(w);
+	assert_int_equal(b->packets, 1 + SLOT / 256 / RC_ASK_EACH);
+	world_free(w);
+}
+
 /* As many packets on their way as the window has, and no more. */
 static void test_window(void **state)
 {
@@ -528,6 +547,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_counts),
+		cmocka_unit_test(test_asks),
 		cmocka_unit_test(test_window),
 		cmocka_unit_test(test_gone),
 		cmocka_unit_test(test_rnr),
