@@ -9,6 +9,7 @@
 #include "dev/soft/exec/copy.h"
 #include "dev/soft/link/dma.h"
 #include "dev/soft/link/rc.h"
+#include "dev/soft/link/take.h"
 #include "dev/soft/link/udp.h"
 
 #include <arpa/inet.h>
@@ -33,7 +34,8 @@ struct soft_link_qp {
 	bool started;
 	/* the receive queue: as a same-host peer's */
 	uint32_t rq_head, ready;
-	struct rc rc; /* with what follows it */
+	struct link_take take; /* of a shared one */
+	struct rc rc;	       /* with what follows it */
 };
 
 struct soft_link {
@@ -182,13 +184,16 @@ static void op_done(void *o, struct rc_wqe *e, int status)
 
 static struct shm_slot *slot_of(struct soft_link_qp *l)
 {
-	return soft_slot(l->q, l->rq_head);
+	return l->q->srq ? link_take_slot(l->q, &l->take)
+			 : soft_slot(l->q, l->rq_head);
 }
 
 static bool op_recv_begin(void *o)
 {
 	struct soft_link_qp *l = o;
 
+	if (l->q->srq)
+		return link_take(l->q, &l->take);
 	/* acquire: pairs with the owner's release of POSTED */
 	return l->q->rq_slots &&
 	       atomic_load_explicit(&slot_of(l)->word, memory_order_acquire) ==
@@ -198,20 +203,22 @@ static bool op_recv_begin(void *o)
 static int op_recv_put(void *o, uint32_t at, const uint8_t *src, size_t len)
 {
 	struct soft_link_qp *l = o;
+	const struct soft_srq *r = l->q->srq;
 	struct shm_slot *slot = slot_of(l);
 	uint32_t n = shm_once(slot->num_sge), i;
+	uint32_t most = r ? r->sges : l->q->rq_sges;
 	struct shm_sge g;
 	size_t part;
 
-	for (i = 0; len && i < n && i < l->q->rq_sges; i++) {
+	for (i = 0; len && i < n && i < most; i++) {
 		g = shm_sge_once(&slot->sge[i]);
 		if (at >= g.len) {
 			at -= g.len;
 			continue;
 		}
 		part = g.len - at < len ? g.len - at : len;
-		if (!soft_mr_local(l->q->s, l->q->pd, g.lkey, g.addr + at, part,
-				   IBV_ACCESS_LOCAL_WRITE))
+		if (!soft_mr_local(l->q->s, r ? r->pd : l->q->pd, g.lkey,
+				   g.addr + at, part, IBV_ACCESS_LOCAL_WRITE))
 			return IBV_WC_LOC_PROT_ERR;
 		dma_begin();
 		soft_copy_body(soft_ptr(g.addr + at), src, part);
@@ -238,9 +245,14 @@ static void op_recv_end(void *o, int status, uint32_t len,
 	slot->byte_len = len;
 	slot->imm = imm ? last->imm : 0;
 	slot->flags = (imm ? SHM_SLOT_IMM : 0) | (write ? SHM_SLOT_WRITE : 0);
-	/* release: data and completion before DONE; pairs with soft_reap() */
-	atomic_store_explicit(&slot->word, l->rq_head << 2 | SHM_SLOT_DONE,
-			      memory_order_release);
+	if (q->srq)
+		link_take_done(q, &l->take, l->rq_head);
+	else
+		/* release: data and completion before DONE; pairs with
+		 * soft_reap() */
+		atomic_store_explicit(&slot->word,
+				      l->rq_head << 2 | SHM_SLOT_DONE,
+				      memory_order_release);
 	l->rq_head++;
 	soft_cq_set_ready(q, ++l->ready);
 	if (!c->ex.channel)
@@ -401,9 +413,6 @@ static int link_connect(struct soft_qp *q, const struct ibv_qp_attr *a,
 	struct udp_path p;
 	int err;
 
-	*what = "a shared receive queue: the link has none yet";
-	if (q->srq)
-		return -EOPNOTSUPP;
 	err = link_open(s, q->ex.qp_base.qp_num / SHM_BLOCK_QPS, what);
 	if (!err)
 		err = path_find(s, a, &p, what);

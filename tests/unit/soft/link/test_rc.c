@@ -363,6 +363,84 @@ static void test_too_many(void **state)
 	world_free(w);
 }
 
+/* Acknowledgements count the messages that were carried out. */
+static void test_msn(void **state)
+{
+	struct world *w = plain_new(1024);
+	struct end *a = w->ends[0], *b = w->ends[1];
+	struct packet p;
+
+	end_post(a, IBV_WR_SEND, 5000);
+	end_post(a, IBV_WR_RDMA_READ, 3000);
+	end_post(a, IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
+	end_post(a, IBV_WR_RDMA_WRITE, 3000);
+	world_settle(w);
+	assert_int_equal(a->over, 4);
+	assert_int_equal(packet_decode(b->last, packet_head_len(PACKET_ACK),
+				       &p),
+			 PACKET_OK);
+	assert_int_equal(p.op, PACKET_ACK);
+	assert_int_equal(p.msn, 4);
+	world_free(w);
+}
+
+/* A WRITE with immediate that finds no receive has written nothing. */
+static void test_imm_waits(void **state)
+{
+	static const uint8_t bytes[4] = {1, 2, 3, 4};
+	struct world *w = plain_new(1024);
+	struct end *b = w->ends[1];
+	struct packet p = {.op = PACKET_WRITE_ONLY_IMM,
+			   .psn = 100,
+			   .rkey = MEM_KEY,
+			   .va = MEM_VA,
+			   .len = 4,
+			   .payload = bytes,
+			   .payload_len = 4};
+
+	b->plain = true;
+	b->recv_posted = 0;
+	give(b, &p);
+	assert_int_equal(b->last[12] & 0xe0, 0x20);
+	assert_int_equal(b->mem[0], 0);
+	b->recv_posted = 1;
+	give(b, &p);
+	assert_memory_equal(b->mem, bytes, 4);
+	world_free(w);
+}
+
+/* An answer that is shorter or longer than what was asked for is dropped. */
+static void test_answer_length(void **state)
+{
+	static const uint8_t bytes[2048];
+	struct world *w = plain_new(1024);
+	struct end *a = w->ends[0];
+	struct packet p = {.op = PACKET_READ_FIRST,
+			   .psn = 100,
+			   .syndrome = 0x1f,
+			   .payload = bytes};
+
+	w->loss = 1000;
+	a->plain = true;
+	end_post(a, IBV_WR_RDMA_READ, 1500);
+	end_run(a);
+	p.payload_len = 1020;
+	give(a, &p);
+	p.payload_len = 1028;
+	give(a, &p);
+	assert_int_equal(a->rc->drops[RC_DROP_STRANGE], 2);
+	p.payload_len = 1024;
+	give(a, &p);
+	p.op = PACKET_READ_LAST;
+	p.psn = 101;
+	give(a, &p); /* 476 are due */
+	assert_int_equal(a->rc->drops[RC_DROP_STRANGE], 3);
+	p.payload_len = 476;
+	give(a, &p);
+	assert_int_equal(a->over, 1);
+	world_free(w);
+}
+
 static void send_atomic(struct end *b, uint32_t psn)
 {
 	struct packet p = {.op = PACKET_FETCH_ADD,
@@ -557,6 +635,9 @@ int main(void)
 		cmocka_unit_test(test_second),
 		cmocka_unit_test(test_gap),
 		cmocka_unit_test(test_too_many),
+		cmocka_unit_test(test_msn),
+		cmocka_unit_test(test_imm_waits),
+		cmocka_unit_test(test_answer_length),
 		cmocka_unit_test(test_saved),
 		cmocka_unit_test(test_saved_again),
 		cmocka_unit_test(test_strange),
