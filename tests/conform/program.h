@@ -9,7 +9,7 @@
  * another valid one (that is how a failing program is made small).
  *
  * What a program keeps clear of, because the specification leaves the result
- * open: see docs/design/conformance.md. Between two SYNCs nobody but the device
+ * open: see gen.c. Between two SYNCs nobody but the device
  * touches a lane, save that inline sources are overwritten after the post.
  */
 #ifndef SKEIN_TESTS_CONFORM_PROGRAM_H

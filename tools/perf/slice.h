@@ -10,7 +10,7 @@
  * machine changed, and is dropped. Each kept slice is divided by the mean of
  * its two probes; the figure is the median over the kept slices.
  *
- * Pure: no clock, no I/O. Section "Measuring" of docs/measurements/performance.md.
+ * Pure: no clock, no I/O. docs/measurements/performance.md, "How Skein measures".
  */
 #ifndef SKEIN_TOOLS_PERF_SLICE_H
 #define SKEIN_TOOLS_PERF_SLICE_H
