@@ -23,6 +23,7 @@ import sys
 from harness import BUILD, Case, Failure, run_cases, tool
 
 ROUNDS = int(os.environ.get('SKEIN_TEST_ROUNDS') or 15)
+SET = os.path.join(BUILD, 'tests', 'e2e', 'run_set')
 TALK = os.path.join(BUILD, 'tests', 'e2e', 'run_talk')
 
 
@@ -264,6 +265,22 @@ def test_blocking_client():
         raise Failure(f'{found}')
 
 
+def test_shared_set():
+    """Connections are closed while threads sleep at their epoll set."""
+    with Case() as case:
+        path = os.path.join(case.folder, 'report')
+        words = [tool(), 'run', '--report', path, '--', SET]
+        server = case.start([*words, 'server'])
+        port = server.expect(r'port (\d+)').group(1)
+        case.start([*words, 'client', port, '12']).exits(0)
+        if not server.running():
+            raise Failure('the server has ended')
+        server.kill()
+        if not streams(report(path)):
+            raise Failure('no connection was on a stream')
+        os.unlink(path)
+
+
 def test_unfit_end():
     """An end that cannot be promoted after all: the other one goes back."""
     found = echo(UNFIT)
@@ -304,7 +321,8 @@ if __name__ == '__main__':
                                        'libskein-socket.so')):
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
-    TESTS = [test_options, test_differential, test_blocking_client, test_unfit_end]
+    TESTS = [test_options, test_differential, test_shared_set,
+             test_blocking_client, test_unfit_end]
     if shutil.which('redis-server') and shutil.which('redis-benchmark'):
         TESTS += [test_redis, test_bgsave, test_plain_peers,
                   test_killed_client]

@@ -514,32 +514,64 @@ EXPORT(int, epoll_ctl, int epfd, int op, int fd, struct epoll_event *ev)
 	return set_ctl(epfd, op, s, ev);
 }
 
+#define NEVER INT64_MAX
+
+/* What is left of a wait. */
+static int64_t left_of(int64_t timeout_ns, uint64_t begun)
+{
+	int64_t left;
+
+	if (timeout_ns == NEVER)
+		return NEVER;
+	left = timeout_ns - (int64_t)(state_now_ns() - begun);
+	return left > 0 ? left : 0;
+}
+
+/* The kernel's wait, where the set has no sockets of ours; it may get some while
+ * a thread sleeps there. */
+#define BY_SET(epfd, events, max, timeout_ns, mask, by_kernel)                 \
+	do {                                                                   \
+		uint64_t begun;                                                \
+		int n;                                                         \
+                                                                               \
+		if (max <= 0 || !atomic_load(&st.on))                          \
+			return by_kernel;                                      \
+		if (set_at(epfd))                                              \
+			return set_wait(epfd, events, max, timeout_ns, mask);  \
+		begun = state_now_ns();                                        \
+		n = set_sift(epfd, events, by_kernel);                         \
+		if (n != -EAGAIN)                                              \
+			return n;                                              \
+		return set_wait(epfd, events, max, left_of(timeout_ns, begun), \
+				mask);                                         \
+	} while (0)
+
+static int64_t from_ms(int ms)
+{
+	return ms < 0 ? NEVER : ms * 1000000ll;
+}
+
 EXPORT(int, epoll_pwait, int epfd, struct epoll_event *events, int max,
        int timeout, const sigset_t *mask)
 {
-	if (!set_at(epfd) || max <= 0)
-		return REAL(epoll_pwait)(epfd, events, max, timeout, mask);
-	return set_wait(epfd, events, max,
-			timeout < 0 ? INT64_MAX : timeout * 1000000ll, mask);
+	BY_SET(epfd, events, max, from_ms(timeout), mask,
+	       REAL(epoll_pwait)(epfd, events, max, timeout, mask));
 }
 
 EXPORT(int, epoll_wait, int epfd, struct epoll_event *events, int max,
        int timeout)
 {
-	if (!set_at(epfd) || max <= 0)
-		return REAL(epoll_wait)(epfd, events, max, timeout);
-	return set_wait(epfd, events, max,
-			timeout < 0 ? INT64_MAX : timeout * 1000000ll, NULL);
+	BY_SET(epfd, events, max, from_ms(timeout), NULL,
+	       REAL(epoll_wait)(epfd, events, max, timeout));
 }
 
 EXPORT(int, epoll_pwait2, int epfd, struct epoll_event *events, int max,
        const struct timespec *timeout, const sigset_t *mask)
 {
-	if (!set_at(epfd) || max <= 0)
-		return REAL(epoll_pwait2)(epfd, events, max, timeout, mask);
-	return set_wait(epfd, events, max,
-			timeout ? (int64_t)timeout->tv_sec * 1000000000 +
-					  timeout->tv_nsec
-				: INT64_MAX,
-			mask);
+	int64_t ns = timeout ? (int64_t)timeout->tv_sec * 1000000000 +
+				       timeout->tv_nsec
+			     : NEVER;
+
+	BY_SET(epfd, events, max, ns, mask,
+	       REAL(epoll_pwait2)(epfd, events, max, timeout, mask));
 }

@@ -339,6 +339,14 @@ static int harvest(struct set *set, struct epoll_event *events, int max)
 	return n;
 }
 
+/* Is it a token of any socket of ours? It may have left the set, or be closed,
+ * since the kernel said so. */
+static bool is_token(uint64_t data)
+{
+	return data & 1 && data > (uintptr_t)st.all &&
+	       data < (uintptr_t)(st.all + FD_MAX);
+}
+
 /* Takes our own tokens out of what the kernel says. Locked. */
 static int filter(struct set *set, struct epoll_event *events, int n)
 {
@@ -360,10 +368,24 @@ static int filter(struct set *set, struct epoll_event *events, int n)
 		if (m < set->count)
 			set->members[m]->tcp_event = set->members[m]->edge =
 				true;
-		else
+		else if (!is_token(data))
 			events[kept++] = events[i];
 	}
 	return kept;
+}
+
+int set_sift(int epfd, struct epoll_event *events, int n)
+{
+	struct set *set;
+
+	if (n <= 0 || !set_at(epfd))
+		return n;
+	pthread_mutex_lock(&st.lock);
+	set = set_at(epfd);
+	if (set)
+		n = filter(set, events, n);
+	pthread_mutex_unlock(&st.lock);
+	return n ? n : -EAGAIN;
 }
 
 /* The kernel's set, without waiting. Returns events for the program. */

@@ -36,12 +36,11 @@ static struct sock *sock_new(void)
 {
 	struct sock *s = st.spare;
 
-	if (s) {
-		st.spare = s->next;
-		memset(s, 0, sizeof(*s));
-		return s;
-	}
-	return calloc(1, sizeof(*s));
+	if (!s)
+		return st.used < FD_MAX ? &st.all[st.used++] : NULL;
+	st.spare = s->next;
+	memset(s, 0, sizeof(*s));
+	return s;
 }
 
 static bool is_tcp(int fd)

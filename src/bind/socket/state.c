@@ -115,19 +115,21 @@ __attribute__((constructor)) static void start(void)
 	const char *after = getenv("SKEIN_RUN_AFTER");
 	const char *wait = getenv("SKEIN_RUN_WAIT");
 	const char *report, *require = getenv("SKEIN_RUN_REQUIRE");
-	size_t len = FD_MAX * sizeof(*st.socks);
-	void *mem;
+	const size_t len = FD_MAX * sizeof(*st.socks);
+	char *mem;
 
 	if (wait && !strcmp(wait, "tcp"))
 		return;
 	/* Pages come when a descriptor in them is used. */
-	mem = mmap(NULL, 2 * len, PROT_READ | PROT_WRITE,
+	mem = mmap(NULL, 2 * len + FD_MAX * sizeof(*st.all),
+		   PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (mem == MAP_FAILED ||
 	    pthread_atfork(fork_prepare, fork_parent, fork_child))
 		return;
-	st.socks = mem;
-	st.sets = (void *)((char *)mem + len);
+	st.socks = (void *)mem;
+	st.sets = (void *)(mem + len);
+	st.all = (void *)(mem + 2 * len);
 	/* A copy: programs write their title over the environment. */
 	report = getenv("SKEIN_RUN_REPORT");
 	st.report = report ? strdup(report) : NULL;

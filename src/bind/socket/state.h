@@ -38,6 +38,8 @@ struct sock_state {
 	_Atomic(struct sock *) *socks; /* by descriptor */
 	_Atomic(struct set *) *sets;   /* of epoll, by descriptor */
 	struct sock *spare;	       /* never given back: type-stable */
+	struct sock *all;	       /* FD_MAX of them, side by side */
+	uint32_t used;		       /* of all */
 	int wake_fd;		       /* the helper sleeps here */
 	struct sock *todo;	       /* for the helper */
 	struct stream *dead;	       /* for the helper to free */
