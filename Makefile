@@ -63,15 +63,26 @@ test-hw:
 		sed 's|[^ ]*|tests/hw/test_&|g')
 	SKEIN_BUILD_ASAN="$(BUILD)-asan" tests/hw/run.sh "$(BUILD)"
 
+# What a sanitizer's lane leaves out of `make test`, and why: the only place. The
+# names follow when the lane runs.
+# $(call left-out,FOLDER,SUITE,WHY)
+left-out = @echo "not under a sanitizer: $(2): $(3):" \
+	$$(meson test -C "$(1)" --list --suite $(2) 2>/dev/null | \
+	sed 's|.* / ||' | paste -sd, | sed 's|,|, |g')
+figures := figures of models and of other programs, in one thread or none of ours
+whole := rounds and seeds for make soak, a part of which make test runs
+
 # Models are checked by spin: no sanitizer sees them.
 ##asan: unit and end-to-end tests under AddressSanitizer and UBSan
 asan:
 	scripts/deps.sh build test
 	$(build) "$(BUILD)-asan" $(address)
+	$(call left-out,$(BUILD)-asan,figures,$(figures))
+	$(call left-out,$(BUILD)-asan,soak,$(whole))
 	ASAN_OPTIONS=detect_leaks=1:abort_on_error=1 \
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	scripts/run-tests.py --build "$(BUILD)-asan" --no-suite lint --no-suite soak \
-		--no-suite model --timeout-multiplier 4 $(T)
+		--no-suite model --no-suite figures --timeout-multiplier 4 $(T)
 
 # die_after_fork=0: tests fork children that start threads of their own. A
 # simulated world is one thread; what the suite one-thread has cannot start
@@ -81,12 +92,15 @@ asan:
 tsan:
 	scripts/deps.sh build test
 	$(build) "$(BUILD)-tsan" $(thread)
-	@echo "not under ThreadSanitizer, one thread each:" \
-		$$(meson test -C "$(BUILD)-tsan" --list --suite one-thread \
-		2>/dev/null | sed 's|.* / ||')
+	$(call left-out,$(BUILD)-tsan,figures,$(figures))
+	$(call left-out,$(BUILD)-tsan,soak,$(whole))
+	$(call left-out,$(BUILD)-tsan,one-thread,one thread each)
+	$(call left-out,$(BUILD)-tsan,harsh-e2e,the threads of the same programs \
+		without harsh mode; that has unit tests)
 	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0 \
 	scripts/run-tests.py --build "$(BUILD)-tsan" --no-suite lint --no-suite soak \
 		--no-suite model --no-suite sim --no-suite one-thread \
+		--no-suite figures --no-suite harsh-e2e \
 		--timeout-multiplier 6 $(T)
 
 ##valgrind: unit tests under memcheck
@@ -144,7 +158,7 @@ soak:
 	$(build) "$(BUILD)" -Dtests=true
 	SKEIN_TEST_ROUNDS=1000 SKEIN_TEST_HARSH_SEEDS=$(HARSH_SEEDS) \
 		scripts/run-tests.py --build "$(BUILD)" --suite soak \
-		--suite seeds --timeout-multiplier 40 $(T)
+		--suite seeds --suite parts --timeout-multiplier 40 $(T)
 
 ##docs: man pages from Markdown (the committed copies)
 docs:

@@ -4,6 +4,7 @@
 import filecmp
 import os
 import signal
+import sys
 
 from harness import DEVICES, Case, built, run_cases
 
@@ -158,5 +159,7 @@ def no_server():
         client.expect('^client: .')
 
 
-run_cases(echo, async_calls, one_sided, multicast, resume, event_loop,
-          pools, no_server)
+ALL = [echo, async_calls, one_sided, multicast, resume, event_loop, pools,
+       no_server]
+run_cases(*[test for test in ALL
+            if not sys.argv[1:] or test.__name__ in sys.argv[1:]])

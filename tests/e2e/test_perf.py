@@ -17,12 +17,15 @@ FIELDS = ('op device size window batch threads iterations p50_ns p99_ns p999_ns 
 # Short slices: this checks what is reported, not how fast it is.
 QUICK = ['--slice', '5ms' if MODE.harsh else '2ms']
 OPS = ['write', 'read', 'send', 'atomic']
+# Two ends that spin, on a machine with other things to do: each step takes a
+# turn of the scheduler. Counts are small for the same reason.
+PATIENCE_S = 200
 
 
 def run_self(case, *words, exits=0, env=None):
     process = case.start([tool(), 'perf', *words], device=DEVICES.client,
                          env=env)
-    process.exits(exits, timeout=60)
+    process.exits(exits, timeout=PATIENCE_S)
     return process
 
 
@@ -49,13 +52,13 @@ def sane(found):
 def latency():
     with Case() as case:
         for op in OPS:
-            found = measured(run_self(case, op, '--self', '-n', fewer(2000),
+            found = measured(run_self(case, op, '--self', '-n', fewer(400),
                                       '--json', *QUICK))
             assert found['op'] == op
             assert found['size'] == 8
             assert (found['window'], found['batch']) == (1, 1)
             assert found['kind'] == 'latency'
-            assert found['iterations'] >= fewer(2000)
+            assert found['iterations'] >= fewer(400)
             assert found['wrs'] == found['operations_run'] > 0
             assert found['messages'] == found['wrs']
             assert found['device'].startswith(DEVICES.client.split(':')[0])
@@ -76,14 +79,14 @@ def throughput():
 
 def rpc():
     with Case() as case:
-        found = measured(run_self(case, 'rpc', '--self', '-n', fewer(2000),
+        found = measured(run_self(case, 'rpc', '--self', '-n', fewer(400),
                                   '--json', *QUICK))
         assert (found['op'], found['size']) == ('rpc', 64)
         assert found['kind'] == 'latency'
         # one message a call; those that end slices are not counted
         assert found['operations_run'] == found['messages']
         assert found['wrs'] is None
-        found = measured(run_self(case, 'rpc', '--self', '-n', fewer(80000),
+        found = measured(run_self(case, 'rpc', '--self', '-n', fewer(20000),
                                   '-t', '64', '-l', '8', '--json', *QUICK))
         assert found['kind'] == 'throughput'
         assert found['messages'] < found['operations_run'] / 4
@@ -353,7 +356,7 @@ def no_system_call():
                     ['strace', '-f', '-c', '-e', 'trace=!sched_yield', '-U',
                      'calls,name', '-o', log, tool(), 'perf', *words, '--self', '-n', count, '--json',
                      '--slice', '5ms'], device='soft')
-                process.exits(0, timeout=60)
+                process.exits(0, timeout=PATIENCE_S)
                 text = open(log, encoding='utf-8').read()
                 calls[count] = int(re.search(r'(\d+)\s+total', text).group(1))
                 subprocess.run(['rm', log], check=True)

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# seeds.sh SKEIN SCENARIO [SEEDS] - 100 seeds, or so many, under all faults, each
+# seeds.sh SKEIN SCENARIO [SEEDS] - 40 seeds, or so many, under all faults, each
 # twice and the same both times; ten times SKEIN_TEST_ROUNDS of them where that is
 # set (make soak).
 set -eu
-seeds=${3:-100}
+seeds=${3:-40}
 if [ -n "${SKEIN_TEST_ROUNDS:-}" ]; then
 	exec "$1" sim fuzz "$2" --seeds "1..$((10 * SKEIN_TEST_ROUNDS))"
 fi

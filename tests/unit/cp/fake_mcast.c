@@ -13,11 +13,11 @@
 
 enum {
 	RING = 4,
-	OPEN_S = 20,
 };
 
 struct fake_faults fake_faults;
 unsigned fake_blocks, fake_members, fake_pollers;
+unsigned fake_open_s = FAKE_OPEN_S;
 
 struct held {
 	struct skein_mcast_block block;
@@ -87,7 +87,7 @@ static int fake_open(struct skein_ctx *ctx, const struct skein_mcast_attr *attr,
 	int rc = 0;
 
 	clock_gettime(CLOCK_REALTIME, &end);
-	end.tv_sec += OPEN_S;
+	end.tv_sec += fake_open_s;
 	pthread_mutex_lock(&lock);
 	if (!attr->rank && fake_faults.open_times) {
 		/* its members fail with it */

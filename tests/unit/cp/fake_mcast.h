@@ -26,4 +26,8 @@ extern struct fake_faults fake_faults;
  * memberships would poll for longer than the engine does by itself. */
 extern unsigned fake_blocks, fake_members, fake_pollers;
 
+/* How long an open waits for members that do not come. */
+#define FAKE_OPEN_S 20u
+extern unsigned fake_open_s;
+
 #endif

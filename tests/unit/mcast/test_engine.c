@@ -11,6 +11,7 @@
 
 #include "mcast/world.h"
 #include "unit/cm.h"
+#include "unit/part.h"
 
 #define SECOND 1000000000ull
 #define BLOCK 4096u
@@ -87,7 +88,7 @@ static void test_everything_arrives(void **state)
 	unsigned most = seeds(250);
 	uint32_t n;
 
-	for (unsigned seed = 0; seed < most; seed++) {
+	for (unsigned seed = 0; seed < most; seed += part_step(5)) {
 		n = 1 + seed % 23;
 		world_init(&w, seed, n, (seed / 23) % 5, BLOCK);
 		for (unsigned i = 0; i < 1 + seed % 4; i++)
@@ -219,7 +220,7 @@ static void test_death_at_every_step(void **state)
 {
 	unsigned most = seeds(250);
 
-	for (unsigned seed = 0; seed < most; seed++) {
+	for (unsigned seed = 0; seed < most; seed += part_step(5)) {
 		under_way(seed, 3 * (seed % 500));
 		if (w.m[victim].eng.closed || w.m[0].eng.closed) {
 			world_fini(&w);
@@ -280,7 +281,7 @@ static void test_death_while_others_stand_still(void **state)
 	unsigned most = seeds(250);
 	uint64_t until;
 
-	for (unsigned seed = 0; seed < most; seed++) {
+	for (unsigned seed = 0; seed < most; seed += part_step(5)) {
 		under_way(seed, 3 * (seed % 500));
 		if (w.m[victim].eng.closed || w.m[0].eng.closed) {
 			world_fini(&w);
@@ -307,7 +308,7 @@ static void test_death_in_an_idle_group(void **state)
 {
 	unsigned most = seeds(250);
 
-	for (unsigned seed = 0; seed < most; seed++) {
+	for (unsigned seed = 0; seed < most; seed += part_step(5)) {
 		world_init(&w, seed, 2 + seed % 18, (seed / 18) % 5, BLOCK);
 		world_send(&w, 3 * BLOCK);
 		assert_true(world_run(&w, all_have, 60 * SECOND));
@@ -339,7 +340,7 @@ static void test_stop_at_every_step(void **state)
 	unsigned most = seeds(60);
 	uint64_t from;
 
-	for (unsigned seed = 0; seed < most; seed++) {
+	for (unsigned seed = 0; seed < most; seed += part_step(5)) {
 		under_way(seed, 0);
 		assert_true(world_run(&w, everybody_up, SECOND));
 		for (unsigned i = 0; i < 3 * (seed % 400); i++)
@@ -375,7 +376,7 @@ static void test_leaves_while_others_stand_still(void **state)
 	struct mcast_eng *e;
 	uint64_t from;
 
-	for (unsigned seed = 0; seed < most; seed++) {
+	for (unsigned seed = 0; seed < most; seed += part_step(5)) {
 		under_way(seed, 0);
 		assert_true(world_run(&w, everybody_up, SECOND));
 		for (unsigned i = 0; i < 3 * (seed % 500); i++)
@@ -431,7 +432,7 @@ static void test_fails_before_it_is_up(void **state)
 {
 	unsigned most = seeds(90);
 
-	for (unsigned seed = 0; seed < most; seed++) {
+	for (unsigned seed = 0; seed < most; seed += part_step(5)) {
 		under_way(seed, seed / 3 % 30);
 		mcast_eng_fail(&w.m[victim].eng, victim, -ENOMEM, victim);
 		assert_true(world_run(&w, victim_is_quiet, SECOND));
@@ -447,7 +448,7 @@ static void test_gives_up(void **state)
 	unsigned most = seeds(120);
 	bool over;
 
-	for (unsigned seed = 0; seed < most; seed++) {
+	for (unsigned seed = 0; seed < most; seed += part_step(5)) {
 		under_way(seed, 0);
 		w.stream_odds = 100;
 		w.m[victim].gives_up = -ENOSPC;
@@ -467,7 +468,7 @@ static void test_corruption_is_seen(void **state)
 	unsigned most = seeds(100);
 	unsigned bad;
 
-	for (unsigned seed = 0; seed < most; seed++) {
+	for (unsigned seed = 0; seed < most; seed += part_step(5)) {
 		under_way(seed, 3 * (seed % 300));
 		if (w.m[0].eng.closed) {
 			world_fini(&w);

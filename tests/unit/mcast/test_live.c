@@ -656,7 +656,7 @@ static void stopped(unsigned count, uint64_t member_timeout)
 
 static void test_stopped(void **state)
 {
-	stopped(6, SKEIN_MS(1500));
+	stopped(6, SKEIN_S(3));
 }
 
 static void test_small_processes(void **state)

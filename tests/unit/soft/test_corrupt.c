@@ -11,6 +11,7 @@
 #include "dev/soft/mr.h"
 #include "dev/soft/qp/qp.h"
 #include "dev/soft/shm.h"
+#include "unit/part.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -356,6 +357,9 @@ static void chosen(bool warm, bool plain)
 			if (fields[k.field].size == 4 && k.value > UINT32_MAX)
 				continue;
 			if (fields[k.field].hazard && v > 1)
+				continue;
+			/* Cold and warm, mapped and plain take other parts. */
+			if ((k.field + v + warm + plain) % part_step(3))
 				continue;
 			try_poke(&e, &h, &k);
 		}
