@@ -795,15 +795,21 @@ bool sock_edge(struct sock *s)
 
 /* --- the end ------------------------------------------------------------- */
 
+/* The peer reads ECONNRESET, as TCP has it where bytes were not read. */
+static void reset_by_close(int fd)
+{
+	struct linger hard = {.l_onoff = 1, .l_linger = 0};
+	const real_setsockopt_t set = REAL(setsockopt);
+
+	set(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+}
+
 static void end_stream(struct sock *s)
 {
-	/* Bytes that nobody has read: TCP would say so by a reset. */
-	struct linger hard = {.l_onoff = 1, .l_linger = 0};
-
 	if (s->stream->broken || sock_unread(s))
-		REAL(setsockopt)
-	(s->fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
-	else if (s->tx_on && !s->wr_shut) stream_end(s->stream);
+		reset_by_close(s->fd);
+	else if (s->tx_on && !s->wr_shut)
+		stream_end(s->stream);
 	stream_drain(s->stream, DRAIN_NS);
 }
 
