@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * hypercube.c - the binomial pipeline for any number of nodes.
- * docs/design/mcast.md derives each formula and uses the same names.
+ * docs/design/mcast.md has the formulas and uses the same names.
  *
  * A vertex of the hypercube holds one node or two; two are twins. Towards other
  * vertices twins act as one. In each step one twin, the talker, sends what the

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * schedule.h - which member sends which block to which other member, in which
- * order (RDMC, sections 4.3 to 4.5; docs/design/mcast.md derives the formulas).
+ * order (RDMC, sections 4.3 to 4.5; docs/design/mcast.md has the formulas).
  *
  * A plan is a pure function of (algorithm, members, blocks, racks): every
  * member computes its own part, and all parts fit. Members are ranks; 0 is the
