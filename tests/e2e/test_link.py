@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 from harness import DEVICES, Case, Failure, run_cases, skip, tool
+from peers import client, serve
 
 HERE, THERE = '10.77.0.1', '10.77.0.2'
 INSIDE = 'SKEIN_TEST_LINK_INSIDE'
@@ -91,6 +92,25 @@ def same_host():
             perf(case, op, '127.0.0.1', {'SKEIN_LINK': 'udp'})
 
 
+def stopped():
+    """Processes of other connections hold the shared port, and stand still."""
+    env = {**PATIENT, 'SKEIN_LINK': 'udp'}
+    with Case() as case:
+        standing = []
+        for _ in range(2):
+            server = serve(case, env=env)
+            caller = client(case, server.address, calls=0, env=env)
+            caller.expect('^running$')
+            standing += [caller, server]
+        for process in standing:
+            process.pause()
+        perf(case, 'rpc', '127.0.0.1', {'SKEIN_LINK': 'udp'})
+        for process in standing:
+            process.resume()
+        for process in standing:
+            process.stop()
+
+
 def copy():
     with Case() as case:
         data = os.urandom(3_000_001)
@@ -163,4 +183,4 @@ if __name__ == '__main__':
     if not other:
         enter()
     join()
-    run_cases(operations, same_host, copy, refused, captured)
+    run_cases(operations, same_host, stopped, copy, refused, captured)

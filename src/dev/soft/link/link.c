@@ -420,7 +420,12 @@ static int link_connect(struct soft_qp *q, const struct ibv_qp_attr *a,
 		return err;
 	*what = "memory";
 	*link = link_qp_new(q, &p);
-	return *link ? 0 : -ENOMEM;
+	if (!*link)
+		return -ENOMEM;
+	udp_path_own(s->link->udp, &(*link)->path,
+		     q->ex.qp_base.qp_num / SHM_BLOCK_QPS,
+		     (q->attr.dest_qp_num & PACKET_PSN_MASK) / SHM_BLOCK_QPS);
+	return 0;
 }
 
 int soft_link_connect(struct soft_qp *q, const struct ibv_qp_attr *a,
@@ -456,6 +461,7 @@ void soft_link_leave(struct soft_qp *q)
 		return;
 	soft_link_drop(q);
 	list_del(&l->node);
+	udp_path_put(l->link->udp, &l->path);
 	q->link = NULL;
 	env_free(q->s->env, l);
 }
@@ -666,10 +672,11 @@ static void batch_end(struct soft_link *k)
 }
 
 static void take_for(struct soft_link *k, struct soft_qp *q,
-		     const struct packet *p)
+		     const struct icrc_flow *f, const struct packet *p)
 {
 	soft_qp_hold(q);
 	if (is_up(q)) {
+		udp_met(k->udp, f, &q->link->path);
 		rc_input(&q->link->rc, env_now_ns(k->s->env), p);
 		if (!q->link->touched) {
 			q->link->touched = true;
@@ -712,7 +719,7 @@ static void take(void *o, const struct icrc_flow *f, uint8_t *buf, size_t len)
 	} else if (!icrc_check(f, buf, len)) {
 		k->bad_icrc++;
 	} else {
-		take_for(k, q, &p);
+		take_for(k, q, f, &p);
 	}
 }
 

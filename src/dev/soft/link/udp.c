@@ -5,16 +5,16 @@
  * The sending sockets are never connected, and have IP_PMTUDISC_DO: so the
  * kernel writes identification 0 and "don't fragment" into IPv4's header, as
  * the ICRC says. With SO_REUSEPORT the kernel gives a flow of packets to one
- * of the processes on the port, not always the owner of their QPs; that one passes them
- * on over a SOCK_SEQPACKET connection to the owner of the QPN's block.
+ * of the processes on the port; the sockets of flow.h see to it that this is
+ * the owner of their QPs, from the second packet at the latest. Any other
+ * passes them on over a SOCK_SEQPACKET connection to the owner of the QPN's
+ * block.
  */
 #include "dev/soft/link/udp.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <net/if.h>
-#include <netinet/ip.h>
-#include <netinet/udp.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@
 #define ROUNDS 8
 #define OUTS 8u
 #define EVENTS 8
-#define RECEIVE_BYTES (4 << 20) /* asked for; rmem_max may give less */
+#define AGAIN_NS 1000000000ull /* after a flow got no socket */
 
 struct out {
 	uint32_t block; /* 0: none */
@@ -54,21 +54,19 @@ struct udp {
 	struct soft_src listen[SHM_BLOCK_MAX];
 	uint32_t blocks[SHM_BLOCK_MAX], n_blocks;
 	struct soft_src pass[UDP_PASSES];
+	struct flow_table receives; /* s->lock */
+	bool stray; /* what is taken in now came by the shared socket */
+	uint64_t met_again_ns;
 	struct out out[OUTS];
 	uint32_t out_next;
 	struct udp_counts counts;
 	pthread_mutex_t lock; /* of sending */
+	struct flow_table sends;
 	int tx_fd;
 	uint32_t tx_n;
 	struct batch tx, rx;
 	struct sockaddr_storage from[UDP_BATCH];
 };
-
-static void on(int fd, int level, int name, int v)
-{
-	/* Without it less is possible, and what is not then says so. */
-	(void)!setsockopt(fd, level, name, &v, sizeof(v));
-}
 
 static int src_add(struct udp *u, struct soft_src *src)
 {
@@ -86,22 +84,12 @@ static int udp_socket(struct udp *u, struct soft_src *src, int family)
 	bool v6 = family == AF_INET6;
 	int fd, err;
 
-	fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	fd = flow_socket(v6);
 	if (fd < 0)
-		return -errno;
-	on(fd, SOL_SOCKET, SO_REUSEPORT, 1);
-	on(fd, SOL_SOCKET, SO_RCVBUF, RECEIVE_BYTES);
-	if (v6) {
-		on(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
-		on(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
-		on(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
-		on(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
-		err = bind(fd, (struct sockaddr *)&in6, sizeof(in6));
-	} else {
-		on(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
-		on(fd, IPPROTO_IP, IP_PKTINFO, 1);
-		err = bind(fd, (struct sockaddr *)&in, sizeof(in));
-	}
+		return fd;
+	flow_socket_shared(fd);
+	err = v6 ? bind(fd, (struct sockaddr *)&in6, sizeof(in6))
+		 : bind(fd, (struct sockaddr *)&in, sizeof(in));
 	src->fd = fd;
 	err = err ? -errno : src_add(u, src);
 	if (err) {
@@ -139,6 +127,8 @@ int udp_open(struct soft *s, struct udp **out, const char **what)
 	u->all.fd = epoll_create1(EPOLL_CLOEXEC);
 	for (i = 0; i < UDP_PASSES; i++)
 		u->pass[i].fd = -1;
+	flow_table_init(&u->sends);
+	flow_table_init(&u->receives);
 	pthread_mutex_init(&u->lock, NULL);
 	batch_init(&u->tx);
 	batch_init(&u->rx);
@@ -181,6 +171,8 @@ void udp_close(struct udp *u)
 	for (i = 0; i < OUTS; i++)
 		if (u->out[i].block)
 			close(u->out[i].fd);
+	flow_table_fini(&u->sends);
+	flow_table_fini(&u->receives);
 	pthread_mutex_destroy(&u->lock);
 	env_free(u->s->env, u);
 }
@@ -318,6 +310,87 @@ uint8_t *udp_begin(struct udp *u)
 	return u->tx.buf[u->tx_n];
 }
 
+/* u->lock held: what waits to be sent may be for the socket that goes. */
+static struct flow *send_flow(struct udp *u, const struct icrc_flow *f)
+{
+	struct flow *w = flow_find(&u->sends, f, true);
+
+	if (w)
+		return w;
+	flush(u);
+	w = flow_place(&u->sends);
+	return w && !flow_send_open(w, f) ? w : NULL;
+}
+
+/* s->lock held. */
+static struct flow *receive_flow(struct udp *u, const struct icrc_flow *f)
+{
+	struct flow *w = flow_find(&u->receives, f, false);
+
+	if (w)
+		return w;
+	w = flow_place(&u->receives);
+	if (!w || flow_receive_open(w, f))
+		return NULL;
+	if (!src_add(u, &w->src))
+		return w;
+	flow_close(w);
+	return NULL;
+}
+
+void udp_path_own(struct udp *u, struct udp_path *p, uint32_t block,
+		  uint32_t peer_block)
+{
+	struct icrc_flow *f = &p->flow, back = {.dport = f->dport};
+
+	memcpy(back.src, f->dst, 16);
+	memcpy(back.dst, f->src, 16);
+	back.sport = flow_port(f->dst, peer_block, f->src, block);
+	f->sport = flow_port(f->src, block, f->dst, peer_block);
+	udp_lock(u);
+	p->out = send_flow(u, f);
+	if (p->out)
+		p->out->refs++;
+	else
+		f->sport = f->dport;
+	udp_unlock(u);
+	p->in = receive_flow(u, &back);
+	if (p->in)
+		p->in->refs++;
+}
+
+static void flow_put(struct flow *w)
+{
+	if (w && !--w->refs)
+		flow_close(w);
+}
+
+void udp_path_put(struct udp *u, struct udp_path *p)
+{
+	udp_lock(u);
+	flush(u); /* by that socket */
+	flow_put(p->out);
+	udp_unlock(u);
+	flow_put(p->in);
+	p->out = p->in = NULL;
+}
+
+void udp_met(struct udp *u, const struct icrc_flow *f, struct udp_path *p)
+{
+	struct flow *w;
+
+	if (!u->stray || env_now_ns(u->s->env) < u->met_again_ns)
+		return;
+	w = receive_flow(u, f);
+	if (!w) {
+		u->met_again_ns = env_now_ns(u->s->env) + AGAIN_NS;
+	} else if (p && p->in != w) {
+		w->refs++;
+		flow_put(p->in);
+		p->in = w;
+	}
+}
+
 /* The source address: the kernel would choose one by the route. */
 static void put_source(struct msghdr *h, const struct udp_path *p)
 {
@@ -347,7 +420,7 @@ static void put_source(struct msghdr *h, const struct udp_path *p)
 void udp_send(struct udp *u, const struct udp_path *p, size_t len)
 {
 	uint8_t *buf = u->tx.buf[u->tx_n];
-	int fd = p->v6 ? u->src6.fd : u->src4.fd;
+	int fd = p->out ? p->out->src.fd : p->v6 ? u->src6.fd : u->src4.fd;
 	struct msghdr *h;
 
 	if (u->tx_n && fd != u->tx_fd) {
@@ -490,6 +563,18 @@ static void take_passed(struct udp *u, struct soft_src *src, udp_take *take,
 	take(owner, NULL, NULL, 0);
 }
 
+static bool is_flow(const struct udp *u, const struct soft_src *src)
+{
+	const char *at = (const char *)src, *first = (const char *)&u->receives;
+
+	return at >= first && at < first + sizeof(u->receives);
+}
+
+static bool is_v6(const struct soft_src *src)
+{
+	return !icrc_flow_is_v4(&container_of(src, struct flow, src)->f);
+}
+
 void udp_poll(struct udp *u, udp_take *take, void *owner)
 {
 	struct epoll_event ev[EVENTS];
@@ -499,12 +584,20 @@ void udp_poll(struct udp *u, udp_take *take, void *owner)
 	n = epoll_wait(u->all.fd, ev, EVENTS, 0);
 	for (i = 0; i < n; i++) {
 		src = ev[i].data.ptr;
-		if (src == &u->src4 || src == &u->src6)
+		if (src == &u->src4 || src == &u->src6) {
+			u->stray = true;
 			receive(u, src->fd, src == &u->src6, take, owner);
-		else if (src >= u->listen && src < u->listen + SHM_BLOCK_MAX)
+		} else if (is_flow(u, src)) {
+			u->stray = false;
+			if (src->fd >= 0)
+				receive(u, src->fd, is_v6(src), take, owner);
+		} else if (src >= u->listen &&
+			   src < u->listen + SHM_BLOCK_MAX) {
 			accept_one(u, src->fd);
-		else if (src->fd >= 0)
+		} else if (src->fd >= 0) {
+			u->stray = true;
 			take_passed(u, src, take, owner);
+		}
 	}
 }
 

@@ -10,6 +10,7 @@
 #ifndef SKEIN_DEV_SOFT_LINK_UDP_H
 #define SKEIN_DEV_SOFT_LINK_UDP_H
 
+#include "dev/soft/link/flow.h"
 #include "dev/soft/link/icrc.h"
 #include "dev/soft/link/packet.h"
 #include "dev/soft/soft.h"
@@ -30,7 +31,8 @@ struct udp_path {
 	socklen_t to_len;
 	bool v6;
 	uint32_t ifindex;
-	uint32_t mtu; /* of the route, IP's headers included */
+	uint32_t mtu;	       /* of the route, IP's headers included */
+	struct flow *out, *in; /* sockets of its own, or NULL */
 };
 
 struct udp;
@@ -53,6 +55,11 @@ int udp_own_block(struct udp *u, uint32_t block);
 /* From a GID of ours to another. -ENETUNREACH and the like. */
 int udp_path(struct udp *u, const union ibv_gid *from, const char *netdev,
 	     const union ibv_gid *to, struct udp_path *p);
+/* A source port and a receiving socket for what goes on between the processes
+ * of these two blocks, where there are places for them. s->lock held. */
+void udp_path_own(struct udp *u, struct udp_path *p, uint32_t block,
+		  uint32_t peer_block);
+void udp_path_put(struct udp *u, struct udp_path *p);
 
 void udp_lock(struct udp *u);
 /* Room for one packet; its length then, without the ICRC, which is added. */
@@ -63,6 +70,10 @@ void udp_unlock(struct udp *u);
 
 /* Takes in all that is there, up to a bound; does not wait. */
 void udp_poll(struct udp *u, udp_take *take, void *owner);
+/* From take: this packet was for a QP of ours, which has that path or none. If
+ * the shared socket had it, its flow gets a socket: the next ones of it come to
+ * no other process. */
+void udp_met(struct udp *u, const struct icrc_flow *f, struct udp_path *p);
 /* To the process that owns the block, at least to its socket. */
 void udp_pass(struct udp *u, uint32_t block, const struct icrc_flow *f,
 	      const uint8_t *buf, size_t len);
