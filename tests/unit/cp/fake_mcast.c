@@ -17,7 +17,7 @@ enum {
 
 struct fake_faults fake_faults;
 unsigned fake_blocks, fake_members, fake_pollers;
-unsigned fake_open_s = FAKE_OPEN_S;
+_Atomic unsigned fake_open_s = FAKE_OPEN_S;
 
 struct held {
 	struct skein_mcast_block block;

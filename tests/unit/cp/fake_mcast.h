@@ -28,6 +28,6 @@ extern unsigned fake_blocks, fake_members, fake_pollers;
 
 /* How long an open waits for members that do not come. */
 #define FAKE_OPEN_S 20u
-extern unsigned fake_open_s;
+extern _Atomic unsigned fake_open_s;
 
 #endif
