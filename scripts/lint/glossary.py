@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Each word that a type, a file or a public function of src/ and include/ is
-named by is in docs/glossary.md: in the first column of a table, or in the list
-of ordinary words at its end.
+named by is in docs/glossary.md (in bold, before a colon) or, as an ordinary word,
+in scripts/lint/nouns.txt.
 
 And words that say nothing of what they name (mail, news, calm) are in no name.
 Rooms that were written before this rule are exempt until they are renamed.
@@ -14,6 +14,7 @@ import re
 import common
 
 PAGE = os.path.join('docs', 'glossary.md')
+ORDINARY = os.path.join('scripts', 'lint', 'nouns.txt')
 FOLDERS = ('src', 'include')
 # In no name at all.
 MOODS = set('mail news told attend heed doubt hungry calm restless drowsy '
@@ -30,6 +31,7 @@ ALLOWED = {'skein_mem_share'}
 TYPE = re.compile(r'^(?:struct|enum|union)\s+(\w+)\s*\{', re.M)
 PUBLIC = re.compile(r'\b(skein_\w+)\s*\(')
 NAME = re.compile(r'\b[A-Za-z_]\w*\b')
+ROW = re.compile(r'^\* \*\*(.*?)\*\*:', re.M)
 NO_CODE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
 
 
@@ -39,16 +41,15 @@ def read(tree, path):
 
 
 def known(tree):
-    """The words of the page, in lower case."""
+    """The words of the page and of the list, in lower case."""
     words = set()
-    if not os.path.isfile(os.path.join(tree, PAGE)):
-        return words
-    page, _, ordinary = read(tree, PAGE).partition('\n## Ordinary words')
-    for line in page.split('\n'):
-        if line.startswith('| '):
-            words |= set(re.findall(r'\w+', line.split('|')[1].lower()))
-    for block in re.findall(r'```\n(.*?)```', ordinary, re.S):
-        words |= set(block.split())
+    if os.path.isfile(os.path.join(tree, PAGE)):
+        for row in ROW.findall(read(tree, PAGE)):
+            words |= set(re.findall(r'\w+', row.lower()))
+    if os.path.isfile(os.path.join(tree, ORDINARY)):
+        for line in read(tree, ORDINARY).split('\n'):
+            if not line.startswith('#'):
+                words |= set(line.split())
     return words
 
 
@@ -106,7 +107,7 @@ def check(tree):
                         not is_known(word, words):
                     seen.add(word)
                     found.append(f'{path}: {what} {name}: "{word}" is not in '
-                                 f'{PAGE}')
+                                 f'{PAGE} or {ORDINARY}')
         if held(path):
             for name in sorted(set(NAME.findall(text)) - borrowed):
                 bad = set(parts(name)) & forms(MOODS)
@@ -117,9 +118,8 @@ def check(tree):
     return found
 
 
-GLOSSARY = {PAGE: '# G\n\n| word | meaning |\n| --- | --- |\n'
-            '| ring, send queue | a |\n\n## Ordinary words\n\n'
-            '```\nopen skein\n```\n'}
+GLOSSARY = {PAGE: '# G\n\n* **ring, send queue**: a\n',
+            ORDINARY: '# eat\nopen skein\n'}
 
 CASES = [
     ('words of the page pass',
