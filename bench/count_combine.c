@@ -229,7 +229,7 @@ static void *thread(void *arg)
 
 static struct skein_rpc_stats stats(struct crew *c)
 {
-	struct skein_rpc_stats st;
+	struct skein_rpc_stats st = {.size = sizeof(st)};
 	int rc = skein_rpc_stats(c->pair.ends.conn, &st);
 
 	if (rc)

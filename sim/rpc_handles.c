@@ -52,6 +52,7 @@ static void area_find(struct handles_peer *p, struct handle *h)
 	struct client *c = p->c;
 	uint64_t *life = skein_mem_addr(c->local);
 
+	h->area.size = sizeof(h->area);
 	if (skein_mem_find(h->conn, "area", SKEIN_MS(100), &h->area) ||
 	    skein_mem_read(h->conn, c->local, 0, &h->area, 0, 8, SKEIN_S(1)))
 		return;
@@ -85,7 +86,7 @@ static int handle_open(struct handles_peer *p, struct handle *h)
 static void handle_close(struct handles_peer *p, struct handle *h)
 {
 	struct run *run = run_of(p);
-	struct skein_rpc_stats st;
+	struct skein_rpc_stats st = {.size = sizeof(st)};
 
 	if (!skein_rpc_stats(h->conn, &st)) {
 		run->migrations += st.migrations;

@@ -52,7 +52,7 @@ static int call_all(struct skein_conn *conn, struct work *work)
 int main(int argc, char **argv)
 {
 	const char *addr = argc > 1 ? argv[1] : "127.0.0.1:7000";
-	struct skein_rpc_stats stats = {0};
+	struct skein_rpc_stats stats = {.size = sizeof(stats)};
 	struct work work = {0};
 	struct skein_conn *conn;
 	struct skein_ctx *ctx;

@@ -16,7 +16,7 @@ static int add_line(struct skein_conn *conn, struct skein_mem *mem,
 		    const char *text)
 {
 	struct board *board = skein_mem_addr(mem);
-	struct skein_remote remote;
+	struct skein_remote remote = {.size = sizeof(remote)};
 	uint64_t ticket, off;
 	int err;
 

@@ -9,6 +9,13 @@
  * Exactly one thread runs an engine at a time; others that wait on it take
  * turns.
  *
+ * Structs that an application fills or has filled begin with their size, which the
+ * application sets: sizeof() the struct. So a program goes on working with a
+ * later library, whose structs have further fields at the end: the library takes
+ * what the program does not have as zero, and writes no further than the program's
+ * size. Fields that an older library does not know must be zero (-EINVAL), and
+ * come back as they were. A struct without a size keeps its layout.
+ *
  * Cancellation (pthread_cancel()): a call that may block holds it off from its
  * entry to its return, in every header of the library. The other calls do not
  * change the thread's state: a thread that may be cancelled holds cancellation

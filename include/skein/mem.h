@@ -31,6 +31,7 @@ enum {
 /* A peer's region as this end sees it. Plain data; valid while the connection
  * is ready and the peer keeps the region. */
 struct skein_remote {
+	size_t size;   /* sizeof(struct skein_remote), set by the caller */
 	uint64_t addr; /* in the peer's terms */
 	uint64_t len;
 	uint32_t rkey;
@@ -58,13 +59,14 @@ SKEIN_API int skein_mem_share(struct skein_mem *mem, const char *name,
 			      unsigned access);
 
 /* Finds a region that the peer shares; waits for it at most timeout_ns.
- * -ENOENT when the peer has not shared it by then. */
+ * -ENOENT when the peer has not shared it by then; -EINVAL: remote->size is not
+ * set, or name is none. */
 SKEIN_API int skein_mem_find(struct skein_conn *conn, const char *name,
 			     uint64_t timeout_ns, struct skein_remote *remote);
 
 /*
- * The operations. Each returns 0 when it has completed; -ERANGE outside a
- * region, -EACCES not allowed by the region, -ENOTCONN (not sent), -ETIMEDOUT
+ * The operations. Each returns 0 when it has completed; -EINVAL for a remote
+ * without its size, -ERANGE outside a region, -EACCES not allowed by the region, -ENOTCONN (not sent), -ETIMEDOUT
  * and other errors: outcome unknown. A timed-out operation's local buffer
  * stays in use by the device until the connection is closed.
  */

@@ -177,6 +177,7 @@ SKEIN_API int skein_rpc_reap(struct skein_conn *conn, uint64_t timeout_ns);
 
 /* Counters of one connection, both directions. */
 struct skein_rpc_stats {
+	size_t size;	/* sizeof(struct skein_rpc_stats), set by the caller */
 	uint64_t calls; /* requests sent (client), served (server) */
 	uint64_t messages_sent;
 	uint64_t messages_received;
@@ -200,6 +201,8 @@ struct skein_rpc_stats {
 	uint32_t degree_median;
 	uint64_t degrees[SKEIN_RPC_DEGREES];
 };
+/* -EINVAL: stats->size is not set. -ENOTCONN; -ETIMEDOUT: another thread has had
+ * the engine for a second. */
 SKEIN_API int skein_rpc_stats(struct skein_conn *conn,
 			      struct skein_rpc_stats *stats);
 

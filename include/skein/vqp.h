@@ -59,7 +59,7 @@ struct skein_pool_attr {
 
 /* What a pool has counted. */
 struct skein_pool_stats {
-	size_t size;
+	size_t size; /* sizeof(struct skein_pool_stats), set by the caller */
 	uint64_t lookups;	/* READs of the meta server's records */
 	uint64_t lookups_torn;	/* records that had to be read again */
 	uint64_t cache_hits;	/* connects that needed none */

@@ -40,6 +40,21 @@ int ctx_attr_copy(void *dst, size_t dst_size, const void *src)
 	return 0;
 }
 
+int ctx_struct_fill(void *user, size_t size_min, const void *src,
+		    size_t src_size)
+{
+	size_t size;
+
+	memcpy(&size, user, sizeof(size));
+	if (size < size_min)
+		return -EINVAL;
+	if (size > src_size)
+		size = src_size;
+	memcpy((uint8_t *)user + sizeof(size),
+	       (const uint8_t *)src + sizeof(size), size - sizeof(size));
+	return 0;
+}
+
 static int word(const char *const *words, unsigned n, const char *text)
 {
 	for (unsigned i = 0; i < n; i++)

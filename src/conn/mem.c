@@ -337,7 +337,8 @@ int skein_mem_find(struct skein_conn *conn, const char *name,
 	uint64_t now = env_now_ns(conn->ctx->env);
 	int rc;
 
-	if (!name || !name[0] || strlen(name) > CTLFRAME_NAME_MAX)
+	if (!name || !name[0] || strlen(name) > CTLFRAME_NAME_MAX ||
+	    remote->size < MEM_REMOTE_MIN)
 		return -EINVAL;
 	if (ctx_forked(conn->ctx))
 		return -SKEIN_EFORKED;
@@ -356,6 +357,7 @@ int skein_mem_find(struct skein_conn *conn, const char *name,
 		engine_run_until(e, find_is_cancelled, &f, ENV_NEVER);
 	}
 	if (f.rc == 0)
-		*remote = f.remote;
+		f.rc = ctx_struct_fill(remote, MEM_REMOTE_MIN, &f.remote,
+				       sizeof(f.remote));
 	return f.rc;
 }

@@ -40,6 +40,10 @@ struct mem_find {
 	atomic_bool done, cancelled;
 };
 
+/* What the first version of struct skein_remote has. */
+#define MEM_REMOTE_MIN \
+	(offsetof(struct skein_remote, access) + sizeof(uint32_t))
+
 /* Keys of a registration that peers may write, of which no peer is told but by
  * the module that asks. The engine's owner; all of them the same engine's. */
 int mem_keys(struct skein_mem *mem, uint32_t *lkey, uint32_t *rkey);

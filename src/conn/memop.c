@@ -281,6 +281,8 @@ static int check(struct skein_conn *conn, struct skein_mem *local,
 {
 	uint64_t max = conn->eng->dev->caps.msg_sz_max;
 
+	if (remote->size < MEM_REMOTE_MIN)
+		return -EINVAL;
 	if (local && (local_off > local->region->len ||
 		      len > local->region->len - local_off))
 		return -ERANGE;

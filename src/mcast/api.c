@@ -539,17 +539,13 @@ bool skein_mcast_failed(struct skein_mcast *g, struct skein_mcast_failure *why)
 
 int skein_mcast_stats(struct skein_mcast *g, struct skein_mcast_stats *stats)
 {
-	size_t size = stats->size;
+	int rc;
 
-	if (size < sizeof(size))
-		return -EINVAL;
-	if (size > sizeof(*stats))
-		size = sizeof(*stats);
 	env_mutex_lock(mcast_env(g), &g->lock);
-	memcpy((uint8_t *)stats + sizeof(size),
-	       (uint8_t *)&g->stats + sizeof(size), size - sizeof(size));
+	rc = ctx_struct_fill(stats, sizeof(size_t), &g->stats,
+			     sizeof(g->stats));
 	env_mutex_unlock(mcast_env(g), &g->lock);
-	return 0;
+	return rc;
 }
 
 unsigned skein_mcast_count(const struct skein_mcast *g)

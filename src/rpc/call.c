@@ -167,21 +167,24 @@ int skein_rpc_stats(struct skein_conn *conn, struct skein_rpc_stats *stats)
 {
 	ENV_HOLD_CANCEL();
 	struct rpc_conn *rc = rpc_conn_of(conn);
+	struct skein_rpc_stats all;
 	struct skein_env *env;
 	int err, cancel;
 
 	if (!rc)
 		return -ENOTCONN;
 	if (engine_is_owner(rc->engine)) {
-		stats_inside(rc, stats);
-		return 0;
+		stats_inside(rc, &all);
+		return ctx_struct_fill(stats, sizeof(size_t), &all,
+				       sizeof(all));
 	}
 	env = conn_env(conn);
 	cancel = env_cancel_off(env);
 	err = engine_enter(rc->engine, env_now_ns(env) + SKEIN_S(1));
 	if (!err) {
-		stats_inside(rc, stats);
+		stats_inside(rc, &all);
 		engine_leave(rc->engine);
+		err = ctx_struct_fill(stats, sizeof(size_t), &all, sizeof(all));
 	}
 	env_cancel_back(env, cancel);
 	return err;

@@ -42,6 +42,7 @@ static int table_meet(struct skein_pool *p, uint64_t timeout_ns)
 	struct meta_node at = {0};
 	int err;
 
+	u->table.size = sizeof(u->table);
 	err = skein_mem_find(u->conn, META_NAME, timeout_ns, &u->table);
 	if (!err)
 		err = skein_mem_read(u->conn, u->mem, 0, &u->table, 0,

@@ -146,7 +146,7 @@ static void call(struct skein_conn *conn, size_t len)
 static void reach(struct skein_ctx *ctx, struct skein_conn *conn,
 		  struct skein_mem *mem)
 {
-	struct skein_remote at;
+	struct skein_remote at = {.size = sizeof(at)};
 	char *p = skein_mem_addr(mem);
 	uint64_t old, again;
 	int err;

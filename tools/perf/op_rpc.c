@@ -510,7 +510,7 @@ static void rpc_counts(struct perf *p, struct perf_counts *c)
 
 	*c = (struct perf_counts){0};
 	for (unsigned i = 0; i < b->n_conns; i++) {
-		struct skein_rpc_stats s;
+		struct skein_rpc_stats s = {.size = sizeof(s)};
 
 		if (!skein_rpc_stats(b->conns[i], &s))
 			add_counts(c, &s);

@@ -105,7 +105,7 @@ static void test_access(void **state)
 	struct skein_listener *listener = NULL;
 	struct skein_mem *shared, *local;
 	struct skein_conn *conn;
-	struct skein_remote r;
+	struct skein_remote r = {.size = sizeof(r)};
 	int status = 1, rc;
 	struct end a, b;
 

@@ -499,7 +499,7 @@ static int use_memory(struct skein_ctx *server, struct skein_ctx *client,
 {
 	struct skein_mem *local = NULL;
 	struct skein_conn *conn;
-	struct skein_remote r;
+	struct skein_remote r = {.size = sizeof(r)};
 	int rc, status = 1;
 
 	rc = skein_conn_open_async(client, skein_listener_addr(listener), NULL,

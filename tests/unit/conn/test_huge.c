@@ -70,7 +70,7 @@ static void test_who(void **state)
 static void use(struct skein_conn *conn, struct skein_mem *local,
 		const char *there)
 {
-	struct skein_remote r;
+	struct skein_remote r = {.size = sizeof(r)};
 	char *here = skein_mem_addr(local);
 	uint64_t old = 1;
 

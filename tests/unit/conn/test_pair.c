@@ -394,7 +394,7 @@ static void test_addresses(void **state)
 	};
 	struct skein_listener *listener;
 	struct skein_mem *shared;
-	struct skein_remote r;
+	struct skein_remote r = {.size = sizeof(r)};
 	struct skein_conn *conn;
 	struct pair p;
 	char addr[80];

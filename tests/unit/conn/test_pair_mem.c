@@ -10,7 +10,7 @@
 static void test_memory(void **state)
 {
 	struct skein_mem *shared, *local, *other;
-	struct skein_remote r;
+	struct skein_remote r = {.size = sizeof(r)};
 	struct skein_conn *conn;
 	uint64_t old, *words;
 	struct pair p;
@@ -81,7 +81,7 @@ static void test_withdraw(void **state)
 	struct skein_mem *shared, *local;
 	struct skein_ctx *client;
 	struct skein_conn *conn;
-	struct skein_remote r;
+	struct skein_remote r = {.size = sizeof(r)};
 	uint64_t begun;
 	struct pair p;
 	bool acked;
@@ -141,7 +141,7 @@ static void test_find_behind(void **state)
 	struct env_thread *thread;
 	struct skein_mem *shared;
 	struct skein_conn *conn;
-	struct skein_remote r;
+	struct skein_remote r = {.size = sizeof(r)};
 	struct pair p;
 
 	pair_open(&p, NULL, NULL);
@@ -184,7 +184,7 @@ static void test_async(void **state)
 	struct skein_mem *shared, *local;
 	struct async a = {0};
 	struct skein_conn *conn;
-	struct skein_remote r;
+	struct skein_remote r = {.size = sizeof(r)};
 	struct pair p;
 	int rc;
 

@@ -258,7 +258,7 @@ static bool is_probed(void *arg)
  * its memory go through meanwhile, and it is there when it comes back. */
 static void test_stopped(void **state)
 {
-	struct skein_remote r;
+	struct skein_remote r = {.size = sizeof(r)};
 	struct skein_mem *mem;
 	struct skein_ctx *ctx;
 	struct skein_conn *conn, *second;
@@ -324,7 +324,7 @@ static void on_done(void *arg, int status)
  * access hears of the death all the same, where the device cannot tell. */
 static void test_denied_by_the_dying(void **state)
 {
-	struct skein_remote r;
+	struct skein_remote r = {.size = sizeof(r)};
 	struct skein_mem *mem;
 	struct skein_ctx *ctx;
 	struct skein_conn *conn;
@@ -361,7 +361,7 @@ static void test_denied_by_the_dying(void **state)
 /* A forked child has no context; its parent goes on. */
 static void test_forked(void **state)
 {
-	struct skein_remote r;
+	struct skein_remote r = {.size = sizeof(r)};
 	struct skein_ctx *ctx;
 	struct skein_conn *conn;
 	struct skein_mem *mem;

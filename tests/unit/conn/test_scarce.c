@@ -164,7 +164,7 @@ static int atomics(struct world *w, struct skein_conn *conn,
 static int use_memory(struct world *w, struct skein_conn *conn, int stamp,
 		      bool atomics_first)
 {
-	struct skein_remote r;
+	struct skein_remote r = {.size = sizeof(r)};
 	int rc;
 
 	rc = skein_mem_find(conn, "board", PATIENCE, &r);

@@ -78,6 +78,7 @@ static int setup(void **state)
 	assert_int_equal(skein_conn_open(f.client, skein_listener_addr(l),
 					 &attr, &f.conn),
 			 0);
+	f.remote.size = sizeof(f.remote);
 	assert_int_equal(skein_mem_find(f.conn, "m", SKEIN_S(20), &f.remote),
 			 0);
 	f.lane = f.conn;

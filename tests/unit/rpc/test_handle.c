@@ -200,7 +200,7 @@ static void run_calls(unsigned qps, unsigned threads, unsigned calls,
 		      void *(*fn)(void *arg))
 {
 	struct thread t[THREADS_MAX];
-	struct skein_rpc_stats st;
+	struct skein_rpc_stats st = {.size = sizeof(st)};
 	struct live l;
 
 	live_start(&l, qps, wait, background);
@@ -393,7 +393,8 @@ static void test_batch_room(void **state)
 {
 	struct skein_rpc_entry entry = {.id = CALL,
 					.req_len = SKEIN_RPC_LEN_MAX + 1ull};
-	struct skein_rpc_stats before, st;
+	struct skein_rpc_stats before = {.size = sizeof(before)};
+	struct skein_rpc_stats st = {.size = sizeof(st)};
 	struct thread own;
 	unsigned n, begun = 7, sent = 0;
 	struct live l;
@@ -471,7 +472,8 @@ static void test_batch_asleep(void **state)
 /* On a connection of its own they are flushed. */
 static void test_batch_private(void **state)
 {
-	struct skein_rpc_stats before, st;
+	struct skein_rpc_stats before = {.size = sizeof(before)};
+	struct skein_rpc_stats st = {.size = sizeof(st)};
 	struct thread own;
 	struct live l;
 

@@ -355,7 +355,7 @@ static void test_threads(void **state)
  * every answer the client. A lost wake-up is a call that takes for ever. */
 static void test_asleep(void **state)
 {
-	struct skein_rpc_stats stats;
+	struct skein_rpc_stats stats = {.size = sizeof(stats)};
 	uint8_t buf[256];
 	struct live l;
 

@@ -180,7 +180,7 @@ static void wait_for(struct world *w, int *n, int want)
 /* Every thread is busy with a slow one; inline handlers go on, thousands. */
 static void test_slow(void **state)
 {
-	struct skein_rpc_stats st;
+	struct skein_rpc_stats st = {.size = sizeof(st)};
 	uint8_t buf[64];
 	struct world w;
 	int ended = 0;

@@ -116,6 +116,7 @@ static int open_handle(struct world *w, unsigned lanes, unsigned retries)
 
 static int find_words(struct world *w)
 {
+	w->remote.size = sizeof(w->remote);
 	return skein_mem_find(w->conn, "words", PATIENCE, &w->remote);
 }
 

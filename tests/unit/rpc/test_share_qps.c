@@ -57,7 +57,7 @@ static void test_rest(void **state)
 	struct skein_conn *conns[2];
 	struct skein_listener *listener;
 	pthread_t threads[2 * THREADS];
-	struct skein_rpc_stats st;
+	struct skein_rpc_stats st = {.size = sizeof(st)};
 
 	setenv("SKEIN_MAX_AQP", "2", 1);
 	setenv("SKEIN_QP_INTERVAL", "1ms", 1);
@@ -125,7 +125,7 @@ static void test_asks_alone(void **state)
 	struct skein_conn_attr attr = {.size = sizeof(attr), .qps = 2};
 	struct skein_listener *listener;
 	struct skein_ctx *server, *client;
-	struct skein_rpc_stats st;
+	struct skein_rpc_stats st = {.size = sizeof(st)};
 	struct ibv_context *dev;
 	struct skein_conn *conn;
 

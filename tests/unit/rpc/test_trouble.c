@@ -102,6 +102,7 @@ static void words(struct world *w, struct skein_mem **local,
 					 SKEIN_MEM_READ | SKEIN_MEM_WRITE),
 			 0);
 	assert_int_equal(skein_mem_new(w->client, 4096, local), 0);
+	remote->size = sizeof(*remote);
 	assert_int_equal(skein_mem_find(w->conn, "words", PATIENCE, remote), 0);
 }
 
@@ -490,7 +491,7 @@ static void *cancelled_alone_main(void *arg)
 {
 	struct alone *a = arg;
 	struct skein_conn *conn = a->w->conn;
-	struct skein_rpc_stats st;
+	struct skein_rpc_stats st = {.size = sizeof(st)};
 
 	pthread_cleanup_push(frames_gone, NULL);
 	pthread_cancel(pthread_self());

@@ -541,6 +541,7 @@ static void shared_out(struct play *p, void (*work)(struct worker *w))
 	for (unsigned i = 0; i < 4; i++) {
 		w[i] = (struct worker){.p = p, .work = work};
 		assert_int_equal(skein_mem_new(p->ctx, 1024, &w[i].local), 0);
+		w[i].area.size = sizeof(w[i].area);
 		assert_int_equal(skein_mem_find(p->conn, "area", SKEIN_S(1),
 						&w[i].area),
 				 0);
