@@ -230,7 +230,7 @@ static void *thread(void *arg)
 static struct skein_rpc_stats stats(struct crew *c)
 {
 	struct skein_rpc_stats st = {.size = sizeof(st)};
-	int rc = skein_rpc_stats(c->pair.ends.conn, &st);
+	int rc = skein_rpc_get_stats(c->pair.ends.conn, &st);
 
 	if (rc)
 		die("statistics", rc);

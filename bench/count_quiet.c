@@ -49,11 +49,11 @@ static void open_idle(struct ends *e)
 
 	if (rc)
 		die("connection", rc);
-	while (skein_conn_state(conn) == SKEIN_CONN_CONNECTING) {
+	while (skein_conn_get_state(conn) == SKEIN_CONN_CONNECTING) {
 		skein_ctx_progress(e->server);
 		skein_ctx_progress(e->client);
 	}
-	if (skein_conn_state(conn) != SKEIN_CONN_READY)
+	if (skein_conn_get_state(conn) != SKEIN_CONN_READY)
 		die("connection", skein_conn_error(conn, NULL));
 	call(e, conn, false);
 }

@@ -61,11 +61,12 @@ static void ends_open(struct ends *e, unsigned qps)
 					   &conn, &e->conn);
 	if (rc)
 		die("set-up", rc);
-	for (long i = 0; skein_conn_state(e->conn) != SKEIN_CONN_READY; i++) {
+	for (long i = 0; skein_conn_get_state(e->conn) != SKEIN_CONN_READY;
+	     i++) {
 		skein_ctx_progress(e->server);
 		skein_ctx_progress(e->client);
 		if (i == ENDS_ROUNDS_MAX ||
-		    skein_conn_state(e->conn) == SKEIN_CONN_BROKEN)
+		    skein_conn_get_state(e->conn) == SKEIN_CONN_BROKEN)
 			die("connection", skein_conn_error(e->conn, NULL));
 	}
 }

@@ -464,7 +464,7 @@ static void start_op(struct peer *p, const struct ycsb_mix *mix)
 static bool usable(struct peer *p)
 {
 	for (unsigned i = 0; i < p->n_conns; i++)
-		if (skein_conn_state(p->conns[i]) != SKEIN_CONN_READY)
+		if (skein_conn_get_state(p->conns[i]) != SKEIN_CONN_READY)
 			return false;
 	return true;
 }

@@ -179,7 +179,7 @@ static int play(struct node *n)
 	struct bed *bed = n->bed;
 	int rc = 0, end;
 
-	if (skein_mcast_stats(n->members[0].handle, &stats) == 0 &&
+	if (skein_mcast_get_stats(n->members[0].handle, &stats) == 0 &&
 	    stats.neighbours > bed->res->peers_max)
 		bed->res->peers_max = stats.neighbours;
 	bed->open++;

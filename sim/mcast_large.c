@@ -126,7 +126,7 @@ static int run_group(struct member *m, struct skein_mcast *g)
 		rc = skein_mcast_send_stream(g, c->sizes[i], NULL);
 	if (!m->rank && !rc)
 		rc = skein_mcast_flush(g, LIMIT_NS);
-	if (!m->rank && skein_mcast_stats(g, &stats) == 0)
+	if (!m->rank && skein_mcast_get_stats(g, &stats) == 0)
 		c->by_slots = stats.small;
 	if (skein_mcast_failed(g, &why))
 		m->failed = why.rank;

@@ -201,7 +201,7 @@ static void judge_counts(struct member *m, struct skein_mcast *g)
 
 	while (s.messages < 1 + SMALLS && !skein_mcast_failed(g, NULL)) {
 		sim_sleep(c->w, MS / 10);
-		skein_mcast_stats(g, &s);
+		skein_mcast_get_stats(g, &s);
 	}
 	if (s.messages < 1 + SMALLS || !c->size)
 		return;

@@ -367,7 +367,7 @@ static int call_blocking(struct peer *a)
 
 static bool usable(struct peer *a)
 {
-	return skein_conn_state(a->conn) == SKEIN_CONN_READY;
+	return skein_conn_get_state(a->conn) == SKEIN_CONN_READY;
 }
 
 static void run_async(struct peer *a, unsigned calls)

@@ -88,7 +88,7 @@ static void handle_close(struct handles_peer *p, struct handle *h)
 	struct run *run = run_of(p);
 	struct skein_rpc_stats st = {.size = sizeof(st)};
 
-	if (!skein_rpc_stats(h->conn, &st)) {
+	if (!skein_rpc_get_stats(h->conn, &st)) {
 		run->migrations += st.migrations;
 		run->declines += st.credit_declines;
 		run->messages += st.messages_sent;

@@ -110,7 +110,7 @@ static inline uint64_t handles_draw(struct handles_peer *p, uint64_t n)
 
 static inline bool handle_usable(const struct handle *h)
 {
-	return skein_conn_state(h->conn) == SKEIN_CONN_READY;
+	return skein_conn_get_state(h->conn) == SKEIN_CONN_READY;
 }
 
 /* handles_visit.c: threads come and leave, until all have left. */

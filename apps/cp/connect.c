@@ -82,7 +82,7 @@ static void look(struct connecting *c)
 			try_one(c, i);
 		if (c->v[i].there != CP_THERE_TRYING)
 			continue;
-		state = skein_conn_state(p->conn);
+		state = skein_conn_get_state(p->conn);
 		if (state == SKEIN_CONN_CONNECTING)
 			continue;
 		if (state == SKEIN_CONN_READY) {

@@ -9,7 +9,7 @@ const struct cp_mcast_ops cp_mcast_real = {
 	.send_stream = skein_mcast_send_stream,
 	.block_done = skein_mcast_block_done,
 	.finish = skein_mcast_finish,
-	.stats = skein_mcast_stats,
+	.stats = skein_mcast_get_stats,
 	.close = skein_mcast_close,
 	.abort = skein_mcast_abort,
 };

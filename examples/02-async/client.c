@@ -67,7 +67,7 @@ int main(int argc, char **argv)
 		goto err_close;
 	err = call_all(conn, &work);
 	if (!err)
-		err = skein_rpc_stats(conn, &stats);
+		err = skein_rpc_get_stats(conn, &stats);
 	if (!err)
 		printf("%u calls, %u failed, sum %" PRIu64 ", in %" PRIu64
 		       " messages\n",

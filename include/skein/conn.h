@@ -113,7 +113,7 @@ SKEIN_API int skein_conn_open_async(struct skein_ctx *ctx, const char *addr,
  * for connections that this side opened. */
 SKEIN_API void skein_conn_close(struct skein_conn *conn, uint64_t timeout_ns);
 
-SKEIN_API enum skein_conn_state skein_conn_state(struct skein_conn *conn);
+SKEIN_API enum skein_conn_state skein_conn_get_state(struct skein_conn *conn);
 
 /* 0 or why it broke, as an error; the text is one line: what failed, with
  * which peer, on which device, and the likely cause. "" when nothing did.

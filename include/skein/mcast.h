@@ -359,8 +359,8 @@ struct skein_mcast_stats {
 	uint64_t bytes_kept;
 	uint64_t small; /* messages that went by slots */
 };
-SKEIN_API int skein_mcast_stats(struct skein_mcast *group,
-				struct skein_mcast_stats *stats);
+SKEIN_API int skein_mcast_get_stats(struct skein_mcast *group,
+				    struct skein_mcast_stats *stats);
 
 /* What attr names, as the group uses it: defaults filled in. */
 SKEIN_API unsigned skein_mcast_count(const struct skein_mcast *group);

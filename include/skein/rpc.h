@@ -203,8 +203,8 @@ struct skein_rpc_stats {
 };
 /* -EINVAL: stats->size is not set. -ENOTCONN; -ETIMEDOUT: another thread has had
  * the engine for a second. */
-SKEIN_API int skein_rpc_stats(struct skein_conn *conn,
-			      struct skein_rpc_stats *stats);
+SKEIN_API int skein_rpc_get_stats(struct skein_conn *conn,
+				  struct skein_rpc_stats *stats);
 
 #ifdef __cplusplus
 }

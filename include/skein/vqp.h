@@ -88,8 +88,8 @@ SKEIN_API void skein_pool_close(struct skein_pool *pool);
 SKEIN_API const char *skein_pool_addr(struct skein_pool *pool);
 /* One round. Returns how many things moved. Never blocks. */
 SKEIN_API int skein_pool_progress(struct skein_pool *pool);
-SKEIN_API void skein_pool_stats(struct skein_pool *pool,
-				struct skein_pool_stats *stats);
+SKEIN_API void skein_pool_get_stats(struct skein_pool *pool,
+				    struct skein_pool_stats *stats);
 
 /*
  * Memory for requests: len bytes, zeroed. Peers reach it if access has a remote

@@ -252,7 +252,7 @@ uint32_t conn_region_id(struct skein_ctx *ctx)
 
 /* --- what applications see --------------------------------------------- */
 
-enum skein_conn_state skein_conn_state(struct skein_conn *conn)
+enum skein_conn_state skein_conn_get_state(struct skein_conn *conn)
 {
 	return state_of(conn);
 }
@@ -265,7 +265,7 @@ int skein_conn_error(struct skein_conn *conn, const char **text)
 		return -SKEIN_EFORKED;
 	}
 	/* Orders err and story behind the state. */
-	(void)skein_conn_state(conn);
+	(void)skein_conn_get_state(conn);
 	if (text)
 		*text = conn->story;
 	return conn->err;

@@ -316,7 +316,7 @@ int skein_conn_open_async(struct skein_ctx *ctx, const char *addr,
 
 static bool settled(void *arg)
 {
-	return skein_conn_state(arg) != SKEIN_CONN_CONNECTING;
+	return skein_conn_get_state(arg) != SKEIN_CONN_CONNECTING;
 }
 
 int skein_conn_open(struct skein_ctx *ctx, const char *addr,
@@ -330,7 +330,7 @@ int skein_conn_open(struct skein_ctx *ctx, const char *addr,
 	if (rc)
 		return rc;
 	rc = engine_run_until(conn->eng->e, settled, conn, ENV_NEVER);
-	if (rc == 0 && skein_conn_state(conn) != SKEIN_CONN_READY)
+	if (rc == 0 && skein_conn_get_state(conn) != SKEIN_CONN_READY)
 		rc = conn->err ? conn->err : -ECONNABORTED;
 	if (rc) {
 		skein_conn_close(conn, 0);

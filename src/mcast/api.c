@@ -537,7 +537,8 @@ bool skein_mcast_failed(struct skein_mcast *g, struct skein_mcast_failure *why)
 	return true;
 }
 
-int skein_mcast_stats(struct skein_mcast *g, struct skein_mcast_stats *stats)
+int skein_mcast_get_stats(struct skein_mcast *g,
+			  struct skein_mcast_stats *stats)
 {
 	int rc;
 

@@ -47,7 +47,7 @@ struct aqp {
 	uint64_t last_ns; /* of the last interval's end */
 };
 
-/* What skein_rpc_stats() tells of a handle. */
+/* What skein_rpc_get_stats() tells of a handle. */
 struct aqp_stats {
 	uint64_t calls, messages, grants, declines, questions, degrees;
 	unsigned lanes, active;

@@ -163,7 +163,7 @@ static void stats_inside(struct rpc_conn *rc, struct skein_rpc_stats *stats)
 	stats_of_lanes(rc, stats);
 }
 
-int skein_rpc_stats(struct skein_conn *conn, struct skein_rpc_stats *stats)
+int skein_rpc_get_stats(struct skein_conn *conn, struct skein_rpc_stats *stats)
 {
 	ENV_HOLD_CANCEL();
 	struct rpc_conn *rc = rpc_conn_of(conn);

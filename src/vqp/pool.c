@@ -428,7 +428,7 @@ int skein_pool_progress(struct skein_pool *p)
 	return err;
 }
 
-void skein_pool_stats(struct skein_pool *p, struct skein_pool_stats *st)
+void skein_pool_get_stats(struct skein_pool *p, struct skein_pool_stats *st)
 {
 	const struct vqp_counts *c = &p->e.counts;
 	struct skein_pool_stats s = {.size = sizeof(s)};

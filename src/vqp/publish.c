@@ -264,7 +264,7 @@ static void meet_again(struct skein_pool *p, uint64_t now_ns)
 	struct publish *u = &p->publish;
 
 	u->due_ns = now_ns + LOOK_NS;
-	if (skein_conn_state(u->conn) != SKEIN_CONN_READY ||
+	if (skein_conn_get_state(u->conn) != SKEIN_CONN_READY ||
 	    atomic_load(&u->pending))
 		return;
 	if (table_meet(p, STEP_NS) || write_first(p, STEP_NS))
@@ -289,7 +289,7 @@ void publish_round(struct skein_pool *p, uint64_t now_ns)
 	over = !atomic_load_explicit(&u->pending, memory_order_acquire);
 	switch (u->step) {
 	case PUBLISH_REST:
-		if (skein_conn_state(u->conn) != SKEIN_CONN_READY)
+		if (skein_conn_get_state(u->conn) != SKEIN_CONN_READY)
 			lost(u, now_ns);
 		else
 			reads_begin(u, now_ns);

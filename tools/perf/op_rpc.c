@@ -512,7 +512,7 @@ static void rpc_counts(struct perf *p, struct perf_counts *c)
 	for (unsigned i = 0; i < b->n_conns; i++) {
 		struct skein_rpc_stats s = {.size = sizeof(s)};
 
-		if (!skein_rpc_stats(b->conns[i], &s))
+		if (!skein_rpc_get_stats(b->conns[i], &s))
 			add_counts(c, &s);
 	}
 	/* The calls that end slices, each alone in its message. */

@@ -179,7 +179,7 @@ static void rig_on_conn(void *arg, struct skein_conn *conn,
 	if (state == SKEIN_CONN_READY) {
 		r->ups++;
 		r->accepted = conn;
-		skein_assert(skein_conn_state(conn) == SKEIN_CONN_READY);
+		skein_assert(skein_conn_get_state(conn) == SKEIN_CONN_READY);
 	} else {
 		r->ends++;
 		skein_assert(r->accepted == conn || r->ups > 1);
@@ -270,8 +270,8 @@ static struct skein_conn *rig_connect(struct rig *r, unsigned qps,
 	struct skein_conn *conn = rig_start(r, qps, user);
 	int ups = r->ups;
 
-	RIG_UNTIL(r, skein_conn_state(conn) != SKEIN_CONN_CONNECTING);
-	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
+	RIG_UNTIL(r, skein_conn_get_state(conn) != SKEIN_CONN_CONNECTING);
+	assert_int_equal(skein_conn_get_state(conn), SKEIN_CONN_READY);
 	RIG_UNTIL(r, r->ups > ups);
 	return conn;
 }

@@ -275,7 +275,7 @@ static void test_causes(void **state)
 		b.err = cases[i].here;
 		b.call.fn = break_it;
 		engine_post(p.server->engine->e, &b.call);
-		while (skein_conn_state(conn) != SKEIN_CONN_BROKEN)
+		while (skein_conn_get_state(conn) != SKEIN_CONN_BROKEN)
 			skein_ctx_progress(p.client);
 		assert_int_equal(skein_conn_error(conn, &text), cases[i].there);
 		assert_non_null(strstr(text, cases[i].words));

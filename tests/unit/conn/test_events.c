@@ -85,7 +85,8 @@ static struct skein_conn *join(struct end *a, struct skein_engine *engine,
 					       skein_listener_addr(*listener),
 					       &c, &conn),
 			 0);
-	while (skein_conn_state(conn) != SKEIN_CONN_READY || b->ups == ups) {
+	while (skein_conn_get_state(conn) != SKEIN_CONN_READY ||
+	       b->ups == ups) {
 		if (engine)
 			skein_engine_progress(engine);
 		both(a, b);
@@ -210,16 +211,16 @@ static void test_scripted(void **state)
 	say(&a, &b, IBV_EVENT_COMM_EST, conn[0]->qp);
 	/* read by the default engine, for a connection of another one */
 	say(&a, &b, IBV_EVENT_QP_FATAL, conn[1]->qp);
-	while (skein_conn_state(conn[1]) == SKEIN_CONN_READY)
+	while (skein_conn_get_state(conn[1]) == SKEIN_CONN_READY)
 		skein_engine_progress(other);
 	assert_int_equal(skein_conn_error(conn[1], &text), -EIO);
 	assert_non_null(strstr(text, "a fatal error of its QP"));
-	assert_int_equal(skein_conn_state(conn[0]), SKEIN_CONN_READY);
-	assert_int_equal(skein_conn_state(conn[2]), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_get_state(conn[0]), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_get_state(conn[2]), SKEIN_CONN_READY);
 
 	say(&a, &b, IBV_EVENT_DEVICE_FATAL, NULL);
-	while (skein_conn_state(conn[0]) == SKEIN_CONN_READY ||
-	       skein_conn_state(conn[2]) == SKEIN_CONN_READY) {
+	while (skein_conn_get_state(conn[0]) == SKEIN_CONN_READY ||
+	       skein_conn_get_state(conn[2]) == SKEIN_CONN_READY) {
 		skein_engine_progress(other);
 		both(&a, &b);
 	}
@@ -272,16 +273,16 @@ static void test_port(void **state)
 	while (!script.acked)
 		both(&a, &b);
 	assert_int_equal(port.looks, 3);
-	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_get_state(conn), SKEIN_CONN_READY);
 
 	port.changes = DEV_CHANGE_ADDR;
 	say(&a, &b, IBV_EVENT_LID_CHANGE, NULL);
 	assert_int_equal(port.looks, 4);
-	while (skein_conn_state(conn) == SKEIN_CONN_READY)
+	while (skein_conn_get_state(conn) == SKEIN_CONN_READY)
 		both(&a, &b);
 	assert_int_equal(skein_conn_error(conn, &text), -EADDRNOTAVAIL);
 	assert_non_null(strstr(text, "gone from the port"));
-	while (skein_conn_state(conn) != SKEIN_CONN_READY)
+	while (skein_conn_get_state(conn) != SKEIN_CONN_READY)
 		both(&a, &b);
 	assert_int_equal(skein_ctx_error(a.ctx, &text), 0);
 	assert_string_equal(text, "");
@@ -315,18 +316,18 @@ static void test_port_down(void **state)
 	assert_non_null(strstr(text, "port 1 is down"));
 	for (int i = 0; i < 100; i++)
 		both(&a, &b);
-	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_get_state(conn), SKEIN_CONN_READY);
 	/* It comes back in time: nothing was. */
 	say(&a, &b, IBV_EVENT_PORT_ACTIVE, NULL);
 	assert_int_equal(skein_ctx_error(a.ctx, &text), 0);
 	assert_string_equal(text, "");
-	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_get_state(conn), SKEIN_CONN_READY);
 
 	/* As if it had been so for long. */
 	say(&a, &b, IBV_EVENT_PORT_ERR, NULL);
 	atomic_store(&a.ctx->port_down_ns,
 		     env_now_ns(a.ctx->env) - CTX_PORT_DOWN_NS);
-	while (skein_conn_state(conn) == SKEIN_CONN_READY)
+	while (skein_conn_get_state(conn) == SKEIN_CONN_READY)
 		both(&a, &b);
 	assert_int_equal(skein_conn_error(conn, &text), -ENETDOWN);
 	assert_non_null(strstr(text, "port is down"));
@@ -337,7 +338,7 @@ static void test_port_down(void **state)
 					       skein_listener_addr(listener),
 					       NULL, &again),
 			 0);
-	while (skein_conn_state(again) == SKEIN_CONN_CONNECTING)
+	while (skein_conn_get_state(again) == SKEIN_CONN_CONNECTING)
 		both(&a, &b);
 	assert_int_equal(skein_conn_error(again, NULL), -ENETDOWN);
 	say(&a, &b, IBV_EVENT_PORT_ACTIVE, NULL);
@@ -370,7 +371,7 @@ static void test_overflow(void **state)
 	/* Nobody polls before it is full: these completions are nobody's. */
 	pfd.fd = dev->verbs->async_fd;
 	assert_int_equal(poll(&pfd, 1, 10000), 1);
-	while (skein_conn_state(conn) == SKEIN_CONN_READY)
+	while (skein_conn_get_state(conn) == SKEIN_CONN_READY)
 		both(&a, &b);
 	assert_int_equal(skein_conn_error(conn, &text), -EIO);
 	assert_true(strstr(text, "completion queue has failed") ||

@@ -73,9 +73,10 @@ static void test_storm(void **state)
 		assert_true(atomic_load(&listener->admission.handshakes) <= 8);
 		ready = 0;
 		for (int i = 0; i < STORM; i++) {
-			assert_int_not_equal(skein_conn_state(conns[i]),
+			assert_int_not_equal(skein_conn_get_state(conns[i]),
 					     SKEIN_CONN_BROKEN);
-			ready += skein_conn_state(conns[i]) == SKEIN_CONN_READY;
+			ready += skein_conn_get_state(conns[i]) ==
+				 SKEIN_CONN_READY;
 		}
 	} while (ready < STORM);
 	assert_true(atomic_load(&server->counts.refused) > 0);
@@ -106,19 +107,19 @@ static void test_conns_max(void **state)
 		skein_listener_open(server, "127.0.0.1:0", &l, &listener), 0);
 	addr = skein_listener_addr(listener);
 	assert_int_equal(skein_conn_open_async(client, addr, &c, &a), 0);
-	while (skein_conn_state(a) == SKEIN_CONN_CONNECTING)
+	while (skein_conn_get_state(a) == SKEIN_CONN_CONNECTING)
 		both(server, client);
-	assert_int_equal(skein_conn_state(a), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_get_state(a), SKEIN_CONN_READY);
 	/* on the same link, and on one of its own */
 	for (c.shard = 0; c.shard < 2; c.shard++) {
 		assert_int_equal(skein_conn_open_async(client, addr, &c, &b),
 				 0);
-		while (skein_conn_state(b) == SKEIN_CONN_CONNECTING)
+		while (skein_conn_get_state(b) == SKEIN_CONN_CONNECTING)
 			both(server, client);
 		assert_int_equal(skein_conn_error(b, NULL), -SKEIN_EBUSY);
 		skein_conn_close(b, 0);
 	}
-	assert_int_equal(skein_conn_state(a), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_get_state(a), SKEIN_CONN_READY);
 	skein_conn_close(a, 0);
 	while (atomic_load(&listener->peers))
 		both(server, client);
@@ -184,7 +185,7 @@ static void test_garbage(void **state)
 		skein_listener_open(server, "127.0.0.1:0", &l, &listener), 0);
 	addr = skein_listener_addr(listener);
 	assert_int_equal(skein_conn_open_async(client, addr, NULL, &conn), 0);
-	while (skein_conn_state(conn) == SKEIN_CONN_CONNECTING)
+	while (skein_conn_get_state(conn) == SKEIN_CONN_CONNECTING)
 		both(server, client);
 	for (size_t i = 0; i < 6; i++) {
 		was = atomic_load(&server->counts.garbage);
@@ -196,7 +197,7 @@ static void test_garbage(void **state)
 		send_garbage(server, client, addr, noise, sizeof(noise));
 	}
 	/* Nothing else was disturbed. */
-	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_get_state(conn), SKEIN_CONN_READY);
 	while (atomic_load(&listener->peers) > 1)
 		both(server, client);
 	assert_int_equal(atomic_load(&listener->admission.handshakes), 0);
@@ -232,9 +233,9 @@ static void test_idlers(void **state)
 					       skein_listener_addr(listener),
 					       NULL, &conn),
 			 0);
-	while (skein_conn_state(conn) == SKEIN_CONN_CONNECTING)
+	while (skein_conn_get_state(conn) == SKEIN_CONN_CONNECTING)
 		both(server, client);
-	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_get_state(conn), SKEIN_CONN_READY);
 	assert_int_equal(atomic_load(&server->counts.refused), 0);
 	while (atomic_load(&server->counts.timeouts) < 16)
 		both(server, client);
@@ -324,9 +325,10 @@ static void crowd(size_t bytes)
 			skein_ctx_progress(client);
 		for (int j = 0; j < 100 && i + 1 < CROWD; j++)
 			fds[++i] = stranger(listener, buf, bytes);
-		while (skein_conn_state(conn[n]) == SKEIN_CONN_CONNECTING)
+		while (skein_conn_get_state(conn[n]) == SKEIN_CONN_CONNECTING)
 			both(server, client);
-		assert_int_equal(skein_conn_state(conn[n]), SKEIN_CONN_READY);
+		assert_int_equal(skein_conn_get_state(conn[n]),
+				 SKEIN_CONN_READY);
 		n++;
 	}
 	while (atomic_load(&server->counts.refused) <
@@ -343,7 +345,8 @@ static void crowd(size_t bytes)
 	assert_true(atomic_load(&listener->peers) <=
 		    LISTENER_SILENT_MAX + n + 1);
 	for (unsigned i = 0; i < n; i++)
-		assert_int_equal(skein_conn_state(conn[i]), SKEIN_CONN_READY);
+		assert_int_equal(skein_conn_get_state(conn[i]),
+				 SKEIN_CONN_READY);
 	for (int i = 0; i < CROWD; i++)
 		close(fds[i]);
 	for (unsigned i = 0; i < n; i++)
@@ -384,9 +387,10 @@ static void test_busy_is_tried_again(void **state)
 				 0);
 	}
 	for (unsigned i = 0; i < 24; i++) {
-		while (skein_conn_state(conn[i]) == SKEIN_CONN_CONNECTING)
+		while (skein_conn_get_state(conn[i]) == SKEIN_CONN_CONNECTING)
 			both(server, client);
-		assert_int_equal(skein_conn_state(conn[i]), SKEIN_CONN_READY);
+		assert_int_equal(skein_conn_get_state(conn[i]),
+				 SKEIN_CONN_READY);
 	}
 	assert_true(atomic_load(&server->counts.refused) > 0);
 	for (unsigned i = 0; i < 24; i++)
@@ -473,9 +477,9 @@ static void test_no_fds(void **state)
 					       skein_listener_addr(listener),
 					       &c, &conn),
 			 0);
-	while (skein_conn_state(conn) == SKEIN_CONN_CONNECTING)
+	while (skein_conn_get_state(conn) == SKEIN_CONN_CONNECTING)
 		both(server, client);
-	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_get_state(conn), SKEIN_CONN_READY);
 	assert_non_null(listener->spare);
 	close(raw);
 	close(next);
@@ -506,7 +510,7 @@ static int use_memory(struct skein_ctx *server, struct skein_ctx *client,
 				   &conn);
 	if (rc)
 		return rc;
-	while (skein_conn_state(conn) == SKEIN_CONN_CONNECTING)
+	while (skein_conn_get_state(conn) == SKEIN_CONN_CONNECTING)
 		both(server, client);
 	rc = skein_conn_error(conn, NULL);
 	if (rc == 0)
@@ -546,7 +550,7 @@ static int use(struct skein_ctx *server, struct skein_ctx *client)
 				   &conn);
 	if (rc)
 		return rc;
-	while (skein_conn_state(conn) == SKEIN_CONN_CONNECTING)
+	while (skein_conn_get_state(conn) == SKEIN_CONN_CONNECTING)
 		both(server, client);
 	rc = skein_conn_error(conn, NULL);
 	if (rc == 0)

@@ -173,7 +173,7 @@ static void lanes_down(struct rig *r, struct skein_conn *conn, int err)
 {
 	const char *text;
 
-	RIG_UNTIL(r, skein_conn_state(conn) == SKEIN_CONN_BROKEN);
+	RIG_UNTIL(r, skein_conn_get_state(conn) == SKEIN_CONN_BROKEN);
 	assert_int_equal(skein_conn_error(conn, &text), err);
 	for (unsigned i = 0; i < conn_lanes(conn); i++) {
 		assert_int_equal(conn_lane(conn, i)->phase, CONN_P_DOWN);
@@ -255,8 +255,8 @@ static void test_reconnect(void **state)
 	for (unsigned lane = 0; lane < 6; lane++) {
 		id = conn->lanes->id;
 		conn_break(conn_lane(conn, lane), -EIO, "a test");
-		RIG_UNTIL(&r, skein_conn_state(conn) != SKEIN_CONN_READY);
-		RIG_UNTIL(&r, skein_conn_state(conn) == SKEIN_CONN_READY);
+		RIG_UNTIL(&r, skein_conn_get_state(conn) != SKEIN_CONN_READY);
+		RIG_UNTIL(&r, skein_conn_get_state(conn) == SKEIN_CONN_READY);
 		RIG_UNTIL(&r, r.ups == (int)lane + 2);
 		shape_of(conn, 6);
 		assert_true(conn->lanes->id != id);
@@ -304,7 +304,7 @@ static bool interrupted(enum interruption how, unsigned engines, int rounds)
 	conn = rig_start(&r, 5, NULL);
 	for (int i = 0; i < rounds; i++)
 		rig_round(&r);
-	up = skein_conn_state(conn) == SKEIN_CONN_READY && r.ups;
+	up = skein_conn_get_state(conn) == SKEIN_CONN_READY && r.ups;
 	if (how == LINK_LOST)
 		lose_link(r.client->engine);
 	if (how == LINK_LOST_THERE)
@@ -316,7 +316,7 @@ static bool interrupted(enum interruption how, unsigned engines, int rounds)
 		assert_int_equal(engine_background_start(r.client->engine->e),
 				 0);
 		skein_listener_close(l);
-		RIG_UNTIL(&r, skein_conn_state(conn) == SKEIN_CONN_BROKEN);
+		RIG_UNTIL(&r, skein_conn_get_state(conn) == SKEIN_CONN_BROKEN);
 		skein_conn_close(conn, 0);
 		r.listener = NULL;
 	} else {
@@ -356,7 +356,7 @@ static void test_scarce(void **state)
 					   skein_listener_addr(r.listener),
 					   &attr, &conn);
 		if (rc == 0) {
-			RIG_UNTIL(&r, skein_conn_state(conn) !=
+			RIG_UNTIL(&r, skein_conn_get_state(conn) !=
 					      SKEIN_CONN_CONNECTING);
 			for (int i = 0; i < 10; i++)
 				rig_round(&r);
@@ -391,7 +391,7 @@ static void test_conns_max(void **state)
 	rig_open(&r, 2, &l);
 	/* More than there will ever be. */
 	conn = rig_start(&r, 9, NULL);
-	RIG_UNTIL(&r, skein_conn_state(conn) != SKEIN_CONN_CONNECTING);
+	RIG_UNTIL(&r, skein_conn_get_state(conn) != SKEIN_CONN_CONNECTING);
 	assert_int_equal(skein_conn_error(conn, &text), -SKEIN_EBUSY);
 	assert_non_null(strstr(text, "cannot connect"));
 	rig_end(&r, conn);
@@ -400,10 +400,10 @@ static void test_conns_max(void **state)
 	other = rig_start(&r, 8, &attr);
 	for (int i = 0; i < 100; i++)
 		rig_round(&r);
-	assert_int_equal(skein_conn_state(other), SKEIN_CONN_CONNECTING);
+	assert_int_equal(skein_conn_get_state(other), SKEIN_CONN_CONNECTING);
 	assert_true(atomic_load(&r.listener->admission.conns) <= 8);
 	skein_conn_close(conn, 0);
-	RIG_UNTIL(&r, skein_conn_state(other) == SKEIN_CONN_READY);
+	RIG_UNTIL(&r, skein_conn_get_state(other) == SKEIN_CONN_READY);
 	rig_end(&r, other);
 	rig_close(&r);
 }
@@ -426,7 +426,7 @@ static void test_lane_refused(void **state)
 			break;
 		skein_ctx_progress(r.server);
 	}
-	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_CONNECTING);
+	assert_int_equal(skein_conn_get_state(conn), SKEIN_CONN_CONNECTING);
 	/* ... which then is gone. */
 	for (int i = 0; i < 4; i++)
 		assert_true(admission_conn(&r.listener->admission));
@@ -435,7 +435,7 @@ static void test_lane_refused(void **state)
 	assert_int_equal(r.ups, 0);
 	for (int i = 0; i < 4; i++)
 		admission_conn_gone(&r.listener->admission);
-	RIG_UNTIL(&r, skein_conn_state(conn) == SKEIN_CONN_READY);
+	RIG_UNTIL(&r, skein_conn_get_state(conn) == SKEIN_CONN_READY);
 	assert_int_equal(conn->err, 0);
 	shape_of(conn, 6);
 	RIG_UNTIL(&r, r.ups == 1);
@@ -632,7 +632,7 @@ static void test_server_killed(void **state)
 	shape_of(conn, 8);
 	slay(pid, in);
 	t = env_now_ns(r.env);
-	RIG_UNTIL(&r, skein_conn_state(conn) == SKEIN_CONN_BROKEN);
+	RIG_UNTIL(&r, skein_conn_get_state(conn) == SKEIN_CONN_BROKEN);
 	assert_int_equal(skein_conn_error(conn, &text), -SKEIN_EDEAD);
 	assert_non_null(strstr(text, "lost the connection"));
 	/* At once; not by the deadline of a flush, lane by lane. */

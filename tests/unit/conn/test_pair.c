@@ -45,7 +45,7 @@ static void test_connect(void **state)
 					 skein_listener_addr(p.listener), NULL,
 					 &conn),
 			 0);
-	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_get_state(conn), SKEIN_CONN_READY);
 	skein_conn_close(conn, SKEIN_S(1));
 	pair_close(&p);
 	assert_int_equal(p.ups, 1);
@@ -168,9 +168,10 @@ static void test_join_early(void **state)
 		skein_ctx_progress(p.client);
 		ready = 0;
 		for (int i = 0; i < 8; i++) {
-			assert_int_not_equal(skein_conn_state(conns[i]),
+			assert_int_not_equal(skein_conn_get_state(conns[i]),
 					     SKEIN_CONN_BROKEN);
-			ready += skein_conn_state(conns[i]) == SKEIN_CONN_READY;
+			ready += skein_conn_get_state(conns[i]) ==
+				 SKEIN_CONN_READY;
 		}
 	} while (ready < 8);
 	for (int i = 0; i < 8; i++)
@@ -196,7 +197,7 @@ static void test_join_refused(void **state)
 					      NULL, &conns[i]),
 			0);
 	for (int i = 0; i < 4; i++) {
-		while (skein_conn_state(conns[i]) == SKEIN_CONN_CONNECTING)
+		while (skein_conn_get_state(conns[i]) == SKEIN_CONN_CONNECTING)
 			skein_ctx_progress(p.client);
 		assert_int_equal(skein_conn_error(conns[i], NULL),
 				 -SKEIN_EAUTH);
@@ -219,16 +220,16 @@ static void test_join_abandoned(void **state)
 	assert_int_equal(skein_conn_open_async(p.client, addr, NULL, &b), 0);
 	skein_ctx_progress(p.client);
 	skein_conn_close(a, 0);
-	while (skein_conn_state(b) == SKEIN_CONN_CONNECTING)
+	while (skein_conn_get_state(b) == SKEIN_CONN_CONNECTING)
 		skein_ctx_progress(p.client);
-	assert_int_equal(skein_conn_state(b), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_get_state(b), SKEIN_CONN_READY);
 	skein_conn_close(b, SKEIN_S(1));
 	pair_close(&p);
 }
 
 static bool is_broken(void *arg)
 {
-	return skein_conn_state(arg) == SKEIN_CONN_BROKEN;
+	return skein_conn_get_state(arg) == SKEIN_CONN_BROKEN;
 }
 
 /* The listener goes away under a client. */
@@ -310,11 +311,11 @@ static void test_simultaneous_open(void **state)
 					       skein_listener_addr(back), NULL,
 					       &ba),
 			 0);
-	while (skein_conn_state(ab) == SKEIN_CONN_CONNECTING ||
-	       skein_conn_state(ba) == SKEIN_CONN_CONNECTING)
+	while (skein_conn_get_state(ab) == SKEIN_CONN_CONNECTING ||
+	       skein_conn_get_state(ba) == SKEIN_CONN_CONNECTING)
 		skein_ctx_progress(p.client);
-	assert_int_equal(skein_conn_state(ab), SKEIN_CONN_READY);
-	assert_int_equal(skein_conn_state(ba), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_get_state(ab), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_get_state(ba), SKEIN_CONN_READY);
 	skein_conn_close(ab, 0);
 	skein_conn_close(ba, 0);
 	pair_close(&p);
@@ -334,12 +335,12 @@ static void test_reconnect(void **state)
 	assert_int_equal(skein_conn_open(p.client, addr, &attr, &conn), 0);
 	wait_ups(&p, 1);
 	skein_listener_close(p.listener);
-	while (skein_conn_state(conn) == SKEIN_CONN_READY)
+	while (skein_conn_get_state(conn) == SKEIN_CONN_READY)
 		skein_ctx_progress(p.client);
 	l.arg = &p;
 	assert_int_equal(skein_listener_open(p.server, addr, &l, &p.listener),
 			 0);
-	while (skein_conn_state(conn) != SKEIN_CONN_READY)
+	while (skein_conn_get_state(conn) != SKEIN_CONN_READY)
 		skein_ctx_progress(p.client);
 	wait_ups(&p, 2);
 	skein_conn_close(conn, SKEIN_S(1));
@@ -455,9 +456,9 @@ static void test_second_address(void **state)
 	d->addrs[1] = d->addrs[0];
 	d->addrs[0] = dead;
 	d->n = 2;
-	while (skein_conn_state(conn) == SKEIN_CONN_CONNECTING)
+	while (skein_conn_get_state(conn) == SKEIN_CONN_CONNECTING)
 		skein_ctx_progress(p.client);
-	assert_int_equal(skein_conn_state(conn), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_get_state(conn), SKEIN_CONN_READY);
 	assert_int_equal(d->i, 1);
 	skein_conn_close(conn, SKEIN_S(1));
 	pair_close(&p);

@@ -74,7 +74,7 @@ static pid_t spawn_server(char *addr, size_t len)
 
 static bool is_broken(void *arg)
 {
-	return skein_conn_state(arg) == SKEIN_CONN_BROKEN;
+	return skein_conn_get_state(arg) == SKEIN_CONN_BROKEN;
 }
 
 /* For what must happen: a loaded machine takes its time. How soon it does on
@@ -382,7 +382,7 @@ static void test_forked(void **state)
 		if (skein_conn_open(ctx, addr, NULL, &c) != -SKEIN_EFORKED ||
 		    skein_mem_new(ctx, 64, &m) != -SKEIN_EFORKED)
 			_exit(1);
-		if (skein_conn_state(conn) != SKEIN_CONN_BROKEN ||
+		if (skein_conn_get_state(conn) != SKEIN_CONN_BROKEN ||
 		    skein_conn_error(conn, NULL) != -SKEIN_EFORKED ||
 		    skein_mem_read(conn, mem, 0, &r, 0, 8, PATIENCE_NS) !=
 			    -SKEIN_EFORKED ||
@@ -429,7 +429,7 @@ static void test_link_used_again(void **state)
 					       NULL, &first),
 			 0);
 	while (accepted != SKEIN_CONN_READY ||
-	       skein_conn_state(first) != SKEIN_CONN_READY) {
+	       skein_conn_get_state(first) != SKEIN_CONN_READY) {
 		skein_ctx_progress(client);
 		skein_ctx_progress(server);
 	}
@@ -443,7 +443,7 @@ static void test_link_used_again(void **state)
 	assert_int_equal(skein_conn_open_async(client, skein_listener_addr(l),
 					       NULL, &second),
 			 0);
-	while (skein_conn_state(second) != SKEIN_CONN_READY) {
+	while (skein_conn_get_state(second) != SKEIN_CONN_READY) {
 		skein_ctx_progress(client);
 		skein_ctx_progress(server);
 	}
@@ -452,7 +452,8 @@ static void test_link_used_again(void **state)
 	while (env_now_ns(client->env) < end) {
 		skein_ctx_progress(client);
 		skein_ctx_progress(server);
-		assert_int_equal(skein_conn_state(second), SKEIN_CONN_READY);
+		assert_int_equal(skein_conn_get_state(second),
+				 SKEIN_CONN_READY);
 	}
 	skein_ctx_close(client);
 	skein_ctx_close(server);

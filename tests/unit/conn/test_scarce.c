@@ -189,7 +189,7 @@ static bool told(struct world *w, struct skein_conn *conn, int rc)
 	/* The operation was not begun; else the connection is going down. */
 	if (rc == -ENOMEM && !skein_conn_error(conn, NULL))
 		return true;
-	while (skein_conn_state(conn) == SKEIN_CONN_READY)
+	while (skein_conn_get_state(conn) == SKEIN_CONN_READY)
 		skein_ctx_progress(w->client);
 	err = skein_conn_error(conn, &text);
 	return (err == -ENOMEM || err == -SKEIN_ERESOURCE) &&
@@ -215,7 +215,7 @@ static void memory_sweep(bool atomics_first)
 				 conn->story);
 		missed += rc != 0;
 		/* It goes on, where it has not broken. */
-		if (skein_conn_state(conn) == SKEIN_CONN_READY)
+		if (skein_conn_get_state(conn) == SKEIN_CONN_READY)
 			assert_int_equal(use_memory(&w, conn, n, true), 0);
 		skein_conn_close(conn, SKEIN_S(1));
 		/* A device of its own: first uses are swept as well. */
@@ -312,7 +312,7 @@ static void heals(struct world *w, struct skein_conn *conn, int stamp)
 {
 	uint64_t end = env_now_ns(w->env) + PATIENCE;
 
-	while (w->downs == 0 || skein_conn_state(conn) != SKEIN_CONN_READY)
+	while (w->downs == 0 || skein_conn_get_state(conn) != SKEIN_CONN_READY)
 		pump(w, end);
 	while (use_memory(w, conn, stamp, false))
 		pump(w, end);

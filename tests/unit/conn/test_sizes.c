@@ -103,16 +103,16 @@ static void test_stats(void **state)
 		assert_int_equal(skein_rpc_call(conn, 1, NULL, 0, NULL, 0,
 						SKEIN_S(20), NULL),
 				 0);
-	assert_int_equal(skein_rpc_stats(conn, st), 0);
+	assert_int_equal(skein_rpc_get_stats(conn, st), 0);
 	assert_int_equal(st->calls, 3);
 	assert_int_equal(st->messages_sent, 3);
 	assert_kept(&g, size);
-	assert_int_equal(skein_rpc_stats(conn, &newer.st), 0);
+	assert_int_equal(skein_rpc_get_stats(conn, &newer.st), 0);
 	assert_int_equal(newer.st.calls, 3);
 	assert_int_equal(newer.st.degrees[0], 3);
 	assert_int_equal(newer.st.size, sizeof(newer));
 	assert_int_equal(newer.later, 4711);
-	assert_int_equal(skein_rpc_stats(conn, &none), -EINVAL);
+	assert_int_equal(skein_rpc_get_stats(conn, &none), -EINVAL);
 	assert_int_equal(none.calls, 4711);
 	skein_conn_close(conn, SKEIN_S(5));
 	pair_close(&p);

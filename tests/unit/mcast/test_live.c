@@ -319,7 +319,7 @@ static void small_ones(unsigned count, unsigned flags, unsigned right)
 		/* They are published when there is nothing else to do. */
 		do {
 			all_progress();
-			skein_mcast_stats(ms[i].group, &stats);
+			skein_mcast_get_stats(ms[i].group, &stats);
 		} while (stats.messages < 100);
 		assert_int_equal(stats.small, right);
 		assert_int_equal(stats.bad_blocks, 0);

@@ -209,7 +209,7 @@ static void read_stats(struct skein_mcast *group, struct report *r)
 
 	do {
 		usleep(1000);
-		skein_mcast_stats(group, &s);
+		skein_mcast_get_stats(group, &s);
 	} while (s.messages < 2 && !s.blocks_lost &&
 		 (!skein_mcast_failed(group, &why) || why.err == -ENODATA));
 	r->kept = (unsigned)s.blocks_kept;
@@ -226,7 +226,7 @@ static void watch(struct skein_mcast *group)
 
 	while (!all && !skein_mcast_failed(group, NULL)) {
 		usleep(1000);
-		skein_mcast_stats(group, &s);
+		skein_mcast_get_stats(group, &s);
 		all = s.messages ||
 		      (s.current_blocks && s.current_have == s.current_blocks);
 	}

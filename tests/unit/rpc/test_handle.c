@@ -210,7 +210,7 @@ static void run_calls(unsigned qps, unsigned threads, unsigned calls,
 		thread_init(&t[i], &l, i);
 	threads_run(t, threads, fn);
 	assert_int_equal(atomic_load(&l.ended), threads * calls);
-	assert_int_equal(skein_rpc_stats(l.conn, &st), 0);
+	assert_int_equal(skein_rpc_get_stats(l.conn, &st), 0);
 	assert_int_equal(st.calls, threads * calls);
 	assert_int_equal(st.lanes, qps);
 	/* what was granted and not used; at most 2 C a lane */
@@ -409,19 +409,19 @@ static void test_batch_room(void **state)
 	assert_int_equal(begun, 7);
 	assert_int_equal(skein_rpc_call_batch(l.conn, NULL, 0, &begun), 0);
 	assert_int_equal(begun, 0);
-	assert_int_equal(skein_rpc_stats(l.conn, &before), 0);
+	assert_int_equal(skein_rpc_get_stats(l.conn, &before), 0);
 	assert_int_equal(batch_call(&own, 0, 8, call_done), 8);
-	assert_int_equal(skein_rpc_stats(l.conn, &st), 0);
+	assert_int_equal(skein_rpc_get_stats(l.conn, &st), 0);
 	assert_int_equal(st.calls - before.calls, 8);
 	assert_int_equal(st.messages_sent - before.messages_sent, 1);
 	assert_int_equal(st.degrees[7] - before.degrees[7], 1);
 	while (own.answered < 8)
 		assert_true(skein_rpc_reap(l.conn, SKEIN_S(30)) >= 0);
-	assert_int_equal(skein_rpc_stats(l.conn, &before), 0);
+	assert_int_equal(skein_rpc_get_stats(l.conn, &before), 0);
 	kill(l.server, SIGSTOP);
 	while ((n = batch_call(&own, 8 + sent, BATCH, call_done)))
 		sent += n;
-	assert_int_equal(skein_rpc_stats(l.conn, &st), 0);
+	assert_int_equal(skein_rpc_get_stats(l.conn, &st), 0);
 	n = (unsigned)(st.messages_sent - before.messages_sent);
 	assert_in_range(n, 1, before.credits + 32);
 	assert_in_range(sent, n + 1, 16 * n);
@@ -481,9 +481,9 @@ static void test_batch_private(void **state)
 	l.resp_max = 256;
 	thread_init(&own, &l, 0);
 	own.self = pthread_self();
-	assert_int_equal(skein_rpc_stats(l.conn, &before), 0);
+	assert_int_equal(skein_rpc_get_stats(l.conn, &before), 0);
 	assert_int_equal(batch_call(&own, 0, 8, call_done), 8);
-	assert_int_equal(skein_rpc_stats(l.conn, &st), 0);
+	assert_int_equal(skein_rpc_get_stats(l.conn, &st), 0);
 	assert_int_equal(st.calls - before.calls, 8);
 	assert_int_equal(st.messages_sent - before.messages_sent, 1);
 	while (own.answered < 8)

@@ -365,7 +365,7 @@ static void test_asleep(void **state)
 		if (i % 100 == 99)
 			usleep(20000); /* it dozes, sleeps, and is woken */
 	}
-	assert_int_equal(skein_rpc_stats(l.conn, &stats), 0);
+	assert_int_equal(skein_rpc_get_stats(l.conn, &stats), 0);
 	assert_int_equal(stats.calls, 500);
 	assert_true(stats.wakeups_sent > 400);
 	run_load(&l, 300, false);

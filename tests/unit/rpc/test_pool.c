@@ -196,7 +196,7 @@ static void test_slow(void **state)
 	for (int i = 0; i < 3; i++)
 		sem_post(&w.leave);
 	wait_for(&w, &ended, 3);
-	assert_int_equal(skein_rpc_stats(w.conn, &st), 0);
+	assert_int_equal(skein_rpc_get_stats(w.conn, &st), 0);
 	assert_int_equal(st.calls, 3003);
 	world_close(&w);
 }

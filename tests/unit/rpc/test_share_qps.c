@@ -78,7 +78,7 @@ static void test_rest(void **state)
 				 0);
 	for (int i = 0; i < 2 * THREADS; i++)
 		pthread_join(threads[i], NULL);
-	assert_int_equal(skein_rpc_stats(served, &st), 0);
+	assert_int_equal(skein_rpc_get_stats(served, &st), 0);
 	assert_int_equal(st.calls, THREADS * CALLS);
 	assert_true(st.messages_received <= st.calls);
 	assert_int_equal(st.lanes, LANES);
@@ -144,7 +144,7 @@ static void test_asks_alone(void **state)
 	dev->ops.post_send = picky_post;
 	calls_main(conn);
 	dev->ops.post_send = picky.post;
-	assert_int_equal(skein_rpc_stats(conn, &st), 0);
+	assert_int_equal(skein_rpc_get_stats(conn, &st), 0);
 	assert_int_equal(st.calls, CALLS);
 	assert_int_equal(st.messages_sent, CALLS);
 	/* A question each 32 calls, in one post with a message: each is tried

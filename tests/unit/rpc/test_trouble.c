@@ -179,7 +179,7 @@ static void test_result_too_long(void **state)
 	assert_int_equal(end.outcome, SKEIN_UNKNOWN);
 	assert_int_equal(end.status, -SKEIN_EPEER);
 	assert_int_equal(end.len, 0);
-	while (skein_conn_state(w.conn) != SKEIN_CONN_BROKEN)
+	while (skein_conn_get_state(w.conn) != SKEIN_CONN_BROKEN)
 		skein_ctx_progress(w.client);
 	assert_int_equal(skein_conn_error(w.conn, NULL), -SKEIN_EPEER);
 	assert_int_equal(end.n, 1);
@@ -200,7 +200,7 @@ static void test_late(void **state)
 	world_open(&w, &attr);
 	assert_int_equal(call(&w, 8), 0);
 	skein_listener_close(w.listener);
-	while (skein_conn_state(w.conn) != SKEIN_CONN_BROKEN)
+	while (skein_conn_get_state(w.conn) != SKEIN_CONN_BROKEN)
 		skein_ctx_progress(w.client);
 	conn_set_state(w.conn, SKEIN_CONN_READY);
 	assert_int_equal(skein_rpc_call_async(w.conn, ECHO, "x", 1, 8, PATIENCE,
@@ -235,7 +235,7 @@ static void stays(unsigned qps)
 		were[i] = rpc_conn_of(conn_lane(w.conn, i));
 	snprintf(addr, sizeof(addr), "%s", skein_listener_addr(w.listener));
 	skein_listener_close(w.listener);
-	while (skein_conn_state(w.conn) != SKEIN_CONN_CONNECTING)
+	while (skein_conn_get_state(w.conn) != SKEIN_CONN_CONNECTING)
 		skein_ctx_progress(w.client);
 	for (i = 0; i < 3; i++) {
 		while (w.conn->phase == CONN_P_PAUSE)
@@ -250,7 +250,7 @@ static void stays(unsigned qps)
 	for (i = 0; qps && i < lanes; i++)
 		atomic_store(&conn_lane(w.conn, i)->tx->broke, -EIO);
 	listen_at(&w, addr);
-	while (skein_conn_state(w.conn) != SKEIN_CONN_READY)
+	while (skein_conn_get_state(w.conn) != SKEIN_CONN_READY)
 		skein_ctx_progress(w.client);
 	/* The leader of another lane asks. */
 	atomic_store(&w.conn->eng->tx_broke, true);
@@ -500,7 +500,7 @@ static void *cancelled_alone_main(void *arg)
 	a->rc[1] = skein_mem_write_async(conn, a->local, 0, &a->remote, 0, 64,
 					 on_written, a);
 	a->rc[2] = skein_rpc_cancel(conn, nobody_waits, NULL);
-	a->rc[3] = skein_rpc_stats(conn, &st);
+	a->rc[3] = skein_rpc_get_stats(conn, &st);
 	pthread_testcancel();
 	pthread_cleanup_pop(0);
 	return NULL;

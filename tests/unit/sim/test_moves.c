@@ -305,9 +305,10 @@ static void goes_down(struct play *p)
 
 	sim_proc_kill(p->t.proc[0]);
 	for (int i = 0;
-	     i < 1000 && skein_conn_state(p->conn) != SKEIN_CONN_BROKEN; i++)
+	     i < 1000 && skein_conn_get_state(p->conn) != SKEIN_CONN_BROKEN;
+	     i++)
 		skein_engine_run(skein_ctx_engine(p->ctx), 10 * MS);
-	assert_int_equal(skein_conn_state(p->conn), SKEIN_CONN_BROKEN);
+	assert_int_equal(skein_conn_get_state(p->conn), SKEIN_CONN_BROKEN);
 	p->seat->held++;
 	assert_true(engine_try_enter(lane->engine));
 	rpc_pending_start(lane, &late);

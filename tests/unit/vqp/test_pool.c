@@ -302,7 +302,7 @@ static void test_work(void **state)
 		echo(u, "to the second");
 		echo(w, "to the first, once more");
 	}
-	skein_pool_stats(pool, &st);
+	skein_pool_get_stats(pool, &st);
 	assert_int_equal(st.lookups, 2);
 	assert_int_equal(st.cache_hits, 1);
 	assert_int_equal(st.garbage, 0);
@@ -343,7 +343,7 @@ static void test_wrong(void **state)
 	assert_int_equal(next(w, NULL), IBV_WC_SUCCESS);
 	assert_int_equal(next(w, NULL), IBV_WC_SUCCESS);
 	echo(w, "still here");
-	skein_pool_stats(pool, &st);
+	skein_pool_get_stats(pool, &st);
 	assert_int_equal(st.dcis_replaced, 0);
 	/* nobody of that name; no name at all */
 	skein_vqp_free(v);
@@ -404,7 +404,7 @@ static void test_region_ends(void **state)
 		skein_pool_progress(far);
 	} while (status == IBV_WC_SUCCESS && now_ms() < end);
 	assert_int_equal(status, IBV_WC_REM_ACCESS_ERR);
-	skein_pool_stats(pool, &st);
+	skein_pool_get_stats(pool, &st);
 	assert_int_equal(st.dcis_replaced, 0);
 	assert_true(st.region_reads >= 2);
 	skein_pool_close(far);
@@ -466,7 +466,7 @@ static void test_meta_dies(void **state)
 		err = skein_vqp_connect(w, node[1].node, PORT, SKEIN_MS(200));
 	assert_int_equal(err, 0);
 	echo(w, "it is back");
-	skein_pool_stats(pool, &st);
+	skein_pool_get_stats(pool, &st);
 	assert_true(st.publishes >= 2);
 	client_close();
 }
