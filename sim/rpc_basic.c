@@ -433,6 +433,10 @@ static int session(struct actor *actor)
 
 	attr.retries = (unsigned)draw(a, 5);
 	attr.timeout_ns = SKEIN_MS(200 + draw(a, 2000));
+	/* drawn, too */
+	attr.return_mode = attr.timeout_ns / SKEIN_MS(1) % 2
+				   ? SKEIN_RETURN_FETCH
+				   : SKEIN_RETURN_REPLY;
 	attr.reconnect = draw(a, 2);
 	scarce_rings(a->a.ctx, &a->a);
 	rc = skein_conn_open(a->a.ctx, "server:7000", &attr, &a->conn);

@@ -156,6 +156,8 @@ static int check(const struct perf_opts *o)
 		return bad("an atomic operation has 8 bytes");
 	if (o->op != PERF_RPC && o->wait != PERF_WAIT_SPIN)
 		return bad("--wait is for rpc: the other operations poll");
+	if (o->op != PERF_RPC && o->ret)
+		return bad("--return is for rpc");
 	if (o->op == PERF_RPC && o->gid_index != UINT32_MAX)
 		return bad("--gid-index is for write, read, send and atomic");
 	if (o->self && o->host)
@@ -197,6 +199,17 @@ struct raw_opts {
 
 static const char *const waits[] = {"auto",	"spin",	 "poll",
 				    "adaptive", "event", NULL};
+
+static const char *const returns[] = {"default", "reply", "fetch", NULL};
+
+static enum opt_verdict parse_by(const struct opt *opts, int argc, char **argv,
+				 int *first)
+{
+	const struct opt_usage u = {PERF_CMD, "OP [options] [HOST]", about,
+				    opts, more};
+
+	return opt_parse(&u, argc, argv, first);
+}
 
 static enum opt_verdict parse(struct perf_opts *o, struct raw_opts *raw,
 			      int argc, char **argv, int *first)
@@ -249,6 +262,9 @@ static enum opt_verdict parse(struct perf_opts *o, struct raw_opts *raw,
 		{0, "wait", OPT_CHOICE, &raw->wait, "HOW",
 		 "how rpc waits; auto: poll where threads share, or spin",
 		 .choices = waits},
+		{0, "return", OPT_CHOICE, &o->ret, "HOW",
+		 "rpc: results come by reply or fetch; else SKEIN_RPC_RETURN",
+		 .choices = returns},
 		{'p', "port", OPT_U32, &o->port, "PORT",
 		 "TCP, for the set-up; server: 0 takes a free one", 0, 65535},
 		{'d', "device", OPT_STR, &o->device, "NAME",
@@ -265,10 +281,7 @@ static enum opt_verdict parse(struct perf_opts *o, struct raw_opts *raw,
 		{0, "json", OPT_FLAG, &o->json, .help = "one JSON object"},
 		{0},
 	};
-	const struct opt_usage u = {PERF_CMD, "OP [options] [HOST]", about,
-				    opts, more};
-
-	return opt_parse(&u, argc, argv, first);
+	return parse_by(opts, argc, argv, first);
 }
 
 int cmd_perf(int argc, char **argv)

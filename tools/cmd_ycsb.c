@@ -26,7 +26,7 @@ struct ycsb_opts {
 	uint32_t transport;
 	const char *against;
 	const char *device;
-	uint32_t wait;
+	uint32_t wait, ret;
 	uint32_t threads, window;
 	const char *pin;
 	int cpu; /* of pin */
@@ -146,6 +146,8 @@ static enum opt_verdict parse(int argc, char **argv, struct ycsb_opts *o)
 		 "the records are there already"},
 		{0, "wait", OPT_CHOICE, &o->wait, "MODE", "how threads wait", 0,
 		 0, kv_wait_names},
+		{0, "return", OPT_CHOICE, &o->ret, "HOW",
+		 "how results come over Skein", 0, 0, kv_return_names},
 		{0, "device", OPT_STR, &o->device, "NAME",
 		 "soft, verbs, verbs:NAME"},
 		{0, "pin", OPT_STR, &o->pin, "CPU", "run thread i on CPU + i"},
@@ -186,6 +188,7 @@ static int open_target(struct ycsb_opts *o, struct ycsb_report *r,
 		.transport = transport,
 		.device = o->device,
 		.wait = (enum skein_wait)o->wait,
+		.ret = (enum skein_return)o->ret,
 		.threads = o->threads,
 		.window = o->window,
 		.pin = o->cpu,

@@ -20,6 +20,13 @@ const char *const kv_wait_names[] = {
 	NULL,
 };
 
+const char *const kv_return_names[] = {
+	[SKEIN_RETURN_DEFAULT] = "default",
+	[SKEIN_RETURN_REPLY] = "reply",
+	[SKEIN_RETURN_FETCH] = "fetch",
+	NULL,
+};
+
 int kv_fabric_open(const struct kv_fabric_attr *attr, struct kv_fabric **fabric)
 {
 	static const struct kv_net_ops *const ops[KV_TRANSPORTS] = {

@@ -13,6 +13,7 @@
 #ifndef KV_NET_H
 #define KV_NET_H
 
+#include <skein/conn.h>
 #include <skein/ctx.h>
 #include <skein/rpc.h>
 
@@ -25,8 +26,9 @@ enum kv_transport {
 
 struct kv_fabric_attr {
 	enum kv_transport transport;
-	const char *device;   /* Skein: as skein_ctx_attr */
-	enum skein_wait wait; /* Skein */
+	const char *device;    /* Skein: as skein_ctx_attr */
+	enum skein_wait wait;  /* Skein */
+	enum skein_return ret; /* Skein: of results */
 	/* as skein_ctx_attr's */
 	void (*log)(void *arg, enum skein_log_level level, const char *line);
 	void *log_arg;
@@ -74,6 +76,8 @@ extern const struct kv_net_ops kv_net_tcp;
 extern const char *const kv_transport_names[KV_TRANSPORTS + 1];
 /* Of enum skein_wait, and NULL. */
 extern const char *const kv_wait_names[];
+/* Of enum skein_return, and NULL. */
+extern const char *const kv_return_names[];
 
 /* Returns what the transport says; the reason is logged in one line. */
 int kv_fabric_open(const struct kv_fabric_attr *attr,

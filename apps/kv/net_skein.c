@@ -17,6 +17,7 @@ struct skein_fabric {
 	struct kv_fabric base;
 	struct skein_ctx *ctx;
 	enum skein_wait wait;
+	enum skein_return ret;
 	bool default_taken; /* the context's own engine serves the first net */
 };
 
@@ -24,6 +25,7 @@ struct skein_net {
 	struct kv_net base;
 	struct skein_ctx *ctx;
 	struct skein_engine *engine;
+	enum skein_return ret;
 };
 
 struct skein_link {
@@ -48,6 +50,7 @@ static int fabric_open(const struct kv_fabric_attr *attr,
 		return -ENOMEM;
 	f->base.ops = &kv_net_skein;
 	f->wait = attr->wait;
+	f->ret = attr->ret;
 	rc = skein_ctx_open(&ca, &f->ctx);
 	if (rc) {
 		free(f);
@@ -80,6 +83,7 @@ static int net_open(struct kv_fabric *fabric, struct kv_net **net)
 		return -ENOMEM;
 	n->base.ops = &kv_net_skein;
 	n->ctx = f->ctx;
+	n->ret = f->ret;
 	if (f->default_taken)
 		rc = skein_engine_new(f->ctx, f->wait, &n->engine);
 	else
@@ -117,6 +121,7 @@ static int link_open(struct kv_net *net, const char *addr, unsigned shard,
 		.engine = n->engine,
 		.shard = shard,
 		.timeout_ns = timeout_ns,
+		.return_mode = n->ret,
 	};
 	struct skein_link *l = calloc(1, sizeof(*l));
 	int rc;

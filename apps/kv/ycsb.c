@@ -39,6 +39,7 @@ int ycsb_target_open(const struct ycsb_target_attr *attr,
 		.transport = attr->transport,
 		.device = attr->device,
 		.wait = attr->wait,
+		.ret = attr->ret,
 		.log = attr->log,
 		.log_arg = attr->log_arg,
 	};

@@ -25,6 +25,7 @@ struct ycsb_target_attr {
 	enum kv_transport transport;
 	const char *device;
 	enum skein_wait wait;
+	enum skein_return ret; /* Skein: how results come */
 	unsigned threads;
 	unsigned window;     /* operations under way a thread */
 	int pin;	     /* thread i runs on CPU pin + i; -1: anywhere */

@@ -53,6 +53,15 @@ struct skein_listener_attr {
 	void *arg;
 };
 
+/* How the results of calls come: the server sends them, or leaves them in its
+ * memory and this end READs them, which spares the server's processor and costs
+ * this end's (docs/design/rf-rpc.md). */
+enum skein_return {
+	SKEIN_RETURN_DEFAULT, /* SKEIN_RPC_RETURN, else reply */
+	SKEIN_RETURN_REPLY,
+	SKEIN_RETURN_FETCH, /* while the program polls, results to 8192 bytes */
+};
+
 struct skein_conn_attr {
 	size_t size;
 	struct skein_engine *engine; /* NULL: the default engine */
@@ -83,6 +92,7 @@ struct skein_conn_attr {
 	/* at most so many requests a message. Default 0: SKEIN_COMBINE, else
 	 * 16. */
 	unsigned combine;
+	enum skein_return return_mode;
 };
 
 /* Listens. attr may be NULL. Blocks for name look-up. -EADDRINUSE,

@@ -200,6 +200,12 @@ struct skein_rpc_stats {
 	uint64_t migrations;
 	uint32_t degree_median;
 	uint64_t degrees[SKEIN_RPC_DEGREES];
+	/* Results that were fetched (a server: left for that); of a connection
+	 * that was opened here: READs for them, those that found none, and
+	 * recalls; of one that is served: fetched messages that were replied
+	 * all the same. */
+	uint64_t fetched, fetched_messages;
+	uint64_t fetch_reads, fetch_empty, recalls, resent;
 };
 /* -EINVAL: stats->size is not set. -ENOTCONN; -ETIMEDOUT: another thread has had
  * the engine for a second. */

@@ -268,7 +268,9 @@ int conn_open_sole(struct skein_ctx *ctx, const char *addr,
 	rc = ctx_attr_copy(&attr, sizeof(attr), user);
 	if (rc)
 		return rc;
-	lanes = (struct lanes_conf){.qps = attr.qps, .combine = attr.combine};
+	lanes = (struct lanes_conf){.qps = attr.qps,
+				    .combine = attr.combine,
+				    .fetch = (int)attr.return_mode};
 	rc = path_over(&attr.path, &ctx->path, &path, err, sizeof(err));
 	if (rc == 0)
 		rc = conn_lanes_conf(&lanes, &lanes, err, sizeof(err));

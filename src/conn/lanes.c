@@ -48,6 +48,11 @@ unsigned conn_combine_least(const struct skein_conn *conn)
 	return conn->lanes ? conn->lanes->least : 1;
 }
 
+bool conn_fetch(const struct skein_conn *conn)
+{
+	return conn->lanes && conn->lanes->fetch;
+}
+
 /* --- configuration ----------------------------------------------------- */
 
 static int number(const struct conf_row *row, const char *value, void *field)
@@ -63,6 +68,8 @@ static int number(const struct conf_row *row, const char *value, void *field)
 	return 0;
 }
 
+static const char *const returns[] = {"reply", "fetch", NULL};
+
 static const struct conf_row rows[] = {
 	CONF_ROW(struct lanes_conf, qps, "QPS", "1",
 		 "QPs of a connection, which all its threads share; at most "
@@ -74,6 +81,10 @@ static const struct conf_row rows[] = {
 	CONF_ROW(struct lanes_conf, least, "COMBINE_LEAST", "1",
 		 "for measuring: who sends waits a while for so many", number,
 		 NULL),
+	CONF_ROW(struct lanes_conf, fetch, "RPC_RETURN", "reply",
+		 "how results of calls come: reply, or fetch (by READs, while "
+		 "the program polls)",
+		 conf_enum, returns),
 	CONF_END};
 
 static const char *lookup(void *arg, const char *name)
@@ -97,6 +108,13 @@ int conn_lanes_conf(const struct lanes_conf *own, struct lanes_conf *conf,
 			 own->combine, CONN_LANES_MAX);
 		return -ERANGE;
 	}
+	if (own->fetch < SKEIN_RETURN_DEFAULT ||
+	    own->fetch > SKEIN_RETURN_FETCH) {
+		snprintf(err, err_len, "return_mode %d is none", own->fetch);
+		return -EINVAL;
+	}
+	if (own->fetch)
+		c.fetch = own->fetch == SKEIN_RETURN_FETCH;
 	if (own->qps)
 		c.qps = own->qps;
 	if (own->combine)

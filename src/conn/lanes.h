@@ -35,5 +35,7 @@ struct skein_conn *conn_lane(struct skein_conn *conn, unsigned i);
 unsigned conn_combine(const struct skein_conn *conn);
 /* SKEIN_COMBINE_LEAST: how many a leader waits for, for a while; 1. */
 unsigned conn_combine_least(const struct skein_conn *conn);
+/* attr.return_mode, or SKEIN_RPC_RETURN: shall results be fetched? */
+bool conn_fetch(const struct skein_conn *conn);
 
 #endif

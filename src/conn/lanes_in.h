@@ -31,6 +31,7 @@ struct conn_seats {
 /* As of SKEIN_QPS, SKEIN_COMBINE and SKEIN_COMBINE_LEAST. */
 struct lanes_conf {
 	uint32_t qps, combine, least;
+	int fetch; /* SKEIN_RPC_RETURN: 0 reply, 1 fetch */
 };
 
 /*
@@ -48,6 +49,7 @@ struct conn_lanes {
 	uint64_t id;
 	unsigned count;
 	unsigned combine, least;
+	bool fetch;
 	atomic_uint refs;  /* lanes that exist */
 	atomic_uint ready; /* those whose handshake is done, in this attempt */
 	atomic_bool up;	   /* all were: the application knows */

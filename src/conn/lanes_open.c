@@ -33,6 +33,7 @@ int conn_lanes_make(struct skein_conn *head, const struct lanes_conf *conf)
 	ls->count = conf->qps;
 	ls->combine = conf->combine;
 	ls->least = conf->least;
+	ls->fetch = conf->fetch;
 	ls->lane[0] = head;
 	head->lanes = ls;
 	atomic_store(&ls->refs, 1);

@@ -159,6 +159,9 @@ static void stats_inside(struct rpc_conn *rc, struct skein_rpc_stats *stats)
 		.full = rc->port.stats.full,
 		.wakeups_sent = rc->port.stats.wakeups_sent,
 		.deferred = rc->port.stats.later,
+		.fetched = rc->port.stats.fetched,
+		.fetched_messages = rc->port.stats.fetched_messages,
+		.resent = rc->port.stats.resent,
 	};
 	stats_of_lanes(rc, stats);
 }

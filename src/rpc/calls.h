@@ -31,7 +31,7 @@ struct rpc_call {
 	/* how long it may take; when it ends, once a round has seen it */
 	uint64_t deadline_ns;
 	uint32_t resp_max;
-	uint16_t lines;	 /* of response space; and RPC_CALL_ANSWERED */
+	uint16_t lines;	 /* of response space; and flags, below */
 	uint16_t thread; /* who made it, on a connection with lanes */
 };
 _Static_assert(sizeof(struct rpc_call) == 32 || sizeof(void *) != 8,
@@ -48,7 +48,9 @@ struct rpc_wanted {
 
 /* Answered before an older one: it waits in the window for that. */
 #define RPC_CALL_ANSWERED (1u << 15)
-#define RPC_CALL_LINES(call) ((call)->lines & (RPC_CALL_ANSWERED - 1))
+/* The answer in this slot's reservation is fetched, unless it is recalled. */
+#define RPC_CALL_FETCH (1u << 14)
+#define RPC_CALL_LINES(call) ((call)->lines & (RPC_CALL_FETCH - 1))
 
 /* The owner's side of the window. */
 struct rpc_calls {

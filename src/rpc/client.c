@@ -337,7 +337,7 @@ static inline int consume_pair(struct rpc_client *c, uint64_t sent)
 							&payload),
 			     0))
 		return consume_any(c, sent);
-	rx->in_lines += call->lines;
+	rx->in_lines += RPC_CALL_LINES(call);
 	call_answered_in_turn(c, n, call, payload, meta.size);
 	return 1;
 }
@@ -384,20 +384,27 @@ static __attribute__((noinline)) int fetch_step(struct rpc_client *c)
 }
 
 /* Takes up the next response message: 1, 0 none, or an error. */
-static int message_begin(struct rpc_client *c)
+static inline int message_begin(struct rpc_client *c, uint64_t sent)
 {
 	struct rpc_client_rx *rx = &c->rx;
 	uint64_t pos = resp_head(rx);
 	uint32_t lap_left = rx->resp_mask + 1 - ((uint32_t)pos & rx->resp_mask);
 	uint32_t room = (lap_left + rx->port->geom.spill) * RPC_LINE;
+	bool fetch =
+		__builtin_expect(rx->rf.able, 0) && rpc_rfetch_is(c, rx->used);
 	int rc;
 
-	rc = rpc_msg_poll(&rx->in, resp_at(rx, pos), room, rx->resp_canary,
-			  rx->port->tail_in);
+	if (fetch)
+		rc = rpc_rfetch_poll(c, &rx->in, sent);
+	else
+		rc = rpc_msg_poll(&rx->in, resp_at(rx, pos), room,
+				  rx->resp_canary, rx->port->tail_in);
 	if (__builtin_expect(rc <= 0, 1))
 		return rc;
-	if (!rx->in.count || !head_told(c, rx->in.head))
+	if (!rx->in.count || rx->in.flags || !head_told(c, rx->in.head))
 		return -SKEIN_EPEER;
+	if (__builtin_expect(rx->rf.able, 0) && !fetch)
+		rpc_rfetch_replied(c);
 	rx->in_active = true;
 	rx->in_lines = 0;
 	rx->in_lap_left = lap_left;
@@ -423,7 +430,7 @@ static int poll_responses(struct rpc_client *c)
 	while (moved < MSGS_PER_ROUND &&
 	       rx->used != (sent = rpc_client_end(c))) {
 		if (__builtin_expect(!rx->in_active, 1)) {
-			rc = message_begin(c);
+			rc = message_begin(c, sent);
 			if (rc <= 0)
 				return rc ? rc : moved;
 			moved++;
@@ -528,6 +535,8 @@ bool rpc_client_has_work(struct rpc_client *c)
 		return false;
 	if (rx->in_active)
 		return true;
+	if (rpc_rfetch_is(c, rx->used)) /* nothing comes by itself */
+		return rx->rf.state == RPC_RFETCH_HERE;
 	hdr = (const void *)resp_at(rx, resp_head(rx));
 	/* Acquire for the same reason as in rpc_msg_poll(); that a message is
 	 * not missed is argued in section 8 and needs no order here. */
@@ -559,6 +568,7 @@ void rpc_client_break(struct rpc_client *c, int err)
 		rx->port->ops->buf_put(rx->port, rx->fetch.buf);
 	rx->fetch.buf = NULL;
 	rx->fetch.state = RPC_FETCH_NONE;
+	rx->rf = (struct rpc_rfetch){0};
 	large_free(rx, UINT64_MAX);
 }
 

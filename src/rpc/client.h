@@ -46,6 +46,7 @@
 
 #include "rpc/park.h"
 #include "rpc/port.h"
+#include "rpc/rfetch.h"
 
 /* The READ of a large response. */
 struct rpc_fetch {
@@ -84,6 +85,7 @@ struct rpc_client_tx {
 	uint64_t req_head;   /* as resp_head */
 	uint32_t inline_max; /* the largest request payload in a message */
 	uint32_t resp_inline_max;
+	uint32_t fetch_below; /* results that are fetched are smaller */
 	uint64_t posted_resp; /* the reservation behind what was posted */
 	/* of leaders: calls that left alone, a message each; the others; bytes
 	 * of all */
@@ -125,6 +127,7 @@ struct rpc_client_rx {
 
 	struct rpc_park park; /* calls that were overtaken */
 	struct rpc_fetch fetch;
+	struct rpc_rfetch rf;
 	struct rpc_buf *large, **large_end; /* of requests, oldest first */
 	struct rpc_read head_read;
 	/* During done() of a fetched response: its memory. Who sets it to NULL
@@ -154,6 +157,14 @@ static inline uint32_t rpc_client_resp_lines(const struct rpc_client *c,
 	return n < RPC_RESP_LINES_MIN ? RPC_RESP_LINES_MIN : n;
 }
 
+/* The flag of a request with such a result. Space is reserved for all of it, or
+ * it is longer than any that is fetched. */
+static inline uint16_t rpc_client_return(const struct rpc_client_tx *tx,
+					 size_t resp_max)
+{
+	return resp_max < tx->fetch_below ? RPC_REQ_FETCH : 0;
+}
+
 /* One call, as it is made. */
 struct rpc_client_req {
 	const void *payload;
@@ -181,7 +192,9 @@ static inline void rpc_client_put_pair(struct rpc_client_tx *tx, uint64_t n,
 	call->arg = arg;
 	call->deadline_ns = timeout_ns;
 	call->resp_max = (uint32_t)resp_max;
-	call->lines = (uint16_t)lines;
+	call->lines =
+		(uint16_t)(lines | (flags & RPC_REQ_FETCH) *
+					   (RPC_CALL_FETCH / RPC_REQ_FETCH));
 	call->thread = thread;
 	rpc_msg_put_word(at,
 			 size | (uint64_t)id << 32 | (uint64_t)thread << 48);
@@ -241,6 +254,7 @@ int rpc_client_add_large(struct rpc_client *c, const struct rpc_client_req *r);
 static inline bool rpc_client_wants_send(struct rpc_client *c)
 {
 	return c->rx.owes_head || c->rx.fetch.state == RPC_FETCH_POST ||
+	       rpc_rfetch_wants_send(&c->rx.rf) ||
 	       atomic_load_explicit(&c->told.full, memory_order_relaxed);
 }
 /* The owner, who holds: sends it. What moved, or an error of the port. */
@@ -296,6 +310,8 @@ static inline bool rpc_client_busy(struct rpc_client *c)
 /* client_send.c, for client.c */
 void rpc_client_tx_init(struct rpc_client *c, struct rpc_port *port,
 			struct rpc_call *slots, uint64_t window);
+/* Holding: a message of count 0 with these flags: 1, 0 not now, or an error. */
+int rpc_client_send_bare(struct rpc_client *c, uint16_t flags);
 /* The READ of a large response: 1 posted, 0 not now, or an error. */
 int rpc_client_fetch_post(struct rpc_client *c);
 /* As if that much had gone through both rings: for tests. */

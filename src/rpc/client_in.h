@@ -79,8 +79,7 @@ static inline void tell_valid(struct rpc_client *c, uint64_t tail, uint32_t len)
 static inline void seal_open(struct rpc_client_tx *tx, uint32_t len,
 			     uint64_t resp_head)
 {
-	rpc_msg_seal(tx->open, len, (uint16_t)tx->open_count,
-		     (uint32_t)resp_head,
+	rpc_msg_seal(tx->open, len, tx->open_count, (uint32_t)resp_head,
 		     rpc_canary(&tx->port->secret_out, tx->req_tail),
 		     tx->port->tail_out);
 }
@@ -141,8 +140,9 @@ static inline bool rpc_client_add_alone(struct rpc_client *c,
 	a->off = req_off(tx, pos);
 	a->resp_tail = rpc_pos_next(tx->resp_mask + 1, tx->resp_tail, lines);
 	rpc_client_put_pair(tx, tx->tail, tx->resp_tail, tx->open + HDR_LEN,
-			    r->id, r->thread, r->payload, (uint32_t)r->len, 0,
-			    r->resp_max, lines, r->timeout_ns, r->done, r->arg);
+			    r->id, r->thread, r->payload, (uint32_t)r->len,
+			    rpc_client_return(tx, r->resp_max), r->resp_max,
+			    lines, r->timeout_ns, r->done, r->arg);
 	tell_valid(c, tx->tail + 1, a->len);
 	rpc_msg_seal(tx->open, a->len, 1, (uint32_t)tx->resp_head,
 		     rpc_canary(&port->secret_out, pos), port->tail_out);

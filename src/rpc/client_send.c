@@ -62,7 +62,7 @@ static bool open_fits(struct rpc_client *c, uint32_t len)
 }
 
 /* Seals and sends by the port: by the owner, which holds. */
-static inline int open_send(struct rpc_client *c, uint32_t len)
+static inline int open_send(struct rpc_client *c, uint32_t len, uint16_t flags)
 {
 	struct rpc_client_tx *tx = &c->tx;
 	struct rpc_port *port = tx->port;
@@ -74,7 +74,9 @@ static inline int open_send(struct rpc_client *c, uint32_t len)
 	tell_valid(c, tx->tail, len);
 	/* no leader tells an older one from now on */
 	tx->resp_head = resp_head;
+	tx->open_count |= (uint32_t)flags << 16;
 	seal_open(tx, len, resp_head);
+	tx->open_count &= UINT16_MAX;
 	rc = rpc_port_send(port, req_off(tx, tx->req_tail), len);
 	if (__builtin_expect(rc != 0, 0))
 		return rc;
@@ -156,7 +158,8 @@ int rpc_client_add(struct rpc_client *c, const struct rpc_client_req *r)
 		if (rc)
 			return rc;
 	}
-	add_pair(c, r, r->payload, (uint32_t)r->len, 0, lines);
+	add_pair(c, r, r->payload, (uint32_t)r->len,
+		 rpc_client_return(&c->tx, r->resp_max), lines);
 	return 0;
 }
 
@@ -174,7 +177,7 @@ int rpc_client_add_place(struct rpc_client *c, const struct rpc_client_req *r,
 	if (rc)
 		return rc;
 	at = tx->open + tx->open_len;
-	add_pair(c, r, NULL, 0, 0, lines);
+	add_pair(c, r, NULL, 0, rpc_client_return(tx, r->resp_max), lines);
 	rpc_msg_put_word(at, size | (uint64_t)r->id << 32 |
 				     (uint64_t)r->thread << 48);
 	*place = tx->open + tx->open_len;
@@ -238,7 +241,7 @@ int rpc_client_add_large(struct rpc_client *c, const struct rpc_client_req *r)
 			 rpc_client_resp_lines(c, r->resp_max));
 	if (rc)
 		return rc;
-	rc = open_send(c, c->tx.open_len + RPC_TAIL_LEN);
+	rc = open_send(c, c->tx.open_len + RPC_TAIL_LEN, 0);
 	if (rc && large) {
 		rx->port->ops->buf_put(rx->port, *end);
 		*end = NULL;
@@ -266,7 +269,7 @@ int rpc_client_fetch_post(struct rpc_client *c)
 }
 
 /* Head of the response space, for nobody else has a message for it. */
-static int head_send(struct rpc_client *c)
+int rpc_client_send_bare(struct rpc_client *c, uint16_t flags)
 {
 	uint32_t len = HDR_LEN + RPC_TAIL_LEN;
 	int rc;
@@ -275,7 +278,7 @@ static int head_send(struct rpc_client *c)
 		ring_full(c);
 		return 0;
 	}
-	rc = open_send(c, len);
+	rc = open_send(c, len, flags);
 	if (rc)
 		roll_back(c);
 	if (rc)
@@ -296,8 +299,14 @@ int rpc_client_send_own(struct rpc_client *c)
 			return rc;
 		moved += rc;
 	}
+	if (rpc_rfetch_wants_send(&rx->rf)) {
+		rc = rpc_rfetch_send(c);
+		if (rc < 0)
+			return rc;
+		moved += rc;
+	}
 	if (rx->owes_head) {
-		rc = head_send(c);
+		rc = rpc_client_send_bare(c, 0);
 		if (rc < 0)
 			return rc;
 		moved += rc;

@@ -232,6 +232,11 @@ static void add_lane(struct rpc_conn *rc, uint64_t *degrees,
 	st->head_reads += own->head_reads;
 	st->full += seen(&own->full);
 	st->wakeups_sent += own->wakeups_sent + seen(&sh->wakeups);
+	st->fetched += own->fetched;
+	st->fetched_messages += own->fetched_messages;
+	st->fetch_reads += own->fetch_reads;
+	st->fetch_empty += own->fetch_empty;
+	st->recalls += own->recalls;
 	st->credit_grants += sh->grants;
 	st->credit_declines += sh->declines;
 	/* The owner's messages have a call each. */

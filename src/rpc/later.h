@@ -118,9 +118,13 @@ static inline bool rpc_desk_room(const struct rpc_desk *d)
 		       : !d->count;
 }
 
-static inline void rpc_desk_reserve(struct rpc_desk *d, uint16_t lines)
+#define RPC_DESK_FETCH 0x8000u /* beside lines */
+
+static inline void rpc_desk_reserve(struct rpc_desk *d, uint16_t lines,
+				    bool fetch)
 {
-	d->lines[d->last++ & d->mask] = lines;
+	d->lines[d->last++ & d->mask] =
+		(uint16_t)(lines | (fetch ? RPC_DESK_FETCH : 0));
 }
 
 /* Reservations that wait for an answer. */
@@ -131,7 +135,12 @@ static inline uint32_t rpc_desk_reserved(const struct rpc_desk *d)
 
 static inline uint32_t rpc_desk_lines(const struct rpc_desk *d)
 {
-	return d->lines[d->first & d->mask];
+	return d->lines[d->first & d->mask] & (RPC_DESK_FETCH - 1);
+}
+
+static inline bool rpc_desk_fetched(const struct rpc_desk *d)
+{
+	return d->lines[d->first & d->mask] & RPC_DESK_FETCH;
 }
 
 /* The oldest reservation has its answer. */

@@ -68,6 +68,7 @@ enum {
 	RPC_REQ_SKIP = 2,
 	RPC_REQ_FETCH = 4,
 	RPC_RESP_LARGE = 1,
+	RPC_HDR_RECALL = 1, /* a request message, of count 0 */
 };
 
 /* Section 8. */

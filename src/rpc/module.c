@@ -22,6 +22,7 @@
 #define SECTION_ORDERED_READ 2u
 #define SECTION_ANY_ORDER 4u
 #define SECTION_CREDITS 8u
+#define SECTION_FETCH 16u
 
 /* A caller may not make a server register more than this. */
 #define REGION_LEN_MAX (512ull << 20)
@@ -227,6 +228,17 @@ static int lane_up(struct rpc_conn *rc)
 	return err;
 }
 
+/* Its caller fetches. */
+static int mirror_up(struct rpc_conn *rc)
+{
+	env_free(conn_env(rc->conn), rc->mirror);
+	rc->mirror =
+		rpc_mirror_new(conn_env(rc->conn), rc->port.geom.resp_lines,
+			       !conn_dev(rc->conn)->caps.ordered_read);
+	rc->server.mirror = rc->mirror;
+	return rc->mirror ? 0 : -ENOMEM;
+}
+
 /* The other end's section is known: the engines can begin. */
 static int conn_up_engines(struct rpc_conn *rc)
 {
@@ -249,6 +261,8 @@ static int conn_up_engines(struct rpc_conn *rc)
 		rpc_client_init(&rc->client, &rc->port, rc->slots,
 				rc->ctx->conf.window);
 		rc->client.rx.park.env = env;
+		if (rc->fetches && rc->share)
+			rpc_rfetch_start(&rc->client, !rc->peer_ordered_read);
 	} else {
 		/* From now on: questions may come before ready(). */
 		if (rc->credits && lane_up(rc))
@@ -256,6 +270,8 @@ static int conn_up_engines(struct rpc_conn *rc)
 		later_conf(rc, &later);
 		rpc_server_init(&rc->server, &rc->port, &rc->ctx->handlers,
 				&later, conn_lane_head(rc->conn));
+		if (rc->fetches && mirror_up(rc))
+			return -ENOMEM;
 	}
 	rc->up = true;
 	return 0;
@@ -287,6 +303,8 @@ static void conn_down_engines(struct rpc_conn *rc, int err)
 		rpc_seats_reset(rc->conn); /* lane 0 is the last */
 	if (rc->up && !rc->caller)
 		rpc_server_break(&rc->server, err);
+	env_free(conn_env(rc->conn), rc->mirror);
+	rc->mirror = NULL;
 	if (rc->lane)
 		aqp_del(&rc->ctx->aqp, rc->lane);
 	env_free(conn_env(rc->conn), rc->lane);
@@ -318,6 +336,8 @@ static void section_put(struct rpc_conn *rc, struct bytes_out *out)
 		flags |= SECTION_ANY_ORDER;
 	if (rc->caller && conn_lanes(rc->conn) > 1)
 		flags |= SECTION_CREDITS;
+	if (rc->fetches)
+		flags |= SECTION_FETCH;
 	bytes_put_u16(out, SECTION_VERSION);
 	bytes_put_u16(out, (uint16_t)flags);
 	bytes_put_u32(out, rc->port.geom.req_lines);
@@ -366,9 +386,18 @@ static void section_use(struct rpc_conn *rc, const struct section *s)
 	rc->port.secret_out = s->secret;
 	rc->in_any_order = s->flags & SECTION_ANY_ORDER;
 	rc->credits = s->flags & SECTION_CREDITS;
+	rc->fetches &= (s->flags & SECTION_FETCH) != 0;
+	rc->peer_ordered_read = s->flags & SECTION_ORDERED_READ;
 	rc->port.tail_out = s->flags & SECTION_ORDERED_WRITE
 				    ? RPC_TAIL_CANARY
 				    : RPC_TAIL_CHECKSUM;
+}
+
+/* One READ is under way at a time, and the Head or a large payload beside it: a
+ * READ beyond the limit of the queue pair would stop all that is behind it. */
+static bool can_fetch(const struct rpc_conn *rc)
+{
+	return dev_rd_atomic(conn_dev(rc->conn)) >= 3;
 }
 
 static int rpc_offer(struct skein_conn *conn, struct bytes_out *out)
@@ -387,6 +416,7 @@ static int rpc_offer(struct skein_conn *conn, struct bytes_out *out)
 	err = conn_prepare(conn, &geom, &rc);
 	if (err)
 		return err;
+	rc->fetches = can_fetch(rc) && conn_fetch(conn);
 	section_put(rc, out);
 	return 0;
 }
@@ -406,6 +436,8 @@ static int rpc_accept(struct skein_conn *conn, struct bytes_in *in,
 	err = conn_prepare(conn, &s.geom, &rc);
 	if (err)
 		return err;
+	/* Said to those that want to know: the others see what they always saw. */
+	rc->fetches = can_fetch(rc);
 	section_use(rc, &s);
 	section_put(rc, out);
 	return conn_up_engines(rc);
@@ -529,6 +561,9 @@ static int rpc_arm(struct skein_conn *conn, void *state)
 		rpc_event_rest(&rc->port.event);
 		return 0;
 	}
+	/* What is not sent to us cannot wake us. */
+	if (rc->caller && !rpc_rfetch_may_sleep(&rc->client))
+		return 1;
 	if (!rpc_event_want_sleep(&rc->port.event, engine_now_ns(rc->engine))) {
 		if (rc->caller)
 			(void)rpc_share_event_flush(rc);
@@ -547,6 +582,8 @@ static uint64_t rpc_next_deadline(struct skein_conn *conn, void *state)
 
 	if (rc->up && rc->caller && rpc_client_busy(&rc->client))
 		t = rc->client.rx.calls.earliest_ns;
+	if (rc->up && rc->caller && rpc_rfetch_next(&rc->client.rx.rf) < t)
+		t = rpc_rfetch_next(&rc->client.rx.rf);
 	if (rc->port.event.doze_end_ns && rc->port.event.doze_end_ns < t)
 		t = rc->port.event.doze_end_ns;
 	if (rc->lane && aqp_due(&rc->ctx->aqp) < t)

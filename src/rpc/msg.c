@@ -76,7 +76,9 @@ static bool req_meta_valid(const struct rpc_msg_in *in,
 			   const struct rpc_req_limits *limits,
 			   const struct rpc_req_meta *meta)
 {
-	if (meta->flags & ~(RPC_REQ_LARGE | RPC_REQ_SKIP))
+	if (meta->flags & ~(RPC_REQ_LARGE | RPC_REQ_SKIP | RPC_REQ_FETCH))
+		return false;
+	if (meta->flags & RPC_REQ_FETCH && meta->flags & RPC_REQ_LARGE)
 		return false;
 	if (meta->flags & RPC_REQ_LARGE &&
 	    (in->count != 1 || meta->size != sizeof(struct rpc_large)))
@@ -156,6 +158,40 @@ int rpc_msg_large(const void *payload, uint64_t len_max,
 		return -SKEIN_EPEER;
 	*large = l;
 	return 0;
+}
+
+uint64_t rpc_msg_checksum_body(const void *at, uint32_t len, uint64_t seed)
+{
+	uint32_t from = offsetof(struct rpc_hdr, head);
+
+	return XXH3_64bits_withSeed((const uint8_t *)at + from,
+				    len - from - RPC_TAIL_LEN, seed);
+}
+
+int rpc_msg_fetched(struct rpc_msg_in *in, const void *at, uint32_t have,
+		    uint32_t room, uint64_t canary, bool sums, uint32_t *len)
+{
+	const struct rpc_hdr *hdr = at;
+	uint64_t w0;
+	uint32_t n;
+
+	/* Plain loads: the READ has ended, and no other is under way. */
+	if (have < sizeof(*hdr) || hdr->canary != canary)
+		return 0;
+	w0 = rpc_msg_word(at);
+	n = (uint32_t)w0;
+	/* Senseless: a READ took it before the canary. Garbage looks the same,
+	 * and never ends: deadlines do. */
+	if (n < RPC_MSG_MIN || n > room || n % 8)
+		return 0;
+	if (n > have) {
+		*len = n;
+		return 0;
+	}
+	if (rpc_msg_word((const uint8_t *)at + n - RPC_TAIL_LEN) !=
+	    rpc_msg_fetched_tail(at, n, w0, canary, sums))
+		return 0;
+	return rpc_msg_begin(in, at, w0);
 }
 
 void rpc_msg_seal_sum(void *at, uint32_t len, uint64_t canary)

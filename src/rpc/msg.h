@@ -30,6 +30,7 @@ struct rpc_msg_in {
 	uint32_t left; /* pairs */
 	uint32_t head;
 	uint16_t count;
+	uint16_t flags; /* of the header */
 };
 
 /* What the receiver of requests holds them against. */
@@ -53,8 +54,9 @@ static inline uint64_t rpc_msg_word(const void *at)
 static inline int rpc_msg_begin(struct rpc_msg_in *in, const void *at,
 				uint64_t w0)
 {
-	if (__builtin_expect(w0 >> 48, 0))
+	if (__builtin_expect(w0 >> 48 & ~(uint64_t)RPC_HDR_RECALL, 0))
 		return -SKEIN_EPEER; /* flags */
+	in->flags = (uint16_t)(w0 >> 48);
 	in->at = at;
 	in->len = (uint32_t)w0;
 	in->pos = sizeof(struct rpc_hdr);
@@ -120,6 +122,8 @@ int rpc_msg_next_resp_any(struct rpc_msg_in *in, uint32_t resp_max,
 /* Flags and the low word, as the third word of a request and the second of a
  * response hold them: both are as expected in one comparison. */
 #define RPC_FLAGS_AND_LOW 0xffff0000ffffffffu
+/* The same, but for the flag of a fetched request. */
+#define RPC_PLAIN_AND_LOW 0xfffb0000ffffffffu
 
 /* Metadata are loaded and stored by whole words: what is read by other widths
  * than it was written waits for the store buffer. */
@@ -128,8 +132,9 @@ static inline void rpc_msg_put_word(void *at, uint64_t word)
 	memcpy(at, &word, sizeof(word));
 }
 
-/* rpc_msg_next_req_any() with the common case first: a request without flags
- * that is in order. Everything else is judged there. */
+/* rpc_msg_next_req_any() with the common case first: a request without flags,
+ * or one that is fetched, in order. Everything else is judged there; may it be
+ * fetched, by the caller. */
 static inline int rpc_msg_next_req(struct rpc_msg_in *in,
 				   struct rpc_req_limits *limits,
 				   struct rpc_req_meta *meta,
@@ -148,7 +153,7 @@ static inline int rpc_msg_next_req(struct rpc_msg_in *in,
 	w2 = rpc_msg_word(p + 16);
 	pad = ((w0 & UINT32_MAX) + 7) & ~7ull;
 	lines = (uint16_t)(w2 >> 32);
-	if (__builtin_expect((w2 & RPC_FLAGS_AND_LOW) != (uint32_t)pos ||
+	if (__builtin_expect((w2 & RPC_PLAIN_AND_LOW) != (uint32_t)pos ||
 				     pad > room - sizeof(*meta) ||
 				     lines - RPC_RESP_LINES_MIN >
 					     limits->geom.spill -
@@ -221,10 +226,47 @@ int rpc_msg_large(const void *payload, uint64_t len_max,
 		  struct rpc_large *large);
 
 void rpc_msg_seal_sum(void *at, uint32_t len, uint64_t canary);
+/* The XXH3-64 of what follows the canary, up to the tail. */
+uint64_t rpc_msg_checksum_body(const void *at, uint32_t len, uint64_t seed);
+
+/* The tail of a fetched message, whose first word is w0: section 4. */
+static inline uint64_t rpc_msg_fetched_tail(const void *at, uint32_t len,
+					    uint64_t w0, uint64_t canary,
+					    bool sums)
+{
+	return sums ? rpc_msg_checksum_body(at, len, canary ^ w0)
+		    : canary ^ w0 * 0x9e3779b97f4a7c15u;
+}
+
+/* Closes a message that will be READ, of which a READ may be under way: the
+ * canary comes last. */
+static inline void rpc_msg_seal_fetched(void *at, uint32_t len, uint16_t count,
+					uint32_t head, uint64_t canary,
+					bool sums)
+{
+	uint64_t w0 = len | count * (UINT64_C(1) << 32), tail;
+	uint8_t *to = at;
+
+	rpc_msg_put_word(to + offsetof(struct rpc_hdr, head), head);
+	tail = rpc_msg_fetched_tail(at, len, w0, canary, sums);
+	rpc_msg_put_word(to + len - RPC_TAIL_LEN, tail);
+	rpc_msg_put_word(to, w0);
+	/* Release pairs with the caller's READ: who sees the canary in it, and
+	 * takes the other words after it, sees them as they are now. */
+	__atomic_store_n(
+		(uint64_t *)(void *)(to + offsetof(struct rpc_hdr, canary)),
+		canary, __ATOMIC_RELEASE);
+}
+
+/* Looks at `have` bytes that READs have brought to `at`; room: what the message
+ * may have. 1 when it is there as a whole; 0: not yet, and when only its end is
+ * missing *len is what it has. */
+int rpc_msg_fetched(struct rpc_msg_in *in, const void *at, uint32_t have,
+		    uint32_t room, uint64_t canary, bool sums, uint32_t *len);
 
 /* Closes a message built at `at`: everything before len - 8 is in place but
- * the header. */
-static inline void rpc_msg_seal(void *at, uint32_t len, uint16_t count,
+ * the header. count: of pairs, and flags above it. */
+static inline void rpc_msg_seal(void *at, uint32_t len, uint32_t count,
 				uint32_t head, uint64_t canary,
 				enum rpc_tail tail)
 {

@@ -57,6 +57,10 @@ struct rpc_port_ops {
 	int (*read)(struct rpc_port *port, struct rpc_buf *buf,
 		    const struct rpc_large *from, uint64_t off, uint32_t len,
 		    struct rpc_read *rd);
+	/* READs [off, off + len) of the other end's region into this end's.
+	 * Errors as write. */
+	int (*read_resp)(struct rpc_port *port, uint64_t off, uint32_t len,
+			 struct rpc_read *rd);
 	/* NULL when memory is short. */
 	struct rpc_buf *(*buf_get)(struct rpc_port *port, size_t len);
 	void (*buf_put)(struct rpc_port *port, struct rpc_buf *buf);
@@ -75,7 +79,13 @@ struct rpc_stats {
 	uint64_t head_reads;
 	uint64_t full;
 	uint64_t wakeups_sent;
-	uint64_t later; /* requests that were deferred */
+	uint64_t later;	  /* requests that were deferred */
+	uint64_t fetched; /* answers that READs have taken; served: left for it */
+	uint64_t fetched_messages;
+	uint64_t fetch_reads; /* of reads: for answers */
+	uint64_t fetch_empty; /* ... that found none */
+	uint64_t recalls;     /* messages */
+	uint64_t resent; /* fetched messages that were replied all the same */
 };
 
 /* One end of one connection: what client.c and server.c share. */

@@ -126,6 +126,18 @@ static int post_read_large(struct rpc_port *port, struct rpc_buf *buf,
 			 rd);
 }
 
+static int post_read_resp(struct rpc_port *port, uint64_t off, uint32_t len,
+			  struct rpc_read *rd)
+{
+	struct rpc_conn *rc = conn_of(port);
+	struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)(port->base + off),
+			      .length = len,
+			      .lkey = rc->lkey};
+
+	return post_read(rc, &rc->reads[2], &sge, rc->peer_base + off,
+			 rc->peer_rkey, rd);
+}
+
 static struct rpc_buf *post_buf_get(struct rpc_port *port, size_t len)
 {
 	return rpc_bufs_get(conn_of(port), len);
@@ -146,6 +158,7 @@ const struct rpc_port_ops rpc_post_ops = {
 	.signal = post_signal,
 	.read_head = post_read_head,
 	.read = post_read_large,
+	.read_resp = post_read_resp,
 	.buf_get = post_buf_get,
 	.buf_put = post_buf_put,
 	.buf_let = post_buf_let,

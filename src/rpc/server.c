@@ -49,6 +49,16 @@ static int keep_sealed(struct rpc_server *s, uint64_t off, uint32_t len, int rc)
 	return rc;
 }
 
+/* The open message stays here until it is READ. */
+static int open_fetched(struct rpc_server *s, uint32_t len)
+{
+	unsigned count = s->open_count;
+
+	s->open_count = 0;
+	return rpc_mirror_seal(s->mirror, s->port, s->open, s->open_pos, len,
+			       count, s->req_head, s->caller_head);
+}
+
 /* Ends the open message. It leaves at once if it can. */
 static inline int open_seal(struct rpc_server *s)
 {
@@ -57,8 +67,9 @@ static inline int open_seal(struct rpc_server *s)
 	uint64_t off = (uint64_t)(s->open - port->base);
 	int rc = -EAGAIN;
 
-	rpc_msg_seal(s->open, len, (uint16_t)s->open_count,
-		     (uint32_t)s->req_head,
+	if (__builtin_expect(s->open_fetch != 0, 0))
+		return open_fetched(s, len);
+	rpc_msg_seal(s->open, len, s->open_count, (uint32_t)s->req_head,
 		     rpc_canary(&port->secret_out, s->open_pos),
 		     port->tail_out);
 	s->open_count = 0;
@@ -88,6 +99,21 @@ static void seal(struct rpc_server *s)
 	s->special |= RPC_SRV_STOP;
 	if (rc != -EAGAIN)
 		s->broken = rc;
+}
+
+/* The next answer is fetched, or not: other than those of the open message. */
+static __attribute__((noinline)) void mode_change(struct rpc_server *s,
+						  uint16_t fetch)
+{
+	seal(s);
+	s->open_fetch = fetch;
+}
+
+/* fetch: RPC_REQ_FETCH or 0. */
+static inline void mode_set(struct rpc_server *s, uint16_t fetch)
+{
+	if (__builtin_expect(fetch != s->open_fetch, 0))
+		mode_change(s, fetch);
 }
 
 /* --- answers ------------------------------------------------------------ */
@@ -224,7 +250,8 @@ static bool adjoins(const struct rpc_server *s, uint64_t pos)
 
 /* The request just passed made this reservation, and others may wait for
  * theirs: it is the last of those that no answer has used. */
-static void reserve(struct rpc_server *s, uint64_t pos, uint16_t lines)
+static void reserve(struct rpc_server *s, uint64_t pos,
+		    const struct rpc_req_meta *meta)
 {
 	struct rpc_desk *d = s->desk;
 
@@ -232,8 +259,18 @@ static void reserve(struct rpc_server *s, uint64_t pos, uint16_t lines)
 		return; /* broken from inside */
 	if (!rpc_desk_reserved(d))
 		d->pos = pos;
-	rpc_desk_reserve(d, lines);
+	rpc_desk_reserve(d, meta->resp_lines, meta->flags & RPC_REQ_FETCH);
 	s->special |= RPC_SRV_OWES;
+}
+
+/* How the answer in the oldest reservation is returned. */
+static uint16_t mode_of_next(const struct rpc_server *s)
+{
+	const struct rpc_desk *d = s->desk;
+
+	if (!s->mirror || d->pos < s->mirror->recalled)
+		return 0;
+	return rpc_desk_fetched(d) ? RPC_REQ_FETCH : 0;
 }
 
 static void reservation_used(struct rpc_server *s)
@@ -279,6 +316,7 @@ static void answer_later(struct rpc_server *s, struct rpc_later *l)
 	int status = clamp_status(l->status);
 	void *resp;
 
+	mode_set(s, mode_of_next(s));
 	if (s->open_count &&
 	    (!adjoins(s, pos) || s->open_count >= s->port->batch_max))
 		seal(s);
@@ -323,10 +361,12 @@ static void serve_next(struct rpc_server *s, const void *data, uint32_t len,
 	uint16_t lines = s->req.meta.resp_lines;
 
 	if (!(s->special & RPC_SRV_OWES)) {
+		mode_set(s, s->req.meta.flags & RPC_REQ_FETCH);
 		if (!serve(s, data, len, own, lines, status))
-			reserve(s, own, lines);
+			reserve(s, own, &s->req.meta);
 		return;
 	}
+	mode_set(s, mode_of_next(s));
 	if (s->open_count && !adjoins(s, s->desk->pos))
 		seal(s);
 	if (serve(s, data, len, s->desk->pos, rpc_desk_lines(s->desk), status))
@@ -441,6 +481,17 @@ static int caller_head(struct rpc_server *s, uint32_t wire)
 	return 0;
 }
 
+/* What is built, or will be, of the reservations so far is to be replied. */
+static int recall(struct rpc_server *s)
+{
+	if (!s->mirror || s->in.count)
+		return -SKEIN_EPEER;
+	seal(s);
+	rpc_mirror_recall(s->mirror, s->limits.resp_pos);
+	s->special |= RPC_SRV_STOP;
+	return 0;
+}
+
 /* Takes up the next request message: 1, 0 none, or an error. */
 static int message_begin(struct rpc_server *s)
 {
@@ -455,6 +506,8 @@ static int message_begin(struct rpc_server *s)
 	if (__builtin_expect(rc <= 0, 1))
 		return rc;
 	rc = caller_head(s, s->in.head);
+	if (!rc && __builtin_expect(s->in.flags != 0, 0))
+		rc = recall(s);
 	if (rc)
 		return rc;
 	s->in_active = true;
@@ -497,11 +550,17 @@ static inline int pair_step(struct rpc_server *s)
 	rc = rpc_msg_next_req(&s->in, &s->limits, meta, &payload);
 	if (__builtin_expect(rc != 0, 0))
 		return rc;
-	if (__builtin_expect(meta->flags == 0, 1)) {
+	if (__builtin_expect((meta->flags & RPC_REQ_FETCH) != s->open_fetch,
+			     0)) {
+		if (meta->flags & RPC_REQ_FETCH && !s->mirror)
+			return -SKEIN_EPEER;
+		mode_change(s, meta->flags & RPC_REQ_FETCH);
+	}
+	if (__builtin_expect(!(meta->flags & ~RPC_REQ_FETCH), 1)) {
 		if (__builtin_expect(!serve(s, payload, meta->size, pos,
 					    meta->resp_lines, 0),
 				     0))
-			reserve(s, pos, meta->resp_lines);
+			reserve(s, pos, meta);
 	} else if (meta->flags & RPC_REQ_SKIP) {
 		serve(s, NULL, 0, pos, meta->resp_lines, -ECANCELED);
 	} else {
@@ -525,7 +584,9 @@ static int pair_step_owing(struct rpc_server *s)
 	rc = rpc_msg_next_req(&s->in, &s->limits, meta, &payload);
 	if (rc)
 		return rc;
-	reserve(s, pos, meta->resp_lines);
+	if (meta->flags & RPC_REQ_FETCH && !s->mirror)
+		return -SKEIN_EPEER;
+	reserve(s, pos, meta);
 	if (meta->flags & RPC_REQ_LARGE && !(meta->flags & RPC_REQ_SKIP))
 		return read_begin(s, meta, payload);
 	if (meta->flags & RPC_REQ_SKIP)
@@ -601,6 +662,12 @@ static int poll_special(struct rpc_server *s)
 			return rc == -EAGAIN ? 0 : rc;
 		n++;
 	}
+	if (s->mirror && s->mirror->resend) {
+		rc = rpc_mirror_resend(s->mirror, s->port, s->caller_head);
+		if (rc)
+			return rc == -EAGAIN ? 0 : rc;
+		n++;
+	}
 	if (s->special & RPC_SRV_OWES)
 		n += answers_send(s);
 	if (s->rd_state != RPC_RD_NONE) {
@@ -655,7 +722,8 @@ bool rpc_server_drained(const struct rpc_server *s)
 
 bool rpc_server_has_work(const struct rpc_server *s)
 {
-	if (s->sealed_count || s->open_count)
+	if (s->sealed_count || s->open_count ||
+	    (s->mirror && s->mirror->resend))
 		return true;
 	if (s->desk && rpc_desk_has_work(s->desk))
 		return true;
@@ -669,7 +737,7 @@ bool rpc_server_has_work(const struct rpc_server *s)
 bool rpc_server_busy(const struct rpc_server *s)
 {
 	return s->sealed_count || s->open_count || s->in_active ||
-	       (s->special & RPC_SRV_OWES);
+	       (s->mirror && s->mirror->resend) || (s->special & RPC_SRV_OWES);
 }
 
 void rpc_server_break(struct rpc_server *s, int err)
@@ -690,6 +758,7 @@ void rpc_server_break(struct rpc_server *s, int err)
 		s->port->ops->buf_put(s->port, s->rd_buf);
 	s->rd_buf = NULL;
 	s->rd_state = RPC_RD_NONE;
+	s->mirror = NULL;
 	s->sealed_count = 0;
 	s->open_count = 0;
 	s->in_active = false;

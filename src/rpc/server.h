@@ -18,6 +18,7 @@
 
 #include "rpc/handlers.h"
 #include "rpc/later.h"
+#include "rpc/mirror.h"
 #include "rpc/port.h"
 
 /* What makes a round another than the usual one. */
@@ -55,6 +56,10 @@ struct rpc_server {
 	uint32_t open_count;
 	uint64_t open_pos; /* where it starts */
 	uint64_t open_end; /* behind its last reservation, before any wrap */
+	/* RPC_REQ_FETCH: it stays in the mirror; the next one too, if it is not
+	 * another. */
+	uint16_t open_fetch;
+	struct rpc_mirror *mirror; /* NULL: the caller fetches nothing */
 
 	struct rpc_sealed sealed[RPC_SEALED_MAX];
 	unsigned sealed_count;

@@ -91,6 +91,9 @@ struct rpc_conn {
 	bool caller;
 	bool in_any_order; /* the peer, a caller, takes such answers */
 	bool credits;	   /* ... spends credits on lanes */
+	bool fetches;	   /* both ends agree that answers may be fetched */
+	bool peer_ordered_read;
+	struct rpc_mirror *mirror; /* served, and it fetches */
 	bool up; /* the engines are set up: between handshake and broken() */
 	struct rpc_pending *waiting, **waiting_end;
 	struct rpc_ctx *ctx;
@@ -101,7 +104,7 @@ struct rpc_conn {
 	struct rpc_lane *lane;	       /* served, and one of a handle's */
 	uint64_t calls_before;	       /* it was ready */
 	uint64_t messages_before;      /* the same, with requests */
-	struct rpc_conn_read reads[2]; /* Head; payload */
+	struct rpc_conn_read reads[3]; /* Head; payload; answers */
 	struct rpc_bufs bufs;
 	union {
 		struct rpc_client client;

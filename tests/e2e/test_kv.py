@@ -117,6 +117,21 @@ def waits_in_every_way():
             server.stop()
 
 
+def results_are_fetched():
+    """Clients READ their results, those that sleep recall them; every value
+    that is read is right, over threads, workers and a window."""
+    for options, wait in (([], 'poll'), (['--workers', '2'], 'poll'),
+                          ([], 'adaptive'), ([], 'event')):
+        with Case() as case:
+            server = serve(case, 'skein', '--threads', 2, *options)
+            got = report(ycsb(case, server, 'skein', '-w', 'a,e', '-n', 300,
+                              '-o', 400, '-t', 2, '-W', 4, '--return',
+                              'fetch', '--wait', wait, '--json'))
+            for result in got['results']:
+                assert (result['ops'], result['bad']) == (400, 0), result
+            server.stop()
+
+
 def missing_records_fail_the_run():
     with Case() as case:
         server = serve(case, TRANSPORTS[-1])
@@ -328,7 +343,7 @@ if __name__ == '__main__':
               all_transports_serve_all_workloads,
               one_client_loads_others_read,
               at_a_rate,
-              *([waits_in_every_way, workers_serve_all_workloads,
+              *([waits_in_every_way, results_are_fetched, workers_serve_all_workloads,
                  several_clients_and_workers]
                 if 'skein' in TRANSPORTS else []),
               missing_records_fail_the_run,

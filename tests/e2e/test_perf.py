@@ -116,6 +116,20 @@ def shares(case, *words, env=None):
     return found, sharing
 
 
+def rpc_fetched():
+    """The server posts nothing but what it was asked to reply."""
+    with Case() as case:
+        for words in ([], ['--bw', '-t', '8', '-l', '8']):
+            found = measured(run_self(case, 'rpc', '--self', '--return',
+                                      'fetch', '--wait', 'poll', '-n',
+                                      fewer(2000), '--json', *QUICK, *words))
+            fetch = found['fetch']
+            assert fetch['return'] == 'fetch', fetch
+            assert fetch['fetched'] > 0 and fetch['reads'] > 0, fetch
+            # a recall may ask for all that is under way: 8 messages here
+            assert fetch['server_posts'] <= 8 * fetch['recalls'], fetch
+
+
 def rpc_shared():
     with Case() as case:
         for words in (['-q', '1'], ['-q', '2', '--threads', '4', '-t', '4']):
@@ -366,6 +380,7 @@ def no_system_call():
 if MODE.harsh and 'TSAN_OPTIONS' in os.environ:
     skip('a buffer is used again when the other process has answered: TSan '
          'does not see the order that another process makes')
-run_cases(latency, throughput, rpc, rpc_shared, rpc_together, rpc_spin_lock,
-          rpc_degree, rpc_events, threads, all_sizes, beside_memcpy, two_hosts,
-          errors, wrong_pairing, peer_killed, no_system_call)
+run_cases(latency, throughput, rpc, rpc_fetched, rpc_shared, rpc_together,
+          rpc_spin_lock, rpc_degree, rpc_events, threads, all_sizes,
+          beside_memcpy, two_hosts, errors, wrong_pairing, peer_killed,
+          no_system_call)

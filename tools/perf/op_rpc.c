@@ -214,6 +214,7 @@ static int open_conn(struct perf *p, struct rpc_bench *b, unsigned i,
 		.engine = b->engines[i % b->n_engines],
 		.shard = i,
 		.combine = p->o.degree,
+		.return_mode = (enum skein_return)p->o.ret,
 	};
 	int rc;
 
@@ -490,9 +491,14 @@ static void add_counts(struct perf_counts *c, const struct skein_rpc_stats *s)
 	c->messages += s->messages_sent;
 	c->doorbells += s->doorbells;
 	c->answers += s->messages_received;
-	/* An answer about credits is a post of its own at the other end. */
-	c->answer_doorbells +=
-		s->messages_received + s->credit_grants + s->credit_declines;
+	/* An answer about credits is a post of its own at the other end; one that
+	 * was fetched is none. */
+	c->answer_doorbells += s->messages_received - s->fetched_messages +
+			       s->credit_grants + s->credit_declines;
+	c->fetched += s->fetched;
+	c->fetch_reads += s->fetch_reads;
+	c->fetch_empty += s->fetch_empty;
+	c->recalls += s->recalls;
 	c->grants += s->credit_grants;
 	c->declines += s->credit_declines;
 	c->migrations += s->migrations;
@@ -520,7 +526,8 @@ static void rpc_counts(struct perf *p, struct perf_counts *c)
 	c->messages -= ends;
 	c->doorbells -= ends;
 	c->answers -= ends;
-	c->answer_doorbells -= ends;
+	if (!c->fetched)
+		c->answer_doorbells -= ends;
 	if (p->o.shared && !p->o.no_combining)
 		c->degrees[0] -= ends;
 }

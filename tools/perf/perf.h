@@ -86,6 +86,7 @@ struct perf_opts {
 	uint32_t inline_max;
 	uint32_t atomic; /* enum perf_atomic */
 	uint32_t wait;	 /* enum perf_wait */
+	uint32_t ret;	 /* enum skein_return */
 	uint32_t port;
 	uint32_t gid_index; /* UINT32_MAX: chosen */
 	const char *device;
@@ -130,6 +131,7 @@ struct perf_counts {
 	uint64_t calls;
 	uint64_t answers; /* messages of the server's */
 	uint64_t answer_doorbells;
+	uint64_t fetched, fetch_reads, fetch_empty, recalls;
 	uint64_t grants, declines, migrations;
 	uint64_t head_fetches;
 	uint64_t credits; /* left, at the end */

@@ -78,6 +78,25 @@ static double by(uint64_t n, uint64_t d)
 }
 
 /* Of threads that share QPs; each figure by the calls that were made. */
+/* Posts of the server: answers, grants. */
+static json_t *fetching(const struct perf *p, const struct perf_result *r)
+{
+	const struct perf_counts *c = &r->counts;
+	json_t *j;
+
+	if (p->o.op != PERF_RPC)
+		return json_null();
+	j = json_object();
+	set(j, "return", json_string(c->fetched ? "fetch" : "reply"));
+	set_count(j, "server_posts", c->answer_doorbells);
+	set_count(j, "fetched", c->fetched);
+	set_count(j, "reads", c->fetch_reads);
+	set_count(j, "reads_that_found_nothing", c->fetch_empty);
+	set_count(j, "recalls", c->recalls);
+	set_num(j, "reads_per_call", by(c->fetch_reads, c->calls));
+	return j;
+}
+
 static json_t *sharing(const struct perf *p, const struct perf_result *r)
 {
 	const struct perf_counts *c = &r->counts;
@@ -163,6 +182,7 @@ static void set_result(json_t *j, const struct perf *p,
 			      : json_null());
 	set_count(j, "messages", r->counts.messages);
 	set(j, "sharing", sharing(p, r));
+	set(j, "fetch", fetching(p, r));
 }
 
 static int report_json(const struct perf *p, const struct perf_result *r,

@@ -428,6 +428,10 @@ static void counts_since(struct perf *p, const struct perf_counts *before,
 	c->calls -= before->calls;
 	c->answers -= before->answers;
 	c->answer_doorbells -= before->answer_doorbells;
+	c->fetched -= before->fetched;
+	c->fetch_reads -= before->fetch_reads;
+	c->fetch_empty -= before->fetch_empty;
+	c->recalls -= before->recalls;
 	c->grants -= before->grants;
 	c->declines -= before->declines;
 	c->migrations -= before->migrations;

@@ -46,6 +46,24 @@ static struct pair_op *op_new(struct pair_end *e, enum pair_op_kind kind)
 	return op;
 }
 
+static bool overlap(const struct pair_op *op, uint64_t off, uint32_t len)
+{
+	return off < op->off + op->len && op->off < off + len;
+}
+
+/* Is an operation of this kind under way that touches these bytes? */
+static bool touched(const struct pair_end *e, enum pair_op_kind kind,
+		    uint64_t off, uint32_t len)
+{
+	for (unsigned i = 0; i < e->op_count; i++) {
+		const struct pair_op *op = &e->ops[(e->op_head + i) % PAIR_OPS];
+
+		if (op->kind == kind && overlap(op, off, len))
+			return true;
+	}
+	return false;
+}
+
 static int pair_write(struct rpc_port *port, uint64_t off, uint32_t len,
 		      bool *wake)
 {
@@ -56,6 +74,7 @@ static int pair_write(struct rpc_port *port, uint64_t off, uint32_t len,
 		return -EAGAIN;
 	assert_true(off >= RPC_CTL_LEN);
 	assert_true(off + len <= rpc_geom_len(&port->geom));
+	assert_false(touched(e->peer, PAIR_READ_RESP, off, len));
 	op->off = off;
 	op->len = len;
 	op->data = malloc(len);
@@ -123,6 +142,42 @@ static int pair_read(struct rpc_port *port, struct rpc_buf *buf,
 	op->src = (uint8_t *)b->buf.addr + off;
 	op->off = off;
 	op->len = len;
+	return 0;
+}
+
+static uint64_t pair_resp_head(const struct pair *p)
+{
+	return atomic_load(&p->client.rx.resp_head);
+}
+
+/* The rules for READs of answers: one at a time, none over what is replied, or
+ * was taken; and no reservation is free under one. */
+static int pair_read_resp(struct rpc_port *port, uint64_t off, uint32_t len,
+			  struct rpc_read *rd)
+{
+	uint64_t base = rpc_geom_resp(&port->geom), line;
+	struct pair_end *e = end_of(port);
+	struct pair_op *op;
+
+	line = pair_resp_head(e->pair) & (port->geom.resp_lines - 1);
+	assert_true(len && len % 8 == 0 && off % 8 == 0);
+	assert_true(off >= base + line * RPC_LINE);
+	assert_true(off + len <= rpc_geom_len(&port->geom));
+	assert_false(touched(e, PAIR_READ_RESP, base, UINT32_MAX));
+	assert_false(touched(e->peer, PAIR_WRITE, off, len));
+	op = op_new(e, PAIR_READ_RESP);
+	if (!op)
+		return -EAGAIN;
+	op->off = off;
+	op->len = len;
+	op->rd = rd;
+	op->head = pair_resp_head(e->pair);
+	/* often the first canary */
+	op->last = chance(e->pair, 50)
+			   ? 1
+			   : (uint32_t)prng_below(&e->pair->rng, len / 8);
+	op->data = malloc(len);
+	op->taken = calloc(1, len / 8);
 	return 0;
 }
 
@@ -203,6 +258,10 @@ LOCKED(int, read,
 	const struct rpc_large *from, uint64_t off, uint32_t len,
 	struct rpc_read *rd),
        port, buf, from, off, len, rd)
+LOCKED(int, read_resp,
+       (struct rpc_port * port, uint64_t off, uint32_t len,
+	struct rpc_read *rd),
+       port, off, len, rd)
 LOCKED(struct rpc_buf *, buf_get, (struct rpc_port * port, size_t len), port,
        len)
 
@@ -220,6 +279,7 @@ static const struct rpc_port_ops pair_ops = {
 	.signal = locked_signal,
 	.read_head = locked_read_head,
 	.read = locked_read,
+	.read_resp = locked_read_resp,
 	.buf_get = locked_buf_get,
 	.buf_put = locked_buf_put,
 	.buf_let = pair_buf_let,
@@ -257,6 +317,30 @@ static bool write_some(struct pair_end *e, struct pair_op *op)
 	return op->moved == words;
 }
 
+/* Takes some words of a READ at this moment; true when all are taken. */
+static bool read_some(struct pair_end *e, struct pair_op *op)
+{
+	const uint8_t *src = e->peer->port.base + op->off;
+	uint32_t words = op->len / 8, n, w;
+
+	n = (uint32_t)prng_below(&e->pair->rng, words + 1);
+	if (!op->moved && chance(e->pair, 50))
+		n = words - 1; /* all but the last, and it pauses */
+	while (n-- && op->moved < words) {
+		w = op->moved;
+		if (e->pair->opts.unordered_read) {
+			w = (uint32_t)prng_below(&e->pair->rng, words);
+			while (op->taken[w] ||
+			       (w == op->last && op->moved + 1 < words))
+				w = (w + 1) % words;
+		}
+		op->taken[w] = 1;
+		memcpy(op->data + w * 8, src + w * 8, 8);
+		op->moved++;
+	}
+	return op->moved == words;
+}
+
 static void deliver_imm(struct pair_end *to, uint32_t imm)
 {
 	to->woken = true;
@@ -270,6 +354,10 @@ static void op_end(struct pair_end *e, struct pair_op *op)
 {
 	if (op->kind == PAIR_READ)
 		memcpy((uint8_t *)op->dst->addr + op->off, op->src, op->len);
+	if (op->kind == PAIR_READ_RESP) {
+		assert_int_equal(op->head, pair_resp_head(e->pair));
+		memcpy(e->port.base + op->off, op->data, op->len);
+	}
 	if (op->kind == PAIR_READ_HEAD)
 		memcpy(e->port.base + RPC_CTL_HEAD_DST,
 		       e->peer->port.base + RPC_CTL_HEAD, 8);
@@ -288,11 +376,30 @@ static void op_end(struct pair_end *e, struct pair_op *op)
 		deliver_imm(e->peer, op->imm);
 }
 
+/* What a reply changes is in reservations that are not free. A word that is
+ * there already, from the lap before, is not missed. */
+static void check_reply(const struct pair *p, const struct pair_op *op)
+{
+	uint64_t base = rpc_geom_resp(&p->opts.geom), head = pair_resp_head(p);
+	uint64_t line = (op->off - base) / RPC_LINE;
+	const uint8_t *dst = p->ends[0].port.base + op->off;
+
+	line = (line - head) & (p->opts.geom.resp_lines - 1);
+	if (line < p->client.tx.resp_tail - head)
+		return;
+	for (uint32_t at = 0; at < op->len; at += 8)
+		assert_true(op->taken[at / 8] ||
+			    !memcmp(dst + at, op->data + at, 8));
+}
+
 static void end_move(struct pair_end *e)
 {
 	struct pair_op *op = &e->ops[e->op_head];
 	struct pair_op *ahead;
 
+	if (op->kind == PAIR_WRITE && e == &e->pair->ends[1] &&
+	    e->pair->client.rx.rf.able)
+		check_reply(e->pair, op);
 	/* Bytes of a later WRITE may overtake; its completion may not. */
 	if (e->pair->opts.unordered && e->op_count > 1 && chance(e->pair, 30)) {
 		ahead = &e->ops[(e->op_head + 1) % PAIR_OPS];
@@ -300,6 +407,8 @@ static void end_move(struct pair_end *e)
 			write_some(e, ahead);
 	}
 	if (op->kind == PAIR_WRITE && !write_some(e, op))
+		return;
+	if (op->kind == PAIR_READ_RESP && !read_some(e, op))
 		return;
 	op_end(e, op);
 }

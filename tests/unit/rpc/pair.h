@@ -24,6 +24,7 @@ enum pair_op_kind {
 	PAIR_SIGNAL,
 	PAIR_READ,
 	PAIR_READ_HEAD,
+	PAIR_READ_RESP, /* word by word; lands as a whole */
 };
 
 struct pair_op {
@@ -37,6 +38,8 @@ struct pair_op {
 	struct rpc_buf *dst;
 	const uint8_t *src;
 	struct rpc_read *rd;
+	uint64_t head; /* READ_RESP: of the response space, when posted */
+	uint32_t last; /* ... the word that is taken last, in no order */
 };
 
 struct pair_buf {
@@ -66,6 +69,7 @@ struct pair_opts {
 	uint64_t seed;
 	struct rpc_geom geom; /* all 0: a small one */
 	bool unordered;
+	bool unordered_read;	 /* words of answers are taken in any order */
 	bool shared;		 /* the calling end's sides are two threads' */
 	unsigned eagain_percent; /* send queue full at random */
 	unsigned batch_max;	 /* 0: 8 */

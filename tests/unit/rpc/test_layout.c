@@ -49,6 +49,7 @@ static struct {
 	{"RPC_REQ_SKIP", RPC_REQ_SKIP, false},
 	{"RPC_REQ_FETCH", RPC_REQ_FETCH, false},
 	{"RPC_RESP_LARGE", RPC_RESP_LARGE, false},
+	{"RPC_HDR_RECALL", RPC_HDR_RECALL, false},
 };
 #define FLAGS (sizeof(flags) / sizeof(flags[0]))
 

@@ -149,7 +149,7 @@ static void test_garbage(void **state)
 		{"len odd", 0, 4, 121},
 		{"len beyond room", 0, 4, ROOM + 8},
 		{"len huge", 0, 4, 0xfffffff8u},
-		{"flags of the header", 6, 2, 1},
+		{"flags of the header", 6, 2, 2},
 		{"more pairs than bytes", 4, 2, 3},
 		{"fewer pairs than bytes", 4, 2, 1},
 		{"no pairs but bytes", 4, 2, 0},
@@ -162,7 +162,8 @@ static void test_garbage(void **state)
 		{"resp_lines 1", META(resp_lines), 2, 1},
 		{"resp_lines beyond the spill", META(resp_lines), 2, 17},
 		{"unknown flag", META(flags), 2, 8},
-		{"fetch, not supported yet", META(flags), 2, RPC_REQ_FETCH},
+		{"fetch and large", META(flags), 2,
+		 RPC_REQ_FETCH | RPC_REQ_LARGE},
 		{"large, with company", META(flags), 2, RPC_REQ_LARGE},
 	};
 	struct msg m;

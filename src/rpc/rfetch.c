@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * rfetch.c - results that the calling end READs; see rfetch.h.
+ *
+ * When to READ. An answer is not READ before the time that answers have taken
+ * lately: wait_ns grows by an eighth with each answer whose first READ came too
+ * early, and falls by 1/256 with each other: so about one of 32 comes too early.
+ */
+#include "rpc/rfetch.h"
+
+#include <errno.h>
+
+#include "base/list.h"
+#include "rpc/client_in.h"
+
+static bool fetched(const struct rpc_client_rx *rx, uint64_t n)
+{
+	return n >= rx->rf.replied &&
+	       rpc_calls_at(&rx->calls, n)->lines & RPC_CALL_FETCH;
+}
+
+bool rpc_rfetch_is(const struct rpc_client *c, uint64_t n)
+{
+	return fetched(&c->rx, n);
+}
+
+static uint64_t resp_head(const struct rpc_client_rx *rx)
+{
+	return atomic_load_explicit(&rx->resp_head, memory_order_relaxed);
+}
+
+/* Bytes of the fetched reservations from the oldest one without an answer on
+ * that adjoin: at least, if there are as many, `enough`. */
+static uint32_t adjoining(const struct rpc_client_rx *rx, uint64_t sent,
+			  uint32_t enough)
+{
+	uint64_t pos = resp_head(rx);
+	uint32_t left = rx->resp_mask + 1 - ((uint32_t)pos & rx->resp_mask);
+	uint32_t lines = 0;
+
+	for (uint64_t n = rx->used; n != sent && lines < left &&
+				    lines * RPC_LINE < enough && fetched(rx, n);
+	     n++)
+		lines += RPC_CALL_LINES(rpc_calls_at(&rx->calls, n));
+	return lines * RPC_LINE;
+}
+
+/* Bytes that are here of the message at resp_head. */
+static uint32_t here(const struct rpc_client_rx *rx)
+{
+	uint64_t pos = resp_head(rx), at = (pos - rx->rf.pos) * RPC_LINE;
+
+	if ((pos ^ rx->rf.pos) & ~(uint64_t)rx->resp_mask)
+		return 0; /* the lap has ended */
+	return at < rx->rf.got ? rx->rf.got - (uint32_t)at : 0;
+}
+
+static const uint8_t *place(const struct rpc_client_rx *rx, uint64_t pos)
+{
+	return rx->resp_base + (pos & rx->resp_mask) * RPC_LINE;
+}
+
+static void later(struct rpc_rfetch *f, uint64_t now_ns, uint64_t gap_ns)
+{
+	f->state = RPC_RFETCH_IDLE;
+	f->at_ns = now_ns + gap_ns;
+	f->due = true;
+}
+
+static void wait_grow(struct rpc_rfetch *f, uint64_t by)
+{
+	f->wait_ns += f->wait_ns / by + 8;
+	if (f->wait_ns > RPC_FETCH_WAIT_MAX_NS)
+		f->wait_ns = RPC_FETCH_WAIT_MAX_NS;
+}
+
+static void found(struct rpc_rfetch *f, uint32_t len)
+{
+	if (f->fresh && f->tries)
+		wait_grow(f, 8);
+	else if (f->fresh)
+		f->wait_ns -= f->wait_ns / 256;
+	f->fresh = false;
+	f->tries = 0;
+	f->size = len > RPC_FETCH_F ? len : RPC_FETCH_F;
+}
+
+/* The READ has brought nothing that is whole. */
+static void not_found(struct rpc_client_rx *rx)
+{
+	struct rpc_rfetch *f = &rx->rf;
+	uint64_t gap;
+
+	rx->port->stats.fetch_empty++;
+	gap = f->wait_ns / 4 + 100;
+	later(f, rx->calls.now_ns, gap << f->tries);
+	if (++f->tries < RPC_FETCH_R)
+		return;
+	/* Rather a server that was not running than answers that take so long:
+	 * when each fifth is like this it is not. */
+	wait_grow(f, 64);
+	f->recall = rx->attend = true;
+}
+
+/* The next READ is of bytes [got, len) of the message at pos. */
+static void fetch(struct rpc_client_rx *rx, uint64_t pos, uint32_t got,
+		  uint32_t len)
+{
+	struct rpc_rfetch *f = &rx->rf;
+
+	f->pos = pos;
+	f->got = got;
+	f->piece = len - got;
+	f->due = false;
+	f->state = RPC_RFETCH_POST;
+	rx->attend = true;
+}
+
+/* Looks at what a READ has brought: as rpc_msg_poll(). */
+static int look(struct rpc_client *c, struct rpc_msg_in *in, uint64_t sent)
+{
+	struct rpc_client_rx *rx = &c->rx;
+	struct rpc_rfetch *f = &rx->rf;
+	uint64_t pos = resp_head(rx);
+	uint32_t n = here(rx), len = 0;
+	int rc = 0;
+
+	if (f->err)
+		return f->err; /* the READ failed: so has the queue pair */
+	if (n)
+		rc = rpc_msg_fetched(in, place(rx, pos), n,
+				     adjoining(rx, sent, RPC_FETCH_LEN_MAX),
+				     rx->resp_canary, f->sums, &len);
+	if (rc == 1) {
+		found(f, in->len);
+		rx->port->stats.fetched += in->count;
+		rx->port->stats.fetched_messages++;
+		return 1;
+	}
+	if (rc)
+		return rc;
+	if (len > n) /* it is longer than F */
+		fetch(rx, pos, n, len);
+	else if (f->fresh)
+		not_found(rx);
+	else
+		later(f, rx->calls.now_ns, f->wait_ns);
+	return 0;
+}
+
+int rpc_rfetch_poll(struct rpc_client *c, struct rpc_msg_in *in, uint64_t sent)
+{
+	struct rpc_client_rx *rx = &c->rx;
+	struct rpc_rfetch *f = &rx->rf;
+
+	if (f->state == RPC_RFETCH_HERE)
+		return look(c, in, sent);
+	if (f->state != RPC_RFETCH_IDLE || f->recall)
+		return 0;
+	if (!f->due)
+		later(f, rx->calls.now_ns, f->wait_ns);
+	if (rx->calls.now_ns < f->at_ns)
+		return 0;
+	f->fresh = true;
+	fetch(rx, resp_head(rx), 0, f->size);
+	return 0;
+}
+
+static void read_done(struct rpc_read *rd, int err)
+{
+	struct rpc_rfetch *f = container_of(rd, struct rpc_rfetch, rd);
+
+	f->err = err;
+	f->got += f->piece;
+	f->state = RPC_RFETCH_HERE;
+}
+
+static int read_send(struct rpc_client *c)
+{
+	struct rpc_client_rx *rx = &c->rx;
+	struct rpc_rfetch *f = &rx->rf;
+	/* The calls that were posted by now: the sending side is held. */
+	uint32_t max = adjoining(rx, c->tx.tail, f->got + f->piece);
+	uint64_t off = (uint64_t)(place(rx, f->pos) - rx->port->base);
+	int rc;
+
+	if (f->got + f->piece > max)
+		f->piece = max - f->got;
+	rc = rx->port->ops->read_resp(rx->port, off + f->got, f->piece, &f->rd);
+	if (rc)
+		return rc == -EAGAIN ? 0 : rc;
+	rx->port->stats.reads++;
+	rx->port->stats.fetch_reads++;
+	f->state = RPC_RFETCH_WAIT;
+	return 1;
+}
+
+/* Is any call under way to be fetched? */
+static bool any_fetched(const struct rpc_client *c, uint64_t sent)
+{
+	for (uint64_t n = c->rx.used; n != sent; n++)
+		if (fetched(&c->rx, n))
+			return true;
+	return false;
+}
+
+/* What READs have brought does not pass for the reply that is to come: a message
+ * may begin at each of the reservations. */
+static void forget(struct rpc_client *c)
+{
+	struct rpc_client_rx *rx = &c->rx;
+	uint64_t pos = resp_head(rx);
+	struct rpc_hdr *hdr;
+
+	for (uint64_t n = rx->used; n != c->tx.tail; n++) {
+		hdr = (void *)(uintptr_t)place(rx, pos);
+		if (fetched(rx, n))
+			__atomic_store_n(&hdr->canary, 0, __ATOMIC_RELAXED);
+		pos = rpc_pos_next(rx->resp_mask + 1, pos,
+				   RPC_CALL_LINES(rpc_calls_at(&rx->calls, n)));
+	}
+}
+
+static int recall_send(struct rpc_client *c)
+{
+	struct rpc_rfetch *f = &c->rx.rf;
+	int rc = 0;
+
+	if (any_fetched(c, c->tx.tail)) {
+		forget(c);
+		f->state = RPC_RFETCH_IDLE;
+		rc = rpc_client_send_bare(c, RPC_HDR_RECALL);
+		if (rc <= 0)
+			return rc;
+		c->rx.port->stats.recalls++;
+	}
+	f->replied = c->tx.tail;
+	f->recall = f->due = false;
+	f->state = RPC_RFETCH_IDLE;
+	f->tries = 0;
+	return rc;
+}
+
+int rpc_rfetch_send(struct rpc_client *c)
+{
+	struct rpc_rfetch *f = &c->rx.rf;
+	int rc = 0;
+
+	if (f->state == RPC_RFETCH_POST && !f->recall)
+		rc = read_send(c);
+	if (f->on != f->wanted) {
+		f->on = f->wanted;
+		c->tx.fetch_below = f->on ? RPC_FETCH_LEN_MAX + 1 : 0;
+	}
+	/* Nor in the middle of a message: what is left of it would be taken,
+	 * and replied too, into space that is free by then. */
+	if (f->recall && f->state != RPC_RFETCH_WAIT && !c->rx.in_active)
+		rc = recall_send(c);
+	return rc;
+}
+
+bool rpc_rfetch_may_sleep(struct rpc_client *c)
+{
+	struct rpc_rfetch *f = &c->rx.rf;
+
+	if (!f->able)
+		return true;
+	f->messages = 0;
+	if (!f->on && !f->recall && f->state != RPC_RFETCH_WAIT &&
+	    !any_fetched(c, rpc_client_end(c)))
+		return true;
+	f->wanted = false;
+	f->recall = c->rx.attend = true;
+	return false;
+}
+
+void rpc_rfetch_replied(struct rpc_client *c)
+{
+	struct rpc_rfetch *f = &c->rx.rf;
+
+	if (f->wanted || ++f->messages < RPC_EVENT_BUSY ||
+	    c->rx.port->event.rx != RPC_RX_POLLING)
+		return;
+	f->wanted = c->rx.attend = true;
+}
+
+void rpc_rfetch_start(struct rpc_client *c, bool sums)
+{
+	c->rx.rf = (struct rpc_rfetch){
+		.rd.done = read_done,
+		.able = true,
+		.wanted = true,
+		.on = true,
+		.sums = sums,
+		.size = RPC_FETCH_F,
+		.wait_ns = RPC_FETCH_WAIT_NS,
+	};
+	c->tx.fetch_below = RPC_FETCH_LEN_MAX + 1;
+}
