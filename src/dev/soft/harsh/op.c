@@ -17,6 +17,7 @@
  */
 #include "dev/soft/dc/dc.h"
 #include "dev/soft/harsh/harsh.h"
+#include "dev/soft/link/dma.h"
 #include "dev/soft/qp/qp.h"
 #include "dev/soft/ud/ud.h"
 
@@ -216,6 +217,7 @@ static int one_cell(struct soft_qp *q, struct soft_wqe *w)
 	struct ibv_sge sge[SOFT_SGE_MAX];
 	struct ibv_send_wr wr = w->wr;
 	uint64_t i;
+	int r;
 
 	i = ((uint64_t)p->mul * p->next + p->add) % p->n;
 	from = (addr & ~(p->unit - 1)) + i * p->unit;
@@ -229,7 +231,10 @@ static int one_cell(struct soft_qp *q, struct soft_wqe *w)
 	wr.sg_list = sge;
 	wr.num_sge = slice(w, from - addr, to - from, sge);
 	wr.wr.rdma.remote_addr = from;
-	return soft_exec_inside(q, &wr, NULL);
+	dma_begin();
+	r = soft_exec_inside(q, &wr, NULL);
+	dma_end();
+	return r;
 }
 
 /* --- what holds a request up -------------------------------------------- */
@@ -492,14 +497,19 @@ static void finish(struct soft_qp *q, struct soft_wqe *w, uint64_t now)
 		r = soft_exec_open(q);
 		if (!r) {
 			r = move_cells(q, w, w->h.plan.n);
-			if (!r && !w->h.refused)
+			if (!r && !w->h.refused) {
+				dma_begin();
 				r = soft_exec_inside(q, &w->wr, w);
+				dma_end();
+			}
 			soft_exec_close(q);
 		} else if (q->unreliable) {
 			r = 0;
 		}
 	} else {
+		dma_begin();
 		r = soft_exec(q, &w->wr, w);
+		dma_end();
 	}
 	r = outcome(r);
 	if (r < 0)
