@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 
-from harness import DEVICES, Case, Failure, run_cases, skip, tool
+from harness import DEVICES, Case, Failure, built, run_cases, skip, tool
 from peers import client, serve
 
 HERE, THERE = '10.77.0.1', '10.77.0.2'
@@ -18,6 +18,7 @@ INSIDE = 'SKEIN_TEST_LINK_INSIDE'
 PATIENT = {'SKEIN_RETRY_TIMEOUT': '1s'}
 GUESSES = ['smc', 'smb_direct', 'rpcordma', 'nvme-rdma', 'lnet', 'iser',
            'infiniband.eoib', 'infiniband_sdp', 'fcoib']
+UD = built('bench/ud/ud_rpc')
 OPS = ['write', 'send', 'read', 'atomic', 'rpc']
 # The other namespace's process is no child of the test, which has to leave
 # none behind.
@@ -111,6 +112,19 @@ def stopped():
             process.stop()
 
 
+def datagrams():
+    """The server hears strangers, for SKEIN_LINK is set there."""
+    for far, host, link in ((inside(), THERE, 'auto'), ([], HERE, 'udp')):
+        env = {'SKEIN_LINK': link}
+        with Case() as case:
+            server = case.start([*far, UD, '-p', 0], device=DEVICES.server,
+                                env=env)
+            port = server.expect(r'on port (\d+)$').group(1)
+            case.start([UD, '-p', port, '-n', 200, '--threads', 1, '--check',
+                        host], device=DEVICES.client, env=env).exits(0)
+            server.exits(0)
+
+
 def copy():
     with Case() as case:
         data = os.urandom(3_000_001)
@@ -183,4 +197,4 @@ if __name__ == '__main__':
     if not other:
         enter()
     join()
-    run_cases(operations, same_host, stopped, copy, refused, captured)
+    run_cases(operations, same_host, stopped, datagrams, copy, refused, captured)

@@ -340,6 +340,14 @@ void soft_cq_set_ready(struct soft_qp *q, uint32_t n)
 	soft_cq_mark(c, q);
 }
 
+void soft_cq_add_ready(struct soft_qp *q)
+{
+	struct soft_cq *c = soft_cq_of(q->ex.qp_base.recv_cq);
+
+	atomic_fetch_add(ready_word(c, q->rq_pos), 1);
+	soft_cq_mark(c, q);
+}
+
 static void overflow(struct soft_cq *c)
 {
 	uint32_t i;

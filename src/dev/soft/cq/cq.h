@@ -103,6 +103,8 @@ void soft_cq_reset_recv(struct soft_cq *cq, struct soft_qp *q);
  * completed in all. Lock held. */
 void soft_cq_seen(struct soft_qp *q);
 void soft_cq_set_ready(struct soft_qp *q, uint32_t n);
+/* One more, where others count as well: of UD QPs. */
+void soft_cq_add_ready(struct soft_qp *q);
 /* user: it is q's user who says so, not the control thread. */
 void soft_cq_flush_recv(struct soft_cq *cq, struct soft_qp *q, bool user);
 /* The next poll looks at the receives of q; the CQ's lock is held. */

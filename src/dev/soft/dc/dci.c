@@ -282,6 +282,8 @@ int soft_post_dc(struct dev *dev, struct ibv_qp *qp, struct ibv_send_wr *wr,
 		return -EPERM;
 	if (!q->dc || !wr || soft_ah_of(ah)->pd != q->pd)
 		return -EINVAL;
+	if (soft_ah_of(ah)->far) /* the link has no DC */
+		return -EHOSTUNREACH;
 	for (w = wr; w; w = w->next)
 		n++;
 	dctn &= 0xffffff;

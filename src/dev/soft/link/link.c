@@ -7,6 +7,7 @@
 
 #include "base/fence.h"
 #include "dev/soft/exec/copy.h"
+#include "dev/soft/link/datagram.h"
 #include "dev/soft/link/dma.h"
 #include "dev/soft/link/rc.h"
 #include "dev/soft/link/take.h"
@@ -47,7 +48,7 @@ struct soft_link {
 	struct soft_qp *touched[2 * UDP_BATCH];
 	uint32_t n_touched;
 	uint64_t faults[PACKET_FAULTS];
-	uint64_t bad_icrc, no_qp, wrong_peer;
+	uint64_t bad_icrc, no_qp, wrong_peer, ud_dropped;
 };
 
 /* What the engine asks for. */
@@ -338,8 +339,7 @@ static const struct rc_ops ops = {
 
 /* From INIT to RTR, and back. */
 
-/* s->lock held. */
-static int link_open(struct soft *s, uint32_t block, const char **what)
+int soft_link_open(struct soft *s, uint32_t block, const char **what)
 {
 	struct soft_link *k;
 	int err;
@@ -366,17 +366,9 @@ static int link_open(struct soft *s, uint32_t block, const char **what)
 	return udp_own_block(k->udp, block);
 }
 
-static int path_find(struct soft *s, const struct ibv_qp_attr *a,
-		     struct udp_path *p, const char **what)
+struct udp *soft_link_udp(const struct soft *s)
 {
-	int i = a->ah_attr.grh.sgid_index;
-
-	*what = "the GID of that index, which is not there";
-	if (i >= s->n_gids || !s->gids[i].netdev[0])
-		return -EINVAL;
-	*what = "a route to the peer";
-	return udp_path(s->link->udp, &s->gids[i].gid, s->gids[i].netdev,
-			&a->ah_attr.grh.dgid, p);
+	return s->link->udp;
 }
 
 static struct soft_link_qp *link_qp_new(struct soft_qp *q,
@@ -413,9 +405,9 @@ static int link_connect(struct soft_qp *q, const struct ibv_qp_attr *a,
 	struct udp_path p;
 	int err;
 
-	err = link_open(s, q->ex.qp_base.qp_num / SHM_BLOCK_QPS, what);
+	err = soft_link_open(s, q->ex.qp_base.qp_num / SHM_BLOCK_QPS, what);
 	if (!err)
-		err = path_find(s, a, &p, what);
+		err = soft_link_path(s, &a->ah_attr, &p, what);
 	if (err)
 		return err;
 	*what = "memory";
@@ -645,7 +637,21 @@ static struct soft_qp *qp_find(struct soft *s, uint32_t qpn)
 	for (i = 0; i < s->n_blocks; i++)
 		if (s->blocks[i] == qpn / SHM_BLOCK_QPS)
 			q = s->qps[i * SHM_BLOCK_QPS + qpn % SHM_BLOCK_QPS];
-	return q && !q->dying && is_up(q) ? q : NULL;
+	return q && !q->dying ? q : NULL;
+}
+
+/* Is it of that transport, and in a state to take anything? */
+static bool takes(const struct soft_qp *q, unsigned op)
+{
+	switch (packet_transport(op)) {
+	case PACKET_RC:
+		return q->ex.qp_base.qp_type == IBV_QPT_RC && is_up(q);
+	case PACKET_UC:
+		return q->ex.qp_base.qp_type == IBV_QPT_UC && is_up(q);
+	case PACKET_UD:
+		return q->ex.qp_base.qp_type == IBV_QPT_UD;
+	}
+	return false;
 }
 
 /* The end of a batch: answers, and what may go now. */
@@ -711,13 +717,17 @@ static void take(void *o, const struct icrc_flow *f, uint8_t *buf, size_t len)
 		return;
 	}
 	q = qp_find(k->s, p.qpn);
-	if (!q) {
+	if (!q || !takes(q, p.op)) {
 		k->no_qp++;
-	} else if (memcmp(f->src, q->link->path.flow.dst, 16) != 0 ||
-		   memcmp(f->dst, q->link->path.flow.src, 16) != 0) {
+	} else if (q->link &&
+		   (memcmp(f->src, q->link->path.flow.dst, 16) != 0 ||
+		    memcmp(f->dst, q->link->path.flow.src, 16) != 0)) {
 		k->wrong_peer++;
 	} else if (!icrc_check(f, buf, len)) {
 		k->bad_icrc++;
+	} else if (q->ud) {
+		udp_met(k->udp, f, NULL);
+		k->ud_dropped += !soft_link_take_datagram(q, f, &p);
 	} else {
 		take_for(k, q, f, &p);
 	}
@@ -779,9 +789,10 @@ void soft_link_close(struct soft *s)
 		"skein0: link: %" PRIu64 " packets sent, %" PRIu64
 		" taken; not sent %" PRIu64 ", passed on %" PRIu64
 		", not passed on %" PRIu64 ", wrong ICRC %" PRIu64
-		", for no QP %" PRIu64 ", from a wrong address %" PRIu64,
+		", for no QP %" PRIu64 ", from a wrong address %" PRIu64
+		", datagrams dropped %" PRIu64,
 		c->sent, c->taken, c->send_failed, c->passed, c->pass_failed,
-		k->bad_icrc, k->no_qp, k->wrong_peer);
+		k->bad_icrc, k->no_qp, k->wrong_peer, k->ud_dropped);
 	udp_close(k->udp);
 	env_free(s->env, k);
 	s->link = NULL;

@@ -17,8 +17,9 @@ struct soft_link;    /* of a device; there from the first QP that needs it */
 struct soft_link_qp; /* of a QP, from RTR until RESET */
 
 enum soft_link_mode {
-	SOFT_LINK_AUTO, /* to other hosts */
-	SOFT_LINK_UDP,	/* to this one as well */
+	SOFT_LINK_AUTO,	  /* to other hosts */
+	SOFT_LINK_SERVES, /* and UD QPs hear them: it was asked for */
+	SOFT_LINK_UDP,	  /* to this one as well */
 	SOFT_LINK_OFF,
 };
 
@@ -31,6 +32,14 @@ int soft_link_mode(enum soft_link_mode *mode);
 enum ibv_mtu soft_link_mtu(uint32_t route);
 /* SKEIN_LINK=udp: what the interface of the chosen GID carries. */
 enum ibv_mtu soft_link_port_mtu(const struct soft *s);
+/* Opens the port, for the QPNs of a block. s->lock held. -errno, with *what is
+ * missing. */
+int soft_link_open(struct soft *s, uint32_t block, const char **what);
+struct udp *soft_link_udp(const struct soft *s);
+/* From our GID of that index to another; s->lock held, and the port is open. */
+struct udp_path;
+int soft_link_path(struct soft *s, const struct ibv_ah_attr *a,
+		   struct udp_path *p, const char **what);
 /* Does an RC QP with this peer use the link? s->lock held. */
 bool soft_link_wants(struct soft *s, const struct soft_qp *q,
 		     const union ibv_gid *dgid);

@@ -41,7 +41,20 @@ static const uint16_t has[PACKET_OPS] = {
 
 unsigned packet_has(unsigned op)
 {
-	return op < PACKET_OPS ? has[op] : 0;
+	unsigned plain = packet_plain_op(op);
+
+	switch (packet_transport(op)) {
+	case PACKET_RC:
+		return plain < PACKET_OPS ? has[plain] : 0;
+	case PACKET_UC:
+		return plain <= PACKET_WRITE_ONLY_IMM ? has[plain] : 0;
+	case PACKET_UD:
+		return plain == PACKET_SEND_ONLY ||
+				       plain == PACKET_SEND_ONLY_IMM
+			       ? has[plain] | PACKET_HAS_DETH
+			       : 0;
+	}
+	return 0;
 }
 
 size_t packet_head_len(unsigned op)
@@ -49,6 +62,7 @@ size_t packet_head_len(unsigned op)
 	unsigned h = packet_has(op);
 	size_t len = PACKET_BTH;
 
+	len += h & PACKET_HAS_DETH ? 8 : 0;
 	len += h & PACKET_HAS_RETH ? 16 : 0;
 	len += h & PACKET_HAS_ATOMIC ? 28 : 0;
 	len += h & PACKET_HAS_AETH ? 4 : 0;
@@ -74,6 +88,11 @@ static void put(uint8_t **at, uint64_t v, unsigned bytes)
 
 static void get_extended(const uint8_t *at, unsigned h, struct packet *p)
 {
+	if (h & PACKET_HAS_DETH) {
+		p->qkey = (uint32_t)get(&at, 4);
+		at++;
+		p->src_qp = (uint32_t)get(&at, 3);
+	}
 	if (h & PACKET_HAS_RETH) {
 		p->va = get(&at, 8);
 		p->rkey = (uint32_t)get(&at, 4);
@@ -152,6 +171,10 @@ size_t packet_encode(uint8_t *buf, const struct packet *p)
 	put(&at, p->qpn, 3);
 	put(&at, p->ack_req ? 0x80u : 0, 1);
 	put(&at, p->psn, 3);
+	if (h & PACKET_HAS_DETH) {
+		put(&at, p->qkey, 4);
+		put(&at, p->src_qp, 4);
+	}
 	if (h & PACKET_HAS_RETH) {
 		put(&at, p->va, 8);
 		put(&at, p->rkey, 4);

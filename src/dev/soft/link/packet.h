@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * packet.h - a RoCEv2 packet of a reliable connection, from the first byte
- * behind the UDP header to the last before the ICRC. docs/protocol/link.md has
- * every field; a test holds that page against the tables here.
+ * packet.h - a RoCEv2 packet of RC, UC or UD, from the first byte behind the
+ * UDP header to the last before the ICRC. docs/protocol/link.md has every field;
+ * a test holds that page against the tables here.
  *
  * Pure: no I/O, no clock, no allocation. What is decoded points into the bytes
  * that were given.
@@ -23,7 +23,15 @@
 #define PACKET_PKEY 0xffffu
 #define PACKET_PSN_MASK 0xffffffu
 
-/* Opcodes of the transport RC (IBA table 38). */
+/* The high three bits of an opcode. */
+enum packet_transport {
+	PACKET_RC = 0,
+	PACKET_UC = 1,
+	PACKET_UD = 3,
+};
+
+/* Opcodes of RC (IBA table 38). UC has those of SEND and WRITE, UD those of a
+ * SEND in one packet, each behind its transport: packet_op_of(). */
 enum packet_op {
 	PACKET_SEND_FIRST = 0x00,
 	PACKET_SEND_MIDDLE = 0x01,
@@ -60,6 +68,7 @@ enum packet_part {
 	PACKET_ANSWERS = 1 << 6, /* from a responder to its requester */
 	PACKET_BEGINS = 1 << 7, /* the first packet of a message, or its only */
 	PACKET_ENDS = 1 << 8,	/* the last one, or the only */
+	PACKET_HAS_DETH = 1 << 9, /* before the other headers */
 };
 
 /* The high three bits of AETH's syndrome, and the codes of a NAK. */
@@ -92,12 +101,14 @@ enum packet_fault {
 };
 
 struct packet {
-	uint8_t op; /* enum packet_op */
+	uint8_t op; /* transport and enum packet_op */
 	bool solicited, ack_req;
 	bool fecn, becn;
 	uint16_t pkey;
 	uint32_t qpn; /* of the receiver */
 	uint32_t psn;
+	/* DETH */
+	uint32_t qkey, src_qp;
 	/* RETH, or the first two AtomicETH */
 	uint64_t va;
 	uint32_t rkey;
@@ -123,6 +134,22 @@ enum packet_fault packet_decode(const uint8_t *buf, size_t len,
 /* The headers into buf, which has packet_head_len() bytes; the payload, of p's
  * length, goes behind them. How many bytes pad it. */
 size_t packet_encode(uint8_t *buf, const struct packet *p);
+
+static inline uint8_t packet_op_of(enum packet_transport t, unsigned op)
+{
+	return (uint8_t)((unsigned)t << 5 | op);
+}
+
+static inline enum packet_transport packet_transport(unsigned op)
+{
+	return (enum packet_transport)(op >> 5);
+}
+
+/* Of a packet, without its transport. */
+static inline unsigned packet_plain_op(unsigned op)
+{
+	return op & 0x1f;
+}
 
 /* Distance from b to a, modulo 2^24: negative when a is before b. */
 static inline int32_t packet_psn_diff(uint32_t a, uint32_t b)

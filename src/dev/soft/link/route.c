@@ -4,6 +4,7 @@
  */
 #include "dev/soft/link/link.h"
 #include "dev/soft/link/packet.h"
+#include "dev/soft/link/udp.h"
 
 #include <errno.h>
 #include <net/if.h>
@@ -20,8 +21,10 @@ int soft_link_mode(enum soft_link_mode *mode)
 {
 	const char *v = getenv("SKEIN_LINK");
 
-	if (!v || !*v || !strcmp(v, "auto"))
+	if (!v || !*v)
 		*mode = SOFT_LINK_AUTO;
+	else if (!strcmp(v, "auto"))
+		*mode = SOFT_LINK_SERVES;
 	else if (!strcmp(v, "udp"))
 		*mode = SOFT_LINK_UDP;
 	else if (!strcmp(v, "off"))
@@ -63,4 +66,17 @@ bool soft_link_wants(struct soft *s, const struct soft_qp *q,
 	    s->link_mode == SOFT_LINK_OFF)
 		return false;
 	return s->link_mode == SOFT_LINK_UDP || !soft_gid_local(s, dgid);
+}
+
+int soft_link_path(struct soft *s, const struct ibv_ah_attr *a,
+		   struct udp_path *p, const char **what)
+{
+	int i = a->grh.sgid_index;
+
+	*what = "the GID of that index, which is not there";
+	if (i >= s->n_gids || !s->gids[i].netdev[0])
+		return -EINVAL;
+	*what = "a route to the peer";
+	return udp_path(soft_link_udp(s), &s->gids[i].gid, s->gids[i].netdev,
+			&a->grh.dgid, p);
 }

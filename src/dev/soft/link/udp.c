@@ -338,6 +338,17 @@ static struct flow *receive_flow(struct udp *u, const struct icrc_flow *f)
 	return NULL;
 }
 
+void udp_path_borrow(struct udp *u, struct udp_path *p, uint32_t block,
+		     uint32_t peer_block)
+{
+	struct icrc_flow *f = &p->flow;
+
+	f->sport = flow_port(f->src, block, f->dst, peer_block);
+	p->out = send_flow(u, f);
+	if (!p->out)
+		f->sport = f->dport;
+}
+
 void udp_path_own(struct udp *u, struct udp_path *p, uint32_t block,
 		  uint32_t peer_block)
 {
@@ -346,13 +357,10 @@ void udp_path_own(struct udp *u, struct udp_path *p, uint32_t block,
 	memcpy(back.src, f->dst, 16);
 	memcpy(back.dst, f->src, 16);
 	back.sport = flow_port(f->dst, peer_block, f->src, block);
-	f->sport = flow_port(f->src, block, f->dst, peer_block);
 	udp_lock(u);
-	p->out = send_flow(u, f);
+	udp_path_borrow(u, p, block, peer_block);
 	if (p->out)
 		p->out->refs++;
-	else
-		f->sport = f->dport;
 	udp_unlock(u);
 	p->in = receive_flow(u, &back);
 	if (p->in)

@@ -60,6 +60,9 @@ int udp_path(struct udp *u, const union ibv_gid *from, const char *netdev,
 void udp_path_own(struct udp *u, struct udp_path *p, uint32_t block,
 		  uint32_t peer_block);
 void udp_path_put(struct udp *u, struct udp_path *p);
+/* The source port alone, until udp_unlock(); locked. */
+void udp_path_borrow(struct udp *u, struct udp_path *p, uint32_t block,
+		     uint32_t peer_block);
 
 void udp_lock(struct udp *u);
 /* Room for one packet; its length then, without the ICRC, which is added. */

@@ -118,11 +118,11 @@ static void own_fd_make(struct soft_conn *c)
 	c->out.m.status = -EMFILE; /* it asks again by its timer */
 }
 
-/* Never the owner's, nor that of a connection that still is: after 262,143 of
+/* Never the owner's, nor that of a connection that still is: after 262,142 of
  * them they begin again. */
 static uint32_t claimant_new(struct soft *s)
 {
-	const uint32_t ids = CLAIM_OWNER - SOFT_UD_ID;
+	const uint32_t ids = SOFT_LINK_ID - SOFT_UD_ID;
 	struct list_node *n;
 	uint32_t id;
 

@@ -6,7 +6,7 @@
  */
 #include "base/fence.h"
 #include "dev/soft/dc/dc.h"
-#include "dev/soft/link/link.h"
+#include "dev/soft/link/datagram.h"
 #include "dev/soft/ud/ud.h"
 #include "dev/states.h"
 
@@ -309,6 +309,12 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state from,
 			q->attr = was;
 			return err;
 		}
+	}
+	if (from == IBV_QPS_INIT && to == IBV_QPS_RTR &&
+	    q->ex.qp_base.qp_type == IBV_QPT_UD) {
+		err = soft_link_serve(q);
+		if (err)
+			return err;
 	}
 	soft_qp_hold(q);
 	/* It may have broken since `from` was found good for this. */

@@ -15,6 +15,8 @@
 /* Ids of UD senders: of their control connections (serve.c). Those of an RC or
  * UC QP are below (shm_srq_id()), CLAIM_OWNER is above. */
 #define SOFT_UD_ID (15u << 18)
+/* Of the owner itself, for a message from another host. */
+#define SOFT_LINK_ID (CLAIM_OWNER - 1)
 
 static inline bool soft_ud_id(uint32_t id)
 {

@@ -5,6 +5,7 @@
  */
 #include "dev/soft/ud/ah.h"
 
+#include "dev/soft/link/datagram.h"
 #include "dev/soft/ud/mcast.h"
 #include "dev/soft/mr.h"
 
@@ -20,7 +21,7 @@ static bool is_v4(const union ibv_gid *gid)
 
 /* s->lock held: the table is read. */
 static int ah_check(struct soft *s, const struct ibv_ah_attr *attr,
-		    struct dev_grh *grh)
+		    struct soft_ah *a)
 {
 	struct ibv_global_route g = attr->grh;
 	int err;
@@ -32,35 +33,35 @@ static int ah_check(struct soft *s, const struct ibv_ah_attr *attr,
 	 * the last 4 bytes of a group's GID are the address. */
 	if (g.dgid.raw[0] == 0xff && is_v4(&s->gids[g.sgid_index].gid))
 		memcpy(g.dgid.raw, s->gids[g.sgid_index].gid.raw, 12);
-	err = dev_grh_init(grh, &s->gids[g.sgid_index].gid, &g);
+	err = dev_grh_init(&a->grh, &s->gids[g.sgid_index].gid, &g);
 	if (err || soft_gid_group(&attr->grh.dgid))
 		return err;
-	/* A NIC asks the neighbour for its MAC address, and hears nothing. */
-	return soft_gid_local(s, &g.dgid) ? 0 : -EHOSTUNREACH;
+	a->far = !soft_gid_local(s, &g.dgid);
+	return soft_link_ah_new(s, attr, a->far, &a->link);
 }
 
 int soft_create_ah(struct dev *dev, struct ibv_pd *pd, struct ibv_ah_attr *attr,
 		   struct ibv_ah **ah)
 {
 	struct soft *s = soft_of_dev(dev);
-	struct dev_grh grh;
 	struct soft_ah *a;
 	int err;
 
 	if (!soft_here(s))
 		return -EPERM;
-	pthread_mutex_lock(&s->lock);
-	err = ah_check(s, attr, &grh);
-	pthread_mutex_unlock(&s->lock);
-	if (err)
-		return err;
 	a = env_alloc(s->env, sizeof(*a));
 	if (!a)
 		return -ENOMEM;
+	pthread_mutex_lock(&s->lock);
+	err = ah_check(s, attr, a);
+	pthread_mutex_unlock(&s->lock);
+	if (err) {
+		env_free(s->env, a);
+		return err;
+	}
 	a->ah.context = &s->vctx.context;
 	a->ah.pd = pd;
 	a->pd = container_of(pd, struct soft_pd, pd);
-	a->grh = grh;
 	if (soft_gid_group(&attr->grh.dgid)) {
 		a->group = attr->grh.dgid;
 		a->group_bit = soft_group_bit(&a->group);
@@ -78,6 +79,7 @@ int soft_destroy_ah(struct dev *dev, struct ibv_ah *ah)
 	if (!soft_here(s))
 		return -EPERM;
 	atomic_fetch_sub(&a->pd->refs, 1);
+	env_free(s->env, a->link);
 	env_free(s->env, a);
 	return 0;
 }

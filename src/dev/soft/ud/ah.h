@@ -18,6 +18,8 @@ struct soft_ah {
 	union ibv_gid
 		group; /* the destination, if it is one; else the bit is 0 */
 	uint64_t group_bit;
+	bool far;		   /* the destination is no GID of ours */
+	struct soft_link_ah *link; /* over the link, or NULL */
 };
 
 static inline struct soft_ah *soft_ah_of(struct ibv_ah *ah)
@@ -27,7 +29,7 @@ static inline struct soft_ah *soft_ah_of(struct ibv_ah *ah)
 
 /* -EINVAL: a port, a source GID or a mixture of address families that there is
  * not, or no GRH, which RoCE cannot do without;
- * -EHOSTUNREACH: a GID of another host. */
+ * -EHOSTUNREACH: a GID of another host, and no link. */
 int soft_create_ah(struct dev *dev, struct ibv_pd *pd, struct ibv_ah_attr *attr,
 		   struct ibv_ah **ah);
 int soft_destroy_ah(struct dev *dev, struct ibv_ah *ah);

@@ -10,6 +10,7 @@
  */
 #include "base/fence.h"
 #include "dev/soft/exec/copy.h"
+#include "dev/soft/link/datagram.h"
 #include "dev/soft/ud/ud.h"
 
 #include <errno.h>
@@ -464,7 +465,9 @@ int soft_ud_exec(struct soft_qp *q, const struct ibv_send_wr *wr)
 	if (len > UD_MTU)
 		return 0; /* C10-93.1.1: not sent, and no error */
 	msg_fill(q, wr, (uint32_t)len, &m);
-	if (likely(!m.group))
+	if (unlikely(ah->link))
+		soft_link_datagram(q, ah->link, qpn, &m);
+	else if (likely(!m.group))
 		soft_ud_to(q, qpn, &m);
 	else if (qpn == QPN_GROUP) /* IBA 9.6.1.3: else nobody takes it */
 		soft_ud_cast(q, &ah->group, &m);

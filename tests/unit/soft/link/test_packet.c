@@ -101,6 +101,24 @@ static const struct {
 	  .swap = 6},
 	 "1440ffff0000000300000004000000000000100000000005"
 	 "00000000000000060000000000000000"},
+	{{.op = 0x2a, /* RDMA WRITE Only of UC */
+	  .qpn = 0x11,
+	  .psn = 1,
+	  .va = 0x10,
+	  .rkey = 2,
+	  .len = 4,
+	  .payload_len = 4},
+	 "2a40ffff0000001100000001000000000000001000000002"
+	 "00000004"},
+	{{.op = 0x65, /* SEND Only with Immediate of UD */
+	  .solicited = true,
+	  .qpn = 0x11,
+	  .psn = 1,
+	  .qkey = 0x11111111,
+	  .src_qp = 0x22,
+	  .imm = 0x78563412,
+	  .payload_len = 3},
+	 "65d0ffff0000001100000001111111110000002212345678"},
 };
 
 static void same(const struct packet *a, const struct packet *b)
@@ -112,6 +130,7 @@ static void same(const struct packet *a, const struct packet *b)
 	assert_int_equal(a->psn, b->psn);
 	assert_true(a->va == b->va && a->rkey == b->rkey && a->len == b->len);
 	assert_true(a->swap == b->swap && a->compare == b->compare);
+	assert_true(a->qkey == b->qkey && a->src_qp == b->src_qp);
 	assert_int_equal(a->syndrome, b->syndrome);
 	assert_int_equal(a->msn, b->msn);
 	assert_true(a->orig == b->orig && a->imm == b->imm);
@@ -165,6 +184,8 @@ static void test_faults(void **state)
 	assert_int_equal(packet_decode(buf, 16, &got), PACKET_KEY);
 	buf[3] = 0xff;
 	for (unsigned op = PACKET_OPS; op < 256; op++) {
+		if ((op >= 0x20 && op <= 0x2b) || op == 0x64 || op == 0x65)
+			continue;
 		buf[0] = (uint8_t)op;
 		assert_int_equal(packet_decode(buf, 64, &got), PACKET_OPCODE);
 	}
@@ -257,13 +278,15 @@ static void test_psn(void **state)
 	assert_int_equal(packet_psn_add(0xfffffe, 3), 1);
 }
 
-/* "| 0x0a | WRITE_ONLY | RETH, payload |": the table of opcodes. */
+/* "|0x0a|28|RDMA WRITE Only| RETH, payload||": the table of opcodes. Those of UC
+ * have a line of their own. */
 static void test_page(void **state)
 {
 	static const struct {
 		const char *name;
 		unsigned has;
 	} parts[] = {
+		{"DETH", PACKET_HAS_DETH},
 		{" RETH", PACKET_HAS_RETH},
 		{"AtomicETH", PACKET_HAS_ATOMIC},
 		{" AETH", PACKET_HAS_AETH},
@@ -272,7 +295,7 @@ static void test_page(void **state)
 		{"payload", PACKET_HAS_PAYLOAD},
 	};
 	char path[1024], line[512], *rest;
-	unsigned op, bytes, rows = 0, i;
+	unsigned op, bytes, rows = 0, ud = 0x64, i;
 	FILE *f;
 
 	snprintf(path, sizeof(path), "%s/docs/protocol/link.md", source_dir);
@@ -281,7 +304,9 @@ static void test_page(void **state)
 	while (fgets(line, sizeof(line), f)) {
 		if (sscanf(line, "| 0x%2x | %u |", &op, &bytes) != 2)
 			continue;
-		assert_int_equal(op, rows++);
+		assert_int_equal(op, rows < PACKET_OPS ? rows : ud++);
+		rows++;
+		assert_true(packet_has(op));
 		assert_int_equal(bytes, packet_head_len(op));
 		rest = line;
 		for (i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
@@ -291,7 +316,9 @@ static void test_page(void **state)
 				 !!(packet_has(op) & PACKET_ANSWERS));
 	}
 	fclose(f);
-	assert_int_equal(rows, PACKET_OPS);
+	assert_int_equal(rows, PACKET_OPS + 2);
+	for (op = 0; op <= PACKET_WRITE_ONLY_IMM; op++)
+		assert_int_equal(packet_has(0x20 + op), packet_has(op));
 }
 
 int main(int argc, char **argv)
