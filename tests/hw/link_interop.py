@@ -28,6 +28,8 @@ FEW = [
     ('ibv_rc_pingpong', PING + ' -s 4097', BOTH),
     ('ib_read_bw', PERF + ' -s 40000', BOTH[:1]),
     ('ib_atomic_lat', PERF + ' -A FETCH_AND_ADD', BOTH[1:]),
+    ('ibv_uc_pingpong', PING, BOTH[:1]),
+    ('ibv_ud_pingpong', '-n 50 -s 1024', BOTH[1:]),
 ]
 ALL = [(program, options, BOTH) for program, options in [
     ('ibv_rc_pingpong', PING + ' -s 4097'),

@@ -394,7 +394,10 @@ static struct soft_link_qp *link_qp_new(struct soft_qp *q,
 			128u << fits);
 		mtu = fits;
 	}
-	rc_init(&l->rc, &ops, l, &q->attr, 128u << mtu);
+	if (q->unreliable)
+		rc_init_uc(&l->rc, &ops, l, &q->attr, 128u << mtu);
+	else
+		rc_init(&l->rc, &ops, l, &q->attr, 128u << mtu);
 	return l;
 }
 
@@ -526,6 +529,8 @@ void soft_link_state(struct soft_qp *q)
 	if (!l->started) {
 		l->started = true;
 		rc_start(&l->rc);
+	} else if (q->unreliable) {
+		rc_resume(&l->rc);
 	}
 	if (st == IBV_QPS_RTS)
 		turn_requests(q);

@@ -36,10 +36,21 @@ void rc_init(struct rc *r, const struct rc_ops *ops, void *owner,
 	r->rq.retry_ns = r->rq.rnr_ns = RC_NEVER;
 }
 
+void rc_init_uc(struct rc *r, const struct rc_ops *ops, void *owner,
+		const struct ibv_qp_attr *attr, uint32_t mtu)
+{
+	rc_init(r, ops, owner, attr, mtu);
+	r->unreliable = true;
+}
+
 void rc_send(struct rc *r, uint8_t *buf, struct packet *p)
 {
 	size_t len = packet_head_len(p->op), pad;
 
+	if (r->unreliable) {
+		p->op = packet_op_of(PACKET_UC, p->op);
+		p->ack_req = false;
+	}
 	p->qpn = r->attr->dest_qp_num;
 	pad = packet_encode(buf, p);
 	len += p->payload_len;

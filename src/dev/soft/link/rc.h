@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rc.h - the engine of one RC queue pair on the link between hosts: requester
- * and responder, IBA 9.7 and 9.9. docs/protocol/link.md has the rules.
+ * rc.h - the engine of one connected queue pair on the link between hosts:
+ * requester and responder, IBA 9.7 to 9.9. docs/protocol/link.md has the rules.
+ *
+ * UC is what is left of RC without answers: a request is over when its last
+ * packet has been sent, and the responder drops a message that it does not
+ * accept.
  *
  * Packets, requests and the time go in; packets, copies, completions and the
  * next deadline come out, through struct rc_ops. No socket, clock, thread, lock
@@ -61,6 +65,7 @@ enum rc_outcome {
 	RC_DROP_REPEATED,  /* carried out before, or answered before */
 	RC_DROP_STRANGE,   /* an answer to nothing that was asked */
 	RC_DROP_NOT_READY, /* no receive is posted */
+	RC_DROP_REFUSED,   /* UC: what RC would answer by a NAK */
 	RC_DROPS
 };
 
@@ -165,8 +170,9 @@ struct rc {
 	void *owner;
 	const struct ibv_qp_attr *attr;
 	uint32_t mtu;
-	uint32_t limit; /* of answers, and of saved atomics */
-	bool blocked;	/* begin() had no room */
+	bool unreliable; /* UC */
+	uint32_t limit;	 /* of answers, and of saved atomics */
+	bool blocked;	 /* begin() had no room */
 	struct rc_requester rq;
 	struct rc_responder rs;
 	uint64_t retries, gaps, rnrs; /* counted, of the requester */
@@ -181,9 +187,14 @@ size_t rc_bytes(unsigned max_dest_rd_atomic);
  * to go to RTR, and may change while it lives; mtu in bytes. */
 void rc_init(struct rc *r, const struct rc_ops *ops, void *owner,
 	     const struct ibv_qp_attr *attr, uint32_t mtu);
+/* The same for UC. */
+void rc_init_uc(struct rc *r, const struct rc_ops *ops, void *owner,
+		const struct ibv_qp_attr *attr, uint32_t mtu);
 /* To RTS: attr now has what is needed for that. */
 void rc_start(struct rc *r);
 void rc_pause(struct rc *r, bool paused);
+/* UC: from SQE back to RTS. */
+void rc_resume(struct rc *r);
 /* Behind all others; rc_run() sends it. */
 void rc_post(struct rc *r, struct rc_wqe *w);
 /* A packet of this QP's peer. It may complete requests and receives; answers

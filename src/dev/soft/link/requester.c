@@ -49,6 +49,11 @@ void rc_pause(struct rc *r, bool paused)
 	r->rq.paused = paused;
 }
 
+void rc_resume(struct rc *r)
+{
+	r->rq.on = true;
+}
+
 void rc_post(struct rc *r, struct rc_wqe *w)
 {
 	w->next = NULL;
@@ -453,6 +458,10 @@ static bool may_send(const struct rc *r, const struct rc_wqe *w,
 
 	if (!w->packets && (q->paused || (w->fenced && q->reads)))
 		return false;
+	if (r->unreliable) {
+		*takes = 1;
+		return true;
+	}
 	if (is_answered(w) && q->reads >= (most ? most : 1))
 		return false;
 	*takes = chunk_left(r, w, q->cur_at);
@@ -497,12 +506,17 @@ static int send_one(struct rc *r, uint64_t now, uint32_t takes)
 	q->next = packet_psn_add(q->next, takes);
 	if (packet_psn_diff(q->next, q->top) > 0)
 		q->top = q->next;
-	if (q->retry_ns == RC_NEVER)
+	if (q->retry_ns == RC_NEVER && !r->unreliable)
 		timer_set(r, now);
 	q->cur_at += takes;
 	if (q->cur_at == w->packets) {
 		q->cur = w->next;
 		q->cur_at = 0;
+	}
+	if (r->unreliable) {
+		q->una = q->next;
+		if (q->cur != w)
+			finish_head(r);
 	}
 	return 0;
 }

@@ -32,9 +32,25 @@ static void nak(struct rc *r, uint8_t syndrome)
 	r->rs.nak_due = true;
 }
 
+/* UC: the rest of the message, until one begins, is dropped as well. A receive
+ * that it had begun is for the next one. */
+static enum rc_outcome give_up(struct rc *r, enum rc_outcome why)
+{
+	r->rs.message = RC_IDLE;
+	r->rs.got = 0;
+	return why;
+}
+
 static enum rc_outcome broken(struct rc *r, enum packet_nak code,
 			      enum rc_event why)
 {
+	if (r->unreliable && why != RC_RECEIVE)
+		return give_up(r, RC_DROP_REFUSED);
+	if (r->unreliable) {
+		r->rs.broken = true;
+		r->ops->event(r->owner, why);
+		return RC_TAKEN;
+	}
 	nak(r, (uint8_t)(PACKET_SYN_NAK | code));
 	r->rs.broken = true;
 	r->rs.why = why;
@@ -48,6 +64,8 @@ static enum rc_outcome invalid(struct rc *r)
 
 static enum rc_outcome not_ready(struct rc *r)
 {
+	if (r->unreliable)
+		return give_up(r, RC_DROP_NOT_READY);
 	nak(r, (uint8_t)(PACKET_SYN_RNR |
 			 (r->attr->min_rnr_timer & PACKET_SYN_VALUE)));
 	r->rs.gap_said = true;
@@ -60,7 +78,7 @@ static void step(struct rc *r, const struct packet *p, uint32_t n)
 	r->rs.psn = packet_psn_add(r->rs.psn, n);
 	r->rs.gap_said = false;
 	r->rs.nak_due = false;
-	r->rs.ack_due |= p->ack_req;
+	r->rs.ack_due |= p->ack_req && !r->unreliable;
 }
 
 static void message_end(struct rc *r)
@@ -108,6 +126,8 @@ static enum rc_outcome take_send(struct rc *r, const struct packet *p)
 	if (!take_recv(r))
 		return not_ready(r);
 	status = r->ops->recv_put(r->owner, s->got, p->payload, p->payload_len);
+	if (status == IBV_WC_LOC_LEN_ERR && r->unreliable)
+		return give_up(r, RC_DROP_REFUSED);
 	if (status) {
 		r->ops->recv_end(r->owner, status, s->got, p);
 		s->has_recv = false;
@@ -286,6 +306,27 @@ static enum rc_outcome take_repeated(struct rc *r, const struct packet *p)
 	return RC_DROP_REPEATED;
 }
 
+/* IBA 9.8.2: a gap costs the message that it is in, and those that are wholly
+ * in it. */
+static enum rc_outcome uc_input(struct rc *r, const struct packet *uc)
+{
+	struct rc_responder *s = &r->rs;
+	struct packet plain = *uc, *p = &plain;
+	bool begins = packet_has(uc->op) & PACKET_BEGINS;
+
+	p->op = (uint8_t)packet_plain_op(uc->op);
+
+	if (begins || p->psn != s->psn)
+		give_up(r, RC_DROP_GAP);
+	s->psn = packet_psn_add(p->psn, 1);
+	if (!begins && s->message == RC_IDLE)
+		return RC_DROP_GAP;
+	s->psn = p->psn;
+	if (is_send(p->op))
+		return take_send(r, p);
+	return take_write(r, p);
+}
+
 enum rc_outcome rc_responder_input(struct rc *r, const struct packet *p)
 {
 	struct rc_responder *s = &r->rs;
@@ -293,6 +334,8 @@ enum rc_outcome rc_responder_input(struct rc *r, const struct packet *p)
 
 	if (s->broken)
 		return RC_DROP_STATE;
+	if (r->unreliable)
+		return uc_input(r, p);
 	if (ahead < 0)
 		return take_repeated(r, p);
 	if (ahead > 0) {

@@ -62,7 +62,9 @@ enum ibv_mtu soft_link_port_mtu(const struct soft *s)
 bool soft_link_wants(struct soft *s, const struct soft_qp *q,
 		     const union ibv_gid *dgid)
 {
-	if (q->ex.qp_base.qp_type != IBV_QPT_RC ||
+	enum ibv_qp_type t = q->ex.qp_base.qp_type;
+
+	if ((t != IBV_QPT_RC && t != IBV_QPT_UC) ||
 	    s->link_mode == SOFT_LINK_OFF)
 		return false;
 	return s->link_mode == SOFT_LINK_UDP || !soft_gid_local(s, dgid);

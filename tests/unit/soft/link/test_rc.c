@@ -621,9 +621,114 @@ static void test_no_room(void **state)
 	world_free(w);
 }
 
+static struct world *uc_new(void)
+{
+	struct world *w = plain_new(1024);
+
+	w->ends[0]->rc->unreliable = w->ends[1]->rc->unreliable = true;
+	return w;
+}
+
+/* UC: no answers, no window, no timer; over when it was sent. */
+static void test_uc(void **state)
+{
+	struct world *w = uc_new();
+	struct end *a = w->ends[0], *b = w->ends[1];
+
+	end_post(a, IBV_WR_SEND, 10 * 1024 + 1);
+	a->plain = true; /* over before it has arrived */
+	end_post(a, IBV_WR_RDMA_WRITE_WITH_IMM, 3000);
+	assert_int_equal(a->over, 0);
+	world_settle(w);
+	assert_int_equal(a->over, 2);
+	assert_int_equal(a->req[0].status, 0);
+	assert_int_equal(a->packets, 14);
+	assert_int_equal(b->packets, 0);
+	assert_int_equal(b->recv_taken, 2);
+	assert_int_equal(b->expect, 2);
+	assert_true(rc_deadline(a->rc) == RC_NEVER);
+	world_free(w);
+}
+
+/* A gap costs the message that it is in; a receive that it had begun is the
+ * next message's. */
+static void test_uc_gap(void **state)
+{
+	static uint8_t bytes[1024];
+	struct world *w = uc_new();
+	struct end *b = w->ends[1];
+	struct packet p = {.payload = bytes, .payload_len = 1024};
+	static const struct {
+		uint8_t op;
+		uint32_t psn;
+		enum rc_outcome out;
+	} step[] = {
+		{0x20, 100, RC_TAKEN},	  /* SEND First */
+		{0x21, 101, RC_TAKEN},	  /* Middle */
+		{0x22, 103, RC_DROP_GAP}, /* Last, one is missing before it */
+		{0x21, 104, RC_DROP_GAP}, /* of a message that did not begin */
+		{0x24, 200, RC_TAKEN},	  /* Only, behind a gap */
+		{0x20, 201, RC_TAKEN},
+		{0x24, 202, RC_TAKEN}, /* the one before it has no end */
+		{0x24, 150, RC_TAKEN}, /* nothing tells it from a gap */
+		{0x22, 151, RC_DROP_GAP},
+	};
+
+	b->plain = true;
+	for (size_t i = 0; i < sizeof(step) / sizeof(step[0]); i++) {
+		p.op = step[i].op;
+		p.psn = step[i].psn;
+		assert_int_equal(rc_input(b->rc, w->now, &p), step[i].out);
+	}
+	assert_int_equal(b->rc->rs.msn, 3);
+	assert_int_equal(b->recv_taken, 3);
+	end_run(b);
+	assert_int_equal(b->packets, 0);
+	assert_int_equal(b->broken, 0);
+	world_free(w);
+}
+
+/* What RC refuses, UC drops, and goes on. */
+static void test_uc_refused(void **state)
+{
+	static uint8_t bytes[1024];
+	struct world *w = uc_new();
+	struct end *b = w->ends[1];
+	struct packet bad = {.op = 0x2a, /* WRITE Only */
+			     .psn = 100,
+			     .rkey = 1,
+			     .va = MEM_VA,
+			     .len = 1024,
+			     .payload = bytes,
+			     .payload_len = 1024};
+	struct packet send = {
+		.op = 0x24, .psn = 101, .payload = bytes, .payload_len = 4};
+
+	b->plain = true;
+	memset(bytes, 0x55, sizeof(bytes));
+	assert_int_equal(rc_input(b->rc, w->now, &bad), RC_DROP_REFUSED);
+	assert_int_equal(b->mem[0], 0);
+	b->recv_posted = 0;
+	assert_int_equal(rc_input(b->rc, w->now, &send), RC_DROP_NOT_READY);
+	b->recv_posted = 1;
+	send.psn++;
+	assert_int_equal(rc_input(b->rc, w->now, &send), RC_TAKEN);
+	bad.psn = 103;
+	bad.rkey = MEM_KEY;
+	assert_int_equal(rc_input(b->rc, w->now, &bad), RC_TAKEN);
+	assert_int_equal(b->mem[1023], 0x55);
+	end_run(b);
+	assert_int_equal(b->packets, 0);
+	assert_int_equal(b->broken, 0);
+	world_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_uc),
+		cmocka_unit_test(test_uc_gap),
+		cmocka_unit_test(test_uc_refused),
 		cmocka_unit_test(test_counts),
 		cmocka_unit_test(test_asks),
 		cmocka_unit_test(test_window),
