@@ -67,7 +67,8 @@ struct skein_conn_attr {
 	struct skein_engine *engine; /* NULL: the default engine */
 	/* which engine of the server should serve this connection */
 	unsigned shard;
-	/* for the handshake as a whole; default 5 s */
+	/* for the handshake as a whole, and a second more where another thread
+	 * keeps the engine; default 5 s */
 	uint64_t timeout_ns;
 	/* How often to try again, with doubling pauses from 10 ms to 1 s,
 	 * when the peer refuses or is not there yet, within timeout_ns.

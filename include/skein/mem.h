@@ -59,8 +59,9 @@ SKEIN_API int skein_mem_share(struct skein_mem *mem, const char *name,
 			      unsigned access);
 
 /* Finds a region that the peer shares; waits for it at most timeout_ns.
- * -ENOENT when the peer has not shared it by then; -EINVAL: remote->size is not
- * set, or name is none. */
+ * -ENOENT when the peer has not shared it by then (a second later at most where
+ * another thread keeps the engine); -EINVAL: remote->size is not set, or name is
+ * none. */
 SKEIN_API int skein_mem_find(struct skein_conn *conn, const char *name,
 			     uint64_t timeout_ns, struct skein_remote *remote);
 

@@ -105,7 +105,8 @@ typedef void skein_rpc_done_fn(void *arg, const struct skein_rpc_result *res);
  * Calls and waits, at most timeout_ns. The response is copied to resp
  * (resp_max bytes; a larger one is -EMSGSIZE, done). Returns 0 or the status;
  * result may be NULL (then only the status is known). -ENOTCONN: not sent.
- * -ETIMEDOUT: see result->outcome. Any thread; runs the connection's engine.
+ * -ETIMEDOUT: see result->outcome; it returns by then, whatever the thread does
+ * that runs the engine. Any thread; runs the connection's engine.
  */
 SKEIN_API int skein_rpc_call(struct skein_conn *conn, uint16_t id,
 			     const void *req, size_t req_len, void *resp,
@@ -157,7 +158,8 @@ SKEIN_API int skein_rpc_call_batch(struct skein_conn *conn,
  * given this done and arg for. It ends inside, by done() with -ECANCELED: as not
  * sent when it had not left, else as unknown; its answer, if one comes, is
  * dropped. -ENOENT: there is none, it has ended. Any thread; waits for the thread
- * that runs the engine, unless that is the caller. done() runs where it would
+ * that runs the engine, unless that is the caller, for a second: -ETIMEDOUT, and
+ * the call ends when that thread goes on. done() runs where it would
  * have run.
  */
 SKEIN_API int skein_rpc_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,

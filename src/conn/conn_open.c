@@ -326,12 +326,17 @@ int skein_conn_open(struct skein_ctx *ctx, const char *addr,
 {
 	ENV_HOLD_CANCEL();
 	struct skein_conn *conn;
+	uint64_t end;
 	int rc;
 
 	rc = conn_open_sole(ctx, addr, attr, NULL, NULL, &conn);
 	if (rc)
 		return rc;
-	rc = engine_run_until(conn->eng->e, settled, conn, ENV_NEVER);
+	/* The owner ends it in time, and says why; unless it comes to nothing,
+	 * as a callback keeps it. */
+	end = env_deadline(env_now_ns(ctx->env), conn->dial->timeout_ns);
+	end = env_deadline(end, CONN_GRACE_NS);
+	rc = engine_run_until(conn->eng->e, settled, conn, end);
 	if (rc == 0 && skein_conn_get_state(conn) != SKEIN_CONN_READY)
 		rc = conn->err ? conn->err : -ECONNABORTED;
 	if (rc) {

@@ -29,6 +29,8 @@
 #define CONN_RECVS_OWN 4u
 #define CONN_TARGETS_MAX 8
 #define CONN_TIMEOUT_NS (5 * 1000 * 1000 * 1000ull)
+/* How long a deadline waits for a thread that keeps the engine. */
+#define CONN_GRACE_NS (1000 * 1000 * 1000ull)
 #define CONN_FLUSH_NS (1000 * 1000 * 1000ull)
 #define CONN_BYE_NS (1000 * 1000 * 1000ull)
 #define CONN_DOUBT_NS (500 * 1000 * 1000ull)

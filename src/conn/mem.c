@@ -250,7 +250,8 @@ static void find_done(struct mem_find *f, int rc)
 {
 	list_del(&f->link);
 	f->rc = rc;
-	/* Pairs with the acquire in find_is_done(). f is gone after it. */
+	/* Pairs with the acquire in find_is_done(). Its thread frees it, unless
+	 * it has posted the cancel. */
 	atomic_store_explicit(&f->done, true, memory_order_release);
 }
 
@@ -286,13 +287,20 @@ static void find_call(struct engine_call *call)
 		list_add_tail(&f->conn->finds, &f->link);
 }
 
+/* Acquire and release: who frees it has seen all that the other did. */
+static void find_leave(struct mem_find *f)
+{
+	if (atomic_exchange_explicit(&f->left, true, memory_order_acq_rel))
+		env_free(f->env, f);
+}
+
 static void find_cancel(struct engine_call *call)
 {
 	struct mem_find *f = container_of(call, struct mem_find, cancel);
 
 	if (!atomic_load_explicit(&f->done, memory_order_relaxed))
 		find_done(f, -ENOENT);
-	atomic_store_explicit(&f->cancelled, true, memory_order_release);
+	find_leave(f);
 }
 
 void mem_finds_look(struct skein_conn *conn)
@@ -321,43 +329,58 @@ static bool find_is_done(void *arg)
 	return atomic_load_explicit(&f->done, memory_order_acquire);
 }
 
-static bool find_is_cancelled(void *arg)
+/* Until it is found, or the deadline: then the owner is told to forget it, at once
+ * or when it comes to it. */
+static int find_wait(struct mem_find *f, uint64_t deadline_ns,
+		     struct skein_remote *remote)
 {
-	struct mem_find *f = arg;
+	struct engine *e = f->conn->eng->e;
+	bool late;
+	int rc;
 
-	return atomic_load_explicit(&f->cancelled, memory_order_acquire);
+	f->call.fn = find_call;
+	engine_post(e, &f->call);
+	late = engine_run_until(e, find_is_done, f, deadline_ns) != 0;
+	if (late) {
+		/* A call of its own: where another thread has the engine, the
+		 * deadline may come before the first one has run. It does
+		 * so before this one does, in the order of posting. */
+		f->cancel.fn = find_cancel;
+		engine_post(e, &f->cancel);
+		engine_run_until(e, find_is_done, f,
+				 env_now_ns(f->env) + CONN_GRACE_NS);
+	}
+	rc = find_is_done(f) ? f->rc : -ENOENT;
+	if (rc == 0)
+		rc = ctx_struct_fill(remote, MEM_REMOTE_MIN, &f->remote,
+				     sizeof(f->remote));
+	if (late)
+		find_leave(f);
+	else
+		env_free(f->env, f);
+	return rc;
 }
 
 int skein_mem_find(struct skein_conn *conn, const char *name,
 		   uint64_t timeout_ns, struct skein_remote *remote)
 {
 	ENV_HOLD_CANCEL();
-	struct mem_find f = {.conn = conn, .name = name};
-	struct engine *e = conn->eng->e;
-	uint64_t now = env_now_ns(conn->ctx->env);
-	int rc;
+	struct skein_env *env = conn->ctx->env;
+	uint64_t now = env_now_ns(env);
+	struct mem_find *f;
 
 	if (!name || !name[0] || strlen(name) > CTLFRAME_NAME_MAX ||
 	    remote->size < MEM_REMOTE_MIN)
 		return -EINVAL;
 	if (ctx_forked(conn->ctx))
 		return -SKEIN_EFORKED;
-	if (engine_is_owner(e))
+	if (engine_is_owner(conn->eng->e))
 		return -EDEADLK;
-	f.call.fn = find_call;
-	engine_post(e, &f.call);
-	rc = engine_run_until(e, find_is_done, &f,
-			      env_deadline(now, timeout_ns));
-	if (rc) {
-		/* A call of its own: where another thread has the engine, the
-		 * deadline may come before the first one has run. It does
-		 * so before this one does, in the order of posting. */
-		f.cancel.fn = find_cancel;
-		engine_post(e, &f.cancel);
-		engine_run_until(e, find_is_cancelled, &f, ENV_NEVER);
-	}
-	if (f.rc == 0)
-		f.rc = ctx_struct_fill(remote, MEM_REMOTE_MIN, &f.remote,
-				       sizeof(f.remote));
-	return f.rc;
+	f = env_alloc(env, sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	f->conn = conn;
+	f->env = env;
+	strcpy(f->name, name);
+	return find_wait(f, env_deadline(now, timeout_ns), remote);
 }

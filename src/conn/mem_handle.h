@@ -29,15 +29,19 @@ struct skein_mem {
 	atomic_uint waiting;   /* peers that have not acknowledged that */
 };
 
-/* Somebody who waits in skein_mem_find(). On conn->finds while it waits. */
+/* A thread that waits in skein_mem_find(). On conn->finds while it waits. */
 struct mem_find {
 	struct engine_call call, cancel;
 	struct list_node link;
 	struct skein_conn *conn;
-	const char *name;
+	struct skein_env *env;
+	char name[CTLFRAME_NAME_MAX + 1];
 	int rc;
 	struct skein_remote remote;
-	atomic_bool done, cancelled;
+	atomic_bool done;
+	/* of the two that have to do with it: its thread, and the owner that
+	 * was told to forget it; the second frees it */
+	atomic_bool left;
 };
 
 /* What the first version of struct skein_remote has. */

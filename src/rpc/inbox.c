@@ -567,13 +567,8 @@ int rpc_shared_call_batch(struct skein_conn *conn,
 
 /* --- giving a call up --------------------------------------------------- */
 
-struct cancelling {
-	struct engine_call call;
-	struct skein_conn *conn;
-	struct rpc_wanted wanted;
-	int err;
-	atomic_bool ended;
-};
+/* How long a thread waits for the thread that runs the engine. */
+#define CANCEL_MAX_NS (1000 * 1000 * 1000ull)
 
 /* Owner: one of a thread's asynchronous calls that are under way. */
 static bool is_async(const struct rpc_wanted *w, skein_rpc_done_fn *done,
@@ -603,40 +598,59 @@ static int cancel_lanes(struct skein_conn *conn,
 
 static void cancel_run(struct engine_call *call)
 {
-	struct cancelling *c = container_of(call, struct cancelling, call);
+	struct rpc_cancelling *c =
+		container_of(call, struct rpc_cancelling, call);
+	struct rpc_seat *s = container_of(c, struct rpc_seat, cancelling);
+	struct conn_seat *seat = s->seat;
 
-	c->err = cancel_lanes(c->conn, &c->wanted);
-	/* Release: err; c is gone after it. */
-	atomic_store_explicit(&c->ended, true, memory_order_release);
+	c->err = cancel_lanes(seat->handle, &c->wanted);
+	/* Release: err; c is its thread's again. */
+	atomic_store_explicit(&c->under_way, false, memory_order_release);
 }
 
 static bool cancel_ended(void *arg)
 {
-	struct cancelling *c = arg;
+	struct rpc_cancelling *c = arg;
 
-	return atomic_load_explicit(&c->ended, memory_order_acquire);
+	return !atomic_load_explicit(&c->under_way, memory_order_acquire);
 }
 
-/* The owner may stay it for long: it does this, in the order of what was handed
- * to it. */
+/* By the thread that runs the engine, in the order of what was handed to it. */
+static int cancel_by_owner(struct rpc_seat *s, struct engine *e,
+			   const struct rpc_wanted *wanted)
+{
+	struct rpc_cancelling *c = &s->cancelling;
+	uint64_t end = env_now_ns(s->env) + CANCEL_MAX_NS;
+	int err;
+
+	/* The thread's last one, which it did not wait for. */
+	err = engine_run_until(e, cancel_ended, c, end);
+	if (err)
+		return err;
+	c->wanted = *wanted;
+	c->call.fn = cancel_run;
+	atomic_store_explicit(&c->under_way, true, memory_order_relaxed);
+	engine_post(e, &c->call);
+	err = engine_run_until(e, cancel_ended, c, end);
+	return err ? err : c->err;
+}
+
 int rpc_shared_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 		      const void *arg)
 {
-	struct cancelling c = {.conn = conn, .wanted = {is_async, done, arg}};
-	struct conn_seat *seat = conn_seat_find(conn);
-	struct rpc_seat *s = seat ? rpc_seat_of(seat) : NULL;
+	struct rpc_wanted wanted = {is_async, done, arg};
 	struct engine *e = conn_engine(conn);
-	int err;
+	struct conn_seat *seat;
+	struct rpc_seat *s;
+	int err = conn_seat(conn, &seat);
 
+	if (err)
+		return err;
+	s = rpc_seat_of(seat);
 	/* It may be one of these. */
-	if (s)
-		rpc_seat_send_gathered(s);
-	if (engine_is_owner(e))
-		return cancel_lanes(conn, &c.wanted);
-	c.call.fn = cancel_run;
-	engine_post(e, &c.call);
-	err = engine_run_until(e, cancel_ended, &c, ENV_NEVER);
-	return err ? err : c.err;
+	rpc_seat_send_gathered(s);
+	return engine_is_owner(e) ? cancel_lanes(conn, &wanted)
+				  : cancel_by_owner(s, e, &wanted);
 }
 
 static int run_filled(struct waiting_end *r, struct engine *e,

@@ -43,11 +43,70 @@ int rpc_seat_taken(struct skein_conn *handle, struct conn_seat *seat)
 	return 0;
 }
 
+static bool waiting_ended(void *arg)
+{
+	struct rpc_waiting *w = arg;
+
+	return atomic_load_explicit(&w->fate, memory_order_acquire) ==
+	       RPC_WAITING_ENDED;
+}
+
+/* The request is the caller's again: true, it was not read and will not be sent.
+ * The owner that reads it copies, at this moment, to its end. */
+static bool take_back(struct rpc_pending *p, struct skein_env *env)
+{
+	enum rpc_pending_req was = RPC_PENDING_UNREAD;
+
+	while (!atomic_compare_exchange_weak_explicit(
+		&p->req_state, &was, RPC_PENDING_BACK, memory_order_acq_rel,
+		memory_order_acquire)) {
+		if (was == RPC_PENDING_READ || was == RPC_PENDING_BACK)
+			return was == RPC_PENDING_BACK;
+		was = RPC_PENDING_UNREAD;
+		env_yield(env);
+	}
+	return true;
+}
+
+/* The request is the caller's again, and so is its result: true, the owner will
+ * not write it. Else the owner writes it at this moment, to its end. */
+static bool waiting_leave(struct rpc_seat *s)
+{
+	enum rpc_waiting_fate was = RPC_WAITING;
+	struct rpc_waiting *w = &s->waiting;
+
+	/* Acquire pairs with the release in waiting_done(). */
+	if (atomic_compare_exchange_strong_explicit(
+		    &w->fate, &was, RPC_WAITING_LEFT, memory_order_acq_rel,
+		    memory_order_acquire))
+		return true;
+	while (was == RPC_WAITING_TAKEN) {
+		env_yield(s->env);
+		was = atomic_load_explicit(&w->fate, memory_order_acquire);
+	}
+	return false;
+}
+
+/* The thread has ended in a done() of a round inside its own blocking call. */
+static void waiting_drop(struct rpc_seat *s, struct rpc_handle *h)
+{
+	struct rpc_waiting *w = &s->waiting;
+
+	if (list_linked(&w->hungry.link))
+		rpc_handle_leave(h, &w->hungry);
+	if (waiting_ended(w))
+		return;
+	(void)take_back(&w->pending, s->env);
+	(void)waiting_leave(s);
+}
+
 void rpc_seat_left(struct skein_conn *handle, struct conn_seat *seat)
 {
 	struct rpc_conn *rc = rpc_conn_of(handle);
 	struct rpc_seat *s = rpc_seat_of(seat);
 
+	if (rc && rc->handle)
+		waiting_drop(s, rc->handle);
 	/* Release pairs with rpc_async_done() and rpc_seat_sweep(). */
 	atomic_store_explicit(&s->swept, false, memory_order_release);
 	atomic_store_explicit(&s->orphan, true, memory_order_release);
@@ -334,6 +393,23 @@ void rpc_seats_reset(struct skein_conn *head)
 
 /* --- without room ------------------------------------------------------- */
 
+/* One attempt. Before it, as the answer may come before it returns: the thread
+ * waits. */
+static inline int waiting_send(struct rpc_seat *s, struct rpc_client_req *r)
+{
+	struct rpc_waiting *w = &s->waiting;
+	int err;
+
+	atomic_store_explicit(&w->fate, RPC_WAITING, memory_order_relaxed);
+	atomic_store_explicit(&w->pending.req_state, RPC_PENDING_READ,
+			      memory_order_relaxed);
+	err = seat_send(s, r, &w->pending);
+	if (__builtin_expect(err != 0, 0))
+		atomic_store_explicit(&w->fate, RPC_WAITING_ENDED,
+				      memory_order_relaxed);
+	return err;
+}
+
 static bool may_look(void *arg)
 {
 	struct rpc_hungry *hungry = arg;
@@ -343,56 +419,67 @@ static bool may_look(void *arg)
 
 /* Tries whenever there may be room, until the deadline. */
 static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
-		       struct rpc_client_req *r, struct rpc_waiting *w)
+		       struct rpc_client_req *r)
 {
-	struct engine *e = conn_engine(h->head);
+	struct rpc_hungry *hungry = &s->waiting.hungry;
 	uint64_t now = env_now_ns(h->env), look,
 		 end = env_deadline(now, r->timeout_ns);
-	struct rpc_hungry hungry = {.seat = s->seat};
 	int err;
 
-	rpc_handle_join(h, &hungry);
+	hungry->seat = s->seat;
+	rpc_handle_join(h, hungry);
 	for (;;) {
 		/* Before the attempt: what changes after it is told. */
-		atomic_store_explicit(&hungry.look, false,
+		atomic_store_explicit(&hungry->look, false,
 				      memory_order_relaxed);
 		if (end != ENV_NEVER)
 			r->timeout_ns = end > now ? end - now : 0;
 		err = r->timeout_ns ? conn_check(h->head) : -ETIMEDOUT;
 		if (!err)
-			err = rpc_seat_send(s, r, &w->pending);
+			err = waiting_send(s, r);
 		if (err != -EAGAIN)
 			break;
 		look = conn_seat_drained_ns(s->seat);
-		(void)engine_run_on(e, w->sleep, may_look, &hungry,
-				    look < end ? look : end);
+		(void)engine_run_on(h->engine, s->waiting.sleep, may_look,
+				    hungry, look < end ? look : end);
 		now = env_now_ns(h->env);
 	}
-	rpc_handle_leave(h, &hungry);
+	rpc_handle_leave(h, hungry);
 	return err;
 }
 
 /* --- calls -------------------------------------------------------------- */
 
-/* Owner: the result stays where it was fetched to; the waiting thread, which is
- * another one, copies it. */
-static __attribute__((noinline)) void take_fetched(struct rpc_waiting *w)
+/* Does the thread that waits run the engine? Then it is in this call, or has left
+ * it; else it may leave at any moment. */
+static inline bool runs_here(const struct rpc_seat *s, struct engine *e)
 {
-	w->buf = rpc_take_buf(w->rc);
+	return engine_runs_in(e, atomic_load_explicit(&s->seat->thread,
+						      memory_order_relaxed));
 }
 
-/* Owner: a result that is there. */
-static inline void take_result(struct rpc_waiting *w, const void *data,
-			       size_t len)
+/* Owner: the result may be written, for the thread waits. False: it has left. */
+static inline bool take_waiting(struct rpc_waiting *w, bool here)
 {
-	if (__builtin_expect(
-		    w->rc->client.rx.result_buf &&
-			    !engine_runs_in(
-				    w->rc->engine,
-				    atomic_load_explicit(&w->seat->seat->thread,
-							 memory_order_relaxed)),
-		    0))
-		take_fetched(w);
+	enum rpc_waiting_fate was = RPC_WAITING;
+
+	if (here)
+		return atomic_load_explicit(&w->fate, memory_order_relaxed) ==
+		       RPC_WAITING;
+	/* Acquire pairs with the release in waiting_leave(). */
+	return atomic_compare_exchange_strong_explicit(&w->fate, &was,
+						       RPC_WAITING_TAKEN,
+						       memory_order_acquire,
+						       memory_order_acquire);
+}
+
+/* Owner: a fetched result stays where it is, the waiting thread copies it, if it
+ * is another one. */
+static inline void take_result(struct rpc_waiting *w, const void *data,
+			       size_t len, bool here)
+{
+	if (__builtin_expect(w->rc->client.rx.result_buf && !here, 0))
+		w->buf = rpc_take_buf(w->rc);
 	else if (len)
 		memcpy(w->resp, data, len);
 }
@@ -401,70 +488,93 @@ static inline void take_result(struct rpc_waiting *w, const void *data,
 static void waiting_done(void *arg, const struct skein_rpc_result *res)
 {
 	struct rpc_waiting *w = arg;
+	struct rpc_seat *s = container_of(w, struct rpc_seat, waiting);
 	struct skein_rpc_result *out = w->res;
-	struct rpc_seat *s;
-	struct conn_seat *seat;
-	struct engine *e;
+	struct conn_seat *seat = s->seat;
+	struct engine *e = w->rc->engine;
+	bool answered = res->outcome == SKEIN_DONE && !res->status;
+	bool here = runs_here(s, e);
 
-	/* Field by field: what was just written field by field is not at hand
-	 * as a whole. */
-	out->outcome = res->outcome;
-	out->status = res->status;
-	out->len = res->len;
-	if (__builtin_expect(res->outcome == SKEIN_DONE && !res->status, 1)) {
-		out->data = w->resp;
-		take_result(w, res->data, res->len);
-	} else {
-		out->data = NULL;
-		rpc_seat_unanswered(w->seat, w->rc, res->outcome);
+	if (__builtin_expect(!answered, 0))
+		rpc_seat_unanswered(s, w->rc, res->outcome);
+	if (__builtin_expect(take_waiting(w, here), 1)) {
+		/* Field by field: what was just written field by field is not
+		 * at hand as a whole. */
+		out->outcome = res->outcome;
+		out->status = res->status;
+		out->len = res->len;
+		out->data = answered ? w->resp : NULL;
+		if (__builtin_expect(answered, 1))
+			take_result(w, res->data, res->len, here);
 	}
-	s = w->seat;
-	seat = s->seat;
-	e = w->rc->engine;
 	rpc_seat_ended(s);
 	/* Release: its thread sees the result, and w is its own again. The
 	 * seat stays as long as the handle. */
-	atomic_store_explicit(&w->ended, true, memory_order_release);
+	atomic_store_explicit(&w->fate, RPC_WAITING_ENDED,
+			      memory_order_release);
 	rpc_seat_wake(e, seat);
 }
 
-static bool waiting_ended(void *arg)
+/* Its time is over, and the thread that runs the engine has not said so. */
+static __attribute__((noinline)) int give_up(struct rpc_seat *s, int err)
 {
-	struct rpc_waiting *w = arg;
+	struct rpc_waiting *w = &s->waiting;
+	struct skein_rpc_result *res = w->res;
+	bool back = take_back(&w->pending, s->env);
 
-	return atomic_load_explicit(&w->ended, memory_order_acquire);
-}
-
-/* Until it has ended. */
-static inline int await_end(struct rpc_waiting *w)
-{
-	struct engine *e = w->rc->engine;
-
-	if (__builtin_expect(!waiting_ended(w) && engine_try_enter(e), 1))
-		return engine_run_through(e, w->sleep, waiting_ended, w,
-					  ENV_NEVER);
-	return engine_run_on(e, w->sleep, waiting_ended, w, ENV_NEVER);
+	if (!waiting_leave(s))
+		return 0;
+	res->outcome = back ? SKEIN_NOT_SENT : SKEIN_UNKNOWN;
+	return err;
 }
 
 static inline int call_and_wait(struct rpc_seat *s, struct rpc_handle *h,
-				struct rpc_client_req *r, struct rpc_waiting *w)
+				struct rpc_client_req *r, void *resp,
+				struct skein_rpc_result *res)
 {
+	struct rpc_waiting *w = &s->waiting;
+	uint64_t timeout_ns = r->timeout_ns;
 	int err = -EAGAIN;
 
+	w->resp = resp;
+	w->buf = NULL;
+	w->res = res;
 	r->done = waiting_done;
 	r->arg = w;
 	/* Nobody who waits for room is overtaken. */
 	if (__builtin_expect(!rpc_handle_hungry(h), 1))
-		err = seat_send(s, r, &w->pending);
-	if (__builtin_expect(err == -EAGAIN, 0))
-		err = send_hungry(s, h, r, w);
+		err = waiting_send(s, r);
+	if (__builtin_expect(err == -EAGAIN, 0)) {
+		err = send_hungry(s, h, r);
+		timeout_ns = r->timeout_ns; /* what is left */
+	}
 	if (err)
 		return err;
-	err = await_end(w);
-	if (__builtin_expect(w->buf != NULL, 0)) {
+	err = engine_run_for(h->engine, w->sleep, waiting_ended, w, timeout_ns);
+	if (__builtin_expect(err != 0, 0))
+		err = give_up(s, err);
+	if (__builtin_expect(!err && w->buf != NULL, 0)) {
 		memcpy(w->resp, w->buf->addr, w->res->len);
 		w->buf->end(w->buf);
 	}
+	return err;
+}
+
+/* The thread's last call is still in the hands of the thread that runs the engine:
+ * 0, its record is free, or -ETIMEDOUT. */
+static __attribute__((noinline)) int await_record(struct rpc_seat *s,
+						  struct engine *e,
+						  struct rpc_client_req *r)
+{
+	uint64_t now = env_now_ns(s->env),
+		 end = env_deadline(now, r->timeout_ns);
+	int err;
+
+	err = engine_run_on(e, s->waiting.sleep, waiting_ended, &s->waiting,
+			    end);
+	now = env_now_ns(s->env);
+	if (end != ENV_NEVER)
+		r->timeout_ns = end > now ? end - now : 0;
 	return err;
 }
 
@@ -473,24 +583,24 @@ int rpc_shared_call(struct rpc_conn *rc, struct rpc_client_req *r, void *resp,
 {
 	struct rpc_handle *h = rc->share->handle;
 	struct conn_seat *seat;
-	struct rpc_waiting w;
+	struct rpc_seat *s;
 	int err;
 
 	err = conn_seat(h->head, &seat);
-	if (!err)
-		err = conn_seat_waiter(seat, &w.sleep);
 	if (err)
 		return err;
-	w.seat = rpc_seat_of(seat);
-	w.resp = resp;
-	w.buf = NULL;
-	w.res = res;
-	atomic_init(&w.ended, false);
+	s = rpc_seat_of(seat);
+	err = conn_seat_waiter(seat, &s->waiting.sleep);
+	if (err)
+		return err;
 	r->thread = seat->number;
-	rpc_seat_send_gathered(w.seat);
-	err = call_and_wait(w.seat, h, r, &w);
-	if (w.seat->inbox)
-		rpc_seat_reap(w.seat);
+	rpc_seat_send_gathered(s);
+	if (__builtin_expect(!waiting_ended(&s->waiting), 0))
+		err = await_record(s, h->engine, r);
+	if (__builtin_expect(!err, 1))
+		err = call_and_wait(s, h, r, resp, res);
+	if (s->inbox)
+		rpc_seat_reap(s);
 	conn_replies_reap(h->head);
 	return err;
 }

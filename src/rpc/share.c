@@ -506,13 +506,25 @@ static int large_send(struct rpc_conn *rc, const struct rpc_pending *p,
 	return 0;
 }
 
-static int pending_send(struct rpc_conn *rc, const struct rpc_pending *p)
+static int pending_send(struct rpc_conn *rc, struct rpc_pending *p)
 {
 	uint64_t now = engine_now_ns(rc->engine), left = ENV_NEVER;
+	enum rpc_pending_req was = RPC_PENDING_UNREAD;
+	int err;
 
 	if (p->deadline_ns != ENV_NEVER)
 		left = p->deadline_ns > now ? p->deadline_ns - now : 0;
-	return left ? large_send(rc, p, left) : -ETIMEDOUT;
+	/* Acquire, and the release below, pair with take_back(): the request
+	 * is the caller's again, or was read before. */
+	if (!left || !atomic_compare_exchange_strong_explicit(
+			     &p->req_state, &was, RPC_PENDING_READING,
+			     memory_order_acquire, memory_order_relaxed))
+		return -ETIMEDOUT;
+	err = large_send(rc, p, left);
+	atomic_store_explicit(&p->req_state,
+			      err ? RPC_PENDING_UNREAD : RPC_PENDING_READ,
+			      memory_order_release);
+	return err;
 }
 
 /* It has no time left; also behind others that lack room. */

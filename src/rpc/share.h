@@ -204,16 +204,34 @@ struct rpc_news {
 };
 _Static_assert(sizeof(struct rpc_news) % 8 == 0, "results are aligned");
 
-/* A thread that waits for an answer; its stack. */
+enum rpc_waiting_fate {
+	RPC_WAITING_ENDED,
+	RPC_WAITING,
+	RPC_WAITING_TAKEN, /* the owner writes the result */
+	/* The thread has returned at its deadline: the owner ends the call, and
+	 * touches nothing of the caller's. */
+	RPC_WAITING_LEFT,
+};
+
+/* A thread that waits for an answer, or for room to ask: its record's, until the
+ * call has ended the owner's too. */
 struct rpc_waiting {
-	struct rpc_seat *seat;
 	struct rpc_conn *rc;
 	struct env_waiter *sleep;
 	void *resp;
 	struct rpc_buf *buf; /* where a large result lies */
 	struct skein_rpc_result *res;
-	atomic_bool ended;
+	_Atomic(enum rpc_waiting_fate) fate;
 	struct rpc_pending pending; /* of a large request */
+	struct rpc_hungry hungry;
+};
+
+/* A thread that gives a call up, by the owner, whose this is until it has ended. */
+struct rpc_cancelling {
+	struct engine_call call;
+	struct rpc_wanted wanted;
+	int err;
+	atomic_bool under_way;
 };
 
 /* Calls that a thread makes inside done(): they leave together, behind it. */
@@ -238,6 +256,8 @@ struct rpc_seat {
 	uint64_t read;	       /* position in the inbox */
 	struct rpc_buf *shown; /* to a done() that runs, the inmost first */
 	struct rpc_async *spare, *block;
+	struct rpc_waiting waiting;
+	struct rpc_cancelling cancelling;
 	bool counts; /* what it sends, for the scheduler */
 	struct thrsched_sizes sizes;
 	/* told to the scheduler */

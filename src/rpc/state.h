@@ -45,8 +45,15 @@ struct rpc_ctx {
 	struct aqp aqp;
 };
 
+enum rpc_pending_req {
+	RPC_PENDING_UNREAD,
+	RPC_PENDING_READING, /* the owner does */
+	RPC_PENDING_READ,    /* the owner did, or there is none */
+	RPC_PENDING_BACK,    /* taken back: not to be sent */
+};
+
 /* A call on its way to the engine's owner, or waiting for room. Its maker's
- * memory until ended: a blocked caller's stack, or the heap (then own). */
+ * memory until ended: a blocked caller's record, or the heap (then own). */
 struct rpc_pending {
 	struct engine_call call;
 	struct rpc_conn *rc;
@@ -61,6 +68,9 @@ struct rpc_pending {
 	uint16_t id;
 	uint16_t thread;
 	bool own;
+	/* req is the caller's: a caller that gives up takes it back, unless the
+	 * owner is reading it or has read it. */
+	_Atomic(enum rpc_pending_req) req_state;
 };
 
 /* A READ of the connection: the Head, or a large payload. */

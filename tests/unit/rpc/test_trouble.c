@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -661,6 +662,121 @@ static void test_gathered_move(void **state)
 	world_close(&w);
 }
 
+/* --- a thread that keeps the engine -------------------------------------- */
+
+struct keeper {
+	struct world *w;
+	sem_t kept, go_on;
+	int rc, large_rc;
+};
+
+static void keeps(void *arg, const struct skein_rpc_result *res)
+{
+	struct keeper *k = arg;
+
+	sem_post(&k->kept);
+	sem_wait(&k->go_on);
+}
+
+/* Runs the engine, and stays in a callback. */
+static void *keeper_main(void *arg)
+{
+	struct keeper *k = arg;
+
+	k->rc = skein_rpc_call_async(k->w->conn, ECHO, "x", 1, 1, PATIENCE,
+				     keeps, k);
+	if (!k->rc && skein_rpc_reap(k->w->conn, PATIENCE) < 0)
+		k->rc = -EIO;
+	return NULL;
+}
+
+/* Nobody has read the request: it was not sent, and is the caller's again. */
+static void *large_main(void *arg)
+{
+	uint8_t *buf = calloc(1, LARGE);
+	struct skein_rpc_result res;
+	struct keeper *k = arg;
+	int rc;
+
+	rc = skein_rpc_call(k->w->conn, ECHO, buf, LARGE, buf, LARGE,
+			    SKEIN_MS(20), &res);
+	free(buf);
+	k->large_rc = res.outcome == SKEIN_NOT_SENT ? rc : 0;
+	return NULL;
+}
+
+/* Each ends by its deadline. */
+static void calls_while_kept(struct world *w, struct skein_mem *local,
+			     const struct skein_remote *remote, struct end *end)
+{
+	struct skein_conn_attr attr = {.size = sizeof(attr),
+				       .timeout_ns = SKEIN_MS(20)};
+	struct skein_rpc_result res;
+	uint64_t ms = SKEIN_MS(20);
+	struct skein_remote found = {.size = sizeof(found)};
+	struct skein_conn *conn;
+	uint8_t got[8];
+
+	assert_int_equal(skein_rpc_call(w->conn, ECHO, "x", 1, got, sizeof(got),
+					ms, &res),
+			 -ETIMEDOUT);
+	assert_int_equal(res.outcome, SKEIN_UNKNOWN);
+	assert_int_equal(skein_mem_read(w->conn, local, 0, remote, 0, 8, ms),
+			 -ETIMEDOUT);
+	assert_int_equal(skein_rpc_call_async(w->conn, ECHO, "x", 1, 8,
+					      PATIENCE, on_end, end),
+			 0);
+	assert_int_equal(skein_rpc_reap(w->conn, ms), 0);
+	assert_int_equal(skein_rpc_cancel(w->conn, on_end, end), -ETIMEDOUT);
+	assert_int_equal(skein_rpc_cancel(w->conn, on_end, end), -ETIMEDOUT);
+	/* The owner has yet to end the first one. */
+	assert_int_equal(skein_rpc_call(w->conn, ECHO, "x", 1, got, sizeof(got),
+					ms, &res),
+			 -ETIMEDOUT);
+	assert_int_equal(res.outcome, SKEIN_NOT_SENT);
+	assert_int_equal(end->n, 0);
+	assert_int_equal(skein_mem_find(w->conn, "words", ms, &found), -ENOENT);
+	assert_int_equal(skein_conn_open(w->client,
+					 skein_listener_addr(w->listener),
+					 &attr, &conn),
+			 -ETIMEDOUT);
+}
+
+static void test_kept(void **state)
+{
+	struct skein_conn_attr attr = {.qps = 1};
+	struct skein_remote remote;
+	struct skein_mem *local;
+	struct end end = {0};
+	struct keeper k;
+	struct world w;
+	pthread_t t, large;
+
+	world_open(&w, &attr);
+	words(&w, &local, &remote);
+	k.w = &w;
+	sem_init(&k.kept, 0, 0);
+	sem_init(&k.go_on, 0, 0);
+	assert_int_equal(call(&w, 8), 0);
+	assert_int_equal(pthread_create(&t, NULL, keeper_main, &k), 0);
+	sem_wait(&k.kept);
+	assert_int_equal(pthread_create(&large, NULL, large_main, &k), 0);
+	pthread_join(large, NULL);
+	assert_int_equal(k.large_rc, -ETIMEDOUT);
+	calls_while_kept(&w, local, &remote, &end);
+	sem_post(&k.go_on);
+	pthread_join(t, NULL);
+	assert_int_equal(k.rc, 0);
+	assert_int_equal(call(&w, 8), 0);
+	assert_int_equal(call(&w, LARGE), 0);
+	/* given up, or answered before */
+	assert_int_equal(end.n, 1);
+	skein_mem_free(local);
+	world_close(&w);
+	sem_destroy(&k.kept);
+	sem_destroy(&k.go_on);
+}
+
 /* A forked child has no part in what its parent has under way. */
 static void test_forked(void **state)
 {
@@ -698,6 +814,7 @@ int main(void)
 		cmocka_unit_test(test_cancelled_alone),
 		cmocka_unit_test(test_exit_inside),
 		cmocka_unit_test(test_gathered_move),
+		cmocka_unit_test(test_kept),
 		cmocka_unit_test(test_forked),
 	};
 

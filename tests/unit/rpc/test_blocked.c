@@ -1,0 +1,584 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_blocked.c - a thread is cancelled at each point where the calling end
+ * waits, or where others wait for it: other threads' calls end by their deadlines
+ * while it stands there, and it goes on to the end of its own call.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "conn/handle.h"
+#include "env/engine_inside.h"
+#include "rpc/share.h"
+#include "unit/cm.h"
+#include <skein/skein.h>
+
+#define ECHO 1
+#define HOLD 2
+#define PATIENCE SKEIN_S(30)
+#define SHORT SKEIN_MS(20)
+#define LARGE (200u << 10)
+#define WINDOW 4
+
+struct world {
+	struct skein_ctx *server, *client;
+	struct skein_listener *listener;
+	struct skein_conn *conn;
+	struct skein_rpc_req *_Atomic held;
+	sem_t kept, go_on;
+};
+
+static int on_echo(struct skein_rpc_req *req, void *arg)
+{
+	size_t len = skein_rpc_req_len(req);
+
+	memcpy(skein_rpc_resp_buf(req, len), skein_rpc_req_data(req), len);
+	return 0;
+}
+
+/* The test answers. */
+static int on_hold(struct skein_rpc_req *req, void *arg)
+{
+	struct world *w = arg;
+	struct skein_rpc_req *later;
+	int rc = skein_rpc_defer(req, &later);
+
+	if (!rc)
+		atomic_store(&w->held, later);
+	return rc;
+}
+
+static void quiet(void *arg, enum skein_log_level level, const char *line)
+{
+}
+
+static _Thread_local bool is_victim;
+static struct world *_Atomic parks;
+
+/* The leader makes its message, and stays there. */
+static void charge(struct skein_env *env, enum env_cost cost, uint64_t n)
+{
+	struct world *w;
+
+	if (cost != ENV_COST_ENCODE || !is_victim)
+		return;
+	w = atomic_exchange(&parks, NULL);
+	if (!w)
+		return;
+	sem_post(&w->kept);
+	sem_wait(&w->go_on);
+}
+
+/* ops: NULL, or memory for an environment whose leaders can be stopped. */
+static void world_open_in(struct world *w, unsigned qps, struct env_ops *ops)
+{
+	struct skein_ctx_attr ctx = {.size = sizeof(ctx),
+				     .device = "soft",
+				     .log = quiet,
+				     .background = true};
+	struct skein_conn_attr attr = {.size = sizeof(attr), .qps = qps};
+
+	memset(w, 0, sizeof(*w));
+	sem_init(&w->kept, 0, 0);
+	sem_init(&w->go_on, 0, 0);
+	assert_int_equal(skein_ctx_open(&ctx, &w->server), 0);
+	ctx.background = false;
+	assert_int_equal(skein_ctx_open(&ctx, &w->client), 0);
+	if (ops) {
+		*ops = *w->client->env->ops;
+		ops->charge = charge;
+		w->client->env->ops = ops;
+	}
+	assert_int_equal(skein_rpc_handle(w->server, ECHO, on_echo, NULL), 0);
+	assert_int_equal(skein_rpc_handle(w->server, HOLD, on_hold, w), 0);
+	assert_int_equal(skein_listener_open(w->server, "127.0.0.1:0", NULL,
+					     &w->listener),
+			 0);
+	assert_int_equal(skein_conn_open(w->client,
+					 skein_listener_addr(w->listener),
+					 &attr, &w->conn),
+			 0);
+}
+
+static void world_open(struct world *w, unsigned qps)
+{
+	world_open_in(w, qps, NULL);
+}
+
+static void world_close(struct world *w)
+{
+	skein_conn_close(w->conn, SKEIN_S(1));
+	skein_ctx_close(w->client);
+	skein_ctx_close(w->server);
+	sem_destroy(&w->kept);
+	sem_destroy(&w->go_on);
+}
+
+static int call(struct world *w, size_t len, uint64_t timeout_ns)
+{
+	uint8_t *buf = calloc(1, len);
+	int rc;
+
+	rc = skein_rpc_call(w->conn, ECHO, buf, len, buf, len, timeout_ns,
+			    NULL);
+	free(buf);
+	return rc;
+}
+
+static struct skein_rpc_req *wait_held(struct world *w)
+{
+	struct skein_rpc_req *req;
+
+	while (!(req = atomic_exchange(&w->held, NULL)))
+		sched_yield();
+	return req;
+}
+
+/* --- the thread that is cancelled ----------------------------------------- */
+
+struct victim {
+	struct world *w;
+	int (*does)(struct victim *v);
+	pthread_t id;
+	int rc;
+	const char *addr;
+	struct skein_mem *local;
+	struct skein_remote remote;
+};
+
+/* AddressSanitizer does not see that a thread's frames are gone, and takes the
+ * C library's next ones for overflows. */
+static void frames_gone(void *arg)
+{
+#ifdef __SANITIZE_ADDRESS__
+	void __asan_handle_no_return(void);
+
+	__asan_handle_no_return();
+#endif
+}
+
+static void *victim_main(void *arg)
+{
+	struct victim *v = arg;
+
+	pthread_cleanup_push(frames_gone, NULL);
+	is_victim = true;
+	v->rc = v->does(v);
+	pthread_testcancel();
+	pthread_cleanup_pop(0);
+	return NULL;
+}
+
+static void victim_start(struct victim *v)
+{
+	v->rc = 1;
+	assert_int_equal(pthread_create(&v->id, NULL, victim_main, v), 0);
+}
+
+/* It has come to the end of its call: with this. */
+static void victim_end(struct victim *v, int rc)
+{
+	void *ret;
+
+	assert_int_equal(pthread_join(v->id, &ret), 0);
+	assert_ptr_equal(ret, PTHREAD_CANCELED);
+	assert_int_equal(v->rc, rc);
+}
+
+static int echoes(struct victim *v)
+{
+	return call(v->w, 8, PATIENCE);
+}
+
+static int echoes_large(struct victim *v)
+{
+	return call(v->w, LARGE, PATIENCE);
+}
+
+static int is_held(struct victim *v)
+{
+	return skein_rpc_call(v->w->conn, HOLD, "x", 1, NULL, 0, PATIENCE,
+			      NULL);
+}
+
+static void on_end(void *arg, const struct skein_rpc_result *res)
+{
+	++*(int *)arg;
+}
+
+static int reaps(struct victim *v)
+{
+	int n = 0, rc;
+
+	rc = skein_rpc_call_async(v->w->conn, HOLD, "x", 1, 0, PATIENCE, on_end,
+				  &n);
+	if (!rc)
+		rc = skein_rpc_reap(v->w->conn, PATIENCE);
+	return rc == 1 && n == 1 ? 0 : -EIO;
+}
+
+static int reads(struct victim *v)
+{
+	return skein_mem_read(v->w->conn, v->local, 0, &v->remote, 0, 8,
+			      PATIENCE);
+}
+
+static int finds(struct victim *v)
+{
+	struct skein_remote remote = {.size = sizeof(remote)};
+
+	return skein_mem_find(v->w->conn, "words", PATIENCE, &remote);
+}
+
+static int connects(struct victim *v)
+{
+	struct skein_conn_attr attr = {.size = sizeof(attr),
+				       .timeout_ns = PATIENCE};
+	struct skein_conn *conn;
+
+	return skein_conn_open(v->w->client, v->addr, &attr, &conn);
+}
+
+/* Another one, in a thread of its own. */
+struct other {
+	struct world *w;
+	pthread_t id;
+	int rc;
+};
+
+static void *other_main(void *arg)
+{
+	struct other *o = arg;
+
+	o->rc = call(o->w, 8, PATIENCE);
+	return NULL;
+}
+
+static void other_start(struct other *o, struct world *w)
+{
+	o->w = w;
+	assert_int_equal(pthread_create(&o->id, NULL, other_main, o), 0);
+}
+
+static void other_end(struct other *o)
+{
+	pthread_join(o->id, NULL);
+	assert_int_equal(o->rc, 0);
+}
+
+/* The queue and the engine are nobody's. */
+static void assert_goes_on(struct world *w)
+{
+	assert_int_equal(call(w, 8, PATIENCE), 0);
+	assert_int_equal(call(w, LARGE, PATIENCE), 0);
+	assert_true(engine_try_enter(conn_engine(w->conn)));
+	engine_leave(conn_engine(w->conn));
+}
+
+/* --- in the combining queue ----------------------------------------------- */
+
+static void wait_behind(struct tcq *q, struct tcq_node *n)
+{
+	while (atomic_load(&q->tail) == n)
+		sched_yield();
+}
+
+static void test_leader(void **state)
+{
+	struct env_ops ops;
+	struct other other;
+	struct tcq_node *n;
+	struct victim v = {.does = echoes};
+	struct tcq *q;
+	struct world w;
+
+	world_open_in(&w, 1, &ops);
+	v.w = &w;
+	q = conn_tx_queue(w.conn);
+	atomic_store(&parks, &w);
+	victim_start(&v);
+	sem_wait(&w.kept);
+	n = atomic_load(&q->tail);
+	pthread_cancel(v.id);
+	other_start(&other, &w);
+	wait_behind(q, n);
+	sem_post(&w.go_on);
+	other_end(&other);
+	victim_end(&v, 0);
+	assert_goes_on(&w);
+	world_close(&w);
+}
+
+static void test_follower(void **state)
+{
+	struct victim v = {.does = echoes};
+	struct tcq_node *n;
+	struct other other;
+	struct engine *e;
+	struct world w;
+	struct tcq *q;
+
+	world_open(&w, 1);
+	v.w = &w;
+	q = conn_tx_queue(w.conn);
+	e = conn_engine(w.conn);
+	assert_int_equal(engine_enter(e, ENV_NEVER), 0);
+	conn_tx_hold(w.conn);
+	n = atomic_load(&q->tail);
+	victim_start(&v);
+	wait_behind(q, n);
+	n = atomic_load(&q->tail);
+	pthread_cancel(v.id);
+	other_start(&other, &w);
+	wait_behind(q, n);
+	conn_tx_release(w.conn);
+	engine_leave(e);
+	other_end(&other);
+	victim_end(&v, 0);
+	assert_goes_on(&w);
+	world_close(&w);
+}
+
+/* --- for a response -------------------------------------------------------- */
+
+static void awaits(int (*does)(struct victim *v))
+{
+	struct victim v = {.does = does};
+	struct skein_rpc_req *held;
+	struct world w;
+
+	world_open(&w, 1);
+	v.w = &w;
+	victim_start(&v);
+	held = wait_held(&w);
+	pthread_cancel(v.id);
+	assert_int_equal(call(&w, 8, PATIENCE), 0);
+	assert_int_equal(call(&w, LARGE, PATIENCE), 0);
+	assert_int_equal(skein_rpc_answer(held, 0), 0);
+	victim_end(&v, 0);
+	assert_goes_on(&w);
+	world_close(&w);
+}
+
+static void test_response(void **state)
+{
+	awaits(is_held);
+	awaits(reaps);
+}
+
+/* --- for room --------------------------------------------------------------- */
+
+static void wait_hungry(struct world *w)
+{
+	while (!rpc_handle_hungry(rpc_conn_of(w->conn)->handle))
+		sched_yield();
+}
+
+static void test_window(void **state)
+{
+	struct skein_rpc_req *held[WINDOW];
+	struct victim v = {.does = echoes};
+	struct skein_rpc_result res;
+	struct world w;
+	int n = 0;
+
+	setenv("SKEIN_RPC_WINDOW", "4", 1);
+	world_open(&w, 1);
+	unsetenv("SKEIN_RPC_WINDOW");
+	v.w = &w;
+	for (int i = 0; i < WINDOW; i++) {
+		assert_int_equal(skein_rpc_call_async(w.conn, HOLD, "x", 1, 8,
+						      PATIENCE, on_end, &n),
+				 0);
+		held[i] = wait_held(&w);
+	}
+	victim_start(&v);
+	wait_hungry(&w);
+	pthread_cancel(v.id);
+	assert_int_equal(skein_rpc_call(w.conn, ECHO, "x", 1, NULL, 0, SHORT,
+					&res),
+			 -ETIMEDOUT);
+	assert_int_equal(res.outcome, SKEIN_NOT_SENT);
+	for (int i = 0; i < WINDOW; i++)
+		assert_int_equal(skein_rpc_answer(held[i], 0), 0);
+	victim_end(&v, 0);
+	while (n < WINDOW)
+		assert_true(skein_rpc_reap(w.conn, PATIENCE) >= 0);
+	assert_goes_on(&w);
+	world_close(&w);
+}
+
+/* No lane has a credit, until the server grants some. */
+static void test_credits(void **state)
+{
+	struct victim v = {.does = echoes};
+	struct rpc_conn *rc;
+	struct engine *e;
+	struct world w;
+	unsigned i, lanes;
+
+	world_open(&w, 2);
+	v.w = &w;
+	e = conn_engine(w.conn);
+	assert_int_equal(call(&w, 8, PATIENCE), 0);
+	lanes = conn_lanes(w.conn);
+	assert_int_equal(lanes, 2);
+	for (i = 0; i < lanes; i++)
+		credit_declined(
+			&rpc_conn_of(conn_lane(w.conn, i))->share->credit);
+	victim_start(&v);
+	wait_hungry(&w);
+	pthread_cancel(v.id);
+	assert_int_equal(call(&w, 8, SHORT), -ETIMEDOUT);
+	for (i = 0; i < lanes; i++) {
+		rc = rpc_conn_of(conn_lane(w.conn, i));
+		while (engine_enter(e, env_now_ns(conn_env(w.conn)) + SHORT))
+			;
+		assert_int_equal(rpc_share_imm(rc, 1), 0);
+		engine_leave(e);
+	}
+	victim_end(&v, 0);
+	assert_int_equal(call(&w, 8, PATIENCE), 0);
+	world_close(&w);
+}
+
+/* --- for the engine ---------------------------------------------------------- */
+
+static void keeps(void *arg, const struct skein_rpc_result *res)
+{
+	struct world *w = arg;
+
+	sem_post(&w->kept);
+	sem_wait(&w->go_on);
+}
+
+/* Runs the engine, and stays in a callback. */
+static void *keeper_main(void *arg)
+{
+	struct world *w = arg;
+	int rc;
+
+	rc = skein_rpc_call_async(w->conn, ECHO, "x", 1, 1, PATIENCE, keeps, w);
+	if (!rc)
+		skein_rpc_reap(w->conn, PATIENCE);
+	return NULL;
+}
+
+static void words(struct victim *v)
+{
+	struct skein_mem *shared;
+	struct world *w = v->w;
+
+	assert_int_equal(skein_mem_new(w->server, 4096, &shared), 0);
+	assert_int_equal(skein_mem_share(shared, "words",
+					 SKEIN_MEM_READ | SKEIN_MEM_WRITE),
+			 0);
+	assert_int_equal(skein_mem_new(w->client, 4096, &v->local), 0);
+	v->remote.size = sizeof(v->remote);
+	assert_int_equal(skein_mem_find(w->conn, "words", PATIENCE, &v->remote),
+			 0);
+}
+
+static void for_engine(int (*does)(struct victim *v))
+{
+	struct victim v = {.does = does};
+	struct skein_rpc_result res;
+	pthread_t keeper;
+	struct world w;
+	char c = 'x';
+
+	world_open(&w, 1);
+	v.w = &w;
+	words(&v);
+	assert_int_equal(pthread_create(&keeper, NULL, keeper_main, &w), 0);
+	sem_wait(&w.kept);
+	victim_start(&v);
+	/* It sleeps until the engine is free. */
+	while (!atomic_load(&conn_engine(w.conn)->n_places))
+		sched_yield();
+	pthread_cancel(v.id);
+	assert_int_equal(skein_rpc_call(w.conn, ECHO, &c, 1, &c, 1, SHORT,
+					&res),
+			 -ETIMEDOUT);
+	assert_int_equal(res.outcome, SKEIN_UNKNOWN);
+	assert_int_equal(skein_mem_read(w.conn, v.local, 0, &v.remote, 0, 8,
+					SHORT),
+			 -ETIMEDOUT);
+	sem_post(&w.go_on);
+	pthread_join(keeper, NULL);
+	victim_end(&v, 0);
+	assert_goes_on(&w);
+	skein_mem_free(v.local);
+	world_close(&w);
+}
+
+static void test_engine(void **state)
+{
+	for_engine(echoes);
+	for_engine(echoes_large);
+	for_engine(reads);
+	for_engine(finds);
+}
+
+/* --- during connection --------------------------------------------------------- */
+
+/* A peer that says nothing. */
+static void test_connecting(void **state)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET,
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct victim v = {.does = connects};
+	socklen_t len = sizeof(sa);
+	struct skein_conn *conn;
+	struct world w;
+	char addr[32];
+	int at, fd;
+
+	world_open(&w, 1);
+	at = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(bind(at, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	assert_int_equal(listen(at, 1), 0);
+	getsockname(at, (struct sockaddr *)&sa, &len);
+	snprintf(addr, sizeof(addr), "127.0.0.1:%d", ntohs(sa.sin_port));
+	v.w = &w;
+	v.addr = addr;
+	victim_start(&v);
+	fd = accept(at, NULL, NULL);
+	assert_true(fd >= 0);
+	pthread_cancel(v.id);
+	assert_int_equal(call(&w, 8, PATIENCE), 0);
+	assert_int_equal(skein_conn_open(w.client,
+					 skein_listener_addr(w.listener), NULL,
+					 &conn),
+			 0);
+	skein_conn_close(conn, SKEIN_S(1));
+	close(at);
+	close(fd);
+	pthread_join(v.id, NULL);
+	assert_true(v.rc < 0);
+	assert_goes_on(&w);
+	world_close(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_leader),
+		cmocka_unit_test(test_follower),
+		cmocka_unit_test(test_response),
+		cmocka_unit_test(test_window),
+		cmocka_unit_test(test_credits),
+		cmocka_unit_test(test_engine),
+		cmocka_unit_test(test_connecting),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
