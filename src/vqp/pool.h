@@ -34,6 +34,7 @@ struct skein_vqp_mem {
 
 enum publish_step {
 	PUBLISH_REST,
+	PUBLISH_HEAD, /* of the table of a server that was just met */
 	PUBLISH_READS,
 	PUBLISH_WRITES,
 	PUBLISH_LOST, /* the meta server: its connection, or its table */

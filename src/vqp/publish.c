@@ -35,20 +35,14 @@ static uint64_t off_of(uint32_t place)
 
 /* --- meeting ------------------------------------------------------------ */
 
-/* The table, and how look-ups reach it. */
-static int table_meet(struct skein_pool *p, uint64_t timeout_ns)
+/* The table's head was read: how look-ups reach it. */
+static int head_take(struct skein_pool *p)
 {
 	struct publish *u = &p->publish;
 	struct meta_node at = {0};
 	int err;
 
-	u->table.size = sizeof(u->table);
-	err = skein_mem_find(u->conn, META_NAME, timeout_ns, &u->table);
-	if (!err)
-		err = skein_mem_read(u->conn, u->mem, 0, &u->table, 0,
-				     META_RECORD, timeout_ns);
-	if (!err)
-		err = meta_head_decode(buf(u), &u->head);
+	err = meta_head_decode(buf(u), &u->head);
 	if (!err && (uint64_t)(1 + u->head.places) * META_RECORD > u->table.len)
 		err = -EBADMSG;
 	if (err)
@@ -60,6 +54,19 @@ static int table_meet(struct skein_pool *p, uint64_t timeout_ns)
 	at.incarnation = env_now_ns(p->env);
 	return vqp_engine_meta(&p->e, &at, u->table.addr, u->table.rkey,
 			       u->head.places);
+}
+
+static int table_meet(struct skein_pool *p, uint64_t timeout_ns)
+{
+	struct publish *u = &p->publish;
+	int err;
+
+	u->table.size = sizeof(u->table);
+	err = skein_mem_find(u->conn, META_NAME, timeout_ns, &u->table);
+	if (!err)
+		err = skein_mem_read(u->conn, u->mem, 0, &u->table, 0,
+				     META_RECORD, timeout_ns);
+	return err ? err : head_take(p);
 }
 
 static int read_both(struct publish *u, uint64_t timeout_ns)
@@ -258,19 +265,43 @@ static void write_begin(struct skein_pool *p, uint64_t now_ns)
 		part_done(u, -EAGAIN);
 }
 
-/* The server was gone, or is another one: from the beginning. */
-static void meet_again(struct skein_pool *p, uint64_t now_ns)
+/* The server was gone, or is another one: from the beginning. The pool's lock is
+ * held, so nothing here waits. */
+static void meet_again(struct publish *u, uint64_t now_ns)
 {
-	struct publish *u = &p->publish;
-
 	u->due_ns = now_ns + LOOK_NS;
 	if (skein_conn_get_state(u->conn) != SKEIN_CONN_READY ||
 	    atomic_load(&u->pending))
 		return;
-	if (table_meet(p, STEP_NS) || write_first(p, STEP_NS))
+	/* one that has not shared its table yet is asked again */
+	u->table.size = sizeof(u->table);
+	if (skein_mem_find(u->conn, META_NAME, 0, &u->table))
 		return;
-	u->step = PUBLISH_REST;
-	u->due_ns = env_now_ns(p->env) + META_RENEW_NS;
+	atomic_store(&u->failed, false);
+	atomic_store(&u->pending, 1);
+	u->step = PUBLISH_HEAD;
+	u->due_ns = now_ns + STEP_NS;
+	if (skein_mem_read_async(u->conn, u->mem, 0, &u->table, 0, META_RECORD,
+				 part_done, u))
+		part_done(u, -EAGAIN);
+}
+
+/* All parts of a step have come. */
+static void step_over(struct skein_pool *p, uint64_t now_ns)
+{
+	struct publish *u = &p->publish;
+
+	if (u->step == PUBLISH_READS) {
+		write_begin(p, now_ns);
+	} else if (u->step == PUBLISH_WRITES) {
+		u->step = PUBLISH_REST;
+		u->due_ns = now_ns + META_RENEW_NS;
+		u->count++;
+	} else if (head_take(p)) {
+		lost(u, now_ns);
+	} else {
+		reads_begin(u, now_ns);
+	}
 }
 
 void publish_round(struct skein_pool *p, uint64_t now_ns)
@@ -294,23 +325,17 @@ void publish_round(struct skein_pool *p, uint64_t now_ns)
 		else
 			reads_begin(u, now_ns);
 		break;
+	case PUBLISH_HEAD:
 	case PUBLISH_READS:
 	case PUBLISH_WRITES:
-		if (!over && now_ns < u->due_ns)
-			break;
-		if (!over || atomic_load(&u->failed)) {
+		if (over && !atomic_load(&u->failed))
+			step_over(p, now_ns);
+		else if (over || now_ns >= u->due_ns)
 			lost(u, now_ns);
-		} else if (u->step == PUBLISH_READS) {
-			write_begin(p, now_ns);
-		} else {
-			u->step = PUBLISH_REST;
-			u->due_ns = now_ns + META_RENEW_NS;
-			u->count++;
-		}
 		break;
 	case PUBLISH_LOST:
 		if (now_ns >= u->due_ns)
-			meet_again(p, now_ns);
+			meet_again(u, now_ns);
 		break;
 	}
 }

@@ -5,6 +5,8 @@
  * that is killed and comes back.
  */
 #include "../cm.h"
+#include "conn/ctx.h"
+#include "vqp/pool.h"
 
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -471,6 +473,68 @@ static void test_meta_dies(void **state)
 	client_close();
 }
 
+/* An environment that counts the rounds in which a thread waits. */
+static struct {
+	const struct env_ops *real;
+	struct env_ops ops;
+	unsigned idle;
+} counted;
+
+static enum env_idle_verdict idle(struct env_waiter *w, unsigned round)
+{
+	counted.idle++;
+	return counted.real->idle(w, round);
+}
+
+/* Listens where the meta server was, and has no table. */
+static void tableless_main(void)
+{
+	struct skein_listener *l;
+	struct skein_ctx *c;
+
+	assert_int_equal(skein_ctx_open(NULL, &c), 0);
+	while (skein_listener_open(c, meta_addr, NULL, &l))
+		usleep(20000);
+	for (;;)
+		skein_engine_run(skein_ctx_engine(c), SKEIN_MS(50));
+}
+
+/* A server that has no table yet is asked again and again; no round of the pool
+ * waits for it, for other threads would wait for the pool's lock. */
+static void test_meta_slow(void **state)
+{
+	struct skein_pool_attr a = {.size = sizeof(a), .meta = meta_addr};
+	uint64_t end = now_ms() + 30000, due = 0;
+	struct skein_env *env;
+	unsigned looks = 0;
+
+	assert_int_equal(env_real_new(&env), 0);
+	counted.real = env->ops;
+	counted.ops = *env->ops;
+	counted.ops.idle = idle;
+	env->ops = &counted.ops;
+	assert_int_equal(ctx_open_env(env, NULL, &ctx), 0);
+	assert_int_equal(skein_pool_open(ctx, &a, &pool), 0);
+	reap(&meta_pid);
+	meta_pid = fork();
+	if (!meta_pid)
+		tableless_main();
+	counted.idle = 0;
+	while (looks < 5 && now_ms() < end) {
+		assert_true(skein_pool_progress(pool) >= 0);
+		if (pool->publish.step != PUBLISH_LOST ||
+		    skein_conn_get_state(pool->publish.conn) != SKEIN_CONN_READY)
+			continue;
+		looks += pool->publish.due_ns != due;
+		due = pool->publish.due_ns;
+	}
+	assert_int_equal(looks, 5);
+	assert_int_equal(counted.idle, 0);
+	client_close();
+	env->ops = counted.real;
+	env_real_free(env);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -481,6 +545,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_node_dies, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_meta_dies, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_meta_slow, setup,
 						teardown),
 	};
 
