@@ -7,6 +7,7 @@ int cmd_cp(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_kv(int argc, char **argv);
 int cmd_meta(int argc, char **argv);
+int cmd_node(int argc, char **argv);
 int cmd_perf(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_sim(int argc, char **argv);

@@ -28,6 +28,8 @@ static const struct cmd cmds[] = {
 	 cmd_run},
 	{"sim", "the library in a simulated world, from a seed", cmd_sim},
 	{"meta", "keep what nodes need to reach each other (vqp)", cmd_meta},
+	{"node", "the node service: queue pairs for many processes (vqp)",
+	 cmd_node},
 	{"kv", "serve an in-memory key-value store", cmd_kv},
 	{"ycsb", "run YCSB's core workloads against it", cmd_ycsb},
 	{0},

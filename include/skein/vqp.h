@@ -55,6 +55,10 @@ struct skein_pool_attr {
 	uint64_t retry_ns;
 	/* for the meta server at open; default 5 s */
 	uint64_t timeout_ns;
+	/* the socket of a node service (skein node): its pool is used, and the
+	 * context may be NULL; only timeout_ns counts beside it. NULL: the
+	 * environment's SKEIN_NODE, else a pool of this process's own */
+	const char *node;
 };
 
 /* What a pool has counted. */
@@ -106,6 +110,9 @@ SKEIN_API uint32_t skein_vqp_lkey(struct skein_vqp_mem *mem);
 /* What peers name it by in wr.rdma.rkey and wr.atomic.rkey: its id, which the
  * posting pool looks up. 0: access has no remote right. */
 SKEIN_API uint32_t skein_vqp_rkey(struct skein_vqp_mem *mem);
+/* And its address, in remote_addr: that of skein_vqp_mem_addr(), or, through a
+ * node service, the service's. */
+SKEIN_API uint64_t skein_vqp_raddr(struct skein_vqp_mem *mem);
 
 /* -ENOMEM. Creates nothing on the device. */
 SKEIN_API int skein_vqp_new(struct skein_pool *pool, struct skein_vqp **vqp);
@@ -159,6 +166,56 @@ SKEIN_API int skein_vqp_post_recv(struct skein_vqp *vqp, struct ibv_recv_wr *wr,
 /* Up to n completions: of requests, and on a connected vqp of receives. Returns
  * how many, or a negative errno. */
 SKEIN_API int skein_vqp_poll(struct skein_vqp *vqp, int n, struct ibv_wc *wc);
+
+/*
+ * A node service: a pool that other processes of this host use by the calls
+ * above, with skein_pool_attr.node. A client asks nothing of the device: opening
+ * is one message on a socket. Differences for a client: its requests carry
+ * memory of skein_vqp_mem_new() alone (-EFAULT, and a line in the log); a vqp
+ * has 120 requests at most; messages to a bound vqp go into its receives before
+ * it pops them; skein_pool_get_stats() is all zero. When the service is gone, each
+ * call is -SKEIN_EDEAD: what was outstanding may have been carried out, and
+ * memory stays until the pool is closed.
+ *
+ * Thread rule: one thread opens, runs and closes a service.
+ */
+struct skein_node;
+
+struct skein_node_attr {
+	size_t size;
+	/* as in skein_pool_attr */
+	const char *meta;
+	uint16_t node_port;
+	uint32_t clients_max; /* default 256; one more is -SKEIN_EBUSY */
+	uint64_t mem_max;     /* bytes of a client's memory, default 64 MiB */
+	uint64_t timeout_ns;
+};
+
+struct skein_node_stats {
+	size_t size; /* sizeof(struct skein_node_stats), set by the caller */
+	uint64_t clients;  /* attached now */
+	uint64_t attached; /* ever */
+	uint64_t refused;  /* of another user */
+	uint64_t detached; /* for what they may not say */
+	uint64_t requests;
+	uint64_t sleeps; /* of the poller */
+	uint64_t wakes;	 /* of clients that slept */
+};
+
+/* Listens at path, a Unix socket of mode 0600: processes of this user, and
+ * root's. A file that a dead service left is replaced; -EADDRINUSE: a service is
+ * there. Else as skein_pool_open(). */
+SKEIN_API int skein_node_open(struct skein_ctx *ctx, const char *path,
+			      const struct skein_node_attr *attr,
+			      struct skein_node **node);
+/* Serves until stop (may be NULL) is set: 0; or -ETIMEDOUT. */
+SKEIN_API int skein_node_run(struct skein_node *node, uint64_t timeout_ns,
+			     struct skein_stop *stop);
+SKEIN_API void skein_node_close(struct skein_node *node);
+/* "10.0.0.7:40112": what others connect to, for all clients. */
+SKEIN_API const char *skein_node_addr(struct skein_node *node);
+SKEIN_API void skein_node_get_stats(struct skein_node *node,
+				    struct skein_node_stats *stats);
 
 /*
  * The meta server's table in this process: room for at least nodes records,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pool.c - a pool's objects on the device, and the public calls.
+ * pool.c - a pool of this process's own: its objects on the device, and the calls.
  */
 #include "vqp/pool.h"
 
@@ -16,7 +16,7 @@
 static int port_post(void *arg, unsigned dci, struct ibv_send_wr *wr,
 		     unsigned n, const struct vqp_peer *to)
 {
-	struct skein_pool *p = arg;
+	struct pool *p = arg;
 
 	(void)n;
 	return p->dev->ops->post_dc(p->dev, p->dci[dci], wr, to->way,
@@ -25,12 +25,12 @@ static int port_post(void *arg, unsigned dci, struct ibv_send_wr *wr,
 
 static int port_poll(void *arg, int n, struct ibv_wc *wc)
 {
-	struct skein_pool *p = arg;
+	struct pool *p = arg;
 
 	return ibv_poll_cq(p->scq, n, wc);
 }
 
-static int dci_make(struct skein_pool *p, unsigned i)
+static int dci_make(struct pool *p, unsigned i)
 {
 	struct ibv_qp_init_attr a = {.send_cq = p->scq,
 				     .recv_cq = p->scq,
@@ -43,7 +43,7 @@ static int dci_make(struct skein_pool *p, unsigned i)
 
 static int port_replace(void *arg, unsigned dci)
 {
-	struct skein_pool *p = arg;
+	struct pool *p = arg;
 
 	if (p->dci[dci]) {
 		p->dev->ops->destroy_qp(p->dev, p->dci[dci]);
@@ -56,7 +56,7 @@ static int port_way(void *arg, const struct meta_node *n, void **way)
 {
 	struct dev_qp_addr to = {.qpn = n->dctn ? n->dctn : 1,
 				 .mtu = IBV_MTU_4096};
-	struct skein_pool *p = arg;
+	struct pool *p = arg;
 	struct ibv_ah_attr attr;
 	struct ibv_ah *ah;
 	int err;
@@ -72,12 +72,12 @@ static int port_way(void *arg, const struct meta_node *n, void **way)
 
 static void port_way_free(void *arg, void *way)
 {
-	struct skein_pool *p = arg;
+	struct pool *p = arg;
 
 	p->dev->ops->destroy_ah(p->dev, way);
 }
 
-static bool mem_has(const struct skein_vqp_mem *m, uint32_t lkey, uint64_t addr,
+static bool mem_has(const struct pool_mem *m, uint32_t lkey, uint64_t addr,
 		    uint32_t len, bool write)
 {
 	uint64_t start = (uintptr_t)m->region->addr;
@@ -90,14 +90,14 @@ static bool mem_has(const struct skein_vqp_mem *m, uint32_t lkey, uint64_t addr,
 static bool port_local_ok(void *arg, uint32_t lkey, uint64_t addr, uint32_t len,
 			  bool write)
 {
-	struct skein_pool *p = arg;
-	struct skein_vqp_mem *m;
+	struct pool *p = arg;
+	struct pool_mem *m;
 	struct list_node *n;
 
 	if (p->last && mem_has(p->last, lkey, addr, len, write))
 		return true;
 	list_for_each(n, &p->mems) {
-		m = container_of(n, struct skein_vqp_mem, link);
+		m = container_of(n, struct pool_mem, link);
 		if (!mem_has(m, lkey, addr, len, write))
 			continue;
 		p->last = m;
@@ -108,17 +108,17 @@ static bool port_local_ok(void *arg, uint32_t lkey, uint64_t addr, uint32_t len,
 
 static void *port_alloc(void *arg, size_t len)
 {
-	return env_alloc(((struct skein_pool *)arg)->env, len);
+	return env_alloc(((struct pool *)arg)->env, len);
 }
 
 static void port_free(void *arg, void *mem)
 {
-	env_free(((struct skein_pool *)arg)->env, mem);
+	env_free(((struct pool *)arg)->env, mem);
 }
 
 static void port_log(void *arg, const char *line)
 {
-	env_log(((struct skein_pool *)arg)->env, ENV_LOG_WARN, "%s", line);
+	env_log(((struct pool *)arg)->env, ENV_LOG_WARN, "%s", line);
 }
 
 static const struct vqp_port pool_port = {
@@ -135,7 +135,7 @@ static const struct vqp_port pool_port = {
 
 /* --- messages ----------------------------------------------------------- */
 
-static int recv_post(struct skein_pool *p, uint64_t i)
+static int recv_post(struct pool *p, uint64_t i)
 {
 	struct ibv_sge sge = {(uintptr_t)p->bufs->addr + i * MSG_BUF, MSG_BUF,
 			      p->bufs->mr->lkey};
@@ -145,7 +145,7 @@ static int recv_post(struct skein_pool *p, uint64_t i)
 	return -ibv_post_srq_recv(p->srq, &wr, &bad);
 }
 
-static int recv_round(struct skein_pool *p)
+static int recv_round(struct pool *p)
 {
 	struct ibv_wc wc[16];
 	int n, i;
@@ -165,26 +165,54 @@ static int recv_round(struct skein_pool *p)
 	return n > 0 ? n : 0;
 }
 
-static void mem_free(struct skein_vqp_mem *m)
+static void mem_free(struct pool_mem *m)
 {
+	struct pool *p = pool_of(m->base.pool);
+
 	list_del(&m->link);
+	p->mem_len -= m->region->len;
 	mem_region_free(m->region);
-	env_free(m->pool->env, m);
+	env_free(p->env, m);
 }
 
-static void leases_end(struct skein_pool *p, uint64_t now_ns)
+/* Does a request that waits in software name it? Its owner may be another
+ * process, which promises nothing. */
+static bool mem_waited(struct pool *p, const struct pool_mem *m)
 {
-	struct skein_vqp_mem *m;
+	const struct vqp_slot *s;
+	uint32_t i;
+	int k;
+
+	for (i = 0; i < VQP_SLOTS; i++) {
+		s = &p->e.slots[i];
+		if (!s->v || s->posted)
+			continue;
+		for (k = 0; k < s->wr.num_sge; k++)
+			if (s->sge[k].lkey == m->base.lkey)
+				return true;
+	}
+	return false;
+}
+
+static void leases_end(struct pool *p, uint64_t now_ns)
+{
+	struct pool_mem *m;
 
 	while (!list_empty(&p->leased)) {
-		m = container_of(p->leased.next, struct skein_vqp_mem, link);
+		m = container_of(p->leased.next, struct pool_mem, link);
 		if (now_ns < m->keep_ns)
 			break;
+		if (now_ns != UINT64_MAX && mem_waited(p, m)) {
+			m->keep_ns = now_ns + REGION_KEEP_NS;
+			list_del(&m->link);
+			list_add_tail(&p->leased, &m->link);
+			continue;
+		}
 		mem_free(m);
 	}
 }
 
-static int pool_round(struct skein_pool *p)
+int pool_round(struct pool *p)
 {
 	uint64_t now = env_now_ns(p->env);
 	int moved = recv_round(p);
@@ -197,7 +225,7 @@ static int pool_round(struct skein_pool *p)
 
 /* --- open and close ----------------------------------------------------- */
 
-static int memory_make(struct skein_pool *p)
+static int memory_make(struct pool *p)
 {
 	int err;
 
@@ -217,7 +245,7 @@ static int memory_make(struct skein_pool *p)
 	return err;
 }
 
-static int objects_make(struct skein_pool *p, uint64_t key)
+static int objects_make(struct pool *p, uint64_t key)
 {
 	struct ibv_srq_init_attr a = {
 		.attr = {.max_wr = POOL_RECVS, .max_sge = 1}};
@@ -227,10 +255,10 @@ static int objects_make(struct skein_pool *p, uint64_t key)
 	unsigned i;
 	int err;
 
-	err = ops->create_cq(p->dev, (int)(2 * p->n_dcis * POOL_SQ), NULL, NULL,
-			     &p->scq);
+	err = ops->create_cq(p->dev, (int)(2 * p->n_dcis * POOL_SQ), NULL,
+			     p->channel, &p->scq);
 	if (!err)
-		err = ops->create_cq(p->dev, 2 * POOL_RECVS, NULL, NULL,
+		err = ops->create_cq(p->dev, 2 * POOL_RECVS, NULL, p->channel,
 				     &p->rcq);
 	if (!err)
 		err = ops->create_srq(p->dev, p->ctx->pd, &a, &p->srq);
@@ -244,7 +272,7 @@ static int objects_make(struct skein_pool *p, uint64_t key)
 	return err;
 }
 
-static void opts_fill(struct skein_pool *p, uint64_t retry_ns)
+static void opts_fill(struct pool *p, uint64_t retry_ns)
 {
 	uint64_t each = (retry_ns ? retry_ns : 20000000) / 5;
 	uint8_t t = 0;
@@ -255,7 +283,7 @@ static void opts_fill(struct skein_pool *p, uint64_t retry_ns)
 		.timeout = t ? t : 1, .retry_cnt = 4, .min_rnr_timer = 5};
 }
 
-static void addr_print(struct skein_pool *p)
+static void addr_print(struct pool *p)
 {
 	const uint8_t *g = p->dev->gid.gid.raw;
 	static const uint8_t mapped[12] = {0, 0, 0, 0, 0,    0,
@@ -264,16 +292,16 @@ static void addr_print(struct skein_pool *p)
 
 	if (!memcmp(g, mapped, sizeof(mapped))) {
 		inet_ntop(AF_INET, g + 12, host, sizeof(host));
-		snprintf(p->addr, sizeof(p->addr), "%s:%u", host,
+		snprintf(p->base.addr, sizeof(p->base.addr), "%s:%u", host,
 			 p->publish.own.port);
 	} else {
 		inet_ntop(AF_INET6, g, host, sizeof(host));
-		snprintf(p->addr, sizeof(p->addr), "[%s]:%u", host,
+		snprintf(p->base.addr, sizeof(p->base.addr), "[%s]:%u", host,
 			 p->publish.own.port);
 	}
 }
 
-static int pool_up(struct skein_pool *p, const struct skein_pool_attr *a)
+static int pool_up(struct pool *p, const struct skein_pool_attr *a)
 {
 	struct meta_node *own = &p->publish.own;
 	struct vqp_conf c = {.port = &pool_port, .arg = p};
@@ -315,15 +343,15 @@ static int pool_up(struct skein_pool *p, const struct skein_pool_attr *a)
 	return err;
 }
 
-static void pool_free(struct skein_pool *p)
+void pool_free(struct pool *p)
 {
 	const struct dev_ops *ops = p->dev->ops;
-	struct skein_vqp *v;
+	struct pool_vqp *v;
 	unsigned i;
 
 	publish_close(p);
 	while (!list_empty(&p->vqps)) {
-		v = container_of(p->vqps.next, struct skein_vqp, link);
+		v = container_of(p->vqps.next, struct pool_vqp, link);
 		list_del(&v->link);
 		env_free(p->env, v);
 	}
@@ -343,8 +371,7 @@ static void pool_free(struct skein_pool *p)
 		ops->destroy_cq(p->dev, p->scq);
 	leases_end(p, UINT64_MAX);
 	while (!list_empty(&p->mems))
-		mem_free(
-			container_of(p->mems.next, struct skein_vqp_mem, link));
+		mem_free(container_of(p->mems.next, struct pool_mem, link));
 	if (p->table)
 		mem_region_free(p->table);
 	if (p->cells)
@@ -355,56 +382,8 @@ static void pool_free(struct skein_pool *p)
 	env_free(p->env, p);
 }
 
-int skein_pool_open(struct skein_ctx *ctx, const struct skein_pool_attr *attr,
-		    struct skein_pool **pool)
-{
-	struct skein_pool_attr a = {.size = sizeof(a)};
-	struct skein_pool *p;
-	int err;
-
-	if (ctx_forked(ctx))
-		return -SKEIN_EFORKED;
-	err = attr ? ctx_attr_copy(&a, sizeof(a), attr) : 0;
-	if (err)
-		return err;
-	if (!ctx->dev->caps.dc || !ctx->dev->caps.srq) {
-		env_log(ctx->env, ENV_LOG_ERROR,
-			"vqp: %s has no dynamically connected transport (DC)",
-			ctx->device);
-		return -EOPNOTSUPP;
-	}
-	p = env_alloc(ctx->env, sizeof(*p));
-	if (!p)
-		return -ENOMEM;
-	p->ctx = ctx;
-	p->env = ctx->env;
-	p->dev = ctx->dev;
-	env_mutex_init(p->env, &p->lock);
-	list_init(&p->mems);
-	list_init(&p->leased);
-	list_init(&p->vqps);
-	err = pool_up(p, &a);
-	if (err) {
-		pool_free(p);
-		return err;
-	}
-	*pool = p;
-	return 0;
-}
-
-void skein_pool_close(struct skein_pool *p)
-{
-	if (p && !ctx_forked(p->ctx))
-		pool_free(p);
-}
-
-const char *skein_pool_addr(struct skein_pool *p)
-{
-	return p->addr;
-}
-
 /* -SKEIN_EFORKED, or 0 with the lock. */
-static int enter(struct skein_pool *p)
+static int enter(struct pool *p)
 {
 	if (ctx_forked(p->ctx))
 		return -SKEIN_EFORKED;
@@ -412,13 +391,14 @@ static int enter(struct skein_pool *p)
 	return 0;
 }
 
-static void leave(struct skein_pool *p)
+static void leave(struct pool *p)
 {
 	env_mutex_unlock(p->env, &p->lock);
 }
 
-int skein_pool_progress(struct skein_pool *p)
+static int progress(struct skein_pool *base)
 {
+	struct pool *p = pool_of(base);
 	int err = enter(p);
 
 	if (err)
@@ -428,8 +408,9 @@ int skein_pool_progress(struct skein_pool *p)
 	return err;
 }
 
-void skein_pool_get_stats(struct skein_pool *p, struct skein_pool_stats *st)
+static void stats(struct skein_pool *base, struct skein_pool_stats *st)
 {
+	struct pool *p = pool_of(base);
 	const struct vqp_counts *c = &p->e.counts;
 	struct skein_pool_stats s = {.size = sizeof(s)};
 
@@ -457,14 +438,13 @@ void skein_pool_get_stats(struct skein_pool *p, struct skein_pool_stats *st)
 	(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
 	 IBV_ACCESS_REMOTE_ATOMIC)
 
-static uint8_t *record_of(struct skein_pool *p, uint32_t place)
+static uint8_t *record_of(struct pool *p, uint32_t place)
 {
 	return (uint8_t *)p->table->addr + (size_t)place * REGION_RECORD;
 }
 
 /* Peers may read the record at any moment: its sum tells a torn one. */
-static int region_publish(struct skein_pool *p, struct skein_vqp_mem *m,
-			  unsigned access)
+static int region_publish(struct pool *p, struct pool_mem *m, unsigned access)
 {
 	struct region_record r = {.addr = (uintptr_t)m->region->addr,
 				  .len = m->region->len,
@@ -481,89 +461,102 @@ static int region_publish(struct skein_pool *p, struct skein_vqp_mem *m,
 	if (!++p->place[i].gen)
 		p->place[i].gen = 1;
 	p->place[i].used = true;
-	m->id = r.id = (uint32_t)p->place[i].gen << 16 | i;
+	m->base.id = r.id = (uint32_t)p->place[i].gen << 16 | i;
 	region_encode(&r, record_of(p, i));
 	return 0;
 }
 
-static void region_withdraw(struct skein_pool *p, struct skein_vqp_mem *m)
+int pool_mem_make(struct pool *p, size_t len, unsigned access,
+		  struct pool_mem **mem)
 {
-	memset(record_of(p, region_place(m->id)), 0, REGION_RECORD);
-	p->place[region_place(m->id)].used = false;
+	struct pool_mem *m = env_alloc(p->env, sizeof(*m));
+	int err;
+
+	err = m ? mem_region_new(p->dev, p->ctx->pd, "vqp", len,
+				 (int)access | IBV_ACCESS_LOCAL_WRITE, 0,
+				 &m->region)
+		: -ENOMEM;
+	if (err) {
+		env_free(p->env, m);
+		return err;
+	}
+	m->base.pool = &p->base;
+	m->base.addr = m->region->addr;
+	m->base.raddr = (uintptr_t)m->region->addr;
+	m->base.lkey = m->region->mr->lkey;
+	m->write = true;
+	p->mem_len += m->region->len;
+	list_add_tail(&p->mems, &m->link);
+	err = region_publish(p, m, access);
+	if (err)
+		mem_free(m);
+	else
+		*mem = m;
+	return err;
+}
+
+void pool_mem_retire(struct pool_mem *m)
+{
+	struct pool *p = pool_of(m->base.pool);
+
+	if (p->last == m)
+		p->last = NULL;
+	if (m->base.id) {
+		memset(record_of(p, region_place(m->base.id)), 0,
+		       REGION_RECORD);
+		p->place[region_place(m->base.id)].used = false;
+	}
 	m->keep_ns = env_now_ns(p->env) + REGION_KEEP_NS;
 	list_del(&m->link);
 	list_add_tail(&p->leased, &m->link);
 }
 
-int skein_vqp_mem_new(struct skein_pool *p, size_t len, unsigned access,
-		      struct skein_vqp_mem **mem)
+static int mem_new(struct skein_pool *base, size_t len, unsigned access,
+		   struct skein_vqp_mem **mem)
 {
-	struct skein_vqp_mem *m;
+	struct pool *p = pool_of(base);
+	struct pool_mem *m;
 	int err = enter(p);
 
 	if (err)
 		return err;
-	m = env_alloc(p->env, sizeof(*m));
-	err = m ? mem_region_new(p->dev, p->ctx->pd, "vqp", len,
-				 (int)access | IBV_ACCESS_LOCAL_WRITE, 0,
-				 &m->region)
-		: -ENOMEM;
-	if (!err) {
-		m->pool = p;
-		m->write = true;
-		list_add_tail(&p->mems, &m->link);
-		err = region_publish(p, m, access);
-		if (err)
-			mem_free(m);
-		else
-			*mem = m;
-	} else {
-		env_free(p->env, m);
-	}
+	err = pool_mem_make(p, len, access, &m);
+	if (!err)
+		*mem = &m->base;
 	leave(p);
 	return err;
 }
 
-void skein_vqp_mem_free(struct skein_vqp_mem *m)
+static void mem_end(struct skein_vqp_mem *base)
 {
-	struct skein_pool *p;
+	struct pool_mem *m = container_of(base, struct pool_mem, base);
+	struct pool *p = pool_of(base->pool);
 
-	if (!m || enter(m->pool))
+	if (enter(p))
 		return;
-	p = m->pool;
 	if (p->last == m)
 		p->last = NULL;
-	if (m->id)
-		region_withdraw(p, m);
+	if (base->id)
+		pool_mem_retire(m);
 	else
 		mem_free(m);
 	leave(p);
 }
 
-void *skein_vqp_mem_addr(struct skein_vqp_mem *m)
-{
-	return m->region->addr;
-}
-
-uint32_t skein_vqp_lkey(struct skein_vqp_mem *m)
-{
-	return m->region->mr->lkey;
-}
-
-uint32_t skein_vqp_rkey(struct skein_vqp_mem *m)
-{
-	return m->id;
-}
-
 /* --- vqps --------------------------------------------------------------- */
 
-static struct skein_vqp *handle_new(struct skein_pool *p, struct vqp *v)
+static struct pool_vqp *handle_of(struct skein_vqp *vqp)
 {
-	struct skein_vqp *h = env_alloc(p->env, sizeof(*h));
+	return container_of(vqp, struct pool_vqp, base);
+}
+
+static struct pool_vqp *handle_new(struct pool *p, struct vqp *v)
+{
+	struct pool_vqp *h = env_alloc(p->env, sizeof(*h));
 
 	if (!h)
 		return NULL;
-	h->pool = p;
+	h->base.pool = &p->base;
 	h->v = v;
 	v->front = h;
 	v->ours = false;
@@ -571,9 +564,10 @@ static struct skein_vqp *handle_new(struct skein_pool *p, struct vqp *v)
 	return h;
 }
 
-int skein_vqp_new(struct skein_pool *p, struct skein_vqp **vqp)
+static int new (struct skein_pool *base, struct skein_vqp **vqp)
 {
-	struct skein_vqp *h = NULL;
+	struct pool *p = pool_of(base);
+	struct pool_vqp *h = NULL;
 	struct vqp *v;
 	int err = enter(p);
 
@@ -588,92 +582,36 @@ int skein_vqp_new(struct skein_pool *p, struct skein_vqp **vqp)
 	leave(p);
 	if (err || !h)
 		return -ENOMEM;
-	*vqp = h;
+	*vqp = &h->base;
 	return 0;
 }
 
-void skein_vqp_free(struct skein_vqp *h)
+static void end(struct skein_vqp *vqp)
 {
-	struct skein_pool *p;
+	struct pool_vqp *h = handle_of(vqp);
+	struct pool *p = pool_of(vqp->pool);
 
-	if (!h || enter(h->pool))
+	if (enter(p))
 		return;
-	p = h->pool;
 	vqp_free(h->v);
 	list_del(&h->link);
 	env_free(p->env, h);
 	leave(p);
 }
 
-static bool is_loopback(const struct sockaddr_storage *a)
+static int connect_to(struct skein_vqp *vqp, const uint8_t gid[16],
+		      uint32_t node_port, uint16_t port, uint64_t timeout_ns)
 {
-	const struct sockaddr_in6 *s6 = (const void *)a;
-	const struct sockaddr_in *s4 = (const void *)a;
-
-	if (a->ss_family == AF_INET)
-		return ntohl(s4->sin_addr.s_addr) >> 24 == 127;
-	return IN6_IS_ADDR_LOOPBACK(&s6->sin6_addr);
-}
-
-/* "HOST:PORT" to the GID of a node and its number. */
-static int node_parse(struct skein_pool *p, const char *addr, uint8_t gid[16],
-		      uint32_t *port)
-{
-	const char *colon = strrchr(addr, ':');
-	struct sockaddr_storage sa;
-	char host[256], *end;
-	unsigned long n;
-	int found = 0;
-	size_t k;
-
-	if (!colon || colon == addr)
-		return -EINVAL;
-	n = strtoul(colon + 1, &end, 10);
-	if (end == colon + 1 || *end || !n || n > UINT16_MAX)
-		return -EINVAL;
-	k = (size_t)(colon - addr);
-	if (*addr == '[' && addr[k - 1] == ']') {
-		addr++;
-		k -= 2;
-	}
-	if (k >= sizeof(host))
-		return -EINVAL;
-	memcpy(host, addr, k);
-	host[k] = '\0';
-	if (env_resolve(p->env, host, colon + 1, false, &sa, 1, &found) ||
-	    !found)
-		return -EINVAL;
-	*port = (uint32_t)n;
-	memset(gid, 0, 16);
-	if (is_loopback(&sa)) { /* a node beside us */
-		memcpy(gid, p->dev->gid.gid.raw, 16);
-	} else if (sa.ss_family == AF_INET) {
-		gid[10] = gid[11] = 0xff;
-		memcpy(gid + 12, &((struct sockaddr_in *)&sa)->sin_addr, 4);
-	} else {
-		memcpy(gid, &((struct sockaddr_in6 *)&sa)->sin6_addr, 16);
-	}
-	return 0;
-}
-
-int skein_vqp_connect(struct skein_vqp *h, const char *addr, uint16_t port,
-		      uint64_t timeout_ns)
-{
-	struct skein_pool *p = h->pool;
+	struct pool_vqp *h = handle_of(vqp);
+	struct pool *p = pool_of(vqp->pool);
 	uint64_t deadline;
-	uint8_t gid[16];
-	uint32_t node;
 	int err;
 
-	if (!port)
-		return -EINVAL;
 	err = enter(p);
 	if (err)
 		return err;
 	deadline = env_deadline(env_now_ns(p->env), timeout_ns);
-	err = node_parse(p, addr, gid, &node);
-	if (!err)
-		err = vqp_connect(h->v, gid, node, port);
+	err = vqp_connect(h->v, gid, node_port, port);
 	while (err == -EINPROGRESS) {
 		pool_round(p);
 		if (h->v->state != VQP_LOOKS_UP) {
@@ -691,25 +629,26 @@ int skein_vqp_connect(struct skein_vqp *h, const char *addr, uint16_t port,
 	return err;
 }
 
-int skein_vqp_bind(struct skein_vqp *h, uint16_t port)
+static int bind_to(struct skein_vqp *vqp, uint16_t port)
 {
-	int err = enter(h->pool);
+	struct pool *p = pool_of(vqp->pool);
+	int err = enter(p);
 
 	if (err)
 		return err;
-	err = vqp_bind(h->v, port);
-	leave(h->pool);
+	err = vqp_bind(handle_of(vqp)->v, port);
+	leave(p);
 	return err;
 }
 
-static bool msg_fill(struct skein_pool *p, const struct vqp_pop_out *in,
+static bool msg_fill(struct pool *p, const struct vqp_pop_out *in,
 		     struct skein_vqp_msg *out)
 {
-	struct skein_vqp *from = in->from->front;
+	struct pool_vqp *from = in->from->front;
 
 	if (!from)
 		from = handle_new(p, in->from);
-	*out = (struct skein_vqp_msg){.from = from,
+	*out = (struct skein_vqp_msg){.from = from ? &from->base : NULL,
 				      .wr_id = in->wr_id,
 				      .len = in->len,
 				      .imm = in->imm,
@@ -720,9 +659,10 @@ static bool msg_fill(struct skein_pool *p, const struct vqp_pop_out *in,
 	return true;
 }
 
-int skein_vqp_pop(struct skein_vqp *h, unsigned n, struct skein_vqp_msg *msgs)
+static int pop(struct skein_vqp *vqp, unsigned n, struct skein_vqp_msg *msgs)
 {
-	struct skein_pool *p = h->pool;
+	struct pool_vqp *h = handle_of(vqp);
+	struct pool *p = pool_of(vqp->pool);
 	struct vqp_pop_out m;
 	unsigned got = 0;
 	int err = enter(p);
@@ -740,43 +680,114 @@ int skein_vqp_pop(struct skein_vqp *h, unsigned n, struct skein_vqp_msg *msgs)
 	return (int)got;
 }
 
-int skein_vqp_post_send(struct skein_vqp *h, struct ibv_send_wr *wr,
-			struct ibv_send_wr **bad)
+static int post_send(struct skein_vqp *vqp, struct ibv_send_wr *wr,
+		     struct ibv_send_wr **bad)
 {
+	struct pool_vqp *h = handle_of(vqp);
+	struct pool *p = pool_of(vqp->pool);
 	int err;
 
-	*bad = wr;
-	err = enter(h->pool);
+	err = enter(p);
 	if (err)
 		return err;
-	vqp_engine_at(&h->pool->e, env_now_ns(h->pool->env));
+	vqp_engine_at(&p->e, env_now_ns(p->env));
 	err = vqp_post_send(h->v, wr, bad);
-	leave(h->pool);
+	leave(p);
 	return err;
 }
 
-int skein_vqp_post_recv(struct skein_vqp *h, struct ibv_recv_wr *wr,
-			struct ibv_recv_wr **bad)
+static int post_recv(struct skein_vqp *vqp, struct ibv_recv_wr *wr,
+		     struct ibv_recv_wr **bad)
 {
+	struct pool_vqp *h = handle_of(vqp);
+	struct pool *p = pool_of(vqp->pool);
 	int err;
 
-	*bad = wr;
-	err = enter(h->pool);
+	err = enter(p);
 	if (err)
 		return err;
 	err = vqp_post_recv(h->v, wr, bad);
-	leave(h->pool);
+	leave(p);
 	return err;
 }
 
-int skein_vqp_poll(struct skein_vqp *h, int n, struct ibv_wc *wc)
+static int poll_it(struct skein_vqp *vqp, int n, struct ibv_wc *wc)
 {
-	int got = enter(h->pool);
+	struct pool_vqp *h = handle_of(vqp);
+	struct pool *p = pool_of(vqp->pool);
+	int got = enter(p);
 
 	if (got)
 		return got;
-	pool_round(h->pool);
+	pool_round(p);
 	got = vqp_poll(h->v, n, wc);
-	leave(h->pool);
+	leave(p);
 	return got;
+}
+
+static void close_it(struct skein_pool *p)
+{
+	pool_free(pool_of(p));
+}
+
+static const struct vqp_front pool_front = {
+	.close = close_it,
+	.progress = progress,
+	.stats = stats,
+	.mem_new = mem_new,
+	.mem_free = mem_end,
+	.vqp_new = new,
+	.vqp_free = end,
+	.connect = connect_to,
+	.bind = bind_to,
+	.pop = pop,
+	.post_send = post_send,
+	.post_recv = post_recv,
+	.poll = poll_it,
+};
+
+int pool_make(struct skein_ctx *ctx, const struct skein_pool_attr *a,
+	      struct ibv_comp_channel *channel, struct pool **pool)
+{
+	struct pool *p;
+	int err;
+
+	if (!ctx->dev->caps.dc || !ctx->dev->caps.srq) {
+		env_log(ctx->env, ENV_LOG_ERROR,
+			"vqp: %s has no dynamically connected transport (DC)",
+			ctx->device);
+		return -EOPNOTSUPP;
+	}
+	p = env_alloc(ctx->env, sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	p->ctx = ctx;
+	p->env = ctx->env;
+	p->dev = ctx->dev;
+	p->channel = channel;
+	p->base.front = &pool_front;
+	p->base.env = ctx->env;
+	memcpy(p->base.gid, p->dev->gid.gid.raw, 16);
+	env_mutex_init(p->env, &p->lock);
+	list_init(&p->mems);
+	list_init(&p->leased);
+	list_init(&p->vqps);
+	err = pool_up(p, a);
+	if (err) {
+		pool_free(p);
+		return err;
+	}
+	*pool = p;
+	return 0;
+}
+
+int pool_embed(struct skein_ctx *ctx, const struct skein_pool_attr *a,
+	       struct skein_pool **pool)
+{
+	struct pool *p;
+	int err = pool_make(ctx, a, NULL, &p);
+
+	if (!err)
+		*pool = &p->base;
+	return err;
 }

@@ -12,6 +12,7 @@
 #include "conn/ctx.h"
 #include "dev/mem.h"
 #include "vqp/engine.h"
+#include "vqp/front.h"
 
 #include <skein/mem.h>
 #include <skein/vqp.h>
@@ -23,12 +24,11 @@
 #define META_RENEW_NS 1000000000ull
 #define META_GONE_NS 3000000000ull
 
-struct skein_vqp_mem {
-	struct list_node link; /* skein_pool.mems */
-	struct skein_pool *pool;
+struct pool_mem {
+	struct skein_vqp_mem base;
+	struct list_node link; /* pool.mems */
 	struct mem_region *region;
 	bool write;	  /* may requests of ours write to it */
-	uint32_t id;	  /* of its record; 0: peers do not reach it */
 	uint64_t keep_ns; /* given up: registered until then */
 };
 
@@ -56,7 +56,8 @@ struct publish {
 	atomic_bool failed;
 };
 
-struct skein_pool {
+struct pool {
+	struct skein_pool base;
 	struct skein_ctx *ctx;
 	struct skein_env *env;
 	struct dev *dev;
@@ -70,7 +71,7 @@ struct skein_pool {
 	unsigned n_dcis;
 	struct mem_region *cells, *bufs;
 	struct list_node mems;
-	struct skein_vqp_mem *last; /* that a check found */
+	struct pool_mem *last; /* that a check found */
 	/* records of mems (region.h), which peers read; in mems, or in leased
 	 * when it was given up and a peer may not know yet, oldest first */
 	struct mem_region *table;
@@ -79,24 +80,47 @@ struct skein_pool {
 		bool used;
 	} place[REGION_PLACES];
 	struct list_node leased;
-	struct list_node vqps; /* struct skein_vqp */
+	struct list_node vqps; /* struct pool_vqp */
 	struct publish publish;
 	bool engine_up;
-	char addr[72];
+	/* of the completion queues, where the owner sleeps; NULL: nobody does */
+	struct ibv_comp_channel *channel;
+	uint64_t mem_len; /* of all mems, leased ones too */
 };
 
-struct skein_vqp {
-	struct list_node link; /* skein_pool.vqps */
-	struct skein_pool *pool;
+struct pool_vqp {
+	struct skein_vqp base;
+	struct list_node link; /* pool.vqps */
 	struct vqp *v;
 };
 
+static inline struct pool *pool_of(struct skein_pool *p)
+{
+	return container_of(p, struct pool, base);
+}
+
+/*
+ * For a front that has the pool to itself (node/): its thread alone calls these,
+ * without the lock.
+ */
+/* channel: of the completion queues; it stays the caller's. */
+int pool_make(struct skein_ctx *ctx, const struct skein_pool_attr *a,
+	      struct ibv_comp_channel *channel, struct pool **pool);
+void pool_free(struct pool *p);
+/* Returns how many things moved. */
+int pool_round(struct pool *p);
+int pool_mem_make(struct pool *p, size_t len, unsigned access,
+		  struct pool_mem **mem);
+/* Requests with it may be under way, here and at peers: it stays registered
+ * until none can be. */
+void pool_mem_retire(struct pool_mem *m);
+
 /* Meets the meta server and writes this node's record there; any == a free
  * number may be drawn. Blocks. */
-int publish_open(struct skein_pool *p, const char *addr, bool any,
+int publish_open(struct pool *p, const char *addr, bool any,
 		 uint64_t timeout_ns);
-void publish_close(struct skein_pool *p);
+void publish_close(struct pool *p);
 /* Renews it each second, and meets a server anew that was gone. */
-void publish_round(struct skein_pool *p, uint64_t now_ns);
+void publish_round(struct pool *p, uint64_t now_ns);
 
 #endif

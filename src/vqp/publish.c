@@ -36,7 +36,7 @@ static uint64_t off_of(uint32_t place)
 /* --- meeting ------------------------------------------------------------ */
 
 /* The table's head was read: how look-ups reach it. */
-static int head_take(struct skein_pool *p)
+static int head_take(struct pool *p)
 {
 	struct publish *u = &p->publish;
 	struct meta_node at = {0};
@@ -56,7 +56,7 @@ static int head_take(struct skein_pool *p)
 			       u->head.places);
 }
 
-static int table_meet(struct skein_pool *p, uint64_t timeout_ns)
+static int table_meet(struct pool *p, uint64_t timeout_ns)
 {
 	struct publish *u = &p->publish;
 	int err;
@@ -84,7 +84,7 @@ static int read_both(struct publish *u, uint64_t timeout_ns)
 
 /* Is there a node of our name that renews its record? Waits for the next
  * renewal. 1: it lives. */
-static int other_lives(struct skein_pool *p, uint64_t timeout_ns)
+static int other_lives(struct pool *p, uint64_t timeout_ns)
 {
 	struct publish *u = &p->publish;
 	uint64_t end = env_now_ns(p->env) + BEATS_NS;
@@ -111,7 +111,7 @@ static int other_lives(struct skein_pool *p, uint64_t timeout_ns)
 	return 0;
 }
 
-static int write_first(struct skein_pool *p, uint64_t timeout_ns)
+static int write_first(struct pool *p, uint64_t timeout_ns)
 {
 	struct publish *u = &p->publish;
 	uint32_t at[2];
@@ -133,7 +133,7 @@ static int write_first(struct skein_pool *p, uint64_t timeout_ns)
 }
 
 /* Under a number that nobody has; any: one may be drawn. */
-static int name_take(struct skein_pool *p, bool any, uint64_t timeout_ns)
+static int name_take(struct pool *p, bool any, uint64_t timeout_ns)
 {
 	struct publish *u = &p->publish;
 	int err = -EADDRINUSE, i;
@@ -160,7 +160,7 @@ static int name_take(struct skein_pool *p, bool any, uint64_t timeout_ns)
 	return err;
 }
 
-int publish_open(struct skein_pool *p, const char *addr, bool any,
+int publish_open(struct pool *p, const char *addr, bool any,
 		 uint64_t timeout_ns)
 {
 	struct skein_conn_attr a = {.size = sizeof(a),
@@ -187,7 +187,7 @@ int publish_open(struct skein_pool *p, const char *addr, bool any,
 	return err;
 }
 
-void publish_close(struct skein_pool *p)
+void publish_close(struct pool *p)
 {
 	struct publish *u = &p->publish;
 
@@ -238,7 +238,7 @@ static void reads_begin(struct publish *u, uint64_t now_ns)
 	u->due_ns = now_ns + STEP_NS;
 }
 
-static void write_begin(struct skein_pool *p, uint64_t now_ns)
+static void write_begin(struct pool *p, uint64_t now_ns)
 {
 	struct publish *u = &p->publish;
 	uint32_t at[2];
@@ -287,7 +287,7 @@ static void meet_again(struct publish *u, uint64_t now_ns)
 }
 
 /* All parts of a step have come. */
-static void step_over(struct skein_pool *p, uint64_t now_ns)
+static void step_over(struct pool *p, uint64_t now_ns)
 {
 	struct publish *u = &p->publish;
 
@@ -304,7 +304,7 @@ static void step_over(struct skein_pool *p, uint64_t now_ns)
 	}
 }
 
-void publish_round(struct skein_pool *p, uint64_t now_ns)
+void publish_round(struct pool *p, uint64_t now_ns)
 {
 	struct publish *u = &p->publish;
 	bool over;

@@ -107,6 +107,38 @@ def resume():
             os.unlink(name)
 
 
+def nodes():
+    """The same through a node service; at its death its clients end."""
+    if not DEVICES.server.startswith('soft'):
+        return  # no DC
+    with Case() as case:
+        meta = case.start([built('tools/skein'), 'meta', '--listen',
+                           DEVICES.listen], device=DEVICES.server)
+        address = meta.expect(r'^meta: listening on (\S+), ').group(1)
+        path = os.path.join(case.folder, 'node')
+        service = case.start([built('tools/skein'), 'node', '--listen', path,
+                              '--meta', address], device=DEVICES.server)
+        service.expect(r'^node: \S+, listening at ')
+        through = {'SKEIN_NODE': path}
+        server = case.start([built('examples/06-pool-server')],
+                            device=DEVICES.server, env=through)
+        node = server.expect(r'^server: node (\S+), port 1$').group(1)
+        for env in (through, {}, through):
+            client = case.start([built('examples/06-pool-client'), node,
+                                 address], device=DEVICES.client, env=env)
+            client.exits(0)
+            for _ in range(2):
+                client.expect(r'^client: connected in \d+ us$')
+                client.expect('^client: "hello back"$')
+            server.expect('^server: "hello"$')
+            server.expect('^server: "hello again"$')
+        service.kill()
+        server.exits(1)
+        server.expect('^server: the peer is gone$')
+        os.unlink(path)
+        meta.stop()
+
+
 def event_loop():
     """Answers come while the input stays open; its end ends the client."""
     with Case() as case:
@@ -160,6 +192,7 @@ def no_server():
 
 
 ALL = [echo, async_calls, one_sided, multicast, resume, event_loop, pools,
+       nodes,
        no_server]
 run_cases(*[test for test in ALL
             if not sys.argv[1:] or test.__name__ in sys.argv[1:]])

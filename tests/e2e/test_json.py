@@ -84,6 +84,11 @@ def failures(folder, taken, refused):
             (['-l', '0.0.0.0:0'], '--insecure', 2),
             (['extra'], 'extra', 2),
         ],
+        'node': [
+            ([], '--listen', 2),
+            (['-l', f'{folder}/s', '--device', 'nosuch'], NO_DEVICE, 1),
+            (['-l', f'{folder}/s', 'extra'], 'extra', 2),
+        ],
         'run': [
             ([], 'no command', 2),
             (['--verbs'], 'no command', 2),

@@ -207,7 +207,7 @@ static int server_open(struct server *s, const char *meta, struct place *p)
 	snprintf(p->device, sizeof(p->device), "%s", skein_ctx_device(s->ctx));
 	snprintf(p->node, sizeof(p->node), "%s", skein_pool_addr(s->pool));
 	snprintf(p->addr, sizeof(p->addr), "%s", skein_listener_addr(l));
-	p->word = (uintptr_t)skein_vqp_mem_addr(s->word);
+	p->word = skein_vqp_raddr(s->word);
 	p->rkey = skein_vqp_rkey(s->word);
 	return 0;
 }

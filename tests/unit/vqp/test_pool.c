@@ -121,7 +121,7 @@ static void node_main(int out)
 	for (uint64_t i = 0; i < 64; i++)
 		recv_post(v, rx, i);
 	snprintf(h.node, sizeof(h.node), "%s", skein_pool_addr(pool));
-	h.addr = (uintptr_t)skein_vqp_mem_addr(mem);
+	h.addr = skein_vqp_raddr(mem);
 	h.rkey = skein_vqp_rkey(mem);
 	if (write(out, &h, sizeof(h)) != sizeof(h))
 		_exit(1);
@@ -506,6 +506,7 @@ static void test_meta_slow(void **state)
 	struct skein_pool_attr a = {.size = sizeof(a), .meta = meta_addr};
 	uint64_t end = now_ms() + 30000, due = 0;
 	struct skein_env *env;
+	const struct publish *u;
 	unsigned looks = 0;
 
 	assert_int_equal(env_real_new(&env), 0);
@@ -515,6 +516,7 @@ static void test_meta_slow(void **state)
 	env->ops = &counted.ops;
 	assert_int_equal(ctx_open_env(env, NULL, &ctx), 0);
 	assert_int_equal(skein_pool_open(ctx, &a, &pool), 0);
+	u = &pool_of(pool)->publish;
 	reap(&meta_pid);
 	meta_pid = fork();
 	if (!meta_pid)
@@ -522,11 +524,11 @@ static void test_meta_slow(void **state)
 	counted.idle = 0;
 	while (looks < 5 && now_ms() < end) {
 		assert_true(skein_pool_progress(pool) >= 0);
-		if (pool->publish.step != PUBLISH_LOST ||
-		    skein_conn_get_state(pool->publish.conn) != SKEIN_CONN_READY)
+		if (u->step != PUBLISH_LOST ||
+		    skein_conn_get_state(u->conn) != SKEIN_CONN_READY)
 			continue;
-		looks += pool->publish.due_ns != due;
-		due = pool->publish.due_ns;
+		looks += u->due_ns != due;
+		due = u->due_ns;
 	}
 	assert_int_equal(looks, 5);
 	assert_int_equal(counted.idle, 0);

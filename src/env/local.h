@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * local.h - what processes of one host need of each other beside memory: Unix
+ * sockets that carry descriptors and say who the peer is, a page that tells
+ * readers whether its writer lives, and waiting for one descriptor.
+ *
+ * The real world only: a simulator has none of it yet.
+ *
+ * Thread rule: as of the descriptors; a life page belongs to the thread that made
+ * it, which has to be the one that ends last.
+ */
+#ifndef SKEIN_ENV_LOCAL_H
+#define SKEIN_ENV_LOCAL_H
+
+#include "env/env.h"
+
+#define LOCAL_FDS 2 /* of one message at most */
+
+/* Messages (SOCK_SEQPACKET), nonblocking, close-on-exec. The file has mode
+ * 0600. A file that nobody listens at is replaced; -EADDRINUSE: somebody does. */
+int local_listen(const char *path, int *fd);
+/* -ENOENT, -ECONNREFUSED: nobody there. */
+int local_connect(const char *path, int *fd);
+/* -EAGAIN: nobody waits. */
+int local_accept(int fd, int *conn_fd);
+/* Who made the other end. */
+int local_peer(int fd, uint32_t *uid, uint32_t *pid);
+/* One message with n descriptors, which stay the caller's. -EAGAIN, -EPIPE. */
+int local_send(int fd, const void *buf, size_t len, const int *fds, int n);
+/* One message: its bytes, 0 at the end, -EAGAIN, -EMSGSIZE (longer than len) or
+ * another negative errno. Its descriptors are the caller's; *n of LOCAL_FDS. */
+ssize_t local_recv(int fd, void *buf, size_t len, int *fds, int *n);
+/* Until fd has something to read, at most timeout_ns: 1, or 0. */
+int local_wait(int fd, uint64_t timeout_ns);
+
+/* Maps another process's file of len bytes: -EPERM: its size may change
+ * (F_SEAL_SHRINK), which would kill whoever looks. Not inherited by fork. */
+int local_map(int fd, size_t len, bool write, void **addr);
+void local_unmap(void *addr, size_t len);
+
+/*
+ * A page that others map for reading only. The kernel marks `life` when the
+ * thread that made it ends, in any way: readers learn it by a load.
+ */
+struct local_life {
+	_Atomic(uint32_t) life;
+	_Atomic(uint32_t) asleep; /* the owner's to use: odd, it sleeps */
+};
+#define LOCAL_LIFE_LEN 4096u
+
+struct local_life_owner;
+int local_life_new(struct skein_env *env, struct local_life_owner **o);
+/* Readers see the owner as gone. */
+void local_life_free(struct local_life_owner *o);
+struct local_life *local_life_page(struct local_life_owner *o);
+int local_life_fd(const struct local_life_owner *o);
+
+static inline bool local_lives(const struct local_life *l)
+{
+	uint32_t word = atomic_load_explicit(&l->life, memory_order_relaxed);
+
+	return word && !(word & 0x40000000u); /* FUTEX_OWNER_DIED */
+}
+
+#endif

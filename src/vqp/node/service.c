@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * service.c - the node service's sockets, clients, memory and poller.
+ *
+ * The poller sleeps in one epoll for all: requests (a client that sees the word
+ * `asleep` sends a message on its socket), attaches, deaths, the device's
+ * completions. A futex word that clients may write would let one client take
+ * another's wake-up away; a message cannot be taken back.
+ */
+#include "vqp/node/service.h"
+
+#include "base/fence.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+
+#define FDS_NS 50000u /* between two looks at the sockets while it polls */
+#define SLEEP_NS SKEIN_MS(100)
+#define FDS_BATCH 16
+#define MSGS_BATCH 8
+
+/* --- clients ------------------------------------------------------------ */
+
+static void client_free(struct node_client *c)
+{
+	struct skein_node *n = c->node;
+	uint32_t i;
+
+	if (c->attached) {
+		serve_fini(&c->serve);
+		for (i = 0; i < SERVE_MEMS; i++)
+			if (c->serve.mem[i].id)
+				pool_mem_retire(c->serve.mem[i].owner);
+		atomic_store(&c->serve.ring.heads->closed, 1);
+		env_mem_free(n->env, c->ring_fd, c->ring, RING_LEN);
+		n->stats.clients--;
+	}
+	env_waiter_unwatch(n->env, n->w, c->fd);
+	close(c->fd);
+	list_del(&c->link);
+	n->n_clients--;
+	env_free(n->env, c);
+}
+
+static void client_detach(struct node_client *c, const char *why)
+{
+	c->gone = true;
+	c->node->stats.detached++;
+	env_log(c->node->env, ENV_LOG_WARN,
+		"node: client %u (uid %u) is detached: %s", c->pid, c->uid,
+		why);
+}
+
+static int client_new(struct skein_node *n, int fd)
+{
+	struct node_client *c;
+	uint32_t uid, pid;
+	int err;
+
+	err = local_peer(fd, &uid, &pid);
+	if (err)
+		return err;
+	if (uid != n->uid && uid != 0) {
+		n->stats.refused++;
+		env_log(n->env, ENV_LOG_WARN,
+			"node: process %u is refused: its user is %u, ours %u",
+			pid, uid, n->uid);
+		return -EACCES;
+	}
+	c = env_alloc(n->env, sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	err = env_waiter_watch(n->env, n->w, fd, EPOLLIN);
+	if (err) {
+		env_free(n->env, c);
+		return err;
+	}
+	c->node = n;
+	c->fd = fd;
+	c->uid = uid;
+	c->pid = pid;
+	list_add_tail(&n->clients, &c->link);
+	n->n_clients++;
+	return 0;
+}
+
+static void accept_all(struct skein_node *n)
+{
+	struct attach_msg m;
+	int fd, err;
+
+	while (!local_accept(n->listen_fd, &fd)) {
+		err = n->n_clients < n->clients_max ? client_new(n, fd)
+						    : -SKEIN_EBUSY;
+		if (!err)
+			continue;
+		attach_fill(&m, ATTACH_HELLO);
+		m.status = err;
+		local_send(fd, &m, sizeof(m), NULL, 0);
+		close(fd);
+	}
+}
+
+/* --- their messages ----------------------------------------------------- */
+
+static void answer(struct node_client *c, struct attach_msg *m, int err,
+		   const int *fds, int n)
+{
+	m->status = err;
+	/* A client that does not read its answers has no use for us. */
+	if (local_send(c->fd, m, sizeof(*m), err ? NULL : fds, err ? 0 : n))
+		c->gone = true;
+}
+
+static void on_hello(struct node_client *c, struct attach_msg *m)
+{
+	struct skein_node *n = c->node;
+	int fds[2], err;
+
+	if (c->attached) {
+		client_detach(c, "it attached twice");
+		return;
+	}
+	err = env_mem_alloc(n->env, "skein-node", RING_LEN, &c->ring_fd,
+			    &c->ring);
+	if (!err) {
+		serve_init(&c->serve, &n->pool->e, c->ring);
+		c->attached = true;
+		n->stats.clients++;
+		n->stats.attached++;
+	}
+	m->len = RING_LEN;
+	memcpy(m->gid, n->pool->base.gid, sizeof(m->gid));
+	memcpy(m->addr, n->pool->base.addr, sizeof(m->addr));
+	fds[0] = c->ring_fd;
+	fds[1] = local_life_fd(n->life);
+	answer(c, m, err, fds, 2);
+}
+
+static int mem_make(struct node_client *c, struct attach_msg *m,
+		    struct pool_mem **mem)
+{
+	struct skein_node *n = c->node;
+	int err;
+
+	/* What a client gave up counts until its leases have ended, or one that
+	 * takes and gives in a loop would have all memory. */
+	if (m->len > n->mem_max || c->mem_len > n->mem_max - m->len ||
+	    n->pool->mem_len > n->mem_max * 4 - m->len)
+		return -EDQUOT;
+	err = pool_mem_make(n->pool, m->len, m->access, mem);
+	if (err)
+		return err;
+	m->id = serve_mem_add(&c->serve, (*mem)->base.addr, m->len,
+			      (*mem)->base.lkey, *mem);
+	if (!m->id) {
+		pool_mem_retire(*mem);
+		return -EDQUOT;
+	}
+	m->region = (*mem)->base.id;
+	m->region_addr = (*mem)->base.raddr;
+	c->mem_len += m->len;
+	return 0;
+}
+
+static void on_mem(struct node_client *c, struct attach_msg *m)
+{
+	struct pool_mem *mem = NULL;
+	int err = m->len ? mem_make(c, m, &mem) : -EINVAL;
+
+	answer(c, m, err, err ? NULL : &mem->region->fd, 1);
+}
+
+static void on_mem_free(struct node_client *c, const struct attach_msg *m)
+{
+	struct pool_mem *mem = serve_mem_del(&c->serve, m->id);
+
+	if (!mem) {
+		client_detach(c, "it gave up memory that it has not");
+		return;
+	}
+	c->mem_len -= mem->region->len;
+	pool_mem_retire(mem);
+}
+
+static void on_msg(struct node_client *c, const void *buf, size_t len)
+{
+	struct attach_msg m;
+	int err = attach_decode(buf, len, &m);
+
+	if (err == -SKEIN_EVERSION && !c->attached) {
+		attach_fill(&m, ATTACH_HELLO);
+		answer(c, &m, err, NULL, 0);
+		c->gone = true;
+		return;
+	}
+	if (err || (!c->attached && m.kind != ATTACH_HELLO)) {
+		client_detach(c, "a message that makes no sense");
+		return;
+	}
+	switch (m.kind) {
+	case ATTACH_HELLO:
+		on_hello(c, &m);
+		break;
+	case ATTACH_MEM:
+		on_mem(c, &m);
+		break;
+	case ATTACH_MEM_FREE:
+		on_mem_free(c, &m);
+		break;
+	default: /* a wake-up: we are awake */
+		break;
+	}
+}
+
+static void client_read(struct node_client *c)
+{
+	uint8_t buf[ATTACH_LEN];
+	int fds[LOCAL_FDS], n, i;
+	ssize_t got;
+
+	for (i = 0; i < MSGS_BATCH && !c->gone; i++) {
+		got = local_recv(c->fd, buf, sizeof(buf), fds, &n);
+		while (n > 0)
+			close(fds[--n]);
+		if (got == -EAGAIN)
+			return;
+		if (got == -EMSGSIZE)
+			client_detach(c, "a message that is too long");
+		else if (got <= 0)
+			c->gone = true;
+		else
+			on_msg(c, buf, (size_t)got);
+	}
+}
+
+static struct node_client *client_of(struct skein_node *n, int fd)
+{
+	struct node_client *c;
+	struct list_node *l;
+
+	list_for_each(l, &n->clients) {
+		c = container_of(l, struct node_client, link);
+		if (c->fd == fd)
+			return c;
+	}
+	return NULL;
+}
+
+static void channel_drain(struct skein_node *n)
+{
+	const struct dev_ops *ops = n->ctx->dev->ops;
+	struct ibv_cq *cq;
+
+	while (!ops->get_cq_event(n->ctx->dev, n->channel, &cq))
+		ops->ack_cq_events(n->ctx->dev, cq, 1);
+}
+
+/* Level-triggered: what is not read now comes again. */
+static int fds_look(struct skein_node *n)
+{
+	struct node_client *c;
+	int fds[FDS_BATCH], k, i;
+
+	k = env_waiter_ready_fds(n->env, n->w, fds, FDS_BATCH);
+	for (i = 0; i < k; i++) {
+		if (fds[i] == n->listen_fd)
+			accept_all(n);
+		else if (fds[i] == n->channel->fd)
+			channel_drain(n);
+		else if ((c = client_of(n, fds[i])))
+			client_read(c);
+	}
+	return k > 0 ? k : 0;
+}
+
+/* --- rounds ------------------------------------------------------------- */
+
+/* The client sets its word, looks at its ring, and sleeps; we have written to
+ * the ring and look at the word. A fence on each side. */
+static void client_wake(struct node_client *c)
+{
+	struct ring_heads *h = c->serve.ring.heads;
+	struct attach_msg m;
+
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!atomic_load_explicit(&h->asleep, memory_order_relaxed))
+		return;
+	/* An exchange: a store that comes late would clear the word of the
+	 * client's next sleep. */
+	if (!atomic_exchange(&h->asleep, 0))
+		return;
+	attach_fill(&m, ATTACH_WAKE);
+	/* Where its socket is full, it has wake-ups to read. */
+	local_send(c->fd, &m, sizeof(m), NULL, 0);
+	c->node->stats.wakes++;
+}
+
+static int client_round(struct node_client *c)
+{
+	int moved;
+
+	if (c->gone) {
+		client_free(c);
+		return 1;
+	}
+	if (!c->attached)
+		return 0;
+	moved = serve_round(&c->serve);
+	if (c->serve.wrong) {
+		client_detach(c, c->serve.wrong);
+		return 1;
+	}
+	if (c->comps != c->serve.ring.comp) {
+		c->comps = c->serve.ring.comp;
+		client_wake(c);
+	}
+	return moved;
+}
+
+static int clients_round(struct skein_node *n)
+{
+	struct list_node *l, *next;
+	struct node_client *c;
+	int moved = 0;
+
+	list_for_each_safe(l, next, &n->clients) {
+		uint64_t before;
+
+		c = container_of(l, struct node_client, link);
+		before = c->attached ? c->serve.requests : 0;
+		if (c->gone) {
+			moved += client_round(c);
+			continue;
+		}
+		moved += client_round(c);
+		if (c->attached)
+			n->stats.requests += c->serve.requests - before;
+	}
+	return moved;
+}
+
+static int round_once(struct skein_node *n)
+{
+	uint64_t now = env_now_ns(n->env);
+	int moved = 0;
+
+	if (now - n->fds_ns >= FDS_NS) {
+		n->fds_ns = now;
+		moved = fds_look(n);
+	}
+	vqp_engine_at(&n->pool->e, now);
+	moved += clients_round(n);
+	return moved + pool_round(n->pool);
+}
+
+static bool work_is_there(struct skein_node *n)
+{
+	struct node_client *c;
+	struct list_node *l;
+
+	list_for_each(l, &n->clients) {
+		c = container_of(l, struct node_client, link);
+		if (c->gone || (c->attached && serve_has(&c->serve)))
+			return true;
+	}
+	return false;
+}
+
+/* When the engine or the record wants a round without being woken. */
+static uint64_t sleep_end(struct skein_node *n, uint64_t now)
+{
+	const struct publish *u = &n->pool->publish;
+
+	if (!list_empty(&n->pool->e.lookups) ||
+	    (u->step != PUBLISH_REST && u->step != PUBLISH_LOST))
+		return now + SKEIN_MS(1);
+	return u->due_ns < now + SLEEP_NS ? u->due_ns : now + SLEEP_NS;
+}
+
+/* asleep, then a fence, then a look at the rings; a client writes its request,
+ * then a fence, then it looks at asleep. tests/model/node.pml */
+static void sleep_once(struct skein_node *n)
+{
+	struct local_life *page = local_life_page(n->life);
+
+	env_waiter_arm(n->env, n->w);
+	/* odd: asleep; a client ends each sleep once */
+	atomic_fetch_add_explicit(&page->asleep, 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (dev_req_notify_cq(n->pool->rcq, 0) ||
+	    dev_req_notify_cq(n->pool->scq, 0) || work_is_there(n) ||
+	    pool_round(n->pool)) {
+		env_waiter_disarm(n->env, n->w);
+	} else {
+		n->stats.sleeps++;
+		env_waiter_sleep(n->env, n->w,
+				 sleep_end(n, env_now_ns(n->env)));
+		n->fds_ns = 0; /* look what it was */
+	}
+	atomic_fetch_add_explicit(&page->asleep, 1, memory_order_relaxed);
+}
+
+int skein_node_run(struct skein_node *n, uint64_t timeout_ns,
+		   struct skein_stop *stop)
+{
+	uint64_t end = env_deadline(env_now_ns(n->env), timeout_ns);
+	unsigned fruitless = 0;
+
+	for (;;) {
+		if (stop && skein_stop_is_set(stop))
+			return 0;
+		if (round_once(n)) {
+			fruitless = 0;
+			continue;
+		}
+		if (env_now_ns(n->env) >= end)
+			return -ETIMEDOUT;
+		if (env_idle(n->env, n->w, fruitless++) == ENV_IDLE_SLEEP) {
+			sleep_once(n);
+			fruitless = 0;
+		}
+	}
+}
+
+/* --- open and close ----------------------------------------------------- */
+
+static int sockets_open(struct skein_node *n, const char *path)
+{
+	int err;
+
+	err = env_waiter_new(n->env, ENV_WAIT_ADAPTIVE, &n->w);
+	if (!err)
+		err = env_waiter_watch(n->env, n->w, n->channel->fd, EPOLLIN);
+	if (!err)
+		err = local_listen(path, &n->listen_fd);
+	if (err)
+		return err;
+	n->path = env_strdup(n->env, path);
+	if (!n->path) {
+		unlink(path);
+		return -ENOMEM;
+	}
+	return env_waiter_watch(n->env, n->w, n->listen_fd, EPOLLIN);
+}
+
+static int node_up(struct skein_node *n, const char *path,
+		   const struct skein_node_attr *a)
+{
+	struct skein_pool_attr pa = {.size = sizeof(pa),
+				     .meta = a->meta,
+				     .node_port = a->node_port,
+				     .timeout_ns = a->timeout_ns};
+	int err;
+
+	err = n->ctx->dev->ops->create_comp_channel(n->ctx->dev, &n->channel);
+	if (!err)
+		err = pool_make(n->ctx, &pa, n->channel, &n->pool);
+	if (!err)
+		err = local_life_new(n->env, &n->life);
+	if (!err)
+		err = sockets_open(n, path);
+	return err;
+}
+
+void skein_node_close(struct skein_node *n)
+{
+	if (!n || ctx_forked(n->ctx))
+		return;
+	/* First nobody finds us, then clients see that we are gone. */
+	if (n->path)
+		unlink(n->path);
+	if (n->life)
+		local_life_free(n->life);
+	while (!list_empty(&n->clients))
+		client_free(container_of(n->clients.next, struct node_client,
+					 link));
+	if (n->listen_fd >= 0)
+		close(n->listen_fd);
+	if (n->w)
+		env_waiter_free(n->env, n->w);
+	if (n->pool)
+		pool_free(n->pool);
+	if (n->channel)
+		n->ctx->dev->ops->destroy_comp_channel(n->ctx->dev, n->channel);
+	env_free(n->env, n->path);
+	env_free(n->env, n);
+}
+
+int skein_node_open(struct skein_ctx *ctx, const char *path,
+		    const struct skein_node_attr *attr,
+		    struct skein_node **node)
+{
+	struct skein_node_attr a = {.size = sizeof(a)};
+	struct skein_node *n;
+	int err;
+
+	if (ctx_forked(ctx))
+		return -SKEIN_EFORKED;
+	err = attr ? ctx_attr_copy(&a, sizeof(a), attr) : 0;
+	if (err)
+		return err;
+	n = env_alloc(ctx->env, sizeof(*n));
+	if (!n)
+		return -ENOMEM;
+	n->ctx = ctx;
+	n->env = ctx->env;
+	n->listen_fd = -1;
+	n->uid = (uint32_t)geteuid();
+	n->clients_max = a.clients_max ? a.clients_max : 256;
+	n->mem_max = a.mem_max ? a.mem_max : 64u << 20;
+	list_init(&n->clients);
+	err = node_up(n, path, &a);
+	if (err)
+		skein_node_close(n);
+	else
+		*node = n;
+	return err;
+}
+
+const char *skein_node_addr(struct skein_node *n)
+{
+	return n->pool->base.addr;
+}
+
+void skein_node_get_stats(struct skein_node *n, struct skein_node_stats *st)
+{
+	n->stats.size = sizeof(n->stats);
+	(void)ctx_struct_fill(st, sizeof(size_t), &n->stats, sizeof(n->stats));
+}

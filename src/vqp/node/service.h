@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * service.h - the node service: a pool that other processes of this host use
+ * through rings (KRCore's kernel, in a process).
+ *
+ * Invariants: a client that is gone, or that said what it may not, has left
+ * nothing but memory under leases that run; no request of a client is looked at but
+ * in serve.c's private copy.
+ *
+ * Thread rule: one thread opens, runs and closes it; its life page is of that
+ * thread.
+ */
+#ifndef SKEIN_VQP_NODE_SERVICE_H
+#define SKEIN_VQP_NODE_SERVICE_H
+
+#include "env/local.h"
+#include "vqp/node/attach.h"
+#include "vqp/node/serve.h"
+#include "vqp/pool.h"
+
+struct node_client {
+	struct list_node link; /* skein_node.clients */
+	struct skein_node *node;
+	int fd;
+	uint32_t uid, pid;
+	bool attached, gone;
+	struct serve serve;
+	int ring_fd;
+	void *ring;
+	uint64_t mem_len;
+	uint32_t comps; /* ring cursor when it was woken or looked at last */
+};
+
+struct skein_node {
+	struct skein_ctx *ctx;
+	struct skein_env *env;
+	struct pool *pool;
+	struct ibv_comp_channel *channel;
+	struct env_waiter *w;
+	struct local_life_owner *life;
+	char *path;
+	int listen_fd;
+	uint32_t uid;
+	struct list_node clients;
+	unsigned n_clients, clients_max;
+	uint64_t mem_max;
+	uint64_t fds_ns; /* when sockets were looked at last */
+	struct skein_node_stats stats;
+};
+
+#endif

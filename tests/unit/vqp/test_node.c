@@ -1,0 +1,732 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A node service in real processes: a meta server, a service, clients that
+ * answer and clients that ask. Messages, one-sided operations, bad input, clients
+ * that are killed after each step, rings full of garbage, a service that is
+ * killed.
+ */
+#include "../cm.h"
+#include "base/prng.h"
+#include "env/local.h"
+#include "vqp/node/attach.h"
+#include "vqp/node/ring.h"
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <signal.h>
+#include <skein/skein.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PORT 1
+#define MEM 8192u
+#define ONCE 99u /* bytes: the last message of its sender */
+#define REMOTE                                              \
+	(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
+	 IBV_ACCESS_REMOTE_ATOMIC)
+
+/* What a process says of itself. */
+struct hello {
+	char node[72];
+	uint64_t addr;
+	uint32_t rkey;
+};
+
+/* Of the service, in memory that the test shares with it. */
+static struct skein_node_stats *shown;
+static char meta_addr[64], folder[64], path[96];
+static pid_t meta_pid, node_pid, echo_pid;
+static struct hello far;
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
+}
+
+static void no_log(void *arg, enum skein_log_level level, const char *line)
+{
+	(void)arg, (void)level, (void)line;
+}
+
+static struct skein_ctx *ctx_quiet(void)
+{
+	struct skein_ctx_attr a = {.size = sizeof(a), .log = no_log};
+	struct skein_ctx *ctx;
+
+	if (skein_ctx_open(&a, &ctx))
+		_exit(1);
+	return ctx;
+}
+
+/* --- the other processes ------------------------------------------------ */
+
+static void meta_main(int out)
+{
+	struct skein_ctx *ctx = ctx_quiet();
+	struct skein_meta *meta;
+
+	if (skein_meta_open(ctx, "127.0.0.1:0", 64, &meta) ||
+	    write(out, skein_meta_addr(meta),
+		  strlen(skein_meta_addr(meta)) + 1) < 0)
+		_exit(1);
+	for (;;) {
+		skein_engine_run(skein_ctx_engine(ctx), SKEIN_MS(50));
+		skein_meta_progress(meta, NULL);
+	}
+}
+
+static void node_main(int out)
+{
+	struct skein_node_attr a = {.size = sizeof(a),
+				    .meta = meta_addr,
+				    .mem_max = 1 << 20,
+				    .clients_max = 8};
+	struct skein_node_stats st;
+	struct skein_node *n;
+
+	if (skein_node_open(ctx_quiet(), path, &a, &n) ||
+	    write(out, "+", 1) != 1)
+		_exit(1);
+	for (;;) {
+		skein_node_run(n, SKEIN_MS(1), NULL);
+		st.size = sizeof(st);
+		skein_node_get_stats(n, &st);
+		*shown = st;
+	}
+}
+
+static void pool_open(struct skein_pool **pool)
+{
+	struct skein_pool_attr a = {.size = sizeof(a), .node = path};
+
+	assert_int_equal(skein_pool_open(NULL, &a, pool), 0);
+}
+
+static int recv_post(struct skein_vqp *v, struct skein_vqp_mem *m, uint64_t i)
+{
+	struct ibv_sge sge = {(uintptr_t)skein_vqp_mem_addr(m) + i * 256, 256,
+			      skein_vqp_lkey(m)};
+	struct ibv_recv_wr wr = {.wr_id = i, .sg_list = &sge, .num_sge = 1};
+	struct ibv_recv_wr *bad;
+
+	return skein_vqp_post_recv(v, &wr, &bad);
+}
+
+/* A client of the service that answers each message with the same bytes. */
+static void echo_main(int out)
+{
+	struct skein_vqp_mem *rx, *mem;
+	struct skein_pool *pool;
+	struct ibv_send_wr *bad;
+	struct skein_vqp_msg m;
+	struct hello h = {0};
+	struct skein_vqp *v;
+	int n;
+
+	pool_open(&pool);
+	assert_int_equal(skein_vqp_mem_new(pool, 64 * 256, 0, &rx), 0);
+	assert_int_equal(skein_vqp_mem_new(pool, MEM, REMOTE, &mem), 0);
+	assert_int_equal(skein_vqp_new(pool, &v), 0);
+	assert_int_equal(skein_vqp_bind(v, PORT), 0);
+	for (uint64_t i = 0; i < 64; i++)
+		assert_int_equal(recv_post(v, rx, i), 0);
+	snprintf(h.node, sizeof(h.node), "%s", skein_pool_addr(pool));
+	h.addr = skein_vqp_raddr(mem);
+	h.rkey = skein_vqp_rkey(mem);
+	if (write(out, &h, sizeof(h)) != sizeof(h))
+		_exit(1);
+	for (;;) {
+		struct ibv_sge sge;
+		struct ibv_send_wr wr = {.sg_list = &sge,
+					 .num_sge = 1,
+					 .opcode = IBV_WR_SEND,
+					 .send_flags = IBV_SEND_INLINE};
+
+		n = skein_vqp_pop(v, 1, &m);
+		if (n < 0)
+			_exit(n == -SKEIN_EDEAD ? 0 : 1);
+		if (!n)
+			continue;
+		sge = (struct ibv_sge){(uintptr_t)skein_vqp_mem_addr(rx) +
+					       m.wr_id * 256,
+				       m.len, 0};
+		skein_vqp_post_send(m.from, &wr, &bad);
+		if (m.len == ONCE)
+			skein_vqp_free(m.from);
+		recv_post(v, rx, m.wr_id);
+	}
+}
+
+static void start(pid_t *pid, void (*fn)(int out), void *buf, size_t len)
+{
+	int p[2];
+
+	assert_int_equal(pipe(p), 0);
+	*pid = fork();
+	if (!*pid) {
+		close(p[0]);
+		fn(p[1]);
+	}
+	close(p[1]);
+	assert_true(read(p[0], buf, len) > 0);
+	close(p[0]);
+}
+
+static void reap(pid_t *pid)
+{
+	if (!*pid)
+		return;
+	kill(*pid, SIGKILL);
+	waitpid(*pid, NULL, 0);
+	*pid = 0;
+}
+
+static int setup(void **state)
+{
+	char up;
+
+	(void)state;
+	snprintf(folder, sizeof(folder), "/tmp/skein-node-XXXXXX");
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/s", folder);
+	shown = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(shown != MAP_FAILED);
+	start(&meta_pid, meta_main, meta_addr, sizeof(meta_addr));
+	start(&node_pid, node_main, &up, 1);
+	start(&echo_pid, echo_main, &far, sizeof(far));
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	reap(&echo_pid);
+	reap(&node_pid);
+	reap(&meta_pid);
+	unlink(path);
+	rmdir(folder);
+	munmap(shown, 4096);
+	return 0;
+}
+
+/* --- a client ----------------------------------------------------------- */
+
+static struct skein_pool *pool;
+static struct skein_vqp_mem *mem;
+
+static void client_open(void)
+{
+	pool_open(&pool);
+	assert_int_equal(skein_vqp_mem_new(pool, MEM, 0, &mem), 0);
+}
+
+static struct skein_vqp *connected(void)
+{
+	struct skein_vqp *v;
+
+	assert_int_equal(skein_vqp_new(pool, &v), 0);
+	assert_int_equal(skein_vqp_connect(v, far.node, PORT, SKEIN_S(10)), 0);
+	return v;
+}
+
+static int post(struct skein_vqp *v, enum ibv_wr_opcode op, uint32_t rkey,
+		uint32_t lkey, uint64_t add)
+{
+	struct ibv_sge sge = {(uintptr_t)skein_vqp_mem_addr(mem), 8, lkey};
+	struct ibv_send_wr wr = {.wr_id = op,
+				 .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = op,
+				 .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_send_wr *bad;
+
+	if (op >= IBV_WR_ATOMIC_CMP_AND_SWP) {
+		wr.wr.atomic.remote_addr = far.addr;
+		wr.wr.atomic.rkey = rkey;
+		wr.wr.atomic.compare_add = add;
+	} else {
+		wr.wr.rdma.remote_addr = far.addr;
+		wr.wr.rdma.rkey = rkey;
+	}
+	return skein_vqp_post_send(v, &wr, &bad);
+}
+
+static struct ibv_wc next(struct skein_vqp *v)
+{
+	uint64_t end = now_ms() + 20000;
+	struct ibv_wc wc = {0};
+	int n = 0;
+
+	while (!n && now_ms() < end)
+		n = skein_vqp_poll(v, 1, &wc);
+	assert_int_equal(n, 1);
+	return wc;
+}
+
+static enum ibv_wc_status result(struct skein_vqp *v, enum ibv_wr_opcode op)
+{
+	assert_int_equal(post(v, op, far.rkey, skein_vqp_lkey(mem), 5), 0);
+	return next(v).status;
+}
+
+/* len bytes there and back: inline up to 128, else from memory, in pieces. */
+static void echo(struct skein_vqp *v, uint32_t len)
+{
+	uint8_t *at = skein_vqp_mem_addr(mem);
+	struct ibv_sge sge[3];
+	struct ibv_send_wr wr = {
+		.sg_list = sge, .num_sge = 3, .opcode = IBV_WR_SEND};
+	struct ibv_send_wr *bad;
+	struct ibv_wc wc;
+	uint32_t i, part = len / 3;
+
+	for (i = 0; i < len; i++)
+		at[i] = (uint8_t)(i * 7 + len);
+	for (i = 0; i < 3; i++)
+		sge[i] = (struct ibv_sge){(uintptr_t)at + i * part,
+					  i < 2 ? part : len - 2 * part,
+					  skein_vqp_lkey(mem)};
+	if (len <= 128)
+		wr.send_flags = IBV_SEND_INLINE;
+	assert_int_equal(recv_post(v, mem, 4), 0);
+	memset(at + 4 * 256, 0, 256);
+	assert_int_equal(skein_vqp_post_send(v, &wr, &bad), 0);
+	wc = next(v);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.opcode, IBV_WC_RECV);
+	assert_int_equal(wc.byte_len, len);
+	assert_memory_equal(at, at + 4 * 256, len);
+}
+
+/* Echoes have at most 128 bytes: they come back inline. */
+static void test_work(void **state)
+{
+	struct skein_vqp *v, *w;
+	struct stat st;
+	uint64_t *word;
+
+	(void)state;
+	assert_int_equal(lstat(path, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0600);
+	client_open();
+	word = skein_vqp_mem_addr(mem);
+	v = connected();
+	w = connected();
+	*word = 37;
+	assert_int_equal(result(v, IBV_WR_RDMA_WRITE), IBV_WC_SUCCESS);
+	*word = 0;
+	assert_int_equal(result(w, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);
+	assert_int_equal(*word, 37);
+	assert_int_equal(result(v, IBV_WR_ATOMIC_FETCH_AND_ADD),
+			 IBV_WC_SUCCESS);
+	assert_int_equal(*word, 37);
+	assert_int_equal(result(v, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);
+	assert_int_equal(*word, 42);
+	for (uint32_t len = 0; len < ONCE; len++)
+		echo(len % 3 ? v : w, len);
+	/* those of which the far end frees its vqp at once */
+	for (int i = 0; i < 100; i++) {
+		skein_vqp_free(v);
+		v = connected();
+		echo(v, ONCE);
+	}
+	skein_pool_close(pool);
+}
+
+/* More requests than there is room for: refused by the call, and carried out in
+ * order; signalled or not. */
+static void test_room(void **state)
+{
+	uint64_t sum = 0, seen = 0, end = now_ms() + 20000;
+	uint64_t *word;
+	struct skein_vqp *v;
+	struct ibv_wc wc;
+	int err, n;
+
+	(void)state;
+	client_open();
+	word = skein_vqp_mem_addr(mem);
+	v = connected();
+	for (uint64_t i = 1; i <= 2000 && now_ms() < end; i++) {
+		struct ibv_sge sge = {(uintptr_t)word, 8, skein_vqp_lkey(mem)};
+		struct ibv_send_wr wr = {.wr_id = i,
+					 .sg_list = &sge,
+					 .num_sge = 1,
+					 .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+					 .send_flags =
+						 i % 7 ? 0 : IBV_SEND_SIGNALED,
+					 .wr.atomic = {.remote_addr = far.addr,
+						       .rkey = far.rkey,
+						       .compare_add = i}};
+		struct ibv_send_wr *bad;
+
+		do {
+			err = skein_vqp_post_send(v, &wr, &bad);
+			n = skein_vqp_poll(v, 1, &wc);
+			assert_true(n >= 0);
+			if (!n)
+				continue;
+			assert_int_equal(wc.status, IBV_WC_SUCCESS);
+			assert_int_equal(wc.wr_id, seen += 7);
+		} while (err == -ENOMEM && now_ms() < end);
+		assert_int_equal(err, 0);
+		sum += i;
+	}
+	while (seen < 1995) {
+		wc = next(v);
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		assert_int_equal(wc.wr_id, seen += 7);
+	}
+	assert_int_equal(result(v, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);
+	assert_int_equal(*word, sum);
+	skein_pool_close(pool);
+}
+
+static void test_wrong(void **state)
+{
+	struct skein_pool_attr a = {.size = sizeof(a), .node = path};
+	struct skein_vqp_mem *more;
+	struct skein_vqp *v, *w, *bound;
+	struct ibv_sge sge = {0};
+	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 9}, *bad;
+	uint32_t lkey;
+	int status;
+	pid_t pid;
+
+	(void)state;
+	client_open();
+	lkey = skein_vqp_lkey(mem);
+	v = connected();
+	w = connected();
+	assert_int_equal(skein_vqp_post_send(v, &wr, &bad), -EINVAL);
+	assert_ptr_equal(bad, &wr);
+	assert_int_equal(skein_vqp_connect(v, far.node, PORT, 1), -EISCONN);
+	/* memory that the service did not make */
+	assert_int_equal(post(v, IBV_WR_RDMA_WRITE, far.rkey, lkey + 1, 0),
+			 -EFAULT);
+	assert_int_equal(skein_vqp_mem_new(pool, 2 << 20, 0, &more), -EDQUOT);
+	assert_int_equal(skein_vqp_mem_new(pool, 0, 0, &more), -EINVAL);
+	/* a region that is not there: this vqp is in error, the other is not */
+	assert_int_equal(post(v, IBV_WR_RDMA_WRITE, far.rkey + 1, lkey, 0), 0);
+	assert_int_equal(next(v).status, IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(result(v, IBV_WR_RDMA_WRITE), IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(result(w, IBV_WR_RDMA_WRITE), IBV_WC_SUCCESS);
+	skein_vqp_free(v);
+	assert_int_equal(skein_vqp_new(pool, &v), 0);
+	assert_int_equal(skein_vqp_connect(v, "127.0.0.1:9", PORT,
+					   SKEIN_MS(50)),
+			 -EHOSTUNREACH);
+	assert_int_equal(skein_vqp_connect(v, "127.0.0.1", PORT, 1), -EINVAL);
+	assert_int_equal(skein_vqp_post_send(v, &wr, &bad), -ENOTCONN);
+	/* one name space of ports for all clients */
+	assert_int_equal(skein_vqp_new(pool, &bound), 0);
+	assert_int_equal(skein_vqp_bind(bound, 3), 0);
+	assert_int_equal(skein_vqp_bind(v, 3), -EADDRINUSE);
+	assert_int_equal(skein_vqp_bind(v, PORT), -EADDRINUSE);
+	skein_vqp_free(bound);
+	assert_int_equal(skein_vqp_bind(v, 3), 0);
+	pid = fork();
+	if (!pid)
+		_exit(skein_pool_progress(pool) != -SKEIN_EFORKED ||
+		      skein_vqp_new(pool, &v) != -SKEIN_EFORKED ||
+		      skein_vqp_bind(v, 1) != -SKEIN_EFORKED);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
+	assert_int_equal(shown->detached, 0);
+	skein_pool_close(pool);
+	a.node = "/nowhere/at/all";
+	assert_int_equal(skein_pool_open(NULL, &a, &pool), -ENOENT);
+	assert_int_equal(skein_pool_open(NULL, NULL, &pool), -EINVAL);
+}
+
+/* --- ends --------------------------------------------------------------- */
+
+static void clients_become(uint64_t n)
+{
+	uint64_t end = now_ms() + 20000;
+
+	while (__atomic_load_n(&shown->clients, __ATOMIC_RELAXED) != n &&
+	       now_ms() < end)
+		usleep(1000);
+	assert_int_equal(shown->clients, n);
+}
+
+static void detached_become(uint64_t n)
+{
+	uint64_t end = now_ms() + 20000;
+
+	while (__atomic_load_n(&shown->detached, __ATOMIC_RELAXED) != n &&
+	       now_ms() < end)
+		usleep(1000);
+	assert_int_equal(shown->detached, n);
+}
+
+static void die_at(int step, int at)
+{
+	if (step == at)
+		raise(SIGKILL);
+}
+
+/* A client that is killed after the at-th of its steps. */
+static void victim(int at)
+{
+	struct skein_vqp *v, *b, *w;
+	struct attach_msg m;
+	int fd, step = 0;
+
+	if (local_connect(path, &fd))
+		_exit(1);
+	die_at(step++, at);
+	attach_fill(&m, ATTACH_HELLO);
+	local_send(fd, &m, sizeof(m), NULL, 0);
+	die_at(step++, at);
+	pool_open(&pool);
+	die_at(step++, at);
+	assert_int_equal(skein_vqp_mem_new(pool, MEM, REMOTE, &mem), 0);
+	die_at(step++, at);
+	assert_int_equal(skein_vqp_new(pool, &v), 0);
+	die_at(step++, at);
+	assert_int_equal(skein_vqp_new(pool, &b), 0);
+	assert_int_equal(skein_vqp_bind(b, 7), 0);
+	die_at(step++, at);
+	assert_int_equal(skein_vqp_connect(v, far.node, PORT, SKEIN_S(10)), 0);
+	die_at(step++, at);
+	recv_post(v, mem, 4);
+	die_at(step++, at);
+	for (int i = 0; i < 100; i++)
+		post(v, IBV_WR_RDMA_READ, far.rkey, skein_vqp_lkey(mem), 0);
+	die_at(step++, at);
+	assert_int_equal(skein_vqp_new(pool, &w), 0);
+	skein_vqp_connect(w, "127.0.0.1:9", 1, SKEIN_MS(2));
+	die_at(step++, at);
+	skein_vqp_mem_free(mem);
+	die_at(step++, at);
+	skein_vqp_free(v);
+	die_at(step++, at);
+	skein_pool_close(pool);
+	die_at(step++, at);
+	_exit(42);
+}
+
+static void test_client_dies(void **state)
+{
+	struct skein_vqp *v, *bound;
+	int status = 0, at;
+	pid_t pid;
+
+	(void)state;
+	client_open();
+	v = connected();
+	for (at = 0; !WIFEXITED(status) || !at; at++) {
+		pid = fork();
+		if (!pid)
+			victim(at);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 42);
+		echo(v, 40);
+		clients_become(2);
+	}
+	assert_true(at > 10);
+	/* nothing is left of them: their port is free */
+	assert_int_equal(skein_vqp_new(pool, &bound), 0);
+	assert_int_equal(skein_vqp_bind(bound, 7), 0);
+	assert_int_equal(shown->detached, 0);
+	skein_pool_close(pool);
+	clients_become(1);
+}
+
+/* A client that attaches by hand. */
+static int raw_attach(void **rings)
+{
+	int fd, fds[LOCAL_FDS], n;
+	uint8_t buf[ATTACH_LEN];
+	struct attach_msg m;
+
+	assert_int_equal(local_connect(path, &fd), 0);
+	attach_fill(&m, ATTACH_HELLO);
+	assert_int_equal(local_send(fd, &m, sizeof(m), NULL, 0), 0);
+	assert_true(local_wait(fd, SKEIN_S(20)));
+	assert_int_equal(local_recv(fd, buf, sizeof(buf), fds, &n), ATTACH_LEN);
+	assert_int_equal(attach_decode(buf, sizeof(buf), &m), 0);
+	assert_int_equal(n, 2);
+	assert_int_equal(local_map(fds[0], RING_LEN, true, rings), 0);
+	/* nobody can shrink it, nor write to the page that says who lives */
+	assert_int_not_equal(ftruncate(fds[0], 4096), 0);
+	assert_true(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fds[1],
+			 0) == MAP_FAILED);
+	close(fds[0]);
+	close(fds[1]);
+	return fd;
+}
+
+static void wake(int fd)
+{
+	struct attach_msg m;
+
+	attach_fill(&m, ATTACH_WAKE);
+	local_send(fd, &m, sizeof(m), NULL, 0);
+}
+
+static void garbage_put(void *rings, int fd, unsigned kind, struct prng *rng)
+{
+	struct ring_heads *h = rings;
+	struct ring_req q = {.op = RING_OP_FREE, .vqp = 0x10007};
+	uint32_t *line = (void *)((char *)rings + RING_AT_LINES);
+	struct ring r;
+
+	ring_init(&r, rings);
+	switch (kind) {
+	case 0: /* a cursor that is none; the service looks when it has to */
+		atomic_store(&h->comps_taken, 100000);
+		q.op = RING_OP_NEW;
+		for (unsigned i = 0; i < RING_COMPS && !h->closed;)
+			if (ring_put(&r, &q))
+				wake(fd);
+			else
+				i++;
+		break;
+	case 1: /* a vqp that is not there */
+		ring_put(&r, &q);
+		break;
+	case 2: /* an op that is none */
+		q.op = RING_OPS;
+		ring_put(&r, &q);
+		break;
+	case 3: /* lines that are not there */
+		line[1] = RING_OP_NEW | 2u << 16;
+		line[0] = 1;
+		break;
+	default: /* anything */
+		for (unsigned i = 1; i < RING_LINES * 16; i++)
+			line[i] = (uint32_t)prng_u64(rng);
+		line[0] = 1;
+		break;
+	}
+}
+
+static void test_garbage(void **state)
+{
+	struct attach_msg m;
+	struct skein_vqp *v;
+	struct prng rng;
+	uint64_t was;
+	void *rings;
+	int fd;
+
+	(void)state;
+	prng_init(&rng, 7);
+	client_open();
+	v = connected();
+	for (unsigned kind = 0; kind < 20; kind++) {
+		was = shown->detached;
+		fd = raw_attach(&rings);
+		garbage_put(rings, fd, kind, &rng);
+		wake(fd);
+		detached_become(was + 1);
+		clients_become(2);
+		assert_int_equal(
+			atomic_load(&((struct ring_heads *)rings)->closed), 1);
+		local_unmap(rings, RING_LEN);
+		close(fd);
+		echo(v, 40);
+	}
+	/* messages of the socket */
+	was = shown->detached;
+	assert_int_equal(local_connect(path, &fd), 0);
+	assert_int_equal(local_send(fd, "nonsense", 8, NULL, 0), 0);
+	detached_become(was + 1);
+	close(fd);
+	fd = raw_attach(&rings);
+	attach_fill(&m, ATTACH_MEM_FREE);
+	m.id = 0x10001;
+	assert_int_equal(local_send(fd, &m, sizeof(m), NULL, 0), 0);
+	detached_become(was + 2);
+	local_unmap(rings, RING_LEN);
+	close(fd);
+	echo(v, 40);
+	skein_pool_close(pool);
+}
+
+/* One too many is told so, and nobody else sees it. */
+static void test_crowd(void **state)
+{
+	struct skein_pool_attr a = {.size = sizeof(a), .node = path};
+	struct skein_pool *p[8];
+	unsigned n = 0;
+	int err;
+
+	(void)state;
+	while (!(err = skein_pool_open(NULL, &a, &p[n])))
+		assert_true(++n < 8);
+	assert_int_equal(err, -SKEIN_EBUSY);
+	assert_int_equal(n, 7); /* and the one that answers */
+	while (n)
+		skein_pool_close(p[--n]);
+	clients_become(1);
+}
+
+static void test_service_dies(void **state)
+{
+	struct skein_vqp_mem *more;
+	struct skein_vqp *v, *w;
+	struct ibv_wc wc;
+	int status;
+	char up;
+
+	(void)state;
+	client_open();
+	v = connected();
+	echo(v, 40);
+	reap(&node_pid);
+	assert_int_equal(skein_vqp_poll(v, 1, &wc), -SKEIN_EDEAD);
+	assert_int_equal(post(v, IBV_WR_RDMA_READ, far.rkey,
+			      skein_vqp_lkey(mem), 0),
+			 -SKEIN_EDEAD);
+	assert_int_equal(recv_post(v, mem, 4), -SKEIN_EDEAD);
+	assert_int_equal(skein_vqp_new(pool, &w), -SKEIN_EDEAD);
+	assert_int_equal(skein_vqp_mem_new(pool, MEM, 0, &more), -SKEIN_EDEAD);
+	assert_int_equal(skein_pool_progress(pool), -SKEIN_EDEAD);
+	/* its memory is still there */
+	memset(skein_vqp_mem_addr(mem), 1, MEM);
+	/* the client that only waits learns it too */
+	assert_int_equal(waitpid(echo_pid, &status, 0), echo_pid);
+	assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
+	echo_pid = 0;
+	skein_pool_close(pool);
+	/* the next one takes over the file that is left */
+	start(&node_pid, node_main, &up, 1);
+	start(&echo_pid, echo_main, &far, sizeof(far));
+	client_open();
+	v = connected();
+	echo(v, 40);
+	skein_pool_close(pool);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_work, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_room, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_wrong, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_client_dies, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_garbage, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_crowd, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_service_dies, setup,
+						teardown),
+	};
+
+	if (!getenv("SKEIN_DEVICE"))
+		setenv("SKEIN_DEVICE", "soft", 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cmd_node.c - `skein node`: the node service, until SIGTERM or SIGINT.
+ */
+#include "cmd.h"
+#include "cmds.h"
+#include "opt.h"
+#include "out.h"
+
+#include <skein/ctx.h>
+#include <skein/error.h>
+#include <skein/vqp.h>
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define CMD "skein node"
+
+struct node_opts {
+	const char *listen;
+	const char *meta;
+	const char *device;
+	uint32_t port;
+	uint32_t clients;
+	uint64_t memory;
+	bool json;
+};
+
+/* The signal handlers'. */
+static struct skein_stop *stop;
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	skein_stop_set(stop);
+}
+
+static enum opt_verdict parse(int argc, char **argv, struct node_opts *o)
+{
+	const struct opt opts[] = {
+		{'l', "listen", OPT_STR, &o->listen, "PATH",
+		 "the socket, of mode 0600; default: SKEIN_NODE"},
+		{0, "meta", OPT_STR, &o->meta, "ADDR",
+		 "the meta server, HOST:PORT"},
+		{0, "port", OPT_U32, &o->port, "N",
+		 "this node's number; 0: a free one", 0, 65535},
+		{0, "clients", OPT_U32, &o->clients, "N",
+		 "clients at a time at most", 1, 4096},
+		{0, "memory", OPT_SIZE, &o->memory, "SIZE",
+		 "memory of a client at most", 4096, 1ull << 40},
+		{0, "device", OPT_STR, &o->device, "NAME",
+		 "soft, verbs, verbs:NAME"},
+		{0, "json", OPT_FLAG, &o->json, NULL,
+		 "one JSON object when it listens"},
+		{0},
+	};
+	const struct opt_usage usage = {
+		.cmd = CMD,
+		.args = "[options]",
+		.about = "Owns the device's queue pairs; other processes of "
+			 "this user connect through\nits rings, in "
+			 "microseconds.",
+		.opts = opts,
+	};
+	int first = 0;
+	enum opt_verdict v = opt_parse(&usage, argc, argv, &first);
+
+	if (v == OPT_RUN && first < argc) {
+		out_error(CMD, "\"%s\" is too much: see --help", argv[first]);
+		return OPT_BAD;
+	}
+	if (v == OPT_RUN && !o->listen)
+		o->listen = getenv("SKEIN_NODE");
+	if (v == OPT_RUN && (!o->listen || !*o->listen)) {
+		out_error(CMD, "where? --listen PATH, or SKEIN_NODE");
+		return OPT_BAD;
+	}
+	return v;
+}
+
+static int announce(const struct node_opts *o, struct skein_ctx *ctx,
+		    struct skein_node *node)
+{
+	if (o->json)
+		return out_json(json_pack(
+			"{s:s, s:s, s:s, s:i}", "listening", o->listen, "node",
+			skein_node_addr(node), "device", skein_ctx_device(ctx),
+			"pid", (int)getpid()));
+	printf("node: %s, listening at %s, device %s\n", skein_node_addr(node),
+	       o->listen, skein_ctx_device(ctx));
+	return fflush(stdout) ? -EIO : 0;
+}
+
+static int run(const struct node_opts *o)
+{
+	struct out_log log = {0};
+	struct skein_ctx_attr attr = {.size = sizeof(attr),
+				      .device = o->device,
+				      .log = out_log_line,
+				      .log_arg = &log};
+	struct skein_node_attr na = {.size = sizeof(na),
+				     .meta = o->meta,
+				     .node_port = (uint16_t)o->port,
+				     .clients_max = o->clients,
+				     .mem_max = o->memory};
+	struct skein_node *node;
+	struct skein_ctx *ctx;
+	int rc;
+
+	rc = skein_ctx_open(&attr, &ctx);
+	if (rc) {
+		out_error(CMD, "%s", out_log_reason(&log, rc));
+		return CMD_FAILED;
+	}
+	rc = skein_node_open(ctx, o->listen, &na, &node);
+	if (rc) {
+		out_error(CMD, "%s: %s", o->listen, out_log_reason(&log, rc));
+		skein_ctx_close(ctx);
+		return CMD_FAILED;
+	}
+	out_log_opened(&log);
+	rc = announce(o, ctx, node);
+	if (!rc)
+		skein_node_run(node, UINT64_MAX, stop);
+	skein_node_close(node);
+	skein_ctx_close(ctx);
+	return rc ? CMD_FAILED : CMD_OK;
+}
+
+int cmd_node(int argc, char **argv)
+{
+	struct node_opts o = {.clients = 256, .memory = 64u << 20};
+	int rc;
+
+	switch (parse(argc, argv, &o)) {
+	case OPT_HELP:
+		return CMD_OK;
+	case OPT_BAD:
+		return CMD_USAGE;
+	case OPT_RUN:
+		break;
+	}
+	if (o.json)
+		out_json_wanted();
+	if (skein_stop_new(&stop)) {
+		out_error(CMD, "no memory");
+		return CMD_FAILED;
+	}
+	signal(SIGTERM, on_signal);
+	signal(SIGINT, on_signal);
+	rc = run(&o);
+	signal(SIGTERM, SIG_DFL);
+	signal(SIGINT, SIG_DFL);
+	skein_stop_free(stop);
+	return rc;
+}
