@@ -3,9 +3,10 @@
  * op_connect.c - `skein perf connect`: what a new process pays until its first
  * call is answered, and what each further connection costs it.
  *
- * A server process answers, a meta server process keeps its record. For each
- * round and each way a new process is forked that has opened nothing yet; it
- * measures itself, verifies each answer and sends its figures back by a pipe.
+ * A server process answers, and one more by TCP; a meta server process keeps the
+ * server's record; a node service is there for those that use it. For each round
+ * and each way a new process is forked that has opened nothing yet; it measures
+ * itself, verifies each answer and sends its figures back by a pipe.
  */
 #include "perf/op_connect.h"
 
@@ -15,13 +16,17 @@
 
 #include <skein/skein.h>
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,13 +41,15 @@
 #define WORD 0x736b65696e767170ull
 
 enum via {
+	VIA_NODE,
 	VIA_POOL,
 	VIA_DIRECT,
+	VIA_TCP,
 	VIAS,
 	VIA_READ = VIAS, /* pool, with a READ first: a process of its own */
 };
 
-static const char *const via_names[] = {"pool", "direct"};
+static const char *const via_names[] = {"node", "pool", "direct", "tcp"};
 
 /* Figures of one process, in ns; 0: the way has none. */
 enum figure {
@@ -79,7 +86,9 @@ struct run {
 	bool on[VIAS];
 	char meta[72];
 	struct place server;
-	pid_t meta_pid, server_pid;
+	char folder[64], node[80]; /* the service's socket */
+	struct sockaddr_in tcp;
+	pid_t meta_pid, server_pid, node_pid, tcp_pid;
 	struct sample *samples[VIAS];
 };
 
@@ -236,6 +245,47 @@ static void server_main(const char *meta, int out)
 	}
 }
 
+static void node_main(const char *meta, const char *path, int out)
+{
+	struct skein_node_attr a = {.size = sizeof(a), .meta = meta};
+	struct skein_node *node;
+	struct skein_ctx *ctx;
+	int rc;
+
+	orphan_ends();
+	rc = ctx_open(&ctx);
+	if (!rc)
+		rc = skein_node_open(ctx, path, &a, &node);
+	if (write(out, &rc, sizeof(rc)) != sizeof(rc) || rc)
+		_exit(1);
+	for (;;)
+		skein_node_run(node, SKEIN_S(10), NULL);
+}
+
+/* What one process after the other says, it says back. */
+static void tcp_main(int out)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET,
+				.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd, one = 1;
+	socklen_t len = sizeof(a);
+	uint64_t word;
+
+	orphan_ends();
+	if (bind(s, (struct sockaddr *)&a, sizeof(a)) || listen(s, 64) ||
+	    getsockname(s, (struct sockaddr *)&a, &len) ||
+	    write(out, &a, sizeof(a)) != sizeof(a))
+		_exit(1);
+	for (;;) {
+		fd = accept(s, NULL, NULL);
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+		if (read(fd, &word, sizeof(word)) == sizeof(word) &&
+		    write(fd, &word, sizeof(word)) != sizeof(word))
+			_exit(1);
+		close(fd);
+	}
+}
+
 /* --- one process -------------------------------------------------------- */
 
 static int wc_wait(struct skein_vqp *v, struct ibv_wc *wc)
@@ -343,14 +393,18 @@ static int pool_calls(const struct run *r, struct skein_pool *pool,
 static int pool_process(const struct run *r, enum via via, uint64_t from,
 			struct sample *s)
 {
-	struct skein_pool_attr a = {.size = sizeof(a), .meta = r->meta};
+	struct skein_pool_attr a = {.size = sizeof(a),
+				    .meta = r->meta,
+				    .node = via == VIA_NODE ? r->node : ""};
+	struct skein_ctx *ctx = NULL;
 	struct skein_vqp_mem *m;
 	struct skein_pool *pool;
-	struct skein_ctx *ctx;
 	uint64_t at;
-	int rc;
+	int rc = 0;
 
-	rc = skein_ctx_open(NULL, &ctx);
+	/* through a service without a device of its own */
+	if (via != VIA_NODE)
+		rc = skein_ctx_open(NULL, &ctx);
 	if (!rc)
 		rc = skein_pool_open(ctx, &a, &pool);
 	if (!rc)
@@ -366,7 +420,37 @@ static int pool_process(const struct run *r, enum via via, uint64_t from,
 		rc = pool_calls(r, pool, m, from, s);
 	}
 	skein_pool_close(pool);
-	skein_ctx_close(ctx);
+	if (ctx)
+		skein_ctx_close(ctx);
+	return rc;
+}
+
+static int tcp_call(const struct run *r, uint64_t word)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), rc = 0;
+	uint64_t answer = 0;
+
+	if (connect(fd, (const struct sockaddr *)&r->tcp, sizeof(r->tcp)) ||
+	    write(fd, &word, sizeof(word)) != sizeof(word) ||
+	    read(fd, &answer, sizeof(answer)) != sizeof(answer))
+		rc = -errno;
+	else if (answer != word)
+		rc = -EBADMSG;
+	close(fd);
+	return rc;
+}
+
+static int tcp_process(const struct run *r, uint64_t from, struct sample *s)
+{
+	uint64_t at;
+	int rc;
+
+	rc = tcp_call(r, WORD ^ 1);
+	at = now_ns();
+	s->ns[FIRST] = at - from;
+	if (!rc)
+		rc = tcp_call(r, WORD ^ 2);
+	s->ns[NEXT] = now_ns() - at;
 	return rc;
 }
 
@@ -437,6 +521,34 @@ static void reap(pid_t pid)
 	waitpid(pid, NULL, 0);
 }
 
+static int node_start(struct run *r, const int p[2])
+{
+	const char *tmp = getenv("TMPDIR");
+	int rc, up = 0;
+
+	snprintf(r->folder, sizeof(r->folder), "%.40s/skein-perf-XXXXXX",
+		 tmp && *tmp ? tmp : "/tmp");
+	if (!mkdtemp(r->folder)) {
+		r->folder[0] = '\0';
+		return -errno;
+	}
+	snprintf(r->node, sizeof(r->node), "%s/node", r->folder);
+	r->node_pid = fork();
+	if (!r->node_pid)
+		node_main(r->meta, r->node, p[1]);
+	rc = r->node_pid < 0 ? -EAGAIN : pipe_read(p[0], &up, sizeof(up));
+	return rc ? rc : up;
+}
+
+static int tcp_start(struct run *r, const int p[2])
+{
+	r->tcp_pid = fork();
+	if (!r->tcp_pid)
+		tcp_main(p[1]);
+	return r->tcp_pid < 0 ? -EAGAIN
+			      : pipe_read(p[0], &r->tcp, sizeof(r->tcp));
+}
+
 static int servers_start(struct run *r)
 {
 	int p[2], rc;
@@ -458,9 +570,15 @@ static int servers_start(struct run *r)
 			     ? -EAGAIN
 			     : pipe_read(p[0], &r->server, sizeof(r->server));
 	}
+	if (!rc)
+		rc = r->server.rc;
+	if (!rc && r->on[VIA_NODE])
+		rc = node_start(r, p);
+	if (!rc && r->on[VIA_TCP])
+		rc = tcp_start(r, p);
 	close(p[0]);
 	close(p[1]);
-	return rc ? rc : r->server.rc;
+	return rc;
 }
 
 static int process(struct run *r, enum via via, struct sample *s)
@@ -476,8 +594,12 @@ static int process(struct run *r, enum via via, struct sample *s)
 		struct sample own = {0};
 
 		orphan_ends();
-		own.rc = via == VIA_DIRECT ? direct_process(r, from, &own)
-					   : pool_process(r, via, from, &own);
+		if (via == VIA_TCP)
+			own.rc = tcp_process(r, from, &own);
+		else
+			own.rc = via == VIA_DIRECT
+					 ? direct_process(r, from, &own)
+					 : pool_process(r, via, from, &own);
 		_exit(write(p[1], &own, sizeof(own)) != sizeof(own));
 	}
 	close(p[1]);
@@ -597,8 +719,8 @@ static int via_parse(struct run *r)
 			v++;
 		if (v == VIAS) {
 			out_error(CMD,
-				  "--via=%s: pool, direct, or both with a "
-				  "comma",
+				  "--via=%s: node, pool, direct and tcp, with "
+				  "commas",
 				  r->via);
 			return CMD_USAGE;
 		}
@@ -610,11 +732,12 @@ static int via_parse(struct run *r)
 
 int op_connect(int argc, char **argv)
 {
-	struct run r = {.via = "pool,direct", .iters = 20};
+	struct run r = {.via = "node,pool,direct,tcp", .iters = 20};
 	bool self = true;
 	const struct opt opts[] = {
 		{0, "via", OPT_STR, &r.via, "LIST",
-		 "pool (virtual queue pairs), direct (connections)"},
+		 "node (a node service), pool (virtual queue pairs), direct\n"
+		 "(connections), tcp"},
 		{'n', "iters", OPT_U32, &r.iters, "N", "new processes each", 1,
 		 100000},
 		{0, "self", OPT_FLAG, &self,
@@ -655,8 +778,14 @@ int op_connect(int argc, char **argv)
 	rc = measure(&r);
 	if (!rc)
 		rc = r.json ? report_json(&r) : report_table(&r);
+	reap(r.tcp_pid);
+	reap(r.node_pid);
 	reap(r.server_pid);
 	reap(r.meta_pid);
+	if (r.folder[0]) {
+		unlink(r.node);
+		rmdir(r.folder);
+	}
 	for (int v = 0; v < VIAS; v++)
 		free(r.samples[v]);
 	return rc ? CMD_FAILED : CMD_OK;
