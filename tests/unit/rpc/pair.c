@@ -400,16 +400,19 @@ static void end_move(struct pair_end *e)
 	if (op->kind == PAIR_WRITE && e == &e->pair->ends[1] &&
 	    e->pair->client.rx.rf.able)
 		check_reply(e->pair, op);
-	/* Bytes of a later WRITE may overtake; its completion may not. */
-	if (e->pair->opts.unordered && e->op_count > 1 && chance(e->pair, 30)) {
-		ahead = &e->ops[(e->op_head + 1) % PAIR_OPS];
-		if (ahead->kind == PAIR_WRITE && op->kind == PAIR_WRITE)
-			write_some(e, ahead);
-	}
+	/* Bytes of a later WRITE may overtake; its completion may not. One
+	 * behind a READ may be there before what the READ has taken. */
+	ahead = &e->ops[(e->op_head + 1) % PAIR_OPS];
+	if (e->op_count > 1 && ahead->kind == PAIR_WRITE &&
+	    ((e->pair->opts.unordered && op->kind == PAIR_WRITE) ||
+	     (op->kind == PAIR_READ_RESP && op->moved * 8 == op->len)) &&
+	    chance(e->pair, 30))
+		write_some(e, ahead);
 	if (op->kind == PAIR_WRITE && !write_some(e, op))
 		return;
-	if (op->kind == PAIR_READ_RESP && !read_some(e, op))
-		return;
+	if (op->kind == PAIR_READ_RESP &&
+	    (!read_some(e, op) || chance(e->pair, 50)))
+		return; /* all is taken: it may land later */
 	op_end(e, op);
 }
 
