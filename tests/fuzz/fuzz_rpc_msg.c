@@ -4,7 +4,8 @@
  *
  * The first byte chooses: bit 0 requests or responses, bit 1 the tail, bit 2
  * whether head canary and tail are made right (else nothing is decoded at
- * all: also a case). The rest is the memory of the ring. Whatever it is,
+ * all: also a case), bit 3 that a READ has brought them, of which bit 4 says
+ * that its end is missing. The rest is the memory of the ring. Whatever it is,
  * nothing outside is read, and what was accepted keeps its promises.
  */
 #include <stdint.h>
@@ -66,7 +67,7 @@ static void responses(struct rpc_msg_in *in)
 }
 
 /* Makes a message of what is there, as far as its length makes sense. */
-static void forge(uint8_t *mem, uint32_t room, enum rpc_tail tail)
+static void forge(uint8_t *mem, uint32_t room, enum rpc_tail tail, bool fetched)
 {
 	struct rpc_hdr hdr;
 	uint64_t t = CANARY;
@@ -78,7 +79,26 @@ static void forge(uint8_t *mem, uint32_t room, enum rpc_tail tail)
 		return;
 	if (tail == RPC_TAIL_CHECKSUM)
 		t = rpc_msg_checksum(mem, hdr.len, CANARY);
+	if (fetched)
+		t = rpc_msg_fetched_tail(mem, hdr.len, rpc_msg_word(mem),
+					 CANARY, tail == RPC_TAIL_CHECKSUM);
 	memcpy(mem + hdr.len - RPC_TAIL_LEN, &t, sizeof(t));
+}
+
+static bool poll(struct rpc_msg_in *in, const uint8_t *mem, uint32_t room,
+		 enum rpc_tail tail, uint8_t how)
+{
+	uint32_t have = how & 16 ? room / 2 & ~7u : room, len = 0;
+	int rc;
+
+	if (!(how & 8))
+		return rpc_msg_poll(in, mem, room, CANARY, tail) > 0;
+	/* `have` bytes alone are there. */
+	rc = rpc_msg_fetched(in, mem, have, room, CANARY,
+			     tail == RPC_TAIL_CHECKSUM, &len);
+	skein_assert(rc != 1 || in->len <= have);
+	skein_assert(!len || (rc == 0 && len > have && len <= room));
+	return rc > 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -98,8 +118,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(mem, data + 1, room);
 	tail = data[0] & 2 ? RPC_TAIL_CHECKSUM : RPC_TAIL_CANARY;
 	if (data[0] & 4)
-		forge(mem, room, tail);
-	if (rpc_msg_poll(&in, mem, room, CANARY, tail) > 0) {
+		forge(mem, room, tail, data[0] & 8);
+	if (poll(&in, mem, room, tail, data[0])) {
 		if (data[0] & 1)
 			responses(&in);
 		else
