@@ -27,7 +27,7 @@ struct sim_opts {
 	bool nic_given;
 	struct nic_model nic;
 	struct sim_costs costs;
-	bool json, list, calm, log, twice;
+	bool json, list, no_faults, log, twice;
 	const char *fault;
 	struct fault_script script; /* of fault */
 	const char *trace;
@@ -89,8 +89,8 @@ static int report_json(const struct scenario *s, const struct sim_opts *o,
 				    out_num(rep->rows[i].value));
 	j = json_pack("{s:s, s:I, s:b, s:s, s:I, s:I, s:b, s:s, s:o}",
 		      "scenario", s->name, "seed", (json_int_t)o->seed,
-		      "faults", !o->calm && s->fuzz, "event_log_hash", hash,
-		      "virtual_ns", (json_int_t)rep->virtual_ns, "events",
+		      "faults", !o->no_faults && s->fuzz, "event_log_hash",
+		      hash, "virtual_ns", (json_int_t)rep->virtual_ns, "events",
 		      (json_int_t)rep->events, "ok", rep->ok, "why", rep->why,
 		      "figures", rows);
 	if (rep->table.n_lines)
@@ -120,7 +120,7 @@ static void report_text(const struct scenario *s, const struct sim_opts *o,
 			const struct report *rep)
 {
 	printf("%s, seed %" PRIu32 ", %s: %s%s\n", s->name, o->seed,
-	       o->calm || !s->fuzz ? "no faults" : "all faults",
+	       o->no_faults || !s->fuzz ? "no faults" : "all faults",
 	       rep->ok ? "ok" : "FAILED: ", rep->why);
 	for (unsigned i = 0; i < rep->n_rows; i++)
 		printf("  %-24s %.6g\n", rep->rows[i].name, rep->rows[i].value);
@@ -135,7 +135,7 @@ static int run_once(const struct scenario *s, const struct sim_opts *o,
 		    const struct sim_tracer *tracer, struct report *rep)
 {
 	struct scenario_conf conf = {.seed = o->seed,
-				     .faults = !o->calm,
+				     .faults = !o->no_faults,
 				     .nodes = o->nodes,
 				     .threads = o->threads,
 				     .ops = o->ops,
@@ -196,7 +196,7 @@ static int fuzz(char **names, int n, const struct sim_opts *o)
 	};
 
 	snprintf(options, sizeof(options), "%s%s%s%s%s%s",
-		 o->calm ? " --calm" : "", o->twice ? " --twice" : "",
+		 o->no_faults ? " --no-faults" : "", o->twice ? " --twice" : "",
 		 o->nic_name ? " --nic " : "", o->nic_name ? o->nic_name : "",
 		 o->set ? " --set " : "", o->set ? o->set : "");
 	return sim_fuzz(&f);
@@ -395,7 +395,8 @@ int cmd_sim(int argc, char **argv)
 		 "other values of the NIC's parameters", 0, 0, NULL},
 		{0, "cost", OPT_STR, &o.cost, "NAME=NS,...",
 		 "other costs of software, of flock-*", 0, 0, NULL},
-		{0, "calm", OPT_FLAG, &o.calm, NULL, "no faults", 0, 0, NULL},
+		{0, "no-faults", OPT_FLAG, &o.no_faults, NULL, "no faults", 0,
+		 0, NULL},
 		{0, "fault", OPT_STR, &o.fault, "LIST",
 		 "these faults: KIND:NODE@TIME[+SPAN], with commas", 0, 0,
 		 NULL},

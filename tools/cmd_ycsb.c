@@ -306,7 +306,7 @@ static int load(struct ycsb_report *r)
 	return rc;
 }
 
-/* One turn of one target, whose rate is kept beside its neighbours'. */
+/* One turn of one target. Its rate is kept beside its neighbours'. */
 static int turn(struct ycsb_report *r, unsigned mix, unsigned target,
 		const struct ycsb_slice *slice, struct ycsb_tally *one)
 {

@@ -29,7 +29,7 @@ struct sender {
 	const struct cp_opts *o;
 	struct cp_tree tree;
 	struct cp_result *results;
-	bool *told; /* the user knows already what became of the target */
+	bool *reported; /* the user knows already what became of the target */
 	struct cp_totals totals;
 	struct cp_err err;
 	struct cp_meter meter;
@@ -64,7 +64,7 @@ static void missing(void *arg, const struct cp_result *r)
 	if (s->terminal)
 		fprintf(stderr, "\r\033[K");
 	out_error(CP_CMD, "begins without %s: %s", r->addr, r->text);
-	s->told[r - s->results] = true;
+	s->reported[r - s->results] = true;
 }
 
 static uint32_t block_size_for(uint64_t stream_len)
@@ -165,7 +165,7 @@ static int report(struct sender *s, int rc)
 	if (rc && rc != -EIO)
 		out_error(CP_CMD, "%s", s->err.text);
 	for (size_t i = 0; i < s->o->targets.n && (!rc || rc == -EIO); i++)
-		if (s->results[i].status && !s->told[i])
+		if (s->results[i].status && !s->reported[i])
 			out_error(CP_CMD, "%s: %s", s->results[i].addr,
 				  s->results[i].text);
 	if (s->o->json)
@@ -250,15 +250,15 @@ int cp_send_main(struct cp_opts *o)
 	if (!o->block_size)
 		s.tree.m.block_size = block_size_for(s.tree.m.stream_len);
 	s.results = calloc(o->targets.n, sizeof(*s.results));
-	s.told = calloc(o->targets.n, sizeof(*s.told));
-	if (s.results && s.told) {
+	s.reported = calloc(o->targets.n, sizeof(*s.reported));
+	if (s.results && s.reported) {
 		rc = with_targets(&s, o);
 	} else {
 		out_error(CP_CMD, "no memory");
 		rc = CMD_FAILED;
 	}
 	free(s.results);
-	free(s.told);
+	free(s.reported);
 	cp_tree_fini(&s.tree);
 	return rc;
 }

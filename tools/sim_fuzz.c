@@ -29,30 +29,31 @@ struct work {
 	unsigned jobs;
 	pid_t pids[JOBS_MAX];	    /* 0: it has ended */
 	uint64_t running[JOBS_MAX]; /* the task that each is at */
-	int fd[2];		    /* a pipe, of news */
+	int fd[2];		    /* a pipe, of struct task_event */
 };
 
 /* What a job says before and after each task. */
-struct news {
+struct task_event {
 	uint32_t job;
 	enum {
-		NEWS_BEGINS,
-		NEWS_WELL,
-		NEWS_BAD
+		TASK_BEGINS,
+		TASK_PASSED,
+		TASK_FAILED
 	} what;
 	uint64_t task;
 };
 
-static void tell(const struct work *w, unsigned job, int what, uint64_t task)
+static void send_event(const struct work *w, unsigned job, int what,
+		       uint64_t task)
 {
-	struct news n;
+	struct task_event ev;
 
-	memset(&n, 0, sizeof(n));
-	n.job = job;
-	n.what = what;
-	n.task = task;
-	/* Nobody listens any more: somebody else has failed. */
-	if (write(w->fd[1], &n, sizeof(n)) != sizeof(n))
+	memset(&ev, 0, sizeof(ev));
+	ev.job = job;
+	ev.what = what;
+	ev.task = task;
+	/* The reader is gone: another job has failed. */
+	if (write(w->fd[1], &ev, sizeof(ev)) != sizeof(ev))
 		_exit(0);
 }
 
@@ -62,10 +63,10 @@ static void job(const struct work *w, unsigned k)
 	for (uint64_t t = k; t < w->tasks; t += w->jobs) {
 		bool ok;
 
-		tell(w, k, NEWS_BEGINS, t);
+		send_event(w, k, TASK_BEGINS, t);
 		ok = w->conf->run(w->conf->arg, w->s[t % w->n],
 				  w->first + (uint32_t)(t / w->n));
-		tell(w, k, ok ? NEWS_WELL : NEWS_BAD, t);
+		send_event(w, k, ok ? TASK_PASSED : TASK_FAILED, t);
 		if (!ok)
 			break;
 	}
@@ -111,27 +112,27 @@ static uint64_t collect(struct work *w, uint64_t *bad)
 	struct pollfd p = {.fd = w->fd[0], .events = POLLIN};
 	struct progress bar;
 	uint64_t well = 0;
-	struct news n;
+	struct task_event ev;
 
 	*bad = NONE;
 	progress_start(&bar, "runs");
 	while (*bad == NONE) {
-		/* What the dead have said comes before their death. */
+		/* Read all that a job wrote before its death is noticed. */
 		if (!poll(&p, 1, 200)) {
 			*bad = died(w, WNOHANG);
 			continue;
 		}
-		if (read(w->fd[0], &n, sizeof(n)) != sizeof(n)) {
-			/* All have ended; who dies closes the pipe before he
-			 * can be waited for. */
+		if (read(w->fd[0], &ev, sizeof(ev)) != sizeof(ev)) {
+			/* All have ended. A job that dies closes the pipe
+			 * before waitpid() can find it. */
 			*bad = died(w, 0);
 			break;
 		}
-		w->running[n.job] = n.task;
-		if (n.what == NEWS_WELL)
+		w->running[ev.job] = ev.task;
+		if (ev.what == TASK_PASSED)
 			progress_set(&bar, ++well, w->tasks);
-		else if (n.what == NEWS_BAD)
-			*bad = n.task;
+		else if (ev.what == TASK_FAILED)
+			*bad = ev.task;
 	}
 	progress_end(&bar);
 	return well;

@@ -25,7 +25,7 @@ static void on_state(void *arg, struct skein_conn *conn,
 	struct cp_job *job = arg;
 
 	pthread_mutex_lock(&job->lock);
-	job->news = true;
+	job->changed = true;
 	pthread_cond_broadcast(&job->wake);
 	pthread_mutex_unlock(&job->lock);
 }
@@ -94,7 +94,7 @@ static void look(struct connecting *c)
 	}
 }
 
-static void wait_for_news(struct connecting *c)
+static void wait_for_change(struct connecting *c)
 {
 	struct cp_job *job = c->job;
 	uint64_t at = cp_gather_next(&c->g, cp_now_ns());
@@ -103,9 +103,9 @@ static void wait_for_news(struct connecting *c)
 	int rc = 0;
 
 	pthread_mutex_lock(&job->lock);
-	while (!job->news && rc != ETIMEDOUT)
+	while (!job->changed && rc != ETIMEDOUT)
 		rc = pthread_cond_timedwait(&job->wake, &job->lock, &t);
-	job->news = false;
+	job->changed = false;
 	pthread_mutex_unlock(&job->lock);
 }
 
@@ -163,7 +163,7 @@ int cp_connect(struct cp_job *job)
 		verdict = cp_gather_decide(&c.g, cp_now_ns());
 		if (verdict != CP_GATHER_WAIT)
 			break;
-		wait_for_news(&c);
+		wait_for_change(&c);
 	}
 	leave_out(&c, verdict == CP_GATHER_BEGIN);
 	free(c.v);

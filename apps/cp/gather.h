@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gather.h - with whom a copy begins: targets answer, refuse or are silent, and
- * one that is not there does not hold up the others (docs/cp.md, "Which
- * targets take part").
+ * gather.h - which targets a copy begins with. Targets answer, refuse or are
+ * silent, and a target that is not there does not hold up the others
+ * (docs/cp.md, "Which targets take part").
  *
  * An engine: what happened and when goes in, the decision comes out. No I/O, no
  * clock, no allocation but the caller's array. Thread rule: one thread.

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* For so long a receiver may be busy with another copy: the one before, whose
- * end it has not noticed yet. */
+/* How long a receiver may be busy with another copy: it may not have noticed
+ * yet that the one before has ended. */
 #define BUSY_NS SKEIN_S(10)
 #define BUSY_NAP_NS 50000000u
 
@@ -273,7 +273,7 @@ static uint64_t all_lacking(const struct cp_job *job)
 	return n;
 }
 
-/* After a round: who has got all of it, and what the others have now. */
+/* After a round: which targets have all of it, and what the others have now. */
 static int take_stock(struct cp_job *job, const struct cp_round *r,
 		      struct cp_peer **members)
 {
@@ -293,7 +293,7 @@ static int take_stock(struct cp_job *job, const struct cp_round *r,
 	return cp_lack_ask(job, false);
 }
 
-/* A round ended without anybody the wiser: who is to blame is not known. */
+/* A round failed, and it is not known which target made it fail. */
 static void give_up(struct cp_job *job)
 {
 	for (size_t i = 0; i < job->n; i++) {
@@ -434,7 +434,7 @@ static int send_sums(struct cp_job *job, const uint8_t *files, uint64_t n)
 	return rc ? rc : send_list(job, &hashes, n, CP_CHUNK_FILES);
 }
 
-/* Who has been found right is left alone by what follows. */
+/* A target that was found right takes no part in what follows. */
 static bool skip_finished(struct cp_job *job)
 {
 	bool all = true;
@@ -461,8 +461,7 @@ static void fail_wrong(struct cp_job *job)
 	}
 }
 
-/* All compare what they have with the sums. Who finds wrong blocks gets them
- * again. */
+/* Each target compares what it has with the sums. Wrong blocks come again. */
 static int check_once(struct cp_job *job, const uint8_t *files, uint64_t n,
 		      bool *all)
 {

@@ -15,7 +15,7 @@
 #include "cp/targets.h"
 #include "cp/walk.h"
 
-/* How far it is, for who watches. */
+/* Progress, for display. */
 struct cp_progress {
 	const char *what;    /* "preparing", "sending", ... */
 	uint64_t done;	     /* bytes that every receiver has */

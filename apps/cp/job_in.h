@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * job_in.h - the inside of the sender, for job.c (the order of things),
- * connect.c (who takes part), fan.c (one call to all receivers), lack.c (who lacks which blocks) and
- * job_round.c (a round of multicast).
+ * connect.c (which targets take part), fan.c (one call to all receivers),
+ * lack.c (which blocks a target lacks) and job_round.c (a round of multicast).
  */
 #ifndef CP_JOB_IN_H
 #define CP_JOB_IN_H
@@ -47,7 +47,7 @@ struct cp_job {
 
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	bool news; /* a connection has another state */
+	bool changed; /* a connection has another state */
 };
 
 uint64_t cp_now_ns(void);
@@ -89,12 +89,12 @@ int cp_fan_status(struct cp_job *job);
 int cp_fan_until(struct cp_job *job, enum cp_phase a, enum cp_phase b,
 		 const char *what);
 
-/* lack.c: asks who has which blocks. all: nobody has any. */
+/* lack.c: asks each target which blocks it has. all: no target has any. */
 int cp_lack_ask(struct cp_job *job, bool all);
 /* Those of a peer that the round gave it are there. */
 void cp_lack_none(struct cp_peer *p, uint64_t blocks);
-/* The blocks that somebody lacks who is live, as ranges; the members are those
- * peers. -ENOMEM. */
+/* The blocks that some live target lacks, as ranges; these targets are the
+ * members. -ENOMEM. */
 int cp_lack_round(struct cp_job *job, struct cp_round *r,
 		  struct cp_peer **members);
 

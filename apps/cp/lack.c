@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lack.c - who lacks which blocks, and the round that sends them; see job_in.h.
+ * lack.c - which blocks each target lacks, and the round that sends them; see
+ * job_in.h.
  */
 #include "cp/job_in.h"
 
@@ -92,7 +93,7 @@ int cp_lack_ask(struct cp_job *job, bool all)
 
 		if (!p->live)
 			continue;
-		/* who has nothing need not be asked */
+		/* a target that has nothing need not be asked */
 		p->skip = all || !p->st.have || p->finished;
 		p->lacking = 0;
 		if (p->skip && !p->finished)
@@ -104,7 +105,7 @@ int cp_lack_ask(struct cp_job *job, bool all)
 	return rc;
 }
 
-/* Does anybody lack it who is live? */
+/* Does a live target lack it? */
 static bool wanted(const struct cp_job *job, uint64_t block)
 {
 	for (size_t i = 0; i < job->n; i++)

@@ -12,10 +12,11 @@
 #include "cp/targets.h"
 
 /*
- * *rack: whose it is, the sender's and then one a target: numbers that are equal
- * for the same rack; the caller's to free. self: the sender's host name; where
- * no line has it (whole, or up to its first dot) it stands alone. -EINVAL: no
- * line has a target's host, or two have one; else as cp_targets_add_file().
+ * *rack: a number for the sender and then one for each target, equal for
+ * members of the same rack; the caller frees it. self: the sender's host name;
+ * if no line has it (whole, or up to its first dot) the sender is a rack of its
+ * own. -EINVAL: no line has a target's host, or two have one; else as
+ * cp_targets_add_file().
  */
 int cp_racks_read(const char *file, const struct cp_targets *targets,
 		  const char *self, uint32_t **rack, struct cp_err *err);

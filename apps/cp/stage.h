@@ -60,8 +60,8 @@ int cp_stage_open(struct cp_stage *s, const struct cp_stage_attr *attr,
 /* Writes a block that has not been written, and notes its hash. */
 int cp_stage_write(struct cp_stage *s, uint64_t block, const void *data,
 		   struct cp_err *err);
-/* Forgets blocks whose hashes differ from sums[first, first + n); returns how
- * many of these the stage has not. Negative: an error. */
+/* Forgets blocks with hashes other than sums[first, first + n); returns how
+ * many of these the stage lacks. Negative: an error. */
 int64_t cp_stage_compare(struct cp_stage *s, uint64_t first,
 			 const uint64_t *sums, uint64_t n);
 /* Reads a file back: XXH3 of 128 bits, as cp_file_hash(). */

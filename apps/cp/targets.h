@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * targets.h - who shall get the copy: "node[1-64]:/data,[fe80::1]:7450" and
+ * targets.h - the targets of a copy: "node[1-64]:/data,[fe80::1]:7450" and
  * files of such lists (skein-cp(1)).
  *
  * Pure but for @FILE. Thread rule: one thread.

@@ -158,7 +158,7 @@ static int visit_link(struct walk *w, int at, const char *name,
 
 static int visit(struct walk *w, int at, const char *name);
 
-/* Everything in an open directory, whose descriptor is taken. */
+/* Everything in an open directory. Takes the descriptor over. */
 static int visit_all(struct walk *w, int fd)
 {
 	size_t len = w->len;

@@ -16,9 +16,9 @@
 struct shard {
 	struct kv_store *store; /* or */
 	struct kv_cache *cache;
-	/* Of a shared server. Who wants `lock` holds `turn` until he has it:
-	 * neither can readers that go on coming keep a writer out, nor writers
-	 * a reader. */
+	/* Of a shared server. A thread that wants `lock` holds `turn` until it
+	 * has it. So neither can a stream of readers keep a writer out, nor
+	 * writers a reader. */
 	pthread_mutex_t turn;
 	pthread_rwlock_t lock;
 	/* Read by any, relaxed, for each is a number of its own. records and

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ah.c - whom to answer: the attributes of an address handle from a UD
- * receive, as ibv_init_ah_from_wc(3) makes them, for every device (that one
- * asks the kernel's sysfs, which does not know ours).
+ * ah.c - the address handle for an answer: its attributes from a UD receive,
+ * as ibv_init_ah_from_wc(3) makes them, for every device (libibverbs' function
+ * asks the kernel's sysfs, which does not know our devices).
  *
  * The 40 bytes in front of the message are a GRH, which has the form of an IPv6
  * header; or, on RoCEv2 over IPv4, 20 bytes of no meaning and the IPv4 header.

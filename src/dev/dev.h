@@ -270,10 +270,9 @@ struct dev_ops {
 		       uint64_t dc_key);
 
 	/* Waits until no remote operation that started before the call still
-	 * touches the MR (or the QP's queues): what dereg and destroy do by
-	 * themselves, for owners who want to keep the object. NULL: completes
-	 * with the last local operation (a real NIC keeps no copy going after
-	 * dereg). */
+	 * touches the MR (or the QP's queues), as dereg and destroy do; for an
+	 * owner that keeps the object. NULL: nothing to wait for beyond the
+	 * last local operation (a real NIC keeps no copy going after dereg). */
 	int (*quiesce_mr)(struct dev *dev, struct ibv_mr *mr);
 	int (*quiesce_qp)(struct dev *dev, struct ibv_qp *qp);
 
@@ -303,7 +302,7 @@ struct dev {
  * gid_index: -1 chooses (RoCEv2 over IPv4, then v2 over global IPv6, then
  * link-local, then v1; only GIDs whose netdev is in our network namespace).
  * err receives one line that says what failed and the likely fix.
- * -ENODEV no such device, -EINVAL a spec nobody understands.
+ * -ENODEV no such device, -EINVAL a spec that is not understood.
  */
 int dev_open(struct skein_env *env, const char *spec, int gid_index, char *err,
 	     size_t err_len, struct dev **dev);

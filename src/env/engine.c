@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine.c - rounds, sleeping, and who owns them.
+ * engine.c - rounds, sleeping, and the thread that owns them.
  *
  * One word names the owner. A thread that must wait while another owns the
- * engine takes a place: a waiter of its own in e->places. The owner looks
- * after the places: after a fruitful round it wakes those whose done() has
- * come true, and on leaving it wakes the first, who takes over. Whoever leaves
- * a place without taking over while the engine is free wakes the next, so a
- * wake-up given to a thread that no longer needs it is passed on.
+ * engine takes a place: a waiter of its own in e->places. After a round that
+ * moved something the owner wakes each place whose done() has become true. On
+ * leaving it wakes the oldest place, whose thread takes over. A thread that
+ * leaves its place without taking over, while the engine is free, wakes the
+ * next: a wake-up that it no longer needs is passed on.
  *
  * Invariants: objs, cursor, now_ns, hot state: the owner's. places, spare:
  * under lock. n_places counts places and is read without the lock.
@@ -170,7 +170,8 @@ static int wait_without_place(struct engine *e, const struct run *run)
 	return 0;
 }
 
-/* Of one who waits for the owner: 1 when it may sleep now, else 0, or -ETIMEDOUT. */
+/* For a thread that waits for the owner: 1 when it may sleep now, else 0, or
+ * -ETIMEDOUT. */
 static int idle_round(struct engine *e, struct env_waiter *w,
 		      uint64_t deadline_ns, unsigned *round)
 {
@@ -223,8 +224,8 @@ static int engine_await(struct engine *e, struct env_waiter *w,
 {
 	struct place own = {.w = w}; /* no done(): the owner need not look */
 	struct place *p = w ? &own : place_take(e, run->done, run->arg);
-	/* Who spins sees himself that the engine is free, and needs no place of
-	 * his own; who is parked meanwhile must be told. */
+	/* A thread that spins sees by itself that the engine is free, and needs
+	 * no place. A thread that is parked must be woken. */
 	bool joined = !w || env_idle_parks(e->env);
 	int rc;
 
@@ -242,8 +243,9 @@ static int engine_await(struct engine *e, struct env_waiter *w,
 }
 
 /* This thread does not want the engine: if it was woken to take over, the next
- * one must be. Who woke us gave the engine up before it took the lock, which we
- * took after (place_quit()): we see it free, or its owner wakes the next. */
+ * one must be. The thread that woke us released the engine first and took the
+ * lock second. We took the lock after it (place_quit()), so we see the engine
+ * free, or it has an owner again, which wakes the next. */
 static void engine_pass_on(struct engine *e)
 {
 	if (engine_is_free(e))
@@ -345,8 +347,8 @@ static int engine_round(struct engine *e)
 	struct engine_obj *obj;
 	int moved = 0;
 
-	/* Relaxed: what came before the kick is the business of who looks at
-	 * it; before a sleep engine_sleep() looks behind a fence. */
+	/* Relaxed: the kick orders nothing. Each object orders its own data;
+	 * before a sleep engine_sleep() looks behind a fence. */
 	if (atomic_load_explicit(&e->kicked, memory_order_relaxed)) {
 		atomic_exchange_explicit(&e->kicked, false,
 					 memory_order_acq_rel);
@@ -493,8 +495,8 @@ static enum env_idle_verdict engine_idle(struct engine *e, struct run *run,
 		tell_deadline(e, run);
 	} else if (run->w) {
 		w = run->w;
-		if (run->drowsy) {
-			run->drowsy = false;
+		if (run->sleep_next) {
+			run->sleep_next = false;
 			return ENV_IDLE_SLEEP;
 		}
 	}
@@ -504,7 +506,8 @@ static enum env_idle_verdict engine_idle(struct engine *e, struct run *run,
 static bool wants_to_let_go(struct engine *e, const struct run *run,
 			    unsigned round)
 {
-	return run->w && !run->drowsy && env_idle_yields(e->env, run->w, round);
+	return run->w && !run->sleep_next &&
+	       env_idle_yields(e->env, run->w, round);
 }
 
 /* now_ns is of this moment. */
@@ -522,7 +525,7 @@ static inline int engine_rounds(struct engine *e, struct run *run)
 			return -ETIMEDOUT;
 		if (moved) {
 			round = 0;
-			run->drowsy = false;
+			run->sleep_next = false;
 			e->now_ns = env_now_ns(e->env);
 			continue;
 		}
@@ -544,16 +547,17 @@ int engine_run(struct engine *e, struct run *run)
 	return engine_rounds(e, run);
 }
 
-/* Gives the core away, and the engine with it: whoever has the core meanwhile
- * looks for answers itself. No successor is woken, for this thread comes back: it
- * enters again, or waits behind one who has, or passes on. */
+/* Gives the core away, and the engine with it: a thread that gets the core may
+ * run the engine itself. No successor is woken, because this thread comes back:
+ * it enters again, waits behind the thread that has entered, or passes on. */
 static void let_go(struct engine *e, struct run *run)
 {
-	/* Release, and the fence: as in engine_leave(). Should engine_pass_on()
-	 * be next, it sees each place whose thread has seen us the owner. */
+	/* Release, and the fence: as in engine_leave(). If engine_pass_on() is
+	 * next, it sees the place of each thread that saw us as the owner. */
 	atomic_store_explicit(&e->lead.owner, 0, memory_order_release);
 	fence_full();
-	run->drowsy = env_idle(e->env, run->w, run->round++) == ENV_IDLE_SLEEP;
+	run->sleep_next =
+		env_idle(e->env, run->w, run->round++) == ENV_IDLE_SLEEP;
 }
 
 static int run_or_wait(struct engine *e, struct run *run)
@@ -578,7 +582,7 @@ static int run_or_wait(struct engine *e, struct run *run)
 		}
 		rc = engine_await(e, run->w, run);
 		run->round = 0;
-		run->drowsy = false;
+		run->sleep_next = false;
 		if (rc && !run->done(run->arg)) {
 			engine_pass_on(e);
 			return rc;
@@ -595,8 +599,8 @@ int engine_run_on(struct engine *e, struct env_waiter *w,
 	return run_or_wait(e, &run);
 }
 
-/* By the owner, of whose run rc was said: it leaves, or naps and goes on as one of
- * those who wait. */
+/* By the owner, after a run that returned rc: it leaves the engine; on -EAGAIN
+ * it gives the core away and then waits like other threads. */
 static inline int run_entered(struct engine *e, struct run *run, int rc)
 {
 	if (__builtin_expect(rc == -EAGAIN, 0)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine.h - who makes progress, and when it may sleep.
+ * engine.h - which thread makes progress, and when it may sleep.
  *
  * Modules create no threads. They register progress objects with an engine;
  * exactly one thread runs an engine at a time: a waiting caller, the
@@ -8,9 +8,10 @@
  * polled in the order they were added, by the running thread only, and may
  * add or delete objects (themselves too) from inside poll().
  *
- * Time is read at most once a round (in engine_run_until(), in rounds that find
- * nothing and follow each other without a pause, every eighth). System calls happen on the slow beat only
- * (ENGINE_BEAT_NS, or every round in which a watched fd is known ready).
+ * Time is read at most once a round; of rounds that find nothing and follow
+ * each other without a pause, in every eighth. System calls happen on the slow
+ * beat only (ENGINE_BEAT_NS, or every round in which a watched fd is known
+ * ready).
  *
  * Thread rule: engine_enter()/engine_leave() bracket ownership. engine_add(),
  * engine_del() and all state of the objects belong to the owner. engine_kick()
@@ -44,7 +45,7 @@ struct engine_obj_ops {
 	/* The time at which poll() must run although nothing happened, or
 	 * ENV_NEVER. May be NULL. */
 	uint64_t (*next_deadline)(struct engine_obj *obj);
-	/* The slow beat: poll() for things whose looking costs a system call
+	/* The slow beat: poll() for what costs a system call to look at
 	 * (control sockets). Called when a watched fd is ready and at least
 	 * every ENGINE_BEAT_NS. Returns as poll(). May be NULL. */
 	int (*beat)(struct engine_obj *obj, uint64_t now_ns);
@@ -113,8 +114,8 @@ static inline bool engine_is_owner(struct engine *e)
 	       env_thread_self(l->env);
 }
 
-/* Owner: of a thread by its name, is it this one? Costs less than to ask who this
- * one is. */
+/* Owner: is this the thread of that name? Cheaper than looking up the name of
+ * the calling thread. */
 static inline bool engine_runs_in(struct engine *e, uint64_t thread)
 {
 	struct engine_lead *l = (struct engine_lead *)(void *)e;
@@ -140,15 +141,15 @@ int engine_poll(struct engine *e);
 /*
  * Runs rounds until done(arg) is true, or deadline_ns. Takes ownership when no
  * other thread has it, else waits for the owner (or for done) without it.
- * done() is called often, by the calling thread and by the owner (which looks
- * after those who wait), never after the return; it must be cheap and safe
- * without ownership (read one atomic), and must not call the engine. Whoever
- * makes it true outside a round calls engine_kick() after.
+ * done() is called often, by the calling thread and by the owner (which checks
+ * it for threads that wait), never after the return; it must be cheap and safe
+ * without ownership (read one atomic), and must not call the engine. Code that
+ * makes it true outside a round calls engine_kick() afterwards.
  * 0, -ETIMEDOUT, or -EDEADLK when called from inside a round.
  */
 int engine_run_until(struct engine *e, bool (*done)(void *arg), void *arg,
 		     uint64_t deadline_ns);
-/* The same by an owner outside a round, who stays the owner: 0 or
+/* The same by the owner outside a round, which stays the owner: 0 or
  * -ETIMEDOUT. Runs one round at least. */
 int engine_run_inside(struct engine *e, bool (*done)(void *arg), void *arg,
 		      uint64_t deadline_ns);
@@ -193,7 +194,7 @@ void engine_post(struct engine *e, struct engine_call *call);
  * at once, and comes back a millisecond or two after the last has left. */
 int engine_background_start(struct engine *e);
 void engine_background_stop(struct engine *e);
-/* Any thread; for those who can leave work to it by engine_post(). */
+/* Any thread; for one that can leave work to the owner by engine_post(). */
 bool engine_has_background(struct engine *e);
 
 #endif

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * engine_inside.h - what engine.c and engine_back.c have in common: an engine's
- * insides. engine.c has whose what is.
+ * insides. engine.c says which thread owns each field.
  */
 #ifndef SKEIN_ENV_ENGINE_INSIDE_H
 #define SKEIN_ENV_ENGINE_INSIDE_H
 
 #include "env/engine.h"
 
-/* Why a thread runs the engine, or waits for who does, and until when. */
+/* What a thread runs the engine for, or waits for its owner for, and until
+ * when. */
 struct run {
 	bool (*done)(void *arg);
 	void *arg;
@@ -17,8 +18,9 @@ struct run {
 	/* NULL, or the thread's own, by which it idles: it lets go of the
 	 * engine while it gives its core away. */
 	struct env_waiter *w;
-	unsigned round; /* fruitless ones, since the last fruit */
-	bool drowsy;	/* has idled as long as one should who then sleeps */
+	unsigned round;	 /* fruitless ones, since the last fruit */
+	bool sleep_next; /* env_idle() has said sleep: the next fruitless
+			  * round does */
 };
 
 struct engine {

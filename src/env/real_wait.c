@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * real_wait.c - where a thread sleeps, and who wakes it.
+ * real_wait.c - where a thread sleeps, and how it is woken.
  *
  * A waiter is an epoll fd that holds an eventfd and the watched fds. The word
  * `armed` keeps the eventfd out of the fast path: a waker makes a system call
@@ -9,10 +9,10 @@
  * sleep (or waiter_ready) ends at once and takes it: never lost, at worst one
  * spurious round.
  *
- * Whoever polls never arms, and of such a waiter a waker learns so from a word
- * that it has in its cache, without a fence (lead.used): the first to arm sets it,
- * and then has the kernel make that fence in every thread. Model:
- * tests/model/wait.pml.
+ * A thread that only polls never arms. Wakers of its waiter see that in a word
+ * that stays in their cache (lead.used) and make no fence. The first thread to
+ * arm sets the word, and then has the kernel make that fence in every thread.
+ * Model: tests/model/wait.pml.
  */
 #include <errno.h>
 #include <poll.h>
@@ -30,23 +30,24 @@
 
 /*
  * The idle policy. Rounds below IDLE_BARE look again at once (most answers
- * come here); until IDLE_YIELD_NS they pause in between; then each gives the
- * processor away, so that two spinners on one core serve each other at the
- * cost of a context switch instead of a time slice. After IDLE_SLEEP_NS in
- * all, an adaptive waiter sleeps: about the price of one wake-up, so that
- * waiting never costs more than twice the best choice.
+ * come here); until IDLE_YIELD_NS they pause in between; then each yields the
+ * core, so that two spinners on one core serve each other at the cost of a
+ * context switch instead of a time slice. After IDLE_SLEEP_NS in all, an
+ * adaptive waiter sleeps: about the price of one wake-up, so that waiting never
+ * costs more than twice the best choice.
  *
- * Giving away is good only among those who give back. One who computes keeps
- * the core for a slice of milliseconds, in which an answer from another core
- * lies there: a yield that took YIELD_DEAR_NS was dear, and for HOLD_MIN_NS
- * there is none; for twice as long after the next one, up to HOLD_MAX_NS. The
- * scheduler sees to it that others run all the same, each for its share. And as
- * it does, one who spins his share away while what he waits for has no core has
- * none when that comes: in a hold a wait that lasts is spent in naps, which cost
- * nothing and end at once, also beside one who computes; and one who may sleep
- * does so sooner, since a core that others want need not be woken. A nap is an
- * eighth of the wait so far: hundreds that wait on one core leave it to those
- * that can go on, and none learns of what came later than by that part.
+ * A yield is good only if the other thread yields back. A thread that computes
+ * keeps the core for a slice of milliseconds, and an answer that another core
+ * has written meanwhile is not seen. So a yield that took YIELD_DEAR_NS begins
+ * a hold: there is no yield for HOLD_MIN_NS, and for twice as long after the
+ * next such yield, up to HOLD_MAX_NS. The scheduler lets other threads run all
+ * the same. A thread that spins through a hold uses up its share of the core
+ * and has none left when the answer comes. So in a hold a long wait is spent in
+ * naps, which cost nothing and end on time, also beside a thread that computes;
+ * and a thread that may sleep does so sooner, because the core is awake anyway.
+ * A nap is an eighth of the wait so far: hundreds of waiters on one core leave
+ * it to threads that have work, and none sees its answer later than by that
+ * part.
  */
 #define IDLE_BARE 64
 #define IDLE_CLOCK_ROUNDS 16 /* read the clock that often while spinning */
@@ -208,7 +209,7 @@ static enum env_idle_verdict nap(uint64_t waited_ns)
 	return ENV_IDLE_LATER;
 }
 
-/* Is the core wanted by others, who get it only slice by slice? */
+/* Do other threads want this core, which they get only slice by slice? */
 static void spin_look(struct env_waiter *w)
 {
 	struct real_env *real = real_env_of(w->env);
@@ -291,8 +292,8 @@ bool real_idle_yields(struct env_waiter *w, unsigned round)
 	       w->mode != ENV_WAIT_SPIN && idle_is_long(w, round);
 }
 
-/* From here on wakers make the fence themselves: those whose look at `used` was
- * before ours have published what came before that look. */
+/* From here on wakers make the fence themselves. A waker that looked at `used`
+ * earlier has published before that look. */
 static __attribute__((noinline, cold)) void first_use(struct env_waiter *w)
 {
 	atomic_store_explicit(&w->lead.used, true, memory_order_relaxed);
@@ -315,7 +316,7 @@ void real_waiter_arm(struct env_waiter *w)
 void real_waiter_disarm(struct env_waiter *w)
 {
 	/* Orders nothing: a waker that still sees 1 costs one spurious round;
-	 * one that sees 0 has a caller who is awake and will look again. */
+	 * if it sees 0, our caller is awake and looks again. */
 	atomic_store_explicit(&w->armed, 0, memory_order_relaxed);
 }
 

@@ -104,7 +104,7 @@ static void count(const struct check *c, const struct epoch *e, int side,
 	t->sol |= c->ud_next->sol[side][cq];
 }
 
-/* A RESET may take completions back whose event has been made. */
+/* A RESET may take completions back after their event was made. */
 static bool took_back(const struct program *p, const struct epoch *e)
 {
 	int i;

@@ -128,8 +128,8 @@ static int right_for(int op)
 				      : IBV_ACCESS_REMOTE_WRITE;
 }
 
-/* Behind a fence on rxe there is neither READ nor atomic; who may do nothing
- * else has no fences. */
+/* Behind a fence on rxe there is neither READ nor atomic. A connection that may
+ * do nothing else has no fences. */
 static bool may_fence(const struct gen *g, int pair, int side)
 {
 	return !g->f->rxe ||

@@ -618,8 +618,8 @@ static bool cut_off_here(const struct m_side *a)
 	       !m_local_ok(a, r);
 }
 
-/* On an SRQ: it took a receive whose completion was not polled before the
- * responder's RESET, which takes it back; so which one is not known. */
+/* On an SRQ: it took a receive, and the responder's RESET came before the
+ * completion was polled and took it back. So the receive is not known. */
 static bool can_go(const struct m_pair *m, int d)
 {
 	const struct m_side *a = &m->s[d], *b = &m->s[!d];

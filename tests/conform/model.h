@@ -26,9 +26,9 @@ typedef uint32_t m_byte;
 
 /* Deviations that a device is known and documented to have. */
 enum m_quirk {
-	/* Harsh mode: behind a request that fails others have begun (which
-	 * semantics.md allows of every device); a READ whose bytes have come
-	 * may yet be flushed. */
+	/* Harsh mode: requests behind one that fails have begun (which
+	 * semantics.md allows of every device); a READ may be flushed though
+	 * its bytes have come. */
 	M_QUIRK_HARSH = 1 << 0,
 	/* rxe's, of Linux 6.1. A queue takes more than was granted, and a slot
 	 * is free when its request is done, polled or not. */
@@ -68,18 +68,18 @@ enum m_quirk {
 };
 
 enum m_act {
-	M_STEP,	    /* the program goes on */
-	M_EXEC,	    /* the next request of a side is carried out */
-	M_ACK,	    /* its requester learns how it went */
-	M_BREAK,    /* a responder's QP breaks on what it was asked */
-	M_LATE,	    /* carried out before its local buffers are looked at */
-	M_OTHER,    /* two things wrong: the other one is named */
-	M_LOST,	    /* carried out, but the answer is lost */
-	M_DROP,	    /* UC: the message is lost on its way */
-	M_CUT,	    /* a READ whose region goes before its last byte came */
-	M_CUT_HERE, /* the same, of its own region */
-	M_STOP,	    /* SQD: the next request had not been started */
-	M_GONE,	    /* it took an SRQ's receive, whose completion RESET takes */
+	M_STEP,	     /* the program goes on */
+	M_EXEC,	     /* the next request of a side is carried out */
+	M_ACK,	     /* its requester learns how it went */
+	M_BREAK,     /* a responder's QP breaks on what it was asked */
+	M_LATE,	     /* carried out before its local buffers are looked at */
+	M_OTHER,     /* two things wrong: the other one is named */
+	M_LOST,	     /* carried out, but the answer is lost */
+	M_DROP,	     /* UC: the message is lost on its way */
+	M_CUT,	     /* a READ: its region goes before its last byte came */
+	M_CUT_HERE,  /* the same, of its own region */
+	M_STOP,	     /* SQD: the next request had not been started */
+	M_GONE,	     /* it took an SRQ's receive; RESET takes the completion */
 	M_GONE_LONG, /* and that was too short */
 	M_GONE_BAD,  /* and that was bad */
 	M_WAKE, /* RXE_GHOST: a timer of the QP's last life tries a request */

@@ -335,8 +335,8 @@ bool m_maybe_empty(const struct m_side *s)
 /* ---- S4 ---- */
 
 /* How many receives there were behind event ev: at most all that were posted
- * and whose completion was not polled; at least those that were not taken at
- * all, or posted later. */
+ * and not polled as completed; at least those that were not taken, or were
+ * posted later. */
 static void left(const struct msrq_side *s, int ev, int *least, int *most)
 {
 	int i;

@@ -10,7 +10,7 @@
  * it is open which messages come; which receive of an SRQ a QP took
  * (its bytes are written instead), and when a limit was reached; of UD all but
  * its sends; of UC the same where messages may be lost: on a device that loses
- * some, and on an SRQ, whose last receive another QP may take.
+ * some, and on an SRQ, because another QP may take its last receive.
  */
 #include "normal.h"
 
@@ -119,7 +119,7 @@ static void calls_print(const struct program *p, const struct epoch *e,
 	}
 }
 
-/* Does a QP whose completions are open use this CQ? */
+/* Does a QP use this CQ whose completions are left open? */
 static bool open_cq(const struct program *p, int side, int cq, bool lossy)
 {
 	int i;

@@ -237,7 +237,7 @@ static int do_connect(struct run *r, const struct step *s)
 		if (n->addr[i].mtu > r->p->cfg[i].mtu)
 			n->addr[i].mtu = (uint8_t)r->p->cfg[i].mtu;
 	}
-	/* Side 1 first: who is in RTS finds its peer ready, if it will be. */
+	/* Side 1 first: a side in RTS finds its peer ready, if it will be. */
 	if (!rc && s->arg != IBV_QPS_INIT)
 		rc = to_rtr(r, i, 1);
 	if (!rc && s->arg == IBV_QPS_RTS)

@@ -33,8 +33,8 @@ struct node {
 	struct ibv_srq *srq;
 };
 
-/* One more connection, by whose atomics on ordinary memory it is known that
- * what QPs in ERR had under way has arrived. */
+/* One more connection. When its atomics on ordinary memory have completed, all
+ * that QPs in ERR had under way has arrived. */
 struct broom {
 	struct ibv_cq *cq[2];
 	struct ibv_qp *qp[2];
@@ -55,7 +55,7 @@ struct world {
 	FILE *complain; /* NULL, or where a failed epoch is told */
 };
 
-/* Who is told of each epoch that was explained. */
+/* Called for each epoch that was explained. */
 struct audience {
 	void (*epoch)(void *arg, const struct epoch *e);
 	void *arg;

@@ -311,8 +311,8 @@ bool sync_up(struct run *r)
 		end += took;
 		if (env_now_ns(r->w->env) > end || r->over)
 			break;
-		/* Who polls all the time takes the core from the threads
-		 * that he waits for, and what a timer does comes late by
+		/* A thread that polls all the time takes the core from the
+		 * threads that it waits for, and timers are late by
 		 * milliseconds in any case. */
 		if (took > nap)
 			nap = took < NAP_LONG ? took : NAP_LONG;

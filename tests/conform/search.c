@@ -19,9 +19,9 @@
 /* As many times more of both, when all has come that will. */
 #define THOROUGH 16
 
-/* How often which order of the choices is tried: those of an eager device
- * first, which does what it can at once; then those of a lazy one, whose work
- * waits for the program; then eager again, for long. */
+/* How often each order of choices is tried: first those of a device that does
+ * everything at once; then those of a device that works only when the program
+ * waits; then the first ones again, for long. */
 static const struct phase {
 	bool lazy;
 	int attempts;

@@ -82,6 +82,6 @@ void stage_sleep(uint64_t ns)
 
 	if (stage.w)
 		sim_sleep(stage.w, ns);
-	else /* between two looks: who waits names the reason */
+	else /* between two looks; the caller says why it waits */
 		nanosleep(&ts, NULL);
 }

@@ -71,7 +71,7 @@ struct granted {
 
 typedef struct granted granted_all[PAIRS + 1][2];
 
-/* wr_id: whose request it is. The low 32 bits are unique in their queue. */
+/* wr_id: which request it is. The low 32 bits are unique in their queue. */
 static inline uint64_t id_make(int pair, int side, bool recv, uint32_t no)
 {
 	return (uint64_t)pair << 40 | (uint64_t)side << 36 |

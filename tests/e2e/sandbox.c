@@ -6,8 +6,8 @@
  *	sandbox server CALLS		echoes; on request it enters its sandbox
  *	sandbox client CALLS ADDR	calls, enters, and does all of it again
  *
- * CALLS: barrier (membarrier alone), all (every call whose refusal has a slower
- * way or a clear error; open too, so /proc cannot be read).
+ * CALLS: barrier (membarrier alone), all (every call that has a slower way or a
+ * clear error when it is refused; open too, so /proc cannot be read).
  */
 #include <errno.h>
 #include <linux/filter.h>

@@ -352,7 +352,8 @@ static uint32_t draw(struct receiver *r, uint32_t n)
 	return (uint32_t)rand_r(&r->rnd) % n;
 }
 
-/* Who is struck after how many messages: in the first six tenths of them. */
+/* Which process is killed or stopped, and after how many messages: in the first
+ * six tenths of them. */
 static void fates(struct receiver *r)
 {
 	uint32_t i, n, all = n_processes * n_qps * MESSAGES;

@@ -2,10 +2,11 @@
 /*
  * fuzz_mcast.c - a member of a multicast group whose neighbours say whatever the
  * input has: handshake sections, and records in either channel. Input: one byte
- * for rank, algorithm, checksums, and whether an object is resumed, then operations (see enum). The one that
- * says what the member waits for, with a byte changed, goes deep into a
- * message; its block's bytes do not travel. So does the one with the small message
- * that may come, whose do.
+ * for rank, algorithm, checksums, and whether an object is resumed, then
+ * operations (see enum). One operation sends the record that the member waits
+ * for, with a byte changed, so the input gets deep into a message; the bytes of
+ * its block do not travel. Another sends the small message that may come next,
+ * with its bytes.
  */
 #include "base/assert.h"
 #include "mcast/eng.h"
@@ -245,7 +246,7 @@ static void hear(struct member *m, uint32_t nb, enum mcast_channel channel,
 	skein_assert(can_be || !heeded || m->eng.over || m->eng.closed);
 }
 
-/* What is resumed: OBJECT bytes; who has an even rank has the blocks of OWN. */
+/* What is resumed: OBJECT bytes. Even ranks have the blocks of OWN. */
 #define OBJECT (6 * BLOCK + 1)
 #define OWN 0x13u
 

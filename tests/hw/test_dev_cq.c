@@ -49,8 +49,8 @@ static void drain(struct ibv_qp *qp)
 			 0);
 }
 
-/* All WAITING are in the queue: a WRITE with immediate behind them, whose
- * receive has completed, says that they have been executed; their completions
+/* All WAITING are in the queue. A WRITE with immediate was posted behind them
+ * and its receive has completed, so they have been executed. Their completions
  * were made before the last one, which is polled for after the resize. */
 __attribute__((no_sanitize("thread"))) static void load(struct pair *p)
 {
@@ -137,7 +137,7 @@ static void test_armed(void **state)
 	pair_close(&p);
 }
 
-/* A QP whose sends and receives complete in one CQ, with room for all. */
+/* A QP; its sends and receives complete in one CQ, with room for all. */
 static void one_cq(struct end *e, uint32_t psn)
 {
 	struct ibv_qp_init_attr init = {.send_cq = e->scq,

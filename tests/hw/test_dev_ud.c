@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_dev_ud.c - datagrams through dev.h, on every device: address handles,
- * the 40 bytes before the payload, who sent it, and silent drops.
+ * the 40 bytes before the payload, the sender, and silent drops.
  */
 #include "rc_pair.h"
 

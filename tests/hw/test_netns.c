@@ -44,7 +44,7 @@ static void test_elsewhere(void **state)
 	print_message("%s\n", err);
 	assert_non_null(strstr(err, "another network namespace"));
 
-	/* Who names an index gets it, and is told. */
+	/* A caller that names an index gets it, and a line in the log. */
 	if (dev_open(env, spec, index, err, sizeof(err), &dev))
 		fail_msg("%s", err);
 	assert_non_null(strstr(dev->gid.why, "not of this netns"));

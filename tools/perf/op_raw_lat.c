@@ -40,8 +40,8 @@ static inline int reap_ping(struct raw_worker *rw, struct raw_qp *q)
 	return raw_poll_one(rw, rw->scq, &wc);
 }
 
-/* The acquire pairs with the device's release of a message's last bytes: who
- * sees the flag sees the whole message. */
+/* The acquire pairs with the device's release of a message's last bytes: a
+ * thread that sees the flag sees the whole message. */
 static inline bool await_flag(struct raw_worker *rw, const uint8_t *flag,
 			      uint8_t seq)
 {

@@ -5,13 +5,13 @@
  * Combining: all threads use one handle, as an application does.
  *
  * Without combining, the baseline: each QP is a connection of its own, and its
- * threads post their own messages to it under a spin lock, one call each, or with
- * --batch as many as the thread has at hand: in either way the same. The
- * lock is the word by which an engine has its owner: one compare-and-swap lets a
- * thread post, flush and poll, and there is no second lock inside. Who waits for
- * it pauses and yields as who waits in a combining queue does; who waits for an
- * answer takes the lock when it is free and polls, for all, as the handle's
- * dispatcher does.
+ * threads post their own messages to it under a spin lock: one call a message,
+ * or with --batch as many as the thread has at hand, as with combining. The
+ * lock is the word that names an engine's owner: one compare-and-swap lets a
+ * thread post, flush and poll, and there is no second lock inside. A thread
+ * that waits for the lock pauses and yields as a thread in a combining queue
+ * does. A thread that waits for an answer takes the lock when it is free and
+ * polls for all, as the handle's dispatcher does.
  */
 #include "perf/op_rpc.h"
 #include "perf/ticks.h"
@@ -329,7 +329,8 @@ int rpc_share_client(struct rpc_worker *rw)
 	return rate ? combined_rate(rw) : combined_lat(rw);
 }
 
-/* Who waits without combining idles as an engine of that way of waiting. */
+/* A thread that waits without combining idles as an engine of that wait mode
+ * does. */
 int rpc_share_ready(struct rpc_bench *b)
 {
 	struct perf *p = b->p;

@@ -172,8 +172,8 @@ struct perf {
 	char device_why[512];
 	char host[256]; /* where the client reached the server */
 	pthread_mutex_t err_lock;
-	char err[512]; /* the first error, in words */
-	bool err_told; /* the other end said it, or knows it */
+	char err[512];	/* the first error, in words */
+	bool err_known; /* the peer reported it, or has been told */
 };
 
 /* One line of the result: one size. */

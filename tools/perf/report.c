@@ -321,7 +321,7 @@ static struct table *sharing_table(const struct perf_result *r, unsigned n)
 	return t;
 }
 
-/* "threads 8, QPs 2, shared by combining": who has what. */
+/* "threads 8, QPs 2, shared by combining". */
 static void print_setup(const struct perf_opts *o)
 {
 	printf("threads %u, ", o->threads);

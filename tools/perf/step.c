@@ -25,40 +25,41 @@ static const char *const step_names[STEP_KINDS] = {
 };
 
 /* What the other end says when a run has failed there. */
-static int told_error(struct perf *p, json_t *msg)
+static int peer_error(struct perf *p, json_t *msg)
 {
 	const char *text = json_string_value(json_object_get(msg, "error"));
 	int rc;
 
 	if (!text)
 		return 0;
-	p->err_told = true;
+	p->err_known = true;
 	rc = perf_fail(p, -ECONNABORTED, "%s says: %.400s",
 		       p->server ? "the client" : "the server", text);
 	return rc;
 }
 
-/* Its last words, if there are any, say more than the broken link does. */
+/* The link is broken. An error that the peer sent before, if there is one, says
+ * more than that. */
 int perf_gone(struct perf *p, int rc)
 {
 	json_t *msg;
 	int told = 0;
 
 	while (!told && !ctl_recv(p->ctl, LAST_WORDS_NS, &msg)) {
-		told = told_error(p, msg);
+		told = peer_error(p, msg);
 		json_decref(msg);
 	}
 	if (told)
 		return told;
-	p->err_told = true; /* nobody is there to be told */
+	p->err_known = true; /* there is no peer left to send it to */
 	return perf_fail(p, rc, "%s: %s",
 			 p->server ? "the client is gone"
 				   : "the server is gone",
 			 strerror(-rc));
 }
 
-/* The peer said something while an operation waits for it, or hung up. That
- * the server is done is no news: its last WRITE may still be on its way, for
+/* The peer sent something while an operation waits for it, or hung up. "Done"
+ * of the server is expected: its last WRITE may still be on its way, because
  * the control link is quicker than some devices. */
 static int out_of_turn(struct perf *p)
 {
@@ -67,7 +68,7 @@ static int out_of_turn(struct perf *p)
 
 	if (rc)
 		return perf_gone(p, rc);
-	rc = told_error(p, msg);
+	rc = peer_error(p, msg);
 	if (!rc && p->step_open && json_is_true(json_object_get(msg, "done")))
 		p->step_open = false;
 	else if (!rc)
@@ -114,7 +115,7 @@ int perf_recv(struct perf *p, uint64_t timeout_ns, json_t **msg)
 
 	if (rc)
 		return perf_gone(p, rc);
-	rc = told_error(p, *msg);
+	rc = peer_error(p, *msg);
 	if (rc)
 		json_decref(*msg);
 	return rc;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cable.c - who may go first on a cable.
+ * cable.c - which message goes first on a cable.
  *
  * A message is one thing here, but on a real cable NICs and switches take
  * turns between packets of different QPs: a message of one packet does not
- * wait for the end of another QP's long one. It slips in behind one packet of
- * it, and the cable is busy for that much longer; when the long one's end comes
- * is not computed anew.
+ * wait for the end of another QP's long message. It goes in behind one packet
+ * of the long message, and the cable is busy for that much longer. The end of
+ * the long message is not computed anew.
  *
- * Messages of one flow (a QP's requests; its answers) keep their order: one
- * slips only while none of its flow that does not is under way.
+ * Messages of one flow (a QP's requests; its answers) keep their order: a
+ * message goes in between only while its flow has no long message under way.
  */
 #include "dev/sim/sim_dev.h"
 

@@ -6,8 +6,8 @@
  * must be what was posted. (Bytes may change as soon as that has happened,
  * though the completion comes later: protocols rely on it, docs/protocol/
  * rpc.md section 1; what is sent once more is not carried out once more.) A
- * receive's buffer is poisoned when it is posted: who reads it too early reads
- * nonsense, and who writes to it is seen when a message comes.
+ * receive's buffer is poisoned when it is posted: code that reads it too early
+ * reads nonsense, and a write to it is seen when a message comes.
  *
  * Addresses that the NIC would refuse are left to it.
  */

@@ -5,8 +5,8 @@
  *
  * Such a cable carries 1/oversubscription of what the cables of a rack's nodes
  * carry together; it stands for all that the switch has. A message waits for
- * its turn there as at any port, but one whose bytes come slower than the cable
- * could take them does not keep others waiting: their packets go in between.
+ * its turn there as at any port. If its bytes come slower than the cable could
+ * take them, packets of other messages go in between.
  */
 #include "dev/sim/link.h"
 #include "dev/sim/sim_dev.h"

@@ -236,8 +236,8 @@ static void answer(struct sim_flow *f, struct sim_msg *m,
 	sim_net_send(m, depart, sim_answer_arrives);
 }
 
-/* Its fault is told to the requester; and to the owner, whose QP breaks. A DCT
- * serves others: it lives on. */
+/* The requester learns of the fault, and so does the owner: its QP breaks. A
+ * DCT serves other requesters, so it does not break. */
 static void refuse(struct sim_qp *q, struct sim_flow *f, struct sim_msg *m,
 		   enum ibv_wc_status status)
 {

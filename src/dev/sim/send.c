@@ -4,9 +4,10 @@
  * completions; what is lost is sent again, from the oldest on.
  *
  * Requests are numbered by their place in the send queue. The responder takes
- * them in that order; an answer speaks for all before it, but for READs and
- * atomics, whose answers carry data: one of them passed over was lost. On UC
- * and UD nobody answers: a request is over when it has left.
+ * them in that order. An answer acknowledges all requests before it except
+ * READs and atomics, because their answers carry data: if a later request is
+ * answered first, their own answer was lost. On UC and UD there are no answers:
+ * a request is over when it has left.
  */
 #include "dev/sim/sim_dev.h"
 

@@ -4,7 +4,7 @@
  *
  * A thread holds a core while it works and while it spins. A thread that wants
  * a core takes an idle one, or that of a spinner, or waits in line. (A spinner
- * yields, as the idle policy says; a stubborn one only after its slice.) A
+ * yields, as the idle policy says; a no_yield one only after its slice.) A
  * worker gives way when its slice is over and others wait. A spinner that has
  * lost its core is benched: it gets an idle core back, and a turn in the line
  * when something that it polls has changed.
@@ -64,7 +64,7 @@ static struct sim_core *core_find(struct sim_node *node)
 			return &node->cores[i];
 		/* A spinner that is about to look at a change keeps its core. */
 		if (f->state == SIM_FIBER_SPIN && !spun &&
-		    (!f->stubborn || slice_over(f)))
+		    (!f->no_yield || slice_over(f)))
 			spun = &node->cores[i];
 	}
 	return spun;
@@ -81,7 +81,7 @@ static void slice_event(struct sim_event *ev)
 	sched_dispatch(container_of(ev, struct sim_node, slice));
 }
 
-/* A thread waits for a core: take that of the first stubborn spinner at the end
+/* A thread waits for a core: take that of the first no_yield spinner at the end
  * of its slice. It may spin for ever, and nothing else would make it stop. */
 static void await_slice(struct sim_node *node)
 {

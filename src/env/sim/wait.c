@@ -150,7 +150,7 @@ enum env_idle_verdict sim_idle(struct env_waiter *w, unsigned round)
 		if (until > w->idle_since + IDLE_SLEEP_NS)
 			until = w->idle_since + IDLE_SLEEP_NS;
 	}
-	f->stubborn = w->mode == ENV_WAIT_SPIN;
+	f->no_yield = w->mode == ENV_WAIT_SPIN;
 	f->waits_for = "a change for its engine";
 	w->spinner = f;
 	thread_spin(f, until);

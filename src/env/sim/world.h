@@ -52,7 +52,7 @@ struct sim_node {
 	struct sim_core *cores;
 	struct list_node ready;	  /* want a core */
 	struct list_node benched; /* spin, and have lost their core */
-	struct sim_event slice;	  /* the end of a stubborn spinner's */
+	struct sim_event slice;	  /* the end of a no_yield spinner's */
 	struct list_node procs;
 	struct list_node listeners; /* sim_sock.link */
 	uint32_t next_port;
@@ -82,7 +82,7 @@ struct sim_fiber {
 	uint64_t stalled_until;
 	uint64_t debt;	   /* charged, not paid */
 	uint64_t slice_at; /* when it got its core */
-	bool stubborn;	   /* spins without yielding */
+	bool no_yield;	   /* spins without yielding */
 	bool blind;	   /* to memory: it polls completion queues alone */
 	bool fresh;	   /* something it polls has changed */
 	char name[SIM_NAME];

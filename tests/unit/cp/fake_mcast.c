@@ -105,7 +105,7 @@ static int fake_open(struct skein_ctx *ctx, const struct skein_mcast_attr *attr,
 	pthread_cond_broadcast(&wake);
 	while (m->group->joined < m->group->count && !m->group->err && !rc)
 		rc = -pthread_cond_timedwait(&wake, &lock, &end);
-	/* who was there when it began is a member, whatever came since */
+	/* the members are those that were there when it began */
 	if (!rc && (m->group->refused || m->group->joined < m->group->count))
 		rc = m->group->err;
 	if (rc) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_gather.c - with whom a copy begins, and when, under a clock of the
- * test's own.
+ * test_gather.c - which targets a copy begins with, and when, under a clock of
+ * the test's own.
  */
 #include "cp/gather.h"
 

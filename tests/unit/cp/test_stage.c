@@ -424,7 +424,7 @@ static void complete(void)
 	cp_stage_close(&stage, false);
 }
 
-/* Who has it all already is sent nothing, and keeps the very files. */
+/* A receiver that has everything is sent nothing, and keeps its files. */
 static void resume_what_is_in_place(void **state)
 {
 	struct stat before, after;

@@ -31,7 +31,7 @@ static bool fake_run(void *arg, const struct scenario *s, uint32_t seed)
 static int fuzz(struct plan *p, const char *seeds, char *text, size_t len)
 {
 	struct sim_fuzz f = {.seeds = seeds,
-			     .options = " --calm",
+			     .options = " --no-faults",
 			     .run = fake_run,
 			     .arg = p};
 	FILE *tmp = tmpfile();
@@ -80,7 +80,7 @@ static void test_failure(void **state)
 
 	assert_int_equal(fuzz(&p, "5..1000000", text, sizeof(text)),
 			 CMD_FAILED);
-	assert_non_null(strstr(text, "skein sim kv --seed 60 --calm"));
+	assert_non_null(strstr(text, "skein sim kv --seed 60 --no-faults"));
 }
 
 static void test_death(void **state)
@@ -89,7 +89,7 @@ static void test_death(void **state)
 	char text[400];
 
 	assert_int_equal(fuzz(&p, "5..300", text, sizeof(text)), CMD_FAILED);
-	assert_non_null(strstr(text, "skein sim kv --seed 60 --calm"));
+	assert_non_null(strstr(text, "skein sim kv --seed 60 --no-faults"));
 }
 
 int main(void)

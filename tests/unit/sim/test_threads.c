@@ -41,7 +41,7 @@ static void test_cores(void **state)
 	two_down(&t);
 }
 
-struct stubborn {
+struct spinner_no_yield {
 	struct two *t;
 	struct env_waiter *w;
 	uint64_t done_at;
@@ -49,7 +49,7 @@ struct stubborn {
 
 static void spins(void *arg)
 {
-	struct stubborn *s = arg;
+	struct spinner_no_yield *s = arg;
 	struct skein_env *env = s->t->env[0];
 
 	assert_int_equal(env_waiter_new(env, ENV_WAIT_SPIN, &s->w), 0);
@@ -60,7 +60,7 @@ static void spins(void *arg)
 
 static void wants_core(void *arg)
 {
-	struct stubborn *s = arg;
+	struct spinner_no_yield *s = arg;
 
 	sim_sleep(s->t->w, 1000000);
 	sim_charge(s->t->w, 1000);
@@ -71,10 +71,10 @@ static void wants_core(void *arg)
 
 /* One that spins without yielding has its slice of the only core and no more,
  * though nothing else happens that would be a reason to look. */
-static void test_stubborn(void **state)
+static void test_no_yield(void **state)
 {
 	struct two t;
-	struct stubborn s = {.t = &t};
+	struct spinner_no_yield s = {.t = &t};
 
 	two_up(&t, 1, 1);
 	assert_int_equal(sim_spawn(t.proc[0], "w", wants_core, &s), 0);
@@ -283,7 +283,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cores),
-		cmocka_unit_test(test_stubborn),
+		cmocka_unit_test(test_no_yield),
 		cmocka_unit_test(test_slow_and_pause),
 		cmocka_unit_test(test_lock),
 		cmocka_unit_test(test_join),
