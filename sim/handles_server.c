@@ -180,8 +180,7 @@ static void server_down(struct handles_peer *p)
 {
 	p->s.n_engines = 0;
 	area_down(p);
-	skein_ctx_close(p->a.ctx);
-	p->a.ctx = NULL;
+	actor_close(&p->a);
 }
 
 static int server_up(struct handles_peer *p)

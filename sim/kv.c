@@ -187,9 +187,8 @@ static void server(void *arg)
 	if (p->a.ctx) {
 		server_run(p);
 		p->n_engines = 0;
-		skein_ctx_close(p->a.ctx);
+		actor_close(&p->a);
 		kv_server_free(p->store);
-		p->a.ctx = NULL;
 	}
 	p->a.ended = true;
 }

@@ -18,6 +18,19 @@ bool actor_over(struct actor *a)
 	return sim_thread_now(a->party->w) >= a->party->end_ns;
 }
 
+void actor_close(struct actor *a)
+{
+	unsigned long garbage = atomic_load(&a->ctx->counts.garbage) -
+				atomic_load(&a->ctx->counts.garbage_shakes);
+
+	if (garbage)
+		report_fail(a->party->rep,
+			    "%s %u: garbage came by %lu connections",
+			    a->server ? "server" : "client", a->i, garbage);
+	skein_ctx_close(a->ctx);
+	a->ctx = NULL;
+}
+
 void actor_sessions(struct actor *a, int (*session)(struct actor *a))
 {
 	struct skein_ctx_attr attr = {.size = sizeof(attr)};
@@ -33,8 +46,7 @@ void actor_sessions(struct actor *a, int (*session)(struct actor *a))
 		for (unsigned i = 0; i < 3 && !a->got_through; i++)
 			if (session(a))
 				sim_sleep(w, MS);
-		skein_ctx_close(a->ctx);
-		a->ctx = NULL;
+		actor_close(a);
 	}
 	a->ended = true;
 }

@@ -93,6 +93,10 @@ static inline uint64_t actor_draw(struct actor *a, uint64_t n)
 
 /* Are the faults over, as the running thread has it? */
 bool actor_over(struct actor *a);
+/* Closes its context. No process here sends what the protocol does not allow, so
+ * no connection that was up may have brought it: a message that was torn or
+ * written over shows so. */
+void actor_close(struct actor *a);
 /* A client's life: contexts of drawn kinds, up to three sessions in each, until
  * one of them has got through. A session that returns an error is followed by
  * a pause. */

@@ -8,7 +8,8 @@
  * if it was not sent, at most once in any case. Calls of one thread on one
  * connection are executed and answered in their order, but for those that a pool
  * of threads handles, which take their time; some of all are given up. For the
- * whole: party.h.
+ * whole: party.h. A call that has more time than any fault takes is answered, or
+ * its connection breaks: a response that is never sent is no time-out of a fault.
  *
  * The records of the calls live outside of the processes: they outlast kills.
  */
@@ -28,6 +29,7 @@
 #define CALLS_MAX 60000u
 #define LEN_MAX 70000u
 #define MS PARTY_MS
+#define PATIENCE_NS (10000ull * MS)
 
 struct record {
 	uint8_t issued, done, executed, orphan;
@@ -37,6 +39,7 @@ struct record {
 	uint32_t resp_len;
 	uint32_t session; /* calls keep their order in this one; 0: none */
 	bool slow;
+	bool patient;
 };
 
 /* A request begins with this; the rest is a pattern of uid. */
@@ -54,6 +57,7 @@ struct peer {
 	unsigned outstanding;
 	unsigned helpers; /* threads that call */
 	uint32_t session;
+	bool patient; /* its calls wait longer than any fault lasts */
 	struct fifo executed, answered;
 };
 
@@ -184,8 +188,7 @@ static void server(void *arg)
 		if (!a->run->party.over)
 			skein_engine_run(a->engine, SKEIN_FOREVER);
 		a->engine = NULL;
-		skein_ctx_close(a->a.ctx);
-		a->a.ctx = NULL;
+		actor_close(&a->a);
 	}
 	a->a.ended = true;
 }
@@ -203,6 +206,7 @@ static struct record *record_new(struct peer *a, uint32_t *uid)
 	r = &run->records[*uid];
 	r->client = (uint8_t)a->a.i;
 	r->slow = !draw(a, 4);
+	r->patient = a->patient;
 	r->session = r->slow ? 0 : a->session;
 	return r;
 }
@@ -230,6 +234,9 @@ static void record_end(struct run *run, uint32_t uid,
 		report_fail(rep_of(run), "call %u ended twice", uid);
 	r->outcome = (uint8_t)res->outcome;
 	r->status = res->status;
+	if (r->patient && res->status == -ETIMEDOUT)
+		report_fail(rep_of(run), "call %u is not answered in 10 s",
+			    uid);
 	if (res->status)
 		return;
 	fifo_take(&run->peers[r->client].answered, r->session, uid,
@@ -267,6 +274,8 @@ static unsigned char *request_new(struct peer *a, uint32_t uid, size_t *len)
 
 static uint64_t draw_timeout(struct peer *a)
 {
+	if (a->patient)
+		return PATIENCE_NS;
 	return draw(a, 4) ? SKEIN_S(1) : SKEIN_MS(1 + draw(a, 20));
 }
 
@@ -438,6 +447,7 @@ static int session(struct actor *actor)
 				   ? SKEIN_RETURN_FETCH
 				   : SKEIN_RETURN_REPLY;
 	attr.reconnect = draw(a, 2);
+	a->patient = draw(a, 2);
 	scarce_rings(a->a.ctx, &a->a);
 	rc = skein_conn_open(a->a.ctx, "server:7000", &attr, &a->conn);
 	if (rc)
