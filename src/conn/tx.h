@@ -66,9 +66,9 @@ struct conn_tx_ops {
 	 * when there is no room; of several, 0 when one was taken at least. A payload beyond TCQ_INLINE is offered
 	 * (tcq_offer()) and settled in seal(). */
 	int (*add)(void *state, struct tcq_node *n);
-	/* A thread's own WR goes along: 0, or its result: -EAGAIN. May be
-	 * NULL. */
-	int (*charge)(void *state, const struct ibv_send_wr *wr);
+	/* A thread's own WR goes along, behind `before` others: 0, or its
+	 * result: -EAGAIN. May be NULL. */
+	int (*charge)(void *state, unsigned before);
 	/* Ends the message: fills so many of out[], in order, 0 when all adds
 	 * failed. first: the list's first node. */
 	unsigned (*seal)(void *state, struct tcq_node *first, unsigned n,

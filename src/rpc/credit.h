@@ -52,6 +52,21 @@ static inline void credit_spend(struct credit *k, uint32_t n)
 	k->degrees[degree]++;
 	k->messages++;
 }
+/* A memory operation leaves, for one credit, behind `before` others of the same
+ * list, which counts as a message of so many (FLOCK, section 3.5). */
+static inline void credit_spend_wr(struct credit *k, uint32_t before)
+{
+	uint32_t was = before < CREDIT_DEGREES ? before : CREDIT_DEGREES;
+	uint32_t is = was < CREDIT_DEGREES ? was + 1 : was;
+
+	skein_assert_debug(credit_room(k, 1));
+	k->left--;
+	if (before && k->degrees[was])
+		k->degrees[was]--;
+	else
+		k->messages++;
+	k->degrees[is]++;
+}
 /* Is it time to ask? */
 static inline bool credit_low(const struct credit *k)
 {

@@ -150,7 +150,7 @@ static int share_add(void *state, struct tcq_node *n)
 }
 
 /* A memory operation costs a credit, posted or not: so both ends count the same. */
-static int share_charge(void *state, const struct ibv_send_wr *wr)
+static int share_charge(void *state, unsigned before)
 {
 	struct rpc_conn *rc = state;
 	struct rpc_share *sh = rc->share;
@@ -162,7 +162,7 @@ static int share_charge(void *state, const struct ibv_send_wr *wr)
 		return 0;
 	if (!has_credit(sh, need))
 		return -EAGAIN;
-	sh->credit.left--;
+	credit_spend_wr(&sh->credit, before);
 	sh->ops++;
 	__atomic_store_n(&sh->all_ops, sh->all_ops + 1, __ATOMIC_RELAXED);
 	if (credit_low(&sh->credit))

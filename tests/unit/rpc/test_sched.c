@@ -16,6 +16,7 @@
 #include "rpc/thrsched.h"
 
 #include <skein/error.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ROUNDS 20000
@@ -388,6 +389,58 @@ static void test_renewal(void **state)
 	assert_int_equal(credit_ask(&k), 1);
 }
 
+static int by_size(const void *a, const void *b)
+{
+	return *(const int *)a - *(const int *)b;
+}
+
+/* The lower median, whatever the degrees. */
+static void test_median_degree(void **state)
+{
+	int degrees[2 * CREDIT_C];
+	unsigned i, n;
+	struct credit k;
+	struct prng r;
+
+	prng_init(&r, 5);
+	for (int round = 0; round < ROUNDS; round++) {
+		credit_init(&k, 2 * CREDIT_C);
+		n = 1 + (unsigned)prng_below(&r, COUNT(degrees));
+		for (i = 0; i < n; i++) {
+			degrees[i] = 1 + (int)prng_below(&r, 80);
+			credit_spend(&k, (uint32_t)degrees[i]);
+			if (degrees[i] > (int)CREDIT_DEGREES)
+				degrees[i] = CREDIT_DEGREES;
+		}
+		qsort(degrees, n, sizeof(degrees[0]), by_size);
+		assert_int_equal(credit_ask(&k), degrees[(n - 1) / 2]);
+	}
+}
+
+/* Each operation costs a credit; those of one list are one degree. */
+static void test_degree_of_operations(void **state)
+{
+	struct credit k;
+	uint32_t i;
+
+	credit_init(&k, CREDIT_C);
+	for (i = 0; i < 7; i++)
+		credit_spend_wr(&k, i);
+	assert_int_equal(k.left, CREDIT_C - 7);
+	assert_int_equal(k.messages, 1);
+	credit_spend(&k, 3);
+	credit_spend_wr(&k, 0);
+	assert_int_equal(credit_ask(&k), 3); /* of 1, 3 and 7 */
+	credit_granted(&k, 4 * CREDIT_C);
+	for (i = 0; i < 100; i++)
+		credit_spend_wr(&k, i);
+	assert_int_equal(credit_ask(&k), CREDIT_DEGREES);
+	/* A question between two of one list begins the count anew. */
+	credit_spend_wr(&k, 5);
+	assert_int_equal(k.messages, 1);
+	assert_int_equal(credit_ask(&k), 6);
+}
+
 static void test_cheats(void **state)
 {
 	struct credit_grantor g;
@@ -522,6 +575,8 @@ int main(void)
 		cmocka_unit_test(test_kept),
 		cmocka_unit_test(test_idle_stay),
 		cmocka_unit_test(test_renewal),
+		cmocka_unit_test(test_median_degree),
+		cmocka_unit_test(test_degree_of_operations),
 		cmocka_unit_test(test_cheats),
 		cmocka_unit_test(test_conserved),
 	};

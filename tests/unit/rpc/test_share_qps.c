@@ -3,8 +3,9 @@
  * test_share_qps.c - the receiver's scheduler on connections: two handles of
  * four lanes share two active QPs, so most lanes are declined and rest; every
  * call is answered, and the serving end tells what it granted. How many may be
- * active where the device does not say. And how a thread that is alone asks for
- * credits.
+ * active where the device does not say. How a thread that is alone asks for
+ * credits. And what reaches both schedulers from end to end: the degrees of
+ * messages, the sizes and numbers of requests.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -14,6 +15,7 @@
 #include "unit/cm.h"
 #include "conn/handle.h"
 #include "conn/ctx.h"
+#include "rpc/share.h"
 #include "rpc/state.h"
 #include <skein/skein.h>
 
@@ -46,6 +48,23 @@ static void *calls_main(void *arg)
 		assert_true(got == i);
 	}
 	return NULL;
+}
+
+/* Lanes whose questions are granted, of all senders. */
+static unsigned lanes_kept(struct skein_ctx *ctx)
+{
+	struct rpc_ctx *rx = conn_ctx_module(ctx, CONN_MODULE_RPC);
+	struct list_node *s, *l;
+	unsigned n = 0;
+
+	env_mutex_lock(rx->aqp.env, &rx->aqp.lock);
+	list_for_each(s, &rx->aqp.senders)
+		list_for_each(l,
+			      &container_of(s, struct aqp_sender, link)->lanes)
+			n += atomic_load(
+				&container_of(l, struct rpc_lane, link)->keep);
+	env_mutex_unlock(rx->aqp.env, &rx->aqp.lock);
+	return n;
 }
 
 static void test_rest(void **state)
@@ -84,6 +103,7 @@ static void test_rest(void **state)
 	assert_int_equal(st.lanes, LANES);
 	assert_true(st.lanes_active >= 1 && st.lanes_active <= LANES);
 	assert_true(st.credit_grants > 0);
+	assert_int_equal(lanes_kept(server), 2); /* MAX_AQP */
 	for (int i = 0; i < 2; i++) {
 		skein_conn_close(conns[i], SKEIN_S(1));
 		skein_ctx_close(clients[i]);
@@ -159,6 +179,192 @@ static void test_asks_alone(void **state)
 	skein_ctx_close(server);
 }
 
+/* --- what reaches the schedulers ---------------------------------------- */
+
+#define BATCHES 100
+#define BATCH 12
+
+/* Neither scheduler runs by itself. */
+static void set_still(bool on)
+{
+	static const char *const names[] = {"SKEIN_QP_INTERVAL",
+					    "SKEIN_THREAD_INTERVAL"};
+
+	for (int i = 0; i < 2; i++)
+		if (on)
+			setenv(names[i], "3600s", 1);
+		else
+			unsetenv(names[i]);
+}
+
+struct open_pair {
+	struct skein_ctx *server, *client;
+	struct skein_listener *listener;
+	struct skein_conn *conn;
+};
+
+/* The server runs by itself, the clients when they wait. */
+static void server_open(struct open_pair *p)
+{
+	struct skein_ctx_attr ca = {
+		.size = sizeof(ca), .device = "soft", .background = true};
+
+	assert_int_equal(skein_ctx_open(&ca, &p->server), 0);
+	assert_int_equal(skein_rpc_handle(p->server, 1, on_call, NULL), 0);
+	assert_int_equal(skein_listener_open(p->server, "127.0.0.1:0", NULL,
+					     &p->listener),
+			 0);
+}
+
+static void client_open(struct open_pair *p)
+{
+	struct skein_conn_attr attr = {.size = sizeof(attr), .qps = LANES};
+	struct skein_ctx_attr ca = {.size = sizeof(ca), .device = "soft"};
+
+	assert_int_equal(skein_ctx_open(&ca, &p->client), 0);
+	assert_int_equal(skein_conn_open(p->client,
+					 skein_listener_addr(p->listener),
+					 &attr, &p->conn),
+			 0);
+}
+
+static void client_close(struct open_pair *p)
+{
+	skein_conn_close(p->conn, SKEIN_S(1));
+	skein_ctx_close(p->client);
+}
+
+static void answered(void *arg, const struct skein_rpc_result *res)
+{
+	assert_int_equal(res->status, 0);
+	++*(unsigned *)arg;
+}
+
+/* As many messages, each of n calls. */
+static void batches(struct skein_conn *conn, unsigned n)
+{
+	struct skein_rpc_entry e[BATCH];
+	unsigned ended, begun;
+	uint64_t req = 7;
+	int rc;
+
+	assert_true(n <= BATCH);
+	for (unsigned i = 0; i < n; i++)
+		e[i] = (struct skein_rpc_entry){.id = 1,
+						.req = &req,
+						.req_len = sizeof(req),
+						.resp_max = sizeof(req),
+						.timeout_ns = SKEIN_S(60),
+						.done = answered,
+						.arg = &ended};
+	for (unsigned k = 0; k < BATCHES; k++) {
+		ended = 0;
+		/* It may have to wait until it is granted credits. */
+		do
+			rc = skein_rpc_call_batch(conn, e, n, &begun);
+		while (rc == -EAGAIN && skein_rpc_reap(conn, SKEIN_MS(1)) >= 0);
+		assert_int_equal(rc, 0);
+		assert_int_equal(begun, n);
+		while (ended < n)
+			assert_true(skein_rpc_reap(conn, SKEIN_S(60)) >= 0);
+	}
+}
+
+static struct rpc_ctx *rpc_of(struct skein_ctx *ctx)
+{
+	return conn_ctx_module(ctx, CONN_MODULE_RPC);
+}
+
+/* Two senders, of which one combines: MAX_AQP is shared by their degrees. */
+static void test_degrees_arrive(void **state)
+{
+	struct open_pair a = {0}, b;
+	struct aqp_stats st, one;
+	struct aqp *aqp;
+
+	setenv("SKEIN_MAX_AQP", "5", 1);
+	set_still(true);
+	server_open(&a);
+	b = a;
+	client_open(&a);
+	client_open(&b);
+	batches(a.conn, BATCH);
+	assert_true(aqp_stats(&rpc_of(a.server)->aqp, served, &st));
+	/* A question each 16 to 32 messages, each telling this median. */
+	assert_in_range(st.questions, BATCHES / 32, BATCHES / 16);
+	assert_int_equal(st.degrees, BATCH * st.questions);
+	batches(b.conn, 1);
+	assert_true(aqp_stats(&rpc_of(a.server)->aqp, served, &one));
+	assert_in_range(one.questions, BATCHES / 32, BATCHES / 16);
+	assert_int_equal(one.degrees, one.questions);
+	/* The interval is over: 12 to 1 of five, at most four each. */
+	aqp = &rpc_of(a.server)->aqp;
+	aqp_share(aqp, aqp_due(aqp));
+	assert_int_equal(aqp->count, 2);
+	assert_int_equal(aqp->table[0].util, st.degrees);
+	assert_int_equal(aqp->table[1].util, one.degrees);
+	assert_int_equal(aqp->table[0].aqp, 4);
+	assert_int_equal(aqp->table[1].aqp, 1);
+	client_close(&a);
+	client_close(&b);
+	skein_ctx_close(a.server);
+	set_still(false);
+	unsetenv("SKEIN_MAX_AQP");
+}
+
+/* What one thread has sent, calls and memory operations. */
+static void test_loads_arrive(void **state)
+{
+	struct skein_mem *local, *area;
+	struct thrsched_thread *t;
+	struct rpc_handle *h;
+	struct skein_remote remote;
+	struct open_pair p;
+	uint8_t buf[100] = {0};
+	uint64_t bytes = 0;
+
+	set_still(true);
+	server_open(&p);
+	assert_int_equal(skein_mem_new(p.server, 4096, &area), 0);
+	assert_int_equal(skein_mem_share(area, "area", SKEIN_MEM_WRITE), 0);
+	client_open(&p);
+	assert_int_equal(skein_mem_new(p.client, 4096, &local), 0);
+	assert_int_equal(skein_mem_find(p.conn, "area", SKEIN_S(60), &remote),
+			 0);
+	h = rpc_conn_of(p.conn)->handle;
+	/* The first round of the handle has it run. */
+	assert_int_equal(skein_rpc_call(p.conn, 1, buf, 8, buf, 8, SKEIN_S(60),
+					NULL),
+			 0);
+	rpc_handle_schedule(h);
+	skein_ctx_progress(p.client);
+	for (int i = 0; i < 50; i++, bytes += 100 + sizeof(struct rpc_req_meta))
+		assert_int_equal(skein_rpc_call(p.conn, 1, buf, 100, buf, 100,
+						SKEIN_S(60), NULL),
+				 0);
+	for (int i = 0; i < 80;
+	     i++, bytes += 1000 + sizeof(struct rpc_req_meta))
+		assert_int_equal(skein_mem_write(p.conn, local, 0, &remote, 0,
+						 1000, SKEIN_S(60)),
+				 0);
+	rpc_handle_schedule(h);
+	skein_ctx_progress(p.client);
+	t = h->threads;
+	assert_int_equal(t->requests, 130);
+	assert_int_equal(t->bytes, bytes);
+	assert_int_equal(t->median, 896); /* where the part of 1000 begins */
+	/* Nothing since. */
+	rpc_handle_schedule(h);
+	skein_ctx_progress(p.client);
+	assert_int_equal(t->requests, 0);
+	assert_int_equal(t->bytes, 0);
+	skein_mem_free(local);
+	client_close(&p);
+	skein_mem_free(area);
+	skein_ctx_close(p.server);
+	set_still(false);
+}
+
 static void test_default(void **state)
 {
 	struct skein_ctx_attr ca = {.size = sizeof(ca), .device = "soft"};
@@ -176,6 +382,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_default),
+		cmocka_unit_test(test_degrees_arrive),
+		cmocka_unit_test(test_loads_arrive),
 		cmocka_unit_test(test_asks_alone),
 		cmocka_unit_test(test_rest),
 	};
