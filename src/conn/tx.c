@@ -88,7 +88,8 @@ static int take_wr(struct batch *b, struct conn_req *r)
 
 	if (b->room <= CONN_TX_MSG_WRS)
 		return -EAGAIN;
-	rc = tx->ops && tx->ops->charge ? tx->ops->charge(tx->state, b->wrs) : 0;
+	rc = tx->ops && tx->ops->charge ? tx->ops->charge(tx->state, b->wrs)
+					: 0;
 	if (rc)
 		return rc;
 	r->op->chain = NULL;
