@@ -108,6 +108,7 @@ uint32_t stream_out_seal(struct stream_out *o, const struct stream_place *p,
 	memcpy(buf + STREAM_HEAD_LEN + len + pad, &tail, sizeof(tail));
 	o->pos = p->pos + stream_rec_len(len);
 	o->seq++;
+	o->bytes += type == STREAM_DATA ? len : 0;
 	return stream_rec_len(len);
 }
 
@@ -117,16 +118,6 @@ int stream_out_head(struct stream_out *o, uint64_t head)
 		return -EPROTO;
 	o->head = head;
 	return 0;
-}
-
-void stream_in_init(struct stream_in *in, const uint8_t *ring, uint64_t secret,
-		    uint32_t size, bool checksum)
-{
-	skein_assert(size >= STREAM_RING_MIN && !(size & (size - 1)));
-	*in = (struct stream_in){.secret = secret,
-				 .ring = ring,
-				 .size = size,
-				 .checksum = checksum};
 }
 
 static bool type_known(uint32_t type, uint32_t len)
@@ -143,15 +134,39 @@ static bool type_known(uint32_t type, uint32_t len)
 	}
 }
 
-struct found {
-	uint64_t pos;
-	uint32_t type, len;
-};
+int stream_out_at(const struct stream_out *o, const uint8_t *mirror,
+		  uint64_t pos, struct stream_found *found)
+{
+	uint32_t left, len, type;
+	struct stream_head head;
+
+	pos = next_pos(pos, o->size);
+	left = o->size - (uint32_t)(pos & (o->size - 1));
+	memcpy(&head, mirror + (pos & (o->size - 1)), sizeof(head));
+	len = (uint32_t)head.word & 0xffffffu;
+	type = (uint32_t)(head.word >> 24) & 0xffu;
+	if (head.canary != head_canary(o->secret, pos, head.word) ||
+	    len > STREAM_PAYLOAD_MAX || stream_rec_len(len) > left ||
+	    !type_known(type, len) || pos + stream_rec_len(len) > o->pos)
+		return -EPROTO;
+	*found = (struct stream_found){pos, type, len};
+	return 0;
+}
+
+void stream_in_init(struct stream_in *in, const uint8_t *ring, uint64_t secret,
+		    uint32_t size, bool checksum)
+{
+	skein_assert(size >= STREAM_RING_MIN && !(size & (size - 1)));
+	*in = (struct stream_in){.secret = secret,
+				 .ring = ring,
+				 .size = size,
+				 .checksum = checksum};
+}
 
 /* Is record seq there, whole, at pos or at the ring's start behind it? Its
  * header is checked before any of its numbers is used. */
 static int look(const struct stream_in *in, uint64_t pos, uint32_t seq,
-		struct found *found)
+		struct stream_found *found)
 {
 	const uint8_t *at;
 	uint64_t word, canary;
@@ -178,7 +193,7 @@ static int look(const struct stream_in *in, uint64_t pos, uint32_t seq,
 		return 0; /* not all of it yet */
 	/* Our loads of the payload must come behind that of the tail. */
 	fence_acquire();
-	*found = (struct found){pos, type, len};
+	*found = (struct stream_found){pos, type, len};
 	return 1;
 }
 
@@ -186,7 +201,7 @@ int stream_in_peek(struct stream_in *in, enum stream_type *type,
 		   const uint8_t **data, uint32_t *len)
 {
 	if (!in->type) {
-		struct found f;
+		struct stream_found f;
 		int rc = look(in, in->pos, in->seq, &f);
 
 		if (rc <= 0)
@@ -219,7 +234,7 @@ void stream_in_consume(struct stream_in *in, uint32_t n)
 const struct stream_arrival *stream_in_ahead(struct stream_in *in)
 {
 	struct stream_arrival *a = &in->ahead;
-	struct found f;
+	struct stream_found f;
 
 	if ((int32_t)(in->seq - a->seq) > 0) {
 		/* What is read has passed it. */

@@ -47,9 +47,16 @@ struct stream_out {
 	uint64_t secret; /* the reader's: no earlier byte can look like ours */
 	uint64_t pos;	 /* bytes of ring used since the beginning */
 	uint64_t head;	 /* how far the reader has read, as it said last */
+	uint64_t bytes;	 /* of DATA that were written */
 	uint32_t size;	 /* of the ring, a power of two */
 	uint32_t seq;
 	bool checksum; /* the reader's device writes in any order */
+};
+
+/* A record that lies in a ring. */
+struct stream_found {
+	uint64_t pos;
+	uint32_t type, len;
 };
 
 /* A place for one record. */
@@ -105,6 +112,11 @@ uint32_t stream_out_seal(struct stream_out *o, const struct stream_place *p,
 			 enum stream_type type, uint8_t *buf, uint32_t len);
 /* The reader says it has read so far. -EPROTO: it cannot have. */
 int stream_out_head(struct stream_out *o, uint64_t head);
+
+/* The record of ours at pos, or at the ring's start behind it, as it lies in the
+ * mirror. -EPROTO: there is none. */
+int stream_out_at(const struct stream_out *o, const uint8_t *mirror,
+		  uint64_t pos, struct stream_found *found);
 
 void stream_in_init(struct stream_in *in, const uint8_t *ring, uint64_t secret,
 		    uint32_t size, bool checksum);

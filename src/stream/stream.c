@@ -314,6 +314,19 @@ static bool post_word(struct stream *s, uint64_t value, size_t offset)
 	return !post_belled(s, &r, 1);
 }
 
+/* A word of the hand-back. It is for the peer's control thread: its program may
+ * be anywhere. */
+static bool post_back(struct stream *s, uint64_t value, size_t offset)
+{
+	struct stream_wr r;
+
+	if (s->broken || !slots(s))
+		return false;
+	prepare(s, &r, &value, sizeof(value), s->peer.mem + offset);
+	with_imm(&r, STREAM_BACK);
+	return !post(s, &r, 1, true);
+}
+
 static void pay(struct stream *s)
 {
 	if (s->owes_accept)
@@ -328,6 +341,12 @@ static void pay(struct stream *s)
 		s->owes_head = false;
 		s->in.head_sent = s->in.pos;
 	}
+	if (s->owes_stop)
+		s->owes_stop = !post_back(s, s->in.bytes + 1,
+					  offsetof(struct stream_ctl, stop));
+	if (s->owes_moved && !s->owes_stop)
+		s->owes_moved = !post_back(s, s->out.bytes + 1,
+					   offsetof(struct stream_ctl, moved));
 }
 
 /* --- writing ------------------------------------------------------------- */
@@ -442,6 +461,8 @@ ssize_t stream_write(struct stream *s, const struct iovec *iov, int n)
 		return -EPIPE;
 	if (take_head(s))
 		return s->broken;
+	if (s->back.on)
+		return -EAGAIN;
 	for (;;) {
 		uint32_t len = 0;
 
@@ -496,6 +517,76 @@ void stream_consume(struct stream *s, uint32_t n)
 	pay(s);
 }
 
+/* --- the way back -------------------------------------------------------- */
+
+void stream_hand_back(struct stream *s)
+{
+	if (s->back.on)
+		return;
+	s->back.on = true;
+	s->owes_head = false; /* the stop says more */
+	s->owes_stop = true;
+	pay(s);
+}
+
+bool stream_peer_stopped(const struct stream *s)
+{
+	return ctl_word(&s->ctl->stop) != 0;
+}
+
+int stream_back_poll(struct stream *s)
+{
+	uint64_t stop = ctl_word(&s->ctl->stop);
+	uint64_t moved = ctl_word(&s->ctl->moved);
+
+	if (stop && !s->back.peer_stopped) {
+		if (stream_out_head(&s->out, ctl_word(&s->ctl->head)) ||
+		    stream_back_stop(&s->back, &s->out, s->mirror, stop - 1))
+			return break_it(s, -EPROTO);
+	}
+	if (moved && !s->back.peer_moved && !s->back.rescued &&
+	    stream_back_peer_moved(&s->back, &s->in, moved - 1))
+		return break_it(s, -EPROTO);
+	pay(s);
+	return s->broken;
+}
+
+void stream_back_nudge(struct stream *s)
+{
+	uint64_t value = s->in.bytes + 1;
+	struct stream_wr r;
+
+	reap(s);
+	if (s->owes_stop || s->back.peer_stopped || s->back.rescued ||
+	    s->broken || !slots(s))
+		return;
+	prepare(s, &r, &value, sizeof(value),
+		s->peer.mem + offsetof(struct stream_ctl, stop));
+	post(s, &r, 1, true);
+}
+
+int stream_back_next(struct stream *s, const uint8_t **data, uint32_t *len)
+{
+	int rc;
+
+	if (!s->back.on || !s->back.peer_stopped)
+		return 0;
+	rc = stream_back_peek(&s->back, &s->out, s->mirror, data, len);
+	return rc < 0 ? break_it(s, rc) : rc;
+}
+
+void stream_back_moved(struct stream *s)
+{
+	skein_assert(s->back.peer_stopped && !s->back.left);
+	s->back.moved = s->owes_moved = true;
+	pay(s);
+}
+
+bool stream_back_done(const struct stream *s)
+{
+	return stream_back_over(&s->back) && !s->owes_stop && !s->owes_moved;
+}
+
 /* --- sleeping ------------------------------------------------------------ */
 
 static bool take_imm(struct stream *s, uint32_t imm)
@@ -513,6 +604,8 @@ static bool take_imm(struct stream *s, uint32_t imm)
 		if (s->sleep != STREAM_ASLEEP)
 			break;
 		s->sleep = STREAM_POLLED;
+		return true;
+	case STREAM_BACK:
 		return true;
 	}
 	break_it(s, -EPROTO);

@@ -21,6 +21,7 @@
 #define SKEIN_STREAM_STREAM_H
 
 #include "dev/dev.h"
+#include "stream/back.h"
 #include "stream/ring.h"
 
 #include <stdbool.h>
@@ -58,17 +59,22 @@ struct stream_addr {
 struct stream_ctl {
 	uint64_t head;	 /* how far it has read our records */
 	uint64_t accept; /* 1: it reads them */
-	uint64_t reserved[6];
+	uint64_t stop;	 /* 1 and the bytes it has read: it reads no more */
+	uint64_t moved;	 /* 1 and the bytes it wrote: all went by TCP */
+	uint64_t reserved[4];
 };
 _Static_assert(sizeof(struct stream_ctl) == 64, "on the wire");
 _Static_assert(offsetof(struct stream_ctl, head) == 0, "on the wire");
 _Static_assert(offsetof(struct stream_ctl, accept) == 8, "on the wire");
+_Static_assert(offsetof(struct stream_ctl, stop) == 16, "on the wire");
+_Static_assert(offsetof(struct stream_ctl, moved) == 24, "on the wire");
 
 /* The immediates, kind 4. */
 enum stream_imm {
 	STREAM_ASK = 1,	 /* "I want to sleep" */
 	STREAM_ACK = 2,	 /* "from here on I ring" */
 	STREAM_BELL = 3, /* "there is something" */
+	STREAM_BACK = 4, /* with stop and moved: "take them in" */
 };
 #define STREAM_IMM_KIND 4u
 
@@ -98,7 +104,8 @@ struct stream {
 	uint32_t posted, done; /* requests; done of them are over */
 	enum stream_wait sleep;
 	bool peer_asleep; /* the next record rings */
-	bool owes_ack, owes_head, owes_accept;
+	bool owes_ack, owes_head, owes_accept, owes_stop, owes_moved;
+	struct stream_back back;
 	bool ended; /* END was written */
 	int broken; /* a negative errno: the end of it */
 	uint64_t bells, records;
@@ -143,6 +150,22 @@ int stream_end(struct stream *s);
 int stream_peek(struct stream *s, enum stream_type *type, const uint8_t **data,
 		uint32_t *len);
 void stream_consume(struct stream *s, uint32_t n);
+
+/* This end stops: from now on it neither reads its ring nor writes the peer's,
+ * and what the peer has not read goes by TCP. Once begun it goes to its end. */
+void stream_hand_back(struct stream *s);
+/* Has the peer begun? */
+bool stream_peer_stopped(const struct stream *s);
+/* Takes in what the peer says of it. 0, or what broke the stream. */
+int stream_back_poll(struct stream *s);
+/* Our stop once more: a peer that has freed its end breaks the stream so. */
+void stream_back_nudge(struct stream *s);
+/* As stream_back_peek(); nothing before the peer has stopped. */
+int stream_back_next(struct stream *s, const uint8_t **data, uint32_t *len);
+/* All of ours is in TCP's hands: the peer is told. */
+void stream_back_moved(struct stream *s);
+/* Both ends' bytes are, and the peer was told: the stream may be freed. */
+bool stream_back_done(const struct stream *s);
 
 /* Takes completions and immediates in, and posts what is owed. True: a sleeper
  * should look again. */

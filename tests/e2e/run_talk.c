@@ -11,8 +11,10 @@
  * comes, by calls that it draws, and compares each byte; changes its interest;
  * shuts its side down, and reads to the end. It waits as the seed says: by an
  * epoll set, level- or edge-triggered (with TCP_INQ, as gRPC reads), by poll(),
- * by select(), or in blocking calls of two threads a connection. What it prints
- * at the end does not hang on time.
+ * by select(), or in blocking calls of two threads a connection. At a byte that
+ * the seed draws it makes a call that only the kernel can carry, or forks a
+ * child that goes on: a stream is handed back to TCP there. What it prints at
+ * the end does not hang on time.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -32,6 +34,7 @@
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define CONNS 3
@@ -40,6 +43,7 @@
 struct talk {
 	int fd, number;
 	uint64_t sent, to_send, got, pinged;
+	uint64_t back_at; /* so many bytes are sent: by the kernel alone now */
 	bool shut, ended, in_set;
 	uint32_t events;
 	/* edge-triggered: nothing there, or no room, until an edge says so */
@@ -92,6 +96,17 @@ static uint64_t amount(bool of_server, int number)
 	return x >> 60 ? (x >> 40) % 600000 : (x >> 40) % 50;
 }
 
+/* In two of three programs, some connections, each end for itself. */
+static uint64_t back_at(int number)
+{
+	uint64_t x = (seed * 31 + (uint64_t)number * 7 + server) *
+		     0xd6e8feb86659fd93ull;
+
+	if (seed % 3 == 0 || x >> 62 == 0)
+		return UINT64_MAX;
+	return x >> 61 & 1 ? (x >> 40) % 1000 : (x >> 40) % 400000;
+}
+
 static uint32_t piece(void)
 {
 	switch (draw(4)) {
@@ -137,6 +152,80 @@ static void shut(struct talk *t)
 		fail("send after shutdown", t);
 }
 
+/* The socket goes to another descriptor table and back. */
+static void pass(struct talk *t)
+{
+	int ends[2], got = -1;
+	char byte = 0;
+	union {
+		char buf[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control = {0};
+	struct iovec iov = {&byte, 1};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.buf,
+			     .msg_controllen = sizeof(control.buf)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+
+	if (socketpair(AF_UNIX, SOCK_DGRAM, 0, ends))
+		fail("socketpair", t);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &t->fd, sizeof(int));
+	if (sendmsg(ends[0], &msg, 0) != 1 || recvmsg(ends[1], &msg, 0) != 1)
+		fail("SCM_RIGHTS", t);
+	memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(int));
+	close(got);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+/* A child writes the next bytes. */
+static void by_child(struct talk *t)
+{
+	uint64_t left = t->to_send - t->sent;
+	uint8_t buf[100];
+	int status, i, n = left < sizeof(buf) ? (int)left : (int)sizeof(buf);
+	pid_t child;
+
+	for (i = 0; i < n; i++)
+		buf[i] = byte_at(server, t->number, t->sent + (uint64_t)i);
+	child = fork();
+	if (!child) {
+		ssize_t rc = write(t->fd, buf, (size_t)n);
+
+		if (rc < 0 && errno != EAGAIN)
+			_exit(255);
+		_exit(rc > 0 ? (int)rc : 0);
+	}
+	if (child < 0 || waitpid(child, &status, 0) != child ||
+	    !WIFEXITED(status) || WEXITSTATUS(status) > n)
+		fail("a child's write", t);
+	t->sent += (uint64_t)WEXITSTATUS(status);
+}
+
+/* What no stream carries. */
+static void by_kernel(struct talk *t)
+{
+	int fd;
+
+	t->back_at = UINT64_MAX;
+	switch (draw(3)) {
+	case 0:
+		fd = dup(t->fd);
+		if (fd < 0 || close(fd))
+			fail("dup", t);
+		break;
+	case 1:
+		pass(t);
+		break;
+	default:
+		by_child(t);
+	}
+}
+
 static void write_some(struct talk *t)
 {
 	static _Thread_local uint8_t buf[PIECE_MAX];
@@ -146,6 +235,10 @@ static void write_some(struct talk *t)
 	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 3};
 	ssize_t rc;
 
+	if (t->sent >= t->back_at) {
+		by_kernel(t);
+		left = t->to_send - t->sent;
+	}
 	if (n > left)
 		n = (uint32_t)left;
 	if (!n) {
@@ -275,6 +368,8 @@ static void ping(struct talk *all)
 
 		for (k = 0; k < 2; k++) {
 			if (k != server) {
+				if (t->sent >= t->back_at)
+					by_kernel(t);
 				byte = byte_at(server, t->number, t->sent++);
 				if (send(t->fd, &byte, 1, MSG_NOSIGNAL) != 1)
 					fail("send of a byte", t);
@@ -536,6 +631,7 @@ static int meet(int argc, char **argv, struct talk *all)
 			.fd = fd,
 			.number = number,
 			.to_send = amount(server, number),
+			.back_at = back_at(number),
 		};
 	}
 	if (listener >= 0)

@@ -195,9 +195,10 @@ static ssize_t send_by_stream(struct sock *s, const struct msghdr *msg,
 		errno = EMSGSIZE;
 		return -1;
 	}
-	if (msg->msg_controllen &&
-	    sock_refuse(s->fd, "sendmsg with control data"))
-		return -1;
+	if (msg->msg_controllen)
+		return sock_refuse(s->fd, "sendmsg with control data")
+			       ? -1
+			       : SOCK_RETRY;
 	return sock_send(s, msg->msg_iov, (int)msg->msg_iovlen, flags);
 }
 

@@ -7,6 +7,7 @@
  * Thread rule: meetings and the device's control path are the helper's; what it
  * shares with the program is under st.lock.
  */
+#include "bind/socket/back.h"
 #include "bind/socket/set.h"
 #include "bind/socket/sock.h"
 #include "bind/socket/wait.h"
@@ -28,6 +29,7 @@
 #define LISTEN_NS 10000000000ull /* the accepting end waits that long */
 #define TALK_NS 2000000000ull
 #define POLL_MAX 4096
+#define BACK_TICK_MS 5 /* a peer that dies on the way back is noticed so soon */
 
 enum meeting_step {
 	MEET_DIAL,   /* connecting: nobody listens yet; again at `deadline` */
@@ -462,6 +464,13 @@ static void take_bells(struct helper *h)
 			sock = s->user;
 		if (!stream_poll(s) || !sock)
 			continue;
+		if (stream_peer_stopped(s)) {
+			if (atomic_load(&sock->mode) == SOCK_ON)
+				back_step(sock);
+			else
+				sock_tie_locked(sock, "the other end went back "
+						      "to TCP");
+		}
 		if (sock->set)
 			set_wake(sock->set);
 		wait_wake(sock);
@@ -486,6 +495,22 @@ static void step(struct helper *h, struct meeting *m)
 	}
 }
 
+/* Sockets on their way back that wait until TCP takes more. */
+static unsigned gather_backs(struct helper *h, unsigned n)
+{
+	struct sock *s;
+
+	pthread_mutex_lock(&st.lock);
+	for (s = st.backs; s && n < POLL_MAX; s = s->back_next) {
+		if (!s->stream->back.left)
+			continue;
+		h->of[n] = NULL;
+		h->fds[n++] = (struct pollfd){.fd = s->fd, .events = POLLOUT};
+	}
+	pthread_mutex_unlock(&st.lock);
+	return n;
+}
+
 static unsigned gather(struct helper *h, uint64_t *deadline)
 {
 	struct meeting **at = &h->meetings, *m;
@@ -494,6 +519,7 @@ static unsigned gather(struct helper *h, uint64_t *deadline)
 
 	*deadline = UINT64_MAX;
 	h->fds[n++] = (struct pollfd){.fd = st.wake_fd, .events = POLLIN};
+	h->fds[n++] = (struct pollfd){.fd = st.ask_fd, .events = POLLIN};
 	if (h->host_up)
 		h->fds[n++] = (struct pollfd){.fd = h->host.channel->fd,
 					      .events = POLLIN};
@@ -525,7 +551,7 @@ static unsigned gather(struct helper *h, uint64_t *deadline)
 		}
 		at = &m->next;
 	}
-	return n;
+	return gather_backs(h, n);
 }
 
 static void helper_main(void *arg)
@@ -533,6 +559,7 @@ static void helper_main(void *arg)
 	struct helper *h = arg;
 
 	for (;;) {
+		bool backs = back_round();
 		uint64_t deadline, now;
 		unsigned i, first, n = gather(h, &deadline);
 		bool had_host = h->host_up;
@@ -544,13 +571,17 @@ static void helper_main(void *arg)
 				deadline <= now
 					? 0
 					: (int)((deadline - now) / 1000000 + 1);
+		if (backs && (timeout < 0 || timeout > BACK_TICK_MS))
+			timeout = BACK_TICK_MS;
 		if (REAL(poll)(h->fds, n, timeout) <= 0)
 			continue;
-		first = had_host ? 2 : 1;
-		if (had_host && h->fds[1].revents)
+		first = had_host ? 3 : 2;
+		if (h->fds[1].revents)
+			back_answer();
+		if (had_host && h->fds[2].revents)
 			take_bells(h);
 		for (i = first; i < n; i++)
-			if (h->fds[i].revents)
+			if (h->fds[i].revents && h->of[i])
 				step(h, h->of[i]);
 		if (h->fds[0].revents)
 			take_work(h);
@@ -569,7 +600,7 @@ static bool start(void)
 	if (st.wake_fd < 0)
 		st.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	h = calloc(1, sizeof(*h));
-	if (!h || st.wake_fd < 0 ||
+	if (!h || st.wake_fd < 0 || back_listen() ||
 	    env_thread_start(st.env, "skein-run", helper_main, h, &thread)) {
 		free(h);
 		return false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * refuse.c - calls that are not carried. On a connection that is on TCP they do
- * what they always did, and it stays there; on one that is on a stream they fail
- * with EOPNOTSUPP and a line that says so: wrong or missing bytes would be worse.
+ * what they always did, and it stays there; one that is on a stream goes back to
+ * TCP first, or the call fails: wrong or missing bytes would be worse.
  */
 #include "bind/socket/export.h"
 #include "bind/socket/set.h"

@@ -37,7 +37,7 @@ static const char *not_yet(const struct sock *s)
 
 void report_line(struct sock *s)
 {
-	bool on = s->on_ns && (s->tx_on || s->rx_known);
+	bool on = s->on_ns && (s->tx_on || s->switch_seen || s->back_why);
 	char line[512], local[64], peer[64];
 	int fd, n;
 
@@ -52,7 +52,8 @@ void report_line(struct sock *s)
 		     "{\"pid\": %d, \"program\": \"%s\", \"local\": \"%s\", "
 		     "\"peer\": \"%s\", \"carrier\": \"%s\", \"reason\": "
 		     "\"%s\", \"calls_before\": %u, \"promote_us\": %llu, "
-		     "\"rx_stream\": %llu, \"tx_stream\": %llu}\n",
+		     "\"rx_stream\": %llu, \"tx_stream\": %llu, "
+		     "\"back\": \"%s\"}\n",
 		     st.pid, program_invocation_short_name, local, peer,
 		     on ? "stream" : "tcp",
 		     on		 ? ""
@@ -62,7 +63,8 @@ void report_line(struct sock *s)
 		     on ? (unsigned long long)(s->on_ns - s->asked_ns) / 1000
 			: 0,
 		     (unsigned long long)s->rx_stream,
-		     (unsigned long long)s->tx_stream);
+		     (unsigned long long)s->tx_stream,
+		     s->back_why ? s->back_why : "");
 	fd = open(st.report, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return;

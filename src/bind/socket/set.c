@@ -10,6 +10,7 @@
  */
 #include "bind/socket/set.h"
 
+#include "bind/socket/back.h"
 #include "env/env.h"
 
 #include <errno.h>
@@ -182,16 +183,18 @@ int set_ctl(int epfd, int op, struct sock *s, struct epoll_event *ev)
 
 	pthread_mutex_lock(&st.lock);
 	mode = atomic_load(&s->mode);
-	if (mode == SOCK_ON) {
+	rc = 0;
+	if (mode == SOCK_ON)
 		rc = ctl_on(epfd, op, s, ev);
-		if (rc == -EOPNOTSUPP)
-			state_say("skein run: epoll_ctl on descriptor %d, "
-				  "which is on a stream: not carried",
-				  s->fd);
-		if (rc) {
-			errno = -rc;
-			rc = -1;
-		}
+	else if (mode == SOCK_LOST)
+		rc = sock_inherit(s);
+	if (rc == -EOPNOTSUPP)
+		rc = back_wait(s, "epoll_ctl that is not carried");
+	if (rc) {
+		errno = -rc;
+		rc = -1;
+	} else if (mode == SOCK_ON && atomic_load(&s->mode) == SOCK_ON) {
+		/* done */
 	} else if (mode == SOCK_TCP) {
 		rc = ctl_tcp(epfd, op, s, ev);
 	} else {
@@ -255,26 +258,6 @@ void set_wake(struct set *set)
 	env_waiter_wake(st.env, set->waiter);
 }
 
-int set_tie(int epfd, const char *what)
-{
-	struct set *set = set_at(epfd);
-	int rc = 0;
-
-	if (!set)
-		return 0;
-	pthread_mutex_lock(&st.lock);
-	if (set->count) {
-		state_say("skein run: %s on an epoll set that has sockets on "
-			  "streams: not carried (EOPNOTSUPP)",
-			  what);
-		errno = EOPNOTSUPP;
-		rc = -EOPNOTSUPP;
-	}
-	set->tied = true;
-	pthread_mutex_unlock(&st.lock);
-	return rc;
-}
-
 /* Frees one that is closed and that no thread waits at. Locked. */
 static void set_put(struct set *set)
 {
@@ -283,6 +266,26 @@ static void set_put(struct set *set)
 	env_waiter_free(st.env, set->waiter);
 	free(set->members);
 	free(set);
+}
+
+int set_tie(int epfd, const char *what)
+{
+	struct set *set = set_at(epfd);
+	int rc = 0;
+
+	if (!set)
+		return 0;
+	pthread_mutex_lock(&st.lock);
+	set->tied = true; /* none is promoted from now on */
+	set->users++;
+	while (!rc && set->count && !set->closed)
+		rc = back_wait(set->members[0], what);
+	set->users--;
+	set_put(set);
+	if (rc)
+		errno = -rc;
+	pthread_mutex_unlock(&st.lock);
+	return rc;
 }
 
 void set_forget(int epfd)

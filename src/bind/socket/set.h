@@ -39,7 +39,8 @@ int set_wait(int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
 /* What the kernel's epoll_wait() said where there was no set of ours before it
  * slept. Returns what is the program's, or -EAGAIN: nothing is, wait again. */
 int set_sift(int epfd, struct epoll_event *events, int n);
-/* It is asked about by other means than epoll_wait(). -EOPNOTSUPP: too late. */
+/* It is asked about by other means than epoll_wait().
+ * -errno: its sockets could not be handed back. */
 int set_tie(int epfd, const char *what);
 void set_forget(int epfd);
 

@@ -5,6 +5,7 @@
  */
 #include "bind/socket/sock.h"
 
+#include "bind/socket/back.h"
 #include "bind/socket/counts.h"
 #include "bind/socket/set.h"
 #include "bind/socket/wait.h"
@@ -135,21 +136,32 @@ int sock_refuse(int fd, const char *what)
 		return 0;
 	pthread_mutex_lock(&st.lock);
 	mode = atomic_load(&s->mode);
-	if (mode == SOCK_ON) {
-		state_say(
-			"skein run: %s on descriptor %d, which is on a stream: "
-			"not carried (EOPNOTSUPP)",
-			what, fd);
-		rc = -EOPNOTSUPP;
-	} else if (mode == SOCK_LOST) {
-		rc = -ECONNRESET;
-	} else {
+	if (mode == SOCK_ON)
+		rc = back_wait(s, what);
+	else if (mode == SOCK_LOST)
+		rc = sock_inherit(s);
+	else
 		sock_tie_locked(s, what);
-	}
 	pthread_mutex_unlock(&st.lock);
 	if (rc)
 		errno = -rc;
 	return rc;
+}
+
+int sock_inherit(struct sock *s)
+{
+	int rc = s->reset_seen ? -ECONNRESET : back_ask_parent(s);
+
+	if (!rc) {
+		atomic_store(&s->mode, SOCK_TIED);
+		return 0;
+	}
+	if (!s->reset_seen)
+		state_say("skein run: descriptor %d is on a stream of the "
+			  "parent's, which could not hand it back: %s",
+			  s->fd, strerror(-rc));
+	s->reset_seen = true;
+	return -ECONNRESET;
 }
 
 void sock_try(struct sock *s)
@@ -201,6 +213,8 @@ bool sock_commit(struct sock *s)
 	if (atomic_load(&s->mode) != SOCK_TCP || !s->prepared)
 		return false;
 	why = sock_unfit(s);
+	if (!why && stream_peer_stopped(s->stream))
+		why = "the other end went back to TCP";
 	if (why) {
 		sock_tie_locked(s, why);
 		return false;
@@ -227,26 +241,6 @@ bool sock_commit(struct sock *s)
 	return true;
 }
 
-/* The peer's end of the stream is gone before either has used it: it could not
- * be promoted there. All bytes went by TCP, and go on so. */
-static bool fall_back(struct sock *s)
-{
-	enum stream_type type;
-	const uint8_t *data;
-	uint32_t len;
-
-	if (s->tx_on || s->rx_known || s->stream->broken == -EPROTO ||
-	    !(s->stream->broken || stream_peer_dead(s->stream)) ||
-	    stream_peek(s->stream, &type, &data, &len) == 1 ||
-	    (s->set && set_demote(s->set, s)))
-		return false;
-	s->on_ns = 0;
-	wait_wake(s);
-	atomic_store(&s->mode, SOCK_TCP);
-	sock_tie_locked(s, "the other end could not be promoted");
-	return true;
-}
-
 /* --- reading ------------------------------------------------------------- */
 
 /* The SWITCH, when it has come. */
@@ -258,7 +252,7 @@ static int find_switch(struct sock *s)
 	uint32_t len;
 	int rc;
 
-	if (s->rx_known)
+	if (s->rx_known || s->stream->back.on)
 		return 0;
 	rc = stream_peek(s->stream, &type, &data, &len);
 	if (rc <= 0)
@@ -269,7 +263,8 @@ static int find_switch(struct sock *s)
 	if (at < s->tcp_read)
 		return -EPROTO;
 	s->rx_left = at - s->tcp_read;
-	s->rx_known = true;
+	s->rx_from = at;
+	s->rx_known = s->switch_seen = true;
 	stream_consume(s->stream, len);
 	return 0;
 }
@@ -399,6 +394,13 @@ static ssize_t take(struct sock *s, const struct iovec *iov, int n, int flags)
 			rc = take_tcp(s, iov, flags);
 			if (rc > 0 || (known && rc == -EAGAIN))
 				return rc;
+			if (s->stream->back.on) {
+				int saved = rc == -EAGAIN ? 0 : back_rescue(s);
+
+				if (saved <= 0)
+					return saved ? saved : rc;
+				continue;
+			}
 			/* The SWITCH may have come since. */
 			if (find_switch(s) < 0)
 				return -ECONNRESET;
@@ -451,12 +453,8 @@ static int lost(struct sock *s, uint64_t born_ns)
 	case SOCK_ON:
 		return 0;
 	case SOCK_LOST:
-		if (!s->reset_seen)
-			state_say("skein run: descriptor %d is on a stream of "
-				  "the parent's: a forked child cannot use it "
-				  "(ECONNRESET)",
-				  s->fd);
-		s->reset_seen = true;
+		if (!sock_inherit(s))
+			break;
 		errno = ECONNRESET;
 		return -1;
 	case SOCK_FREE:
@@ -517,7 +515,7 @@ static ssize_t recv_once(struct sock *s, uint64_t born_ns,
 		rc = n ? take(s, iov, n, flags) : 0;
 		*waits = rc == -EAGAIN && !s->nonblock &&
 			 !(flags & MSG_DONTWAIT);
-		if (rc < 0 && rc != -EAGAIN && fall_back(s)) {
+		if (rc < 0 && rc != -EAGAIN && back_unused(s)) {
 			rc = SOCK_RETRY;
 		} else if (rc < 0) {
 			errno = rc == -EAGAIN ? EAGAIN : reset_error(s, rc);
@@ -537,13 +535,9 @@ ssize_t sock_recv(struct sock *s, const struct iovec *iov, int n, int flags,
 	const uint64_t born_ns = s->born_ns;
 	struct iovec rest[PIECES];
 
-	if (flags & ~RECV_FLAGS) {
-		state_say("skein run: descriptor %d: a receive with flags 0x%x "
-			  "is not carried (EOPNOTSUPP)",
-			  s->fd, flags);
-		errno = EOPNOTSUPP;
-		return -1;
-	}
+	if (flags & ~RECV_FLAGS)
+		return sock_refuse(s->fd, "a receive with flags") ? -1
+								  : SOCK_RETRY;
 	for (;;) {
 		bool waits = false;
 		const struct iovec *at = iov;
@@ -603,7 +597,8 @@ static void try_switch(struct sock *s)
 {
 	struct counts c;
 
-	if (s->tx_on || !stream_accepted(s->stream) || !push(s) ||
+	if (s->tx_on || s->stream->back.on || !stream_accepted(s->stream) ||
+	    stream_peer_stopped(s->stream) || !push(s) ||
 	    counts_take(s->fd, !s->accepting, &c))
 		return;
 	s->tx_on = stream_switch(s->stream, c.written) == 0;
@@ -614,7 +609,9 @@ static ssize_t give(struct sock *s, const struct iovec *iov, int n, int flags)
 	ssize_t rc;
 
 	try_switch(s);
-	if (!s->tx_on) {
+	if (s->tx_on && s->stream->back.on && !s->back_failed)
+		return -EAGAIN; /* until all before it went by TCP */
+	if (!s->tx_on || s->stream->back.on) {
 		struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)iov,
 				     .msg_iovlen = (size_t)n};
 
@@ -649,7 +646,7 @@ static ssize_t send_once(struct sock *s, uint64_t born_ns,
 			rc = all ? give(s, iov, n, flags) : 0;
 		s->blocked = rc == -EAGAIN || (rc >= 0 && (size_t)rc < all);
 		*waits = s->blocked && !s->nonblock && !(flags & MSG_DONTWAIT);
-		if (rc < 0 && rc != -EAGAIN && fall_back(s)) {
+		if (rc < 0 && rc != -EAGAIN && back_unused(s)) {
 			rc = SOCK_RETRY;
 		} else if (rc < 0) {
 			errno = (int)-rc;
@@ -666,13 +663,9 @@ ssize_t sock_send(struct sock *s, const struct iovec *iov, int n, int flags)
 	const uint64_t born_ns = s->born_ns;
 	struct iovec rest[PIECES];
 
-	if (flags & ~SEND_FLAGS) {
-		state_say("skein run: descriptor %d: a send with flags 0x%x is "
-			  "not carried (EOPNOTSUPP)",
-			  s->fd, flags);
-		errno = EOPNOTSUPP;
-		return -1;
-	}
+	if (flags & ~SEND_FLAGS)
+		return sock_refuse(s->fd, "a send with flags") ? -1
+							       : SOCK_RETRY;
 	for (;;) {
 		bool waits = false;
 		const struct iovec *at = iov;
@@ -696,6 +689,7 @@ ssize_t sock_send(struct sock *s, const struct iovec *iov, int n, int flags)
 
 int sock_shutdown(struct sock *s, int how)
 {
+	bool ended = false;
 	int rc;
 
 	pthread_mutex_lock(&st.lock);
@@ -706,12 +700,12 @@ int sock_shutdown(struct sock *s, int how)
 	}
 	if (how != SHUT_RD) {
 		s->wr_shut = true;
-		/* Without room for it TCP's own end says the same. */
-		if (s->tx_on)
-			stream_end(s->stream);
+		/* The END says it. TCP stays open for the way back; without
+		 * room for an END it says the same. */
+		ended = s->tx_on && !stream_end(s->stream) && how == SHUT_WR;
 		stream_drain(s->stream, DRAIN_NS);
 	}
-	rc = REAL(shutdown)(s->fd, how);
+	rc = ended ? 0 : REAL(shutdown)(s->fd, how);
 	s->tcp_event = s->edge = true;
 	pthread_mutex_unlock(&st.lock);
 	return rc;
@@ -750,6 +744,8 @@ static uint32_t in_ready(struct sock *s)
 		return 0;
 	if (rc == 1)
 		return EPOLLIN;
+	if (s->stream->back.on && back_rescue(s) == 1)
+		return in_ready(s);
 	return rc < 0 ? ALL_BROKEN : end_ready(s);
 }
 
@@ -757,7 +753,9 @@ static uint32_t out_ready(struct sock *s)
 {
 	struct pollfd pfd = {.fd = s->fd, .events = POLLOUT};
 
-	if (s->tx_on)
+	if (s->tx_on && s->stream->back.on && !s->back_failed)
+		return 0;
+	if (s->tx_on && !s->stream->back.on)
 		return stream_writable(s->stream) ? EPOLLOUT : 0;
 	return REAL(poll)(&pfd, 1, 0) == 1 && pfd.revents & POLLOUT ? EPOLLOUT
 								    : 0;
@@ -767,7 +765,7 @@ uint32_t sock_ready(struct sock *s, uint32_t wanted)
 {
 	uint32_t ready = in_ready(s);
 
-	if (ready == ALL_BROKEN && fall_back(s))
+	if (ready == ALL_BROKEN && back_unused(s))
 		return 0;
 	if (wanted & EPOLLOUT)
 		ready |= out_ready(s);
@@ -786,7 +784,8 @@ bool sock_edge(struct sock *s)
 	s->edge_seq = seq;
 	s->edge_broken = s->stream->broken;
 	/* By TCP the kernel says so. */
-	if (s->blocked && s->tx_on && stream_writable(s->stream)) {
+	if (s->blocked && s->tx_on && !s->stream->back.on &&
+	    stream_writable(s->stream)) {
 		s->blocked = false;
 		s->edge = true;
 	}
@@ -806,7 +805,12 @@ static void reset_by_close(int fd)
 
 static void end_stream(struct sock *s)
 {
-	if (s->stream->broken || sock_unread(s))
+	/* On the way back the kernel knows what was not read, and a peer that is
+	 * done with the stream breaks it: no reset may take the bytes that wait
+	 * in TCP. */
+	if (s->stream->back.on)
+		;
+	else if (s->stream->broken || sock_unread(s))
 		reset_by_close(s->fd);
 	else if (s->tx_on && !s->wr_shut)
 		stream_end(s->stream);
@@ -832,10 +836,17 @@ void sock_forget(int fd)
 		return;
 	pthread_mutex_lock(&st.lock);
 	s = atomic_load(&st.socks[fd]);
+	/* A child that has it too goes on by TCP. */
+	if (s && s->shared && atomic_load(&s->mode) == SOCK_ON &&
+	    st.pid == getpid()) {
+		back_wait(s, "close of what a forked child has too");
+		s = atomic_load(&st.socks[fd]);
+	}
 	if (s) {
 		atomic_store(&st.socks[fd], NULL);
-		if (atomic_load(&s->mode) == SOCK_ON)
+		if (atomic_load(&s->mode) == SOCK_ON && !back_step(s))
 			end_stream(s);
+		back_leave(s);
 		if (!atomic_load(&st.forked))
 			report_line(s);
 		if (s->set)

@@ -24,7 +24,7 @@ enum sock_mode {
 	SOCK_TCP,  /* on TCP, and may be promoted */
 	SOCK_TIED, /* on TCP for good; `reason` says why */
 	SOCK_ON,   /* reads and writes come to us */
-	SOCK_LOST, /* the parent's stream, in a forked child */
+	SOCK_LOST, /* the parent's stream, in a forked child that has not used it */
 };
 
 /* A call found that the socket is on TCP after all: it goes to the kernel. */
@@ -57,11 +57,18 @@ struct sock {
 	struct stream *stream;
 	uint64_t tcp_read; /* bytes that the program read by TCP */
 	uint64_t rx_left;  /* until the ring's first byte; once rx_known */
+	uint64_t rx_from;  /* bytes by TCP before the ring's first */
 	bool rx_known, tx_on, wr_shut;
-	bool tcp_event;	 /* the kernel's set had something to say of it */
-	bool reset_seen; /* ECONNRESET was said: EPIPE from now on */
-	bool nonblock;	 /* O_NONBLOCK */
-	bool inq;	 /* TCP_INQ */
+	bool switch_seen;
+	/* on its way back (back.c) */
+	struct sock *back_next;
+	const char *back_why;
+	bool back_failed; /* the peer has gone on the way */
+	bool shared;	  /* a forked child has it too */
+	bool tcp_event;	  /* the kernel's set had something to say of it */
+	bool reset_seen;  /* ECONNRESET was said: EPIPE from now on */
+	bool nonblock;	  /* O_NONBLOCK */
+	bool inq;	  /* TCP_INQ */
 	int64_t rcv_timeout, snd_timeout; /* ns; 0: none */
 	/* edge-triggered: */
 	bool edge;	   /* something is new, if only the question */
@@ -81,8 +88,9 @@ void sock_track(int fd, bool accepting);
 /* A socket that is not connected yet is used in a way that we would have to know
  * of: once connected it stays on TCP. */
 void sock_pin(int fd, const char *reason);
-/* Stays on TCP from now on. -EOPNOTSUPP when it is on a stream: the call that
- * asks for this must fail. What: the call. Any thread, without the lock. */
+/* Stays on TCP from now on; one that is on a stream is handed back first, which
+ * may take 10 s. Not 0, with errno: it could not be, and the call that asks for
+ * this must fail. What: the call. Any thread, without the lock. */
 int sock_refuse(int fd, const char *what);
 /* The same for one that may be no socket of ours at all. */
 static inline int sock_keep(int fd, const char *what)
@@ -90,6 +98,9 @@ static inline int sock_keep(int fd, const char *what)
 	return sock_at(fd) ? sock_refuse(fd, what) : 0;
 }
 void sock_tie_locked(struct sock *s, const char *reason);
+/* In a forked child: the first use of a stream of the parent's, which hands it
+ * back. -errno. Locked. */
+int sock_inherit(struct sock *s);
 
 void sock_try(struct sock *s);
 

@@ -21,6 +21,8 @@ struct sock_state st = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.after = 8,
 	.wake_fd = -1,
+	.ask_fd = -1,
+	.back_cond = PTHREAD_COND_INITIALIZER,
 };
 
 #define REAL_NAME(fn, result, args) #fn,
@@ -82,11 +84,14 @@ static void fork_parent(void)
 
 		if (s && atomic_load(&s->mode) == SOCK_TCP)
 			sock_tie_locked(s, "a forked child may have it too");
+		if (s)
+			s->shared = true;
 	}
 	pthread_mutex_unlock(&st.lock);
 }
 
-/* The child has neither rings nor helper. Where the parent had none either (a
+/* The child has neither rings nor helper: its first use of a stream of the
+ * parent's has the parent hand it back (back.c). Where the parent had none either (a
  * daemon, a server's worker), what the child opens itself may be promoted. */
 static void fork_child(void)
 {
@@ -103,6 +108,9 @@ static void fork_child(void)
 			atomic_store(&st.sets[i], NULL);
 	}
 	pthread_mutex_init(&st.lock, NULL);
+	pthread_cond_init(&st.back_cond, NULL);
+	st.backs = NULL;
+	st.askers = NULL;
 	st.env = NULL; /* the parent's */
 	st.waiters = NULL;
 	st.pid = getpid();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * state.h - what libskein-socket.so knows in a process: one struct, for read()
- * and close() bring no context to hang it from (docs/run.md, "State").
+ * and close() bring no context to hang it from (an exception of
+ * scripts/lint/globals.py).
  *
  * Thread rule: `lock` holds all that is not atomic and not said to be the
  * helper's: the sockets that are promoted, the sets, the report. A socket that
@@ -19,6 +20,7 @@
 
 struct sock;
 struct set;
+struct asker;
 struct skein_env;
 struct spare_waiter;
 
@@ -43,6 +45,11 @@ struct sock_state {
 	int wake_fd;		       /* the helper sleeps here */
 	struct sock *todo;	       /* for the helper */
 	struct stream *dead;	       /* for the helper to free */
+	struct sock *backs;	       /* on their way back to TCP */
+	struct asker *askers;	       /* children that wait for one */
+	pthread_cond_t back_cond;      /* a step of one was made */
+	int ask_fd;		       /* children ask here */
+	uint64_t ask_name[2];
 	struct spare_waiter *waiters;
 	_Atomic uint64_t poll_ns; /* poll() asked the kernel last */
 	struct skein_env *env;

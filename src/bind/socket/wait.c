@@ -365,6 +365,8 @@ static bool take_hold(struct wait *w)
 
 		one->s = sock_at(w->fds[i].fd);
 		one->on = one->s && !sock_begin(one->s);
+		if (one->on && atomic_load(&one->s->mode) == SOCK_LOST)
+			sock_keep(w->fds[i].fd, "poll");
 		if (one->on && atomic_load(&one->s->mode) != SOCK_ON) {
 			/* Free, or the parent's: as the kernel has it. */
 			one->on = false;

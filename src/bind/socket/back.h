@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * back.h - a connection's way from a stream back to TCP, asked for by a call
+ * that only the kernel can do, by the other end, or by a forked child.
+ *
+ * Thread rule: st.lock for everything.
+ */
+#ifndef SKEIN_BIND_SOCKET_BACK_H
+#define SKEIN_BIND_SOCKET_BACK_H
+
+#include "bind/socket/sock.h"
+
+#define BACK_NS 10000000000ull /* a call waits that long for it */
+
+/* Begins; `why` is for the report. The helper goes on with it. */
+void back_start(struct sock *s, const char *why);
+/* One step. True: it is on TCP (or was never on a stream). */
+bool back_step(struct sock *s);
+/* Begins, and waits. 0: it is on TCP, and stays there. -ETIMEDOUT, -ECONNRESET:
+ * it is on its stream as before, and a line was logged. Gives the lock away
+ * meanwhile. */
+int back_wait(struct sock *s, const char *what);
+/* The peer's end of the stream is gone before either has used it: all bytes went
+ * by TCP, and go on so. */
+bool back_unused(struct sock *s);
+/* TCP has ended while bytes are handed back: those that did not come are in the
+ * ring. 1: read it; 0: nothing is there; -ECONNRESET. */
+int back_rescue(struct sock *s);
+/* It is closed: nobody goes on with it. */
+void back_leave(struct sock *s);
+/* In a forked child: the parent's thread hands its stream back. 0 or -errno. */
+int back_ask_parent(struct sock *s);
+
+/* The helper's part: the socket where children ask; -errno. */
+int back_listen(void);
+/* A child calls. */
+void back_answer(void);
+/* Steps of all that are on their way, and answers to the children that wait.
+ * True: there are any. */
+bool back_round(void);
+
+#endif
