@@ -247,6 +247,13 @@ static int envs_open(struct world *w)
 	return 0;
 }
 
+static bool over_link(void)
+{
+	const char *v = getenv("SKEIN_LINK");
+
+	return v && !strcmp(v, "udp");
+}
+
 int world_open(struct world *w, const char *spec, const char *spec2)
 {
 	bool soft, sim;
@@ -267,9 +274,14 @@ int world_open(struct world *w, const char *spec, const char *spec2)
 	else if (getenv("SKEIN_SOFT_HARSH") && *getenv("SKEIN_SOFT_HARSH"))
 		w->quirks = M_QUIRK_HARSH;
 	/* An answer that is lost for good is noticed after 2 ms on soft; an
-	 * emulated machine may need longer to answer at all. */
+	 * emulated machine may need longer to answer at all, and on the link
+	 * one waits for a thread, on a busy machine. */
 	w->opts.timeout = soft || sim ? 8 : 15;
 	w->opts.retry_cnt = soft || sim ? 1 : 2;
+	if (soft && over_link()) {
+		w->opts.timeout = 17;
+		w->opts.retry_cnt = 2;
+	}
 	if (stage_loss())
 		w->opts.retry_cnt = 7;
 	w->patience_ns = 20 * 1000000000ull;
