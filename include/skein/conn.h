@@ -114,10 +114,16 @@ SKEIN_API int skein_conn_open(struct skein_ctx *ctx, const char *addr,
 			      struct skein_conn **conn);
 
 /* The same without waiting for the handshake (name look-up still blocks):
- * state and on_state tell. The handle must be closed in any case. */
+ * skein_conn_wait(), state and on_state tell. The handle must be closed in any case. */
 SKEIN_API int skein_conn_open_async(struct skein_ctx *ctx, const char *addr,
 				    const struct skein_conn_attr *attr,
 				    struct skein_conn **conn);
+
+/* Waits until the connection is ready, at most timeout_ns: 0; -ETIMEDOUT; when it
+ * has failed for good, or ended, why. One that connects again by itself
+ * (attr.reconnect) is waited for. -EDEADLK inside the engine; -SKEIN_EFORKED. Any
+ * thread; runs the connection's engine. */
+SKEIN_API int skein_conn_wait(struct skein_conn *conn, uint64_t timeout_ns);
 
 /* Drains what is under way (at most timeout_ns; what is left ends as unknown),
  * tells the peer, and frees the handle. Blocks unless timeout_ns is 0. Only

@@ -108,6 +108,21 @@ SKEIN_API int skein_mem_write_async(struct skein_conn *conn,
 				    void (*done)(void *arg, int status),
 				    void *arg);
 
+/* *old is written before done() with status 0; it stays valid until done(). May
+ * be NULL. */
+SKEIN_API int skein_mem_cmp_swap_async(struct skein_conn *conn,
+				       const struct skein_remote *remote,
+				       uint64_t remote_off, uint64_t compare,
+				       uint64_t swap, uint64_t *old,
+				       void (*done)(void *arg, int status),
+				       void *arg);
+SKEIN_API int skein_mem_fetch_add_async(struct skein_conn *conn,
+					const struct skein_remote *remote,
+					uint64_t remote_off, uint64_t add,
+					uint64_t *old,
+					void (*done)(void *arg, int status),
+					void *arg);
+
 #ifdef __cplusplus
 }
 #endif

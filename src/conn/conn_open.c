@@ -321,6 +321,32 @@ static bool settled(void *arg)
 	return skein_conn_get_state(arg) != SKEIN_CONN_CONNECTING;
 }
 
+int skein_conn_wait(struct skein_conn *conn, uint64_t timeout_ns)
+{
+	ENV_HOLD_CANCEL();
+	struct skein_env *env = conn->ctx->env;
+	uint64_t deadline;
+	int rc;
+
+	if (env_forked(env))
+		return -SKEIN_EFORKED;
+	deadline = env_deadline(env_now_ns(env), timeout_ns);
+	/* Again: it may have ended, and begun to connect anew. */
+	for (;;) {
+		switch (skein_conn_get_state(conn)) {
+		case SKEIN_CONN_READY:
+			return 0;
+		case SKEIN_CONN_CONNECTING:
+			break;
+		default:
+			return conn->err ? conn->err : -ECONNABORTED;
+		}
+		rc = engine_run_until(conn->eng->e, settled, conn, deadline);
+		if (rc)
+			return rc;
+	}
+}
+
 int skein_conn_open(struct skein_ctx *ctx, const char *addr,
 		    const struct skein_conn_attr *attr, struct skein_conn **out)
 {

@@ -39,6 +39,7 @@ struct memop {
 	uint32_t rkey;
 	uint64_t compare_add, swap;
 	uint64_t *scratch, old;
+	uint64_t *old_out; /* NULL, or where old goes before done() */
 	void (*done)(void *arg, int status);
 	void *arg;
 
@@ -76,6 +77,8 @@ static void finish(struct memop *m, int status)
 		m->scratch = NULL;
 	}
 	if (m->done) {
+		if (status == 0 && m->old_out)
+			*m->old_out = m->old;
 		m->done(m->arg, status);
 		env_free(env, m);
 		return;
@@ -335,21 +338,38 @@ static int rw_new(struct skein_conn *conn, enum ibv_wr_opcode opcode,
 	return 0;
 }
 
-/* --- with a callback --------------------------------------------------- */
-
-static int start(struct skein_conn *conn, enum ibv_wr_opcode opcode,
-		 struct skein_mem *local, uint64_t local_off,
-		 const struct skein_remote *remote, uint64_t remote_off,
-		 size_t len, void (*done)(void *arg, int status), void *arg)
+/* A checked compare-and-swap or fetch-and-add, not yet submitted. */
+static int atomic_new(struct skein_conn *conn, enum ibv_wr_opcode opcode,
+		      const struct skein_remote *remote, uint64_t remote_off,
+		      uint64_t compare_add, uint64_t swap, struct memop **op)
 {
-	struct skein_env *env = conn->ctx->env;
 	struct memop *m;
-	int rc, cancel;
+	int rc;
 
-	rc = rw_new(conn, opcode, local, local_off, remote, remote_off, len,
-		    &m);
+	rc = check(conn, NULL, 0, remote, remote_off, 8, SKEIN_MEM_ATOMIC);
 	if (rc)
 		return rc;
+	if ((remote->addr + remote_off) % 8)
+		return -EINVAL;
+	if (conn->eng->dev->caps.atomic_scope == DEV_ATOMIC_NONE)
+		return -EOPNOTSUPP;
+	m = memop_new(conn, opcode, remote, remote_off);
+	if (!m)
+		return -ENOMEM;
+	m->compare_add = compare_add;
+	m->swap = swap;
+	*op = m;
+	return 0;
+}
+
+/* --- with a callback --------------------------------------------------- */
+
+static int start(struct memop *m, void (*done)(void *arg, int status),
+		 void *arg)
+{
+	struct skein_env *env = m->conn->ctx->env;
+	int rc, cancel;
+
 	m->done = done;
 	m->arg = arg;
 	cancel = env_cancel_off(env);
@@ -365,8 +385,11 @@ int skein_mem_read_async(struct skein_conn *conn, struct skein_mem *local,
 			 uint64_t remote_off, size_t len,
 			 void (*done)(void *arg, int status), void *arg)
 {
-	return start(conn, IBV_WR_RDMA_READ, local, local_off, remote,
-		     remote_off, len, done, arg);
+	struct memop *m;
+	int rc = rw_new(conn, IBV_WR_RDMA_READ, local, local_off, remote,
+			remote_off, len, &m);
+
+	return rc ? rc : start(m, done, arg);
 }
 
 int skein_mem_write_async(struct skein_conn *conn, struct skein_mem *local,
@@ -374,8 +397,43 @@ int skein_mem_write_async(struct skein_conn *conn, struct skein_mem *local,
 			  uint64_t remote_off, size_t len,
 			  void (*done)(void *arg, int status), void *arg)
 {
-	return start(conn, IBV_WR_RDMA_WRITE, local, local_off, remote,
-		     remote_off, len, done, arg);
+	struct memop *m;
+	int rc = rw_new(conn, IBV_WR_RDMA_WRITE, local, local_off, remote,
+			remote_off, len, &m);
+
+	return rc ? rc : start(m, done, arg);
+}
+
+static int start_atomic(struct memop *m, uint64_t *old,
+			void (*done)(void *arg, int status), void *arg)
+{
+	m->old_out = old;
+	return start(m, done, arg);
+}
+
+int skein_mem_cmp_swap_async(struct skein_conn *conn,
+			     const struct skein_remote *remote,
+			     uint64_t remote_off, uint64_t compare,
+			     uint64_t swap, uint64_t *old,
+			     void (*done)(void *arg, int status), void *arg)
+{
+	struct memop *m;
+	int rc = atomic_new(conn, IBV_WR_ATOMIC_CMP_AND_SWP, remote, remote_off,
+			    compare, swap, &m);
+
+	return rc ? rc : start_atomic(m, old, done, arg);
+}
+
+int skein_mem_fetch_add_async(struct skein_conn *conn,
+			      const struct skein_remote *remote,
+			      uint64_t remote_off, uint64_t add, uint64_t *old,
+			      void (*done)(void *arg, int status), void *arg)
+{
+	struct memop *m;
+	int rc = atomic_new(conn, IBV_WR_ATOMIC_FETCH_AND_ADD, remote,
+			    remote_off, add, 0, &m);
+
+	return rc ? rc : start_atomic(m, old, done, arg);
 }
 
 /* --- blocking ---------------------------------------------------------- */
@@ -472,20 +530,11 @@ static int run_atomic(struct skein_conn *conn, enum ibv_wr_opcode opcode,
 		      uint64_t *old)
 {
 	struct memop *m;
-	int rc;
+	int rc = atomic_new(conn, opcode, remote, remote_off, compare_add, swap,
+			    &m);
 
-	rc = check(conn, NULL, 0, remote, remote_off, 8, SKEIN_MEM_ATOMIC);
 	if (rc)
 		return rc;
-	if ((remote->addr + remote_off) % 8)
-		return -EINVAL;
-	if (conn->eng->dev->caps.atomic_scope == DEV_ATOMIC_NONE)
-		return -EOPNOTSUPP;
-	m = memop_new(conn, opcode, remote, remote_off);
-	if (!m)
-		return -ENOMEM;
-	m->compare_add = compare_add;
-	m->swap = swap;
 	rc = run(&m, timeout_ns);
 	if (rc == 0 && old)
 		*old = m->old;

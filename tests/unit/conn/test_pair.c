@@ -340,9 +340,50 @@ static void test_reconnect(void **state)
 	l.arg = &p;
 	assert_int_equal(skein_listener_open(p.server, addr, &l, &p.listener),
 			 0);
-	while (skein_conn_get_state(conn) != SKEIN_CONN_READY)
-		skein_ctx_progress(p.client);
+	assert_int_equal(skein_conn_wait(conn, SKEIN_S(20)), 0);
+	assert_int_equal(skein_conn_get_state(conn), SKEIN_CONN_READY);
 	wait_ups(&p, 2);
+	skein_conn_close(conn, SKEIN_S(1));
+	pair_close(&p);
+}
+
+static void wait_inside(void *arg, struct skein_conn *conn,
+			enum skein_conn_state state)
+{
+	*(int *)arg = state == SKEIN_CONN_READY ? skein_conn_wait(conn, 0) : 1;
+}
+
+/* From the start of a connection to its end. */
+static void test_wait(void **state)
+{
+	struct skein_conn_attr attr = {.size = sizeof(attr)};
+	struct skein_conn *conn, *none;
+	int inside = 1;
+	struct pair p;
+
+	pair_open(&p, NULL, NULL);
+	attr.on_state = wait_inside;
+	attr.arg = &inside;
+	assert_int_equal(skein_conn_open_async(p.client,
+					       skein_listener_addr(p.listener),
+					       &attr, &conn),
+			 0);
+	/* One round does not bring it. */
+	assert_int_equal(skein_conn_wait(conn, 0), -ETIMEDOUT);
+	assert_int_equal(skein_conn_wait(conn, SKEIN_S(20)), 0);
+	assert_int_equal(skein_conn_get_state(conn), SKEIN_CONN_READY);
+	assert_int_equal(skein_conn_wait(conn, 0), 0);
+	assert_int_equal(inside, 0);
+	wait_ups(&p, 1);
+	/* Nobody listens at port 1. */
+	assert_int_equal(
+		skein_conn_open_async(p.client, "127.0.0.1:1", NULL, &none), 0);
+	assert_int_equal(skein_conn_wait(none, SKEIN_S(20)), -ECONNREFUSED);
+	skein_conn_close(none, 0);
+	skein_listener_close(p.listener);
+	while (skein_conn_get_state(conn) == SKEIN_CONN_READY)
+		skein_ctx_progress(p.client);
+	assert_true(skein_conn_wait(conn, SKEIN_FOREVER) < 0);
 	skein_conn_close(conn, SKEIN_S(1));
 	pair_close(&p);
 }
@@ -479,6 +520,7 @@ int main(void)
 		cmocka_unit_test(test_simultaneous_close),
 		cmocka_unit_test(test_simultaneous_open),
 		cmocka_unit_test(test_reconnect),
+		cmocka_unit_test(test_wait),
 		cmocka_unit_test(test_shards),
 		cmocka_unit_test(test_addresses),
 		cmocka_unit_test(test_second_address),

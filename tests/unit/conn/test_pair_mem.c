@@ -112,6 +112,85 @@ static void test_withdraw(void **state)
 	pair_close(&p);
 }
 
+struct atomic_ends {
+	uint64_t old;
+	int status, ends;
+};
+
+static void atomic_done(void *arg, int status)
+{
+	struct atomic_ends *a = arg;
+
+	a->status = status;
+	a->ends++;
+}
+
+/* Progress as long as the send queue has no room; then until it has ended. */
+#define RUN_ASYNC(ctx, a, call)                   \
+	do {                                      \
+		int rc_;                          \
+                                                  \
+		(a)->status = 1;                  \
+		while ((rc_ = (call)) == -EAGAIN) \
+			skein_ctx_progress(ctx);  \
+		assert_int_equal(rc_, 0);         \
+		while ((a)->status == 1)          \
+			skein_ctx_progress(ctx);  \
+	} while (0)
+
+/* Atomics that are not waited for: the old value is there when done() is. */
+static void test_atomics_async(void **state)
+{
+	struct skein_remote r = {.size = sizeof(r)}, ro = r;
+	struct atomic_ends a = {0};
+	struct skein_mem *shared, *read_only;
+	struct skein_conn *conn;
+	uint64_t *words;
+	struct pair p;
+
+	pair_open(&p, NULL, NULL);
+	assert_int_equal(skein_mem_new(p.server, 64, &shared), 0);
+	assert_int_equal(skein_mem_share(shared, "x", SKEIN_MEM_ATOMIC), 0);
+	assert_int_equal(skein_mem_new(p.server, 64, &read_only), 0);
+	assert_int_equal(skein_mem_share(read_only, "ro", SKEIN_MEM_READ), 0);
+	words = skein_mem_addr(shared);
+	conn = connect_to(&p);
+	assert_int_equal(skein_mem_find(conn, "x", SKEIN_S(20), &r), 0);
+	assert_int_equal(skein_mem_find(conn, "ro", SKEIN_S(20), &ro), 0);
+	a.old = 1;
+	RUN_ASYNC(p.client, &a,
+		  skein_mem_fetch_add_async(conn, &r, 8, 5, &a.old, atomic_done,
+					    &a));
+	assert_int_equal(a.status, 0);
+	assert_int_equal(a.old, 0);
+	assert_int_equal(words[1], 5);
+	RUN_ASYNC(p.client, &a,
+		  skein_mem_cmp_swap_async(conn, &r, 8, 5, 77, &a.old,
+					   atomic_done, &a));
+	assert_int_equal(a.old, 5);
+	assert_int_equal(words[1], 77);
+	/* Another value: nothing is swapped. Nobody asks for it. */
+	RUN_ASYNC(p.client, &a,
+		  skein_mem_cmp_swap_async(conn, &r, 8, 5, 78, NULL,
+					   atomic_done, &a));
+	assert_int_equal(a.status, 0);
+	assert_int_equal(words[1], 77);
+	assert_int_equal(a.ends, 3);
+	/* Refused before anything is sent: done() is never called. */
+	assert_int_equal(skein_mem_fetch_add_async(conn, &r, 60, 1, NULL,
+						   atomic_done, &a),
+			 -ERANGE);
+	assert_int_equal(skein_mem_fetch_add_async(conn, &r, 4, 1, NULL,
+						   atomic_done, &a),
+			 -EINVAL);
+	assert_int_equal(skein_mem_cmp_swap_async(conn, &ro, 0, 0, 1, NULL,
+						  atomic_done, &a),
+			 -EACCES);
+	skein_conn_close(conn, SKEIN_S(1));
+	assert_int_equal(a.ends, 3);
+	pair_close(&p);
+}
+
 struct holder {
 	struct engine *e;
 	struct skein_env *env;
@@ -215,6 +294,7 @@ static void test_async(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_atomics_async),
 		cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_withdraw),
 		cmocka_unit_test(test_find_behind),
