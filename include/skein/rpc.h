@@ -39,6 +39,18 @@ SKEIN_API int skein_rpc_handle(struct skein_ctx *ctx, uint16_t id,
 			       skein_rpc_fn *fn, void *arg);
 
 /*
+ * Removes the handler of an id, a pool's too: calls that it has begun, or that wait
+ * in its pool, finish; later ones are answered with -SKEIN_ENOHANDLER. Waits until
+ * no thread runs it any more, at most timeout_ns; then arg is the application's
+ * again, and the id may be given anew. A request that it has deferred is not waited
+ * for. -ETIMEDOUT: some thread runs it still; the id stays taken until another call
+ * has returned 0. -ENOENT: the id has none. -EDEADLK inside an engine, and nothing
+ * was removed. Any thread but one that runs the handler; runs engines.
+ */
+SKEIN_API int skein_rpc_handle_remove(struct skein_ctx *ctx, uint16_t id,
+				      uint64_t timeout_ns);
+
+/*
  * Answers that come later.
  *
  * skein_rpc_defer(), in a handler, puts its request aside: the bytes stay valid

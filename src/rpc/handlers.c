@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * handlers.c - handlers by id: adding them, and the end of the table.
+ * handlers.c - handlers by id: adding and removing them, the end of the table.
  */
 #include <errno.h>
 
@@ -27,10 +27,52 @@ int rpc_handlers_add(struct rpc_handlers *h, struct skein_env *env, uint16_t id,
 	if (atomic_load_explicit(&entry->fn, memory_order_relaxed))
 		return -EEXIST;
 	entry->arg = arg;
+	entry->epoch++;
 	/* Release: pairs with the acquire load of fn in server.c; whoever
 	 * sees fn sees arg. */
 	atomic_store_explicit(&entry->fn, fn, memory_order_release);
 	return 0;
+}
+
+static int handler_gone(struct skein_rpc_req *req, void *arg)
+{
+	return -SKEIN_ENOHANDLER;
+}
+
+static struct rpc_handler *taken(struct rpc_handlers *h, uint16_t id)
+{
+	struct rpc_handler *entry = rpc_handlers_find(h, id);
+
+	return entry && atomic_load_explicit(&entry->fn, memory_order_relaxed)
+		       ? entry
+		       : NULL;
+}
+
+int rpc_handlers_remove(struct rpc_handlers *h, uint16_t id, uint32_t *epoch,
+			void **arg)
+{
+	struct rpc_handler *entry = taken(h, id);
+
+	if (!entry)
+		return -ENOENT;
+	/* Relaxed: an engine that still reads the old function is waited for,
+	 * by what the caller does next. */
+	atomic_store_explicit(&entry->fn, handler_gone, memory_order_relaxed);
+	*epoch = entry->epoch;
+	*arg = entry->arg;
+	return 0;
+}
+
+void rpc_handlers_free(struct rpc_handlers *h, uint16_t id, uint32_t epoch)
+{
+	struct rpc_handler *entry = taken(h, id);
+
+	/* Another thread may have removed it too, and a third may have given
+	 * the id again. */
+	if (entry && entry->epoch == epoch &&
+	    atomic_load_explicit(&entry->fn, memory_order_relaxed) ==
+		    handler_gone)
+		atomic_store_explicit(&entry->fn, NULL, memory_order_relaxed);
 }
 
 void rpc_handlers_fini(struct rpc_handlers *h, struct skein_env *env)

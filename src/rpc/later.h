@@ -54,8 +54,7 @@ struct rpc_later {
 	struct rpc_buf *buf;   /* of a large request */
 	uint8_t *resp;	       /* a result that needed more room */
 	size_t len;	       /* what it counts for in the bound */
-	/* a worker's: what to run, and where to note that it was kept */
-	skein_rpc_fn *fn;
+	/* a worker's: its handler, and where to note that it was kept */
 	void *arg;
 	bool *kept;
 	alignas(8) uint8_t bytes[]; /* of the request, then of the result */

@@ -36,6 +36,7 @@ struct pooled {
 	struct pooled *next;
 	skein_rpc_fn *fn;
 	void *arg;
+	atomic_uint under_way; /* requests in the queue, and in workers */
 };
 
 struct skein_rpc_pool {
@@ -52,6 +53,7 @@ struct skein_rpc_pool {
 
 	struct skein_env *env;
 	struct rpc_ctx *rx;
+	struct engine *engine;	     /* the context's default one */
 	struct skein_rpc_pool *next; /* the context's */
 	struct pooled *handlers;
 	unsigned threads;
@@ -153,13 +155,24 @@ static struct rpc_later *take(struct skein_rpc_pool *p)
 
 /* --- threads ------------------------------------------------------------ */
 
+/* The order of the two, seq_cst, pairs with that in handler_end.c: either
+ * the removal sees that it is over, or we see that there is a removal. */
+static void is_over(struct skein_rpc_pool *p, struct pooled *h)
+{
+	atomic_fetch_sub(&h->under_way, 1);
+	if (atomic_load(&p->rx->removals))
+		engine_kick(p->engine);
+}
+
 static void run(struct worker *w, struct rpc_later *l)
 {
+	struct pooled *h = l->arg;
 	int status;
 
 	w->kept = false;
 	l->kept = &w->kept;
-	status = l->fn(&l->req, l->arg);
+	status = h->fn(&l->req, h->arg);
+	is_over(w->pool, h);
 	/* Kept: whoever has it may have answered it, it may be gone. */
 	if (!w->kept)
 		rpc_later_answer(l, status);
@@ -218,8 +231,10 @@ static void stop(struct skein_rpc_pool *p, unsigned started)
 		env_waiter_wake(p->env, p->workers[i].waiter);
 	for (unsigned i = 0; i < started; i++)
 		env_thread_join(p->env, p->workers[i].thread);
-	while ((l = take(p)))
+	while ((l = take(p))) {
+		is_over(p, l->arg);
 		rpc_later_answer(l, -ECANCELED);
+	}
 	for (unsigned i = 0; i < p->threads; i++)
 		if (p->workers[i].waiter)
 			env_waiter_free(p->env, p->workers[i].waiter);
@@ -261,6 +276,7 @@ int skein_rpc_pool_new(struct skein_ctx *ctx, unsigned threads,
 		return -ENOMEM;
 	p->env = ctx->env;
 	p->rx = rx;
+	p->engine = ctx->engine->e;
 	p->threads = threads;
 	p->stub = env_alloc(p->env, sizeof(*p->stub));
 	p->head = p->stub;
@@ -326,10 +342,12 @@ static int pooled_handle(struct skein_rpc_req *req, void *arg)
 	rc = rpc_server_defer(req->server, &l);
 	if (rc)
 		return rc;
-	l->fn = h->fn;
-	l->arg = h->arg;
-	if (!push(h->pool, l))
+	l->arg = h;
+	atomic_fetch_add(&h->under_way, 1);
+	if (!push(h->pool, l)) {
+		is_over(h->pool, h);
 		rpc_later_answer(l, -SKEIN_ENOHANDLER);
+	}
 	return 0;
 }
 
@@ -360,4 +378,16 @@ int skein_rpc_handle_workers(struct skein_ctx *ctx, uint16_t id,
 	if (rc)
 		env_free(ctx->env, h);
 	return rc;
+}
+
+atomic_uint *rpc_pools_under_way(struct rpc_ctx *rx, const void *arg)
+{
+	struct skein_rpc_pool *p;
+	struct pooled *h;
+
+	for (p = rx->pools; p; p = p->next)
+		for (h = p->handlers; h; h = h->next)
+			if (h == arg)
+				return &h->under_way;
+	return NULL;
 }

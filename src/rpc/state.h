@@ -42,6 +42,7 @@ struct rpc_ctx {
 	struct env_mutex lock; /* for adding to handlers and pools */
 	struct rpc_orphans orphans;
 	struct skein_rpc_pool *pools;
+	atomic_uint removals; /* threads that wait for handlers to be over */
 	struct aqp aqp;
 };
 
@@ -135,6 +136,9 @@ void rpc_pending_tell(struct rpc_pending *ended);
 
 /* pool.c: all that are left end. Nobody adds any. */
 void rpc_pools_fini(struct rpc_ctx *rx);
+/* With rx->lock: how many requests a pool has of the handler whose arg in the
+ * table this is, valid as long as the context; NULL: it is no pool's. */
+atomic_uint *rpc_pools_under_way(struct rpc_ctx *rx, const void *arg);
 
 /* As skein_rpc_cancel(), of those that wait. */
 int rpc_pending_cancel(struct rpc_conn *rc, const struct rpc_wanted *wanted);
