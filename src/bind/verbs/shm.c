@@ -66,7 +66,11 @@ int vb_shm_get(struct vb_shm *s, size_t size, int flags)
 		;
 	if (i < VB_SHM_SEGS)
 		rc = seg_open(size, flags, &fd);
-	if (!rc && !fstat(fd, &st)) {
+	if (!rc && fstat(fd, &st)) {
+		rc = -errno;
+		close(fd);
+	}
+	if (!rc) {
 		g = &s->segs[i];
 		g->dev = st.st_dev;
 		g->ino = st.st_ino;
