@@ -363,13 +363,29 @@ int ctx_open_env(struct skein_env *env, const struct skein_ctx_attr *user,
 	return 0;
 }
 
+/* There is nothing yet that could log it. */
+static void no_env(const struct skein_ctx_attr *user, int rc)
+{
+	struct skein_ctx_attr attr = {.size = sizeof(attr)};
+	char line[128];
+
+	snprintf(line, sizeof(line), "cannot open a context: memory: %s",
+		 skein_strerror(rc));
+	if (!ctx_attr_copy(&attr, sizeof(attr), user) && attr.log)
+		attr.log(attr.log_arg, SKEIN_LOG_ERROR, line);
+	else
+		fprintf(stderr, "skein: error: %s\n", line);
+}
+
 int skein_ctx_open(const struct skein_ctx_attr *attr, struct skein_ctx **out)
 {
 	struct skein_env *env;
 	int rc = env_real_new(&env);
 
-	if (rc)
+	if (rc) {
+		no_env(attr, rc);
 		return rc;
+	}
 	rc = ctx_open_env(env, attr, out);
 	if (rc)
 		env_real_free(env);

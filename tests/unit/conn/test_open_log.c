@@ -11,9 +11,17 @@
 
 #include <skein/skein.h>
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 struct said {
 	unsigned errors;
@@ -153,6 +161,46 @@ static void test_no_memory(void **state)
 	env_real_free(env);
 }
 
+/* No page more: not even the environment can be made, whose log it would be. */
+static void refuse_pages(void)
+{
+	struct sock_filter f[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+			 offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = {.filter = f, .len = 4};
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		_exit(99);
+}
+
+static void test_no_environment(void **state)
+{
+	struct said said = {0};
+	struct skein_ctx_attr attr = attr_of(&said);
+	struct skein_ctx *ctx;
+	pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		refuse_pages();
+		if (skein_ctx_open(&attr, &ctx) != -ENOMEM)
+			_exit(1);
+		_exit(said.errors == 1 &&
+				      strstr(said.line, "cannot open a context")
+			      ? 0
+			      : 2);
+	}
+	assert_true(pid > 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -160,6 +208,7 @@ int main(void)
 		cmocka_unit_test(test_settings),
 		cmocka_unit_test(test_unknown_attribute),
 		cmocka_unit_test(test_no_memory),
+		cmocka_unit_test(test_no_environment),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
