@@ -541,7 +541,7 @@ static inline int engine_rounds(struct engine *e, struct run *run)
 	}
 }
 
-int engine_run(struct engine *e, struct run *run)
+int engine_run_rounds(struct engine *e, struct run *run)
 {
 	e->now_ns = env_now_ns(e->env);
 	return engine_rounds(e, run);
@@ -572,7 +572,7 @@ static int run_or_wait(struct engine *e, struct run *run)
 			return 0;
 		}
 		if (engine_try_enter(e)) {
-			rc = engine_run(e, run);
+			rc = engine_run_rounds(e, run);
 			if (rc == -EAGAIN) {
 				let_go(e, run);
 				continue;
@@ -590,15 +590,6 @@ static int run_or_wait(struct engine *e, struct run *run)
 	}
 }
 
-int engine_run_on(struct engine *e, struct env_waiter *w,
-		  bool (*done)(void *arg), void *arg, uint64_t deadline_ns)
-{
-	struct run run = {
-		.done = done, .arg = arg, .deadline_ns = deadline_ns, .w = w};
-
-	return run_or_wait(e, &run);
-}
-
 /* By the owner, after a run that returned rc: it leaves the engine; on -EAGAIN
  * it gives the core away and then waits like other threads. */
 static inline int run_entered(struct engine *e, struct run *run, int rc)
@@ -611,45 +602,26 @@ static inline int run_entered(struct engine *e, struct run *run, int rc)
 	return rc;
 }
 
-int engine_run_through(struct engine *e, struct env_waiter *w,
-		       bool (*done)(void *arg), void *arg, uint64_t deadline_ns)
+int engine_run(struct engine *e, const struct engine_run *how)
 {
-	struct run run = {
-		.done = done, .arg = arg, .deadline_ns = deadline_ns, .w = w};
+	struct run run = {.done = how->done,
+			  .arg = how->arg,
+			  .deadline_ns = how->deadline_ns,
+			  .w = how->w};
 
-	skein_assert_debug(engine_is_owner(e));
-	return run_entered(e, &run, engine_run(e, &run));
-}
-
-int engine_run_for(struct engine *e, struct env_waiter *w,
-		   bool (*done)(void *arg), void *arg, uint64_t timeout_ns)
-{
-	struct run run = {.done = done, .arg = arg, .w = w};
-
-	if (engine_is_owner(e))
+	if (!how->entered && engine_is_owner(e))
 		return -EDEADLK;
-	if (!engine_try_enter(e)) {
-		run.deadline_ns = env_deadline(env_now_ns(e->env), timeout_ns);
+	if (!how->entered && !(how->timeout_ns && engine_try_enter(e))) {
+		if (how->timeout_ns)
+			run.deadline_ns = env_deadline(env_now_ns(e->env),
+						       how->timeout_ns);
 		return run_or_wait(e, &run);
 	}
-	e->now_ns = env_now_ns(e->env);
-	run.deadline_ns = env_deadline(e->now_ns, timeout_ns);
-	return run_entered(e, &run, engine_rounds(e, &run));
-}
-
-int engine_run_until(struct engine *e, bool (*done)(void *arg), void *arg,
-		     uint64_t deadline_ns)
-{
-	return engine_run_on(e, NULL, done, arg, deadline_ns);
-}
-
-int engine_run_inside(struct engine *e, bool (*done)(void *arg), void *arg,
-		      uint64_t deadline_ns)
-{
-	struct run run = {.done = done, .arg = arg, .deadline_ns = deadline_ns};
-
 	skein_assert_debug(engine_is_owner(e));
-	return engine_run(e, &run);
+	e->now_ns = env_now_ns(e->env);
+	if (how->timeout_ns)
+		run.deadline_ns = env_deadline(e->now_ns, how->timeout_ns);
+	return run_entered(e, &run, engine_rounds(e, &run));
 }
 
 void engine_kick(struct engine *e)

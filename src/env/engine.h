@@ -138,43 +138,48 @@ void engine_expect(struct engine *e);
 /* One round over all objects. Owner only. Returns what moved. */
 int engine_poll(struct engine *e);
 
-/*
- * Runs rounds until done(arg) is true, or deadline_ns. Takes ownership when no
- * other thread has it, else waits for the owner (or for done) without it.
- * done() is called often, by the calling thread and by the owner (which checks
- * it for threads that wait), never after the return; it must be cheap and safe
- * without ownership (read one atomic), and must not call the engine. Code that
- * makes it true outside a round calls engine_kick() afterwards.
- * 0, -ETIMEDOUT, or -EDEADLK when called from inside a round.
- */
-int engine_run_until(struct engine *e, bool (*done)(void *arg), void *arg,
-		     uint64_t deadline_ns);
-/* The same by the owner outside a round, which stays the owner: 0 or
- * -ETIMEDOUT. Runs one round at least. */
-int engine_run_inside(struct engine *e, bool (*done)(void *arg), void *arg,
-		      uint64_t deadline_ns);
+/* Until when a thread runs the engine, and how. */
+struct engine_run {
+	/* Called often, by the calling thread and by the owner (which looks
+	 * after those who wait), never after the return; it must be cheap and
+	 * safe without ownership (read one atomic), and must not call the
+	 * engine. Whoever makes it true outside a round calls engine_kick()
+	 * after. */
+	bool (*done)(void *arg);
+	void *arg;
+	uint64_t deadline_ns;
+	/* Not 0: so long from now on, instead of deadline_ns, by one look at
+	 * the clock less where nobody else runs the engine and the first round
+	 * brings what is waited for. That round is run in any case. */
+	uint64_t timeout_ns;
+	/* NULL, or a waiter of the thread's own. Nobody but its wakers looks
+	 * after such a thread: whoever makes done() true wakes w after, in a
+	 * round or not, and the owner's rounds cost nothing for it. As owner it
+	 * idles by w, and lets go of the engine while it gives its core away:
+	 * of many threads on one core, the one that runs looks for answers. */
+	struct env_waiter *w;
+	/* The caller has entered, outside a round; it has left on return. One
+	 * round is run in any case. */
+	bool entered;
+};
 
 /*
- * The same for a thread with a waiter of its own, where nobody but w's wakers
- * looks after it: whoever makes done() true wakes w after, in a round or not,
- * and the owner's rounds cost nothing for each such thread. Takes over when
- * the owner leaves, as the others do. As owner it idles by w, and lets go of the
- * engine while it gives its core away: of many threads on one core, the one that
- * runs looks for answers.
+ * Runs rounds until how->done(arg) is true, or the deadline. Takes ownership when
+ * no other thread has it, else waits for the owner (or for done) without it, and
+ * takes over when the owner leaves. 0, -ETIMEDOUT, or -EDEADLK when called from
+ * inside a round.
  */
-int engine_run_on(struct engine *e, struct env_waiter *w,
-		  bool (*done)(void *arg), void *arg, uint64_t deadline_ns);
+int engine_run(struct engine *e, const struct engine_run *how);
 
-/* The same by an owner outside a round, which has just entered, and leaves: the
- * usual case of a thread that meets nobody. */
-int engine_run_through(struct engine *e, struct env_waiter *w,
-		       bool (*done)(void *arg), void *arg,
-		       uint64_t deadline_ns);
+/* The usual run: done(arg), or the deadline. */
+static inline int engine_run_until(struct engine *e, bool (*done)(void *arg),
+				   void *arg, uint64_t deadline_ns)
+{
+	struct engine_run how = {
+		.done = done, .arg = arg, .deadline_ns = deadline_ns};
 
-/* The same for so long from now on, by one look at the clock less where nobody
- * else runs the engine and the first round brings what is waited for. */
-int engine_run_for(struct engine *e, struct env_waiter *w,
-		   bool (*done)(void *arg), void *arg, uint64_t timeout_ns);
+	return engine_run(e, &how);
+}
 
 /*
  * For an application with an event loop of its own, which owns the engine: arms

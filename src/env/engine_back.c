@@ -67,7 +67,7 @@ static void back_main(void *arg)
 
 	while (!back_must_stop(e)) {
 		if (engine_try_enter(e)) {
-			engine_run(e, &run);
+			engine_run_rounds(e, &run);
 			engine_leave(e);
 		}
 		back_wait(e);

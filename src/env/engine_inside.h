@@ -59,6 +59,6 @@ static inline bool engine_is_free(struct engine *e)
 
 /* Rounds until run is over: 0, or -ETIMEDOUT; -EAGAIN: it is time to let go. The
  * caller owns the engine. */
-int engine_run(struct engine *e, struct run *run);
+int engine_run_rounds(struct engine *e, struct run *run);
 
 #endif

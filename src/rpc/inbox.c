@@ -660,11 +660,15 @@ static int run_filled(struct waiting_end *r, struct engine *e,
 
 	/* It may have something to send then. */
 	uint64_t end, look = conn_seat_drained_ns(s->seat);
+	struct engine_run how = {.done = has_ended, .arg = r, .w = w};
 
-	if (__builtin_expect(look == ENV_NEVER, 1))
-		return engine_run_for(e, w, has_ended, r, timeout_ns);
-	end = env_deadline(env_now_ns(s->env), timeout_ns);
-	return engine_run_on(e, w, has_ended, r, look < end ? look : end);
+	if (__builtin_expect(look == ENV_NEVER, 1)) {
+		how.timeout_ns = timeout_ns;
+	} else {
+		end = env_deadline(env_now_ns(s->env), timeout_ns);
+		how.deadline_ns = look < end ? look : end;
+	}
+	return engine_run(e, &how);
 }
 
 /* Until there is something to reap, or the deadline. */

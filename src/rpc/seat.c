@@ -424,6 +424,8 @@ static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
 	struct rpc_hungry *hungry = &s->waiting.hungry;
 	uint64_t now = env_now_ns(h->env), look,
 		 end = env_deadline(now, r->timeout_ns);
+	struct engine_run how = {
+		.done = may_look, .arg = hungry, .w = s->waiting.sleep};
 	int err;
 
 	hungry->seat = s->seat;
@@ -440,8 +442,8 @@ static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
 		if (err != -EAGAIN)
 			break;
 		look = conn_seat_drained_ns(s->seat);
-		(void)engine_run_on(h->engine, s->waiting.sleep, may_look,
-				    hungry, look < end ? look : end);
+		how.deadline_ns = look < end ? look : end;
+		(void)engine_run(h->engine, &how);
 		now = env_now_ns(h->env);
 	}
 	rpc_handle_leave(h, hungry);
@@ -528,6 +530,20 @@ static __attribute__((noinline)) int give_up(struct rpc_seat *s, int err)
 	return err;
 }
 
+/* Until the call of its record has ended: for timeout_ns, or, if that is 0, until
+ * deadline_ns. */
+static inline int await_end(struct rpc_seat *s, struct engine *e,
+			    uint64_t timeout_ns, uint64_t deadline_ns)
+{
+	struct engine_run how = {.done = waiting_ended,
+				 .arg = &s->waiting,
+				 .deadline_ns = deadline_ns,
+				 .timeout_ns = timeout_ns,
+				 .w = s->waiting.sleep};
+
+	return engine_run(e, &how);
+}
+
 static inline int call_and_wait(struct rpc_seat *s, struct rpc_handle *h,
 				struct rpc_client_req *r, void *resp,
 				struct skein_rpc_result *res)
@@ -550,7 +566,7 @@ static inline int call_and_wait(struct rpc_seat *s, struct rpc_handle *h,
 	}
 	if (err)
 		return err;
-	err = engine_run_for(h->engine, w->sleep, waiting_ended, w, timeout_ns);
+	err = await_end(s, h->engine, timeout_ns, 0);
 	if (__builtin_expect(err != 0, 0))
 		err = give_up(s, err);
 	if (__builtin_expect(!err && w->buf != NULL, 0)) {
@@ -570,8 +586,7 @@ static __attribute__((noinline)) int await_record(struct rpc_seat *s,
 		 end = env_deadline(now, r->timeout_ns);
 	int err;
 
-	err = engine_run_on(e, s->waiting.sleep, waiting_ended, &s->waiting,
-			    end);
+	err = await_end(s, e, 0, end);
 	now = env_now_ns(s->env);
 	if (end != ENV_NEVER)
 		r->timeout_ns = end > now ? end - now : 0;

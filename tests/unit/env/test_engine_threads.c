@@ -387,7 +387,10 @@ static void *call_in_vain_on(void *arg)
 	c->rc = env_waiter_new(c->f->env, c->mode, &w);
 	if (c->rc)
 		return NULL;
-	c->rc = engine_run_on(c->f->e, w, never, NULL, later(c->f, 5 * MS));
+	c->rc = engine_run(c->f->e, &(struct engine_run){
+					    .done = never,
+					    .deadline_ns = later(c->f, 5 * MS),
+					    .w = w});
 	env_waiter_free(c->f->env, w);
 	return NULL;
 }
@@ -431,8 +434,11 @@ static void *run_for_long(void *arg)
 {
 	struct own_caller *c = arg;
 
-	c->err = engine_run_on(c->f->e, c->w, is_set, &c->over,
-			       later(c->f, LONG));
+	c->err = engine_run(
+		c->f->e, &(struct engine_run){.done = is_set,
+					      .arg = &c->over,
+					      .deadline_ns = later(c->f, LONG),
+					      .w = c->w});
 	return NULL;
 }
 
@@ -501,14 +507,23 @@ static void *call_and_wait_on(void *arg)
 		call.call.fn = own_call_run;
 		/* now and then it idles first, and lets go */
 		if (i % 3 == 0)
-			c->err = engine_run_on(c->f->e, call.w, never, NULL,
-					       later(c->f, MS / 50));
+			c->err = engine_run(
+				c->f->e,
+				&(struct engine_run){
+					.done = never,
+					.deadline_ns = later(c->f, MS / 50),
+					.w = call.w});
 		if (c->err == -ETIMEDOUT)
 			c->err = 0;
 		engine_post(c->f->e, &call.call);
 		if (!c->err)
-			c->err = engine_run_on(c->f->e, call.w, is_set,
-					       &call.ran, later(c->f, LONG));
+			c->err = engine_run(
+				c->f->e,
+				&(struct engine_run){.done = is_set,
+						     .arg = &call.ran,
+						     .deadline_ns =
+							     later(c->f, LONG),
+						     .w = call.w});
 	}
 	return NULL;
 }
