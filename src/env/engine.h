@@ -141,9 +141,9 @@ int engine_poll(struct engine *e);
 /* Until when a thread runs the engine, and how. */
 struct engine_run {
 	/* Called often, by the calling thread and by the owner (which looks
-	 * after those who wait), never after the return; it must be cheap and
+	 * after waiting threads), never after the return; it must be cheap and
 	 * safe without ownership (read one atomic), and must not call the
-	 * engine. Whoever makes it true outside a round calls engine_kick()
+	 * engine. Code that makes it true outside a round calls engine_kick()
 	 * after. */
 	bool (*done)(void *arg);
 	void *arg;
@@ -153,10 +153,11 @@ struct engine_run {
 	 * brings what is waited for. That round is run in any case. */
 	uint64_t timeout_ns;
 	/* NULL, or a waiter of the thread's own. Nobody but its wakers looks
-	 * after such a thread: whoever makes done() true wakes w after, in a
-	 * round or not, and the owner's rounds cost nothing for it. As owner it
-	 * idles by w, and lets go of the engine while it gives its core away:
-	 * of many threads on one core, the one that runs looks for answers. */
+	 * after such a thread: the thread that makes done() true wakes w
+	 * after, in a round or not, and the owner's rounds cost nothing for it.
+	 * As owner it idles by w, and lets go of the engine while it gives its
+	 * core away: of many threads on one core, the one that runs looks for
+	 * answers. */
 	struct env_waiter *w;
 	/* The caller has entered, outside a round; it has left on return. One
 	 * round is run in any case. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * local.h - what processes of one host need of each other beside memory: Unix
- * sockets that carry descriptors and say who the peer is, a page that tells
- * readers whether its writer lives, and waiting for one descriptor.
+ * sockets that carry descriptors and name the peer, a page that tells readers whether
+ * its writer lives, and waiting for one descriptor.
  *
  * The real world only: a simulator has none of it yet.
  *
@@ -23,7 +23,7 @@ int local_listen(const char *path, int *fd);
 int local_connect(const char *path, int *fd);
 /* -EAGAIN: nobody waits. */
 int local_accept(int fd, int *conn_fd);
-/* Who made the other end. */
+/* The process that made the other end. */
 int local_peer(int fd, uint32_t *uid, uint32_t *pid);
 /* One message with n descriptors, which stay the caller's. -EAGAIN, -EPIPE. */
 int local_send(int fd, const void *buf, size_t len, const int *fds, int n);
@@ -34,7 +34,7 @@ ssize_t local_recv(int fd, void *buf, size_t len, int *fds, int *n);
 int local_wait(int fd, uint64_t timeout_ns);
 
 /* Maps another process's file of len bytes: -EPERM: its size may change
- * (F_SEAL_SHRINK), which would kill whoever looks. Not inherited by fork. */
+ * (F_SEAL_SHRINK), which would kill a reader. Not inherited by fork. */
 int local_map(int fd, size_t len, bool write, void **addr);
 void local_unmap(void *addr, size_t len);
 
