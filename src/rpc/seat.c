@@ -47,7 +47,7 @@ static bool waiting_ended(void *arg)
 {
 	struct rpc_waiting *w = arg;
 
-	return atomic_load_explicit(&w->fate, memory_order_acquire) ==
+	return atomic_load_explicit(&w->state, memory_order_acquire) ==
 	       RPC_WAITING_ENDED;
 }
 
@@ -72,17 +72,17 @@ static bool take_back(struct rpc_pending *p, struct skein_env *env)
  * not write it. Else the owner writes it at this moment, to its end. */
 static bool waiting_leave(struct rpc_seat *s)
 {
-	enum rpc_waiting_fate was = RPC_WAITING;
+	enum rpc_waiting_state was = RPC_WAITING;
 	struct rpc_waiting *w = &s->waiting;
 
 	/* Acquire pairs with the release in waiting_done(). */
 	if (atomic_compare_exchange_strong_explicit(
-		    &w->fate, &was, RPC_WAITING_LEFT, memory_order_acq_rel,
+		    &w->state, &was, RPC_WAITING_LEFT, memory_order_acq_rel,
 		    memory_order_acquire))
 		return true;
 	while (was == RPC_WAITING_TAKEN) {
 		env_yield(s->env);
-		was = atomic_load_explicit(&w->fate, memory_order_acquire);
+		was = atomic_load_explicit(&w->state, memory_order_acquire);
 	}
 	return false;
 }
@@ -400,12 +400,12 @@ static inline int waiting_send(struct rpc_seat *s, struct rpc_client_req *r)
 	struct rpc_waiting *w = &s->waiting;
 	int err;
 
-	atomic_store_explicit(&w->fate, RPC_WAITING, memory_order_relaxed);
+	atomic_store_explicit(&w->state, RPC_WAITING, memory_order_relaxed);
 	atomic_store_explicit(&w->pending.req_state, RPC_PENDING_READ,
 			      memory_order_relaxed);
 	err = seat_send(s, r, &w->pending);
 	if (__builtin_expect(err != 0, 0))
-		atomic_store_explicit(&w->fate, RPC_WAITING_ENDED,
+		atomic_store_explicit(&w->state, RPC_WAITING_ENDED,
 				      memory_order_relaxed);
 	return err;
 }
@@ -463,13 +463,13 @@ static inline bool runs_here(const struct rpc_seat *s, struct engine *e)
 /* Owner: the result may be written, for the thread waits. False: it has left. */
 static inline bool take_waiting(struct rpc_waiting *w, bool here)
 {
-	enum rpc_waiting_fate was = RPC_WAITING;
+	enum rpc_waiting_state was = RPC_WAITING;
 
 	if (here)
-		return atomic_load_explicit(&w->fate, memory_order_relaxed) ==
+		return atomic_load_explicit(&w->state, memory_order_relaxed) ==
 		       RPC_WAITING;
 	/* Acquire pairs with the release in waiting_leave(). */
-	return atomic_compare_exchange_strong_explicit(&w->fate, &was,
+	return atomic_compare_exchange_strong_explicit(&w->state, &was,
 						       RPC_WAITING_TAKEN,
 						       memory_order_acquire,
 						       memory_order_acquire);
@@ -512,7 +512,7 @@ static void waiting_done(void *arg, const struct skein_rpc_result *res)
 	rpc_seat_ended(s);
 	/* Release: its thread sees the result, and w is its own again. The
 	 * seat stays as long as the handle. */
-	atomic_store_explicit(&w->fate, RPC_WAITING_ENDED,
+	atomic_store_explicit(&w->state, RPC_WAITING_ENDED,
 			      memory_order_release);
 	rpc_seat_wake(e, seat);
 }

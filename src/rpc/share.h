@@ -204,7 +204,7 @@ struct rpc_news {
 };
 _Static_assert(sizeof(struct rpc_news) % 8 == 0, "results are aligned");
 
-enum rpc_waiting_fate {
+enum rpc_waiting_state {
 	RPC_WAITING_ENDED,
 	RPC_WAITING,
 	RPC_WAITING_TAKEN, /* the owner writes the result */
@@ -221,7 +221,7 @@ struct rpc_waiting {
 	void *resp;
 	struct rpc_buf *buf; /* where a large result lies */
 	struct skein_rpc_result *res;
-	_Atomic(enum rpc_waiting_fate) fate;
+	_Atomic(enum rpc_waiting_state) state;
 	struct rpc_pending pending; /* of a large request */
 	struct rpc_hungry hungry;
 };
