@@ -178,14 +178,14 @@ def test_bgsave():
         redis = Redis(case)
         redis.bench('-c', '4', '-n', '4000', '-r', '1000', '-t', 'set')
         load = case.start([tool(), 'run', '--', 'redis-benchmark', '-p',
-                           str(redis.port), '-c', '4', '-n', '60000', '-t',
+                           str(redis.port), '-c', '4', '-n', '30000', '-t',
                            'set,get', '-q'])
         redis.cli('BGSAVE')
         case.until('the end of BGSAVE', lambda: 'rdb_bgsave_in_progress:0' in
                    redis.cli('INFO', 'persistence'))
         if 'rdb_last_bgsave_status:ok' not in redis.cli('INFO', 'persistence'):
             raise Failure('BGSAVE failed')
-        load.exits(0)
+        load.exits(0, timeout=90)
         if not streams(redis.stop()):
             raise Failure('no connection was on a stream')
 
