@@ -416,6 +416,54 @@ static void test_window(void **state)
 	world_close(&w);
 }
 
+static void exits(void *arg, const struct skein_rpc_result *res)
+{
+	pthread_exit(NULL);
+}
+
+/* Ends in a callback of its own, while it waits for room. */
+static int exits_in_line(struct victim *v)
+{
+	int rc;
+
+	rc = skein_rpc_call_async(v->w->conn, HOLD, "x", 1, 8, PATIENCE, exits,
+				  v);
+	return rc ? rc : call(v->w, 8, PATIENCE);
+}
+
+static void test_exit_in_line(void **state)
+{
+	struct skein_rpc_req *held[WINDOW];
+	struct victim v = {.does = exits_in_line};
+	struct world w;
+	int n = 0;
+
+	setenv("SKEIN_RPC_WINDOW", "4", 1);
+	world_open(&w, 1);
+	unsetenv("SKEIN_RPC_WINDOW");
+	v.w = &w;
+	for (int i = 1; i < WINDOW; i++) {
+		assert_int_equal(skein_rpc_call_async(w.conn, HOLD, "x", 1, 8,
+						      PATIENCE, on_end, &n),
+				 0);
+		held[i] = wait_held(&w);
+	}
+	victim_start(&v);
+	held[0] = wait_held(&w);
+	wait_hungry(&w);
+	assert_int_equal(skein_rpc_answer(held[0], 0), 0);
+	/* Which frees no place, being the last. */
+	pthread_join(v.id, NULL);
+	assert_int_equal(v.rc, 1);
+	assert_false(rpc_handle_hungry(rpc_conn_of(w.conn)->handle));
+	for (int i = 1; i < WINDOW; i++)
+		assert_int_equal(skein_rpc_answer(held[i], 0), 0);
+	while (n < WINDOW - 1)
+		assert_true(skein_rpc_reap(w.conn, PATIENCE) >= 0);
+	assert_goes_on(&w);
+	world_close(&w);
+}
+
 /* No lane has a credit, until the server grants some. */
 static void test_credits(void **state)
 {
@@ -575,6 +623,7 @@ int main(void)
 		cmocka_unit_test(test_follower),
 		cmocka_unit_test(test_response),
 		cmocka_unit_test(test_window),
+		cmocka_unit_test(test_exit_in_line),
 		cmocka_unit_test(test_credits),
 		cmocka_unit_test(test_engine),
 		cmocka_unit_test(test_connecting),

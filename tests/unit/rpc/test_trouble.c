@@ -668,6 +668,9 @@ struct keeper {
 	struct world *w;
 	sem_t kept, go_on;
 	int rc, large_rc;
+	/* of a call that was left: nobody writes them */
+	struct skein_rpc_result res;
+	uint8_t got[1];
 };
 
 static void keeps(void *arg, const struct skein_rpc_result *res)
@@ -706,7 +709,8 @@ static void *large_main(void *arg)
 }
 
 /* Each ends by its deadline. */
-static void calls_while_kept(struct world *w, struct skein_mem *local,
+static void calls_while_kept(struct world *w, struct keeper *k,
+			     struct skein_mem *local,
 			     const struct skein_remote *remote, struct end *end)
 {
 	struct skein_conn_attr attr = {.size = sizeof(attr),
@@ -717,10 +721,10 @@ static void calls_while_kept(struct world *w, struct skein_mem *local,
 	struct skein_conn *conn;
 	uint8_t got[8];
 
-	assert_int_equal(skein_rpc_call(w->conn, ECHO, "x", 1, got, sizeof(got),
-					ms, &res),
+	assert_int_equal(skein_rpc_call(w->conn, ECHO, "x", 1, k->got, 1, ms,
+					&k->res),
 			 -ETIMEDOUT);
-	assert_int_equal(res.outcome, SKEIN_UNKNOWN);
+	assert_int_equal(k->res.outcome, SKEIN_UNKNOWN);
 	assert_int_equal(skein_mem_read(w->conn, local, 0, remote, 0, 8, ms),
 			 -ETIMEDOUT);
 	assert_int_equal(skein_rpc_call_async(w->conn, ECHO, "x", 1, 8,
@@ -754,7 +758,7 @@ static void test_kept(void **state)
 
 	world_open(&w, &attr);
 	words(&w, &local, &remote);
-	k.w = &w;
+	k = (struct keeper){.w = &w};
 	sem_init(&k.kept, 0, 0);
 	sem_init(&k.go_on, 0, 0);
 	assert_int_equal(call(&w, 8), 0);
@@ -763,12 +767,15 @@ static void test_kept(void **state)
 	assert_int_equal(pthread_create(&large, NULL, large_main, &k), 0);
 	pthread_join(large, NULL);
 	assert_int_equal(k.large_rc, -ETIMEDOUT);
-	calls_while_kept(&w, local, &remote, &end);
+	calls_while_kept(&w, &k, local, &remote, &end);
 	sem_post(&k.go_on);
 	pthread_join(t, NULL);
 	assert_int_equal(k.rc, 0);
 	assert_int_equal(call(&w, 8), 0);
 	assert_int_equal(call(&w, LARGE), 0);
+	assert_int_equal(k.res.outcome, SKEIN_UNKNOWN);
+	assert_int_equal(k.res.status, -ETIMEDOUT);
+	assert_int_equal(k.got[0], 0);
 	/* given up, or answered before */
 	assert_int_equal(end.n, 1);
 	skein_mem_free(local);
