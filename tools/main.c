@@ -24,7 +24,7 @@ static const struct cmd cmds[] = {
 	{"perf", "latency and throughput: write, read, send, atomic, rpc",
 	 cmd_perf},
 	{"cp", "copy files to many machines at once", cmd_cp},
-	{"run", "start a program on the software device: --verbs -- CMD",
+	{"run", "TCP programs on RDMA: run -- CMD; verbs programs: --verbs",
 	 cmd_run},
 	{"sim", "the library in a simulated world, from a seed", cmd_sim},
 	{"meta", "keep what nodes need to reach each other (vqp)", cmd_meta},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * attach.h - messages on a node service's socket: attach, memory, wake-ups
- * (docs/protocol/vqp.md, "Node service"). One struct both ways; both ends are on
- * one host, so numbers are as it has them.
+ * (docs/vqp.md, "Node service"). One struct both ways; both ends are on one
+ * host, so numbers are as it has them.
  */
 #ifndef SKEIN_VQP_NODE_ATTACH_H
 #define SKEIN_VQP_NODE_ATTACH_H
