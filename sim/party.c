@@ -20,8 +20,7 @@ bool actor_over(struct actor *a)
 
 void actor_close(struct actor *a)
 {
-	unsigned long garbage = atomic_load(&a->ctx->counts.garbage) -
-				atomic_load(&a->ctx->counts.garbage_shakes);
+	unsigned long garbage = atomic_load(&a->ctx->counts.garbage);
 
 	if (garbage)
 		report_fail(a->party->rep,

@@ -370,10 +370,8 @@ void conn_shake_input(struct skein_conn *conn, const uint8_t *msg, size_t len)
 			conn->deadline_ns = ENV_NEVER;
 		return;
 	case HANDSHAKE_FAILED:
-		if (hs->err == -SKEIN_EPEER) {
+		if (hs->err == -SKEIN_EPEER)
 			atomic_fetch_add(&conn->ctx->counts.garbage, 1);
-			atomic_fetch_add(&conn->ctx->counts.garbage_shakes, 1);
-		}
 		if (conn->was_ready)
 			conn_break(conn, hs->err, "%s", hs->text);
 		else

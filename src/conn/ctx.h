@@ -65,9 +65,7 @@ struct skein_ctx {
 
 	/* what peers did wrong, and the like; any thread */
 	struct {
-		atomic_ulong garbage; /* links closed for garbage */
-		/* of these: while they shook hands */
-		atomic_ulong garbage_shakes;
+		atomic_ulong garbage;  /* links closed for garbage */
 		atomic_ulong refused;  /* handshakes refused as too many */
 		atomic_ulong timeouts; /* half-open handshakes given up */
 		atomic_ulong deaths;   /* peers found dead */

@@ -265,13 +265,23 @@ void conn_peer_reap(struct skein_engine *eng)
 
 /* --- input ------------------------------------------------------------- */
 
+/* A later message of a handshake than its first, by a peer that has offered: a
+ * handshake that was given up here has crossed it. */
+static bool is_late(const struct conn_peer *peer, const struct ctlframe *f)
+{
+	struct handshake_msg m;
+
+	return !peer->silent && !handshake_decode(f->body, f->len, &m) &&
+	       m.type != HANDSHAKE_OFFER;
+}
+
 static void take_shake(struct conn_peer *peer, const struct ctlframe *f)
 {
 	struct skein_conn *conn = conn_peer_conn(peer, f->conn);
 
 	if (conn)
 		conn_shake_input(conn, f->body, f->len);
-	else if (!peer->dialled && f->conn &&
+	else if (!peer->dialled && f->conn && !is_late(peer, f) &&
 		 (!peer->silent || listener_offer(peer)))
 		conn_shake_new(peer, f->conn, f->body, f->len);
 	/* else: for an attempt that was given up here meanwhile */
