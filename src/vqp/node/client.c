@@ -15,6 +15,7 @@
 #include "vqp/node/attach.h"
 #include "vqp/node/serve.h"
 
+#include "base/fence.h"
 #include "conn/ctx.h"
 #include "env/local.h"
 
@@ -145,7 +146,7 @@ static void service_wake(struct node_pool *p)
 	struct attach_msg m;
 	uint32_t sleeps;
 
-	atomic_thread_fence(memory_order_seq_cst);
+	fence_full();
 	sleeps = atomic_load_explicit(&p->life->asleep, memory_order_relaxed);
 	if (!(sleeps & 1) || sleeps == p->woken)
 		return;
@@ -297,7 +298,7 @@ static void sleep_at(struct node_pool *p, uint64_t ns)
 
 	atomic_store_explicit(&h->asleep, 1, memory_order_relaxed);
 	/* with the fence in the service's client_wake() */
-	atomic_thread_fence(memory_order_seq_cst);
+	fence_full();
 	if (!ring_comp_has(&p->ring))
 		local_wait(p->fd, ns < NAP_NS ? ns : NAP_NS);
 	atomic_store_explicit(&h->asleep, 0, memory_order_relaxed);

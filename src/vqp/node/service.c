@@ -285,7 +285,7 @@ static void client_wake(struct node_client *c)
 	struct ring_heads *h = c->serve.ring.heads;
 	struct attach_msg m;
 
-	atomic_thread_fence(memory_order_seq_cst);
+	fence_full();
 	if (!atomic_load_explicit(&h->asleep, memory_order_relaxed))
 		return;
 	/* An exchange: a store that comes late would clear the word of the
@@ -389,7 +389,7 @@ static void sleep_once(struct skein_node *n)
 	env_waiter_arm(n->env, n->w);
 	/* odd: asleep; a client ends each sleep once */
 	atomic_fetch_add_explicit(&page->asleep, 1, memory_order_relaxed);
-	atomic_thread_fence(memory_order_seq_cst);
+	fence_full();
 	if (dev_req_notify_cq(n->pool->rcq, 0) ||
 	    dev_req_notify_cq(n->pool->scq, 0) || work_is_there(n) ||
 	    pool_round(n->pool)) {
