@@ -138,7 +138,7 @@ def ends(channel):
 
 def many(port):
     """Channels with a connection each."""
-    pool = [grpc.insecure_channel(f'localhost:{port}', OPTIONS +
+    pool = [grpc.insecure_channel(f'127.0.0.1:{port}', OPTIONS +
                                   [('grpc.use_local_subchannel_pool', 1)])
             for _ in range(16)]
     calls = [channel.unary_unary('/t/Unary').future(b'%02d' % (i % 16))
@@ -170,7 +170,7 @@ def again(channel):
 
 
 def talk(port):
-    with grpc.insecure_channel(f'localhost:{port}', OPTIONS) as channel:
+    with grpc.insecure_channel(f'127.0.0.1:{port}', OPTIONS) as channel:
         unary(channel)
         streams(channel)
         big(channel)
