@@ -213,7 +213,7 @@ int back_wait(struct sock *s, const char *what)
 	return s->born_ns == born_ns ? 0 : -EBADF;
 }
 
-int back_rescue(struct sock *s)
+int back_rescue(struct sock *s, int tcp_end)
 {
 	struct stream *t = s->stream;
 	enum stream_type type;
@@ -240,6 +240,7 @@ int back_rescue(struct sock *s)
 	s->rx_known = true;
 	s->rx_left = 0;
 	s->back_failed = true;
+	s->tcp_end = tcp_end;
 	return 1;
 }
 

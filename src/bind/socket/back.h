@@ -23,9 +23,10 @@ int back_wait(struct sock *s, const char *what);
 /* The peer's end of the stream is gone before either has used it: all bytes went
  * by TCP, and go on so. */
 bool back_unused(struct sock *s);
-/* TCP has ended while bytes are handed back: those that did not come are in the
- * ring. 1: read it; 0: nothing is there; -ECONNRESET. */
-int back_rescue(struct sock *s);
+/* TCP has ended (0 or -errno) while bytes are handed back: those that did not
+ * come are in the ring, and that end is behind them. 1: read it; 0: nothing is
+ * there; -ECONNRESET. */
+int back_rescue(struct sock *s, int tcp_end);
 /* It is closed: nobody goes on with it. */
 void back_leave(struct sock *s);
 /* In a forked child: the parent's thread hands its stream back. 0 or -errno. */

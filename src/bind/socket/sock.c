@@ -395,7 +395,9 @@ static ssize_t take(struct sock *s, const struct iovec *iov, int n, int flags)
 			if (rc > 0 || (known && rc == -EAGAIN))
 				return rc;
 			if (s->stream->back.on) {
-				int saved = rc == -EAGAIN ? 0 : back_rescue(s);
+				int saved = rc == -EAGAIN
+						    ? 0
+						    : back_rescue(s, (int)rc);
 
 				if (saved <= 0)
 					return saved ? saved : rc;
@@ -409,7 +411,12 @@ static ssize_t take(struct sock *s, const struct iovec *iov, int n, int flags)
 			continue;
 		}
 		rc = take_ring(s, iov, n, flags, &end);
-		if (rc || end)
+		if (rc > 0 || end || rc == -EPROTO)
+			return rc;
+		/* That the stream is broken then says nothing more. */
+		if (s->stream->back.rescued)
+			return s->tcp_end;
+		if (rc)
 			return rc;
 		if (last)
 			return status;
@@ -732,10 +739,12 @@ static uint32_t in_ready(struct sock *s)
 		return ALL_BROKEN;
 	if (!by_tcp(s)) {
 		rc = stream_peek(s->stream, &type, &data, &len);
-		if (rc < 0)
-			return ALL_BROKEN;
 		if (rc == 1)
 			return type == STREAM_END ? end_ready(s) : EPOLLIN;
+		if (rc != -EPROTO && s->stream->back.rescued)
+			return s->tcp_end ? ALL_BROKEN : end_ready(s);
+		if (rc < 0)
+			return ALL_BROKEN;
 	}
 	if (!s->tcp_event)
 		return 0;
@@ -744,7 +753,7 @@ static uint32_t in_ready(struct sock *s)
 		return 0;
 	if (rc == 1)
 		return EPOLLIN;
-	if (s->stream->back.on && back_rescue(s) == 1)
+	if (s->stream->back.on && back_rescue(s, rc) == 1)
 		return in_ready(s);
 	return rc < 0 ? ALL_BROKEN : end_ready(s);
 }

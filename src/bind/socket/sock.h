@@ -64,11 +64,12 @@ struct sock {
 	struct sock *back_next;
 	const char *back_why;
 	bool back_failed; /* the peer has gone on the way */
-	bool shared;	  /* a forked child has it too */
-	bool tcp_event;	  /* the kernel's set had something to say of it */
-	bool reset_seen;  /* ECONNRESET was said: EPIPE from now on */
-	bool nonblock;	  /* O_NONBLOCK */
-	bool inq;	  /* TCP_INQ */
+	int tcp_end;	 /* 0 or -errno: TCP's end, when the rest was rescued */
+	bool shared;	 /* a forked child has it too */
+	bool tcp_event;	 /* the kernel's set had something to say of it */
+	bool reset_seen; /* ECONNRESET was said: EPIPE from now on */
+	bool nonblock;	 /* O_NONBLOCK */
+	bool inq;	 /* TCP_INQ */
 	int64_t rcv_timeout, snd_timeout; /* ns; 0: none */
 	/* edge-triggered: */
 	bool edge;	   /* something is new, if only the question */
