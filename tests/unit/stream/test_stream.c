@@ -336,6 +336,76 @@ static void test_gone(void **state)
 	assert_int_equal(a->broken, -ECONNRESET);
 }
 
+static bool a_stopped(void)
+{
+	return stream_peer_stopped(a) && stream_peer_stopped(b);
+}
+
+static bool a_drained(void)
+{
+	return stream_drained(a);
+}
+
+static bool a_broken(void)
+{
+	stream_back_nudge(a);
+	return a->broken;
+}
+
+/* Bytes that b has not read; then both stop. */
+static void both_stop(void)
+{
+	stream_accept(b);
+	assert_true(soon(accepted));
+	assert_int_equal(stream_switch(a, 0), 0);
+	assert_int_equal(write_text(a, "unread"), 6);
+	stream_hand_back(a);
+	assert_int_equal(write_text(a, "x"), -EAGAIN);
+	stream_hand_back(b);
+	assert_true(soon(a_stopped));
+	assert_true(soon(a_drained));
+}
+
+/* Until the peer's stop was taken in ours is said again, and is the same. */
+static void test_nudge(void **state)
+{
+	uint32_t posted;
+
+	(void)state;
+	both_stop();
+	assert_int_equal(b->ctl->stop, 1);
+	posted = a->posted;
+	stream_back_nudge(a);
+	assert_int_equal(a->posted, posted + 1);
+	assert_true(soon(a_drained));
+	assert_int_equal(b->ctl->stop, 1);
+	assert_int_equal(stream_back_poll(a), 0);
+	assert_true(a->back.peer_stopped);
+	assert_int_equal(a->back.left, 6);
+	posted = a->posted;
+	stream_back_nudge(a);
+	assert_int_equal(a->posted, posted);
+}
+
+/* A peer that has freed its end says nothing: the nudge hears of it. */
+static void test_nudge_finds_a_freed_end(void **state)
+{
+	uint64_t end = env_now_ns(env) + 20000000000ull;
+
+	(void)state;
+	stream_accept(b);
+	assert_true(soon(accepted));
+	stream_hand_back(a);
+	assert_true(soon(a_drained));
+	stream_free(b);
+	b = NULL;
+	stream_back_poll(a);
+	assert_int_equal(a->broken, 0);
+	while (!a_broken() && env_now_ns(env) < end)
+		stream_poll(a);
+	assert_int_equal(a->broken, -ECONNRESET);
+}
+
 #define TEST(t) cmocka_unit_test_setup_teardown(t, up, down)
 
 int main(void)
@@ -351,6 +421,8 @@ int main(void)
 		TEST(test_wrong_head),
 		TEST(test_end),
 		TEST(test_gone),
+		TEST(test_nudge),
+		TEST(test_nudge_finds_a_freed_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,693 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_switch.c - a connection goes to a stream and back: both ends in this
+ * process, on a TCP connection and on streams of soft, with no helper's thread.
+ * The test says who promotes, hands back, steps, reads, writes and closes, and
+ * when. Bytes follow from their offset: one that is lost, doubled or in another
+ * place is seen.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/prng.h"
+#include "bind/socket/back.h"
+#include "bind/socket/sock.h"
+#include "env/env.h"
+
+#define WAIT_NS 10000000000ull
+#define MUCH 100000u
+
+/* 0 connects, 1 accepts. */
+static struct end {
+	int fd;
+	struct sock *s;
+	uint64_t wrote, read;
+	bool shut, eof, closed;
+} ends[2];
+static struct skein_env *env;
+static struct stream_host host[2];
+static struct prng rng;
+
+/* --- what the helper's thread would do ----------------------------------- */
+
+void helper_ask(struct sock *s)
+{
+	(void)s;
+	fail();
+}
+
+void helper_free(struct stream *stream)
+{
+	stream->user = st.dead;
+	st.dead = stream;
+}
+
+void meeting_drop(struct meeting *m)
+{
+	(void)m;
+	fail();
+}
+
+int names_of(int fd, struct meet_names *names)
+{
+	(void)fd;
+	(void)names;
+	return -EINVAL;
+}
+
+void report_line(struct sock *s)
+{
+	(void)s;
+}
+
+static void bury(void)
+{
+	while (st.dead) {
+		struct stream *dead = st.dead;
+
+		st.dead = dead->user;
+		stream_free(dead);
+	}
+}
+
+/* One round for this end. */
+static void step(struct end *e)
+{
+	if (e->closed)
+		return;
+	pthread_mutex_lock(&st.lock);
+	if (e->s->stream) {
+		stream_poll(e->s->stream);
+		if (atomic_load(&e->s->mode) == SOCK_TCP &&
+		    stream_peer_stopped(e->s->stream))
+			sock_tie_locked(e->s, "the other end went back");
+	}
+	/* Of a socket that is not on its way it asks what the peer says. */
+	back_step(e->s);
+	pthread_mutex_unlock(&st.lock);
+}
+
+static int mode_of(const struct end *e)
+{
+	return atomic_load(&e->s->mode);
+}
+
+static bool promote(struct end *e)
+{
+	struct stream *mine = e->s->stream, *its = ends[e == ends].s->stream;
+	uint64_t end = env_now_ns(env) + WAIT_NS;
+	bool on;
+
+	pthread_mutex_lock(&st.lock);
+	on = sock_commit(e->s);
+	/* The first WRITE of a QP may wait for the peer's. */
+	while (on && its && !stream_accepted(its) && env_now_ns(env) < end) {
+		stream_poll(mine);
+		stream_poll(its);
+	}
+	pthread_mutex_unlock(&st.lock);
+	return on;
+}
+
+static void hand_back(struct end *e)
+{
+	pthread_mutex_lock(&st.lock);
+	back_start(e->s, "the test");
+	pthread_mutex_unlock(&st.lock);
+}
+
+/* --- what the program does ----------------------------------------------- */
+
+static uint8_t byte_at(const struct end *writer, uint64_t at)
+{
+	uint64_t x = (at + 1) * 0x9e3779b97f4a7c15ull;
+
+	return (uint8_t)(x >> 33) ^ (uint8_t)(writer - ends);
+}
+
+/* Bytes that were taken; 0: no room. */
+static uint32_t put(struct end *e, uint32_t n)
+{
+	static uint8_t buf[MUCH];
+	struct iovec iov = {buf, n};
+	ssize_t rc;
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		buf[i] = byte_at(e, e->wrote + i);
+	do {
+		if (sock_begin(e->s))
+			rc = sock_done(e->s, send(e->fd, buf, n, MSG_NOSIGNAL));
+		else
+			rc = sock_send(e->s, &iov, 1, MSG_NOSIGNAL);
+	} while (rc == SOCK_RETRY);
+	if (rc < 0) {
+		assert_int_equal(errno, EAGAIN);
+		return 0;
+	}
+	e->wrote += (uint64_t)rc;
+	return (uint32_t)rc;
+}
+
+/* Bytes that were there, up to n; each is the one that follows. */
+static uint32_t get(struct end *e, uint32_t n)
+{
+	static uint8_t buf[MUCH];
+	struct end *peer = &ends[e == ends];
+	struct iovec iov = {buf, n};
+	ssize_t rc, i;
+
+	do {
+		if (sock_begin(e->s))
+			rc = sock_done(e->s, recv(e->fd, buf, n, 0));
+		else
+			rc = sock_recv(e->s, &iov, 1, 0, NULL);
+	} while (rc == SOCK_RETRY);
+	if (rc < 0) {
+		assert_int_equal(errno, EAGAIN);
+		return 0;
+	}
+	for (i = 0; i < rc; i++)
+		if (buf[i] != byte_at(peer, e->read + (uint64_t)i))
+			fail_msg("end %d: byte %llu", (int)(e - ends),
+				 (unsigned long long)e->read +
+					 (unsigned long long)i);
+	e->read += (uint64_t)rc;
+	assert_true(e->read <= peer->wrote);
+	e->eof = !rc;
+	assert_true(!e->eof || peer->shut || peer->closed);
+	return (uint32_t)rc;
+}
+
+/* Up to this byte, as it comes. */
+static void get_to(struct end *e, uint64_t at, uint32_t piece)
+{
+	uint64_t end = env_now_ns(env) + WAIT_NS;
+
+	while (e->read < at && env_now_ns(env) < end)
+		get(e, piece < at - e->read ? piece : (uint32_t)(at - e->read));
+	assert_int_equal(e->read, at);
+}
+
+static void get_all(struct end *e)
+{
+	get_to(e, ends[e == ends].wrote, MUCH);
+}
+
+static void get_end(struct end *e)
+{
+	uint64_t end = env_now_ns(env) + WAIT_NS;
+
+	get_all(e);
+	while (!e->eof && env_now_ns(env) < end) {
+		uint32_t ready = 0;
+
+		pthread_mutex_lock(&st.lock);
+		if (mode_of(e) == SOCK_ON)
+			ready = sock_ready(e->s, EPOLLIN);
+		pthread_mutex_unlock(&st.lock);
+		assert_false(ready & EPOLLERR);
+		get(e, MUCH);
+	}
+	assert_true(e->eof);
+}
+
+static void shut(struct end *e)
+{
+	int rc;
+
+	do {
+		if (sock_begin(e->s)) {
+			rc = shutdown(e->fd, SHUT_WR);
+			sock_end(e->s);
+		} else {
+			rc = sock_shutdown(e->s, SHUT_WR);
+		}
+	} while (rc == SOCK_RETRY);
+	assert_int_equal(rc, 0);
+	e->shut = true;
+}
+
+static void close_end(struct end *e)
+{
+	if (e->closed)
+		return;
+	sock_forget(e->fd);
+	close(e->fd);
+	e->closed = true;
+}
+
+/* --- up and down --------------------------------------------------------- */
+
+static void small(int fd, int buffers)
+{
+	if (!buffers)
+		return;
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffers,
+				    sizeof(buffers)),
+			 0);
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffers,
+				    sizeof(buffers)),
+			 0);
+}
+
+/* A TCP connection whose ends have met: each may be promoted. buffers: of the
+ * kernel's; 0: as they are. */
+static void meet(int buffers)
+{
+	struct sockaddr_in sin = {.sin_family = AF_INET};
+	socklen_t len = sizeof(sin);
+	int at = socket(AF_INET, SOCK_STREAM, 0), i;
+	struct stream_addr addr[2];
+
+	memset(ends, 0, sizeof(ends));
+	sin.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	small(at, buffers);
+	assert_int_equal(bind(at, (void *)&sin, sizeof(sin)), 0);
+	assert_int_equal(listen(at, 1), 0);
+	assert_int_equal(getsockname(at, (void *)&sin, &len), 0);
+	ends[0].fd = socket(AF_INET, SOCK_STREAM, 0);
+	small(ends[0].fd, buffers);
+	assert_int_equal(connect(ends[0].fd, (void *)&sin, sizeof(sin)), 0);
+	ends[1].fd = accept(at, NULL, NULL);
+	assert_true(ends[1].fd >= 0);
+	close(at);
+	for (i = 0; i < 2; i++) {
+		struct stream *stream;
+
+		fcntl(ends[i].fd, F_SETFL, O_NONBLOCK);
+		sock_track(ends[i].fd, i == 1);
+		ends[i].s = sock_at(ends[i].fd);
+		assert_non_null(ends[i].s);
+		assert_int_equal(stream_new(&host[i], &stream), 0);
+		stream_addr(stream, &addr[i]);
+		stream->user = ends[i].s;
+		ends[i].s->stream = stream;
+		ends[i].s->prepared = true;
+	}
+	for (i = 0; i < 2; i++)
+		assert_int_equal(
+			stream_connect(ends[i].s->stream, &addr[1 - i]), 0);
+}
+
+static void part(void)
+{
+	close_end(&ends[0]);
+	close_end(&ends[1]);
+	bury();
+}
+
+static int up(void **state)
+{
+	char err[256];
+	int i;
+
+	(void)state;
+	assert_int_equal(env_real_new(&env), 0);
+	for (i = 0; i < 2; i++)
+		assert_int_equal(stream_host_init(&host[i], env, "soft", err,
+						  sizeof(err)),
+				 0);
+	st.env = env;
+	st.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	st.after = UINT32_MAX; /* the test promotes */
+	return st.wake_fd < 0;
+}
+
+static int down(void **state)
+{
+	(void)state;
+	/* Where a test failed sockets are left. */
+	atomic_store(&st.on, false);
+	stream_host_fini(&host[0]);
+	stream_host_fini(&host[1]);
+	close(st.wake_fd);
+	env_real_free(env);
+	return 0;
+}
+
+/* Both ends are on TCP again. */
+static bool both_back(void)
+{
+	return mode_of(&ends[0]) == SOCK_TIED && mode_of(&ends[1]) == SOCK_TIED;
+}
+
+/* Until then; an end reads only where TCP has no more room. */
+static void go_back(void)
+{
+	uint64_t end = env_now_ns(env) + WAIT_NS;
+	int i;
+
+	for (i = 0; !both_back() && env_now_ns(env) < end; i++) {
+		step(&ends[i & 1]);
+		bury();
+		if (i > 20)
+			get(&ends[i & 1], MUCH);
+	}
+	assert_true(both_back());
+}
+
+/* --- the tests ----------------------------------------------------------- */
+
+/* The reader has read some of what came by TCP; more came after it accepted. */
+static void over(struct end *w, struct end *r, uint32_t before, uint32_t taken,
+		 uint32_t after, uint32_t piece)
+{
+	meet(0);
+	assert_int_equal(put(w, before), before);
+	get_to(r, taken, MUCH);
+	assert_true(promote(r));
+	if (after)
+		assert_int_equal(put(w, after), after);
+	assert_true(promote(w));
+	assert_int_equal(put(w, 3000), 3000);
+	assert_int_equal(w->s->tx_stream, 3000);
+	get_to(r, w->wrote, piece);
+	assert_int_equal(r->s->rx_stream, 3000);
+	assert_int_equal(r->s->tcp_read, before + after);
+	shut(w);
+	get_end(r);
+	part();
+}
+
+static void test_unread_bytes_at_the_switch(void **state)
+{
+	static const uint32_t some[] = {1, 2, 100, 40000};
+	uint32_t i, k, who;
+
+	(void)state;
+	for (who = 0; who < 2; who++)
+		for (i = 0; i < 4; i++)
+			for (k = 0; k < 4; k++) {
+				struct end *w = &ends[who], *r = &ends[1 - who];
+
+				over(w, r, some[i], 0, k ? some[k - 1] : 0,
+				     1 + 999 * k);
+				over(w, r, some[i], some[i], some[k], 777);
+				over(w, r, some[i], some[i] - 1, 0, 1000);
+			}
+}
+
+/* A reader that has not accepted has its bytes by TCP. */
+static void test_writer_waits_for_accept(void **state)
+{
+	(void)state;
+	meet(0);
+	assert_true(promote(&ends[0]));
+	assert_int_equal(put(&ends[0], 100), 100);
+	assert_false(ends[0].s->tx_on);
+	get_all(&ends[1]);
+	/* The other end has accepted. */
+	assert_int_equal(put(&ends[1], 100), 100);
+	assert_false(ends[1].s->tx_on);
+	assert_true(promote(&ends[1]));
+	assert_int_equal(put(&ends[1], 100), 100);
+	assert_true(ends[1].s->tx_on);
+	get_all(&ends[0]);
+	part();
+}
+
+/* TCP is full, and then the ring, and the reader goes back. */
+static void test_back_with_all_full(void **state)
+{
+	struct end *w, *r;
+	uint64_t end;
+	int who;
+
+	(void)state;
+	for (who = 0; who < 4; who++) {
+		w = &ends[who & 1];
+		r = &ends[1 - (who & 1)];
+		meet(16384);
+		while (put(w, 10000))
+			;
+		assert_true(promote(w));
+		assert_true(promote(r));
+		assert_true(put(w, MUCH) > 50000);
+		while (put(w, 10000))
+			;
+		hand_back(who & 2 ? w : r);
+		/* Its bytes before go first. */
+		assert_int_equal(put(w, 1), 0);
+		step(w);
+		step(r);
+		step(w);
+		assert_int_equal(put(w, 1), 0);
+		assert_false(w->s->stream->back.moved);
+		assert_int_equal(mode_of(r), SOCK_ON);
+		end = env_now_ns(env) + WAIT_NS;
+		while (mode_of(w) == SOCK_ON && env_now_ns(env) < end) {
+			assert_int_equal(put(r, 10), 10);
+			get(r, 5000);
+			step(w);
+			step(r);
+		}
+		go_back();
+		get_all(r);
+		assert_int_equal(put(w, 10), 10);
+		shut(w);
+		get_end(r);
+		get_all(w);
+		part();
+	}
+}
+
+/* Neither end is on TCP before the other one has moved its bytes. */
+static void test_back_waits_for_the_other_end(void **state)
+{
+	struct end *a = &ends[0], *b = &ends[1];
+
+	(void)state;
+	meet(0);
+	assert_true(promote(a) && promote(b));
+	assert_int_equal(put(a, 500), 500);
+	assert_int_equal(put(b, 600), 600);
+	assert_int_equal(get(a, 7), 7);
+	hand_back(a);
+	step(a);
+	step(a);
+	assert_int_equal(mode_of(a), SOCK_ON);
+	assert_false(a->s->stream->back.moved);
+	assert_int_equal(put(a, 1), 0);
+	step(b); /* hears it, and sends what a has not read */
+	assert_true(b->s->stream->back.moved);
+	assert_int_equal(mode_of(b), SOCK_ON);
+	assert_int_equal(put(b, 11), 11);
+	step(a);
+	assert_int_equal(mode_of(a), SOCK_TIED);
+	assert_int_equal(put(a, 12), 12);
+	step(b);
+	assert_true(both_back());
+	get_all(a);
+	get_all(b);
+	part();
+}
+
+/* The end that a program has said is TCP's then, read or not. */
+static void test_end_goes_back_too(void **state)
+{
+	int i;
+
+	(void)state;
+	for (i = 0; i < 8; i++) {
+		struct end *w = &ends[i & 1], *r = &ends[1 - (i & 1)];
+
+		meet(0);
+		assert_true(promote(w) && promote(r));
+		assert_int_equal(put(w, 100), 100);
+		assert_int_equal(put(r, 100), 100);
+		shut(w);
+		if (i & 2)
+			get_end(r);
+		r->eof = false;
+		hand_back(i & 4 ? w : r);
+		go_back();
+		get_end(r);
+		assert_int_equal(put(r, 10), 10);
+		get_all(w);
+		part();
+	}
+}
+
+/* A writer that closes, however far it has come on the way back, leaves all that
+ * it wrote, and an end: no reset. */
+static void close_after(unsigned steps, bool by_writer, bool full)
+{
+	struct end *w = &ends[0], *r = &ends[1];
+	unsigned i;
+
+	meet(full ? 16384 : 0);
+	while (full && put(w, 10000))
+		;
+	assert_true(promote(w) && promote(r));
+	assert_int_equal(put(w, 20000), 20000);
+	hand_back(by_writer ? w : r);
+	for (i = 0; i < steps; i++) {
+		step(&ends[(i + by_writer) & 1]);
+		if (full)
+			get(r, 3000);
+	}
+	close_end(w);
+	bury();
+	for (i = 0; i < 5; i++)
+		step(r);
+	get_end(r);
+	part();
+}
+
+static void test_closed_on_the_way_back(void **state)
+{
+	unsigned steps;
+
+	(void)state;
+	for (steps = 0; steps < 12; steps++) {
+		close_after(steps, false, false);
+		close_after(steps, true, false);
+		close_after(steps, false, true);
+		close_after(steps, true, true);
+	}
+}
+
+static atomic_bool closed;
+
+static void *other_end(void *arg)
+{
+	while (!atomic_load(&closed)) {
+		step(arg);
+		sched_yield();
+	}
+	return NULL;
+}
+
+/* A forked child has the descriptor too: its parent's close leaves TCP with all
+ * bytes in it. */
+static void test_close_of_a_shared_socket(void **state)
+{
+	struct end *a = &ends[0], *b = &ends[1];
+	uint8_t buf[600], byte;
+	pthread_t thread;
+	ssize_t n;
+	uint32_t i;
+
+	(void)state;
+	meet(0);
+	assert_true(promote(a) && promote(b));
+	assert_int_equal(put(a, 500), 500);
+	assert_int_equal(put(b, 600), 600);
+	a->s->shared = true;
+	assert_int_equal(pthread_create(&thread, NULL, other_end, b), 0);
+	sock_forget(a->fd);
+	atomic_store(&closed, true);
+	pthread_join(thread, NULL);
+	step(b);
+	assert_int_equal(mode_of(b), SOCK_TIED);
+	/* The child's copy. */
+	fcntl(a->fd, F_SETFL, 0);
+	n = recv(a->fd, buf, sizeof(buf), MSG_WAITALL);
+	assert_int_equal(n, 600);
+	for (i = 0; i < 600; i++)
+		assert_int_equal(buf[i], byte_at(b, i));
+	byte = byte_at(a, a->wrote++);
+	assert_int_equal(send(a->fd, &byte, 1, 0), 1);
+	get_all(b);
+	close(a->fd);
+	a->closed = true;
+	get_end(b);
+	part();
+}
+
+/* Everything in any order: who promotes, hands back, ends, and when. */
+static void any_order(uint64_t seed)
+{
+	unsigned to, back, ends_at, i;
+
+	prng_init(&rng, seed);
+	meet(prng_below(&rng, 3) ? 0 : 16384);
+	to = (unsigned)prng_below(&rng, 60);
+	back = to + (unsigned)prng_below(&rng, 120);
+	ends_at = to + (unsigned)prng_below(&rng, 300);
+	for (i = 0; i < 300; i++) {
+		struct end *e = &ends[prng_below(&rng, 2)];
+		uint32_t n = 1 + (uint32_t)prng_below(&rng, prng_below(&rng, 4)
+								    ? 900
+								    : 30000);
+
+		switch (prng_below(&rng, 8)) {
+		case 0:
+		case 1:
+			if (!e->shut)
+				put(e, n);
+			break;
+		case 2:
+			get(e, n);
+			break;
+		case 3:
+			if (i >= to && mode_of(e) == SOCK_TCP)
+				promote(e);
+			break;
+		case 4:
+			if (i >= back)
+				hand_back(e);
+			break;
+		case 5:
+			if (i >= ends_at && !e->shut)
+				shut(e);
+			break;
+		case 6:
+			bury();
+			break;
+		default:
+			step(e);
+		}
+	}
+	for (i = 0; i < 2; i++)
+		if (mode_of(&ends[i]) == SOCK_TCP)
+			promote(&ends[i]);
+	hand_back(&ends[seed & 1]);
+	hand_back(&ends[1 - (seed & 1)]);
+	go_back();
+	for (i = 0; i < 2; i++)
+		if (!ends[i].shut)
+			shut(&ends[i]);
+	get_end(&ends[0]);
+	get_end(&ends[1]);
+	part();
+}
+
+static void test_any_order(void **state)
+{
+	uint64_t seed;
+
+	(void)state;
+	for (seed = 1; seed <= 150; seed++)
+		any_order(seed);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_unread_bytes_at_the_switch),
+		cmocka_unit_test(test_writer_waits_for_accept),
+		cmocka_unit_test(test_back_with_all_full),
+		cmocka_unit_test(test_back_waits_for_the_other_end),
+		cmocka_unit_test(test_end_goes_back_too),
+		cmocka_unit_test(test_closed_on_the_way_back),
+		cmocka_unit_test(test_close_of_a_shared_socket),
+		cmocka_unit_test(test_any_order),
+	};
+
+	return cmocka_run_group_tests(tests, up, down);
+}
