@@ -292,14 +292,16 @@ static int comps_take(struct node_pool *p)
 
 /* --- waiting ------------------------------------------------------------ */
 
-static void sleep_at(struct node_pool *p, uint64_t ns)
+/* seen: the ring as it was under the lock. Where another thread has taken more
+ * since, there is something to look at. */
+static void sleep_at(struct node_pool *p, const struct ring *seen, uint64_t ns)
 {
-	struct ring_heads *h = p->ring.heads;
+	struct ring_heads *h = seen->heads;
 
 	atomic_store_explicit(&h->asleep, 1, memory_order_relaxed);
 	/* with the fence in the service's client_wake() */
 	fence_full();
-	if (!ring_comp_has(&p->ring))
+	if (!ring_comp_has(seen))
 		local_wait(p->fd, ns < NAP_NS ? ns : NAP_NS);
 	atomic_store_explicit(&h->asleep, 0, memory_order_relaxed);
 }
@@ -309,10 +311,12 @@ static int wait_for(struct node_pool *p, const bool *done, uint64_t deadline)
 {
 	struct skein_env *env = p->base.env;
 	uint64_t from = env_now_ns(env), now;
+	struct ring seen;
 	unsigned round;
 
 	for (round = 0;; round++) {
 		comps_take(p);
+		seen = p->ring;
 		if (*done)
 			return 0;
 		if (is_dead(p))
@@ -326,7 +330,7 @@ static int wait_for(struct node_pool *p, const bool *done, uint64_t deadline)
 		else if (now - from < YIELD_NS)
 			env_yield(env);
 		else
-			sleep_at(p, deadline - now);
+			sleep_at(p, &seen, deadline - now);
 		env_mutex_lock(env, &p->lock);
 		if (round >= SPIN_ROUNDS)
 			socket_read(p);
