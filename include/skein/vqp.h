@@ -204,7 +204,8 @@ struct skein_node_stats {
 
 /* Listens at path, a Unix socket of mode 0600: processes of this user, and
  * root's. A file that a dead service left is replaced; -EADDRINUSE: a service is
- * there. Else as skein_pool_open(). */
+ * there. Else as skein_pool_open(). One thread opens, runs and closes it. Until
+ * then no robust mutex that this thread holds is marked when the thread ends. */
 SKEIN_API int skein_node_open(struct skein_ctx *ctx, const char *path,
 			      const struct skein_node_attr *attr,
 			      struct skein_node **node);

@@ -6,8 +6,11 @@
  *
  * The real world only: a simulator has none of it yet.
  *
- * Thread rule: as of the descriptors; a life page belongs to the thread that made
- * it, which has to be the one that ends last.
+ * Thread rule: as of the descriptors. A life page belongs to the thread that made
+ * it, which frees it or ends last, and has one at a time. Until then it is all that
+ * this thread's robust list has: a robust mutex that the thread holds when it ends
+ * is not marked, so no other thread gets EOWNERDEAD for it, or the mutex. A thread
+ * that needs robust mutexes makes no life page.
  */
 #ifndef SKEIN_ENV_LOCAL_H
 #define SKEIN_ENV_LOCAL_H
