@@ -69,7 +69,9 @@ active proctype client()
 		:: else -> skip
 		fi
 	:: comp != n ->			/* waits for an answer */
+#ifndef BROKEN_NO_WORD_WAIT
 		cbuf!CLIENT_WORD,1;
+#endif
 #ifndef BROKEN_NO_FENCE_WAIT
 		empty(cbuf);
 #endif
@@ -120,7 +122,9 @@ active proctype service()
 		fi
 	:: put == h ->
 		e++;
+#ifndef BROKEN_NO_WORD_SLEEP
 		sbuf!SERVICE_WORD,e;
+#endif
 #ifndef BROKEN_NO_FENCE_SLEEP
 		empty(sbuf);
 #endif
