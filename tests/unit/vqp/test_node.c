@@ -545,6 +545,24 @@ static void test_client_dies(void **state)
 	clients_become(1);
 }
 
+/* The service says so before it sleeps, for what wakes it is sent only then; and
+ * says when the sleep is over. */
+static void sleep_is_said(int life_fd)
+{
+	uint64_t end = now_ms() + 20000, sleeps = shown->sleeps;
+	struct local_life *life;
+	void *page;
+
+	assert_int_equal(local_map(life_fd, LOCAL_LIFE_LEN, false, &page), 0);
+	life = page;
+	while (!(atomic_load(&life->asleep) & 1) && now_ms() < end)
+		usleep(100);
+	assert_true(now_ms() < end);
+	assert_true(atomic_load(&life->asleep) >= 2 * sleeps);
+	assert_true(local_lives(life));
+	local_unmap(page, LOCAL_LIFE_LEN);
+}
+
 /* A client that attaches by hand. */
 static int raw_attach(void **rings)
 {
@@ -564,6 +582,7 @@ static int raw_attach(void **rings)
 	assert_int_not_equal(ftruncate(fds[0], 4096), 0);
 	assert_true(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fds[1],
 			 0) == MAP_FAILED);
+	sleep_is_said(fds[1]);
 	close(fds[0]);
 	close(fds[1]);
 	return fd;
