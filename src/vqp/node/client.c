@@ -326,7 +326,7 @@ static int wait_for(struct node_pool *p, const bool *done, uint64_t deadline)
 			return -ETIMEDOUT;
 		leave(p);
 		if (round < SPIN_ROUNDS)
-			__builtin_ia32_pause();
+			cpu_pause();
 		else if (now - from < YIELD_NS)
 			env_yield(env);
 		else
