@@ -298,6 +298,12 @@ static void test_receive_order(void **state)
 	extra = rig_qp(&b); /* with it the queues exceed the CQ */
 	for (uint64_t id = next; id < 1005; id++)
 		assert_int_equal(rig_recv(&b, id, b.buf, 8), 0);
+	/* The first WRITE may wait until the region is mapped. */
+	assert_int_equal(rig_post(&b, IBV_WR_RDMA_WRITE, 99, b.buf, 8,
+				  (uintptr_t)a.buf, a.mem->mr->rkey,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&b, 99, IBV_WC_SUCCESS);
 	for (uint64_t id = 0; id < 80; id++)
 		assert_int_equal(rig_post(&b, IBV_WR_RDMA_WRITE, id, b.buf, 8,
 					  (uintptr_t)a.buf, a.mem->mr->rkey,
