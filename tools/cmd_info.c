@@ -509,19 +509,14 @@ int cmd_info(int argc, char **argv)
 		"others there\nare, what it can do, the limits that bound it, and "
 		"what to do about them.",
 		opts, NULL};
-	int first = 0;
 
-	switch (opt_parse(&u, argc, argv, &first)) {
+	switch (opt_parse(&u, argc, argv, NULL)) {
 	case OPT_HELP:
 		return CMD_OK;
 	case OPT_BAD:
 		return CMD_USAGE;
 	case OPT_RUN:
 		break;
-	}
-	if (first != argc) {
-		out_error(INFO_CMD, "\"%s\" is one word too many", argv[first]);
-		return CMD_USAGE;
 	}
 	return show(device, require, as_json);
 }

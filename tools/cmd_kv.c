@@ -98,14 +98,8 @@ static enum opt_verdict parse(int argc, char **argv, struct serve_opts *o)
 			 "`skein ycsb` is its client.",
 		.opts = opts,
 	};
-	int first = 0;
-	enum opt_verdict v = opt_parse(&usage, argc, argv, &first);
+	enum opt_verdict v = opt_parse(&usage, argc, argv, NULL);
 
-	if (v == OPT_RUN && first < argc) {
-		out_error(CMD " serve", "\"%s\" is too much: see --help",
-			  argv[first]);
-		return OPT_BAD;
-	}
 	if (v == OPT_RUN && o->workers && o->tcp) {
 		out_error(CMD " serve", "--workers and --tcp do not go "
 					"together: workers are Skein's");

@@ -8,6 +8,7 @@
 #include "guard.h"
 #include "opt.h"
 #include "out.h"
+#include "until.h"
 
 #include <skein/ctx.h>
 #include <skein/error.h>
@@ -15,7 +16,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,15 +29,6 @@ struct meta_opts {
 	bool insecure;
 	bool json;
 };
-
-/* The signal handlers'. */
-static struct skein_stop *stop;
-
-static void on_signal(int sig)
-{
-	(void)sig;
-	skein_stop_set(stop);
-}
 
 static enum opt_verdict parse(int argc, char **argv, struct meta_opts *o)
 {
@@ -62,13 +53,8 @@ static enum opt_verdict parse(int argc, char **argv, struct meta_opts *o)
 			 "it clears what no node renews.",
 		.opts = opts,
 	};
-	int first = 0;
-	enum opt_verdict v = opt_parse(&usage, argc, argv, &first);
+	enum opt_verdict v = opt_parse(&usage, argc, argv, NULL);
 
-	if (v == OPT_RUN && first < argc) {
-		out_error(CMD, "\"%s\" is too much: see --help", argv[first]);
-		return OPT_BAD;
-	}
 	if (v == OPT_RUN && !o->insecure &&
 	    !guard_may_listen(CMD, o->listen, "--insecure"))
 		return OPT_BAD;
@@ -88,7 +74,8 @@ static int announce(const struct meta_opts *o, struct skein_ctx *ctx,
 	return fflush(stdout) ? -EIO : 0;
 }
 
-static void serve(struct skein_ctx *ctx, struct skein_meta *meta)
+static void serve(struct skein_ctx *ctx, struct skein_meta *meta,
+		  struct skein_stop *stop)
 {
 	int nodes = 0, now;
 	uint64_t garbage = 0, was = 0;
@@ -107,8 +94,9 @@ static void serve(struct skein_ctx *ctx, struct skein_meta *meta)
 	}
 }
 
-static int run(const struct meta_opts *o)
+static int run(const void *opts, struct skein_stop *stop)
 {
+	const struct meta_opts *o = opts;
 	struct out_log log = {0};
 	struct skein_ctx_attr attr = {.size = sizeof(attr),
 				      .device = o->device,
@@ -136,7 +124,9 @@ static int run(const struct meta_opts *o)
 	out_log_opened(&log);
 	rc = announce(o, ctx, meta);
 	if (!rc)
-		serve(ctx, meta);
+		serve(ctx, meta, stop);
+	else
+		out_error(CMD, "stdout: %s", strerror(-rc));
 	skein_meta_close(meta);
 	skein_ctx_close(ctx);
 	return rc ? CMD_FAILED : CMD_OK;
@@ -145,7 +135,6 @@ static int run(const struct meta_opts *o)
 int cmd_meta(int argc, char **argv)
 {
 	struct meta_opts o = {.listen = "127.0.0.1:7010", .nodes = 4096};
-	int rc;
 
 	switch (parse(argc, argv, &o)) {
 	case OPT_HELP:
@@ -155,17 +144,5 @@ int cmd_meta(int argc, char **argv)
 	case OPT_RUN:
 		break;
 	}
-	if (o.json)
-		out_json_wanted();
-	if (skein_stop_new(&stop)) {
-		out_error(CMD, "no memory");
-		return CMD_FAILED;
-	}
-	signal(SIGTERM, on_signal);
-	signal(SIGINT, on_signal);
-	rc = run(&o);
-	signal(SIGTERM, SIG_DFL);
-	signal(SIGINT, SIG_DFL);
-	skein_stop_free(stop);
-	return rc;
+	return until_signal(CMD, run, &o);
 }

@@ -6,14 +6,15 @@
 #include "cmds.h"
 #include "opt.h"
 #include "out.h"
+#include "until.h"
 
 #include <skein/ctx.h>
 #include <skein/error.h>
 #include <skein/vqp.h>
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define CMD "skein node"
@@ -27,15 +28,6 @@ struct node_opts {
 	uint64_t memory;
 	bool json;
 };
-
-/* The signal handlers'. */
-static struct skein_stop *stop;
-
-static void on_signal(int sig)
-{
-	(void)sig;
-	skein_stop_set(stop);
-}
 
 static enum opt_verdict parse(int argc, char **argv, struct node_opts *o)
 {
@@ -64,13 +56,8 @@ static enum opt_verdict parse(int argc, char **argv, struct node_opts *o)
 			 "microseconds.",
 		.opts = opts,
 	};
-	int first = 0;
-	enum opt_verdict v = opt_parse(&usage, argc, argv, &first);
+	enum opt_verdict v = opt_parse(&usage, argc, argv, NULL);
 
-	if (v == OPT_RUN && first < argc) {
-		out_error(CMD, "\"%s\" is too much: see --help", argv[first]);
-		return OPT_BAD;
-	}
 	if (v == OPT_RUN && !o->listen)
 		o->listen = getenv("SKEIN_NODE");
 	if (v == OPT_RUN && (!o->listen || !*o->listen)) {
@@ -93,8 +80,9 @@ static int announce(const struct node_opts *o, struct skein_ctx *ctx,
 	return fflush(stdout) ? -EIO : 0;
 }
 
-static int run(const struct node_opts *o)
+static int run(const void *opts, struct skein_stop *stop)
 {
+	const struct node_opts *o = opts;
 	struct out_log log = {0};
 	struct skein_ctx_attr attr = {.size = sizeof(attr),
 				      .device = o->device,
@@ -124,6 +112,8 @@ static int run(const struct node_opts *o)
 	rc = announce(o, ctx, node);
 	if (!rc)
 		skein_node_run(node, UINT64_MAX, stop);
+	else
+		out_error(CMD, "stdout: %s", strerror(-rc));
 	skein_node_close(node);
 	skein_ctx_close(ctx);
 	return rc ? CMD_FAILED : CMD_OK;
@@ -132,7 +122,6 @@ static int run(const struct node_opts *o)
 int cmd_node(int argc, char **argv)
 {
 	struct node_opts o = {.clients = 256, .memory = 64u << 20};
-	int rc;
 
 	switch (parse(argc, argv, &o)) {
 	case OPT_HELP:
@@ -142,17 +131,5 @@ int cmd_node(int argc, char **argv)
 	case OPT_RUN:
 		break;
 	}
-	if (o.json)
-		out_json_wanted();
-	if (skein_stop_new(&stop)) {
-		out_error(CMD, "no memory");
-		return CMD_FAILED;
-	}
-	signal(SIGTERM, on_signal);
-	signal(SIGINT, on_signal);
-	rc = run(&o);
-	signal(SIGTERM, SIG_DFL);
-	signal(SIGINT, SIG_DFL);
-	skein_stop_free(stop);
-	return rc;
+	return until_signal(CMD, run, &o);
 }

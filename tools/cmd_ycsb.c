@@ -51,9 +51,7 @@ static const char *const dists[] = {
 
 static const char *const arrivals[] = {"poisson", "even", NULL};
 
-/* operand: what follows the options, or NULL. */
-static enum opt_verdict check(enum opt_verdict v, struct ycsb_opts *o,
-			      const char *operand)
+static enum opt_verdict check(enum opt_verdict v, struct ycsb_opts *o)
 {
 	struct ycsb_params *p = &o->params;
 
@@ -63,9 +61,7 @@ static enum opt_verdict check(enum opt_verdict v, struct ycsb_opts *o,
 		p->field_count = p->cache ? 1 : 10;
 	if (!p->field_len)
 		p->field_len = p->cache ? 32 : 100;
-	if (operand)
-		out_error(CMD, "\"%s\" is too much: see --help", operand);
-	else if (!o->server)
+	if (!o->server)
 		out_error(CMD, "--server is missing: see --help");
 	else if ((uint64_t)p->field_count * p->field_len > YCSB_VALUE_MAX)
 		out_error(CMD, "a value of %u x %u bytes is too large",
@@ -83,7 +79,6 @@ static enum opt_verdict check(enum opt_verdict v, struct ycsb_opts *o,
 static enum opt_verdict parse_by(const struct opt *opts, int argc, char **argv,
 				 struct ycsb_opts *o)
 {
-	int first = 0;
 	const struct opt_usage usage = {
 		.cmd = CMD,
 		.args = "--server ADDR [options]",
@@ -92,9 +87,8 @@ static enum opt_verdict parse_by(const struct opt *opts, int argc, char **argv,
 			 "at a rate. Every value that is read is verified.",
 		.opts = opts,
 	};
-	enum opt_verdict v = opt_parse(&usage, argc, argv, &first);
 
-	return check(v, o, first < argc ? argv[first] : NULL);
+	return check(opt_parse(&usage, argc, argv, NULL), o);
 }
 
 static enum opt_verdict parse(int argc, char **argv, struct ycsb_opts *o)

@@ -280,6 +280,12 @@ enum opt_verdict opt_parse(const struct opt_usage *u, int argc, char **argv,
 			return OPT_BAD;
 		}
 	}
-	*first = optind;
+	if (first) {
+		*first = optind;
+	} else if (optind < argc) {
+		out_error(u->cmd, "\"%s\" is too much: see --help",
+			  argv[optind]);
+		return OPT_BAD;
+	}
 	return OPT_RUN;
 }

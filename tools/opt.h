@@ -51,7 +51,7 @@ enum opt_verdict {
 };
 
 /* Parses argv (argv[0] is skipped); --help and -h are always there. argv is
- * permuted so that operands come last. */
+ * permuted so that operands come last. first NULL: there are to be none. */
 enum opt_verdict opt_parse(const struct opt_usage *u, int argc, char **argv,
 			   int *first);
 

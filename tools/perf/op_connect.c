@@ -751,21 +751,15 @@ int op_connect(int argc, char **argv)
 		"for each further\nconnection. Times are for orientation: take "
 		"the ratios of one run.",
 		opts, NULL};
-	int first = 0, rc;
+	int rc;
 
-	switch (opt_parse(&u, argc, argv, &first)) {
+	switch (opt_parse(&u, argc, argv, NULL)) {
 	case OPT_HELP:
 		return CMD_OK;
 	case OPT_BAD:
 		return CMD_USAGE;
 	case OPT_RUN:
 		break;
-	}
-	if (r.json)
-		out_json_wanted();
-	if (first < argc) {
-		out_error(CMD, "\"%s\" is too much: see --help", argv[first]);
-		return CMD_USAGE;
 	}
 	rc = via_parse(&r);
 	if (rc)
