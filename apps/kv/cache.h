@@ -4,8 +4,8 @@
  * 5.1): buckets of eight slots, and the least recently used record goes when
  * its bucket or the memory is full.
  *
- * A new key whose bucket is full takes the place of that bucket's least
- * recently used record, and of no other bucket's. At the memory bound the
+ * A new key in a full bucket takes the place of that bucket's least recently
+ * used record, and of no other bucket's. At the memory bound the
  * partition's least recently used record goes. GET, PUT and UPDATE are uses.
  * The bound holds the table and the records; while a record is put, that
  * record is beside it.

@@ -11,7 +11,7 @@
  *
  * Structs that an application fills or has filled begin with their size, which the
  * application sets: sizeof() the struct. So a program goes on working with a
- * later library, whose structs have further fields at the end: the library takes
+ * later library that has further fields at the ends of structs: the library takes
  * what the program does not have as zero, and writes no further than the program's
  * size. Fields that an older library does not know must be zero (-EINVAL), and
  * come back as they were. A struct without a size keeps its layout.

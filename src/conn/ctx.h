@@ -88,7 +88,7 @@ bool ctx_forked(struct skein_ctx *ctx);
  * for one that is larger and says things that we do not know. */
 int ctx_attr_copy(void *dst, size_t dst_size, const void *src);
 
-/* The way back: fills a struct of the caller's version, whose size stays as it
+/* The way back: fills a struct of the caller's version; its size stays as it
  * is. What we do not know is not touched. -EINVAL: its size is below size_min,
  * that of the first version. */
 int ctx_struct_fill(void *user, size_t size_min, const void *src,

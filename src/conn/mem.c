@@ -287,7 +287,7 @@ static void find_call(struct engine_call *call)
 		list_add_tail(&f->conn->finds, &f->link);
 }
 
-/* Acquire and release: who frees it has seen all that the other did. */
+/* Acquire and release: the thread that frees it has seen all that the other did. */
 static void find_leave(struct mem_find *f)
 {
 	if (atomic_exchange_explicit(&f->left, true, memory_order_acq_rel))

@@ -5,9 +5,9 @@
 #include "dev/soft/link/datagram.h"
 
 #include "base/fence.h"
-#include "dev/soft/exec/copy.h"
 #include "dev/soft/link/dma.h"
 #include "dev/soft/link/packet.h"
+#include "dev/soft/link/take.h"
 #include "dev/soft/link/udp.h"
 
 #include <errno.h>
@@ -132,16 +132,15 @@ void soft_link_datagram(struct soft_qp *q, struct soft_link_ah *w, uint32_t qpn,
 struct queue {
 	struct shm_claim *claim;
 	uint32_t slots, sges;
-	struct soft_pd *pd;
 };
 
 static struct queue queue_of(const struct soft_qp *q)
 {
 	const struct soft_srq *r = q->srq;
 
-	return r ? (struct queue){r->c.shm, r->c.slots, r->sges, r->pd}
+	return r ? (struct queue){r->c.shm, r->c.slots, r->sges}
 		 : (struct queue){q->ud->claim.shm, q->ud->claim.slots,
-				  q->rq_sges, q->pd};
+				  q->rq_sges};
 }
 
 static struct shm_slot *slot_of(struct soft_qp *q, uint32_t n)
@@ -149,20 +148,13 @@ static struct shm_slot *slot_of(struct soft_qp *q, uint32_t n)
 	return q->srq ? soft_srq_slot(q->srq, n) : soft_slot(q, n);
 }
 
-static uint32_t sges_of(const struct queue *rq, const struct shm_slot *slot)
-{
-	uint32_t n = shm_once(slot->num_sge);
-
-	return n < rq->sges ? n : rq->sges;
-}
-
 static bool fits(const struct queue *rq, const struct shm_slot *slot,
 		 uint64_t need)
 {
-	uint32_t n = sges_of(rq, slot), i;
+	uint32_t n = shm_once(slot->num_sge), i;
 	uint64_t have = 0;
 
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n && i < rq->sges; i++)
 		have += shm_once(slot->sge[i].len);
 	return have >= need;
 }
@@ -173,7 +165,7 @@ static bool claim_one(struct soft_qp *q, const struct queue *rq, uint64_t need,
 {
 	int err;
 
-	/* Whoever is in the way gets on: each round is somebody's claim. */
+	/* Another claim is in the way: then that one has moved on. */
 	do {
 		*pos = claim_head(rq->claim);
 		err = claim_look(rq->claim, rq->slots, *pos, n);
@@ -186,38 +178,8 @@ static bool claim_one(struct soft_qp *q, const struct queue *rq, uint64_t need,
 	return true;
 }
 
-/* len bytes of the message, from its at-th on. */
-static int put(struct soft_qp *q, const struct queue *rq,
-	       const struct shm_slot *slot, uint64_t at, const uint8_t *src,
-	       size_t len)
-{
-	uint32_t n = sges_of(rq, slot), i;
-	struct shm_sge g;
-	size_t part;
-
-	for (i = 0; len && i < n; i++) {
-		g = shm_sge_once(&slot->sge[i]);
-		if (at >= g.len) {
-			at -= g.len;
-			continue;
-		}
-		part = g.len - at < len ? g.len - at : len;
-		if (!soft_mr_local(q->s, rq->pd, g.lkey, g.addr + at, part,
-				   IBV_ACCESS_LOCAL_WRITE))
-			return IBV_WC_LOC_PROT_ERR;
-		dma_begin();
-		soft_copy_body(soft_ptr(g.addr + at), src, part);
-		dma_end();
-		src += part;
-		len -= part;
-		at = 0;
-	}
-	return len ? IBV_WC_LOC_PROT_ERR : 0;
-}
-
-static int fill(struct soft_qp *q, const struct queue *rq,
-		const struct shm_slot *slot, const struct icrc_flow *f,
-		const struct packet *p)
+static int fill(struct soft_qp *q, const struct shm_slot *slot,
+		const struct icrc_flow *f, const struct packet *p)
 {
 	struct ibv_global_route g = {.hop_limit = HOPS};
 	unsigned char grh[DEV_GRH];
@@ -230,10 +192,10 @@ static int fill(struct soft_qp *q, const struct queue *rq,
 	dev_grh_init(&h, &from, &g);
 	dev_grh_fill(&h, (uint32_t)p->payload_len,
 		     packet_has(p->op) & PACKET_HAS_IMM, grh);
-	status = put(q, rq, slot, 0, grh, sizeof(grh));
+	status = link_take_put(q, slot, 0, grh, sizeof(grh));
 	return status ? status
-		      : put(q, rq, slot, sizeof(grh), p->payload,
-			    p->payload_len);
+		      : link_take_put(q, slot, sizeof(grh), p->payload,
+				      p->payload_len);
 }
 
 /* As finish() of ud/send.c, by the owner itself. */
@@ -253,7 +215,7 @@ static void finish(struct soft_qp *q, const struct queue *rq, uint64_t pos,
 	claim_done(rq->claim, pos, n, SOFT_LINK_ID);
 	soft_cq_add_ready(q);
 	if (void_it) {
-		/* release: whoever sees it sees DONE */
+		/* release: a reader that sees it sees DONE */
 		atomic_store_explicit(&q->srq->shm->voided, 1,
 				      memory_order_release);
 		soft_attend(q->s, q->idx);
@@ -299,7 +261,7 @@ bool soft_link_take_datagram(struct soft_qp *q, const struct icrc_flow *f,
 	}
 	/* The second look, as in into_slot(). */
 	atomic_signal_fence(memory_order_seq_cst);
-	status = gate_of(q) == gate ? fill(q, &rq, slot_of(q, n), f, p)
+	status = gate_of(q) == gate ? fill(q, slot_of(q, n), f, p)
 				    : IBV_WC_WR_FLUSH_ERR;
 	finish(q, &rq, pos, n, p, status);
 	return true;

@@ -3,8 +3,9 @@
  * datagram.h - messages of UD QPs to and from other hosts: one packet each.
  *
  * A sender needs no more than an address handle. What comes in claims a receive
- * as a process of this host would (claim.h), under soft.lock: regions stay, and
- * whoever shuts the QP's gate sees the claim, or the second look sees it shut.
+ * as a process of this host would (claim.h), under soft.lock: regions stay.
+ * The thread that shuts the QP's gate sees the claim, or the second look sees the
+ * gate shut.
  */
 #ifndef SKEIN_DEV_SOFT_LINK_DATAGRAM_H
 #define SKEIN_DEV_SOFT_LINK_DATAGRAM_H

@@ -204,31 +204,8 @@ static bool op_recv_begin(void *o)
 static int op_recv_put(void *o, uint32_t at, const uint8_t *src, size_t len)
 {
 	struct soft_link_qp *l = o;
-	const struct soft_srq *r = l->q->srq;
-	struct shm_slot *slot = slot_of(l);
-	uint32_t n = shm_once(slot->num_sge), i;
-	uint32_t most = r ? r->sges : l->q->rq_sges;
-	struct shm_sge g;
-	size_t part;
 
-	for (i = 0; len && i < n && i < most; i++) {
-		g = shm_sge_once(&slot->sge[i]);
-		if (at >= g.len) {
-			at -= g.len;
-			continue;
-		}
-		part = g.len - at < len ? g.len - at : len;
-		if (!soft_mr_local(l->q->s, r ? r->pd : l->q->pd, g.lkey,
-				   g.addr + at, part, IBV_ACCESS_LOCAL_WRITE))
-			return IBV_WC_LOC_PROT_ERR;
-		dma_begin();
-		soft_copy_body(soft_ptr(g.addr + at), src, part);
-		dma_end();
-		src += part;
-		len -= part;
-		at = 0;
-	}
-	return len ? IBV_WC_LOC_LEN_ERR : 0;
+	return link_take_put(l->q, slot_of(l), at, src, len);
 }
 
 /* As finish_slot() of exec/exec.c, by the owner itself. */

@@ -4,6 +4,8 @@
  */
 #include "dev/soft/link/take.h"
 
+#include "dev/soft/exec/copy.h"
+#include "dev/soft/link/dma.h"
 #include "dev/soft/srq/srq.h"
 
 bool link_take(struct soft_qp *q, struct link_take *t)
@@ -12,7 +14,7 @@ bool link_take(struct soft_qp *q, struct link_take *t)
 	struct shm_claim *c = r->c.shm;
 	int err;
 
-	/* Whoever is in the way gets on: each round is somebody's claim. */
+	/* Another claim is in the way: then that one has moved on. */
 	do {
 		t->pos = claim_head(c);
 		err = claim_look(c, r->c.slots, t->pos, &t->slot);
@@ -29,6 +31,35 @@ bool link_take(struct soft_qp *q, struct link_take *t)
 struct shm_slot *link_take_slot(struct soft_qp *q, const struct link_take *t)
 {
 	return soft_srq_slot(q->srq, t->slot);
+}
+
+int link_take_put(struct soft_qp *q, const struct shm_slot *slot, uint64_t at,
+		  const uint8_t *src, size_t len)
+{
+	const struct soft_srq *r = q->srq;
+	uint32_t most = r ? r->sges : q->rq_sges, i;
+	uint32_t n = shm_once(slot->num_sge);
+	struct shm_sge g;
+	size_t part;
+
+	for (i = 0; len && i < n && i < most; i++) {
+		g = shm_sge_once(&slot->sge[i]);
+		if (at >= g.len) {
+			at -= g.len;
+			continue;
+		}
+		part = g.len - at < len ? g.len - at : len;
+		if (!soft_mr_local(q->s, r ? r->pd : q->pd, g.lkey, g.addr + at,
+				   part, IBV_ACCESS_LOCAL_WRITE))
+			return IBV_WC_LOC_PROT_ERR;
+		dma_begin();
+		soft_copy_body(soft_ptr(g.addr + at), src, part);
+		dma_end();
+		src += part;
+		len -= part;
+		at = 0;
+	}
+	return len ? IBV_WC_LOC_LEN_ERR : 0;
 }
 
 void link_take_done(struct soft_qp *q, const struct link_take *t, uint32_t n)

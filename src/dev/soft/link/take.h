@@ -18,6 +18,10 @@ struct link_take {
 /* The oldest receive is this QP's. False: there is none. */
 bool link_take(struct soft_qp *q, struct link_take *t);
 struct shm_slot *link_take_slot(struct soft_qp *q, const struct link_take *t);
+/* len bytes of the message, from its at-th on, into a receive of the QP's, shared
+ * or its own: 0 or a status. */
+int link_take_put(struct soft_qp *q, const struct shm_slot *slot, uint64_t at,
+		  const uint8_t *src, size_t len);
 /* It is the n-th that the QP completes. */
 void link_take_done(struct soft_qp *q, const struct link_take *t, uint32_t n);
 
