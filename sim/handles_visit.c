@@ -346,14 +346,15 @@ static void mem_add(struct book *b)
 {
 	struct handles_peer *p = b->v->p;
 	unsigned word = (unsigned)handles_draw(p, LEDGER_WORDS);
-	uint64_t old = 0;
+	uint64_t least, old = 0;
 	int rc;
 
-	if (!ledger_add(p->ledger, b->h->life, word))
+	if (!ledger_add(p->ledger, b->h->life, word, &least))
 		return;
 	rc = skein_mem_fetch_add(b->h->conn, &b->h->area, AREA_SUMS + 8 * word,
 				 1, draw_timeout(p), &old);
-	ledger_add_ended(p->ledger, b->h->life, word, outcome_of(rc), old);
+	ledger_add_ended(p->ledger, b->h->life, word, outcome_of(rc), least,
+			 old);
 	must_succeed(b, "an add", rc);
 }
 

@@ -171,18 +171,19 @@ void ledger_life_over(struct ledger *l, uint32_t life, const uint64_t *sums,
 	}
 }
 
-bool ledger_add(struct ledger *l, uint32_t life, unsigned word)
+bool ledger_add(struct ledger *l, uint32_t life, unsigned word, uint64_t *least)
 {
 	struct ledger_word *w = &l->lives[life].words[word];
 
 	if (w->begun == LEDGER_ADDS)
 		return false;
 	w->begun++;
+	*least = w->least;
 	return true;
 }
 
 void ledger_add_ended(struct ledger *l, uint32_t life, unsigned word,
-		      enum ledger_outcome outcome, uint64_t old)
+		      enum ledger_outcome outcome, uint64_t least, uint64_t old)
 {
 	struct ledger_word *w = &l->lives[life].words[word];
 	uint8_t bit;
@@ -200,7 +201,15 @@ void ledger_add_ended(struct ledger *l, uint32_t life, unsigned word,
 	if (w->seen[old / 8] & bit)
 		report_fail(l->rep, "two adds found the same value, %llu",
 			    (unsigned long long)old);
+	else if (old < least)
+		report_fail(l->rep,
+			    "an add found %llu, and one that had ended before "
+			    "it began found %llu",
+			    (unsigned long long)old,
+			    (unsigned long long)least - 1);
 	w->seen[old / 8] |= bit;
+	if (w->least <= old)
+		w->least = old + 1;
 	w->ok++;
 }
 
@@ -213,6 +222,7 @@ uint64_t ledger_swap(struct ledger *l, uint32_t life, unsigned word,
 		(struct ledger_swap){.life = life,
 				     .compare = (uint32_t)compare,
 				     .word = (uint8_t)word,
+				     .begun = ++l->ticks,
 				     .outcome = LEDGER_UNKNOWN};
 	return l->n_swaps;
 }
@@ -235,7 +245,7 @@ void ledger_swap_ended(struct ledger *l, uint64_t value,
 		       enum ledger_outcome outcome, uint64_t old)
 {
 	struct ledger_swap *s = &l->swaps[value - 1];
-	bool *taken;
+	uint32_t *taken;
 
 	l->atomics[outcome]++;
 	s->outcome = outcome;
@@ -246,16 +256,21 @@ void ledger_swap_ended(struct ledger *l, uint64_t value,
 			    (unsigned long long)old);
 		return;
 	}
-	if (old != s->compare) {
-		s->outcome = LEDGER_NEVER;
-		return;
-	}
 	taken = old ? &l->swaps[old - 1].taken
 		    : &l->lives[s->life].words[s->word].taken;
+	if (old != s->compare) {
+		s->outcome = LEDGER_NEVER;
+		if (*taken && *taken < s->begun)
+			report_fail(l->rep,
+				    "a swap found %llu, which one that had "
+				    "ended before it began took away",
+				    (unsigned long long)old);
+		return;
+	}
 	if (*taken)
 		report_fail(l->rep, "two swaps took the same value, %llu",
 			    (unsigned long long)old);
-	*taken = true;
+	*taken = ++l->ticks;
 }
 
 /* --- judging ------------------------------------------------------------ */

@@ -13,8 +13,9 @@
  * Each atomic adds one, so two that succeed never find the same value; each
  * swap brings in a value of its own, which at most one other takes away. What
  * the words hold in the end shows that those that succeeded were carried out
- * once, and those with an unknown outcome at most once. The words are gone with
- * their process: a life begins with zeros.
+ * once, and those with an unknown outcome at most once. They keep the order of
+ * real time: an atomic sees each one that had ended before it began. The words
+ * are gone with their process: a life begins with zeros.
  *
  * Pure: no I/O, and no memory of the simulated processes.
  */
@@ -68,10 +69,11 @@ enum ledger_outcome {
 
 struct ledger_word {
 	uint32_t ok, never, begun; /* adds */
+	uint64_t least;		   /* that an add may find which begins now */
 	uint64_t sum;		   /* in the end */
 	uint8_t seen[LEDGER_ADDS / 8];
-	bool taken;   /* a swap has taken the zero away */
-	uint64_t top; /* in the end */
+	uint32_t taken; /* the tick at which a swap had taken the zero away */
+	uint64_t top;	/* in the end */
 };
 
 struct ledger_life {
@@ -85,7 +87,8 @@ struct ledger_swap {
 	uint32_t compare;
 	uint8_t word;
 	enum ledger_outcome outcome;
-	bool taken;	  /* by one that succeeded */
+	uint32_t begun;	  /* the tick */
+	uint32_t taken;	  /* the tick at which one that succeeded ended */
 	bool maybe_taken; /* by an atomic with an unknown outcome */
 };
 
@@ -96,6 +99,7 @@ struct ledger {
 	struct ledger_life lives[LEDGER_LIVES];
 	struct ledger_swap swaps[LEDGER_SWAPS];
 	uint32_t n_calls, n_sessions, n_lives, n_swaps;
+	uint32_t ticks;	     /* one for each begin and end of a swap */
 	uint64_t atomics[3]; /* by outcome */
 };
 
@@ -124,10 +128,12 @@ uint32_t ledger_life(struct ledger *l);
 /* It ends, and this is what its words hold. */
 void ledger_life_over(struct ledger *l, uint32_t life, const uint64_t *sums,
 		      const uint64_t *tops);
-/* An add of one begins. False: enough of them. */
-bool ledger_add(struct ledger *l, uint32_t life, unsigned word);
+/* An add of one begins; least is for its end. False: enough of them. */
+bool ledger_add(struct ledger *l, uint32_t life, unsigned word,
+		uint64_t *least);
 void ledger_add_ended(struct ledger *l, uint32_t life, unsigned word,
-		      enum ledger_outcome outcome, uint64_t old);
+		      enum ledger_outcome outcome, uint64_t least,
+		      uint64_t old);
 /* A swap of compare begins: by this value, or 0: enough of them. */
 uint64_t ledger_swap(struct ledger *l, uint32_t life, unsigned word,
 		     uint64_t compare);

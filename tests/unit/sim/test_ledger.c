@@ -170,8 +170,10 @@ static void test_never_ended(void **state)
 
 static void add(uint32_t life, enum ledger_outcome outcome, uint64_t old)
 {
-	assert_true(ledger_add(l, life, 0));
-	ledger_add_ended(l, life, 0, outcome, old);
+	uint64_t least;
+
+	assert_true(ledger_add(l, life, 0, &least));
+	ledger_add_ended(l, life, 0, outcome, least, old);
 }
 
 static uint64_t swap(uint32_t life, uint64_t compare,
@@ -193,13 +195,18 @@ static void over(uint32_t life, uint64_t sum, uint64_t top)
 static void test_atomics_right(void **state)
 {
 	uint32_t life = ledger_life(l);
-	uint64_t a, b, c;
+	uint64_t a, b, c, least, v;
 
 	add(life, LEDGER_UNKNOWN, 0);
+	/* Two at once: the later to end was the first to be carried out. */
+	assert_true(ledger_add(l, life, 0, &least));
 	add(life, LEDGER_DONE, 1);
-	add(life, LEDGER_DONE, 0);
+	ledger_add_ended(l, life, 0, LEDGER_DONE, least, 0);
 	add(life, LEDGER_NEVER, 0);
+	/* The zero is taken away while another swap looks. */
+	v = ledger_swap(l, life, 0, 7);
 	a = swap(life, 0, LEDGER_DONE, 0);
+	ledger_swap_ended(l, v, LEDGER_DONE, 0);
 	swap(life, 0, LEDGER_DONE, a); /* it found another */
 	b = swap(life, a, LEDGER_UNKNOWN, 0);
 	c = swap(life, b, LEDGER_DONE, b);
@@ -236,6 +243,16 @@ static void test_add_too_many(void **state)
 	says("a word has 2: 0 adds succeeded, 1 may have");
 }
 
+static void test_add_stale(void **state)
+{
+	uint32_t life = ledger_life(l);
+
+	add(life, LEDGER_UNKNOWN, 0);
+	add(life, LEDGER_DONE, 1);
+	add(life, LEDGER_DONE, 0);
+	says("an add found 0, and one that had ended before it began found 1");
+}
+
 static void test_swap_twice(void **state)
 {
 	uint32_t life = ledger_life(l);
@@ -252,6 +269,16 @@ static void test_swap_of_nobody(void **state)
 
 	swap(life, 0, LEDGER_DONE, a);
 	says("a swap found 1, which nobody has put");
+}
+
+static void test_swap_stale(void **state)
+{
+	uint32_t life = ledger_life(l);
+	uint64_t a = swap(life, 0, LEDGER_DONE, 0);
+
+	swap(life, a, LEDGER_DONE, a);
+	swap(life, 7, LEDGER_DONE, a);
+	says("a swap found 1, which one that had ended before it began took");
 }
 
 static void test_swap_lost(void **state)
@@ -275,6 +302,7 @@ int main(void)
 		T(test_add_twice),	T(test_add_lost),
 		T(test_add_too_many),	T(test_swap_twice),
 		T(test_swap_of_nobody), T(test_swap_lost),
+		T(test_add_stale),	T(test_swap_stale),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
