@@ -10,15 +10,14 @@
  * clear error when it is refused; open too, so /proc cannot be read).
  */
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "sandbox.h"
 
 #include <skein/skein.h>
 
@@ -54,30 +53,13 @@ static void want(int ok, const char *what, int got)
 	exit(1);
 }
 
-/* In all threads of the process; it cannot be taken back. */
 static int enter(void)
 {
-	struct sock_filter f[64] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-			 offsetof(struct seccomp_data, nr)),
-	};
-	struct sock_fprog prog = {.filter = f, .len = 1};
-	unsigned i;
+	int rc = sandbox_enter(calls, n_calls, EPERM);
 
-	for (i = 0; i < n_calls; i++) {
-		f[prog.len++] = (struct sock_filter)BPF_JUMP(
-			BPF_JMP | BPF_JEQ | BPF_K, (unsigned)calls[i], 0, 1);
-		f[prog.len++] = (struct sock_filter)BPF_STMT(
-			BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
-	}
-	f[prog.len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K,
-						     SECCOMP_RET_ALLOW);
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-	    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-		    SECCOMP_FILTER_FLAG_TSYNC, &prog))
-		return -errno;
-	want(syscall(SYS_membarrier, 0, 0, 0) < 0, "membarrier passes", 0);
-	return 0;
+	want(rc || syscall(SYS_membarrier, 0, 0, 0) < 0, "membarrier passes",
+	     0);
+	return rc;
 }
 
 static int echo(struct skein_rpc_req *req, void *arg)

@@ -6,8 +6,6 @@
  * cannot be taken back.
  */
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,8 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,29 +20,14 @@
 
 #include "bind/verbs/shm.h"
 #include "bind/verbs/window.h"
+#include "sandbox.h"
 
 #define KIB 1024ul
 #define MIB (1024 * KIB)
 
 static void refuse(const int *calls, unsigned n)
 {
-	struct sock_filter f[32] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-			 offsetof(struct seccomp_data, nr)),
-	};
-	struct sock_fprog prog = {.filter = f, .len = 1};
-	unsigned i;
-
-	for (i = 0; i < n; i++) {
-		f[prog.len++] = (struct sock_filter)BPF_JUMP(
-			BPF_JMP | BPF_JEQ | BPF_K, (unsigned)calls[i], 0, 1);
-		f[prog.len++] = (struct sock_filter)BPF_STMT(
-			BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
-	}
-	f[prog.len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K,
-						     SECCOMP_RET_ALLOW);
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+	if (sandbox_enter(calls, n, EPERM))
 		_exit(99);
 }
 

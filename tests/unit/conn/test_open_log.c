@@ -6,19 +6,17 @@
  */
 #include "unit/alloc_sweep.h"
 #include "unit/cm.h"
+#include "sandbox.h"
 
 #include "conn/ctx.h"
 
 #include <skein/skein.h>
 
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -164,17 +162,9 @@ static void test_no_memory(void **state)
 /* No page more: not even the environment can be made, whose log it would be. */
 static void refuse_pages(void)
 {
-	struct sock_filter f[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-			 offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog prog = {.filter = f, .len = 4};
+	static const int calls[] = {SYS_mmap};
 
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+	if (sandbox_enter(calls, 1, ENOMEM))
 		_exit(99);
 }
 

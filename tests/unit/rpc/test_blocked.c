@@ -19,10 +19,10 @@
 #include "env/engine_inside.h"
 #include "rpc/share.h"
 #include "unit/cm.h"
+#include "unit/rpc/cancel.h"
+#include "unit/rpc/hold.h"
 #include <skein/skein.h>
 
-#define ECHO 1
-#define HOLD 2
 #define PATIENCE SKEIN_S(30)
 #define SHORT SKEIN_MS(20)
 #define LARGE (200u << 10)
@@ -32,33 +32,9 @@ struct world {
 	struct skein_ctx *server, *client;
 	struct skein_listener *listener;
 	struct skein_conn *conn;
-	struct skein_rpc_req *_Atomic held;
+	struct hold hold;
 	sem_t kept, go_on;
 };
-
-static int on_echo(struct skein_rpc_req *req, void *arg)
-{
-	size_t len = skein_rpc_req_len(req);
-
-	memcpy(skein_rpc_resp_buf(req, len), skein_rpc_req_data(req), len);
-	return 0;
-}
-
-/* The test answers. */
-static int on_hold(struct skein_rpc_req *req, void *arg)
-{
-	struct world *w = arg;
-	struct skein_rpc_req *later;
-	int rc = skein_rpc_defer(req, &later);
-
-	if (!rc)
-		atomic_store(&w->held, later);
-	return rc;
-}
-
-static void quiet(void *arg, enum skein_log_level level, const char *line)
-{
-}
 
 static _Thread_local bool is_victim;
 static struct world *_Atomic parks;
@@ -82,7 +58,7 @@ static void world_open_in(struct world *w, unsigned qps, struct env_ops *ops)
 {
 	struct skein_ctx_attr ctx = {.size = sizeof(ctx),
 				     .device = "soft",
-				     .log = quiet,
+				     .log = hold_quiet,
 				     .background = true};
 	struct skein_conn_attr attr = {.size = sizeof(attr), .qps = qps};
 
@@ -97,8 +73,7 @@ static void world_open_in(struct world *w, unsigned qps, struct env_ops *ops)
 		ops->charge = charge;
 		w->client->env->ops = ops;
 	}
-	assert_int_equal(skein_rpc_handle(w->server, ECHO, on_echo, NULL), 0);
-	assert_int_equal(skein_rpc_handle(w->server, HOLD, on_hold, w), 0);
+	hold_serve(&w->hold, w->server);
 	assert_int_equal(skein_listener_open(w->server, "127.0.0.1:0", NULL,
 					     &w->listener),
 			 0);
@@ -133,15 +108,6 @@ static int call(struct world *w, size_t len, uint64_t timeout_ns)
 	return rc;
 }
 
-static struct skein_rpc_req *wait_held(struct world *w)
-{
-	struct skein_rpc_req *req;
-
-	while (!(req = atomic_exchange(&w->held, NULL)))
-		sched_yield();
-	return req;
-}
-
 /* --- the thread that is cancelled ----------------------------------------- */
 
 struct victim {
@@ -154,22 +120,11 @@ struct victim {
 	struct skein_remote remote;
 };
 
-/* AddressSanitizer does not see that a thread's frames are gone, and takes the
- * C library's next ones for overflows. */
-static void frames_gone(void *arg)
-{
-#ifdef __SANITIZE_ADDRESS__
-	void __asan_handle_no_return(void);
-
-	__asan_handle_no_return();
-#endif
-}
-
 static void *victim_main(void *arg)
 {
 	struct victim *v = arg;
 
-	pthread_cleanup_push(frames_gone, NULL);
+	pthread_cleanup_push(cancel_frames_gone, NULL);
 	is_victim = true;
 	v->rc = v->does(v);
 	pthread_testcancel();
@@ -358,7 +313,7 @@ static void awaits(int (*does)(struct victim *v))
 	world_open(&w, 1);
 	v.w = &w;
 	victim_start(&v);
-	held = wait_held(&w);
+	held = hold_wait(&w.hold);
 	pthread_cancel(v.id);
 	assert_int_equal(call(&w, 8, PATIENCE), 0);
 	assert_int_equal(call(&w, LARGE, PATIENCE), 0);
@@ -382,6 +337,21 @@ static void wait_hungry(struct world *w)
 		sched_yield();
 }
 
+/* A window of WINDOW calls, under way from number `first` on. */
+static void window_open(struct world *w, struct skein_rpc_req **held, int first,
+			int *n)
+{
+	setenv("SKEIN_RPC_WINDOW", "4", 1);
+	world_open(w, 1);
+	unsetenv("SKEIN_RPC_WINDOW");
+	for (int i = first; i < WINDOW; i++) {
+		assert_int_equal(skein_rpc_call_async(w->conn, HOLD, "x", 1, 8,
+						      PATIENCE, on_end, n),
+				 0);
+		held[i] = hold_wait(&w->hold);
+	}
+}
+
 static void test_window(void **state)
 {
 	struct skein_rpc_req *held[WINDOW];
@@ -390,16 +360,8 @@ static void test_window(void **state)
 	struct world w;
 	int n = 0;
 
-	setenv("SKEIN_RPC_WINDOW", "4", 1);
-	world_open(&w, 1);
-	unsetenv("SKEIN_RPC_WINDOW");
 	v.w = &w;
-	for (int i = 0; i < WINDOW; i++) {
-		assert_int_equal(skein_rpc_call_async(w.conn, HOLD, "x", 1, 8,
-						      PATIENCE, on_end, &n),
-				 0);
-		held[i] = wait_held(&w);
-	}
+	window_open(&w, held, 0, &n);
 	victim_start(&v);
 	wait_hungry(&w);
 	pthread_cancel(v.id);
@@ -441,18 +403,10 @@ static void test_exit_in_line(void **state)
 	struct world w;
 	int n = 0;
 
-	setenv("SKEIN_RPC_WINDOW", "4", 1);
-	world_open(&w, 1);
-	unsetenv("SKEIN_RPC_WINDOW");
 	v.w = &w;
-	for (int i = 1; i < WINDOW; i++) {
-		assert_int_equal(skein_rpc_call_async(w.conn, HOLD, "x", 1, 8,
-						      PATIENCE, on_end, &n),
-				 0);
-		held[i] = wait_held(&w);
-	}
+	window_open(&w, held, 1, &n);
 	victim_start(&v);
-	held[0] = wait_held(&w);
+	held[0] = hold_wait(&w.hold);
 	wait_hungry(&w);
 	assert_int_equal(skein_rpc_answer(held[0], 0), 0);
 	/* Which frees no place, being the last. */

@@ -18,6 +18,7 @@
 #include "conn/conn.h"
 #include "env/engine.h"
 #include "unit/cm.h"
+#include "unit/rpc/cancel.h"
 #include <skein/skein.h>
 
 #define ECHO 1
@@ -181,22 +182,11 @@ struct caller {
 	atomic_bool doomed, through;
 };
 
-/* AddressSanitizer does not see that a thread's frames are gone, and takes the
- * C library's next ones for overflows. */
-static void frames_gone(void *arg)
-{
-#ifdef __SANITIZE_ADDRESS__
-	void __asan_handle_no_return(void);
-
-	__asan_handle_no_return();
-#endif
-}
-
 static void *caller_main(void *arg)
 {
 	struct caller *c = arg;
 
-	pthread_cleanup_push(frames_gone, NULL);
+	pthread_cleanup_push(cancel_frames_gone, NULL);
 	/* Its seat: from now on nothing is made for it. */
 	c->rc = call(c->w, ECHO, 8);
 	doomed = true;

@@ -17,10 +17,9 @@
 #include "conn/handle.h"
 #include "rpc/share.h"
 #include "unit/cm.h"
+#include "unit/rpc/hold.h"
 #include <skein/skein.h>
 
-#define ECHO 1
-#define HOLD 2
 #define PATIENCE SKEIN_S(30)
 #define LARGE (200u << 10)
 
@@ -28,36 +27,8 @@ struct world {
 	struct skein_ctx *server, *client;
 	struct skein_listener *listener;
 	struct skein_conn *conn;
-	struct skein_rpc_req *_Atomic held;
+	struct hold hold;
 };
-
-static int on_echo(struct skein_rpc_req *req, void *arg)
-{
-	size_t len = skein_rpc_req_len(req);
-	void *resp;
-
-	if (len > skein_rpc_resp_max(req))
-		len = skein_rpc_resp_max(req);
-	resp = skein_rpc_resp_buf(req, len);
-	memcpy(resp, skein_rpc_req_data(req), len);
-	return 0;
-}
-
-/* Who answers is the test. */
-static int on_hold(struct skein_rpc_req *req, void *arg)
-{
-	struct world *w = arg;
-	struct skein_rpc_req *later;
-	int rc = skein_rpc_defer(req, &later);
-
-	if (!rc)
-		atomic_store(&w->held, later);
-	return rc;
-}
-
-static void quiet(void *arg, enum skein_log_level level, const char *line)
-{
-}
 
 static void listen_at(struct world *w, const char *addr)
 {
@@ -70,15 +41,14 @@ static void world_open_in(struct world *w, struct skein_conn_attr *attr,
 {
 	struct skein_ctx_attr ctx = {.size = sizeof(ctx),
 				     .device = "soft",
-				     .log = quiet,
+				     .log = hold_quiet,
 				     .background = true};
 
 	memset(w, 0, sizeof(*w));
 	assert_int_equal(skein_ctx_open(&ctx, &w->server), 0);
 	ctx.background = background;
 	assert_int_equal(skein_ctx_open(&ctx, &w->client), 0);
-	assert_int_equal(skein_rpc_handle(w->server, ECHO, on_echo, NULL), 0);
-	assert_int_equal(skein_rpc_handle(w->server, HOLD, on_hold, w), 0);
+	hold_serve(&w->hold, w->server);
 	listen_at(w, "127.0.0.1:0");
 	attr->size = sizeof(*attr);
 	assert_int_equal(skein_conn_open(w->client,
@@ -170,7 +140,7 @@ static void test_result_too_long(void **state)
 	assert_int_equal(skein_rpc_call_async(w.conn, HOLD, "x", 1, 1 << 20,
 					      PATIENCE, on_end, &end),
 			 0);
-	while (!atomic_load(&w.held))
+	while (!atomic_load(&w.hold.req))
 		skein_ctx_progress(w.client);
 	rc = rpc_conn_of(w.conn);
 	/* More than an inbox has, with its spill. */
@@ -272,7 +242,7 @@ static struct skein_rpc_req *wait_held(struct world *w)
 {
 	struct skein_rpc_req *req;
 
-	while (!(req = atomic_exchange(&w->held, NULL)))
+	while (!(req = atomic_exchange(&w->hold.req, NULL)))
 		skein_ctx_progress(w->client);
 	return req;
 }
@@ -640,7 +610,7 @@ static void test_gathered_move(void **state)
 	assert_int_equal(skein_rpc_call_async(w.conn, HOLD, "x", 1, 1, PATIENCE,
 					      on_end, &first),
 			 0);
-	while (!(held = atomic_load(&w.held)))
+	while (!(held = atomic_load(&w.hold.req)))
 		skein_ctx_progress(w.client);
 	assert_int_equal(skein_rpc_call_async(w.conn, ECHO, "x", 1, 1, PATIENCE,
 					      rests, &r),
