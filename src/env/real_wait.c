@@ -59,7 +59,7 @@
 #define HOLD_MAX_NS 1000000000u
 #define NAP_NS 50000
 #define NAP_PART 8
-#define NAP_MAX_NS 1000000
+#define NAP_MAX_NS 20000000
 
 /* Spinning without yielding: look once in SPIN_LOOK_NS whether somebody wanted
  * the core that often. */
@@ -198,17 +198,6 @@ static uint64_t give_way(struct env_waiter *w)
 	return now;
 }
 
-static enum env_idle_verdict nap(uint64_t waited_ns)
-{
-	uint64_t ns = waited_ns / NAP_PART;
-	struct timespec ts = {.tv_nsec = NAP_NS};
-
-	if (ns > NAP_NS)
-		ts.tv_nsec = ns < NAP_MAX_NS ? (long)ns : NAP_MAX_NS;
-	nanosleep(&ts, NULL);
-	return ENV_IDLE_LATER;
-}
-
 /* Do other threads want this core, which they get only slice by slice? */
 static void spin_look(struct env_waiter *w)
 {
@@ -258,31 +247,6 @@ static uint64_t patience(const struct env_waiter *w, uint64_t now)
 bool real_core_wanted(struct env_waiter *w)
 {
 	return w->hold_end_ns && is_held(w, env_now_ns(w->env));
-}
-
-enum env_idle_verdict real_idle(struct env_waiter *w, unsigned round)
-{
-	uint64_t now;
-
-	if (w->mode == ENV_WAIT_EVENT)
-		return idle_event(w, round);
-	if (round < IDLE_CLOCK_ROUNDS)
-		return ENV_IDLE_AGAIN;
-	if (w->mode == ENV_WAIT_SPIN)
-		return idle_spin(w, round);
-	if (!idle_is_long(w, round)) {
-		if (round >= IDLE_BARE)
-			cpu_pause();
-		return ENV_IDLE_AGAIN;
-	}
-	now = give_way(w);
-	if (w->mode == ENV_WAIT_POLL && is_held(w, now) &&
-	    now - w->idle_since_ns >= IDLE_SLEEP_NS)
-		return nap(now - w->idle_since_ns);
-	if (w->mode == ENV_WAIT_POLL ||
-	    now - w->idle_since_ns < patience(w, now))
-		return ENV_IDLE_AGAIN;
-	return ENV_IDLE_SLEEP;
 }
 
 /* The same question as real_idle() asks: it is answered alike for one round. */
@@ -392,6 +356,52 @@ static int wait_events(struct env_waiter *w, struct epoll_event *evs,
 		return wait_ppoll(w, evs, left);
 	}
 	return n;
+}
+
+/* Sleeps for a part of the wait so far, less if the waiter is woken or a watched
+ * descriptor is ready. Nothing is looked at again behind arming: a wake-up that
+ * is lost here costs no more than the nap. */
+static enum env_idle_verdict nap(struct env_waiter *w, uint64_t waited_ns)
+{
+	uint64_t ns = waited_ns / NAP_PART;
+	struct epoll_event evs[WAIT_EVENTS];
+	int n;
+
+	if (ns < NAP_NS)
+		ns = NAP_NS;
+	if (ns > NAP_MAX_NS)
+		ns = NAP_MAX_NS;
+	real_waiter_arm(w);
+	n = wait_events(w, evs, ns);
+	real_waiter_disarm(w);
+	if (n > 0)
+		(void)sort_events(w, evs, n);
+	return ENV_IDLE_LATER;
+}
+
+enum env_idle_verdict real_idle(struct env_waiter *w, unsigned round)
+{
+	uint64_t now;
+
+	if (w->mode == ENV_WAIT_EVENT)
+		return idle_event(w, round);
+	if (round < IDLE_CLOCK_ROUNDS)
+		return ENV_IDLE_AGAIN;
+	if (w->mode == ENV_WAIT_SPIN)
+		return idle_spin(w, round);
+	if (!idle_is_long(w, round)) {
+		if (round >= IDLE_BARE)
+			cpu_pause();
+		return ENV_IDLE_AGAIN;
+	}
+	now = give_way(w);
+	if (w->mode == ENV_WAIT_POLL && is_held(w, now) &&
+	    now - w->idle_since_ns >= IDLE_SLEEP_NS)
+		return nap(w, now - w->idle_since_ns);
+	if (w->mode == ENV_WAIT_POLL ||
+	    now - w->idle_since_ns < patience(w, now))
+		return ENV_IDLE_AGAIN;
+	return ENV_IDLE_SLEEP;
 }
 
 int real_waiter_sleep(struct env_waiter *w, uint64_t deadline_ns)
