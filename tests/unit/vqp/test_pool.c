@@ -4,25 +4,17 @@
  * one-sided operations, every bad input, a node that is killed, a meta server
  * that is killed and comes back.
  */
-#include "../cm.h"
+#include "bed.h"
+
 #include "conn/ctx.h"
 #include "vqp/pool.h"
 
 #include <errno.h>
-#include <infiniband/verbs.h>
-#include <signal.h>
-#include <skein/skein.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #define PORT 1
 #define MEM 8192u
-#define REMOTE                                              \
-	(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
-	 IBV_ACCESS_REMOTE_ATOMIC)
 
 /* What a node says of itself. */
 struct hello {
@@ -31,57 +23,14 @@ struct hello {
 	uint32_t rkey;
 };
 
-static char meta_addr[64];
 static pid_t meta_pid, node_pid[2];
 static struct hello node[2];
 
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
-}
-
 /* --- the other processes ------------------------------------------------ */
-
-static void meta_main(int out)
-{
-	const char *at = meta_addr[0] ? meta_addr : "127.0.0.1:0";
-	struct skein_meta *meta;
-	struct skein_ctx *ctx;
-	int err = -1;
-
-	if (skein_ctx_open(NULL, &ctx))
-		_exit(1);
-	/* the port of one that was just killed may need a moment */
-	for (int i = 0; i < 100 && err; i++) {
-		err = skein_meta_open(ctx, at, 64, &meta);
-		if (err)
-			usleep(20000);
-	}
-	if (err)
-		_exit(1);
-	if (write(out, skein_meta_addr(meta),
-		  strlen(skein_meta_addr(meta)) + 1) < 0)
-		_exit(1);
-	for (;;) {
-		skein_engine_run(skein_ctx_engine(ctx), SKEIN_MS(50));
-		skein_meta_progress(meta, NULL);
-	}
-}
 
 static void meta_start(void)
 {
-	int p[2];
-
-	assert_int_equal(pipe(p), 0);
-	meta_pid = fork();
-	if (!meta_pid)
-		meta_main(p[1]);
-	close(p[1]);
-	assert_true(read(p[0], meta_addr, sizeof(meta_addr)) > 0);
-	close(p[0]);
+	start(&meta_pid, meta_main, meta_addr, sizeof(meta_addr));
 }
 
 static void pool_open(struct skein_ctx **ctx, struct skein_pool **pool)
@@ -90,16 +39,6 @@ static void pool_open(struct skein_ctx **ctx, struct skein_pool **pool)
 
 	assert_int_equal(skein_ctx_open(NULL, ctx), 0);
 	assert_int_equal(skein_pool_open(*ctx, &a, pool), 0);
-}
-
-static void recv_post(struct skein_vqp *v, struct skein_vqp_mem *m, uint64_t i)
-{
-	struct ibv_sge sge = {(uintptr_t)skein_vqp_mem_addr(m) + i * 256, 256,
-			      skein_vqp_lkey(m)};
-	struct ibv_recv_wr wr = {.wr_id = i, .sg_list = &sge, .num_sge = 1};
-	struct ibv_recv_wr *bad;
-
-	assert_int_equal(skein_vqp_post_recv(v, &wr, &bad), 0);
 }
 
 /* Answers each message with the same bytes. */
@@ -144,25 +83,7 @@ static void node_main(int out)
 
 static void node_start(unsigned i)
 {
-	int p[2];
-
-	assert_int_equal(pipe(p), 0);
-	node_pid[i] = fork();
-	if (!node_pid[i])
-		node_main(p[1]);
-	close(p[1]);
-	assert_int_equal(read(p[0], &node[i], sizeof(node[i])),
-			 sizeof(node[i]));
-	close(p[0]);
-}
-
-static void reap(pid_t *pid)
-{
-	if (!*pid)
-		return;
-	kill(*pid, SIGKILL);
-	waitpid(*pid, NULL, 0);
-	*pid = 0;
+	start(&node_pid[i], node_main, &node[i], sizeof(node[i]));
 }
 
 static int setup(void **state)
