@@ -53,7 +53,12 @@
 #define RING_INLINE 24u /* bytes of inline data in the first line */
 #define RING_NEXT 60u	/* bytes in each that follows */
 #define RING_SGES 4u
-#define RING_DATA 128u /* inline bytes at most */
+#define RING_DATA 128u	 /* inline bytes at most */
+#define RING_REPLIES 64u /* completions kept free for replies */
+/* The service stops for want of room at so many that the client has not taken;
+ * the client looks once in half of them if the service sleeps. */
+#define RING_FULL (RING_COMPS - RING_REPLIES)
+#define RING_LOOK (RING_FULL / 2)
 
 #define RING_AT_LINES 4096u
 #define RING_AT_COMPS (RING_AT_LINES + RING_LINES * RING_LINE)

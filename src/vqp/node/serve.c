@@ -93,6 +93,22 @@ uint32_t serve_mem_add(struct serve *s, void *addr, uint64_t len, uint32_t lkey,
 	return m->id;
 }
 
+bool serve_mem_put(struct serve *s, uint32_t id, void *addr, uint64_t len,
+		   uint32_t lkey, void *owner)
+{
+	struct serve_mem *m = &s->mem[(id & 0xffff) % SERVE_MEMS];
+
+	if (!(id >> 16) || (id & 0xffff) >= SERVE_MEMS || m->id)
+		return false;
+	*m = (struct serve_mem){.addr = addr,
+				.len = len,
+				.lkey = lkey,
+				.id = id,
+				.gen = (uint16_t)(id >> 16),
+				.owner = owner};
+	return true;
+}
+
 static struct serve_mem *mem_find(struct serve *s, uint32_t id)
 {
 	struct serve_mem *m = &s->mem[(id & 0xffff) % SERVE_MEMS];
@@ -256,14 +272,18 @@ static bool connect_look(struct serve_vqp *sv)
 	return true;
 }
 
+/* The rest is for replies. */
+static int room_of(struct serve *s)
+{
+	return ring_comp_room(&s->ring) - (int)RING_REPLIES;
+}
+
 static int completions_put(struct serve *s)
 {
 	struct list_node *n, *next;
 	struct serve_vqp *sv;
-	int room = ring_comp_room(&s->ring), moved = 0, k;
+	int room = room_of(s), moved = 0, k;
 
-	/* the rest is for replies */
-	room -= (int)SERVE_BATCH;
 	list_for_each_safe(n, next, &s->live) {
 		sv = container_of(n, struct serve_vqp, link);
 		if (room - moved < 1)
@@ -454,9 +474,21 @@ int serve_round(struct serve *s)
 	if (room < 0)
 		return wrong(s, "a cursor that is none");
 	/* each request may need a reply */
-	if (room >= (int)SERVE_BATCH)
+	if (room > (int)RING_REPLIES)
 		n = requests_take(s);
 	if (s->wrong)
 		return n;
-	return n + completions_put(s);
+	n += completions_put(s);
+	s->full = room_of(s) <= 0;
+	return n;
+}
+
+bool serve_has(struct serve *s)
+{
+	int room;
+
+	if (!s->full)
+		return !s->holds && ring_has(&s->ring);
+	room = ring_comp_room(&s->ring);
+	return room < 0 || room > (int)RING_REPLIES;
 }

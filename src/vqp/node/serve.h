@@ -11,7 +11,8 @@
  * Invariants:
  * - a vqp's requests on the engine are at most SERVE_QUEUE, unless the client
  *   does not count; then they wait in `held`, and so do all behind;
- * - a completion is taken from the engine only when the ring has room for it.
+ * - a completion is taken from the engine, and a request from the ring, only when
+ *   the ring has room for RING_REPLIES more.
  *
  * Thread rule: that of the engine.
  */
@@ -25,8 +26,8 @@
 #define SERVE_MEMS 64u
 /* Outstanding requests of a vqp. The engine's own need a place beside them. */
 #define SERVE_QUEUE 120u
-#define SERVE_BATCH 64u /* requests of a client in a round */
-#define SERVE_TELL 32u	/* retired requests that the client is told of */
+#define SERVE_BATCH RING_REPLIES /* requests of a client in a round */
+#define SERVE_TELL 32u /* retired requests that the client is told of */
 
 struct serve;
 
@@ -61,7 +62,8 @@ struct serve {
 	struct list_node live;
 	struct serve_mem mem[SERVE_MEMS];
 	struct ring_req held;
-	bool holds;
+	bool holds; /* until the engine has room, which is a round of its own */
+	bool full;  /* the ring had no room: until the client has read it */
 	const char *wrong; /* NULL; why it is to be detached */
 	uint64_t requests, completions;
 };
@@ -72,15 +74,17 @@ void serve_init(struct serve *s, struct vqp_engine *e, void *ring);
 void serve_fini(struct serve *s);
 /* Requests, then completions. Returns how many moved. */
 int serve_round(struct serve *s);
-/* Is there something to do that no other part of the service would notice? */
-static inline bool serve_has(const struct serve *s)
-{
-	return s->holds || ring_has(&s->ring);
-}
+/* Is there something to do now that no other part of the service would notice?
+ * What waits for room is nothing to do: the client that makes room sends a
+ * wake-up (ring.h). */
+bool serve_has(struct serve *s);
 
 /* Memory that requests of this client may name: its id, or 0: no place. */
 uint32_t serve_mem_add(struct serve *s, void *addr, uint64_t len, uint32_t lkey,
 		       void *owner);
+/* The same under an id that another service gave: false: none, or taken. */
+bool serve_mem_put(struct serve *s, uint32_t id, void *addr, uint64_t len,
+		   uint32_t lkey, void *owner);
 /* Its owner; NULL: no such memory. Named no more from now on. */
 void *serve_mem_del(struct serve *s, uint32_t id);
 
