@@ -82,6 +82,16 @@ int mem_region_near(struct dev *dev, struct ibv_pd *pd, const char *name,
 	return 0;
 }
 
+int mem_region_adopt(struct dev *dev, struct ibv_pd *pd, int fd, void *addr,
+		     size_t len, int access, uint32_t id,
+		     struct mem_region **region)
+{
+	struct mem_region r = {
+		.dev = dev, .addr = addr, .len = len, .fd = fd, .id = id};
+
+	return region_make(dev, pd, access, &r, region);
+}
+
 int mem_region_wrap(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 		    int access, uint32_t id, struct mem_region **region)
 {

@@ -35,6 +35,11 @@ int mem_region_new(struct dev *dev, struct ibv_pd *pd, const char *name,
 int mem_region_near(struct dev *dev, struct ibv_pd *pd, const char *name,
 		    size_t len, int access, uint32_t id,
 		    struct mem_region **region);
+/* The same of a file that another process made; owns it from now on, if it
+ * returns 0. */
+int mem_region_adopt(struct dev *dev, struct ibv_pd *pd, int fd, void *addr,
+		     size_t len, int access, uint32_t id,
+		     struct mem_region **region);
 /* Registers memory of the application, which must outlive the region. */
 int mem_region_wrap(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 		    int access, uint32_t id, struct mem_region **region);

@@ -36,6 +36,15 @@ ssize_t local_recv(int fd, void *buf, size_t len, int *fds, int *n);
 /* Until fd has something to read, at most timeout_ns: 1, or 0. */
 int local_wait(int fd, uint64_t timeout_ns);
 
+/* Threads of one process: one sleeps while *word is `was`, at most timeout_ns, and
+ * may wake up without a reason; the other wakes all. */
+void local_park(_Atomic(uint32_t) *word, uint32_t was, uint64_t timeout_ns);
+void local_unpark(_Atomic(uint32_t) *word);
+
+/* Fills a file that another process sealed (F_SEAL_SHRINK): a page that is missing
+ * could not be had later. -EPERM, -ENOMEM. */
+int local_fill(int fd, size_t len);
+
 /* Maps another process's file of len bytes: -EPERM: its size may change
  * (F_SEAL_SHRINK), which would kill a reader. Not inherited by fork. */
 int local_map(int fd, size_t len, bool write, void **addr);

@@ -9,6 +9,7 @@
 #include "env/local.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <time.h>
 
 #define BACKLOG 128
 
@@ -196,14 +198,42 @@ int local_wait(int fd, uint64_t timeout_ns)
 	return poll(&p, 1, ms < 60000 ? (int)ms : 60000) > 0;
 }
 
-int local_map(int fd, size_t len, bool write, void **addr)
+void local_park(_Atomic(uint32_t) *word, uint32_t was, uint64_t timeout_ns)
+{
+	struct timespec t = {(time_t)(timeout_ns / 1000000000u),
+			     (long)(timeout_ns % 1000000000u)};
+
+	if (t.tv_sec > 60)
+		t.tv_sec = 60;
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, was, &t, NULL, 0);
+}
+
+void local_unpark(_Atomic(uint32_t) *word)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static bool is_sealed(int fd, size_t len)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
 	struct stat st;
+
+	return seals >= 0 && seals & F_SEAL_SHRINK && !fstat(fd, &st) &&
+	       (uint64_t)st.st_size >= len;
+}
+
+int local_fill(int fd, size_t len)
+{
+	if (!is_sealed(fd, len))
+		return -EPERM;
+	return fallocate(fd, 0, 0, (off_t)len) ? -ENOMEM : 0;
+}
+
+int local_map(int fd, size_t len, bool write, void **addr)
+{
 	void *p;
 
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) ||
-	    (uint64_t)st.st_size < len)
+	if (!is_sealed(fd, len))
 		return -EPERM;
 	p = mmap(NULL, len, write ? PROT_READ | PROT_WRITE : PROT_READ,
 		 MAP_SHARED, fd, 0);

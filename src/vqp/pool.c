@@ -4,6 +4,9 @@
  */
 #include "vqp/pool.h"
 
+#include "base/prng.h"
+#include "env/local.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -306,6 +309,7 @@ static int pool_up(struct pool *p, const struct skein_pool_attr *a)
 	struct meta_node *own = &p->publish.own;
 	struct vqp_conf c = {.port = &pool_port, .arg = p};
 	const char *meta = a->meta ? a->meta : getenv("SKEIN_META");
+	uint32_t i;
 	int err;
 
 	p->n_dcis = a->dcis ? a->dcis : 8;
@@ -324,6 +328,9 @@ static int pool_up(struct pool *p, const struct skein_pool_attr *a)
 	own->dctn = p->dct->qp_num;
 	own->table = (uintptr_t)p->table->addr;
 	own->table_rkey = p->table->mr->rkey;
+	/* An id of a life before is nobody's, but by chance. */
+	for (i = 0; i < REGION_PLACES; i++)
+		p->place[i].gen = (uint16_t)prng_mix(own->key + i);
 	while (!own->port)
 		own->port = 1024 + env_random_u64(p->env) % 64512;
 	c.dcis = p->n_dcis;
@@ -444,54 +451,98 @@ static uint8_t *record_of(struct pool *p, uint32_t place)
 }
 
 /* Peers may read the record at any moment: its sum tells a torn one. */
-static int region_publish(struct pool *p, struct pool_mem *m, unsigned access)
+static int region_publish(struct pool *p, struct pool_mem *m, unsigned access,
+			  uint32_t was)
 {
 	struct region_record r = {.addr = (uintptr_t)m->region->addr,
 				  .len = m->region->len,
 				  .rkey = m->region->mr->rkey,
 				  .access = access & REMOTE_RIGHTS};
-	uint32_t i;
+	uint32_t i = region_place(was);
 
 	if (!r.access)
 		return 0;
-	for (i = 1; i < REGION_PLACES && p->place[i].used; i++)
-		;
+	if (!i || i >= REGION_PLACES || p->place[i].used)
+		for (i = 1; i < REGION_PLACES && p->place[i].used; i++)
+			;
 	if (i == REGION_PLACES)
 		return -ENOSPC;
-	if (!++p->place[i].gen)
-		p->place[i].gen = 1;
+	do
+		p->place[i].gen++;
+	while (!p->place[i].gen || p->place[i].gen == was >> 16);
 	p->place[i].used = true;
 	m->base.id = r.id = (uint32_t)p->place[i].gen << 16 | i;
 	region_encode(&r, record_of(p, i));
 	return 0;
 }
 
-int pool_mem_make(struct pool *p, size_t len, unsigned access,
-		  struct pool_mem **mem)
+/* Takes the region over if it returns 0. */
+static int mem_add(struct pool *p, struct mem_region *region, unsigned access,
+		   uint32_t was, struct pool_mem **mem)
 {
 	struct pool_mem *m = env_alloc(p->env, sizeof(*m));
 	int err;
 
-	err = m ? mem_region_new(p->dev, p->ctx->pd, "vqp", len,
-				 (int)access | IBV_ACCESS_LOCAL_WRITE, 0,
-				 &m->region)
-		: -ENOMEM;
-	if (err) {
-		env_free(p->env, m);
-		return err;
-	}
+	if (!m)
+		return -ENOMEM;
+	m->region = region;
 	m->base.pool = &p->base;
 	m->base.addr = m->region->addr;
 	m->base.raddr = (uintptr_t)m->region->addr;
 	m->base.lkey = m->region->mr->lkey;
 	m->write = true;
+	err = region_publish(p, m, access, was);
+	if (err) {
+		env_free(p->env, m);
+		return err;
+	}
 	p->mem_len += m->region->len;
 	list_add_tail(&p->mems, &m->link);
-	err = region_publish(p, m, access);
+	*mem = m;
+	return 0;
+}
+
+int pool_mem_make(struct pool *p, size_t len, unsigned access,
+		  struct pool_mem **mem)
+{
+	struct mem_region *region;
+	int err;
+
+	err = mem_region_new(p->dev, p->ctx->pd, "vqp", len,
+			     (int)access | IBV_ACCESS_LOCAL_WRITE, 0, &region);
 	if (err)
-		mem_free(m);
-	else
-		*mem = m;
+		return err;
+	err = mem_add(p, region, access, 0, mem);
+	if (err)
+		mem_region_free(region);
+	return err;
+}
+
+int pool_mem_adopt(struct pool *p, int fd, size_t len, unsigned access,
+		   uint32_t was, struct pool_mem **mem)
+{
+	struct mem_region *region;
+	void *addr;
+	int err;
+
+	err = local_fill(fd, len);
+	if (!err)
+		err = local_map(fd, len, true, &addr);
+	if (err)
+		return err;
+	err = mem_region_adopt(p->dev, p->ctx->pd, fd, addr, len,
+			       (int)access | IBV_ACCESS_LOCAL_WRITE, 0,
+			       &region);
+	if (err) {
+		local_unmap(addr, len);
+		return err;
+	}
+	err = mem_add(p, region, access, was, mem);
+	if (err) {
+		region->fd = -1; /* the caller's */
+		mem_region_free(region);
+		local_unmap(addr, len);
+	}
 	return err;
 }
 
