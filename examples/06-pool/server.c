@@ -5,8 +5,10 @@
  */
 #include <infiniband/verbs.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <skein/skein.h>
 
 #define PORT 1
@@ -66,6 +68,53 @@ static int serve(struct skein_vqp *vqp, struct skein_vqp_mem *mem)
 	return 0;
 }
 
+static int listen_at(struct skein_pool *pool, struct skein_vqp_mem *mem,
+		     struct skein_vqp **vqp)
+{
+	uint64_t i;
+	int err;
+
+	err = skein_vqp_new(pool, vqp);
+	if (err)
+		return err;
+	err = skein_vqp_bind(*vqp, PORT);
+	for (i = 0; i < RECVS && !err; i++)
+		err = recv_post(*vqp, mem, i);
+	if (err)
+		skein_vqp_free(*vqp);
+	return err;
+}
+
+/* Through a node service: its death ends the vqp, not the pool and its memory.
+ * The pool attaches again as soon as another service is there. */
+static int run(struct skein_pool *pool, struct skein_vqp_mem *mem)
+{
+	const struct timespec pause = {.tv_nsec = 10000000};
+	struct skein_vqp *vqp;
+	bool told = false;
+	int err;
+
+	do {
+		err = listen_at(pool, mem, &vqp);
+		if (!err) {
+			printf("server: node %s, port %d\n",
+			       skein_pool_addr(pool), PORT);
+			fflush(stdout);
+			told = false;
+			err = serve(vqp, mem);
+			skein_vqp_free(vqp);
+		}
+		if (err == -SKEIN_EDEAD && !told) {
+			printf("server: the node service is gone\n");
+			fflush(stdout);
+			told = true;
+		}
+		if (err == -SKEIN_EDEAD)
+			nanosleep(&pause, NULL);
+	} while (err == -SKEIN_EDEAD && !skein_stop_is_set(stop));
+	return err == -SKEIN_EDEAD ? 0 : err;
+}
+
 int main(int argc, char **argv)
 {
 	struct skein_pool_attr attr = {.size = sizeof(attr),
@@ -73,7 +122,6 @@ int main(int argc, char **argv)
 	struct skein_vqp_mem *mem;
 	struct skein_pool *pool;
 	struct skein_ctx *ctx;
-	struct skein_vqp *vqp;
 	int err;
 
 	err = skein_stop_new(&stop);
@@ -89,17 +137,7 @@ int main(int argc, char **argv)
 		goto err_ctx;
 	err = skein_vqp_mem_new(pool, RECVS * SIZE, 0, &mem);
 	if (!err)
-		err = skein_vqp_new(pool, &vqp);
-	if (!err)
-		err = skein_vqp_bind(vqp, PORT);
-	for (uint64_t i = 0; i < RECVS && !err; i++)
-		err = recv_post(vqp, mem, i);
-	if (!err) {
-		printf("server: node %s, port %d\n", skein_pool_addr(pool),
-		       PORT);
-		fflush(stdout);
-		err = serve(vqp, mem);
-	}
+		err = run(pool, mem);
 	skein_pool_close(pool);
 err_ctx:
 	skein_ctx_close(ctx);

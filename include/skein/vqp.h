@@ -173,9 +173,16 @@ SKEIN_API int skein_vqp_poll(struct skein_vqp *vqp, int n, struct ibv_wc *wc);
  * is one message on a socket. Differences for a client: its requests carry
  * memory of skein_vqp_mem_new() alone (-EFAULT, and a line in the log); a vqp
  * has 120 requests at most; messages to a bound vqp go into its receives before
- * it pops them; skein_pool_get_stats() is all zero. When the service is gone, each
- * call is -SKEIN_EDEAD: what was outstanding may have been carried out, and
- * memory stays until the pool is closed.
+ * it pops them; skein_pool_get_stats() is all zero.
+ *
+ * When the service is gone, each call is -SKEIN_EDEAD at once: what was
+ * outstanding may have been carried out. Memory stays; vqps are to be freed.
+ * skein_vqp_new(), skein_vqp_mem_new() and skein_pool_progress() attach again once
+ * a service is back at that path: -SKEIN_EDEAD until then. Memory has the same
+ * lkey then, but another skein_vqp_rkey() and skein_vqp_raddr(), and
+ * skein_pool_addr() may have changed. Of a service that is stopped, calls are
+ * -ETIMEDOUT: connect a second after timeout_ns, others after 5 s; the vqp of
+ * such a call is to be freed.
  *
  * Thread rule: one thread opens, runs and closes a service.
  */

@@ -108,7 +108,8 @@ def resume():
 
 
 def nodes():
-    """The same through a node service; at its death its clients end."""
+    """The same through a node service, which is killed and started again: its
+    clients go on."""
     if not DEVICES.server.startswith('soft'):
         return  # no DC
     with Case() as case:
@@ -116,25 +117,28 @@ def nodes():
                            DEVICES.listen], device=DEVICES.server)
         address = meta.expect(r'^meta: listening on (\S+), ').group(1)
         path = os.path.join(case.folder, 'node')
-        service = case.start([built('tools/skein'), 'node', '--listen', path,
-                              '--meta', address], device=DEVICES.server)
-        service.expect(r'^node: \S+, listening at ')
         through = {'SKEIN_NODE': path}
-        server = case.start([built('examples/06-pool-server')],
-                            device=DEVICES.server, env=through)
-        node = server.expect(r'^server: node (\S+), port 1$').group(1)
-        for env in (through, {}, through):
-            client = case.start([built('examples/06-pool-client'), node,
-                                 address], device=DEVICES.client, env=env)
-            client.exits(0)
-            for _ in range(2):
-                client.expect(r'^client: connected in \d+ us$')
-                client.expect('^client: "hello back"$')
-            server.expect('^server: "hello"$')
-            server.expect('^server: "hello again"$')
-        service.kill()
-        server.exits(1)
-        server.expect('^server: the peer is gone$')
+        server = None
+        for envs in ((through, {}, through), (through,)):
+            service = case.start([built('tools/skein'), 'node', '--listen',
+                                  path, '--meta', address],
+                                 device=DEVICES.server)
+            service.expect(r'^node: \S+, listening at ')
+            server = server or case.start([built('examples/06-pool-server')],
+                                          device=DEVICES.server, env=through)
+            node = server.expect(r'^server: node (\S+), port 1$').group(1)
+            for env in envs:
+                client = case.start([built('examples/06-pool-client'), node,
+                                     address], device=DEVICES.client, env=env)
+                client.exits(0)
+                for _ in range(2):
+                    client.expect(r'^client: connected in \d+ us$')
+                    client.expect('^client: "hello back"$')
+                server.expect('^server: "hello"$')
+                server.expect('^server: "hello again"$')
+            service.kill()
+            server.expect('^server: the node service is gone$')
+        server.stop()
         os.unlink(path)
         meta.stop()
 

@@ -27,7 +27,7 @@ int attach_decode(const void *buf, size_t len, struct attach_msg *m)
 		return -EBADMSG;
 	if (in.version != ATTACH_VERSION)
 		return -SKEIN_EVERSION;
-	if (in.kind < ATTACH_HELLO || in.kind > ATTACH_WAKE ||
+	if (in.kind < ATTACH_HELLO || in.kind > ATTACH_MEM_AGAIN ||
 	    in.addr[sizeof(in.addr) - 1] || in.status > 0)
 		return -EBADMSG;
 	*m = in;

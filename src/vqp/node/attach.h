@@ -19,6 +19,8 @@ enum attach_kind {
 	ATTACH_MEM,	  /* answer: the memory's descriptor */
 	ATTACH_MEM_FREE,  /* no answer */
 	ATTACH_WAKE,	  /* either end sleeps and should look; no answer */
+	ATTACH_MEM_AGAIN, /* of a service before, its descriptor with it; answer
+			   * as to MEM, without one */
 };
 
 struct attach_msg {

@@ -12,29 +12,31 @@
  */
 #include "vqp/check.h"
 #include "vqp/front.h"
-#include "vqp/node/attach.h"
+#include "vqp/node/attached.h"
 #include "vqp/node/serve.h"
 
 #include "base/fence.h"
 #include "conn/ctx.h"
-#include "env/local.h"
 
 #include <errno.h>
 #include <string.h>
 
 #define SPIN_ROUNDS 64u
 #define YIELD_NS 50000u
-#define NAP_NS SKEIN_MS(20) /* another thread may have read our wake-up */
 #define CALL_NS SKEIN_S(5)
+#define STOP_NS SKEIN_S(1) /* for the answer to RING_OP_STOP */
 
 enum state {
 	AT_REST,
 	CONNECTED,
 	BOUND,
+	UNANSWERED, /* a late answer would be taken for that of the next call */
 };
 
 struct node_vqp {
 	struct skein_vqp base;
+	struct list_node link; /* node_pool.vqps */
+	uint32_t life;	       /* of node_pool.life, when it was made */
 	uint32_t id;
 	enum state state;
 	bool child;
@@ -54,6 +56,9 @@ struct place {
 struct node_mem {
 	struct skein_vqp_mem base;
 	size_t len;
+	unsigned access;
+	int fd;
+	uint32_t life; /* the last one in which the service took it */
 };
 
 /* A thread that waits for a reply. */
@@ -70,19 +75,23 @@ struct node_pool {
 	struct skein_pool base;
 	struct skein_env *own_env;
 	struct env_mutex lock;
-	int fd;
-	void *mem;
-	struct ring ring;
-	struct local_life *life;
-	uint32_t woken;	    /* the sleep that we ended last */
+	char *path;
+	struct attached at;
+	uint32_t life;	    /* counts attaches */
+	bool attaching;	    /* a thread attaches again */
 	unsigned fruitless; /* looks in a row */
 	bool dead;
+	/* threads that wait */
+	bool sleeper; /* one is at the socket */
+	unsigned parked;
+	_Atomic(uint32_t) turn; /* what the others are parked at */
 	uint64_t tokens;
 	struct list_node waits;
 	/* one thread at a time asks for memory */
 	bool asking, answered;
 	struct attach_msg answer;
 	int answer_fd;
+	struct list_node vqps;
 	struct place place[SERVE_VQPS];
 	struct node_mem *mems[SERVE_MEMS];
 };
@@ -107,10 +116,14 @@ static struct place *place_of(struct node_pool *p, uint32_t id)
 static bool is_dead(struct node_pool *p)
 {
 	if (!p->dead)
-		p->dead = !local_lives(p->life) ||
-			  atomic_load_explicit(&p->ring.heads->closed,
-					       memory_order_relaxed);
+		p->dead = !attached_lives(&p->at);
 	return p->dead;
+}
+
+/* Of a service that has ended since. */
+static bool is_gone(struct node_pool *p, const struct node_vqp *v)
+{
+	return v->life != p->life || p->attaching || is_dead(p);
 }
 
 /* -SKEIN_EFORKED, or 0 with the lock. */
@@ -127,6 +140,25 @@ static void leave(struct node_pool *p)
 	env_mutex_unlock(p->base.env, &p->lock);
 }
 
+static int attach_again(struct node_pool *p);
+
+/* enter(), for calls that need no vqp: where the service is gone they attach to
+ * its heir. */
+static int enter_live(struct node_pool *p)
+{
+	int err = enter(p);
+
+	if (err)
+		return err;
+	if (p->attaching)
+		err = -SKEIN_EDEAD;
+	else if (is_dead(p))
+		err = attach_again(p);
+	if (err)
+		leave(p);
+	return err;
+}
+
 /* The end of a look that found n things. A caller that looks again and again may have
  * the core that the service wants. */
 static void looked(struct node_pool *p, int n)
@@ -139,57 +171,30 @@ static void looked(struct node_pool *p, int n)
 		env_yield(p->base.env);
 }
 
-/* The service sets its word, looks at the ring, and sleeps; the request is in
- * the ring, and we look at the word. A fence on each side. */
-static void service_wake(struct node_pool *p)
-{
-	struct attach_msg m;
-	uint32_t sleeps;
-
-	fence_full();
-	sleeps = atomic_load_explicit(&p->life->asleep, memory_order_relaxed);
-	if (!(sleeps & 1) || sleeps == p->woken)
-		return;
-	p->woken = sleeps;
-	attach_fill(&m, ATTACH_WAKE);
-	/* Where its socket is full, it has something to read. */
-	local_send(p->fd, &m, sizeof(m), NULL, 0);
-}
-
 static int request(struct node_pool *p, const struct ring_req *q)
 {
 	int err;
 
-	if (is_dead(p))
+	if (is_dead(p) || p->attaching)
 		return -SKEIN_EDEAD;
-	err = ring_put(&p->ring, q);
-	service_wake(p);
+	err = ring_put(&p->at.ring, q);
+	attached_wake(&p->at);
 	return err;
 }
 
 static void socket_read(struct node_pool *p)
 {
-	uint8_t buf[ATTACH_LEN];
-	int fds[LOCAL_FDS], n;
 	struct attach_msg m;
-	ssize_t got;
+	int fd;
 
-	for (;;) {
-		got = local_recv(p->fd, buf, sizeof(buf), fds, &n);
-		if (got == -EAGAIN)
-			return;
-		if (got <= 0 || attach_decode(buf, (size_t)got, &m)) {
-			p->dead = true;
-		} else if (m.kind == ATTACH_MEM && p->asking && !p->answered) {
+	while (!attached_read(&p->at, &m, &fd)) {
+		if (m.kind != ATTACH_WAKE && p->asking && !p->answered) {
 			p->answer = m;
-			p->answer_fd = n ? fds[0] : -1;
+			p->answer_fd = fd;
 			p->answered = true;
-			n = 0;
+		} else if (fd >= 0) {
+			close(fd);
 		}
-		while (n > 0)
-			close(fds[--n]);
-		if (p->dead)
-			return;
 	}
 }
 
@@ -236,6 +241,16 @@ static void message_drop(struct node_pool *p, uint32_t from)
 		place_free(p, at);
 }
 
+/* Threads that are parked look again: one may be done, or has to sleep at the
+ * socket. */
+static void pass_on(struct node_pool *p)
+{
+	if (!p->parked)
+		return;
+	atomic_fetch_add(&p->turn, 1);
+	local_unpark(&p->turn);
+}
+
 static void on_reply(struct node_pool *p, const struct ring_comp *c)
 {
 	struct list_node *n;
@@ -247,6 +262,7 @@ static void on_reply(struct node_pool *p, const struct ring_comp *c)
 		    (!c->vqp && w->token != c->wr_id))
 			continue;
 		w->done = true;
+		pass_on(p);
 		w->err = -(int)c->len;
 		w->made = c->imm;
 		return;
@@ -264,7 +280,7 @@ static int comps_take(struct node_pool *p)
 	struct place *at;
 	int n = 0;
 
-	while (ring_comp_take(&p->ring, &c)) {
+	while (ring_comp_take(&p->at.ring, &c)) {
 		n++;
 		if (c.kind == RING_REPLY) {
 			on_reply(p, &c);
@@ -287,23 +303,35 @@ static int comps_take(struct node_pool *p)
 		if (queue_grow(p, at->v))
 			at->v->q[at->v->q_tail++ % at->v->q_cap] = c;
 	}
+	attached_took(&p->at, (unsigned)n);
 	return n;
 }
 
 /* --- waiting ------------------------------------------------------------ */
 
-/* seen: the ring as it was under the lock. Where another thread has taken more
- * since, there is something to look at. */
-static void sleep_at(struct node_pool *p, const struct ring *seen, uint64_t ns)
+/* One thread sleeps at the socket, so that the word `asleep` has one writer here,
+ * and nobody reads the wake-up of another thread; the others are parked until
+ * it has looked. tests/model/node_threads.pml */
+static void sleep_once(struct node_pool *p, uint64_t ns)
 {
-	struct ring_heads *h = seen->heads;
+	struct ring seen = p->at.ring;
+	uint32_t turn = atomic_load(&p->turn);
 
-	atomic_store_explicit(&h->asleep, 1, memory_order_relaxed);
-	/* with the fence in the service's client_wake() */
-	fence_full();
-	if (!ring_comp_has(seen))
-		local_wait(p->fd, ns < NAP_NS ? ns : NAP_NS);
-	atomic_store_explicit(&h->asleep, 0, memory_order_relaxed);
+	if (p->sleeper) {
+		p->parked++;
+		leave(p);
+		local_park(&p->turn, turn, ns);
+		env_mutex_lock(p->base.env, &p->lock);
+		p->parked--;
+		return;
+	}
+	p->sleeper = true;
+	leave(p);
+	attached_sleep(&p->at, &seen, ns);
+	env_mutex_lock(p->base.env, &p->lock);
+	p->sleeper = false;
+	socket_read(p);
+	pass_on(p);
 }
 
 /* With the lock; lets go of it meanwhile. 0, -ETIMEDOUT, -SKEIN_EDEAD. */
@@ -311,12 +339,12 @@ static int wait_for(struct node_pool *p, const bool *done, uint64_t deadline)
 {
 	struct skein_env *env = p->base.env;
 	uint64_t from = env_now_ns(env), now;
-	struct ring seen;
 	unsigned round;
 
 	for (round = 0;; round++) {
+		if (round >= SPIN_ROUNDS && !p->sleeper)
+			socket_read(p);
 		comps_take(p);
-		seen = p->ring;
 		if (*done)
 			return 0;
 		if (is_dead(p))
@@ -324,16 +352,16 @@ static int wait_for(struct node_pool *p, const bool *done, uint64_t deadline)
 		now = env_now_ns(env);
 		if (now >= deadline)
 			return -ETIMEDOUT;
+		if (round >= SPIN_ROUNDS && now - from >= YIELD_NS) {
+			sleep_once(p, deadline - now);
+			continue;
+		}
 		leave(p);
 		if (round < SPIN_ROUNDS)
 			cpu_pause();
-		else if (now - from < YIELD_NS)
-			env_yield(env);
 		else
-			sleep_at(p, &seen, deadline - now);
+			env_yield(env);
 		env_mutex_lock(env, &p->lock);
-		if (round >= SPIN_ROUNDS)
-			socket_read(p);
 	}
 }
 
@@ -359,8 +387,7 @@ static int call(struct node_pool *p, struct ring_req *q, uint64_t deadline,
 		struct ring_req stop = {.op = RING_OP_STOP, .vqp = q->vqp};
 
 		request(p, &stop);
-		err = wait_for(p, &w.done,
-			       env_now_ns(p->base.env) + SKEIN_S(1));
+		err = wait_for(p, &w.done, env_now_ns(p->base.env) + STOP_NS);
 	}
 	list_del(&w.link);
 	if (!err && made)
@@ -377,36 +404,36 @@ static struct node_mem *mem_find(struct node_pool *p, uint32_t lkey)
 	return m && m->base.lkey == lkey ? m : NULL;
 }
 
-static int mem_ask(struct node_pool *p, size_t len, unsigned access)
+/* Asks for memory, or (fd of a service before) that this one takes it over. */
+static int mem_ask(struct node_pool *p, struct attach_msg *m, int fd)
 {
-	struct skein_env *env = p->base.env;
-	uint64_t end = env_now_ns(env) + CALL_NS, now;
-	struct attach_msg m;
 	int err;
 
-	attach_fill(&m, ATTACH_MEM);
-	m.len = len;
-	m.access = access;
+	p->asking = true;
 	p->answered = false;
-	err = local_send(p->fd, &m, sizeof(m), NULL, 0);
-	if (err)
-		return err == -EPIPE ? -SKEIN_EDEAD : err;
-	for (;;) {
-		socket_read(p);
-		if (p->answered)
-			return p->answer.status;
-		if (is_dead(p))
-			return -SKEIN_EDEAD;
-		now = env_now_ns(env);
-		if (now >= end)
-			return -ETIMEDOUT;
-		leave(p);
-		local_wait(p->fd, end - now < NAP_NS ? end - now : NAP_NS);
-		env_mutex_lock(env, &p->lock);
-	}
+	p->answer_fd = -1;
+	err = local_send(p->at.fd, m, sizeof(*m), &fd, fd >= 0);
+	if (!err)
+		err = wait_for(p, &p->answered,
+			       env_now_ns(p->base.env) + CALL_NS);
+	else if (err == -EPIPE)
+		err = -SKEIN_EDEAD;
+	p->asking = false;
+	/* A late answer would be taken for the next one's. */
+	if (err == -ETIMEDOUT)
+		p->dead = true;
+	return err ? err : p->answer.status;
 }
 
-static int mem_take(struct node_pool *p, size_t len, struct skein_vqp_mem **mem)
+static void mem_named(struct node_pool *p, struct node_mem *m)
+{
+	m->base.id = p->answer.region;
+	m->base.raddr = p->answer.region_addr;
+	m->life = p->life;
+}
+
+static int mem_take(struct node_pool *p, size_t len, unsigned access,
+		    struct skein_vqp_mem **mem)
 {
 	struct node_mem *m = env_alloc(p->base.env, sizeof(*m));
 	uint32_t at = (p->answer.id & 0xffff) % SERVE_MEMS;
@@ -423,9 +450,11 @@ static int mem_take(struct node_pool *p, size_t len, struct skein_vqp_mem **mem)
 	}
 	m->base.pool = &p->base;
 	m->base.lkey = p->answer.id;
-	m->base.id = p->answer.region;
-	m->base.raddr = p->answer.region_addr;
 	m->len = len;
+	m->access = access;
+	m->fd = p->answer_fd;
+	p->answer_fd = -1;
+	mem_named(p, m);
 	p->mems[at] = m;
 	*mem = &m->base;
 	return 0;
@@ -435,34 +464,75 @@ static int mem_new(struct skein_pool *base, size_t len, unsigned access,
 		   struct skein_vqp_mem **mem)
 {
 	struct node_pool *p = pool_of_base(base);
-	int err = enter(p);
+	struct attach_msg m;
+	int err = enter_live(p);
 
 	if (err)
 		return err;
-	if (p->asking || is_dead(p)) {
-		err = p->asking ? -EBUSY : -SKEIN_EDEAD;
+	if (p->asking) {
 		leave(p);
-		return err;
+		return -EBUSY;
 	}
-	p->asking = true;
-	p->answer_fd = -1;
-	err = mem_ask(p, len, access);
+	attach_fill(&m, ATTACH_MEM);
+	m.len = len;
+	m.access = access;
+	err = mem_ask(p, &m, -1);
 	if (!err)
-		err = mem_take(p, len, mem);
+		err = mem_take(p, len, access, mem);
 	if (p->answer_fd >= 0)
 		close(p->answer_fd);
-	/* A late answer would be taken for the next one's. */
-	if (err == -ETIMEDOUT)
-		p->dead = true;
-	p->asking = false;
 	leave(p);
 	return err;
+}
+
+static void mem_give_up(struct node_pool *p, uint32_t lkey)
+{
+	struct attach_msg m;
+
+	attach_fill(&m, ATTACH_MEM_FREE);
+	m.id = lkey;
+	local_send(p->at.fd, &m, sizeof(m), NULL, 0);
+}
+
+/* Memory stays the client's when its service ends: the next service takes it
+ * over, under the same lkey, in the same place of its table of regions if that is
+ * free. */
+static void mems_again(struct node_pool *p)
+{
+	struct node_mem *m;
+	struct attach_msg q;
+	uint32_t i, lkey;
+	int err;
+
+	for (i = 0; i < SERVE_MEMS && !is_dead(p); i++) {
+		m = p->mems[i];
+		if (!m)
+			continue;
+		attach_fill(&q, ATTACH_MEM_AGAIN);
+		lkey = q.id = m->base.lkey;
+		q.len = m->len;
+		q.access = m->access;
+		q.region = m->base.id;
+		err = mem_ask(p, &q, m->fd);
+		if (err)
+			env_log(p->base.env, ENV_LOG_WARN,
+				"vqp: the node service does not take %zu bytes "
+				"of memory over: %s",
+				(size_t)q.len, skein_strerror(err));
+		else if (p->mems[i] && p->mems[i]->base.lkey == lkey)
+			mem_named(p, p->mems[i]);
+		else /* freed meanwhile */
+			mem_give_up(p, lkey);
+		if (p->answer_fd >= 0)
+			close(p->answer_fd);
+	}
 }
 
 static void mem_drop(struct node_pool *p, struct node_mem *m)
 {
 	p->mems[(m->base.lkey & 0xffff) % SERVE_MEMS] = NULL;
 	local_unmap(m->base.addr, m->len);
+	close(m->fd);
 	env_free(p->base.env, m);
 }
 
@@ -470,16 +540,54 @@ static void mem_free(struct skein_vqp_mem *base)
 {
 	struct node_mem *m = container_of(base, struct node_mem, base);
 	struct node_pool *p = pool_of_base(base->pool);
-	struct attach_msg msg;
 
 	if (enter(p))
 		return;
-	attach_fill(&msg, ATTACH_MEM_FREE);
-	msg.id = base->lkey;
-	if (!is_dead(p))
-		local_send(p->fd, &msg, sizeof(msg), NULL, 0);
+	if (!is_dead(p) && m->life == p->life)
+		mem_give_up(p, base->lkey);
 	mem_drop(p, m);
 	leave(p);
+}
+
+/* --- attaching again ---------------------------------------------------- */
+
+/* What the service before had of this client but memory is gone: each vqp stays
+ * a handle of its life. */
+static void life_begin(struct node_pool *p, struct attached *at)
+{
+	attached_close(&p->at);
+	p->at = *at;
+	p->life++;
+	p->dead = false;
+	memset(p->place, 0, sizeof(p->place));
+	memcpy(p->base.gid, at->gid, sizeof(at->gid));
+	memcpy(p->base.addr, at->addr, sizeof(at->addr));
+}
+
+/* With the lock; lets go of it meanwhile. 0, or why not. */
+static int attach_again(struct node_pool *p)
+{
+	struct attached at;
+	int err;
+
+	/* Threads that still wait are about to learn that the service is gone,
+	 * and use what it had until then. */
+	if (p->attaching || p->asking || !list_empty(&p->waits) ||
+	    attached_barred(&p->at))
+		return -SKEIN_EDEAD;
+	p->attaching = true;
+	leave(p);
+	err = attached_open(&at, p->base.env, p->path,
+			    env_now_ns(p->base.env) + CALL_NS);
+	env_mutex_lock(p->base.env, &p->lock);
+	if (!err) {
+		life_begin(p, &at);
+		mems_again(p);
+		if (is_dead(p))
+			err = -SKEIN_EDEAD;
+	}
+	p->attaching = false;
+	return err == -ENOENT || err == -ECONNREFUSED ? -SKEIN_EDEAD : err;
 }
 
 /* --- vqps --------------------------------------------------------------- */
@@ -493,6 +601,8 @@ static struct node_vqp *handle_new(struct node_pool *p, uint32_t id)
 		return NULL;
 	v->base.pool = &p->base;
 	v->id = id;
+	v->life = p->life;
+	list_add_tail(&p->vqps, &v->link);
 	if (at->id != id)
 		*at = (struct place){.id = id};
 	at->v = v;
@@ -505,7 +615,7 @@ static int vqp_new_(struct skein_pool *base, struct skein_vqp **vqp)
 	struct ring_req q = {.op = RING_OP_NEW};
 	struct node_vqp *v;
 	uint32_t id;
-	int err = enter(p);
+	int err = enter_live(p);
 
 	if (err)
 		return err;
@@ -523,7 +633,9 @@ static int vqp_new_(struct skein_pool *base, struct skein_vqp **vqp)
 
 static void vqp_drop(struct node_pool *p, struct node_vqp *v)
 {
-	place_of(p, v->id)->v = NULL;
+	if (v->life == p->life)
+		place_of(p, v->id)->v = NULL;
+	list_del(&v->link);
 	env_free(p->base.env, v->q);
 	env_free(p->base.env, v);
 }
@@ -536,12 +648,13 @@ static void vqp_free_(struct skein_vqp *base)
 
 	if (enter(p))
 		return;
-	while (v->q_head != v->q_tail) {
+	while (!is_gone(p, v) && v->q_head != v->q_tail) {
 		c = &v->q[v->q_head++ % v->q_cap];
 		if (c->kind == RING_MESSAGE)
 			message_drop(p, c->value);
 	}
-	place_free(p, place_of(p, v->id));
+	if (!is_gone(p, v))
+		place_free(p, place_of(p, v->id));
 	vqp_drop(p, v);
 	leave(p);
 }
@@ -560,7 +673,9 @@ static int connect_(struct skein_vqp *base, const uint8_t gid[16],
 	if (err)
 		return err;
 	memcpy(q.gid, gid, sizeof(q.gid));
-	if (v->state != AT_REST)
+	if (is_gone(p, v))
+		err = -SKEIN_EDEAD;
+	else if (v->state != AT_REST)
 		err = -EISCONN;
 	else
 		err = call(p, &q,
@@ -568,6 +683,8 @@ static int connect_(struct skein_vqp *base, const uint8_t gid[16],
 			   NULL);
 	if (!err)
 		v->state = CONNECTED;
+	else if (err == -ETIMEDOUT)
+		v->state = UNANSWERED;
 	leave(p);
 	return err;
 }
@@ -581,11 +698,16 @@ static int bind_(struct skein_vqp *base, uint16_t port)
 
 	if (err)
 		return err;
-	err = v->state == AT_REST
-		      ? call(p, &q, env_now_ns(p->base.env) + CALL_NS, NULL)
-		      : -EISCONN;
+	if (is_gone(p, v))
+		err = -SKEIN_EDEAD;
+	else if (v->state != AT_REST)
+		err = -EISCONN;
+	else
+		err = call(p, &q, env_now_ns(p->base.env) + CALL_NS, NULL);
 	if (!err)
 		v->state = BOUND;
+	else if (err == -ETIMEDOUT)
+		v->state = UNANSWERED;
 	leave(p);
 	return err;
 }
@@ -603,8 +725,8 @@ static int sges_put(struct node_pool *p, const struct ibv_sge *g, int n,
 	for (i = 0; i < n; i++, g++) {
 		m = mem_find(p, g->lkey);
 		off = m ? g->addr - (uintptr_t)m->base.addr : 0;
-		if (g->length &&
-		    (!m || off > m->len || g->length > m->len - off)) {
+		if (g->length && (!m || m->life != p->life || off > m->len ||
+				  g->length > m->len - off)) {
 			env_log(p->base.env, ENV_LOG_WARN,
 				"vqp: a request names memory that the node "
 				"service does not know: it has to come from "
@@ -683,8 +805,10 @@ static int post_send(struct skein_vqp *base, struct ibv_send_wr *wr,
 
 	if (err)
 		return err;
-	if (v->state != CONNECTED)
-		err = is_dead(p) ? -SKEIN_EDEAD : -ENOTCONN;
+	if (is_gone(p, v))
+		err = -SKEIN_EDEAD;
+	else if (v->state != CONNECTED)
+		err = -ENOTCONN;
 	for (; wr && !err; wr = wr->next) {
 		*bad = wr;
 		err = send_one(p, v, wr);
@@ -700,6 +824,10 @@ static int post_recv(struct skein_vqp *base, struct ibv_recv_wr *wr,
 	struct node_pool *p = pool_of_base(base->pool);
 	int err = enter(p);
 
+	if (err)
+		return err;
+	if (is_gone(p, v))
+		err = -SKEIN_EDEAD;
 	for (; wr && !err; wr = wr->next) {
 		struct ring_req q = {
 			.op = RING_OP_RECV, .vqp = v->id, .wr_id = wr->wr_id};
@@ -718,8 +846,7 @@ static int post_recv(struct skein_vqp *base, struct ibv_recv_wr *wr,
 			err = -ENOMEM;
 		v->recvs += !err;
 	}
-	if (err != -SKEIN_EFORKED)
-		leave(p);
+	leave(p);
 	return err;
 }
 
@@ -750,7 +877,7 @@ static int poll_(struct skein_vqp *base, int n, struct ibv_wc *wc)
 	comps_take(p);
 	while (v->state != BOUND && got < n && v->q_head != v->q_tail)
 		wc_fill(v, &v->q[v->q_head++ % v->q_cap], &wc[got++]);
-	if (!got && is_dead(p))
+	if (!got && is_gone(p, v))
 		got = -SKEIN_EDEAD;
 	looked(p, got);
 	return got;
@@ -784,6 +911,9 @@ static int pop(struct skein_vqp *base, unsigned n, struct skein_vqp_msg *msgs)
 	if (err)
 		return err;
 	comps_take(p);
+	/* A message has its sender's vqp, which ended with its service. */
+	if (v->life != p->life)
+		v->q_head = v->q_tail;
 	for (; v->state == BOUND && got < n && v->q_head != v->q_tail; got++) {
 		c = &v->q[v->q_head++ % v->q_cap];
 		msgs[got] =
@@ -802,7 +932,7 @@ static int pop(struct skein_vqp *base, unsigned n, struct skein_vqp_msg *msgs)
 	err = (int)got;
 	if (v->state != BOUND)
 		err = -EINVAL;
-	else if (!got && is_dead(p))
+	else if (!got && is_gone(p, v))
 		err = -SKEIN_EDEAD;
 	looked(p, err);
 	return err;
@@ -818,8 +948,10 @@ static int progress(struct skein_pool *base)
 	if (n)
 		return n;
 	n = comps_take(p);
-	if (!n && is_dead(p))
+	if (!n && p->attaching)
 		n = -SKEIN_EDEAD;
+	else if (!n && is_dead(p))
+		n = attach_again(p);
 	looked(p, n);
 	return n;
 }
@@ -837,18 +969,13 @@ static void pool_drop(struct node_pool *p)
 	struct skein_env *env = p->base.env, *own = p->own_env;
 	unsigned i;
 
-	for (i = 0; i < SERVE_VQPS; i++)
-		if (p->place[i].v)
-			vqp_drop(p, p->place[i].v);
+	while (!list_empty(&p->vqps))
+		vqp_drop(p, container_of(p->vqps.next, struct node_vqp, link));
 	for (i = 0; i < SERVE_MEMS; i++)
 		if (p->mems[i])
 			mem_drop(p, p->mems[i]);
-	if (p->mem)
-		local_unmap(p->mem, RING_LEN);
-	if (p->life)
-		local_unmap(p->life, LOCAL_LIFE_LEN);
-	if (p->fd >= 0)
-		close(p->fd);
+	attached_close(&p->at);
+	env_free(env, p->path);
 	env_mutex_fini(env, &p->lock);
 	env_free(env, p);
 	if (own)
@@ -876,79 +1003,11 @@ static const struct vqp_front node_front = {
 	.poll = poll_,
 };
 
-/* A service of our own user's, or of root's. */
-static int service_check(int fd)
-{
-	uint32_t uid, pid;
-	int err = local_peer(fd, &uid, &pid);
-
-	if (err)
-		return err;
-	return uid == (uint32_t)geteuid() || !uid ? 0 : -EACCES;
-}
-
-static int hello(struct node_pool *p, const char *path, uint64_t deadline,
-		 struct attach_msg *m, int fds[LOCAL_FDS], int *n)
-{
-	uint8_t buf[ATTACH_LEN];
-	ssize_t got;
-	uint64_t now;
-	int err;
-
-	while ((err = local_connect(path, &p->fd)) == -EAGAIN &&
-	       env_now_ns(p->base.env) < deadline)
-		env_yield(p->base.env);
-	if (!err)
-		err = service_check(p->fd);
-	attach_fill(m, ATTACH_HELLO);
-	if (!err)
-		err = local_send(p->fd, m, sizeof(*m), NULL, 0);
-	/* one that is full has answered before */
-	if (err && err != -EPIPE)
-		return err;
-	do {
-		now = env_now_ns(p->base.env);
-		got = local_recv(p->fd, buf, sizeof(buf), fds, n);
-		if (got == -EAGAIN && now < deadline)
-			local_wait(p->fd, deadline - now);
-		/* One that closed before it read our message said why: that
-		 * comes behind the error. */
-	} while ((got == -EAGAIN || got == -ECONNRESET) && now < deadline);
-	if (got <= 0)
-		return got == -EAGAIN ? -ETIMEDOUT : -SKEIN_EDEAD;
-	err = attach_decode(buf, (size_t)got, m);
-	return err ? err : m->status;
-}
-
-static int attach(struct node_pool *p, const char *path, uint64_t timeout_ns)
-{
-	uint64_t end = env_deadline(env_now_ns(p->base.env), timeout_ns);
-	int fds[LOCAL_FDS], n = 0, err;
-	struct attach_msg m;
-	void *life;
-
-	err = hello(p, path, end, &m, fds, &n);
-	if (!err && (n != 2 || m.kind != ATTACH_HELLO || m.len != RING_LEN))
-		err = -SKEIN_EPEER;
-	if (!err)
-		err = local_map(fds[0], RING_LEN, true, &p->mem);
-	if (!err)
-		err = local_map(fds[1], LOCAL_LIFE_LEN, false, &life);
-	while (n > 0)
-		close(fds[--n]);
-	if (err)
-		return err;
-	p->life = life;
-	ring_init(&p->ring, p->mem);
-	memcpy(p->base.gid, m.gid, sizeof(m.gid));
-	memcpy(p->base.addr, m.addr, sizeof(m.addr));
-	return 0;
-}
-
 int node_attach(struct skein_ctx *ctx, const char *path, uint64_t timeout_ns,
 		struct skein_pool **pool)
 {
 	struct skein_env *env = ctx ? ctx->env : NULL, *own = NULL;
+	struct attached at;
 	struct node_pool *p;
 	int err;
 
@@ -967,11 +1026,16 @@ int node_attach(struct skein_ctx *ctx, const char *path, uint64_t timeout_ns,
 	p->base.front = &node_front;
 	p->base.env = env;
 	p->own_env = own;
-	p->fd = -1;
+	p->at.fd = -1;
 	list_init(&p->waits);
+	list_init(&p->vqps);
 	env_mutex_init(env, &p->lock);
-	err = attach(p, path, timeout_ns);
+	p->path = env_strdup(env, path);
+	err = p->path ? attached_open(&at, env, path,
+				      env_deadline(env_now_ns(env), timeout_ns))
+		      : -ENOMEM;
 	if (!err) {
+		life_begin(p, &at);
 		*pool = &p->base;
 		return 0;
 	}

@@ -139,18 +139,35 @@ static void on_hello(struct node_client *c, struct attach_msg *m)
 	answer(c, m, err, fds, 2);
 }
 
+/* What a client gave up counts until its leases have ended, or one that takes
+ * and gives in a loop would have all memory. */
+static int mem_allowed(struct node_client *c, uint64_t len)
+{
+	struct skein_node *n = c->node;
+
+	if (!len)
+		return -EINVAL;
+	if (len > n->mem_max || c->mem_len > n->mem_max - len ||
+	    n->pool->mem_len > n->mem_max * 4 - len)
+		return -EDQUOT;
+	return 0;
+}
+
+static void mem_named(struct node_client *c, struct attach_msg *m,
+		      struct pool_mem *mem)
+{
+	m->region = mem->base.id;
+	m->region_addr = mem->base.raddr;
+	c->mem_len += m->len;
+}
+
 static int mem_make(struct node_client *c, struct attach_msg *m,
 		    struct pool_mem **mem)
 {
-	struct skein_node *n = c->node;
-	int err;
+	int err = mem_allowed(c, m->len);
 
-	/* What a client gave up counts until its leases have ended, or one that
-	 * takes and gives in a loop would have all memory. */
-	if (m->len > n->mem_max || c->mem_len > n->mem_max - m->len ||
-	    n->pool->mem_len > n->mem_max * 4 - m->len)
-		return -EDQUOT;
-	err = pool_mem_make(n->pool, m->len, m->access, mem);
+	if (!err)
+		err = pool_mem_make(c->node->pool, m->len, m->access, mem);
 	if (err)
 		return err;
 	m->id = serve_mem_add(&c->serve, (*mem)->base.addr, m->len,
@@ -159,18 +176,48 @@ static int mem_make(struct node_client *c, struct attach_msg *m,
 		pool_mem_retire(*mem);
 		return -EDQUOT;
 	}
-	m->region = (*mem)->base.id;
-	m->region_addr = (*mem)->base.raddr;
-	c->mem_len += m->len;
+	mem_named(c, m, *mem);
 	return 0;
 }
 
 static void on_mem(struct node_client *c, struct attach_msg *m)
 {
 	struct pool_mem *mem = NULL;
-	int err = m->len ? mem_make(c, m, &mem) : -EINVAL;
+	int err = mem_make(c, m, &mem);
 
 	answer(c, m, err, err ? NULL : &mem->region->fd, 1);
+}
+
+/* *fd is the pool's from now on, if it returns 0. */
+static int mem_adopt(struct node_client *c, struct attach_msg *m, int fd)
+{
+	struct pool_mem *mem;
+	int err = fd >= 0 ? mem_allowed(c, m->len) : -EBADF;
+
+	if (!err)
+		err = pool_mem_adopt(c->node->pool, fd, m->len, m->access,
+				     m->region, &mem);
+	if (err)
+		return err;
+	if (!serve_mem_put(&c->serve, m->id, mem->base.addr, m->len,
+			   mem->base.lkey, mem)) {
+		pool_mem_retire(mem);
+		m->id = 0;
+		return 0;
+	}
+	mem_named(c, m, mem);
+	return 0;
+}
+
+static void on_mem_again(struct node_client *c, struct attach_msg *m, int *fd)
+{
+	int err = mem_adopt(c, m, *fd);
+
+	if (!err)
+		*fd = -1;
+	if (!err && !m->id)
+		err = -EEXIST;
+	answer(c, m, err, NULL, 0);
 }
 
 static void on_mem_free(struct node_client *c, const struct attach_msg *m)
@@ -185,7 +232,8 @@ static void on_mem_free(struct node_client *c, const struct attach_msg *m)
 	pool_mem_retire(mem);
 }
 
-static void on_msg(struct node_client *c, const void *buf, size_t len)
+/* *fd: the message's descriptor, or -1; set to -1 where it is taken. */
+static void on_msg(struct node_client *c, const void *buf, size_t len, int *fd)
 {
 	struct attach_msg m;
 	int err = attach_decode(buf, len, &m);
@@ -207,6 +255,9 @@ static void on_msg(struct node_client *c, const void *buf, size_t len)
 	case ATTACH_MEM:
 		on_mem(c, &m);
 		break;
+	case ATTACH_MEM_AGAIN:
+		on_mem_again(c, &m, fd);
+		break;
 	case ATTACH_MEM_FREE:
 		on_mem_free(c, &m);
 		break;
@@ -218,13 +269,11 @@ static void on_msg(struct node_client *c, const void *buf, size_t len)
 static void client_read(struct node_client *c)
 {
 	uint8_t buf[ATTACH_LEN];
-	int fds[LOCAL_FDS], n, i;
+	int fds[LOCAL_FDS], none = -1, n, i;
 	ssize_t got;
 
 	for (i = 0; i < MSGS_BATCH && !c->gone; i++) {
 		got = local_recv(c->fd, buf, sizeof(buf), fds, &n);
-		while (n > 0)
-			close(fds[--n]);
 		if (got == -EAGAIN)
 			return;
 		if (got == -EMSGSIZE)
@@ -232,7 +281,10 @@ static void client_read(struct node_client *c)
 		else if (got <= 0)
 			c->gone = true;
 		else
-			on_msg(c, buf, (size_t)got);
+			on_msg(c, buf, (size_t)got, n ? fds : &none);
+		while (n > 0)
+			if (fds[--n] >= 0)
+				close(fds[n]);
 	}
 }
 

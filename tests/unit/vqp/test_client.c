@@ -11,6 +11,8 @@
 #include "vqp/node/serve.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <skein/skein.h>
 
 #define PORT 9u
@@ -27,8 +29,12 @@ static struct {
 	uint8_t *mem;
 	struct attach_msg answer;
 	bool answers, holds;
-	unsigned wakes, looks, sleeps;
+	unsigned wakes, sleeps;
 	uint64_t now_ns;
+	/* two threads */
+	pthread_t second;
+	bool two, at_socket;
+	atomic_uint parked;
 } f;
 
 /* --- the service, asleep ------------------------------------------------ */
@@ -99,14 +105,44 @@ ssize_t local_recv(int fd, void *buf, size_t len, int *fds, int *n)
 	return sizeof(f.answer);
 }
 
+static void *second_main(void *arg);
+
 /* The client sleeps: it has said so, or nobody would wake it. What ends its sleep
  * comes before the service has looked at the word. */
 int local_wait(int fd, uint64_t timeout_ns)
 {
 	f.sleeps++;
 	assert_int_equal(f.rings->asleep, 1);
+	assert_false(f.at_socket);
+	f.at_socket = true;
+	if (f.two) {
+		f.two = false;
+		assert_int_equal(
+			pthread_create(&f.second, NULL, second_main, NULL), 0);
+		while (!atomic_load(&f.parked))
+			sched_yield();
+		/* nobody has taken the word back */
+		assert_int_equal(f.rings->asleep, 1);
+	}
 	service_run();
+	f.at_socket = false;
 	return 0;
+}
+
+void local_park(_Atomic(uint32_t) *word, uint32_t was, uint64_t timeout_ns)
+{
+	atomic_fetch_add(&f.parked, 1);
+	while (atomic_load(word) == was)
+		sched_yield();
+}
+
+void local_unpark(_Atomic(uint32_t) *word)
+{
+}
+
+int local_fill(int fd, size_t len)
+{
+	return -EPERM;
 }
 
 int local_connect(const char *path, int *fd)
@@ -306,6 +342,45 @@ static void test_sleeps(void **state)
 	assert_int_equal(f.rings->asleep, 0);
 }
 
+static struct skein_vqp *made;
+
+static void *second_main(void *arg)
+{
+	return skein_vqp_new(pool, &made) ? &made : NULL;
+}
+
+/* Two threads wait: one is at the socket, the other is parked until the first
+ * has looked, and has its answer then. */
+static void test_two_sleep(void **state)
+{
+	struct skein_vqp *v;
+	void *failed;
+
+	f.holds = f.two = true;
+	assert_int_equal(skein_vqp_new(pool, &v), 0);
+	assert_int_equal(pthread_join(f.second, &failed), 0);
+	assert_null(failed);
+	assert_ptr_not_equal(made, v);
+	assert_int_equal(f.rings->asleep, 0);
+}
+
+/* The service may sleep because a full ring has no room: the client looks once in
+ * half a ring of completions, however it takes them. */
+static void test_full(void **state)
+{
+	struct ring_comp c = {.kind = RING_ROOM, .vqp = 1};
+	unsigned was = f.wakes, i;
+
+	for (i = 1; i <= 6 * RING_LOOK; i++) {
+		ring_comp_put(&f.s.ring, &c);
+		if (i % 7 == 0 || i % RING_LOOK == 0)
+			skein_pool_progress(pool);
+		if (i % RING_LOOK == 0)
+			was++;
+		assert_int_equal(f.wakes, was);
+	}
+}
+
 /* What is said of a vqp that was freed is not the next one's. */
 static void test_generations(void **state)
 {
@@ -326,6 +401,7 @@ int main(void)
 		CASE(test_counts),   CASE(test_not_polled),
 		CASE(test_receives), CASE(test_wakes),
 		CASE(test_sleeps),   CASE(test_generations),
+		CASE(test_full),     CASE(test_two_sleep),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

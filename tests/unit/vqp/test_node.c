@@ -5,31 +5,22 @@
  * that are killed after each step, rings full of garbage, a service that is
  * killed.
  */
-#include "../cm.h"
+#include "bed.h"
+
 #include "base/prng.h"
 #include "env/local.h"
 #include "vqp/node/attach.h"
 #include "vqp/node/ring.h"
 
 #include <errno.h>
-#include <infiniband/verbs.h>
-#include <signal.h>
-#include <skein/skein.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #define PORT 1
 #define MEM 8192u
 #define ONCE 99u /* bytes: the last message of its sender */
-#define REMOTE                                              \
-	(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
-	 IBV_ACCESS_REMOTE_ATOMIC)
 
 /* What a process says of itself. */
 struct hello {
@@ -40,49 +31,11 @@ struct hello {
 
 /* Of the service, in memory that the test shares with it. */
 static struct skein_node_stats *shown;
-static char meta_addr[64], folder[64], path[96];
+static char folder[64], path[96];
 static pid_t meta_pid, node_pid, echo_pid;
 static struct hello far;
 
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
-}
-
-static void no_log(void *arg, enum skein_log_level level, const char *line)
-{
-	(void)arg, (void)level, (void)line;
-}
-
-static struct skein_ctx *ctx_quiet(void)
-{
-	struct skein_ctx_attr a = {.size = sizeof(a), .log = no_log};
-	struct skein_ctx *ctx;
-
-	if (skein_ctx_open(&a, &ctx))
-		_exit(1);
-	return ctx;
-}
-
 /* --- the other processes ------------------------------------------------ */
-
-static void meta_main(int out)
-{
-	struct skein_ctx *ctx = ctx_quiet();
-	struct skein_meta *meta;
-
-	if (skein_meta_open(ctx, "127.0.0.1:0", 64, &meta) ||
-	    write(out, skein_meta_addr(meta),
-		  strlen(skein_meta_addr(meta)) + 1) < 0)
-		_exit(1);
-	for (;;) {
-		skein_engine_run(skein_ctx_engine(ctx), SKEIN_MS(50));
-		skein_meta_progress(meta, NULL);
-	}
-}
 
 static void node_main(int out)
 {
@@ -109,16 +62,6 @@ static void pool_open(struct skein_pool **pool)
 	struct skein_pool_attr a = {.size = sizeof(a), .node = path};
 
 	assert_int_equal(skein_pool_open(NULL, &a, pool), 0);
-}
-
-static int recv_post(struct skein_vqp *v, struct skein_vqp_mem *m, uint64_t i)
-{
-	struct ibv_sge sge = {(uintptr_t)skein_vqp_mem_addr(m) + i * 256, 256,
-			      skein_vqp_lkey(m)};
-	struct ibv_recv_wr wr = {.wr_id = i, .sg_list = &sge, .num_sge = 1};
-	struct ibv_recv_wr *bad;
-
-	return skein_vqp_post_recv(v, &wr, &bad);
 }
 
 /* A client of the service that answers each message with the same bytes. */
@@ -166,30 +109,6 @@ static void echo_main(int out)
 	}
 }
 
-static void start(pid_t *pid, void (*fn)(int out), void *buf, size_t len)
-{
-	int p[2];
-
-	assert_int_equal(pipe(p), 0);
-	*pid = fork();
-	if (!*pid) {
-		close(p[0]);
-		fn(p[1]);
-	}
-	close(p[1]);
-	assert_true(read(p[0], buf, len) > 0);
-	close(p[0]);
-}
-
-static void reap(pid_t *pid)
-{
-	if (!*pid)
-		return;
-	kill(*pid, SIGKILL);
-	waitpid(*pid, NULL, 0);
-	*pid = 0;
-}
-
 static int setup(void **state)
 {
 	char up;
@@ -201,6 +120,7 @@ static int setup(void **state)
 	shown = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
 		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(shown != MAP_FAILED);
+	meta_addr[0] = '\0';
 	start(&meta_pid, meta_main, meta_addr, sizeof(meta_addr));
 	start(&node_pid, node_main, &up, 1);
 	start(&echo_pid, echo_main, &far, sizeof(far));
@@ -694,40 +614,120 @@ static void test_crowd(void **state)
 	clients_become(1);
 }
 
-static void test_service_dies(void **state)
+/* What every call says while there is no service, at once. */
+static void all_dead(struct skein_vqp *v)
 {
 	struct skein_vqp_mem *more;
-	struct skein_vqp *v, *w;
+	struct skein_vqp *w;
 	struct ibv_wc wc;
-	int status;
-	char up;
 
-	(void)state;
-	client_open();
-	v = connected();
-	echo(v, 40);
-	reap(&node_pid);
 	assert_int_equal(skein_vqp_poll(v, 1, &wc), -SKEIN_EDEAD);
 	assert_int_equal(post(v, IBV_WR_RDMA_READ, far.rkey,
 			      skein_vqp_lkey(mem), 0),
 			 -SKEIN_EDEAD);
 	assert_int_equal(recv_post(v, mem, 4), -SKEIN_EDEAD);
+	assert_int_equal(skein_vqp_connect(v, far.node, 1, SKEIN_S(60)),
+			 -SKEIN_EDEAD);
+	assert_int_equal(skein_vqp_bind(v, 8), -SKEIN_EDEAD);
 	assert_int_equal(skein_vqp_new(pool, &w), -SKEIN_EDEAD);
 	assert_int_equal(skein_vqp_mem_new(pool, MEM, 0, &more), -SKEIN_EDEAD);
 	assert_int_equal(skein_pool_progress(pool), -SKEIN_EDEAD);
-	/* its memory is still there */
+}
+
+static void node_again(void)
+{
+	char up;
+
+	start(&node_pid, node_main, &up, 1);
+	start(&echo_pid, echo_main, &far, sizeof(far));
+}
+
+/* The service is killed. Its memory is still there; what was made of its vqps
+ * stays dead when the next service is there, and all the rest goes on. */
+static void test_service_dies(void **state)
+{
+	struct skein_vqp_mem *shared, *gone;
+	struct skein_vqp *v, *w, *b;
+	uint32_t lkey, rkey;
+	struct skein_vqp_msg msg;
+	struct ibv_wc wc;
+	int status;
+
+	(void)state;
+	client_open();
+	assert_int_equal(skein_vqp_mem_new(pool, MEM, 0, &gone), 0);
+	assert_int_equal(skein_vqp_mem_new(pool, MEM, REMOTE, &shared), 0);
+	lkey = skein_vqp_lkey(shared);
+	rkey = skein_vqp_rkey(shared);
+	v = connected();
+	echo(v, 40);
+	assert_int_equal(skein_vqp_new(pool, &b), 0);
+	assert_int_equal(skein_vqp_bind(b, 9), 0);
+	reap(&node_pid);
+	all_dead(v);
+	assert_int_equal(skein_vqp_pop(b, 1, &msg), -SKEIN_EDEAD);
 	memset(skein_vqp_mem_addr(mem), 1, MEM);
+	memset(skein_vqp_mem_addr(shared), 7, MEM);
+	skein_vqp_mem_free(gone);
 	/* the client that only waits learns it too */
 	assert_int_equal(waitpid(echo_pid, &status, 0), echo_pid);
 	assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
 	echo_pid = 0;
+	/* the next one takes over the file that is left, and the memory */
+	node_again();
+	w = connected();
+	echo(w, 40);
+	assert_int_equal(skein_vqp_poll(v, 1, &wc), -SKEIN_EDEAD);
+	assert_int_equal(recv_post(v, mem, 4), -SKEIN_EDEAD);
+	assert_int_equal(skein_vqp_pop(b, 1, &msg), -SKEIN_EDEAD);
+	assert_int_equal(((uint8_t *)skein_vqp_mem_addr(shared))[MEM - 1], 7);
+	assert_int_equal(skein_vqp_lkey(shared), lkey);
+	/* the same place, another generation, which peers reach */
+	assert_int_equal(skein_vqp_rkey(shared) & 0xffff, rkey & 0xffff);
+	assert_int_not_equal(skein_vqp_rkey(shared), rkey);
+	far.addr = skein_vqp_raddr(shared);
+	far.rkey = skein_vqp_rkey(shared);
+	assert_int_equal(result(w, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);
+	assert_int_equal(*(uint8_t *)skein_vqp_mem_addr(mem), 7);
+	far.rkey = rkey;
+	assert_int_equal(result(w, IBV_WR_RDMA_READ), IBV_WC_REM_ACCESS_ERR);
+	/* handles of the life before end without touching the one there is now */
+	skein_vqp_free(v);
+	skein_vqp_free(b);
+	skein_vqp_mem_free(shared);
+	w = connected();
+	echo(w, 40);
+	assert_int_equal(shown->detached, 0);
 	skein_pool_close(pool);
-	/* the next one takes over the file that is left */
-	start(&node_pid, node_main, &up, 1);
-	start(&echo_pid, echo_main, &far, sizeof(far));
+}
+
+/* A service that is stopped is not dead: calls end by their deadlines. */
+static void test_service_stops(void **state)
+{
+	struct skein_vqp *v, *w, *x;
+	struct ibv_wc wc;
+
+	(void)state;
 	client_open();
 	v = connected();
-	echo(v, 40);
+	assert_int_equal(skein_vqp_new(pool, &w), 0);
+	kill(node_pid, SIGSTOP);
+	waitpid(node_pid, NULL, WUNTRACED);
+	assert_int_equal(skein_vqp_connect(w, far.node, PORT, SKEIN_MS(5)),
+			 -ETIMEDOUT);
+	assert_int_equal(recv_post(v, mem, 4), 0);
+	assert_int_equal(skein_vqp_poll(v, 1, &wc), 0);
+	assert_int_equal(skein_pool_progress(pool), 0);
+	kill(node_pid, SIGCONT);
+	/* all is as it was, but the vqp with a call that has no answer */
+	x = connected();
+	echo(x, 40);
+	assert_int_equal(post(w, IBV_WR_RDMA_READ, far.rkey,
+			      skein_vqp_lkey(mem), 0),
+			 -ENOTCONN);
+	skein_vqp_free(w);
+	assert_int_equal(result(v, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);
+	assert_int_equal(shown->detached, 0);
 	skein_pool_close(pool);
 }
 
@@ -742,6 +742,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_garbage, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_crowd, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_service_dies, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_service_stops, setup,
 						teardown),
 	};
 

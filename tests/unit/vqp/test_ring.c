@@ -269,7 +269,7 @@ static void test_attach(void **state)
 	m.version++;
 	assert_int_equal(attach_decode(&m, sizeof(m), &out), -SKEIN_EVERSION);
 	attach_fill(&m, ATTACH_MEM);
-	m.kind = ATTACH_WAKE + 1;
+	m.kind = ATTACH_MEM_AGAIN + 1;
 	assert_int_equal(attach_decode(&m, sizeof(m), &out), -EBADMSG);
 	attach_fill(&m, ATTACH_MEM);
 	memset(m.addr, 'a', sizeof(m.addr));

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * attached.h - a client's end of a node service: socket, rings and life page of
+ * one attach, and how the client wakes the service and sleeps until it is woken.
+ *
+ * Thread rule: that of client.c, its one owner: all under the pool's lock but
+ * attached_sleep(), in which one thread at a time is.
+ */
+#ifndef SKEIN_VQP_NODE_ATTACHED_H
+#define SKEIN_VQP_NODE_ATTACHED_H
+
+#include "env/local.h"
+#include "vqp/node/attach.h"
+#include "vqp/node/ring.h"
+
+struct attached {
+	struct skein_env *env;
+	int fd;
+	void *rings;
+	struct ring ring;
+	struct local_life *life;
+	uint32_t woken; /* the sleep of the service that we ended last */
+	uint32_t taken; /* completions since we looked if it sleeps */
+	bool hung_up;	/* the socket's end was read */
+	uint8_t gid[16];
+	char addr[72];
+};
+
+/* Attaches to the service at path: 0; -ENOENT, -ECONNREFUSED: nobody is there;
+ * -ETIMEDOUT; what the service says. */
+int attached_open(struct attached *a, struct skein_env *env, const char *path,
+		  uint64_t deadline);
+void attached_close(struct attached *a);
+
+/* Two loads. */
+bool attached_lives(const struct attached *a);
+/* The service lives, and has detached this client. */
+bool attached_barred(const struct attached *a);
+
+/* Something is in the ring. */
+void attached_wake(struct attached *a);
+/* n completions were taken: the service may have stopped for want of room. */
+void attached_took(struct attached *a, unsigned n);
+/* One message of the socket: 0; -EAGAIN; *fd: its descriptor, or -1. The end of
+ * the socket: hung_up. */
+int attached_read(struct attached *a, struct attach_msg *m, int *fd);
+/* Until the service says something, or has put more into the ring than `seen`
+ * (the ring as it was under the lock) has. */
+void attached_sleep(struct attached *a, const struct ring *seen, uint64_t ns);
+
+#endif

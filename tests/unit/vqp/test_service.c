@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * service.c in this thread, which is its clients too: they attach by hand and
+ * write to their rings. Rounds and sleeps are counted by a clock of the test's.
+ */
+#include "bed.h"
+#include "vqp/node/attached.h"
+#include "vqp/node/service.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static char folder[64], path[96];
+static pid_t meta_pid;
+static struct skein_ctx *ctx;
+static struct skein_node *node;
+
+/* --- the clock ---------------------------------------------------------- */
+
+static struct {
+	struct skein_env env;
+	struct env_ops ops;
+	const struct env_ops *real;
+	uint64_t now_ns;
+	unsigned rounds, sleeps;
+} fake;
+
+static uint64_t fake_now(struct skein_env *env)
+{
+	return fake.now_ns += 1000;
+}
+
+static enum env_idle_verdict fake_idle(struct env_waiter *w, unsigned round)
+{
+	fake.rounds++;
+	return round < 10 ? ENV_IDLE_AGAIN : ENV_IDLE_SLEEP;
+}
+
+static int fake_sleep(struct env_waiter *w, uint64_t deadline_ns)
+{
+	fake.sleeps++;
+	if (deadline_ns > fake.now_ns)
+		fake.now_ns = deadline_ns;
+	return fake.real->waiter_sleep(w, 0);
+}
+
+/* Half a second of the service, by its own clock. */
+static void half_second(void)
+{
+	struct skein_env *env = node->env;
+
+	fake.env = *env;
+	fake.real = env->ops;
+	fake.ops = *env->ops;
+	fake.ops.now_ns = fake_now;
+	fake.ops.idle = fake_idle;
+	fake.ops.waiter_sleep = fake_sleep;
+	fake.env.ops = &fake.ops;
+	fake.now_ns = env_now_ns(env);
+	fake.rounds = fake.sleeps = 0;
+	node->fds_ns = 0;
+	node->pool->publish.due_ns = UINT64_MAX; /* no beat meanwhile */
+	node->env = &fake.env;
+	assert_int_equal(skein_node_run(node, SKEIN_MS(500), NULL), -ETIMEDOUT);
+	node->env = env;
+	node->pool->publish.due_ns = 0;
+	node->fds_ns = 0;
+}
+
+/* --- clients by hand ---------------------------------------------------- */
+
+static void serve(void)
+{
+	skein_node_run(node, SKEIN_MS(1), NULL);
+}
+
+struct client {
+	int fd;
+	void *rings;
+	struct ring ring;
+	struct attach_msg m; /* the last answer */
+};
+
+static void client_send(struct client *c, enum attach_kind kind, uint64_t len)
+{
+	attach_fill(&c->m, kind);
+	c->m.len = len;
+	c->m.access = REMOTE;
+	assert_int_equal(local_send(c->fd, &c->m, sizeof(c->m), NULL, 0), 0);
+}
+
+/* The answer; its first descriptor, or -1. */
+static int client_answer(struct client *c)
+{
+	uint8_t buf[ATTACH_LEN];
+	int fds[LOCAL_FDS], n = 0, i;
+	ssize_t got = -EAGAIN;
+
+	for (i = 0; i < 1000 && got == -EAGAIN; i++) {
+		serve();
+		got = local_recv(c->fd, buf, sizeof(buf), fds, &n);
+	}
+	assert_int_equal(got, ATTACH_LEN);
+	assert_int_equal(attach_decode(buf, sizeof(buf), &c->m), 0);
+	if (n > 1)
+		close(fds[1]);
+	return n ? fds[0] : -1;
+}
+
+static void client_open(struct client *c)
+{
+	int fd;
+
+	assert_int_equal(local_connect(path, &c->fd), 0);
+	client_send(c, ATTACH_HELLO, 0);
+	fd = client_answer(c);
+	assert_int_equal(c->m.status, 0);
+	assert_int_equal(local_map(fd, RING_LEN, true, &c->rings), 0);
+	close(fd);
+	ring_init(&c->ring, c->rings);
+}
+
+static void client_close(struct client *c)
+{
+	local_unmap(c->rings, RING_LEN);
+	close(c->fd);
+}
+
+static struct node_client *first_client(void)
+{
+	assert_false(list_empty(&node->clients));
+	return container_of(node->clients.next, struct node_client, link);
+}
+
+/* --- the bed ------------------------------------------------------------ */
+
+static int group_setup(void **state)
+{
+	snprintf(folder, sizeof(folder), "/tmp/skein-service-XXXXXX");
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/s", folder);
+	start(&meta_pid, meta_main, meta_addr, sizeof(meta_addr));
+	ctx = ctx_quiet();
+	return 0;
+}
+
+static int group_teardown(void **state)
+{
+	skein_ctx_close(ctx);
+	reap(&meta_pid);
+	rmdir(folder);
+	return 0;
+}
+
+static void node_open(struct skein_node_attr *a)
+{
+	a->size = sizeof(*a);
+	a->meta = meta_addr;
+	assert_int_equal(skein_node_open(ctx, path, a, &node), 0);
+}
+
+/* --- sleeping ----------------------------------------------------------- */
+
+/* A client that leaves its completions unread while its requests wait: the
+ * service sleeps. */
+static void test_unread(void **state)
+{
+	struct skein_node_attr a = {0};
+	struct ring_req q = {.op = RING_OP_NEW};
+	struct ring_comp comp;
+	struct client c;
+	unsigned i;
+
+	node_open(&a);
+	client_open(&c);
+	half_second();
+	assert_in_range(fake.sleeps, 5, 10);
+	assert_in_range(fake.rounds, 5, 200);
+	for (i = 0; i < RING_FULL + 10; i++) {
+		assert_int_equal(ring_put(&c.ring, &q), 0);
+		if (i % 32 == 31)
+			serve();
+	}
+	half_second();
+	assert_true(ring_has(&first_client()->serve.ring));
+	assert_in_range(fake.sleeps, 5, 10);
+	assert_in_range(fake.rounds, 5, 200);
+	/* and wakes up when they are read */
+	while (ring_comp_take(&c.ring, &comp))
+		;
+	half_second();
+	for (i = 0; ring_comp_take(&c.ring, &comp); i++)
+		;
+	assert_int_equal(i, 10);
+	client_close(&c);
+	skein_node_close(node);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_unread),
+	};
+
+	if (!getenv("SKEIN_DEVICE"))
+		setenv("SKEIN_DEVICE", "soft", 1);
+	return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
