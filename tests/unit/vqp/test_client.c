@@ -34,7 +34,7 @@ static struct {
 	/* two threads */
 	pthread_t second;
 	bool two, at_socket;
-	atomic_uint parked;
+	atomic_uint parked, unparks;
 } f;
 
 /* --- the service, asleep ------------------------------------------------ */
@@ -132,12 +132,14 @@ int local_wait(int fd, uint64_t timeout_ns)
 void local_park(_Atomic(uint32_t) *word, uint32_t was, uint64_t timeout_ns)
 {
 	atomic_fetch_add(&f.parked, 1);
-	while (atomic_load(word) == was)
+	while (!atomic_load(&f.unparks))
 		sched_yield();
+	assert_int_not_equal(atomic_load(word), was);
 }
 
 void local_unpark(_Atomic(uint32_t) *word)
 {
+	atomic_fetch_add(&f.unparks, 1);
 }
 
 int local_fill(int fd, size_t len)

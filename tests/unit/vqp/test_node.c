@@ -634,11 +634,13 @@ static void all_dead(struct skein_vqp *v)
 	assert_int_equal(skein_pool_progress(pool), -SKEIN_EDEAD);
 }
 
+/* The test's pool is its first client. */
 static void node_again(void)
 {
 	char up;
 
 	start(&node_pid, node_main, &up, 1);
+	assert_int_equal(skein_pool_progress(pool), 0);
 	start(&echo_pid, echo_main, &far, sizeof(far));
 }
 
@@ -661,6 +663,8 @@ static void test_service_dies(void **state)
 	rkey = skein_vqp_rkey(shared);
 	v = connected();
 	echo(v, 40);
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(result(v, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);
 	assert_int_equal(skein_vqp_new(pool, &b), 0);
 	assert_int_equal(skein_vqp_bind(b, 9), 0);
 	reap(&node_pid);
@@ -677,6 +681,14 @@ static void test_service_dies(void **state)
 	node_again();
 	w = connected();
 	echo(w, 40);
+	/* it has the number of the vqp before, and nothing of it */
+	assert_int_equal(result(w, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);
+	for (int i = 0; i < 60; i++)
+		assert_int_equal(post(w, IBV_WR_RDMA_READ, far.rkey,
+				      skein_vqp_lkey(mem), 0),
+				 0);
+	for (int i = 0; i < 60; i++)
+		assert_int_equal(next(w).status, IBV_WC_SUCCESS);
 	assert_int_equal(skein_vqp_poll(v, 1, &wc), -SKEIN_EDEAD);
 	assert_int_equal(recv_post(v, mem, 4), -SKEIN_EDEAD);
 	assert_int_equal(skein_vqp_pop(b, 1, &msg), -SKEIN_EDEAD);
@@ -713,7 +725,7 @@ static void test_service_stops(void **state)
 	assert_int_equal(skein_vqp_new(pool, &w), 0);
 	kill(node_pid, SIGSTOP);
 	waitpid(node_pid, NULL, WUNTRACED);
-	assert_int_equal(skein_vqp_connect(w, far.node, PORT, SKEIN_MS(5)),
+	assert_int_equal(skein_vqp_connect(w, "127.0.0.1:9", PORT, SKEIN_MS(5)),
 			 -ETIMEDOUT);
 	assert_int_equal(recv_post(v, mem, 4), 0);
 	assert_int_equal(skein_vqp_poll(v, 1, &wc), 0);
@@ -725,6 +737,8 @@ static void test_service_stops(void **state)
 	assert_int_equal(post(w, IBV_WR_RDMA_READ, far.rkey,
 			      skein_vqp_lkey(mem), 0),
 			 -ENOTCONN);
+	assert_int_equal(skein_vqp_connect(w, far.node, PORT, SKEIN_S(10)),
+			 -EISCONN);
 	skein_vqp_free(w);
 	assert_int_equal(result(v, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);
 	assert_int_equal(shown->detached, 0);
