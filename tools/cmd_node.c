@@ -24,7 +24,7 @@ struct node_opts {
 	const char *meta;
 	const char *device;
 	uint32_t port;
-	uint32_t clients;
+	uint32_t clients, requests, vqps, ports, user_times;
 	uint64_t memory;
 	bool json;
 };
@@ -42,6 +42,15 @@ static enum opt_verdict parse(int argc, char **argv, struct node_opts *o)
 		 "clients at a time at most", 1, 4096},
 		{0, "memory", OPT_SIZE, &o->memory, "SIZE",
 		 "memory of a client at most", 4096, 1ull << 40},
+		{0, "requests", OPT_U32, &o->requests, "N",
+		 "requests of a client outstanding at most", 1, 1u << 20},
+		{0, "vqps", OPT_U32, &o->vqps, "N",
+		 "virtual queue pairs of a client at most", 1, 1024},
+		{0, "ports", OPT_U32, &o->ports, "N",
+		 "ports of a client at most", 1, 65535},
+		{0, "user-times", OPT_U32, &o->user_times, "N",
+		 "all clients of a user have so many times each of these", 1,
+		 4096},
 		{0, "device", OPT_STR, &o->device, "NAME",
 		 "soft, verbs, verbs:NAME"},
 		{0, "json", OPT_FLAG, &o->json, NULL,
@@ -92,7 +101,11 @@ static int run(const void *opts, struct skein_stop *stop)
 				     .meta = o->meta,
 				     .node_port = (uint16_t)o->port,
 				     .clients_max = o->clients,
-				     .mem_max = o->memory};
+				     .mem_max = o->memory,
+				     .requests_max = o->requests,
+				     .vqps_max = o->vqps,
+				     .ports_max = o->ports,
+				     .user_times = o->user_times};
 	struct skein_node *node;
 	struct skein_ctx *ctx;
 	int rc;
@@ -121,7 +134,12 @@ static int run(const void *opts, struct skein_stop *stop)
 
 int cmd_node(int argc, char **argv)
 {
-	struct node_opts o = {.clients = 256, .memory = 64u << 20};
+	struct node_opts o = {.clients = 256,
+			      .memory = 64u << 20,
+			      .requests = 256,
+			      .vqps = 1024,
+			      .ports = 64,
+			      .user_times = 4};
 
 	switch (parse(argc, argv, &o)) {
 	case OPT_HELP:

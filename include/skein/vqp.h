@@ -196,6 +196,10 @@ struct skein_node_attr {
 	uint32_t clients_max; /* default 256; one more is -SKEIN_EBUSY */
 	uint64_t mem_max;     /* bytes of a client's memory, default 64 MiB */
 	uint64_t timeout_ns;
+	/* Of a client, -EDQUOT: requests outstanding (default 256), vqps (1024,
+	 * and at most), ports (64). All clients of a user have user_times (4) of
+	 * each, and of memory. The first refusal is logged. */
+	uint32_t requests_max, vqps_max, ports_max, user_times;
 };
 
 struct skein_node_stats {

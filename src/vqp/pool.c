@@ -173,7 +173,8 @@ static void mem_free(struct pool_mem *m)
 	struct pool *p = pool_of(m->base.pool);
 
 	list_del(&m->link);
-	p->mem_len -= m->region->len;
+	if (m->counted)
+		*m->counted -= m->region->len;
 	mem_region_free(m->region);
 	env_free(p->env, m);
 }
@@ -496,7 +497,6 @@ static int mem_add(struct pool *p, struct mem_region *region, unsigned access,
 		env_free(p->env, m);
 		return err;
 	}
-	p->mem_len += m->region->len;
 	list_add_tail(&p->mems, &m->link);
 	*mem = m;
 	return 0;

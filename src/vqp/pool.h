@@ -28,8 +28,9 @@ struct pool_mem {
 	struct skein_vqp_mem base;
 	struct list_node link; /* pool.mems */
 	struct mem_region *region;
-	bool write;	  /* may requests of ours write to it */
-	uint64_t keep_ns; /* given up: registered until then */
+	bool write;	   /* may requests of ours write to it */
+	uint64_t keep_ns;  /* given up: registered until then */
+	uint64_t *counted; /* NULL; less by its bytes when it is freed */
 };
 
 enum publish_step {
@@ -85,7 +86,6 @@ struct pool {
 	bool engine_up;
 	/* of the completion queues, where the owner sleeps; NULL: nobody does */
 	struct ibv_comp_channel *channel;
-	uint64_t mem_len; /* of all mems, leased ones too */
 };
 
 struct pool_vqp {

@@ -53,6 +53,11 @@ static int hello(struct attached *a, const char *path, uint64_t deadline,
 	if (got <= 0)
 		return got == -EAGAIN ? -ETIMEDOUT : -SKEIN_EDEAD;
 	err = attach_decode(buf, (size_t)got, m);
+	if (!err && m->status == -SKEIN_EBUSY)
+		env_log(a->env, ENV_LOG_WARN,
+			"vqp: the node service at %s has as many clients as it "
+			"takes (skein node --clients): try again in %u ms",
+			path, (unsigned)m->len);
 	return err ? err : m->status;
 }
 
@@ -80,6 +85,7 @@ int attached_open(struct attached *a, struct skein_env *env, const char *path,
 		return err;
 	}
 	a->life = life;
+	a->requests_max = m.id;
 	ring_init(&a->ring, a->rings);
 	memcpy(a->gid, m.gid, sizeof(m.gid));
 	memcpy(a->addr, m.addr, sizeof(m.addr));

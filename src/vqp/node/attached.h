@@ -19,9 +19,10 @@ struct attached {
 	void *rings;
 	struct ring ring;
 	struct local_life *life;
-	uint32_t woken; /* the sleep of the service that we ended last */
-	uint32_t taken; /* completions since we looked if it sleeps */
-	bool hung_up;	/* the socket's end was read */
+	uint32_t woken;	       /* the sleep of the service that we ended last */
+	uint32_t requests_max; /* outstanding */
+	uint32_t taken;	       /* completions since we looked if it sleeps */
+	bool hung_up;	       /* the socket's end was read */
 	uint8_t gid[16];
 	char addr[72];
 };

@@ -81,6 +81,8 @@ struct node_pool {
 	bool attaching;	    /* a thread attaches again */
 	unsigned fruitless; /* looks in a row */
 	bool dead;
+	uint32_t outstanding; /* requests of all vqps */
+	bool requests_logged; /* that there may be no more */
 	/* threads that wait */
 	bool sleeper; /* one is at the socket */
 	unsigned parked;
@@ -292,8 +294,10 @@ static int comps_take(struct node_pool *p)
 				message_drop(p, c.value);
 			continue;
 		}
-		if (c.kind != RING_MESSAGE)
+		if (c.kind != RING_MESSAGE) {
+			p->outstanding -= c.value - at->retired;
 			at->retired = c.value;
+		}
 		if (c.kind == RING_ROOM)
 			continue;
 		if (c.kind != RING_DONE)
@@ -559,6 +563,7 @@ static void life_begin(struct node_pool *p, struct attached *at)
 	p->at = *at;
 	p->life++;
 	p->dead = false;
+	p->outstanding = 0;
 	memset(p->place, 0, sizeof(p->place));
 	memcpy(p->base.gid, at->gid, sizeof(at->gid));
 	memcpy(p->base.addr, at->addr, sizeof(at->addr));
@@ -644,6 +649,7 @@ static void vqp_free_(struct skein_vqp *base)
 {
 	struct node_vqp *v = handle_of(base);
 	struct node_pool *p = pool_of_base(base->pool);
+	struct place *at = place_of(p, v->id);
 	struct ring_comp *c;
 
 	if (enter(p))
@@ -653,8 +659,11 @@ static void vqp_free_(struct skein_vqp *base)
 		if (c->kind == RING_MESSAGE)
 			message_drop(p, c->value);
 	}
-	if (!is_gone(p, v))
-		place_free(p, place_of(p, v->id));
+	if (!is_gone(p, v)) {
+		p->outstanding -= at->posted - at->retired;
+		at->retired = at->posted; /* it may have a handle again */
+		place_free(p, at);
+	}
 	vqp_drop(p, v);
 	leave(p);
 }
@@ -770,12 +779,30 @@ static int send_fill(struct node_pool *p, const struct ibv_send_wr *wr,
 	return 0;
 }
 
+/* The service takes more, and lets it wait with all behind. */
+static int room_look(struct node_pool *p, const struct node_vqp *v)
+{
+	const struct place *at = place_of(p, v->id);
+	uint32_t out = at->posted - at->retired;
+
+	if (out >= SERVE_QUEUE || out + v->q_tail - v->q_head >= VQP_COMPS)
+		return -ENOMEM;
+	if (p->outstanding < p->at.requests_max)
+		return 0;
+	if (!p->requests_logged)
+		env_log(p->base.env, ENV_LOG_WARN,
+			"vqp: the node service lets a client have %u requests "
+			"outstanding (skein node --requests)",
+			p->at.requests_max);
+	p->requests_logged = true;
+	return -EDQUOT;
+}
+
 static int send_one(struct node_pool *p, struct node_vqp *v,
 		    const struct ibv_send_wr *wr)
 {
 	struct place *at = place_of(p, v->id);
 	struct ring_req q = {.vqp = v->id};
-	uint32_t out;
 	int err;
 
 	if (!vqp_wr_valid(wr))
@@ -783,16 +810,15 @@ static int send_one(struct node_pool *p, struct node_vqp *v,
 	err = send_fill(p, wr, &q);
 	if (err)
 		return err;
-	out = at->posted - at->retired;
-	if (out >= SERVE_QUEUE || out + v->q_tail - v->q_head >= VQP_COMPS) {
+	err = room_look(p, v);
+	if (err) {
 		comps_take(p);
-		out = at->posted - at->retired;
-		if (out >= SERVE_QUEUE ||
-		    out + v->q_tail - v->q_head >= VQP_COMPS)
-			return -ENOMEM;
+		err = room_look(p, v);
 	}
-	err = request(p, &q);
+	if (!err)
+		err = request(p, &q);
 	at->posted += !err;
+	p->outstanding += !err;
 	return err == -EAGAIN ? -ENOMEM : err;
 }
 

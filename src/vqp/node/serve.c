@@ -32,14 +32,16 @@ static int vqp_add(struct serve *s, struct vqp *v, bool child,
 	struct serve_vqp *sv;
 	uint32_t i, at;
 
+	if (!quota_take(&s->quota, QUOTA_VQPS, 1))
+		return -EDQUOT;
 	for (i = 0; i < SERVE_VQPS; i++)
 		if (!s->vqp[at = s->next++ % SERVE_VQPS])
 			break;
-	if (i == SERVE_VQPS)
-		return -EDQUOT;
-	sv = c->port->alloc(c->arg, sizeof(*sv));
-	if (!sv)
-		return -ENOMEM;
+	sv = i < SERVE_VQPS ? c->port->alloc(c->arg, sizeof(*sv)) : NULL;
+	if (!sv) {
+		quota_give(&s->quota, QUOTA_VQPS, 1);
+		return i < SERVE_VQPS ? -ENOMEM : -EDQUOT;
+	}
 	if (!++s->gen[at])
 		s->gen[at] = 1;
 	sv->s = s;
@@ -59,6 +61,10 @@ static void vqp_end(struct serve_vqp *sv)
 	const struct vqp_conf *c = &sv->s->e->conf;
 
 	sv->s->vqp[sv->id & 0xffff] = NULL;
+	quota_give(&sv->s->quota, QUOTA_VQPS, 1);
+	quota_give(&sv->s->quota, QUOTA_REQUESTS, sv->posted - sv->retired);
+	if (sv->v->state == VQP_BOUND)
+		quota_give(&sv->s->quota, QUOTA_PORTS, 1);
 	list_del(&sv->link);
 	vqp_free(sv->v);
 	c->port->free(c->arg, sv);
@@ -155,8 +161,10 @@ static void retired_count(struct serve_vqp *sv)
 	uint32_t now = sv->posted - sv->v->n_slots;
 
 	/* The engine's own requests are among n_slots, and come and go. */
-	if ((int32_t)(now - sv->retired) > 0)
-		sv->retired = now;
+	if ((int32_t)(now - sv->retired) <= 0)
+		return;
+	quota_give(&sv->s->quota, QUOTA_REQUESTS, now - sv->retired);
+	sv->retired = now;
 }
 
 static void comp_put(struct serve *s, const struct ring_comp *c)
@@ -286,8 +294,11 @@ static int completions_put(struct serve *s)
 
 	list_for_each_safe(n, next, &s->live) {
 		sv = container_of(n, struct serve_vqp, link);
-		if (room - moved < 1)
-			break;
+		if (room - moved < 1) {
+			/* Others of its user may wait for what it has done. */
+			retired_count(sv);
+			continue;
+		}
 		if (connect_look(sv))
 			moved++;
 		k = vqp_look(sv, room - moved);
@@ -350,9 +361,15 @@ static int op_stop(struct serve_vqp *sv, const struct ring_req *q)
 
 static int op_bind(struct serve_vqp *sv, const struct ring_req *q)
 {
-	int err = q->rkey <= UINT16_MAX ? vqp_bind(sv->v, (uint16_t)q->rkey)
-					: -EINVAL;
+	int err = q->rkey > UINT16_MAX ? -EINVAL : 0;
 
+	if (!err && !quota_take(&sv->s->quota, QUOTA_PORTS, 1))
+		err = -EDQUOT;
+	if (!err) {
+		err = vqp_bind(sv->v, (uint16_t)q->rkey);
+		if (err)
+			quota_give(&sv->s->quota, QUOTA_PORTS, 1);
+	}
 	reply(sv->s, q, err, 0);
 	return 0;
 }
@@ -411,7 +428,11 @@ static int op_send(struct serve_vqp *sv, const struct ring_req *q)
 	} else {
 		sges_make(sv->s, q, sge);
 	}
+	if (!quota_take(&sv->s->quota, QUOTA_REQUESTS, 1))
+		return -ENOMEM;
 	err = vqp_post_send(sv->v, &wr, &bad);
+	if (err)
+		quota_give(&sv->s->quota, QUOTA_REQUESTS, 1);
 	if (err == -ENOMEM)
 		return err;
 	if (err)

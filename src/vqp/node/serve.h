@@ -9,8 +9,9 @@
  * owner detaches it.
  *
  * Invariants:
- * - a vqp's requests on the engine are at most SERVE_QUEUE, unless the client
- *   does not count; then they wait in `held`, and so do all behind;
+ * - a vqp's requests on the engine are at most SERVE_QUEUE, and a client's at most
+ *   its quota, unless the client does not count; then they wait in `held`, and so
+ *   do all behind;
  * - a completion is taken from the engine, and a request from the ring, only when
  *   the ring has room for RING_REPLIES more.
  *
@@ -20,6 +21,7 @@
 #define SKEIN_VQP_NODE_SERVE_H
 
 #include "vqp/engine.h"
+#include "vqp/node/quota.h"
 #include "vqp/node/ring.h"
 
 #define SERVE_VQPS 1024u
@@ -64,7 +66,8 @@ struct serve {
 	struct ring_req held;
 	bool holds; /* until the engine has room, which is a round of its own */
 	bool full;  /* the ring had no room: until the client has read it */
-	const char *wrong; /* NULL; why it is to be detached */
+	struct quota quota; /* its owner sets it after serve_init() */
+	const char *wrong;  /* NULL; why it is to be detached */
 	uint64_t requests, completions;
 };
 

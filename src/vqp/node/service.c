@@ -19,9 +19,18 @@
 #define FDS_NS 50000u /* between two looks at the sockets while it polls */
 #define SLEEP_NS SKEIN_MS(100)
 #define FDS_BATCH 16
+#define BUSY_MS 100u /* when one that is told to try later may come again */
 #define MSGS_BATCH 8
 
 /* --- clients ------------------------------------------------------------ */
+
+/* Of the user it counts until its lease has ended, or a client that takes and
+ * gives up in a loop would have all memory. */
+static void mem_given_up(struct node_client *c, struct pool_mem *mem)
+{
+	c->serve.quota.used[QUOTA_MEMORY] -= mem->region->len;
+	pool_mem_retire(mem);
+}
 
 static void client_free(struct node_client *c)
 {
@@ -32,7 +41,7 @@ static void client_free(struct node_client *c)
 		serve_fini(&c->serve);
 		for (i = 0; i < SERVE_MEMS; i++)
 			if (c->serve.mem[i].id)
-				pool_mem_retire(c->serve.mem[i].owner);
+				mem_given_up(c, c->serve.mem[i].owner);
 		atomic_store(&c->serve.ring.heads->closed, 1);
 		env_mem_free(n->env, c->ring_fd, c->ring, RING_LEN);
 		n->stats.clients--;
@@ -53,8 +62,59 @@ static void client_detach(struct node_client *c, const char *why)
 		why);
 }
 
+/* What a quota refused, once a client, and how there would be more. */
+static void quota_say(struct node_client *c)
+{
+	static const struct {
+		const char *what, *option;
+	} row[QUOTA_KINDS] = {
+		[QUOTA_MEMORY] = {"bytes of memory", "--memory"},
+		[QUOTA_REQUESTS] = {"requests outstanding", "--requests"},
+		[QUOTA_VQPS] = {"virtual queue pairs", "--vqps"},
+		[QUOTA_PORTS] = {"ports", "--ports"},
+	};
+	unsigned now = c->serve.quota.refused & ~c->logged, k;
+
+	c->logged |= now;
+	for (k = 0; k < QUOTA_KINDS; k++) {
+		unsigned long long max = c->node->max[k];
+
+		if (now & 1u << 2 * k)
+			env_log(c->node->env, ENV_LOG_WARN,
+				"node: client %u (uid %u) may have %llu %s "
+				"(skein node %s)",
+				c->pid, c->uid, max, row[k].what,
+				row[k].option);
+		if (now & 2u << 2 * k)
+			env_log(c->node->env, ENV_LOG_WARN,
+				"node: client %u: all of uid %u may have %llu "
+				"%s (skein node --user-times, %s)",
+				c->pid, c->uid, max * c->node->user_times,
+				row[k].what, row[k].option);
+	}
+}
+
+static struct quota_user *user_of(struct skein_node *n, uint32_t uid)
+{
+	struct quota_user *u;
+	struct list_node *l;
+
+	list_for_each(l, &n->users) {
+		u = container_of(l, struct quota_user, link);
+		if (u->uid == uid)
+			return u;
+	}
+	u = env_alloc(n->env, sizeof(*u));
+	if (!u)
+		return NULL;
+	u->uid = uid;
+	list_add_tail(&n->users, &u->link);
+	return u;
+}
+
 static int client_new(struct skein_node *n, int fd)
 {
+	struct quota_user *user;
 	struct node_client *c;
 	uint32_t uid, pid;
 	int err;
@@ -69,7 +129,8 @@ static int client_new(struct skein_node *n, int fd)
 			pid, uid, n->uid);
 		return -EACCES;
 	}
-	c = env_alloc(n->env, sizeof(*c));
+	user = user_of(n, uid);
+	c = user ? env_alloc(n->env, sizeof(*c)) : NULL;
 	if (!c)
 		return -ENOMEM;
 	err = env_waiter_watch(n->env, n->w, fd, EPOLLIN);
@@ -81,6 +142,7 @@ static int client_new(struct skein_node *n, int fd)
 	c->fd = fd;
 	c->uid = uid;
 	c->pid = pid;
+	c->user = user;
 	list_add_tail(&n->clients, &c->link);
 	n->n_clients++;
 	return 0;
@@ -98,6 +160,7 @@ static void accept_all(struct skein_node *n)
 			continue;
 		attach_fill(&m, ATTACH_HELLO);
 		m.status = err;
+		m.len = err == -SKEIN_EBUSY ? BUSY_MS : 0;
 		local_send(fd, &m, sizeof(m), NULL, 0);
 		close(fd);
 	}
@@ -127,11 +190,15 @@ static void on_hello(struct node_client *c, struct attach_msg *m)
 			    &c->ring);
 	if (!err) {
 		serve_init(&c->serve, &n->pool->e, c->ring);
+		c->serve.quota = (struct quota){.max = n->max,
+						.user_times = n->user_times,
+						.user = c->user};
 		c->attached = true;
 		n->stats.clients++;
 		n->stats.attached++;
 	}
 	m->len = RING_LEN;
+	m->id = (uint32_t)n->max[QUOTA_REQUESTS];
 	memcpy(m->gid, n->pool->base.gid, sizeof(m->gid));
 	memcpy(m->addr, n->pool->base.addr, sizeof(m->addr));
 	fds[0] = c->ring_fd;
@@ -139,26 +206,19 @@ static void on_hello(struct node_client *c, struct attach_msg *m)
 	answer(c, m, err, fds, 2);
 }
 
-/* What a client gave up counts until its leases have ended, or one that takes
- * and gives in a loop would have all memory. */
 static int mem_allowed(struct node_client *c, uint64_t len)
 {
-	struct skein_node *n = c->node;
-
 	if (!len)
 		return -EINVAL;
-	if (len > n->mem_max || c->mem_len > n->mem_max - len ||
-	    n->pool->mem_len > n->mem_max * 4 - len)
-		return -EDQUOT;
-	return 0;
+	return quota_take(&c->serve.quota, QUOTA_MEMORY, len) ? 0 : -EDQUOT;
 }
 
 static void mem_named(struct node_client *c, struct attach_msg *m,
 		      struct pool_mem *mem)
 {
+	mem->counted = &c->user->used[QUOTA_MEMORY];
 	m->region = mem->base.id;
 	m->region_addr = mem->base.raddr;
-	c->mem_len += m->len;
 }
 
 static int mem_make(struct node_client *c, struct attach_msg *m,
@@ -166,18 +226,20 @@ static int mem_make(struct node_client *c, struct attach_msg *m,
 {
 	int err = mem_allowed(c, m->len);
 
-	if (!err)
-		err = pool_mem_make(c->node->pool, m->len, m->access, mem);
 	if (err)
 		return err;
-	m->id = serve_mem_add(&c->serve, (*mem)->base.addr, m->len,
-			      (*mem)->base.lkey, *mem);
-	if (!m->id) {
-		pool_mem_retire(*mem);
-		return -EDQUOT;
+	err = pool_mem_make(c->node->pool, m->len, m->access, mem);
+	if (err) {
+		quota_give(&c->serve.quota, QUOTA_MEMORY, m->len);
+		return err;
 	}
 	mem_named(c, m, *mem);
-	return 0;
+	m->id = serve_mem_add(&c->serve, (*mem)->base.addr, m->len,
+			      (*mem)->base.lkey, *mem);
+	if (m->id)
+		return 0;
+	mem_given_up(c, *mem);
+	return -EDQUOT;
 }
 
 static void on_mem(struct node_client *c, struct attach_msg *m)
@@ -188,36 +250,32 @@ static void on_mem(struct node_client *c, struct attach_msg *m)
 	answer(c, m, err, err ? NULL : &mem->region->fd, 1);
 }
 
-/* *fd is the pool's from now on, if it returns 0. */
-static int mem_adopt(struct node_client *c, struct attach_msg *m, int fd)
+/* *fd: -1 from now on where the pool took it. */
+static int mem_adopt(struct node_client *c, struct attach_msg *m, int *fd)
 {
 	struct pool_mem *mem;
-	int err = fd >= 0 ? mem_allowed(c, m->len) : -EBADF;
+	int err = *fd >= 0 ? mem_allowed(c, m->len) : -EBADF;
 
-	if (!err)
-		err = pool_mem_adopt(c->node->pool, fd, m->len, m->access,
-				     m->region, &mem);
 	if (err)
 		return err;
-	if (!serve_mem_put(&c->serve, m->id, mem->base.addr, m->len,
-			   mem->base.lkey, mem)) {
-		pool_mem_retire(mem);
-		m->id = 0;
-		return 0;
+	err = pool_mem_adopt(c->node->pool, *fd, m->len, m->access, m->region,
+			     &mem);
+	if (err) {
+		quota_give(&c->serve.quota, QUOTA_MEMORY, m->len);
+		return err;
 	}
+	*fd = -1;
 	mem_named(c, m, mem);
-	return 0;
+	if (serve_mem_put(&c->serve, m->id, mem->base.addr, m->len,
+			  mem->base.lkey, mem))
+		return 0;
+	mem_given_up(c, mem);
+	return -EEXIST;
 }
 
 static void on_mem_again(struct node_client *c, struct attach_msg *m, int *fd)
 {
-	int err = mem_adopt(c, m, *fd);
-
-	if (!err)
-		*fd = -1;
-	if (!err && !m->id)
-		err = -EEXIST;
-	answer(c, m, err, NULL, 0);
+	answer(c, m, mem_adopt(c, m, fd), NULL, 0);
 }
 
 static void on_mem_free(struct node_client *c, const struct attach_msg *m)
@@ -228,8 +286,7 @@ static void on_mem_free(struct node_client *c, const struct attach_msg *m)
 		client_detach(c, "it gave up memory that it has not");
 		return;
 	}
-	c->mem_len -= mem->region->len;
-	pool_mem_retire(mem);
+	mem_given_up(c, mem);
 }
 
 /* *fd: the message's descriptor, or -1; set to -1 where it is taken. */
@@ -264,6 +321,8 @@ static void on_msg(struct node_client *c, const void *buf, size_t len, int *fd)
 	default: /* a wake-up: we are awake */
 		break;
 	}
+	if (c->serve.quota.refused & ~c->logged)
+		quota_say(c);
 }
 
 static void client_read(struct node_client *c)
@@ -361,6 +420,8 @@ static int client_round(struct node_client *c)
 	if (!c->attached)
 		return 0;
 	moved = serve_round(&c->serve);
+	if (c->serve.quota.refused & ~c->logged)
+		quota_say(c);
 	if (c->serve.wrong) {
 		client_detach(c, c->serve.wrong);
 		return 1;
@@ -519,6 +580,8 @@ static int node_up(struct skein_node *n, const char *path,
 
 void skein_node_close(struct skein_node *n)
 {
+	struct quota_user *user;
+
 	if (!n || ctx_forked(n->ctx))
 		return;
 	/* First nobody finds us, then clients see that we are gone. */
@@ -535,6 +598,12 @@ void skein_node_close(struct skein_node *n)
 		env_waiter_free(n->env, n->w);
 	if (n->pool)
 		pool_free(n->pool);
+	/* which counts the memory that it frees */
+	while (!list_empty(&n->users)) {
+		user = container_of(n->users.next, struct quota_user, link);
+		list_del(&user->link);
+		env_free(n->env, user);
+	}
 	if (n->channel)
 		n->ctx->dev->ops->destroy_comp_channel(n->ctx->dev, n->channel);
 	env_free(n->env, n->path);
@@ -562,8 +631,13 @@ int skein_node_open(struct skein_ctx *ctx, const char *path,
 	n->listen_fd = -1;
 	n->uid = (uint32_t)geteuid();
 	n->clients_max = a.clients_max ? a.clients_max : 256;
-	n->mem_max = a.mem_max ? a.mem_max : 64u << 20;
+	n->max[QUOTA_MEMORY] = a.mem_max ? a.mem_max : 64u << 20;
+	n->max[QUOTA_REQUESTS] = a.requests_max ? a.requests_max : 256;
+	n->max[QUOTA_VQPS] = a.vqps_max ? a.vqps_max : SERVE_VQPS;
+	n->max[QUOTA_PORTS] = a.ports_max ? a.ports_max : 64;
+	n->user_times = a.user_times ? a.user_times : 4;
 	list_init(&n->clients);
+	list_init(&n->users);
 	err = node_up(n, path, &a);
 	if (err)
 		skein_node_close(n);

@@ -23,11 +23,12 @@ struct node_client {
 	struct skein_node *node;
 	int fd;
 	uint32_t uid, pid;
+	struct quota_user *user;
+	unsigned logged; /* bits of quota.refused that were said */
 	bool attached, gone;
 	struct serve serve;
 	int ring_fd;
 	void *ring;
-	uint64_t mem_len;
 	uint32_t comps; /* ring cursor when it was woken or looked at last */
 };
 
@@ -42,8 +43,10 @@ struct skein_node {
 	int listen_fd;
 	uint32_t uid;
 	struct list_node clients;
+	struct list_node users; /* struct quota_user: until it closes */
 	unsigned n_clients, clients_max;
-	uint64_t mem_max;
+	uint64_t max[QUOTA_KINDS]; /* of a client */
+	unsigned user_times;
 	uint64_t fds_ns; /* when sockets were looked at last */
 	struct skein_node_stats stats;
 };

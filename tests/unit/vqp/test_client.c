@@ -17,6 +17,7 @@
 
 #define PORT 9u
 #define MEM 4096u
+#define REQUESTS 300u /* of a client */
 #define FAR "[fe80::]:101"
 
 static struct {
@@ -86,6 +87,7 @@ int local_send(int fd, const void *buf, size_t len, const int *fds, int n)
 		return 0;
 	default:
 		m.len = RING_LEN;
+		m.id = REQUESTS;
 		break;
 	}
 	f.answer = m;
@@ -299,6 +301,29 @@ static void test_not_polled(void **state)
 	assert_int_equal(n, VQP_COMPS + 3);
 }
 
+/* All of its requests, of whatever vqps, are at most what the service said. */
+static void test_quota(void **state)
+{
+	struct skein_vqp *v[3] = {connected(), connected(), connected()};
+	unsigned n = 0, i;
+	int err = 0;
+
+	for (i = 0; i < 3; i++)
+		while (!(err = post(v[i], i, true)))
+			n++;
+	assert_int_equal(err, -EDQUOT);
+	assert_int_equal(n, REQUESTS);
+	/* what a vqp had is free with it */
+	skein_vqp_free(v[0]);
+	for (n = 0; !(err = post(v[2], i, true));)
+		n++;
+	assert_int_equal(err, -ENOMEM);
+	assert_int_equal(n, 3 * SERVE_QUEUE - REQUESTS);
+	/* and what is done */
+	settle();
+	assert_int_equal(post(v[1], 1, true), 0);
+}
+
 static void test_receives(void **state)
 {
 	struct ibv_recv_wr wr = {.wr_id = 1}, *bad;
@@ -404,6 +429,7 @@ int main(void)
 		CASE(test_receives), CASE(test_wakes),
 		CASE(test_sleeps),   CASE(test_generations),
 		CASE(test_full),     CASE(test_two_sleep),
+		CASE(test_quota),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -420,6 +420,52 @@ static void test_no_count(void **state)
 	nothing(w);
 }
 
+/* A client that does not count has no more on the engine than its quota, nor have
+ * two of a user; the rest waits, and nothing is lost. One that reads nothing does
+ * not keep what its user has. */
+static void test_quota(void **state)
+{
+	static const uint64_t max[QUOTA_KINDS] = {
+		[QUOTA_REQUESTS] = 50, [QUOTA_VQPS] = 9, [QUOTA_PORTS] = 9};
+	struct quota_user user = {.used = {[QUOTA_REQUESTS] = 20}};
+	struct world *w = *state;
+	uint32_t id, i;
+
+	w->s.quota = (struct quota){.max = max, .user_times = 1, .user = &user};
+	id = connected(w);
+	for (i = 0; i < 60; i++)
+		write_put(w, id, i, false);
+	rounds(w);
+	assert_true(w->s.holds);
+	assert_int_equal(user.used[QUOTA_REQUESTS], 50);
+	assert_int_equal(w->s.quota.used[QUOTA_REQUESTS], 30);
+	assert_int_equal(w->s.quota.refused, 2u << 2 * QUOTA_REQUESTS);
+	user.used[QUOTA_REQUESTS] -= 20;
+	rounds(w);
+	assert_int_equal(w->s.quota.used[QUOTA_REQUESTS], 50);
+	assert_int_equal(w->s.quota.refused, 3u << 2 * QUOTA_REQUESTS);
+	/* its ring is full of what it does not read */
+	while (ring_comp_room(&w->s.ring) > (int)RING_REPLIES)
+		ring_comp_put(&w->s.ring, &(struct ring_comp){0});
+	devices(w);
+	rounds(w);
+	assert_int_equal(user.used[QUOTA_REQUESTS], 0);
+	for (i = 0; i < RING_FULL; i++)
+		assert_true(ring_comp_take(&w->c, &(struct ring_comp){0}));
+	settle(w);
+	assert_false(w->s.holds);
+	assert_int_equal(w->s.requests, 2 + 60);
+	assert_int_equal(w->s.quota.used[QUOTA_REQUESTS], 0);
+	/* what a vqp has under way goes with it */
+	for (i = 0; i < 40; i++)
+		write_put(w, id, i, true);
+	assert_int_equal(user.used[QUOTA_REQUESTS], 40);
+	freed(w, id, 0);
+	assert_int_equal(user.used[QUOTA_REQUESTS], 0);
+	assert_int_equal(user.used[QUOTA_VQPS], 0);
+	w->s.quota.max = NULL;
+}
+
 /* One that takes no completions: they stay on the engine, none is lost. */
 static void test_no_look(void **state)
 {
@@ -513,7 +559,8 @@ int main(void)
 		CASE(test_pieces),	CASE(test_wrong),
 		CASE(test_room_told),	CASE(test_room_is_there),
 		CASE(test_no_count),	CASE(test_no_look),
-		CASE(test_full),	CASE(test_ends),
+		CASE(test_quota),	CASE(test_full),
+		CASE(test_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

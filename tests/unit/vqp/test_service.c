@@ -97,7 +97,8 @@ static int client_answer(struct client *c)
 	int fds[LOCAL_FDS], n = 0, i;
 	ssize_t got = -EAGAIN;
 
-	for (i = 0; i < 1000 && got == -EAGAIN; i++) {
+	/* one that was refused finds its answer behind the error */
+	for (i = 0; i < 1000 && (got == -EAGAIN || got == -ECONNRESET); i++) {
 		serve();
 		got = local_recv(c->fd, buf, sizeof(buf), fds, &n);
 	}
@@ -197,10 +198,163 @@ static void test_unread(void **state)
 	skein_node_close(node);
 }
 
+/* --- limits ------------------------------------------------------------- */
+
+static char said[4096];
+
+static void note_log(void *arg, enum env_log_level level, const char *line)
+{
+	size_t at = strlen(said);
+
+	snprintf(said + at, sizeof(said) - at, "%s\n", line);
+}
+
+/* The lines since the last look have these words, and are so many. */
+static void assert_said(const char *words, unsigned lines)
+{
+	const char *at;
+	unsigned n = 0;
+
+	for (at = said; (at = strchr(at, '\n')); at++)
+		n++;
+	if (n != lines || (words && !strstr(said, words)))
+		fail_msg("not \"%s\" in %u lines:\n%s", words ? words : "",
+			 lines, said);
+	said[0] = '\0';
+}
+
+static int mem_made(struct client *c, uint64_t len)
+{
+	int fd;
+
+	client_send(c, ATTACH_MEM, len);
+	fd = client_answer(c);
+	if (fd >= 0)
+		close(fd);
+	return c->m.status;
+}
+
+static struct ring_comp asked(struct client *c, const struct ring_req *q)
+{
+	struct ring_comp comp = {0};
+	unsigned i;
+
+	assert_int_equal(ring_put(&c->ring, q), 0);
+	for (i = 0; i < 100 && !ring_comp_has(&c->ring); i++)
+		serve();
+	assert_true(ring_comp_take(&c->ring, &comp));
+	assert_int_equal(comp.kind, RING_REPLY);
+	return comp;
+}
+
+static int vqp_made(struct client *c, uint32_t *id)
+{
+	struct ring_req q = {.op = RING_OP_NEW};
+	struct ring_comp comp = asked(c, &q);
+
+	*id = comp.imm;
+	return -(int)comp.len;
+}
+
+static int bound(struct client *c, uint32_t id, uint32_t port)
+{
+	struct ring_req q = {.op = RING_OP_BIND, .vqp = id, .rkey = port};
+
+	return -(int)asked(c, &q).len;
+}
+
+static void freed(struct client *c, uint32_t id)
+{
+	struct ring_req q = {.op = RING_OP_FREE, .vqp = id};
+
+	assert_int_equal(ring_put(&c->ring, &q), 0);
+	serve();
+}
+
+/* What a client may have, and what all of its user may: refused by the call, said
+ * once, and given back. */
+static void test_limits(void **state)
+{
+	struct skein_node_attr a = {.mem_max = 16384,
+				    .vqps_max = 3,
+				    .ports_max = 2,
+				    .user_times = 2};
+	struct client c[3];
+	uint32_t id[4], other;
+	unsigned i, k;
+
+	node_open(&a);
+	ctx->env->log = note_log;
+	for (k = 0; k < 3; k++)
+		client_open(&c[k]);
+	said[0] = '\0';
+	/* memory */
+	assert_int_equal(mem_made(&c[0], 16385), -EDQUOT);
+	assert_said("may have 16384 bytes of memory (skein node --memory)", 1);
+	assert_int_equal(mem_made(&c[0], 16384), 0);
+	assert_int_equal(mem_made(&c[0], 1), -EDQUOT);
+	assert_said(NULL, 0);
+	assert_int_equal(mem_made(&c[1], 16000), 0);
+	assert_int_equal(mem_made(&c[2], 385), -EDQUOT);
+	assert_said("may have 32768 bytes of memory "
+		    "(skein node --user-times, --memory)",
+		    1);
+	assert_int_equal(mem_made(&c[2], 384), 0);
+	/* vqps */
+	for (i = 0; i < 3; i++)
+		assert_int_equal(vqp_made(&c[0], &id[i]), 0);
+	assert_int_equal(vqp_made(&c[0], &id[3]), -EDQUOT);
+	assert_said("may have 3 virtual queue pairs (skein node --vqps)", 1);
+	/* ports: one in use is another error, and takes none */
+	assert_int_equal(bound(&c[0], id[0], 5), 0);
+	assert_int_equal(bound(&c[0], id[1], 5), -EADDRINUSE);
+	assert_int_equal(bound(&c[0], id[1], 6), 0);
+	assert_int_equal(bound(&c[0], id[2], 7), -EDQUOT);
+	assert_said("may have 2 ports (skein node --ports)", 1);
+	freed(&c[0], id[0]);
+	assert_int_equal(bound(&c[0], id[2], 7), 0);
+	assert_int_equal(vqp_made(&c[0], &id[3]), 0);
+	for (i = 0; i < 3; i++)
+		assert_int_equal(vqp_made(&c[1], &other), 0);
+	assert_int_equal(vqp_made(&c[2], &other), -EDQUOT);
+	assert_said("may have 6 virtual queue pairs", 1);
+	/* one that goes leaves its part to the others, but for memory that peers
+	 * may know yet */
+	client_close(&c[1]);
+	for (i = 0; i < 100 && node->n_clients == 3; i++)
+		serve();
+	assert_int_equal(vqp_made(&c[2], &other), 0);
+	assert_int_equal(mem_made(&c[2], 385), -EDQUOT);
+	client_close(&c[0]);
+	client_close(&c[2]);
+	skein_node_close(node);
+	ctx->env->log = NULL;
+}
+
+/* One too many is told when it may come again. */
+static void test_door(void **state)
+{
+	struct skein_node_attr a = {.clients_max = 1};
+	struct client c, d;
+
+	node_open(&a);
+	client_open(&c);
+	assert_int_equal(local_connect(path, &d.fd), 0);
+	client_send(&d, ATTACH_HELLO, 0);
+	client_answer(&d);
+	assert_int_equal(d.m.status, -SKEIN_EBUSY);
+	assert_int_equal(d.m.len, 100);
+	close(d.fd);
+	client_close(&c);
+	skein_node_close(node);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_unread),
+		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_door),
 	};
 
 	if (!getenv("SKEIN_DEVICE"))
