@@ -8,6 +8,7 @@
 #include "cmds.h"
 #include "opt.h"
 #include "out.h"
+#include "run_list.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,6 +34,7 @@ struct run {
 	const char *wait, *report;
 	bool require;
 	bool json;
+	bool list;
 };
 
 /* A library: its name, where it lies seen from the folder of this program when
@@ -256,6 +258,14 @@ static bool fits(const struct run *r)
 	return true;
 }
 
+static bool fits_list(const struct run *r, bool command)
+{
+	if (!command && !r->verbs && !r->report && !r->require && !r->wait)
+		return true;
+	out_error(RUN_CMD, "--list goes with --json alone: it starts nothing");
+	return false;
+}
+
 int cmd_run(int argc, char **argv)
 {
 	struct run r = {0};
@@ -266,6 +276,8 @@ int cmd_run(int argc, char **argv)
 		 "a line of JSON for each TCP connection, when it ends"},
 		{0, "require", OPT_FLAG, &r.require,
 		 .help = "ends the program when a connection must stay on TCP"},
+		{0, "list", OPT_FLAG, &r.list,
+		 .help = "instead: the connections of what runs now"},
 		{0, "verbs", OPT_FLAG, &r.verbs,
 		 .help = "instead: programs that use libibverbs see skein0"},
 		{0, "soft-only", OPT_FLAG, &r.soft_only,
@@ -276,12 +288,12 @@ int cmd_run(int argc, char **argv)
 		{0, "back", OPT_STR, &r.back, "LIST",
 		 "what peers may map: of heap,mmap,shm (all); none: \"\""},
 		{0, "json", OPT_FLAG, &r.json,
-		 .help = "one JSON object when it cannot be started; else "
-			 "stdout is the command's"},
+		 .help = "one JSON object: the list, or why COMMAND cannot be "
+			 "started; else stdout is COMMAND's"},
 		{0},
 	};
 	const struct opt_usage u = {
-		RUN_CMD, "[options] -- COMMAND [ARGUMENT]...",
+		RUN_CMD, "[options] -- COMMAND [ARGUMENT]... | --list",
 		"Runs an unmodified program: its TCP connections to programs "
 		"that also run so,\non this host, move onto streams. With "
 		"--verbs: a program built for RDMA NICs,\non the software "
@@ -297,8 +309,10 @@ int cmd_run(int argc, char **argv)
 	case OPT_RUN:
 		break;
 	}
-	if (!fits(&r))
+	if (!fits(&r) || (r.list && !fits_list(&r, first < argc)))
 		return CMD_USAGE;
+	if (r.list)
+		return run_list(RUN_CMD, r.json);
 	if (first == argc) {
 		out_error(RUN_CMD, "no command after \"--\"");
 		return CMD_USAGE;

@@ -92,6 +92,7 @@ def failures(folder, taken, refused):
         'run': [
             ([], 'no command', 2),
             (['--verbs'], 'no command', 2),
+            (['--list', 'extra'], '--list', 2),
             (['--verbs', '--link', 'nosuch', '--', 'true'], '--link', 2),
             # Builds with a sanitizer have no library to preload.
             *([(['--verbs', '--', f'{folder}/none'], 'No such file', 127),

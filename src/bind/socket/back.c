@@ -73,6 +73,8 @@ static void finish(struct sock *s, const char *why)
 	back_leave(s);
 	if (s->set && set_demote(s->set, s))
 		set_remove(s->set, s);
+	s->tcp_ns = state_now_ns();
+	s->demotions += s->on_ns != 0;
 	atomic_store(&s->mode, SOCK_TCP);
 	sock_tie_locked(s, why);
 	wake_all(s);

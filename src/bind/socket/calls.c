@@ -19,17 +19,29 @@
 
 /* --- bytes --------------------------------------------------------------- */
 
-/* The call by TCP, or by a stream; a socket may change between the looks. */
-#define CARRY(s, by_tcp, by_stream)                  \
-	do {                                         \
-		ssize_t carried;                     \
-                                                     \
-		if (sock_begin(s))                   \
-			return sock_done(s, by_tcp); \
-		carried = by_stream;                 \
-		if (carried != SOCK_RETRY)           \
-			return carried;              \
+/* The call by TCP, or by a stream; a socket may change between the looks. Bytes:
+ * where those by TCP are counted. */
+#define CARRY(s, bytes, by_tcp, by_stream)                  \
+	do {                                                \
+		ssize_t carried;                            \
+                                                            \
+		if (sock_begin(s))                          \
+			return sock_done(s, by_tcp, bytes); \
+		carried = by_stream;                        \
+		if (carried != SOCK_RETRY)                  \
+			return carried;                     \
 	} while (1)
+
+/* Not what the program reads once more, or what it had written. */
+static _Atomic uint64_t *rx_bytes(const struct sock *s, int flags)
+{
+	return flags & (MSG_PEEK | MSG_ERRQUEUE) ? NULL : &sock_row(s)->rx_tcp;
+}
+
+static _Atomic uint64_t *tx_bytes(const struct sock *s)
+{
+	return &sock_row(s)->tx_tcp;
+}
 
 EXPORT(ssize_t, read, int fd, void *buf, size_t len)
 {
@@ -38,7 +50,8 @@ EXPORT(ssize_t, read, int fd, void *buf, size_t len)
 
 	if (!s)
 		return REAL(read)(fd, buf, len);
-	CARRY(s, REAL(read)(fd, buf, len), sock_recv(s, &iov, 1, 0, NULL));
+	CARRY(s, rx_bytes(s, 0), REAL(read)(fd, buf, len),
+	      sock_recv(s, &iov, 1, 0, NULL));
 }
 
 EXPORT(ssize_t, write, int fd, const void *buf, size_t len)
@@ -48,7 +61,8 @@ EXPORT(ssize_t, write, int fd, const void *buf, size_t len)
 
 	if (!s)
 		return REAL(write)(fd, buf, len);
-	CARRY(s, REAL(write)(fd, buf, len), sock_send(s, &iov, 1, 0));
+	CARRY(s, tx_bytes(s), REAL(write)(fd, buf, len),
+	      sock_send(s, &iov, 1, 0));
 }
 
 EXPORT(ssize_t, readv, int fd, const struct iovec *iov, int n)
@@ -57,7 +71,8 @@ EXPORT(ssize_t, readv, int fd, const struct iovec *iov, int n)
 
 	if (!s)
 		return REAL(readv)(fd, iov, n);
-	CARRY(s, REAL(readv)(fd, iov, n), sock_recv(s, iov, n, 0, NULL));
+	CARRY(s, rx_bytes(s, 0), REAL(readv)(fd, iov, n),
+	      sock_recv(s, iov, n, 0, NULL));
 }
 
 EXPORT(ssize_t, writev, int fd, const struct iovec *iov, int n)
@@ -66,7 +81,8 @@ EXPORT(ssize_t, writev, int fd, const struct iovec *iov, int n)
 
 	if (!s)
 		return REAL(writev)(fd, iov, n);
-	CARRY(s, REAL(writev)(fd, iov, n), sock_send(s, iov, n, 0));
+	CARRY(s, tx_bytes(s), REAL(writev)(fd, iov, n),
+	      sock_send(s, iov, n, 0));
 }
 
 EXPORT(ssize_t, recv, int fd, void *buf, size_t len, int flags)
@@ -76,7 +92,7 @@ EXPORT(ssize_t, recv, int fd, void *buf, size_t len, int flags)
 
 	if (!s)
 		return REAL(recv)(fd, buf, len, flags);
-	CARRY(s, REAL(recv)(fd, buf, len, flags),
+	CARRY(s, rx_bytes(s, flags), REAL(recv)(fd, buf, len, flags),
 	      sock_recv(s, &iov, 1, flags, NULL));
 }
 
@@ -87,7 +103,8 @@ EXPORT(ssize_t, send, int fd, const void *buf, size_t len, int flags)
 
 	if (!s)
 		return REAL(send)(fd, buf, len, flags);
-	CARRY(s, REAL(send)(fd, buf, len, flags), sock_send(s, &iov, 1, flags));
+	CARRY(s, tx_bytes(s), REAL(send)(fd, buf, len, flags),
+	      sock_send(s, &iov, 1, flags));
 }
 
 EXPORT(ssize_t, recvfrom, int fd, void *buf, size_t len, int flags,
@@ -101,7 +118,8 @@ EXPORT(ssize_t, recvfrom, int fd, void *buf, size_t len, int flags,
 	/* TCP gives no address. */
 	if (addr && addr_len)
 		*addr_len = 0;
-	CARRY(s, REAL(recvfrom)(fd, buf, len, flags, addr, addr_len),
+	CARRY(s, rx_bytes(s, flags),
+	      REAL(recvfrom)(fd, buf, len, flags, addr, addr_len),
 	      sock_recv(s, &iov, 1, flags, NULL));
 }
 
@@ -113,7 +131,7 @@ EXPORT(ssize_t, sendto, int fd, const void *buf, size_t len, int flags,
 
 	if (!s)
 		return REAL(sendto)(fd, buf, len, flags, addr, addr_len);
-	CARRY(s, REAL(sendto)(fd, buf, len, flags, addr, addr_len),
+	CARRY(s, tx_bytes(s), REAL(sendto)(fd, buf, len, flags, addr, addr_len),
 	      sock_send(s, &iov, 1, flags));
 }
 
@@ -164,7 +182,8 @@ EXPORT(ssize_t, recvmsg, int fd, struct msghdr *msg, int flags)
 
 	if (!s)
 		return REAL(recvmsg)(fd, msg, flags);
-	CARRY(s, REAL(recvmsg)(fd, msg, flags), recv_by_stream(s, msg, flags));
+	CARRY(s, rx_bytes(s, flags), REAL(recvmsg)(fd, msg, flags),
+	      recv_by_stream(s, msg, flags));
 }
 
 /* Descriptors that travel: the process that takes them has no stream. */
@@ -214,7 +233,8 @@ EXPORT(ssize_t, sendmsg, int fd, const struct msghdr *msg, int flags)
 	}
 	if (flags & MSG_ZEROCOPY && sock_keep(fd, "MSG_ZEROCOPY"))
 		return -1;
-	CARRY(s, REAL(sendmsg)(fd, msg, flags), send_by_stream(s, msg, flags));
+	CARRY(s, tx_bytes(s), REAL(sendmsg)(fd, msg, flags),
+	      send_by_stream(s, msg, flags));
 }
 
 /* glibc's fortified names: the size of the buffer is checked first. */
@@ -287,7 +307,7 @@ EXPORT(ssize_t, sendfile64, int out, int in, off64_t *off, size_t n)
 		return -1;
 	if (!s)
 		return REAL(sendfile64)(out, in, off, n);
-	CARRY(s, REAL(sendfile64)(out, in, off, n),
+	CARRY(s, tx_bytes(s), REAL(sendfile64)(out, in, off, n),
 	      file_by_stream(s, in, off, n));
 }
 

@@ -213,7 +213,8 @@ static void prepared(struct meeting *m)
 		m->stream = NULL;
 		m->s->prepared = true;
 		atomic_store(&m->s->next_try, 0);
-		sock_commit(m->s);
+		if (!sock_commit(m->s))
+			status_update(m->s);
 	}
 	pthread_mutex_unlock(&st.lock);
 	leave(m, NULL);
@@ -622,6 +623,7 @@ void helper_ask(struct sock *s)
 		s->asked_ns = state_now_ns();
 	s->next = st.todo;
 	st.todo = s;
+	status_update(s);
 	env_bell(st.wake_fd);
 }
 

@@ -23,18 +23,6 @@ static void print_end(const struct meet_end *end, char *buf, size_t len)
 		snprintf(buf, len, "[%s]:%u", addr, end->port);
 }
 
-/* Why it is not on a stream, where nothing forbade it. */
-static const char *not_yet(const struct sock *s)
-{
-	if (s->on_ns)
-		return "the other end could not be promoted";
-	if (s->prepared)
-		return "a call was in the kernel at all times";
-	if (s->queued || s->tries)
-		return "the other end has not answered";
-	return "too few calls";
-}
-
 void report_line(struct sock *s)
 {
 	bool on = s->on_ns && (s->tx_on || s->switch_seen || s->back_why);
@@ -55,15 +43,12 @@ void report_line(struct sock *s)
 		     "\"rx_stream\": %llu, \"tx_stream\": %llu, "
 		     "\"back\": \"%s\"}\n",
 		     st.pid, program_invocation_short_name, local, peer,
-		     on ? "stream" : "tcp",
-		     on		 ? ""
-		     : s->reason ? s->reason
-				 : not_yet(s),
+		     on ? "stream" : "tcp", on ? "" : sock_reason(s),
 		     atomic_load(&s->calls),
 		     on ? (unsigned long long)(s->on_ns - s->asked_ns) / 1000
 			: 0,
-		     (unsigned long long)s->rx_stream,
-		     (unsigned long long)s->tx_stream,
+		     (unsigned long long)sock_row(s)->rx_stream,
+		     (unsigned long long)sock_row(s)->tx_stream,
 		     s->back_why ? s->back_why : "");
 	fd = open(st.report, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0)

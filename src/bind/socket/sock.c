@@ -64,9 +64,10 @@ static struct sock *track_locked(int fd, bool accepting)
 		return NULL;
 	s->fd = fd;
 	s->accepting = accepting;
-	s->born_ns = state_now_ns();
+	s->born_ns = s->tcp_ns = state_now_ns();
 	atomic_store(&s->next_try, st.after);
 	atomic_store(&s->mode, SOCK_TCP);
+	status_update(s);
 	atomic_store(&st.socks[fd], s);
 	return s;
 }
@@ -121,6 +122,7 @@ void sock_tie_locked(struct sock *s, const char *reason)
 		helper_free(s->stream);
 		s->stream = NULL;
 	}
+	status_update(s);
 	if (st.require) {
 		state_say("skein run: a connection stays on TCP: %s", reason);
 		_exit(70);
@@ -266,6 +268,8 @@ static int find_switch(struct sock *s)
 	s->rx_from = at;
 	s->rx_known = s->switch_seen = true;
 	stream_consume(s->stream, len);
+	if (!s->tx_on)
+		status_update(s);
 	return 0;
 }
 
@@ -304,6 +308,7 @@ static ssize_t take_tcp(struct sock *s, const struct iovec *iov, int flags)
 	}
 	if (n > 0 && !(flags & MSG_PEEK)) {
 		s->tcp_read += (uint64_t)n;
+		status_count(&sock_row(s)->rx_tcp, (uint64_t)n);
 		s->rx_left -= s->rx_known ? (uint64_t)n : 0;
 	}
 	return n;
@@ -354,7 +359,7 @@ static ssize_t take_ring(struct sock *s, const struct iovec *iov, int n,
 		if (flags & MSG_PEEK)
 			break;
 		stream_consume(s->stream, (uint32_t)more);
-		s->rx_stream += more;
+		status_count(&sock_row(s)->rx_stream, more);
 		if (more < len)
 			break;
 	}
@@ -609,6 +614,8 @@ static void try_switch(struct sock *s)
 	    counts_take(s->fd, !s->accepting, &c))
 		return;
 	s->tx_on = stream_switch(s->stream, c.written) == 0;
+	if (s->tx_on && !s->switch_seen)
+		status_update(s);
 }
 
 static ssize_t give(struct sock *s, const struct iovec *iov, int n, int flags)
@@ -624,11 +631,14 @@ static ssize_t give(struct sock *s, const struct iovec *iov, int n, int flags)
 
 		rc = REAL(sendmsg)(s->fd, &msg,
 				   flags | MSG_DONTWAIT | MSG_NOSIGNAL);
-		return rc < 0 ? -errno : rc;
+		if (rc < 0)
+			return -errno;
+		status_count(&sock_row(s)->tx_tcp, (uint64_t)rc);
+		return rc;
 	}
 	rc = stream_write(s->stream, iov, n);
 	if (rc > 0)
-		s->tx_stream += (uint64_t)rc;
+		status_count(&sock_row(s)->tx_stream, (uint64_t)rc);
 	if (rc >= 0 || rc == -EAGAIN)
 		return rc;
 	if (s->reset_seen)
@@ -869,6 +879,7 @@ void sock_forget(int fd)
 		}
 		leave_todo(s);
 		atomic_store(&s->mode, SOCK_FREE);
+		status_end(s);
 		s->stream = NULL;
 		s->next = st.spare;
 		st.spare = s;

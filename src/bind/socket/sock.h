@@ -15,6 +15,7 @@
 
 #include "bind/socket/meet.h"
 #include "bind/socket/state.h"
+#include "bind/socket/status.h"
 #include "stream/stream.h"
 
 #include <sys/epoll.h>
@@ -81,8 +82,22 @@ struct sock {
 	uint64_t look_ns;
 	/* the report */
 	uint64_t born_ns, asked_ns, on_ns;
-	uint64_t rx_stream, tx_stream, tx_tcp;
+	uint64_t tcp_ns; /* on TCP since then */
+	unsigned demotions;
 };
+
+/* What the status page says of it. */
+static inline struct status_row *sock_row(const struct sock *s)
+{
+	return &st.page->rows[s - st.all];
+}
+
+/* Of one that is not on its way yet, or was never used there, nobody says that it
+ * is on a stream. */
+static inline bool sock_on_stream(const struct sock *s)
+{
+	return atomic_load(&s->mode) == SOCK_ON && (s->tx_on || s->switch_seen);
+}
 
 /* A connection of ours begins; fd is its socket. */
 void sock_track(int fd, bool accepting);
@@ -123,8 +138,13 @@ static inline void sock_end(struct sock *s)
 	atomic_fetch_sub(&s->inflight, 1);
 }
 
-static inline ssize_t sock_done(struct sock *s, ssize_t n)
+/* bytes: where the n bytes are counted, or NULL. */
+static inline ssize_t sock_done(struct sock *s, ssize_t n,
+				_Atomic uint64_t *bytes)
 {
+	if (n > 0 && bytes)
+		atomic_fetch_add_explicit(bytes, (uint64_t)n,
+					  memory_order_relaxed);
 	atomic_fetch_sub(&s->inflight, 1);
 	if (n > 0 &&
 	    atomic_load_explicit(&s->mode, memory_order_relaxed) == SOCK_TCP) {

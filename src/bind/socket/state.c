@@ -22,6 +22,7 @@ struct sock_state st = {
 	.after = 8,
 	.wake_fd = -1,
 	.ask_fd = -1,
+	.page_fd = -1,
 	.back_cond = PTHREAD_COND_INITIALIZER,
 };
 
@@ -114,6 +115,7 @@ static void fork_child(void)
 	st.env = NULL; /* the parent's */
 	st.waiters = NULL;
 	st.pid = getpid();
+	status_fork();
 	if (atomic_load(&st.helper_runs))
 		atomic_store(&st.forked, true);
 }
@@ -123,18 +125,20 @@ __attribute__((constructor)) static void start(void)
 	const char *after = getenv("SKEIN_RUN_AFTER");
 	const char *wait = getenv("SKEIN_RUN_WAIT");
 	const char *report, *require = getenv("SKEIN_RUN_REQUIRE");
-	const size_t len = FD_MAX * sizeof(*st.socks);
+	const size_t len = FD_MAX * sizeof(*st.socks), page = status_len();
 	char *mem;
 
 	if (wait && !strcmp(wait, "tcp"))
 		return;
 	/* Pages come when a descriptor in them is used. */
-	mem = mmap(NULL, 2 * len + FD_MAX * sizeof(*st.all),
+	mem = mmap(NULL, page + 2 * len + FD_MAX * sizeof(*st.all),
 		   PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (mem == MAP_FAILED ||
 	    pthread_atfork(fork_prepare, fork_parent, fork_child))
 		return;
+	status_init(mem);
+	mem += page;
 	st.socks = (void *)mem;
 	st.sets = (void *)(mem + len);
 	st.all = (void *)(mem + 2 * len);

@@ -23,6 +23,7 @@ struct set;
 struct asker;
 struct skein_env;
 struct spare_waiter;
+struct status_page;
 
 /* Descriptors beyond stay on TCP. */
 #define FD_MAX 65536
@@ -51,6 +52,10 @@ struct sock_state {
 	int ask_fd;		       /* children ask here */
 	uint64_t ask_name[2];
 	struct spare_waiter *waiters;
+	struct status_page *page; /* always there; st.all's indices */
+	int page_fd;
+	uint64_t page_ino; /* of its memfd; 0: it has none */
+	bool page_tried;
 	_Atomic uint64_t poll_ns; /* poll() asked the kernel last */
 	struct skein_env *env;
 	int pid;

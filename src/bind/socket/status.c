@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * status.c - writes the status page. The memory is there from the beginning,
+ * private; the first connection puts the memfd in its place. Where there is no
+ * memfd to be had, the process is not listed.
+ */
+#include "bind/socket/status.h"
+
+#include "bind/socket/sock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Above the descriptors that programs count on, where the limit allows. */
+#define FD_FROM 256
+
+size_t status_len(void)
+{
+	return sizeof(struct status_page) + FD_MAX * sizeof(struct status_row);
+}
+
+void status_init(void *mem)
+{
+	st.page = mem;
+}
+
+static bool is_ours(int fd)
+{
+	struct stat sb;
+
+	return fd >= 0 && !fstat(fd, &sb) && sb.st_ino == st.page_ino;
+}
+
+void status_fork(void)
+{
+	/* The program may have closed it and opened something else. */
+	if (is_ours(st.page_fd))
+		REAL(close)(st.page_fd);
+	if (st.page_ino)
+		mmap(st.page, status_len(), PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+		     -1, 0);
+	st.page_fd = -1;
+	st.page_ino = 0;
+	st.page_tried = false;
+}
+
+static int page_fd(void)
+{
+	int low = memfd_create(STATUS_NAME, MFD_CLOEXEC), fd;
+
+	if (low < 0)
+		return -1;
+	fd = REAL(fcntl)(low, F_DUPFD_CLOEXEC, FD_FROM);
+	if (fd < 0)
+		return low;
+	REAL(close)(low);
+	return fd;
+}
+
+static void page_open(void)
+{
+	int fd = page_fd();
+	struct stat sb;
+
+	st.page_tried = true;
+	if (fd < 0)
+		return;
+	if (ftruncate(fd, (off_t)status_len()) || fstat(fd, &sb) ||
+	    mmap(st.page, status_len(), PROT_READ | PROT_WRITE,
+		 MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+		REAL(close)(fd);
+		return;
+	}
+	st.page_fd = fd;
+	st.page_ino = sb.st_ino;
+	st.page->row_len = sizeof(struct status_row);
+	snprintf(st.page->program, sizeof(st.page->program), "%s",
+		 program_invocation_short_name);
+	st.page->magic = STATUS_MAGIC;
+}
+
+const char *sock_reason(const struct sock *s)
+{
+	if (sock_on_stream(s))
+		return "";
+	if (s->reason)
+		return s->reason;
+	if (s->on_ns)
+		return "the other end could not be promoted";
+	if (s->prepared)
+		return "a call was in the kernel at all times";
+	if (s->queued || s->tries)
+		return "the other end has not answered";
+	return "too few calls";
+}
+
+void status_update(struct sock *s)
+{
+	struct status_row *row;
+	uint32_t seq, i;
+
+	if (!st.page_tried)
+		page_open();
+	row = sock_row(s);
+	seq = atomic_load_explicit(&row->seq, memory_order_relaxed);
+	/* The reader sees an odd number, or another one behind the row than
+	 * before it, if it reads a row that changes. */
+	atomic_store_explicit(&row->seq, seq | 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
+	row->fd = atomic_load(&s->mode) == SOCK_FREE ? -1 : s->fd;
+	row->on_stream = sock_on_stream(s);
+	row->since_ns = row->on_stream ? s->on_ns : s->tcp_ns;
+	row->demotions = s->demotions;
+	snprintf(row->reason, sizeof(row->reason), "%s", sock_reason(s));
+	atomic_store_explicit(&row->seq, (seq | 1) + 1, memory_order_release);
+	i = (uint32_t)(s - st.all);
+	if (i >= atomic_load_explicit(&st.page->used, memory_order_relaxed))
+		atomic_store_explicit(&st.page->used, i + 1,
+				      memory_order_release);
+}
+
+void status_end(struct sock *s)
+{
+	struct status_row *row = sock_row(s);
+	_Atomic uint64_t *bytes;
+
+	status_update(s);
+	for (bytes = &row->rx_stream; bytes <= &row->tx_tcp; bytes++)
+		atomic_store_explicit(bytes, 0, memory_order_relaxed);
+}
