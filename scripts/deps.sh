@@ -27,7 +27,7 @@ test="libcmocka-dev python3 g++ binutils procps clang-format-14
 	strace valgrind spin
 	ibverbs-utils perftest qperf rdmacm-utils ucx-utils
 	iproute2 tshark
-	redis-server redis-tools python3-grpcio curl socat"
+	redis-server redis-tools python3-grpcio curl socat postgresql-15"
 lint="clang-14 clang-tidy-14 clang-format-14 cppcheck libclang-rt-14-dev
 	python3 binutils g++"
 hw="qemu-system-x86 busybox-static cpio kmod xz-utils rdma-core

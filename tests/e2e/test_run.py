@@ -264,6 +264,74 @@ def echo(client):
     return found
 
 
+# The parent accepts, a child serves. "close": the parent closes its copy; "keep":
+# it does so only when the child has gone, and then answers itself; "used": it
+# has served before; "set": its epoll set has the connection.
+FORKS = """
+import os, select, socket, sys
+how = sys.argv[1]
+listener = socket.create_server(('127.0.0.1', 0))
+print(listener.getsockname()[1], flush=True)
+one = listener.accept()[0]
+listener.close()
+def serve(times):
+    for _ in range(times):
+        data = one.recv(100)
+        if not data:
+            break
+        one.sendall(data)
+if how == 'used':
+    serve(1)
+if how == 'set':
+    ends = select.epoll()
+    ends.register(one, select.EPOLLIN)
+child = os.fork()
+if child == 0:
+    if how == 'set':
+        for _ in range(1990):
+            assert ends.poll(30)
+            serve(1)
+    serve(1990 if how == 'keep' else 30000)
+    sys.exit(0)
+if how != 'keep':
+    one.close()
+assert os.waitpid(child, 0)[1] == 0
+if how == 'keep':
+    serve(3000)
+"""
+
+
+def test_forking_server():
+    """A child has what its parent accepted and never used for itself."""
+    for how, carrier, reason in (
+            ('close', 'stream', ''),
+            ('keep', 'tcp', 'another process has it too'),
+            ('used', 'tcp', 'a forked child may have it too'),
+            ('set', 'tcp', None)):
+        with Case() as case:
+            path = os.path.join(case.folder, 'report')
+            words = [tool(), 'run', '--report', path, '--', sys.executable,
+                     '-c']
+            server = case.start([*words, FORKS, how])
+            port = server.expect(r'(\d+)').group(1)
+            # Promoting takes as long as it takes beside other tests.
+            client = CLIENT.replace('2000', '20000') if how == 'close' \
+                else CLIENT
+            case.start([*words, client, port]).exits(0)
+            server.exits(0)
+            found = report(path)
+            os.unlink(path)
+        ends = {line['local'].split(':')[1] == port: line for line in found}
+        if {line['carrier'] for line in found} != {carrier}:
+            raise Failure(f'{how}: {found}')
+        if reason is not None and reason not in [
+                line['reason'] for line in found]:
+            raise Failure(f'{how}: no such reason: {found}')
+        if how == 'close' and not (ends[True]['rx_stream'] and
+                                   ends[False]['rx_stream']):
+            raise Failure(f'{found}')
+
+
 def test_blocking_client():
     found = echo(CLIENT)
     if len(streams(found)) != 2:
@@ -327,7 +395,7 @@ if __name__ == '__main__':
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
     TESTS = [test_options, test_differential, test_shared_set,
-             test_blocking_client, test_unfit_end]
+             test_blocking_client, test_forking_server, test_unfit_end]
     if shutil.which('redis-server') and shutil.which('redis-benchmark'):
         TESTS += [test_redis, test_bgsave, test_plain_peers,
                   test_killed_client]

@@ -10,7 +10,9 @@ import json
 import os
 import pwd
 import shutil
+import signal
 import socket
+import subprocess
 import sys
 
 from harness import BUILD, Case, Failure, run_cases, tool
@@ -200,13 +202,81 @@ def test_nginx():
         bench.clean()
 
 
+PG_BIN = '/usr/lib/postgresql/15/bin'
+PG_WORDS = ['-k', '', '-c', 'listen_addresses=127.0.0.1', '-c', 'fsync=off',
+            '-c', 'shared_buffers=16MB', '-c', 'max_connections=20']
+SUMS = """select (select sum(abalance) from pgbench_accounts),
+(select sum(bbalance) from pgbench_branches),
+(select sum(tbalance) from pgbench_tellers),
+(select sum(delta) from pgbench_history),
+(select count(*) from pgbench_history)"""
+
+
+def as_user():
+    """The words before a program that refuses to run as root; None: there is no
+    other user here who could run ours."""
+    if os.getuid():
+        return []
+    words = ['setpriv', '--reuid=nobody', '--regid=nogroup', '--clear-groups']
+    there = subprocess.run([*words, tool(), 'run', '--help'], check=False,
+                           stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+    return None if there.returncode else words
+
+
+def test_postgres():
+    """The parent accepts, a child of its own serves each connection."""
+    user = as_user()
+    if user is None:
+        print('test_postgres is left out: PostgreSQL refuses root, and '
+              '"nobody" cannot start our tool')
+        return
+    with Case() as case:
+        bench = Bench(case)
+        os.chmod(case.folder, 0o755)
+        home = bench.path('pg')
+        os.mkdir(home)
+        if user:
+            shutil.chown(home, 'nobody')
+        bench.report = f'{home}/report'
+
+        def run(*words):
+            case.start([*user, *words]).exits(0)
+
+        def ours(name, *words):
+            return [*user, tool(), 'run', '--report', bench.report, '--',
+                    f'{PG_BIN}/{name}', *words]
+        run(f'{PG_BIN}/initdb', '-D', f'{home}/data', '--no-sync', '-A',
+            'trust', '-U', 'skein', '--locale=C')
+        server = case.start(ours('postgres', '-D', f'{home}/data', '-p',
+                                 bench.port, *PG_WORDS))
+        server.expect('ready to accept connections')
+        there = ['-h', '127.0.0.1', '-p', bench.port, '-U', 'skein']
+        run(f'{PG_BIN}/pgbench', *there, '-i', '-q', 'postgres')
+        load = case.start(ours('pgbench', *there, '-n', '-c', '2', '-t',
+                               '300', 'postgres'))
+        load.exits(0)
+        plain = case.start([f'{PG_BIN}/psql', *there, '-AtF', ' ', '-c', SUMS,
+                            'postgres'])
+        plain.exits(0)
+        sums = plain.text('out').split()
+        if len(set(sums[:4])) != 1 or sums[4] != '600':
+            raise Failure(f'the tables do not agree: {sums}')
+        server.signal(signal.SIGINT)
+        server.exits(0)
+        bench.streams('pgbench')
+        bench.streams('postgres')
+        bench.clean()
+
+
 if __name__ == '__main__':
     if not os.path.exists(os.path.join(BUILD, 'src', 'bind', 'socket',
                                        'libskein-socket.so')):
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
     NEEDED = {test_http_server: ['curl'], test_socat: ['socat'],
-              test_memcached: ['memcached'], test_nginx: ['nginx', 'curl']}
+              test_memcached: ['memcached'], test_nginx: ['nginx', 'curl'],
+              test_postgres: [f'{PG_BIN}/postgres', f'{PG_BIN}/pgbench']}
     TESTS = []
     for test, programs in NEEDED.items():
         lacking = [name for name in programs if not shutil.which(name)]

@@ -42,9 +42,8 @@ void report_line(struct sock *s)
 		     "\"%s\", \"calls_before\": %u, \"promote_us\": %llu, "
 		     "\"rx_stream\": %llu, \"tx_stream\": %llu, "
 		     "\"back\": \"%s\"}\n",
-		     st.pid, program_invocation_short_name, local, peer,
-		     on ? "stream" : "tcp", on ? "" : sock_reason(s),
-		     atomic_load(&s->calls),
+		     st.pid, st.program, local, peer, on ? "stream" : "tcp",
+		     on ? "" : sock_reason(s), atomic_load(&s->calls),
 		     on ? (unsigned long long)(s->on_ns - s->asked_ns) / 1000
 			: 0,
 		     (unsigned long long)sock_row(s)->rx_stream,

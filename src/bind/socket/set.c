@@ -56,6 +56,7 @@ static struct set *set_get(int epfd)
 			    env_waiter_fd(st.env, set->waiter), &ev))
 		goto err_waiter;
 	atomic_store(&st.sets[epfd], set);
+	state_top(epfd);
 	return set;
 
 err_waiter:

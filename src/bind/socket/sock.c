@@ -53,6 +53,67 @@ static bool is_tcp(int fd)
 	       protocol == IPPROTO_TCP;
 }
 
+#define HOLDER_PROBES 64
+
+/* Without one of its own it stays on TCP from the first fork on. A process that
+ * is killed, or starts another program, leaves its share behind: too many
+ * holders keep a connection on TCP, too few never happen. */
+static uint32_t holder_get(void)
+{
+	uint32_t i, at, none;
+
+	for (i = 0; i < HOLDER_PROBES; i++) {
+		at = st.holder_next++ % FD_MAX;
+		none = 0;
+		if (atomic_compare_exchange_strong(&st.holders[at], &none, 1))
+			return at + 1;
+	}
+	return 0;
+}
+
+static void holder_put(struct sock *s)
+{
+	if (s->holder)
+		atomic_fetch_sub(&st.holders[s->holder - 1], 1);
+	s->holder = 0;
+}
+
+bool sock_is_sole(const struct sock *s)
+{
+	return !s->holder || atomic_load(&st.holders[s->holder - 1]) == 1;
+}
+
+static bool fork_leaves(const struct sock *s)
+{
+	return atomic_load(&s->mode) == SOCK_TCP && s->holder && !s->set &&
+	       !s->queued && !atomic_load(&s->calls) &&
+	       !atomic_load(&s->inflight);
+}
+
+void sock_fork_prepare(struct sock *s)
+{
+	if (s->holder)
+		atomic_fetch_add(&st.holders[s->holder - 1], 1);
+}
+
+void sock_fork_parent(struct sock *s)
+{
+	if (fork_leaves(s))
+		return;
+	if (atomic_load(&s->mode) == SOCK_TCP)
+		sock_tie_locked(s, "a forked child may have it too");
+	s->shared = true;
+}
+
+/* The rings of a stream are the parent's. */
+void sock_fork_child(struct sock *s)
+{
+	bool on = atomic_load(&s->mode) == SOCK_ON;
+
+	if (!fork_leaves(s) || atomic_load(&st.helper_runs))
+		atomic_store(&s->mode, on ? SOCK_LOST : SOCK_TIED);
+}
+
 static struct sock *track_locked(int fd, bool accepting)
 {
 	struct sock *s = atomic_load(&st.socks[fd]);
@@ -64,11 +125,13 @@ static struct sock *track_locked(int fd, bool accepting)
 		return NULL;
 	s->fd = fd;
 	s->accepting = accepting;
+	s->holder = holder_get();
 	s->born_ns = s->tcp_ns = state_now_ns();
 	atomic_store(&s->next_try, st.after);
 	atomic_store(&s->mode, SOCK_TCP);
 	status_update(s);
 	atomic_store(&st.socks[fd], s);
+	state_top(fd);
 	return s;
 }
 
@@ -174,6 +237,8 @@ void sock_try(struct sock *s)
 	if (atomic_load(&s->mode) == SOCK_TCP) {
 		if (s->prepared)
 			sock_commit(s);
+		else if (!sock_is_sole(s))
+			atomic_fetch_add(&s->next_try, st.after);
 		else if (!s->queued)
 			helper_ask(s);
 	}
@@ -878,6 +943,7 @@ void sock_forget(int fd)
 			helper_free(s->stream);
 		}
 		leave_todo(s);
+		holder_put(s);
 		atomic_store(&s->mode, SOCK_FREE);
 		status_end(s);
 		s->stream = NULL;

@@ -66,7 +66,8 @@ struct sock {
 	const char *back_why;
 	bool back_failed; /* the peer has gone on the way */
 	int tcp_end;	 /* 0 or -errno: TCP's end, when the rest was rescued */
-	bool shared;	 /* a forked child has it too */
+	bool shared;	 /* a forked child has it too, and it is on a stream */
+	uint32_t holder; /* 1 and the index in st.holders; 0: none */
 	bool tcp_event;	 /* the kernel's set had something to say of it */
 	bool reset_seen; /* ECONNRESET was said: EPIPE from now on */
 	bool nonblock;	 /* O_NONBLOCK */
@@ -119,6 +120,15 @@ void sock_tie_locked(struct sock *s, const char *reason);
 int sock_inherit(struct sock *s);
 
 void sock_try(struct sock *s);
+
+/* Does no other process have it? Only our own fork makes it more again. */
+bool sock_is_sole(const struct sock *s);
+/* Around fork(), with the lock held: may parent or child promote it, once the
+ * other has closed it? Not one that was used, or is in an epoll set: what one of
+ * them has read by TCP the other one does not know. */
+void sock_fork_prepare(struct sock *s);
+void sock_fork_parent(struct sock *s);
+void sock_fork_child(struct sock *s);
 
 /* True: the call goes to the kernel, and sock_done() ends it. False: the socket
  * is on a stream. */

@@ -8,6 +8,7 @@
 #include "env/env.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,24 +71,27 @@ void state_say(const char *fmt, ...)
 	REAL(write)(2, line, (size_t)n);
 }
 
+static void each_sock(void (*fn)(struct sock *s))
+{
+	int i;
+
+	for (i = 0; i < st.fd_top; i++) {
+		struct sock *s = atomic_load(&st.socks[i]);
+
+		if (s)
+			fn(s);
+	}
+}
+
 static void fork_prepare(void)
 {
 	pthread_mutex_lock(&st.lock);
+	each_sock(sock_fork_prepare);
 }
 
-/* What is on TCP is shared with a child from now on, and stays there. */
 static void fork_parent(void)
 {
-	unsigned i;
-
-	for (i = 0; i < FD_MAX; i++) {
-		struct sock *s = atomic_load(&st.socks[i]);
-
-		if (s && atomic_load(&s->mode) == SOCK_TCP)
-			sock_tie_locked(s, "a forked child may have it too");
-		if (s)
-			s->shared = true;
-	}
+	each_sock(sock_fork_parent);
 	pthread_mutex_unlock(&st.lock);
 }
 
@@ -96,18 +100,12 @@ static void fork_parent(void)
  * daemon, a server's worker), what the child opens itself may be promoted. */
 static void fork_child(void)
 {
-	unsigned i;
+	int i;
 
-	for (i = 0; i < FD_MAX; i++) {
-		struct sock *s = atomic_load(&st.socks[i]);
-
-		if (s)
-			atomic_store(&s->mode, atomic_load(&s->mode) == SOCK_ON
-						       ? SOCK_LOST
-						       : SOCK_TIED);
+	each_sock(sock_fork_child);
+	for (i = 0; i < st.fd_top; i++)
 		if (atomic_load(&st.sets[i]))
 			atomic_store(&st.sets[i], NULL);
-	}
 	pthread_mutex_init(&st.lock, NULL);
 	pthread_cond_init(&st.back_cond, NULL);
 	st.backs = NULL;
@@ -134,7 +132,10 @@ __attribute__((constructor)) static void start(void)
 	mem = mmap(NULL, page + 2 * len + FD_MAX * sizeof(*st.all),
 		   PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (mem == MAP_FAILED ||
+	st.holders =
+		mmap(NULL, FD_MAX * sizeof(*st.holders), PROT_READ | PROT_WRITE,
+		     MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (mem == MAP_FAILED || st.holders == MAP_FAILED ||
 	    pthread_atfork(fork_prepare, fork_parent, fork_child))
 		return;
 	status_init(mem);
@@ -145,6 +146,8 @@ __attribute__((constructor)) static void start(void)
 	/* A copy: programs write their title over the environment. */
 	report = getenv("SKEIN_RUN_REPORT");
 	st.report = report ? strdup(report) : NULL;
+	snprintf(st.program, sizeof(st.program), "%s",
+		 program_invocation_short_name);
 	st.require = require && !strcmp(require, "1");
 	st.event_only = wait && !strcmp(wait, "event");
 	if (after && atoi(after) > 0)
@@ -158,7 +161,7 @@ __attribute__((constructor)) static void start(void)
 __attribute__((destructor)) static void stop(void)
 {
 	struct timespec end;
-	unsigned i;
+	int i;
 
 	if (!atomic_load(&st.on) || atomic_load(&st.forked) ||
 	    st.pid != getpid())
@@ -168,7 +171,7 @@ __attribute__((destructor)) static void stop(void)
 	end.tv_sec++;
 	if (pthread_mutex_timedlock(&st.lock, &end))
 		return;
-	for (i = 0; i < FD_MAX; i++) {
+	for (i = 0; i < st.fd_top; i++) {
 		struct sock *s = atomic_load(&st.socks[i]);
 
 		if (!s)

@@ -38,24 +38,29 @@ struct sock_state {
 	bool require;	 /* a connection that stays on TCP is fatal */
 	bool event_only; /* --wait event: sleep at once */
 	const char *report;
+	char program[48]; /* its name; the title may become another one */
 	_Atomic(struct sock *) *socks; /* by descriptor */
 	_Atomic(struct set *) *sets;   /* of epoll, by descriptor */
 	struct sock *spare;	       /* never given back: type-stable */
 	struct sock *all;	       /* FD_MAX of them, side by side */
 	uint32_t used;		       /* of all */
-	int wake_fd;		       /* the helper sleeps here */
-	struct sock *todo;	       /* for the helper */
-	struct stream *dead;	       /* for the helper to free */
-	struct sock *backs;	       /* on their way back to TCP */
-	struct asker *askers;	       /* children that wait for one */
-	pthread_cond_t back_cond;      /* a step of one was made */
-	int ask_fd;		       /* children ask here */
+	int fd_top;		  /* no socket and no set at it, or above */
+	int wake_fd;		  /* the helper sleeps here */
+	struct sock *todo;	  /* for the helper */
+	struct stream *dead;	  /* for the helper to free */
+	struct sock *backs;	  /* on their way back to TCP */
+	struct asker *askers;	  /* children that wait for one */
+	pthread_cond_t back_cond; /* a step of one was made */
+	int ask_fd;		  /* children ask here */
 	uint64_t ask_name[2];
 	struct spare_waiter *waiters;
 	struct status_page *page; /* always there; st.all's indices */
 	int page_fd;
 	uint64_t page_ino; /* of its memfd; 0: it has none */
 	bool page_tried;
+	/* how many processes have a connection; forked ones share it */
+	_Atomic uint32_t *holders;
+	uint32_t holder_next;
 	_Atomic uint64_t poll_ns; /* poll() asked the kernel last */
 	struct skein_env *env;
 	int pid;
@@ -79,6 +84,13 @@ static inline struct set *set_at(int fd)
 	    !atomic_load_explicit(&st.on, memory_order_acquire))
 		return NULL;
 	return atomic_load_explicit(&st.sets[fd], memory_order_acquire);
+}
+
+/* Locked. */
+static inline void state_top(int fd)
+{
+	if (st.fd_top <= fd)
+		st.fd_top = fd + 1;
 }
 
 uint64_t state_now_ns(void);

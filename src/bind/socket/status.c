@@ -8,7 +8,6 @@
 
 #include "bind/socket/sock.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,8 +20,13 @@
 
 size_t status_len(void)
 {
-	return sizeof(struct status_page) + FD_MAX * sizeof(struct status_row);
+	const size_t len =
+		sizeof(struct status_page) + FD_MAX * sizeof(struct status_row);
+
+	return (len + 4095) & ~(size_t)4095;
 }
+
+_Static_assert(sizeof(st.page->program) == sizeof(st.program), "one name");
 
 void status_init(void *mem)
 {
@@ -80,8 +84,7 @@ static void page_open(void)
 	st.page_fd = fd;
 	st.page_ino = sb.st_ino;
 	st.page->row_len = sizeof(struct status_row);
-	snprintf(st.page->program, sizeof(st.page->program), "%s",
-		 program_invocation_short_name);
+	memcpy(st.page->program, st.program, sizeof(st.program));
 	st.page->magic = STATUS_MAGIC;
 }
 
@@ -95,6 +98,8 @@ const char *sock_reason(const struct sock *s)
 		return "the other end could not be promoted";
 	if (s->prepared)
 		return "a call was in the kernel at all times";
+	if (!sock_is_sole(s))
+		return "another process has it too";
 	if (s->queued || s->tries)
 		return "the other end has not answered";
 	return "too few calls";

@@ -47,7 +47,8 @@ _Static_assert(sizeof(struct status_page) == 64, "the tool reads it");
 
 struct sock;
 
-/* Bytes of a page with all its rows. */
+/* Bytes of a page with all its rows: whole pages of memory, for it is mapped in
+ * the place of others. */
 size_t status_len(void);
 /* Where st.page is from now on, until the first connection. */
 void status_init(void *mem);
