@@ -399,6 +399,8 @@ static inline int message_begin(struct rpc_client *c, uint64_t sent)
 	else
 		rc = rpc_msg_poll(&rx->in, resp_at(rx, pos), room,
 				  rx->resp_canary, rx->port->tail_in);
+	if (__builtin_expect(rx->rf.blocked, 0) && !fetch)
+		rpc_rfetch_round(c);
 	if (__builtin_expect(rc <= 0, 1))
 		return rc;
 	if (!rx->in.count || rx->in.flags || !head_told(c, rx->in.head))

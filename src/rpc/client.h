@@ -312,6 +312,8 @@ void rpc_client_tx_init(struct rpc_client *c, struct rpc_port *port,
 			struct rpc_call *slots, uint64_t window);
 /* Holding: a message of count 0 with these flags: 1, 0 not now, or an error. */
 int rpc_client_send_bare(struct rpc_client *c, uint16_t flags);
+/* Is there room for it? */
+bool rpc_client_bare_fits(struct rpc_client *c);
 /* The READ of a large response: 1 posted, 0 not now, or an error. */
 int rpc_client_fetch_post(struct rpc_client *c);
 /* As if that much had gone through both rings: for tests. */

@@ -268,16 +268,22 @@ int rpc_client_fetch_post(struct rpc_client *c)
 	return 1;
 }
 
+bool rpc_client_bare_fits(struct rpc_client *c)
+{
+	if (open_fits(c, HDR_LEN + RPC_TAIL_LEN))
+		return true;
+	ring_full(c);
+	return false;
+}
+
 /* Head of the response space, for nobody else has a message for it. */
 int rpc_client_send_bare(struct rpc_client *c, uint16_t flags)
 {
 	uint32_t len = HDR_LEN + RPC_TAIL_LEN;
 	int rc;
 
-	if (!open_fits(c, len)) {
-		ring_full(c);
+	if (!rpc_client_bare_fits(c))
 		return 0;
-	}
 	rc = open_send(c, len, flags);
 	if (rc)
 		roll_back(c);

@@ -5,6 +5,10 @@
  * When to READ. An answer is not READ before the time that answers have taken
  * lately: wait_ns grows by an eighth with each answer whose first READ came too
  * early, and falls by 1/256 with each other: so about one of 32 comes too early.
+ *
+ * More than R READs that find nothing are a slow handler or a server that was
+ * not running. One message tells nothing: it is READ on, at growing gaps. The
+ * second in a row is recalled.
  */
 #include "rpc/rfetch.h"
 
@@ -81,25 +85,39 @@ static void found(struct rpc_rfetch *f, uint32_t len)
 	else if (f->fresh)
 		f->wait_ns -= f->wait_ns / 256;
 	f->fresh = false;
+	if (f->tries < RPC_FETCH_R)
+		f->slow = 0;
 	f->tries = 0;
+	if (f->blocked) /* a READ was faster than the recall */
+		f->recall = f->blocked = false;
 	f->size = len > RPC_FETCH_F ? len : RPC_FETCH_F;
+}
+
+/* Twice as long after each READ that found nothing. */
+static uint64_t next_gap(const struct rpc_rfetch *f)
+{
+	uint64_t max =
+		f->blocked ? RPC_FETCH_BLOCKED_MAX_NS : RPC_FETCH_WAIT_MAX_NS;
+	uint64_t gap = (f->wait_ns / 4 + 100)
+		       << (f->tries < 16 ? f->tries : 16);
+
+	return gap < max ? gap : max;
 }
 
 /* The READ has brought nothing that is whole. */
 static void not_found(struct rpc_client_rx *rx)
 {
 	struct rpc_rfetch *f = &rx->rf;
-	uint64_t gap;
 
 	rx->port->stats.fetch_empty++;
-	gap = f->wait_ns / 4 + 100;
-	later(f, rx->calls.now_ns, gap << f->tries);
-	if (++f->tries < RPC_FETCH_R)
+	later(f, rx->calls.now_ns, next_gap(f));
+	if (++f->tries != RPC_FETCH_R)
 		return;
 	/* Rather a server that was not running than answers that take so long:
 	 * when each fifth is like this it is not. */
 	wait_grow(f, 64);
-	f->recall = rx->attend = true;
+	if (++f->slow >= RPC_FETCH_SLOW)
+		f->recall = rx->attend = true;
 }
 
 /* The next READ is of bytes [got, len) of the message at pos. */
@@ -122,14 +140,16 @@ static int look(struct rpc_client *c, struct rpc_msg_in *in, uint64_t sent)
 	struct rpc_client_rx *rx = &c->rx;
 	struct rpc_rfetch *f = &rx->rf;
 	uint64_t pos = resp_head(rx);
+	const uint8_t *at = place(rx, pos);
 	uint32_t n = here(rx), len = 0;
 	int rc = 0;
 
 	if (f->err)
 		return f->err; /* the READ failed: so has the queue pair */
-	if (n)
-		rc = rpc_msg_fetched(in, place(rx, pos), n,
-				     adjoining(rx, sent, RPC_FETCH_LEN_MAX),
+	if (n)		       /* its length comes first, if it is one */
+		rc = rpc_msg_fetched(in, at, n,
+				     adjoining(rx, sent,
+					       (uint32_t)rpc_msg_word(at)),
 				     rx->resp_canary, f->sums, &len);
 	if (rc == 1) {
 		found(f, in->len);
@@ -155,13 +175,14 @@ int rpc_rfetch_poll(struct rpc_client *c, struct rpc_msg_in *in, uint64_t sent)
 
 	if (f->state == RPC_RFETCH_HERE)
 		return look(c, in, sent);
-	if (f->state != RPC_RFETCH_IDLE || f->recall)
+	if (f->state != RPC_RFETCH_IDLE || (f->recall && !f->blocked))
 		return 0;
 	if (!f->due)
 		later(f, rx->calls.now_ns, f->wait_ns);
 	if (rx->calls.now_ns < f->at_ns)
 		return 0;
 	f->fresh = true;
+	f->blocked = false; /* the recall first, if there is room now */
 	fetch(rx, resp_head(rx), 0, f->size);
 	return 0;
 }
@@ -221,21 +242,37 @@ static void forget(struct rpc_client *c)
 	}
 }
 
+/* There is no room: fetching goes on. */
+static void recall_waits(struct rpc_client *c)
+{
+	struct rpc_rfetch *f = &c->rx.rf;
+
+	f->blocked = true;
+	if (f->state == RPC_RFETCH_IDLE)
+		later(f, c->rx.calls.now_ns, next_gap(f));
+}
+
 static int recall_send(struct rpc_client *c)
 {
 	struct rpc_rfetch *f = &c->rx.rf;
 	int rc = 0;
 
 	if (any_fetched(c, c->tx.tail)) {
+		if (!rpc_client_bare_fits(c)) {
+			recall_waits(c);
+			return 0;
+		}
 		forget(c);
 		f->state = RPC_RFETCH_IDLE;
 		rc = rpc_client_send_bare(c, RPC_HDR_RECALL);
+		if (rc == 0)
+			recall_waits(c);
 		if (rc <= 0)
 			return rc;
 		c->rx.port->stats.recalls++;
 	}
 	f->replied = c->tx.tail;
-	f->recall = f->due = false;
+	f->recall = f->blocked = f->due = false;
 	f->state = RPC_RFETCH_IDLE;
 	f->tries = 0;
 	return rc;
@@ -246,17 +283,31 @@ int rpc_rfetch_send(struct rpc_client *c)
 	struct rpc_rfetch *f = &c->rx.rf;
 	int rc = 0;
 
-	if (f->state == RPC_RFETCH_POST && !f->recall)
-		rc = read_send(c);
 	if (f->on != f->wanted) {
 		f->on = f->wanted;
 		c->tx.fetch_below = f->on ? RPC_FETCH_LEN_MAX + 1 : 0;
 	}
 	/* Nor in the middle of a message: what is left of it would be taken,
 	 * and replied too, into space that is free by then. */
-	if (f->recall && f->state != RPC_RFETCH_WAIT && !c->rx.in_active)
+	if (f->recall && !f->blocked && f->state != RPC_RFETCH_WAIT &&
+	    !c->rx.in_active)
 		rc = recall_send(c);
+	if (rc >= 0 && f->state == RPC_RFETCH_POST &&
+	    (!f->recall || f->blocked))
+		return read_send(c);
 	return rc;
+}
+
+void rpc_rfetch_round(struct rpc_client *c)
+{
+	struct rpc_client_rx *rx = &c->rx;
+	struct rpc_rfetch *f = &rx->rf;
+
+	if (f->blocked && f->state == RPC_RFETCH_IDLE &&
+	    rx->calls.now_ns >= f->at_ns) {
+		f->blocked = false;
+		rx->attend = true;
+	}
 }
 
 bool rpc_rfetch_may_sleep(struct rpc_client *c)
@@ -266,6 +317,8 @@ bool rpc_rfetch_may_sleep(struct rpc_client *c)
 	if (!f->able)
 		return true;
 	f->messages = 0;
+	if (f->blocked && f->state == RPC_RFETCH_IDLE)
+		return true; /* until at_ns */
 	if (!f->on && !f->recall && f->state != RPC_RFETCH_WAIT &&
 	    !any_fetched(c, rpc_client_end(c)))
 		return true;

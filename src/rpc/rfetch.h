@@ -27,9 +27,12 @@ struct rpc_client;
 
 #define RPC_FETCH_LEN_MAX 8192u /* longer results are replied */
 #define RPC_FETCH_F 256u	/* bytes of the first READ */
-#define RPC_FETCH_R 5u		/* READs that find nothing, then a recall */
+#define RPC_FETCH_R 5u		/* READs that may find nothing */
+#define RPC_FETCH_SLOW 2u	/* messages in a row beyond R: a recall */
 #define RPC_FETCH_WAIT_NS 1000u /* before the first READ, to begin with */
 #define RPC_FETCH_WAIT_MAX_NS 100000u
+/* between two READs while a recall waits for room */
+#define RPC_FETCH_BLOCKED_MAX_NS 1000000u
 
 struct rpc_rfetch {
 	struct rpc_read rd;
@@ -39,15 +42,17 @@ struct rpc_rfetch {
 		RPC_RFETCH_WAIT, /* it is under way */
 		RPC_RFETCH_HERE, /* what it brought is looked at */
 	} state;
-	bool able;   /* both ends can, and the handle is asked to */
-	bool wanted; /* later calls shall be fetched */
-	bool on;     /* they are */
-	bool recall; /* those under way shall be recalled */
-	bool due;    /* at_ns is set */
-	bool fresh;  /* nothing was taken of the last READ yet */
-	bool sums;   /* the server's device has no ordered_read */
+	bool able;    /* both ends can, and the handle is asked to */
+	bool wanted;  /* later calls shall be fetched */
+	bool on;      /* they are */
+	bool recall;  /* those under way shall be recalled */
+	bool blocked; /* ... but the ring is full; until at_ns */
+	bool due;     /* at_ns is set */
+	bool fresh;   /* nothing was taken of the last READ yet */
+	bool sums;    /* the server's device has no ordered_read */
 	int err;
 	unsigned tries;	   /* READs in a row that found nothing */
+	unsigned slow;	   /* messages in a row that took more than R */
 	unsigned messages; /* replied since the program wanted to sleep */
 	uint64_t replied;  /* calls before this number were recalled */
 	uint64_t pos;	   /* where the last READ of a message began */
@@ -61,6 +66,8 @@ struct rpc_rfetch {
 /* Before any call: fetch from now on. sums: as above. */
 void rpc_rfetch_start(struct rpc_client *c, bool sums);
 
+/* A round that waits for a reply. */
+void rpc_rfetch_round(struct rpc_client *c);
 /* Is call n, which is not answered yet, one whose reservation is fetched? */
 bool rpc_rfetch_is(const struct rpc_client *c, uint64_t n);
 /* Looks for the message at the oldest reservation, which is a fetched one, as
@@ -70,7 +77,8 @@ int rpc_rfetch_poll(struct rpc_client *c, struct rpc_msg_in *in, uint64_t sent);
 /* Is there something for rpc_rfetch_send()? */
 static inline bool rpc_rfetch_wants_send(const struct rpc_rfetch *f)
 {
-	return f->state == RPC_RFETCH_POST || f->recall || f->on != f->wanted;
+	return f->state == RPC_RFETCH_POST || (f->recall && !f->blocked) ||
+	       f->on != f->wanted;
 }
 /* Holding: posts the READ, the recall; switches. What moved, or an error. */
 int rpc_rfetch_send(struct rpc_client *c);

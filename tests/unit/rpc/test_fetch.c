@@ -387,6 +387,188 @@ static void test_small_rings(void **state)
 	many(opts, true);
 }
 
+/* --- recalls, one by one -------------------------------------------------- */
+
+static void lone_start(struct rpc_geom geom)
+{
+	struct pair_opts opts = {
+		.seed = 1, .shared = true, .env = env, .geom = geom};
+	struct pair *p = &run.p;
+
+	memset(&run, 0, sizeof(run));
+	pair_init(p, &opts);
+	assert_int_equal(rpc_handlers_add(&p->handlers, env, ID, handler, NULL),
+			 0);
+	run.mirror = rpc_mirror_new(env, p->opts.geom.resp_lines, false);
+	p->server.mirror = run.mirror;
+	rpc_rfetch_start(&p->client, false);
+}
+
+static void lone_stop(void)
+{
+	pair_fini(&run.p);
+	env_free(env, run.mirror);
+	rpc_handlers_fini(&run.p.handlers, env);
+}
+
+/* False: there is no room for it. */
+static bool lone_add(unsigned len)
+{
+	struct call *call = &run.calls[run.made];
+	uint32_t data[2] = {run.made, len};
+	struct rpc_client_req r = {.payload = data,
+				   .len = sizeof(data),
+				   .resp_max = len,
+				   .timeout_ns = SKEIN_FOREVER,
+				   .done = done,
+				   .arg = call,
+				   .id = ID,
+				   .thread = 1};
+
+	*call = (struct call){.n = run.made, .len = len};
+	if (rpc_client_add(&run.p.client, &r))
+		return false;
+	run.made++;
+	return true;
+}
+
+static void lone_flush(void)
+{
+	struct rpc_client *c = &run.p.client;
+	uint64_t off;
+	uint32_t len;
+
+	rpc_client_seal(c, &off, &len);
+	assert_int_equal(c->tx.port->ops->write(c->tx.port, off, len, NULL), 0);
+	rpc_client_posted(c, 0);
+}
+
+static bool lone_call(void)
+{
+	if (!lone_add(8))
+		return false;
+	lone_flush();
+	return true;
+}
+
+/* The calling end alone, for so long, a round each 100 ns. */
+static void lone_rounds(uint64_t ns)
+{
+	struct pair *p = &run.p;
+
+	for (uint64_t end = p->now_ns + ns; p->now_ns < end;) {
+		p->now_ns += 100;
+		pair_settle(p);
+		pair_complete(&p->ends[0]);
+		assert_true(rpc_client_poll(&p->client, p->now_ns) >= 0);
+		send_own();
+	}
+}
+
+static void lone_server(void)
+{
+	pair_settle(&run.p);
+	assert_true(rpc_server_poll(&run.p.server) >= 0);
+}
+
+/* Many results in a message that is longer than any result may be. */
+static void test_long_message(void **state)
+{
+	struct rpc_stats *st = &run.p.ends[0].port.stats;
+
+	lone_start((struct rpc_geom){256, 256, 256});
+	for (unsigned i = 0; i < 8; i++)
+		lone_add(DATA_MAX);
+	assert_true(8 * DATA_MAX > RPC_FETCH_LEN_MAX);
+	lone_flush();
+	lone_server();
+	lone_rounds(SKEIN_MS(1));
+	assert_int_equal(run.ended, 8);
+	assert_int_equal(st->fetched_messages, 1);
+	assert_int_equal(st->fetch_reads, 2); /* F bytes, and the rest */
+	lone_stop();
+}
+
+/* Beyond R a message is READ on, at growing gaps; the second in a row is
+ * recalled, and is not if another was quick between them. */
+static void test_slow(void **state)
+{
+	struct rpc_stats *st = &run.p.ends[0].port.stats;
+
+	lone_start((struct rpc_geom){64, 64, 32});
+	for (unsigned i = 0; i < 4; i++) {
+		assert_true(lone_call());
+		lone_rounds(SKEIN_MS(5));
+		/* 350 ns, twice as much after each, at most 100 us */
+		assert_in_range(st->fetch_empty, RPC_FETCH_R + 40,
+				RPC_FETCH_R + 65);
+		lone_server();
+		lone_rounds(SKEIN_MS(1));
+		assert_int_equal(run.ended, 2 * i + 1);
+		st->fetch_empty = 0;
+		assert_true(lone_call());
+		lone_server();
+		lone_rounds(SKEIN_MS(1));
+		assert_int_equal(run.ended, 2 * i + 2);
+		assert_int_equal(st->fetch_empty, 0);
+	}
+	assert_int_equal(st->recalls, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(st->recalls, 0);
+		st->fetch_empty = 0;
+		assert_true(lone_call());
+		lone_rounds(SKEIN_MS(5));
+		lone_server();
+		lone_rounds(SKEIN_MS(1));
+		if (i)
+			assert_int_equal(st->fetch_empty, RPC_FETCH_R);
+		lone_server(); /* what was recalled */
+		lone_rounds(SKEIN_MS(1));
+		assert_int_equal(run.ended, 9 + i);
+	}
+	assert_int_equal(st->recalls, 1);
+	lone_stop();
+}
+
+/* A recall finds the ring full, and the server takes nothing: READs go on, at
+ * growing gaps. sleeps: so may the program, until the next one. */
+static void recall_blocked(bool sleeps)
+{
+	struct rpc_stats *st = &run.p.ends[0].port.stats;
+	struct rpc_rfetch *f = &run.p.client.rx.rf;
+
+	lone_start((struct rpc_geom){8, 64, 8});
+	while (lone_call())
+		;
+	assert_int_equal(run.made, 8);
+	f->recall = true;
+	lone_rounds(SKEIN_MS(20));
+	assert_int_equal(st->recalls, 0);
+	/* 350 ns, twice as much after each, at most 1 ms */
+	assert_in_range(st->fetch_empty, 20, 40);
+	if (sleeps) {
+		while (f->state != RPC_RFETCH_IDLE)
+			lone_rounds(100);
+		assert_false(rpc_client_has_work(&run.p.client));
+		assert_true(rpc_rfetch_may_sleep(&run.p.client));
+		assert_in_range(rpc_rfetch_next(f), run.p.now_ns + 1,
+				run.p.now_ns + SKEIN_MS(1));
+	}
+	lone_server();
+	lone_rounds(SKEIN_MS(3));
+	lone_server();
+	lone_rounds(SKEIN_MS(3));
+	assert_int_equal(run.ended, 8);
+	assert_false(f->recall || f->blocked);
+	lone_stop();
+}
+
+static void test_recall_blocked(void **state)
+{
+	recall_blocked(false);
+	recall_blocked(true);
+}
+
 /* What a caller may not do; the server says -SKEIN_EPEER. flags: of the header,
  * or of the request. */
 static void bad_request(bool mirror, uint16_t hdr_flags, uint16_t count,
@@ -442,6 +624,9 @@ int main(void)
 		cmocka_unit_test(test_ordered),
 		cmocka_unit_test(test_unordered),
 		cmocka_unit_test(test_small_rings),
+		cmocka_unit_test(test_long_message),
+		cmocka_unit_test(test_slow),
+		cmocka_unit_test(test_recall_blocked),
 		cmocka_unit_test(test_bad_input),
 	};
 
