@@ -166,7 +166,8 @@ static void test_asks_alone(void **state)
 	dev->ops.post_send = picky.post;
 	assert_int_equal(skein_rpc_get_stats(conn, &st), 0);
 	assert_int_equal(st.calls, CALLS);
-	assert_int_equal(st.messages_sent, CALLS);
+	/* a recall is a message without calls, and costs no credit */
+	assert_int_equal(st.messages_sent - st.recalls, CALLS);
 	/* A question each 32 calls, in one post with a message: each is tried
 	 * twice. The last may be under way. */
 	assert_in_range(picky.lists, 2 * (CALLS / 32), 2 * (CALLS / 32) + 4);

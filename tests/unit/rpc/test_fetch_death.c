@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_fetch_death.c - results that are fetched, and an end that stops or dies
+ * between the request and the READ; deferred and pool answers, fetched and
+ * recalled. Two processes.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#include "served.h"
+
+enum {
+	ECHO = 1,
+	POOL,
+	KEEP,	/* deferred until ECHO comes */
+	SERVED, /* how many of any have been executed */
+	CALLS = 24,
+};
+
+struct tally {
+	unsigned done, unknown;
+	bool wrong;
+};
+
+static struct skein_rpc_req *kept[CALLS];
+static unsigned n_kept, executed;
+
+static int echo(struct skein_rpc_req *req, void *arg)
+{
+	uint32_t *resp = skein_rpc_resp_buf(req, 4);
+
+	__atomic_add_fetch(&executed, 1, __ATOMIC_RELAXED);
+	if (!resp)
+		return -ENOMEM;
+	memcpy(resp, skein_rpc_req_data(req), 4);
+	while (n_kept && !arg) {
+		struct skein_rpc_req *k = kept[--n_kept];
+
+		memcpy(skein_rpc_resp_buf(k, 4), skein_rpc_req_data(k), 4);
+		(void)skein_rpc_answer(k, 0);
+	}
+	return 0;
+}
+
+static int keep(struct skein_rpc_req *req, void *arg)
+{
+	__atomic_add_fetch(&executed, 1, __ATOMIC_RELAXED);
+	return n_kept < CALLS ? skein_rpc_defer(req, &kept[n_kept++]) : -EBUSY;
+}
+
+static int served(struct skein_rpc_req *req, void *arg)
+{
+	uint32_t n = __atomic_load_n(&executed, __ATOMIC_RELAXED);
+
+	memcpy(skein_rpc_resp_buf(req, 4), &n, 4);
+	return 0;
+}
+
+static int setup(struct skein_ctx *ctx)
+{
+	static bool in_pool = true;
+	struct skein_rpc_pool *pool;
+
+	if (skein_rpc_pool_new(ctx, 2, &pool))
+		return -1;
+	return skein_rpc_handle(ctx, ECHO, echo, NULL) ||
+	       skein_rpc_handle(ctx, KEEP, keep, NULL) ||
+	       skein_rpc_handle(ctx, SERVED, served, NULL) ||
+	       skein_rpc_handle_workers(ctx, POOL, echo, &in_pool, pool);
+}
+
+static void done(void *arg, const struct skein_rpc_result *res)
+{
+	struct tally *t = arg;
+
+	if (res->outcome == SKEIN_DONE) {
+		t->done++;
+		t->wrong |= res->status || res->len != 4;
+	} else {
+		t->unknown += res->outcome == SKEIN_UNKNOWN;
+	}
+}
+
+static struct skein_ctx *ctx_open(enum skein_wait wait)
+{
+	struct skein_ctx_attr attr = {
+		.size = sizeof(attr), .device = test_device(), .wait = wait};
+	struct skein_ctx *ctx;
+
+	assert_int_equal(skein_ctx_open(&attr, &ctx), 0);
+	return ctx;
+}
+
+static struct skein_conn *conn_open(struct skein_ctx *ctx, const char *addr)
+{
+	struct skein_conn_attr attr = {.size = sizeof(attr),
+				       .return_mode = SKEIN_RETURN_FETCH};
+	struct skein_conn *conn;
+
+	assert_int_equal(skein_conn_open(ctx, addr, &attr, &conn), 0);
+	return conn;
+}
+
+static void call(struct skein_conn *conn, uint16_t id, uint32_t n,
+		 struct tally *t)
+{
+	assert_int_equal(skein_rpc_call_async(conn, id, &n, 4, 4, SKEIN_S(60),
+					      done, t),
+			 0);
+}
+
+/* Rounds until so many have ended. */
+static void await(struct skein_ctx *ctx, const struct tally *t, unsigned n)
+{
+	while (t->done + t->unknown < n)
+		skein_ctx_progress(ctx);
+}
+
+static struct skein_rpc_stats stats(struct skein_conn *conn)
+{
+	struct skein_rpc_stats st = {.size = sizeof(st)};
+
+	assert_int_equal(skein_rpc_get_stats(conn, &st), 0);
+	return st;
+}
+
+/* The server is stopped with calls under way: READs find nothing, a few of
+ * them; when it goes on each call has its answer. */
+static void test_stopped(void **state)
+{
+	struct skein_ctx *ctx = ctx_open(SKEIN_WAIT_POLL);
+	struct skein_rpc_stats before, st;
+	struct skein_conn *conn;
+	struct tally t = {0};
+	char addr[SERVED_ADDR];
+	pid_t pid;
+
+	pid = served_start(SKEIN_WAIT_ADAPTIVE, setup, addr);
+	conn = conn_open(ctx, addr);
+	call(conn, ECHO, 7, &t);
+	await(ctx, &t, 1);
+	kill(pid, SIGSTOP);
+	waitpid(pid, NULL, WUNTRACED);
+	before = stats(conn);
+	for (unsigned i = 0; i < CALLS; i++)
+		call(conn, i % 2 ? ECHO : POOL, i, &t);
+	do {
+		skein_ctx_progress(ctx);
+		st = stats(conn);
+	} while (st.fetch_empty < before.fetch_empty + 5);
+	assert_int_equal(t.done, 1);
+	kill(pid, SIGCONT);
+	await(ctx, &t, 1 + CALLS);
+	assert_int_equal(t.done, 1 + CALLS);
+	assert_false(t.wrong);
+	skein_conn_close(conn, SKEIN_S(5));
+	skein_ctx_close(ctx);
+	served_stop(pid);
+}
+
+/* Deferred and pool answers: fetched while the program polls; recalled when it
+ * is about to sleep. */
+static void mixed(enum skein_wait wait)
+{
+	struct skein_ctx *ctx = ctx_open(wait);
+	struct skein_engine *e = skein_ctx_engine(ctx);
+	struct pollfd pfd = {.fd = skein_engine_fd(e), .events = POLLIN};
+	bool sleeps = wait == SKEIN_WAIT_EVENT;
+	struct skein_rpc_stats st;
+	struct skein_conn *conn;
+	char addr[SERVED_ADDR];
+	struct tally t = {0};
+	unsigned made = 0;
+	pid_t pid;
+
+	pid = served_start(SKEIN_WAIT_ADAPTIVE, setup, addr);
+	conn = conn_open(ctx, addr);
+	for (unsigned i = 0; i < 8; i++) {
+		call(conn, KEEP, i, &t);
+		call(conn, POOL, i, &t);
+		made += 2;
+		while (sleeps && !skein_engine_arm(e) &&
+		       poll(&pfd, 1, 1) == 0 && t.done + 1 < made)
+			skein_ctx_progress(ctx);
+		call(conn, ECHO, i, &t); /* answers what is kept */
+		made++;
+		while (t.done < made) {
+			skein_ctx_progress(ctx);
+			if (sleeps && !skein_engine_arm(e))
+				(void)poll(&pfd, 1, 100);
+		}
+	}
+	assert_false(t.wrong);
+	assert_int_equal(t.done, made);
+	st = stats(conn);
+	if (sleeps)
+		assert_true(st.recalls > 0);
+	else
+		assert_true(st.fetched > 0);
+	skein_conn_close(conn, SKEIN_S(5));
+	skein_ctx_close(ctx);
+	served_stop(pid);
+}
+
+static void test_deferred(void **state)
+{
+	mixed(SKEIN_WAIT_POLL);
+	mixed(SKEIN_WAIT_EVENT);
+}
+
+/* The server is killed with calls under way, some of them deferred: each ends,
+ * once, and READs of a dead server bring nothing. */
+static void test_server_killed(void **state)
+{
+	struct skein_ctx *ctx = ctx_open(SKEIN_WAIT_POLL);
+	struct skein_conn *conn;
+	struct tally t = {0};
+	char addr[SERVED_ADDR];
+	pid_t pid;
+
+	pid = served_start(SKEIN_WAIT_ADAPTIVE, setup, addr);
+	conn = conn_open(ctx, addr);
+	call(conn, ECHO, 1, &t);
+	await(ctx, &t, 1);
+	for (unsigned i = 0; i < CALLS / 2; i++)
+		call(conn, KEEP, i, &t);
+	for (unsigned i = 0; i < 50; i++)
+		skein_ctx_progress(ctx);
+	kill(pid, SIGKILL);
+	await(ctx, &t, 1 + CALLS / 2);
+	assert_int_equal(t.unknown, CALLS / 2);
+	assert_false(t.wrong);
+	skein_conn_close(conn, 0);
+	skein_ctx_close(ctx);
+	waitpid(pid, NULL, 0);
+}
+
+/* The client dies before it READs: the server keeps nothing of it, and serves
+ * the next one. */
+static void test_client_killed(void **state)
+{
+	struct skein_ctx *ctx;
+	struct skein_conn *conn;
+	char addr[SERVED_ADDR];
+	uint32_t n = 0, zero = 0;
+	struct tally t = {0};
+	pid_t pid, client;
+
+	pid = served_start(SKEIN_WAIT_ADAPTIVE, setup, addr);
+	client = fork();
+	assert_true(client >= 0);
+	if (!client) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		ctx = ctx_open(SKEIN_WAIT_POLL);
+		conn = conn_open(ctx, addr);
+		for (unsigned i = 0; i < CALLS; i++)
+			call(conn,
+			     i % 3 == 0	  ? KEEP
+			     : i % 3 == 1 ? POOL
+					  : ECHO,
+			     i, &t);
+		for (;;) /* nothing is READ any more */
+			pause();
+	}
+	ctx = ctx_open(SKEIN_WAIT_POLL);
+	conn = conn_open(ctx, addr);
+	while (n < CALLS)
+		assert_int_equal(skein_rpc_call(conn, SERVED, &zero, 4, &n, 4,
+						SKEIN_S(60), NULL),
+				 0);
+	kill(client, SIGKILL);
+	waitpid(client, NULL, 0);
+	for (unsigned i = 0; i < CALLS; i++)
+		call(conn, i % 2 ? ECHO : POOL, i, &t);
+	await(ctx, &t, CALLS);
+	assert_int_equal(t.done, CALLS);
+	assert_false(t.wrong);
+	skein_conn_close(conn, SKEIN_S(5));
+	skein_ctx_close(ctx);
+	served_stop(pid);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_stopped),
+		cmocka_unit_test(test_deferred),
+		cmocka_unit_test(test_server_killed),
+		cmocka_unit_test(test_client_killed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
