@@ -56,6 +56,19 @@ enum conn_module_id {
 	CONN_MODULE_MAX = 8,
 };
 
+/* May rounds leave a silent connection out? */
+enum conn_quiet {
+	CONN_ACTIVE,   /* no: every round polls it */
+	CONN_SWEPT,    /* but for a look at one word of it, now and then */
+	CONN_NOTIFIED, /* yes: an immediate comes with whatever comes next */
+};
+
+/* When *at is value, the connection is to be polled. */
+struct conn_word {
+	const uint64_t *at;
+	uint64_t value;
+};
+
 /* One per module, const, listed in src/modules.c. */
 struct conn_module {
 	enum conn_module_id id;
@@ -87,8 +100,13 @@ struct conn_module {
 
 	/* As an engine object's, for each ready connection. poll is on the
 	 * hot path. A negative return breaks the connection (-SKEIN_EPEER for
-	 * garbage). */
+	 * garbage). At most one module of a connection has it. */
 	int (*poll)(struct skein_conn *conn, void *state, uint64_t now_ns);
+	/* poll() has moved nothing for POLLS_SILENT_NS (polls.h): may rounds
+	 * leave the connection out? For CONN_SWEPT sets *word. An immediate
+	 * makes it active again, and so does conn_active(). May be NULL. */
+	enum conn_quiet (*rest)(struct skein_conn *conn, void *state,
+				struct conn_word *word);
 	int (*arm)(struct skein_conn *conn, void *state);
 	uint64_t (*next_deadline)(struct skein_conn *conn, void *state);
 	/* A receive with an immediate of one of the module's kinds, in host
@@ -185,6 +203,9 @@ uint32_t conn_inline_max(struct skein_conn *conn);
  * parts it from that: the memory is not to be used again under its key. */
 bool conn_stuck(const struct skein_conn *conn);
 unsigned conn_send_room(struct skein_conn *conn);
+/* Every round polls it again: something is to be done that comes neither with an
+ * immediate nor with the word of rest(). Owner. */
+void conn_active(struct skein_conn *conn);
 /* A receive is on its way that somebody waits for: this round looks for it, be
  * there other news or not. */
 void conn_expect_recv(struct skein_conn *conn);

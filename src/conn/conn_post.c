@@ -367,6 +367,8 @@ static void take_recv(struct skein_conn *conn, const struct ibv_wc *wc)
 		conn_break(conn, rc, "cannot post a receive");
 		return;
 	}
+	/* It may speak of what lies in memory, by whatever module. */
+	conn_active(conn);
 	take_imm(conn, ntohl(wc->imm_data), wc->byte_len);
 	conn_return_credits(conn);
 }

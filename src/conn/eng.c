@@ -2,9 +2,9 @@
 /*
  * eng.c - one progress object per engine: completions, modules, control links.
  *
- * A round with nothing to do polls each completion queue once and each ready
- * connection's modules; the rest is behind one flag. Control sockets, timers
- * and announcements wait for the beat.
+ * A round with nothing to do polls each completion queue once and the module of
+ * each active connection, and looks at a few of the silent ones; the rest is
+ * behind one flag. Control sockets, timers and announcements wait for the beat.
  */
 #include "base/assert.h"
 
@@ -15,6 +15,7 @@
 #include "conn/listener.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <sys/epoll.h>
 
 #define WC_BATCH 16
@@ -23,6 +24,7 @@
  * many messages, and looking costs more than the news. But not for ever: what
  * they hold frees the send queues, and tells of failures. */
 #define CQ_PATIENCE 16
+#define CQS_A_ROUND 2
 #define LINKS_A_BEAT 16
 
 /* --- rounds ------------------------------------------------------------ */
@@ -38,26 +40,48 @@ static void cq_failed(struct skein_engine *eng, struct eng_cq *cq)
 	}
 }
 
-static int poll_cqs(struct skein_engine *eng)
+static int poll_cq(struct skein_engine *eng, struct eng_cq *cq)
 {
 	struct ibv_wc wc[WC_BATCH];
-	int n, moved = 0;
+	int n;
 
-	for (unsigned i = 0; i < eng->n_cqs; i++) {
-		/* One that no QP uses has nothing to say: the first one, where
-		 * all connections are handles. */
-		if (!eng->cqs[i].used)
-			continue;
-		n = dev_poll_cq(&eng->stats, eng->cqs[i].cq, WC_BATCH, wc);
-		if (__builtin_expect(n < 0, 0)) {
-			cq_failed(eng, &eng->cqs[i]);
-			continue;
-		}
-		for (int k = 0; k < n; k++)
-			conn_complete(eng, &wc[k]);
-		moved += n;
+	/* One that no QP uses has nothing to say: the first one, where all
+	 * connections are handles. */
+	if (!cq->used)
+		return 0;
+	n = dev_poll_cq(&eng->stats, cq->cq, WC_BATCH, wc);
+	if (__builtin_expect(n < 0, 0)) {
+		cq_failed(eng, cq);
+		return 0;
 	}
+	for (int k = 0; k < n; k++)
+		conn_complete(eng, &wc[k]);
+	return n;
+}
+
+static int poll_cqs(struct skein_engine *eng)
+{
+	int moved = 0;
+
+	eng->cq_waits = 0;
+	for (unsigned i = 0; i < eng->n_cqs; i++)
+		moved += poll_cq(eng, &eng->cqs[i]);
 	return moved;
+}
+
+/* After a round that has moved so many things, or none. Many connections have
+ * many CQs: fruitless rounds, which follow each other, look at them in turns. */
+static inline int poll_cqs_due(struct skein_engine *eng, int moved)
+{
+	if (moved ? eng->cq_waits++ >= CQ_PATIENCE
+		  : eng->cq_waits >= ENG_CQ_NOW || eng->n_cqs <= CQS_A_ROUND ||
+			    eng->sweep != POLLS_SWEEP)
+		return poll_cqs(eng);
+	if (moved)
+		return 0;
+	if (++eng->cq_next >= eng->n_cqs)
+		eng->cq_next = 0;
+	return poll_cq(eng, &eng->cqs[eng->cq_next]);
 }
 
 /* What was marked inside callbacks. */
@@ -85,34 +109,81 @@ static int service(struct skein_engine *eng, uint64_t now_ns)
 	return moved;
 }
 
-static void poll_failed(const struct eng_poll *p, int rc)
+static void poll_failed(struct skein_conn *conn,
+			const struct conn_module *module, int rc)
 {
-	conn_break(p->conn, rc, "%s: the peer sent %s", p->module->name,
+	conn_break(conn, rc, "%s: the peer sent %s", module->name,
 		   rc == -SKEIN_EPEER ? "garbage" : skein_strerror(rc));
+}
+
+static int poll_active(struct skein_engine *eng, uint64_t now_ns)
+{
+	struct polls *p = &eng->polls;
+	struct polls_entry *e;
+	int rc, moved = 0;
+
+	/* poll() may add and delete entries: what lies at i when it has
+	 * returned may be another one. */
+	for (unsigned i = 0; i < p->active; i++) {
+		e = &p->e[i];
+		rc = e->poll(e->conn, e->state, now_ns);
+		if (rc > 0) {
+			p->e[i].moved_ns = now_ns;
+			moved += rc;
+		} else if (__builtin_expect(rc < 0, 0)) {
+			poll_failed(e->conn, e->module, rc);
+		}
+	}
+	return moved;
+}
+
+static __attribute__((noinline)) int sweep(struct skein_engine *eng,
+					   uint64_t now_ns)
+{
+	unsigned n = eng->polls.swept - eng->polls.active;
+
+	env_charge(eng->env, ENV_COST_LOOK, n < POLLS_SWEEP ? n : POLLS_SWEEP);
+	return (int)polls_sweep(&eng->polls, eng->sweep, now_ns);
+}
+
+static __attribute__((noinline)) void rest(struct skein_engine *eng,
+					   uint64_t now_ns)
+{
+	unsigned swept = eng->polls.swept - eng->polls.active;
+
+	eng->rest_ns = now_ns + POLLS_SILENT_NS / 2;
+	polls_rest(&eng->polls, now_ns);
+	if (eng->polls.swept - eng->polls.active != swept)
+		eng->swept_until_ns = 0;
+}
+
+void conn_active(struct skein_conn *conn)
+{
+	struct polls *p = &conn->eng->polls;
+	uint32_t at = conn->polls_at;
+
+	/* 0: it is not ready */
+	if (at <= p->active)
+		return;
+	p->e[at - 1].moved_ns = engine_now_ns(conn->eng->e);
+	polls_move(p, at - 1, CONN_ACTIVE);
 }
 
 static int eng_poll(struct engine_obj *obj, uint64_t now_ns)
 {
 	struct skein_engine *eng = container_of(obj, struct skein_engine, obj);
-	struct eng_poll *p;
-	int rc, moved = 0;
+	int moved;
 
 	/* A forked child shares sockets with its parent: hands off. */
 	if (__builtin_expect(env_forked(eng->env), 0))
 		return 0;
-	env_charge(eng->env, ENV_COST_LOOK, eng->n_polls);
-	for (unsigned i = 0; i < eng->n_polls; i++) {
-		p = &eng->polls[i];
-		rc = p->poll(p->conn, p->state, now_ns);
-		if (__builtin_expect(rc < 0, 0))
-			poll_failed(p, rc);
-		else
-			moved += rc;
-	}
-	if (!moved || eng->cq_waits++ >= CQ_PATIENCE) {
-		eng->cq_waits = 0;
-		moved += poll_cqs(eng);
-	}
+	env_charge(eng->env, ENV_COST_LOOK, eng->polls.active);
+	moved = poll_active(eng, now_ns);
+	if (eng->polls.swept != eng->polls.active)
+		moved += sweep(eng, now_ns);
+	if (__builtin_expect(now_ns >= eng->rest_ns, 0))
+		rest(eng, now_ns);
+	moved += poll_cqs_due(eng, moved);
 	/* Relaxed: a hint, looked at again with the order it needs. */
 	if (__builtin_expect(atomic_load_explicit(&eng->tx_broke,
 						  memory_order_relaxed),
@@ -125,21 +196,59 @@ static int eng_poll(struct engine_obj *obj, uint64_t now_ns)
 
 /* --- sleeping ---------------------------------------------------------- */
 
+static int entry_arm(const struct polls_entry *e)
+{
+	return e->module->arm ? e->module->arm(e->conn, e->state) : 0;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t entry_next(const struct polls_entry *e)
+{
+	return e->module->next_deadline
+		       ? e->module->next_deadline(e->conn, e->state)
+		       : ENV_NEVER;
+}
+
+/* Of those that sleep with a deadline, because their peers have not granted it
+ * to be woken: all of them are looked at when the first deadline has come, and
+ * not before each sleep. */
+static int swept_arm(struct skein_engine *eng)
+{
+	struct polls *p = &eng->polls;
+	uint64_t until = ENV_NEVER;
+	int awake = 0;
+
+	if (p->active == p->swept ||
+	    engine_now_ns(eng->e) < eng->swept_until_ns)
+		return 0;
+	for (unsigned i = p->active; i < p->swept; i++) {
+		if (entry_arm(&p->e[i]))
+			awake = 1;
+		until = least(until, entry_next(&p->e[i]));
+		if (polls_has_word(&p->e[i])) {
+			polls_move(p, i, CONN_ACTIVE);
+			awake = 1;
+		}
+	}
+	eng->swept_until_ns = awake ? 0 : until;
+	return awake;
+}
+
+/* Nothing comes to those that are notified but by the completion queue. */
 static int modules_arm(struct skein_engine *eng)
 {
-	const struct conn_module *m;
-	struct skein_conn *conn;
 	int awake = 0;
 
 	/* All of them: each asks its peer now, and not when the one before
 	 * it has its answer. */
-	for (unsigned i = 0; i < eng->n_polls; i++) {
-		m = eng->polls[i].module;
-		conn = eng->polls[i].conn;
-		if (m->arm && m->arm(conn, eng->polls[i].state))
+	for (unsigned i = 0; i < eng->polls.active; i++)
+		if (entry_arm(&eng->polls.e[i]))
 			awake = 1;
-	}
-	return awake;
+	return awake | swept_arm(eng);
 }
 
 static int eng_arm(struct engine_obj *obj)
@@ -158,24 +267,18 @@ static int eng_arm(struct engine_obj *obj)
 	return eng->attention;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 static uint64_t eng_next_deadline(struct engine_obj *obj)
 {
 	struct skein_engine *eng = container_of(obj, struct skein_engine, obj);
 	uint64_t t = ENV_NEVER;
 	struct list_node *n;
 
-	for (unsigned i = 0; i < eng->n_polls; i++) {
-		struct eng_poll *p = &eng->polls[i];
-
-		if (p->module->next_deadline)
-			t = least(t,
-				  p->module->next_deadline(p->conn, p->state));
-	}
+	for (unsigned i = 0; i < eng->polls.active; i++)
+		t = least(t, entry_next(&eng->polls.e[i]));
+	/* One that has passed is for eng_arm(). */
+	if (eng->polls.active != eng->polls.swept &&
+	    eng->swept_until_ns > engine_now_ns(eng->e))
+		t = least(t, eng->swept_until_ns);
 	list_for_each(n, &eng->pending)
 		t = least(t, conn_next_deadline(container_of(
 				     n, struct skein_conn, pending_link)));
@@ -391,53 +494,33 @@ void eng_index_put(struct skein_engine *eng, uint16_t index)
 	eng->table[index] = NULL;
 }
 
-static int polls_reserve(struct skein_engine *eng, unsigned n)
-{
-	unsigned cap = eng->polls_cap ? eng->polls_cap * 2 : 16;
-	struct eng_poll *polls;
-
-	if (n <= eng->polls_cap)
-		return 0;
-	cap = (unsigned)doubled_to(cap, n);
-	polls = env_alloc(eng->env, cap * sizeof(*polls));
-	if (!polls)
-		return -ENOMEM;
-	if (eng->n_polls)
-		memcpy(polls, eng->polls, eng->n_polls * sizeof(*polls));
-	env_free(eng->env, eng->polls);
-	eng->polls = polls;
-	eng->polls_cap = cap;
-	return 0;
-}
-
 int eng_polls_add(struct skein_engine *eng, struct skein_conn *conn)
 {
 	const struct conn_module *m;
 	void *state;
-	int rc;
+	int rc = 0;
 
-	rc = polls_reserve(eng, eng->n_polls + CONN_MODULE_MAX);
-	if (rc)
-		return rc;
-	for (unsigned i = 0; (m = conn_modules[i]); i++) {
+	for (unsigned i = 0; (m = conn_modules[i]) && !rc; i++) {
+		struct polls_entry e = {
+			.poll = m->poll,
+			.conn = conn,
+			.module = m,
+			.moved_ns = engine_now_ns(eng->e),
+			.at = &conn->polls_at,
+		};
+
 		state = conn_module_state(conn, m->id);
 		if (!m->poll || !state)
 			continue;
-		eng->polls[eng->n_polls] =
-			(struct eng_poll){m->poll, conn, state, m};
-		eng->n_polls++;
+		e.state = state;
+		rc = polls_add(&eng->polls, eng->env, &e);
 	}
-	return 0;
+	return rc;
 }
 
 void eng_polls_del(struct skein_engine *eng, struct skein_conn *conn)
 {
-	unsigned kept = 0;
-
-	for (unsigned i = 0; i < eng->n_polls; i++)
-		if (eng->polls[i].conn != conn)
-			eng->polls[kept++] = eng->polls[i];
-	eng->n_polls = kept;
+	polls_del(&eng->polls, &conn->polls_at);
 }
 
 void eng_attend(struct skein_engine *eng, struct skein_conn *conn)
@@ -596,6 +679,8 @@ int eng_new(struct skein_ctx *ctx, enum skein_wait wait,
 	eng->env = ctx->env;
 	eng->dev = ctx->dev;
 	eng->obj.ops = &eng_ops;
+	/* Where idling parks, a round stands for as many as it takes. */
+	eng->sweep = env_idle_parks(eng->env) ? UINT_MAX : POLLS_SWEEP;
 	list_init(&eng->peers);
 	list_init(&eng->listeners);
 	list_init(&eng->pending);
@@ -671,7 +756,7 @@ void eng_free(struct skein_engine *eng)
 	env_waiter_free(eng->env, eng->links);
 	env_mutex_fini(eng->env, &eng->replies_lock);
 	env_free(ctx->env, eng->table);
-	env_free(ctx->env, eng->polls);
+	polls_fini(&eng->polls, ctx->env);
 	env_free(ctx->env, eng->by_fd);
 	env_free(ctx->env, eng);
 }

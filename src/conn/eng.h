@@ -3,8 +3,8 @@
  * eng.h - an engine's share of the device: completion queues, the completion
  * channel, and the connections whose completions are polled here.
  *
- * Invariants: eng->table[i] is the connection of index i or NULL; polls[] holds
- * one entry for each ready connection and module with a poll function.
+ * Invariants: eng->table[i] is the connection of index i or NULL; polls has an
+ * entry for each ready connection with a module that has a poll function.
  * Everything that is not on the hot path hangs from lists that eng_beat()
  * walks. What ends is only marked from inside callbacks, and put away by
  * eng_service().
@@ -16,6 +16,7 @@
 #define SKEIN_CONN_ENG_H
 
 #include "base/list.h"
+#include "conn/polls.h"
 #include "dev/dev.h"
 #include "dev/mem.h"
 #include "env/engine.h"
@@ -28,7 +29,6 @@
 #define ENG_CONNS_MAX 65535u
 #define ENG_TICK_NS (250 * 1000 * 1000ull)
 
-struct conn_module;
 struct conn_peer;
 struct skein_conn;
 
@@ -41,13 +41,6 @@ struct eng_cq {
 	unsigned events; /* taken, to be acknowledged */
 };
 
-struct eng_poll {
-	int (*poll)(struct skein_conn *conn, void *state, uint64_t now_ns);
-	struct skein_conn *conn;
-	void *state;
-	const struct conn_module *module;
-};
-
 /* For skein_engine.cq_waits: no round more. */
 #define ENG_CQ_NOW 1000u
 
@@ -55,8 +48,10 @@ struct skein_engine {
 	/* hot: read in every round */
 	struct engine_obj obj;
 	struct dev_stats stats;
-	struct eng_poll *polls;
-	unsigned n_polls, polls_cap;
+	struct polls polls;
+	unsigned sweep;	  /* looks at swept connections in a round; all of them
+			 * where idling parks: a round is followed by none */
+	uint64_t rest_ns; /* polls_rest() comes then */
 	unsigned n_cqs;
 	bool attention; /* eng_service() has work */
 	bool again; /* ... in the next round: what it waits for comes then */
@@ -64,6 +59,7 @@ struct skein_engine {
 	atomic_bool tx_broke; /* conn_tx_heed(); set by leaders */
 	/* rounds since the CQs were polled; ENG_CQ_NOW: the next one does */
 	unsigned cq_waits;
+	unsigned cq_next; /* whose turn it was */
 	struct skein_conn **table;
 	uint32_t table_cap;
 	struct eng_cq cqs[ENG_CQS_MAX];
@@ -89,6 +85,9 @@ struct skein_engine {
 	struct list_node pending;   /* skein_conn.pending_link */
 	struct list_node dead;	    /* skein_conn.pending_link: to be freed */
 	uint64_t next_tick_ns;
+	/* Until then an engine that sleeps need not look at swept connections;
+	 * 0: they have to be armed. */
+	uint64_t swept_until_ns;
 	uint64_t regions_seen; /* ctx->region_seq announced so far */
 	uint64_t events_seen;  /* ctx->event_seq heeded so far */
 

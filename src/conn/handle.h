@@ -79,6 +79,7 @@ struct skein_conn {
 	struct list_node mem_waiting; /* memop.c: for room in the queue */
 	struct conn_lanes *lanes;     /* NULL: accepted, of one QP */
 	uint16_t lane;
+	uint32_t polls_at; /* polls.h */
 	void *modules[CONN_MODULE_MAX];
 	/* The one that it is for; NULL: all but such. */
 	const struct conn_module *sole;

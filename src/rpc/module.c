@@ -575,6 +575,20 @@ static int rpc_arm(struct skein_conn *conn, void *state)
 	return has_work(rc);
 }
 
+/* A server without requests waits for a message alone. In event mode an immediate
+ * comes with it, or is owed; the peer's ask or poll is an immediate itself. */
+static enum conn_quiet rpc_rest(struct skein_conn *conn, void *state,
+				struct conn_word *word)
+{
+	struct rpc_conn *rc = state;
+
+	if (!rc->up || rc->caller || rc->lane ||
+	    rpc_event_owes(&rc->port.event) ||
+	    !rpc_server_rest(&rc->server, word))
+		return CONN_ACTIVE;
+	return rc->port.event.rx == RPC_RX_EVENT ? CONN_NOTIFIED : CONN_SWEPT;
+}
+
 static uint64_t rpc_next_deadline(struct skein_conn *conn, void *state)
 {
 	struct rpc_conn *rc = state;
@@ -670,6 +684,7 @@ const struct conn_module rpc_module = {
 	.confirm = rpc_confirm,
 	.ready = rpc_ready,
 	.poll = rpc_poll,
+	.rest = rpc_rest,
 	.arm = rpc_arm,
 	.next_deadline = rpc_next_deadline,
 	.imm = rpc_imm,

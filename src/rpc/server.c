@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/list.h"
+#include "conn/conn.h"
 #include "rpc/server.h"
 
 /* Request messages taken in one round. */
@@ -702,16 +703,31 @@ int rpc_server_poll(struct rpc_server *s)
 	return s->broken ? s->broken : moved + n;
 }
 
-/* Is the head of a message there? */
-static bool message_there(const struct rpc_server *s)
+/* Where the canary of the next message comes. */
+static const uint64_t *next_canary(const struct rpc_server *s)
 {
 	const struct rpc_geom *g = &s->port->geom;
 	const struct rpc_hdr *hdr =
 		(const void *)(s->req_base +
 			       (s->req_head & (g->req_lines - 1)) * RPC_LINE);
 
+	return &hdr->canary;
+}
+
+/* Is the head of a message there? */
+static bool message_there(const struct rpc_server *s)
+{
 	/* See rpc_client_has_work(). */
-	return __atomic_load_n(&hdr->canary, __ATOMIC_ACQUIRE) == s->req_canary;
+	return __atomic_load_n(next_canary(s), __ATOMIC_ACQUIRE) ==
+	       s->req_canary;
+}
+
+bool rpc_server_rest(const struct rpc_server *s, struct conn_word *word)
+{
+	if (s->special || rpc_server_busy(s) || message_there(s))
+		return false;
+	*word = (struct conn_word){next_canary(s), s->req_canary};
+	return true;
 }
 
 bool rpc_server_drained(const struct rpc_server *s)

@@ -21,6 +21,8 @@
 #include "rpc/mirror.h"
 #include "rpc/port.h"
 
+struct conn_word;
+
 /* What makes a round another than the usual one. */
 enum rpc_server_special {
 	RPC_SRV_STOP = 1, /* no pair may be taken: sealed, a READ, broken, or as
@@ -108,6 +110,10 @@ bool rpc_server_has_work(const struct rpc_server *s);
 
 /* Has everything been taken up that had arrived? */
 bool rpc_server_drained(const struct rpc_server *s);
+
+/* With nothing taken up, or in others' hands: the word that changes when a
+ * request comes. False: it has work. */
+bool rpc_server_rest(const struct rpc_server *s, struct conn_word *word);
 
 /* Is anything taken but not answered, by workers too? */
 bool rpc_server_busy(const struct rpc_server *s);

@@ -107,13 +107,13 @@ static void test_all_ask(void **state)
 						       skein_listener_addr(l),
 						       NULL, &conns[i]),
 				 0);
-	while (eng->n_polls < CONNS) {
+	while (eng->polls.n < CONNS) {
 		skein_ctx_progress(client);
 		skein_ctx_progress(server);
 	}
 	assert_int_equal(skein_engine_arm(eng), 1);
-	for (i = 0; i < eng->n_polls; i++)
-		asked += ((struct rpc_conn *)eng->polls[i].state)
+	for (i = 0; i < eng->polls.n; i++)
+		asked += ((struct rpc_conn *)eng->polls.e[i].state)
 				 ->port.event.rx == RPC_RX_ASKED;
 	assert_int_equal(asked, CONNS);
 	for (i = 0; i < CONNS; i++)
