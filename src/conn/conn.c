@@ -214,6 +214,24 @@ struct ibv_pd *conn_pd(struct skein_conn *conn)
 	return conn->ctx->pd;
 }
 
+bool conn_turn(struct skein_conn *conn, uint32_t len)
+{
+	struct skein_engine *eng = conn->eng;
+
+	return !eng->dev->caps.poster_copies ||
+	       conn_turn_take(&eng->turn, conn, engine_now_ns(eng->e), len);
+}
+
+void conn_turn_end(struct skein_conn *conn)
+{
+	conn_turn_leave(&conn->eng->turn, conn);
+}
+
+void conn_region_end(struct skein_conn *conn, struct mem_region *region)
+{
+	eng_region_end(conn->eng, region);
+}
+
 bool conn_is_client(struct skein_conn *conn)
 {
 	return conn->client;

@@ -27,6 +27,9 @@
 #define CQS_A_ROUND 2
 #define LINKS_A_BEAT 16
 
+/* Bytes of memory that is freed in a round. */
+#define REGION_DROP (512u << 10)
+
 /* --- rounds ------------------------------------------------------------ */
 
 static void cq_failed(struct skein_engine *eng, struct eng_cq *cq)
@@ -84,6 +87,30 @@ static inline int poll_cqs_due(struct skein_engine *eng, int moved)
 	return poll_cq(eng, &eng->cqs[eng->cq_next]);
 }
 
+void eng_region_end(struct skein_engine *eng, struct mem_region *region)
+{
+	if (!mem_region_end(region))
+		return;
+	list_add_tail(&eng->regions, &region->link);
+	eng->attention = true;
+}
+
+static struct mem_region *region_first(struct skein_engine *eng)
+{
+	return container_of(eng->regions.next, struct mem_region, link);
+}
+
+static int regions_drop(struct skein_engine *eng)
+{
+	struct mem_region *r = region_first(eng);
+
+	list_del(&r->link);
+	if (!mem_region_drop(r, REGION_DROP))
+		list_add_tail(&eng->regions, &r->link);
+	eng->again |= !list_empty(&eng->regions);
+	return 1;
+}
+
 /* What was marked inside callbacks. */
 static int service(struct skein_engine *eng, uint64_t now_ns)
 {
@@ -104,6 +131,8 @@ static int service(struct skein_engine *eng, uint64_t now_ns)
 		moved++;
 	}
 	conn_peer_reap(eng);
+	if (!list_empty(&eng->regions))
+		moved += regions_drop(eng);
 	eng->attention |= eng->again;
 	eng->again = false;
 	return moved;
@@ -685,6 +714,7 @@ int eng_new(struct skein_ctx *ctx, enum skein_wait wait,
 	list_init(&eng->listeners);
 	list_init(&eng->pending);
 	list_init(&eng->dead);
+	list_init(&eng->regions);
 	list_init(&eng->replies);
 	env_mutex_init(eng->env, &eng->replies_lock);
 	eng->wait_mode = modes[wait];
@@ -748,6 +778,8 @@ void eng_free(struct skein_engine *eng)
 	engine_leave(eng->e);
 	events_unwatch(eng);
 	env_waiter_unwatch(eng->env, engine_waiter(eng->e), eng->channel->fd);
+	while (!list_empty(&eng->regions))
+		regions_drop(eng);
 	mem_region_free(eng->scratch);
 	cqs_free(eng);
 	eng->dev->ops->destroy_comp_channel(eng->dev, eng->channel);

@@ -17,6 +17,7 @@
 
 #include "base/list.h"
 #include "conn/polls.h"
+#include "conn/turn.h"
 #include "dev/dev.h"
 #include "dev/mem.h"
 #include "env/engine.h"
@@ -84,12 +85,14 @@ struct skein_engine {
 	struct list_node listeners; /* skein_listener.eng_link */
 	struct list_node pending;   /* skein_conn.pending_link */
 	struct list_node dead;	    /* skein_conn.pending_link: to be freed */
+	struct list_node regions;   /* mem_region.link: memory that goes */
 	uint64_t next_tick_ns;
 	/* Until then an engine that sleeps need not look at swept connections;
 	 * 0: they have to be armed. */
 	uint64_t swept_until_ns;
 	uint64_t regions_seen; /* ctx->region_seq announced so far */
 	uint64_t events_seen;  /* ctx->event_seq heeded so far */
+	struct conn_turn turn; /* of long transfers */
 
 	struct mem_region *scratch; /* results of atomics; made when needed */
 	_Atomic(uint64_t) scratch_used[8]; /* any thread */
@@ -133,6 +136,10 @@ void eng_link_del(struct skein_engine *eng, struct conn_peer *peer);
 
 /* Puts conn on the list of those that want service in this round. */
 void eng_attend(struct skein_engine *eng, struct skein_conn *conn);
+
+/* Ends a region that peers may know: its memory goes, in pieces, in the rounds that
+ * follow. */
+void eng_region_end(struct skein_engine *eng, struct mem_region *region);
 
 /* Makes the memory for the results of atomics, once. Owner. */
 int eng_scratch_make(struct skein_engine *eng);

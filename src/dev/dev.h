@@ -60,6 +60,9 @@ struct dev_caps {
 	 * device may clear it before the first QP: then it is as silent as a
 	 * NIC, for programs that take a notice for a failure */
 	bool death_notice;
+	/* the thread that posts or polls does the copying: long operations take
+	 * its time */
+	bool poster_copies;
 	bool dc;
 	/* honours DEV_QP_SINGLE_THREADED and DEV_QP_SERIAL */
 	bool single_threaded;

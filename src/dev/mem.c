@@ -13,6 +13,9 @@
 #include <errno.h>
 #include <string.h>
 
+/* Less is made at once. */
+#define RESERVE_MIN (1u << 20)
+
 static int region_make(struct dev *dev, struct ibv_pd *pd, int access,
 		       const struct mem_region *like,
 		       struct mem_region **region)
@@ -34,16 +37,21 @@ static int region_make(struct dev *dev, struct ibv_pd *pd, int access,
 	return 0;
 }
 
-int mem_region_new(struct dev *dev, struct ibv_pd *pd, const char *name,
-		   size_t len, int access, uint32_t id,
-		   struct mem_region **region)
+static int region_alloc(struct dev *dev, struct ibv_pd *pd, const char *name,
+			size_t len, int access, uint32_t id, bool reserve,
+			struct mem_region **region)
 {
-	struct mem_region r = {.dev = dev, .len = len, .id = id};
+	struct mem_region r = {
+		.dev = dev, .len = len, .id = id, .filled = len};
 	int rc;
 
 	if (!len)
 		return -EINVAL;
-	rc = env_mem_alloc(dev->env, name, len, &r.fd, &r.addr);
+	if (reserve)
+		rc = env_mem_reserve(dev->env, name, len, &r.fd, &r.addr,
+				     &r.filled);
+	else
+		rc = env_mem_alloc(dev->env, name, len, &r.fd, &r.addr);
 	if (rc && rc != -ENOMEM) /* as a sandbox does */
 		env_log(dev->env, ENV_LOG_WARN,
 			"%s: no shared memory of %zu bytes (memfd_create): %s",
@@ -53,6 +61,39 @@ int mem_region_new(struct dev *dev, struct ibv_pd *pd, const char *name,
 	rc = region_make(dev, pd, access, &r, region);
 	if (rc)
 		env_mem_free(dev->env, r.fd, r.addr, len);
+	return rc;
+}
+
+int mem_region_new(struct dev *dev, struct ibv_pd *pd, const char *name,
+		   size_t len, int access, uint32_t id,
+		   struct mem_region **region)
+{
+	return region_alloc(dev, pd, name, len, access, id, false, region);
+}
+
+int mem_region_reserve(struct dev *dev, struct ibv_pd *pd, const char *name,
+		       size_t len, int access, uint32_t id,
+		       struct mem_region **region)
+{
+	/* A NIC pins all of it when it is registered. */
+	bool reserve = dev->caps.poster_copies && len >= RESERVE_MIN;
+
+	return region_alloc(dev, pd, name, len, access, id, reserve, region);
+}
+
+int mem_region_fill(struct mem_region *r, size_t len)
+{
+	size_t page, end;
+	int rc;
+
+	if (len <= r->filled)
+		return 0;
+	page = env_mem_page(r->fd);
+	end = (len + page - 1) & ~(page - 1);
+	rc = env_mem_fill(r->dev->env, r->fd, r->addr, r->filled,
+			  end - r->filled);
+	if (!rc)
+		r->filled = end;
 	return rc;
 }
 
@@ -103,24 +144,44 @@ int mem_region_wrap(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 	return region_make(dev, pd, access, &r, region);
 }
 
-void mem_region_free(struct mem_region *region)
+bool mem_region_end(struct mem_region *region)
 {
-	struct dev *dev;
-	int rc;
+	struct dev *dev = region->dev;
+	int rc = dev->ops->dereg_mr(dev, region->mr);
 
-	if (!region)
-		return;
-	dev = region->dev;
-	rc = dev->ops->dereg_mr(dev, region->mr);
-	if (rc) {
-		/* The device may still write there: leaking is the safe end. */
+	/* The device may still write there: leaking is the safe end. */
+	if (rc)
 		env_log(dev->env, ENV_LOG_ERROR,
 			"%s: cannot deregister region %u (%zu bytes): %s; "
 			"its memory is kept",
 			dev->name, region->id, region->len, strerror(-rc));
-		return;
-	}
+	return !rc;
+}
+
+static void region_gone(struct mem_region *region)
+{
+	struct skein_env *env = region->dev->env;
+
 	if (region->fd >= 0)
-		env_mem_free(dev->env, region->fd, region->addr, region->len);
-	env_free(dev->env, region);
+		env_mem_free(env, region->fd, region->addr, region->len);
+	env_free(env, region);
+}
+
+bool mem_region_drop(struct mem_region *r, size_t len)
+{
+	size_t page = r->fd >= 0 ? env_mem_page(r->fd) : 1, end = r->filled;
+
+	if (r->fd < 0 || end <= len) {
+		region_gone(r);
+		return true;
+	}
+	r->filled = (end - len) & ~(page - 1);
+	env_mem_drop(r->dev->env, r->fd, r->filled, end - r->filled);
+	return false;
+}
+
+void mem_region_free(struct mem_region *region)
+{
+	if (region && mem_region_end(region))
+		region_gone(region);
 }

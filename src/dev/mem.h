@@ -13,6 +13,7 @@
 #ifndef SKEIN_DEV_MEM_H
 #define SKEIN_DEV_MEM_H
 
+#include "base/list.h"
 #include "dev/dev.h"
 
 struct mem_region {
@@ -23,6 +24,8 @@ struct mem_region {
 	int fd;	      /* -1: ordinary memory, or the device's: not freed here */
 	uint64_t off; /* of addr in the file */
 	uint32_t id;
+	size_t filled;	       /* bytes that are there, from the start */
+	struct list_node link; /* its holder's, once it is deregistered */
 };
 
 /* len bytes, zeroed, registered with access. The mapping is of whole pages, the
@@ -43,6 +46,18 @@ int mem_region_adopt(struct dev *dev, struct ibv_pd *pd, int fd, void *addr,
 /* Registers memory of the application, which must outlive the region. */
 int mem_region_wrap(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 		    int access, uint32_t id, struct mem_region **region);
+/* As mem_region_new(), but where the device does not touch all of it at once the
+ * memory is made by mem_region_fill(), up to len and before anybody uses it: 0, or
+ * -ENOMEM. */
+int mem_region_reserve(struct dev *dev, struct ibv_pd *pd, const char *name,
+		       size_t len, int access, uint32_t id,
+		       struct mem_region **region);
+int mem_region_fill(struct mem_region *region, size_t len);
+/* Freeing in steps: first no peer touches it any more. False: it does not end, and
+ * is kept for ever. */
+bool mem_region_end(struct mem_region *region);
+/* ... then so many bytes go. True: it is gone. */
+bool mem_region_drop(struct mem_region *region, size_t len);
 /* When it has returned no peer is touching the memory. */
 void mem_region_free(struct mem_region *region);
 

@@ -250,6 +250,35 @@ int env_mem_alloc(struct skein_env *env, const char *name, size_t len, int *fd,
 	return env->ops->mem_alloc(env, name, len, fd, addr);
 }
 
+int env_mem_reserve(struct skein_env *env, const char *name, size_t len, int *fd,
+		    void **addr, size_t *filled)
+{
+	bool whole = !env->ops->mem_reserve || env->huge != ENV_HUGE_OFF;
+	int rc;
+
+	if (alloc_fails(env))
+		return -ENOMEM;
+	rc = whole ? env->ops->mem_alloc(env, name, len, fd, addr)
+		   : env->ops->mem_reserve(env, name, len, fd, addr);
+	if (!rc)
+		*filled = whole ? len : 0;
+	return rc;
+}
+
+int env_mem_fill(struct skein_env *env, int fd, void *addr, size_t off,
+		 size_t len)
+{
+	if (alloc_fails(env))
+		return -ENOMEM;
+	return env->ops->mem_fill(env, fd, addr, off, len);
+}
+
+void env_mem_drop(struct skein_env *env, int fd, size_t off, size_t len)
+{
+	if (env->ops->mem_drop)
+		env->ops->mem_drop(env, fd, off, len);
+}
+
 void env_mem_free(struct skein_env *env, int fd, void *addr, size_t len)
 {
 	env->ops->mem_free(env, fd, addr, len);

@@ -142,6 +142,12 @@ struct env_ops {
 	int (*mem_alloc)(struct skein_env *env, const char *name, size_t len,
 			 int *fd, void **addr);
 	void (*mem_free)(struct skein_env *env, int fd, void *addr, size_t len);
+	/* all NULL: such memory is made and freed as a whole */
+	int (*mem_reserve)(struct skein_env *env, const char *name, size_t len,
+			   int *fd, void **addr);
+	int (*mem_fill)(struct skein_env *env, int fd, void *addr, size_t off,
+			size_t len);
+	void (*mem_drop)(struct skein_env *env, int fd, size_t off, size_t len);
 
 	/* stream sockets, always nonblocking and close-on-exec */
 	int (*resolve)(struct skein_env *env, const char *host,
@@ -437,6 +443,18 @@ const char *env_huge_name(enum env_huge huge);
 int env_mem_alloc(struct skein_env *env, const char *name, size_t len, int *fd,
 		  void **addr);
 void env_mem_free(struct skein_env *env, int fd, void *addr, size_t len);
+/*
+ * The same without the allocation, where that can be: *filled is then 0, else len.
+ * No byte is to be touched, here or by a peer, before env_mem_fill() has allocated
+ * it: 0, or -ENOMEM. off and len: multiples of the page size.
+ */
+int env_mem_reserve(struct skein_env *env, const char *name, size_t len, int *fd,
+		    void **addr, size_t *filled);
+int env_mem_fill(struct skein_env *env, int fd, void *addr, size_t off,
+		 size_t len);
+/* Gives the pages of a range back to the system; nobody touches them any more. The
+ * rest comes with env_mem_free(). */
+void env_mem_drop(struct skein_env *env, int fd, size_t off, size_t len);
 /* The page size of such memory's file: small or huge. */
 size_t env_mem_page(int fd);
 

@@ -60,6 +60,11 @@ int real_waiter_fd(struct env_waiter *w);
 /* real_mem.c */
 int real_mem_alloc(struct skein_env *env, const char *name, size_t len, int *fd,
 		   void **addr);
+int real_mem_reserve(struct skein_env *env, const char *name, size_t len,
+		     int *fd, void **addr);
+int real_mem_fill(struct skein_env *env, int fd, void *addr, size_t off,
+		  size_t len);
+void real_mem_drop(struct skein_env *env, int fd, size_t off, size_t len);
 void real_mem_free(struct skein_env *env, int fd, void *addr, size_t len);
 
 /* real_sock.c */

@@ -84,18 +84,31 @@ static int memfd_open(const char *name, unsigned flags)
 	return fd < 0 ? -errno : fd;
 }
 
-static int memfd_fill(int fd, size_t len)
+static int memfd_fill_range(int fd, size_t off, size_t len)
 {
 	int rc;
 
 	do
-		rc = fallocate(fd, 0, 0, (off_t)len);
+		rc = fallocate(fd, 0, (off_t)off, (off_t)len);
 	while (rc && errno == EINTR);
 	if (rc)
 		return errno == ENOSPC || errno == EFBIG ? -ENOMEM : -errno;
-	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
-		return -errno;
 	return 0;
+}
+
+static int memfd_seal(int fd)
+{
+	return fcntl(fd, F_ADD_SEALS,
+		     F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+		       ? -errno
+		       : 0;
+}
+
+static int memfd_fill(int fd, size_t len)
+{
+	int rc = memfd_fill_range(fd, 0, len);
+
+	return rc ? rc : memfd_seal(fd);
 }
 
 static int memfd_map(int fd, size_t len, void **addr)
@@ -244,6 +257,50 @@ int real_mem_alloc(struct skein_env *env, const char *name, size_t len, int *fd,
 	if (!rc)
 		*fd = memfd;
 	return rc;
+}
+
+int real_mem_reserve(struct skein_env *env, const char *name, size_t len,
+		     int *fd, void **addr)
+{
+	size_t rounded;
+	int rc, memfd;
+
+	rc = round_to_pages(len, (size_t)sysconf(_SC_PAGESIZE), &rounded);
+	if (!rc)
+		rc = enough_memory(rounded);
+	if (rc)
+		return rc;
+	memfd = memfd_open(name, 0);
+	if (memfd < 0)
+		return memfd;
+	rc = ftruncate(memfd, (off_t)rounded) ? -errno : memfd_seal(memfd);
+	if (!rc)
+		rc = memfd_map(memfd, rounded, addr);
+	if (rc)
+		close(memfd);
+	else
+		*fd = memfd;
+	return rc;
+}
+
+int real_mem_fill(struct skein_env *env, int fd, void *addr, size_t off,
+		  size_t len)
+{
+	int rc = memfd_fill_range(fd, off, len);
+
+	(void)env;
+	/* They are about to be written: one call instead of a fault for each. */
+	if (!rc)
+		(void)madvise((char *)addr + off, len, MADV_POPULATE_WRITE);
+	return rc ? -ENOMEM : 0;
+}
+
+void real_mem_drop(struct skein_env *env, int fd, size_t off, size_t len)
+{
+	(void)env;
+	/* What stays for want of it goes with the file. */
+	(void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			(off_t)off, (off_t)len);
 }
 
 void real_mem_free(struct skein_env *env, int fd, void *addr, size_t len)

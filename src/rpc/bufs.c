@@ -55,6 +55,7 @@ static struct rpc_buf *spare_take(struct rpc_bufs *bufs, size_t len)
 	return buf;
 }
 
+/* Its memory is made by rpc_bufs_fill(). */
 static struct rpc_buf *buf_new(struct rpc_conn *rc, size_t len)
 {
 	struct skein_conn *conn = rc->conn;
@@ -62,9 +63,10 @@ static struct rpc_buf *buf_new(struct rpc_conn *rc, size_t len)
 
 	if (!b)
 		return NULL;
-	if (mem_region_new(conn_dev(conn), conn_pd(conn), "skein-rpc-large",
-			   len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
-			   conn_region_id(conn_ctx(conn)), &b->region)) {
+	if (mem_region_reserve(conn_dev(conn), conn_pd(conn), "skein-rpc-large",
+			       len,
+			       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+			       conn_region_id(conn_ctx(conn)), &b->region)) {
 		env_free(conn_env(conn), b);
 		return NULL;
 	}
@@ -85,6 +87,20 @@ static void buf_free(struct rpc_buf *buf)
 	env_free(env, region_buf(buf));
 }
 
+/* By the engine's owner: piece by piece. */
+static void buf_end(struct rpc_conn *rc, struct rpc_buf *buf)
+{
+	struct skein_env *env = region_buf(buf)->env;
+
+	conn_region_end(rc->conn, region_buf(buf)->region);
+	env_free(env, region_buf(buf));
+}
+
+int rpc_bufs_fill(struct rpc_buf *buf, size_t len)
+{
+	return mem_region_fill(region_buf(buf)->region, len);
+}
+
 void rpc_bufs_let(struct rpc_conn *rc, struct rpc_buf *buf)
 {
 	rc->bufs.used_len -= buf->len;
@@ -98,7 +114,7 @@ static size_t size_for(size_t len)
 	return (len + LEN_MULTIPLE - 1) / LEN_MULTIPLE * LEN_MULTIPLE;
 }
 
-struct rpc_buf *rpc_bufs_get(struct rpc_conn *rc, size_t len)
+struct rpc_buf *rpc_bufs_get(struct rpc_conn *rc, size_t len, bool to_read)
 {
 	struct rpc_bufs *bufs = &rc->bufs;
 	struct rpc_buf *buf;
@@ -109,8 +125,14 @@ struct rpc_buf *rpc_bufs_get(struct rpc_conn *rc, size_t len)
 	buf = spare_take(bufs, size);
 	if (!buf)
 		buf = buf_new(rc, size);
-	if (buf)
-		bufs->used_len += buf->len;
+	if (!buf)
+		return NULL;
+	bufs->used_len += buf->len;
+	if (!to_read && rpc_bufs_fill(buf, len)) {
+		rpc_bufs_put(rc, buf);
+		return NULL;
+	}
+	buf->room = to_read ? 0 : len;
 	return buf;
 }
 
@@ -127,7 +149,7 @@ static void spare_drop(struct rpc_conn *rc)
 	*link = NULL;
 	bufs->spares--;
 	bufs->spare_len -= buf->len;
-	buf_free(buf);
+	buf_end(rc, buf);
 }
 
 void rpc_bufs_put(struct rpc_conn *rc, struct rpc_buf *buf)
@@ -152,7 +174,7 @@ void rpc_bufs_fini(struct rpc_conn *rc)
 	skein_assert(!rc->bufs.used_len);
 	while ((buf = rc->bufs.spare)) {
 		rc->bufs.spare = buf->next;
-		buf_free(buf);
+		buf_end(rc, buf);
 	}
 	rc->bufs = (struct rpc_bufs){0};
 }

@@ -187,42 +187,25 @@ static void drop_result(struct rpc_client_rx *rx)
 	rx->owes_head = rx->attend = true;
 }
 
-static void fetch_done(struct rpc_read *rd, int err)
-{
-	struct rpc_fetch *f = container_of(rd, struct rpc_fetch, rd);
-
-	f->err = err;
-	f->off += f->piece;
-	f->state =
-		!err && f->off < f->from.len ? RPC_FETCH_POST : RPC_FETCH_DONE;
-	container_of(f, struct rpc_client_rx, fetch)->attend = true;
-}
-
+/* Posted by the owner when it holds the sending side. */
 static int fetch_begin(struct rpc_client *c, const struct rpc_call *call,
 		       uint32_t seq, const void *payload)
 {
-	struct rpc_fetch *f = &c->rx.fetch;
+	struct rpc_pull *p = &c->rx.pull;
+	struct rpc_buf *buf = NULL;
 	int rc;
 
-	rc = rpc_msg_large(payload, call->resp_max, &f->from);
+	rc = rpc_msg_large(payload, call->resp_max, &p->from);
 	if (rc)
 		return rc;
 	drop_result(&c->rx);
-	f->seq = seq;
-	f->err = 0;
-	f->off = 0;
-	f->buf = NULL;
-	f->rd.done = fetch_done;
-	f->state = RPC_FETCH_DONE;
-	if (!call->done)
-		return 0; /* nobody waits for it */
-	f->buf = c->rx.port->ops->buf_get(c->rx.port, f->from.len);
-	if (!f->buf) {
-		f->err = -ENOMEM;
+	c->rx.pull_seq = seq;
+	if (!call->done) {
+		rpc_pull_start(p, NULL, 0); /* nobody waits for it */
 		return 0;
 	}
-	f->state = RPC_FETCH_POST;
-	/* Posted by the owner when it holds the sending side. */
+	buf = c->rx.port->ops->buf_get(c->rx.port, p->from.len, true);
+	rpc_pull_start(p, buf, buf ? 0 : -ENOMEM);
 	c->rx.attend = true;
 	return 0;
 }
@@ -241,20 +224,17 @@ static struct rpc_call *call_of(struct rpc_client_rx *rx, uint32_t seq,
 	return call ? call : rpc_calls_at(&rx->calls, *n);
 }
 
-/* The READ has ended: so does the call. */
-static void fetch_end(struct rpc_client *c)
+/* All has come: the call ends. */
+static void fetch_end(struct rpc_client *c, struct rpc_buf *buf, int err)
 {
 	struct rpc_client_rx *rx = &c->rx;
-	struct rpc_fetch f = rx->fetch;
 	struct rpc_call *call;
 	uint64_t n;
 
-	call = call_of(rx, f.seq, &n);
-	rx->fetch.state = RPC_FETCH_NONE;
-	rx->fetch.buf = NULL;
-	rx->result_buf = f.buf;
-	call_answered(c, call, n, f.err, f.buf ? f.buf->addr : NULL,
-		      f.buf ? (uint32_t)f.from.len : 0);
+	call = call_of(rx, rx->pull_seq, &n);
+	rx->result_buf = buf;
+	call_answered(c, call, n, err, buf ? buf->addr : NULL,
+		      buf ? (uint32_t)rx->pull.from.len : 0);
 	if (rx->result_buf)
 		rx->port->ops->buf_put(rx->port, rx->result_buf);
 	rx->result_buf = NULL;
@@ -368,16 +348,19 @@ static inline int message_end(struct rpc_client_rx *rx)
 	return 0;
 }
 
-/* The READ under way: 1 when the message behind it is finished. */
+/* A large response: 1 when the message with it is finished. */
 static __attribute__((noinline)) int fetch_step(struct rpc_client *c)
 {
 	struct rpc_client_rx *rx = &c->rx;
+	struct rpc_buf *buf;
+	int rc, err;
 
-	if (rx->fetch.state != RPC_FETCH_DONE)
+	if (!rpc_pull_over(&rx->pull))
 		return 0;
-	if (rx->fetch.err && rx->fetch.buf)
-		return rx->fetch.err; /* the READ failed: so has the QP */
-	fetch_end(c);
+	rc = rpc_pull_end(&rx->pull, rx->port, &buf, &err);
+	if (rc)
+		return rc; /* the READ failed: so has the QP */
+	fetch_end(c, buf, err);
 	if (rx->broken)
 		return 0;
 	return message_end(rx) ? -SKEIN_EPEER : 1;
@@ -423,7 +406,7 @@ static int poll_responses(struct rpc_client *c)
 	int rc, moved = 0;
 	uint64_t sent;
 
-	if (__builtin_expect(rx->fetch.state != RPC_FETCH_NONE, 0)) {
+	if (__builtin_expect(rx->pull.on, 0)) {
 		rc = fetch_step(c);
 		if (rc <= 0)
 			return rc;
@@ -531,8 +514,8 @@ bool rpc_client_has_work(struct rpc_client *c)
 		return true;
 	if (rx->calls.seen != rpc_client_end(c))
 		return true;
-	if (rx->fetch.state != RPC_FETCH_NONE)
-		return rx->fetch.state != RPC_FETCH_WAIT;
+	if (rx->pull.on)
+		return rpc_pull_over(&rx->pull);
 	if (rx->used == rpc_client_end(c))
 		return false;
 	if (rx->in_active)
@@ -566,10 +549,7 @@ void rpc_client_break(struct rpc_client *c, int err)
 	atomic_store_explicit(&rx->calls.head, tail, memory_order_release);
 	rx->used = tail;
 	rx->calls.seen = tail;
-	if (rx->fetch.buf)
-		rx->port->ops->buf_put(rx->port, rx->fetch.buf);
-	rx->fetch.buf = NULL;
-	rx->fetch.state = RPC_FETCH_NONE;
+	rpc_pull_break(&rx->pull, rx->port);
 	rx->rf = (struct rpc_rfetch){0};
 	large_free(rx, UINT64_MAX);
 }
@@ -587,6 +567,7 @@ void rpc_client_init(struct rpc_client *c, struct rpc_port *port,
 	rx->resp_canary = rpc_canary(&port->secret_in, 0);
 	rx->large_end = &rx->large;
 	rx->head_read.done = head_read_done;
+	rpc_pull_init(&rx->pull, &rx->attend);
 	rpc_calls_init(&rx->calls, slots, window);
 	rpc_client_tx_init(c, port, slots, window);
 }

@@ -44,26 +44,10 @@
 
 #include <stdalign.h>
 
+#include "rpc/large.h"
 #include "rpc/park.h"
 #include "rpc/port.h"
 #include "rpc/rfetch.h"
-
-/* The READ of a large response. */
-struct rpc_fetch {
-	struct rpc_read rd;
-	struct rpc_large from;
-	uint64_t off;	/* READ so far */
-	uint32_t piece; /* under way */
-	struct rpc_buf *buf;
-	enum {
-		RPC_FETCH_NONE,
-		RPC_FETCH_POST, /* to be posted */
-		RPC_FETCH_WAIT, /* under way */
-		RPC_FETCH_DONE, /* err and buf tell */
-	} state;
-	int err;
-	uint32_t seq; /* of the call */
-};
 
 /* The sending side. */
 struct rpc_client_tx {
@@ -126,7 +110,8 @@ struct rpc_client_rx {
 	int broken;		/* 0, or why */
 
 	struct rpc_park park; /* calls that were overtaken */
-	struct rpc_fetch fetch;
+	struct rpc_pull pull; /* a large response on its way in */
+	uint32_t pull_seq;    /* ... and its call */
 	struct rpc_rfetch rf;
 	struct rpc_buf *large, **large_end; /* of requests, oldest first */
 	struct rpc_read head_read;
@@ -253,7 +238,7 @@ int rpc_client_add_large(struct rpc_client *c, const struct rpc_client_req *r);
 /* The owner, who does not hold: is there something that only it may send? */
 static inline bool rpc_client_wants_send(struct rpc_client *c)
 {
-	return c->rx.owes_head || c->rx.fetch.state == RPC_FETCH_POST ||
+	return c->rx.owes_head || rpc_pull_wants_post(&c->rx.pull) ||
 	       rpc_rfetch_wants_send(&c->rx.rf) ||
 	       atomic_load_explicit(&c->told.full, memory_order_relaxed);
 }
@@ -314,8 +299,6 @@ void rpc_client_tx_init(struct rpc_client *c, struct rpc_port *port,
 int rpc_client_send_bare(struct rpc_client *c, uint16_t flags);
 /* Is there room for it? */
 bool rpc_client_bare_fits(struct rpc_client *c);
-/* The READ of a large response: 1 posted, 0 not now, or an error. */
-int rpc_client_fetch_post(struct rpc_client *c);
 /* As if that much had gone through both rings: for tests. */
 void rpc_client_start_at(struct rpc_client *c, uint64_t pos);
 

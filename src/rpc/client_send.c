@@ -112,7 +112,7 @@ static int add_large(struct rpc_client *c, const struct rpc_client_req *r)
 	struct rpc_large desc;
 	struct rpc_buf *buf;
 
-	buf = rx->port->ops->buf_get(rx->port, r->len);
+	buf = rx->port->ops->buf_get(rx->port, r->len, false);
 	if (!buf)
 		return -ENOMEM;
 	memcpy(buf->addr, r->payload, r->len);
@@ -252,22 +252,6 @@ int rpc_client_add_large(struct rpc_client *c, const struct rpc_client_req *r)
 	return rc;
 }
 
-int rpc_client_fetch_post(struct rpc_client *c)
-{
-	struct rpc_client_rx *rx = &c->rx;
-	struct rpc_fetch *f = &rx->fetch;
-	int rc;
-
-	f->piece = rpc_port_piece(rx->port, f->from.len, f->off);
-	rc = rx->port->ops->read(rx->port, f->buf, &f->from, f->off, f->piece,
-				 &f->rd);
-	if (rc)
-		return rc == -EAGAIN ? 0 : rc;
-	rx->port->stats.reads++;
-	f->state = RPC_FETCH_WAIT;
-	return 1;
-}
-
 bool rpc_client_bare_fits(struct rpc_client *c)
 {
 	if (open_fits(c, HDR_LEN + RPC_TAIL_LEN))
@@ -299,8 +283,8 @@ int rpc_client_send_own(struct rpc_client *c)
 
 	if (rx->broken)
 		return 0;
-	if (rx->fetch.state == RPC_FETCH_POST) {
-		rc = rpc_client_fetch_post(c);
+	if (rpc_pull_wants_post(&rx->pull)) {
+		rc = rpc_pull_post(&rx->pull, rx->port);
 		if (rc < 0)
 			return rc;
 		moved += rc;

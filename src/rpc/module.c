@@ -143,7 +143,17 @@ static void rpc_ctx_close(struct skein_ctx *ctx, void *state)
 /* Whole pages, and no more than what anybody's device takes. */
 static uint32_t read_max(const struct dev *dev)
 {
-	return (uint32_t)clamp(dev->caps.msg_sz_max & ~4095ull, 4096, 1u << 30);
+	return (uint32_t)clamp(dev->caps.msg_sz_max & ~4095ull, 4096,
+			       RPC_PIECE);
+}
+
+/* Beside the Head and answers: a READ beyond the limit of the queue pair would stop
+ * all that is behind it. */
+static unsigned reads_max(const struct dev *dev)
+{
+	unsigned n = dev_rd_atomic(dev);
+
+	return (unsigned)clamp(n > 2 ? n - 2 : 1, 1, RPC_PIECES);
 }
 
 /* --- a connection's engines: up and down -------------------------------- */
@@ -174,6 +184,7 @@ static int conn_prepare(struct skein_conn *conn, const struct rpc_geom *geom,
 		.batch_max = rc->ctx->conf.batch,
 		.msg_max = geom->spill * RPC_LINE,
 		.read_max = read_max(conn_dev(conn)),
+		.reads_max = reads_max(conn_dev(conn)),
 		.resp_inline_max = (uint32_t)rc->ctx->conf.resp_inline,
 		.model = env->ops->charge ? env : NULL,
 		.stats = rc->port.stats,
@@ -316,6 +327,7 @@ static void conn_down_engines(struct rpc_conn *rc, int err)
 			rc->waiting_end = &rc->waiting;
 		pending_end(p, err);
 	}
+	conn_turn_end(rc->conn);
 	rpc_bufs_fini(rc);
 	if (rc->share)
 		rpc_handle_feed(rc->share->handle);

@@ -26,7 +26,8 @@ struct rpc_port;
 /* A piece of registered memory for one large payload. */
 struct rpc_buf {
 	void *addr;
-	size_t len; /* at least what was asked for */
+	size_t len;  /* at least what was asked for */
+	size_t room; /* bytes that may be written here; not if it is to_read */
 	uint32_t rkey;
 	uint32_t region;
 	struct rpc_buf *next;		  /* its holder's */
@@ -53,7 +54,9 @@ struct rpc_port_ops {
 	/* READs the published Head into RPC_CTL_HEAD_DST. Errors as write. */
 	int (*read_head)(struct rpc_port *port, struct rpc_read *rd);
 	/* READs len bytes at off of the other end's memory into buf, at off;
-	 * at most read_max. */
+	 * at most read_max. Errors as write; -EAGAIN also when the engine has
+	 * moved enough in this round, -ENOMEM when buf's memory there could not
+	 * be made. */
 	int (*read)(struct rpc_port *port, struct rpc_buf *buf,
 		    const struct rpc_large *from, uint64_t off, uint32_t len,
 		    struct rpc_read *rd);
@@ -61,8 +64,10 @@ struct rpc_port_ops {
 	 * Errors as write. */
 	int (*read_resp)(struct rpc_port *port, uint64_t off, uint32_t len,
 			 struct rpc_read *rd);
-	/* NULL when memory is short. */
-	struct rpc_buf *(*buf_get)(struct rpc_port *port, size_t len);
+	/* NULL when memory is short. to_read: its memory is made by the READs
+	 * into it, each from where the one before ended. */
+	struct rpc_buf *(*buf_get)(struct rpc_port *port, size_t len,
+				   bool to_read);
 	void (*buf_put)(struct rpc_port *port, struct rpc_buf *buf);
 	/* Instead of buf_put(): it outlives the connection, until somebody, in
 	 * any thread, calls buf->end(). */
@@ -98,7 +103,8 @@ struct rpc_port {
 	enum rpc_tail tail_in, tail_out;
 	unsigned batch_max; /* pairs in a message */
 	uint32_t msg_max;   /* bytes of a message */
-	uint32_t read_max;  /* bytes of one READ */
+	uint32_t read_max;  /* bytes of one READ of a large payload */
+	unsigned reads_max; /* READs of one under way */
 	/* the largest result that space is reserved for; longer ones are READ */
 	uint32_t resp_inline_max;
 	struct rpc_event event;

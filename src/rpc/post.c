@@ -80,8 +80,10 @@ static int post_signal(struct rpc_port *port, uint32_t imm)
 static void read_done(struct conn_op *op, enum ibv_wc_status status)
 {
 	struct rpc_conn_read *r = container_of(op, struct rpc_conn_read, op);
+	struct rpc_read *rd = r->rd;
 
-	r->rd->done(r->rd, status == IBV_WC_SUCCESS ? 0 : -EIO);
+	r->rd = NULL;
+	rd->done(rd, status == IBV_WC_SUCCESS ? 0 : -EIO);
 }
 
 static int post_read(struct rpc_conn *rc, struct rpc_conn_read *r,
@@ -98,6 +100,8 @@ static int post_read(struct rpc_conn *rc, struct rpc_conn_read *r,
 	r->op.done = read_done;
 	r->rd = rd;
 	err = conn_post(rc->conn, &wr, &r->op);
+	if (err)
+		r->rd = NULL;
 	return err ? not_posted(rc, err, false) : 0;
 }
 
@@ -113,17 +117,29 @@ static int post_read_head(struct rpc_port *port, struct rpc_read *rd)
 			 rc->peer_rkey, rd);
 }
 
+static struct rpc_conn_read *read_free(struct rpc_conn *rc)
+{
+	for (unsigned i = 0; i < RPC_PIECES; i++)
+		if (!rc->large_reads[i].rd)
+			return &rc->large_reads[i];
+	return NULL;
+}
+
 static int post_read_large(struct rpc_port *port, struct rpc_buf *buf,
 			   const struct rpc_large *from, uint64_t off,
 			   uint32_t len, struct rpc_read *rd)
 {
 	struct rpc_conn *rc = conn_of(port);
+	struct rpc_conn_read *r = read_free(rc);
 	struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)buf->addr + off,
 			      .length = len,
 			      .lkey = rpc_bufs_lkey(buf)};
 
-	return post_read(rc, &rc->reads[1], &sge, from->addr + off, from->rkey,
-			 rd);
+	if (!r || !conn_send_room(rc->conn) || !conn_turn(rc->conn, len))
+		return -EAGAIN;
+	if (rpc_bufs_fill(buf, off + len))
+		return -ENOMEM;
+	return post_read(rc, r, &sge, from->addr + off, from->rkey, rd);
 }
 
 static int post_read_resp(struct rpc_port *port, uint64_t off, uint32_t len,
@@ -134,13 +150,14 @@ static int post_read_resp(struct rpc_port *port, uint64_t off, uint32_t len,
 			      .length = len,
 			      .lkey = rc->lkey};
 
-	return post_read(rc, &rc->reads[2], &sge, rc->peer_base + off,
+	return post_read(rc, &rc->reads[1], &sge, rc->peer_base + off,
 			 rc->peer_rkey, rd);
 }
 
-static struct rpc_buf *post_buf_get(struct rpc_port *port, size_t len)
+static struct rpc_buf *post_buf_get(struct rpc_port *port, size_t len,
+				    bool to_read)
 {
-	return rpc_bufs_get(conn_of(port), len);
+	return rpc_bufs_get(conn_of(port), len, to_read);
 }
 
 static void post_buf_put(struct rpc_port *port, struct rpc_buf *buf)

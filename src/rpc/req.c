@@ -64,11 +64,11 @@ static void *resp_buf_large(struct skein_rpc_req *req, size_t len)
 	if (old == RPC_LATER_MARK)
 		return NULL; /* no longer this handler's */
 	port = req->server->port;
-	if (old && old->len >= len) {
+	if (old && old->room >= len) {
 		req->resp_len = (uint32_t)len;
 		return old->addr;
 	}
-	buf = port->ops->buf_get(port, len);
+	buf = port->ops->buf_get(port, len, false);
 	if (!buf)
 		return NULL;
 	memcpy(buf->addr, old ? old->addr : req->resp, keep);

@@ -376,51 +376,21 @@ static void serve_next(struct rpc_server *s, const void *data, uint32_t len,
 
 /* --- large requests ----------------------------------------------------- */
 
-static void read_done(struct rpc_read *rd, int err)
-{
-	struct rpc_server *s = container_of(rd, struct rpc_server, rd);
-
-	s->rd_err = err;
-	s->rd_off += rpc_port_piece(s->port, s->rd_from.len, s->rd_off);
-	s->rd_state =
-		!err && s->rd_off < s->rd_from.len ? RPC_RD_POST : RPC_RD_DONE;
-}
-
-static int read_post(struct rpc_server *s)
-{
-	int rc = s->port->ops->read(
-		s->port, s->rd_buf, &s->rd_from, s->rd_off,
-		rpc_port_piece(s->port, s->rd_from.len, s->rd_off), &s->rd);
-
-	if (rc == -EAGAIN)
-		return 0;
-	if (rc)
-		return rc;
-	s->port->stats.reads++;
-	s->rd_state = RPC_RD_WAIT;
-	return 0;
-}
-
 static int read_begin(struct rpc_server *s, const struct rpc_req_meta *meta,
 		      const void *payload)
 {
+	struct rpc_buf *buf;
 	int rc;
 
-	rc = rpc_msg_large(payload, SKEIN_RPC_LEN_MAX, &s->rd_from);
+	rc = rpc_msg_large(payload, SKEIN_RPC_LEN_MAX, &s->pull.from);
 	if (rc)
 		return rc;
-	s->rd_meta = *meta;
-	s->rd_err = 0;
-	s->rd_off = 0;
+	s->pull_meta = *meta;
 	s->special |= RPC_SRV_STOP;
-	s->rd_buf = s->port->ops->buf_get(s->port, s->rd_from.len);
-	if (!s->rd_buf) {
-		s->rd_err = -ENOMEM;
-		s->rd_state = RPC_RD_DONE;
-		return 0;
-	}
-	s->rd_state = RPC_RD_POST;
-	return read_post(s);
+	buf = s->port->ops->buf_get(s->port, s->pull.from.len, true);
+	rpc_pull_start(&s->pull, buf, buf ? 0 : -ENOMEM);
+	rc = rpc_pull_post(&s->pull, s->port);
+	return rc < 0 ? rc : 0;
 }
 
 /* The position reserved by the request that next_req() has just passed. */
@@ -433,28 +403,26 @@ static uint64_t passed_pos(const struct rpc_server *s,
 	       (uint32_t)((uint32_t)s->limits.resp_pos - meta->resp_pos);
 }
 
-/* 1 when the large request was served, 0 while it waits, or an error. */
+/* What moved of the large request: a piece, or all and it was served; or an
+ * error. */
 static int read_step(struct rpc_server *s)
 {
-	struct rpc_buf *buf = s->rd_buf;
-	int rc;
+	struct rpc_buf *buf;
+	int rc, err;
 
-	if (s->rd_state == RPC_RD_POST) {
-		rc = read_post(s);
-		if (rc)
+	if (!rpc_pull_over(&s->pull)) {
+		rc = rpc_pull_post(&s->pull, s->port);
+		if (rc < 0 || !rpc_pull_over(&s->pull))
 			return rc;
 	}
-	if (s->rd_state != RPC_RD_DONE)
-		return 0;
-	if (s->rd_err && buf)
-		return s->rd_err; /* the READ failed: so has the queue pair */
-	s->rd_state = RPC_RD_NONE;
-	s->rd_buf = NULL;
-	s->req.meta = s->rd_meta;
+	rc = rpc_pull_end(&s->pull, s->port, &buf, &err);
+	if (rc)
+		return rc; /* the READ failed: so has the queue pair */
+	s->req.meta = s->pull_meta;
 	s->req_buf = buf;
 	serve_next(s, buf ? buf->addr : NULL,
-		   buf ? (uint32_t)s->rd_from.len : 0,
-		   passed_pos(s, &s->rd_meta), s->rd_err);
+		   buf ? (uint32_t)s->pull.from.len : 0,
+		   passed_pos(s, &s->pull_meta), err);
 	if (s->req_buf)
 		s->port->ops->buf_put(s->port, s->req_buf);
 	s->req_buf = NULL;
@@ -615,7 +583,7 @@ static int message_step(struct rpc_server *s)
 		if (__builtin_expect(rc != 0, 0))
 			return rc;
 	}
-	if (__builtin_expect(s->rd_state != RPC_RD_NONE, 0))
+	if (__builtin_expect(s->pull.on, 0))
 		return 0;
 	rc = message_end(s);
 	return rc ? rc : 1;
@@ -671,14 +639,14 @@ static int poll_special(struct rpc_server *s)
 	}
 	if (s->special & RPC_SRV_OWES)
 		n += answers_send(s);
-	if (s->rd_state != RPC_RD_NONE) {
+	if (s->pull.on) {
 		rc = read_step(s);
 		if (rc < 0)
 			return rc;
 		n += rc;
 	}
 	s->special &= ~(unsigned)RPC_SRV_STOP;
-	if (s->sealed_count || s->broken || s->rd_state != RPC_RD_NONE ||
+	if (s->sealed_count || s->broken || s->pull.on ||
 	    desk_full(s))
 		s->special |= RPC_SRV_STOP;
 	return n;
@@ -743,8 +711,8 @@ bool rpc_server_has_work(const struct rpc_server *s)
 		return true;
 	if (s->desk && rpc_desk_has_work(s->desk))
 		return true;
-	if (s->rd_state != RPC_RD_NONE)
-		return s->rd_state != RPC_RD_WAIT;
+	if (s->pull.on)
+		return rpc_pull_wants_post(&s->pull) || rpc_pull_over(&s->pull);
 	if (desk_full(s))
 		return false; /* whoever answers wakes us */
 	return s->in_active || message_there(s);
@@ -770,10 +738,7 @@ void rpc_server_break(struct rpc_server *s, int err)
 		s->port->ops->buf_put(s->port, buf);
 	}
 	s->held_end = &s->held;
-	if (s->rd_buf)
-		s->port->ops->buf_put(s->port, s->rd_buf);
-	s->rd_buf = NULL;
-	s->rd_state = RPC_RD_NONE;
+	rpc_pull_break(&s->pull, s->port);
 	s->mirror = NULL;
 	s->sealed_count = 0;
 	s->open_count = 0;
@@ -797,5 +762,5 @@ void rpc_server_init(struct rpc_server *s, struct rpc_port *port,
 	s->limits.geom = *g;
 	s->req.server = s;
 	s->held_end = &s->held;
-	s->rd.done = read_done;
+	rpc_pull_init(&s->pull, NULL);
 }

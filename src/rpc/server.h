@@ -17,6 +17,7 @@
 #define SKEIN_RPC_SERVER_H
 
 #include "rpc/handlers.h"
+#include "rpc/large.h"
 #include "rpc/later.h"
 #include "rpc/mirror.h"
 #include "rpc/port.h"
@@ -75,19 +76,9 @@ struct rpc_server {
 	/* of the large request in its handler's hands; NULL: deferred */
 	struct rpc_buf *req_buf;
 
-	/* a large request's READ */
-	struct rpc_read rd;
-	struct rpc_large rd_from;
-	uint64_t rd_off; /* READ so far */
-	struct rpc_buf *rd_buf;
-	struct rpc_req_meta rd_meta;
-	enum {
-		RPC_RD_NONE,
-		RPC_RD_POST,
-		RPC_RD_WAIT,
-		RPC_RD_DONE
-	} rd_state;
-	int rd_err;
+	/* a large request on its way in */
+	struct rpc_pull pull;
+	struct rpc_req_meta pull_meta;
 
 	/* large results that the caller has not consumed, oldest first */
 	struct rpc_buf *held, **held_end;

@@ -74,7 +74,8 @@ struct rpc_pending {
 	_Atomic(enum rpc_pending_req) req_state;
 };
 
-/* A READ of the connection: the Head, or a large payload. */
+/* A READ of the connection: the Head, answers, or a piece of a large payload.
+ * rd is NULL when it is not under way. */
 struct rpc_conn_read {
 	struct conn_op op;
 	struct rpc_read *rd;
@@ -115,7 +116,8 @@ struct rpc_conn {
 	struct rpc_lane *lane;	       /* served, and one of a handle's */
 	uint64_t calls_before;	       /* it was ready */
 	uint64_t messages_before;      /* the same, with requests */
-	struct rpc_conn_read reads[3]; /* Head; payload; answers */
+	struct rpc_conn_read reads[2]; /* Head; answers */
+	struct rpc_conn_read large_reads[RPC_PIECES];
 	struct rpc_bufs bufs;
 	union {
 		struct rpc_client client;
@@ -147,7 +149,9 @@ int rpc_pending_cancel(struct rpc_conn *rc, const struct rpc_wanted *wanted);
 extern const struct rpc_port_ops rpc_post_ops;
 
 /* bufs.c */
-struct rpc_buf *rpc_bufs_get(struct rpc_conn *rc, size_t len);
+struct rpc_buf *rpc_bufs_get(struct rpc_conn *rc, size_t len, bool to_read);
+/* Makes the memory of the first len bytes: 0, or -ENOMEM. */
+int rpc_bufs_fill(struct rpc_buf *buf, size_t len);
 void rpc_bufs_put(struct rpc_conn *rc, struct rpc_buf *buf);
 /* As port.h, buf_let(). */
 void rpc_bufs_let(struct rpc_conn *rc, struct rpc_buf *buf);

@@ -55,18 +55,14 @@ int soft_dealloc_pd(struct dev *dev, struct ibv_pd *pd)
 	return 0;
 }
 
-/* Larger ones are not touched for it, nor is ordinary memory, which may not be
- * there yet. */
-#define POPULATE_MAX (4ul << 20)
-
 /* The same without a look at all mappings of the process, which take a
  * millisecond where there are thousands: for pages of a file, which are there.
- * False: not known. */
+ * Long ones may not be there yet. False: not known. */
 static bool file_range_good(uintptr_t addr, size_t len, bool write)
 {
 	uintptr_t lo = addr & ~(uintptr_t)(SHM_PAGE - 1);
 
-	return len <= POPULATE_MAX &&
+	return len <= SOFT_POPULATE_MAX &&
 	       !madvise(soft_ptr(lo), addr + len - lo,
 			write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 }

@@ -212,6 +212,7 @@ static void caps_fill(struct soft *s, struct dev_caps *c)
 	c->ordered_read = true;
 	c->wake_on_write = false;
 	c->death_notice = true;
+	c->poster_copies = true;
 	c->dc = true;
 	c->uc = true;
 	c->srq = true;

@@ -30,6 +30,8 @@
 #define SOFT_WR_MAX 8192u
 #define SOFT_CQE_MAX (1u << 20)
 #define SOFT_RD_ATOMIC 128u
+/* Mapped at once: memory of files up to this length. */
+#define SOFT_POPULATE_MAX (1ul << 20)
 #define SOFT_MSG_MAX (1ull << 31)
 
 #define likely(x) __builtin_expect(!!(x), 1)

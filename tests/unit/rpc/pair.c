@@ -181,7 +181,8 @@ static int pair_read_resp(struct rpc_port *port, uint64_t off, uint32_t len,
 	return 0;
 }
 
-static struct rpc_buf *pair_buf_get(struct rpc_port *port, size_t len)
+static struct rpc_buf *pair_buf_get(struct rpc_port *port, size_t len,
+				    bool to_read)
 {
 	struct pair_end *e = end_of(port);
 
@@ -196,6 +197,7 @@ static struct rpc_buf *pair_buf_get(struct rpc_port *port, size_t len)
 		e->bufs_used++;
 		b->buf = (struct rpc_buf){.addr = malloc(len),
 					  .len = len,
+					  .room = to_read ? 0 : len,
 					  .rkey = i + 1,
 					  .region = i};
 		return &b->buf;
@@ -262,8 +264,8 @@ LOCKED(int, read_resp,
        (struct rpc_port * port, uint64_t off, uint32_t len,
 	struct rpc_read *rd),
        port, off, len, rd)
-LOCKED(struct rpc_buf *, buf_get, (struct rpc_port * port, size_t len), port,
-       len)
+LOCKED(struct rpc_buf *, buf_get,
+       (struct rpc_port * port, size_t len, bool to_read), port, len, to_read)
 
 static void locked_buf_put(struct rpc_port *port, struct rpc_buf *buf)
 {
@@ -506,6 +508,7 @@ static void end_init(struct pair *p, unsigned i)
 	port->batch_max = p->opts.batch_max;
 	port->msg_max = port->geom.spill * RPC_LINE;
 	port->read_max = p->opts.read_max ? p->opts.read_max : 1u << 30;
+	port->reads_max = p->opts.reads_max ? p->opts.reads_max : 1;
 	port->resp_inline_max = port->msg_max - 128;
 }
 

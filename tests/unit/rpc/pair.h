@@ -78,6 +78,7 @@ struct pair_opts {
 	struct skein_env *env;	 /* NULL: nothing is deferred */
 	bool in_order;		 /* the caller takes no others */
 	uint32_t read_max;	 /* 0: plenty */
+	unsigned reads_max;	 /* 0: one */
 	unsigned later_max;	 /* 0: the window */
 	size_t later_len;	 /* 0: plenty */
 	/* shared: taken around whatever two threads touch */

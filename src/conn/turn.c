@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * turn.c - what an engine's connections may copy in one round; see turn.h.
+ */
+#include <stddef.h>
+
+#include "conn/turn.h"
+
+/* A turn that is not taken for so many rounds is given up: its connection may wait
+ * for something else. */
+#define TURN_ROUNDS 2u
+
+bool conn_turn_take(struct conn_turn *t, const void *who, uint64_t round_ns,
+		    uint32_t len)
+{
+	if (t->round_ns != round_ns) {
+		t->round_ns = round_ns;
+		t->left = CONN_TURN_LEN;
+		if (t->next && ++t->rounds > TURN_ROUNDS)
+			t->next = NULL;
+	}
+	if (t->next == who)
+		t->rounds = 0;
+	if (len <= t->left && (!t->next || t->next == who)) {
+		t->left -= len;
+		t->next = NULL;
+		return true;
+	}
+	if (!t->next) {
+		t->next = who;
+		t->rounds = 0;
+	}
+	return false;
+}
+
+void conn_turn_leave(struct conn_turn *t, const void *who)
+{
+	if (t->next == who)
+		t->next = NULL;
+}

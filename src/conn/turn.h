@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * turn.h - what an engine's connections may copy in one round.
+ *
+ * Where the device copies in the poster's thread (dev_caps.poster_copies) a long
+ * READ holds up every other connection of the engine. So long transfers go in
+ * pieces, and all pieces of a round together are at most CONN_TURN_LEN bytes. A
+ * connection that finds too little left has the next turn, before all others that
+ * want one: none starves.
+ *
+ * Pure: no clock of its own. Thread rule: the engine's owner.
+ */
+#ifndef SKEIN_CONN_TURN_H
+#define SKEIN_CONN_TURN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* To make, map and copy so much takes some 100 us of a slow core. */
+#define CONN_TURN_LEN (256u << 10)
+
+struct conn_turn {
+	uint64_t round_ns; /* the time of the round that `left` is of */
+	uint32_t left;
+	unsigned rounds; /* since `next` has asked; it may have given up */
+	const void *next;
+};
+
+/* True: `who` copies len bytes now, at most CONN_TURN_LEN. False: ask again in the
+ * next round. */
+bool conn_turn_take(struct conn_turn *t, const void *who, uint64_t round_ns,
+		    uint32_t len);
+/* `who` wants no turn any more. */
+void conn_turn_leave(struct conn_turn *t, const void *who);
+
+#endif

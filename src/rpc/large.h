@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * large.h - a large payload on its way in: its receiver READs it in pieces, of
+ * which some are under way at a time (docs/protocol/rpc.md, section 5).
+ *
+ * An engine moves a bounded number of bytes of large payloads in a round
+ * (conn/turn.h), where the device copies in the poster's thread: the other
+ * connections of the engine are served between two pieces.
+ *
+ * Engine without I/O. Thread rule: the owner of the connection's engine.
+ */
+#ifndef SKEIN_RPC_LARGE_H
+#define SKEIN_RPC_LARGE_H
+
+#include "conn/turn.h"
+#include "rpc/port.h"
+
+/* READs under way at a time. Four of RPC_PIECE are more than any link holds. */
+#define RPC_PIECES 4u
+#define RPC_PIECE CONN_TURN_LEN
+
+struct rpc_pull;
+
+struct rpc_pull_read {
+	struct rpc_read rd;
+	struct rpc_pull *pull;
+};
+
+struct rpc_pull {
+	struct rpc_large from;
+	struct rpc_buf *buf; /* NULL: there is nothing to bring */
+	uint64_t posted;     /* bytes */
+	unsigned begun, ended;
+	bool on;
+	bool starved; /* no memory for the next piece */
+	int err;
+	bool *attend; /* set when a piece has come; may be NULL */
+	struct rpc_pull_read reads[RPC_PIECES];
+};
+
+void rpc_pull_init(struct rpc_pull *p, bool *attend);
+/* Begins to bring all of p->from into buf. buf NULL: brings nothing; err: why. */
+void rpc_pull_start(struct rpc_pull *p, struct rpc_buf *buf, int err);
+/* Posts what can be posted now. READs posted, or an error of the port. */
+int rpc_pull_post(struct rpc_pull *p, struct rpc_port *port);
+/* The last READ has ended, or the last before a failure: takes p off. 0, with what
+ * has come in *buf, the caller's, or NULL and *err; or an error: the queue pair has
+ * failed. */
+int rpc_pull_end(struct rpc_pull *p, struct rpc_port *port,
+		 struct rpc_buf **buf, int *err);
+/* No READ is under way any more. */
+void rpc_pull_break(struct rpc_pull *p, struct rpc_port *port);
+
+static inline bool rpc_pull_wants_post(const struct rpc_pull *p)
+{
+	return p->on && p->buf && !p->err && p->posted < p->from.len &&
+	       p->begun - p->ended < RPC_PIECES;
+}
+
+/* Is there something for rpc_pull_end()? */
+static inline bool rpc_pull_over(const struct rpc_pull *p)
+{
+	return p->on && p->begun == p->ended &&
+	       (!p->buf || p->err || p->posted == p->from.len);
+}
+
+#endif
