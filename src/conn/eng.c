@@ -28,7 +28,7 @@
 #define LINKS_A_BEAT 16
 
 /* Bytes of memory that is freed in a round. */
-#define REGION_DROP (512u << 10)
+#define REGION_DROP (128u << 10)
 
 /* --- rounds ------------------------------------------------------------ */
 

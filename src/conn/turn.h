@@ -16,8 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* To make, map and copy so much takes some 100 us of a slow core. */
-#define CONN_TURN_LEN (256u << 10)
+/* To make, map and copy so much takes some 60 us of a core. */
+#define CONN_TURN_LEN (64u << 10)
 
 struct conn_turn {
 	uint64_t round_ns; /* the time of the round that `left` is of */

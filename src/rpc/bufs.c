@@ -9,9 +9,12 @@
  * have been read, of each size). Sizes are powers of two, so that one that is
  * kept fits the next; of very large ones multiples.
  */
+#include <errno.h>
+
 #include "base/assert.h"
 #include "base/list.h"
 #include "base/pow2.h"
+#include "conn/ctx.h"
 #include "env/env.h"
 #include "rpc/state.h"
 
@@ -55,22 +58,20 @@ static struct rpc_buf *spare_take(struct rpc_bufs *bufs, size_t len)
 	return buf;
 }
 
-/* Its memory is made by rpc_bufs_fill(). */
-static struct rpc_buf *buf_new(struct rpc_conn *rc, size_t len)
+/* Its memory is made by rpc_bufs_fill(). Any thread. */
+static struct rpc_buf *buf_new(struct skein_ctx *ctx, size_t len)
 {
-	struct skein_conn *conn = rc->conn;
-	struct region_buf *b = env_alloc(conn_env(conn), sizeof(*b));
+	struct region_buf *b = env_alloc(ctx->env, sizeof(*b));
 
 	if (!b)
 		return NULL;
-	if (mem_region_reserve(conn_dev(conn), conn_pd(conn), "skein-rpc-large",
-			       len,
+	if (mem_region_reserve(ctx->dev, ctx->pd, "skein-rpc-large", len,
 			       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
-			       conn_region_id(conn_ctx(conn)), &b->region)) {
-		env_free(conn_env(conn), b);
+			       conn_region_id(ctx), &b->region)) {
+		env_free(ctx->env, b);
 		return NULL;
 	}
-	b->env = conn_env(conn);
+	b->env = ctx->env;
 	b->buf.addr = b->region->addr;
 	b->buf.len = len;
 	b->buf.rkey = b->region->mr->rkey;
@@ -124,7 +125,7 @@ struct rpc_buf *rpc_bufs_get(struct rpc_conn *rc, size_t len, bool to_read)
 		return NULL;
 	buf = spare_take(bufs, size);
 	if (!buf)
-		buf = buf_new(rc, size);
+		buf = buf_new(conn_ctx(rc->conn), size);
 	if (!buf)
 		return NULL;
 	bufs->used_len += buf->len;
@@ -134,6 +135,33 @@ struct rpc_buf *rpc_bufs_get(struct rpc_conn *rc, size_t len, bool to_read)
 	}
 	buf->room = to_read ? 0 : len;
 	return buf;
+}
+
+struct rpc_buf *rpc_bufs_new(void *arg, size_t len)
+{
+	struct rpc_buf *buf = buf_new(arg, size_for(len));
+
+	if (!buf)
+		return NULL;
+	buf->end = buf_free;
+	buf->room = len;
+	if (!rpc_bufs_fill(buf, len))
+		return buf;
+	buf_free(buf);
+	return NULL;
+}
+
+int rpc_bufs_adopt(struct rpc_conn *rc, struct rpc_buf *buf)
+{
+	struct rpc_bufs *bufs = &rc->bufs;
+
+	buf->end = NULL;
+	if (bufs->used_len + buf->len > rc->ctx->conf.large_max) {
+		buf_end(rc, buf);
+		return -ENOMEM;
+	}
+	bufs->used_len += buf->len;
+	return 0;
 }
 
 /* The one that has been lying there for longest. */

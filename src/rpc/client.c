@@ -187,9 +187,30 @@ static void drop_result(struct rpc_client_rx *rx)
 	rx->owes_head = rx->attend = true;
 }
 
+/* The server has read the request of call n, which it answers: a result of about
+ * the same size comes into the same memory. */
+static struct rpc_buf *request_take(struct rpc_client_rx *rx, uint64_t n,
+				    uint64_t len)
+{
+	struct rpc_buf *buf;
+
+	large_free(rx, n);
+	buf = rx->large;
+	if (!buf || buf->mark != n)
+		return NULL;
+	if (buf->len < len || buf->len / 2 > len) {
+		large_free(rx, n + 1);
+		return NULL;
+	}
+	rx->large = buf->next;
+	if (!rx->large)
+		rx->large_end = &rx->large;
+	return buf;
+}
+
 /* Posted by the owner when it holds the sending side. */
 static int fetch_begin(struct rpc_client *c, const struct rpc_call *call,
-		       uint32_t seq, const void *payload)
+		       uint64_t n, uint32_t seq, const void *payload)
 {
 	struct rpc_pull *p = &c->rx.pull;
 	struct rpc_buf *buf = NULL;
@@ -204,7 +225,10 @@ static int fetch_begin(struct rpc_client *c, const struct rpc_call *call,
 		rpc_pull_start(p, NULL, 0); /* nobody waits for it */
 		return 0;
 	}
-	buf = c->rx.port->ops->buf_get(c->rx.port, p->from.len, true);
+	if (call == rpc_calls_at(&c->rx.calls, n))
+		buf = request_take(&c->rx, n, p->from.len);
+	if (!buf)
+		buf = c->rx.port->ops->buf_get(c->rx.port, p->from.len, true);
 	rpc_pull_start(p, buf, buf ? 0 : -ENOMEM);
 	c->rx.attend = true;
 	return 0;
@@ -290,7 +314,7 @@ static int consume_any(struct rpc_client *c, uint64_t sent)
 		return rc;
 	rx->in_lines += RPC_CALL_LINES(rpc_calls_at(&rx->calls, rx->used));
 	if (meta.flags & RPC_RESP_LARGE)
-		return fetch_begin(c, call, seq, payload);
+		return fetch_begin(c, call, n, seq, payload);
 	call_answered(c, call, n, meta.status, payload, meta.size);
 	return 1;
 }

@@ -15,9 +15,10 @@
 #include "conn/turn.h"
 #include "rpc/port.h"
 
-/* READs under way at a time. Four of RPC_PIECE are more than any link holds. */
+/* READs under way at a time, and bytes of one where the device does the copying:
+ * more than a link holds. Else a piece is what a turn gives. */
 #define RPC_PIECES 4u
-#define RPC_PIECE CONN_TURN_LEN
+#define RPC_PIECE (256u << 10)
 
 struct rpc_pull;
 

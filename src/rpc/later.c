@@ -29,6 +29,8 @@ static void later_free(struct skein_env *env, struct rpc_later *l)
 {
 	if (l->buf)
 		l->buf->end(l->buf);
+	if (l->out)
+		l->out->end(l->out);
 	env_free(env, l->resp);
 	env_free(env, l);
 }
@@ -132,6 +134,9 @@ void rpc_desk_sent(struct rpc_desk *d, struct rpc_port *port)
 	if (l->buf)
 		port->ops->buf_put(port, l->buf);
 	l->buf = NULL;
+	if (l->out && !port->ops->buf_adopt(port, l->out))
+		port->ops->buf_put(port, l->out);
+	l->out = NULL;
 	later_free(d->conf.env, l);
 }
 

@@ -44,6 +44,9 @@ struct skein_rpc_req {
 extern const struct rpc_buf rpc_later_mark;
 #define RPC_LATER_MARK ((struct rpc_buf *)&rpc_later_mark)
 
+/* A result from here on is built where it will be READ. */
+#define RPC_LATER_LARGE (64u << 10)
+
 struct rpc_later {
 	struct skein_rpc_req req;
 	struct rpc_desk *desk;
@@ -53,6 +56,7 @@ struct rpc_later {
 	bool answered, orphan; /* when the desk is closed: by its lock */
 	struct rpc_buf *buf;   /* of a large request */
 	uint8_t *resp;	       /* a result that needed more room */
+	struct rpc_buf *out;   /* ... much more: it is sent from there */
 	size_t len;	       /* what it counts for in the bound */
 	/* a worker's: its handler, and where to note that it was kept */
 	void *arg;
@@ -82,6 +86,11 @@ struct rpc_later_conf {
 	size_t len_max;	   /* and their bytes */
 	bool in_any_order; /* does the caller take such answers? */
 	unsigned shard;	   /* of the connection, for skein_rpc_req_shard() */
+	/* Memory for a large result; any thread. NULL when memory is short. It
+	 * outlives the connection until end() is called, or the server adopts
+	 * it. May be NULL: results are copied. */
+	struct rpc_buf *(*buf_new)(void *arg, size_t len);
+	void *buf_arg;
 };
 
 struct rpc_desk {

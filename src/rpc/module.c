@@ -144,7 +144,8 @@ static void rpc_ctx_close(struct skein_ctx *ctx, void *state)
 static uint32_t read_max(const struct dev *dev)
 {
 	return (uint32_t)clamp(dev->caps.msg_sz_max & ~4095ull, 4096,
-			       RPC_PIECE);
+			       dev->caps.poster_copies ? CONN_TURN_LEN
+						       : RPC_PIECE);
 }
 
 /* Beside the Head and answers: a READ beyond the limit of the queue pair would stop
@@ -214,6 +215,8 @@ static void later_conf(struct rpc_conn *rc, struct rpc_later_conf *later)
 		.len_max = rc->ctx->conf.later_len,
 		.in_any_order = rc->in_any_order,
 		.shard = skein_conn_shard(conn_lane_head(rc->conn)),
+		.buf_new = rpc_bufs_new,
+		.buf_arg = conn_ctx(rc->conn),
 	};
 }
 

@@ -165,6 +165,11 @@ static void post_buf_put(struct rpc_port *port, struct rpc_buf *buf)
 	rpc_bufs_put(conn_of(port), buf);
 }
 
+static int post_buf_adopt(struct rpc_port *port, struct rpc_buf *buf)
+{
+	return rpc_bufs_adopt(conn_of(port), buf);
+}
+
 static void post_buf_let(struct rpc_port *port, struct rpc_buf *buf)
 {
 	rpc_bufs_let(conn_of(port), buf);
@@ -178,5 +183,6 @@ const struct rpc_port_ops rpc_post_ops = {
 	.read_resp = post_read_resp,
 	.buf_get = post_buf_get,
 	.buf_put = post_buf_put,
+	.buf_adopt = post_buf_adopt,
 	.buf_let = post_buf_let,
 };

@@ -37,20 +37,30 @@ size_t skein_rpc_resp_max(const struct skein_rpc_req *req)
 	return req->meta.resp_max;
 }
 
-/* Any thread: ordinary memory, copied when it is sent. */
+/* Any thread: ordinary memory, copied when it is sent; or, where a copy would be
+ * long, registered memory. */
 static void *resp_buf_later(struct skein_rpc_req *req, size_t len)
 {
 	struct rpc_later *l = rpc_later_of(req);
-	struct skein_env *env = l->desk->conf.env;
-	uint8_t *resp = env_alloc(env, len);
+	struct rpc_later_conf *conf = &l->desk->conf;
+	struct rpc_buf *out = NULL;
+	uint8_t *resp = NULL;
 
-	if (!resp)
+	if (conf->buf_new && len >= RPC_LATER_LARGE)
+		out = conf->buf_new(conf->buf_arg, len);
+	else
+		resp = env_alloc(conf->env, len);
+	if (!out && !resp)
 		return NULL;
-	memcpy(resp, req->resp, req->resp_len);
-	env_free(env, l->resp);
-	l->resp = req->resp = resp;
+	memcpy(out ? out->addr : resp, req->resp, req->resp_len);
+	env_free(conf->env, l->resp);
+	if (l->out)
+		l->out->end(l->out);
+	l->resp = resp;
+	l->out = out;
+	req->resp = out ? out->addr : resp;
 	req->inline_max = req->resp_len = (uint32_t)len;
-	return resp;
+	return req->resp;
 }
 
 static void *resp_buf_large(struct skein_rpc_req *req, size_t len)

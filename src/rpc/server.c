@@ -323,7 +323,13 @@ static void answer_later(struct rpc_server *s, struct rpc_later *l)
 		seal(s);
 	answer_place(s, pos, lines);
 	req->meta = l->req.meta;
-	if (!status && len) {
+	if (!status && l->out && len >= RPC_LATER_LARGE) {
+		status = s->port->ops->buf_adopt(s->port, l->out);
+		if (!status)
+			req->large = l->out;
+		l->out = NULL;
+		req->resp_len = status ? 0 : len;
+	} else if (!status && len) {
 		resp = skein_rpc_resp_buf(req, len);
 		if (resp)
 			memcpy(resp, l->req.resp, len);

@@ -153,7 +153,10 @@ struct rpc_buf *rpc_bufs_get(struct rpc_conn *rc, size_t len, bool to_read);
 /* Makes the memory of the first len bytes: 0, or -ENOMEM. */
 int rpc_bufs_fill(struct rpc_buf *buf, size_t len);
 void rpc_bufs_put(struct rpc_conn *rc, struct rpc_buf *buf);
-/* As port.h, buf_let(). */
+/* As rpc_later_conf.buf_new(); arg: the context. */
+struct rpc_buf *rpc_bufs_new(void *arg, size_t len);
+/* As port.h. */
+int rpc_bufs_adopt(struct rpc_conn *rc, struct rpc_buf *buf);
 void rpc_bufs_let(struct rpc_conn *rc, struct rpc_buf *buf);
 /* All have been put. */
 void rpc_bufs_fini(struct rpc_conn *rc);
