@@ -6,8 +6,10 @@ without root (unshare -Urn); and the same packets on this host's own addresses
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import zlib
 
 from harness import DEVICES, Case, Failure, built, run_cases, skip, tool
 from peers import client, serve
@@ -19,6 +21,7 @@ PATIENT = {'SKEIN_RETRY_TIMEOUT': '1s'}
 GUESSES = ['smc', 'smb_direct', 'rpcordma', 'nvme-rdma', 'lnet', 'iser',
            'infiniband.eoib', 'infiniband_sdp', 'fcoib']
 UD = built('bench/ud/ud_rpc')
+BULK = ['send', 'read']
 OPS = ['write', 'send', 'read', 'atomic', 'rpc']
 # The other namespace's process is no child of the test, which has to leave
 # none behind.
@@ -69,13 +72,14 @@ def join():
     ip('link', 'set', 'there', 'up', there=True)
 
 
-def perf(case, op, host=THERE, env=None):
+def perf(case, op, host=THERE, env=None, size=None):
     env = {**PATIENT, **(env or {})}
     far = inside() if host == THERE else []
     server = case.start([*far, tool(), 'perf', op, '--insecure'],
                         device=DEVICES.server, env=env)
     server.expect(r'waiting for a client')
-    client = case.start([tool(), 'perf', op, '-n', '50', host],
+    client = case.start([tool(), 'perf', op, '-n', '50',
+                         *(['-s', size] if size else []), host],
                         device=DEVICES.client, env=env)
     client.exits(0)
     server.exits(0)
@@ -85,6 +89,9 @@ def operations():
     for op in OPS:
         with Case() as case:
             perf(case, op)
+    for op in BULK:
+        with Case() as case:
+            perf(case, op, size='100k')
 
 
 def same_host():
@@ -159,19 +166,43 @@ def refused():
         client.exits(1)
 
 
+def check_values(pcap):
+    """Of each packet of a capture; the identifications that there were."""
+    at, ids = 24, set()
+    while at < len(pcap):
+        length, = struct.unpack_from('=8xI', pcap, at)
+        packet = bytearray(pcap[at + 16 + 14:at + 16 + length])
+        at += 16 + length
+        ids.add(struct.unpack_from('!H', packet, 4)[0])
+        for masked in (1, 8, 10, 11, 26, 27, 32):
+            packet[masked] = 0xff
+        want = zlib.crc32(b'\xff' * 8 + packet[:-4])
+        if want != struct.unpack('<I', packet[-4:])[0]:
+            raise Failure(f'wrong ICRC: {packet.hex()}')
+    return ids
+
+
 def captured():
-    """tshark decodes what passes: all of it, none of it malformed."""
+    """tshark decodes what passes: all of it, none of it malformed; and check
+    values are those of the headers on the wire, identification included, as a
+    NIC would check them."""
     if not shutil.which('tshark'):
         print('captured: skipped, tshark is not installed')
         return
     with Case() as case:
         path = os.path.join(case.folder, 'capture')
-        tshark = case.start(['tshark', '-i', 'here', '-w', path, '-f',
-                             'udp port 4791'])
+        # The kernel cuts runs of packets before they pass, as for a NIC that
+        # cannot.
+        for there in (False, True):
+            ip('link', 'set', 'there' if there else 'here', 'gso_max_segs', '1',
+               there=there)
+        tshark = case.start(['tshark', '-i', 'here', '-F', 'pcap', '-w', path,
+                             '-f', 'udp port 4791'])
         tshark.expect('Capturing on')
         # It says so before it does: packets of an operation prove it.
         for op in OPS:
             perf(case, op)
+        perf(case, 'write', size='100k')
         tshark.popen.send_signal(signal.SIGINT)
         tshark.exits(0)
         # What the payload means is nobody's guess.
@@ -181,7 +212,12 @@ def captured():
             ['tshark', *guesses, '-r', path, '-T', 'fields', '-e',
              'infiniband.bth.opcode', '-e', '_ws.malformed'],
             capture_output=True, text=True, check=True).stdout
+        with open(path, 'rb') as file:
+            ids = check_values(file.read())
         os.remove(path)
+    # runs, or their end, had more than one packet
+    if not {0, 1, 2} <= ids:
+        raise Failure(f'identifications: {sorted(ids)}')
     opcodes = set()
     for line in got.splitlines():
         opcode, _, malformed = line.partition('\t')

@@ -4,15 +4,36 @@
  *
  * What decodes lies inside its bytes, has what its opcode has, and encodes to
  * the same headers but for bits that are not looked at. The check value refuses
- * or takes any bytes without reading beyond them.
+ * or takes any bytes without reading beyond them. The first bytes are also the
+ * length of the packets that the kernel has merged: they are cut within what
+ * came, all of it.
  */
 #include "base/assert.h"
 #include "dev/soft/link/icrc.h"
 #include "dev/soft/link/packet.h"
+#include "dev/soft/link/segment.h"
 
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void cut(const uint8_t *data, size_t size)
+{
+	struct segment_iter c;
+	size_t len, sum = 0;
+	uint8_t *at;
+	int seg;
+
+	if (size < sizeof(seg))
+		return;
+	memcpy(&seg, data, sizeof(seg));
+	segment_iter(&c, (uint8_t *)(uintptr_t)data, size, seg);
+	while ((at = segment_next(&c, &len))) {
+		skein_assert(at == data + sum && len && len <= size - sum);
+		sum += len;
+	}
+	skein_assert(sum == size);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -21,6 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t head, unread;
 	struct packet p;
 
+	cut(data, size);
 	icrc_check(&f, data, size);
 	if (packet_decode(data, size, &p) != PACKET_OK)
 		return 0;

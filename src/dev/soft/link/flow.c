@@ -16,6 +16,9 @@
 
 #define PORT_FIRST 0xc000u
 #define PORT_MASK 0x3fffu
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
 #define RECEIVE_BYTES (4 << 20) /* asked for; rmem_max may give less */
 
 void flow_table_init(struct flow_table *t)
@@ -111,6 +114,7 @@ void flow_socket_shared(int fd)
 {
 	on(fd, SOL_SOCKET, SO_REUSEPORT, 1);
 	on(fd, SOL_SOCKET, SO_RCVBUF, RECEIVE_BYTES);
+	on(fd, IPPROTO_UDP, UDP_GRO, 1);
 }
 
 static socklen_t address(const uint8_t gid[16], bool v6, uint16_t port,

@@ -89,9 +89,9 @@ static uint32_t get_le(const uint8_t *at)
 	       (uint32_t)at[3] << 24;
 }
 
-void icrc_put(const struct icrc_flow *f, uint8_t *pkt, size_t len)
+void icrc_put(const struct icrc_flow *f, uint16_t id, uint8_t *pkt, size_t len)
 {
-	uint32_t crc = icrc_of(f, 0, pkt, len);
+	uint32_t crc = icrc_of(f, id, pkt, len);
 	int i;
 
 	for (i = 0; i < 4; i++)
@@ -127,7 +127,8 @@ static uint32_t back(uint32_t diff, size_t n)
 	return diff;
 }
 
-bool icrc_check(const struct icrc_flow *f, const uint8_t *pkt, size_t len)
+bool icrc_solve(const struct icrc_flow *f, uint16_t *id, const uint8_t *pkt,
+		size_t len)
 {
 	uint32_t diff;
 	size_t total;
@@ -135,13 +136,24 @@ bool icrc_check(const struct icrc_flow *f, const uint8_t *pkt, size_t len)
 	if (len < PACKET_BTH + PACKET_ICRC)
 		return false;
 	len -= PACKET_ICRC;
-	diff = icrc_of(f, 0, pkt, len) ^ get_le(pkt + len);
+	diff = icrc_of(f, *id, pkt, len) ^ get_le(pkt + len);
 	if (!diff)
 		return true;
 	if (!icrc_flow_is_v4(f))
 		return false;
 	total = PSEUDO_LRH + IPV4_LEN + UDP_LEN + len;
-	/* In front of its two bytes the difference is the identification, in
-	 * the order in which bytes enter: the low half. */
-	return back(diff, total - ID_OFF) >> 16 == 0;
+	/* In front of its two bytes the difference is that of the
+	 * identifications, in the order in which bytes enter: the low half. */
+	diff = back(diff, total - ID_OFF);
+	if (diff >> 16)
+		return false;
+	*id ^= (uint16_t)(diff << 8 | diff >> 8);
+	return true;
+}
+
+bool icrc_check(const struct icrc_flow *f, const uint8_t *pkt, size_t len)
+{
+	uint16_t id = 0;
+
+	return icrc_solve(f, &id, pkt, len);
 }

@@ -5,8 +5,9 @@
  * 7.8.1, annex A17.3.3; docs/protocol/link.md, "ICRC".
  *
  * A UDP socket does not show the IPv4 identification, which the CRC covers. Our
- * packets have 0 there (link/udp.c says how). Of others the check solves for
- * those 16 bits: it passes if there is a value that makes the CRC right.
+ * packets have their place in a run of segments there (segment.h), a single one
+ * 0. Of others the check solves for those 16 bits: it passes if there is a value
+ * that makes the CRC right.
  */
 #ifndef SKEIN_DEV_SOFT_LINK_ICRC_H
 #define SKEIN_DEV_SOFT_LINK_ICRC_H
@@ -32,8 +33,11 @@ static inline bool icrc_flow_is_v4(const struct icrc_flow *f)
 uint32_t icrc_of(const struct icrc_flow *f, uint16_t id, const uint8_t *pkt,
 		 size_t len);
 /* Appends it to len bytes. */
-void icrc_put(const struct icrc_flow *f, uint8_t *pkt, size_t len);
+void icrc_put(const struct icrc_flow *f, uint16_t id, uint8_t *pkt, size_t len);
 /* Is it right? len counts its 4 bytes; shorter ones than BTH and ICRC are not. */
 bool icrc_check(const struct icrc_flow *f, const uint8_t *pkt, size_t len);
+/* The same, faster where the identification is *id; it is in *id then. */
+bool icrc_solve(const struct icrc_flow *f, uint16_t *id, const uint8_t *pkt,
+		size_t len);
 
 #endif

@@ -155,20 +155,18 @@ static int op_scatter(void *o, const struct rc_wqe *w, uint32_t at,
 
 static void log_given_up(const struct soft_link_qp *l, int status)
 {
-	const struct udp_counts *c = udp_counts(l->link->udp);
 	char to[INET6_ADDRSTRLEN] = "?";
 
 	inet_ntop(AF_INET6, l->path.flow.dst, to, sizeof(to));
 	env_log(l->q->s->env, ENV_LOG_ERROR,
 		"skein0: QP 0x%x to QP 0x%x at %s gives up by UDP: %s; "
-		"last PSN acknowledged 0x%06x, %" PRIu64 " retries, %" PRIu64
-		" packets not sent",
+		"last PSN acknowledged 0x%06x, %" PRIu64 " retries",
 		l->q->ex.qp_base.qp_num, l->q->attr.dest_qp_num, to,
 		status == IBV_WC_RETRY_EXC_ERR
 			? "no answer (is the peer there, and UDP 4791 open?)"
 			: "no receive posted there",
 		(l->rc.rq.una + PACKET_PSN_MASK) & PACKET_PSN_MASK,
-		l->rc.retries, c->send_failed);
+		l->rc.retries);
 }
 
 static void op_done(void *o, struct rc_wqe *e, int status)
@@ -705,7 +703,7 @@ static void take(void *o, const struct icrc_flow *f, uint8_t *buf, size_t len)
 		   (memcmp(f->src, q->link->path.flow.dst, 16) != 0 ||
 		    memcmp(f->dst, q->link->path.flow.src, 16) != 0)) {
 		k->wrong_peer++;
-	} else if (!icrc_check(f, buf, len)) {
+	} else if (!udp_check(k->udp, f, buf, len)) {
 		k->bad_icrc++;
 	} else if (q->ud) {
 		udp_met(k->udp, f, NULL);
@@ -762,19 +760,21 @@ uint64_t soft_link_timers(struct soft *s, uint64_t now)
 void soft_link_close(struct soft *s)
 {
 	struct soft_link *k = s->link;
-	const struct udp_counts *c;
+	struct udp_counts c;
 
 	if (!k)
 		return;
-	c = udp_counts(k->udp);
+	udp_counts(k->udp, &c);
 	env_log(s->env, ENV_LOG_DEBUG,
-		"skein0: link: %" PRIu64 " packets sent, %" PRIu64
-		" taken; not sent %" PRIu64 ", passed on %" PRIu64
-		", not passed on %" PRIu64 ", wrong ICRC %" PRIu64
-		", for no QP %" PRIu64 ", from a wrong address %" PRIu64
+		"skein0: link: %" PRIu64 " packets sent by %" PRIu64
+		" calls, %" PRIu64 " taken by %" PRIu64 "; not sent %" PRIu64
+		", passed on %" PRIu64 ", not passed on %" PRIu64
+		", wrong ICRC %" PRIu64 ", for no QP %" PRIu64
+		", from a wrong address %" PRIu64
 		", datagrams dropped %" PRIu64,
-		c->sent, c->taken, c->send_failed, c->passed, c->pass_failed,
-		k->bad_icrc, k->no_qp, k->wrong_peer, k->ud_dropped);
+		c.sent, c.send_calls, c.taken, c.take_calls, c.send_failed,
+		c.passed, c.pass_failed, k->bad_icrc, k->no_qp, k->wrong_peer,
+		k->ud_dropped);
 	udp_close(k->udp);
 	env_free(s->env, k);
 	s->link = NULL;

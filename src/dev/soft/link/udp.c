@@ -3,8 +3,9 @@
  * udp.c - see udp.h.
  *
  * The sending sockets are never connected, and have IP_PMTUDISC_DO: so the
- * kernel writes identification 0 and "don't fragment" into IPv4's header, as
- * the ICRC says. With SO_REUSEPORT the kernel gives a flow of packets to one
+ * kernel writes identification 0, 1, 2, ... into the IPv4 headers of a run's
+ * segments, 0 into that of a single packet, and "don't fragment", as the ICRC
+ * says. With SO_REUSEPORT the kernel gives a flow of packets to one
  * of the processes on the port; the sockets of flow.h see to it that this is
  * the owner of their QPs, from the second packet at the latest. Any other
  * passes them on over a SOCK_SEQPACKET connection to the owner of the QPN's
@@ -12,9 +13,13 @@
  */
 #include "dev/soft/link/udp.h"
 
+#include "dev/soft/link/segment.h"
+#include "dev/soft/link/sender.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <net/if.h>
+#include <netinet/udp.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -24,6 +29,8 @@
 #include <unistd.h>
 
 #define ROUNDS 8
+#define ARRIVALS 16u
+#define ARRIVAL_BYTES 65536u /* packets that the kernel has merged */
 #define OUTS 8u
 #define EVENTS 8
 #define AGAIN_NS 1000000000ull /* after a flow got no socket */
@@ -33,18 +40,21 @@ struct out {
 	int fd;
 };
 
-struct message {
+struct arrival {
 	struct iovec iov;
+	struct sockaddr_storage from;
 	union {
 		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(struct in6_pktinfo))];
+		char room[CMSG_SPACE(sizeof(struct in6_pktinfo)) +
+			  CMSG_SPACE(sizeof(int))];
 	} info;
 };
 
-struct batch {
-	struct mmsghdr msg[UDP_BATCH];
-	struct message m[UDP_BATCH];
-	uint8_t buf[UDP_BATCH][UDP_SLOT];
+/* Of pages that nothing was received into there are none. */
+struct udp_rx {
+	struct mmsghdr msg[ARRIVALS];
+	struct arrival a[ARRIVALS];
+	uint8_t buf[ARRIVALS][ARRIVAL_BYTES];
 };
 
 struct udp {
@@ -60,12 +70,11 @@ struct udp {
 	struct out out[OUTS];
 	uint32_t out_next;
 	struct udp_counts counts;
+	uint16_t id;	      /* likely, of the packet that comes next */
 	pthread_mutex_t lock; /* of sending */
 	struct flow_table sends;
-	int tx_fd;
-	uint32_t tx_n;
-	struct batch tx, rx;
-	struct sockaddr_storage from[UDP_BATCH];
+	struct sender tx;
+	struct udp_rx rx;
 };
 
 static int src_add(struct udp *u, struct soft_src *src)
@@ -99,16 +108,16 @@ static int udp_socket(struct udp *u, struct soft_src *src, int family)
 	return err;
 }
 
-static void batch_init(struct batch *b)
+static void rx_init(struct udp_rx *r)
 {
-	for (uint32_t i = 0; i < UDP_BATCH; i++) {
-		struct msghdr *h = &b->msg[i].msg_hdr;
+	for (uint32_t i = 0; i < ARRIVALS; i++) {
+		struct msghdr *h = &r->msg[i].msg_hdr;
 
-		b->m[i].iov = (struct iovec){b->buf[i], UDP_SLOT};
-		h->msg_iov = &b->m[i].iov;
+		r->a[i].iov = (struct iovec){r->buf[i], ARRIVAL_BYTES};
+		h->msg_iov = &r->a[i].iov;
 		h->msg_iovlen = 1;
-		h->msg_control = b->m[i].info.room;
-		h->msg_controllen = sizeof(b->m[i].info);
+		h->msg_control = r->a[i].info.room;
+		h->msg_name = &r->a[i].from;
 	}
 }
 
@@ -130,8 +139,8 @@ int udp_open(struct soft *s, struct udp **out, const char **what)
 	flow_table_init(&u->sends);
 	flow_table_init(&u->receives);
 	pthread_mutex_init(&u->lock, NULL);
-	batch_init(&u->tx);
-	batch_init(&u->rx);
+	sender_init(&u->tx, s->env);
+	rx_init(&u->rx);
 	*what = "epoll";
 	err = u->all.fd < 0 ? -errno : soft_src_add(s, &u->all, EPOLLIN);
 	if (err) {
@@ -249,6 +258,7 @@ int udp_path(struct udp *u, const union ibv_gid *from, const char *netdev,
 
 	memset(p, 0, sizeof(*p));
 	p->v6 = !is_v4(to);
+	p->dev = if_nametoindex(netdev);
 	if (is_v4(from) == p->v6)
 		return -EINVAL;
 	if (p->v6 && u->src6.fd < 0)
@@ -261,8 +271,7 @@ int udp_path(struct udp *u, const union ibv_gid *from, const char *netdev,
 		in6->sin6_port = htons(PACKET_UDP_PORT);
 		memcpy(&in6->sin6_addr, to->raw, 16);
 		if (IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr))
-			p->ifindex = in6->sin6_scope_id =
-				if_nametoindex(netdev);
+			p->ifindex = in6->sin6_scope_id = p->dev;
 		p->to_len = sizeof(*in6);
 	} else {
 		in->sin_family = AF_INET;
@@ -278,36 +287,9 @@ void udp_lock(struct udp *u)
 	pthread_mutex_lock(&u->lock);
 }
 
-/* What the kernel does not take is lost, as on the wire: retries follow. */
-static void flush(struct udp *u)
-{
-	uint32_t at = 0;
-	int n, was;
-
-	if (!u->tx_n)
-		return;
-	was = env_cancel_off(NULL);
-	while (at < u->tx_n) {
-		n = sendmmsg(u->tx_fd, u->tx.msg + at, u->tx_n - at, 0);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0) {
-			u->counts.send_failed++;
-			n = 1;
-		} else {
-			u->counts.sent += (uint64_t)n;
-		}
-		at += (uint32_t)n;
-	}
-	env_cancel_back(NULL, was);
-	u->tx_n = 0;
-}
-
 uint8_t *udp_begin(struct udp *u)
 {
-	if (u->tx_n == UDP_BATCH)
-		flush(u);
-	return u->tx.buf[u->tx_n];
+	return sender_begin(&u->tx);
 }
 
 /* u->lock held: what waits to be sent may be for the socket that goes. */
@@ -317,7 +299,7 @@ static struct flow *send_flow(struct udp *u, const struct icrc_flow *f)
 
 	if (w)
 		return w;
-	flush(u);
+	sender_flush(&u->tx);
 	w = flow_place(&u->sends);
 	return w && !flow_send_open(w, f) ? w : NULL;
 }
@@ -376,7 +358,7 @@ static void flow_put(struct flow *w)
 void udp_path_put(struct udp *u, struct udp_path *p)
 {
 	udp_lock(u);
-	flush(u); /* by that socket */
+	sender_flush(&u->tx); /* by that socket */
 	flow_put(p->out);
 	udp_unlock(u);
 	flow_put(p->in);
@@ -399,71 +381,35 @@ void udp_met(struct udp *u, const struct icrc_flow *f, struct udp_path *p)
 	}
 }
 
-/* The source address: the kernel would choose one by the route. */
-static void put_source(struct msghdr *h, const struct udp_path *p)
-{
-	struct cmsghdr *c = h->msg_control;
-
-	if (p->v6) {
-		struct in6_pktinfo i6 = {.ipi6_ifindex = p->ifindex};
-
-		memcpy(&i6.ipi6_addr, p->flow.src, 16);
-		c->cmsg_level = IPPROTO_IPV6;
-		c->cmsg_type = IPV6_PKTINFO;
-		c->cmsg_len = CMSG_LEN(sizeof(i6));
-		memcpy(CMSG_DATA(c), &i6, sizeof(i6));
-		h->msg_controllen = CMSG_SPACE(sizeof(i6));
-	} else {
-		struct in_pktinfo i4 = {.ipi_ifindex = 0};
-
-		memcpy(&i4.ipi_spec_dst, p->flow.src + 12, 4);
-		c->cmsg_level = IPPROTO_IP;
-		c->cmsg_type = IP_PKTINFO;
-		c->cmsg_len = CMSG_LEN(sizeof(i4));
-		memcpy(CMSG_DATA(c), &i4, sizeof(i4));
-		h->msg_controllen = CMSG_SPACE(sizeof(i4));
-	}
-}
-
 void udp_send(struct udp *u, const struct udp_path *p, size_t len)
 {
-	uint8_t *buf = u->tx.buf[u->tx_n];
 	int fd = p->out ? p->out->src.fd : p->v6 ? u->src6.fd : u->src4.fd;
-	struct msghdr *h;
 
-	if (u->tx_n && fd != u->tx_fd) {
-		uint8_t *first = u->tx.buf[0];
-
-		flush(u);
-		memmove(first, buf, len);
-		buf = first;
-	}
-	icrc_put(&p->flow, buf, len);
-	u->tx_fd = fd;
-	h = &u->tx.msg[u->tx_n].msg_hdr;
-	h->msg_name = (void *)(uintptr_t)&p->to;
-	h->msg_namelen = p->to_len;
-	put_source(h, p);
-	u->tx.m[u->tx_n].iov.iov_len = len + PACKET_ICRC;
-	u->tx_n++;
+	sender_add(&u->tx, fd, p, len);
 }
 
 void udp_unlock(struct udp *u)
 {
-	flush(u);
+	sender_flush(&u->tx);
 	pthread_mutex_unlock(&u->lock);
 }
 
-static bool flow_of(struct msghdr *h, bool v6, struct icrc_flow *f)
+/* What the kernel says of a piece: addresses and the length of its packets. */
+static bool arrival_of(struct msghdr *h, bool v6, struct icrc_flow *f, int *seg)
 {
 	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 	const struct sockaddr_in *in = h->msg_name;
 	const struct sockaddr_in6 *in6 = h->msg_name;
 	struct cmsghdr *c;
+	bool found = false;
 
 	f->dport = htons(PACKET_UDP_PORT);
+	*seg = 0;
 	for (c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
-		if (!v6 && c->cmsg_type == IP_PKTINFO) {
+		if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
+			memcpy(seg, CMSG_DATA(c), sizeof(*seg));
+		} else if (!v6 && c->cmsg_level == IPPROTO_IP &&
+			   c->cmsg_type == IP_PKTINFO) {
 			struct in_pktinfo i4;
 
 			memcpy(&i4, CMSG_DATA(c), sizeof(i4));
@@ -472,44 +418,69 @@ static bool flow_of(struct msghdr *h, bool v6, struct icrc_flow *f)
 			memcpy(f->src + 12, &in->sin_addr, 4);
 			memcpy(f->dst + 12, &i4.ipi_addr, 4);
 			f->sport = in->sin_port;
-			return true;
-		}
-		if (v6 && c->cmsg_type == IPV6_PKTINFO) {
+			found = true;
+		} else if (v6 && c->cmsg_level == IPPROTO_IPV6 &&
+			   c->cmsg_type == IPV6_PKTINFO) {
 			struct in6_pktinfo i6;
 
 			memcpy(&i6, CMSG_DATA(c), sizeof(i6));
 			memcpy(f->src, &in6->sin6_addr, 16);
 			memcpy(f->dst, &i6.ipi6_addr, 16);
 			f->sport = in6->sin6_port;
-			return true;
+			found = true;
 		}
 	}
-	return false;
+	return found;
+}
+
+bool udp_check(struct udp *u, const struct icrc_flow *f, const uint8_t *buf,
+	       size_t len)
+{
+	if (!icrc_solve(f, &u->id, buf, len))
+		return false;
+	u->id++;
+	return true;
+}
+
+static void take_piece(struct udp *u, uint32_t i, bool v6, udp_take *take,
+		       void *owner)
+{
+	struct msghdr *h = &u->rx.msg[i].msg_hdr;
+	struct segment_iter c;
+	struct icrc_flow f;
+	uint8_t *buf;
+	size_t len;
+	int seg;
+
+	if (h->msg_flags & MSG_TRUNC || !arrival_of(h, v6, &f, &seg)) {
+		u->counts.cut_off++;
+		return;
+	}
+	segment_iter(&c, u->rx.buf[i], u->rx.msg[i].msg_len, seg);
+	for (u->id = 0; (buf = segment_next(&c, &len)); u->counts.taken++)
+		take(owner, &f, buf, len);
 }
 
 static void receive(struct udp *u, int fd, bool v6, udp_take *take, void *owner)
 {
-	struct icrc_flow f;
 	int round, n, i;
 
 	for (round = 0; round < ROUNDS; round++) {
-		for (i = 0; i < (int)UDP_BATCH; i++) {
+		for (i = 0; i < (int)ARRIVALS; i++) {
 			struct msghdr *h = &u->rx.msg[i].msg_hdr;
 
-			h->msg_name = &u->from[i];
-			h->msg_namelen = sizeof(u->from[i]);
-			h->msg_controllen = sizeof(u->rx.m[i].info);
+			h->msg_namelen = sizeof(u->rx.a[i].from);
+			h->msg_controllen = sizeof(u->rx.a[i].info);
 		}
-		n = recvmmsg(fd, u->rx.msg, UDP_BATCH, MSG_DONTWAIT, NULL);
-		for (i = 0; i < n; i++) {
-			u->counts.taken++;
-			if (!(u->rx.msg[i].msg_hdr.msg_flags & MSG_TRUNC) &&
-			    flow_of(&u->rx.msg[i].msg_hdr, v6, &f))
-				take(owner, &f, u->rx.buf[i],
-				     u->rx.msg[i].msg_len);
-		}
+		n = recvmmsg(fd, u->rx.msg, ARRIVALS, MSG_DONTWAIT, NULL);
+		u->counts.take_calls++;
+		/* Anybody can forge an ICMP packet: retries find out. */
+		if (n < 0 && errno != EAGAIN && errno != EINTR)
+			u->counts.icmp++;
+		for (i = 0; i < n; i++)
+			take_piece(u, (uint32_t)i, v6, take, owner);
 		take(owner, NULL, NULL, 0); /* the end of a batch */
-		if (n < (int)UDP_BATCH)
+		if (n < (int)ARRIVALS)
 			return;
 	}
 }
@@ -566,6 +537,7 @@ static void take_passed(struct udp *u, struct soft_src *src, udp_take *take,
 		if ((size_t)n < sizeof(f))
 			continue;
 		memcpy(&f, buf, sizeof(f));
+		u->id = 0;
 		take(owner, &f, buf + sizeof(f), (size_t)n - sizeof(f));
 	}
 	take(owner, NULL, NULL, 0);
@@ -656,7 +628,13 @@ void udp_pass(struct udp *u, uint32_t block, const struct icrc_flow *f,
 	}
 }
 
-const struct udp_counts *udp_counts(const struct udp *u)
+void udp_counts(struct udp *u, struct udp_counts *c)
 {
-	return &u->counts;
+	*c = u->counts;
+	pthread_mutex_lock(&u->lock);
+	c->sent = u->tx.sent;
+	c->send_calls = u->tx.calls;
+	c->send_failed = u->tx.failed;
+	c->send_waits = u->tx.waits;
+	pthread_mutex_unlock(&u->lock);
 }

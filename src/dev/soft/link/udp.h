@@ -18,7 +18,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#define UDP_BATCH 32u
+#define UDP_BATCH 32u  /* packets between two turns of a QP, about */
 #define UDP_SLOT 4352u /* a packet, and what stands before one passed on */
 #define UDP_PASSES 64u /* processes that pass packets on to us, at most */
 
@@ -31,6 +31,7 @@ struct udp_path {
 	socklen_t to_len;
 	bool v6;
 	uint32_t ifindex;
+	uint32_t dev;	       /* the interface that has our address */
 	uint32_t mtu;	       /* of the route, IP's headers included */
 	struct flow *out, *in; /* sockets of its own, or NULL */
 };
@@ -42,8 +43,11 @@ typedef void udp_take(void *owner, const struct icrc_flow *f, uint8_t *buf,
 		      size_t len);
 
 struct udp_counts {
-	uint64_t sent, taken;
+	uint64_t sent, send_calls, taken, take_calls;
 	uint64_t send_failed; /* the kernel did not take it */
+	uint64_t send_waits;  /* the socket was full */
+	uint64_t cut_off;     /* it came in part */
+	uint64_t icmp;	      /* errors that somebody reported: not believed */
 	uint64_t passed, pass_failed;
 };
 
@@ -71,6 +75,9 @@ void udp_send(struct udp *u, const struct udp_path *p, size_t len);
 /* Sends all that was collected, and unlocks. */
 void udp_unlock(struct udp *u);
 
+/* From take: is its ICRC right? The packets of one run are checked in order. */
+bool udp_check(struct udp *u, const struct icrc_flow *f, const uint8_t *buf,
+	       size_t len);
 /* Takes in all that is there, up to a bound; does not wait. */
 void udp_poll(struct udp *u, udp_take *take, void *owner);
 /* From take: this packet was for a QP of ours, which has that path or none. If
@@ -80,6 +87,6 @@ void udp_met(struct udp *u, const struct icrc_flow *f, struct udp_path *p);
 /* To the process that owns the block, at least to its socket. */
 void udp_pass(struct udp *u, uint32_t block, const struct icrc_flow *f,
 	      const uint8_t *buf, size_t len);
-const struct udp_counts *udp_counts(const struct udp *u);
+void udp_counts(struct udp *u, struct udp_counts *c);
 
 #endif

@@ -218,7 +218,7 @@ static void test_icrc(void **state)
 	uint8_t buf[64], want[4];
 	size_t n = unhex(hello, buf);
 
-	icrc_put(&f, buf, n);
+	icrc_put(&f, 0, buf, n);
 	unhex("9db4512d", want);
 	assert_memory_equal(buf + n, want, 4);
 	assert_true(icrc_check(&f, buf, n + 4));
@@ -243,6 +243,7 @@ static void test_icrc_solves(void **state)
 	struct icrc_flow f = flow4(50000);
 	unsigned passed = 0, i, j;
 	uint32_t crc;
+	uint16_t id;
 	size_t n;
 
 	for (n = PACKET_BTH; n <= PACKET_MAX - 4; n += 4 * (1 + n / 16)) {
@@ -253,6 +254,10 @@ static void test_icrc_solves(void **state)
 			for (j = 0; j < 4; j++)
 				buf[n + j] = (uint8_t)(crc >> (8 * j));
 			assert_true(icrc_check(&f, buf, n + 4));
+			/* from any guess */
+			id = (uint16_t)(i * 3 + n);
+			assert_true(icrc_solve(&f, &id, buf, n + 4));
+			assert_int_equal(id, i);
 			/* one bit of the packet beside the identification */
 			buf[i % n] ^= (uint8_t)(1 << i % 8);
 			if (i % n != 4)
@@ -263,7 +268,7 @@ static void test_icrc_solves(void **state)
 	assert_true(passed <= 2);
 	/* IPv6 has no identification: nothing to solve for */
 	memset(f.dst, 0x20, sizeof(f.dst));
-	icrc_put(&f, buf, 64);
+	icrc_put(&f, 0, buf, 64);
 	assert_true(icrc_check(&f, buf, 68));
 	buf[66] ^= 1;
 	assert_false(icrc_check(&f, buf, 68));

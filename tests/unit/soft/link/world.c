@@ -60,7 +60,7 @@ static void fly(struct world *w, struct end *to, const uint8_t *buf, size_t len)
 	f->to = to;
 	f->len = len + PACKET_ICRC;
 	memcpy(f->bytes, buf, len);
-	icrc_put(&flow, f->bytes, len);
+	icrc_put(&flow, 0, f->bytes, len);
 	if (world_random(w, 1000) >= w->flip)
 		return;
 	w->faults++;
