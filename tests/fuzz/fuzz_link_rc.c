@@ -195,6 +195,9 @@ static void packet(struct fuzz *f, struct bytes_in *in)
 
 	p.psn = (from + (uint32_t)off) & PACKET_PSN_MASK;
 	p.ack_req = bits & 1;
+	p.fecn = bits & 32;
+	if (bits & 64)
+		p.op = PACKET_CNP;
 	p.rkey = bits & 2 ? KEY : bytes_get_u32(in);
 	p.va = bits & 4 ? REGION_VA + bytes_get_u16(in) : bytes_get_u64(in);
 	p.len = bits & 8 ? bytes_get_u16(in) : bytes_get_u32(in);
@@ -227,6 +230,9 @@ static void step(struct fuzz *f, struct bytes_in *in)
 		break;
 	}
 	skein_assert(f->u.rc.rs.answers <= RD);
+	skein_assert(f->u.rc.own.window >= 1 &&
+		     f->u.rc.own.window <= RC_WINDOW);
+	skein_assert(f->u.rc.own.users == f->u.rc.rq.cong.uses);
 	skein_assert(((f->u.rc.rq.next - f->u.rc.rq.una) & PACKET_PSN_MASK) <=
 		     RC_WINDOW);
 }

@@ -19,7 +19,6 @@
 #ifndef UDP_GRO
 #define UDP_GRO 104
 #endif
-#define RECEIVE_BYTES (4 << 20) /* asked for; rmem_max may give less */
 
 void flow_table_init(struct flow_table *t)
 {
@@ -103,9 +102,13 @@ int flow_socket(bool v6)
 		on(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
 		on(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
 		on(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
+		on(fd, IPPROTO_IPV6, IPV6_TCLASS, IPTOS_ECN_ECT0);
+		on(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
 	} else {
 		on(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
 		on(fd, IPPROTO_IP, IP_PKTINFO, 1);
+		on(fd, IPPROTO_IP, IP_TOS, IPTOS_ECN_ECT0);
+		on(fd, IPPROTO_IP, IP_RECVTOS, 1);
 	}
 	return fd;
 }
@@ -113,7 +116,7 @@ int flow_socket(bool v6)
 void flow_socket_shared(int fd)
 {
 	on(fd, SOL_SOCKET, SO_REUSEPORT, 1);
-	on(fd, SOL_SOCKET, SO_RCVBUF, RECEIVE_BYTES);
+	on(fd, SOL_SOCKET, SO_RCVBUF, FLOW_RECEIVE_BYTES);
 	on(fd, IPPROTO_UDP, UDP_GRO, 1);
 }
 

@@ -20,6 +20,7 @@
 #include <netinet/in.h>
 
 #define FLOW_MAX 64u
+#define FLOW_RECEIVE_BYTES (4 << 20) /* asked for; rmem_max may give less */
 
 struct flow {
 	struct soft_src src; /* fd -1: a free place */

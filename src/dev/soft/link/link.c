@@ -395,6 +395,8 @@ static int link_connect(struct soft_qp *q, const struct ibv_qp_attr *a,
 	udp_path_own(s->link->udp, &(*link)->path,
 		     q->ex.qp_base.qp_num / SHM_BLOCK_QPS,
 		     (q->attr.dest_qp_num & PACKET_PSN_MASK) / SHM_BLOCK_QPS);
+	if ((*link)->path.host)
+		rc_share(&(*link)->rc, &(*link)->path.host->cong);
 	return 0;
 }
 
@@ -630,6 +632,8 @@ static bool takes(const struct soft_qp *q, unsigned op)
 		return q->ex.qp_base.qp_type == IBV_QPT_UC && is_up(q);
 	case PACKET_UD:
 		return q->ex.qp_base.qp_type == IBV_QPT_UD;
+	case PACKET_NO: /* CNP */
+		return is_up(q);
 	}
 	return false;
 }

@@ -53,6 +53,8 @@ unsigned packet_has(unsigned op)
 				       plain == PACKET_SEND_ONLY_IMM
 			       ? has[plain] | PACKET_HAS_DETH
 			       : 0;
+	case PACKET_NO:
+		return op == PACKET_CNP ? PACKET_HAS_CNP | ONLY : 0;
 	}
 	return 0;
 }
@@ -68,6 +70,7 @@ size_t packet_head_len(unsigned op)
 	len += h & PACKET_HAS_AETH ? 4 : 0;
 	len += h & PACKET_HAS_ATOMIC_ACK ? 8 : 0;
 	len += h & PACKET_HAS_IMM ? 4 : 0;
+	len += h & PACKET_HAS_CNP ? 16 : 0;
 	return len;
 }
 
@@ -194,5 +197,7 @@ size_t packet_encode(uint8_t *buf, const struct packet *p)
 		put(&at, p->orig, 8);
 	if (h & PACKET_HAS_IMM)
 		memcpy(at, &p->imm, 4);
+	if (h & PACKET_HAS_CNP)
+		memset(at, 0, 16);
 	return pad;
 }

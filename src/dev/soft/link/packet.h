@@ -28,6 +28,7 @@ enum packet_transport {
 	PACKET_RC = 0,
 	PACKET_UC = 1,
 	PACKET_UD = 3,
+	PACKET_NO = 4, /* RoCEv2's own: of no transport */
 };
 
 /* Opcodes of RC (IBA table 38). UC has those of SEND and WRITE, UD those of a
@@ -54,7 +55,9 @@ enum packet_op {
 	PACKET_ATOMIC_ACK = 0x12,
 	PACKET_CMP_SWAP = 0x13,
 	PACKET_FETCH_ADD = 0x14,
-	PACKET_OPS
+	PACKET_OPS,
+	/* congestion notification, as it is on the wire (annex A17.9.3) */
+	PACKET_CNP = 0x81
 };
 
 /* What follows the BTH, in this order, and what kind of packet it is. */
@@ -69,6 +72,7 @@ enum packet_part {
 	PACKET_BEGINS = 1 << 7, /* the first packet of a message, or its only */
 	PACKET_ENDS = 1 << 8,	/* the last one, or the only */
 	PACKET_HAS_DETH = 1 << 9, /* before the other headers */
+	PACKET_HAS_CNP = 1 << 10, /* 16 bytes that are not looked at */
 };
 
 /* The high three bits of AETH's syndrome, and the codes of a NAK. */
@@ -134,6 +138,13 @@ enum packet_fault packet_decode(const uint8_t *buf, size_t len,
 /* The headers into buf, which has packet_head_len() bytes; the payload, of p's
  * length, goes behind them. How many bytes pad it. */
 size_t packet_encode(uint8_t *buf, const struct packet *p);
+
+/* Sets FECN, which the check value does not cover. */
+static inline void packet_mark(uint8_t *buf, size_t len)
+{
+	if (len > 4)
+		buf[4] |= 0x80;
+}
 
 static inline uint8_t packet_op_of(enum packet_transport t, unsigned op)
 {

@@ -34,6 +34,13 @@ void rc_init(struct rc *r, const struct rc_ops *ops, void *owner,
 	r->rs.psn = attr->rq_psn & PACKET_PSN_MASK;
 	r->rq.tail = &r->rq.head;
 	r->rq.retry_ns = r->rq.rnr_ns = RC_NEVER;
+	cong_init(&r->own, RC_WINDOW);
+	r->rq.cong.cong = &r->own;
+}
+
+void rc_share(struct rc *r, struct cong *c)
+{
+	r->rq.cong.cong = c;
 }
 
 void rc_init_uc(struct rc *r, const struct rc_ops *ops, void *owner,
@@ -47,7 +54,7 @@ void rc_send(struct rc *r, uint8_t *buf, struct packet *p)
 {
 	size_t len = packet_head_len(p->op), pad;
 
-	if (r->unreliable) {
+	if (r->unreliable && packet_transport(p->op) == PACKET_RC) {
 		p->op = packet_op_of(PACKET_UC, p->op);
 		p->ack_req = false;
 	}
@@ -58,10 +65,26 @@ void rc_send(struct rc *r, uint8_t *buf, struct packet *p)
 	r->ops->send(r->owner, len + pad);
 }
 
+/* A switch marked the packet: the peer's packets are too many; or those that we
+ * asked for are. */
+static void marked(struct rc *r, const struct packet *p)
+{
+	if (packet_has(p->op) & PACKET_ANSWERS)
+		rc_requester_marked(r);
+	else
+		r->rs.marked = true;
+}
+
 enum rc_outcome rc_input(struct rc *r, uint64_t now, const struct packet *p)
 {
 	enum rc_outcome why;
 
+	if (p->op == PACKET_CNP) {
+		rc_requester_marked(r);
+		return RC_TAKEN;
+	}
+	if (p->fecn)
+		marked(r, p);
 	if (packet_has(p->op) & PACKET_ANSWERS)
 		why = rc_requester_input(r, now, p);
 	else
@@ -91,7 +114,8 @@ uint64_t rc_requester_deadline(const struct rc *r)
 
 uint64_t rc_deadline(const struct rc *r)
 {
-	if (r->blocked || r->rs.answers || r->rs.nak_due || r->rs.ack_due)
+	if (r->blocked || r->rs.marked || r->rs.answers || r->rs.nak_due ||
+	    r->rs.ack_due)
 		return 0;
 	return rc_requester_deadline(r);
 }

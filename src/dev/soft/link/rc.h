@@ -19,6 +19,7 @@
 #ifndef SKEIN_DEV_SOFT_LINK_RC_H
 #define SKEIN_DEV_SOFT_LINK_RC_H
 
+#include "dev/soft/link/cong.h"
 #include "dev/soft/link/packet.h"
 
 #include <infiniband/verbs.h>
@@ -134,10 +135,11 @@ struct rc_requester {
 	uint32_t top;	    /* of the next packet that was never sent */
 	uint32_t reads;	    /* READ requests and atomics on their way */
 	uint32_t asked;	    /* packets since an ACK was asked for */
+	uint32_t ask_psn;   /* the last packet that asked for an answer */
 	uint64_t retry_ns, rnr_ns; /* RC_NEVER: not waited for */
 	uint8_t retry_left, rnr_left;
-	uint32_t window, threshold, grown, recover;
-	bool recovering;
+	struct cong_part cong;
+	bool alone; /* after a timeout: one packet, until it is acknowledged */
 	uint32_t missing; /* una when a gap was last told, or RC_NONE */
 };
 
@@ -153,6 +155,7 @@ struct rc_responder {
 	bool has_recv;
 	bool gap_said; /* or RNR: not again before the expected one comes */
 	bool ack_due, nak_due;
+	bool marked; /* the peer is to be told of congestion */
 	bool broken; /* nothing is taken any more; its NAK may be due */
 	enum rc_event why;
 	uint8_t nak; /* syndrome */
@@ -176,6 +179,8 @@ struct rc {
 	struct rc_requester rq;
 	struct rc_responder rs;
 	uint64_t retries, gaps, rnrs; /* counted, of the requester */
+	uint64_t marks;		      /* congestion that it was told of */
+	struct cong own;	      /* until rc_share() */
 	uint64_t drops[RC_DROPS];
 	struct rc_answer *answer; /* limit of them */
 	struct rc_result *saved;
@@ -190,6 +195,9 @@ void rc_init(struct rc *r, const struct rc_ops *ops, void *owner,
 /* The same for UC. */
 void rc_init_uc(struct rc *r, const struct rc_ops *ops, void *owner,
 		const struct ibv_qp_attr *attr, uint32_t mtu);
+/* Before RTS: its packets share a window with others. NULL: they have none, for
+ * the carrier has one. */
+void rc_share(struct rc *r, struct cong *c);
 /* To RTS: attr now has what is needed for that. */
 void rc_start(struct rc *r);
 void rc_pause(struct rc *r, bool paused);
@@ -214,6 +222,7 @@ uint64_t rc_requester_deadline(const struct rc *r);
 
 /* between the two halves */
 void rc_requester_run(struct rc *r, uint64_t now);
+void rc_requester_marked(struct rc *r);
 enum rc_outcome rc_requester_input(struct rc *r, uint64_t now,
 				   const struct packet *p);
 void rc_responder_run(struct rc *r);

@@ -11,8 +11,6 @@
 
 #include <string.h>
 
-#define FIRST_WINDOW 10u
-
 static bool is_atomic(const struct rc_wqe *w)
 {
 	return w->op == IBV_WR_ATOMIC_CMP_AND_SWP ||
@@ -34,13 +32,12 @@ void rc_start(struct rc *r)
 {
 	struct rc_requester *q = &r->rq;
 
-	q->una = q->next = q->top = q->recover =
-		r->attr->sq_psn & PACKET_PSN_MASK;
+	q->una = q->next = q->top = r->attr->sq_psn & PACKET_PSN_MASK;
+	q->ask_psn = packet_psn_add(q->una, PACKET_PSN_MASK);
+	cong_join(&q->cong, q->cong.cong, q->una);
 	q->retry_left = r->attr->retry_cnt;
 	q->rnr_left = r->attr->rnr_retry;
-	q->window = FIRST_WINDOW;
 	q->missing = RC_NONE;
-	q->threshold = RC_WINDOW;
 	q->on = true;
 }
 
@@ -83,6 +80,7 @@ struct rc_wqe *rc_take(struct rc *r)
 	if (!q->head) {
 		q->retry_ns = q->rnr_ns = RC_NEVER;
 		q->reads = 0;
+		cong_idle(&q->cong);
 	}
 	return w;
 }
@@ -111,6 +109,7 @@ static void timer_set(struct rc *r, uint64_t now)
 {
 	uint64_t wait = timeout_ns(r);
 
+	cong_timer(&r->rq.cong);
 	r->rq.retry_ns =
 		wait && r->rq.una != r->rq.next ? now + wait : RC_NEVER;
 }
@@ -125,20 +124,9 @@ static void go_back(struct rc *r)
 	q->cur_at = q->cur && q->cur->packets ? diff(q->una, q->cur->psn) : 0;
 	q->reads = 0;
 	q->asked = 0;
+	q->ask_psn = packet_psn_add(q->una, PACKET_PSN_MASK);
 	q->retry_ns = RC_NEVER;
-}
-
-/* Half the window, once for all that is on its way. */
-static void lost(struct rc *r)
-{
-	struct rc_requester *q = &r->rq;
-
-	if (q->recovering && packet_psn_diff(q->una, q->recover) < 0)
-		return;
-	q->recovering = true;
-	q->recover = q->top;
-	q->threshold = q->window / 2 > 2 ? q->window / 2 : 2;
-	q->window = q->threshold;
+	cong_idle(&q->cong);
 }
 
 /* What una names is missing. Once for each place: what was on its way behind it
@@ -148,25 +136,10 @@ static bool gap(struct rc *r)
 	if (r->rq.missing == r->rq.una)
 		return false;
 	r->gaps++;
-	lost(r);
+	cong_gap(&r->rq.cong, r->rq.una);
 	go_back(r);
 	r->rq.missing = r->rq.una;
 	return true;
-}
-
-static void grow(struct rc_requester *q, uint32_t packets)
-{
-	if (q->window < q->threshold) {
-		q->window += packets;
-	} else {
-		q->grown += packets;
-		if (q->grown >= q->window) {
-			q->grown = 0;
-			q->window++;
-		}
-	}
-	if (q->window > RC_WINDOW)
-		q->window = RC_WINDOW;
 }
 
 /* una moves to psn: everything before it has arrived. */
@@ -174,13 +147,12 @@ static void advance(struct rc *r, uint64_t now, uint32_t psn)
 {
 	struct rc_requester *q = &r->rq;
 
-	grow(q, diff(psn, q->una));
+	cong_acked(&q->cong, diff(psn, q->una));
 	q->una = psn;
+	q->alone = false;
 	q->missing = RC_NONE;
 	q->retry_left = r->attr->retry_cnt;
 	q->rnr_left = r->attr->rnr_retry;
-	if (q->recovering && packet_psn_diff(psn, q->recover) >= 0)
-		q->recovering = false;
 	if (packet_psn_diff(q->next, psn) < 0) {
 		/* more had arrived than was sent since it went back */
 		q->next = psn;
@@ -190,6 +162,8 @@ static void advance(struct rc *r, uint64_t now, uint32_t psn)
 		q->cur_at =
 			q->cur && q->cur->packets ? diff(psn, q->cur->psn) : 0;
 	}
+	if (q->next == psn)
+		cong_idle(&q->cong);
 	timer_set(r, now);
 }
 
@@ -368,11 +342,22 @@ enum rc_outcome rc_requester_input(struct rc *r, uint64_t now,
 				   : take_answer(r, now, p);
 }
 
+void rc_requester_marked(struct rc *r)
+{
+	if (!r->rq.on || r->unreliable)
+		return;
+	r->marks++;
+	cong_mark(&r->rq.cong, r->rq.una);
+}
+
 static uint32_t window_of(const struct rc *r)
 {
-	uint32_t bytes = RC_WINDOW_BYTES / r->mtu;
+	uint32_t most = RC_WINDOW_BYTES / r->mtu, n;
 
-	return r->rq.window < bytes ? r->rq.window : bytes;
+	n = r->rq.alone ? 1 : cong_share(&r->rq.cong);
+	if (most > RC_WINDOW)
+		most = RC_WINDOW;
+	return n < most ? n : most;
 }
 
 static enum packet_op op_of(const struct rc_wqe *w, bool first, bool last)
@@ -465,7 +450,10 @@ static bool may_send(const struct rc *r, const struct rc_wqe *w,
 	if (is_answered(w) && q->reads >= (most ? most : 1))
 		return false;
 	*takes = chunk_left(r, w, q->cur_at);
-	return out == 0 || out + *takes <= window_of(r);
+	/* The window may have shrunk since the last packet, which asked for no
+	 * answer then: one more asks. */
+	return out == 0 || out + *takes <= window_of(r) ||
+	       packet_psn_diff(q->ask_psn, q->una) < 0;
 }
 
 /* 0: sent; else a status, or -1: no room. */
@@ -492,6 +480,7 @@ static int send_one(struct rc *r, uint64_t now, uint32_t takes)
 		make_question(r, w, q->cur_at, &p);
 		q->reads++;
 		q->asked = 0;
+		q->ask_psn = packet_psn_add(q->next, takes - 1);
 	} else {
 		status = make_data(r, w, q->cur_at, buf, &p);
 		if (status)
@@ -499,9 +488,13 @@ static int send_one(struct rc *r, uint64_t now, uint32_t takes)
 		p.ack_req = q->cur_at + 1 == w->packets ||
 			    ++q->asked >= RC_ASK_EACH ||
 			    out + 1 >= window_of(r);
-		if (p.ack_req)
+		if (p.ack_req) {
 			q->asked = 0;
+			q->ask_psn = q->next;
+		}
 	}
+	if (!r->unreliable)
+		cong_sent(&q->cong, q->next);
 	rc_send(r, buf, &p);
 	q->next = packet_psn_add(q->next, takes);
 	if (packet_psn_diff(q->next, q->top) > 0)
@@ -535,10 +528,8 @@ static void timers(struct rc *r, uint64_t now)
 	}
 	q->retry_left--;
 	r->retries++;
-	q->threshold = q->window / 2 > 2 ? q->window / 2 : 2;
-	q->window = 1;
-	q->recovering = true;
-	q->recover = q->top;
+	cong_timeout(&q->cong, q->una);
+	q->alone = true;
 	q->missing = RC_NONE;
 	go_back(r);
 }

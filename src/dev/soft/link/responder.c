@@ -440,11 +440,31 @@ static bool send_answers(struct rc *r)
 	return true;
 }
 
+/* At most one a turn. */
+static bool send_mark(struct rc *r)
+{
+	struct packet p = {.op = PACKET_CNP, .becn = true};
+	uint8_t *buf;
+
+	if (!r->rs.marked)
+		return true;
+	buf = r->ops->begin(r->owner);
+	if (!buf) {
+		r->blocked = true;
+		return false;
+	}
+	rc_send(r, buf, &p);
+	r->rs.marked = false;
+	return true;
+}
+
 void rc_responder_run(struct rc *r)
 {
 	struct rc_responder *s = &r->rs;
 	uint8_t *buf;
 
+	if (!send_mark(r))
+		return;
 	if (!send_answers(r) || !(s->ack_due || s->nak_due))
 		return;
 	buf = r->ops->begin(r->owner);

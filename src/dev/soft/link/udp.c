@@ -19,6 +19,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <net/if.h>
+#include <netinet/ip.h>
 #include <netinet/udp.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -46,8 +47,15 @@ struct arrival {
 	union {
 		struct cmsghdr head;
 		char room[CMSG_SPACE(sizeof(struct in6_pktinfo)) +
-			  CMSG_SPACE(sizeof(int))];
+			  2 * CMSG_SPACE(sizeof(int))];
 	} info;
+};
+
+/* What the kernel says of a message: one packet, or equal ones. */
+struct rx_message {
+	struct icrc_flow f;
+	int seg;     /* the length of its packets */
+	bool marked; /* ECN: congestion experienced */
 };
 
 /* Of pages that nothing was received into there are none. */
@@ -65,6 +73,8 @@ struct udp {
 	uint32_t blocks[SHM_BLOCK_MAX], n_blocks;
 	struct soft_src pass[UDP_PASSES];
 	struct flow_table receives; /* s->lock */
+	struct list_node hosts;	    /* s->lock */
+	uint32_t rx_bytes;	    /* a socket's receive buffer */
 	bool stray; /* what is taken in now came by the shared socket */
 	uint64_t met_again_ns;
 	struct out out[OUTS];
@@ -121,6 +131,23 @@ static void rx_init(struct udp_rx *r)
 	}
 }
 
+/* What the kernel gave of what flow.c asked for; it counts twice the bytes. */
+static void rx_bytes_look(struct udp *u)
+{
+	socklen_t len = sizeof(int);
+	int bytes = 0;
+
+	if (getsockopt(u->src4.fd, SOL_SOCKET, SO_RCVBUF, &bytes, &len))
+		bytes = 0;
+	u->rx_bytes = (uint32_t)bytes;
+	if (bytes / 2 < FLOW_RECEIVE_BYTES)
+		env_log(u->s->env, ENV_LOG_INFO,
+			"skein0: link: a receive buffer of %d bytes instead of "
+			"%d: net.core.rmem_max bounds it, and with it what is "
+			"on its way",
+			bytes / 2, FLOW_RECEIVE_BYTES);
+}
+
 int udp_open(struct soft *s, struct udp **out, const char **what)
 {
 	struct udp *u = env_alloc(s->env, sizeof(*u));
@@ -139,6 +166,7 @@ int udp_open(struct soft *s, struct udp **out, const char **what)
 	flow_table_init(&u->sends);
 	flow_table_init(&u->receives);
 	pthread_mutex_init(&u->lock, NULL);
+	list_init(&u->hosts);
 	sender_init(&u->tx, s->env);
 	rx_init(&u->rx);
 	*what = "epoll";
@@ -156,6 +184,7 @@ int udp_open(struct soft *s, struct udp **out, const char **what)
 		udp_close(u);
 		return err;
 	}
+	rx_bytes_look(u);
 	/* Optional: where there is no IPv6 there are no such GIDs. */
 	udp_socket(u, &u->src6, AF_INET6);
 	*out = u;
@@ -180,6 +209,13 @@ void udp_close(struct udp *u)
 	for (i = 0; i < OUTS; i++)
 		if (u->out[i].block)
 			close(u->out[i].fd);
+	while (!list_empty(&u->hosts)) {
+		struct udp_host *h =
+			container_of(u->hosts.next, struct udp_host, node);
+
+		list_del(&h->node);
+		env_free(u->s->env, h);
+	}
 	flow_table_fini(&u->sends);
 	flow_table_fini(&u->receives);
 	pthread_mutex_destroy(&u->lock);
@@ -331,6 +367,41 @@ void udp_path_borrow(struct udp *u, struct udp_path *p, uint32_t block,
 		f->sport = f->dport;
 }
 
+/* s->lock held. NULL: no memory. */
+static struct udp_host *host_get(struct udp *u, const struct udp_path *p)
+{
+	uint32_t packet = p->mtu < UDP_SLOT ? p->mtu : UDP_SLOT, max;
+	struct list_node *n;
+	struct udp_host *h;
+
+	for (n = u->hosts.next; n != &u->hosts; n = n->next) {
+		h = container_of(n, struct udp_host, node);
+		if (!memcmp(h->addr, p->flow.dst, 16))
+			goto found;
+	}
+	h = env_alloc(u->s->env, sizeof(*h));
+	if (!h)
+		return NULL;
+	memcpy(h->addr, p->flow.dst, 16);
+	/* READs bring in as much as goes out: no more than our own buffer
+	 * holds, in which a packet takes twice its length and a header. */
+	max = u->rx_bytes / (2 * packet + 1024);
+	max = max < CONG_FIRST ? CONG_FIRST : max;
+	cong_init(&h->cong, max < CONG_MAX ? max : CONG_MAX);
+	list_add_tail(&u->hosts, &h->node);
+found:
+	h->refs++;
+	return h;
+}
+
+static void host_put(struct udp *u, struct udp_host *h)
+{
+	if (!h || --h->refs)
+		return;
+	list_del(&h->node);
+	env_free(u->s->env, h);
+}
+
 void udp_path_own(struct udp *u, struct udp_path *p, uint32_t block,
 		  uint32_t peer_block)
 {
@@ -347,6 +418,7 @@ void udp_path_own(struct udp *u, struct udp_path *p, uint32_t block,
 	p->in = receive_flow(u, &back);
 	if (p->in)
 		p->in->refs++;
+	p->host = host_get(u, p);
 }
 
 static void flow_put(struct flow *w)
@@ -362,7 +434,9 @@ void udp_path_put(struct udp *u, struct udp_path *p)
 	flow_put(p->out);
 	udp_unlock(u);
 	flow_put(p->in);
+	host_put(u, p->host);
 	p->out = p->in = NULL;
+	p->host = NULL;
 }
 
 void udp_met(struct udp *u, const struct icrc_flow *f, struct udp_path *p)
@@ -394,43 +468,53 @@ void udp_unlock(struct udp *u)
 	pthread_mutex_unlock(&u->lock);
 }
 
-/* What the kernel says of a piece: addresses and the length of its packets. */
-static bool arrival_of(struct msghdr *h, bool v6, struct icrc_flow *f, int *seg)
+static void take_info(const struct cmsghdr *c, struct rx_message *p)
 {
-	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+	const unsigned char *data = CMSG_DATA(c);
+	struct in_pktinfo i4;
+	struct in6_pktinfo i6;
+	int v;
+
+	if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
+		memcpy(&p->seg, data, sizeof(p->seg));
+	} else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
+		p->marked = (*data & IPTOS_ECN_MASK) == IPTOS_ECN_CE;
+	} else if (c->cmsg_level == IPPROTO_IPV6 &&
+		   c->cmsg_type == IPV6_TCLASS) {
+		memcpy(&v, data, sizeof(v));
+		p->marked = (v & IPTOS_ECN_MASK) == IPTOS_ECN_CE;
+	} else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
+		memcpy(&i4, data, sizeof(i4));
+		memset(p->f.dst + 10, 0xff, 2);
+		memcpy(p->f.dst + 12, &i4.ipi_addr, 4);
+	} else if (c->cmsg_level == IPPROTO_IPV6 &&
+		   c->cmsg_type == IPV6_PKTINFO) {
+		memcpy(&i6, data, sizeof(i6));
+		memcpy(p->f.dst, &i6.ipi6_addr, 16);
+	}
+}
+
+/* False: the kernel does not say for which address it was. */
+static bool message_of(struct msghdr *h, bool v6, struct rx_message *p)
+{
+	static const uint8_t none[16];
 	const struct sockaddr_in *in = h->msg_name;
 	const struct sockaddr_in6 *in6 = h->msg_name;
 	struct cmsghdr *c;
-	bool found = false;
 
-	f->dport = htons(PACKET_UDP_PORT);
-	*seg = 0;
-	for (c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
-		if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
-			memcpy(seg, CMSG_DATA(c), sizeof(*seg));
-		} else if (!v6 && c->cmsg_level == IPPROTO_IP &&
-			   c->cmsg_type == IP_PKTINFO) {
-			struct in_pktinfo i4;
-
-			memcpy(&i4, CMSG_DATA(c), sizeof(i4));
-			memcpy(f->src, mapped, 12);
-			memcpy(f->dst, mapped, 12);
-			memcpy(f->src + 12, &in->sin_addr, 4);
-			memcpy(f->dst + 12, &i4.ipi_addr, 4);
-			f->sport = in->sin_port;
-			found = true;
-		} else if (v6 && c->cmsg_level == IPPROTO_IPV6 &&
-			   c->cmsg_type == IPV6_PKTINFO) {
-			struct in6_pktinfo i6;
-
-			memcpy(&i6, CMSG_DATA(c), sizeof(i6));
-			memcpy(f->src, &in6->sin6_addr, 16);
-			memcpy(f->dst, &i6.ipi6_addr, 16);
-			f->sport = in6->sin6_port;
-			found = true;
-		}
+	memset(p, 0, sizeof(*p));
+	p->f.dport = htons(PACKET_UDP_PORT);
+	if (v6) {
+		memcpy(p->f.src, &in6->sin6_addr, 16);
+		p->f.sport = in6->sin6_port;
+	} else {
+		memset(p->f.src + 10, 0xff, 2);
+		memcpy(p->f.src + 12, &in->sin_addr, 4);
+		p->f.sport = in->sin_port;
 	}
-	return found;
+	for (c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c))
+		take_info(c, p);
+	return memcmp(p->f.dst, none, 16) != 0;
 }
 
 bool udp_check(struct udp *u, const struct icrc_flow *f, const uint8_t *buf,
@@ -442,23 +526,25 @@ bool udp_check(struct udp *u, const struct icrc_flow *f, const uint8_t *buf,
 	return true;
 }
 
-static void take_piece(struct udp *u, uint32_t i, bool v6, udp_take *take,
-		       void *owner)
+static void take_message(struct udp *u, uint32_t i, bool v6, udp_take *take,
+			 void *owner)
 {
 	struct msghdr *h = &u->rx.msg[i].msg_hdr;
-	struct segment_iter c;
-	struct icrc_flow f;
+	struct segment_iter it;
+	struct rx_message p;
 	uint8_t *buf;
 	size_t len;
-	int seg;
 
-	if (h->msg_flags & MSG_TRUNC || !arrival_of(h, v6, &f, &seg)) {
+	if (h->msg_flags & MSG_TRUNC || !message_of(h, v6, &p)) {
 		u->counts.cut_off++;
 		return;
 	}
-	segment_iter(&c, u->rx.buf[i], u->rx.msg[i].msg_len, seg);
-	for (u->id = 0; (buf = segment_next(&c, &len)); u->counts.taken++)
-		take(owner, &f, buf, len);
+	segment_iter(&it, u->rx.buf[i], u->rx.msg[i].msg_len, p.seg);
+	for (u->id = 0; (buf = segment_next(&it, &len)); u->counts.taken++) {
+		if (p.marked)
+			packet_mark(buf, len);
+		take(owner, &p.f, buf, len);
+	}
 }
 
 static void receive(struct udp *u, int fd, bool v6, udp_take *take, void *owner)
@@ -478,7 +564,7 @@ static void receive(struct udp *u, int fd, bool v6, udp_take *take, void *owner)
 		if (n < 0 && errno != EAGAIN && errno != EINTR)
 			u->counts.icmp++;
 		for (i = 0; i < n; i++)
-			take_piece(u, (uint32_t)i, v6, take, owner);
+			take_message(u, (uint32_t)i, v6, take, owner);
 		take(owner, NULL, NULL, 0); /* the end of a batch */
 		if (n < (int)ARRIVALS)
 			return;

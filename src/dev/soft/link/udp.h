@@ -10,6 +10,7 @@
 #ifndef SKEIN_DEV_SOFT_LINK_UDP_H
 #define SKEIN_DEV_SOFT_LINK_UDP_H
 
+#include "dev/soft/link/cong.h"
 #include "dev/soft/link/flow.h"
 #include "dev/soft/link/icrc.h"
 #include "dev/soft/link/packet.h"
@@ -34,11 +35,21 @@ struct udp_path {
 	uint32_t dev;	       /* the interface that has our address */
 	uint32_t mtu;	       /* of the route, IP's headers included */
 	struct flow *out, *in; /* sockets of its own, or NULL */
+	struct udp_host *host; /* NULL: no memory for one */
+};
+
+/* Where the packets of paths go: by address. */
+struct udp_host {
+	struct list_node node; /* udp.hosts */
+	uint8_t addr[16];
+	uint32_t refs;
+	struct cong cong;
 };
 
 struct udp;
 
-/* A packet that came in: buf may be changed. */
+/* A packet that came in: buf may be changed. One that a switch marked (ECN) has
+ * FECN. */
 typedef void udp_take(void *owner, const struct icrc_flow *f, uint8_t *buf,
 		      size_t len);
 
@@ -60,7 +71,8 @@ int udp_own_block(struct udp *u, uint32_t block);
 int udp_path(struct udp *u, const union ibv_gid *from, const char *netdev,
 	     const union ibv_gid *to, struct udp_path *p);
 /* A source port and a receiving socket for what goes on between the processes
- * of these two blocks, where there are places for them. s->lock held. */
+ * of these two blocks, where there are places for them, and the host. s->lock
+ * held. */
 void udp_path_own(struct udp *u, struct udp_path *p, uint32_t block,
 		  uint32_t peer_block);
 void udp_path_put(struct udp *u, struct udp_path *p);

@@ -52,7 +52,7 @@ static void test_asks(void **state)
 	assert_int_equal(a->over, 1);
 	assert_int_equal(a->rc->retries, 0);
 	b->packets = 0;
-	a->rc->rq.window = a->rc->rq.threshold = RC_WINDOW;
+	a->rc->own.window = a->rc->own.threshold = RC_WINDOW;
 	end_post(a, IBV_WR_RDMA_WRITE, SLOT);
 	world_settle(w);
 	assert_int_equal(b->packets, 1 + SLOT / 256 / RC_ASK_EACH);
@@ -65,7 +65,7 @@ static void test_window(void **state)
 	struct world *w = plain_new(256);
 	struct end *a = w->ends[0];
 
-	a->rc->rq.window = a->rc->rq.threshold = RC_WINDOW;
+	a->rc->own.window = a->rc->own.threshold = RC_WINDOW;
 	w->loss = 1000;
 	for (int i = 0; i < 8; i++)
 		end_post(a, IBV_WR_RDMA_WRITE, SLOT);
@@ -74,7 +74,7 @@ static void test_window(void **state)
 	world_free(w);
 	w = plain_new(4096);
 	a = w->ends[0];
-	a->rc->rq.window = a->rc->rq.threshold = RC_WINDOW;
+	a->rc->own.window = a->rc->own.threshold = RC_WINDOW;
 	w->loss = 1000;
 	for (int i = 0; i < REQUESTS; i++)
 		end_post(a, IBV_WR_RDMA_WRITE, SLOT);
@@ -726,12 +726,157 @@ static void test_uc_refused(void **state)
 	world_free(w);
 }
 
+/* A CNP halves the window, once a round trip; a marked packet makes one, and a
+ * marked answer halves the window of who asked. */
+static void test_marks(void **state)
+{
+	static uint8_t bytes[1024];
+	struct world *w = plain_new(1024);
+	struct end *a = w->ends[0], *b = w->ends[1];
+	struct packet cnp = {.op = PACKET_CNP, .becn = true};
+	struct packet p = {.op = PACKET_WRITE_ONLY,
+			   .psn = 100,
+			   .fecn = true,
+			   .rkey = MEM_KEY,
+			   .va = MEM_VA,
+			   .len = 4,
+			   .payload = bytes,
+			   .payload_len = 4};
+
+	b->plain = a->plain = true;
+	give(b, &p);
+	assert_int_equal(b->packets, 1);
+	assert_int_equal(b->last[0], PACKET_CNP);
+	assert_int_equal(b->last[4], 0x40); /* BECN */
+	p.psn++;
+	p.fecn = false;
+	give(b, &p);
+	assert_int_equal(b->packets, 1);
+	w->loss = 1000;
+	a->rc->own.window = 40;
+	end_post(a, IBV_WR_RDMA_READ, 3 * 1024);
+	end_run(a);
+	assert_false(a->met);
+	give(a, &cnp);
+	assert_false(a->met);
+	assert_int_equal(a->rc->own.window, 20);
+	give(a, &cnp);
+	assert_int_equal(a->rc->own.window, 20);
+	world_free(w);
+	w = plain_new(1024);
+	a = w->ends[0];
+	w->loss = 1000;
+	a->plain = true;
+	a->rc->own.window = 40;
+	end_post(a, IBV_WR_RDMA_READ, 3 * 1024);
+	end_run(a);
+	p = (struct packet){.op = PACKET_READ_FIRST,
+			    .psn = 100,
+			    .fecn = true,
+			    .syndrome = 0x1f,
+			    .payload = bytes,
+			    .payload_len = 1024};
+	give(a, &p);
+	assert_int_equal(a->rc->own.window, 20);
+	assert_int_equal(a->packets, 1);
+	world_free(w);
+}
+
+/* UC's packets are marked, too; it has no window that a CNP could halve. */
+static void test_uc_marks(void **state)
+{
+	struct world *w = uc_new();
+	struct end *b = w->ends[1];
+	struct packet p = {.op = 0x24, .psn = 100, .fecn = true};
+
+	b->plain = true;
+	give(b, &p);
+	assert_int_equal(b->packets, 1);
+	assert_int_equal(b->last[0], PACKET_CNP);
+	p.op = PACKET_CNP;
+	give(b, &p);
+	assert_int_equal(b->rc->own.window, CONG_FIRST);
+	world_free(w);
+}
+
+/* QPs to one host share its window. */
+static void test_shares(void **state)
+{
+	struct world *w = plain_new(256), *v = plain_new(256);
+	struct end *a = w->ends[0], *b = v->ends[0];
+	struct cong c = {0};
+
+	cong_init(&c, CONG_MAX);
+	rc_share(a->rc, &c);
+	rc_share(b->rc, &c);
+	w->loss = v->loss = 1000;
+	c.window = 40;
+	end_post(a, IBV_WR_RDMA_WRITE, SLOT);
+	end_post(b, IBV_WR_RDMA_WRITE, SLOT);
+	end_run(a);
+	end_run(b);
+	assert_int_equal(a->packets, 40);
+	assert_int_equal(b->packets, 20);
+	/* its packets are on their way no more */
+	rc_take(a->rc);
+	end_run(b);
+	assert_int_equal(b->packets, 40);
+	assert_int_equal(c.users, 1);
+	world_free(w);
+	world_free(v);
+}
+
+/* The window shrinks below what is on its way, of which nothing asks for an ACK:
+ * one more packet does. */
+static void test_shrinks(void **state)
+{
+	struct world *w = plain_new(256);
+	struct end *a = w->ends[0];
+
+	a->rc->own.window = 20;
+	a->shrink_at = 5;
+	end_post(a, IBV_WR_RDMA_WRITE, 10 * 256);
+	end_run(a);
+	assert_int_equal(a->packets, 6);
+	world_settle(w);
+	assert_int_equal(a->over, 1);
+	assert_int_equal(a->rc->retries, 0);
+	world_free(w);
+}
+
+/* After a timeout one packet at a time, also where the host's window is wide:
+ * others have had answers. */
+static void test_alone(void **state)
+{
+	struct world *w = plain_new(256);
+	struct end *a = w->ends[0];
+
+	w->loss = 1000;
+	end_post(a, IBV_WR_RDMA_WRITE, 20 * 256);
+	end_run(a);
+	assert_int_equal(a->packets, 10);
+	a->rc->own.acked++;
+	assert_true(world_turn(w));
+	assert_int_equal(a->rc->retries, 1);
+	assert_int_equal(a->rc->own.window, 10);
+	assert_int_equal(a->packets, 11);
+	w->loss = 0;
+	world_settle(w);
+	assert_int_equal(a->over, 1);
+	world_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_uc),
 		cmocka_unit_test(test_uc_gap),
 		cmocka_unit_test(test_uc_refused),
+		cmocka_unit_test(test_marks),
+		cmocka_unit_test(test_uc_marks),
+		cmocka_unit_test(test_shares),
+		cmocka_unit_test(test_shrinks),
+		cmocka_unit_test(test_alone),
 		cmocka_unit_test(test_counts),
 		cmocka_unit_test(test_asks),
 		cmocka_unit_test(test_window),

@@ -85,6 +85,8 @@ static void op_send(void *o, size_t len)
 	assert_true(len >= PACKET_BTH && len % 4 == 0);
 	memcpy(e->last, e->out, len);
 	e->packets++;
+	if (e->packets == e->shrink_at)
+		e->rc->own.window = 2;
 	w->sent++;
 	if (is_lost(w)) {
 		w->faults++;

@@ -73,6 +73,7 @@ struct end {
 	/* knobs of single tests */
 	int fail_local;
 	bool no_room, plain, key_gone;
+	unsigned shrink_at; /* the window, to 2, when so many were sent */
 	uint8_t out[PACKET_MAX];
 	uint8_t last[PACKET_MAX];
 	unsigned packets;

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_udp.c - two devices of this process, joined by UDP on this host: long
+ * messages through segments and merged packets, without either, and with ECN
+ * marks on all packets. Between the test and the kernel stand the linker's
+ * --wrap of setsockopt() and sendmmsg().
+ */
+#include "../rig.h"
+
+#include "dev/soft/link/packet.h"
+
+#include <netinet/ip.h>
+#include <netinet/udp.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+#define LEN (1u << 20)
+
+static bool marks, no_merge;
+static atomic_int refuse; /* an errno for segments */
+static atomic_uint runs, longest, cnps;
+
+int __real_setsockopt(int fd, int level, int name, const void *v,
+		      socklen_t len);
+int __wrap_setsockopt(int fd, int level, int name, const void *v,
+		      socklen_t len);
+int __real_sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags);
+int __wrap_sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags);
+
+/* As if a switch on the way marked each packet. */
+int __wrap_setsockopt(int fd, int level, int name, const void *v, socklen_t len)
+{
+	static const int ce = IPTOS_ECN_CE;
+
+	if (marks && level == IPPROTO_IP && name == IP_TOS)
+		v = &ce;
+	if (no_merge && level == IPPROTO_UDP && name == UDP_GRO)
+		return 0;
+	return __real_setsockopt(fd, level, name, v, len);
+}
+
+static bool has_segments(const struct msghdr *h)
+{
+	struct cmsghdr *c;
+
+	for (c = CMSG_FIRSTHDR(h); c;
+	     c = CMSG_NXTHDR((struct msghdr *)(uintptr_t)h, c))
+		if (c->cmsg_level == IPPROTO_UDP)
+			return true;
+	return false;
+}
+
+int __wrap_sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags)
+{
+	unsigned i, j;
+
+	for (i = 0; i < n; i++) {
+		const struct msghdr *h = &m[i].msg_hdr;
+
+		if (has_segments(h)) {
+			runs++;
+			if (refuse) {
+				if (i)
+					break;
+				errno = refuse;
+				return -1;
+			}
+		}
+		if (h->msg_iovlen > longest)
+			longest = (unsigned)h->msg_iovlen;
+		for (j = 0; j < h->msg_iovlen; j++)
+			cnps += *(uint8_t *)h->msg_iov[j].iov_base ==
+				PACKET_CNP;
+	}
+	return __real_sendmmsg(fd, m, i, flags);
+}
+
+static void fill(char *p, uint32_t seed)
+{
+	for (uint32_t i = 0; i < LEN; i++)
+		p[i] = (char)(i * 7 + i / 1021 + seed);
+}
+
+/* A WRITE, a SEND and a READ of a MiB, each byte looked at. */
+static void move(void)
+{
+	/* a starved peer is not a dead one: a second each */
+	static const struct rig_opts opts = {.qp = {.timeout = 18}};
+	static char want[LEN];
+	struct rig_end a, b;
+	struct rig_addr addr;
+
+	runs = longest = cnps = 0;
+	rig_pair(&a, &b, &opts);
+	rig_addr(&b, &addr);
+	fill(a.buf, 1);
+	fill(want, 1);
+	assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 1, a.buf, LEN,
+				  addr.buf, addr.rkey, IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
+	assert_memory_equal(b.buf, want, LEN);
+	fill(a.buf, 2);
+	fill(want, 2);
+	assert_int_equal(rig_recv(&b, 2, b.buf, LEN), 0);
+	assert_int_equal(rig_post(&a, IBV_WR_SEND, 3, a.buf, LEN, 0, 0,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&a, 3, IBV_WC_SUCCESS);
+	rig_expect(&b, 2, IBV_WC_SUCCESS);
+	assert_memory_equal(b.buf, want, LEN);
+	fill(b.buf, 4);
+	fill(want, 4);
+	assert_int_equal(rig_post(&a, IBV_WR_RDMA_READ, 5, a.buf, LEN, addr.buf,
+				  addr.rkey, IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&a, 5, IBV_WC_SUCCESS);
+	assert_memory_equal(a.buf, want, LEN);
+	rig_unpair(&a, &b);
+}
+
+static void test_segments(void **state)
+{
+	move();
+	assert_true(runs > 0);
+	assert_true(longest > 8);
+	assert_int_equal(cnps, 0);
+}
+
+/* The receiver's kernel cuts the segments apart. */
+static void test_not_merged(void **state)
+{
+	no_merge = true;
+	move();
+	no_merge = false;
+	assert_true(runs > 0);
+}
+
+static void test_no_segments(void **state)
+{
+	refuse = EIO;
+	move();
+	refuse = 0;
+	assert_int_equal(longest, 1);
+	/* those of one call at most, at each end */
+	assert_true(runs > 0 && runs < 12);
+}
+
+static void test_marked(void **state)
+{
+	marks = true;
+	move();
+	marks = false;
+	assert_true(cnps > 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_segments),
+		cmocka_unit_test(test_not_merged),
+		cmocka_unit_test(test_no_segments),
+		cmocka_unit_test(test_marked),
+	};
+
+	setenv("SKEIN_LINK", "udp", 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
