@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * frame.h - what goes over a TCP connection of the link: a hello each way, then
+ * packets (packet.h), each with its length before it and without an ICRC.
+ * docs/protocol/link.md, "TCP".
+ *
+ * Pure: no I/O, no clock, no allocation. What is decoded points into the bytes
+ * that were given.
+ */
+#ifndef SKEIN_DEV_SOFT_LINK_FRAME_H
+#define SKEIN_DEV_SOFT_LINK_FRAME_H
+
+#include "dev/soft/link/packet.h"
+
+#define FRAME_VERSION_1 1
+#define FRAME_HELLO 32u
+#define FRAME_HEAD 4u
+#define FRAME_MAX 8192u /* of a packet */
+
+_Static_assert(FRAME_MAX >= PACKET_MAX, "every packet fits");
+
+enum frame_fault {
+	FRAME_OK,
+	FRAME_MORE,    /* no fault: these are not all of its bytes */
+	FRAME_MAGIC,   /* not of this protocol */
+	FRAME_VERSION, /* another version of it */
+	FRAME_KIND,    /* a hello that does not dial or answer */
+	FRAME_SHORT,   /* less than the headers of a packet */
+	FRAME_LONG,    /* more than FRAME_MAX */
+	FRAME_FAULTS
+};
+
+enum frame_kind {
+	FRAME_DIALS = 1,
+	FRAME_ANSWERS = 2,
+};
+
+/* Which process is it, and of which QP does it say hello to which? */
+struct frame_hello {
+	uint8_t kind;
+	uint32_t to_qpn, from_qpn;
+	/* its sender: device and process; compared byte by byte */
+	uint8_t id[16];
+};
+
+void frame_hello_encode(uint8_t buf[FRAME_HELLO], const struct frame_hello *h);
+/* The first len bytes of a connection. Garbage is refused at its first byte. */
+enum frame_fault frame_hello_decode(const uint8_t *buf, size_t len,
+				    struct frame_hello *h);
+/* The length before a packet of so many bytes. */
+void frame_put(uint8_t head[FRAME_HEAD], size_t len);
+/* The packet at the beginning of len bytes: FRAME_HEAD and *n bytes of them. */
+enum frame_fault frame_next(const uint8_t *buf, size_t len, const uint8_t **pkt,
+			    size_t *n);
+
+#endif
