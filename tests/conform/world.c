@@ -251,7 +251,7 @@ static bool over_link(void)
 {
 	const char *v = getenv("SKEIN_LINK");
 
-	return v && !strcmp(v, "udp");
+	return v && (!strcmp(v, "udp") || !strcmp(v, "tcp"));
 }
 
 int world_open(struct world *w, const char *spec, const char *spec2)

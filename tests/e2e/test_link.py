@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The link between hosts: two network namespaces joined by a veth pair, made
 without root (unshare -Urn); and the same packets on this host's own addresses
-(SKEIN_LINK=udp)."""
+(SKEIN_LINK=udp). Each by datagrams, and over TCP."""
 
 import os
 import shutil
@@ -33,6 +33,7 @@ kill $other
 exit $status
 '''
 other = os.environ.get(INSIDE)
+LISTEN, PORT = '0A', ':12B7'
 
 
 def enter():
@@ -72,11 +73,12 @@ def join():
     ip('link', 'set', 'there', 'up', there=True)
 
 
-def perf(case, op, host=THERE, env=None, size=None):
+def perf(case, op, host=THERE, env=None, far_env=None, size=None):
     env = {**PATIENT, **(env or {})}
     far = inside() if host == THERE else []
     server = case.start([*far, tool(), 'perf', op, '--insecure'],
-                        device=DEVICES.server, env=env)
+                        device=DEVICES.server,
+                        env={**env, **(far_env or {})})
     server.expect(r'waiting for a client')
     client = case.start([tool(), 'perf', op, '-n', '50',
                          *(['-s', size] if size else []), host],
@@ -86,18 +88,41 @@ def perf(case, op, host=THERE, env=None, size=None):
 
 
 def operations():
-    for op in OPS:
-        with Case() as case:
-            perf(case, op)
-    for op in BULK:
-        with Case() as case:
-            perf(case, op, size='100k')
+    for link in 'udp', 'tcp':
+        for op in OPS:
+            with Case() as case:
+                perf(case, op, env={'SKEIN_LINK': link})
+        for op in BULK:
+            with Case() as case:
+                perf(case, op, env={'SKEIN_LINK': link}, size='100k')
 
 
 def same_host():
     for op in OPS:
         with Case() as case:
             perf(case, op, '127.0.0.1', {'SKEIN_LINK': 'udp'})
+    with Case() as case:
+        perf(case, 'rpc', '127.0.0.1', {'SKEIN_LINK': 'tcp'})
+
+
+def connections():
+    """To the port, from either namespace: those that have ended linger."""
+    rows = subprocess.run(['cat', '/proc/net/tcp'], capture_output=True,
+                          text=True, check=True).stdout.splitlines()[1:]
+    rows += subprocess.run([*inside(), 'cat', '/proc/net/tcp'], text=True,
+                           capture_output=True, check=True
+                           ).stdout.splitlines()[1:]
+    return sum(row.split()[3] != LISTEN and
+               PORT in row.split()[1] + row.split()[2] for row in rows)
+
+
+def chosen():
+    """auto takes datagrams where nobody listens, else a connection."""
+    for link in 'udp', 'auto':
+        with Case() as case:
+            perf(case, 'write', far_env={'SKEIN_LINK': link})
+        if (connections() > 0) != (link == 'auto'):
+            raise Failure(f'the server has {link}: {connections()} connections')
 
 
 def stopped():
@@ -201,8 +226,8 @@ def captured():
         tshark.expect('Capturing on')
         # It says so before it does: packets of an operation prove it.
         for op in OPS:
-            perf(case, op)
-        perf(case, 'write', size='100k')
+            perf(case, op, env={'SKEIN_LINK': 'udp'})
+        perf(case, 'write', env={'SKEIN_LINK': 'udp'}, size='100k')
         tshark.popen.send_signal(signal.SIGINT)
         tshark.exits(0)
         # What the payload means is nobody's guess.
@@ -233,4 +258,4 @@ if __name__ == '__main__':
     if not other:
         enter()
     join()
-    run_cases(operations, same_host, stopped, datagrams, copy, refused, captured)
+    run_cases(chosen, operations, same_host, stopped, datagrams, copy, refused, captured)

@@ -288,7 +288,7 @@ static int link_up(struct soft *s, const char **what)
 	/* where the reason for the choice of this device would stand */
 	snprintf(s->dev.why, sizeof(s->dev.why),
 		 "the link to other hosts: SKEIN_LINK is \"%.32s\", not auto, "
-		 "udp or off",
+		 "udp, tcp or off",
 		 getenv("SKEIN_LINK"));
 	*what = s->dev.why;
 	return err;

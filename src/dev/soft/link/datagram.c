@@ -71,7 +71,7 @@ int soft_link_serve(struct soft_qp *q)
 
 	pthread_mutex_lock(&s->lock);
 	if (s->link || s->link_mode == SOFT_LINK_SERVES ||
-	    s->link_mode == SOFT_LINK_UDP)
+	    s->link_mode == SOFT_LINK_UDP || s->link_mode == SOFT_LINK_TCP)
 		err = soft_link_open(s, q->ex.qp_base.qp_num / SHM_BLOCK_QPS,
 				     &what);
 	pthread_mutex_unlock(&s->lock);

@@ -19,7 +19,8 @@ struct soft_link_qp; /* of a QP, from RTR until RESET */
 enum soft_link_mode {
 	SOFT_LINK_AUTO,	  /* to other hosts */
 	SOFT_LINK_SERVES, /* and UD QPs hear them: it was asked for */
-	SOFT_LINK_UDP,	  /* to this one as well */
+	SOFT_LINK_UDP,	  /* to this one as well, by datagrams */
+	SOFT_LINK_TCP,	  /* to this one as well, over connections */
 	SOFT_LINK_OFF,
 };
 

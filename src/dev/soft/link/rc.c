@@ -35,12 +35,12 @@ void rc_init(struct rc *r, const struct rc_ops *ops, void *owner,
 	r->rq.tail = &r->rq.head;
 	r->rq.retry_ns = r->rq.rnr_ns = RC_NEVER;
 	cong_init(&r->own, RC_WINDOW);
-	r->rq.cong.cong = &r->own;
+	r->datagrams = r->rq.cong.cong = &r->own;
 }
 
 void rc_share(struct rc *r, struct cong *c)
 {
-	r->rq.cong.cong = c;
+	r->datagrams = r->rq.cong.cong = c;
 }
 
 void rc_init_uc(struct rc *r, const struct rc_ops *ops, void *owner,

@@ -28,6 +28,8 @@
 #define RC_NONE UINT32_MAX /* no PSN */
 #define RC_WINDOW 128u	   /* packets of a QP on their way, as rxe's */
 #define RC_WINDOW_BYTES (128u << 10)
+/* On a connection the window is what the socket takes; PSNs bound it. */
+#define RC_STREAM_WINDOW 8192u
 #define RC_ASK_EACH 32u /* packets without a request for an ACK, at most */
 /* Packets of one READ request. A longer READ is several requests, cut at
  * multiples of this from its beginning: so a repeated request never reaches
@@ -174,13 +176,17 @@ struct rc {
 	const struct ibv_qp_attr *attr;
 	uint32_t mtu;
 	bool unreliable; /* UC */
-	uint32_t limit;	 /* of answers, and of saved atomics */
-	bool blocked;	 /* begin() had no room */
+	/* On a connection: in order, and nothing is lost while it is there. */
+	bool stream;
+	bool heard;	/* ... and the peer takes our packets from it */
+	uint32_t limit; /* of answers, and of saved atomics */
+	bool blocked;	/* begin() had no room */
 	struct rc_requester rq;
 	struct rc_responder rs;
 	uint64_t retries, gaps, rnrs; /* counted, of the requester */
 	uint64_t marks;		      /* congestion that it was told of */
 	struct cong own;	      /* until rc_share() */
+	struct cong *datagrams;	      /* the window of packets that go so */
 	uint64_t drops[RC_DROPS];
 	struct rc_answer *answer; /* limit of them */
 	struct rc_result *saved;
@@ -195,14 +201,16 @@ void rc_init(struct rc *r, const struct rc_ops *ops, void *owner,
 /* The same for UC. */
 void rc_init_uc(struct rc *r, const struct rc_ops *ops, void *owner,
 		const struct ibv_qp_attr *attr, uint32_t mtu);
-/* Before RTS: its packets share a window with others. NULL: they have none, for
- * the carrier has one. */
+/* Before RTS: its datagrams share a window with others. */
 void rc_share(struct rc *r, struct cong *c);
 /* To RTS: attr now has what is needed for that. */
 void rc_start(struct rc *r);
 void rc_pause(struct rc *r, bool paused);
 /* UC: from SQE back to RTS. */
 void rc_resume(struct rc *r);
+/* From here on packets go another way, a connection (stream) or datagrams. What
+ * was on its way may be lost with the old one. */
+void rc_carrier(struct rc *r, bool stream);
 /* Behind all others; rc_run() sends it. */
 void rc_post(struct rc *r, struct rc_wqe *w);
 /* A packet of this QP's peer. It may complete requests and receives; answers

@@ -129,6 +129,20 @@ static void go_back(struct rc *r)
 	cong_idle(&q->cong);
 }
 
+void rc_carrier(struct rc *r, bool stream)
+{
+	struct rc_requester *q = &r->rq;
+
+	r->stream = stream;
+	r->heard = false;
+	q->missing = RC_NONE;
+	q->alone = false;
+	if (q->on && q->una != q->next)
+		go_back(r);
+	cong_idle(&q->cong);
+	cong_join(&q->cong, stream ? NULL : r->datagrams, q->next);
+}
+
 /* What una names is missing. Once for each place: what was on its way behind it
  * says the same again, and says nothing of what is sent now. */
 static bool gap(struct rc *r)
@@ -148,6 +162,7 @@ static void advance(struct rc *r, uint64_t now, uint32_t psn)
 	struct rc_requester *q = &r->rq;
 
 	cong_acked(&q->cong, diff(psn, q->una));
+	r->heard = true;
 	q->una = psn;
 	q->alone = false;
 	q->missing = RC_NONE;
@@ -354,6 +369,8 @@ static uint32_t window_of(const struct rc *r)
 {
 	uint32_t most = RC_WINDOW_BYTES / r->mtu, n;
 
+	if (r->stream)
+		return RC_STREAM_WINDOW;
 	n = r->rq.alone ? 1 : cong_share(&r->rq.cong);
 	if (most > RC_WINDOW)
 		most = RC_WINDOW;
@@ -528,6 +545,11 @@ static void timers(struct rc *r, uint64_t now)
 	}
 	q->retry_left--;
 	r->retries++;
+	if (r->stream && r->heard) {
+		/* It is there or on its way: the peer is slow, or stopped. */
+		timer_set(r, now);
+		return;
+	}
 	cong_timeout(&q->cong, q->una);
 	q->alone = true;
 	q->missing = RC_NONE;
@@ -548,6 +570,9 @@ void rc_requester_run(struct rc *r, uint64_t now)
 		status = send_one(r, now, takes);
 		if (status < 0) {
 			r->blocked = true;
+			/* no room for ever: the peer is not there */
+			if (q->retry_ns == RC_NEVER && timeout_ns(r))
+				q->retry_ns = now + timeout_ns(r);
 			return;
 		}
 		/* Those before it end first. */

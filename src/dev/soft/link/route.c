@@ -27,6 +27,8 @@ int soft_link_mode(enum soft_link_mode *mode)
 		*mode = SOFT_LINK_SERVES;
 	else if (!strcmp(v, "udp"))
 		*mode = SOFT_LINK_UDP;
+	else if (!strcmp(v, "tcp"))
+		*mode = SOFT_LINK_TCP;
 	else if (!strcmp(v, "off"))
 		*mode = SOFT_LINK_OFF;
 	else
@@ -67,7 +69,8 @@ bool soft_link_wants(struct soft *s, const struct soft_qp *q,
 	if ((t != IBV_QPT_RC && t != IBV_QPT_UC) ||
 	    s->link_mode == SOFT_LINK_OFF)
 		return false;
-	return s->link_mode == SOFT_LINK_UDP || !soft_gid_local(s, dgid);
+	return s->link_mode == SOFT_LINK_UDP || s->link_mode == SOFT_LINK_TCP ||
+	       !soft_gid_local(s, dgid);
 }
 
 int soft_link_path(struct soft *s, const struct ibv_ah_attr *a,

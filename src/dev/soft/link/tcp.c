@@ -1,0 +1,808 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * tcp.c - see tcp.h.
+ *
+ * All processes of one uid listen on the port (SO_REUSEPORT): the kernel gives
+ * a connection to any of them, which reads its hello and hands it over to the
+ * owner of the QPN, over a local socket named after the QPN's block.
+ */
+#include "dev/soft/link/tcp.h"
+
+#include "dev/soft/link/hand.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define EVENTS 8
+#define ROUNDS 4
+#define ACCEPTS 16
+#define TX_BYTES (128u << 10)
+#define RX_BYTES (256u << 10)
+#define NOTSENT (128 << 10)
+
+struct tcp {
+	struct soft *s;
+	struct tcp_ops ops;
+	struct soft_src all; /* an epoll of those below */
+	struct soft_src src4, src6;
+	struct soft_src own[SHM_BLOCK_MAX]; /* for those handed over */
+	uint32_t blocks[SHM_BLOCK_MAX], n_blocks;
+	struct list_node conns, gone;
+	uint32_t n_conns, n_unproved, n_up;
+	uint8_t id[16];
+	struct tcp_counts counts;
+	uint8_t rx[FRAME_HEAD + FRAME_MAX + RX_BYTES];
+	pthread_mutex_t lock; /* of sending */
+	struct tcp_conn *tx_conn;
+	size_t tx_len;
+	uint8_t tx[TX_BYTES];
+};
+
+/* Sockets. */
+
+static void on(int fd, int level, int name, int v)
+{
+	/* What is not there is slower, not wrong. */
+	(void)!setsockopt(fd, level, name, &v, sizeof(v));
+}
+
+static bool is_v4(const uint8_t gid[16])
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+	return !memcmp(gid, mapped, sizeof(mapped));
+}
+
+static socklen_t address(const uint8_t gid[16], uint16_t port, uint32_t ifindex,
+			 struct sockaddr_storage *a)
+{
+	struct sockaddr_in *in = (void *)a;
+	struct sockaddr_in6 *in6 = (void *)a;
+
+	memset(a, 0, sizeof(*a));
+	if (is_v4(gid)) {
+		in->sin_family = AF_INET;
+		in->sin_port = htons(port);
+		memcpy(&in->sin_addr, gid + 12, 4);
+		return sizeof(*in);
+	}
+	in6->sin6_family = AF_INET6;
+	in6->sin6_port = htons(port);
+	memcpy(&in6->sin6_addr, gid, 16);
+	if (IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr))
+		in6->sin6_scope_id = ifindex;
+	return sizeof(*in6);
+}
+
+static void gid_of(const struct sockaddr_storage *a, uint8_t gid[16])
+{
+	const struct sockaddr_in *in = (const void *)a;
+	const struct sockaddr_in6 *in6 = (const void *)a;
+
+	if (a->ss_family == AF_INET6) {
+		memcpy(gid, &in6->sin6_addr, 16);
+		return;
+	}
+	memset(gid, 0, 10);
+	gid[10] = gid[11] = 0xff;
+	memcpy(gid + 12, &in->sin_addr, 4);
+}
+
+static bool flow_of(int fd, struct icrc_flow *f)
+{
+	struct sockaddr_storage a;
+	socklen_t len = sizeof(a);
+
+	memset(f, 0, sizeof(*f));
+	if (getsockname(fd, (struct sockaddr *)&a, &len) ||
+	    (a.ss_family != AF_INET && a.ss_family != AF_INET6))
+		return false;
+	gid_of(&a, f->src);
+	len = sizeof(a);
+	if (getpeername(fd, (struct sockaddr *)&a, &len))
+		return false;
+	gid_of(&a, f->dst);
+	return true;
+}
+
+static int src_add(struct tcp *t, struct soft_src *src, uint32_t events)
+{
+	struct epoll_event ev = {.events = events, .data.ptr = src};
+
+	return epoll_ctl(t->all.fd, EPOLL_CTL_ADD, src->fd, &ev) ? -errno : 0;
+}
+
+static void src_mod(struct tcp *t, struct soft_src *src, uint32_t events)
+{
+	struct epoll_event ev = {.events = events, .data.ptr = src};
+
+	epoll_ctl(t->all.fd, EPOLL_CTL_MOD, src->fd, &ev);
+}
+
+/* Another process may have it, too: closing is not enough for epoll. */
+static void src_close(struct tcp *t, struct soft_src *src)
+{
+	if (src->fd < 0)
+		return;
+	epoll_ctl(t->all.fd, EPOLL_CTL_DEL, src->fd, NULL);
+	close(src->fd);
+	src->fd = -1;
+}
+
+static int listen_on(struct tcp *t, struct soft_src *src, bool v6)
+{
+	static const uint8_t any6[16], any4[16] = {[10] = 0xff, [11] = 0xff};
+	struct sockaddr_storage a;
+	socklen_t len = address(v6 ? any6 : any4, PACKET_UDP_PORT, 0, &a);
+	int fd, err;
+
+	fd = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	on(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+	on(fd, SOL_SOCKET, SO_REUSEPORT, 1);
+	if (v6)
+		on(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+	src->fd = fd;
+	err = bind(fd, (struct sockaddr *)&a, len) ||
+			      listen(fd, (int)TCP_UNPROVED)
+		      ? -errno
+		      : src_add(t, src, EPOLLIN);
+	if (err) {
+		close(fd);
+		src->fd = -1;
+	}
+	return err;
+}
+
+int tcp_open(struct soft *s, const struct tcp_ops *ops, struct tcp **out,
+	     const char **what)
+{
+	struct tcp *t = env_alloc(s->env, sizeof(*t));
+	uint64_t guid = dev_soft_guid();
+	int err;
+
+	*what = "memory";
+	if (!t)
+		return -ENOMEM;
+	t->s = s;
+	t->ops = *ops;
+	t->src4.fd = t->src6.fd = -1;
+	list_init(&t->conns);
+	list_init(&t->gone);
+	memcpy(t->id, &guid, 8);
+	env_random(s->env, t->id + 8, 8);
+	pthread_mutex_init(&t->lock, NULL);
+	t->all.kind = SOFT_SRC_LINK;
+	t->all.fd = epoll_create1(EPOLL_CLOEXEC);
+	*what = "epoll";
+	err = t->all.fd < 0 ? -errno : soft_src_add(s, &t->all, EPOLLIN);
+	if (!err) {
+		*what = "TCP 4791";
+		err = listen_on(t, &t->src4, false);
+		if (err == -EADDRINUSE)
+			*what = "TCP 4791, which another user or program has";
+	}
+	if (err) {
+		tcp_close(t);
+		return err;
+	}
+	/* Optional: where there is no IPv6 there are no such GIDs. */
+	listen_on(t, &t->src6, true);
+	*out = t;
+	return 0;
+}
+
+static void conn_free(struct tcp *t, struct tcp_conn *c)
+{
+	list_del(&c->node);
+	src_close(t, &c->src);
+	env_free(t->s->env, c->rest);
+	env_free(t->s->env, c);
+}
+
+static void reap(struct tcp *t)
+{
+	while (!list_empty(&t->gone))
+		conn_free(t, container_of(t->gone.next, struct tcp_conn, node));
+}
+
+void tcp_close(struct tcp *t)
+{
+	uint32_t i;
+
+	while (!list_empty(&t->conns))
+		conn_free(t,
+			  container_of(t->conns.next, struct tcp_conn, node));
+	reap(t);
+	if (t->all.fd >= 0)
+		close(t->all.fd);
+	if (t->src4.fd >= 0)
+		close(t->src4.fd);
+	if (t->src6.fd >= 0)
+		close(t->src6.fd);
+	for (i = 0; i < t->n_blocks; i++)
+		close(t->own[i].fd);
+	pthread_mutex_destroy(&t->lock);
+	env_free(t->s->env, t);
+}
+
+const struct tcp_counts *tcp_counts(const struct tcp *t)
+{
+	return &t->counts;
+}
+
+/* Connections. */
+
+static bool is_unproved(const struct tcp_conn *c)
+{
+	return c->state == TCP_ACCEPTS || c->state == TCP_HANDED;
+}
+
+/* Takes the fd, also when it fails. */
+static struct tcp_conn *conn_new(struct tcp *t, int fd, int state,
+				 uint32_t events)
+{
+	struct tcp_conn *c = NULL;
+
+	if (t->n_conns < TCP_CONNS)
+		c = env_alloc(t->s->env, sizeof(*c));
+	if (!c) {
+		close(fd);
+		return NULL;
+	}
+	c->state = state;
+	c->src.fd = fd;
+	c->src.obj = c;
+	c->deadline = env_now_ns(t->s->env) + TCP_HELLO_NS;
+	list_add_tail(&t->conns, &c->node);
+	if (src_add(t, &c->src, events)) {
+		conn_free(t, c);
+		return NULL;
+	}
+	t->n_conns++;
+	t->n_unproved += is_unproved(c);
+	return c;
+}
+
+/* Freed by the next poll: events that were fetched may name it. */
+static void drop(struct tcp *t, struct tcp_conn *c)
+{
+	int was = c->state;
+
+	pthread_mutex_lock(&t->lock);
+	src_close(t, &c->src);
+	c->failed = true;
+	env_free(t->s->env, c->rest);
+	c->rest = NULL;
+	pthread_mutex_unlock(&t->lock);
+	t->n_unproved -= is_unproved(c);
+	t->n_conns--;
+	c->state = TCP_GONE;
+	list_del(&c->node);
+	list_add_tail(&t->gone, &c->node);
+	if (was == TCP_UP) {
+		t->counts.broken++;
+		t->n_up--;
+	}
+	if (was == TCP_UP || was == TCP_DIALS || was == TCP_ASKS)
+		t->ops.down(t->ops.owner, c, was == TCP_UP);
+}
+
+static void garbage(struct tcp *t, struct tcp_conn *c)
+{
+	t->counts.garbage++;
+	drop(t, c);
+}
+
+struct tcp_conn *tcp_find(struct tcp *t, const struct icrc_flow *f,
+			  uint32_t block, bool dials)
+{
+	struct list_node *n;
+	struct tcp_conn *c;
+
+	for (n = t->conns.next; n != &t->conns; n = n->next) {
+		c = container_of(n, struct tcp_conn, node);
+		if (c->ours || c->block != block ||
+		    memcmp(c->flow.src, f->src, 16) != 0 ||
+		    memcmp(c->flow.dst, f->dst, 16) != 0)
+			continue;
+		if (c->state == TCP_UP ||
+		    (dials && (c->state == TCP_DIALS || c->state == TCP_ASKS)))
+			return c;
+	}
+	return NULL;
+}
+
+/* Another one between the same two, which is no longer needed. */
+static struct tcp_conn *rival(struct tcp *t, const struct tcp_conn *c)
+{
+	struct list_node *n;
+	struct tcp_conn *r;
+
+	for (n = t->conns.next; n != &t->conns; n = n->next) {
+		r = container_of(n, struct tcp_conn, node);
+		if (r != c && !r->ours && !is_unproved(r) &&
+		    r->block == c->block &&
+		    !memcmp(r->flow.src, c->flow.src, 16) &&
+		    !memcmp(r->flow.dst, c->flow.dst, 16))
+			return r;
+	}
+	return NULL;
+}
+
+int tcp_dial(struct tcp *t, const struct icrc_flow *f, uint32_t ifindex,
+	     uint32_t from_qpn, uint32_t to_qpn)
+{
+	struct sockaddr_storage a;
+	struct tcp_conn *c;
+	socklen_t len = address(f->src, 0, ifindex, &a);
+	int fd, err;
+
+	fd = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	on(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+	on(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+	on(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOTSENT);
+	err = bind(fd, (struct sockaddr *)&a, len) ? -errno : 0;
+	len = address(f->dst, PACKET_UDP_PORT, ifindex, &a);
+	if (!err && connect(fd, (struct sockaddr *)&a, len) &&
+	    errno != EINPROGRESS)
+		err = -errno;
+	if (err) {
+		close(fd);
+		return err;
+	}
+	c = conn_new(t, fd, TCP_DIALS, EPOLLOUT);
+	if (!c)
+		return -ENOMEM;
+	c->dialled = true;
+	c->flow = *f;
+	c->block = to_qpn / SHM_BLOCK_QPS;
+	c->mine = (struct frame_hello){FRAME_DIALS, to_qpn, from_qpn, {0}};
+	memcpy(c->mine.id, t->id, sizeof(t->id));
+	soft_kick(t->s); /* its deadline */
+	t->counts.dialled++;
+	return 0;
+}
+
+static bool say(struct tcp_conn *c, const struct frame_hello *h)
+{
+	uint8_t buf[FRAME_HELLO];
+
+	frame_hello_encode(buf, h);
+	/* A new socket takes so little at once. */
+	return send(c->src.fd, buf, sizeof(buf), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+	       (ssize_t)sizeof(buf);
+}
+
+static void connected(struct tcp *t, struct tcp_conn *c)
+{
+	socklen_t len = sizeof(int);
+	int err = 0;
+
+	if (getsockopt(c->src.fd, SOL_SOCKET, SO_ERROR, &err, &len) || err ||
+	    !say(c, &c->mine)) {
+		drop(t, c);
+		return;
+	}
+	c->state = TCP_ASKS;
+	src_mod(t, &c->src, EPOLLIN);
+}
+
+static void is_up(struct tcp *t, struct tcp_conn *c)
+{
+	t->n_unproved -= is_unproved(c);
+	c->state = TCP_UP;
+	t->n_up++;
+	t->counts.up++;
+	c->part_len = 0;
+	t->ops.up(t->ops.owner, c);
+}
+
+/* Not the new one: another process says that it has those QPNs; or both have
+ * dialled, and that of the lower one stays. */
+static bool stays(const struct tcp *t, const struct tcp_conn *r,
+		  const struct tcp_conn *c)
+{
+	if (r->state == TCP_UP && memcmp(r->id, c->id, sizeof(c->id)) != 0)
+		return true;
+	return r->dialled && memcmp(t->id, c->id, sizeof(t->id)) < 0;
+}
+
+/* It was accepted, and is for a QPN of ours. */
+static void proved(struct tcp *t, struct tcp_conn *c,
+		   const struct frame_hello *h)
+{
+	struct frame_hello mine = {FRAME_ANSWERS, h->from_qpn, h->to_qpn, {0}};
+	struct tcp_conn *r;
+
+	memcpy(mine.id, t->id, sizeof(t->id));
+	memcpy(c->id, h->id, sizeof(c->id));
+	c->block = h->from_qpn / SHM_BLOCK_QPS;
+	c->ours = !memcmp(c->id, t->id, sizeof(t->id));
+	r = c->ours ? NULL : rival(t, c);
+	if (r && stays(t, r, c)) {
+		t->counts.refused++;
+		drop(t, c);
+		return;
+	}
+	on(c->src.fd, IPPROTO_TCP, TCP_NODELAY, 1);
+	on(c->src.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOTSENT);
+	if (!say(c, &mine)) {
+		drop(t, c);
+		return;
+	}
+	is_up(t, c);
+	if (r) /* after its QPs have moved */
+		drop(t, r);
+}
+
+int tcp_own_block(struct tcp *t, uint32_t block)
+{
+	struct soft_src *src = &t->own[t->n_blocks];
+	uint32_t i;
+	int err;
+
+	for (i = 0; i < t->n_blocks; i++)
+		if (t->blocks[i] == block)
+			return 0;
+	src->fd = hand_listen(block, (int)TCP_UNPROVED);
+	if (src->fd < 0)
+		return src->fd;
+	err = src_add(t, src, EPOLLIN);
+	if (err) {
+		close(src->fd);
+		return err;
+	}
+	t->blocks[t->n_blocks++] = block;
+	return 0;
+}
+
+static void said_hello(struct tcp *t, struct tcp_conn *c,
+		       const struct frame_hello *h)
+{
+	uint32_t block = h->to_qpn / SHM_BLOCK_QPS, i;
+
+	for (i = 0; i < t->n_blocks; i++) {
+		if (t->blocks[i] == block) {
+			proved(t, c, h);
+			return;
+		}
+	}
+	if (hand_over(c->src.fd, c->part, block))
+		t->counts.handed++;
+	else
+		t->counts.refused++;
+	drop(t, c);
+}
+
+/* Our own dialling has an answer. */
+static void answered(struct tcp *t, struct tcp_conn *c,
+		     const struct frame_hello *h)
+{
+	struct tcp_conn *r;
+
+	memcpy(c->id, h->id, sizeof(c->id));
+	r = rival(t, c);
+	if (r && r->state == TCP_UP &&
+	    memcmp(t->id, c->id, sizeof(t->id)) > 0) {
+		drop(t, c);
+		return;
+	}
+	is_up(t, c);
+	if (r)
+		drop(t, r);
+}
+
+static void read_hello(struct tcp *t, struct tcp_conn *c)
+{
+	uint8_t kind = c->dialled ? FRAME_ANSWERS : FRAME_DIALS;
+	struct frame_hello h;
+	ssize_t n;
+
+	n = recv(c->src.fd, c->part + c->part_len, FRAME_HELLO - c->part_len,
+		 0);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		drop(t, c);
+		return;
+	}
+	c->part_len += (size_t)n;
+	switch (frame_hello_decode(c->part, c->part_len, &h)) {
+	case FRAME_MORE:
+		return;
+	case FRAME_OK:
+		break;
+	default:
+		garbage(t, c);
+		return;
+	}
+	if (h.kind != kind)
+		garbage(t, c);
+	else if (c->dialled)
+		answered(t, c, &h);
+	else
+		said_hello(t, c, &h);
+}
+
+static void accept_some(struct tcp *t, int listen_fd, int state)
+{
+	struct tcp_conn *c;
+	int i, fd;
+
+	for (i = 0; i < ACCEPTS; i++) {
+		fd = accept4(listen_fd, NULL, NULL,
+			     SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd < 0)
+			return;
+		if (t->n_unproved >= TCP_UNPROVED ||
+		    (state == TCP_HANDED && !hand_is_ours(fd))) {
+			t->counts.refused++;
+			close(fd);
+			continue;
+		}
+		c = conn_new(t, fd, state, EPOLLIN);
+		if (!c) {
+			t->counts.refused++;
+			continue;
+		}
+		if (state == TCP_ACCEPTS && !flow_of(fd, &c->flow)) {
+			drop(t, c);
+			continue;
+		}
+		t->counts.accepted += state == TCP_ACCEPTS;
+		soft_kick(t->s); /* its deadline */
+	}
+}
+
+static void handed(struct tcp *t, struct tcp_conn *c)
+{
+	struct frame_hello h;
+	int fd = hand_receive(c->src.fd, c->part);
+
+	if (fd == -EAGAIN)
+		return;
+	if (fd < 0) {
+		garbage(t, c);
+		return;
+	}
+	src_close(t, &c->src);
+	c->src.fd = fd;
+	if (src_add(t, &c->src, EPOLLIN) || !flow_of(fd, &c->flow)) {
+		drop(t, c);
+		return;
+	}
+	c->part_len = FRAME_HELLO;
+	if (frame_hello_decode(c->part, FRAME_HELLO, &h) != FRAME_OK ||
+	    h.kind != FRAME_DIALS)
+		garbage(t, c);
+	else
+		proved(t, c, &h);
+}
+
+/* Frames. */
+
+static void take_frames(struct tcp *t, struct tcp_conn *c, size_t len)
+{
+	const uint8_t *at = t->rx, *pkt;
+	enum frame_fault fault;
+	size_t n;
+
+	while ((fault = frame_next(at, len, &pkt, &n)) == FRAME_OK) {
+		t->ops.take(t->ops.owner, c, pkt, n);
+		at += FRAME_HEAD + n;
+		len -= FRAME_HEAD + n;
+	}
+	t->ops.take(t->ops.owner, NULL, NULL, 0);
+	if (fault != FRAME_MORE) {
+		garbage(t, c);
+		return;
+	}
+	if (len)
+		memcpy(c->part, at, len);
+	c->part_len = len;
+}
+
+static void read_frames(struct tcp *t, struct tcp_conn *c)
+{
+	size_t had;
+	ssize_t n;
+	int i;
+
+	for (i = 0; i < ROUNDS && c->state == TCP_UP; i++) {
+		had = c->part_len;
+		n = recv(c->src.fd, t->rx + had, RX_BYTES, 0);
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (n <= 0) {
+			drop(t, c);
+			return;
+		}
+		if (had)
+			memcpy(t->rx, c->part, had);
+		take_frames(t, c, had + (size_t)n);
+		if ((size_t)n < RX_BYTES)
+			return;
+	}
+}
+
+/* What is not sent is lost, and c's reader finds out. */
+static void fail(struct tcp_conn *c)
+{
+	c->failed = true;
+	shutdown(c->src.fd, SHUT_RDWR);
+}
+
+/* How many bytes the socket has taken; all of them of one that fails. */
+static size_t put(struct tcp_conn *c, const uint8_t *buf, size_t len)
+{
+	size_t at = 0;
+	ssize_t n;
+
+	while (at < len && !c->failed) {
+		n = send(c->src.fd, buf + at, len - at,
+			 MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return at;
+		if (n < 0)
+			fail(c);
+		else
+			at += (size_t)n;
+	}
+	return len;
+}
+
+static void flush(struct tcp *t)
+{
+	struct tcp_conn *c = t->tx_conn;
+	size_t done, len = t->tx_len;
+	int was;
+
+	t->tx_conn = NULL;
+	t->tx_len = 0;
+	if (!len)
+		return;
+	was = env_cancel_off(NULL);
+	done = put(c, t->tx, len);
+	env_cancel_back(NULL, was);
+	if (done == len)
+		return;
+	c->rest = env_alloc(t->s->env, len - done);
+	if (!c->rest) {
+		fail(c);
+		return;
+	}
+	memcpy(c->rest, t->tx + done, len - done);
+	c->rest_at = 0;
+	c->rest_len = len - done;
+	src_mod(t, &c->src, EPOLLIN | EPOLLOUT);
+}
+
+static void write_rest(struct tcp *t, struct tcp_conn *c)
+{
+	bool over = false;
+
+	pthread_mutex_lock(&t->lock);
+	if (c->rest) {
+		c->rest_at +=
+			put(c, c->rest + c->rest_at, c->rest_len - c->rest_at);
+		over = c->rest_at == c->rest_len;
+	}
+	if (over) {
+		env_free(t->s->env, c->rest);
+		c->rest = NULL;
+		src_mod(t, &c->src, EPOLLIN);
+	}
+	pthread_mutex_unlock(&t->lock);
+	if (over)
+		t->ops.room(t->ops.owner, c);
+}
+
+void tcp_lock(struct tcp *t)
+{
+	pthread_mutex_lock(&t->lock);
+}
+
+uint8_t *tcp_begin(struct tcp *t, struct tcp_conn *c)
+{
+	if (t->tx_len + FRAME_HEAD + PACKET_MAX > TX_BYTES)
+		flush(t);
+	return c->rest ? NULL : t->tx + t->tx_len + FRAME_HEAD;
+}
+
+void tcp_send(struct tcp *t, struct tcp_conn *c, size_t len)
+{
+	if (c->failed)
+		return;
+	frame_put(t->tx + t->tx_len, len);
+	t->tx_len += FRAME_HEAD + len;
+	t->tx_conn = c;
+}
+
+void tcp_unlock(struct tcp *t)
+{
+	flush(t);
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* Rounds. */
+
+static void conn_event(struct tcp *t, struct tcp_conn *c, uint32_t events)
+{
+	switch (c->state) {
+	case TCP_DIALS:
+		connected(t, c);
+		return;
+	case TCP_ASKS:
+	case TCP_ACCEPTS:
+		read_hello(t, c);
+		return;
+	case TCP_HANDED:
+		handed(t, c);
+		return;
+	case TCP_UP:
+		if (events & EPOLLOUT)
+			write_rest(t, c);
+		if (events & ~(uint32_t)EPOLLOUT)
+			read_frames(t, c);
+		return;
+	case TCP_GONE:
+		return;
+	}
+}
+
+void tcp_poll(struct tcp *t)
+{
+	struct epoll_event ev[EVENTS];
+	struct soft_src *src;
+	int n, i;
+
+	reap(t);
+	n = epoll_wait(t->all.fd, ev, EVENTS, 0);
+	for (i = 0; i < n; i++) {
+		src = ev[i].data.ptr;
+		if (src == &t->src4 || src == &t->src6)
+			accept_some(t, src->fd, TCP_ACCEPTS);
+		else if (src >= t->own && src < t->own + SHM_BLOCK_MAX)
+			accept_some(t, src->fd, TCP_HANDED);
+		else
+			conn_event(t, src->obj, ev[i].events);
+	}
+}
+
+uint64_t tcp_timers(struct tcp *t, uint64_t now)
+{
+	struct list_node *n, *next;
+	uint64_t due = ENV_NEVER;
+	struct tcp_conn *c;
+
+	if (t->n_conns == t->n_up)
+		return ENV_NEVER;
+	for (n = t->conns.next; n != &t->conns; n = next) {
+		next = n->next;
+		c = container_of(n, struct tcp_conn, node);
+		if (c->state == TCP_UP)
+			continue;
+		if (c->deadline <= now) {
+			t->counts.silent++;
+			drop(t, c);
+			/* its end may have ended others */
+			next = t->conns.next;
+			due = ENV_NEVER;
+		} else if (c->deadline < due) {
+			due = c->deadline;
+		}
+	}
+	return due;
+}
