@@ -218,6 +218,26 @@ int stream_in_peek(struct stream_in *in, enum stream_type *type,
 	return 1;
 }
 
+void stream_in_walk(const struct stream_in *in, struct stream_walk *w)
+{
+	*w = (struct stream_walk){in->pos, in->seq, in->type ? in->used : 0};
+}
+
+int stream_in_next(const struct stream_in *in, struct stream_walk *w,
+		   enum stream_type *type, const uint8_t **data, uint32_t *len)
+{
+	struct stream_found f;
+	int rc = look(in, w->pos, w->seq, &f);
+
+	if (rc <= 0)
+		return rc;
+	*type = (enum stream_type)f.type;
+	*data = in->ring + (f.pos & (in->size - 1)) + STREAM_HEAD_LEN + w->used;
+	*len = f.len - w->used;
+	*w = (struct stream_walk){f.pos + stream_rec_len(f.len), w->seq + 1, 0};
+	return 1;
+}
+
 void stream_in_consume(struct stream_in *in, uint32_t n)
 {
 	skein_assert(in->type && n <= in->len - in->used);

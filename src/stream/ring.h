@@ -124,6 +124,15 @@ void stream_in_init(struct stream_in *in, const uint8_t *ring, uint64_t secret,
  * all of which has arrived. 1; 0: nothing yet; -EPROTO: garbage. */
 int stream_in_peek(struct stream_in *in, enum stream_type *type,
 		   const uint8_t **data, uint32_t *len);
+/* A walk over what is there, from what stream_in_peek() shows on; nothing is
+ * taken. stream_in_next() returns as stream_in_peek(). */
+struct stream_walk {
+	uint64_t pos;
+	uint32_t seq, used;
+};
+void stream_in_walk(const struct stream_in *in, struct stream_walk *w);
+int stream_in_next(const struct stream_in *in, struct stream_walk *w,
+		   enum stream_type *type, const uint8_t **data, uint32_t *len);
 /* n bytes of what was peeked at are taken; the last one (or 0 of 0) takes the
  * record. */
 void stream_in_consume(struct stream_in *in, uint32_t n);

@@ -303,8 +303,12 @@ static void read_some(struct talk *t)
 	int there, inq = -1;
 
 	if (!draw(6)) {
+		if (ioctl(t->fd, FIONREAD, &there))
+			fail("FIONREAD", t);
 		rc = recv(t->fd, buf, n, MSG_PEEK);
 		compare(t, buf, rc);
+		if (rc >= 0 && rc < there && (size_t)rc < n)
+			fail("a peek that is short", t);
 		if (ioctl(t->fd, FIONREAD, &there))
 			fail("FIONREAD", t);
 		if (rc > 0 && !there)

@@ -51,7 +51,7 @@ EXPORT(ssize_t, read, int fd, void *buf, size_t len)
 	if (!s)
 		return REAL(read)(fd, buf, len);
 	CARRY(s, rx_bytes(s, 0), REAL(read)(fd, buf, len),
-	      sock_recv(s, &iov, 1, 0, NULL));
+	      sock_recv(fd, s, &iov, 1, 0, NULL));
 }
 
 EXPORT(ssize_t, write, int fd, const void *buf, size_t len)
@@ -62,7 +62,7 @@ EXPORT(ssize_t, write, int fd, const void *buf, size_t len)
 	if (!s)
 		return REAL(write)(fd, buf, len);
 	CARRY(s, tx_bytes(s), REAL(write)(fd, buf, len),
-	      sock_send(s, &iov, 1, 0));
+	      sock_send(fd, s, &iov, 1, 0));
 }
 
 EXPORT(ssize_t, readv, int fd, const struct iovec *iov, int n)
@@ -72,7 +72,7 @@ EXPORT(ssize_t, readv, int fd, const struct iovec *iov, int n)
 	if (!s)
 		return REAL(readv)(fd, iov, n);
 	CARRY(s, rx_bytes(s, 0), REAL(readv)(fd, iov, n),
-	      sock_recv(s, iov, n, 0, NULL));
+	      sock_recv(fd, s, iov, n, 0, NULL));
 }
 
 EXPORT(ssize_t, writev, int fd, const struct iovec *iov, int n)
@@ -82,7 +82,7 @@ EXPORT(ssize_t, writev, int fd, const struct iovec *iov, int n)
 	if (!s)
 		return REAL(writev)(fd, iov, n);
 	CARRY(s, tx_bytes(s), REAL(writev)(fd, iov, n),
-	      sock_send(s, iov, n, 0));
+	      sock_send(fd, s, iov, n, 0));
 }
 
 EXPORT(ssize_t, recv, int fd, void *buf, size_t len, int flags)
@@ -93,7 +93,7 @@ EXPORT(ssize_t, recv, int fd, void *buf, size_t len, int flags)
 	if (!s)
 		return REAL(recv)(fd, buf, len, flags);
 	CARRY(s, rx_bytes(s, flags), REAL(recv)(fd, buf, len, flags),
-	      sock_recv(s, &iov, 1, flags, NULL));
+	      sock_recv(fd, s, &iov, 1, flags, NULL));
 }
 
 EXPORT(ssize_t, send, int fd, const void *buf, size_t len, int flags)
@@ -104,7 +104,7 @@ EXPORT(ssize_t, send, int fd, const void *buf, size_t len, int flags)
 	if (!s)
 		return REAL(send)(fd, buf, len, flags);
 	CARRY(s, tx_bytes(s), REAL(send)(fd, buf, len, flags),
-	      sock_send(s, &iov, 1, flags));
+	      sock_send(fd, s, &iov, 1, flags));
 }
 
 EXPORT(ssize_t, recvfrom, int fd, void *buf, size_t len, int flags,
@@ -120,7 +120,7 @@ EXPORT(ssize_t, recvfrom, int fd, void *buf, size_t len, int flags,
 		*addr_len = 0;
 	CARRY(s, rx_bytes(s, flags),
 	      REAL(recvfrom)(fd, buf, len, flags, addr, addr_len),
-	      sock_recv(s, &iov, 1, flags, NULL));
+	      sock_recv(fd, s, &iov, 1, flags, NULL));
 }
 
 EXPORT(ssize_t, sendto, int fd, const void *buf, size_t len, int flags,
@@ -132,7 +132,7 @@ EXPORT(ssize_t, sendto, int fd, const void *buf, size_t len, int flags,
 	if (!s)
 		return REAL(sendto)(fd, buf, len, flags, addr, addr_len);
 	CARRY(s, tx_bytes(s), REAL(sendto)(fd, buf, len, flags, addr, addr_len),
-	      sock_send(s, &iov, 1, flags));
+	      sock_send(fd, s, &iov, 1, flags));
 }
 
 /* What TCP_INQ says travels as control data. */
@@ -152,7 +152,8 @@ static void tell_inq(struct msghdr *msg, int inq)
 	msg->msg_controllen = CMSG_SPACE(sizeof(inq));
 }
 
-static ssize_t recv_by_stream(struct sock *s, struct msghdr *msg, int flags)
+static ssize_t recv_by_stream(int fd, struct sock *s, struct msghdr *msg,
+			      int flags)
 {
 	int inq = -1;
 	ssize_t n;
@@ -163,8 +164,8 @@ static ssize_t recv_by_stream(struct sock *s, struct msghdr *msg, int flags)
 	}
 	/* Nothing that we write is ever reported there. */
 	if (flags & MSG_ERRQUEUE)
-		return REAL(recvmsg)(s->fd, msg, flags);
-	n = sock_recv(s, msg->msg_iov, (int)msg->msg_iovlen, flags, &inq);
+		return REAL(recvmsg)(fd, msg, flags);
+	n = sock_recv(fd, s, msg->msg_iov, (int)msg->msg_iovlen, flags, &inq);
 	if (n >= 0) {
 		msg->msg_namelen = 0;
 		msg->msg_flags = 0;
@@ -183,7 +184,7 @@ EXPORT(ssize_t, recvmsg, int fd, struct msghdr *msg, int flags)
 	if (!s)
 		return REAL(recvmsg)(fd, msg, flags);
 	CARRY(s, rx_bytes(s, flags), REAL(recvmsg)(fd, msg, flags),
-	      recv_by_stream(s, msg, flags));
+	      recv_by_stream(fd, s, msg, flags));
 }
 
 /* Descriptors that travel: the process that takes them has no stream. */
@@ -207,7 +208,7 @@ static int rights(const struct msghdr *msg)
 	return 0;
 }
 
-static ssize_t send_by_stream(struct sock *s, const struct msghdr *msg,
+static ssize_t send_by_stream(int fd, struct sock *s, const struct msghdr *msg,
 			      int flags)
 {
 	if (msg->msg_iovlen > IOV_MAX) {
@@ -215,10 +216,10 @@ static ssize_t send_by_stream(struct sock *s, const struct msghdr *msg,
 		return -1;
 	}
 	if (msg->msg_controllen)
-		return sock_refuse(s->fd, "sendmsg with control data")
+		return sock_refuse(fd, "sendmsg with control data")
 			       ? -1
 			       : SOCK_RETRY;
-	return sock_send(s, msg->msg_iov, (int)msg->msg_iovlen, flags);
+	return sock_send(fd, s, msg->msg_iov, (int)msg->msg_iovlen, flags);
 }
 
 EXPORT(ssize_t, sendmsg, int fd, const struct msghdr *msg, int flags)
@@ -234,7 +235,7 @@ EXPORT(ssize_t, sendmsg, int fd, const struct msghdr *msg, int flags)
 	if (flags & MSG_ZEROCOPY && sock_keep(fd, "MSG_ZEROCOPY"))
 		return -1;
 	CARRY(s, tx_bytes(s), REAL(sendmsg)(fd, msg, flags),
-	      send_by_stream(s, msg, flags));
+	      send_by_stream(fd, s, msg, flags));
 }
 
 /* glibc's fortified names: the size of the buffer is checked first. */
@@ -263,7 +264,8 @@ EXPORT(ssize_t, __recvfrom_chk, int fd, void *buf, size_t len, size_t room,
 }
 
 /* Through memory of ours: one copy more than the kernel's. */
-static ssize_t file_by_stream(struct sock *s, int in, off64_t *off, size_t n)
+static ssize_t file_by_stream(int fd, struct sock *s, int in, off64_t *off,
+			      size_t n)
 {
 	off64_t at = off ? *off : lseek64(in, 0, SEEK_CUR);
 	uint8_t buf[32768];
@@ -279,7 +281,7 @@ static ssize_t file_by_stream(struct sock *s, int in, off64_t *off, size_t n)
 		if (rc <= 0)
 			break;
 		iov.iov_len = (size_t)rc;
-		rc = sock_send(s, &iov, 1, 0);
+		rc = sock_send(fd, s, &iov, 1, 0);
 		if (rc < 0)
 			break;
 		done += (size_t)rc;
@@ -308,7 +310,7 @@ EXPORT(ssize_t, sendfile64, int out, int in, off64_t *off, size_t n)
 	if (!s)
 		return REAL(sendfile64)(out, in, off, n);
 	CARRY(s, tx_bytes(s), REAL(sendfile64)(out, in, off, n),
-	      file_by_stream(s, in, off, n));
+	      file_by_stream(out, s, in, off, n));
 }
 
 /* The same where off_t has 64 bits. */
@@ -403,7 +405,7 @@ EXPORT(int, shutdown, int fd, int how)
 			sock_end(s);
 			return rc;
 		}
-		rc = sock_shutdown(s, how);
+		rc = sock_shutdown(fd, s, how);
 	} while (rc == SOCK_RETRY);
 	return rc;
 }

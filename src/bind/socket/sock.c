@@ -379,6 +379,15 @@ static ssize_t take_tcp(struct sock *s, const struct iovec *iov, int flags)
 	return n;
 }
 
+static size_t iov_total(const struct iovec *iov, int n)
+{
+	size_t all = 0;
+
+	while (n-- > 0)
+		all += (iov++)->iov_len;
+	return all;
+}
+
 static size_t scatter(const struct iovec *iov, int n, size_t at,
 		      const uint8_t *data, size_t len)
 {
@@ -401,6 +410,25 @@ static size_t scatter(const struct iovec *iov, int n, size_t at,
 	return done;
 }
 
+/* Bytes of all records that have arrived, behind the first `got` of iov; they
+ * stay. Returns how many iov has now. */
+static size_t peek_ring(const struct sock *s, const struct iovec *iov, int n,
+			size_t got)
+{
+	const struct stream_in *in = &s->stream->in;
+	size_t all = iov_total(iov, n);
+	enum stream_type type;
+	struct stream_walk w;
+	const uint8_t *data;
+	uint32_t len;
+
+	stream_in_walk(in, &w);
+	while (got < all && stream_in_next(in, &w, &type, &data, &len) == 1 &&
+	       type == STREAM_DATA)
+		got += scatter(iov, n, got, data, len);
+	return got;
+}
+
 /* Bytes from the ring; 0 with *end: the last one was read. */
 static ssize_t take_ring(struct sock *s, const struct iovec *iov, int n,
 			 int flags, bool *end)
@@ -419,10 +447,10 @@ static ssize_t take_ring(struct sock *s, const struct iovec *iov, int n,
 		}
 		if (type != STREAM_DATA)
 			return got ? (ssize_t)got : -EPROTO;
+		if (flags & MSG_PEEK)
+			return (ssize_t)peek_ring(s, iov, n, 0);
 		more = scatter(iov, n, got, data, len);
 		got += more;
-		if (flags & MSG_PEEK)
-			break;
 		stream_consume(s->stream, (uint32_t)more);
 		status_count(&sock_row(s)->rx_stream, more);
 		if (more < len)
@@ -462,6 +490,10 @@ static ssize_t take(struct sock *s, const struct iovec *iov, int n, int flags)
 			bool known = s->rx_known;
 
 			rc = take_tcp(s, iov, flags);
+			if (rc > 0 && known && flags & MSG_PEEK &&
+			    (uint64_t)rc == s->rx_left)
+				return (ssize_t)peek_ring(s, iov, n,
+							  (size_t)rc);
 			if (rc > 0 || (known && rc == -EAGAIN))
 				return rc;
 			if (s->stream->back.on) {
@@ -509,20 +541,23 @@ static int reset_error(struct sock *s, ssize_t rc)
 	return ECONNRESET;
 }
 
-static size_t iov_total(const struct iovec *iov, int n)
-{
-	size_t all = 0;
+/* A call of a program, of several goes where it waits. */
+struct call {
+	struct sock *s;
+	int fd;
+	uint64_t born_ns; /* of s at the first go, 0 before */
+};
 
-	while (n-- > 0)
-		all += (iov++)->iov_len;
-	return all;
-}
-
-/* Not on a stream any more, or never again: what the call returns. */
-static int lost(struct sock *s, uint64_t born_ns)
+/* Not on a stream any more, or never again: what the call returns. Locked. */
+static int lost(struct call *c)
 {
-	if (s->born_ns != born_ns) {
-		/* Closed meanwhile, and the number means another one. */
+	struct sock *s = c->s;
+
+	if (!c->born_ns)
+		c->born_ns = s->born_ns;
+	if (s->fd != c->fd || s->born_ns != c->born_ns) {
+		/* Closed meanwhile by another thread; s is of another socket,
+		 * or the number is. */
 		errno = EBADF;
 		return -1;
 	}
@@ -578,14 +613,14 @@ static int rest_of(const struct iovec **iov, int n, size_t skip,
 }
 
 /* One go of a receive. */
-static ssize_t recv_once(struct sock *s, uint64_t born_ns,
-			 const struct iovec *iov, int n, int flags, int *inq,
-			 bool *waits)
+static ssize_t recv_once(struct call *c, const struct iovec *iov, int n,
+			 int flags, int *inq, bool *waits)
 {
+	struct sock *s = c->s;
 	ssize_t rc;
 
 	pthread_mutex_lock(&st.lock);
-	rc = lost(s, born_ns);
+	rc = lost(c);
 	if (!rc) {
 		for (; n && !iov->iov_len; iov++, n--)
 			;
@@ -605,29 +640,37 @@ static ssize_t recv_once(struct sock *s, uint64_t born_ns,
 	return rc;
 }
 
-ssize_t sock_recv(struct sock *s, const struct iovec *iov, int n, int flags,
-		  int *inq)
+/* A blocking peek for all bytes would wait for more than is there, which only
+ * the kernel can. */
+static bool is_carried(int flags)
+{
+	return !(flags & ~RECV_FLAGS) &&
+	       (flags & (MSG_PEEK | MSG_WAITALL | MSG_DONTWAIT)) !=
+		       (MSG_PEEK | MSG_WAITALL);
+}
+
+ssize_t sock_recv(int fd, struct sock *s, const struct iovec *iov, int n,
+		  int flags, int *inq)
 {
 	size_t all = iov_total(iov, n), got = 0;
-	const uint64_t born_ns = s->born_ns;
+	struct call c = {.s = s, .fd = fd};
 	struct iovec rest[PIECES];
 
-	if (flags & ~RECV_FLAGS)
-		return sock_refuse(s->fd, "a receive with flags") ? -1
-								  : SOCK_RETRY;
+	if (!is_carried(flags))
+		return sock_refuse(fd, "a receive with flags") ? -1
+							       : SOCK_RETRY;
 	for (;;) {
 		bool waits = false;
 		const struct iovec *at = iov;
 		int left = rest_of(&at, n, got, rest);
-		ssize_t rc =
-			recv_once(s, born_ns, at, left, flags, inq, &waits);
+		ssize_t rc = recv_once(&c, at, left, flags, inq, &waits);
 
 		got += rc > 0 ? (size_t)rc : 0;
 		if (rc < 0 && !waits)
 			return got ? (ssize_t)got : rc;
-		if (!waits && (!rc || got == all || s->nonblock ||
-			       (flags & (MSG_WAITALL | MSG_DONTWAIT |
-					 MSG_PEEK)) != MSG_WAITALL))
+		if (!waits &&
+		    (!rc || got == all || s->nonblock ||
+		     (flags & (MSG_WAITALL | MSG_DONTWAIT)) != MSG_WAITALL))
 			return (ssize_t)got;
 		if (waits && wait_one(s, POLLIN))
 			return got ? (ssize_t)got : -1;
@@ -712,13 +755,14 @@ static ssize_t give(struct sock *s, const struct iovec *iov, int n, int flags)
 	return -reset_error(s, rc);
 }
 
-static ssize_t send_once(struct sock *s, uint64_t born_ns,
-			 const struct iovec *iov, int n, int flags, bool *waits)
+static ssize_t send_once(struct call *c, const struct iovec *iov, int n,
+			 int flags, bool *waits)
 {
+	struct sock *s = c->s;
 	ssize_t rc;
 
 	pthread_mutex_lock(&st.lock);
-	rc = lost(s, born_ns);
+	rc = lost(c);
 	if (!rc) {
 		size_t all = iov_total(iov, n);
 
@@ -739,20 +783,20 @@ static ssize_t send_once(struct sock *s, uint64_t born_ns,
 	return rc;
 }
 
-ssize_t sock_send(struct sock *s, const struct iovec *iov, int n, int flags)
+ssize_t sock_send(int fd, struct sock *s, const struct iovec *iov, int n,
+		  int flags)
 {
 	size_t all = iov_total(iov, n), sent = 0;
-	const uint64_t born_ns = s->born_ns;
+	struct call c = {.s = s, .fd = fd};
 	struct iovec rest[PIECES];
 
 	if (flags & ~SEND_FLAGS)
-		return sock_refuse(s->fd, "a send with flags") ? -1
-							       : SOCK_RETRY;
+		return sock_refuse(fd, "a send with flags") ? -1 : SOCK_RETRY;
 	for (;;) {
 		bool waits = false;
 		const struct iovec *at = iov;
 		int left = rest_of(&at, n, sent, rest);
-		ssize_t rc = send_once(s, born_ns, at, left, flags, &waits);
+		ssize_t rc = send_once(&c, at, left, flags, &waits);
 
 		sent += rc > 0 ? (size_t)rc : 0;
 		if (rc > 0 && !waits && !s->nonblock && sent < all)
@@ -769,13 +813,14 @@ ssize_t sock_send(struct sock *s, const struct iovec *iov, int n, int flags)
 	}
 }
 
-int sock_shutdown(struct sock *s, int how)
+int sock_shutdown(int fd, struct sock *s, int how)
 {
+	struct call c = {.s = s, .fd = fd};
 	bool ended = false;
 	int rc;
 
 	pthread_mutex_lock(&st.lock);
-	rc = lost(s, s->born_ns);
+	rc = lost(&c);
 	if (rc) {
 		pthread_mutex_unlock(&st.lock);
 		return rc;
@@ -787,7 +832,7 @@ int sock_shutdown(struct sock *s, int how)
 		ended = s->tx_on && !stream_end(s->stream) && how == SHUT_WR;
 		stream_drain(s->stream, DRAIN_NS);
 	}
-	rc = ended ? 0 : REAL(shutdown)(s->fd, how);
+	rc = ended ? 0 : REAL(shutdown)(fd, how);
 	s->tcp_event = s->edge = true;
 	pthread_mutex_unlock(&st.lock);
 	return rc;

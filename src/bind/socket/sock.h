@@ -169,12 +169,13 @@ static inline ssize_t sock_done(struct sock *s, ssize_t n,
 	return n;
 }
 
-/* Of a socket on a stream; errno is set. SOCK_RETRY: it is on none. inq: may be
- * NULL; what TCP_INQ says, or -1. */
-ssize_t sock_recv(struct sock *s, const struct iovec *iov, int n, int flags,
-		  int *inq);
-ssize_t sock_send(struct sock *s, const struct iovec *iov, int n, int flags);
-int sock_shutdown(struct sock *s, int how);
+/* Of a socket on a stream, s being sock_at(fd) of a moment ago; errno is set.
+ * SOCK_RETRY: it is on none. inq: may be NULL; what TCP_INQ says, or -1. */
+ssize_t sock_recv(int fd, struct sock *s, const struct iovec *iov, int n,
+		  int flags, int *inq);
+ssize_t sock_send(int fd, struct sock *s, const struct iovec *iov, int n,
+		  int flags);
+int sock_shutdown(int fd, struct sock *s, int how);
 int sock_unread(struct sock *s);
 /* The descriptor is about to be closed, or taken by another file. Real close is
  * the caller's. */

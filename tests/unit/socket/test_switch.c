@@ -153,7 +153,7 @@ static uint32_t put(struct end *e, uint32_t n)
 			rc = sock_done(e->s, send(e->fd, buf, n, MSG_NOSIGNAL),
 				       &sock_row(e->s)->tx_tcp);
 		else
-			rc = sock_send(e->s, &iov, 1, MSG_NOSIGNAL);
+			rc = sock_send(e->fd, e->s, &iov, 1, MSG_NOSIGNAL);
 	} while (rc == SOCK_RETRY);
 	if (rc < 0) {
 		assert_int_equal(errno, EAGAIN);
@@ -176,7 +176,7 @@ static uint32_t get(struct end *e, uint32_t n)
 			rc = sock_done(e->s, recv(e->fd, buf, n, 0),
 				       &sock_row(e->s)->rx_tcp);
 		else
-			rc = sock_recv(e->s, &iov, 1, 0, NULL);
+			rc = sock_recv(e->fd, e->s, &iov, 1, 0, NULL);
 	} while (rc == SOCK_RETRY);
 	if (rc < 0) {
 		assert_int_equal(errno, EAGAIN);
@@ -236,7 +236,7 @@ static void shut(struct end *e)
 			rc = shutdown(e->fd, SHUT_WR);
 			sock_end(e->s);
 		} else {
-			rc = sock_shutdown(e->s, SHUT_WR);
+			rc = sock_shutdown(e->fd, e->s, SHUT_WR);
 		}
 	} while (rc == SOCK_RETRY);
 	assert_int_equal(rc, 0);

@@ -75,6 +75,36 @@ static void test_bytes_come_out(void **state)
 	assert_int_equal(stream_in_peek(&pair.in, &type, &data, &len), 0);
 }
 
+static void test_walk(void **state)
+{
+	enum stream_type type;
+	struct stream_place p;
+	struct stream_walk w;
+	const uint8_t *data;
+	uint32_t len;
+
+	(void)state;
+	fresh(false);
+	put(STREAM_DATA, "hello", 5, &p);
+	put(STREAM_DATA, "world!", 6, &p);
+	assert_int_equal(stream_in_peek(&pair.in, &type, &data, &len), 1);
+	stream_in_consume(&pair.in, 2);
+	stream_in_walk(&pair.in, &w);
+	assert_int_equal(stream_in_next(&pair.in, &w, &type, &data, &len), 1);
+	assert_int_equal(len, 3);
+	assert_memory_equal(data, "llo", 3);
+	assert_int_equal(stream_in_next(&pair.in, &w, &type, &data, &len), 1);
+	assert_int_equal(len, 6);
+	assert_memory_equal(data, "world!", 6);
+	assert_int_equal(stream_in_next(&pair.in, &w, &type, &data, &len), 0);
+	put(STREAM_END, NULL, 0, &p);
+	assert_int_equal(stream_in_next(&pair.in, &w, &type, &data, &len), 1);
+	assert_int_equal(type, STREAM_END);
+	/* nothing was taken */
+	assert_int_equal(stream_in_peek(&pair.in, &type, &data, &len), 1);
+	assert_int_equal(len, 3);
+}
+
 /* Random sizes through many laps; the reader gives its head back when it owes
  * it, as stream.c does, and never else. */
 static void laps(bool checksum)
@@ -326,6 +356,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_arrival),
 		cmocka_unit_test(test_bytes_come_out),
+		cmocka_unit_test(test_walk),
 		cmocka_unit_test(test_laps),
 		cmocka_unit_test(test_whole_or_not),
 		cmocka_unit_test(test_hole),
