@@ -323,6 +323,9 @@ static void test_limits(void **state)
 	client_close(&c[1]);
 	for (i = 0; i < 100 && node->n_clients == 3; i++)
 		serve();
+	assert_false(list_empty(&node->pool->leased));
+	container_of(node->pool->leased.next, struct pool_mem, link)->keep_ns =
+		UINT64_MAX - 1;
 	assert_int_equal(vqp_made(&c[2], &other), 0);
 	assert_int_equal(mem_made(&c[2], 385), -EDQUOT);
 	client_close(&c[0]);
