@@ -20,7 +20,7 @@
 #define CMD "skein node"
 
 struct node_opts {
-	const char *listen;
+	struct opt_strs listen;
 	const char *meta;
 	const char *device;
 	uint32_t port;
@@ -32,8 +32,9 @@ struct node_opts {
 static enum opt_verdict parse(int argc, char **argv, struct node_opts *o)
 {
 	const struct opt opts[] = {
-		{'l', "listen", OPT_STR, &o->listen, "PATH",
-		 "the socket, of mode 0600; default: SKEIN_NODE"},
+		{'l', "listen", OPT_STRS, &o->listen, "PATH[:DOMAIN]",
+		 "a socket, of mode 0600, and what its clients are of; again "
+		 "for more; default: SKEIN_NODE"},
 		{0, "meta", OPT_STR, &o->meta, "ADDR",
 		 "the meta server, HOST:PORT"},
 		{0, "port", OPT_U32, &o->port, "N",
@@ -67,26 +68,79 @@ static enum opt_verdict parse(int argc, char **argv, struct node_opts *o)
 	};
 	enum opt_verdict v = opt_parse(&usage, argc, argv, NULL);
 
-	if (v == OPT_RUN && !o->listen)
-		o->listen = getenv("SKEIN_NODE");
-	if (v == OPT_RUN && (!o->listen || !*o->listen)) {
+	if (v == OPT_RUN && !o->listen.n) {
+		o->listen.at[0] = getenv("SKEIN_NODE");
+		o->listen.n = o->listen.at[0] && *o->listen.at[0];
+	}
+	if (v == OPT_RUN && !o->listen.n) {
 		out_error(CMD, "where? --listen PATH, or SKEIN_NODE");
 		return OPT_BAD;
 	}
 	return v;
 }
 
+/* The last colon ends the path, if no folder is behind it. */
+static int listen_one(struct skein_node *node, const char *at)
+{
+	const char *colon = strrchr(at, ':');
+	char path[256];
+
+	if (!colon || strchr(colon, '/'))
+		return skein_node_listen(node, at, NULL);
+	if ((size_t)(colon - at) >= sizeof(path))
+		return -ENAMETOOLONG;
+	memcpy(path, at, (size_t)(colon - at));
+	path[colon - at] = '\0';
+	return skein_node_listen(node, path, colon + 1);
+}
+
 static int announce(const struct node_opts *o, struct skein_ctx *ctx,
 		    struct skein_node *node)
 {
+	unsigned i;
+
 	if (o->json)
 		return out_json(json_pack(
-			"{s:s, s:s, s:s, s:i}", "listening", o->listen, "node",
-			skein_node_addr(node), "device", skein_ctx_device(ctx),
-			"pid", (int)getpid()));
-	printf("node: %s, listening at %s, device %s\n", skein_node_addr(node),
-	       o->listen, skein_ctx_device(ctx));
+			"{s:s, s:s, s:s, s:i}", "listening", o->listen.at[0],
+			"node", skein_node_addr(node), "device",
+			skein_ctx_device(ctx), "pid", (int)getpid()));
+	printf("node: %s, listening at ", skein_node_addr(node));
+	for (i = 0; i < o->listen.n; i++)
+		printf("%s, ", o->listen.at[i]);
+	printf("device %s\n", skein_ctx_device(ctx));
 	return fflush(stdout) ? -EIO : 0;
+}
+
+static int node_open(const struct node_opts *o, struct skein_ctx *ctx,
+		     struct out_log *log, struct skein_node **node)
+{
+	struct skein_node_attr a = {.size = sizeof(a),
+				    .meta = o->meta,
+				    .node_port = (uint16_t)o->port,
+				    .clients_max = o->clients,
+				    .mem_max = o->memory,
+				    .requests_max = o->requests,
+				    .vqps_max = o->vqps,
+				    .ports_max = o->ports,
+				    .user_times = o->user_times};
+	unsigned i;
+	int rc = skein_node_open(ctx, NULL, &a, node);
+
+	if (rc) {
+		out_error(CMD, "%s: %s", o->listen.at[0],
+			  out_log_reason(log, rc));
+		return rc;
+	}
+	for (i = 0; i < o->listen.n; i++) {
+		rc = listen_one(*node, o->listen.at[i]);
+		if (!rc)
+			continue;
+		out_error(CMD, "%s: %s", o->listen.at[i],
+			  out_log_reason(log, rc));
+		skein_node_close(*node);
+		return rc;
+	}
+	return 0;
 }
 
 static int run(const void *opts, struct skein_stop *stop)
@@ -97,15 +151,6 @@ static int run(const void *opts, struct skein_stop *stop)
 				      .device = o->device,
 				      .log = out_log_line,
 				      .log_arg = &log};
-	struct skein_node_attr na = {.size = sizeof(na),
-				     .meta = o->meta,
-				     .node_port = (uint16_t)o->port,
-				     .clients_max = o->clients,
-				     .mem_max = o->memory,
-				     .requests_max = o->requests,
-				     .vqps_max = o->vqps,
-				     .ports_max = o->ports,
-				     .user_times = o->user_times};
 	struct skein_node *node;
 	struct skein_ctx *ctx;
 	int rc;
@@ -115,9 +160,8 @@ static int run(const void *opts, struct skein_stop *stop)
 		out_error(CMD, "%s", out_log_reason(&log, rc));
 		return CMD_FAILED;
 	}
-	rc = skein_node_open(ctx, o->listen, &na, &node);
+	rc = node_open(o, ctx, &log, &node);
 	if (rc) {
-		out_error(CMD, "%s: %s", o->listen, out_log_reason(&log, rc));
 		skein_ctx_close(ctx);
 		return CMD_FAILED;
 	}

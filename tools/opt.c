@@ -96,12 +96,20 @@ static int parse_f64(const struct opt *o, const char *s)
 
 static int parse_one(const struct opt *o, const char *s)
 {
+	struct opt_strs *strs;
+
 	switch (o->kind) {
 	case OPT_FLAG:
 		*(bool *)o->to = true;
 		return 0;
 	case OPT_STR:
 		*(const char **)o->to = s;
+		return 0;
+	case OPT_STRS:
+		strs = o->to;
+		if (strs->n == OPT_STRS_MAX)
+			return -EINVAL;
+		strs->at[strs->n++] = s;
 		return 0;
 	case OPT_CHOICE:
 		return parse_choice(o, s);
@@ -181,6 +189,7 @@ static void print_default(const struct opt *o)
 		printf(": %s (default %s)", choices,
 		       o->choices[*(uint32_t *)o->to]);
 		break;
+	case OPT_STRS:
 	case OPT_FLAG:
 		break;
 	}

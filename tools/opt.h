@@ -20,7 +20,15 @@ enum opt_kind {
 	OPT_NS,	    /* uint64_t nanoseconds, as opt_ns() */
 	OPT_F64,    /* double */
 	OPT_STR,    /* const char * */
+	OPT_STRS,   /* struct opt_strs: may be given several times */
 	OPT_CHOICE, /* uint32_t: index into choices */
+};
+
+#define OPT_STRS_MAX 16u
+
+struct opt_strs {
+	const char *at[OPT_STRS_MAX];
+	unsigned n;
 };
 
 struct opt {

@@ -220,6 +220,13 @@ struct skein_node_stats {
 SKEIN_API int skein_node_open(struct skein_ctx *ctx, const char *path,
 			      const struct skein_node_attr *attr,
 			      struct skein_node **node);
+/* Listens at one more socket (skein_node_open() with path NULL has none). Regions
+ * and ports of a client are of a domain: the one named here, or (domain NULL, and at
+ * the first path) that of its user, mount and network namespace. A vqp reaches only
+ * regions of the domain that has bound the port which the vqp is connected to, or
+ * that the sender of the message is of which made the vqp: REM_ACCESS_ERR. */
+SKEIN_API int skein_node_listen(struct skein_node *node, const char *path,
+				const char *domain);
 /* Serves until stop (may be NULL) is set: 0; or -ETIMEDOUT. */
 SKEIN_API int skein_node_run(struct skein_node *node, uint64_t timeout_ns,
 			     struct skein_stop *stop);

@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -20,6 +21,10 @@
 #include <time.h>
 
 #define BACKLOG 128
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
 
 static int addr_make(const char *path, struct sockaddr_un *a)
 {
@@ -120,6 +125,42 @@ int local_peer(int fd, uint32_t *uid, uint32_t *pid)
 	*uid = c.uid;
 	*pid = (uint32_t)c.pid;
 	return 0;
+}
+
+static int space_of(uint32_t pid, const char *name, uint64_t *number)
+{
+	struct stat st;
+	char at[64];
+
+	snprintf(at, sizeof(at), "/proc/%u/ns/%s", pid, name);
+	if (stat(at, &st))
+		return errno == ENOENT ? -ESRCH : -errno;
+	*number = st.st_ino;
+	return 0;
+}
+
+/* Does the process still run that made the other end? A pidfd shows the end of
+ * a process as something to read. */
+static int peer_lives(int fd)
+{
+	struct pollfd p = {.events = POLLIN};
+	socklen_t len = sizeof(int);
+	int err;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &p.fd, &len))
+		return errno == ENOPROTOOPT ? 0 : -ESRCH; /* before Linux 6.5 */
+	err = poll(&p, 1, 0) ? -ESRCH : 0;
+	close(p.fd);
+	return err;
+}
+
+int local_spaces(int fd, uint32_t pid, uint64_t *mount, uint64_t *net)
+{
+	int err = space_of(pid, "mnt", mount);
+
+	if (!err)
+		err = space_of(pid, "net", net);
+	return err ? err : peer_lives(fd);
 }
 
 int local_send(int fd, const void *buf, size_t len, const int *fds, int n)

@@ -303,6 +303,8 @@ static void slot_done(struct vqp_engine *e, struct vqp_dci *d,
 			lookup_part(s, true);
 		else if (s->kind == SLOT_REGION)
 			vqp_region_read(e, s);
+		else if (s->kind == SLOT_PORT)
+			vqp_port_read(s);
 		else if (s->kind == SLOT_CREDIT)
 			v->credit_out = false;
 		else if (s->signaled)

@@ -67,6 +67,7 @@ enum vqp_plant {
 	VQP_PLANT_LEASE = 1 << 11,  /* a lease has no end */
 	VQP_PLANT_LEASE_LATE = 1 << 12, /* it begins with the answer */
 	VQP_PLANT_REGION_SUM = 1 << 13, /* a torn record is no region */
+	VQP_PLANT_DOMAIN = 1 << 14,	/* domains are not looked at */
 };
 
 struct vqp;
@@ -101,6 +102,9 @@ struct vqp_port {
 	/* Is this memory of ours, for writing or not? */
 	bool (*local_ok)(void *arg, uint32_t lkey, uint64_t addr, uint32_t len,
 			 bool write);
+	/* A port is bound by a vqp of this domain; 0: or bound no more. May be
+	 * NULL. */
+	void (*bound)(void *arg, uint16_t port, uint16_t domain);
 	void *(*alloc)(void *arg, size_t len); /* zeroed */
 	void (*free)(void *arg, void *p);
 	void (*log)(void *arg, const char *line); /* once per kind of trouble */
@@ -132,6 +136,7 @@ enum slot_kind {
 	SLOT_CREDIT,  /* ours */
 	SLOT_LOOKUP,  /* ours: one record of two */
 	SLOT_REGION,  /* ours: the record of a region */
+	SLOT_PORT,    /* ours: the domain of a port */
 };
 
 struct vqp_slot {
@@ -202,6 +207,9 @@ struct vqp {
 	uint32_t expect;	   /* the number of the next message */
 	uint32_t taken, taken_sent;
 	bool credit_out; /* a credit message is under way */
+	/* of this vqp, which its front sets, and of what it is connected to */
+	uint16_t domain, far_domain;
+	bool knows_domain, asks_domain; /* the far one */
 	/* of a bound vqp */
 	uint16_t port;
 	struct vqp *port_next;

@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-#define MAGIC 0x32717673u /* "svq2" */
+#define MAGIC 0x33717673u /* "svq3" */
 #define FLAG_IMM 1u
 
 enum {
@@ -17,7 +17,8 @@ enum {
 	H_LEN = 12,
 	H_DST_VQP = 16,
 	H_DST_GEN = 20,
-	H_DST_PORT = 24,
+	H_DST_PORT = 24,   /* two bytes */
+	H_SRC_DOMAIN = 26, /* two bytes */
 	H_SRC_VQP = 28,
 	H_SRC_GEN = 32,
 	H_SRC_PORT = 36,
@@ -41,7 +42,7 @@ void msg_head_encode(const struct msg_head *h, uint8_t *buf)
 	put_le32(buf + H_LEN, h->len);
 	put_le32(buf + H_DST_VQP, h->dst_vqp);
 	put_le32(buf + H_DST_GEN, h->dst_gen);
-	put_le32(buf + H_DST_PORT, h->dst_port);
+	put_le32(buf + H_DST_PORT, h->dst_port | (uint32_t)h->src_domain << 16);
 	put_le32(buf + H_SRC_VQP, h->src_vqp);
 	put_le32(buf + H_SRC_GEN, h->src_gen);
 	put_le32(buf + H_SRC_PORT, h->src.port);
@@ -59,8 +60,7 @@ static bool makes_sense(const uint8_t *buf, const struct msg_head *h,
 			size_t len)
 {
 	if (get_le32(buf + H_MAGIC) != MAGIC || buf[H_KIND + 1] ||
-	    buf[H_FLAGS] > FLAG_IMM || buf[H_FLAGS + 1] || h->src.table >> 56 ||
-	    get_le32(buf + H_DST_PORT) > UINT16_MAX)
+	    buf[H_FLAGS] > FLAG_IMM || buf[H_FLAGS + 1] || h->src.table >> 56)
 		return false;
 	if (h->kind != MSG_KIND_DATA && h->kind != MSG_KIND_CREDIT)
 		return false;
@@ -85,6 +85,7 @@ int msg_head_decode(const uint8_t *buf, size_t len, struct msg_head *h)
 	r.dst_vqp = get_le32(buf + H_DST_VQP);
 	r.dst_gen = get_le32(buf + H_DST_GEN);
 	r.dst_port = (uint16_t)get_le32(buf + H_DST_PORT);
+	r.src_domain = (uint16_t)(get_le32(buf + H_DST_PORT) >> 16);
 	r.src_vqp = get_le32(buf + H_SRC_VQP);
 	r.src_gen = get_le32(buf + H_SRC_GEN);
 	r.src.port = get_le32(buf + H_SRC_PORT);

@@ -30,6 +30,7 @@ struct msg_head {
 	uint16_t dst_port;
 	/* the sender */
 	uint32_t src_vqp, src_gen;
+	uint16_t src_domain;  /* of the sender's node; 0: none */
 	struct meta_node src; /* beat is not sent */
 	uint32_t seq;	      /* of this sender's messages to this receiver */
 	uint32_t taken;	      /* messages of the receiver's that were taken */

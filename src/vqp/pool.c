@@ -109,6 +109,16 @@ static bool port_local_ok(void *arg, uint32_t lkey, uint64_t addr, uint32_t len,
 	return false;
 }
 
+/* Peers READ it; two bytes are not torn. */
+static void port_bound(void *arg, uint16_t port, uint16_t domain)
+{
+	uint16_t *at = (uint16_t *)(void *)((uint8_t *)((struct pool *)arg)
+						    ->table->addr +
+					    REGION_PORTS_AT);
+
+	__atomic_store_n(&at[port], htole16(domain), __ATOMIC_RELEASE);
+}
+
 static void *port_alloc(void *arg, size_t len)
 {
 	return env_alloc(((struct pool *)arg)->env, len);
@@ -131,6 +141,7 @@ static const struct vqp_port pool_port = {
 	.way = port_way,
 	.way_free = port_way_free,
 	.local_ok = port_local_ok,
+	.bound = port_bound,
 	.alloc = port_alloc,
 	.free = port_free,
 	.log = port_log,
@@ -241,11 +252,10 @@ static int memory_make(struct pool *p)
 				     (size_t)POOL_RECVS * MSG_BUF,
 				     IBV_ACCESS_LOCAL_WRITE, 0, &p->bufs);
 	if (!err)
-		err = mem_region_new(p->dev, p->ctx->pd, "vqp-regions",
-				     (size_t)REGION_PLACES * REGION_RECORD,
-				     IBV_ACCESS_LOCAL_WRITE |
-					     IBV_ACCESS_REMOTE_READ,
-				     0, &p->table);
+		err = mem_region_new(
+			p->dev, p->ctx->pd, "vqp-regions", REGION_TABLE_LEN,
+			IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, 0,
+			&p->table);
 	return err;
 }
 
@@ -453,12 +463,13 @@ static uint8_t *record_of(struct pool *p, uint32_t place)
 
 /* Peers may read the record at any moment: its sum tells a torn one. */
 static int region_publish(struct pool *p, struct pool_mem *m, unsigned access,
-			  uint32_t was)
+			  uint16_t domain, uint32_t was)
 {
 	struct region_record r = {.addr = (uintptr_t)m->region->addr,
 				  .len = m->region->len,
 				  .rkey = m->region->mr->rkey,
-				  .access = access & REMOTE_RIGHTS};
+				  .access = access & REMOTE_RIGHTS,
+				  .domain = domain};
 	uint32_t i = region_place(was);
 
 	if (!r.access)
@@ -479,7 +490,7 @@ static int region_publish(struct pool *p, struct pool_mem *m, unsigned access,
 
 /* Takes the region over if it returns 0. */
 static int mem_add(struct pool *p, struct mem_region *region, unsigned access,
-		   uint32_t was, struct pool_mem **mem)
+		   uint16_t domain, uint32_t was, struct pool_mem **mem)
 {
 	struct pool_mem *m = env_alloc(p->env, sizeof(*m));
 	int err;
@@ -492,7 +503,7 @@ static int mem_add(struct pool *p, struct mem_region *region, unsigned access,
 	m->base.raddr = (uintptr_t)m->region->addr;
 	m->base.lkey = m->region->mr->lkey;
 	m->write = true;
-	err = region_publish(p, m, access, was);
+	err = region_publish(p, m, access, domain, was);
 	if (err) {
 		env_free(p->env, m);
 		return err;
@@ -502,7 +513,7 @@ static int mem_add(struct pool *p, struct mem_region *region, unsigned access,
 	return 0;
 }
 
-int pool_mem_make(struct pool *p, size_t len, unsigned access,
+int pool_mem_make(struct pool *p, size_t len, unsigned access, uint16_t domain,
 		  struct pool_mem **mem)
 {
 	struct mem_region *region;
@@ -512,14 +523,14 @@ int pool_mem_make(struct pool *p, size_t len, unsigned access,
 			     (int)access | IBV_ACCESS_LOCAL_WRITE, 0, &region);
 	if (err)
 		return err;
-	err = mem_add(p, region, access, 0, mem);
+	err = mem_add(p, region, access, domain, 0, mem);
 	if (err)
 		mem_region_free(region);
 	return err;
 }
 
 int pool_mem_adopt(struct pool *p, int fd, size_t len, unsigned access,
-		   uint32_t was, struct pool_mem **mem)
+		   uint16_t domain, uint32_t was, struct pool_mem **mem)
 {
 	struct mem_region *region;
 	void *addr;
@@ -537,7 +548,7 @@ int pool_mem_adopt(struct pool *p, int fd, size_t len, unsigned access,
 		local_unmap(addr, len);
 		return err;
 	}
-	err = mem_add(p, region, access, was, mem);
+	err = mem_add(p, region, access, domain, was, mem);
 	if (err) {
 		region->fd = -1; /* the caller's */
 		mem_region_free(region);
@@ -571,7 +582,7 @@ static int mem_new(struct skein_pool *base, size_t len, unsigned access,
 
 	if (err)
 		return err;
-	err = pool_mem_make(p, len, access, &m);
+	err = pool_mem_make(p, len, access, 0, &m);
 	if (!err)
 		*mem = &m->base;
 	leave(p);

@@ -109,13 +109,14 @@ int pool_make(struct skein_ctx *ctx, const struct skein_pool_attr *a,
 void pool_free(struct pool *p);
 /* Returns how many things moved. */
 int pool_round(struct pool *p);
-int pool_mem_make(struct pool *p, size_t len, unsigned access,
+/* Vqps of this domain reach it; 0: all do. */
+int pool_mem_make(struct pool *p, size_t len, unsigned access, uint16_t domain,
 		  struct pool_mem **mem);
 /* The same of a sealed file that a pool before made, which had the region's id
  * `was` (0: none): the place of it in the table, if that is free. The file is
  * the pool's from now on, if it returns 0. */
 int pool_mem_adopt(struct pool *p, int fd, size_t len, unsigned access,
-		   uint32_t was, struct pool_mem **mem);
+		   uint16_t domain, uint32_t was, struct pool_mem **mem);
 /* Requests with it may be under way, here and at peers: it stays registered
  * until none can be. */
 void pool_mem_retire(struct pool_mem *m);

@@ -29,6 +29,7 @@ void vqp_head_fill(struct vqp *v, struct vqp_slot *s)
 			     .dst_port = v->far_port,
 			     .src_vqp = v->id,
 			     .src_gen = v->gen,
+			     .src_domain = v->domain,
 			     .src = v->e->conf.self,
 			     .taken = v->taken};
 
@@ -107,6 +108,8 @@ int vqp_bind(struct vqp *v, uint16_t port)
 	v->state = VQP_BOUND;
 	v->port_next = *at;
 	*at = v;
+	if (v->e->conf.port->bound)
+		v->e->conf.port->bound(v->e->conf.arg, port, v->domain);
 	return 0;
 }
 
@@ -148,6 +151,9 @@ static struct vqp *child_new(struct vqp_engine *e, struct vqp *bound,
 	vqp_join(v, p);
 	v->far_vqp = h->src_vqp;
 	v->far_gen = h->src_gen;
+	v->domain = bound->domain;
+	v->far_domain = h->src_domain;
+	v->knows_domain = true;
 	v->bound = bound;
 	v->ours = true;
 	/* Any, where a vqp for this sender was there before and was freed. */
@@ -183,6 +189,8 @@ void vqp_unbind(struct vqp *v)
 	while (*at != v)
 		at = &(*at)->port_next;
 	*at = v->port_next;
+	if (e->conf.port->bound)
+		e->conf.port->bound(e->conf.arg, v->port, 0);
 	vqp_messages_drop(v);
 	for (i = 0; i < e->vqps_cap; i++) {
 		c = e->vqps[i];

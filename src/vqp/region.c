@@ -14,11 +14,12 @@ enum {
 	R_RKEY = 20,
 	R_ACCESS = 24,
 	R_VERSION = 28,
-	R_ZERO = 32, /* to the sum */
+	R_DOMAIN = 32,
+	R_ZERO = 36, /* to the sum */
 	R_SUM = 56,
 };
 
-#define VERSION 1u
+#define VERSION 2u
 #define RIGHTS                                              \
 	(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
 	 IBV_ACCESS_REMOTE_ATOMIC)
@@ -32,6 +33,7 @@ void region_encode(const struct region_record *r, uint8_t *buf)
 	put_le32(buf + R_RKEY, r->rkey);
 	put_le32(buf + R_ACCESS, r->access);
 	put_le32(buf + R_VERSION, VERSION);
+	put_le32(buf + R_DOMAIN, r->domain);
 	put_le64(buf + R_SUM, meta_sum(buf));
 }
 
@@ -49,10 +51,11 @@ int region_decode(const uint8_t *buf, struct region_record *r)
 	out.id = get_le32(buf + R_ID);
 	out.rkey = get_le32(buf + R_RKEY);
 	out.access = get_le32(buf + R_ACCESS);
+	out.domain = get_le32(buf + R_DOMAIN);
 	if (!region_place(out.id) || region_place(out.id) >= REGION_PLACES ||
 	    !(out.id >> 16) || out.access & ~(uint32_t)RIGHTS ||
 	    out.addr + out.len < out.addr ||
-	    get_le32(buf + R_VERSION) != VERSION ||
+	    get_le32(buf + R_VERSION) != VERSION || out.domain > UINT16_MAX ||
 	    memcmp(buf + R_ZERO, zero, R_SUM - R_ZERO))
 		return -EBADMSG;
 	*r = out;
@@ -169,11 +172,55 @@ static void ask(struct vqp *v, struct vqp_region *r)
 	list_add_head(&v->queue, &s->link);
 }
 
+/* Before all that waits in v: a READ of what the port that v is connected to is
+ * of. */
+static enum region_verdict domain_ask(struct vqp *v)
+{
+	struct vqp_slot *s;
+
+	if (v->asks_domain)
+		return REGION_UNKNOWN;
+	s = vqp_slot_get(v);
+	if (!s)
+		return REGION_UNKNOWN;
+	s->kind = SLOT_PORT;
+	s->len = 2;
+	s->wr.opcode = IBV_WR_RDMA_READ;
+	s->wr.num_sge = 1;
+	s->wr.wr.rdma.remote_addr =
+		v->peer->node.table + REGION_PORTS_AT + 2u * v->far_port;
+	s->wr.wr.rdma.rkey = v->peer->node.table_rkey;
+	s->sge[0] = (struct ibv_sge){(uintptr_t)vqp_cell(v->e, s), 2,
+				     v->e->conf.cells_lkey};
+	v->asks_domain = true;
+	list_add_head(&v->queue, &s->link);
+	return REGION_UNKNOWN;
+}
+
+void vqp_port_read(struct vqp_slot *s)
+{
+	const uint8_t *at = vqp_cell(s->v->e, s);
+
+	s->v->far_domain = (uint16_t)(at[0] | at[1] << 8);
+	s->v->knows_domain = true;
+}
+
+static enum region_verdict domain_check(struct vqp *v,
+					const struct region_record *r)
+{
+	if (!r->domain || PLANTED(v->e, DOMAIN))
+		return REGION_GOOD;
+	if (!v->knows_domain)
+		return domain_ask(v);
+	return v->far_domain == r->domain ? REGION_GOOD : REGION_WRONG;
+}
+
 enum region_verdict vqp_region_check(struct vqp *v, const struct vqp_slot *s,
 				     uint32_t *rkey)
 {
 	struct vqp_engine *e = v->e;
 	uint32_t id = id_of(&s->wr);
+	enum region_verdict is;
 	struct vqp_region *r;
 	uint64_t age;
 
@@ -193,6 +240,9 @@ enum region_verdict vqp_region_check(struct vqp *v, const struct vqp_slot *s,
 	}
 	if (!allows(e, &r->r, s))
 		return REGION_WRONG;
+	is = domain_check(v, &r->r);
+	if (is != REGION_GOOD)
+		return is;
 	if (age >= REGION_AGAIN_NS)
 		ask(v, r);
 	*rkey = r->r.rkey;

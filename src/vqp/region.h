@@ -8,6 +8,10 @@
  * region up, once a lease, by a READ of 64 bytes; the record says the device's
  * rkey, the range and the rights. So a wrong id, range or right ends in an error
  * of the engine's, and breaks no queue pair that others use.
+ *
+ * A region may belong to a domain. A vqp reaches it then if the port that the vqp is
+ * connected to, or the sender that made it, is of the same domain; of a port the
+ * engine READs that, once a vqp.
  */
 #ifndef SKEIN_VQP_REGION_H
 #define SKEIN_VQP_REGION_H
@@ -42,7 +46,12 @@ struct region_record {
 	uint32_t id;	 /* generation << 16 | place; both are not 0 */
 	uint32_t rkey;	 /* the device's */
 	uint32_t access; /* remote rights of enum ibv_access_flags */
+	uint32_t domain; /* of its node; 0: any vqp may reach it */
 };
+
+/* Behind the records: the domain of each port, 16 bits; 0: nobody has bound it. */
+#define REGION_PORTS_AT (REGION_PLACES * REGION_RECORD)
+#define REGION_TABLE_LEN (REGION_PORTS_AT + 2u * 65536u)
 
 static inline uint32_t region_place(uint32_t id)
 {
@@ -79,6 +88,8 @@ enum region_verdict vqp_region_check(struct vqp *v, const struct vqp_slot *s,
 void vqp_region_posted(struct vqp_slot *s);
 void vqp_region_read(struct vqp_engine *e, struct vqp_slot *s);
 void vqp_region_over(struct vqp_slot *s);
+/* The READ of s has brought the domain of the vqp's port. */
+void vqp_port_read(struct vqp_slot *s);
 void vqp_regions_free(struct vqp_engine *e, struct vqp_peer *p);
 
 #endif

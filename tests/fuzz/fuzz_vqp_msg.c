@@ -5,7 +5,7 @@
  * message is longer than it says.
  */
 #include "base/assert.h"
-#include "vqp/engine.h"
+#include "vqp_port.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -25,24 +25,6 @@ static int no_poll(void *arg, int n, struct ibv_wc *wc)
 	return 0;
 }
 
-static int no_replace(void *arg, unsigned dci)
-{
-	(void)arg, (void)dci;
-	return 0;
-}
-
-static int a_way(void *arg, const struct meta_node *n, void **way)
-{
-	(void)n;
-	*way = arg;
-	return 0;
-}
-
-static void no_way(void *arg, void *way)
-{
-	(void)arg, (void)way;
-}
-
 static bool any_memory(void *arg, uint32_t lkey, uint64_t addr, uint32_t len,
 		       bool write)
 {
@@ -50,26 +32,11 @@ static bool any_memory(void *arg, uint32_t lkey, uint64_t addr, uint32_t len,
 	return true;
 }
 
-static void *from_heap(void *arg, size_t len)
-{
-	(void)arg;
-	return calloc(1, len);
-}
-
-static void to_heap(void *arg, void *p)
-{
-	(void)arg;
-	free(p);
-}
-
-static void no_log(void *arg, const char *line)
-{
-	(void)arg, (void)line;
-}
-
 static const struct vqp_port port = {
-	no_post,    no_poll,   no_replace, a_way,  no_way,
-	any_memory, from_heap, to_heap,	   no_log,
+	PORT_OF_NOTHING,
+	.post = no_post,
+	.poll = no_poll,
+	.local_ok = any_memory,
 };
 
 static void take_all(struct vqp *bound, struct vqp *v)

@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "vqp/node/attach.h"
 #include "vqp/node/serve.h"
+#include "vqp_port.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -62,24 +63,6 @@ static int poll_done(void *arg, int n, struct ibv_wc *wc)
 	return i;
 }
 
-static int no_replace(void *arg, unsigned dci)
-{
-	(void)arg, (void)dci;
-	return 0;
-}
-
-static int a_way(void *arg, const struct meta_node *n, void **way)
-{
-	(void)n;
-	*way = arg;
-	return 0;
-}
-
-static void no_way(void *arg, void *way)
-{
-	(void)arg, (void)way;
-}
-
 static bool own_memory(void *arg, uint32_t lkey, uint64_t addr, uint32_t len,
 		       bool write)
 {
@@ -90,26 +73,11 @@ static bool own_memory(void *arg, uint32_t lkey, uint64_t addr, uint32_t len,
 	return lkey == LKEY && inside(&g, b->mem, MEM);
 }
 
-static void *from_heap(void *arg, size_t len)
-{
-	(void)arg;
-	return calloc(1, len);
-}
-
-static void to_heap(void *arg, void *p)
-{
-	(void)arg;
-	free(p);
-}
-
-static void no_log(void *arg, const char *line)
-{
-	(void)arg, (void)line;
-}
-
 static const struct vqp_port port = {
-	post,	    poll_done, no_replace, a_way,  no_way,
-	own_memory, from_heap, to_heap,	   no_log,
+	PORT_OF_NOTHING,
+	.post = post,
+	.poll = poll_done,
+	.local_ok = own_memory,
 };
 
 /* One byte says what: a line as a client would write it, or bytes anywhere. */

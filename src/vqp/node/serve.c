@@ -322,6 +322,7 @@ static int op_new(struct serve *s, const struct ring_req *q)
 	int err = vqp_new(s->e, &v);
 
 	if (!err) {
+		v->domain = s->domain;
 		err = vqp_add(s, v, false, &sv);
 		if (err)
 			vqp_free(v);

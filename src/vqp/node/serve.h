@@ -66,8 +66,10 @@ struct serve {
 	struct ring_req held;
 	bool holds; /* until the engine has room, which is a round of its own */
 	bool full;  /* the ring had no room: until the client has read it */
-	struct quota quota; /* its owner sets it after serve_init() */
-	const char *wrong;  /* NULL; why it is to be detached */
+	/* its owner sets these after serve_init() */
+	struct quota quota;
+	uint16_t domain;
+	const char *wrong; /* NULL; why it is to be detached */
 	uint64_t requests, completions;
 };
 

@@ -112,8 +112,81 @@ static struct quota_user *user_of(struct skein_node *n, uint32_t uid)
 	return u;
 }
 
-static int client_new(struct skein_node *n, int fd)
+/* --- domains ------------------------------------------------------------ */
+
+static int domain_new(struct skein_node *n, const struct node_domain *like,
+		      struct node_domain **domain)
 {
+	struct node_domain *d;
+
+	if (n->n_domains == UINT16_MAX)
+		return -EDQUOT;
+	d = env_alloc(n->env, sizeof(*d));
+	if (!d)
+		return -ENOMEM;
+	*d = *like;
+	if (like->name) {
+		d->name = env_strdup(n->env, like->name);
+		if (!d->name) {
+			env_free(n->env, d);
+			return -ENOMEM;
+		}
+	}
+	d->number = (uint16_t)++n->n_domains;
+	list_add_tail(&n->domains, &d->link);
+	*domain = d;
+	return 0;
+}
+
+static bool is_same(const struct node_domain *a, const struct node_domain *b)
+{
+	if (a->name || b->name)
+		return a->name && b->name && !strcmp(a->name, b->name);
+	return a->uid == b->uid && a->mount_ns == b->mount_ns &&
+	       a->net_ns == b->net_ns;
+}
+
+static int domain_get(struct skein_node *n, const struct node_domain *like,
+		      struct node_domain **domain)
+{
+	struct list_node *l;
+
+	list_for_each(l, &n->domains) {
+		*domain = container_of(l, struct node_domain, link);
+		if (is_same(*domain, like))
+			return 0;
+	}
+	return domain_new(n, like, domain);
+}
+
+/* That of the door, or what the kernel says of the attaching process. */
+static int domain_of(struct skein_node *n, const struct node_door *door, int fd,
+		     uint32_t uid, uint32_t pid, struct node_domain **domain)
+{
+	struct node_domain d = {.uid = uid};
+	int err;
+
+	if (door->domain) {
+		*domain = door->domain;
+		return 0;
+	}
+	err = local_spaces(fd, pid, &d.mount_ns, &d.net_ns);
+	if (!err)
+		return domain_get(n, &d, domain);
+	if (err == -ESRCH) /* it is gone already */
+		return err;
+	n->stats.refused++;
+	env_log(n->env, ENV_LOG_WARN,
+		"node: process %u (uid %u) is refused: its namespaces cannot "
+		"be read: %s (skein node --listen PATH:DOMAIN names a domain)",
+		pid, uid, strerror(-err));
+	return -EACCES;
+}
+
+static int client_new(struct skein_node *n, const struct node_door *door,
+		      int fd)
+{
+	struct node_domain *domain;
 	struct quota_user *user;
 	struct node_client *c;
 	uint32_t uid, pid;
@@ -129,6 +202,9 @@ static int client_new(struct skein_node *n, int fd)
 			pid, uid, n->uid);
 		return -EACCES;
 	}
+	err = domain_of(n, door, fd, uid, pid, &domain);
+	if (err)
+		return err;
 	user = user_of(n, uid);
 	c = user ? env_alloc(n->env, sizeof(*c)) : NULL;
 	if (!c)
@@ -143,18 +219,19 @@ static int client_new(struct skein_node *n, int fd)
 	c->uid = uid;
 	c->pid = pid;
 	c->user = user;
+	c->domain = domain;
 	list_add_tail(&n->clients, &c->link);
 	n->n_clients++;
 	return 0;
 }
 
-static void accept_all(struct skein_node *n)
+static void accept_all(struct skein_node *n, const struct node_door *door)
 {
 	struct attach_msg m;
 	int fd, err;
 
-	while (!local_accept(n->listen_fd, &fd)) {
-		err = n->n_clients < n->clients_max ? client_new(n, fd)
+	while (!local_accept(door->fd, &fd)) {
+		err = n->n_clients < n->clients_max ? client_new(n, door, fd)
 						    : -SKEIN_EBUSY;
 		if (!err)
 			continue;
@@ -193,6 +270,7 @@ static void on_hello(struct node_client *c, struct attach_msg *m)
 		c->serve.quota = (struct quota){.max = n->max,
 						.user_times = n->user_times,
 						.user = c->user};
+		c->serve.domain = c->domain->number;
 		c->attached = true;
 		n->stats.clients++;
 		n->stats.attached++;
@@ -228,7 +306,8 @@ static int mem_make(struct node_client *c, struct attach_msg *m,
 
 	if (err)
 		return err;
-	err = pool_mem_make(c->node->pool, m->len, m->access, mem);
+	err = pool_mem_make(c->node->pool, m->len, m->access, c->domain->number,
+			    mem);
 	if (err) {
 		quota_give(&c->serve.quota, QUOTA_MEMORY, m->len);
 		return err;
@@ -258,8 +337,8 @@ static int mem_adopt(struct node_client *c, struct attach_msg *m, int *fd)
 
 	if (err)
 		return err;
-	err = pool_mem_adopt(c->node->pool, *fd, m->len, m->access, m->region,
-			     &mem);
+	err = pool_mem_adopt(c->node->pool, *fd, m->len, m->access,
+			     c->domain->number, m->region, &mem);
 	if (err) {
 		quota_give(&c->serve.quota, QUOTA_MEMORY, m->len);
 		return err;
@@ -360,6 +439,19 @@ static struct node_client *client_of(struct skein_node *n, int fd)
 	return NULL;
 }
 
+static struct node_door *door_of(struct skein_node *n, int fd)
+{
+	struct node_door *d;
+	struct list_node *l;
+
+	list_for_each(l, &n->doors) {
+		d = container_of(l, struct node_door, link);
+		if (d->fd == fd)
+			return d;
+	}
+	return NULL;
+}
+
 static void channel_drain(struct skein_node *n)
 {
 	const struct dev_ops *ops = n->ctx->dev->ops;
@@ -373,14 +465,15 @@ static void channel_drain(struct skein_node *n)
 static int fds_look(struct skein_node *n)
 {
 	struct node_client *c;
+	struct node_door *d;
 	int fds[FDS_BATCH], k, i;
 
 	k = env_waiter_ready_fds(n->env, n->w, fds, FDS_BATCH);
 	for (i = 0; i < k; i++) {
-		if (fds[i] == n->listen_fd)
-			accept_all(n);
-		else if (fds[i] == n->channel->fd)
+		if (fds[i] == n->channel->fd)
 			channel_drain(n);
+		else if ((d = door_of(n, fds[i])))
+			accept_all(n, d);
 		else if ((c = client_of(n, fds[i])))
 			client_read(c);
 	}
@@ -540,23 +633,55 @@ int skein_node_run(struct skein_node *n, uint64_t timeout_ns,
 
 /* --- open and close ----------------------------------------------------- */
 
-static int sockets_open(struct skein_node *n, const char *path)
+static void door_close(struct skein_node *n, struct node_door *d)
 {
-	int err;
-
-	err = env_waiter_new(n->env, ENV_WAIT_ADAPTIVE, &n->w);
-	if (!err)
-		err = env_waiter_watch(n->env, n->w, n->channel->fd, EPOLLIN);
-	if (!err)
-		err = local_listen(path, &n->listen_fd);
-	if (err)
-		return err;
-	n->path = env_strdup(n->env, path);
-	if (!n->path) {
-		unlink(path);
-		return -ENOMEM;
+	if (d->path && d->fd >= 0)
+		unlink(d->path);
+	if (d->fd >= 0) {
+		env_waiter_unwatch(n->env, n->w, d->fd);
+		close(d->fd);
 	}
-	return env_waiter_watch(n->env, n->w, n->listen_fd, EPOLLIN);
+	list_del(&d->link);
+	env_free(n->env, d->path);
+	env_free(n->env, d);
+}
+
+int skein_node_listen(struct skein_node *n, const char *path,
+		      const char *domain)
+{
+	struct node_domain like = {.name = (char *)(uintptr_t)domain};
+	struct node_door *d;
+	int err = 0;
+
+	if (ctx_forked(n->ctx))
+		return -SKEIN_EFORKED;
+	if (domain && !*domain)
+		return -EINVAL;
+	d = env_alloc(n->env, sizeof(*d));
+	if (!d)
+		return -ENOMEM;
+	d->fd = -1;
+	list_add_tail(&n->doors, &d->link);
+	d->path = env_strdup(n->env, path);
+	if (!d->path)
+		err = -ENOMEM;
+	if (!err && domain)
+		err = domain_get(n, &like, &d->domain);
+	if (!err)
+		err = local_listen(path, &d->fd);
+	if (!err)
+		err = env_waiter_watch(n->env, n->w, d->fd, EPOLLIN);
+	if (err)
+		door_close(n, d);
+	return err;
+}
+
+static int waiter_open(struct skein_node *n)
+{
+	int err = env_waiter_new(n->env, ENV_WAIT_ADAPTIVE, &n->w);
+
+	return err ? err
+		   : env_waiter_watch(n->env, n->w, n->channel->fd, EPOLLIN);
 }
 
 static int node_up(struct skein_node *n, const char *path,
@@ -574,26 +699,28 @@ static int node_up(struct skein_node *n, const char *path,
 	if (!err)
 		err = local_life_new(n->env, &n->life);
 	if (!err)
-		err = sockets_open(n, path);
+		err = waiter_open(n);
+	if (!err && path)
+		err = skein_node_listen(n, path, NULL);
 	return err;
 }
 
 void skein_node_close(struct skein_node *n)
 {
+	struct node_domain *domain;
 	struct quota_user *user;
 
 	if (!n || ctx_forked(n->ctx))
 		return;
 	/* First nobody finds us, then clients see that we are gone. */
-	if (n->path)
-		unlink(n->path);
+	while (!list_empty(&n->doors))
+		door_close(n,
+			   container_of(n->doors.next, struct node_door, link));
 	if (n->life)
 		local_life_free(n->life);
 	while (!list_empty(&n->clients))
 		client_free(container_of(n->clients.next, struct node_client,
 					 link));
-	if (n->listen_fd >= 0)
-		close(n->listen_fd);
 	if (n->w)
 		env_waiter_free(n->env, n->w);
 	if (n->pool)
@@ -604,9 +731,15 @@ void skein_node_close(struct skein_node *n)
 		list_del(&user->link);
 		env_free(n->env, user);
 	}
+	while (!list_empty(&n->domains)) {
+		domain =
+			container_of(n->domains.next, struct node_domain, link);
+		list_del(&domain->link);
+		env_free(n->env, domain->name);
+		env_free(n->env, domain);
+	}
 	if (n->channel)
 		n->ctx->dev->ops->destroy_comp_channel(n->ctx->dev, n->channel);
-	env_free(n->env, n->path);
 	env_free(n->env, n);
 }
 
@@ -628,7 +761,6 @@ int skein_node_open(struct skein_ctx *ctx, const char *path,
 		return -ENOMEM;
 	n->ctx = ctx;
 	n->env = ctx->env;
-	n->listen_fd = -1;
 	n->uid = (uint32_t)geteuid();
 	n->clients_max = a.clients_max ? a.clients_max : 256;
 	n->max[QUOTA_MEMORY] = a.mem_max ? a.mem_max : 64u << 20;
@@ -638,6 +770,8 @@ int skein_node_open(struct skein_ctx *ctx, const char *path,
 	n->user_times = a.user_times ? a.user_times : 4;
 	list_init(&n->clients);
 	list_init(&n->users);
+	list_init(&n->doors);
+	list_init(&n->domains);
 	err = node_up(n, path, &a);
 	if (err)
 		skein_node_close(n);

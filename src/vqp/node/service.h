@@ -18,12 +18,30 @@
 #include "vqp/node/serve.h"
 #include "vqp/pool.h"
 
+/* Regions and ports of its clients are of it; numbered from 1, never again. */
+struct node_domain {
+	struct list_node link; /* skein_node.domains */
+	uint16_t number;
+	char *name; /* given with --listen; NULL: */
+	uint32_t uid;
+	uint64_t mount_ns, net_ns;
+};
+
+/* A socket. */
+struct node_door {
+	struct list_node link; /* skein_node.doors */
+	char *path;
+	int fd;
+	struct node_domain *domain; /* of its clients; NULL: each shows its own */
+};
+
 struct node_client {
 	struct list_node link; /* skein_node.clients */
 	struct skein_node *node;
 	int fd;
 	uint32_t uid, pid;
 	struct quota_user *user;
+	const struct node_domain *domain;
 	unsigned logged; /* bits of quota.refused that were said */
 	bool attached, gone;
 	struct serve serve;
@@ -39,8 +57,8 @@ struct skein_node {
 	struct ibv_comp_channel *channel;
 	struct env_waiter *w;
 	struct local_life_owner *life;
-	char *path;
-	int listen_fd;
+	struct list_node doors, domains;
+	unsigned n_domains;
 	uint32_t uid;
 	struct list_node clients;
 	struct list_node users; /* struct quota_user: until it closes */

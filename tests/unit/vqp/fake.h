@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define FAKE_MEM 65536u
+#define FAKE_MEM 131072u
 #define FAKE_DCIS 4u
 #define FAKE_SQ 16u
 #define FAKE_CQ 40u
@@ -24,6 +24,7 @@
 #define FAKE_REGION 0x10001u /* [0, FAKE_TABLE) with all rights */
 #define FAKE_LIE 0x10002u    /* the same, and the device knows no such rkey */
 #define FAKE_RO 0x10003u     /* the same, for READs */
+#define FAKE_DOMAIN 0x10004u /* the same as the first, of domain 3 */
 #define FAKE_LKEY 9u
 #define FAKE_NODES 6u
 
@@ -332,8 +333,11 @@ static inline void half_close(struct half *h)
 static inline void fake_region(struct fake_node *n, uint32_t id, uint32_t rkey,
 			       uint32_t access)
 {
-	struct region_record r = {
-		.len = FAKE_TABLE, .id = id, .rkey = rkey, .access = access};
+	struct region_record r = {.len = FAKE_TABLE,
+				  .id = id,
+				  .rkey = rkey,
+				  .access = access,
+				  .domain = id == FAKE_DOMAIN ? 3 : 0};
 
 	region_encode(&r,
 		      n->mem + FAKE_TABLE + region_place(id) * REGION_RECORD);
@@ -356,6 +360,7 @@ static inline struct fake_node *fake_nodes(void)
 		fake_region(&n[i], FAKE_REGION, FAKE_RKEY, all);
 		fake_region(&n[i], FAKE_LIE, FAKE_RKEY + 1, all);
 		fake_region(&n[i], FAKE_RO, FAKE_RKEY, IBV_ACCESS_REMOTE_READ);
+		fake_region(&n[i], FAKE_DOMAIN, FAKE_RKEY, all);
 	}
 	return n;
 }

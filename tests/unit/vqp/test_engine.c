@@ -425,6 +425,38 @@ static bool case_region_sum(void)
 	       h->e.counts.region_reads == 2;
 }
 
+/* A vqp reaches what is of the domain of its port, or of its sender; others, and
+ * one that is connected to a port that nobody has bound, do not. */
+static bool case_domain(void)
+{
+	uint8_t *ports = nodes[2].mem + FAKE_TABLE + REGION_PORTS_AT;
+	struct vqp *v[4];
+	bool good = true;
+
+	for (unsigned i = 0; i < 4; i++) {
+		v[i] = join(h, 2, 0);
+		v[i]->far_port = (uint16_t)(9 + i);
+	}
+	ports[2 * 9] = ports[2 * 12] = 3;
+	ports[2 * 10] = 4;
+	for (unsigned i = 0; i < 2 && good; i++) {
+		struct ibv_sge sge = sge_of(1);
+		struct ibv_send_wr wr = wr_of(1, &sge, IBV_WR_RDMA_READ, true);
+		struct ibv_send_wr *bad;
+
+		wr.wr.rdma.rkey = FAKE_DOMAIN;
+		good = !vqp_post_send(v[0], &wr, &bad);
+		settle();
+		good = good && next_is(v[0], 1, IBV_WC_SUCCESS);
+	}
+	good = good && refused(v[1], 2, FAKE_DOMAIN, 0, IBV_WR_RDMA_READ);
+	good = good && refused(v[2], 3, FAKE_DOMAIN, 0, IBV_WR_RDMA_WRITE);
+	/* a sender's: its header said another one */
+	v[3]->knows_domain = true;
+	v[3]->far_domain = 4;
+	return good && refused(v[3], 4, FAKE_DOMAIN, 0, IBV_WR_RDMA_READ);
+}
+
 static void later(uint64_t ns)
 {
 	now_ns += ns;
@@ -582,6 +614,7 @@ static const struct {
 	{"the checksum", case_sum, VQP_PLANT_SUM},
 	{"regions: ranges and rights", case_region, VQP_PLANT_REGION},
 	{"regions: the checksum", case_region_sum, VQP_PLANT_REGION_SUM},
+	{"regions: domains", case_domain, VQP_PLANT_DOMAIN},
 	{"regions: a lease ends", case_lease, VQP_PLANT_LEASE},
 	{"regions: it begins with the post", case_lease_late,
 	 VQP_PLANT_LEASE_LATE},

@@ -31,7 +31,7 @@ struct hello {
 
 /* Of the service, in memory that the test shares with it. */
 static struct skein_node_stats *shown;
-static char folder[64], path[96];
+static char folder[64], path[96], path2[96];
 static pid_t meta_pid, node_pid, echo_pid;
 static struct hello far;
 
@@ -47,7 +47,7 @@ static void node_main(int out)
 	struct skein_node *n;
 
 	if (skein_node_open(ctx_quiet(), path, &a, &n) ||
-	    write(out, "+", 1) != 1)
+	    skein_node_listen(n, path2, "other") || write(out, "+", 1) != 1)
 		_exit(1);
 	for (;;) {
 		skein_node_run(n, SKEIN_MS(1), NULL);
@@ -117,6 +117,7 @@ static int setup(void **state)
 	snprintf(folder, sizeof(folder), "/tmp/skein-node-XXXXXX");
 	assert_non_null(mkdtemp(folder));
 	snprintf(path, sizeof(path), "%s/s", folder);
+	snprintf(path2, sizeof(path2), "%s/other", folder);
 	shown = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
 		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(shown != MAP_FAILED);
@@ -134,6 +135,7 @@ static int teardown(void **state)
 	reap(&node_pid);
 	reap(&meta_pid);
 	unlink(path);
+	unlink(path2);
 	rmdir(folder);
 	munmap(shown, 4096);
 	return 0;
@@ -367,6 +369,62 @@ static void test_wrong(void **state)
 	a.node = "/nowhere/at/all";
 	assert_int_equal(skein_pool_open(NULL, &a, &pool), -ENOENT);
 	assert_int_equal(skein_pool_open(NULL, NULL, &pool), -EINVAL);
+}
+
+/* A client of the other domain, which knows all that there is to know of a region:
+ * it reaches it through the region's port, and through no other. Nor does anybody
+ * reach its own memory through a port that is not its domain's. */
+static void test_domains(void **state)
+{
+	struct skein_pool_attr a = {.size = sizeof(a), .node = path2};
+	struct skein_vqp_mem *own, *first;
+	struct skein_vqp *v, *bound;
+	struct hello echoes = far;
+
+	(void)state;
+	client_open();
+	v = connected();
+	assert_int_equal(result(v, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);
+	skein_pool_close(pool);
+	assert_int_equal(skein_pool_open(NULL, &a, &pool), 0);
+	assert_int_equal(skein_vqp_mem_new(pool, MEM, 0, &mem), 0);
+	assert_int_equal(skein_vqp_mem_new(pool, MEM, REMOTE, &own), 0);
+	v = connected();
+	assert_int_equal(result(v, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);
+	echo(v, 40);
+	/* through its own port, and one that nobody has bound */
+	assert_int_equal(skein_vqp_new(pool, &bound), 0);
+	assert_int_equal(skein_vqp_bind(bound, 3), 0);
+	for (uint16_t port = 3; port < 5; port++) {
+		assert_int_equal(skein_vqp_new(pool, &v), 0);
+		assert_int_equal(
+			skein_vqp_connect(v, far.node, port, SKEIN_S(10)), 0);
+		assert_int_equal(result(v, IBV_WR_RDMA_READ),
+				 IBV_WC_REM_ACCESS_ERR);
+	}
+	/* its own memory: not through the port of the first domain */
+	far.addr = skein_vqp_raddr(own);
+	far.rkey = skein_vqp_rkey(own);
+	v = connected();
+	assert_int_equal(result(v, IBV_WR_RDMA_WRITE), IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(skein_vqp_new(pool, &v), 0);
+	assert_int_equal(skein_vqp_connect(v, far.node, 3, SKEIN_S(10)), 0);
+	assert_int_equal(result(v, IBV_WR_RDMA_WRITE), IBV_WC_SUCCESS);
+	far = echoes;
+	/* a port that has changed hands is its new domain's */
+	skein_vqp_free(bound);
+	skein_vqp_mem_free(own);
+	assert_int_equal(skein_pool_progress(pool), 0);
+	skein_pool_close(pool);
+	client_open();
+	assert_int_equal(skein_vqp_mem_new(pool, MEM, REMOTE, &first), 0);
+	assert_int_equal(skein_vqp_new(pool, &bound), 0);
+	assert_int_equal(skein_vqp_bind(bound, 3), 0);
+	assert_int_equal(skein_vqp_new(pool, &v), 0);
+	assert_int_equal(skein_vqp_connect(v, far.node, 3, SKEIN_S(10)), 0);
+	assert_int_equal(result(v, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);
+	assert_int_equal(shown->detached, 0);
+	skein_pool_close(pool);
 }
 
 /* --- ends --------------------------------------------------------------- */
@@ -751,6 +809,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_work, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_room, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_wrong, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_domains, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_client_dies, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_garbage, setup, teardown),

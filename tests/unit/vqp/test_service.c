@@ -8,8 +8,11 @@
 #include "vqp/node/service.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 static char folder[64], path[96];
 static pid_t meta_pid;
@@ -352,12 +355,135 @@ static void test_door(void **state)
 	skein_node_close(node);
 }
 
+/* --- domains ------------------------------------------------------------ */
+
+static uint16_t newest_domain(void)
+{
+	return container_of(node->clients.prev, struct node_client, link)
+		->serve.domain;
+}
+
+static void serve_until(unsigned clients)
+{
+	unsigned i;
+
+	for (i = 0; i < 20000 && node->n_clients != clients; i++)
+		serve();
+	assert_int_equal(node->n_clients, clients);
+}
+
+/* Processes of one user are of two domains where one of them is in a network
+ * namespace of its own; a door's name is the same domain for all. */
+static void test_spaces(void **state)
+{
+	struct skein_node_attr a = {0};
+	struct client c, d;
+	uint64_t end = now_ms() + 20000;
+	uint16_t first;
+	int go[2], status;
+	char x = 0;
+	pid_t pid;
+
+	node_open(&a);
+	client_open(&c);
+	first = newest_domain();
+	assert_int_not_equal(first, 0);
+	client_open(&d);
+	assert_int_equal(newest_domain(), first);
+	assert_int_equal(pipe(go), 0);
+	pid = fork();
+	if (!pid) {
+		close(go[1]);
+		if (unshare(CLONE_NEWNET) &&
+		    unshare(CLONE_NEWUSER | CLONE_NEWNET))
+			_exit(77);
+		if (local_connect(path, &d.fd))
+			_exit(1);
+		/* until the test has looked */
+		_exit(read(go[0], &x, 1) < 0);
+	}
+	close(go[0]);
+	while (!waitpid(pid, &status, WNOHANG) && node->n_clients < 3) {
+		assert_true(now_ms() < end);
+		serve();
+	}
+	if (node->n_clients == 3) {
+		assert_int_not_equal(container_of(node->clients.prev,
+						  struct node_client, link)
+					     ->domain->number,
+				     first);
+		close(go[1]);
+		waitpid(pid, &status, 0);
+	} else { /* namespaces are not to be had here */
+		assert_int_equal(WEXITSTATUS(status), 77);
+		close(go[1]);
+	}
+	client_close(&c);
+	client_close(&d);
+	serve_until(0);
+	skein_node_close(node);
+}
+
+/* Memory that a client brings along: what is not sealed, too short or named as
+ * memory that is there is not taken. */
+static void test_brought(void **state)
+{
+	struct skein_node_attr a = {0};
+	struct client c;
+	int fd = memfd_create("x", MFD_ALLOW_SEALING), made;
+	static const struct {
+		uint64_t len;
+		uint32_t id;
+		int seals, err;
+	} row[] = {
+		{4096, 0x70005, 0, -EPERM},
+		{8192, 0x70005, F_SEAL_SHRINK, -EPERM},
+		{4096, 0x00005, F_SEAL_SHRINK, -EEXIST},
+		{4096, 0x70040, F_SEAL_SHRINK, -EEXIST},
+		{0, 0x70005, F_SEAL_SHRINK, -EINVAL},
+		{4096, 0x70005, F_SEAL_SHRINK, 0},
+		{4096, 0x80005, F_SEAL_SHRINK, -EEXIST},
+	};
+	unsigned i;
+
+	assert_int_equal(ftruncate(fd, 4096), 0);
+	node_open(&a);
+	client_open(&c);
+	client_send(&c, ATTACH_MEM, 4096);
+	made = client_answer(&c);
+	assert_int_equal(c.m.status, 0);
+	close(made);
+	for (i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+		assert_int_equal(fcntl(fd, F_ADD_SEALS, row[i].seals), 0);
+		attach_fill(&c.m, ATTACH_MEM_AGAIN);
+		c.m.len = row[i].len;
+		c.m.id = row[i].id;
+		c.m.access = REMOTE;
+		c.m.region = 0x30001; /* there is one */
+		assert_int_equal(local_send(c.fd, &c.m, sizeof(c.m), &fd, 1),
+				 0);
+		client_answer(&c);
+		assert_int_equal(c.m.status, row[i].err);
+		if (!row[i].err)
+			assert_int_not_equal(c.m.region & 0xffff, 1);
+	}
+	/* without a descriptor */
+	attach_fill(&c.m, ATTACH_MEM_AGAIN);
+	c.m.len = 4096;
+	assert_int_equal(local_send(c.fd, &c.m, sizeof(c.m), NULL, 0), 0);
+	client_answer(&c);
+	assert_int_equal(c.m.status, -EBADF);
+	close(fd);
+	client_close(&c);
+	skein_node_close(node);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_unread),
-		cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_door),
+		cmocka_unit_test(test_unread),	cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_door),	cmocka_unit_test(test_spaces),
+		cmocka_unit_test(test_brought),
 	};
 
 	if (!getenv("SKEIN_DEVICE"))
