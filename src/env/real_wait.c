@@ -48,6 +48,12 @@
  * A nap is an eighth of the wait so far: hundreds of waiters on one core leave
  * it to threads that have work, and none sees its answer later than by that
  * part.
+ *
+ * Where the thread that will answer is on the same core, each look before the
+ * first yield is in vain. So after TURNS_MIN waits in a row that ended with a
+ * yield which let another thread run (it took SWITCH_NS), a wait begins with the
+ * yield. A yield that lets nobody run takes less: the answer comes from another
+ * core, and the wait goes on as any other.
  */
 #define IDLE_BARE 64
 #define IDLE_CLOCK_ROUNDS 16 /* read the clock that often while spinning */
@@ -57,6 +63,9 @@
 #define YIELD_DEAR_NS 400000
 #define HOLD_MIN_NS 10000000u
 #define HOLD_MAX_NS 1000000000u
+#define SWITCH_NS 1000
+#define TURNS_MIN 4
+#define TURNS_MAX 8
 #define NAP_NS 50000
 #define NAP_PART 8
 #define NAP_MAX_NS 20000000
@@ -78,6 +87,9 @@ struct env_waiter {
 	/* of the idling thread only */
 	uint64_t idle_since_ns;
 	bool idle_long;	       /* past IDLE_YIELD_NS */
+	bool gave;	       /* the last yield let another thread run */
+	bool in_turns;	       /* this wait began with a yield */
+	unsigned turns;	       /* TURNS_MIN: the next one does */
 	uint64_t hold_end_ns;  /* no yield before; 0: none was dear */
 	uint64_t hold_ns;      /* how long the last hold was */
 	uint64_t spin_look_ns; /* ENV_WAIT_SPIN: when it was looked last */
@@ -171,6 +183,8 @@ static uint64_t yield_once(struct env_waiter *w)
 
 	sched_yield();
 	now = env_now_ns(w->env);
+	w->gave = now - begun >= SWITCH_NS;
+	w->in_turns = w->in_turns && w->gave;
 	if (now - begun < YIELD_DEAR_NS)
 		return now;
 	/* One that comes long after the last is the first again. */
@@ -180,6 +194,30 @@ static uint64_t yield_once(struct env_waiter *w)
 		w->hold_ns *= 2;
 	w->hold_end_ns = now + w->hold_ns;
 	return now;
+}
+
+static unsigned next_turns(const struct env_waiter *w)
+{
+	if (!w->gave)
+		return w->turns / 2;
+	return w->turns < TURNS_MAX ? w->turns + 1 : TURNS_MAX;
+}
+
+/* Does the wait that round belongs to begin with a yield? */
+static bool takes_turns(const struct env_waiter *w, unsigned round)
+{
+	return round ? w->in_turns : next_turns(w) >= TURNS_MIN;
+}
+
+static void turns_begin(struct env_waiter *w)
+{
+	w->in_turns = takes_turns(w, 0);
+	w->turns = next_turns(w);
+	w->gave = false;
+	if (!w->in_turns)
+		return;
+	w->idle_since_ns = env_now_ns(w->env);
+	w->idle_long = true;
 }
 
 static bool is_held(const struct env_waiter *w, uint64_t now)
@@ -252,8 +290,10 @@ bool real_core_wanted(struct env_waiter *w)
 /* The same question as real_idle() asks: it is answered alike for one round. */
 bool real_idle_yields(struct env_waiter *w, unsigned round)
 {
-	return round >= IDLE_CLOCK_ROUNDS && w->mode != ENV_WAIT_EVENT &&
-	       w->mode != ENV_WAIT_SPIN && idle_is_long(w, round);
+	if (w->mode == ENV_WAIT_EVENT || w->mode == ENV_WAIT_SPIN)
+		return false;
+	return takes_turns(w, round) ||
+	       (round >= IDLE_CLOCK_ROUNDS && idle_is_long(w, round));
 }
 
 /* From here on wakers make the fence themselves. A waker that looked at `used`
@@ -385,11 +425,13 @@ enum env_idle_verdict real_idle(struct env_waiter *w, unsigned round)
 
 	if (w->mode == ENV_WAIT_EVENT)
 		return idle_event(w, round);
-	if (round < IDLE_CLOCK_ROUNDS)
+	if (!round && w->mode != ENV_WAIT_SPIN)
+		turns_begin(w);
+	if (round < IDLE_CLOCK_ROUNDS && !w->in_turns)
 		return ENV_IDLE_AGAIN;
 	if (w->mode == ENV_WAIT_SPIN)
 		return idle_spin(w, round);
-	if (!idle_is_long(w, round)) {
+	if (!w->in_turns && !idle_is_long(w, round)) {
 		if (round >= IDLE_BARE)
 			cpu_pause();
 		return ENV_IDLE_AGAIN;

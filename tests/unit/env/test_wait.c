@@ -360,23 +360,32 @@ struct tag {
 	struct fixture *f;
 	atomic_int turn;
 	cpu_set_t cpu;
+	struct env_waiter *w; /* the first one's; NULL: one for this game */
+	bool in_turns; /* after BRIEF_RUN waits below BRIEF rounds it said so */
 };
+
+#define BRIEF 8u
+#define BRIEF_RUN 32
 
 static void play(struct tag *g, int me)
 {
-	struct env_waiter *w;
+	struct env_waiter *w = me ? NULL : g->w;
+	int i, run = 0;
 	unsigned round;
-	int i;
 
 	pthread_setaffinity_np(pthread_self(), sizeof(g->cpu), &g->cpu);
-	if (env_waiter_new(g->f->env, ENV_WAIT_POLL, &w))
+	if (!w && env_waiter_new(g->f->env, ENV_WAIT_POLL, &w))
 		return;
 	for (i = me; i < 4000; i += 2) {
 		for (round = 0; atomic_load(&g->turn) != i; round++)
 			env_idle(g->f->env, w, round);
 		atomic_store(&g->turn, i + 1);
+		run = round < BRIEF ? run + 1 : 0;
+		if (!me && run >= BRIEF_RUN)
+			g->in_turns |= env_idle_yields(g->f->env, w, 0);
 	}
-	env_waiter_free(g->f->env, w);
+	if (me || !g->w)
+		env_waiter_free(g->f->env, w);
 }
 
 static void *play_second(void *arg)
@@ -385,23 +394,51 @@ static void *play_second(void *arg)
 	return NULL;
 }
 
-static void test_yield_on_one_core(void **state)
+static void play_on_one_core(struct tag *g)
 {
-	struct tag g = {.f = *state};
 	cpu_set_t old;
 	pthread_t t;
 	int cpu = 0;
 
+	atomic_store(&g->turn, 0);
 	pthread_getaffinity_np(pthread_self(), sizeof(old), &old);
 	while (!CPU_ISSET(cpu, &old))
 		cpu++;
-	CPU_ZERO(&g.cpu);
-	CPU_SET(cpu, &g.cpu);
-	assert_int_equal(pthread_create(&t, NULL, play_second, &g), 0);
-	play(&g, 0);
+	CPU_ZERO(&g->cpu);
+	CPU_SET(cpu, &g->cpu);
+	assert_int_equal(pthread_create(&t, NULL, play_second, g), 0);
+	play(g, 0);
 	pthread_join(t, NULL);
 	pthread_setaffinity_np(pthread_self(), sizeof(old), &old);
-	assert_int_equal(atomic_load(&g.turn), 4000);
+	assert_int_equal(atomic_load(&g->turn), 4000);
+}
+
+static void test_yield_on_one_core(void **state)
+{
+	struct tag g = {.f = *state};
+
+	play_on_one_core(&g);
+}
+
+/* They find out that they share it: a wait begins with the yield, and hardly
+ * looks in vain. Others on the core may spoil a game. Without the partner it looks
+ * again before it yields, as any other. */
+static void test_turns_on_one_core(void **state)
+{
+	struct tag g = {.f = *state};
+	struct skein_env *env = g.f->env;
+	uint64_t end = env_now_ns(env) + 30000 * MS;
+
+	assert_int_equal(env_waiter_new(env, ENV_WAIT_POLL, &g.w), 0);
+	assert_false(env_idle_yields(env, g.w, 0));
+	while (!g.in_turns && env_now_ns(env) < end)
+		play_on_one_core(&g);
+	assert_true(g.in_turns);
+	do {
+		env_idle(env, g.w, 0);
+	} while (env_idle_yields(env, g.w, 0) && env_now_ns(env) < end);
+	assert_false(env_idle_yields(env, g.w, 0));
+	env_waiter_free(env, g.w);
 }
 
 /* --- signals and limits --------------------------------------------------- */
@@ -725,6 +762,7 @@ int main(void)
 		T(test_spin_warns_once),
 		T(test_spin_second),
 		T(test_yield_on_one_core),
+		T(test_turns_on_one_core),
 		T(test_poll_beside_burner),
 		T(test_sleep_beside_burner),
 		T(test_spin_beside_burner),
