@@ -36,6 +36,7 @@ static const char about[] =
 	"  send    SEND and receive; latency is a ping-pong\n"
 	"  atomic  fetch-and-add or compare-and-swap of 8 bytes\n"
 	"  rpc     a call of libskein that echoes its bytes\n"
+	"  stream  bytes on a stream, as skein run moves them\n"
 	"\n"
 	"Start it without HOST on one machine (with --insecure, for clients of\n"
 	"other hosts) and with HOST on another, or with\n"
@@ -63,10 +64,11 @@ static int find_op(const char *name, uint32_t *op)
 		*op = i;
 		return CMD_OK;
 	}
-	out_error(PERF_CMD,
-		  "no operation is called \"%.32s\": write, read, send, atomic "
-		  "or rpc",
-		  name);
+	out_error(
+		PERF_CMD,
+		"no operation is called \"%.32s\": write, read, send, atomic, "
+		"rpc or stream",
+		name);
 	return CMD_USAGE;
 }
 
@@ -139,7 +141,7 @@ static int settle(struct perf_opts *o)
 	if (!o->batch)
 		o->batch = 1;
 	if (!o->window)
-		o->window = o->rate ? window : 1;
+		o->window = o->rate && o->op != PERF_STREAM ? window : 1;
 	if (o->flush && (o->op != PERF_RPC || !o->rate))
 		return bad("--flush is for rpc with --window");
 	if (o->rate && o->window < o->batch)
@@ -150,8 +152,23 @@ static int settle(struct perf_opts *o)
 	return CMD_OK;
 }
 
+static int check_stream(const struct perf_opts *o)
+{
+	if (o->op != PERF_STREAM && (o->both_ways || o->no_copy))
+		return bad("--both-ways and --no-copy are for stream");
+	if (o->both_ways && !o->rate)
+		return bad("--both-ways goes with --bw");
+	if (o->op == PERF_STREAM &&
+	    (o->window > 1 || o->batch > 1 || o->qps > 1 || o->threads > 1))
+		return bad("a stream has one writer and one QP: leave out "
+			   "--window, --batch, --qp and --threads");
+	return CMD_OK;
+}
+
 static int check(const struct perf_opts *o)
 {
+	if (check_stream(o))
+		return CMD_USAGE;
 	if (o->op == PERF_ATOMIC && (o->size != SIZE_ATOMIC || o->all))
 		return bad("an atomic operation has 8 bytes");
 	if (o->op != PERF_RPC && o->wait != PERF_WAIT_SPIN)
@@ -175,8 +192,8 @@ static int run_perf(struct perf_opts *o, uint32_t wait, int argc, char **argv)
 	int rc;
 
 	if (argc < 1)
-		return bad("say what to measure: write, read, send, atomic or "
-			   "rpc (`skein perf --help`)");
+		return bad("say what to measure: write, read, send, atomic, "
+			   "rpc or stream (`skein perf --help`)");
 	if (argc > 2)
 		return bad("too many words: OP and at most one HOST");
 	rc = find_op(argv[0], &o->op);
@@ -234,25 +251,25 @@ static enum opt_verdict parse(struct perf_opts *o, struct raw_opts *raw,
 		 "of the measured part, without probes", SLICE_MIN_NS,
 		 DURATION_MAX_NS},
 		{'q', "qp", OPT_U32, &o->qps, "N",
-		 "QPs of each thread; rpc: of a handle that all threads share, "
-		 "else each has a connection of its own",
-		 1, PERF_QPS_MAX},
+		 "QPs of each thread; rpc: of a handle that they share", 1,
+		 PERF_QPS_MAX},
 		{'t', "window", OPT_U32, &o->window, "N",
-		 "outstanding on each QP, rpc: of each thread; else 1, "
-		 "--bw 128, rpc 32",
-		 1, PERF_WINDOW_MAX},
+		 "outstanding on each QP, rpc: of each thread", 1,
+		 PERF_WINDOW_MAX},
 		{'l', "batch", OPT_U32, &o->batch, "N",
-		 "posts in a list, or requests in a message; else 1, and rpc "
-		 "sends what comes together, but each of threads that share",
-		 1, PERF_BATCH_MAX},
+		 "posts in a list, or requests in a message; else 1", 1,
+		 PERF_BATCH_MAX},
 		{0, "flush", OPT_FLAG, &o->flush,
 		 .help = "rpc: call from outside a round, flush every batch"},
 		{0, "no-combining", OPT_FLAG, &o->no_combining,
-		 .help = "rpc: threads that share post one by one, under a "
-			 "spin lock"},
+		 .help = "rpc: threads that share post under a spin lock"},
 		{0, "degree", OPT_U32, &o->degree, "N",
 		 "rpc: a message waits for the calls of so many threads", 1,
 		 PERF_THREADS_MAX},
+		{0, "both-ways", OPT_FLAG, &o->both_ways,
+		 .help = "stream, --bw: both ends write and read"},
+		{0, "no-copy", OPT_FLAG, &o->no_copy,
+		 .help = "stream: bytes are written and read in place"},
 		{0, "threads", OPT_U32, &o->threads, "N", "of each end", 1,
 		 PERF_THREADS_MAX},
 		{'I', "inline_size", OPT_U32, &o->inline_max, "BYTES",

@@ -30,27 +30,36 @@ static size_t slot_len(const struct stream_host *h)
 int stream_host_init(struct stream_host *h, struct skein_env *env,
 		     const char *device, char *err, size_t err_len)
 {
+	struct dev *dev;
+	int rc;
+
+	rc = dev_open(env, device, -1, err, err_len, &dev);
+	if (rc)
+		return rc;
+	rc = stream_host_init_on(h, env, dev);
+	if (rc) {
+		dev_close(dev);
+		snprintf(err, err_len, "no queues on the device: %s",
+			 strerror(-rc));
+	}
+	return rc;
+}
+
+int stream_host_init_on(struct stream_host *h, struct skein_env *env,
+			struct dev *dev)
+{
 	int rc;
 
 	memset(h, 0, sizeof(*h));
 	h->env = env;
+	h->dev = dev;
 	h->ring_size = STREAM_RING_DEFAULT;
-	rc = dev_open(env, device, -1, err, err_len, &h->dev);
+	rc = dev->ops->alloc_pd(dev, &h->pd);
 	if (rc)
 		return rc;
-	rc = h->dev->ops->alloc_pd(h->dev, &h->pd);
+	rc = dev->ops->create_comp_channel(dev, &h->channel);
 	if (rc)
-		goto err_dev;
-	rc = h->dev->ops->create_comp_channel(h->dev, &h->channel);
-	if (rc)
-		goto err_pd;
-	return 0;
-
-err_pd:
-	h->dev->ops->dealloc_pd(h->dev, h->pd);
-err_dev:
-	dev_close(h->dev);
-	snprintf(err, err_len, "no queues on the device: %s", strerror(-rc));
+		dev->ops->dealloc_pd(dev, h->pd);
 	return rc;
 }
 

@@ -486,6 +486,35 @@ ssize_t stream_write(struct stream *s, const struct iovec *iov, int n)
 	return all ? all : -EAGAIN;
 }
 
+int stream_reserve(struct stream *s, uint8_t **buf, uint32_t *room)
+{
+	struct stream_place *p = &s->reserved;
+
+	if (s->ended)
+		return -EPIPE;
+	if (take_head(s))
+		return s->broken;
+	if (s->back.on || !slots(s) ||
+	    !stream_out_place(&s->out, STREAM_DATA, p))
+		return -EAGAIN;
+	*buf = s->mirror + p->off + STREAM_HEAD_LEN;
+	*room = p->room;
+	return 0;
+}
+
+int stream_commit(struct stream *s, uint32_t len)
+{
+	struct stream_place p = s->reserved;
+	struct stream_wr r;
+
+	skein_assert(len <= p.room);
+	s->reserved.room = 0;
+	if (!len || s->broken)
+		return s->broken;
+	record(s, &r, &p, STREAM_DATA, len);
+	return post_belled(s, &r, 1);
+}
+
 bool stream_writable(struct stream *s)
 {
 	if (s->broken || s->ended)

@@ -105,6 +105,7 @@ struct stream {
 	enum stream_wait sleep;
 	bool peer_asleep; /* the next record rings */
 	bool owes_ack, owes_head, owes_accept, owes_stop, owes_moved;
+	struct stream_place reserved; /* room 0: nothing is */
 	struct stream_back back;
 	bool ended; /* END was written */
 	int broken; /* a negative errno: the end of it */
@@ -115,6 +116,9 @@ struct stream {
 /* Opens the device for streams. err: one line that says why not. */
 int stream_host_init(struct stream_host *h, struct skein_env *env,
 		     const char *device, char *err, size_t err_len);
+/* The same on an open device, which is the host's once it returns 0. */
+int stream_host_init_on(struct stream_host *h, struct skein_env *env,
+			struct dev *dev);
 /* With no stream left. */
 void stream_host_fini(struct stream_host *h);
 /* Memory for one stream's ring and mirror; in host.c. */
@@ -142,6 +146,13 @@ int stream_switch(struct stream *s, uint64_t offset);
 /* Bytes taken, which is: placed in the peer's ring; -EAGAIN, or what broke it.
  * Each byte is copied once here, and once by the device. */
 ssize_t stream_write(struct stream *s, const struct iovec *iov, int n);
+/* The same without the first copy (RR-Compound, IV-F): up to *room bytes are
+ * written at *buf, then committed; nothing else is written to the stream in
+ * between. -EAGAIN: no room now. */
+int stream_reserve(struct stream *s, uint8_t **buf, uint32_t *room);
+/* The first len of them go, 1 to room; 0 drops what was reserved. Returns 0, or
+ * what broke the stream. */
+int stream_commit(struct stream *s, uint32_t len);
 /* Is there room for more? */
 bool stream_writable(struct stream *s);
 /* Nothing follows. -EAGAIN: later. */

@@ -239,13 +239,39 @@ def beside_memcpy():
             assert found['memcpy_ratio'] > 0
 
 
+def stream():
+    """Bytes, checked by their reader; both ways, and in place."""
+    if not DEVICES.soft:
+        skip('streams were not tried on another device')
+    with Case() as case:
+        for words in ([], ['--bw', '--no-copy', '-s', '200000'],
+                      ['--bw', '--both-ways', '-s', '70000']):
+            found = measured(run_self(case, 'stream', '--self', '-n',
+                                      fewer(300), '--json', *QUICK, *words))
+            assert found['op'] == 'stream'
+            assert found['kind'] == ('throughput' if '--bw' in words
+                                     else 'latency')
+            assert found['copy'] == ('--no-copy' not in words), found
+            assert found['both_ways'] == ('--both-ways' in words)
+            # a record has 65,512 bytes at most
+            records = -(-found['size'] // 65512)
+            assert found['messages'] >= \
+                found['operations_run'] * records, found
+            assert found['wrs'] >= found['messages']
+            if found['copy'] and found['size'] == 70000:
+                # several records in a list
+                assert found['doorbells'] < found['wrs'], found
+
+
 def two_hosts():
     """Client and server started apart: no probe, and so no ratio. Nothing
     pins them: perf gives way by itself, an engine only if it is told to."""
     with Case() as case:
         for words in (['write'], ['send', '--bw'], ['read', '-t', '8'],
                       ['rpc', '--wait', 'poll'],
-                      ['rpc', '-q', '1', '--threads', '2']):
+                      ['rpc', '-q', '1', '--threads', '2'],
+                      *([['stream', '--bw', '--no-copy']] if DEVICES.soft
+                        else [])):
             server = case.start([tool(), 'perf', words[0], '-p', '0',
                                  *DEVICES.exposed],
                                 name='server', device=DEVICES.server)
@@ -295,6 +321,9 @@ def errors():
         fails(case, 2, *rpc_self, '--no-combining', '--wait', 'event',
               says='does not sleep')
         fails(case, 2, 'write', '--self', '--no-combining', says='for rpc')
+        fails(case, 2, 'write', '--self', '--no-copy', says='for stream')
+        fails(case, 2, 'stream', '--self', '--both-ways', says='with --bw')
+        fails(case, 2, 'stream', '--self', '-t', '8', says='leave out')
         fails(case, 1, 'write', '-p', '1', DEVICES.host,
               says='cannot reach a server')
         fails(case, 1, 'write', '--self', '-d', 'nosuch', says='nosuch')
@@ -380,7 +409,7 @@ def no_system_call():
 if MODE.harsh and 'TSAN_OPTIONS' in os.environ:
     skip('a buffer is used again when the other process has answered: TSan '
          'does not see the order that another process makes')
-run_cases(latency, throughput, rpc, rpc_fetched, rpc_shared, rpc_together,
+run_cases(latency, throughput, stream, rpc, rpc_fetched, rpc_shared, rpc_together,
           rpc_spin_lock, rpc_degree, rpc_events, threads, all_sizes,
           beside_memcpy, two_hosts, errors, wrong_pairing, peer_killed,
           no_system_call)

@@ -222,21 +222,25 @@ static uint32_t psn_of(const struct perf *p, uint32_t index)
 	return ((index + 1) * PSN_STEP + (p->server ? 0x5a5a : 0)) & 0xffffff;
 }
 
+json_t *raw_addr_json(const struct dev_qp_addr *a)
+{
+	char gid[33];
+
+	for (int b = 0; b < 16; b++)
+		sprintf(gid + 2 * b, "%02x", a->gid.raw[b]);
+	return json_pack("[s, I, I, i, i, i]", gid, (json_int_t)a->qpn,
+			 (json_int_t)a->psn, a->lid, a->mtu, a->rd_atomic);
+}
+
 static json_t *describe_worker(const struct perf *p, struct raw_worker *rw)
 {
 	json_t *qps = json_array();
 
 	for (uint32_t i = 0; i < p->o.qps; i++) {
 		struct dev_qp_addr a;
-		char gid[33];
 
 		dev_qp_addr(rw->raw->dev, rw->qps[i].qp, psn_of(p, i), &a);
-		for (int b = 0; b < 16; b++)
-			sprintf(gid + 2 * b, "%02x", a.gid.raw[b]);
-		json_array_append_new(qps, json_pack("[s, I, I, i, i, i]", gid,
-						     (json_int_t)a.qpn,
-						     (json_int_t)a.psn, a.lid,
-						     a.mtu, a.rd_atomic));
+		json_array_append_new(qps, raw_addr_json(&a));
 	}
 	return json_pack("{s:I, s:I, s:I, s:o}", "tx",
 			 (json_int_t)(uintptr_t)rw->tx, "rx",
@@ -256,7 +260,7 @@ static bool parse_gid(const char *s, union ibv_gid *gid)
 	return s[32] == 0;
 }
 
-static bool parse_addr(json_t *j, struct dev_qp_addr *a)
+bool raw_addr_parse(json_t *j, struct dev_qp_addr *a)
 {
 	json_int_t qpn, psn;
 	int lid, mtu, rd;
@@ -297,7 +301,7 @@ static int connect_worker(struct raw_worker *rw, json_t *j)
 		struct ibv_qp *qp = rw->qps[i].qp;
 		struct dev_qp_addr a = {0};
 
-		if (!parse_addr(json_array_get(qps, i), &a))
+		if (!raw_addr_parse(json_array_get(qps, i), &a))
 			return perf_fail(p, -EPROTO,
 					 "the other end's QP makes no sense");
 		rc = dev_qp_rtr(rw->raw->dev, qp, &a, NULL);

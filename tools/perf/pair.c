@@ -28,8 +28,13 @@
 #define CHILD_WAIT_MS 5000
 
 const char *const perf_op_names[] = {
-	[PERF_WRITE] = "write",	  [PERF_READ] = "read", [PERF_SEND] = "send",
-	[PERF_ATOMIC] = "atomic", [PERF_RPC] = "rpc",	NULL,
+	[PERF_WRITE] = "write",
+	[PERF_READ] = "read",
+	[PERF_SEND] = "send",
+	[PERF_ATOMIC] = "atomic",
+	[PERF_RPC] = "rpc",
+	[PERF_STREAM] = "stream",
+	NULL,
 };
 const char *const perf_wait_names[] = {
 	[PERF_WAIT_SPIN] = "spin",
@@ -47,7 +52,7 @@ const char *const perf_atomic_names[] = {
 static const struct perf_op *const ops[] = {
 	[PERF_WRITE] = &perf_op_write, [PERF_READ] = &perf_op_read,
 	[PERF_SEND] = &perf_op_send,   [PERF_ATOMIC] = &perf_op_atomic,
-	[PERF_RPC] = &perf_op_rpc,
+	[PERF_RPC] = &perf_op_rpc,     [PERF_STREAM] = &perf_op_stream,
 };
 
 int perf_fail(struct perf *p, int rc, const char *fmt, ...)

@@ -16,6 +16,7 @@
  *	slice.c		which slices count; medians
  *	op_raw*.c	write, read, send, atomic on verbs through dev.h
  *	op_rpc*.c	rpc, through the public interface
+ *	op_stream.c	a byte stream, as skein run has it
  *	report.c	the table and the JSON object
  */
 #ifndef SKEIN_TOOLS_PERF_PERF_H
@@ -49,6 +50,7 @@ enum perf_op_id {
 	PERF_SEND,
 	PERF_ATOMIC,
 	PERF_RPC,
+	PERF_STREAM,
 };
 
 enum perf_atomic {
@@ -74,6 +76,8 @@ struct perf_opts {
 	bool flush;	   /* rpc: every batch by itself, be it of one call */
 	bool shared;	   /* rpc: all threads on one handle of qps QPs */
 	bool no_combining; /* shared: under a spin lock instead */
+	bool both_ways;	   /* stream: bytes flow in both directions */
+	bool no_copy;	   /* stream: written and read in place */
 	uint32_t degree;   /* shared: forced, or 0 */
 	uint64_t size;
 	uint32_t iterations; /* 0: by duration */
@@ -209,6 +213,7 @@ extern const struct perf_op perf_op_read;
 extern const struct perf_op perf_op_send;
 extern const struct perf_op perf_op_atomic;
 extern const struct perf_op perf_op_rpc;
+extern const struct perf_op perf_op_stream;
 extern const char *const perf_op_names[];
 extern const char *const perf_wait_names[];
 extern const char *const perf_atomic_names[];

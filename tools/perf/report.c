@@ -144,6 +144,10 @@ static void set_run(json_t *j, const struct perf *p)
 	set(j, "flush", json_boolean(o->flush));
 	set_count(j, "threads", o->threads);
 	set_count(j, "qps", o->qps);
+	set(j, "both_ways",
+	    o->op == PERF_STREAM ? json_boolean(o->both_ways) : json_null());
+	set(j, "copy",
+	    o->op == PERF_STREAM ? json_boolean(!o->no_copy) : json_null());
 }
 
 static void set_result(json_t *j, const struct perf *p,
@@ -325,7 +329,10 @@ static struct table *sharing_table(const struct perf_result *r, unsigned n)
 static void print_setup(const struct perf_opts *o)
 {
 	printf("threads %u, ", o->threads);
-	if (o->op != PERF_RPC)
+	if (o->op == PERF_STREAM)
+		printf("%s, %s", o->both_ways ? "both ways" : "one way",
+		       o->no_copy ? "in place" : "copied");
+	else if (o->op != PERF_RPC)
 		printf("QPs %u each", o->qps);
 	else if (!o->shared)
 		printf("a connection each");

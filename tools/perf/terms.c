@@ -68,10 +68,12 @@ __attribute__((noinline)) static void set(struct perf_opts *o,
 
 static int offer(struct perf *p)
 {
-	json_t *j = json_pack("{s:i, s:s, s:b, s:b, s:b}", "skein_perf",
-			      TERMS_VERSION, "op", perf_op_names[p->o.op],
-			      "rate", p->o.rate, "shared", p->o.shared,
-			      "no_combining", p->o.no_combining);
+	json_t *j =
+		json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "skein_perf",
+			  TERMS_VERSION, "op", perf_op_names[p->o.op], "rate",
+			  p->o.rate, "shared", p->o.shared, "no_combining",
+			  p->o.no_combining, "both_ways", p->o.both_ways,
+			  "no_copy", p->o.no_copy);
 
 	for (size_t i = 0; j && i < N_TERMS; i++)
 		json_object_set_new(
@@ -109,6 +111,8 @@ static int take(struct perf *p, const json_t *j)
 	p->o.rate = json_is_true(json_object_get(j, "rate"));
 	p->o.shared = json_is_true(json_object_get(j, "shared"));
 	p->o.no_combining = json_is_true(json_object_get(j, "no_combining"));
+	p->o.both_ways = json_is_true(json_object_get(j, "both_ways"));
+	p->o.no_copy = json_is_true(json_object_get(j, "no_copy"));
 	if (p->o.shared && p->o.qps > p->o.threads)
 		return perf_fail(p, -EPROTO, "the client's qps make no sense");
 	return 0;

@@ -196,6 +196,70 @@ static void test_small(void **state)
 	}
 }
 
+static void reserve_ends(void **state)
+{
+	uint8_t *at;
+	uint32_t room;
+
+	(void)state;
+	assert_int_equal(stream_end(a), 0);
+	assert_int_equal(stream_reserve(a, &at, &room), -EPIPE);
+}
+
+/* 1 MiB written in place, beside ordinary writes; the ring is full again and
+ * again, and what is dropped is not written. */
+static void test_reserve(void **state)
+{
+	uint64_t written = 0, read = 0, total = 1 << 20, full = 0;
+	uint64_t end = env_now_ns(env) + 20000000000ull;
+	uint32_t room, len, i;
+	uint8_t *at;
+
+	while (read < total) {
+		assert_true(env_now_ns(env) < end);
+		enum stream_type type;
+		const uint8_t *data;
+		int rc = stream_reserve(a, &at, &room);
+
+		assert_true(rc == 0 || rc == -EAGAIN);
+		full += rc == -EAGAIN;
+		if (!rc && written % 3 == 0) {
+			memset(at, 0xee, room);
+			assert_int_equal(stream_commit(a, 0), 0);
+			assert_int_equal(stream_reserve(a, &at, &room), 0);
+		}
+		len = 1 + (uint32_t)(written * 7919 % 9000);
+		len = len < room ? len : room;
+		for (i = 0; !rc && i < len; i++)
+			at[i] = (uint8_t)((written + i) * 37 >> 2);
+		if (!rc) {
+			assert_int_equal(stream_commit(a, len), 0);
+			written += len;
+		}
+		if (!rc && stream_writable(a)) {
+			uint8_t one = (uint8_t)(written * 37 >> 2);
+			struct iovec iov = {&one, 1};
+
+			assert_int_equal(stream_write(a, &iov, 1), 1);
+			written++;
+		}
+		while (full % 2 == (rc == 0) &&
+		       stream_peek(b, &type, &data, &len) == 1) {
+			for (i = 0; i < len; i++)
+				if (data[i] != (uint8_t)((read + i) * 37 >> 2))
+					fail_msg(
+						"byte %llu",
+						(unsigned long long)(read + i));
+			stream_consume(b, len);
+			read += len;
+		}
+		stream_poll(a);
+		stream_poll(b);
+	}
+	assert_true(full > 10);
+	reserve_ends(state);
+}
+
 static bool a_asleep(void)
 {
 	return a->sleep == STREAM_ASLEEP;
@@ -259,12 +323,24 @@ static bool b_rung(void)
 }
 
 /* Asked, acknowledged, rung once: and the channel's descriptor says so. */
-static void test_sleep_and_bell(void **state)
+static ssize_t write_in_place(struct stream *s, const char *text)
+{
+	uint32_t room;
+	uint8_t *at;
+	int rc = stream_reserve(s, &at, &room);
+
+	if (rc)
+		return rc;
+	memcpy(at, text, strlen(text));
+	rc = stream_commit(s, (uint32_t)strlen(text));
+	return rc ? rc : (ssize_t)strlen(text);
+}
+
+static void sleep_and_bell(ssize_t (*put)(struct stream *s, const char *text))
 {
 	struct pollfd pfd = {.fd = host[1].channel->fd, .events = POLLIN};
 	uint64_t bells = a->bells;
 
-	(void)state;
 	while (stream_host_event(&host[1]))
 		;
 	assert_true(stream_ask(b));
@@ -272,17 +348,24 @@ static void test_sleep_and_bell(void **state)
 	while (stream_host_event(&host[1]))
 		;
 	assert_true(stream_ask(b)); /* nothing is asked twice */
-	assert_int_equal(write_text(a, "one"), 3);
+	assert_int_equal(put(a, "one"), 3);
 	stream_drain(a, 10000000000ull);
 	assert_int_equal(poll(&pfd, 1, 10000), 1);
 	assert_ptr_equal(stream_host_event(&host[1]), b);
 	assert_true(soon(b_rung));
 	assert_true(soon(b_has));
 	stream_consume(b, 3);
-	assert_int_equal(write_text(a, "two"), 3);
+	assert_int_equal(put(a, "two"), 3);
 	assert_int_equal(a->bells, bells + 1);
 	assert_true(soon(b_has));
 	stream_consume(b, 3);
+}
+
+static void test_sleep_and_bell(void **state)
+{
+	(void)state;
+	sleep_and_bell(write_text);
+	sleep_and_bell(write_in_place);
 }
 
 /* An answer nobody asked for ends this stream. */
@@ -414,6 +497,7 @@ int main(void)
 		TEST(test_accept_and_bytes),
 		TEST(test_much),
 		TEST(test_small),
+		TEST(test_reserve),
 		TEST(test_writable),
 		TEST(test_room_rings),
 		TEST(test_sleep_and_bell),
