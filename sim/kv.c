@@ -523,9 +523,9 @@ static int open_conns(struct peer *p)
 	attr.retries = (unsigned)draw(p, 5);
 	attr.timeout_ns = SKEIN_MS(200 + draw(p, 2000));
 	/* drawn, too */
-	attr.return_mode = attr.timeout_ns / SKEIN_MS(1) % 2
-				   ? SKEIN_RETURN_FETCH
-				   : SKEIN_RETURN_REPLY;
+	attr.return_mode = (enum skein_return[]){
+		SKEIN_RETURN_REPLY, SKEIN_RETURN_FETCH,
+		SKEIN_RETURN_AUTO}[attr.timeout_ns / SKEIN_MS(1) % 3];
 	for (unsigned i = 0; i < in.shards && !rc; i++) {
 		attr.shard = i;
 		rc = skein_conn_open(p->a.ctx, "server:7440", &attr,

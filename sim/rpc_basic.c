@@ -443,9 +443,9 @@ static int session(struct actor *actor)
 	attr.retries = (unsigned)draw(a, 5);
 	attr.timeout_ns = SKEIN_MS(200 + draw(a, 2000));
 	/* drawn, too */
-	attr.return_mode = attr.timeout_ns / SKEIN_MS(1) % 2
-				   ? SKEIN_RETURN_FETCH
-				   : SKEIN_RETURN_REPLY;
+	attr.return_mode = (enum skein_return[]){
+		SKEIN_RETURN_REPLY, SKEIN_RETURN_FETCH,
+		SKEIN_RETURN_AUTO}[attr.timeout_ns / SKEIN_MS(1) % 3];
 	attr.reconnect = draw(a, 2);
 	a->patient = draw(a, 2);
 	scarce_rings(a->a.ctx, &a->a);

@@ -73,9 +73,9 @@ static int handle_open(struct handles_peer *p, struct handle *h)
 	attr.retries = (unsigned)handles_draw(p, 5);
 	attr.timeout_ns = SKEIN_MS(200 + handles_draw(p, 2000));
 	/* drawn, too */
-	attr.return_mode = attr.timeout_ns / SKEIN_MS(1) % 2
-				   ? SKEIN_RETURN_FETCH
-				   : SKEIN_RETURN_REPLY;
+	attr.return_mode = (enum skein_return[]){
+		SKEIN_RETURN_REPLY, SKEIN_RETURN_FETCH,
+		SKEIN_RETURN_AUTO}[attr.timeout_ns / SKEIN_MS(1) % 3];
 	attr.reconnect = !p->c->faults_over && !handles_draw(p, 4);
 	attr.qps = 1 + (unsigned)handles_draw(p, 6);
 	attr.combine = (unsigned[]){0, 1, 2, 16}[handles_draw(p, 4)];

@@ -217,7 +217,7 @@ struct raw_opts {
 static const char *const waits[] = {"auto",	"spin",	 "poll",
 				    "adaptive", "event", NULL};
 
-static const char *const returns[] = {"default", "reply", "fetch", NULL};
+static const char *const returns[] = {"default", "reply", "fetch", "auto", NULL};
 
 static enum opt_verdict parse_by(const struct opt *opts, int argc, char **argv,
 				 int *first)
@@ -280,7 +280,7 @@ static enum opt_verdict parse(struct perf_opts *o, struct raw_opts *raw,
 		 "how rpc waits; auto: poll where threads share, or spin",
 		 .choices = waits},
 		{0, "return", OPT_CHOICE, &o->ret, "HOW",
-		 "rpc: results come by reply or fetch; else SKEIN_RPC_RETURN",
+		 "rpc: results come by reply, fetch, or whichever is better; else SKEIN_RPC_RETURN",
 		 .choices = returns},
 		{'p', "port", OPT_U32, &o->port, "PORT",
 		 "TCP, for the set-up; server: 0 takes a free one", 0, 65535},

@@ -24,6 +24,7 @@ const char *const kv_return_names[] = {
 	[SKEIN_RETURN_DEFAULT] = "default",
 	[SKEIN_RETURN_REPLY] = "reply",
 	[SKEIN_RETURN_FETCH] = "fetch",
+	[SKEIN_RETURN_AUTO] = "auto",
 	NULL,
 };
 

@@ -60,6 +60,7 @@ enum skein_return {
 	SKEIN_RETURN_DEFAULT, /* SKEIN_RPC_RETURN, else reply */
 	SKEIN_RETURN_REPLY,
 	SKEIN_RETURN_FETCH, /* while the program polls, results to 8192 bytes */
+	SKEIN_RETURN_AUTO,  /* fetch while that gives more calls a second */
 };
 
 struct skein_conn_attr {

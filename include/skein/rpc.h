@@ -220,6 +220,9 @@ struct skein_rpc_stats {
 	 * all the same. */
 	uint64_t fetched, fetched_messages;
 	uint64_t fetch_reads, fetch_empty, recalls, resent;
+	/* Results that were replied; switches between the two (auto); of a
+	 * connection that is served: all posts. */
+	uint64_t replied, switches, posts;
 };
 /* -EINVAL: stats->size is not set. -ENOTCONN; -ETIMEDOUT: another thread has had
  * the engine for a second. */

@@ -53,6 +53,11 @@ bool conn_fetch(const struct skein_conn *conn)
 	return conn->lanes && conn->lanes->fetch;
 }
 
+bool conn_return_auto(const struct skein_conn *conn)
+{
+	return conn->lanes && conn->lanes->fetch == LANES_RETURN_AUTO;
+}
+
 /* --- configuration ----------------------------------------------------- */
 
 static int number(const struct conf_row *row, const char *value, void *field)
@@ -68,7 +73,7 @@ static int number(const struct conf_row *row, const char *value, void *field)
 	return 0;
 }
 
-static const char *const returns[] = {"reply", "fetch", NULL};
+static const char *const returns[] = {"reply", "fetch", "auto", NULL};
 
 static const struct conf_row rows[] = {
 	CONF_ROW(struct lanes_conf, qps, "QPS", "1",
@@ -82,8 +87,8 @@ static const struct conf_row rows[] = {
 		 "for measuring: who sends waits a while for so many", number,
 		 NULL),
 	CONF_ROW(struct lanes_conf, fetch, "RPC_RETURN", "reply",
-		 "how results of calls come: reply, or fetch (by READs, while "
-		 "the program polls)",
+		 "how results of calls come: reply, fetch (by READs, while the "
+		 "program polls), or auto: whichever gives more calls",
 		 conf_enum, returns),
 	CONF_END};
 
@@ -109,12 +114,12 @@ int conn_lanes_conf(const struct lanes_conf *own, struct lanes_conf *conf,
 		return -ERANGE;
 	}
 	if (own->fetch < SKEIN_RETURN_DEFAULT ||
-	    own->fetch > SKEIN_RETURN_FETCH) {
+	    own->fetch > SKEIN_RETURN_AUTO) {
 		snprintf(err, err_len, "return_mode %d is none", own->fetch);
 		return -EINVAL;
 	}
 	if (own->fetch)
-		c.fetch = own->fetch == SKEIN_RETURN_FETCH;
+		c.fetch = own->fetch - SKEIN_RETURN_REPLY;
 	if (own->qps)
 		c.qps = own->qps;
 	if (own->combine)

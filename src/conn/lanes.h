@@ -37,5 +37,7 @@ unsigned conn_combine(const struct skein_conn *conn);
 unsigned conn_combine_least(const struct skein_conn *conn);
 /* attr.return_mode, or SKEIN_RPC_RETURN: shall results be fetched? */
 bool conn_fetch(const struct skein_conn *conn);
+/* ... or whichever is better? */
+bool conn_return_auto(const struct skein_conn *conn);
 
 #endif

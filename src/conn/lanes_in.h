@@ -31,7 +31,8 @@ struct conn_seats {
 /* As of SKEIN_QPS, SKEIN_COMBINE and SKEIN_COMBINE_LEAST. */
 struct lanes_conf {
 	uint32_t qps, combine, least;
-	int fetch; /* SKEIN_RPC_RETURN: 0 reply, 1 fetch */
+	int fetch; /* SKEIN_RPC_RETURN: 0 reply, 1 fetch, or */
+#define LANES_RETURN_AUTO 2
 };
 
 /*
@@ -49,7 +50,7 @@ struct conn_lanes {
 	uint64_t id;
 	unsigned count;
 	unsigned combine, least;
-	bool fetch;
+	int fetch;	   /* as in lanes_conf */
 	atomic_uint refs;  /* lanes that exist */
 	atomic_uint ready; /* those whose handshake is done, in this attempt */
 	atomic_bool up;	   /* all were: the application knows */

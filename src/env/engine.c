@@ -347,6 +347,8 @@ static int engine_round(struct engine *e)
 	struct engine_obj *obj;
 	int moved = 0;
 
+	if (e->fruitless)
+		e->busy_since_ns = e->now_ns;
 	/* Relaxed: the kick orders nothing. Each object orders its own data;
 	 * before a sleep engine_sleep() looks behind a fence. */
 	if (atomic_load_explicit(&e->kicked, memory_order_relaxed)) {
@@ -361,7 +363,13 @@ static int engine_round(struct engine *e)
 	moved += run_beats(e);
 	if (moved)
 		wake_done_places(e);
+	e->fruitless = !moved;
 	return moved;
+}
+
+uint64_t engine_busy_ns(struct engine *e)
+{
+	return e->now_ns - e->busy_since_ns;
 }
 
 bool engine_fd_ready(struct engine *e)
@@ -657,6 +665,7 @@ int engine_new(struct skein_env *env, enum env_wait_mode mode,
 	if (!e)
 		return -ENOMEM;
 	e->lead.env = e->env = env;
+	e->fruitless = true;
 	e->mode = mode;
 	rc = env_waiter_new(env, mode, &e->w);
 	if (rc)

@@ -130,6 +130,9 @@ void engine_del(struct engine *e, struct engine_obj *obj);
 /* In beat(): was a watched fd found ready? If not, it is the clock's beat, and
  * looking at watched fds would find nothing. Owner only. */
 bool engine_fd_ready(struct engine *e);
+/* How long every round has found work: the owner lacks processor time. Owner only.
+ */
+uint64_t engine_busy_ns(struct engine *e);
 
 /* From a beat: the other end of a socket is about to answer. Beats stay close
  * for another ENGINE_BEAT_NS. Owner only. */

@@ -38,7 +38,9 @@ struct engine {
 	uint64_t now_ns;
 	uint64_t next_beat_ns;
 	uint64_t hot_until_ns;
-	bool fd_ready; /* a watched fd is known ready */
+	bool fruitless;		/* the last round moved nothing */
+	uint64_t busy_since_ns; /* when the first round behind such a one began */
+	bool fd_ready;		/* a watched fd is known ready */
 
 	struct env_mutex lock;
 	struct list_node places; /* oldest first */

@@ -162,6 +162,9 @@ static void stats_inside(struct rpc_conn *rc, struct skein_rpc_stats *stats)
 		.fetched = rc->port.stats.fetched,
 		.fetched_messages = rc->port.stats.fetched_messages,
 		.resent = rc->port.stats.resent,
+		.replied = rc->port.stats.replied,
+		.posts = rc->port.stats.messages_sent + rc->port.stats.reads +
+			 rc->port.stats.signals,
 	};
 	stats_of_lanes(rc, stats);
 }

@@ -412,8 +412,9 @@ static inline int message_begin(struct rpc_client *c, uint64_t sent)
 		return rc;
 	if (!rx->in.count || rx->in.flags || !head_told(c, rx->in.head))
 		return -SKEIN_EPEER;
-	if (__builtin_expect(rx->rf.able, 0) && !fetch)
-		rpc_rfetch_replied(c);
+	rx->port->stats.replied += fetch ? 0 : rx->in.count;
+	if (__builtin_expect(rx->rf.able, 0))
+		rpc_rfetch_answered(c, fetch);
 	rx->in_active = true;
 	rx->in_lines = 0;
 	rx->in_lap_left = lap_left;

@@ -237,6 +237,8 @@ static void add_lane(struct rpc_conn *rc, uint64_t *degrees,
 	st->fetch_reads += own->fetch_reads;
 	st->fetch_empty += own->fetch_empty;
 	st->recalls += own->recalls;
+	st->replied += own->replied;
+	st->switches += own->switches;
 	st->credit_grants += sh->grants;
 	st->credit_declines += sh->declines;
 	/* The owner's messages have a call each. */

@@ -71,6 +71,9 @@ enum {
 	RPC_HDR_RECALL = 1, /* a request message, of count 0 */
 };
 
+/* rpc_hdr.credits of a response, as the word from `head` on holds it: section 4. */
+#define RPC_WORD_STARVED (UINT64_C(1) << 32)
+
 /* Section 8. */
 enum {
 	RPC_EVENT_ASK = 1,

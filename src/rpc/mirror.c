@@ -38,7 +38,7 @@ int rpc_mirror_seal(struct rpc_mirror *m, struct rpc_port *port, uint8_t *at,
 		return -SKEIN_EPEER;
 	m->built[m->last++ & m->mask] =
 		(struct rpc_mirror_msg){(uint32_t)pos, len};
-	rpc_msg_seal_fetched(at, len, (uint16_t)count, (uint32_t)req_head,
+	rpc_msg_seal_fetched(at, len, (uint16_t)count, req_head,
 			     rpc_canary(&port->secret_out, pos), m->sums);
 	port->stats.fetched += count;
 	port->stats.fetched_messages++;

@@ -31,7 +31,7 @@ struct rpc_mirror *rpc_mirror_new(struct skein_env *env, uint32_t resp_lines,
 				  bool sums);
 
 /* The message at `at`, whose pairs are in place, can be fetched from now on, at
- * pos. head: both Heads: the caller's, and the one of the request ring. 0, or
+ * pos. req_head: Head of the request ring, and what follows it in the header. 0, or
  * -SKEIN_EPEER: the caller's Head is not where it must be. */
 int rpc_mirror_seal(struct rpc_mirror *m, struct rpc_port *port, uint8_t *at,
 		    uint64_t pos, uint32_t len, unsigned count,

@@ -23,6 +23,10 @@
 #define SECTION_ANY_ORDER 4u
 #define SECTION_CREDITS 8u
 #define SECTION_FETCH 16u
+#define SECTION_TELL 32u /* a caller: say when you lack processor time */
+
+/* So long without a fruitless round. */
+#define STARVED_NS (1000 * 1000u)
 
 /* A caller may not make a server register more than this. */
 #define REGION_LEN_MAX (512ull << 20)
@@ -276,7 +280,8 @@ static int conn_up_engines(struct rpc_conn *rc)
 				rc->ctx->conf.window);
 		rc->client.rx.park.env = env;
 		if (rc->fetches && rc->share)
-			rpc_rfetch_start(&rc->client, !rc->peer_ordered_read);
+			rpc_rfetch_start(&rc->client, !rc->peer_ordered_read,
+					 conn_return_auto(rc->conn));
 	} else {
 		/* From now on: questions may come before ready(). */
 		if (rc->credits && lane_up(rc))
@@ -353,6 +358,8 @@ static void section_put(struct rpc_conn *rc, struct bytes_out *out)
 		flags |= SECTION_CREDITS;
 	if (rc->fetches)
 		flags |= SECTION_FETCH;
+	if (rc->fetches && rc->caller && conn_return_auto(rc->conn))
+		flags |= SECTION_TELL;
 	bytes_put_u16(out, SECTION_VERSION);
 	bytes_put_u16(out, (uint16_t)flags);
 	bytes_put_u32(out, rc->port.geom.req_lines);
@@ -402,6 +409,7 @@ static void section_use(struct rpc_conn *rc, const struct section *s)
 	rc->in_any_order = s->flags & SECTION_ANY_ORDER;
 	rc->credits = s->flags & SECTION_CREDITS;
 	rc->fetches &= (s->flags & SECTION_FETCH) != 0;
+	rc->tells = s->flags & SECTION_TELL;
 	rc->peer_ordered_read = s->flags & SECTION_ORDERED_READ;
 	rc->port.tail_out = s->flags & SECTION_ORDERED_WRITE
 				    ? RPC_TAIL_CANARY
@@ -537,6 +545,10 @@ static int rpc_poll(struct skein_conn *conn, void *state, uint64_t now_ns)
 
 	if (rc->caller)
 		return rc->share ? rpc_share_poll(rc, now_ns) : 0;
+	if (__builtin_expect(rc->tells, 0))
+		rc->port.word = engine_busy_ns(rc->engine) >= STARVED_NS
+					? RPC_WORD_STARVED
+					: 0;
 	moved = rpc_server_poll(&rc->server);
 	if (__builtin_expect(moved < 0, 0))
 		/* Not connected: it is going down already. */

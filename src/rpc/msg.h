@@ -241,7 +241,7 @@ static inline uint64_t rpc_msg_fetched_tail(const void *at, uint32_t len,
 /* Closes a message that will be READ, of which a READ may be under way: the
  * canary comes last. */
 static inline void rpc_msg_seal_fetched(void *at, uint32_t len, uint16_t count,
-					uint32_t head, uint64_t canary,
+					uint64_t head, uint64_t canary,
 					bool sums)
 {
 	uint64_t w0 = len | count * (UINT64_C(1) << 32), tail;
@@ -266,8 +266,9 @@ int rpc_msg_fetched(struct rpc_msg_in *in, const void *at, uint32_t have,
 
 /* Closes a message built at `at`: everything before len - 8 is in place but
  * the header. count: of pairs, and flags above it. */
+/* head: and, above it, what follows it in the header. */
 static inline void rpc_msg_seal(void *at, uint32_t len, uint32_t count,
-				uint32_t head, uint64_t canary,
+				uint64_t head, uint64_t canary,
 				enum rpc_tail tail)
 {
 	uint8_t *to = at;

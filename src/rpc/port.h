@@ -93,7 +93,10 @@ struct rpc_stats {
 	uint64_t fetch_reads; /* of reads: for answers */
 	uint64_t fetch_empty; /* ... that found none */
 	uint64_t recalls;     /* messages */
-	uint64_t resent; /* fetched messages that were replied all the same */
+	uint64_t resent;   /* fetched messages that were replied all the same */
+	uint64_t replied;  /* answers that were sent */
+	uint64_t switches; /* of the mode, by ret_mode.h */
+	uint64_t signals;
 };
 
 /* One end of one connection: what client.c and server.c share. */
@@ -110,6 +113,7 @@ struct rpc_port {
 	unsigned reads_max; /* READs of one under way */
 	/* the largest result that space is reserved for; longer ones are READ */
 	uint32_t resp_inline_max;
+	uint64_t word; /* of responses: RPC_WORD_STARVED or 0 */
 	struct rpc_event event;
 	struct skein_env *model; /* charged for messages; NULL in production */
 	struct rpc_stats stats;

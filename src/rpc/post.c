@@ -74,6 +74,7 @@ static int post_signal(struct rpc_port *port, uint32_t imm)
 	if (!credit(rc))
 		return -EAGAIN;
 	err = conn_post(rc->conn, &wr, NULL);
+	port->stats.signals += !err;
 	return err ? not_posted(rc, err, true) : 0;
 }
 

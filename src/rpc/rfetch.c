@@ -80,9 +80,9 @@ static void wait_grow(struct rpc_rfetch *f, uint64_t by)
 
 static void found(struct rpc_rfetch *f, uint32_t len)
 {
-	if (f->fresh && f->tries)
+	if (f->fresh && f->tries && f->tries < RPC_FETCH_R)
 		wait_grow(f, 8);
-	else if (f->fresh)
+	else if (f->fresh && !f->tries)
 		f->wait_ns -= f->wait_ns / 256;
 	f->fresh = false;
 	if (f->tries < RPC_FETCH_R)
@@ -116,8 +116,10 @@ static void not_found(struct rpc_client_rx *rx)
 	/* Rather a server that was not running than answers that take so long:
 	 * when each fifth is like this it is not. */
 	wait_grow(f, 64);
-	if (++f->slow >= RPC_FETCH_SLOW)
-		f->recall = rx->attend = true;
+	if (++f->slow < RPC_FETCH_SLOW)
+		return;
+	f->recall = rx->attend = true;
+	ret_mode_slow(&f->mode);
 }
 
 /* The next READ is of bytes [got, len) of the message at pos. */
@@ -327,26 +329,57 @@ bool rpc_rfetch_may_sleep(struct rpc_client *c)
 	return false;
 }
 
-void rpc_rfetch_replied(struct rpc_client *c)
+/* Is the program far from sleep? */
+static bool is_busy(struct rpc_client *c, bool was_fetched)
 {
 	struct rpc_rfetch *f = &c->rx.rf;
 
-	if (f->wanted || ++f->messages < RPC_EVENT_BUSY ||
-	    c->rx.port->event.rx != RPC_RX_POLLING)
-		return;
-	f->wanted = c->rx.attend = true;
+	if (!was_fetched && f->messages < RPC_EVENT_BUSY)
+		f->messages++;
+	return f->messages >= RPC_EVENT_BUSY &&
+	       c->rx.port->event.rx == RPC_RX_POLLING;
 }
 
-void rpc_rfetch_start(struct rpc_client *c, bool sums)
+/* The server's word stands behind Head. */
+static bool choose(struct rpc_client_rx *rx)
+{
+	struct ret_mode *m = &rx->rf.mode;
+	uint64_t word =
+		rpc_msg_word(rx->in.at + offsetof(struct rpc_hdr, head));
+
+	ret_mode_answered(m, rx->in.count, word & RPC_WORD_STARVED);
+	if (ret_mode_decide(m, rx->calls.now_ns))
+		rx->port->stats.switches++;
+	return m->fetch;
+}
+
+void rpc_rfetch_answered(struct rpc_client *c, bool was_fetched)
+{
+	struct rpc_client_rx *rx = &c->rx;
+	struct rpc_rfetch *f = &rx->rf;
+	bool want = !f->chooses || choose(rx);
+
+	/* The program wanted to sleep lately: not yet, if it does not fetch. */
+	if (want && !f->wanted)
+		want = is_busy(c, was_fetched);
+	if (want == f->wanted)
+		return;
+	f->wanted = want;
+	rx->attend = true;
+}
+
+void rpc_rfetch_start(struct rpc_client *c, bool sums, bool chooses)
 {
 	c->rx.rf = (struct rpc_rfetch){
 		.rd.done = read_done,
 		.able = true,
-		.wanted = true,
-		.on = true,
+		.wanted = !chooses,
+		.on = !chooses,
+		.chooses = chooses,
 		.sums = sums,
 		.size = RPC_FETCH_F,
 		.wait_ns = RPC_FETCH_WAIT_NS,
 	};
-	c->tx.fetch_below = RPC_FETCH_LEN_MAX + 1;
+	ret_mode_init(&c->rx.rf.mode, 0);
+	c->tx.fetch_below = chooses ? 0 : RPC_FETCH_LEN_MAX + 1;
 }

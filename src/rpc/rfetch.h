@@ -22,6 +22,7 @@
 #define SKEIN_RPC_RFETCH_H
 
 #include "rpc/port.h"
+#include "rpc/ret_mode.h"
 
 struct rpc_client;
 
@@ -50,6 +51,8 @@ struct rpc_rfetch {
 	bool due;     /* at_ns is set */
 	bool fresh;   /* nothing was taken of the last READ yet */
 	bool sums;    /* the server's device has no ordered_read */
+	bool chooses; /* by mode */
+	struct ret_mode mode;
 	int err;
 	unsigned tries;	   /* READs in a row that found nothing */
 	unsigned slow;	   /* messages in a row that took more than R */
@@ -63,8 +66,8 @@ struct rpc_rfetch {
 	uint64_t wait_ns;  /* what an answer takes, as READs have shown */
 };
 
-/* Before any call: fetch from now on. sums: as above. */
-void rpc_rfetch_start(struct rpc_client *c, bool sums);
+/* Before any call: fetch from now on, or choose. sums: as above. */
+void rpc_rfetch_start(struct rpc_client *c, bool sums, bool chooses);
 
 /* A round that waits for a reply. */
 void rpc_rfetch_round(struct rpc_client *c);
@@ -87,8 +90,8 @@ int rpc_rfetch_send(struct rpc_client *c);
  * False: it is being recalled. */
 bool rpc_rfetch_may_sleep(struct rpc_client *c);
 
-/* A message was replied. */
-void rpc_rfetch_replied(struct rpc_client *c);
+/* A message is here, which was fetched or replied. */
+void rpc_rfetch_answered(struct rpc_client *c, bool was_fetched);
 
 /* When a round must run for it; ENV_NEVER. */
 static inline uint64_t rpc_rfetch_next(const struct rpc_rfetch *f)

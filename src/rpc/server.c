@@ -57,7 +57,8 @@ static int open_fetched(struct rpc_server *s, uint32_t len)
 
 	s->open_count = 0;
 	return rpc_mirror_seal(s->mirror, s->port, s->open, s->open_pos, len,
-			       count, s->req_head, s->caller_head);
+			       count, (uint32_t)s->req_head | s->port->word,
+			       s->caller_head);
 }
 
 /* Ends the open message. It leaves at once if it can. */
@@ -70,7 +71,9 @@ static inline int open_seal(struct rpc_server *s)
 
 	if (__builtin_expect(s->open_fetch != 0, 0))
 		return open_fetched(s, len);
-	rpc_msg_seal(s->open, len, s->open_count, (uint32_t)s->req_head,
+	port->stats.replied += s->open_count;
+	rpc_msg_seal(s->open, len, s->open_count,
+		     (uint32_t)s->req_head | port->word,
 		     rpc_canary(&port->secret_out, s->open_pos),
 		     port->tail_out);
 	s->open_count = 0;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_fetch_death.c - results that are fetched, and an end that stops or dies
+ * test_fetch_live.c - results that are fetched, and an end that stops or dies
  * between the request and the READ; deferred and pool answers, fetched and
- * recalled. Two processes.
+ * recalled; the mode that is chosen by the server's word. Two processes.
  */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <time.h>
 
 #include "served.h"
 
@@ -15,6 +16,7 @@ enum {
 	POOL,
 	KEEP,	/* deferred until ECHO comes */
 	SERVED, /* how many of any have been executed */
+	LONG,	/* takes a while of the server's processor */
 	CALLS = 24,
 };
 
@@ -57,6 +59,19 @@ static int served(struct skein_rpc_req *req, void *arg)
 	return 0;
 }
 
+static int long_echo(struct skein_rpc_req *req, void *arg)
+{
+	struct timespec ts;
+	long end;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	end = ts.tv_nsec + 200000;
+	do
+		clock_gettime(CLOCK_MONOTONIC, &ts);
+	while (ts.tv_nsec < end && ts.tv_nsec > end - 200000);
+	return echo(req, req);
+}
+
 static int setup(struct skein_ctx *ctx)
 {
 	static bool in_pool = true;
@@ -67,6 +82,7 @@ static int setup(struct skein_ctx *ctx)
 	return skein_rpc_handle(ctx, ECHO, echo, NULL) ||
 	       skein_rpc_handle(ctx, KEEP, keep, NULL) ||
 	       skein_rpc_handle(ctx, SERVED, served, NULL) ||
+	       skein_rpc_handle(ctx, LONG, long_echo, NULL) ||
 	       skein_rpc_handle_workers(ctx, POOL, echo, &in_pool, pool);
 }
 
@@ -92,14 +108,21 @@ static struct skein_ctx *ctx_open(enum skein_wait wait)
 	return ctx;
 }
 
-static struct skein_conn *conn_open(struct skein_ctx *ctx, const char *addr)
+static struct skein_conn *conn_open_mode(struct skein_ctx *ctx,
+					 const char *addr,
+					 enum skein_return mode)
 {
 	struct skein_conn_attr attr = {.size = sizeof(attr),
-				       .return_mode = SKEIN_RETURN_FETCH};
+				       .return_mode = mode};
 	struct skein_conn *conn;
 
 	assert_int_equal(skein_conn_open(ctx, addr, &attr, &conn), 0);
 	return conn;
+}
+
+static struct skein_conn *conn_open(struct skein_ctx *ctx, const char *addr)
+{
+	return conn_open_mode(ctx, addr, SKEIN_RETURN_FETCH);
 }
 
 static void call(struct skein_conn *conn, uint16_t id, uint32_t n,
@@ -281,9 +304,46 @@ static void test_client_killed(void **state)
 	served_stop(pid);
 }
 
+/* The server has no time to spare, and says so: what was replied is fetched. */
+static void test_auto(void **state)
+{
+	struct skein_ctx *ctx = ctx_open(SKEIN_WAIT_POLL);
+	struct skein_rpc_stats st;
+	struct skein_conn *conn;
+	struct tally t = {0};
+	char addr[SERVED_ADDR];
+	uint32_t made = 0;
+	pid_t pid;
+
+	pid = served_start(SKEIN_WAIT_ADAPTIVE, setup, addr);
+	conn = conn_open_mode(ctx, addr, SKEIN_RETURN_AUTO);
+	call(conn, ECHO, made++, &t);
+	await(ctx, &t, made);
+	st = stats(conn);
+	assert_int_equal(st.replied, 1);
+	do {
+		while (made < t.done + CALLS)
+			call(conn, LONG, made++, &t);
+		await(ctx, &t, made - CALLS / 2);
+		st = stats(conn);
+		assert_true(st.fetched + st.replied <= made && made < 50000);
+	} while (!st.fetched);
+	assert_true(st.switches > 0);
+	assert_true(st.replied > 0);
+	await(ctx, &t, made);
+	st = stats(conn);
+	assert_int_equal(st.fetched + st.replied, made);
+	assert_int_equal(t.done, made);
+	assert_false(t.wrong);
+	skein_conn_close(conn, SKEIN_S(5));
+	skein_ctx_close(ctx);
+	served_stop(pid);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_auto),
 		cmocka_unit_test(test_stopped),
 		cmocka_unit_test(test_deferred),
 		cmocka_unit_test(test_server_killed),

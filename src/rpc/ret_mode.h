@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ret_mode.h - whether results are better fetched or replied, decided from what
+ * a caller sees (RF-RPC, sections 3.2 and 3.3; docs/design/rf-rpc.md).
+ *
+ * Fetching spares the server's processor, so it is tried when the server says
+ * that its engine lacks processor time, and not otherwise. At most one switch an
+ * interval. At its end the calls answered a second are held against those of the
+ * interval before: a switch that did not pay is taken back, and the next one
+ * comes after twice the time. Answers that take more READs than R say the same of
+ * fetching.
+ *
+ * Pure: counts and the time come in, the mode goes out.
+ */
+#ifndef SKEIN_RPC_RET_MODE_H
+#define SKEIN_RPC_RET_MODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RET_MODE_INTERVAL_NS UINT64_C(10000000)
+#define RET_MODE_INTERVAL_MAX_NS (1024 * RET_MODE_INTERVAL_NS)
+
+struct ret_mode {
+	bool fetch;   /* what is wanted */
+	bool starved; /* the server's word, in the last answer */
+	bool slow;    /* in this interval answers took more than R */
+	bool judged;  /* the last interval's end was a switch */
+	uint64_t calls, calls_before; /* answered, in this and the one before */
+	uint64_t span_ns;	      /* how long that was */
+	uint64_t since_ns, interval_ns;
+	uint64_t switches;
+};
+
+static inline void ret_mode_answered(struct ret_mode *m, unsigned calls,
+				     bool starved)
+{
+	m->calls += calls;
+	m->starved = starved;
+}
+
+static inline void ret_mode_slow(struct ret_mode *m)
+{
+	m->slow = true;
+}
+
+void ret_mode_init(struct ret_mode *m, uint64_t now_ns);
+/* The interval may have ended: true when the mode is another one now. */
+bool ret_mode_decide(struct ret_mode *m, uint64_t now_ns);
+
+#endif
