@@ -217,7 +217,8 @@ struct raw_opts {
 static const char *const waits[] = {"auto",	"spin",	 "poll",
 				    "adaptive", "event", NULL};
 
-static const char *const returns[] = {"default", "reply", "fetch", "auto", NULL};
+static const char *const returns[] = {"default", "reply", "fetch", "auto",
+				      NULL};
 
 static enum opt_verdict parse_by(const struct opt *opts, int argc, char **argv,
 				 int *first)

@@ -95,7 +95,7 @@ struct rpc_stats {
 	uint64_t recalls;     /* messages */
 	uint64_t resent;   /* fetched messages that were replied all the same */
 	uint64_t replied;  /* answers that were sent */
-	uint64_t switches; /* of the mode, by ret_mode.h */
+	uint64_t switches; /* of the mode, by return_mode.h */
 	uint64_t signals;
 };
 

@@ -119,7 +119,7 @@ static void not_found(struct rpc_client_rx *rx)
 	if (++f->slow < RPC_FETCH_SLOW)
 		return;
 	f->recall = rx->attend = true;
-	ret_mode_slow(&f->mode);
+	return_mode_slow(&f->mode);
 }
 
 /* The next READ is of bytes [got, len) of the message at pos. */
@@ -343,12 +343,12 @@ static bool is_busy(struct rpc_client *c, bool was_fetched)
 /* The server's word stands behind Head. */
 static bool choose(struct rpc_client_rx *rx)
 {
-	struct ret_mode *m = &rx->rf.mode;
+	struct return_mode *m = &rx->rf.mode;
 	uint64_t word =
 		rpc_msg_word(rx->in.at + offsetof(struct rpc_hdr, head));
 
-	ret_mode_answered(m, rx->in.count, word & RPC_WORD_STARVED);
-	if (ret_mode_decide(m, rx->calls.now_ns))
+	return_mode_answered(m, rx->in.count, word & RPC_WORD_STARVED);
+	if (return_mode_decide(m, rx->calls.now_ns))
 		rx->port->stats.switches++;
 	return m->fetch;
 }
@@ -380,6 +380,6 @@ void rpc_rfetch_start(struct rpc_client *c, bool sums, bool chooses)
 		.size = RPC_FETCH_F,
 		.wait_ns = RPC_FETCH_WAIT_NS,
 	};
-	ret_mode_init(&c->rx.rf.mode, 0);
+	return_mode_init(&c->rx.rf.mode, 0);
 	c->tx.fetch_below = chooses ? 0 : RPC_FETCH_LEN_MAX + 1;
 }

@@ -22,7 +22,7 @@
 #define SKEIN_RPC_RFETCH_H
 
 #include "rpc/port.h"
-#include "rpc/ret_mode.h"
+#include "rpc/return_mode.h"
 
 struct rpc_client;
 
@@ -52,7 +52,7 @@ struct rpc_rfetch {
 	bool fresh;   /* nothing was taken of the last READ yet */
 	bool sums;    /* the server's device has no ordered_read */
 	bool chooses; /* by mode */
-	struct ret_mode mode;
+	struct return_mode mode;
 	int err;
 	unsigned tries;	   /* READs in a row that found nothing */
 	unsigned slow;	   /* messages in a row that took more than R */

@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ret_mode.c - fetched or replied; see ret_mode.h.
+ * return_mode.c - fetched or replied; see return_mode.h.
  */
-#include "rpc/ret_mode.h"
+#include "rpc/return_mode.h"
 
-static void begin(struct ret_mode *m, uint64_t now_ns)
+static void begin(struct return_mode *m, uint64_t now_ns)
 {
 	m->since_ns = now_ns;
 	m->calls = 0;
 	m->slow = false;
 }
 
-void ret_mode_init(struct ret_mode *m, uint64_t now_ns)
+void return_mode_init(struct return_mode *m, uint64_t now_ns)
 {
-	*m = (struct ret_mode){.interval_ns = RET_MODE_INTERVAL_NS};
+	*m = (struct return_mode){.interval_ns = RETURN_MODE_INTERVAL_NS};
 	begin(m, now_ns);
 }
 
 /* Are fewer calls answered a second than before the switch? */
-static bool lost(const struct ret_mode *m, uint64_t span_ns)
+static bool lost(const struct return_mode *m, uint64_t span_ns)
 {
 	return (double)m->calls * (double)m->span_ns <
 	       (double)m->calls_before * (double)span_ns;
 }
 
-static bool pays_not(const struct ret_mode *m, uint64_t span_ns)
+static bool pays_not(const struct return_mode *m, uint64_t span_ns)
 {
 	return (m->judged && lost(m, span_ns)) || (m->fetch && m->slow);
 }
 
-bool ret_mode_decide(struct ret_mode *m, uint64_t now_ns)
+bool return_mode_decide(struct return_mode *m, uint64_t now_ns)
 {
 	uint64_t span = now_ns - m->since_ns;
 	bool was = m->fetch;
@@ -44,11 +44,11 @@ bool ret_mode_decide(struct ret_mode *m, uint64_t now_ns)
 	if (pays_not(m, span)) {
 		m->fetch = !m->fetch;
 		m->judged = false;
-		if (m->interval_ns < RET_MODE_INTERVAL_MAX_NS)
+		if (m->interval_ns < RETURN_MODE_INTERVAL_MAX_NS)
 			m->interval_ns *= 2;
 	} else {
 		if (m->judged)
-			m->interval_ns = RET_MODE_INTERVAL_NS;
+			m->interval_ns = RETURN_MODE_INTERVAL_NS;
 		m->fetch = m->starved;
 		m->judged = m->fetch != was;
 		m->calls_before = m->calls;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_ret_mode.c - fetched or replied: each decision, by a clock of its own.
+ * test_return_mode.c - fetched or replied: each decision, by a clock of its own.
  */
 #include "unit/cm.h"
-#include "rpc/ret_mode.h"
+#include "rpc/return_mode.h"
 
 #define STEP 100000u /* ns between two answers */
 
-static struct ret_mode m;
+static struct return_mode m;
 static uint64_t now;
 
 static void start(void)
 {
 	now = 5000;
-	ret_mode_init(&m, now);
+	return_mode_init(&m, now);
 }
 
 /* Answers come until the interval is over: calls for each; how many switches. */
@@ -25,8 +25,8 @@ static unsigned interval(unsigned calls, bool starved)
 	while (now < end) {
 		assert_int_equal(changed, 0); /* only at the end */
 		now += STEP;
-		ret_mode_answered(&m, calls, starved);
-		changed += ret_mode_decide(&m, now);
+		return_mode_answered(&m, calls, starved);
+		changed += return_mode_decide(&m, now);
 	}
 	assert_int_equal(m.switches - before, changed);
 	assert_int_equal(m.since_ns, now);
@@ -41,7 +41,7 @@ static void test_replies(void **state)
 	for (int i = 0; i < 50; i++) /* more calls, or fewer */
 		assert_int_equal(interval(10 + i % 7, false), 0);
 	assert_false(m.fetch);
-	assert_int_equal(m.interval_ns, RET_MODE_INTERVAL_NS);
+	assert_int_equal(m.interval_ns, RETURN_MODE_INTERVAL_NS);
 }
 
 /* The word switches, once, and its end switches back. */
@@ -52,18 +52,18 @@ static void test_word(void **state)
 	assert_true(m.fetch);
 	for (int i = 0; i < 10; i++)
 		assert_int_equal(interval(12, true), 0);
-	assert_int_equal(m.interval_ns, RET_MODE_INTERVAL_NS);
+	assert_int_equal(m.interval_ns, RETURN_MODE_INTERVAL_NS);
 	assert_int_equal(interval(12, false), 1);
 	assert_false(m.fetch);
 	assert_int_equal(interval(13, false), 0);
-	assert_int_equal(m.interval_ns, RET_MODE_INTERVAL_NS);
+	assert_int_equal(m.interval_ns, RETURN_MODE_INTERVAL_NS);
 }
 
 /* A switch that loses calls is taken back; the next try comes after twice the
  * time, at most 1,024 times the first; one that pays resets that. */
 static void test_does_not_pay(void **state)
 {
-	uint64_t want = RET_MODE_INTERVAL_NS;
+	uint64_t want = RETURN_MODE_INTERVAL_NS;
 
 	start();
 	for (int i = 0; i < 14; i++) {
@@ -72,14 +72,14 @@ static void test_does_not_pay(void **state)
 		assert_true(m.fetch);
 		assert_int_equal(interval(95, true), 1);
 		assert_false(m.fetch);
-		if (want < RET_MODE_INTERVAL_MAX_NS)
+		if (want < RETURN_MODE_INTERVAL_MAX_NS)
 			want *= 2;
 	}
-	assert_int_equal(want, RET_MODE_INTERVAL_MAX_NS);
+	assert_int_equal(want, RETURN_MODE_INTERVAL_MAX_NS);
 	assert_int_equal(interval(100, true), 1);
 	assert_int_equal(interval(105, true), 0);
 	assert_true(m.fetch);
-	assert_int_equal(m.interval_ns, RET_MODE_INTERVAL_NS);
+	assert_int_equal(m.interval_ns, RETURN_MODE_INTERVAL_NS);
 }
 
 /* Calls a second, not calls: the end of an interval may come late. */
@@ -87,9 +87,9 @@ static void test_late_end(void **state)
 {
 	start();
 	assert_int_equal(interval(100, true), 1);
-	now += RET_MODE_INTERVAL_NS * 3 / 2;
-	ret_mode_answered(&m, 120 * (RET_MODE_INTERVAL_NS / STEP), true);
-	assert_true(ret_mode_decide(&m, now));
+	now += RETURN_MODE_INTERVAL_NS * 3 / 2;
+	return_mode_answered(&m, 120 * (RETURN_MODE_INTERVAL_NS / STEP), true);
+	assert_true(return_mode_decide(&m, now));
 	assert_false(m.fetch);
 }
 
@@ -103,7 +103,7 @@ static void test_relieved(void **state)
 	assert_false(m.fetch);
 	assert_int_equal(interval(100, true), 1);
 	assert_true(m.fetch);
-	assert_int_equal(m.interval_ns, 2 * RET_MODE_INTERVAL_NS);
+	assert_int_equal(m.interval_ns, 2 * RETURN_MODE_INTERVAL_NS);
 }
 
 /* Answers that take more READs than R: replied, though the server wants to be
@@ -111,13 +111,13 @@ static void test_relieved(void **state)
 static void test_slow(void **state)
 {
 	start();
-	ret_mode_slow(&m);
+	return_mode_slow(&m);
 	assert_int_equal(interval(100, true), 1);
 	assert_int_equal(interval(120, true), 0);
-	ret_mode_slow(&m);
+	return_mode_slow(&m);
 	assert_int_equal(interval(120, true), 1);
 	assert_false(m.fetch);
-	assert_int_equal(m.interval_ns, 2 * RET_MODE_INTERVAL_NS);
+	assert_int_equal(m.interval_ns, 2 * RETURN_MODE_INTERVAL_NS);
 	assert_int_equal(interval(120, true), 1);
 	assert_true(m.fetch);
 	assert_int_equal(interval(120, true), 0);
@@ -128,13 +128,13 @@ static void test_pause(void **state)
 {
 	start();
 	assert_int_equal(interval(100, true), 1);
-	now += 3 * RET_MODE_INTERVAL_NS;
-	ret_mode_answered(&m, 1, true);
-	assert_false(ret_mode_decide(&m, now));
+	now += 3 * RETURN_MODE_INTERVAL_NS;
+	return_mode_answered(&m, 1, true);
+	assert_false(return_mode_decide(&m, now));
 	assert_true(m.fetch);
 	assert_int_equal(interval(10, true), 0);
 	assert_true(m.fetch);
-	assert_int_equal(m.interval_ns, RET_MODE_INTERVAL_NS);
+	assert_int_equal(m.interval_ns, RETURN_MODE_INTERVAL_NS);
 }
 
 int main(void)

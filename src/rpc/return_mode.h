@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ret_mode.h - whether results are better fetched or replied, decided from what
+ * return_mode.h - whether results are better fetched or replied, decided from what
  * a caller sees (RF-RPC, sections 3.2 and 3.3; docs/design/rf-rpc.md).
  *
  * Fetching spares the server's processor, so it is tried when the server says
@@ -12,16 +12,16 @@
  *
  * Pure: counts and the time come in, the mode goes out.
  */
-#ifndef SKEIN_RPC_RET_MODE_H
-#define SKEIN_RPC_RET_MODE_H
+#ifndef SKEIN_RPC_RETURN_MODE_H
+#define SKEIN_RPC_RETURN_MODE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define RET_MODE_INTERVAL_NS UINT64_C(10000000)
-#define RET_MODE_INTERVAL_MAX_NS (1024 * RET_MODE_INTERVAL_NS)
+#define RETURN_MODE_INTERVAL_NS UINT64_C(10000000)
+#define RETURN_MODE_INTERVAL_MAX_NS (1024 * RETURN_MODE_INTERVAL_NS)
 
-struct ret_mode {
+struct return_mode {
 	bool fetch;   /* what is wanted */
 	bool starved; /* the server's word, in the last answer */
 	bool slow;    /* in this interval answers took more than R */
@@ -32,20 +32,20 @@ struct ret_mode {
 	uint64_t switches;
 };
 
-static inline void ret_mode_answered(struct ret_mode *m, unsigned calls,
-				     bool starved)
+static inline void return_mode_answered(struct return_mode *m, unsigned calls,
+					bool starved)
 {
 	m->calls += calls;
 	m->starved = starved;
 }
 
-static inline void ret_mode_slow(struct ret_mode *m)
+static inline void return_mode_slow(struct return_mode *m)
 {
 	m->slow = true;
 }
 
-void ret_mode_init(struct ret_mode *m, uint64_t now_ns);
+void return_mode_init(struct return_mode *m, uint64_t now_ns);
 /* The interval may have ended: true when the mode is another one now. */
-bool ret_mode_decide(struct ret_mode *m, uint64_t now_ns);
+bool return_mode_decide(struct return_mode *m, uint64_t now_ns);
 
 #endif
