@@ -102,6 +102,8 @@ struct conn_module {
 	 * hot path. A negative return breaks the connection (-SKEIN_EPEER for
 	 * garbage). At most one module of a connection has it. */
 	int (*poll)(struct skein_conn *conn, void *state, uint64_t now_ns);
+	/* It is polled again, after rest() had it left out. May be NULL. */
+	void (*active)(struct skein_conn *conn, void *state);
 	/* poll() has moved nothing for POLLS_SILENT_NS (polls.h): may rounds
 	 * leave the connection out? For CONN_SWEPT sets *word. An immediate
 	 * makes it active again, and so does conn_active(). May be NULL. */
@@ -209,6 +211,8 @@ uint32_t conn_inline_max(struct skein_conn *conn);
  * parts it from that: the memory is not to be used again under its key. */
 bool conn_stuck(const struct skein_conn *conn);
 unsigned conn_send_room(struct skein_conn *conn);
+/* As conn_active(), in a coming round. Any thread that uses the connection. */
+void conn_wake(struct skein_conn *conn);
 /* Every round polls it again: something is to be done that comes neither with an
  * immediate nor with the word of rest(). Owner. */
 void conn_active(struct skein_conn *conn);

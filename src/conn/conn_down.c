@@ -462,7 +462,9 @@ void conn_service(struct skein_conn *conn, uint64_t now_ns)
 		was = conn->phase;
 		step(conn, now_ns);
 	} while (conn->phase != was);
-	if (conn->phase == CONN_P_GONE && conn_lane_gone(conn))
+	/* A wake-up that is on its way is waited for, and serves again. */
+	if (conn->phase == CONN_P_GONE && conn_lane_gone(conn) &&
+	    !atomic_load(&conn->waking))
 		gone(conn);
 	else if (!wants_service(conn))
 		list_del(&conn->pending_link);

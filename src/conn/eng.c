@@ -15,7 +15,6 @@
 #include "conn/listener.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <sys/epoll.h>
 
 #define WC_BATCH 16
@@ -25,6 +24,11 @@
  * they hold frees the send queues, and tells of failures. */
 #define CQ_PATIENCE 16
 #define CQS_A_ROUND 2
+/* The same for silent connections. */
+#define LOOK_PATIENCE 8
+_Static_assert((ENG_CQ_NOW + 1) % LOOK_PATIENCE == 0 &&
+		       CQ_PATIENCE % LOOK_PATIENCE == 0,
+	       "the CQs are looked at when the silent ones are");
 #define LINKS_A_BEAT 16
 
 /* Bytes of memory that is freed in a round. */
@@ -70,21 +74,6 @@ static int poll_cqs(struct skein_engine *eng)
 	for (unsigned i = 0; i < eng->n_cqs; i++)
 		moved += poll_cq(eng, &eng->cqs[i]);
 	return moved;
-}
-
-/* After a round that has moved so many things, or none. Many connections have
- * many CQs: fruitless rounds, which follow each other, look at them in turns. */
-static inline int poll_cqs_due(struct skein_engine *eng, int moved)
-{
-	if (moved ? eng->cq_waits++ >= CQ_PATIENCE
-		  : eng->cq_waits >= ENG_CQ_NOW || eng->n_cqs <= CQS_A_ROUND ||
-			    eng->sweep != POLLS_SWEEP)
-		return poll_cqs(eng);
-	if (moved)
-		return 0;
-	if (++eng->cq_next >= eng->n_cqs)
-		eng->cq_next = 0;
-	return poll_cq(eng, &eng->cqs[eng->cq_next]);
 }
 
 void eng_region_end(struct skein_engine *eng, struct mem_region *region)
@@ -138,10 +127,10 @@ static int service(struct skein_engine *eng, uint64_t now_ns)
 	return moved;
 }
 
-static void poll_failed(struct skein_conn *conn,
-			const struct conn_module *module, int rc)
+static __attribute__((noinline)) void poll_failed(const struct polls_entry *e,
+						  int rc)
 {
-	conn_break(conn, rc, "%s: the peer sent %s", module->name,
+	conn_break(e->conn, rc, "%s: the peer sent %s", e->module->name,
 		   rc == -SKEIN_EPEER ? "garbage" : skein_strerror(rc));
 }
 
@@ -151,51 +140,104 @@ static int poll_active(struct skein_engine *eng, uint64_t now_ns)
 	struct polls_entry *e;
 	int rc, moved = 0;
 
-	/* poll() may add and delete entries: what lies at i when it has
-	 * returned may be another one. */
+	/* poll() may add and delete entries: e stays while the engine is in
+	 * this round. */
 	for (unsigned i = 0; i < p->active; i++) {
-		e = &p->e[i];
+		e = p->e[i];
 		rc = e->poll(e->conn, e->state, now_ns);
 		if (rc > 0) {
-			p->e[i].moved_ns = now_ns;
+			e->moved_ns = now_ns;
 			moved += rc;
 		} else if (__builtin_expect(rc < 0, 0)) {
-			poll_failed(e->conn, e->module, rc);
+			poll_failed(e, rc);
 		}
 	}
 	return moved;
 }
 
-static __attribute__((noinline)) int sweep(struct skein_engine *eng,
-					   uint64_t now_ns)
+/* A look at those that are silent; and now and then at who has become so. */
+static __attribute__((noinline)) int look(struct skein_engine *eng,
+					  unsigned looks, uint64_t now_ns)
 {
-	unsigned n = eng->polls.swept - eng->polls.active;
+	struct polls *p = &eng->polls;
+	int found;
 
-	env_charge(eng->env, ENV_COST_LOOK, n < POLLS_SWEEP ? n : POLLS_SWEEP);
-	return (int)polls_sweep(&eng->polls, eng->sweep, now_ns);
+	env_charge(eng->env, ENV_COST_LOOK, looks);
+	found = (int)polls_sweep(p, eng->parks ? p->n : looks, now_ns);
+	if (__builtin_expect(now_ns >= eng->rest_ns, 0)) {
+		eng->rest_ns = now_ns + POLLS_SILENT_NS / 2;
+		if (polls_rest(p, now_ns))
+			eng->swept_until_ns = 0;
+	}
+	eng->look_ns = p->swept != p->active ? 0 : eng->rest_ns;
+	return found;
 }
 
-static __attribute__((noinline)) void rest(struct skein_engine *eng,
-					   uint64_t now_ns)
+/* Of many CQs, which many connections have, one. */
+static int poll_cqs_due(struct skein_engine *eng)
 {
-	unsigned swept = eng->polls.swept - eng->polls.active;
+	if (eng->n_cqs <= CQS_A_ROUND || eng->cq_waits >= ENG_CQ_NOW ||
+	    eng->parks)
+		return poll_cqs(eng);
+	/* Its neighbour in the next rounds but some. */
+	if (eng->cq_waits >= CQ_PATIENCE)
+		eng->cq_waits -= CQ_PATIENCE / 2;
+	if (++eng->cq_next >= eng->n_cqs)
+		eng->cq_next = 0;
+	return poll_cq(eng, &eng->cqs[eng->cq_next]);
+}
 
-	eng->rest_ns = now_ns + POLLS_SILENT_NS / 2;
-	polls_rest(&eng->polls, now_ns);
-	if (eng->polls.swept - eng->polls.active != swept)
-		eng->swept_until_ns = 0;
+static inline int after_none(struct skein_engine *eng, uint64_t now_ns)
+{
+	int found = 0;
+
+	if (now_ns >= eng->look_ns)
+		found = look(eng, POLLS_SWEEP, now_ns);
+	return found + poll_cqs_due(eng);
+}
+
+/* Where the active ones have moved something, all else waits for some rounds. */
+static inline int after_many(struct skein_engine *eng, uint64_t now_ns)
+{
+	int found = 0;
+
+	if (__builtin_expect((eng->cq_waits++ + 1) % LOOK_PATIENCE != 0, 1))
+		return 0;
+	if (now_ns >= eng->look_ns)
+		found = look(eng, LOOK_PATIENCE / 2 * POLLS_SWEEP, now_ns);
+	return eng->cq_waits < CQ_PATIENCE ? found : found + poll_cqs_due(eng);
 }
 
 void conn_active(struct skein_conn *conn)
 {
 	struct polls *p = &conn->eng->polls;
-	uint32_t at = conn->polls_at;
+	struct polls_entry *e = &conn->polls;
 
 	/* 0: it is not ready */
-	if (at <= p->active)
+	if (e->at <= p->active)
 		return;
-	p->e[at - 1].moved_ns = engine_now_ns(conn->eng->e);
-	polls_move(p, at - 1, CONN_ACTIVE);
+	e->moved_ns = engine_now_ns(conn->eng->e);
+	polls_move(p, e, CONN_ACTIVE);
+}
+
+static void woken(struct engine_call *call)
+{
+	struct skein_conn *conn =
+		container_of(call, struct skein_conn, wake_call);
+
+	/* First: whoever wakes it from here on posts another call. */
+	atomic_store(&conn->waking, false);
+	conn_active(conn);
+	if (conn->phase == CONN_P_GONE)
+		eng_attend(conn->eng, conn);
+}
+
+void conn_wake(struct skein_conn *conn)
+{
+	if (atomic_exchange(&conn->waking, true))
+		return;
+	conn->wake_call.fn = woken;
+	engine_post(conn->eng->e, &conn->wake_call);
 }
 
 static int eng_poll(struct engine_obj *obj, uint64_t now_ns)
@@ -208,11 +250,7 @@ static int eng_poll(struct engine_obj *obj, uint64_t now_ns)
 		return 0;
 	env_charge(eng->env, ENV_COST_LOOK, eng->polls.active);
 	moved = poll_active(eng, now_ns);
-	if (eng->polls.swept != eng->polls.active)
-		moved += sweep(eng, now_ns);
-	if (__builtin_expect(now_ns >= eng->rest_ns, 0))
-		rest(eng, now_ns);
-	moved += poll_cqs_due(eng, moved);
+	moved += moved ? after_many(eng, now_ns) : after_none(eng, now_ns);
 	/* Relaxed: a hint, looked at again with the order it needs. */
 	if (__builtin_expect(atomic_load_explicit(&eng->tx_broke,
 						  memory_order_relaxed),
@@ -249,17 +287,19 @@ static int swept_arm(struct skein_engine *eng)
 {
 	struct polls *p = &eng->polls;
 	uint64_t until = ENV_NEVER;
+	struct polls_entry *e;
 	int awake = 0;
 
 	if (p->active == p->swept ||
 	    engine_now_ns(eng->e) < eng->swept_until_ns)
 		return 0;
 	for (unsigned i = p->active; i < p->swept; i++) {
-		if (entry_arm(&p->e[i]))
+		e = p->e[i];
+		if (entry_arm(e))
 			awake = 1;
-		until = least(until, entry_next(&p->e[i]));
-		if (polls_has_word(&p->e[i])) {
-			polls_move(p, i, CONN_ACTIVE);
+		until = least(until, entry_next(e));
+		if (polls_has_word(e)) {
+			polls_move(p, e, CONN_ACTIVE);
 			awake = 1;
 		}
 	}
@@ -275,7 +315,7 @@ static int modules_arm(struct skein_engine *eng)
 	/* All of them: each asks its peer now, and not when the one before
 	 * it has its answer. */
 	for (unsigned i = 0; i < eng->polls.active; i++)
-		if (entry_arm(&eng->polls.e[i]))
+		if (entry_arm(eng->polls.e[i]))
 			awake = 1;
 	return awake | swept_arm(eng);
 }
@@ -303,7 +343,7 @@ static uint64_t eng_next_deadline(struct engine_obj *obj)
 	struct list_node *n;
 
 	for (unsigned i = 0; i < eng->polls.active; i++)
-		t = least(t, entry_next(&eng->polls.e[i]));
+		t = least(t, entry_next(eng->polls.e[i]));
 	/* One that has passed is for eng_arm(). */
 	if (eng->polls.active != eng->polls.swept &&
 	    eng->swept_until_ns > engine_now_ns(eng->e))
@@ -530,26 +570,25 @@ int eng_polls_add(struct skein_engine *eng, struct skein_conn *conn)
 	int rc = 0;
 
 	for (unsigned i = 0; (m = conn_modules[i]) && !rc; i++) {
-		struct polls_entry e = {
-			.poll = m->poll,
-			.conn = conn,
-			.module = m,
-			.moved_ns = engine_now_ns(eng->e),
-			.at = &conn->polls_at,
-		};
-
 		state = conn_module_state(conn, m->id);
 		if (!m->poll || !state)
 			continue;
-		e.state = state;
-		rc = polls_add(&eng->polls, eng->env, &e);
+		skein_assert(!conn->polls.at); /* one module polls */
+		conn->polls = (struct polls_entry){
+			.poll = m->poll,
+			.conn = conn,
+			.state = state,
+			.module = m,
+			.moved_ns = engine_now_ns(eng->e),
+		};
+		rc = polls_add(&eng->polls, eng->env, &conn->polls);
 	}
 	return rc;
 }
 
 void eng_polls_del(struct skein_engine *eng, struct skein_conn *conn)
 {
-	polls_del(&eng->polls, &conn->polls_at);
+	polls_del(&eng->polls, &conn->polls);
 }
 
 void eng_attend(struct skein_engine *eng, struct skein_conn *conn)
@@ -708,8 +747,7 @@ int eng_new(struct skein_ctx *ctx, enum skein_wait wait,
 	eng->env = ctx->env;
 	eng->dev = ctx->dev;
 	eng->obj.ops = &eng_ops;
-	/* Where idling parks, a round stands for as many as it takes. */
-	eng->sweep = env_idle_parks(eng->env) ? UINT_MAX : POLLS_SWEEP;
+	eng->parks = env_idle_parks(eng->env);
 	list_init(&eng->peers);
 	list_init(&eng->listeners);
 	list_init(&eng->pending);

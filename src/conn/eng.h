@@ -43,16 +43,16 @@ struct eng_cq {
 };
 
 /* For skein_engine.cq_waits: no round more. */
-#define ENG_CQ_NOW 1000u
+#define ENG_CQ_NOW 1007u
 
 struct skein_engine {
 	/* hot: read in every round */
 	struct engine_obj obj;
 	struct dev_stats stats;
 	struct polls polls;
-	unsigned sweep;	  /* looks at swept connections in a round; all of them
-			 * where idling parks: a round is followed by none */
+	bool parks; /* idling does: a round stands for as many as it takes */
 	uint64_t rest_ns; /* polls_rest() comes then */
+	uint64_t look_ns; /* the same, or 0 while there are swept ones */
 	unsigned n_cqs;
 	bool attention; /* eng_service() has work */
 	bool again; /* ... in the next round: what it waits for comes then */

@@ -79,7 +79,7 @@ struct skein_conn {
 	struct list_node mem_waiting; /* memop.c: for room in the queue */
 	struct conn_lanes *lanes;     /* NULL: accepted, of one QP */
 	uint16_t lane;
-	uint32_t polls_at; /* polls.h */
+	struct polls_entry polls;
 	void *modules[CONN_MODULE_MAX];
 	/* The one that it is for; NULL: all but such. */
 	const struct conn_module *sole;
@@ -139,6 +139,8 @@ struct skein_conn {
 	struct engine_call start_call, close_call;
 	struct engine_call poke_call; /* from other lanes, any thread */
 	atomic_bool poked;
+	struct engine_call wake_call; /* conn_wake() */
+	atomic_bool waking;
 	atomic_bool started, gone;
 	atomic_uint mem_deferred;
 	struct list_node finds; /* mem_find.link */

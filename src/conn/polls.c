@@ -8,17 +8,14 @@
 
 #include <errno.h>
 
-#include "base/assert.h"
-#include "base/pow2.h"
-
 static void swap(struct polls *p, unsigned i, unsigned k)
 {
-	struct polls_entry e = p->e[i];
+	struct polls_entry *e = p->e[i];
 
 	p->e[i] = p->e[k];
 	p->e[k] = e;
-	*p->e[i].at = i + 1;
-	*p->e[k].at = k + 1;
+	p->e[i]->at = i + 1;
+	e->at = k + 1;
 }
 
 static enum conn_quiet group(const struct polls *p, unsigned i)
@@ -28,100 +25,120 @@ static enum conn_quiet group(const struct polls *p, unsigned i)
 	return i < p->swept ? CONN_SWEPT : CONN_NOTIFIED;
 }
 
-void polls_move(struct polls *p, unsigned i, enum conn_quiet to)
+void polls_move(struct polls *p, struct polls_entry *e, enum conn_quiet to)
 {
-	enum conn_quiet from = group(p, i);
+	enum conn_quiet from = group(p, e->at - 1);
 
-	if (from == CONN_ACTIVE && to != CONN_ACTIVE) {
-		swap(p, i, --p->active);
-		i = p->active;
-	}
+	if (from == CONN_ACTIVE && to != CONN_ACTIVE)
+		swap(p, e->at - 1, --p->active);
 	if (from != CONN_NOTIFIED && to == CONN_NOTIFIED)
-		swap(p, i, --p->swept);
-	if (from == CONN_NOTIFIED && to != CONN_NOTIFIED) {
-		swap(p, i, p->swept);
-		i = p->swept++;
-	}
-	if (from != CONN_ACTIVE && to == CONN_ACTIVE)
-		swap(p, i, p->active++);
+		swap(p, e->at - 1, --p->swept);
+	if (from == CONN_NOTIFIED && to != CONN_NOTIFIED)
+		swap(p, e->at - 1, p->swept++);
+	if (from == CONN_ACTIVE || to != CONN_ACTIVE)
+		return;
+	swap(p, e->at - 1, p->active++);
+	if (e->module->active)
+		e->module->active(e->conn, e->state);
 }
 
 static int reserve(struct polls *p, struct skein_env *env)
 {
 	unsigned cap = p->cap ? p->cap * 2 : 16;
-	struct polls_entry *e;
+	struct polls_entry **e;
 
 	if (p->n < p->cap)
 		return 0;
-	e = env_alloc(env, cap * sizeof(*e));
+	e = env_alloc(env, cap * sizeof(struct polls_entry *));
 	if (!e)
 		return -ENOMEM;
 	if (p->n)
-		memcpy(e, p->e, p->n * sizeof(*e));
+		memcpy(e, p->e, p->n * sizeof(struct polls_entry *));
 	env_free(env, p->e);
 	p->e = e;
 	p->cap = cap;
 	return 0;
 }
 
-int polls_add(struct polls *p, struct skein_env *env,
-	      const struct polls_entry *e)
+int polls_add(struct polls *p, struct skein_env *env, struct polls_entry *e)
 {
 	int rc = reserve(p, env);
 
 	if (rc)
 		return rc;
-	skein_assert(!*e->at);
-	p->e[p->n] = *e;
-	*e->at = ++p->n;
-	polls_move(p, p->n - 1, CONN_ACTIVE);
+	p->e[p->n] = e;
+	e->at = ++p->n;
+	polls_move(p, e, CONN_ACTIVE);
 	return 0;
 }
 
-void polls_del(struct polls *p, uint32_t *at)
+void polls_del(struct polls *p, struct polls_entry *e)
 {
-	if (!*at)
+	if (!e->at)
 		return;
-	polls_move(p, *at - 1, CONN_NOTIFIED);
-	swap(p, *at - 1, p->n - 1);
-	p->n--;
-	*at = 0;
+	polls_move(p, e, CONN_NOTIFIED);
+	swap(p, e->at - 1, --p->n);
+	e->at = 0;
 }
 
-void polls_rest(struct polls *p, uint64_t now_ns)
+unsigned polls_rest(struct polls *p, uint64_t now_ns)
 {
 	struct polls_entry *e;
 	enum conn_quiet to;
+	unsigned went = 0;
 
 	/* From the end: what takes the place of one that goes was asked. */
 	for (unsigned i = p->active; i-- > 0;) {
-		e = &p->e[i];
+		e = p->e[i];
 		if (now_ns - e->moved_ns < POLLS_SILENT_NS || !e->module->rest)
 			continue;
 		to = e->module->rest(e->conn, e->state, &e->word);
-		if (to != CONN_ACTIVE)
-			polls_move(p, i, to);
+		if (to == CONN_ACTIVE)
+			continue;
+		polls_move(p, e, to);
+		went++;
 	}
+	return went;
+}
+
+/* n looks from entry i on, of which the first finds something. */
+static __attribute__((noinline)) unsigned found(struct polls *p, unsigned i,
+						unsigned n, uint64_t now_ns)
+{
+	struct polls_entry *e;
+	unsigned count = 0;
+
+	for (; n; n--, i++) {
+		if (i == p->swept)
+			i = p->active;
+		e = p->e[i];
+		if (!polls_has_word(e))
+			continue;
+		/* Its place is taken by one that this lap has seen. */
+		e->moved_ns = now_ns;
+		polls_move(p, e, CONN_ACTIVE);
+		count++;
+	}
+	p->next = i;
+	return count;
 }
 
 unsigned polls_sweep(struct polls *p, unsigned n, uint64_t now_ns)
 {
-	unsigned found = 0, i = p->next;
+	unsigned i = p->next, end = p->swept;
 
-	if (n > p->swept - p->active)
-		n = p->swept - p->active;
-	for (; n; n--, i++) {
-		if (i >= p->swept || i < p->active)
+	if (n > end - p->active)
+		n = end - p->active;
+	if (i >= end || i < p->active)
+		i = p->active;
+	for (; n; n--) {
+		if (__builtin_expect(polls_has_word(p->e[i]), 0))
+			return found(p, i, n, now_ns);
+		if (++i == end)
 			i = p->active;
-		if (__builtin_expect(!polls_has_word(&p->e[i]), 1))
-			continue;
-		/* Its place is taken by one that this lap has seen. */
-		p->e[i].moved_ns = now_ns;
-		polls_move(p, i, CONN_ACTIVE);
-		found++;
 	}
 	p->next = i;
-	return found;
+	return 0;
 }
 
 void polls_fini(struct polls *p, struct skein_env *env)

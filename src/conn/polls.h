@@ -24,6 +24,7 @@
  * connection is a tenth of it. */
 #define POLLS_SWEEP 4u
 
+/* Of the connection, whose memory this is. */
 struct polls_entry {
 	int (*poll)(struct skein_conn *conn, void *state, uint64_t now_ns);
 	struct skein_conn *conn;
@@ -31,11 +32,11 @@ struct polls_entry {
 	const struct conn_module *module;
 	uint64_t moved_ns;     /* when poll() last moved something */
 	struct conn_word word; /* swept: see conn.h */
-	uint32_t *at; /* the connection's: index here + 1; 0: not here */
+	uint32_t at;	       /* index in polls.e + 1; 0: not there */
 };
 
 struct polls {
-	struct polls_entry *e;
+	struct polls_entry **e;
 	/* active: [0, active); swept: [active, swept); notified: [swept, n) */
 	unsigned active, swept, n, cap;
 	unsigned next; /* of the sweep */
@@ -43,16 +44,15 @@ struct polls {
 
 void polls_fini(struct polls *p, struct skein_env *env);
 /* Among the active ones: 0 or -ENOMEM. */
-int polls_add(struct polls *p, struct skein_env *env,
-	      const struct polls_entry *e);
-void polls_del(struct polls *p, uint32_t *at);
-/* Puts entry i into a group. Others change their places. */
-void polls_move(struct polls *p, unsigned i, enum conn_quiet to);
-/* Asks the active ones that are silent where they may go. */
-void polls_rest(struct polls *p, uint64_t now_ns);
+int polls_add(struct polls *p, struct skein_env *env, struct polls_entry *e);
+void polls_del(struct polls *p, struct polls_entry *e);
+/* Puts it into a group. Others change their places. */
+void polls_move(struct polls *p, struct polls_entry *e, enum conn_quiet to);
+/* Asks the active ones that are silent where they may go: how many went. */
+unsigned polls_rest(struct polls *p, uint64_t now_ns);
 /* Looks at the next n swept ones: how many are active now. */
 unsigned polls_sweep(struct polls *p, unsigned n, uint64_t now_ns);
-/* Is there something in the ring of entry i, a swept one? */
+/* Is there something in its ring, if it is swept? */
 static inline bool polls_has_word(const struct polls_entry *e)
 {
 	/* Relaxed: poll() looks again, with the order that it needs. */

@@ -259,7 +259,12 @@ int rpc_client_send_own(struct rpc_client *c);
  */
 static inline void rpc_client_attend(struct rpc_client *c)
 {
-	atomic_exchange_explicit(&c->told.attend, true, memory_order_release);
+	struct rpc_port *port = c->tx.port;
+
+	/* Sequentially consistent, as is the look behind it: rpc_share_rest() */
+	atomic_exchange(&c->told.attend, true);
+	if (__builtin_expect(rpc_event_rests(&port->event), 0))
+		port->ops->wake(port);
 }
 
 /* What leaders have sent; any thread. */

@@ -35,7 +35,15 @@ struct rpc_event {
 		};
 		uint32_t owes; /* all four, for who looks in each round */
 	};
-	bool wake; /* as sender: the peer may sleep */
+	union {
+		struct {
+			bool wake; /* as sender: the peer may sleep */
+			/* caller: its engine's rounds leave it out, and whoever
+			 * sends wakes it; written by the owner, who holds */
+			bool rests;
+		};
+		uint16_t special; /* both, for whoever sends */
+	};
 	enum rpc_event_rx rx;
 	uint32_t busy;	      /* messages since it last wanted to sleep */
 	uint64_t asked_ns;    /* when; 0 until the first look after it */
@@ -43,7 +51,7 @@ struct rpc_event {
 	uint64_t doze_end_ns; /* 0: not dozing */
 };
 
-_Static_assert(sizeof(bool) == 1, "four of them are owes");
+_Static_assert(sizeof(bool) == 1, "four of them are owes, two are special");
 
 /* Must messages wake the peer? Also by a leader of a lane: relaxed, for the
  * bit is set before granted is posted, under the sending side that leaders then
@@ -51,6 +59,18 @@ _Static_assert(sizeof(bool) == 1, "four of them are owes");
 static inline bool rpc_event_wake(const struct rpc_event *ev)
 {
 	return __atomic_load_n(&ev->wake, __ATOMIC_RELAXED);
+}
+
+/* Is either so? Relaxed, for the same reason. */
+static inline bool rpc_event_special(const struct rpc_event *ev)
+{
+	return __atomic_load_n(&ev->special, __ATOMIC_RELAXED);
+}
+
+/* By a thread that has left work to the owner: must it have the caller polled? */
+static inline bool rpc_event_rests(const struct rpc_event *ev)
+{
+	return __atomic_load_n(&ev->rests, __ATOMIC_SEQ_CST);
 }
 
 /* The receiver wants to sleep: true when it may (after one more look at its

@@ -25,6 +25,15 @@ static void tell(struct rpc_hungry *hungry)
 	conn_seat_wake(hungry->seat);
 }
 
+void rpc_handle_want(struct rpc_handle *h, uint64_t want)
+{
+	struct rpc_conn *rc = rpc_conn_of(h->head);
+
+	atomic_fetch_add(&h->wants, want);
+	if (rpc_event_rests(&rc->port.event))
+		conn_wake(h->head);
+}
+
 void rpc_handle_join(struct rpc_handle *h, struct rpc_hungry *hungry)
 {
 	env_mutex_lock(h->env, &h->lock);
@@ -32,7 +41,7 @@ void rpc_handle_join(struct rpc_handle *h, struct rpc_hungry *hungry)
 	/* Sequentially consistent, as the owner's look at it is relaxed and
 	 * comes after what it has changed: if it misses this, the attempt that
 	 * follows sees the change. */
-	atomic_fetch_add(&h->wants, RPC_HUNGRY);
+	rpc_handle_want(h, RPC_HUNGRY);
 	env_mutex_unlock(h->env, &h->lock);
 	/* The owner may sleep, or look at this a round later. */
 	engine_kick(conn_engine(h->head));

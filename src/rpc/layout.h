@@ -137,6 +137,9 @@ _Static_assert(RPC_RESP_ROOM + 64 <= 128, "a 64-byte result is two lines");
 #define RPC_CTL_LEN 256u
 #define RPC_CTL_HEAD 0u	     /* server: the published Head */
 #define RPC_CTL_HEAD_DST 64u /* caller: where a READ of it lands */
+/* caller: the position where the server waits without looking often (section 8) */
+#define RPC_CTL_QUIET 128u
+#define RPC_QUIET_NOT UINT64_MAX /* a position that is never reached */
 
 struct rpc_geom {
 	uint32_t req_lines;  /* R */

@@ -24,6 +24,7 @@
 #define SECTION_CREDITS 8u
 #define SECTION_FETCH 16u
 #define SECTION_TELL 32u /* a caller: say when you lack processor time */
+#define SECTION_QUIET 64u
 
 /* So long without a fruitless round. */
 #define STARVED_NS (1000 * 1000u)
@@ -267,6 +268,7 @@ static int conn_up_engines(struct rpc_conn *rc)
 	rc->lkey = rc->region->mr->lkey;
 	rc->inline_max = conn_inline_max(rc->conn);
 	rc->port.event = (struct rpc_event){0};
+	*rpc_port_quiet(&rc->port) = RPC_QUIET_NOT;
 	if (rc->caller) {
 		if (!rc->slots)
 			rc->slots = env_alloc_aligned(
@@ -353,7 +355,7 @@ static void section_put(struct rpc_conn *rc, struct bytes_out *out)
 	if (caps->ordered_read)
 		flags |= SECTION_ORDERED_READ;
 	if (rc->caller)
-		flags |= SECTION_ANY_ORDER;
+		flags |= SECTION_ANY_ORDER | SECTION_QUIET;
 	if (rc->caller && conn_lanes(rc->conn) > 1)
 		flags |= SECTION_CREDITS;
 	if (rc->fetches)
@@ -408,6 +410,7 @@ static void section_use(struct rpc_conn *rc, const struct section *s)
 	rc->port.secret_out = s->secret;
 	rc->in_any_order = s->flags & SECTION_ANY_ORDER;
 	rc->credits = s->flags & SECTION_CREDITS;
+	rc->tells_quiet = s->flags & SECTION_QUIET;
 	rc->fetches &= (s->flags & SECTION_FETCH) != 0;
 	rc->tells = s->flags & SECTION_TELL;
 	rc->peer_ordered_read = s->flags & SECTION_ORDERED_READ;
@@ -489,6 +492,7 @@ void rpc_pending_start(struct rpc_conn *rc, struct rpc_pending *p)
 	if (p->timeout_ns < ENV_NEVER - engine_now_ns(rc->engine))
 		p->deadline_ns = engine_now_ns(rc->engine) + p->timeout_ns;
 	p->next = NULL;
+	conn_active(rc->conn);
 	/* Where it went down while this was on its way, nobody else ends it. */
 	if (!rc->up || !conn_is_ready(rc->conn)) {
 		pending_end(p, -ENOTCONN);
@@ -602,6 +606,22 @@ static int rpc_arm(struct skein_conn *conn, void *state)
 	return has_work(rc);
 }
 
+/* Tells the caller that this position waits for a message with an immediate.
+ * False: not now. A caller that has looked before the word came, and posts after
+ * it, sends a plain message: the sweep finds that. */
+static bool tell_quiet(struct rpc_conn *rc)
+{
+	uint64_t *word = rpc_port_quiet(&rc->port);
+
+	if (!rc->tells_quiet || *word == rc->server.req_head)
+		return true;
+	*word = rc->server.req_head;
+	if (!rc->port.ops->write(&rc->port, RPC_CTL_QUIET, sizeof(*word), NULL))
+		return true;
+	*word = RPC_QUIET_NOT;
+	return false;
+}
+
 /* A server without requests waits for a message alone. In event mode an immediate
  * comes with it, or is owed; the peer's ask or poll is an immediate itself. */
 static enum conn_quiet rpc_rest(struct skein_conn *conn, void *state,
@@ -609,11 +629,24 @@ static enum conn_quiet rpc_rest(struct skein_conn *conn, void *state,
 {
 	struct rpc_conn *rc = state;
 
-	if (!rc->up || rc->caller || rc->lane ||
-	    rpc_event_owes(&rc->port.event) ||
+	if (!rc->up)
+		return CONN_ACTIVE;
+	if (rc->caller)
+		return rc->share && rpc_share_rest(rc) ? CONN_NOTIFIED
+						       : CONN_ACTIVE;
+	if (rc->lane || rpc_event_owes(&rc->port.event) ||
 	    !rpc_server_rest(&rc->server, word))
 		return CONN_ACTIVE;
-	return rc->port.event.rx == RPC_RX_EVENT ? CONN_NOTIFIED : CONN_SWEPT;
+	if (rc->port.event.rx == RPC_RX_EVENT)
+		return CONN_NOTIFIED;
+	return tell_quiet(rc) ? CONN_SWEPT : CONN_ACTIVE;
+}
+
+static void rpc_active(struct skein_conn *conn, void *state)
+{
+	struct rpc_conn *rc = state;
+
+	__atomic_store_n(&rc->port.event.rests, false, __ATOMIC_RELAXED);
 }
 
 static uint64_t rpc_next_deadline(struct skein_conn *conn, void *state)
@@ -712,6 +745,7 @@ const struct conn_module rpc_module = {
 	.ready = rpc_ready,
 	.poll = rpc_poll,
 	.rest = rpc_rest,
+	.active = rpc_active,
 	.arm = rpc_arm,
 	.next_deadline = rpc_next_deadline,
 	.imm = rpc_imm,

@@ -75,6 +75,8 @@ struct rpc_port_ops {
 	/* Instead of buf_put(): it outlives the connection, until somebody, in
 	 * any thread, calls buf->end(). */
 	void (*buf_let)(struct rpc_port *port, struct rpc_buf *buf);
+	/* Any thread: the owner's rounds look at a caller that rests again. */
+	void (*wake)(struct rpc_port *port);
 };
 
 struct rpc_stats {
@@ -121,6 +123,12 @@ struct rpc_port {
 
 /* A message of count pairs was made, or found: what it costs, in a model. */
 void rpc_port_charge(struct rpc_port *port, enum env_cost pair, unsigned count);
+
+/* RPC_CTL_QUIET: what the server has written to us, or writes from. */
+static inline uint64_t *rpc_port_quiet(const struct rpc_port *port)
+{
+	return (uint64_t *)(void *)(port->base + RPC_CTL_QUIET);
+}
 
 /* The piece of a large payload that is READ next. */
 static inline uint32_t rpc_port_piece(const struct rpc_port *port, uint64_t len,

@@ -176,6 +176,11 @@ static void post_buf_let(struct rpc_port *port, struct rpc_buf *buf)
 	rpc_bufs_let(conn_of(port), buf);
 }
 
+static void post_wake(struct rpc_port *port)
+{
+	conn_wake(conn_of(port)->conn);
+}
+
 const struct rpc_port_ops rpc_post_ops = {
 	.write = post_write,
 	.signal = post_signal,
@@ -186,4 +191,5 @@ const struct rpc_port_ops rpc_post_ops = {
 	.buf_put = post_buf_put,
 	.buf_adopt = post_buf_adopt,
 	.buf_let = post_buf_let,
+	.wake = post_wake,
 };

@@ -112,8 +112,7 @@ void rpc_seat_left(struct skein_conn *handle, struct conn_seat *seat)
 	atomic_store_explicit(&s->orphan, true, memory_order_release);
 	/* The handle stays until no thread is ending any more. */
 	if (rc && rc->handle)
-		atomic_fetch_add_explicit(&rc->handle->wants, RPC_LEAVING,
-					  memory_order_relaxed);
+		rpc_handle_want(rc->handle, RPC_LEAVING);
 }
 
 /* Has the server read all that its thread has sent on this lane? Asks for news

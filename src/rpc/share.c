@@ -214,12 +214,24 @@ static inline void count_degree(struct rpc_share *sh, uint32_t degree)
 			 __ATOMIC_RELAXED);
 }
 
-/* The message wakes its receiver, or the owner does. */
+/* Does the server wait for the next message without looking often? */
+static inline bool peer_quiet(const struct rpc_conn *rc)
+{
+	/* Relaxed: no more than a hint (tell_quiet()). */
+	return __atomic_load_n(rpc_port_quiet(&rc->port), __ATOMIC_RELAXED) ==
+	       rc->client.tx.req_tail;
+}
+
+/* The message wakes its receiver, or the owner does. And the lane, if it rests. */
 static __attribute__((noinline)) void wake_along(struct rpc_conn *rc,
 						 struct ibv_send_wr *wr)
 {
 	struct rpc_share *sh = rc->share;
 
+	if (rpc_event_rests(&rc->port.event))
+		conn_wake(rc->conn);
+	if (!rpc_event_wake(&rc->port.event) && !peer_quiet(rc))
+		return;
 	if (!conn_imm_credit(rc->conn)) {
 		leave_to_owner(rc, &sh->want_wake);
 		return;
@@ -256,7 +268,8 @@ static unsigned share_seal(void *state, struct tcq_node *first, unsigned n,
 		settle(rc, first, n);
 	rpc_client_seal(&rc->client, &off, &len);
 	message_wr(rc, off, len, &out[0]);
-	if (__builtin_expect(rpc_event_wake(&rc->port.event), 0))
+	if (__builtin_expect(
+		    rpc_event_special(&rc->port.event) || peer_quiet(rc), 0))
 		wake_along(rc, &out[0].wr);
 	spend(sh, rc->client.tx.open_count);
 	return __builtin_expect(credit_low(&sh->credit), 0)
@@ -314,7 +327,7 @@ static inline bool plain(struct rpc_conn *rc, const struct rpc_client_req *r)
 {
 	take_mail(rc->share);
 	return has_credit(rc->share, 1) && r->len <= TCQ_INLINE &&
-	       !rpc_event_wake(&rc->port.event);
+	       !rpc_event_special(&rc->port.event) && !peer_quiet(rc);
 }
 
 /* The message is due to have the question behind it. */
@@ -796,6 +809,34 @@ bool rpc_share_has_work(struct rpc_conn *rc)
 	/* What lacks a receive credit waits for the immediate that brings one. */
 	return rpc_client_has_work(&rc->client) ||
 	       atomic_load_explicit(&sh->want_wake, memory_order_relaxed);
+}
+
+/* Nobody who sends is missed: the lane's sending side is held here, so whoever led
+ * it before has posted, and the calls are seen; whoever leads it after sees
+ * `rests`. Whoever leaves work to the owner without leading writes the work first
+ * and reads `rests` then; here it is the other way round, all of it sequentially
+ * consistent: one of both sees the other. */
+bool rpc_share_rest(struct rpc_conn *rc)
+{
+	struct rpc_event *ev = &rc->port.event;
+	struct rpc_share *sh = rc->share;
+	bool rests;
+
+	if (sh->has_credits || sh->sched_ns != ENV_NEVER)
+		return false;
+	conn_tx_hold(rc->conn);
+	__atomic_store_n(&ev->rests, true, __ATOMIC_SEQ_CST);
+	rests = !atomic_load(&rc->client.told.attend) &&
+		!atomic_load(&sh->handle->wants) &&
+		!rpc_client_busy(&rc->client) && !more_wanted(rc) &&
+		!wants_send(rc) && !rpc_share_more_due(rc, 0) &&
+		rpc_rfetch_next(&rc->client.rx.rf) == ENV_NEVER;
+	if (!rests)
+		__atomic_store_n(&ev->rests, false, __ATOMIC_RELAXED);
+	conn_tx_release(rc->conn);
+	if (rests)
+		rpc_event_rest(ev);
+	return rests;
 }
 
 /* --- life --------------------------------------------------------------- */

@@ -69,6 +69,8 @@ static inline bool rpc_handle_hungry(const struct rpc_handle *h)
 {
 	return (uint32_t)rpc_handle_wants(h) != 0;
 }
+/* Any thread: RPC_HUNGRY or RPC_LEAVING, as of one thread more. */
+void rpc_handle_want(struct rpc_handle *h, uint64_t want);
 /* Owner, in rounds of lane 0: the scheduler, and threads that have ended. */
 int rpc_handle_poll(struct rpc_handle *h, uint64_t now_ns);
 /* Owner: the scheduler runs with the next round of lane 0. */
@@ -172,6 +174,9 @@ static inline int rpc_share_poll(struct rpc_conn *rc, uint64_t now_ns)
 	return moved;
 }
 bool rpc_share_has_work(struct rpc_conn *rc);
+/* Owner: may rounds leave the lane out, until somebody sends? Then whoever does
+ * has it polled again. */
+bool rpc_share_rest(struct rpc_conn *rc);
 /* When rpc_share_poll() must run though nothing happens. */
 uint64_t rpc_share_next(struct rpc_conn *rc);
 /* Owner: signals of the event mode, held. */

@@ -13,7 +13,7 @@
 
 /* A connection: all that polls.c sees of it. */
 struct fake {
-	uint32_t at;
+	struct polls_entry e;
 	uint64_t word;
 	enum conn_quiet may, group;
 	unsigned asked;
@@ -42,23 +42,21 @@ static const struct conn_module module = {.poll = fake_poll, .rest = fake_rest};
 
 static void add(unsigned i, uint64_t now_ns)
 {
-	struct polls_entry e = {.poll = fake_poll,
-				.state = &fakes[i],
-				.module = &module,
-				.moved_ns = now_ns,
-				.at = &fakes[i].at};
-
+	fakes[i].e = (struct polls_entry){.poll = fake_poll,
+					  .state = &fakes[i],
+					  .module = &module,
+					  .moved_ns = now_ns};
 	fakes[i].group = CONN_ACTIVE;
-	assert_int_equal(polls_add(&polls, env, &e), 0);
+	assert_int_equal(polls_add(&polls, env, &fakes[i].e), 0);
 }
 
 static enum conn_quiet group_of(const struct fake *f)
 {
-	assert_in_range(f->at, 1, polls.n);
-	assert_ptr_equal(polls.e[f->at - 1].state, f);
-	if (f->at <= polls.active)
+	assert_in_range(f->e.at, 1, polls.n);
+	assert_ptr_equal(polls.e[f->e.at - 1]->state, f);
+	if (f->e.at <= polls.active)
 		return CONN_ACTIVE;
-	return f->at <= polls.swept ? CONN_SWEPT : CONN_NOTIFIED;
+	return f->e.at <= polls.swept ? CONN_SWEPT : CONN_NOTIFIED;
 }
 
 static int setup(void **state)
@@ -80,7 +78,7 @@ static void test_silence(void **state)
 {
 	for (unsigned i = 0; i < N; i++)
 		fakes[i].may = i % 3;
-	polls.e[7].moved_ns = 1;
+	polls.e[7]->moved_ns = 1;
 	polls_rest(&polls, POLLS_SILENT_NS - 1);
 	assert_int_equal(polls.active, N);
 	polls_rest(&polls, POLLS_SILENT_NS);
@@ -142,12 +140,12 @@ static void test_groups(void **state)
 		if (!there[i])
 			add(i, 0);
 		else if (prng_below(&rnd, 4))
-			polls_move(&polls, fakes[i].at - 1,
+			polls_move(&polls, &fakes[i].e,
 				   fakes[i].group = (enum conn_quiet)prng_below(
 					   &rnd, 3));
 		else
-			polls_del(&polls, &fakes[i].at);
-		there[i] = fakes[i].at != 0;
+			polls_del(&polls, &fakes[i].e);
+		there[i] = fakes[i].e.at != 0;
 		for (i = 0; i < N; i++) {
 			if (!there[i])
 				continue;

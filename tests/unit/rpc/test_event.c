@@ -113,7 +113,7 @@ static void test_all_ask(void **state)
 	}
 	assert_int_equal(skein_engine_arm(eng), 1);
 	for (i = 0; i < eng->polls.n; i++)
-		asked += ((struct rpc_conn *)eng->polls.e[i].state)
+		asked += ((struct rpc_conn *)eng->polls.e[i]->state)
 				 ->port.event.rx == RPC_RX_ASKED;
 	assert_int_equal(asked, CONNS);
 	for (i = 0; i < CONNS; i++)

@@ -6,7 +6,7 @@
 #include "unit/cm.h"
 
 #include "conn/eng.h"
-#include "rpc/state.h"
+#include "rpc/share.h"
 #include "unit/device.h"
 #include <skein/skein.h>
 
@@ -104,12 +104,60 @@ static void all_silent(struct ends *e)
 		turns(e);
 }
 
-/* The sweep finds each of them within a lap, whatever the order. */
-static void test_swept(void **state)
+/* As if the peers were of those that do not know RPC_CTL_QUIET. */
+static void forget(struct ends *e)
 {
+	for (unsigned i = 0; i < e->polls->n; i++)
+		((struct rpc_conn *)e->polls->e[i]->state)->tells_quiet = false;
+}
+
+static uint64_t wakeups(struct ends *e, unsigned i)
+{
+	struct rpc_conn *rc = rpc_conn_of(e->conns[i]);
+
+	return rc->share->wakeups;
+}
+
+/* An immediate comes with the first message behind a silence, and with no other:
+ * the round that takes it in is followed by the one that answers. The client's
+ * engine has had no round since the last call. */
+static void test_immediate(void **state)
+{
+	struct polls *callers;
 	struct ends e;
 
 	ends_open(&e, SKEIN_WAIT_POLL);
+	callers = &skein_ctx_engine(e.client)->polls;
+	for (int lap = 0; lap < 2; lap++) {
+		while (e.polls->active)
+			skein_ctx_progress(e.server);
+		for (unsigned i = 0; i < CONNS; i++) {
+			uint64_t before = wakeups(&e, i);
+
+			assert_in_range(call_rounds(&e, i), 1, 3);
+			assert_int_equal(wakeups(&e, i), before + 1);
+			assert_int_equal(call_rounds(&e, i), 1);
+			assert_int_equal(wakeups(&e, i), before + 1);
+		}
+	}
+	/* At both ends, and a caller that rests is polled from its call on. */
+	while (e.polls->active || callers->active)
+		turns(&e);
+	assert_int_equal(callers->n - callers->swept, CONNS);
+	assert_in_range(call_rounds(&e, 3), 1, 3);
+	assert_int_equal(callers->active, 1);
+	assert_int_equal(e.polls->active, 1);
+	ends_close(&e);
+}
+
+/* The sweep finds each of them within a lap, whatever the order. */
+static void test_swept(void **state)
+{
+	uint64_t before;
+	struct ends e;
+
+	ends_open(&e, SKEIN_WAIT_POLL);
+	forget(&e);
 	all_silent(&e);
 	assert_int_equal(e.polls->swept, CONNS);
 	for (unsigned i = 0; i < CONNS; i++) {
@@ -120,7 +168,9 @@ static void test_swept(void **state)
 		assert_int_equal(call_rounds(&e, k), 1);
 	}
 	all_silent(&e);
+	before = wakeups(&e, 0);
 	assert_in_range(call_rounds(&e, 0), 1, LAP + 2);
+	assert_int_equal(wakeups(&e, 0), before);
 	ends_close(&e);
 }
 
@@ -146,6 +196,7 @@ static void test_notified(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_immediate),
 		cmocka_unit_test(test_swept),
 		cmocka_unit_test(test_notified),
 	};
