@@ -16,6 +16,7 @@ bool conn_turn_take(struct conn_turn *t, const void *who, uint64_t round_ns,
 	if (t->round_ns != round_ns) {
 		t->round_ns = round_ns;
 		t->left = CONN_TURN_LEN;
+		t->had = NULL;
 		if (t->next && ++t->rounds > TURN_ROUNDS)
 			t->next = NULL;
 	}
@@ -24,9 +25,10 @@ bool conn_turn_take(struct conn_turn *t, const void *who, uint64_t round_ns,
 	if (len <= t->left && (!t->next || t->next == who)) {
 		t->left -= len;
 		t->next = NULL;
+		t->had = who;
 		return true;
 	}
-	if (!t->next) {
+	if (!t->next && t->had != who) {
 		t->next = who;
 		t->rounds = 0;
 	}

@@ -24,6 +24,7 @@ struct conn_turn {
 	uint32_t left;
 	unsigned rounds; /* since `next` has asked; it may have given up */
 	const void *next;
+	const void *had; /* the last turn of this round: it does not ask again */
 };
 
 /* True: `who` copies len bytes now, at most CONN_TURN_LEN. False: ask again in the

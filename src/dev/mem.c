@@ -41,8 +41,7 @@ static int region_alloc(struct dev *dev, struct ibv_pd *pd, const char *name,
 			size_t len, int access, uint32_t id, bool reserve,
 			struct mem_region **region)
 {
-	struct mem_region r = {
-		.dev = dev, .len = len, .id = id, .filled = len};
+	struct mem_region r = {.dev = dev, .len = len, .id = id, .filled = len};
 	int rc;
 
 	if (!len)

@@ -250,8 +250,8 @@ int env_mem_alloc(struct skein_env *env, const char *name, size_t len, int *fd,
 	return env->ops->mem_alloc(env, name, len, fd, addr);
 }
 
-int env_mem_reserve(struct skein_env *env, const char *name, size_t len, int *fd,
-		    void **addr, size_t *filled)
+int env_mem_reserve(struct skein_env *env, const char *name, size_t len,
+		    int *fd, void **addr, size_t *filled)
 {
 	bool whole = !env->ops->mem_reserve || env->huge != ENV_HUGE_OFF;
 	int rc;

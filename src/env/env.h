@@ -448,8 +448,8 @@ void env_mem_free(struct skein_env *env, int fd, void *addr, size_t len);
  * No byte is to be touched, here or by a peer, before env_mem_fill() has allocated
  * it: 0, or -ENOMEM. off and len: multiples of the page size.
  */
-int env_mem_reserve(struct skein_env *env, const char *name, size_t len, int *fd,
-		    void **addr, size_t *filled);
+int env_mem_reserve(struct skein_env *env, const char *name, size_t len,
+		    int *fd, void **addr, size_t *filled);
 int env_mem_fill(struct skein_env *env, int fd, void *addr, size_t off,
 		 size_t len);
 /* Gives the pages of a range back to the system; nobody touches them any more. The

@@ -98,8 +98,7 @@ static int memfd_fill_range(int fd, size_t off, size_t len)
 
 static int memfd_seal(int fd)
 {
-	return fcntl(fd, F_ADD_SEALS,
-		     F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+	return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 		       ? -errno
 		       : 0;
 }

@@ -655,8 +655,7 @@ static int poll_special(struct rpc_server *s)
 		n += rc;
 	}
 	s->special &= ~(unsigned)RPC_SRV_STOP;
-	if (s->sealed_count || s->broken || s->pull.on ||
-	    desk_full(s))
+	if (s->sealed_count || s->broken || s->pull.on || desk_full(s))
 		s->special |= RPC_SRV_STOP;
 	return n;
 }

@@ -351,6 +351,8 @@ static void test_large(void **state)
 	many((struct pair_opts){0}, 300, true, false, false);
 	many((struct pair_opts){.unordered = true}, 150, true, false, true);
 	many((struct pair_opts){.read_max = 700}, 150, true, false, false);
+	many((struct pair_opts){.read_max = 304, .reads_max = 3}, 150, true,
+	     false, false);
 }
 
 static void test_deadlines(void **state)

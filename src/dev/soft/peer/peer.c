@@ -512,8 +512,9 @@ static int file_map(int fd, struct soft_map *m, uint64_t off, uint64_t len)
 	/* What is long is mapped as it is used: to map it all would keep s->lock
 	 * for as long as a copy of it. */
 	m->base = mmap(NULL, m->base_len, PROT_READ | PROT_WRITE,
-		       m->base_len > SOFT_POPULATE_MAX ? MAP_SHARED
-						  : MAP_SHARED | MAP_POPULATE,
+		       m->base_len > SOFT_POPULATE_MAX
+			       ? MAP_SHARED
+			       : MAP_SHARED | MAP_POPULATE,
 		       fd, (off_t)lo);
 	if (m->base == MAP_FAILED) {
 		m->base = NULL;
