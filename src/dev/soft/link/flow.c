@@ -91,6 +91,8 @@ static void on(int fd, int level, int name, int v)
 	(void)!setsockopt(fd, level, name, &v, sizeof(v));
 }
 
+/* PMTUDISC_PROBE: "don't fragment", and what ICMP says of the route is not
+ * believed: anybody can forge it. */
 int flow_socket(bool v6)
 {
 	int fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -99,13 +101,13 @@ int flow_socket(bool v6)
 		return -errno;
 	if (v6) {
 		on(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
-		on(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+		on(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
 		on(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
 		on(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
 		on(fd, IPPROTO_IPV6, IPV6_TCLASS, IPTOS_ECN_ECT0);
 		on(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
 	} else {
-		on(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+		on(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
 		on(fd, IPPROTO_IP, IP_PKTINFO, 1);
 		on(fd, IPPROTO_IP, IP_TOS, IPTOS_ECN_ECT0);
 		on(fd, IPPROTO_IP, IP_RECVTOS, 1);

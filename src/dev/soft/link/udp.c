@@ -2,7 +2,7 @@
 /*
  * udp.c - see udp.h.
  *
- * The sending sockets are never connected, and have IP_PMTUDISC_DO: so the
+ * The sending sockets are never connected, and have IP_PMTUDISC_PROBE: so the
  * kernel writes identification 0, 1, 2, ... into the IPv4 headers of a run's
  * segments, 0 into that of a single packet, and "don't fragment", as the ICRC
  * says. With SO_REUSEPORT the kernel gives a flow of packets to one
