@@ -762,5 +762,7 @@ int soft_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 		c->owed++;
 		pthread_mutex_unlock(&c->chan->lock);
 	}
+	if (unlikely(atomic_load(&c->s->asking_qps) >= SOFT_LINK_ASKS))
+		soft_link_sleeps(c->s);
 	return 0;
 }

@@ -457,9 +457,12 @@ static void take(void *o, const struct icrc_flow *f, uint8_t *buf, size_t len)
 
 void soft_link_event(struct soft *s)
 {
-	if (s->link->tcp)
-		tcp_poll(s->link->tcp);
-	udp_poll(s->link->udp, take, s->link);
+	struct soft_link *k = s->link;
+
+	if (k->tcp)
+		tcp_poll(k->tcp);
+	if (!udp_leave(k->udp, env_now_ns(s->env)))
+		udp_poll(k->udp, take, k);
 }
 
 void soft_link_poll(struct soft *s)
@@ -467,11 +470,30 @@ void soft_link_poll(struct soft *s)
 	int was = env_cancel_off(NULL);
 
 	if (!pthread_mutex_trylock(&s->lock)) {
-		if (s->link)
-			soft_link_event(s);
+		if (s->link) {
+			if (s->link->tcp)
+				tcp_poll(s->link->tcp);
+			udp_polled(s->link->udp, env_now_ns(s->env));
+			udp_poll(s->link->udp, take, s->link);
+		}
 		pthread_mutex_unlock(&s->lock);
 	}
 	env_cancel_back(NULL, was);
+}
+
+void soft_link_sleeps(struct soft *s)
+{
+	/* s->link stays: SOFT_LINK_ASKS was seen */
+	if (!udp_armed(s->link->udp))
+		return;
+	pthread_mutex_lock(&s->lock);
+	udp_take_back(s->link->udp);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static uint64_t first(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
 }
 
 uint64_t soft_link_timers(struct soft *s, uint64_t now)
@@ -479,15 +501,16 @@ uint64_t soft_link_timers(struct soft *s, uint64_t now)
 	struct soft_link *k = s->link;
 	struct soft_link_qp *l;
 	struct list_node *n;
-	uint64_t tcp, due;
+	uint64_t look;
 	bool dials;
 
 	if (!k)
 		return ENV_NEVER;
-	tcp = k->tcp ? tcp_timers(k->tcp, now) : ENV_NEVER;
-	due = atomic_load(&k->due);
-	if (due > now)
-		return tcp < due ? tcp : due;
+	look = udp_look(k->udp, now);
+	if (k->tcp)
+		look = first(tcp_timers(k->tcp, now), look);
+	if (atomic_load(&k->due) > now)
+		return first(atomic_load(&k->due), look);
 	atomic_store(&k->due, ENV_NEVER);
 	for (n = k->qps.next; n != &k->qps; n = n->next) {
 		l = container_of(n, struct soft_link_qp, node);
@@ -505,8 +528,7 @@ uint64_t soft_link_timers(struct soft *s, uint64_t now)
 		if (dials)
 			carrier_dial(l);
 	}
-	due = atomic_load(&k->due);
-	return tcp < due ? tcp : due;
+	return first(atomic_load(&k->due), look);
 }
 
 static void log_tcp(const struct soft *s, const struct tcp_counts *c)

@@ -62,6 +62,9 @@ void soft_link_leave(struct soft_qp *q);
 /* After a poll in vain: takes in packets, if nobody else does. No lock
  * held. */
 void soft_link_poll(struct soft *s);
+/* The calling thread has armed a completion queue and may sleep now: it polls no
+ * more. No lock held. */
+void soft_link_sleeps(struct soft *s);
 /* The control thread; s->lock held. */
 void soft_link_event(struct soft *s);
 uint64_t soft_link_timers(struct soft *s, uint64_t now);

@@ -15,6 +15,7 @@
 
 #include "dev/soft/link/segment.h"
 #include "dev/soft/link/sender.h"
+#include "dev/soft/link/watch.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -34,6 +35,7 @@
 #define ARRIVAL_BYTES 65536u /* packets that the kernel has merged */
 #define OUTS 8u
 #define EVENTS 8
+#define ARMED_POLLS 8u
 #define AGAIN_NS 1000000000ull /* after a flow got no socket */
 
 struct out {
@@ -75,6 +77,11 @@ struct udp {
 	struct flow_table receives; /* s->lock */
 	struct list_node hosts;	    /* s->lock */
 	uint32_t rx_bytes;	    /* a socket's receive buffer */
+	struct watch watch;	    /* s->lock */
+	atomic_bool left;	    /* of it, for a thread without the lock */
+	/* Polls until the program counts as polling: one that goes to sleep
+	 * looks once more before. */
+	atomic_uint armed;
 	bool stray; /* what is taken in now came by the shared socket */
 	uint64_t met_again_ns;
 	struct out out[OUTS];
@@ -639,6 +646,60 @@ static bool is_flow(const struct udp *u, const struct soft_src *src)
 static bool is_v6(const struct soft_src *src)
 {
 	return !icrc_flow_is_v4(&container_of(src, struct flow, src)->f);
+}
+
+/* Does the control thread wake for packets? It finds those that are there. */
+static void watch_set(struct udp *u, bool on)
+{
+	struct epoll_event ev = {.events = on ? EPOLLIN : 0,
+				 .data.ptr = &u->all};
+
+	epoll_ctl(u->s->epoll_fd, EPOLL_CTL_MOD, u->all.fd, &ev);
+	atomic_store(&u->left, !on);
+}
+
+void udp_polled(struct udp *u, uint64_t now)
+{
+	unsigned n = atomic_load(&u->armed);
+
+	if (!n)
+		u->watch.polled_ns = now;
+	else /* in vain where another thread arms it again */
+		atomic_compare_exchange_strong(&u->armed, &n, n - 1);
+}
+
+bool udp_leave(struct udp *u, uint64_t now)
+{
+	if (atomic_load(&u->armed) || !watch_leave(&u->watch, now))
+		return false;
+	watch_set(u, false);
+	return true;
+}
+
+uint64_t udp_look(struct udp *u, uint64_t now)
+{
+	struct epoll_event ev;
+
+	if (!u->watch.left)
+		return ENV_NEVER;
+	if (now < u->watch.look_ns)
+		return u->watch.look_ns;
+	if (!watch_look(&u->watch, now, epoll_wait(u->all.fd, &ev, 1, 0) > 0))
+		return u->watch.look_ns;
+	watch_set(u, true);
+	return ENV_NEVER;
+}
+
+bool udp_armed(struct udp *u)
+{
+	atomic_store(&u->armed, ARMED_POLLS);
+	return atomic_load(&u->left);
+}
+
+void udp_take_back(struct udp *u)
+{
+	u->watch.left = false;
+	watch_set(u, true);
 }
 
 void udp_poll(struct udp *u, udp_take *take, void *owner)

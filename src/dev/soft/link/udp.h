@@ -90,6 +90,15 @@ void udp_unlock(struct udp *u);
 /* From take: is its ICRC right? The packets of one run are checked in order. */
 bool udp_check(struct udp *u, const struct icrc_flow *f, const uint8_t *buf,
 	       size_t len);
+/* watch.h; s->lock held. A thread polls. The control
+ * thread finds packets: true: it leaves them. When it is to come and look. */
+void udp_polled(struct udp *u, uint64_t now);
+bool udp_leave(struct udp *u, uint64_t now);
+uint64_t udp_look(struct udp *u, uint64_t now);
+/* A thread may go to sleep; any thread. True: packets are left to pollers, so it
+ * is to take them back, s->lock held. */
+bool udp_armed(struct udp *u);
+void udp_take_back(struct udp *u);
 /* Takes in all that is there, up to a bound; does not wait. */
 void udp_poll(struct udp *u, udp_take *take, void *owner);
 /* From take: this packet was for a QP of ours, which has that path or none. If

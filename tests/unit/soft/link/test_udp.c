@@ -11,21 +11,35 @@
 
 #include <netinet/ip.h>
 #include <netinet/udp.h>
+#include <poll.h>
 #include <stdatomic.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #define LEN (1u << 20)
 
 static bool marks, no_merge;
 static atomic_int refuse; /* an errno for segments */
-static atomic_uint runs, longest, cnps;
+static atomic_uint runs, longest, cnps, left, back;
 
+int __real_epoll_ctl(int set, int op, int fd, struct epoll_event *ev);
+int __wrap_epoll_ctl(int set, int op, int fd, struct epoll_event *ev);
 int __real_setsockopt(int fd, int level, int name, const void *v,
 		      socklen_t len);
 int __wrap_setsockopt(int fd, int level, int name, const void *v,
 		      socklen_t len);
 int __real_sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags);
 int __wrap_sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags);
+
+/* The control thread's set: packets are left to pollers, or not any more. */
+int __wrap_epoll_ctl(int set, int op, int fd, struct epoll_event *ev)
+{
+	if (op == EPOLL_CTL_MOD) {
+		left += !ev->events;
+		back += !!ev->events;
+	}
+	return __real_epoll_ctl(set, op, fd, ev);
+}
 
 /* As if a switch on the way marked each packet. */
 int __wrap_setsockopt(int fd, int level, int name, const void *v, socklen_t len)
@@ -154,6 +168,68 @@ static void test_marked(void **state)
 	assert_true(cnps > 0);
 }
 
+/* WRITEs to b, which polls in vain, until its control thread leaves packets to
+ * it, or that of a to a. */
+static void until_left(struct rig_end *a, struct rig_end *b,
+		       const struct rig_addr *addr)
+{
+	uint64_t end = rig_now_ns() + 10000000000ull;
+	struct ibv_wc wc;
+
+	left = back = 0;
+	while (!left && rig_now_ns() < end) {
+		assert_int_equal(rig_post(a, IBV_WR_RDMA_WRITE, 1, a->buf, 8,
+					  addr->buf, addr->rkey,
+					  IBV_SEND_SIGNALED),
+				 0);
+		while (ibv_poll_cq(a->cq, 1, &wc) == 0)
+			assert_int_equal(ibv_poll_cq(b->cq, 1, &wc), 0);
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	}
+	assert_true(left);
+}
+
+/* A thread that goes to sleep gives them back at once; of one that just stops to
+ * poll the control thread finds out. */
+static void test_left(void **state)
+{
+	static const struct rig_opts opts = {.qp = {.timeout = 18}};
+	struct rig_end a, b;
+	struct rig_addr addr;
+	struct ibv_wc wc;
+	struct ibv_cq *cq;
+	struct pollfd sleeper = {.events = POLLIN};
+	unsigned was;
+
+	rig_pair(&a, &b, &opts);
+	rig_addr(&b, &addr);
+	until_left(&a, &b, &addr);
+	assert_int_equal(rig_recv(&b, 4, b.buf, 8), 0);
+	assert_int_equal(ibv_req_notify_cq(a.cq, 0), 0);
+	assert_int_equal(ibv_req_notify_cq(b.cq, 0), 0);
+	assert_true(back >= left);
+	/* one more look before it sleeps is no polling */
+	was = left;
+	assert_int_equal(ibv_poll_cq(b.cq, 1, &wc), 0);
+	assert_int_equal(rig_post(&a, IBV_WR_SEND, 3, a.buf, 8, 0, 0,
+				  IBV_SEND_SIGNALED),
+			 0);
+	sleeper.fd = b.ch->fd;
+	assert_int_equal(poll(&sleeper, 1, 10000), 1);
+	assert_int_equal(b.dev->ops->get_cq_event(b.dev, b.ch, &cq), 0);
+	b.dev->ops->ack_cq_events(b.dev, cq, 1);
+	assert_int_equal(left, was);
+	rig_expect(&b, 4, IBV_WC_SUCCESS);
+	rig_expect(&a, 3, IBV_WC_SUCCESS);
+	until_left(&a, &b, &addr);
+	/* b polls no more */
+	assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 2, a.buf, LEN,
+				  addr.buf, addr.rkey, IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&a, 2, IBV_WC_SUCCESS);
+	rig_unpair(&a, &b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -161,6 +237,7 @@ int main(void)
 		cmocka_unit_test(test_not_merged),
 		cmocka_unit_test(test_no_segments),
 		cmocka_unit_test(test_marked),
+		cmocka_unit_test(test_left),
 	};
 
 	setenv("SKEIN_LINK", "udp", 1);
