@@ -251,7 +251,7 @@ static json_t *chosen_json(const struct info *i)
 		return json_pack("{s:b, s:n, s:s}", "usable", false, "device",
 				 "error", i->err);
 	return json_pack("{s:b, s:s, s:s, s:s, s:s, s:{s:i, s:s, s:s, s:i}, "
-			 "s:{s:s, s:i, s:s, s:s, s:s}, s:o, s:o}",
+			 "s:{s:s, s:i, s:s, s:s, s:s}, s:s, s:o, s:o}",
 			 "usable", true, "device", i->name, "kind",
 			 d->ops->kind, "name", d->name, "why", d->why, "port",
 			 "number", d->port, "state",
@@ -260,8 +260,8 @@ static json_t *chosen_json(const struct info *i)
 			 (int)mtu_bytes(d->port_attr.active_mtu), "gid",
 			 "address", i->gid, "index", d->gid.index, "type",
 			 device_gid_type(d->gid.type), "netdev", d->gid.netdev,
-			 "why", d->gid.why, "abilities", caps_json(&d->caps),
-			 "limits", limits_json(i));
+			 "why", d->gid.why, "link", d->link, "abilities",
+			 caps_json(&d->caps), "limits", limits_json(i));
 }
 
 static json_t *to_json(const struct info *i)
@@ -414,6 +414,8 @@ static void print_chosen(const struct info *i)
 	row("  why", "%s", d->why);
 	row("port", "%u, %s, MTU %u", d->port, port_state(d->port_attr.state),
 	    mtu_bytes(d->port_attr.active_mtu));
+	if (d->link[0])
+		row("to others", "%s", d->link);
 	row("GID", "%d  %s  %s%s%s", d->gid.index, i->gid,
 	    device_gid_type(d->gid.type), *d->gid.netdev ? " on " : "",
 	    d->gid.netdev);

@@ -293,6 +293,7 @@ struct dev {
 	char name[64]; /* "skein0", "rxe0", "mlx5_0" */
 	char why[160]; /* why this device, in words for people */
 	char mode[40]; /* "harsh, seed 7"; "" when there is nothing to say */
+	char link[96]; /* how others are reached; "": by the device itself */
 	uint8_t port;
 	/* at open; later see dev_path_now() */
 	struct ibv_port_attr port_attr;

@@ -10,7 +10,8 @@ from harness import DEVICES, Case, Failure, run_cases, tool
 
 TOP = {'usable', 'device', 'devices', 'verbs_error', 'system', 'test_hw',
        'findings'}
-OPENED = TOP | {'kind', 'name', 'why', 'port', 'gid', 'abilities', 'limits'}
+OPENED = TOP | {'kind', 'name', 'why', 'port', 'gid', 'abilities', 'limits',
+                'link'}
 FAILED = TOP | {'error'}
 
 
@@ -66,6 +67,19 @@ def as_text():
         check(DEVICES.server in text, f'not {DEVICES.server}: {text}')
 
 
+def link():
+    """Which way other hosts are reached, by SKEIN_LINK."""
+    ways = {'auto': ('TCP 4791', 'UDP 4791', 'MTU'), 'udp': ('UDP 4791', 'MTU'),
+            'tcp': ('TCP 4791', 'MTU 4096'), 'off': ('off',)}
+    with Case() as case:
+        for mode, words in ways.items():
+            got = shown(case, device='soft', env={'SKEIN_LINK': mode})['link']
+            check(all(word in got for word in words), f'{mode}: {got}')
+            check(('TCP' in got, 'UDP' in got) ==
+                  (mode in ('auto', 'tcp'), mode in ('auto', 'udp')),
+                  f'{mode}: {got}')
+
+
 def no_such_device():
     with Case() as case:
         process = info(case, '--json', device='verbs:nope', status=1)
@@ -114,5 +128,5 @@ def little_address_space():
               str(got['findings']))
 
 
-run_cases(as_json, as_text, no_such_device, required, little_lockable_memory,
+run_cases(as_json, as_text, link, no_such_device, required, little_lockable_memory,
           little_address_space)

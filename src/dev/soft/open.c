@@ -348,7 +348,8 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 	snprintf(s->dev.name, sizeof(s->dev.name), "skein0");
 	snprintf(s->dev.why, sizeof(s->dev.why),
 		 "the software device: needs no hardware, reaches this host "
-		 "by memory and others by UDP");
+		 "by memory and others by sockets");
+	soft_link_words(s, s->dev.link, sizeof(s->dev.link));
 	if (s->harsh)
 		snprintf(s->dev.mode, sizeof(s->dev.mode),
 			 "harsh, seed %" PRIu64, s->harsh->seed);

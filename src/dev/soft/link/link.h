@@ -33,6 +33,8 @@ int soft_link_mode(enum soft_link_mode *mode);
 enum ibv_mtu soft_link_mtu(uint32_t route);
 /* SKEIN_LINK=udp: what the interface of the chosen GID carries. */
 enum ibv_mtu soft_link_port_mtu(const struct soft *s);
+/* Which way others are reached, for people. */
+void soft_link_words(const struct soft *s, char *buf, size_t len);
 /* Opens the port, for the QPNs of a block. s->lock held. -errno, with *what is
  * missing. */
 int soft_link_open(struct soft *s, uint32_t block, const char **what);

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <net/if.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -59,6 +60,30 @@ enum ibv_mtu soft_link_port_mtu(const struct soft *s)
 		m = soft_link_mtu((uint32_t)r.ifr_mtu);
 	close(fd);
 	return m;
+}
+
+void soft_link_words(const struct soft *s, char *buf, size_t len)
+{
+	unsigned mtu = 128u << soft_link_port_mtu(s);
+
+	switch ((enum soft_link_mode)s->link_mode) {
+	case SOFT_LINK_AUTO:
+	case SOFT_LINK_SERVES:
+		snprintf(buf, len,
+			 "TCP %d where the peer listens, else UDP %d; MTU %u",
+			 PACKET_UDP_PORT, PACKET_UDP_PORT, mtu);
+		return;
+	case SOFT_LINK_UDP:
+		snprintf(buf, len, "UDP %d, MTU %u", PACKET_UDP_PORT, mtu);
+		return;
+	case SOFT_LINK_TCP:
+		snprintf(buf, len, "TCP %d, MTU %u", PACKET_UDP_PORT,
+			 PACKET_PAYLOAD_MAX);
+		return;
+	case SOFT_LINK_OFF:
+		snprintf(buf, len, "off (SKEIN_LINK=off)");
+		return;
+	}
 }
 
 bool soft_link_wants(struct soft *s, const struct soft_qp *q,
