@@ -144,6 +144,27 @@ def stopped():
             process.stop()
 
 
+def killed():
+    """kill -9 of either end of connections between two processes: the other
+    one serves, or says what happened."""
+    env = {**PATIENT, 'SKEIN_LINK': 'tcp'}
+    with Case() as case:
+        server = serve(case, env=env)
+        victim = client(case, server.address, calls=0, env=env)
+        victim.expect('^running$')
+        victim.kill()
+        server.expect('^ended')
+        caller = client(case, server.address, env=env)
+        caller.expect('^200 done, 0 wrong, 0 not sent, 0 unknown')
+        caller.exits(0)
+        victim = client(case, server.address, calls=0, env=env)
+        victim.expect('^running$')
+        server.kill()
+        victim.exits(None)
+        if not victim.text('err').strip():
+            raise Failure('the client does not say that its server is gone')
+
+
 def datagrams():
     """The server hears strangers, for SKEIN_LINK is set there."""
     for far, host, link in ((inside(), THERE, 'auto'), ([], HERE, 'udp')):
@@ -258,4 +279,4 @@ if __name__ == '__main__':
     if not other:
         enter()
     join()
-    run_cases(chosen, operations, same_host, stopped, datagrams, copy, refused, captured)
+    run_cases(chosen, operations, same_host, stopped, killed, datagrams, copy, refused, captured)

@@ -40,6 +40,9 @@ static void go_alone(void)
 		return;
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	alone = fd >= 0 && !ioctl(fd, SIOCSIFFLAGS, &r);
+	/* a connection carries any path MTU */
+	r.ifr_mtu = 1500;
+	alone = alone && !ioctl(fd, SIOCSIFMTU, &r);
 	close(fd);
 }
 
@@ -435,25 +438,35 @@ static void test_handed(void **state)
 		close(fd[i]);
 }
 
-/* Before a QP needs the port it is nobody's. */
+/* Before a QP needs the port it is nobody's, and where it is told to use
+ * datagrams. */
 static void test_closed(void **state)
 {
 	struct sockaddr_in in = {.sin_family = AF_INET,
 				 .sin_port = htons(4791),
 				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	unsigned i;
+	int fd;
 
 	(void)state;
 	if (!alone)
 		skip();
-	unsetenv("SKEIN_LINK");
-	rig_pair(&a, &b, &patient);
-	write_to(&a, &b, 1, 0, 8);
-	rig_expect(&a, 1, IBV_WC_SUCCESS);
-	assert_int_equal(connect(fd, (struct sockaddr *)&in, sizeof(in)), -1);
-	assert_int_equal(errno, ECONNREFUSED);
-	close(fd);
-	rig_unpair(&a, &b);
+	for (i = 0; i < 2; i++) {
+		if (i)
+			setenv("SKEIN_LINK", "udp", 1);
+		else
+			unsetenv("SKEIN_LINK");
+		rig_pair(&a, &b, &patient);
+		write_to(&a, &b, 1, 0, 8);
+		rig_expect(&a, 1, IBV_WC_SUCCESS);
+		assert_int_equal(!!link_of(&a), i);
+		fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		assert_int_equal(
+			connect(fd, (struct sockaddr *)&in, sizeof(in)), -1);
+		assert_int_equal(errno, ECONNREFUSED);
+		close(fd);
+		rig_unpair(&a, &b);
+	}
 }
 
 #define EACH(f) cmocka_unit_test_setup_teardown(f, up, down)
