@@ -245,6 +245,32 @@ static void test_cut(void **state)
 	assert_true(counts_of(&a).broken + counts_of(&b).broken > 0);
 }
 
+/* Both QPs of one device: it dials itself, and its connection has both ends
+ * here. */
+static void test_self(void **state)
+{
+	struct dev_qp_addr one, two;
+	struct ibv_qp *other;
+
+	(void)state;
+	setenv("SKEIN_LINK", "tcp", 1);
+	rig_open(&a, &patient);
+	other = rig_qp(&a);
+	rig_qp_addr(&a, a.qp, &one);
+	rig_qp_addr(&a, other, &two);
+	rig_connect_qp(&a, a.qp, &two);
+	rig_connect_qp(&a, other, &one);
+	a.buf[0] = 7;
+	for (unsigned i = 0; i < 8; i++)
+		write_to(&a, &a, i, HALF - LEN, LEN);
+	for (unsigned i = 0; i < 8; i++)
+		rig_expect(&a, i, IBV_WC_SUCCESS);
+	assert_int_equal(ends(false), 2);
+	assert_int_equal(counts_of(&a).broken, 0);
+	assert_int_equal(a.dev->ops->destroy_qp(a.dev, other), 0);
+	rig_close(&a);
+}
+
 static void *meet(void *arg)
 {
 	struct rig_addr *to = arg;
@@ -312,14 +338,29 @@ static void says(const void *bytes, size_t len)
 	closes(fd);
 }
 
-static void hello_to(struct rig_end *e, uint8_t buf[FRAME_HELLO])
+/* Of a block that neither device has. */
+static uint32_t strange_qpn(uint32_t block)
+{
+	while (block == a.qp->qp_num / SHM_BLOCK_QPS ||
+	       block == b.qp->qp_num / SHM_BLOCK_QPS)
+		block += 100;
+	return block * SHM_BLOCK_QPS;
+}
+
+static void hello_from(uint32_t block, struct rig_end *e,
+		       uint8_t buf[FRAME_HELLO])
 {
 	struct frame_hello h = {.kind = FRAME_DIALS,
 				.to_qpn = e->qp->qp_num,
-				.from_qpn = 0x5001,
+				.from_qpn = strange_qpn(block),
 				.id = {0xff, 1}};
 
 	frame_hello_encode(buf, &h);
+}
+
+static void hello_to(struct rig_end *e, uint8_t buf[FRAME_HELLO])
+{
+	hello_from(5, e, buf);
 }
 
 static void test_strangers(void **state)
@@ -422,8 +463,7 @@ static void test_handed(void **state)
 		struct frame_hello h;
 
 		fd[i] = stranger();
-		hello_to(i % 2 ? &a : &b, buf);
-		buf[9] = (uint8_t)(0x10 + i); /* another block each */
+		hello_from(1 + i, i % 2 ? &a : &b, buf);
 		assert_int_equal(send(fd[i], buf, sizeof(buf), 0), FRAME_HELLO);
 		assert_int_equal(recv(fd[i], back, sizeof(back), MSG_WAITALL),
 				 FRAME_HELLO);
@@ -478,6 +518,7 @@ int main(void)
 		EACH(test_one),
 		EACH(test_both_ways),
 		EACH(test_cut),
+		cmocka_unit_test(test_self),
 		cmocka_unit_test(test_both_dial),
 		EACH(test_strangers),
 		EACH(test_impostor),
