@@ -21,6 +21,8 @@
 #define NOFILE_SMALL 1024u
 /* soft maps 1 GiB for its device, and as much for each peer process. */
 #define ADDRESS_SPACE_SMALL (8ull << 30)
+/* The file of soft's device, which grows with what is registered. */
+#define FILE_SIZE_SMALL (1ull << 30)
 
 /* --- facts ------------------------------------------------------------- */
 
@@ -149,6 +151,7 @@ void doctor_facts(struct skein_env *env, struct doctor_facts *facts)
 	f.memlock = limit_of(RLIMIT_MEMLOCK);
 	f.nofile = limit_of(RLIMIT_NOFILE);
 	f.address_space = limit_of(RLIMIT_AS);
+	f.file_size = limit_of(RLIMIT_FSIZE);
 	f.cores = sched_getaffinity(0, sizeof(set), &set) ? 0 : CPU_COUNT(&set);
 	hugepages(&f);
 	huge_regions(env, &f);
@@ -199,6 +202,12 @@ static void look_at_limits(struct notes *notes, const struct doctor_facts *f,
 		    "RLIMIT_AS is %" PRIu64 " MiB: device soft maps 1 GiB of "
 		    "address space, and as much for each peer",
 		    f->address_space >> 20);
+	if (f->file_size < FILE_SIZE_SMALL)
+		add(notes, false,
+		    "ulimit -f unlimited, or LimitFSIZE=infinity in the unit",
+		    "RLIMIT_FSIZE is %" PRIu64 " KiB: shared memory is made of "
+		    "files (memfd), which it bounds",
+		    f->file_size >> 10);
 	if (f->nofile < NOFILE_SMALL)
 		add(notes, false,
 		    "ulimit -n 65536, or LimitNOFILE=65536 in the unit",

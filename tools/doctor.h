@@ -14,12 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DOCTOR_MAX 8
+#define DOCTOR_MAX 32
 #define DOCTOR_UNLIMITED UINT64_MAX
 
 /* Limits in bytes (or pieces), UINT64_MAX: none. */
 struct doctor_facts {
-	uint64_t memlock, nofile, address_space;
+	uint64_t memlock, nofile, address_space, file_size;
 	uint64_t hugepages, hugepages_free, hugepage_len;
 	const char *huge_option; /* SKEIN_HUGEPAGES */
 	/* what a region of one huge page is made of with that option: huge,

@@ -7,6 +7,7 @@
  * list at its end, to other memory: the list itself lies in private memory.
  */
 #include "env/local.h"
+#include "env/memfile.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -267,7 +268,7 @@ int local_fill(int fd, size_t len)
 {
 	if (!is_sealed(fd, len))
 		return -EPERM;
-	return fallocate(fd, 0, 0, (off_t)len) ? -ENOMEM : 0;
+	return memfile_alloc(fd, 0, len) ? -ENOMEM : 0;
 }
 
 int local_map(int fd, size_t len, bool write, void **addr)
@@ -309,12 +310,14 @@ static int page_make(struct local_life_owner *o)
 	const int seals =
 		F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 	void *p;
+	int rc;
 
 	o->fd = memfd_create("skein-life", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (o->fd < 0)
 		return -errno;
-	if (fallocate(o->fd, 0, 0, LOCAL_LIFE_LEN))
-		return -errno;
+	rc = memfile_alloc(o->fd, 0, LOCAL_LIFE_LEN);
+	if (rc)
+		return rc;
 	p = mmap(NULL, LOCAL_LIFE_LEN, PROT_READ | PROT_WRITE, MAP_SHARED,
 		 o->fd, 0);
 	if (p == MAP_FAILED)

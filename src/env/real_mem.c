@@ -20,6 +20,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "env/memfile.h"
 #include "env/real.h"
 
 #ifndef MFD_NOEXEC_SEAL
@@ -86,14 +87,9 @@ static int memfd_open(const char *name, unsigned flags)
 
 static int memfd_fill_range(int fd, size_t off, size_t len)
 {
-	int rc;
+	int rc = memfile_alloc(fd, off, len);
 
-	do
-		rc = fallocate(fd, 0, (off_t)off, (off_t)len);
-	while (rc && errno == EINTR);
-	if (rc)
-		return errno == ENOSPC || errno == EFBIG ? -ENOMEM : -errno;
-	return 0;
+	return rc == -ENOSPC ? -ENOMEM : rc;
 }
 
 static int memfd_seal(int fd)
@@ -142,10 +138,10 @@ static int memfd_make(int fd, size_t len, void **addr)
  * The allocation then adds the missing ones as small pages. */
 static int memfd_make_transparent(int fd, size_t len, void **addr)
 {
-	int rc = -ENOMEM;
+	int rc = memfile_resize(fd, len);
 	void *p = NULL;
 
-	if (ftruncate(fd, (off_t)len))
+	if (rc)
 		goto err_close;
 	rc = memfd_map(fd, len, &p);
 	if (rc)
@@ -191,6 +187,15 @@ static void tell_fallback(struct skein_env *env, size_t len, size_t page,
 		"%s pages are used (SKEIN_HUGEPAGES=auto; vm.nr_hugepages "
 		"reserves huge ones)",
 		page >> 10, len, transparent ? "transparent" : "ordinary");
+}
+
+static void tell_limit(struct skein_env *env, size_t len, int rc)
+{
+	if (rc == -EFBIG)
+		env_log(env, ENV_LOG_ERROR,
+			"shared memory is a file: RLIMIT_FSIZE does not allow "
+			"one of %zu bytes (ulimit -f unlimited)",
+			len);
 }
 
 /* From the reserved pool. -ENOENT: huge pages do not apply. */
@@ -255,6 +260,7 @@ int real_mem_alloc(struct skein_env *env, const char *name, size_t len, int *fd,
 		rc = memfd_make(memfd, rounded, addr);
 	if (!rc)
 		*fd = memfd;
+	tell_limit(env, rounded, rc);
 	return rc;
 }
 
@@ -272,13 +278,16 @@ int real_mem_reserve(struct skein_env *env, const char *name, size_t len,
 	memfd = memfd_open(name, 0);
 	if (memfd < 0)
 		return memfd;
-	rc = ftruncate(memfd, (off_t)rounded) ? -errno : memfd_seal(memfd);
+	rc = memfile_resize(memfd, rounded);
+	if (!rc)
+		rc = memfd_seal(memfd);
 	if (!rc)
 		rc = memfd_map(memfd, rounded, addr);
 	if (rc)
 		close(memfd);
 	else
 		*fd = memfd;
+	tell_limit(env, rounded, rc);
 	return rc;
 }
 

@@ -128,5 +128,23 @@ def little_address_space():
               str(got['findings']))
 
 
+def small_files():
+    """Its shared memory is files: an error, and no signal."""
+    with Case() as case:
+        process = info(case, '--json', device='soft', status=1,
+                       limits=[(resource.RLIMIT_FSIZE, 100 << 10)])
+        got = json.loads(process.text('out'))
+        check('RLIMIT_FSIZE' in got['error'], str(got))
+        check(any('RLIMIT_FSIZE is 100 KiB' in f['text'] and
+                  'ulimit -f' in f['fix'] for f in got['findings']),
+              str(got['findings']))
+        process = case.start([tool(), 'perf', 'rpc', '--self', '--json'],
+                             device='soft',
+                             limits=[(resource.RLIMIT_FSIZE, 100 << 10)])
+        process.exits(1)
+        check('RLIMIT_FSIZE' in json.loads(process.text('out'))['error'],
+              process.text('out'))
+
+
 run_cases(as_json, as_text, link, no_such_device, required, little_lockable_memory,
-          little_address_space)
+          little_address_space, small_files)

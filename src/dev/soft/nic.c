@@ -10,6 +10,7 @@
  */
 #include "base/assert.h"
 #include "dev/soft/soft.h"
+#include "env/memfile.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,10 +26,7 @@
 
 static int nic_reserve(struct soft *s, uint64_t off, uint64_t len)
 {
-	/* fallocate(2) grows the file as well */
-	if (fallocate(s->nic_fd, 0, (off_t)off, (off_t)len))
-		return -errno;
-	return 0;
+	return memfile_alloc(s->nic_fd, off, len);
 }
 
 static int fork_page_new(struct soft *s)
@@ -57,8 +55,8 @@ static int nic_map(struct soft *s)
 	if (s->nic_fd < 0)
 		return -errno;
 	err = nic_reserve(s, 0, SHM_MR_OFF);
-	if (!err && ftruncate(s->nic_fd, (off_t)SHM_ARENA_OFF))
-		err = -errno;
+	if (!err)
+		err = memfile_resize(s->nic_fd, SHM_ARENA_OFF);
 	if (!err && fcntl(s->nic_fd, F_ADD_SEALS, F_SEAL_SHRINK))
 		err = -errno;
 	if (err)

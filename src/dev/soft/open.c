@@ -262,6 +262,9 @@ static int soft_up(struct soft *s, int gid_index, const char **what)
 		return -errno;
 	*what = "its shared memory (memfd)";
 	err = soft_nic_new(s);
+	if (err == -EFBIG)
+		*what = "its shared memory, a file (memfd): RLIMIT_FSIZE is "
+			"too small (ulimit -f unlimited)";
 	if (err)
 		return err;
 	*what = "its control thread or socket";

@@ -5,8 +5,10 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -101,14 +103,40 @@ static void test_refused(void **state)
 	assert_ptr_equal(p, state);
 }
 
+/* An error, and not SIGXFSZ; the program's way with the signal stays. */
+static void test_above_the_file_limit(void **state)
+{
+	struct rlimit old, small = {.rlim_cur = 4096};
+	struct skein_env *env = *state;
+	struct sigaction was;
+	sigset_t set;
+	size_t filled;
+	void *p;
+	int fd;
+
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+	small.rlim_max = old.rlim_max;
+	env->log_level = 0; /* errors alone */
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	assert_int_equal(env_mem_alloc(env, "t", 8192, &fd, &p), -EFBIG);
+	assert_int_equal(env_mem_reserve(env, "t", 8192, &fd, &p, &filled),
+			 -EFBIG);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+	assert_int_equal(sigpending(&set), 0);
+	assert_false(sigismember(&set, SIGXFSZ));
+	assert_int_equal(pthread_sigmask(SIG_BLOCK, NULL, &set), 0);
+	assert_false(sigismember(&set, SIGXFSZ));
+	assert_int_equal(sigaction(SIGXFSZ, NULL, &was), 0);
+	assert_true(was.sa_handler == SIG_DFL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-		T(test_whole_and_shared),
-		T(test_peer_cannot_resize),
-		T(test_not_inherited),
-		T(test_refused),
+		T(test_whole_and_shared),     T(test_peer_cannot_resize),
+		T(test_not_inherited),	      T(test_refused),
+		T(test_above_the_file_limit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

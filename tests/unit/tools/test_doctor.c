@@ -12,6 +12,7 @@ static struct doctor_facts healthy(void)
 	struct doctor_facts f = {.memlock = DOCTOR_UNLIMITED,
 				 .nofile = 20000,
 				 .address_space = DOCTOR_UNLIMITED,
+				 .file_size = DOCTOR_UNLIMITED,
 				 .sys_devices = 1,
 				 .dev_nodes = 1,
 				 .hugepage_len = 2 << 20,
@@ -93,6 +94,10 @@ static void test_limits(void **state)
 	one(doctor_look(&f, &dev, NULL, 0, found), false,
 	    "RLIMIT_AS is 2048 MiB", "ulimit -v");
 	f = healthy();
+	f.file_size = 100 << 10;
+	one(doctor_look(&f, &dev, NULL, 0, found), false,
+	    "RLIMIT_FSIZE is 100 KiB", "ulimit -f");
+	f = healthy();
 	f.nofile = 256;
 	one(doctor_look(&f, &dev, NULL, 0, found), false,
 	    "RLIMIT_NOFILE is 256", "LimitNOFILE");
@@ -109,7 +114,7 @@ static void test_all(void **state)
 		.sys_devices = 1, .huge_option = "on", .huge_made_of = "none"};
 	unsigned n = doctor_look(&f, NULL, &list, 1, found);
 
-	assert_int_equal(n, 7);
+	assert_int_equal(n, 8);
 	assert_true(found[0].error);
 	for (unsigned i = 1; i < n; i++) {
 		assert_false(found[i].error);
