@@ -24,6 +24,23 @@ static void make_bad(struct world *w, uint64_t seed)
 			*faults[i] = (unsigned)world_random(w, most[i]);
 }
 
+/* Where nothing is lost packets go over connections, too: they come and break,
+ * and what is on its way breaks with them. On a bad wire it is all the same. */
+static void change_carrier(struct world *w, uint64_t seed)
+{
+	bool stream = seed % 8 == 5 && world_random(w, 2);
+	unsigned i;
+
+	if (seed % 8 < 5 || world_random(w, 40) != 0)
+		return;
+	if (w->ends[0]->rc->stream || world_random(w, 2))
+		w->n_air = 0;
+	for (i = 0; i < 2; i++)
+		rc_carrier(w->ends[i]->rc, stream);
+	for (i = 0; i < 2; i++)
+		end_run(w->ends[i]);
+}
+
 static void one_seed(uint64_t seed)
 {
 	static const uint32_t mtus[] = {256, 1024, 4096};
@@ -47,6 +64,7 @@ static void one_seed(uint64_t seed)
 			if (rc_deadline(e->rc) == RC_NEVER)
 				end_run(e);
 		}
+		change_carrier(w, seed);
 		if (!world_turn(w) || ++turns > 200000)
 			fail_msg("seed %llu: nothing moves any more",
 				 (unsigned long long)seed);

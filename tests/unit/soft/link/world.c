@@ -434,8 +434,8 @@ static void invariants(const struct end *e)
 	const struct rc_requester *q = &e->rc->rq;
 	uint32_t out = (q->next - q->una) & PACKET_PSN_MASK;
 
-	assert_true(out <= RC_WINDOW);
-	assert_true(out <= RC_READ_CHUNK ||
+	assert_true(out <= (e->rc->stream ? RC_STREAM_WINDOW : RC_WINDOW));
+	assert_true(e->rc->stream || out <= RC_READ_CHUNK ||
 		    out * e->rc->mtu <= RC_WINDOW_BYTES);
 	assert_true(e->rc->rs.answers <= e->rc->limit);
 	assert_true(q->reads <=

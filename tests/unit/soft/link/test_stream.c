@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_stream.c - the link's engine where packets go over a connection: nothing
+ * is sent twice on one that lasts, and nothing is lost with one that ends.
+ */
+#include "world.h"
+
+#define TIMEOUT (4096ull << 8)
+
+static struct world *stream_new(uint32_t mtu)
+{
+	struct world *w = world_new(1, mtu, 100, 200, RD_MAX);
+
+	w->ends[0]->recv_posted = w->ends[1]->recv_posted = REQUESTS;
+	rc_carrier(w->ends[0]->rc, true);
+	rc_carrier(w->ends[1]->rc, true);
+	return w;
+}
+
+/* The peer has answered before, and is stopped: timeouts count, to the end. */
+static void test_stopped(void **state)
+{
+	struct world *w = stream_new(1024);
+	struct end *a = w->ends[0];
+	uint64_t from;
+
+	end_post(a, IBV_WR_SEND, 1);
+	world_settle(w);
+	assert_int_equal(a->over, 1);
+	from = w->now;
+	a->packets = 0;
+	w->loss = 1000;
+	end_post(a, IBV_WR_RDMA_WRITE, 5000);
+	world_settle(w);
+	assert_int_equal(a->req[1].status, IBV_WC_RETRY_EXC_ERR);
+	assert_int_equal(a->packets, 5);
+	assert_int_equal(a->rc->retries, 7);
+	assert_int_equal(w->now - from, 8 * TIMEOUT);
+	world_free(w);
+}
+
+/* Its QP was not in RTR yet: it has dropped what came. */
+static void test_not_up(void **state)
+{
+	struct world *w = stream_new(1024);
+	struct end *a = w->ends[0];
+
+	w->loss = 1000;
+	end_post(a, IBV_WR_RDMA_WRITE, 5000);
+	end_run(a);
+	assert_int_equal(a->packets, 5);
+	w->loss = 0;
+	world_settle(w);
+	assert_int_equal(a->over, 1);
+	assert_int_equal(a->req[0].status, 0);
+	assert_int_equal(a->packets, 10);
+	assert_int_equal(a->rc->retries, 1);
+	/* and again by another connection */
+	rc_carrier(a->rc, true);
+	w->loss = 1000;
+	end_post(a, IBV_WR_RDMA_WRITE, 5000);
+	end_run(a);
+	w->loss = 0;
+	world_settle(w);
+	assert_int_equal(a->over, 2);
+	assert_int_equal(a->req[1].status, 0);
+	world_free(w);
+}
+
+/* What was on its way is lost with the connection, and goes by the next at
+ * once. */
+static void test_change(void **state)
+{
+	struct world *w = stream_new(1024);
+	struct end *a = w->ends[0], *b = w->ends[1];
+
+	end_post(a, IBV_WR_SEND, 1);
+	world_settle(w);
+	w->loss = 1000;
+	end_post(a, IBV_WR_RDMA_WRITE, 5000);
+	end_post(a, IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
+	end_post(a, IBV_WR_RDMA_READ, 5000);
+	end_run(a);
+	w->loss = 0;
+	rc_carrier(a->rc, false);
+	rc_carrier(b->rc, false);
+	end_run(a);
+	world_settle(w);
+	assert_int_equal(a->over, 4);
+	assert_int_equal(a->rc->retries, 0);
+	assert_int_equal(b->rc->drops[RC_DROP_REPEATED], 0);
+	world_free(w);
+}
+
+/* Only the answers were lost: nothing is carried out twice. */
+static void test_change_back(void **state)
+{
+	struct world *w = stream_new(1024);
+	struct end *a = w->ends[0], *b = w->ends[1];
+	uint64_t was;
+
+	end_post(a, IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
+	world_settle(w);
+	was = b->word;
+	end_post(a, IBV_WR_RDMA_WRITE, 5000);
+	end_post(a, IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
+	end_run(a);
+	while (b->word == was)
+		assert_true(world_turn(w));
+	was = b->word;
+	w->n_air = 0; /* the answers */
+	rc_carrier(b->rc, true);
+	rc_carrier(a->rc, true);
+	end_run(a);
+	world_settle(w);
+	assert_int_equal(a->over, 3);
+	assert_int_equal(b->word, was);
+	assert_int_equal(a->rc->retries, 0);
+	world_free(w);
+}
+
+/* The window is not that of datagrams. */
+static void test_window(void **state)
+{
+	struct world *w = stream_new(256);
+	struct end *a = w->ends[0];
+
+	w->loss = 1000;
+	for (int i = 0; i < 8; i++)
+		end_post(a, IBV_WR_RDMA_WRITE, SLOT);
+	end_run(a);
+	assert_int_equal(a->packets, 8 * SLOT / 256);
+	world_free(w);
+}
+
+/* There is no connection, or no room on it, for ever. */
+static void test_no_room(void **state)
+{
+	struct world *w = stream_new(1024);
+	struct end *a = w->ends[0];
+	unsigned n;
+
+	a->no_room = true;
+	end_post(a, IBV_WR_SEND, 5000);
+	end_run(a);
+	for (n = 0; !a->over; n++) {
+		assert_true(rc_requester_deadline(a->rc) != RC_NEVER);
+		w->now = rc_requester_deadline(a->rc);
+		end_run(a);
+	}
+	assert_int_equal(a->req[0].status, IBV_WC_RETRY_EXC_ERR);
+	assert_int_equal(n, 8);
+	assert_int_equal(w->now, 8 * TIMEOUT);
+	world_free(w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_stopped),
+		cmocka_unit_test(test_not_up),
+		cmocka_unit_test(test_change),
+		cmocka_unit_test(test_change_back),
+		cmocka_unit_test(test_window),
+		cmocka_unit_test(test_no_room),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
