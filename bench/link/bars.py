@@ -23,6 +23,8 @@ import subprocess
 import sys
 import time
 
+import tcp_rows
+
 HERE, THERE = '10.78.0.1', '10.78.0.2'
 INSIDE = 'SKEIN_BENCH_LINK_INSIDE'
 OUTER = f'''
@@ -53,6 +55,8 @@ BARS = {
         'call of 64 B, p50 / TCP, spinning', '<', 1.4,
         ['rpc', '-s', '64', '--wait', 'spin'], 'p50_ns', 'tcp-ping', 64, True),
 }
+TCP = tcp_rows.rows()
+BARS.update(TCP)
 ETHTOOL, STRINGS_INFO, STRINGS, SET = 0x8946, 0x37, 0x1b, 0x3b
 FEATURES = 4
 
@@ -210,11 +214,13 @@ def report(field, pairs):
 
 
 def run(options, result):
-    os.environ.update(SKEIN_LINK='udp', SKEIN_RETRY_TIMEOUT='1s')
+    os.environ['SKEIN_RETRY_TIMEOUT'] = '1s'
     bed = Bed(options)
     for field, bar in BARS.items():
         if options.only and options.only not in field:
             continue
+        os.environ['SKEIN_LINK'] = 'udp'
+        os.environ.update(tcp_rows.ENV if field in TCP else {})
         row = report(field, measure(bed, bar, options.slices))
         result[field] = row['ratio']
         result['rows'][field] = row

@@ -92,9 +92,9 @@ def operations():
         for op in OPS:
             with Case() as case:
                 perf(case, op, env={'SKEIN_LINK': link})
-        for op in BULK:
-            with Case() as case:
-                perf(case, op, env={'SKEIN_LINK': link}, size='100k')
+    for op in BULK:
+        with Case() as case:
+            perf(case, op, env={'SKEIN_LINK': 'udp'}, size='100k')
 
 
 def same_host():

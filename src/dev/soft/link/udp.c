@@ -670,7 +670,11 @@ void udp_polled(struct udp *u, uint64_t now)
 
 bool udp_leave(struct udp *u, uint64_t now)
 {
-	if (atomic_load(&u->armed) || !watch_leave(&u->watch, now))
+	struct epoll_event ev;
+
+	/* The control thread may have woken for a connection. */
+	if (epoll_wait(u->all.fd, &ev, 1, 0) <= 0 || atomic_load(&u->armed) ||
+	    !watch_leave(&u->watch, now))
 		return false;
 	watch_set(u, false);
 	return true;
