@@ -151,7 +151,6 @@ static struct vqp *child_new(struct vqp_engine *e, struct vqp *bound,
 	vqp_join(v, p);
 	v->far_vqp = h->src_vqp;
 	v->far_gen = h->src_gen;
-	v->domain = bound->domain;
 	v->far_domain = h->src_domain;
 	v->knows_domain = true;
 	v->bound = bound;

@@ -371,6 +371,53 @@ static void test_wrong(void **state)
 	assert_int_equal(skein_pool_open(NULL, NULL, &pool), -EINVAL);
 }
 
+/* The vqp that a message makes reaches what its sender's domain has, and nothing
+ * else. */
+static void test_sender_domain(void **state)
+{
+	struct skein_pool_attr a = {.size = sizeof(a), .node = path2};
+	char text[] = "x";
+	struct ibv_sge sge = {(uintptr_t)text, 1, 0};
+	struct ibv_send_wr wr = {.sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_SEND,
+				 .send_flags = IBV_SEND_INLINE},
+			   *bad;
+	uint64_t end = now_ms() + 20000;
+	struct skein_vqp_msg m[2];
+	struct skein_pool *other;
+	struct skein_vqp_mem *own;
+	struct skein_vqp *bound, *v;
+	int n = 0, i;
+
+	(void)state;
+	client_open();
+	assert_int_equal(skein_pool_open(NULL, &a, &other), 0);
+	assert_int_equal(skein_vqp_mem_new(other, MEM, REMOTE, &own), 0);
+	assert_int_equal(skein_vqp_new(pool, &bound), 0);
+	assert_int_equal(skein_vqp_bind(bound, 4), 0);
+	for (i = 0; i < 2; i++) {
+		assert_int_equal(recv_post(bound, mem, 4 + (uint64_t)i), 0);
+		assert_int_equal(skein_vqp_new(other, &v), 0);
+		assert_int_equal(skein_vqp_connect(v, far.node, 4, SKEIN_S(10)),
+				 0);
+		assert_int_equal(skein_vqp_post_send(v, &wr, &bad), 0);
+	}
+	while (n < 2 && now_ms() < end) {
+		i = skein_vqp_pop(bound, 1, &m[n]);
+		assert_true(i >= 0);
+		n += i;
+	}
+	assert_int_equal(n, 2);
+	assert_int_equal(result(m[0].from, IBV_WR_RDMA_READ),
+			 IBV_WC_REM_ACCESS_ERR);
+	far.addr = skein_vqp_raddr(own);
+	far.rkey = skein_vqp_rkey(own);
+	assert_int_equal(result(m[1].from, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);
+	skein_pool_close(other);
+	skein_pool_close(pool);
+}
+
 /* A client of the other domain, which knows all that there is to know of a region:
  * it reaches it through the region's port, and through no other. Nor does anybody
  * reach its own memory through a port that is not its domain's. */
@@ -410,11 +457,13 @@ static void test_domains(void **state)
 	assert_int_equal(skein_vqp_new(pool, &v), 0);
 	assert_int_equal(skein_vqp_connect(v, far.node, 3, SKEIN_S(10)), 0);
 	assert_int_equal(result(v, IBV_WR_RDMA_WRITE), IBV_WC_SUCCESS);
+	/* nor through one that it has given up */
+	skein_vqp_free(bound);
+	assert_int_equal(skein_vqp_new(pool, &v), 0);
+	assert_int_equal(skein_vqp_connect(v, far.node, 3, SKEIN_S(10)), 0);
+	assert_int_equal(result(v, IBV_WR_RDMA_WRITE), IBV_WC_REM_ACCESS_ERR);
 	far = echoes;
 	/* a port that has changed hands is its new domain's */
-	skein_vqp_free(bound);
-	skein_vqp_mem_free(own);
-	assert_int_equal(skein_pool_progress(pool), 0);
 	skein_pool_close(pool);
 	client_open();
 	assert_int_equal(skein_vqp_mem_new(pool, MEM, REMOTE, &first), 0);
@@ -810,6 +859,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_room, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_wrong, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_domains, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_sender_domain, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(test_client_dies, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_garbage, setup, teardown),
