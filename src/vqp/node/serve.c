@@ -468,11 +468,34 @@ static int request(struct serve *s, const struct ring_req *q)
 	}
 }
 
+static int64_t bytes_of(const struct ring_req *q)
+{
+	int64_t n = q->data_len;
+	unsigned i;
+
+	for (i = 0; q->op >= RING_OP_SEND && i < q->num_sge; i++)
+		n += q->sge[i].len;
+	return n;
+}
+
+/* A client with large requests pays for each in rounds that others use (deficit
+ * round robin); it does not save what it does not use. */
+static bool has_credit(struct serve *s)
+{
+	s->credit += SERVE_BYTES;
+	if (s->credit > SERVE_BYTES)
+		s->credit = SERVE_BYTES;
+	return s->credit > 0;
+}
+
 static int requests_take(struct serve *s)
 {
 	int err = 0, n = 0;
 
-	while (n < (int)SERVE_BATCH && !s->wrong) {
+	/* a round that only pays is one that brings it nearer */
+	if (!has_credit(s))
+		return s->holds || ring_has(&s->ring);
+	while (n < (int)SERVE_BATCH && s->credit > 0 && !s->wrong) {
 		if (!s->holds) {
 			err = ring_take(&s->ring, &s->held);
 			if (err == -EBADMSG)
@@ -483,6 +506,9 @@ static int requests_take(struct serve *s)
 		s->holds = request(s, &s->held) == -ENOMEM;
 		if (s->holds)
 			break;
+		s->credit -= bytes_of(&s->held);
+		if (s->credit < -SERVE_DEBT)
+			s->credit = -SERVE_DEBT;
 		s->requests++;
 		n++;
 	}

@@ -29,6 +29,9 @@
 /* Outstanding requests of a vqp. The engine's own need a place beside them. */
 #define SERVE_QUEUE 120u
 #define SERVE_BATCH RING_REPLIES /* requests of a client in a round */
+#define SERVE_BYTES 65536	 /* of them in a round, on average */
+/* A length may be anything: what a client pays for at most. */
+#define SERVE_DEBT (64 << 20)
 #define SERVE_TELL 32u /* retired requests that the client is told of */
 
 struct serve;
@@ -65,7 +68,8 @@ struct serve {
 	struct serve_mem mem[SERVE_MEMS];
 	struct ring_req held;
 	bool holds; /* until the engine has room, which is a round of its own */
-	bool full;  /* the ring had no room: until the client has read it */
+	int64_t credit; /* bytes that it may take; what one takes more is a debt */
+	bool full;	/* the ring had no room: until the client has read it */
 	/* its owner sets these after serve_init() */
 	struct quota quota;
 	uint16_t domain;

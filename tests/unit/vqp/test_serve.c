@@ -466,6 +466,65 @@ static void test_quota(void **state)
 	w->s.quota.max = NULL;
 }
 
+/* Rounds in which a client with large requests and one with small ones are
+ * served: the large ones take no more bytes than their turns have. */
+static void test_bytes(void **state)
+{
+	const uint64_t large = sizeof(words), n = 60;
+	struct world *w = *state;
+	void *rings = aligned_alloc(4096, RING_LEN);
+	uint32_t id = connected(w), rounds_all = 0;
+	struct serve small;
+	struct ring_req q;
+	struct ring c;
+	uint64_t i, paid;
+
+	memset(rings, 0, RING_LEN);
+	serve_init(&small, &w->h.e, rings);
+	ring_init(&c, rings);
+	for (i = 0; i < n; i++) {
+		q = write_of(w, id, 0, false);
+		q.sge[0].len = (uint32_t)large;
+		q.addr = 0;
+		assert_int_equal(ring_put(&w->c, &q), 0);
+	}
+	q = (struct ring_req){.op = RING_OP_NEW};
+	for (i = 0; i < 250; i++)
+		assert_int_equal(ring_put(&c, &q), 0);
+	paid = w->s.requests;
+	while (small.requests < 250) {
+		serve_round(&w->s);
+		serve_round(&small);
+		rounds_all++;
+	}
+	assert_int_equal(rounds_all, 4);
+	assert_in_range(w->s.requests - paid, 1,
+			rounds_all * SERVE_BYTES / large + 1);
+	/* alone it goes on until all is taken, and each round has something */
+	while (w->s.requests - paid < n) {
+		int moved = serve_round(&w->s);
+
+		if (!w->s.holds)
+			assert_true(moved > 0);
+		devices(w);
+	}
+	/* it saves nothing meanwhile */
+	rounds(w);
+	assert_in_range(w->s.credit, 1, SERVE_BYTES);
+	settle(w);
+	/* what is no length is no debt for ever */
+	q = write_of(w, id, 1, true);
+	q.num_sge = 4;
+	for (i = 0; i < 4; i++)
+		q.sge[i] = (struct ring_sge){w->mem, UINT32_MAX, 0};
+	put(w, &q);
+	assert_int_equal(w->s.credit, -SERVE_DEBT);
+	while (ring_comp_has(&w->c))
+		assert_true(ring_comp_take(&w->c, &(struct ring_comp){0}));
+	serve_fini(&small);
+	free(rings);
+}
+
 /* One that takes no completions: they stay on the engine, none is lost. */
 static void test_no_look(void **state)
 {
@@ -559,8 +618,8 @@ int main(void)
 		CASE(test_pieces),	CASE(test_wrong),
 		CASE(test_room_told),	CASE(test_room_is_there),
 		CASE(test_no_count),	CASE(test_no_look),
-		CASE(test_quota),	CASE(test_full),
-		CASE(test_ends),
+		CASE(test_bytes),	CASE(test_quota),
+		CASE(test_full),	CASE(test_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
