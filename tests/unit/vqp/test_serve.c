@@ -470,22 +470,23 @@ static void test_quota(void **state)
  * served: the large ones take no more bytes than their turns have. */
 static void test_bytes(void **state)
 {
-	const uint64_t large = sizeof(words), n = 60;
+	const uint64_t large = 4 * sizeof(words), n = 60; /* two turns each */
 	struct world *w = *state;
 	void *rings = aligned_alloc(4096, RING_LEN);
 	uint32_t id = connected(w), rounds_all = 0;
 	struct serve small;
 	struct ring_req q;
 	struct ring c;
-	uint64_t i, paid;
+	uint64_t i, k, paid;
 
 	memset(rings, 0, RING_LEN);
 	serve_init(&small, &w->h.e, rings);
 	ring_init(&c, rings);
 	for (i = 0; i < n; i++) {
 		q = write_of(w, id, 0, false);
-		q.sge[0].len = (uint32_t)large;
-		q.addr = 0;
+		q.num_sge = 4;
+		for (k = 0; k < 4; k++)
+			q.sge[k] = (struct ring_sge){w->mem, sizeof(words), 0};
 		assert_int_equal(ring_put(&w->c, &q), 0);
 	}
 	q = (struct ring_req){.op = RING_OP_NEW};
