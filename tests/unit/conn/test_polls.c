@@ -100,19 +100,21 @@ static void test_sweep(void **state)
 		fakes[i].may = CONN_SWEPT;
 	polls_rest(&polls, POLLS_SILENT_NS);
 	assert_int_equal(polls.active, 0);
-	for (unsigned i = 0; i < N; i++) {
+	for (unsigned place = 0; place < N; place++) {
 		unsigned found = 0, turns = 0;
+		struct fake *f = polls.e[place]->state;
 
-		fakes[i].word = 1;
+		polls.next = place + 1;
+		f->word = 1;
 		while (!found) {
 			assert_in_range(++turns, 1, N / POLLS_SWEEP);
 			found = polls_sweep(&polls, POLLS_SWEEP,
 					    POLLS_SILENT_NS + 5);
 		}
 		assert_int_equal(found, 1);
-		assert_int_equal(group_of(&fakes[i]), CONN_ACTIVE);
+		assert_int_equal(group_of(f), CONN_ACTIVE);
 		assert_int_equal(polls.active, 1);
-		fakes[i].word = 0;
+		f->word = 0;
 		polls_rest(&polls, 2 * POLLS_SILENT_NS + 4);
 		assert_int_equal(polls.active, 1);
 		polls_rest(&polls, 2 * POLLS_SILENT_NS + 5);
