@@ -5,6 +5,7 @@
  * leaves, also with some under way. What it finds, the ledger judges.
  */
 #include "conn/ctx.h"
+#include "sim/flip.h"
 #include "sim/rpc_handles.h"
 
 #include <errno.h>
@@ -101,6 +102,14 @@ static const struct ledger_call *call_of(const struct book *b, uint32_t uid)
 	return &b->v->p->ledger->calls[uid];
 }
 
+static void flip(struct book *b)
+{
+	struct handles_peer *p = b->v->p;
+
+	if (b->h->flips && !handles_draw(p, 4))
+		sim_flip_return(b->h->conn, handles_draw(p, 2));
+}
+
 static void call_blocking(struct book *b)
 {
 	struct skein_rpc_result res = {.outcome = SKEIN_NOT_SENT};
@@ -123,6 +132,7 @@ static void call_blocking(struct book *b)
 		return;
 	}
 	b->v->inside = true;
+	flip(b);
 	rc = skein_rpc_call(b->h->conn, HANDLES_ECHO + call->how, buf, len,
 			    resp, call->tag.resp_len, draw_timeout(p), &res);
 	b->v->inside = false;
@@ -180,6 +190,7 @@ static int call_start(struct book *b, struct pending *done, const void *buf,
 	int rc;
 
 	b->v->inside = true;
+	flip(b);
 	do {
 		rc = skein_rpc_call_async(b->h->conn, HANDLES_ECHO + call->how,
 					  buf, len, call->tag.resp_len, timeout,

@@ -15,6 +15,7 @@
 #include "kv/handlers.h"
 #include "kv/hash.h"
 #include "kv/workload.h"
+#include "sim/flip.h"
 #include "sim/kv_history.h"
 #include "sim/party.h"
 #include "sim/scarce.h"
@@ -45,6 +46,7 @@ struct peer {
 	/* a client's */
 	struct skein_conn *conns[SHARDS_MAX];
 	unsigned n_conns;
+	bool flips; /* the mode of return changes every few calls */
 	unsigned outstanding;
 	unsigned answered;     /* by the server: done, or nothing was there */
 	uint32_t slots[SLOTS]; /* keys, plus one; outlive its process */
@@ -291,6 +293,8 @@ static int op_call(struct op *o, struct skein_conn *conn,
 	int rc = buf ? kv_req_encode(r, buf, cap, &len) : -ENOMEM;
 
 	p->outstanding++;
+	if (p->flips && !draw(p, 4))
+		sim_flip_return(conn, draw(p, 2));
 	if (!rc)
 		rc = skein_rpc_call_async(conn, (uint16_t)r->op, buf, len,
 					  resp_max, draw_timeout(p), op_ended,
@@ -526,6 +530,7 @@ static int open_conns(struct peer *p)
 	attr.return_mode = (enum skein_return[]){
 		SKEIN_RETURN_REPLY, SKEIN_RETURN_FETCH,
 		SKEIN_RETURN_AUTO}[attr.timeout_ns / SKEIN_MS(1) % 3];
+	p->flips = !draw(p, 3);
 	for (unsigned i = 0; i < in.shards && !rc; i++) {
 		attr.shard = i;
 		rc = skein_conn_open(p->a.ctx, "server:7440", &attr,

@@ -15,6 +15,7 @@
  */
 #include "conn/ctx.h"
 #include "sim/fifo.h"
+#include "sim/flip.h"
 #include "sim/party.h"
 #include "sim/scarce.h"
 
@@ -58,6 +59,7 @@ struct peer {
 	unsigned helpers; /* threads that call */
 	uint32_t session;
 	bool patient; /* its calls wait longer than any fault lasts */
+	bool flips;   /* the mode of return changes every few calls */
 	struct fifo executed, answered;
 };
 
@@ -308,6 +310,12 @@ static int give_up(struct peer *a, struct pending *p)
 	return 0;
 }
 
+static void flip(struct peer *a)
+{
+	if (a->flips && !draw(a, 4))
+		sim_flip_return(a->conn, draw(a, 2));
+}
+
 /* 0, -EAGAIN, or why it could not be made. */
 static int call_async(struct peer *a)
 {
@@ -329,6 +337,7 @@ static int call_async(struct peer *a)
 	*p = (struct pending){a, uid};
 	r->issued = 1;
 	a->outstanding++;
+	flip(a);
 	rc = skein_rpc_call_async(a->conn, r->slow ? SLOW : ECHO, buf, len,
 				  r->resp_len, draw_timeout(a), call_done, p);
 	if (!rc) {
@@ -362,6 +371,7 @@ static int call_blocking(struct peer *a)
 	resp = env_alloc(env, r->resp_len);
 	if (buf && resp) {
 		r->issued = 1;
+		flip(a);
 		rc = skein_rpc_call(a->conn, r->slow ? SLOW : ECHO, buf, len,
 				    resp, r->resp_len, draw_timeout(a), &res);
 		res.status = rc;
@@ -448,6 +458,7 @@ static int session(struct actor *actor)
 		SKEIN_RETURN_AUTO}[attr.timeout_ns / SKEIN_MS(1) % 3];
 	attr.reconnect = draw(a, 2);
 	a->patient = draw(a, 2);
+	a->flips = !draw(a, 3);
 	scarce_rings(a->a.ctx, &a->a);
 	rc = skein_conn_open(a->a.ctx, "server:7000", &attr, &a->conn);
 	if (rc)

@@ -80,7 +80,8 @@ static int handle_open(struct handles_peer *p, struct handle *h)
 	attr.qps = 1 + (unsigned)handles_draw(p, 6);
 	attr.combine = (unsigned[]){0, 1, 2, 16}[handles_draw(p, 4)];
 	attr.shard = (unsigned)handles_draw(p, 4);
-	*h = (struct handle){.ordered = !attr.reconnect};
+	*h = (struct handle){.ordered = !attr.reconnect,
+			     .flips = !handles_draw(p, 3)};
 	rc = skein_conn_open(p->a.ctx, addr, &attr, &h->conn);
 	if (!rc && handles_draw(p, 2))
 		handles_gather(p, h->conn);

@@ -57,6 +57,7 @@ struct handle {
 	struct skein_conn *conn;
 	bool ordered; /* never made anew */
 	bool mem;     /* area is good */
+	bool flips;   /* the mode of return changes every few calls */
 	uint32_t life;
 	struct serving *server;
 	struct skein_remote area;
