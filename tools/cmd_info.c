@@ -11,6 +11,7 @@
 #include "opt.h"
 #include "out.h"
 #include "perf/device.h"
+#include "settings.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -31,8 +32,9 @@ struct info {
 	int n_list;
 	char list_err[160]; /* why there is no list; else "" */
 	char soft_err[256]; /* why soft cannot be used; else "" */
-	struct doctor_finding findings[DOCTOR_MAX];
+	struct doctor_finding findings[2 * DOCTOR_MAX];
 	unsigned n_findings;
+	unsigned n_settings; /* the first so many: settings that are refused */
 };
 
 static const char *yes_no(bool v)
@@ -126,7 +128,8 @@ static void gather(struct skein_env *env, const struct dev *dev, struct info *i)
 		       &i->n_list);
 	try_soft(env, i);
 	i->n_findings =
-		doctor_look(&i->facts, dev, i->list, i->n_list, i->findings);
+		i->n_settings + doctor_look(&i->facts, dev, i->list, i->n_list,
+					    i->findings + i->n_settings);
 }
 
 /* --- JSON -------------------------------------------------------------- */
@@ -269,6 +272,9 @@ static json_t *to_json(const struct info *i)
 	const struct doctor_facts *f = &i->facts;
 	json_t *all = chosen_json(i);
 
+	if (i->dev && i->n_settings)
+		json_object_set_new(all, "error",
+				    json_string(i->findings[0].text));
 	json_object_set_new(all, "devices", devices_json(i));
 	json_object_set_new(all, "verbs_error", json_string(i->list_err));
 	json_object_set_new(all, "system", system_json(f));
@@ -459,16 +465,20 @@ static int show(const char *device, const char *require, bool as_json)
 	struct skein_env *env = NULL, *looker = NULL;
 	struct info *i = calloc(1, sizeof(*i));
 	struct dev *dev = NULL;
+	bool refused;
 	int rc, out = 0;
 
 	if (!i) {
 		out_error(INFO_CMD, "out of memory");
 		return CMD_FAILED;
 	}
+	i->n_settings = settings_look(device ? device : require, i->findings);
 	rc = device_open(device, require, -1, &env, i->err, sizeof(i->err),
 			 &dev);
 	if (rc)
 		out_error(INFO_CMD, "%s", i->err);
+	for (unsigned n = 0; n < i->n_settings && !rc; n++)
+		out_error(INFO_CMD, "%s", i->findings[n].text);
 	if (look_around(i, env, &looker)) {
 		if (!rc)
 			out_error(INFO_CMD, "%s", i->err);
@@ -489,8 +499,9 @@ static int show(const char *device, const char *require, bool as_json)
 		env_real_free(looker);
 	device_close(env, dev);
 out_free:
+	refused = i->n_settings > 0;
 	free(i);
-	return rc || out ? CMD_FAILED : CMD_OK;
+	return rc || out || refused ? CMD_FAILED : CMD_OK;
 }
 
 int cmd_info(int argc, char **argv)

@@ -94,6 +94,24 @@ def no_such_device():
         check('fix:' in text, text)
 
 
+def bad_settings():
+    """Each value that no program can open with, in one look."""
+    bad = {'SKEIN_WAIT': 'bla', 'SKEIN_LOG': 'blah', 'SKEIN_PATH_MTU': '77',
+           'SKEIN_RETRY_TIMEOUT': '70', 'SKEIN_QPS': '0x',
+           'SKEIN_RPC_RETURN': 'zz', 'SKEIN_RPC_RING': 'much'}
+    with Case() as case:
+        process = info(case, '--json', env=bad, status=1)
+        got = json.loads(process.text('out'))
+        errors = [f for f in got['findings'] if f['level'] == 'error']
+        said = sorted(f['text'].split(':')[0] for f in errors)
+        check(said == sorted(f'{name}={value}' for name, value in bad.items()),
+              str(errors))
+        check(got['usable'] and got['error'], str(got))
+        # with one wrong, the device is still the one under test
+        got = shown(case, env={'SKEIN_QPS': '0x'}, status=1)
+        check(len(got['findings']) >= 1 and got['device'], str(got))
+
+
 def required():
     """--require fails rather than take another."""
     other = 'soft' if DEVICES.server.startswith('verbs') else 'verbs'
@@ -146,5 +164,6 @@ def small_files():
               process.text('out'))
 
 
-run_cases(as_json, as_text, link, no_such_device, required, little_lockable_memory,
+run_cases(as_json, as_text, bad_settings, link, no_such_device, required,
+          little_lockable_memory,
           little_address_space, small_files)

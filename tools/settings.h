@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * settings.h - which settings of the environment no program can open with: for
+ * `skein info`.
+ *
+ * Thread rule: changes the environment while it looks, and puts it back; one
+ * thread.
+ */
+#ifndef SKEIN_TOOLS_SETTINGS_H
+#define SKEIN_TOOLS_SETTINGS_H
+
+#include "doctor.h"
+
+/* Opens a context on this device (NULL: as it comes), and does what a
+ * connection does with its settings. Returns how many findings there are, at
+ * most DOCTOR_MAX, an error for each setting that is refused. */
+unsigned settings_look(const char *device, struct doctor_finding *out);
+
+#endif
