@@ -116,12 +116,21 @@ static void table_text(const struct report_table *t)
 	}
 }
 
+/* Which faults it had: those asked for, or by chance all kinds. */
+static const char *faults_text(const struct scenario *s,
+			       const struct sim_opts *o)
+{
+	if (o->no_faults || !s->fuzz)
+		return "no faults";
+	return o->fault ? o->fault : "all faults";
+}
+
 static void report_text(const struct scenario *s, const struct sim_opts *o,
 			const struct report *rep)
 {
-	printf("%s, seed %" PRIu32 ", %s: %s%s\n", s->name, o->seed,
-	       o->no_faults || !s->fuzz ? "no faults" : "all faults",
-	       rep->ok ? "ok" : "FAILED: ", rep->why);
+	printf("%s, seed %" PRIu32 ", %s%s: %s%s\n", s->name, o->seed,
+	       o->fault && s->fuzz && !o->no_faults ? "fault " : "",
+	       faults_text(s, o), rep->ok ? "ok" : "FAILED: ", rep->why);
 	for (unsigned i = 0; i < rep->n_rows; i++)
 		printf("  %-24s %.6g\n", rep->rows[i].name, rep->rows[i].value);
 	table_text(&rep->table);
@@ -384,7 +393,7 @@ int cmd_sim(int argc, char **argv)
 		 0, 0, NULL},
 		{0, "threads", OPT_U32, &o.threads, "N", "of a node", 0, 0,
 		 NULL},
-		{0, "ops", OPT_SIZE, &o.ops, "N", "operations of a thread", 0,
+		{0, "ops", OPT_COUNT, &o.ops, "N", "operations of a thread", 0,
 		 0, NULL},
 		{0, "twice", OPT_FLAG, &o.twice, NULL,
 		 "run each seed again, and compare the hashes", 0, 0, NULL},
@@ -438,8 +447,13 @@ int cmd_sim(int argc, char **argv)
 		return CMD_USAGE;
 	if (first < argc && !strcmp(argv[first], "fuzz"))
 		return fuzz(argv + first + 1, argc - first - 1, &o);
-	if (first + 1 != argc) {
+	if (first == argc) {
 		out_error(SIM_CMD, "which scenario? --list names them");
+		return CMD_USAGE;
+	}
+	if (first + 1 < argc && find(argv[first])) {
+		out_error(SIM_CMD, "\"%s\" is too much: one scenario a run",
+			  argv[first + 1]);
 		return CMD_USAGE;
 	}
 	return single(argv[first], &o);

@@ -5,6 +5,7 @@
 #include "opt.h"
 
 #include "base/conf.h"
+#include "base/fmt.h"
 #include "out.h"
 
 #include <ctype.h>
@@ -64,7 +65,7 @@ static int parse_amount(const struct opt *o, const char *s)
 	uint64_t v = 0;
 	int rc;
 
-	if (o->kind == OPT_SIZE)
+	if (o->kind == OPT_SIZE || o->kind == OPT_COUNT)
 		rc = conf_parse_size(s, &v);
 	else if (o->kind == OPT_NS)
 		rc = opt_ns(s, &v);
@@ -117,6 +118,7 @@ static int parse_one(const struct opt *o, const char *s)
 		return parse_f64(o, s);
 	case OPT_U32:
 	case OPT_SIZE:
+	case OPT_COUNT:
 	case OPT_NS:
 		return parse_amount(o, s);
 	}
@@ -139,15 +141,20 @@ static void complain(const struct opt_usage *u, const struct opt *o,
 	static const char *const wants[] = {
 		[OPT_U32] = "a whole number",
 		[OPT_SIZE] = "bytes, with K, M or G if wanted",
+		[OPT_COUNT] = "a whole number, with K, M or G if wanted",
 		[OPT_NS] = "a time as 10s, 50ms, 3us",
 		[OPT_F64] = "a number",
 	};
-	char want[256];
+	char want[256], from[FMT_LEN], to[FMT_LEN];
 	int n;
 
 	if (o->kind == OPT_CHOICE) {
 		n = snprintf(want, sizeof(want), "one of ");
 		choices_text(o, want + n, sizeof(want) - (size_t)n);
+	} else if (rc == -ERANGE && (o->min || o->max) && o->kind == OPT_NS) {
+		snprintf(want, sizeof(want), "from %s to %s",
+			 fmt_ns(from, sizeof(from), o->min),
+			 fmt_ns(to, sizeof(to), o->max));
 	} else if (rc == -ERANGE && (o->min || o->max)) {
 		snprintf(want, sizeof(want), "from %llu to %llu",
 			 (unsigned long long)o->min,
@@ -170,6 +177,7 @@ static void print_default(const struct opt *o)
 			printf(" (default %u)", *(uint32_t *)o->to);
 		break;
 	case OPT_SIZE:
+	case OPT_COUNT:
 		if (*(uint64_t *)o->to)
 			printf(" (default %llu)",
 			       (unsigned long long)*(uint64_t *)o->to);

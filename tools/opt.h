@@ -17,6 +17,7 @@ enum opt_kind {
 	OPT_FLAG,   /* bool: set to true */
 	OPT_U32,    /* uint32_t, decimal or 0x */
 	OPT_SIZE,   /* uint64_t, as conf_parse_size() of base/conf.h */
+	OPT_COUNT,  /* the same, of what are no bytes */
 	OPT_NS,	    /* uint64_t nanoseconds, as opt_ns() */
 	OPT_F64,    /* double */
 	OPT_STR,    /* const char * */
@@ -38,7 +39,7 @@ struct opt {
 	void *to;
 	const char *arg;  /* what --help calls the argument */
 	const char *help; /* one line */
-	/* U32, SIZE, NS: bounds; both 0: none */
+	/* U32, SIZE, COUNT, NS: bounds; both 0: none */
 	uint64_t min;
 	uint64_t max;
 	const char *const *choices; /* CHOICE: ends with NULL */

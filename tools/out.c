@@ -6,18 +6,22 @@
 
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ERROR_MAX 512u
+#define AGAIN_NS 2000000000u
 
 /* What out_end() has to know of the process's one command. */
 static struct {
-	bool json;	       /* an object is wanted */
-	bool printed;	       /* and stdout has it */
-	char error[ERROR_MAX]; /* the first that was said */
+	bool json;		       /* an object is wanted */
+	volatile sig_atomic_t printed; /* and stdout has it */
+	pid_t pid;		       /* of the command itself */
+	char error[ERROR_MAX];	       /* the first that was said */
 } end;
 
 struct table {
@@ -135,7 +139,7 @@ int out_json(json_t *json)
 
 	if (!json)
 		return -ENOMEM;
-	end.printed = true;
+	end.printed = 1;
 	if (json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) ||
 	    fputc('\n', stdout) == EOF || fflush(stdout))
 		rc = -EIO;
@@ -161,9 +165,50 @@ void out_error(const char *cmd, const char *fmt, ...)
 		memcpy(end.error, line, sizeof(line));
 }
 
+/* Calls what a signal handler may. */
+static void put_text(int fd, const char *text)
+{
+	if (write(fd, text, strlen(text)) < 0)
+		return; /* nobody reads it */
+}
+
+static void on_end(int sig)
+{
+	/* a child's end is its parent's to tell */
+	if (getpid() == end.pid) {
+		put_text(STDERR_FILENO, sig == SIGTERM
+						? "skein: ended by SIGTERM\n"
+						: "skein: ended by SIGINT\n");
+		if (!end.printed)
+			put_text(STDOUT_FILENO,
+				 sig == SIGTERM
+					 ? "{\"error\": \"ended by SIGTERM\", "
+					   "\"status\": 143}\n"
+					 : "{\"error\": \"ended by SIGINT\", "
+					   "\"status\": 130}\n");
+	}
+	raise(sig); /* blocked until this returns; then as it would be */
+}
+
+/* Subcommands that end in order at a signal take it over. */
+static void end_by(int sig)
+{
+	struct sigaction now = {.sa_handler = on_end,
+				.sa_flags = (int)SA_RESETHAND},
+			 was;
+
+	if (!sigaction(sig, NULL, &was) && was.sa_handler == SIG_DFL)
+		sigaction(sig, &now, NULL);
+}
+
 void out_json_wanted(void)
 {
+	if (end.json)
+		return;
 	end.json = true;
+	end.pid = getpid();
+	end_by(SIGTERM);
+	end_by(SIGINT);
 }
 
 /* Words may hold any bytes: a file's name, say. */
@@ -183,6 +228,12 @@ static json_t *words_json(const char *words)
 
 int out_end(int status)
 {
+	if (fflush(stdout) || ferror(stdout)) {
+		if (!end.error[0])
+			out_error("skein", "cannot write to standard output");
+		if (!status)
+			status = 1;
+	}
 	if (!status || !end.json || end.printed)
 		return status;
 	out_json(json_pack("{s:o, s:i}", "error",
@@ -192,21 +243,70 @@ int out_end(int status)
 	return status;
 }
 
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t hash_of(const char *line)
+{
+	uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+
+	for (; *line; line++)
+		h = (h ^ (unsigned char)*line) * 0x100000001b3u;
+	return h;
+}
+
+/* Was it printed just now? If not, it is from here on. */
+static bool said_of_late(struct out_log *log, const char *line)
+{
+	const unsigned room = sizeof(log->late) / sizeof(log->late[0]);
+	uint64_t hash = hash_of(line), now = now_ns();
+	bool said = false;
+
+	pthread_mutex_lock(&log->lock);
+	for (unsigned i = 0; i < room; i++)
+		said |= log->late[i].hash == hash &&
+			now - log->late[i].ns < AGAIN_NS;
+	if (!said) {
+		log->late[log->n_late % room].hash = hash;
+		log->late[log->n_late++ % room].ns = now;
+	}
+	pthread_mutex_unlock(&log->lock);
+	return said;
+}
+
 void out_log_line(void *arg, enum skein_log_level level, const char *line)
 {
 	static const char *const names[] = {"error", "warning", "info",
 					    "debug"};
 	struct out_log *log = arg;
 
-	if (level != SKEIN_LOG_ERROR || atomic_load(&log->opened))
+	if (level == SKEIN_LOG_ERROR && !atomic_load(&log->opened)) {
+		if (!log->reason[0])
+			snprintf(log->reason, sizeof(log->reason), "%s", line);
+		return;
+	}
+	if (!said_of_late(log, line))
 		fprintf(stderr, "skein: %s: %s\n", names[level], line);
-	else if (!log->reason[0])
-		snprintf(log->reason, sizeof(log->reason), "%s", line);
+	if (level == SKEIN_LOG_ERROR && !atomic_exchange(&log->claimed, true)) {
+		snprintf(log->later_reason, sizeof(log->later_reason), "%s",
+			 line);
+		atomic_store(&log->later, true);
+	}
 }
 
 const char *out_log_reason(const struct out_log *log, int rc)
 {
 	return log->reason[0] ? log->reason : skein_strerror(rc);
+}
+
+const char *out_log_later(struct out_log *log)
+{
+	return atomic_load(&log->later) ? log->later_reason : "";
 }
 
 void out_log_opened(struct out_log *log)

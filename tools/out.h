@@ -3,7 +3,8 @@
  * out.h - what a subcommand prints: aligned tables, JSON, progress, errors.
  *
  * With --json stdout gets exactly one object, whatever happens: a subcommand
- * prints its own, or it fails, and out_end() prints one with the error's words.
+ * prints its own, or it fails, and out_end() prints one with the error's words;
+ * or SIGTERM or SIGINT ends it, and the object says so.
  *
  * Thread rule: one thread of the tool prints; out_log_line() is for any.
  */
@@ -13,6 +14,7 @@
 #include <skein/ctx.h>
 
 #include <jansson.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -56,17 +58,27 @@ void out_error(const char *cmd, const char *fmt, ...)
 /*
  * The library's log of a context that a subcommand opens: lines as the library
  * itself prints them. But while the context is opened its errors are kept, so
- * that the subcommand says the reason once, as its own. All zero at first;
- * outlives the context.
+ * that the subcommand says the reason once, as its own. A line that was printed
+ * within the last two seconds is not printed again: several connections to one
+ * peer are lost together. All zero at first; outlives the context.
  */
 struct out_log {
-	atomic_bool opened; /* from here on errors are printed */
-	char reason[512];   /* the first error before */
+	atomic_bool opened;	    /* from here on errors are printed */
+	char reason[512];	    /* the first error before */
+	atomic_bool claimed, later; /* there is one afterwards: */
+	char later_reason[256];
+	pthread_mutex_t lock; /* of the lines printed of late */
+	struct {
+		uint64_t hash, ns;
+	} late[8];
+	unsigned n_late;
 };
 /* For skein_ctx_attr's log, with the struct as log_arg. */
 void out_log_line(void *arg, enum skein_log_level level, const char *line);
 /* Why nothing was opened: the kept error, or rc's words. */
 const char *out_log_reason(const struct out_log *log, int rc);
+/* The first error since it was opened, or "". */
+const char *out_log_later(struct out_log *log);
 /* It was opened. */
 void out_log_opened(struct out_log *log);
 

@@ -8,6 +8,13 @@
 #include <errno.h>
 #include <inttypes.h>
 
+/* Right after a write: stdio keeps that one failed, and not why. */
+static void look(struct sim_trace_file *t)
+{
+	if (!t->err && ferror(t->f))
+		t->err = errno ? -errno : -EIO;
+}
+
 static void begin(struct sim_trace_file *t)
 {
 	fputs(t->begun ? ",\n" : "", t->f);
@@ -32,6 +39,7 @@ static void put_span(void *arg, const struct sim_span *s)
 	if (!s->id) {
 		put_time(t->f, "dur", s->end - s->begin);
 		fputs(",\"ph\":\"X\"}", t->f);
+		look(t);
 		return;
 	}
 	fprintf(t->f,
@@ -44,6 +52,7 @@ static void put_span(void *arg, const struct sim_span *s)
 		s->name, s->node, s->track, s->track, s->node, s->id);
 	put_time(t->f, "ts", s->end);
 	fputs("}", t->f);
+	look(t);
 }
 
 static void put_name(void *arg, uint32_t node, uint32_t track, const char *name)
@@ -55,6 +64,7 @@ static void put_name(void *arg, uint32_t node, uint32_t track, const char *name)
 		"{\"name\":\"%s_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,"
 		"\"args\":{\"name\":\"%s\"}}",
 		track ? "thread" : "process", node, track, name);
+	look(t);
 }
 
 int sim_trace_open(struct sim_trace_file *t, const char *path)
@@ -63,6 +73,7 @@ int sim_trace_open(struct sim_trace_file *t, const char *path)
 	if (!t->f)
 		return -errno;
 	t->begun = false;
+	t->err = 0;
 	t->tracer = (struct sim_tracer){put_span, put_name, t};
 	fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n", t->f);
 	return 0;
@@ -70,11 +81,10 @@ int sim_trace_open(struct sim_trace_file *t, const char *path)
 
 int sim_trace_close(struct sim_trace_file *t)
 {
-	bool bad;
-
 	fputs("\n]}\n", t->f);
-	bad = ferror(t->f);
-	bad |= fclose(t->f) != 0;
+	look(t);
+	if (fclose(t->f) && !t->err)
+		t->err = errno ? -errno : -EIO;
 	t->f = NULL;
-	return bad ? -EIO : 0;
+	return t->err;
 }

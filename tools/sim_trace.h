@@ -15,6 +15,7 @@ struct sim_trace_file {
 	struct sim_tracer tracer;
 	FILE *f;
 	bool begun;
+	int err; /* of the first write that failed: a negative errno */
 };
 
 /* A negative errno. */

@@ -62,7 +62,10 @@ static int open_auto(struct skein_env *env, int gid_index, char *err,
 		return 0;
 	/* A GID that was asked for by number means the real device. */
 	if (gid_index >= 0) {
-		snprintf(err, err_len, "%s", no_verbs);
+		snprintf(err, err_len,
+			 "GID %d, asked for by number, is a real device's "
+			 "(for one of soft's name device soft): %.180s",
+			 gid_index, no_verbs);
 		return rc;
 	}
 	rc = dev_soft_open(env, "", -1, err, err_len, dev);

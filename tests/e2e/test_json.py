@@ -44,6 +44,7 @@ def failures(folder, taken, refused):
             (['nosuch'], 'nosuch', 2),
             (['rpc', '--self', '-d', 'nosuch'], NO_DEVICE, 1),
             (['write', '--self', '-d', 'nosuch'], NO_DEVICE, 1),
+            (['write', '--self', '-d', 'soft', '-x', '99'], 'GID 99', 1),
             (['write', DEVICES.host, '-p', refused], 'Connection refused', 1),
             (['write', '--cores', '0,1'], '--cores', 2),
             (['write', '-p', taken, *DEVICES.exposed], 'in use', 1),
@@ -103,6 +104,9 @@ def failures(folder, taken, refused):
         'sim': [
             ([], 'scenario', 2),
             (['nosuch'], 'nosuch', 2),
+            (['nosuch', 'rpc-basic'], 'nosuch', 2),
+            (['rpc-basic', 'extra'], 'extra', 2),
+            (['rpc-basic', '--trace', '/dev/full'], 'No space left', 1),
             (['rpc-basic', '--nic', f'{folder}/none'], 'No such file', 2),
             (['rpc-basic', '--fault', 'nosuch'], '--fault', 2),
             (['rpc-basic', '--trace', f'{folder}/no/trace'], 'No such file',
@@ -180,6 +184,17 @@ def no_such_command():
             raise Failure(f'{words}: {done}')
 
 
+def full_disk():
+    """What cannot be written is an error, of help and version, too."""
+    for words in (['--version'], ['--help'], ['ycsb', '--help'],
+                  ['sim', '--list', '--json']):
+        with open('/dev/full', 'w', encoding='utf-8') as full:
+            done = subprocess.run([tool(), *words], stdout=full, text=True,
+                                  stderr=subprocess.PIPE, check=False)
+        if done.returncode != 1 or 'write' not in done.stderr:
+            raise Failure(f'{words}: {done}')
+
+
 def bytes_that_are_no_text():
     """A name need not be UTF-8; the object is."""
     done = subprocess.run([tool(), 'cp', b'/no/\xff\xfe', 'localhost:1',
@@ -189,4 +204,4 @@ def bytes_that_are_no_text():
 
 
 run_cases(each_fails, none_is_missing, no_such_command,
-          bytes_that_are_no_text)
+          full_disk, bytes_that_are_no_text)

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 
 from harness import DEVICES, MODE, Case, fewer, run_cases, skip, tool
@@ -273,7 +274,7 @@ def two_hosts():
                       *([['stream', '--bw', '--no-copy']] if DEVICES.soft
                         else [])):
             server = case.start([tool(), 'perf', words[0], '-p', '0',
-                                 *DEVICES.exposed],
+                                 '--json', *DEVICES.exposed],
                                 name='server', device=DEVICES.server)
             port = server.expect(r'on port (\d+)$').group(1)
             client = case.start([tool(), 'perf', *words, '-s', '256', '-n',
@@ -281,6 +282,10 @@ def two_hosts():
                                  DEVICES.host], device=DEVICES.client)
             client.exits(0)
             server.exits(0)
+            served = json.loads(server.text('out'))
+            assert served['role'] == 'server', served
+            assert (served['op'], served['port']) == (words[0], int(port))
+            assert served['device'].startswith(DEVICES.server.split(':')[0])
             found = measured(client)
             assert found['size'] == 256
             assert found['cacheline_rtt_ns'] is None
@@ -372,6 +377,36 @@ def peer_killed():
                 assert left.text('out') == ''
 
 
+def rpc_client_killed():
+    """Calls wait in an engine: the server says what has become of its client."""
+    with Case() as case:
+        server = case.start([tool(), 'perf', 'rpc', '-p', '0', '--json',
+                             *DEVICES.exposed],
+                            name='server', device=DEVICES.server)
+        port = server.expect(r'on port (\d+)$').group(1)
+        client = case.start([tool(), 'perf', 'rpc', '-D', '60', '-p', port,
+                             '--wait', 'event', DEVICES.host],
+                            name='client', device=DEVICES.client)
+        # soft: each has mapped the other's memory; else: it has a device
+        least = 2 if DEVICES.client.startswith('soft') else 0
+        case.until('both ends run', lambda: client.mappings()[0] > least
+                   and server.mappings()[0] > least)
+        client.kill()
+        server.exits(1)
+        error = json.loads(server.text('out'))['error']
+        assert error.startswith('the client is gone'), error
+
+
+def ended():
+    """By SIGTERM: one object, that says so."""
+    with Case() as case:
+        server = case.start([tool(), 'perf', 'write', '-p', '0', '--json',
+                             *DEVICES.exposed], device=DEVICES.server)
+        server.expect(r'on port (\d+)$')
+        server.stop(-signal.SIGTERM)
+        assert json.loads(server.text('out'))['error'] == 'ended by SIGTERM'
+
+
 def no_system_call():
     """The operation makes none: as many with 20,000 as with 320,000, but for
     what a loaded machine adds."""
@@ -412,4 +447,4 @@ if MODE.harsh and 'TSAN_OPTIONS' in os.environ:
 run_cases(latency, throughput, stream, rpc, rpc_fetched, rpc_shared, rpc_together,
           rpc_spin_lock, rpc_degree, rpc_events, threads, all_sizes,
           beside_memcpy, two_hosts, errors, wrong_pairing, peer_killed,
-          no_system_call)
+          rpc_client_killed, ended, no_system_call)

@@ -298,6 +298,11 @@ static uint32_t port_of(int s)
 	return ntohs(at.sin6_port);
 }
 
+uint32_t ctl_port(const struct perf_ctl *c)
+{
+	return port_of(c->fd);
+}
+
 int ctl_accept_one(uint32_t port, bool loopback, uint64_t timeout_ns, char *why,
 		   size_t why_len, int *fd)
 {

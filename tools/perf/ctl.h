@@ -18,6 +18,8 @@ struct perf_ctl;
 
 /* Takes the fd. NULL: no memory (the fd is closed then too). */
 struct perf_ctl *ctl_new(int fd);
+/* This end's TCP port, or 0. */
+uint32_t ctl_port(const struct perf_ctl *c);
 void ctl_free(struct perf_ctl *c);
 
 /* Sends and drops the object. -ENOMEM when it is NULL, -EPIPE and the like. */

@@ -149,6 +149,8 @@ static int serve_handshakes(struct perf *p, struct rpc_bench *b)
 	while (!ctl_pending(p->ctl)) {
 		for (unsigned i = 0; i < b->n_engines; i++)
 			skein_engine_progress(b->engines[i]);
+		if (*out_log_later(&b->log))
+			return perf_fail(p, -EIO, "%s", out_log_later(&b->log));
 		if (clock_ns() > give_up)
 			return perf_fail(p, -ETIMEDOUT,
 					 "the client did not connect");
@@ -206,6 +208,19 @@ static int server_addr(struct perf *p, char *buf, size_t len)
 	return rc;
 }
 
+/* The cause, where this end or the other one has said it. */
+static int connect_failed(struct perf *p, struct rpc_bench *b, const char *addr,
+			  int rc)
+{
+	const char *cause = out_log_later(&b->log);
+	int told = *cause ? 0 : perf_last_words(p);
+
+	if (told)
+		return told;
+	return perf_fail(p, rc, "cannot connect to %s: %s%s%s", addr,
+			 skein_strerror(rc), *cause ? ": " : "", cause);
+}
+
 static int open_conn(struct perf *p, struct rpc_bench *b, unsigned i,
 		     const char *addr)
 {
@@ -221,9 +236,7 @@ static int open_conn(struct perf *p, struct rpc_bench *b, unsigned i,
 	if (p->o.shared && !p->o.no_combining)
 		attr.qps = p->o.qps;
 	rc = skein_conn_open(b->ctx, addr, &attr, &b->conns[i]);
-	return rc ? perf_fail(p, rc, "cannot connect to %s: %s", addr,
-			      skein_strerror(rc))
-		  : 0;
+	return rc ? connect_failed(p, b, addr, rc) : 0;
 }
 
 /* Messages of just so many calls; how a slice's end is said then. */
@@ -237,9 +250,7 @@ static int force_degree(struct perf *p, struct rpc_bench *b, const char *addr)
 	/* The library reads it when it opens a handle. */
 	snprintf(least, sizeof(least), "%u", p->o.degree);
 	setenv("SKEIN_COMBINE_LEAST", least, 1);
-	return rc ? perf_fail(p, rc, "cannot connect to %s: %s", addr,
-			      skein_strerror(rc))
-		  : 0;
+	return rc ? connect_failed(p, b, addr, rc) : 0;
 }
 
 static int open_conns(struct perf *p, struct rpc_bench *b, const char *addr)
@@ -319,7 +330,8 @@ static int rpc_lat(struct rpc_worker *rw)
 	return 0;
 }
 
-#define CALLS_MAX 64u /* that leave together */
+#define LOOK_NS 1000000000ull /* at the control link */
+#define CALLS_MAX 64u	      /* that leave together */
 
 static int fill(struct rpc_worker *rw);
 
@@ -475,8 +487,10 @@ static int rpc_server(struct perf_worker *w)
 	if (w->index >= rw->b->n_engines)
 		return 0;
 	do
-		rc = skein_engine_run(rw->engine, PERF_PATIENCE_NS);
+		rc = skein_engine_run(rw->engine, LOOK_NS);
 	while (rc == -ETIMEDOUT && !ctl_pending(w->p->ctl));
+	if (rc == -ETIMEDOUT)
+		return rc; /* the control link says why: perf_server() */
 	if (rc)
 		return perf_fail(w->p, rc, "the server's engine: %s",
 				 skein_strerror(rc));

@@ -226,6 +226,7 @@ static int main_self(struct perf *p)
 static int main_remote(struct perf *p)
 {
 	const struct perf_opts *o = &p->o;
+	uint32_t port;
 	int fd, rc;
 
 	p->server = !o->host;
@@ -244,7 +245,9 @@ static int main_remote(struct perf *p)
 		out_error(PERF_CMD, "out of memory");
 		return CMD_FAILED;
 	}
-	return run_end(p);
+	port = ctl_port(p->ctl);
+	rc = run_end(p);
+	return rc || !p->server ? rc : perf_report_served(p, port);
 }
 
 int perf_main(const struct perf_opts *o)

@@ -233,9 +233,17 @@ int terms_agree(struct perf *p);
 int perf_recv(struct perf *p, uint64_t timeout_ns, json_t **msg);
 /* Remembers that the control link failed. Returns rc. */
 int perf_gone(struct perf *p, int rc);
+/* Something failed here: what the other end says of it, soon, is this end's
+ * failure too. 0: nothing. */
+int perf_last_words(struct perf *p);
+/* A message or the end of the control link came while an operation waited:
+ * 0 when that was to be expected. */
+int perf_out_of_turn(struct perf *p);
 
 /* report.c */
 int perf_report(struct perf *p, const struct perf_result *r, unsigned n);
+/* The server's object with --json: an exit status. */
+int perf_report_served(const struct perf *p, uint32_t port);
 
 /* Remembers what failed, first error wins. Any thread. Returns rc. */
 int perf_fail(struct perf *p, int rc, const char *fmt, ...)

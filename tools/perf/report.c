@@ -2,6 +2,7 @@
 /*
  * report.c - the table for people and the JSON object for programs.
  */
+#include "cmd.h"
 #include "out.h"
 #include "perf/perf.h"
 
@@ -389,4 +390,19 @@ int perf_report(struct perf *p, const struct perf_result *r, unsigned n)
 	if (rc)
 		return perf_fail(p, rc, "cannot write the result");
 	return 0;
+}
+
+int perf_report_served(const struct perf *p, uint32_t port)
+{
+	const struct perf_opts *o = &p->o;
+
+	if (!o->json)
+		return CMD_OK;
+	return out_json(json_pack("{s:s, s:s, s:i, s:s, s:s, s:s}", "op",
+				  perf_op_names[o->op], "role", "server",
+				  "port", (int)port, "device", p->device,
+				  "device_why", p->device_why, "kind",
+				  o->rate ? "throughput" : "latency"))
+		       ? CMD_FAILED
+		       : CMD_OK;
 }

@@ -22,6 +22,7 @@ enum {
 	OVERTIME_FACTOR = 10,
 	CHUNK_WINDOWS = 2,
 	TRIAL_OPS = 64,
+	TRIAL_BYTES = 4 << 20,
 	TRIALS_MAX = 12,
 	TRIAL_PROBES = 2000,
 	TRIAL_EVENTS = 20,
@@ -278,12 +279,21 @@ static int calibrate_probes(struct perf *p, struct plan *plan)
 	return rc;
 }
 
+/* Of the first trial: not many where each moves much, nor more than asked for. */
+static uint64_t trial_ops(const struct perf *p)
+{
+	uint64_t n = TRIAL_BYTES / p->size;
+
+	n = n < 1 ? 1 : n > TRIAL_OPS ? TRIAL_OPS : n;
+	return p->o.iterations && n > p->o.iterations ? p->o.iterations : n;
+}
+
 /* Grows a trial until it lasts as long as a slice should, give or take half: a
  * single pause of the machine must not decide the size of every slice. */
 static int calibrate_slice(struct perf *p, struct plan *plan,
 			   struct hist *scratch)
 {
-	uint64_t q = quantum(&p->o), n = round_up(TRIAL_OPS, q);
+	uint64_t q = quantum(&p->o), n = round_up(trial_ops(p), q), before;
 	double target = (double)p->o.slice_ns;
 	struct slice s;
 	int rc;
@@ -299,7 +309,10 @@ static int calibrate_slice(struct perf *p, struct plan *plan,
 			break;
 		if (factor > GROWTH_MAX)
 			factor = GROWTH_MAX;
+		before = n;
 		n = round_up(count_for((double)n * factor, 1, q), q);
+		if (n == before)
+			break; /* it cannot be shorter */
 	}
 	plan->slice_n = n;
 	if (!rc)
@@ -379,18 +392,19 @@ static void settle(struct perf_result *r, struct track *t, unsigned i,
 static int run_track(struct perf *p, struct plan *plan, struct perf_result *r,
 		     struct track *t, struct hist *lat)
 {
-	uint64_t stop = UINT64_MAX;
 	struct progress bar;
+	unsigned must; /* however long they take */
+	uint64_t stop;
 	int rc;
 
 	/* A machine that others use up must not make a run of a second last
 	 * for minutes: it ends with fewer slices. */
-	if (!p->o.iterations)
-		stop = clock_ns() + p->o.duration_ns * OVERTIME_FACTOR;
+	stop = clock_ns() + p->o.duration_ns * OVERTIME_FACTOR;
+	must = p->o.iterations ? plan->wanted : 1;
 	progress_start(&bar, "measuring");
 	rc = probe(p, plan, &t->probes[0]);
 	while (!rc && t->kept < plan->wanted && t->n < plan->tries &&
-	       (!t->n || clock_ns() < stop)) {
+	       (t->n < must || clock_ns() < stop)) {
 		unsigned i = t->n++;
 
 		rc = run_slice(p, plan->slice_n, &t->slices[i], lat);
@@ -539,6 +553,16 @@ int perf_client(struct perf *p)
 	return rc;
 }
 
+/* Workers give up when the client is gone, or says that it has failed. */
+static int serve_run(struct perf *p, uint64_t n)
+{
+	int rc = run_workers(p, n);
+
+	if (rc == -ETIMEDOUT && !p->err[0] && ctl_pending(p->ctl))
+		(void)perf_out_of_turn(p);
+	return rc;
+}
+
 static int serve_step(struct perf *p, enum step_kind kind, uint64_t n)
 {
 	struct perf_worker *w = &p->workers[0];
@@ -554,7 +578,7 @@ static int serve_step(struct perf *p, enum step_kind kind, uint64_t n)
 	case STEP_EVENT:
 		return p->shm ? probe_event_server(w, n) : -EPROTO;
 	case STEP_RUN:
-		return p->op->server ? run_workers(p, n) : 0;
+		return p->op->server ? serve_run(p, n) : 0;
 	case STEP_QUIT:
 		return 0;
 	case STEP_NONE:

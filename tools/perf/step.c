@@ -18,6 +18,7 @@
  * time. */
 #define STEP_PATIENCE_NS 600000000000ull
 #define LAST_WORDS_NS 100000000ull
+#define CAUSE_NS 1000000000ull
 
 static const char *const step_names[STEP_KINDS] = {
 	[STEP_NONE] = "none",	[STEP_RESIZE] = "resize", [STEP_LINE] = "line",
@@ -38,17 +39,29 @@ static int peer_error(struct perf *p, json_t *msg)
 	return rc;
 }
 
-/* The link is broken. An error that the peer sent before, if there is one, says
- * more than that. */
-int perf_gone(struct perf *p, int rc)
+static int last_words(struct perf *p, uint64_t timeout_ns)
 {
 	json_t *msg;
 	int told = 0;
 
-	while (!told && !ctl_recv(p->ctl, LAST_WORDS_NS, &msg)) {
+	while (!told && !ctl_recv(p->ctl, timeout_ns, &msg)) {
 		told = peer_error(p, msg);
 		json_decref(msg);
 	}
+	return told;
+}
+
+int perf_last_words(struct perf *p)
+{
+	return last_words(p, CAUSE_NS);
+}
+
+/* The link is broken. An error that the peer sent before, if there is one, says
+ * more than that. */
+int perf_gone(struct perf *p, int rc)
+{
+	int told = last_words(p, LAST_WORDS_NS);
+
 	if (told)
 		return told;
 	p->err_known = true; /* there is no peer left to send it to */
@@ -61,7 +74,7 @@ int perf_gone(struct perf *p, int rc)
 /* The peer sent something while an operation waits for it, or hung up. "Done"
  * of the server is expected: its last WRITE may still be on its way, because
  * the control link is quicker than some devices. */
-static int out_of_turn(struct perf *p)
+int perf_out_of_turn(struct perf *p)
 {
 	json_t *msg;
 	int rc = ctl_recv(p->ctl, PERF_PATIENCE_NS, &msg);
@@ -87,7 +100,7 @@ bool perf_spin_slow(struct perf_worker *w)
 		w->spin_until = now + PERF_PATIENCE_NS;
 	/* worker 0 alone: a control link belongs to one thread */
 	if (w->index == 0 && ctl_pending(p->ctl)) {
-		w->rc = out_of_turn(p);
+		w->rc = perf_out_of_turn(p);
 		if (w->rc)
 			return false;
 	}

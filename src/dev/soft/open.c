@@ -253,6 +253,12 @@ static int soft_up(struct soft *s, int gid_index, const char **what)
 	*what = "no address in this network namespace gives a GID (is lo up?)";
 	soft_gids_load(s);
 	err = soft_gid_choose(s, gid_index, &s->dev.gid);
+	if (err && gid_index >= 0) {
+		/* where the reason for the choice of this device would stand */
+		snprintf(s->dev.why, sizeof(s->dev.why),
+			 "GID %d: its table has no such", gid_index);
+		*what = s->dev.why;
+	}
 	if (err)
 		return err;
 	*what = "eventfd";

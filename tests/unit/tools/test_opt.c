@@ -19,6 +19,7 @@ struct vals {
 	bool flag;
 	uint32_t num;
 	uint64_t size;
+	uint64_t count;
 	uint64_t ns;
 	double f;
 	const char *str;
@@ -34,7 +35,9 @@ static enum opt_verdict parse(struct vals *v, const char *line, int *first,
 		{'f', "flag", OPT_FLAG, &v->flag, .help = "a flag"},
 		{'n', "num", OPT_U32, &v->num, "N", "a number", 1, 10},
 		{'s', "size", OPT_SIZE, &v->size, "SIZE", "a size"},
-		{'D', "duration", OPT_NS, &v->ns, "T", "a time"},
+		{0, "count", OPT_COUNT, &v->count, "N", "a count"},
+		{'D', "duration", OPT_NS, &v->ns, "T", "a time", 1000000,
+		 3600000000000},
 		{0, "ratio", OPT_F64, &v->f, "X", "a ratio"},
 		{'d', "device", OPT_STR, &v->str, "NAME", "a name"},
 		{0, "colour", OPT_CHOICE, &v->colour, "C", "a colour",
@@ -103,16 +106,17 @@ static void test_all_kinds(void **state)
 
 	assert_int_equal(parse(&v,
 			       "x op -f -n 7 --size=4K host -D50ms --ratio 0.5 "
-			       "--device soft --colour green",
+			       "--count 2K --device soft --colour green",
 			       &first, said, sizeof(said)),
 			 OPT_RUN);
 	assert_true(v.flag);
 	assert_int_equal(v.num, 7);
 	assert_int_equal(v.size, 4096);
+	assert_int_equal(v.count, 2048);
 	assert_int_equal(v.ns, 50000000);
 	assert_true(v.f == 0.5);
 	assert_int_equal(v.colour, 1);
-	assert_int_equal(first, 12); /* two operands come last */
+	assert_int_equal(first, 14); /* two operands come last */
 	assert_string_equal(said, "");
 }
 
@@ -142,6 +146,8 @@ static void test_errors(void **state)
 	check_bad("x --size 4Q", "K, M or G");
 	check_bad("x --size 99999999999G", "too large");
 	check_bad("x -D soon", "a time as");
+	check_bad("x -D 0", "from 1.00 ms to");
+	check_bad("x --count -5", "a whole number");
 	check_bad("x --ratio big", "a number");
 	check_bad("x --colour blue", "one of red, green");
 	check_bad("x --nonsense", "--nonsense is no option here");
