@@ -141,7 +141,8 @@ static int print_json(const struct sender *s, int rc)
 
 static void print_text(const struct sender *s)
 {
-	char size[FMT_LEN], rate[FMT_LEN];
+	uint64_t data = s->tree.m.stream_len; /* without holes */
+	char size[FMT_LEN], rate[FMT_LEN], sent[FMT_LEN];
 	double seconds = (double)s->ns / 1e9;
 	unsigned n[4] = {0};
 	uint64_t bytes;
@@ -149,11 +150,15 @@ static void print_text(const struct sender *s)
 	count(&s->tree.m, n, &bytes);
 	if (!s->totals.done)
 		return;
-	printf("cp: %u file%s, %s, to %u target%s in %.2f s", n[CP_FILE],
-	       n[CP_FILE] == 1 ? "" : "s", fmt_bytes(size, sizeof(size), bytes),
-	       s->totals.done, s->totals.done == 1 ? "" : "s", seconds);
-	printf(": %s/s each\n", fmt_bytes(rate, sizeof(rate),
-					  (uint64_t)((double)bytes / seconds)));
+	printf("cp: %u file%s, %s, ", n[CP_FILE], n[CP_FILE] == 1 ? "" : "s",
+	       fmt_bytes(size, sizeof(size), bytes));
+	if (data < bytes)
+		printf("of it %s of data, ",
+		       fmt_bytes(sent, sizeof(sent), data));
+	printf("to %u target%s in %.2f s: %s/s each\n", s->totals.done,
+	       s->totals.done == 1 ? "" : "s", seconds,
+	       fmt_bytes(rate, sizeof(rate),
+			 (uint64_t)((double)data / seconds)));
 }
 
 static int report(struct sender *s, int rc)

@@ -30,7 +30,7 @@ struct sending {
 	bool failed;
 	int status; /* of the group */
 	char why[CP_ERR_MAX];
-	uint64_t sent; /* bytes */
+	uint64_t sent, blocks; /* that were read: bytes, and in how many */
 
 	/* the reader's */
 	uint64_t due_ns; /* when the next block may leave */
@@ -151,6 +151,7 @@ static void *reader(void *arg)
 					       block.data, &s->err);
 		pthread_mutex_lock(&s->lock);
 		s->sent += block.len;
+		s->blocks++;
 		pthread_mutex_unlock(&s->lock);
 		s->job->attr.mcast->block_done(s->group, seq, block.index,
 					       s->rc);
@@ -283,7 +284,7 @@ static void send_stream(struct sending *s)
 	pthread_join(s->reader, NULL);
 	mcast->close(s->group, failed ? 0 : CLOSE_NS);
 	s->job->totals.bytes_sent += s->sent;
-	s->job->totals.blocks_sent += cp_round_blocks(s->round);
+	s->job->totals.blocks_sent += s->blocks;
 }
 
 int cp_job_round(struct cp_job *job, struct cp_round *r,

@@ -284,11 +284,13 @@ int kv_server_handle(struct kv_server *s, unsigned shard, unsigned op,
 		count(s, &sh->refused);
 		return -EXDEV;
 	}
-	if (!s->shared)
-		return do_op(sh, hash, &r, reply);
-	shard_lock(sh, r.op != KV_GET && r.op != KV_SCAN);
+	if (s->shared)
+		shard_lock(sh, r.op != KV_GET && r.op != KV_SCAN);
 	rc = do_op(sh, hash, &r, reply);
-	pthread_rwlock_unlock(&sh->lock);
+	if (s->shared)
+		pthread_rwlock_unlock(&sh->lock);
+	if (rc == -ENOSPC || rc == -ENOMEM || rc == -EOPNOTSUPP)
+		count(s, &sh->refused);
 	return rc;
 }
 

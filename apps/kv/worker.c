@@ -471,10 +471,10 @@ void ycsb_worker_run(struct ycsb_worker *w)
 	kv_pin(w->pin);
 	rc = kv_client_open(w->net, w->addr, w->timeout_ns, &w->client);
 	if (rc) {
-		fail(w, rc,
-		     "no connection to %s: %s (`skein kv serve` listens "
-		     "there?)",
-		     w->addr, skein_strerror(rc));
+		fail(w, rc, "no connection to %s: %s%s", w->addr,
+		     skein_strerror(rc),
+		     rc == -ECONNREFUSED ? " (`skein kv serve` listens there?)"
+					 : "");
 		return;
 	}
 	w->shards = kv_client_info(w->client)->shards;

@@ -108,6 +108,8 @@ def one_receiver_dies():
                    name)
         assert got['rounds'] == 1, got
         assert 0 < got['sent_blocks'] <= 128 - there + 1, (got, there)
+        assert (got['sent_blocks'] - 1) * got['block_size'] < \
+            got['sent_bytes'] <= got['sent_blocks'] * got['block_size'], got
         for receiver in group:
             same_tree(name, receiver.path('f'))
             assert receiver.names() == ['f'], receiver.names()

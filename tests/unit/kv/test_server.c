@@ -129,11 +129,15 @@ static void test_room(void **state)
 
 static void test_no_memory(void **state)
 {
+	struct kv_server_stats st;
+
 	assert_int_equal(ask(KV_PUT, "k", "value", 0), 0);
 	no_memory = true;
 	assert_int_equal(ask(KV_PUT, "l", "value", 0), -ENOMEM);
 	assert_int_equal(ask(KV_PUT, "k", "a much longer value", 0), -ENOMEM);
 	no_memory = false;
+	kv_server_stats(server, &st);
+	assert_int_equal(st.refused, 2);
 	assert_int_equal(ask(KV_GET, "l", NULL, 0), -ENOENT);
 	assert_int_equal(ask(KV_GET, "k", NULL, 0), 0);
 	assert_memory_equal(reply.buf, "value", 5);
