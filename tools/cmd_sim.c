@@ -382,6 +382,20 @@ static int single(const char *name, struct sim_opts *o)
 	return rep.ok ? CMD_OK : CMD_FAILED;
 }
 
+static int one_named(char **names, int n, struct sim_opts *o)
+{
+	if (!n) {
+		out_error(SIM_CMD, "which scenario? --list names them");
+		return CMD_USAGE;
+	}
+	if (n > 1 && find(names[0])) {
+		out_error(SIM_CMD, "\"%s\" is too much: one scenario a run",
+			  names[1]);
+		return CMD_USAGE;
+	}
+	return n > 1 ? CMD_USAGE : single(names[0], o);
+}
+
 int cmd_sim(int argc, char **argv)
 {
 	struct sim_opts o = {.seed = 1};
@@ -447,14 +461,5 @@ int cmd_sim(int argc, char **argv)
 		return CMD_USAGE;
 	if (first < argc && !strcmp(argv[first], "fuzz"))
 		return fuzz(argv + first + 1, argc - first - 1, &o);
-	if (first == argc) {
-		out_error(SIM_CMD, "which scenario? --list names them");
-		return CMD_USAGE;
-	}
-	if (first + 1 < argc && find(argv[first])) {
-		out_error(SIM_CMD, "\"%s\" is too much: one scenario a run",
-			  argv[first + 1]);
-		return CMD_USAGE;
-	}
-	return single(argv[first], &o);
+	return one_named(argv + first, argc - first, &o);
 }

@@ -7,7 +7,7 @@
  * list at its end, to other memory: the list itself lies in private memory.
  */
 #include "env/local.h"
-#include "env/memfile.h"
+#include "env/mem_file.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -268,7 +268,7 @@ int local_fill(int fd, size_t len)
 {
 	if (!is_sealed(fd, len))
 		return -EPERM;
-	return memfile_alloc(fd, 0, len) ? -ENOMEM : 0;
+	return mem_file_alloc(fd, 0, len) ? -ENOMEM : 0;
 }
 
 int local_map(int fd, size_t len, bool write, void **addr)
@@ -315,7 +315,7 @@ static int page_make(struct local_life_owner *o)
 	o->fd = memfd_create("skein-life", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (o->fd < 0)
 		return -errno;
-	rc = memfile_alloc(o->fd, 0, LOCAL_LIFE_LEN);
+	rc = mem_file_alloc(o->fd, 0, LOCAL_LIFE_LEN);
 	if (rc)
 		return rc;
 	p = mmap(NULL, LOCAL_LIFE_LEN, PROT_READ | PROT_WRITE, MAP_SHARED,

@@ -20,7 +20,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "env/memfile.h"
+#include "env/mem_file.h"
 #include "env/real.h"
 
 #ifndef MFD_NOEXEC_SEAL
@@ -87,7 +87,7 @@ static int memfd_open(const char *name, unsigned flags)
 
 static int memfd_fill_range(int fd, size_t off, size_t len)
 {
-	int rc = memfile_alloc(fd, off, len);
+	int rc = mem_file_alloc(fd, off, len);
 
 	return rc == -ENOSPC ? -ENOMEM : rc;
 }
@@ -138,7 +138,7 @@ static int memfd_make(int fd, size_t len, void **addr)
  * The allocation then adds the missing ones as small pages. */
 static int memfd_make_transparent(int fd, size_t len, void **addr)
 {
-	int rc = memfile_resize(fd, len);
+	int rc = mem_file_resize(fd, len);
 	void *p = NULL;
 
 	if (rc)
@@ -278,7 +278,7 @@ int real_mem_reserve(struct skein_env *env, const char *name, size_t len,
 	memfd = memfd_open(name, 0);
 	if (memfd < 0)
 		return memfd;
-	rc = memfile_resize(memfd, rounded);
+	rc = mem_file_resize(memfd, rounded);
 	if (!rc)
 		rc = memfd_seal(memfd);
 	if (!rc)

@@ -7,7 +7,7 @@
 #include "bind/socket/status.h"
 
 #include "bind/socket/sock.h"
-#include "env/memfile.h"
+#include "env/mem_file.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -76,7 +76,7 @@ static void page_open(void)
 	st.page_tried = true;
 	if (fd < 0)
 		return;
-	if (memfile_resize(fd, status_len()) || fstat(fd, &sb) ||
+	if (mem_file_resize(fd, status_len()) || fstat(fd, &sb) ||
 	    mmap(st.page, status_len(), PROT_READ | PROT_WRITE,
 		 MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
 		REAL(close)(fd);

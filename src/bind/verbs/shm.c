@@ -5,7 +5,7 @@
 #include "bind/verbs/shm.h"
 
 #include "bind/verbs/sys.h"
-#include "env/memfile.h"
+#include "env/mem_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +40,7 @@ static int seg_open(size_t size, int flags, int *fd)
 	*fd = memfd_create("skein-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING | huge);
 	if (*fd < 0)
 		return -errno;
-	rc = memfile_alloc(*fd, 0, size);
+	rc = mem_file_alloc(*fd, 0, size);
 	if (!rc)
 		rc = fcntl(*fd, F_ADD_SEALS,
 			   F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);

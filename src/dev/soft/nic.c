@@ -10,7 +10,7 @@
  */
 #include "base/assert.h"
 #include "dev/soft/soft.h"
-#include "env/memfile.h"
+#include "env/mem_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 
 static int nic_reserve(struct soft *s, uint64_t off, uint64_t len)
 {
-	return memfile_alloc(s->nic_fd, off, len);
+	return mem_file_alloc(s->nic_fd, off, len);
 }
 
 static int fork_page_new(struct soft *s)
@@ -56,7 +56,7 @@ static int nic_map(struct soft *s)
 		return -errno;
 	err = nic_reserve(s, 0, SHM_MR_OFF);
 	if (!err)
-		err = memfile_resize(s->nic_fd, SHM_ARENA_OFF);
+		err = mem_file_resize(s->nic_fd, SHM_ARENA_OFF);
 	if (!err && fcntl(s->nic_fd, F_ADD_SEALS, F_SEAL_SHRINK))
 		err = -errno;
 	if (err)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * memfile.c - see memfile.h. The kernel sends SIGXFSZ to the thread that asks:
+ * mem_file.c - see mem_file.h. The kernel sends SIGXFSZ to the thread that asks:
  * it is blocked meanwhile, and taken back.
  */
-#include "env/memfile.h"
+#include "env/mem_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,60 +13,56 @@
 #include <time.h>
 #include <unistd.h>
 
-struct held {
-	sigset_t old;
-	bool pending; /* one that the program had blocked stays */
-};
-
 static void only_xfsz(sigset_t *set)
 {
 	sigemptyset(set);
 	sigaddset(set, SIGXFSZ);
 }
 
-static void hold(struct held *h)
+/* Is one pending already, which the program had blocked? It stays. */
+static bool hold(sigset_t *old)
 {
 	sigset_t set;
 
 	only_xfsz(&set);
-	pthread_sigmask(SIG_BLOCK, &set, &h->old);
-	h->pending = !sigpending(&set) && sigismember(&set, SIGXFSZ) > 0;
+	pthread_sigmask(SIG_BLOCK, &set, old);
+	return !sigpending(&set) && sigismember(&set, SIGXFSZ) > 0;
 }
 
-static void release(const struct held *h, int rc)
+static void release(const sigset_t *old, bool pending, int rc)
 {
 	const struct timespec now = {0};
 	sigset_t set;
 
 	only_xfsz(&set);
-	if (rc == -EFBIG && !h->pending)
+	if (rc == -EFBIG && !pending)
 		while (sigtimedwait(&set, NULL, &now) < 0 && errno == EINTR)
 			;
-	pthread_sigmask(SIG_SETMASK, &h->old, NULL);
+	pthread_sigmask(SIG_SETMASK, old, NULL);
 }
 
-int memfile_alloc(int fd, uint64_t off, uint64_t len)
+int mem_file_alloc(int fd, uint64_t off, uint64_t len)
 {
-	struct held h;
+	sigset_t old;
+	bool pending = hold(&old);
 	int rc;
 
-	hold(&h);
 	do
 		rc = fallocate(fd, 0, (off_t)off, (off_t)len) ? -errno : 0;
 	while (rc == -EINTR);
-	release(&h, rc);
+	release(&old, pending, rc);
 	return rc;
 }
 
-int memfile_resize(int fd, uint64_t len)
+int mem_file_resize(int fd, uint64_t len)
 {
-	struct held h;
+	sigset_t old;
+	bool pending = hold(&old);
 	int rc;
 
-	hold(&h);
 	do
 		rc = ftruncate(fd, (off_t)len) ? -errno : 0;
 	while (rc == -EINTR);
-	release(&h, rc);
+	release(&old, pending, rc);
 	return rc;
 }
