@@ -5,7 +5,7 @@
  * A memfd is allocated in full before any peer maps it, and sealed against
  * changes of its size. Otherwise a peer could truncate it, or a page could be
  * missing at the time of a copy, and SIGBUS would kill every process that
- * copies into it.
+ * copies into it. Of memory that is reserved that holds for what was filled.
  *
  * Huge pages are either a memfd's own property (MFD_HUGETLB, from the pool that
  * the administrator reserved) or the kernel's choice (transparent ones, where
