@@ -105,7 +105,7 @@ struct rpc_conn {
 	bool credits;	   /* ... spends credits on lanes */
 	bool fetches;	   /* both ends agree that answers may be fetched */
 	bool peer_ordered_read;
-	bool tells;		   /* the peer, a caller, wants port.word */
+	bool tells;	  /* the peer, a caller, wants port.word */
 	bool tells_quiet; /* served: the peer wants to know (RPC_CTL_QUIET) */
 	struct rpc_mirror *mirror; /* served, and it fetches */
 	bool up; /* the engines are set up: between handshake and broken() */
