@@ -36,7 +36,8 @@ bool return_mode_decide(struct return_mode *m, uint64_t now_ns)
 
 	if (span < m->interval_ns)
 		return false;
-	if (span > 2 * m->interval_ns) { /* it paused: that tells nothing */
+	if (span > RETURN_MODE_PAUSE *
+			   m->interval_ns) { /* it paused: that tells nothing */
 		m->judged = false;
 		begin(m, now_ns);
 		return false;

@@ -20,6 +20,8 @@
 
 #define RETURN_MODE_INTERVAL_NS UINT64_C(10000000)
 #define RETURN_MODE_INTERVAL_MAX_NS (1024 * RETURN_MODE_INTERVAL_NS)
+/* So many intervals without a decision: a pause, not a busy machine. */
+#define RETURN_MODE_PAUSE 8u
 
 struct return_mode {
 	bool fetch;   /* what is wanted */

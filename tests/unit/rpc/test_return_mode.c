@@ -128,7 +128,7 @@ static void test_pause(void **state)
 {
 	start();
 	assert_int_equal(interval(100, true), 1);
-	now += 3 * RETURN_MODE_INTERVAL_NS;
+	now += (RETURN_MODE_PAUSE + 1) * RETURN_MODE_INTERVAL_NS;
 	return_mode_answered(&m, 1, true);
 	assert_false(return_mode_decide(&m, now));
 	assert_true(m.fetch);
