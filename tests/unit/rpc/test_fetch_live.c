@@ -319,10 +319,12 @@ static void test_auto(void **state)
 
 	pid = served_start(SKEIN_WAIT_ADAPTIVE, setup, addr);
 	conn = conn_open_mode(ctx, addr, SKEIN_RETURN_AUTO);
-	call(conn, ECHO, made++, &t);
-	await(ctx, &t, made);
+	while (made < 200) { /* one by one: it has time */
+		call(conn, ECHO, made++, &t);
+		await(ctx, &t, made);
+	}
 	st = stats(conn);
-	assert_int_equal(st.replied, 1);
+	assert_true(st.replied > 0 && (!st.fetched || st.switches));
 	do {
 		/* Many: the server shall not find a fruitless round while
 		 * this end does not run. */
