@@ -222,11 +222,6 @@ bool conn_turn(struct skein_conn *conn, uint32_t len)
 	       conn_turn_take(&eng->turn, conn, engine_now_ns(eng->e), len);
 }
 
-void conn_turn_end(struct skein_conn *conn)
-{
-	conn_turn_leave(&conn->eng->turn, conn);
-}
-
 void conn_region_end(struct skein_conn *conn, struct mem_region *region)
 {
 	eng_region_end(conn->eng, region);

@@ -159,7 +159,6 @@ struct ibv_pd *conn_pd(struct skein_conn *conn);
 /* May conn post a transfer of len bytes, at most CONN_TURN_LEN, in this round
  * (conn/turn.h)? Always where the device does the copying. */
 bool conn_turn(struct skein_conn *conn, uint32_t len);
-void conn_turn_end(struct skein_conn *conn);
 /* As eng_region_end(). */
 void conn_region_end(struct skein_conn *conn, struct mem_region *region);
 /* Did this side open it? */

@@ -7,7 +7,7 @@
 #include "conn/turn.h"
 
 /* A turn that is not taken for so many rounds is given up: its connection may wait
- * for something else. */
+ * for something else, or be gone. */
 #define TURN_ROUNDS 2u
 
 bool conn_turn_take(struct conn_turn *t, const void *who, uint64_t round_ns,
@@ -33,10 +33,4 @@ bool conn_turn_take(struct conn_turn *t, const void *who, uint64_t round_ns,
 		t->rounds = 0;
 	}
 	return false;
-}
-
-void conn_turn_leave(struct conn_turn *t, const void *who)
-{
-	if (t->next == who)
-		t->next = NULL;
 }

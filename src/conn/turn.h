@@ -31,7 +31,5 @@ struct conn_turn {
  * next round. */
 bool conn_turn_take(struct conn_turn *t, const void *who, uint64_t round_ns,
 		    uint32_t len);
-/* `who` wants no turn any more. */
-void conn_turn_leave(struct conn_turn *t, const void *who);
 
 #endif

@@ -337,7 +337,6 @@ static void conn_down_engines(struct rpc_conn *rc, int err)
 			rc->waiting_end = &rc->waiting;
 		pending_end(p, err);
 	}
-	conn_turn_end(rc->conn);
 	rpc_bufs_fini(rc);
 	if (rc->share)
 		rpc_handle_feed(rc->share->handle);

@@ -419,23 +419,11 @@ static void test_turn_order(void **state)
 	assert_true(had[0] >= 13 && had[1] >= 13);
 }
 
-static void test_turn_leave(void **state)
-{
-	struct conn_turn t = {0};
-
-	assert_true(conn_turn_take(&t, "a", 1, CONN_TURN_LEN));
-	assert_false(conn_turn_take(&t, "b", 1, CONN_TURN_LEN));
-	assert_false(conn_turn_take(&t, "a", 2, CONN_TURN_LEN));
-	conn_turn_leave(&t, "b");
-	assert_true(conn_turn_take(&t, "a", 2, CONN_TURN_LEN));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_turn_bound),
 		cmocka_unit_test(test_turn_order),
-		cmocka_unit_test(test_turn_leave),
 		cmocka_unit_test_setup_teardown(test_between, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_fair, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_result, setup, teardown),
