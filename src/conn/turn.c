@@ -4,6 +4,7 @@
  */
 #include <stddef.h>
 
+#include "base/assert.h"
 #include "conn/turn.h"
 
 /* A turn that is not taken for so many rounds is given up: its connection may wait
@@ -13,6 +14,7 @@
 bool conn_turn_take(struct conn_turn *t, const void *who, uint64_t round_ns,
 		    uint32_t len)
 {
+	skein_assert(len <= CONN_TURN_LEN); /* it would wait for ever */
 	if (t->round_ns != round_ns) {
 		t->round_ns = round_ns;
 		t->left = CONN_TURN_LEN;

@@ -14,7 +14,8 @@
 
 #define CALL 1
 #define PATIENCE SKEIN_S(20)
-#define LARGE 300000u
+/* Its memory is made in pieces. */
+#define LARGE 1100000u
 
 struct world {
 	struct skein_env *env;
