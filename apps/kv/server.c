@@ -289,7 +289,7 @@ int kv_server_handle(struct kv_server *s, unsigned shard, unsigned op,
 	rc = do_op(sh, hash, &r, reply);
 	if (s->shared)
 		pthread_rwlock_unlock(&sh->lock);
-	if (rc == -ENOSPC || rc == -ENOMEM || rc == -EOPNOTSUPP)
+	if (rc == -ENOSPC || rc == -ENOMEM)
 		count(s, &sh->refused);
 	return rc;
 }

@@ -55,7 +55,7 @@ void kv_server_info(struct kv_server *s, struct kv_info *info);
 
 struct kv_server_stats {
 	uint64_t done[KV_OP_END - KV_INFO]; /* by operation */
-	uint64_t refused;		    /* no room, no such op or shard */
+	uint64_t refused;		    /* no room, wrong shard, garbage */
 };
 
 /* Sums over shards. Any thread. */
