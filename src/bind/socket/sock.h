@@ -30,6 +30,8 @@ enum sock_mode {
 
 /* A call found that the socket is on TCP after all: it goes to the kernel. */
 #define SOCK_RETRY (-2)
+/* What was written is on its way for so long at the most when a call ends it. */
+#define SOCK_DRAIN_NS 1000000000u
 
 struct meeting;
 struct sock_waiter;
