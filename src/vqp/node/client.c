@@ -8,6 +8,9 @@
  * vqp: it frees a vqp that a message made only if the client has seen all of its
  * messages.
  *
+ * One object: vqps, memory and waits all end, and begin anew, with an attach, so
+ * each function looks at most of struct node_pool.
+ *
  * Thread rule: all under node_pool.lock; a thread that waits lets go of it.
  */
 #include "vqp/check.h"
@@ -39,7 +42,6 @@ struct node_vqp {
 	uint32_t life;	       /* of node_pool.life, when it was made */
 	uint32_t id;
 	enum state state;
-	bool child;
 	/* completions not polled: a ring that grows */
 	struct ring_comp *q;
 	uint32_t q_cap, q_head, q_tail;
@@ -48,8 +50,9 @@ struct node_vqp {
 
 struct place {
 	uint32_t id;
-	uint32_t seen; /* messages from it that were popped */
-	uint32_t posted, retired;
+	uint32_t seen;	  /* messages from it that were popped */
+	uint32_t posted;  /* requests, ever */
+	uint32_t retired; /* of them, as the service said last */
 	struct node_vqp *v;
 };
 
@@ -918,11 +921,12 @@ static struct skein_vqp *sender_of(struct node_pool *p, uint32_t id)
 		return NULL;
 	if (!v)
 		v = handle_new(p, id);
-	place_of(p, id)->seen++;
-	if (!v)
+	if (!v) {
+		message_drop(p, id);
 		return NULL;
+	}
+	place_of(p, id)->seen++;
 	v->state = CONNECTED;
-	v->child = true;
 	return &v->base;
 }
 
