@@ -305,10 +305,12 @@ static void pending_end(struct rpc_pending *p, int err)
 	skein_rpc_done_fn *done = p->done;
 	struct rpc_conn *rc = p->rc;
 	void *arg = p->arg;
+	bool own = p->own;
 
+	/* Its thread may use the memory again, unless it is ours to free. */
 	if (p->held)
 		atomic_fetch_sub_explicit(p->held, 1, memory_order_release);
-	if (p->own)
+	if (own)
 		env_free(conn_env(rc->conn), p);
 	done(arg, &res);
 }

@@ -21,7 +21,6 @@
 #define HEAD_EVERY_NS 100000u
 #define MAIL_COUNT UINT64_C(0xffffffff)
 #define MAIL_DECLINED (UINT64_C(1) << 32)
-#define MAIL_NEWS (UINT64_C(1) << 33)
 
 /* --- credits, by the sending side --------------------------------------- */
 
@@ -446,7 +445,7 @@ int rpc_share_imm(struct rpc_conn *rc, uint32_t value)
 		return -SKEIN_EPEER;
 	was = atomic_load_explicit(&sh->mail, memory_order_relaxed);
 	do {
-		mail = (was | MAIL_NEWS) + value;
+		mail = was + value;
 		if ((was & MAIL_COUNT) + value > UINT16_MAX)
 			return -SKEIN_EPEER;
 		mail = value ? mail & ~MAIL_DECLINED : mail | MAIL_DECLINED;
@@ -641,16 +640,18 @@ void rpc_pending_tell(struct rpc_pending *ended)
 	skein_rpc_done_fn *done;
 	struct rpc_pending *p;
 	void *arg;
+	bool own;
 
 	while ((p = ended)) {
 		ended = p->next;
 		res.status = p->err;
 		done = p->err ? p->done : NULL;
 		arg = p->arg;
+		own = p->own;
 		/* From here on its thread may send again. Release: p is its
 		 * own, if it stands on its stack. */
 		atomic_fetch_sub_explicit(p->held, 1, memory_order_release);
-		if (p->own)
+		if (own)
 			env_free(conn_env(p->rc->conn), p);
 		if (done)
 			done(arg, &res);
