@@ -60,7 +60,7 @@ void conn_free(struct skein_conn *conn)
 
 void conn_set_state(struct skein_conn *conn, enum skein_conn_state state)
 {
-	/* Release: who sees the state may read err and story. */
+	/* Release: a thread that sees the state may read err and story. */
 	atomic_store_explicit(&conn->state, (int)state, memory_order_release);
 }
 

@@ -63,7 +63,7 @@ enum conn_quiet {
 	CONN_NOTIFIED, /* yes: an immediate comes with whatever comes next */
 };
 
-/* When *at is value, the connection is to be polled. */
+/* The connection is to be polled once *at has this value. */
 struct conn_word {
 	const uint64_t *at;
 	uint64_t value;

@@ -263,7 +263,7 @@ static void take_last(struct skein_conn *conn, const struct ibv_wc *wc)
 
 /*
  * The regions of a process that ends go before its queue pairs and its sockets:
- * who meets that is denied access, and hears of the death a moment later. (One
+ * a requester that meets that is denied access, and hears of the death a moment later. (One
  * that breaks the connection for what we asked of it says so, as soon.)
  */
 static bool may_be_dying(struct skein_conn *conn, enum ibv_wc_status status)
@@ -383,7 +383,7 @@ void conn_chain_end(struct conn_op *op, enum ibv_wc_status status)
 	}
 }
 
-/* A flush whose elders the device has never seen: they end with it. */
+/* A flush; the device has never seen the requests before it: they end with it. */
 static int complete_late(struct skein_conn *conn, uint32_t seq,
 			 struct conn_op **op)
 {

@@ -155,7 +155,8 @@ static int poll_active(struct skein_engine *eng, uint64_t now_ns)
 	return moved;
 }
 
-/* A look at those that are silent; and now and then at who has become so. */
+/* A look at silent connections; now and then at active ones that have become
+ * silent. */
 static __attribute__((noinline)) int look(struct skein_engine *eng,
 					  unsigned looks, uint64_t now_ns)
 {

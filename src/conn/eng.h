@@ -60,7 +60,7 @@ struct skein_engine {
 	atomic_bool tx_broke; /* conn_tx_heed(); set by leaders */
 	/* rounds since the CQs were polled; ENG_CQ_NOW: the next one does */
 	unsigned cq_waits;
-	unsigned cq_next; /* whose turn it was */
+	unsigned cq_next; /* the one that was polled last */
 	struct skein_conn **table;
 	uint32_t table_cap;
 	struct eng_cq cqs[ENG_CQS_MAX];

@@ -84,7 +84,7 @@ static const struct conf_row rows[] = {
 		 "requests of threads in one message, at most 1024", number,
 		 NULL),
 	CONF_ROW(struct lanes_conf, least, "COMBINE_LEAST", "1",
-		 "for measuring: who sends waits a while for so many", number,
+		 "for measuring: a leader waits a while for so many", number,
 		 NULL),
 	CONF_ROW(struct lanes_conf, fetch, "RPC_RETURN", "reply",
 		 "how results of calls come: reply, fetch (by READs, while the "

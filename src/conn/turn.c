@@ -11,7 +11,7 @@
  * for something else, or be gone. */
 #define TURN_ROUNDS 2u
 
-bool conn_turn_take(struct conn_turn *t, const void *who, uint64_t round_ns,
+bool conn_turn_take(struct conn_turn *t, const void *conn, uint64_t round_ns,
 		    uint32_t len)
 {
 	skein_assert(len <= CONN_TURN_LEN); /* it would wait for ever */
@@ -22,16 +22,16 @@ bool conn_turn_take(struct conn_turn *t, const void *who, uint64_t round_ns,
 		if (t->next && ++t->rounds > TURN_ROUNDS)
 			t->next = NULL;
 	}
-	if (t->next == who)
+	if (t->next == conn)
 		t->rounds = 0;
-	if (len <= t->left && (!t->next || t->next == who)) {
+	if (len <= t->left && (!t->next || t->next == conn)) {
 		t->left -= len;
 		t->next = NULL;
-		t->had = who;
+		t->had = conn;
 		return true;
 	}
-	if (!t->next && t->had != who) {
-		t->next = who;
+	if (!t->next && t->had != conn) {
+		t->next = conn;
 		t->rounds = 0;
 	}
 	return false;

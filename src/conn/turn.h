@@ -27,9 +27,9 @@ struct conn_turn {
 	const void *had; /* the last turn of this round: it does not ask again */
 };
 
-/* True: `who` copies len bytes now, at most CONN_TURN_LEN. False: ask again in the
+/* True: conn copies len bytes now, at most CONN_TURN_LEN. False: ask again in the
  * next round. */
-bool conn_turn_take(struct conn_turn *t, const void *who, uint64_t round_ns,
+bool conn_turn_take(struct conn_turn *t, const void *conn, uint64_t round_ns,
 		    uint32_t len);
 
 #endif

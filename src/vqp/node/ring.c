@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Both ends are on one host: numbers are as it has them. */
+/* Both ends are on one host: numbers are in its byte order. */
 static void put32(uint8_t *at, uint32_t v)
 {
 	memcpy(at, &v, sizeof(v));

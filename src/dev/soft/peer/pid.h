@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* A descriptor that is readable once it has ended: -ESRCH when it already has,
- * -EOPNOTSUPP when it is none of our namespace. */
+/* A descriptor that becomes readable when the process ends. -ESRCH: it has
+ * ended already; -EOPNOTSUPP: it is not of our PID namespace. */
 int soft_pid_open(pid_t pid);
 /* Has every thread of it left user space? False where nobody can tell. */
 bool soft_pid_gone(pid_t pid);
