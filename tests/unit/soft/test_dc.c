@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -140,17 +141,28 @@ static bool nothing(struct end *e)
 	return true;
 }
 
-/* A process with a target, which it tells of and then waits. */
-static pid_t target_fork(struct target *t)
+/* A process with a target. It is forked before this one has threads: a child of
+ * one that has may find any lock taken. */
+struct child {
+	pid_t pid;
+	int go, told;
+};
+
+static struct child child_fork(void)
 {
 	struct end e = {0};
 	struct target me;
-	int p[2];
+	int go[2], p[2];
+	char byte;
 	pid_t pid;
 
+	assert_int_equal(pipe(go), 0);
 	assert_int_equal(pipe(p), 0);
 	pid = fork();
 	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (read(go[0], &byte, 1) != 1)
+			_exit(0);
 		end_open(&e);
 		me = (struct target){e.dct->qp_num, e.mr->rkey,
 				     (uintptr_t)e.mem};
@@ -159,10 +171,31 @@ static pid_t target_fork(struct target *t)
 		for (;;)
 			pause();
 	}
+	close(go[0]);
 	close(p[1]);
-	assert_int_equal(read(p[0], t, sizeof(*t)), sizeof(*t));
-	close(p[0]);
-	return pid;
+	return (struct child){pid, go[1], p[0]};
+}
+
+/* It makes its target, tells of it, and then waits. */
+static void child_go(struct child *c, struct target *t)
+{
+	assert_int_equal(write(c->go, "", 1), 1);
+	close(c->go);
+	assert_int_equal(read(c->told, t, sizeof(*t)), sizeof(*t));
+	close(c->told);
+}
+
+/* The device's own thread writes it. */
+static enum ibv_qp_state state_of(const struct ibv_qp *qp)
+{
+	return __atomic_load_n(&qp->state, __ATOMIC_ACQUIRE);
+}
+
+static bool comes_to(const struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	for (unsigned i = 0; i < 200000 && state_of(qp) != state; i++)
+		usleep(20);
+	return state_of(qp) == state;
 }
 
 static void reap(pid_t pid)
@@ -176,10 +209,12 @@ static void test_target_dies(void **state)
 	struct ibv_qp *waits, *idle, *fresh;
 	struct target t[2];
 	struct end e = {0};
-	pid_t pid[2];
+	struct child c[3];
 
+	for (int i = 0; i < 3; i++)
+		c[i] = child_fork();
 	for (int i = 0; i < 2; i++)
-		pid[i] = target_fork(&t[i]);
+		child_go(&c[i], &t[i]);
 	end_open(&e);
 	waits = dci_new(&e);
 	idle = dci_new(&e);
@@ -187,23 +222,23 @@ static void test_target_dies(void **state)
 	assert_int_equal(wait_wc(&e), IBV_WC_SUCCESS);
 	assert_int_equal(post(&e, waits, &t[0], IBV_WR_SEND), 0);
 	assert_true(nothing(&e));
-	reap(pid[0]);
+	reap(c[0].pid);
 	assert_int_equal(wait_wc(&e), IBV_WC_RETRY_EXC_ERR);
-	assert_int_equal(waits->state, IBV_QPS_ERR);
+	assert_true(comes_to(waits, IBV_QPS_ERR));
 	/* one that has nothing there goes on */
-	assert_int_equal(idle->state, IBV_QPS_RTS);
+	assert_int_equal(state_of(idle), IBV_QPS_RTS);
 	assert_int_equal(post(&e, idle, &t[1], IBV_WR_RDMA_WRITE), 0);
 	assert_int_equal(wait_wc(&e), IBV_WC_SUCCESS);
 	/* what is sent to the dead one fails */
 	assert_int_equal(post(&e, idle, &t[0], IBV_WR_RDMA_WRITE), 0);
 	assert_int_equal(wait_wc(&e), IBV_WC_RETRY_EXC_ERR);
 	/* and the number is another's, once there is one */
-	reap(pid[1]);
-	pid[0] = target_fork(&t[0]);
+	reap(c[1].pid);
+	child_go(&c[2], &t[0]);
 	fresh = dci_new(&e);
 	assert_int_equal(post(&e, fresh, &t[0], IBV_WR_RDMA_WRITE), 0);
 	assert_int_equal(wait_wc(&e), IBV_WC_SUCCESS);
-	reap(pid[0]);
+	reap(c[2].pid);
 	e.dev->ops->destroy_qp(e.dev, waits);
 	e.dev->ops->destroy_qp(e.dev, idle);
 	e.dev->ops->destroy_qp(e.dev, fresh);
@@ -227,6 +262,39 @@ static void sender(const struct target *t)
 	}
 }
 
+/* Forks a sender for each target that it is told, and kills it at the next word:
+ * a process of one thread. */
+static pid_t forker(int *ask, int *answer)
+{
+	struct target t;
+	int in[2], out[2];
+	pid_t pid, forked;
+
+	assert_int_equal(pipe(in), 0);
+	assert_int_equal(pipe(out), 0);
+	pid = fork();
+	if (pid == 0) {
+		close(in[1]);
+		while (read(in[0], &t, sizeof(t)) == sizeof(t)) {
+			forked = fork();
+			if (forked == 0) {
+				prctl(PR_SET_PDEATHSIG, SIGKILL);
+				sender(&t);
+			}
+			if (read(in[0], &t, 1) != 1 || kill(forked, SIGKILL) ||
+			    waitpid(forked, NULL, 0) != forked ||
+			    write(out[1], "", 1) != 1)
+				_exit(1);
+		}
+		_exit(0);
+	}
+	close(in[0]);
+	close(out[1]);
+	*ask = in[1];
+	*answer = out[0];
+	return pid;
+}
+
 static void recv_again(struct end *e)
 {
 	struct ibv_sge sge = {(uintptr_t)e->mem, 4096, e->mr->lkey};
@@ -245,7 +313,9 @@ static void test_sender_dies(void **state)
 	struct end e = {0};
 	struct ibv_wc wc;
 	struct ibv_qp *beside[4];
-	pid_t pid;
+	int ask, answer;
+	pid_t pid = forker(&ask, &answer);
+	char byte;
 
 	end_open(&e);
 	/* So many that a poll goes by the marks. */
@@ -258,9 +328,7 @@ static void test_sender_dies(void **state)
 	for (unsigned i = 0; i < n; i++) {
 		for (unsigned k = 0; k < 8; k++)
 			recv_again(&e);
-		pid = fork();
-		if (pid == 0)
-			sender(&me);
+		assert_int_equal(write(ask, &me, sizeof(me)), sizeof(me));
 		for (got = 0; got < 50 + 31 * i;) {
 			if (ibv_poll_cq(e.cq, 1, &wc) != 1)
 				continue;
@@ -268,8 +336,12 @@ static void test_sender_dies(void **state)
 			recv_again(&e);
 			got++;
 		}
-		reap(pid);
+		assert_int_equal(write(ask, "", 1), 1);
+		assert_int_equal(read(answer, &byte, 1), 1);
 	}
+	close(ask);
+	close(answer);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(e.dev->ops->destroy_qp(e.dev, beside[i]), 0);
 	assert_int_equal(e.dev->ops->dereg_mr(e.dev, e.mr), 0);
