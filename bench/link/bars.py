@@ -23,8 +23,6 @@ import subprocess
 import sys
 import time
 
-import tcp_rows
-
 HERE, THERE = '10.78.0.1', '10.78.0.2'
 INSIDE = 'SKEIN_BENCH_LINK_INSIDE'
 OUTER = f'''
@@ -37,26 +35,37 @@ exit $status
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
 DEADLINE = 60
-# field: what it is, < at most or > at least, the bar, skein perf's words, its
-# field, plain's kind, bytes, whether the sender's device segments
+WRITE = ['write', '--bw', '-s', '1M', '-t', '4']
+READ = ['read', *WRITE[1:]]
+SEND = ['send', '-s', '64']
+CALL = ['rpc', '-s', '64', '--wait', 'spin']
+BULK = ('bytes_per_s', 'tcp-bw', 1 << 20)
+# field: SKEIN_LINK at both ends, what it is, < at most or > at least, the bar,
+# skein perf's words, its field, plain's kind, bytes, whether the sender's device
+# segments
 BARS = {
     'write_bw_1m_udp_x_tcp': (
-        'WRITE 1 MiB by UDP / TCP', '>', 0.55,
-        ['write', '--bw', '-s', '1M', '-t', '4'], 'bytes_per_s', 'tcp-bw',
-        1 << 20, True),
+        'udp', 'WRITE 1 MiB / TCP', '>', 0.55, WRITE, *BULK, True),
     'write_bw_1m_udp_nogso_x_tcp': (
-        'the same, no segmentation by the device', '>', 0.35,
-        ['write', '--bw', '-s', '1M', '-t', '4'], 'bytes_per_s', 'tcp-bw',
-        1 << 20, False),
+        'udp', 'the same, no segmentation by the device', '>', 0.35, WRITE,
+        *BULK, False),
     'send_lat_udp_x_udp_spin': (
-        'SEND 64 B there and back, p50 / UDP, spinning', '<', 1.35,
-        ['send', '-s', '64'], 'p50_ns', 'udp-ping', 64, True),
+        'udp', 'SEND 64 B there and back, p50 / UDP, spinning', '<', 1.35,
+        SEND, 'p50_ns', 'udp-ping', 64, True),
+    'rpc64_spin_udp_x_tcp_spin': (
+        'udp', 'call of 64 B, p50 / TCP, spinning', '<', 1.4, CALL, 'p50_ns',
+        'tcp-ping', 64, True),
+    'write_bw_1m_tcp_x_tcp': (
+        'tcp', 'WRITE 1 MiB / TCP', '>', 0.75, WRITE, *BULK, True),
+    'read_bw_1m_tcp_x_tcp': (
+        'tcp', 'READ 1 MiB / TCP', '>', 0.7, READ, *BULK, True),
+    'send_lat_tcp_x_tcp_spin': (
+        'tcp', 'SEND 64 B there and back, p50 / TCP, spinning', '<', 1.35,
+        SEND, 'p50_ns', 'tcp-ping', 64, True),
     'rpc64_spin_x_tcp_spin': (
-        'call of 64 B, p50 / TCP, spinning', '<', 1.4,
-        ['rpc', '-s', '64', '--wait', 'spin'], 'p50_ns', 'tcp-ping', 64, True),
+        'tcp', 'call of 64 B, p50 / TCP, spinning', '<', 1.4, CALL, 'p50_ns',
+        'tcp-ping', 64, True),
 }
-TCP = tcp_rows.rows()
-BARS.update(TCP)
 ETHTOOL, STRINGS_INFO, STRINGS, SET = 0x8946, 0x37, 0x1b, 0x3b
 FEATURES = 4
 
@@ -182,7 +191,8 @@ def segmentation(name, on):
 
 
 def measure(bed, bar, slices):
-    _, _, _, words, field, kind, size, segments = bar
+    link, _, _, _, words, field, kind, size, segments = bar
+    os.environ['SKEIN_LINK'] = link
     segmentation('here', segments)
     pairs = []
     for _ in range(slices):
@@ -201,10 +211,10 @@ def measure(bed, bar, slices):
 
 
 def report(field, pairs):
-    what, bound, bar = BARS[field][:3]
+    link, what, bound, bar = BARS[field][:4]
     ratio = statistics.median(pair['ratio'] for pair in pairs)
     met = ratio <= bar if bound == '<' else ratio >= bar
-    row = {'what': what, 'bound': bound, 'bar': bar, 'ratio': ratio,
+    row = {'link': link, 'what': what, 'bound': bound, 'bar': bar, 'ratio': ratio,
            'met': met}
     for key in pairs[0]:
         if key != 'ratio':
@@ -219,8 +229,6 @@ def run(options, result):
     for field, bar in BARS.items():
         if options.only and options.only not in field:
             continue
-        os.environ['SKEIN_LINK'] = 'udp'
-        os.environ.update(tcp_rows.ENV if field in TCP else {})
         row = report(field, measure(bed, bar, options.slices))
         result[field] = row['ratio']
         result['rows'][field] = row

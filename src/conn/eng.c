@@ -226,7 +226,7 @@ static void woken(struct engine_call *call)
 	struct skein_conn *conn =
 		container_of(call, struct skein_conn, wake_call);
 
-	/* First: whoever wakes it from here on posts another call. */
+	/* First: a thread that wakes it from here on posts another call. */
 	atomic_store(&conn->waking, false);
 	conn_active(conn);
 	if (conn->phase == CONN_P_GONE)

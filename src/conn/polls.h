@@ -24,7 +24,7 @@
  * connection is a tenth of it. */
 #define POLLS_SWEEP 4u
 
-/* Of the connection, whose memory this is. */
+/* One for each connection, in its memory. */
 struct polls_entry {
 	int (*poll)(struct skein_conn *conn, void *state, uint64_t now_ns);
 	struct skein_conn *conn;

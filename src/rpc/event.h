@@ -38,11 +38,12 @@ struct rpc_event {
 	union {
 		struct {
 			bool wake; /* as sender: the peer may sleep */
-			/* caller: its engine's rounds leave it out, and whoever
-			 * sends wakes it; written by the owner, who holds */
+			/* caller: its engine's rounds leave it out, and a
+			 * sending thread wakes it; written by the owner, with
+			 * the sending side held */
 			bool rests;
 		};
-		uint16_t special; /* both, for whoever sends */
+		uint16_t special; /* both, for a sending thread */
 	};
 	enum rpc_event_rx rx;
 	uint32_t busy;	      /* messages since it last wanted to sleep */

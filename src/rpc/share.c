@@ -812,11 +812,11 @@ bool rpc_share_has_work(struct rpc_conn *rc)
 	       atomic_load_explicit(&sh->want_wake, memory_order_relaxed);
 }
 
-/* Nobody who sends is missed: the lane's sending side is held here, so whoever led
- * it before has posted, and the calls are seen; whoever leads it after sees
- * `rests`. Whoever leaves work to the owner without leading writes the work first
- * and reads `rests` then; here it is the other way round, all of it sequentially
- * consistent: one of both sees the other. */
+/* No sending thread is missed: the lane's sending side is held here, so a thread
+ * that led it before has posted, and the calls are seen; one that leads it after
+ * sees `rests`. A thread that leaves work to the owner without leading writes the
+ * work first and reads `rests` then; here it is the other way round, all of it
+ * sequentially consistent: one of both sees the other. */
 bool rpc_share_rest(struct rpc_conn *rc)
 {
 	struct rpc_event *ev = &rc->port.event;

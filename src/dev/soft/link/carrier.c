@@ -251,7 +251,7 @@ void carrier_dial(struct soft_link_qp *l)
 		dial_later(l, env_now_ns(l->q->s->env));
 }
 
-/* For a moment of its dialling, whoever has begun it. */
+/* For a moment of its dialling, which another QP may have begun. */
 static void wait_for(struct soft_link_qp *l, const struct tcp_conn *c)
 {
 	uint64_t until = c->deadline - TCP_HELLO_NS + WAIT_NS;
