@@ -36,7 +36,7 @@ DEGREES = (1, 2, 4, 8)
 PARTS = ('send', 'round', 'reap', 'server')
 CALLS = 2000
 # Where threads of a forced degree wait, and what they wait by.
-WAITS = ('tcq_go_on', 'await', 'lead', 'env_yield', 'real_yield',
+WAITS = ('combiner_go_on', 'await', 'lead', 'env_yield', 'real_yield',
          'sched_yield', 'real_now_ns', 'clock_gettime')
 THREADS = 8
 # Of so many threads: each way's options of skein perf rpc, of both ends; or the

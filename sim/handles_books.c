@@ -6,8 +6,8 @@
  * yet. It looks into both processes at one moment of virtual time.
  */
 #include "conn/handle.h"
-#include "rpc/lane.h"
-#include "rpc/share.h"
+#include "rpc/lane_server.h"
+#include "rpc/lane_client.h"
 #include "sim/rpc_handles.h"
 
 #include <stdio.h>
@@ -31,15 +31,15 @@ static uint64_t messages(struct rpc_conn *rc)
 
 static uint64_t used(struct rpc_conn *rc)
 {
-	return messages(rc) + rc->share->all_ops;
+	return messages(rc) + rc->lane_client->all_ops;
 }
 
 static enum books compare(struct rpc_conn *ours, struct rpc_conn *theirs,
 			  unsigned i, char *why, size_t why_len)
 {
-	struct rpc_share *sh = ours->share;
-	struct rpc_lane *l = theirs->lane;
-	uint64_t mail = atomic_load(&sh->mail);
+	struct rpc_lane_client *sh = ours->lane_client;
+	struct rpc_lane_server *l = theirs->lane_server;
+	uint64_t mail = atomic_load(&sh->answers);
 	uint32_t left = sh->credit.left + (uint32_t)mail;
 	uint64_t sent = messages(ours);
 
@@ -87,7 +87,7 @@ enum books handles_books(struct skein_conn *conn, struct handles_peer *peers,
 		struct rpc_conn *ours = rpc_conn_of(conn_lane(conn, i));
 		struct rpc_conn *theirs = lane ? rpc_conn_of(lane) : NULL;
 
-		if (!ours || !ours->up || !theirs || !theirs->lane)
+		if (!ours || !ours->up || !theirs || !theirs->lane_server)
 			return BOOKS_UNSETTLED;
 		books = compare(ours, theirs, i, why, why_len);
 	}

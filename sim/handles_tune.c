@@ -28,7 +28,7 @@ void handles_gather(struct handles_peer *p, struct skein_conn *conn)
 	unsigned least = 2 + (unsigned)draw(p, 7);
 
 	for (unsigned i = 0; i < conn_lanes(conn); i++) {
-		struct tcq *q = conn_tx_queue(conn_lane(conn, i));
+		struct combiner *q = conn_sendq_queue(conn_lane(conn, i));
 
 		q->least = least < q->bound ? least : q->bound;
 	}

@@ -53,7 +53,7 @@ void conn_free(struct skein_conn *conn)
 	conn_lanes_put(conn);
 	/* Release: pairs with the acquire in eng_free()'s wait. */
 	atomic_fetch_sub_explicit(&conn->eng->n_conns, 1, memory_order_release);
-	conn_tx_free(conn);
+	conn_sendq_free(conn);
 	env_free(env, conn->slots);
 	env_free(env, conn);
 }
@@ -167,7 +167,7 @@ void conn_end(struct skein_conn *conn, int err, const char *detail)
 	else
 		conn_story(conn, err, "lost the connection to", detail);
 	conn->phase = CONN_P_BREAK;
-	eng_attend(conn->eng, conn);
+	eng_pend(conn->eng, conn);
 	conn_lane_ended(conn, err, detail);
 }
 

@@ -34,7 +34,7 @@
 #include <skein/conn.h>
 
 struct conn_op;
-struct conn_seat;
+struct conn_thread;
 
 /* 4 bits of kind and 28 of value: docs/protocol/immediate.md */
 enum conn_imm_kind {
@@ -123,24 +123,24 @@ struct conn_module {
 	void (*broken)(struct skein_conn *conn, int err);
 	void (*closed)(struct skein_conn *conn, void *state);
 
-	/* Seats of handles with lanes (seat.h), at the end that opened them;
-	 * each may be NULL. handle: lane 0. */
-	/* In a thread that attaches, before anybody else sees the seat:
-	 * readies seat->modules[id - 1], which may be there already, from
+	/* Thread records of handles with lanes (thread.h), at the end that
+	 * opened them; each may be NULL. handle: lane 0. */
+	/* In a thread that attaches, before anybody else sees the thread record:
+	 * readies rec->modules[id - 1], which may be there already, from
 	 * the thread before. An error is that of the thread's call. */
-	int (*seat_taken)(struct skein_conn *handle, struct conn_seat *seat);
+	int (*thread_taken)(struct skein_conn *handle, struct conn_thread *rec);
 	/* In a thread that ends; never while the handle closes. Does not
 	 * block. */
-	void (*seat_left)(struct skein_conn *handle, struct conn_seat *seat);
+	void (*thread_left)(struct skein_conn *handle, struct conn_thread *rec);
 	/* In its thread: a memory operation of so many bytes was sent. */
-	void (*seat_wr)(struct conn_seat *seat, size_t len);
-	/* In its thread: runs what conn_seat_filled() was called for. */
-	int (*seat_reap)(struct conn_seat *seat);
+	void (*thread_wr)(struct conn_thread *rec, size_t len);
+	/* In its thread: runs what conn_thread_filled() was called for. */
+	int (*thread_reap)(struct conn_thread *rec);
 	/* Is nothing of its old thread under way any more? Any thread. */
-	bool (*seat_idle)(struct skein_conn *handle, struct conn_seat *seat);
-	/* The handle ends, and with it the seat's memory; no thread uses it
-	 * any more. Before closed() of lane 0. */
-	void (*seat_free)(struct skein_conn *handle, struct conn_seat *seat);
+	bool (*thread_idle)(struct skein_conn *handle, struct conn_thread *rec);
+	/* The handle ends, and with it the thread record's memory; no thread
+	 * uses it any more. Before closed() of lane 0. */
+	void (*thread_free)(struct skein_conn *handle, struct conn_thread *rec);
 };
 
 /* All modules that are linked in; ends with NULL. src/modules.c */

@@ -35,9 +35,9 @@ static void flush_start(struct skein_conn *conn)
 	int rc;
 
 	conn->postable = false;
-	conn_tx_close(conn);
+	conn_sendq_close(conn);
 	conn_lane_dead(conn);
-	conn->doubt = IBV_WC_SUCCESS;
+	conn->suspected = IBV_WC_SUCCESS;
 	conn->phase = CONN_P_FLUSH;
 	conn->deadline_ns = engine_now_ns(conn->eng->e) + CONN_FLUSH_NS;
 	eng_polls_del(conn->eng, conn);
@@ -134,7 +134,7 @@ static void modules_undo(struct skein_conn *conn)
 void conn_attempt_undo(struct skein_conn *conn)
 {
 	conn->postable = false;
-	conn_tx_close(conn);
+	conn_sendq_close(conn);
 	if (conn->connected && dev_qp_err(conn->eng->dev, conn->qp))
 		conn->stuck = true;
 	conn_qp_free(conn);
@@ -152,7 +152,7 @@ static void accepted_down(struct skein_conn *conn, enum skein_conn_state state)
 	struct skein_listener *l = conn->listener;
 
 	conn_set_state(conn, state);
-	if (conn->told && l->on_conn)
+	if (conn->announced && l->on_conn)
 		l->on_conn(l->arg, conn, state);
 	modules_closed(conn);
 	conn->phase = CONN_P_GONE;
@@ -253,7 +253,7 @@ void conn_close_start(struct skein_conn *conn, uint64_t timeout_ns)
 		conn->drain_until_ns = env_deadline(now, timeout_ns);
 		conn->deadline_ns = conn->drain_until_ns;
 	}
-	eng_attend(conn->eng, conn);
+	eng_pend(conn->eng, conn);
 	if (conn->client && conn->lanes && !conn->lane)
 		conn_lanes_close(conn, timeout_ns);
 }
@@ -284,8 +284,8 @@ void conn_close_frame(struct skein_conn *conn, uint32_t code)
 			  "the peer gave it up", 0);
 		return;
 	case CONN_P_READY:
-		if (code && conn->doubt) { /* for what we know better */
-			conn_doubt_over(conn);
+		if (code && conn->suspected) { /* for what we know better */
+			conn_suspicion_over(conn);
 			return;
 		}
 		err = code ? handshake_error_errno(code) : -ESHUTDOWN;
@@ -296,7 +296,7 @@ void conn_close_frame(struct skein_conn *conn, uint32_t code)
 	case CONN_P_DRAIN:
 	case CONN_P_BYE: /* both close at once: as good as an answer */
 		conn->bye_acked = true;
-		eng_attend(conn->eng, conn);
+		eng_pend(conn->eng, conn);
 		return;
 	default:
 		return;
@@ -306,7 +306,7 @@ void conn_close_frame(struct skein_conn *conn, uint32_t code)
 void conn_close_acked(struct skein_conn *conn)
 {
 	conn->bye_acked = true;
-	eng_attend(conn->eng, conn);
+	eng_pend(conn->eng, conn);
 }
 
 void conn_peer_lost(struct skein_conn *conn, int err, const char *why)
@@ -322,7 +322,7 @@ void conn_peer_lost(struct skein_conn *conn, int err, const char *why)
 		return;
 	case CONN_P_BYE:
 		conn->bye_acked = true;
-		eng_attend(conn->eng, conn);
+		eng_pend(conn->eng, conn);
 		return;
 	default:
 		return;
@@ -348,7 +348,7 @@ static void gone(struct skein_conn *conn)
 	modules_closed(conn);
 	if (conn->lane) {
 		conn->lanes->lane[conn->lane] = NULL;
-		eng_attend(eng, conn->lanes->lane[0]);
+		eng_pend(eng, conn->lanes->lane[0]);
 		list_add_tail(&eng->dead, &conn->pending_link);
 		return;
 	}
@@ -395,9 +395,9 @@ static void step(struct skein_conn *conn, uint64_t now_ns)
 		connecting(conn, now_ns);
 		break;
 	case CONN_P_READY:
-		if (conn->doubt) {
+		if (conn->suspected) {
 			if (now_ns >= conn->deadline_ns)
-				conn_doubt_over(conn);
+				conn_suspicion_over(conn);
 			break;
 		}
 		conn_return_credits(conn);
@@ -428,7 +428,7 @@ static void step(struct skein_conn *conn, uint64_t now_ns)
 	case CONN_P_DOWN:
 		if (conn->closing && conn_lanes_freed(conn)) {
 			if (conn->lanes && !conn->lane)
-				conn_seats_fini(conn);
+				conn_threads_fini(conn);
 			modules_closed(conn);
 			conn->phase = CONN_P_GONE;
 		}

@@ -80,7 +80,7 @@ void conn_dial_again(struct skein_conn *conn)
 	if (conn->dial->ever_ready || conn->deadline_ns == ENV_NEVER)
 		conn->deadline_ns =
 			engine_now_ns(conn->eng->e) + conn->dial->timeout_ns;
-	eng_attend(conn->eng, conn);
+	eng_pend(conn->eng, conn);
 	if (peer && conn_peer_attach(peer, conn) == 0) {
 		if (peer->phase == PEER_READY)
 			conn_offer(conn);

@@ -65,11 +65,11 @@ int conn_post(struct skein_conn *conn, struct ibv_send_wr *wr,
 {
 	int rc;
 
-	if (!conn->tx || conn->tx->held)
+	if (!conn->sendq || conn->sendq->held)
 		return post_held(conn, wr, op);
-	conn_tx_hold(conn);
+	conn_sendq_hold(conn);
 	rc = post_held(conn, wr, op);
-	conn_tx_release(conn);
+	conn_sendq_release(conn);
 	return rc;
 }
 
@@ -155,9 +155,9 @@ void conn_return_credits(struct skein_conn *conn)
 
 	if (conn->recv_owed < CONN_RECVS / 2 || !conn->postable)
 		return;
-	conn_tx_hold(conn);
+	conn_sendq_hold(conn);
 	posted = credits_posted(conn);
-	conn_tx_release(conn);
+	conn_sendq_release(conn);
 	if (posted) {
 		conn->recv_owed = 0;
 		return;
@@ -184,12 +184,12 @@ void conn_probe(struct skein_conn *conn)
 	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE};
 
 	conn->probe.done = probe_done;
-	conn_tx_hold(conn);
+	conn_sendq_hold(conn);
 	/* A full queue probes by itself: its WRs are retried and time out. */
 	if (optable_room(&conn->ops) >= 2)
 		conn->peer->probing =
 			conn_post_own(conn, &wr, &conn->probe) == 0;
-	conn_tx_release(conn);
+	conn_sendq_release(conn);
 }
 
 /* taken is as new as it must be: what comes back was posted before, and taken
@@ -263,8 +263,9 @@ static void take_last(struct skein_conn *conn, const struct ibv_wc *wc)
 
 /*
  * The regions of a process that ends go before its queue pairs and its sockets:
- * a requester that meets that is denied access, and hears of the death a moment later. (One
- * that breaks the connection for what we asked of it says so, as soon.)
+ * a requester that meets that is denied access, and hears of the death a moment
+ * later. (One that breaks the connection for what we asked of it says so, as
+ * soon.)
  */
 static bool may_be_dying(struct skein_conn *conn, enum ibv_wc_status status)
 {
@@ -276,19 +277,19 @@ static bool may_be_dying(struct skein_conn *conn, enum ibv_wc_status status)
 	       (!dev->ops->probe || dev->ops->probe(dev, conn->qp));
 }
 
-static void doubt(struct skein_conn *conn, enum ibv_wc_status status)
+static void suspect(struct skein_conn *conn, enum ibv_wc_status status)
 {
-	conn->doubt = status;
+	conn->suspected = status;
 	conn->postable = false;
-	conn->deadline_ns = engine_now_ns(conn->eng->e) + CONN_DOUBT_NS;
+	conn->deadline_ns = engine_now_ns(conn->eng->e) + CONN_SUSPECT_NS;
 	eng_polls_del(conn->eng, conn);
-	eng_attend(conn->eng, conn);
+	eng_pend(conn->eng, conn);
 }
 
-void conn_doubt_over(struct skein_conn *conn)
+void conn_suspicion_over(struct skein_conn *conn)
 {
-	conn_break(conn, wc_status_err(conn->doubt), "%s",
-		   wc_status_text(conn->doubt));
+	conn_break(conn, wc_status_err(conn->suspected), "%s",
+		   wc_status_text(conn->suspected));
 }
 
 /* A status says how a request ended, not why. The device may know: it has said
@@ -299,7 +300,7 @@ static void failed(struct skein_conn *conn, enum ibv_wc_status status,
 {
 	struct dev *dev = conn->eng->dev;
 
-	if (conn->phase >= CONN_P_BREAK || conn->doubt)
+	if (conn->phase >= CONN_P_BREAK || conn->suspected)
 		return;
 	if (status == IBV_WC_WR_FLUSH_ERR)
 		events_now(conn->eng);
@@ -322,7 +323,7 @@ static void failed(struct skein_conn *conn, enum ibv_wc_status status,
 		return;
 	}
 	if (may_be_dying(conn, status)) {
-		doubt(conn, status);
+		suspect(conn, status);
 		return;
 	}
 	conn_break(conn, wc_status_err(status), "%s%s", what,

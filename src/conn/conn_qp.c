@@ -34,7 +34,7 @@ static uint32_t sq_depth(const struct dev_caps *caps)
 static unsigned combine_bound(const struct skein_conn *conn)
 {
 	uint32_t depth = sq_depth(&conn->eng->dev->caps);
-	uint32_t own = CONN_SQ_OWN + CONN_TX_MSG_WRS;
+	uint32_t own = CONN_SQ_OWN + CONN_SENDQ_MSG_WRS;
 
 	return least(conn_combine(conn), depth > own ? depth - own : 1);
 }
@@ -96,9 +96,9 @@ int conn_qp_make(struct skein_conn *conn)
 
 	if (ctx_port_lost(conn->ctx))
 		return -ENETDOWN;
-	if (any_thread(conn) && !conn->tx)
-		rc = conn_tx_new(conn, combine_bound(conn),
-				 conn_combine_least(conn));
+	if (any_thread(conn) && !conn->sendq)
+		rc = conn_sendq_new(conn, combine_bound(conn),
+				    conn_combine_least(conn));
 	if (rc == 0 && any_thread(conn) && conn->client)
 		rc = eng_scratch_make(eng); /* threads cannot */
 	if (rc)

@@ -46,7 +46,7 @@ void conn_fail(struct skein_conn *conn, int err, const char *text,
 	conn->fail_hint_ns = hint_ns;
 	snprintf(conn->fail_text, sizeof(conn->fail_text), "%s",
 		 text ? text : "");
-	eng_attend(conn->eng, conn);
+	eng_pend(conn->eng, conn);
 }
 
 void conn_give_up(struct skein_conn *conn, int err, const char *text)
@@ -74,7 +74,7 @@ void conn_offer(struct skein_conn *conn)
 	int rc;
 
 	conn->phase = CONN_P_SHAKE;
-	eng_attend(conn->eng, conn);
+	eng_pend(conn->eng, conn);
 	conn->hs = conn_handshake_new(conn, true, conn->deadline_ns);
 	if (!conn->hs) {
 		conn_fail(conn, -ENOMEM, "no memory for the handshake", 0);
@@ -170,7 +170,7 @@ void conn_shake_new(struct conn_peer *peer, uint16_t number, const uint8_t *msg,
 		conn->deadline_ns = peer->deadline_ns;
 	conn_set_name(conn, peer->addr, peer->pid);
 	conn_set_state(conn, SKEIN_CONN_CONNECTING);
-	eng_attend(peer->eng, conn);
+	eng_pend(peer->eng, conn);
 	conn->hs = conn_handshake_new(conn, false, conn->deadline_ns);
 	if (conn->hs) {
 		conn_shake_input(conn, msg, len);
@@ -288,8 +288,8 @@ void conn_tell_ready(struct skein_conn *conn)
 {
 	if (conn->lanes)
 		conn_set_state(conn, SKEIN_CONN_READY);
-	conn->told = !conn->sole;
-	if (conn->told && conn->listener && conn->listener->on_conn)
+	conn->announced = !conn->sole;
+	if (conn->announced && conn->listener && conn->listener->on_conn)
 		conn->listener->on_conn(conn->listener->arg, conn,
 					SKEIN_CONN_READY);
 	if (conn->on_state)
@@ -304,7 +304,7 @@ void conn_up(struct skein_conn *conn)
 	conn_peer_up(conn->peer, &conn->hs->peer);
 	conn->phase = CONN_P_READY;
 	conn->postable = true;
-	conn_tx_open(conn);
+	conn_sendq_open(conn);
 	conn->was_ready = true;
 	/* The deadline of lane 0 is that of all lanes. */
 	if (!conn->keyless_up && !others)

@@ -230,7 +230,7 @@ static void woken(struct engine_call *call)
 	atomic_store(&conn->waking, false);
 	conn_active(conn);
 	if (conn->phase == CONN_P_GONE)
-		eng_attend(conn->eng, conn);
+		eng_pend(conn->eng, conn);
 }
 
 void conn_wake(struct skein_conn *conn)
@@ -253,10 +253,10 @@ static int eng_poll(struct engine_obj *obj, uint64_t now_ns)
 	moved = poll_active(eng, now_ns);
 	moved += moved ? after_many(eng, now_ns) : after_none(eng, now_ns);
 	/* Relaxed: a hint, looked at again with the order it needs. */
-	if (__builtin_expect(atomic_load_explicit(&eng->tx_broke,
+	if (__builtin_expect(atomic_load_explicit(&eng->sendq_broke,
 						  memory_order_relaxed),
 			     0))
-		conn_tx_heed(eng);
+		conn_sendq_take_broken(eng);
 	if (__builtin_expect(eng->attention, 0))
 		moved += service(eng, now_ns);
 	return moved;
@@ -592,7 +592,7 @@ void eng_polls_del(struct skein_engine *eng, struct skein_conn *conn)
 	polls_del(&eng->polls, &conn->polls);
 }
 
-void eng_attend(struct skein_engine *eng, struct skein_conn *conn)
+void eng_pend(struct skein_engine *eng, struct skein_conn *conn)
 {
 	if (!list_linked(&conn->pending_link))
 		list_add_tail(&eng->pending, &conn->pending_link);

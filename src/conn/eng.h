@@ -57,7 +57,7 @@ struct skein_engine {
 	bool attention; /* eng_service() has work */
 	bool again; /* ... in the next round: what it waits for comes then */
 	bool armed;
-	atomic_bool tx_broke; /* conn_tx_heed(); set by leaders */
+	atomic_bool sendq_broke; /* conn_sendq_take_broken(); set by leaders */
 	/* rounds since the CQs were polled; ENG_CQ_NOW: the next one does */
 	unsigned cq_waits;
 	unsigned cq_next; /* the one that was polled last */
@@ -91,14 +91,14 @@ struct skein_engine {
 	 * 0: they have to be armed. */
 	uint64_t swept_until_ns;
 	uint64_t regions_seen; /* ctx->region_seq announced so far */
-	uint64_t events_seen;  /* ctx->event_seq heeded so far */
+	uint64_t events_seen;  /* ctx->event_seq taken so far */
 	struct conn_turn turn; /* of long transfers */
 
 	struct mem_region *scratch; /* results of atomics; made when needed */
 	_Atomic(uint64_t) scratch_used[8]; /* any thread */
 
-	/* Seats whose threads have replies to take, by other threads' rounds:
-	 * conn_seat.filled, under the lock. And where an application's own
+	/* Records of threads that have replies to take, by other threads' rounds:
+	 * conn_thread.filled, under the lock. And where an application's own
 	 * loop sleeps, once it has asked for the fd. */
 	struct env_mutex replies_lock;
 	struct list_node replies;
@@ -135,10 +135,10 @@ int eng_link_add(struct skein_engine *eng, struct conn_peer *peer, bool out);
 void eng_link_del(struct skein_engine *eng, struct conn_peer *peer);
 
 /* Puts conn on the list of those that want service in this round. */
-void eng_attend(struct skein_engine *eng, struct skein_conn *conn);
+void eng_pend(struct skein_engine *eng, struct skein_conn *conn);
 
-/* Ends a region that peers may know: its memory goes, in pieces, in the rounds that
- * follow. */
+/* Ends a region that peers may know: its memory goes, in pieces, in the rounds
+ * that follow. */
 void eng_region_end(struct skein_engine *eng, struct mem_region *region);
 
 /* Makes the memory for the results of atomics, once. Owner. */

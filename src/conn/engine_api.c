@@ -3,7 +3,7 @@
  * engine_api.c - skein_engine_*: engines in the application's hands.
  */
 #include "conn/ctx.h"
-#include "conn/seat.h"
+#include "conn/thread.h"
 #include "env/stop.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ int skein_engine_progress(struct skein_engine *eng)
 
 	if (env_forked(eng->env) || engine_is_owner(eng->e))
 		return 0;
-	moved = conn_seats_reap(eng);
+	moved = conn_threads_reap(eng);
 	if (!engine_try_enter(eng->e))
 		return moved;
 	moved += engine_poll(eng->e);
@@ -107,7 +107,8 @@ static bool has_reason(void *arg)
 {
 	struct stop_run *run = arg;
 
-	return stopped_either(run) || conn_seats_filled(run->eng, run->thread);
+	return stopped_either(run) ||
+	       conn_threads_filled(run->eng, run->thread);
 }
 
 /* Runs the engine; what other threads' rounds have brought for this one ends
@@ -122,7 +123,7 @@ static int run_engine(struct skein_engine *eng, const struct skein_stop *stop,
 	do {
 		rc = engine_run_until(eng->e, has_reason, &run, deadline);
 		if (rc != -EDEADLK)
-			conn_seats_reap(eng);
+			conn_threads_reap(eng);
 	} while (rc == 0 && !stopped_either(&run));
 	if (rc == 0)
 		atomic_store_explicit(&eng->stop, false, memory_order_relaxed);
@@ -228,7 +229,7 @@ int skein_engine_arm(struct skein_engine *eng)
 		(void)env_waiter_ready(eng->env, app);
 		env_waiter_arm(eng->env, app);
 	}
-	if (conn_seats_filled(eng, env_thread_self(eng->env)) ||
+	if (conn_threads_filled(eng, env_thread_self(eng->env)) ||
 	    !engine_try_enter(eng->e))
 		return 1;
 	rc = engine_arm(eng->e, &deadline);

@@ -103,7 +103,7 @@ static void device_failed(struct skein_ctx *ctx)
 	publish(ctx, ALL_QPS, -ENODEV);
 }
 
-static void heed(struct skein_ctx *ctx, const struct ibv_async_event *ev)
+static void take_event(struct skein_ctx *ctx, const struct ibv_async_event *ev)
 {
 	switch (ev->event_type) {
 	case IBV_EVENT_QP_FATAL:
@@ -145,7 +145,7 @@ static int read_events(struct skein_ctx *ctx)
 	for (n = 0; n < EVENTS_A_BEAT; n++) {
 		if (dev->ops->get_async_event(dev, &ev))
 			break;
-		heed(ctx, &ev);
+		take_event(ctx, &ev);
 		dev->ops->ack_async_event(dev, &ev);
 	}
 	return n;

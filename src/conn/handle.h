@@ -18,7 +18,7 @@
 #include "conn/optable.h"
 #include "conn/peer.h"
 #include "conn/retry.h"
-#include "conn/tx.h"
+#include "conn/sendq.h"
 
 /* With them the table has 128 slots. */
 #define CONN_SQ_DEPTH 127u
@@ -33,7 +33,7 @@
 #define CONN_GRACE_NS (1000 * 1000 * 1000ull)
 #define CONN_FLUSH_NS (1000 * 1000 * 1000ull)
 #define CONN_BYE_NS (1000 * 1000 * 1000ull)
-#define CONN_DOUBT_NS (500 * 1000 * 1000ull)
+#define CONN_SUSPECT_NS (500 * 1000 * 1000ull)
 #define CONN_STORY_MAX 320
 
 enum conn_phase {
@@ -69,7 +69,7 @@ struct skein_conn {
 	struct optable ops;
 	bool postable;
 	uint32_t inline_max;
-	struct dev_stats *post_stats; /* the engine's, or tx's */
+	struct dev_stats *post_stats; /* the engine's, or send queue's */
 	/* immediates that the peer has receives for: given - taken. taken is
 	 * written by the sending side, given by the owner */
 	_Atomic uint32_t imm_taken, imm_given;
@@ -85,7 +85,7 @@ struct skein_conn {
 	const struct conn_module *sole;
 	void *sole_arg; /* client */
 
-	struct conn_tx *tx; /* a lane's: threads share its sending side */
+	struct conn_sendq *sendq; /* a lane's: threads share its sending side */
 	struct skein_ctx *ctx;
 	struct eng_cq *cq;
 	_Atomic(int) state; /* enum skein_conn_state; any thread */
@@ -100,7 +100,7 @@ struct skein_conn {
 	bool closing;	 /* the handle's owner wants to be rid of it */
 	bool free_self;	 /* nobody waits for that */
 	bool with_ctx;	 /* its context closes it: ctx->lock */
-	bool told;	 /* on_conn has had READY */
+	bool announced;	 /* on_conn has had READY */
 	bool keyless_up; /* a receive came before READY */
 	bool begun;	 /* modules have had ready() and no broken() yet */
 	bool live;	 /* counted in lanes->live */
@@ -117,7 +117,7 @@ struct skein_conn {
 	struct list_node ctx_link;
 	uint64_t deadline_ns; /* of the phase */
 	/* READY: how a request has failed, if the peer's end may explain it */
-	enum ibv_wc_status doubt;
+	enum ibv_wc_status suspected;
 	int fail_err; /* the attempt has failed: for service */
 	uint64_t fail_hint_ns;
 	char fail_text[HANDSHAKE_TEXT_MAX + 1];
@@ -152,7 +152,7 @@ struct skein_conn {
 };
 
 /* conn_post.c: the failure is what it looks like. */
-void conn_doubt_over(struct skein_conn *conn);
+void conn_suspicion_over(struct skein_conn *conn);
 
 /* conn.c */
 int conn_new(struct skein_engine *eng, bool client, struct skein_conn **conn);
@@ -213,7 +213,8 @@ void conn_shake_new(struct conn_peer *peer, uint16_t number, const uint8_t *msg,
 		    size_t len);
 /* The QP is up on both sides, as far as this side can know. */
 void conn_up(struct skein_conn *conn);
-/* Its modules may use it; false when it broke at that. Then: the application may. */
+/* Its modules may use it; false when it broke at that. Then: the application
+ * may. */
 bool conn_begin(struct skein_conn *conn);
 void conn_tell_ready(struct skein_conn *conn);
 struct handshake *conn_handshake_new(struct skein_conn *conn, bool client,

@@ -40,7 +40,7 @@ struct skein_conn *conn_lane(struct skein_conn *conn, unsigned i)
 
 unsigned conn_combine(const struct skein_conn *conn)
 {
-	return conn->lanes ? conn->lanes->combine : TCQ_BOUND;
+	return conn->lanes ? conn->lanes->combine : COMBINER_BOUND;
 }
 
 unsigned conn_combine_least(const struct skein_conn *conn)
@@ -127,7 +127,7 @@ int conn_lanes_conf(const struct lanes_conf *own, struct lanes_conf *conf,
 	if (!c.qps)
 		c.qps = 1;
 	if (!c.combine)
-		c.combine = TCQ_BOUND;
+		c.combine = COMBINER_BOUND;
 	*conf = c;
 	return 0;
 }
@@ -227,7 +227,7 @@ void conn_lanes_put(struct skein_conn *conn)
 	if (!ls)
 		return;
 	if (conn->client && !conn->lane)
-		conn_seats_fini(conn);
+		conn_threads_fini(conn);
 	conn->lanes = NULL;
 	/* Acquire and release: whoever is the last sees what all have done. */
 	if (atomic_fetch_sub_explicit(&ls->refs, 1, memory_order_acq_rel) == 1)

@@ -9,8 +9,8 @@
  * connection that he has not seen. Lane 0 goes last, whatever ends first, as
  * the others' modules may look at it until they are done.
  *
- * Nothing here waits for another engine, but lane 0 for the end of the others: each has
- * deadlines, in its own engine, which must be run.
+ * Nothing here waits for another engine, but lane 0 for the end of the others:
+ * each has deadlines, in its own engine, which must be run.
  *
  * Thread rule: the owner of the lane's engine; what is common, under
  * ctx->lock.
@@ -41,7 +41,7 @@ static void poked(struct engine_call *call)
 
 	/* First: who pokes from here on has another run. */
 	atomic_store(&conn->poked, false);
-	eng_attend(conn->eng, conn);
+	eng_pend(conn->eng, conn);
 }
 
 /* The lock is held: the lane is there, and its engine for good. */

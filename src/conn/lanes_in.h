@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lanes_in.h - a handle's lanes and seats from inside: private to src/conn.
+ * lanes_in.h - a handle's lanes and thread records from inside: private to
+ * src/conn.
  */
 #ifndef SKEIN_CONN_LANES_IN_H
 #define SKEIN_CONN_LANES_IN_H
 
 #include "conn/handshake.h"
 #include "conn/lanes.h"
-#include "conn/seat.h"
+#include "conn/thread.h"
 
-#define CONN_SEATS_FIRST 8u /* in the first chunk; then twice as many each */
-#define CONN_SEATS_CHUNKS 14u
+#define CONN_THREADS_FIRST 8u /* in the first chunk; then twice as many each */
+#define CONN_THREADS_CHUNKS 14u
 
-struct seat_table;
+struct thread_table;
 
-/* Invariants: thread names are in the table for seats that are taken; n only
- * grows, and seats below it exist. first, table, n and leavings may be read by
- * any thread; all is written under the lock. */
-struct conn_seats {
-	_Atomic(struct conn_seat *) first; /* of those taken, or NULL */
-	_Atomic(struct seat_table *) table;
+/* Invariants: thread names are in the table for thread records that are taken;
+ * n only grows, and thread records below it exist. first, table, n and leavings
+ * may be read by any thread; all is written under the lock. */
+struct conn_threads {
+	_Atomic(struct conn_thread *) first; /* of those taken, or NULL */
+	_Atomic(struct thread_table *) table;
 	struct skein_env *env;
 	atomic_uint n, leavings;
 	alignas(64) struct env_mutex lock;
 	unsigned n_taken, n_left;
-	struct list_node free, left, taken; /* conn_seat.link */
-	struct conn_seat *chunks[CONN_SEATS_CHUNKS];
+	struct list_node free, left, taken; /* conn_thread.link */
+	struct conn_thread *chunks[CONN_THREADS_CHUNKS];
 };
 
 /* As of SKEIN_QPS, SKEIN_COMBINE and SKEIN_COMBINE_LEAST. */
@@ -41,11 +42,11 @@ struct lanes_conf {
  *
  * Where it was accepted each lane is its own engine's. What they have in common
  * is under ctx->lock: lane[] (NULL: not come, or gone), here, link, broken and
- * why. A lane tells others by conn_poke() that this has changed, and each draws its own
- * conclusions in its engine (conn_lanes_step()).
+ * why. A lane tells others by conn_poke() that this has changed, and each draws
+ * its own conclusions in its engine (conn_lanes_step()).
  */
 struct conn_lanes {
-	struct conn_seats seats; /* the end that opened it */
+	struct conn_threads recs; /* the end that opened it */
 	struct skein_ctx *ctx;
 	uint64_t id;
 	unsigned count;
@@ -127,10 +128,10 @@ void conn_accepted_lanes_step(struct skein_conn *conn);
 bool conn_accepted_lane_gone(struct skein_conn *conn);
 bool conn_accepted_lanes_down(struct skein_conn *head);
 
-/* seat.c */
-void conn_seats_init(struct conn_seats *s, struct skein_env *env);
-/* No thread asks for a seat any more; some may be ending. */
-void conn_seats_fini(struct skein_conn *handle);
-struct conn_seat *conn_seats_at(struct conn_seats *s, unsigned number);
+/* thread.c */
+void conn_threads_init(struct conn_threads *s, struct skein_env *env);
+/* No thread asks for a thread record any more; some may be ending. */
+void conn_threads_fini(struct skein_conn *handle);
+struct conn_thread *conn_threads_at(struct conn_threads *s, unsigned number);
 
 #endif

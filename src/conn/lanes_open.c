@@ -28,7 +28,7 @@ int conn_lanes_make(struct skein_conn *head, const struct lanes_conf *conf)
 				       conf->qps * sizeof(struct skein_conn *));
 	if (!ls)
 		return -ENOMEM;
-	conn_seats_init(&ls->seats, env);
+	conn_threads_init(&ls->recs, env);
 	ls->ctx = head->ctx;
 	ls->count = conf->qps;
 	ls->combine = conf->combine;
@@ -194,7 +194,7 @@ void conn_opened_lane_down(struct skein_conn *conn)
 	conn->deadline_ns = ENV_NEVER;
 	conn_set_state(conn,
 		       head->closing ? SKEIN_CONN_CLOSING : SKEIN_CONN_BROKEN);
-	eng_attend(head->eng, head);
+	eng_pend(head->eng, head);
 }
 
 void conn_lanes_close(struct skein_conn *head, uint64_t timeout_ns)
@@ -216,7 +216,7 @@ bool conn_lanes_freed(struct skein_conn *conn)
 	for (unsigned i = 1; ls && i < ls->count; i++) {
 		if (!ls->lane[i])
 			continue;
-		eng_attend(conn->eng, ls->lane[i]);
+		eng_pend(conn->eng, ls->lane[i]);
 		freed = false;
 	}
 	return freed;

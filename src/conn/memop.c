@@ -8,8 +8,8 @@
  * over, and while there are any nobody overtakes them.
  *
  * On a handle with lanes a thread prepares its work request and submits it to
- * its lane's sending side, whose leader posts it (tx.h); one that finds no room
- * is -EAGAIN.
+ * its lane's sending side, whose leader posts it (sendq.h); one that finds no
+ * room is -EAGAIN.
  *
  * A timed-out operation stays under way: its memory is the device's until
  * done() runs, so it is left behind (abandoned) and frees itself then.
@@ -18,7 +18,7 @@
 #include "conn/handle.h"
 #include "conn/lanes.h"
 #include "conn/mem_handle.h"
-#include "conn/seat.h"
+#include "conn/thread.h"
 #include "conn/wc_status.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ struct memop {
 	struct engine_call call;
 	struct list_node link;
 	struct skein_conn *conn;
-	struct conn_seat *seat; /* whose it is, on a handle with lanes */
+	struct conn_thread *rec; /* whose it is, on a handle with lanes */
 	enum ibv_wr_opcode opcode;
 	uint64_t local;
 	uint32_t lkey;
@@ -54,14 +54,13 @@ enum {
 	ABANDONED,
 };
 
-/* Owner. Release pairs with the acquire in conn_seat_idle(). */
-static void seat_wr_ended(struct conn_seat *seat)
+/* Owner. Release pairs with the acquire in conn_thread_idle(). */
+static void thread_wr_ended(struct conn_thread *rec)
 {
-	atomic_store_explicit(&seat->wrs_ended,
-			      atomic_load_explicit(&seat->wrs_ended,
-						   memory_order_relaxed) +
-				      1,
-			      memory_order_release);
+	atomic_store_explicit(
+		&rec->wrs_ended,
+		atomic_load_explicit(&rec->wrs_ended, memory_order_relaxed) + 1,
+		memory_order_release);
 }
 
 static void finish(struct memop *m, int status)
@@ -69,8 +68,8 @@ static void finish(struct memop *m, int status)
 	struct skein_env *env = m->conn->ctx->env;
 	int under_way = UNDER_WAY;
 
-	if (m->seat)
-		seat_wr_ended(m->seat);
+	if (m->rec)
+		thread_wr_ended(m->rec);
 	if (m->scratch) {
 		m->old = *m->scratch;
 		eng_scratch_put(m->conn->eng, m->scratch);
@@ -162,20 +161,20 @@ static int memop_post(struct memop *m)
 	return rc;
 }
 
-static void tell_modules(struct conn_seat *seat, size_t len)
+static void tell_modules(struct conn_thread *rec, size_t len)
 {
 	const struct conn_module *m;
 
 	for (unsigned i = 0; (m = conn_modules[i]); i++)
-		if (m->seat_wr)
-			m->seat_wr(seat, len);
+		if (m->thread_wr)
+			m->thread_wr(rec, len);
 }
 
 /* The calling thread's, by its lane. Before the post m is counted, for it may
  * have ended before this returns. */
 static int submit_shared(struct memop *m)
 {
-	struct conn_seat *seat;
+	struct conn_thread *rec;
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 	size_t len = m->len;
@@ -183,27 +182,27 @@ static int submit_shared(struct memop *m)
 
 	rc = conn_check(m->conn);
 	if (rc == 0)
-		rc = conn_seat(m->conn, &seat);
-	if (rc == 0 && conn_seat_held(seat))
+		rc = conn_thread(m->conn, &rec);
+	if (rc == 0 && conn_thread_held(rec))
 		rc = -EAGAIN;
 	if (rc == 0)
-		rc = at = conn_seat_lane(seat);
+		rc = at = conn_thread_lane(rec);
 	if (rc >= 0)
 		rc = prepare(m, &wr, &sge);
 	if (rc)
 		return rc;
-	seat->req.kind = CONN_REQ_WR;
-	seat->req.wr = &wr;
-	seat->req.op = &m->op;
-	m->seat = seat;
-	seat->wrs_begun++;
-	rc = conn_tx_submit(seat->lanes[at], &seat->req);
+	rec->req.kind = CONN_REQ_WR;
+	rec->req.wr = &wr;
+	rec->req.op = &m->op;
+	m->rec = rec;
+	rec->wrs_begun++;
+	rc = conn_sendq_submit(rec->lanes[at], &rec->req);
 	if (rc) {
-		seat->wrs_begun--;
-		m->seat = NULL;
+		rec->wrs_begun--;
+		m->rec = NULL;
 		scratch_drop(m);
 	} else {
-		tell_modules(seat, len);
+		tell_modules(rec, len);
 	}
 	return rc;
 }

@@ -57,10 +57,10 @@ struct conn_peer {
 	struct skein_engine *hand_to;
 	uint16_t next_number;
 	unsigned n_conns;
-	struct list_node conns; /* skein_conn.peer_link */
-	uint64_t deadline_ns;	/* of SHAKING and REFUSED */
-	uint64_t rx_ns, tx_ns;	/* when something came, went */
-	bool probing;		/* a zero-byte WRITE is under way */
+	struct list_node conns;	  /* skein_conn.peer_link */
+	uint64_t deadline_ns;	  /* of SHAKING and REFUSED */
+	uint64_t rx_ns, sendq_ns; /* when something came, went */
+	bool probing;		  /* a zero-byte WRITE is under way */
 
 	/* when dialled: what others must ask for to share the link */
 	char *target; /* as in skein_conn_open() */

@@ -30,9 +30,9 @@ static struct aqp_sender *sender_of(const struct list_node *n)
 	return container_of(n, struct aqp_sender, link);
 }
 
-static struct rpc_lane *lane_of(const struct list_node *n)
+static struct rpc_lane_server *lane_of(const struct list_node *n)
 {
-	return container_of(n, struct rpc_lane, link);
+	return container_of(n, struct rpc_lane_server, link);
 }
 
 static struct aqp_sender *find(struct aqp *a, const void *key)
@@ -84,7 +84,7 @@ static int sender_new(struct aqp *a, const void *key, uint64_t now_ns,
 	return 0;
 }
 
-int aqp_add(struct aqp *a, struct rpc_lane *lane, const void *key,
+int aqp_add(struct aqp *a, struct rpc_lane_server *lane, const void *key,
 	    uint64_t now_ns)
 {
 	struct aqp_sender *s;
@@ -98,14 +98,14 @@ int aqp_add(struct aqp *a, struct rpc_lane *lane, const void *key,
 		lane->sender = s;
 		list_add_tail(&s->lanes, &lane->link);
 		s->count++;
-		atomic_store_explicit(&a->news, true, memory_order_relaxed);
+		atomic_store_explicit(&a->changed, true, memory_order_relaxed);
 		aqp_note(a, now_ns);
 	}
 	env_mutex_unlock(a->env, &a->lock);
 	return rc;
 }
 
-void aqp_del(struct aqp *a, struct rpc_lane *lane)
+void aqp_del(struct aqp *a, struct rpc_lane_server *lane)
 {
 	struct aqp_sender *s = lane->sender;
 
@@ -120,7 +120,7 @@ void aqp_del(struct aqp *a, struct rpc_lane *lane)
 		a->count--;
 	}
 	/* What it had the others may have. */
-	atomic_store_explicit(&a->news, a->count > 0, memory_order_relaxed);
+	atomic_store_explicit(&a->changed, a->count > 0, memory_order_relaxed);
 	env_mutex_unlock(a->env, &a->lock);
 }
 
@@ -131,7 +131,7 @@ static void gather(struct aqp *a, uint64_t now_ns)
 {
 	struct list_node *n, *k;
 	struct aqp_sender *s;
-	struct rpc_lane *l;
+	struct rpc_lane_server *l;
 
 	list_for_each(n, &a->senders) {
 		s = sender_of(n);
@@ -151,9 +151,9 @@ static void gather(struct aqp *a, uint64_t now_ns)
 
 /* Of the lanes that do not rest the one that did least; else, among those that
  * do, the first. */
-static struct rpc_lane *pick(struct aqp_sender *s, bool keep)
+static struct rpc_lane_server *pick(struct aqp_sender *s, bool keep)
 {
-	struct rpc_lane *best = NULL, *l;
+	struct rpc_lane_server *best = NULL, *l;
 	struct list_node *n;
 
 	list_for_each(n, &s->lanes) {
@@ -168,7 +168,7 @@ static struct rpc_lane *pick(struct aqp_sender *s, bool keep)
 	return best;
 }
 
-static void set(struct rpc_lane *l, bool keep)
+static void set(struct rpc_lane_server *l, bool keep)
 {
 	atomic_store_explicit(&l->keep, keep, memory_order_relaxed);
 	if (!keep)
@@ -180,7 +180,7 @@ static void set(struct rpc_lane *l, bool keep)
 
 static void apply(struct aqp_sender *s, unsigned aqp)
 {
-	struct rpc_lane *l;
+	struct rpc_lane_server *l;
 	struct list_node *n;
 	unsigned kept = 0;
 
@@ -240,11 +240,11 @@ void aqp_share(struct aqp *a, uint64_t now_ns)
 		gather(a, now_ns);
 		if (anybody_works(a))
 			aqp_note(a, now_ns);
-	} else if (!atomic_load_explicit(&a->news, memory_order_relaxed)) {
+	} else if (!atomic_load_explicit(&a->changed, memory_order_relaxed)) {
 		env_mutex_unlock(a->env, &a->lock);
 		return;
 	}
-	atomic_store_explicit(&a->news, false, memory_order_relaxed);
+	atomic_store_explicit(&a->changed, false, memory_order_relaxed);
 	share(a);
 	env_mutex_unlock(a->env, &a->lock);
 }
@@ -252,7 +252,7 @@ void aqp_share(struct aqp *a, uint64_t now_ns)
 bool aqp_stats(struct aqp *a, const void *key, struct aqp_stats *st)
 {
 	struct aqp_sender *s;
-	struct rpc_lane *l;
+	struct rpc_lane_server *l;
 	struct list_node *n;
 
 	*st = (struct aqp_stats){0};

@@ -6,11 +6,11 @@
  *
  * A sender is a handle, known by its first lane. Every interval the engine that
  * finds it over shares the active QPs anew, by the U that lanes have gathered
- * since; a handle that has just come makes it be done at once. Lanes learn it by
- * atomic words (lane.h), in whatever engine they are: one that is to rest is
- * declined when it next asks, one that is to work is woken and granted credits.
- * Nobody who serves has work to do when nobody asks for credits: then there is
- * no next time either.
+ * since; a handle that has just come makes it be done at once. Lanes learn it
+ * by atomic words (lane_server.h), in whatever engine they are: one that is to
+ * rest is declined when it next asks, one that is to work is woken and granted
+ * credits. Nobody who serves has work to do when nobody asks for credits: then
+ * there is no next time either.
  *
  * Thread rule: any thread; time comes in.
  */
@@ -18,7 +18,7 @@
 #define SKEIN_RPC_AQP_H
 
 #include "env/env.h"
-#include "rpc/lane.h"
+#include "rpc/lane_server.h"
 #include "rpc/qpsched.h"
 
 #define AQP_INTERVAL_NS (10 * 1000 * 1000ull)
@@ -38,7 +38,7 @@ struct aqp {
 	uint32_t max;
 	uint64_t interval_ns;
 	_Atomic uint64_t due_ns; /* the next distribution; ENV_NEVER: none */
-	atomic_bool news;	 /* a sender has come or gone: at once */
+	atomic_bool changed;	 /* a sender has come or gone: at once */
 	struct env_mutex lock;
 	struct list_node senders;
 	unsigned count;
@@ -59,10 +59,10 @@ void aqp_init(struct aqp *a, struct skein_env *env, uint32_t max,
 void aqp_fini(struct aqp *a);
 
 /* A lane is served from now on; key: of its sender. -ENOMEM. */
-int aqp_add(struct aqp *a, struct rpc_lane *lane, const void *key,
+int aqp_add(struct aqp *a, struct rpc_lane_server *lane, const void *key,
 	    uint64_t now_ns);
 /* When it has returned nobody kicks the lane any more. */
-void aqp_del(struct aqp *a, struct rpc_lane *lane);
+void aqp_del(struct aqp *a, struct rpc_lane_server *lane);
 
 /* A lane has answered a question: there will be a next time. */
 static inline void aqp_note(struct aqp *a, uint64_t now_ns)
@@ -90,7 +90,7 @@ static inline void aqp_poll(struct aqp *a, uint64_t now_ns)
 	if (__builtin_expect(
 		    now_ns >= atomic_load_explicit(&a->due_ns,
 						   memory_order_relaxed) ||
-			    atomic_load_explicit(&a->news,
+			    atomic_load_explicit(&a->changed,
 						 memory_order_relaxed),
 		    0))
 		aqp_share(a, now_ns);

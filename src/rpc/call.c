@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * call.c - the public calls: checked here, made in seat.c and inbox.c by the
+ * call.c - the public calls: checked here, made in thread.c and replies.c by the
  * thread's own record.
  */
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include "base/list.h"
 #include "conn/ctx.h"
 #include "conn/lanes.h"
-#include "rpc/share.h"
+#include "rpc/lane_client.h"
 
 int skein_rpc_handle(struct skein_ctx *ctx, uint16_t id, skein_rpc_fn *fn,
 		     void *arg)
@@ -56,7 +56,7 @@ int skein_rpc_call_async(struct skein_conn *conn, uint16_t id, const void *req,
 				   .id = id};
 	int err = check(conn, rpc_conn_of(conn), req_len, resp_max);
 
-	return __builtin_expect(err == 0, 1) ? rpc_shared_call_async(conn, &r)
+	return __builtin_expect(err == 0, 1) ? rpc_handle_call_async(conn, &r)
 					     : err;
 }
 
@@ -81,7 +81,7 @@ int skein_rpc_call_batch(struct skein_conn *conn,
 {
 	int err = check_batch(conn, rpc_conn_of(conn), calls, n);
 
-	return err ? err : rpc_shared_call_batch(conn, calls, n, begun);
+	return err ? err : rpc_handle_call_batch(conn, calls, n, begun);
 }
 
 int skein_rpc_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
@@ -95,7 +95,7 @@ int skein_rpc_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 	err = check(conn, rpc_conn_of(conn), 0, 0);
 	if (err)
 		return err == -ENOTCONN ? -ENOENT : err;
-	return rpc_shared_cancel(conn, done, arg);
+	return rpc_handle_cancel(conn, done, arg);
 }
 
 int skein_rpc_call(struct skein_conn *conn, uint16_t id, const void *req,
@@ -119,7 +119,7 @@ int skein_rpc_call(struct skein_conn *conn, uint16_t id, const void *req,
 	if (!err && engine_is_owner(rc->engine))
 		err = -EDEADLK;
 	if (!err)
-		err = rpc_shared_call(rc, &r, resp, result);
+		err = rpc_handle_call(rc, &r, resp, result);
 	if (__builtin_expect(err != 0, 0))
 		result->status = err;
 	return result->status;
@@ -144,8 +144,8 @@ static void stats_of_lanes(struct rpc_conn *rc, struct skein_rpc_stats *stats)
 
 static void stats_inside(struct rpc_conn *rc, struct skein_rpc_stats *stats)
 {
-	if (rc->share) {
-		rpc_handle_stats(rc->share->handle, stats);
+	if (rc->lane_client) {
+		rpc_handle_stats(rc->lane_client->handle, stats);
 		return;
 	}
 	*stats = (struct skein_rpc_stats){

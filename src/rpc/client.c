@@ -22,7 +22,8 @@
 static uint64_t req_valid(struct rpc_client *c)
 {
 	/* Acquire pairs with the release in rpc_client_seal(). */
-	return atomic_load_explicit(&c->told.req_valid, memory_order_acquire);
+	return atomic_load_explicit(&c->published.req_valid,
+				    memory_order_acquire);
 }
 
 static void head_advance(struct rpc_client_rx *rx, uint64_t pos)
@@ -34,13 +35,13 @@ static void head_advance(struct rpc_client_rx *rx, uint64_t pos)
 
 /* Head as a response tells it: false when it cannot be. It may be behind one
  * that was READ, for the response was sealed before. */
-static bool head_told(struct rpc_client *c, uint32_t wire)
+static bool head_known(struct rpc_client *c, uint32_t wire)
 {
-	uint64_t pos = rpc_pos_extend(c->rx.req_head_told, wire);
+	uint64_t pos = rpc_pos_extend(c->rx.req_head_seen, wire);
 
 	if (pos > req_valid(c))
 		return false;
-	c->rx.req_head_told = pos;
+	c->rx.req_head_seen = pos;
 	head_advance(&c->rx, pos);
 	return true;
 }
@@ -184,7 +185,7 @@ static void drop_result(struct rpc_client_rx *rx)
 		return;
 	rx->port->ops->buf_put(rx->port, rx->result_buf);
 	rx->result_buf = NULL;
-	rx->owes_head = rx->attend = true;
+	rx->owes_head = rx->look = true;
 }
 
 /* The server has read the request of call n, which it answers: a result of about
@@ -230,7 +231,7 @@ static int fetch_begin(struct rpc_client *c, const struct rpc_call *call,
 	if (!buf)
 		buf = c->rx.port->ops->buf_get(c->rx.port, p->from.len, true);
 	rpc_pull_start(p, buf, buf ? 0 : -ENOMEM);
-	c->rx.attend = true;
+	c->rx.look = true;
 	return 0;
 }
 
@@ -262,7 +263,7 @@ static void fetch_end(struct rpc_client *c, struct rpc_buf *buf, int err)
 	if (rx->result_buf)
 		rx->port->ops->buf_put(rx->port, rx->result_buf);
 	rx->result_buf = NULL;
-	rx->owes_head = rx->attend = true;
+	rx->owes_head = rx->look = true;
 }
 
 /* More is answered than has been published as sent: 0 when that is about to be
@@ -271,7 +272,7 @@ static void fetch_end(struct rpc_client *c, struct rpc_buf *buf, int err)
 static int not_sent(struct rpc_client *c, uint64_t n)
 {
 	/* Acquire: rpc_client_seal(). */
-	if (n < atomic_load_explicit(&c->told.valid, memory_order_acquire))
+	if (n < atomic_load_explicit(&c->published.valid, memory_order_acquire))
 		return 0;
 	return -SKEIN_EPEER;
 }
@@ -410,7 +411,7 @@ static inline int message_begin(struct rpc_client *c, uint64_t sent)
 		rpc_rfetch_round(c);
 	if (__builtin_expect(rc <= 0, 1))
 		return rc;
-	if (!rx->in.count || rx->in.flags || !head_told(c, rx->in.head))
+	if (!rx->in.count || rx->in.flags || !head_known(c, rx->in.head))
 		return -SKEIN_EPEER;
 	rx->port->stats.replied += fetch ? 0 : rx->in.count;
 	if (__builtin_expect(rx->rf.able, 0))
@@ -592,7 +593,7 @@ void rpc_client_init(struct rpc_client *c, struct rpc_port *port,
 	rx->resp_canary = rpc_canary(&port->secret_in, 0);
 	rx->large_end = &rx->large;
 	rx->head_read.done = head_read_done;
-	rpc_pull_init(&rx->pull, &rx->attend);
+	rpc_pull_init(&rx->pull, &rx->look);
 	rpc_calls_init(&rx->calls, slots, window);
 	rpc_client_tx_init(c, port, slots, window);
 }

@@ -16,13 +16,13 @@
  *	rx.req_head		owner, release	sender, acquire: when it lacks
  *	rx.resp_head			"	room, into its own copy. What
  *	rx.calls.head			"	is before it is used anew.
- *	told.sent		sender, release	owner, acquire: the slots before
+ *	published.sent		sender, release	owner, acquire: the slots before
  *						it are the owner's
- *	told.valid, req_valid	sender, release	owner, acquire: what a response
+ *	published.valid, req_valid	sender, release	owner, acquire: what a response
  *						may speak of
- *	told.full		both, relaxed	the owner READs Head
- *	told.attend		sender, others	the owner of a lane, in each
- *						round: see rpc_client_attend()
+ *	published.full		both, relaxed	the owner READs Head
+ *	published.look		sender, others	the owner of a lane, in each
+ *						round: see rpc_client_want_look()
  *
  * Why sent and valid are two: valid is published before the message is posted,
  * so that no response can be older than what it answers, and goes back when
@@ -35,7 +35,8 @@
  * oldest without an answer; resp_tail the one that the next call gets. Answers
  * may come in any order, each into the oldest reservation (section 4), so head
  * <= used: a call that is answered out of turn stays in the window until those
- * before it are, or have left it (park.h). Every call ends by done() exactly once. On a lane no call is open when nobody leads.
+ * before it are, or have left it (park.h). Every call ends by done() exactly
+ * once. On a lane no call is open when nobody leads.
  *
  * Thread rule: as above.
  */
@@ -79,12 +80,12 @@ struct rpc_client_tx {
 };
 
 /* What it publishes. */
-struct rpc_client_told {
+struct rpc_client_published {
 	alignas(RPC_LINE) _Atomic(uint64_t) sent;
 	_Atomic(uint64_t) valid;
 	_Atomic(uint64_t) req_valid; /* the position behind the last message */
 	atomic_bool full;
-	atomic_bool attend; /* rpc_client_attend() */
+	atomic_bool look; /* rpc_client_want_look() */
 };
 
 /* The owner's side. */
@@ -98,12 +99,12 @@ struct rpc_client_rx {
 	bool in_active;	    /* a message is being consumed */
 	bool head_reading;
 	/* Of a lane: the owner knows of more to do than to look for answers. */
-	bool attend;
+	bool look;
 	uint64_t used; /* reservations that hold an answer; resp_head: the next */
 	struct rpc_calls calls;
 
 	_Atomic(uint64_t) req_head;
-	uint64_t req_head_told; /* the last Head in a response */
+	uint64_t req_head_seen; /* the last Head in a response */
 	struct rpc_msg_in in;	/* the response message being consumed */
 	uint64_t in_lines;	/* reserved by its calls so far */
 	uint32_t in_lap_left;	/* lines from its start to the lap's end */
@@ -122,7 +123,7 @@ struct rpc_client_rx {
 
 struct rpc_client {
 	struct rpc_client_tx tx;
-	struct rpc_client_told told;
+	struct rpc_client_published published;
 	struct rpc_client_rx rx;
 };
 
@@ -240,7 +241,7 @@ static inline bool rpc_client_wants_send(struct rpc_client *c)
 {
 	return c->rx.owes_head || rpc_pull_wants_post(&c->rx.pull) ||
 	       rpc_rfetch_wants_send(&c->rx.rf) ||
-	       atomic_load_explicit(&c->told.full, memory_order_relaxed);
+	       atomic_load_explicit(&c->published.full, memory_order_relaxed);
 }
 /* The owner, who holds: sends it. What moved, or an error of the port. */
 int rpc_client_send_own(struct rpc_client *c);
@@ -255,14 +256,15 @@ int rpc_client_send_own(struct rpc_client *c);
  * order of the word, and who comes behind it leaves the word set. A
  * read-modify-write here too, so that the exchange synchronizes with all of
  * them and not with the last alone. What an owner leaves to itself, and what it
- * could not do yet, is rx.attend.
+ * could not do yet, is rx.look.
  */
-static inline void rpc_client_attend(struct rpc_client *c)
+static inline void rpc_client_want_look(struct rpc_client *c)
 {
 	struct rpc_port *port = c->tx.port;
 
-	/* Sequentially consistent, as is the look behind it: rpc_share_rest() */
-	atomic_exchange(&c->told.attend, true);
+	/* Sequentially consistent, as is the look behind it:
+	 * rpc_lane_client_rest() */
+	atomic_exchange(&c->published.look, true);
 	if (__builtin_expect(rpc_event_rests(&port->event), 0))
 		port->ops->wake(port);
 }
@@ -279,7 +281,7 @@ static inline uint64_t rpc_client_end(struct rpc_client *c)
 {
 	/* Acquire pairs with the release behind the post: the slots are as
 	 * the sender has filled them. */
-	return atomic_load_explicit(&c->told.sent, memory_order_acquire);
+	return atomic_load_explicit(&c->published.sent, memory_order_acquire);
 }
 
 /* --- both: by the engine's owner ---------------------------------------- */

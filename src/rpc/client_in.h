@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * client_in.h - the steps of the calling end's sending side that a call of a
- * thread that meets nobody takes too (share.c), inline: each of them is less
- * than what a call of it costs. Whose the sending side is says client.h; for
- * client_send.c, and who leads a lane.
+ * thread that meets nobody takes too (lane_client.c), inline: each of them is
+ * less than what a call of it costs. Whose the sending side is says client.h;
+ * for client_send.c, and who leads a lane.
  */
 #ifndef SKEIN_RPC_CLIENT_IN_H
 #define SKEIN_RPC_CLIENT_IN_H
@@ -69,8 +69,8 @@ static inline void tell_valid(struct rpc_client *c, uint64_t tail, uint32_t len)
 {
 	struct rpc_client_tx *tx = &c->tx;
 
-	atomic_store_explicit(&c->told.valid, tail, memory_order_release);
-	atomic_store_explicit(&c->told.req_valid,
+	atomic_store_explicit(&c->published.valid, tail, memory_order_release);
+	atomic_store_explicit(&c->published.req_valid,
 			      rpc_pos_next(tx->port->geom.req_lines,
 					   tx->req_tail, RPC_LINES(len)),
 			      memory_order_release);
@@ -106,10 +106,11 @@ static inline void message_sent(struct rpc_client *c)
 	struct rpc_client_tx *tx = &c->tx;
 
 	/* as tell_valid() has found it */
-	tx->req_tail =
-		atomic_load_explicit(&c->told.req_valid, memory_order_relaxed);
+	tx->req_tail = atomic_load_explicit(&c->published.req_valid,
+					    memory_order_relaxed);
 	/* Release: rpc_client_end(). */
-	atomic_store_explicit(&c->told.sent, tx->tail, memory_order_release);
+	atomic_store_explicit(&c->published.sent, tx->tail,
+			      memory_order_release);
 	tx->posted_resp = tx->resp_tail;
 	open_begin(tx);
 }
@@ -152,8 +153,9 @@ static inline bool rpc_client_add_alone(struct rpc_client *c,
 /* It was not posted. */
 static inline void rpc_client_undo_alone(struct rpc_client *c)
 {
-	atomic_store_explicit(&c->told.valid, c->tx.tail, memory_order_release);
-	atomic_store_explicit(&c->told.req_valid, c->tx.req_tail,
+	atomic_store_explicit(&c->published.valid, c->tx.tail,
+			      memory_order_release);
+	atomic_store_explicit(&c->published.req_valid, c->tx.req_tail,
 			      memory_order_release);
 }
 

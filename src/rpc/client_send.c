@@ -48,8 +48,8 @@ static int ring_full(struct rpc_client *c)
 	count_more(&c->tx.port->stats.full, 1);
 	/* The owner looks at its next round; the thread that lacks room wakes
 	 * it. */
-	atomic_store_explicit(&c->told.full, true, memory_order_relaxed);
-	rpc_client_attend(c);
+	atomic_store_explicit(&c->published.full, true, memory_order_relaxed);
+	rpc_client_want_look(c);
 	return -EAGAIN;
 }
 
@@ -196,10 +196,12 @@ static void roll_back(struct rpc_client *c)
 {
 	struct rpc_client_tx *tx = &c->tx;
 
-	tx->tail = atomic_load_explicit(&c->told.sent, memory_order_relaxed);
+	tx->tail =
+		atomic_load_explicit(&c->published.sent, memory_order_relaxed);
 	tx->resp_tail = tx->posted_resp;
-	atomic_store_explicit(&c->told.valid, tx->tail, memory_order_release);
-	atomic_store_explicit(&c->told.req_valid, tx->req_tail,
+	atomic_store_explicit(&c->published.valid, tx->tail,
+			      memory_order_release);
+	atomic_store_explicit(&c->published.req_valid, tx->req_tail,
 			      memory_order_release);
 	open_begin(tx);
 }
@@ -301,11 +303,11 @@ int rpc_client_send_own(struct rpc_client *c)
 			return rc;
 		moved += rc;
 	}
-	if (atomic_load_explicit(&c->told.full, memory_order_relaxed)) {
+	if (atomic_load_explicit(&c->published.full, memory_order_relaxed)) {
 		rc = read_head(c);
 		if (rc < 0)
 			return rc == -EAGAIN ? moved : rc;
-		atomic_store_explicit(&c->told.full, false,
+		atomic_store_explicit(&c->published.full, false,
 				      memory_order_relaxed);
 		moved += rc;
 	}
@@ -338,9 +340,9 @@ void rpc_client_start_at(struct rpc_client *c, uint64_t pos)
 	tx->req_head = tx->req_tail = pos;
 	tx->resp_head = tx->resp_tail = tx->posted_resp = pos;
 	open_begin(tx);
-	atomic_store(&c->told.req_valid, pos);
+	atomic_store(&c->published.req_valid, pos);
 	atomic_store(&rx->req_head, pos);
-	rx->req_head_told = pos;
+	rx->req_head_seen = pos;
 	atomic_store(&rx->resp_head, pos);
 	rx->resp_canary = rpc_canary(&rx->port->secret_in, pos);
 }

@@ -11,18 +11,18 @@
  */
 #include <errno.h>
 
-#include "rpc/share.h"
+#include "rpc/lane_client.h"
 
 /* How long a thread that is to change lanes sends nothing, at most. */
 #define DRAIN_MAX_NS 5000000u
 
 /* --- without room ------------------------------------------------------- */
 
-static void tell(struct rpc_hungry *hungry)
+static void tell(struct rpc_room_waiter *room_waiter)
 {
 	/* Release pairs with may_look(): what has changed is seen. */
-	atomic_store_explicit(&hungry->look, true, memory_order_release);
-	conn_seat_wake(hungry->seat);
+	atomic_store_explicit(&room_waiter->look, true, memory_order_release);
+	conn_thread_wake(room_waiter->rec);
 }
 
 void rpc_handle_want(struct rpc_handle *h, uint64_t want)
@@ -34,26 +34,27 @@ void rpc_handle_want(struct rpc_handle *h, uint64_t want)
 		conn_wake(h->head);
 }
 
-void rpc_handle_join(struct rpc_handle *h, struct rpc_hungry *hungry)
+void rpc_handle_join(struct rpc_handle *h, struct rpc_room_waiter *room_waiter)
 {
 	env_mutex_lock(h->env, &h->lock);
-	list_add_tail(&h->hungry, &hungry->link);
+	list_add_tail(&h->room_waiters, &room_waiter->link);
 	/* Sequentially consistent, as the owner's look at it is relaxed and
 	 * comes after what it has changed: if it misses this, the attempt that
 	 * follows sees the change. */
-	rpc_handle_want(h, RPC_HUNGRY);
+	rpc_handle_want(h, RPC_WANT_ROOM);
 	env_mutex_unlock(h->env, &h->lock);
 	/* The owner may sleep, or look at this a round later. */
 	engine_kick(conn_engine(h->head));
 }
 
-void rpc_handle_leave(struct rpc_handle *h, struct rpc_hungry *hungry)
+void rpc_handle_leave(struct rpc_handle *h, struct rpc_room_waiter *room_waiter)
 {
 	env_mutex_lock(h->env, &h->lock);
-	list_del(&hungry->link);
-	atomic_fetch_sub(&h->wants, RPC_HUNGRY);
-	if (!list_empty(&h->hungry))
-		tell(container_of(h->hungry.next, struct rpc_hungry, link));
+	list_del(&room_waiter->link);
+	atomic_fetch_sub(&h->wants, RPC_WANT_ROOM);
+	if (!list_empty(&h->room_waiters))
+		tell(container_of(h->room_waiters.next, struct rpc_room_waiter,
+				  link));
 	env_mutex_unlock(h->env, &h->lock);
 }
 
@@ -61,11 +62,11 @@ void rpc_handle_feed(struct rpc_handle *h)
 {
 	struct list_node *n;
 
-	if (!rpc_handle_hungry(h))
+	if (!rpc_handle_wants_room(h))
 		return;
 	env_mutex_lock(h->env, &h->lock);
-	list_for_each(n, &h->hungry) {
-		tell(container_of(n, struct rpc_hungry, link));
+	list_for_each(n, &h->room_waiters) {
+		tell(container_of(n, struct rpc_room_waiter, link));
 	}
 	env_mutex_unlock(h->env, &h->lock);
 }
@@ -91,7 +92,7 @@ static unsigned active_lanes(struct rpc_handle *h)
 
 	for (unsigned i = 0; i < lanes; i++) {
 		rc = h->lanes[i];
-		if (rc && rc->up && rc->share->active)
+		if (rc && rc->up && rc->lane_client->active)
 			h->active[n++] = i;
 	}
 	return n;
@@ -100,27 +101,27 @@ static unsigned active_lanes(struct rpc_handle *h)
 /* Of a request without payload it still takes this much to send it. */
 #define REQUEST_OWN sizeof(struct rpc_req_meta)
 
-static bool load_of(struct conn_seat *seat, struct thrsched_thread *t)
+static bool load_of(struct conn_thread *rec, struct thrsched_thread *t)
 {
-	struct rpc_seat *s;
+	struct rpc_thread *s;
 	uint32_t requests;
 	uint64_t bytes;
 
 	/* Acquire: what modules keep there is older than the state. */
-	if (atomic_load_explicit(&seat->state, memory_order_acquire) !=
-	    CONN_SEAT_TAKEN)
+	if (atomic_load_explicit(&rec->state, memory_order_acquire) !=
+	    CONN_THREAD_TAKEN)
 		return false;
-	s = rpc_seat_of(seat);
+	s = rpc_thread_of(rec);
 	requests = atomic_load_explicit(&s->requests, memory_order_relaxed);
 	bytes = atomic_load_explicit(&s->bytes, memory_order_relaxed);
 	*t = (struct thrsched_thread){
-		.id = seat->number,
+		.id = rec->number,
 		.median =
 			atomic_load_explicit(&s->median, memory_order_relaxed),
 		.requests = requests - s->requests_seen,
 		.bytes = bytes - s->bytes_seen +
 			 REQUEST_OWN * (requests - s->requests_seen),
-		.qp = atomic_load_explicit(&seat->lane_wanted,
+		.qp = atomic_load_explicit(&rec->lane_wanted,
 					   memory_order_relaxed)};
 	s->requests_seen = requests;
 	s->bytes_seen = bytes;
@@ -128,42 +129,42 @@ static bool load_of(struct conn_seat *seat, struct thrsched_thread *t)
 }
 
 /* A thread goes over when nothing of it is under way, and sends nothing for a
- * while so that this comes about: conn_seat_lane(). Relaxed: whoever finds only
+ * while so that this comes about: conn_thread_lane(). Relaxed: whoever finds only
  * one of the two words goes, or waits, a call later. */
-static void move(struct rpc_handle *h, struct conn_seat *seat, uint32_t lane,
+static void move(struct rpc_handle *h, struct conn_thread *rec, uint32_t lane,
 		 uint64_t now_ns)
 {
 	uint64_t half = h->interval_ns / 2;
 
-	atomic_store_explicit(&seat->drain_ns,
+	atomic_store_explicit(&rec->drain_ns,
 			      now_ns + (half < DRAIN_MAX_NS ? half
 							    : DRAIN_MAX_NS),
 			      memory_order_relaxed);
-	atomic_store_explicit(&seat->lane_wanted, (uint16_t)lane,
+	atomic_store_explicit(&rec->lane_wanted, (uint16_t)lane,
 			      memory_order_relaxed);
 	h->migrations++;
 }
 
 static int schedule(struct rpc_handle *h, uint64_t now_ns)
 {
-	unsigned i, n = 0, seats = conn_seats(h->head), lanes;
-	struct conn_seat *seat;
+	unsigned i, n = 0, recs = conn_threads(h->head), lanes;
+	struct conn_thread *rec;
 	int moved = 0;
 
 	lanes = active_lanes(h);
-	if (!lanes || !arrays(h, seats))
+	if (!lanes || !arrays(h, recs))
 		return 0;
-	for (i = 0; i < seats; i++)
-		n += load_of(conn_seat_at(h->head, i), &h->threads[n]);
+	for (i = 0; i < recs; i++)
+		n += load_of(conn_thread_at(h->head, i), &h->threads[n]);
 	if (n)
 		thrsched_map(h->threads, n, h->active, lanes);
 	for (i = 0; i < n; i++) {
-		seat = conn_seat_at(h->head, h->threads[i].id);
-		if (atomic_load_explicit(&seat->lane_wanted,
+		rec = conn_thread_at(h->head, h->threads[i].id);
+		if (atomic_load_explicit(&rec->lane_wanted,
 					 memory_order_relaxed) ==
 		    h->threads[i].qp)
 			continue;
-		move(h, seat, h->threads[i].qp, now_ns);
+		move(h, rec, h->threads[i].qp, now_ns);
 		moved++;
 	}
 	if (moved)
@@ -174,24 +175,24 @@ static int schedule(struct rpc_handle *h, uint64_t now_ns)
 /* Threads that have ended: their answers are told here. */
 static int sweep(struct rpc_handle *h)
 {
-	unsigned left = conn_seats_left(h->head), n;
-	struct conn_seat *seat;
+	unsigned left = conn_threads_left(h->head), n;
+	struct conn_thread *rec;
 	int moved = 0;
 
-	if (__builtin_expect(left == h->seats_left, 1))
+	if (__builtin_expect(left == h->threads_left, 1))
 		return 0;
-	n = conn_seats(h->head);
+	n = conn_threads(h->head);
 	/* Each has added its own before it was counted there. */
 	atomic_fetch_sub_explicit(&h->wants,
-				  RPC_LEAVING * (left - h->seats_left),
+				  RPC_LEAVING * (left - h->threads_left),
 				  memory_order_relaxed);
-	h->seats_left = left;
+	h->threads_left = left;
 	for (unsigned i = 0; i < n; i++) {
-		seat = conn_seat_at(h->head, i);
+		rec = conn_thread_at(h->head, i);
 		/* Acquire: its thread has done with it. */
-		if (atomic_load_explicit(&seat->state, memory_order_acquire) ==
-		    CONN_SEAT_LEFT)
-			moved += rpc_seat_sweep(rpc_seat_of(seat));
+		if (atomic_load_explicit(&rec->state, memory_order_acquire) ==
+		    CONN_THREAD_LEFT)
+			moved += rpc_thread_sweep(rpc_thread_of(rec));
 	}
 	return moved;
 }
@@ -200,13 +201,13 @@ void rpc_handle_schedule(struct rpc_handle *h)
 {
 	struct rpc_conn *rc = rpc_conn_of(h->head);
 
-	if (rc && rc->share && conn_lanes(h->head) > 1)
-		rc->share->sched_ns = 0;
+	if (rc && rc->lane_client && conn_lanes(h->head) > 1)
+		rc->lane_client->sched_ns = 0;
 }
 
 int rpc_handle_poll(struct rpc_handle *h, uint64_t now_ns)
 {
-	struct rpc_share *sh = rpc_conn_of(h->head)->share;
+	struct rpc_lane_client *sh = rpc_conn_of(h->head)->lane_client;
 	int moved = sweep(h);
 
 	if (now_ns < sh->sched_ns)
@@ -227,16 +228,16 @@ static void add_lane(struct rpc_conn *rc, uint64_t *degrees,
 {
 	const struct rpc_stats *own = &rc->port.stats;
 	struct rpc_client_tx *tx = &rc->client.tx;
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 	uint64_t alone = seen(&tx->alone);
 	uint64_t messages = rpc_client_messages(&rc->client);
 
 	st->calls += own->calls + seen(&tx->calls) + alone;
 	st->messages_sent += own->messages_sent + messages;
 	st->messages_received += own->messages_received;
-	conn_tx_hold(rc->conn);
-	st->doorbells += conn_tx_stats(rc->conn)->doorbells;
-	conn_tx_release(rc->conn);
+	conn_sendq_hold(rc->conn);
+	st->doorbells += conn_sendq_stats(rc->conn)->doorbells;
+	conn_sendq_release(rc->conn);
 	st->bytes_sent += own->bytes_sent + seen(&tx->bytes);
 	st->head_reads += own->head_reads;
 	st->full += seen(&own->full);
@@ -308,9 +309,9 @@ int rpc_handle_new(struct skein_conn *head, struct rpc_handle **out)
 	h->env = env;
 	h->head = head;
 	h->engine = conn_engine(head);
-	h->first = conn_seat_first(head);
+	h->first = conn_thread_first(head);
 	h->interval_ns = rx->conf.thread_interval_ns;
-	list_init(&h->hungry);
+	list_init(&h->room_waiters);
 	env_mutex_init(env, &h->lock);
 	*out = h;
 	return 0;

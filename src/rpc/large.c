@@ -16,13 +16,13 @@ static void piece_done(struct rpc_read *rd, int err)
 		p->err = err;
 		p->starved = false;
 	}
-	if (p->attend)
-		*p->attend = true;
+	if (p->look)
+		*p->look = true;
 }
 
-void rpc_pull_init(struct rpc_pull *p, bool *attend)
+void rpc_pull_init(struct rpc_pull *p, bool *look)
 {
-	*p = (struct rpc_pull){.attend = attend};
+	*p = (struct rpc_pull){.look = look};
 	for (unsigned i = 0; i < RPC_PIECES; i++)
 		p->reads[i] = (struct rpc_pull_read){.rd.done = piece_done,
 						     .pull = p};

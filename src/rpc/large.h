@@ -35,18 +35,18 @@ struct rpc_pull {
 	bool on;
 	bool starved; /* no memory for the next piece */
 	int err;
-	bool *attend; /* set when a piece has come; may be NULL */
+	bool *look; /* set when a piece has come; may be NULL */
 	struct rpc_pull_read reads[RPC_PIECES];
 };
 
-void rpc_pull_init(struct rpc_pull *p, bool *attend);
+void rpc_pull_init(struct rpc_pull *p, bool *look);
 /* Begins to bring all of p->from into buf. buf NULL: brings nothing; err: why. */
 void rpc_pull_start(struct rpc_pull *p, struct rpc_buf *buf, int err);
 /* Posts what can be posted now. READs posted, or an error of the port. */
 int rpc_pull_post(struct rpc_pull *p, struct rpc_port *port);
-/* The last READ has ended, or the last before a failure: takes p off. 0, with what
- * has come in *buf, the caller's, or NULL and *err; or an error: the queue pair has
- * failed. */
+/* The last READ has ended, or the last before a failure: takes p off. 0, with
+ * what has come in *buf, the caller's, or NULL and *err; or an error: the queue
+ * pair has failed. */
 int rpc_pull_end(struct rpc_pull *p, struct rpc_port *port,
 		 struct rpc_buf **buf, int *err);
 /* No READ is under way any more. */

@@ -15,7 +15,7 @@
 #include "base/conf.h"
 #include "conn/ctx.h"
 #include "conn/lanes.h"
-#include "rpc/share.h"
+#include "rpc/lane_client.h"
 
 #define SECTION_VERSION 2
 #define SECTION_ORDERED_WRITE 1u
@@ -153,8 +153,8 @@ static uint32_t read_max(const struct dev *dev)
 						       : RPC_PIECE);
 }
 
-/* Beside the Head and answers: a READ beyond the limit of the queue pair would stop
- * all that is behind it. */
+/* Beside the Head and answers: a READ beyond the limit of the queue pair would
+ * stop all that is behind it. */
 static unsigned reads_max(const struct dev *dev)
 {
 	unsigned n = dev_rd_atomic(dev);
@@ -209,9 +209,9 @@ static void wake_owner(void *arg)
 	engine_kick(arg);
 }
 
-static void later_conf(struct rpc_conn *rc, struct rpc_later_conf *later)
+static void later_conf(struct rpc_conn *rc, struct rpc_deferred_conf *later)
 {
-	*later = (struct rpc_later_conf){
+	*later = (struct rpc_deferred_conf){
 		.env = conn_env(rc->conn),
 		.orphans = &rc->ctx->orphans,
 		.wake = wake_owner,
@@ -232,17 +232,17 @@ static int lane_up(struct rpc_conn *rc)
 	struct skein_env *env = conn_env(rc->conn);
 	int err;
 
-	rc->lane = env_alloc(env, sizeof(*rc->lane));
-	if (!rc->lane)
+	rc->lane_server = env_alloc(env, sizeof(*rc->lane_server));
+	if (!rc->lane_server)
 		return -ENOMEM;
 	rc->calls_before = rc->port.stats.calls;
 	rc->messages_before = rc->port.stats.call_messages;
-	rpc_lane_init(rc->lane, CREDIT_C, wake_owner, rc->engine);
-	err = aqp_add(&rc->ctx->aqp, rc->lane, conn_lane_head(rc->conn),
+	rpc_lane_server_init(rc->lane_server, CREDIT_C, wake_owner, rc->engine);
+	err = aqp_add(&rc->ctx->aqp, rc->lane_server, conn_lane_head(rc->conn),
 		      engine_now_ns(rc->engine));
 	if (err) {
-		env_free(env, rc->lane);
-		rc->lane = NULL;
+		env_free(env, rc->lane_server);
+		rc->lane_server = NULL;
 	}
 	return err;
 }
@@ -262,7 +262,7 @@ static int mirror_up(struct rpc_conn *rc)
 static int conn_up_engines(struct rpc_conn *rc)
 {
 	struct skein_env *env = conn_env(rc->conn);
-	struct rpc_later_conf later;
+	struct rpc_deferred_conf later;
 
 	rc->port.base = rc->region->addr;
 	rc->lkey = rc->region->mr->lkey;
@@ -276,12 +276,12 @@ static int conn_up_engines(struct rpc_conn *rc)
 				rc->ctx->conf.window * sizeof(*rc->slots));
 		if (!rc->slots)
 			return -ENOMEM;
-		if (rpc_share_new(rc))
+		if (rpc_lane_client_new(rc))
 			return -ENOMEM;
 		rpc_client_init(&rc->client, &rc->port, rc->slots,
 				rc->ctx->conf.window);
 		rc->client.rx.park.env = env;
-		if (rc->fetches && rc->share)
+		if (rc->fetches && rc->lane_client)
 			rpc_rfetch_start(&rc->client, !rc->peer_ordered_read,
 					 conn_return_auto(rc->conn));
 	} else {
@@ -323,15 +323,15 @@ static void conn_down_engines(struct rpc_conn *rc, int err)
 	if (rc->up && rc->caller)
 		rpc_client_break(&rc->client, err);
 	if (rc->handle)
-		rpc_seats_reset(rc->conn); /* lane 0 is the last */
+		rpc_threads_reset(rc->conn); /* lane 0 is the last */
 	if (rc->up && !rc->caller)
 		rpc_server_break(&rc->server, err);
 	env_free(conn_env(rc->conn), rc->mirror);
 	rc->mirror = NULL;
-	if (rc->lane)
-		aqp_del(&rc->ctx->aqp, rc->lane);
-	env_free(conn_env(rc->conn), rc->lane);
-	rc->lane = NULL;
+	if (rc->lane_server)
+		aqp_del(&rc->ctx->aqp, rc->lane_server);
+	env_free(conn_env(rc->conn), rc->lane_server);
+	rc->lane_server = NULL;
 	rc->up = false;
 	while ((p = rc->waiting)) {
 		rc->waiting = p->next;
@@ -340,8 +340,8 @@ static void conn_down_engines(struct rpc_conn *rc, int err)
 		pending_end(p, err);
 	}
 	rpc_bufs_fini(rc);
-	if (rc->share)
-		rpc_handle_feed(rc->share->handle);
+	if (rc->lane_client)
+		rpc_handle_feed(rc->lane_client->handle);
 }
 
 /* --- handshake ---------------------------------------------------------- */
@@ -527,17 +527,18 @@ static int lane_poll(struct rpc_conn *rc, uint64_t now_ns)
 	struct rpc_stats *st = &rc->port.stats;
 	int moved, sent;
 
-	moved = rpc_lane_round(rc->lane, st->calls - rc->calls_before,
-			       st->call_messages - rc->messages_before,
-			       rpc_server_drained(&rc->server));
+	moved = rpc_lane_server_round(rc->lane_server,
+				      st->calls - rc->calls_before,
+				      st->call_messages - rc->messages_before,
+				      rpc_server_drained(&rc->server));
 	if (moved < 0)
 		return moved;
 	if (moved)
 		aqp_note(&rc->ctx->aqp, now_ns);
 	aqp_poll(&rc->ctx->aqp, now_ns);
-	if (rpc_lane_expects(rc->lane))
+	if (rpc_lane_server_expects(rc->lane_server))
 		conn_expect_recv(rc->conn);
-	sent = rpc_lane_send(rc->lane, &rc->port);
+	sent = rpc_lane_server_send(rc->lane_server, &rc->port);
 	return sent < 0 ? sent : moved + sent;
 }
 
@@ -549,7 +550,7 @@ static int rpc_poll(struct skein_conn *conn, void *state, uint64_t now_ns)
 	int moved, err;
 
 	if (rc->caller)
-		return rc->share ? rpc_share_poll(rc, now_ns) : 0;
+		return rc->lane_client ? rpc_lane_client_poll(rc, now_ns) : 0;
 	if (__builtin_expect(rc->tells, 0))
 		rc->port.word = engine_busy_ns(rc->engine) >= STARVED_NS
 					? RPC_WORD_STARVED
@@ -558,7 +559,7 @@ static int rpc_poll(struct skein_conn *conn, void *state, uint64_t now_ns)
 	if (__builtin_expect(moved < 0, 0))
 		/* Not connected: it is going down already. */
 		return moved == -ENOTCONN ? 0 : moved;
-	if (__builtin_expect(rc->lane != NULL, 0)) {
+	if (__builtin_expect(rc->lane_server != NULL, 0)) {
 		err = lane_poll(rc, now_ns);
 		if (err < 0)
 			return err == -ENOTCONN ? 0 : err;
@@ -575,9 +576,9 @@ static int rpc_poll(struct skein_conn *conn, void *state, uint64_t now_ns)
 static bool has_work(struct rpc_conn *rc)
 {
 	if (rc->caller)
-		return rpc_share_has_work(rc);
+		return rpc_lane_client_has_work(rc);
 	return rpc_server_has_work(&rc->server) ||
-	       (rc->lane && rpc_lane_has_work(rc->lane));
+	       (rc->lane_server && rpc_lane_server_has_work(rc->lane_server));
 }
 
 static int rpc_arm(struct skein_conn *conn, void *state)
@@ -598,7 +599,7 @@ static int rpc_arm(struct skein_conn *conn, void *state)
 		return 1;
 	if (!rpc_event_want_sleep(&rc->port.event, engine_now_ns(rc->engine))) {
 		if (rc->caller)
-			(void)rpc_share_event_flush(rc);
+			(void)rpc_lane_client_event_flush(rc);
 		else
 			(void)rpc_event_flush(&rc->port);
 		return 1;
@@ -633,9 +634,10 @@ static enum conn_quiet rpc_rest(struct skein_conn *conn, void *state,
 	if (!rc->up)
 		return CONN_ACTIVE;
 	if (rc->caller)
-		return rc->share && rpc_share_rest(rc) ? CONN_NOTIFIED
-						       : CONN_ACTIVE;
-	if (rc->lane || rpc_event_owes(&rc->port.event) ||
+		return rc->lane_client && rpc_lane_client_rest(rc)
+			       ? CONN_NOTIFIED
+			       : CONN_ACTIVE;
+	if (rc->lane_server || rpc_event_owes(&rc->port.event) ||
 	    !rpc_server_rest(&rc->server, word))
 		return CONN_ACTIVE;
 	if (rc->port.event.rx == RPC_RX_EVENT)
@@ -661,10 +663,10 @@ static uint64_t rpc_next_deadline(struct skein_conn *conn, void *state)
 		t = rpc_rfetch_next(&rc->client.rx.rf);
 	if (rc->port.event.doze_end_ns && rc->port.event.doze_end_ns < t)
 		t = rc->port.event.doze_end_ns;
-	if (rc->lane && aqp_due(&rc->ctx->aqp) < t)
+	if (rc->lane_server && aqp_due(&rc->ctx->aqp) < t)
 		t = aqp_due(&rc->ctx->aqp);
-	if (rc->up && rc->share && rpc_share_next(rc) < t)
-		t = rpc_share_next(rc);
+	if (rc->up && rc->lane_client && rpc_lane_client_next(rc) < t)
+		t = rpc_lane_client_next(rc);
 	for (struct rpc_pending *p = rc->waiting; p; p = p->next)
 		if (p->deadline_ns < t)
 			t = p->deadline_ns;
@@ -676,14 +678,16 @@ static void rpc_imm(struct skein_conn *conn, uint32_t imm, uint32_t byte_len)
 	struct rpc_conn *rc = rpc_conn_of(conn);
 
 	if (CONN_IMM_KIND(imm) == CONN_IMM_CREDITS && rc->caller) {
-		if (!rc->share || rpc_share_imm(rc, CONN_IMM_VALUE(imm)))
+		if (!rc->lane_client ||
+		    rpc_lane_client_imm(rc, CONN_IMM_VALUE(imm)))
 			conn_break(conn, -SKEIN_EPEER,
 				   "rpc: %u credits out of place",
 				   CONN_IMM_VALUE(imm));
 		return;
 	}
 	if (CONN_IMM_KIND(imm) == CONN_IMM_CREDITS) {
-		if (!rc->lane || rpc_lane_imm(rc->lane, CONN_IMM_VALUE(imm)))
+		if (!rc->lane_server ||
+		    rpc_lane_server_imm(rc->lane_server, CONN_IMM_VALUE(imm)))
 			conn_break(conn, -SKEIN_EPEER,
 				   "rpc: question for credits %#x out of place",
 				   CONN_IMM_VALUE(imm));
@@ -727,7 +731,7 @@ static void rpc_closed(struct skein_conn *conn, void *state)
 	struct rpc_conn *rc = state;
 
 	conn_down_engines(rc, -ENOTCONN);
-	rpc_share_free(rc);
+	rpc_lane_client_free(rc);
 	mem_region_free(rc->region);
 	env_free(env, rc->slots);
 	conn_module_set(conn, CONN_MODULE_RPC, NULL);
@@ -753,10 +757,10 @@ const struct conn_module rpc_module = {
 	.busy = rpc_busy,
 	.broken = rpc_broken,
 	.closed = rpc_closed,
-	.seat_taken = rpc_seat_taken,
-	.seat_left = rpc_seat_left,
-	.seat_wr = rpc_seat_wr,
-	.seat_reap = rpc_seat_take,
-	.seat_idle = rpc_seat_idle,
-	.seat_free = rpc_seat_free,
+	.thread_taken = rpc_thread_taken,
+	.thread_left = rpc_thread_left,
+	.thread_wr = rpc_thread_wr,
+	.thread_reap = rpc_thread_take,
+	.thread_idle = rpc_thread_idle,
+	.thread_free = rpc_thread_free,
 };

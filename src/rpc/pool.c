@@ -2,7 +2,7 @@
 /*
  * pool.c - threads that run handlers.
  *
- * A request of a pool's handler is deferred (later.h) and queued; a thread
+ * A request of a pool's handler is deferred (deferred.h) and queued; a thread
  * runs the handler and answers. The queue has many producers, which never
  * wait (a swap and a store: they are the owners of engines), and one consumer
  * at a time, the thread that has taken `consuming`. It needs no bound: the
@@ -41,15 +41,15 @@ struct pooled {
 
 struct skein_rpc_pool {
 	/* producers: */
-	alignas(64) _Atomic(struct rpc_later *) tail;
+	alignas(64) _Atomic(struct rpc_deferred *) tail;
 	atomic_uint inside; /* between their first and last touch */
 	atomic_bool closed;
 	atomic_uint queued;
 	_Atomic uint64_t sleepers; /* a bit a thread */
 	/* the consumer: */
 	alignas(64) atomic_bool consuming;
-	struct rpc_later *head;
-	struct rpc_later *stub;
+	struct rpc_deferred *head;
+	struct rpc_deferred *stub;
 
 	struct skein_env *env;
 	struct rpc_ctx *rx;
@@ -64,14 +64,15 @@ struct skein_rpc_pool {
 /* --- the queue ---------------------------------------------------------- */
 
 /* `next` is shared between the one who appends behind and the consumer. */
-static void next_set(struct rpc_later *l, struct rpc_later *next, int order)
+static void next_set(struct rpc_deferred *l, struct rpc_deferred *next,
+		     int order)
 {
 	__atomic_store_n(&l->next, next, order);
 }
 
-static void append(struct skein_rpc_pool *p, struct rpc_later *l)
+static void append(struct skein_rpc_pool *p, struct rpc_deferred *l)
 {
-	struct rpc_later *prev;
+	struct rpc_deferred *prev;
 
 	next_set(l, NULL, __ATOMIC_RELAXED);
 	/* Release: pairs with pop()'s acquire of next, by way of it. */
@@ -80,9 +81,9 @@ static void append(struct skein_rpc_pool *p, struct rpc_later *l)
 }
 
 /* The oldest, or NULL: there is none, or it is still being linked. */
-static struct rpc_later *pop(struct skein_rpc_pool *p)
+static struct rpc_deferred *pop(struct skein_rpc_pool *p)
 {
-	struct rpc_later *l = p->head, *next;
+	struct rpc_deferred *l = p->head, *next;
 
 	/* Acquire: pairs with append()'s release: the request is there. */
 	next = __atomic_load_n(&l->next, __ATOMIC_ACQUIRE);
@@ -121,7 +122,7 @@ static void wake_one(struct skein_rpc_pool *p)
 }
 
 /* False: the pool is closed. */
-static bool push(struct skein_rpc_pool *p, struct rpc_later *l)
+static bool push(struct skein_rpc_pool *p, struct rpc_deferred *l)
 {
 	bool open;
 
@@ -137,9 +138,9 @@ static bool push(struct skein_rpc_pool *p, struct rpc_later *l)
 	return open;
 }
 
-static struct rpc_later *take(struct skein_rpc_pool *p)
+static struct rpc_deferred *take(struct skein_rpc_pool *p)
 {
-	struct rpc_later *l;
+	struct rpc_deferred *l;
 
 	if (!atomic_load_explicit(&p->queued, memory_order_relaxed))
 		return NULL;
@@ -164,7 +165,7 @@ static void is_over(struct skein_rpc_pool *p, struct pooled *h)
 		engine_kick(p->engine);
 }
 
-static void run(struct worker *w, struct rpc_later *l)
+static void run(struct worker *w, struct rpc_deferred *l)
 {
 	struct pooled *h = l->arg;
 	int status;
@@ -175,7 +176,7 @@ static void run(struct worker *w, struct rpc_later *l)
 	is_over(w->pool, h);
 	/* Kept: whoever has it may have answered it, it may be gone. */
 	if (!w->kept)
-		rpc_later_answer(l, status);
+		rpc_deferred_answer(l, status);
 }
 
 static void worker_sleep(struct worker *w)
@@ -198,7 +199,7 @@ static void worker_main(void *arg)
 {
 	struct worker *w = arg;
 	struct skein_rpc_pool *p = w->pool;
-	struct rpc_later *l;
+	struct rpc_deferred *l;
 	unsigned round = 0;
 
 	while (!atomic_load_explicit(&p->closed, memory_order_relaxed)) {
@@ -222,7 +223,7 @@ static void worker_main(void *arg)
 /* The threads that were started end; what is queued is answered. */
 static void stop(struct skein_rpc_pool *p, unsigned started)
 {
-	struct rpc_later *l;
+	struct rpc_deferred *l;
 
 	atomic_store(&p->closed, true);
 	while (atomic_load(&p->inside))
@@ -233,7 +234,7 @@ static void stop(struct skein_rpc_pool *p, unsigned started)
 		env_thread_join(p->env, p->workers[i].thread);
 	while ((l = take(p))) {
 		is_over(p, l->arg);
-		rpc_later_answer(l, -ECANCELED);
+		rpc_deferred_answer(l, -ECANCELED);
 	}
 	for (unsigned i = 0; i < p->threads; i++)
 		if (p->workers[i].waiter)
@@ -334,7 +335,7 @@ void rpc_pools_fini(struct rpc_ctx *rx)
 static int pooled_handle(struct skein_rpc_req *req, void *arg)
 {
 	struct pooled *h = arg;
-	struct rpc_later *l;
+	struct rpc_deferred *l;
 	int rc;
 
 	if (atomic_load_explicit(&h->pool->closed, memory_order_relaxed))
@@ -346,7 +347,7 @@ static int pooled_handle(struct skein_rpc_req *req, void *arg)
 	atomic_fetch_add(&h->under_way, 1);
 	if (!push(h->pool, l)) {
 		is_over(h->pool, h);
-		rpc_later_answer(l, -SKEIN_ENOHANDLER);
+		rpc_deferred_answer(l, -SKEIN_ENOHANDLER);
 	}
 	return 0;
 }

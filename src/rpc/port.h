@@ -69,7 +69,7 @@ struct rpc_port_ops {
 	struct rpc_buf *(*buf_get)(struct rpc_port *port, size_t len,
 				   bool to_read);
 	void (*buf_put)(struct rpc_port *port, struct rpc_buf *buf);
-	/* A buffer of rpc_later_conf.buf_new() becomes one of buf_get(): 0, or
+	/* A buffer of rpc_deferred_conf.buf_new() becomes one of buf_get(): 0, or
 	 * -ENOMEM: the connection has too much already, and it is freed. */
 	int (*buf_adopt)(struct rpc_port *port, struct rpc_buf *buf);
 	/* Instead of buf_put(): it outlives the connection, until somebody, in

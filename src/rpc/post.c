@@ -4,7 +4,7 @@
  *
  * Messages go unsignalled: that their buffers may be used again is argued in
  * docs/protocol/rpc.md, section 1. READs go with an operation. On a lane whoever
- * calls these holds the sending side (share.c).
+ * calls these holds the sending side (lane_client.c).
  */
 #include <arpa/inet.h>
 #include <errno.h>

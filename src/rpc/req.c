@@ -29,7 +29,8 @@ unsigned skein_rpc_req_shard(const struct skein_rpc_req *req)
 {
 	if (req->server)
 		return skein_conn_shard(req->server->conn);
-	return container_of(req, const struct rpc_later, req)->desk->conf.shard;
+	return container_of(req, const struct rpc_deferred, req)
+		->deferrals->conf.shard;
 }
 
 size_t skein_rpc_resp_max(const struct skein_rpc_req *req)
@@ -41,12 +42,12 @@ size_t skein_rpc_resp_max(const struct skein_rpc_req *req)
  * long, registered memory. */
 static void *resp_buf_later(struct skein_rpc_req *req, size_t len)
 {
-	struct rpc_later *l = rpc_later_of(req);
-	struct rpc_later_conf *conf = &l->desk->conf;
+	struct rpc_deferred *l = rpc_deferred_of(req);
+	struct rpc_deferred_conf *conf = &l->deferrals->conf;
 	struct rpc_buf *out = NULL;
 	uint8_t *resp = NULL;
 
-	if (conf->buf_new && len >= RPC_LATER_LARGE)
+	if (conf->buf_new && len >= RPC_DEFERRED_LARGE)
 		out = conf->buf_new(conf->buf_arg, len);
 	else
 		resp = env_alloc(conf->env, len);
@@ -71,7 +72,7 @@ static void *resp_buf_large(struct skein_rpc_req *req, size_t len)
 
 	if (!req->server)
 		return resp_buf_later(req, len);
-	if (old == RPC_LATER_MARK)
+	if (old == RPC_DEFERRED_MARK)
 		return NULL; /* no longer this handler's */
 	port = req->server->port;
 	if (old && old->room >= len) {
@@ -103,7 +104,7 @@ void *skein_rpc_resp_buf(struct skein_rpc_req *req, size_t len)
 
 int skein_rpc_defer(struct skein_rpc_req *req, struct skein_rpc_req **later)
 {
-	struct rpc_later *l = rpc_later_of(req);
+	struct rpc_deferred *l = rpc_deferred_of(req);
 	int rc;
 
 	if (!l) {
@@ -121,8 +122,8 @@ int skein_rpc_defer(struct skein_rpc_req *req, struct skein_rpc_req **later)
 
 int skein_rpc_answer(struct skein_rpc_req *req, int status)
 {
-	struct rpc_later *l = rpc_later_of(req);
+	struct rpc_deferred *l = rpc_deferred_of(req);
 
 	skein_assert(l); /* a request that was not deferred */
-	return rpc_later_answer(l, status);
+	return rpc_deferred_answer(l, status);
 }

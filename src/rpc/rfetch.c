@@ -118,7 +118,7 @@ static void not_found(struct rpc_client_rx *rx)
 	wait_grow(f, 64);
 	if (++f->slow < RPC_FETCH_SLOW)
 		return;
-	f->recall = rx->attend = true;
+	f->recall = rx->look = true;
 	return_mode_slow(&f->mode);
 }
 
@@ -133,7 +133,7 @@ static void fetch(struct rpc_client_rx *rx, uint64_t pos, uint32_t got,
 	f->piece = len - got;
 	f->due = false;
 	f->state = RPC_RFETCH_POST;
-	rx->attend = true;
+	rx->look = true;
 }
 
 /* Looks at what a READ has brought: as rpc_msg_poll(). */
@@ -308,7 +308,7 @@ void rpc_rfetch_round(struct rpc_client *c)
 	if (f->blocked && f->state == RPC_RFETCH_IDLE &&
 	    rx->calls.now_ns >= f->at_ns) {
 		f->blocked = false;
-		rx->attend = true;
+		rx->look = true;
 	}
 }
 
@@ -325,7 +325,7 @@ bool rpc_rfetch_may_sleep(struct rpc_client *c)
 	    !any_fetched(c, rpc_client_end(c)))
 		return true;
 	f->wanted = false;
-	f->recall = c->rx.attend = true;
+	f->recall = c->rx.look = true;
 	return false;
 }
 
@@ -365,7 +365,7 @@ void rpc_rfetch_answered(struct rpc_client *c, bool was_fetched)
 	if (want == f->wanted)
 		return;
 	f->wanted = want;
-	rx->attend = true;
+	rx->look = true;
 }
 
 void rpc_rfetch_start(struct rpc_client *c, bool sums, bool chooses)

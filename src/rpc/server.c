@@ -196,7 +196,7 @@ static void result_drop(struct rpc_server *s)
 	struct skein_rpc_req *req = &s->req;
 
 	req->resp_len = 0;
-	if (!req->large || req->large == RPC_LATER_MARK)
+	if (!req->large || req->large == RPC_DEFERRED_MARK)
 		return;
 	s->port->ops->buf_put(s->port, req->large);
 	req->large = NULL;
@@ -231,7 +231,7 @@ static inline bool serve(struct rpc_server *s, const void *data, uint32_t len,
 	if (__builtin_expect(status != 0, 0))
 		result_drop(s);
 	if (__builtin_expect(req->large != NULL, 0)) {
-		if (req->large == RPC_LATER_MARK) {
+		if (req->large == RPC_DEFERRED_MARK) {
 			req->large = NULL;
 			return false;
 		}
@@ -257,66 +257,67 @@ static bool adjoins(const struct rpc_server *s, uint64_t pos)
 static void reserve(struct rpc_server *s, uint64_t pos,
 		    const struct rpc_req_meta *meta)
 {
-	struct rpc_desk *d = s->desk;
+	struct rpc_deferrals *d = s->deferrals;
 
 	if (!d)
 		return; /* broken from inside */
-	if (!rpc_desk_reserved(d))
+	if (!rpc_deferrals_reserved(d))
 		d->pos = pos;
-	rpc_desk_reserve(d, meta->resp_lines, meta->flags & RPC_REQ_FETCH);
+	rpc_deferrals_reserve(d, meta->resp_lines, meta->flags & RPC_REQ_FETCH);
 	s->special |= RPC_SRV_OWES;
 }
 
 /* How the answer in the oldest reservation is returned. */
 static uint16_t mode_of_next(const struct rpc_server *s)
 {
-	const struct rpc_desk *d = s->desk;
+	const struct rpc_deferrals *d = s->deferrals;
 
 	if (!s->mirror || d->pos < s->mirror->recalled)
 		return 0;
-	return rpc_desk_fetched(d) ? RPC_REQ_FETCH : 0;
+	return rpc_deferrals_fetched(d) ? RPC_REQ_FETCH : 0;
 }
 
 static void reservation_used(struct rpc_server *s)
 {
-	if (!s->desk)
+	if (!s->deferrals)
 		return; /* broken from inside */
-	rpc_desk_used(s->desk, s->port->geom.resp_lines);
-	if (!rpc_desk_reserved(s->desk))
+	rpc_deferrals_used(s->deferrals, s->port->geom.resp_lines);
+	if (!rpc_deferrals_reserved(s->deferrals))
 		s->special &= ~(unsigned)RPC_SRV_OWES;
 }
 
 /* From inside a handler: s->req goes elsewhere. */
-int rpc_server_defer(struct rpc_server *s, struct rpc_later **later)
+int rpc_server_defer(struct rpc_server *s, struct rpc_deferred **later)
 {
 	struct skein_rpc_req *req = &s->req;
-	struct rpc_later *l;
+	struct rpc_deferred *l;
 
-	if (req->large == RPC_LATER_MARK)
+	if (req->large == RPC_DEFERRED_MARK)
 		return -EALREADY;
 	if (!s->later.env)
 		return -EOPNOTSUPP;
-	if (!s->desk)
-		s->desk = rpc_desk_new(&s->later);
-	if (!s->desk)
+	if (!s->deferrals)
+		s->deferrals = rpc_deferrals_new(&s->later);
+	if (!s->deferrals)
 		return -ENOMEM;
-	l = rpc_desk_put(s->desk, req, s->req_buf);
+	l = rpc_deferrals_put(s->deferrals, req, s->req_buf);
 	if (!l)
 		return -ENOMEM;
 	s->req_buf = NULL;
 	result_drop(s);
-	req->large = RPC_LATER_MARK;
+	req->large = RPC_DEFERRED_MARK;
 	s->port->stats.later++;
 	*later = l;
 	return 0;
 }
 
 /* The answer of l, in the oldest reservation. */
-static void answer_later(struct rpc_server *s, struct rpc_later *l)
+static void answer_later(struct rpc_server *s, struct rpc_deferred *l)
 {
-	uint32_t lines = rpc_desk_lines(s->desk), len = l->req.resp_len;
+	uint32_t lines = rpc_deferrals_lines(s->deferrals),
+		 len = l->req.resp_len;
 	struct skein_rpc_req *req = &s->req;
-	uint64_t pos = s->desk->pos;
+	uint64_t pos = s->deferrals->pos;
 	int status = clamp_status(l->status);
 	void *resp;
 
@@ -326,7 +327,7 @@ static void answer_later(struct rpc_server *s, struct rpc_later *l)
 		seal(s);
 	answer_place(s, pos, lines);
 	req->meta = l->req.meta;
-	if (!status && l->out && len >= RPC_LATER_LARGE) {
+	if (!status && l->out && len >= RPC_DEFERRED_LARGE) {
 		status = s->port->ops->buf_adopt(s->port, l->out);
 		if (!status)
 			req->large = l->out;
@@ -349,16 +350,16 @@ static void answer_later(struct rpc_server *s, struct rpc_later *l)
 /* Sends what workers have answered, in the order in which they did. */
 static int answers_send(struct rpc_server *s)
 {
-	struct rpc_desk *d = s->desk;
+	struct rpc_deferrals *d = s->deferrals;
 	int n = 0;
 
-	rpc_desk_collect(d);
+	rpc_deferrals_collect(d);
 	/* What was sealed and did not leave is enough. */
 	while (d->ready && !s->sealed_count) {
 		answer_later(s, d->ready);
 		if (s->broken)
-			break; /* from inside: the desk is closed */
-		rpc_desk_sent(d, s->port);
+			break; /* from inside: the deferrals is closed */
+		rpc_deferrals_sent(d, s->port);
 		n++;
 	}
 	return n;
@@ -377,9 +378,10 @@ static void serve_next(struct rpc_server *s, const void *data, uint32_t len,
 		return;
 	}
 	mode_set(s, mode_of_next(s));
-	if (s->open_count && !adjoins(s, s->desk->pos))
+	if (s->open_count && !adjoins(s, s->deferrals->pos))
 		seal(s);
-	if (serve(s, data, len, s->desk->pos, rpc_desk_lines(s->desk), status))
+	if (serve(s, data, len, s->deferrals->pos,
+		  rpc_deferrals_lines(s->deferrals), status))
 		reservation_used(s);
 }
 
@@ -555,7 +557,7 @@ static int pair_step_owing(struct rpc_server *s)
 	const void *payload;
 	int rc;
 
-	if (!rpc_desk_room(s->desk)) {
+	if (!rpc_deferrals_room(s->deferrals)) {
 		s->special |= RPC_SRV_STOP;
 		return 0;
 	}
@@ -621,10 +623,10 @@ static int poll_requests(struct rpc_server *s)
 }
 
 /* Does the message in work wait for a worker? */
-static bool desk_full(const struct rpc_server *s)
+static bool deferrals_full(const struct rpc_server *s)
 {
-	return (s->special & RPC_SRV_OWES) && s->desk &&
-	       !rpc_desk_room(s->desk);
+	return (s->special & RPC_SRV_OWES) && s->deferrals &&
+	       !rpc_deferrals_room(s->deferrals);
 }
 
 /* What is not done in every round. Afterwards `special` says what may be. */
@@ -655,7 +657,7 @@ static int poll_special(struct rpc_server *s)
 		n += rc;
 	}
 	s->special &= ~(unsigned)RPC_SRV_STOP;
-	if (s->sealed_count || s->broken || s->pull.on || desk_full(s))
+	if (s->sealed_count || s->broken || s->pull.on || deferrals_full(s))
 		s->special |= RPC_SRV_STOP;
 	return n;
 }
@@ -717,11 +719,11 @@ bool rpc_server_has_work(const struct rpc_server *s)
 	if (s->sealed_count || s->open_count ||
 	    (s->mirror && s->mirror->resend))
 		return true;
-	if (s->desk && rpc_desk_has_work(s->desk))
+	if (s->deferrals && rpc_deferrals_has_work(s->deferrals))
 		return true;
 	if (s->pull.on)
 		return rpc_pull_wants_post(&s->pull) || rpc_pull_over(&s->pull);
-	if (desk_full(s))
+	if (deferrals_full(s))
 		return false; /* whoever answers wakes us */
 	return s->in_active || message_there(s);
 }
@@ -738,9 +740,9 @@ void rpc_server_break(struct rpc_server *s, int err)
 
 	s->broken = err;
 	s->special = RPC_SRV_STOP;
-	if (s->desk)
-		rpc_desk_close(s->desk, s->port);
-	s->desk = NULL;
+	if (s->deferrals)
+		rpc_deferrals_close(s->deferrals, s->port);
+	s->deferrals = NULL;
 	while ((buf = s->held)) {
 		s->held = buf->next;
 		s->port->ops->buf_put(s->port, buf);
@@ -755,7 +757,7 @@ void rpc_server_break(struct rpc_server *s, int err)
 
 void rpc_server_init(struct rpc_server *s, struct rpc_port *port,
 		     const struct rpc_handlers *handlers,
-		     const struct rpc_later_conf *later, void *conn)
+		     const struct rpc_deferred_conf *later, void *conn)
 {
 	const struct rpc_geom *g = &port->geom;
 

@@ -7,7 +7,7 @@
  * adjoin: docs/protocol/rpc.md, sections 3 to 5.
  *
  * Requests are taken up in the order sent, and answered in that order but for
- * those that were deferred (later.h). The server never waits for the caller's
+ * those that were deferred (deferred.h). The server never waits for the caller's
  * software (section 7): what cannot leave now is kept in `sealed`, and no
  * further request is taken until it has left.
  *
@@ -18,7 +18,7 @@
 
 #include "rpc/handlers.h"
 #include "rpc/large.h"
-#include "rpc/later.h"
+#include "rpc/deferred.h"
 #include "rpc/mirror.h"
 #include "rpc/port.h"
 
@@ -71,8 +71,8 @@ struct rpc_server {
 	struct skein_rpc_req req;
 	void *conn; /* for skein_rpc_req_conn() */
 
-	struct rpc_later_conf later;
-	struct rpc_desk *desk; /* NULL: nothing was ever deferred */
+	struct rpc_deferred_conf later;
+	struct rpc_deferrals *deferrals; /* NULL: nothing was ever deferred */
 	/* of the large request in its handler's hands; NULL: deferred */
 	struct rpc_buf *req_buf;
 
@@ -87,10 +87,10 @@ struct rpc_server {
 
 void rpc_server_init(struct rpc_server *s, struct rpc_port *port,
 		     const struct rpc_handlers *handlers,
-		     const struct rpc_later_conf *later, void *conn);
+		     const struct rpc_deferred_conf *later, void *conn);
 
 /* From inside a handler: as skein_rpc_defer(). */
-int rpc_server_defer(struct rpc_server *s, struct rpc_later **later);
+int rpc_server_defer(struct rpc_server *s, struct rpc_deferred **later);
 
 /* A round. Returns what moved, or a negative error: the connection must be
  * broken. */

@@ -113,12 +113,12 @@ struct rpc_conn {
 	struct rpc_ctx *ctx;
 	struct mem_region *region;
 	struct rpc_call *slots;
-	struct rpc_share *share;       /* calling, and one of a handle's */
-	struct rpc_handle *handle;     /* ... and its lane 0 */
-	struct rpc_lane *lane;	       /* served, and one of a handle's */
-	uint64_t calls_before;	       /* it was ready */
-	uint64_t messages_before;      /* the same, with requests */
-	struct rpc_conn_read reads[2]; /* Head; answers */
+	struct rpc_lane_client *lane_client; /* calling, and one of a handle's */
+	struct rpc_handle *handle;	     /* ... and its lane 0 */
+	struct rpc_lane_server *lane_server; /* served, and one of a handle's */
+	uint64_t calls_before;		     /* it was ready */
+	uint64_t messages_before;	     /* the same, with requests */
+	struct rpc_conn_read reads[2];	     /* Head; answers */
 	struct rpc_conn_read large_reads[RPC_PIECES];
 	struct rpc_bufs bufs;
 	union {
@@ -155,7 +155,7 @@ struct rpc_buf *rpc_bufs_get(struct rpc_conn *rc, size_t len, bool to_read);
 /* Makes the memory of the first len bytes: 0, or -ENOMEM. */
 int rpc_bufs_fill(struct rpc_buf *buf, size_t len);
 void rpc_bufs_put(struct rpc_conn *rc, struct rpc_buf *buf);
-/* As rpc_later_conf.buf_new(); arg: the context. */
+/* As rpc_deferred_conf.buf_new(); arg: the context. */
 struct rpc_buf *rpc_bufs_new(void *arg, size_t len);
 /* As port.h. */
 int rpc_bufs_adopt(struct rpc_conn *rc, struct rpc_buf *buf);

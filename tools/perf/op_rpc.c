@@ -3,7 +3,7 @@
  * op_rpc.c - rpc: calls that echo their bytes, through the public interface.
  *
  * Each worker has an engine and a connection of its own, so one thread runs a
- * connection from end to end; or all share a handle (op_rpc_share.c), of which
+ * connection from end to end; or all share a handle (op_rpc_threads.c), of which
  * the server has an engine for each QP. The server's thread runs its engine
  * during a slice, and leaves it when the client calls RPC_END at the slice's
  * end; the core is then free for the probe.
@@ -276,7 +276,7 @@ static int open_client(struct perf *p, struct rpc_bench *b)
 	if (!rc)
 		rc = open_conns(p, b, addr);
 	if (!rc && p->o.shared)
-		rc = rpc_share_ready(b);
+		rc = rpc_lane_client_ready(b);
 	if (rc)
 		return rc;
 	rc = ctl_send(p->ctl, json_pack("{s:b}", "connected", 1));
@@ -455,7 +455,7 @@ static int rpc_rate(struct rpc_worker *rw)
 static int rpc_client(struct perf_worker *w)
 {
 	if (w->p->o.shared)
-		return rpc_share_client(w->state);
+		return rpc_lane_client_client(w->state);
 	return w->p->o.rate ? rpc_rate(w->state) : rpc_lat(w->state);
 }
 
@@ -553,7 +553,7 @@ static void rpc_close(struct perf *p)
 	if (!b)
 		return;
 	if (b->workers)
-		rpc_share_close(b);
+		rpc_lane_client_close(b);
 	for (unsigned i = 0; i < b->n_conns; i++)
 		if (b->conns && b->conns[i])
 			skein_conn_close(b->conns[i], SKEIN_MS(CLOSE_MS));

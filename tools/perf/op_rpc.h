@@ -3,7 +3,7 @@
  * op_rpc.h - rpc: what the ways of sharing have in common.
  *
  *	op_rpc.c	set-up; each thread a connection of its own
- *	op_rpc_share.c	all threads one handle, and the baseline for it
+ *	op_rpc_threads.c	all threads one handle, and the baseline for it
  */
 #ifndef SKEIN_TOOLS_PERF_OP_RPC_H
 #define SKEIN_TOOLS_PERF_OP_RPC_H
@@ -62,10 +62,10 @@ struct rpc_bench {
 /* Remembers it, with the connection's story. Returns rc. */
 int rpc_call_failed(struct rpc_worker *rw, int rc);
 
-/* op_rpc_share.c: the client's, when p->o.shared. */
-int rpc_share_ready(struct rpc_bench *b);
-void rpc_share_close(struct rpc_bench *b);
-int rpc_share_client(struct rpc_worker *rw);
+/* op_rpc_threads.c: the client's, when p->o.shared. */
+int rpc_lane_client_ready(struct rpc_bench *b);
+void rpc_lane_client_close(struct rpc_bench *b);
+int rpc_lane_client_client(struct rpc_worker *rw);
 
 /* A timed call has ended. */
 static inline void rpc_sample(struct rpc_worker *rw, uint64_t now)

@@ -199,7 +199,7 @@ static void wc_put(struct serve_vqp *sv, const struct ibv_wc *wc)
 			      .imm = wc->imm_data};
 
 	retired_count(sv);
-	c.value = sv->told = sv->retired;
+	c.value = sv->reported = sv->retired;
 	comp_put(sv->s, &c);
 }
 
@@ -258,11 +258,11 @@ static int vqp_look(struct serve_vqp *sv, int room)
 			break;
 	}
 	retired_count(sv);
-	if (n < room && sv->retired - sv->told >= SERVE_TELL) {
+	if (n < room && sv->retired - sv->reported >= SERVE_TELL) {
 		struct ring_comp c = {
 			.kind = RING_ROOM, .vqp = sv->id, .value = sv->retired};
 
-		sv->told = sv->retired;
+		sv->reported = sv->retired;
 		comp_put(sv->s, &c);
 		n++;
 	}

@@ -43,7 +43,7 @@ struct serve_vqp {
 	uint32_t id;	   /* generation << 16 | place */
 	uint32_t posted;   /* requests, ever */
 	uint32_t retired;  /* of these */
-	uint32_t told;	   /* retired, as told */
+	uint32_t reported; /* retired, as told */
 	uint32_t messages; /* that the client was told are from this vqp */
 	bool child;	   /* made by a message */
 	bool connects;

@@ -42,9 +42,9 @@ struct rig_lane {
 /* Told so far, of all lanes of both ends. */
 struct rig_told {
 	atomic_int offers, accepts, readies, broken, closed;
-	atomic_int seats_taken, seats_left, seats_freed;
-	atomic_int seats_busy; /* seat_idle() says no */
-	atomic_bool seat_refused;
+	atomic_int threads_taken, threads_left, threads_freed;
+	atomic_int threads_busy; /* seat_idle() says no */
+	atomic_bool thread_refused;
 };
 
 static struct rig_told told;
@@ -121,35 +121,35 @@ static void rig_closed(struct skein_conn *conn, void *state)
 	env_free(conn->ctx->env, state);
 }
 
-static int rig_seat_taken(struct skein_conn *handle, struct conn_seat *seat)
+static int rig_seat_taken(struct skein_conn *handle, struct conn_thread *rec)
 {
-	void **mine = &seat->modules[CONN_MODULE_MAX - 1];
+	void **mine = &rec->modules[CONN_MODULE_MAX - 1];
 
 	skein_assert(!handle->lane);
-	if (atomic_load(&told.seat_refused))
+	if (atomic_load(&told.thread_refused))
 		return -EPERM;
 	if (!*mine)
 		*mine = env_alloc(handle->ctx->env, 16);
 	if (!*mine)
 		return -ENOMEM;
-	told.seats_taken++;
+	told.threads_taken++;
 	return 0;
 }
 
-static void rig_seat_left(struct skein_conn *handle, struct conn_seat *seat)
+static void rig_seat_left(struct skein_conn *handle, struct conn_thread *rec)
 {
-	told.seats_left++;
+	told.threads_left++;
 }
 
-static bool rig_seat_idle(struct skein_conn *handle, struct conn_seat *seat)
+static bool rig_seat_idle(struct skein_conn *handle, struct conn_thread *rec)
 {
-	return !atomic_load(&told.seats_busy);
+	return !atomic_load(&told.threads_busy);
 }
 
-static void rig_seat_free(struct skein_conn *handle, struct conn_seat *seat)
+static void rig_seat_free(struct skein_conn *handle, struct conn_thread *rec)
 {
-	told.seats_freed++;
-	env_free(handle->ctx->env, seat->modules[CONN_MODULE_MAX - 1]);
+	told.threads_freed++;
+	env_free(handle->ctx->env, rec->modules[CONN_MODULE_MAX - 1]);
 }
 
 static const struct conn_module rig_module = {
@@ -162,10 +162,10 @@ static const struct conn_module rig_module = {
 	.ready = rig_ready,
 	.broken = rig_broken,
 	.closed = rig_closed,
-	.seat_taken = rig_seat_taken,
-	.seat_left = rig_seat_left,
-	.seat_idle = rig_seat_idle,
-	.seat_free = rig_seat_free,
+	.thread_taken = rig_seat_taken,
+	.thread_left = rig_seat_left,
+	.thread_idle = rig_seat_idle,
+	.thread_free = rig_seat_free,
 };
 
 const struct conn_module *const conn_modules[] = {&rig_module, NULL};
@@ -293,7 +293,7 @@ static void rig_close(struct rig *r)
 	skein_ctx_close(r->server);
 	env_real_free(r->env);
 	assert_int_equal(told.readies, told.broken);
-	assert_int_equal(told.seats_taken > 0, told.seats_freed > 0);
+	assert_int_equal(told.threads_taken > 0, told.threads_freed > 0);
 }
 
 #endif

@@ -298,7 +298,7 @@ static void test_no_room_for_credits(void **state)
 	room = optable_room(&conn->ops);
 	conn->ops.taken += room;
 	conn->recv_owed = CONN_RECVS;
-	eng_attend(conn->eng, conn);
+	eng_pend(conn->eng, conn);
 	alarm(20);
 	progress(&p, 100);
 	alarm(0);

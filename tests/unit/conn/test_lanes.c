@@ -59,8 +59,8 @@ static void test_default(void **state)
 
 	rig_open(&r, 0, NULL);
 	conn = rig_connect(&r, 0, NULL);
-	assert_non_null(conn->tx);
-	assert_non_null(r.accepted->tx);
+	assert_non_null(conn->sendq);
+	assert_non_null(r.accepted->sendq);
 	assert_int_equal(conn_lanes(conn), 1);
 	assert_int_equal(conn_lane_index(conn), 0);
 	assert_ptr_equal(conn_lane_head(conn), conn);
@@ -79,8 +79,8 @@ static void test_bound(void **state)
 	r.client->dev->caps.qp_wr_max = 8;
 	conn = rig_connect(&r, 2, NULL);
 	for (unsigned i = 0; i < 2; i++)
-		assert_int_equal(conn_tx_queue(conn_lane(conn, i))->bound,
-				 8 - CONN_SQ_OWN - CONN_TX_MSG_WRS);
+		assert_int_equal(conn_sendq_queue(conn_lane(conn, i))->bound,
+				 8 - CONN_SQ_OWN - CONN_SENDQ_MSG_WRS);
 	rig_end(&r, conn);
 	rig_close(&r);
 }
@@ -99,8 +99,8 @@ static void test_conf(void **state)
 	conn = rig_connect(&r, 0, NULL);
 	shape_of(conn, 3);
 	assert_int_equal(conn_combine(conn), 5);
-	assert_int_equal(conn_lane(conn, 2)->tx->q.bound, 5);
-	assert_int_equal(conn_lane(conn, 2)->tx->q.least, 4);
+	assert_int_equal(conn_lane(conn, 2)->sendq->q.bound, 5);
+	assert_int_equal(conn_lane(conn, 2)->sendq->q.least, 4);
 	rig_end(&r, conn);
 	attr.combine = 7;
 	conn = rig_connect(&r, 2, &attr);

@@ -346,7 +346,7 @@ static void test_denied_by_the_dying(void **state)
 	while (status == 1)
 		skein_ctx_progress(ctx);
 	assert_int_equal(status, -EACCES);
-	doubt = conn->doubt;
+	doubt = conn->suspected;
 	if (!doubt) /* it has asked, and knows */
 		assert_int_equal(conn->err, -EACCES);
 	if (doubt) /* however long this takes */

@@ -532,7 +532,7 @@ static void start_at(struct pair *p, uint64_t pos)
 
 void pair_init(struct pair *p, const struct pair_opts *opts)
 {
-	struct rpc_later_conf later = {
+	struct rpc_deferred_conf later = {
 		.env = opts->env,
 		.wake = pair_wake,
 		.max = opts->later_max ? opts->later_max : PAIR_WINDOW,

@@ -57,112 +57,114 @@ static void kick(void *arg)
 static void test_question(void **state)
 {
 	struct wire w = {.port.ops = &ops};
-	struct rpc_lane l;
+	struct rpc_lane_server l;
 
-	rpc_lane_init(&l, 32, kick, NULL);
+	rpc_lane_server_init(&l, 32, kick, NULL);
 	/* Taken in before the requests that it came behind. */
-	assert_int_equal(rpc_lane_imm(&l, RPC_CREDITS_ASK(3, 4)), 0);
-	assert_int_equal(rpc_lane_round(&l, 5, 2, false), 0);
-	assert_int_equal(rpc_lane_send(&l, &w.port), 0);
-	assert_int_equal(rpc_lane_round(&l, 20, 12, true), 1);
+	assert_int_equal(rpc_lane_server_imm(&l, RPC_CREDITS_ASK(3, 4)), 0);
+	assert_int_equal(rpc_lane_server_round(&l, 5, 2, false), 0);
+	assert_int_equal(rpc_lane_server_send(&l, &w.port), 0);
+	assert_int_equal(rpc_lane_server_round(&l, 20, 12, true), 1);
 	w.fails = 2;
-	assert_int_equal(rpc_lane_send(&l, &w.port), 0);
-	assert_int_equal(rpc_lane_send(&l, &w.port), 0);
-	assert_int_equal(rpc_lane_send(&l, &w.port), 1);
-	assert_int_equal(rpc_lane_send(&l, &w.port), 0);
+	assert_int_equal(rpc_lane_server_send(&l, &w.port), 0);
+	assert_int_equal(rpc_lane_server_send(&l, &w.port), 0);
+	assert_int_equal(rpc_lane_server_send(&l, &w.port), 1);
+	assert_int_equal(rpc_lane_server_send(&l, &w.port), 0);
 	assert_int_equal(w.tail, 1);
 	assert_int_equal(w.sent[0], 32);
 	assert_int_equal(l.credit.left, 32 - 16 + 32);
 	assert_int_equal(atomic_load(&l.util), 3);
 	/* declined; a grant that nobody asked for comes in its place */
 	atomic_store(&l.keep, false);
-	assert_int_equal(rpc_lane_imm(&l, RPC_CREDITS_ASK(1, 0)), 0);
-	assert_int_equal(rpc_lane_round(&l, 60, 44, true), 1);
+	assert_int_equal(rpc_lane_server_imm(&l, RPC_CREDITS_ASK(1, 0)), 0);
+	assert_int_equal(rpc_lane_server_round(&l, 60, 44, true), 1);
 	assert_false(atomic_load(&l.active));
 	assert_int_equal(l.credit.left, 16);
 	atomic_store(&l.keep, true);
 	atomic_store(&l.wake, true);
-	assert_true(rpc_lane_has_work(&l));
-	assert_int_equal(rpc_lane_round(&l, 60, 44, true), 0);
-	assert_false(rpc_lane_has_work(&l));
-	assert_int_equal(rpc_lane_send(&l, &w.port), 1);
+	assert_true(rpc_lane_server_has_work(&l));
+	assert_int_equal(rpc_lane_server_round(&l, 60, 44, true), 0);
+	assert_false(rpc_lane_server_has_work(&l));
+	assert_int_equal(rpc_lane_server_send(&l, &w.port), 1);
 	assert_int_equal(w.sent[1], 32);
 	assert_int_equal(l.credit.left, 48);
 	assert_true(atomic_load(&l.active));
 	/* woken and put to rest again before the lane looked: neither */
 	atomic_store(&l.wake, true);
 	atomic_store(&l.keep, false);
-	assert_int_equal(rpc_lane_round(&l, 60, 44, true), 0);
-	assert_int_equal(rpc_lane_send(&l, &w.port), 0);
+	assert_int_equal(rpc_lane_server_round(&l, 60, 44, true), 0);
+	assert_int_equal(rpc_lane_server_send(&l, &w.port), 0);
 }
 
 /* From the request that spent half of the credits until the question is in. */
 static void test_expects(void **state)
 {
-	struct rpc_lane l;
+	struct rpc_lane_server l;
 
-	rpc_lane_init(&l, 32, kick, NULL);
-	assert_int_equal(rpc_lane_round(&l, 40, 15, true), 0);
-	assert_false(rpc_lane_expects(&l));
-	assert_int_equal(rpc_lane_round(&l, 41, 16, true), 0);
-	assert_true(rpc_lane_expects(&l));
-	assert_int_equal(rpc_lane_imm(&l, RPC_CREDITS_ASK(1, 0)), 0);
-	assert_false(rpc_lane_expects(&l));
+	rpc_lane_server_init(&l, 32, kick, NULL);
+	assert_int_equal(rpc_lane_server_round(&l, 40, 15, true), 0);
+	assert_false(rpc_lane_server_expects(&l));
+	assert_int_equal(rpc_lane_server_round(&l, 41, 16, true), 0);
+	assert_true(rpc_lane_server_expects(&l));
+	assert_int_equal(rpc_lane_server_imm(&l, RPC_CREDITS_ASK(1, 0)), 0);
+	assert_false(rpc_lane_server_expects(&l));
 	/* One that was declined does not ask. */
 	atomic_store(&l.keep, false);
-	assert_int_equal(rpc_lane_round(&l, 41, 16, true), 1);
-	assert_false(rpc_lane_expects(&l));
+	assert_int_equal(rpc_lane_server_round(&l, 41, 16, true), 1);
+	assert_false(rpc_lane_server_expects(&l));
 	l.owes = false;
-	assert_false(rpc_lane_expects(&l));
+	assert_false(rpc_lane_server_expects(&l));
 }
 
-static struct rpc_lane asked_of(uint32_t c)
+static struct rpc_lane_server asked_of(uint32_t c)
 {
-	struct rpc_lane l;
+	struct rpc_lane_server l;
 
-	rpc_lane_init(&l, c, kick, NULL);
+	rpc_lane_server_init(&l, c, kick, NULL);
 	return l;
 }
 
 static void test_garbage(void **state)
 {
-	struct rpc_lane l = asked_of(32);
+	struct rpc_lane_server l = asked_of(32);
 
-	assert_int_equal(rpc_lane_imm(&l, 0), -SKEIN_EPEER);
-	assert_int_equal(rpc_lane_imm(&l, 65), -SKEIN_EPEER);
+	assert_int_equal(rpc_lane_server_imm(&l, 0), -SKEIN_EPEER);
+	assert_int_equal(rpc_lane_server_imm(&l, 65), -SKEIN_EPEER);
 	/* memory operations without credits */
 	l = asked_of(32);
-	assert_int_equal(rpc_lane_imm(&l, RPC_CREDITS_ASK(1, 33)),
+	assert_int_equal(rpc_lane_server_imm(&l, RPC_CREDITS_ASK(1, 33)),
 			 -SKEIN_EPEER);
 	/* requests without */
 	l = asked_of(32);
-	assert_int_equal(rpc_lane_round(&l, 33, 33, false), -SKEIN_EPEER);
+	assert_int_equal(rpc_lane_server_round(&l, 33, 33, false),
+			 -SKEIN_EPEER);
 	/* as many requests as they like in the messages that have them */
 	l = asked_of(32);
-	assert_int_equal(rpc_lane_round(&l, 320, 32, false), 0);
-	assert_int_equal(rpc_lane_round(&l, 321, 33, false), -SKEIN_EPEER);
+	assert_int_equal(rpc_lane_server_round(&l, 320, 32, false), 0);
+	assert_int_equal(rpc_lane_server_round(&l, 321, 33, false),
+			 -SKEIN_EPEER);
 	/* too early */
 	l = asked_of(32);
-	assert_int_equal(rpc_lane_round(&l, 15, 15, true), 0);
-	assert_int_equal(rpc_lane_imm(&l, RPC_CREDITS_ASK(1, 0)), 0);
-	assert_int_equal(rpc_lane_round(&l, 15, 15, false), 0);
-	assert_int_equal(rpc_lane_round(&l, 15, 15, true), -SKEIN_EPEER);
+	assert_int_equal(rpc_lane_server_round(&l, 15, 15, true), 0);
+	assert_int_equal(rpc_lane_server_imm(&l, RPC_CREDITS_ASK(1, 0)), 0);
+	assert_int_equal(rpc_lane_server_round(&l, 15, 15, false), 0);
+	assert_int_equal(rpc_lane_server_round(&l, 15, 15, true), -SKEIN_EPEER);
 	/* twice, before the decision and before the answer */
 	l = asked_of(32);
-	assert_int_equal(rpc_lane_imm(&l, 1), 0);
-	assert_int_equal(rpc_lane_imm(&l, 1), -SKEIN_EPEER);
+	assert_int_equal(rpc_lane_server_imm(&l, 1), 0);
+	assert_int_equal(rpc_lane_server_imm(&l, 1), -SKEIN_EPEER);
 	l = asked_of(32);
-	assert_int_equal(rpc_lane_imm(&l, 1), 0);
-	assert_int_equal(rpc_lane_round(&l, 16, 16, true), 1);
-	assert_int_equal(rpc_lane_round(&l, 32, 32, true), 0);
-	assert_int_equal(rpc_lane_imm(&l, 1), -SKEIN_EPEER);
+	assert_int_equal(rpc_lane_server_imm(&l, 1), 0);
+	assert_int_equal(rpc_lane_server_round(&l, 16, 16, true), 1);
+	assert_int_equal(rpc_lane_server_round(&l, 32, 32, true), 0);
+	assert_int_equal(rpc_lane_server_imm(&l, 1), -SKEIN_EPEER);
 	/* of an inactive one */
 	l = asked_of(32);
 	atomic_store(&l.keep, false);
-	assert_int_equal(rpc_lane_imm(&l, 1), 0);
-	assert_int_equal(rpc_lane_round(&l, 16, 16, true), 1);
+	assert_int_equal(rpc_lane_server_imm(&l, 1), 0);
+	assert_int_equal(rpc_lane_server_round(&l, 16, 16, true), 1);
 	l.owes = false;
-	assert_int_equal(rpc_lane_imm(&l, 1), -SKEIN_EPEER);
+	assert_int_equal(rpc_lane_server_imm(&l, 1), -SKEIN_EPEER);
 }
 
 /* --- many --------------------------------------------------------------- */
@@ -182,7 +184,7 @@ struct sender {
 	bool here;
 	unsigned lanes;
 	struct pipe_end ends[LANES];
-	struct rpc_lane served[LANES];
+	struct rpc_lane_server served[LANES];
 	struct wire wires[LANES];
 	unsigned weight;
 };
@@ -205,7 +207,7 @@ static void join(struct many *m, struct sender *s)
 		credit_init(&s->ends[i].credit, m->c);
 		s->ends[i].granted = m->c;
 		s->wires[i].port.ops = &ops;
-		rpc_lane_init(&s->served[i], m->c, kick, NULL);
+		rpc_lane_server_init(&s->served[i], m->c, kick, NULL);
 		assert_int_equal(aqp_add(&m->aqp, &s->served[i], s, m->now_ns),
 				 0);
 	}
@@ -257,26 +259,26 @@ static void end_receives(struct pipe_end *e, struct wire *w)
 }
 
 /* The serving side: some of what is under way arrives. */
-static void lane_round(struct many *m, struct pipe_end *e, struct rpc_lane *l,
-		       struct wire *w)
+static void lane_round(struct many *m, struct pipe_end *e,
+		       struct rpc_lane_server *l, struct wire *w)
 {
 	int rc;
 
 	e->arrived += prng_below(&m->rng, e->sent - e->arrived + 1);
 	/* Behind its requests on the wire; they may not be taken up yet. */
 	if (e->imm && prng_below(&m->rng, 2)) {
-		rc = rpc_lane_imm(l, e->imm);
+		rc = rpc_lane_server_imm(l, e->imm);
 		assert_int_equal(rc, 0);
 		e->imm = 0;
 	}
-	rc = rpc_lane_round(l, 3 * e->arrived, e->arrived,
-			    e->arrived == e->sent);
+	rc = rpc_lane_server_round(l, 3 * e->arrived, e->arrived,
+				   e->arrived == e->sent);
 	assert_true(rc >= 0);
 	if (rc)
 		aqp_note(&m->aqp, m->now_ns);
 	if (!prng_below(&m->rng, 4))
 		w->fails = 1;
-	assert_true(rpc_lane_send(l, &w->port) >= 0);
+	assert_true(rpc_lane_server_send(l, &w->port) >= 0);
 }
 
 static void check_bound(struct many *m)
@@ -325,8 +327,8 @@ static void step(struct many *m)
 }
 
 /* Everything arrives; then both ends have the same numbers. */
-static void settle(struct many *m, struct pipe_end *e, struct rpc_lane *l,
-		   struct wire *w)
+static void settle(struct many *m, struct pipe_end *e,
+		   struct rpc_lane_server *l, struct wire *w)
 {
 	for (int i = 0; i < 50; i++) {
 		lane_round(m, e, l, w);
@@ -378,7 +380,7 @@ static void test_many(void **state)
 
 struct crowd {
 	struct aqp aqp;
-	struct rpc_lane lanes[4][LANES];
+	struct rpc_lane_server lanes[4][LANES];
 };
 
 static unsigned kept(struct crowd *c, unsigned s)
@@ -393,7 +395,7 @@ static unsigned kept(struct crowd *c, unsigned s)
 static void come(struct crowd *c, unsigned s, uint64_t now_ns)
 {
 	for (unsigned i = 0; i < LANES; i++) {
-		rpc_lane_init(&c->lanes[s][i], CREDIT_C, kick, NULL);
+		rpc_lane_server_init(&c->lanes[s][i], CREDIT_C, kick, NULL);
 		assert_int_equal(aqp_add(&c->aqp, &c->lanes[s][i], &c->lanes[s],
 					 now_ns),
 				 0);
@@ -508,7 +510,7 @@ static void test_short_memory(void **state)
 	struct crowd *c = calloc(1, sizeof(*c));
 
 	aqp_init(&c->aqp, env, 12, AQP_INTERVAL_NS);
-	rpc_lane_init(&c->lanes[0][0], CREDIT_C, kick, NULL);
+	rpc_lane_server_init(&c->lanes[0][0], CREDIT_C, kick, NULL);
 	env->alloc_fails = no_memory;
 	assert_int_equal(aqp_add(&c->aqp, &c->lanes[0][0], c, 1), -ENOMEM);
 	env->alloc_fails = NULL;

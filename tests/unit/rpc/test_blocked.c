@@ -17,7 +17,7 @@
 
 #include "conn/handle.h"
 #include "env/engine_inside.h"
-#include "rpc/share.h"
+#include "rpc/lane_client.h"
 #include "unit/cm.h"
 #include "unit/rpc/cancel.h"
 #include "unit/rpc/hold.h"
@@ -240,7 +240,7 @@ static void assert_goes_on(struct world *w)
 
 /* --- in the combining queue ----------------------------------------------- */
 
-static void wait_behind(struct tcq *q, struct tcq_node *n)
+static void wait_behind(struct combiner *q, struct combiner_node *n)
 {
 	while (atomic_load(&q->tail) == n)
 		sched_yield();
@@ -250,14 +250,14 @@ static void test_leader(void **state)
 {
 	struct env_ops ops;
 	struct other other;
-	struct tcq_node *n;
+	struct combiner_node *n;
 	struct victim v = {.does = echoes};
-	struct tcq *q;
+	struct combiner *q;
 	struct world w;
 
 	world_open_in(&w, 1, &ops);
 	v.w = &w;
-	q = conn_tx_queue(w.conn);
+	q = conn_sendq_queue(w.conn);
 	atomic_store(&parks, &w);
 	victim_start(&v);
 	sem_wait(&w.kept);
@@ -275,18 +275,18 @@ static void test_leader(void **state)
 static void test_follower(void **state)
 {
 	struct victim v = {.does = echoes};
-	struct tcq_node *n;
+	struct combiner_node *n;
 	struct other other;
 	struct engine *e;
 	struct world w;
-	struct tcq *q;
+	struct combiner *q;
 
 	world_open(&w, 1);
 	v.w = &w;
-	q = conn_tx_queue(w.conn);
+	q = conn_sendq_queue(w.conn);
 	e = conn_engine(w.conn);
 	assert_int_equal(engine_enter(e, ENV_NEVER), 0);
-	conn_tx_hold(w.conn);
+	conn_sendq_hold(w.conn);
 	n = atomic_load(&q->tail);
 	victim_start(&v);
 	wait_behind(q, n);
@@ -294,7 +294,7 @@ static void test_follower(void **state)
 	pthread_cancel(v.id);
 	other_start(&other, &w);
 	wait_behind(q, n);
-	conn_tx_release(w.conn);
+	conn_sendq_release(w.conn);
 	engine_leave(e);
 	other_end(&other);
 	victim_end(&v, 0);
@@ -331,9 +331,9 @@ static void test_response(void **state)
 
 /* --- for room --------------------------------------------------------------- */
 
-static void wait_hungry(struct world *w)
+static void wait_room(struct world *w)
 {
-	while (!rpc_handle_hungry(rpc_conn_of(w->conn)->handle))
+	while (!rpc_handle_wants_room(rpc_conn_of(w->conn)->handle))
 		sched_yield();
 }
 
@@ -363,7 +363,7 @@ static void test_window(void **state)
 	v.w = &w;
 	window_open(&w, held, 0, &n);
 	victim_start(&v);
-	wait_hungry(&w);
+	wait_room(&w);
 	pthread_cancel(v.id);
 	assert_int_equal(skein_rpc_call(w.conn, ECHO, "x", 1, NULL, 0, SHORT,
 					&res),
@@ -407,12 +407,12 @@ static void test_exit_in_line(void **state)
 	window_open(&w, held, 1, &n);
 	victim_start(&v);
 	held[0] = hold_wait(&w.hold);
-	wait_hungry(&w);
+	wait_room(&w);
 	assert_int_equal(skein_rpc_answer(held[0], 0), 0);
 	/* Which frees no place, being the last. */
 	pthread_join(v.id, NULL);
 	assert_int_equal(v.rc, 1);
-	assert_false(rpc_handle_hungry(rpc_conn_of(w.conn)->handle));
+	assert_false(rpc_handle_wants_room(rpc_conn_of(w.conn)->handle));
 	for (int i = 1; i < WINDOW; i++)
 		assert_int_equal(skein_rpc_answer(held[i], 0), 0);
 	while (n < WINDOW - 1)
@@ -438,16 +438,16 @@ static void test_credits(void **state)
 	assert_int_equal(lanes, 2);
 	for (i = 0; i < lanes; i++)
 		credit_declined(
-			&rpc_conn_of(conn_lane(w.conn, i))->share->credit);
+			&rpc_conn_of(conn_lane(w.conn, i))->lane_client->credit);
 	victim_start(&v);
-	wait_hungry(&w);
+	wait_room(&w);
 	pthread_cancel(v.id);
 	assert_int_equal(call(&w, 8, SHORT), -ETIMEDOUT);
 	for (i = 0; i < lanes; i++) {
 		rc = rpc_conn_of(conn_lane(w.conn, i));
 		while (engine_enter(e, env_now_ns(conn_env(w.conn)) + SHORT))
 			;
-		assert_int_equal(rpc_share_imm(rc, 1), 0);
+		assert_int_equal(rpc_lane_client_imm(rc, 1), 0);
 		engine_leave(e);
 	}
 	victim_end(&v, 0);

@@ -187,7 +187,7 @@ static void *caller_main(void *arg)
 	struct caller *c = arg;
 
 	pthread_cleanup_push(cancel_frames_gone, NULL);
-	/* Its seat: from now on nothing is made for it. */
+	/* Its thread record: from now on nothing is made for it. */
 	c->rc = call(c->w, ECHO, 8);
 	doomed = true;
 	pthread_cancel(pthread_self());
@@ -394,7 +394,7 @@ static void on_any(void *arg, const struct skein_rpc_result *res)
 }
 
 /* It waits for room that others have taken. */
-static void test_hungry(void **state)
+static void test_room_waiter(void **state)
 {
 	unsigned sent = 0, ended = 0;
 	struct caller c;
@@ -456,7 +456,7 @@ int main(void)
 		cmocka_unit_test(test_crowd),
 		cmocka_unit_test(test_serves),
 		cmocka_unit_test(test_others_end),
-		cmocka_unit_test(test_hungry),
+		cmocka_unit_test(test_room_waiter),
 		cmocka_unit_test(test_breaks),
 	};
 

@@ -6,7 +6,7 @@
 #include "unit/cm.h"
 
 #include "conn/eng.h"
-#include "rpc/share.h"
+#include "rpc/lane_client.h"
 #include "unit/device.h"
 #include <skein/skein.h>
 
@@ -120,7 +120,7 @@ static uint64_t wakeups(struct ends *e, unsigned i)
 {
 	struct rpc_conn *rc = rpc_conn_of(e->conns[i]);
 
-	return rc->share->wakeups;
+	return rc->lane_client->wakeups;
 }
 
 /* An immediate comes with the first message behind a silence, and with no other:

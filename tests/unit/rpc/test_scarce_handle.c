@@ -12,7 +12,7 @@
 
 #include "conn/handle.h"
 #include "conn/listener.h"
-#include "rpc/share.h"
+#include "rpc/lane_client.h"
 #include "unit/alloc_sweep.h"
 #include <skein/skein.h>
 
@@ -124,15 +124,15 @@ static int find_words(struct world *w)
  * the client that all are there: 0 when all have answered, or how it ended. */
 static int whole(struct world *w)
 {
-	struct conn_seat *seat;
+	struct conn_thread *rec;
 	struct rpc_conn *rc;
 	int err;
 
-	err = conn_seat(w->conn, &seat);
+	err = conn_thread(w->conn, &rec);
 	for (uint16_t i = 0; !err && i < conn_lanes(w->conn); i++) {
 		rc = rpc_conn_of(conn_lane(w->conn, i));
 		while (!err && !rc->client.rx.used) {
-			atomic_store(&seat->lane_wanted, i);
+			atomic_store(&rec->lane_wanted, i);
 			err = skein_rpc_call(w->conn, CALL, w->buf, 8, w->buf,
 					     8, PATIENCE, NULL);
 		}

@@ -15,7 +15,7 @@
 #include "unit/cm.h"
 #include "conn/handle.h"
 #include "conn/ctx.h"
-#include "rpc/share.h"
+#include "rpc/lane_client.h"
 #include "rpc/state.h"
 #include <skein/skein.h>
 
@@ -62,7 +62,8 @@ static unsigned lanes_kept(struct skein_ctx *ctx)
 		list_for_each(l,
 			      &container_of(s, struct aqp_sender, link)->lanes)
 			n += atomic_load(
-				&container_of(l, struct rpc_lane, link)->keep);
+				&container_of(l, struct rpc_lane_server, link)
+					 ->keep);
 	env_mutex_unlock(rx->aqp.env, &rx->aqp.lock);
 	return n;
 }

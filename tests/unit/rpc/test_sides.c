@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "base/list.h"
-#include "conn/tcq.h"
+#include "conn/combiner.h"
 #include "env/env.h"
 #include "unit/cm.h"
 #include "pair.h"
@@ -30,14 +30,14 @@ struct call {
 
 /* What the leader is given. */
 struct offer {
-	struct tcq_node node;
+	struct combiner_node node;
 	struct rpc_client_req req;
 };
 
 struct world {
 	struct pair pair;
-	struct tcq q;
-	struct tcq_node own;
+	struct combiner q;
+	struct combiner_node own;
 	pthread_mutex_t lock;
 	struct call calls[THREADS + 1][CALLS];
 	int64_t executed[THREADS + 1]; /* the last; the server's */
@@ -116,20 +116,21 @@ static struct prng *leader_rng(void)
 	return &r;
 }
 
-/* What conn's leader does (tx.c). */
-static void send_all(struct tcq *q, struct tcq_node *first, unsigned n)
+/* What conn's leader does (sendq.c). */
+static void send_all(struct combiner *q, struct combiner_node *first,
+		     unsigned n)
 {
 	struct world *w = container_of(q, struct world, q);
 	struct rpc_client *c = &w->pair.client;
 	struct prng *r = leader_rng();
-	struct tcq_node *node = first;
+	struct combiner_node *node = first;
 	struct offer *o;
 	unsigned i, added = 0;
 	uint64_t off;
 	uint32_t len;
 	int rc;
 
-	for (i = 0; i < n; i++, node = i < n ? tcq_next(node) : NULL) {
+	for (i = 0; i < n; i++, node = i < n ? combiner_next(node) : NULL) {
 		o = container_of(node, struct offer, node);
 		node->result = rpc_client_add(c, &o->req);
 		added += !node->result;
@@ -145,12 +146,12 @@ static void send_all(struct tcq *q, struct tcq_node *first, unsigned n)
 	if (added == 1)
 		atomic_fetch_add(&w->alone, 1);
 	for (i = 0, node = first; rc && i < n;
-	     i++, node = i < n ? tcq_next(node) : NULL)
+	     i++, node = i < n ? combiner_next(node) : NULL)
 		if (!node->result)
 			node->result = rc;
 }
 
-static const struct tcq_ops ops = {send_all};
+static const struct combiner_ops ops = {send_all};
 
 static void call_fill(struct world *w, struct call *call, struct prng *r,
 		      struct rpc_client_req *req, uint32_t *data, size_t len)
@@ -189,7 +190,7 @@ static void *thread_main(void *arg)
 	int rc;
 
 	prng_init(&r, t->i + 100);
-	tcq_node_init(&o.node);
+	combiner_node_init(&o.node);
 	for (uint32_t n = 0; n < CALLS; n++) {
 		struct call *call = &w->calls[t->i][n];
 
@@ -197,14 +198,14 @@ static void *thread_main(void *arg)
 			sched_yield();
 		call_fill(w, call, &r, &o.req, data, 12 + prng_below(&r, 200));
 		atomic_fetch_add(&w->open[t->i], 1);
-		while ((rc = tcq_submit(&w->q, &o.node)) == -EAGAIN) {
+		while ((rc = combiner_submit(&w->q, &o.node)) == -EAGAIN) {
 			atomic_fetch_add(&w->refused, 1);
 			sched_yield();
 		}
 		assert_int_equal(rc, 0);
 		delay(&r);
 	}
-	tcq_node_settle(&w->q, &o.node);
+	combiner_node_settle(&w->q, &o.node);
 	return NULL;
 }
 
@@ -219,9 +220,9 @@ static uint32_t owner_calls(struct world *w, uint32_t n, struct prng *r)
 	if (n == CALLS || prng_below(r, 4))
 		return 0;
 	call_fill(w, call, r, &req, data, 3000 + prng_below(r, 900));
-	tcq_hold(&w->q, &w->own);
+	combiner_hold(&w->q, &w->own);
 	rc = rpc_client_add_large(&w->pair.client, &req);
-	tcq_release(&w->q, &w->own);
+	combiner_release(&w->q, &w->own);
 	assert_true(!rc || rc == -EAGAIN);
 	return !rc;
 }
@@ -230,10 +231,10 @@ static uint32_t owner_calls(struct world *w, uint32_t n, struct prng *r)
  * alone. */
 static bool attends(struct rpc_client *c)
 {
-	if (!c->rx.attend && !atomic_load(&c->told.attend))
+	if (!c->rx.look && !atomic_load(&c->published.look))
 		return false;
-	atomic_exchange(&c->told.attend, false);
-	c->rx.attend = false;
+	atomic_exchange(&c->published.look, false);
+	c->rx.look = false;
 	return rpc_client_wants_send(c);
 }
 
@@ -251,11 +252,11 @@ static void owner(struct world *w, uint32_t large)
 		n += owner_calls(w, n, r);
 		if (!attends(c))
 			continue;
-		tcq_hold(&w->q, &w->own);
+		combiner_hold(&w->q, &w->own);
 		delay(r);
 		assert_true(rpc_client_send_own(c) >= 0);
-		tcq_release(&w->q, &w->own);
-		c->rx.attend = rpc_client_wants_send(c);
+		combiner_release(&w->q, &w->own);
+		c->rx.look = rpc_client_wants_send(c);
 	}
 }
 
@@ -290,8 +291,8 @@ static void run(struct pair_opts opts, unsigned bound, uint32_t large,
 	pair_init(&w->pair, &opts);
 	assert_int_equal(
 		rpc_handlers_add(&w->pair.handlers, env, ID, handler, w), 0);
-	tcq_init(&w->q, env, &ops, bound);
-	tcq_node_init(&w->own);
+	combiner_init(&w->q, env, &ops, bound);
+	combiner_node_init(&w->own);
 	w->deadlines = deadlines;
 	for (uint32_t t = 0; t <= OWNER; t++) {
 		w->executed[t] = -1;
@@ -327,7 +328,7 @@ static void run(struct pair_opts opts, unsigned bound, uint32_t large,
 			assert_int_equal(atomic_load(&w->calls[t][n].ended), 1);
 	if (!deadlines)
 		assert_int_equal(atomic_load(&w->late), 0);
-	tcq_node_settle(&w->q, &w->own);
+	combiner_node_settle(&w->q, &w->own);
 	pair_fini(&w->pair);
 	rpc_handlers_fini(&w->pair.handlers, env);
 	pthread_mutex_destroy(&w->lock);

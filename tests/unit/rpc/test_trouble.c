@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "conn/handle.h"
-#include "rpc/share.h"
+#include "rpc/lane_client.h"
 #include "unit/cm.h"
 #include "unit/rpc/hold.h"
 #include <skein/skein.h>
@@ -143,7 +143,7 @@ static void test_result_too_long(void **state)
 	while (!atomic_load(&w.hold.req))
 		skein_ctx_progress(w.client);
 	rc = rpc_conn_of(w.conn);
-	/* More than an inbox has, with its spill. */
+	/* More than replies has, with its spill. */
 	forge(rc, rc->port.geom.resp_lines * RPC_LINE + 12288);
 	while (!end.n)
 		assert_true(skein_rpc_reap(w.conn, PATIENCE) >= 0);
@@ -219,12 +219,12 @@ static void stays(unsigned qps)
 	assert_int_equal(call(&w, 8), -ENOTCONN);
 	/* A leader has asked for its end, and it went down by itself. */
 	for (i = 0; qps && i < lanes; i++)
-		atomic_store(&conn_lane(w.conn, i)->tx->broke, -EIO);
+		atomic_store(&conn_lane(w.conn, i)->sendq->broke, -EIO);
 	listen_at(&w, addr);
 	while (skein_conn_get_state(w.conn) != SKEIN_CONN_READY)
 		skein_ctx_progress(w.client);
 	/* The leader of another lane asks. */
-	atomic_store(&w.conn->eng->tx_broke, true);
+	atomic_store(&w.conn->eng->sendq_broke, true);
 	assert_int_equal(call(&w, 8), 0);
 	assert_int_equal(call(&w, LARGE), 0);
 	world_close(&w);
@@ -535,13 +535,13 @@ static void *exits_main(void *arg)
 	return NULL;
 }
 
-/* One that ends in the middle of a done() leaves its seat as it was: the next
- * one finds all of the inbox, and its result is not for ever. */
+/* One that ends in the middle of a done() leaves its thread record as it was: the next
+ * one finds all of the replies, and its result is not for ever. */
 static void test_exit_inside(void **state)
 {
 	struct skein_conn_attr attr = {.qps = 1};
 	struct doing d = {0};
-	struct rpc_seat *s;
+	struct rpc_thread *s;
 	struct world w;
 	pthread_t t;
 
@@ -553,8 +553,8 @@ static void test_exit_inside(void **state)
 		assert_int_equal(d.rc[0], 0);
 		assert_int_equal(d.rc[1], 0);
 		assert_int_equal(d.end.n, i + 1);
-		/* Its seat is swept, for the next one. */
-		s = rpc_seat_of(conn_seat_at(w.conn, 0));
+		/* Its thread record is swept, for the next one. */
+		s = rpc_thread_of(conn_thread_at(w.conn, 0));
 		while (!atomic_load(&s->swept))
 			skein_ctx_progress(w.client);
 		assert_null(s->shown);
@@ -562,7 +562,7 @@ static void test_exit_inside(void **state)
 		assert_int_equal(d.behind.outcome, SKEIN_NOT_SENT);
 		assert_int_equal(d.behind.status, -ECANCELED);
 	}
-	assert_int_equal(conn_seats(w.conn), 1);
+	assert_int_equal(conn_threads(w.conn), 1);
 	world_close(&w);
 }
 
@@ -583,14 +583,14 @@ static void rests(void *arg, const struct skein_rpc_result *res)
 {
 	struct resting *r = arg;
 	struct skein_conn *conn = r->w->conn;
-	struct conn_seat *seat = conn_seat_at(conn, 0);
-	struct rpc_share *sh;
+	struct conn_thread *rec = conn_thread_at(conn, 0);
+	struct rpc_lane_client *sh;
 
-	r->lane = atomic_load(&seat->lane);
-	sh = rpc_conn_of(conn_lane(conn, r->lane))->share;
+	r->lane = atomic_load(&rec->lane);
+	sh = rpc_conn_of(conn_lane(conn, r->lane))->lane_client;
 	sh->active = false;
 	credit_declined(&sh->credit);
-	atomic_store(&seat->lane_wanted, 1 - r->lane);
+	atomic_store(&rec->lane_wanted, 1 - r->lane);
 	for (int i = 0; i < GATHERED; i++)
 		r->rc[i] = skein_rpc_call_async(conn, ECHO, "x", 1, 1,
 						SKEIN_S(2), on_end, &r->end[i]);
@@ -615,9 +615,10 @@ static void test_gathered_move(void **state)
 	assert_int_equal(skein_rpc_call_async(w.conn, ECHO, "x", 1, 1, PATIENCE,
 					      rests, &r),
 			 0);
-	while (!atomic_load(&conn_seat_at(w.conn, 0)->held))
+	while (!atomic_load(&conn_thread_at(w.conn, 0)->held))
 		assert_true(skein_rpc_reap(w.conn, PATIENCE) >= 0);
-	assert_int_equal(atomic_load(&conn_seat_at(w.conn, 0)->held), GATHERED);
+	assert_int_equal(atomic_load(&conn_thread_at(w.conn, 0)->held),
+			 GATHERED);
 	assert_int_equal(skein_rpc_answer(held, 0), 0);
 	while (!r.end[GATHERED - 1].n)
 		assert_true(skein_rpc_reap(w.conn, PATIENCE) >= 0);
@@ -627,7 +628,7 @@ static void test_gathered_move(void **state)
 		assert_int_equal(r.end[i].status, 0);
 		assert_int_equal(r.end[i].outcome, SKEIN_DONE);
 	}
-	assert_int_equal(atomic_load(&conn_seat_at(w.conn, 0)->lane),
+	assert_int_equal(atomic_load(&conn_thread_at(w.conn, 0)->lane),
 			 1 - r.lane);
 	world_close(&w);
 }

@@ -99,14 +99,14 @@ struct visitor {
 static void visits(void *arg)
 {
 	struct visitor *v = arg;
-	struct conn_seat *seat, *again;
+	struct conn_thread *rec, *again;
 
 	for (int i = 0; i < 3; i++) {
-		assert_int_equal(conn_seat(v->conn, &seat), 0);
-		assert_ptr_equal(conn_seat_find(v->conn), seat);
+		assert_int_equal(conn_thread(v->conn, &rec), 0);
+		assert_ptr_equal(conn_thread_find(v->conn), rec);
 		sim_sleep(v->p->t.w, v->stay);
-		assert_int_equal(conn_seat(v->conn, &again), 0);
-		assert_ptr_equal(again, seat);
+		assert_int_equal(conn_thread(v->conn, &again), 0);
+		assert_ptr_equal(again, rec);
 	}
 }
 
@@ -123,7 +123,7 @@ static void use_handle(struct play *p, struct skein_conn *conn)
 	}
 	for (int i = 0; i < VISITORS; i++)
 		env_thread_join(p->t.env[1], threads[i]);
-	assert_true(conn_seats(conn) <= VISITORS);
+	assert_true(conn_threads(conn) <= VISITORS);
 }
 
 static void on_state(void *arg, struct skein_conn *conn,

@@ -6,7 +6,7 @@
  */
 #include "cm_sim.h"
 #include "conn/handle.h"
-#include "rpc/share.h"
+#include "rpc/lane_client.h"
 
 #include <skein/skein.h>
 #include <string.h>
@@ -31,7 +31,7 @@ struct play {
 
 	struct skein_ctx *ctx;
 	struct skein_conn *conn;
-	struct conn_seat *seat;
+	struct conn_thread *rec;
 	bool ended;
 };
 
@@ -155,7 +155,7 @@ static void await(struct play *p, const struct call *c, uint64_t ns)
 
 static struct rpc_conn *lane_of(struct play *p)
 {
-	return rpc_conn_of(conn_lane(p->conn, p->seat->lane));
+	return rpc_conn_of(conn_lane(p->conn, p->rec->lane));
 }
 
 static void client(void *arg)
@@ -172,7 +172,7 @@ static void client(void *arg)
 	rx->conf.thread_interval_ns = SKEIN_S(3600);
 	sim_sleep(p->t.w, MS);
 	assert_int_equal(skein_conn_open(p->ctx, "n1:7000", &c, &p->conn), 0);
-	assert_int_equal(conn_seat(p->conn, &p->seat), 0);
+	assert_int_equal(conn_thread(p->conn, &p->rec), 0);
 	assert_int_equal(start(p, &call, NOW, 0, 8, SKEIN_S(1)), 0);
 	await(p, &call, SKEIN_S(1));
 	assert_true(call.done && !call.status);
@@ -203,15 +203,15 @@ static void run(void (*fn)(struct play *p))
 static void put_to_rest(struct play *p)
 {
 	struct rpc_conn *lane = lane_of(p);
-	struct skein_conn *theirs = p->served->lanes->lane[p->seat->lane];
+	struct skein_conn *theirs = p->served->lanes->lane[p->rec->lane];
 	struct call c;
 
-	rpc_conn_of(theirs)->lane->keep = false;
-	for (int i = 0; i < 64 && lane->share->active; i++) {
+	rpc_conn_of(theirs)->lane_server->keep = false;
+	for (int i = 0; i < 64 && lane->lane_client->active; i++) {
 		assert_int_equal(start(p, &c, NOW, 0, 8, SKEIN_S(1)), 0);
 		await(p, &c, SKEIN_S(1));
 	}
-	assert_false(lane->share->active);
+	assert_false(lane->lane_client->active);
 	/* It is wanted on the other lane, and has waited for that to no avail. */
 	sim_sleep(p->t.w, 6 * MS);
 }
@@ -232,7 +232,7 @@ static void rests(struct play *p)
 	assert_int_equal(skein_rpc_answer(p->later, 0), 0);
 	await(p, &large, 100 * MS);
 	assert_true(large.done && !large.status);
-	assert_false(lane->share->active);
+	assert_false(lane->lane_client->active);
 	assert_true(lane_of(p) != lane);
 	assert_int_equal(start(p, &small, NOW, 101, 8, SKEIN_S(10)), 0);
 	await(p, &small, 100 * MS);
@@ -258,15 +258,15 @@ static void waits(struct play *p)
 				     .timeout_ns = MS,
 				     .done = call_done,
 				     .arg = &late,
-				     .held = &p->seat->held};
+				     .held = &p->rec->held};
 
 	assert_int_equal(start(p, &pin, LATER, 0, 8, SKEIN_S(10)), 0);
 	put_to_rest(p);
 	assert_int_equal(start(p, &large, NOW, 1, LARGE, SKEIN_S(10)), 0);
 	await(p, &large, MS);
 	/* As a second one of the thread would come. */
-	p->seat->held++;
-	rpc_seat_of(p->seat)->begun++;
+	p->rec->held++;
+	rpc_thread_of(p->rec)->begun++;
 	assert_true(engine_try_enter(lane->engine));
 	rpc_pending_start(lane, &behind);
 	engine_leave(lane->engine);
@@ -275,7 +275,7 @@ static void waits(struct play *p)
 	assert_ptr_equal(second, &behind);
 	await(p, &late, 5 * MS);
 	assert_true(late.done);
-	rpc_seat_of(p->seat)->begun--;
+	rpc_thread_of(p->rec)->begun--;
 	assert_int_equal(late.status, -ETIMEDOUT);
 	assert_int_equal(late.outcome, SKEIN_NOT_SENT);
 	assert_false(large.done);
@@ -301,7 +301,7 @@ static void goes_down(struct play *p)
 				   .timeout_ns = SKEIN_S(10),
 				   .done = call_done,
 				   .arg = &c,
-				   .held = &p->seat->held};
+				   .held = &p->rec->held};
 
 	sim_proc_kill(p->t.proc[0]);
 	for (int i = 0;
@@ -309,13 +309,13 @@ static void goes_down(struct play *p)
 	     i++)
 		skein_engine_run(skein_ctx_engine(p->ctx), 10 * MS);
 	assert_int_equal(skein_conn_get_state(p->conn), SKEIN_CONN_BROKEN);
-	p->seat->held++;
+	p->rec->held++;
 	assert_true(engine_try_enter(lane->engine));
 	rpc_pending_start(lane, &late);
 	engine_leave(lane->engine);
 	assert_true(c.done);
 	assert_int_equal(c.outcome, SKEIN_NOT_SENT);
-	assert_int_equal(p->seat->held, 0);
+	assert_int_equal(p->rec->held, 0);
 }
 
 static void test_lane_down(void **state)
@@ -329,7 +329,7 @@ static void test_lane_down(void **state)
  * does not go by another lane before the server has. */
 static void late(struct play *p)
 {
-	unsigned lane = p->seat->lane, n = p->n_order;
+	unsigned lane = p->rec->lane, n = p->n_order;
 	struct call first, second;
 
 	p->halted[lane] = true;
@@ -338,7 +338,7 @@ static void late(struct play *p)
 	await(p, &first, 10 * MS);
 	assert_true(first.done);
 	assert_int_equal(first.outcome, SKEIN_UNKNOWN);
-	p->seat->lane_wanted = (uint16_t)!lane;
+	p->rec->lane_wanted = (uint16_t)!lane;
 	assert_int_equal(start(p, &second, NOW, 2, 8, SKEIN_S(1)), 0);
 	await(p, &second, 10 * MS);
 	assert_int_equal(p->n_order, n);
@@ -351,7 +351,7 @@ static void late(struct play *p)
 	/* The server has seen all: now it goes. */
 	assert_int_equal(start(p, &second, NOW, 3, 8, SKEIN_S(1)), 0);
 	await(p, &second, 100 * MS);
-	assert_int_equal(p->seat->lane, !lane);
+	assert_int_equal(p->rec->lane, !lane);
 }
 
 static void test_late(void **state)
@@ -364,11 +364,11 @@ static void test_late(void **state)
 static void late_at_rest(struct play *p)
 {
 	struct rpc_conn *old = lane_of(p);
-	unsigned lane = p->seat->lane, n;
+	unsigned lane = p->rec->lane, n;
 	struct call first, second;
 
-	rpc_conn_of(p->served->lanes->lane[lane])->lane->keep = false;
-	while (old->share->credit.left > CREDIT_C / 2 + 1) {
+	rpc_conn_of(p->served->lanes->lane[lane])->lane_server->keep = false;
+	while (old->lane_client->credit.left > CREDIT_C / 2 + 1) {
 		assert_int_equal(start(p, &second, NOW, 0, 8, SKEIN_S(1)), 0);
 		await(p, &second, SKEIN_S(1));
 	}
@@ -381,12 +381,12 @@ static void late_at_rest(struct play *p)
 	assert_int_equal(first.outcome, SKEIN_UNKNOWN);
 	assert_int_equal(p->n_order, n);
 	p->halted[lane] = false;
-	for (int i = 0; i < 1000 && old->share->active; i++) {
+	for (int i = 0; i < 1000 && old->lane_client->active; i++) {
 		skein_rpc_reap(p->conn, 0);
 		sim_sleep(p->t.w, 20000);
 	}
-	assert_false(old->share->active);
-	p->seat->lane_wanted = (uint16_t)!lane;
+	assert_false(old->lane_client->active);
+	p->rec->lane_wanted = (uint16_t)!lane;
 	assert_int_equal(skein_rpc_call(p->conn, NOW, (uint64_t[]){2}, 8, NULL,
 					0, SKEIN_S(1), NULL),
 			 0);
@@ -405,14 +405,14 @@ static void test_late_at_rest(void **state)
 
 static void wanted_elsewhere(struct play *p, uint64_t for_ns)
 {
-	p->seat->drain_ns = sim_thread_now(p->t.w) + for_ns;
-	p->seat->lane_wanted = (uint16_t)!p->seat->lane;
+	p->rec->drain_ns = sim_thread_now(p->t.w) + for_ns;
+	p->rec->lane_wanted = (uint16_t)!p->rec->lane;
 }
 
 /* It sends nothing until its last call is answered, then goes. */
 static void drains(struct play *p)
 {
-	unsigned lane = p->seat->lane;
+	unsigned lane = p->rec->lane;
 	struct call pin, c;
 
 	assert_int_equal(start(p, &pin, LATER, 1, 8, SKEIN_S(10)), 0);
@@ -425,7 +425,7 @@ static void drains(struct play *p)
 	await(p, &pin, SKEIN_S(1));
 	assert_true(pin.done);
 	assert_int_equal(start(p, &c, NOW, 2, 8, SKEIN_S(1)), 0);
-	assert_int_equal(p->seat->lane, !lane);
+	assert_int_equal(p->rec->lane, !lane);
 	await(p, &c, SKEIN_S(1));
 	assert_true(c.done && !c.status);
 }
@@ -440,7 +440,7 @@ static void test_drains(void **state)
 static void stays(struct play *p)
 {
 	uint64_t begin, n = p->n_order;
-	unsigned lane = p->seat->lane;
+	unsigned lane = p->rec->lane;
 	struct call pin, c;
 
 	assert_int_equal(start(p, &pin, LATER, 1, 8, SKEIN_S(10)), 0);
@@ -460,7 +460,7 @@ static void stays(struct play *p)
 					0, SKEIN_S(1), NULL),
 			 0);
 	assert_in_range(sim_thread_now(p->t.w) - begin, MS, 2 * MS);
-	assert_int_equal(p->seat->lane, lane);
+	assert_int_equal(p->rec->lane, lane);
 	assert_int_equal(p->n_order, n + 3);
 	assert_int_equal(skein_rpc_answer(p->later, 0), 0);
 	await(p, &pin, SKEIN_S(1));
@@ -478,8 +478,8 @@ struct worker {
 	void (*work)(struct worker *w);
 	struct skein_remote area;
 	struct skein_mem *local;
-	struct conn_seat *seat;
-	bool done; /* stays until it may go: its seat is looked at */
+	struct conn_thread *rec;
+	bool done; /* stays until it may go: its thread record is looked at */
 	atomic_bool go;
 };
 
@@ -488,8 +488,8 @@ static void works(void *arg)
 {
 	struct worker *w = arg;
 
-	assert_int_equal(conn_seat(w->p->conn, &w->seat), 0);
-	w->seat->lane = w->seat->lane_wanted = 0;
+	assert_int_equal(conn_thread(w->p->conn, &w->rec), 0);
+	w->rec->lane = w->rec->lane_wanted = 0;
 	for (int i = 0; i < 4; i++)
 		w->work(w);
 	w->done = true;
@@ -534,7 +534,7 @@ static void call_always(struct worker *w)
 /* Four threads that do alike, all by lane 0: the scheduler gives each lane two. */
 static void shared_out(struct play *p, void (*work)(struct worker *w))
 {
-	struct rpc_handle *h = lane_of(p)->share->handle;
+	struct rpc_handle *h = lane_of(p)->lane_client->handle;
 	struct env_thread *threads[4];
 	struct worker w[4];
 	unsigned moved = 0;
@@ -560,7 +560,7 @@ static void shared_out(struct play *p, void (*work)(struct worker *w))
 	rpc_handle_schedule(h);
 	skein_engine_run(skein_ctx_engine(p->ctx), 0);
 	for (unsigned i = 0; i < 4; i++)
-		moved += w[i].seat->lane_wanted;
+		moved += w[i].rec->lane_wanted;
 	assert_int_equal(moved, 2);
 	for (unsigned i = 0; i < 4; i++) {
 		w[i].go = true;
@@ -592,7 +592,7 @@ static void test_empty_counts(void **state)
 /* Threads that are never idle by themselves go where they are wanted. */
 static void always_busy(struct play *p)
 {
-	struct rpc_handle *h = lane_of(p)->share->handle;
+	struct rpc_handle *h = lane_of(p)->lane_client->handle;
 	struct env_thread *threads[4];
 	struct worker w[4];
 	unsigned moved = 0;
@@ -609,7 +609,7 @@ static void always_busy(struct play *p)
 	sim_sleep(p->t.w, MS);
 	for (unsigned i = 0; i < 4; i++) {
 		assert_false(w[i].done);
-		moved += w[i].seat->lane;
+		moved += w[i].rec->lane;
 	}
 	assert_int_equal(moved, 2);
 	for (unsigned i = 0; i < 4; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * op_rpc_share.c - rpc: many threads, few QPs, two ways.
+ * op_rpc_threads.c - rpc: many threads, few QPs, two ways.
  *
  * Combining: all threads use one handle, as an application does.
  *
@@ -18,7 +18,7 @@
 
 #include "base/fence.h"
 #include "conn/conn.h"
-#include "conn/seat.h"
+#include "conn/thread.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -316,7 +316,7 @@ static int locked_rate(struct rpc_worker *rw)
 
 /* --- both --------------------------------------------------------------- */
 
-int rpc_share_client(struct rpc_worker *rw)
+int rpc_lane_client_client(struct rpc_worker *rw)
 {
 	bool rate = rw->w->p->o.rate;
 
@@ -331,7 +331,7 @@ int rpc_share_client(struct rpc_worker *rw)
 
 /* A thread that waits without combining idles as an engine of that wait mode
  * does. */
-int rpc_share_ready(struct rpc_bench *b)
+int rpc_lane_client_ready(struct rpc_bench *b)
 {
 	struct perf *p = b->p;
 	int rc = 0;
@@ -347,7 +347,7 @@ int rpc_share_ready(struct rpc_bench *b)
 		  : 0;
 }
 
-void rpc_share_close(struct rpc_bench *b)
+void rpc_lane_client_close(struct rpc_bench *b)
 {
 	struct skein_conn *conn = b->conns ? b->conns[0] : NULL;
 

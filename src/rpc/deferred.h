@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * later.h - requests whose answers come later, from any thread: a worker of a
+ * deferred.h - requests whose answers come later, from any thread: a worker of a
  * pool (pool.h), or whoever the application hands them to.
  *
- * A connection that has such requests has a *desk*: they are taken off it with
- * their bytes (copied out of the ring, whose Head goes on), and come back
- * answered on a stack without a lock; the engine's owner is woken, and sends
- * the answers. It also keeps the reservations that no answer has used yet, in
- * order: docs/protocol/rpc.md, section 4.
+ * A connection that has such requests has a *table of deferrals*: they are
+ * taken off it with their bytes (copied out of the ring, whose Head goes on),
+ * and come back answered on a stack without a lock; the engine's owner is
+ * woken, and sends the answers. It also keeps the reservations that no answer
+ * has used yet, in order: docs/protocol/rpc.md, section 4.
  *
- * Nobody waits for one who never answers. When the connection ends its desk
+ * Nobody waits for one who never answers. When the connection ends its deferrals
  * closes: what is in other hands then is an orphan of the context, freed when
  * it is answered at last, or with the context.
  *
  * Thread rule: the owner of the connection's engine, but for
- * rpc_later_answer(): any thread.
+ * rpc_deferred_answer(): any thread.
  */
-#ifndef SKEIN_RPC_LATER_H
-#define SKEIN_RPC_LATER_H
+#ifndef SKEIN_RPC_DEFERRED_H
+#define SKEIN_RPC_DEFERRED_H
 
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -30,7 +30,7 @@ struct rpc_server;
 
 /* A request in its handler's hands: a server's only one, or a later one's. */
 struct skein_rpc_req {
-	struct rpc_server *server; /* NULL: in a struct rpc_later */
+	struct rpc_server *server; /* NULL: in a struct rpc_deferred */
 	const void *data;
 	uint32_t len;
 	struct rpc_req_meta meta;
@@ -41,19 +41,19 @@ struct skein_rpc_req {
 };
 
 /* In skein_rpc_req.large: it has been deferred. */
-extern const struct rpc_buf rpc_later_mark;
-#define RPC_LATER_MARK ((struct rpc_buf *)&rpc_later_mark)
+extern const struct rpc_buf rpc_deferred_mark;
+#define RPC_DEFERRED_MARK ((struct rpc_buf *)&rpc_deferred_mark)
 
 /* A result from here on is built where it will be READ. */
-#define RPC_LATER_LARGE (64u << 10)
+#define RPC_DEFERRED_LARGE (64u << 10)
 
-struct rpc_later {
+struct rpc_deferred {
 	struct skein_rpc_req req;
-	struct rpc_desk *desk;
-	struct rpc_later *next; /* in a pool's queue; on the stack; ready */
-	struct list_node link;	/* desk's held, or the orphans' list */
+	struct rpc_deferrals *deferrals;
+	struct rpc_deferred *next; /* in a pool's queue; on the stack; ready */
+	struct list_node link;	   /* deferrals's held, or the orphans' list */
 	int status;
-	bool answered, orphan; /* when the desk is closed: by its lock */
+	bool answered, orphan; /* when the deferrals is closed: by its lock */
 	struct rpc_buf *buf;   /* of a large request */
 	uint8_t *resp;	       /* a result that needed more room */
 	struct rpc_buf *out;   /* ... much more: it is sent from there */
@@ -75,8 +75,8 @@ void rpc_orphans_init(struct rpc_orphans *o, struct skein_env *env);
 /* Nobody answers any more. */
 void rpc_orphans_fini(struct rpc_orphans *o);
 
-/* What a server needs for a desk. */
-struct rpc_later_conf {
+/* What a server needs for a deferrals. */
+struct rpc_deferred_conf {
 	struct skein_env *env; /* NULL: nothing can be deferred */
 	struct rpc_orphans *orphans;
 	/* Makes the owner run a round, also if it sleeps. Any thread. */
@@ -93,19 +93,19 @@ struct rpc_later_conf {
 	void *buf_arg;
 };
 
-struct rpc_desk {
+struct rpc_deferrals {
 	/* any thread's */
-	alignas(64) _Atomic(struct rpc_later *) stack;
+	alignas(64) _Atomic(struct rpc_deferred *) stack;
 	atomic_uint inside; /* threads between its first and last touch */
 	atomic_bool closed;
-	struct rpc_later_conf conf;
+	struct rpc_deferred_conf conf;
 
 	/* the owner's */
 	alignas(64) struct list_node held; /* not collected yet */
 	unsigned count;			   /* held and ready */
 	unsigned refs;			   /* orphans; under their lock */
 	size_t len;
-	struct rpc_later *ready, **ready_end; /* oldest answer first */
+	struct rpc_deferred *ready, **ready_end; /* oldest answer first */
 	/* reservations without an answer, oldest first */
 	uint64_t pos; /* of the first */
 	uint32_t first, last, mask;
@@ -113,60 +113,61 @@ struct rpc_desk {
 };
 
 /* NULL when memory is short. */
-struct rpc_desk *rpc_desk_new(const struct rpc_later_conf *conf);
+struct rpc_deferrals *rpc_deferrals_new(const struct rpc_deferred_conf *conf);
 /* Ends it: answered ones are freed, others become orphans. put: gives a large
  * request's memory back; let: so that it outlives the connection. */
-void rpc_desk_close(struct rpc_desk *d, struct rpc_port *port);
+void rpc_deferrals_close(struct rpc_deferrals *d, struct rpc_port *port);
 
 /* May another request be taken up? */
-static inline bool rpc_desk_room(const struct rpc_desk *d)
+static inline bool rpc_deferrals_room(const struct rpc_deferrals *d)
 {
 	return d->conf.in_any_order
 		       ? d->count < d->conf.max && d->len < d->conf.len_max
 		       : !d->count;
 }
 
-#define RPC_DESK_FETCH 0x8000u /* beside lines */
+#define RPC_DEFERRALS_FETCH 0x8000u /* beside lines */
 
-static inline void rpc_desk_reserve(struct rpc_desk *d, uint16_t lines,
-				    bool fetch)
+static inline void rpc_deferrals_reserve(struct rpc_deferrals *d,
+					 uint16_t lines, bool fetch)
 {
 	d->lines[d->last++ & d->mask] =
-		(uint16_t)(lines | (fetch ? RPC_DESK_FETCH : 0));
+		(uint16_t)(lines | (fetch ? RPC_DEFERRALS_FETCH : 0));
 }
 
 /* Reservations that wait for an answer. */
-static inline uint32_t rpc_desk_reserved(const struct rpc_desk *d)
+static inline uint32_t rpc_deferrals_reserved(const struct rpc_deferrals *d)
 {
 	return d->last - d->first;
 }
 
-static inline uint32_t rpc_desk_lines(const struct rpc_desk *d)
+static inline uint32_t rpc_deferrals_lines(const struct rpc_deferrals *d)
 {
-	return d->lines[d->first & d->mask] & (RPC_DESK_FETCH - 1);
+	return d->lines[d->first & d->mask] & (RPC_DEFERRALS_FETCH - 1);
 }
 
-static inline bool rpc_desk_fetched(const struct rpc_desk *d)
+static inline bool rpc_deferrals_fetched(const struct rpc_deferrals *d)
 {
-	return d->lines[d->first & d->mask] & RPC_DESK_FETCH;
+	return d->lines[d->first & d->mask] & RPC_DEFERRALS_FETCH;
 }
 
 /* The oldest reservation has its answer. */
-static inline void rpc_desk_used(struct rpc_desk *d, uint32_t ring_lines)
+static inline void rpc_deferrals_used(struct rpc_deferrals *d,
+				      uint32_t ring_lines)
 {
-	d->pos = rpc_pos_next(ring_lines, d->pos, rpc_desk_lines(d));
+	d->pos = rpc_pos_next(ring_lines, d->pos, rpc_deferrals_lines(d));
 	d->first++;
 }
 
 /* Puts req aside, with its bytes. buf: of a large request, or NULL; the later
  * one's from then on. NULL when memory is short. */
-struct rpc_later *rpc_desk_put(struct rpc_desk *d,
-			       const struct skein_rpc_req *req,
-			       struct rpc_buf *buf);
+struct rpc_deferred *rpc_deferrals_put(struct rpc_deferrals *d,
+				       const struct skein_rpc_req *req,
+				       struct rpc_buf *buf);
 /* Moves what has been answered to the ready ones. */
-void rpc_desk_collect(struct rpc_desk *d);
+void rpc_deferrals_collect(struct rpc_deferrals *d);
 /* Is there something to collect or to send? */
-static inline bool rpc_desk_has_work(const struct rpc_desk *d)
+static inline bool rpc_deferrals_has_work(const struct rpc_deferrals *d)
 {
 	/* Relaxed: the look before a sleep; who answers wakes, with the fence
 	 * that engine_kick() has. */
@@ -174,14 +175,14 @@ static inline bool rpc_desk_has_work(const struct rpc_desk *d)
 	       atomic_load_explicit(&d->stack, memory_order_relaxed);
 }
 /* The first of the ready ones is sent: it is freed. */
-void rpc_desk_sent(struct rpc_desk *d, struct rpc_port *port);
+void rpc_deferrals_sent(struct rpc_deferrals *d, struct rpc_port *port);
 
 /* Any thread. As skein_rpc_answer(). */
-int rpc_later_answer(struct rpc_later *l, int status);
+int rpc_deferred_answer(struct rpc_deferred *l, int status);
 
-static inline struct rpc_later *rpc_later_of(struct skein_rpc_req *req)
+static inline struct rpc_deferred *rpc_deferred_of(struct skein_rpc_req *req)
 {
-	return req->server ? NULL : container_of(req, struct rpc_later, req);
+	return req->server ? NULL : container_of(req, struct rpc_deferred, req);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lane.h - the serving end of a lane: its credits, and what it shares with the
- * scheduler of QPs (aqp.h). docs/protocol/rpc.md, section 12.
+ * lane_server.h - the serving end of a lane: its credits, and what it shares
+ * with the scheduler of QPs (aqp.h). docs/protocol/rpc.md, section 12.
  *
  * A question is not answered in the callback that brings it: the messages that
  * it came behind are counted first. An answer that finds no room is owed.
@@ -9,8 +9,8 @@
  * Thread rule: the owner of the lane's engine; the words that say so are shared
  * with the scheduler, which may run in another engine.
  */
-#ifndef SKEIN_RPC_LANE_H
-#define SKEIN_RPC_LANE_H
+#ifndef SKEIN_RPC_LANE_SERVER_H
+#define SKEIN_RPC_LANE_SERVER_H
 
 #include <stdatomic.h>
 
@@ -21,20 +21,20 @@
 struct aqp_sender;
 
 /* Written by the owner, read by any thread. */
-struct rpc_lane_stats {
+struct rpc_lane_server_stats {
 	_Atomic uint64_t calls, messages;
 	_Atomic uint64_t grants, declines;
 	_Atomic uint64_t questions, degrees; /* and the sum of what they told */
 };
 
-struct rpc_lane {
+struct rpc_lane_server {
 	struct credit_grantor credit;
 	uint64_t messages; /* counted so far */
 	bool asked;	   /* a question waits for its answer */
 	uint32_t degree;
 	bool owes; /* an answer, or an unasked grant, is to be sent */
 	uint32_t owed;
-	struct rpc_lane_stats stats;
+	struct rpc_lane_server_stats stats;
 
 	/* To the scheduler: U since it last looked; is it active? */
 	_Atomic uint64_t util;
@@ -50,29 +50,29 @@ struct rpc_lane {
 	void *kick_arg;
 };
 
-void rpc_lane_init(struct rpc_lane *l, uint32_t c, void (*kick)(void *arg),
-		   void *kick_arg);
+void rpc_lane_server_init(struct rpc_lane_server *l, uint32_t c,
+			  void (*kick)(void *arg), void *kick_arg);
 /* A question came. -SKEIN_EPEER. */
-int rpc_lane_imm(struct rpc_lane *l, uint32_t value);
+int rpc_lane_server_imm(struct rpc_lane_server *l, uint32_t value);
 /* After a round of the server: calls, and messages that had any: received so
  * far; drained: nothing that has arrived is left. Counts, and decides on a
  * question: 1 when it did, else 0, or -SKEIN_EPEER. */
-int rpc_lane_round(struct rpc_lane *l, uint64_t calls, uint64_t messages,
-		   bool drained);
+int rpc_lane_server_round(struct rpc_lane_server *l, uint64_t calls,
+			  uint64_t messages, bool drained);
 /* Sends what is owed: 1 sent, 0, or an error of the port other than -EAGAIN. */
-int rpc_lane_send(struct rpc_lane *l, struct rpc_port *port);
+int rpc_lane_server_send(struct rpc_lane_server *l, struct rpc_port *port);
 
 /* So many credits are spent that a question must be on its way: behind the
  * message that spent the last of them, or, where that end lacked a receive
  * credit, some time later. */
-static inline bool rpc_lane_expects(const struct rpc_lane *l)
+static inline bool rpc_lane_server_expects(const struct rpc_lane_server *l)
 {
 	return l->credit.left <= l->credit.c / 2 && l->credit.active &&
 	       !l->asked && !l->owes;
 }
 
 /* Has the scheduler said something? For the look before a sleep. */
-static inline bool rpc_lane_has_work(const struct rpc_lane *l)
+static inline bool rpc_lane_server_has_work(const struct rpc_lane_server *l)
 {
 	/* Relaxed: who sets it kicks, with a fence. */
 	return atomic_load_explicit(&l->wake, memory_order_relaxed);

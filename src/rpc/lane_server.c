@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lane.c - the serving end of a lane: docs/protocol/rpc.md, section 12.
+ * lane_server.c - the serving end of a lane: docs/protocol/rpc.md, section 12.
  */
 #include <errno.h>
 
 #include "conn/conn.h"
-#include "rpc/lane.h"
+#include "rpc/lane_server.h"
 #include <skein/error.h>
 
 /* One writer: no locked operation is needed. */
@@ -17,16 +17,16 @@ static void add(_Atomic uint64_t *counter, uint64_t n)
 		memory_order_relaxed);
 }
 
-void rpc_lane_init(struct rpc_lane *l, uint32_t c, void (*kick)(void *arg),
-		   void *kick_arg)
+void rpc_lane_server_init(struct rpc_lane_server *l, uint32_t c,
+			  void (*kick)(void *arg), void *kick_arg)
 {
-	*l = (struct rpc_lane){.kick = kick, .kick_arg = kick_arg};
+	*l = (struct rpc_lane_server){.kick = kick, .kick_arg = kick_arg};
 	credit_grantor_init(&l->credit, c);
 	atomic_init(&l->active, true);
 	atomic_init(&l->keep, true);
 }
 
-int rpc_lane_imm(struct rpc_lane *l, uint32_t value)
+int rpc_lane_server_imm(struct rpc_lane_server *l, uint32_t value)
 {
 	uint32_t degree = RPC_CREDITS_DEGREE(value);
 
@@ -39,14 +39,14 @@ int rpc_lane_imm(struct rpc_lane *l, uint32_t value)
 	return credit_used(&l->credit, RPC_CREDITS_OPS(value));
 }
 
-static void owe(struct rpc_lane *l, uint32_t n)
+static void owe(struct rpc_lane_server *l, uint32_t n)
 {
 	/* In the place of a decline that did not leave yet, if there is one. */
 	l->owes = true;
 	l->owed = n;
 }
 
-static int answer(struct rpc_lane *l)
+static int answer(struct rpc_lane_server *l)
 {
 	uint32_t granted;
 	int rc;
@@ -66,7 +66,7 @@ static int answer(struct rpc_lane *l)
 	return 1;
 }
 
-static void awake(struct rpc_lane *l)
+static void awake(struct rpc_lane_server *l)
 {
 	uint32_t n;
 
@@ -81,8 +81,8 @@ static void awake(struct rpc_lane *l)
 	owe(l, n);
 }
 
-int rpc_lane_round(struct rpc_lane *l, uint64_t calls, uint64_t messages,
-		   bool drained)
+int rpc_lane_server_round(struct rpc_lane_server *l, uint64_t calls,
+			  uint64_t messages, bool drained)
 {
 	int rc = 0;
 
@@ -102,14 +102,14 @@ int rpc_lane_round(struct rpc_lane *l, uint64_t calls, uint64_t messages,
 		else if (drained)
 			rc = -SKEIN_EPEER;
 	}
-	if (rc >= 0 && rpc_lane_has_work(l))
+	if (rc >= 0 && rpc_lane_server_has_work(l))
 		awake(l);
 	atomic_store_explicit(&l->active, l->credit.active,
 			      memory_order_relaxed);
 	return rc;
 }
 
-int rpc_lane_send(struct rpc_lane *l, struct rpc_port *port)
+int rpc_lane_server_send(struct rpc_lane_server *l, struct rpc_port *port)
 {
 	int rc;
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * share.c - a lane of a handle, at the calling end: the hooks of its leaders
- * (conn/tx.h), and the rounds of the engine's owner.
+ * lane_client.c - a lane of a handle, at the calling end: the hooks of its
+ * leaders (conn/sendq.h), and the rounds of the engine's owner.
  *
- * Credits. The owner puts what the other end answers into `mail`: credits in
+ * Credits. The owner puts what the other end answers into `answers`: credits in
  * its low half, and what the last answer was; the sending side takes it as a
  * whole. Both are one read-modify-write on one word, so none is lost. What a
- * leader cannot send (a question without a receive credit, a wake-up) it leaves to
- * the owner by a flag, and wakes it.
+ * leader cannot send (a question without a receive credit, a wake-up) it leaves
+ * to the owner by a flag, and wakes it.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,43 +15,44 @@
 #include "base/assert.h"
 #include "conn/ctx.h"
 #include "rpc/client_in.h"
-#include "rpc/inbox.h"
+#include "rpc/replies.h"
 
 /* How often the Head is READ for threads that want to leave. */
 #define HEAD_EVERY_NS 100000u
-#define MAIL_COUNT UINT64_C(0xffffffff)
-#define MAIL_DECLINED (UINT64_C(1) << 32)
+#define ANSWERS_COUNT UINT64_C(0xffffffff)
+#define ANSWERS_DECLINED (UINT64_C(1) << 32)
 
 /* --- credits, by the sending side --------------------------------------- */
 
-static inline bool has_credit(const struct rpc_share *sh, uint32_t n)
+static inline bool has_credit(const struct rpc_lane_client *sh, uint32_t n)
 {
 	return !sh->has_credits || credit_room(&sh->credit, n) >= n;
 }
 
-static inline void spend(struct rpc_share *sh, uint32_t calls)
+static inline void spend(struct rpc_lane_client *sh, uint32_t calls)
 {
 	if (sh->has_credits)
 		credit_spend(&sh->credit, calls);
 }
 
-static void take_mail(struct rpc_share *sh)
+static void take_answers(struct rpc_lane_client *sh)
 {
-	uint64_t mail;
+	uint64_t answers;
 
-	if (!atomic_load_explicit(&sh->mail, memory_order_relaxed))
+	if (!atomic_load_explicit(&sh->answers, memory_order_relaxed))
 		return;
 	/* Relaxed: the word is all there is. */
-	mail = atomic_exchange_explicit(&sh->mail, 0, memory_order_relaxed);
-	credit_granted(&sh->credit, (uint32_t)(mail & MAIL_COUNT));
-	if (mail & MAIL_DECLINED)
+	answers =
+		atomic_exchange_explicit(&sh->answers, 0, memory_order_relaxed);
+	credit_granted(&sh->credit, (uint32_t)(answers & ANSWERS_COUNT));
+	if (answers & ANSWERS_DECLINED)
 		credit_declined(&sh->credit);
 }
 
 /* The question, if there is a receive credit for it. */
 static bool question(struct rpc_conn *rc, struct ibv_send_wr *wr)
 {
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 	uint32_t degree;
 
 	if (!conn_imm_credit(rc->conn))
@@ -61,20 +62,20 @@ static bool question(struct rpc_conn *rc, struct ibv_send_wr *wr)
 		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
 		.imm_data = htonl(CONN_IMM(CONN_IMM_CREDITS,
 					   RPC_CREDITS_ASK(degree, sh->ops)))};
-	sh->ops_told = sh->ops;
+	sh->ops_reported = sh->ops;
 	sh->ops = 0;
 	__atomic_store_n(&sh->questions, sh->questions + 1, __ATOMIC_RELAXED);
-	rpc_client_attend(&rc->client);
+	rpc_client_want_look(&rc->client);
 	return true;
 }
 
 /* It was not posted: the next one tells what it told. */
 static void question_undo(struct rpc_conn *rc)
 {
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 
 	sh->credit.asked = false;
-	sh->ops += sh->ops_told;
+	sh->ops += sh->ops_reported;
 	__atomic_store_n(&sh->questions, sh->questions - 1, __ATOMIC_RELAXED);
 	conn_imm_refund(rc->conn);
 }
@@ -82,14 +83,14 @@ static void question_undo(struct rpc_conn *rc)
 static void leave_to_owner(struct rpc_conn *rc, atomic_bool *want)
 {
 	atomic_store_explicit(want, true, memory_order_relaxed);
-	rpc_client_attend(&rc->client);
+	rpc_client_want_look(&rc->client);
 	engine_kick(rc->engine);
 }
 
 /* --- the leader's hooks ------------------------------------------------- */
 
 /* Its owner may copy the payload while others are taken in. */
-static int add_long(struct rpc_conn *rc, struct tcq_node *n,
+static int add_long(struct rpc_conn *rc, struct combiner_node *n,
 		    const struct rpc_client_req *r)
 {
 	void *place;
@@ -99,8 +100,8 @@ static int add_long(struct rpc_conn *rc, struct tcq_node *n,
 		return err;
 	n->payload = r->payload;
 	n->len = (uint32_t)r->len;
-	tcq_offer(n, place);
-	rc->share->offered++;
+	combiner_offer(n, place);
+	rc->lane_client->offered++;
 	return 0;
 }
 
@@ -123,40 +124,41 @@ static int add_several(struct rpc_conn *rc, struct conn_req *req)
 
 /* Building a message takes time in a model too: time in which others come to
  * stand behind its leader. */
-static inline void message_charge(struct rpc_conn *rc, const struct conn_tx *tx,
-				  uint32_t calls)
+static inline void message_charge(struct rpc_conn *rc,
+				  const struct conn_sendq *tx, uint32_t calls)
 {
 	/* The queue's flag lies in a line that the leader has. */
 	if (__builtin_expect(tx->q.charges, 0))
 		rpc_port_charge(&rc->port, ENV_COST_ENCODE, calls);
 }
 
-static int share_add(void *state, struct tcq_node *n)
+static int share_add(void *state, struct combiner_node *n)
 {
 	struct conn_req *req = container_of(n, struct conn_req, node);
 	const struct rpc_client_req *r = n->request;
 	struct rpc_conn *rc = state;
 
-	take_mail(rc->share);
-	if (__builtin_expect(!has_credit(rc->share, 1), 0))
+	take_answers(rc->lane_client);
+	if (__builtin_expect(!has_credit(rc->lane_client, 1), 0))
 		return -EAGAIN;
-	message_charge(rc, rc->share->tx, req->calls);
+	message_charge(rc, rc->lane_client->sendq, req->calls);
 	if (__builtin_expect(req->calls > 1, 0))
 		return add_several(rc, req);
-	if (__builtin_expect(r->len > TCQ_INLINE, 0))
+	if (__builtin_expect(r->len > COMBINER_INLINE, 0))
 		return add_long(rc, n, r);
 	return rpc_client_add(&rc->client, r);
 }
 
-/* A memory operation costs a credit, posted or not: so both ends count the same. */
+/* A memory operation costs a credit, posted or not: so both ends count the
+ * same. */
 static int share_charge(void *state, unsigned before)
 {
 	struct rpc_conn *rc = state;
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 	/* One is the open message's. */
 	uint32_t need = rc->client.tx.open_count ? 2 : 1;
 
-	take_mail(sh);
+	take_answers(sh);
 	if (!sh->has_credits)
 		return 0;
 	if (!has_credit(sh, need))
@@ -169,27 +171,27 @@ static int share_charge(void *state, unsigned before)
 	return 0;
 }
 
-static void settle(struct rpc_conn *rc, struct tcq_node *first, unsigned n)
+static void settle(struct rpc_conn *rc, struct combiner_node *first, unsigned n)
 {
-	struct rpc_share *sh = rc->share;
-	struct tcq_node *node = first;
+	struct rpc_lane_client *sh = rc->lane_client;
+	struct combiner_node *node = first;
 	struct conn_req *req;
 
-	for (; sh->offered; node = tcq_next(node)) {
+	for (; sh->offered; node = combiner_next(node)) {
 		req = container_of(node, struct conn_req, node);
 		skein_assert_debug(n--);
 		if (node->result || req->kind != CONN_REQ_CALL ||
 		    req->calls > 1 ||
 		    ((const struct rpc_client_req *)node->request)->len <=
-			    TCQ_INLINE)
+			    COMBINER_INLINE)
 			continue;
-		tcq_settle(conn_tx_queue(rc->conn), node);
+		combiner_settle(conn_sendq_queue(rc->conn), node);
 		sh->offered--;
 	}
 }
 
 static inline void message_wr(struct rpc_conn *rc, uint64_t off, uint32_t len,
-			      struct conn_tx_wr *out)
+			      struct conn_sendq_wr *out)
 {
 	struct ibv_send_wr *wr = &out->wr;
 
@@ -206,7 +208,7 @@ static inline void message_wr(struct rpc_conn *rc, uint64_t off, uint32_t len,
 	wr->wr.rdma.rkey = rc->peer_rkey;
 }
 
-static inline void count_degree(struct rpc_share *sh, uint32_t degree)
+static inline void count_degree(struct rpc_lane_client *sh, uint32_t degree)
 {
 	degree = degree < RPC_DEGREES ? degree : RPC_DEGREES;
 	__atomic_store_n(&sh->degrees[degree], sh->degrees[degree] + 1,
@@ -225,7 +227,7 @@ static inline bool peer_quiet(const struct rpc_conn *rc)
 static __attribute__((noinline)) void wake_along(struct rpc_conn *rc,
 						 struct ibv_send_wr *wr)
 {
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 
 	if (rpc_event_rests(&rc->port.event))
 		conn_wake(rc->conn);
@@ -245,7 +247,7 @@ static __attribute__((noinline)) void wake_along(struct rpc_conn *rc,
 static __attribute__((noinline)) unsigned ask_along(struct rpc_conn *rc,
 						    struct ibv_send_wr *wr)
 {
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 
 	if (!question(rc, wr)) {
 		leave_to_owner(rc, &sh->want_question);
@@ -255,11 +257,11 @@ static __attribute__((noinline)) unsigned ask_along(struct rpc_conn *rc,
 	return 1;
 }
 
-static unsigned share_seal(void *state, struct tcq_node *first, unsigned n,
-			   struct conn_tx_wr out[CONN_TX_MSG_WRS])
+static unsigned share_seal(void *state, struct combiner_node *first, unsigned n,
+			   struct conn_sendq_wr out[CONN_SENDQ_MSG_WRS])
 {
 	struct rpc_conn *rc = state;
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 	uint64_t off;
 	uint32_t len;
 
@@ -280,7 +282,7 @@ static unsigned share_seal(void *state, struct tcq_node *first, unsigned n,
 static __attribute__((noinline)) void posted_part(struct rpc_conn *rc,
 						  unsigned n, int err)
 {
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 
 	if (sh->asking) {
 		/* The next message asks. */
@@ -299,7 +301,7 @@ static __attribute__((noinline)) void posted_part(struct rpc_conn *rc,
 static void share_posted(void *state, unsigned n, int err)
 {
 	struct rpc_conn *rc = state;
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 	uint32_t degree = rc->client.tx.open_count;
 
 	if (__builtin_expect(n < 1 + sh->asking, 0))
@@ -312,7 +314,7 @@ static void share_posted(void *state, unsigned n, int err)
 	rpc_client_posted(&rc->client, 0);
 }
 
-static const struct conn_tx_ops share_ops = {
+static const struct conn_sendq_ops share_ops = {
 	.add = share_add,
 	.charge = share_charge,
 	.seal = share_seal,
@@ -324,29 +326,29 @@ static const struct conn_tx_ops share_ops = {
 /* May a call leave as it is, and without a wake-up? */
 static inline bool plain(struct rpc_conn *rc, const struct rpc_client_req *r)
 {
-	take_mail(rc->share);
-	return has_credit(rc->share, 1) && r->len <= TCQ_INLINE &&
+	take_answers(rc->lane_client);
+	return has_credit(rc->lane_client, 1) && r->len <= COMBINER_INLINE &&
 	       !rpc_event_special(&rc->port.event) && !peer_quiet(rc);
 }
 
 /* The message is due to have the question behind it. */
 static __attribute__((noinline)) int post_asking(struct rpc_conn *rc,
-						 struct conn_tx *tx,
+						 struct conn_sendq *tx,
 						 struct ibv_send_wr *wr)
 {
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 	struct ibv_send_wr ask;
 	unsigned n;
 	int err;
 
 	credit_spend(&sh->credit, 1);
 	if (ask_along(rc, &ask)) {
-		err = conn_tx_post_two(tx, wr, &ask, &n);
+		err = conn_sendq_post_two(tx, wr, &ask, &n);
 		if (__builtin_expect(n < 2, 0))
 			question_undo(rc);
 		sh->asking = 0;
 	} else {
-		err = conn_tx_post(tx, wr);
+		err = conn_sendq_post(tx, wr);
 		n = !err;
 	}
 	if (__builtin_expect(!n, 0))
@@ -354,29 +356,29 @@ static __attribute__((noinline)) int post_asking(struct rpc_conn *rc,
 	return err;
 }
 
-static inline int post_alone(struct rpc_conn *rc, struct conn_tx *tx,
+static inline int post_alone(struct rpc_conn *rc, struct conn_sendq *tx,
 			     struct ibv_send_wr *wr)
 {
 	int err;
 
-	if (__builtin_expect(!credit_plain(&rc->share->credit), 0))
+	if (__builtin_expect(!credit_plain(&rc->lane_client->credit), 0))
 		return post_asking(rc, tx, wr);
-	err = conn_tx_post(tx, wr);
+	err = conn_sendq_post(tx, wr);
 	if (__builtin_expect(!err, 1))
-		spend(rc->share, 1);
+		spend(rc->lane_client, 1);
 	return err;
 }
 
 /* By who leads, alone: what the hooks do for a message of one, without them. 1:
  * it must be they. */
-static inline int send_alone(struct rpc_conn *rc, struct conn_tx *tx,
+static inline int send_alone(struct rpc_conn *rc, struct conn_sendq *tx,
 			     const struct rpc_client_req *r)
 {
 	struct rpc_alone alone;
-	struct conn_tx_wr out;
+	struct conn_sendq_wr out;
 	int err;
 
-	if (__builtin_expect(!conn_tx_clear(tx) || !plain(rc, r) ||
+	if (__builtin_expect(!conn_sendq_clear(tx) || !plain(rc, r) ||
 				     !rpc_client_add_alone(&rc->client, r,
 							   &alone),
 			     0))
@@ -392,28 +394,28 @@ static inline int send_alone(struct rpc_conn *rc, struct conn_tx *tx,
 	return 0;
 }
 
-int rpc_share_call(struct rpc_conn *rc, struct conn_req *req,
-		   struct rpc_client_req *r)
+int rpc_lane_client_call(struct rpc_conn *rc, struct conn_req *req,
+			 struct rpc_client_req *r)
 {
-	struct conn_tx *tx = rc->share->tx;
-	enum tcq_place at;
+	struct conn_sendq *tx = rc->lane_client->sendq;
+	enum combiner_place at;
 	int err = 1;
 
 	req->kind = CONN_REQ_CALL;
 	req->node.request = r;
-	at = tcq_enter(&tx->q, &req->node);
-	if (__builtin_expect(tcq_alone(&tx->q, &req->node, at), 1))
+	at = combiner_enter(&tx->q, &req->node);
+	if (__builtin_expect(combiner_alone(&tx->q, &req->node, at), 1))
 		err = send_alone(rc, tx, r);
 	if (__builtin_expect(err == 1, 0))
-		return tcq_go_on(&tx->q, &req->node, at);
-	tcq_leave(&tx->q, &req->node);
+		return combiner_go_on(&tx->q, &req->node, at);
+	combiner_leave(&tx->q, &req->node);
 	return err;
 }
 
-int rpc_share_calls(struct rpc_conn *rc, struct conn_req *req,
-		    struct rpc_client_req *r, unsigned n, unsigned *sent)
+int rpc_lane_client_calls(struct rpc_conn *rc, struct conn_req *req,
+			  struct rpc_client_req *r, unsigned n, unsigned *sent)
 {
-	struct tcq *q = &rc->share->tx->q;
+	struct combiner *q = &rc->lane_client->sendq->q;
 	int err;
 
 	req->kind = CONN_REQ_CALL;
@@ -421,7 +423,7 @@ int rpc_share_calls(struct rpc_conn *rc, struct conn_req *req,
 		(uint16_t)(n < q->bound ? n : q->bound);
 	req->taken = 1; /* of one it is not told */
 	req->node.request = r;
-	err = tcq_submit(q, &req->node);
+	err = combiner_submit(q, &req->node);
 	*sent = err ? 0 : req->taken;
 	/* It was sent or refused: the leader reads the node no more. */
 	req->calls = req->node.requests = 1;
@@ -430,28 +432,29 @@ int rpc_share_calls(struct rpc_conn *rc, struct conn_req *req,
 
 /* --- the owner ---------------------------------------------------------- */
 
-static bool asking(const struct rpc_share *sh)
+static bool asking(const struct rpc_lane_client *sh)
 {
 	return __atomic_load_n(&sh->questions, __ATOMIC_RELAXED) !=
 	       sh->answered;
 }
 
-int rpc_share_imm(struct rpc_conn *rc, uint32_t value)
+int rpc_lane_client_imm(struct rpc_conn *rc, uint32_t value)
 {
-	struct rpc_share *sh = rc->share;
-	uint64_t was, mail;
+	struct rpc_lane_client *sh = rc->lane_client;
+	uint64_t was, answers;
 
 	if (value > UINT16_MAX || !sh->has_credits)
 		return -SKEIN_EPEER;
-	was = atomic_load_explicit(&sh->mail, memory_order_relaxed);
+	was = atomic_load_explicit(&sh->answers, memory_order_relaxed);
 	do {
-		mail = was + value;
-		if ((was & MAIL_COUNT) + value > UINT16_MAX)
+		answers = was + value;
+		if ((was & ANSWERS_COUNT) + value > UINT16_MAX)
 			return -SKEIN_EPEER;
-		mail = value ? mail & ~MAIL_DECLINED : mail | MAIL_DECLINED;
-	} while (!atomic_compare_exchange_weak_explicit(&sh->mail, &was, mail,
-							memory_order_relaxed,
-							memory_order_relaxed));
+		answers = value ? answers & ~ANSWERS_DECLINED
+				: answers | ANSWERS_DECLINED;
+	} while (!atomic_compare_exchange_weak_explicit(
+		&sh->answers, &was, answers, memory_order_relaxed,
+		memory_order_relaxed));
 	sh->answered += asking(sh); /* or unasked */
 	sh->grants += value != 0;
 	sh->declines += !value;
@@ -467,11 +470,11 @@ int rpc_share_imm(struct rpc_conn *rc, uint32_t value)
 /* What a leader has left to us: its question. 0 or an error. */
 static int question_send(struct rpc_conn *rc)
 {
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 	struct ibv_send_wr wr;
 	int err;
 
-	take_mail(sh);
+	take_answers(sh);
 	if (!credit_low(&sh->credit)) {
 		atomic_store_explicit(&sh->want_question, false,
 				      memory_order_relaxed);
@@ -500,10 +503,10 @@ static int large_send(struct rpc_conn *rc, const struct rpc_pending *p,
 				   .arg = p->arg,
 				   .id = p->id,
 				   .thread = p->thread};
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 	int err;
 
-	take_mail(sh);
+	take_answers(sh);
 	if (!has_credit(sh, 1))
 		return -EAGAIN;
 	err = rpc_client_add_large(&rc->client, &r);
@@ -513,7 +516,7 @@ static int large_send(struct rpc_conn *rc, const struct rpc_pending *p,
 	if (credit_low(&sh->credit)) {
 		atomic_store_explicit(&sh->want_question, true,
 				      memory_order_relaxed);
-		rpc_client_attend(&rc->client);
+		rpc_client_want_look(&rc->client);
 	}
 	return 0;
 }
@@ -606,7 +609,7 @@ static void waiting_go(struct rpc_conn *rc, uint16_t thread,
 			continue;
 		}
 		waiting_del(rc, link);
-		rpc_seat_moved(p, to);
+		rpc_thread_moved(p, to);
 		*to->waiting_end = p;
 		to->waiting_end = &p->next;
 	}
@@ -622,7 +625,7 @@ static int waiting_move(struct rpc_conn *rc)
 	while (p) {
 		unsigned n = waiting_of_thread(rc, p);
 
-		to = n ? rpc_seat_moves(rc, p->thread, n) : NULL;
+		to = n ? rpc_thread_moves(rc, p->thread, n) : NULL;
 		if (!to) {
 			p = p->next;
 			continue;
@@ -660,7 +663,7 @@ void rpc_pending_tell(struct rpc_pending *ended)
 
 static bool wants_send(struct rpc_conn *rc)
 {
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 
 	return rpc_client_wants_send(&rc->client) || rc->waiting ||
 	       rpc_event_owes(&rc->port.event) ||
@@ -668,13 +671,13 @@ static bool wants_send(struct rpc_conn *rc)
 	       atomic_load_explicit(&sh->want_wake, memory_order_relaxed);
 }
 
-int rpc_share_event_flush(struct rpc_conn *rc)
+int rpc_lane_client_event_flush(struct rpc_conn *rc)
 {
 	int err;
 
-	conn_tx_hold(rc->conn);
+	conn_sendq_hold(rc->conn);
 	err = rpc_event_flush(&rc->port);
-	conn_tx_release(rc->conn);
+	conn_sendq_release(rc->conn);
 	return err;
 }
 
@@ -682,11 +685,11 @@ int rpc_share_event_flush(struct rpc_conn *rc)
  * nobody's callback runs while the sending side is held. */
 static int send_own(struct rpc_conn *rc)
 {
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 	struct rpc_pending *ended = NULL;
 	int moved, err;
 
-	conn_tx_hold(rc->conn);
+	conn_sendq_hold(rc->conn);
 	moved = rpc_client_send_own(&rc->client);
 	if (moved >= 0)
 		moved += rpc_waiting_poll(rc, &ended);
@@ -702,14 +705,14 @@ static int send_own(struct rpc_conn *rc)
 		err = rpc_event_flush(&rc->port);
 		moved = err ? err : moved;
 	}
-	conn_tx_release(rc->conn);
+	conn_sendq_release(rc->conn);
 	rpc_pending_tell(ended);
 	return moved;
 }
 
-uint64_t rpc_share_next(struct rpc_conn *rc)
+uint64_t rpc_lane_client_next(struct rpc_conn *rc)
 {
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 
 	return atomic_load_explicit(&sh->want_head, memory_order_relaxed)
 		       ? sh->head_ns
@@ -719,12 +722,12 @@ uint64_t rpc_share_next(struct rpc_conn *rc)
 /* For threads that want to leave a lane on which nothing comes any more. */
 static void read_head_at_times(struct rpc_conn *rc, uint64_t now_ns)
 {
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 
-	if (now_ns < rpc_share_next(rc))
+	if (now_ns < rpc_lane_client_next(rc))
 		return;
 	atomic_store_explicit(&sh->want_head, false, memory_order_relaxed);
-	atomic_store_explicit(&rc->client.told.full, true,
+	atomic_store_explicit(&rc->client.published.full, true,
 			      memory_order_relaxed);
 	sh->head_ns = now_ns + HEAD_EVERY_NS;
 }
@@ -734,7 +737,7 @@ static int owner_works(struct rpc_conn *rc, uint64_t now_ns)
 {
 	int err, moved = 0;
 
-	if (rc->waiting && !rc->share->active)
+	if (rc->waiting && !rc->lane_client->active)
 		moved += waiting_move(rc);
 	read_head_at_times(rc, now_ns);
 	if (!wants_send(rc))
@@ -745,12 +748,12 @@ static int owner_works(struct rpc_conn *rc, uint64_t now_ns)
 
 static __attribute__((noinline)) void feed(struct rpc_conn *rc, int moved)
 {
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 	uint32_t room;
 
-	conn_tx_hold(rc->conn);
+	conn_sendq_hold(rc->conn);
 	room = conn_send_room(rc->conn);
-	conn_tx_release(rc->conn);
+	conn_sendq_release(rc->conn);
 	if (moved || room != sh->room)
 		rpc_handle_feed(sh->handle);
 	sh->room = room;
@@ -759,7 +762,7 @@ static __attribute__((noinline)) void feed(struct rpc_conn *rc, int moved)
 /* Is there a reason for more than to look for answers, each by itself? */
 static bool more_wanted(struct rpc_conn *rc)
 {
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 
 	return rpc_client_wants_send(&rc->client) ||
 	       atomic_load_explicit(&sh->want_question, memory_order_relaxed) ||
@@ -770,42 +773,42 @@ static bool more_wanted(struct rpc_conn *rc)
 
 static bool handle_due(const struct rpc_conn *rc, uint64_t now_ns)
 {
-	return rc->handle && (now_ns >= rc->share->sched_ns ||
+	return rc->handle && (now_ns >= rc->lane_client->sched_ns ||
 			      rpc_handle_wants(rc->handle) >= RPC_LEAVING);
 }
 
 /* What is left when this has been done is for the next round. */
-int rpc_share_poll_more(struct rpc_conn *rc, uint64_t now_ns, int moved)
+int rpc_lane_client_poll_more(struct rpc_conn *rc, uint64_t now_ns, int moved)
 {
 	struct rpc_client *c = &rc->client;
 	int err;
 
-	/* Before the reasons are looked at: rpc_client_attend(). */
-	if (atomic_load_explicit(&c->told.attend, memory_order_relaxed))
-		atomic_exchange_explicit(&c->told.attend, false,
+	/* Before the reasons are looked at: rpc_client_want_look(). */
+	if (atomic_load_explicit(&c->published.look, memory_order_relaxed))
+		atomic_exchange_explicit(&c->published.look, false,
 					 memory_order_acq_rel);
 	err = owner_works(rc, now_ns);
 	if (err < 0)
 		return err == -ENOTCONN ? 0 : err;
 	moved += err;
-	if (asking(rc->share))
+	if (asking(rc->lane_client))
 		conn_expect_recv(rc->conn); /* sooner than credits run out */
 	if (handle_due(rc, now_ns))
 		moved += rpc_handle_poll(rc->handle, now_ns);
-	if (rpc_handle_hungry(rc->share->handle))
+	if (rpc_handle_wants_room(rc->lane_client->handle))
 		feed(rc, moved);
-	c->rx.attend = more_wanted(rc);
+	c->rx.look = more_wanted(rc);
 	return moved;
 }
 
-void rpc_share_tell_news(struct rpc_share *sh)
+void rpc_lane_client_wake_thread(struct rpc_lane_client *sh)
 {
-	rpc_share_wake(sh);
+	rpc_lane_client_wake(sh);
 }
 
-bool rpc_share_has_work(struct rpc_conn *rc)
+bool rpc_lane_client_has_work(struct rpc_conn *rc)
 {
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 
 	/* What lacks a receive credit waits for the immediate that brings one. */
 	return rpc_client_has_work(&rc->client) ||
@@ -817,24 +820,24 @@ bool rpc_share_has_work(struct rpc_conn *rc)
  * sees `rests`. A thread that leaves work to the owner without leading writes the
  * work first and reads `rests` then; here it is the other way round, all of it
  * sequentially consistent: one of both sees the other. */
-bool rpc_share_rest(struct rpc_conn *rc)
+bool rpc_lane_client_rest(struct rpc_conn *rc)
 {
 	struct rpc_event *ev = &rc->port.event;
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 	bool rests;
 
 	if (sh->has_credits || sh->sched_ns != ENV_NEVER)
 		return false;
-	conn_tx_hold(rc->conn);
+	conn_sendq_hold(rc->conn);
 	__atomic_store_n(&ev->rests, true, __ATOMIC_SEQ_CST);
-	rests = !atomic_load(&rc->client.told.attend) &&
+	rests = !atomic_load(&rc->client.published.look) &&
 		!atomic_load(&sh->handle->wants) &&
 		!rpc_client_busy(&rc->client) && !more_wanted(rc) &&
-		!wants_send(rc) && !rpc_share_more_due(rc, 0) &&
+		!wants_send(rc) && !rpc_lane_client_more_due(rc, 0) &&
 		rpc_rfetch_next(&rc->client.rx.rf) == ENV_NEVER;
 	if (!rests)
 		__atomic_store_n(&ev->rests, false, __ATOMIC_RELAXED);
-	conn_tx_release(rc->conn);
+	conn_sendq_release(rc->conn);
 	if (rests)
 		rpc_event_rest(ev);
 	return rests;
@@ -842,11 +845,11 @@ bool rpc_share_rest(struct rpc_conn *rc)
 
 /* --- life --------------------------------------------------------------- */
 
-int rpc_share_new(struct rpc_conn *rc)
+int rpc_lane_client_new(struct rpc_conn *rc)
 {
 	struct skein_conn *head = conn_lane_head(rc->conn);
 	struct skein_env *env = conn_env(rc->conn);
-	struct rpc_share *sh = rc->share;
+	struct rpc_lane_client *sh = rc->lane_client;
 	int err;
 
 	if (!rc->handle && head == rc->conn) {
@@ -864,21 +867,22 @@ int rpc_share_new(struct rpc_conn *rc)
 	sh->active = true;
 	sh->has_credits = conn_lanes(head) > 1;
 	credit_init(&sh->credit, CREDIT_C);
-	sh->tx = conn_tx_of(rc->conn);
-	rc->share = sh;
+	sh->sendq = conn_sendq_of(rc->conn);
+	rc->lane_client = sh;
 	sh->handle->lanes[conn_lane_index(rc->conn)] = rc;
-	conn_tx_hooks(rc->conn, &share_ops, rc);
+	conn_sendq_hooks(rc->conn, &share_ops, rc);
 	return 0;
 }
 
-void rpc_share_free(struct rpc_conn *rc)
+void rpc_lane_client_free(struct rpc_conn *rc)
 {
 	struct skein_env *env = conn_env(rc->conn);
 
-	if (rc->share)
-		rc->share->handle->lanes[conn_lane_index(rc->conn)] = NULL;
-	env_free(env, rc->share);
-	rc->share = NULL;
+	if (rc->lane_client)
+		rc->lane_client->handle->lanes[conn_lane_index(rc->conn)] =
+			NULL;
+	env_free(env, rc->lane_client);
+	rc->lane_client = NULL;
 	if (rc->handle)
 		rpc_handle_free(rc->handle);
 	rc->handle = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_seats.c - threads' seats on a handle: found again, each one's own, left
+ * test_threads.c - threads' thread records on a handle: found again, each one's own, left
  * at a thread's end and given on, while the handle is used, closed and gone.
  */
 #include <pthread.h>
@@ -10,38 +10,38 @@
 
 #define LANES 4
 
-static void *at(struct conn_seat *seat)
+static void *at(struct conn_thread *rec)
 {
-	return seat->modules[CONN_MODULE_MAX - 1];
+	return rec->modules[CONN_MODULE_MAX - 1];
 }
 
 static void test_own(void **state)
 {
-	struct conn_seat *seat, *again;
+	struct conn_thread *rec, *again;
 	struct skein_conn *conn;
 	struct rig r;
 
 	rig_open(&r, 0, NULL);
 	conn = rig_connect(&r, LANES, NULL);
-	assert_null(conn_seat_find(conn));
-	assert_int_equal(conn_seats(conn), 0);
-	assert_int_equal(conn_seat(conn, &seat), 0);
-	assert_int_equal(seat->number, 0);
-	assert_int_equal(atomic_load(&seat->state), CONN_SEAT_TAKEN);
-	assert_true(atomic_load(&seat->lane) < LANES);
-	assert_ptr_equal(seat->handle, conn);
-	assert_non_null(at(seat));
+	assert_null(conn_thread_find(conn));
+	assert_int_equal(conn_threads(conn), 0);
+	assert_int_equal(conn_thread(conn, &rec), 0);
+	assert_int_equal(rec->number, 0);
+	assert_int_equal(atomic_load(&rec->state), CONN_THREAD_TAKEN);
+	assert_true(atomic_load(&rec->lane) < LANES);
+	assert_ptr_equal(rec->handle, conn);
+	assert_non_null(at(rec));
 	for (unsigned i = 0; i < LANES; i++) {
-		assert_int_equal(conn_seat(conn_lane(conn, i), &again), 0);
-		assert_ptr_equal(again, seat);
-		assert_ptr_equal(conn_seat_find(conn_lane(conn, i)), seat);
+		assert_int_equal(conn_thread(conn_lane(conn, i), &again), 0);
+		assert_ptr_equal(again, rec);
+		assert_ptr_equal(conn_thread_find(conn_lane(conn, i)), rec);
 	}
-	assert_int_equal(conn_seats(conn), 1);
-	assert_ptr_equal(conn_seat_at(conn, 0), seat);
-	assert_int_equal(told.seats_taken, 1);
+	assert_int_equal(conn_threads(conn), 1);
+	assert_ptr_equal(conn_thread_at(conn, 0), rec);
+	assert_int_equal(told.threads_taken, 1);
 	rig_end(&r, conn);
-	assert_int_equal(told.seats_left, 0);
-	assert_int_equal(told.seats_freed, 1);
+	assert_int_equal(told.threads_left, 0);
+	assert_int_equal(told.threads_freed, 1);
 	rig_close(&r);
 }
 
@@ -57,20 +57,20 @@ struct visit {
 	struct skein_conn *conn;
 	int rc;
 	unsigned number;
-	struct conn_seat *seat;
+	struct conn_thread *rec;
 };
 
 static void *visits(void *arg)
 {
 	struct visit *v = arg;
 
-	v->seat = NULL;
-	v->rc = conn_seat(v->conn, &v->seat);
-	v->number = v->seat ? v->seat->number : UINT32_MAX;
+	v->rec = NULL;
+	v->rc = conn_thread(v->conn, &v->rec);
+	v->number = v->rec ? v->rec->number : UINT32_MAX;
 	return NULL;
 }
 
-/* A seat is given on when nothing of its old thread is under way. */
+/* A thread record is given on when nothing of its old thread is under way. */
 static void test_given_on(void **state)
 {
 	struct visit v;
@@ -81,24 +81,24 @@ static void test_given_on(void **state)
 	for (unsigned i = 0; i < 3; i++) {
 		on_thread(visits, &v);
 		assert_int_equal(v.number, 0);
-		assert_int_equal(atomic_load(&v.seat->state), CONN_SEAT_LEFT);
-		assert_int_equal(atomic_load(&v.seat->thread), 0);
-		assert_int_equal(conn_seats_left(v.conn), i + 1);
+		assert_int_equal(atomic_load(&v.rec->state), CONN_THREAD_LEFT);
+		assert_int_equal(atomic_load(&v.rec->thread), 0);
+		assert_int_equal(conn_threads_left(v.conn), i + 1);
 	}
-	told.seats_busy = 1;
+	told.threads_busy = 1;
 	for (unsigned i = 1; i < 100; i++) {
 		on_thread(visits, &v);
 		assert_int_equal(v.number, i);
 	}
-	told.seats_busy = 0;
+	told.threads_busy = 0;
 	for (unsigned i = 0; i < 100; i++) {
 		on_thread(visits, &v);
 		assert_true(v.number < 100);
 	}
-	assert_int_equal(conn_seats(v.conn), 100);
-	assert_int_equal(told.seats_left, told.seats_taken);
+	assert_int_equal(conn_threads(v.conn), 100);
+	assert_int_equal(told.threads_left, told.threads_taken);
 	rig_end(&r, v.conn);
-	assert_int_equal(told.seats_freed, 100);
+	assert_int_equal(told.threads_freed, 100);
 	rig_close(&r);
 }
 
@@ -113,10 +113,10 @@ static void test_refused(void **state)
 
 	rig_open(&r, 0, NULL);
 	v.conn = rig_connect(&r, LANES, NULL);
-	told.seat_refused = true;
+	told.thread_refused = true;
 	on_thread(visits, &v);
 	assert_int_equal(v.rc, -EPERM);
-	told.seat_refused = false;
+	told.thread_refused = false;
 	on_thread(visits, &v);
 	assert_int_equal(v.rc, 0);
 	assert_int_equal(v.number, 0);
@@ -143,14 +143,14 @@ static void test_limit(void **state)
 
 	rig_open(&r, 0, NULL);
 	v.conn = rig_connect(&r, 1, NULL);
-	told.seats_busy = 1;
-	for (unsigned i = 0; i < CONN_SEATS_MAX; i++) {
+	told.threads_busy = 1;
+	for (unsigned i = 0; i < CONN_THREADS_MAX; i++) {
 		on_thread(visits, &v);
 		assert_int_equal(v.number, i);
 	}
 	on_thread(visits, &v);
 	assert_int_equal(v.rc, -EAGAIN);
-	told.seats_busy = 0;
+	told.threads_busy = 0;
 	on_thread(visits, &v);
 	assert_int_equal(v.rc, 0);
 	rig_end(&r, v.conn);
@@ -164,33 +164,33 @@ static void test_limit(void **state)
 
 struct crowd {
 	struct skein_conn *conn;
-	_Atomic(uint64_t) owner[CROWD + 1]; /* of seats, by number */
+	_Atomic(uint64_t) owner[CROWD + 1]; /* of thread records, by number */
 	atomic_uint alive, most;
 	atomic_bool stop;
 };
 
-/* Takes a seat, finds it again and again while others come and go, and leaves
+/* Takes a thread record, finds it again and again while others come and go, and leaves
  * it by ending. */
 static void *comes_and_goes(void *arg)
 {
 	struct crowd *c = arg;
 	uint64_t self = env_thread_self(c->conn->ctx->env), none = 0;
-	struct conn_seat *seat, *again;
+	struct conn_thread *rec, *again;
 
-	skein_assert(!conn_seat_find(c->conn));
-	skein_assert(conn_seat(c->conn, &seat) == 0);
-	skein_assert(seat->number <= CROWD);
-	skein_assert(atomic_compare_exchange_strong(&c->owner[seat->number],
+	skein_assert(!conn_thread_find(c->conn));
+	skein_assert(conn_thread(c->conn, &rec) == 0);
+	skein_assert(rec->number <= CROWD);
+	skein_assert(atomic_compare_exchange_strong(&c->owner[rec->number],
 						    &none, self));
 	for (int i = 0; i < 200; i++) {
 		again = NULL;
-		skein_assert(conn_seat(c->conn, &again) == 0);
-		skein_assert(again == seat);
+		skein_assert(conn_thread(c->conn, &again) == 0);
+		skein_assert(again == rec);
 		if (i % 50 == 0)
 			sched_yield();
 	}
-	skein_assert(atomic_load(&seat->thread) == self);
-	atomic_store(&c->owner[seat->number], 0);
+	skein_assert(atomic_load(&rec->thread) == self);
+	atomic_store(&c->owner[rec->number], 0);
 	return NULL;
 }
 
@@ -205,7 +205,7 @@ static void *keeps_coming(void *arg)
 	return NULL;
 }
 
-/* The engine's owner looks at all seats meanwhile. */
+/* The engine's owner looks at all thread records meanwhile. */
 static void *looks(void *arg)
 {
 	struct crowd *c = arg;
@@ -213,17 +213,17 @@ static void *looks(void *arg)
 
 	while (!atomic_load(&c->stop)) {
 		taken = 0;
-		for (unsigned i = 0; i < conn_seats(c->conn); i++) {
-			struct conn_seat *seat = conn_seat_at(c->conn, i);
+		for (unsigned i = 0; i < conn_threads(c->conn); i++) {
+			struct conn_thread *rec = conn_thread_at(c->conn, i);
 
-			skein_assert(seat->number == i);
-			if (atomic_load_explicit(&seat->state,
+			skein_assert(rec->number == i);
+			if (atomic_load_explicit(&rec->state,
 						 memory_order_acquire) ==
-			    CONN_SEAT_TAKEN) {
-				skein_assert(at(seat));
+			    CONN_THREAD_TAKEN) {
+				skein_assert(at(rec));
 				taken++;
 			}
-			conn_seat_wake(seat);
+			conn_thread_wake(rec);
 		}
 		skein_assert(taken <= CROWD);
 		sched_yield();
@@ -248,8 +248,8 @@ static void test_crowd(void **state)
 	atomic_store(&c.stop, true);
 	pthread_join(looker, NULL);
 	/* No more of them than were alive at one time. */
-	assert_true(conn_seats(c.conn) <= CROWD);
-	assert_int_equal(told.seats_left, CROWD * ROUNDS);
+	assert_true(conn_threads(c.conn) <= CROWD);
+	assert_int_equal(told.threads_left, CROWD * ROUNDS);
 	rig_end(&r, c.conn);
 	rig_close(&r);
 }
@@ -257,9 +257,9 @@ static void test_crowd(void **state)
 static void *waits(void *arg)
 {
 	struct crowd *c = arg;
-	struct conn_seat *seat;
+	struct conn_thread *rec;
 
-	skein_assert(conn_seat(c->conn, &seat) == 0);
+	skein_assert(conn_thread(c->conn, &rec) == 0);
 	atomic_fetch_add(&c->alive, 1);
 	while (!atomic_load(&c->stop))
 		sched_yield();
@@ -272,7 +272,7 @@ static void test_found(void **state)
 {
 	pthread_t ids[CROWD], first;
 	struct crowd c = {0};
-	struct conn_seat *seat;
+	struct conn_thread *rec;
 	struct rig r;
 
 	rig_open(&r, 0, NULL);
@@ -281,14 +281,14 @@ static void test_found(void **state)
 	assert_int_equal(pthread_create(&first, NULL, waits, &c), 0);
 	while (!atomic_load(&c.alive))
 		sched_yield();
-	assert_null(conn_seat_find(c.conn));
-	assert_int_equal(conn_seat(c.conn, &seat), 0);
+	assert_null(conn_thread_find(c.conn));
+	assert_int_equal(conn_thread(c.conn, &rec), 0);
 	for (int i = 0; i < CROWD - 2; i++)
 		assert_int_equal(
 			pthread_create(&ids[i], NULL, keeps_coming, &c), 0);
-	while (told.seats_left < (CROWD - 2) * ROUNDS)
+	while (told.threads_left < (CROWD - 2) * ROUNDS)
 		for (int i = 0; i < 1000; i++)
-			assert_ptr_equal(conn_seat_find(c.conn), seat);
+			assert_ptr_equal(conn_thread_find(c.conn), rec);
 	for (int i = 0; i < CROWD - 2; i++)
 		pthread_join(ids[i], NULL);
 	atomic_store(&c.stop, true);
@@ -316,8 +316,8 @@ static void ends(bool later)
 		sched_yield();
 	atomic_store(&c.stop, !later);
 	rig_end(&r, c.conn);
-	assert_int_equal(told.seats_freed, ENDING);
-	assert_true(!later || told.seats_left == 0);
+	assert_int_equal(told.threads_freed, ENDING);
+	assert_true(!later || told.threads_left == 0);
 	rig_close(&r);
 	atomic_store(&c.stop, true);
 	for (int i = 0; i < ENDING; i++)
@@ -334,7 +334,7 @@ static void test_ends(void **state)
 
 struct sleeper {
 	struct skein_conn *conn;
-	_Atomic(struct conn_seat *) seat;
+	_Atomic(struct conn_thread *) rec;
 	atomic_bool told;
 };
 
@@ -342,12 +342,12 @@ static void *sleeps(void *arg)
 {
 	struct sleeper *s = arg;
 	struct skein_env *env = s->conn->ctx->env;
-	struct conn_seat *seat;
+	struct conn_thread *rec;
 	struct env_waiter *w;
 
-	skein_assert(conn_seat(s->conn, &seat) == 0);
-	skein_assert(conn_seat_waiter(seat, &w) == 0);
-	atomic_store(&s->seat, seat);
+	skein_assert(conn_thread(s->conn, &rec) == 0);
+	skein_assert(conn_thread_waiter(rec, &w) == 0);
+	atomic_store(&s->rec, rec);
 	while (!atomic_load(&s->told)) {
 		env_waiter_arm(env, w);
 		if (atomic_load(&s->told))
@@ -361,20 +361,20 @@ static void *sleeps(void *arg)
 static void test_wake(void **state)
 {
 	struct sleeper s = {0};
-	struct conn_seat *seat;
+	struct conn_thread *rec;
 	struct rig r;
 	pthread_t id;
 
 	rig_open(&r, 0, NULL);
 	s.conn = rig_connect(&r, LANES, NULL);
 	for (int i = 0; i < 100; i++) {
-		s.seat = NULL;
+		s.rec = NULL;
 		s.told = false;
 		assert_int_equal(pthread_create(&id, NULL, sleeps, &s), 0);
-		while (!(seat = atomic_load(&s.seat)))
+		while (!(rec = atomic_load(&s.rec)))
 			sched_yield();
 		atomic_store(&s.told, true);
-		conn_seat_wake(seat);
+		conn_thread_wake(rec);
 		pthread_join(id, NULL);
 	}
 	rig_end(&r, s.conn);

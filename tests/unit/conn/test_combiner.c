@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_tcq.c - the thread combining queue, with delays at each of its steps:
+ * test_combiner.c - the thread combining queue, with delays at each of its steps:
  * every request is sent once, in its thread's order, by one leader at a time,
  * whole; and nobody waits for a thread that has not linked its node yet.
  */
@@ -20,8 +20,8 @@
 #include <sched.h>
 
 static void step(void);
-#define TCQ_STEP() step()
-#include "../../../src/conn/tcq.c"
+#define COMBINER_STEP() step()
+#include "../../../src/conn/combiner.c"
 
 #define THREADS 8u
 #define LONG 1000u
@@ -71,7 +71,7 @@ static void body_make(struct body *b, uint32_t thread, uint32_t seq)
 }
 
 struct fixture {
-	struct tcq q;
+	struct combiner q;
 	struct skein_env *env;
 	atomic_uint inside;
 	uint32_t next[THREADS]; /* the sequence that must come */
@@ -109,17 +109,19 @@ static void arrived(const unsigned char *at, uint32_t len)
 }
 
 /* One that came meanwhile. */
-static struct tcq_node *more(struct tcq *q, struct tcq_node *first)
+static struct combiner_node *more(struct combiner *q,
+				  struct combiner_node *first)
 {
-	return f.more && !here.alone ? tcq_more(q, first) : NULL;
+	return f.more && !here.alone ? combiner_more(q, first) : NULL;
 }
 
 /* As a leader does: places for all, its own copies, then it looks that they
  * are there. Nothing here is atomic: the queue is the lock. */
-static void send_all(struct tcq *q, struct tcq_node *first, unsigned n)
+static void send_all(struct combiner *q, struct combiner_node *first,
+		     unsigned n)
 {
-	static unsigned char ring[TCQ_BOUND][LONG];
-	struct tcq_node *node = first;
+	static unsigned char ring[COMBINER_BOUND][LONG];
+	struct combiner_node *node = first;
 	unsigned i, calls = 0;
 
 	assert_int_equal(atomic_fetch_add(&f.inside, 1), 0);
@@ -128,14 +130,15 @@ static void send_all(struct tcq *q, struct tcq_node *first, unsigned n)
 		f.sending = NULL;
 		sem_wait(f.sent);
 	}
-	for (i = 0; node; node = ++i < n ? tcq_next(node) : more(q, first)) {
+	for (i = 0; node;
+	     node = ++i < n ? combiner_next(node) : more(q, first)) {
 		calls += node->requests;
-		if (node->len <= TCQ_INLINE)
+		if (node->len <= COMBINER_INLINE)
 			memcpy(ring[i], node->bytes, node->len);
 		else if (node == first)
 			memcpy(ring[i], node->payload, node->len);
 		else
-			tcq_offer(node, ring[i]);
+			combiner_offer(node, ring[i]);
 		step();
 	}
 	n = i;
@@ -143,9 +146,9 @@ static void send_all(struct tcq *q, struct tcq_node *first, unsigned n)
 	if (calls > f.fullest)
 		f.fullest = calls;
 	for (i = 0, node = first; i < n;
-	     i++, node = i < n ? tcq_next(node) : NULL) {
-		if (node->len > TCQ_INLINE && node != first)
-			tcq_settle(q, node);
+	     i++, node = i < n ? combiner_next(node) : NULL) {
+		if (node->len > COMBINER_INLINE && node != first)
+			combiner_settle(q, node);
 		arrived(ring[i], node->len);
 		node->result = -(int)(node->len % 7);
 	}
@@ -156,25 +159,25 @@ static void send_all(struct tcq *q, struct tcq_node *first, unsigned n)
 	assert_int_equal(atomic_fetch_sub(&f.inside, 1), 1);
 }
 
-static const struct tcq_ops ops = {send_all};
+static const struct combiner_ops ops = {send_all};
 
-/* As tcq_submit(), but who is alone sends its own node and nothing else. */
-static int submit_alone(struct tcq_node *n)
+/* As combiner_submit(), but who is alone sends its own node and nothing else. */
+static int submit_alone(struct combiner_node *n)
 {
-	enum tcq_place at = tcq_enter(&f.q, n);
+	enum combiner_place at = combiner_enter(&f.q, n);
 
 	step();
-	if (!tcq_alone(&f.q, n, at))
-		return tcq_go_on(&f.q, n, at);
+	if (!combiner_alone(&f.q, n, at))
+		return combiner_go_on(&f.q, n, at);
 	step();
 	here.alone = true;
 	send_all(&f.q, n, 1);
 	here.alone = false;
-	tcq_leave(&f.q, n);
+	combiner_leave(&f.q, n);
 	return n->result;
 }
 
-static void submit(struct tcq_node *n, uint32_t thread, uint32_t seq,
+static void submit(struct combiner_node *n, uint32_t thread, uint32_t seq,
 		   uint32_t len)
 {
 	int rc;
@@ -184,35 +187,35 @@ static void submit(struct tcq_node *n, uint32_t thread, uint32_t seq,
 	body_make(&b, thread, seq);
 	n->len = len;
 	n->payload = &b;
-	if (len <= TCQ_INLINE)
+	if (len <= COMBINER_INLINE)
 		memcpy(n->bytes, &b, len);
-	rc = seq % 2 ? tcq_submit(&f.q, n) : submit_alone(n);
+	rc = seq % 2 ? combiner_submit(&f.q, n) : submit_alone(n);
 	assert_int_equal(rc, -(int)(len % 7));
 	assert_int_equal(f.next[thread], seq + 1);
 }
 
 static void test_alone(void **state)
 {
-	struct tcq_node n;
+	struct combiner_node n;
 
-	tcq_init(&f.q, f.env, &ops, 0);
-	tcq_node_init(&n);
+	combiner_init(&f.q, f.env, &ops, 0);
+	combiner_node_init(&n);
 	for (uint32_t i = 0; i < 100; i++)
 		submit(&n, 0, i, i % 2 ? 64 : LONG);
-	tcq_node_settle(&f.q, &n);
+	combiner_node_settle(&f.q, &n);
 	assert_int_equal(f.messages, 100);
 	assert_null(atomic_load(&f.q.tail));
 }
 
 /* As the engine's owner does: what the leaders write, and no message. */
-static void hold(struct tcq_node *n)
+static void hold(struct combiner_node *n)
 {
-	tcq_hold(&f.q, n);
+	combiner_hold(&f.q, n);
 	assert_int_equal(atomic_fetch_add(&f.inside, 1), 0);
 	step();
 	f.holds++;
 	assert_int_equal(atomic_fetch_sub(&f.inside, 1), 1);
-	tcq_release(&f.q, n);
+	combiner_release(&f.q, n);
 }
 
 static uint32_t rounds;
@@ -222,11 +225,11 @@ static unsigned holders; /* threads that hold between requests */
 static void *storm(void *arg)
 {
 	uint32_t me = (uint32_t)(uintptr_t)arg;
-	struct tcq_node n;
+	struct combiner_node n;
 
 	here.rnd = me + 1;
 	here.delays = true;
-	tcq_node_init(&n);
+	combiner_node_init(&n);
 	for (uint32_t i = 0; i < rounds; i++) {
 		if (most)
 			n.requests =
@@ -239,7 +242,7 @@ static void *storm(void *arg)
 		if (me < holders)
 			hold(&n);
 	}
-	tcq_node_settle(&f.q, &n);
+	combiner_node_settle(&f.q, &n);
 	/* freed memory is not written to: the sanitizers and this tell */
 	memset(&n, 0x55, sizeof(n));
 	return NULL;
@@ -250,7 +253,7 @@ static void run_storm(unsigned bound)
 	pthread_t t[THREADS];
 	uintptr_t i;
 
-	tcq_init(&f.q, f.env, &ops, bound);
+	combiner_init(&f.q, f.env, &ops, bound);
 	for (i = 0; i < THREADS; i++)
 		assert_int_equal(pthread_create(&t[i], NULL, storm, (void *)i),
 				 0);
@@ -269,7 +272,7 @@ static void run_storm(unsigned bound)
 static void test_storm(void **state)
 {
 	rounds = 2000;
-	run_storm(TCQ_BOUND);
+	run_storm(COMBINER_BOUND);
 }
 
 /* Leaders look again while they send. */
@@ -277,7 +280,7 @@ static void test_storm_more(void **state)
 {
 	rounds = 2000;
 	f.more = true;
-	run_storm(TCQ_BOUND);
+	run_storm(COMBINER_BOUND);
 }
 
 /* The lead is handed over at every message. */
@@ -298,7 +301,7 @@ static void test_holds(void **state)
 {
 	rounds = 1000;
 	holders = 3;
-	run_storm(TCQ_BOUND);
+	run_storm(COMBINER_BOUND);
 	holders = 0;
 }
 
@@ -318,14 +321,14 @@ static void test_several(void **state)
 /* A leader that is told to waits for company, but not for ever. */
 static void test_least(void **state)
 {
-	struct tcq_node n;
+	struct combiner_node n;
 
-	tcq_init(&f.q, f.env, &ops, 0);
+	combiner_init(&f.q, f.env, &ops, 0);
 	f.q.least = 4;
-	tcq_node_init(&n);
+	combiner_node_init(&n);
 	submit(&n, 0, 0, 64);
 	assert_int_equal(f.messages, 1);
-	tcq_node_settle(&f.q, &n);
+	combiner_node_settle(&f.q, &n);
 }
 
 /* --- schedules ----------------------------------------------------------- */
@@ -340,14 +343,14 @@ struct actor {
 static void *act(void *arg)
 {
 	struct actor *a = arg;
-	struct tcq_node n;
+	struct combiner_node n;
 
 	here.stop_at = a->stop_at;
 	here.go = a->go;
-	tcq_node_init(&n);
+	combiner_node_init(&n);
 	submit(&n, a->me, a->seq, a->len);
 	sem_post(&a->ended);
-	tcq_node_settle(&f.q, &n);
+	combiner_node_settle(&f.q, &n);
 	return NULL;
 }
 
@@ -370,7 +373,7 @@ static void test_unlinked(void **state)
 	sem_init(&sent, 0, 0);
 	sem_init(&stopped, 0, 0);
 	sem_init(&go, 0, 0);
-	tcq_init(&f.q, f.env, &ops, 0);
+	combiner_init(&f.q, f.env, &ops, 0);
 	f.sending = &sending;
 	f.sent = &sent;
 	start(&a, 0, 64);
@@ -387,7 +390,7 @@ static void test_unlinked(void **state)
 	pthread_join(b.thread, NULL);
 }
 
-static bool linked_behind(struct tcq_node *n)
+static bool linked_behind(struct combiner_node *n)
 {
 	return atomic_load(&n->next) != NULL;
 }
@@ -397,13 +400,13 @@ static bool linked_behind(struct tcq_node *n)
 static void come_meanwhile(bool look_again)
 {
 	struct actor a[THREADS] = {0};
-	struct tcq_node *tail;
+	struct combiner_node *tail;
 	sem_t sending, sent;
 	unsigned i;
 
 	sem_init(&sending, 0, 0);
 	sem_init(&sent, 0, 0);
-	tcq_init(&f.q, f.env, &ops, THREADS);
+	combiner_init(&f.q, f.env, &ops, THREADS);
 	f.sending = &sending;
 	f.sent = &sent;
 	f.more = look_again;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * inbox.c - the asynchronous calls of a handle's threads, and the inboxes in
+ * replies.c - the asynchronous calls of a handle's threads, and the replies in
  * which they find the answers.
  *
- * An inbox has one writer, the engine's owner, and one reader, its thread; when
+ * An replies has one writer, the engine's owner, and one reader, its thread; when
  * that has ended the owner reads it too. The writer looks for no room: a thread
  * reserves it when it makes a call, `room` bytes for each, and never has more
- * reserved than the inbox has. An entry takes at most what was reserved for it,
+ * reserved than the replies has. An entry takes at most what was reserved for it,
  * also at the lap's end, where it may run into the spill and the rest of the
  * lap is passed over (it is less than the entry): so positions that are written
- * and not read never span more than the inbox, and by the argument of
+ * and not read never span more than the replies, and by the argument of
  * docs/protocol/rpc.md, section 1, no entry is written over one that is not
  * read.
  */
@@ -18,21 +18,22 @@
 
 #include "base/pow2.h"
 #include "conn/ctx.h"
-#include "rpc/inbox.h"
+#include "rpc/replies.h"
 
-#define INBOX_LEN (256u << 10)
+#define REPLIES_LEN (256u << 10)
 #define ASYNC_MAX 1024u
 
 /* --- the ring ----------------------------------------------------------- */
 
-static uint64_t next_pos(const struct rpc_seat *s, uint64_t pos, uint32_t size)
+static uint64_t next_pos(const struct rpc_thread *s, uint64_t pos,
+			 uint32_t size)
 {
-	return rpc_pos_next(s->inbox_len, pos, size);
+	return rpc_pos_next(s->replies_len, pos, size);
 }
 
-static struct rpc_news *news_at(const struct rpc_seat *s, uint64_t pos)
+static struct rpc_reply *reply_at(const struct rpc_thread *s, uint64_t pos)
 {
-	return (void *)(s->inbox + (pos & (s->inbox_len - 1)));
+	return (void *)(s->replies + (pos & (s->replies_len - 1)));
 }
 
 /* A result in the message that is longer than what was reserved for it: the
@@ -45,33 +46,33 @@ static struct skein_rpc_result too_long(struct rpc_async *a, uint32_t len)
 					 .status = -SKEIN_EPEER};
 }
 
-static void put_news(struct rpc_async *a, struct skein_rpc_result res)
+static void put_reply(struct rpc_async *a, struct skein_rpc_result res)
 {
-	struct rpc_seat *s = a->seat;
+	struct rpc_thread *s = a->rec;
 	uint64_t pos = atomic_load_explicit(&s->written, memory_order_relaxed);
-	struct rpc_news *news = news_at(s, pos);
+	struct rpc_reply *reply = reply_at(s, pos);
 	uint32_t len = (uint32_t)res.len;
 
-	news->call = a;
-	news->buf = len ? rpc_take_buf(a->rc) : NULL;
-	news->size = sizeof(*news);
-	if (!news->buf && RPC_PAD8(res.len) > a->room - sizeof(*news)) {
+	reply->call = a;
+	reply->buf = len ? rpc_take_buf(a->rc) : NULL;
+	reply->size = sizeof(*reply);
+	if (!reply->buf && RPC_PAD8(res.len) > a->room - sizeof(*reply)) {
 		res = too_long(a, len);
-	} else if (len && !news->buf) {
-		memcpy(news + 1, res.data, len);
-		news->size += RPC_PAD8(len);
+	} else if (len && !reply->buf) {
+		memcpy(reply + 1, res.data, len);
+		reply->size += RPC_PAD8(len);
 	}
-	news->len = (uint32_t)res.len;
-	news->outcome = (int16_t)res.outcome;
-	news->status = (int16_t)res.status;
-	/* Release pairs with the acquire in rpc_seat_reap(). */
-	atomic_store_explicit(&s->written, next_pos(s, pos, news->size),
+	reply->len = (uint32_t)res.len;
+	reply->outcome = (int16_t)res.outcome;
+	reply->status = (int16_t)res.status;
+	/* Release pairs with the acquire in rpc_thread_reap(). */
+	atomic_store_explicit(&s->written, next_pos(s, pos, reply->size),
 			      memory_order_release);
 }
 
-static void send_gathered(struct rpc_seat *s);
+static void send_gathered(struct rpc_thread *s);
 
-static void async_free(struct rpc_seat *s, struct rpc_async *a)
+static void async_free(struct rpc_thread *s, struct rpc_async *a)
 {
 	a->next = s->spare;
 	s->spare = a;
@@ -81,23 +82,23 @@ static void async_free(struct rpc_seat *s, struct rpc_async *a)
 static void tell_directly(struct rpc_async *a,
 			  const struct skein_rpc_result *res)
 {
-	struct rpc_share *sh = a->rc->share;
-	struct rpc_seat *s = a->seat;
+	struct rpc_lane_client *sh = a->rc->lane_client;
+	struct rpc_thread *s = a->rec;
 	skein_rpc_done_fn *done = a->done;
 	struct skein_rpc_result end;
 	void *arg = a->arg;
 
-	rpc_seat_reap(s); /* older ones first */
+	rpc_thread_reap(s); /* older ones first */
 	if (!a->rc->client.rx.result_buf &&
-	    RPC_PAD8(res->len) > a->room - sizeof(struct rpc_news)) {
+	    RPC_PAD8(res->len) > a->room - sizeof(struct rpc_reply)) {
 		end = too_long(a, (uint32_t)res->len);
 		res = &end;
 	}
 	s->reserved -= a->room;
-	s->told++;
-	rpc_seat_unanswered(s, a->rc, res->outcome);
+	s->reaped++;
+	rpc_thread_unanswered(s, a->rc, res->outcome);
 	async_free(s, a);
-	rpc_seat_ended(s);
+	rpc_thread_ended(s);
 	s->in_done++;
 	done(arg, res);
 	s->in_done--;
@@ -114,35 +115,35 @@ static void tell_directly(struct rpc_async *a,
 void rpc_async_done(void *arg, const struct skein_rpc_result *res)
 {
 	struct rpc_async *a = arg;
-	struct rpc_seat *s = a->seat;
-	struct conn_seat *seat = s->seat;
+	struct rpc_thread *s = a->rec;
+	struct conn_thread *rec = s->rec;
 	struct rpc_conn *rc = a->rc;
 
-	/* Acquire pairs with rpc_seat_left(): the thread has done with it. */
+	/* Acquire pairs with rpc_thread_left(): the thread has done with it. */
 	if (atomic_load_explicit(&s->orphan, memory_order_acquire)) {
-		rpc_seat_reap(s); /* older ones first */
+		rpc_thread_reap(s); /* older ones first */
 		a->done(a->arg, res);
 		s->reserved -= a->room;
 		async_free(s, a);
-		rpc_seat_unanswered(s, rc, res->outcome);
-		rpc_seat_ended(s);
-		rpc_seat_sweep(s);
+		rpc_thread_unanswered(s, rc, res->outcome);
+		rpc_thread_ended(s);
+		rpc_thread_sweep(s);
 		return;
 	}
 	if (engine_runs_in(rc->engine,
-			   atomic_load_explicit(&seat->thread,
+			   atomic_load_explicit(&rec->thread,
 						memory_order_relaxed))) {
 		tell_directly(a, res);
 		return;
 	}
-	put_news(a, *res);
-	rpc_seat_unanswered(s, rc, res->outcome);
-	rpc_seat_ended(s);
-	rpc_share_news(rc->share, seat);
+	put_reply(a, *res);
+	rpc_thread_unanswered(s, rc, res->outcome);
+	rpc_thread_ended(s);
+	rpc_lane_client_replied(rc->lane_client, rec);
 }
 
 /* Its thread ended inside a done(): the results that it was shown. */
-void rpc_seat_drop_shown(struct rpc_seat *s)
+void rpc_thread_drop_shown(struct rpc_thread *s)
 {
 	struct rpc_buf *buf;
 
@@ -152,34 +153,34 @@ void rpc_seat_drop_shown(struct rpc_seat *s)
 	}
 }
 
-int rpc_seat_reap(struct rpc_seat *s)
+int rpc_thread_reap(struct rpc_thread *s)
 {
 	uint32_t inner = 0, room;
 	struct skein_rpc_result res;
-	struct rpc_news *news;
+	struct rpc_reply *reply;
 	struct rpc_buf *buf;
 	struct rpc_async *a;
 	int n;
 
-	if (!s->inbox)
+	if (!s->replies)
 		return 0;
 	s->depth++;
-	/* Acquire pairs with the release in put_news(). */
+	/* Acquire pairs with the release in put_reply(). */
 	for (n = 0;
 	     s->read != atomic_load_explicit(&s->written, memory_order_acquire);
 	     n++) {
-		news = news_at(s, s->read);
-		s->read = next_pos(s, s->read, news->size);
-		a = news->call;
-		buf = news->buf;
+		reply = reply_at(s, s->read);
+		s->read = next_pos(s, s->read, reply->size);
+		a = reply->call;
+		buf = reply->buf;
 		room = a->room;
 		res = (struct skein_rpc_result){
-			.outcome = (enum skein_outcome)news->outcome,
-			.status = news->status,
-			.len = news->len};
-		if (!news->status && news->outcome == SKEIN_DONE)
-			res.data = buf ? buf->addr : (void *)(news + 1);
-		s->told++;
+			.outcome = (enum skein_outcome)reply->outcome,
+			.status = reply->status,
+			.len = reply->len};
+		if (!reply->status && reply->outcome == SKEIN_DONE)
+			res.data = buf ? buf->addr : (void *)(reply + 1);
+		s->reaped++;
 		/* done() makes another call with it, often. */
 		async_free(s, a);
 		if (buf) {
@@ -210,23 +211,23 @@ int rpc_seat_reap(struct rpc_seat *s)
 	return n;
 }
 
-int rpc_seat_take(struct conn_seat *seat)
+int rpc_thread_take(struct conn_thread *rec)
 {
-	return rpc_seat_reap(rpc_seat_of(seat));
+	return rpc_thread_reap(rpc_thread_of(rec));
 }
 
 /* A thread that waits for its asynchronous calls. */
 struct waiting_end {
-	struct rpc_seat *seat;
-	uint64_t told; /* before */
+	struct rpc_thread *rec;
+	uint64_t reaped; /* before */
 };
 
 static bool has_ended(void *arg)
 {
 	const struct waiting_end *r = arg;
-	struct rpc_seat *s = r->seat;
+	struct rpc_thread *s = r->rec;
 
-	if (s->told != r->told)
+	if (s->reaped != r->reaped)
 		return true;
 
 	return s->read !=
@@ -234,14 +235,14 @@ static bool has_ended(void *arg)
 }
 
 /* It was not sent. */
-static void async_undo(struct rpc_seat *s, struct rpc_async *a)
+static void async_undo(struct rpc_thread *s, struct rpc_async *a)
 {
 	s->reserved -= a->room;
 	async_free(s, a);
 }
 
 /* It has begun, and there is no way to send it. */
-static void end_unsent(struct rpc_seat *s, const struct rpc_client_req *r,
+static void end_unsent(struct rpc_thread *s, const struct rpc_client_req *r,
 		       int err)
 {
 	struct skein_rpc_result res = {.outcome = SKEIN_NOT_SENT,
@@ -251,39 +252,39 @@ static void end_unsent(struct rpc_seat *s, const struct rpc_client_req *r,
 	void *arg = a->arg;
 
 	async_undo(s, a);
-	s->told++;
+	s->reaped++;
 	done(arg, &res);
 }
 
 /* Calls that its thread made in the done() in which it ended. */
-static int drop_gathered(struct rpc_seat *s)
+static int drop_gathered(struct rpc_thread *s)
 {
 	unsigned i, n = s->gather ? s->gather->n : 0;
-	struct skein_conn *head = s->seat->handle;
+	struct skein_conn *head = s->rec->handle;
 
 	if (!n)
 		return 0;
 	for (i = 0; i < conn_lanes(head); i++)
-		if (s->lanes[i] && s->lanes[i]->share->gathered == s)
-			s->lanes[i]->share->gathered = NULL;
+		if (s->lanes[i] && s->lanes[i]->lane_client->gathered == s)
+			s->lanes[i]->lane_client->gathered = NULL;
 	s->gather->n = 0;
 	for (i = 0; i < n; i++)
 		end_unsent(s, &s->gather->req[i], -ECANCELED);
 	return (int)n;
 }
 
-int rpc_seat_sweep(struct rpc_seat *s)
+int rpc_thread_sweep(struct rpc_thread *s)
 {
 	int moved;
 
-	/* Acquire pairs with rpc_seat_left(): an orphan's, and its thread has
+	/* Acquire pairs with rpc_thread_left(): an orphan's, and its thread has
 	 * done with it. */
 	if (atomic_load_explicit(&s->swept, memory_order_acquire))
 		return 0;
-	rpc_seat_drop_shown(s);
+	rpc_thread_drop_shown(s);
 	moved = drop_gathered(s);
-	moved += rpc_seat_reap(s);
-	/* Release pairs with the acquire in rpc_seat_idle(): from here on it is
+	moved += rpc_thread_reap(s);
+	/* Release pairs with the acquire in rpc_thread_idle(): from here on it is
 	 * whose it will be. */
 	if (atomic_load_explicit(&s->ended, memory_order_relaxed) == s->begun)
 		atomic_store_explicit(&s->swept, true, memory_order_release);
@@ -291,26 +292,26 @@ int rpc_seat_sweep(struct rpc_seat *s)
 }
 
 /* At a thread's first asynchronous call. */
-static int inbox_make(struct rpc_seat *s, struct rpc_ctx *rx)
+static int replies_make(struct rpc_thread *s, struct rpc_ctx *rx)
 {
-	struct skein_env *env = conn_env(s->seat->handle);
+	struct skein_env *env = conn_env(s->rec->handle);
 	uint32_t n = ASYNC_MAX;
 
-	s->inbox_max = (uint32_t)(sizeof(struct rpc_news) +
-				  rx->conf.resp_inline + RPC_LINE);
-	s->inbox_len = (uint32_t)doubled_to(INBOX_LEN, s->inbox_max);
+	s->replies_max = (uint32_t)(sizeof(struct rpc_reply) +
+				    rx->conf.resp_inline + RPC_LINE);
+	s->replies_len = (uint32_t)doubled_to(REPLIES_LEN, s->replies_max);
 	if (!s->block)
 		s->block = env_alloc(env, n * sizeof(*s->block));
 	if (!s->gather)
 		s->gather = env_alloc(env, sizeof(*s->gather));
 	if (!s->block || !s->gather)
 		return -ENOMEM;
-	s->inbox =
-		env_alloc_aligned(env, RPC_LINE, s->inbox_len + s->inbox_max);
-	if (!s->inbox)
+	s->replies = env_alloc_aligned(env, RPC_LINE,
+				       s->replies_len + s->replies_max);
+	if (!s->replies)
 		return -ENOMEM;
 	while (n--) {
-		s->block[n].seat = s;
+		s->block[n].rec = s;
 		async_free(s, &s->block[n]);
 	}
 	return 0;
@@ -318,53 +319,53 @@ static int inbox_make(struct rpc_seat *s, struct rpc_ctx *rx)
 
 /* --- calls -------------------------------------------------------------- */
 
-/* The calling thread's seat, with an inbox; its first time. */
-static __attribute__((noinline)) int seat_anew(struct skein_conn *conn,
-					       struct rpc_seat **out)
+/* The calling thread's thread record, with replies; its first time. */
+static __attribute__((noinline)) int thread_anew(struct skein_conn *conn,
+						 struct rpc_thread **out)
 {
 	ENV_HOLD_CANCEL();
-	struct conn_seat *seat;
-	struct rpc_seat *s;
-	int err = conn_seat(conn, &seat);
+	struct conn_thread *rec;
+	struct rpc_thread *s;
+	int err = conn_thread(conn, &rec);
 
 	if (err)
 		return err;
-	s = rpc_seat_of(seat);
-	if (!s->inbox)
-		err = inbox_make(s, conn_ctx_module(conn_ctx(conn),
-						    CONN_MODULE_RPC));
+	s = rpc_thread_of(rec);
+	if (!s->replies)
+		err = replies_make(s, conn_ctx_module(conn_ctx(conn),
+						      CONN_MODULE_RPC));
 	if (!err)
 		*out = s;
 	return err;
 }
 
 /* The same if it has one, else NULL. */
-static inline struct rpc_seat *plain_seat(struct skein_conn *conn)
+static inline struct rpc_thread *plain_thread(struct skein_conn *conn)
 {
-	struct conn_seat *seat = conn_seat_find(conn);
-	struct rpc_seat *s = seat ? rpc_seat_of(seat) : NULL;
+	struct conn_thread *rec = conn_thread_find(conn);
+	struct rpc_thread *s = rec ? rpc_thread_of(rec) : NULL;
 
-	return __builtin_expect(s && s->inbox, 1) ? s : NULL;
+	return __builtin_expect(s && s->replies, 1) ? s : NULL;
 }
 
 /* The record of a call, and room for its answer: 0 or -EAGAIN. */
-static int async_begin(struct rpc_seat *s, struct rpc_client_req *r)
+static int async_begin(struct rpc_thread *s, struct rpc_client_req *r)
 {
 	/* of an entry with as long a result as a message may bring */
-	size_t most = s->inbox_max - sizeof(struct rpc_news);
+	size_t most = s->replies_max - sizeof(struct rpc_reply);
 	struct rpc_async *a = s->spare;
 
 	if (!a)
 		return -EAGAIN;
-	a->room = (uint32_t)(sizeof(struct rpc_news) +
+	a->room = (uint32_t)(sizeof(struct rpc_reply) +
 			     RPC_PAD8(r->resp_max < most ? r->resp_max : most));
-	if (s->reserved + a->room > s->inbox_len)
+	if (s->reserved + a->room > s->replies_len)
 		return -EAGAIN;
 	a->done = r->done;
 	a->arg = r->arg;
 	s->spare = a->next;
 	s->reserved += a->room;
-	r->thread = s->seat->number;
+	r->thread = s->rec->number;
 	r->done = rpc_async_done;
 	r->arg = a;
 	return 0;
@@ -376,21 +377,21 @@ static void tell_owner(struct skein_conn *conn)
 	env_waiter_wake(conn_env(conn), engine_waiter(conn_engine(conn)));
 }
 
-static int send_one(struct rpc_seat *s, struct rpc_client_req *r)
+static int send_one(struct rpc_thread *s, struct rpc_client_req *r)
 {
 	int err = async_begin(s, r);
 
 	if (err)
 		return err;
-	err = rpc_seat_send(s, r, NULL);
+	err = rpc_thread_send(s, r, NULL);
 	if (err)
 		async_undo(s, r->arg);
 	return err;
 }
 
-static int gather(struct rpc_seat *s, struct rpc_client_req *r);
+static int gather(struct rpc_thread *s, struct rpc_client_req *r);
 
-static inline int call_async(struct skein_conn *conn, struct rpc_seat *s,
+static inline int call_async(struct skein_conn *conn, struct rpc_thread *s,
 			     struct rpc_client_req *r)
 {
 	int err;
@@ -406,20 +407,20 @@ static inline int call_async(struct skein_conn *conn, struct rpc_seat *s,
 /* --- inside done() ------------------------------------------------------- */
 
 /* What finds no room is the owner's to send: it has begun. */
-static void send_gathered(struct rpc_seat *s)
+static void send_gathered(struct rpc_thread *s)
 {
-	struct skein_conn *conn = s->seat->handle;
+	struct skein_conn *conn = s->rec->handle;
 	struct rpc_gather *g = s->gather;
-	struct rpc_client_req unsent[TCQ_BOUND];
+	struct rpc_client_req unsent[COMBINER_BOUND];
 	unsigned i, sent, n = g->n, left = 0;
 	int err = 0;
 
 	if (!n)
 		return;
 	for (i = 0; i < n && !err; i += sent)
-		err = rpc_seat_send_some(s, g->req + i, n - i, &sent);
+		err = rpc_thread_send_some(s, g->req + i, n - i, &sent);
 	if (err == -EAGAIN)
-		i += rpc_seat_leave_to_owner(s, g->req + i, n - i);
+		i += rpc_thread_leave_to_owner(s, g->req + i, n - i);
 	for (; i < n; i++)
 		unsent[left++] = g->req[i];
 	/* First: a done() may make calls. */
@@ -430,33 +431,33 @@ static void send_gathered(struct rpc_seat *s)
 		tell_owner(conn);
 }
 
-void rpc_seat_send_gathered(struct rpc_seat *s)
+void rpc_thread_send_gathered(struct rpc_thread *s)
 {
 	if (__builtin_expect(s->in_done != 0, 0) && s->gather)
 		send_gathered(s);
 }
 
-void rpc_share_send_gathered(struct rpc_share *sh)
+void rpc_lane_client_send_gathered(struct rpc_lane_client *sh)
 {
-	struct rpc_seat *s = sh->gathered;
+	struct rpc_thread *s = sh->gathered;
 
 	sh->gathered = NULL;
 	send_gathered(s);
 }
 
-static int gather(struct rpc_seat *s, struct rpc_client_req *r)
+static int gather(struct rpc_thread *s, struct rpc_client_req *r)
 {
 	struct rpc_gather *g = s->gather;
 	int err;
 
-	if (conn_seat_held(s->seat))
+	if (conn_thread_held(s->rec))
 		return -EAGAIN;
-	if (g->n == TCQ_BOUND || r->len > TCQ_INLINE) {
+	if (g->n == COMBINER_BOUND || r->len > COMBINER_INLINE) {
 		send_gathered(s);
-		if (conn_seat_held(s->seat))
+		if (conn_thread_held(s->rec))
 			return -EAGAIN;
 	}
-	if (r->len > TCQ_INLINE)
+	if (r->len > COMBINER_INLINE)
 		return send_one(s, r);
 	err = async_begin(s, r);
 	if (err)
@@ -489,18 +490,18 @@ static unsigned batch_len(struct skein_conn *conn,
 	struct rpc_ctx *rx = conn_ctx_module(conn_ctx(conn), CONN_MODULE_RPC);
 	unsigned i;
 
-	for (i = 0; i < n && i < TCQ_BOUND; i++)
+	for (i = 0; i < n && i < COMBINER_BOUND; i++)
 		if (calls[i].req_len > rx->conf.msg_max - RPC_REQ_ROOM)
 			break;
 	return i;
 }
 
-/* One message, of at most TCQ_BOUND calls: *begun of them, one at least when it
- * is 0. */
-static int batch_send(struct rpc_seat *s, const struct skein_rpc_entry *calls,
+/* One message, of at most COMBINER_BOUND calls: *begun of them, one at least
+ * when it is 0. */
+static int batch_send(struct rpc_thread *s, const struct skein_rpc_entry *calls,
 		      unsigned n, unsigned *begun)
 {
-	struct rpc_client_req r[TCQ_BOUND];
+	struct rpc_client_req r[COMBINER_BOUND];
 	unsigned i, sent = 0;
 	int err = 0;
 
@@ -511,7 +512,7 @@ static int batch_send(struct rpc_seat *s, const struct skein_rpc_entry *calls,
 			break;
 	}
 	if (i)
-		err = rpc_seat_send_some(s, r, i, &sent);
+		err = rpc_thread_send_some(s, r, i, &sent);
 	/* The last first: records are taken in the same order again. */
 	while (i-- > sent)
 		async_undo(s, r[i].arg);
@@ -519,7 +520,7 @@ static int batch_send(struct rpc_seat *s, const struct skein_rpc_entry *calls,
 	return err;
 }
 
-static int call_batch(struct skein_conn *conn, struct rpc_seat *s,
+static int call_batch(struct skein_conn *conn, struct rpc_thread *s,
 		      const struct skein_rpc_entry *calls, unsigned n,
 		      unsigned *begun)
 {
@@ -527,7 +528,7 @@ static int call_batch(struct skein_conn *conn, struct rpc_seat *s,
 	struct rpc_client_req r;
 	int err = 0;
 
-	rpc_seat_send_gathered(s);
+	rpc_thread_send_gathered(s);
 	while (!err && done < n) {
 		some = batch_len(conn, calls + done, n - done);
 		if (some > 1) {
@@ -547,20 +548,20 @@ static int call_batch(struct skein_conn *conn, struct rpc_seat *s,
 	return 0;
 }
 
-int rpc_shared_call_async(struct skein_conn *conn, struct rpc_client_req *r)
+int rpc_handle_call_async(struct skein_conn *conn, struct rpc_client_req *r)
 {
-	struct rpc_seat *s = plain_seat(conn);
-	int err = s ? 0 : seat_anew(conn, &s);
+	struct rpc_thread *s = plain_thread(conn);
+	int err = s ? 0 : thread_anew(conn, &s);
 
 	return __builtin_expect(err == 0, 1) ? call_async(conn, s, r) : err;
 }
 
-int rpc_shared_call_batch(struct skein_conn *conn,
+int rpc_handle_call_batch(struct skein_conn *conn,
 			  const struct skein_rpc_entry *calls, unsigned n,
 			  unsigned *begun)
 {
-	struct rpc_seat *s = plain_seat(conn);
-	int err = s ? 0 : seat_anew(conn, &s);
+	struct rpc_thread *s = plain_thread(conn);
+	int err = s ? 0 : thread_anew(conn, &s);
 
 	return err ? err : call_batch(conn, s, calls, n, begun);
 }
@@ -600,10 +601,10 @@ static void cancel_run(struct engine_call *call)
 {
 	struct rpc_cancelling *c =
 		container_of(call, struct rpc_cancelling, call);
-	struct rpc_seat *s = container_of(c, struct rpc_seat, cancelling);
-	struct conn_seat *seat = s->seat;
+	struct rpc_thread *s = container_of(c, struct rpc_thread, cancelling);
+	struct conn_thread *rec = s->rec;
 
-	c->err = cancel_lanes(seat->handle, &c->wanted);
+	c->err = cancel_lanes(rec->handle, &c->wanted);
 	/* Release: err; c is its thread's again. */
 	atomic_store_explicit(&c->under_way, false, memory_order_release);
 }
@@ -616,7 +617,7 @@ static bool cancel_ended(void *arg)
 }
 
 /* By the thread that runs the engine, in the order of what was handed to it. */
-static int cancel_by_owner(struct rpc_seat *s, struct engine *e,
+static int cancel_by_owner(struct rpc_thread *s, struct engine *e,
 			   const struct rpc_wanted *wanted)
 {
 	struct rpc_cancelling *c = &s->cancelling;
@@ -635,20 +636,20 @@ static int cancel_by_owner(struct rpc_seat *s, struct engine *e,
 	return err ? err : c->err;
 }
 
-int rpc_shared_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
+int rpc_handle_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 		      const void *arg)
 {
 	struct rpc_wanted wanted = {is_async, done, arg};
 	struct engine *e = conn_engine(conn);
-	struct conn_seat *seat;
-	struct rpc_seat *s;
-	int err = conn_seat(conn, &seat);
+	struct conn_thread *rec;
+	struct rpc_thread *s;
+	int err = conn_thread(conn, &rec);
 
 	if (err)
 		return err;
-	s = rpc_seat_of(seat);
+	s = rpc_thread_of(rec);
 	/* It may be one of these. */
-	rpc_seat_send_gathered(s);
+	rpc_thread_send_gathered(s);
 	return engine_is_owner(e) ? cancel_lanes(conn, &wanted)
 				  : cancel_by_owner(s, e, &wanted);
 }
@@ -656,10 +657,10 @@ int rpc_shared_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 static int run_filled(struct waiting_end *r, struct engine *e,
 		      struct env_waiter *w, uint64_t timeout_ns)
 {
-	struct rpc_seat *s = r->seat;
+	struct rpc_thread *s = r->rec;
 
 	/* It may have something to send then. */
-	uint64_t end, look = conn_seat_drained_ns(s->seat);
+	uint64_t end, look = conn_thread_drained_ns(s->rec);
 	struct engine_run how = {.done = has_ended, .arg = r, .w = w};
 
 	if (__builtin_expect(look == ENV_NEVER, 1)) {
@@ -674,15 +675,15 @@ static int run_filled(struct waiting_end *r, struct engine *e,
 /* Until there is something to reap, or the deadline. */
 static int wait_filled(struct waiting_end *r, uint64_t timeout_ns)
 {
-	struct rpc_seat *s = r->seat;
+	struct rpc_thread *s = r->rec;
 
-	struct skein_conn *conn = s->seat->handle;
+	struct skein_conn *conn = s->rec->handle;
 	struct engine *e = conn_engine(conn);
 	struct env_waiter *w;
 	int err = 0;
 
 	if (timeout_ns && s->reserved) {
-		err = conn_seat_waiter(s->seat, &w);
+		err = conn_thread_waiter(s->rec, &w);
 		if (!err)
 			err = run_filled(r, e, w, timeout_ns);
 	} else if (engine_try_enter(e)) {
@@ -698,26 +699,26 @@ int skein_rpc_reap(struct skein_conn *conn, uint64_t timeout_ns)
 {
 	ENV_HOLD_CANCEL();
 	struct waiting_end w_end;
-	struct conn_seat *seat;
-	struct rpc_seat *s;
+	struct conn_thread *rec;
+	struct rpc_thread *s;
 	int err;
 
 	if (!conn || !conn_is_client(conn))
 		return -EOPNOTSUPP;
-	/* The answers in the inbox are the parent's. */
+	/* The answers in the replies are the parent's. */
 	if (env_forked(conn_env(conn)))
 		return -SKEIN_EFORKED;
-	seat = conn_seat_find(conn);
-	s = seat ? rpc_seat_of(seat) : NULL;
+	rec = conn_thread_find(conn);
+	s = rec ? rpc_thread_of(rec) : NULL;
 	if (!s)
 		return 0;
-	w_end = (struct waiting_end){s, s->told};
-	rpc_seat_reap(s);
-	if (s->told == w_end.told) {
+	w_end = (struct waiting_end){s, s->reaped};
+	rpc_thread_reap(s);
+	if (s->reaped == w_end.reaped) {
 		err = wait_filled(&w_end, timeout_ns);
 		if (err)
 			return err;
-		rpc_seat_reap(s);
+		rpc_thread_reap(s);
 	}
-	return (int)(s->told - w_end.told);
+	return (int)(s->reaped - w_end.reaped);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * seat.c - the threads of a handle with lanes: how their calls are sent, and
- * those that block. A blocking call is answered into the caller's memory; its flag is
- * what it waits for. inbox.c has the others.
+ * thread.c - the threads of a handle with lanes: how their calls are sent, and
+ * those that block. A blocking call is answered into the caller's memory; its
+ * flag is what it waits for. replies.c has the others.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "conn/ctx.h"
-#include "rpc/inbox.h"
+#include "rpc/replies.h"
 
 /* How often a thread tells the median of its sizes: with each of its first
  * calls, then rarely. */
@@ -16,17 +16,17 @@
 
 /* --- life --------------------------------------------------------------- */
 
-int rpc_seat_taken(struct skein_conn *handle, struct conn_seat *seat)
+int rpc_thread_taken(struct skein_conn *handle, struct conn_thread *rec)
 {
-	struct rpc_seat *s = rpc_seat_of(seat);
+	struct rpc_thread *s = rpc_thread_of(rec);
 
 	if (!s) {
 		s = env_alloc_aligned(conn_env(handle), 64, sizeof(*s));
 		if (!s)
 			return -ENOMEM;
-		s->seat = seat;
+		s->rec = rec;
 		s->env = conn_env(handle);
-		seat->modules[CONN_MODULE_RPC - 1] = s;
+		rec->modules[CONN_MODULE_RPC - 1] = s;
 	}
 	/* A handle whose lanes are up has one here. */
 	s->lanes = rpc_conn_of(handle)->handle->lanes;
@@ -70,7 +70,7 @@ static bool take_back(struct rpc_pending *p, struct skein_env *env)
 
 /* The request is the caller's again, and so is its result: true, the owner will
  * not write it. Else the owner writes it at this moment, to its end. */
-static bool waiting_leave(struct rpc_seat *s)
+static bool waiting_leave(struct rpc_thread *s)
 {
 	enum rpc_waiting_state was = RPC_WAITING;
 	struct rpc_waiting *w = &s->waiting;
@@ -88,26 +88,26 @@ static bool waiting_leave(struct rpc_seat *s)
 }
 
 /* The thread has ended in a done() of a round inside its own blocking call. */
-static void waiting_drop(struct rpc_seat *s, struct rpc_handle *h)
+static void waiting_drop(struct rpc_thread *s, struct rpc_handle *h)
 {
 	struct rpc_waiting *w = &s->waiting;
 
-	if (list_linked(&w->hungry.link))
-		rpc_handle_leave(h, &w->hungry);
+	if (list_linked(&w->room_waiter.link))
+		rpc_handle_leave(h, &w->room_waiter);
 	if (waiting_ended(w))
 		return;
 	(void)take_back(&w->pending, s->env);
 	(void)waiting_leave(s);
 }
 
-void rpc_seat_left(struct skein_conn *handle, struct conn_seat *seat)
+void rpc_thread_left(struct skein_conn *handle, struct conn_thread *rec)
 {
 	struct rpc_conn *rc = rpc_conn_of(handle);
-	struct rpc_seat *s = rpc_seat_of(seat);
+	struct rpc_thread *s = rpc_thread_of(rec);
 
 	if (rc && rc->handle)
 		waiting_drop(s, rc->handle);
-	/* Release pairs with rpc_async_done() and rpc_seat_sweep(). */
+	/* Release pairs with rpc_async_done() and rpc_thread_sweep(). */
 	atomic_store_explicit(&s->swept, false, memory_order_release);
 	atomic_store_explicit(&s->orphan, true, memory_order_release);
 	/* The handle stays until no thread is ending any more. */
@@ -117,7 +117,7 @@ void rpc_seat_left(struct skein_conn *handle, struct conn_seat *seat)
 
 /* Has the server read all that its thread has sent on this lane? Asks for news
  * where it has not. */
-static bool has_passed(struct rpc_seat *s, struct rpc_conn *rc)
+static bool has_passed(struct rpc_thread *s, struct rpc_conn *rc)
 {
 	uint64_t to = atomic_load_explicit(&s->passed, memory_order_relaxed);
 
@@ -125,50 +125,50 @@ static bool has_passed(struct rpc_seat *s, struct rpc_conn *rc)
 	    atomic_load_explicit(&rc->client.rx.req_head,
 				 memory_order_relaxed) >= to)
 		return true;
-	if (!atomic_exchange_explicit(&rc->share->want_head, true,
+	if (!atomic_exchange_explicit(&rc->lane_client->want_head, true,
 				      memory_order_relaxed)) {
-		rpc_client_attend(&rc->client);
+		rpc_client_want_look(&rc->client);
 		engine_kick(rc->engine);
 	}
 	return false;
 }
 
-bool rpc_seat_idle(struct skein_conn *handle, struct conn_seat *seat)
+bool rpc_thread_idle(struct skein_conn *handle, struct conn_thread *rec)
 {
-	struct rpc_seat *s = rpc_seat_of(seat);
+	struct rpc_thread *s = rpc_thread_of(rec);
 	uint16_t lane;
 
 	if (!s)
 		return true;
 	if (atomic_load_explicit(&s->orphan, memory_order_relaxed))
-		/* Acquire pairs with the release in rpc_seat_sweep(). */
+		/* Acquire pairs with the release in rpc_thread_sweep(). */
 		return atomic_load_explicit(&s->swept, memory_order_acquire);
-	/* Its own thread's question. Acquire: rpc_seat_ended(). */
+	/* Its own thread's question. Acquire: rpc_thread_ended(). */
 	if (atomic_load_explicit(&s->ended, memory_order_acquire) != s->begun)
 		return false;
-	lane = atomic_load_explicit(&seat->lane, memory_order_relaxed);
+	lane = atomic_load_explicit(&rec->lane, memory_order_relaxed);
 	return has_passed(s, rpc_conn_of(conn_lane(handle, lane)));
 }
 
-void rpc_seat_free(struct skein_conn *handle, struct conn_seat *seat)
+void rpc_thread_free(struct skein_conn *handle, struct conn_thread *rec)
 {
 	struct skein_env *env = conn_env(handle);
-	struct rpc_seat *s = rpc_seat_of(seat);
+	struct rpc_thread *s = rpc_thread_of(rec);
 
 	if (!s)
 		return;
-	rpc_seat_drop_shown(s);
-	rpc_seat_reap(s); /* each call ends once, reaped or not */
-	env_free(env, s->inbox);
+	rpc_thread_drop_shown(s);
+	rpc_thread_reap(s); /* each call ends once, reaped or not */
+	env_free(env, s->replies);
 	env_free(env, s->block);
 	env_free(env, s->gather);
 	env_free(env, s);
-	seat->modules[CONN_MODULE_RPC - 1] = NULL;
+	rec->modules[CONN_MODULE_RPC - 1] = NULL;
 }
 
 /* --- sending ------------------------------------------------------------ */
 
-static void count_request(struct rpc_seat *s, size_t len)
+static void count_request(struct rpc_thread *s, size_t len)
 {
 	uint32_t n = atomic_load_explicit(&s->requests, memory_order_relaxed);
 
@@ -185,9 +185,9 @@ static void count_request(struct rpc_seat *s, size_t len)
 				      memory_order_relaxed);
 }
 
-void rpc_seat_wr(struct conn_seat *seat, size_t len)
+void rpc_thread_wr(struct conn_thread *rec, size_t len)
 {
-	struct rpc_seat *s = rpc_seat_of(seat);
+	struct rpc_thread *s = rpc_thread_of(rec);
 
 	if (s->counts)
 		count_request(s, len);
@@ -211,7 +211,8 @@ static void call_goes_by(skein_rpc_done_fn *done, void *arg,
 }
 
 /* stack: of a thread that waits; else it takes memory of its own. */
-static struct rpc_pending *pending_new(struct rpc_seat *s, struct rpc_conn *rc,
+static struct rpc_pending *pending_new(struct rpc_thread *s,
+				       struct rpc_conn *rc,
 				       const struct rpc_client_req *r,
 				       struct rpc_pending *stack)
 {
@@ -224,7 +225,7 @@ static struct rpc_pending *pending_new(struct rpc_seat *s, struct rpc_conn *rc,
 	*p = (struct rpc_pending){.rc = rc,
 				  .id = r->id,
 				  .thread = r->thread,
-				  .held = &s->seat->held,
+				  .held = &s->rec->held,
 				  .req = stack ? r->payload : p + 1,
 				  .req_len = r->len,
 				  .resp_max = r->resp_max,
@@ -239,16 +240,16 @@ static struct rpc_pending *pending_new(struct rpc_seat *s, struct rpc_conn *rc,
 }
 
 /* The owner sends them. While it has not, the thread is held: it begins nothing.
- * All are counted before the first is posted: rpc_seat_moves(). */
-static void leave_to_owner(struct rpc_seat *s, struct rpc_conn *rc,
+ * All are counted before the first is posted: rpc_thread_moves(). */
+static void leave_to_owner(struct rpc_thread *s, struct rpc_conn *rc,
 			   struct rpc_pending *const *p, unsigned n)
 {
-	atomic_fetch_add_explicit(&s->seat->held, n, memory_order_relaxed);
+	atomic_fetch_add_explicit(&s->rec->held, n, memory_order_relaxed);
 	for (unsigned i = 0; i < n; i++)
 		engine_post(rc->engine, &p[i]->call);
 }
 
-static int send_large(struct rpc_seat *s, struct rpc_conn *rc,
+static int send_large(struct rpc_thread *s, struct rpc_conn *rc,
 		      const struct rpc_client_req *r, struct rpc_pending *stack)
 {
 	struct rpc_pending *p = pending_new(s, rc, r, stack);
@@ -260,13 +261,13 @@ static int send_large(struct rpc_seat *s, struct rpc_conn *rc,
 }
 
 /* Where what the thread begins now has to go. */
-static inline int lane_now(struct rpc_seat *s, struct rpc_conn **rc)
+static inline int lane_now(struct rpc_thread *s, struct rpc_conn **rc)
 {
 	int lane;
 
-	if (__builtin_expect(conn_seat_held(s->seat), 0))
+	if (__builtin_expect(conn_thread_held(s->rec), 0))
 		return -EAGAIN;
-	lane = conn_seat_lane(s->seat);
+	lane = conn_thread_lane(s->rec);
 	if (__builtin_expect(lane < 0, 0))
 		return lane;
 	*rc = s->lanes[(unsigned)lane];
@@ -274,8 +275,8 @@ static inline int lane_now(struct rpc_seat *s, struct rpc_conn **rc)
 }
 
 /* Inline: a call of its own is a good part of what it does. */
-static inline int seat_send(struct rpc_seat *s, struct rpc_client_req *r,
-			    struct rpc_pending *stack)
+static inline int thread_send(struct rpc_thread *s, struct rpc_client_req *r,
+			      struct rpc_pending *stack)
 {
 	struct rpc_conn *rc;
 	int err = lane_now(s, &rc);
@@ -288,7 +289,7 @@ static inline int seat_send(struct rpc_seat *s, struct rpc_client_req *r,
 			     0)) {
 		err = send_large(s, rc, r, stack);
 	} else {
-		err = rpc_share_call(rc, &s->seat->req, r);
+		err = rpc_lane_client_call(rc, &s->rec->req, r);
 	}
 	if (__builtin_expect(err != 0, 0))
 		s->begun--;
@@ -297,13 +298,13 @@ static inline int seat_send(struct rpc_seat *s, struct rpc_client_req *r,
 	return err;
 }
 
-unsigned rpc_seat_leave_to_owner(struct rpc_seat *s,
-				 const struct rpc_client_req *r, unsigned n)
+unsigned rpc_thread_leave_to_owner(struct rpc_thread *s,
+				   const struct rpc_client_req *r, unsigned n)
 {
 	uint16_t lane =
-		atomic_load_explicit(&s->seat->lane, memory_order_relaxed);
+		atomic_load_explicit(&s->rec->lane, memory_order_relaxed);
 	struct rpc_conn *rc = s->lanes[lane];
-	struct rpc_pending *p[TCQ_BOUND];
+	struct rpc_pending *p[COMBINER_BOUND];
 	unsigned i;
 
 	for (i = 0; rc && i < n; i++) {
@@ -318,14 +319,14 @@ unsigned rpc_seat_leave_to_owner(struct rpc_seat *s,
 	return i;
 }
 
-int rpc_seat_send(struct rpc_seat *s, struct rpc_client_req *r,
-		  struct rpc_pending *stack)
+int rpc_thread_send(struct rpc_thread *s, struct rpc_client_req *r,
+		    struct rpc_pending *stack)
 {
-	return seat_send(s, r, stack);
+	return thread_send(s, r, stack);
 }
 
-int rpc_seat_send_some(struct rpc_seat *s, struct rpc_client_req *r, unsigned n,
-		       unsigned *sent)
+int rpc_thread_send_some(struct rpc_thread *s, struct rpc_client_req *r,
+			 unsigned n, unsigned *sent)
 {
 	struct rpc_conn *rc;
 	int err = lane_now(s, &rc);
@@ -338,52 +339,51 @@ int rpc_seat_send_some(struct rpc_seat *s, struct rpc_client_req *r, unsigned n,
 		call_goes_by(r[i].done, r[i].arg, rc);
 	/* First of all: answers may come before we are back. */
 	s->begun += n;
-	err = rpc_share_calls(rc, &s->seat->req, r, n, sent);
+	err = rpc_lane_client_calls(rc, &s->rec->req, r, n, sent);
 	s->begun -= n - *sent;
 	for (i = 0; i < *sent && s->counts; i++)
 		count_request(s, r[i].len);
 	return err;
 }
 
-struct rpc_conn *rpc_seat_moves(struct rpc_conn *rc, uint16_t thread,
-				unsigned waiting)
+struct rpc_conn *rpc_thread_moves(struct rpc_conn *rc, uint16_t thread,
+				  unsigned waiting)
 {
 	struct skein_conn *head = conn_lane_head(rc->conn);
-	struct conn_seat *seat = conn_seat_at(head, thread);
+	struct conn_thread *rec = conn_thread_at(head, thread);
 	uint16_t wanted =
-		atomic_load_explicit(&seat->lane_wanted, memory_order_relaxed);
+		atomic_load_explicit(&rec->lane_wanted, memory_order_relaxed);
 	struct rpc_conn *to = rpc_conn_of(conn_lane(head, wanted));
-	struct rpc_seat *s = rpc_seat_of(seat);
+	struct rpc_thread *s = rpc_thread_of(rec);
 
 	/* All that are held wait here: none is on its way to this list, and
 	 * what the thread has begun stands still. */
-	if (!to || to == rc || !to->up || !to->share->active ||
-	    atomic_load_explicit(&seat->held, memory_order_relaxed) !=
-		    waiting ||
+	if (!to || to == rc || !to->up || !to->lane_client->active ||
+	    atomic_load_explicit(&rec->held, memory_order_relaxed) != waiting ||
 	    s->begun - atomic_load_explicit(&s->ended, memory_order_relaxed) !=
 		    waiting ||
 	    !has_passed(s, rc) ||
-	    seat->wrs_begun != atomic_load_explicit(&seat->wrs_ended,
-						    memory_order_relaxed))
+	    rec->wrs_begun !=
+		    atomic_load_explicit(&rec->wrs_ended, memory_order_relaxed))
 		return NULL;
 	/* Relaxed: the thread looks when it is not held any more. */
-	atomic_store_explicit(&seat->lane, wanted, memory_order_relaxed);
+	atomic_store_explicit(&rec->lane, wanted, memory_order_relaxed);
 	return to;
 }
 
-void rpc_seat_moved(struct rpc_pending *p, struct rpc_conn *to)
+void rpc_thread_moved(struct rpc_pending *p, struct rpc_conn *to)
 {
 	call_goes_by(p->done, p->arg, to);
 	p->rc = to;
 }
 
-void rpc_seats_reset(struct skein_conn *head)
+void rpc_threads_reset(struct skein_conn *head)
 {
-	unsigned n = conn_seats(head);
-	struct rpc_seat *s;
+	unsigned n = conn_threads(head);
+	struct rpc_thread *s;
 
 	for (unsigned i = 0; i < n; i++) {
-		s = rpc_seat_of(conn_seat_at(head, i));
+		s = rpc_thread_of(conn_thread_at(head, i));
 		if (s)
 			atomic_store_explicit(&s->passed, 0,
 					      memory_order_relaxed);
@@ -394,7 +394,7 @@ void rpc_seats_reset(struct skein_conn *head)
 
 /* One attempt. Before it, as the answer may come before it returns: the thread
  * waits. */
-static inline int waiting_send(struct rpc_seat *s, struct rpc_client_req *r)
+static inline int waiting_send(struct rpc_thread *s, struct rpc_client_req *r)
 {
 	struct rpc_waiting *w = &s->waiting;
 	int err;
@@ -402,7 +402,7 @@ static inline int waiting_send(struct rpc_seat *s, struct rpc_client_req *r)
 	atomic_store_explicit(&w->state, RPC_WAITING, memory_order_relaxed);
 	atomic_store_explicit(&w->pending.req_state, RPC_PENDING_READ,
 			      memory_order_relaxed);
-	err = seat_send(s, r, &w->pending);
+	err = thread_send(s, r, &w->pending);
 	if (__builtin_expect(err != 0, 0))
 		atomic_store_explicit(&w->state, RPC_WAITING_ENDED,
 				      memory_order_relaxed);
@@ -411,27 +411,27 @@ static inline int waiting_send(struct rpc_seat *s, struct rpc_client_req *r)
 
 static bool may_look(void *arg)
 {
-	struct rpc_hungry *hungry = arg;
+	struct rpc_room_waiter *room_waiter = arg;
 
-	return atomic_load_explicit(&hungry->look, memory_order_acquire);
+	return atomic_load_explicit(&room_waiter->look, memory_order_acquire);
 }
 
 /* Tries whenever there may be room, until the deadline. */
-static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
-		       struct rpc_client_req *r)
+static int send_without_room(struct rpc_thread *s, struct rpc_handle *h,
+			     struct rpc_client_req *r)
 {
-	struct rpc_hungry *hungry = &s->waiting.hungry;
+	struct rpc_room_waiter *room_waiter = &s->waiting.room_waiter;
 	uint64_t now = env_now_ns(h->env), look,
 		 end = env_deadline(now, r->timeout_ns);
 	struct engine_run how = {
-		.done = may_look, .arg = hungry, .w = s->waiting.sleep};
+		.done = may_look, .arg = room_waiter, .w = s->waiting.sleep};
 	int err;
 
-	hungry->seat = s->seat;
-	rpc_handle_join(h, hungry);
+	room_waiter->rec = s->rec;
+	rpc_handle_join(h, room_waiter);
 	for (;;) {
 		/* Before the attempt: what changes after it is told. */
-		atomic_store_explicit(&hungry->look, false,
+		atomic_store_explicit(&room_waiter->look, false,
 				      memory_order_relaxed);
 		if (end != ENV_NEVER)
 			r->timeout_ns = end > now ? end - now : 0;
@@ -440,12 +440,12 @@ static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
 			err = waiting_send(s, r);
 		if (err != -EAGAIN)
 			break;
-		look = conn_seat_drained_ns(s->seat);
+		look = conn_thread_drained_ns(s->rec);
 		how.deadline_ns = look < end ? look : end;
 		(void)engine_run(h->engine, &how);
 		now = env_now_ns(h->env);
 	}
-	rpc_handle_leave(h, hungry);
+	rpc_handle_leave(h, room_waiter);
 	return err;
 }
 
@@ -453,9 +453,9 @@ static int send_hungry(struct rpc_seat *s, struct rpc_handle *h,
 
 /* Does the thread that waits run the engine? Then it is in this call, or has left
  * it; else it may leave at any moment. */
-static inline bool runs_here(const struct rpc_seat *s, struct engine *e)
+static inline bool runs_here(const struct rpc_thread *s, struct engine *e)
 {
-	return engine_runs_in(e, atomic_load_explicit(&s->seat->thread,
+	return engine_runs_in(e, atomic_load_explicit(&s->rec->thread,
 						      memory_order_relaxed));
 }
 
@@ -489,15 +489,15 @@ static inline void take_result(struct rpc_waiting *w, const void *data,
 static void waiting_done(void *arg, const struct skein_rpc_result *res)
 {
 	struct rpc_waiting *w = arg;
-	struct rpc_seat *s = container_of(w, struct rpc_seat, waiting);
+	struct rpc_thread *s = container_of(w, struct rpc_thread, waiting);
 	struct skein_rpc_result *out = w->res;
-	struct conn_seat *seat = s->seat;
+	struct conn_thread *rec = s->rec;
 	struct engine *e = w->rc->engine;
 	bool answered = res->outcome == SKEIN_DONE && !res->status;
 	bool here = runs_here(s, e);
 
 	if (__builtin_expect(!answered, 0))
-		rpc_seat_unanswered(s, w->rc, res->outcome);
+		rpc_thread_unanswered(s, w->rc, res->outcome);
 	if (__builtin_expect(take_waiting(w, here), 1)) {
 		/* Field by field: what was just written field by field is not
 		 * at hand as a whole. */
@@ -508,16 +508,16 @@ static void waiting_done(void *arg, const struct skein_rpc_result *res)
 		if (__builtin_expect(answered, 1))
 			take_result(w, res->data, res->len, here);
 	}
-	rpc_seat_ended(s);
+	rpc_thread_ended(s);
 	/* Release: its thread sees the result, and w is its own again. The
-	 * seat stays as long as the handle. */
+	 * thread record stays as long as the handle. */
 	atomic_store_explicit(&w->state, RPC_WAITING_ENDED,
 			      memory_order_release);
-	rpc_seat_wake(e, seat);
+	rpc_thread_wake(e, rec);
 }
 
 /* Its time is over, and the thread that runs the engine has not said so. */
-static __attribute__((noinline)) int give_up(struct rpc_seat *s, int err)
+static __attribute__((noinline)) int give_up(struct rpc_thread *s, int err)
 {
 	struct rpc_waiting *w = &s->waiting;
 	struct skein_rpc_result *res = w->res;
@@ -531,7 +531,7 @@ static __attribute__((noinline)) int give_up(struct rpc_seat *s, int err)
 
 /* Until the call of its record has ended: for timeout_ns, or, if that is 0, until
  * deadline_ns. */
-static inline int await_end(struct rpc_seat *s, struct engine *e,
+static inline int await_end(struct rpc_thread *s, struct engine *e,
 			    uint64_t timeout_ns, uint64_t deadline_ns)
 {
 	struct engine_run how = {.done = waiting_ended,
@@ -543,7 +543,7 @@ static inline int await_end(struct rpc_seat *s, struct engine *e,
 	return engine_run(e, &how);
 }
 
-static inline int call_and_wait(struct rpc_seat *s, struct rpc_handle *h,
+static inline int call_and_wait(struct rpc_thread *s, struct rpc_handle *h,
 				struct rpc_client_req *r, void *resp,
 				struct skein_rpc_result *res)
 {
@@ -557,10 +557,10 @@ static inline int call_and_wait(struct rpc_seat *s, struct rpc_handle *h,
 	r->done = waiting_done;
 	r->arg = w;
 	/* Nobody who waits for room is overtaken. */
-	if (__builtin_expect(!rpc_handle_hungry(h), 1))
+	if (__builtin_expect(!rpc_handle_wants_room(h), 1))
 		err = waiting_send(s, r);
 	if (__builtin_expect(err == -EAGAIN, 0)) {
-		err = send_hungry(s, h, r);
+		err = send_without_room(s, h, r);
 		timeout_ns = r->timeout_ns; /* what is left */
 	}
 	if (err)
@@ -575,9 +575,9 @@ static inline int call_and_wait(struct rpc_seat *s, struct rpc_handle *h,
 	return err;
 }
 
-/* The thread's last call is still in the hands of the thread that runs the engine:
- * 0, its record is free, or -ETIMEDOUT. */
-static __attribute__((noinline)) int await_record(struct rpc_seat *s,
+/* The thread's last call is still in the hands of the thread that runs the
+ * engine: 0, its record is free, or -ETIMEDOUT. */
+static __attribute__((noinline)) int await_record(struct rpc_thread *s,
 						  struct engine *e,
 						  struct rpc_client_req *r)
 {
@@ -592,29 +592,29 @@ static __attribute__((noinline)) int await_record(struct rpc_seat *s,
 	return err;
 }
 
-int rpc_shared_call(struct rpc_conn *rc, struct rpc_client_req *r, void *resp,
+int rpc_handle_call(struct rpc_conn *rc, struct rpc_client_req *r, void *resp,
 		    struct skein_rpc_result *res)
 {
-	struct rpc_handle *h = rc->share->handle;
-	struct conn_seat *seat;
-	struct rpc_seat *s;
+	struct rpc_handle *h = rc->lane_client->handle;
+	struct conn_thread *rec;
+	struct rpc_thread *s;
 	int err;
 
-	err = conn_seat(h->head, &seat);
+	err = conn_thread(h->head, &rec);
 	if (err)
 		return err;
-	s = rpc_seat_of(seat);
-	err = conn_seat_waiter(seat, &s->waiting.sleep);
+	s = rpc_thread_of(rec);
+	err = conn_thread_waiter(rec, &s->waiting.sleep);
 	if (err)
 		return err;
-	r->thread = seat->number;
-	rpc_seat_send_gathered(s);
+	r->thread = rec->number;
+	rpc_thread_send_gathered(s);
 	if (__builtin_expect(!waiting_ended(&s->waiting), 0))
 		err = await_record(s, h->engine, r);
 	if (__builtin_expect(!err, 1))
 		err = call_and_wait(s, h, r, resp, res);
-	if (s->inbox)
-		rpc_seat_reap(s);
+	if (s->replies)
+		rpc_thread_reap(s);
 	conn_replies_reap(h->head);
 	return err;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * tcq.pml - the thread combining queue (src/conn/tcq.c): swap on the tail, link,
+ * combiner.pml - the thread combining queue (src/conn/combiner.c): swap on the tail, link,
  * lead, hand over, reuse of nodes.
  *
  * THREADS threads submit SUBMITS requests each, every one with one node of its
  * own. Each statement is one access to shared memory, all of them ordered:
- * which order each needs is argued in tcq.c. The message that a leader sends is
+ * which order each needs is argued in combiner.c. The message that a leader sends is
  * one step, of at most BOUND requests.
  *
  * Claims: one leader at a time; every request is sent exactly once, before its
@@ -14,8 +14,8 @@
  * leader never waits for a thread between its swap and its link (-DWITH_STOP:
  * thread 0 stops there for ever, and what is before it must end all the same).
  * -DWITH_ALONE: a leader may take along nobody of those that stand behind it
- * (tcq_alone()). -DWITH_HOLD: thread 1 holds the sending side instead of sending
- * (tcq_hold()): its turns come in the order of the swaps too, and nobody takes
+ * (combiner_alone()). -DWITH_HOLD: thread 1 holds the sending side instead of sending
+ * (combiner_hold()): its turns come in the order of the swaps too, and nobody takes
  * them along.
  */
 #ifndef THREADS
@@ -188,7 +188,7 @@ proctype thread(byte me)
 	do
 	:: asked[me] < SUBMITS ->
 #ifndef BROKEN_REUSE
-		next[me] != LEFT;		/* tcq_node_settle() */
+		next[me] != LEFT;		/* combiner_node_settle() */
 #endif
 		assert(!lent[me]);
 		next[me] = NONE;

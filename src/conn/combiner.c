@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * tcq.c - the thread combining queue.
+ * combiner.c - the thread combining queue.
  *
  * Memory order, step by step:
  *
@@ -19,7 +19,7 @@
  *	next CAS to the mark, release	the swap that finds it
  *	state LEAD, release		await(), acquire: the sending side
  *	state OFFERED, release		copy_own(), acquire: place
- *	state COPIED, release		tcq_settle(), acquire: the bytes
+ *	state COPIED, release		combiner_settle(), acquire: the bytes
  *	state DONE, release		await(), acquire: result; and the leader
  *					reads the node no more
  *	next load, acquire, when settled	the swap that took the mark: that thread
@@ -33,7 +33,7 @@
  * the follower (and tells it). All three exclude each other, for each is one
  * read-modify-write on one word.
  */
-#include "conn/tcq.h"
+#include "conn/combiner.h"
 
 #include "base/fence.h"
 
@@ -45,28 +45,28 @@
 #define LEAST_ROUNDS 4096u
 #define LEAST_NS (100 * 1000 * 1000ull)
 
-const char tcq_mark;
+const char combiner_mark;
 
-void tcq_init(struct tcq *q, struct skein_env *env, const struct tcq_ops *ops,
-	      unsigned bound)
+void combiner_init(struct combiner *q, struct skein_env *env,
+		   const struct combiner_ops *ops, unsigned bound)
 {
 	atomic_init(&q->tail, NULL);
 	q->ops = ops;
 	q->env = env;
-	q->bound = bound ? bound : TCQ_BOUND;
+	q->bound = bound ? bound : COMBINER_BOUND;
 	q->least = 1;
 	q->charges = env->ops->charge != NULL;
 }
 
-void tcq_node_init(struct tcq_node *n)
+void combiner_node_init(struct combiner_node *n)
 {
 	atomic_init(&n->next, NULL);
-	atomic_init(&n->state, TCQ_DONE);
+	atomic_init(&n->state, COMBINER_DONE);
 	n->solo = false;
 	n->requests = 1;
 }
 
-static void give_way(struct tcq *q, unsigned *round)
+static void give_way(struct combiner *q, unsigned *round)
 {
 	if (++*round >= PAUSES) {
 		env_yield(q->env);
@@ -76,38 +76,40 @@ static void give_way(struct tcq *q, unsigned *round)
 	env_charge(q->env, ENV_COST_PAUSE, 1);
 }
 
-void tcq_node_settle_slow(struct tcq *q, struct tcq_node *n)
+void combiner_node_settle_slow(struct combiner *q, struct combiner_node *n)
 {
 	unsigned round = 0;
 
 	/* Its last follower has yet to link to it: a few instructions, unless
 	 * that thread was preempted between them. */
 	while (atomic_load_explicit(&n->next, memory_order_acquire) ==
-	       tcq_left_mark())
+	       combiner_left_mark())
 		give_way(q, &round);
 }
 
 /* Somebody has swapped behind `last`, and has linked to it (next) or will. */
-void tcq_hand_on(struct tcq *q, struct tcq_node *last, struct tcq_node *next)
+void combiner_hand_on(struct combiner *q, struct combiner_node *last,
+		      struct combiner_node *next)
 {
 	if (!next) {
-		TCQ_STEP();
+		COMBINER_STEP();
 		if (atomic_compare_exchange_strong_explicit(
-			    &last->next, &next, tcq_left_mark(),
+			    &last->next, &next, combiner_left_mark(),
 			    memory_order_release, memory_order_acquire))
 			return;
 	}
-	TCQ_STEP();
-	atomic_store_explicit(&next->state, TCQ_LEAD, memory_order_release);
+	COMBINER_STEP();
+	atomic_store_explicit(&next->state, COMBINER_LEAD,
+			      memory_order_release);
 }
 
-static void tell(struct tcq_node *n)
+static void tell(struct combiner_node *n)
 {
-	atomic_store_explicit(&n->state, TCQ_DONE, memory_order_release);
+	atomic_store_explicit(&n->state, COMBINER_DONE, memory_order_release);
 }
 
 /* Waits a little for one more: false when it has been long enough. */
-static bool wait_for_more(struct tcq *q, unsigned *round, uint64_t *until)
+static bool wait_for_more(struct combiner *q, unsigned *round, uint64_t *until)
 {
 	if (*round == PAUSES)
 		*until = env_now_ns(q->env) + LEAST_NS;
@@ -120,10 +122,10 @@ static bool wait_for_more(struct tcq *q, unsigned *round, uint64_t *until)
 
 /* Takes along the one behind the last, if it is there and may come: it, or
  * NULL. *stop: nobody will, whatever comes. */
-static struct tcq_node *take_next(struct tcq *q, struct tcq_node *first,
-				  bool *stop)
+static struct combiner_node *take_next(struct combiner *q,
+				       struct combiner_node *first, bool *stop)
 {
-	struct tcq_node *next = NULL;
+	struct combiner_node *next = NULL;
 
 	*stop = first->message >= q->bound;
 	if (!*stop)
@@ -139,21 +141,22 @@ static struct tcq_node *take_next(struct tcq *q, struct tcq_node *first,
 	return next;
 }
 
-struct tcq_node *tcq_more(struct tcq *q, struct tcq_node *first)
+struct combiner_node *combiner_more(struct combiner *q,
+				    struct combiner_node *first)
 {
 	bool stop;
 
 	/* A model's time has to pass, or nobody comes. */
 	if (__builtin_expect(q->charges, 0))
 		env_charge(q->env, ENV_COST_SWAP, 0);
-	TCQ_STEP();
+	COMBINER_STEP();
 	return take_next(q, first, &stop);
 }
 
-static void lead(struct tcq *q, struct tcq_node *first)
+static void lead(struct combiner *q, struct combiner_node *first)
 {
 	unsigned count = 1, round = 0;
-	struct tcq_node *last, *next, *n;
+	struct combiner_node *last, *next, *n;
 	uint64_t until = 0;
 	bool stop = false;
 
@@ -166,102 +169,104 @@ static void lead(struct tcq *q, struct tcq_node *first)
 			 !wait_for_more(q, &round, &until))
 			break;
 	}
-	TCQ_STEP();
+	COMBINER_STEP();
 	q->ops->send(q, first, count);
 	last = first->last;
-	tcq_charge(q);
-	TCQ_STEP();
+	combiner_charge(q);
+	COMBINER_STEP();
 	/* What is told may be gone, and last be in use again: links first. */
-	n = first == last ? NULL : tcq_next(first);
-	tcq_give_up(q, last);
+	n = first == last ? NULL : combiner_next(first);
+	combiner_give_up(q, last);
 	for (; n; n = next) {
-		TCQ_STEP();
-		next = n == last ? NULL : tcq_next(n);
+		COMBINER_STEP();
+		next = n == last ? NULL : combiner_next(n);
 		tell(n);
 	}
 }
 
-static void copy_own(struct tcq_node *n)
+static void copy_own(struct combiner_node *n)
 {
-	uint32_t was = TCQ_OFFERED;
+	uint32_t was = COMBINER_OFFERED;
 
 	/* Or the leader was quicker. */
 	if (!atomic_compare_exchange_strong_explicit(
-		    &n->state, &was, TCQ_COPYING, memory_order_acquire,
+		    &n->state, &was, COMBINER_COPYING, memory_order_acquire,
 		    memory_order_relaxed))
 		return;
-	TCQ_STEP();
+	COMBINER_STEP();
 	memcpy(n->place, n->payload, n->len);
-	atomic_store_explicit(&n->state, TCQ_COPIED, memory_order_release);
+	atomic_store_explicit(&n->state, COMBINER_COPIED, memory_order_release);
 }
 
 /* Until it was sent: true, or leads: false. */
-static bool await(struct tcq *q, struct tcq_node *n)
+static bool await(struct combiner *q, struct combiner_node *n)
 {
 	unsigned round = 0;
 	uint32_t st;
 
 	for (;;) {
 		st = atomic_load_explicit(&n->state, memory_order_acquire);
-		if (st == TCQ_DONE)
+		if (st == COMBINER_DONE)
 			return true;
-		if (st == TCQ_LEAD)
+		if (st == COMBINER_LEAD)
 			return false;
-		if (st == TCQ_OFFERED)
+		if (st == COMBINER_OFFERED)
 			copy_own(n);
 		else
 			give_way(q, &round);
 	}
 }
 
-int tcq_go_on(struct tcq *q, struct tcq_node *n, enum tcq_place at)
+int combiner_go_on(struct combiner *q, struct combiner_node *n,
+		   enum combiner_place at)
 {
-	if (at == TCQ_BEHIND && await(q, n))
+	if (at == COMBINER_BEHIND && await(q, n))
 		return n->result;
 	lead(q, n);
-	atomic_store_explicit(&n->state, TCQ_DONE, memory_order_relaxed);
+	atomic_store_explicit(&n->state, COMBINER_DONE, memory_order_relaxed);
 	return n->result;
 }
 
-int tcq_submit(struct tcq *q, struct tcq_node *n)
+int combiner_submit(struct combiner *q, struct combiner_node *n)
 {
-	return tcq_go_on(q, n, tcq_enter(q, n));
+	return combiner_go_on(q, n, combiner_enter(q, n));
 }
 
-void tcq_hold(struct tcq *q, struct tcq_node *n)
+void combiner_hold(struct combiner *q, struct combiner_node *n)
 {
 	n->solo = true;
 	/* Nobody sends it, so await() ends in the lead. */
-	if (tcq_enter(q, n) == TCQ_BEHIND)
+	if (combiner_enter(q, n) == COMBINER_BEHIND)
 		await(q, n);
 }
 
-void tcq_release(struct tcq *q, struct tcq_node *n)
+void combiner_release(struct combiner *q, struct combiner_node *n)
 {
-	tcq_give_up(q, n);
+	combiner_give_up(q, n);
 	n->solo = false;
-	atomic_store_explicit(&n->state, TCQ_DONE, memory_order_relaxed);
+	atomic_store_explicit(&n->state, COMBINER_DONE, memory_order_relaxed);
 }
 
-void tcq_offer(struct tcq_node *n, void *place)
+void combiner_offer(struct combiner_node *n, void *place)
 {
 	n->place = place;
-	atomic_store_explicit(&n->state, TCQ_OFFERED, memory_order_release);
+	atomic_store_explicit(&n->state, COMBINER_OFFERED,
+			      memory_order_release);
 }
 
-void tcq_settle(struct tcq *q, struct tcq_node *n)
+void combiner_settle(struct combiner *q, struct combiner_node *n)
 {
-	uint32_t was = TCQ_OFFERED;
+	uint32_t was = COMBINER_OFFERED;
 	unsigned round = 0;
 
-	if (atomic_compare_exchange_strong_explicit(&n->state, &was, TCQ_COPIED,
-						    memory_order_acquire,
-						    memory_order_acquire)) {
+	if (atomic_compare_exchange_strong_explicit(
+		    &n->state, &was, COMBINER_COPIED, memory_order_acquire,
+		    memory_order_acquire)) {
 		memcpy(n->place, n->payload, n->len);
 		return;
 	}
 	/* It is copying at this moment. */
-	while (was != TCQ_COPIED) {
+	while (was != COMBINER_COPIED) {
 		give_way(q, &round);
 		was = atomic_load_explicit(&n->state, memory_order_acquire);
 	}

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * later.c - the desk, and what is taken off it.
+ * deferred.c - the deferrals, and what is taken off it.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/pow2.h"
-#include "rpc/later.h"
+#include "rpc/deferred.h"
 #include <skein/error.h>
 
 /* Room for a result behind the request; a longer one gets memory of its own
  * when its length is known. */
 #define RESP_MIN 512u
 
-const struct rpc_buf rpc_later_mark;
+const struct rpc_buf rpc_deferred_mark;
 
 /* --- orphans ------------------------------------------------------------ */
 
@@ -25,7 +25,7 @@ void rpc_orphans_init(struct rpc_orphans *o, struct skein_env *env)
 	list_init(&o->list);
 }
 
-static void later_free(struct skein_env *env, struct rpc_later *l)
+static void later_free(struct skein_env *env, struct rpc_deferred *l)
 {
 	if (l->buf)
 		l->buf->end(l->buf);
@@ -36,9 +36,9 @@ static void later_free(struct skein_env *env, struct rpc_later *l)
 }
 
 /* Under the lock, or when nobody answers any more. */
-static void orphan_free(struct rpc_orphans *o, struct rpc_later *l)
+static void orphan_free(struct rpc_orphans *o, struct rpc_deferred *l)
 {
-	struct rpc_desk *d = l->desk;
+	struct rpc_deferrals *d = l->deferrals;
 
 	list_del(&l->link);
 	later_free(o->env, l);
@@ -49,20 +49,20 @@ static void orphan_free(struct rpc_orphans *o, struct rpc_later *l)
 void rpc_orphans_fini(struct rpc_orphans *o)
 {
 	while (!list_empty(&o->list))
-		orphan_free(o,
-			    container_of(o->list.next, struct rpc_later, link));
+		orphan_free(o, container_of(o->list.next, struct rpc_deferred,
+					    link));
 	env_mutex_fini(o->env, &o->lock);
 }
 
-/* --- the desk ----------------------------------------------------------- */
+/* --- the deferrals ----------------------------------------------------------- */
 
-struct rpc_desk *rpc_desk_new(const struct rpc_later_conf *conf)
+struct rpc_deferrals *rpc_deferrals_new(const struct rpc_deferred_conf *conf)
 {
 	/* One more: that of the request which is being taken up. */
 	uint32_t slots = pow2_at_least(conf->max + 1);
-	struct rpc_desk *d;
+	struct rpc_deferrals *d;
 
-	d = env_alloc_aligned(conf->env, alignof(struct rpc_desk),
+	d = env_alloc_aligned(conf->env, alignof(struct rpc_deferrals),
 			      sizeof(*d) + slots * sizeof(d->lines[0]));
 	if (!d)
 		return NULL;
@@ -73,19 +73,19 @@ struct rpc_desk *rpc_desk_new(const struct rpc_later_conf *conf)
 	return d;
 }
 
-struct rpc_later *rpc_desk_put(struct rpc_desk *d,
-			       const struct skein_rpc_req *req,
-			       struct rpc_buf *buf)
+struct rpc_deferred *rpc_deferrals_put(struct rpc_deferrals *d,
+				       const struct skein_rpc_req *req,
+				       struct rpc_buf *buf)
 {
 	size_t len = buf ? 0 : RPC_PAD8((size_t)req->len);
 	size_t room =
 		req->meta.resp_max < RESP_MIN ? req->meta.resp_max : RESP_MIN;
-	struct rpc_later *l;
+	struct rpc_deferred *l;
 
 	l = env_alloc(d->conf.env, sizeof(*l) + len + room);
 	if (!l)
 		return NULL;
-	l->desk = d;
+	l->deferrals = d;
 	l->buf = buf;
 	l->len = sizeof(*l) + len + room;
 	l->req = (struct skein_rpc_req){.data = buf ? req->data : l->bytes,
@@ -101,9 +101,9 @@ struct rpc_later *rpc_desk_put(struct rpc_desk *d,
 	return l;
 }
 
-void rpc_desk_collect(struct rpc_desk *d)
+void rpc_deferrals_collect(struct rpc_deferrals *d)
 {
-	struct rpc_later *l, *next, *batch = NULL;
+	struct rpc_deferred *l, *next, *batch = NULL;
 
 	if (!atomic_load_explicit(&d->stack, memory_order_relaxed))
 		return;
@@ -122,9 +122,9 @@ void rpc_desk_collect(struct rpc_desk *d)
 	}
 }
 
-void rpc_desk_sent(struct rpc_desk *d, struct rpc_port *port)
+void rpc_deferrals_sent(struct rpc_deferrals *d, struct rpc_port *port)
 {
-	struct rpc_later *l = d->ready;
+	struct rpc_deferred *l = d->ready;
 
 	d->ready = l->next;
 	if (!d->ready)
@@ -140,25 +140,25 @@ void rpc_desk_sent(struct rpc_desk *d, struct rpc_port *port)
 	later_free(d->conf.env, l);
 }
 
-void rpc_desk_close(struct rpc_desk *d, struct rpc_port *port)
+void rpc_deferrals_close(struct rpc_deferrals *d, struct rpc_port *port)
 {
 	struct rpc_orphans *o = d->conf.orphans;
 	struct list_node *n, *next;
-	struct rpc_later *l;
+	struct rpc_deferred *l;
 
 	/* Who comes later sees it, who came before is counted: seq_cst on both
-	 * words, here and in rpc_later_answer(). */
+	 * words, here and in rpc_deferred_answer(). */
 	atomic_store(&d->closed, true);
 	while (atomic_load(&d->inside))
 		env_yield(d->conf.env);
-	rpc_desk_collect(d);
+	rpc_deferrals_collect(d);
 	while (d->ready)
-		rpc_desk_sent(d, port);
+		rpc_deferrals_sent(d, port);
 	env_mutex_lock(o->env, &o->lock);
 	d->refs = 1;
 	for (n = d->held.next; n != &d->held; n = next) {
 		next = n->next;
-		l = container_of(n, struct rpc_later, link);
+		l = container_of(n, struct rpc_deferred, link);
 		if (l->buf)
 			port->ops->buf_let(port, l->buf);
 		list_del(&l->link);
@@ -175,9 +175,9 @@ void rpc_desk_close(struct rpc_desk *d, struct rpc_port *port)
 
 /* --- answering ---------------------------------------------------------- */
 
-static void push(struct rpc_desk *d, struct rpc_later *l)
+static void push(struct rpc_deferrals *d, struct rpc_deferred *l)
 {
-	struct rpc_later *head;
+	struct rpc_deferred *head;
 
 	head = atomic_load_explicit(&d->stack, memory_order_relaxed);
 	do
@@ -188,7 +188,7 @@ static void push(struct rpc_desk *d, struct rpc_later *l)
 }
 
 /* The connection is gone, or going: nobody will send it. */
-static void answer_nobody(struct rpc_orphans *o, struct rpc_later *l)
+static void answer_nobody(struct rpc_orphans *o, struct rpc_deferred *l)
 {
 	env_mutex_lock(o->env, &o->lock);
 	l->answered = true;
@@ -197,9 +197,9 @@ static void answer_nobody(struct rpc_orphans *o, struct rpc_later *l)
 	env_mutex_unlock(o->env, &o->lock);
 }
 
-int rpc_later_answer(struct rpc_later *l, int status)
+int rpc_deferred_answer(struct rpc_deferred *l, int status)
 {
-	struct rpc_desk *d = l->desk;
+	struct rpc_deferrals *d = l->deferrals;
 	struct rpc_orphans *o = d->conf.orphans;
 
 	if (env_forked(o->env))

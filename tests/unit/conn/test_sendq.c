@@ -54,8 +54,8 @@ static void combine_at_least(struct skein_conn *conn, unsigned least)
 	struct engine *e = conn->eng->e;
 
 	assert_int_equal(engine_enter(e, ENV_NEVER), 0);
-	assert_non_null(conn->tx);
-	conn->tx->q.least = least;
+	assert_non_null(conn->sendq);
+	conn->sendq->q.least = least;
 	engine_leave(e);
 }
 
@@ -141,7 +141,7 @@ static int one_submit(struct one *o)
 {
 	int rc;
 
-	while ((rc = conn_tx_submit(f.conn, &o->req)) == -EAGAIN)
+	while ((rc = conn_sendq_submit(f.conn, &o->req)) == -EAGAIN)
 		sched_yield();
 	return rc;
 }
@@ -159,7 +159,7 @@ static void *adder(void *arg)
 		assert_int_equal(o.status, IBV_WC_SUCCESS);
 		assert_int_equal(*word, i);
 	}
-	tcq_node_settle(&f.conn->tx->q, &o.req.node);
+	combiner_node_settle(&f.conn->sendq->q, &o.req.node);
 	assert_int_equal(atomic_load(&o.ends), OPS);
 	return NULL;
 }
@@ -188,18 +188,19 @@ static void test_wrs(void **state)
 	run(adder, t);
 	for (int i = 0; i < 200; i++) {
 		assert_int_equal(engine_enter(e, ENV_NEVER), 0);
-		conn_tx_hold(f.conn);
+		conn_sendq_hold(f.conn);
 		rc = conn_post(f.conn, &wr, NULL);
 		assert_true(rc == 0 || rc == -EAGAIN);
-		conn_tx_release(f.conn);
+		conn_sendq_release(f.conn);
 		engine_leave(e);
 	}
 	join(t);
-	assert_true(f.conn->tx->stats.send_wrs >= THREADS * OPS);
-	assert_true(f.conn->tx->stats.doorbells < f.conn->tx->stats.send_wrs);
+	assert_true(f.conn->sendq->stats.send_wrs >= THREADS * OPS);
+	assert_true(f.conn->sendq->stats.doorbells <
+		    f.conn->sendq->stats.send_wrs);
 	print_message("%.2f work requests a doorbell\n",
-		      (double)f.conn->tx->stats.send_wrs /
-			      (double)f.conn->tx->stats.doorbells);
+		      (double)f.conn->sendq->stats.send_wrs /
+			      (double)f.conn->sendq->stats.doorbells);
 }
 
 /* --- a list whose middle fails ------------------------------------------ */
@@ -214,7 +215,7 @@ static void *submit_member(void *arg)
 {
 	struct member *m = arg;
 
-	m->rc = conn_tx_submit(f.conn, &m->o.req);
+	m->rc = conn_sendq_submit(f.conn, &m->o.req);
 	return NULL;
 }
 
@@ -223,7 +224,7 @@ static void *submit_member(void *arg)
 static void test_chain(void **state)
 {
 	struct engine *e = f.conn->eng->e;
-	struct tcq_node *tail;
+	struct combiner_node *tail;
 	struct member m[3];
 
 	combine_at_least(f.conn, 1);
@@ -231,16 +232,16 @@ static void test_chain(void **state)
 		one_init(&m[i].o, 64 * i);
 	m[1].o.wr.wr.atomic.rkey ^= 0x5a5a5a;
 	assert_int_equal(engine_enter(e, ENV_NEVER), 0);
-	conn_tx_hold(f.conn);
+	conn_sendq_hold(f.conn);
 	for (unsigned i = 0; i < 3; i++) {
-		tail = atomic_load(&f.conn->tx->q.tail);
+		tail = atomic_load(&f.conn->sendq->q.tail);
 		assert_int_equal(pthread_create(&m[i].thread, NULL,
 						submit_member, &m[i]),
 				 0);
 		while (!atomic_load(&tail->next))
 			sched_yield();
 	}
-	conn_tx_release(f.conn);
+	conn_sendq_release(f.conn);
 	engine_leave(e);
 	for (unsigned i = 0; i < 3; i++) {
 		pthread_join(m[i].thread, NULL);
@@ -249,8 +250,9 @@ static void test_chain(void **state)
 	}
 	/* in one list; whatever else was posted was alone */
 	assert_int_equal(engine_enter(e, ENV_NEVER), 0);
-	assert_int_equal(
-		f.conn->tx->stats.send_wrs - f.conn->tx->stats.doorbells, 2);
+	assert_int_equal(f.conn->sendq->stats.send_wrs -
+				 f.conn->sendq->stats.doorbells,
+			 2);
 	engine_leave(e);
 	assert_int_equal(m[0].o.status, IBV_WC_SUCCESS);
 	assert_int_equal(m[1].o.status, IBV_WC_REM_ACCESS_ERR);
@@ -267,7 +269,7 @@ struct body {
 	uint64_t thread, seq;
 };
 
-static int add(void *state, struct tcq_node *n)
+static int add(void *state, struct combiner_node *n)
 {
 	struct body *b = (void *)n->bytes;
 
@@ -281,8 +283,8 @@ static int add(void *state, struct tcq_node *n)
 	return 0;
 }
 
-static unsigned seal(void *state, struct tcq_node *first, unsigned n,
-		     struct conn_tx_wr out[CONN_TX_MSG_WRS])
+static unsigned seal(void *state, struct combiner_node *first, unsigned n,
+		     struct conn_sendq_wr out[CONN_SENDQ_MSG_WRS])
 {
 	f.messages++;
 	if (n > f.most)
@@ -304,7 +306,7 @@ static void posted(void *state, unsigned n, int rc)
 	assert_int_equal(n, 1 + (f.messages & 1));
 }
 
-static const struct conn_tx_ops hooks = {
+static const struct conn_sendq_ops hooks = {
 	.add = add, .seal = seal, .posted = posted};
 
 static void *caller(void *arg)
@@ -320,11 +322,11 @@ static void *caller(void *arg)
 		b = (struct body){me, i};
 		memcpy(r.node.bytes, &b, sizeof(b));
 		r.node.len = sizeof(b);
-		while ((rc = conn_tx_submit(f.conn, &r)) == -EAGAIN)
+		while ((rc = conn_sendq_submit(f.conn, &r)) == -EAGAIN)
 			sched_yield();
 		assert_int_equal(rc, 0);
 	}
-	tcq_node_settle(&f.conn->tx->q, &r.node);
+	combiner_node_settle(&f.conn->sendq->q, &r.node);
 	return NULL;
 }
 
@@ -341,7 +343,7 @@ static void test_calls(void **state)
 	combine_at_least(f.conn, 1);
 	f.refuse = true;
 	assert_int_equal(engine_enter(e, ENV_NEVER), 0);
-	conn_tx_hooks(f.conn, &hooks, &f);
+	conn_sendq_hooks(f.conn, &hooks, &f);
 	engine_leave(e);
 	run(caller, t);
 	join(t);
@@ -399,7 +401,7 @@ static int two_words(unsigned at, uint64_t value, unsigned *n)
 	picky.at = at;
 	picky.post = dev->ops.post_send;
 	dev->ops.post_send = picky_post;
-	rc = conn_tx_post_two(f.conn->tx, &wr[0], &wr[1], n);
+	rc = conn_sendq_post_two(f.conn->sendq, &wr[0], &wr[1], n);
 	dev->ops.post_send = picky.post;
 	return rc;
 }
@@ -421,7 +423,7 @@ static void test_two(void **state)
 	unsigned n;
 
 	assert_int_equal(engine_enter(e, ENV_NEVER), 0);
-	conn_tx_hold(f.conn);
+	conn_sendq_hold(f.conn);
 	/* Past where one of them is signalled, so that both ways are undone. */
 	for (uint64_t v = 10; v < 10 + 3ull * t->half; v += 2) {
 		taken = t->taken;
@@ -430,19 +432,19 @@ static void test_two(void **state)
 		assert_int_equal(n, 0);
 		assert_int_equal(t->taken, taken);
 		assert_int_equal(t->unsignalled, unsignalled);
-		if (!conn_tx_clear(f.conn->tx))
+		if (!conn_sendq_clear(f.conn->sendq))
 			break;
 		assert_int_equal(two_words(2, v, &n), 0);
 		assert_int_equal(n, 2);
 		await_word(0, v);
 		await_word(1, v + 1);
 	}
-	assert_int_equal(atomic_load(&f.conn->tx->broke), 0);
+	assert_int_equal(atomic_load(&f.conn->sendq->broke), 0);
 	assert_int_equal(two_words(1, 1, &n), 0);
 	assert_int_equal(n, 1);
 	await_word(0, 1);
-	assert_int_equal(atomic_load(&f.conn->tx->broke), -ENOMEM);
-	conn_tx_release(f.conn);
+	assert_int_equal(atomic_load(&f.conn->sendq->broke), -ENOMEM);
+	conn_sendq_release(f.conn);
 	engine_leave(e);
 }
 
@@ -461,7 +463,7 @@ static void *until_closed(void *arg)
 		one_wait(&o, ++n);
 	assert_int_equal(rc, -ENOTCONN);
 	assert_int_equal(atomic_load(&o.ends), n);
-	tcq_node_settle(&f.conn->tx->q, &o.req.node);
+	combiner_node_settle(&f.conn->sendq->q, &o.req.node);
 	atomic_fetch_add(&refused, 1);
 	return NULL;
 }
