@@ -79,7 +79,7 @@ asan:
 	$(build) "$(BUILD)-asan" $(address)
 	$(call left-out,$(BUILD)-asan,figures,$(figures))
 	$(call left-out,$(BUILD)-asan,soak,$(whole))
-	ASAN_OPTIONS=detect_leaks=1:abort_on_error=1 \
+	SKEIN_TEST_TIME_SCALE=4 ASAN_OPTIONS=detect_leaks=1:abort_on_error=1 \
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	scripts/run-tests.py --build "$(BUILD)-asan" --no-suite lint --no-suite soak \
 		--no-suite model --no-suite figures --timeout-multiplier 4 $(T)
@@ -97,6 +97,7 @@ tsan:
 	$(call left-out,$(BUILD)-tsan,one-thread,one thread each)
 	$(call left-out,$(BUILD)-tsan,harsh-e2e,the threads of the same programs \
 		without harsh mode; that has unit tests)
+	SKEIN_TEST_TIME_SCALE=6 \
 	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0 \
 	scripts/run-tests.py --build "$(BUILD)-tsan" --no-suite lint --no-suite soak \
 		--no-suite model --no-suite sim --no-suite one-thread \

@@ -137,8 +137,9 @@ def rounds(default):
 
 def fewer(count):
     """Operations of one after the other, where each takes its time: harsh mode
-    delays each by up to milliseconds."""
-    return max(count // 100, 10) if MODE.harsh else count
+    delays each by up to milliseconds, a sanitizer's or a slow guest's deadlines
+    are SCALE times as long."""
+    return max(count // 100, 10) if MODE.harsh else int(count / SCALE)
 
 
 def skip(why):
