@@ -287,6 +287,7 @@ static void dci_drained(struct vqp_engine *e, struct vqp_dci *d)
 	vqp_peer_put(e, d->target);
 	d->target = NULL;
 	d->wanted = false;
+	d->refused = false;
 }
 
 /* The oldest of a DCI is done. */
@@ -313,9 +314,16 @@ static void slot_done(struct vqp_engine *e, struct vqp_dci *d,
 	vqp_slot_put(e, s);
 }
 
+/* Does a second time do no harm? */
+static bool may_repeat(const struct vqp_slot *s)
+{
+	return s->wr.opcode == IBV_WR_RDMA_READ || s->kind == SLOT_CREDIT;
+}
+
 /* All that is outstanding on d goes back to its vqps, in order and before what
- * waits there. */
-static void take_back(struct vqp_engine *e, struct vqp_dci *d)
+ * waits there. done: it may have been carried out, so it ends as flushed, which
+ * is unknown, and is not posted again. */
+static void take_back(struct vqp_engine *e, struct vqp_dci *d, bool done)
 {
 	struct vqp_slot *s;
 
@@ -332,7 +340,10 @@ static void take_back(struct vqp_engine *e, struct vqp_dci *d)
 		s->v->n_posted--;
 		list_add_head(&s->v->queue, &s->link);
 		busy_add(s->v);
-		e->counts.reposted++;
+		if (done && !may_repeat(s) && !PLANTED(e, H2))
+			s->status = IBV_WC_WR_FLUSH_ERR;
+		else
+			e->counts.reposted++;
 	}
 	e->cq_used -= d->sq_used;
 	d->sq_used = 0;
@@ -366,6 +377,14 @@ static void fail_all(struct vqp_engine *e, const struct vqp_dci *d,
 	}
 }
 
+/* The target has refused the request, so it has not carried out those behind. Of
+ * an error at this end nobody says that. */
+static bool none_behind(enum ibv_wc_status status)
+{
+	return status == IBV_WC_REM_ACCESS_ERR ||
+	       status == IBV_WC_REM_INV_REQ_ERR || status == IBV_WC_REM_OP_ERR;
+}
+
 /* s, or the whole DCI (s NULL), came to an error. */
 static void dci_failed(struct vqp_engine *e, struct vqp_dci *d,
 		       struct vqp_slot *s, enum ibv_wc_status status)
@@ -377,7 +396,7 @@ static void dci_failed(struct vqp_engine *e, struct vqp_dci *d,
 		slot_done(e, d, slot_of(d->posted.next));
 	if (p)
 		p->refs++;
-	take_back(e, d);
+	take_back(e, d, !none_behind(status));
 	dci_drained(e, d);
 	dci_replace(e, d);
 	if (s && p && (is_dead(status) || PLANTED(e, G2)))
@@ -434,7 +453,7 @@ static int poll_inner(struct vqp_engine *e)
  * would wait for them on the device, and fail with them. */
 static bool dci_free_for(struct vqp_dci *d, struct vqp *v)
 {
-	if (d->down)
+	if (d->down || (d->refused && d->n_posted))
 		return false;
 	if (!d->n_posted || PLANTED(v->e, G)) {
 		if (!d->target) {
@@ -505,6 +524,8 @@ static unsigned chain_make(struct vqp *v, struct vqp_dci *d,
 		room = e->conf.cq_max - e->cq_used;
 	if (room > VQP_CHAIN || PLANTED(e, B))
 		room = VQP_CHAIN;
+	if (room && v->alone)
+		room = 1;
 	for (at = v->queue.next; n < room && at != &v->queue; at = at->next) {
 		struct vqp_slot *s = slot_of(at);
 
@@ -530,20 +551,59 @@ static unsigned chain_make(struct vqp *v, struct vqp_dci *d,
 	return n;
 }
 
-static unsigned post_some(struct vqp *v)
+/* The device has taken none of n. It dislikes one of them, or has no room while
+ * others are outstanding, or is broken: first each is posted alone, then with
+ * nothing else on the DCI, then on another DCI; then it fails, alone. What is
+ * outstanding goes on. 0: the next try is due; -1: not yet. */
+static int post_refused(struct vqp *v, struct vqp_dci *d, struct vqp_slot *s,
+			unsigned n)
+{
+	struct vqp_engine *e = v->e;
+
+	e->counts.refused++;
+	if (PLANTED(e, H)) {
+		take_back(e, d, false);
+		dci_drained(e, d);
+		dci_replace(e, d);
+		return -1;
+	}
+	if (n > 1) {
+		v->alone = n;
+	} else if (d->n_posted) {
+		d->refused = true;
+		d->refused_ns = e->now_ns;
+		return -1;
+	} else if (!s->refused || PLANTED(e, H3)) {
+		s->refused = true;
+		dci_replace(e, d);
+		return PLANTED(e, H3) ? -1 : 0;
+	} else {
+		s->status = IBV_WC_LOC_QP_OP_ERR;
+		vqp_say(e, 16, "vqp: the device refuses a request");
+	}
+	return 0;
+}
+
+/* How many were posted; 0: none, and another try is due; -1: none. */
+static int post_some(struct vqp *v)
 {
 	struct ibv_send_wr wr[VQP_CHAIN];
 	struct vqp_slot *in[VQP_CHAIN];
 	struct vqp_engine *e = v->e;
 	struct vqp_dci *d = &e->dci[v->dci];
 	unsigned n, i;
+	int more = -1;
 
 	if (!dci_free_for(d, v))
-		return 0;
+		return -1;
 	n = chain_make(v, d, wr, in);
+	if (n && e->conf.port->post(e->conf.arg, v->dci, wr, n, v->peer)) {
+		more = post_refused(v, d, in[0], n);
+		n = 0;
+	}
 	if (!n) {
 		dci_drained(e, d);
-		return 0;
+		return more;
 	}
 	for (i = 0; i < n; i++) {
 		list_del(&in[i]->link);
@@ -556,19 +616,17 @@ static unsigned post_some(struct vqp *v)
 	d->turn += n;
 	e->cq_used += n;
 	v->n_posted += n;
+	v->alone -= v->alone != 0;
 	e->counts.posts++;
 	e->counts.requests += n;
-	if (e->conf.port->post(e->conf.arg, v->dci, wr, n, v->peer)) {
-		dci_failed(e, d, NULL, IBV_WC_GENERAL_ERR);
-		return 0;
-	}
-	return n;
+	return (int)n;
 }
 
 static unsigned pump_one(struct vqp *v)
 {
-	unsigned n, all = 0;
+	unsigned all = 0;
 	struct vqp_slot *s;
+	int n;
 
 	while (!list_empty(&v->queue)) {
 		s = slot_of(v->queue.next);
@@ -579,9 +637,9 @@ static unsigned pump_one(struct vqp *v)
 		}
 		n = post_some(v);
 		/* A READ of a region's record may have come before it. */
-		if (!n && slot_of(v->queue.next) == s)
+		if (n < 0 && slot_of(v->queue.next) == s)
 			return all;
-		all += n;
+		all += n > 0 ? (unsigned)n : 0;
 	}
 	busy_del(v);
 	return all;
@@ -741,14 +799,18 @@ void vqp_free(struct vqp *v)
 
 int vqp_engine_round(struct vqp_engine *e, uint64_t now_ns)
 {
-	unsigned i;
+	struct vqp_dci *d;
 	int moved;
 
 	e->now_ns = now_ns;
 	moved = poll_inner(e);
-	for (i = 0; i < e->conf.dcis; i++)
-		if (e->dci[i].down)
-			dci_replace(e, &e->dci[i]);
+	for (d = e->dci; d < e->dci + e->conf.dcis; d++) {
+		if (d->down)
+			dci_replace(e, d);
+		/* It has neither carried out what it has nor failed. */
+		if (d->refused && now_ns - d->refused_ns >= REGION_RETRY_NS)
+			dci_failed(e, d, NULL, IBV_WC_WR_FLUSH_ERR);
+	}
 	if (!list_empty(&e->lookups))
 		moved += vqp_lookups_run(e);
 	if (e->credits_due)

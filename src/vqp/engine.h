@@ -68,6 +68,9 @@ enum vqp_plant {
 	VQP_PLANT_LEASE_LATE = 1 << 12, /* it begins with the answer */
 	VQP_PLANT_REGION_SUM = 1 << 13, /* a torn record is no region */
 	VQP_PLANT_DOMAIN = 1 << 14,	/* domains are not looked at */
+	VQP_PLANT_H = 1 << 15,		/* a refused post ends its DCI */
+	VQP_PLANT_H2 = 1 << 16,		/* what may be done is posted again */
+	VQP_PLANT_H3 = 1 << 17,		/* no request fails alone */
 };
 
 struct vqp;
@@ -88,7 +91,7 @@ struct vqp_peer {
 
 /* What the engine needs of the world. Errors are negative errnos. */
 struct vqp_port {
-	/* Posts a chain of n to a DCI, all or nothing. */
+	/* Posts a chain of n to a DCI, all or nothing. An error: nothing. */
 	int (*post)(void *arg, unsigned dci, struct ibv_send_wr *wr, unsigned n,
 		    const struct vqp_peer *to);
 	/* Completions of all DCIs. */
@@ -148,6 +151,7 @@ struct vqp_slot {
 	uint8_t status; /* made by the engine: it is not posted */
 	uint8_t dci;	/* where it is posted */
 	bool numbered;	/* a message that has its place in the order */
+	bool refused;	/* by a DCI with nothing else on it, which is gone */
 	uint32_t seq;
 	uint32_t len;
 	bool signaled; /* the user's */
@@ -193,6 +197,7 @@ struct vqp {
 	unsigned dci;
 	struct list_node queue; /* slots not posted */
 	uint32_t n_slots, n_posted;
+	uint32_t alone; /* so many are posted one by one: a chain was refused */
 	/* completions: [comp_head, comp_ready) can be polled */
 	uint32_t comp_head, comp_ready, comp_tail;
 	struct ibv_wc *comp;
@@ -228,12 +233,14 @@ struct vqp_dci {
 	uint32_t turn; /* posted to target since it was taken */
 	bool wanted;   /* by a vqp of another peer */
 	bool down;     /* its replacement failed: tried again */
+	bool refused;  /* a post, since when; until nothing is outstanding */
+	uint64_t refused_ns;
 };
 
 struct vqp_counts {
 	uint64_t lookups, lookups_torn, cache_hits, posts, requests;
 	uint64_t dcis_replaced, reposted, garbage, dropped;
-	uint64_t region_reads;
+	uint64_t region_reads, refused;
 };
 
 #define VQP_PEER_BUCKETS 1024u

@@ -64,7 +64,13 @@ struct fake {
 	unsigned replaced;
 	unsigned poll_max; /* completions of one poll; 0: any */
 	unsigned replace_fails;
-	unsigned fail_alloc; /* the n-th from now on; 0: none */
+	/* Posts that are refused: the next ones; those with this address, ever;
+	 * all of a DCI until it is replaced, which completes nothing either. */
+	unsigned refuse;
+	uint64_t refuse_at;
+	bool stuck[FAKE_DCIS];
+	enum ibv_wc_status breaks; /* the next request ends so; 0: as it does */
+	unsigned fail_alloc;	   /* the n-th from now on; 0: none */
 	unsigned allocs;
 };
 
@@ -72,6 +78,19 @@ static inline void fake_wrong(struct fake *f, const char *what)
 {
 	if (!f->wrong[0])
 		snprintf(f->wrong, sizeof(f->wrong), "%s", what);
+}
+
+static inline bool fake_refuses(struct fake *f, unsigned dci,
+				const struct ibv_send_wr *wr)
+{
+	if (f->refuse) {
+		f->refuse--;
+		return true;
+	}
+	for (; wr && f->refuse_at; wr = wr->next)
+		if (wr->wr.rdma.remote_addr == f->refuse_at)
+			return true;
+	return f->stuck[dci];
 }
 
 static inline int fake_post(void *arg, unsigned dci, struct ibv_send_wr *wr,
@@ -89,6 +108,8 @@ static inline int fake_post(void *arg, unsigned dci, struct ibv_send_wr *wr,
 	for (i = d->next; i != d->tail; i++)
 		if (d->q[i % 64].to != to->way)
 			fake_wrong(f, "behind another target's request");
+	if (fake_refuses(f, dci, wr))
+		return -EINVAL;
 	for (; wr; wr = wr->next) {
 		w = &d->q[d->tail++ % 64];
 		w->wr = *wr;
@@ -206,6 +227,12 @@ static inline bool fake_step(struct fake *f, unsigned dci)
 		return false;
 	w = &d->q[d->next++ % 64];
 	status = fake_do(w);
+	if (f->stuck[dci]) /* carried out, and it never says so */
+		return true;
+	if (f->breaks) {
+		status = f->breaks;
+		f->breaks = 0;
+	}
 	if (status || w->wr.send_flags & IBV_SEND_SIGNALED)
 		fake_complete(f, dci, w->wr.wr_id, status);
 	if (!status)
@@ -238,6 +265,7 @@ static inline int fake_replace(void *arg, unsigned dci)
 		return -ENOMEM;
 	}
 	f->replaced++;
+	f->stuck[dci] = false;
 	d->head = d->next = d->tail;
 	d->err = false;
 	d->life++;

@@ -330,6 +330,104 @@ static bool case_g2(void)
 	       next_is(v, 4, IBV_WC_WR_FLUSH_ERR);
 }
 
+/* Adds 1 to the word at 8. */
+static int add(struct vqp *v, uint64_t id)
+{
+	struct ibv_sge sge = sge_of(1);
+	struct ibv_send_wr wr =
+		wr_of(id, &sge, IBV_WR_ATOMIC_FETCH_AND_ADD, true);
+	struct ibv_send_wr *bad;
+
+	wr.wr.atomic.remote_addr = 8;
+	wr.wr.atomic.compare_add = 1;
+	wr.wr.atomic.rkey = FAKE_REGION;
+	return vqp_post_send(v, &wr, &bad);
+}
+
+static uint64_t sum_of(unsigned node)
+{
+	uint64_t n;
+
+	memcpy(&n, nodes[node].mem + 8, sizeof(n));
+	return n;
+}
+
+/* The device refuses a post once, while requests are outstanding that it has
+ * carried out: they complete, once. */
+static bool case_h(void)
+{
+	struct vqp *v = join(h, 2, 0), *w = join(h, 2, 0);
+	bool good = meet(v);
+
+	for (unsigned i = 0; i < 3; i++)
+		good = good && !add(v, i);
+	while (fake_any(&h->f)) /* their completions are not polled */
+		;
+	h->f.refuse = 2;
+	good = good && !post_list(w, 10, 5, 1);
+	settle();
+	for (unsigned i = 0; good && i < 3; i++)
+		good = next_is(v, i, IBV_WC_SUCCESS);
+	for (unsigned i = 10; good && i < 15; i++)
+		good = next_is(w, i, IBV_WC_SUCCESS);
+	return good && sum_of(2) == 3 && !h->f.replaced;
+}
+
+/* It refuses all and completes nothing any more: what was posted ends as
+ * unknown, what was not is posted to the DCI in its place. READs may be carried
+ * out twice. */
+static bool case_h2(void)
+{
+	struct vqp *v = join(h, 2, 0), *w = join(h, 2, 0), *r = join(h, 2, 0);
+	bool good = meet(v);
+
+	good = good && !add(v, 1) && !add(v, 2) &&
+	       !post(r, 3, IBV_WR_RDMA_READ, true);
+	h->f.stuck[0] = true;
+	good = good && !post(w, 4, IBV_WR_RDMA_WRITE, true);
+	settle();
+	good = good && nothing(v) && nothing(w) && !h->f.replaced;
+	now_ns += REGION_RETRY_NS;
+	settle();
+	return good && next_is(v, 1, IBV_WC_WR_FLUSH_ERR) &&
+	       next_is(v, 2, IBV_WC_WR_FLUSH_ERR) &&
+	       next_is(r, 3, IBV_WC_SUCCESS) && next_is(w, 4, IBV_WC_SUCCESS) &&
+	       sum_of(2) == 2 && v->state == VQP_ERROR &&
+	       w->state == VQP_CONNECTED && h->f.replaced == 1;
+}
+
+/* A request that the device never accepts fails alone. */
+static bool case_h3(void)
+{
+	struct vqp *v = join(h, 2, 0), *w = join(h, 2, 0);
+	bool good = meet(v);
+
+	h->f.refuse_at = 8 * 12;
+	good = good && !post_list(w, 20, 3, 1) && !post_list(v, 10, 5, 1) &&
+	       !post_list(w, 23, 3, 1);
+	settle();
+	good = good && next_is(v, 10, IBV_WC_SUCCESS) &&
+	       next_is(v, 11, IBV_WC_SUCCESS) &&
+	       next_is(v, 12, IBV_WC_LOC_QP_OP_ERR) &&
+	       next_is(v, 13, IBV_WC_WR_FLUSH_ERR);
+	for (unsigned i = 20; good && i < 26; i++)
+		good = next_is(w, i, IBV_WC_SUCCESS);
+	return good && w->state == VQP_CONNECTED && h->f.replaced <= 1;
+}
+
+/* The error says nothing of those behind: they may have been carried out. */
+static bool case_h4(void)
+{
+	struct vqp *v = join(h, 2, 0), *w = join(h, 2, 0);
+	bool good =
+		meet(v) && !post(v, 1, IBV_WR_RDMA_READ, true) && !add(w, 2);
+
+	h->f.breaks = IBV_WC_LOC_PROT_ERR;
+	settle();
+	return good && next_is(v, 1, IBV_WC_LOC_PROT_ERR) &&
+	       next_is(w, 2, IBV_WC_WR_FLUSH_ERR) && !sum_of(2);
+}
+
 static bool case_sum(void)
 {
 	struct meta_node meta = nodes[5].id;
@@ -495,12 +593,14 @@ static bool case_lease_late(void)
 /* --- a random run ------------------------------------------------------- */
 
 #define VQPS 12u
+#define ADDS_AT 40000u /* behind what the others write to */
 
 struct plan {
 	struct vqp *v;
 	uint64_t next, id; /* to be polled, to be posted */
-	unsigned node;
-	bool wrong; /* it did something wrong, or its peer died */
+	unsigned node, at;
+	uint64_t adds; /* to its own word, of the requests accepted */
+	bool wrong;    /* it did something wrong, or its peer died */
 	uint64_t expect[VQP_QUEUE * 4];
 	uint32_t head, tail;
 };
@@ -522,8 +622,8 @@ static bool plan_post(struct plan *p, struct prng *rng)
 		wr[i] = wr_of(p->id + i, &sge[i], ops[prng_below(rng, 4)],
 			      prng_below(rng, 2));
 		if (wr[i].opcode >= IBV_WR_ATOMIC_CMP_AND_SWP) {
-			wr[i].wr.atomic.remote_addr = 8 * i;
-			wr[i].wr.atomic.compare_add = 0;
+			wr[i].wr.atomic.remote_addr = ADDS_AT + 8 * p->at;
+			wr[i].wr.atomic.compare_add = 1;
 			wr[i].wr.atomic.rkey = FAKE_REGION;
 		}
 		wr[i].next = i + 1 < n ? &wr[i + 1] : NULL;
@@ -536,9 +636,11 @@ static bool plan_post(struct plan *p, struct prng *rng)
 		wr[n / 2].num_sge = -1;
 	}
 	err = vqp_post_send(p->v, wr, &bad);
-	for (w = wr; w && (!err || w != bad); w = w->next)
+	for (w = wr; w && (!err || w != bad); w = w->next) {
+		p->adds += w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 		if (w->send_flags & IBV_SEND_SIGNALED)
 			p->expect[p->tail++ % (VQP_QUEUE * 4)] = w->wr_id;
+	}
 	p->id += n;
 	return !err || err == -EINVAL || err == -ENOMEM;
 }
@@ -560,6 +662,15 @@ static bool plan_poll(struct plan *p)
 	return true;
 }
 
+/* Each request was carried out once; of those that ended in error, at most. */
+static bool plan_once(const struct plan *p)
+{
+	uint64_t sum;
+
+	memcpy(&sum, nodes[p->node].mem + ADDS_AT + 8ul * p->at, 8);
+	return p->v->state == VQP_CONNECTED ? sum == p->adds : sum <= p->adds;
+}
+
 static bool random_run(uint64_t seed)
 {
 	struct plan p[VQPS] = {0};
@@ -569,6 +680,7 @@ static bool random_run(uint64_t seed)
 	prng_init(&rng, seed);
 	for (unsigned i = 0; i < VQPS; i++) {
 		p[i].node = 2 + i % 4;
+		p[i].at = i;
 		p[i].v = join(h, p[i].node, (unsigned)prng_below(&rng, 2));
 	}
 	for (unsigned k = 0; good && k < 400; k++) {
@@ -584,6 +696,8 @@ static bool random_run(uint64_t seed)
 			good = good && plan_poll(&p[prng_below(&rng, VQPS)]);
 		if (k == 300)
 			nodes[2].dead = true;
+		if (!prng_below(&rng, 30))
+			h->f.refuse = 1;
 		good = good && !h->f.wrong[0];
 	}
 	settle();
@@ -591,6 +705,7 @@ static bool random_run(uint64_t seed)
 		good = plan_poll(&p[i]);
 		if (good && p[i].v->state == VQP_CONNECTED)
 			good = p[i].head == p[i].tail;
+		good = good && plan_once(&p[i]);
 	}
 	return good;
 }
@@ -611,6 +726,10 @@ static const struct {
 	{"f: credits", case_f, VQP_PLANT_F},
 	{"g: one target at a time", case_g, VQP_PLANT_G},
 	{"g: others see no error", case_g2, VQP_PLANT_G2},
+	{"h: what is outstanding goes on", case_h, VQP_PLANT_H},
+	{"h: or ends as unknown", case_h2, VQP_PLANT_H2},
+	{"h: a refused request fails alone", case_h3, VQP_PLANT_H3},
+	{"h: others behind an error may be done", case_h4, VQP_PLANT_H2},
 	{"the checksum", case_sum, VQP_PLANT_SUM},
 	{"regions: ranges and rights", case_region, VQP_PLANT_REGION},
 	{"regions: the checksum", case_region_sum, VQP_PLANT_REGION_SUM},
