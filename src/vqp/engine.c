@@ -238,15 +238,15 @@ int vqp_poll(struct vqp *v, int n, struct ibv_wc *wc)
 
 static void lookup_part(struct vqp_slot *s, bool ok)
 {
-	struct vqp_lookup *l = s->lookup;
-	unsigned which = (unsigned)s->wr.wr_id;
+	struct vqp_asked *at = s->asked;
 
-	if (!l)
+	if (!at)
 		return;
-	l->pending--;
-	l->failed |= !ok;
+	at->pending--;
+	at->failed |= !ok;
 	if (ok)
-		memcpy(l->record[which], vqp_cell(s->v->e, s), META_RECORD);
+		memcpy(at->record[s->wr.wr_id], vqp_cell(s->v->e, s),
+		       META_RECORD);
 }
 
 /* The first request that is left ends so, all behind it are flushed. None is
@@ -776,9 +776,14 @@ void vqp_free(struct vqp *v)
 
 	vqp_connect_stop(v);
 	if (v->n_posted)
-		for (i = 0; i < VQP_SLOTS; i++)
-			if (e->slots[i].v == v && e->slots[i].posted)
-				e->slots[i].v = NULL;
+		for (i = 0; i < VQP_SLOTS; i++) {
+			s = &e->slots[i];
+			if (s->v != v || !s->posted)
+				continue;
+			if (s->kind == SLOT_LOOKUP && !PLANTED(e, META_ANEW))
+				lookup_part(s, false);
+			s->v = NULL;
+		}
 	while (!list_empty(&v->queue)) {
 		s = slot_of(v->queue.next);
 		list_del(&s->link);
@@ -827,6 +832,8 @@ int vqp_engine_init(struct vqp_engine *e, const struct vqp_conf *conf)
 		return -EINVAL;
 	memset(e, 0, sizeof(*e));
 	e->conf = *conf;
+	if (!conf->lookup_wait_ns)
+		e->conf.lookup_wait_ns = VQP_LOOKUP_WAIT_NS;
 	list_init(&e->free_slots);
 	list_init(&e->busy);
 	list_init(&e->lookups);

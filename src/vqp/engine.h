@@ -47,7 +47,9 @@
 #define VQP_SLOTS 1024u
 #define VQP_ROOM_ROUNDS 4u /* of the loop that waits for room */
 #define VQP_TORN_MAX 3u
+#define VQP_METAS 2u /* meta servers, which have the same records */
 #define VQP_LOOKUP_AGAIN_NS 1000000ull
+#define VQP_LOOKUP_WAIT_NS 50000ull
 #define VQP_RETAKE_NS 100000000ull
 
 /* Mistakes that a test asks for, to see that it finds them. Only in objects
@@ -65,12 +67,18 @@ enum vqp_plant {
 	VQP_PLANT_SUM = 1 << 9,	    /* a torn record is nobody's */
 	VQP_PLANT_REGION = 1 << 10, /* ranges and rights are not looked at */
 	VQP_PLANT_LEASE = 1 << 11,  /* a lease has no end */
-	VQP_PLANT_LEASE_LATE = 1 << 12, /* it begins with the answer */
-	VQP_PLANT_REGION_SUM = 1 << 13, /* a torn record is no region */
-	VQP_PLANT_DOMAIN = 1 << 14,	/* domains are not looked at */
-	VQP_PLANT_H = 1 << 15,		/* a refused post ends its DCI */
-	VQP_PLANT_H2 = 1 << 16,		/* what may be done is posted again */
-	VQP_PLANT_H3 = 1 << 17,		/* no request fails alone */
+	VQP_PLANT_LEASE_LATE = 1 << 12,	 /* it begins with the answer */
+	VQP_PLANT_REGION_SUM = 1 << 13,	 /* a torn record is no region */
+	VQP_PLANT_DOMAIN = 1 << 14,	 /* domains are not looked at */
+	VQP_PLANT_H = 1 << 15,		 /* a refused post ends its DCI */
+	VQP_PLANT_H2 = 1 << 16,		 /* what may be done is posted again */
+	VQP_PLANT_H3 = 1 << 17,		 /* no request fails alone */
+	VQP_PLANT_META_WAIT = 1 << 18,	 /* the other is not asked in time */
+	VQP_PLANT_META_NOBODY = 1 << 19, /* one that knows nothing is enough */
+	VQP_PLANT_META_TORN = 1 << 20,	 /* the other is not asked if torn */
+	VQP_PLANT_META_LATE = 1 << 21,	 /* a late answer is taken */
+	VQP_PLANT_META_ANEW = 1 << 22,	 /* a look-up hangs on a server gone */
+	VQP_PLANT_META_DCI = 1 << 23,	 /* both may be on one DCI */
 };
 
 struct vqp;
@@ -123,6 +131,9 @@ struct vqp_conf {
 	uint8_t *cells;
 	uint32_t cells_lkey;
 	uint64_t seed;
+	/* The other meta server is asked as well when the first one has not
+	 * answered for so long; 0: VQP_LOOKUP_WAIT_NS. */
+	uint64_t lookup_wait_ns;
 };
 
 enum vqp_state {
@@ -157,7 +168,7 @@ struct vqp_slot {
 	bool signaled; /* the user's */
 	bool posted;
 	uint16_t covers; /* slots of the send queue that its completion frees */
-	struct vqp_lookup *lookup;
+	struct vqp_asked *asked; /* of a look-up */
 	struct vqp_region *region;
 	uint64_t since_ns;     /* posted by the user */
 	struct ibv_send_wr wr; /* as the user gave it; sg_list is below */
@@ -178,14 +189,27 @@ struct vqp_message {
 	uint8_t data[];
 };
 
+/* What one meta server was asked, and has said. */
+struct vqp_asked {
+	uint64_t since_ns;
+	uint64_t again_ns; /* it does not know the node: asked again then */
+	uint8_t pending, torn;
+	bool asked, failed;
+	uint8_t record[2][META_RECORD];
+};
+
 struct vqp_lookup {
 	struct list_node link;
 	uint8_t gid[16];
 	uint32_t port;
-	unsigned pending, torn;
-	uint64_t again_ns;
-	bool begun, failed;
-	uint8_t record[2][META_RECORD];
+	struct vqp_asked at[VQP_METAS];
+};
+
+/* Where the records are, and the vqp that READs them. */
+struct vqp_meta {
+	struct vqp *v; /* NULL: none */
+	uint64_t addr;
+	uint32_t rkey, places;
 };
 
 struct vqp {
@@ -263,11 +287,8 @@ struct vqp_engine {
 	uint32_t n_peers;
 	struct vqp *children[VQP_CHILD_BUCKETS];
 	struct vqp *ports[VQP_PORT_BUCKETS];
-	bool credits_due;      /* one found no slot */
-	struct vqp_peer *meta; /* NULL: none */
-	uint64_t meta_addr;
-	uint32_t meta_rkey, meta_places;
-	struct vqp *meta_vqp;
+	bool credits_due; /* one found no slot */
+	struct vqp_meta meta[VQP_METAS];
 	uint64_t now_ns;
 	unsigned said; /* bits: logged once */
 	unsigned plant;
@@ -283,9 +304,13 @@ struct vqp_engine {
 /* -ENOMEM, -EINVAL. */
 int vqp_engine_init(struct vqp_engine *e, const struct vqp_conf *conf);
 void vqp_engine_fini(struct vqp_engine *e);
-/* Where look-ups go: addr of the first record, NULL node: nowhere. */
-int vqp_engine_meta(struct vqp_engine *e, const struct meta_node *at,
-		    uint64_t addr, uint32_t rkey, uint32_t places);
+/* Where look-ups go, first to server 0: addr of the table's head, NULL node:
+ * nowhere. */
+int vqp_engine_meta(struct vqp_engine *e, unsigned server,
+		    const struct meta_node *at, uint64_t addr, uint32_t rkey,
+		    uint32_t places);
+/* Can any meta server be asked? */
+bool vqp_engine_has_meta(const struct vqp_engine *e);
 /* now_ns for the calls that follow: before each that posts. */
 static inline void vqp_engine_at(struct vqp_engine *e, uint64_t now_ns)
 {

@@ -1,82 +1,145 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * lookup.c - connecting: algorithm 1 of KRCore. A node is in the cache, or its
- * two places at the meta server are READ, in one post, until one of them has it
+ * two places at a meta server are READ, in one post, until one of them has it
  * or the deadline is over.
+ *
+ * There may be two meta servers. The second is asked as well if the first one has
+ * not answered in time, does not know the node, or shows torn records; what finds
+ * the node first counts.
  */
 #include "vqp/engine.h"
 
 #include <errno.h>
 
-static struct vqp *vqp_of(struct vqp_lookup *l)
-{
-	return container_of(l, struct vqp, lookup);
-}
-
-static void record_read(struct vqp_engine *e, struct vqp_lookup *l,
-			unsigned which, uint32_t place, struct vqp_slot *s)
+static void record_read(struct vqp_engine *e, const struct vqp_meta *m,
+			struct vqp_asked *at, unsigned which, uint32_t place,
+			struct vqp_slot *s)
 {
 	s->kind = SLOT_LOOKUP;
-	s->lookup = l;
+	s->asked = at;
 	s->wr.opcode = IBV_WR_RDMA_READ;
 	s->wr.wr_id = which;
 	s->wr.num_sge = 1;
 	s->wr.wr.rdma.remote_addr =
-		e->meta_addr + (uint64_t)(1 + place) * META_RECORD;
-	s->wr.wr.rdma.rkey = e->meta_rkey;
+		m->addr + (uint64_t)(1 + place) * META_RECORD;
+	s->wr.wr.rdma.rkey = m->rkey;
 	s->sge[0] = (struct ibv_sge){(uintptr_t)vqp_cell(e, s), META_RECORD,
 				     e->conf.cells_lkey};
-	l->pending++;
-	vqp_slot_queue(e->meta_vqp, s);
+	at->pending++;
+	vqp_slot_queue(m->v, s);
 }
 
-/* Both places in one post. */
-static void lookup_begin(struct vqp_engine *e, struct vqp_lookup *l)
+static bool can_ask(const struct vqp_meta *m)
 {
-	struct vqp_slot *s[2];
-	uint32_t at[2];
+	return m->v && m->v->state == VQP_CONNECTED;
+}
 
-	if (!e->meta_vqp || e->meta_vqp->state != VQP_CONNECTED)
-		return;
-	s[0] = vqp_slot_get(e->meta_vqp);
-	s[1] = s[0] ? vqp_slot_get(e->meta_vqp) : NULL;
+bool vqp_engine_has_meta(const struct vqp_engine *e)
+{
+	unsigned i;
+
+	for (i = 0; i < VQP_METAS; i++)
+		if (can_ask(&e->meta[i]))
+			return true;
+	return false;
+}
+
+/* Both places in one post. -ENOTCONN; -ENOMEM: no slots now. */
+static int ask(struct vqp_engine *e, struct vqp_lookup *l, unsigned server)
+{
+	const struct vqp_meta *m = &e->meta[server];
+	struct vqp_asked *at = &l->at[server];
+	struct vqp_slot *s[2];
+	uint32_t place[2];
+
+	if (!can_ask(m))
+		return -ENOTCONN;
+	s[0] = vqp_slot_get(m->v);
+	s[1] = s[0] ? vqp_slot_get(m->v) : NULL;
 	if (!s[1]) {
 		if (s[0])
 			vqp_slot_put(e, s[0]);
-		return;
+		return -ENOMEM;
 	}
 	e->counts.lookups++;
-	l->failed = false;
-	meta_places(l->gid, l->port, e->meta_places, at);
-	record_read(e, l, 0, at[0], s[0]);
-	record_read(e, l, 1, at[1], s[1]);
+	at->asked = true;
+	at->failed = false;
+	at->since_ns = e->now_ns;
+	meta_places(l->gid, l->port, m->places, place);
+	record_read(e, m, at, 0, place[0], s[0]);
+	record_read(e, m, at, 1, place[1], s[1]);
+	return 0;
 }
 
-static void lookup_end(struct vqp_engine *e, struct vqp_lookup *l)
+/* Answers that are not there yet come to nobody. */
+static void asked_forget(struct vqp_engine *e, struct vqp_lookup *l)
 {
-	struct vqp *v = vqp_of(l);
+	unsigned i, k;
+
+	for (i = 0; i < VQP_METAS; i++) {
+		if (!l->at[i].pending)
+			continue;
+		for (k = 0; k < VQP_SLOTS; k++)
+			if (e->slots[k].asked == &l->at[i])
+				e->slots[k].asked = NULL;
+		l->at[i].pending = 0;
+	}
+}
+
+/* A server has answered, or failed. True: it has the node, and the vqp is
+ * connected. */
+static bool answer(struct vqp_engine *e, struct vqp_lookup *l,
+		   struct vqp_asked *at)
+{
+	struct vqp *v = container_of(l, struct vqp, lookup);
+	enum meta_found found = META_NOBODY;
 	struct vqp_peer *p = NULL;
-	enum meta_found found;
 	struct meta_node n;
 
-	found = meta_find(l->record[0], l->record[1], l->gid, l->port, &n);
+	at->asked = false;
+	if (!at->failed)
+		found = meta_find(at->record[0], at->record[1], l->gid, l->port,
+				  &n);
 	if (found == META_TORN && !PLANTED(e, SUM)) {
 		e->counts.lookups_torn++;
-		if (++l->torn < VQP_TORN_MAX) {
-			lookup_begin(e, l);
-			return;
-		}
+		if (++at->torn < VQP_TORN_MAX || PLANTED(e, META_TORN))
+			return false; /* once more */
 		e->counts.garbage++;
-		l->torn = 0;
+		at->torn = 0;
 	}
 	if (found == META_FOUND)
 		p = vqp_peer_get(e, &n);
 	if (!p) {
-		l->again_ns = e->now_ns + VQP_LOOKUP_AGAIN_NS;
-		return;
+		at->again_ns = e->now_ns + VQP_LOOKUP_AGAIN_NS;
+		return false;
 	}
+	if (!PLANTED(e, META_LATE))
+		asked_forget(e, l);
 	list_del(&l->link);
 	vqp_join(v, p);
+	return true;
+}
+
+/* The first server that can be asked; the next one too if it is late, or does not
+ * know the node. */
+static void ask_next(struct vqp_engine *e, struct vqp_lookup *l)
+{
+	unsigned i;
+
+	for (i = 0; i < VQP_METAS; i++) {
+		struct vqp_asked *at = &l->at[i];
+
+		if (!at->asked && e->now_ns >= at->again_ns &&
+		    ask(e, l, i) == -ENOMEM)
+			return;
+		if (at->asked &&
+		    (e->now_ns - at->since_ns < e->conf.lookup_wait_ns ||
+		     PLANTED(e, META_WAIT)))
+			return;
+		if (at->again_ns && PLANTED(e, META_NOBODY))
+			return;
+	}
 }
 
 int vqp_lookups_run(struct vqp_engine *e)
@@ -84,26 +147,20 @@ int vqp_lookups_run(struct vqp_engine *e)
 	struct list_node *n, *next;
 	struct vqp_lookup *l;
 	int moved = 0;
+	unsigned i;
 
 	for (n = e->lookups.next; n != &e->lookups; n = next) {
 		next = n->next;
 		l = container_of(n, struct vqp_lookup, link);
-		if (l->pending)
-			continue;
-		if (l->begun && !l->failed) {
-			l->begun = false;
+		for (i = 0; i < VQP_METAS; i++) {
+			if (!l->at[i].asked || l->at[i].pending)
+				continue;
 			moved++;
-			lookup_end(e, l);
-			l->begun = l->pending != 0;
-			continue;
+			if (answer(e, l, &l->at[i]))
+				break;
 		}
-		if (l->failed)
-			l->again_ns = e->now_ns + VQP_LOOKUP_AGAIN_NS;
-		l->failed = l->begun = false;
-		if (e->now_ns < l->again_ns)
-			continue;
-		lookup_begin(e, l);
-		l->begun = l->pending != 0;
+		if (i == VQP_METAS)
+			ask_next(e, l);
 	}
 	return moved;
 }
@@ -137,38 +194,40 @@ int vqp_connect(struct vqp *v, const uint8_t gid[16], uint32_t node_port,
 
 void vqp_connect_stop(struct vqp *v)
 {
-	uint32_t i;
-
 	if (v->state != VQP_LOOKS_UP)
 		return;
-	for (i = 0; i < VQP_SLOTS; i++)
-		if (v->e->slots[i].lookup == &v->lookup)
-			v->e->slots[i].lookup = NULL;
+	asked_forget(v->e, &v->lookup);
 	list_del(&v->lookup.link);
 	v->state = VQP_NEW;
 }
 
-int vqp_engine_meta(struct vqp_engine *e, const struct meta_node *at,
-		    uint64_t addr, uint32_t rkey, uint32_t places)
+int vqp_engine_meta(struct vqp_engine *e, unsigned server,
+		    const struct meta_node *at, uint64_t addr, uint32_t rkey,
+		    uint32_t places)
 {
+	struct vqp_meta *m = &e->meta[server];
 	struct vqp_peer *p;
 
-	if (e->meta_vqp)
-		vqp_free(e->meta_vqp);
-	e->meta_vqp = NULL;
+	if (m->v)
+		vqp_free(m->v);
+	m->v = NULL;
 	if (!at)
 		return 0;
-	if (vqp_new(e, &e->meta_vqp))
+	if (vqp_new(e, &m->v))
 		return -ENOMEM;
 	p = vqp_peer_get(e, at);
 	if (!p) {
-		vqp_free(e->meta_vqp);
-		e->meta_vqp = NULL;
+		vqp_free(m->v);
+		m->v = NULL;
 		return -ENOMEM;
 	}
-	vqp_join(e->meta_vqp, p);
-	e->meta_addr = addr;
-	e->meta_rkey = rkey;
-	e->meta_places = places;
+	vqp_join(m->v, p);
+	/* One that does not answer holds up what is behind it on its DCI: not
+	 * the other one. */
+	if (!PLANTED(e, META_DCI))
+		m->v->dci = server % e->conf.dcis;
+	m->addr = addr;
+	m->rkey = rkey;
+	m->places = places;
 	return 0;
 }

@@ -672,7 +672,8 @@ static int connect_to(struct skein_vqp *vqp, const uint8_t gid[16],
 	err = enter(p);
 	if (err)
 		return err;
-	deadline = env_deadline(env_now_ns(p->env), timeout_ns);
+	vqp_engine_at(&p->e, env_now_ns(p->env));
+	deadline = env_deadline(p->e.now_ns, timeout_ns);
 	err = vqp_connect(h->v, gid, node_port, port);
 	while (err == -EINPROGRESS) {
 		pool_round(p);

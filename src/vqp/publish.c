@@ -52,7 +52,7 @@ static int head_take(struct pool *p)
 	at.key = u->head.key;
 	/* a number that no node has; each life of the server is a new one */
 	at.incarnation = env_now_ns(p->env);
-	return vqp_engine_meta(&p->e, &at, u->table.addr, u->table.rkey,
+	return vqp_engine_meta(&p->e, 0, &at, u->table.addr, u->table.rkey,
 			       u->head.places);
 }
 
@@ -310,8 +310,8 @@ void publish_round(struct pool *p, uint64_t now_ns)
 	bool over;
 
 	/* look-ups tell it first */
-	if (u->step == PUBLISH_REST && p->e.meta_vqp &&
-	    p->e.meta_vqp->state == VQP_ERROR)
+	if (u->step == PUBLISH_REST && p->e.meta[0].v &&
+	    p->e.meta[0].v->state == VQP_ERROR)
 		lost(u, now_ns);
 	if (u->step == PUBLISH_REST && now_ns < u->due_ns)
 		return;

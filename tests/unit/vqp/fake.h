@@ -34,6 +34,7 @@ struct fake_node {
 	struct vqp_engine *e; /* NULL: messages vanish */
 	uint8_t mem[FAKE_MEM];
 	bool dead;
+	bool slow; /* nothing to it is carried out now */
 };
 
 struct fake_wr {
@@ -223,7 +224,7 @@ static inline bool fake_step(struct fake *f, unsigned dci)
 	enum ibv_wc_status status;
 	struct fake_wr *w;
 
-	if (d->next == d->tail || d->err)
+	if (d->next == d->tail || d->err || d->q[d->next % 64].to->slow)
 		return false;
 	w = &d->q[d->next++ % 64];
 	status = fake_do(w);

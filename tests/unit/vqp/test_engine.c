@@ -438,7 +438,7 @@ static bool case_sum(void)
 	meta_places(nodes[3].id.gid, nodes[3].id.port, 64, at);
 	meta_encode(&nodes[3].id, nodes[5].mem + (1 + at[0]) * META_RECORD);
 	nodes[5].mem[(1 + at[0]) * META_RECORD + 30] ^= 1;
-	assert_int_equal(vqp_engine_meta(&h->e, &meta, 0, FAKE_RKEY, 64), 0);
+	assert_int_equal(vqp_engine_meta(&h->e, 0, &meta, 0, FAKE_RKEY, 64), 0);
 	assert_int_equal(vqp_new(&h->e, &v), 0);
 	good = vqp_connect(v, nodes[3].id.gid, nodes[3].id.port, 9) ==
 	       -EINPROGRESS;
@@ -454,6 +454,146 @@ static bool case_sum(void)
 	vqp_engine_round(&h->e, ++now_ns);
 	return good && v->state == VQP_CONNECTED && v->peer->node.key == 8 &&
 	       h->e.counts.lookups_torn == 1;
+}
+
+/* --- two meta servers: nodes 4 and 5 ------------------------------------ */
+
+static void metas_open(void)
+{
+	/* by their numbers they would share DCIs */
+	nodes[5].id.key = nodes[4].id.key ^ nodes[4].id.dctn ^ nodes[5].id.dctn;
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(vqp_engine_meta(&h->e, i, &nodes[4 + i].id, 0,
+						 FAKE_RKEY, 64),
+				 0);
+}
+
+static uint8_t *record_at(unsigned meta, unsigned node, unsigned which)
+{
+	uint32_t at[2];
+
+	meta_places(nodes[node].id.gid, nodes[node].id.port, 64, at);
+	return nodes[meta].mem + (size_t)(1 + at[which]) * META_RECORD;
+}
+
+static struct vqp *look_up(unsigned node)
+{
+	struct vqp *v;
+
+	vqp_engine_at(&h->e, now_ns);
+	assert_int_equal(vqp_new(&h->e, &v), 0);
+	vqp_connect(v, nodes[node].id.gid, nodes[node].id.port, 9);
+	return v;
+}
+
+/* All DCIs, but what is under way to a node that is slow. */
+static void work(void)
+{
+	for (unsigned i = 0; i < 8; i++) {
+		while (fake_any(&h->f))
+			;
+		vqp_engine_round(&h->e, now_ns);
+	}
+}
+
+/* The first is slow: the second is asked when it is time, and not before. What
+ * the first one says later is nobody's. */
+static bool case_meta_wait(void)
+{
+	struct vqp_lookup was;
+	struct vqp *v;
+	bool good;
+
+	metas_open();
+	meta_encode(&nodes[3].id, record_at(4, 3, 0));
+	meta_encode(&nodes[3].id, record_at(5, 3, 1));
+	nodes[4].slow = true;
+	v = look_up(3);
+	work();
+	good = v->state == VQP_LOOKS_UP && h->e.counts.lookups == 1;
+	now_ns += VQP_LOOKUP_WAIT_NS - 1;
+	work();
+	good = good && v->state == VQP_LOOKS_UP && h->e.counts.lookups == 1;
+	now_ns++;
+	work();
+	good = good && v->state == VQP_CONNECTED && h->e.counts.lookups == 2;
+	was = v->lookup;
+	nodes[4].slow = false;
+	work();
+	return good && !memcmp(&was, &v->lookup, sizeof(was));
+}
+
+/* The first is empty, or dead: the second is asked at once. Both know nothing:
+ * both are asked again, in time. */
+static bool case_meta_nobody(void)
+{
+	struct vqp_peer *p;
+	struct vqp *v;
+	bool good;
+
+	metas_open();
+	meta_encode(&nodes[3].id, record_at(5, 3, 1));
+	v = look_up(3);
+	work();
+	good = v->state == VQP_CONNECTED && h->e.counts.lookups == 2;
+	v = look_up(2);
+	work();
+	good = good && v->state == VQP_LOOKS_UP && h->e.counts.lookups == 4;
+	now_ns += VQP_LOOKUP_AGAIN_NS;
+	work();
+	good = good && v->state == VQP_LOOKS_UP && h->e.counts.lookups == 6;
+	nodes[4].dead = true;
+	meta_encode(&nodes[2].id, record_at(5, 2, 0));
+	now_ns += VQP_LOOKUP_AGAIN_NS;
+	work();
+	good = good && v->state == VQP_CONNECTED && vqp_engine_has_meta(&h->e);
+	/* and nobody is left; what is known goes on */
+	nodes[5].dead = true;
+	p = vqp_peer_find(&h->e, nodes[3].id.gid, nodes[3].id.port);
+	if (!good || !p)
+		return false;
+	vqp_peer_forget(&h->e, p);
+	look_up(3);
+	work();
+	good = good && !vqp_engine_has_meta(&h->e) &&
+	       !post(v, 1, IBV_WR_RDMA_WRITE, true);
+	work();
+	return good && next_is(v, 1, IBV_WC_SUCCESS);
+}
+
+/* Torn three times: the second is asked, before it is time. */
+static bool case_meta_torn(void)
+{
+	struct vqp *v;
+
+	metas_open();
+	meta_encode(&nodes[3].id, record_at(4, 3, 0));
+	meta_encode(&nodes[3].id, record_at(5, 3, 0));
+	record_at(4, 3, 0)[30] ^= 1;
+	v = look_up(3);
+	work();
+	return v->state == VQP_CONNECTED &&
+	       h->e.counts.lookups_torn == VQP_TORN_MAX &&
+	       h->e.counts.garbage == 1;
+}
+
+/* A server that goes and comes back while it is asked. */
+static bool case_meta_anew(void)
+{
+	struct vqp *v;
+
+	metas_open();
+	meta_encode(&nodes[3].id, record_at(4, 3, 0));
+	nodes[4].slow = true;
+	v = look_up(3);
+	work();
+	assert_int_equal(
+		vqp_engine_meta(&h->e, 0, &nodes[4].id, 0, FAKE_RKEY, 64), 0);
+	nodes[4].slow = false;
+	work();
+	now_ns += VQP_LOOKUP_AGAIN_NS;
+	work();
+	return v->state == VQP_CONNECTED;
 }
 
 /* Of a node's region: its record is not there, torn, or says less. */
@@ -731,6 +871,15 @@ static const struct {
 	{"h: a refused request fails alone", case_h3, VQP_PLANT_H3},
 	{"h: others behind an error may be done", case_h4, VQP_PLANT_H2},
 	{"the checksum", case_sum, VQP_PLANT_SUM},
+	{"meta: the other is asked in time", case_meta_wait,
+	 VQP_PLANT_META_WAIT},
+	{"meta: each has a DCI of its own", case_meta_wait, VQP_PLANT_META_DCI},
+	{"meta: a late answer is nobody's", case_meta_wait,
+	 VQP_PLANT_META_LATE},
+	{"meta: one may not know", case_meta_nobody, VQP_PLANT_META_NOBODY},
+	{"meta: one may be torn", case_meta_torn, VQP_PLANT_META_TORN},
+	{"meta: a server that is met anew", case_meta_anew,
+	 VQP_PLANT_META_ANEW},
 	{"regions: ranges and rights", case_region, VQP_PLANT_REGION},
 	{"regions: the checksum", case_region_sum, VQP_PLANT_REGION_SUM},
 	{"regions: domains", case_domain, VQP_PLANT_DOMAIN},
