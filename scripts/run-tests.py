@@ -6,8 +6,9 @@
 
 Counts cases: a cmocka program counts as many as it holds, any other test as
 one. A test that ends with status 77 is skipped, and its last line says why. The
-output of what failed is shown in full. Exit status 0 only when something ran
-and nothing failed.
+output of what failed is shown in full; the last lines of it stand once more just
+before the count, so that the tail of a long log says what failed. Exit status 0
+only when something ran and nothing failed.
 """
 
 import argparse
@@ -21,6 +22,9 @@ import sys
 SKIPPED_CASES = re.compile(r'^\[ +SKIPPED +\] (\d+) test\(s\)', re.M)
 PASSED_CASES = re.compile(r'^\[ +PASSED +\] (\d+) test\(s\)', re.M)
 FAILED_CASES = re.compile(r'^\[ +FAILED +\] (\d+) test\(s\)', re.M)
+
+TAIL_LINES = 15
+TAIL_COLUMNS = 200
 
 
 def total(pattern, text):
@@ -44,6 +48,12 @@ def count(result, text):
 def last_line(text):
     lines = [line.strip() for line in text.split('\n') if line.strip()]
     return lines[-1] if lines else 'no reason given'
+
+
+def tail(text):
+    """The last lines of a test's output, cut, and none of them empty."""
+    lines = [line.rstrip() for line in text.split('\n') if line.strip()]
+    return [line[:TAIL_COLUMNS] for line in lines[-TAIL_LINES:]]
 
 
 def report(log):
@@ -71,8 +81,10 @@ def report(log):
             print(f'  {line}')
     if failures:
         print('\nfailed:')
-        for name, result, _, _ in failures:
-            print(f'  {name}: {result}')
+        for name, result, status, text in failures:
+            print(f'  {name}: {result}, status {status}')
+            for line in tail(text):
+                print(f'    {line}')
     return passed, failed, skipped
 
 

@@ -42,4 +42,19 @@ with contextlib.redirect_stdout(out):
     totals = run_tests.report(log)
 assert totals == tuple(sum(case[3][i] for case in CASES) for i in range(3))
 assert 't7: skipped: no NIC here' in out.getvalue()
+
+# The tail of the report names each failed test and how it ended.
+LONG = ''.join(f'line {i}\n' for i in range(100)) + 'x' * 500 + '\n\n'
+log = [json.dumps({'name': name, 'stdout': text, 'result': result,
+                   'returncode': status})
+       for name, text, result, status in (
+           ('long', LONG, 'FAIL', 1), ('silent', '', 'TIMEOUT', -9),
+           ('good', CMOCKA, 'OK', 0), ('skip', 'no NIC\n', 'SKIP', 77))]
+out = io.StringIO()
+with contextlib.redirect_stdout(out):
+    run_tests.report(log)
+ending = out.getvalue().split('\nfailed:\n')[1].splitlines()
+assert ending == (['  long: FAIL, status 1'] +
+                  [f'    line {i}' for i in range(86, 100)] +
+                  ['    ' + 'x' * 200, '  silent: TIMEOUT, status -9']), ending
 print(f'{len(CASES)} results counted')
