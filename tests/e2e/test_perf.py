@@ -127,8 +127,17 @@ def rpc_fetched():
             fetch = found['fetch']
             assert fetch['return'] == 'fetch', fetch
             assert fetch['fetched'] > 0 and fetch['reads'] > 0, fetch
+            # each has one result; the calls that end slices have one, too
+            slices = found['slices_kept'] + found['slices_dropped']
+            assert (fetch['fetched'] + fetch['replied'] ==
+                    found['operations_run'] + slices), found
+            assert fetch['switches'] == 0, fetch
             # a recall may ask for all that is under way: 8 messages here
             assert fetch['server_posts'] <= 8 * fetch['recalls'], fetch
+        found = measured(run_self(case, 'rpc', '--self', '--return', 'reply',
+                                  '-n', fewer(400), '--json', *QUICK))
+        assert found['fetch']['fetched'] == 0, found
+        assert found['fetch']['replied'] == found['operations_run'], found
 
 
 def rpc_shared():

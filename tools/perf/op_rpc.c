@@ -510,9 +510,11 @@ static void add_counts(struct perf_counts *c, const struct skein_rpc_stats *s)
 	c->answer_doorbells += s->messages_received - s->fetched_messages +
 			       s->credit_grants + s->credit_declines;
 	c->fetched += s->fetched;
+	c->replied += s->replied;
 	c->fetch_reads += s->fetch_reads;
 	c->fetch_empty += s->fetch_empty;
 	c->recalls += s->recalls;
+	c->switches += s->switches;
 	c->grants += s->credit_grants;
 	c->declines += s->credit_declines;
 	c->migrations += s->migrations;
@@ -540,8 +542,10 @@ static void rpc_counts(struct perf *p, struct perf_counts *c)
 	c->messages -= ends;
 	c->doorbells -= ends;
 	c->answers -= ends;
-	if (!c->fetched)
+	if (!c->fetched) {
 		c->answer_doorbells -= ends;
+		c->replied -= ends;
+	}
 	if (p->o.shared && !p->o.no_combining)
 		c->degrees[0] -= ends;
 }

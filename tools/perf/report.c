@@ -91,9 +91,11 @@ static json_t *fetching(const struct perf *p, const struct perf_result *r)
 	set(j, "return", json_string(c->fetched ? "fetch" : "reply"));
 	set_count(j, "server_posts", c->answer_doorbells);
 	set_count(j, "fetched", c->fetched);
+	set_count(j, "replied", c->replied);
 	set_count(j, "reads", c->fetch_reads);
 	set_count(j, "reads_that_found_nothing", c->fetch_empty);
 	set_count(j, "recalls", c->recalls);
+	set_count(j, "switches", c->switches);
 	set_num(j, "reads_per_call", by(c->fetch_reads, c->calls));
 	return j;
 }

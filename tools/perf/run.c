@@ -443,9 +443,11 @@ static void counts_since(struct perf *p, const struct perf_counts *before,
 	c->answers -= before->answers;
 	c->answer_doorbells -= before->answer_doorbells;
 	c->fetched -= before->fetched;
+	c->replied -= before->replied;
 	c->fetch_reads -= before->fetch_reads;
 	c->fetch_empty -= before->fetch_empty;
 	c->recalls -= before->recalls;
+	c->switches -= before->switches;
 	c->grants -= before->grants;
 	c->declines -= before->declines;
 	c->migrations -= before->migrations;
