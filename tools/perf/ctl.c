@@ -4,6 +4,7 @@
  */
 #include "perf/ctl.h"
 
+#include "perf/perf.h"
 #include "perf/ticks.h"
 
 #include <errno.h>
@@ -52,39 +53,6 @@ void ctl_free(struct perf_ctl *c)
 	free(c);
 }
 
-static int send_all(int fd, const char *s, size_t len)
-{
-	while (len) {
-		ssize_t n = send(fd, s, len, MSG_NOSIGNAL);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		s += n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
-int ctl_send(struct perf_ctl *c, json_t *obj)
-{
-	char *s;
-	int rc;
-
-	if (!obj)
-		return -ENOMEM;
-	s = json_dumps(obj, JSON_COMPACT);
-	json_decref(obj);
-	if (!s)
-		return -ENOMEM;
-	rc = send_all(c->fd, s, strlen(s));
-	if (!rc)
-		rc = send_all(c->fd, "\n", 1);
-	free(s);
-	return rc;
-}
-
 /* Milliseconds until the deadline, rounded up. */
 static int ms_left(uint64_t deadline)
 {
@@ -95,19 +63,27 @@ static int ms_left(uint64_t deadline)
 	return (int)((deadline - now + 999999) / 1000000);
 }
 
-static int wait_fd(int fd, short events, uint64_t deadline)
+/* The events that came, or a negative errno. */
+static int wait_events(int fd, short events, uint64_t deadline)
 {
 	for (;;) {
 		struct pollfd pfd = {.fd = fd, .events = events};
 		int n = poll(&pfd, 1, ms_left(deadline));
 
 		if (n > 0)
-			return 0;
+			return pfd.revents;
 		if (n == 0)
 			return -ETIMEDOUT;
 		if (errno != EINTR)
 			return -errno;
 	}
+}
+
+static int wait_fd(int fd, short events, uint64_t deadline)
+{
+	int rc = wait_events(fd, events, deadline);
+
+	return rc < 0 ? rc : 0;
 }
 
 static int read_more(struct perf_ctl *c, uint64_t deadline)
@@ -137,6 +113,56 @@ static int read_more(struct perf_ctl *c, uint64_t deadline)
 		return -ECONNRESET;
 	c->len += (size_t)n;
 	return 0;
+}
+
+/* Both ends may send at once, and more than the socket holds: what comes
+ * meanwhile is kept for ctl_recv(). Fails when nothing moves for a while. */
+static int wait_to_send(struct perf_ctl *c)
+{
+	uint64_t deadline = clock_ns() + PERF_PATIENCE_NS;
+	int events = wait_events(c->fd, POLLIN | POLLOUT, deadline);
+
+	if (events < 0 || events & POLLOUT)
+		return events < 0 ? events : 0;
+	return c->len > LINE_MAX_BYTES ? -EPROTO : read_more(c, deadline);
+}
+
+static int send_all(struct perf_ctl *c, const char *s, size_t len)
+{
+	while (len) {
+		ssize_t n = send(c->fd, s, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		int rc = 0;
+
+		if (n >= 0) {
+			s += n;
+			len -= (size_t)n;
+		} else if (errno == EAGAIN) {
+			rc = wait_to_send(c);
+		} else if (errno != EINTR) {
+			rc = -errno;
+		}
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+int ctl_send(struct perf_ctl *c, json_t *obj)
+{
+	char *s;
+	int rc;
+
+	if (!obj)
+		return -ENOMEM;
+	s = json_dumps(obj, JSON_COMPACT);
+	json_decref(obj);
+	if (!s)
+		return -ENOMEM;
+	rc = send_all(c, s, strlen(s));
+	if (!rc)
+		rc = send_all(c, "\n", 1);
+	free(s);
+	return rc;
 }
 
 int ctl_recv(struct perf_ctl *c, uint64_t timeout_ns, json_t **obj)

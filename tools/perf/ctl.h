@@ -22,7 +22,8 @@ struct perf_ctl *ctl_new(int fd);
 uint32_t ctl_port(const struct perf_ctl *c);
 void ctl_free(struct perf_ctl *c);
 
-/* Sends and drops the object. -ENOMEM when it is NULL, -EPIPE and the like. */
+/* Sends and drops the object, while it keeps what comes. -ENOMEM when it is NULL,
+ * -ETIMEDOUT when nothing moves for PERF_PATIENCE_NS, -EPIPE and the like. */
 int ctl_send(struct perf_ctl *c, json_t *obj);
 /* The next object, owned by the caller. -ETIMEDOUT, -ECONNRESET at the end of
  * the stream, -EPROTO for what is no JSON object or too long. */
