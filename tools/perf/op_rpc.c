@@ -320,7 +320,7 @@ static int rpc_lat(struct rpc_worker *rw)
 		int rc;
 
 		rc = skein_rpc_call(rw->conn, RPC_ECHO, rw->req, p->size,
-				    rw->resp, p->size, PERF_PATIENCE_NS, NULL);
+				    rw->resp, p->size, perf_patience(p), NULL);
 		t1 = ticks_now();
 		if (rc)
 			return rpc_call_failed(rw, rc);
@@ -364,7 +364,7 @@ static struct skein_rpc_entry next_call(struct rpc_worker *rw)
 				       .req = rw->req,
 				       .req_len = p->size,
 				       .resp_max = p->size,
-				       .timeout_ns = PERF_PATIENCE_NS,
+				       .timeout_ns = perf_patience(p),
 				       .done = on_done,
 				       .arg = rw};
 

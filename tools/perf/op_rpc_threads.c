@@ -65,7 +65,7 @@ static int combined_lat(struct rpc_worker *rw)
 	while (call_left(rw)) {
 		uint64_t t0 = ticks_now();
 		int rc = skein_rpc_call(rw->conn, RPC_ECHO, rw->req, p->size,
-					rw->resp, p->size, PERF_PATIENCE_NS,
+					rw->resp, p->size, perf_patience(p),
 					NULL);
 
 		if (rc)
@@ -112,7 +112,7 @@ static int issue(struct rpc_worker *rw, bool timed)
 	if (timed)
 		rw->sample_t0 = ticks_now();
 	rc = skein_rpc_call_async(rw->conn, RPC_ECHO, rw->req, p->size, p->size,
-				  PERF_PATIENCE_NS,
+				  perf_patience(p),
 				  timed ? on_answer_timed : on_answer, rw);
 	if (rc == 0)
 		call_begun(rw);
@@ -151,7 +151,7 @@ static int issue_batch(struct rpc_worker *rw)
 						 .req = rw->req,
 						 .req_len = p->size,
 						 .resp_max = p->size,
-						 .timeout_ns = PERF_PATIENCE_NS,
+						 .timeout_ns = perf_patience(p),
 						 .done = on_answer,
 						 .arg = rw};
 	/* One of so many calls, the first of its batch. */
@@ -184,7 +184,7 @@ static int combined_rate(struct rpc_worker *rw)
 		if (rc && rc != -EAGAIN)
 			return rpc_call_failed(rw, rc);
 		rc = 0;
-		n = skein_rpc_reap(rw->conn, PERF_PATIENCE_NS);
+		n = skein_rpc_reap(rw->conn, perf_patience(rw->w->p));
 		if (n < 0)
 			return rpc_call_failed(rw, n);
 		if (rw->status)

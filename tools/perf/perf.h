@@ -36,6 +36,8 @@
 #define PERF_CMD "skein perf"
 /* A peer that has not moved for so long has failed. */
 #define PERF_PATIENCE_NS 10000000000ull
+/* More for each byte: 16 MiB/s, on a machine with other things to do. */
+#define PERF_PATIENCE_BYTE_NS 60ull
 #define PERF_SIZE_MAX (1ull << 30)
 #define PERF_QPS_MAX 16384
 #define PERF_WINDOW_MAX 16384
@@ -180,6 +182,14 @@ struct perf {
 	char err[512];	/* the first error, in words */
 	bool err_known; /* the peer reported it, or has been told */
 };
+
+/* How long an operation of the current size may take, with all that are
+ * outstanding beside it. */
+static inline uint64_t perf_patience(const struct perf *p)
+{
+	return PERF_PATIENCE_NS + PERF_PATIENCE_BYTE_NS * p->size *
+					  p->o.window * p->o.threads;
+}
 
 /* One line of the result: one size. */
 struct perf_result {

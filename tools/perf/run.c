@@ -390,9 +390,8 @@ static void settle(struct perf_result *r, struct track *t, unsigned i,
 }
 
 static int run_track(struct perf *p, struct plan *plan, struct perf_result *r,
-		     struct track *t, struct hist *lat)
+		     struct track *t, struct hist *lat, struct progress *bar)
 {
-	struct progress bar;
 	unsigned must; /* however long they take */
 	uint64_t stop;
 	int rc;
@@ -401,7 +400,6 @@ static int run_track(struct perf *p, struct plan *plan, struct perf_result *r,
 	 * for minutes: it ends with fewer slices. */
 	stop = clock_ns() + p->o.duration_ns * OVERTIME_FACTOR;
 	must = p->o.iterations ? plan->wanted : 1;
-	progress_start(&bar, "measuring");
 	rc = probe(p, plan, &t->probes[0]);
 	while (!rc && t->kept < plan->wanted && t->n < plan->tries &&
 	       (t->n < must || clock_ns() < stop)) {
@@ -412,9 +410,8 @@ static int run_track(struct perf *p, struct plan *plan, struct perf_result *r,
 			rc = probe(p, plan, &t->probes[i + 1]);
 		if (!rc)
 			settle(r, t, i, plan->yard, lat);
-		progress_set(&bar, t->kept, plan->wanted);
+		progress_set(bar, t->kept, plan->wanted);
 	}
-	progress_end(&bar);
 	return rc;
 }
 
@@ -459,6 +456,7 @@ static void counts_since(struct perf *p, const struct perf_counts *before,
 static int measure(struct perf *p, struct hist *lat, struct perf_result *r)
 {
 	struct perf_counts before = {0};
+	struct progress bar;
 	struct plan plan;
 	struct track t = {0};
 	int rc;
@@ -468,13 +466,15 @@ static int measure(struct perf *p, struct hist *lat, struct perf_result *r)
 	if (!r->lat)
 		return -ENOMEM;
 	hist_init(r->lat);
+	progress_start(&bar, "measuring");
+	progress_set(&bar, 0, 1); /* trials of a large size take long, too */
 	rc = plan_size(p, &plan, lat);
 	if (!rc)
 		rc = track_new(plan.tries, &t);
 	if (rc)
 		goto out;
 	p->op->counts(p, &before);
-	rc = run_track(p, &plan, r, &t, lat);
+	rc = run_track(p, &plan, r, &t, lat, &bar);
 	if (rc)
 		goto out;
 	counts_since(p, &before, &r->counts);
@@ -484,6 +484,7 @@ static int measure(struct perf *p, struct hist *lat, struct perf_result *r)
 	rc = slices_figures(t.slices, t.n, t.probes, &r->fig);
 	r->copy_yard = plan.copy;
 out:
+	progress_end(&bar);
 	track_free(&t);
 	probe_copy_free(&plan.mem);
 	return rc;

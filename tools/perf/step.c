@@ -97,7 +97,7 @@ bool perf_spin_slow(struct perf_worker *w)
 	uint64_t now = clock_ns();
 
 	if (!w->spin_until)
-		w->spin_until = now + PERF_PATIENCE_NS;
+		w->spin_until = now + perf_patience(p);
 	/* worker 0 alone: a control link belongs to one thread */
 	if (w->index == 0 && ctl_pending(p->ctl)) {
 		w->rc = perf_out_of_turn(p);
@@ -108,7 +108,7 @@ bool perf_spin_slow(struct perf_worker *w)
 		return true;
 	w->rc = perf_fail(p, -ETIMEDOUT, "no answer from the %s for %llu s",
 			  p->server ? "client" : "server",
-			  PERF_PATIENCE_NS / 1000000000ull);
+			  (unsigned long long)perf_patience(p) / 1000000000u);
 	return false;
 }
 
