@@ -386,6 +386,29 @@ def peer_killed():
                 assert left.text('out') == ''
 
 
+def killed_in_a_wait():
+    """The end that is left waits for a completion or for bytes: it names
+    the one that is gone, not how its queue pair noticed."""
+    with Case() as case:
+        for op in ('send', 'read', 'stream'):
+            for victim in ('server', 'client'):
+                server = case.start([tool(), 'perf', op, '-p', '0', '--json',
+                                     *DEVICES.exposed],
+                                    name='server', device=DEVICES.server)
+                port = server.expect(r'on port (\d+)$').group(1)
+                client = case.start([tool(), 'perf', op, '-D', '60', '-p',
+                                     port, '--json', DEVICES.host],
+                                    name='client', device=DEVICES.client)
+                case.until('both ends run',
+                           lambda: client.mappings()[0] > 0
+                           and server.mappings()[0] > 0)
+                (server if victim == 'server' else client).kill()
+                left = client if victim == 'server' else server
+                left.exits(1)
+                error = json.loads(left.text('out'))['error']
+                assert error.startswith(f'the {victim} is gone'), error
+
+
 def rpc_client_killed():
     """Calls wait in an engine: the server says what has become of its client."""
     with Case() as case:
@@ -456,4 +479,4 @@ if MODE.harsh and 'TSAN_OPTIONS' in os.environ:
 run_cases(latency, throughput, stream, rpc, rpc_fetched, rpc_shared, rpc_together,
           rpc_spin_lock, rpc_degree, rpc_events, threads, all_sizes,
           beside_memcpy, two_hosts, errors, wrong_pairing, peer_killed,
-          rpc_client_killed, ended, no_system_call)
+          killed_in_a_wait, rpc_client_killed, ended, no_system_call)

@@ -103,6 +103,8 @@ static int run_end(struct perf *p)
 		return CMD_OK;
 	if (!p->err[0])
 		perf_fail(p, rc, "%s", strerror(-rc));
+	if (p->ctl)
+		perf_blame(p);
 	if (!p->err_known && p->ctl)
 		(void)ctl_send(p->ctl, json_pack("{s:s}", "error", p->err));
 	/* of two ends on one terminal the client speaks */

@@ -187,8 +187,9 @@ struct perf {
  * outstanding beside it. */
 static inline uint64_t perf_patience(const struct perf *p)
 {
-	return PERF_PATIENCE_NS + PERF_PATIENCE_BYTE_NS * p->size *
-					  p->o.window * p->o.threads;
+	uint64_t bytes = p->size * p->o.window * p->o.threads;
+
+	return PERF_PATIENCE_NS + PERF_PATIENCE_BYTE_NS * bytes;
 }
 
 /* One line of the result: one size. */
@@ -247,6 +248,9 @@ int perf_gone(struct perf *p, int rc);
 /* Something failed here: what the other end says of it, soon, is this end's
  * failure too. 0: nothing. */
 int perf_last_words(struct perf *p);
+/* This end has failed, and no worker runs. If the other end has gone without a
+ * word, p->err begins with that: the rest is how this end noticed. */
+void perf_blame(struct perf *p);
 /* A message or the end of the control link came while an operation waited:
  * 0 when that was to be expected. */
 int perf_out_of_turn(struct perf *p);

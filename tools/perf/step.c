@@ -39,12 +39,17 @@ static int peer_error(struct perf *p, json_t *msg)
 	return rc;
 }
 
-static int last_words(struct perf *p, uint64_t timeout_ns)
+/* The peer's error; else 0, and *end is why nothing more came. */
+static int last_words(struct perf *p, uint64_t timeout_ns, int *end)
 {
+	uint64_t now = clock_ns(), until = now + timeout_ns;
 	json_t *msg;
 	int told = 0;
 
-	while (!told && !ctl_recv(p->ctl, timeout_ns, &msg)) {
+	for (; !told; now = clock_ns()) {
+		*end = ctl_recv(p->ctl, now < until ? until - now : 0, &msg);
+		if (*end)
+			break;
 		told = peer_error(p, msg);
 		json_decref(msg);
 	}
@@ -53,22 +58,39 @@ static int last_words(struct perf *p, uint64_t timeout_ns)
 
 int perf_last_words(struct perf *p)
 {
-	return last_words(p, CAUSE_NS);
+	int end;
+
+	return last_words(p, CAUSE_NS, &end);
+}
+
+static const char *peer_gone(const struct perf *p)
+{
+	return p->server ? "the client is gone" : "the server is gone";
 }
 
 /* The link is broken. An error that the peer sent before, if there is one, says
  * more than that. */
 int perf_gone(struct perf *p, int rc)
 {
-	int told = last_words(p, LAST_WORDS_NS);
+	int end, told = last_words(p, LAST_WORDS_NS, &end);
 
 	if (told)
 		return told;
 	p->err_known = true; /* there is no peer left to send it to */
-	return perf_fail(p, rc, "%s: %s",
-			 p->server ? "the client is gone"
-				   : "the server is gone",
-			 strerror(-rc));
+	return perf_fail(p, rc, "%s: %s", peer_gone(p), strerror(-rc));
+}
+
+void perf_blame(struct perf *p)
+{
+	char err[sizeof(p->err)];
+	int end;
+
+	if (p->err_known || last_words(p, LAST_WORDS_NS, &end) ||
+	    end == -ETIMEDOUT)
+		return;
+	p->err_known = true;
+	snprintf(err, sizeof(err), "%s: %.480s", peer_gone(p), p->err);
+	memcpy(p->err, err, sizeof(err));
 }
 
 /* The peer sent something while an operation waits for it, or hung up. "Done"
