@@ -249,12 +249,14 @@ static json_t *findings_json(const struct info *i)
 static json_t *chosen_json(const struct info *i)
 {
 	const struct dev *d = i->dev;
+	struct dev_caps far;
 
 	if (!d)
 		return json_pack("{s:b, s:n, s:s}", "usable", false, "device",
 				 "error", i->err);
+	dev_qp_caps(i->dev, NULL, &far);
 	return json_pack("{s:b, s:s, s:s, s:s, s:s, s:{s:i, s:s, s:s, s:i}, "
-			 "s:{s:s, s:i, s:s, s:s, s:s}, s:s, s:o, s:o}",
+			 "s:{s:s, s:i, s:s, s:s, s:s}, s:s, s:o, s:o, s:o}",
 			 "usable", true, "device", i->name, "kind",
 			 d->ops->kind, "name", d->name, "why", d->why, "port",
 			 "number", d->port, "state",
@@ -264,7 +266,8 @@ static json_t *chosen_json(const struct info *i)
 			 "address", i->gid, "index", d->gid.index, "type",
 			 device_gid_type(d->gid.type), "netdev", d->gid.netdev,
 			 "why", d->gid.why, "link", d->link, "abilities",
-			 caps_json(&d->caps), "limits", limits_json(i));
+			 caps_json(&d->caps), "link_abilities", caps_json(&far),
+			 "limits", limits_json(i));
 }
 
 static json_t *to_json(const struct info *i)
@@ -302,16 +305,28 @@ static void row(const char *key, const char *fmt, ...)
 	putchar('\n');
 }
 
-static void print_caps(const struct dev_caps *c)
+static const char *near_far(bool here, bool there)
 {
+	return here && !there ? "yes; no with other hosts" : yes_no(here);
+}
+
+static void print_caps(const struct dev *dev)
+{
+	const struct dev_caps *c = &dev->caps;
+	struct dev_caps far;
+
+	dev_qp_caps(dev, NULL, &far);
 	puts("\nabilities");
-	row("  transports", "RC%s%s%s", c->uc ? ", UC" : "",
-	    c->ud ? ", UD" : "", c->dc ? ", DC" : "");
+	row("  transports", "RC%s%s%s%s", c->uc ? ", UC" : "",
+	    c->ud ? ", UD" : "", c->dc ? ", DC" : "",
+	    c->dc && !far.dc ? "; no DC with other hosts" : "");
 	row("  srq", "%s", yes_no(c->srq));
 	row("  ordered_write", "%s", yes_no(c->ordered_write));
-	row("  ordered_read", "%s", yes_no(c->ordered_read));
+	row("  ordered_read", "%s",
+	    near_far(c->ordered_read, far.ordered_read));
 	row("  wake_on_write", "%s", yes_no(c->wake_on_write));
-	row("  death_notice", "%s", yes_no(c->death_notice));
+	row("  death_notice", "%s",
+	    near_far(c->death_notice, far.death_notice));
 	row("  fork", "%s", fork_words(c->fork));
 	row("  single_threaded", "%s", yes_no(c->single_threaded));
 	row("  atomic_scope", "%s", atomic_scope(c->atomic_scope));
@@ -436,7 +451,7 @@ static void print_text(const struct info *i)
 		row("device", "none");
 	print_devices(i);
 	if (i->dev) {
-		print_caps(&i->dev->caps);
+		print_caps(i->dev);
 		print_limits(i);
 	}
 	print_system(&i->facts);

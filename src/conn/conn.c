@@ -209,6 +209,14 @@ struct dev *conn_dev(struct skein_conn *conn)
 	return conn->eng->dev;
 }
 
+void conn_caps(struct skein_conn *conn, struct dev_caps *caps)
+{
+	if (conn->connected)
+		dev_qp_caps(conn->eng->dev, conn->qp, caps);
+	else
+		*caps = conn->eng->dev->caps;
+}
+
 struct ibv_pd *conn_pd(struct skein_conn *conn)
 {
 	return conn->ctx->pd;
@@ -218,7 +226,7 @@ bool conn_turn(struct skein_conn *conn, uint32_t len)
 {
 	struct skein_engine *eng = conn->eng;
 
-	return !eng->dev->caps.poster_copies ||
+	return !conn->poster_copies ||
 	       conn_turn_take(&eng->turn, conn, engine_now_ns(eng->e), len);
 }
 

@@ -155,6 +155,9 @@ struct skein_ctx *conn_ctx(struct skein_conn *conn);
 struct skein_env *conn_env(struct skein_conn *conn);
 struct engine *conn_engine(struct skein_conn *conn);
 struct dev *conn_dev(struct skein_conn *conn);
+/* What holds with its peer: from accept() and confirm() on; before, what the
+ * device has at most. */
+void conn_caps(struct skein_conn *conn, struct dev_caps *caps);
 struct ibv_pd *conn_pd(struct skein_conn *conn);
 /* May conn post a transfer of len bytes, at most CONN_TURN_LEN, in this round
  * (conn/turn.h)? Always where the device does the copying. */

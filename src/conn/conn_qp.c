@@ -152,6 +152,7 @@ void conn_qp_params(struct skein_conn *conn, struct handshake_params *p)
 int conn_qp_connect(struct skein_conn *conn, const struct handshake_params *p)
 {
 	struct dev *dev = conn->eng->dev;
+	struct dev_caps caps;
 	int rc;
 
 	rc = dev_qp_rtr(dev, conn->qp, &p->qp, &conn->opts);
@@ -161,6 +162,8 @@ int conn_qp_connect(struct skein_conn *conn, const struct handshake_params *p)
 	if (rc)
 		return rc;
 	conn->connected = true;
+	conn_caps(conn, &caps);
+	conn->poster_copies = caps.poster_copies;
 	if (p->recvs < CONN_RECVS)
 		atomic_store(&conn->imm_given, p->recvs);
 	return 0;

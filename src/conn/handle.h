@@ -91,8 +91,9 @@ struct skein_conn {
 	_Atomic(int) state; /* enum skein_conn_state; any thread */
 	enum conn_phase phase;
 	bool client;
-	bool connected; /* the QP is, or was, in RTS */
-	bool was_ready; /* the handshake was done, and no broken() yet */
+	bool connected;	    /* the QP is, or was, in RTS */
+	bool poster_copies; /* dev_caps, as its QP has them */
+	bool was_ready;	    /* the handshake was done, and no broken() yet */
 	bool index_held;
 	bool stuck;	 /* conn_stuck() */
 	bool bye_got;	 /* the peer has sent CLOSE */

@@ -168,6 +168,14 @@ uint8_t dev_rd_atomic(const struct dev *dev)
 	return (uint8_t)(n < RD_ATOMIC_OFFER ? n : RD_ATOMIC_OFFER);
 }
 
+void dev_qp_caps(const struct dev *dev, struct ibv_qp *qp,
+		 struct dev_caps *caps)
+{
+	*caps = dev->caps;
+	if (dev->ops->qp_caps)
+		dev->ops->qp_caps(dev, qp, caps);
+}
+
 void dev_path_now(struct dev *dev, struct dev_path *path)
 {
 	if (dev->ops->path) {

@@ -47,6 +47,8 @@ enum dev_fork {
 	DEV_FORK_UNSAFE,  /* private memory may move under the device */
 };
 
+/* Of a device. Between hosts a QP has less: ask dev_qp_caps() for ordered_read,
+ * death_notice, poster_copies and dc. */
 struct dev_caps {
 	/* bytes of one WRITE into this device's memory become visible in
 	 * ascending address order, so a tail canary proves the body: the
@@ -283,6 +285,12 @@ struct dev_ops {
 	 * dead, -EOPNOTSUPP unknown here: probe by a zero-byte WRITE. Never
 	 * blocks and makes no system call. */
 	int (*probe)(struct dev *dev, struct ibv_qp *qp);
+
+	/* Clears in *caps what does not hold between this QP, in RTR or RTS,
+	 * and its peer; qp NULL: any QP with a peer on another host. NULL: all
+	 * peers are alike. */
+	void (*qp_caps)(const struct dev *dev, struct ibv_qp *qp,
+			struct dev_caps *caps);
 };
 
 struct dev {
@@ -326,6 +334,11 @@ int dev_sim_open(struct skein_env *env, const char *name, int gid_index,
 /* The soft device's GUID, in network order: one for each network namespace of
  * a running machine, so that all processes there name the same device. */
 uint64_t dev_soft_guid(void);
+
+/* What holds between a QP, from RTR on, and its peer; qp NULL: between any QP
+ * and a peer on another host. */
+void dev_qp_caps(const struct dev *dev, struct ibv_qp *qp,
+		 struct dev_caps *caps);
 
 /* The port and the chosen GID, as of the last look. */
 void dev_path_now(struct dev *dev, struct dev_path *path);

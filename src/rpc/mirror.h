@@ -21,7 +21,7 @@ struct rpc_mirror_msg {
 struct rpc_mirror {
 	uint64_t recalled; /* reservations before it are replied */
 	bool resend;	   /* what was built is to be replied */
-	bool sums;	   /* our device has no ordered_read */
+	bool sums;	   /* our QP has no ordered_read */
 	uint32_t mask, first, last;
 	struct rpc_mirror_msg built[]; /* oldest first */
 };

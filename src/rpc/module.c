@@ -250,10 +250,13 @@ static int lane_up(struct rpc_conn *rc)
 /* Its caller fetches. */
 static int mirror_up(struct rpc_conn *rc)
 {
+	struct dev_caps caps;
+
+	conn_caps(rc->conn, &caps);
 	env_free(conn_env(rc->conn), rc->mirror);
 	rc->mirror =
 		rpc_mirror_new(conn_env(rc->conn), rc->port.geom.resp_lines,
-			       !conn_dev(rc->conn)->caps.ordered_read);
+			       !caps.ordered_read);
 	rc->server.mirror = rc->mirror;
 	return rc->mirror ? 0 : -ENOMEM;
 }
@@ -348,12 +351,13 @@ static void conn_down_engines(struct rpc_conn *rc, int err)
 
 static void section_put(struct rpc_conn *rc, struct bytes_out *out)
 {
-	const struct dev_caps *caps = &conn_dev(rc->conn)->caps;
+	struct dev_caps caps;
 	unsigned flags = 0;
 
-	if (caps->ordered_write)
+	conn_caps(rc->conn, &caps);
+	if (caps.ordered_write)
 		flags |= SECTION_ORDERED_WRITE;
-	if (caps->ordered_read)
+	if (caps.ordered_read)
 		flags |= SECTION_ORDERED_READ;
 	if (rc->caller)
 		flags |= SECTION_ANY_ORDER | SECTION_QUIET;
@@ -376,7 +380,7 @@ static void section_put(struct rpc_conn *rc, struct bytes_out *out)
 	/* The bytes that come in are written by the other end, but made
 	 * visible by this end's device. */
 	rc->port.tail_in =
-		caps->ordered_write ? RPC_TAIL_CANARY : RPC_TAIL_CHECKSUM;
+		caps.ordered_write ? RPC_TAIL_CANARY : RPC_TAIL_CHECKSUM;
 }
 
 struct section {

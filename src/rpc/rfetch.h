@@ -50,7 +50,7 @@ struct rpc_rfetch {
 	bool blocked; /* ... but the ring is full; until at_ns */
 	bool due;     /* at_ns is set */
 	bool fresh;   /* nothing was taken of the last READ yet */
-	bool sums;    /* the server's device has no ordered_read */
+	bool sums;    /* the server's QP has no ordered_read */
 	bool chooses; /* by mode */
 	struct return_mode mode;
 	int err;

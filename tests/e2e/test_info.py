@@ -11,7 +11,7 @@ from harness import DEVICES, Case, Failure, run_cases, tool
 TOP = {'usable', 'device', 'devices', 'verbs_error', 'system', 'test_hw',
        'findings'}
 OPENED = TOP | {'kind', 'name', 'why', 'port', 'gid', 'abilities', 'limits',
-                'link'}
+                'link', 'link_abilities'}
 FAILED = TOP | {'error'}
 
 
@@ -78,6 +78,13 @@ def link():
             check(('TCP' in got, 'UDP' in got) ==
                   (mode in ('auto', 'tcp'), mode in ('auto', 'udp')),
                   f'{mode}: {got}')
+        got = shown(case, device='soft')
+        near, far = got['abilities'], got['link_abilities']
+        less = ('ordered_read', 'death_notice', 'dc')
+        check(set(far) == set(near) and
+              all(far[name] == (near[name] and name not in less)
+                  for name in far), f'{near}, far {far}')
+        check(near['dc'], f'{near}')
 
 
 def no_such_device():

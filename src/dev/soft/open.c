@@ -183,6 +183,7 @@ static const struct dev_ops soft_ops = {
 	.quiesce_mr = soft_quiesce_mr,
 	.quiesce_qp = soft_quiesce_qp,
 	.probe = soft_probe,
+	.qp_caps = soft_qp_caps,
 };
 
 static void context_fill(struct soft *s)

@@ -446,3 +446,16 @@ int soft_probe(struct dev *dev, struct ibv_qp *qp)
 		return -ENOTCONN;
 	return soft_life(q->peer->nic) ? 0 : -ENOTCONN;
 }
+
+void soft_qp_caps(const struct dev *dev, struct ibv_qp *qp,
+		  struct dev_caps *caps)
+{
+	if (qp && !soft_qp_of(qp)->link)
+		return;
+	/* A READ's answers that were lost or late are read again: so older
+	 * bytes may come after newer ones. */
+	caps->ordered_read = false;
+	caps->death_notice = false;
+	caps->poster_copies = false;
+	caps->dc = false;
+}

@@ -193,6 +193,8 @@ int soft_query_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 		  int mask, struct ibv_qp_init_attr *init);
 int soft_quiesce_qp(struct dev *dev, struct ibv_qp *qp);
 int soft_probe(struct dev *dev, struct ibv_qp *qp);
+void soft_qp_caps(const struct dev *dev, struct ibv_qp *qp,
+		  struct dev_caps *caps);
 
 /* modify.c */
 int soft_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
