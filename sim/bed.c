@@ -241,7 +241,8 @@ static int take(struct issuer *is, const struct ibv_wc *wc)
 	return 0;
 }
 
-/* All of them on QPs drawn, once those before have come back. */
+/* Posts the whole burst on QPs drawn at random, once the burst before it has
+ * completed. */
 static int burst(struct issuer *is)
 {
 	const struct bed_conf *conf = is->bed->conf;

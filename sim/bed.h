@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bed.h - a test bed for verbs: issuers on some nodes, targets on others, and
- * what they get through in a stretch of virtual time.
+ * bed.h - a test bed for verbs: issuers on some nodes send requests to targets
+ * on others; the result is the rate in a stretch of virtual time.
  *
  * Each issuer is a thread in a process of its own, with a CQ and QPs, each to
  * one target; the targets are passive processes, one a node. All goes through
@@ -25,11 +25,11 @@ struct bed_conf {
 	enum ibv_wr_opcode opcode;
 	uint32_t len;
 	bool inlined;
-	bool dc; /* one DCI an issuer, to as many targets as it has QPs */
+	bool dc; /* each issuer has one DCI, and a target for each QP it would have */
 	/* Requests outstanding, at most: of a QP. */
 	unsigned depth;
-	/* Not 0: so many requests of the issuer, on QPs drawn at random, then
-	 * all completions, and again. Not above depth. */
+	/* Not 0: the issuer posts so many requests (at most depth) on QPs drawn
+	 * at random, waits for all completions, and repeats that. */
 	unsigned window;
 	/* Of the requests, as many are posted at once. */
 	unsigned batch;
@@ -45,7 +45,8 @@ struct bed_result {
 	uint64_t hash, virtual_ns, events;
 };
 
-/* 0, or why it could not be run; a completion in error is -EIO. */
+/* 0, or a negative errno if the test bed could not run; -EIO: a completion with
+ * an error. */
 int bed_run(const struct bed_conf *conf, struct bed_result *res);
 
 #endif

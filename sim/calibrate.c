@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * calibrate.c - the papers' figures beside the models': what the parameters in
- * sim/models/ were fitted to, and what follows from them unfitted.
+ * calibrate.c - the papers' figures beside those of the models: the points to
+ * which the parameters in sim/models/ were fitted, and points that were fitted
+ * to nothing.
  *
  * Fails when a fitted point is off by more than 15 %, or when the curves have
  * lost their shape. docs/design/simulation.md has the table.
@@ -185,8 +186,8 @@ static int async_rate(struct judge *j, enum ibv_wr_opcode opcode, bool dc,
 	return 0;
 }
 
-/* One DCI: READs one after another to one target or to two, in turns drawn, and
- * 64 at once to ten. */
+/* One DCI: READs one after another, to one target or to two in a drawn order;
+ * and 64 READs at once to ten targets. */
 static int dci_reads(struct judge *j, unsigned targets, unsigned window,
 		     struct bed_result *r)
 {

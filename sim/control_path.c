@@ -2,10 +2,11 @@
 /*
  * control_path.c - see control_path.h.
  *
- * A connection is made as KRCore (2.3.1) has it: the client opens its device and
- * registers memory, then both ends make a CQ and a QP at the same time, exchange
- * their addresses, and configure. The exchange is slept, for the time that
- * KRCore gives: its own is over UD, and no part of the model.
+ * A connection is made as KRCore (2.3.1) has it: the client opens its device
+ * and registers memory, then both ends make a CQ and a QP at the same time,
+ * exchange their addresses, and configure. KRCore exchanges addresses over UD,
+ * which the model leaves out: both ends sleep for the time that KRCore gives
+ * for it.
  */
 #include "sim/control_path.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * control_path.h - what it takes to make and connect QPs, measured through the
- * device seam: by one caller, and by as many as keep a NIC busy.
+ * control_path.h - how long it takes to make and connect QPs, measured through
+ * the device seam: by one caller, and by as many callers as keep a NIC busy.
  */
 #ifndef SKEIN_SIM_CONTROL_PATH_H
 #define SKEIN_SIM_CONTROL_PATH_H

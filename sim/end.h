@@ -20,8 +20,9 @@ struct end {
 	void *mem;
 };
 
-/* On node: memory of len bytes, a CQ of cqe. Outside of all threads it takes no
- * time. 0 or a negative errno. */
+/* Makes an end on `node`, with len bytes of memory and a CQ of cqe entries.
+ * Called outside of all threads, it takes no virtual time. 0 or a negative
+ * errno. */
 int end_up(struct end *e, struct sim_node *node, size_t len, unsigned cqe);
 
 #endif

@@ -3,8 +3,8 @@
  * faults.h - trouble at random, from a seed: each kind with its probability; or
  * by a script.
  *
- * Every fault ends by itself; faults_heal() ends all at once, after which
- * whatever waits must get what it waits for.
+ * Every fault ends by itself. faults_heal() ends all faults at once; after that
+ * every call that waits must succeed.
  */
 #ifndef SKEIN_SIM_FAULTS_H
 #define SKEIN_SIM_FAULTS_H
@@ -61,8 +61,8 @@ struct faults {
 	uint64_t end_ns;		   /* none after */
 	const struct fault_script *script; /* NULL: chance */
 	unsigned n_scripted; /* lines that have been carried out */
-	/* Kills some process of node i, if the scenario likes to; it comes
-	 * again no earlier than this. */
+	/* The scenario may kill a process of node i. It starts the process
+	 * again at this time or later. */
 	void (*kill)(void *arg, unsigned i, uint64_t back_ns);
 	/* A live process of node i, or NULL. */
 	struct sim_proc *(*proc)(void *arg, unsigned i);
@@ -80,7 +80,7 @@ struct faults {
 	} heal[FAULT_NODES];
 };
 
-/* Everything but ev, r, counts and heal is filled in by the caller. */
+/* The caller fills in every field but ev, r, counts and heal. */
 void faults_start(struct faults *f);
 void faults_heal(struct faults *f);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fifo.h - calls of one session, in the order in which they were made: their
- * numbers rise. An older session's are none of its business. Pure.
+ * fifo.h - checks that calls of one session keep the order in which they were
+ * made: their numbers rise. It ignores calls of an older session. Pure.
  */
 #ifndef SKEIN_SIM_FIFO_H
 #define SKEIN_SIM_FIFO_H
@@ -18,7 +18,7 @@ static inline void fifo_begin(struct fifo *f, uint32_t session)
 	*f = (struct fifo){.session = session};
 }
 
-/* Number n of this session has come to where the order is kept. */
+/* Call n of this session has reached the place that must keep the order. */
 static inline void fifo_take(struct fifo *f, uint32_t session, uint32_t n,
 			     const char *what, struct report *rep)
 {

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * flip.h - the mode of return of a connection, changed from outside: later calls
- * are fetched, or replied. What is under way stays as it is.
+ * flip.h - changes a connection's mode of return from outside: results of later
+ * calls are fetched, or sent as replies. Calls under way keep their mode.
  *
- * Thread rule: any fiber of the process; one that yields inside a round finds
- * the change as if it had come before or behind it.
+ * Thread rule: any fiber of the process. A round during which a fiber yields
+ * sees the change as if it had come before the round or after it.
  */
 #ifndef SKEIN_SIM_FLIP_H
 #define SKEIN_SIM_FLIP_H
 
 #include "rpc/lane_client.h"
 
-/* conn: opened here. Nothing on one that does not fetch, or is down. */
+/* conn: this process opened it. Does nothing if the connection does not fetch,
+ * or is down. */
 static inline void sim_flip_return(struct skein_conn *conn, bool fetch)
 {
 	struct rpc_conn *rc = rpc_conn_of(conn);

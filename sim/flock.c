@@ -126,7 +126,8 @@ static const unsigned thread_steps[] = {1, 2, 4, 8, 16, 32, 48};
 
 #define N_STEPS (sizeof(thread_steps) / sizeof(thread_steps[0]))
 
-/* At this many threads: without sharing, with lanes. */
+/* Results with this many threads: each thread has its own QP; threads share
+ * lanes. */
 static int sharing_step(struct flock *f, unsigned threads,
 			struct rpc_bed_result *own,
 			struct rpc_bed_result *lanes)
@@ -136,7 +137,8 @@ static int sharing_step(struct flock *f, unsigned threads,
 
 	f->conf.threads = threads;
 	rc = flock_baseline(f, RPC_BED_PRIVATE, "no sharing", threads, own);
-	/* Below, all QPs are within RPC_BED_MAX_AQP: nobody shares one. */
+	/* With fewer threads all QPs are within RPC_BED_MAX_AQP, so no two
+	 * threads share a QP. */
 	for (unsigned share = 2; share <= 4 && threads > 8 && !rc; share += 2) {
 		f->conf.share = share;
 		rc = flock_baseline(f, RPC_BED_LOCKED,

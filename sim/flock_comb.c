@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * flock_comb.c - FLOCK's figure 4.5: handles that combine requests and answers
- * into messages, and the same handles with one in each message. 32 threads a
- * client.
+ * into messages, beside the same handles with one request or answer in each
+ * message. 32 threads a client.
  */
 #include "sim/flock.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * flock_nodes.c - FLOCK's figure 4.7: many client processes, up to 16 on a node,
- * each with one thread, or with two that share a QP or have one each; and as
- * many senders over UD.
+ * flock_nodes.c - FLOCK's figure 4.7: many client processes, up to 16 on a
+ * node. Each has one thread, or two threads that share a QP, or two threads
+ * with a QP each. Beside them the same number of senders over UD.
  */
 #include "sim/flock_ud.h"
 
@@ -45,7 +45,7 @@ static void claims(struct flock *f, const struct four *r)
 	const struct four *last = &r[N_STEPS - 1];
 	double q, least = 1e9, most = 0;
 
-	/* FLOCK's range is that of two processes a node and more. */
+	/* FLOCK's range begins with two processes a node. */
 	for (unsigned i = 1; i < N_STEPS; i++) {
 		q = r[i].shared.mops / r[i].own.mops;
 		least = q < least ? q : least;

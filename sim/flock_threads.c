@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * flock_threads.c - FLOCK's figure 4.6: a tenth of 32 threads makes large calls.
- * With the sender's scheduler of threads on a handle's lanes; without it, as
- * there, two threads on each QP for good: a handle of one lane for each pair.
+ * flock_threads.c - FLOCK's figure 4.6: a tenth of 32 threads makes large
+ * calls. With the sender's thread scheduler, threads share the lanes of one
+ * handle. Without it two threads keep one QP for good, as in the paper: each
+ * pair has a handle of one lane.
  *
  * The paper does not say which sizes: these are ours.
  */

@@ -3,9 +3,9 @@
  * flock_ud.c - FLOCK's figures 4.1 to 4.3: calls over handles and over UD, with
  * one, four and eight outstanding a thread.
  *
- * The UD side is ud_rpc.c: eRPC's way of sending and receiving, without what it
- * does about loss and congestion, and without its sessions. Costs that eRPC has
- * and that are left out here make it faster here than it is.
+ * The UD side is ud_rpc.c: it sends and receives as eRPC does, without eRPC's
+ * handling of loss and congestion and without its sessions. So UD is faster
+ * here than eRPC really is.
  */
 #include "sim/flock_ud.h"
 
@@ -68,7 +68,8 @@ static int step(struct flock *f, unsigned window, unsigned threads,
 	return rc ? rc : flock_lanes(f, "lanes", threads, &p->lanes);
 }
 
-/* One outstanding: "up to four threads" both are alike, then 1.25 to 3.4. */
+/* With one call outstanding FLOCK finds both alike for "up to four threads",
+ * then FLOCK 1.25 to 3.4 times as fast. */
 static void best_ratio(struct flock *f, const struct pair *one)
 {
 	double r, most = 0;

@@ -8,7 +8,8 @@
 
 #include "sim/flock.h"
 
-/* `senders` of all nodes together, with the window of f->conf. */
+/* `senders` is the number on all nodes together; the window is that of
+ * f->conf. */
 int flock_ud_point(struct flock *f, unsigned senders, double x,
 		   struct rpc_bed_result *r);
 

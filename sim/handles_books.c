@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * handles_books.c - the credits of a handle's lanes, both ends side by side
- * (docs/design/combining.md): granted = used + left, and what the caller has left
- * is what the server counts, but for memory operations that it was not told of
- * yet. It looks into both processes at one moment of virtual time.
+ * (docs/design/combining.md): granted = used + left, and the caller has as many
+ * credits left as the server counts, except for memory operations of which the
+ * server does not know yet. The comparison looks into both processes at one
+ * moment of virtual time.
  */
 #include "conn/handle.h"
 #include "rpc/lane_server.h"

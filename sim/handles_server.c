@@ -86,7 +86,8 @@ static void answer_one(struct handles_peer *p)
 			    uid, rc);
 }
 
-/* What nobody waits for any more may be left to the context. */
+/* Answers deferred requests until the run is over. It may leave some
+ * unanswered, for the context to free. */
 static void answerer(void *arg)
 {
 	struct handles_peer *p = arg;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * handles_tune.c - what the seed makes of contexts and handles of rpc-handles:
- * rings, windows and numbers so small that all of it runs out.
+ * handles_tune.c - the seed draws the settings of contexts and handles of
+ * rpc-handles: rings, windows and limits so small that all of them run out.
  */
 #include "conn/handle.h"
 #include "rpc/state.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * handles_visit.c - a thread of a client of rpc-handles: it comes, makes calls of
- * all kinds and sizes and memory operations on handles that others have too, and
- * leaves, also with some under way. What it finds, the ledger judges.
+ * handles_visit.c - a thread of a client of rpc-handles: it starts, makes calls
+ * of all kinds and sizes and memory operations on handles that it shares with
+ * other threads, and ends, sometimes with calls under way. The ledger judges
+ * its results.
  */
 #include "conn/ctx.h"
 #include "sim/flip.h"
@@ -31,7 +32,7 @@ static struct sim_world *world_of(const struct visitor *v)
 	return v->p->a.party->w;
 }
 
-/* After the faults all goes well, as long as the connection is there. */
+/* After the faults every call must succeed while the connection is up. */
 static void must_succeed(const struct book *b, const char *what, int rc)
 {
 	if (rc && b->v->p->c->faults_over && handle_usable(b->h))
@@ -168,7 +169,7 @@ static void call_done(void *arg, const struct skein_rpc_result *res)
 		call_async(b, false);
 }
 
-/* Makes progress; whoever has made none lets others. */
+/* Makes progress; if nothing moved, lets other threads run. */
 static void reap(struct book *b, uint64_t timeout_ns)
 {
 	int n = skein_rpc_reap(b->h->conn, timeout_ns);
@@ -179,7 +180,8 @@ static void reap(struct book *b, uint64_t timeout_ns)
 		sim_sleep(world_of(b->v), 1000);
 }
 
-/* Made, or the reason why not. wait: for room, if there is none. */
+/* 0 if the call was made, else the reason. wait: waits for room if there is
+ * none. */
 static int call_start(struct book *b, struct pending *done, const void *buf,
 		      size_t len, bool wait)
 {
@@ -238,7 +240,8 @@ static void call_async(struct book *b, bool wait)
 
 /* --- memory operations -------------------------------------------------- */
 
-/* Where in client.local: the buffers of its writes, and that of its READs. */
+/* Offsets in client.local of this thread: buffers of its WRITEs, and the buffer
+ * of its READs. */
 static uint64_t local_off(const struct book *b, unsigned i)
 {
 	uint64_t n = (uint64_t)(b->v - b->v->p->c->visitors) * HANDLES +
@@ -328,7 +331,7 @@ static void mem_read(struct book *b)
 	rc = skein_mem_read(b->h->conn, p->c->local, local_off(b, WRITES),
 			    &b->h->area, slot_off(b), b->len, draw_timeout(p));
 	must_succeed(b, "a READ", rc);
-	/* It may be under way still, and write into its buffer. */
+	/* The READ may still be under way and write into its buffer. */
 	b->lost |= rc != 0;
 	if (rc)
 		return;
@@ -407,7 +410,8 @@ static void step(struct book *b)
 		ops[handles_draw(p, 5)](b);
 }
 
-/* Until so many calls are under way; they end, whatever happens. */
+/* Waits until so many calls are under way; every call ends, whatever
+ * happens. */
 static void drain(struct visitor *v, unsigned most)
 {
 	uint64_t end = sim_thread_now(world_of(v)) + 4 * PATIENCE_NS;
@@ -421,7 +425,7 @@ static void drain(struct visitor *v, unsigned most)
 			    v->p->a.i, v->number, v->outstanding);
 }
 
-/* Threads that wake in the same moment meet in the queue. */
+/* Threads that wake at the same moment meet in the combiner. */
 static void pause_some(struct visitor *v)
 {
 	struct handles_peer *p = v->p;
@@ -480,7 +484,7 @@ static int visitor_start(struct handles_peer *p, struct visitor *v,
 	return env_thread_start(env_of(p), "visitor", visit, v, t);
 }
 
-/* Some at a time; when one leaves another one comes. */
+/* Some threads run at a time; when one ends the next one starts. */
 void handles_visit(struct handles_peer *p)
 {
 	struct env_thread *threads[VISITORS] = {NULL};

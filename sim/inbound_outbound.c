@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * inbound_outbound.c - RF-RPC's figure 1: what a server's NIC gets through of
- * READs that seven clients make, and of WRITEs that the server makes, each
- * thread with one operation outstanding.
+ * inbound_outbound.c - RF-RPC's figure 1: the rate at which a server's NIC
+ * answers the READs of seven clients, and the rate of the server's own WRITEs.
+ * Each thread has one operation outstanding.
  *
- * RF-RPC gives the machines, and four threads on each client. That the server
- * has four threads too, and does not inline, is assumed.
+ * RF-RPC gives the machines, and four threads on each client. We assume that
+ * the server has four threads too, and does not inline.
  */
 #include "sim/inbound_outbound.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* inbound_outbound.h - points of the two curves, for whoever judges them. */
+/* inbound_outbound.h - points of the two curves, for the scenario and for
+ * calibrate.c. */
 #ifndef SKEIN_SIM_INBOUND_OUTBOUND_H
 #define SKEIN_SIM_INBOUND_OUTBOUND_H
 

@@ -4,11 +4,12 @@
  * all faults.
  *
  * The server has one to three shards, a thread each; its store lives and dies
- * with its process. A client writes keys of its own, one write a key at a
- * time, and reads everybody's. What is read must be right by the byte and by
- * kv_history.h: in particular an acknowledged write is there until another
- * one, or until the server's process is killed. After the faults each client
- * reads all of its keys. Of the whole: party.h.
+ * with its process. A client writes keys of its own, one write a key at a time,
+ * and reads the keys of all clients. A value that is read must be right by the
+ * byte and by kv_history.h: in particular an acknowledged write stays until
+ * another write of the key, or until the server's process is killed. After the
+ * faults each client reads all of its keys. party.h has what must hold of every
+ * scenario.
  */
 #include "conn/ctx.h"
 #include "kv/alloc.h"
@@ -159,7 +160,8 @@ static void shard(void *arg)
 		skein_engine_run(s->engine, SKEIN_FOREVER);
 }
 
-/* Serves by so many threads; with fewer, for want of memory, not at all. */
+/* Serves with so many threads. If memory is short and fewer can start, it does
+ * not serve at all. */
 static bool server_run(struct peer *p)
 {
 	struct env_thread *threads[SHARDS_MAX];
@@ -358,7 +360,7 @@ static uint32_t draw_len(struct peer *p)
 	return HIST_VAL_MIN + (uint32_t)draw(p, max);
 }
 
-/* What may be done to the key: an UPDATE needs a value there. */
+/* Draws an operation that the key allows: an UPDATE needs a value. */
 static enum kv_op draw_write(struct peer *p, const struct hist_key *k)
 {
 	const struct hist_version *v = &k->v[k->floor];
@@ -405,7 +407,8 @@ static void start_write(struct peer *p, uint32_t key)
 
 /* --- the client -------------------------------------------------------- */
 
-/* One of its own keys, that may be written to; HIST_KEYS: not now. */
+/* One of the client's own keys that it may write now; HIST_KEYS: there is
+ * none. */
 static uint32_t own_key(struct peer *p)
 {
 	struct history *h = &p->run->hist;

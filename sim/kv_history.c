@@ -40,7 +40,7 @@ static struct hist_key *key_of(struct history *h, uint32_t key)
 		return k;
 	k->incarnation = h->incarnation;
 	k->floor = 0;
-	/* One under way may be sent anew, and take effect now. */
+	/* A write under way may be sent again, and take effect now. */
 	k->base = k->writing || k->tainted ? k->n : k->n + 1;
 	return k;
 }
@@ -101,7 +101,7 @@ void hist_value(const struct history *h, uint32_t key, uint32_t version,
 		val[i] = pattern(key, v->body, i);
 }
 
-/* The version that val is; 0: a failure was reported. */
+/* The version that wrote val; 0: val is wrong, and the failure was reported. */
 static uint32_t version_of(struct history *h, uint32_t key, const void *val,
 			   size_t len)
 {

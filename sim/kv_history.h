@@ -26,7 +26,7 @@
 #define HIST_KEY_LEN 12u
 
 struct hist_version {
-	/* the version that the PUT of the rest of the value wrote */
+	/* the version of the PUT that wrote the rest of the value */
 	uint32_t body;
 	uint32_t len;
 	bool absent; /* it deletes */
@@ -69,8 +69,8 @@ bool hist_writable(struct history *h, uint32_t key);
 /* The server's process has been killed. */
 void hist_server_died(struct history *h);
 
-/* A PUT (body 0), an UPDATE of the head of what version body has put, or a
- * DELETE begins: the number of its version. */
+/* A PUT begins (body 0), or a DELETE, or an UPDATE of the head of the value
+ * that version `body` has put. Returns the version of this write. */
 uint32_t hist_write(struct history *h, uint32_t key, uint32_t len,
 		    uint32_t body, bool absent, struct hist_span *span);
 void hist_write_end(struct history *h, uint32_t key,
@@ -81,7 +81,8 @@ void hist_read(struct history *h, uint32_t key, struct hist_span *span);
 void hist_read_end(struct history *h, uint32_t key,
 		   const struct hist_span *span, const void *val, size_t len);
 
-/* The bytes of a key, and back: HIST_KEYS when it is none of ours. */
+/* The bytes of key number i; and the number of a key, HIST_KEYS when it is none
+ * of ours. */
 void hist_key_bytes(uint32_t key, char bytes[HIST_KEY_LEN + 1]);
 uint32_t hist_key_parse(const void *bytes, size_t len);
 /* The value of a version: its head, and all of it. */

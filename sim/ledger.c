@@ -52,7 +52,7 @@ static void fill(const struct ledger_tag *tag, uint32_t key, void *buf,
 		p[k] = pattern(key, k);
 }
 
-/* Where the first wrong byte is; len when there is none. */
+/* The offset of the first wrong byte; len when all are right. */
 static size_t wrong(uint32_t key, const void *data, size_t len)
 {
 	const unsigned char *p = data;

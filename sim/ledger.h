@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ledger.h - what threads have asked of handles that they share, and what came
- * of it: calls, and atomics on words of the servers.
+ * ledger.h - keeps the calls and the atomics that threads made on handles that
+ * they share, and how each ended.
  *
  * A call names its client, its thread and its place among the calls of that
  * thread; so does its response. It ends exactly once, unless its process was
@@ -11,11 +11,11 @@
  * a thread other than the dispatcher executes or answers.
  *
  * Each atomic adds one, so two that succeed never find the same value; each
- * swap brings in a value of its own, which at most one other takes away. What
- * the words hold in the end shows that those that succeeded were carried out
- * once, and those with an unknown outcome at most once. They keep the order of
- * real time: an atomic sees each one that had ended before it began. The words
- * are gone with their process: a life begins with zeros.
+ * swap brings in a value of its own, which at most one other swap replaces. The
+ * final values of the words show that every atomic that succeeded was carried
+ * out once, and every one with an unknown outcome at most once. Atomics keep
+ * the order of real time: an atomic sees every atomic that had ended before it
+ * began. The words end with their process: a new life begins with zeros.
  *
  * Pure: no I/O, and no memory of the simulated processes.
  */
@@ -105,16 +105,18 @@ struct ledger {
 
 /* 0 when there are no more. */
 uint32_t ledger_session(struct ledger *l);
-/* A call that is about to be made; resp_len is at least a tag. Its uid or
- * LEDGER_NONE. */
+/* A call is about to be made; resp_len has room for at least a tag. Returns its
+ * uid, or LEDGER_NONE. */
 uint32_t ledger_call(struct ledger *l, const struct ledger_tag *tag,
 		     uint32_t session, enum ledger_how how);
-/* It was refused, and another one made: as if it had not been made. */
+/* The call was refused, so the ledger forgets it; the thread makes another
+ * one. */
 void ledger_call_refused(struct ledger *l, uint32_t uid);
 /* Its len bytes, at least a tag's. */
 void ledger_request(const struct ledger *l, uint32_t uid, void *buf,
 		    size_t len);
-/* A handler has it: its uid, or LEDGER_NONE when it is no such request. */
+/* A handler has got this request. Returns its uid, or LEDGER_NONE when the
+ * bytes are no such request. */
 uint32_t ledger_executed(struct ledger *l, const void *data, size_t len);
 /* Its response, of tag.resp_len bytes. */
 void ledger_response(const struct ledger *l, uint32_t uid, void *buf);
@@ -122,25 +124,28 @@ void ledger_ended(struct ledger *l, uint32_t uid,
 		  const struct skein_rpc_result *res, const void *data);
 void ledger_client_killed(struct ledger *l, unsigned client);
 
-/* A server's process begins: its life's number, from 1; 0 when there are no
- * more. */
+/* A server's process begins. Returns the number of this life, from 1; 0: the
+ * ledger has no room for more lives. */
 uint32_t ledger_life(struct ledger *l);
-/* It ends, and this is what its words hold. */
+/* The life ends with these sums and tops in its words. */
 void ledger_life_over(struct ledger *l, uint32_t life, const uint64_t *sums,
 		      const uint64_t *tops);
-/* An add of one begins; least is for its end. False: enough of them. */
+/* A fetch-and-add of 1 begins; the end of this atomic needs *least. False:
+ * there were enough adds. */
 bool ledger_add(struct ledger *l, uint32_t life, unsigned word,
 		uint64_t *least);
 void ledger_add_ended(struct ledger *l, uint32_t life, unsigned word,
 		      enum ledger_outcome outcome, uint64_t least,
 		      uint64_t old);
-/* A swap of compare begins: by this value, or 0: enough of them. */
+/* A compare-and-swap of `compare` begins. Returns the new value; 0: there were
+ * enough swaps. */
 uint64_t ledger_swap(struct ledger *l, uint32_t life, unsigned word,
 		     uint64_t compare);
 void ledger_swap_ended(struct ledger *l, uint64_t value,
 		       enum ledger_outcome outcome, uint64_t old);
 
-/* When all have ended. memory: allocations have failed. */
+/* Judges all calls and atomics once they have ended. memory: allocations were
+ * made to fail. */
 void ledger_judge(struct ledger *l, bool memory);
 void ledger_figures(const struct ledger *l);
 

@@ -4,10 +4,10 @@
  * number of copies (8), the algorithms side by side (4), the block's size (6),
  * overlapping groups (10), racks, one slow link (section 4.5).
  *
- * The paper gives objects, blocks and group sizes; where it gives none, they
- * are said here and in docs/measurements/mcast.md. Nothing is fitted: the NICs are those of
- * sim/models. A run fails when a bar of docs/measurements/mcast.md is missed, with the NIC
- * that it was set for.
+ * The paper gives objects, blocks and group sizes; where it gives none, this
+ * file and docs/measurements/mcast.md say ours. Nothing is fitted: the NICs are
+ * those of sim/models. A run fails when it misses a bar of this file with the
+ * NIC for which the bar was set.
  */
 #include "sim/mcast_bed.h"
 #include "sim/mcast_engine.h"
@@ -57,8 +57,8 @@ static int run(struct report *rep, const struct mcast_bed_conf *conf,
 	return run_on(rep, mcast_engine_run, conf, res);
 }
 
-/* With the least relay: for comparison, and where its curve is a matter of
- * course. */
+/* Measured with the least relay (mcast_bed.h) instead of the engine: for
+ * comparison, and where both give the same curve. */
 static int run_relay(struct report *rep, const struct mcast_bed_conf *conf,
 		     struct mcast_bed_result *res)
 {
@@ -98,7 +98,8 @@ static int nic_of(const struct scenario_conf *sc, const char *name,
 
 /* --- figure 8: many copies --------------------------------------------- */
 
-/* Sierra: 40 Gb/s; 256 MB. Blocks of 1 MB, as in the paper's table 1. */
+/* The paper's cluster Sierra: 40 Gb/s; 256 MB. Blocks of 1 MB, as in the
+ * paper's table 1. */
 struct copies {
 	const struct scenario_conf *sc;
 	struct mcast_bed_conf conf; /* to so many nodes */
@@ -363,7 +364,8 @@ const struct scenario scenario_mcast_algorithms = {
 
 #define OBJECTS 7
 
-/* Fractus, groups of 4; the paper's range of objects. */
+/* The paper's cluster Fractus, groups of 4, and the paper's sizes of
+ * objects. */
 static int blocks(const struct scenario_conf *sc, struct report *rep)
 {
 	static const char *const cols[] = {"block_kib", "obj_16k",  "obj_128k",
@@ -434,7 +436,8 @@ static int overlap_cells(const struct scenario_conf *sc,
 	return rc;
 }
 
-/* Fractus. Blocks of 1 MB, and of 128 KB for objects of 1 MB. */
+/* The paper's cluster Fractus. Blocks of 1 MB, and of 128 KB for objects of 1
+ * MB. */
 static int overlap(const struct scenario_conf *sc, struct report *rep)
 {
 	static const char *const cols[] = {"nodes",    "all_100m", "half_100m",
@@ -533,7 +536,8 @@ const struct scenario scenario_mcast_racks = {
 	.run = racks,
 };
 
-/* Apt: 56 Gb/s, 16 of them between racks under load; racks of 8 assumed. */
+/* The paper's cluster Apt: 56 Gb/s, of which 16 Gb/s are left between racks
+ * under load. We assume racks of 8. */
 static int apt(const struct scenario_conf *sc, struct report *rep)
 {
 	static const char *const cols[] = {"nodes", "all", "half", "one", NULL};
@@ -581,7 +585,8 @@ const struct scenario scenario_mcast_apt = {
 
 /* --- section 4.5: one slow link ---------------------------------------- */
 
-/* What is left of the bandwidth when the link between two members is slow. */
+/* Measures which part of the bandwidth is left when the link between two
+ * members is slow. */
 static int slow_share(struct report *rep, const struct mcast_bed_conf *conf,
 		      uint32_t from, uint32_t to, double *share)
 {
@@ -646,8 +651,8 @@ const struct scenario scenario_mcast_slow_link = {
 
 /* --- with bytes -------------------------------------------------------- */
 
-/* All that a scheme can get wrong is seen by its receivers: objects from the
- * seed, carried byte by byte. */
+/* Objects drawn from the seed are carried byte by byte, and each receiver
+ * compares every byte: so it sees every mistake of a schedule. */
 static int relay(const struct scenario_conf *sc, struct report *rep)
 {
 	struct mcast_bed_result res;

@@ -129,7 +129,8 @@ static uint32_t block_len(const struct member *m, uint64_t block)
 					       : conf->block;
 }
 
-/* Where a block is: with hollow messages all share one place. */
+/* The address of a block. Hollow messages have no bytes, so all blocks share
+ * one address. */
 static unsigned char *block_at(const struct member *m, uint64_t block)
 {
 	return m->object +
@@ -205,7 +206,7 @@ static int say_ready(struct member *m, struct peer *p)
 	return dev_post_send(&m->node->stats, p->says, &wr, &bad);
 }
 
-/* As many receives as may be posted; their senders are told. */
+/* Posts as many receives as it may, and tells the senders of these blocks. */
 static int pull(struct member *m)
 {
 	int rc = 0;
@@ -393,7 +394,7 @@ static int member_up(struct mcast_bed *bed, uint32_t group, uint32_t rank)
 	return 0;
 }
 
-/* A node's memory: the words of all its peers, then its objects. */
+/* A node's memory: first one word for each peer, then the node's objects. */
 static int memory_up(struct mcast_bed *bed, struct node *n)
 {
 	const struct mcast_bed_conf *conf = bed->conf;
@@ -442,7 +443,8 @@ static int qp_new(struct mcast_bed *bed, struct end *e, struct ibv_qp **qp)
 	return rc ? rc : dev_qp_init(e->dev, *qp, IBV_ACCESS_REMOTE_WRITE);
 }
 
-/* Blocks wait behind one another for longer than NICs do by default. */
+/* Here blocks wait behind one another for longer than the default timeout of a
+ * NIC. */
 static const struct dev_qp_opts patient = {.timeout = 20};
 
 static int half(struct end *a, struct ibv_qp *qa, struct end *b,

@@ -3,11 +3,11 @@
  * mcast_bed.h - a test bed for the schedules of src/mcast: one process a node,
  * groups of all nodes, one object each, over RC verbs of the simulated NICs.
  *
- * The relay is the least that RDMC, section 4.2, asks for: each member sends
- * its blocks in the schedule's order, each once it has it and its receiver has
- * said by a WRITE that it is ready; a few receives are posted, in the
- * schedule's order. It knows no failure. QPs are made and connected, and the
- * first receives announced, before time starts.
+ * The relay does only what RDMC, section 4.2, asks for. A member sends its
+ * blocks in the schedule's order, each as soon as the block is here and the
+ * receiver has said by a WRITE that it is ready. It posts a few receives, in
+ * the schedule's order. It handles no failure. QPs are made and connected, and
+ * the first receives announced, before time starts.
  */
 #ifndef SKEIN_SIM_MCAST_BED_H
 #define SKEIN_SIM_MCAST_BED_H
@@ -21,7 +21,8 @@ struct mcast_bed_conf {
 	uint64_t seed;
 	const struct nic_model *nic;
 	uint32_t nodes;
-	/* Of all nodes; their roots are spread evenly over them. 0: 1 */
+	/* Number of groups, each of all nodes; the roots are spread evenly over
+	 * the nodes. 0: 1 */
 	uint32_t groups;
 	enum mcast_algorithm algorithm;
 	uint64_t object; /* bytes, of each group */
@@ -32,10 +33,11 @@ struct mcast_bed_conf {
 	uint32_t oversub_pct;
 	bool cold;	/* no message goes ahead; the engine's bed */
 	bool scattered; /* members stand in racks at random, not in turn */
-	/* The way between two members of group 0 is so many times slower. */
+	/* The path between two members of group 0 is so many times slower than
+	 * the others. */
 	uint32_t slow_from, slow_to, slow;
-	/* The bytes travel and are compared: for objects that fit into memory
-	 * as often as there are members. */
+	/* The bytes travel and are compared: only for objects of which one copy
+	 * for each member fits into memory. */
 	bool carry;
 	const struct sim_tracer *tracer; /* may be NULL; the engine's bed */
 };
@@ -52,14 +54,13 @@ struct mcast_bed_result {
 };
 
 /*
- * 0, or why it could not be run: -EIO for a completion in error, -EBADMSG for a
- * wrong block, -ETIME when it came to no end.
+ * 0 or a negative errno. -EIO: a completion with an error; -EBADMSG: a wrong
+ * block; -ETIME: the run did not end.
  */
 int mcast_bed_run(const struct mcast_bed_conf *conf,
 		  struct mcast_bed_result *res);
 
-/* Where members are: place is that of conf->nodes; the result is the node of a
- * member of a group. */
+/* Which node a member of a group is on. place is an index below conf->nodes. */
 struct sim_world;
 void mcast_bed_place(struct sim_world *w, const struct mcast_bed_conf *conf,
 		     uint32_t *place);

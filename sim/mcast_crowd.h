@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mcast_crowd.h - what the scenarios have in common that run one group of many
- * processes, a node each, and kill some.
+ * mcast_crowd.h - the common part of the scenarios that run one group of many
+ * processes, one on each node, and kill some of them.
  */
 #ifndef SKEIN_SIM_MCAST_CROWD_H
 #define SKEIN_SIM_MCAST_CROWD_H
@@ -22,7 +22,8 @@ int crowd_world(const struct scenario_conf *conf, struct sim_world **w);
 int crowd_ctx(struct sim_proc *proc, struct skein_ctx **ctx);
 /* The pipeline in half of all cases. */
 enum skein_mcast_algorithm crowd_algorithm(struct prng *prng);
-/* A member that was not killed: it has come to its end, with nothing left. */
+/* Checks a member that was not killed: it has ended, and left no memory and no
+ * descriptor. */
 void crowd_judge_end(struct report *rep, uint32_t i, struct sim_proc *proc,
 		     bool ended);
 /* A READY comes before each block, and a credit before each immediate. */

@@ -15,7 +15,8 @@
 #define MS 1000000ull
 #define HOLLOW_FROM 8192u /* records and what the handshake says are whole */
 #define LIMIT_NS (600000 * MS)
-/* Of the message before the one that is timed: rings are made with it. */
+/* Blocks of the message that goes before the timed one; its members make their
+ * rings with it. */
 #define WARM_BLOCKS 64u
 
 struct bed;
@@ -66,7 +67,7 @@ static void on_done(void *arg, struct skein_mcast *group,
 	}
 	if (m->rank == 0 || (msg->seq == 0 && !bed->conf->cold))
 		return;
-	/* Threads are ahead of the world, some more than others. */
+	/* Each thread is ahead of the world's time by its own charges. */
 	took = sim_thread_now(bed->w) - bed->begun;
 	if (took > bed->res->ns)
 		bed->res->ns = took;
@@ -125,7 +126,8 @@ static int up(struct node *n)
 	return rc;
 }
 
-/* A message that makes everybody take the memory that he needs. */
+/* Sends a message with which every member allocates the memory that it
+ * needs. */
 static int warm_up(struct bed *bed, struct skein_mcast *group)
 {
 	uint64_t warm = (uint64_t)WARM_BLOCKS * bed->conf->block;
@@ -133,7 +135,8 @@ static int warm_up(struct bed *bed, struct skein_mcast *group)
 
 	if (bed->conf->cold)
 		return 0;
-	/* A tree's members keep all of a message until they relay it. */
+	/* With the tree a member keeps a whole message until it relays the
+	 * message. */
 	if (warm > bed->conf->object || bed->conf->algorithm == MCAST_TREE)
 		warm = bed->conf->object;
 	rc = skein_mcast_send_stream(group, warm, NULL);
@@ -164,9 +167,9 @@ static int send_both(struct member *m)
 						 NULL);
 }
 
-/* A member that closes a group takes its connections down. While a device does
- * that, its caller waits, and moves no blocks of other groups. So no end of a
- * group may lie within what is timed. */
+/* A member that closes a group takes its connections down. While the device
+ * does that, the calling thread waits and moves no blocks of other groups. So
+ * no group may end within the timed stretch. */
 static void wait_for_all(struct bed *bed)
 {
 	while (bed->unfinished && !bed->rc)

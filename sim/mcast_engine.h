@@ -10,13 +10,14 @@
 #include "sim/mcast_bed.h"
 
 /*
- * Of conf it does not look at posted, window (the engine has its own) and carry.
- * A message of at most 64 blocks goes ahead in each group, for which members
- * take their memory, unless conf->cold; then all roots send at one time, and res->ns is from there
- * to the last receiver's done(). No more groups than nodes.
+ * It ignores conf->posted, conf->window (the engine has its own) and
+ * conf->carry. Unless conf->cold, each group first sends a message of at most
+ * 64 blocks, for which members allocate their memory. Then all roots send at
+ * the same time, and res->ns is the time from there to the last done() of a
+ * receiver. There are at most as many groups as nodes.
  *
- * 0; -EIO when a member failed, -EPROTO when a receiver was not ready, -ETIME when it came to no end; else why it could
- * not be run.
+ * 0 or a negative errno. -EIO: a member failed; -EPROTO: a receiver was not
+ * ready; -ETIME: the run did not end.
  */
 int mcast_engine_run(const struct mcast_bed_conf *conf,
 		     struct mcast_bed_result *res);

@@ -6,9 +6,9 @@
  *
  * What must hold: a message that a member has finished is right, in order, and
  * comes once; a member that closes a group without an error knows that every
- * member has every message; everything comes to an end. For the rest: party.h.
- * The records of the groups live outside of the processes, so they outlast
- * kills.
+ * member has every message; everything comes to an end. party.h has what must
+ * hold of every scenario. The records of the groups live outside of the
+ * processes, so they outlast kills.
  */
 #include "conn/ctx.h"
 #include "sim/party.h"
@@ -140,7 +140,7 @@ static void on_done(void *arg, struct skein_mcast *group,
 static void send_some(struct peer *p, struct skein_mcast *g)
 {
 	struct record *r = &p->run->records[p->slot % SLOTS];
-	/* In some groups many small ones, more than there are slots. */
+	/* In some groups many small messages, more than there are slots. */
 	bool small = actor_draw(&p->a, 3) == 0;
 	unsigned n = (unsigned)actor_draw(&p->a, small ? 60 : 5);
 
@@ -156,7 +156,8 @@ static void send_some(struct peer *p, struct skein_mcast *g)
 	}
 }
 
-/* Everybody's, if this close was right: it was the last word on the group. */
+/* This member has closed without an error, so every member must have every
+ * message. */
 static void close_right(struct peer *p)
 {
 	const struct record *r = &p->run->records[p->slot % SLOTS];
@@ -226,9 +227,10 @@ static void slot_next(struct peer *p)
 	uint64_t now = sim_thread_now(p->run->party.w);
 	uint32_t slot = (uint32_t)(now / SLOT_NS) + 1;
 
-	/* A process that was killed and is back soon is another member. */
+	/* A process that was killed and starts again soon is a new member. */
 	p->slot = slot > p->slot ? slot : p->slot + 1;
-	/* Members that have missed each other must not do so for ever. */
+	/* Members that have missed each other in one slot must meet in a later
+	 * one. */
 	if (p->missed && !actor_draw(&p->a, 3))
 		p->slot++;
 	sim_sleep(p->run->party.w, p->slot * SLOT_NS - now);
@@ -254,8 +256,8 @@ static int peer_up(struct peer *p)
 	return rc;
 }
 
-/* Nobody leaves before all have got through: they need each other. All look
- * when a slot begins, so all leave in the same one. */
+/* No client leaves before all have succeeded, because they need each other. All
+ * look when a slot begins, so all leave in the same slot. */
 static bool leaves(struct peer *p)
 {
 	for (unsigned i = 1; i <= p->run->party.n_clients; i++)

@@ -24,7 +24,8 @@
 #define LIMIT_NS (600000 * MS)
 #define TAG_KILL 41u
 #define KILL_NS (2 * MS)
-/* A dead or a stuck member: member_timeout_ns, and some. */
+/* By when survivors know of a dead or stuck member: member_timeout_ns and a
+ * reserve. */
 #define KNOWN_NS (2000 * MS)
 
 struct member {
@@ -103,8 +104,8 @@ static void on_done(void *arg, struct skein_mcast *group,
 			    (unsigned long long)msg->seq);
 }
 
-/* Members that leave before they are up are named by their neighbours: the
- * killed one is to be the only one. */
+/* Waits until every member has opened the group. Neighbours report a member
+ * that leaves earlier as failed, but only the killed member may be reported. */
 static void wait_for_all(struct crowd *c)
 {
 	if (++c->open == c->n && c->kills)

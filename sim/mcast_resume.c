@@ -209,8 +209,8 @@ static void judge_counts(struct member *m, struct skein_mcast *g)
 		report_fail(c->rep, "member %u: %u messages by slots", m->id,
 			    (unsigned)s.small);
 	s.blocks_received -= m->rank ? SMALLS : 0;
-	/* Nor does a member that has consumed its blocks keep what goes up to
-	 * the root. */
+	/* A member that has consumed its blocks does not keep blocks on their
+	 * way up to the root either. */
 	more = s.blocks_kept + s.blocks_received - c->blocks;
 	if (s.blocks_kept + s.blocks_refused != had ||
 	    (m->store != SKEIN_MCAST_CONSUMED && (s.blocks_refused || more)) ||

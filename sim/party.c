@@ -132,8 +132,8 @@ static uint64_t end_of(const struct fault_script *script)
 	return end;
 }
 
-/* Messages move in pieces, and which order of bytes the devices declare is drawn:
- * so every way to tell a whole message from a torn one is tried. */
+/* Messages move in pieces, and the seed draws which order of bytes the devices
+ * declare. So every way to tell a whole message from a torn one is tried. */
 static void tear_draw(struct sim_world *w)
 {
 	struct sim_tear tear = {.ppm = 200000, .span_ns = 5000};

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * party.h - the scaffolding of scenarios with processes that are killed and
- * started anew: a server or two and their clients, a node each, trouble for a
- * while, then none, and the end.
+ * party.h - the common part of scenarios in which processes are killed and
+ * started again: one or two servers and their clients, each on a node of its
+ * own; a stretch with faults, one without, and the end.
  *
- * What must hold of every such scenario is checked here: when the faults are
- * over every client gets through, everybody comes to an end, and what was not
- * killed leaves no memory and no descriptor behind.
+ * What must hold of every such scenario is checked here: after the faults every
+ * client succeeds, every process ends, and a process that was not killed leaves
+ * no memory and no descriptor.
  */
 #ifndef SKEIN_SIM_PARTY_H
 #define SKEIN_SIM_PARTY_H
@@ -24,7 +24,8 @@
 struct party;
 struct skein_ctx;
 
-/* One node's process, and its successors. Begins what a scenario puts there. */
+/* One node's process and its successors. The first field of each scenario's own
+ * struct. */
 struct actor {
 	struct party *party;
 	unsigned i; /* servers come first: 0, with others 1 */
@@ -40,14 +41,16 @@ struct actor {
 
 struct party_ops {
 	unsigned servers_max; /* so many, or fewer, are drawn; 0: one */
-	/* What the process's first thread runs. It sets ended at the end. */
+	/* The function that the process's first thread runs. It sets `ended`
+	 * when it returns. */
 	void (*server)(void *actor);
 	void (*client)(void *actor);
-	/* A new process: what hung from the one before is gone. */
+	/* A new process has started: forget the pointers into the process
+	 * before it. */
 	void (*born)(struct actor *a);
 	/* It is about to be killed. */
 	void (*killed)(struct actor *a);
-	/* A server's engines, if any run, are to stop: party.over is set. */
+	/* party.over is set: a server stops its engines, if any run. */
 	void (*stop)(struct actor *server);
 };
 
@@ -62,9 +65,9 @@ struct party {
 	bool over;	 /* servers: leave */
 };
 
-/* A world with its servers and a drawn number of clients; actors are this far
- * apart, in memory of the caller's: room for servers_max + PARTY_CLIENTS_MAX,
- * zeroed. */
+/* Makes a world with its servers and a drawn number of clients. The caller's
+ * array of actors, zeroed, has room for servers_max + PARTY_CLIENTS_MAX of them
+ * at this distance. */
 int party_init(struct party *p, const struct party_ops *ops,
 	       const struct scenario_conf *conf, struct report *rep,
 	       void *actors, size_t actor_size);
@@ -93,13 +96,13 @@ static inline uint64_t actor_draw(struct actor *a, uint64_t n)
 
 /* Are the faults over, as the running thread has it? */
 bool actor_over(struct actor *a);
-/* Closes its context. No process here sends what the protocol does not allow, so
- * no connection that was up may have brought it: a message that was torn or
- * written over shows so. */
+/* Closes the context of a process. No process here breaks the protocol. So if
+ * the context has counted garbage on a connection that was up, a message was
+ * torn or overwritten, and the run fails. */
 void actor_close(struct actor *a);
-/* A client's life: contexts of drawn kinds, up to three sessions in each, until
- * one of them has got through. A session that returns an error is followed by
- * a pause. */
+/* Runs a client: it opens contexts of drawn kinds, with up to three sessions in
+ * each, until a session has succeeded. After a session with an error it
+ * pauses. */
 void actor_sessions(struct actor *a, int (*session)(struct actor *a));
 
 #endif

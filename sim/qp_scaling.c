@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * qp_scaling.c - FLOCK's figure 2.2(a): 22 nodes READ 16 bytes from one server,
- * over more and more QPs; at some number its NIC no longer holds their contexts.
+ * over a growing number of QPs. From some number on the NIC does not hold all
+ * their contexts.
  *
  * FLOCK gives the nodes, the size and the operation. Three READs outstanding a
- * QP are fitted: with them the rate is at its peak from 176 QPs on, as there. At
- * most 16 threads a node are assumed. Beside it the same load as calls over UD
- * to a server of 32 threads, figure 2.2(b).
+ * QP are fitted: with them the rate is at its peak from 176 QPs on, as in
+ * FLOCK's figure. At most 16 threads a node are assumed. Beside it the same
+ * load as calls over UD to a server of 32 threads, figure 2.2(b).
  */
 #include "sim/qp_scaling.h"
 

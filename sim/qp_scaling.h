@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* qp_scaling.h - points of the curve, for whoever judges it. */
+/* qp_scaling.h - points of the curve, for the scenario and for calibrate.c. */
 #ifndef SKEIN_SIM_QP_SCALING_H
 #define SKEIN_SIM_QP_SCALING_H
 

@@ -6,10 +6,11 @@
  * What must hold, for each call: it ends exactly once, unless its process was
  * killed; the response is its own; it was executed once if it succeeded, never
  * if it was not sent, at most once in any case. Calls of one thread on one
- * connection are executed and answered in their order, but for those that a pool
- * of threads handles, which take their time; some of all are given up. For the
- * whole: party.h. A call that has more time than any fault takes is answered, or
- * its connection breaks: a response that is never sent is no time-out of a fault.
+ * connection are executed and answered in their order, except those that a pool
+ * of threads handles. Some calls are cancelled. A call with a deadline longer
+ * than any fault is answered, or its connection breaks: so a response that is
+ * never sent cannot pass for the time-out of a fault. party.h has what must
+ * hold of every scenario.
  *
  * The records of the calls live outside of the processes: they outlast kills.
  */
@@ -122,8 +123,8 @@ static int serve(struct skein_rpc_req *req, void *arg)
 	if (run->records[h.uid].executed++)
 		report_fail(rep_of(run), "call %u was executed twice", h.uid);
 	sim_charge(run->party.w, 100 + len / 8);
-	/* The thread loses its core: requests gather, and what else happens in
-	 * the world happens in the middle of a message. */
+	/* The thread loses its core. Meanwhile requests gather, and other
+	 * events of the world fall into the middle of a message. */
 	if (!draw(a, 32))
 		sim_sleep(run->party.w, draw(a, 50000));
 	resp = skein_rpc_resp_buf(req, h.resp_len);
@@ -295,7 +296,8 @@ static void call_done(void *arg, const struct skein_rpc_result *res)
 	env_free(env_of(p->a), p);
 }
 
-/* As it was called just now it is under way, unless the connection is not. */
+/* The call has just been made, so it is under way unless the connection is
+ * down. */
 static int give_up(struct peer *a, struct pending *p)
 {
 	unsigned before = a->outstanding;
@@ -436,7 +438,8 @@ static void run_threads(struct peer *a)
 		env_thread_join(env_of(a), threads[--n]);
 }
 
-/* One thread's calls on one connection, never made anew, keep their order. */
+/* Calls of one thread on one connection keep their order if none was made
+ * again. */
 static void session_order(struct peer *a, bool ordered)
 {
 	a->session = ordered ? ++a->run->n_sessions : 0;

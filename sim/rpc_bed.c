@@ -30,7 +30,7 @@
 
 struct bed;
 
-/* A connection that threads share, or one's own, with its engine. */
+/* A connection, with its engine: of one thread, or shared by threads. */
 struct bed_conn {
 	struct skein_engine *engine;
 	struct skein_conn *conn;
@@ -222,7 +222,8 @@ static void call_private(struct caller *c)
 	engine_run_until(c->bconn->engine->e, may_call, c, ENV_NEVER);
 }
 
-/* The thread's own part of the handle: what it gets through without others. */
+/* One turn of a thread on a shared handle: it makes calls and takes its own
+ * responses. */
 static void call_lanes(struct caller *c)
 {
 	int rc;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rpc_bed.h - many threads on many nodes call one server: what it gets through,
- * and how long calls take (FLOCK, chapter 4). All of it production code but for
- * the baselines' spin lock.
+ * rpc_bed.h - many threads on many nodes call one server: the rate of calls,
+ * and how long they take (FLOCK, chapter 4). All code is production code but
+ * for the baselines' spin lock.
  *
- * A client's node has processes, a process threads; each thread keeps so many
- * calls outstanding. The server has a thread, with an engine of its own, for
- * each of its cores. What differs is how threads share connections.
+ * A client's node has processes with threads; each thread keeps a number of
+ * calls outstanding. The server has a thread with its own engine for each of
+ * its cores. Points differ in how threads share connections.
  */
 #ifndef SKEIN_SIM_RPC_BED_H
 #define SKEIN_SIM_RPC_BED_H
@@ -33,22 +33,23 @@ struct rpc_bed_conf {
 	unsigned nodes, procs, threads; /* procs: of a node; threads: of one */
 	unsigned share;			/* 0: all of a process's */
 	unsigned qps;
-	/* Calls, and answers, that one message may have; 0: the default. 1: each
-	 * is sent by itself, as in FLOCK's baselines. */
+	/* Most calls, or answers, of one message; 0: the default. 1: each is a
+	 * message of its own, as in FLOCK's baselines. */
 	unsigned batch;
 	unsigned window;  /* outstanding, of a thread */
 	unsigned cores;	  /* of a client's node */
 	unsigned servers; /* cores of the server's */
 	uint32_t len;	  /* of request and response */
-	/* So many of a process's threads, of a hundred, make calls of large_len
-	 * bytes; their responses have len. */
+	/* Percentage of a process's threads that make calls of large_len bytes;
+	 * their responses have len bytes. */
 	unsigned large_pct;
 	uint32_t large_len;
 	uint32_t handler_ns;
-	/* Between two rounds of either end's scheduler. While others connect a
-	 * handle has one active lane; the others are active after a round of
-	 * the server's, and have their threads after one of the client's. So
-	 * warm_ns must be two of these. */
+	/* Time between two rounds of either end's scheduler. While clients
+	 * connect, a handle has one active lane. A round of the server's
+	 * scheduler makes the other lanes active, and then a round of the
+	 * client's gives them threads. So warm_ns must be at least two of
+	 * these. */
 	uint64_t sched_ns;
 	uint64_t warm_ns, run_ns;
 	struct sim_costs costs;
@@ -65,7 +66,7 @@ struct rpc_bed_result {
 	uint64_t hash, virtual_ns, events;
 };
 
-/* 0, or why it could not be run; a call that fails is -EIO. */
+/* 0 or a negative errno; -EIO: a call has failed. */
 int rpc_bed_run(const struct rpc_bed_conf *conf, struct rpc_bed_result *res);
 
 #endif

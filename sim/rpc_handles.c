@@ -5,9 +5,10 @@
  * operations, threads that come and leave.
  *
  * What must hold: ledger.h; a thread's callbacks run in that thread while it is
- * there; a READ finds what its thread wrote before it, on whatever lane; after
- * the faults every operation of every thread succeeds, and when nothing is
- * under way both ends count the same credits. For the whole: party.h.
+ * there; a READ finds what its thread wrote before it, on any lane; after the
+ * faults every operation of every thread succeeds, and when nothing is under
+ * way both ends count the same credits. party.h has what must hold of every
+ * scenario.
  */
 #include "conn/ctx.h"
 #include "sim/rpc_handles.h"

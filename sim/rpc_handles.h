@@ -23,11 +23,12 @@
 #define HANDLES 2u
 #define VISITORS 16u /* of a session */
 #define WRITES 3u    /* of a thread, under way */
-/* After the faults nobody waits as long as this; before, for a stalled thread. */
+/* After the faults no call waits as long as this. During the faults a call may
+ * wait so long for a stalled thread. */
 #define PATIENCE_NS SKEIN_S(5)
 
-/* The area that a server shares: its life, its words, slots for whoever has
- * them. */
+/* The memory that a server shares: the number of its life, the words for
+ * atomics, and slots, each for one client thread. */
 #define AREA_SUMS 8u
 #define AREA_TOPS (AREA_SUMS + 8 * LEDGER_WORDS)
 #define AREA_SLOTS 4096u
@@ -79,7 +80,7 @@ struct visitor {
 	struct handles_peer *p;
 	uint16_t number;
 	bool left;
-	bool inside; /* of a call: one that is made meanwhile may overtake it */
+	bool inside; /* of a call: a call that is made meanwhile may overtake it */
 	uint64_t self;
 	uint32_t seq;
 	unsigned outstanding;
@@ -135,8 +136,8 @@ enum books {
 	BOOKS_UNSETTLED, /* something is under way */
 	BOOKS_WRONG
 };
-/* The credits of all lanes of a handle, at both ends. The served end: of any of
- * these peers. why: what is unsettled or wrong. */
+/* Compares the credits of all lanes of a handle at both ends. The served end
+ * belongs to one of these peers. why: what is not settled or wrong. */
 enum books handles_books(struct skein_conn *conn, struct handles_peer *peers,
 			 unsigned n_peers, char *why, size_t why_len);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * scarce.h - what a seed makes of the sizes of a scenario of calls: so small that
- * all of it runs out, at the clients and at the servers.
+ * scarce.h - a seed draws the sizes of a scenario of calls: so small that all
+ * of them run out, at clients and at servers.
  */
 #ifndef SKEIN_SIM_SCARCE_H
 #define SKEIN_SIM_SCARCE_H

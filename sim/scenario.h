@@ -66,13 +66,15 @@ struct scenario {
 	bool own_nics;	  /* takes no other NIC */
 	bool costs;	  /* takes other costs of software */
 	const char *nic;  /* NULL: connectx5 */
-	/* 0 when it ran, whatever it found; negative: it could not. */
+	/* 0 when the scenario ran, whatever it found; a negative errno when it
+	 * could not run. */
 	int (*run)(const struct scenario_conf *conf, struct report *rep);
 };
 
-/* Before the first device is opened: conf's NIC, or connectx5 with a control path
- * up to 32 times as fast, as the seed has it: a run of some milliseconds must
- * see more than devices being opened. */
+/* Called before the first device is opened. Sets conf's NIC, or connectx5 with
+ * a control path that is up to 32 times as fast; the seed draws how much.
+ * Otherwise a run of some milliseconds would see nothing but devices being
+ * opened. */
 void scenario_nic(struct sim_world *w, const struct scenario_conf *conf);
 /* The i-th scenario, or NULL; by name, or NULL. */
 const struct scenario *scenario_at(unsigned i);
@@ -86,7 +88,7 @@ void report_fail(struct report *rep, const char *fmt, ...)
 void report_line(struct report *rep, const char *label, const double *cells);
 /* What a node's NIC has counted. */
 void report_nic(struct report *rep, struct sim_node *node);
-/* Adds a world's part to that of the worlds before it. */
+/* Adds a world's figures to those of the worlds before it. */
 void report_add(struct report *rep, uint64_t hash, uint64_t virtual_ns,
 		uint64_t events);
 /* The world's part; before it is freed. */

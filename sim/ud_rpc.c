@@ -25,7 +25,8 @@
 #define SLOT_BITS 8	/* of the immediate: which call of the client */
 #define LEN_MAX 256u
 #define RECVS_MAX 8192u
-/* A send is signalled each so many: its slots are free then. */
+/* One send of so many is signalled: its completion frees the slots of all of
+ * them. */
 #define SIGNAL_EACH 64u
 
 struct ud;
@@ -328,7 +329,8 @@ static int clients_up(struct ud *ud, unsigned recvs)
 	return rc;
 }
 
-/* Each client knows its server thread, and that thread the client. */
+/* Connects each client with its server thread: each gets an address handle of
+ * the other. */
 static int meet(struct ud *ud)
 {
 	int rc = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ud_rpc.h - requests and responses as datagrams: what a server gets through,
- * and what of its cores the verbs take (FLOCK fig. 2.2(b)).
+ * ud_rpc.h - requests and responses as datagrams: the server's rate, and which
+ * part of its cores verbs calls take (FLOCK fig. 2.2(b)).
  */
 #ifndef SKEIN_SIM_UD_RPC_H
 #define SKEIN_SIM_UD_RPC_H
@@ -20,16 +20,16 @@ struct ud_rpc_conf {
 	uint32_t len;
 	uint32_t handler_ns;
 	uint64_t warm_ns, run_ns;
-	/* The processor also pays for finding, taking apart and making
-	 * messages, as it does for Skein's calls. */
+	/* The processor is also charged for finding, decoding and encoding
+	 * messages, as for Skein's calls. */
 	bool charged;
 	struct sim_costs costs;
 };
 
 struct ud_rpc_result {
 	double mops;
-	/* Of the server's cores: in verbs calls; of that, looks at an empty CQ
-	 * included, and without them. */
+	/* Parts of the server's cores: in verbs calls with polls of an empty
+	 * CQ, and without them. */
 	double verbs_share, verbs_busy_share;
 	double p50_ns, p99_ns; /* of a call, from its post */
 	uint64_t hash, virtual_ns, events;

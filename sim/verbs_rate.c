@@ -5,8 +5,8 @@
  * each signalled and each posted alone.
  *
  * A thread has a CQ, a queue pair to a thread of another node, and the passive
- * end of one that leads to it. Its figures of wall time and of memory are the
- * machine's; all others are the seed's.
+ * end of one that leads to it. Figures of wall time and of memory depend on the
+ * machine; all others follow from the seed.
  */
 #include "dev/dev.h"
 #include "dev/sim/link.h"
@@ -25,8 +25,8 @@
 #define LEN 64u
 #define BATCH 16
 #define MS 1000000ull
-/* What a window's slots take: the source of each WRITE, the target of each
- * READ, and what the other end writes and reads. */
+/* Memory of a window: for each slot the source of a WRITE, the target of a
+ * READ, and the bytes that the other end writes and reads. */
 #define MEM ((size_t)4 * WINDOW * LEN)
 
 struct rate;
@@ -130,7 +130,7 @@ static void work(void *arg)
 	unsigned round = 0;
 	int n;
 
-	/* It looks at its CQ, and at nothing that a WRITE changes. */
+	/* This thread polls its CQ, and no memory that a WRITE changes. */
 	sim_watch_memory(t->r->w, false);
 	while (t->done < t->r->ops) {
 		while (t->posted < t->r->ops && t->posted - t->done < WINDOW)
@@ -258,7 +258,7 @@ static void node_end(void *arg)
 	dev_close(dev);
 }
 
-/* A node's first thread: sets up, and comes again for each phase. */
+/* A node's first thread: it sets the node up and runs in each phase. */
 static void node_main(void *arg)
 {
 	struct rate_node *node = arg;
