@@ -6,8 +6,8 @@
 
 #include <errno.h>
 
-/* -EHOSTUNREACH: no such node, as a NIC that asks for its neighbour's address
- * and hears nothing. */
+/* -EHOSTUNREACH: there is no such node. A real NIC asks for the neighbour's
+ * address and gets no answer. */
 int sim_create_ah(struct dev *dev, struct ibv_pd *pd, struct ibv_ah_attr *attr,
 		  struct ibv_ah **ah)
 {

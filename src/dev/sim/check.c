@@ -2,14 +2,14 @@
 /*
  * check.c - buffers that are the NIC's, watched in worlds that check.
  *
- * From its post on a send's bytes must stay: what the responder carries out
- * must be what was posted. (Bytes may change as soon as that has happened,
- * though the completion comes later: protocols rely on it, docs/protocol/
- * rpc.md section 1; what is sent once more is not carried out once more.) A
- * receive's buffer is poisoned when it is posted: code that reads it too early
- * reads nonsense, and a write to it is seen when a message comes.
+ * The bytes of a send must not change between the post and the moment when the
+ * responder carries the request out. After that they may change, though the
+ * completion comes later: docs/protocol/rpc.md, section 1, relies on it. A
+ * request that is sent again is not carried out again. A receive's buffer is
+ * poisoned when it is posted: code that reads it too early reads nonsense, and
+ * a write to it is seen when a message comes.
  *
- * Addresses that the NIC would refuse are left to it.
+ * This file does not look at addresses that the NIC will refuse.
  */
 #include "dev/sim/sim_dev.h"
 
@@ -83,7 +83,8 @@ void sim_check_recv_taken(const struct sim_dev *d, const struct sim_rqe *e)
 		if (!e->sge[i].length || !ours(d, &e->sge[i]))
 			continue;
 		p = sim_ptr(e->sge[i].addr);
-		/* All bytes are the first one, and that is the poison. */
+		/* Are all bytes poison? The first one is, and each byte equals
+		 * the next. */
 		if (p[0] == POISON && !memcmp(p, p + 1, e->sge[i].length - 1))
 			continue;
 		sim_blame(d->w,

@@ -99,7 +99,8 @@ static void irq_raise(struct sim_cq *cq)
 	if (at < sim_now(cq->d->w))
 		at = sim_now(cq->d->w);
 	nic->irq.free_at = at + nic->net->model.irq;
-	/* Armed again before the last one was served: one event for both. */
+	/* The CQ was armed again before the last interrupt was served: one
+	 * event for both. */
 	if (!cq->irq_ev.pos)
 		sim_at(cq->d->w, &cq->irq_ev, nic->irq.free_at);
 }
@@ -232,7 +233,8 @@ void sim_cq_push(struct sim_cq *cq, const struct sim_cqe *e, bool solicited)
 	sim_poller_notify(&cq->poller, cq->d->proc);
 }
 
-/* The queue's place, and with a request those before it. */
+/* Frees the place of a receive, or the places of a send request and of all
+ * requests before it. */
 static void place_free(struct sim_cq *cq, const struct sim_cqe *e)
 {
 	struct sim_qp *q = sim_qp_find(cq->d->nic, e->wc.qp_num);

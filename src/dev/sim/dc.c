@@ -4,11 +4,11 @@
  * section 3): a DCI has one connection at a time, to the target of its last
  * request, and makes another one by itself.
  *
- * A new connection begins when all answers of the old one are there, and takes
- * model.dc_connect_ns, in which the DCI does nothing else. At the target each
- * DCI is a struct sim_flow; what it remembers stays until the DCI comes with
- * another connection. Connections are told apart by (epoch, base), both of
- * which only rise: what is left of an old one is dropped.
+ * A new connection begins when all answers on the old one have come. It takes
+ * model.dc_connect_ns, during which the DCI does nothing else. The target keeps
+ * a struct sim_flow for each DCI, until the DCI comes with another connection.
+ * (epoch, base) names a connection; both only rise. Messages of an old
+ * connection are dropped.
  */
 #include "dev/sim/sim_dev.h"
 

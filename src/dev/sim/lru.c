@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lru.c - a NIC's cache; see lru.h. Entries are an array, found by a hash of
- * their key, so that a run does not depend on where memory lies.
+ * lru.c - a NIC's cache; see lru.h. Entries lie in an array and are found by a
+ * hash of their keys, so a run does not depend on addresses of memory.
  */
 #include "dev/sim/lru.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lru.h - a NIC's cache: keys only, the least recently used leaves. One a NIC
- * and kind; not for more than one thread.
+ * lru.h - a NIC's cache: it holds keys only and drops the least recently used
+ * key. A NIC has one for each kind of entry. One thread only.
  */
 #ifndef SKEIN_DEV_SIM_LRU_H
 #define SKEIN_DEV_SIM_LRU_H

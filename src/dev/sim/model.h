@@ -22,9 +22,9 @@ struct nic_model {
 	uint32_t cpu_cqe;      /* each completion taken */
 	/* the NIC's */
 	uint32_t doorbell; /* from the MMIO write to the NIC's notice */
-	/* What a doorbell carries itself: 0: nothing; 1: one inline request;
-	 * 2: any one request. The others' WQEs are fetched first, in wqe_read
-	 * (latency). */
+	/* What a doorbell carries itself. 0: nothing; 1: one inline request; 2:
+	 * any one request. The NIC first fetches the WQEs of other requests,
+	 * which takes wqe_read (latency). */
 	uint32_t wqe_push;
 	uint32_t wqe_read;
 	uint32_t units;	   /* processing units; a QP is on one at a time */
@@ -44,8 +44,9 @@ struct nic_model {
 	uint32_t hop;	     /* of one switch */
 	uint32_t mtu;
 	uint32_t packet_overhead; /* bytes */
-	/* Bytes that a station must have before it passes them on: a switch,
-	 * the NIC between PCIe and cable. The MTU: store and forward. */
+	/* A station (a switch, or the NIC between PCIe and cable) passes a
+	 * message on when it has so many bytes of it. With the MTU here it
+	 * stores and forwards. */
 	uint32_t cut;
 	/* interrupts: one core of the node serves them, one after another */
 	uint32_t irq;
@@ -53,8 +54,8 @@ struct nic_model {
 	uint32_t dc_tx;		/* of a unit, for a request that goes out */
 	uint32_t dc_rx;		/* for one that comes in */
 	uint32_t dc_connect_ns; /* of the DCI, when its target is another */
-	/* The control path: what the caller's core does (_cpu), and the NIC's
-	 * part (_nic), which one server of the NIC does, one after another. */
+	/* The control path: the part of the caller's core (_cpu), and the part
+	 * of the NIC (_nic), which carries out one command at a time. */
 	uint32_t open_us; /* waited for */
 	uint32_t create_cq_cpu_ns, create_cq_nic_ns;
 	uint32_t create_srq_cpu_ns, create_srq_nic_ns;

@@ -2,10 +2,10 @@
 /*
  * net.c - NICs, their units and caches, and the network between them.
  *
- * A message is one thing here, however many packets it has: it holds a cable
- * for the time that its packets take, one after another. A station passes on
- * what it has once that is `cut` bytes, so that stations overlap: m->tail is
- * when the last byte is at the one that sends, before which it cannot end.
+ * A message is one object here, however many packets it has: it holds a cable
+ * for the time of all its packets. A station passes a message on when it has
+ * `cut` bytes of it, so stations overlap. m->tail is the time at which the last
+ * byte reaches the sending station; the station cannot finish earlier.
  */
 #include "dev/sim/link.h"
 #include "dev/sim/sim_dev.h"
@@ -190,7 +190,8 @@ uint64_t sim_nic_ctx(struct sim_nic *nic, uint32_t name)
 	return lru_touch(&nic->ctx, name) ? 0 : nic->net->model.ctx_miss;
 }
 
-/* By place in the region: a run must not depend on where memory lies. */
+/* The key is the offset in the region: a run must not depend on addresses of
+ * memory. */
 uint64_t sim_nic_mtt(struct sim_nic *nic, uint32_t key, uint64_t addr,
 		     uint64_t len)
 {
@@ -271,7 +272,8 @@ struct sim_msg *sim_msg_new(struct sim_net *net, uint32_t len)
 	return m;
 }
 
-/* Long ones are not kept: thousands of them may be on their way at once. */
+/* Memory of long messages is not kept for reuse: thousands of them may be on
+ * their way at once. */
 void sim_msg_free(struct sim_net *net, struct sim_msg *m)
 {
 	if (m->data_cap > 4096) {
@@ -330,9 +332,9 @@ uint64_t sim_first(const struct sim_nic *nic, uint64_t len)
 	return least(len, nic->net->model.cut);
 }
 
-/* m takes nic's cable c from `from` on, or when its turn comes, which is
- * *begin: when its last byte has passed. The trace shows no message that goes
- * between another one's packets. */
+/* m takes cable c of nic at `from`, or at *begin when its turn comes later.
+ * Returns when its last byte has passed. The trace does not show messages that
+ * go between the packets of another message. */
 static uint64_t on_cable(struct sim_cable *c, struct sim_nic *nic,
 			 const struct sim_msg *m, uint64_t from,
 			 uint64_t *begin)

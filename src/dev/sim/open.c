@@ -134,7 +134,7 @@ static void sim_close(struct dev *dev)
 	env_free(dev->env, d);
 }
 
-/* The process was killed: the NIC forgets what was its. */
+/* The process was killed: the NIC forgets the objects of this process. */
 static void sim_killed(struct sim_hook *hook)
 {
 	struct sim_dev *d = container_of(hook, struct sim_dev, killed);

@@ -106,7 +106,8 @@ static void wr_copy(struct sim_qp *q, const struct ibv_send_wr *wr,
 	}
 }
 
-/* A doorbell may carry a post's only request; others are fetched. */
+/* A doorbell may carry the request if the post has only one; else the NIC
+ * fetches the requests. */
 static uint64_t doorbell_ns(const struct nic_model *model, unsigned n,
 			    unsigned flags)
 {

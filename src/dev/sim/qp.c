@@ -300,12 +300,13 @@ int sim_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 		rc = to_rtr(q, attr);
 	if (rc)
 		return rc;
-	/* The NIC stops it first: what it has sent is there when all is over,
-	 * unless the network is slow. */
+	/* The NIC stops the QP first. Messages that it has sent still arrive,
+	 * before the call returns unless the network is slow. */
 	q->halted = to == IBV_QPS_ERR || to == IBV_QPS_RESET;
 	modify_cost(q, from, to);
 	q->halted = false;
-	/* An error may have come first: from there it may be another thing. */
+	/* An error may have moved the QP meanwhile; from ERR this transition
+	 * may not be allowed. */
 	if (qp->state != from) {
 		from = qp->state;
 		if (!(mask & IBV_QP_STATE))

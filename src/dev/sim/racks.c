@@ -4,9 +4,9 @@
  * the spine and one down from it, with a queue each.
  *
  * Such a cable carries 1/oversubscription of what the cables of a rack's nodes
- * carry together; it stands for all that the switch has. A message waits for
- * its turn there as at any port. If its bytes come slower than the cable could
- * take them, packets of other messages go in between.
+ * carry together; it stands for all uplinks of the switch. A message waits for
+ * its turn there as at any port. If its bytes come more slowly than the cable
+ * takes them, packets of other messages go in between.
  */
 #include "dev/sim/link.h"
 #include "dev/sim/sim_dev.h"

@@ -3,11 +3,12 @@
  * recv.c - the responder's NIC: requests are checked, carried out in their
  * order, and answered.
  *
- * A request that comes twice (its answer was lost) is answered again: WRITEs
- * and SENDs are not carried out again, READs are, atomics give the result that
- * was kept. One that comes too early (one before it was lost) is dropped: the
- * requester sends all of them again. On UC and UD nobody is answered: what
- * cannot be taken is dropped.
+ * A request comes twice if its answer was lost. The responder answers it again:
+ * it does not carry out a WRITE or SEND again, it carries out a READ again, and
+ * for an atomic it gives the result that it kept. A request comes too early if
+ * an earlier one was lost. The responder drops it, and the requester sends all
+ * of them again. On UC and UD there are no answers: a request that cannot be
+ * taken is dropped.
  */
 #include "dev/sim/sim_dev.h"
 
@@ -324,7 +325,7 @@ static void reliable_take(struct sim_qp *q, struct sim_flow *f,
 		answer(f, m, again(q, f, m));
 		return;
 	}
-	/* The target lives on; this connection to it does not. */
+	/* The DCT goes on; this connection of a DCI to it is over. */
 	if (f->broken) {
 		sim_msg_free(m->to->net, m);
 		return;
@@ -358,8 +359,8 @@ static struct sim_flow *flow_of(struct sim_qp *q, const struct sim_msg *m)
 	return q->kind == SIM_UD ? NULL : &q->flow;
 }
 
-/* A request that moves in pieces: one of them, but the last. False: it is to be
- * taken as a whole, or what is left of it. */
+/* Moves one piece, but not the last, of a request that moves in pieces. False:
+ * the caller takes the whole request, or the rest of it. */
 static bool lands_in_part(struct sim_qp *q, struct sim_flow *f,
 			  struct sim_msg *m)
 {
@@ -407,7 +408,7 @@ static void request_lands(struct sim_event *ev)
 		sim_msg_free(m->to->net, m);
 }
 
-/* What looking up takes: the QP, the SRQ, the memory. */
+/* The time for cache misses of the QP, the SRQ and the memory. */
 static uint64_t lookups(struct sim_nic *nic, const struct sim_qp *q,
 			const struct sim_msg *m)
 {

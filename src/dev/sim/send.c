@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * send.c - the requester's NIC: work requests become messages, answers become
- * completions; what is lost is sent again, from the oldest on.
+ * completions. After a loss it sends again, from the oldest unanswered request
+ * on.
  *
  * Requests are numbered by their place in the send queue. The responder takes
  * them in that order. An answer acknowledges all requests before it except
@@ -78,7 +79,7 @@ void sim_flush_send(struct sim_qp *q)
 	q->reads = 0;
 }
 
-/* The oldest request fails, and with it the QP; an unreliable one still
+/* The oldest request fails, and the QP with it; an unreliable QP still
  * receives. */
 static void fail(struct sim_qp *q, enum ibv_wc_status status)
 {
@@ -174,8 +175,8 @@ static enum ibv_wc_status local_check(struct sim_qp *q, const struct sim_wqe *e)
 	return IBV_WC_SUCCESS;
 }
 
-/* Its bytes into the message: false when a piece is not ours to read. What
- * looking its memory up takes is added. */
+/* Copies the request's bytes into the message. False: the QP may not read a
+ * piece. Adds the time for cache misses of the memory. */
 static bool load(struct sim_qp *q, struct sim_wqe *e, struct sim_msg *m,
 		 uint64_t *ns)
 {
@@ -234,7 +235,7 @@ static uint64_t gone_at(const struct sim_qp *q, const struct sim_wqe *e)
 	return e->sent_at + q->d->nic->net->model.dma_write;
 }
 
-/* Something was begun: when is it to be looked at again? */
+/* A request was begun: sets the timer at which the QP looks at it again. */
 static void begun(struct sim_qp *q, const struct sim_wqe *e)
 {
 	if (!sim_unreliable(q))
@@ -281,7 +282,8 @@ void sim_qp_tx(struct sim_event *ev)
 	if (status == IBV_WC_SUCCESS)
 		status = transmit(q, e);
 	if (status != IBV_WC_SUCCESS) {
-		/* In its turn: those before it have their answers first. */
+		/* An error completes in order: first the requests before this
+		 * one get their answers. */
 		if (q->sq_head == q->sq_next)
 			fail(q, status);
 		return;
@@ -378,7 +380,8 @@ static void come_again(struct sim_qp *q, const struct sim_msg *m)
 	sim_at(q->d->w, &q->timer, sim_now(q->d->w) + dev_rnr_ns(m->rnr_timer));
 }
 
-/* Those before pos are done with; false when an answer among them was lost. */
+/* Completes the requests before pos. False: the answer of one of them was
+ * lost. */
 static bool complete_before(struct sim_qp *q, uint32_t pos)
 {
 	while (q->sq_head != pos) {
@@ -394,7 +397,7 @@ static void answer_take(struct sim_qp *q, struct sim_msg *m)
 	struct sim_wqe *e = wqe(q, m->num);
 	enum ibv_wc_status status = (enum ibv_wc_status)m->status;
 
-	/* Not among those under way: it was answered before. */
+	/* The request is not under way any more: it was answered before. */
 	if (m->num - q->sq_head >= q->sq_next - q->sq_head)
 		return;
 	if (!complete_before(q, m->num)) {

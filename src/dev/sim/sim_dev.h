@@ -32,7 +32,7 @@
 struct sim_msg;
 struct sim_qp;
 
-/* A QP is of one kind, and takes the messages of one. */
+/* The kind of a QP. A QP takes messages of one kind only. */
 enum sim_kind {
 	SIM_RC,
 	SIM_UC,
@@ -46,7 +46,8 @@ struct sim_server {
 	uint64_t free_at;
 };
 
-/* As a server, but what is short need not wait for what is long (cable.c). */
+/* As a server, but a short message need not wait for the end of a long one
+ * (cable.c). */
 struct sim_cable {
 	uint64_t free_at;
 	uint64_t slip_at; /* the last that slipped in is through */
@@ -226,8 +227,8 @@ struct sim_flow {
 	bool broken; /* of a DCI: one was refused, none is taken after it */
 	uint64_t landed_at;   /* when the last one's bytes are in memory */
 	uint64_t answered_at; /* when its answer left */
-	/* Atomics are at most SIM_RD_ATOMIC under way: for those that come
-	 * twice. */
+	/* Results of the last atomics, for requests that come twice. At most
+	 * SIM_RD_ATOMIC are under way. */
 	struct {
 		uint32_t num;
 		uint64_t old;
@@ -260,7 +261,8 @@ struct sim_qp {
 	bool sqd_notify;
 	bool halted;	  /* on its way to ERR or RESET: sends nothing more */
 	uint64_t came_at; /* at the requester: the last answer */
-	/* Under way in turn: its requests, its answers (cable.c). */
+	/* How many messages that are not to be overtaken are under way: of its
+	 * requests, of its answers (cable.c). */
 	uint32_t held[2];
 	/* of a DCI: far, and the first request to it */
 	struct sim_dest dc;
@@ -365,15 +367,15 @@ struct sim_nic *sim_nic_by_gid(struct sim_net *net, const union ibv_gid *gid);
 void sim_nic_gid(const struct sim_nic *nic, union ibv_gid *gid);
 struct sim_msg *sim_msg_new(struct sim_net *net, uint32_t len);
 void sim_msg_free(struct sim_net *net, struct sim_msg *m);
-/* Puts m on the cable at depart, when its first bytes are there (the last at
- * m->tail, if that is later); it reaches arrive(m's event) at m->to, or is lost
+/* Puts m on the cable at `depart`, when its first bytes are there; the last are
+ * there at m->tail, if that is later. m reaches arrive() at m->to, or is lost
  * and freed. */
 void sim_net_send(struct sim_msg *m, uint64_t depart,
 		  void (*arrive)(struct sim_event *ev));
 /* Takes a unit for ns from at least `from` on; returns when it has done. */
 uint64_t sim_nic_work(struct sim_nic *nic, uint64_t from, uint64_t ns);
-/* What fetching contexts and translations adds. Contexts are named by QPN, or
- * by SIM_CTX_SRQ and an SRQ's number. */
+/* The time that fetching contexts and translations adds. Contexts are named by
+ * QPN, or by SIM_CTX_SRQ and an SRQ's number. */
 #define SIM_CTX_SRQ 0x80000000u
 uint64_t sim_nic_ctx(struct sim_nic *nic, uint32_t name);
 uint64_t sim_nic_mtt(struct sim_nic *nic, uint32_t key, uint64_t addr,
@@ -384,14 +386,14 @@ uint32_t sim_nic_mtu(const struct sim_nic *nic);
 void sim_nic_span(struct sim_nic *nic, uint32_t track, const char *name,
 		  uint64_t begin, uint64_t end);
 uint64_t sim_pcie_ns(const struct sim_nic *nic, uint64_t len);
-/* Bytes of m on the cable: an answer to a READ carries them, its request none.
- */
+/* Bytes of m on the cable: for a READ the answer carries the data, and the
+ * request none. */
 uint64_t sim_msg_bytes(const struct sim_msg *m);
 /* The message's first bytes are at the switch behind its node's cable; at the
  * last switch, at the port to its destination. */
 void sim_net_at_switch(struct sim_event *ev);
 void sim_net_at_port(struct sim_event *ev);
-/* Of len bytes those that must be there before they are passed on. */
+/* How many of len bytes must be at a station before it passes them on. */
 uint64_t sim_first(const struct sim_nic *nic, uint64_t len);
 
 /* The calling thread makes a call of the control path: cpu_ns on its core,
@@ -400,8 +402,8 @@ void sim_control(struct sim_dev *d, uint64_t cpu_ns, uint64_t nic_ns);
 void sim_control_destroy(struct sim_dev *d);
 
 /* tear.c */
-/* Draws whether a request moves its bytes in pieces. How long behind the first
- * piece the next request may be carried out. */
+/* Draws whether a request moves its bytes in pieces. Returns how long after the
+ * first piece the next request may be carried out. */
 uint64_t sim_tear_plan(struct sim_msg *m);
 /* The words of m's current piece. */
 void sim_tear_move(const struct sim_msg *m, unsigned char *to,
@@ -410,10 +412,11 @@ void sim_tear_move(const struct sim_msg *m, unsigned char *to,
 /* cable.c */
 /* The longest packet, with its headers. */
 uint64_t sim_packet_bytes(const struct nic_model *model);
-/* A message that is not its NIC's own loop enters the network, and leaves it. */
+/* A message to another NIC enters the network, and leaves it. */
 void sim_flow_enters(struct sim_msg *m);
 void sim_flow_leaves(const struct sim_msg *m);
-/* When m begins on c, at `from` at the earliest; it then holds it to the end. */
+/* The time at which m begins on cable c, at `from` or later; m then holds c to
+ * its end. */
 uint64_t sim_cable_begin(const struct sim_cable *c, const struct sim_msg *m,
 			 uint64_t from, uint64_t packet_ns);
 void sim_cable_hold(struct sim_cable *c, const struct sim_msg *m,
@@ -428,8 +431,8 @@ void sim_mr_free(struct sim_mr *m);
 enum ibv_wc_status sim_mr_remote(struct sim_qp *q, uint32_t rkey, uint64_t addr,
 				 uint64_t len, uint32_t access);
 bool sim_mr_local(struct sim_qp *q, const struct ibv_sge *sge, uint32_t access);
-/* Between a scatter list and bytes; false when a piece is not covered. No bytes
- * (NULL): only looks whether it is. */
+/* Copies between a scatter list and bytes. False: a memory region does not
+ * cover a piece. With NULL for bytes it only checks that. */
 bool sim_gather(struct sim_qp *q, const struct ibv_sge *sge, int n,
 		unsigned char *to);
 bool sim_scatter(struct sim_qp *q, const struct ibv_sge *sge, int n,
@@ -480,7 +483,7 @@ int sim_qp_new(struct sim_dev *d, struct ibv_pd *pd,
 int sim_recvq_init(struct sim_recvq *r, struct skein_env *env, uint32_t max_wr,
 		   uint32_t max_sge);
 void sim_recvq_fini(struct sim_recvq *r, struct skein_env *env);
-/* 0, EINVAL, ENOMEM; on a failure *bad. Charges what it costs. */
+/* 0, EINVAL or ENOMEM; on failure sets *bad. Charges the calling thread. */
 int sim_recvq_post(struct sim_recvq *r, struct sim_dev *d,
 		   struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
@@ -529,8 +532,9 @@ int sim_create_dct(struct dev *dev, struct ibv_pd *pd, struct ibv_cq *cq,
 		   const struct dev_qp_opts *opts, struct ibv_qp **qp);
 int sim_post_dc(struct dev *dev, struct ibv_qp *qp, struct ibv_send_wr *wr,
 		struct ibv_ah *ah, uint32_t dctn, uint64_t dc_key);
-/* May the next request of a DCI go out now? Else its target is another one:
- * it waits for its answers, or connects and schedules itself. */
+/* May the next request of a DCI go out now? False: the request is for another
+ * target, so the DCI waits for answers of the old one, or connects and
+ * schedules itself. */
 bool sim_dci_ready(struct sim_qp *q, const struct sim_dest *to);
 /* What a target remembers of a DCI. NULL: the message is of an old connection,
  * or there is no memory. */
@@ -552,7 +556,8 @@ void sim_qp_timer(struct sim_event *ev);
 /* An answer has come. */
 void sim_answer_arrives(struct sim_event *ev);
 void sim_flush_send(struct sim_qp *q);
-/* Nothing that was begun is under way: SQ_DRAINED is due, if asked for. */
+/* No request that was begun is under way any more: SQ_DRAINED is due, if it was
+ * asked for. */
 void sim_sqd_look(struct sim_qp *q);
 void sim_send_completes(struct sim_qp *q, enum ibv_wc_status status);
 

@@ -81,7 +81,7 @@ void sim_srq_taken(struct sim_srq *r)
 	limit_look(r);
 }
 
-/* To another size; what is in it stays, in its order. */
+/* Changes the size; the receives in it stay, in their order. */
 static int resize(struct sim_srq *r, uint32_t max_wr)
 {
 	struct skein_env *env = r->d->dev.env;

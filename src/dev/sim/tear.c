@@ -57,8 +57,9 @@ uint64_t sim_tear_plan(struct sim_msg *m)
 	m->piece = 0;
 	m->tear = prng_u64(r);
 	m->tear_gap = (uint32_t)prng_below(r, t->span_ns / m->pieces + 1);
-	/* One more: of two events at one moment the older one comes first, and
-	 * the request behind is asked for before the last piece. */
+	/* One nanosecond more: of two events at one moment the older comes
+	 * first, and the event of the next request is older than that of the
+	 * last piece. */
 	return (uint64_t)m->tear_gap * (m->pieces - 1u) + 1;
 }
 
