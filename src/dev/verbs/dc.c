@@ -21,7 +21,7 @@
 #define QPN_MASK 0xffffffu
 #define INLINE_PIECES 16
 
-/* What vqp posts: all that RC has but for memory windows. */
+/* The operations that vqp posts: all of RC but those on memory windows. */
 #define SEND_OPS                                                          \
 	(IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |             \
 	 IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | \
@@ -44,7 +44,8 @@ static enum ibv_mtu path_mtu(const struct dev_path *path,
 	return path->port.active_mtu;
 }
 
-/* It has no peer: where a request goes stands in its address handle. */
+/* A DCI has no peer: each request names its destination by an address
+ * handle. */
 static int dci_up(struct verbs_dev *vd, struct ibv_qp *qp,
 		  const struct dev_qp_opts *opts)
 {
@@ -74,8 +75,9 @@ static int dci_up(struct verbs_dev *vd, struct ibv_qp *qp,
 			      IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-/* RTR is where it ends, and where the driver makes it and gives it its
- * number. The address vector says from where it answers. */
+/* RTR is the last state of a DCT. In this transition the driver creates the DCT
+ * and gives it its number. The address vector says from which address it
+ * answers. */
 static int dct_up(struct verbs_dev *vd, struct ibv_qp *qp, int access,
 		  const struct dev_qp_opts *opts)
 {

@@ -31,8 +31,8 @@ struct verbs_dc {
 	struct mlx5dv_qp_ex *(*from_qp_ex)(struct ibv_qp_ex *qp);
 };
 
-/* Loads what there is and tries a DCI and a DCT: caps.dc is set, and the ops
- * are those with DC. Nothing when they cannot be made: no error. */
+/* Loads libmlx5 and tries to make a DCI and a DCT. If both succeed, sets
+ * caps.dc and the ops with DC. If not, changes nothing; that is no error. */
 void verbs_dc_open(struct verbs_dev *vd);
 void verbs_dc_close(struct verbs_dev *vd);
 

@@ -23,7 +23,7 @@ struct gid_row {
 	bool here;		  /* its netdev is in our network namespace */
 };
 
-/* A GID that our own network namespace can stand for. */
+/* A GID that belongs to an interface of our network namespace. */
 struct gid_local {
 	union ibv_gid gid;
 	char netdev[IF_NAMESIZE];
@@ -37,13 +37,14 @@ struct gid_local {
 int gid_choose(const struct gid_row *rows, size_t n, int want, char *err,
 	       size_t err_len, struct dev_gid *gid);
 
-/* Sets row->here: InfiniBand GIDs have no netdev and are always here; others
- * are when that netdev has their address (or their MAC-derived one) here.
- * Interface numbers and names alone repeat from one namespace to the next. */
+/* Sets row->here: an InfiniBand GID has no netdev and is always here. Another
+ * GID is here if its netdev has this address, or the MAC from which the GID is
+ * made, in our namespace. Numbers and names of interfaces prove nothing: each
+ * namespace has its own. */
 void gid_place(struct gid_row *row, const struct gid_local *locals, size_t n);
 
-/* The GIDs of this network namespace's interfaces, at most max. The number
- * there are in all, or a negative errno. */
+/* Stores at most max GIDs of this network namespace's interfaces. Returns the
+ * number of all of them, or a negative errno. */
 int gid_locals(struct gid_local *locals, size_t max);
 
 /* "10.0.0.1", or an IPv6 address. */

@@ -39,8 +39,9 @@ void verbs_log_refused(struct dev *dev, const char *doing, size_t len, int err)
 		snprintf(what, sizeof(what), "%s (%zu bytes)", doing, len);
 	else
 		snprintf(what, sizeof(what), "%s", doing);
-	/* Where there is room it was something else. Queues are small: they
-	 * are taken for refused by the limit near its end. */
+	/* If the limit leaves room for len bytes, there was another cause.
+	 * Queues are small, and their size is unknown: near the limit we take
+	 * the limit for the cause. */
 	if (err != -ENOMEM || getrlimit(RLIMIT_MEMLOCK, &lim) ||
 	    lim.rlim_cur == RLIM_INFINITY ||
 	    pinned + (len ? len : 1 << 20) <= lim.rlim_cur) {

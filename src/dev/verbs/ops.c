@@ -212,8 +212,8 @@ static int op_resize_cq(struct dev *dev, struct ibv_cq *cq, int cqe)
 	return rc == -ENOSYS ? -EOPNOTSUPP : rc;
 }
 
-/* The provider writes what it gave into the attributes, and on failure
- * whatever it likes: the caller's are untouched then. */
+/* The provider writes into the attributes, on failure too. So it gets a copy,
+ * and the caller's attributes stay untouched on failure. */
 static int op_create_srq(struct dev *dev, struct ibv_pd *pd,
 			 struct ibv_srq_init_attr *attr, struct ibv_srq **srq)
 {

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Tables larger than this exist (rxe's has 1,024 slots), used entries hardly:
- * a port has two per address. */
+/* Some tables are larger (that of rxe has 1,024 slots), but hardly one has more
+ * entries in use: a port has two for each address. */
 #define GID_ROWS_MAX 512
 #define LOCALS_MAX 512
 
@@ -76,7 +76,7 @@ static bool still_there(const struct gid_tables *t, const struct dev_gid *gid)
 	return false;
 }
 
-/* The GID to use from now on: was, unless it is NULL or gone. */
+/* The GID to use from now on: `was`, unless `was` is NULL or has gone. */
 static int find_gid(struct verbs_dev *vd, uint8_t port, int gid_index,
 		    const struct dev_gid *was, struct dev_gid *gid, char *err,
 		    size_t err_len)
@@ -199,8 +199,8 @@ static unsigned compare(const struct dev_path *was, const struct dev_path *now)
 	return changes;
 }
 
-/* Two that refresh at once see the same tables; the later one finds nothing
- * changed, unless it has. */
+/* Two threads that refresh at once read the same tables; the later one finds no
+ * change, unless there was one in between. */
 int verbs_port_refresh(struct dev *dev, unsigned *changes)
 {
 	struct verbs_dev *vd = verbs_dev(dev);
@@ -214,7 +214,8 @@ int verbs_port_refresh(struct dev *dev, unsigned *changes)
 		return rc;
 	rc = find_gid(vd, dev->port, vd->gid_index, &was.gid, &now.gid, err,
 		      sizeof(err));
-	/* No address at all is news too; not to be able to look is none. */
+	/* A port without an address is a change too. If the table cannot be
+	 * read, that is no change. */
 	if (rc && rc != -ENODATA)
 		return rc;
 	if (rc)

@@ -3,8 +3,8 @@
  * port.h - the device's port and its chosen GID, at open and as they change.
  *
  * A GID is known by its index and its bytes: an index that has other bytes
- * today is another address. As long as the chosen one is there it stays
- * chosen, whatever better one appears.
+ * today is another address. The chosen GID stays chosen as long as it is there,
+ * even if a better one appears.
  *
  * Thread rule: verbs_port_open() before anybody else has the device; the rest
  * by any thread, behind verbs_dev.lock.
@@ -26,7 +26,7 @@ int verbs_port_open(struct verbs_dev *vd, uint8_t port, int gid_index,
 int verbs_port_gids(struct verbs_dev *vd, uint8_t port,
 		    struct dev_list_gid *gids, int max, int *n,
 		    struct dev_gid *chosen, char *err, size_t err_len);
-/* Why a port that is not active is not, and what helps. */
+/* Says why a port is not active, and what helps. */
 void verbs_port_explain(const struct ibv_port_attr *attr, uint8_t port,
 			char *err, size_t err_len);
 

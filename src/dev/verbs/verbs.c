@@ -2,11 +2,11 @@
 /*
  * verbs.c - finds a usable device and port.
  *
- * Usable: InfiniBand transport (RC is connected without a connection manager,
- * which iWARP needs and EFA has no RC at all), a port that is active, and a
- * GID of our network namespace. Ports are tried in order, devices in the
- * library's order; the first that is usable wins, and when none is, err says
- * what was wrong with the first that was refused.
+ * Usable: InfiniBand transport (RC connects without a connection manager there;
+ * iWARP needs one, and EFA has no RC), a port that is active, and a GID of our
+ * network namespace. Ports are tried in order, devices in the library's order;
+ * the first that is usable wins, and when none is, err says what was wrong with
+ * the first that was refused.
  *
  * Thread rule: open by any thread; no state outside the device.
  */
@@ -100,12 +100,12 @@ static int setup(struct opener *o, struct verbs_dev *vd)
 }
 
 /*
- * Where the kernel copies pinned pages at fork() (since 5.12) nothing is
- * needed, and libibverbs knows. Elsewhere registered memory must be kept from
- * children, which ibv_fork_init() does for the whole process and can only do
- * before the first registration: later ones are unsafe, and said to be. Skein's
- * own memory is shared and so never copied; it is the application's (mem_wrap)
- * and the provider's that needs this.
+ * Since Linux 5.12 the kernel copies pinned pages at fork(), and libibverbs
+ * knows that: nothing is needed. Older kernels need ibv_fork_init(), which
+ * keeps registered memory from children. It works for the whole process, and
+ * only before the first registration; after that caps.fork says unsafe. Skein's
+ * own memory is shared, so fork() never copies it: the application's memory
+ * (mem_wrap) and the provider's need this.
  */
 static enum dev_fork guard_fork(struct opener *o)
 {
@@ -244,7 +244,8 @@ int verbs_open_from(const struct verbs_loader *loader, struct skein_env *env,
 	rc = verbs_lib_devices(&o.lib, &list, &o.n_devices, err, err_len);
 	if (rc)
 		goto err_unload;
-	/* No device, nothing to guard: the call changes the whole process. */
+	/* Without a device there is nothing to protect, and the call would
+	 * change the whole process. */
 	if (o.n_devices)
 		o.fork = guard_fork(&o);
 	rc = open_listed(&o, list, dev);

@@ -35,7 +35,7 @@ static inline struct verbs_dev *verbs_dev(struct dev *dev)
 extern const struct dev_ops verbs_ops;
 extern const struct dev_ops verbs_dc_ops; /* with DC */
 
-/* dev_verbs_open() with the library from elsewhere: tests. */
+/* dev_verbs_open() with libibverbs from `loader`, for tests. */
 int verbs_open_from(const struct verbs_loader *loader, struct skein_env *env,
 		    const char *name, int gid_index, char *err, size_t err_len,
 		    struct dev **dev);
@@ -43,11 +43,11 @@ int verbs_open_from(const struct verbs_loader *loader, struct skein_env *env,
 /* Fills caps of a device whose port is chosen: probe.c. */
 int verbs_probe(struct verbs_dev *vd, const struct ibv_device_attr *attr);
 
-/* Logs that doing (len bytes, 0: unknown) was refused, and when it is the
- * limit of locked memory that did it, its name, size and use: memlock.c. */
+/* Logs that `doing` (len bytes; 0: unknown) was refused. If the limit of locked
+ * memory is the cause, also logs its name, size and use: memlock.c. */
 void verbs_log_refused(struct dev *dev, const char *doing, size_t len, int err);
 
-/* dev_verbs_list() with the library from elsewhere: tests. */
+/* dev_verbs_list() with libibverbs from `loader`, for tests. */
 struct dev_list_entry;
 int verbs_list_from(const struct verbs_loader *loader, struct skein_env *env,
 		    char *err, size_t err_len, struct dev_list_entry **list,
