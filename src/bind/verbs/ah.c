@@ -92,7 +92,8 @@ EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid,
 				: -EOPNOTSUPP);
 }
 
-/* For providers that put Ethernet headers together; ours has no wire. */
+/* For providers that build Ethernet headers; our device sends no Ethernet
+ * frames. */
 EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *ctx,
 				       struct ibv_ah_attr *attr, uint8_t mac[6],
 				       uint16_t *vid)

@@ -86,8 +86,9 @@ EXPORT void *realloc(void *old, size_t len)
 	size_t old_len;
 
 	if (likely(!window_has(&vb.window, old))) {
-		/* libc moves its own large blocks by mremap(), better than we
-		 * could, so a block stays where it comes from when it grows. */
+		/* libc moves its own large blocks by mremap(), without a copy.
+		 * So a block that grows stays with the allocator that it came
+		 * from. */
 		if (old || likely(len < LARGE))
 			return __libc_realloc(old, len);
 		return malloc(len);
@@ -165,7 +166,8 @@ EXPORT size_t malloc_usable_size(void *p)
 
 	if (window_has(&vb.window, p))
 		return window_usable(&vb.window, p);
-	/* libc has no other name for it; no caller comes before main() */
+	/* libc has no __libc name for it, so dlsym() finds it; nobody calls it
+	 * before main() */
 	*(void **)&next = dlsym(RTLD_NEXT, "malloc_usable_size");
 	return next ? next(p) : 0;
 }

@@ -24,8 +24,8 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *ctx)
 	dev = vb_dev(ctx);
 	if (vb_errno(dev->ops->create_comp_channel(dev, &ch)))
 		return NULL;
-	/* Blocking until the program makes it nonblocking. The device and its
-	 * peers only add to the count and never wait for it. */
+	/* The descriptor blocks until the program makes it nonblocking. The
+	 * device and its peers only add to its count, and never wait for it. */
 	flags = fcntl(ch->fd, F_GETFL);
 	if (flags >= 0)
 		fcntl(ch->fd, F_SETFL, flags & ~O_NONBLOCK);
@@ -83,10 +83,11 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 }
 
 /*
- * Waits until the descriptor has a count: 0, or -1 with errno. By read() and
- * giving back what it took (the count is a semaphore), not by poll(): a signal
- * restarts or interrupts read() as its handler asks for, which is what
- * programs know of ibv_get_cq_event(); poll() is always interrupted.
+ * Waits until the count of the descriptor is not zero: 0, or -1 with errno. It
+ * uses read() and gives back the 1 that it took (the descriptor is a
+ * semaphore), not poll(): a signal restarts or interrupts read() as its handler
+ * asks, which programs expect of ibv_get_cq_event(). A signal always interrupts
+ * poll().
  */
 static int wait_count(int fd)
 {
@@ -150,8 +151,8 @@ EXPORT int ibv_get_async_event(struct ibv_context *ctx,
 	return 0;
 }
 
-/* The event names an object, and the object its context: which one depends on
- * the kind of event. Port and device events name none. */
+/* The context of the object of an event. The kind of event says what the object
+ * is. Events of a port or device have no object. */
 static struct ibv_context *event_context(const struct ibv_async_event *event)
 {
 	switch (event->event_type) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * device.c - the list of devices, opening and closing ours, and what is asked
- * of it. The list is ours first, then the real ones; SKEIN_VERBS_DEVICES=soft
- * leaves those out.
+ * of it. Our device comes first in the list, then the real ones;
+ * SKEIN_VERBS_DEVICES=soft leaves the real ones out.
  */
 #include "bind/verbs/link.h"
 #include "bind/verbs/state.h"
@@ -18,7 +18,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #undef ibv_query_port
 
-/* Names of rdma-core's that are not in its public headers, as they have been
+/* Names of rdma-core that are not in its public headers. They have not changed
  * since its version 34. */
 enum ibv_gid_type_sysfs {
 	IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
@@ -45,8 +45,9 @@ EXPORT struct ibv_device **ibv_get_device_list(int *num)
 		real = get(&n); /* fails without a kernel's RDMA: no device */
 	if (!real)
 		n = 0;
-	/* Ours, theirs, the end; behind it theirs again, as they gave it. The
-	 * list is a whole allocation: qperf frees it by free(). */
+	/* Our device, the real ones, NULL; behind that, the real library's own
+	 * list. All is one allocation, because qperf frees the list by
+	 * free(). */
 	list = calloc((size_t)n + 3, sizeof(void *));
 	if (!list) {
 		if (real)
@@ -96,7 +97,7 @@ EXPORT int ibv_get_device_index(struct ibv_device *device)
 	return -1; /* the kernel has no number for this device */
 }
 
-/* Blocking until the program says otherwise, as the kernel's are. */
+/* Blocks until the program says otherwise, as descriptors of the kernel do. */
 static void fd_block(int fd)
 {
 	int flags = fcntl(fd, F_GETFL);
@@ -137,8 +138,8 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 		return NULL;
 	}
 	o->dev->verbs->device = &vb.device;
-	/* Stock programs expect no failure from a peer that has done its part
-	 * and left. */
+	/* A stock program does not expect its requests to fail because the peer
+	 * has finished and ended. */
 	o->dev->caps.death_notice = false;
 	link_open(o->dev->verbs);
 	fd_block(o->dev->verbs->async_fd);

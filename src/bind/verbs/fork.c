@@ -2,9 +2,10 @@
 /*
  * fork.c - a forked child's own copy of the window.
  *
- * Only system calls that may be used between fork() and exec() in a process of
- * several threads; nothing is allocated. Only what was ever touched is copied
- * (SEEK_DATA). vfork() and posix_spawn() do not come here and need no copy.
+ * It makes only system calls that are allowed between fork() and exec() in a
+ * process with several threads, and allocates nothing. Only what was ever
+ * touched is copied (SEEK_DATA). vfork() and posix_spawn() do not come here and
+ * need no copy.
  */
 #include "bind/verbs/window.h"
 

@@ -6,7 +6,8 @@
  * Shared memory differs from private memory in fork() (fork.c makes it good)
  * and in madvise(): what should read as zero afterwards is punched out here.
  */
-/* Else mmap() here would be another name for mmap64(), and not be defined. */
+/* Without this, mmap() would be another name for mmap64(), and would not be
+ * defined. */
 #undef _FILE_OFFSET_BITS
 #include "bind/verbs/state.h"
 #include "bind/verbs/sys.h"

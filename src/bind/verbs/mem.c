@@ -120,8 +120,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 	return vb_errno(dev->ops->dereg_mr(dev, mr));
 }
 
-/* Sharing objects between processes goes by the kernel's numbers for them;
- * ours have none. */
+/* Processes share objects by numbers of the kernel; our objects have none. */
 EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *ctx, uint32_t handle)
 {
 	if (!vb_ours(ctx))

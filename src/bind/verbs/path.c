@@ -7,7 +7,7 @@
  * /dev/null answers, a character device that every user may read and write. All
  * other paths go to the kernel.
  */
-/* Else stat() here would be another name for stat64(). */
+/* Without this, stat() would be defined as another name for stat64(). */
 #undef _FILE_OFFSET_BITS
 #include "bind/verbs/state.h"
 

@@ -66,8 +66,8 @@ EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 
 	if (!vb_ours(qp->context))
 		return VB_REAL(ibv_qp_to_qp_ex)(qp);
-	/* All of our QPs are one, but only those made by ibv_create_qp_ex()
-	 * have its functions. */
+	/* Each of our QPs is an ibv_qp_ex, but only a QP made by
+	 * ibv_create_qp_ex() has its functions. */
 	ex = (struct ibv_qp_ex *)(void *)qp;
 	return ex->wr_start ? ex : NULL;
 }

@@ -74,8 +74,8 @@ enum vb_real {
 /* The real function, or NULL where the real library (or its version of it) is
  * not there. */
 void *vb_real_find(enum vb_real which);
-/* The same; if it is missing the process ends, because an object that is not
- * ours cannot exist without it. */
+/* The same. Without the function the process ends: an object that is not ours
+ * cannot exist without the real library. */
 void *vb_real_get(enum vb_real which);
 
 #define VB_REAL(fn) ((__typeof__(fn) *)vb_real_get(VB_##fn))

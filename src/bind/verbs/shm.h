@@ -18,7 +18,7 @@
 
 #define VB_SHM_SEGS 64u
 #define VB_SHM_MAPS 256u
-/* Above what kernels give out: their ids are index and sequence. */
+/* Above the ids that kernels give out, which consist of index and sequence. */
 #define VB_SHM_ID 0x7fff0000
 
 struct vb_shm_seg {

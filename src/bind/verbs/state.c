@@ -27,8 +27,8 @@ struct vb_state vb = {
 			.transport_type = IBV_TRANSPORT_IB,
 			.name = "skein0",
 			.dev_name = "uverbs-skein0",
-			/* no such folders: what is asked of sysfs is not
-			 * there, as with a kernel that does not have it */
+			/* these folders do not exist, so sysfs has no entry for
+			 * our device, as with an old kernel */
 			.dev_path = "/sys/class/infiniband_verbs/uverbs-skein0",
 			.ibdev_path = "/sys/class/infiniband/skein0",
 		},
@@ -49,8 +49,8 @@ static void *library(void)
 
 	if (lib)
 		return lib;
-	/* Not RTLD_NEXT: a program's plug-in may have loaded it, for itself
-	 * alone. */
+	/* Not RTLD_NEXT: a plug-in of the program may have loaded libibverbs
+	 * with RTLD_LOCAL. */
 	lib = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
 	if (lib)
 		atomic_store(&vb.library, lib);

@@ -46,8 +46,8 @@ struct vb_state {
 
 extern struct vb_state vb;
 
-/* Is it our device's? Everything that hangs from one of our contexts carries
- * our device. */
+/* Does the object belong to our device? Every object of one of our contexts
+ * points to our device. */
 static inline bool vb_ours(const struct ibv_context *ctx)
 {
 	return ctx->device == &vb.device;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sys.h - the system calls that this library puts itself in front of, without
- * any library between: ours would call themselves, and libc's could not be
- * looked up where malloc() is called first.
+ * sys.h - the system calls that this library interposes, made directly. Calling
+ * the function of that name would call our own, and libc's cannot be looked up
+ * when malloc() runs first.
  */
 #ifndef SKEIN_BIND_VERBS_SYS_H
 #define SKEIN_BIND_VERBS_SYS_H

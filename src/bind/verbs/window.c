@@ -34,8 +34,8 @@ static size_t unit_of(const struct window *w, const void *p)
 	return (size_t)((const char *)p - base_of(w)) / WINDOW_UNIT;
 }
 
-/* Is our descriptor still our file? Programs close all that they do not know
- * (closefrom), and the number may then mean another file. */
+/* Is our descriptor still our file? Some programs close every descriptor that
+ * they do not know (closefrom); the number may then name another file. */
 bool window_fd_ours(const struct window *w)
 {
 	struct stat st;
@@ -52,7 +52,8 @@ int window_memfd(struct window *w)
 
 	if (low < 0)
 		return -1;
-	/* Out of the way of programs that count on the lowest numbers. */
+	/* A high number, because some programs count on getting the lowest
+	 * ones. */
 	fd = fcntl(low, F_DUPFD_CLOEXEC, 200);
 	if (fd >= 0)
 		close(low);
@@ -100,7 +101,7 @@ static bool window_make(struct window *w)
 	}
 	if (!base)
 		return false;
-	/* A file above the limit would be answered by SIGXFSZ. */
+	/* For a file above the limit the kernel would send SIGXFSZ. */
 	if (getrlimit(RLIMIT_FSIZE, &files) ||
 	    (files.rlim_cur != RLIM_INFINITY && files.rlim_cur < w->span))
 		goto err_base;
@@ -394,8 +395,8 @@ int window_file(struct window *w, const void *addr, size_t len, int *fd,
 	if (!len || !window_has(w, addr))
 		return -ENOENT;
 	at = (size_t)((const char *)addr - base_of(w));
-	/* No lock: stdio below may allocate. The caller keeps the memory that
-	 * it registers. */
+	/* The lock is not held, because stdio below may allocate. The caller
+	 * keeps the memory while it registers it. */
 	if (len > w->span - at || !window_fd_ours(w) || !mapped(w, at, len))
 		return -ENOENT;
 	/* A peer's copy must never wait for a page that is not there. */

@@ -9,8 +9,8 @@
  * behind it come when they are touched, or when they are registered.
  *
  * Invariants: a free unit is mapped, shared, readable and writable, or above
- * `top`; a unit that is free and not dirty reads as zero. The file shrinks
- * never and its size is the window's.
+ * `top`; a unit that is free and not dirty reads as zero. The file never
+ * shrinks; it is as large as the window.
  *
  * Thread rule: all functions but window_fork_*() may be called by any thread;
  * none allocates. docs/design/verbs.md.
@@ -30,8 +30,8 @@
 #define WINDOW_SPAN_MAX (1ul << 38)
 #define WINDOW_SPAN_MIN (1ul << 30)
 #define WINDOW_ALIGN_MAX (1ul << 30)
-/* Freed memory that is kept for the next caller: so much costs a program
- * nothing that it would notice. */
+/* How much freed memory is kept for the next caller: no program notices so
+ * little. */
 #define WINDOW_DIRTY_MAX (64ul << 20)
 
 enum window_kind {
@@ -55,8 +55,8 @@ struct window {
 	pthread_mutex_t lock;
 	bool off; /* could not be made, or is not wanted */
 	int fd;
-	dev_t dev;    /* of the file: a closed descriptor's number may come */
-	ino_t ino;    /* to mean another file */
+	dev_t dev; /* of the file: the number of a closed descriptor may come */
+	ino_t ino; /* to mean another file */
 	size_t top;   /* bytes mapped */
 	size_t dirty; /* bytes */
 	size_t used;  /* units */
