@@ -65,7 +65,7 @@ static void place_join(struct engine *e, struct place *p)
 	env_mutex_unlock(e->env, &e->lock);
 }
 
-/* spare: it is the engine's own, for the next thread. */
+/* A spare place belongs to the engine and serves the next thread that waits. */
 static void place_quit(struct engine *e, struct place *p, bool spare)
 {
 	env_mutex_lock(e->env, &e->lock);
@@ -110,7 +110,7 @@ static __attribute__((noinline)) void wake_first_place(struct engine *e)
 	env_mutex_unlock(e->env, &e->lock);
 }
 
-/* A round moved something: whoever waited for just that may go. */
+/* A round moved something: wakes each place of which done() has become true. */
 static void wake_done_places(struct engine *e)
 {
 	struct list_node *n;

@@ -151,16 +151,15 @@ struct engine_run {
 	bool (*done)(void *arg);
 	void *arg;
 	uint64_t deadline_ns;
-	/* Not 0: so long from now on, instead of deadline_ns, by one look at
-	 * the clock less where nobody else runs the engine and the first round
-	 * brings what is waited for. That round is run in any case. */
+	/* Not 0: the timeout, instead of deadline_ns. It saves a look at the
+	 * clock if no other thread runs the engine and done() is true after the
+	 * first round. That round is run in any case. */
 	uint64_t timeout_ns;
-	/* NULL, or a waiter of the thread's own. Nobody but its wakers looks
-	 * after such a thread: the thread that makes done() true wakes w
-	 * after, in a round or not, and the owner's rounds cost nothing for it.
-	 * As owner it idles by w, and lets go of the engine while it gives its
-	 * core away: of many threads on one core, the one that runs looks for
-	 * answers. */
+	/* NULL, or a waiter of the thread's own. Then the engine's owner does
+	 * not check this thread's done(): the thread that makes done() true
+	 * must wake w afterwards. As owner this thread idles by w, and it
+	 * releases the engine while it gives its core away: so of many threads
+	 * on one core, the thread that runs looks for answers. */
 	struct env_waiter *w;
 	/* The caller has entered, outside a round; it has left on return. One
 	 * round is run in any case. */

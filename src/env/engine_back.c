@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine_back.c - the background thread: it runs an engine that nobody else
- * runs, and gives way to whoever wants to.
+ * engine_back.c - the background thread: it runs an engine that no other thread
+ * runs, and gives way to each thread that wants to run it.
  */
 #include "base/assert.h"
 #include "env/engine_inside.h"

@@ -28,8 +28,8 @@ int local_connect(const char *path, int *fd);
 int local_accept(int fd, int *conn_fd);
 /* The process that made the other end. */
 int local_peer(int fd, uint32_t *uid, uint32_t *pid);
-/* The mount and network namespace of that process. -ESRCH: it has ended since, and
- * its number may be another one's; -EACCES. */
+/* The mount and network namespace of that process. -ESRCH: it has ended, and
+ * another process may have its number; -EACCES. */
 int local_spaces(int fd, uint32_t pid, uint64_t *mount, uint64_t *net);
 /* One message with n descriptors, which stay the caller's. -EAGAIN, -EPIPE. */
 int local_send(int fd, const void *buf, size_t len, const int *fds, int n);

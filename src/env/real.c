@@ -4,8 +4,7 @@
  *
  * The clock is clock_gettime(CLOCK_MONOTONIC) through the vDSO, not the TSC.
  * The vDSO reads the TSC too, but the kernel scales it, NTP slews it, and it
- * never goes back across cores or after a suspend. docs/design/env.md has the
- * measurement.
+ * never goes back across cores or after a suspend.
  */
 #ifdef __x86_64__
 #include <cpuid.h>

@@ -69,7 +69,8 @@ static void sim_thread_join(struct skein_env *env, struct env_thread *thread)
 	struct sim_fiber *f = (struct sim_fiber *)(void *)thread;
 	struct sim_world *w = sim_proc_of(env)->w;
 
-	/* The wait may end while this thread pays, so pay before it is armed. */
+	/* The wait may end while this thread pays its charges, so it pays
+	 * before it arms. */
 	thread_flush(w->cur);
 	while (f->state != SIM_FIBER_DONE) {
 		f->joiner = w->cur;
@@ -181,7 +182,8 @@ static void sim_mutex_lock(struct skein_env *env, struct env_mutex *mutex)
 		m->owner = f;
 		return;
 	}
-	/* In the line before it sleeps: it has a core, so the link is free. */
+	/* The thread joins the line before it sleeps. It holds a core now, so
+	 * its link is free. */
 	list_add_tail(&m->waiters, &f->link);
 	f->waits_for = "a lock";
 	while (m->owner != f)

@@ -241,7 +241,8 @@ void thread_sleep(struct sim_fiber *f, uint64_t until)
 {
 	struct sim_world *w = f->proc->w;
 
-	/* A thread that paid here would sleep through what happened meanwhile. */
+	/* If the thread paid its charges here, it would miss events that happen
+	 * meanwhile. */
 	skein_assert_debug(!f->debt);
 	f->state = SIM_FIBER_SLEEP;
 	core_leave(f);

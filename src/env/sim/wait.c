@@ -199,7 +199,8 @@ int sim_waiter_sleep(struct env_waiter *w, uint64_t deadline_ns)
 	}
 	w->armed = false;
 	rc = wake_reason(w);
-	/* A wake-up without a reason is allowed; an early deadline is not. */
+	/* A sleep may end without a reason, but -ETIMEDOUT never comes
+	 * early. */
 	return rc == -ETIMEDOUT && world->agenda.now < deadline_ns ? 0 : rc;
 }
 

@@ -132,14 +132,15 @@ void sim_log_line(struct sim_world *w, const char *line);
 void sched_dispatch(struct sim_node *node);
 /* A thread that has no core wants one. */
 void fiber_ready(struct sim_fiber *f);
-/* It sleeps: wake it, after the price of a wake-up. It spins: it looks. */
+/* If the thread sleeps, wakes it, after the cost of a wake-up. If it spins, it
+ * looks. */
 void fiber_wake(struct sim_fiber *f, uint64_t delay);
 int fiber_new(struct sim_proc *proc, const char *name, void (*fn)(void *arg),
 	      void *arg, struct sim_fiber **f);
 /* Takes it out of everything and frees it. */
 void fiber_kill(struct sim_fiber *f);
 void fibers_reap(struct sim_world *w);
-/* By the running thread; each comes back when it runs again. */
+/* Called by the running thread; each returns when the thread runs again. */
 void thread_flush(struct sim_fiber *f);
 void thread_spin(struct sim_fiber *f, uint64_t until);
 void thread_sleep(struct sim_fiber *f, uint64_t until);
