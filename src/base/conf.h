@@ -4,9 +4,9 @@
  *
  * A module has a struct of plain fields and a const table of rows that say how
  * to fill it. Values come from the defaults, then from the environment
- * (SKEIN_<name>), then from whoever calls conf_set(). A value that does not
- * parse is one line that names the row, the value, and what would do. No I/O:
- * the environment is read through a function of the caller. No locks.
+ * (SKEIN_<name>), then from callers of conf_set(). For a value that does not
+ * parse there is one line of text with the row, the value, and what is allowed.
+ * No I/O: the environment is read through a function of the caller. No locks.
  *
  *	static const struct conf_row rows[] = {
  *		CONF_ROW(struct opts, ring_len, "RING_SIZE", "4M",
