@@ -6,9 +6,11 @@
 #include "conn/conn.h"
 #include "mcast/state.h"
 #include "rpc/state.h"
+#include "stream/state.h"
 
 const struct conn_module *const conn_modules[] = {
 	&rpc_module,
 	&mcast_module,
+	&stream_module,
 	NULL,
 };

@@ -7,6 +7,7 @@
  *	rpc.h	calls and handlers
  *	mem.h	shared memory and one-sided operations
  *	mcast.h	one sender, many receivers
+ *	stream.h	byte streams
  *	vqp.h	connections in microseconds
  */
 #ifndef SKEIN_SKEIN_H
@@ -18,6 +19,7 @@
 #include <skein/mcast.h>
 #include <skein/mem.h>
 #include <skein/rpc.h>
+#include <skein/stream.h>
 #include <skein/version.h>
 #include <skein/vqp.h>
 

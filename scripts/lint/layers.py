@@ -19,7 +19,7 @@ RANK = {'base': 0, 'env': 1, 'dev': 2, 'conn': 3, 'vqp': 4, 'rpc': 4,
         'sim': 8, 'tools': 9, 'bench': 9, 'examples': 9}
 # A public header belongs to the layer of its concept.
 PUBLIC = {'version': 'base', 'error': 'base', 'ctx': 'env', 'conn': 'conn',
-          'mem': 'conn', 'rpc': 'rpc', 'mcast': 'mcast', 'vqp': 'vqp',
+          'mem': 'conn', 'rpc': 'rpc', 'mcast': 'mcast', 'stream': 'stream', 'vqp': 'vqp',
           'skein': 'modules'}
 DEVICES = ('soft', 'verbs', 'sim')
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

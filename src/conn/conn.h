@@ -53,6 +53,7 @@ enum conn_imm_kind {
 enum conn_module_id {
 	CONN_MODULE_RPC = 1,
 	CONN_MODULE_MCAST = 4,
+	CONN_MODULE_STREAM = 5,
 	CONN_MODULE_MAX = 8,
 };
 

@@ -63,6 +63,18 @@ int stream_host_init_on(struct stream_host *h, struct skein_env *env,
 	return rc;
 }
 
+void stream_host_init_lent(struct stream_host *h, struct skein_env *env,
+			   struct dev *dev, struct ibv_pd *pd,
+			   uint32_t ring_size)
+{
+	memset(h, 0, sizeof(*h));
+	h->env = env;
+	h->dev = dev;
+	h->pd = pd;
+	h->ring_size = ring_size;
+	h->lent = true;
+}
+
 void stream_host_fini(struct stream_host *h)
 {
 	struct stream_chunk *c, *next;
@@ -72,6 +84,8 @@ void stream_host_fini(struct stream_host *h)
 		env_mem_free(h->env, c->fd, c->mem, c->len);
 		env_free(h->env, c);
 	}
+	if (h->lent)
+		return;
 	h->dev->ops->destroy_comp_channel(h->dev, h->channel);
 	h->dev->ops->dealloc_pd(h->dev, h->pd);
 	dev_close(h->dev);

@@ -77,10 +77,10 @@ static int post_recv(struct stream *s)
 {
 	struct ibv_recv_wr wr = {0}, *bad;
 
-	return dev_post_recv(&s->host->stats, s->qp, &wr, &bad);
+	return dev_post_recv(s->stats, s->qp, &wr, &bad);
 }
 
-static int make_qp(struct stream *s)
+static int make_qp(struct stream *s, struct ibv_comp_channel *channel)
 {
 	struct stream_host *h = s->host;
 	struct ibv_qp_init_attr attr = {
@@ -99,7 +99,7 @@ static int make_qp(struct stream *s)
 	rc = h->dev->ops->create_cq(h->dev, SEND_SLOTS + 1, s, NULL, &s->scq);
 	if (rc)
 		return rc;
-	rc = h->dev->ops->create_cq(h->dev, RECVS + 1, s, h->channel, &s->rcq);
+	rc = h->dev->ops->create_cq(h->dev, RECVS + 1, s, channel, &s->rcq);
 	if (rc)
 		goto err_scq;
 	attr.send_cq = s->scq;
@@ -128,19 +128,26 @@ err_scq:
 
 int stream_new(struct stream_host *h, struct stream **stream)
 {
+	return stream_new_on(h, h->channel, stream);
+}
+
+int stream_new_on(struct stream_host *h, struct ibv_comp_channel *channel,
+		  struct stream **stream)
+{
 	struct stream *s = env_alloc_aligned(h->env, 64, sizeof(*s));
 	int rc;
 
 	if (!s)
 		return -ENOMEM;
 	s->host = h;
+	s->stats = h->lent ? &s->own_stats : &h->stats;
 	env_random(h->env, &s->secret, sizeof(s->secret));
 	env_random(h->env, &s->psn, sizeof(s->psn));
 	s->psn &= 0xffffffu;
 	rc = make_memory(s);
 	if (rc)
 		goto err_free;
-	rc = make_qp(s);
+	rc = make_qp(s, channel);
 	if (rc)
 		goto err_memory;
 	stream_in_init(&s->in, s->ring, s->secret, h->ring_size,
@@ -216,7 +223,7 @@ static void reap(struct stream *s)
 	int i, n;
 
 	do {
-		n = dev_poll_cq(&s->host->stats, s->scq, 4, wc);
+		n = dev_poll_cq(s->stats, s->scq, 4, wc);
 		for (i = 0; i < n; i++) {
 			uint32_t upto = (uint32_t)wc[i].wr_id;
 
@@ -276,7 +283,7 @@ static int post(struct stream *s, struct stream_wr *r, int n, bool signal)
 		if (s->posted % SIGNAL_EVERY == 0 || (signal && i + 1 == n))
 			r[i].wr.send_flags |= IBV_SEND_SIGNALED;
 	}
-	rc = dev_post_send(&s->host->stats, s->qp, &r[0].wr, &bad);
+	rc = dev_post_send(s->stats, s->qp, &r[0].wr, &bad);
 	return rc ? break_it(s, -ECONNRESET) : 0;
 }
 
@@ -417,6 +424,7 @@ int stream_end(struct stream *s)
 		return 0;
 	rc = post_record(s, STREAM_END, NULL, 0);
 	s->ended = rc == 0;
+	s->end_at = s->posted;
 	return rc;
 }
 
@@ -647,7 +655,7 @@ bool stream_poll(struct stream *s)
 	bool wake = false;
 
 	reap(s);
-	while (dev_poll_cq(&s->host->stats, s->rcq, 1, &wc) > 0) {
+	while (dev_poll_cq(s->stats, s->rcq, 1, &wc) > 0) {
 		if (wc.status != IBV_WC_SUCCESS) {
 			break_it(s, -ECONNRESET);
 			wake = true;
@@ -671,27 +679,41 @@ bool stream_ask(struct stream *s)
 	return true;
 }
 
+bool stream_end_there(struct stream *s)
+{
+	reap(s);
+	return s->ended && (int32_t)(s->done - s->end_at) >= 0;
+}
+
 bool stream_drained(struct stream *s)
 {
 	reap(s);
 	return s->broken || s->posted == s->done;
 }
 
+bool stream_flush(struct stream *s)
+{
+	struct stream_wr r;
+
+	reap(s);
+	if (s->broken || s->posted == s->done || s->flushed == s->posted)
+		return true;
+	if (!slots(s))
+		return false;
+	/* A signalled request of no bytes: with it all before it is over. */
+	prepare(s, &r, NULL, 0, s->peer.mem);
+	if (!post(s, &r, 1, true))
+		s->flushed = s->posted;
+	return true;
+}
+
 int stream_drain(struct stream *s, uint64_t timeout_ns)
 {
 	struct skein_env *env = s->host->env;
 	uint64_t end = env_deadline(env_now_ns(env), timeout_ns);
-	struct stream_wr r;
 
-	reap(s);
-	if (s->broken || s->posted == s->done)
-		return 0;
-	/* A signalled request of no bytes: with it all before it is over. */
-	while (!slots(s) && env_now_ns(env) < end && !s->broken)
+	while (!stream_flush(s) && env_now_ns(env) < end)
 		env_yield(env);
-	prepare(s, &r, NULL, 0, s->peer.mem);
-	if (!s->broken && slots(s) && post(s, &r, 1, true))
-		return 0;
 	while (!stream_drained(s)) {
 		if (env_now_ns(env) >= end)
 			return -ETIMEDOUT;

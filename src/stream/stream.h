@@ -42,7 +42,8 @@ struct stream_host {
 	struct ibv_comp_channel *channel; /* its fd: somebody rang a bell */
 	struct stream_chunk *chunks;
 	uint32_t ring_size;
-	struct dev_stats stats;
+	bool lent; /* device, domain and channels are somebody else's */
+	struct dev_stats stats; /* of all streams, unless lent */
 };
 
 /* What the peer must know of an end. */
@@ -87,6 +88,8 @@ enum stream_wait {
 
 struct stream {
 	struct stream_host *host;
+	struct dev_stats *stats; /* the host's, or own */
+	struct dev_stats own_stats;
 	struct ibv_qp *qp;
 	struct ibv_cq *scq, *rcq;
 	struct ibv_mr *ring_mr, *mirror_mr;
@@ -102,13 +105,15 @@ struct stream {
 	uint64_t secret;
 	uint32_t psn;
 	uint32_t posted, done; /* requests; done of them are over */
+	uint32_t flushed;      /* stream_flush() asked for so many */
 	enum stream_wait sleep;
 	bool peer_asleep; /* the next record rings */
 	bool owes_ack, owes_head, owes_accept, owes_stop, owes_moved;
 	struct stream_place reserved; /* room 0: nothing is */
 	struct stream_back back;
-	bool ended; /* END was written */
-	int broken; /* a negative errno: the end of it */
+	bool ended;	 /* END was written */
+	uint32_t end_at; /* ... by this request */
+	int broken;	 /* a negative errno: the end of it */
 	uint64_t bells, records;
 	void *user;
 };
@@ -119,6 +124,11 @@ int stream_host_init(struct stream_host *h, struct skein_env *env,
 /* The same on an open device, which is the host's once it returns 0. */
 int stream_host_init_on(struct stream_host *h, struct skein_env *env,
 			struct dev *dev);
+/* The same where a context has the device: streams are made by stream_new_on(),
+ * by one thread at a time. Nothing to fail. */
+void stream_host_init_lent(struct stream_host *h, struct skein_env *env,
+			   struct dev *dev, struct ibv_pd *pd,
+			   uint32_t ring_size);
 /* With no stream left. */
 void stream_host_fini(struct stream_host *h);
 /* Memory for one stream's ring and mirror; in host.c. */
@@ -130,6 +140,9 @@ void stream_host_put(struct stream_host *h, struct stream_chunk *chunk,
 struct stream *stream_host_event(struct stream_host *h);
 
 int stream_new(struct stream_host *h, struct stream **s);
+/* Its bells come by a channel of the caller's. */
+int stream_new_on(struct stream_host *h, struct ibv_comp_channel *channel,
+		  struct stream **s);
 void stream_addr(struct stream *s, struct stream_addr *addr);
 /* -EINVAL: the address makes no sense. Afterwards the peer may write. */
 int stream_connect(struct stream *s, const struct stream_addr *peer);
@@ -186,8 +199,12 @@ bool stream_poll(struct stream *s);
 bool stream_ask(struct stream *s);
 /* All that was posted is in the peer's memory. */
 bool stream_drained(struct stream *s);
-/* Waits for that. -ETIMEDOUT. */
+/* END, and so all that was written, is in the peer's memory. */
+bool stream_end_there(struct stream *s);
+/* Waits for stream_drained(). -ETIMEDOUT. */
 int stream_drain(struct stream *s, uint64_t timeout_ns);
+/* Posts what lets stream_drained() become true. False: no room now. */
+bool stream_flush(struct stream *s);
 /* Is the peer's process known to be dead? */
 bool stream_peer_dead(struct stream *s);
 

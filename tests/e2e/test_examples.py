@@ -161,6 +161,24 @@ def event_loop():
         server.stop()
 
 
+def stream():
+    """More than a ring, a few bytes, and none."""
+    with Case() as case:
+        server = case.start([built('examples/08-stream-server'),
+                             DEVICES.listen], device=DEVICES.server)
+        address = server.expect(r'^listening on (\S+)$').group(1)
+        for lines in (100000, 1, 0):
+            ours, pipe = os.pipe()
+            client = case.start([built('examples/08-stream-client'), address],
+                                device=DEVICES.client, stdin=ours)
+            os.close(ours)
+            with os.fdopen(pipe, 'w', encoding='ascii') as file:
+                file.writelines(f'line {i}\n' for i in range(lines))
+            client.exits(0)
+            client.expect(f'^{lines} lines$')
+        server.stop()
+
+
 def pools():
     """Two clients, each with a connection that asks the meta server and one
     that need not."""
@@ -195,8 +213,8 @@ def no_server():
         client.expect('^client: .')
 
 
-ALL = [echo, async_calls, one_sided, multicast, resume, event_loop, pools,
-       nodes,
+ALL = [echo, async_calls, one_sided, multicast, resume, event_loop, stream,
+       pools, nodes,
        no_server]
 run_cases(*[test for test in ALL
             if not sys.argv[1:] or test.__name__ in sys.argv[1:]])

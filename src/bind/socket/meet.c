@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "bind/socket/meet.h"
+#include "stream/section.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -83,33 +84,19 @@ socklen_t meet_where(const struct meet_names *names, bool accepting,
 void meet_encode(const struct meet_offer *o, uint8_t buf[MEET_OFFER_LEN])
 {
 	struct bytes_out out = bytes_out(buf, MEET_OFFER_LEN);
-	const struct stream_addr *s = &o->stream;
 
 	memset(buf, 0, MEET_OFFER_LEN);
 	bytes_put_u32(&out, MAGIC);
 	bytes_put_u32(&out, MEET_VERSION);
 	put_end(&out, &o->names.local);
 	put_end(&out, &o->names.remote);
-	bytes_put_mem(&out, s->qp.gid.raw, 16);
-	bytes_put_u32(&out, s->qp.qpn);
-	bytes_put_u32(&out, s->qp.psn);
-	bytes_put_u16(&out, s->qp.lid);
-	bytes_put_u8(&out, s->qp.mtu);
-	bytes_put_u8(&out, s->qp.rd_atomic);
-	bytes_put_u64(&out, s->secret);
-	bytes_put_u64(&out, s->mem);
-	bytes_put_u32(&out, s->rkey);
-	bytes_put_u32(&out, s->ring_size);
-	bytes_put_u8(&out, s->checksum);
+	stream_addr_put(&o->stream, &out);
 }
 
 int meet_decode(const uint8_t *buf, size_t len, struct meet_offer *offer)
 {
 	struct bytes_in in = bytes_in(buf, len);
 	struct meet_offer o = {0};
-	struct stream_addr *s = &o.stream;
-	const uint8_t *gid;
-	uint8_t checksum;
 
 	if (len != MEET_OFFER_LEN || bytes_get_u32(&in) != MAGIC)
 		return -EPROTO;
@@ -117,23 +104,8 @@ int meet_decode(const uint8_t *buf, size_t len, struct meet_offer *offer)
 		return -EPROTONOSUPPORT;
 	get_end(&in, &o.names.local);
 	get_end(&in, &o.names.remote);
-	gid = bytes_get(&in, 16);
-	if (gid)
-		memcpy(s->qp.gid.raw, gid, 16);
-	s->qp.qpn = bytes_get_u32(&in);
-	s->qp.psn = bytes_get_u32(&in);
-	s->qp.lid = bytes_get_u16(&in);
-	s->qp.mtu = bytes_get_u8(&in);
-	s->qp.rd_atomic = bytes_get_u8(&in);
-	s->secret = bytes_get_u64(&in);
-	s->mem = bytes_get_u64(&in);
-	s->rkey = bytes_get_u32(&in);
-	s->ring_size = bytes_get_u32(&in);
-	checksum = bytes_get_u8(&in);
-	if (in.failed || checksum > 1 || s->ring_size < STREAM_RING_MIN ||
-	    s->ring_size > STREAM_RING_MAX || s->ring_size & (s->ring_size - 1))
+	if (in.failed || stream_addr_get(&in, &o.stream))
 		return -EPROTO;
-	s->checksum = checksum;
 	*offer = o;
 	return 0;
 }
