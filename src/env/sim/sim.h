@@ -27,8 +27,7 @@ struct sim_node;
 struct sim_proc;
 struct sim_fiber;
 
-/* Nanoseconds. Zero means the default (docs/design/simulation.md lists
- * them). */
+/* Nanoseconds. Zero means the default (world.c has it). */
 struct sim_costs {
 	uint32_t round;	  /* one fruitless round of an engine */
 	uint32_t detect;  /* from a change in memory until a spinner sees it */
