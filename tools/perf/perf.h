@@ -268,9 +268,10 @@ int perf_fail(struct perf *p, int rc, const char *fmt, ...)
  * takes too long. Sets w->rc. */
 bool perf_spin_slow(struct perf_worker *w);
 
-/* Every PERF_SPIN_ROUNDS fruitless rounds. Where the ends were started apart
- * nothing pins them: it gives way, as both may be on one core, where each would
- * spin away its slice before the other comes to answer. */
+/* Every PERF_SPIN_ROUNDS fruitless rounds: gives way. The other end may wait for
+ * this core, or, where each is pinned to one of its own, stand behind others that
+ * use that core: two ends that spin away whole slices of the scheduler then meet
+ * once in some milliseconds, and a probe of thousands of rounds takes a minute. */
 #define PERF_SPIN_ROUNDS 4096u
 bool perf_spin_on(struct perf_worker *w);
 

@@ -139,8 +139,7 @@ bool perf_spin_slow(struct perf_worker *w)
 
 bool perf_spin_on(struct perf_worker *w)
 {
-	if (!w->p->o.self)
-		sched_yield();
+	sched_yield();
 	return w->spins % SLOW_ROUNDS ? true : perf_spin_slow(w);
 }
 
