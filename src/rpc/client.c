@@ -13,6 +13,11 @@
  * say does not keep the others waiting. */
 #define MSGS_PER_ROUND 64
 
+/* Between two READs of Head: twice as long behind each that finds it where it
+ * was, so what is found late is found at most twice as late. */
+#define HEAD_GAP_NS 5000u
+#define HEAD_GAP_MAX_NS 1000000u
+
 #define HDR_LEN ((uint32_t)sizeof(struct rpc_hdr))
 #define META_LEN ((uint32_t)sizeof(struct rpc_req_meta))
 
@@ -33,6 +38,28 @@ static void head_advance(struct rpc_client_rx *rx, uint64_t pos)
 		atomic_store_explicit(&rx->req_head, pos, memory_order_release);
 }
 
+/* A thread that still lacks room says so again. No READ follows at once: a
+ * response is likelier to tell the next Head than a READ is. */
+static void head_moved(struct rpc_client *c)
+{
+	struct rpc_client_rx *rx = &c->rx;
+
+	atomic_store_explicit(&c->published.full, false, memory_order_relaxed);
+	rx->head_gap_ns = HEAD_GAP_NS;
+	rx->head_ns = rx->calls.now_ns + HEAD_GAP_NS;
+}
+
+/* The READ was for nothing. The server has no core, or much to do: while it
+ * stands still a READ a round would keep this end from giving its core away. */
+static void head_stands(struct rpc_client_rx *rx)
+{
+	uint64_t gap = 2 * rx->head_gap_ns;
+
+	gap = gap > HEAD_GAP_NS ? gap : HEAD_GAP_NS;
+	rx->head_gap_ns = gap < HEAD_GAP_MAX_NS ? gap : HEAD_GAP_MAX_NS;
+	rx->head_ns = rx->calls.now_ns + rx->head_gap_ns;
+}
+
 /* Head as a response tells it: false when it cannot be. It may be behind one
  * that was READ, for the response was sealed before. */
 static bool head_known(struct rpc_client *c, uint32_t wire)
@@ -43,6 +70,8 @@ static bool head_known(struct rpc_client *c, uint32_t wire)
 		return false;
 	c->rx.req_head_seen = pos;
 	head_advance(&c->rx, pos);
+	if (atomic_load_explicit(&c->published.full, memory_order_relaxed))
+		head_moved(c);
 	return true;
 }
 
@@ -59,6 +88,11 @@ static void head_read_done(struct rpc_read *rd, int err)
 	/* Nonsense is ignored: the next response must tell the truth. */
 	if (pos <= req_valid(c))
 		head_advance(&c->rx, pos);
+	if (atomic_load_explicit(&c->rx.req_head, memory_order_relaxed) ==
+	    c->rx.head_was)
+		head_stands(&c->rx);
+	else
+		head_moved(c);
 }
 
 /* --- responses ---------------------------------------------------------- */

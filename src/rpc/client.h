@@ -98,6 +98,9 @@ struct rpc_client_rx {
 	bool owes_head;	    /* a large response was consumed, Head not told */
 	bool in_active;	    /* a message is being consumed */
 	bool head_reading;
+	/* READs of Head: how far it was when the last was posted; the next is not
+	 * posted before head_ns, which is head_gap_ns behind that. */
+	uint64_t head_was, head_ns, head_gap_ns;
 	/* Of a lane: the owner knows of more to do than to look for answers. */
 	bool look;
 	uint64_t used; /* reservations that hold an answer; resp_head: the next */
@@ -236,12 +239,21 @@ void rpc_client_posted(struct rpc_client *c, int rc);
  * once, or an error: -EAGAIN, -ENOMEM, or the port's. */
 int rpc_client_add_large(struct rpc_client *c, const struct rpc_client_req *r);
 
+/* The owner: when a READ of Head is due, for threads that lack room. */
+static inline uint64_t rpc_client_head_next(const struct rpc_client *c)
+{
+	if (c->rx.head_reading ||
+	    !atomic_load_explicit(&c->published.full, memory_order_relaxed))
+		return ENV_NEVER;
+	return c->rx.head_ns;
+}
+
 /* The owner, who does not hold: is there something that only it may send? */
 static inline bool rpc_client_wants_send(struct rpc_client *c)
 {
 	return c->rx.owes_head || rpc_pull_wants_post(&c->rx.pull) ||
 	       rpc_rfetch_wants_send(&c->rx.rf) ||
-	       atomic_load_explicit(&c->published.full, memory_order_relaxed);
+	       rpc_client_head_next(c) <= c->rx.calls.now_ns;
 }
 /* The owner, who holds: sends it. What moved, or an error of the port. */
 int rpc_client_send_own(struct rpc_client *c);

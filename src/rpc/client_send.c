@@ -24,20 +24,25 @@ static void look_at_owner(struct rpc_client *c)
 		open_measure(tx);
 }
 
-/* The ring looks full: ask the server how far it is, unless we have. */
+/* The ring looks full, and the owner has not heard for a while how far the server
+ * is: it READs that. */
 static int read_head(struct rpc_client *c)
 {
 	struct rpc_client_rx *rx = &c->rx;
+	uint64_t was;
 	int rc;
 
-	if (rx->head_reading ||
-	    atomic_load_explicit(&rx->req_head, memory_order_relaxed) ==
-		    c->tx.req_tail)
+	was = atomic_load_explicit(&rx->req_head, memory_order_relaxed);
+	if (was == c->tx.req_tail) { /* all is read: there is room */
+		atomic_store_explicit(&c->published.full, false,
+				      memory_order_relaxed);
 		return 0;
+	}
 	rc = rx->port->ops->read_head(rx->port, &rx->head_read);
 	if (rc)
 		return rc;
 	rx->head_reading = true;
+	rx->head_was = was;
 	rx->port->stats.head_reads++;
 	rx->port->stats.reads++;
 	return 1;
@@ -303,12 +308,10 @@ int rpc_client_send_own(struct rpc_client *c)
 			return rc;
 		moved += rc;
 	}
-	if (atomic_load_explicit(&c->published.full, memory_order_relaxed)) {
+	if (rpc_client_head_next(c) <= rx->calls.now_ns) {
 		rc = read_head(c);
 		if (rc < 0)
 			return rc == -EAGAIN ? moved : rc;
-		atomic_store_explicit(&c->published.full, false,
-				      memory_order_relaxed);
 		moved += rc;
 	}
 	return moved;

@@ -713,10 +713,12 @@ static int send_own(struct rpc_conn *rc)
 uint64_t rpc_lane_client_next(struct rpc_conn *rc)
 {
 	struct rpc_lane_client *sh = rc->lane_client;
+	uint64_t t = rpc_client_head_next(&rc->client);
 
-	return atomic_load_explicit(&sh->want_head, memory_order_relaxed)
-		       ? sh->head_ns
-		       : ENV_NEVER;
+	if (atomic_load_explicit(&sh->want_head, memory_order_relaxed) &&
+	    sh->head_ns < t)
+		t = sh->head_ns;
+	return t;
 }
 
 /* For threads that want to leave a lane on which nothing comes any more. */
@@ -724,7 +726,8 @@ static void read_head_at_times(struct rpc_conn *rc, uint64_t now_ns)
 {
 	struct rpc_lane_client *sh = rc->lane_client;
 
-	if (now_ns < rpc_lane_client_next(rc))
+	if (!atomic_load_explicit(&sh->want_head, memory_order_relaxed) ||
+	    now_ns < sh->head_ns)
 		return;
 	atomic_store_explicit(&sh->want_head, false, memory_order_relaxed);
 	atomic_store_explicit(&rc->client.published.full, true,
@@ -765,6 +768,7 @@ static bool more_wanted(struct rpc_conn *rc)
 	struct rpc_lane_client *sh = rc->lane_client;
 
 	return rpc_client_wants_send(&rc->client) ||
+	       rpc_client_head_next(&rc->client) != ENV_NEVER ||
 	       atomic_load_explicit(&sh->want_question, memory_order_relaxed) ||
 	       atomic_load_explicit(&sh->want_wake, memory_order_relaxed) ||
 	       atomic_load_explicit(&sh->want_head, memory_order_relaxed) ||

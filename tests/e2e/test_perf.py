@@ -158,12 +158,10 @@ def rpc_shared():
         # one thread alone combines with nobody
         found, sharing = shares(case, '-q', '1', '-n', fewer(500))
         assert found['messages'] == sharing['calls']
-        # a ring of eight calls, and 128 that want to be under way: answers
-        # bring Head, too, but not always first
-        found, sharing = shares(
-            case, '-q', '1', '--threads', '2', '-t', '64', '-s', '1000', '-n',
-            fewer(50000), env={'SKEIN_RPC_RING': '8K'})
-        assert sharing['head_fetches'] > 0 or MODE.harsh, sharing
+        # a ring of eight calls, and 128 that want to be under way; how often
+        # Head is READ then is test_deferred's
+        shares(case, '-q', '1', '--threads', '2', '-t', '64', '-s', '1000',
+               '-n', fewer(5000), env={'SKEIN_RPC_RING': '8K'})
 
 
 def rpc_together():

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_later.c - requests that are answered later: a slow one holds up no
+ * test_deferred.c - requests that are answered later: a slow one holds up no
  * other, whatever their number; the bound of those in other hands; the end of
  * the connection while others have them; garbage; short memory. (Random
  * schedules of the same: test_schedules.c.)
@@ -102,6 +102,52 @@ static void test_overtaken(void **state)
 	assert_int_equal(other.done, 0);
 	assert_false(rpc_client_busy(&p.client));
 	assert_false(rpc_server_busy(&p.server));
+	teardown(&p);
+}
+
+/* One round of the calling end, in which it wants a call of 100 bytes. */
+static int round_with_call(struct pair *p, struct pair_tally *e)
+{
+	static const uint8_t data[100];
+
+	p->now_ns += 1000;
+	assert_true(pair_poll(p, p->now_ns) >= 0);
+	pair_settle(p);
+	return call(p, LATER, data, sizeof(data), SKEIN_FOREVER, e);
+}
+
+/* The server reads requests and answers none: READs alone tell the caller where
+ * Head is. They are few while it stands still, for a READ is progress, and an end
+ * that makes progress in each round keeps the core which the server waits for. */
+static void test_head_reads(void **state)
+{
+	struct pair_tally e = {0};
+	uint64_t reads, stands;
+	struct pair p;
+	int n = 0;
+
+	setup(&p, (struct pair_opts){.geom = {32, 1024, 16}});
+	while (!round_with_call(&p, &e))
+		n++;
+	assert_in_range(n, 4, 16);
+	stands = p.now_ns;
+	while (p.now_ns < stands + 10 * MS)
+		assert_int_equal(round_with_call(&p, &e), -EAGAIN);
+	/* gaps of 5, 10, 20 us, ... and then of 1 ms */
+	reads = p.ends[0].port.stats.head_reads;
+	assert_in_range(reads, 10, 20);
+	assert_true(rpc_client_head_next(&p.client) <= p.now_ns + MS);
+	assert_true(rpc_server_poll(&p.server) >= 0);
+	assert_int_equal(held_count, n);
+	stands = p.now_ns;
+	while (round_with_call(&p, &e))
+		assert_true(p.now_ns <= stands + MS + 2000);
+	/* Short gaps again; and none is READ when nobody lacks room. */
+	assert_true(rpc_client_head_next(&p.client) == ENV_NEVER);
+	assert_int_equal(p.ends[0].port.stats.head_reads, reads + 1);
+	while (!round_with_call(&p, &e))
+		n++;
+	assert_true(rpc_client_head_next(&p.client) <= p.now_ns + 5000);
 	teardown(&p);
 }
 
@@ -400,6 +446,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_overtaken),
 		cmocka_unit_test(test_overtaken_in_a_round),
+		cmocka_unit_test(test_head_reads),
 		cmocka_unit_test(test_cancel),
 		cmocka_unit_test(test_one_message),
 		cmocka_unit_test(test_bound),
