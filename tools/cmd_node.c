@@ -25,7 +25,7 @@ struct node_opts {
 	const char *device;
 	uint32_t port;
 	uint32_t clients, requests, vqps, ports, user_times;
-	uint64_t memory;
+	uint64_t memory, meta_wait_ns;
 	bool json;
 };
 
@@ -35,8 +35,11 @@ static enum opt_verdict parse(int argc, char **argv, struct node_opts *o)
 		{'l', "listen", OPT_STRS, &o->listen, "PATH[:DOMAIN]",
 		 "a socket, of mode 0600, and what its clients are of; again "
 		 "for more; default: SKEIN_NODE"},
-		{0, "meta", OPT_STR, &o->meta, "ADDR",
-		 "the meta server, HOST:PORT"},
+		{0, "meta", OPT_STR, &o->meta, "ADDR[,ADDR]",
+		 "the meta server, HOST:PORT, or two of them"},
+		{0, "meta-wait", OPT_NS, &o->meta_wait_ns, "TIME",
+		 "the second one is asked when the first is silent so long", 1,
+		 SKEIN_S(1)},
 		{0, "port", OPT_U32, &o->port, "N",
 		 "this node's number; 0: a free one", 0, 65535},
 		{0, "clients", OPT_U32, &o->clients, "N",
@@ -122,7 +125,8 @@ static int node_open(const struct node_opts *o, struct skein_ctx *ctx,
 				    .requests_max = o->requests,
 				    .vqps_max = o->vqps,
 				    .ports_max = o->ports,
-				    .user_times = o->user_times};
+				    .user_times = o->user_times,
+				    .meta_wait_ns = o->meta_wait_ns};
 	unsigned i;
 	int rc = skein_node_open(ctx, NULL, &a, node);
 
@@ -183,7 +187,8 @@ int cmd_node(int argc, char **argv)
 			      .requests = 256,
 			      .vqps = 1024,
 			      .ports = 64,
-			      .user_times = 4};
+			      .user_times = 4,
+			      .meta_wait_ns = 50000};
 
 	switch (parse(argc, argv, &o)) {
 	case OPT_HELP:

@@ -42,8 +42,10 @@ struct skein_meta;
 /* All zero but size is a good default. */
 struct skein_pool_attr {
 	size_t size;
-	/* where the meta server listens, "HOST:PORT"; NULL: the environment's
-	 * SKEIN_META, else 127.0.0.1:7010 */
+	/* where the meta server listens, "HOST:PORT", or two of them, with a
+	 * comma between; NULL: the environment's SKEIN_META, else
+	 * 127.0.0.1:7010. Each of two has all records; the first is asked first,
+	 * and one is enough. */
 	const char *meta;
 	/* This node's number beside its address: several nodes share a host.
 	 * 0: a free one is drawn. */
@@ -59,6 +61,9 @@ struct skein_pool_attr {
 	 * context may be NULL; only timeout_ns counts beside it. NULL: the
 	 * environment's SKEIN_NODE, else a pool of this process's own */
 	const char *node;
+	/* The second meta server is asked as well if the first has not answered
+	 * for so long; default 50 us. */
+	uint64_t meta_wait_ns;
 };
 
 /* What a pool has counted. */
@@ -80,7 +85,7 @@ struct skein_pool_stats {
 /*
  * Opens a pool on the context's device and tells the meta server of this node.
  * attr may be NULL. Blocks for milliseconds. -EOPNOTSUPP: the device has no DC.
- * -ETIMEDOUT, -ECONNREFUSED: the meta server; -EADDRINUSE: another living node
+ * -ETIMEDOUT, -ECONNREFUSED: no meta server; -EADDRINUSE: another living node
  * has this number. Close it before the context.
  */
 SKEIN_API int skein_pool_open(struct skein_ctx *ctx,
@@ -123,7 +128,8 @@ SKEIN_API void skein_vqp_free(struct skein_vqp *vqp);
  * Connects to the port of a node ("HOST:NODEPORT"). A node that this pool has
  * met costs nothing; another one is looked up at the meta server. Whether
  * somebody has bound the port only a message shows. -EHOSTUNREACH: no such
- * node within timeout_ns; -EISCONN, -EINVAL.
+ * node within timeout_ns; -ENETUNREACH: nor a meta server at its end; -EISCONN,
+ * -EINVAL.
  */
 SKEIN_API int skein_vqp_connect(struct skein_vqp *vqp, const char *addr,
 				uint16_t port, uint64_t timeout_ns);
@@ -200,6 +206,7 @@ struct skein_node_attr {
 	 * and at most), ports (64). All clients of a user have user_times (4) of
 	 * each, and of memory. The first refusal is logged. */
 	uint32_t requests_max, vqps_max, ports_max, user_times;
+	uint64_t meta_wait_ns; /* as in skein_pool_attr */
 };
 
 struct skein_node_stats {

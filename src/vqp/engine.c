@@ -238,7 +238,7 @@ int vqp_poll(struct vqp *v, int n, struct ibv_wc *wc)
 
 static void lookup_part(struct vqp_slot *s, bool ok)
 {
-	struct vqp_asked *at = s->asked;
+	struct vqp_meta_lookup *at = s->asked;
 
 	if (!at)
 		return;
@@ -774,7 +774,7 @@ void vqp_free(struct vqp *v)
 	struct vqp_slot *s;
 	uint32_t i;
 
-	vqp_connect_stop(v);
+	(void)vqp_connect_stop(v);
 	if (v->n_posted)
 		for (i = 0; i < VQP_SLOTS; i++) {
 			s = &e->slots[i];

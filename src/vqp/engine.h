@@ -168,7 +168,7 @@ struct vqp_slot {
 	bool signaled; /* the user's */
 	bool posted;
 	uint16_t covers; /* slots of the send queue that its completion frees */
-	struct vqp_asked *asked; /* of a look-up */
+	struct vqp_meta_lookup *asked; /* of a look-up */
 	struct vqp_region *region;
 	uint64_t since_ns;     /* posted by the user */
 	struct ibv_send_wr wr; /* as the user gave it; sg_list is below */
@@ -190,7 +190,7 @@ struct vqp_message {
 };
 
 /* What one meta server was asked, and has said. */
-struct vqp_asked {
+struct vqp_meta_lookup {
 	uint64_t since_ns;
 	uint64_t again_ns; /* it does not know the node: asked again then */
 	uint8_t pending, torn;
@@ -202,7 +202,7 @@ struct vqp_lookup {
 	struct list_node link;
 	uint8_t gid[16];
 	uint32_t port;
-	struct vqp_asked at[VQP_METAS];
+	struct vqp_meta_lookup at[VQP_METAS];
 };
 
 /* Where the records are, and the vqp that READs them. */
@@ -326,8 +326,8 @@ void vqp_free(struct vqp *v);
 /* 0: connected; -EINPROGRESS: state says when. */
 int vqp_connect(struct vqp *v, const uint8_t gid[16], uint32_t node_port,
 		uint16_t port);
-/* The deadline is over. */
-void vqp_connect_stop(struct vqp *v);
+/* The deadline is over: -EHOSTUNREACH; -ENETUNREACH: no meta server is there. */
+int vqp_connect_stop(struct vqp *v);
 int vqp_bind(struct vqp *v, uint16_t port);
 int vqp_post_send(struct vqp *v, struct ibv_send_wr *wr,
 		  struct ibv_send_wr **bad);

@@ -12,9 +12,11 @@
 
 #include <errno.h>
 
+#define SAY_NO_META 64u
+
 static void record_read(struct vqp_engine *e, const struct vqp_meta *m,
-			struct vqp_asked *at, unsigned which, uint32_t place,
-			struct vqp_slot *s)
+			struct vqp_meta_lookup *at, unsigned which,
+			uint32_t place, struct vqp_slot *s)
 {
 	s->kind = SLOT_LOOKUP;
 	s->asked = at;
@@ -49,7 +51,7 @@ bool vqp_engine_has_meta(const struct vqp_engine *e)
 static int ask(struct vqp_engine *e, struct vqp_lookup *l, unsigned server)
 {
 	const struct vqp_meta *m = &e->meta[server];
-	struct vqp_asked *at = &l->at[server];
+	struct vqp_meta_lookup *at = &l->at[server];
 	struct vqp_slot *s[2];
 	uint32_t place[2];
 
@@ -90,7 +92,7 @@ static void asked_forget(struct vqp_engine *e, struct vqp_lookup *l)
 /* A server has answered, or failed. True: it has the node, and the vqp is
  * connected. */
 static bool answer(struct vqp_engine *e, struct vqp_lookup *l,
-		   struct vqp_asked *at)
+		   struct vqp_meta_lookup *at)
 {
 	struct vqp *v = container_of(l, struct vqp, lookup);
 	enum meta_found found = META_NOBODY;
@@ -128,7 +130,7 @@ static void ask_next(struct vqp_engine *e, struct vqp_lookup *l)
 	unsigned i;
 
 	for (i = 0; i < VQP_METAS; i++) {
-		struct vqp_asked *at = &l->at[i];
+		struct vqp_meta_lookup *at = &l->at[i];
 
 		if (!at->asked && e->now_ns >= at->again_ns &&
 		    ask(e, l, i) == -ENOMEM)
@@ -192,13 +194,19 @@ int vqp_connect(struct vqp *v, const uint8_t gid[16], uint32_t node_port,
 	return -EINPROGRESS;
 }
 
-void vqp_connect_stop(struct vqp *v)
+int vqp_connect_stop(struct vqp *v)
 {
 	if (v->state != VQP_LOOKS_UP)
-		return;
+		return 0;
 	asked_forget(v->e, &v->lookup);
 	list_del(&v->lookup.link);
 	v->state = VQP_NEW;
+	if (vqp_engine_has_meta(v->e))
+		return -EHOSTUNREACH;
+	vqp_say(v->e, SAY_NO_META,
+		"vqp: no meta server answers: nodes that were not met before "
+		"are not found");
+	return -ENETUNREACH;
 }
 
 int vqp_engine_meta(struct vqp_engine *e, unsigned server,
@@ -226,6 +234,7 @@ int vqp_engine_meta(struct vqp_engine *e, unsigned server,
 	 * the other one. */
 	if (!PLANTED(e, META_DCI))
 		m->v->dci = server % e->conf.dcis;
+	e->said &= ~SAY_NO_META; /* of the next time */
 	m->addr = addr;
 	m->rkey = rkey;
 	m->places = places;

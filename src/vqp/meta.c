@@ -176,7 +176,8 @@ int meta_place_own(const uint8_t *first, const uint8_t *second,
 			unused = i;
 		if (err || !meta_same(&r, own->gid, own->port))
 			continue;
-		if (r.incarnation > own->incarnation)
+		if (r.incarnation > own->incarnation ||
+		    (r.incarnation == own->incarnation && r.key != own->key))
 			return -EADDRINUSE;
 		mine = i;
 	}

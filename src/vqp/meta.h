@@ -96,7 +96,8 @@ enum meta_found meta_find(const uint8_t *first, const uint8_t *second,
 
 /*
  * Where a node writes its own record, given both places as read: 0 or 1.
- * -EADDRINUSE: a node of this name with a higher incarnation is there; -ENOSPC:
+ * -EADDRINUSE: a node of this name with a higher incarnation, or with the same
+ * and another key, is there; -ENOSPC:
  * both places are others'; -EAGAIN: torn, read again.
  */
 int meta_place_own(const uint8_t *first, const uint8_t *second,

@@ -307,17 +307,17 @@ static void addr_print(struct pool *p)
 	if (!memcmp(g, mapped, sizeof(mapped))) {
 		inet_ntop(AF_INET, g + 12, host, sizeof(host));
 		snprintf(p->base.addr, sizeof(p->base.addr), "%s:%u", host,
-			 p->publish.own.port);
+			 p->own.port);
 	} else {
 		inet_ntop(AF_INET6, g, host, sizeof(host));
 		snprintf(p->base.addr, sizeof(p->base.addr), "[%s]:%u", host,
-			 p->publish.own.port);
+			 p->own.port);
 	}
 }
 
 static int pool_up(struct pool *p, const struct skein_pool_attr *a)
 {
-	struct meta_node *own = &p->publish.own;
+	struct meta_node *own = &p->own;
 	struct vqp_conf c = {.port = &pool_port, .arg = p};
 	const char *meta = a->meta ? a->meta : getenv("SKEIN_META");
 	uint32_t i;
@@ -350,6 +350,7 @@ static int pool_up(struct pool *p, const struct skein_pool_attr *a)
 	c.cells = p->cells->addr;
 	c.cells_lkey = p->cells->mr->lkey;
 	c.self = *own;
+	c.lookup_wait_ns = a->meta_wait_ns;
 	err = vqp_engine_init(&p->e, &c);
 	if (err)
 		return err;
@@ -431,6 +432,7 @@ static void stats(struct skein_pool *base, struct skein_pool_stats *st)
 	struct pool *p = pool_of(base);
 	const struct vqp_counts *c = &p->e.counts;
 	struct skein_pool_stats s = {.size = sizeof(s)};
+	unsigned i;
 
 	if (enter(p))
 		return;
@@ -443,7 +445,8 @@ static void stats(struct skein_pool *base, struct skein_pool_stats *st)
 	s.reposted = c->reposted;
 	s.garbage = c->garbage;
 	s.dropped = c->dropped;
-	s.publishes = p->publish.count;
+	for (i = 0; i < p->n_publish; i++)
+		s.publishes += p->publish[i].count;
 	s.region_reads = c->region_reads;
 	leave(p);
 	/* What it says of a size that is none: nothing is written. */
@@ -680,8 +683,7 @@ static int connect_to(struct skein_vqp *vqp, const uint8_t gid[16],
 		if (h->v->state != VQP_LOOKS_UP) {
 			err = 0;
 		} else if (env_now_ns(p->env) >= deadline) {
-			vqp_connect_stop(h->v);
-			err = -EHOSTUNREACH;
+			err = vqp_connect_stop(h->v);
 		} else {
 			leave(p);
 			env_yield(p->env);

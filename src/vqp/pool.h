@@ -41,14 +41,16 @@ enum publish_step {
 	PUBLISH_LOST, /* the meta server: its connection, or its table */
 };
 
-/* publish.c */
+/* publish.c: of one meta server */
 struct publish {
-	char *addr; /* of the meta server */
-	struct skein_conn *conn;
-	struct skein_mem *mem; /* two records as read, one as written */
+	struct pool *pool;
+	unsigned server; /* the engine's number of it */
+	char *addr;
+	struct skein_conn *conn; /* NULL: none could be begun */
+	struct skein_mem *mem;	 /* two records as read, one as written */
 	struct skein_remote table;
 	struct meta_head head;
-	struct meta_node own;
+	uint32_t beat;
 	enum publish_step step;
 	uint64_t due_ns;
 	uint64_t count;
@@ -82,7 +84,9 @@ struct pool {
 	} place[REGION_PLACES];
 	struct list_node leased;
 	struct list_node vqps; /* struct pool_vqp */
-	struct publish publish;
+	struct meta_node own;  /* this node's record */
+	struct publish publish[VQP_METAS];
+	unsigned n_publish;
 	bool engine_up;
 	/* of the completion queues, where the owner sleeps; NULL: nobody does */
 	struct ibv_comp_channel *channel;
@@ -121,9 +125,9 @@ int pool_mem_adopt(struct pool *p, int fd, size_t len, unsigned access,
  * until none can be. */
 void pool_mem_retire(struct pool_mem *m);
 
-/* Meets the meta server and writes this node's record there; any == a free
- * number may be drawn. Blocks. */
-int publish_open(struct pool *p, const char *addr, bool any,
+/* Meets the meta servers ("ADDR,ADDR" or one) and writes this node's record there;
+ * any == a free number may be drawn. One server is enough. Blocks. */
+int publish_open(struct pool *p, const char *addrs, bool any,
 		 uint64_t timeout_ns);
 void publish_close(struct pool *p);
 /* Renews it each second, and meets a server anew that was gone. */

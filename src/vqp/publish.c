@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * publish.c - this node's record at the meta server: written once the server is
- * met, renewed each second, written again where the server comes back empty.
+ * publish.c - this node's record at the meta servers: written once a server is
+ * met, renewed each second, written again where a server comes back empty. Of two
+ * servers each is met, lost and met again by itself.
  *
- * The server's CPU has no part in it: both places are READ, one is written. A
+ * The servers' CPUs have no part in it: both places are READ, one is written. A
  * node is the only writer of its record; where two fight for one place, the one
  * that finds the other there takes its other place.
  */
@@ -13,10 +14,17 @@
 #include <string.h>
 
 #define STEP_NS SKEIN_MS(200)
-#define LOOK_NS SKEIN_MS(20)
+#define LOOK_NS SKEIN_MS(10)
 /* Longer than the pause between two renewals. */
 #define BEATS_NS (META_RENEW_NS * 3 / 2)
 #define NAMES 16 /* drawn, before we give up */
+#define TORN 3	 /* times that a record may be torn at open */
+/* What the second server has at open, when the first one is there. */
+#define OTHER_NS SKEIN_MS(10)
+/* Of one that was not there at open, which is tried again all the time. */
+#define CONNECT_NS SKEIN_S(60)
+/* Numbers that no node has. */
+#define META_PORTS 65536u
 
 static uint8_t *buf(const struct publish *u)
 {
@@ -25,7 +33,9 @@ static uint8_t *buf(const struct publish *u)
 
 static void places(const struct publish *u, uint32_t at[2])
 {
-	meta_places(u->own.gid, u->own.port, u->head.places, at);
+	const struct meta_node *own = &u->pool->own;
+
+	meta_places(own->gid, own->port, u->head.places, at);
 }
 
 static uint64_t off_of(uint32_t place)
@@ -33,12 +43,40 @@ static uint64_t off_of(uint32_t place)
 	return (uint64_t)(1 + place) * META_RECORD;
 }
 
+static void lost(struct publish *u, uint64_t now_ns)
+{
+	u->step = PUBLISH_LOST;
+	u->due_ns = now_ns + LOOK_NS;
+}
+
+/* Met, and nothing is under way. */
+static bool is_met(const struct publish *u)
+{
+	return u->step == PUBLISH_REST;
+}
+
+static bool has_own(const struct publish *u, struct meta_node *n)
+{
+	const struct meta_node *own = &u->pool->own;
+
+	return meta_find(buf(u), buf(u) + META_RECORD, own->gid, own->port,
+			 n) == META_FOUND;
+}
+
+static void own_encode(struct publish *u)
+{
+	struct meta_node own = u->pool->own;
+
+	own.beat = ++u->beat;
+	meta_encode(&own, buf(u) + 2 * META_RECORD);
+}
+
 /* --- meeting ------------------------------------------------------------ */
 
 /* The table's head was read: how look-ups reach it. */
-static int head_take(struct pool *p)
+static int head_take(struct publish *u)
 {
-	struct publish *u = &p->publish;
+	struct pool *p = u->pool;
 	struct meta_node at = {0};
 	int err;
 
@@ -48,17 +86,17 @@ static int head_take(struct pool *p)
 	if (err)
 		return err;
 	memcpy(at.gid, u->head.gid, sizeof(at.gid));
+	at.port = META_PORTS + u->server;
 	at.dctn = u->head.dctn;
 	at.key = u->head.key;
-	/* a number that no node has; each life of the server is a new one */
+	/* each life of the server is a new one */
 	at.incarnation = env_now_ns(p->env);
-	return vqp_engine_meta(&p->e, 0, &at, u->table.addr, u->table.rkey,
-			       u->head.places);
+	return vqp_engine_meta(&p->e, u->server, &at, u->table.addr,
+			       u->table.rkey, u->head.places);
 }
 
-static int table_meet(struct pool *p, uint64_t timeout_ns)
+static int table_meet(struct publish *u, uint64_t timeout_ns)
 {
-	struct publish *u = &p->publish;
 	int err;
 
 	u->table.size = sizeof(u->table);
@@ -66,7 +104,7 @@ static int table_meet(struct pool *p, uint64_t timeout_ns)
 	if (!err)
 		err = skein_mem_read(u->conn, u->mem, 0, &u->table, 0,
 				     META_RECORD, timeout_ns);
-	return err ? err : head_take(p);
+	return err ? err : head_take(u);
 }
 
 static int read_both(struct publish *u, uint64_t timeout_ns)
@@ -82,121 +120,221 @@ static int read_both(struct publish *u, uint64_t timeout_ns)
 	return err;
 }
 
-/* Is there a node of our name that renews its record? Waits for the next
- * renewal. 1: it lives. */
-static int other_lives(struct pool *p, uint64_t timeout_ns)
+/* What each server has in our places; one that does not answer is lost. */
+static void read_all(struct pool *p, uint64_t timeout_ns)
 {
-	struct publish *u = &p->publish;
-	uint64_t end = env_now_ns(p->env) + BEATS_NS;
-	struct meta_node first, n;
-	int err;
+	struct publish *u;
 
-	err = read_both(u, timeout_ns);
-	if (err)
-		return err;
-	if (meta_find(buf(u), buf(u) + META_RECORD, u->own.gid, u->own.port,
-		      &first) != META_FOUND)
-		return 0;
-	while (env_now_ns(p->env) < end) {
+	for (u = p->publish; u < p->publish + p->n_publish; u++)
+		if (is_met(u) && read_both(u, timeout_ns))
+			lost(u, env_now_ns(p->env));
+}
+
+/* Is there a node of our name that renews its record? Waits for the next
+ * renewal. */
+static bool other_lives(struct pool *p, uint64_t timeout_ns)
+{
+	uint64_t end = env_now_ns(p->env) + BEATS_NS;
+	struct meta_node first[VQP_METAS], n;
+	bool has[VQP_METAS] = {false}, any = false;
+	unsigned i;
+
+	read_all(p, timeout_ns);
+	for (i = 0; i < p->n_publish; i++) {
+		has[i] = is_met(&p->publish[i]) &&
+			 has_own(&p->publish[i], &first[i]);
+		any |= has[i];
+	}
+	while (any && env_now_ns(p->env) < end) {
+		read_all(p, timeout_ns);
+		for (i = 0; i < p->n_publish; i++)
+			if (has[i] && is_met(&p->publish[i]) &&
+			    has_own(&p->publish[i], &n) &&
+			    (n.beat != first[i].beat ||
+			     n.incarnation != first[i].incarnation))
+				return true;
+		env_yield(p->env);
+	}
+	return false;
+}
+
+static int write_first(struct publish *u, uint64_t timeout_ns)
+{
+	int err, which = -EAGAIN, i;
+	uint32_t at[2];
+
+	for (i = 0; i < TORN && which == -EAGAIN; i++) {
 		err = read_both(u, timeout_ns);
 		if (err)
 			return err;
-		if (meta_find(buf(u), buf(u) + META_RECORD, u->own.gid,
-			      u->own.port, &n) == META_FOUND &&
-		    (n.beat != first.beat ||
-		     n.incarnation != first.incarnation))
-			return 1;
-		env_yield(p->env);
+		which = meta_place_own(buf(u), buf(u) + META_RECORD,
+				       &u->pool->own);
 	}
-	return 0;
-}
-
-static int write_first(struct pool *p, uint64_t timeout_ns)
-{
-	struct publish *u = &p->publish;
-	uint32_t at[2];
-	int err, which;
-
-	err = read_both(u, timeout_ns);
-	if (err)
-		return err;
-	which = meta_place_own(buf(u), buf(u) + META_RECORD, &u->own);
 	if (which < 0)
 		return which;
 	places(u, at);
-	u->own.beat++;
-	meta_encode(&u->own, buf(u) + 2 * META_RECORD);
+	own_encode(u);
 	err = skein_mem_write(u->conn, u->mem, 2 * META_RECORD, &u->table,
 			      off_of(at[which]), META_RECORD, timeout_ns);
 	u->count += !err;
 	return err;
 }
 
+/* At all servers that are met; one is enough. */
+static int name_write(struct pool *p, uint64_t timeout_ns)
+{
+	int err = -ETIMEDOUT, rc;
+	bool written = false;
+	struct publish *u;
+
+	for (u = p->publish; u < p->publish + p->n_publish; u++) {
+		if (!is_met(u))
+			continue;
+		rc = write_first(u, timeout_ns);
+		if (rc == -EADDRINUSE)
+			return rc;
+		if (rc && rc != -ENOSPC && rc != -EAGAIN)
+			lost(u, env_now_ns(p->env));
+		written |= !rc;
+		err = rc;
+	}
+	return written ? 0 : err;
+}
+
 /* Under a number that nobody has; any: one may be drawn. */
 static int name_take(struct pool *p, bool any, uint64_t timeout_ns)
 {
-	struct publish *u = &p->publish;
-	int err = -EADDRINUSE, i;
+	struct meta_node n;
+	int err = 0, i;
+	unsigned k;
 
+	if (!any)
+		return other_lives(p, timeout_ns) ? -EADDRINUSE
+						  : name_write(p, timeout_ns);
 	for (i = 0; i < NAMES; i++) {
-		err = any ? 0 : other_lives(p, timeout_ns);
-		if (err > 0)
-			return -EADDRINUSE;
-		if (!err && any)
-			err = read_both(u, timeout_ns);
-		if (err)
-			return err;
+		read_all(p, timeout_ns);
 		/* One that was drawn is not fought for. */
-		if (any && meta_find(buf(u), buf(u) + META_RECORD, u->own.gid,
-				     u->own.port,
-				     &(struct meta_node){0}) == META_FOUND)
-			err = -EADDRINUSE;
-		else
-			err = write_first(p, timeout_ns);
-		if (!any || (err != -EADDRINUSE && err != -ENOSPC))
+		for (k = 0, err = 0; k < p->n_publish; k++)
+			if (is_met(&p->publish[k]) &&
+			    has_own(&p->publish[k], &n))
+				err = -EADDRINUSE;
+		if (!err)
+			err = name_write(p, timeout_ns);
+		if (err != -EADDRINUSE && err != -ENOSPC)
 			return err;
-		u->own.port = 1024 + env_random_u64(p->env) % 64512;
+		p->own.port = 1024 + env_random_u64(p->env) % 64512;
 	}
 	return err;
 }
 
-int publish_open(struct pool *p, const char *addr, bool any,
-		 uint64_t timeout_ns)
+/* "ADDR" or "ADDR,ADDR". */
+static int addrs_take(struct pool *p, const char *addrs)
+{
+	struct publish *u;
+	const char *at;
+
+	for (at = addrs; at; at = strchr(at, ',')) {
+		at += at != addrs; /* the comma */
+		if (p->n_publish == VQP_METAS)
+			return -EINVAL;
+		u = &p->publish[p->n_publish];
+		u->pool = p;
+		u->server = p->n_publish++;
+		u->step = PUBLISH_LOST;
+		u->addr = env_strdup(p->env, at);
+		if (!u->addr)
+			return -ENOMEM;
+		u->addr[strcspn(u->addr, ",")] = '\0';
+		if (skein_mem_new(p->ctx, 3 * META_RECORD, &u->mem))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int conn_begin(struct publish *u, unsigned retries, uint64_t timeout_ns)
 {
 	struct skein_conn_attr a = {.size = sizeof(a),
 				    .timeout_ns = timeout_ns,
-				    .retries = 16,
+				    .retries = retries,
 				    .reconnect = true};
-	struct publish *u = &p->publish;
-	int err;
 
-	u->addr = env_strdup(p->env, addr);
-	if (!u->addr)
-		return -ENOMEM;
-	err = skein_mem_new(p->ctx, 3 * META_RECORD, &u->mem);
+	return skein_conn_open_async(u->pool->ctx, u->addr, &a, &u->conn);
+}
+
+/* Until all are ready or have failed; but not long for the second. */
+static int conns_wait(struct pool *p, uint64_t timeout_ns)
+{
+	uint64_t begin = env_now_ns(p->env);
+	uint64_t end = env_deadline(begin, timeout_ns);
+	bool ready, waiting;
+	struct publish *u;
+	int err = 0, rc;
+
+	do {
+		ready = waiting = false;
+		for (u = p->publish; u < p->publish + p->n_publish; u++) {
+			rc = u->conn ? skein_conn_wait(u->conn, SKEIN_MS(2))
+				     : -ECONNREFUSED;
+			ready |= !rc;
+			if (rc && u->conn &&
+			    skein_conn_get_state(u->conn) ==
+				    SKEIN_CONN_CONNECTING)
+				waiting = true;
+			else if (rc)
+				err = rc;
+		}
+	} while (waiting && env_now_ns(p->env) < end &&
+		 !(ready && env_now_ns(p->env) - begin >= OTHER_NS));
+	if (ready)
+		return 0;
+	return err ? err : -ETIMEDOUT;
+}
+
+int publish_open(struct pool *p, const char *addrs, bool any,
+		 uint64_t timeout_ns)
+{
+	struct publish *u;
+	int err, rc;
+
+	err = addrs_take(p, addrs);
+	for (u = p->publish; u < p->publish + p->n_publish && !err; u++) {
+		rc = conn_begin(u, 16, timeout_ns);
+		if (rc && p->n_publish == 1)
+			err = rc;
+	}
 	if (!err)
-		err = skein_conn_open(p->ctx, addr, &a, &u->conn);
-	if (!err)
-		err = table_meet(p, timeout_ns);
+		err = conns_wait(p, timeout_ns + OTHER_NS);
+	for (u = p->publish; u < p->publish + p->n_publish && !err; u++) {
+		if (!u->conn ||
+		    skein_conn_get_state(u->conn) != SKEIN_CONN_READY)
+			continue;
+		rc = table_meet(u, timeout_ns);
+		u->step = rc ? PUBLISH_LOST : PUBLISH_REST;
+		u->due_ns = env_now_ns(p->env) + META_RENEW_NS;
+		if (rc && p->n_publish == 1)
+			err = rc;
+	}
 	if (!err)
 		err = name_take(p, any, timeout_ns);
 	if (err)
 		env_log(p->env, ENV_LOG_ERROR, "vqp: the meta server at %s: %s",
-			addr, skein_strerror(err));
-	u->due_ns = env_now_ns(p->env) + META_RENEW_NS;
+			addrs, skein_strerror(err));
 	return err;
 }
 
 void publish_close(struct pool *p)
 {
-	struct publish *u = &p->publish;
+	struct publish *u;
 
-	if (u->conn)
-		skein_conn_close(u->conn, SKEIN_MS(100));
-	if (u->mem)
-		skein_mem_free(u->mem);
-	env_free(p->env, u->addr);
-	memset(u, 0, sizeof(*u));
+	for (u = p->publish; u < p->publish + p->n_publish; u++) {
+		if (u->conn)
+			skein_conn_close(u->conn, SKEIN_MS(100));
+		if (u->mem)
+			skein_mem_free(u->mem);
+		env_free(p->env, u->addr);
+	}
+	memset(p->publish, 0, sizeof(p->publish));
+	p->n_publish = 0;
 }
 
 /* --- renewing ----------------------------------------------------------- */
@@ -210,12 +348,6 @@ static void part_done(void *arg, int status)
 		atomic_store(&u->failed, true);
 	/* release: failed is older */
 	atomic_fetch_sub_explicit(&u->pending, 1, memory_order_release);
-}
-
-static void lost(struct publish *u, uint64_t now_ns)
-{
-	u->step = PUBLISH_LOST;
-	u->due_ns = now_ns + LOOK_NS;
 }
 
 static void reads_begin(struct publish *u, uint64_t now_ns)
@@ -238,25 +370,29 @@ static void reads_begin(struct publish *u, uint64_t now_ns)
 	u->due_ns = now_ns + STEP_NS;
 }
 
-static void write_begin(struct pool *p, uint64_t now_ns)
+static void write_begin(struct publish *u, uint64_t now_ns)
 {
-	struct publish *u = &p->publish;
+	struct pool *p = u->pool;
 	uint32_t at[2];
 	int which;
 
-	which = meta_place_own(buf(u), buf(u) + META_RECORD, &u->own);
+	which = meta_place_own(buf(u), buf(u) + META_RECORD, &p->own);
 	u->step = PUBLISH_REST;
-	u->due_ns = now_ns + META_RENEW_NS;
+	u->due_ns = now_ns + (which == -EAGAIN ? LOOK_NS : META_RENEW_NS);
 	if (which < 0) {
 		p->e.counts.garbage++;
-		vqp_say(&p->e, 8,
-			"vqp: this node's record cannot be renewed: its place "
-			"is another's");
+		if (which == -EADDRINUSE)
+			vqp_say(&p->e, 8,
+				"vqp: this node's record is not renewed: "
+				"another node has its number");
+		else if (which == -ENOSPC)
+			vqp_say(&p->e, 32,
+				"vqp: this node's record is not renewed: both "
+				"of its places are others'");
 		return;
 	}
 	places(u, at);
-	u->own.beat++;
-	meta_encode(&u->own, buf(u) + 2 * META_RECORD);
+	own_encode(u);
 	atomic_fetch_add(&u->pending, 1);
 	u->step = PUBLISH_WRITES;
 	u->due_ns = now_ns + STEP_NS;
@@ -270,8 +406,18 @@ static void write_begin(struct pool *p, uint64_t now_ns)
 static void meet_again(struct publish *u, uint64_t now_ns)
 {
 	u->due_ns = now_ns + LOOK_NS;
-	if (skein_conn_get_state(u->conn) != SKEIN_CONN_READY ||
-	    atomic_load(&u->pending))
+	if (atomic_load(&u->pending))
+		return;
+	/* it was not there at open */
+	if (!u->conn || skein_conn_get_state(u->conn) == SKEIN_CONN_BROKEN) {
+		if (u->conn)
+			skein_conn_close(u->conn, 0);
+		u->conn = NULL;
+		u->due_ns = now_ns + META_RENEW_NS;
+		(void)conn_begin(u, UINT32_MAX, CONNECT_NS);
+		return;
+	}
+	if (skein_conn_get_state(u->conn) != SKEIN_CONN_READY)
 		return;
 	/* one that has not shared its table yet is asked again */
 	u->table.size = sizeof(u->table);
@@ -287,35 +433,33 @@ static void meet_again(struct publish *u, uint64_t now_ns)
 }
 
 /* All parts of a step have come. */
-static void step_over(struct pool *p, uint64_t now_ns)
+static void step_over(struct publish *u, uint64_t now_ns)
 {
-	struct publish *u = &p->publish;
-
 	if (u->step == PUBLISH_READS) {
-		write_begin(p, now_ns);
+		write_begin(u, now_ns);
 	} else if (u->step == PUBLISH_WRITES) {
 		u->step = PUBLISH_REST;
 		u->due_ns = now_ns + META_RENEW_NS;
 		u->count++;
-	} else if (head_take(p)) {
+	} else if (head_take(u)) {
 		lost(u, now_ns);
 	} else {
 		reads_begin(u, now_ns);
 	}
 }
 
-void publish_round(struct pool *p, uint64_t now_ns)
+static void server_round(struct publish *u, uint64_t now_ns)
 {
-	struct publish *u = &p->publish;
+	const struct vqp *asks = u->pool->e.meta[u->server].v;
 	bool over;
 
 	/* look-ups tell it first */
-	if (u->step == PUBLISH_REST && p->e.meta[0].v &&
-	    p->e.meta[0].v->state == VQP_ERROR)
+	if (u->step == PUBLISH_REST && asks && asks->state == VQP_ERROR)
 		lost(u, now_ns);
-	if (u->step == PUBLISH_REST && now_ns < u->due_ns)
+	if ((u->step == PUBLISH_REST || u->step == PUBLISH_LOST) &&
+	    now_ns < u->due_ns)
 		return;
-	skein_ctx_progress(p->ctx);
+	skein_ctx_progress(u->pool->ctx);
 	/* acquire: pairs with part_done() */
 	over = !atomic_load_explicit(&u->pending, memory_order_acquire);
 	switch (u->step) {
@@ -329,13 +473,20 @@ void publish_round(struct pool *p, uint64_t now_ns)
 	case PUBLISH_READS:
 	case PUBLISH_WRITES:
 		if (over && !atomic_load(&u->failed))
-			step_over(p, now_ns);
+			step_over(u, now_ns);
 		else if (over || now_ns >= u->due_ns)
 			lost(u, now_ns);
 		break;
 	case PUBLISH_LOST:
-		if (now_ns >= u->due_ns)
-			meet_again(u, now_ns);
+		meet_again(u, now_ns);
 		break;
 	}
+}
+
+void publish_round(struct pool *p, uint64_t now_ns)
+{
+	unsigned i;
+
+	for (i = 0; i < p->n_publish; i++)
+		server_round(&p->publish[i], now_ns);
 }

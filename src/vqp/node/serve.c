@@ -352,8 +352,7 @@ static int op_stop(struct serve_vqp *sv, const struct ring_req *q)
 		return 0; /* its reply is under way */
 	sv->connects = false;
 	if (sv->v->state == VQP_LOOKS_UP) {
-		vqp_connect_stop(sv->v);
-		reply(sv->s, q, -EHOSTUNREACH, 0);
+		reply(sv->s, q, vqp_connect_stop(sv->v), 0);
 	} else {
 		reply(sv->s, q, 0, 0);
 	}

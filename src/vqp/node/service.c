@@ -578,12 +578,20 @@ static bool work_is_there(struct skein_node *n)
 /* When the engine or the record wants a round without being woken. */
 static uint64_t sleep_end(struct skein_node *n, uint64_t now)
 {
-	const struct publish *u = &n->pool->publish;
+	uint64_t wait = n->pool->e.conf.lookup_wait_ns, end = now + SLEEP_NS;
+	const struct publish *u = n->pool->publish;
+	unsigned i;
 
-	if (!list_empty(&n->pool->e.lookups) ||
-	    (u->step != PUBLISH_REST && u->step != PUBLISH_LOST))
-		return now + SKEIN_MS(1);
-	return u->due_ns < now + SLEEP_NS ? u->due_ns : now + SLEEP_NS;
+	if (!list_empty(&n->pool->e.lookups))
+		end = now + (wait < SKEIN_MS(1) ? wait : SKEIN_MS(1));
+	for (i = 0; i < n->pool->n_publish; i++, u++) {
+		if (u->step != PUBLISH_REST && u->step != PUBLISH_LOST &&
+		    end > now + SKEIN_MS(1))
+			end = now + SKEIN_MS(1);
+		if (u->due_ns < end)
+			end = u->due_ns;
+	}
+	return end;
 }
 
 /* asleep, then a fence, then a look at the rings; a client writes its request,
@@ -690,7 +698,8 @@ static int node_up(struct skein_node *n, const char *path,
 	struct skein_pool_attr pa = {.size = sizeof(pa),
 				     .meta = a->meta,
 				     .node_port = a->node_port,
-				     .timeout_ns = a->timeout_ns};
+				     .timeout_ns = a->timeout_ns,
+				     .meta_wait_ns = a->meta_wait_ns};
 	int err;
 
 	err = n->ctx->dev->ops->create_comp_channel(n->ctx->dev, &n->channel);

@@ -85,7 +85,7 @@ static int setup(void **state)
 	f.p.dev = &f.dev;
 	f.p.ctx = calloc(1, sizeof(*f.p.ctx));
 	f.p.rcq = f.p.scq = &f.cq;
-	f.p.publish.due_ns = UINT64_MAX;
+	f.p.publish[0].due_ns = UINT64_MAX;
 	list_init(&f.p.mems);
 	list_init(&f.p.leased);
 	return 0;

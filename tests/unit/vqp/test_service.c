@@ -63,11 +63,11 @@ static void half_second(void)
 	fake.now_ns = env_now_ns(env);
 	fake.rounds = fake.sleeps = 0;
 	node->fds_ns = 0;
-	node->pool->publish.due_ns = UINT64_MAX; /* no beat meanwhile */
+	node->pool->publish[0].due_ns = UINT64_MAX; /* no beat meanwhile */
 	node->env = &fake.env;
 	assert_int_equal(skein_node_run(node, SKEIN_MS(500), NULL), -ETIMEDOUT);
 	node->env = env;
-	node->pool->publish.due_ns = 0;
+	node->pool->publish[0].due_ns = 0;
 	node->fds_ns = 0;
 }
 
