@@ -774,7 +774,7 @@ void vqp_free(struct vqp *v)
 	struct vqp_slot *s;
 	uint32_t i;
 
-	(void)vqp_connect_stop(v);
+	vqp_lookup_drop(v);
 	if (v->n_posted)
 		for (i = 0; i < VQP_SLOTS; i++) {
 			s = &e->slots[i];

@@ -366,6 +366,8 @@ void vqp_peer_forget(struct vqp_engine *e, struct vqp_peer *p);
 
 /* lookup.c */
 int vqp_lookups_run(struct vqp_engine *e);
+/* v is not looked up for any more. */
+void vqp_lookup_drop(struct vqp *v);
 
 /* engine.c, for recv.c and lookup.c */
 void vqp_slot_put(struct vqp_engine *e, struct vqp_slot *s);

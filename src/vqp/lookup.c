@@ -194,13 +194,18 @@ int vqp_connect(struct vqp *v, const uint8_t gid[16], uint32_t node_port,
 	return -EINPROGRESS;
 }
 
-int vqp_connect_stop(struct vqp *v)
+void vqp_lookup_drop(struct vqp *v)
 {
 	if (v->state != VQP_LOOKS_UP)
-		return 0;
+		return;
 	asked_forget(v->e, &v->lookup);
 	list_del(&v->lookup.link);
 	v->state = VQP_NEW;
+}
+
+int vqp_connect_stop(struct vqp *v)
+{
+	vqp_lookup_drop(v);
 	if (vqp_engine_has_meta(v->e))
 		return -EHOSTUNREACH;
 	vqp_say(v->e, SAY_NO_META,
