@@ -72,6 +72,7 @@ enum env_cost {
 	ENV_COST_ENCODE,  /* n requests or answers put into messages */
 	ENV_COST_DECODE,  /* n taken out */
 	ENV_COST_COPY,	  /* n: bytes */
+	ENV_COST_SUM,	  /* n checksums of short messages */
 	ENV_COST_HANDLER,
 	/* Threads meet at a shared word. The model's time catches up, so each
 	 * thread sees what the others did before. */

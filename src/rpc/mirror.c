@@ -40,6 +40,10 @@ int rpc_mirror_seal(struct rpc_mirror *m, struct rpc_port *port, uint8_t *at,
 		(struct rpc_mirror_msg){(uint32_t)pos, len};
 	rpc_msg_seal_fetched(at, len, (uint16_t)count, req_head,
 			     rpc_canary(&port->secret_out, pos), m->sums);
+	if (__builtin_expect(port->model != NULL, 0)) {
+		rpc_port_charge(port, ENV_COST_ENCODE, count);
+		env_charge(port->model, ENV_COST_SUM, m->sums);
+	}
 	port->stats.fetched += count;
 	port->stats.fetched_messages++;
 	return 0;

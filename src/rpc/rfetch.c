@@ -155,6 +155,8 @@ static int look(struct rpc_client *c, struct rpc_msg_in *in, uint64_t sent)
 				     rx->resp_canary, f->sums, &len);
 	if (rc == 1) {
 		found(f, in->len);
+		if (__builtin_expect(rx->port->model != NULL, 0))
+			env_charge(rx->port->model, ENV_COST_SUM, f->sums);
 		rx->port->stats.fetched += in->count;
 		rx->port->stats.fetched_messages++;
 		return 1;

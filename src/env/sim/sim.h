@@ -39,7 +39,7 @@ struct sim_costs {
 	uint32_t tcp_ns;   /* one way between two nodes' sockets */
 	uint32_t local_ns; /* the same within a node */
 	/* per kind of env_charge(); copies by the byte */
-	uint32_t look, message, encode, decode, handler, swap, pause;
+	uint32_t look, message, encode, decode, handler, swap, pause, sum;
 };
 /* Sets a value by its field's name. -EINVAL: no such name, or the value is
  * 0. */

@@ -30,6 +30,7 @@ static const struct cost {
 	COST(tcp_ns, 15000), COST(local_ns, 8000), COST(look, 5),
 	COST(message, 50),   COST(encode, 25),	   COST(decode, 25),
 	COST(handler, 20),   COST(swap, 20),	   COST(pause, 40),
+	COST(sum, 20),
 #undef COST
 };
 
