@@ -12,6 +12,7 @@
 #include "conn/ctx.h"
 #include "dev/sim/link.h"
 #include "rpc/state.h"
+#include "sim/reply_wait.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -21,12 +22,15 @@
 #include <string.h>
 
 #define ECHO 1
+#define PUT 2
 #define PORT ":7000"
 #define SERVER "server:7000"
 #define LEN_MAX 16384u
 #define WINDOW_MAX 64u
 #define CONNECT_NS 60000000000ull /* of virtual time, for all */
 #define STEP_NS 1000000ull
+#define OPS_STEP_NS 10000ull
+#define OPS_LIMIT_NS 10000000000ull
 
 struct bed;
 
@@ -42,6 +46,7 @@ struct bed_conn {
 struct slot {
 	struct caller *caller;
 	uint64_t begun; /* 0: free */
+	uint32_t resp_len;
 };
 
 struct caller {
@@ -49,6 +54,7 @@ struct caller {
 	struct client *client;
 	struct bed_conn *bconn;
 	struct env_waiter *waiter;
+	struct prng r;
 	uint32_t len;
 	unsigned outstanding;
 	struct slot slots[WINDOW_MAX];
@@ -90,18 +96,38 @@ static void failed(struct bed *bed, int rc)
 
 /* --- the server -------------------------------------------------------- */
 
-static int serve(struct skein_rpc_req *req, void *arg)
+static uint32_t resp_len(const struct rpc_bed_conf *conf, bool put)
 {
-	struct bed *bed = arg;
-	void *resp = skein_rpc_resp_buf(req, bed->conf->len);
+	if (put)
+		return conf->put_resp_len;
+	return conf->resp_len ? conf->resp_len : conf->len;
+}
+
+static int serve(struct bed *bed, struct skein_rpc_req *req, uint32_t len)
+{
+	void *resp = skein_rpc_resp_buf(req, len);
 
 	if (!resp)
 		return -ENOMEM;
-	memset(resp, 0, bed->conf->len);
+	memset(resp, 0, len);
 	sim_charge(bed->w, bed->conf->handler_ns);
 	if (bed->counting)
 		bed->calls++;
 	return 0;
+}
+
+static int serve_echo(struct skein_rpc_req *req, void *arg)
+{
+	struct bed *bed = arg;
+
+	return serve(bed, req, resp_len(bed->conf, false));
+}
+
+static int serve_put(struct skein_rpc_req *req, void *arg)
+{
+	struct bed *bed = arg;
+
+	return serve(bed, req, resp_len(bed->conf, true));
 }
 
 static void on_conn(void *arg, struct skein_conn *conn,
@@ -138,9 +164,15 @@ static int server_open(struct bed *bed)
 	rc = ctx_open_env(sim_proc_env(bed->server_proc), &ca, &bed->ctx);
 	if (rc)
 		return rc;
+	if (bed->conf->reply_wait)
+		reply_wait_on(bed->ctx->dev);
+	if (bed->conf->server_inlines_not)
+		bed->ctx->dev->caps.inline_max = 0;
 	rx = conn_ctx_module(bed->ctx, CONN_MODULE_RPC);
 	rx->aqp.max = RPC_BED_MAX_AQP;
-	rc = skein_rpc_handle(bed->ctx, ECHO, serve, bed);
+	rc = skein_rpc_handle(bed->ctx, ECHO, serve_echo, bed);
+	if (!rc)
+		rc = skein_rpc_handle(bed->ctx, PUT, serve_put, bed);
 	bed->engines[0] = rc ? NULL : skein_ctx_engine(bed->ctx);
 	for (unsigned i = 1; i < bed->conf->servers && !rc; i++)
 		rc = skein_engine_new(bed->ctx, ca.wait, &bed->engines[i]);
@@ -172,7 +204,7 @@ static void call_done(void *arg, const struct skein_rpc_result *res)
 	struct bed *bed = c->bed;
 
 	if (res->outcome != SKEIN_DONE || res->status ||
-	    res->len != bed->conf->len)
+	    res->len != slot->resp_len)
 		failed(bed, res->status ? res->status : -EIO);
 	if (bed->counting)
 		hist_record(bed->hist, sim_thread_now(bed->w) - slot->begun);
@@ -193,12 +225,17 @@ static void fill(struct caller *c)
 
 	for (unsigned i = 0; i < bed->conf->window && !rc; i++) {
 		struct slot *slot = &c->slots[i];
+		bool put;
 
 		if (slot->begun)
 			continue;
+		put = prng_below(&c->r, 100) < bed->conf->put_pct;
 		slot->begun = sim_thread_now(bed->w);
-		rc = skein_rpc_call_async(c->bconn->conn, ECHO, bed->data,
-					  c->len, bed->conf->len, SKEIN_S(10),
+		slot->resp_len = resp_len(bed->conf, put);
+		rc = skein_rpc_call_async(c->bconn->conn, put ? PUT : ECHO,
+					  bed->data,
+					  put ? bed->conf->put_len : c->len,
+					  slot->resp_len, SKEIN_S(10),
 					  call_done, slot);
 		if (rc)
 			slot->begun = 0;
@@ -281,6 +318,7 @@ static int bed_conn_open(struct client *cl, struct bed_conn *bconn)
 			 (unsigned)(bconn - cl->bconns),
 		.timeout_ns = CONNECT_NS,
 		.retries = 1000000,
+		.return_mode = conf->return_mode,
 	};
 	int rc;
 
@@ -390,6 +428,8 @@ static int client_make(struct bed *bed, struct client *cl, unsigned number,
 		c->client = cl;
 		c->bconn = &cl->bconns[i / share];
 		c->len = calls_large(conf, i) ? conf->large_len : conf->len;
+		sim_prng(bed->w, 0x63616c6c + number * conf->threads + i,
+			 &c->r);
 		for (unsigned k = 0; k < WINDOW_MAX; k++)
 			c->slots[k].caller = c;
 	}
@@ -424,10 +464,10 @@ static int build(struct bed *bed)
 	return rc;
 }
 
-/* What the server's ends have counted. */
+/* What the ends have counted: the server's, and fetches of the clients'. */
 struct sums {
 	struct sim_nic_counts nic;
-	uint64_t calls, in, out;
+	uint64_t calls, in, out, fetched, fetch_reads;
 	unsigned qps;
 };
 
@@ -443,15 +483,24 @@ static void sum_engine(const struct skein_engine *e, struct sums *s)
 		s->calls += rc->port.stats.calls;
 		s->in += rc->port.stats.messages_received;
 		s->out += rc->port.stats.messages_sent;
+		s->fetched += rc->port.stats.fetched;
+		s->fetch_reads += rc->port.stats.fetch_reads;
 	}
 }
 
 static void sum(struct bed *bed, struct sums *s)
 {
+	struct sums far = {0};
+
 	memset(s, 0, sizeof(*s));
+	for (unsigned i = 0; i < bed->n_clients; i++)
+		for (unsigned k = 0; k < bed->clients[i].n_bconns; k++)
+			sum_engine(bed->clients[i].bconns[k].engine, &far);
 	sim_nic_counts(bed->server, &s->nic);
 	for (unsigned i = 0; i < bed->conf->servers; i++)
 		sum_engine(bed->engines[i], s);
+	s->fetched = far.fetched;
+	s->fetch_reads = far.fetch_reads;
 }
 
 static double ratio(uint64_t a, uint64_t b)
@@ -466,10 +515,27 @@ static bool all_ready(const struct bed *bed)
 	       bed->n_conns == bed->n_clients * bed->clients->n_bconns;
 }
 
+/* The stretch that counts; how long it was. */
+static uint64_t count(struct bed *bed)
+{
+	const struct rpc_bed_conf *conf = bed->conf;
+	uint64_t from = sim_now(bed->w), enough = conf->ops * bed->n_callers;
+
+	bed->counting = true;
+	do
+		sim_run(bed->w, sim_now(bed->w) + (conf->ops ? OPS_STEP_NS
+							     : conf->run_ns));
+	while (bed->calls < enough && !bed->rc &&
+	       sim_now(bed->w) - from < OPS_LIMIT_NS);
+	bed->counting = false;
+	return sim_now(bed->w) - from;
+}
+
 static int play(struct bed *bed, struct rpc_bed_result *res)
 {
 	const struct rpc_bed_conf *conf = bed->conf;
 	struct sums was, is;
+	uint64_t ns;
 
 	while (!all_ready(bed) && !bed->rc && sim_now(bed->w) < CONNECT_NS)
 		sim_run(bed->w, sim_now(bed->w) + STEP_NS);
@@ -478,11 +544,9 @@ static int play(struct bed *bed, struct rpc_bed_result *res)
 	bed->go = true;
 	sim_run(bed->w, sim_now(bed->w) + conf->warm_ns);
 	sum(bed, &was);
-	bed->counting = true;
-	sim_run(bed->w, sim_now(bed->w) + conf->run_ns);
-	bed->counting = false;
+	ns = count(bed);
 	sum(bed, &is);
-	res->mops = (double)bed->calls * 1e3 / (double)conf->run_ns;
+	res->mops = (double)bed->calls * 1e3 / (double)ns;
 	res->p50_ns = (double)hist_percentile(bed->hist, 50);
 	res->p99_ns = (double)hist_percentile(bed->hist, 99);
 	res->degree = ratio(is.calls - was.calls, is.in - was.in);
@@ -492,6 +556,10 @@ static int play(struct bed *bed, struct rpc_bed_result *res)
 	res->in_per_call = ratio(is.nic.messages_in - was.nic.messages_in,
 				 is.calls - was.calls);
 	res->qps = is.qps;
+	res->fetched = ratio(is.fetched - was.fetched, is.calls - was.calls);
+	res->reads = ratio(is.fetch_reads - was.fetch_reads,
+			   is.fetched - was.fetched);
+	res->posts = ratio(is.out - was.out, is.calls - was.calls);
 	return bed->rc;
 }
 
@@ -512,8 +580,8 @@ static bool sensible(const struct rpc_bed_conf *c)
 {
 	return c->nodes && c->procs && c->threads && c->servers && c->window &&
 	       c->window <= WINDOW_MAX && c->len <= LEN_MAX &&
-	       c->large_len <= LEN_MAX && c->sched_ns &&
-	       (c->system != RPC_BED_LANES || c->qps);
+	       c->large_len <= LEN_MAX && c->put_len <= LEN_MAX &&
+	       c->sched_ns && (c->system != RPC_BED_LANES || c->qps);
 }
 
 /* Contexts read these when they open. */

@@ -14,6 +14,7 @@
 #include "dev/sim/model.h"
 #include "env/sim/sim.h"
 
+#include <skein/conn.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -36,10 +37,20 @@ struct rpc_bed_conf {
 	/* Most calls, or answers, of one message; 0: the default. 1: each is a
 	 * message of its own, as in FLOCK's baselines. */
 	unsigned batch;
-	unsigned window;  /* outstanding, of a thread */
-	unsigned cores;	  /* of a client's node */
-	unsigned servers; /* cores of the server's */
-	uint32_t len;	  /* of request and response */
+	unsigned window;   /* outstanding, of a thread */
+	unsigned cores;	   /* of a client's node */
+	unsigned servers;  /* cores of the server's */
+	uint32_t len;	   /* of request and response */
+	uint32_t resp_len; /* not 0: of the response alone */
+	/* Percentage of calls, drawn, that have put_len bytes instead, and
+	 * responses of put_resp_len bytes. */
+	unsigned put_pct;
+	uint32_t put_len, put_resp_len;
+	enum skein_return return_mode;
+	/* RF-RPC's ServerReply: a thread of the server goes on when its WRITE
+	 * is complete (reply_wait.h). */
+	bool reply_wait;
+	bool server_inlines_not;
 	/* Percentage of a process's threads that make calls of large_len bytes;
 	 * their responses have len bytes. */
 	unsigned large_pct;
@@ -52,6 +63,7 @@ struct rpc_bed_conf {
 	 * these. */
 	uint64_t sched_ns;
 	uint64_t warm_ns, run_ns;
+	uint64_t ops; /* not 0: as long as so many calls of a thread take */
 	struct sim_costs costs;
 };
 
@@ -63,6 +75,9 @@ struct rpc_bed_result {
 	double out_per_call; /* messages that the server's NIC sent and took, */
 	double in_per_call;  /* a call */
 	unsigned qps;	     /* of the server, connected */
+	double fetched;	     /* answers that came by READ, of all */
+	double reads;	     /* READs for answers, a fetched answer */
+	double posts;	     /* messages that the server posted, a call */
 	uint64_t hash, virtual_ns, events;
 };
 

@@ -22,7 +22,8 @@ static const struct scenario *const scenarios[] = {
 	&scenario_flock_combining,  &scenario_flock_threads,
 	&scenario_flock_nodes,	    &scenario_mcast_groups,
 	&scenario_rpc_handles,	    &scenario_mcast_large,
-	&scenario_mcast_resume,
+	&scenario_mcast_resume,	    &scenario_rfrpc_kv,
+	&scenario_rfrpc_time,
 };
 
 #define N_SCENARIOS (sizeof(scenarios) / sizeof(scenarios[0]))

@@ -34,7 +34,7 @@ struct scenario_conf {
 
 #define REPORT_ROWS 32
 #define TABLE_COLS 8
-#define TABLE_LINES 48
+#define TABLE_LINES 64
 
 /* A figure of the run, with its name and unit in words. */
 struct report_row {
@@ -116,6 +116,8 @@ extern const struct scenario scenario_flock_combining;
 extern const struct scenario scenario_flock_threads;
 extern const struct scenario scenario_flock_nodes;
 extern const struct scenario scenario_mcast_groups;
+extern const struct scenario scenario_rfrpc_kv;
+extern const struct scenario scenario_rfrpc_time;
 extern const struct scenario scenario_rpc_handles;
 extern const struct scenario scenario_mcast_large;
 extern const struct scenario scenario_mcast_resume;

@@ -295,7 +295,7 @@ static int costs_choose(struct sim_opts *o, const char *scenario)
 	if (!o->cost)
 		return 0;
 	if (!s || !s->costs) {
-		out_error(SIM_CMD, "--cost is for flock-*");
+		out_error(SIM_CMD, "--cost is for flock-* and rfrpc-*");
 		return -EINVAL;
 	}
 	return each_pair("--cost", o->cost, cost_set, o);
@@ -417,7 +417,7 @@ int cmd_sim(int argc, char **argv)
 		{0, "set", OPT_STR, &o.set, "NAME=VALUE,...",
 		 "other values of the NIC's parameters", 0, 0, NULL},
 		{0, "cost", OPT_STR, &o.cost, "NAME=NS,...",
-		 "other costs of software, of flock-*", 0, 0, NULL},
+		 "other costs of software, of flock-*, rfrpc-*", 0, 0, NULL},
 		{0, "no-faults", OPT_FLAG, &o.no_faults, NULL, "no faults", 0,
 		 0, NULL},
 		{0, "fault", OPT_STR, &o.fault, "LIST",

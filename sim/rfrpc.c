@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * rfrpc.c - see rfrpc.h; and RF-RPC's figure 7: calls of a key-value store, of
+ * which 95 of a hundred GET 32 bytes by a key of 16.
+ *
+ * The store itself is a handler's time, HANDLER_NS: the paper does not say how
+ * long Jakiro takes.
+ */
+#include "sim/rfrpc.h"
+
+#define CORES 16u
+#define KEY 16u
+#define VALUE 32u
+#define PUT_PCT 5u
+#define HANDLER_NS 20u /* assumed, as for FLOCK's figures */
+#define SCHED_NS 10000000u
+#define WARM_NS 200000u
+#define RUN_NS 1000000u
+
+/* --- what all have in common ------------------------------------------- */
+
+const char *const rfrpc_names[RFRPC_WAYS] = {
+	[RFRPC_REPLY] = "reply",
+	[RFRPC_FETCH] = "fetch",
+	[RFRPC_AUTO] = "auto",
+	[RFRPC_REPLY_WAIT] = "reply-wait",
+	[RFRPC_REPLY_WAIT_INLINE] = "reply-wait, inline",
+};
+
+int rfrpc_begin(struct rfrpc *f, const struct scenario_conf *sc,
+		struct report *rep)
+{
+	int rc = 0;
+
+	*f = (struct rfrpc){.sc = sc, .rep = rep};
+	if (sc->nic)
+		f->nic = *sc->nic;
+	else
+		rc = nic_model_find("connectx3", &f->nic);
+	f->conf = (struct rpc_bed_conf){
+		.seed = sc->seed,
+		.nic = &f->nic,
+		.system = RPC_BED_PRIVATE,
+		.nodes = sc->nodes ? sc->nodes : RFRPC_CLIENTS,
+		.procs = 1,
+		.threads = RFRPC_CALLERS,
+		.window = 1,
+		.cores = CORES,
+		.servers = 1,
+		.len = KEY,
+		.resp_len = VALUE,
+		.put_pct = PUT_PCT,
+		.put_len = KEY + VALUE,
+		.handler_ns = HANDLER_NS,
+		.sched_ns = SCHED_NS,
+		.warm_ns = WARM_NS,
+		.run_ns = RUN_NS,
+		.ops = sc->ops,
+		.costs = sc->costs,
+	};
+	rep->ok = true;
+	report_row(rep, "clients", f->conf.nodes);
+	report_row(rep, "callers", f->conf.nodes * f->conf.threads);
+	return rc;
+}
+
+int rfrpc_point(struct rfrpc *f, enum rfrpc_way way, struct rpc_bed_result *r)
+{
+	int rc;
+
+	f->conf.return_mode = way == RFRPC_FETCH  ? SKEIN_RETURN_FETCH
+			      : way == RFRPC_AUTO ? SKEIN_RETURN_AUTO
+						  : SKEIN_RETURN_REPLY;
+	f->conf.reply_wait = way >= RFRPC_REPLY_WAIT;
+	f->conf.server_inlines_not = way == RFRPC_REPLY_WAIT;
+	rc = rpc_bed_run(&f->conf, r);
+	if (!rc)
+		report_add(f->rep, r->hash, r->virtual_ns, r->events);
+	return rc;
+}
+
+void rfrpc_claim(struct rfrpc *f, const char *name, double a, double b,
+		 const char *paper_name, double paper)
+{
+	if (!(a > 0) || !(b > 0))
+		return;
+	report_row(f->rep, name, a / b);
+	if (paper > 0)
+		report_row(f->rep, paper_name, paper);
+}
+
+/* --- figure 7 ---------------------------------------------------------- */
+
+static const unsigned servers[] = {1, 2, 4, 16};
+
+#define N_SERVERS (sizeof(servers) / sizeof(servers[0]))
+#define ONE 0 /* of servers[] */
+#define FOUR 2
+
+static void columns(struct report *rep)
+{
+	static const char *const cols[] = {"servers", "mops",	 "p50_us",
+					   "p99_us",  "fetched", "reads",
+					   "posts"};
+
+	rep->table.n_cols = 7;
+	for (unsigned c = 0; c < 7; c++)
+		rep->table.cols[c] = cols[c];
+}
+
+static int point(struct rfrpc *f, enum rfrpc_way way, struct rpc_bed_result *r)
+{
+	int rc = rfrpc_point(f, way, r);
+
+	if (rc)
+		return rc;
+	report_line(f->rep, rfrpc_names[way],
+		    (double[]){f->conf.servers, r->mops, r->p50_ns / 1000,
+			       r->p99_ns / 1000, r->fetched, r->reads,
+			       r->posts});
+	return 0;
+}
+
+static void claims(struct rfrpc *f, struct rpc_bed_result r[][RFRPC_WAYS])
+{
+	const struct rpc_bed_result *one = r[ONE], *four = r[FOUR];
+
+	RFRPC_CLAIM(f, "fetch_over_reply_wait", four[RFRPC_FETCH].mops,
+		    four[RFRPC_REPLY_WAIT].mops, 2.6);
+	RFRPC_CLAIM(f, "fetch_over_reply_wait_inline", four[RFRPC_FETCH].mops,
+		    four[RFRPC_REPLY_WAIT_INLINE].mops, 2.6);
+	RFRPC_CLAIM(f, "fetch_over_reply", one[RFRPC_FETCH].mops,
+		    one[RFRPC_REPLY].mops, 0);
+	/* A WRITE, and the READs. */
+	if (four[RFRPC_FETCH].reads > 0)
+		RFRPC_CLAIM(f, "round_trips", 1 + four[RFRPC_FETCH].reads, 1,
+			    2.005);
+	RFRPC_CLAIM(f, "fetch_mops", four[RFRPC_FETCH].mops, 1, 5.5);
+	RFRPC_CLAIM(f, "reply_wait_mops", four[RFRPC_REPLY_WAIT].mops, 1, 2.1);
+}
+
+static int rfrpc_kv(const struct scenario_conf *sc, struct report *rep)
+{
+	static const enum rfrpc_way ways[] = {RFRPC_REPLY, RFRPC_FETCH,
+					      RFRPC_REPLY_WAIT,
+					      RFRPC_REPLY_WAIT_INLINE};
+	struct rpc_bed_result r[N_SERVERS][RFRPC_WAYS] = {0};
+	struct rfrpc f;
+	int rc = rfrpc_begin(&f, sc, rep);
+
+	columns(rep);
+	for (unsigned i = 0; i < N_SERVERS && !rc; i++) {
+		f.conf.servers = servers[i];
+		if (sc->threads && servers[i] != sc->threads)
+			continue;
+		for (unsigned w = 0; w < 4 && !rc; w++)
+			rc = point(&f, ways[w], &r[i][ways[w]]);
+	}
+	claims(&f, r);
+	return rc;
+}
+
+const struct scenario scenario_rfrpc_kv = {
+	.name = "rfrpc-kv",
+	.what = "GETs and PUTs, results fetched or replied (RF-RPC fig. 7)",
+	.nic = "connectx3",
+	.costs = true,
+	.run = rfrpc_kv,
+};

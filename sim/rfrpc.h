@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * rfrpc.h - what the scenarios of RF-RPC's section 5 have in common: its setting
+ * (section 5.1), the ways in which results come, and what the paper says beside
+ * what came out.
+ *
+ * The NIC is fitted to RF-RPC's figure 1 and section 2.4. No cost of software,
+ * and nothing else, was fitted on these figures: what comes out is a prediction.
+ */
+#ifndef SKEIN_SIM_RFRPC_H
+#define SKEIN_SIM_RFRPC_H
+
+#include "sim/rpc_bed.h"
+#include "sim/scenario.h"
+
+#define RFRPC_CLIENTS 7u /* nodes */
+#define RFRPC_CALLERS 5u /* threads of each */
+
+enum rfrpc_way {
+	RFRPC_REPLY,
+	RFRPC_FETCH,
+	RFRPC_AUTO,
+	/* reply_wait.h. The server's WRITEs are not inline, as those of
+	 * figure 1 are not in our model. */
+	RFRPC_REPLY_WAIT,
+	RFRPC_REPLY_WAIT_INLINE, /* ... inline, as in the other ways */
+	RFRPC_WAYS,
+};
+
+struct rfrpc {
+	const struct scenario_conf *sc;
+	struct report *rep;
+	struct nic_model nic;
+	struct rpc_bed_conf conf; /* of the next point */
+};
+
+extern const char *const rfrpc_names[RFRPC_WAYS];
+
+/* conf is as in section 5.1; conf.servers is set by the caller. */
+int rfrpc_begin(struct rfrpc *f, const struct scenario_conf *sc,
+		struct report *rep);
+int rfrpc_point(struct rfrpc *f, enum rfrpc_way way, struct rpc_bed_result *r);
+/* A row: a / b, and one of what the paper has, unless that is 0. Not when a
+ * point was left out. */
+void rfrpc_claim(struct rfrpc *f, const char *name, double a, double b,
+		 const char *paper_name, double paper);
+#define RFRPC_CLAIM(f, name, a, b, paper) \
+	rfrpc_claim(f, name, a, b, name "_paper", paper)
+
+#endif
