@@ -5,7 +5,7 @@
  * to nothing.
  *
  * Fails when a fitted point is off by more than 15 %, or when the curves have
- * lost their shape. docs/design/simulation.md has the table.
+ * lost their shape. docs/measurements/simulation.md has the table.
  */
 #include "sim/bed.h"
 #include "sim/control_path.h"

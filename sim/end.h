@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * end.h - a simulated process with a device and a piece of memory that others
- * may reach: what test beds are made of. It ends with its world.
+ * end.h - a simulated process with a device and memory that others may reach.
+ * Test beds consist of such ends. An end goes with its world.
  */
 #ifndef SKEIN_SIM_END_H
 #define SKEIN_SIM_END_H

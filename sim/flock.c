@@ -10,8 +10,8 @@
 
 #define CORES 64u
 #define LANES_MAX (RPC_BED_MAX_AQP / FLOCK_CLIENTS)
-/* The paper does not say how often its schedulers run. Long enough here for a
- * lane to ask for credits several times in between. */
+/* The paper does not say how often its schedulers run. Our interval is long
+ * enough for a lane to ask for credits several times within it. */
 #define SCHED_NS 250000u
 #define BASELINE_WARM_NS 200000u
 #define RUN_NS 300000u

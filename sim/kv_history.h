@@ -62,7 +62,8 @@ enum hist_outcome {
 	HIST_UNKNOWN, /* may have, or may yet */
 };
 
-/* Another key: its number, or HIST_KEYS when there are no more. */
+/* Adds a key. Returns its number, or HIST_KEYS when there is no room for
+ * more. */
 uint32_t hist_key_new(struct history *h);
 /* Is it worth writing to it? */
 bool hist_writable(struct history *h, uint32_t key);

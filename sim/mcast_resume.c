@@ -328,8 +328,8 @@ static bool is_live(const struct member *m)
 	return m->proc && !m->dead && !m->ended;
 }
 
-/* All living members have come to this round: the members of the next group, in
- * any order. */
+/* All living members have reached this round: draws the members of the next
+ * group, and their order. */
 static void list_round(struct crowd *c, struct round *r)
 {
 	uint64_t there = 0, known = 0;

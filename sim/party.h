@@ -73,8 +73,8 @@ int party_init(struct party *p, const struct party_ops *ops,
 	       void *actors, size_t actor_size);
 /* Runs to the end. */
 void party_play(struct party *p);
-/* Prints each party that does not end, and what is left; and the figures of the
- * faults and of the world. Before party_fini(). */
+/* Prints each actor that does not end and what it leaves behind, and the
+ * figures of the faults and of the world. Called before party_fini(). */
 void party_judge(struct party *p);
 void party_fini(struct party *p);
 
@@ -94,7 +94,7 @@ static inline uint64_t actor_draw(struct actor *a, uint64_t n)
 	return prng_below(&a->r, n);
 }
 
-/* Are the faults over, as the running thread has it? */
+/* Are the faults over, by the running thread's clock? */
 bool actor_over(struct actor *a);
 /* Closes the context of a process. No process here breaks the protocol. So if
  * the context has counted garbage on a connection that was up, a message was

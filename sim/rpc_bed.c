@@ -271,7 +271,8 @@ static void call_lanes(struct caller *c)
 		failed(c->bed, rc);
 }
 
-/* As in FaRM: the thread that posts has the lock, and posts only its own. */
+/* As in FaRM: a thread takes the lock to post, and posts only its own
+ * requests. */
 static void lock(struct caller *c)
 {
 	env_charge(env_of(c), ENV_COST_SWAP, 1);
