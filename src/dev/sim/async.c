@@ -39,7 +39,7 @@ int sim_get_async(struct dev *dev, struct ibv_async_event *ev)
 	return 0;
 }
 
-/* One OS thread: nobody destroys an object between get and ack. */
+/* There is one OS thread, so no object is destroyed between get and ack. */
 void sim_ack_async(struct dev *dev, struct ibv_async_event *ev)
 {
 	(void)dev;

@@ -69,7 +69,7 @@ struct nic_model {
 	uint32_t reg_page_ns; /* of the core, each page of 4 KiB */
 };
 
-/* The names of those built in; NULL behind the last. */
+/* The name of built-in model i; NULL behind the last. */
 const char *nic_model_name(unsigned i);
 /* -ENOENT when there is none of the name. */
 int nic_model_find(const char *name, struct nic_model *m);

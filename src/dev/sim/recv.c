@@ -237,8 +237,8 @@ static void answer(struct sim_flow *f, struct sim_msg *m,
 	sim_net_send(m, depart, sim_answer_arrives);
 }
 
-/* The requester learns of the fault, and so does the owner: its QP breaks. A
- * DCT serves other requesters, so it does not break. */
+/* The requester learns of the error, and the responder's QP breaks. A DCT
+ * serves other requesters too, so it does not break. */
 static void refuse(struct sim_qp *q, struct sim_flow *f, struct sim_msg *m,
 		   enum ibv_wc_status status)
 {
@@ -301,7 +301,7 @@ static bool no_receive(struct sim_qp *q, const struct sim_msg *m)
 	return wants_receive(m) && sim_recvq_empty(sim_recvq_of(q));
 }
 
-/* What cannot be taken is dropped; only a receive whose own pieces are wrong
+/* A message that cannot be taken is dropped; only a receive with wrong pieces
  * breaks the QP. */
 static void unreliable_take(struct sim_qp *q, struct sim_msg *m)
 {

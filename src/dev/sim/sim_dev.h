@@ -273,7 +273,7 @@ struct sim_qp {
 	struct sim_recvq rq;
 	struct sim_flow flow; /* of the one peer */
 	bool met;
-	/* of a DCT: hashed by their key, a power of two of places */
+	/* of a DCT: a hash table of flows; its size is a power of two */
 	uint64_t dc_key;
 	struct sim_flow **flows;
 	uint32_t flows_cap, n_flows;
