@@ -3,8 +3,9 @@
  * memlock.c - whether it was the limit of locked memory.
  *
  * The kernel says ENOMEM for RLIMIT_MEMLOCK too, and that is the usual cause:
- * without the numbers nobody finds it. Registered memory counts (VmPin), and
- * so do the queues of most NICs, which are in the process's memory.
+ * without the numbers a user does not find it. Registered memory counts
+ * (VmPin), and so do the queues of most NICs, which are in the process's
+ * memory.
  */
 #include "dev/verbs/verbs.h"
 

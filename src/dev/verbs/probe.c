@@ -69,11 +69,11 @@ static struct ibv_qp *try_qp(struct bench *b, struct ibv_qp_init_attr *attr)
 }
 
 /*
- * No verb tells how much inline data a QP may have: only create_qp knows. So a
- * throw-away QP asks for less and less until one is granted, and the grant
- * (which may be more than was asked) is what counts. The same QP is asked
- * whether inbound WRITEs land in ascending order; a provider that cannot
- * tell has not promised it.
+ * No verb tells how much inline data a QP may have: only create_qp knows. So we
+ * ask for less and less with a throw-away QP until the provider makes one; it
+ * says how much it granted, perhaps more than we asked for. We also ask that QP
+ * whether inbound WRITEs land in ascending order. A provider that cannot tell
+ * has not promised it.
  */
 static int probe_rc(struct bench *b)
 {
