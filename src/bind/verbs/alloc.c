@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * alloc.c - malloc() and its family: what is large or aligned to pages comes
- * from the window, so that a device can map it when it is registered; all else
- * goes straight to libc.
+ * alloc.c - malloc() and its family: a block that is large or aligned to pages
+ * comes from the window, so that peers can map it when it is registered. All
+ * other blocks come from libc.
  *
  * libc is reached by its own names (__libc_malloc), never by dlsym(): the
  * first malloc() of a process comes before any constructor, from the loader

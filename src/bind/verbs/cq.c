@@ -182,7 +182,8 @@ EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 	struct ibv_context *ctx = event_context(event);
 	struct dev *dev;
 
-	/* An event without an object is not counted, on either side. */
+	/* Neither the program nor the device counts an event without an
+	 * object. */
 	if (!ctx)
 		return;
 	if (!vb_ours(ctx)) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * device.c - the list of devices, opening and closing ours, and what is asked
- * of it. Our device comes first in the list, then the real ones;
- * SKEIN_VERBS_DEVICES=soft leaves the real ones out.
+ * device.c - the list of devices; opening, closing and querying our device. Our
+ * device comes first in the list, then the real ones; SKEIN_VERBS_DEVICES=soft
+ * leaves the real ones out.
  */
 #include "bind/verbs/link.h"
 #include "bind/verbs/state.h"

@@ -43,7 +43,7 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t len,
 	uint64_t off = 0;
 	int fd = -1, rc;
 
-	/* Hints that a device may leave aside (relaxed ordering). */
+	/* Hints that a device may ignore (relaxed ordering). */
 	access &= ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE;
 	rc = window_file(&vb.window, addr, len, &fd, &off);
 	if (rc == -ENOENT)

@@ -34,7 +34,7 @@ struct vb_open {
 struct vb_state {
 	struct window window; /* first: free() reads it each time */
 	struct vb_shm shm;
-	/* From SKEIN_VERBS_BACK: what is taken from the window. */
+	/* From SKEIN_VERBS_BACK: which kinds of memory come from the window. */
 	bool back_heap, back_map, back_shm;
 	bool infiniband; /* link.h */
 	pthread_mutex_t lock;

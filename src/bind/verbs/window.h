@@ -61,7 +61,7 @@ struct window {
 	size_t dirty; /* bytes */
 	size_t used;  /* units */
 	struct window_unit *units;
-	/* fork(): the child says by closing it that it has its copy */
+	/* fork(): the child closes it when it has its copy */
 	int pipe[2];
 };
 
@@ -101,10 +101,10 @@ int window_file(struct window *w, const void *addr, size_t len, int *fd,
 		uint64_t *off);
 
 /*
- * fork(): the window is shared memory, and a child must have a copy, as of
- * all its memory. The child makes a file of its own, fills it, and puts it in
- * the place of the parent's; the parent waits for that, so that the copy is of
- * the moment of the fork. Called in this order, by the thread that forks.
+ * fork(): the window is shared memory, but a child must have a copy of it. The
+ * child makes a file of its own, fills it, and maps it in place of the parent's
+ * file. The parent waits until that is done, so the copy shows the moment of
+ * the fork. The thread that forks calls these in this order.
  */
 void window_fork_prepare(struct window *w);
 void window_fork_parent(struct window *w);
