@@ -149,7 +149,8 @@ void engine_leave(struct engine *e)
 	atomic_store_explicit(&e->lead.owner, 0, memory_order_release);
 	/* Pairs with the fence in place_take() and the one behind
 	 * env_waiter_arm() in back_park(). Without it both sides may read the
-	 * old value: nobody owns the engine and the next one sleeps on. */
+	 * old value: no thread owns the engine, and the thread of the next
+	 * place sleeps on. */
 	fence_full();
 	wake_successor(e);
 }
@@ -481,7 +482,7 @@ static bool engine_sleep(struct engine *e, const struct run *run)
 	return true;
 }
 
-/* Where idling parks, nobody would look at the clock meanwhile. */
+/* Where idling parks the thread, it does not look at the clock meanwhile. */
 static void tell_deadline(struct engine *e, const struct run *run)
 {
 	uint64_t t = first_deadline(e);

@@ -56,14 +56,15 @@ struct engine_obj {
 	struct list_node link; /* the engine's; zeroed when not added */
 };
 
-/* A closure run once by the engine's owner; the poster's memory until run. */
+/* A closure that the engine's owner runs once. Its memory is the poster's, and
+ * must stay until it has run. */
 struct engine_call {
 	void (*fn)(struct engine_call *call);
 	struct engine_call *next;
 };
 
-/* What an engine begins with: its owner, so that asking for it costs no call.
- * Nobody but the functions below and engine.c looks inside. */
+/* The first field of an engine: its owner, so that the functions below read it
+ * without a call. Only they and engine.c use it. */
 struct engine_lead {
 	struct skein_env *env;
 	_Atomic(uint64_t) owner; /* env_thread_self(), 0: free */
@@ -198,11 +199,13 @@ void engine_kick(struct engine *e);
 /* Hands a closure to the owner: runs in a coming round. Any thread. */
 void engine_post(struct engine *e, struct engine_call *call);
 
-/* A thread that runs the engine when nobody else does: it gives way to callers
- * at once, and comes back a millisecond or two after the last has left. */
+/* Starts a thread that runs the engine while no other thread does. It gives way
+ * to callers at once, and comes back a millisecond or two after the last caller
+ * has left. */
 int engine_background_start(struct engine *e);
 void engine_background_stop(struct engine *e);
-/* Any thread; for one that can leave work to the owner by engine_post(). */
+/* Any thread; asked by a thread that can leave work to the owner by
+ * engine_post(). */
 bool engine_has_background(struct engine *e);
 
 #endif

@@ -39,7 +39,7 @@ static void back_nap(struct engine *e)
 		env_waiter_sleep(e->env, e->back_w, deadline);
 }
 
-/* Waits until nobody has entered for BACK_NS and the engine is free. */
+/* Waits until the engine is free and no thread has entered for BACK_NS. */
 static void back_wait(struct engine *e)
 {
 	unsigned seen, now;

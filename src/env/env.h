@@ -370,7 +370,7 @@ void env_waiter_free(struct skein_env *env, struct env_waiter *w);
  * the thread that would sleep. */
 enum env_idle_verdict env_idle(struct skein_env *env, struct env_waiter *w,
 			       unsigned round);
-/* Will env_idle(), called next for this round, give the processor away? */
+/* Will the next env_idle(), for this round, give the processor away? */
 static inline bool env_idle_yields(struct skein_env *env, struct env_waiter *w,
 				   unsigned round)
 {
@@ -445,16 +445,17 @@ int env_mem_alloc(struct skein_env *env, const char *name, size_t len, int *fd,
 		  void **addr);
 void env_mem_free(struct skein_env *env, int fd, void *addr, size_t len);
 /*
- * The same without the allocation, where that can be: *filled is then 0, else len.
- * No byte is to be touched, here or by a peer, before env_mem_fill() has allocated
- * it: 0, or -ENOMEM. off and len: multiples of the page size.
+ * The same without the allocation where the system allows that: *filled is then
+ * 0, else len. Neither this process nor a peer may touch a byte before
+ * env_mem_fill() has allocated it; that returns 0 or -ENOMEM. off and len:
+ * multiples of the page size.
  */
 int env_mem_reserve(struct skein_env *env, const char *name, size_t len,
 		    int *fd, void **addr, size_t *filled);
 int env_mem_fill(struct skein_env *env, int fd, void *addr, size_t off,
 		 size_t len);
-/* Gives the pages of a range back to the system; nobody touches them any more. The
- * rest comes with env_mem_free(). */
+/* Gives the pages of a range back to the system. No process may touch them any
+ * more. env_mem_free() frees the rest. */
 void env_mem_drop(struct skein_env *env, int fd, size_t off, size_t len);
 /* The page size of such memory's file: small or huge. */
 size_t env_mem_page(int fd);

@@ -20,7 +20,8 @@
 #define LOCAL_FDS 2 /* of one message at most */
 
 /* Messages (SOCK_SEQPACKET), nonblocking, close-on-exec. The file has mode
- * 0600. A file that nobody listens at is replaced; -EADDRINUSE: somebody does. */
+ * 0600. Replaces a file at which no process listens; -EADDRINUSE: a process
+ * listens. */
 int local_listen(const char *path, int *fd);
 /* -ENOENT, -ECONNREFUSED: nobody there. */
 int local_connect(const char *path, int *fd);

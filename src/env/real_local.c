@@ -65,7 +65,7 @@ int local_connect(const char *path, int *fd)
 	return 0;
 }
 
-/* Is there a socket's file that nobody listens at? Then it goes. */
+/* Removes a socket's file at which no process listens. */
 static bool stale_goes(const char *path)
 {
 	struct stat st;

@@ -83,7 +83,8 @@ static int resolve_host(const char *host, const char *port,
 		.ai_socktype = SOCK_STREAM,
 	};
 
-	/* Without /etc/hosts a name server would be asked, in vain. */
+	/* Without /etc/hosts the resolver would ask a name server, which does
+	 * not know the name. */
 	if (host && !strcasecmp(host, "localhost"))
 		host = NULL;
 	return getaddrinfo(host, port, &hints, list);

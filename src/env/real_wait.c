@@ -70,8 +70,8 @@
 #define NAP_PART 8
 #define NAP_MAX_NS 20000000
 
-/* Spinning without yielding: look once in SPIN_LOOK_NS whether somebody wanted
- * the core that often. */
+/* Spinning without yielding: look once in SPIN_LOOK_NS whether other threads
+ * have taken the core SPIN_PREEMPTED times. */
 #define SPIN_LOOK_NS 500000000u
 #define SPIN_LOOK_ROUNDS 4096
 #define SPIN_PREEMPTED 20
@@ -187,7 +187,7 @@ static uint64_t yield_once(struct env_waiter *w)
 	w->in_turns = w->in_turns && w->gave;
 	if (now - begun < YIELD_DEAR_NS)
 		return now;
-	/* One that comes long after the last is the first again. */
+	/* A dear yield long after the last one counts as the first. */
 	if (now - w->hold_end_ns > HOLD_MAX_NS || !w->hold_ns)
 		w->hold_ns = HOLD_MIN_NS;
 	else if (w->hold_ns < HOLD_MAX_NS)
@@ -287,7 +287,8 @@ bool real_core_wanted(struct env_waiter *w)
 	return w->hold_end_ns && is_held(w, env_now_ns(w->env));
 }
 
-/* The same question as real_idle() asks: it is answered alike for one round. */
+/* Asks the same question as real_idle(), so both give the same answer for one
+ * round. */
 bool real_idle_yields(struct env_waiter *w, unsigned round)
 {
 	if (w->mode == ENV_WAIT_EVENT || w->mode == ENV_WAIT_SPIN)

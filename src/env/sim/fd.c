@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fd.c - a simulated process's descriptors, and those that only count.
+ * fd.c - a simulated process's descriptors, and descriptors that only count.
  */
 #include "env/sim/world.h"
 

@@ -3,8 +3,8 @@
  * fiber.c - switching stacks by hand; see fiber.h.
  *
  * fiber_swap(&from->sp, to->sp) pushes the callee-saved registers, exchanges
- * the stack pointer and pops the other's. A new stack is laid out as if it had
- * been left that way, with fiber_start as the place to return to. Floating
+ * the stack pointer and pops the other's. A new stack is laid out as if
+ * fiber_swap() had left it, with fiber_start as the return address. Floating
  * point control words are the same in all fibers: nobody here changes them.
  */
 #include "env/sim/fiber.h"
@@ -153,7 +153,7 @@ int fiber_init(struct fiber *f, size_t stack_len, void (*fn)(void *arg),
 		return -ENOMEM;
 	}
 #if defined(__SANITIZE_ADDRESS__)
-	/* A killed fiber left red zones of its frames in the sanitizer. */
+	/* The sanitizer still has the red zones of a killed fiber's frames. */
 	__asan_unpoison_memory_region(p + GUARD, stack_len);
 #endif
 	memset(f, 0, sizeof(*f));

@@ -52,7 +52,8 @@ static bool slice_over(const struct sim_fiber *f)
 	return f->proc->w->agenda.now >= slice_end(f);
 }
 
-/* A core for a thread that has work: an idle one, or a spinner's. */
+/* Finds a core for a thread that has work: an idle core, or that of a
+ * spinner. */
 static struct sim_core *core_find(struct sim_node *node)
 {
 	struct sim_core *spun = NULL;

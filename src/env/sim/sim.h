@@ -149,7 +149,8 @@ void sim_node_pause(struct sim_node *node, uint64_t until_ns);
  * keeps its core if it has one: as if a hypervisor had taken the core away. */
 void sim_thread_stall(struct sim_proc *proc, uint32_t i, uint64_t until_ns);
 
-/* Sockets to and from other nodes hold what is sent until it is back. */
+/* Cuts a node off: sockets to and from other nodes hold what is sent until the
+ * node is back. */
 void sim_node_cut(struct sim_node *node, bool cut);
 
 /* A process; env hangs from it. */
@@ -163,8 +164,8 @@ struct sim_node *sim_proc_node(struct sim_proc *proc);
 struct sim_world *sim_proc_world(struct sim_proc *proc);
 uint32_t sim_proc_id(const struct sim_proc *proc);
 bool sim_proc_alive(const struct sim_proc *proc);
-/* As kill -9: threads stop where they are, sockets close, memory is freed.
- * Not by one of its own threads. */
+/* As kill -9: threads stop where they are, sockets close, memory is freed. A
+ * thread of the process itself must not call it. */
 void sim_proc_kill(struct sim_proc *proc);
 /* Called at the kill, before memory is freed. */
 struct sim_hook {
