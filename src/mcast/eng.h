@@ -32,8 +32,8 @@
  * which the others wait. */
 #define MCAST_GRANTS 2u
 #define MCAST_SENDS 2u
-/* READYs that a neighbour may have sent: those of one message, and the first of
- * the next. */
+/* READYs that a neighbour may have sent: the READYs of one message, and the
+ * first of the next message. */
 #define MCAST_READYS (MCAST_GRANTS + 1)
 /* The ring of a streamed message grows to what the schedule needs, but not
  * beyond: */

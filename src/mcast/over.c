@@ -10,8 +10,8 @@
 /* --- acknowledgement ---------------------------------------------------- */
 
 /* Of the members in this member's part of the tree that work on message
- * e->delivered: the fewest blocks that one has, and its rank. UINT32_MAX: none
- * works on it. */
+ * e->delivered: the fewest blocks that a member has, and its rank. UINT32_MAX:
+ * no member works on it. */
 static uint32_t least_have(const struct mcast_eng *e, uint32_t *rank)
 {
 	const struct mcast_nb *nb;

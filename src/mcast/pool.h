@@ -77,7 +77,7 @@ void mcast_pool_put(struct mcast_pool *pool, struct mcast_rec_ring *ring,
 /* A region of len bytes with any content. 0 or a negative errno. */
 int mcast_pool_region_get(struct mcast_pool *pool, size_t len,
 			  struct mem_region **region);
-/* again: nobody writes to it any more, so another group may use it. */
+/* again: no peer writes to it any more, so another group may use it. */
 void mcast_pool_region_put(struct mcast_pool *pool, struct mem_region *region,
 			   bool again);
 

@@ -3,8 +3,8 @@
  * slot.c - small messages by slots: docs/protocol/mcast.md, section 9.
  *
  * Like any other message, a small one is the message that this member works on
- * (e->x), but it has no schedule, no READY and no memory of its own: what comes
- * out of a slot is copied, or given to block() in place.
+ * (e->x), but it has no schedule, no READY and no memory of its own: its bytes
+ * are copied out of the slot, or given to block() in place.
  */
 #include "mcast/slot.h"
 

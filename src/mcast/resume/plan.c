@@ -181,7 +181,7 @@ static uint32_t holder_in(const struct mcast_sweep *s, uint32_t from,
 	return next_bit(s->holds, to, from, true);
 }
 
-/* A member nearest to the root; those of one depth take turns. */
+/* A member nearest to the root; members of the same depth take turns. */
 static uint32_t choose_holder(struct mcast_sweep *s)
 {
 	uint32_t first = holder_in(s, 0, s->p->members), d, lo, hi, at;

@@ -86,7 +86,8 @@ struct mcast_resume {
 	bool seek_grant, seek_send, seek_feed;
 	/* this member's digest lacks consumed blocks: it takes the root's */
 	bool believed;
-	/* Reading what is there: the run, the block in it; fill() is at work. */
+	/* While fill() reads what the member has: the run, the block in the
+	 * run, and whether fill() is at work. */
 	uint32_t read_at, read_in;
 	bool asked;
 	struct mcast_compare compare;
