@@ -59,7 +59,7 @@ static int parse_digits(const char **p, uint64_t *v)
 	return 0;
 }
 
-/* ".25" as a part of factor; digits that are worth less than 1 are lost. */
+/* The value of ".25" times factor; digits worth less than 1 are dropped. */
 static uint64_t parse_fraction(const char **p, uint64_t factor)
 {
 	uint64_t sum = 0;
@@ -72,7 +72,8 @@ static uint64_t parse_fraction(const char **p, uint64_t factor)
 	return sum;
 }
 
-/* Where the unit begins: behind digits, a point and digits. */
+/* Where the unit of a value begins: after its digits, a point and more
+ * digits. */
 static const char *skip_number(const char *p)
 {
 	p += strspn(p, "0123456789");

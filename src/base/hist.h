@@ -28,8 +28,8 @@ void hist_record(struct hist *h, uint64_t ns);
 /* The same value n times. */
 void hist_record_n(struct hist *h, uint64_t ns, uint64_t n);
 /* Records ns. If ns is longer than the interval at which operations were meant
- * to start, also records the waits of those that could not start (coordinated
- * omission). */
+ * to start, also records the waits of the operations that could not start
+ * meanwhile (coordinated omission). */
 void hist_record_corrected(struct hist *h, uint64_t ns, uint64_t interval_ns);
 void hist_merge(struct hist *into, const struct hist *from);
 /* The smallest value that `percent` (0 to 100) of the values do not exceed,

@@ -51,8 +51,9 @@ uint64_t prng_below(struct prng *r, uint64_t n)
 	uint64_t low;
 
 	skein_assert(n > 0);
-	/* Lemire: the high half of a product; the low half tells the few draws
-	 * that would favour small numbers, which are drawn again. */
+	/* Lemire's method: the result is the high half of a product. The low
+	 * half shows the few draws that would favour small numbers; these are
+	 * drawn again. */
 	m = (unsigned __int128)prng_u64(r) * n;
 	low = (uint64_t)m;
 	if (low < n) {
