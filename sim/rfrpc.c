@@ -52,6 +52,7 @@ int rfrpc_begin(struct rfrpc *f, const struct scenario_conf *sc,
 		.put_pct = PUT_PCT,
 		.put_len = KEY + VALUE,
 		.handler_ns = HANDLER_NS,
+		.in_step = true,
 		.sched_ns = SCHED_NS,
 		.warm_ns = WARM_NS,
 		.run_ns = RUN_NS,
@@ -74,9 +75,11 @@ int rfrpc_point(struct rfrpc *f, enum rfrpc_way way, struct rpc_bed_result *r)
 	f->conf.reply_wait = way >= RFRPC_REPLY_WAIT;
 	f->conf.server_inlines_not = way == RFRPC_REPLY_WAIT;
 	rc = rpc_bed_run(&f->conf, r);
-	if (!rc)
-		report_add(f->rep, r->hash, r->virtual_ns, r->events);
-	return rc;
+	if (rc)
+		return rc;
+	r->mops = r->answered_mops;
+	report_add(f->rep, r->hash, r->virtual_ns, r->events);
+	return 0;
 }
 
 void rfrpc_claim(struct rfrpc *f, const char *name, double a, double b,

@@ -82,7 +82,7 @@ struct bed {
 	struct client *clients;
 	unsigned n_clients, n_callers, ready;
 	bool listening, go, counting;
-	uint64_t calls;
+	uint64_t calls, answered;
 	struct hist *hist;
 	unsigned char data[LEN_MAX];
 	int rc;
@@ -111,6 +111,8 @@ static int serve(struct bed *bed, struct skein_rpc_req *req, uint32_t len)
 		return -ENOMEM;
 	memset(resp, 0, len);
 	sim_charge(bed->w, bed->conf->handler_ns);
+	if (bed->conf->in_step)
+		sim_flush(bed->w, 1);
 	if (bed->counting)
 		bed->calls++;
 	return 0;
@@ -206,8 +208,10 @@ static void call_done(void *arg, const struct skein_rpc_result *res)
 	if (res->outcome != SKEIN_DONE || res->status ||
 	    res->len != slot->resp_len)
 		failed(bed, res->status ? res->status : -EIO);
-	if (bed->counting)
+	if (bed->counting) {
 		hist_record(bed->hist, sim_thread_now(bed->w) - slot->begun);
+		bed->answered++;
+	}
 	slot->begun = 0;
 	c->outstanding--;
 }
@@ -526,7 +530,7 @@ static uint64_t count(struct bed *bed)
 	do
 		sim_run(bed->w, sim_now(bed->w) + (conf->ops ? OPS_STEP_NS
 							     : conf->run_ns));
-	while (bed->calls < enough && !bed->rc &&
+	while (bed->answered < enough && !bed->rc &&
 	       sim_now(bed->w) - from < OPS_LIMIT_NS);
 	bed->counting = false;
 	return sim_now(bed->w) - from;
@@ -548,6 +552,7 @@ static int play(struct bed *bed, struct rpc_bed_result *res)
 	ns = count(bed);
 	sum(bed, &is);
 	res->mops = (double)bed->calls * 1e3 / (double)ns;
+	res->answered_mops = (double)bed->answered * 1e3 / (double)ns;
 	res->p50_ns = (double)hist_percentile(bed->hist, 50);
 	res->p99_ns = (double)hist_percentile(bed->hist, 99);
 	res->degree = ratio(is.calls - was.calls, is.in - was.in);

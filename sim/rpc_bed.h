@@ -56,6 +56,10 @@ struct rpc_bed_conf {
 	unsigned large_pct;
 	uint32_t large_len;
 	uint32_t handler_ns;
+	/* The world catches up with each handler. Else a round of the server's
+	 * engine is one moment for others, and a READ finds an answer before
+	 * the handlers in front of it have run. */
+	bool in_step;
 	/* Time between two rounds of either end's scheduler. While clients
 	 * connect, a handle has one active lane. A round of the server's
 	 * scheduler makes the other lanes active, and then a round of the
@@ -68,7 +72,8 @@ struct rpc_bed_conf {
 };
 
 struct rpc_bed_result {
-	double mops;
+	double mops;	      /* by the server's count */
+	double answered_mops; /* by the callers' */
 	double p50_ns, p99_ns;
 	double degree;	     /* requests of a message, as the server met them */
 	double answers;	     /* answers of a message */

@@ -32,7 +32,7 @@ class Run:
 
 
 def kv(skein):
-    r = Run(skein, "rfrpc-kv", "--ops", "20", "--twice")
+    r = Run(skein, "rfrpc-kv", "--ops", "20")
     f = r.figures
     # The bars: RF-RPC has 2.6 and 2.005.
     r.within("fetch over reply-wait", f["fetch_over_reply_wait"], 2.2, 4)
@@ -63,7 +63,7 @@ def kv(skein):
 
 def costs(skein):
     size = "--ops", "20", "--threads", "1"
-    r = Run(skein, "rfrpc-kv", *size)
+    r = Run(skein, "rfrpc-kv", *size, "--twice")
     slow = Run(skein, "rfrpc-kv", *size, "--cost", "sum=500")
     # Each fetched answer has a checksum; no replied one has.
     more = 1 / slow.of("mops", name="fetch") - 1 / r.of("mops", name="fetch")
