@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reply_wait.h - a device whose threads wait, busy, for the completion of each
- * post before they go on: RF-RPC's ServerReply, as a baseline. All else of the
- * library is as ever.
+ * reply_wait.h - a device on which a thread waits, busy, for the completion of
+ * each post before it goes on: RF-RPC's ServerReply, as a baseline. All else of
+ * the library is as ever.
  */
 #ifndef SKEIN_SIM_REPLY_WAIT_H
 #define SKEIN_SIM_REPLY_WAIT_H

@@ -30,14 +30,10 @@ static void sim_env_charge(struct skein_env *env, enum env_cost cost,
 	struct sim_world *w = sim_proc_of(env)->w;
 	const struct sim_costs *c = &w->costs;
 	const uint32_t table[] = {
-		[ENV_COST_LOOK] = c->look,
-		[ENV_COST_MESSAGE] = c->message,
-		[ENV_COST_ENCODE] = c->encode,
-		[ENV_COST_DECODE] = c->decode,
-		[ENV_COST_SUM] = c->sum,
-		[ENV_COST_HANDLER] = c->handler,
-		[ENV_COST_SWAP] = c->swap,
-		[ENV_COST_PAUSE] = c->pause,
+		[ENV_COST_LOOK] = c->look,     [ENV_COST_MESSAGE] = c->message,
+		[ENV_COST_ENCODE] = c->encode, [ENV_COST_DECODE] = c->decode,
+		[ENV_COST_SUM] = c->sum,       [ENV_COST_HANDLER] = c->handler,
+		[ENV_COST_SWAP] = c->swap,     [ENV_COST_PAUSE] = c->pause,
 	};
 
 	if (cost == ENV_COST_COPY)
