@@ -118,7 +118,7 @@ static void meta_main(void)
 	}
 }
 
-/* The node whose memory is READ. */
+/* The node with the memory that is READ. */
 static void far_main(void)
 {
 	struct skein_pool_attr a = {.size = sizeof(a), .meta = all->meta};

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Pools for the test of two meta servers. "nodes N": pools with 8 bytes that peers
+ * Pools for tests. "nodes N PORT": pools with that port and 8 bytes that peers
  * READ. "client": connects to each node that a line of its input names, and READs
- * its bytes; it goes on between lines. A fourth word: milliseconds to connect in.
+ * its bytes; it goes on between lines. Two more words of a line: milliseconds to
+ * connect in, and the port.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -37,10 +38,11 @@ static int die(const char *what, int err)
 	return 1;
 }
 
-static int nodes(struct skein_ctx *ctx, unsigned n)
+static int nodes(struct skein_ctx *ctx, unsigned n, uint16_t port)
 {
 	struct skein_pool *pool[POOLS];
 	struct skein_vqp_mem *mem;
+	struct skein_vqp *v;
 	unsigned i;
 	int err;
 
@@ -49,6 +51,10 @@ static int nodes(struct skein_ctx *ctx, unsigned n)
 		if (!err)
 			err = skein_vqp_mem_new(pool[i], 8,
 						IBV_ACCESS_REMOTE_READ, &mem);
+		if (!err)
+			err = skein_vqp_new(pool[i], &v);
+		if (!err)
+			err = skein_vqp_bind(v, port);
 		if (err)
 			return die("pool", err);
 		*(uint64_t *)skein_vqp_mem_addr(mem) =
@@ -88,6 +94,8 @@ static int bytes_read(struct skein_pool *pool, struct skein_vqp *v,
 		n = skein_vqp_poll(v, 1, &wc);
 	if (n != 1)
 		return n < 0 ? n : -ETIMEDOUT;
+	if (wc.status == IBV_WC_REM_ACCESS_ERR)
+		return -EACCES;
 	return wc.status ? -EIO : 0;
 }
 
@@ -96,12 +104,13 @@ static void visit(struct skein_pool *pool, struct skein_vqp_mem *mem,
 {
 	uint64_t addr, *word = skein_vqp_mem_addr(mem), from, ms = 10000;
 	struct skein_vqp *v;
+	uint16_t port = 1;
 	uint32_t rkey;
 	char to[96];
 	int err;
 
-	if (sscanf(line, "%95s %" SCNu64 " %u %" SCNu64, to, &addr, &rkey,
-		   &ms) < 3)
+	if (sscanf(line, "%95s %" SCNu64 " %u %" SCNu64 " %" SCNu16, to, &addr,
+		   &rkey, &ms, &port) < 3)
 		return;
 	*word = 0;
 	err = skein_vqp_new(pool, &v);
@@ -110,7 +119,7 @@ static void visit(struct skein_pool *pool, struct skein_vqp_mem *mem,
 		return;
 	}
 	from = now_us();
-	err = skein_vqp_connect(v, to, 1, SKEIN_MS(ms));
+	err = skein_vqp_connect(v, to, port, SKEIN_MS(ms));
 	from = now_us() - from;
 	if (!err)
 		err = bytes_read(pool, v, mem, addr, rkey);
@@ -155,14 +164,17 @@ static int client(struct skein_ctx *ctx)
 
 int main(int argc, char **argv)
 {
-	struct skein_ctx *ctx;
+	struct skein_ctx *ctx = NULL;
 	int rc;
 
-	if (argc < 2 || skein_ctx_open(NULL, &ctx))
+	/* a node service's client has no device */
+	if (argc < 2 || (!getenv("SKEIN_NODE") && skein_ctx_open(NULL, &ctx)))
 		return 1;
-	if (!strcmp(argv[1], "nodes") && argc == 3)
-		return nodes(ctx, (unsigned)atoi(argv[2]));
+	if (!strcmp(argv[1], "nodes") && argc == 4)
+		return nodes(ctx, (unsigned)atoi(argv[2]),
+			     (uint16_t)atoi(argv[3]));
 	rc = client(ctx);
-	skein_ctx_close(ctx);
+	if (ctx)
+		skein_ctx_close(ctx);
 	return rc;
 }

@@ -44,7 +44,8 @@ def servers_die():
         first, one = meta_start(case, DEVICES.listen)
         second, two = meta_start(case, DEVICES.listen)
         env = {'SKEIN_META': f'{one},{two}'}
-        nodes = case.start([built('tests/e2e/metas'), 'nodes', str(NODES)],
+        nodes = case.start([built('tests/e2e/metas'), 'nodes', str(NODES),
+                            '1'],
                            device=DEVICES.server, env=env)
         node = [nodes.expect(r'^node (.*)$').group(1) for _ in range(NODES)]
         client = Client(case, env)
