@@ -103,11 +103,14 @@ static void connect_qp(struct skein_conn *conn)
 	const struct handshake_params *p = &conn->hs->peer;
 	uint8_t buf[256];
 	struct bytes_out out = bytes_out(buf, sizeof(buf));
+	char why[160];
 	int rc;
 
 	rc = conn_qp_connect(conn, p);
 	if (rc) {
-		conn_give_up(conn, rc, "cannot connect the QP to the server's");
+		snprintf(why, sizeof(why), "the client cannot connect a QP: %s",
+			 dev_qp_rtr_error(rc));
+		conn_give_up(conn, rc, why);
 		return;
 	}
 	rc = conn_lanes_check(conn, p);

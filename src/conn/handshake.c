@@ -37,12 +37,14 @@ static const struct {
 	{HANDSHAKE_ERR_CLOSING, -ESHUTDOWN},
 	{HANDSHAKE_ERR_TIMEOUT, -ETIMEDOUT},
 	{HANDSHAKE_ERR_OTHER, -ECONNRESET},
-	/* one way only: what is short is short at the sender */
+	/* one way only: what is short is short at the sender, and the link
+	 * that is missing is missing there */
 	{HANDSHAKE_ERR_RESOURCE, -ENOMEM},
 	{HANDSHAKE_ERR_RESOURCE, -ENOBUFS},
 	{HANDSHAKE_ERR_RESOURCE, -ENOSPC},
 	{HANDSHAKE_ERR_RESOURCE, -EMFILE},
 	{HANDSHAKE_ERR_RESOURCE, -ENFILE},
+	{HANDSHAKE_ERR_DEVICE, -EHOSTUNREACH},
 };
 #define N_ERRORS (sizeof(errors) / sizeof(errors[0]))
 

@@ -199,15 +199,34 @@ def copy():
 
 
 def refused():
+    """Either end has no link: both say so."""
+    for op, *links in (('write', 'off', 'auto'), ('write', 'auto', 'off'),
+                       ('rpc', 'off', 'auto'), ('rpc', 'auto', 'off'),
+                       ('stream', 'auto', 'off')):
+        with Case() as case:
+            server = case.start([*inside(), tool(), 'perf', op, '--insecure'],
+                                device=DEVICES.server,
+                                env={'SKEIN_LINK': links[0]})
+            server.expect('waiting for a client')
+            client = case.start([tool(), 'perf', op, '-n', '50', THERE],
+                                device=DEVICES.client,
+                                env={'SKEIN_LINK': links[1]})
+            for end in server, client:
+                end.exits(1)
+                end.expect('^skein perf: .*SKEIN_LINK=off')
+    # calls: the log of the library says it, too
     with Case() as case:
-        server = case.start([*inside(), tool(), 'perf', 'write', '--insecure'],
-                            device=DEVICES.server, env=PATIENT)
-        server.expect('waiting for a client')
-        client = case.start([tool(), 'perf', 'write', '-n', '50', THERE],
+        server = case.start([*inside(), tool(), 'kv', 'serve', '--listen',
+                             f'{THERE}:0', '--insecure'],
+                            device=DEVICES.server)
+        address = server.expect(r'listening on (\S+)').group(1)
+        client = case.start([tool(), 'ycsb', '--server', address],
                             device=DEVICES.client,
-                            env={**PATIENT, 'SKEIN_LINK': 'off'})
-        client.expect('SKEIN_LINK=off')
+                            env={'SKEIN_LINK': 'off'})
         client.exits(1)
+        client.expect('SKEIN_LINK=off there')
+        server.expect('handshake failed with .*SKEIN_LINK=off there')
+        server.stop()
 
 
 def check_values(pcap):

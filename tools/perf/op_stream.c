@@ -247,7 +247,7 @@ static int exchange(struct perf *p, struct flows *f)
 	json_decref(msg);
 	if (rc)
 		return perf_fail(p, rc, "the stream cannot be connected: %s",
-				 strerror(-rc));
+				 dev_qp_rtr_error(rc));
 	stream_accept(f->s);
 	while (!stream_accepted(f->s)) {
 		stream_poll(f->s);

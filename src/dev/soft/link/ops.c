@@ -130,8 +130,8 @@ static void log_given_up(const struct soft_link_qp *l, int status)
 		: l->conn     ? "no answer (is the peer stopped?)"
 		: l->tcp_only ? "no connection (is the peer there, SKEIN_LINK "
 				"the same there, and TCP 4791 open?)"
-			      : "no answer (is the peer there, and UDP 4791 "
-				"open?)",
+			      : "no answer (is the peer there, SKEIN_LINK the "
+				"same there, and UDP 4791 open?)",
 		(l->rc.rq.una + PACKET_PSN_MASK) & PACKET_PSN_MASK,
 		l->rc.retries);
 }
