@@ -17,6 +17,7 @@
 
 #define KEY 77u
 #define MEM 8192u
+#define SENDER_S 60 /* a sender that nobody kills ends itself */
 #define ACCESS                                              \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | \
 	 IBV_ACCESS_REMOTE_READ)
@@ -251,6 +252,7 @@ static void sender(const struct target *t)
 	struct ibv_qp *dci;
 	struct ibv_wc wc;
 
+	alarm(SENDER_S);
 	end_open(&e);
 	dci = dci_new(&e);
 	for (;;) {
@@ -311,7 +313,6 @@ static void test_sender_dies(void **state)
 	unsigned n = rounds ? (unsigned)atoi(rounds) : 12, got;
 	struct target me;
 	struct end e = {0};
-	struct ibv_wc wc;
 	struct ibv_qp *beside[4];
 	int ask, answer;
 	pid_t pid = forker(&ask, &answer);
@@ -329,12 +330,9 @@ static void test_sender_dies(void **state)
 		for (unsigned k = 0; k < 8; k++)
 			recv_again(&e);
 		assert_int_equal(write(ask, &me, sizeof(me)), sizeof(me));
-		for (got = 0; got < 50 + 31 * i;) {
-			if (ibv_poll_cq(e.cq, 1, &wc) != 1)
-				continue;
-			assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		for (got = 0; got < 50 + 31 * i; got++) {
+			assert_int_equal(wait_wc(&e), IBV_WC_SUCCESS);
 			recv_again(&e);
-			got++;
 		}
 		assert_int_equal(write(ask, "", 1), 1);
 		assert_int_equal(read(answer, &byte, 1), 1);
