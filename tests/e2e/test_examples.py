@@ -107,6 +107,18 @@ def resume():
             os.unlink(name)
 
 
+def pool_client(case, server, node, address, env=None):
+    """It connects twice: by asking the meta server, and without."""
+    client = case.start([built('examples/06-pool-client'), node, address],
+                        device=DEVICES.client, env=env)
+    client.exits(0)
+    for _ in range(2):
+        client.expect(r'^client: connected in \d+ us$')
+        client.expect('^client: "hello back"$')
+    server.expect('^server: "hello"$')
+    server.expect('^server: "hello again"$')
+
+
 def nodes():
     """The same through a node service, which is killed and started again: its
     clients go on."""
@@ -128,14 +140,7 @@ def nodes():
                                           device=DEVICES.server, env=through)
             node = server.expect(r'^server: node (\S+), port 1$').group(1)
             for env in envs:
-                client = case.start([built('examples/06-pool-client'), node,
-                                     address], device=DEVICES.client, env=env)
-                client.exits(0)
-                for _ in range(2):
-                    client.expect(r'^client: connected in \d+ us$')
-                    client.expect('^client: "hello back"$')
-                server.expect('^server: "hello"$')
-                server.expect('^server: "hello again"$')
+                pool_client(case, server, node, address, env)
             service.kill()
             server.expect('^server: the node service is gone$')
         server.stop()
@@ -192,14 +197,7 @@ def pools():
                             device=DEVICES.server)
         node = server.expect(r'^server: node (\S+), port 1$').group(1)
         for _ in range(2):
-            client = case.start([built('examples/06-pool-client'), node,
-                                 address], device=DEVICES.client)
-            client.exits(0)
-            for _ in range(2):
-                client.expect(r'^client: connected in \d+ us$')
-                client.expect('^client: "hello back"$')
-            server.expect('^server: "hello"$')
-            server.expect('^server: "hello again"$')
+            pool_client(case, server, node, address)
         server.stop()
         meta.stop()
 
