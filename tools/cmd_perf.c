@@ -175,6 +175,8 @@ static int check(const struct perf_opts *o)
 		return bad("--wait is for rpc: the other operations poll");
 	if (o->op != PERF_RPC && o->ret)
 		return bad("--return is for rpc");
+	if (o->ret == SKEIN_RETURN_FETCH && o->wait == PERF_WAIT_EVENT)
+		return bad("--return=fetch polls: --wait spin or poll");
 	if (o->op == PERF_RPC && o->gid_index != UINT32_MAX)
 		return bad("--gid-index is for write, read, send and atomic");
 	if (o->self && o->host)

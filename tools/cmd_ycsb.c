@@ -66,6 +66,8 @@ static enum opt_verdict check(enum opt_verdict v, struct ycsb_opts *o)
 	else if ((uint64_t)p->field_count * p->field_len > YCSB_VALUE_MAX)
 		out_error(CMD, "a value of %u x %u bytes is too large",
 			  p->field_count, p->field_len);
+	else if (o->ret && o->transport != KV_SKEIN)
+		out_error(CMD, "--return is for --transport=skein");
 	else if (o->json && o->rows)
 		out_error(CMD, "--json and --rows exclude each other");
 	else if (kv_pin_parse(o->pin, o->threads, &o->cpu))

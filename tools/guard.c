@@ -7,8 +7,10 @@
 #include "out.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define HOST_MAX 256
@@ -50,14 +52,49 @@ bool guard_is_loopback(const char *host)
 	return all;
 }
 
+static bool port_is_one(const char *port)
+{
+	unsigned long n;
+	char *end;
+
+	if (!isdigit((unsigned char)*port))
+		return false;
+	n = strtoul(port, &end, 10);
+	return !*end && n <= UINT16_MAX;
+}
+
+/* Is there such a host? A bracketed address is looked at by others. */
+static bool is_found(const char *cmd, const char *host)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
+	int rc;
+
+	if (!*host || *host == '[')
+		return true;
+	rc = getaddrinfo(host, NULL, &hints, &list);
+	if (rc)
+		out_error(cmd, "cannot find %s: %s", host, gai_strerror(rc));
+	else
+		freeaddrinfo(list);
+	return !rc;
+}
+
 bool guard_may_listen(const char *cmd, const char *addr, const char *words)
 {
 	const char *colon = strrchr(addr, ':');
 	size_t len = colon ? (size_t)(colon - addr) : strlen(addr);
 	char host[HOST_MAX] = "";
 
-	if (len < sizeof(host))
-		memcpy(host, addr, len);
+	if (len >= sizeof(host) || (colon && !port_is_one(colon + 1))) {
+		out_error(cmd,
+			  "\"%.64s\" is no HOST:PORT, with a port from 0 to "
+			  "65535",
+			  addr);
+		return false;
+	}
+	memcpy(host, addr, len);
+	if (!is_found(cmd, host))
+		return false;
 	if (guard_is_loopback(host))
 		return true;
 	out_error(cmd,

@@ -332,6 +332,17 @@ def wrong_command_lines():
             process.exits(2)
             assert len(process.text('err').splitlines()) == 1, \
                 process.text('err')
+        # the cause, and not what follows from it
+        for words, says in (
+                (['kv', 'serve', '-l', '127.0.0.1:99999'], 'is no HOST:PORT'),
+                (['kv', 'serve', '-l', 'a' * 70 + ':0'], 'cannot find a'),
+                (['ycsb', '-s', 'x', '--transport', 'tcp-spin', '--return',
+                  'fetch'], '--return is for')):
+            process = case.start([tool(), *words])
+            process.exits(2)
+            process.expect(says)
+            assert len(process.text('err').splitlines()) == 1, \
+                process.text('err')
         for words in (['kv', '--help'], ['kv', 'serve', '--help'],
                       ['ycsb', '--help']):
             case.start([tool(), *words]).exits(0)

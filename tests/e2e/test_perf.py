@@ -333,6 +333,8 @@ def errors():
         fails(case, 2, *rpc_self, '--no-combining', '--wait', 'event',
               says='does not sleep')
         fails(case, 2, 'write', '--self', '--no-combining', says='for rpc')
+        fails(case, 2, *rpc_self, '--return', 'fetch', '--wait', 'event',
+              says='--return=fetch polls')
         fails(case, 2, 'write', '--self', '--no-copy', says='for stream')
         fails(case, 2, 'stream', '--self', '--both-ways', says='with --bw')
         fails(case, 2, 'stream', '--self', '-t', '8', says='leave out')
