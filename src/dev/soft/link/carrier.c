@@ -222,6 +222,8 @@ int carrier_open(struct soft_link *k, const char **what)
 	pthread_condattr_destroy(&a);
 	if (s->link_mode != SOFT_LINK_UDP)
 		err = tcp_open(s, &tcp_ops, &k->tcp, what);
+	if (!err && k->tcp)
+		udp_watch_also(k->udp, tcp_src(k->tcp));
 	if (!err || s->link_mode == SOFT_LINK_TCP)
 		return err;
 	env_log(s->env, ENV_LOG_INFO,

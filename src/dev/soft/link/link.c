@@ -10,6 +10,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+static uint64_t first(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 /* From INIT to RTR, and back. */
 
 static int own_block(struct soft_link *k, uint32_t block, const char **what)
@@ -144,6 +149,16 @@ int soft_link_connect(struct soft_qp *q, const struct ibv_qp_attr *a,
 	return 0;
 }
 
+static void held_forget(const struct soft_link_qp *l)
+{
+	struct soft_link *k = l->link;
+	uint32_t i;
+
+	for (i = 0; l->held && i < k->n_held; i++)
+		if (k->held[i] == l->q)
+			k->held[i--] = k->held[--k->n_held];
+}
+
 void soft_link_leave(struct soft_qp *q)
 {
 	struct soft_link_qp *l = q->link;
@@ -151,6 +166,7 @@ void soft_link_leave(struct soft_qp *q)
 	if (!l)
 		return;
 	soft_link_drop(q);
+	held_forget(l);
 	list_del(&l->node);
 	carrier_leave(l);
 	udp_path_put(l->link->udp, &l->path);
@@ -225,6 +241,66 @@ static void turn_requests(struct soft_qp *q)
 	/* what was due before stays so: a look too many does no harm */
 	due = rc_requester_deadline(&l->rc);
 	ran(q, due < l->deadline ? due : l->deadline, true);
+}
+
+/* A program that receives, answers: then its ACK and its answer are one packet
+ * of the network. Only while the control thread leaves the sockets to pollers:
+ * then it looks after them so often that no ACK waits for long. A program that
+ * takes a death for a failure (dev.h) may end with a message unanswered. */
+static void hold(struct soft_link *k, struct soft_qp *q, uint64_t now)
+{
+	struct soft_link_qp *l = q->link;
+	bool was = l->rc.rs.held;
+
+	if (!k->polled || !k->s->dev.caps.death_notice ||
+	    (k->n_held == LINK_HELD && !l->held) || !rc_hold(&l->rc, now) ||
+	    was)
+		return;
+	l->held_ns = now + RC_HOLD_NS;
+	if (!k->n_held || l->held_ns < k->held_ns)
+		k->held_ns = l->held_ns;
+	if (!l->held)
+		k->held[k->n_held++] = q;
+	l->held = true;
+}
+
+/* ACKs that have waited for long enough, or all. s->lock held. */
+static void held_go(struct soft_link *k, uint64_t now, bool all)
+{
+	uint64_t next = ENV_NEVER;
+	struct soft_link_qp *l;
+	uint32_t i = 0;
+
+	if (!k->n_held || (!all && now < k->held_ns))
+		return;
+	while (i < k->n_held) {
+		l = k->held[i]->link;
+		if (!all && now < l->held_ns) {
+			next = first(next, l->held_ns);
+			i++;
+			continue;
+		}
+		k->held[i] = k->held[--k->n_held];
+		l->held = false;
+		soft_qp_hold(l->q);
+		if (l->rc.rs.held) {
+			rc_unhold(&l->rc);
+			link_turn(l->q, now);
+		}
+		soft_qp_release(l->q);
+	}
+	k->held_ns = next;
+}
+
+void soft_link_ack(struct soft_qp *q)
+{
+	struct soft_link_qp *l = q->link;
+
+	if (!l || !l->rc.rs.held)
+		return;
+	carrier_lock(l);
+	rc_responder_sent(&l->rc, env_now_ns(q->s->env));
+	carrier_unlock(l);
 }
 
 void soft_link_state(struct soft_qp *q)
@@ -383,6 +459,8 @@ void link_batch_end(struct soft_link *k)
 		soft_qp_hold(q);
 		if (q->link) {
 			q->link->touched = false;
+			if (is_up(q))
+				hold(k, q, now);
 			link_turn(q, now);
 		}
 		soft_qp_release(q);
@@ -459,10 +537,24 @@ void soft_link_event(struct soft *s)
 {
 	struct soft_link *k = s->link;
 
+	if (udp_leave(k->udp, env_now_ns(s->env)))
+		return;
 	if (k->tcp)
 		tcp_poll(k->tcp);
-	if (!udp_leave(k->udp, env_now_ns(s->env)))
-		udp_poll(k->udp, take, k);
+	udp_poll(k->udp, take, k);
+}
+
+static void poll_all(struct soft_link *k)
+{
+	uint64_t now = env_now_ns(k->s->env);
+
+	k->polled = udp_is_left(k->udp);
+	if (k->tcp)
+		tcp_poll(k->tcp);
+	udp_polled(k->udp, now);
+	udp_poll(k->udp, take, k);
+	k->polled = false;
+	held_go(k, now, false);
 }
 
 void soft_link_poll(struct soft *s)
@@ -470,12 +562,8 @@ void soft_link_poll(struct soft *s)
 	int was = env_cancel_off(NULL);
 
 	if (!pthread_mutex_trylock(&s->lock)) {
-		if (s->link) {
-			if (s->link->tcp)
-				tcp_poll(s->link->tcp);
-			udp_polled(s->link->udp, env_now_ns(s->env));
-			udp_poll(s->link->udp, take, s->link);
-		}
+		if (s->link)
+			poll_all(s->link);
 		pthread_mutex_unlock(&s->lock);
 	}
 	env_cancel_back(NULL, was);
@@ -488,12 +576,8 @@ void soft_link_sleeps(struct soft *s)
 		return;
 	pthread_mutex_lock(&s->lock);
 	udp_take_back(s->link->udp);
+	held_go(s->link, env_now_ns(s->env), true);
 	pthread_mutex_unlock(&s->lock);
-}
-
-static uint64_t first(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
 }
 
 uint64_t soft_link_timers(struct soft *s, uint64_t now)
@@ -507,6 +591,9 @@ uint64_t soft_link_timers(struct soft *s, uint64_t now)
 	if (!k)
 		return ENV_NEVER;
 	look = udp_look(k->udp, now);
+	held_go(k, now, false);
+	if (k->n_held)
+		look = first(look, k->held_ns);
 	if (k->tcp)
 		look = first(tcp_timers(k->tcp, now), look);
 	if (atomic_load(&k->due) > now)

@@ -54,6 +54,9 @@ void soft_link_state(struct soft_qp *q);
 /* Takes wr, which is good, at position pos. q->lock held. ENOMEM. */
 int soft_link_post(struct soft_qp *q, const struct ibv_send_wr *wr,
 		   uint32_t pos);
+/* Before it leaves RTS by its program's wish: an ACK that was kept goes. q->lock
+ * held. */
+void soft_link_ack(struct soft_qp *q);
 /* All that waits completes as flushed; or is forgotten. q->lock held. */
 void soft_link_flush(struct soft_qp *q);
 void soft_link_drop(struct soft_qp *q);

@@ -101,7 +101,7 @@ enum rc_outcome rc_input(struct rc *r, uint64_t now, const struct packet *p)
 void rc_run(struct rc *r, uint64_t now)
 {
 	r->blocked = false;
-	rc_responder_run(r);
+	rc_responder_run(r, now);
 	rc_requester_run(r, now);
 }
 
@@ -115,7 +115,7 @@ uint64_t rc_requester_deadline(const struct rc *r)
 uint64_t rc_deadline(const struct rc *r)
 {
 	if (r->blocked || r->rs.marked || r->rs.answers || r->rs.nak_due ||
-	    r->rs.ack_due)
+	    (r->rs.ack_due && !r->rs.held))
 		return 0;
 	return rc_requester_deadline(r);
 }

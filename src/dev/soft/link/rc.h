@@ -36,6 +36,9 @@
  * beyond the one that it repeats. */
 #define RC_READ_CHUNK 32u
 #define RC_ANSWERS 64u /* packets of READ responses made in one turn */
+/* An ACK waits so long, at most, for a packet of our own to go with. */
+#define RC_HOLD_NS 30000u
+#define RC_HOLD_AFTER 2u /* messages in a row that were answered in that time */
 
 /* A request. Its owner fills in the first part. */
 struct rc_wqe {
@@ -157,8 +160,11 @@ struct rc_responder {
 	bool has_recv;
 	bool gap_said; /* or RNR: not again before the expected one comes */
 	bool ack_due, nak_due;
-	bool marked; /* the peer is to be told of congestion */
-	bool broken; /* nothing is taken any more; its NAK may be due */
+	bool held;	   /* the ACK that is due: rc_hold() */
+	uint8_t answered;  /* messages in a row that we answered soon */
+	uint64_t acked_ns; /* an ACK went alone, and nothing of ours since */
+	bool marked;	   /* the peer is to be told of congestion */
+	bool broken;	   /* nothing is taken any more; its NAK may be due */
 	enum rc_event why;
 	uint8_t nak; /* syndrome */
 	uint32_t nak_psn;
@@ -218,6 +224,11 @@ void rc_post(struct rc *r, struct rc_wqe *w);
 enum rc_outcome rc_input(struct rc *r, uint64_t now, const struct packet *p);
 /* Sends what may be sent, and does what is due. */
 void rc_run(struct rc *r, uint64_t now);
+/* Before rc_run(): keeps the ACK that is due for the next packets that we send,
+ * where the peer's messages are answered soon. True: it is kept; after
+ * RC_HOLD_NS rc_unhold() and rc_run() send it. */
+bool rc_hold(struct rc *r, uint64_t now);
+void rc_unhold(struct rc *r);
 /* When rc_run() is to be called again without a reason: 0: at once. */
 uint64_t rc_deadline(const struct rc *r);
 /* Takes the oldest request out: to flush it, or to forget it. */
@@ -233,7 +244,9 @@ void rc_requester_run(struct rc *r, uint64_t now);
 void rc_requester_marked(struct rc *r);
 enum rc_outcome rc_requester_input(struct rc *r, uint64_t now,
 				   const struct packet *p);
-void rc_responder_run(struct rc *r);
+void rc_responder_run(struct rc *r, uint64_t now);
+/* Packets of the requester have gone: a held ACK goes behind them. */
+void rc_responder_sent(struct rc *r, uint64_t now);
 enum rc_outcome rc_responder_input(struct rc *r, const struct packet *p);
 /* Encodes p into buf, where the payload of p->payload_len is behind the
  * headers already, pads and sends it. */

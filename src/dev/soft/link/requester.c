@@ -556,15 +556,12 @@ static void timers(struct rc *r, uint64_t now)
 	go_back(r);
 }
 
-void rc_requester_run(struct rc *r, uint64_t now)
+static void send_all(struct rc *r, uint64_t now)
 {
 	struct rc_requester *q = &r->rq;
 	uint32_t takes;
 	int status;
 
-	if (!q->on)
-		return;
-	timers(r, now);
 	while (q->on && q->cur && q->rnr_ns == RC_NEVER &&
 	       may_send(r, q->cur, &takes)) {
 		status = send_one(r, now, takes);
@@ -581,4 +578,17 @@ void rc_requester_run(struct rc *r, uint64_t now)
 		if (status)
 			fail(r, status);
 	}
+}
+
+void rc_requester_run(struct rc *r, uint64_t now)
+{
+	uint32_t next;
+
+	if (!r->rq.on)
+		return;
+	timers(r, now);
+	next = r->rq.next;
+	send_all(r, now);
+	if (r->rq.next != next)
+		rc_responder_sent(r, now);
 }

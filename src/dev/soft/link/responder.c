@@ -458,11 +458,61 @@ static bool send_mark(struct rc *r)
 	return true;
 }
 
-void rc_responder_run(struct rc *r)
+/* Is an ACK due, and nothing else? */
+static bool is_ack_alone(const struct rc_responder *s)
+{
+	return s->ack_due && !s->nak_due && !s->answers && !s->marked;
+}
+
+bool rc_hold(struct rc *r, uint64_t now)
+{
+	struct rc_responder *s = &r->rs;
+
+	s->held = s->message == RC_IDLE && s->answered >= RC_HOLD_AFTER &&
+		  is_ack_alone(s);
+	return s->held;
+}
+
+void rc_unhold(struct rc *r)
+{
+	r->rs.held = false;
+	r->rs.answered = 0;
+}
+
+static void send_ack(struct rc *r, uint8_t *buf)
+{
+	send_aeth(r, buf, PACKET_SYN_ACK | PACKET_CREDIT_NONE,
+		  packet_psn_add(r->rs.psn, PACKET_PSN_MASK));
+	r->rs.ack_due = r->rs.held = false;
+}
+
+void rc_responder_sent(struct rc *r, uint64_t now)
 {
 	struct rc_responder *s = &r->rs;
 	uint8_t *buf;
 
+	if (s->held && is_ack_alone(s)) {
+		buf = r->ops->begin(r->owner);
+		if (buf)
+			send_ack(r, buf);
+		s->held = false;
+	} else if (s->acked_ns) {
+		if (now - s->acked_ns > RC_HOLD_NS)
+			s->answered = 0;
+		else if (s->answered < RC_HOLD_AFTER)
+			s->answered++;
+		s->acked_ns = 0;
+	}
+}
+
+void rc_responder_run(struct rc *r, uint64_t now)
+{
+	struct rc_responder *s = &r->rs;
+	uint8_t *buf;
+
+	if (s->held && is_ack_alone(s))
+		return;
+	s->held = false;
 	if (!send_mark(r))
 		return;
 	if (!send_answers(r) || !(s->ack_due || s->nak_due))
@@ -476,8 +526,10 @@ void rc_responder_run(struct rc *r)
 	if (s->nak_due)
 		send_aeth(r, buf, s->nak, s->nak_psn);
 	else
-		send_aeth(r, buf, PACKET_SYN_ACK | PACKET_CREDIT_NONE,
-			  packet_psn_add(s->psn, PACKET_PSN_MASK));
+		send_ack(r, buf);
+	if (s->acked_ns) /* we answered nothing since the last one */
+		s->answered = 0;
+	s->acked_ns = now;
 	s->ack_due = s->nak_due = false;
 	if (s->broken)
 		r->ops->event(r->owner, s->why);

@@ -34,6 +34,8 @@ struct soft_link_qp {
 	uint32_t dials;	  /* in vain */
 	bool touched;	  /* by the batch that is taken in now */
 	bool started;
+	bool held; /* it is in soft_link.held, until held_ns */
+	uint64_t held_ns;
 	/* the receive queue: as a same-host peer's */
 	uint32_t rq_head, ready;
 	struct link_take take; /* of a shared one */
@@ -41,6 +43,7 @@ struct soft_link_qp {
 };
 
 #define LINK_REFUSED 16u
+#define LINK_HELD 64u
 
 struct soft_link {
 	struct soft *s;
@@ -52,6 +55,12 @@ struct soft_link {
 	_Atomic uint64_t due;
 	struct soft_qp *touched[2 * UDP_BATCH];
 	uint32_t n_touched;
+	/* QPs whose ACKs wait for their program's answer, and the first time
+	 * that one of them has waited for long enough. */
+	struct soft_qp *held[LINK_HELD];
+	uint32_t n_held;
+	uint64_t held_ns;
+	bool polled; /* what comes in now is for a program that polls */
 	uint64_t faults[PACKET_FAULTS];
 	struct {
 		uint8_t gid[16];

@@ -781,6 +781,11 @@ void tcp_poll(struct tcp *t)
 	}
 }
 
+struct soft_src *tcp_src(struct tcp *t)
+{
+	return &t->all;
+}
+
 uint64_t tcp_timers(struct tcp *t, uint64_t now)
 {
 	struct list_node *n, *next;

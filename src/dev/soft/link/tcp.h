@@ -82,6 +82,8 @@ int tcp_dial(struct tcp *t, const struct icrc_flow *f, uint32_t ifindex,
 	     uint32_t from_qpn, uint32_t to_qpn);
 /* Takes in what is there, up to a bound; does not wait. */
 void tcp_poll(struct tcp *t);
+/* All its sockets. */
+struct soft_src *tcp_src(struct tcp *t);
 /* Closes those that have been silent. When to come again. */
 uint64_t tcp_timers(struct tcp *t, uint64_t now);
 const struct tcp_counts *tcp_counts(const struct tcp *t);

@@ -78,6 +78,7 @@ struct udp {
 	struct list_node hosts;	    /* s->lock */
 	uint32_t rx_bytes;	    /* a socket's receive buffer */
 	struct watch watch;	    /* s->lock */
+	struct soft_src *also;	    /* of connections, or NULL */
 	atomic_bool left;	    /* of it, for a thread without the lock */
 	/* Polls until the program counts as polling: one that goes to sleep
 	 * looks once more before. */
@@ -655,7 +656,29 @@ static void watch_set(struct udp *u, bool on)
 				 .data.ptr = &u->all};
 
 	epoll_ctl(u->s->epoll_fd, EPOLL_CTL_MOD, u->all.fd, &ev);
+	ev.data.ptr = u->also;
+	if (u->also)
+		epoll_ctl(u->s->epoll_fd, EPOLL_CTL_MOD, u->also->fd, &ev);
 	atomic_store(&u->left, !on);
+}
+
+void udp_watch_also(struct udp *u, struct soft_src *also)
+{
+	u->also = also;
+}
+
+bool udp_is_left(const struct udp *u)
+{
+	return u->watch.left;
+}
+
+/* Does anything wait in the sockets? */
+static bool is_ready(const struct udp *u)
+{
+	struct epoll_event ev;
+
+	return epoll_wait(u->all.fd, &ev, 1, 0) > 0 ||
+	       (u->also && epoll_wait(u->also->fd, &ev, 1, 0) > 0);
 }
 
 void udp_polled(struct udp *u, uint64_t now)
@@ -670,10 +693,8 @@ void udp_polled(struct udp *u, uint64_t now)
 
 bool udp_leave(struct udp *u, uint64_t now)
 {
-	struct epoll_event ev;
-
-	/* The control thread may have woken for a connection. */
-	if (epoll_wait(u->all.fd, &ev, 1, 0) <= 0 || atomic_load(&u->armed) ||
+	/* It may have been taken in already. */
+	if (!is_ready(u) || atomic_load(&u->armed) ||
 	    !watch_leave(&u->watch, now))
 		return false;
 	watch_set(u, false);
@@ -682,13 +703,11 @@ bool udp_leave(struct udp *u, uint64_t now)
 
 uint64_t udp_look(struct udp *u, uint64_t now)
 {
-	struct epoll_event ev;
-
 	if (!u->watch.left)
 		return ENV_NEVER;
 	if (now < u->watch.look_ns)
 		return u->watch.look_ns;
-	if (!watch_look(&u->watch, now, epoll_wait(u->all.fd, &ev, 1, 0) > 0))
+	if (!watch_look(&u->watch, now, is_ready(u)))
 		return u->watch.look_ns;
 	watch_set(u, true);
 	return ENV_NEVER;

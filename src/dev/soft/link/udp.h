@@ -93,6 +93,9 @@ bool udp_check(struct udp *u, const struct icrc_flow *f, const uint8_t *buf,
 /* watch.h; s->lock held. A thread polls. The control
  * thread finds packets: true: it leaves them. When it is to come and look. */
 void udp_polled(struct udp *u, uint64_t now);
+/* This set of sockets, too, is left and taken back. */
+void udp_watch_also(struct udp *u, struct soft_src *also);
+bool udp_is_left(const struct udp *u);
 bool udp_leave(struct udp *u, uint64_t now);
 uint64_t udp_look(struct udp *u, uint64_t now);
 /* A thread may go to sleep; any thread. True: packets are left to pollers, so it

@@ -294,8 +294,12 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state from,
 	bool look = false;
 	int err = 0;
 
-	if (to == IBV_QPS_ERR || to == IBV_QPS_RESET)
+	if (to == IBV_QPS_ERR || to == IBV_QPS_RESET) {
 		locks_unbias(q);
+		soft_qp_hold(q);
+		soft_link_ack(q);
+		soft_qp_release(q);
+	}
 	if (to == IBV_QPS_ERR)
 		return modify_err(q);
 	if (to == IBV_QPS_RESET)

@@ -366,6 +366,7 @@ int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 	fence_release();
 	soft_qp_hold(q);
 	was_left = soft_qp_is_left(q);
+	soft_link_ack(q);
 	soft_drop_parked(q);
 	soft_link_leave(q);
 	if (q->dc)

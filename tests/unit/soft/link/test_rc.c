@@ -565,6 +565,147 @@ static void test_read_gap(void **state)
 	world_free(w);
 }
 
+/* A message from b's peer, after which b may keep its ACK. True: it does. */
+static bool hears(struct end *b, struct packet *p)
+{
+	bool held;
+
+	assert_int_equal(rc_input(b->rc, b->w->now, p), RC_TAKEN);
+	p->psn++;
+	held = rc_hold(b->rc, b->w->now);
+	end_run(b);
+	return held;
+}
+
+static void says(struct end *b)
+{
+	end_post(b, IBV_WR_SEND, 4);
+	end_run(b);
+}
+
+/* An ACK goes alone until two messages in a row were answered soon; then it
+ * waits for the answer, and goes behind it. */
+static void test_hold(void **state)
+{
+	struct packet p = {.op = PACKET_SEND_ONLY, .psn = 100, .ack_req = true};
+	struct world *w = plain_new(1024);
+	struct end *b = w->ends[1];
+
+	w->loss = 1000;
+	w->now = 1;
+	b->plain = true;
+	for (unsigned i = 0; i < RC_HOLD_AFTER; i++) {
+		assert_false(hears(b, &p));
+		assert_int_equal(b->last[0], PACKET_ACK);
+		w->now += RC_HOLD_NS;
+		says(b);
+		assert_int_equal(b->last[0], PACKET_SEND_ONLY);
+	}
+	assert_int_equal(b->packets, 2 * RC_HOLD_AFTER);
+	b->packets = 0;
+	assert_true(hears(b, &p));
+	assert_true(hears(b, &p)); /* one ACK for both */
+	assert_int_equal(b->packets, 0);
+	assert_true(rc_deadline(b->rc) == rc_requester_deadline(b->rc));
+	says(b);
+	assert_int_equal(b->packets, 2);
+	assert_int_equal(b->last[0], PACKET_ACK);
+	assert_false(b->rc->rs.ack_due || b->rc->rs.held);
+	/* its time is over: it goes, and the next one does not wait */
+	assert_true(hears(b, &p));
+	rc_unhold(b->rc);
+	assert_true(rc_deadline(b->rc) == 0);
+	end_run(b);
+	assert_int_equal(b->packets, 3);
+	assert_int_equal(b->last[0], PACKET_ACK);
+	assert_false(hears(b, &p));
+	assert_int_equal(b->packets, 4);
+	world_free(w);
+}
+
+/* Answers that come late, or never, teach nobody to wait. */
+static void test_hold_late(void **state)
+{
+	struct packet p = {.op = PACKET_SEND_ONLY, .psn = 100, .ack_req = true};
+	struct world *w = plain_new(1024);
+	struct end *b = w->ends[1];
+
+	w->loss = 1000;
+	w->now = 1;
+	b->plain = true;
+	for (int i = 0; i < 3; i++) {
+		assert_false(hears(b, &p));
+		w->now += RC_HOLD_NS + 1;
+		says(b);
+	}
+	/* one in time, one never, one in time */
+	assert_false(hears(b, &p));
+	says(b);
+	assert_false(hears(b, &p));
+	assert_false(hears(b, &p));
+	says(b);
+	assert_false(hears(b, &p));
+	world_free(w);
+}
+
+/* What says more than an ACK waits for nothing, nor does the middle of a
+ * message, or what stands behind READ responses. */
+static void test_hold_not(void **state)
+{
+	static uint8_t bytes[1024];
+	struct packet send = {
+		.op = PACKET_SEND_ONLY, .psn = 100, .ack_req = true};
+	struct packet first = {.op = PACKET_SEND_FIRST,
+			       .psn = 100,
+			       .ack_req = true,
+			       .payload = bytes,
+			       .payload_len = 1024};
+	struct packet gap = {
+		.op = PACKET_SEND_ONLY, .psn = 102, .ack_req = true};
+	struct packet read = {.op = PACKET_READ_REQUEST,
+			      .psn = 101,
+			      .rkey = ROM_KEY,
+			      .va = ROM_VA,
+			      .len = 8};
+	struct world *w = plain_new(1024);
+	struct end *b = w->ends[1];
+
+	w->loss = 1000;
+	w->now = 1;
+	b->plain = true;
+	b->rc->rs.answered = RC_HOLD_AFTER;
+	assert_true(hears(b, &send));
+	rc_input(b->rc, w->now, &gap);
+	assert_false(rc_hold(b->rc, w->now));
+	end_run(b);
+	assert_int_equal(b->packets, 1);
+	assert_int_equal(b->last[12], PACKET_SYN_NAK | PACKET_NAK_SEQUENCE);
+	world_free(w);
+
+	w = plain_new(1024);
+	b = w->ends[1];
+	w->loss = 1000;
+	w->now = 1;
+	b->plain = true;
+	b->rc->rs.answered = RC_HOLD_AFTER;
+	send.psn = 100;
+	assert_true(hears(b, &send));
+	assert_false(hears(b, &read));
+	assert_true(b->packets >= 1);
+	assert_false(b->rc->rs.held);
+	world_free(w);
+
+	w = plain_new(1024);
+	b = w->ends[1];
+	w->loss = 1000;
+	w->now = 1;
+	b->plain = true;
+	b->rc->rs.answered = RC_HOLD_AFTER;
+	assert_false(hears(b, &first));
+	assert_int_equal(b->packets, 1);
+	world_free(w);
+}
+
 /* Why dev_qp_caps() has no ordered_read here: a READ that was repeated has two
  * sets of answers on their way, and is over with some of each. */
 static void test_read_mixed(void **state)
@@ -932,6 +1073,9 @@ int main(void)
 		cmocka_unit_test(test_strange),
 		cmocka_unit_test(test_read_gap),
 		cmocka_unit_test(test_read_mixed),
+		cmocka_unit_test(test_hold),
+		cmocka_unit_test(test_hold_late),
+		cmocka_unit_test(test_hold_not),
 		cmocka_unit_test(test_waits),
 		cmocka_unit_test(test_no_room),
 	};

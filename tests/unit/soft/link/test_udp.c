@@ -8,6 +8,7 @@
 #include "../rig.h"
 
 #include "dev/soft/link/packet.h"
+#include "dev/soft/link/state.h"
 
 #include <netinet/ip.h>
 #include <netinet/udp.h>
@@ -230,6 +231,85 @@ static void test_left(void **state)
 	rig_unpair(&a, &b);
 }
 
+static bool is_held(struct rig_end *e)
+{
+	struct soft_qp *q = soft_qp_of(e->qp);
+	bool held;
+
+	soft_qp_hold(q);
+	held = q->link->rc.rs.held;
+	soft_qp_release(q);
+	return held;
+}
+
+/* One message from a to b; it is acknowledged, or kept for b's answer. */
+static void say(struct rig_end *a, struct rig_end *b)
+{
+	assert_int_equal(rig_recv(b, 1, b->buf, 8), 0);
+	assert_int_equal(rig_post(a, IBV_WR_SEND, 2, a->buf, 8, 0, 0,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(b, 1, IBV_WC_SUCCESS);
+}
+
+static void both(struct rig_end *e, uint64_t one, uint64_t two)
+{
+	struct ibv_wc wc[2];
+
+	rig_wait(e, &wc[0]);
+	rig_wait(e, &wc[1]);
+	assert_int_equal(wc[0].status, IBV_WC_SUCCESS);
+	assert_int_equal(wc[1].status, IBV_WC_SUCCESS);
+	assert_int_equal(wc[0].wr_id + wc[1].wr_id, one + two);
+}
+
+/* b answers until its ACK of a message of a's waits for the answer. A machine
+ * that is too busy for a poller to be left alone has none. */
+static void until_held(struct rig_end *a, struct rig_end *b)
+{
+	uint64_t end = rig_now_ns() + 10000000000ull;
+
+	for (;;) {
+		say(a, b);
+		if (is_held(b))
+			return;
+		assert_int_equal(rig_recv(a, 3, a->buf, 8), 0);
+		assert_int_equal(rig_post(b, IBV_WR_SEND, 4, b->buf, 8, 0, 0,
+					  IBV_SEND_SIGNALED),
+				 0);
+		both(a, 2, 3);
+		rig_expect(b, 4, IBV_WC_SUCCESS);
+		if (rig_now_ns() > end)
+			skip();
+	}
+}
+
+/* A program that takes a message and ends its QP has acknowledged it. */
+static void test_held_goes(void **state)
+{
+	static const struct rig_opts opts = {.qp = {.timeout = 18}};
+	struct ibv_qp_attr err = {.qp_state = IBV_QPS_ERR};
+	struct rig_end a, b;
+
+	for (int i = 0; i < 3; i++) {
+		rig_pair(&a, &b, &opts);
+		until_held(&a, &b);
+		if (i == 0)
+			assert_int_equal(b.dev->ops->modify_qp(b.dev, b.qp,
+							       &err,
+							       IBV_QP_STATE),
+					 0);
+		else if (i == 1)
+			assert_int_equal(b.dev->ops->destroy_qp(b.dev, b.qp),
+					 0);
+		/* else b polls no more */
+		rig_expect(&a, 2, IBV_WC_SUCCESS);
+		if (i == 1)
+			b.qp = NULL;
+		rig_unpair(&a, &b);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -238,6 +318,7 @@ int main(void)
 		cmocka_unit_test(test_no_segments),
 		cmocka_unit_test(test_marked),
 		cmocka_unit_test(test_left),
+		cmocka_unit_test(test_held_goes),
 	};
 
 	setenv("SKEIN_LINK", "udp", 1);
