@@ -55,8 +55,8 @@ struct soft_link {
 	_Atomic uint64_t due;
 	struct soft_qp *touched[2 * UDP_BATCH];
 	uint32_t n_touched;
-	/* QPs whose ACKs wait for their program's answer, and the first time
-	 * that one of them has waited for long enough. */
+	/* QPs with an ACK that waits for their program's answer, and when the
+	 * first of them has waited for long enough. */
 	struct soft_qp *held[LINK_HELD];
 	uint32_t n_held;
 	uint64_t held_ns;
