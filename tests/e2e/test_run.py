@@ -206,6 +206,7 @@ def test_plain_peers():
     reasons = {line['reason'] for line in found}
     if streams(found) or not reasons & {
             'the other end does not run under skein run',
+            'the other end did not answer',
             'the other end has not answered'}:
         raise Failure(f'{found}')
 
@@ -363,6 +364,71 @@ def test_unfit_end():
         raise Failure(f'{found}')
 
 
+# Speaks ARGV[2] times with the server at ARGV[1]; then does as it is told.
+TOLD = """
+import socket, sys
+s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+for _ in range(int(sys.argv[2])):
+    s.sendall(b'x')
+    s.recv(1)
+print('said', flush=True)
+if input() == 'close':
+    s.close()
+else:
+    s.detach()
+print('done', flush=True)
+"""
+
+
+def unanswered(process):
+    """Has an attempt of its to meet the other end come to nothing?"""
+    said = subprocess.run([tool(), 'run', '--list', '--json'], check=True,
+                          capture_output=True, text=True, timeout=90).stdout
+    return any(line['pid'] == process.pid and
+               line['reason'] == 'the other end did not answer'
+               for line in json.loads(said)['connections'])
+
+
+def test_require():
+    """A connection that was to be met, and was on TCP to its end, is fatal;
+    one that ended before it was worth a meeting is not."""
+    with Case() as case, socket.create_server(('127.0.0.1', 0)) as plain:
+        path = os.path.join(case.folder, 'report')
+
+        def run(words, count, told):
+            ours, tell = os.pipe()
+            client = case.start(
+                [tool(), 'run', *words, '--report', path, '--',
+                 sys.executable, '-c', TOLD, str(plain.getsockname()[1]),
+                 str(count)], stdin=ours)
+            os.close(ours)
+            server, _ = plain.accept()
+            with server:
+                for _ in range(count):
+                    server.sendall(server.recv(1))
+                client.expect('^said$')
+                if count > 8:
+                    case.until('no answer', lambda: unanswered(client))
+                os.write(tell, f'{told}\n'.encode())
+                os.close(tell)
+                client.exits(70 if words and count > 8 else 0)
+            line, = report(path)
+            os.unlink(path)
+            if line['carrier'] != 'tcp' or not line['undecided']:
+                raise Failure(f'{line}')
+            return client, line['reason']
+
+        for told in ('close', 'exit'):
+            _, reason = run(['--require'], 3, told)
+            if reason != 'too few calls':
+                raise Failure(reason)
+            for words in ([], ['--require']):
+                client, reason = run(words, 10, told)
+                if reason != 'the other end did not answer':
+                    raise Failure(reason)
+            client.expect('on TCP to its end: the other end did not answer')
+
+
 def test_killed_client():
     """The server hears of it, and serves on."""
     with Case() as case:
@@ -395,7 +461,8 @@ if __name__ == '__main__':
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
     TESTS = [test_options, test_differential, test_shared_set,
-             test_blocking_client, test_forking_server, test_unfit_end]
+             test_blocking_client, test_forking_server, test_unfit_end,
+             test_require]
     if shutil.which('redis-server') and shutil.which('redis-benchmark'):
         TESTS += [test_redis, test_bgsave, test_plain_peers,
                   test_killed_client]

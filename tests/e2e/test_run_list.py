@@ -190,6 +190,7 @@ def on_tcp():
         its = one(pid=ends.server.pid)
         if its['carrier'] != 'tcp' or its['reason'] not in (
                 'the other end has not answered',
+                'the other end did not answer',
                 'the other end does not run under skein run') or \
                 its['rx_tcp'] != 400 or its['since_s'] < 0:
             raise Failure(f'{its}')

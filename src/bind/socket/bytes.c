@@ -534,10 +534,26 @@ ssize_t sock_send(int fd, struct sock *s, const struct iovec *iov, int n,
 	}
 }
 
+struct end_call {
+	int fd;
+	struct sock *s;
+	struct stream *stream;
+};
+
+/* Another thread may have closed it meanwhile, or had it handed back. */
+static bool same_stream(void *arg)
+{
+	const struct end_call *e = arg;
+
+	return sock_at(e->fd) == e->s && e->s->stream == e->stream &&
+	       atomic_load(&e->s->mode) == SOCK_ON;
+}
+
 int sock_shutdown(int fd, struct sock *s, int how)
 {
 	struct call c = {.s = s, .fd = fd};
 	bool ended = false;
+	struct end_call e;
 	int rc;
 
 	pthread_mutex_lock(&st.lock);
@@ -551,7 +567,14 @@ int sock_shutdown(int fd, struct sock *s, int how)
 		/* The END says it. TCP stays open for the way back; without
 		 * room for an END it says the same. */
 		ended = s->tx_on && !stream_end(s->stream) && how == SHUT_WR;
-		stream_drain(s->stream, SOCK_DRAIN_NS);
+		/* TCP's end must not overtake the ring's bytes. */
+		e = (struct end_call){fd, s, s->stream};
+		if (!ended)
+			sock_drain(s->stream, same_stream, &e);
+		if (!ended && !same_stream(&e)) {
+			pthread_mutex_unlock(&st.lock);
+			return SOCK_RETRY;
+		}
 	}
 	rc = ended ? 0 : REAL(shutdown)(fd, how);
 	s->tcp_event = s->edge = true;

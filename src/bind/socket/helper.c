@@ -348,6 +348,7 @@ static void again_later(struct meeting *m)
 			s->queued = false;
 			atomic_store(&s->next_try,
 				     atomic_load(&s->calls) + more[s->tries++]);
+			status_update(s);
 		} else {
 			sock_tie_locked(s, "the other end does not run under "
 					   "skein run");

@@ -26,6 +26,7 @@ static void print_end(const struct meet_end *end, char *buf, size_t len)
 void report_line(struct sock *s)
 {
 	bool on = s->on_ns && (s->tx_on || s->switch_seen || s->back_why);
+	bool undecided = !on && atomic_load(&s->mode) == SOCK_TCP;
 	char line[512], local[64], peer[64];
 	int fd, n;
 
@@ -36,19 +37,20 @@ void report_line(struct sock *s)
 		names_of(s->fd, &s->names);
 	print_end(&s->names.local, local, sizeof(local));
 	print_end(&s->names.remote, peer, sizeof(peer));
-	n = snprintf(line, sizeof(line),
-		     "{\"pid\": %d, \"program\": \"%s\", \"local\": \"%s\", "
-		     "\"peer\": \"%s\", \"carrier\": \"%s\", \"reason\": "
-		     "\"%s\", \"calls_before\": %u, \"promote_us\": %llu, "
-		     "\"rx_stream\": %llu, \"tx_stream\": %llu, "
-		     "\"back\": \"%s\"}\n",
-		     st.pid, st.program, local, peer, on ? "stream" : "tcp",
-		     on ? "" : sock_reason(s), atomic_load(&s->calls),
-		     on ? (unsigned long long)(s->on_ns - s->asked_ns) / 1000
-			: 0,
-		     (unsigned long long)sock_row(s)->rx_stream,
-		     (unsigned long long)sock_row(s)->tx_stream,
-		     s->back_why ? s->back_why : "");
+	n = snprintf(
+		line, sizeof(line),
+		"{\"pid\": %d, \"program\": \"%s\", \"local\": \"%s\", "
+		"\"peer\": \"%s\", \"carrier\": \"%s\", \"reason\": "
+		"\"%s\", \"undecided\": %s, \"calls_before\": %u, \"promote_us\": %llu, "
+		"\"rx_stream\": %llu, \"tx_stream\": %llu, "
+		"\"back\": \"%s\"}\n",
+		st.pid, st.program, local, peer, on ? "stream" : "tcp",
+		on ? "" : sock_reason(s), undecided ? "true" : "false",
+		atomic_load(&s->calls),
+		on ? (unsigned long long)(s->on_ns - s->asked_ns) / 1000 : 0,
+		(unsigned long long)sock_row(s)->rx_stream,
+		(unsigned long long)sock_row(s)->tx_stream,
+		s->back_why ? s->back_why : "");
 	fd = open(st.report, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return;

@@ -179,6 +179,17 @@ void sock_tie_locked(struct sock *s, const char *reason)
 	}
 }
 
+bool sock_require(const struct sock *s, bool now)
+{
+	if (!st.require || atomic_load(&s->mode) != SOCK_TCP || !s->tries)
+		return false;
+	state_say("skein run: a connection was on TCP to its end: %s",
+		  sock_reason(s));
+	if (now)
+		_exit(70);
+	return true;
+}
+
 int sock_refuse(int fd, const char *what)
 {
 	struct sock *s = sock_at(fd);
@@ -317,7 +328,26 @@ static void end_stream(struct sock *s)
 		reset_by_close(s->fd);
 	else if (s->tx_on && !s->wr_shut)
 		stream_end(s->stream);
-	stream_drain(s->stream, SOCK_DRAIN_NS);
+}
+
+void sock_drain(struct stream *stream, bool (*go_on)(void *arg), void *arg)
+{
+	uint64_t end = state_now_ns() + SOCK_DRAIN_NS;
+
+	st.draining++;
+	while ((!go_on || go_on(arg)) &&
+	       !(stream_flush(stream) && stream_drained(stream))) {
+		if (state_now_ns() >= end) {
+			state_say("skein run: the peer has not taken what was "
+				  "written before a stream's end, bytes may "
+				  "be lost");
+			break;
+		}
+		pthread_mutex_unlock(&st.lock);
+		env_yield(st.env);
+		pthread_mutex_lock(&st.lock);
+	}
+	st.draining--;
 }
 
 static void leave_todo(struct sock *s)
@@ -332,6 +362,8 @@ static void leave_todo(struct sock *s)
 
 void sock_forget(int fd)
 {
+	struct stream *stream = NULL;
+	bool drains = false;
 	struct sock *s;
 
 	/* A child of vfork() has our memory, and closes its own copies. */
@@ -347,20 +379,21 @@ void sock_forget(int fd)
 	}
 	if (s) {
 		atomic_store(&st.socks[fd], NULL);
-		if (atomic_load(&s->mode) == SOCK_ON && !back_step(s))
+		drains = atomic_load(&s->mode) == SOCK_ON && !back_step(s);
+		if (drains)
 			end_stream(s);
 		back_leave(s);
-		if (!atomic_load(&st.forked))
+		if (!atomic_load(&st.forked)) {
 			report_line(s);
+			sock_require(s, true);
+		}
 		if (s->set)
 			set_remove(s->set, s);
 		wait_wake(s);
 		if (s->meeting)
 			meeting_drop(s->meeting);
-		if (s->stream && !atomic_load(&st.forked)) {
-			s->stream->user = NULL;
-			helper_free(s->stream);
-		}
+		if (!atomic_load(&st.forked))
+			stream = s->stream;
 		leave_todo(s);
 		holder_put(s);
 		atomic_store(&s->mode, SOCK_FREE);
@@ -368,6 +401,13 @@ void sock_forget(int fd)
 		s->stream = NULL;
 		s->next = st.spare;
 		st.spare = s;
+	}
+	if (stream) {
+		/* Nobody else knows it now, while it drains. */
+		stream->user = NULL;
+		if (drains)
+			sock_drain(stream, NULL, NULL);
+		helper_free(stream);
 	}
 	pthread_mutex_unlock(&st.lock);
 }

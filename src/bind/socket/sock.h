@@ -31,7 +31,9 @@ enum sock_mode {
 /* A call found that the socket is on TCP after all: it goes to the kernel. */
 #define SOCK_RETRY (-2)
 /* What was written is on its way for so long at the most when a call ends it. */
+#ifndef SOCK_DRAIN_NS
 #define SOCK_DRAIN_NS 1000000000u
+#endif
 
 struct meeting;
 struct sock_waiter;
@@ -182,6 +184,15 @@ int sock_unread(struct sock *s);
 /* The descriptor is about to be closed, or taken by another file. Real close is
  * the caller's. */
 void sock_forget(int fd);
+
+/* Waits until the peer has what was written to a stream, which the caller has
+ * taken off its socket, or knows to be this one: go_on() says if it still is. The
+ * lock is held on entry and on return, not while it waits: other sockets go on.
+ * After SOCK_DRAIN_NS a line says that bytes may be lost. */
+void sock_drain(struct stream *stream, bool (*go_on)(void *arg), void *arg);
+/* Under --require: ends the program where s had a meeting that came to nothing,
+ * and was on no stream. Locked. True: it would, and `now` is false. */
+bool sock_require(const struct sock *s, bool now);
 
 /* With the lock held. Why it cannot be promoted as it is now, or NULL. */
 const char *sock_unfit(const struct sock *s);

@@ -48,6 +48,7 @@ struct sock_state {
 	int wake_fd;		  /* the helper sleeps here */
 	struct sock *todo;	  /* for the helper */
 	struct stream *dead;	  /* for the helper to free */
+	unsigned draining;	  /* threads in sock_drain() */
 	struct sock *backs;	  /* on their way back to TCP */
 	struct asker *askers;	  /* children that wait for one */
 	pthread_cond_t back_cond; /* a step of one was made */

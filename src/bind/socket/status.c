@@ -101,7 +101,9 @@ const char *sock_reason(const struct sock *s)
 		return "a call was in the kernel at all times";
 	if (!sock_is_sole(s))
 		return "another process has it too";
-	if (s->queued || s->tries)
+	if (s->tries)
+		return "the other end did not answer";
+	if (s->queued)
 		return "the other end has not answered";
 	return "too few calls";
 }

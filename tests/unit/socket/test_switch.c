@@ -688,9 +688,109 @@ static void test_any_order(void **state)
 		any_order(seed);
 }
 
+/* --- an end that takes nothing more -------------------------------------- */
+
+/* What a peer that stands still does to a device: nothing completes. */
+static struct ibv_cq *_Atomic held;
+static int (*real_poll_cq)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+
+static int held_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	return cq == atomic_load(&held) ? 0 : real_poll_cq(cq, n, wc);
+}
+
+static void hold(struct end *e)
+{
+	struct ibv_cq *cq = e->s->stream->scq;
+
+	real_poll_cq = cq->context->ops.poll_cq;
+	cq->context->ops.poll_cq = held_poll_cq;
+	atomic_store(&held, cq);
+}
+
+static void release(struct ibv_context *context)
+{
+	atomic_store(&held, NULL);
+	context->ops.poll_cq = real_poll_cq;
+}
+
+static atomic_bool ended;
+static bool by_shutdown;
+
+static void *end_one(void *arg)
+{
+	struct end *e = arg;
+
+	if (by_shutdown)
+		assert_int_equal(sock_shutdown(e->fd, e->s, SHUT_RDWR), 0);
+	else
+		sock_forget(e->fd);
+	atomic_store(&ended, true);
+	return NULL;
+}
+
+/* One end waits until its bytes are with a peer that takes none: the calls on
+ * another stream go on meanwhile. */
+static void others_go_on(bool shuts)
+{
+	struct ibv_context *context;
+	pthread_t thread;
+	unsigned i;
+
+	meet(0);
+	assert_true(promote(&ends[0]));
+	assert_true(promote(&ends[1]));
+	put(&ends[0], 100);
+	assert_int_equal(put(&ends[1], 100), 100);
+	get_all(&ends[1]);
+	get_all(&ends[0]);
+	put(&ends[0], 100);
+	context = ends[0].s->stream->scq->context;
+	hold(&ends[0]);
+	by_shutdown = shuts;
+	ends[0].shut = true;
+	atomic_store(&ended, false);
+	assert_int_equal(pthread_create(&thread, NULL, end_one, &ends[0]), 0);
+	/* Until the thread is in there. */
+	for (i = 0; !i;) {
+		pthread_mutex_lock(&st.lock);
+		i = st.draining;
+		pthread_mutex_unlock(&st.lock);
+		assert_false(atomic_load(&ended));
+	}
+	for (i = 0; i < 100; i++) {
+		put(&ends[1], 10);
+		get(&ends[1], MUCH);
+	}
+	get_all(&ends[1]);
+	assert_false(atomic_load(&ended));
+	release(context);
+	pthread_join(thread, NULL);
+	assert_int_equal(st.draining, 0);
+	if (!shuts) {
+		close(ends[0].fd);
+		ends[0].closed = true;
+	}
+	part();
+}
+
+static void test_close_holds_up_nobody(void **state)
+{
+	(void)state;
+	others_go_on(false);
+}
+
+static void test_shutdown_holds_up_nobody(void **state)
+{
+	(void)state;
+	others_go_on(true);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_close_holds_up_nobody),
+		cmocka_unit_test(test_shutdown_holds_up_nobody),
 		cmocka_unit_test(test_unread_bytes_at_the_switch),
 		cmocka_unit_test(test_writer_waits_for_accept),
 		cmocka_unit_test(test_back_with_all_full),
