@@ -149,8 +149,8 @@ SKEIN_API int skein_stream_end(struct skein_stream *stream,
  * timeout_ns, and frees the handle, in any case but -EDEADLK (inside an engine).
  * 0: it is there, and the peer reads it though this end is gone. What the peer
  * wrote and was not read is lost; its later writes are -ECONNRESET. timeout_ns
- * 0: a reset, the end of writing is not told. -ETIMEDOUT, or why the stream had
- * ended before. Blocks, at most timeout_ns.
+ * 0: a reset, the end of writing is not told, and a device that is busy may lose
+ * what was written last. -ETIMEDOUT, or why the stream had ended before. Blocks, at most timeout_ns.
  */
 SKEIN_API int skein_stream_close(struct skein_stream *stream,
 				 uint64_t timeout_ns);

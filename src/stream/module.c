@@ -17,6 +17,8 @@
 #include <stdio.h>
 
 #define NAP_NS 1000000u
+/* From the handshake's end until each end has reached the other's memory. */
+#define LIVE_NS (5 * 1000 * 1000 * 1000ull)
 
 /* --- context ------------------------------------------------------------- */
 
@@ -324,6 +326,7 @@ static void stream_ready(struct skein_conn *conn)
 		return;
 	env = st->sx->ctx->env;
 	st->up = true;
+	st->live_by_ns = engine_now_ns(st->eng->e) + LIVE_NS;
 	snprintf(st->peer, sizeof(st->peer), "%s", skein_conn_peer(conn));
 	atomic_store_explicit(&st->writable, true, memory_order_relaxed);
 	env_mutex_lock(env, &st->lock);
@@ -388,6 +391,11 @@ static int round_of(struct skein_conn *conn, void *state, uint64_t now_ns)
 		go_live(st);
 		moved = 1;
 	}
+	if (!lives && !broken && now_ns > st->live_by_ns) {
+		conn_break(conn, -ETIMEDOUT,
+			   "stream: the peer has not written its first word");
+		return 1;
+	}
 	if (!broken)
 		return moved;
 	if (broken == -EPROTO)
@@ -404,8 +412,10 @@ static int stream_arm(struct skein_conn *conn, void *state)
 	struct skein_env *env = st->sx->ctx->env;
 	bool awake;
 
-	if (!st->live)
-		return 1;
+	/* Words alone go to and fro yet, and they make no event. */
+	st->naps = !st->live;
+	if (st->naps)
+		return 0;
 	env_mutex_lock(env, &st->lock);
 	/* Requested before the queue is polled and the ring looked at: what
 	 * comes behind makes an event. */

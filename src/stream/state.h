@@ -60,7 +60,8 @@ struct skein_stream {
 
 	/* the engine's owner */
 	struct skein_conn *conn;
-	bool up;	  /* the handshake was done */
+	bool up; /* the handshake was done */
+	uint64_t live_by_ns;
 	atomic_bool live; /* each end has reached the other's memory */
 	bool owned;	  /* in a queue, or the application's */
 	bool leaving;	  /* the application's no more */

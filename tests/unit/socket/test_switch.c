@@ -708,12 +708,6 @@ static void hold(struct end *e)
 	atomic_store(&held, cq);
 }
 
-static void release(struct ibv_context *context)
-{
-	atomic_store(&held, NULL);
-	context->ops.poll_cq = real_poll_cq;
-}
-
 static atomic_bool ended;
 static bool by_shutdown;
 
@@ -764,8 +758,9 @@ static void others_go_on(bool shuts)
 	}
 	get_all(&ends[1]);
 	assert_false(atomic_load(&ended));
-	release(context);
+	atomic_store(&held, NULL);
 	pthread_join(thread, NULL);
+	context->ops.poll_cq = real_poll_cq;
 	assert_int_equal(st.draining, 0);
 	if (!shuts) {
 		close(ends[0].fd);
