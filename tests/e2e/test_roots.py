@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """A node service and clients in roots of their own (unshare), with a user, mount
-and network namespace each, which share nothing with it but a socket's file: those
-of one --listen PATH:DOMAIN reach each other's regions, others do not."""
+and network namespace each, which share nothing that may be written with it but a
+socket's file. Regions are reached through the ports of their --listen PATH:DOMAIN
+alone."""
 
 import os
 import subprocess
 
 from harness import BUILD, Case, DEVICES, built, run_cases, skip
 
-# Programs and libraries, to be read; and the socket.
+# Programs and libraries, to be read; the socket; /proc, for sanitizers.
 ROOT = r'''
 set -eu
 root=$1 socket=$2 build=$3
 shift 3
 mount -t tmpfs none "$root"
-for dir in usr lib lib64 build run; do
+for dir in usr lib lib64 build run proc; do
 	mkdir "$root/$dir"
 done
 for dir in usr lib lib64; do
@@ -26,9 +27,8 @@ done
 mount --bind "$build" "$root/build"
 : > "$root/run/node"
 mount --bind "$socket" "$root/run/node"
-# without /proc neither $ORIGIN nor a search for leaks works
-exec chroot "$root" /usr/bin/env -i SKEIN_NODE=/run/node \
-	LD_LIBRARY_PATH=/build/lib ASAN_OPTIONS=detect_leaks=0 "$@"
+mount --rbind /proc "$root/proc"
+exec chroot "$root" /usr/bin/env -i SKEIN_NODE=/run/node "$@"
 '''
 UNSHARE = ['unshare', '-Urmn']
 
@@ -86,7 +86,9 @@ def domains():
 
 if not DEVICES.soft:
     skip('no DC but on soft')
-if subprocess.run([*UNSHARE, 'sh', '-c', 'mount -t tmpfs none /mnt'],
+if subprocess.run([*UNSHARE, 'sh', '-c',
+                   'mount -t tmpfs none /mnt && mkdir /mnt/proc && '
+                   'mount --rbind /proc /mnt/proc'],
                   check=False, capture_output=True).returncode:
     skip('user namespaces with mounts of their own are not permitted')
 run_cases(domains)
