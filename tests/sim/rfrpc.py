@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""rfrpc.py SKEIN - RF-RPC's figure 7 with few calls: the bars of fetching
-against both ways of replying, and what holds of any NIC. Virtual time: nothing
-here depends on the machine."""
+"""rfrpc.py SKEIN - RF-RPC's figures 5, 7 and 9 with few calls: the bars of
+fetching against both ways of replying, and what holds of any NIC. Virtual time:
+nothing here depends on the machine."""
 import json
 import subprocess
 import sys
@@ -71,8 +71,34 @@ def costs(skein):
     assert slow.of("mops", name="reply") == r.of("mops", name="reply")
 
 
+def time(skein):
+    # Five callers; one thread of the server's, which they keep in work.
+    r = Run(skein, "rfrpc-time", "--nodes", "1", "--threads", "1", "--ops",
+            "20")
+    for us in 1, 2, 5, 7, 10, 20:
+        # The handler, and a us at most besides; 20 calls each, of which
+        # a few were begun before.
+        for way in "reply", "fetch", "auto":
+            r.within("%s, busy with %d us" % (way, us),
+                     r.of(way, window=1, time_us=us) * us, us / (us + 1),
+                     1.05)
+        # A wait of 2 us a call more.
+        each = 1 / r.of("reply_wait", window=1, time_us=us)
+        r.within("reply-wait, %d us" % us, each, us + 1.9, us + 2.6)
+    # Where the callers are few, fetching has half a call's way more to go: auto
+    # has to see that it replies then.
+    for us in 0, 1, 2, 5, 7, 10, 20:
+        r.within("auto, %d us" % us,
+                 r.of("auto_over_best", window=1, time_us=us), .9, 1.1)
+    # What spares a wait pays for longer than what spares a post.
+    r.within("crossover with reply-wait", r.figures["crossover_us_reply_wait_1"],
+             max(5, r.figures["crossover_us_reply_1"]), 20)
+    assert r.figures["points_that_fetch_wins"] + \
+        r.figures["points_that_reply_wins"] == 14
+
+
 def main(skein):
-    for test in kv, costs:
+    for test in kv, costs, time:
         test(skein)
     return 0
 
