@@ -494,6 +494,7 @@ void link_packet(struct soft_link *k, const struct icrc_flow *f,
 	struct packet p;
 	struct soft_qp *q;
 
+	k->packets++;
 	fault = packet_decode(buf, len, &p);
 	if (fault != PACKET_OK) {
 		k->faults[fault]++;
@@ -546,14 +547,17 @@ void soft_link_event(struct soft *s)
 
 static void poll_all(struct soft_link *k)
 {
-	uint64_t now = env_now_ns(k->s->env);
+	uint64_t now = env_now_ns(k->s->env), was = k->packets;
+	bool again = udp_polled(k->udp, now);
 
 	k->polled = udp_is_left(k->udp);
 	if (k->tcp)
 		tcp_poll(k->tcp);
-	udp_polled(k->udp, now);
 	udp_poll(k->udp, take, k);
 	k->polled = false;
+	/* The control thread may never be quick enough to leave them. */
+	if (again && k->packets != was)
+		udp_leave_to_poller(k->udp, now);
 	held_go(k, now, false);
 }
 

@@ -67,6 +67,7 @@ struct soft_link {
 		uint64_t until_ns;
 	} refused[LINK_REFUSED]; /* nobody listened there */
 	uint32_t refused_next;
+	uint64_t packets; /* that came in */
 	uint64_t bad_icrc, no_qp, wrong_peer, ud_dropped;
 };
 

@@ -681,14 +681,25 @@ static bool is_ready(const struct udp *u)
 	       (u->also && epoll_wait(u->also->fd, &ev, 1, 0) > 0);
 }
 
-void udp_polled(struct udp *u, uint64_t now)
+bool udp_polled(struct udp *u, uint64_t now)
 {
 	unsigned n = atomic_load(&u->armed);
+	bool again = watch_is_polled(&u->watch, now);
 
 	if (!n)
 		u->watch.polled_ns = now;
 	else /* in vain where another thread arms it again */
 		atomic_compare_exchange_strong(&u->armed, &n, n - 1);
+	return !n && again;
+}
+
+void udp_leave_to_poller(struct udp *u, uint64_t now)
+{
+	if (u->watch.left || atomic_load(&u->armed) ||
+	    !watch_leave(&u->watch, now))
+		return;
+	watch_set(u, false);
+	soft_kick(u->s); /* it looks from time to time */
 }
 
 bool udp_leave(struct udp *u, uint64_t now)

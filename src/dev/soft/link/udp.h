@@ -92,7 +92,10 @@ bool udp_check(struct udp *u, const struct icrc_flow *f, const uint8_t *buf,
 	       size_t len);
 /* watch.h; s->lock held. A thread polls. The control
  * thread finds packets: true: it leaves them. When it is to come and look. */
-void udp_polled(struct udp *u, uint64_t now);
+/* True: it did so just before, too. */
+bool udp_polled(struct udp *u, uint64_t now);
+/* Such a thread found packets: they are left to it, if they are not yet. */
+void udp_leave_to_poller(struct udp *u, uint64_t now);
 /* This set of sockets, too, is left and taken back. */
 void udp_watch_also(struct udp *u, struct soft_src *also);
 bool udp_is_left(const struct udp *u);
