@@ -101,21 +101,21 @@ static void add(struct rfrpc *f, double us, const struct cell *c,
 			       over});
 }
 
-/* 0: fetching is never ahead by so much; the last time: it always is. */
+/* 0: fetching is never ahead by so much; the last time: it is to the end. */
 static double crossover_us(const struct cell *c, enum rfrpc_way way)
 {
-	double was = 0, is;
+	double is = 0, then = 0;
 
-	for (unsigned i = 0; i < N_TIMES; i++, was = is) {
+	for (unsigned i = N_TIMES; i-- > 0; then = is) {
 		is = c[i].mops[RFRPC_FETCH] / c[i].mops[way];
-		if (is >= NEAR)
+		if (is < NEAR)
 			continue;
-		if (!i)
-			return 0;
-		return times_us[i - 1] + (times_us[i] - times_us[i - 1]) *
-						 (was - NEAR) / (was - is);
+		if (i == N_TIMES - 1)
+			return times_us[i];
+		return times_us[i] + (times_us[i + 1] - times_us[i]) *
+					     (is - NEAR) / (is - then);
 	}
-	return times_us[N_TIMES - 1];
+	return 0;
 }
 
 /* The names of rows are kept by pointer. */
