@@ -3,10 +3,9 @@
  * rfrpc_time.c - RF-RPC's figures 5 and 9: fetched and replied by how long the
  * server's handler takes, with one to 16 threads of the server's.
  *
- * A crossover is the least service time from which on fetching gives less than
- * NEAR times what the other way gives, by lines between the points: the paper's
- * 7 us are such a time, with 16 threads of the server's (section 4.3: "within 10
- * %").
+ * A crossover is the service time from which on fetching gives less than NEAR
+ * times what the other way gives, by lines between the points: so the paper has
+ * its 7 us (section 3.2: "within 10 %").
  */
 #include "sim/rfrpc.h"
 
