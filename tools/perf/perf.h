@@ -268,11 +268,13 @@ int perf_fail(struct perf *p, int rc, const char *fmt, ...)
  * takes too long. Sets w->rc. */
 bool perf_spin_slow(struct perf_worker *w);
 
-/* Every PERF_SPIN_ROUNDS fruitless rounds: gives way. The other end may wait for
- * this core, or, where each is pinned to one of its own, stand behind others that
- * use that core: two ends that spin away whole slices of the scheduler then meet
- * once in some milliseconds, and a probe of thousands of rounds takes a minute. */
+/* Every PERF_SPIN_ROUNDS fruitless rounds. Where the ends were started apart
+ * nothing pins them: it gives way, as both may be on one core, where each would
+ * spin away its slice before the other comes to answer. With --self each has a
+ * core of its own, which others may use, too: it gives way after
+ * PERF_SELF_ROUNDS, some milliseconds, which is no part of any figure. */
 #define PERF_SPIN_ROUNDS 4096u
+#define PERF_SELF_ROUNDS (16 * PERF_SPIN_ROUNDS)
 bool perf_spin_on(struct perf_worker *w);
 
 /* One fruitless round of a spinning wait: false when it is time to give up.

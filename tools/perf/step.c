@@ -139,7 +139,8 @@ bool perf_spin_slow(struct perf_worker *w)
 
 bool perf_spin_on(struct perf_worker *w)
 {
-	sched_yield();
+	if (!w->p->o.self || w->spins % PERF_SELF_ROUNDS == 0)
+		sched_yield();
 	return w->spins % SLOW_ROUNDS ? true : perf_spin_slow(w);
 }
 
