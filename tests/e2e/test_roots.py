@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """A node service and clients in roots of their own (unshare), with a user, mount
-and network namespace each, which share nothing that may be written with it but a
+and network namespace each, which share with it the programs that they run and a
 socket's file. Regions are reached through the ports of their --listen PATH:DOMAIN
 alone."""
 
