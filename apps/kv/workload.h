@@ -4,7 +4,7 @@
  * operation comes next, on which key. Parameters and defaults are those of
  * YCSB's CoreWorkload; docs/kv.md "YCSB" lists them and where we differ.
  *
- * Key number i becomes the key "user" and the decimal FNV-1 hash of i
+ * Key number i becomes the key "user" and the decimal FNV-1a hash of i
  * (insertorder=hashed). Popularity is scrambled zipfian: a zipfian number out
  * of 10^10, hashed onto the records, as YCSB does it; so the most popular keys
  * are spread over the key space.
