@@ -280,7 +280,9 @@ static void count_messages(enum part part, unsigned degree, unsigned n)
 		pthread_barrier_wait(&c.step);
 	}
 	if (stats(&c).messages_sent != c.batches)
-		die("not one message for each batch", -SKEIN_EPEER);
+		/* A leader has waited for its followers in vain. */
+		die("not one message for each batch: is the machine busy?",
+		    -ETIMEDOUT);
 	for (i = 0; i < degree; i++)
 		pthread_join(c.threads[i], NULL);
 	pthread_barrier_destroy(&c.step);
