@@ -1,42 +1,43 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * client.h - the calling end: gathers calls into messages, finds responses.
+ * client.h - the calling end: gathers calls into messages, finds responses. The
+ * engine does no I/O: bytes go through the port, time comes in with poll(). The
+ * calling end owns both reservations, so it keeps the books of the request ring
+ * (req_*) and of the response space (resp_*): docs/protocol/rpc.md, sections 1,
+ * 3, 4 and 7.
  *
- * Engine without I/O: bytes go through the port, time comes in with poll().
- * The request ring's bookkeeping is here (req_*), the response space's too
- * (resp_*), for the caller owns both reservations: docs/protocol/rpc.md,
- * sections 1, 3, 4 and 7.
- *
- * It has two sides, which share no line. The *sending side* (client_send.c)
- * builds messages; the *owner's* (client.c) finds responses and ends calls.
- * The sending side belongs to the thread that leads the lane's combining queue or
- * holds it (docs/handles.md), the other to the engine's owner.
+ * It has two sides, which share no cache line. The *sending side*
+ * (client_send.c) builds messages. It belongs to the thread that leads the
+ * lane's combiner, or that holds the send queue (docs/handles.md). The *owner's
+ * side* (client.c) finds responses and ends calls. It belongs to the engine's
+ * owner.
  *
  *	field			written by	read by the other side
- *	rx.req_head		owner, release	sender, acquire: when it lacks
- *	rx.resp_head			"	room, into its own copy. What
- *	rx.calls.head			"	is before it is used anew.
+ *	rx.req_head		owner, release	sender, acquire: copied when
+ *	rx.resp_head			"	it lacks room. It uses no
+ *	rx.calls.head			"	place anew before that.
  *	published.sent		sender, release	owner, acquire: the slots before
  *						it are the owner's
  *	published.valid, req_valid	sender, release	owner, acquire: what a response
- *						may speak of
+ *						may name
  *	published.full		both, relaxed	the owner READs Head
  *	published.look		sender, others	the owner of a lane, in each
  *						round: see rpc_client_want_look()
  *
- * Why sent and valid are two: valid is published before the message is posted,
- * so that no response can be older than what it answers, and goes back when
- * the post fails; sent is published when it was posted, and never goes back,
- * so that a call is ended by the owner or refused by the sender, never both. A
+ * `sent` and `valid` are two. The sender publishes `valid` before it posts the
+ * message, so no response names a call beyond it, and takes it back when the
+ * post fails. The sender publishes `sent` after the post, and never takes it
+ * back: so the owner ends a call, or the sender refuses it, never both. A
  * response to a call between the two waits for the sender's next store.
  *
  * Invariants: req_head <= req_tail; the open message begins at req_tail and is
  * not counted in it. resp_head is the position of reservation `used`, the
- * oldest without an answer; resp_tail the one that the next call gets. Answers
- * may come in any order, each into the oldest reservation (section 4), so head
- * <= used: a call that is answered out of turn stays in the window until those
- * before it are, or have left it (park.h). Every call ends by done() exactly
- * once. On a lane no call is open when nobody leads.
+ * oldest one without an answer; resp_tail is the position that the next call
+ * gets. Answers may come in any order, each into the oldest reservation
+ * (section 4), so head <= used: a call that is answered out of turn stays in
+ * the window until the calls before it are answered, or are parked (park.h).
+ * Every call ends by done() exactly once. No call is in the open message while
+ * no thread leads.
  *
  * Thread rule: as above.
  */
@@ -55,12 +56,12 @@ struct rpc_client_tx {
 	alignas(RPC_LINE) struct rpc_port *port;
 	uint8_t *open;	   /* the open message; built from req_tail on */
 	uint32_t open_len; /* without tail */
-	/* bytes that it may have, tail included, by what is known of Head */
+	/* most bytes that it may have, tail included, by the Head known here */
 	uint32_t open_max;
 	uint32_t open_count;
 	uint32_t resp_mask; /* S - 1 */
 	uint64_t resp_tail;
-	uint64_t resp_head; /* as it was when there was no room */
+	uint64_t resp_head; /* as read when room was last short */
 
 	struct rpc_call *slots;
 	uint64_t mask; /* slots - 1 */
@@ -70,16 +71,16 @@ struct rpc_client_tx {
 	uint64_t req_head;   /* as resp_head */
 	uint32_t inline_max; /* the largest request payload in a message */
 	uint32_t resp_inline_max;
-	uint32_t fetch_below; /* results that are fetched are smaller */
-	uint64_t posted_resp; /* the reservation behind what was posted */
-	/* of leaders: calls that left alone, a message each; the others; bytes
-	 * of all */
+	uint32_t fetch_below; /* only smaller results are fetched */
+	uint64_t posted_resp; /* end of the last reservation posted */
+	/* counts of leaders: calls sent alone, one a message; the other calls
+	 * and their messages; bytes of all messages */
 	uint64_t alone;
 	uint64_t calls, messages, bytes;
-	bool open_alone; /* the open message takes no further pair */
+	bool open_alone; /* it takes no further pair */
 };
 
-/* What it publishes. */
+/* What the sending side publishes. */
 struct rpc_client_published {
 	alignas(RPC_LINE) _Atomic(uint64_t) sent;
 	_Atomic(uint64_t) valid;
@@ -95,13 +96,14 @@ struct rpc_client_rx {
 	uint64_t resp_canary; /* of resp_head */
 	_Atomic(uint64_t) resp_head;
 	uint32_t resp_mask; /* S - 1 */
-	bool owes_head;	    /* a large response was consumed, Head not told */
+	bool owes_head;	    /* a large response was consumed, and the server has
+			     * not been told the Head */
 	bool in_active;	    /* a message is being consumed */
 	bool head_reading;
-	/* READs of Head: how far it was when the last was posted; the next is not
-	 * posted before head_ns, which is head_gap_ns behind that. */
+	/* READs of Head: its value when the last READ was posted. The next READ
+	 * is not posted before head_ns, which is head_gap_ns later. */
 	uint64_t head_was, head_ns, head_gap_ns;
-	/* Of a lane: the owner knows of more to do than to look for answers. */
+	/* The owner has work besides looking for responses. */
 	bool look;
 	uint64_t used; /* reservations that hold an answer; resp_head: the next */
 	struct rpc_calls calls;
@@ -115,12 +117,12 @@ struct rpc_client_rx {
 
 	struct rpc_park park; /* calls that were overtaken */
 	struct rpc_pull pull; /* a large response on its way in */
-	uint32_t pull_seq;    /* ... and its call */
+	uint32_t pull_seq;    /* and its call */
 	struct rpc_rfetch rf;
 	struct rpc_buf *large, **large_end; /* of requests, oldest first */
 	struct rpc_read head_read;
-	/* During done() of a fetched response: its memory. Who sets it to NULL
-	 * has taken it. */
+	/* The memory of a fetched response, while its done() runs. A callee
+	 * that sets it to NULL has taken the memory. */
 	struct rpc_buf *result_buf;
 };
 
@@ -146,8 +148,8 @@ static inline uint32_t rpc_client_resp_lines(const struct rpc_client *c,
 	return n < RPC_RESP_LINES_MIN ? RPC_RESP_LINES_MIN : n;
 }
 
-/* The flag of a request with such a result. Space is reserved for all of it, or
- * it is longer than any that is fetched. */
+/* The flag of a request with a result of at most resp_max. Its reservation
+ * holds the whole result, or the result is longer than any that is fetched. */
 static inline uint16_t rpc_client_return(const struct rpc_client_tx *tx,
 					 size_t resp_max)
 {
@@ -165,8 +167,9 @@ struct rpc_client_req {
 	uint16_t thread;
 };
 
-/* There is room: writes the pair of call n, whose reservation is at resp, to
- * `at`, and enters it into the window. size: of what stands in the message. */
+/* Writes the pair of call n to `at`, and enters the call into the window. There
+ * is room for it. resp: the position of its reservation. size: bytes of the
+ * pair's payload in the message. */
 static inline void rpc_client_put_pair(struct rpc_client_tx *tx, uint64_t n,
 				       uint64_t resp, uint8_t *at, uint16_t id,
 				       uint16_t thread, const void *payload,
@@ -193,7 +196,7 @@ static inline void rpc_client_put_pair(struct rpc_client_tx *tx, uint64_t n,
 	rpc_copy_pad(at + sizeof(struct rpc_req_meta), payload, size);
 }
 
-/* The same for the next one, behind the open message. */
+/* The same for the next call, at the end of the open message. */
 static inline void rpc_client_add_pair(struct rpc_client_tx *tx, uint16_t id,
 				       uint16_t thread, const void *payload,
 				       uint32_t size, uint16_t flags,
@@ -222,24 +225,25 @@ static inline bool rpc_client_fits(const struct rpc_client_tx *tx, size_t len,
 	       tx->tail - tx->head <= tx->mask;
 }
 
-/* --- by the thread that leads or holds the queue ------------------------ */
+/* --- by the thread that leads the combiner or holds the send queue ------- */
 
 /* One more request for the open message, its payload inline: 0, or -EAGAIN
  * when there is no room. */
 int rpc_client_add(struct rpc_client *c, const struct rpc_client_req *r);
-/* The same, but the payload is written to *place by whoever has it, before the
- * message is closed. */
+/* The same without the payload: the calling thread writes it to *place before
+ * the message is closed. */
 int rpc_client_add_place(struct rpc_client *c, const struct rpc_client_req *r,
 			 void **place);
 /* Closes the open message (there is one): its place and length. */
 void rpc_client_seal(struct rpc_client *c, uint64_t *off, uint32_t *len);
-/* What was sealed was posted; or was not (rc): every add() since is undone. */
+/* The sealed message was posted (rc 0), or not: then every add() since the last
+ * message is undone. */
 void rpc_client_posted(struct rpc_client *c, int rc);
-/* A request that goes by memory of its own, by the owner, who holds: sends it at
- * once, or an error: -EAGAIN, -ENOMEM, or the port's. */
+/* Owner, holding the send queue: sends a request that has memory of its own at
+ * once. 0, or an error: -EAGAIN, -ENOMEM, or the port's. */
 int rpc_client_add_large(struct rpc_client *c, const struct rpc_client_req *r);
 
-/* The owner: when a READ of Head is due, for threads that lack room. */
+/* Owner: when a READ of Head is due for threads that lack room. */
 static inline uint64_t rpc_client_head_next(const struct rpc_client *c)
 {
 	if (c->rx.head_reading ||
@@ -248,62 +252,63 @@ static inline uint64_t rpc_client_head_next(const struct rpc_client *c)
 	return c->rx.head_ns;
 }
 
-/* The owner, who does not hold: is there something that only it may send? */
+/* Owner, not holding: is there something that only the owner may send? */
 static inline bool rpc_client_wants_send(struct rpc_client *c)
 {
 	return c->rx.owes_head || rpc_pull_wants_post(&c->rx.pull) ||
 	       rpc_rfetch_wants_send(&c->rx.rf) ||
 	       rpc_client_head_next(c) <= c->rx.calls.now_ns;
 }
-/* The owner, who holds: sends it. What moved, or an error of the port. */
+/* Owner, holding: sends that. What moved, or an error of the port. */
 int rpc_client_send_own(struct rpc_client *c);
 
 /*
- * A lane: there is something for its owner besides answers, which looks at this
- * one word in each round and not at all that may be. Whoever leaves a reason
- * writes that first.
+ * The owner of a lane has work besides responses. In each round it reads this
+ * one word, and none of the reasons. A thread that leaves work writes the
+ * reason first, then sets this word.
  *
  * Nothing is lost: the owner takes the word by an exchange (acquire) before it
- * looks at the reasons, so it sees those of everybody who was before it in the
- * order of the word, and who comes behind it leaves the word set. A
- * read-modify-write here too, so that the exchange synchronizes with all of
- * them and not with the last alone. What an owner leaves to itself, and what it
- * could not do yet, is rx.look.
+ * looks at the reasons. So it sees the reasons of all threads that set the word
+ * before. A thread that sets the word later leaves it set for the next round.
+ * The store here is a read-modify-write too: so the exchange synchronizes with
+ * all of these threads, and not with the last one alone. Work that an owner
+ * leaves to itself, or could not do yet, is in rx.look.
  */
 static inline void rpc_client_want_look(struct rpc_client *c)
 {
 	struct rpc_port *port = c->tx.port;
 
-	/* Sequentially consistent, as is the look behind it:
-	 * rpc_lane_client_rest() */
+	/* Sequentially consistent, like the load of `rests` after it: see
+	 * rpc_lane_client_rest(). */
 	atomic_exchange(&c->published.look, true);
 	if (__builtin_expect(rpc_event_rests(&port->event), 0))
 		port->ops->wake(port);
 }
 
-/* What leaders have sent; any thread. */
+/* Messages that leaders have sent. Any thread. */
 static inline uint64_t rpc_client_messages(const struct rpc_client *c)
 {
 	return __atomic_load_n(&c->tx.alone, __ATOMIC_RELAXED) +
 	       __atomic_load_n(&c->tx.messages, __ATOMIC_RELAXED);
 }
 
-/* How many calls have been posted: the owner looks at those before. */
+/* How many calls have been posted: the owner looks at calls before this
+ * number. */
 static inline uint64_t rpc_client_end(struct rpc_client *c)
 {
-	/* Acquire pairs with the release behind the post: the slots are as
-	 * the sender has filled them. */
+	/* Acquire pairs with the release in message_sent(): the owner sees the
+	 * slots as the sender has filled them. */
 	return atomic_load_explicit(&c->published.sent, memory_order_acquire);
 }
 
-/* --- both: by the engine's owner ---------------------------------------- */
+/* --- by the engine's owner ------------------------------------------------ */
 
-/* A round: responses and deadlines. Returns what moved, or a negative error: the
- * connection must be broken. */
+/* A round: responses and deadlines. Returns what moved, or a negative error:
+ * the caller breaks the connection. */
 int rpc_client_poll(struct rpc_client *c, uint64_t now_ns);
 
-/* Is a response there, or is something to be sent, or has a call not been seen
- * yet by a round? For the look before a sleep. */
+/* Is a response there, or something to send, or a call that no round has seen
+ * yet? For the look before a sleep. */
 bool rpc_client_has_work(struct rpc_client *c);
 
 static inline bool rpc_client_busy(struct rpc_client *c)
@@ -314,18 +319,19 @@ static inline bool rpc_client_busy(struct rpc_client *c)
 /* client_send.c, for client.c */
 void rpc_client_tx_init(struct rpc_client *c, struct rpc_port *port,
 			struct rpc_call *slots, uint64_t window);
-/* Holding: a message of count 0 with these flags: 1, 0 not now, or an error. */
+/* Holding: sends a message of count 0 with these flags: 1, 0 not now, or an
+ * error. */
 int rpc_client_send_bare(struct rpc_client *c, uint16_t flags);
-/* Is there room for it? */
+/* Is there room for such a message? */
 bool rpc_client_bare_fits(struct rpc_client *c);
-/* As if that much had gone through both rings: for tests. */
+/* For tests: both rings start as if they had carried messages up to pos. */
 void rpc_client_start_at(struct rpc_client *c, uint64_t pos);
 
-/* Ends the oldest call that is wanted with -ECANCELED; -ENOENT. */
+/* Ends the oldest call that `wanted` matches with -ECANCELED. -ENOENT: none. */
 int rpc_client_cancel(struct rpc_client *c, const struct rpc_wanted *wanted);
 
-/* No port operation is under way any more, and on a lane nobody sends any
- * more: ends every call. */
+/* Ends every call. No port operation is under way any more, and no thread
+ * sends. */
 void rpc_client_break(struct rpc_client *c, int err);
 
 #endif

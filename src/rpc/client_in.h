@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * client_in.h - the steps of the calling end's sending side that a call of a
- * thread that meets nobody takes too (lane_client.c), inline: each of them is
- * less than what a call of it costs. Whose the sending side is says client.h;
- * for client_send.c, and who leads a lane.
+ * client_in.h - steps of the calling end's sending side, inline: client_send.c
+ * uses them, and lane_client.c for a thread that leads a lane and sends its
+ * call alone. Each step costs less than a call of a function. client.h says to
+ * which thread the sending side belongs.
  */
 #ifndef SKEIN_RPC_CLIENT_IN_H
 #define SKEIN_RPC_CLIENT_IN_H
@@ -20,15 +20,15 @@ static inline uint64_t req_off(const struct rpc_client_tx *tx, uint64_t pos)
 	       (pos & (tx->port->geom.req_lines - 1)) * RPC_LINE;
 }
 
-/* How long the open message may become, by the Head that is known here. */
+/* How long the open message may become, by the Head known here. */
 static inline void open_measure(struct rpc_client_tx *tx)
 {
 	const struct rpc_geom *g = &tx->port->geom;
 	uint64_t free = g->req_lines - (tx->req_tail - tx->req_head);
 	uint64_t max = tx->port->msg_max;
 
-	/* A peer that lies about Head in the moment in which a message was
-	 * about to be posted, and was not: it harms its own ring. */
+	/* A peer may lie about Head after a message was sealed, and before its
+	 * post failed. It harms its own ring only. */
 	if (free > g->req_lines)
 		free = g->req_lines;
 	if (free * RPC_LINE < max)
@@ -47,13 +47,13 @@ static inline void open_begin(struct rpc_client_tx *tx)
 	open_measure(tx);
 }
 
-/* Counters of leaders: others may read them meanwhile. */
+/* Counters of leaders; other threads read them at any time. */
 static inline void count_more(uint64_t *n, uint64_t more)
 {
 	__atomic_store_n(n, *n + more, __ATOMIC_RELAXED);
 }
 
-/* lines: rpc_client_resp_lines() of it. */
+/* lines: rpc_client_resp_lines() of its result. */
 static inline void add_pair(struct rpc_client *c,
 			    const struct rpc_client_req *r, const void *payload,
 			    uint32_t size, uint16_t flags, uint32_t lines)
@@ -62,9 +62,9 @@ static inline void add_pair(struct rpc_client *c,
 			    r->resp_max, lines, r->timeout_ns, r->done, r->arg);
 }
 
-/* What responses may speak of from now on. Release pairs with the acquires in
- * client.c: who sees a response sees this, for the message that it answers was
- * posted after it. */
+/* What responses may name from now on. Release pairs with the acquires in
+ * client.c: the message is posted after this store, so an owner that sees the
+ * response also sees this value. */
 static inline void tell_valid(struct rpc_client *c, uint64_t tail, uint32_t len)
 {
 	struct rpc_client_tx *tx = &c->tx;
@@ -91,39 +91,39 @@ static inline void lane_seal(struct rpc_client *c, uint64_t *off, uint32_t *len)
 
 	skein_assert_debug(tx->open_count);
 	tell_valid(c, tx->tail, n);
-	/* Head of the response space as it was known last: it holds back only
-	 * the server's memory of large results, for which the owner sends a
-	 * message of its own. A look at its line would cost every message a
-	 * cache miss. */
+	/* The Head of the response space as known last. An old one delays
+	 * nothing but the release of the server's large results, and for those
+	 * the owner sends a message of its own. To load the newest one would
+	 * cost every message a cache miss. */
 	seal_open(tx, n, tx->resp_head);
 	*off = req_off(tx, tx->req_tail);
 	*len = n;
 }
 
-/* The message, as sealed, is on its way. */
+/* The sealed message was posted. */
 static inline void message_sent(struct rpc_client *c)
 {
 	struct rpc_client_tx *tx = &c->tx;
 
-	/* as tell_valid() has found it */
+	/* as tell_valid() has computed it */
 	tx->req_tail = atomic_load_explicit(&c->published.req_valid,
 					    memory_order_relaxed);
-	/* Release: rpc_client_end(). */
+	/* Release pairs with the acquire in rpc_client_end(). */
 	atomic_store_explicit(&c->published.sent, tx->tail,
 			      memory_order_release);
 	tx->posted_resp = tx->resp_tail;
 	open_begin(tx);
 }
 
-/* A call that leaves alone, as a message; nothing of the sending side but what
- * responses may speak of is changed before it was posted. */
+/* A call that leaves alone in its message. Before the post nothing of the
+ * sending side is changed but what responses may name. */
 struct rpc_alone {
 	uint64_t off;	    /* of the message, */
-	uint32_t len;	    /* and its length */
-	uint64_t resp_tail; /* behind its reservation */
+	uint32_t len;	    /* of the message */
+	uint64_t resp_tail; /* end of its reservation */
 };
 
-/* add() and seal() in one: true, or false when there may be no room: nothing was
+/* add() and seal() in one. False: there may be no room, and nothing was
  * done. */
 static inline bool rpc_client_add_alone(struct rpc_client *c,
 					const struct rpc_client_req *r,
@@ -150,7 +150,7 @@ static inline bool rpc_client_add_alone(struct rpc_client *c,
 	return true;
 }
 
-/* It was not posted. */
+/* The message was not posted. */
 static inline void rpc_client_undo_alone(struct rpc_client *c)
 {
 	atomic_store_explicit(&c->published.valid, c->tx.tail,
