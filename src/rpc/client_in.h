@@ -118,7 +118,7 @@ static inline void message_sent(struct rpc_client *c)
 /* A call that leaves alone in its message. Before the post nothing of the
  * sending side is changed but what responses may name. */
 struct rpc_alone {
-	uint64_t off;	    /* of the message, */
+	uint64_t off;	    /* of the message */
 	uint32_t len;	    /* of the message */
 	uint64_t resp_tail; /* end of its reservation */
 };
@@ -159,7 +159,7 @@ static inline void rpc_client_undo_alone(struct rpc_client *c)
 			      memory_order_release);
 }
 
-/* It was. */
+/* The message was posted. */
 static inline void rpc_client_posted_alone(struct rpc_client *c,
 					   const struct rpc_alone *a)
 {

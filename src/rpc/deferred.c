@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * deferred.c - the deferrals, and what is taken off it.
+ * deferred.c - the table of deferrals, and the requests put into it; see
+ * deferred.h.
  */
 #include <errno.h>
 #include <string.h>
@@ -35,7 +36,7 @@ static void later_free(struct skein_env *env, struct rpc_deferred *l)
 	env_free(env, l);
 }
 
-/* Under the lock, or when nobody answers any more. */
+/* Under the orphans' lock, or when no thread answers any more. */
 static void orphan_free(struct rpc_orphans *o, struct rpc_deferred *l)
 {
 	struct rpc_deferrals *d = l->deferrals;
@@ -54,11 +55,11 @@ void rpc_orphans_fini(struct rpc_orphans *o)
 	env_mutex_fini(o->env, &o->lock);
 }
 
-/* --- the deferrals ----------------------------------------------------------- */
+/* --- the table ------------------------------------------------------------ */
 
 struct rpc_deferrals *rpc_deferrals_new(const struct rpc_deferred_conf *conf)
 {
-	/* One more: that of the request which is being taken up. */
+	/* One more: for the request that is being taken up. */
 	uint32_t slots = pow2_at_least(conf->max + 1);
 	struct rpc_deferrals *d;
 
@@ -107,8 +108,8 @@ void rpc_deferrals_collect(struct rpc_deferrals *d)
 
 	if (!atomic_load_explicit(&d->stack, memory_order_relaxed))
 		return;
-	/* Acquire: pairs with the release of push(): the result and the status
-	 * are seen. */
+	/* Acquire pairs with the release in push(): the owner sees the result
+	 * and the status. */
 	l = atomic_exchange_explicit(&d->stack, NULL, memory_order_acquire);
 	for (; l; l = next) {
 		next = l->next;
@@ -146,8 +147,9 @@ void rpc_deferrals_close(struct rpc_deferrals *d, struct rpc_port *port)
 	struct list_node *n, *next;
 	struct rpc_deferred *l;
 
-	/* Who comes later sees it, who came before is counted: seq_cst on both
-	 * words, here and in rpc_deferred_answer(). */
+	/* A thread that answers from now on sees `closed`; one that answers
+	 * already is counted in `inside`. Both words are sequentially
+	 * consistent, here and in rpc_deferred_answer(). */
 	atomic_store(&d->closed, true);
 	while (atomic_load(&d->inside))
 		env_yield(d->conf.env);
@@ -187,7 +189,7 @@ static void push(struct rpc_deferrals *d, struct rpc_deferred *l)
 						      memory_order_relaxed));
 }
 
-/* The connection is gone, or going: nobody will send it. */
+/* The connection is gone, or is ending: the answer is not sent. */
 static void answer_nobody(struct rpc_orphans *o, struct rpc_deferred *l)
 {
 	env_mutex_lock(o->env, &o->lock);
@@ -207,13 +209,14 @@ int rpc_deferred_answer(struct rpc_deferred *l, int status)
 	l->status = status;
 	atomic_fetch_add(&d->inside, 1);
 	if (__builtin_expect(atomic_load(&d->closed), 0)) {
-		/* d is there as long as l is */
+		/* d lives as long as l */
 		atomic_fetch_sub(&d->inside, 1);
 		answer_nobody(o, l);
 		return -ENOTCONN;
 	}
 	push(d, l);
-	/* l may be gone from here on; d is not, while we are inside. */
+	/* The owner may free l from here on, but not d while `inside` counts
+	 * this thread. */
 	d->conf.wake(d->conf.wake_arg);
 	atomic_fetch_sub(&d->inside, 1);
 	return 0;

@@ -270,7 +270,8 @@ struct rpc_thread {
 	uint64_t reaped;   /* asynchronous calls whose done() has run */
 	uint32_t inner;	   /* bytes of `reserved` that a nested done() frees
 			    * when the outermost returns */
-	unsigned depth;	   /* of rpc_thread_reap() inside done() */
+	unsigned depth;	   /* calls of rpc_thread_reap(), one inside another's
+			    * done() */
 	unsigned in_done;  /* done() that run, those in a round too */
 	struct rpc_gather *gather;
 	uint64_t read;	       /* position in the replies */

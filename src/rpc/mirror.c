@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mirror.c - answers that wait for a READ; see mirror.h.
+ * mirror.c - answers that the caller READs; see mirror.h.
  */
 #include "rpc/mirror.h"
 
@@ -9,7 +9,7 @@
 struct rpc_mirror *rpc_mirror_new(struct skein_env *env, uint32_t resp_lines,
 				  bool sums)
 {
-	/* No message has fewer lines, so there are no more of them. */
+	/* No message has fewer lines, so there are at most n messages. */
 	uint32_t n = resp_lines / RPC_RESP_LINES_MIN;
 	struct rpc_mirror *m;
 
@@ -69,8 +69,9 @@ int rpc_mirror_resend(struct rpc_mirror *m, struct rpc_port *port,
 
 		off = rpc_geom_resp(g) + (pos & (g->resp_lines - 1)) * RPC_LINE;
 		hdr = (void *)(port->base + off);
-		/* No READ of it is under way: the caller says so. Head as it
-		 * was: replies behind it do not fall back. */
+		/* The recall says that no READ of the message is under way.
+		 * Head is as it was: the replies after it do not go back behind
+		 * it. */
 		rpc_msg_seal(hdr, b->len, hdr->count, hdr->head,
 			     rpc_canary(&port->secret_out, pos),
 			     port->tail_out);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mirror.h - the serving end's memory of the answers that it built and did not
- * send, for the caller to READ: docs/protocol/rpc.md, "Fetching and recall".
+ * mirror.h - the answers that the serving end has built and not sent: the
+ * caller READs them. docs/protocol/rpc.md, "Fetching and recall".
  *
- * A recall asks for all of them to be replied; those that the caller has taken
- * are behind its Head by then.
+ * A recall asks the server to send all of them. Answers that the caller has
+ * taken are behind its Head by then, and are not sent.
  *
  * Thread rule: as server.h.
  */
@@ -14,13 +14,14 @@
 #include "rpc/port.h"
 
 struct rpc_mirror_msg {
-	uint32_t pos; /* low half */
+	uint32_t pos; /* low half of the position */
 	uint32_t len;
 };
 
 struct rpc_mirror {
-	uint64_t recalled; /* reservations before it are replied */
-	bool resend;	   /* what was built is to be replied */
+	uint64_t recalled; /* answers to reservations before this position are
+			    * sent */
+	bool resend;	   /* the built answers are to be sent */
 	bool sums;	   /* our QP has no ordered_read */
 	uint32_t mask, first, last;
 	struct rpc_mirror_msg built[]; /* oldest first */
@@ -30,16 +31,16 @@ struct rpc_mirror {
 struct rpc_mirror *rpc_mirror_new(struct skein_env *env, uint32_t resp_lines,
 				  bool sums);
 
-/* The message at `at`, whose pairs are in place, can be fetched from now on, at
- * pos. req_head: Head of the request ring, and what follows it in the header. 0, or
- * -SKEIN_EPEER: the caller's Head is not where it must be. */
+/* Closes the message at `at`, whose pairs are in place: the caller can READ it
+ * at pos from now on. req_head: Head of the request ring, and the header word's
+ * upper half. 0, or -SKEIN_EPEER: the caller's Head is not where it must be. */
 int rpc_mirror_seal(struct rpc_mirror *m, struct rpc_port *port, uint8_t *at,
 		    uint64_t pos, uint32_t len, unsigned count,
 		    uint64_t req_head, uint64_t caller_head);
 
-/* A recall has come; end: behind the last reservation. */
+/* A recall has come. end: the end of the last reservation. */
 void rpc_mirror_recall(struct rpc_mirror *m, uint64_t end);
-/* Replies what it was asked for. 0, -EAGAIN when some is left, or an error. */
+/* Sends the recalled answers. 0, -EAGAIN when some are left, or an error. */
 int rpc_mirror_resend(struct rpc_mirror *m, struct rpc_port *port,
 		      uint64_t caller_head);
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * replies.h - what thread.c and replies.c have in common: how a call of a
- * thread is sent, and what the engine's owner does when one has ended.
+ * replies.h - what thread.c and replies.c share: how a thread's call is sent,
+ * and what the engine's owner does when a call has ended.
+ *
+ * Thread rule: the thread itself, unless a comment names the owner.
  */
 #ifndef SKEIN_RPC_REPLIES_H
 #define SKEIN_RPC_REPLIES_H
@@ -9,33 +11,34 @@
 #include "conn/ctx.h"
 #include "rpc/lane_client.h"
 
-/* One attempt, conn_check() being done: 0, -EAGAIN, or an error. stack: of a
- * caller who waits, for a large request. */
+/* One attempt; the caller has done conn_check(). 0, -EAGAIN, or an error.
+ * stack: of a blocking caller, for a large request. */
 int rpc_thread_send(struct rpc_thread *s, struct rpc_client_req *r,
 		    struct rpc_pending *stack);
 
-/* One attempt to send n asynchronous calls, all of them small, in one message:
- * the first *sent of them left when it is 0. Errors as above, of the first. */
+/* One attempt to send n small asynchronous calls in one message. 0: the first
+ * *sent of them left. Else the error of the first, as above. */
 int rpc_thread_send_some(struct rpc_thread *s, struct rpc_client_req *r,
 			 unsigned n, unsigned *sent);
 
-/* The owner sends them as soon as there is room, at most COMBINER_BOUND, of a
- * thread that cannot wait. How many, from the first on, there is memory for. */
+/* Leaves at most COMBINER_BOUND calls of a thread that cannot wait to the
+ * owner, which sends them as soon as there is room. Returns how many, from the
+ * first on, there was memory for. */
 unsigned rpc_thread_leave_to_owner(struct rpc_thread *s,
 				   const struct rpc_client_req *r, unsigned n);
 
-/* By its thread, inside a done(): what it has gathered is older than what it
- * sends now. */
+/* By the thread, inside a done(): sends the gathered calls, which are older
+ * than what the thread sends now. */
 void rpc_thread_send_gathered(struct rpc_thread *s);
 
-/* Owner: the done() of asynchronous calls, arg being an rpc_async. */
+/* Owner: the done() of asynchronous calls; arg is the rpc_async. */
 void rpc_async_done(void *arg, const struct skein_rpc_result *res);
 
-/* The results that a thread was shown that ended inside a done(). */
+/* Frees the results that were shown to a done() in which the thread ended. */
 void rpc_thread_drop_shown(struct rpc_thread *s);
 
-/* Owner: one call of the thread's has ended without an answer. It may still be on
- * its way: the server must get beyond what has left by now. */
+/* Owner: a call of the thread has ended without an answer. Its message may
+ * still be on its way: the server must read beyond all that has left by now. */
 static inline void rpc_thread_unanswered(struct rpc_thread *s,
 					 struct rpc_conn *rc,
 					 enum skein_outcome outcome)
@@ -48,7 +51,8 @@ static inline void rpc_thread_unanswered(struct rpc_thread *s,
 			memory_order_relaxed);
 }
 
-/* Owner: one has ended. Release pairs with the acquire in rpc_thread_idle(). */
+/* Owner: a call of the thread has ended. Release pairs with the acquire in
+ * rpc_thread_idle(). */
 static inline void rpc_thread_ended(struct rpc_thread *s)
 {
 	atomic_store_explicit(
@@ -57,8 +61,8 @@ static inline void rpc_thread_ended(struct rpc_thread *s)
 		memory_order_release);
 }
 
-/* Owner: the thread has news. If it is the one that runs the engine, as one alone
- * is, it does not sleep. */
+/* Owner: wakes the thread, whose call has ended. A thread that runs the engine
+ * does not sleep, so it needs no wake-up. */
 static inline void rpc_thread_wake(struct engine *e, struct conn_thread *rec)
 {
 	if (!engine_runs_in(e, atomic_load_explicit(&rec->thread,
@@ -66,7 +70,8 @@ static inline void rpc_thread_wake(struct engine *e, struct conn_thread *rec)
 		conn_thread_wake(rec);
 }
 
-/* Owner: behind the calls that a round has ended. */
+/* Owner: wakes the thread with new results, after the round has ended its
+ * calls. */
 static inline void rpc_lane_client_wake(struct rpc_lane_client *sh)
 {
 	struct conn_thread *rec = sh->unwoken;
@@ -77,8 +82,8 @@ static inline void rpc_lane_client_wake(struct rpc_lane_client *sh)
 	conn_thread_filled(rec);
 }
 
-/* Owner: replies has news. In a round its thread is told behind those of its
- * calls that end in a row. */
+/* Owner: the thread's replies have a new entry. In a round the thread is woken
+ * once for the calls of it that end in a row. */
 static inline void rpc_lane_client_replied(struct rpc_lane_client *sh,
 					   struct conn_thread *rec)
 {
@@ -90,7 +95,8 @@ static inline void rpc_lane_client_replied(struct rpc_lane_client *sh,
 		rpc_lane_client_wake(sh);
 }
 
-/* Whose memory a fetched result lies in: taken out of the client's hands. */
+/* Takes the memory of a fetched result from the client. NULL: the result is not
+ * in memory of its own. */
 static inline struct rpc_buf *rpc_take_buf(struct rpc_conn *rc)
 {
 	struct rpc_buf *buf = rc->client.rx.result_buf;

@@ -2,14 +2,14 @@
 /*
  * server.h - the serving end: finds requests, runs handlers, answers.
  *
- * Engine without I/O, like client.h. Responses are built in the mirror, at the
- * offset that the caller reserved, and leave together when their reservations
- * adjoin: docs/protocol/rpc.md, sections 3 to 5.
+ * The engine does no I/O, like client.h. Responses are built in the mirror, at
+ * the offset that the caller reserved, and leave together when their
+ * reservations adjoin: docs/protocol/rpc.md, sections 3 to 5.
  *
- * Requests are taken up in the order sent, and answered in that order but for
- * those that were deferred (deferred.h). The server never waits for the caller's
- * software (section 7): what cannot leave now is kept in `sealed`, and no
- * further request is taken until it has left.
+ * The server takes requests up in the order sent, and answers in that order,
+ * except for deferred requests (deferred.h). It never waits for the caller's
+ * software (section 7): a message that cannot leave now is kept in `sealed`,
+ * and no further request is taken up until it has left.
  *
  * Thread rule: the owner of the connection's engine; handlers run in it.
  */
@@ -24,16 +24,18 @@
 
 struct conn_word;
 
-/* What makes a round another than the usual one. */
+/* What a round has to do beyond the usual. */
 enum rpc_server_special {
-	RPC_SRV_STOP = 1, /* no pair may be taken: sealed, a READ, broken, or as
-			     many requests in other hands as may be */
-	RPC_SRV_OWES = 2, /* reservations wait for later answers */
+	RPC_SRV_STOP = 1, /* no pair may be taken: a message is sealed, a READ
+			   * is under way, the connection is broken, or the
+			   * table of deferrals is full */
+	RPC_SRV_OWES = 2, /* reservations wait for answers of deferred
+			   * requests */
 };
 
-/* Messages that are complete and did not get into the send queue. At most
- * three are sealed between two looks at it: one that ends where reservations
- * do not adjoin, what preceded a large result, and the large result. */
+/* Complete messages that found no room in the send queue. The server seals at
+ * most three between two looks at this: one that ends where reservations do not
+ * adjoin, one before a large result, and the large result. */
 #define RPC_SEALED_MAX 4
 
 struct rpc_sealed {
@@ -58,9 +60,9 @@ struct rpc_server {
 	uint32_t open_len; /* without tail */
 	uint32_t open_count;
 	uint64_t open_pos; /* where it starts */
-	uint64_t open_end; /* behind its last reservation, before any wrap */
-	/* RPC_REQ_FETCH: it stays in the mirror; the next one too, if it is not
-	 * another. */
+	uint64_t open_end; /* end of its last reservation, before any wrap */
+	/* RPC_REQ_FETCH: the open message stays in the mirror. So does the
+	 * next, while requests are of the same mode. */
 	uint16_t open_fetch;
 	struct rpc_mirror *mirror; /* NULL: the caller fetches nothing */
 
@@ -80,7 +82,7 @@ struct rpc_server {
 	struct rpc_pull pull;
 	struct rpc_req_meta pull_meta;
 
-	/* large results that the caller has not consumed, oldest first */
+	/* large results that the caller has not read, oldest first */
 	struct rpc_buf *held, **held_end;
 	uint64_t caller_head; /* Head of the response space */
 };
@@ -92,24 +94,24 @@ void rpc_server_init(struct rpc_server *s, struct rpc_port *port,
 /* From inside a handler: as skein_rpc_defer(). */
 int rpc_server_defer(struct rpc_server *s, struct rpc_deferred **later);
 
-/* A round. Returns what moved, or a negative error: the connection must be
- * broken. */
+/* A round. Returns what moved, or a negative error: the caller breaks the
+ * connection. */
 int rpc_server_poll(struct rpc_server *s);
 
 /* Is a request there, or something to be sent? For the look before a sleep. */
 bool rpc_server_has_work(const struct rpc_server *s);
 
-/* Has everything been taken up that had arrived? */
+/* Has the server taken up all that has arrived? */
 bool rpc_server_drained(const struct rpc_server *s);
 
-/* With nothing taken up, or in others' hands: the word that changes when a
- * request comes. False: it has work. */
+/* With no request taken up or deferred: the word that changes when a request
+ * comes. False: the server has work. */
 bool rpc_server_rest(const struct rpc_server *s, struct conn_word *word);
 
-/* Is anything taken but not answered, by workers too? */
+/* Is any request taken up but not answered, workers' requests too? */
 bool rpc_server_busy(const struct rpc_server *s);
 
-/* No port operation is under way any more. */
+/* Ends all. No port operation is under way any more. */
 void rpc_server_break(struct rpc_server *s, int err);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * state.h - what RPC keeps of a connection and of a context: the engines of
- * client.h and server.h put onto a real connection.
+ * client.h and server.h on a real connection.
  *
  *	module.c	the module's functions: handshake, rounds, sleep, end
  *	post.c		the port: work requests on the connection
@@ -9,7 +9,7 @@
  *	call.c		the public calls, by any thread
  *	pool.c		threads that run handlers
  *
- * Thread rule: the owner of the connection's engine, but for what says
+ * Thread rule: the owner of the connection's engine, unless a comment says
  * otherwise.
  */
 #ifndef SKEIN_RPC_STATE_H
@@ -42,19 +42,22 @@ struct rpc_ctx {
 	struct env_mutex lock; /* for adding to handlers and pools */
 	struct rpc_orphans orphans;
 	struct skein_rpc_pool *pools;
-	atomic_uint removals; /* threads that wait for handlers to be over */
+	atomic_uint removals; /* threads that wait until removed handlers have
+			       * ended */
 	struct aqp aqp;
 };
 
 enum rpc_pending_req {
 	RPC_PENDING_UNREAD,
-	RPC_PENDING_READING, /* the owner does */
-	RPC_PENDING_READ,    /* the owner did, or there is none */
-	RPC_PENDING_BACK,    /* taken back: not to be sent */
+	RPC_PENDING_READING, /* the owner reads it */
+	RPC_PENDING_READ,    /* the owner has read it, or there is no request
+			      * here */
+	RPC_PENDING_BACK,    /* the caller took it back: it is not sent */
 };
 
-/* A call on its way to the engine's owner, or waiting for room. Its maker's
- * memory until ended: a blocked caller's record, or the heap (then own). */
+/* A call on its way to the engine's owner, or one that waits for room. Until it
+ * has ended the memory is the blocked caller's, in its thread record, or on the
+ * heap (then own). */
 struct rpc_pending {
 	struct engine_call call;
 	struct rpc_conn *rc;
@@ -64,7 +67,7 @@ struct rpc_pending {
 	uint64_t timeout_ns, deadline_ns; /* set when it is queued */
 	skein_rpc_done_fn *done;
 	void *arg;
-	_Atomic(uint32_t) *held; /* its thread's */
+	_Atomic(uint32_t) *held; /* of the thread record */
 	int err;
 	uint16_t id;
 	uint16_t thread;
@@ -74,14 +77,15 @@ struct rpc_pending {
 	_Atomic(enum rpc_pending_req) req_state;
 };
 
-/* A READ of the connection: the Head, answers, or a piece of a large payload.
- * rd is NULL when it is not under way. */
+/* A READ of the connection: of the Head, of answers, or of a piece of a large
+ * payload. rd is NULL when no READ is under way. */
 struct rpc_conn_read {
 	struct conn_op op;
 	struct rpc_read *rd;
 };
 
-/* At most this much of freed large buffers is kept for the next ones. */
+/* At most so many freed large buffers, and so many bytes, are kept for
+ * reuse. */
 #define RPC_BUFS_KEEP 16
 #define RPC_BUFS_KEEP_LEN (16u << 20)
 
@@ -96,28 +100,34 @@ struct rpc_conn {
 	struct rpc_port port;
 	struct skein_conn *conn;
 	struct engine *engine;
-	uint64_t peer_base; /* its region, in its terms */
+	uint64_t peer_base; /* of the peer's region, as the peer names it */
 	uint32_t peer_rkey;
 	uint32_t lkey;
 	uint32_t inline_max;
 	bool caller;
-	bool in_any_order; /* the peer, a caller, takes such answers */
-	bool credits;	   /* ... spends credits on lanes */
+	bool in_any_order; /* the peer, a caller, takes answers in any order */
+	bool credits;	   /* the peer, a caller, spends credits: it has several
+			    * lanes */
 	bool fetches;	   /* both ends agree that answers may be fetched */
 	bool peer_ordered_read;
-	bool tells;	  /* the peer, a caller, wants port.word */
-	bool tells_quiet; /* served: the peer wants to know (RPC_CTL_QUIET) */
-	struct rpc_mirror *mirror; /* served, and it fetches */
+	bool tells;		   /* the peer, a caller, wants port.word */
+	bool tells_quiet;	   /* serving: the peer wants RPC_CTL_QUIET */
+	struct rpc_mirror *mirror; /* serving a caller that fetches; else
+				    * NULL */
 	bool up; /* the engines are set up: between handshake and broken() */
 	struct rpc_pending *waiting, **waiting_end;
 	struct rpc_ctx *ctx;
 	struct mem_region *region;
 	struct rpc_call *slots;
-	struct rpc_lane_client *lane_client; /* calling, and one of a handle's */
-	struct rpc_handle *handle;	     /* ... and its lane 0 */
-	struct rpc_lane_server *lane_server; /* served, and one of a handle's */
-	uint64_t calls_before;		     /* it was ready */
-	uint64_t messages_before;	     /* the same, with requests */
+	struct rpc_lane_client *lane_client; /* calling end; else NULL */
+	struct rpc_handle *handle;	     /* calling end, lane 0; else
+					      * NULL */
+	struct rpc_lane_server *lane_server; /* serving one of several lanes;
+					      * else NULL */
+	uint64_t calls_before;		     /* calls answered before the lane
+					      * was up */
+	uint64_t messages_before;	     /* messages with requests before
+					      * that */
 	struct rpc_conn_read reads[2];	     /* Head; answers */
 	struct rpc_conn_read large_reads[RPC_PIECES];
 	struct rpc_bufs bufs;
@@ -132,19 +142,20 @@ extern const struct conn_module rpc_module;
 /* Queues a call that has not found room, or starts it. */
 void rpc_pending_start(struct rpc_conn *rc, struct rpc_pending *p);
 
-/* On a lane whose sending side is held: starts those that wait, as far as there
- * is room. Those that ended come to *ended, for rpc_pending_tell(). What moved,
- * or an error. */
+/* On a lane with its sending side held: starts calls that wait, as far as there
+ * is room. Calls that ended are put into *ended, for rpc_pending_tell(). What
+ * moved, or an error. */
 int rpc_waiting_poll(struct rpc_conn *rc, struct rpc_pending **ended);
 void rpc_pending_tell(struct rpc_pending *ended);
 
-/* pool.c: all that are left end. Nobody adds any. */
+/* pool.c: ends all pools that are left. No thread adds one. */
 void rpc_pools_fini(struct rpc_ctx *rx);
-/* With rx->lock: how many requests a pool has of the handler whose arg in the
- * table this is, valid as long as the context; NULL: it is no pool's. */
+/* With rx->lock: the number of requests that a pool has of the handler with
+ * this arg in the table; valid as long as the context. NULL: the handler is not
+ * a pool's. */
 atomic_uint *rpc_pools_under_way(struct rpc_ctx *rx, const void *arg);
 
-/* As skein_rpc_cancel(), of those that wait. */
+/* As skein_rpc_cancel(), for calls that wait. */
 int rpc_pending_cancel(struct rpc_conn *rc, const struct rpc_wanted *wanted);
 
 /* post.c */
@@ -160,7 +171,7 @@ struct rpc_buf *rpc_bufs_new(void *arg, size_t len);
 /* As port.h. */
 int rpc_bufs_adopt(struct rpc_conn *rc, struct rpc_buf *buf);
 void rpc_bufs_let(struct rpc_conn *rc, struct rpc_buf *buf);
-/* All have been put. */
+/* All buffers have been put. */
 void rpc_bufs_fini(struct rpc_conn *rc);
 uint32_t rpc_bufs_lkey(const struct rpc_buf *buf);
 
