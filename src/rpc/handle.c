@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * handle.c - what a handle with lanes has besides them, at the calling end:
- * threads that wait for room, the scheduler of threads (FLOCK, section 3.4.2),
- * and its statistics.
+ * handle.c - what the lanes of a connection share at the calling end: the list
+ * of threads that wait for room, the scheduler of threads (FLOCK, section
+ * 3.4.2), and statistics.
  *
- * Threads without room are in a list, oldest first. The owner tells all of them
- * when something has changed; one that is served tells the next, so that room for
- * several finds all of them. Who comes later and would wait as well goes to the
- * end of the list.
+ * The list is ordered, oldest first. The owner wakes all of it when something
+ * has changed. A thread that has found room wakes the first of the list, so
+ * that room for several threads reaches all of them. A blocking call that comes
+ * later goes to the end of the list.
+ *
+ * Thread rule: the engine's owner, unless lane_client.h says otherwise.
  */
 #include <errno.h>
 
 #include "rpc/lane_client.h"
 
-/* How long a thread that is to change lanes sends nothing, at most. */
+/* How long at most a thread sends nothing before it changes lanes. */
 #define DRAIN_MAX_NS 5000000u
 
 /* --- without room ------------------------------------------------------- */
 
 static void tell(struct rpc_room_waiter *room_waiter)
 {
-	/* Release pairs with may_look(): what has changed is seen. */
+	/* Release pairs with the acquire in may_look(): a thread that reads
+	 * `look` also sees what has changed. */
 	atomic_store_explicit(&room_waiter->look, true, memory_order_release);
 	conn_thread_wake(room_waiter->rec);
 }
@@ -38,12 +41,13 @@ void rpc_handle_join(struct rpc_handle *h, struct rpc_room_waiter *room_waiter)
 {
 	env_mutex_lock(h->env, &h->lock);
 	list_add_tail(&h->room_waiters, &room_waiter->link);
-	/* Sequentially consistent, as the owner's look at it is relaxed and
-	 * comes after what it has changed: if it misses this, the attempt that
-	 * follows sees the change. */
+	/* Sequentially consistent. The owner reads the word relaxed, after its
+	 * change: if it misses this thread, the attempt that follows here sees
+	 * the change. */
 	rpc_handle_want(h, RPC_WANT_ROOM);
 	env_mutex_unlock(h->env, &h->lock);
-	/* The owner may sleep, or look at this a round later. */
+	/* The owner may sleep, or may have read the word in this round
+	 * already. */
 	engine_kick(conn_engine(h->head));
 }
 
@@ -98,7 +102,7 @@ static unsigned active_lanes(struct rpc_handle *h)
 	return n;
 }
 
-/* Of a request without payload it still takes this much to send it. */
+/* A request costs so many bytes besides its payload. */
 #define REQUEST_OWN sizeof(struct rpc_req_meta)
 
 static bool load_of(struct conn_thread *rec, struct thrsched_thread *t)
@@ -107,7 +111,8 @@ static bool load_of(struct conn_thread *rec, struct thrsched_thread *t)
 	uint32_t requests;
 	uint64_t bytes;
 
-	/* Acquire: what modules keep there is older than the state. */
+	/* Acquire: a thread that reads the state TAKEN also sees what modules
+	 * have put into the record. */
 	if (atomic_load_explicit(&rec->state, memory_order_acquire) !=
 	    CONN_THREAD_TAKEN)
 		return false;
@@ -128,9 +133,9 @@ static bool load_of(struct conn_thread *rec, struct thrsched_thread *t)
 	return true;
 }
 
-/* A thread goes over when nothing of it is under way, and sends nothing for a
- * while so that this comes about: conn_thread_lane(). Relaxed: whoever finds only
- * one of the two words goes, or waits, a call later. */
+/* A thread changes lanes when nothing of it is under way, and sends nothing for
+ * a while until that is so: conn_thread_lane(). Relaxed: a thread that sees
+ * only one of the two words changes, or waits, one call later. */
 static void move(struct rpc_handle *h, struct conn_thread *rec, uint32_t lane,
 		 uint64_t now_ns)
 {
@@ -168,11 +173,11 @@ static int schedule(struct rpc_handle *h, uint64_t now_ns)
 		moved++;
 	}
 	if (moved)
-		rpc_handle_feed(h); /* by another lane there may be room */
+		rpc_handle_feed(h); /* another lane may have room */
 	return moved;
 }
 
-/* Threads that have ended: their answers are told here. */
+/* Threads that have ended: runs done() of their calls. */
 static int sweep(struct rpc_handle *h)
 {
 	unsigned left = conn_threads_left(h->head), n;
@@ -182,14 +187,15 @@ static int sweep(struct rpc_handle *h)
 	if (__builtin_expect(left == h->threads_left, 1))
 		return 0;
 	n = conn_threads(h->head);
-	/* Each has added its own before it was counted there. */
+	/* Each thread adds RPC_LEAVING before conn_threads_left() counts it. */
 	atomic_fetch_sub_explicit(&h->wants,
 				  RPC_LEAVING * (left - h->threads_left),
 				  memory_order_relaxed);
 	h->threads_left = left;
 	for (unsigned i = 0; i < n; i++) {
 		rec = conn_thread_at(h->head, i);
-		/* Acquire: its thread has done with it. */
+		/* Acquire: the thread that set the state touches the record no
+		 * more. */
 		if (atomic_load_explicit(&rec->state, memory_order_acquire) ==
 		    CONN_THREAD_LEFT)
 			moved += rpc_thread_sweep(rpc_thread_of(rec));
@@ -251,7 +257,7 @@ static void add_lane(struct rpc_conn *rc, uint64_t *degrees,
 	st->switches += own->switches;
 	st->credit_grants += sh->grants;
 	st->credit_declines += sh->declines;
-	/* The owner's messages have a call each. */
+	/* Each message of the owner has one call. */
 	if (sh->has_credits)
 		st->credits += CREDIT_C + sh->granted - own->calls - messages -
 			       seen(&sh->all_ops);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lane_client.c - a lane of a handle, at the calling end: the hooks of its
- * leaders (conn/sendq.h), and the rounds of the engine's owner.
+ * lane_client.c - a lane at the calling end: the hooks of its leaders
+ * (conn/sendq.h), and the rounds of the engine's owner.
  *
- * Credits. The owner puts what the other end answers into `answers`: credits in
- * its low half, and what the last answer was; the sending side takes it as a
- * whole. Both are one read-modify-write on one word, so none is lost. What a
+ * Credits. The owner adds what the server answers to `answers`: credits in the
+ * low half, and whether the last answer was a decline. The sending side takes
+ * the whole word. Both do it by one read-modify-write, so none is lost. What a
  * leader cannot send (a question without a receive credit, a wake-up) it leaves
- * to the owner by a flag, and wakes it.
+ * to the owner by a flag, and wakes the owner.
+ *
+ * Thread rule: the heading of each part says it.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -17,7 +19,7 @@
 #include "rpc/client_in.h"
 #include "rpc/replies.h"
 
-/* How often the Head is READ for threads that want to leave. */
+/* How often the Head is READ for threads that want to change lanes. */
 #define HEAD_EVERY_NS 100000u
 #define ANSWERS_COUNT UINT64_C(0xffffffff)
 #define ANSWERS_DECLINED (UINT64_C(1) << 32)
@@ -41,7 +43,7 @@ static void take_answers(struct rpc_lane_client *sh)
 
 	if (!atomic_load_explicit(&sh->answers, memory_order_relaxed))
 		return;
-	/* Relaxed: the word is all there is. */
+	/* Relaxed: the word orders no other data. */
 	answers =
 		atomic_exchange_explicit(&sh->answers, 0, memory_order_relaxed);
 	credit_granted(&sh->credit, (uint32_t)(answers & ANSWERS_COUNT));
@@ -49,7 +51,7 @@ static void take_answers(struct rpc_lane_client *sh)
 		credit_declined(&sh->credit);
 }
 
-/* The question, if there is a receive credit for it. */
+/* Builds the question, if there is a receive credit for it. */
 static bool question(struct rpc_conn *rc, struct ibv_send_wr *wr)
 {
 	struct rpc_lane_client *sh = rc->lane_client;
@@ -69,7 +71,7 @@ static bool question(struct rpc_conn *rc, struct ibv_send_wr *wr)
 	return true;
 }
 
-/* It was not posted: the next one tells what it told. */
+/* The question was not posted: the next one reports the same. */
 static void question_undo(struct rpc_conn *rc)
 {
 	struct rpc_lane_client *sh = rc->lane_client;
@@ -89,7 +91,8 @@ static void leave_to_owner(struct rpc_conn *rc, atomic_bool *want)
 
 /* --- the leader's hooks ------------------------------------------------- */
 
-/* Its owner may copy the payload while others are taken in. */
+/* The calling thread may copy its payload while the leader takes in other
+ * calls. */
 static int add_long(struct rpc_conn *rc, struct combiner_node *n,
 		    const struct rpc_client_req *r)
 {
@@ -105,8 +108,9 @@ static int add_long(struct rpc_conn *rc, struct combiner_node *n,
 	return 0;
 }
 
-/* Several of one thread: as many, from the first on, as there is room for. It
- * waits, so what they point to stays: the leader copies all of it. */
+/* Several calls of one thread: as many, from the first on, as there is room
+ * for. The thread waits, so what they point to stays: the leader copies all of
+ * it. */
 static int add_several(struct rpc_conn *rc, struct conn_req *req)
 {
 	const struct rpc_client_req *r = req->node.request;
@@ -122,12 +126,12 @@ static int add_several(struct rpc_conn *rc, struct conn_req *req)
 	return i ? 0 : err;
 }
 
-/* Building a message takes time in a model too: time in which others come to
- * stand behind its leader. */
+/* In a model too, building a message takes time: time in which other threads
+ * join the queue behind its leader. */
 static inline void message_charge(struct rpc_conn *rc,
 				  const struct conn_sendq *tx, uint32_t calls)
 {
-	/* The queue's flag lies in a line that the leader has. */
+	/* The queue's flag is in a cache line that the leader has. */
 	if (__builtin_expect(tx->q.charges, 0))
 		rpc_port_charge(&rc->port, ENV_COST_ENCODE, calls);
 }
@@ -149,13 +153,13 @@ static int share_add(void *state, struct combiner_node *n)
 	return rpc_client_add(&rc->client, r);
 }
 
-/* A memory operation costs a credit, posted or not: so both ends count the
- * same. */
+/* A memory operation costs a credit, posted or not: so both ends have the same
+ * counts. */
 static int share_charge(void *state, unsigned before)
 {
 	struct rpc_conn *rc = state;
 	struct rpc_lane_client *sh = rc->lane_client;
-	/* One is the open message's. */
+	/* One credit is for the open message. */
 	uint32_t need = rc->client.tx.open_count ? 2 : 1;
 
 	take_answers(sh);
@@ -218,12 +222,13 @@ static inline void count_degree(struct rpc_lane_client *sh, uint32_t degree)
 /* Does the server wait for the next message without looking often? */
 static inline bool peer_quiet(const struct rpc_conn *rc)
 {
-	/* Relaxed: no more than a hint (tell_quiet()). */
+	/* Relaxed: it is a hint only (tell_quiet()). */
 	return __atomic_load_n(rpc_port_quiet(&rc->port), __ATOMIC_RELAXED) ==
 	       rc->client.tx.req_tail;
 }
 
-/* The message wakes its receiver, or the owner does. And the lane, if it rests. */
+/* Lets the message wake its receiver, or leaves that to the owner. Makes the
+ * engine poll the lane, if it rests. */
 static __attribute__((noinline)) void wake_along(struct rpc_conn *rc,
 						 struct ibv_send_wr *wr)
 {
@@ -243,7 +248,7 @@ static __attribute__((noinline)) void wake_along(struct rpc_conn *rc,
 	__atomic_store_n(&sh->wakeups, sh->wakeups + 1, __ATOMIC_RELAXED);
 }
 
-/* The question goes behind the message, 1, or the owner sends it. */
+/* 1: the question goes behind the message. 0: it is left to the owner. */
 static __attribute__((noinline)) unsigned ask_along(struct rpc_conn *rc,
 						    struct ibv_send_wr *wr)
 {
@@ -278,7 +283,7 @@ static unsigned share_seal(void *state, struct combiner_node *first, unsigned n,
 		       : 1;
 }
 
-/* Not all of it was posted: what seal() did besides is undone. */
+/* Not all of it was posted: undoes what seal() did besides the message. */
 static __attribute__((noinline)) void posted_part(struct rpc_conn *rc,
 						  unsigned n, int err)
 {
@@ -331,7 +336,7 @@ static inline bool plain(struct rpc_conn *rc, const struct rpc_client_req *r)
 	       !rpc_event_special(&rc->port.event) && !peer_quiet(rc);
 }
 
-/* The message is due to have the question behind it. */
+/* Posts the message, with the question that is due behind it. */
 static __attribute__((noinline)) int post_asking(struct rpc_conn *rc,
 						 struct conn_sendq *tx,
 						 struct ibv_send_wr *wr)
@@ -369,8 +374,8 @@ static inline int post_alone(struct rpc_conn *rc, struct conn_sendq *tx,
 	return err;
 }
 
-/* By who leads, alone: what the hooks do for a message of one, without them. 1:
- * it must be they. */
+/* By a leader that is alone in the queue: does without the hooks what they do
+ * for a message of one call. 1: the hooks must do it. */
 static inline int send_alone(struct rpc_conn *rc, struct conn_sendq *tx,
 			     const struct rpc_client_req *r)
 {
@@ -421,11 +426,11 @@ int rpc_lane_client_calls(struct rpc_conn *rc, struct conn_req *req,
 	req->kind = CONN_REQ_CALL;
 	req->calls = req->node.requests =
 		(uint16_t)(n < q->bound ? n : q->bound);
-	req->taken = 1; /* of one it is not told */
+	req->taken = 1; /* the leader does not set it for one call */
 	req->node.request = r;
 	err = combiner_submit(q, &req->node);
 	*sent = err ? 0 : req->taken;
-	/* It was sent or refused: the leader reads the node no more. */
+	/* The calls were sent or refused: the leader reads the node no more. */
 	req->calls = req->node.requests = 1;
 	return err;
 }
@@ -455,7 +460,7 @@ int rpc_lane_client_imm(struct rpc_conn *rc, uint32_t value)
 	} while (!atomic_compare_exchange_weak_explicit(
 		&sh->answers, &was, answers, memory_order_relaxed,
 		memory_order_relaxed));
-	sh->answered += asking(sh); /* or unasked */
+	sh->answered += asking(sh); /* unless it is unasked */
 	sh->grants += value != 0;
 	sh->declines += !value;
 	sh->granted += value;
@@ -467,7 +472,8 @@ int rpc_lane_client_imm(struct rpc_conn *rc, uint32_t value)
 	return 0;
 }
 
-/* What a leader has left to us: its question. 0 or an error. */
+/* Sends the question that a leader has left to the owner. 1 sent, 0, or an
+ * error. */
 static int question_send(struct rpc_conn *rc)
 {
 	struct rpc_lane_client *sh = rc->lane_client;
@@ -491,7 +497,7 @@ static int question_send(struct rpc_conn *rc)
 	return 1;
 }
 
-/* The owner's own request: it costs a credit as others do. */
+/* A request that the owner sends: it costs a credit like others. */
 static int large_send(struct rpc_conn *rc, const struct rpc_pending *p,
 		      uint64_t left)
 {
@@ -529,8 +535,9 @@ static int pending_send(struct rpc_conn *rc, struct rpc_pending *p)
 
 	if (p->deadline_ns != ENV_NEVER)
 		left = p->deadline_ns > now ? p->deadline_ns - now : 0;
-	/* Acquire, and the release below, pair with take_back(): the request
-	 * is the caller's again, or was read before. */
+	/* Acquire, and the release below, pair with take_back(): either the
+	 * caller has taken the request back, or the owner has read it
+	 * before. */
 	if (!left || !atomic_compare_exchange_strong_explicit(
 			     &p->req_state, &was, RPC_PENDING_READING,
 			     memory_order_acquire, memory_order_relaxed))
@@ -542,7 +549,8 @@ static int pending_send(struct rpc_conn *rc, struct rpc_pending *p)
 	return err;
 }
 
-/* It has no time left; also behind others that lack room. */
+/* The call has no time left. This is asked too for calls behind one that lacks
+ * room. */
 static bool too_late(const struct rpc_conn *rc, const struct rpc_pending *p)
 {
 	return p->deadline_ns <= engine_now_ns(rc->engine);
@@ -597,7 +605,7 @@ static unsigned waiting_of_thread(const struct rpc_conn *rc,
 	return n;
 }
 
-/* All of a thread's, in their order. */
+/* Moves all requests of a thread, in their order. */
 static void waiting_go(struct rpc_conn *rc, uint16_t thread,
 		       struct rpc_conn *to)
 {
@@ -615,7 +623,8 @@ static void waiting_go(struct rpc_conn *rc, uint16_t thread,
 	}
 }
 
-/* The lane rests, perhaps for ever: the threads that can go over to another. */
+/* The lane is inactive, perhaps for ever: moves the threads that can go to
+ * another lane. */
 static int waiting_move(struct rpc_conn *rc)
 {
 	struct rpc_pending *p = rc->waiting;
@@ -651,8 +660,8 @@ void rpc_pending_tell(struct rpc_pending *ended)
 		done = p->err ? p->done : NULL;
 		arg = p->arg;
 		own = p->own;
-		/* From here on its thread may send again. Release: p is its
-		 * own, if it stands on its stack. */
+		/* From here on the thread may send again. Release: p is the
+		 * thread's again, if it is in the thread record. */
 		atomic_fetch_sub_explicit(p->held, 1, memory_order_release);
 		if (own)
 			env_free(conn_env(p->rc->conn), p);
@@ -681,8 +690,8 @@ int rpc_lane_client_event_flush(struct rpc_conn *rc)
 	return err;
 }
 
-/* All that the owner sends, in one go. Calls that end meanwhile are told after:
- * nobody's callback runs while the sending side is held. */
+/* All that the owner sends, in one go. done() of calls that end meanwhile runs
+ * after it: no callback runs while the sending side is held. */
 static int send_own(struct rpc_conn *rc)
 {
 	struct rpc_lane_client *sh = rc->lane_client;
@@ -721,7 +730,7 @@ uint64_t rpc_lane_client_next(struct rpc_conn *rc)
 	return t;
 }
 
-/* For threads that want to leave a lane on which nothing comes any more. */
+/* For threads that want to leave a lane on which no response comes any more. */
 static void read_head_at_times(struct rpc_conn *rc, uint64_t now_ns)
 {
 	struct rpc_lane_client *sh = rc->lane_client;
@@ -735,7 +744,7 @@ static void read_head_at_times(struct rpc_conn *rc, uint64_t now_ns)
 	sh->head_ns = now_ns + HEAD_EVERY_NS;
 }
 
-/* The owner's own business. What moved, or an error. */
+/* Work of the owner besides responses. What moved, or an error. */
 static int owner_works(struct rpc_conn *rc, uint64_t now_ns)
 {
 	int err, moved = 0;
@@ -762,7 +771,8 @@ static __attribute__((noinline)) void feed(struct rpc_conn *rc, int moved)
 	sh->room = room;
 }
 
-/* Is there a reason for more than to look for answers, each by itself? */
+/* True if this round has work besides reading responses: asks for each
+ * reason. */
 static bool more_wanted(struct rpc_conn *rc)
 {
 	struct rpc_lane_client *sh = rc->lane_client;
@@ -781,13 +791,13 @@ static bool handle_due(const struct rpc_conn *rc, uint64_t now_ns)
 			      rpc_handle_wants(rc->handle) >= RPC_LEAVING);
 }
 
-/* What is left when this has been done is for the next round. */
+/* What this leaves undone is for the next round. */
 int rpc_lane_client_poll_more(struct rpc_conn *rc, uint64_t now_ns, int moved)
 {
 	struct rpc_client *c = &rc->client;
 	int err;
 
-	/* Before the reasons are looked at: rpc_client_want_look(). */
+	/* Before the owner looks at the reasons: rpc_client_want_look(). */
 	if (atomic_load_explicit(&c->published.look, memory_order_relaxed))
 		atomic_exchange_explicit(&c->published.look, false,
 					 memory_order_acq_rel);
@@ -796,7 +806,7 @@ int rpc_lane_client_poll_more(struct rpc_conn *rc, uint64_t now_ns, int moved)
 		return err == -ENOTCONN ? 0 : err;
 	moved += err;
 	if (asking(rc->lane_client))
-		conn_expect_recv(rc->conn); /* sooner than credits run out */
+		conn_expect_recv(rc->conn); /* before the credits run out */
 	if (handle_due(rc, now_ns))
 		moved += rpc_handle_poll(rc->handle, now_ns);
 	if (rpc_handle_wants_room(rc->lane_client->handle))
@@ -814,16 +824,18 @@ bool rpc_lane_client_has_work(struct rpc_conn *rc)
 {
 	struct rpc_lane_client *sh = rc->lane_client;
 
-	/* What lacks a receive credit waits for the immediate that brings one. */
+	/* A signal that lacks a receive credit waits for the immediate that
+	 * brings one. */
 	return rpc_client_has_work(&rc->client) ||
 	       atomic_load_explicit(&sh->want_wake, memory_order_relaxed);
 }
 
-/* No sending thread is missed: the lane's sending side is held here, so a thread
- * that led it before has posted, and the calls are seen; one that leads it after
- * sees `rests`. A thread that leaves work to the owner without leading writes the
- * work first and reads `rests` then; here it is the other way round, all of it
- * sequentially consistent: one of both sees the other. */
+/* No sending thread is missed. The owner holds the lane's sending side here. So
+ * a thread that led before has posted, and the owner sees its calls; a thread
+ * that leads later sees `rests`. A thread that leaves work to the owner without
+ * leading writes the work first, then reads `rests`; the owner writes `rests`
+ * first, then reads the work. All four are sequentially consistent: one of the
+ * two sees the other. */
 bool rpc_lane_client_rest(struct rpc_conn *rc)
 {
 	struct rpc_event *ev = &rc->port.event;

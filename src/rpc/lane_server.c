@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lane_server.c - the serving end of a lane: docs/protocol/rpc.md, section 12.
+ * lane_server.c - the serving end of a lane of several; see lane_server.h.
  */
 #include <errno.h>
 
@@ -35,13 +35,14 @@ int rpc_lane_server_imm(struct rpc_lane_server *l, uint32_t value)
 		return -SKEIN_EPEER;
 	l->asked = true;
 	l->degree = degree;
-	/* What it has spent on memory operations, of which we see nothing. */
+	/* The credits that the client spent on memory operations, which the
+	 * server does not see. */
 	return credit_used(&l->credit, RPC_CREDITS_OPS(value));
 }
 
 static void owe(struct rpc_lane_server *l, uint32_t n)
 {
-	/* In the place of a decline that did not leave yet, if there is one. */
+	/* It replaces a decline that has not left yet. */
 	l->owes = true;
 	l->owed = n;
 }
@@ -51,13 +52,13 @@ static int answer(struct rpc_lane_server *l)
 	uint32_t granted;
 	int rc;
 
-	/* Relaxed: when it is seen does not matter. */
+	/* Relaxed: it does not matter when it is seen. */
 	l->credit.keep = atomic_load_explicit(&l->keep, memory_order_relaxed);
 	rc = credit_asked(&l->credit, l->degree, &granted);
 	if (rc)
 		return rc;
 	l->asked = false;
-	/* U, for the scheduler: credit.util is not looked at. */
+	/* U for the scheduler, which does not read credit.util. */
 	atomic_fetch_add_explicit(&l->util, l->degree, memory_order_relaxed);
 	add(&l->stats.questions, 1);
 	add(&l->stats.degrees, l->degree);
@@ -71,12 +72,12 @@ static void awake(struct rpc_lane_server *l)
 	uint32_t n;
 
 	atomic_store_explicit(&l->wake, false, memory_order_relaxed);
-	/* It may have thought better of it. */
+	/* The scheduler may have changed its decision. */
 	if (!atomic_load_explicit(&l->keep, memory_order_relaxed))
 		return;
 	n = credit_activate(&l->credit);
 	if (!n)
-		return; /* it is */
+		return; /* it is active */
 	add(&l->stats.grants, 1);
 	owe(l, n);
 }

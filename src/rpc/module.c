@@ -4,7 +4,10 @@
  * handshake, rounds, sleeping, and the end. docs/protocol/rpc.md, sections 8
  * and 9.
  *
- * The end that opened the connection calls, the other serves.
+ * The end that opened the connection calls, the other end serves: this file
+ * drives the engines of client.h and server.h.
+ *
+ * Thread rule: the owner of the connection's engine.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,13 +26,13 @@
 #define SECTION_ANY_ORDER 4u
 #define SECTION_CREDITS 8u
 #define SECTION_FETCH 16u
-#define SECTION_TELL 32u /* a caller: say when you lack processor time */
+#define SECTION_TELL 32u /* a caller wants RPC_WORD_STARVED */
 #define SECTION_QUIET 64u
 
-/* So long without a fruitless round. */
+/* The engine has been busy for so long, without a round that moved nothing. */
 #define STARVED_NS (1000 * 1000u)
 
-/* A caller may not make a server register more than this. */
+/* A caller cannot make a server register a larger region. */
 #define REGION_LEN_MAX (512ull << 20)
 
 static const struct conf_row conf_rows[] = {
@@ -145,7 +148,7 @@ static void rpc_ctx_close(struct skein_ctx *ctx, void *state)
 	env_free(ctx->env, rx);
 }
 
-/* Whole pages, and no more than what anybody's device takes. */
+/* Whole pages, and at most one message of the device. */
 static uint32_t read_max(const struct dev *dev)
 {
 	return (uint32_t)clamp(dev->caps.msg_sz_max & ~4095ull, 4096,
@@ -153,8 +156,9 @@ static uint32_t read_max(const struct dev *dev)
 						       : RPC_PIECE);
 }
 
-/* Beside the Head and answers: a READ beyond the limit of the queue pair would
- * stop all that is behind it. */
+/* READs of large payloads under way, besides those of the Head and of answers.
+ * A READ beyond the limit of the queue pair would stop all that is behind
+ * it. */
 static unsigned reads_max(const struct dev *dev)
 {
 	unsigned n = dev_rd_atomic(dev);
@@ -164,7 +168,7 @@ static unsigned reads_max(const struct dev *dev)
 
 /* --- a connection's engines: up and down -------------------------------- */
 
-/* Called in offer() and accept(): a fresh region and a fresh secret. */
+/* In offer() and accept(): makes a new region and a new secret. */
 static int conn_prepare(struct skein_conn *conn, const struct rpc_geom *geom,
 			struct rpc_conn **out)
 {
@@ -225,8 +229,7 @@ static void later_conf(struct rpc_conn *rc, struct rpc_deferred_conf *later)
 	};
 }
 
-/* It is one of a handle's, at the end that serves: it has credits, and a place
- * with the scheduler. */
+/* A served lane of several: it has credits, and the QP scheduler knows it. */
 static int lane_up(struct rpc_conn *rc)
 {
 	struct skein_env *env = conn_env(rc->conn);
@@ -247,7 +250,7 @@ static int lane_up(struct rpc_conn *rc)
 	return err;
 }
 
-/* Its caller fetches. */
+/* The caller fetches. */
 static int mirror_up(struct rpc_conn *rc)
 {
 	struct dev_caps caps;
@@ -288,7 +291,7 @@ static int conn_up_engines(struct rpc_conn *rc)
 			rpc_rfetch_start(&rc->client, !rc->peer_ordered_read,
 					 conn_return_auto(rc->conn));
 	} else {
-		/* From now on: questions may come before ready(). */
+		/* Questions may come before ready(). */
 		if (rc->credits && lane_up(rc))
 			return -ENOMEM;
 		later_conf(rc, &later);
@@ -310,7 +313,8 @@ static void pending_end(struct rpc_pending *p, int err)
 	void *arg = p->arg;
 	bool own = p->own;
 
-	/* Its thread may use the memory again, unless it is ours to free. */
+	/* From here on the calling thread may use the memory again, unless p is
+	 * on the heap. */
 	if (p->held)
 		atomic_fetch_sub_explicit(p->held, 1, memory_order_release);
 	if (own)
@@ -326,7 +330,7 @@ static void conn_down_engines(struct rpc_conn *rc, int err)
 	if (rc->up && rc->caller)
 		rpc_client_break(&rc->client, err);
 	if (rc->handle)
-		rpc_threads_reset(rc->conn); /* lane 0 is the last */
+		rpc_threads_reset(rc->conn); /* lane 0 is the last to go down */
 	if (rc->up && !rc->caller)
 		rpc_server_break(&rc->server, err);
 	env_free(conn_env(rc->conn), rc->mirror);
@@ -377,8 +381,8 @@ static void section_put(struct rpc_conn *rc, struct bytes_out *out)
 	bytes_put_u32(out, rc->region->id);
 	bytes_put_u64(out, rc->port.secret_in.k0);
 	bytes_put_u64(out, rc->port.secret_in.k1);
-	/* The bytes that come in are written by the other end, but made
-	 * visible by this end's device. */
+	/* The other end writes the bytes that come in, but this end's device
+	 * makes them visible. */
 	rc->port.tail_in =
 		caps.ordered_write ? RPC_TAIL_CANARY : RPC_TAIL_CHECKSUM;
 }
@@ -424,8 +428,9 @@ static void section_use(struct rpc_conn *rc, const struct section *s)
 				    : RPC_TAIL_CHECKSUM;
 }
 
-/* One READ is under way at a time, and the Head or a large payload beside it: a
- * READ beyond the limit of the queue pair would stop all that is behind it. */
+/* One READ of answers is under way at a time, and READs of the Head or of a
+ * large payload besides. A READ beyond the limit of the queue pair would stop
+ * all that is behind it. */
 static bool can_fetch(const struct rpc_conn *rc)
 {
 	return dev_rd_atomic(conn_dev(rc->conn)) >= 3;
@@ -441,7 +446,7 @@ static int rpc_offer(struct skein_conn *conn, struct bytes_out *out)
 	struct rpc_conn *rc = rpc_conn_of(conn);
 	int err;
 
-	/* An attempt that got as far as confirm(), and not to ready(). */
+	/* An earlier attempt got as far as confirm(), and not to ready(). */
 	if (rc && rc->up)
 		conn_down_engines(rc, -ENOTCONN);
 	err = conn_prepare(conn, &geom, &rc);
@@ -467,7 +472,8 @@ static int rpc_accept(struct skein_conn *conn, struct bytes_in *in,
 	err = conn_prepare(conn, &s.geom, &rc);
 	if (err)
 		return err;
-	/* Said to those that want to know: the others see what they always saw. */
+	/* The server says so only to callers that ask: other callers see the
+	 * section as it always was. */
 	rc->fetches = can_fetch(rc);
 	section_use(rc, &s);
 	section_put(rc, out);
@@ -498,7 +504,8 @@ void rpc_pending_start(struct rpc_conn *rc, struct rpc_pending *p)
 		p->deadline_ns = engine_now_ns(rc->engine) + p->timeout_ns;
 	p->next = NULL;
 	conn_active(rc->conn);
-	/* Where it went down while this was on its way, nobody else ends it. */
+	/* The connection may have gone down while the call was on its way: then
+	 * the call ends here. */
 	if (!rc->up || !conn_is_ready(rc->conn)) {
 		pending_end(p, -ENOTCONN);
 		return;
@@ -525,7 +532,7 @@ int rpc_pending_cancel(struct rpc_conn *rc, const struct rpc_wanted *wanted)
 
 /* --- lanes that are served ------------------------------------------------ */
 
-/* Behind a round of the server. */
+/* After a round of the server. */
 static int lane_poll(struct rpc_conn *rc, uint64_t now_ns)
 {
 	struct rpc_stats *st = &rc->port.stats;
@@ -561,7 +568,7 @@ static int rpc_poll(struct skein_conn *conn, void *state, uint64_t now_ns)
 					: 0;
 	moved = rpc_server_poll(&rc->server);
 	if (__builtin_expect(moved < 0, 0))
-		/* Not connected: it is going down already. */
+		/* -ENOTCONN: the connection is going down already. */
 		return moved == -ENOTCONN ? 0 : moved;
 	if (__builtin_expect(rc->lane_server != NULL, 0)) {
 		err = lane_poll(rc, now_ns);
@@ -593,12 +600,12 @@ static int rpc_arm(struct skein_conn *conn, void *state)
 		return 0;
 	if (has_work(rc))
 		return 1;
-	/* Nothing is expected: nothing can come. */
+	/* No call is under way: nothing can come. */
 	if (rc->caller && !rpc_client_busy(&rc->client)) {
 		rpc_event_rest(&rc->port.event);
 		return 0;
 	}
-	/* What is not sent to us cannot wake us. */
+	/* A fetched answer is not sent, so it cannot wake this end. */
 	if (rc->caller && !rpc_rfetch_may_sleep(&rc->client))
 		return 1;
 	if (!rpc_event_want_sleep(&rc->port.event, engine_now_ns(rc->engine))) {
@@ -608,13 +615,14 @@ static int rpc_arm(struct skein_conn *conn, void *state)
 			(void)rpc_event_flush(&rc->port);
 		return 1;
 	}
-	/* Once more, now that every message wakes: section 8. */
+	/* Looks once more, now that every message wakes this end: section 8. */
 	return has_work(rc);
 }
 
-/* Tells the caller that this position waits for a message with an immediate.
- * False: not now. A caller that has looked before the word came, and posts after
- * it, sends a plain message: the sweep finds that. */
+/* Tells the caller that the server waits at this position, and wants a message
+ * with an immediate. False: there is no room now. A caller that read the word
+ * before, and posts after this, sends a plain message: the engine's sweep finds
+ * that. */
 static bool tell_quiet(struct rpc_conn *rc)
 {
 	uint64_t *word = rpc_port_quiet(&rc->port);
@@ -628,8 +636,9 @@ static bool tell_quiet(struct rpc_conn *rc)
 	return false;
 }
 
-/* A server without requests waits for a message alone. In event mode an immediate
- * comes with it, or is owed; the peer's ask or poll is an immediate itself. */
+/* A server without requests waits for a message only. In event mode the message
+ * has an immediate, or the peer owes one; the peer's ask or poll is an
+ * immediate itself. */
 static enum conn_quiet rpc_rest(struct skein_conn *conn, void *state,
 				struct conn_word *word)
 {
@@ -697,7 +706,8 @@ static void rpc_imm(struct skein_conn *conn, uint32_t imm, uint32_t byte_len)
 				   CONN_IMM_VALUE(imm));
 		return;
 	}
-	/* The round that got us here looks at the ring: enough for WAKE. */
+	/* WAKE needs no more: the round that took this immediate looks at the
+	 * ring. */
 	if (CONN_IMM_KIND(imm) != CONN_IMM_EVENT_MODE)
 		return;
 	if (rpc_event_signal(&rc->port.event, CONN_IMM_VALUE(imm)))

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * replies.c - the asynchronous calls of a handle's threads, and the replies in
- * which they find the answers.
+ * replies.c - the asynchronous calls of a connection's threads, and their
+ * replies: a ring for each thread, in which it finds its results.
  *
- * An replies has one writer, the engine's owner, and one reader, its thread; when
- * that has ended the owner reads it too. The writer looks for no room: a thread
- * reserves it when it makes a call, `room` bytes for each, and never has more
- * reserved than the replies has. An entry takes at most what was reserved for it,
- * also at the lap's end, where it may run into the spill and the rest of the
- * lap is passed over (it is less than the entry): so positions that are written
- * and not read never span more than the replies, and by the argument of
+ * The ring has one writer, the engine's owner, and one reader, the thread; when
+ * the thread has ended the owner reads it too. The writer does not look for
+ * room: a thread reserves `room` bytes when it makes a call, and never more
+ * together than the ring has. An entry takes at most what its call reserved. At
+ * the lap's end too: there the entry may run into the spill, and the rest of
+ * the lap, which is less than the entry, is passed over. So positions written
+ * and not yet read never span more than the ring, and by the argument of
  * docs/protocol/rpc.md, section 1, no entry is written over one that is not
  * read.
  */
@@ -36,8 +36,8 @@ static struct rpc_reply *reply_at(const struct rpc_thread *s, uint64_t pos)
 	return (void *)(s->replies + (pos & (s->replies_len - 1)));
 }
 
-/* A result in the message that is longer than what was reserved for it: the
- * client finds that out when it has taken the whole message. */
+/* The message has a result longer than its reservation. The client finds that
+ * out only when it has taken the whole message. */
 static struct skein_rpc_result too_long(struct rpc_async *a, uint32_t len)
 {
 	conn_break(a->rc->conn, -SKEIN_EPEER,
@@ -78,7 +78,8 @@ static void async_free(struct rpc_thread *s, struct rpc_async *a)
 	s->spare = a;
 }
 
-/* Owner: by the thread that has made the call. The result stays where it is. */
+/* Owner, which is also the thread that made the call: runs done() at once. The
+ * result stays where it is. */
 static void tell_directly(struct rpc_async *a,
 			  const struct skein_rpc_result *res)
 {
@@ -104,7 +105,7 @@ static void tell_directly(struct rpc_async *a,
 	s->in_done--;
 	if (!s->gather->n)
 		return;
-	/* With those of the calls that end behind it in this round. */
+	/* They leave with the calls gathered later in this round. */
 	if (sh->in_round)
 		sh->gathered = s;
 	else
@@ -119,7 +120,8 @@ void rpc_async_done(void *arg, const struct skein_rpc_result *res)
 	struct conn_thread *rec = s->rec;
 	struct rpc_conn *rc = a->rc;
 
-	/* Acquire pairs with rpc_thread_left(): the thread has done with it. */
+	/* Acquire pairs with the release in rpc_thread_left(): the thread
+	 * touches its record no more. */
 	if (atomic_load_explicit(&s->orphan, memory_order_acquire)) {
 		rpc_thread_reap(s); /* older ones first */
 		a->done(a->arg, res);
@@ -142,7 +144,7 @@ void rpc_async_done(void *arg, const struct skein_rpc_result *res)
 	rpc_lane_client_replied(rc->lane_client, rec);
 }
 
-/* Its thread ended inside a done(): the results that it was shown. */
+/* The thread ended inside a done(): frees the results that were shown to it. */
 void rpc_thread_drop_shown(struct rpc_thread *s)
 {
 	struct rpc_buf *buf;
@@ -181,7 +183,7 @@ int rpc_thread_reap(struct rpc_thread *s)
 		if (!reply->status && reply->outcome == SKEIN_DONE)
 			res.data = buf ? buf->addr : (void *)(reply + 1);
 		s->reaped++;
-		/* done() makes another call with it, often. */
+		/* Often done() makes another call with it. */
 		async_free(s, a);
 		if (buf) {
 			buf->next = s->shown;
@@ -194,8 +196,8 @@ int rpc_thread_reap(struct rpc_thread *s)
 			s->shown = buf->next;
 			buf->end(buf);
 		}
-		/* Inside another done(), whose entry is older and in use, the
-		 * room stays taken until that one is through. */
+		/* Inside another done(), whose older entry is in use, the room
+		 * stays taken until the outer done() has returned. */
 		if (s->depth == 1)
 			s->reserved -= room;
 		else
@@ -219,7 +221,7 @@ int rpc_thread_take(struct conn_thread *rec)
 /* A thread that waits for its asynchronous calls. */
 struct waiting_end {
 	struct rpc_thread *rec;
-	uint64_t reaped; /* before */
+	uint64_t reaped; /* before the wait */
 };
 
 static bool has_ended(void *arg)
@@ -234,14 +236,14 @@ static bool has_ended(void *arg)
 	       atomic_load_explicit(&s->written, memory_order_acquire);
 }
 
-/* It was not sent. */
+/* The call was not sent. */
 static void async_undo(struct rpc_thread *s, struct rpc_async *a)
 {
 	s->reserved -= a->room;
 	async_free(s, a);
 }
 
-/* It has begun, and there is no way to send it. */
+/* The call has begun, and cannot be sent. */
 static void end_unsent(struct rpc_thread *s, const struct rpc_client_req *r,
 		       int err)
 {
@@ -256,7 +258,7 @@ static void end_unsent(struct rpc_thread *s, const struct rpc_client_req *r,
 	done(arg, &res);
 }
 
-/* Calls that its thread made in the done() in which it ended. */
+/* Ends the calls that the thread made inside the done() in which it ended. */
 static int drop_gathered(struct rpc_thread *s)
 {
 	unsigned i, n = s->gather ? s->gather->n : 0;
@@ -277,15 +279,15 @@ int rpc_thread_sweep(struct rpc_thread *s)
 {
 	int moved;
 
-	/* Acquire pairs with rpc_thread_left(): an orphan's, and its thread has
-	 * done with it. */
+	/* Acquire pairs with the release in rpc_thread_left(): the owner that
+	 * reads false sees all that the ended thread did to the record. */
 	if (atomic_load_explicit(&s->swept, memory_order_acquire))
 		return 0;
 	rpc_thread_drop_shown(s);
 	moved = drop_gathered(s);
 	moved += rpc_thread_reap(s);
-	/* Release pairs with the acquire in rpc_thread_idle(): from here on it is
-	 * whose it will be. */
+	/* Release pairs with the acquire in rpc_thread_idle(): a thread that
+	 * reads true may take the record, and sees what the owner did to it. */
 	if (atomic_load_explicit(&s->ended, memory_order_relaxed) == s->begun)
 		atomic_store_explicit(&s->swept, true, memory_order_release);
 	return moved;
@@ -319,7 +321,7 @@ static int replies_make(struct rpc_thread *s, struct rpc_ctx *rx)
 
 /* --- calls -------------------------------------------------------------- */
 
-/* The calling thread's thread record, with replies; its first time. */
+/* The calling thread's record, with replies. Makes what is missing. */
 static __attribute__((noinline)) int thread_anew(struct skein_conn *conn,
 						 struct rpc_thread **out)
 {
@@ -339,7 +341,7 @@ static __attribute__((noinline)) int thread_anew(struct skein_conn *conn,
 	return err;
 }
 
-/* The same if it has one, else NULL. */
+/* The calling thread's record if it has replies, else NULL. */
 static inline struct rpc_thread *plain_thread(struct skein_conn *conn)
 {
 	struct conn_thread *rec = conn_thread_find(conn);
@@ -348,10 +350,10 @@ static inline struct rpc_thread *plain_thread(struct skein_conn *conn)
 	return __builtin_expect(s && s->replies, 1) ? s : NULL;
 }
 
-/* The record of a call, and room for its answer: 0 or -EAGAIN. */
+/* Takes an rpc_async for the call, and room for its answer: 0 or -EAGAIN. */
 static int async_begin(struct rpc_thread *s, struct rpc_client_req *r)
 {
-	/* of an entry with as long a result as a message may bring */
+	/* bytes of the longest result that a message may bring */
 	size_t most = s->replies_max - sizeof(struct rpc_reply);
 	struct rpc_async *a = s->spare;
 
@@ -371,7 +373,8 @@ static int async_begin(struct rpc_thread *s, struct rpc_client_req *r)
 	return 0;
 }
 
-/* Whoever runs the engine may sleep, and expect nothing. */
+/* The thread that runs the engine may sleep, as nothing was expected: wakes
+ * it. */
 static void tell_owner(struct skein_conn *conn)
 {
 	env_waiter_wake(conn_env(conn), engine_waiter(conn_engine(conn)));
@@ -406,7 +409,7 @@ static inline int call_async(struct skein_conn *conn, struct rpc_thread *s,
 
 /* --- inside done() ------------------------------------------------------- */
 
-/* What finds no room is the owner's to send: it has begun. */
+/* Calls that find no room are left to the owner, for they have begun. */
 static void send_gathered(struct rpc_thread *s)
 {
 	struct skein_conn *conn = s->rec->handle;
@@ -423,7 +426,7 @@ static void send_gathered(struct rpc_thread *s)
 		i += rpc_thread_leave_to_owner(s, g->req + i, n - i);
 	for (; i < n; i++)
 		unsent[left++] = g->req[i];
-	/* First: a done() may make calls. */
+	/* Before end_unsent(): a done() may make calls. */
 	g->n = 0;
 	for (i = 0; i < left; i++)
 		end_unsent(s, &unsent[i], err == -EAGAIN ? -ENOMEM : err);
@@ -482,8 +485,8 @@ static struct rpc_client_req req_of(const struct skein_rpc_entry *call)
 				       .id = call->id};
 }
 
-/* How many of them, from the first on, may go in one message, as far as that is
- * for them to say: 0 when the first goes by memory of its own. */
+/* How many calls, from the first on, may go in one message by their own
+ * lengths. 0: the first goes in memory of its own. */
 static unsigned batch_len(struct skein_conn *conn,
 			  const struct skein_rpc_entry *calls, unsigned n)
 {
@@ -496,8 +499,8 @@ static unsigned batch_len(struct skein_conn *conn,
 	return i;
 }
 
-/* One message, of at most COMBINER_BOUND calls: *begun of them, one at least
- * when it is 0. */
+/* Sends one message of at most COMBINER_BOUND calls: *begun of them; at least
+ * one when it returns 0. */
 static int batch_send(struct rpc_thread *s, const struct skein_rpc_entry *calls,
 		      unsigned n, unsigned *begun)
 {
@@ -513,7 +516,7 @@ static int batch_send(struct rpc_thread *s, const struct skein_rpc_entry *calls,
 	}
 	if (i)
 		err = rpc_thread_send_some(s, r, i, &sent);
-	/* The last first: records are taken in the same order again. */
+	/* The last first: then the spare list has its old order. */
 	while (i-- > sent)
 		async_undo(s, r[i].arg);
 	*begun = sent;
@@ -568,10 +571,10 @@ int rpc_handle_call_batch(struct skein_conn *conn,
 
 /* --- giving a call up --------------------------------------------------- */
 
-/* How long a thread waits for the thread that runs the engine. */
+/* How long a thread waits for the engine's owner. */
 #define CANCEL_MAX_NS (1000 * 1000 * 1000ull)
 
-/* Owner: one of a thread's asynchronous calls that are under way. */
+/* Owner: is this the asynchronous call that is wanted? */
 static bool is_async(const struct rpc_wanted *w, skein_rpc_done_fn *done,
 		     const void *arg)
 {
@@ -605,7 +608,8 @@ static void cancel_run(struct engine_call *call)
 	struct conn_thread *rec = s->rec;
 
 	c->err = cancel_lanes(rec->handle, &c->wanted);
-	/* Release: err; c is its thread's again. */
+	/* Release pairs with the acquire in cancel_ended(): the thread sees
+	 * err, and c is its own again. */
 	atomic_store_explicit(&c->under_way, false, memory_order_release);
 }
 
@@ -616,7 +620,8 @@ static bool cancel_ended(void *arg)
 	return !atomic_load_explicit(&c->under_way, memory_order_acquire);
 }
 
-/* By the thread that runs the engine, in the order of what was handed to it. */
+/* The engine's owner cancels the call, in the order of the closures posted to
+ * it. */
 static int cancel_by_owner(struct rpc_thread *s, struct engine *e,
 			   const struct rpc_wanted *wanted)
 {
@@ -624,7 +629,7 @@ static int cancel_by_owner(struct rpc_thread *s, struct engine *e,
 	uint64_t end = env_now_ns(s->env) + CANCEL_MAX_NS;
 	int err;
 
-	/* The thread's last one, which it did not wait for. */
+	/* The thread's last cancellation may still be under way. */
 	err = engine_run_until(e, cancel_ended, c, end);
 	if (err)
 		return err;
@@ -648,7 +653,7 @@ int rpc_handle_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 	if (err)
 		return err;
 	s = rpc_thread_of(rec);
-	/* It may be one of these. */
+	/* The wanted call may be a gathered one. */
 	rpc_thread_send_gathered(s);
 	return engine_is_owner(e) ? cancel_lanes(conn, &wanted)
 				  : cancel_by_owner(s, e, &wanted);
@@ -659,7 +664,7 @@ static int run_filled(struct waiting_end *r, struct engine *e,
 {
 	struct rpc_thread *s = r->rec;
 
-	/* It may have something to send then. */
+	/* At `look` the thread stops draining its lane, and may send. */
 	uint64_t end, look = conn_thread_drained_ns(s->rec);
 	struct engine_run how = {.done = has_ended, .arg = r, .w = w};
 
@@ -672,7 +677,7 @@ static int run_filled(struct waiting_end *r, struct engine *e,
 	return engine_run(e, &how);
 }
 
-/* Until there is something to reap, or the deadline. */
+/* Waits until there is something to reap, or until the deadline. */
 static int wait_filled(struct waiting_end *r, uint64_t timeout_ns)
 {
 	struct rpc_thread *s = r->rec;
@@ -687,8 +692,8 @@ static int wait_filled(struct waiting_end *r, uint64_t timeout_ns)
 		if (!err)
 			err = run_filled(r, e, w, timeout_ns);
 	} else if (engine_try_enter(e)) {
-		/* Nothing to wait for: but who got -EAGAIN may need a round,
-		 * which brings credits. */
+		/* There is nothing to wait for. But a thread that got -EAGAIN
+		 * may need a round, which brings credits. */
 		engine_poll(e);
 		engine_leave(e);
 	}
@@ -705,7 +710,7 @@ int skein_rpc_reap(struct skein_conn *conn, uint64_t timeout_ns)
 
 	if (!conn || !conn_is_client(conn))
 		return -EOPNOTSUPP;
-	/* The answers in the replies are the parent's. */
+	/* The results in the replies are the parent's. */
 	if (env_forked(conn_env(conn)))
 		return -SKEIN_EFORKED;
 	rec = conn_thread_find(conn);

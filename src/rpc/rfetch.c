@@ -2,13 +2,14 @@
 /*
  * rfetch.c - results that the calling end READs; see rfetch.h.
  *
- * When to READ. An answer is not READ before the time that answers have taken
- * lately: wait_ns grows by an eighth with each answer whose first READ came too
- * early, and falls by 1/256 with each other: so about one of 32 comes too early.
+ * When to READ. No READ is posted before the time that answers have taken
+ * lately, wait_ns. It grows by an eighth with each answer whose first READ came
+ * too early, and falls by 1/256 with each other answer: so the first READ of
+ * about one answer in 32 comes too early.
  *
- * More than R READs that find nothing are a slow handler or a server that was
- * not running. One message tells nothing: it is READ on, at growing gaps. The
- * second in a row is recalled.
+ * More than R READs that find nothing mean a slow handler, or a server that was
+ * not running. One such message proves nothing: its READs go on, at growing
+ * gaps. The second in a row is recalled.
  */
 #include "rpc/rfetch.h"
 
@@ -33,8 +34,8 @@ static uint64_t resp_head(const struct rpc_client_rx *rx)
 	return atomic_load_explicit(&rx->resp_head, memory_order_relaxed);
 }
 
-/* Bytes of the fetched reservations from the oldest one without an answer on
- * that adjoin: at least, if there are as many, `enough`. */
+/* Bytes of the adjoining fetched reservations, from the oldest one without an
+ * answer on: at least `enough`, if there are so many. */
 static uint32_t adjoining(const struct rpc_client_rx *rx, uint64_t sent,
 			  uint32_t enough)
 {
@@ -49,7 +50,7 @@ static uint32_t adjoining(const struct rpc_client_rx *rx, uint64_t sent,
 	return lines * RPC_LINE;
 }
 
-/* Bytes that are here of the message at resp_head. */
+/* Bytes of the message at resp_head that READs have brought. */
 static uint32_t here(const struct rpc_client_rx *rx)
 {
 	uint64_t pos = resp_head(rx), at = (pos - rx->rf.pos) * RPC_LINE;
@@ -93,7 +94,7 @@ static void found(struct rpc_rfetch *f, uint32_t len)
 	f->size = len > RPC_FETCH_F ? len : RPC_FETCH_F;
 }
 
-/* Twice as long after each READ that found nothing. */
+/* The gap doubles with each READ that found nothing. */
 static uint64_t next_gap(const struct rpc_rfetch *f)
 {
 	uint64_t max =
@@ -104,7 +105,7 @@ static uint64_t next_gap(const struct rpc_rfetch *f)
 	return gap < max ? gap : max;
 }
 
-/* The READ has brought nothing that is whole. */
+/* The READ has brought no whole message. */
 static void not_found(struct rpc_client_rx *rx)
 {
 	struct rpc_rfetch *f = &rx->rf;
@@ -113,8 +114,8 @@ static void not_found(struct rpc_client_rx *rx)
 	later(f, rx->calls.now_ns, next_gap(f));
 	if (++f->tries != RPC_FETCH_R)
 		return;
-	/* Rather a server that was not running than answers that take so long:
-	 * when each fifth is like this it is not. */
+	/* Likely the server was not running: only if each fifth READ is like
+	 * this do answers take so long. */
 	wait_grow(f, 64);
 	if (++f->slow < RPC_FETCH_SLOW)
 		return;
@@ -122,7 +123,7 @@ static void not_found(struct rpc_client_rx *rx)
 	return_mode_slow(&f->mode);
 }
 
-/* The next READ is of bytes [got, len) of the message at pos. */
+/* The next READ is for bytes [got, len) of the message at pos. */
 static void fetch(struct rpc_client_rx *rx, uint64_t pos, uint32_t got,
 		  uint32_t len)
 {
@@ -136,7 +137,7 @@ static void fetch(struct rpc_client_rx *rx, uint64_t pos, uint32_t got,
 	rx->look = true;
 }
 
-/* Looks at what a READ has brought: as rpc_msg_poll(). */
+/* Looks at what a READ has brought. Returns as rpc_msg_poll(). */
 static int look(struct rpc_client *c, struct rpc_msg_in *in, uint64_t sent)
 {
 	struct rpc_client_rx *rx = &c->rx;
@@ -148,7 +149,7 @@ static int look(struct rpc_client *c, struct rpc_msg_in *in, uint64_t sent)
 
 	if (f->err)
 		return f->err; /* the READ failed: so has the queue pair */
-	if (n)		       /* its length comes first, if it is one */
+	if (n)		       /* a message begins with its length */
 		rc = rpc_msg_fetched(in, at, n,
 				     adjoining(rx, sent,
 					       (uint32_t)rpc_msg_word(at)),
@@ -163,7 +164,7 @@ static int look(struct rpc_client *c, struct rpc_msg_in *in, uint64_t sent)
 	}
 	if (rc)
 		return rc;
-	if (len > n) /* it is longer than F */
+	if (len > n) /* the message is longer than the READ */
 		fetch(rx, pos, n, len);
 	else if (f->fresh)
 		not_found(rx);
@@ -186,7 +187,7 @@ int rpc_rfetch_poll(struct rpc_client *c, struct rpc_msg_in *in, uint64_t sent)
 	if (rx->calls.now_ns < f->at_ns)
 		return 0;
 	f->fresh = true;
-	f->blocked = false; /* the recall first, if there is room now */
+	f->blocked = false; /* if there is room now the recall goes first */
 	fetch(rx, resp_head(rx), 0, f->size);
 	return 0;
 }
@@ -204,7 +205,7 @@ static int read_send(struct rpc_client *c)
 {
 	struct rpc_client_rx *rx = &c->rx;
 	struct rpc_rfetch *f = &rx->rf;
-	/* The calls that were posted by now: the sending side is held. */
+	/* All calls posted by now: the owner holds the sending side. */
 	uint32_t max = adjoining(rx, c->tx.tail, f->got + f->piece);
 	uint64_t off = (uint64_t)(place(rx, f->pos) - rx->port->base);
 	int rc;
@@ -220,7 +221,7 @@ static int read_send(struct rpc_client *c)
 	return 1;
 }
 
-/* Is any call under way to be fetched? */
+/* Is any call under way a fetched one? */
 static bool any_fetched(const struct rpc_client *c, uint64_t sent)
 {
 	for (uint64_t n = c->rx.used; n != sent; n++)
@@ -229,8 +230,8 @@ static bool any_fetched(const struct rpc_client *c, uint64_t sent)
 	return false;
 }
 
-/* What READs have brought does not pass for the reply that is to come: a message
- * may begin at each of the reservations. */
+/* Clears the canaries: bytes that READs have brought must not pass for the
+ * reply that is to come. A message may begin at each of the reservations. */
 static void forget(struct rpc_client *c)
 {
 	struct rpc_client_rx *rx = &c->rx;
@@ -246,7 +247,7 @@ static void forget(struct rpc_client *c)
 	}
 }
 
-/* There is no room: fetching goes on. */
+/* There is no room for the recall: fetching goes on. */
 static void recall_waits(struct rpc_client *c)
 {
 	struct rpc_rfetch *f = &c->rx.rf;
@@ -291,7 +292,7 @@ int rpc_rfetch_send(struct rpc_client *c)
 		f->on = f->wanted;
 		c->tx.fetch_below = f->on ? RPC_FETCH_LEN_MAX + 1 : 0;
 	}
-	/* Nor in the middle of a message: what is left of it would be taken,
+	/* No recall in the middle of a message: the rest of it would be taken,
 	 * and replied too, into space that is free by then. */
 	if (f->recall && !f->blocked && f->state != RPC_RFETCH_WAIT &&
 	    !c->rx.in_active)
@@ -322,7 +323,7 @@ bool rpc_rfetch_may_sleep(struct rpc_client *c)
 		return true;
 	f->messages = 0;
 	if (f->blocked && f->state == RPC_RFETCH_IDLE)
-		return true; /* until at_ns */
+		return true; /* the recall waits until at_ns */
 	if (!f->on && !f->recall && f->state != RPC_RFETCH_WAIT &&
 	    !any_fetched(c, rpc_client_end(c)))
 		return true;
@@ -331,7 +332,7 @@ bool rpc_rfetch_may_sleep(struct rpc_client *c)
 	return false;
 }
 
-/* Is the program far from sleep? */
+/* Has the program not wanted to sleep for a while? */
 static bool is_busy(struct rpc_client *c, bool was_fetched)
 {
 	struct rpc_rfetch *f = &c->rx.rf;
@@ -342,7 +343,7 @@ static bool is_busy(struct rpc_client *c, bool was_fetched)
 	       c->rx.port->event.rx == RPC_RX_POLLING;
 }
 
-/* The server's word stands behind Head. */
+/* The server's word follows Head in the header. */
 static bool choose(struct rpc_client_rx *rx)
 {
 	struct return_mode *m = &rx->rf.mode;
@@ -361,7 +362,7 @@ void rpc_rfetch_answered(struct rpc_client *c, bool was_fetched)
 	struct rpc_rfetch *f = &rx->rf;
 	bool want = !f->chooses || choose(rx);
 
-	/* The program wanted to sleep lately: not yet, if it does not fetch. */
+	/* A program that wanted to sleep lately does not begin to fetch yet. */
 	if (want && !f->wanted)
 		want = is_busy(c, was_fetched);
 	if (want == f->wanted)

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * thread.c - the threads of a handle with lanes: how their calls are sent, and
- * those that block. A blocking call is answered into the caller's memory; its
- * flag is what it waits for. replies.c has the others.
+ * thread.c - the threads of a connection: how their calls are sent, and
+ * blocking calls. The owner writes the answer of a blocking call into the
+ * caller's memory, then sets the flag that the thread waits for. replies.c has
+ * the asynchronous calls.
+ *
+ * Thread rule: the thread that the record belongs to, unless a comment names
+ * the owner.
  */
 #include <errno.h>
 #include <string.h>
@@ -10,8 +14,8 @@
 #include "conn/ctx.h"
 #include "rpc/replies.h"
 
-/* How often a thread tells the median of its sizes: with each of its first
- * calls, then rarely. */
+/* How often a thread publishes the median of its sizes: at each of its first
+ * calls, then at each 64th. */
 #define MEDIAN_EVERY 64u
 
 /* --- life --------------------------------------------------------------- */
@@ -28,12 +32,13 @@ int rpc_thread_taken(struct skein_conn *handle, struct conn_thread *rec)
 		s->env = conn_env(handle);
 		rec->modules[CONN_MODULE_RPC - 1] = s;
 	}
-	/* A handle whose lanes are up has one here. */
+	/* A handle whose lanes are up has an RPC connection. */
 	s->lanes = rpc_conn_of(handle)->handle->lanes;
-	/* For the scheduler, which has nothing to do where there is one lane. */
+	/* Counts are for the scheduler, which does not run with one lane. */
 	s->counts = conn_lanes(handle) > 1;
 	s->sizes = (struct thrsched_sizes){0};
-	/* What is left of one that ended inside a done(): nothing is under way. */
+	/* Left by a thread that ended inside a done(). Nothing of it is under
+	 * way. */
 	s->reserved = s->inner = 0;
 	s->depth = s->in_done = 0;
 	if (s->gather)
@@ -51,8 +56,9 @@ static bool waiting_ended(void *arg)
 	       RPC_WAITING_ENDED;
 }
 
-/* The request is the caller's again: true, it was not read and will not be sent.
- * The owner that reads it copies, at this moment, to its end. */
+/* The request is the caller's again. True: the owner has not read it, and will
+ * not send it. While the owner copies it, this waits for the end of the
+ * copy. */
 static bool take_back(struct rpc_pending *p, struct skein_env *env)
 {
 	enum rpc_pending_req was = RPC_PENDING_UNREAD;
@@ -68,8 +74,9 @@ static bool take_back(struct rpc_pending *p, struct skein_env *env)
 	return true;
 }
 
-/* The request is the caller's again, and so is its result: true, the owner will
- * not write it. Else the owner writes it at this moment, to its end. */
+/* The result's memory is the caller's again. True: the owner will not write it.
+ * If the owner is writing it, this waits for the end of that, and returns
+ * false. */
 static bool waiting_leave(struct rpc_thread *s)
 {
 	enum rpc_waiting_state was = RPC_WAITING;
@@ -87,7 +94,8 @@ static bool waiting_leave(struct rpc_thread *s)
 	return false;
 }
 
-/* The thread has ended in a done() of a round inside its own blocking call. */
+/* The thread has ended in a done(), in a round that its own blocking call
+ * ran. */
 static void waiting_drop(struct rpc_thread *s, struct rpc_handle *h)
 {
 	struct rpc_waiting *w = &s->waiting;
@@ -107,16 +115,17 @@ void rpc_thread_left(struct skein_conn *handle, struct conn_thread *rec)
 
 	if (rc && rc->handle)
 		waiting_drop(s, rc->handle);
-	/* Release pairs with rpc_async_done() and rpc_thread_sweep(). */
+	/* Release pairs with the acquires in rpc_async_done() and
+	 * rpc_thread_sweep(). */
 	atomic_store_explicit(&s->swept, false, memory_order_release);
 	atomic_store_explicit(&s->orphan, true, memory_order_release);
-	/* The handle stays until no thread is ending any more. */
+	/* The handle lives until no thread is ending any more. */
 	if (rc && rc->handle)
 		rpc_handle_want(rc->handle, RPC_LEAVING);
 }
 
-/* Has the server read all that its thread has sent on this lane? Asks for news
- * where it has not. */
+/* Has the server read all that the thread has sent on this lane? If not, asks
+ * the owner for a newer Head. */
 static bool has_passed(struct rpc_thread *s, struct rpc_conn *rc)
 {
 	uint64_t to = atomic_load_explicit(&s->passed, memory_order_relaxed);
@@ -143,7 +152,8 @@ bool rpc_thread_idle(struct skein_conn *handle, struct conn_thread *rec)
 	if (atomic_load_explicit(&s->orphan, memory_order_relaxed))
 		/* Acquire pairs with the release in rpc_thread_sweep(). */
 		return atomic_load_explicit(&s->swept, memory_order_acquire);
-	/* Its own thread's question. Acquire: rpc_thread_ended(). */
+	/* The thread itself asks. Acquire pairs with the release in
+	 * rpc_thread_ended(). */
 	if (atomic_load_explicit(&s->ended, memory_order_acquire) != s->begun)
 		return false;
 	lane = atomic_load_explicit(&rec->lane, memory_order_relaxed);
@@ -200,7 +210,7 @@ static void large_run(struct engine_call *call)
 	rpc_pending_start(p->rc, p);
 }
 
-/* Where the answer will come. */
+/* Notes the lane by which the answer will come. */
 static void call_goes_by(skein_rpc_done_fn *done, void *arg,
 			 struct rpc_conn *rc)
 {
@@ -210,7 +220,8 @@ static void call_goes_by(skein_rpc_done_fn *done, void *arg,
 		((struct rpc_waiting *)arg)->rc = rc;
 }
 
-/* stack: of a thread that waits; else it takes memory of its own. */
+/* stack: the memory of a thread that waits. NULL: from the heap, with the
+ * payload. */
 static struct rpc_pending *pending_new(struct rpc_thread *s,
 				       struct rpc_conn *rc,
 				       const struct rpc_client_req *r,
@@ -239,8 +250,8 @@ static struct rpc_pending *pending_new(struct rpc_thread *s,
 	return p;
 }
 
-/* The owner sends them. While it has not, the thread is held: it begins nothing.
- * All are counted before the first is posted: rpc_thread_moves(). */
+/* The owner sends them. Until it has, the thread is held: it begins no call.
+ * All are counted before the first is posted: see rpc_thread_moves(). */
 static void leave_to_owner(struct rpc_thread *s, struct rpc_conn *rc,
 			   struct rpc_pending *const *p, unsigned n)
 {
@@ -260,7 +271,7 @@ static int send_large(struct rpc_thread *s, struct rpc_conn *rc,
 	return 0;
 }
 
-/* Where what the thread begins now has to go. */
+/* The lane for a call that the thread begins now. */
 static inline int lane_now(struct rpc_thread *s, struct rpc_conn **rc)
 {
 	int lane;
@@ -274,7 +285,7 @@ static inline int lane_now(struct rpc_thread *s, struct rpc_conn **rc)
 	return __builtin_expect(*rc != NULL, 1) ? 0 : -ENOTCONN;
 }
 
-/* Inline: a call of its own is a good part of what it does. */
+/* Inline: a function call would cost a good part of its work. */
 static inline int thread_send(struct rpc_thread *s, struct rpc_client_req *r,
 			      struct rpc_pending *stack)
 {
@@ -337,7 +348,7 @@ int rpc_thread_send_some(struct rpc_thread *s, struct rpc_client_req *r,
 		return err;
 	for (i = 0; i < n; i++)
 		call_goes_by(r[i].done, r[i].arg, rc);
-	/* First of all: answers may come before we are back. */
+	/* First: answers may come before rpc_lane_client_calls() returns. */
 	s->begun += n;
 	err = rpc_lane_client_calls(rc, &s->rec->req, r, n, sent);
 	s->begun -= n - *sent;
@@ -356,8 +367,8 @@ struct rpc_conn *rpc_thread_moves(struct rpc_conn *rc, uint16_t thread,
 	struct rpc_conn *to = rpc_conn_of(conn_lane(head, wanted));
 	struct rpc_thread *s = rpc_thread_of(rec);
 
-	/* All that are held wait here: none is on its way to this list, and
-	 * what the thread has begun stands still. */
+	/* All of the thread's requests wait in this list: none is on its way to
+	 * it, and what the thread has begun stands still. */
 	if (!to || to == rc || !to->up || !to->lane_client->active ||
 	    atomic_load_explicit(&rec->held, memory_order_relaxed) != waiting ||
 	    s->begun - atomic_load_explicit(&s->ended, memory_order_relaxed) !=
@@ -366,7 +377,7 @@ struct rpc_conn *rpc_thread_moves(struct rpc_conn *rc, uint16_t thread,
 	    rec->wrs_begun !=
 		    atomic_load_explicit(&rec->wrs_ended, memory_order_relaxed))
 		return NULL;
-	/* Relaxed: the thread looks when it is not held any more. */
+	/* Relaxed: the thread reads its lane when it is no longer held. */
 	atomic_store_explicit(&rec->lane, wanted, memory_order_relaxed);
 	return to;
 }
@@ -392,8 +403,8 @@ void rpc_threads_reset(struct skein_conn *head)
 
 /* --- without room ------------------------------------------------------- */
 
-/* One attempt. Before it, as the answer may come before it returns: the thread
- * waits. */
+/* One attempt. The state is set before it, for the answer may come before
+ * thread_send() returns. */
 static inline int waiting_send(struct rpc_thread *s, struct rpc_client_req *r)
 {
 	struct rpc_waiting *w = &s->waiting;
@@ -416,7 +427,7 @@ static bool may_look(void *arg)
 	return atomic_load_explicit(&room_waiter->look, memory_order_acquire);
 }
 
-/* Tries whenever there may be room, until the deadline. */
+/* Tries each time there may be room, until the deadline. */
 static int send_without_room(struct rpc_thread *s, struct rpc_handle *h,
 			     struct rpc_client_req *r)
 {
@@ -430,7 +441,7 @@ static int send_without_room(struct rpc_thread *s, struct rpc_handle *h,
 	room_waiter->rec = s->rec;
 	rpc_handle_join(h, room_waiter);
 	for (;;) {
-		/* Before the attempt: what changes after it is told. */
+		/* Before the attempt: a change after this sets it again. */
 		atomic_store_explicit(&room_waiter->look, false,
 				      memory_order_relaxed);
 		if (end != ENV_NEVER)
@@ -451,15 +462,16 @@ static int send_without_room(struct rpc_thread *s, struct rpc_handle *h,
 
 /* --- calls -------------------------------------------------------------- */
 
-/* Does the thread that waits run the engine? Then it is in this call, or has left
- * it; else it may leave at any moment. */
+/* Does the waiting thread run the engine? Then it is inside this call, or has
+ * left it. Else it may leave at any moment. */
 static inline bool runs_here(const struct rpc_thread *s, struct engine *e)
 {
 	return engine_runs_in(e, atomic_load_explicit(&s->rec->thread,
 						      memory_order_relaxed));
 }
 
-/* Owner: the result may be written, for the thread waits. False: it has left. */
+/* Owner: may the result be written? True: the thread waits. False: it has
+ * left. */
 static inline bool take_waiting(struct rpc_waiting *w, bool here)
 {
 	enum rpc_waiting_state was = RPC_WAITING;
@@ -474,8 +486,8 @@ static inline bool take_waiting(struct rpc_waiting *w, bool here)
 						       memory_order_acquire);
 }
 
-/* Owner: a fetched result stays where it is, the waiting thread copies it, if it
- * is another one. */
+/* Owner: writes the result. A fetched result stays where it is if another
+ * thread waits for it: that thread copies it. */
 static inline void take_result(struct rpc_waiting *w, const void *data,
 			       size_t len, bool here)
 {
@@ -499,8 +511,8 @@ static void waiting_done(void *arg, const struct skein_rpc_result *res)
 	if (__builtin_expect(!answered, 0))
 		rpc_thread_unanswered(s, w->rc, res->outcome);
 	if (__builtin_expect(take_waiting(w, here), 1)) {
-		/* Field by field: what was just written field by field is not
-		 * at hand as a whole. */
+		/* Field by field: *res was just written that way, and a wider
+		 * load would wait for the store buffer. */
 		out->outcome = res->outcome;
 		out->status = res->status;
 		out->len = res->len;
@@ -509,14 +521,15 @@ static void waiting_done(void *arg, const struct skein_rpc_result *res)
 			take_result(w, res->data, res->len, here);
 	}
 	rpc_thread_ended(s);
-	/* Release: its thread sees the result, and w is its own again. The
-	 * thread record stays as long as the handle. */
+	/* Release pairs with the acquire in waiting_ended(): the thread that
+	 * reads the state also sees the result, and w is its own again. The
+	 * thread record lives as long as the handle. */
 	atomic_store_explicit(&w->state, RPC_WAITING_ENDED,
 			      memory_order_release);
 	rpc_thread_wake(e, rec);
 }
 
-/* Its time is over, and the thread that runs the engine has not said so. */
+/* The call's time is over, and the engine's owner has not ended it. */
 static __attribute__((noinline)) int give_up(struct rpc_thread *s, int err)
 {
 	struct rpc_waiting *w = &s->waiting;
@@ -529,8 +542,8 @@ static __attribute__((noinline)) int give_up(struct rpc_thread *s, int err)
 	return err;
 }
 
-/* Until the call of its record has ended: for timeout_ns, or, if that is 0, until
- * deadline_ns. */
+/* Waits until the blocking call has ended: for timeout_ns, or, if that is 0,
+ * until deadline_ns. */
 static inline int await_end(struct rpc_thread *s, struct engine *e,
 			    uint64_t timeout_ns, uint64_t deadline_ns)
 {
@@ -556,12 +569,12 @@ static inline int call_and_wait(struct rpc_thread *s, struct rpc_handle *h,
 	w->res = res;
 	r->done = waiting_done;
 	r->arg = w;
-	/* Nobody who waits for room is overtaken. */
+	/* A call does not overtake threads that wait for room. */
 	if (__builtin_expect(!rpc_handle_wants_room(h), 1))
 		err = waiting_send(s, r);
 	if (__builtin_expect(err == -EAGAIN, 0)) {
 		err = send_without_room(s, h, r);
-		timeout_ns = r->timeout_ns; /* what is left */
+		timeout_ns = r->timeout_ns; /* the time left */
 	}
 	if (err)
 		return err;
@@ -575,8 +588,8 @@ static inline int call_and_wait(struct rpc_thread *s, struct rpc_handle *h,
 	return err;
 }
 
-/* The thread's last call is still in the hands of the thread that runs the
- * engine: 0, its record is free, or -ETIMEDOUT. */
+/* The owner has not ended the thread's last call yet. 0: it has now, and the
+ * record is free; or -ETIMEDOUT. */
 static __attribute__((noinline)) int await_record(struct rpc_thread *s,
 						  struct engine *e,
 						  struct rpc_client_req *r)
