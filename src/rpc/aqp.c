@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * aqp.c - shares active QPs among the handles that a context serves.
+ * aqp.c - shares active QPs among the handles that a context serves; see aqp.h.
  */
 #include "rpc/aqp.h"
 
@@ -119,7 +119,7 @@ void aqp_del(struct aqp *a, struct rpc_lane_server *lane)
 		env_free(a->env, s);
 		a->count--;
 	}
-	/* What it had the others may have. */
+	/* The other senders share its QPs. */
 	atomic_store_explicit(&a->changed, a->count > 0, memory_order_relaxed);
 	env_mutex_unlock(a->env, &a->lock);
 }
@@ -149,8 +149,8 @@ static void gather(struct aqp *a, uint64_t now_ns)
 	a->last_ns = now_ns;
 }
 
-/* Of the lanes that do not rest the one that did least; else, among those that
- * do, the first. */
+/* keep: of the active lanes the one with the lowest U. Else, of the inactive
+ * lanes, the first. */
 static struct rpc_lane_server *pick(struct aqp_sender *s, bool keep)
 {
 	struct rpc_lane_server *best = NULL, *l;
@@ -161,7 +161,7 @@ static struct rpc_lane_server *pick(struct aqp_sender *s, bool keep)
 		if (atomic_load_explicit(&l->keep, memory_order_relaxed) !=
 		    keep)
 			continue;
-		/* of equals the last rests: the first lane does so last */
+		/* of equals the last one: the first lane rests last */
 		if (!best || (keep && l->util_last <= best->util_last))
 			best = l;
 	}
@@ -173,7 +173,8 @@ static void set(struct rpc_lane_server *l, bool keep)
 	atomic_store_explicit(&l->keep, keep, memory_order_relaxed);
 	if (!keep)
 		return;
-	/* It may have been declined, or be about to be. kick() orders. */
+	/* The lane may have been declined, or be about to be. kick() has the
+	 * fence. */
 	atomic_store_explicit(&l->wake, true, memory_order_relaxed);
 	l->kick(l->kick_arg);
 }
@@ -231,11 +232,11 @@ void aqp_share(struct aqp *a, uint64_t now_ns)
 	uint64_t due;
 
 	env_mutex_lock(a->env, &a->lock);
-	/* Once: whoever is second finds it done. */
+	/* Once: a second thread finds it done. */
 	due = atomic_load_explicit(&a->due_ns, memory_order_relaxed);
 	if (now_ns >= due) {
-		/* Before the counts are taken: who adds to one later notes it
-		 * anew. */
+		/* Before the counts are taken: a lane that adds to one later
+		 * calls aqp_note() again. */
 		atomic_store(&a->due_ns, ENV_NEVER);
 		gather(a, now_ns);
 		if (anybody_works(a))

@@ -4,13 +4,13 @@
  * lanes of which handles are active, in one context. qpsched.h has the
  * arithmetic.
  *
- * A sender is a handle, known by its first lane. Every interval the engine that
- * finds it over shares the active QPs anew, by the U that lanes have gathered
- * since; a handle that has just come makes it be done at once. Lanes learn it
- * by atomic words (lane_server.h), in whatever engine they are: one that is to
- * rest is declined when it next asks, one that is to work is woken and granted
- * credits. Nobody who serves has work to do when nobody asks for credits: then
- * there is no next time either.
+ * A sender is a handle, known by its first lane. The first engine to find the
+ * interval over shares the active QPs anew, by the U that lanes have gathered
+ * in it; a new handle causes this at once. Lanes learn the result by atomic
+ * words (lane_server.h), in whatever engine they are: a lane that is to rest is
+ * declined when it next asks, a lane that is to work is woken and granted
+ * credits. While no client asks for credits there is nothing to share, and no
+ * next time.
  *
  * Thread rule: any thread; time comes in.
  */
@@ -25,12 +25,12 @@
 
 struct aqp_sender {
 	struct list_node link;
-	const void *key; /* never looked into */
+	const void *key; /* only compared */
 	struct list_node lanes;
 	unsigned count;
 	uint64_t util;
 	uint64_t joined_ns;
-	bool fresh; /* not there for a whole interval yet: a newcomer */
+	bool fresh; /* a newcomer: it was not there for a whole interval yet */
 };
 
 struct aqp {
@@ -38,11 +38,11 @@ struct aqp {
 	uint32_t max;
 	uint64_t interval_ns;
 	_Atomic uint64_t due_ns; /* the next distribution; ENV_NEVER: none */
-	atomic_bool changed;	 /* a sender has come or gone: at once */
+	atomic_bool changed;	 /* a sender has come or gone: share at once */
 	struct env_mutex lock;
 	struct list_node senders;
 	unsigned count;
-	struct qpsched_sender *table; /* count of them, at least */
+	struct qpsched_sender *table; /* room for at least `count` of them */
 	unsigned room;
 	uint64_t last_ns; /* of the last interval's end */
 };
@@ -58,13 +58,13 @@ void aqp_init(struct aqp *a, struct skein_env *env, uint32_t max,
 /* All lanes have been taken out. */
 void aqp_fini(struct aqp *a);
 
-/* A lane is served from now on; key: of its sender. -ENOMEM. */
+/* A lane is served from now on; key: its sender's. -ENOMEM. */
 int aqp_add(struct aqp *a, struct rpc_lane_server *lane, const void *key,
 	    uint64_t now_ns);
-/* When it has returned nobody kicks the lane any more. */
+/* When this has returned, no thread kicks the lane any more. */
 void aqp_del(struct aqp *a, struct rpc_lane_server *lane);
 
-/* A lane has answered a question: there will be a next time. */
+/* A lane has answered a question: there is a next time. */
 static inline void aqp_note(struct aqp *a, uint64_t now_ns)
 {
 	uint64_t never = ENV_NEVER;

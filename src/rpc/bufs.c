@@ -2,12 +2,14 @@
 /*
  * bufs.c - registered memory for payloads that do not fit into a message.
  *
- * A buffer is a region of its own. Making one costs system calls and
- * registration, here and where it is mapped, so those that are given back are
- * kept, as many as calls of mixed sizes have under way (on one connection, one
- * after the other: a result that is being built and one that is not known to
- * have been read, of each size). Sizes are powers of two, so that one that is
- * kept fits the next; of very large ones multiples.
+ * A buffer is a region of its own. A new one costs system calls and
+ * registration, here and at the end that maps it: so freed buffers are kept, as
+ * many as calls of mixed sizes have under way. (One call after the other needs
+ * two of each size: a result that is being built, and one that the peer may
+ * still read.) Sizes are powers of two, so that a kept buffer fits the next
+ * payload; very large sizes are multiples.
+ *
+ * Thread rule: the engine's owner, unless a comment says any thread.
  */
 #include <errno.h>
 
@@ -39,8 +41,9 @@ uint32_t rpc_bufs_lkey(const struct rpc_buf *buf)
 	return container_of(buf, const struct region_buf, buf)->region->mr->lkey;
 }
 
-/* The smallest that is kept and fits: one that is some sizes too large is still
- * better than a new one, which the other end would have to map as well. */
+/* Takes the smallest kept buffer that fits. A buffer some sizes too large is
+ * still better than a new one, which the other end would have to map as
+ * well. */
 static struct rpc_buf *spare_take(struct rpc_bufs *bufs, size_t len)
 {
 	struct rpc_buf **link, **best = NULL, *buf;
@@ -58,7 +61,7 @@ static struct rpc_buf *spare_take(struct rpc_bufs *bufs, size_t len)
 	return buf;
 }
 
-/* Its memory is made by rpc_bufs_fill(). Any thread. */
+/* rpc_bufs_fill() makes its memory. Any thread. */
 static struct rpc_buf *buf_new(struct skein_ctx *ctx, size_t len)
 {
 	struct region_buf *b = env_alloc(ctx->env, sizeof(*b));
@@ -88,7 +91,7 @@ static void buf_free(struct rpc_buf *buf)
 	env_free(env, region_buf(buf));
 }
 
-/* By the engine's owner: piece by piece. */
+/* By the engine's owner, piece by piece. */
 static void buf_end(struct rpc_conn *rc, struct rpc_buf *buf)
 {
 	struct skein_env *env = region_buf(buf)->env;
@@ -164,7 +167,7 @@ int rpc_bufs_adopt(struct rpc_conn *rc, struct rpc_buf *buf)
 	return 0;
 }
 
-/* The one that has been lying there for longest. */
+/* Frees the buffer that was kept longest. */
 static void spare_drop(struct rpc_conn *rc)
 {
 	struct rpc_bufs *bufs = &rc->bufs;
@@ -189,7 +192,7 @@ void rpc_bufs_put(struct rpc_conn *rc, struct rpc_buf *buf)
 	bufs->spare = buf;
 	bufs->spares++;
 	bufs->spare_len += buf->len;
-	/* A size that is in use stays, whatever was kept before it. */
+	/* The newest size stays: the oldest goes first. */
 	while (bufs->spares > RPC_BUFS_KEEP ||
 	       bufs->spare_len > RPC_BUFS_KEEP_LEN)
 		spare_drop(rc);

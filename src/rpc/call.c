@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * call.c - the public calls: checked here, made in thread.c and replies.c by the
- * thread's own record.
+ * call.c - the public calls: checked here, made in thread.c and replies.c with
+ * the calling thread's record.
+ *
+ * Thread rule: any thread.
  */
 #include <errno.h>
 #include <string.h>
@@ -125,8 +127,8 @@ int skein_rpc_call(struct skein_conn *conn, uint16_t id, const void *req,
 	return result->status;
 }
 
-/* What the lanes of a served handle have done together: the owner's own numbers
- * are lane 0's. */
+/* Adds what the lanes of a served handle have done together: the owner's own
+ * numbers are of lane 0. */
 static void stats_of_lanes(struct rpc_conn *rc, struct skein_rpc_stats *stats)
 {
 	struct aqp_stats st;

@@ -17,8 +17,8 @@ void rpc_calls_see(struct rpc_calls *c, uint64_t now_ns, uint64_t end)
 	uint64_t n = rpc_calls_head(c);
 	struct rpc_call *call;
 
-	/* Those that have been answered already are not looked at: their
-	 * slots may be in use again. */
+	/* Calls before head have ended, and their slots may be in use again.
+	 * Calls before `seen` have their deadline. */
 	if (n < c->seen)
 		n = c->seen;
 	for (; n != end; n++) {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * client.c - the calling end's owner's side: docs/protocol/rpc.md, sections 2
- * to 5 and 7. client.h has the two sides.
+ * client.c - the owner's side of the calling end: docs/protocol/rpc.md,
+ * sections 2 to 5 and 7. client.h says what the two sides share.
+ *
+ * Thread rule: the engine's owner.
  */
 #include <errno.h>
 
@@ -9,12 +11,12 @@
 #include "base/list.h"
 #include "rpc/client.h"
 
-/* Response messages consumed in one round, so that one connection with much to
- * say does not keep the others waiting. */
+/* Response messages consumed in one round at most: one busy connection does not
+ * keep the others waiting. */
 #define MSGS_PER_ROUND 64
 
-/* Between two READs of Head: twice as long behind each that finds it where it
- * was, so what is found late is found at most twice as late. */
+/* Time between two READs of Head. It doubles after each READ that finds the
+ * Head unchanged: so a change is found at most twice as late as it came. */
 #define HEAD_GAP_NS 5000u
 #define HEAD_GAP_MAX_NS 1000000u
 
@@ -23,23 +25,23 @@
 
 /* --- Head of the request ring ------------------------------------------- */
 
-/* The position behind the last message that a response may speak of. */
+/* The end of the last message that a response may name. */
 static uint64_t req_valid(struct rpc_client *c)
 {
-	/* Acquire pairs with the release in rpc_client_seal(). */
+	/* Acquire pairs with the release in tell_valid(). */
 	return atomic_load_explicit(&c->published.req_valid,
 				    memory_order_acquire);
 }
 
 static void head_advance(struct rpc_client_rx *rx, uint64_t pos)
 {
-	/* Release pairs with look_at_owner(). */
+	/* Release pairs with the acquire in look_at_owner(). */
 	if (pos > atomic_load_explicit(&rx->req_head, memory_order_relaxed))
 		atomic_store_explicit(&rx->req_head, pos, memory_order_release);
 }
 
-/* A thread that still lacks room says so again. No READ follows at once: a
- * response is likelier to tell the next Head than a READ is. */
+/* A thread that still lacks room sets `full` again. No READ follows at once:
+ * the next response brings the Head sooner than a READ, most likely. */
 static void head_moved(struct rpc_client *c)
 {
 	struct rpc_client_rx *rx = &c->rx;
@@ -49,8 +51,8 @@ static void head_moved(struct rpc_client *c)
 	rx->head_ns = rx->calls.now_ns + HEAD_GAP_NS;
 }
 
-/* The READ was for nothing. The server has no core, or much to do: while it
- * stands still a READ a round would keep this end from giving its core away. */
+/* The READ found the Head unchanged. The server has no core, or much to do:
+ * with a READ in each round this end would never give its own core away. */
 static void head_stands(struct rpc_client_rx *rx)
 {
 	uint64_t gap = 2 * rx->head_gap_ns;
@@ -60,8 +62,8 @@ static void head_stands(struct rpc_client_rx *rx)
 	rx->head_ns = rx->calls.now_ns + rx->head_gap_ns;
 }
 
-/* Head as a response tells it: false when it cannot be. It may be behind one
- * that was READ, for the response was sealed before. */
+/* Takes the Head in a response. False: it cannot be. It may be behind a Head
+ * that was READ, for the response was sealed earlier. */
 static bool head_known(struct rpc_client *c, uint32_t wire)
 {
 	uint64_t pos = rpc_pos_extend(c->rx.req_head_seen, wire);
@@ -85,7 +87,8 @@ static void head_read_done(struct rpc_read *rd, int err)
 	if (err)
 		return;
 	memcpy(&pos, c->rx.port->base + RPC_CTL_HEAD_DST, sizeof(pos));
-	/* Nonsense is ignored: the next response must tell the truth. */
+	/* A READ value beyond that is ignored: the next response must be
+	 * right. */
 	if (pos <= req_valid(c))
 		head_advance(&c->rx, pos);
 	if (atomic_load_explicit(&c->rx.req_head, memory_order_relaxed) ==
@@ -107,7 +110,8 @@ static uint64_t resp_head(const struct rpc_client_rx *rx)
 	return atomic_load_explicit(&rx->resp_head, memory_order_relaxed);
 }
 
-/* The oldest large request's memory, when the call that used it has ended. */
+/* Frees the memory of the oldest large requests, when their calls have
+ * ended. */
 static void large_free(struct rpc_client_rx *rx, uint64_t before)
 {
 	struct rpc_buf *buf;
@@ -120,15 +124,15 @@ static void large_free(struct rpc_client_rx *rx, uint64_t before)
 	}
 }
 
-/* The end of a call that is answered. done() may make further calls, and may
- * break the connection. */
+/* Ends a call that is answered. done() may make further calls, and may break
+ * the connection. */
 static inline void tell(skein_rpc_done_fn *done, void *arg, int status,
 			const void *data, uint32_t len)
 {
 	struct skein_rpc_result res = {SKEIN_DONE, status, data, len};
 
 	if (!done)
-		return; /* timed out long ago: nobody waits */
+		return; /* the call timed out long ago */
 	if (__builtin_expect(status != 0, 0)) {
 		res.data = NULL;
 		res.len = 0;
@@ -136,10 +140,10 @@ static inline void tell(skein_rpc_done_fn *done, void *arg, int status,
 	done(arg, &res);
 }
 
-/* Takes those off the window that are answered, and those that half a window
- * of later ones have overtaken; newest: the last that was answered. Not beyond
- * `used`: from there on the slots tell the reservations. Release pairs with
- * look_at_owner(): the slots have been read. */
+/* Takes calls off the window: answered ones, and those that half a window of
+ * later ones have overtaken. newest: the last call that was answered. It stops
+ * at `used`: from there on the slots describe the reservations. Release pairs
+ * with the acquire in look_at_owner(): the slots have been read. */
 static void window_advance(struct rpc_client *c, uint64_t newest)
 {
 	struct rpc_calls *calls = &c->rx.calls;
@@ -160,8 +164,8 @@ static void window_advance(struct rpc_client *c, uint64_t newest)
 	atomic_store_explicit(&calls->head, n, memory_order_release);
 }
 
-/* Ends a call, whose answer this is, in its turn or not. n: its number, if it
- * is in the window. */
+/* Ends the call that this answers, in its turn or not. n: its number, if it is
+ * in the window. */
 static void call_answered(struct rpc_client *c, struct rpc_call *call,
 			  uint64_t n, int status, const void *data,
 			  uint32_t len)
@@ -169,7 +173,8 @@ static void call_answered(struct rpc_client *c, struct rpc_call *call,
 	skein_rpc_done_fn *done = call->done;
 	void *arg = call->arg;
 
-	/* It takes the reservation whose turn it is, its own or not. */
+	/* The answer takes the oldest reservation, which may be another
+	 * call's. */
 	c->rx.used++;
 	if (call == rpc_calls_at(&c->rx.calls, n)) {
 		call->lines |= RPC_CALL_ANSWERED;
@@ -192,27 +197,29 @@ static inline void call_answered_in_turn(struct rpc_client *c, uint64_t n,
 	void *arg = call->arg;
 
 	c->rx.used = n + 1;
-	/* Release: as in window_advance(). */
+	/* Release as in window_advance(). */
 	atomic_store_explicit(&c->rx.calls.head, n + 1, memory_order_release);
 	if (__builtin_expect(c->rx.large != NULL, 0))
 		large_free(&c->rx, n + 1);
 	tell(done, arg, 0, data, len);
 }
 
-/* Where the message of the next response begins: moves over `lines`, the sum
- * of what its calls reserved. Reservations of one message adjoin, so next() of
- * the sum is that of the last call. */
+/* Moves to where the next response message begins: over `lines`, the sum of
+ * what its calls reserved. Reservations of one message adjoin, so the position
+ * after the sum is the position after the last call. */
 static void resp_consumed(struct rpc_client_rx *rx)
 {
 	uint64_t pos = rpc_pos_next(rx->resp_mask + 1, resp_head(rx),
 				    (uint32_t)rx->in_lines);
 
-	/* Release pairs with look_at_owner(): the bytes have been read. */
+	/* Release pairs with the acquire in look_at_owner(): the bytes have
+	 * been read. */
 	atomic_store_explicit(&rx->resp_head, pos, memory_order_release);
 	rx->resp_canary = rpc_canary(&rx->port->secret_in, pos);
 }
 
-/* Of a done() that did not return: its thread has ended in it. */
+/* Frees the result of a done() that did not return: the thread has ended in
+ * it. */
 static void drop_result(struct rpc_client_rx *rx)
 {
 	if (!rx->result_buf)
@@ -222,8 +229,8 @@ static void drop_result(struct rpc_client_rx *rx)
 	rx->owes_head = rx->look = true;
 }
 
-/* The server has read the request of call n, which it answers: a result of about
- * the same size comes into the same memory. */
+/* The server answers call n, so it has read its request: a result of about the
+ * same size is READ into the request's memory. */
 static struct rpc_buf *request_take(struct rpc_client_rx *rx, uint64_t n,
 				    uint64_t len)
 {
@@ -243,7 +250,8 @@ static struct rpc_buf *request_take(struct rpc_client_rx *rx, uint64_t n,
 	return buf;
 }
 
-/* Posted by the owner when it holds the sending side. */
+/* Begins the READ of a large result. The owner posts it when it holds the
+ * sending side. */
 static int fetch_begin(struct rpc_client *c, const struct rpc_call *call,
 		       uint64_t n, uint32_t seq, const void *payload)
 {
@@ -257,7 +265,7 @@ static int fetch_begin(struct rpc_client *c, const struct rpc_call *call,
 	drop_result(&c->rx);
 	c->rx.pull_seq = seq;
 	if (!call->done) {
-		rpc_pull_start(p, NULL, 0); /* nobody waits for it */
+		rpc_pull_start(p, NULL, 0); /* the call is dead */
 		return 0;
 	}
 	if (call == rpc_calls_at(&c->rx.calls, n))
@@ -269,8 +277,8 @@ static int fetch_begin(struct rpc_client *c, const struct rpc_call *call,
 	return 0;
 }
 
-/* The call of this number: parked, or in its slot, which may not be in use. *n:
- * its number as the window counts. */
+/* The call of this number: parked, or in its slot, which may be unused. *n: its
+ * number in the window's count. */
 static struct rpc_call *call_of(struct rpc_client_rx *rx, uint32_t seq,
 				uint64_t *n)
 {
@@ -283,7 +291,7 @@ static struct rpc_call *call_of(struct rpc_client_rx *rx, uint32_t seq,
 	return call ? call : rpc_calls_at(&rx->calls, *n);
 }
 
-/* All has come: the call ends. */
+/* The large result has come, or err: the call ends. */
 static void fetch_end(struct rpc_client *c, struct rpc_buf *buf, int err)
 {
 	struct rpc_client_rx *rx = &c->rx;
@@ -300,19 +308,17 @@ static void fetch_end(struct rpc_client *c, struct rpc_buf *buf, int err)
 	rx->owes_head = rx->look = true;
 }
 
-/* More is answered than has been published as sent: 0 when that is about to be
- * published, for its leader has posted it; an error when there is no such
- * call. */
+/* The answered call is not published as sent. 0: its leader has posted it, and
+ * is about to publish it. An error: there is no such call. */
 static int not_sent(struct rpc_client *c, uint64_t n)
 {
-	/* Acquire: rpc_client_seal(). */
+	/* Acquire pairs with the release in tell_valid(). */
 	if (n < atomic_load_explicit(&c->published.valid, memory_order_acquire))
 		return 0;
 	return -SKEIN_EPEER;
 }
 
-/* Which of the calls under way the next pair answers: 1, 0 to wait, or an
- * error. */
+/* Finds the call that the next pair answers: 1, 0 to wait, or an error. */
 static int find_call(struct rpc_client *c, uint64_t sent,
 		     struct rpc_call **call, uint64_t *n, uint32_t *seq)
 {
@@ -325,11 +331,12 @@ static int find_call(struct rpc_client *c, uint64_t sent,
 		return 1; /* parked */
 	if (*n >= sent)
 		return not_sent(c, *n);
-	/* Each is answered once. */
+	/* Each call is answered once. */
 	return (*call)->lines & RPC_CALL_ANSWERED ? -SKEIN_EPEER : 1;
 }
 
-/* A pair that is not the plain answer to the oldest call. As consume_pair(). */
+/* Consumes a pair that is not the plain answer to the oldest call. As
+ * consume_pair(). */
 static int consume_any(struct rpc_client *c, uint64_t sent)
 {
 	struct rpc_client_rx *rx = &c->rx;
@@ -354,7 +361,8 @@ static int consume_any(struct rpc_client *c, uint64_t sent)
 	return 1;
 }
 
-/* 1, 0 when it waits for a READ or its sender, or an error. */
+/* Consumes a pair: 1, 0 when it waits for a READ or for the call's sender, or
+ * an error. */
 static inline int consume_pair(struct rpc_client *c, uint64_t sent)
 {
 	struct rpc_client_rx *rx = &c->rx;
@@ -365,10 +373,11 @@ static inline int consume_pair(struct rpc_client *c, uint64_t sent)
 
 	if (__builtin_expect(n == sent, 0))
 		return not_sent(c, n);
-	/* Reserved in the next lap, so that it does not adjoin. */
+	/* The next reservation is in the next lap: it does not adjoin. */
 	if (__builtin_expect(rx->in_lines >= rx->in_lap_left, 0))
 		return -SKEIN_EPEER;
-	/* While calls are parked the oldest in the window may be answered. */
+	/* While calls are parked, the oldest in the window may be answered
+	 * already. */
 	if (__builtin_expect(n != rpc_calls_head(&rx->calls) || rx->park.n ||
 				     !rpc_msg_next_resp(&rx->in, call->resp_max,
 							(uint32_t)n,
@@ -407,7 +416,7 @@ static inline int message_end(struct rpc_client_rx *rx)
 	return 0;
 }
 
-/* A large response: 1 when the message with it is finished. */
+/* Goes on with a large response: 1 when its message is finished. */
 static __attribute__((noinline)) int fetch_step(struct rpc_client *c)
 {
 	struct rpc_client_rx *rx = &c->rx;
@@ -523,7 +532,7 @@ static int poll_deadlines(struct rpc_client *c, uint64_t now_ns)
 	return moved;
 }
 
-/* Those that were overtaken are the older ones. */
+/* Parked calls are older than those in the window. */
 int rpc_client_cancel(struct rpc_client *c, const struct rpc_wanted *wanted)
 {
 	struct rpc_calls *calls = &c->rx.calls;
@@ -580,11 +589,11 @@ bool rpc_client_has_work(struct rpc_client *c)
 		return false;
 	if (rx->in_active)
 		return true;
-	if (rpc_rfetch_is(c, rx->used)) /* nothing comes by itself */
+	if (rpc_rfetch_is(c, rx->used)) /* the server sends nothing */
 		return rx->rf.state == RPC_RFETCH_HERE;
 	hdr = (const void *)resp_at(rx, resp_head(rx));
-	/* Acquire for the same reason as in rpc_msg_poll(); that a message is
-	 * not missed is argued in section 8 and needs no order here. */
+	/* Acquire as in rpc_msg_poll(). Section 8 argues that no message is
+	 * missed; that needs no order here. */
 	return __atomic_load_n(&hdr->canary, __ATOMIC_ACQUIRE) ==
 	       rx->resp_canary;
 }

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * client_send.c - the calling end's sending side: docs/protocol/rpc.md,
- * sections 1, 2, 3 and 7. client.h says whose it is.
+ * client_send.c - the sending side of the calling end: docs/protocol/rpc.md,
+ * sections 1, 2, 3 and 7.
+ *
+ * Thread rule: the thread that leads the combiner or holds the send queue:
+ * client.h.
  */
 #include <errno.h>
 
 #include "rpc/client_in.h"
 
-/* Asks the owner's side how far it is. Acquire pairs with its releases: what it
- * has consumed it reads no more, be it a slot, a response or (through the
- * server's Head) the mirror of a request. */
+/* Reads how far the owner's side is. Acquire pairs with the owner's releases:
+ * what the owner has consumed it reads no more, be it a slot, a response or
+ * (through the server's Head) the mirror of a request. */
 static void look_at_owner(struct rpc_client *c)
 {
 	struct rpc_client_tx *tx = &c->tx;
@@ -24,8 +27,8 @@ static void look_at_owner(struct rpc_client *c)
 		open_measure(tx);
 }
 
-/* The ring looks full, and the owner has not heard for a while how far the server
- * is: it READs that. */
+/* The ring looks full, and the owner has not heard for a while how far the
+ * server has read: the owner READs the Head. */
 static int read_head(struct rpc_client *c)
 {
 	struct rpc_client_rx *rx = &c->rx;
@@ -33,7 +36,8 @@ static int read_head(struct rpc_client *c)
 	int rc;
 
 	was = atomic_load_explicit(&rx->req_head, memory_order_relaxed);
-	if (was == c->tx.req_tail) { /* all is read: there is room */
+	if (was == c->tx.req_tail) { /* the server has read all: there is
+				      * room */
 		atomic_store_explicit(&c->published.full, false,
 				      memory_order_relaxed);
 		return 0;
@@ -51,8 +55,8 @@ static int read_head(struct rpc_client *c)
 static int ring_full(struct rpc_client *c)
 {
 	count_more(&c->tx.port->stats.full, 1);
-	/* The owner looks at its next round; the thread that lacks room wakes
-	 * it. */
+	/* The owner sees this in its next round; the thread that lacks room
+	 * wakes it. */
 	atomic_store_explicit(&c->published.full, true, memory_order_relaxed);
 	rpc_client_want_look(c);
 	return -EAGAIN;
@@ -66,7 +70,7 @@ static bool open_fits(struct rpc_client *c, uint32_t len)
 	return len <= c->tx.open_max;
 }
 
-/* Seals and sends by the port: by the owner, which holds. */
+/* Owner, holding: seals the open message and sends it by the port. */
 static inline int open_send(struct rpc_client *c, uint32_t len, uint16_t flags)
 {
 	struct rpc_client_tx *tx = &c->tx;
@@ -77,7 +81,7 @@ static inline int open_send(struct rpc_client *c, uint32_t len, uint16_t flags)
 	resp_head =
 		atomic_load_explicit(&c->rx.resp_head, memory_order_relaxed);
 	tell_valid(c, tx->tail, len);
-	/* no leader tells an older one from now on */
+	/* no leader sends an older one from now on */
 	tx->resp_head = resp_head;
 	tx->open_count |= (uint32_t)flags << 16;
 	seal_open(tx, len, resp_head);
@@ -109,8 +113,8 @@ static int check_window(struct rpc_client *c, uint32_t lines)
 	return -EAGAIN;
 }
 
-/* The payload goes into registered memory, a descriptor into the message,
- * which it has for itself. There is room for it. */
+/* Puts the payload into registered memory, and its descriptor into a message of
+ * its own. There is room for the message. */
 static int add_large(struct rpc_client *c, const struct rpc_client_req *r)
 {
 	struct rpc_client_rx *rx = &c->rx;
@@ -138,7 +142,8 @@ static int add_large(struct rpc_client *c, const struct rpc_client_req *r)
 
 /* --- by the leader ------------------------------------------------------- */
 
-/* What rpc_client_fits() did not see: is there room all the same? 0 or -EAGAIN. */
+/* rpc_client_fits() saw no room. Is there room by the owner's newest values? 0
+ * or -EAGAIN. */
 static int lane_room(struct rpc_client *c, size_t len, uint32_t lines)
 {
 	uint32_t need = META_LEN + RPC_PAD8((uint32_t)len) + RPC_TAIL_LEN;
@@ -147,8 +152,8 @@ static int lane_room(struct rpc_client *c, size_t len, uint32_t lines)
 
 	if (rc || open_fits(c, tx->open_len + need))
 		return rc;
-	/* With others before it, it may be they who fill the message: there is
-	 * a next one. */
+	/* Other calls may fill the open message: then the next message has
+	 * room. */
 	return tx->open_count ? -EAGAIN : ring_full(c);
 }
 
@@ -267,7 +272,8 @@ bool rpc_client_bare_fits(struct rpc_client *c)
 	return false;
 }
 
-/* Head of the response space, for nobody else has a message for it. */
+/* It carries the Head of the response space, which no other message carries
+ * now. */
 int rpc_client_send_bare(struct rpc_client *c, uint16_t flags)
 {
 	uint32_t len = HDR_LEN + RPC_TAIL_LEN;

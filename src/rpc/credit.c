@@ -68,7 +68,8 @@ int credit_used(struct credit_grantor *g, uint32_t n)
 
 int credit_asked(struct credit_grantor *g, uint32_t degree, uint32_t *granted)
 {
-	/* What it had spent when it asked came before its question. */
+	/* Messages that the client sent before it asked were counted before its
+	 * question. */
 	if (!g->active || g->left > g->c / 2 || !degree)
 		return -SKEIN_EPEER;
 	g->util += degree < CREDIT_DEGREES ? degree : CREDIT_DEGREES;

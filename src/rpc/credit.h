@@ -30,7 +30,7 @@ struct credit {
 	uint32_t c;
 	uint32_t left;
 	bool active, asked;
-	uint32_t messages; /* since it last asked */
+	uint32_t messages; /* since the last question */
 	uint16_t degrees[CREDIT_DEGREES + 1];
 };
 
@@ -86,18 +86,18 @@ void credit_declined(struct credit *k);
 /* The receiver's. */
 struct credit_grantor {
 	uint32_t c;
-	uint32_t left; /* what may still come */
+	uint32_t left; /* messages or operations that may still come */
 	bool active;
-	bool keep;     /* the scheduler's: grant when it asks */
+	bool keep;     /* the scheduler's: grant when the client asks */
 	uint64_t util; /* U of the QP: the degrees told since it was read */
 };
 
 void credit_grantor_init(struct credit_grantor *g, uint32_t c);
-/* n messages or operations came; -SKEIN_EPEER: more than it has credits for. A QP that was
- * declined still brings what was under way. */
+/* n messages or operations came; -SKEIN_EPEER: more than the client has credits
+ * for. A QP that was declined still brings what was under way. */
 int credit_used(struct credit_grantor *g, uint32_t n);
-/* A question came. *granted: how many to grant, 0 to decline. -SKEIN_EPEER:
- * it is inactive or has more than half left, and must not ask. */
+/* A question came. *granted: how many to grant, 0 to decline. -SKEIN_EPEER: the
+ * QP is inactive or has more than half left, and must not ask. */
 int credit_asked(struct credit_grantor *g, uint32_t degree, uint32_t *granted);
 /* The scheduler wants an inactive QP active: how many to grant. */
 uint32_t credit_activate(struct credit_grantor *g);

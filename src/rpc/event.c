@@ -67,7 +67,7 @@ int rpc_event_signal(struct rpc_event *ev, uint32_t value)
 		if (!ev->wake || ev->owe_granted)
 			return -SKEIN_EPEER;
 		__atomic_store_n(&ev->wake, false, __ATOMIC_RELAXED);
-		/* It polls: it finds by itself what we owed it. */
+		/* The peer polls: it finds the message without the wake-up. */
 		ev->owe_wake = false;
 		return 0;
 	default:

@@ -20,7 +20,7 @@ enum rpc_event_rx {
 	RPC_RX_EVENT,	/* every message wakes us */
 };
 
-/* Messages in one stretch without sleep that make a receiver poll again. */
+/* So many messages without a wish to sleep make a receiver poll again. */
 #define RPC_EVENT_BUSY 64
 
 /* How long an ask may go unanswered before its sender dozes, and how long it
@@ -33,30 +33,32 @@ struct rpc_event {
 		struct {
 			bool owe_granted, owe_ask, owe_poll, owe_wake;
 		};
-		uint32_t owes; /* all four, for who looks in each round */
+		uint32_t owes; /* all four in one load, for each round */
 	};
 	union {
 		struct {
-			bool wake; /* as sender: the peer may sleep */
-			/* caller: its engine's rounds leave it out, and a
-			 * sending thread wakes it; written by the owner, with
-			 * the sending side held */
+			bool wake; /* as sender: the peer may sleep, so messages
+				    * wake it */
+			/* calling end: the engine's rounds leave the connection
+			 * out, and a sending thread makes the engine poll it.
+			 * Written by the owner, holding the sending side. */
 			bool rests;
 		};
-		uint16_t special; /* both, for a sending thread */
+		uint16_t special; /* both in one load, for a sending thread */
 	};
 	enum rpc_event_rx rx;
 	uint32_t busy;	      /* messages since it last wanted to sleep */
-	uint64_t asked_ns;    /* when; 0 until the first look after it */
+	uint64_t asked_ns;    /* when it asked; 0 until the first look after
+			       * that */
 	uint64_t doze_ns;     /* how long the next doze is */
 	uint64_t doze_end_ns; /* 0: not dozing */
 };
 
 _Static_assert(sizeof(bool) == 1, "four of them are owes, two are special");
 
-/* Must messages wake the peer? Also by a leader of a lane: relaxed, for the
- * bit is set before granted is posted, under the sending side that leaders then
- * take over; and one wake-up too many does no harm. */
+/* Must messages wake the peer? The owner, or a leader of a lane. Relaxed: the
+ * owner sets the bit holding the sending side, before it posts `granted`, and
+ * leaders take the sending side after it. One wake-up too many does no harm. */
 static inline bool rpc_event_wake(const struct rpc_event *ev)
 {
 	return __atomic_load_n(&ev->wake, __ATOMIC_RELAXED);
@@ -68,7 +70,8 @@ static inline bool rpc_event_special(const struct rpc_event *ev)
 	return __atomic_load_n(&ev->special, __ATOMIC_RELAXED);
 }
 
-/* By a thread that has left work to the owner: must it have the caller polled? */
+/* By a thread that has left work to the owner: must it make the engine poll the
+ * connection? */
 static inline bool rpc_event_rests(const struct rpc_event *ev)
 {
 	return __atomic_load_n(&ev->rests, __ATOMIC_SEQ_CST);
@@ -78,8 +81,9 @@ static inline bool rpc_event_rests(const struct rpc_event *ev)
  * ring). False: poll on; signals may be owed now. */
 bool rpc_event_want_sleep(struct rpc_event *ev, uint64_t now_ns);
 
-/* Nothing can come: it sleeps without asking, and a doze that was interrupted
- * is over. Its end, which has passed, would keep the engine awake. */
+/* Nothing can come: the receiver sleeps without asking. A doze that was
+ * interrupted is over, for its end, which has passed, would keep the engine
+ * awake. */
 static inline void rpc_event_rest(struct rpc_event *ev)
 {
 	ev->doze_end_ns = 0;
@@ -95,7 +99,7 @@ static inline void rpc_event_received(struct rpc_event *ev)
 	}
 }
 
-/* A signal came in: 0, or -SKEIN_EPEER for one that cannot be. */
+/* A signal came in: 0, or -SKEIN_EPEER: it is out of place. */
 int rpc_event_signal(struct rpc_event *ev, uint32_t value);
 
 static inline bool rpc_event_owes(const struct rpc_event *ev)

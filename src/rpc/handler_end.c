@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * handler_end.c - the end of a handler: it is removed, and waited for.
+ * handler_end.c - the removal of a handler, and the wait for its end.
  *
- * The table says first that it is gone. Then each engine runs a closure: handlers
- * run inside rounds, and a closure runs between two of them, so an engine that has
- * run it is out of the old handler for good. Last come the requests that a pool has
- * of it. What is left behind at the deadline frees itself.
+ * First the table says that the handler is gone. Then each engine runs a
+ * closure. A handler runs inside a round, and a closure runs between two
+ * rounds: so an engine that has run the closure is out of the old handler for
+ * good. Last come the requests of the handler that a pool still has. A wait
+ * that ends at its deadline leaves memory, which frees itself.
+ *
+ * Thread rule: any thread.
  */
 #include <errno.h>
 
@@ -39,8 +42,8 @@ static void end_call_run(struct engine_call *call)
 {
 	struct end_call *p = container_of(call, struct end_call, call);
 
-	/* Release: pairs with the acquire in is_past(); what the handler did is
-	 * seen by the thread that removed it. */
+	/* Release pairs with the acquire in is_past(): the thread that removed
+	 * the handler sees what the handler did. */
 	atomic_store_explicit(&p->done, true, memory_order_release);
 	end_put(p->end);
 }
@@ -57,8 +60,8 @@ static bool is_drained(void *arg)
 	return !atomic_load((atomic_uint *)arg);
 }
 
-/* One call for each engine that is there now: a later one reads the table as it
- * is. NULL: no memory. */
+/* One closure for each engine of now: a later engine reads the table as it is.
+ * NULL: no memory. */
 static struct handler_end *end_new(struct skein_ctx *ctx)
 {
 	struct list_node *n;
@@ -104,7 +107,7 @@ static int await(struct handler_end *r, struct rpc_ctx *rx, struct engine *e,
 				      deadline_ns);
 	if (rc || !under_way)
 		return rc;
-	/* seq_cst, before the look at under_way: see is_over() in pool.c. */
+	/* seq_cst, before the read of under_way: see is_over() in pool.c. */
 	atomic_fetch_add(&rx->removals, 1);
 	rc = engine_run_until(e, is_drained, under_way, deadline_ns);
 	atomic_fetch_sub(&rx->removals, 1);

@@ -18,8 +18,8 @@ int rpc_handlers_add(struct rpc_handlers *h, struct skein_env *env, uint16_t id,
 		page = env_alloc(env, RPC_PAGE * sizeof(*page));
 		if (!page)
 			return -ENOMEM;
-		/* Release: pairs with the acquire in rpc_handlers_find();
-		 * without it a reader could see the page before its zeroes. */
+		/* Release pairs with the acquire in rpc_handlers_find();
+		 * without it a thread could see the page before its zeroes. */
 		atomic_store_explicit(&h->pages[id / RPC_PAGE], page,
 				      memory_order_release);
 	}
@@ -28,8 +28,8 @@ int rpc_handlers_add(struct rpc_handlers *h, struct skein_env *env, uint16_t id,
 		return -EEXIST;
 	entry->arg = arg;
 	entry->epoch++;
-	/* Release: pairs with the acquire load of fn in server.c; whoever
-	 * sees fn sees arg. */
+	/* Release pairs with the acquire load of fn in server.c: a thread that
+	 * reads fn also sees arg. */
 	atomic_store_explicit(&entry->fn, fn, memory_order_release);
 	return 0;
 }
@@ -55,8 +55,8 @@ int rpc_handlers_remove(struct rpc_handlers *h, uint16_t id, uint32_t *epoch,
 
 	if (!entry)
 		return -ENOENT;
-	/* Relaxed: an engine that still reads the old function is waited for,
-	 * by what the caller does next. */
+	/* Relaxed: the caller next waits for engines that still read the old
+	 * function. */
 	atomic_store_explicit(&entry->fn, handler_gone, memory_order_relaxed);
 	*epoch = entry->epoch;
 	*arg = entry->arg;
@@ -67,8 +67,8 @@ void rpc_handlers_free(struct rpc_handlers *h, uint16_t id, uint32_t epoch)
 {
 	struct rpc_handler *entry = taken(h, id);
 
-	/* Another thread may have removed it too, and a third may have given
-	 * the id again. */
+	/* Another thread may have removed the handler too, and a third may have
+	 * used the id again. */
 	if (entry && entry->epoch == epoch &&
 	    atomic_load_explicit(&entry->fn, memory_order_relaxed) ==
 		    handler_gone)

@@ -121,8 +121,9 @@ struct rpc_lane_client {
 	alignas(64) bool active;
 	bool in_round;
 	uint32_t room; /* of the send queue, as last read */
-	/* In a round, which may end many calls of one thread in a row: the
-	 * thread record with new results, whose thread was not woken yet. */
+	/* A round may end many calls of one thread in a row. The thread record
+	 * that got results in this round, while its thread was not woken
+	 * yet. */
 	struct conn_thread *unwoken;
 	/* In a round: the thread that runs it, if it has gathered calls. */
 	struct rpc_thread *gathered;

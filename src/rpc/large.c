@@ -43,8 +43,8 @@ static int piece_post(struct rpc_pull *p, struct rpc_port *port)
 	uint32_t len = rpc_port_piece(port, p->from.len, p->posted);
 	int rc;
 
-	/* READs of one queue pair end in their order, so the one that is used
-	 * again has ended. */
+	/* READs of one queue pair end in order, so the READ in this slot has
+	 * ended. */
 	rc = port->ops->read(port, p->buf, &p->from, p->posted, len,
 			     &p->reads[p->begun % RPC_PIECES].rd);
 	if (rc)

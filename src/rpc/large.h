@@ -15,8 +15,8 @@
 #include "conn/turn.h"
 #include "rpc/port.h"
 
-/* READs under way at a time, and bytes of one where the device does the copying:
- * more than a link holds. Else a piece is what a turn gives. */
+/* READs under way at a time, and bytes of one READ where the device does the
+ * copying: more than a link holds. Elsewhere a piece is what a turn gives. */
 #define RPC_PIECES 4u
 #define RPC_PIECE (256u << 10)
 
@@ -40,13 +40,14 @@ struct rpc_pull {
 };
 
 void rpc_pull_init(struct rpc_pull *p, bool *look);
-/* Begins to bring all of p->from into buf. buf NULL: brings nothing; err: why. */
+/* Begins to bring all of p->from into buf. buf NULL: brings nothing, and err
+ * says why. */
 void rpc_pull_start(struct rpc_pull *p, struct rpc_buf *buf, int err);
 /* Posts what can be posted now. READs posted, or an error of the port. */
 int rpc_pull_post(struct rpc_pull *p, struct rpc_port *port);
-/* The last READ has ended, or the last before a failure: takes p off. 0, with
- * what has come in *buf, the caller's, or NULL and *err; or an error: the queue
- * pair has failed. */
+/* The last READ has ended, or the last one before a failure: empties p. 0, with
+ * the payload in *buf, now the caller's; or with *buf NULL and *err set; or an
+ * error: the queue pair has failed. */
 int rpc_pull_end(struct rpc_pull *p, struct rpc_port *port,
 		 struct rpc_buf **buf, int *err);
 /* No READ is under way any more. */
@@ -58,7 +59,7 @@ static inline bool rpc_pull_wants_post(const struct rpc_pull *p)
 	       p->begun - p->ended < RPC_PIECES;
 }
 
-/* Is there something for rpc_pull_end()? */
+/* Has rpc_pull_end() work? */
 static inline bool rpc_pull_over(const struct rpc_pull *p)
 {
 	return p->on && p->begun == p->ended &&

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * msg.c - the codec of messages: docs/protocol/rpc.md, sections 2 to 6, and
- * what section 10 says is garbage.
+ * msg.c - the codec of messages: docs/protocol/rpc.md, sections 2 to 6, and the
+ * checks of section 10. Pure.
  */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "rpc/msg.h"
 
-/* Beyond it the processor's own prefetching is at work. */
+/* Beyond this length the processor prefetches by itself. */
 #define FETCH_MAX 2048u
 
 uint64_t rpc_msg_checksum(const void *at, uint32_t len, uint64_t canary)
@@ -20,15 +20,16 @@ static bool checksum_is_there(const uint8_t *at, uint32_t len, uint64_t canary)
 {
 	uint64_t t;
 
-	/* Acquire: for the compiler. Nothing orders the bytes but themselves:
-	 * bytes that were read too early do not match, and are read again. */
+	/* Acquire for the compiler only. Nothing orders the bytes of the
+	 * message: bytes that were read too early do not match the checksum,
+	 * and are read again. */
 	t = __atomic_load_n((const uint64_t *)(at + len - RPC_TAIL_LEN),
 			    __ATOMIC_ACQUIRE);
 	return t == rpc_msg_checksum(at, len, canary);
 }
 
-/* The lines of a message are in the writer's cache: they come together, not one
- * after the other as they are read. */
+/* The lines of a message are in the writer's cache. This fetches them together,
+ * not one after the other. */
 void rpc_msg_fetch_lines(const void *at, uint32_t len)
 {
 	if (len > FETCH_MAX)
@@ -48,8 +49,8 @@ int rpc_msg_check_sum(struct rpc_msg_in *in, const void *at, uint32_t room,
 	rpc_msg_fetch_lines(at, len);
 	if (!checksum_is_there(at, len, canary))
 		return 0;
-	/* The checksum proved the bytes, not the copy taken before it, which
-	 * may be half of an old lap: look again next time. */
+	/* The checksum proved the bytes, not w0, which was read before and may
+	 * be of an old lap: look again next time. */
 	if (rpc_msg_word(at) != w0)
 		return 0;
 	return rpc_msg_begin(in, at, w0);
@@ -180,8 +181,8 @@ int rpc_msg_fetched(struct rpc_msg_in *in, const void *at, uint32_t have,
 		return 0;
 	w0 = rpc_msg_word(at);
 	n = (uint32_t)w0;
-	/* Senseless: a READ took it before the canary. Garbage looks the same,
-	 * and never ends: deadlines do. */
+	/* No valid length: the READ took it before the server wrote the canary.
+	 * Garbage looks the same, and never ends: deadlines end the calls. */
 	if (n < RPC_MSG_MIN || n > room || n % 8)
 		return 0;
 	if (n > have) {

@@ -33,7 +33,7 @@ struct rpc_msg_in {
 	uint16_t flags; /* of the header */
 };
 
-/* What the receiver of requests holds them against. */
+/* What the receiver of requests checks them against. */
 struct rpc_req_limits {
 	struct rpc_geom geom;
 	uint64_t resp_pos; /* where the next reservation must be */
@@ -49,7 +49,7 @@ static inline uint64_t rpc_msg_word(const void *at)
 	return __atomic_load_n((const uint64_t *)at, __ATOMIC_RELAXED);
 }
 
-/* The message is there as a whole; w0: its first word. 1, or -SKEIN_EPEER for a
+/* The whole message is there; w0: its first word. 1, or -SKEIN_EPEER for a
  * header that makes no sense. */
 static inline int rpc_msg_begin(struct rpc_msg_in *in, const void *at,
 				uint64_t w0)
@@ -68,15 +68,15 @@ static inline int rpc_msg_begin(struct rpc_msg_in *in, const void *at,
 
 void rpc_msg_fetch_lines(const void *at, uint32_t len);
 
-/* The head canary was seen, the tail is a checksum: as rpc_msg_poll(). */
+/* The head's canary was seen, and the tail is a checksum: as rpc_msg_poll(). */
 int rpc_msg_check_sum(struct rpc_msg_in *in, const void *at, uint32_t room,
 		      uint64_t canary);
 
 /*
- * Looks for the message whose canary is given at `at`, where at most room
- * bytes may be its own: 1 when it is there as a whole, 0 when it is not yet,
- * -SKEIN_EPEER for a header that makes no sense. The hot path of pollers: one
- * load when nothing is there.
+ * Looks for the message with this canary at `at`, where at most room bytes may
+ * be its own: 1 when the whole message is there, 0 when not yet, -SKEIN_EPEER
+ * for a header that makes no sense. The hot path of pollers: one load when
+ * nothing is there.
  */
 static inline int rpc_msg_poll(struct rpc_msg_in *in, const void *at,
 			       uint32_t room, uint64_t canary,
@@ -86,9 +86,9 @@ static inline int rpc_msg_poll(struct rpc_msg_in *in, const void *at,
 	uint64_t w0;
 	uint32_t len;
 
-	/* Acquire: pairs with the device, which makes the bytes of a WRITE
-	 * visible in ascending order: with the canary seen, len, before it, is
-	 * there. Without it an old lap's len could be read. */
+	/* Acquire pairs with the device, which makes the bytes of a WRITE
+	 * visible in ascending order: a thread that sees the canary also sees
+	 * len, before it. Without it an old lap's len could be read. */
 	if (__builtin_expect(__atomic_load_n(&hdr->canary, __ATOMIC_ACQUIRE) !=
 				     canary,
 			     1))
@@ -101,7 +101,7 @@ static inline int rpc_msg_poll(struct rpc_msg_in *in, const void *at,
 		return -SKEIN_EPEER;
 	if (__builtin_expect(len > 2 * RPC_LINE, 0))
 		rpc_msg_fetch_lines(at, len);
-	/* Acquire: pairs with the device's release of the last 8 bytes of a
+	/* Acquire pairs with the device's release of the last 8 bytes of a
 	 * WRITE. Without it the body could be read before it was written. */
 	if (__atomic_load_n((const uint64_t *)((const uint8_t *)at + len -
 					       RPC_TAIL_LEN),
@@ -125,16 +125,16 @@ int rpc_msg_next_resp_any(struct rpc_msg_in *in, uint32_t resp_max,
 /* The same, but for the flag of a fetched request. */
 #define RPC_PLAIN_AND_LOW 0xfffb0000ffffffffu
 
-/* Metadata are loaded and stored by whole words: what is read by other widths
- * than it was written waits for the store buffer. */
+/* Metadata are loaded and stored by whole words: a load of another width than
+ * the store waits for the store buffer. */
 static inline void rpc_msg_put_word(void *at, uint64_t word)
 {
 	memcpy(at, &word, sizeof(word));
 }
 
-/* rpc_msg_next_req_any() with the common case first: a request without flags,
- * or one that is fetched, in order. Everything else is judged there; may it be
- * fetched, by the caller. */
+/* rpc_msg_next_req_any() with the common case first: a request in order,
+ * without flags or with that of a fetched one. rpc_msg_next_req_any() judges
+ * all others. The caller judges whether it may be fetched. */
 static inline int rpc_msg_next_req(struct rpc_msg_in *in,
 				   struct rpc_req_limits *limits,
 				   struct rpc_req_meta *meta,
@@ -170,8 +170,8 @@ static inline int rpc_msg_next_req(struct rpc_msg_in *in,
 	return 0;
 }
 
-/* The same for responses: true for one that is plain, without flags and
- * status, and answers this call. False: nothing was taken. */
+/* The same for responses. True: a plain one, without flags and status, that
+ * answers this call. False: nothing was taken. */
 static inline bool rpc_msg_next_resp(struct rpc_msg_in *in, uint32_t resp_max,
 				     uint32_t seq, uint16_t thread,
 				     struct rpc_resp_meta *meta,
@@ -186,7 +186,7 @@ static inline bool rpc_msg_next_resp(struct rpc_msg_in *in, uint32_t resp_max,
 		return false;
 	w0 = rpc_msg_word(p);
 	w1 = rpc_msg_word(p + 8);
-	/* status and thread are in the upper half: no size is so large */
+	/* status and thread are in the upper half: a size is never so large */
 	size = w0 - ((uint64_t)thread << 48);
 	pad = (size + 7) & ~7ull;
 	if (__builtin_expect((w1 & RPC_FLAGS_AND_LOW) != seq ||
@@ -229,7 +229,7 @@ void rpc_msg_seal_sum(void *at, uint32_t len, uint64_t canary);
 /* The XXH3-64 of what follows the canary, up to the tail. */
 uint64_t rpc_msg_checksum_body(const void *at, uint32_t len, uint64_t seed);
 
-/* The tail of a fetched message, whose first word is w0: section 4. */
+/* The tail of a fetched message; w0: its first word. Section 4. */
 static inline uint64_t rpc_msg_fetched_tail(const void *at, uint32_t len,
 					    uint64_t w0, uint64_t canary,
 					    bool sums)
@@ -238,8 +238,8 @@ static inline uint64_t rpc_msg_fetched_tail(const void *at, uint32_t len,
 		    : canary ^ w0 * 0x9e3779b97f4a7c15u;
 }
 
-/* Closes a message that will be READ, of which a READ may be under way: the
- * canary comes last. */
+/* Closes a message that the caller READs, perhaps while a READ is under way:
+ * the canary is written last. */
 static inline void rpc_msg_seal_fetched(void *at, uint32_t len, uint16_t count,
 					uint64_t head, uint64_t canary,
 					bool sums)
@@ -251,22 +251,22 @@ static inline void rpc_msg_seal_fetched(void *at, uint32_t len, uint16_t count,
 	tail = rpc_msg_fetched_tail(at, len, w0, canary, sums);
 	rpc_msg_put_word(to + len - RPC_TAIL_LEN, tail);
 	rpc_msg_put_word(to, w0);
-	/* Release pairs with the caller's READ: who sees the canary in it, and
-	 * takes the other words after it, sees them as they are now. */
+	/* Release pairs with the caller's READ: a READ that brings the canary,
+	 * and takes the other words after it, brings them as they are now. */
 	__atomic_store_n(
 		(uint64_t *)(void *)(to + offsetof(struct rpc_hdr, canary)),
 		canary, __ATOMIC_RELEASE);
 }
 
-/* Looks at `have` bytes that READs have brought to `at`; room: what the message
- * may have. 1 when it is there as a whole; 0: not yet, and when only its end is
- * missing *len is what it has. */
+/* Looks at `have` bytes that READs have brought to `at`. room: bytes that the
+ * message may have. 1: the whole message is there. 0: not yet; *len is its
+ * length when only its end is missing. */
 int rpc_msg_fetched(struct rpc_msg_in *in, const void *at, uint32_t have,
 		    uint32_t room, uint64_t canary, bool sums, uint32_t *len);
 
-/* Closes a message built at `at`: everything before len - 8 is in place but
- * the header. count: of pairs, and flags above it. */
-/* head: and, above it, what follows it in the header. */
+/* Closes a message built at `at`: all before len - 8 is in place but the
+ * header. count: pairs, and flags above it. */
+/* head: the Head, and above it the next field of the header. */
 static inline void rpc_msg_seal(void *at, uint32_t len, uint32_t count,
 				uint64_t head, uint64_t canary,
 				enum rpc_tail tail)

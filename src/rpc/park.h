@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * park.h - calls that left the window before their answer came.
+ * park.h - calls that left the window before their answer came. Pure but for
+ * its memory.
  *
- * A call that half a window of later ones have overtaken (answers may come in
- * any order) would hold those up that are to come; so it is put here, and its
- * slot is free. Found by number; there are few. Pure but for its memory.
+ * Answers may come in any order. A call that half a window of later ones have
+ * overtaken would hold up the calls to come: so it is moved here, and its slot
+ * is free. Calls are found by number; there are few.
  *
  * Thread rule: the owner of the connection's engine.
  */
@@ -30,12 +31,13 @@ struct rpc_park {
 bool rpc_park_add(struct rpc_park *p, const struct rpc_call *call, uint64_t n);
 /* The call of this number, or NULL. */
 struct rpc_call *rpc_park_find(struct rpc_park *p, uint32_t seq);
-/* The oldest of those that are wanted, or NULL. */
+/* The oldest call that is wanted, or NULL. */
 struct rpc_call *rpc_park_match(struct rpc_park *p,
 				const struct rpc_wanted *wanted);
 /* Its answer has come. */
 void rpc_park_del(struct rpc_park *p, struct rpc_call *call);
-/* The next whose deadline has come, from *i on, as rpc_calls_expired(). */
+/* The next call, from *i on, with a deadline that has come: as
+ * rpc_calls_expired(). */
 struct rpc_call *rpc_park_expired(struct rpc_park *p, uint64_t now_ns,
 				  uint32_t *i, uint64_t *earliest_ns);
 void rpc_park_fini(struct rpc_park *p);

@@ -3,14 +3,15 @@
  * pool.c - threads that run handlers.
  *
  * A request of a pool's handler is deferred (deferred.h) and queued; a thread
- * runs the handler and answers. The queue has many producers, which never
- * wait (a swap and a store: they are the owners of engines), and one consumer
- * at a time, the thread that has taken `consuming`. It needs no bound: the
- * connections have theirs.
+ * of the pool runs the handler and answers. The producers are the owners of
+ * engines: they never wait (a swap and a store). There is one consumer at a
+ * time, the thread that has taken `consuming`. The queue needs no bound: each
+ * connection has its own.
  *
- * A thread that finds nothing notes itself in `sleepers` and sleeps; who
- * queues wakes one. Both put a full fence between their write and their look
- * at the other's, so that either the thread sees the request or it is seen.
+ * A thread that finds nothing sets its bit in `sleepers` and sleeps; a producer
+ * wakes one thread. Each has a full fence between its write and its read of the
+ * other's word: so either the thread sees the request, or the producer sees the
+ * bit.
  *
  * Thread rule: new, free and skein_rpc_handle_workers() by any thread.
  */
@@ -27,25 +28,25 @@ struct worker {
 	struct env_waiter *waiter;
 	struct env_thread *thread;
 	unsigned n;
-	bool kept; /* the request in work was deferred by its handler */
+	bool kept; /* its handler has deferred the request in work again */
 };
 
-/* What a handler's arg is in the table. */
+/* The arg of a pool's handler in the table of handlers. */
 struct pooled {
 	struct skein_rpc_pool *pool;
 	struct pooled *next;
 	skein_rpc_fn *fn;
 	void *arg;
-	atomic_uint under_way; /* requests in the queue, and in workers */
+	atomic_uint under_way; /* its requests in the queue and in workers */
 };
 
 struct skein_rpc_pool {
 	/* producers: */
 	alignas(64) _Atomic(struct rpc_deferred *) tail;
-	atomic_uint inside; /* between their first and last touch */
+	atomic_uint inside; /* producers inside push() */
 	atomic_bool closed;
 	atomic_uint queued;
-	_Atomic uint64_t sleepers; /* a bit a thread */
+	_Atomic uint64_t sleepers; /* one bit for each thread */
 	/* the consumer: */
 	alignas(64) atomic_bool consuming;
 	struct rpc_deferred *head;
@@ -57,13 +58,14 @@ struct skein_rpc_pool {
 	struct skein_rpc_pool *next; /* the context's */
 	struct pooled *handlers;
 	unsigned threads;
-	bool stopped; /* by the context's lock */
+	bool stopped; /* under the context's lock */
 	struct worker workers[];
 };
 
 /* --- the queue ---------------------------------------------------------- */
 
-/* `next` is shared between the one who appends behind and the consumer. */
+/* `next` is shared between the producer that appends after l, and the
+ * consumer. */
 static void next_set(struct rpc_deferred *l, struct rpc_deferred *next,
 		     int order)
 {
@@ -75,17 +77,20 @@ static void append(struct skein_rpc_pool *p, struct rpc_deferred *l)
 	struct rpc_deferred *prev;
 
 	next_set(l, NULL, __ATOMIC_RELAXED);
-	/* Release: pairs with pop()'s acquire of next, by way of it. */
+	/* Release pairs with the acquire of next in pop(), through next_set()
+	 * below. */
 	prev = atomic_exchange_explicit(&p->tail, l, memory_order_acq_rel);
 	next_set(prev, l, __ATOMIC_RELEASE);
 }
 
-/* The oldest, or NULL: there is none, or it is still being linked. */
+/* The oldest request. NULL: there is none, or a producer is still linking
+ * it. */
 static struct rpc_deferred *pop(struct skein_rpc_pool *p)
 {
 	struct rpc_deferred *l = p->head, *next;
 
-	/* Acquire: pairs with append()'s release: the request is there. */
+	/* Acquire pairs with the release in append(): the consumer sees the
+	 * request. */
 	next = __atomic_load_n(&l->next, __ATOMIC_ACQUIRE);
 	if (l == p->stub) {
 		if (!next)
@@ -94,8 +99,8 @@ static struct rpc_deferred *pop(struct skein_rpc_pool *p)
 		next = __atomic_load_n(&l->next, __ATOMIC_ACQUIRE);
 	}
 	if (!next) {
-		/* The last one: the stub goes behind it, so that it can leave
-		 * without a word in it that others write. */
+		/* The last request: the stub is appended after it, so that the
+		 * request can leave with no producer writing to its `next`. */
 		if (l != atomic_load_explicit(&p->tail, memory_order_relaxed))
 			return NULL;
 		append(p, p->stub);
@@ -130,7 +135,8 @@ static bool push(struct skein_rpc_pool *p, struct rpc_deferred *l)
 	open = !atomic_load(&p->closed);
 	if (open) {
 		append(p, l);
-		/* seq_cst, before the look at the sleepers: see sleep(). */
+		/* seq_cst, before the read of the sleepers: see
+		 * worker_sleep(). */
 		atomic_fetch_add(&p->queued, 1);
 		wake_one(p);
 	}
@@ -144,7 +150,7 @@ static struct rpc_deferred *take(struct skein_rpc_pool *p)
 
 	if (!atomic_load_explicit(&p->queued, memory_order_relaxed))
 		return NULL;
-	/* Acquire and release: the head is handed on. */
+	/* Acquire and release hand the head on from consumer to consumer. */
 	if (atomic_exchange_explicit(&p->consuming, true, memory_order_acquire))
 		return NULL;
 	l = pop(p);
@@ -156,8 +162,9 @@ static struct rpc_deferred *take(struct skein_rpc_pool *p)
 
 /* --- threads ------------------------------------------------------------ */
 
-/* The order of the two, seq_cst, pairs with that in handler_end.c: either
- * the removal sees that it is over, or we see that there is a removal. */
+/* Both are seq_cst, in this order, and pair with those in handler_end.c: either
+ * the thread that removes the handler sees that no request is left, or this
+ * thread sees that there is a removal, and wakes it. */
 static void is_over(struct skein_rpc_pool *p, struct pooled *h)
 {
 	atomic_fetch_sub(&h->under_way, 1);
@@ -174,7 +181,8 @@ static void run(struct worker *w, struct rpc_deferred *l)
 	l->kept = &w->kept;
 	status = h->fn(&l->req, h->arg);
 	is_over(w->pool, h);
-	/* Kept: whoever has it may have answered it, it may be gone. */
+	/* Kept: the thread that has the request now may have answered it, so it
+	 * may be freed. */
 	if (!w->kept)
 		rpc_deferred_answer(l, status);
 }
@@ -185,8 +193,8 @@ static void worker_sleep(struct worker *w)
 	uint64_t bit = 1ull << w->n;
 
 	env_waiter_arm(p->env, w->waiter);
-	/* seq_cst, before the look at queued: either we see what push() has
-	 * counted, or it sees our bit. */
+	/* seq_cst, before the read of `queued`: either this thread sees what
+	 * push() has counted, or push() sees this thread's bit. */
 	atomic_fetch_or(&p->sleepers, bit);
 	if (atomic_load(&p->queued) || atomic_load(&p->closed))
 		env_waiter_disarm(p->env, w->waiter);
@@ -209,7 +217,7 @@ static void worker_main(void *arg)
 			round = 0;
 			continue;
 		}
-		/* Where idling parks nobody would look after us. */
+		/* Where env_idle() parks, no thread would wake this one. */
 		if (!env_idle_parks(p->env) &&
 		    env_idle(p->env, w->waiter, round++) != ENV_IDLE_SLEEP)
 			continue;
@@ -220,7 +228,7 @@ static void worker_main(void *arg)
 
 /* --- life --------------------------------------------------------------- */
 
-/* The threads that were started end; what is queued is answered. */
+/* Ends the threads that were started, and answers what is queued. */
 static void stop(struct skein_rpc_pool *p, unsigned started)
 {
 	struct rpc_deferred *l;
@@ -296,8 +304,8 @@ int skein_rpc_pool_new(struct skein_ctx *ctx, unsigned threads,
 	return 0;
 }
 
-/* The pool itself stays until the context closes: its handlers are in the
- * table, and refuse from now on. */
+/* The pool itself lives until the context closes: its handlers are in the
+ * table, and refuse requests from now on. */
 void skein_rpc_pool_free(struct skein_rpc_pool *pool)
 {
 	bool stopped;
@@ -331,7 +339,7 @@ void rpc_pools_fini(struct rpc_ctx *rx)
 
 /* --- handlers ----------------------------------------------------------- */
 
-/* The handler that the table has: hands the request to the pool. */
+/* The handler in the table: hands the request to the pool. */
 static int pooled_handle(struct skein_rpc_req *req, void *arg)
 {
 	struct pooled *h = arg;

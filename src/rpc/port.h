@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * port.h - what the RPC engines need of the world below: a way to move bytes
- * to the other end, and registered memory.
+ * port.h - what the RPC engines need of the world below: a way to move bytes to
+ * the other end, and registered memory.
  *
- * module.c implements it on a connection; tests implement it on arrays. The
+ * post.c implements it on a connection; tests implement it on arrays. The
  * engines above it (client.c, server.c, event.c) do no I/O of their own, read
  * no clock, and never block.
  *
@@ -42,9 +42,9 @@ struct rpc_read {
 };
 
 struct rpc_port_ops {
-	/* Sends [off, off + len) of this end's region to the same offset at
-	 * the other end. wake NULL: no more than that. Else with a wake-up, and
-	 * *wake says whether it went with one: false for want of a credit. 0,
+	/* Sends [off, off + len) of this end's region to the same offset at the
+	 * other end. wake NULL: no more than that. Else with a wake-up; *wake
+	 * says whether it went with one: false for want of a receive credit. 0,
 	 * -EAGAIN (send queue full), or an error: the connection is gone. */
 	int (*write)(struct rpc_port *port, uint64_t off, uint32_t len,
 		     bool *wake);
@@ -64,18 +64,19 @@ struct rpc_port_ops {
 	 * Errors as write. */
 	int (*read_resp)(struct rpc_port *port, uint64_t off, uint32_t len,
 			 struct rpc_read *rd);
-	/* NULL when memory is short. to_read: its memory is made by the READs
-	 * into it, each from where the one before ended. */
+	/* NULL when memory is short. to_read: READs into the buffer make its
+	 * memory, each from where the one before ended. */
 	struct rpc_buf *(*buf_get)(struct rpc_port *port, size_t len,
 				   bool to_read);
 	void (*buf_put)(struct rpc_port *port, struct rpc_buf *buf);
-	/* A buffer of rpc_deferred_conf.buf_new() becomes one of buf_get(): 0, or
-	 * -ENOMEM: the connection has too much already, and it is freed. */
+	/* A buffer of rpc_deferred_conf.buf_new() becomes one of buf_get(). 0;
+	 * or -ENOMEM: the connection has too much already, and the buffer is
+	 * freed. */
 	int (*buf_adopt)(struct rpc_port *port, struct rpc_buf *buf);
-	/* Instead of buf_put(): it outlives the connection, until somebody, in
-	 * any thread, calls buf->end(). */
+	/* Instead of buf_put(): the buffer outlives the connection, until any
+	 * thread calls buf->end(). */
 	void (*buf_let)(struct rpc_port *port, struct rpc_buf *buf);
-	/* Any thread: the owner's rounds look at a caller that rests again. */
+	/* Any thread: the engine's rounds poll a resting connection again. */
 	void (*wake)(struct rpc_port *port);
 };
 
@@ -90,14 +91,15 @@ struct rpc_stats {
 	uint64_t full;
 	uint64_t wakeups_sent;
 	uint64_t later;	  /* requests that were deferred */
-	uint64_t fetched; /* answers that READs have taken; served: left for it */
+	uint64_t fetched; /* answers that READs have taken; serving end: left
+			   * for READs */
 	uint64_t fetched_messages;
 	uint64_t fetch_reads; /* of reads: for answers */
-	uint64_t fetch_empty; /* ... that found none */
+	uint64_t fetch_empty; /* of these: found no answer */
 	uint64_t recalls;     /* messages */
-	uint64_t resent;   /* fetched messages that were replied all the same */
-	uint64_t replied;  /* answers that were sent */
-	uint64_t switches; /* of the mode, by return_mode.h */
+	uint64_t resent;      /* built to be fetched, but sent after a recall */
+	uint64_t replied;     /* answers that were sent */
+	uint64_t switches;    /* of the mode, by return_mode.h */
 	uint64_t signals;
 };
 
@@ -113,7 +115,8 @@ struct rpc_port {
 	uint32_t msg_max;   /* bytes of a message */
 	uint32_t read_max;  /* bytes of one READ of a large payload */
 	unsigned reads_max; /* READs of one under way */
-	/* the largest result that space is reserved for; longer ones are READ */
+	/* the largest result that space is reserved for; the caller READs
+	 * longer ones */
 	uint32_t resp_inline_max;
 	uint64_t word; /* of responses: RPC_WORD_STARVED or 0 */
 	struct rpc_event event;
@@ -121,10 +124,11 @@ struct rpc_port {
 	struct rpc_stats stats;
 };
 
-/* A message of count pairs was made, or found: what it costs, in a model. */
+/* A message of count pairs was built or found: charges what it costs in a
+ * model. */
 void rpc_port_charge(struct rpc_port *port, enum env_cost pair, unsigned count);
 
-/* RPC_CTL_QUIET: what the server has written to us, or writes from. */
+/* RPC_CTL_QUIET: the caller's copy, or the word that the server WRITEs from. */
 static inline uint64_t *rpc_port_quiet(const struct rpc_port *port)
 {
 	return (uint64_t *)(void *)(port->base + RPC_CTL_QUIET);
@@ -138,7 +142,7 @@ static inline uint32_t rpc_port_piece(const struct rpc_port *port, uint64_t len,
 					  : port->read_max;
 }
 
-/* With a wake-up, or one is owed. */
+/* Sends with a wake-up, or a wake-up is owed. */
 int rpc_port_send_wake(struct rpc_port *port, uint64_t off, uint32_t len);
 
 /* Sends a message built at off; counts it. As ops->write(). */

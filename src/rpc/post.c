@@ -2,9 +2,11 @@
 /*
  * post.c - the port of the RPC engines on a connection: work requests.
  *
- * Messages go unsignalled: that their buffers may be used again is argued in
- * docs/protocol/rpc.md, section 1. READs go with an operation. On a lane whoever
- * calls these holds the sending side (lane_client.c).
+ * Messages are unsignalled: docs/protocol/rpc.md, section 1, says why their
+ * buffers may be used again. READs have an operation each.
+ *
+ * Thread rule: the engine's owner; on a lane it holds the sending side
+ * (lane_client.c).
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -17,7 +19,7 @@ static struct rpc_conn *conn_of(struct rpc_port *port)
 	return container_of(port, struct rpc_conn, port);
 }
 
-/* What is not posted for want of memory is tried again in a later round. */
+/* A post that failed for want of memory is tried again in a later round. */
 static int not_posted(struct rpc_conn *rc, int err, bool credit)
 {
 	if (credit)
@@ -25,8 +27,8 @@ static int not_posted(struct rpc_conn *rc, int err, bool credit)
 	return err == -ENOMEM ? -EAGAIN : err;
 }
 
-/* Takes a credit for a message that will be posted: not when the queue is
- * full, for a credit cannot be given back. */
+/* Takes a receive credit for a message that will be posted. Not when the queue
+ * is full, for a credit cannot be given back. */
 static bool credit(struct rpc_conn *rc)
 {
 	return conn_send_room(rc->conn) && conn_imm_credit(rc->conn);

@@ -2,11 +2,13 @@
 /*
  * qpsched.c - equation 3.1 with its bounds.
  *
- * A proportional share may be below one or above what a sender has. Those are
- * set to their bound, which changes the others' shares; so it goes in passes.
- * Whether a pass settles the ones that were raised or those that were cut is
- * decided by which of the two makes the sum miss the budget: then no one is
- * settled who would come off its bound again.
+ * A proportional share may be below one QP, or above what a sender has. Such
+ * shares are set to their bound, which changes the shares of the others: so it
+ * takes several passes. A pass settles either the shares that were raised or
+ * those that were cut: the kind that makes the sum miss the budget. So no
+ * sender is settled that would come off its bound again.
+ *
+ * Pure.
  */
 #include "rpc/qpsched.h"
 
@@ -19,7 +21,7 @@
 
 struct pot {
 	uint64_t budget; /* QPs to be shared */
-	uint64_t util;	 /* of those who share them */
+	uint64_t util;	 /* of the senders that share them */
 };
 
 static uint64_t share(const struct pot *p, const struct qpsched_sender *s)
@@ -45,7 +47,7 @@ static void settle(struct pot *p, struct qpsched_sender *s, uint32_t aqp)
 	p->util -= s->util;
 }
 
-/* One pass: true when somebody was set to a bound. */
+/* One pass: true when a sender was set to a bound. */
 static bool settle_bounded(struct pot *p, struct qpsched_sender *s, unsigned n)
 {
 	uint64_t sum = 0, v, budget = p->budget << FRACTION;
@@ -69,7 +71,7 @@ static bool settle_bounded(struct pot *p, struct qpsched_sender *s, unsigned n)
 	return any;
 }
 
-/* The one that has lost most by rounding down. */
+/* The sender that has lost most by rounding down. */
 static struct qpsched_sender *most_rest(struct qpsched_sender *s, unsigned n)
 {
 	struct qpsched_sender *best = NULL;
@@ -113,10 +115,10 @@ void qpsched_share(struct qpsched_sender *s, unsigned n, unsigned max_aqp)
 		working += !s[i].settled;
 		p.util += s[i].util;
 	}
-	/* the dormant ones' */
+	/* the QPs of dormant senders */
 	p.budget -= p.budget < n - working ? p.budget : n - working;
 	if (p.budget < working)
-		return; /* too many: one for each */
+		return; /* too many senders: one QP for each */
 	while (p.util && settle_bounded(&p, s, n))
 		;
 	if (p.util)

@@ -16,13 +16,14 @@
 
 #include <stdint.h>
 
-/* FLOCK's, lest the NIC's cache thrash: where the device does not say how many
- * QPs it serves at full speed (dev_caps.qp_fast). */
+/* FLOCK's number, which avoids thrashing of the NIC's cache. It is used where
+ * the device does not say how many QPs it serves at full speed
+ * (dev_caps.qp_fast). */
 #define QPSCHED_MAX_AQP 256u
 
 struct qpsched_sender {
 	uint64_t util;
-	uint32_t qps; /* that it has, at least 1 */
+	uint32_t qps; /* QPs of the sender, at least 1 */
 	uint32_t aqp; /* result: active ones */
 	/* the distribution's own */
 	uint32_t rest;
@@ -31,8 +32,8 @@ struct qpsched_sender {
 
 void qpsched_share(struct qpsched_sender *s, unsigned n, unsigned max_aqp);
 
-/* What a newcomer counts as until it has reported: the mean of the functioning
- * senders, so that it gets their average number of QPs; 1 when there are none. */
+/* U of a newcomer until it has reported: the mean of the functioning senders,
+ * so that it gets their average number of QPs; 1 when there are none. */
 uint64_t qpsched_newcomer_util(const struct qpsched_sender *s, unsigned n);
 
 #endif

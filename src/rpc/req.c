@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * req.c - what a handler may ask of its request, and putting it off.
+ * req.c - what a handler may ask of its request, and how it defers it.
  */
 #include <errno.h>
 #include <string.h>
@@ -21,7 +21,7 @@ size_t skein_rpc_req_len(const struct skein_rpc_req *req)
 
 struct skein_conn *skein_rpc_req_conn(const struct skein_rpc_req *req)
 {
-	/* A later one's connection may be gone. */
+	/* The connection of a deferred request may be gone. */
 	return req->server ? req->server->conn : NULL;
 }
 
@@ -38,8 +38,8 @@ size_t skein_rpc_resp_max(const struct skein_rpc_req *req)
 	return req->meta.resp_max;
 }
 
-/* Any thread: ordinary memory, copied when it is sent; or, where a copy would be
- * long, registered memory. */
+/* Any thread: ordinary memory, which is copied when the answer is sent; or
+ * registered memory where the copy would be long. */
 static void *resp_buf_later(struct skein_rpc_req *req, size_t len)
 {
 	struct rpc_deferred *l = rpc_deferred_of(req);
@@ -114,7 +114,7 @@ int skein_rpc_defer(struct skein_rpc_req *req, struct skein_rpc_req **later)
 	} else if (!l->kept || *l->kept) {
 		return -EALREADY;
 	} else {
-		*l->kept = true; /* its worker answers no more */
+		*l->kept = true; /* the worker does not answer it */
 	}
 	*later = &l->req;
 	return 0;
@@ -124,6 +124,6 @@ int skein_rpc_answer(struct skein_rpc_req *req, int status)
 {
 	struct rpc_deferred *l = rpc_deferred_of(req);
 
-	skein_assert(l); /* a request that was not deferred */
+	skein_assert(l); /* else: the request was not deferred */
 	return rpc_deferred_answer(l, status);
 }

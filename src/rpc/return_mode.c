@@ -36,8 +36,9 @@ bool return_mode_decide(struct return_mode *m, uint64_t now_ns)
 
 	if (span < m->interval_ns)
 		return false;
-	if (span > RETURN_MODE_PAUSE *
-			   m->interval_ns) { /* it paused: that tells nothing */
+	if (span >
+	    RETURN_MODE_PAUSE * m->interval_ns) { /* the caller paused: no
+					      * judgement */
 		m->judged = false;
 		begin(m, now_ns);
 		return false;

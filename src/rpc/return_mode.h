@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * return_mode.h - whether results are better fetched or replied, decided from what
- * a caller sees (RF-RPC, sections 3.2 and 3.3; docs/design/rf-rpc.md).
+ * return_mode.h - whether results are better fetched or replied, decided from
+ * what a caller sees (RF-RPC, sections 3.2 and 3.3; docs/design/rf-rpc.md).
  *
- * Fetching spares the server's processor, so it is tried when the server says
- * that its engine lacks processor time, and not otherwise. At most one switch an
- * interval. At its end the calls answered a second are held against those of the
+ * Fetching saves the server's processor time, so it is tried only when the
+ * server says that its engine lacks that. There is at most one switch an
+ * interval. At its end the rate of answered calls is compared with that of the
  * interval before: a switch that did not pay is taken back, and the next one
- * comes after twice the time. Answers that take more READs than R say the same of
- * fetching.
+ * comes after twice the time. Answers that take more than R READs speak against
+ * fetching too.
  *
  * Pure: counts and the time come in, the mode goes out.
  */
@@ -20,7 +20,7 @@
 
 #define RETURN_MODE_INTERVAL_NS UINT64_C(10000000)
 #define RETURN_MODE_INTERVAL_MAX_NS (1024 * RETURN_MODE_INTERVAL_NS)
-/* So many intervals without a decision: a pause, not a busy machine. */
+/* So many intervals without a decision are a pause, not a busy machine. */
 #define RETURN_MODE_PAUSE 8u
 
 struct return_mode {

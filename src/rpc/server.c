@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * server.c - the serving end: docs/protocol/rpc.md, sections 3 to 5 and 7.
+ *
+ * Thread rule: the owner of the connection's engine; handlers run in it.
  */
 #include <errno.h>
 
@@ -23,7 +25,7 @@ static uint64_t resp_off(const struct rpc_server *s, uint64_t pos)
 	       (pos & (s->port->geom.resp_lines - 1)) * RPC_LINE;
 }
 
-/* Sends what is sealed, oldest first. 0, -EAGAIN when some is left, or an
+/* Sends the sealed messages, oldest first. 0, -EAGAIN when some are left, or an
  * error of the port. */
 static int sealed_send(struct rpc_server *s)
 {
@@ -40,7 +42,7 @@ static int sealed_send(struct rpc_server *s)
 	return rc;
 }
 
-/* Keeps a message that cannot leave now, behind those that wait already. */
+/* Keeps a message that cannot leave now, after those that wait already. */
 static int keep_sealed(struct rpc_server *s, uint64_t off, uint32_t len, int rc)
 {
 	if (s->broken)
@@ -61,7 +63,7 @@ static int open_fetched(struct rpc_server *s, uint32_t len)
 			       s->caller_head);
 }
 
-/* Ends the open message. It leaves at once if it can. */
+/* Closes the open message. It leaves at once if it can. */
 static inline int open_seal(struct rpc_server *s)
 {
 	uint32_t len = s->open_len + RPC_TAIL_LEN;
@@ -89,8 +91,8 @@ static void open_begin(struct rpc_server *s, uint64_t pos)
 	s->open_pos = pos;
 }
 
-/* A failure to send that is not for now breaks the connection when the round
- * ends; the message stays sealed until then. */
+/* Seals the open message. A lasting failure to send breaks the connection when
+ * the round ends; the message stays sealed until then. */
 static void seal(struct rpc_server *s)
 {
 	int rc;
@@ -105,7 +107,7 @@ static void seal(struct rpc_server *s)
 		s->broken = rc;
 }
 
-/* The next answer is fetched, or not: other than those of the open message. */
+/* The next answer is returned in another way than those of the open message. */
 static __attribute__((noinline)) void mode_change(struct rpc_server *s,
 						  uint16_t fetch)
 {
@@ -122,7 +124,8 @@ static inline void mode_set(struct rpc_server *s, uint16_t fetch)
 
 /* --- answers ------------------------------------------------------------ */
 
-/* A result that is READ: a message of its own, with a descriptor. */
+/* A result that the caller READs: its descriptor goes in a message of its
+ * own. */
 static void answer_large(struct rpc_server *s, uint64_t pos, uint32_t lines)
 {
 	struct skein_rpc_req *req = &s->req;
@@ -150,7 +153,7 @@ static void answer_large(struct rpc_server *s, uint64_t pos, uint32_t lines)
 	seal(s);
 }
 
-/* The result stands behind the metadata's place already. */
+/* The result is already in place, after the metadata. */
 static inline void answer_inline(struct rpc_server *s, int status, uint64_t end)
 {
 	struct skein_rpc_req *req = &s->req;
@@ -160,7 +163,8 @@ static inline void answer_inline(struct rpc_server *s, int status, uint64_t end)
 				     .thread = req->meta.thread,
 				     .seq = req->meta.seq};
 
-	/* The padding is sent too: no old byte of ours may stand there. */
+	/* The padding is sent too: it must not leak old bytes of this
+	 * process. */
 	for (uint32_t i = len; i & 7; i++)
 		req->resp[i] = 0;
 	memcpy(s->open + s->open_len, &meta, sizeof(meta));
@@ -183,14 +187,15 @@ static inline int run_handler(struct rpc_server *s)
 	skein_rpc_fn *fn;
 
 	h = rpc_handlers_find(s->handlers, req->meta.rpc_id);
-	/* Acquire: pairs with the release in rpc_handlers_add(): arg is set. */
+	/* Acquire pairs with the release in rpc_handlers_add(): a thread that
+	 * reads fn also sees arg. */
 	fn = h ? atomic_load_explicit(&h->fn, memory_order_acquire) : NULL;
 	if (!fn)
 		return -SKEIN_ENOHANDLER;
 	return fn(req, h->arg);
 }
 
-/* The result of a handler that failed, or was never run, is nothing. */
+/* Drops the result of a handler that failed or was not run. */
 static void result_drop(struct rpc_server *s)
 {
 	struct skein_rpc_req *req = &s->req;
@@ -202,7 +207,7 @@ static void result_drop(struct rpc_server *s)
 	req->large = NULL;
 }
 
-/* The place where the next answer goes; its result's is behind it. */
+/* Finds the place of the next answer; its result comes after it. */
 static inline void answer_place(struct rpc_server *s, uint64_t pos,
 				uint32_t lines)
 {
@@ -215,9 +220,9 @@ static inline void answer_place(struct rpc_server *s, uint64_t pos,
 	req->resp_len = 0;
 }
 
-/* Executes the request of s->req.meta and adds its answer to the open
- * message. pos and lines: the reservation. status: 0, or why it is not
- * executed. False: it was put off, and the reservation is free. */
+/* Executes the request of s->req.meta and adds its answer to the open message.
+ * pos and lines: the reservation. status: 0, or why it is not executed. False:
+ * the handler deferred it, and the reservation is free. */
 static inline bool serve(struct rpc_server *s, const void *data, uint32_t len,
 			 uint64_t pos, uint32_t lines, int status)
 {
@@ -252,8 +257,8 @@ static bool adjoins(const struct rpc_server *s, uint64_t pos)
 
 /* --- later answers ------------------------------------------------------ */
 
-/* The request just passed made this reservation, and others may wait for
- * theirs: it is the last of those that no answer has used. */
+/* Notes the reservation that the request just passed has made, after those that
+ * no answer has used. */
 static void reserve(struct rpc_server *s, uint64_t pos,
 		    const struct rpc_req_meta *meta)
 {
@@ -267,7 +272,7 @@ static void reserve(struct rpc_server *s, uint64_t pos,
 	s->special |= RPC_SRV_OWES;
 }
 
-/* How the answer in the oldest reservation is returned. */
+/* Is the answer in the oldest reservation fetched? RPC_REQ_FETCH or 0. */
 static uint16_t mode_of_next(const struct rpc_server *s)
 {
 	const struct rpc_deferrals *d = s->deferrals;
@@ -286,7 +291,7 @@ static void reservation_used(struct rpc_server *s)
 		s->special &= ~(unsigned)RPC_SRV_OWES;
 }
 
-/* From inside a handler: s->req goes elsewhere. */
+/* From inside a handler: s->req goes into the table of deferrals. */
 int rpc_server_defer(struct rpc_server *s, struct rpc_deferred **later)
 {
 	struct skein_rpc_req *req = &s->req;
@@ -311,7 +316,7 @@ int rpc_server_defer(struct rpc_server *s, struct rpc_deferred **later)
 	return 0;
 }
 
-/* The answer of l, in the oldest reservation. */
+/* Puts the answer of l into the oldest reservation. */
 static void answer_later(struct rpc_server *s, struct rpc_deferred *l)
 {
 	uint32_t lines = rpc_deferrals_lines(s->deferrals),
@@ -347,25 +352,26 @@ static void answer_later(struct rpc_server *s, struct rpc_deferred *l)
 	reservation_used(s);
 }
 
-/* Sends what workers have answered, in the order in which they did. */
+/* Sends the answers of deferred requests, in the order in which they came. */
 static int answers_send(struct rpc_server *s)
 {
 	struct rpc_deferrals *d = s->deferrals;
 	int n = 0;
 
 	rpc_deferrals_collect(d);
-	/* What was sealed and did not leave is enough. */
+	/* It stops when a sealed message cannot leave. */
 	while (d->ready && !s->sealed_count) {
 		answer_later(s, d->ready);
 		if (s->broken)
-			break; /* from inside: the deferrals is closed */
+			break; /* broken from inside: the table is closed */
 		rpc_deferrals_sent(d, s->port);
 		n++;
 	}
 	return n;
 }
 
-/* serve() with the reservation whose turn it is. own: the request's. */
+/* serve() with the oldest reservation. own: the position that the request
+ * reserved. */
 static void serve_next(struct rpc_server *s, const void *data, uint32_t len,
 		       uint64_t own, int status)
 {
@@ -404,18 +410,19 @@ static int read_begin(struct rpc_server *s, const struct rpc_req_meta *meta,
 	return rc < 0 ? rc : 0;
 }
 
-/* The position reserved by the request that next_req() has just passed. */
+/* The position reserved by the request that rpc_msg_next_req() has just
+ * passed. */
 static uint64_t passed_pos(const struct rpc_server *s,
 			   const struct rpc_req_meta *meta)
 {
-	/* meta->resp_pos equals the low half of where limits stood; that is
-	 * less than a lap and a reservation behind where they stand now. */
+	/* meta->resp_pos is the low half of an earlier limits.resp_pos, which
+	 * is less than a lap and a reservation behind the present one. */
 	return s->limits.resp_pos -
 	       (uint32_t)((uint32_t)s->limits.resp_pos - meta->resp_pos);
 }
 
-/* What moved of the large request: a piece, or all and it was served; or an
- * error. */
+/* Goes on with the large request: brings a piece, or serves it when all is
+ * here. What moved, or an error. */
 static int read_step(struct rpc_server *s)
 {
 	struct rpc_buf *buf;
@@ -461,7 +468,8 @@ static int caller_head(struct rpc_server *s, uint32_t wire)
 	return 0;
 }
 
-/* What is built, or will be, of the reservations so far is to be replied. */
+/* A recall: all answers to the reservations so far are to be sent, those built
+ * and those to come. */
 static int recall(struct rpc_server *s)
 {
 	if (!s->mirror || s->in.count)
@@ -480,7 +488,7 @@ static int message_begin(struct rpc_server *s)
 		s->req_base + (s->req_head & (g->req_lines - 1)) * RPC_LINE;
 	int rc;
 
-	/* Every message fits behind every line: that is what the spill is. */
+	/* The spill gives room for every message after every line. */
 	rc = rpc_msg_poll(&s->in, at, g->spill * RPC_LINE, s->req_canary,
 			  s->port->tail_in);
 	if (__builtin_expect(rc <= 0, 1))
@@ -549,7 +557,7 @@ static inline int pair_step(struct rpc_server *s)
 	return 0;
 }
 
-/* The same while others wait for their answers. */
+/* The same while other reservations wait for their answers. */
 static int pair_step_owing(struct rpc_server *s)
 {
 	struct rpc_req_meta *meta = &s->req.meta;
@@ -576,7 +584,8 @@ static int pair_step_owing(struct rpc_server *s)
 	return 0;
 }
 
-/* The message in work: 1 when finished, 0 when it must wait, or an error. */
+/* Goes on with the message in work: 1 when finished, 0 when it must wait, or an
+ * error. */
 static int message_step(struct rpc_server *s)
 {
 	int rc;
@@ -622,14 +631,15 @@ static int poll_requests(struct rpc_server *s)
 	return moved;
 }
 
-/* Does the message in work wait for a worker? */
+/* Does the message in work wait for room in the table of deferrals? */
 static bool deferrals_full(const struct rpc_server *s)
 {
 	return (s->special & RPC_SRV_OWES) && s->deferrals &&
 	       !rpc_deferrals_room(s->deferrals);
 }
 
-/* What is not done in every round. Afterwards `special` says what may be. */
+/* The work that not every round has. Afterwards `special` says what is
+ * allowed. */
 static int poll_special(struct rpc_server *s)
 {
 	int rc, n = 0;
@@ -681,7 +691,7 @@ int rpc_server_poll(struct rpc_server *s)
 	return s->broken ? s->broken : moved + n;
 }
 
-/* Where the canary of the next message comes. */
+/* Where the canary of the next message arrives. */
 static const uint64_t *next_canary(const struct rpc_server *s)
 {
 	const struct rpc_geom *g = &s->port->geom;
@@ -724,7 +734,7 @@ bool rpc_server_has_work(const struct rpc_server *s)
 	if (s->pull.on)
 		return rpc_pull_wants_post(&s->pull) || rpc_pull_over(&s->pull);
 	if (deferrals_full(s))
-		return false; /* whoever answers wakes us */
+		return false; /* the thread that answers wakes the owner */
 	return s->in_active || message_there(s);
 }
 

@@ -32,7 +32,7 @@ int rpc_thread_taken(struct skein_conn *handle, struct conn_thread *rec)
 		s->env = conn_env(handle);
 		rec->modules[CONN_MODULE_RPC - 1] = s;
 	}
-	/* A handle whose lanes are up has an RPC connection. */
+	/* The lanes are up, so the handle has an RPC connection. */
 	s->lanes = rpc_conn_of(handle)->handle->lanes;
 	/* Counts are for the scheduler, which does not run with one lane. */
 	s->counts = conn_lanes(handle) > 1;

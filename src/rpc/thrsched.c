@@ -61,7 +61,7 @@ static bool is_active(const uint32_t *active, unsigned n, uint32_t qp)
 	return false;
 }
 
-/* The active QP with the fewest of the idle threads. */
+/* The active QP with the fewest idle threads. */
 static uint32_t emptiest(const struct thrsched_thread *idle, unsigned n_idle,
 			 const uint32_t *active, unsigned n)
 {
@@ -84,10 +84,10 @@ struct judgement {
 	uint64_t most;	/* bytes of the fullest QP */
 	unsigned used;	/* QPs that have threads */
 	unsigned mixed; /* QPs with small and large requests */
-	bool rests;	/* some thread is on one that is not active */
+	bool rests;	/* some thread is on a QP that is not active */
 };
 
-/* Of busy threads in the order of QPs. */
+/* t: busy threads in the order of QPs. */
 static struct judgement judge(const struct thrsched_thread *t, unsigned n,
 			      const uint32_t *active, unsigned n_active)
 {
@@ -120,8 +120,8 @@ static int by_qp(const void *pa, const void *pb)
 	return c ? c : compare(a->id, b->id);
 }
 
-/* Algorithm 1, of threads in its order: a thread belongs where the middle of its
- * bytes falls. */
+/* Algorithm 1, for threads in its order: a thread belongs to the QP where the
+ * middle of its bytes falls. */
 static void fill(struct thrsched_thread *t, unsigned n, uint64_t total,
 		 const uint32_t *active, unsigned n_active)
 {
@@ -138,8 +138,8 @@ static void fill(struct thrsched_thread *t, unsigned n, uint64_t total,
 	}
 }
 
-/* Who went to another QP had to wait, so a map stays while it is nearly as good
- * as a new one. */
+/* A thread that goes to another QP has to wait, so a map stays while it is
+ * nearly as good as a new one. */
 static void map_busy(struct thrsched_thread *t, unsigned n, uint64_t total,
 		     const uint32_t *active, unsigned n_active)
 {

@@ -3,15 +3,15 @@
  * thrsched.h - the sender's thread scheduler (FLOCK, section 3.4.2, algorithm
  * 1): which thread sends on which of the active QPs. Pure.
  *
- * Threads sorted by the median size of their requests, then by how many they
- * sent, fill one QP after the other up to an equal part of all bytes: small
+ * Threads, sorted by the median size of their requests, then by the number of
+ * them, fill one QP after the other up to an equal part of all bytes: small
  * requests come together, where they combine, and do not wait behind large
- * ones. The algorithm of the paper can run past the last QP; here the last one
- * takes what is left. There the last QPs may be left without threads, for each
- * QP gets a part of a thread too much; here the parts are those of the sum. Who
- * does as well where it is stays: all of them, unless the map is much worse than
- * a new one. A thread that sent nothing since the last time stays where it is if
- * its QP is active, else goes to the QP with the fewest such threads.
+ * ones. The paper's algorithm can run past the last QP: here the last QP takes
+ * what is left. It also gives each QP a part of a thread too much, so the last
+ * QPs may get no threads: here the parts are those of the sum. A map stays
+ * unless it is much worse than a new one. A thread that sent nothing since the
+ * last time stays if its QP is active, else it goes to the QP with the fewest
+ * such threads.
  */
 #ifndef SKEIN_RPC_THRSCHED_H
 #define SKEIN_RPC_THRSCHED_H
@@ -55,7 +55,7 @@ static inline void thrsched_sizes_add(struct thrsched_sizes *z, uint32_t size)
 uint32_t thrsched_sizes_median(const struct thrsched_sizes *z);
 
 struct thrsched_thread {
-	uint32_t id; /* breaks ties: the order does not depend on the caller's */
+	uint32_t id; /* breaks ties, so the caller's order does not matter */
 	uint32_t median;   /* bytes of a request */
 	uint32_t requests; /* since the last time */
 	uint32_t qp;	   /* in: its QP; out: its next one */
