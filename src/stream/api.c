@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * api.c - the public calls of streams. Any thread. A call works under the
- * stream's lock, posts by itself, and runs the engine only to wait.
+ * api.c - the public calls of streams.
+ *
+ * A call works under the stream's lock, posts its work requests itself, and
+ * runs the engine only to wait.
+ *
+ * Thread rule: any thread.
  */
 #include "stream/state.h"
 
@@ -37,7 +41,7 @@ static void unlock(struct skein_stream *st)
 /* --- waiting ------------------------------------------------------------- */
 
 struct deadline {
-	uint64_t ns; /* 0: nothing is waited for */
+	uint64_t ns; /* 0: do not wait */
 };
 
 static struct deadline deadline_of(struct skein_env *env, uint64_t timeout_ns)
@@ -51,7 +55,7 @@ static struct deadline deadline_of(struct skein_env *env, uint64_t timeout_ns)
 
 static bool is_set(void *arg)
 {
-	/* Relaxed: the waiter takes the lock, and looks again. */
+	/* Relaxed: the waiting thread takes the lock and looks again. */
 	return atomic_load_explicit((atomic_bool *)arg, memory_order_relaxed);
 }
 
@@ -99,16 +103,16 @@ static void turn_give(struct skein_stream *st, struct stream_turn *t)
 		engine_kick(st->eng->e);
 }
 
-/* Why it is over, in the words of the interface. */
+/* The error that says why the stream is over, as the interface has it. */
 static int reason(const struct skein_stream *st, int rc)
 {
 	if (rc == -EPROTO)
 		return -SKEIN_EPEER;
-	/* The connection knows more than the queue pair. */
+	/* The connection's error says more than the queue pair's. */
 	return rc == -ECONNRESET && st->err ? st->err : rc;
 }
 
-/* Locked: may a call go on? */
+/* Locked: 0 if the call may go on. */
 static int begin(struct skein_stream *st)
 {
 	if (ctx_forked(st->sx->ctx))
@@ -119,20 +123,21 @@ static int begin(struct skein_stream *st)
 
 /* --- writing ------------------------------------------------------------- */
 
-/* Nothing is written once the connection is gone: nobody would read it. */
+/* 0, or the error that ended the connection: then nothing is written, for the
+ * peer would not read it. */
 static int write_state(struct skein_stream *st)
 {
-	/* Questions of the peer's are answered here too: it may sleep then. */
+	/* This answers the peer's questions too, so that the peer may sleep. */
 	stream_poll(st->s);
 	return st->err;
 }
 
-/* Waits for room. Locked; the turn is ours. */
+/* Waits for room. Locked; this thread has the turn. */
 static int wait_room(struct skein_stream *st, struct deadline d)
 {
 	st->full++;
 	atomic_store_explicit(&st->writable, false, memory_order_relaxed);
-	/* A head that came before is seen by nobody else now. */
+	/* No other thread would see a Head that came before this. */
 	if (stream_writable(st->s)) {
 		atomic_store_explicit(&st->writable, true,
 				      memory_order_relaxed);
@@ -247,7 +252,7 @@ int skein_stream_commit(struct skein_stream *st, size_t len)
 	return rc;
 }
 
-/* Locked; the turn is ours. */
+/* Locked; this thread has the turn. */
 static int end_writing(struct skein_stream *st, struct deadline d)
 {
 	int rc;
@@ -256,7 +261,7 @@ static int end_writing(struct skein_stream *st, struct deadline d)
 		rc = write_state(st);
 		if (rc == 0)
 			rc = stream_end(st->s);
-		if (rc == 0) /* so that it is known when it is there */
+		if (rc == 0) /* so that its arrival can be known */
 			stream_flush(st->s);
 		if (rc != -EAGAIN)
 			return reason(st, rc);
@@ -285,7 +290,7 @@ int skein_stream_end(struct skein_stream *st, uint64_t timeout_ns)
 
 /* --- reading ------------------------------------------------------------- */
 
-/* 1: *len bytes at *data; 0 of them: the end. 0: nothing yet. */
+/* 1: *len bytes at *data, *len 0 at the end of the stream. 0: nothing yet. */
 static int look(struct skein_stream *st, const uint8_t **data, uint32_t *len)
 {
 	enum stream_type type;
@@ -295,12 +300,12 @@ static int look(struct skein_stream *st, const uint8_t **data, uint32_t *len)
 		return reason(st, rc);
 	if (rc == 0)
 		return st->err;
-	if (type == STREAM_SWITCH) /* for streams of `skein run` alone */
+	if (type == STREAM_SWITCH) /* only streams of `skein run` have it */
 		return -SKEIN_EPEER;
 	return 1;
 }
 
-/* Waits for bytes. Locked; the turn is ours. As look(), but not 0. */
+/* Waits for bytes. Locked; this thread has the turn. As look(), but not 0. */
 static int look_for(struct skein_stream *st, struct deadline d,
 		    const uint8_t **data, uint32_t *len)
 {
@@ -310,7 +315,7 @@ static int look_for(struct skein_stream *st, struct deadline d,
 		rc = look(st, data, len);
 		if (rc)
 			return rc;
-		/* Takes in what the peer asks, and its bells. */
+		/* Takes in the peer's questions and bells. */
 		atomic_store_explicit(&st->readable, false,
 				      memory_order_relaxed);
 		stream_poll(st->s);
@@ -431,7 +436,7 @@ unsigned skein_stream_ready(struct skein_stream *st)
 		bits |= SKEIN_STREAM_OUT;
 	if (st->err || st->s->broken)
 		bits |= SKEIN_STREAM_ERR;
-	/* What is not so now moves the engine when it becomes so. */
+	/* Rounds set these when the state changes. */
 	atomic_store_explicit(&st->readable, bits & SKEIN_STREAM_IN,
 			      memory_order_relaxed);
 	atomic_store_explicit(&st->writable, bits & SKEIN_STREAM_OUT,
@@ -459,8 +464,8 @@ static int attr_settle(struct skein_stream_attr *attr,
 		       : 0;
 }
 
-/* The connection ends first: the peer hears of that, and not of a queue pair
- * that is gone. The engine does it, and frees st; nobody waits for the peer. */
+/* The connection ends first: so the peer learns of its end, and not of a failed
+ * queue pair. The engine does it and frees st; no thread waits for the peer. */
 static void leave(struct skein_stream *st)
 {
 	struct skein_engine *eng = st->eng;
@@ -471,7 +476,8 @@ static void leave(struct skein_stream *st)
 	skein_engine_progress(eng);
 }
 
-/* The engine has the deadline of the handshake; unless another thread keeps it. */
+/* The engine keeps the deadline of the handshake. This deadline is for when
+ * another thread keeps the engine busy. */
 static int wait_open(struct skein_stream *st, uint64_t timeout_ns)
 {
 	struct deadline d = deadline_of(
@@ -481,7 +487,7 @@ static int wait_open(struct skein_stream *st, uint64_t timeout_ns)
 
 	if (rc == 0)
 		rc = engine_run_until(st->eng->e, is_set, &st->opened, d.ns);
-	/* The peer may have written, and gone. */
+	/* The peer may have written, and may be gone already. */
 	if (atomic_load_explicit(&st->live, memory_order_relaxed))
 		return 0;
 	if (rc)
@@ -526,7 +532,7 @@ int skein_stream_open(struct skein_ctx *ctx, const char *addr,
 	}
 	rc = wait_open(st, attr.timeout_ns);
 	if (rc) {
-		/* What is not up yet goes at once. */
+		/* A connection that is not up yet is closed at once. */
 		skein_conn_close(st->handle, 1);
 		st->handle = NULL;
 		leave(st);
@@ -638,7 +644,8 @@ void skein_stream_listener_close(struct skein_stream_listener *l)
 
 /* --- closing ------------------------------------------------------------- */
 
-/* END is in the peer's ring: 0, -ETIMEDOUT, or why it cannot be. */
+/* Waits until END is in the peer's ring: 0, -ETIMEDOUT, or why that cannot
+ * be. */
 static int drain(struct skein_stream *st, struct deadline d)
 {
 	struct skein_env *env = env_of(st);
@@ -650,7 +657,7 @@ static int drain(struct skein_stream *st, struct deadline d)
 		rc = st->s->broken ? reason(st, st->s->broken) : st->err;
 		if (rc)
 			break;
-		/* Completions of what was sent make no event. */
+		/* Send completions cause no event. */
 		unlock(st);
 		skein_engine_progress(st->eng);
 		env_yield(env);
@@ -662,7 +669,7 @@ static int drain(struct skein_stream *st, struct deadline d)
 	return rc;
 }
 
-/* Is END written? Then the peer may have gone, all the same. */
+/* Is END written? Then it does not matter if the peer is gone. */
 static bool has_ended(struct skein_stream *st)
 {
 	bool ended;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * back.c - which bytes go by TCP when a stream is handed back, and which are
- * read from the ring where the peer ends on the way.
+ * back.c - the bytes that go by TCP when a stream is handed back, and those
+ * that are read from the ring where the peer ends on the way. See back.h.
  */
 #include "stream/back.h"
 
@@ -9,9 +9,9 @@
 
 #include <errno.h>
 
-/* Walks our records from the peer's head on. *pos: of the record that holds
- * byte number `at` of those that follow the head. Returns all of them, or
- * -EPROTO: the head is not where a record begins. */
+/* Walks this end's records from the peer's Head on. *pos: the record that holds
+ * byte number `at` of those that follow the Head. Returns the number of these
+ * bytes, or -EPROTO: the Head is not where a record begins. */
 static int64_t walk(const struct stream_out *o, const uint8_t *mirror,
 		    uint64_t at, uint64_t *pos, uint32_t *used)
 {

@@ -12,32 +12,36 @@
 #include "stream/ring.h"
 
 struct stream_back {
-	bool on; /* our ring is not read any more, the peer's not written */
-	bool peer_stopped; /* what the peer has not read is known: `left` */
-	bool moved;	   /* all of it went by TCP, and the peer is told */
+	bool on; /* this end no longer reads its ring, nor writes the peer's */
+	bool peer_stopped; /* the peer has stopped too, so `left` is known */
+	bool moved;	   /* all of `left` went by TCP, and the peer was
+			    * told */
 	bool peer_moved;   /* all of the peer's bytes went by TCP */
-	bool rescued;	   /* the peer ended first: our ring is read again */
-	uint64_t left;	   /* bytes of ours that are still to go by TCP */
-	uint64_t pos;	   /* of the record that they begin in */
-	uint32_t used;	   /* bytes of its payload that are not to go */
+	bool rescued;	   /* the peer ended first: this end reads its ring
+			    * again */
+	uint64_t left;	   /* bytes of this end that still have to go by TCP */
+	uint64_t pos;	   /* position of the record in which they begin */
+	uint32_t used;	   /* bytes of its payload that do not go */
 };
 
-/* The peer stopped after `bytes` of our stream. -EPROTO: it cannot have. */
+/* The peer stopped after `bytes` of this end's stream. -EPROTO: it cannot
+ * have. */
 int stream_back_stop(struct stream_back *b, const struct stream_out *o,
 		     const uint8_t *mirror, uint64_t bytes);
-/* What goes by TCP next; 0: all went. -EPROTO: the mirror has no record there:
- * the peer's head was wrong. */
+/* The next bytes for TCP; 0: all went. -EPROTO: the mirror has no record there:
+ * the peer's Head was wrong. */
 int stream_back_peek(struct stream_back *b, const struct stream_out *o,
 		     const uint8_t *mirror, const uint8_t **data,
 		     uint32_t *len);
-/* TCP took n bytes of that. */
+/* TCP took n bytes of those. */
 void stream_back_took(struct stream_back *b, uint32_t n);
-/* The peer's whole stream, `bytes` long, is in the ring we have read and in TCP
- * by now. -EPROTO: more has arrived in our ring, or we have not stopped. */
+/* The peer's whole stream, `bytes` long, is in the part of the ring that this
+ * end has read, and in TCP. -EPROTO: more has arrived in the ring, or this end
+ * has not stopped. */
 int stream_back_peer_moved(struct stream_back *b, struct stream_in *in,
 			   uint64_t bytes);
-/* TCP has ended, n bytes behind where the ring took over, and the peer had not
- * moved all: the rest is in our ring. -EPROTO: it is not. */
+/* TCP has ended, n bytes after the ring stopped, and the peer had not moved
+ * all: the rest is in this end's ring. -EPROTO: it is not. */
 int stream_back_rescue(struct stream_back *b, struct stream_in *in, uint64_t n);
 
 static inline bool stream_back_over(const struct stream_back *b)

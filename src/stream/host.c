@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * host.c - what the streams of a process share: the device, the channel that
- * bells arrive at, and memory in chunks of several streams each, so that a
- * stream costs no descriptor.
+ * host.c - what the streams of a process share: the device, the channel at
+ * which bells arrive, and memory in chunks for several streams each, so that a
+ * stream needs no descriptor of its own.
  */
 #include "env/env.h"
 #include "stream/stream.h"
@@ -18,7 +18,7 @@ struct stream_chunk {
 	uint8_t *mem;
 	size_t len;
 	int fd;
-	uint32_t taken; /* a bit a slot */
+	uint32_t taken; /* one bit for each slot */
 };
 
 /* Control words, ring and mirror of one stream, in whole pages. */
@@ -160,8 +160,8 @@ struct stream *stream_host_event(struct stream_host *h)
 		return NULL;
 	h->dev->ops->ack_cq_events(h->dev, cq, 1);
 	h->stats.wakeups++;
-	/* Armed before it is polled: what comes behind the poll makes another
-	 * event. */
+	/* Armed before it is polled: a bell that comes after the poll causes
+	 * another event. */
 	dev_req_notify_cq(cq, 0);
 	return cq->cq_context;
 }

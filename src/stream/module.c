@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * module.c - streams as a module of connections. Each has a sole connection. Its
- * handshake carries both ends' addresses; afterwards it serves for the
- * peer's liveness alone: bytes go by the stream's own QP, which any thread posts
- * to under the stream's lock. docs/protocol/stream.md, "Opening".
+ * module.c - streams as a module of connections. Each stream has a connection
+ * of its own. Its handshake carries both ends' addresses; afterwards it only
+ * tells whether the peer lives: bytes go by the stream's own QP, to which any
+ * thread posts under the stream's lock. docs/protocol/stream.md, "Opening".
  *
- * Thread rule: the engine's owner. The lock of a stream is held for the time of
- * a copy at most.
+ * Thread rule: the engine's owner. It holds a stream's lock for the time of a
+ * copy at most.
  */
 #include "stream/state.h"
 
@@ -17,7 +17,8 @@
 #include <stdio.h>
 
 #define NAP_NS 1000000u
-/* From the handshake's end until each end has reached the other's memory. */
+/* The time from the end of the handshake until each end has reached the other's
+ * memory, at most. */
 #define LIVE_NS (5 * 1000 * 1000 * 1000ull)
 
 /* --- context ------------------------------------------------------------- */
@@ -39,7 +40,7 @@ static int stream_ctx_open(struct skein_ctx *ctx, void **state)
 	return 0;
 }
 
-/* Resets what the application has left open. */
+/* Resets the streams that the application has left open. */
 static void stream_ctx_stop(struct skein_ctx *ctx, void *state)
 {
 	struct stream_ctx *sx = state;
@@ -270,7 +271,7 @@ static int stream_taken(struct skein_conn *conn, struct bytes_in *in,
 		return -SKEIN_EPEER;
 	s.answer = take_place(sx, s.number);
 	if (s.answer != STREAM_TAKEN) {
-		/* The other end gives up, and says so. */
+		/* The other end gives up, and reports the answer. */
 		stream_section_put(&s, out);
 		return 0;
 	}
@@ -296,7 +297,7 @@ static int stream_confirm(struct skein_conn *conn, struct bytes_in *in)
 	return rc == -EINVAL ? -SKEIN_EPEER : rc;
 }
 
-/* Into its listener's queue; false: there is none any more. */
+/* Puts the stream into its listener's queue. False: the listener is gone. */
 static bool queue(struct skein_stream *st)
 {
 	struct stream_ctx *sx = st->sx;
@@ -314,9 +315,9 @@ static bool queue(struct skein_stream *st)
 	return l;
 }
 
-/* Each end writes a word into the other's memory. When ours is there, and the
- * peer's is here, what is written from now on is placed at once: the device has
- * found the way. */
+/* Each end writes a word into the other's memory. When this end's word has
+ * arrived there and the peer's word here, the device has found the way: later
+ * WRITEs are placed at once. */
 static void stream_ready(struct skein_conn *conn)
 {
 	struct skein_stream *st = conn_module_state(conn, CONN_MODULE_STREAM);
@@ -355,7 +356,7 @@ bool stream_look(struct skein_stream *st)
 	bool changed = false;
 	uint32_t len;
 
-	/* Relaxed: whoever sees them takes the lock and looks again. */
+	/* Relaxed: a thread that sees them takes the lock and looks again. */
 	if (!atomic_load_explicit(&st->readable, memory_order_relaxed) &&
 	    stream_peek(st->s, &type, &data, &len)) {
 		atomic_store_explicit(&st->readable, true,
@@ -380,7 +381,7 @@ static int round_of(struct skein_conn *conn, void *state, uint64_t now_ns)
 
 	env_mutex_lock(env, &st->lock);
 	stream_poll(st->s);
-	/* Of a peer that is gone by now, what it wrote is read. */
+	/* The peer may be gone by now: what it wrote is still read. */
 	if (!lives)
 		lives = stream_flush(st->s) && stream_drained(st->s) &&
 			stream_accepted(st->s);
@@ -404,21 +405,22 @@ static int round_of(struct skein_conn *conn, void *state, uint64_t now_ns)
 	return 1;
 }
 
-/* The peer is asked to ring, and its answer is not waited for: until it comes
- * the engine looks once a millisecond. */
+/* Asks the peer to ring, and does not wait for its answer: until it comes the
+ * engine looks once a millisecond. */
 static int stream_arm(struct skein_conn *conn, void *state)
 {
 	struct skein_stream *st = state;
 	struct skein_env *env = st->sx->ctx->env;
 	bool awake;
 
-	/* Words alone go to and fro yet, and they make no event. */
+	/* Until the stream is live the ends only write words, and these cause
+	 * no event. */
 	st->naps = !st->live;
 	if (st->naps)
 		return 0;
 	env_mutex_lock(env, &st->lock);
-	/* Requested before the queue is polled and the ring looked at: what
-	 * comes behind makes an event. */
+	/* Requested before the queue is polled and the ring is looked at: what
+	 * comes after that causes an event. */
 	awake = dev_req_notify_cq(st->s->rcq, 0) || !stream_ask(st->s);
 	awake |= stream_poll(st->s);
 	awake |= stream_look(st);
@@ -434,7 +436,7 @@ static uint64_t stream_deadline(struct skein_conn *conn, void *state)
 	return st->naps ? engine_now_ns(st->eng->e) + NAP_NS : ENV_NEVER;
 }
 
-/* Readers still read what is in the ring; whoever waits looks. */
+/* Readers still read what is in the ring; a thread that waits looks again. */
 static void stream_broken(struct skein_conn *conn, int err)
 {
 	struct skein_stream *st = conn_module_state(conn, CONN_MODULE_STREAM);
@@ -465,7 +467,7 @@ static void stream_closed(struct skein_conn *conn, void *state)
 		finish(st);
 		return;
 	}
-	/* What has come is read until the application closes it. */
+	/* The application reads what has come until it closes the stream. */
 	if (st->owned || (st->dialled && st->up))
 		return;
 	unmake(st);

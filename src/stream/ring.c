@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ring.c - records: where they go, how they are known to be whole.
+ * ring.c - records: where they go, and how the reader knows that they are
+ * whole.
  *
  * A record's canary is made from the ring's secret and the record's place in
- * the stream, so bytes of an earlier lap, which the peer's user may have chosen,
- * are never taken for one, and nothing is zeroed. The tail proves the payload:
- * by its place where WRITEs land in ascending order, by a checksum elsewhere.
+ * the stream. So bytes of an earlier lap, which a user of the peer may have
+ * chosen, never pass for a record, and nothing is zeroed. The tail proves the
+ * payload: by its place where WRITEs land in ascending order, by a checksum
+ * elsewhere.
  */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -44,8 +46,8 @@ static uint64_t tail_of(uint64_t canary, bool checksum, const uint8_t *payload,
 	return mix(canary + 1);
 }
 
-/* The next record's place: here, or at the ring's start where too little is
- * left before its end. */
+/* The place of the next record: pos, or the ring's start where too little is
+ * left before the ring's end. */
 static uint64_t next_pos(uint64_t pos, uint32_t size)
 {
 	uint32_t left = size - (uint32_t)(pos & (size - 1));
@@ -75,7 +77,8 @@ bool stream_out_place(const struct stream_out *o, enum stream_type type,
 	const uint32_t around = STREAM_HEAD_LEN + STREAM_TAIL_LEN;
 	uint64_t pos = next_pos(o->pos, o->size), end = o->head + o->size;
 	uint32_t off = (uint32_t)(pos & (o->size - 1)), room;
-	/* An END, and the few bytes before the ring's end that it may skip. */
+	/* Kept for an END, and for the few bytes that it may skip at the ring's
+	 * end. */
 	uint32_t kept = type == STREAM_DATA ? 2 * STREAM_REC_MIN : 0;
 	uint64_t have;
 
@@ -181,8 +184,8 @@ static int look(const struct stream_in *in, uint64_t pos, uint32_t seq,
 	canary = load64(at + 8);
 	if (canary != head_canary(in->secret, pos, word))
 		return 0;
-	/* The peer wrote this header and knows the secret: what is wrong with
-	 * it now is no accident of memory. */
+	/* The peer knows the secret, so it wrote this header: an error in it is
+	 * not a torn record. */
 	len = (uint32_t)word & 0xffffffu;
 	type = (uint32_t)(word >> 24) & 0xffu;
 	if (len > STREAM_PAYLOAD_MAX || stream_rec_len(len) > left ||
@@ -191,7 +194,7 @@ static int look(const struct stream_in *in, uint64_t pos, uint32_t seq,
 	if (load64(at + STREAM_HEAD_LEN + ((len + 7) & ~7u)) !=
 	    tail_of(canary, in->checksum, at + STREAM_HEAD_LEN, len))
 		return 0; /* not all of it yet */
-	/* Our loads of the payload must come behind that of the tail. */
+	/* The loads of the payload must come after that of the tail. */
 	fence_acquire();
 	*found = (struct stream_found){pos, type, len};
 	return 1;
@@ -257,7 +260,7 @@ const struct stream_arrival *stream_in_ahead(struct stream_in *in)
 	struct stream_found f;
 
 	if ((int32_t)(in->seq - a->seq) > 0) {
-		/* What is read has passed it. */
+		/* The reader has passed it. */
 		a->pos = in->pos;
 		a->seq = in->seq;
 		a->bytes = in->bytes;

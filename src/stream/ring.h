@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * ring.h - a stream's ring: records that one end writes and the other reads
- * (docs/protocol/stream.md, "Records").
+ * (docs/protocol/stream.md, "Records"). RR-Compound, section IV-F.
  *
- * Two halves that never meet but in the ring's bytes: stream_out says where the
- * next record goes and seals it, stream_in finds it whole or not at all. Pure:
- * no I/O, no clock, no allocation. RR-Compound, section IV-F.
+ * The two halves share only the ring's bytes: stream_out says where the next
+ * record goes and seals it, stream_in finds it whole or not at all. Pure: no
+ * I/O, no clock, no allocation.
  *
- * Thread rule: each half belongs to one thread at a time; the caller's lock
- * sees to it. The bytes of the ring are written by the device meanwhile.
+ * Thread rule: each half belongs to one thread at a time, by the caller's lock.
+ * The device writes the ring's bytes meanwhile.
  */
 #ifndef SKEIN_STREAM_RING_H
 #define SKEIN_STREAM_RING_H
@@ -20,16 +20,17 @@
 #define STREAM_HEAD_LEN 16u
 #define STREAM_TAIL_LEN 8u
 /* Where fewer bytes are left before the ring's end, the next record begins at
- * its start: both ends know it, no record says so. */
+ * the ring's start. Both ends know that; no record says it. */
 #define STREAM_REC_MIN 32u
 #define STREAM_RING_MIN (16u << 10)
 #define STREAM_RING_MAX (4u << 20)
-/* Payload of one record: so much room there is for a WRITE of 64 KiB. */
+/* Payload of one record at most: the record is one WRITE of 64 KiB. */
 #define STREAM_PAYLOAD_MAX ((64u << 10) - STREAM_HEAD_LEN - STREAM_TAIL_LEN)
 
 enum stream_type {
 	STREAM_DATA = 1,   /* bytes of the stream */
-	STREAM_SWITCH = 2, /* 8 bytes: from this offset on bytes come here */
+	STREAM_SWITCH = 2, /* 8 bytes: the stream's bytes from this offset on
+			    * come here */
 	STREAM_END = 3,	   /* nothing follows: the writer has shut down */
 };
 
@@ -44,9 +45,9 @@ _Static_assert(offsetof(struct stream_head, canary) == 8, "on the wire");
 
 /* The writing half. */
 struct stream_out {
-	uint64_t secret; /* the reader's: no earlier byte can look like ours */
+	uint64_t secret; /* the reader's: no older byte can pass for a record */
 	uint64_t pos;	 /* bytes of ring used since the beginning */
-	uint64_t head;	 /* how far the reader has read, as it said last */
+	uint64_t head;	 /* how far the reader has read, as last reported */
 	uint64_t bytes;	 /* of DATA that were written */
 	uint32_t size;	 /* of the ring, a power of two */
 	uint32_t seq;
@@ -78,18 +79,18 @@ struct stream_arrival {
 struct stream_in {
 	uint64_t secret;
 	uint64_t pos;	    /* of the record that is read, or comes next */
-	uint64_t head_sent; /* what the writer knows of pos */
+	uint64_t head_sent; /* pos as last reported to the writer */
 	const uint8_t *ring;
 	uint32_t size;
 	uint32_t seq;
 	uint32_t type;	    /* of the record at pos; 0: not seen yet */
-	uint32_t len, used; /* its payload, and how much was consumed */
+	uint32_t len, used; /* bytes of its payload; of these, consumed */
 	uint64_t bytes;	    /* of DATA that were consumed */
 	struct stream_arrival ahead;
 	bool checksum;
 };
 
-/* Payload padded, and all around it. */
+/* Bytes of ring of a record with this payload. */
 static inline uint32_t stream_rec_len(uint32_t len)
 {
 	return STREAM_HEAD_LEN + ((len + 7) & ~7u) + STREAM_TAIL_LEN;
@@ -97,8 +98,8 @@ static inline uint32_t stream_rec_len(uint32_t len)
 
 void stream_out_init(struct stream_out *o, uint64_t secret, uint32_t size,
 		     bool checksum);
-/* A place for a record, if there is one with room for a byte (type DATA), or
- * for the record at all. Room for an END is kept: DATA never takes it. */
+/* A place for a record: with room for a byte at least (type DATA), or for the
+ * whole record. False: none. Room for an END is kept: DATA never takes it. */
 bool stream_out_place(const struct stream_out *o, enum stream_type type,
 		      struct stream_place *p);
 /* Bytes of ring that are free, headers and all. */
@@ -106,26 +107,26 @@ static inline uint32_t stream_out_free(const struct stream_out *o)
 {
 	return o->size - (uint32_t)(o->pos - o->head);
 }
-/* The payload of len bytes lies at buf + STREAM_HEAD_LEN: writes head and tail
+/* The payload of len bytes is at buf + STREAM_HEAD_LEN: writes head and tail
  * around it, and takes the place. Returns the record's length in the ring. */
 uint32_t stream_out_seal(struct stream_out *o, const struct stream_place *p,
 			 enum stream_type type, uint8_t *buf, uint32_t len);
-/* The reader says it has read so far. -EPROTO: it cannot have. */
+/* The reader reports that it has read up to head. -EPROTO: it cannot have. */
 int stream_out_head(struct stream_out *o, uint64_t head);
 
-/* The record of ours at pos, or at the ring's start behind it, as it lies in the
- * mirror. -EPROTO: there is none. */
+/* This end's record at pos, or at the ring's start after pos, in the mirror.
+ * -EPROTO: there is none. */
 int stream_out_at(const struct stream_out *o, const uint8_t *mirror,
 		  uint64_t pos, struct stream_found *found);
 
 void stream_in_init(struct stream_in *in, const uint8_t *ring, uint64_t secret,
 		    uint32_t size, bool checksum);
-/* What is there to be read: a record's type and what is left of its payload,
- * all of which has arrived. 1; 0: nothing yet; -EPROTO: garbage. */
+/* The next bytes to read: a record's type, and the rest of its payload, all of
+ * which has arrived. 1; 0: nothing yet; -EPROTO: garbage. */
 int stream_in_peek(struct stream_in *in, enum stream_type *type,
 		   const uint8_t **data, uint32_t *len);
-/* A walk over what is there, from what stream_in_peek() shows on; nothing is
- * taken. stream_in_next() returns as stream_in_peek(). */
+/* A walk over all that has arrived, beginning with what stream_in_peek() shows;
+ * it consumes nothing. stream_in_next() returns as stream_in_peek(). */
 struct stream_walk {
 	uint64_t pos;
 	uint32_t seq, used;
@@ -133,18 +134,19 @@ struct stream_walk {
 void stream_in_walk(const struct stream_in *in, struct stream_walk *w);
 int stream_in_next(const struct stream_in *in, struct stream_walk *w,
 		   enum stream_type *type, const uint8_t **data, uint32_t *len);
-/* n bytes of what was peeked at are taken; the last one (or 0 of 0) takes the
- * record. */
+/* Consumes n of the bytes that were peeked at; the last byte (or 0 of 0)
+ * consumes the record. */
 void stream_in_consume(struct stream_in *in, uint32_t n);
-/* Looks how far records have arrived by now. ahead.seq changes with each one. */
+/* Reads how far records have arrived by now. ahead.seq changes with each
+ * record. */
 const struct stream_arrival *stream_in_ahead(struct stream_in *in);
 /* Bytes of DATA that have arrived and were not consumed. */
 static inline uint64_t stream_in_unread(struct stream_in *in)
 {
 	return stream_in_ahead(in)->bytes - in->bytes;
 }
-/* True when the writer should hear of in->pos: it has half a ring less than
- * there is. */
+/* True when the writer should be told in->pos: it knows of half a ring less
+ * than is free. */
 static inline bool stream_in_owes(const struct stream_in *in)
 {
 	return in->pos - in->head_sent >= in->size / 2;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * state.h - streams of a context: what hangs from the context, from a listener
- * and from a stream of the public interface.
+ * state.h - streams of a context: what belongs to the context, to a listener
+ * and to a stream of the public interface.
  *
  *	module.c	a connection each: handshake, rounds, sleep, end
  *	api.c		the public calls
  *	stream.c	the stream itself, on its QP
  *
  * A stream outlives its connection until the application closes it: what the
- * peer wrote before it went is read from the ring. It is freed in its engine.
+ * peer wrote before it ended is still read from the ring. The stream's engine
+ * frees it.
  */
 #ifndef SKEIN_STREAM_STATE_H
 #define SKEIN_STREAM_STATE_H
@@ -23,7 +24,7 @@
 
 struct stream_ctx {
 	struct skein_ctx *ctx;
-	/* Of what follows, and of the hosts' memory. */
+	/* Guards what follows, and the hosts' memory. */
 	struct env_mutex lock;
 	struct list_node streams;   /* skein_stream.link */
 	struct list_node listeners; /* skein_stream_listener.link */
@@ -36,17 +37,19 @@ struct skein_stream_listener {
 	struct list_node link;
 	struct list_node queue; /* skein_stream.queued */
 	uint32_t number;
-	unsigned backlog, n; /* n: in the queue, or on their way to it */
+	unsigned backlog, n; /* n: streams in the queue, or on their way to
+			      * it */
 	atomic_uint waiting; /* in the queue */
 };
 
-/* One reader or writer at a time has what only it may touch: a place that was
- * reserved, bytes that were peeked at, a write of several parts. */
+/* The turn to read, or to write: one thread at a time has it, and with it a
+ * place that was reserved, bytes that were peeked at, or a write of several
+ * parts. */
 struct stream_turn {
 	atomic_bool taken;
-	bool held;	/* over the end of a call, by reserve or peek */
-	uint32_t room;	/* then: bytes */
-	unsigned waits; /* threads; under the lock */
+	bool held;	/* kept beyond the end of a call, by reserve or peek */
+	uint32_t room;	/* if held: bytes reserved */
+	unsigned waits; /* threads that wait for it; under the lock */
 };
 
 struct skein_stream {
@@ -58,25 +61,26 @@ struct skein_stream {
 	bool dialled;
 	struct skein_conn *handle; /* dialled */
 
-	/* the engine's owner */
+	/* the engine owner's */
 	struct skein_conn *conn;
-	bool up; /* the handshake was done */
+	bool up; /* the handshake is done */
 	uint64_t live_by_ns;
 	atomic_bool live; /* each end has reached the other's memory */
-	bool owned;	  /* in a queue, or the application's */
-	bool leaving;	  /* the application's no more */
-	bool naps;	  /* the peer has not said yet that it will ring */
+	bool owned;	  /* in a listener's queue, or the application's */
+	bool leaving;	  /* the application has closed it */
+	bool naps;	  /* the peer has not answered yet that it will ring */
 	struct engine_call leave_call;
 
-	struct env_mutex lock; /* of what follows, and of *s */
+	struct env_mutex lock; /* guards what follows, and *s */
 	struct stream *s;
-	int err; /* the connection has ended: why */
+	int err; /* why the connection has ended */
 	struct stream_turn tx, rx;
 	uint64_t written, read, copied, full;
 
-	/* any thread; set by rounds, cleared by calls that found nothing */
+	/* any thread; rounds set them, calls that found nothing clear them */
 	atomic_bool readable, writable;
-	atomic_bool opened; /* dialled: it is live, or its connection has ended */
+	atomic_bool opened; /* dialled: the stream is live, or its connection
+			     * has ended */
 };
 
 /* module.c */
@@ -84,7 +88,7 @@ extern const struct conn_module stream_module;
 int stream_handle_new(struct stream_ctx *sx, struct skein_stream **st);
 void stream_handle_free(struct skein_stream *st);
 void stream_listed(struct skein_stream *st, bool listed);
-/* Engine's owner: the application is through with st. */
+/* Engine's owner: the application has closed st. */
 void stream_leave(struct engine_call *call);
 /* Looks at st: has it become readable or writable? Locked. */
 bool stream_look(struct skein_stream *st);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stream.c - a stream on its QP: rings joined to WRITEs, Heads given back, the
+ * stream.c - a stream on its QP: rings and their WRITEs, Heads given back, the
  * switch to sleep and back.
  *
- * The mirror holds each record until the reader has taken it, at the same
- * offset as the reader's ring does; so a record's bytes are not written again
+ * The mirror holds each record, at the offset that it has in the reader's ring,
+ * until the reader has taken it. So a record's bytes are not written again
  * while the device may still read them. Receives are posted for immediates
  * only: of each direction's ask, answer and bell at most two are under way.
+ *
+ * Thread rule: one thread at a time, by the caller's lock.
  */
 #include "stream/stream.h"
 
@@ -40,7 +42,7 @@ static int make_memory(struct stream *s)
 	if (rc)
 		return rc;
 	memset(mem, 0, 4096);
-	/* The control words stand right before the ring. */
+	/* The control words are just before the ring. */
 	s->ctl = (void *)(mem + 4096 - sizeof(*s->ctl));
 	s->ring = mem + 4096;
 	s->mirror = s->ring + size;
@@ -191,8 +193,9 @@ int stream_connect(struct stream *s, const struct stream_addr *peer)
 	struct dev *dev = s->host->dev;
 	int rc;
 
-	/* The mirror is as large as our ring: a larger one of the peer's would
-	 * not fit. Both ends say so, and both rings are the smaller one. */
+	/* The mirror has the size of this end's ring, so a larger ring of the
+	 * peer's would not fit. Both ends give their size, and both rings get
+	 * the smaller one. */
 	if (peer->ring_size != s->host->ring_size || peer->mem & 7 ||
 	    peer->mem >
 		    UINT64_MAX - sizeof(struct stream_ctl) - peer->ring_size)
@@ -216,7 +219,7 @@ static int break_it(struct stream *s, int rc)
 	return s->broken;
 }
 
-/* Completions of what was sent: slots come free by them alone. */
+/* Takes send completions in: only they free slots. */
 static void reap(struct stream *s)
 {
 	struct ibv_wc wc[4];
@@ -271,7 +274,7 @@ static void with_imm(struct stream_wr *r, enum stream_imm imm)
 	r->wr.imm_data = htonl(STREAM_IMM_KIND << 28 | (uint32_t)imm);
 }
 
-/* A list of requests; the caller has looked for slots. */
+/* Posts a list of requests; the caller has checked that there are slots. */
 static int post(struct stream *s, struct stream_wr *r, int n, bool signal)
 {
 	struct ibv_send_wr *bad;
@@ -287,7 +290,7 @@ static int post(struct stream *s, struct stream_wr *r, int n, bool signal)
 	return rc ? break_it(s, -ECONNRESET) : 0;
 }
 
-/* The same, the last with a bell when the peer sleeps. */
+/* The same; the last one rings a bell when the peer sleeps. */
 static int post_belled(struct stream *s, struct stream_wr *r, int n)
 {
 	if (s->peer_asleep) {
@@ -309,7 +312,8 @@ static bool post_imm(struct stream *s, enum stream_imm imm)
 	return !post(s, &r, 1, true);
 }
 
-/* A word of the peer's; a peer that sleeps, perhaps for room, looks. */
+/* Writes a control word of the peer's. A peer that sleeps, perhaps for want of
+ * room, is woken. */
 static bool post_word(struct stream *s, uint64_t value, size_t offset)
 {
 	struct stream_wr r;
@@ -321,8 +325,8 @@ static bool post_word(struct stream *s, uint64_t value, size_t offset)
 	return !post_belled(s, &r, 1);
 }
 
-/* A word of the hand-back. It is for the peer's control thread: its program may
- * be anywhere. */
+/* Writes a word of the hand-back. It is for the peer's control thread: the
+ * peer's program may be in any call. */
 static bool post_back(struct stream *s, uint64_t value, size_t offset)
 {
 	struct stream_wr r;
@@ -366,7 +370,8 @@ void stream_accept(struct stream *s)
 
 static uint64_t ctl_word(const uint64_t *word)
 {
-	/* Acquire: what we then do to the ring comes behind it. */
+	/* Acquire: what this end does to the ring next comes after this
+	 * load. */
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
@@ -382,7 +387,7 @@ static int take_head(struct stream *s)
 	return s->broken;
 }
 
-/* A record into r; its payload already lies in the mirror. */
+/* Builds r for a record with its payload already in the mirror. */
 static void record(struct stream *s, struct stream_wr *r,
 		   const struct stream_place *p, enum stream_type type,
 		   uint32_t len)
@@ -526,7 +531,7 @@ int stream_commit(struct stream *s, uint32_t len)
 bool stream_writable(struct stream *s)
 {
 	if (s->broken || s->ended)
-		return true; /* the write says why */
+		return true; /* the write reports the error */
 	if (take_head(s))
 		return true;
 	return slots(s) && stream_out_free(&s->out) >= WRITABLE;
@@ -541,7 +546,7 @@ int stream_peek(struct stream *s, enum stream_type *type, const uint8_t **data,
 
 	if (rc < 0)
 		return break_it(s, rc);
-	/* What arrived before it broke is read first. */
+	/* What arrived before the stream broke is read first. */
 	return rc ? rc : s->broken;
 }
 
@@ -561,7 +566,7 @@ void stream_hand_back(struct stream *s)
 	if (s->back.on)
 		return;
 	s->back.on = true;
-	s->owes_head = false; /* the stop says more */
+	s->owes_head = false; /* the stop tells the Head too */
 	s->owes_stop = true;
 	pay(s);
 }
@@ -700,7 +705,8 @@ bool stream_flush(struct stream *s)
 		return true;
 	if (!slots(s))
 		return false;
-	/* A signalled request of no bytes: with it all before it is over. */
+	/* A signalled request of no bytes: its completion ends all requests
+	 * before it. */
 	prepare(s, &r, NULL, 0, s->peer.mem);
 	if (!post(s, &r, 1, true))
 		s->flushed = s->posted;

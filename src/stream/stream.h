@@ -3,19 +3,19 @@
  * stream.h - a byte stream each way between two processes, over an RC QP of its
  * own (RR-Compound's way; docs/protocol/stream.md).
  *
- * A stream is made (stream_new), its address travels to the peer by whatever
- * carrier the caller has, and with the peer's address it is connected. Each end
- * then says that it reads the ring (stream_accept); only what was accepted is
- * written. The first record of each direction is a SWITCH: it says how many
- * bytes the reader has had, or will have, from elsewhere.
+ * stream_new() makes a stream. The caller carries its address to the peer by
+ * any means, and connects it with the peer's address. Each end then says that
+ * it reads the ring (stream_accept); the other end writes nothing before. The
+ * first record of each direction is a SWITCH: it says how many bytes the reader
+ * gets from elsewhere first.
  *
- * Waiting: a WRITE wakes nobody. A reader that wants to sleep asks
- * (stream_ask); the writer's end answers behind all that it has written, and
- * rings a bell with what it writes next, once.
+ * Waiting: a WRITE wakes no thread. A reader that wants to sleep asks
+ * (stream_ask). The writer's end answers behind all that it has written, and
+ * rings a bell with its next record, once.
  *
- * Thread rule: one thread at a time in all calls of one stream: the caller has
- * a lock. stream_new() and stream_free() belong to one thread of the host.
- * Nothing here blocks but stream_drain(), which has a deadline.
+ * Thread rule: one thread at a time in all calls of one stream, by the caller's
+ * lock. stream_new() and stream_free() belong to one thread of the host. Only
+ * stream_drain() blocks, until its deadline.
  */
 #ifndef SKEIN_STREAM_STREAM_H
 #define SKEIN_STREAM_STREAM_H
@@ -39,29 +39,32 @@ struct stream_host {
 	struct skein_env *env;
 	struct dev *dev;
 	struct ibv_pd *pd;
-	struct ibv_comp_channel *channel; /* its fd: somebody rang a bell */
+	struct ibv_comp_channel *channel; /* its fd is readable when a bell
+					   * rang */
 	struct stream_chunk *chunks;
 	uint32_t ring_size;
-	bool lent; /* device, domain and channels are somebody else's */
+	bool lent; /* device, domain and channels belong to a context */
 	struct dev_stats stats; /* of all streams, unless lent */
 };
 
 /* What the peer must know of an end. */
 struct stream_addr {
 	struct dev_qp_addr qp;
-	uint64_t secret; /* of the ring that lies at this end */
-	uint64_t mem;	 /* address of struct stream_ctl, the ring behind */
+	uint64_t secret; /* of the ring at this end */
+	uint64_t mem;	 /* address of struct stream_ctl; the ring follows it */
 	uint32_t rkey;
 	uint32_t ring_size;
 	bool checksum; /* this end's device writes in any order */
 };
 
-/* The peer writes it, by WRITEs of one aligned word. */
+/* The control words, which the peer writes by WRITEs of one aligned word. */
 struct stream_ctl {
-	uint64_t head;	 /* how far it has read our records */
-	uint64_t accept; /* 1: it reads them */
-	uint64_t stop;	 /* 1 and the bytes it has read: it reads no more */
-	uint64_t moved;	 /* 1 and the bytes it wrote: all went by TCP */
+	uint64_t head;	 /* how far the peer has read this end's records */
+	uint64_t accept; /* 1: the peer reads them */
+	uint64_t stop;	 /* 1 and the bytes that the peer has read: it reads no
+			  * more */
+	uint64_t moved;	 /* 1 and the bytes that the peer wrote: all went by
+			  * TCP */
 	uint64_t reserved[4];
 };
 _Static_assert(sizeof(struct stream_ctl) == 64, "on the wire");
@@ -81,8 +84,9 @@ enum stream_imm {
 
 /* The reader's way into sleep and out of it. */
 enum stream_wait {
-	STREAM_POLLED, /* nobody rings: it must look */
-	STREAM_ASKED,  /* the answer is on its way: it wakes us */
+	STREAM_POLLED, /* no bell rings: the reader must poll */
+	STREAM_ASKED,  /* the peer's answer is on its way, and wakes the
+		        * reader */
 	STREAM_ASLEEP, /* the next record rings */
 };
 
@@ -97,23 +101,24 @@ struct stream {
 	uint32_t slot;
 	struct stream_ctl *ctl;
 	uint8_t *ring;	 /* the peer writes it */
-	uint8_t *mirror; /* ours, of the peer's ring */
+	uint8_t *mirror; /* this end's copy of the peer's ring */
 	uint32_t mirror_size;
 	struct stream_addr peer;
 	struct stream_out out;
 	struct stream_in in;
 	uint64_t secret;
 	uint32_t psn;
-	uint32_t posted, done; /* requests; done of them are over */
-	uint32_t flushed;      /* stream_flush() asked for so many */
+	uint32_t posted, done; /* requests posted; of these, ended */
+	uint32_t flushed;      /* value of `posted` at the last
+			        * stream_flush() */
 	enum stream_wait sleep;
 	bool peer_asleep; /* the next record rings */
 	bool owes_ack, owes_head, owes_accept, owes_stop, owes_moved;
-	struct stream_place reserved; /* room 0: nothing is */
+	struct stream_place reserved; /* room 0: nothing is reserved */
 	struct stream_back back;
 	bool ended;	 /* END was written */
-	uint32_t end_at; /* ... by this request */
-	int broken;	 /* a negative errno: the end of it */
+	uint32_t end_at; /* by this request */
+	int broken;	 /* a negative errno: why the stream is over */
 	uint64_t bells, records;
 	void *user;
 };
@@ -121,26 +126,26 @@ struct stream {
 /* Opens the device for streams. err: one line that says why not. */
 int stream_host_init(struct stream_host *h, struct skein_env *env,
 		     const char *device, char *err, size_t err_len);
-/* The same on an open device, which is the host's once it returns 0. */
+/* The same on an open device, which belongs to the host once this returns 0. */
 int stream_host_init_on(struct stream_host *h, struct skein_env *env,
 			struct dev *dev);
-/* The same where a context has the device: streams are made by stream_new_on(),
- * by one thread at a time. Nothing to fail. */
+/* The same on a context's device: streams are made by stream_new_on(), by one
+ * thread at a time. It cannot fail. */
 void stream_host_init_lent(struct stream_host *h, struct skein_env *env,
 			   struct dev *dev, struct ibv_pd *pd,
 			   uint32_t ring_size);
-/* With no stream left. */
+/* No stream is left. */
 void stream_host_fini(struct stream_host *h);
 /* Memory for one stream's ring and mirror; in host.c. */
 int stream_host_get(struct stream_host *h, struct stream_chunk **chunk,
 		    uint32_t *slot, uint8_t **mem, int *fd, uint64_t *off);
 void stream_host_put(struct stream_host *h, struct stream_chunk *chunk,
 		     uint32_t slot);
-/* The next stream with a bell that rang, or NULL. */
+/* The next stream that has a bell, or NULL. */
 struct stream *stream_host_event(struct stream_host *h);
 
 int stream_new(struct stream_host *h, struct stream **s);
-/* Its bells come by a channel of the caller's. */
+/* The same, with bells by the caller's channel. */
 int stream_new_on(struct stream_host *h, struct ibv_comp_channel *channel,
 		  struct stream **s);
 void stream_addr(struct stream *s, struct stream_addr *addr);
@@ -151,24 +156,25 @@ void stream_free(struct stream *s);
 
 /* This end reads the ring from now on. */
 void stream_accept(struct stream *s);
-/* Does the peer's end? */
+/* Does the peer's end read its ring? */
 bool stream_accepted(const struct stream *s);
 /* The first record: "bytes from this offset on come here". -EAGAIN. */
 int stream_switch(struct stream *s, uint64_t offset);
 
-/* Bytes taken, which is: placed in the peer's ring; -EAGAIN, or what broke it.
- * Each byte is copied once here, and once by the device. */
+/* Returns bytes taken, that is placed in the peer's ring; -EAGAIN, or the error
+ * that broke the stream. Each byte is copied once here, and once by the
+ * device. */
 ssize_t stream_write(struct stream *s, const struct iovec *iov, int n);
-/* The same without the first copy (RR-Compound, IV-F): up to *room bytes are
- * written at *buf, then committed; nothing else is written to the stream in
- * between. -EAGAIN: no room now. */
+/* The same without the first copy (RR-Compound, IV-F): the caller writes up to
+ * *room bytes at *buf, then commits them; nothing else is written to the stream
+ * in between. -EAGAIN: no room now. */
 int stream_reserve(struct stream *s, uint8_t **buf, uint32_t *room);
-/* The first len of them go, 1 to room; 0 drops what was reserved. Returns 0, or
- * what broke the stream. */
+/* Sends the first len of them, 1 to room; 0 drops the reservation. Returns 0,
+ * or the error that broke the stream. */
 int stream_commit(struct stream *s, uint32_t len);
 /* Is there room for more? */
 bool stream_writable(struct stream *s);
-/* Nothing follows. -EAGAIN: later. */
+/* Writes END: nothing follows. -EAGAIN: no room now. */
 int stream_end(struct stream *s);
 /* As stream_in_peek(); a negative errno is the stream's end. */
 int stream_peek(struct stream *s, enum stream_type *type, const uint8_t **data,
@@ -176,34 +182,39 @@ int stream_peek(struct stream *s, enum stream_type *type, const uint8_t **data,
 void stream_consume(struct stream *s, uint32_t n);
 
 /* This end stops: from now on it neither reads its ring nor writes the peer's,
- * and what the peer has not read goes by TCP. Once begun it goes to its end. */
+ * and bytes that the peer has not read go by TCP. A hand-back cannot be
+ * undone. */
 void stream_hand_back(struct stream *s);
-/* Has the peer begun? */
+/* Has the peer begun a hand-back? */
 bool stream_peer_stopped(const struct stream *s);
-/* Takes in what the peer says of it. 0, or what broke the stream. */
+/* Takes in the peer's words of the hand-back. 0, or the error that broke the
+ * stream. */
 int stream_back_poll(struct stream *s);
-/* Our stop once more: a peer that has freed its end breaks the stream so. */
+/* Sends this end's stop again: if the peer has freed its end, that breaks the
+ * stream. */
 void stream_back_nudge(struct stream *s);
-/* As stream_back_peek(); nothing before the peer has stopped. */
+/* As stream_back_peek(); 0 bytes until the peer has stopped. */
 int stream_back_next(struct stream *s, const uint8_t **data, uint32_t *len);
-/* All of ours is in TCP's hands: the peer is told. */
+/* TCP has taken all bytes of this end: tells the peer. */
 void stream_back_moved(struct stream *s);
-/* Both ends' bytes are, and the peer was told: the stream may be freed. */
+/* TCP has taken both ends' bytes, and the peer was told: the stream may be
+ * freed. */
 bool stream_back_done(const struct stream *s);
 
-/* Takes completions and immediates in, and posts what is owed. True: a sleeper
- * should look again. */
+/* Takes completions and immediates in, and posts what is owed. True: a thread
+ * that sleeps should look again. */
 bool stream_poll(struct stream *s);
-/* Wants to sleep. True: it may, once it has looked at the ring again; whatever
- * comes then ends in stream_poll() saying so. */
+/* Asks for a bell, to sleep. True: the caller may sleep after one more look at
+ * the ring; what comes after that makes stream_poll() return true. */
 bool stream_ask(struct stream *s);
-/* All that was posted is in the peer's memory. */
+/* Is all that was posted in the peer's memory? */
 bool stream_drained(struct stream *s);
-/* END, and so all that was written, is in the peer's memory. */
+/* Is END, and so all that was written, in the peer's memory? */
 bool stream_end_there(struct stream *s);
 /* Waits for stream_drained(). -ETIMEDOUT. */
 int stream_drain(struct stream *s, uint64_t timeout_ns);
-/* Posts what lets stream_drained() become true. False: no room now. */
+/* Posts a request that lets stream_drained() become true. False: no room
+ * now. */
 bool stream_flush(struct stream *s);
 /* Is the peer's process known to be dead? */
 bool stream_peer_dead(struct stream *s);
