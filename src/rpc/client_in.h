@@ -105,7 +105,7 @@ static inline void message_sent(struct rpc_client *c)
 {
 	struct rpc_client_tx *tx = &c->tx;
 
-	/* as tell_valid() has computed it */
+	/* the value that tell_valid() has stored */
 	tx->req_tail = atomic_load_explicit(&c->published.req_valid,
 					    memory_order_relaxed);
 	/* Release pairs with the acquire in rpc_client_end(). */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * check.c - requests of the user's: what makes no sense is refused; what names
- * memory that is not there ends in error without touching a shared queue pair.
+ * check.c - checks of the user's requests. A request that makes no sense is
+ * refused; a request that names memory that is not there ends in error, without
+ * touching a shared queue pair.
  */
 #include "vqp/check.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * check.h - what of a request is looked at before anything is done with it.
+ * check.h - the checks of a request before anything is done with it. Pure.
  */
 #ifndef SKEIN_VQP_CHECK_H
 #define SKEIN_VQP_CHECK_H
@@ -30,8 +30,8 @@ static inline uint64_t wr_len(const struct ibv_send_wr *wr)
 
 /* False: post_send() refuses it. */
 bool vqp_wr_valid(const struct ibv_send_wr *wr);
-/* What it completes with, in its turn, without having been posted: 0 or a
- * status. */
+/* The status with which the request completes in its turn, without being
+ * posted; or 0. */
 uint8_t vqp_memory_check(struct vqp_engine *e, const struct ibv_send_wr *wr);
 
 #endif

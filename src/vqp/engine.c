@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * engine.c - requests of virtual queue pairs on DC queue pairs: checks, queues,
- * posting, completions, what a failed DCI leaves, look-ups.
+ * posting, completions, the failure of a DCI. See engine.h.
  */
 #include "vqp/check.h"
 
@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Left for messages of credit and look-ups. */
+/* Slots kept for messages of credit and look-ups. */
 #define SLOTS_OURS 64u
 
 static void *alloc(struct vqp_engine *e, size_t len)
@@ -216,7 +216,8 @@ static void comp_error(struct vqp *v, const struct ibv_send_wr *wr,
 	v->comp[v->comp_ready++ % VQP_COMPS].status = status;
 }
 
-/* The oldest that is not ready: the head may be ready and not polled yet. */
+/* Marks the oldest entry that is not ready: the head may be ready and not
+ * polled yet. */
 static void comp_ready(struct vqp *v)
 {
 	if (PLANTED(v->e, D) && v->comp_ready != v->comp_head)
@@ -249,8 +250,8 @@ static void lookup_part(struct vqp_slot *s, bool ok)
 		       META_RECORD);
 }
 
-/* The first request that is left ends so, all behind it are flushed. None is
- * on a device. */
+/* The first request left ends with this status, all after it are flushed. None
+ * is on a device. */
 static void vqp_fail(struct vqp *v, enum ibv_wc_status status)
 {
 	struct vqp_slot *s;
@@ -290,7 +291,7 @@ static void dci_drained(struct vqp_engine *e, struct vqp_dci *d)
 	d->refused = false;
 }
 
-/* The oldest of a DCI is done. */
+/* The oldest request of a DCI is done. */
 static void slot_done(struct vqp_engine *e, struct vqp_dci *d,
 		      struct vqp_slot *s)
 {
@@ -314,15 +315,16 @@ static void slot_done(struct vqp_engine *e, struct vqp_dci *d,
 	vqp_slot_put(e, s);
 }
 
-/* Does a second time do no harm? */
+/* May the request be carried out twice? */
 static bool may_repeat(const struct vqp_slot *s)
 {
 	return s->wr.opcode == IBV_WR_RDMA_READ || s->kind == SLOT_CREDIT;
 }
 
-/* All that is outstanding on d goes back to its vqps, in order and before what
- * waits there. done: it may have been carried out, so it ends as flushed, which
- * is unknown, and is not posted again. */
+/* All requests outstanding on d go back to their vqps, in order and before what
+ * waits there. done: they may have been carried out. Then they end as flushed,
+ * which means unknown, and are not posted again, unless a second time does no
+ * harm. */
 static void take_back(struct vqp_engine *e, struct vqp_dci *d, bool done)
 {
 	struct vqp_slot *s;
@@ -333,7 +335,7 @@ static void take_back(struct vqp_engine *e, struct vqp_dci *d, bool done)
 		d->n_posted--;
 		s->gen++;
 		s->posted = false;
-		if (!s->v) { /* nobody's any more */
+		if (!s->v) { /* no vqp waits for it */
 			vqp_slot_put(e, s);
 			continue;
 		}
@@ -361,7 +363,7 @@ static void dci_replace(struct vqp_engine *e, struct vqp_dci *d)
 		e->counts.dcis_replaced++;
 }
 
-/* Those that use this DCI to reach the peer. */
+/* Fails all vqps that use this DCI to reach the peer. */
 static void fail_all(struct vqp_engine *e, const struct vqp_dci *d,
 		     const struct vqp_peer *p, enum ibv_wc_status status)
 {
@@ -377,15 +379,15 @@ static void fail_all(struct vqp_engine *e, const struct vqp_dci *d,
 	}
 }
 
-/* The target has refused the request, so it has not carried out those behind. Of
- * an error at this end nobody says that. */
+/* The target has refused the request, so it has not carried out those after it.
+ * After an error at this end that is not certain. */
 static bool none_behind(enum ibv_wc_status status)
 {
 	return status == IBV_WC_REM_ACCESS_ERR ||
 	       status == IBV_WC_REM_INV_REQ_ERR || status == IBV_WC_REM_OP_ERR;
 }
 
-/* s, or the whole DCI (s NULL), came to an error. */
+/* s, or the whole DCI (s NULL), has failed. */
 static void dci_failed(struct vqp_engine *e, struct vqp_dci *d,
 		       struct vqp_slot *s, enum ibv_wc_status status)
 {
@@ -405,7 +407,7 @@ static void dci_failed(struct vqp_engine *e, struct vqp_dci *d,
 		vqp_fail(v, status);
 	if (!p)
 		return;
-	/* It may be another process by now. */
+	/* The node may be another process by now. */
 	if (is_dead(status) || status == IBV_WC_REM_ACCESS_ERR)
 		vqp_peer_forget(e, p);
 	vqp_peer_put(e, p);
@@ -421,7 +423,7 @@ static void take(struct vqp_engine *e, const struct ibv_wc *wc)
 		return;
 	s = &e->slots[at];
 	if (!s->posted || (s->gen != gen && !PLANTED(e, E2)))
-		return; /* of a DCI that was replaced */
+		return; /* a late completion of a replaced DCI */
 	d = &e->dci[s->dci];
 	if (wc->status != IBV_WC_SUCCESS) {
 		dci_failed(e, d, s, wc->status);
@@ -449,7 +451,7 @@ static int poll_inner(struct vqp_engine *e)
 
 /* --- posting ------------------------------------------------------------ */
 
-/* Requests to one target do not go behind outstanding ones to another: they
+/* Requests to one target are not posted after outstanding ones to another: they
  * would wait for them on the device, and fail with them. */
 static bool dci_free_for(struct vqp_dci *d, struct vqp *v)
 {
@@ -470,7 +472,7 @@ static bool dci_free_for(struct vqp_dci *d, struct vqp *v)
 	return !d->wanted || d->turn < VQP_TURN;
 }
 
-/* *rkey: the device's, of a one-sided request of the user's. */
+/* *rkey: the device's, for a one-sided request of the user's. */
 static bool may_post(struct vqp *v, struct vqp_slot *s, uint32_t *rkey)
 {
 	enum region_verdict is;
@@ -505,12 +507,12 @@ static void wr_fill(struct vqp *v, struct vqp_slot *s, uint32_t rkey,
 	if (s->signaled)
 		wr->send_flags |= IBV_SEND_SIGNALED;
 	if (wr->opcode == IBV_WR_SEND_WITH_IMM)
-		wr->opcode = IBV_WR_SEND; /* it is in the header */
+		wr->opcode = IBV_WR_SEND; /* the immediate is in the header */
 	wr->next = NULL;
 }
 
-/* As many as there is room for, of one vqp. The last one is signalled: it
- * frees all since the one before. */
+/* Takes as many requests of one vqp as there is room for. The last is
+ * signalled: its completion frees all since the signalled one before. */
 static unsigned chain_make(struct vqp *v, struct vqp_dci *d,
 			   struct ibv_send_wr *wr, struct vqp_slot **in)
 {
@@ -545,16 +547,16 @@ static unsigned chain_make(struct vqp *v, struct vqp_dci *d,
 	}
 	if (n && unsignaled) {
 		wr[n - 1].send_flags |= IBV_SEND_SIGNALED;
-		/* it is among them already */
+		/* its own slot is counted already */
 		in[n - 1]->covers = (uint16_t)(unsignaled + !!PLANTED(e, C));
 	}
 	return n;
 }
 
-/* The device has taken none of n. It dislikes one of them, or has no room while
- * others are outstanding, or is broken: first each is posted alone, then with
- * nothing else on the DCI, then on another DCI; then it fails, alone. What is
- * outstanding goes on. 0: the next try is due; -1: not yet. */
+/* The device has taken none of n. It refuses one of them, or has no room while
+ * others are outstanding, or is broken. So each is posted alone first, then
+ * with nothing else on the DCI, then on another DCI; then it fails alone.
+ * Outstanding requests go on. 0: the next try is due; -1: not yet. */
 static int post_refused(struct vqp *v, struct vqp_dci *d, struct vqp_slot *s,
 			unsigned n)
 {
@@ -584,7 +586,7 @@ static int post_refused(struct vqp *v, struct vqp_dci *d, struct vqp_slot *s,
 	return 0;
 }
 
-/* How many were posted; 0: none, and another try is due; -1: none. */
+/* Returns how many were posted; 0: none, and another try is due; -1: none. */
 static int post_some(struct vqp *v)
 {
 	struct ibv_send_wr wr[VQP_CHAIN];
@@ -636,7 +638,8 @@ static unsigned pump_one(struct vqp *v)
 			return all;
 		}
 		n = post_some(v);
-		/* A READ of a region's record may have come before it. */
+		/* The check may have queued a READ of a region's record before
+		 * it. */
 		if (n < 0 && slot_of(v->queue.next) == s)
 			return all;
 		all += n > 0 ? (unsigned)n : 0;
@@ -659,7 +662,7 @@ int vqp_pump(struct vqp_engine *e)
 		v = container_of(n, struct vqp, link);
 		k = pump_one(v);
 		moved += (int)k;
-		/* the vqp that waited longest comes first */
+		/* the vqp that waited longest is first */
 		if (k && list_linked(&v->link)) {
 			list_del(&v->link);
 			list_add_tail(&e->busy, &v->link);
@@ -705,8 +708,8 @@ static void slot_fill(struct vqp *v, struct vqp_slot *s,
 	s->wr.num_sge = (int)(g - s->sge);
 }
 
-/* Room for one more request: a few rounds, never more. No callback of the
- * user's runs in here, and none of ours. */
+/* Makes room for one more request: a few rounds at most. No callback of the
+ * user's runs in here, and none of the front's. */
 static bool room_wait(struct vqp *v)
 {
 	unsigned i;
@@ -752,7 +755,7 @@ int vqp_post_send(struct vqp *v, struct ibv_send_wr *wr,
 	*bad = wr;
 	if (v->state != VQP_CONNECTED && v->state != VQP_ERROR)
 		return -ENOTCONN;
-	/* First the whole list: what is wrong with it leaves no trace. */
+	/* Checks the whole list first: a wrong list leaves no trace. */
 	while (wrong && vqp_wr_valid(wrong))
 		wrong = wrong->next;
 	if (PLANTED(v->e, A))
@@ -812,7 +815,7 @@ int vqp_engine_round(struct vqp_engine *e, uint64_t now_ns)
 	for (d = e->dci; d < e->dci + e->conf.dcis; d++) {
 		if (d->down)
 			dci_replace(e, d);
-		/* It has neither carried out what it has nor failed. */
+		/* The DCI has neither carried out its requests nor failed. */
 		if (d->refused && now_ns - d->refused_ns >= REGION_RETRY_NS)
 			dci_failed(e, d, NULL, IBV_WC_WR_FLUSH_ERR);
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * front.c - the public calls: they look at what is the same everywhere, and go to
- * the pool's front.
+ * front.c - the public calls: they check what is the same for all fronts, and
+ * call the pool's front.
  */
 #include "vqp/front.h"
 
@@ -141,7 +141,7 @@ static int node_parse(struct skein_pool *p, const char *addr, uint8_t gid[16],
 		return -EINVAL;
 	*port = (uint32_t)n;
 	memset(gid, 0, 16);
-	if (is_loopback(&sa)) { /* a node beside us */
+	if (is_loopback(&sa)) { /* a node on this host */
 		memcpy(gid, p->gid, 16);
 	} else if (sa.ss_family == AF_INET) {
 		gid[10] = gid[11] = 0xff;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * front.h - what the calls of skein/vqp.h lead to: a pool of this process's own
- * (pool.c), or a node service's (node/client.c). front.c passes each call on;
- * handles begin with the structs below.
+ * front.h - where the calls of skein/vqp.h lead: to a pool of this process
+ * (pool.c), or to a node service's (node/client.c). front.c passes each call
+ * on; handles begin with the structs below.
  */
 #ifndef SKEIN_VQP_FRONT_H
 #define SKEIN_VQP_FRONT_H

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lookup.c - connecting: algorithm 1 of KRCore. A node is in the cache, or its
- * two places at a meta server are READ, in one post, until one of them has it
- * or the deadline is over.
+ * lookup.c - connecting: algorithm 1 of KRCore. If the node is not in the
+ * cache, the engine READs its two places at a meta server, in one post, until
+ * one of them has the node or the deadline is over.
  *
- * There may be two meta servers. The second is asked as well if the first one has
- * not answered in time, does not know the node, or shows torn records; what finds
- * the node first counts.
+ * There may be two meta servers. The second is asked too if the first has not
+ * answered in time, does not know the node, or shows torn records. The answer
+ * that finds the node first counts.
  */
 #include "vqp/engine.h"
 
@@ -47,7 +47,7 @@ bool vqp_engine_has_meta(const struct vqp_engine *e)
 	return false;
 }
 
-/* Both places in one post. -ENOTCONN; -ENOMEM: no slots now. */
+/* READs both places in one post. -ENOTCONN; -ENOMEM: no slots now. */
 static int ask(struct vqp_engine *e, struct vqp_lookup *l, unsigned server)
 {
 	const struct vqp_meta *m = &e->meta[server];
@@ -74,7 +74,7 @@ static int ask(struct vqp_engine *e, struct vqp_lookup *l, unsigned server)
 	return 0;
 }
 
-/* Answers that are not there yet come to nobody. */
+/* Answers that have not come yet are ignored. */
 static void asked_forget(struct vqp_engine *e, struct vqp_lookup *l)
 {
 	unsigned i, k;
@@ -89,7 +89,7 @@ static void asked_forget(struct vqp_engine *e, struct vqp_lookup *l)
 	}
 }
 
-/* A server has answered, or failed. True: it has the node, and the vqp is
+/* A server has answered, or failed. True: it has the node, and the vqp is now
  * connected. */
 static bool answer(struct vqp_engine *e, struct vqp_lookup *l,
 		   struct vqp_meta_lookup *at)
@@ -106,7 +106,7 @@ static bool answer(struct vqp_engine *e, struct vqp_lookup *l,
 	if (found == META_TORN && !PLANTED(e, SUM)) {
 		e->counts.lookups_torn++;
 		if (++at->torn < VQP_TORN_MAX || PLANTED(e, META_TORN))
-			return false; /* once more */
+			return false; /* READs it again */
 		e->counts.garbage++;
 		at->torn = 0;
 	}
@@ -123,8 +123,8 @@ static bool answer(struct vqp_engine *e, struct vqp_lookup *l,
 	return true;
 }
 
-/* The first server that can be asked; the next one too if it is late, or does not
- * know the node. */
+/* Asks the first server that can be asked; the next one too if that is late, or
+ * does not know the node. */
 static void ask_next(struct vqp_engine *e, struct vqp_lookup *l)
 {
 	unsigned i;
@@ -235,11 +235,11 @@ int vqp_engine_meta(struct vqp_engine *e, unsigned server,
 		return -ENOMEM;
 	}
 	vqp_join(m->v, p);
-	/* One that does not answer holds up what is behind it on its DCI: not
-	 * the other one. */
+	/* A server that does not answer holds up what is behind it on its DCI:
+	 * so the other server has another DCI. */
 	if (!PLANTED(e, META_DCI))
 		m->v->dci = server % e->conf.dcis;
-	e->said &= ~SAY_NO_META; /* of the next time */
+	e->said &= ~SAY_NO_META; /* log it the next time too */
 	m->addr = addr;
 	m->rkey = rkey;
 	m->places = places;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * meta.c - records of nodes: bytes, places, what a look at them says.
+ * meta.c - records of nodes: their bytes, their places, and what a READ of them
+ * says.
  */
 #include "vqp/meta.h"
 

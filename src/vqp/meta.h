@@ -3,7 +3,7 @@
  * meta.h - what the meta server keeps of a node: one record of 64 aligned bytes
  * in one of two places (docs/protocol/vqp.md, "Meta records"). Pure.
  *
- * Nobody serves a READ, and a READ has no order between cache lines or within:
+ * No CPU serves a READ, and a READ has no order between cache lines or within:
  * the checksum tells a whole record from a torn one.
  */
 #ifndef SKEIN_VQP_META_H
@@ -18,7 +18,7 @@
 #define META_HEAD_MAGIC 0x6174656d6e6b73ull /* "skn meta" */
 #define META_VERSION 2u
 
-/* Numbers are little endian, at fixed offsets; of messages (msg.c) too. */
+/* messages (msg.c) use these too */
 static inline uint32_t get_le32(const uint8_t *p)
 {
 	uint32_t v;
@@ -53,7 +53,7 @@ struct meta_node {
 	uint32_t port; /* 1 to 65535 */
 	uint32_t dctn; /* 24 bits */
 	uint64_t key;
-	uint64_t incarnation; /* larger for a later life */
+	uint64_t incarnation; /* a later process of the node has a larger one */
 	uint32_t beat;	      /* counts renewals */
 	/* its table of regions (region.h): address below 2^56, rkey; 0: none */
 	uint32_t table_rkey;
@@ -68,12 +68,12 @@ struct meta_head {
 	uint64_t key;
 };
 
-/* The checksum of a record: of what stands before its last 8 bytes. */
+/* The checksum of a record: of all before its last 8 bytes. */
 uint64_t meta_sum(const uint8_t *buf);
 
 /* Little endian, each field at its own offset. buf has META_RECORD bytes. */
 void meta_encode(const struct meta_node *n, uint8_t *buf);
-/* 0; -ENOENT: nobody is there (all zero); -EBADMSG: torn, or nonsense. */
+/* 0; -ENOENT: no node is there (all zero); -EBADMSG: torn, or nonsense. */
 int meta_decode(const uint8_t *buf, struct meta_node *n);
 void meta_head_encode(const struct meta_head *h, uint8_t *buf);
 int meta_head_decode(const uint8_t *buf, struct meta_head *h);
@@ -87,7 +87,7 @@ bool meta_same(const struct meta_node *a, const uint8_t gid[16], uint32_t port);
 enum meta_found {
 	META_FOUND,  /* *out */
 	META_NOBODY, /* neither place has it, both are whole */
-	META_TORN,   /* one has to be read again */
+	META_TORN,   /* one place has to be read again */
 };
 /* Of two records of one node the higher incarnation counts. */
 enum meta_found meta_find(const uint8_t *first, const uint8_t *second,
@@ -96,9 +96,9 @@ enum meta_found meta_find(const uint8_t *first, const uint8_t *second,
 
 /*
  * Where a node writes its own record, given both places as read: 0 or 1.
- * -EADDRINUSE: a node of this name with a higher incarnation, or with the same
- * and another key, is there; -ENOSPC:
- * both places are others'; -EAGAIN: torn, read again.
+ * -EADDRINUSE: a node of this name is there, with a higher incarnation, or with
+ * the same and another key. -ENOSPC: both places belong to other nodes.
+ * -EAGAIN: torn, read again.
  */
 int meta_place_own(const uint8_t *first, const uint8_t *second,
 		   const struct meta_node *own);

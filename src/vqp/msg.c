@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * msg.c - headers of messages: bytes, and what of them makes sense.
+ * msg.c - headers of messages: their bytes, and the checks of them.
  */
 #include "vqp/msg.h"
 
@@ -67,7 +67,7 @@ static bool makes_sense(const uint8_t *buf, const struct msg_head *h,
 	if (!h->src_vqp || !h->src.port || h->src.port > UINT16_MAX ||
 	    h->src.dctn > 0xffffff)
 		return false;
-	/* what only an answer may do: there is nobody else yet */
+	/* only an answer may do this: before it no other vqp is known */
 	if (h->kind == MSG_KIND_CREDIT && (!h->dst_vqp || h->len))
 		return false;
 	return h->len <= MSG_PAYLOAD && h->len == len - MSG_HEADER;

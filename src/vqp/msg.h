@@ -17,7 +17,7 @@
 
 enum msg_kind {
 	MSG_KIND_DATA = 1,
-	MSG_KIND_CREDIT = 2, /* says only what was taken */
+	MSG_KIND_CREDIT = 2, /* says only how many messages were taken */
 };
 
 struct msg_head {
@@ -25,15 +25,17 @@ struct msg_head {
 	bool with_imm;
 	uint32_t imm;
 	uint32_t len; /* of the payload */
-	/* to a vqp, or (vqp 0) to the one that has bound the port */
+	/* to a vqp, or (vqp 0) to the vqp that has bound the port */
 	uint32_t dst_vqp, dst_gen;
 	uint16_t dst_port;
 	/* the sender */
 	uint32_t src_vqp, src_gen;
 	uint16_t src_domain;  /* of the sender's node; 0: none */
 	struct meta_node src; /* beat is not sent */
-	uint32_t seq;	      /* of this sender's messages to this receiver */
-	uint32_t taken;	      /* messages of the receiver's that were taken */
+	uint32_t seq;	      /* number of this sender's message to this
+			       * receiver */
+	uint32_t taken;	      /* messages of the receiver that the sender has
+			       * taken */
 };
 
 void msg_head_encode(const struct msg_head *h, uint8_t *buf);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * peer.c - nodes that requests go to: the cache of what DC needs of each, by
- * address. A node of a newer incarnation takes the place of the older one; one
+ * peer.c - nodes to which requests go: the cache of what DC needs of each, by
+ * address. A node of a newer incarnation takes the place of the older; a node
  * that has failed leaves the cache, so that the next connect looks it up.
  */
 #include "vqp/engine.h"
@@ -40,7 +40,6 @@ void vqp_peer_put(struct vqp_engine *e, struct vqp_peer *p)
 		peer_free(e, p);
 }
 
-/* Out of the cache: the next connect looks it up. */
 void vqp_peer_forget(struct vqp_engine *e, struct vqp_peer *p)
 {
 	struct vqp_peer **at;
@@ -93,7 +92,7 @@ struct vqp_peer *vqp_peer_get(struct vqp_engine *e, const struct meta_node *n)
 		p = NULL;
 	}
 	if (p && n->incarnation < p->node.incarnation)
-		return NULL; /* of a life before */
+		return NULL; /* an older incarnation */
 	if (!p)
 		p = peer_new(e, n);
 	if (p)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pool.c - a pool of this process's own: its objects on the device, and the calls.
+ * pool.c - a pool of this process: its objects on the device, and the calls.
+ * See pool.h.
  */
 #include "vqp/pool.h"
 
@@ -109,7 +110,7 @@ static bool port_local_ok(void *arg, uint32_t lkey, uint64_t addr, uint32_t len,
 	return false;
 }
 
-/* Peers READ it; two bytes are not torn. */
+/* Peers READ the word: two bytes are not torn. */
 static void port_bound(void *arg, uint16_t port, uint16_t domain)
 {
 	uint16_t *at = (uint16_t *)(void *)((uint8_t *)((struct pool *)arg)
@@ -190,8 +191,8 @@ static void mem_free(struct pool_mem *m)
 	env_free(p->env, m);
 }
 
-/* Does a request that waits in software name it? Its owner may be another
- * process, which promises nothing. */
+/* Does a request that waits in software name it? The memory's owner may be
+ * another process, which promises nothing. */
 static bool mem_waited(struct pool *p, const struct pool_mem *m)
 {
 	const struct vqp_slot *s;
@@ -339,7 +340,7 @@ static int pool_up(struct pool *p, const struct skein_pool_attr *a)
 	own->dctn = p->dct->qp_num;
 	own->table = (uintptr_t)p->table->addr;
 	own->table_rkey = p->table->mr->rkey;
-	/* An id of a life before is nobody's, but by chance. */
+	/* An id of an earlier pool matches no region, except by chance. */
 	for (i = 0; i < REGION_PLACES; i++)
 		p->place[i].gen = (uint16_t)prng_mix(own->key + i);
 	while (!own->port)
@@ -357,7 +358,7 @@ static int pool_up(struct pool *p, const struct skein_pool_attr *a)
 	p->engine_up = true;
 	err = publish_open(p, meta ? meta : META_DEFAULT, !a->node_port,
 			   a->timeout_ns ? a->timeout_ns : SKEIN_S(5));
-	p->e.conf.self = *own; /* its number may be another one now */
+	p->e.conf.self = *own; /* its number may have changed */
 	addr_print(p);
 	return err;
 }
@@ -374,7 +375,7 @@ void pool_free(struct pool *p)
 		list_del(&v->link);
 		env_free(p->env, v);
 	}
-	/* First the QPs: nothing of ours is under way then. */
+	/* First the QPs: then no request of this pool is under way. */
 	for (i = 0; i < p->n_dcis; i++)
 		if (p->dci[i])
 			ops->destroy_qp(p->dev, p->dci[i]);
@@ -449,7 +450,7 @@ static void stats(struct skein_pool *base, struct skein_pool_stats *st)
 		s.publishes += p->publish[i].count;
 	s.region_reads = c->region_reads;
 	leave(p);
-	/* What it says of a size that is none: nothing is written. */
+	/* It fails for a wrong size, and writes nothing then. */
 	(void)ctx_struct_fill(st, sizeof(size_t), &s, sizeof(s));
 }
 
@@ -464,7 +465,7 @@ static uint8_t *record_of(struct pool *p, uint32_t place)
 	return (uint8_t *)p->table->addr + (size_t)place * REGION_RECORD;
 }
 
-/* Peers may read the record at any moment: its sum tells a torn one. */
+/* Peers may READ the record at any moment: its checksum shows a torn one. */
 static int region_publish(struct pool *p, struct pool_mem *m, unsigned access,
 			  uint16_t domain, uint32_t was)
 {

@@ -3,8 +3,10 @@
  * pool.h - the embedded front: a pool of this process on a context's device.
  *
  * It owns the device's objects (DCIs, one DCT with its SRQ, completion queues,
- * memory), is the engine's port, and publishes this node's record. All of it is
- * under pool->lock, but what the completion callbacks of publish.c count.
+ * memory), is the engine's port, and publishes this node's record.
+ *
+ * Thread rule: all of it is under pool->lock, except what the completion
+ * callbacks of publish.c count.
  */
 #ifndef SKEIN_VQP_POOL_H
 #define SKEIN_VQP_POOL_H
@@ -28,25 +30,27 @@ struct pool_mem {
 	struct skein_vqp_mem base;
 	struct list_node link; /* pool.mems */
 	struct mem_region *region;
-	bool write;	   /* may requests of ours write to it */
-	uint64_t keep_ns;  /* given up: registered until then */
-	uint64_t *counted; /* NULL; less by its bytes when it is freed */
+	bool write;	   /* may requests of this node write to it */
+	uint64_t keep_ns;  /* given up by its owner: registered until then */
+	uint64_t *counted; /* falls by its bytes when it is freed; or NULL */
 };
 
 enum publish_step {
 	PUBLISH_REST,
-	PUBLISH_HEAD, /* of the table of a server that was just met */
+	PUBLISH_HEAD, /* reads the head of the table of a server that was just
+		       * met */
 	PUBLISH_READS,
 	PUBLISH_WRITES,
-	PUBLISH_LOST, /* the meta server: its connection, or its table */
+	PUBLISH_LOST, /* the connection to the meta server, or its table, is
+		       * lost */
 };
 
-/* publish.c: of one meta server */
+/* publish.c: the state of one meta server */
 struct publish {
 	struct pool *pool;
-	unsigned server; /* the engine's number of it */
+	unsigned server; /* the engine's number of the server */
 	char *addr;
-	struct skein_conn *conn; /* NULL: none could be begun */
+	struct skein_conn *conn; /* NULL: it could not be opened */
 	struct skein_mem *mem;	 /* two records as read, one as written */
 	struct skein_remote table;
 	struct meta_head head;
@@ -54,7 +58,7 @@ struct publish {
 	enum publish_step step;
 	uint64_t due_ns;
 	uint64_t count;
-	/* of the step: by any thread */
+	/* of the step; written by any thread */
 	atomic_uint pending;
 	atomic_bool failed;
 };
@@ -74,9 +78,10 @@ struct pool {
 	unsigned n_dcis;
 	struct mem_region *cells, *bufs;
 	struct list_node mems;
-	struct pool_mem *last; /* that a check found */
-	/* records of mems (region.h), which peers read; in mems, or in leased
-	 * when it was given up and a peer may not know yet, oldest first */
+	struct pool_mem *last; /* found by the last check */
+	/* records of mems (region.h), which peers READ. A memory is in mems; or
+	 * in leased, oldest first, when it was given up and a peer may not know
+	 * that yet */
 	struct mem_region *table;
 	struct {
 		uint16_t gen;
@@ -88,7 +93,8 @@ struct pool {
 	struct publish publish[VQP_METAS];
 	unsigned n_publish;
 	bool engine_up;
-	/* of the completion queues, where the owner sleeps; NULL: nobody does */
+	/* of the completion queues, where the owner sleeps; NULL: no thread
+	 * sleeps there */
 	struct ibv_comp_channel *channel;
 };
 
@@ -104,33 +110,35 @@ static inline struct pool *pool_of(struct skein_pool *p)
 }
 
 /*
- * For a front that has the pool to itself (node/): its thread alone calls these,
+ * For a front that has the pool to itself (node/): only its thread calls these,
  * without the lock.
  */
-/* channel: of the completion queues; it stays the caller's. */
+/* channel: for the completion queues; it stays the caller's. */
 int pool_make(struct skein_ctx *ctx, const struct skein_pool_attr *a,
 	      struct ibv_comp_channel *channel, struct pool **pool);
 void pool_free(struct pool *p);
-/* Returns how many things moved. */
+/* Returns what moved. */
 int pool_round(struct pool *p);
-/* Vqps of this domain reach it; 0: all do. */
+/* domain: only its vqps reach the memory; 0: all do. */
 int pool_mem_make(struct pool *p, size_t len, unsigned access, uint16_t domain,
 		  struct pool_mem **mem);
-/* The same of a sealed file that a pool before made, which had the region's id
- * `was` (0: none): the place of it in the table, if that is free. The file is
- * the pool's from now on, if it returns 0. */
+/* The same for a sealed file of an earlier pool, in which the region had the id
+ * `was` (0: none): it gets that place in the table, if free. The file belongs
+ * to the pool once this returns 0. */
 int pool_mem_adopt(struct pool *p, int fd, size_t len, unsigned access,
 		   uint16_t domain, uint32_t was, struct pool_mem **mem);
-/* Requests with it may be under way, here and at peers: it stays registered
- * until none can be. */
+/* Requests with it may be under way, here and at peers: the memory stays
+ * registered until none can be. */
 void pool_mem_retire(struct pool_mem *m);
 
-/* Meets the meta servers ("ADDR,ADDR" or one) and writes this node's record there;
- * any == a free number may be drawn. One server is enough. Blocks. */
+/* Connects to the meta servers ("ADDR,ADDR" or one) and writes this node's
+ * record there. any: a free number may be drawn. One server is enough.
+ * Blocks. */
 int publish_open(struct pool *p, const char *addrs, bool any,
 		 uint64_t timeout_ns);
 void publish_close(struct pool *p);
-/* Renews it each second, and meets a server anew that was gone. */
+/* Renews the record each second, and connects again to a server that was
+ * gone. */
 void publish_round(struct pool *p, uint64_t now_ns);
 
 #endif

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * publish.c - this node's record at the meta servers: written once a server is
- * met, renewed each second, written again where a server comes back empty. Of two
- * servers each is met, lost and met again by itself.
+ * connected, renewed each second, written again where a server comes back
+ * empty. Of two servers each is connected, lost and connected again by itself.
  *
  * The servers' CPUs have no part in it: both places are READ, one is written. A
- * node is the only writer of its record; where two fight for one place, the one
- * that finds the other there takes its other place.
+ * node is the only writer of its record. Where two nodes write to one place,
+ * the node that finds the other's record there takes its other place.
+ *
+ * Thread rule: under the pool's lock, except part_done().
  */
 #include "vqp/pool.h"
 
@@ -15,13 +17,14 @@
 
 #define STEP_NS SKEIN_MS(200)
 #define LOOK_NS SKEIN_MS(10)
-/* Longer than the pause between two renewals. */
+/* Longer than the time between two renewals. */
 #define BEATS_NS (META_RENEW_NS * 3 / 2)
-#define NAMES 16 /* drawn, before we give up */
+#define NAMES 16 /* numbers drawn before this gives up */
 #define TORN 3	 /* times that a record may be torn at open */
-/* What the second server has at open, when the first one is there. */
+/* Time for the second server at open, when the first one is there. */
 #define OTHER_NS SKEIN_MS(10)
-/* Of one that was not there at open, which is tried again all the time. */
+/* Time for a server that was not there at open; it is tried again all the
+ * time. */
 #define CONNECT_NS SKEIN_S(60)
 /* Numbers that no node has. */
 #define META_PORTS 65536u
@@ -49,7 +52,7 @@ static void lost(struct publish *u, uint64_t now_ns)
 	u->due_ns = now_ns + LOOK_NS;
 }
 
-/* Met, and nothing is under way. */
+/* Connected, and nothing is under way. */
 static bool is_met(const struct publish *u)
 {
 	return u->step == PUBLISH_REST;
@@ -73,7 +76,7 @@ static void own_encode(struct publish *u)
 
 /* --- meeting ------------------------------------------------------------ */
 
-/* The table's head was read: how look-ups reach it. */
+/* The table's head was read: tells the engine how look-ups reach the table. */
 static int head_take(struct publish *u)
 {
 	struct pool *p = u->pool;
@@ -89,7 +92,7 @@ static int head_take(struct publish *u)
 	at.port = META_PORTS + u->server;
 	at.dctn = u->head.dctn;
 	at.key = u->head.key;
-	/* each life of the server is a new one */
+	/* each process of the server is a new incarnation */
 	at.incarnation = env_now_ns(p->env);
 	return vqp_engine_meta(&p->e, u->server, &at, u->table.addr,
 			       u->table.rkey, u->head.places);
@@ -120,7 +123,8 @@ static int read_both(struct publish *u, uint64_t timeout_ns)
 	return err;
 }
 
-/* What each server has in our places; one that does not answer is lost. */
+/* Reads this node's places at each server; a server that does not answer is
+ * lost. */
 static void read_all(struct pool *p, uint64_t timeout_ns)
 {
 	struct publish *u;
@@ -130,7 +134,7 @@ static void read_all(struct pool *p, uint64_t timeout_ns)
 			lost(u, env_now_ns(p->env));
 }
 
-/* Is there a node of our name that renews its record? Waits for the next
+/* Is there another node of this name that renews its record? Waits for the next
  * renewal. */
 static bool other_lives(struct pool *p, uint64_t timeout_ns)
 {
@@ -180,7 +184,7 @@ static int write_first(struct publish *u, uint64_t timeout_ns)
 	return err;
 }
 
-/* At all servers that are met; one is enough. */
+/* Writes the record at all connected servers; one is enough. */
 static int name_write(struct pool *p, uint64_t timeout_ns)
 {
 	int err = -ETIMEDOUT, rc;
@@ -201,7 +205,7 @@ static int name_write(struct pool *p, uint64_t timeout_ns)
 	return written ? 0 : err;
 }
 
-/* Under a number that nobody has; any: one may be drawn. */
+/* Takes a number that no node has. any: it may be drawn. */
 static int name_take(struct pool *p, bool any, uint64_t timeout_ns)
 {
 	struct meta_node n;
@@ -213,7 +217,7 @@ static int name_take(struct pool *p, bool any, uint64_t timeout_ns)
 						  : name_write(p, timeout_ns);
 	for (i = 0; i < NAMES; i++) {
 		read_all(p, timeout_ns);
-		/* One that was drawn is not fought for. */
+		/* A drawn number that another node has too is given up. */
 		for (k = 0, err = 0; k < p->n_publish; k++)
 			if (is_met(&p->publish[k]) &&
 			    has_own(&p->publish[k], &n))
@@ -261,7 +265,7 @@ static int conn_begin(struct publish *u, unsigned retries, uint64_t timeout_ns)
 	return skein_conn_open_async(u->pool->ctx, u->addr, &a, &u->conn);
 }
 
-/* Until all are ready or have failed; but not long for the second. */
+/* Waits until all are ready or have failed; but not long for the second. */
 static int conns_wait(struct pool *p, uint64_t timeout_ns)
 {
 	uint64_t begin = env_now_ns(p->env);
@@ -346,7 +350,8 @@ static void part_done(void *arg, int status)
 
 	if (status)
 		atomic_store(&u->failed, true);
-	/* release: failed is older */
+	/* Release pairs with the acquire in server_round(): a thread that sees
+	 * no part pending also sees `failed`. */
 	atomic_fetch_sub_explicit(&u->pending, 1, memory_order_release);
 }
 
@@ -401,7 +406,7 @@ static void write_begin(struct publish *u, uint64_t now_ns)
 		part_done(u, -EAGAIN);
 }
 
-/* The server was gone, or is another one: from the beginning. The pool's lock is
+/* The server was gone, or is another process: begins anew. The pool's lock is
  * held, so nothing here waits. */
 static void meet_again(struct publish *u, uint64_t now_ns)
 {
@@ -419,7 +424,7 @@ static void meet_again(struct publish *u, uint64_t now_ns)
 	}
 	if (skein_conn_get_state(u->conn) != SKEIN_CONN_READY)
 		return;
-	/* one that has not shared its table yet is asked again */
+	/* a server that has not shared its table yet is asked again */
 	u->table.size = sizeof(u->table);
 	if (skein_mem_find(u->conn, META_NAME, 0, &u->table))
 		return;
@@ -432,7 +437,7 @@ static void meet_again(struct publish *u, uint64_t now_ns)
 		part_done(u, -EAGAIN);
 }
 
-/* All parts of a step have come. */
+/* All parts of a step have ended. */
 static void step_over(struct publish *u, uint64_t now_ns)
 {
 	if (u->step == PUBLISH_READS) {
@@ -453,14 +458,14 @@ static void server_round(struct publish *u, uint64_t now_ns)
 	const struct vqp *asks = u->pool->e.meta[u->server].v;
 	bool over;
 
-	/* look-ups tell it first */
+	/* a look-up fails first */
 	if (u->step == PUBLISH_REST && asks && asks->state == VQP_ERROR)
 		lost(u, now_ns);
 	if ((u->step == PUBLISH_REST || u->step == PUBLISH_LOST) &&
 	    now_ns < u->due_ns)
 		return;
 	skein_ctx_progress(u->pool->ctx);
-	/* acquire: pairs with part_done() */
+	/* Acquire pairs with the release in part_done(). */
 	over = !atomic_load_explicit(&u->pending, memory_order_acquire);
 	switch (u->step) {
 	case PUBLISH_REST:

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * recv.c - messages between vqps: headers, receivers, credits, what waits to
- * be taken.
+ * recv.c - messages between vqps: headers, receivers, credits, messages that
+ * wait to be taken.
  *
- * The device's receives belong to all vqps. So a message is copied out of them at
- * once, and a sender may have at most VQP_WINDOW messages that its receiver has
- * not taken: a vqp that takes none stops its own senders and nobody else. What was
- * taken is told with each message the other way, or by one of its own at half of
- * the window.
+ * The device's receives belong to all vqps. So a message is copied out of them
+ * at once, and a sender may have at most VQP_WINDOW messages that its receiver
+ * has not taken: a vqp that takes none stops its own senders only. A receiver
+ * tells its sender what it has taken with each message the other way, or by a
+ * message of credit at half of the window.
  */
 #include "vqp/engine.h"
 
@@ -35,13 +35,13 @@ void vqp_head_fill(struct vqp *v, struct vqp_slot *s)
 
 	if (h.with_imm)
 		h.imm = s->wr.imm_data;
-	/* Once: a message that is posted again is the same one. */
+	/* Once: a message that is posted again keeps its number. */
 	if (s->kind == SLOT_MESSAGE && !s->numbered) {
 		s->numbered = true;
 		s->seq = v->sent++;
 	}
 	h.seq = s->seq;
-	/* A port is answered for by the vqp that has bound it. */
+	/* The vqp that has bound the port takes the message. */
 	if (v->by_port)
 		h.dst_vqp = h.dst_gen = 0;
 	v->taken_sent = v->taken;
@@ -135,7 +135,8 @@ static struct vqp *child_find(struct vqp_engine *e, struct vqp *bound,
 	return NULL;
 }
 
-/* All that is known of the sender is in its message. */
+/* Makes a vqp for a sender. All that is known of the sender is in its
+ * message. */
 static struct vqp *child_new(struct vqp_engine *e, struct vqp *bound,
 			     const struct msg_head *h)
 {
@@ -155,7 +156,8 @@ static struct vqp *child_new(struct vqp_engine *e, struct vqp *bound,
 	v->knows_domain = true;
 	v->bound = bound;
 	v->ours = true;
-	/* Any, where a vqp for this sender was there before and was freed. */
+	/* The first number may be any: an earlier vqp for this sender may have
+	 * been freed. */
 	v->expect = v->taken = v->taken_sent = h->seq;
 	at = child_bucket(e, bound, &h->src, h->src_vqp);
 	v->child_next = *at;
@@ -209,8 +211,7 @@ static void garbage(struct vqp_engine *e)
 	vqp_say(e, 2, "vqp: a message that makes no sense was dropped");
 }
 
-/* The pair that the message is of; *to: the vqp that takes it. NULL: no such
- * pair. */
+/* The pair of the message; *to: the vqp that takes it. NULL: no such pair. */
 static struct vqp *pair_of(struct vqp_engine *e, const struct msg_head *h,
 			   struct vqp **to)
 {
@@ -230,7 +231,7 @@ static struct vqp *pair_of(struct vqp_engine *e, const struct msg_head *h,
 		return NULL;
 	if (v->far_vqp &&
 	    (v->far_vqp != h->src_vqp || v->far_gen != h->src_gen))
-		return NULL; /* another one there */
+		return NULL; /* another vqp has that place */
 	v->far_vqp = h->src_vqp;
 	v->far_gen = h->src_gen;
 	*to = v;
@@ -268,7 +269,7 @@ void vqp_engine_receive(struct vqp_engine *e, const uint8_t *buf, size_t len)
 	}
 	if (h.kind == MSG_KIND_CREDIT)
 		return;
-	if (h.seq != v->expect) { /* once more, or one is missing */
+	if (h.seq != v->expect) { /* a repeated message, or one is missing */
 		if ((int32_t)(h.seq - v->expect) < 0)
 			e->counts.dropped++;
 		else
@@ -276,7 +277,7 @@ void vqp_engine_receive(struct vqp_engine *e, const uint8_t *buf, size_t len)
 		return;
 	}
 	if (v->expect - v->taken >= VQP_WINDOW) {
-		garbage(e); /* without a credit */
+		garbage(e); /* it was sent without a credit */
 		return;
 	}
 	m = e->conf.port->alloc(e->conf.arg, sizeof(*m) + h.len);
@@ -292,7 +293,8 @@ void vqp_engine_receive(struct vqp_engine *e, const uint8_t *buf, size_t len)
 	list_add_tail(&to->messages, &m->link);
 }
 
-/* Those that this vqp would take, and those that it sent to a bound one. */
+/* Drops the messages that this vqp would take, and those that it sent to a
+ * bound one. */
 void vqp_messages_drop(struct vqp *v)
 {
 	struct list_node *n, *next, *head = &v->messages;
@@ -332,7 +334,7 @@ int vqp_post_recv(struct vqp *v, struct ibv_recv_wr *wr,
 	return 0;
 }
 
-/* Into the receive's pieces: 0 or what the completion says. */
+/* Copies into the receive's pieces: 0, or the status of the completion. */
 static enum ibv_wc_status scatter(struct vqp_engine *e,
 				  const struct vqp_recv *r, const uint8_t *data,
 				  uint32_t len)
@@ -353,7 +355,8 @@ static enum ibv_wc_status scatter(struct vqp_engine *e,
 	return len ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS;
 }
 
-/* The oldest message into the oldest receive; NULL: one of them is missing. */
+/* Puts the oldest message into the oldest receive; NULL: one of them is
+ * missing. */
 static struct vqp_message *message_take(struct vqp *v, struct vqp_recv **r,
 					enum ibv_wc_status *status)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * region.c - records of regions: bytes, and the cache of those of a peer. A
- * record that is not there is not remembered: the next request asks again.
+ * region.c - records of regions: their bytes, and the cache of those of a peer.
+ * A missing record is not remembered: the next request asks again.
  */
 #include "vqp/check.h"
 
@@ -15,7 +15,7 @@ enum {
 	R_ACCESS = 24,
 	R_VERSION = 28,
 	R_DOMAIN = 32,
-	R_ZERO = 36, /* to the sum */
+	R_ZERO = 36, /* zero up to the sum */
 	R_SUM = 56,
 };
 
@@ -93,7 +93,7 @@ static bool allows(const struct vqp_engine *e, const struct region_record *r,
 		s->len <= r->len && at - r->addr <= r->len - s->len);
 }
 
-/* Off its list; NULL where it is not. */
+/* Takes the region off its list; NULL: it is not there. */
 static struct vqp_region *take_out(struct vqp_peer *p, uint32_t id)
 {
 	struct vqp_region **at, *r;
@@ -106,7 +106,7 @@ static struct vqp_region *take_out(struct vqp_peer *p, uint32_t id)
 	return NULL;
 }
 
-/* The one not used for longest that nobody asks about. */
+/* Drops the region that was unused longest and has no READ under way. */
 static void drop_one(struct vqp_engine *e, struct vqp_peer *p)
 {
 	struct vqp_region **at, **last = NULL, *r;
@@ -146,7 +146,7 @@ static struct vqp_region *find(struct vqp_engine *e, struct vqp_peer *p,
 	return r;
 }
 
-/* Before all that waits in v. */
+/* Queues the READ before all that waits in v. */
 static void ask(struct vqp *v, struct vqp_region *r)
 {
 	struct vqp_engine *e = v->e;
@@ -172,8 +172,8 @@ static void ask(struct vqp *v, struct vqp_region *r)
 	list_add_head(&v->queue, &s->link);
 }
 
-/* Before all that waits in v: a READ of what the port that v is connected to is
- * of. */
+/* Queues a READ, before all that waits in v: of the domain of the port that v
+ * is connected to. */
 static enum region_verdict domain_ask(struct vqp *v)
 {
 	struct vqp_slot *s;
@@ -230,7 +230,7 @@ enum region_verdict vqp_region_check(struct vqp *v, const struct vqp_slot *s,
 	r = find(e, v->peer, id);
 	if (!r)
 		return REGION_UNKNOWN;
-	/* An answer counts for those that waited for it. */
+	/* An answer counts for requests that waited for it. */
 	if (r->refused && s->since_ns <= r->asked_ns)
 		return REGION_WRONG;
 	age = e->now_ns - r->since_ns;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * region.h - memory of a node that others may reach: its table of records, and
- * what an engine knows of the tables of others (KRCore's ValidMR, section 4.3).
+ * what an engine knows of other nodes' tables (KRCore's ValidMR, section 4.3).
  *
  * A region has an id, which peers name in place of an rkey: a place of the
  * node's table and a generation. Before an engine posts a request it looks the
- * region up, once a lease, by a READ of 64 bytes; the record says the device's
- * rkey, the range and the rights. So a wrong id, range or right ends in an error
- * of the engine's, and breaks no queue pair that others use.
+ * region up, once a lease, by a READ of 64 bytes; the record has the device's
+ * rkey, the range and the rights. So a wrong id, range or right ends in an
+ * error of the engine, and breaks no queue pair that others use.
  *
- * A region may belong to a domain. A vqp reaches it then if the port that the vqp is
- * connected to, or the sender that made it, is of the same domain; of a port the
- * engine READs that, once a vqp.
+ * A region may belong to a domain. Then a vqp reaches it if the port that the
+ * vqp is connected to, or the sender that made the vqp, is of the same domain.
+ * The engine READs the domain of a port once for each vqp.
  */
 #ifndef SKEIN_VQP_REGION_H
 #define SKEIN_VQP_REGION_H
@@ -27,16 +27,16 @@ struct vqp_slot;
 #define REGION_PLACES 1024u /* of a node; the first one is never used */
 
 /*
- * The lease begins when the READ was posted, as its reader saw the time. The
- * reader posts nothing after REGION_USE_NS, and what is posted is carried out or
- * has failed REGION_RETRY_NS later. The owner keeps the memory registered for
- * REGION_KEEP_NS after the record is gone, which is longer than both by what two
+ * The lease begins when the READ was posted, by the reader's clock. The reader
+ * posts nothing after REGION_USE_NS, and a posted request is carried out or has
+ * failed REGION_RETRY_NS later. After the record is gone the owner keeps the
+ * memory registered for REGION_KEEP_NS, which is longer than both by what two
  * clocks may drift in a second.
  */
 #define REGION_USE_NS 500000000ull
 #define REGION_RETRY_NS 400000000ull
 #define REGION_KEEP_NS 1000000000ull
-/* An engine asks again, in the background, behind this part of the lease. */
+/* After this part of the lease an engine asks again, in the background. */
 #define REGION_AGAIN_NS 250000000ull
 
 #define REGIONS_CACHED 64u /* of a peer */
@@ -49,7 +49,8 @@ struct region_record {
 	uint32_t domain; /* of its node; 0: any vqp may reach it */
 };
 
-/* Behind the records: the domain of each port, 16 bits; 0: nobody has bound it. */
+/* After the records: the domain of each port, 16 bits; 0: no vqp has bound
+ * it. */
 #define REGION_PORTS_AT (REGION_PLACES * REGION_RECORD)
 #define REGION_TABLE_LEN (REGION_PORTS_AT + 2u * 65536u)
 
@@ -65,7 +66,7 @@ int region_decode(const uint8_t *buf, struct region_record *r);
 
 /* What an engine knows of a region of a peer. */
 struct vqp_region {
-	struct vqp_region *next; /* the one used last is the first */
+	struct vqp_region *next; /* the region used last is first */
 	struct region_record r;
 	uint64_t asked_ns; /* when the READ under way was posted */
 	uint64_t since_ns; /* of the lease */
@@ -77,14 +78,15 @@ struct vqp_region {
 enum region_verdict {
 	REGION_GOOD,	/* *rkey is the device's */
 	REGION_UNKNOWN, /* a READ is under way, or there is no room for one */
-	REGION_WRONG,	/* not there, or not so */
+	REGION_WRONG,	/* no such region, or a wrong range or right */
 };
 
-/* May the request of s be posted? Queues a READ before it where that is not
- * known. */
+/* May the request of s be posted? Where that is not known, queues a READ before
+ * it. */
 enum region_verdict vqp_region_check(struct vqp *v, const struct vqp_slot *s,
 				     uint32_t *rkey);
-/* The READ of s is posted; it has brought a record; it is over, or given up. */
+/* The READ of s was posted; has brought a record; has ended, or was given
+ * up. */
 void vqp_region_posted(struct vqp_slot *s);
 void vqp_region_read(struct vqp_engine *e, struct vqp_slot *s);
 void vqp_region_over(struct vqp_slot *s);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * table.c - the meta server: memory that nodes read and write, a DC target to
- * read it through, a listener for the nodes' own connections. Its CPU answers
- * nothing; it clears what nobody renews, by its own clock.
+ * table.c - the meta server: memory that nodes READ and write, a DC target
+ * through which they READ it, and a listener for the nodes' own connections.
+ * Its CPU answers nothing; it clears records that are not renewed, by its own
+ * clock.
  */
 #include "vqp/pool.h"
 
@@ -130,7 +131,8 @@ const char *skein_meta_addr(struct skein_meta *m)
 	return skein_listener_addr(m->listener);
 }
 
-/* Has not changed for so long: its node is gone, or was never one. */
+/* Clears a place that has not changed for a while: its node is gone, or was
+ * never there. */
 static void place_sweep(struct skein_meta *m, uint32_t i, uint64_t now)
 {
 	uint8_t *r = (uint8_t *)skein_mem_addr(m->mem) +
