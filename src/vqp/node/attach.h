@@ -2,7 +2,7 @@
 /*
  * attach.h - messages on a node service's socket: attach, memory, wake-ups
  * (docs/vqp.md, "Node service"). One struct both ways; both ends are on one
- * host, so numbers are as it has them.
+ * host, so numbers are in its byte order. Pure.
  */
 #ifndef SKEIN_VQP_NODE_ATTACH_H
 #define SKEIN_VQP_NODE_ATTACH_H
@@ -15,12 +15,13 @@
 #define ATTACH_LEN 128u
 
 enum attach_kind {
-	ATTACH_HELLO = 1, /* answer: rings and life page, as descriptors */
-	ATTACH_MEM,	  /* answer: the memory's descriptor */
+	ATTACH_HELLO = 1, /* the answer has descriptors of rings and life
+			   * page */
+	ATTACH_MEM,	  /* the answer has the memory's descriptor */
 	ATTACH_MEM_FREE,  /* no answer */
-	ATTACH_WAKE,	  /* either end sleeps and should look; no answer */
-	ATTACH_MEM_AGAIN, /* of a service before, its descriptor with it; answer
-			   * as to MEM, without one */
+	ATTACH_WAKE,	  /* to an end that sleeps: look; no answer */
+	ATTACH_MEM_AGAIN, /* memory of an earlier service, with its descriptor;
+			   * answered as MEM, without one */
 };
 
 struct attach_msg {
@@ -28,10 +29,10 @@ struct attach_msg {
 	uint16_t version;
 	uint16_t kind;
 	int32_t status;	 /* of an answer: 0 or a negative error */
-	uint32_t id;	 /* of memory: what requests name it by */
+	uint32_t id;	 /* of memory: its name in requests */
 	uint64_t len;	 /* of memory, of the rings' file */
 	uint32_t access; /* enum ibv_access_flags */
-	uint32_t region; /* what peers name it by; 0: they do not reach it */
+	uint32_t region; /* its name for peers; 0: they cannot reach it */
 	uint8_t gid[16]; /* of the node */
 	char addr[72];
 	uint64_t region_addr; /* of memory: as peers name it */

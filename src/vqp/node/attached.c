@@ -12,7 +12,7 @@
 
 /* --- attaching ---------------------------------------------------------- */
 
-/* A service of our own user's, or of root's. */
+/* 0 if the service runs as this process's user, or as root. */
 static int service_check(int fd)
 {
 	uint32_t uid, pid;
@@ -39,7 +39,7 @@ static int hello(struct attached *a, const char *path, uint64_t deadline,
 	attach_fill(m, ATTACH_HELLO);
 	if (!err)
 		err = local_send(a->fd, m, sizeof(*m), NULL, 0);
-	/* one that is full has answered before */
+	/* a service that is full has answered already */
 	if (err && err != -EPIPE)
 		return err;
 	do {
@@ -47,8 +47,8 @@ static int hello(struct attached *a, const char *path, uint64_t deadline,
 		got = local_recv(a->fd, buf, sizeof(buf), fds, n);
 		if (got == -EAGAIN && now < deadline)
 			local_wait(a->fd, deadline - now);
-		/* One that closed before it read our message said why: that
-		 * comes behind the error. */
+		/* A service that closed before it read this message has said
+		 * why: its answer comes after the error. */
 	} while ((got == -EAGAIN || got == -ECONNRESET) && now < deadline);
 	if (got <= 0)
 		return got == -EAGAIN ? -ETIMEDOUT : -SKEIN_EDEAD;
@@ -124,8 +124,9 @@ bool attached_barred(const struct attached *a)
 
 /* --- waking and sleeping: tests/model/node*.pml ------------------------- */
 
-/* The service sets its word, looks at the ring, and sleeps; the request is in
- * the ring, and we look at the word. A fence on each side. */
+/* The service sets its word, then looks at the ring, then sleeps. The client
+ * puts a request into the ring, then looks at the word. Each has a fence in
+ * between. */
 void attached_wake(struct attached *a)
 {
 	struct attach_msg m;
@@ -137,12 +138,12 @@ void attached_wake(struct attached *a)
 		return;
 	a->woken = sleeps;
 	attach_fill(&m, ATTACH_WAKE);
-	/* Where its socket is full, it has something to read. */
+	/* A full socket has messages that wake the service. */
 	local_send(a->fd, &m, sizeof(m), NULL, 0);
 }
 
-/* Not for each ring that was full: the service may have seen our cursor late, and
- * have stopped at fewer. tests/model/node_full.pml */
+/* Not only after a full ring: the service may have seen the client's cursor
+ * late, and have stopped at fewer. tests/model/node_full.pml */
 void attached_took(struct attached *a, unsigned n)
 {
 	a->taken += n;
@@ -178,7 +179,7 @@ void attached_sleep(struct attached *a, const struct ring *seen, uint64_t ns)
 	struct ring_heads *h = seen->heads;
 
 	atomic_store_explicit(&h->asleep, 1, memory_order_relaxed);
-	/* with the fence in the service's client_wake() */
+	/* pairs with the fence in the service's client_wake() */
 	fence_full();
 	if (!ring_comp_has(seen))
 		local_wait(a->fd, ns);

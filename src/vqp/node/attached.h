@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * attached.h - a client's end of a node service: socket, rings and life page of
- * one attach, and how the client wakes the service and sleeps until it is woken.
+ * one attach, and how the client wakes the service and sleeps until it is
+ * woken.
  *
- * Thread rule: that of client.c, its one owner: all under the pool's lock but
+ * Thread rule: that of client.c: all under the pool's lock, except
  * attached_sleep(), in which one thread at a time is.
  */
 #ifndef SKEIN_VQP_NODE_ATTACHED_H
@@ -19,34 +20,38 @@ struct attached {
 	void *rings;
 	struct ring ring;
 	struct local_life *life;
-	uint32_t woken;	       /* the sleep of the service that we ended last */
+	uint32_t woken;	       /* the sleep of the service that this client
+			        * ended last */
 	uint32_t requests_max; /* outstanding */
-	uint32_t taken;	       /* completions since we looked if it sleeps */
-	bool hung_up;	       /* the socket's end was read */
+	uint32_t taken;	       /* completions since the client looked if the
+			        * service sleeps */
+	bool hung_up;	       /* the service has closed the socket */
 	uint8_t gid[16];
 	char addr[72];
 };
 
-/* Attaches to the service at path: 0; -ENOENT, -ECONNREFUSED: nobody is there;
- * -ETIMEDOUT; what the service says. */
+/* Attaches to the service at path: 0; -ENOENT, -ECONNREFUSED: no service is
+ * there; -ETIMEDOUT; or the service's error. */
 int attached_open(struct attached *a, struct skein_env *env, const char *path,
 		  uint64_t deadline);
 void attached_close(struct attached *a);
 
-/* Two loads. */
+/* Does the service live, with this client attached? Two loads. */
 bool attached_lives(const struct attached *a);
 /* The service lives, and has detached this client. */
 bool attached_barred(const struct attached *a);
 
-/* Something is in the ring. */
+/* The client has put something into the ring: wakes the service if it
+ * sleeps. */
 void attached_wake(struct attached *a);
-/* n completions were taken: the service may have stopped for want of room. */
+/* n completions were taken: wakes the service if it may have stopped for want
+ * of room. */
 void attached_took(struct attached *a, unsigned n);
-/* One message of the socket: 0; -EAGAIN; *fd: its descriptor, or -1. The end of
- * the socket: hung_up. */
+/* Reads one message of the socket: 0; -EAGAIN; *fd: its descriptor, or -1. The
+ * end of the socket sets hung_up. */
 int attached_read(struct attached *a, struct attach_msg *m, int *fd);
-/* Until the service says something, or has put more into the ring than `seen`
- * (the ring as it was under the lock) has. */
+/* Sleeps until the service sends a message, or has put more into the ring than
+ * `seen` has, which is the ring as it was under the lock. */
 void attached_sleep(struct attached *a, const struct ring *seen, uint64_t ns);
 
 #endif

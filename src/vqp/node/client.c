@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * client.c - a process that uses a node service: the calls of skein/vqp.h over
- * its rings. It has no device; what it posts is looked at here, so that a mistake
- * is told by the call, and once more by the service, which believes nothing.
+ * its rings. The process has no device. Its requests are checked here, so that
+ * the call reports a mistake, and once more by the service, which trusts
+ * nothing.
  *
  * A vqp's place (struct place) outlives its handle where the service keeps the
- * vqp: it frees a vqp that a message made only if the client has seen all of its
- * messages.
+ * vqp: the service frees a vqp that a message made only if the client has seen
+ * all its messages. It is one object: vqps, memory and waits all end and begin
+ * anew with an attach, so each function uses most of struct node_pool.
  *
- * One object: vqps, memory and waits all end, and begin anew, with an attach, so
- * each function looks at most of struct node_pool.
- *
- * Thread rule: all under node_pool.lock; a thread that waits lets go of it.
+ * Thread rule: all under node_pool.lock; a thread that waits releases it.
  */
 #include "vqp/check.h"
 #include "vqp/front.h"
@@ -33,13 +32,13 @@ enum state {
 	AT_REST,
 	CONNECTED,
 	BOUND,
-	UNANSWERED, /* a late answer would be taken for that of the next call */
+	UNANSWERED, /* a late answer could pass for that of the next call */
 };
 
 struct node_vqp {
 	struct skein_vqp base;
 	struct list_node link; /* node_pool.vqps */
-	uint32_t life;	       /* of node_pool.life, when it was made */
+	uint32_t life;	       /* node_pool.life when the vqp was made */
 	uint32_t id;
 	enum state state;
 	/* completions not polled: a ring that grows */
@@ -52,7 +51,7 @@ struct place {
 	uint32_t id;
 	uint32_t seen;	  /* messages from it that were popped */
 	uint32_t posted;  /* requests, ever */
-	uint32_t retired; /* of them, as the service said last */
+	uint32_t retired; /* of these, as last reported by the service */
 	struct node_vqp *v;
 };
 
@@ -61,13 +60,13 @@ struct node_mem {
 	size_t len;
 	unsigned access;
 	int fd;
-	uint32_t life; /* the last one in which the service took it */
+	uint32_t life; /* the last one in which the service accepted it */
 };
 
 /* A thread that waits for a reply. */
 struct wait {
 	struct list_node link;
-	uint32_t vqp; /* 0: to NEW, with this token: */
+	uint32_t vqp; /* 0: the reply to NEW with this token */
 	uint64_t token;
 	bool done;
 	int err;
@@ -82,14 +81,14 @@ struct node_pool {
 	struct attached at;
 	uint32_t life;	    /* counts attaches */
 	bool attaching;	    /* a thread attaches again */
-	unsigned fruitless; /* looks in a row */
+	unsigned fruitless; /* looks in a row that found nothing */
 	bool dead;
 	uint32_t outstanding; /* requests of all vqps */
-	bool requests_logged; /* that there may be no more */
-	/* threads that wait */
-	bool sleeper; /* one is at the socket */
+	bool requests_logged; /* the limit of requests was logged */
+	/* the threads that wait */
+	bool sleeper; /* one of them sleeps at the socket */
 	unsigned parked;
-	_Atomic(uint32_t) turn; /* what the others are parked at */
+	_Atomic(uint32_t) turn; /* the futex at which the others are parked */
 	uint64_t tokens;
 	struct list_node waits;
 	/* one thread at a time asks for memory */
@@ -125,7 +124,7 @@ static bool is_dead(struct node_pool *p)
 	return p->dead;
 }
 
-/* Of a service that has ended since. */
+/* Is v of a service that has ended since? */
 static bool is_gone(struct node_pool *p, const struct node_vqp *v)
 {
 	return v->life != p->life || p->attaching || is_dead(p);
@@ -147,8 +146,8 @@ static void leave(struct node_pool *p)
 
 static int attach_again(struct node_pool *p);
 
-/* enter(), for calls that need no vqp: where the service is gone they attach to
- * its heir. */
+/* enter() for calls that need no vqp: if the service is gone they attach to the
+ * next one. */
 static int enter_live(struct node_pool *p)
 {
 	int err = enter(p);
@@ -164,8 +163,8 @@ static int enter_live(struct node_pool *p)
 	return err;
 }
 
-/* The end of a look that found n things. A caller that looks again and again may have
- * the core that the service wants. */
+/* Ends a look that found n things. A caller that looks again and again may be
+ * using the core that the service needs. */
 static void looked(struct node_pool *p, int n)
 {
 	unsigned fruitless = n ? 0 : p->fruitless + 1;
@@ -232,7 +231,7 @@ static void place_free(struct node_pool *p, const struct place *at)
 	request(p, &q);
 }
 
-/* A message that nobody pops any more. */
+/* Drops a message that will not be popped. */
 static void message_drop(struct node_pool *p, uint32_t from)
 {
 	struct place *at = place_of(p, from);
@@ -246,8 +245,8 @@ static void message_drop(struct node_pool *p, uint32_t from)
 		place_free(p, at);
 }
 
-/* Threads that are parked look again: one may be done, or has to sleep at the
- * socket. */
+/* Makes parked threads look again: the wait of one may be over, or one has to
+ * sleep at the socket. */
 static void pass_on(struct node_pool *p)
 {
 	if (!p->parked)
@@ -272,7 +271,7 @@ static void on_reply(struct node_pool *p, const struct ring_comp *c)
 		w->made = c->imm;
 		return;
 	}
-	if (!c->vqp && !c->len) { /* nobody waited for it */
+	if (!c->vqp && !c->len) { /* no thread waits for it */
 		struct place gone = {.id = c->imm};
 
 		place_free(p, &gone);
@@ -305,8 +304,8 @@ static int comps_take(struct node_pool *p)
 			continue;
 		if (c.kind != RING_DONE)
 			at->v->recvs--;
-		/* A completion that there is no memory for is lost, as is the
-		 * process, about now. */
+		/* Without memory for it a completion is lost; the process will
+		 * not last much longer either. */
 		if (queue_grow(p, at->v))
 			at->v->q[at->v->q_tail++ % at->v->q_cap] = c;
 	}
@@ -316,9 +315,9 @@ static int comps_take(struct node_pool *p)
 
 /* --- waiting ------------------------------------------------------------ */
 
-/* One thread sleeps at the socket, so that the word `asleep` has one writer here,
- * and nobody reads the wake-up of another thread; the others are parked until
- * it has looked. tests/model/node_threads.pml */
+/* One thread sleeps at the socket: so the word `asleep` has one writer at this
+ * end, and no thread reads another's wake-up. The others are parked until it
+ * has looked. tests/model/node_threads.pml */
 static void sleep_once(struct node_pool *p, uint64_t ns)
 {
 	struct ring seen = p->at.ring;
@@ -341,7 +340,8 @@ static void sleep_once(struct node_pool *p, uint64_t ns)
 	pass_on(p);
 }
 
-/* With the lock; lets go of it meanwhile. 0, -ETIMEDOUT, -SKEIN_EDEAD. */
+/* Called with the lock; releases it while it waits. 0, -ETIMEDOUT,
+ * -SKEIN_EDEAD. */
 static int wait_for(struct node_pool *p, const bool *done, uint64_t deadline)
 {
 	struct skein_env *env = p->base.env;
@@ -411,7 +411,8 @@ static struct node_mem *mem_find(struct node_pool *p, uint32_t lkey)
 	return m && m->base.lkey == lkey ? m : NULL;
 }
 
-/* Asks for memory, or (fd of a service before) that this one takes it over. */
+/* Asks the service for memory, or (fd of an earlier service) to take that
+ * memory over. */
 static int mem_ask(struct node_pool *p, struct attach_msg *m, int fd)
 {
 	int err;
@@ -426,7 +427,7 @@ static int mem_ask(struct node_pool *p, struct attach_msg *m, int fd)
 	else if (err == -EPIPE)
 		err = -SKEIN_EDEAD;
 	p->asking = false;
-	/* A late answer would be taken for the next one's. */
+	/* A late answer could pass for the next one. */
 	if (err == -ETIMEDOUT)
 		p->dead = true;
 	return err ? err : p->answer.status;
@@ -501,9 +502,9 @@ static void mem_give_up(struct node_pool *p, uint32_t lkey)
 	local_send(p->at.fd, &m, sizeof(m), NULL, 0);
 }
 
-/* Memory stays the client's when its service ends: the next service takes it
- * over, under the same lkey, in the same place of its table of regions if that is
- * free. */
+/* The client keeps its memory when its service ends. The next service takes it
+ * over, under the same lkey, and in the same place of its table of regions if
+ * that is free. */
 static void mems_again(struct node_pool *p)
 {
 	struct node_mem *m;
@@ -558,8 +559,8 @@ static void mem_free(struct skein_vqp_mem *base)
 
 /* --- attaching again ---------------------------------------------------- */
 
-/* What the service before had of this client but memory is gone: each vqp stays
- * a handle of its life. */
+/* All that the earlier service had of this client but memory is gone: each vqp
+ * stays a handle of its life. */
 static void life_begin(struct node_pool *p, struct attached *at)
 {
 	attached_close(&p->at);
@@ -572,14 +573,14 @@ static void life_begin(struct node_pool *p, struct attached *at)
 	memcpy(p->base.addr, at->addr, sizeof(at->addr));
 }
 
-/* With the lock; lets go of it meanwhile. 0, or why not. */
+/* Called with the lock; releases it while it attaches. 0, or why not. */
 static int attach_again(struct node_pool *p)
 {
 	struct attached at;
 	int err;
 
-	/* Threads that still wait are about to learn that the service is gone,
-	 * and use what it had until then. */
+	/* Threads that still wait will soon find that the service is gone.
+	 * Until then they use its state. */
 	if (p->attaching || p->asking || !list_empty(&p->waits) ||
 	    attached_barred(&p->at))
 		return -SKEIN_EDEAD;
@@ -664,7 +665,7 @@ static void vqp_free_(struct skein_vqp *base)
 	}
 	if (!is_gone(p, v)) {
 		p->outstanding -= at->posted - at->retired;
-		at->retired = at->posted; /* it may have a handle again */
+		at->retired = at->posted; /* the vqp may get a handle again */
 		place_free(p, at);
 	}
 	vqp_drop(p, v);
@@ -726,7 +727,8 @@ static int bind_(struct skein_vqp *base, uint16_t port)
 
 /* --- requests ----------------------------------------------------------- */
 
-/* Our addresses to places of memory that the service made. */
+/* Turns this process's addresses into places in memory that the service
+ * made. */
 static int sges_put(struct node_pool *p, const struct ibv_sge *g, int n,
 		    struct ring_req *q)
 {
@@ -782,7 +784,7 @@ static int send_fill(struct node_pool *p, const struct ibv_send_wr *wr,
 	return 0;
 }
 
-/* The service takes more, and lets it wait with all behind. */
+/* The service accepts more, and lets it wait with all that comes after. */
 static int room_look(struct node_pool *p, const struct node_vqp *v)
 {
 	const struct place *at = place_of(p, v->id);
@@ -941,7 +943,7 @@ static int pop(struct skein_vqp *base, unsigned n, struct skein_vqp_msg *msgs)
 	if (err)
 		return err;
 	comps_take(p);
-	/* A message has its sender's vqp, which ended with its service. */
+	/* A message names its sender's vqp, which ended with its service. */
 	if (v->life != p->life)
 		v->q_head = v->q_tail;
 	for (; v->state == BOUND && got < n && v->q_head != v->q_tail; got++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * quota.h - what a client of a node service, and all clients of a user, may have
- * at most. Counting only: no I/O, no clock.
+ * quota.h - limits for a client of a node service, and for all clients of a
+ * user. Counting only: no I/O, no clock.
  *
  * Thread rule: that of the service.
  */
@@ -14,7 +14,8 @@
 #include <stdint.h>
 
 enum quota_kind {
-	QUOTA_MEMORY,	/* bytes; of a user until peers have forgotten it */
+	QUOTA_MEMORY,	/* bytes; a user's until peers have forgotten the
+			 * region */
 	QUOTA_REQUESTS, /* on the engine */
 	QUOTA_VQPS,
 	QUOTA_PORTS,
@@ -30,7 +31,7 @@ struct quota_user {
 /* Of a client; all zero: no limit. */
 struct quota {
 	const uint64_t *max; /* QUOTA_KINDS of them */
-	unsigned user_times; /* a user may have so many times max */
+	unsigned user_times; /* a user may have max so many times */
 	struct quota_user *user;
 	uint64_t used[QUOTA_KINDS];
 	unsigned refused; /* bits: 2 * kind, + 1 for the user's limit */

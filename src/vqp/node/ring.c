@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ring.c - both ends of a client's rings.
+ * ring.c - both ends of a client's rings; see ring.h.
  */
 #include "vqp/node/ring.h"
 
@@ -125,8 +125,8 @@ static void publish(struct ring_line *l, uint32_t seq, const uint8_t *body,
 		    uint32_t len)
 {
 	memcpy(l->body, body, len);
-	/* release: pairs with the acquire in ring_take(); without it the
-	 * service may see the number before the body */
+	/* Release pairs with the acquire in ring_take(); without it the service
+	 * may see the number before the body. */
 	atomic_store_explicit(&l->seq, seq, memory_order_release);
 }
 
@@ -137,7 +137,8 @@ int ring_put(struct ring *r, const struct ring_req *q)
 	uint8_t more[RING_MORE * RING_NEXT], b[RING_NEXT];
 
 	if (r->line + n - r->far >= RING_LINES) {
-		/* acquire: the service has copied what it has counted */
+		/* Acquire pairs with the release in ring_take(): the service
+		 * has copied the lines that it has counted. */
 		r->far = atomic_load_explicit(&r->heads->lines_taken,
 					      memory_order_acquire);
 		if (r->line + n - r->far >= RING_LINES)
@@ -209,11 +210,11 @@ int ring_take(struct ring *r, struct ring_req *q)
 	struct ring_line *l = &r->lines[r->line % RING_LINES];
 	uint32_t i, n, rest;
 
-	/* acquire: pairs with publish() */
+	/* Acquire pairs with the release in publish(). */
 	if (atomic_load_explicit(&l->seq, memory_order_acquire) != r->line + 1)
 		return -EAGAIN;
-	/* The client may write to it at any time: from here on the copy is
-	 * what counts. */
+	/* The client may write to the line at any time: from here on only the
+	 * copy counts. */
 	memcpy(b, l->body, sizeof(b));
 	if (first_decode(b, q))
 		return -EBADMSG;
@@ -223,14 +224,14 @@ int ring_take(struct ring *r, struct ring_req *q)
 		return -EBADMSG;
 	for (i = 0; i < n; i++) {
 		l = &r->lines[(r->line + 1 + i) % RING_LINES];
-		/* written before the first */
+		/* the client writes these before the first */
 		if (atomic_load_explicit(&l->seq, memory_order_acquire) !=
 		    r->line + 2 + i)
 			return -EBADMSG;
 		memcpy(more + i * RING_NEXT, l->body, RING_NEXT);
 	}
 	r->line += 1 + n;
-	/* release: the copies are made */
+	/* Release: the copies are made before the client reads the cursor. */
 	atomic_store_explicit(&r->heads->lines_taken, r->line,
 			      memory_order_release);
 	rest_decode(more, rest, q);
@@ -244,7 +245,8 @@ int ring_comp_room(struct ring *r)
 	uint32_t used = r->comp - r->far;
 
 	if (RING_COMPS - used < RING_COMPS / 2) {
-		/* acquire: the client has read what it has counted */
+		/* Acquire pairs with the release in ring_comp_take(): the
+		 * client has read the completions that it has counted. */
 		r->far = atomic_load_explicit(&r->heads->comps_taken,
 					      memory_order_acquire);
 		used = r->comp - r->far;
@@ -265,7 +267,7 @@ void ring_comp_put(struct ring *r, const struct ring_comp *c)
 	put32(l->body + 16, c->len);
 	put32(l->body + 20, c->imm);
 	put32(l->body + 24, c->value);
-	/* release: pairs with the acquire in ring_comp_take() */
+	/* Release pairs with the acquire in ring_comp_take(). */
 	atomic_store_explicit(&l->seq, ++r->comp, memory_order_release);
 }
 
@@ -284,7 +286,8 @@ bool ring_comp_take(struct ring *r, struct ring_comp *c)
 	c->len = get32(l->body + 16);
 	c->imm = get32(l->body + 20);
 	c->value = get32(l->body + 24);
-	/* release: it is read */
+	/* Release: the completion is read before the service sees the
+	 * cursor. */
 	atomic_store_explicit(&r->heads->comps_taken, ++r->comp,
 			      memory_order_release);
 	return true;

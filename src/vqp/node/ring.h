@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ring.h - the two rings between a client and its node service, in one file that
- * the service made: requests of 64-byte lines, completions of 32 bytes
- *.
+ * ring.h - the two rings between a client and its node service, in one file
+ * that the service made: requests of 64-byte lines, completions of 32 bytes.
  *
- * The file: cursors (struct ring_heads), 256 lines at 4096, 512 completions
- * behind. Each line and completion begins with its number, from 1, written last:
- * the other end reads one line and knows. The first line of a request:
+ * The file: cursors (struct ring_heads), 256 lines at 4096, then 512
+ * completions. Each line and completion begins with its number, from 1, which
+ * is written last: so the other end reads one line only. The first line of a
+ * request:
  *
  *	at  bytes
  *	4   1   1 new, 2 free, 3 connect, 4 stop connecting, 5 bind, 6 receive;
@@ -33,8 +33,8 @@
  *	28  4   message: the sender's vqp; else how many requests are retired
  *
  * A vqp that a message made is freed only if the client has seen all its
- * messages. Neither end believes what it reads: a request is copied first and
- * looked at after; a cursor that the other end writes is checked.
+ * messages. Neither end trusts what it reads: the service copies a request
+ * first and checks the copy; each end checks the cursor that the other writes.
  *
  * Thread rule: one thread at each end at a time.
  */
@@ -55,8 +55,9 @@
 #define RING_SGES 4u
 #define RING_DATA 128u	 /* inline bytes at most */
 #define RING_REPLIES 64u /* completions kept free for replies */
-/* The service stops for want of room at so many that the client has not taken;
- * the client looks once in half of them if the service sleeps. */
+/* The service stops for want of room when the client has so many completions
+ * not taken. The client checks once in half of them whether the service
+ * sleeps. */
 #define RING_FULL (RING_COMPS - RING_REPLIES)
 #define RING_LOOK (RING_FULL / 2)
 
@@ -64,10 +65,10 @@
 #define RING_AT_COMPS (RING_AT_LINES + RING_LINES * RING_LINE)
 #define RING_LEN (RING_AT_COMPS + RING_COMPS * 32u)
 
-/* The first page: two cursors, each in a line of its writer's. */
+/* The first page: two cursors, each in a cache line of its writer. */
 struct ring_heads {
 	_Atomic(uint32_t) lines_taken; /* the service's */
-	_Atomic(uint32_t) closed;      /* it has detached the client */
+	_Atomic(uint32_t) closed;      /* the service has detached the client */
 	uint32_t pad0[14];
 	_Atomic(uint32_t) comps_taken; /* the client's */
 	_Atomic(uint32_t) asleep;      /* the client waits at its socket */
@@ -105,14 +106,15 @@ struct ring_sge {
 	uint64_t off;
 };
 
-/* A request, in memory of its own. */
+/* A decoded request. */
 struct ring_req {
 	uint8_t op, flags, num_sge;
 	uint32_t vqp;
-	/* rkey; of a message its immediate; of connect and bind the port */
+	/* the rkey; a message's immediate; the port of connect and bind */
 	uint32_t rkey;
 	uint64_t wr_id;
-	/* of FREE: messages that were seen; of CONNECT: the node's number */
+	/* FREE: messages that the client has seen; CONNECT: the node's
+	 * number */
 	uint64_t addr;
 	uint64_t compare_add, swap;
 	uint8_t gid[16];
@@ -126,16 +128,16 @@ enum ring_kind {
 	RING_DONE,	/* of a request */
 	RING_RECV,	/* of a receive, on a connected vqp */
 	RING_MESSAGE,	/* the same on a bound one */
-	RING_ROOM,	/* nothing but `retired` */
+	RING_ROOM,	/* only the count of retired requests */
 };
 
 struct ring_comp {
 	uint8_t kind, status, opcode, with_imm;
 	uint32_t vqp;
 	uint64_t wr_id;
-	uint32_t len; /* of a reply: the error, negated */
-	uint32_t imm; /* of a reply: what was made */
-	/* of a message: its sender; else how many requests are retired */
+	uint32_t len; /* in a reply: the error, negated */
+	uint32_t imm; /* in a reply: the id of what was made */
+	/* in a message: its sender; else how many requests are retired */
 	uint32_t value;
 };
 
@@ -156,7 +158,7 @@ bool ring_comp_take(struct ring *r, struct ring_comp *c);
 
 /* The service's end. 0; -EAGAIN: nothing there; -EBADMSG: not a request. */
 int ring_take(struct ring *r, struct ring_req *req);
-/* Is there something? One load. */
+/* Is there a request? One load. */
 static inline bool ring_has(const struct ring *r)
 {
 	return atomic_load_explicit(&r->lines[r->line % RING_LINES].seq,
@@ -167,9 +169,10 @@ static inline bool ring_comp_has(const struct ring *r)
 	return atomic_load_explicit(&r->comps[r->comp % RING_COMPS].seq,
 				    memory_order_relaxed) == r->comp + 1;
 }
-/* Room for so many completions; -EBADMSG: the client's cursor is none. */
+/* How many completions have room; -EBADMSG: the client's cursor is
+ * impossible. */
 int ring_comp_room(struct ring *r);
-/* There is room. */
+/* Puts a completion; the caller has checked the room. */
 void ring_comp_put(struct ring *r, const struct ring_comp *c);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * serve.c - requests of a client, checked, and what becomes of them.
+ * serve.c - requests of a client: their checks and their completions; see
+ * serve.h.
  */
 #include "vqp/node/serve.h"
 
@@ -24,7 +25,7 @@ static struct serve_vqp *vqp_find(struct serve *s, uint32_t id)
 	return sv && sv->id == id ? sv : NULL;
 }
 
-/* Takes v over: -ENOMEM leaves it alone. */
+/* Takes v over. An error leaves v alone. */
 static int vqp_add(struct serve *s, struct vqp *v, bool child,
 		   struct serve_vqp **out)
 {
@@ -134,8 +135,8 @@ void *serve_mem_del(struct serve *s, uint32_t id)
 	return owner;
 }
 
-/* The device's words for the client's. A piece that is not there gets an lkey
- * that the engine does not know: LOC_PROT_ERR in its turn. */
+/* Turns the client's pieces into the device's. A piece that does not exist gets
+ * an lkey that the engine does not know: LOC_PROT_ERR in its turn. */
 static void sges_make(struct serve *s, const struct ring_req *q,
 		      struct ibv_sge *out)
 {
@@ -160,7 +161,7 @@ static void retired_count(struct serve_vqp *sv)
 {
 	uint32_t now = sv->posted - sv->v->n_slots;
 
-	/* The engine's own requests are among n_slots, and come and go. */
+	/* n_slots also counts the engine's own requests, which come and go. */
 	if ((int32_t)(now - sv->retired) <= 0)
 		return;
 	quota_give(&sv->s->quota, QUOTA_REQUESTS, now - sv->retired);
@@ -173,7 +174,7 @@ static void comp_put(struct serve *s, const struct ring_comp *c)
 	s->completions++;
 }
 
-/* Room was looked for before its request was taken. */
+/* The caller found room for the reply before it took the request. */
 static void reply(struct serve *s, const struct ring_req *q, int err,
 		  uint32_t made)
 {
@@ -228,7 +229,7 @@ static int messages_put(struct serve_vqp *sv, int room)
 				      .imm = m.imm};
 
 		from = m.from->front;
-		/* Where there is no room for the sender's vqp, the message comes
+		/* If there is no room for the sender's vqp, the message comes
 		 * without one. */
 		if (from || !vqp_add(s, m.from, true, &from)) {
 			from->messages++;
@@ -239,8 +240,8 @@ static int messages_put(struct serve_vqp *sv, int room)
 	return n;
 }
 
-/* What the engine has for this vqp, at most room; one place may go to the news
- * of what is retired. */
+/* Moves at most `room` completions of this vqp. One place may be used to report
+ * retired requests. */
 static int vqp_look(struct serve_vqp *sv, int room)
 {
 	struct vqp *v = sv->v;
@@ -280,7 +281,7 @@ static bool connect_look(struct serve_vqp *sv)
 	return true;
 }
 
-/* The rest is for replies. */
+/* Room for completions: the rest of the ring is for replies. */
 static int room_of(struct serve *s)
 {
 	return ring_comp_room(&s->ring) - (int)RING_REPLIES;
@@ -295,7 +296,8 @@ static int completions_put(struct serve *s)
 	list_for_each_safe(n, next, &s->live) {
 		sv = container_of(n, struct serve_vqp, link);
 		if (room - moved < 1) {
-			/* Others of its user may wait for what it has done. */
+			/* Other clients of the user may wait for quota that is
+			 * free now. */
 			retired_count(sv);
 			continue;
 		}
@@ -349,7 +351,7 @@ static int op_connect(struct serve_vqp *sv, const struct ring_req *q)
 static int op_stop(struct serve_vqp *sv, const struct ring_req *q)
 {
 	if (!sv->connects)
-		return 0; /* its reply is under way */
+		return 0; /* the connect's reply is under way */
 	sv->connects = false;
 	if (sv->v->state == VQP_LOOKS_UP) {
 		reply(sv->s, q, vqp_connect_stop(sv->v), 0);
@@ -388,8 +390,8 @@ static int op_recv(struct serve_vqp *sv, const struct ring_req *q)
 	return 0;
 }
 
-/* A message of a child that the client has not seen yet makes a new handle
- * there: the child stays. */
+/* If the client has not seen a message of the child yet, that message makes a
+ * new handle there: the child stays. */
 static int op_free(struct serve_vqp *sv, const struct ring_req *q)
 {
 	if (!sv->child || sv->messages == (uint32_t)q->addr)
@@ -441,7 +443,7 @@ static int op_send(struct serve_vqp *sv, const struct ring_req *q)
 	return 0;
 }
 
-/* -ENOMEM: once more later. */
+/* -ENOMEM: try again later. */
 static int request(struct serve *s, const struct ring_req *q)
 {
 	struct serve_vqp *sv;
@@ -477,8 +479,8 @@ static int64_t bytes_of(const struct ring_req *q)
 	return n;
 }
 
-/* A client with large requests pays for each in rounds that others use (deficit
- * round robin); it does not save what it does not use. */
+/* A client with large requests pays for each in rounds that other clients use
+ * (deficit round robin). It saves no credit that it does not use. */
 static bool has_credit(struct serve *s)
 {
 	s->credit += SERVE_BYTES;
@@ -491,7 +493,7 @@ static int requests_take(struct serve *s)
 {
 	int err = 0, n = 0;
 
-	/* a round that only pays is one that brings it nearer */
+	/* a round that only pays makes progress too */
 	if (!has_credit(s))
 		return s->holds || ring_has(&s->ring);
 	while (n < (int)SERVE_BATCH && s->credit > 0 && !s->wrong) {

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * serve.h - one client of a node service: its requests become calls of the
- * engine, what the engine completes becomes completions of its ring.
+ * engine, the engine's completions become completions of the client's ring.
  *
- * No process, socket or clock: memory for the rings comes from outside, time is
- * a number. All that a client can name is looked up in the tables below, by
- * place and generation; what a client may not say makes it `wrong`, and its
- * owner detaches it.
+ * It has no process, socket or clock: the rings' memory comes from outside,
+ * time is a number. All that a client can name is looked up in the tables
+ * below, by place and generation. A client that says what it may not becomes
+ * `wrong`, and the service detaches it.
  *
- * Invariants:
- * - a vqp's requests on the engine are at most SERVE_QUEUE, and a client's at most
- *   its quota, unless the client does not count; then they wait in `held`, and so
- *   do all behind;
- * - a completion is taken from the engine, and a request from the ring, only when
- *   the ring has room for RING_REPLIES more.
+ * Invariants: the requests on the engine are at most SERVE_QUEUE for a vqp, and
+ * at most the quota for a client. If the client does not keep to that, its
+ * request waits in `held`, and all behind it wait. A completion is taken from
+ * the engine, and a request from the ring, only when the ring has room for
+ * RING_REPLIES more.
  *
  * Thread rule: that of the engine.
  */
@@ -26,13 +25,14 @@
 
 #define SERVE_VQPS 1024u
 #define SERVE_MEMS 64u
-/* Outstanding requests of a vqp. The engine's own need a place beside them. */
+/* Outstanding requests of a vqp. The engine's own requests need places
+ * besides. */
 #define SERVE_QUEUE 120u
 #define SERVE_BATCH RING_REPLIES /* requests of a client in a round */
 #define SERVE_BYTES 65536	 /* of them in a round, on average */
-/* A length may be anything: what a client pays for at most. */
+/* The most bytes that a client pays for: a request's length may be anything. */
 #define SERVE_DEBT (64 << 20)
-#define SERVE_TELL 32u /* retired requests that the client is told of */
+#define SERVE_TELL 32u /* retired requests before the client is told */
 
 struct serve;
 
@@ -43,8 +43,9 @@ struct serve_vqp {
 	uint32_t id;	   /* generation << 16 | place */
 	uint32_t posted;   /* requests, ever */
 	uint32_t retired;  /* of these */
-	uint32_t reported; /* retired, as told */
-	uint32_t messages; /* that the client was told are from this vqp */
+	uint32_t reported; /* retired, as last reported */
+	uint32_t messages; /* messages reported to the client as from this
+			    * vqp */
 	bool child;	   /* made by a message */
 	bool connects;
 };
@@ -53,7 +54,7 @@ struct serve_mem {
 	uint8_t *addr;
 	uint64_t len;
 	uint32_t lkey; /* the device's */
-	uint32_t id;   /* what the client names; 0: none here */
+	uint32_t id;   /* its name for the client; 0: the place is free */
 	uint16_t gen;
 	void *owner; /* the service's */
 };
@@ -67,34 +68,37 @@ struct serve {
 	struct list_node live;
 	struct serve_mem mem[SERVE_MEMS];
 	struct ring_req held;
-	bool holds; /* until the engine has room, which is a round of its own */
-	int64_t credit; /* bytes that it may take; what one takes more is a debt */
-	bool full;	/* the ring had no room: until the client has read it */
-	/* its owner sets these after serve_init() */
+	bool holds; /* the request waits until the engine has room: a round has
+		     * to try it */
+	int64_t credit; /* bytes that its requests may move; below 0: a debt */
+	bool full;	/* the ring had no room; until the client has read it */
+	/* the service sets these after serve_init() */
 	struct quota quota;
 	uint16_t domain;
-	const char *wrong; /* NULL; why it is to be detached */
+	const char *wrong; /* why the client is to be detached; or NULL */
 	uint64_t requests, completions;
 };
 
 /* ring: RING_LEN bytes, zeroed. */
 void serve_init(struct serve *s, struct vqp_engine *e, void *ring);
-/* Its vqps go; what of them is on the device goes on, reported to nobody. */
+/* Frees its vqps. Their requests on the device go on, and are not reported. */
 void serve_fini(struct serve *s);
-/* Requests, then completions. Returns how many moved. */
+/* Moves requests, then completions. Returns how many. */
 int serve_round(struct serve *s);
-/* Is there something to do now that no other part of the service would notice?
- * What waits for room is nothing to do: the client that makes room sends a
- * wake-up (ring.h). */
+/* Is there work now that no other part of the service would notice? Waiting for
+ * room is not work: the client that makes room sends a wake-up (ring.h). */
 bool serve_has(struct serve *s);
 
-/* Memory that requests of this client may name: its id, or 0: no place. */
+/* Adds memory that this client's requests may name. Returns its id; 0: no
+ * place. */
 uint32_t serve_mem_add(struct serve *s, void *addr, uint64_t len, uint32_t lkey,
 		       void *owner);
-/* The same under an id that another service gave: false: none, or taken. */
+/* The same under an id that an earlier service gave. False: no such place, or
+ * it is taken. */
 bool serve_mem_put(struct serve *s, uint32_t id, void *addr, uint64_t len,
 		   uint32_t lkey, void *owner);
-/* Its owner; NULL: no such memory. Named no more from now on. */
+/* Removes the memory: it can be named no more. Returns its owner; NULL: no such
+ * memory. */
 void *serve_mem_del(struct serve *s, uint32_t id);
 
 #endif

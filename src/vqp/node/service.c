@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * service.c - the node service's sockets, clients, memory and poller.
+ * service.c - the node service's sockets, clients, memory and poller; see
+ * service.h.
  *
- * The poller sleeps in one epoll for all: requests (a client that sees the word
- * `asleep` sends a message on its socket), attaches, deaths, the device's
- * completions. A futex word that clients may write would let one client take
- * another's wake-up away; a message cannot be taken back.
+ * The poller sleeps in one epoll for everything: requests (a client that reads
+ * the word `asleep` sends a message on its socket), attaches, deaths, the
+ * device's completions. With a futex word that clients may write, one client
+ * could take away another's wake-up; a message cannot be taken back.
  */
 #include "vqp/node/service.h"
 
@@ -19,13 +20,13 @@
 #define FDS_NS 50000u /* between two looks at the sockets while it polls */
 #define SLEEP_NS SKEIN_MS(100)
 #define FDS_BATCH 16
-#define BUSY_MS 100u /* when one that is told to try later may come again */
+#define BUSY_MS 100u /* when a refused client may come again */
 #define MSGS_BATCH 8
 
 /* --- clients ------------------------------------------------------------ */
 
-/* Of the user it counts until its lease has ended, or a client that takes and
- * gives up in a loop would have all memory. */
+/* The memory counts for the user until its lease has ended. Else a client that
+ * takes and gives up in a loop would have all memory. */
 static void mem_given_up(struct node_client *c, struct pool_mem *mem)
 {
 	c->serve.quota.used[QUOTA_MEMORY] -= mem->region->len;
@@ -62,7 +63,8 @@ static void client_detach(struct node_client *c, const char *why)
 		why);
 }
 
-/* What a quota refused, once a client, and how there would be more. */
+/* Logs what a quota refused, once for each client, and the option that gives
+ * more. */
 static void quota_say(struct node_client *c)
 {
 	static const struct {
@@ -159,7 +161,8 @@ static int domain_get(struct skein_node *n, const struct node_domain *like,
 	return domain_new(n, like, domain);
 }
 
-/* That of the door, or what the kernel says of the attaching process. */
+/* The door's domain, or the one that the kernel tells of the attaching
+ * process. */
 static int domain_of(struct skein_node *n, const struct node_door *door, int fd,
 		     uint32_t uid, uint32_t pid, struct node_domain **domain)
 {
@@ -173,7 +176,7 @@ static int domain_of(struct skein_node *n, const struct node_door *door, int fd,
 	err = local_spaces(fd, pid, &d.mount_ns, &d.net_ns);
 	if (!err)
 		return domain_get(n, &d, domain);
-	if (err == -ESRCH) /* it is gone already */
+	if (err == -ESRCH) /* the process is gone already */
 		return err;
 	n->stats.refused++;
 	env_log(n->env, ENV_LOG_WARN,
@@ -243,13 +246,13 @@ static void accept_all(struct skein_node *n, const struct node_door *door)
 	}
 }
 
-/* --- their messages ----------------------------------------------------- */
+/* --- messages of clients -------------------------------------------------- */
 
 static void answer(struct node_client *c, struct attach_msg *m, int err,
 		   const int *fds, int n)
 {
 	m->status = err;
-	/* A client that does not read its answers has no use for us. */
+	/* A client that does not read its answers is detached. */
 	if (local_send(c->fd, m, sizeof(*m), err ? NULL : fds, err ? 0 : n))
 		c->gone = true;
 }
@@ -368,7 +371,7 @@ static void on_mem_free(struct node_client *c, const struct attach_msg *m)
 	mem_given_up(c, mem);
 }
 
-/* *fd: the message's descriptor, or -1; set to -1 where it is taken. */
+/* *fd: the message's descriptor, or -1; set to -1 if it is taken. */
 static void on_msg(struct node_client *c, const void *buf, size_t len, int *fd)
 {
 	struct attach_msg m;
@@ -397,7 +400,7 @@ static void on_msg(struct node_client *c, const void *buf, size_t len, int *fd)
 	case ATTACH_MEM_FREE:
 		on_mem_free(c, &m);
 		break;
-	default: /* a wake-up: we are awake */
+	default: /* a wake-up: the service is awake */
 		break;
 	}
 	if (c->serve.quota.refused & ~c->logged)
@@ -461,7 +464,7 @@ static void channel_drain(struct skein_node *n)
 		ops->ack_cq_events(n->ctx->dev, cq, 1);
 }
 
-/* Level-triggered: what is not read now comes again. */
+/* Level-triggered: messages that are not read now are reported again. */
 static int fds_look(struct skein_node *n)
 {
 	struct node_client *c;
@@ -482,8 +485,9 @@ static int fds_look(struct skein_node *n)
 
 /* --- rounds ------------------------------------------------------------- */
 
-/* The client sets its word, looks at its ring, and sleeps; we have written to
- * the ring and look at the word. A fence on each side. */
+/* The client sets its word, then looks at its ring, then sleeps. The service
+ * has written to the ring, and then looks at the word. Each has a fence in
+ * between. */
 static void client_wake(struct node_client *c)
 {
 	struct ring_heads *h = c->serve.ring.heads;
@@ -492,12 +496,12 @@ static void client_wake(struct node_client *c)
 	fence_full();
 	if (!atomic_load_explicit(&h->asleep, memory_order_relaxed))
 		return;
-	/* An exchange: a store that comes late would clear the word of the
-	 * client's next sleep. */
+	/* An exchange: a late store would clear the word of the client's next
+	 * sleep. */
 	if (!atomic_exchange(&h->asleep, 0))
 		return;
 	attach_fill(&m, ATTACH_WAKE);
-	/* Where its socket is full, it has wake-ups to read. */
+	/* A full socket has wake-ups to read. */
 	local_send(c->fd, &m, sizeof(m), NULL, 0);
 	c->node->stats.wakes++;
 }
@@ -575,7 +579,7 @@ static bool work_is_there(struct skein_node *n)
 	return false;
 }
 
-/* When the engine or the record wants a round without being woken. */
+/* When the engine or the record needs a round without a wake-up. */
 static uint64_t sleep_end(struct skein_node *n, uint64_t now)
 {
 	uint64_t wait = n->pool->e.conf.lookup_wait_ns, end = now + SLEEP_NS;
@@ -594,14 +598,15 @@ static uint64_t sleep_end(struct skein_node *n, uint64_t now)
 	return end;
 }
 
-/* asleep, then a fence, then a look at the rings; a client writes its request,
- * then a fence, then it looks at asleep. tests/model/node.pml */
+/* The service sets `asleep`, has a fence, and looks at the rings. A client
+ * writes its request, has a fence, and looks at `asleep`.
+ * tests/model/node.pml */
 static void sleep_once(struct skein_node *n)
 {
 	struct local_life *page = local_life_page(n->life);
 
 	env_waiter_arm(n->env, n->w);
-	/* odd: asleep; a client ends each sleep once */
+	/* odd while asleep; each client wakes the service once a sleep */
 	atomic_fetch_add_explicit(&page->asleep, 1, memory_order_relaxed);
 	fence_full();
 	if (dev_req_notify_cq(n->pool->rcq, 0) ||
@@ -612,7 +617,7 @@ static void sleep_once(struct skein_node *n)
 		n->stats.sleeps++;
 		env_waiter_sleep(n->env, n->w,
 				 sleep_end(n, env_now_ns(n->env)));
-		n->fds_ns = 0; /* look what it was */
+		n->fds_ns = 0; /* look what the wake-up was */
 	}
 	atomic_fetch_add_explicit(&page->asleep, 1, memory_order_relaxed);
 }
@@ -721,7 +726,8 @@ void skein_node_close(struct skein_node *n)
 
 	if (!n || ctx_forked(n->ctx))
 		return;
-	/* First nobody finds us, then clients see that we are gone. */
+	/* First no client finds the service, then clients see that it is
+	 * gone. */
 	while (!list_empty(&n->doors))
 		door_close(n,
 			   container_of(n->doors.next, struct node_door, link));
@@ -734,7 +740,7 @@ void skein_node_close(struct skein_node *n)
 		env_waiter_free(n->env, n->w);
 	if (n->pool)
 		pool_free(n->pool);
-	/* which counts the memory that it frees */
+	/* after pool_free(), which counts the memory that it frees */
 	while (!list_empty(&n->users)) {
 		user = container_of(n->users.next, struct quota_user, link);
 		list_del(&user->link);

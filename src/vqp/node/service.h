@@ -4,11 +4,11 @@
  * through rings (KRCore's kernel, in a process).
  *
  * Invariants: a client that is gone, or that said what it may not, has left
- * nothing but memory under leases that run; no request of a client is looked at but
- * in serve.c's private copy.
+ * nothing but memory under running leases. Only serve.c looks at a client's
+ * request, in its private copy.
  *
- * Thread rule: one thread opens, runs and closes it; its life page is of that
- * thread.
+ * Thread rule: one thread opens, runs and closes it; its life page belongs to
+ * that thread.
  */
 #ifndef SKEIN_VQP_NODE_SERVICE_H
 #define SKEIN_VQP_NODE_SERVICE_H
@@ -18,7 +18,8 @@
 #include "vqp/node/serve.h"
 #include "vqp/pool.h"
 
-/* Regions and ports of its clients are of it; numbered from 1, never again. */
+/* A domain, to which regions and ports of its clients belong. Numbered from 1;
+ * no number is used again. */
 struct node_domain {
 	struct list_node link; /* skein_node.domains */
 	uint16_t number;
@@ -27,12 +28,13 @@ struct node_domain {
 	uint64_t mount_ns, net_ns;
 };
 
-/* A socket. */
+/* A listening socket. */
 struct node_door {
 	struct list_node link; /* skein_node.doors */
 	char *path;
 	int fd;
-	struct node_domain *domain; /* of its clients; NULL: each shows its own */
+	struct node_domain *domain; /* of its clients; NULL: the kernel tells
+				     * each client's */
 };
 
 struct node_client {
@@ -42,12 +44,13 @@ struct node_client {
 	uint32_t uid, pid;
 	struct quota_user *user;
 	const struct node_domain *domain;
-	unsigned logged; /* bits of quota.refused that were said */
+	unsigned logged; /* bits of quota.refused that were logged */
 	bool attached, gone;
 	struct serve serve;
 	int ring_fd;
 	void *ring;
-	uint32_t comps; /* ring cursor when it was woken or looked at last */
+	uint32_t comps; /* ring cursor when the client was last woken or looked
+			 * at */
 };
 
 struct skein_node {
