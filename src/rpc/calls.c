@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * calls.c - the window of outstanding calls: what is off the hot path.
+ * calls.c - the window of outstanding calls: the parts off the hot path.
  */
 #include "base/assert.h"
 #include "rpc/calls.h"

@@ -91,7 +91,7 @@ static inline void rpc_calls_round(struct rpc_calls *c, uint64_t now_ns,
 		rpc_calls_see(c, now_ns, end);
 }
 
-/* Call n is about to leave the window. It may have been made, and overtaken, in
+/* Call n is about to leave the window. It may have been made and overtaken in
  * this round. */
 static inline void rpc_calls_leaves(struct rpc_calls *c, uint64_t n)
 {

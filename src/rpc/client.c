@@ -390,8 +390,8 @@ static inline int consume_pair(struct rpc_client *c, uint64_t sent)
 	return 1;
 }
 
-/* Consumes pairs: 1 when the message is finished, 0 when it waits or the
- * connection broke in a callback, or an error. */
+/* Consumes pairs: 1 when the message is finished; 0 when it waits, or a
+ * callback broke the connection; or an error. */
 static inline int consume_pairs(struct rpc_client *c, uint64_t sent)
 {
 	struct rpc_client_rx *rx = &c->rx;

@@ -12,17 +12,18 @@
  * side* (client.c) finds responses and ends calls. It belongs to the engine's
  * owner.
  *
- *	field			written by	read by the other side
- *	rx.req_head		owner, release	sender, acquire: copied when
- *	rx.resp_head			"	it lacks room. It uses no
- *	rx.calls.head			"	place anew before that.
- *	published.sent		sender, release	owner, acquire: the slots before
- *						it are the owner's
- *	published.valid, req_valid	sender, release	owner, acquire: what a response
- *						may name
- *	published.full		both, relaxed	the owner READs Head
- *	published.look		sender, others	the owner of a lane, in each
- *						round: see rpc_client_want_look()
+ *	field		written by	read by the other side
+ *	rx.req_head	owner, release	sender, acquire: copied when it lacks
+ *	rx.resp_head		"	room. It uses no place anew before
+ *	rx.calls.head		"	that.
+ *	published:
+ *	 sent		sender, release	owner, acquire: the slots before it
+ *					are the owner's
+ *	 valid,		sender, release	owner, acquire: what a response may
+ *	 req_valid			name
+ *	 full		both, relaxed	the owner READs Head
+ *	 look		sender, others	the owner of a lane, in each round:
+ *					see rpc_client_want_look()
  *
  * `sent` and `valid` are two. The sender publishes `valid` before it posts the
  * message, so no response names a call beyond it, and takes it back when the
@@ -96,8 +97,7 @@ struct rpc_client_rx {
 	uint64_t resp_canary; /* of resp_head */
 	_Atomic(uint64_t) resp_head;
 	uint32_t resp_mask; /* S - 1 */
-	bool owes_head;	    /* a large response was consumed, and the server has
-			     * not been told the Head */
+	bool owes_head;	    /* large response consumed, Head not yet sent */
 	bool in_active;	    /* a message is being consumed */
 	bool head_reading;
 	/* READs of Head: its value when the last READ was posted. The next READ
@@ -105,7 +105,7 @@ struct rpc_client_rx {
 	uint64_t head_was, head_ns, head_gap_ns;
 	/* The owner has work besides looking for responses. */
 	bool look;
-	uint64_t used; /* reservations that hold an answer; resp_head: the next */
+	uint64_t used; /* count of reservations used; resp_head: the next */
 	struct rpc_calls calls;
 
 	_Atomic(uint64_t) req_head;
@@ -213,7 +213,7 @@ static inline void rpc_client_add_pair(struct rpc_client_tx *tx, uint16_t id,
 	tx->resp_tail = rpc_pos_next(tx->resp_mask + 1, tx->resp_tail, lines);
 }
 
-/* Is there room, as far as the sending side knows, for all that a call needs? */
+/* As far as the sending side knows: is there room for all that a call needs? */
 static inline bool rpc_client_fits(const struct rpc_client_tx *tx, size_t len,
 				   uint32_t lines)
 {
@@ -227,8 +227,8 @@ static inline bool rpc_client_fits(const struct rpc_client_tx *tx, size_t len,
 
 /* --- by the thread that leads the combiner or holds the send queue ------- */
 
-/* One more request for the open message, its payload inline: 0, or -EAGAIN
- * when there is no room. */
+/* Adds a request, with its payload, to the open message: 0, or -EAGAIN when
+ * there is no room. */
 int rpc_client_add(struct rpc_client *c, const struct rpc_client_req *r);
 /* The same without the payload: the calling thread writes it to *place before
  * the message is closed. */

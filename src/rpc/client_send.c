@@ -36,8 +36,7 @@ static int read_head(struct rpc_client *c)
 	int rc;
 
 	was = atomic_load_explicit(&rx->req_head, memory_order_relaxed);
-	if (was == c->tx.req_tail) { /* the server has read all: there is
-				      * room */
+	if (was == c->tx.req_tail) { /* all is read: there is room */
 		atomic_store_explicit(&c->published.full, false,
 				      memory_order_relaxed);
 		return 0;

@@ -3,16 +3,16 @@
  * credit.h - credits of one QP (FLOCK, section 3.4.1), both ends. Pure.
  *
  * A credit is the right to post one message of requests, however many it has,
- * or one memory operation. A QP begins with C. When half of them are spent its
- * sender asks for C more, and tells the median combining degree since it last
+ * or one memory operation. A QP begins with C. When half of them are spent, the
+ * sender asks for C more, and reports the median combining degree since it last
  * asked. The receiver grants them, or declines: then the QP is inactive at both
- * ends until the receiver makes it active again by C new ones. What was left
- * stays: it counts at both ends and is used again then, so that at quiescence
- * granted = used + left, the same at both ends, whatever crossed on the way.
+ * ends, until the receiver makes it active again by C new ones. Credits left at
+ * that time stay valid at both ends, and are used then. So at quiescence
+ * granted = used + left, the same at both ends, in whatever order messages
+ * crossed.
  *
  * FLOCK's text has credits for "requests", which "decrease after posting the
- * request"; what is posted is a message. docs/design/combining.md says
- * why.
+ * request"; what is posted is a message. docs/design/combining.md says why.
  */
 #ifndef SKEIN_RPC_CREDIT_H
 #define SKEIN_RPC_CREDIT_H
@@ -42,7 +42,7 @@ static inline uint32_t credit_room(const struct credit *k, uint32_t want)
 		return 0;
 	return want < k->left ? want : k->left;
 }
-/* A message of n requests leaves, for one credit, which there is. */
+/* A message of n requests leaves, for one credit. There is one. */
 static inline void credit_spend(struct credit *k, uint32_t n)
 {
 	uint32_t degree = n < CREDIT_DEGREES ? n : CREDIT_DEGREES;
@@ -52,8 +52,9 @@ static inline void credit_spend(struct credit *k, uint32_t n)
 	k->degrees[degree]++;
 	k->messages++;
 }
-/* A memory operation leaves, for one credit, behind `before` others of the same
- * list, which counts as a message of so many (FLOCK, section 3.5). */
+/* A memory operation leaves, for one credit, after `before` others of the same
+ * list. The list counts as a message of so many requests (FLOCK, section
+ * 3.5). */
 static inline void credit_spend_wr(struct credit *k, uint32_t before)
 {
 	uint32_t was = before < CREDIT_DEGREES ? before : CREDIT_DEGREES;
@@ -77,7 +78,8 @@ static inline bool credit_plain(const struct credit *k)
 {
 	return k->active && k->left > (k->asked ? 0 : k->c / 2 + 1);
 }
-/* The question leaves: the median degree that it tells, at least 1. */
+/* The question leaves. Returns the median degree that it reports, at least
+ * 1. */
 uint32_t credit_ask(struct credit *k);
 /* n credits came, asked for or not: the QP is active. */
 void credit_granted(struct credit *k, uint32_t n);
@@ -89,7 +91,8 @@ struct credit_grantor {
 	uint32_t left; /* messages or operations that may still come */
 	bool active;
 	bool keep;     /* the scheduler's: grant when the client asks */
-	uint64_t util; /* U of the QP: the degrees told since it was read */
+	uint64_t util; /* U of the QP: sum of the degrees reported since it was
+		        * read */
 };
 
 void credit_grantor_init(struct credit_grantor *g, uint32_t c);

@@ -52,13 +52,10 @@ extern const struct rpc_buf rpc_deferred_mark;
 struct rpc_deferred {
 	struct skein_rpc_req req;
 	struct rpc_deferrals *deferrals;
-	struct rpc_deferred *next; /* link in a pool's queue, on the stack, or
-				    * in ready */
-	struct list_node link;	   /* in rpc_deferrals.held, or in the orphans'
-				    * list */
+	struct rpc_deferred *next; /* in a queue, on the stack, in ready */
+	struct list_node link;	   /* in rpc_deferrals.held, or an orphan's */
 	int status;
-	bool answered, orphan; /* once the table is closed, under the orphans'
-			        * lock */
+	bool answered, orphan; /* under the orphans' lock */
 	struct rpc_buf *buf;   /* of a large request */
 	uint8_t *resp;	       /* a result that needed more room */
 	struct rpc_buf *out;   /* a larger one, which is sent from here */
@@ -110,8 +107,7 @@ struct rpc_deferrals {
 	/* the owner's */
 	alignas(64) struct list_node held; /* no answer collected yet */
 	unsigned count;			   /* held and ready */
-	unsigned refs;			   /* orphans of this table; under the
-					    * orphans' lock */
+	unsigned refs;			   /* orphans; under their lock */
 	size_t len;
 	struct rpc_deferred *ready, **ready_end; /* oldest answer first */
 	/* lines of the reservations without an answer, oldest first */

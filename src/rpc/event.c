@@ -36,8 +36,8 @@ bool rpc_event_want_sleep(struct rpc_event *ev, uint64_t now_ns)
 	case RPC_RX_ASKED:
 		return may_doze(ev, now_ns);
 	case RPC_RX_POLLING:
-		/* At most one ask and one poll are under way, in this order:
-		 * an ask behind an owed poll would be undone by it. */
+		/* At most one ask and one poll are under way, in this order: an
+		 * owed poll would undo an ask posted before it. */
 		if (ev->owe_poll)
 			return false;
 		ev->rx = RPC_RX_ASKED;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * event.h - the switch between polling and sleeping: docs/protocol/rpc.md,
- * section 8, where the argument stands that no wake-up is lost.
+ * event.h - the switch between polling and sleeping. docs/protocol/rpc.md,
+ * section 8, argues that no wake-up is lost.
  *
  * Pure: signals in, owed signals out. One object serves both roles of an end:
  * receiver of what comes in, sender of what goes out.
@@ -37,8 +37,7 @@ struct rpc_event {
 	};
 	union {
 		struct {
-			bool wake; /* as sender: the peer may sleep, so messages
-				    * wake it */
+			bool wake; /* as sender: messages must wake the peer */
 			/* calling end: the engine's rounds leave the connection
 			 * out, and a sending thread makes the engine poll it.
 			 * Written by the owner, holding the sending side. */
@@ -48,8 +47,7 @@ struct rpc_event {
 	};
 	enum rpc_event_rx rx;
 	uint32_t busy;	      /* messages since it last wanted to sleep */
-	uint64_t asked_ns;    /* when it asked; 0 until the first look after
-			       * that */
+	uint64_t asked_ns;    /* of the ask; 0 until the next look */
 	uint64_t doze_ns;     /* how long the next doze is */
 	uint64_t doze_end_ns; /* 0: not dozing */
 };
@@ -107,8 +105,8 @@ static inline bool rpc_event_owes(const struct rpc_event *ev)
 	return ev->owes != 0;
 }
 
-/* Sends what is owed, as far as credits go. 0, or an error of the port other
- * than -EAGAIN. */
+/* Sends the owed signals, as far as receive credits go. 0, or an error of the
+ * port other than -EAGAIN. */
 int rpc_event_flush(struct rpc_port *port);
 
 #endif

@@ -46,8 +46,7 @@ struct rpc_handle {
 	 * was not swept. */
 	_Atomic(uint64_t) wants;
 	const _Atomic(struct conn_thread *) *first; /* conn_thread_first() */
-	struct rpc_conn **lanes; /* an entry is NULL before the lane is up, and
-				  * when it is gone */
+	struct rpc_conn **lanes; /* NULL: not up yet, or gone */
 	struct env_mutex lock;
 	struct list_node room_waiters; /* oldest first; under lock */
 
@@ -103,8 +102,7 @@ struct rpc_lane_client {
 	uint32_t ops_reported; /* by the last question */
 	unsigned asking;  /* WRs of the question behind the sealed message */
 	bool waking;	  /* the sealed message wakes */
-	unsigned offered; /* places that their threads still fill with a
-			   * payload */
+	unsigned offered; /* places awaiting a thread's payload */
 	uint64_t wakeups, questions, all_ops;
 	/* [n]: messages of n calls, but for calls that left alone */
 	uint64_t degrees[RPC_DEGREES + 1];
@@ -130,8 +128,7 @@ struct rpc_lane_client {
 	/* When the scheduler runs next. ENV_NEVER on other lanes than lane 0,
 	 * and on a handle of one lane. */
 	uint64_t sched_ns;
-	uint64_t head_ns; /* want_head causes no READ of the Head before this
-			   * time */
+	uint64_t head_ns; /* no READ for want_head before */
 	uint64_t grants, declines;
 	uint64_t granted;  /* credits */
 	uint64_t answered; /* of questions */
@@ -269,15 +266,12 @@ struct rpc_thread {
 	uint32_t begun;	   /* calls */
 	uint32_t reserved; /* bytes of the replies */
 	uint64_t reaped;   /* asynchronous calls whose done() has run */
-	uint32_t inner;	   /* bytes of `reserved` that a nested done() frees
-			    * when the outermost returns */
-	unsigned depth;	   /* calls of rpc_thread_reap(), one inside another's
-			    * done() */
+	uint32_t inner;	   /* part of it freed when nesting ends */
+	unsigned depth;	   /* nested calls of rpc_thread_reap() */
 	unsigned in_done;  /* done() that run, those in a round too */
 	struct rpc_gather *gather;
 	uint64_t read;	       /* position in the replies */
-	struct rpc_buf *shown; /* results of the done() that run, the inmost
-			        * first */
+	struct rpc_buf *shown; /* for running done(), inmost first */
 	struct rpc_async *spare, *block;
 	struct rpc_waiting waiting;
 	struct rpc_cancelling cancelling;
@@ -293,8 +287,7 @@ struct rpc_thread {
 	/* The replies: positions count bytes, where those of rings count lines
 	 * (docs/protocol/rpc.md, section 1). */
 	uint8_t *replies;
-	uint32_t replies_len, replies_max; /* bytes: of the ring; of an entry at
-					    * most */
+	uint32_t replies_len, replies_max; /* bytes: ring; largest entry */
 	atomic_bool orphan;		   /* the thread has ended */
 	/* The owner has run done() of all calls of the ended thread, and
 	 * touches the thread record no more: another thread may take it. The

@@ -25,8 +25,7 @@ struct aqp_sender;
 struct rpc_lane_server_stats {
 	_Atomic uint64_t calls, messages;
 	_Atomic uint64_t grants, declines;
-	_Atomic uint64_t questions, degrees; /* and the sum of the degrees they
-					      * told */
+	_Atomic uint64_t questions, degrees; /* degrees: their sum */
 };
 
 struct rpc_lane_server {

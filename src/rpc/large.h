@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * large.h - a large payload on its way in: its receiver READs it in pieces, of
- * which some are under way at a time (docs/protocol/rpc.md, section 5).
+ * large.h - a large payload on its way in: its receiver READs it in pieces,
+ * some of them at a time (docs/protocol/rpc.md, section 5).
  *
- * An engine moves a bounded number of bytes of large payloads in a round
- * (conn/turn.h), where the device copies in the poster's thread: the other
- * connections of the engine are served between two pieces.
+ * Where the device copies in the poster's thread, an engine moves a bounded
+ * number of bytes of large payloads in a round (conn/turn.h): so it serves its
+ * other connections between two pieces. The object does no I/O.
  *
- * Engine without I/O. Thread rule: the owner of the connection's engine.
+ * Thread rule: the owner of the connection's engine.
  */
 #ifndef SKEIN_RPC_LARGE_H
 #define SKEIN_RPC_LARGE_H
@@ -43,7 +43,8 @@ void rpc_pull_init(struct rpc_pull *p, bool *look);
 /* Begins to bring all of p->from into buf. buf NULL: brings nothing, and err
  * says why. */
 void rpc_pull_start(struct rpc_pull *p, struct rpc_buf *buf, int err);
-/* Posts what can be posted now. READs posted, or an error of the port. */
+/* Posts the READs that can be posted now: their number, or an error of the
+ * port. */
 int rpc_pull_post(struct rpc_pull *p, struct rpc_port *port);
 /* The last READ has ended, or the last one before a failure: empties p. 0, with
  * the payload in *buf, now the caller's; or with *buf NULL and *err set; or an

@@ -71,7 +71,8 @@ enum {
 	RPC_HDR_RECALL = 1, /* a request message, of count 0 */
 };
 
-/* rpc_hdr.credits of a response, as the word from `head` on holds it: section 4. */
+/* rpc_hdr.credits of a response, in the 8-byte word that begins with `head`:
+ * section 4. */
 #define RPC_WORD_STARVED (UINT64_C(1) << 32)
 
 /* Section 8. */
@@ -120,7 +121,7 @@ _Static_assert(offsetof(struct rpc_large, len) == 8, "section 5");
 _Static_assert(offsetof(struct rpc_large, rkey) == 16, "section 5");
 _Static_assert(offsetof(struct rpc_large, region) == 20, "section 5");
 
-/* A message around one payload, beside the payload. */
+/* Bytes of a message with one payload, besides the payload. */
 #define RPC_REQ_ROOM \
 	(sizeof(struct rpc_hdr) + sizeof(struct rpc_req_meta) + RPC_TAIL_LEN)
 #define RPC_RESP_ROOM \
@@ -137,7 +138,8 @@ _Static_assert(RPC_RESP_ROOM + 64 <= 128, "a 64-byte result is two lines");
 #define RPC_CTL_LEN 256u
 #define RPC_CTL_HEAD 0u	     /* server: the published Head */
 #define RPC_CTL_HEAD_DST 64u /* caller: where a READ of it lands */
-/* caller: the position where the server waits without looking often (section 8) */
+/* caller: the position at which the server waits without looking often: section
+ * 8 */
 #define RPC_CTL_QUIET 128u
 #define RPC_QUIET_NOT UINT64_MAX /* a position that is never reached */
 

@@ -19,8 +19,7 @@ struct rpc_mirror_msg {
 };
 
 struct rpc_mirror {
-	uint64_t recalled; /* answers to reservations before this position are
-			    * sent */
+	uint64_t recalled; /* answers before this position are sent */
 	bool resend;	   /* the built answers are to be sent */
 	bool sums;	   /* our QP has no ordered_read */
 	uint32_t mask, first, last;

@@ -44,8 +44,8 @@ uint64_t rpc_msg_checksum(const void *at, uint32_t len, uint64_t canary);
 
 static inline uint64_t rpc_msg_word(const void *at)
 {
-	/* Relaxed: order comes from the tail; atomic, so that it is loaded
-	 * once, whatever a hostile peer does to it meanwhile. */
+	/* Relaxed: the tail gives the order. Atomic, so that it is loaded once,
+	 * whatever a hostile peer writes meanwhile. */
 	return __atomic_load_n((const uint64_t *)at, __ATOMIC_RELAXED);
 }
 
@@ -119,8 +119,8 @@ int rpc_msg_next_resp_any(struct rpc_msg_in *in, uint32_t resp_max,
 			  uint32_t seq, uint16_t thread,
 			  struct rpc_resp_meta *meta, const void **payload);
 
-/* Flags and the low word, as the third word of a request and the second of a
- * response hold them: both are as expected in one comparison. */
+/* Masks of flags and the low word, in the third word of a request and the
+ * second of a response: one comparison checks both. */
 #define RPC_FLAGS_AND_LOW 0xffff0000ffffffffu
 /* The same, but for the flag of a fetched request. */
 #define RPC_PLAIN_AND_LOW 0xfffb0000ffffffffu
@@ -202,8 +202,8 @@ static inline bool rpc_msg_next_resp(struct rpc_msg_in *in, uint32_t resp_max,
 	return true;
 }
 
-/* Which call the next pair of a response answers; -SKEIN_EPEER when there is
- * no room for one. */
+/* The call that the next pair of a response answers; -SKEIN_EPEER when there is
+ * no room for a pair. */
 static inline int rpc_msg_peek_seq(const struct rpc_msg_in *in, uint32_t *seq)
 {
 	if (in->pos + sizeof(struct rpc_resp_meta) + RPC_TAIL_LEN > in->len)
@@ -289,8 +289,8 @@ static inline unsigned rpc_msg_count(const void *at)
 	return ((const struct rpc_hdr *)at)->count;
 }
 
-/* Copies a small payload without a call where the compiler can; pads to 8
- * bytes with zeroes, so that no old byte of ours leaves the process. */
+/* Copies a small payload, inline where the compiler can; pads to 8 bytes with
+ * zeroes, so that no old byte of this process leaves it. */
 static inline void rpc_copy_pad(void *dst, const void *src, uint32_t len)
 {
 	if (len & 7)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* port.c - what messages cost, in worlds that are charged for it. */
+/* port.c - what messages cost, in models that charge for them. */
 #include "rpc/port.h"
 
 void rpc_port_charge(struct rpc_port *port, enum env_cost pair, unsigned count)

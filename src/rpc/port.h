@@ -27,7 +27,7 @@ struct rpc_port;
 struct rpc_buf {
 	void *addr;
 	size_t len;  /* at least what was asked for */
-	size_t room; /* bytes that may be written here; not if it is to_read */
+	size_t room; /* bytes that may be written here, unless it is to_read */
 	uint32_t rkey;
 	uint32_t region;
 	struct rpc_buf *next;		  /* its holder's */
@@ -53,10 +53,10 @@ struct rpc_port_ops {
 	int (*signal)(struct rpc_port *port, uint32_t imm);
 	/* READs the published Head into RPC_CTL_HEAD_DST. Errors as write. */
 	int (*read_head)(struct rpc_port *port, struct rpc_read *rd);
-	/* READs len bytes at off of the other end's memory into buf, at off;
-	 * at most read_max. Errors as write; -EAGAIN also when the engine has
-	 * moved enough in this round, -ENOMEM when buf's memory there could not
-	 * be made. */
+	/* READs len bytes at off of the other end's memory into buf, at off; at
+	 * most read_max. Errors as write; -EAGAIN also when the engine has
+	 * moved enough in this round; -ENOMEM when there is no memory for that
+	 * part of buf. */
 	int (*read)(struct rpc_port *port, struct rpc_buf *buf,
 		    const struct rpc_large *from, uint64_t off, uint32_t len,
 		    struct rpc_read *rd);
@@ -91,8 +91,7 @@ struct rpc_stats {
 	uint64_t full;
 	uint64_t wakeups_sent;
 	uint64_t later;	  /* requests that were deferred */
-	uint64_t fetched; /* answers that READs have taken; serving end: left
-			   * for READs */
+	uint64_t fetched; /* answers taken by READs; serving end: left */
 	uint64_t fetched_messages;
 	uint64_t fetch_reads; /* of reads: for answers */
 	uint64_t fetch_empty; /* of these: found no answer */

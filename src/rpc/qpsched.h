@@ -4,11 +4,11 @@
  * of each sender are active, by equation 3.1. Pure: numbers in, numbers out.
  *
  * A sender's utilisation U is the sum of the combining degrees that it reported
- * with its requests for credits since the last distribution. Dormant senders
+ * with its questions for credits since the last distribution. Dormant senders
  * (U = 0) keep one QP. The others share the rest in proportion to U, each at
- * least one and at most as many as it has. Rounding: down, and what is left
- * over goes one by one to the largest remainders (the first of equals). So the
- * sum is the smaller of MAX_AQP and what all have together, and more than
+ * least one and at most as many as it has. Shares are rounded down, and the QPs
+ * left over go one by one to the largest remainders (the first of equals). So
+ * the sum is the smaller of MAX_AQP and the number of all QPs; it is more than
  * MAX_AQP only when there are more senders than that.
  */
 #ifndef SKEIN_RPC_QPSCHED_H

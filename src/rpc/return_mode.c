@@ -36,9 +36,7 @@ bool return_mode_decide(struct return_mode *m, uint64_t now_ns)
 
 	if (span < m->interval_ns)
 		return false;
-	if (span >
-	    RETURN_MODE_PAUSE * m->interval_ns) { /* the caller paused: no
-					      * judgement */
+	if (span > RETURN_MODE_PAUSE * m->interval_ns) { /* a pause */
 		m->judged = false;
 		begin(m, now_ns);
 		return false;

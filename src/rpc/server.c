@@ -518,8 +518,8 @@ static int message_end(struct rpc_server *s)
 		rpc_pos_next(g->req_lines, s->req_head, RPC_LINES(s->in.len));
 	s->req_canary = rpc_canary(&s->port->secret_in, s->req_head);
 	s->in_active = false;
-	/* Release: a caller that READs this Head overwrites the message; our
-	 * loads of it must be done. Pairs with the device's READ. */
+	/* Release pairs with the device's READ: a caller that READs this Head
+	 * overwrites the message, so the server's loads of it must be done. */
 	__atomic_store_n((uint64_t *)(void *)(s->port->base + RPC_CTL_HEAD),
 			 s->req_head, __ATOMIC_RELEASE);
 	return 0;

@@ -26,11 +26,8 @@ struct conn_word;
 
 /* What a round has to do beyond the usual. */
 enum rpc_server_special {
-	RPC_SRV_STOP = 1, /* no pair may be taken: a message is sealed, a READ
-			   * is under way, the connection is broken, or the
-			   * table of deferrals is full */
-	RPC_SRV_OWES = 2, /* reservations wait for answers of deferred
-			   * requests */
+	RPC_SRV_STOP = 1, /* no pair may be taken: poll_special() says why */
+	RPC_SRV_OWES = 2, /* reservations wait for answers */
 };
 
 /* Complete messages that found no room in the send queue. The server seals at
@@ -75,7 +72,7 @@ struct rpc_server {
 
 	struct rpc_deferred_conf later;
 	struct rpc_deferrals *deferrals; /* NULL: nothing was ever deferred */
-	/* of the large request in its handler's hands; NULL: deferred */
+	/* of the large request that its handler has; NULL: deferred */
 	struct rpc_buf *req_buf;
 
 	/* a large request on its way in */

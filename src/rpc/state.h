@@ -42,16 +42,14 @@ struct rpc_ctx {
 	struct env_mutex lock; /* for adding to handlers and pools */
 	struct rpc_orphans orphans;
 	struct skein_rpc_pool *pools;
-	atomic_uint removals; /* threads that wait until removed handlers have
-			       * ended */
+	atomic_uint removals; /* threads that wait for handlers to end */
 	struct aqp aqp;
 };
 
 enum rpc_pending_req {
 	RPC_PENDING_UNREAD,
 	RPC_PENDING_READING, /* the owner reads it */
-	RPC_PENDING_READ,    /* the owner has read it, or there is no request
-			      * here */
+	RPC_PENDING_READ,    /* the owner has read it, or there is none */
 	RPC_PENDING_BACK,    /* the caller took it back: it is not sent */
 };
 
@@ -106,28 +104,22 @@ struct rpc_conn {
 	uint32_t inline_max;
 	bool caller;
 	bool in_any_order; /* the peer, a caller, takes answers in any order */
-	bool credits;	   /* the peer, a caller, spends credits: it has several
-			    * lanes */
+	bool credits;	   /* the peer, a caller, spends credits */
 	bool fetches;	   /* both ends agree that answers may be fetched */
 	bool peer_ordered_read;
 	bool tells;		   /* the peer, a caller, wants port.word */
 	bool tells_quiet;	   /* serving: the peer wants RPC_CTL_QUIET */
-	struct rpc_mirror *mirror; /* serving a caller that fetches; else
-				    * NULL */
+	struct rpc_mirror *mirror; /* of a caller that fetches */
 	bool up; /* the engines are set up: between handshake and broken() */
 	struct rpc_pending *waiting, **waiting_end;
 	struct rpc_ctx *ctx;
 	struct mem_region *region;
 	struct rpc_call *slots;
-	struct rpc_lane_client *lane_client; /* calling end; else NULL */
-	struct rpc_handle *handle;	     /* calling end, lane 0; else
-					      * NULL */
-	struct rpc_lane_server *lane_server; /* serving one of several lanes;
-					      * else NULL */
-	uint64_t calls_before;		     /* calls answered before the lane
-					      * was up */
-	uint64_t messages_before;	     /* messages with requests before
-					      * that */
+	struct rpc_lane_client *lane_client; /* calling end */
+	struct rpc_handle *handle;	     /* calling end, lane 0 */
+	struct rpc_lane_server *lane_server; /* serving, with several lanes */
+	uint64_t calls_before;		     /* before the lane came up */
+	uint64_t messages_before;	     /* the same */
 	struct rpc_conn_read reads[2];	     /* Head; answers */
 	struct rpc_conn_read large_reads[RPC_PIECES];
 	struct rpc_bufs bufs;

@@ -27,7 +27,7 @@ struct thrsched_sizes {
 	uint16_t count[THRSCHED_SIZES];
 };
 
-/* Counts are as large as they may be: older ones count half. */
+/* A count has reached its limit: halves all, so older sizes count half. */
 void thrsched_sizes_halve(struct thrsched_sizes *z);
 
 /* 0 to 7 have a part each, then four to every power of two. */

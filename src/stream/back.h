@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * back.h - a stream is handed back to TCP (docs/protocol/stream.md, "The way
- * back"): each end stops reading its ring and says how far it has read; each
- * end then sends by TCP what the other has not read, out of its own mirror.
+ * back"): each end stops reading its ring and reports how far it has read; then
+ * each end sends by TCP, from its own mirror, what the other has not read.
  *
  * Pure: no I/O, no clock. Thread rule: as struct stream's.
  */
@@ -14,11 +14,9 @@
 struct stream_back {
 	bool on; /* this end no longer reads its ring, nor writes the peer's */
 	bool peer_stopped; /* the peer has stopped too, so `left` is known */
-	bool moved;	   /* all of `left` went by TCP, and the peer was
-			    * told */
+	bool moved;	   /* `left` went by TCP, and the peer knows */
 	bool peer_moved;   /* all of the peer's bytes went by TCP */
-	bool rescued;	   /* the peer ended first: this end reads its ring
-			    * again */
+	bool rescued;	   /* the peer ended: the ring is read again */
 	uint64_t left;	   /* bytes of this end that still have to go by TCP */
 	uint64_t pos;	   /* position of the record in which they begin */
 	uint32_t used;	   /* bytes of its payload that do not go */

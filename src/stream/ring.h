@@ -29,8 +29,7 @@
 
 enum stream_type {
 	STREAM_DATA = 1,   /* bytes of the stream */
-	STREAM_SWITCH = 2, /* 8 bytes: the stream's bytes from this offset on
-			    * come here */
+	STREAM_SWITCH = 2, /* 8 bytes: the offset from which bytes come here */
 	STREAM_END = 3,	   /* nothing follows: the writer has shut down */
 };
 

@@ -37,8 +37,7 @@ struct skein_stream_listener {
 	struct list_node link;
 	struct list_node queue; /* skein_stream.queued */
 	uint32_t number;
-	unsigned backlog, n; /* n: streams in the queue, or on their way to
-			      * it */
+	unsigned backlog, n; /* n: in the queue, or on their way to it */
 	atomic_uint waiting; /* in the queue */
 };
 
@@ -79,8 +78,8 @@ struct skein_stream {
 
 	/* any thread; rounds set them, calls that found nothing clear them */
 	atomic_bool readable, writable;
-	atomic_bool opened; /* dialled: the stream is live, or its connection
-			     * has ended */
+	atomic_bool opened; /* dialled: it is live, or its connection has
+			     * ended */
 };
 
 /* module.c */

@@ -39,8 +39,7 @@ struct stream_host {
 	struct skein_env *env;
 	struct dev *dev;
 	struct ibv_pd *pd;
-	struct ibv_comp_channel *channel; /* its fd is readable when a bell
-					   * rang */
+	struct ibv_comp_channel *channel; /* its fd: a bell rang */
 	struct stream_chunk *chunks;
 	uint32_t ring_size;
 	bool lent; /* device, domain and channels belong to a context */
@@ -61,10 +60,8 @@ struct stream_addr {
 struct stream_ctl {
 	uint64_t head;	 /* how far the peer has read this end's records */
 	uint64_t accept; /* 1: the peer reads them */
-	uint64_t stop;	 /* 1 and the bytes that the peer has read: it reads no
-			  * more */
-	uint64_t moved;	 /* 1 and the bytes that the peer wrote: all went by
-			  * TCP */
+	uint64_t stop;	 /* 1 and the bytes it has read: it reads no more */
+	uint64_t moved;	 /* 1 and the bytes it wrote: all went by TCP */
 	uint64_t reserved[4];
 };
 _Static_assert(sizeof(struct stream_ctl) == 64, "on the wire");
@@ -85,8 +82,7 @@ enum stream_imm {
 /* The reader's way into sleep and out of it. */
 enum stream_wait {
 	STREAM_POLLED, /* no bell rings: the reader must poll */
-	STREAM_ASKED,  /* the peer's answer is on its way, and wakes the
-		        * reader */
+	STREAM_ASKED,  /* the peer's answer will wake the reader */
 	STREAM_ASLEEP, /* the next record rings */
 };
 
@@ -109,8 +105,7 @@ struct stream {
 	uint64_t secret;
 	uint32_t psn;
 	uint32_t posted, done; /* requests posted; of these, ended */
-	uint32_t flushed;      /* value of `posted` at the last
-			        * stream_flush() */
+	uint32_t flushed;      /* `posted` at the last stream_flush() */
 	enum stream_wait sleep;
 	bool peer_asleep; /* the next record rings */
 	bool owes_ack, owes_head, owes_accept, owes_stop, owes_moved;

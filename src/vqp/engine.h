@@ -160,8 +160,7 @@ struct vqp_slot {
 	uint8_t status; /* set by the engine: the request is not posted */
 	uint8_t dci;	/* where it is posted */
 	bool numbered;	/* a message with its sequence number */
-	bool refused;	/* refused by a DCI with nothing else on it, since
-			 * replaced */
+	bool refused;	/* refused while alone on a DCI, now replaced */
 	uint32_t seq;
 	uint32_t len;
 	bool signaled; /* the user's */
@@ -191,8 +190,7 @@ struct vqp_message {
 /* What one meta server was asked, and its answer. */
 struct vqp_meta_lookup {
 	uint64_t since_ns;
-	uint64_t again_ns; /* it does not know the node: when it is asked
-			    * again */
+	uint64_t again_ns; /* when to ask again: it had no such node */
 	uint8_t pending, torn;
 	bool asked, failed;
 	uint8_t record[2][META_RECORD];
@@ -221,8 +219,7 @@ struct vqp {
 	unsigned dci;
 	struct list_node queue; /* slots not posted */
 	uint32_t n_slots, n_posted;
-	uint32_t alone; /* so many requests are posted one by one, as a chain
-			 * was refused */
+	uint32_t alone; /* so many are posted one by one: a chain was refused */
 	/* completions: [comp_head, comp_ready) can be polled */
 	uint32_t comp_head, comp_ready, comp_tail;
 	struct ibv_wc *comp;
@@ -233,8 +230,7 @@ struct vqp {
 	uint32_t far_vqp, far_gen;
 	uint16_t far_port;
 	bool by_port;		   /* its messages go to the port */
-	uint32_t sent, sent_taken; /* messages sent here; of those, taken at the
-				    * other end */
+	uint32_t sent, sent_taken; /* messages sent; of those, taken */
 	uint32_t expect;	   /* the number of the next message */
 	uint32_t taken, taken_sent;
 	bool credit_out; /* a credit message is under way */
@@ -259,8 +255,7 @@ struct vqp_dci {
 	uint32_t turn; /* requests posted to target in its turn */
 	bool wanted;   /* a vqp of another peer waits for it */
 	bool down;     /* its replacement failed, and is tried again */
-	bool refused;  /* a post was refused at refused_ns; until nothing is
-		        * outstanding */
+	bool refused;  /* a post; until nothing is outstanding */
 	uint64_t refused_ns;
 };
 

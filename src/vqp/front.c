@@ -111,7 +111,7 @@ static bool is_loopback(const struct sockaddr_storage *a)
 	return IN6_IS_ADDR_LOOPBACK(&s6->sin6_addr);
 }
 
-/* "HOST:PORT" to the GID of a node and its number. */
+/* Parses "HOST:PORT" to the GID of a node and its number. */
 static int node_parse(struct skein_pool *p, const char *addr, uint8_t gid[16],
 		      uint32_t *port)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * msg.h - the header of a message between vqps (docs/protocol/vqp.md,
- * "Messages"). It carries all that the receiver needs to answer the sender, so
- * that nothing is looked up for a new one (KRCore, section 4.4). Pure.
+ * "Messages"). It carries all that the receiver needs to answer the sender: for
+ * a new sender nothing is looked up (KRCore, section 4.4). Pure.
  */
 #ifndef SKEIN_VQP_MSG_H
 #define SKEIN_VQP_MSG_H
@@ -32,10 +32,9 @@ struct msg_head {
 	uint32_t src_vqp, src_gen;
 	uint16_t src_domain;  /* of the sender's node; 0: none */
 	struct meta_node src; /* beat is not sent */
-	uint32_t seq;	      /* number of this sender's message to this
+	uint32_t seq;	      /* counts this sender's messages to this
 			       * receiver */
-	uint32_t taken;	      /* messages of the receiver that the sender has
-			       * taken */
+	uint32_t taken;	      /* the receiver's messages that were taken */
 };
 
 void msg_head_encode(const struct msg_head *h, uint8_t *buf);

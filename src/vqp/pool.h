@@ -37,12 +37,10 @@ struct pool_mem {
 
 enum publish_step {
 	PUBLISH_REST,
-	PUBLISH_HEAD, /* reads the head of the table of a server that was just
-		       * met */
+	PUBLISH_HEAD, /* of the table of a new server */
 	PUBLISH_READS,
 	PUBLISH_WRITES,
-	PUBLISH_LOST, /* the connection to the meta server, or its table, is
-		       * lost */
+	PUBLISH_LOST, /* the server: its connection, or its table */
 };
 
 /* publish.c: the state of one meta server */

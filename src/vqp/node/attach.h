@@ -15,13 +15,11 @@
 #define ATTACH_LEN 128u
 
 enum attach_kind {
-	ATTACH_HELLO = 1, /* the answer has descriptors of rings and life
-			   * page */
+	ATTACH_HELLO = 1, /* answer: descriptors of rings and life page */
 	ATTACH_MEM,	  /* the answer has the memory's descriptor */
 	ATTACH_MEM_FREE,  /* no answer */
 	ATTACH_WAKE,	  /* to an end that sleeps: look; no answer */
-	ATTACH_MEM_AGAIN, /* memory of an earlier service, with its descriptor;
-			   * answered as MEM, without one */
+	ATTACH_MEM_AGAIN, /* an earlier service's memory, with its descriptor */
 };
 
 struct attach_msg {

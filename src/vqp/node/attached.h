@@ -20,11 +20,9 @@ struct attached {
 	void *rings;
 	struct ring ring;
 	struct local_life *life;
-	uint32_t woken;	       /* the sleep of the service that this client
-			        * ended last */
+	uint32_t woken;	       /* the service's sleep that we ended last */
 	uint32_t requests_max; /* outstanding */
-	uint32_t taken;	       /* completions since the client looked if the
-			        * service sleeps */
+	uint32_t taken;	       /* completions since the last attached_wake() */
 	bool hung_up;	       /* the service has closed the socket */
 	uint8_t gid[16];
 	char addr[72];

@@ -14,8 +14,7 @@
 #include <stdint.h>
 
 enum quota_kind {
-	QUOTA_MEMORY,	/* bytes; a user's until peers have forgotten the
-			 * region */
+	QUOTA_MEMORY,	/* bytes; a user's until peers have forgotten it */
 	QUOTA_REQUESTS, /* on the engine */
 	QUOTA_VQPS,
 	QUOTA_PORTS,

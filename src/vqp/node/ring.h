@@ -20,7 +20,7 @@
  *	24  8   remote address; connect: the node's number; free: messages seen
  *	32  4   memory of the first piece
  *	36  4   its bytes, or those of inline data
- *	40  24  24 bytes of inline data; or the GID; or offset, compare or add, swap
+ *	40  24  inline data; or the GID; or offset, compare or add, swap
  *
  * The rest of inline data, or 16 bytes for each further piece (memory, bytes,
  * offset), is in the lines that follow. A completion:

@@ -44,8 +44,7 @@ struct serve_vqp {
 	uint32_t posted;   /* requests, ever */
 	uint32_t retired;  /* of these */
 	uint32_t reported; /* retired, as last reported */
-	uint32_t messages; /* messages reported to the client as from this
-			    * vqp */
+	uint32_t messages; /* messages reported as from this vqp */
 	bool child;	   /* made by a message */
 	bool connects;
 };
@@ -68,8 +67,7 @@ struct serve {
 	struct list_node live;
 	struct serve_mem mem[SERVE_MEMS];
 	struct ring_req held;
-	bool holds; /* the request waits until the engine has room: a round has
-		     * to try it */
+	bool holds;	/* until the engine has room: a round tries it */
 	int64_t credit; /* bytes that its requests may move; below 0: a debt */
 	bool full;	/* the ring had no room; until the client has read it */
 	/* the service sets these after serve_init() */

@@ -33,8 +33,7 @@ struct node_door {
 	struct list_node link; /* skein_node.doors */
 	char *path;
 	int fd;
-	struct node_domain *domain; /* of its clients; NULL: the kernel tells
-				     * each client's */
+	struct node_domain *domain; /* of its clients; NULL: each has its own */
 };
 
 struct node_client {
@@ -49,8 +48,7 @@ struct node_client {
 	struct serve serve;
 	int ring_fd;
 	void *ring;
-	uint32_t comps; /* ring cursor when the client was last woken or looked
-			 * at */
+	uint32_t comps; /* ring cursor at its last wake-up or look */
 };
 
 struct skein_node {
