@@ -265,8 +265,8 @@ struct rpc_thread {
 	/* the thread's */
 	uint32_t begun;	   /* calls */
 	uint32_t reserved; /* bytes of the replies */
-	uint64_t reaped;   /* asynchronous calls whose done() has run */
-	uint32_t inner;	   /* part of it freed when nesting ends */
+	uint64_t reaped;   /* asynchronous calls with done() run */
+	uint32_t inner;	   /* of `reserved`: free when nesting ends */
 	unsigned depth;	   /* nested calls of rpc_thread_reap() */
 	unsigned in_done;  /* done() that run, those in a round too */
 	struct rpc_gather *gather;

@@ -30,7 +30,7 @@ struct rpc_mirror {
 struct rpc_mirror *rpc_mirror_new(struct skein_env *env, uint32_t resp_lines,
 				  bool sums);
 
-/* Closes the message at `at`, whose pairs are in place: the caller can READ it
+/* Closes the message at `at`, with its pairs in place: the caller can READ it
  * at pos from now on. req_head: Head of the request ring, and the header word's
  * upper half. 0, or -SKEIN_EPEER: the caller's Head is not where it must be. */
 int rpc_mirror_seal(struct rpc_mirror *m, struct rpc_port *port, uint8_t *at,

@@ -196,7 +196,7 @@ int rpc_thread_reap(struct rpc_thread *s)
 			s->shown = buf->next;
 			buf->end(buf);
 		}
-		/* Inside another done(), whose older entry is in use, the room
+		/* Inside another done(), which uses an older entry, the room
 		 * stays taken until the outer done() has returned. */
 		if (s->depth == 1)
 			s->reserved -= room;

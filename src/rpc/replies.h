@@ -61,8 +61,8 @@ static inline void rpc_thread_ended(struct rpc_thread *s)
 		memory_order_release);
 }
 
-/* Owner: wakes the thread, whose call has ended. A thread that runs the engine
- * does not sleep, so it needs no wake-up. */
+/* Owner: a call of the thread has ended: wakes the thread. A thread that runs
+ * the engine does not sleep, so it needs no wake-up. */
 static inline void rpc_thread_wake(struct engine *e, struct conn_thread *rec)
 {
 	if (!engine_runs_in(e, atomic_load_explicit(&rec->thread,

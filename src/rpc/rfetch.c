@@ -3,9 +3,9 @@
  * rfetch.c - results that the calling end READs; see rfetch.h.
  *
  * When to READ. No READ is posted before the time that answers have taken
- * lately, wait_ns. It grows by an eighth with each answer whose first READ came
- * too early, and falls by 1/256 with each other answer: so the first READ of
- * about one answer in 32 comes too early.
+ * lately, wait_ns. The time grows by an eighth with each answer that a first
+ * READ came too early for, and falls by 1/256 with each other answer: so the
+ * first READ of about one answer in 32 comes too early.
  *
  * More than R READs that find nothing mean a slow handler, or a server that was
  * not running. One such message proves nothing: its READs go on, at growing
