@@ -5,33 +5,35 @@
  * Memory order, step by step:
  *
  *	step				pairs with
- *	tail swap, acq_rel		the next swap (release), so that a node
- *					is blank before anybody links to it; and
- *					give_up()'s CAS (acquire): who finds the
- *					queue empty sees all that the leader
- *					before it wrote of the sending side
- *	next swap, acq_rel		take_next() (release): a node's request is
- *					older than its link; hand_on() (acquire):
- *					who takes the mark sees the sending side
- *					as the last leader left it
- *	next load, acquire, take_next()	the above
+ *	tail swap, acq_rel		release: the next tail swap, so that a
+ *					node is blank before a thread links to
+ *					it; acquire: give_up()'s CAS, so that a
+ *					thread that finds the queue empty sees
+ *					the sending side as the leader before
+ *					it left it
+ *	next swap, acq_rel		release: take_next(), so that a leader
+ *					that sees the link sees the request;
+ *					acquire: hand_on(), so that a thread
+ *					that takes the mark sees the sending
+ *					side as the last leader left it
+ *	next load, acquire, take_next()	the next swap
  *	tail CAS to NULL, release	the swap that finds NULL
- *	next CAS to the mark, release	the swap that finds it
+ *	next CAS to the mark, release	the next swap that finds it
  *	state LEAD, release		await(), acquire: the sending side
  *	state OFFERED, release		copy_own(), acquire: place
  *	state COPIED, release		combiner_settle(), acquire: the bytes
  *	state DONE, release		await(), acquire: result; and the leader
  *					reads the node no more
- *	next load, acquire, when settled	the swap that took the mark: that thread
- *					touches the node no more
+ *	next load, acquire, in settle()	the swap that took the mark: that
+ *					thread touches the node no more
  *
- * Why nothing is lost: a node is linked to exactly one before it, whoever had
- * the tail. That one's next is written once more at most after it was blanked:
- * by its follower's swap, or first by hand_on() with the mark and then by that
- * swap. give_up() either empties the queue by CAS on the tail (then there is no
- * follower), or leaves its mark (then the follower finds it and leads), or finds
- * the follower (and tells it). All three exclude each other, for each is one
- * read-modify-write on one word.
+ * Why nothing is lost: each node is linked to exactly one node, the tail before
+ * it. After a node is blanked its next is written by its one follower's swap,
+ * and perhaps before that by hand_on(), with the mark. give_up() does one of
+ * three things: it empties the queue by its CAS on the tail (no follower); it
+ * leaves the mark (the follower finds the mark and leads); or it finds the
+ * follower, and hand_on() tells it. They exclude each other, as each is one
+ * read-modify-write of one word.
  */
 #include "conn/combiner.h"
 
@@ -40,8 +42,8 @@
 #include <string.h>
 
 #define PAUSES 64u /* before a waiting thread yields */
-/* How long a leader waits for company: whichever is first. Yields take long
- * where others want the core, and company may not come. */
+/* How long a leader waits for followers (combiner.least): whichever limit is
+ * first. A yield takes long where other threads want the core. */
 #define LEAST_ROUNDS 4096u
 #define LEAST_NS (100 * 1000 * 1000ull)
 
@@ -80,14 +82,15 @@ void combiner_node_settle_slow(struct combiner *q, struct combiner_node *n)
 {
 	unsigned round = 0;
 
-	/* Its last follower has yet to link to it: a few instructions, unless
-	 * that thread was preempted between them. */
+	/* n's follower has swapped the tail and has yet to link to n: a few
+	 * instructions, unless it was preempted between them. */
 	while (atomic_load_explicit(&n->next, memory_order_acquire) ==
 	       combiner_left_mark())
 		give_way(q, &round);
 }
 
-/* Somebody has swapped behind `last`, and has linked to it (next) or will. */
+/* A thread has swapped behind `last`. It has linked its node (next), or will
+ * (NULL). */
 void combiner_hand_on(struct combiner *q, struct combiner_node *last,
 		      struct combiner_node *next)
 {
@@ -108,7 +111,7 @@ static void tell(struct combiner_node *n)
 	atomic_store_explicit(&n->state, COMBINER_DONE, memory_order_release);
 }
 
-/* Waits a little for one more: false when it has been long enough. */
+/* Waits a little for one more follower: false when the limit has passed. */
 static bool wait_for_more(struct combiner *q, unsigned *round, uint64_t *until)
 {
 	if (*round == PAUSES)
@@ -120,8 +123,8 @@ static bool wait_for_more(struct combiner *q, unsigned *round, uint64_t *until)
 	return true;
 }
 
-/* Takes along the one behind the last, if it is there and may come: it, or
- * NULL. *stop: nobody will, whatever comes. */
+/* Takes the node behind the last one into the message, if there is one and it
+ * fits: that node, or NULL. *stop: the message takes no more nodes. */
 static struct combiner_node *take_next(struct combiner *q,
 				       struct combiner_node *first, bool *stop)
 {
@@ -146,7 +149,7 @@ struct combiner_node *combiner_more(struct combiner *q,
 {
 	bool stop;
 
-	/* A model's time has to pass, or nobody comes. */
+	/* In a model other threads run only when time passes. */
 	if (__builtin_expect(q->charges, 0))
 		env_charge(q->env, ENV_COST_SWAP, 0);
 	COMBINER_STEP();
@@ -174,7 +177,8 @@ static void lead(struct combiner *q, struct combiner_node *first)
 	last = first->last;
 	combiner_charge(q);
 	COMBINER_STEP();
-	/* What is told may be gone, and last be in use again: links first. */
+	/* A node that was told may be gone or in use again, and so may `last`
+	 * after give_up(): read each link before. */
 	n = first == last ? NULL : combiner_next(first);
 	combiner_give_up(q, last);
 	for (; n; n = next) {
@@ -188,7 +192,7 @@ static void copy_own(struct combiner_node *n)
 {
 	uint32_t was = COMBINER_OFFERED;
 
-	/* Or the leader was quicker. */
+	/* The CAS fails if the leader has claimed the copy. */
 	if (!atomic_compare_exchange_strong_explicit(
 		    &n->state, &was, COMBINER_COPYING, memory_order_acquire,
 		    memory_order_relaxed))
@@ -198,7 +202,7 @@ static void copy_own(struct combiner_node *n)
 	atomic_store_explicit(&n->state, COMBINER_COPIED, memory_order_release);
 }
 
-/* Until it was sent: true, or leads: false. */
+/* Waits until n was sent (true) or leads (false). */
 static bool await(struct combiner *q, struct combiner_node *n)
 {
 	unsigned round = 0;
@@ -235,7 +239,7 @@ int combiner_submit(struct combiner *q, struct combiner_node *n)
 void combiner_hold(struct combiner *q, struct combiner_node *n)
 {
 	n->solo = true;
-	/* Nobody sends it, so await() ends in the lead. */
+	/* No leader sends a solo node, so await() ends in the lead. */
 	if (combiner_enter(q, n) == COMBINER_BEHIND)
 		await(q, n);
 }
@@ -265,7 +269,7 @@ void combiner_settle(struct combiner *q, struct combiner_node *n)
 		memcpy(n->place, n->payload, n->len);
 		return;
 	}
-	/* It is copying at this moment. */
+	/* The node's owner is copying at this moment. */
 	while (was != COMBINER_COPIED) {
 		give_way(q, &round);
 		was = atomic_load_explicit(&n->state, memory_order_acquire);

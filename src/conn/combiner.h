@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * combiner.h - the thread combining queue of a QP (FLOCK, section 3.3.2): threads
- * that want to send at the same moment share one message.
+ * combiner.h - the thread combining queue of a QP (FLOCK, section 3.3.2):
+ * threads that want to send at the same moment share one message.
  *
- * A thread brings a node and swaps it onto the tail. Who finds nobody before
- * it is the leader: it takes the nodes that stand behind its own, `bound` at
- * most, sends them all, hands the lead to the first that it has not taken, and
- * tells its followers. Everything else of the sending side (the ring's tail,
- * the mirror, the QP) belongs to the leader, so it needs no lock.
+ * Each thread swaps a node of its own onto the tail. A thread that finds the
+ * queue empty is the leader: it takes the nodes behind its own, of `bound`
+ * requests at most, sends them all, hands the lead to the first node it has not
+ * taken, and tells its followers. The rest of the sending side (the ring's
+ * tail, the mirror, the QP) belongs to the leader and needs no lock.
  *
- * Nobody who leads waits for a thread that may have been preempted, but for one
- * that is copying at that moment: payloads up to COMBINER_INLINE go along in
- * the node, and the leader copies them; the copy of a longer one is whoever's
- * that claims it first, its owner or the leader (combiner_offer(),
- * combiner_settle()). A thread that stands between its swap and its link does
- * not hold up the leader either (it leaves a mark). Who is behind a preempted
- * leader waits until that one runs again: the scheduler's slice is the bound,
- * since those who wait yield.
+ * A leader never waits for a preempted thread, with one exception: a thread in
+ * the middle of its copy. Payloads up to COMBINER_INLINE lie in the node, and
+ * the leader copies them. A longer payload is copied by its owner or by the
+ * leader, by the first that claims it (combiner_offer(), combiner_settle()). A
+ * thread between its swap and its link does not hold up the leader, which
+ * leaves a mark. Followers of a preempted leader yield until it runs again: at
+ * most a slice of the scheduler.
  *
- * No step is a cancellation point, so that a thread is cancelled before it
- * enters or after its request was sent; it owns its node in both cases. The
- * queue is one process's: it dies as a whole or not at all.
+ * No step is a cancellation point: a thread is cancelled before it enters or
+ * after its request was sent, and owns its node then. The queue belongs to one
+ * process and dies with it.
  *
  * Thread rule: combiner_submit() by any thread, one node of its own at a time.
  * docs/design/combining.md; tests/model/combiner.pml.
@@ -41,31 +40,32 @@
 struct combiner;
 
 enum combiner_state {
-	COMBINER_QUEUED,  /* waits */
-	COMBINER_LEAD,	  /* leads */
-	COMBINER_OFFERED, /* has a place to copy its payload to */
-	COMBINER_COPYING, /* its owner does */
-	COMBINER_COPIED,  /* its owner did, or the leader does */
+	COMBINER_QUEUED,  /* its owner waits */
+	COMBINER_LEAD,	  /* its owner leads */
+	COMBINER_OFFERED, /* the leader has set place for a long payload */
+	COMBINER_COPYING, /* its owner copies the payload there */
+	COMBINER_COPIED,  /* its owner has copied it, or the leader does so */
 	COMBINER_DONE,	  /* sent, or refused: result says */
 };
 
-/* One request, or several of one thread that leave together: never more than
- * the bound. Its owner's memory again after combiner_submit(), but for `next`,
- * which a follower may have yet to write: until combiner_node_settle(). What is
- * below result is written before combiner_submit() and read by the leader. */
+/* One request, or several of one thread that leave together: at most the bound.
+ * After combiner_submit() the memory is its owner's again, except `next`: a
+ * follower may still write that, until combiner_node_settle(). The owner sets
+ * request, solo, requests, len and payload before combiner_submit(); the leader
+ * reads them. */
 struct combiner_node {
 	_Atomic(struct combiner_node *) next;
 	_Atomic uint32_t state; /* enum combiner_state */
 	int result;		/* the leader's: 0 or a negative error */
 	void *request;		/* the sender's own: which call */
 	bool solo;		/* combiner_hold()'s: no leader sends it */
-	uint16_t requests;	/* that it counts as against the bound; 1 */
+	uint16_t requests;	/* how many it counts against the bound; 1 */
 	uint32_t len;
-	/* of its message, if it leads: the last node, and its requests */
+	/* While its owner leads: the message's last node, and its requests. */
 	struct combiner_node *last;
 	uint32_t message;
-	void *place; /* COMBINER_OFFERED */
-	/* <= COMBINER_INLINE bytes stand in bytes, more in *payload */
+	void *place; /* COMBINER_OFFERED: where the payload goes */
+	/* len <= COMBINER_INLINE: the payload is in bytes, else in *payload */
 	const void *payload;
 	alignas(8) unsigned char bytes[COMBINER_INLINE];
 };
@@ -83,12 +83,12 @@ struct combiner {
 	struct skein_env *env;
 	unsigned bound;
 	unsigned least; /* for measurements: wait a while for so many; 1 */
-	bool charges;	/* env has a model that is told of swaps */
+	bool charges;	/* env is a model that charges time for swaps */
 };
 
-/* In next: the leader has gone; who links here leads. An address that no node
- * has, nobody looks at what it points to; the same for all queues, as a node that
- * moves from one to another is settled on either. */
+/* In next: the leader has gone, and the thread that links here leads. It is an
+ * address that no node has; nothing reads what is there. All queues share it,
+ * as a node that moves between queues is settled on either. */
 extern const char combiner_mark;
 static inline struct combiner_node *combiner_left_mark(void)
 {
@@ -99,13 +99,14 @@ void combiner_init(struct combiner *q, struct skein_env *env,
 		   const struct combiner_ops *ops, unsigned bound);
 void combiner_node_init(struct combiner_node *n);
 
-/* Before its memory is freed. combiner_submit() begins with it. */
+/* Waits until no follower writes to n any more. Call it before n is freed;
+ * combiner_submit() begins with it. */
 void combiner_node_settle_slow(struct combiner *q, struct combiner_node *n);
 static inline void combiner_node_settle(struct combiner *q,
 					struct combiner_node *n)
 {
-	/* Acquire pairs with the swap that takes the mark: that thread touches
-	 * the node no more. */
+	/* Acquire pairs with the follower's swap that takes the mark: that
+	 * follower touches the node no more. */
 	if (__builtin_expect(atomic_load_explicit(&n->next,
 						  memory_order_acquire) ==
 				     combiner_left_mark(),
@@ -113,20 +114,19 @@ static inline void combiner_node_settle(struct combiner *q,
 		combiner_node_settle_slow(q, n);
 }
 
-/* Returns when the node was sent, by this thread or another: its result. Waits
+/* Returns the node's result, when this thread or another has sent it. Waits
  * (pause, then yield) while another thread leads. */
 int combiner_submit(struct combiner *q, struct combiner_node *n);
 
-/* Where a thread stands that has entered. */
+/* What a thread finds when it enters. */
 enum combiner_place {
-	COMBINER_BEHIND, /* somebody; it will be sent or told to lead */
-	COMBINER_FIRST,	 /* leads */
+	COMBINER_BEHIND, /* another node: it is sent, or told to lead */
+	COMBINER_FIRST,	 /* it leads */
 };
 
 /*
- * The same in steps, for a request that is alone and leaves at once, without a
- * list: what stands between two threads that meet costs one that is alone a swap
- * and a CAS.
+ * combiner_submit() in steps, for a request that leaves alone, without a list:
+ * a thread that meets no other pays a swap and a CAS.
  *
  *	at = combiner_enter(q, n);
  *	if (!combiner_alone(q, n, at))
@@ -134,8 +134,8 @@ enum combiner_place {
  *	... sends n, as send() would with n = 1 ...
  *	combiner_leave(q, n);
  *
- * Who links behind n after the look is handed the lead: a leader may take any
- * number of those that stand behind it, none too.
+ * A thread that links behind n after combiner_alone() has looked is handed the
+ * lead: a leader may take any number of the nodes behind it, also none.
  */
 static inline enum combiner_place combiner_enter(struct combiner *q,
 						 struct combiner_node *n);
@@ -143,7 +143,7 @@ static inline bool combiner_alone(const struct combiner *q,
 				  const struct combiner_node *n,
 				  enum combiner_place at)
 {
-	/* Relaxed: nothing of the next node is looked at. */
+	/* Relaxed: only whether there is a next node counts. */
 	return at == COMBINER_FIRST && q->least == 1 &&
 	       !atomic_load_explicit(&n->next, memory_order_relaxed);
 }
@@ -151,35 +151,33 @@ int combiner_go_on(struct combiner *q, struct combiner_node *n,
 		   enum combiner_place at);
 static inline void combiner_leave(struct combiner *q, struct combiner_node *n);
 
-/* For what is no request: returns when this thread leads, alone, until
- * combiner_release(). Waits as combiner_submit(). Whoever holds must not submit
- * to the same queue, and must not wait for anybody who may. */
+/* For work that is no request: returns when this thread leads, alone, until
+ * combiner_release(). Waits as combiner_submit(). The holder must not submit to
+ * the same queue, nor wait for a thread that may. */
 void combiner_hold(struct combiner *q, struct combiner_node *n);
 void combiner_release(struct combiner *q, struct combiner_node *n);
 
 /* In send(): the request behind n. */
 static inline struct combiner_node *combiner_next(const struct combiner_node *n)
 {
-	/* lead() has acquired it */
+	/* take_next() has acquired it */
 	return atomic_load_explicit(&n->next, memory_order_relaxed);
 }
 
-/* In send(), which has all that it was given: one that came to stand behind
- * them meanwhile, for the same message, or NULL. Making a message takes time in
- * which others come. */
+/* In send(), after the last node it was given: one that has come behind them
+ * since, for the same message, or NULL. Others come while a message is made. */
 struct combiner_node *combiner_more(struct combiner *q,
 				    struct combiner_node *first);
 
-/* In send(), for payloads longer than COMBINER_INLINE of followers: a place of
- * len bytes that its owner may begin to copy to. Each is settled afterwards:
- * then the bytes are there. */
+/* In send(), for a follower's payload longer than COMBINER_INLINE: a place of
+ * len bytes, to which the node's owner may begin to copy. The leader settles
+ * each offered node afterwards: then the bytes are there. */
 void combiner_offer(struct combiner_node *n, void *place);
 void combiner_settle(struct combiner *q, struct combiner_node *n);
 
-/* --- the steps (combiner.c has the order of memory)
- * --------------------------- */
+/* --- the steps (combiner.c has the memory order) ----------------------- */
 
-/* A test puts delays in here. */
+/* A test puts delays here. */
 #ifndef COMBINER_STEP
 #define COMBINER_STEP() ((void)0)
 #endif
@@ -212,7 +210,7 @@ static inline enum combiner_place combiner_enter(struct combiner *q,
 void combiner_hand_on(struct combiner *q, struct combiner_node *last,
 		      struct combiner_node *next);
 
-/* The lead goes on: nothing of the queue but its own node is this thread's. */
+/* Ends the lead: from here on only its own node is this thread's. */
 static inline void combiner_give_up(struct combiner *q,
 				    struct combiner_node *last)
 {

@@ -2,10 +2,10 @@
 /*
  * sendq.c - what the leader of a lane does.
  *
- * The work requests of a list complete together: all but the last go
- * unsignalled, and their operations hang from the last one's (conn_op.chain),
- * for one QP's requests complete in order. A list that the device refuses in
- * its middle breaks the connection: no completion would end what was taken.
+ * The threads' work requests in a list complete together: only the last is
+ * signalled, and all their operations hang in one chain (conn_op.chain), as one
+ * QP's requests complete in order. If the device refuses a list in its middle
+ * the connection breaks: no completion would end the part that was taken.
  */
 #include "conn/sendq.h"
 
@@ -15,7 +15,7 @@
 
 #include <errno.h>
 
-/* A list under construction; the leader's stack. */
+/* A list under construction, on the leader's stack. */
 struct batch {
 	struct conn_sendq *sendq;
 	struct ibv_send_wr *head, **end;
@@ -39,14 +39,15 @@ static struct conn_req *req_of(struct combiner_node *n)
 	return container_of(n, struct conn_req, node);
 }
 
-/* The owner must break it. */
+/* The leader reports: the engine's owner must break the connection. */
 static void sendq_broke(struct conn_sendq *sendq, int rc)
 {
 	struct skein_engine *eng = sendq->conn->eng;
 
 	sendq->open = false;
 	atomic_store_explicit(&sendq->broke, rc, memory_order_relaxed);
-	/* Release: who sees it sees broke. */
+	/* Release pairs with the acquire in conn_sendq_take_broken(): an owner
+	 * that reads true also sees broke. */
 	atomic_store_explicit(&eng->sendq_broke, true, memory_order_release);
 	engine_kick(eng->e);
 }
@@ -114,7 +115,7 @@ static int take_call(struct batch *b, struct combiner_node *n)
 	return rc;
 }
 
-/* wr_ids, in the order of the list: what is signalled is known by then. */
+/* Sets wr_ids in the order of the list, once its last work request is known. */
 static void name_wrs(struct batch *b)
 {
 	struct optable *t = &b->sendq->conn->ops;
@@ -134,7 +135,7 @@ static void name_wrs(struct batch *b)
 			wr->send_flags |= IBV_SEND_SIGNALED;
 }
 
-/* Nothing was posted: as if nothing had been named. */
+/* Nothing was posted: takes the names back, last first, and sets results. */
 static void unname_wrs(struct batch *b, int rc, struct combiner_node *first,
 		       unsigned n)
 {
@@ -174,7 +175,7 @@ static void post_batch(struct batch *b, struct combiner_node *first, unsigned n)
 		for (posted = 0; posted < b->msg_wrs; posted++)
 			if (bad == &b->msg[posted].wr)
 				break;
-		/* in front of the message: none of it left */
+		/* refused in front of the message: none of that was posted */
 		if (posted == b->msg_wrs)
 			posted = 0;
 		if (rc == -ENOMEM && bad == b->head) {
@@ -314,7 +315,7 @@ void conn_sendq_open(struct skein_conn *conn)
 {
 	if (!conn->sendq)
 		return;
-	/* What a leader asked for when it was open last has come about. */
+	/* A report of the time before: the connection has broken since. */
 	atomic_store_explicit(&conn->sendq->broke, 0, memory_order_relaxed);
 	conn_sendq_hold(conn);
 	conn->sendq->open = true;

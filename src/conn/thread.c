@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * thread.c - threads' thread records: found, taken, left, given on.
+ * thread.c - thread records: found, taken, left, given to the next thread.
  *
- * The hash. Its slots point to thread records, never to memory that may go; a
- * slot says nothing by itself, rec->thread does. So a slot that is out of date
- * (its thread record is free, or another thread's by now) leads nobody astray,
- * and leaving a thread record costs the hash nothing. Only one thread can find
- * rec->thread equal to its own name: that which has written it, or, as names
- * are used again, one that began after the last bearer had ended, which zeroed
- * it before (env_exit). A look that finds nothing may be wrong (the hash is
- * being swept); it is done once more under the lock.
+ * The hash. Its slots point to thread records, and only rec->thread says which
+ * thread a record belongs to. So a slot may be out of date (its record is free,
+ * or another thread's) without harm, and a thread that leaves does not touch
+ * the hash. Only one thread finds its own name in rec->thread: the one that has
+ * written it. Names are used again, but a thread zeroes rec->thread before it
+ * ends (env_exit), so a later thread of the same name does not find it. A
+ * lookup that finds nothing may be wrong while the hash is rebuilt: the thread
+ * repeats it under the lock.
  *
  * Memory: chunks of doubling size that stay. A hash that has become too small
- * stays too, for those who look into it at this moment: all of them together
- * are as large as the last.
+ * stays too, as threads may be reading it: all old ones together are as large
+ * as the last.
  */
 #include "conn/thread.h"
 
@@ -23,7 +23,7 @@
 #include <errno.h>
 
 #define SLOTS_FIRST 16u
-#define LOOKS 16u /* at thread records that may be given on */
+#define LOOKS 16u /* at records of ended threads, for one attach */
 
 struct thread_table {
 	struct thread_table *older;
@@ -32,7 +32,7 @@ struct thread_table {
 	_Atomic(struct conn_thread *) slots[];
 };
 
-/* Chunk k begins with thread record FIRST * (2^k - 1). */
+/* Chunk k begins with record CONN_THREADS_FIRST * (2^k - 1). */
 static unsigned chunk_of(unsigned number, unsigned *at)
 {
 	unsigned n = number / CONN_THREADS_FIRST + 1;
@@ -73,7 +73,7 @@ static struct conn_thread *find(struct conn_threads *s, uint64_t self)
 {
 	struct conn_thread *rec = conn_thread_if_first(&s->first, s->env);
 
-	/* The thread that came first, so that one alone needs no hash. */
+	/* A program with one thread needs no hash. */
 	return rec ? rec : look(s, self);
 }
 
@@ -99,7 +99,8 @@ static void insert(struct thread_table *t, struct conn_thread *rec,
 	uint32_t i = hash_of(self);
 	struct conn_thread *was;
 
-	/* A free thread record's slot will do: chains of slots do not break. */
+	/* A slot of a free record will do: it is not NULL, so chains of slots
+	 * stay whole. */
 	for (;; i++) {
 		was = atomic_load_explicit(&t->slots[i & t->mask],
 					   memory_order_relaxed);
@@ -109,7 +110,8 @@ static void insert(struct thread_table *t, struct conn_thread *rec,
 		    !atomic_load_explicit(&was->thread, memory_order_relaxed))
 			break;
 	}
-	/* Release: who finds the thread record sees what is in it. */
+	/* Release pairs with the acquire in look(): a thread that finds the
+	 * record also sees what is in it. */
 	atomic_store_explicit(&t->slots[i & t->mask], rec,
 			      memory_order_release);
 }
@@ -130,7 +132,7 @@ static void fill(struct conn_threads *s, struct thread_table *t)
 	}
 }
 
-/* Room for one more. */
+/* Makes room in the hash for one record more. */
 static int reserve(struct conn_threads *s)
 {
 	struct thread_table *t, *old;
@@ -154,14 +156,14 @@ static int reserve(struct conn_threads *s)
 	return 0;
 }
 
-/* --- taking one, under the lock ---------------------------------------- */
+/* --- taking a record, under the lock ----------------------------------- */
 
 bool conn_thread_idle(struct conn_thread *rec)
 {
 	const struct conn_module *m;
 
-	/* Acquire pairs with the release in memop.c: what the old lane brought
-	 * is older than what the new one sends. */
+	/* Acquire pairs with the release in memop.c: results of operations on
+	 * the old lane are seen before anything is sent on the new one. */
 	if (atomic_load_explicit(&rec->wrs_ended, memory_order_acquire) !=
 	    rec->wrs_begun)
 		return false;
@@ -180,8 +182,8 @@ static struct conn_thread *used_one(struct skein_conn *handle)
 
 	if (n)
 		return container_of(n, struct conn_thread, link);
-	/* Those that are long in the line have their turn by and by, all of
-	 * them when there is no other thread record. */
+	/* At most LOOKS records, from the head of the list, and a busy one goes
+	 * to its tail. When no new record can be made, look at all. */
 	if (looks > LOOKS && atomic_load_explicit(&s->n, memory_order_relaxed) <
 				     CONN_THREADS_MAX)
 		looks = LOOKS;
@@ -209,7 +211,7 @@ static void thread_init(struct skein_conn *handle, struct conn_thread *rec,
 	conn_req_init(&rec->req);
 }
 
-/* Not counted yet: nobody sees it. */
+/* attach() counts it later: until then no other thread sees it. */
 static int new_one(struct skein_conn *handle, struct conn_thread **rec)
 {
 	struct conn_threads *s = &handle->lanes->recs;
@@ -263,8 +265,9 @@ static int take(struct skein_conn *handle, struct conn_thread *rec)
 	insert(atomic_load_explicit(&s->table, memory_order_relaxed), rec,
 	       self);
 	atomic_store_explicit(&rec->thread, self, memory_order_relaxed);
-	/* Release, here and of n in attach(): who sees the state sees what
-	 * modules did. */
+	/* Release, here and of n in attach(), pairs with the acquires of state
+	 * and of n: a thread that reads them also sees what the modules' hooks
+	 * wrote. */
 	atomic_store_explicit(&rec->state, CONN_THREAD_TAKEN,
 			      memory_order_release);
 	if (!atomic_load_explicit(&s->first, memory_order_relaxed))
@@ -293,7 +296,7 @@ static int attach(struct skein_conn *handle, struct conn_thread **out)
 		return rc;
 	rc = take(handle, rec);
 	if (rc) {
-		/* Modules may keep something there already. */
+		/* Kept: modules may have state in it already. */
 		atomic_store_explicit(&rec->state, CONN_THREAD_FREE,
 				      memory_order_release);
 		list_add_tail(&s->free, &rec->link);
@@ -305,7 +308,7 @@ static int attach(struct skein_conn *handle, struct conn_thread **out)
 	return rc;
 }
 
-/* The thread has no thread record, or the hash was being swept. */
+/* The thread has no record, or the hash was being rebuilt. */
 static __attribute__((noinline)) int thread_anew(struct skein_conn *handle,
 						 struct conn_thread **out)
 {
@@ -375,7 +378,7 @@ static struct conn_thread *filled_of(struct skein_engine *eng, uint64_t thread)
 	struct conn_thread *rec, *found = NULL;
 	struct list_node *n;
 
-	/* A thread that misses what is added now is woken after. */
+	/* A reply added after this load is followed by a wake-up. */
 	if (!atomic_load(&eng->n_replies))
 		return NULL;
 	env_mutex_lock(eng->env, &eng->replies_lock);
@@ -407,7 +410,8 @@ int conn_threads_reap(struct skein_engine *eng)
 			     1))
 		return 0;
 	while ((rec = filled_of(eng, env_thread_self(eng->env)))) {
-		/* First: what comes behind the look fills it anew. */
+		/* First: a reply that comes after thread_reap() has looked puts
+		 * the record on the list again. */
 		not_filled(eng, rec);
 		for (unsigned i = 0; (m = conn_modules[i]); i++)
 			if (m->thread_reap)
@@ -431,7 +435,7 @@ static void left(struct env_exit *x)
 	struct conn_threads *s = &handle->lanes->recs;
 	const struct conn_module *m;
 
-	/* It ends inside a callback of its own. */
+	/* The thread ends inside a callback that it runs as owner. */
 	if (engine_is_owner(handle->eng->e))
 		engine_leave(handle->eng->e);
 	for (unsigned i = 0; (m = conn_modules[i]); i++)
@@ -472,7 +476,7 @@ int conn_thread_moved(struct conn_thread *rec)
 
 uint64_t conn_thread_drained_ns(struct conn_thread *rec)
 {
-	/* Relaxed: of no account by the next time. */
+	/* Relaxed: an old value costs one more try. */
 	uint64_t until =
 		atomic_load_explicit(&rec->drain_ns, memory_order_relaxed);
 
@@ -486,13 +490,13 @@ uint64_t conn_thread_drained_ns(struct conn_thread *rec)
 
 int conn_thread_waiter_new(struct conn_thread *rec, struct env_waiter **w)
 {
-	/* Who waits here does so in turns with the engine's owner: each alone
-	 * would be told that it spins beside others. Where threads do, the
-	 * first that loses its core to another says so. */
+	/* A second waiter: this thread and the engine's owner spin in turns,
+	 * and must not be counted as two spinners in each other's way. If they
+	 * do share a core, the first that loses it says so. */
 	int rc = env_waiter_new_second(rec->handle->ctx->env,
 				       rec->handle->eng->wait_mode, w);
 
-	/* Release: conn_thread_wake() in another thread. */
+	/* Release pairs with the acquire in conn_thread_wake(). */
 	if (!rc)
 		atomic_store_explicit(&rec->waiter, *w, memory_order_release);
 	return rc;
@@ -553,8 +557,7 @@ void conn_threads_fini(struct skein_conn *handle)
 
 	for (unsigned i = 0; i < n; i++) {
 		rec = conn_threads_at(s, i);
-		/* Those that are ending are through with it, the others come
-		 * no more. */
+		/* After this, left() has returned for rec, or never runs. */
 		env_thread_off_exit(s->env, &rec->on_exit);
 		not_filled(handle->eng, rec);
 		for (unsigned k = 0; (m = conn_modules[k]); k++)

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * thread.h - a thread's place on a handle with lanes, at the end that opened it.
+ * thread.h - thread records: what a handle with lanes knows of each application
+ * thread, at the end that opened the handle.
  *
- * A thread gets its thread record when it first asks for it, and leaves it when
- * it ends (env_thread_on_exit()) or the handle closes. A thread record whose
- * thread has ended is given to another thread when every module says that
- * nothing of the old one is under way: until then its number means the old one.
- * The memory of thread records stays until the handle closes, so whoever holds
- * a pointer may look at it.
+ * A thread gets its record when it first asks for it, and leaves it when the
+ * thread ends (env_thread_on_exit()) or the handle closes. The record of an
+ * ended thread goes to another thread once every module says that nothing of
+ * the old thread is under way. Until then its number means the old thread. The
+ * memory of records stays until the handle closes: a pointer to one is safe to
+ * read until then.
  *
- * Finding the own thread record takes no lock and writes nothing: one compare
- * for the thread that came first, a look into a hash for the others.
+ * A thread finds its own record without a lock or a write: by one compare for
+ * the first thread, by a hash for the others.
  *
- * Thread rule: the thread whose thread record it is, but for what says otherwise.
+ * Thread rule: the record's own thread, except where a comment says otherwise.
  */
 #ifndef SKEIN_CONN_THREAD_H
 #define SKEIN_CONN_THREAD_H
@@ -27,7 +28,7 @@
 
 enum conn_thread_state {
 	CONN_THREAD_FREE,
-	CONN_THREAD_TAKEN, /* a thread's */
+	CONN_THREAD_TAKEN, /* belongs to a running thread */
 	CONN_THREAD_LEFT, /* its thread has ended; something may be under way */
 };
 
@@ -36,26 +37,27 @@ struct conn_thread {
 	alignas(64) _Atomic(uint64_t) thread; /* env_thread_self(), 0: none */
 	_Atomic(uint32_t) state;	      /* enum conn_thread_state */
 	uint16_t number; /* 0 to CONN_THREADS_MAX - 1; constant */
-	/* Where the thread sends now (it writes; the owner, while held is not
-	 * zero), and where it should by the scheduler of threads (whoever runs
-	 * that writes). Both begin as a lane drawn at random. */
+	/* lane: where the thread sends now. The thread writes it; while held is
+	 * not zero, the engine's owner does. lane_wanted: where the thread
+	 * scheduler wants it; the engine's owner writes it, as it runs the
+	 * scheduler. Both begin as the same random lane. */
 	_Atomic(uint16_t) lane, lane_wanted;
-	/* Until then a thread that is wanted elsewhere sends nothing, so that it
-	 * can go; by whoever writes lane_wanted. */
+	/* Until then a thread with lane != lane_wanted sends nothing, so that
+	 * its old lane drains. Written together with lane_wanted. */
 	_Atomic(uint64_t) drain_ns;
-	/* Requests that the thread has left to the owner: until these are sent
-	 * it sends nothing else, which would overtake them. */
+	/* Requests that the thread has left to the engine's owner. Until the
+	 * owner has sent them the thread sends nothing, which would overtake
+	 * them. */
 	_Atomic(uint32_t) held;
 	struct skein_conn *handle;
 	struct skein_conn *const *lanes; /* the handle's */
-	/* Each module's own: kept when the thread record goes from thread to
-	 * thread. */
+	/* Each module's state: stays when the record goes to another thread. */
 	void *modules[CONN_MODULE_MAX];
 
-	/* The thread's, and a leader's. */
+	/* Written by the thread; a leader reads and answers req. */
 	alignas(64) struct conn_req req;
-	uint32_t wrs_begun; /* memory operations of the thread */
-	/* The owner's: as many have ended. */
+	uint32_t wrs_begun; /* memory operations that the thread has begun */
+	/* Written by the engine's owner: how many of them have ended. */
 	alignas(64) _Atomic(uint32_t) wrs_ended;
 
 	/* conn's own */
@@ -65,12 +67,12 @@ struct conn_thread {
 	struct list_node filled; /* skein_engine.replies */
 };
 
-/* The calling thread's thread record. handle: any lane of it. 0, -EAGAIN when
- * CONN_THREADS_MAX threads have one, -ENOMEM, or what a module's seat_taken()
- * says. Any thread. */
+/* The calling thread's record, made at the first call. handle: any lane of it.
+ * 0, -EAGAIN when CONN_THREADS_MAX threads have one, -ENOMEM, or the error of a
+ * module's thread_taken(). Any thread. */
 int conn_thread(struct skein_conn *handle, struct conn_thread **rec);
-/* The same in one compare for the thread that came first, else NULL. first:
- * conn_thread_first() of the handle, which stays as long as that. */
+/* The same in one compare for the first thread, NULL for any other. first:
+ * conn_thread_first(handle), valid as long as the handle. */
 const _Atomic(struct conn_thread *) *conn_thread_first(
 	struct skein_conn *handle);
 static inline struct conn_thread *conn_thread_if_first(
@@ -86,13 +88,14 @@ static inline struct conn_thread *conn_thread_if_first(
 		       ? rec
 		       : NULL;
 }
-/* The same if it has one, else NULL, and slower. Any thread. */
+/* The calling thread's record, or NULL if it has none. Slower. Any thread. */
 struct conn_thread *conn_thread_find(struct skein_conn *handle);
 
-/* The lane on which the thread sends, by its index: lane, or lane_wanted from now
- * on if nothing of the thread is under way (FLOCK, 3.4.2: it has all responses of
- * the old QP before it sends on the new one). -EAGAIN: it waits for that, until
- * drain_ns; who has calls that take longer stays. */
+/* The index of the lane on which the thread sends. The thread moves to
+ * lane_wanted once nothing of it is under way (FLOCK, 3.4.2: it has all
+ * responses of the old QP before it sends on the new one). -EAGAIN: something
+ * is under way, and drain_ns has not come: the thread sends nothing. After
+ * drain_ns a thread with longer calls stays on its lane. */
 int conn_thread_moved(struct conn_thread *rec);
 static inline int conn_thread_lane(struct conn_thread *rec)
 {
@@ -104,22 +107,23 @@ static inline int conn_thread_lane(struct conn_thread *rec)
 		return conn_thread_moved(rec);
 	return lane;
 }
-/* When a thread that got -EAGAIN may try again at the latest, as far as that is
- * for its lane to say; ENV_NEVER. */
+/* When a thread that got -EAGAIN from conn_thread_lane() may send again at the
+ * latest; ENV_NEVER when it need not wait for a change of lanes. */
 uint64_t conn_thread_drained_ns(struct conn_thread *rec);
-/* Must the thread wait with what it wants to send? */
+/* Has the engine's owner still to send requests of this thread? Then the thread
+ * sends nothing. */
 static inline bool conn_thread_held(const struct conn_thread *rec)
 {
-	/* Acquire pairs with the release of who has sent them: lane is what
-	 * the owner has made of it. */
+	/* Acquire pairs with the owner's release when it has sent them: a
+	 * thread that reads 0 also sees the lane that the owner has set. */
 	return atomic_load_explicit(&rec->held, memory_order_acquire) != 0;
 }
-/* Is nothing of its thread under way? Of the thread's own thread record, or one
- * whose thread has ended. */
+/* Is nothing of the record's thread under way? Called by that thread, or after
+ * it has ended. */
 bool conn_thread_idle(struct conn_thread *rec);
 
-/* Where its thread sleeps; made when first asked for. Any thread may wake it:
- * conn_thread_wake() (nothing when there is no waiter yet). */
+/* The waiter on which the record's thread sleeps; made at the first call. Any
+ * thread may call conn_thread_wake(), which does nothing before that. */
 int conn_thread_waiter_new(struct conn_thread *rec, struct env_waiter **w);
 static inline int conn_thread_waiter(struct conn_thread *rec,
 				     struct env_waiter **w)
@@ -131,22 +135,22 @@ static inline int conn_thread_waiter(struct conn_thread *rec,
 }
 void conn_thread_wake(struct conn_thread *rec);
 
-/* Owner: its thread, which is another one, has replies to take by the modules'
- * seat_reap(). It is told wherever it may be: on its thread record's waiter, in
- * an engine's run, in a loop of its own. */
+/* Engine's owner: another thread, the record's, has replies to take by the
+ * modules' thread_reap(). Wakes it wherever it sleeps: on its record's waiter,
+ * in an engine's run, or in a loop of the application. */
 void conn_thread_filled(struct conn_thread *rec);
-/* Runs seat_reap() of the calling thread's thread records that are filled. What
- * moved. */
+/* Runs thread_reap() for the calling thread's records that have replies: how
+ * many moved. */
 int conn_threads_reap(struct skein_engine *eng);
 int conn_replies_reap(struct skein_conn *conn); /* of its engine */
-/* Has that thread such a thread record? Any thread. */
+/* Has `thread` a record with replies to take? Any thread. */
 bool conn_threads_filled(struct skein_engine *eng, uint64_t thread);
 
-/* The thread records that have ever been taken are 0 to conn_threads() - 1;
- * some may be free. Any thread; meant for the engine's owner. */
+/* Records that exist have the numbers 0 to conn_threads() - 1; some may be
+ * free. Any thread; meant for the engine's owner. */
 unsigned conn_threads(struct skein_conn *handle);
 struct conn_thread *conn_thread_at(struct skein_conn *handle, unsigned number);
-/* Grows with each thread that ends: a reason to look for CONN_THREAD_LEFT. */
+/* Counts threads that have ended: when it grows, look for CONN_THREAD_LEFT. */
 unsigned conn_threads_left(struct skein_conn *handle);
 
 #endif
