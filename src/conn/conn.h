@@ -1,28 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * conn.h - what the modules above (rpc, later vqp, stream, mcast) see of a
- * connection.
+ * conn.h - what the modules above (rpc, stream, mcast) see of a connection.
  *
- * A conn_peer is one pair of contexts: it owns the control link (a TCP
- * socket), liveness, and the region table. A skein_conn is a light handle on
- * it with one RC QP. Both CQs of a connection are its engine's; completions
- * are polled here and nowhere else, and handed to the operation that wr_id
- * names.
+ * A conn_peer joins two contexts: it owns the control link (a TCP socket),
+ * liveness, and the region table. A skein_conn is a light handle on it with one
+ * RC QP. One CQ of its engine takes a connection's completions. Only the engine
+ * polls it; each completion goes to the operation that wr_id names.
  *
  * Life of a connection, as a module sees it:
  *	offer()/accept()	its opaque section of the handshake, both ways
  *	ready()		the QP is up: posts are allowed from now on
  *	poll(), arm()		while ready, by the engine
- *	broken()		no post is allowed any more; every operation under
- *			way has already ended by its done(); calls must be
- *			ended as unknown or not sent. May be followed by a new
- *			offer() when the connection reconnects
- *	closed()		free what hangs from the connection: after each
- *			attempt that fails, but once it was ready() not before
- *			it is closed, for any thread may be looking
+ *	broken()		no post is allowed any more, and every operation
+ *			has had its done(); the module ends calls as unknown or
+ *			not sent. A new offer() may follow, when the connection
+ *			reconnects
+ *	closed()		the module frees its state, after each attempt that
+ *			fails; after a ready() only at the close, as any thread
+ *			may read the state until then
  *
- * Thread rule: everything here belongs to the owner of the connection's
- * engine, except where it says otherwise.
+ * Thread rule: the owner of the connection's engine, except where a comment
+ * says otherwise.
  */
 #ifndef SKEIN_CONN_CONN_H
 #define SKEIN_CONN_CONN_H
@@ -40,7 +38,7 @@ struct conn_thread;
 enum conn_imm_kind {
 	CONN_IMM_WAKE = 1,	 /* rpc: look at your ring; value unused */
 	CONN_IMM_EVENT_MODE = 2, /* rpc: the switch to event mode and its ack */
-	CONN_IMM_CREDITS = 3,	 /* rpc: of a handle's lane: question, answer */
+	CONN_IMM_CREDITS = 3,	 /* rpc: a lane asks for credits; the answer */
 	/* 4: streams */
 	CONN_IMM_MCAST = 5,   /* mcast: a record; type and size */
 	CONN_IMM_CREDIT = 15, /* conn: value receives are posted again */
@@ -57,11 +55,11 @@ enum conn_module_id {
 	CONN_MODULE_MAX = 8,
 };
 
-/* May rounds leave a silent connection out? */
+/* How rounds treat a silent connection. */
 enum conn_quiet {
-	CONN_ACTIVE,   /* no: every round polls it */
-	CONN_SWEPT,    /* but for a look at one word of it, now and then */
-	CONN_NOTIFIED, /* yes: an immediate comes with whatever comes next */
+	CONN_ACTIVE,   /* every round polls it */
+	CONN_SWEPT,    /* some rounds look at one word of it */
+	CONN_NOTIFIED, /* no round: its next message has an immediate */
 };
 
 /* The connection is to be polled once *at has this value. */
@@ -76,16 +74,16 @@ struct conn_module {
 	const char *name;
 	/* May the module be absent at the peer? */
 	bool must_understand;
-	/* It has connections for itself, opened by conn_open_sole(), which have
-	 * no other module; others have not this one. */
+	/* Its connections are its own, by conn_open_sole(), without any other
+	 * module. Other connections do not have this module. */
 	bool sole;
 
-	/* The context opens and closes: room for the module's own state,
-	 * reached by conn_ctx_module(). May be NULL. */
+	/* The context opens and closes. *state is the module's own, and
+	 * conn_ctx_module() returns it. May be NULL. */
 	int (*ctx_open)(struct skein_ctx *ctx, void **state);
 	void (*ctx_close)(struct skein_ctx *ctx, void *state);
-	/* skein_ctx_close() begins: ends what the application has left open,
-	 * while connections still work. May block. May be NULL. */
+	/* skein_ctx_close() begins and connections still work: the module ends
+	 * what the application has left open. May block. May be NULL. */
 	void (*ctx_stop)(struct skein_ctx *ctx, void *state);
 
 	/* The client writes its section (buffers, sizes, keys). Allocates the
@@ -99,15 +97,17 @@ struct conn_module {
 	int (*confirm)(struct skein_conn *conn, struct bytes_in *in);
 	void (*ready)(struct skein_conn *conn);
 
-	/* As an engine object's, for each ready connection. poll is on the
-	 * hot path. A negative return breaks the connection (-SKEIN_EPEER for
-	 * garbage). At most one module of a connection has it. */
+	/* poll(), arm() and next_deadline() as an engine object's, for each
+	 * ready connection. poll is on the hot path; a negative return breaks
+	 * the connection (-SKEIN_EPEER for garbage). At most one module of a
+	 * connection has it. */
 	int (*poll)(struct skein_conn *conn, void *state, uint64_t now_ns);
-	/* It is polled again, after rest() had it left out. May be NULL. */
+	/* Rounds poll it again, after rest() has let them leave it out. May be
+	 * NULL. */
 	void (*active)(struct skein_conn *conn, void *state);
-	/* poll() has moved nothing for POLLS_SILENT_NS (polls.h): may rounds
-	 * leave the connection out? For CONN_SWEPT sets *word. An immediate
-	 * makes it active again, and so does conn_active(). May be NULL. */
+	/* poll() has moved nothing for POLLS_SILENT_NS (polls.h): how may
+	 * rounds treat the connection? For CONN_SWEPT sets *word. An immediate
+	 * or conn_active() makes it active again. May be NULL. */
 	enum conn_quiet (*rest)(struct skein_conn *conn, void *state,
 				struct conn_word *word);
 	int (*arm)(struct skein_conn *conn, void *state);
@@ -115,32 +115,33 @@ struct conn_module {
 	/* A receive with an immediate of one of the module's kinds, in host
 	 * order. */
 	void (*imm)(struct skein_conn *conn, uint32_t imm, uint32_t byte_len);
-	/* Is imm() called, until broken(), for what had come before a
-	 * connection ended too? Nothing can be posted then. */
+	/* Shall imm() be called, until broken(), also for receives that came
+	 * before the connection ended? Nothing can be posted then. */
 	bool hears_out;
-	/* Has it anything under way that a polite close should wait for? */
+	/* Has the module anything under way that a polite close waits for? */
 	bool (*busy)(struct skein_conn *conn, void *state);
 
 	void (*broken)(struct skein_conn *conn, int err);
 	void (*closed)(struct skein_conn *conn, void *state);
 
-	/* Thread records of handles with lanes (thread.h), at the end that
-	 * opened them; each may be NULL. handle: lane 0. */
-	/* In a thread that attaches, before anybody else sees the thread record:
-	 * readies rec->modules[id - 1], which may be there already, from
-	 * the thread before. An error is that of the thread's call. */
+	/* Hooks for thread records (thread.h), at the end that opened the
+	 * handle; each may be NULL. handle: lane 0. */
+	/* Called by a thread that takes rec, before any other thread sees it:
+	 * readies rec->modules[id - 1], which the thread before may have left
+	 * there. The thread's call returns the error. */
 	int (*thread_taken)(struct skein_conn *handle, struct conn_thread *rec);
-	/* In a thread that ends; never while the handle closes. Does not
-	 * block. */
+	/* Called by rec's thread as it ends; never while the handle closes.
+	 * Does not block. */
 	void (*thread_left)(struct skein_conn *handle, struct conn_thread *rec);
-	/* In its thread: a memory operation of so many bytes was sent. */
+	/* Called by rec's thread: it has sent a memory operation of len. */
 	void (*thread_wr)(struct conn_thread *rec, size_t len);
-	/* In its thread: runs what conn_thread_filled() was called for. */
+	/* Called by rec's thread after conn_thread_filled(): takes its replies.
+	 * Returns how many. */
 	int (*thread_reap)(struct conn_thread *rec);
-	/* Is nothing of its old thread under way any more? Any thread. */
+	/* Is nothing of rec's last thread under way any more? Any thread. */
 	bool (*thread_idle)(struct skein_conn *handle, struct conn_thread *rec);
-	/* The handle ends, and with it the thread record's memory; no thread
-	 * uses it any more. Before closed() of lane 0. */
+	/* The handle ends, and the record's memory with it; no thread uses rec
+	 * any more. Before closed() of lane 0. */
 	void (*thread_free)(struct skein_conn *handle, struct conn_thread *rec);
 };
 
@@ -156,8 +157,8 @@ struct skein_ctx *conn_ctx(struct skein_conn *conn);
 struct skein_env *conn_env(struct skein_conn *conn);
 struct engine *conn_engine(struct skein_conn *conn);
 struct dev *conn_dev(struct skein_conn *conn);
-/* What holds with its peer: from accept() and confirm() on; before, what the
- * device has at most. */
+/* What both devices can do: from accept() and confirm() on. Before that, what
+ * this device can do. */
 void conn_caps(struct skein_conn *conn, struct dev_caps *caps);
 struct ibv_pd *conn_pd(struct skein_conn *conn);
 /* May conn post a transfer of len bytes, at most CONN_TURN_LEN, in this round
@@ -165,17 +166,17 @@ struct ibv_pd *conn_pd(struct skein_conn *conn);
 bool conn_turn(struct skein_conn *conn, uint32_t len);
 /* As eng_region_end(). */
 void conn_region_end(struct skein_conn *conn, struct mem_region *region);
-/* Did this side open it? */
+/* Has this side opened it? */
 bool conn_is_client(struct skein_conn *conn);
 /* Any thread. */
 bool conn_is_ready(struct skein_conn *conn);
-/* Why the application's call on it must be refused: 0 when it need not be,
- * -ENOTCONN, or -SKEIN_EFORKED in a forked child. Any thread. */
+/* 0 if the application may use conn now; else what its call returns: -ENOTCONN,
+ * or -SKEIN_EFORKED in a forked child. Any thread. */
 int conn_check(struct skein_conn *conn);
 
 /* For a module with connections of its own: as skein_conn_open_async().
- * conn_sole_arg() of the connection is arg, from offer() on. The listener's
- * application at the other end does not hear of it. */
+ * conn_sole_arg() of the connection is arg, from offer() on. At the other end
+ * the listener's on_conn() is not called for it. */
 int conn_open_sole(struct skein_ctx *ctx, const char *addr,
 		   const struct skein_conn_attr *attr,
 		   const struct conn_module *module, void *arg,
@@ -190,65 +191,66 @@ uint32_t conn_region_id(struct skein_ctx *ctx);
  * from a successful conn_post() until done(), which runs exactly once, inside
  * the engine's poll of the CQ (never inside conn_post()).
  *
- * wr_id is slot number and generation in the connection's operation table,
- * never a pointer: a completion that names a slot or generation that is not
- * under way breaks the connection. On an error only wr_id, status and qp_num
- * of the work completion are read.
+ * wr_id holds a slot number and a generation of the connection's operation
+ * table, never a pointer: a completion for a slot or generation that is not
+ * under way breaks the connection. On an error only wr_id, status and qp_num of
+ * the work completion are read.
  *
- * With op NULL the WR goes unsignalled and is accounted for: send-queue slots
- * are freed only by polled signalled completions, so every so often such a WR
- * is signalled for the table's own sake. Its buffer may be used again only
- * when a later signalled operation of this connection has completed, or when
- * the protocol above proves arrival.
+ * With op NULL the WR goes unsignalled and is counted: only a polled signalled
+ * completion frees slots of the QP's queue, so now and then the table signals
+ * such a WR. Its buffer may be used again only when a later signalled operation
+ * of this connection has completed, or when the protocol above proves arrival.
  */
 struct conn_op {
 	void (*done)(struct conn_op *op, enum ibv_wc_status status);
-	/* conn's: the next one that ends with the same completion */
+	/* src/conn's: the next operation that ends with the same completion */
 	struct conn_op *chain;
 };
 
-/* Inline data limit, and how many WRs fit now. */
+/* Limit of inline data. */
 uint32_t conn_inline_max(struct skein_conn *conn);
-/* When the QP is gone (closed()): may the peer, which has stopped inside, still
- * write into memory that it was told of on this connection? Then only dereg_mr
- * parts it from that: the memory is not to be used again under its key. */
+/* For closed(), when the QP is gone. True: the peer's process may have stopped
+ * in the middle of a write, and may still write into memory that it knows from
+ * this connection. Only dereg_mr ends that: do not use the memory again under
+ * its key. */
 bool conn_stuck(const struct skein_conn *conn);
+/* How many WRs conn_post() takes now. */
 unsigned conn_send_room(struct skein_conn *conn);
 /* As conn_active(), in a coming round. Any thread that uses the connection. */
 void conn_wake(struct skein_conn *conn);
-/* Every round polls it again: something is to be done that comes neither with an
- * immediate nor with the word of rest(). Owner. */
+/* Every round polls it again: there is work that neither an immediate nor the
+ * word of rest() announces. Owner. */
 void conn_active(struct skein_conn *conn);
-/* A receive is on its way that somebody waits for: this round looks for it, be
- * there other news or not. */
+/* The module waits for a receive: the next look at the CQs is not put off while
+ * other work moves. */
 void conn_expect_recv(struct skein_conn *conn);
 
 /* Posts one WR; wr_id, next and IBV_SEND_SIGNALED are set here; imm_data is in
- * network order, as in verbs: htonl(CONN_IMM(kind, value)). 0, -EAGAIN
- * when the send queue is full, -ENOMEM when the device has no memory for it
- * now (nothing was posted: it may be tried again), -ENOTCONN when not ready.
- * Another error of the post itself breaks the connection: with an op this
- * still returns 0, and done() comes with the flush. */
+ * network order, as in verbs: htonl(CONN_IMM(kind, value)). 0, -EAGAIN when the
+ * QP's queue is full, -ENOMEM when the device has no memory now (nothing was
+ * posted: try again), -ENOTCONN when not ready. Any other error of the device
+ * breaks the connection: without an op -ENOTCONN, with an op 0, and done()
+ * comes with the flush. */
 int conn_post(struct skein_conn *conn, struct ibv_send_wr *wr,
 	      struct conn_op *op);
 
 /*
  * Receive credits: a WRITE with immediate consumes a receive at the peer. Each
- * side posts CONN_RECVS receives at connect and reposts as they are used; the
- * count that the sender may use is held here: conn_imm_credit() takes one
- * (false: none now). The receiver gives them back by immediates of conn's own
- * kind, 32 at a time, for which further receives are kept.
+ * side posts CONN_RECVS receives at connect, and one more for each that is
+ * used. conn counts the credits that the sender has: conn_imm_credit() takes
+ * one (false: none now). The receiver gives them back by CONN_IMM_CREDIT,
+ * CONN_RECVS / 2 at a time; further receives are kept for those immediates.
  */
 #define CONN_RECVS 64
 bool conn_imm_credit(struct skein_conn *conn);
-/* Gives one back whose immediate was not posted. */
+/* Puts a credit back when its immediate was not posted. */
 void conn_imm_refund(struct skein_conn *conn);
 
-/* Event mode: requests notification on the engine's CQ; part of the engine
- * object's arm. Nothing for modules to do. */
+/* Event mode: the engine object's arm() requests notification on its CQs;
+ * modules do nothing for it. */
 
-/* Breaks the connection: err and one line of story. Ends all operations with
- * IBV_WC_WR_FLUSH_ERR. Safe from inside any callback. */
+/* Breaks the connection with err and one line of story. Ends all operations
+ * with IBV_WC_WR_FLUSH_ERR. Safe inside any callback. */
 void conn_break(struct skein_conn *conn, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

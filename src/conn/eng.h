@@ -5,12 +5,11 @@
  *
  * Invariants: eng->table[i] is the connection of index i or NULL; polls has an
  * entry for each ready connection with a module that has a poll function.
- * Everything that is not on the hot path hangs from lists that eng_beat()
- * walks. What ends is only marked from inside callbacks, and put away by
- * eng_service().
+ * eng_beat() walks the lists that are not on the hot path. A callback only
+ * marks a connection or a peer as ended; service() frees it.
  *
- * Thread rule: all fields belong to the engine's owner, but stop, and call
- * queues of env/engine.h.
+ * Thread rule: all fields belong to the engine's owner, except where a comment
+ * says otherwise.
  */
 #ifndef SKEIN_CONN_ENG_H
 #define SKEIN_CONN_ENG_H
@@ -33,16 +32,16 @@
 struct conn_peer;
 struct skein_conn;
 
-/* A completion queue, for sends and receives of as many connections as its
- * entries suffice for. */
+/* A completion queue, shared by as many connections as its entries suffice
+ * for. */
 struct eng_cq {
 	struct ibv_cq *cq;
 	uint32_t cqe, used;
-	bool shared;	 /* its QPs are posted to by any thread */
+	bool shared;	 /* any thread posts to its QPs */
 	unsigned events; /* taken, to be acknowledged */
 };
 
-/* For skein_engine.cq_waits: no round more. */
+/* In skein_engine.cq_waits: the next round polls all CQs. */
 #define ENG_CQ_NOW 1007u
 
 struct skein_engine {
@@ -50,17 +49,17 @@ struct skein_engine {
 	struct engine_obj obj;
 	struct dev_stats stats;
 	struct polls polls;
-	bool parks; /* idling does: a round stands for as many as it takes */
-	uint64_t rest_ns; /* polls_rest() comes then */
-	uint64_t look_ns; /* the same, or 0 while there are swept ones */
+	bool parks; /* a simulator's: one idle round looks at everything */
+	uint64_t rest_ns; /* when polls_rest() comes next */
+	uint64_t look_ns; /* the same, or 0 while there are swept connections */
 	unsigned n_cqs;
-	bool attention; /* eng_service() has work */
-	bool again; /* ... in the next round: what it waits for comes then */
+	bool attention; /* service() has work in this round */
+	bool again;	/* ... and in the next one */
 	bool armed;
 	atomic_bool sendq_broke; /* conn_sendq_take_broken(); set by leaders */
-	/* rounds since the CQs were polled; ENG_CQ_NOW: the next one does */
+	/* Busy rounds since the CQs were polled, or ENG_CQ_NOW. */
 	unsigned cq_waits;
-	unsigned cq_next; /* the one that was polled last */
+	unsigned cq_next; /* index of the CQ polled last, where one is due */
 	struct skein_conn **table;
 	uint32_t table_cap;
 	struct eng_cq cqs[ENG_CQS_MAX];
@@ -71,15 +70,15 @@ struct skein_engine {
 	enum env_wait_mode wait_mode;
 	struct dev *dev;
 	struct ibv_comp_channel *channel;
-	/* The control links are watched apart, so that a wake-up by the device
-	 * costs one look at all of them. */
+	/* Watches all control links: after a wake-up by the device one look at
+	 * it says whether any link has input. */
 	struct env_waiter *links;
 	struct conn_peer **by_fd;
 	unsigned by_fd_cap;
 	struct list_node ctx_link;
 	uint32_t next_index;
 	uint32_t epoch;	 /* of sequence numbers: optable_init() */
-	uint32_t strays; /* completions that nobody waited for */
+	uint32_t strays; /* completions of QPs that are gone */
 
 	struct list_node peers;	    /* conn_peer.eng_link */
 	struct list_node listeners; /* skein_listener.eng_link */
@@ -87,8 +86,8 @@ struct skein_engine {
 	struct list_node dead;	    /* skein_conn.pending_link: to be freed */
 	struct list_node regions;   /* mem_region.link: memory that goes */
 	uint64_t next_tick_ns;
-	/* Until then an engine that sleeps need not look at swept connections;
-	 * 0: they have to be armed. */
+	/* Until then a sleeping engine need not look at swept connections; 0:
+	 * it arms them before it sleeps. */
 	uint64_t swept_until_ns;
 	uint64_t regions_seen; /* ctx->region_seq announced so far */
 	uint64_t events_seen;  /* ctx->event_seq taken so far */
@@ -97,12 +96,12 @@ struct skein_engine {
 	struct mem_region *scratch; /* results of atomics; made when needed */
 	_Atomic(uint64_t) scratch_used[8]; /* any thread */
 
-	/* Records of threads that have replies to take, by other threads' rounds:
-	 * conn_thread.filled, under the lock. And where an application's own
-	 * loop sleeps, once it has asked for the fd. */
+	/* conn_thread.filled, under replies_lock: records of threads that have
+	 * replies to take, put there by another thread's round. */
 	struct env_mutex replies_lock;
 	struct list_node replies;
 	atomic_uint n_replies;
+	/* Where an application's own loop sleeps, once it asked for the fd. */
 	_Atomic(struct env_waiter *) app;
 
 	atomic_bool stop;
@@ -112,12 +111,12 @@ struct skein_engine {
 
 int eng_new(struct skein_ctx *ctx, enum skein_wait wait,
 	    struct skein_engine **eng);
-/* Nothing hangs from it any more. Not from inside a round. */
+/* Waits for the end of its connections. Not from inside a round. */
 void eng_free(struct skein_engine *eng);
 
-/* A CQ with room for n more entries, of QPs that any thread posts to or of those
- * that the engine's owner alone does: what the one kind costs (locks that two
- * threads may take) the other has not. */
+/* A CQ with room for n more entries. shared: for QPs to which any thread posts.
+ * The two kinds of QP have CQs of their own: only shared ones need locks that
+ * two threads may take. */
 int eng_cq_get(struct skein_engine *eng, uint32_t n, bool shared,
 	       struct eng_cq **cq);
 void eng_cq_put(struct eng_cq *cq, uint32_t n);
@@ -130,15 +129,15 @@ void eng_index_put(struct skein_engine *eng, uint16_t index);
 int eng_polls_add(struct skein_engine *eng, struct skein_conn *conn);
 void eng_polls_del(struct skein_engine *eng, struct skein_conn *conn);
 
-/* Watches a link's socket; and no longer. */
+/* Watches a link's socket; stops that. */
 int eng_link_add(struct skein_engine *eng, struct conn_peer *peer, bool out);
 void eng_link_del(struct skein_engine *eng, struct conn_peer *peer);
 
-/* Puts conn on the list of those that want service in this round. */
+/* Asks for conn_service() of conn in this round. */
 void eng_pend(struct skein_engine *eng, struct skein_conn *conn);
 
-/* Ends a region that peers may know: its memory goes, in pieces, in the rounds
- * that follow. */
+/* Ends a region that peers may know. The following rounds free its memory in
+ * pieces. */
 void eng_region_end(struct skein_engine *eng, struct mem_region *region);
 
 /* Makes the memory for the results of atomics, once. Owner. */

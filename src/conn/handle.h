@@ -2,13 +2,13 @@
 /*
  * handle.h - struct skein_conn, and its life step by step.
  *
- *	conn_open.c	the side that opens: dial, offer, connect, try again
- *	conn_accept.c	the side that listens: offer in, decide, up
+ *	conn_open.c	the side that opens: dial, try again, the public calls
+ *	conn_shake.c	the handshake of both sides, up to READY
  *	conn_down.c	drain, ERR, markers, quiesce, free
  *	conn_post.c	the hot path: posts, completions, immediates
- *	conn.c		the public functions
+ *	conn.c		memory, state, story, and what others read of it
  *
- * Thread rule: the engine's owner, but for what says otherwise.
+ * Thread rule: the engine's owner, except where a comment says otherwise.
  */
 #ifndef SKEIN_CONN_HANDLE_H
 #define SKEIN_CONN_HANDLE_H
@@ -20,16 +20,17 @@
 #include "conn/retry.h"
 #include "conn/sendq.h"
 
-/* With them the table has 128 slots. */
+/* CONN_SQ_DEPTH + 1 slots make an operation table of 128. */
 #define CONN_SQ_DEPTH 127u
 #define CONN_INLINE_MAX 256u
 #define CONN_SGE_MAX 4u
-/* Receives beyond the peer's credits: for the return of credits (at most two
- * are under way, as each stands for CONN_RECVS / 2) and a marker. */
+/* Receives beyond the peer's credits: for messages that return credits (at most
+ * two are under way, as each returns CONN_RECVS / 2) and for a marker. */
 #define CONN_RECVS_OWN 4u
 #define CONN_TARGETS_MAX 8
 #define CONN_TIMEOUT_NS (5 * 1000 * 1000 * 1000ull)
-/* How long a deadline waits for a thread that keeps the engine. */
+/* skein_conn_open() waits so much longer than its timeout, for the engine's
+ * owner to end the attempt and say why. */
 #define CONN_GRACE_NS (1000 * 1000 * 1000ull)
 #define CONN_FLUSH_NS (1000 * 1000 * 1000ull)
 #define CONN_BYE_NS (1000 * 1000 * 1000ull)
@@ -37,14 +38,14 @@
 #define CONN_STORY_MAX 320
 
 enum conn_phase {
-	CONN_P_NEW,   /* not yet in its engine's hands */
+	CONN_P_NEW,   /* its engine has not begun with it */
 	CONN_P_PAUSE, /* waits to try again */
 	CONN_P_LINK,  /* waits for the control link */
 	CONN_P_SHAKE, /* the handshake is under way */
 	CONN_P_READY, /* posts go through */
-	CONN_P_DRAIN, /* close asked for: what is under way may end */
+	CONN_P_DRAIN, /* closing: operations and calls under way may end */
 	CONN_P_BYE,   /* CLOSE sent: waits for the peer's answer */
-	CONN_P_BREAK, /* conn_break() was called: flush comes next */
+	CONN_P_BREAK, /* broken, by conn_break(): flush comes next */
 	CONN_P_FLUSH, /* QP in ERR: waits for the markers */
 	CONN_P_DOWN,  /* no QP; the handle waits to be closed */
 	CONN_P_GONE,  /* to be freed */
@@ -69,23 +70,23 @@ struct skein_conn {
 	struct optable ops;
 	bool postable;
 	uint32_t inline_max;
-	struct dev_stats *post_stats; /* the engine's, or send queue's */
-	/* immediates that the peer has receives for: given - taken. taken is
-	 * written by the sending side, given by the owner */
+	struct dev_stats *post_stats; /* the engine's, or the send queue's */
+	/* given - taken: how many immediates the peer has receives for. The
+	 * owner of the sending side writes taken, the engine's owner given. */
 	_Atomic uint32_t imm_taken, imm_given;
 	uint32_t recv_head; /* sequence of the next receive completion */
 	uint32_t recv_tail;
 	uint32_t recv_owed;	      /* credits to give back */
-	struct list_node mem_waiting; /* memop.c: for room in the queue */
-	struct conn_lanes *lanes;     /* NULL: accepted, of one QP */
+	struct list_node mem_waiting; /* memop.c: they wait for room */
+	struct conn_lanes *lanes;     /* NULL: sole, or accepted with one QP */
 	uint16_t lane;
 	struct polls_entry polls;
 	void *modules[CONN_MODULE_MAX];
-	/* The one that it is for; NULL: all but such. */
+	/* The one module that it is for. NULL: all that are not sole. */
 	const struct conn_module *sole;
 	void *sole_arg; /* client */
 
-	struct conn_sendq *sendq; /* a lane's: threads share its sending side */
+	struct conn_sendq *sendq; /* NULL: only the engine's owner posts */
 	struct skein_ctx *ctx;
 	struct eng_cq *cq;
 	_Atomic(int) state; /* enum skein_conn_state; any thread */
@@ -93,17 +94,17 @@ struct skein_conn {
 	bool client;
 	bool connected;	    /* the QP is, or was, in RTS */
 	bool poster_copies; /* dev_caps, as its QP has them */
-	bool was_ready;	    /* the handshake was done, and no broken() yet */
+	bool was_ready;	    /* the QP has been up, and broken() has not run */
 	bool index_held;
 	bool stuck;	 /* conn_stuck() */
 	bool bye_got;	 /* the peer has sent CLOSE */
-	bool bye_acked;	 /* ... or answered ours */
-	bool closing;	 /* the handle's owner wants to be rid of it */
-	bool free_self;	 /* nobody waits for that */
-	bool with_ctx;	 /* its context closes it: ctx->lock */
-	bool announced;	 /* on_conn has had READY */
-	bool keyless_up; /* a receive came before READY */
-	bool begun;	 /* modules have had ready() and no broken() yet */
+	bool bye_acked;	 /* ... or has answered our CLOSE */
+	bool closing;	 /* the application closes it */
+	bool free_self;	 /* no thread waits for its end: the engine frees it */
+	bool with_ctx;	 /* skein_ctx_close() closes it; under ctx->lock */
+	bool announced;	 /* the application was told of READY */
+	bool keyless_up; /* up by a receive that came before READY */
+	bool begun;	 /* modules have had ready(), and no broken() yet */
 	bool live;	 /* counted in lanes->live */
 	bool drained;	 /* ... and in lanes->drained */
 	uint16_t number; /* on the link */
@@ -117,9 +118,10 @@ struct skein_conn {
 	struct list_node pending_link;
 	struct list_node ctx_link;
 	uint64_t deadline_ns; /* of the phase */
-	/* READY: how a request has failed, if the peer's end may explain it */
+	/* In READY: how a request has failed. Not SUCCESS: waits a moment for
+	 * news of the peer's death, which would explain it. */
 	enum ibv_wc_status suspected;
-	int fail_err; /* the attempt has failed: for service */
+	int fail_err; /* the attempt has failed; conn_service() ends it */
 	uint64_t fail_hint_ns;
 	char fail_text[HANDSHAKE_TEXT_MAX + 1];
 	uint64_t drain_until_ns;
@@ -127,7 +129,7 @@ struct skein_conn {
 	struct conn_dial *dial; /* client */
 	struct skein_listener *listener;
 
-	/* markers, and what they have told */
+	/* Markers: the last WR and receive of a QP in ERR; what is flushed. */
 	struct conn_op marker, probe;
 	bool sq_flushed, rq_flushed;
 	uint32_t recv_marker;
@@ -138,7 +140,7 @@ struct skein_conn {
 	void *data;
 
 	struct engine_call start_call, close_call;
-	struct engine_call poke_call; /* from other lanes, any thread */
+	struct engine_call poke_call; /* posted by other lanes' engines */
 	atomic_bool poked;
 	struct engine_call wake_call; /* conn_wake() */
 	atomic_bool waking;
@@ -152,21 +154,22 @@ struct skein_conn {
 	struct optable_slot *slots;
 };
 
-/* conn_post.c: the failure is what it looks like. */
+/* conn_post.c: nothing has explained conn->suspected: breaks the connection
+ * with it. */
 void conn_suspicion_over(struct skein_conn *conn);
 
 /* conn.c */
 int conn_new(struct skein_engine *eng, bool client, struct skein_conn **conn);
-/* Frees what conn_new() made. No QP, no peer. */
+/* Frees conn, which has no QP and no peer any more. */
 void conn_free(struct skein_conn *conn);
 void conn_set_state(struct skein_conn *conn, enum skein_conn_state state);
-/* Keeps the first error and its line: "cannot connect: peer X on soft
+/* Sets the error and its line, and logs the line: "cannot connect to X on soft
  * (skein0): Connection refused (is ... ?)". */
 void conn_story(struct skein_conn *conn, int err, const char *doing,
 		const char *detail);
 void conn_set_name(struct skein_conn *conn, const char *addr, uint32_t pid);
 
-/* conn_qp.c: the QP, from nothing to RTS, and away */
+/* conn_qp.c: the QP, up to RTS and back */
 int conn_qp_make(struct skein_conn *conn);
 int conn_qp_connect(struct skein_conn *conn, const struct handshake_params *p);
 void conn_qp_params(struct skein_conn *conn, struct handshake_params *p);
@@ -185,38 +188,40 @@ int conn_sections_accept(struct skein_conn *conn, struct conn_sections *s,
 int conn_sections_confirm(struct skein_conn *conn,
 			  const struct handshake_params *peer);
 
-/* conn_break() without counting: what broke is told elsewhere. */
+/* As conn_break(), but does not count -SKEIN_EPEER as garbage. */
 void conn_end(struct skein_conn *conn, int err, const char *detail);
 
-/* conn_open.c */
+/* conn_open.c and conn_shake.c: attempts, and the handshake of both sides */
 void conn_start(struct skein_conn *conn);
 void conn_dial_again(struct skein_conn *conn);
 void conn_offer(struct skein_conn *conn);
 /* Marks the attempt as failed; conn_service() does the rest. */
 void conn_fail(struct skein_conn *conn, int err, const char *text,
 	       uint64_t hint_ns);
-/* The same, and tells the other end. */
+/* The same, and sends the other end REFUSE. */
 void conn_give_up(struct skein_conn *conn, int err, const char *text);
-/* The attempt is over: a pause, or the end. */
+/* The attempt is over: pauses for the next one, or gives up for good. */
 void conn_attempt_next(struct skein_conn *conn, int err, const char *detail,
 		       uint64_t hint_ns);
-/* The attempt has failed: the next address, a pause, or the end. */
+/* The attempt has failed: undoes it, then tries the next address, or ends as
+ * conn_attempt_next(). */
 void conn_attempt_failed(struct skein_conn *conn, int err, const char *detail,
 			 uint64_t hint_ns);
-/* conn_accept.c */
+/* The server has an offer: accepts it, refuses it, or hands it to the engine of
+ * its shard. */
 void conn_accept_decide(struct skein_conn *conn);
-/* Both: a handshake message came for conn. */
+/* Either side: a handshake message came for conn. */
 void conn_shake_input(struct skein_conn *conn, const uint8_t *msg, size_t len);
-/* The first message of a connection that the peer opens. */
-/* The link is up: those that waited for it make their offers. */
+/* The link is up: connections that waited for it make their offers. */
 void conn_waiters_offer(struct conn_peer *peer);
+/* The first message of a connection that the peer opens. */
 void conn_shake_new(struct conn_peer *peer, uint16_t number, const uint8_t *msg,
 		    size_t len);
 /* The QP is up on both sides, as far as this side can know. */
 void conn_up(struct skein_conn *conn);
-/* Its modules may use it; false when it broke at that. Then: the application
- * may. */
+/* Modules may use it: calls their ready(). False when it broke meanwhile. */
 bool conn_begin(struct skein_conn *conn);
+/* Then the application may: calls on_conn() or on_state(). */
 void conn_tell_ready(struct skein_conn *conn);
 struct handshake *conn_handshake_new(struct skein_conn *conn, bool client,
 				     uint64_t deadline_ns);
@@ -224,13 +229,13 @@ struct handshake *conn_handshake_new(struct skein_conn *conn, bool client,
 /* conn_down.c */
 void conn_service(struct skein_conn *conn, uint64_t now_ns);
 void conn_close_start(struct skein_conn *conn, uint64_t timeout_ns);
-/* All that the application has left open, at the same time: each as by
- * skein_conn_close(). */
+/* Closes all connections that the application has left open, at the same time,
+ * each as skein_conn_close() does. */
 void conn_close_all(struct skein_ctx *ctx, uint64_t timeout_ns);
 void conn_peer_lost(struct skein_conn *conn, int err, const char *why);
 void conn_close_frame(struct skein_conn *conn, uint32_t code);
 void conn_close_acked(struct skein_conn *conn);
-/* When conn_service() wants to run without being asked. */
+/* When conn_service() has to run again, even if nothing happens. */
 uint64_t conn_next_deadline(const struct skein_conn *conn);
 /* Undoes an attempt that never became ready. */
 void conn_attempt_undo(struct skein_conn *conn);
@@ -243,7 +248,7 @@ static inline unsigned conn_post_room(const struct skein_conn *conn)
 	return room > CONN_SQ_OWN ? room - CONN_SQ_OWN : 0;
 }
 void conn_complete(struct skein_engine *eng, const struct ibv_wc *wc);
-/* Operations that end with one completion, the oldest first; op may be NULL. */
+/* Calls done() of a chain's operations, the oldest first; op may be NULL. */
 void conn_chain_end(struct conn_op *op, enum ibv_wc_status status);
 int conn_recvs_post(struct skein_conn *conn, unsigned n);
 int conn_post_own(struct skein_conn *conn, struct ibv_send_wr *wr,

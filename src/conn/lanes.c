@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lanes.c - the lanes of a handle: what both ends have in common.
+ * lanes.c - the lanes of a handle: the code of both ends.
  *
- * Lane 0 is the first up and the last down, and the only one the application
- * hears of. lanes_open.c has the end that opens, lanes_accept.c the other one.
+ * Lane 0 is the first up and the last down, and the only lane that the
+ * application knows. lanes_open.c is the end that opens, lanes_accept.c the end
+ * that accepts.
  */
 #include "conn/lanes_in.h"
 
@@ -229,7 +230,8 @@ void conn_lanes_put(struct skein_conn *conn)
 	if (conn->client && !conn->lane)
 		conn_threads_fini(conn);
 	conn->lanes = NULL;
-	/* Acquire and release: whoever is the last sees what all have done. */
+	/* Release by each lane, acquire by the last, which frees ls after all
+	 * that the others have done with it. */
 	if (atomic_fetch_sub_explicit(&ls->refs, 1, memory_order_acq_rel) == 1)
 		env_free(ls->ctx->env, ls);
 }

@@ -3,17 +3,16 @@
  * lanes_accept.c - lanes at the end that accepts them, perhaps on several
  * engines.
  *
- * Lane 0 founds the handle, the others find it by the client's context and the
- * number it drew. Modules are not told of a lane, nor polled for it, before
- * all have come and the application knows: so nobody is asked to answer on a
- * connection that he has not seen. Lane 0 goes last, whatever ends first, as
- * the others' modules may look at it until they are done.
+ * Lane 0 founds the handle. The others find it by the id of the client's
+ * context and the handle's random number. Modules have no ready() and no poll()
+ * of a lane before all lanes have come: the application gets no request on a
+ * connection that it was not told of. Lane 0 goes last, as modules of the other
+ * lanes may read it until they are done.
  *
- * Nothing here waits for another engine, but lane 0 for the end of the others:
- * each has deadlines, in its own engine, which must be run.
+ * No lane waits for another engine, except lane 0 for the end of the others.
+ * They end by their own deadlines, so their engines must be run.
  *
- * Thread rule: the owner of the lane's engine; what is common, under
- * ctx->lock.
+ * Thread rule: the owner of the lane's engine; shared fields under ctx->lock.
  */
 #include "base/assert.h"
 #include "conn/handle.h"
@@ -39,12 +38,12 @@ static void poked(struct engine_call *call)
 	struct skein_conn *conn =
 		container_of(call, struct skein_conn, poke_call);
 
-	/* First: who pokes from here on has another run. */
+	/* First: a poke that comes from here on posts another call. */
 	atomic_store(&conn->poked, false);
 	eng_pend(conn->eng, conn);
 }
 
-/* The lock is held: the lane is there, and its engine for good. */
+/* Under the lock, so that the lane exists. Its engine stays the same. */
 static void poke(struct skein_conn *lane)
 {
 	if (!lane || atomic_exchange(&lane->poked, true))
@@ -164,10 +163,10 @@ void conn_accepted_lane_up(struct skein_conn *conn)
 {
 	struct conn_lanes *ls = conn->lanes;
 
-	/* Released by the lock: lane 0 sees what every lane's engine did. */
+	/* Under the lock: lane 0 sees what every lane's engine did before. */
 	lock(ls);
 	if (atomic_fetch_add(&ls->ready, 1) + 1 == ls->count) {
-		/* Its number may be used by no other. */
+		/* ls stays in ctx->handles: its id is taken. */
 		poke(ls->lane[0]);
 	}
 	unlock(ls);
@@ -196,7 +195,7 @@ void conn_accepted_lane_ended(struct skein_conn *conn, int err, const char *why)
 	struct conn_lanes *ls = conn->lanes;
 
 	lock(ls);
-	/* Nobody joins it any more. */
+	/* From here on no lane joins the handle. */
 	list_del(&ls->link);
 	if (!ls->broken) {
 		ls->broken = err;
@@ -267,6 +266,6 @@ bool conn_accepted_lane_gone(struct skein_conn *conn)
 		poke(ls->lane[0]);
 	}
 	unlock(ls);
-	/* From here on nobody pokes it; who has, is waited for. */
+	/* From here on no lane pokes conn. A poke under way is waited for. */
 	return !stays && !atomic_load(&conn->poked);
 }

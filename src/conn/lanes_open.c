@@ -2,11 +2,11 @@
 /*
  * lanes_open.c - lanes at the end that opens the handle.
  *
- * Lane 0 is dialled as any connection; when it is up the others are, all at
- * once, over the same control link or those of the server's other engines. All
- * that the application asked for (addresses, retries, reconnect) is lane 0's:
- * the others try once, and what ends one ends all; lane 0 waits for the others
- * to be down, then decides whether to try again.
+ * Lane 0 is dialled as any connection. When it is up the others are dialled,
+ * all at once, over the same control link or links to the server's other
+ * engines. Only lane 0 has addresses, retries and reconnect; the others try
+ * once. The end of one lane ends all. Lane 0 waits until the others are down,
+ * then decides whether to try again.
  *
  * Thread rule: the engine's owner; it is the engine of all lanes.
  */
@@ -171,7 +171,7 @@ void conn_opened_lane_ended(struct skein_conn *conn, int err, const char *why)
 	struct skein_conn *head = ls->lane[0];
 	char text[HANDSHAKE_TEXT_MAX + 1];
 
-	/* A handle that is closed: each ends by itself. */
+	/* While the handle closes each lane ends by itself. */
 	if (ls->ending || head->closing)
 		return;
 	ls->ending = true;
@@ -205,7 +205,7 @@ void conn_lanes_close(struct skein_conn *head, uint64_t timeout_ns)
 		conn_close_start(ls->lane[i], timeout_ns);
 }
 
-/* Lanes stay until lane 0 is down: its modules look at them. */
+/* The other lanes stay until lane 0 is down: its modules read them. */
 bool conn_lanes_freed(struct skein_conn *conn)
 {
 	struct conn_lanes *ls = conn->lanes;

@@ -13,8 +13,8 @@
  * imm_taken, the fields of conn_sendq, and what the module's hooks touch. A
  * leader never breaks a connection: it asks the engine's owner to do so.
  *
- * Where conn->sendq is NULL (a module's own connection, an accepted one) only
- * the engine's owner posts, and hold and release do nothing.
+ * A module's own connection (mcast's links) has conn->sendq NULL: only the
+ * engine's owner posts there, and hold and release do nothing.
  *
  * Thread rule: conn_sendq_submit() by any thread. "Owner": the engine's owner.
  */
