@@ -133,7 +133,8 @@ struct conn_module {
 	/* Called by rec's thread as it ends; never while the handle closes.
 	 * Does not block. */
 	void (*thread_left)(struct skein_conn *handle, struct conn_thread *rec);
-	/* Called by rec's thread: it has sent a memory operation of len. */
+	/* Called by rec's thread: it has sent a memory operation of len
+	 * bytes. */
 	void (*thread_wr)(struct conn_thread *rec, size_t len);
 	/* Called by rec's thread after conn_thread_filled(): takes its replies.
 	 * Returns how many. */

@@ -5,12 +5,12 @@
  *	DRAIN	modules and operations may finish, until a deadline
  *	BYE	CLOSE is sent; the peer ends its side and answers
  *	FLUSH	the QP is in ERR with a marker on each queue: when both have
- *		come out, every operation before them has ended
+ *		completed, every operation before them has ended
  *	DOWN	quiesced, the QP destroyed, modules told
  *
  * A broken connection begins at FLUSH. Every operation's done() runs before
- * broken(), and no peer touches memory after it. Whatever does not happen in
- * time is done without: destroying the QP ends it for sure.
+ * broken(); after it no peer writes to memory, unless conn_stuck() says so.
+ * BYE and FLUSH have deadlines: after them the QP is destroyed in any case.
  */
 #include "base/assert.h"
 #include "conn/handle.h"
@@ -50,16 +50,16 @@ static void flush_start(struct skein_conn *conn)
 		rc = conn_post_own(conn, &wr, &conn->marker);
 	if (rc == 0)
 		rc = conn_recvs_post(conn, 1);
-	/* rxe looks at a receive queue in ERR only when it is told again
-	 * (docs/design/semantics.md, teardown). */
+	/* rxe flushes receives that are posted in ERR only after a second move
+	 * to ERR (docs/design/semantics.md, teardown). */
 	if (rc == 0)
 		rc = dev_qp_err(dev, conn->qp);
-	/* Without markers: the deadline, now. */
+	/* Without markers the deadline is now. */
 	if (rc)
 		conn->deadline_ns = 0;
 }
 
-/* Operations whose completions will never come. */
+/* Ends the operations that have had no completion: none comes any more. */
 static void end_ops(struct skein_conn *conn)
 {
 	struct conn_op *op = NULL;
@@ -117,13 +117,14 @@ static void leave_peer(struct skein_conn *conn)
 	conn_peer_detach(conn->peer, conn);
 }
 
-/* Of a connection that has been ready modules keep what they have until it is
- * closed: a thread that saw it ready may be about to use it. */
+/* Once a connection was ready modules keep their state until it is closed: a
+ * thread that saw it ready may be about to use the state. */
 static void modules_undo(struct skein_conn *conn)
 {
 	if (conn->client && conn->dial->ever_ready)
 		return;
-	/* Lane 0's are the last: what an earlier attempt has left of others. */
+	/* Lane 0 is the last: first the other lanes' state, of an earlier
+	 * attempt. */
 	if (conn->client && conn->lanes && !conn->lane)
 		for (unsigned i = 1; i < conn->lanes->count; i++)
 			if (conn->lanes->lane[i])
@@ -146,7 +147,8 @@ void conn_attempt_undo(struct skein_conn *conn)
 
 /* --- down -------------------------------------------------------------- */
 
-/* The listener's connection: its application is told, and it is gone. */
+/* An accepted connection: the listener's application is told, and the engine
+ * frees it. */
 static void accepted_down(struct skein_conn *conn, enum skein_conn_state state)
 {
 	struct skein_listener *l = conn->listener;
@@ -258,7 +260,7 @@ void conn_close_start(struct skein_conn *conn, uint64_t timeout_ns)
 		conn_lanes_close(conn, timeout_ns);
 }
 
-/* In its CLOSE the peer speaks of what happened to it. */
+/* Words for the code of the peer's CLOSE, which says what the peer has seen. */
 static const char *close_words(uint32_t code)
 {
 	if (!code)
@@ -284,13 +286,15 @@ void conn_close_frame(struct skein_conn *conn, uint32_t code)
 			  "the peer gave it up", 0);
 		return;
 	case CONN_P_READY:
-		if (code && conn->suspected) { /* for what we know better */
+		/* The peer broke it for the request that failed here: the
+		 * request's status says more than the code. */
+		if (code && conn->suspected) {
 			conn_suspicion_over(conn);
 			return;
 		}
 		err = code ? handshake_error_errno(code) : -ESHUTDOWN;
 		if (code == HANDSHAKE_ERR_GARBAGE)
-			err = -ECONNABORTED; /* it was not the peer's */
+			err = -ECONNABORTED; /* this side sent the garbage */
 		conn_break(conn, err, "%s", close_words(code));
 		return;
 	case CONN_P_DRAIN:
@@ -339,7 +343,7 @@ static void gone(struct skein_conn *conn)
 	list_del(&conn->pending_link);
 	if (!conn->client) {
 		admission_conn_gone(&conn->listener->admission);
-		/* Last of what touches the listener. */
+		/* Last use of the listener: it may be freed from here on. */
 		if (conn->lanes)
 			listener_lane_gone(conn->listener);
 		list_add_tail(&eng->dead, &conn->pending_link);
@@ -356,7 +360,7 @@ static void gone(struct skein_conn *conn)
 		       conn->err ? SKEIN_CONN_BROKEN : SKEIN_CONN_CLOSING);
 	if (free_self)
 		list_add_tail(&eng->dead, &conn->pending_link);
-	else /* the last thing done here: the closer frees it */
+	else /* last: the thread that closes it frees it */
 		atomic_store_explicit(&conn->gone, true, memory_order_release);
 }
 
@@ -438,7 +442,7 @@ static void step(struct skein_conn *conn, uint64_t now_ns)
 	}
 }
 
-/* Does it need service again although nothing happens to it? */
+/* Does it need service in coming rounds, even if nothing happens to it? */
 static bool wants_service(const struct skein_conn *conn)
 {
 	switch (conn->phase) {
@@ -462,7 +466,7 @@ void conn_service(struct skein_conn *conn, uint64_t now_ns)
 		was = conn->phase;
 		step(conn, now_ns);
 	} while (conn->phase != was);
-	/* A wake-up that is on its way is waited for, and serves again. */
+	/* A wake-up under way is waited for: woken() asks for service again. */
 	if (conn->phase == CONN_P_GONE && conn_lane_gone(conn) &&
 	    !atomic_load(&conn->waking))
 		gone(conn);
@@ -472,12 +476,12 @@ void conn_service(struct skein_conn *conn, uint64_t now_ns)
 
 uint64_t conn_next_deadline(const struct skein_conn *conn)
 {
-	/* They wait for other lanes, and are told. */
+	/* Waits for other lanes, which poke it or have it serviced. */
 	if (conn->lanes && (conn->phase == CONN_P_GONE ||
 			    (conn->phase == CONN_P_FLUSH && conn->sq_flushed &&
 			     conn->rq_flushed)))
 		return ENV_NEVER;
-	/* Draining looks at modules and queues, which make no event. */
+	/* These phases look at modules and queues, which make no event. */
 	if (conn->phase == CONN_P_DRAIN || conn->phase == CONN_P_FLUSH)
 		return engine_now_ns(conn->eng->e) + ENGINE_BEAT_NS / 4;
 	if (conn->phase == CONN_P_READY && conn->recv_owed >= CONN_RECVS / 2)
@@ -499,14 +503,15 @@ static bool is_gone(void *arg)
 {
 	struct skein_conn *conn = arg;
 
-	/* Acquire pairs with the release in gone(): the engine is through
-	 * with it. */
+	/* Acquire pairs with the release in gone(): a thread that reads true
+	 * may free conn, as the engine uses it no more. */
 	return atomic_load_explicit(&conn->gone, memory_order_acquire);
 }
 
 static void close_begin(struct skein_conn *conn, uint64_t timeout_ns)
 {
-	conn->drain_until_ns = timeout_ns; /* its place until then */
+	/* Carries the timeout; conn_close_start() makes it a time. */
+	conn->drain_until_ns = timeout_ns;
 	conn->close_call.fn = close_call;
 	engine_post(conn->eng->e, &conn->close_call);
 }
@@ -566,11 +571,11 @@ void skein_conn_close(struct skein_conn *conn, uint64_t timeout_ns)
 	if (!with_ctx)
 		list_del(&conn->ctx_link);
 	env_mutex_unlock(conn->ctx->env, &conn->ctx->lock);
-	if (with_ctx) /* a callback says so meanwhile */
+	if (with_ctx) /* called in a callback of skein_ctx_close() */
 		return;
-	/* Inside a round nobody can be waited for. */
+	/* A thread inside a round cannot wait. */
 	conn->free_self = !timeout_ns || engine_is_owner(e);
-	wait = !conn->free_self; /* it may be gone behind the post */
+	wait = !conn->free_self; /* read now: conn may be freed once posted */
 	close_begin(conn, timeout_ns);
 	if (!wait)
 		return;

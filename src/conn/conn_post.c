@@ -2,15 +2,15 @@
 /*
  * conn_post.c - the hot path of a connection: posts, completions, receives.
  *
- * Room in the send queue is known from the operation table alone. A few WRs
- * are kept for the connection's own use (CONN_SQ_OWN), so that a full queue
- * can still be probed, flushed, and its peer given credits.
+ * The operation table alone knows the room in the QP's send queue. CONN_SQ_OWN
+ * WRs are kept for the connection itself: a full queue can still send a probe,
+ * a return of credits and a marker.
  *
- * Receive credits: the peer may send CONN_RECVS immediates; each receive is
- * reposted at once, and every CONN_RECVS / 2 of them an immediate of kind
- * CONN_IMM_CREDIT gives that many credits back. Those consume receives too, at
- * the other end, but at most two can be under way, and CONN_RECVS_OWN more
- * than the credits are posted. docs/protocol/immediate.md.
+ * Receive credits: the peer may send CONN_RECVS immediates. Each used receive
+ * is replaced at once, and after CONN_RECVS / 2 of them one immediate of kind
+ * CONN_IMM_CREDIT gives as many credits back. These immediates consume receives
+ * at the other end too: at most two are under way, and CONN_RECVS_OWN more
+ * receives than credits are posted. docs/protocol/immediate.md.
  */
 #include "base/assert.h"
 #include "conn/events.h"
@@ -32,18 +32,18 @@ static inline int post(struct skein_conn *conn, struct ibv_send_wr *wr,
 		op->chain = NULL;
 	if (optable_take(&conn->ops, op, &wr->wr_id)) {
 		wr->send_flags |= IBV_SEND_SIGNALED;
-		conn->eng->cq_waits = ENG_CQ_NOW; /* it will have news */
+		conn->eng->cq_waits = ENG_CQ_NOW; /* a completion comes */
 	}
 	rc = dev_post_send(conn->post_stats, conn->qp, wr, &bad);
 	if (__builtin_expect(rc == 0, 1))
 		return 0;
-	/* Not taken, nothing broken: it may be posted again. */
+	/* The device has not taken it: it may be posted again. */
 	if (rc == -ENOMEM) {
 		optable_untake(&conn->ops, wr->send_flags & IBV_SEND_SIGNALED);
 		return rc;
 	}
-	/* The table now holds a WR that the device does not: nothing is
-	 * reliable on this connection any more. done() comes by the flush. */
+	/* The table holds a WR that the device may not have: the connection
+	 * breaks, and the flush calls done(). */
 	conn_break(conn, rc, "the device refused a work request");
 	return op ? 0 : -ENOTCONN;
 }
@@ -137,12 +137,12 @@ int conn_recvs_post(struct skein_conn *conn, unsigned n)
 	return 0;
 }
 
-/* False: not now. */
+/* False: no room now. */
 static bool credits_posted(struct skein_conn *conn)
 {
 	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM};
 
-	/* One WR is left for the probe, one for the marker. */
+	/* Leaves one WR for the probe and one for the marker. */
 	if (optable_room(&conn->ops) < CONN_SQ_OWN)
 		return false;
 	wr.imm_data = htonl(CONN_IMM(CONN_IMM_CREDIT, conn->recv_owed));
@@ -162,7 +162,7 @@ void conn_return_credits(struct skein_conn *conn)
 		conn->recv_owed = 0;
 		return;
 	}
-	/* Room comes with completions: not in this round. */
+	/* Again in the next round: completions make room. */
 	conn->eng->again = true;
 	conn->eng->cq_waits = ENG_CQ_NOW;
 }
@@ -174,7 +174,7 @@ static void probe_done(struct conn_op *op, enum ibv_wc_status status)
 	if (!conn->peer)
 		return;
 	conn->peer->probing = false;
-	/* A NIC has answered for it: as good as a word of its own. */
+	/* The NIC has answered for its process: counts as input of the link. */
 	if (status == IBV_WC_SUCCESS)
 		conn->peer->rx_ns = engine_now_ns(conn->eng->e);
 }
@@ -185,15 +185,15 @@ void conn_probe(struct skein_conn *conn)
 
 	conn->probe.done = probe_done;
 	conn_sendq_hold(conn);
-	/* A full queue probes by itself: its WRs are retried and time out. */
+	/* A full queue needs no probe: its WRs are retried and time out. */
 	if (optable_room(&conn->ops) >= 2)
 		conn->peer->probing =
 			conn_post_own(conn, &wr, &conn->probe) == 0;
 	conn_sendq_release(conn);
 }
 
-/* taken is as new as it must be: what comes back was posted before, and taken
- * before that. */
+/* Relaxed loads suffice: a credit that comes back was taken and posted before,
+ * so the load of imm_taken counts it. */
 static void take_credits(struct skein_conn *conn, uint32_t n)
 {
 	uint32_t given =
@@ -246,7 +246,7 @@ static void take_imm(struct skein_conn *conn, uint32_t imm, uint32_t len)
 			   kind);
 }
 
-/* Of a connection that has ended: it had come before. */
+/* A receive of a connection that has ended: it may have come before the end. */
 static void take_last(struct skein_conn *conn, const struct ibv_wc *wc)
 {
 	const struct conn_module *m;
@@ -262,10 +262,10 @@ static void take_last(struct skein_conn *conn, const struct ibv_wc *wc)
 }
 
 /*
- * The regions of a process that ends go before its queue pairs and its sockets:
- * a requester that meets that is denied access, and hears of the death a moment
- * later. (One that breaks the connection for what we asked of it says so, as
- * soon.)
+ * The kernel removes an ending process's regions before its QPs and sockets. A
+ * requester gets an access error in between, and hears of the death a moment
+ * later. (A peer that breaks the connection because of our request says so in
+ * its CLOSE, as soon.)
  */
 static bool may_be_dying(struct skein_conn *conn, enum ibv_wc_status status)
 {
@@ -273,7 +273,7 @@ static bool may_be_dying(struct skein_conn *conn, enum ibv_wc_status status)
 
 	return conn->phase == CONN_P_READY && status == IBV_WC_REM_ACCESS_ERR &&
 	       conn->peer && conn->peer->phase == PEER_READY &&
-	       /* a device that knows has just been asked */
+	       /* failed() has just asked a device that has probe() */
 	       (!dev->ops->probe || dev->ops->probe(dev, conn->qp));
 }
 
@@ -292,9 +292,9 @@ void conn_suspicion_over(struct skein_conn *conn)
 		   wc_status_text(conn->suspected));
 }
 
-/* A status says how a request ended, not why. The device may know: it has said
- * so in an event before a flush; or the peer has died, which is the story of
- * all connections of that link. */
+/* A status says how a request ended, not why. An event of the device may say
+ * why, before a flush. Or the peer's process has ended, and then all
+ * connections of its link tell that story. */
 static void failed(struct skein_conn *conn, enum ibv_wc_status status,
 		   const char *what)
 {
@@ -312,7 +312,7 @@ static void failed(struct skein_conn *conn, enum ibv_wc_status status,
 			       "its process has ended");
 		return;
 	}
-	/* An end that breaks a connection first says why, on the link. */
+	/* A peer that breaks a connection first sends CLOSE with the cause. */
 	if (status == IBV_WC_RETRY_EXC_ERR && conn->peer &&
 	    conn->peer->phase == PEER_READY)
 		conn_peer_beat(conn->peer, engine_now_ns(conn->eng->e));
@@ -354,11 +354,11 @@ static void take_recv(struct skein_conn *conn, const struct ibv_wc *wc)
 			   "a SEND came, which nobody uses");
 		return;
 	}
-	/* Given up, perhaps with its link: nothing brings it up any more. */
+	/* This attempt was given up: no receive brings it up any more. */
 	if (conn->phase == CONN_P_SHAKE && conn->fail_err)
 		return;
-	/* What comes over the QP comes from whom the handshake has proven, and
-	 * who is past READY: that message is still in the socket. */
+	/* The QP leads to the client that the handshake has proven, and the
+	 * client posts only after READY: that is still in the socket. */
 	if (conn->phase == CONN_P_SHAKE && !conn->client) {
 		conn->keyless_up = true;
 		conn_up(conn);
@@ -368,7 +368,7 @@ static void take_recv(struct skein_conn *conn, const struct ibv_wc *wc)
 		conn_break(conn, rc, "cannot post a receive");
 		return;
 	}
-	/* It may speak of what lies in memory, by whatever module. */
+	/* It may announce bytes in a ring: poll the connection again. */
 	conn_active(conn);
 	take_imm(conn, ntohl(wc->imm_data), wc->byte_len);
 	conn_return_credits(conn);
@@ -384,7 +384,8 @@ void conn_chain_end(struct conn_op *op, enum ibv_wc_status status)
 	}
 }
 
-/* A flush; the device has never seen the requests before it: they end with it. */
+/* As optable_complete(). In a flush requests that the device never took may be
+ * older than seq: they end first. */
 static int complete_late(struct skein_conn *conn, uint32_t seq,
 			 struct conn_op **op)
 {
@@ -399,8 +400,8 @@ static int complete_late(struct skein_conn *conn, uint32_t seq,
 	return optable_complete(t, seq, op);
 }
 
-/* Of a chain of operations one in the middle has failed: those before it have
- * not, and what is behind ends with the chain. */
+/* An operation in the middle of a chain has failed: those before it have
+ * succeeded, those behind it end with the chain. */
 static void chain_failed(struct skein_conn *conn, const struct ibv_wc *wc)
 {
 	unsigned place = OPTABLE_PLACE(wc->wr_id);

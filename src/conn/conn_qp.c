@@ -29,8 +29,8 @@ static uint32_t sq_depth(const struct dev_caps *caps)
 	return least(CONN_SQ_DEPTH, caps->qp_wr_max);
 }
 
-/* Requests that share a message, or a list: no more than the send queue takes at
- * once, or a leader waits for more than it can ever send. */
+/* Requests that share a message, or a list: no more than the send queue takes
+ * at once, or a leader waits for more than it can ever send. */
 static unsigned combine_bound(const struct skein_conn *conn)
 {
 	uint32_t depth = sq_depth(&conn->eng->dev->caps);

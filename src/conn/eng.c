@@ -2,9 +2,9 @@
 /*
  * eng.c - one progress object per engine: completions, modules, control links.
  *
- * A round with nothing to do polls each completion queue once and the module of
- * each active connection, and looks at a few of the silent ones; the rest is
- * behind one flag. Control sockets, timers and announcements wait for the beat.
+ * An idle round polls the module of each active connection and the completion
+ * queues, and looks at a few silent connections; one flag (attention) guards
+ * the rest. Control sockets, timers and announcements wait for the beat.
  */
 #include "base/assert.h"
 
@@ -19,12 +19,12 @@
 
 #define WC_BATCH 16
 
-/* Where memory has news the CQs can wait: they have something to say once in
- * many messages, and looking costs more than the news. But not for ever: what
- * they hold frees the send queues, and tells of failures. */
+/* While polls of rings move messages the CQs wait: many messages make one
+ * completion, and a look costs more than a message. But not for ever:
+ * completions free the send queues, and report failures. */
 #define CQ_PATIENCE 16
 #define CQS_A_ROUND 2
-/* The same for silent connections. */
+/* Silent connections wait so many busy rounds. */
 #define LOOK_PATIENCE 8
 _Static_assert((ENG_CQ_NOW + 1) % LOOK_PATIENCE == 0 &&
 		       CQ_PATIENCE % LOOK_PATIENCE == 0,
@@ -52,8 +52,8 @@ static int poll_cq(struct skein_engine *eng, struct eng_cq *cq)
 	struct ibv_wc wc[WC_BATCH];
 	int n;
 
-	/* One that no QP uses has nothing to say: the first one, where all
-	 * connections are handles. */
+	/* No QP uses it: so the first CQ, where all connections have send
+	 * queues. */
 	if (!cq->used)
 		return 0;
 	n = dev_poll_cq(&eng->stats, cq->cq, WC_BATCH, wc);
@@ -100,7 +100,7 @@ static int regions_drop(struct skein_engine *eng)
 	return 1;
 }
 
-/* What was marked inside callbacks. */
+/* Does what callbacks have marked. */
 static int service(struct skein_engine *eng, uint64_t now_ns)
 {
 	struct list_node *n, *next;
@@ -140,8 +140,8 @@ static int poll_active(struct skein_engine *eng, uint64_t now_ns)
 	struct polls_entry *e;
 	int rc, moved = 0;
 
-	/* poll() may add and delete entries: e stays while the engine is in
-	 * this round. */
+	/* poll() may add and delete entries; e's memory stays for this
+	 * round. */
 	for (unsigned i = 0; i < p->active; i++) {
 		e = p->e[i];
 		rc = e->poll(e->conn, e->state, now_ns);
@@ -155,8 +155,8 @@ static int poll_active(struct skein_engine *eng, uint64_t now_ns)
 	return moved;
 }
 
-/* A look at silent connections; now and then at active ones that have become
- * silent. */
+/* Looks at silent connections; every POLLS_SILENT_NS / 2 also lets active ones
+ * that have become silent leave their group. */
 static __attribute__((noinline)) int look(struct skein_engine *eng,
 					  unsigned looks, uint64_t now_ns)
 {
@@ -174,13 +174,13 @@ static __attribute__((noinline)) int look(struct skein_engine *eng,
 	return found;
 }
 
-/* Of many CQs, which many connections have, one. */
+/* Polls all CQs; where there are many, one of them. */
 static int poll_cqs_due(struct skein_engine *eng)
 {
 	if (eng->n_cqs <= CQS_A_ROUND || eng->cq_waits >= ENG_CQ_NOW ||
 	    eng->parks)
 		return poll_cqs(eng);
-	/* Its neighbour in the next rounds but some. */
+	/* The next CQ's turn comes after some rounds. */
 	if (eng->cq_waits >= CQ_PATIENCE)
 		eng->cq_waits -= CQ_PATIENCE / 2;
 	if (++eng->cq_next >= eng->n_cqs)
@@ -197,7 +197,7 @@ static inline int after_none(struct skein_engine *eng, uint64_t now_ns)
 	return found + poll_cqs_due(eng);
 }
 
-/* Where the active ones have moved something, all else waits for some rounds. */
+/* Active connections have moved something: all else waits for some rounds. */
 static inline int after_many(struct skein_engine *eng, uint64_t now_ns)
 {
 	int found = 0;
@@ -214,7 +214,7 @@ void conn_active(struct skein_conn *conn)
 	struct polls *p = &conn->eng->polls;
 	struct polls_entry *e = &conn->polls;
 
-	/* 0: it is not ready */
+	/* Active already, or not ready (0). */
 	if (e->at <= p->active)
 		return;
 	e->moved_ns = engine_now_ns(conn->eng->e);
@@ -246,13 +246,13 @@ static int eng_poll(struct engine_obj *obj, uint64_t now_ns)
 	struct skein_engine *eng = container_of(obj, struct skein_engine, obj);
 	int moved;
 
-	/* A forked child shares sockets with its parent: hands off. */
+	/* A forked child shares its parent's sockets: touch nothing. */
 	if (__builtin_expect(env_forked(eng->env), 0))
 		return 0;
 	env_charge(eng->env, ENV_COST_LOOK, eng->polls.active);
 	moved = poll_active(eng, now_ns);
 	moved += moved ? after_many(eng, now_ns) : after_none(eng, now_ns);
-	/* Relaxed: a hint, looked at again with the order it needs. */
+	/* Relaxed: a hint; conn_sendq_take_broken() loads it with acquire. */
 	if (__builtin_expect(atomic_load_explicit(&eng->sendq_broke,
 						  memory_order_relaxed),
 			     0))
@@ -281,9 +281,9 @@ static uint64_t entry_next(const struct polls_entry *e)
 		       : ENV_NEVER;
 }
 
-/* Of those that sleep with a deadline, because their peers have not granted it
- * to be woken: all of them are looked at when the first deadline has come, and
- * not before each sleep. */
+/* Swept connections sleep with a deadline, as their peers have not agreed to
+ * wake them. Arms all of them when the first deadline has come, not before each
+ * sleep. */
 static int swept_arm(struct skein_engine *eng)
 {
 	struct polls *p = &eng->polls;
@@ -308,13 +308,13 @@ static int swept_arm(struct skein_engine *eng)
 	return awake;
 }
 
-/* Nothing comes to those that are notified but by the completion queue. */
+/* Notified connections need no arming: their news comes by a CQ. */
 static int modules_arm(struct skein_engine *eng)
 {
 	int awake = 0;
 
-	/* All of them: each asks its peer now, and not when the one before
-	 * it has its answer. */
+	/* All of them: each asks its peer now, without waiting for the answer
+	 * to the one before. */
 	for (unsigned i = 0; i < eng->polls.active; i++)
 		if (entry_arm(eng->polls.e[i]))
 			awake = 1;
@@ -331,7 +331,7 @@ static int eng_arm(struct engine_obj *obj)
 	eng->armed = true;
 	if (modules_arm(eng))
 		return 1;
-	/* What completed before the request makes no event. */
+	/* A completion before the request makes no event. */
 	if (poll_cqs(eng))
 		return 1;
 	return eng->attention;
@@ -345,7 +345,7 @@ static uint64_t eng_next_deadline(struct engine_obj *obj)
 
 	for (unsigned i = 0; i < eng->polls.active; i++)
 		t = least(t, entry_next(eng->polls.e[i]));
-	/* One that has passed is for eng_arm(). */
+	/* A deadline that has passed is eng_arm()'s work. */
 	if (eng->polls.active != eng->polls.swept &&
 	    eng->swept_until_ns > engine_now_ns(eng->e))
 		t = least(t, eng->swept_until_ns);
@@ -374,7 +374,8 @@ static void drain_channel(struct skein_engine *eng)
 	}
 }
 
-/* A control link's, or a listener's; or what was one when the beat began. */
+/* fd was a control link's or a listener's when the beat began; it may be closed
+ * now. */
 static int socket_beat(struct skein_engine *eng, int fd, uint64_t now_ns)
 {
 	struct skein_listener *l;
@@ -436,7 +437,7 @@ static int eng_beat(struct engine_obj *obj, uint64_t now_ns)
 		return 0;
 	if (eng->armed)
 		drain_channel(eng);
-	/* Those that nobody watches: the others come when they are ready. */
+	/* Listeners that are not watched; the others come when ready. */
 	list_for_each_safe(n, next, &eng->listeners) {
 		l = container_of(n, struct skein_listener, eng_link);
 		if (!l->watched)
@@ -447,7 +448,7 @@ static int eng_beat(struct engine_obj *obj, uint64_t now_ns)
 	moved += peers_beat(eng, now_ns);
 	if (!list_empty(&eng->pending)) {
 		eng->attention = true;
-		/* A handshake has several turns, of either side. */
+		/* A handshake has several messages of either side. */
 		engine_expect(eng->e);
 	}
 	if (eng->attention)
@@ -660,8 +661,8 @@ uint64_t *eng_scratch_get(struct skein_engine *eng, uint32_t *lkey)
 		_Atomic(uint64_t) *used = &eng->scratch_used[i];
 		uint64_t was = atomic_load_explicit(used, memory_order_relaxed);
 
-		/* Acquire pairs with the release in eng_scratch_put(): whoever
-		 * had the word has read it. */
+		/* Acquire pairs with the release in eng_scratch_put(): the
+		 * thread that had the word has read it. */
 		while (~was &&
 		       !atomic_compare_exchange_weak_explicit(
 			       used, &was, was | (was + 1),
@@ -794,7 +795,7 @@ void eng_free(struct skein_engine *eng)
 	int rc;
 
 	engine_background_stop(eng->e);
-	/* Those that were closed without waiting: each has deadlines. */
+	/* Connections that were closed without waiting end by deadlines. */
 	rc = engine_run_until(eng->e, no_conns, eng, ENV_NEVER);
 	skein_assert(rc == 0);
 	rc = engine_enter(eng->e, ENV_NEVER);
@@ -803,7 +804,7 @@ void eng_free(struct skein_engine *eng)
 	service(eng, engine_now_ns(eng->e));
 	skein_assert(list_empty(&eng->pending));
 	skein_assert(list_empty(&eng->listeners));
-	/* From here on nobody kicks it any more. */
+	/* From here on no thread kicks it. */
 	env_mutex_lock(ctx->env, &ctx->lock);
 	list_del(&eng->ctx_link);
 	env_mutex_unlock(ctx->env, &ctx->lock);

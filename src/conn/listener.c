@@ -5,9 +5,10 @@
  *
  * When the process runs out of fds one client is refused by means of spare
  * ones, and the socket is left alone for LISTENER_PAUSE_NS (a level-triggered
- * watch would spin): others wait in the backlog meanwhile. A half-open handshake
- * costs one struct conn_peer and ends at its deadline, whatever its sender does;
- * a link that has sent no whole offer ends before, when too many do as it does.
+ * watch would spin): others wait in the backlog meanwhile. A half-open
+ * handshake costs one struct conn_peer and ends at its deadline, whatever its
+ * sender does; a link that has sent no whole offer ends before, when too many
+ * do as it does.
  */
 #include "conn/listener.h"
 

@@ -6,9 +6,10 @@
  * connections. A client beyond them gets REFUSE(busy) with a hint when to
  * come again, never silence.
  *
- * A link counts from its first whole offer on. One that has sent none is silent:
- * LISTENER_SILENT_MAX of those are kept, and the oldest goes when another comes,
- * so that sockets that say nothing take no place of clients that do.
+ * A link counts from its first whole offer on. One that has sent none is
+ * silent: LISTENER_SILENT_MAX of those are kept, and the oldest goes when
+ * another comes, so that sockets that say nothing take no place of clients that
+ * do.
  *
  * Thread rule: the socket belongs to the first engine's owner; the counters
  * are atomic, as the connections may live on several engines.

@@ -287,7 +287,8 @@ static void find_call(struct engine_call *call)
 		list_add_tail(&f->conn->finds, &f->link);
 }
 
-/* Acquire and release: the thread that frees it has seen all that the other did. */
+/* Acquire and release: the thread that frees it has seen all that the other
+ * did. */
 static void find_leave(struct mem_find *f)
 {
 	if (atomic_exchange_explicit(&f->left, true, memory_order_acq_rel))
@@ -329,8 +330,8 @@ static bool find_is_done(void *arg)
 	return atomic_load_explicit(&f->done, memory_order_acquire);
 }
 
-/* Until it is found, or the deadline: then the owner is told to forget it, at once
- * or when it comes to it. */
+/* Until it is found, or the deadline: then the owner is told to forget it, at
+ * once or when it comes to it. */
 static int find_wait(struct mem_find *f, uint64_t deadline_ns,
 		     struct skein_remote *remote)
 {

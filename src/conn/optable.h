@@ -1,26 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * optable.h - which operation a completion belongs to, and how much room the
- * send queue has.
+ * QP's send queue has.
  *
- * Send completions of one RC QP come in the order of posting, so the table is
- * a ring of signalled WRs: wr_id's low 32 bits are a sequence number that only
- * grows; its slot is the number modulo the ring, its generation the rest. Only
- * the oldest entry may complete; any other number is stale. Each entry knows
- * how many WRs its completion frees: itself and the unsignalled ones before
- * it. Those are bounded by half of the queue, so that a full queue always has
- * a signalled WR under way.
+ * Send completions of one RC QP come in the order of posting, so the table is a
+ * ring of signalled WRs. wr_id's low 32 bits are a sequence number that only
+ * grows: modulo the ring it is the slot, the rest is the generation. Only the
+ * oldest entry may complete; any other number is stale. Each entry counts the
+ * WRs that its completion frees: itself and the unsignalled ones before it, at
+ * most half of the queue, so a full queue always has a signalled WR under way.
  *
- * Two parties: who sends names WRs (take, untake), who polls the CQ completes
- * them (complete). Mostly one thread is both; on a handle's lanes the sender is
- * whoever leads the combining queue. Each word has one writer. Pure: no device,
- * no allocation.
+ * Two parties: the sender names WRs (take, untake); the poller, the engine's
+ * owner, completes them. The sender is the leader of the lane's combiner, or
+ * the engine's owner. Each word has one writer. Pure: no device, no allocation.
  *
- * Memory order: tail is stored (release) before the WR is posted, and loaded
- * (acquire) before a slot is looked at: what the sender wrote there is seen.
- * freed is stored (release) after the slot was read, and loaded (acquire) by the
- * sender before it writes slots that may be the same ones: there are as many
- * slots as WRs, so a slot that is written anew belongs to a WR that was freed.
+ * Memory order: the sender stores tail (release) before it posts the WR. The
+ * poller loads tail (acquire) before it reads a slot, so it sees what the
+ * sender wrote there. The poller stores freed (release) after it has read the
+ * slot. The sender loads freed (acquire) before it writes a slot again: there
+ * are as many slots as WRs, so that slot's WR was freed.
  */
 #ifndef SKEIN_CONN_OPTABLE_H
 #define SKEIN_CONN_OPTABLE_H
@@ -32,9 +30,9 @@
 
 struct conn_op;
 
-/* wr_id: connection (16 bits), kind (16 bits), sequence (32 bits). Of one that
- * completes with a later one, the kind holds its place in the chain too, from 1
- * on. */
+/* wr_id: connection (16 bits), kind (16 bits), sequence (32 bits). For a WR
+ * that completes with a later one the kind also holds its place in the chain,
+ * from 1 on. */
 #define OPTABLE_CONN_SHIFT 48
 #define OPTABLE_RECV (1ull << 32)
 #define OPTABLE_UNSIGNALLED (2ull << 32)
@@ -53,12 +51,12 @@ struct optable {
 	uint32_t mask;
 	uint32_t half;
 	uint32_t depth;
-	/* the sender's */
-	_Atomic uint32_t tail; /* the next one */
+	/* Written by the sender. */
+	_Atomic uint32_t tail; /* the next sequence number */
 	uint32_t taken;	       /* WRs named so far */
-	uint32_t unsignalled;
-	/* the poller's */
-	uint32_t head;		/* oldest under way */
+	uint32_t unsignalled;  /* ... since the last signalled one */
+	/* Written by the poller. */
+	uint32_t head;		/* the oldest sequence number under way */
 	_Atomic uint32_t freed; /* WRs that have ended so far */
 };
 
@@ -67,7 +65,7 @@ static inline uint32_t optable_tail(const struct optable *t)
 	return atomic_load_explicit(&t->tail, memory_order_acquire);
 }
 
-/* WRs that still fit. The sender. */
+/* Sender: how many WRs still fit. */
 static inline uint32_t optable_room(const struct optable *t)
 {
 	return t->depth - (t->taken - atomic_load_explicit(
@@ -92,7 +90,7 @@ static inline void optable_init(struct optable *t, struct optable_slot *slots,
 	t->half = depth > 1 ? depth / 2 : 1;
 }
 
-/* Takes room for one WR (there is some) and names it. True: signal it. */
+/* Takes room for one WR and names it; there must be room. True: signal it. */
 static inline bool optable_take(struct optable *t, struct conn_op *op,
 				uint64_t *wr_id)
 {
@@ -113,8 +111,8 @@ static inline bool optable_take(struct optable *t, struct conn_op *op,
 	return true;
 }
 
-/* Names the i-th of a chain that the next optable_take() with an op ends, in the
- * same list of WRs: unsignalled, and no reason to signal another. */
+/* Names the i-th WR of a chain, in a list of WRs: the list's next
+ * optable_take() with an op ends the chain. Unsignalled, however many are. */
 static inline void optable_take_chained(struct optable *t, unsigned i,
 					uint64_t *wr_id)
 {
@@ -125,7 +123,7 @@ static inline void optable_take_chained(struct optable *t, unsigned i,
 		 atomic_load_explicit(&t->tail, memory_order_relaxed);
 }
 
-/* The device has not taken the WR named last: as if it had not been named. */
+/* The device has not taken the WR that was named last: takes the name back. */
 static inline void optable_untake(struct optable *t, bool signalled)
 {
 	uint32_t tail = atomic_load_explicit(&t->tail, memory_order_relaxed);
@@ -139,8 +137,8 @@ static inline void optable_untake(struct optable *t, bool signalled)
 	atomic_store_explicit(&t->tail, tail, memory_order_release);
 }
 
-/* A completion of a signalled WR: 0 and its op (may be NULL), or -EPROTO when
- * no WR of that number is the oldest under way. */
+/* A signalled WR has completed: 0 and its op (may be NULL), or -EPROTO when the
+ * oldest WR under way has another number. */
 static inline int optable_complete(struct optable *t, uint32_t seq,
 				   struct conn_op **op)
 {
@@ -150,7 +148,7 @@ static inline int optable_complete(struct optable *t, uint32_t seq,
 		return -EPROTO;
 	s = &t->slots[t->head++ & t->mask];
 	*op = s->op;
-	/* its only writer */
+	/* Relaxed load: the poller is the only writer. */
 	atomic_store_explicit(
 		&t->freed,
 		atomic_load_explicit(&t->freed, memory_order_relaxed) + s->wrs,
@@ -158,8 +156,8 @@ static inline int optable_complete(struct optable *t, uint32_t seq,
 	return 0;
 }
 
-/* The operations that end with the oldest signalled WR; NULL when it is not the
- * one of this number. */
+/* The chain of operations that ends with the oldest signalled WR; NULL when
+ * that has another number. */
 static inline struct conn_op **optable_oldest(struct optable *t, uint32_t seq)
 {
 	if (seq != t->head || t->head == optable_tail(t))

@@ -2,14 +2,14 @@
 /*
  * peer.c - control links: input, output, silence, and their end.
  *
- * Frames are taken in on the beat. What a frame ends is marked, and carried
- * out by conn_service() and conn_peer_reap(): nothing that the input loop
- * stands on goes away under it.
+ * The beat takes frames in. A frame only marks a connection or a peer as ended;
+ * conn_service() and conn_peer_reap() free it, so nothing that the input loop
+ * uses goes away meanwhile.
  *
- * Liveness: a closed socket is a death (a process that ends closes it, however
- * it ends). A silent one is not: a stopped process says nothing. After
- * PEER_SILENCE_NS the device is asked, by probe() or by a zero-byte WRITE,
- * which a NIC answers for a process that is stopped.
+ * Liveness: a closed socket means that the peer's process has ended (the kernel
+ * closes it in any case). A silent socket does not: a stopped process says
+ * nothing. Each tick asks the device's probe(), if it has one. Else a zero-byte
+ * WRITE asks after PEER_SILENCE_NS: a NIC answers it for a stopped process.
  */
 #include "conn/peer.h"
 
@@ -89,7 +89,7 @@ int conn_peer_attach(struct conn_peer *peer, struct skein_conn *conn)
 		peer->next_number++;
 	if (peer->dialled)
 		conn->number = peer->next_number++;
-	/* One that lingered is used again. */
+	/* A link that lingered is in use again. */
 	if (peer->phase == PEER_READY)
 		peer->deadline_ns = ENV_NEVER;
 	conn->peer = peer;
@@ -98,7 +98,7 @@ int conn_peer_attach(struct conn_peer *peer, struct skein_conn *conn)
 	return 0;
 }
 
-/* It is no handshake under way any more, or never became one. */
+/* Its handshake has ended, or never began: the listener counts it no more. */
 static void uncount(struct conn_peer *peer)
 {
 	if (peer->silent)
@@ -108,11 +108,11 @@ static void uncount(struct conn_peer *peer)
 	peer->counted = false;
 }
 
-/* An accepted link that nobody uses: its other end should hang up. */
+/* An accepted link without connections: the other end should close it. */
 static void linger(struct conn_peer *peer)
 {
 	peer->deadline_ns = engine_now_ns(peer->eng->e) + PEER_LINGER_NS;
-	/* Without a handshake that has succeeded nothing it says counts. */
+	/* Before a handshake has succeeded its input does not count. */
 	if (peer->phase == PEER_SHAKING) {
 		peer->phase = PEER_REFUSED;
 		uncount(peer);
@@ -126,8 +126,9 @@ void conn_peer_detach(struct conn_peer *peer, struct skein_conn *conn)
 	peer->n_conns--;
 	if (peer->phase == PEER_DEAD)
 		return;
-	/* Those that waited for its handshake: what it met, they would meet.
-	 * One that was given up from this side says nothing about them. */
+	/* conn was shaking hands, and the other connections wait for that: they
+	 * would fail as conn has. If this side has closed conn, that says
+	 * nothing about them: -ECANCELED lets them dial anew. */
 	if (peer->dialled && peer->phase < PEER_READY && peer->n_conns) {
 		conn_peer_down(peer,
 			       conn->closing ? -ECANCELED : conn->fail_err,
@@ -153,8 +154,8 @@ void conn_peer_send(struct conn_peer *peer, const struct bytes_out *frames)
 	skein_assert(!frames->failed);
 	rc = conn_link_send(&peer->link, frames->buf, frames->pos);
 	peer->sendq_ns = engine_now_ns(peer->eng->e);
-	/* A broken socket is left to the input, which reads the peer's last
-	 * words first. */
+	/* Other errors of the socket are left to the input, which first reads
+	 * what the peer has sent. */
 	if (rc == -ENOBUFS || rc == -ENOMEM)
 		conn_peer_down(peer, rc,
 			       rc == -ENOMEM ? "no memory for the control link"
@@ -265,8 +266,8 @@ void conn_peer_reap(struct skein_engine *eng)
 
 /* --- input ------------------------------------------------------------- */
 
-/* A later message of a handshake than its first, by a peer that has offered: a
- * handshake that was given up here has crossed it. */
+/* A message after OFFER, on a link that has had an offer: this side has given
+ * that handshake up, and the two messages have crossed. */
 static bool is_late(const struct conn_peer *peer, const struct ctlframe *f)
 {
 	struct handshake_msg m;
@@ -284,7 +285,7 @@ static void take_shake(struct conn_peer *peer, const struct ctlframe *f)
 	else if (!peer->dialled && f->conn && !is_late(peer, f) &&
 		 (!peer->silent || listener_offer(peer)))
 		conn_shake_new(peer, f->conn, f->body, f->len);
-	/* else: for an attempt that was given up here meanwhile */
+	/* else: for an attempt that this side has given up */
 }
 
 static void take_close(struct conn_peer *peer, const struct ctlframe *f)
@@ -300,8 +301,7 @@ static void take_close(struct conn_peer *peer, const struct ctlframe *f)
 		conn_peer_send_close(peer, f->conn, 0, true);
 }
 
-/* Its first handshake has failed here, of which the other end knows nothing
- * yet. */
+/* Has its first handshake failed here, before the other end knows? */
 static bool giving_up(struct conn_peer *peer)
 {
 	struct list_node *n;
@@ -316,7 +316,7 @@ static void take_frame(struct conn_peer *peer, const struct ctlframe *f)
 {
 	struct skein_conn *conn;
 
-	/* Before its first handshake nobody has anything else to say. */
+	/* Before the first handshake is done no other frame may come. */
 	if (peer->phase == PEER_SHAKING && f->type != CTLFRAME_SHAKE) {
 		if (giving_up(peer))
 			return;
@@ -396,7 +396,7 @@ static int take_input(struct conn_peer *peer, uint64_t now_ns)
 	ssize_t n;
 	int moved = 0;
 
-	/* A hand-over leaves whole frames behind. */
+	/* After a hand-over the carried bytes may hold whole frames. */
 	used = take_frames(peer, buf, len);
 	while (listens(peer)) {
 		memmove(buf, buf + used, len - used);
@@ -423,8 +423,8 @@ static int take_input(struct conn_peer *peer, uint64_t now_ns)
 	return moved;
 }
 
-/* What a refused peer still says is read away: closing a socket with unread
- * bytes resets it, and the refusal might be lost. */
+/* Reads and drops what a refused peer still sends: closing a socket with unread
+ * bytes resets it, and the refusal may be lost. */
 static int discard_input(struct conn_peer *peer)
 {
 	uint8_t buf[512];
@@ -454,7 +454,7 @@ static int dialled(struct conn_peer *peer, uint64_t now_ns)
 	rc = conn_link_flush(&peer->link);
 	if (rc)
 		conn_peer_down(peer, rc, "no control link");
-	/* The first brings the link up; the others wait for that. */
+	/* The first connection brings the link up; the others wait for that. */
 	list_for_each_safe(n, next, &peer->conns) {
 		conn_offer(container_of(n, struct skein_conn, peer_link));
 		break;
@@ -480,7 +480,7 @@ static void arrive(struct engine_call *call)
 		return;
 	}
 	conn_accept_decide(conn);
-	/* Frames that came behind the offer are carried, not in the socket. */
+	/* Frames behind the offer are carried bytes, not in the socket. */
 	conn_peer_beat(peer, engine_now_ns(peer->eng->e));
 }
 
@@ -533,7 +533,7 @@ int conn_peer_beat(struct conn_peer *peer, uint64_t now_ns)
 	if (peer->phase == PEER_DEAD)
 		return 1;
 	rc = take_input(peer, now_ns);
-	/* Last: the other engine may run with it at once. */
+	/* Last: the other engine's owner may use the peer at once. */
 	if (peer->handed_on)
 		hand_on(peer);
 	return rc;

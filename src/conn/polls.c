@@ -2,7 +2,7 @@
 /*
  * polls.c - which connections of an engine a round looks at.
  *
- * A step from one group to the next is a swap with the entry at the border.
+ * An entry goes to the next group by a swap with the entry at the border.
  */
 #include "conn/polls.h"
 
@@ -87,7 +87,7 @@ unsigned polls_rest(struct polls *p, uint64_t now_ns)
 	enum conn_quiet to;
 	unsigned went = 0;
 
-	/* From the end: what takes the place of one that goes was asked. */
+	/* From the end: the entry that takes a free place was asked before. */
 	for (unsigned i = p->active; i-- > 0;) {
 		e = p->e[i];
 		if (now_ns - e->moved_ns < POLLS_SILENT_NS || !e->module->rest)
@@ -101,7 +101,7 @@ unsigned polls_rest(struct polls *p, uint64_t now_ns)
 	return went;
 }
 
-/* n looks from entry i on, of which the first finds something. */
+/* Looks at n entries from i on; the caller knows that entry i has news. */
 static __attribute__((noinline)) unsigned found(struct polls *p, unsigned i,
 						unsigned n, uint64_t now_ns)
 {
@@ -114,7 +114,7 @@ static __attribute__((noinline)) unsigned found(struct polls *p, unsigned i,
 		e = p->e[i];
 		if (!polls_has_word(e))
 			continue;
-		/* Its place is taken by one that this lap has seen. */
+		/* The entry that takes its place was looked at in this lap. */
 		e->moved_ns = now_ns;
 		polls_move(p, e, CONN_ACTIVE);
 		count++;

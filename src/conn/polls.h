@@ -2,17 +2,17 @@
 /*
  * polls.h - which connections of an engine a round looks at.
  *
- * Three groups in one array, so that each round walks the first alone:
+ * Three groups in one array, of which each round walks the first:
  *	active		every round polls them
  *	swept		silent: a round looks at one word of a few of them, in
  *			turns
- *	notified	silent: nothing looks at them, for an immediate comes with
- *			whatever comes next
- * A connection that was silent for POLLS_SILENT_NS is asked where it may go
- * (conn_module.rest). What brings it back: the sweep, a receive completion
- * (conn_post.c), or its module (conn_active()).
+ *	notified	silent: no round looks at them; the next message comes
+ *			with an immediate
+ * After POLLS_SILENT_NS without news the module of a connection says which
+ * group it may go to (conn_module.rest). The sweep, a receive completion
+ * (conn_post.c) or the module (conn_active()) makes it active again.
  *
- * Pure but for memory: no clock. Thread rule: the engine's owner.
+ * Pure, except that it allocates: no clock. Thread rule: the engine's owner.
  */
 #ifndef SKEIN_CONN_POLLS_H
 #define SKEIN_CONN_POLLS_H
@@ -20,8 +20,8 @@
 #include "conn/conn.h"
 
 #define POLLS_SILENT_NS (5 * 1000 * 1000ull)
-/* Looks at swept ones in a round: what they cost a round beside one active
- * connection is a tenth of it. */
+/* Looks at swept connections in one round: they add a tenth to a round with one
+ * active connection. */
 #define POLLS_SWEEP 4u
 
 /* One for each connection, in its memory. */
@@ -43,16 +43,17 @@ struct polls {
 };
 
 void polls_fini(struct polls *p, struct skein_env *env);
-/* Among the active ones: 0 or -ENOMEM. */
+/* Adds e to the active group: 0 or -ENOMEM. */
 int polls_add(struct polls *p, struct skein_env *env, struct polls_entry *e);
 void polls_del(struct polls *p, struct polls_entry *e);
-/* Puts it into a group. Others change their places. */
+/* Moves e to a group. Other entries change their places. */
 void polls_move(struct polls *p, struct polls_entry *e, enum conn_quiet to);
-/* Asks the active ones that are silent where they may go: how many went. */
+/* Asks the modules of active connections that are silent: how many have left
+ * the active group. */
 unsigned polls_rest(struct polls *p, uint64_t now_ns);
-/* Looks at the next n swept ones: how many are active now. */
+/* Looks at the next n swept connections: how many became active. */
 unsigned polls_sweep(struct polls *p, unsigned n, uint64_t now_ns);
-/* Is there something in its ring, if it is swept? */
+/* Has a swept connection's word the value that means news? */
 static inline bool polls_has_word(const struct polls_entry *e)
 {
 	/* Relaxed: poll() looks again, with the order that it needs. */

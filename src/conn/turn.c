@@ -7,8 +7,8 @@
 #include "base/assert.h"
 #include "conn/turn.h"
 
-/* A turn that is not taken for so many rounds is given up: its connection may wait
- * for something else, or be gone. */
+/* A turn that is not taken for so many rounds is given up: its connection may
+ * wait for something else, or be gone. */
 #define TURN_ROUNDS 2u
 
 bool conn_turn_take(struct conn_turn *t, const void *conn, uint64_t round_ns,

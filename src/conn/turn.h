@@ -2,11 +2,11 @@
 /*
  * turn.h - what an engine's connections may copy in one round.
  *
- * Where the device copies in the poster's thread (dev_caps.poster_copies) a long
- * READ holds up every other connection of the engine. So long transfers go in
- * pieces, and all pieces of a round together are at most CONN_TURN_LEN bytes. A
- * connection that finds too little left has the next turn, before all others that
- * want one: none starves.
+ * Where the device copies in the poster's thread (dev_caps.poster_copies) a
+ * long READ holds up every other connection of the engine. So long transfers go
+ * in pieces, and all pieces of a round together are at most CONN_TURN_LEN
+ * bytes. A connection that finds too little left has the next turn, before all
+ * others that want one: none starves.
  *
  * Pure: no clock of its own. Thread rule: the engine's owner.
  */
@@ -27,8 +27,8 @@ struct conn_turn {
 	const void *had; /* the last turn of this round: it does not ask again */
 };
 
-/* True: conn copies len bytes now, at most CONN_TURN_LEN. False: ask again in the
- * next round. */
+/* True: conn copies len bytes now, at most CONN_TURN_LEN. False: ask again in
+ * the next round. */
 bool conn_turn_take(struct conn_turn *t, const void *conn, uint64_t round_ns,
 		    uint32_t len);
 
