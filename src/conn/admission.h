@@ -2,8 +2,9 @@
 /*
  * admission.h - how many handshakes and connections a listener takes on.
  *
- * Pure counters with limits. The hint grows with the crowd: a storm of clients
- * comes back spread over the time that the handshakes before them need.
+ * Pure counters with limits. The hint when to try again grows with the number
+ * of refused clients: a storm of clients comes back spread over the time that
+ * the handshakes before them need.
  *
  * Thread rule: any thread.
  */
@@ -21,14 +22,14 @@ struct admission {
 	unsigned handshakes_max, conns_max;
 	atomic_uint handshakes; /* under way */
 	atomic_uint conns;	/* live, those under way included */
-	atomic_uint crowd;	/* refused since the last one that was let in */
+	atomic_uint crowd;	/* links refused since one was let in */
 };
 
 void admission_init(struct admission *a, unsigned handshakes_max,
 		    unsigned conns_max);
-/* One more link: true, or false and how long it should stay away. */
+/* One more link: true, or false and the pause to ask the client for. */
 bool admission_enter(struct admission *a, uint32_t *retry_ms);
-/* Its handshake has ended, either way. */
+/* A link's handshake has ended, well or not. */
 void admission_shaken(struct admission *a);
 /* One more connection: on a link that was admitted, or that joins later. */
 bool admission_conn(struct admission *a);

@@ -24,7 +24,7 @@ bool auth_available(void);
 /* The MAC of the parts, one after the other. Asserts auth_available(). */
 void auth_mac(const void *key, size_t key_len, const struct auth_part *parts,
 	      unsigned n, uint8_t mac[AUTH_MAC_LEN]);
-/* In a time that does not depend on where they differ. */
+/* Are they equal? Takes the same time wherever they differ. */
 bool auth_equal(const uint8_t *a, const uint8_t *b, size_t len);
 
 #endif

@@ -3,8 +3,8 @@
  * conn.c - the connection handle: memory, state, story, and what modules and
  * applications read of it.
  *
- * Thread rule: state is atomic, story and err are written before the state
- * that makes others look at them.
+ * Thread rule: state is atomic. story and err are written before the state
+ * after which other threads read them.
  */
 #include "base/assert.h"
 #include "conn/handle.h"
@@ -51,7 +51,7 @@ void conn_free(struct skein_conn *conn)
 		env_free(env, conn->dial);
 	}
 	conn_lanes_put(conn);
-	/* Release: pairs with the acquire in eng_free()'s wait. */
+	/* Release pairs with the acquire in no_conns(), for eng_free(). */
 	atomic_fetch_sub_explicit(&conn->eng->n_conns, 1, memory_order_release);
 	conn_sendq_free(conn);
 	env_free(env, conn->slots);
@@ -60,7 +60,8 @@ void conn_free(struct skein_conn *conn)
 
 void conn_set_state(struct skein_conn *conn, enum skein_conn_state state)
 {
-	/* Release: a thread that sees the state may read err and story. */
+	/* Release pairs with the acquire in state_of(): a thread that reads
+	 * the state may read err and story. */
 	atomic_store_explicit(&conn->state, (int)state, memory_order_release);
 }
 
@@ -73,7 +74,7 @@ void conn_set_name(struct skein_conn *conn, const char *addr, uint32_t pid)
 		snprintf(conn->name, sizeof(conn->name), "%.71s", addr);
 }
 
-/* What to look at first. */
+/* A hint where to look first. */
 static const char *likely(int err)
 {
 	switch (-err) {
@@ -143,10 +144,10 @@ void conn_break(struct skein_conn *conn, int err, const char *fmt, ...)
 	conn_end(conn, err, detail);
 }
 
-/* Does what happens to it concern nobody but its handle? */
+/* Is its end not to be logged? */
 static bool silent(const struct skein_conn *conn)
 {
-	/* In BYE the other end may be quicker than its answer. */
+	/* In BYE the QP may fail before the peer's answer comes: normal. */
 	return conn->lane || conn->phase == CONN_P_BYE ||
 	       (conn->closing && !conn->err);
 }
@@ -285,7 +286,7 @@ int skein_conn_error(struct skein_conn *conn, const char **text)
 			*text = skein_strerror(-SKEIN_EFORKED);
 		return -SKEIN_EFORKED;
 	}
-	/* Orders err and story behind the state. */
+	/* The acquire in it orders err and story behind the state. */
 	(void)skein_conn_get_state(conn);
 	if (text)
 		*text = conn->story;

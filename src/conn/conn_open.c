@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * conn_open.c - the side that opens: names to addresses, one address after the
- * other, retries, and the public calls.
+ * conn_open.c - the side that opens: looks a name up, tries one address after
+ * the other, retries; and the public calls.
  *
  * A second connection to the same target and shard on the same engine shares
  * the control link of the first. docs/design/connections.md.
@@ -36,7 +36,8 @@ static int dial_new(struct conn_peer **peer, struct skein_conn *conn, int fd,
 	return 0;
 }
 
-/* Dials addresses until one is under way; the error of the last. */
+/* Dials addresses until a connect is under way: 0, or the last address's
+ * error. */
 static int dial(struct skein_conn *conn)
 {
 	struct conn_dial *d = conn->dial;
@@ -48,7 +49,7 @@ static int dial(struct skein_conn *conn)
 	for (; d->i < d->n; d->i++) {
 		rc = env_sock_connect(env, &d->addrs[d->i], &fd);
 		if (rc && conn->lane)
-			return rc; /* where lane 0 is, or nowhere */
+			return rc; /* only to the address of lane 0 */
 		if (rc)
 			continue;
 		conn_addr_format(&d->addrs[d->i], addr, sizeof(addr));
@@ -58,7 +59,7 @@ static int dial(struct skein_conn *conn)
 			return rc;
 		}
 		rc = conn_peer_attach(peer, conn);
-		skein_assert(rc == 0); /* the first on it */
+		skein_assert(rc == 0); /* it is the peer's first */
 		return 0;
 	}
 	return rc;
@@ -75,7 +76,7 @@ void conn_dial_again(struct skein_conn *conn)
 	if (conn->lanes && !conn->lane)
 		conn_lanes_again(conn);
 	conn->phase = CONN_P_LINK;
-	/* Within the deadline of all attempts. */
+	/* By the deadline of all attempts, if there is one. */
 	conn->deadline_ns = conn->dial->retry.deadline_ns;
 	if (conn->dial->ever_ready || conn->deadline_ns == ENV_NEVER)
 		conn->deadline_ns =
@@ -114,7 +115,7 @@ static void finally_failed(struct skein_conn *conn, int err, const char *detail)
 		conn->on_state(conn->on_state_arg, conn, SKEIN_CONN_BROKEN);
 }
 
-/* Of a lane: all of its handle's. */
+/* A lane other than 0 has failed: the handle's lanes all end. */
 static void lane_failed(struct skein_conn *conn, int err, const char *detail)
 {
 	conn_lane_ended(conn, err, detail);
@@ -331,7 +332,7 @@ int skein_conn_wait(struct skein_conn *conn, uint64_t timeout_ns)
 	if (env_forked(env))
 		return -SKEIN_EFORKED;
 	deadline = env_deadline(env_now_ns(env), timeout_ns);
-	/* Again: it may have ended, and begun to connect anew. */
+	/* A loop: it may have ended and begun to connect again. */
 	for (;;) {
 		switch (skein_conn_get_state(conn)) {
 		case SKEIN_CONN_READY:
@@ -358,8 +359,8 @@ int skein_conn_open(struct skein_ctx *ctx, const char *addr,
 	rc = conn_open_sole(ctx, addr, attr, NULL, NULL, &conn);
 	if (rc)
 		return rc;
-	/* The owner ends it in time, and says why; unless it comes to nothing,
-	 * as a callback keeps it. */
+	/* The engine's owner ends the attempt in time and says why. The grace
+	 * is for an owner that is kept busy by a callback. */
 	end = env_deadline(env_now_ns(ctx->env), conn->dial->timeout_ns);
 	end = env_deadline(end, CONN_GRACE_NS);
 	rc = engine_run_until(conn->eng->e, settled, conn, end);

@@ -2,7 +2,7 @@
 /*
  * conn_qp.c - a connection's QP: made, connected, and put away.
  *
- * Both queues complete to one CQ of the engine: an idle round then polls once.
+ * Both queues complete to one CQ of the engine, which an idle round polls once.
  */
 #include "conn/handle.h"
 
@@ -17,8 +17,9 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* Whoever leads posts, at either end: one thread at a time; receives are the
- * owner's. A module's own connection is the engine owner's alone. */
+/* May any thread post sends? At either end a combiner's leader does, one thread
+ * at a time; the engine's owner posts receives. On a module's own connection
+ * only the engine's owner posts. */
 static bool any_thread(const struct skein_conn *conn)
 {
 	return !conn->sole;
@@ -29,8 +30,8 @@ static uint32_t sq_depth(const struct dev_caps *caps)
 	return least(CONN_SQ_DEPTH, caps->qp_wr_max);
 }
 
-/* Requests that share a message, or a list: no more than the send queue takes
- * at once, or a leader waits for more than it can ever send. */
+/* The combiner's bound: no more requests than the QP's queue takes at once, or
+ * a leader would wait for more than it can send. */
 static unsigned combine_bound(const struct skein_conn *conn)
 {
 	uint32_t depth = sq_depth(&conn->eng->dev->caps);
@@ -100,7 +101,7 @@ int conn_qp_make(struct skein_conn *conn)
 		rc = conn_sendq_new(conn, combine_bound(conn),
 				    conn_combine_least(conn));
 	if (rc == 0 && any_thread(conn) && conn->client)
-		rc = eng_scratch_make(eng); /* threads cannot */
+		rc = eng_scratch_make(eng); /* only the owner may */
 	if (rc)
 		return rc;
 	rc = eng_cq_get(eng, cqe, any_thread(conn), &conn->cq);

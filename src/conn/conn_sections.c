@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * conn_sections.c - the modules' share of the handshake.
+ * conn_sections.c - the modules' sections of the handshake.
  *
- * Each module has one opaque section in OFFER and one in ACCEPT. A module that
- * this side insists on and the other side lacks, or the other way round, ends
- * the handshake as a difference of versions. On a connection that is for one
- * module alone the others are not asked.
+ * Each module has one opaque section in OFFER and one in ACCEPT. If one side
+ * requires a module that the other side lacks the handshake ends with
+ * -SKEIN_EVERSION. A connection for one module has no other sections.
  */
 #include "conn/handle.h"
 
@@ -20,7 +19,7 @@ static const struct handshake_section *find_section(
 	return NULL;
 }
 
-/* The peer insists on a module that is not linked in here. */
+/* Does the peer require a module that is not linked in here? */
 static bool unknown_must(const struct handshake_params *p)
 {
 	for (unsigned i = 0; i < p->n_sections; i++) {
@@ -35,7 +34,7 @@ static bool unknown_must(const struct handshake_params *p)
 	return false;
 }
 
-/* Has this connection that module? */
+/* Does m belong to this connection? */
 static bool concerns(const struct skein_conn *conn, const struct conn_module *m)
 {
 	return conn->sole ? m == conn->sole : !m->sole;
@@ -138,7 +137,7 @@ int conn_sections_confirm(struct skein_conn *conn,
 				return rc;
 			continue;
 		}
-		/* The server does without it: so do we. */
+		/* The server does not use this module: close it here too. */
 		if (m->closed && conn_module_state(conn, m->id))
 			m->closed(conn, conn_module_state(conn, m->id));
 		conn_module_set(conn, m->id, NULL);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * conn_shake.c - carries out what the handshake engine asks for, on both
- * sides.
+ * conn_shake.c - carries out the actions of handshake.h, on both sides.
  *
  * The side that opens: conn_offer(), then CONNECT. The side that listens:
  * conn_shake_new(), then DECIDE, perhaps on another engine, then UP. A side
- * that fails says REFUSE with the cause before it gives up.
+ * that fails sends REFUSE with the cause before it gives up.
  */
 #include "base/assert.h"
 #include "conn/handle.h"
@@ -86,7 +85,7 @@ void conn_offer(struct skein_conn *conn)
 		return;
 	}
 	conn_qp_params(conn, &own);
-	/* One QP is what every peer knows. */
+	/* For one QP no handle is asked for: every version knows that. */
 	if (conn_lanes(conn) > 1)
 		conn_lanes_ask(conn, &own.handle);
 	rc = conn_sections_offer(conn, &s, &own);
@@ -179,7 +178,7 @@ void conn_shake_new(struct conn_peer *peer, uint16_t number, const uint8_t *msg,
 		conn_shake_input(conn, msg, len);
 		return;
 	}
-	/* Or it would wait until its deadline. */
+	/* Without an answer the client would wait until its deadline. */
 	refuse_number(peer, number, HANDSHAKE_ERR_RESOURCE,
 		      "the server has no memory for a handshake");
 	conn_fail(conn, -ENOMEM, "no memory for the handshake", 0);
@@ -309,7 +308,7 @@ void conn_up(struct skein_conn *conn)
 	conn->postable = true;
 	conn_sendq_open(conn);
 	conn->was_ready = true;
-	/* The deadline of lane 0 is that of all lanes. */
+	/* Lane 0 keeps its deadline: by then all lanes must have come. */
 	if (!conn->keyless_up && !others)
 		conn->deadline_ns = ENV_NEVER;
 	if (!conn->keyless_up)
@@ -324,8 +323,8 @@ void conn_up(struct skein_conn *conn)
 	conn_waiters_offer(conn->peer);
 }
 
-/* A refusal may cross our READY; anything else after the end of the handshake
- * is no part of it. */
+/* A message after the end of the handshake. REFUSE may cross our READY; any
+ * other message breaks the connection. */
 static void late_message(struct skein_conn *conn, const uint8_t *msg,
 			 size_t len)
 {

@@ -2,9 +2,9 @@
 /*
  * ctlframe.h - the frames of the control link. docs/protocol/control.md.
  *
- * Pure: bytes in, a frame out. A frame is a head of 8 bytes and a body, whose
- * length is checked against the limits of its type before a byte of it is
- * looked at.
+ * Pure: bytes in, a frame out. A frame is a head of 8 bytes and a body. The
+ * body's length is checked against the limits of its type before any byte of it
+ * is read.
  */
 #ifndef SKEIN_CONN_CTLFRAME_H
 #define SKEIN_CONN_CTLFRAME_H
@@ -14,15 +14,15 @@
 #define CTLFRAME_HEAD 8u
 #define CTLFRAME_BODY_MAX 4096u
 #define CTLFRAME_NAME_MAX 63u
-/* Types with this bit set may be ignored by who does not know them. */
+/* A receiver that does not know a type with this bit ignores the frame. */
 #define CTLFRAME_OPTIONAL 0x80u
 
 enum ctlframe_type {
 	CTLFRAME_SHAKE = 1,	 /* a handshake message */
-	CTLFRAME_ALIVE = 2,	 /* nothing to say, but here */
+	CTLFRAME_ALIVE = 2,	 /* keepalive */
 	CTLFRAME_REGION_ADD = 3, /* a named region */
-	CTLFRAME_REGION_DEL = 4, /* it is withdrawn */
-	CTLFRAME_REGION_ACK = 5, /* announcements up to here were taken in */
+	CTLFRAME_REGION_DEL = 4, /* a region is withdrawn */
+	CTLFRAME_REGION_ACK = 5, /* announcements up to seq were taken in */
 	CTLFRAME_CLOSE = 6,	 /* one connection ends */
 	CTLFRAME_CLOSE_ACK = 7,	 /* ... and has ended here too */
 };
@@ -44,15 +44,15 @@ struct ctlframe_region {
 	char name[CTLFRAME_NAME_MAX + 1];
 };
 
-/* The first frame of buf: 1 and *used, 0 when it is not complete yet (*used is
- * then how many bytes it will have, or 0), -EPROTO for what no version of the
- * protocol sends. */
+/* The first frame of buf: 1 and its length in *used; 0 when it is not complete
+ * (*used: its length, or 0 when that is not known yet); -EPROTO for bytes that
+ * no version of the protocol sends. */
 int ctlframe_decode(const uint8_t *buf, size_t len, struct ctlframe *f,
 		    size_t *used);
 void ctlframe_put(struct bytes_out *out, enum ctlframe_type type, uint16_t conn,
 		  const void *body, uint32_t len);
 
-/* -EPROTO for a body that is not one. */
+/* 0, or -EPROTO for a body that is not valid. */
 int ctlframe_get_region(const struct ctlframe *f, struct ctlframe_region *r);
 void ctlframe_put_region(struct bytes_out *out,
 			 const struct ctlframe_region *r);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ctx.h - what hangs from a context. There is no other global state.
+ * ctx.h - struct skein_ctx, from which all state hangs: there are no globals.
  *
- * Thread rule: fields above the lock are constant after skein_ctx_open();
- * those below belong to it.
+ * Thread rule: fields above the lock are constant after skein_ctx_open(); those
+ * below are under the lock, except where a comment says otherwise.
  */
 #ifndef SKEIN_CONN_CTX_H
 #define SKEIN_CONN_CTX_H
@@ -15,10 +15,10 @@
 #include <skein/ctx.h>
 
 #define CTX_EVENTS 64
-/* Connections outlive a port that is down for less. */
+/* Connections survive a port that is down for less. */
 #define CTX_PORT_DOWN_NS (10 * 1000 * 1000 * 1000ull)
 
-/* An asynchronous event: what it does to which QP. */
+/* An asynchronous event: breaks the connection of this QP with err. */
 struct ctx_event {
 	uint32_t qpn;
 	int err;
@@ -47,23 +47,24 @@ struct skein_ctx {
 	struct list_node engines;   /* skein_engine.ctx_link */
 	struct list_node listeners; /* skein_listener.ctx_link */
 	struct list_node conns;	    /* skein_conn.ctx_link: opened here */
-	struct list_node peers;	    /* conn_peer.ctx_link: those ready */
+	struct list_node peers;	    /* conn_peer.ctx_link: ready ones */
 	struct list_node mems;	    /* skein_mem.ctx_link */
 	struct list_node handles;   /* conn_lanes.link: accepted */
-	/* Counts announcements (share, withdraw). Read without the lock by
-	 * engines that look for news. */
+	/* Counts announcements (share, withdraw). Engines that look for new
+	 * ones read it without the lock. */
 	_Atomic(uint64_t) region_seq;
-	/* events.c: the last, and how many there were (as region_seq) */
+	/* events.c: the last events, and how many there were (as
+	 * region_seq). */
 	struct ctx_event events[CTX_EVENTS];
 	_Atomic(uint64_t) event_seq;
-	/* the device's end: 0, or an error; then story is constant */
+	/* The device has failed: an error, and story is constant; or 0. */
 	_Atomic(int) failed;
 	char story[192];
-	/* when the device's port went down; 0: it is up. Any thread. */
+	/* When the device's port went down; 0: it is up. Any thread. */
 	_Atomic(uint64_t) port_down_ns;
 	char port_story[192]; /* constant */
 
-	/* what peers did wrong, and the like; any thread */
+	/* Counts of what peers did wrong; any thread. */
 	struct {
 		atomic_ulong garbage;  /* links closed for garbage */
 		atomic_ulong refused;  /* handshakes refused as too many */
@@ -75,7 +76,7 @@ struct skein_ctx {
 /* skein_ctx_open() in a given environment, which outlives the context. */
 int ctx_open_env(struct skein_env *env, const struct skein_ctx_attr *attr,
 		 struct skein_ctx **ctx);
-/* Frees what the application has left open of its memory. mem.c */
+/* Frees the regions that the application has left open. mem.c */
 void ctx_mems_close(struct skein_ctx *ctx);
 
 /* Has the port been down for longer than connections wait? Any thread. */
@@ -84,13 +85,13 @@ bool ctx_port_lost(struct skein_ctx *ctx);
 /* Is this a forked child? The context stayed with the parent. */
 bool ctx_forked(struct skein_ctx *ctx);
 
-/* Copies an attribute struct of the caller's version over defaults: -EINVAL
- * for one that is larger and says things that we do not know. */
+/* Copies an attribute struct of the caller's version over defaults. -EINVAL:
+ * it is larger than ours, and has fields set that we do not know. */
 int ctx_attr_copy(void *dst, size_t dst_size, const void *src);
 
-/* The way back: fills a struct of the caller's version; its size stays as it
- * is. What we do not know is not touched. -EINVAL: its size is below size_min,
- * that of the first version. */
+/* Fills a struct of the caller's version, in the other direction. Its size
+ * field, and fields that we do not know, stay as they are. -EINVAL: it is
+ * smaller than size_min, the size of the first version. */
 int ctx_struct_fill(void *user, size_t size_min, const void *src,
 		    size_t src_size);
 

@@ -2,13 +2,13 @@
 /*
  * events.c - asynchronous events of the device (IBA 11.6.3).
  *
- * The default engine's owner reads them, on its beat; any other that meets a
- * flush reads them too. Who reads acknowledges at once, as whoever destroys a
- * QP waits for that. What they say goes to the engines as numbers,
- * never as pointers: the QP may be gone when its engine looks.
+ * The default engine's owner reads events on its beat; the owner of another
+ * engine reads them when it meets a flush. The reader acknowledges at once, as
+ * destroying a QP waits for that. Events go to the engines with QP numbers,
+ * never pointers: the QP may be gone when its engine looks.
  *
  * Thread rule: events_beat() by the engine's owner. The ring of the last
- * CTX_EVENTS belongs to ctx->lock; event_seq is read without it.
+ * CTX_EVENTS is under ctx->lock; event_seq is read without it.
  */
 #include "conn/events.h"
 
@@ -31,7 +31,8 @@ static void publish(struct skein_ctx *ctx, uint32_t qpn, int err)
 	env_mutex_lock(ctx->env, &ctx->lock);
 	seq = atomic_load_explicit(&ctx->event_seq, memory_order_relaxed);
 	ctx->events[seq % CTX_EVENTS] = (struct ctx_event){qpn, err};
-	/* Only tells the engines to look; the entry is behind the lock. */
+	/* event_seq only tells the engines to look: they read the entry under
+	 * the lock. */
 	atomic_store_explicit(&ctx->event_seq, seq + 1, memory_order_release);
 	list_for_each(n, &ctx->engines)
 		engine_kick(container_of(n, struct skein_engine, ctx_link)->e);
@@ -60,7 +61,7 @@ static void log_port(struct skein_ctx *ctx, const struct ibv_async_event *ev)
 		down ? "down: connections wait for it for some seconds" : "up");
 }
 
-/* An event of the port: what it means is found by looking. */
+/* An event of the port: asks the device what has changed. */
 static void look_again(struct skein_ctx *ctx, const struct ibv_async_event *ev)
 {
 	struct dev *dev = ctx->dev;
@@ -96,7 +97,7 @@ static void device_failed(struct skein_ctx *ctx)
 			 "%s (%s): the device failed or was removed: close the "
 			 "context, and open another when it is back",
 			 dev->ops->kind, dev->name);
-	/* The text is whole before anybody sees that there is one. */
+	/* Release: a thread that reads failed also sees the whole text. */
 	atomic_store_explicit(&ctx->failed, -ENODEV, memory_order_release);
 	env_mutex_unlock(ctx->env, &ctx->lock);
 	env_log(ctx->env, ENV_LOG_ERROR, "%s", ctx->story);
@@ -175,7 +176,7 @@ static void tell(struct skein_conn *conn, int err)
 {
 	struct dev *dev = conn->eng->dev;
 
-	/* The death of the peer is such an error too, where it is noticed. */
+	/* The end of the peer's process may be such an error too. */
 	if (err == -EIO && conn->peer && dev->ops->probe &&
 	    dev->ops->probe(dev, conn->qp) == -ENOTCONN)
 		conn_peer_down(conn->peer, -SKEIN_EDEAD,
@@ -206,7 +207,8 @@ static int take_all(struct skein_engine *eng)
 	seq = atomic_load_explicit(&ctx->event_seq, memory_order_acquire);
 	if (__builtin_expect(seq == eng->events_seen, 1))
 		return moved;
-	/* Those that were overwritten are found by their flushed requests. */
+	/* Overwritten events are lost: flushed requests break those QPs'
+	 * connections. */
 	if (seq - eng->events_seen > CTX_EVENTS)
 		eng->events_seen = seq - CTX_EVENTS;
 	while (eng->events_seen < seq) {
@@ -219,7 +221,7 @@ static int take_all(struct skein_engine *eng)
 	return moved;
 }
 
-/* Waited for long enough: those that neither send nor are sent to hear of it
+/* The port has been down for long enough: ends all connections, idle ones
  * too. */
 static int port_beat(struct skein_engine *eng)
 {

@@ -2,11 +2,11 @@
 /*
  * link.h - the control link: a stream socket that carries ctlframe.h's frames.
  *
- * Owns the socket, what was received of a frame that is not complete, and what
- * could not be sent yet. An idle link owns no memory. Both are bounded: a peer
- * that does not read is cut off, not buffered for.
+ * Owns the socket, the received part of an incomplete frame, and bytes that
+ * could not be sent yet. Both buffers are bounded: a peer that does not read is
+ * cut off. An idle link owns no memory.
  *
- * Thread rule: the owner of the engine whose waiter it is attached to.
+ * Thread rule: the owner of the engine that watches it.
  */
 #ifndef SKEIN_CONN_LINK_H
 #define SKEIN_CONN_LINK_H
@@ -30,14 +30,14 @@ struct conn_link {
 
 void conn_link_init(struct conn_link *l, struct skein_env *env, int fd);
 void conn_link_fini(struct conn_link *l);
-/* Watches the socket there; out: for "connected" too. */
+/* Watches the socket by w; out: also for the end of a connect. */
 int conn_link_attach(struct conn_link *l, struct env_waiter *w, bool out);
 void conn_link_detach(struct conn_link *l);
 
-/* Sends now or later. -ENOBUFS when the peer has not read for too long,
+/* Sends now or later. -ENOBUFS when more than CONN_LINK_OUT_MAX bytes wait,
  * -ENOMEM, or the socket's error. */
 int conn_link_send(struct conn_link *l, const void *buf, size_t len);
-/* Sends what waits. */
+/* Sends bytes that wait. */
 int conn_link_flush(struct conn_link *l);
 
 /* Copies the carried bytes to buf (room for CONN_LINK_IN_MAX), returns how

@@ -3,12 +3,11 @@
  * listener.c - accepts control links, as many as admission allows, and hands
  * each connection to the engine of its shard.
  *
- * When the process runs out of fds one client is refused by means of spare
- * ones, and the socket is left alone for LISTENER_PAUSE_NS (a level-triggered
- * watch would spin): others wait in the backlog meanwhile. A half-open
- * handshake costs one struct conn_peer and ends at its deadline, whatever its
- * sender does; a link that has sent no whole offer ends before, when too many
- * do as it does.
+ * When the process runs out of fds the spare ones serve to refuse one client.
+ * Then the socket is not watched for LISTENER_PAUSE_NS (a level-triggered watch
+ * would spin), and other clients wait in the backlog. A half-open handshake
+ * costs one struct conn_peer and ends at its deadline, whatever the client
+ * does. A link without a whole offer ends earlier when there are too many.
  */
 #include "conn/listener.h"
 
@@ -58,8 +57,8 @@ void listener_not_silent(struct conn_peer *peer)
 	peer->silent = false;
 }
 
-/* Makes room for another. A client whose offer is on its way hears that it may
- * come again. */
+/* Makes room for a new link. If the client's offer is on its way the refusal
+ * tells it to try again. */
 static void drop_oldest(struct skein_listener *l)
 {
 	struct conn_peer *peer =
@@ -99,7 +98,8 @@ bool listener_offer(struct conn_peer *peer)
 	return peer->counted;
 }
 
-/* why: it is refused at once; NULL: it may speak. */
+/* Makes a peer of an accepted socket. why: refuses it at once; NULL: it may
+ * send its offer. */
 static void admit(struct skein_listener *l, int fd,
 		  const struct sockaddr_storage *from, uint64_t now_ns,
 		  const char *why)
@@ -133,7 +133,7 @@ static void spare_give(struct skein_listener *l)
 	l->spare = NULL;
 }
 
-/* Out of fds: who comes next hears it at once, not by its deadline. */
+/* Out of fds: the next client is refused at once, not by its deadline. */
 static void refuse_next(struct skein_listener *l, uint64_t now_ns)
 {
 	struct sockaddr_storage from;
@@ -186,8 +186,8 @@ struct skein_engine *listener_engine(struct skein_listener *l, uint32_t shard)
 
 void listener_peer_gone(struct skein_listener *l)
 {
-	/* Release: what was done for the link is done before the listener may
-	 * be freed. Pairs with the acquire in all_gone(). */
+	/* Release pairs with the acquire in all_gone(): work for the link ends
+	 * before the listener is freed. */
 	atomic_fetch_sub_explicit(&l->peers, 1, memory_order_release);
 }
 
@@ -349,7 +349,7 @@ static void close_conns(struct conn_peer *peer, uint64_t drain_ns)
 	}
 }
 
-/* On each engine: its part of the listener's links. */
+/* On each engine: closes the listener's links that the engine owns. */
 static void close_call(struct engine_call *call)
 {
 	struct close_step *s = container_of(call, struct close_step, call);
@@ -428,13 +428,13 @@ void skein_listener_close(struct skein_listener *l)
 	if (!l || ctx_forked(l->ctx))
 		return;
 	ctx = l->ctx;
-	/* Inside a round nobody can be waited for. */
+	/* A thread inside a round cannot wait. */
 	skein_assert(!engine_is_owner(l->eng->e));
 	env_mutex_lock(ctx->env, &ctx->lock);
 	list_del(&l->ctx_link);
 	env_mutex_unlock(ctx->env, &ctx->lock);
 	atomic_store(&l->closing, true);
-	do { /* there is no way to close a listener by halves */
+	do { /* closing must not fail: try until there is memory */
 		steps = env_alloc(ctx->env, l->n_engines * sizeof(*steps));
 	} while (!steps);
 	close_round(l, steps, SKEIN_S(1), env_now_ns(ctx->env) + CLOSE_NS);

@@ -2,14 +2,11 @@
 /*
  * listener.h - a listening socket, admission, and the connections it owns.
  *
- * Admission is two counters with limits: handshakes under way and live
- * connections. A client beyond them gets REFUSE(busy) with a hint when to
- * come again, never silence.
- *
- * A link counts from its first whole offer on. One that has sent none is
- * silent: LISTENER_SILENT_MAX of those are kept, and the oldest goes when
- * another comes, so that sockets that say nothing take no place of clients that
- * do.
+ * Admission has two limits: on handshakes under way and on live connections. A
+ * client beyond them gets REFUSE(busy) with a hint when to try again, never
+ * silence. A link counts from its first whole offer on. A link without an offer
+ * is silent: LISTENER_SILENT_MAX of these are kept, and a new one drops the
+ * oldest, so that silent sockets take no place of clients.
  *
  * Thread rule: the socket belongs to the first engine's owner; the counters
  * are atomic, as the connections may live on several engines.
@@ -31,8 +28,8 @@ struct skein_listener {
 	int fd;
 	bool watched;
 	uint64_t paused_until_ns; /* 0: accepts */
-	/* Nobody sleeps in it: its descriptors are a reserve, NULL when it is
-	 * used up. */
+	/* No thread sleeps on it: its file descriptors are a reserve. NULL: the
+	 * reserve is in use. */
 	struct env_waiter *spare;
 	struct skein_engine **engines;
 	unsigned n_engines;
@@ -47,8 +44,8 @@ struct skein_listener {
 
 	atomic_bool closing;
 	atomic_uint peers; /* links that it owns, on all engines */
-	atomic_uint lanes; /* some wait for others when they have no link */
-	atomic_uint refs;  /* closures under way */
+	atomic_uint lanes; /* lanes of handles: some outlive their link */
+	atomic_uint refs;  /* close calls under way */
 	struct engine_call open_call, close_call;
 	atomic_bool opened, closed;
 };
@@ -58,13 +55,13 @@ uint64_t listener_next_deadline(const struct skein_listener *l);
 /* The first offer of an accepted link has come: true when it may go on, false
  * when it was refused. */
 bool listener_offer(struct conn_peer *peer);
-/* A silent link speaks, or is at its end. */
+/* A silent link has sent an offer, or ends. */
 void listener_not_silent(struct conn_peer *peer);
 /* The engine that serves a shard. */
 struct skein_engine *listener_engine(struct skein_listener *l, uint32_t shard);
-/* A lane of a handle is gone. */
+/* A lane of a handle is gone: one of listener.lanes less. */
 void listener_lane_gone(struct skein_listener *l);
-/* A link of the listener's is gone. */
+/* A link of the listener is gone. */
 void listener_peer_gone(struct skein_listener *l);
 
 #endif

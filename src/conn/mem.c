@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mem.c - regions of the application's: made, shared, found, freed.
+ * mem.c - the application's regions: made, shared, found, freed.
  *
- * Freeing withdraws the name first and waits, for at most MEM_WITHDRAW_NS,
- * until every peer has said that it knows: a peer that is slow (or stopped)
- * gets an access error then, never somebody else's memory.
+ * skein_mem_free() withdraws the name first and waits, for at most
+ * MEM_WITHDRAW_NS, until every peer has acknowledged that. A slow or stopped
+ * peer that uses the region later gets an access error, never other memory.
  */
 #include "base/assert.h"
 #include "conn/handle.h"
@@ -250,8 +250,8 @@ static void find_done(struct mem_find *f, int rc)
 {
 	list_del(&f->link);
 	f->rc = rc;
-	/* Pairs with the acquire in find_is_done(). Its thread frees it, unless
-	 * it has posted the cancel. */
+	/* Release pairs with the acquire in find_is_done(). The waiting thread
+	 * frees f, unless it has posted the cancel. */
 	atomic_store_explicit(&f->done, true, memory_order_release);
 }
 
@@ -287,8 +287,8 @@ static void find_call(struct engine_call *call)
 		list_add_tail(&f->conn->finds, &f->link);
 }
 
-/* Acquire and release: the thread that frees it has seen all that the other
- * did. */
+/* The second of two calls frees f. Release by the first, acquire by the second:
+ * all that the other thread did with f comes before the free. */
 static void find_leave(struct mem_find *f)
 {
 	if (atomic_exchange_explicit(&f->left, true, memory_order_acq_rel))
@@ -330,8 +330,8 @@ static bool find_is_done(void *arg)
 	return atomic_load_explicit(&f->done, memory_order_acquire);
 }
 
-/* Until it is found, or the deadline: then the owner is told to forget it, at
- * once or when it comes to it. */
+/* Waits until the region is found, or for the deadline. After that the engine's
+ * owner gets a call to end the search. */
 static int find_wait(struct mem_find *f, uint64_t deadline_ns,
 		     struct skein_remote *remote)
 {
@@ -343,9 +343,9 @@ static int find_wait(struct mem_find *f, uint64_t deadline_ns,
 	engine_post(e, &f->call);
 	late = engine_run_until(e, find_is_done, f, deadline_ns) != 0;
 	if (late) {
-		/* A call of its own: where another thread has the engine, the
-		 * deadline may come before the first one has run. It does
-		 * so before this one does, in the order of posting. */
+		/* A second call: while another thread owns the engine the
+		 * deadline may come before f->call has run. Calls run in the
+		 * order of posting, so f->call runs before this one. */
 		f->cancel.fn = find_cancel;
 		engine_post(e, &f->cancel);
 		engine_run_until(e, find_is_done, f,

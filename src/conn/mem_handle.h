@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mem_handle.h - struct skein_mem: a region of the application's.
+ * mem_handle.h - struct skein_mem: a region of the application.
  *
- * Thread rule: name, access, sequences: the context's lock; the rest is
- * constant, waiting is atomic.
+ * Thread rule: name, access and the sequence numbers are under the context's
+ * lock; waiting is atomic; the rest is constant.
  */
 #ifndef SKEIN_CONN_MEM_HANDLE_H
 #define SKEIN_CONN_MEM_HANDLE_H
@@ -17,16 +17,16 @@ struct skein_mem {
 	struct skein_ctx *ctx;
 	struct list_node ctx_link;
 	struct mem_region *region;
-	/* A second registration of the same bytes, with the rights that were
-	 * given: no rkey exists for memory that is not shared. */
+	/* A second registration of the same bytes, with the rights that
+	 * skein_mem_share() gave. Memory that is not shared has no rkey. */
 	struct ibv_mr *shared;
-	/* A third, for a module that peers write through; NULL: none. */
+	/* A third, for a module through which peers write; NULL: none. */
 	struct ibv_mr *inner;
 	char name[CTLFRAME_NAME_MAX + 1];
 	unsigned access;
 	uint64_t share_seq;    /* 0: not shared */
 	uint64_t withdraw_seq; /* 0: not withdrawn */
-	atomic_uint waiting;   /* peers that have not acknowledged that */
+	atomic_uint waiting; /* peers that have not acknowledged withdraw_seq */
 };
 
 /* A thread that waits in skein_mem_find(). On conn->finds while it waits. */
@@ -39,22 +39,22 @@ struct mem_find {
 	int rc;
 	struct skein_remote remote;
 	atomic_bool done;
-	/* of the two that have to do with it: its thread, and the owner that
-	 * was told to forget it; the second frees it */
+	/* After the deadline the thread and the engine's owner both leave it,
+	 * and the second frees it. Set: one has left. */
 	atomic_bool left;
 };
 
-/* What the first version of struct skein_remote has. */
+/* Size of the first version of struct skein_remote. */
 #define MEM_REMOTE_MIN \
 	(offsetof(struct skein_remote, access) + sizeof(uint32_t))
 
-/* Keys of a registration that peers may write, of which no peer is told but by
- * the module that asks. The engine's owner; all of them the same engine's. */
+/* Keys of a registration that peers may write. Only the module that asks tells
+ * peers of it. Called by the engine's owner, of one and the same engine. */
 int mem_keys(struct skein_mem *mem, uint32_t *lkey, uint32_t *rkey);
 
-/* New regions of the peer's: those that wait for one may go on. */
+/* The peer has announced regions: ends the searches that find theirs. */
 void mem_finds_look(struct skein_conn *conn);
-/* The connection is down: -ENOTCONN for all. */
+/* The connection is down: ends all searches with -ENOTCONN. */
 void mem_finds_end(struct skein_conn *conn);
 
 #endif

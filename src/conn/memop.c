@@ -2,17 +2,18 @@
 /*
  * memop.c - one-sided operations on a peer's regions.
  *
- * An operation is posted at once by a thread that has, or can have, the
- * engine; else it is handed to the owner. One that meets a full send queue
- * there waits on conn->mem_waiting; conn->mem_deferred counts those handed
- * over, and while there are any nobody overtakes them.
+ * On an accepted connection a thread posts an operation at once if it owns the
+ * engine or can enter it. Else it hands the operation to the engine's owner;
+ * there an operation that finds no room waits on conn->mem_waiting.
+ * conn->mem_deferred counts operations handed over: while there are any, new
+ * ones are handed over too, so that none overtakes them.
  *
  * On a handle with lanes a thread prepares its work request and submits it to
- * its lane's sending side, whose leader posts it (sendq.h); one that finds no
- * room is -EAGAIN.
+ * its lane's send queue, and the leader posts it (sendq.h); -EAGAIN when there
+ * is no room.
  *
- * A timed-out operation stays under way: its memory is the device's until
- * done() runs, so it is left behind (abandoned) and frees itself then.
+ * A timed-out operation stays under way, and its memory is the device's until
+ * op_done(): the waiting thread abandons it, and op_done() frees it.
  */
 #include "base/assert.h"
 #include "conn/handle.h"
@@ -30,7 +31,7 @@ struct memop {
 	struct engine_call call;
 	struct list_node link;
 	struct skein_conn *conn;
-	struct conn_thread *rec; /* whose it is, on a handle with lanes */
+	struct conn_thread *rec; /* of the thread, on a handle with lanes */
 	enum ibv_wr_opcode opcode;
 	uint64_t local;
 	uint32_t lkey;
@@ -39,7 +40,7 @@ struct memop {
 	uint32_t rkey;
 	uint64_t compare_add, swap;
 	uint64_t *scratch, old;
-	uint64_t *old_out; /* NULL, or where old goes before done() */
+	uint64_t *old_out; /* where old goes before done(), or NULL */
 	void (*done)(void *arg, int status);
 	void *arg;
 
@@ -83,8 +84,9 @@ static void finish(struct memop *m, int status)
 		return;
 	}
 	m->status = status;
-	/* Release: status and old are seen by who sees FINISHED; acquire: an
-	 * abandoned one is ours to free. */
+	/* Release pairs with the acquire in finished(): a thread that sees
+	 * FINISHED also sees status and old. Acquire: if the thread has
+	 * abandoned m, all its uses of m come before the free here. */
 	if (!atomic_compare_exchange_strong_explicit(
 		    &m->fate, &under_way, FINISHED, memory_order_acq_rel,
 		    memory_order_acquire))
@@ -119,7 +121,7 @@ static void scratch_drop(struct memop *m)
 	m->scratch = NULL;
 }
 
-/* m as a work request with one piece. */
+/* Makes m a work request with one sge. */
 static int prepare(struct memop *m, struct ibv_send_wr *wr, struct ibv_sge *sge)
 {
 	int rc = is_atomic(m) && !m->scratch ? scratch_take(m) : 0;
@@ -170,8 +172,8 @@ static void tell_modules(struct conn_thread *rec, size_t len)
 			m->thread_wr(rec, len);
 }
 
-/* The calling thread's, by its lane. Before the post m is counted, for it may
- * have ended before this returns. */
+/* Submits m on the calling thread's lane. Counts m first, as it may end before
+ * conn_sendq_submit() returns. */
 static int submit_shared(struct memop *m)
 {
 	struct conn_thread *rec;
@@ -216,7 +218,7 @@ static void deferred_end(struct memop *m, int rc)
 	atomic_fetch_sub(&conn->mem_deferred, 1);
 }
 
-/* Owner: the send queue has room again, or the connection is down. */
+/* Owner: the QP's queue has room again, or the connection is down. */
 void conn_mem_room(struct skein_conn *conn)
 {
 	struct memop *m;
@@ -246,8 +248,8 @@ static void submit_call(struct engine_call *call)
 		deferred_end(m, rc);
 }
 
-/* 0: m is under way, and its own. Not to be cancelled in it: who leads, or has
- * become the engine's owner for it, must go on. */
+/* 0: m is under way and frees itself, or its waiting thread does. Cancellation
+ * is off: a thread that leads the combiner or owns the engine must go on. */
 static int submit(struct memop *m)
 {
 	struct skein_conn *conn = m->conn;
@@ -454,8 +456,7 @@ static bool never(void *arg)
 	return false;
 }
 
-/* Submits and waits. On return m is the caller's to free, or NULL: it was
- * left behind. */
+/* Submits and waits. On return the caller frees *mp; NULL: m was abandoned. */
 static int submit_and_wait(struct memop **mp, uint64_t timeout_ns)
 {
 	struct memop *m = *mp;

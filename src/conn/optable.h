@@ -112,7 +112,7 @@ static inline bool optable_take(struct optable *t, struct conn_op *op,
 }
 
 /* Names the i-th WR of a chain, in a list of WRs: the list's next
- * optable_take() with an op ends the chain. Unsignalled, however many are. */
+ * optable_take() with an op ends the chain. Always unsignalled. */
 static inline void optable_take_chained(struct optable *t, unsigned i,
 					uint64_t *wr_id)
 {

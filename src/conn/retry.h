@@ -23,10 +23,10 @@ struct retry {
 void retry_init(struct retry *r, uint32_t retries, uint64_t deadline_ns);
 /* Is this a failure that may go away by itself? */
 bool retry_helps(int err);
-/* After a failure at now_ns: true, and *at_ns the time to try again; false
- * when that failure is the answer. hint_ns: the least pause that the peer
- * asked for, or 0. A peer that is busy and has asked for a pause is tried again
- * when no retries are left, too: until the deadline. */
+/* After a failure at now_ns: true, and *at_ns is the time to try again; false
+ * when there is no more try. hint_ns: the least pause that the peer has asked
+ * for, or 0. A busy peer that has asked for a pause is tried until the
+ * deadline, even without retries left. */
 bool retry_next(struct retry *r, int err, uint64_t now_ns, uint64_t hint_ns,
 		uint64_t *at_ns);
 

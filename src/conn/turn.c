@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "conn/turn.h"
 
-/* A turn that is not taken for so many rounds is given up: its connection may
+/* A connection that does not take its turn for so many rounds loses it: it may
  * wait for something else, or be gone. */
 #define TURN_ROUNDS 2u
 

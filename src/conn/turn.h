@@ -5,8 +5,8 @@
  * Where the device copies in the poster's thread (dev_caps.poster_copies) a
  * long READ holds up every other connection of the engine. So long transfers go
  * in pieces, and all pieces of a round together are at most CONN_TURN_LEN
- * bytes. A connection that finds too little left has the next turn, before all
- * others that want one: none starves.
+ * bytes. A connection that finds too little left has the next turn, before the
+ * others: no connection starves.
  *
  * Pure: no clock of its own. Thread rule: the engine's owner.
  */
@@ -16,15 +16,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* To make, map and copy so much takes some 60 us of a core. */
+/* To make, map and copy so many bytes takes some 60 us of a core. */
 #define CONN_TURN_LEN (64u << 10)
 
 struct conn_turn {
-	uint64_t round_ns; /* the time of the round that `left` is of */
-	uint32_t left;
-	unsigned rounds; /* since `next` has asked; it may have given up */
-	const void *next;
-	const void *had; /* the last turn of this round: it does not ask again */
+	uint64_t round_ns; /* the time of the current round */
+	uint32_t left;	   /* bytes that may still be copied in it */
+	unsigned rounds;   /* since `next` has asked; it may have given up */
+	const void *next;  /* the connection that has the next turn */
+	const void *had;   /* the last one this round: it cannot be next */
 };
 
 /* True: conn copies len bytes now, at most CONN_TURN_LEN. False: ask again in
