@@ -38,24 +38,24 @@ struct skein_listener_attr {
 	 * engine takes all. */
 	struct skein_engine *const *engines;
 	unsigned engine_count;
-	/* handshakes at once; further ones are told to come later.
-	 * Default 128. */
+	/* Handshakes at once; further clients are refused with -SKEIN_EBUSY,
+	 * and told when to try again. Default 128. */
 	unsigned handshakes_max;
 	/* live connections; default 65536 */
 	unsigned conns_max;
 	/* how long a handshake may take; default 5 s */
 	uint64_t handshake_timeout_ns;
-	/* A connection became ready (state READY) or ended (BROKEN or
-	 * CLOSING, the last call for this conn). May be NULL. The listener
-	 * owns accepted connections and frees them after the last call. */
+	/* Called when a connection is ready (state READY) and when it has ended
+	 * (BROKEN or CLOSING: the last call for this conn). May be NULL. The
+	 * listener owns accepted connections and frees them after that. */
 	void (*on_conn)(void *arg, struct skein_conn *conn,
 			enum skein_conn_state state);
 	void *arg;
 };
 
-/* How the results of calls come: the server sends them, or leaves them in its
- * memory and this end READs them, which spares the server's processor and costs
- * this end's (docs/design/rf-rpc.md). */
+/* How results of calls come. Reply: the server sends them. Fetch: the server
+ * leaves them in its memory and this end READs them, which takes work from the
+ * server's CPU and gives it to this end's (docs/design/rf-rpc.md). */
 enum skein_return {
 	SKEIN_RETURN_DEFAULT, /* SKEIN_RPC_RETURN, else reply */
 	SKEIN_RETURN_REPLY,
@@ -68,43 +68,44 @@ struct skein_conn_attr {
 	struct skein_engine *engine; /* NULL: the default engine */
 	/* which engine of the server should serve this connection */
 	unsigned shard;
-	/* for the handshake as a whole, and a second more where another thread
-	 * keeps the engine; default 5 s */
+	/* For all attempts to connect together. One second more while another
+	 * thread keeps the engine in a callback. Default 5 s. */
 	uint64_t timeout_ns;
-	/* How often to try again, with doubling pauses from 10 ms to 1 s,
-	 * when the peer refuses or is not there yet, within timeout_ns.
-	 * Default 0: the first failure is the answer; but a server that is busy
-	 * and says when to come again is tried again within timeout_ns. */
+	/* How often to try again within timeout_ns, with doubling pauses from
+	 * 10 ms to 1 s, when the peer refuses or does not run yet. Default 0:
+	 * no second try. A busy server that says when to try again is tried
+	 * within timeout_ns in any case. */
 	unsigned retries;
-	/* After a failure of a ready connection: try to connect again by
-	 * itself. Calls that were under way end as unknown or not sent; calls
-	 * made meanwhile fail with -ENOTCONN. Default false. */
+	/* When a ready connection fails it connects again by itself. Calls that
+	 * were under way end as unknown or not sent; calls made before it is
+	 * ready again fail with -ENOTCONN. Default false. */
 	bool reconnect;
 	/* state changes; may be NULL */
 	void (*on_state)(void *arg, struct skein_conn *conn,
 			 enum skein_conn_state state);
 	void *arg;
-	/* what is zero is as the context's */
+	/* fields that are zero are as the context's */
 	struct skein_path path;
-	/* Any number of threads use a connection; those that send at the same
-	 * time share messages. So many QPs, at most 1024, of which each thread
-	 * uses one at a time. Default 0: SKEIN_QPS, else 1. All are up or none;
-	 * what ends one ends the connection. */
+	/* How many QPs the connection has, at most 1024. Any number of threads
+	 * use a connection, each one QP at a time; threads that send at the
+	 * same time share messages. All QPs are up or none: the end of one ends
+	 * the connection. Default 0: SKEIN_QPS, else 1. */
 	unsigned qps;
-	/* at most so many requests a message. Default 0: SKEIN_COMBINE, else
-	 * 16. */
+	/* The most requests of threads in one message. Default 0:
+	 * SKEIN_COMBINE, else 16. */
 	unsigned combine;
 	enum skein_return return_mode;
 };
 
 /* Listens. attr may be NULL. Blocks for name look-up. -EADDRINUSE,
- * -EADDRNOTAVAIL, -EINVAL for an address nobody understands. */
+ * -EADDRNOTAVAIL, -EINVAL for an address that is not valid. */
 SKEIN_API int skein_listener_open(struct skein_ctx *ctx, const char *addr,
 				  const struct skein_listener_attr *attr,
 				  struct skein_listener **listener);
 /* Stops listening and closes its connections. Blocks as skein_conn_close. */
 SKEIN_API void skein_listener_close(struct skein_listener *listener);
-/* "HOST:PORT" that it listens on (the real port). Valid as long as it. */
+/* The "HOST:PORT" that it listens on (the real port). Valid as long as the
+ * listener. */
 SKEIN_API const char *skein_listener_addr(struct skein_listener *listener);
 
 /* Connects and waits until ready. attr may be NULL. -ECONNREFUSED,
@@ -115,27 +116,28 @@ SKEIN_API int skein_conn_open(struct skein_ctx *ctx, const char *addr,
 			      struct skein_conn **conn);
 
 /* The same without waiting for the handshake (name look-up still blocks):
- * skein_conn_wait(), state and on_state tell. The handle must be closed in any case. */
+ * skein_conn_wait(), the state and on_state say how it ended. The handle must
+ * be closed in any case. */
 SKEIN_API int skein_conn_open_async(struct skein_ctx *ctx, const char *addr,
 				    const struct skein_conn_attr *attr,
 				    struct skein_conn **conn);
 
-/* Waits until the connection is ready, at most timeout_ns: 0; -ETIMEDOUT; when it
- * has failed for good, or ended, why. One that connects again by itself
- * (attr.reconnect) is waited for. -EDEADLK inside the engine; -SKEIN_EFORKED. Any
+/* Waits until the connection is ready, at most timeout_ns: 0; -ETIMEDOUT; or
+ * why it has failed for good, or ended. Also waits while it connects again by
+ * itself (attr.reconnect). -EDEADLK inside the engine; -SKEIN_EFORKED. Any
  * thread; runs the connection's engine. */
 SKEIN_API int skein_conn_wait(struct skein_conn *conn, uint64_t timeout_ns);
 
-/* Drains what is under way (at most timeout_ns; what is left ends as unknown),
- * tells the peer, and frees the handle. Blocks unless timeout_ns is 0. Only
- * for connections that this side opened. */
+/* Waits for calls and operations under way, at most timeout_ns (the rest ends
+ * as unknown), tells the peer, and frees the handle. Blocks unless timeout_ns
+ * is 0. Only for connections that this side opened. */
 SKEIN_API void skein_conn_close(struct skein_conn *conn, uint64_t timeout_ns);
 
 SKEIN_API enum skein_conn_state skein_conn_get_state(struct skein_conn *conn);
 
-/* 0 or why it broke, as an error; the text is one line: what failed, with
- * which peer, on which device, and the likely cause. "" when nothing did.
- * Valid as long as the handle. */
+/* 0, or the error that broke it. *text (text may be NULL) becomes one line:
+ * what failed, with which peer, on which device, and the likely cause; "" when
+ * nothing has failed. Valid as long as the handle. */
 SKEIN_API int skein_conn_error(struct skein_conn *conn, const char **text);
 
 /* "10.0.0.7:7000 (pid 4711)"; valid as long as the handle. */
@@ -144,7 +146,7 @@ SKEIN_API const char *skein_conn_peer(struct skein_conn *conn);
 /* On an accepted connection: the shard that its engine serves. */
 SKEIN_API unsigned skein_conn_shard(struct skein_conn *conn);
 
-/* A pointer of the application's on the handle. */
+/* A pointer that the application keeps on the handle. */
 SKEIN_API void skein_conn_set_data(struct skein_conn *conn, void *data);
 SKEIN_API void *skein_conn_data(struct skein_conn *conn);
 

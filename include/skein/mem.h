@@ -47,29 +47,29 @@ SKEIN_API int skein_mem_new(struct skein_ctx *ctx, size_t len,
 /* The same for memory of the application, which outlives the handle. */
 SKEIN_API int skein_mem_wrap(struct skein_ctx *ctx, void *addr, size_t len,
 			     struct skein_mem **mem);
-/* After it has returned no peer touches the memory. */
+/* When it has returned no peer reads or writes the memory any more. */
 SKEIN_API void skein_mem_free(struct skein_mem *mem);
 SKEIN_API void *skein_mem_addr(struct skein_mem *mem);
 SKEIN_API size_t skein_mem_len(struct skein_mem *mem);
 
-/* Lets peers of every connection of the context, present and future, reach
- * the region: name has 1 to 63 bytes and is unique in the context (-EEXIST).
+/* Lets the peers of all connections of the context, present and future, reach
+ * the region. name has 1 to 63 bytes and is unique in the context (-EEXIST).
  * access: SKEIN_MEM_* bits. */
 SKEIN_API int skein_mem_share(struct skein_mem *mem, const char *name,
 			      unsigned access);
 
-/* Finds a region that the peer shares; waits for it at most timeout_ns.
- * -ENOENT when the peer has not shared it by then (a second later at most where
- * another thread keeps the engine); -EINVAL: remote->size is not set, or name is
- * none. */
+/* Finds a region that the peer shares; waits for it at most timeout_ns, and one
+ * second more while another thread keeps the engine. -ENOENT: the peer has not
+ * shared it by then. -EINVAL: remote->size is not set, or name is not valid. */
 SKEIN_API int skein_mem_find(struct skein_conn *conn, const char *name,
 			     uint64_t timeout_ns, struct skein_remote *remote);
 
 /*
- * The operations. Each returns 0 when it has completed; -EINVAL for a remote
- * without its size, -ERANGE outside a region, -EACCES not allowed by the region, -ENOTCONN (not sent), -ETIMEDOUT
- * and other errors: outcome unknown. A timed-out operation's local buffer
- * stays in use by the device until the connection is closed.
+ * The operations. Each returns 0 when it has completed. -EINVAL: remote->size
+ * is not set; -ERANGE: outside a region; -EACCES: the region does not allow it;
+ * -ENOTCONN: not sent. -ETIMEDOUT and other errors: the outcome is unknown. The
+ * device may use a timed-out operation's local buffer until the connection is
+ * closed.
  */
 SKEIN_API int skein_mem_read(struct skein_conn *conn, struct skein_mem *local,
 			     uint64_t local_off,
@@ -92,9 +92,9 @@ SKEIN_API int skein_mem_fetch_add(struct skein_conn *conn,
 				  uint64_t remote_off, uint64_t add,
 				  uint64_t timeout_ns, uint64_t *old);
 
-/* Asynchronous forms: done() runs in the engine's thread, exactly once when 0
- * was returned, never otherwise. -EAGAIN: the send queue is full, progress
- * first. status is 0 or an error as above. */
+/* Asynchronous forms: done() runs in the thread that runs the engine, exactly
+ * once when 0 was returned, never otherwise. -EAGAIN: the queue is full, make
+ * progress first. status is 0 or an error as above. */
 SKEIN_API int skein_mem_read_async(struct skein_conn *conn,
 				   struct skein_mem *local, uint64_t local_off,
 				   const struct skein_remote *remote,
@@ -108,8 +108,8 @@ SKEIN_API int skein_mem_write_async(struct skein_conn *conn,
 				    void (*done)(void *arg, int status),
 				    void *arg);
 
-/* *old is written before done() with status 0; it stays valid until done(). May
- * be NULL. */
+/* *old is written before done() with status 0, so it must be valid until
+ * done(). old may be NULL. */
 SKEIN_API int skein_mem_cmp_swap_async(struct skein_conn *conn,
 				       const struct skein_remote *remote,
 				       uint64_t remote_off, uint64_t compare,

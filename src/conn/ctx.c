@@ -2,8 +2,8 @@
 /*
  * ctx.c - opens and closes a context, and runs its engines for the public API.
  *
- * What the attributes leave open is taken from the environment: SKEIN_DEVICE,
- * SKEIN_WAIT, SKEIN_LOG, SKEIN_HUGEPAGES, and those of path.c.
+ * Attributes that are zero come from the environment: SKEIN_DEVICE, SKEIN_WAIT,
+ * SKEIN_LOG, SKEIN_HUGEPAGES, and those of path.c.
  */
 #include "conn/ctx.h"
 
@@ -157,7 +157,7 @@ static int configure(struct skein_ctx *ctx, const struct skein_ctx_attr *attr)
 	return rc;
 }
 
-/* The reason of a failure that nobody below has logged. Returns rc. */
+/* Logs a failure that no lower layer has logged. Returns rc. */
 static int fail_to(struct skein_ctx *ctx, const char *what, int rc)
 {
 	if (rc)
@@ -284,7 +284,7 @@ static int modules_open(struct skein_ctx *ctx)
 		rc = m->ctx_open(ctx, &ctx->modules[m->id - 1]);
 		if (rc) {
 			modules_close(ctx, i);
-			/* others are settings, which were logged */
+			/* other errors are of settings, and were logged */
 			return rc == -ENOMEM ? fail_to(ctx, "a module", rc)
 					     : rc;
 		}
@@ -363,7 +363,7 @@ int ctx_open_env(struct skein_env *env, const struct skein_ctx_attr *user,
 	return 0;
 }
 
-/* There is nothing yet that could log it. */
+/* Logs a failure before there is an environment that could. */
 static void no_env(const struct skein_ctx_attr *user, int rc)
 {
 	struct skein_ctx_attr attr = {.size = sizeof(attr)};
@@ -424,7 +424,7 @@ void skein_ctx_close(struct skein_ctx *ctx)
 	while ((n = first(ctx, &ctx->listeners)))
 		skein_listener_close(
 			container_of(n, struct skein_listener, ctx_link));
-	/* Some may be opened meanwhile, by callbacks. */
+	/* A loop: callbacks may open connections meanwhile. */
 	while (first(ctx, &ctx->conns))
 		conn_close_all(ctx, DRAIN_NS);
 	ctx_mems_close(ctx);
@@ -444,7 +444,8 @@ const char *skein_ctx_device(struct skein_ctx *ctx)
 
 int skein_ctx_error(struct skein_ctx *ctx, const char **text)
 {
-	/* Pairs with device_failed(): the text of an error is there. */
+	/* Acquire pairs with the release in device_failed(): a thread that
+	 * reads an error may read story. */
 	int err = atomic_load_explicit(&ctx->failed, memory_order_acquire);
 
 	if (!err && atomic_load(&ctx->port_down_ns)) {

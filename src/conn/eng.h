@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * eng.h - an engine's share of the device: completion queues, the completion
- * channel, and the connections whose completions are polled here.
+ * eng.h - an engine's part of the device: completion queues, the completion
+ * channel, and the connections that complete to them.
  *
  * Invariants: eng->table[i] is the connection of index i or NULL; polls has an
  * entry for each ready connection with a module that has a poll function.

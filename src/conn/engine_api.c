@@ -52,7 +52,7 @@ struct skein_stop {
 
 int skein_stop_new(struct skein_stop **out)
 {
-	/* It belongs to no context, and so to no environment. */
+	/* A stop belongs to no context, so it has no environment. */
 	struct skein_stop *stop = calloc(1, sizeof(*stop));
 	int rc;
 
@@ -111,8 +111,8 @@ static bool has_reason(void *arg)
 	       conn_threads_filled(run->eng, run->thread);
 }
 
-/* Runs the engine; what other threads' rounds have brought for this one ends
- * here, too. */
+/* Runs the engine. Replies for this thread that another thread's round has
+ * brought are taken here too. */
 static int run_engine(struct skein_engine *eng, const struct skein_stop *stop,
 		      uint64_t timeout_ns)
 {
@@ -184,13 +184,14 @@ int skein_engine_run_stop(struct skein_engine *eng, uint64_t timeout_ns,
 
 void skein_engine_stop(struct skein_engine *eng)
 {
-	/* Nothing is published by it but itself; the kick carries a fence. */
+	/* Relaxed: the flag orders nothing else; the kick has a fence. */
 	atomic_store_explicit(&eng->stop, true, memory_order_relaxed);
 	engine_kick(eng->e);
 }
 
-/* The engine's own waiter is drained by whoever runs it: replies that another
- * thread's round brings need a bell that only the loop takes. */
+/* The waiter of the application's own loop. The thread that runs the engine
+ * drains the engine's waiter, so that one cannot announce replies that another
+ * thread's round brings. */
 static struct env_waiter *app_waiter(struct skein_engine *eng)
 {
 	struct env_waiter *w = atomic_load(&eng->app);

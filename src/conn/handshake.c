@@ -4,8 +4,8 @@
  *
  * Proofs: both ends keep a chain, chain' = MAC(key, chain | message), over
  * every message in the order sent. The proof of a message is MAC(key, label |
- * chain | the message up to the proof), so it covers all that came before; the
- * labels differ by message, so no proof can be sent back.
+ * chain | the message up to the proof), so it covers all messages before. Each
+ * type of message has its own label, so no end can send a proof back.
  * docs/protocol/handshake.md, "Proofs".
  */
 #include "conn/handshake.h"
@@ -37,8 +37,8 @@ static const struct {
 	{HANDSHAKE_ERR_CLOSING, -ESHUTDOWN},
 	{HANDSHAKE_ERR_TIMEOUT, -ETIMEDOUT},
 	{HANDSHAKE_ERR_OTHER, -ECONNRESET},
-	/* one way only: what is short is short at the sender, and the link
-	 * that is missing is missing there */
+	/* One way only: the sender of the message lacks the resource, or the
+	 * link. */
 	{HANDSHAKE_ERR_RESOURCE, -ENOMEM},
 	{HANDSHAKE_ERR_RESOURCE, -ENOBUFS},
 	{HANDSHAKE_ERR_RESOURCE, -ENOSPC},
@@ -321,7 +321,7 @@ static enum handshake_action step(struct handshake *hs,
 	}
 }
 
-/* Why a message other than the expected one came, where that is telling. */
+/* Ends the handshake for an unexpected message, with its likely cause. */
 static enum handshake_action unexpected(struct handshake *hs, uint8_t type,
 					struct bytes_out *out)
 {
@@ -349,7 +349,7 @@ enum handshake_action handshake_input(struct handshake *hs, const uint8_t *msg,
 	if (len > HANDSHAKE_MSG_MAX)
 		return refuse(hs, HANDSHAKE_ERR_GARBAGE, "too long a message",
 			      out);
-	/* PROVE and READY name nothing: ->peer still points into the offer. */
+	/* PROVE and READY have no params: those of hs->peer stay OFFER's. */
 	rc = handshake_decode(msg, len, &m);
 	if (rc == -SKEIN_EVERSION)
 		return refuse(hs, HANDSHAKE_ERR_VERSION,

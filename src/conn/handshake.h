@@ -12,13 +12,13 @@
  *	input: CONNECT	  <- ACCEPT --
  *	handshake_ready()  -- READY ->	  input: UP
  *
- * With a key, and unless the carrier is already proven: the server answers the
- * OFFER by a CHALLENGE, which proves the key, and the client by PROVE; only
- * then comes DECIDE. Either side may end it by REFUSE.
+ * With a key, on a carrier that is not proven yet, the server answers OFFER by
+ * CHALLENGE, which proves that it knows the key, and the client answers by
+ * PROVE; only then comes DECIDE. Either side may end it by REFUSE.
  *
- * Invariants: nothing is posted on the QP by the client before CONNECT has
- * been carried out, nor by the server before UP. A message is taken in whole
- * or refused whole. Thread rule: one owner.
+ * Invariants: the client posts nothing on the QP before it has carried out
+ * CONNECT, the server nothing before UP. A message is taken in whole or refused
+ * whole. Thread rule: one owner.
  */
 #ifndef SKEIN_CONN_HANDSHAKE_H
 #define SKEIN_CONN_HANDSHAKE_H
@@ -57,7 +57,7 @@ enum handshake_error {
 	HANDSHAKE_ERR_DEVICE = 6,   /* the devices cannot reach each other */
 	HANDSHAKE_ERR_CLOSING = 7,  /* shutting down */
 	HANDSHAKE_ERR_TIMEOUT = 8,
-	HANDSHAKE_ERR_OTHER = 9, /* it broke there, for a reason of its own */
+	HANDSHAKE_ERR_OTHER = 9, /* the sender broke it; its log says why */
 };
 
 struct handshake_section {
@@ -70,12 +70,12 @@ struct handshake_section {
 /* Which connections are lanes of one handle (docs/handles.md). */
 struct handshake_handle {
 	uint64_t id;	       /* drawn by the client */
-	uint16_t index, count; /* count 0: not one of several */
-	uint32_t engines;      /* server only: that lanes are spread over */
+	uint16_t index, count; /* count 0: the connection is no lane */
+	uint32_t engines;      /* server only: how many engines take lanes */
 };
 
-/* What one end says of itself. Sections point into memory of whoever fills
- * it: of the peer's, into struct handshake. */
+/* What one end says of itself. Sections point into memory of the code that
+ * fills them; the peer's point into struct handshake. */
 struct handshake_params {
 	uint8_t ctx_id[HANDSHAKE_ID_LEN];
 	uint32_t pid;
@@ -99,7 +99,7 @@ enum handshake_action {
 enum handshake_state {
 	HANDSHAKE_S_START,	/* client: nothing sent; server: no offer */
 	HANDSHAKE_S_CHALLENGED, /* server: waits for PROVE */
-	HANDSHAKE_S_DECIDING,	/* server: the caller thinks */
+	HANDSHAKE_S_DECIDING,	/* server: the caller decides */
 	HANDSHAKE_S_OFFERED,	/* client: waits for CHALLENGE or ACCEPT */
 	HANDSHAKE_S_PROVED,	/* client: waits for ACCEPT */
 	HANDSHAKE_S_CONNECTING, /* client: the caller connects its QP */
@@ -127,10 +127,10 @@ struct handshake {
 	/* when FAILED */
 	int err; /* negative, as the API returns it */
 	uint64_t retry_ns;
-	char text[HANDSHAKE_TEXT_MAX + 1]; /* a word of the peer's, or ours */
+	char text[HANDSHAKE_TEXT_MAX + 1]; /* the peer's words, or ours */
 
-	uint8_t chain[AUTH_MAC_LEN];	/* over all messages so far */
-	uint8_t msg[HANDSHAKE_MSG_MAX]; /* the last one from the peer */
+	uint8_t chain[AUTH_MAC_LEN];	/* MAC over all messages so far */
+	uint8_t msg[HANDSHAKE_MSG_MAX]; /* the peer's last message */
 };
 
 void handshake_client_init(struct handshake *hs,
@@ -138,21 +138,21 @@ void handshake_client_init(struct handshake *hs,
 void handshake_server_init(struct handshake *hs,
 			   const struct handshake_conf *conf);
 
-/* Writes OFFER, ACCEPT, READY, in the states that allow it (else an assert).
- * -EMSGSIZE when own does not fit into a message. */
+/* Write OFFER, ACCEPT, READY; assert a state that allows it. -EMSGSIZE when own
+ * does not fit into a message. */
 int handshake_offer(struct handshake *hs, const struct handshake_params *own,
 		    struct bytes_out *out);
 int handshake_accept(struct handshake *hs, const struct handshake_params *own,
 		     struct bytes_out *out);
 void handshake_ready(struct handshake *hs, struct bytes_out *out);
-/* Ends it from this side; own error err is kept in hs. */
+/* Ends the handshake from this side by REFUSE; hs->err is err. */
 void handshake_refuse(struct handshake *hs, enum handshake_error code, int err,
 		      const char *text, struct bytes_out *out);
-/* The same without a handshake: what a listener says that is too busy. */
+/* Writes REFUSE without a handshake, as for a listener that is too busy. */
 void handshake_put_refuse(struct bytes_out *out, enum handshake_error code,
 			  uint32_t retry_ms, const char *text);
 
-/* Takes a message in; what must be answered at once is written to out (room
+/* Takes a message in, and writes an answer that must leave at once to out (room
  * for HANDSHAKE_MSG_MAX). */
 enum handshake_action handshake_input(struct handshake *hs, const uint8_t *msg,
 				      size_t len, uint64_t now_ns,
@@ -161,11 +161,11 @@ enum handshake_action handshake_input(struct handshake *hs, const uint8_t *msg,
 enum handshake_action handshake_tick(struct handshake *hs, uint64_t now_ns,
 				     struct bytes_out *out);
 
-/* Between causes on the wire and errors of the API. */
+/* Translate causes on the wire to errors of the API, and back. */
 int handshake_error_errno(uint32_t code);
 enum handshake_error handshake_error_code(int err);
 
-/* The codec below the engine, and what tests use of it. handshake_wire.c */
+/* The codec below the engine; tests use it too. handshake_wire.c */
 struct handshake_msg {
 	uint8_t type;
 	uint8_t version;
@@ -180,7 +180,8 @@ struct handshake_msg {
 
 /* 0, -SKEIN_EVERSION, or -EPROTO. */
 int handshake_decode(const uint8_t *buf, size_t len, struct handshake_msg *m);
-/* Everything but the proof, whose room is left (and counted) when proof. */
+/* Writes everything except the proof. proof: leaves room for one at the end,
+ * and counts it in the length. */
 int handshake_encode(const struct handshake_msg *m, bool proof,
 		     struct bytes_out *out);
 

@@ -3,9 +3,8 @@
  * handshake_wire.c - handshake messages as bytes: a head of 8 bytes, then
  * type-length-value entries. docs/protocol/handshake.md, "Messages".
  *
- * Entries whose type has the must-understand bit and is not known end the
- * handshake; others that are not known are passed over. No entry may come
- * twice. Pure.
+ * An unknown entry ends the handshake if its type has the must-understand bit;
+ * otherwise it is ignored. No entry may come twice. Pure.
  */
 #include "conn/handshake.h"
 

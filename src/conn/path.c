@@ -142,7 +142,7 @@ static uint8_t mtu_code(uint32_t bytes)
 	return code;
 }
 
-/* The shortest that is not shorter; 0 would mean no timeout at all. */
+/* The smallest exponent with a timeout of at least ns; 0 would mean none. */
 static uint8_t ack_exponent(uint64_t ns)
 {
 	uint8_t n = 1;

@@ -3,14 +3,14 @@
  * regions.c - announcements of named regions over a control link, both ways.
  * docs/protocol/control.md, "Regions".
  *
- * A peer that becomes ready is told all regions that are shared then, and from
- * there on each share and each withdrawal. Withdrawals are acknowledged, in
- * order: ctx->mems keeps withdrawn regions at its end in the order of their
- * withdrawal, so one number (seq_acked) says which a peer has taken in. A
- * withdrawal waits for every peer that was ready when it was made.
+ * A peer that becomes ready is told all shared regions, and later each share
+ * and each withdrawal. It acknowledges withdrawals in order. ctx->mems keeps
+ * withdrawn regions at its end, in the order of their withdrawal: one number
+ * (seq_acked) says which of them a peer knows. A withdrawal waits for every
+ * peer that was ready when it was made.
  *
- * Thread rule: the engine's owner, under the context's lock where it touches
- * what other engines see. Nothing is torn down under the lock.
+ * Thread rule: the engine's owner; under ctx->lock for what other engines read.
+ * No peer is closed under the lock.
  */
 #include "conn/handle.h"
 #include "conn/mem_handle.h"
@@ -44,7 +44,7 @@ static int send_del(struct conn_peer *peer, const struct skein_mem *mem)
 	return conn_link_send(&peer->link, buf, out.pos);
 }
 
-/* All that is news to a peer that knows of everything up to since. */
+/* Sends the shares and withdrawals after number `since`. */
 static int send_since(struct conn_peer *peer, uint64_t since)
 {
 	struct skein_mem *mem;
@@ -65,7 +65,7 @@ static int send_since(struct conn_peer *peer, uint64_t since)
 
 static void sent(struct conn_peer *peer, int rc)
 {
-	/* A lost socket is found by the input. */
+	/* Other errors: the input finds that the socket is lost. */
 	if (rc == -ENOMEM || rc == -ENOBUFS)
 		conn_peer_down(peer, rc, "its regions could not be announced");
 }
@@ -103,7 +103,8 @@ void conn_peer_regions_up(struct conn_peer *peer)
 	sent(peer, rc);
 }
 
-/* Counts off the withdrawals after from, up to to. Under the lock. */
+/* A peer has acknowledged the withdrawals after `from`, up to `to`. Under the
+ * lock. */
 static void acked(struct skein_ctx *ctx, uint64_t from, uint64_t to)
 {
 	struct skein_mem *mem;
@@ -192,7 +193,7 @@ static int take_del(struct conn_peer *peer, const struct ctlframe *f)
 		env_free(peer->eng->env, r);
 		peer->n_regions--;
 	}
-	/* else: withdrawn before it was announced to us */
+	/* else: the peer has withdrawn it before it announced it */
 	ctlframe_put_ack(&out, seq);
 	conn_peer_send(peer, &out);
 	return 0;

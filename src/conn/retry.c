@@ -29,7 +29,7 @@ bool retry_helps(int err)
 	case ESHUTDOWN:
 	case ENOTCONN:
 	case EAGAIN:
-	/* this side's own shortages pass, as the peer's do */
+	/* shortages of this side pass, as the peer's do */
 	case ENOMEM:
 	case ENOBUFS:
 	case EMFILE:
@@ -47,7 +47,7 @@ bool retry_next(struct retry *r, int err, uint64_t now_ns, uint64_t hint_ns,
 		uint64_t *at_ns)
 {
 	uint64_t pause = r->pause_ns > hint_ns ? r->pause_ns : hint_ns;
-	/* The peer is there and has said when to come again. */
+	/* The peer runs, and has said when to try again. */
 	bool invited = err == -SKEIN_EBUSY && hint_ns;
 
 	if ((!r->left && !invited) || !retry_helps(err) ||
