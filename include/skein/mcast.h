@@ -3,23 +3,24 @@
  * mcast.h - reliable multicast of large objects: one sender, many receivers,
  * nearly the price of one copy.
  *
- * A group has a fixed list of members; the first is the root, which alone
- * sends. Every member opens the group with the same list. Messages arrive
- * whole, unchanged, in the order sent, once. When a member fails every
- * survivor is told which, and the group is over; when a group closes without
- * an error, every member has had every message. Guide: docs/guide/multicast.md;
- * protocol: docs/protocol/mcast.md.
+ * A group has a fixed list of members. Only the first, the root, sends. Every
+ * member opens the group with the same list. Messages arrive whole, unchanged,
+ * in the order sent, once. When a member fails every other member is told which
+ * one, and the group is over. When a group closes without an error every member
+ * has had every message. Guide: docs/guide/multicast.md; protocol:
+ * docs/protocol/mcast.md.
  *
- * A process may be in many groups. Every member but the root has a listener of
- * the same context, on the default engine (skein_listener_open()), at the
- * address that the list names; the root's own is for messages only. A process
- * that is in a group runs its default engine all the time (attr.background of
- * the context does): a member that does not answer for attr.member_timeout_ns
- * while others wait for it counts as failed.
+ * A process may be in many groups. Every member except the root has a listener
+ * of the same context, on the default engine (skein_listener_open()), at its
+ * address in the list; the root's address only appears in texts. A process in a
+ * group runs its default engine all the time (the context's attr.background
+ * does so): a member that does not answer for attr.member_timeout_ns while
+ * others wait for it counts as failed.
  *
- * Thread rule: any thread, but for what says otherwise. Callbacks run in the
- * thread that runs the context's default engine, must not block, and must not
- * call what blocks (skein_mcast_open(), _wait(), _flush(), _close()).
+ * Thread rule: any thread, except where a comment says otherwise. Callbacks run
+ * in the thread that runs the context's default engine. They must not block,
+ * nor call functions that block (skein_mcast_open(), _wait(), _flush(),
+ * _close()).
  */
 #ifndef SKEIN_MCAST_H
 #define SKEIN_MCAST_H
@@ -55,7 +56,7 @@ struct skein_mcast_msg {
 	uint64_t size;	     /* bytes; may be 0 */
 	uint32_t blocks;     /* a message of 0 bytes has one, empty */
 	uint32_t block_size; /* bytes of all but the last */
-	/* What skein_mcast_send() or dest.tag was given. */
+	/* The tag given to skein_mcast_send(), or in dest.tag. */
 	void *tag;
 	/* In done() with status 0: the same at every member, made of the
 	 * checksums of all blocks; 0 with SKEIN_MCAST_NO_CHECKSUM. */
@@ -76,9 +77,9 @@ struct skein_mcast_block {
 /* Where an incoming message goes. Zero (but for tag) when incoming() is
  * called. */
 struct skein_mcast_dest {
-	/* msg->size bytes from off on, of this context; the callee's until
-	 * done(). NULL: through the group's ring, block by block, by block().
-	 * Not looked at for a message of 0 bytes. */
+	/* msg->size bytes from off on, of this context; the library's until
+	 * done(). NULL: the message is streamed through the group's ring, block
+	 * by block, by block(). Ignored for a message of 0 bytes. */
 	struct skein_mem *mem;
 	uint64_t off;
 	void *tag;
@@ -123,11 +124,12 @@ struct skein_mcast_ops {
 		    const struct skein_mcast_msg *msg,
 		    const struct skein_mcast_block *block);
 	/*
-	 * This member is through with a message: sent what it had to send,
-	 * received all of it. Its memory may be used again. Other members may
-	 * not have it yet: skein_mcast_flush() and skein_mcast_close() tell.
-	 * After a failure it comes, with the error, for every message that had
-	 * begun (incoming() returned 0, or send() did) and was not through.
+	 * This member has finished a message: it has received all of it, and
+	 * sent all that it had to send. Its memory may be used again. Other
+	 * members may not have it yet: skein_mcast_flush() and
+	 * skein_mcast_close() wait for them. After a failure it comes, with the
+	 * error, for every message that had begun (incoming() or send() had
+	 * returned 0) and was not finished.
 	 */
 	void (*done)(void *arg, struct skein_mcast *group,
 		     const struct skein_mcast_msg *msg, int status);
@@ -138,14 +140,14 @@ struct skein_mcast_ops {
 };
 
 enum {
-	/* No checksums: bytes are as right as the device makes them. */
+	/* No checksums: only the device protects the bytes. */
 	SKEIN_MCAST_NO_CHECKSUM = 1 << 0,
-	/* Small messages go as others do, whatever the group's size. */
+	/* Small messages travel as large ones do, in small groups too. */
 	SKEIN_MCAST_NO_SLOTS = 1 << 1,
 };
 
-/* All members pass the same values, but for rank, ops, arg and what says
- * otherwise; a member that does not is refused with -EINVAL. */
+/* All members pass the same values, except for rank, ops, arg and fields that
+ * may differ; a member with other values is refused with -EINVAL. */
 struct skein_mcast_attr {
 	size_t size; /* sizeof(struct skein_mcast_attr) */
 	/* tells groups with the same list apart; any value */
@@ -169,14 +171,14 @@ struct skein_mcast_attr {
 	unsigned ring_blocks;
 	/* how long opening may take; default 10 s. May differ. */
 	uint64_t open_timeout_ns;
-	/* For how long a member may be silent while somebody waits for it;
+	/* How long a member may be silent while another one waits for it;
 	 * default 1.5 s. May differ. */
 	uint64_t member_timeout_ns;
-	/* How long the engine goes on looking after something has come, before
-	 * it sleeps, while messages are under way: default 50 ms where no other
-	 * member has this one's HOST (pollers that share cores take them from
-	 * each other), else as the engine's. 1: as the engine's. Where others
-	 * want the core, as the engine's whatever it says. May differ. */
+	/* While messages are under way: how long the engine polls after its
+	 * last input, before it sleeps. Default 50 ms where no other member has
+	 * this one's HOST (pollers would take shared cores from each other),
+	 * else as the engine does. 1: as the engine does. When other threads
+	 * want the core it is always as the engine does. May differ. */
 	uint64_t poll_ns;
 	struct skein_mcast_ops ops;
 	void *arg;
@@ -191,17 +193,17 @@ struct skein_mcast_attr {
 
 /*
  * Opens a group and waits until this member's neighbours in the schedule have
- * opened it too. A member that is not up yet is tried again until the
- * deadline. -ETIMEDOUT: the log names the member; -EINVAL: attributes that
- * cannot be, or that differ from another member's; -ENOMEM; -SKEIN_EAUTH and
- * others of skein_conn_open(). Blocks.
+ * opened it too. A member that is not up yet is tried again until the deadline.
+ * -ETIMEDOUT: the log names the member; -EINVAL: attributes that are not valid,
+ * or that differ from another member's; -ENOMEM; -SKEIN_EAUTH and other errors
+ * of skein_conn_open(). Blocks.
  */
 SKEIN_API int skein_mcast_open(struct skein_ctx *ctx,
 			       const struct skein_mcast_attr *attr,
 			       struct skein_mcast **group);
-/* The same without waiting (name look-up still blocks): messages may be sent
- * at once, they leave when the group is up. What goes wrong later is told by
- * ops.failed(). The handle must be closed in any case. */
+/* The same without waiting (name look-up still blocks). Messages may be sent at
+ * once, and leave when the group is up. ops.failed() reports a later failure.
+ * The handle must be closed in any case. */
 SKEIN_API int skein_mcast_open_async(struct skein_ctx *ctx,
 				     const struct skein_mcast_attr *attr,
 				     struct skein_mcast **group);
@@ -209,10 +211,10 @@ SKEIN_API int skein_mcast_open_async(struct skein_ctx *ctx,
 SKEIN_API int skein_mcast_wait(struct skein_mcast *group, uint64_t timeout_ns);
 
 /*
- * Root: sends size bytes (0 is allowed) of mem from off on, after the messages
- * before. mem must not change until done(). tag is handed to callbacks. 0: it
- * will end with done(). -EPERM: not the root; -ERANGE: outside mem;
- * -EFBIG: more than SKEIN_MCAST_BLOCKS_MAX blocks; -ESHUTDOWN: finished;
+ * Root: sends size bytes (0 is allowed) of mem from off on, after all messages
+ * sent before. mem must not change until done(). Callbacks get tag. 0: done()
+ * will come. -EPERM: not the root; -ERANGE: outside mem; -EFBIG: more than
+ * SKEIN_MCAST_BLOCKS_MAX blocks; -ESHUTDOWN: after skein_mcast_finish();
  * -ECONNABORTED: the group is over; -ENOMEM.
  */
 SKEIN_API int skein_mcast_send(struct skein_mcast *group, struct skein_mem *mem,
@@ -220,8 +222,8 @@ SKEIN_API int skein_mcast_send(struct skein_mcast *group, struct skein_mem *mem,
 /* The same from ops.fill(), through the group's ring of blocks. */
 SKEIN_API int skein_mcast_send_stream(struct skein_mcast *group, uint64_t size,
 				      void *tag);
-/* Ends a SKEIN_MCAST_LATER: status 0, or a negative error: this member gives
- * up. Each block once. */
+/* After SKEIN_MCAST_LATER: the block is done (status 0), or this member gives
+ * up (a negative error). Once for each block. */
 SKEIN_API int skein_mcast_block_done(struct skein_mcast *group, uint64_t seq,
 				     uint32_t index, int status);
 
@@ -229,23 +231,23 @@ SKEIN_API int skein_mcast_block_done(struct skein_mcast *group, uint64_t seq,
  * 0, -ETIMEDOUT, -EPERM, or why the group is over. Blocks. */
 SKEIN_API int skein_mcast_flush(struct skein_mcast *group, uint64_t timeout_ns);
 
-/* Root: no more messages will be sent. Returns at once; receivers may call it
- * and it does nothing. For a process with several groups, so that the order in
- * which they are closed does not matter. */
+/* Root: no more messages will be sent. Returns at once; does nothing at a
+ * receiver. A process with several groups finishes all of them first: then it
+ * may close them in any order. */
 SKEIN_API void skein_mcast_finish(struct skein_mcast *group);
 
 /*
- * Every member calls it; the handle is freed in any case, and no callback
- * comes after it. The root finishes, waits until all have everything, and
- * tells them; a receiver waits for that. 0: every message has reached every
- * member. Otherwise why the group is over, or -ETIMEDOUT; then the other
- * members are told that this one has left. Blocks, at most timeout_ns and
- * a second. 0 is "leave now".
+ * Every member calls it. The handle is freed in any case, and no callback comes
+ * after it. The root finishes, waits until every member has every message, and
+ * tells the members; a receiver waits for that. 0: every message has reached
+ * every member. Otherwise why the group is over, or -ETIMEDOUT: then the other
+ * members are told that this one has left. Blocks, at most timeout_ns and one
+ * second. timeout_ns 0: leaves at once.
  */
 SKEIN_API int skein_mcast_close(struct skein_mcast *group, uint64_t timeout_ns);
 
-/* This member gives up: every member's group is over, with its rank and err
- * (negative; an errno). For a disk that is full, and the like. */
+/* This member gives up, as for a full disk: the group is over at every member,
+ * with this member's rank and err (a negative errno). */
 SKEIN_API void skein_mcast_abort(struct skein_mcast *group, int err);
 
 /* Is the group over? true, and why. */
@@ -253,43 +255,43 @@ SKEIN_API bool skein_mcast_failed(struct skein_mcast *group,
 				  struct skein_mcast_failure *why);
 
 /*
- * What is here of the message that a failure ended: the oldest that done() was
- * told of with an error. *msg is that message, with its tag. Bit i % 64 of
- * bits[i / 64] says that block i is here and was verified; the sender has all.
- * Of a message that was streamed: that block() was called for it. bits may be
- * NULL; else words is (msg->blocks + 63) / 64 at least. For -ENOENT there is no
- * such message (yet); -ENOSPC: too few words. From done() on, until close.
+ * Which blocks this member has of the message that a failure ended: the oldest
+ * message with an error in done(). *msg is that message, with its tag. Bit
+ * i % 64 of bits[i / 64]: block i is here and verified (for a streamed message:
+ * block() was called for it); the sender has all. bits may be NULL; else words
+ * is at least (msg->blocks + 63) / 64. -ENOENT: there is no such message (yet);
+ * -ENOSPC: too few words. From done() on, until close.
  */
 SKEIN_API int skein_mcast_have(struct skein_mcast *group,
 			       struct skein_mcast_msg *msg, uint64_t *bits,
 			       size_t words);
 
-/* Where a member has the object that is to be finished, and if it can be read
- * there again: then it can be had from this member. */
+/* Where a member has the object that is resumed. If the member can read it
+ * there again it can supply blocks to others. */
 enum skein_mcast_store {
 	/* part.mem: the default */
 	SKEIN_MCAST_MEMORY,
-	/* A file, say: what this member lacks comes by ops.block(), and
-	 * ops.fill() supplies what is there, and what block() was called for, any
-	 * of it and as often as it is asked. */
+	/* As a file: ops.block() gets the missing blocks, and ops.fill()
+	 * supplies any block that is there or came by block(), as often as it
+	 * is asked. */
 	SKEIN_MCAST_REREAD,
-	/* A pipe, say: what this member lacks comes by ops.block() and can be had
-	 * from it no more than what came before. Not at the first member. */
+	/* As a pipe: ops.block() gets the missing blocks, and this member can
+	 * supply none of its blocks again. Not at the first member. */
 	SKEIN_MCAST_CONSUMED,
 };
 
-/* What a member has of an object that is to be finished. */
+/* What a member has of an object that is resumed. */
 struct skein_mcast_part {
 	size_t size; /* sizeof(struct skein_mcast_part) */
-	/* len bytes from off on are the object's; the callee's until done().
-	 * NULL, with SKEIN_MCAST_MEMORY: this member does not know it, and is
-	 * asked by ops.incoming(), which must give memory. With the other stores
-	 * mem is NULL; len 0 and not whole: it does not know it, and
-	 * ops.incoming() must give none. */
+	/* len bytes from off on are the object's; the library's until done().
+	 * NULL, with SKEIN_MCAST_MEMORY: this member does not know the object,
+	 * and ops.incoming() must give memory. With the other stores mem is
+	 * NULL; if len is 0 and whole is false the member does not know the
+	 * object, and ops.incoming() must give no memory. */
 	struct skein_mem *mem;
 	uint64_t off, len;
-	/* What is there: all of it, or the blocks with a set bit (as
-	 * skein_mcast_have() has them; NULL: none). Copied. */
+	/* The blocks that are there: all, or those with a set bit (as of
+	 * skein_mcast_have(); NULL: none). Copied. */
 	bool whole;
 	const uint64_t *have;
 	void *tag; /* of the message */
@@ -297,35 +299,38 @@ struct skein_mcast_part {
 };
 
 /*
- * Opens a group in which members finish one object among themselves, whatever part
- * of it each has: those that survived a failure, and others that come back or
- * are new. Message 0 of the group is that object; further ones are sent as
- * always, by the first member. It need not have been the sender before, and
- * need not have all. All members call it with the same list, and block_size as
- * before; where the failed group is open still, with another number.
+ * Opens a group in which members complete one object among themselves, whatever
+ * part of it each has: members that survived a failure, and others that come
+ * back or are new. Message 0 of the group is that object; the first member
+ * sends further messages as always. The first member need not have been the
+ * sender before, and need not have the whole object. All members call it with
+ * the same list, and block_size as before; while the failed group is still
+ * open, with another number.
  *
- * Reads all that part says is there: what is in memory before it returns, of
- * SKEIN_MCAST_REREAD by ops.fill(), afterwards. Returns without waiting, as
- * skein_mcast_open_async(). Then members tell each other what they have, and
- * only what a member lacks is sent to it. done() with status 0: the object is
- * whole and the same as at the first member. On a failure it comes if part says
- * what the object is or incoming() returned 0, and skein_mcast_have() says what is there
- * for the next try. If there are blocks that nobody has, every member's group is
- * over with -ENODATA, and stats.blocks_lost says how many.
+ * Reads all blocks that part says are there: blocks in memory before it
+ * returns, blocks of SKEIN_MCAST_REREAD later, by ops.fill(). Returns without
+ * waiting, as skein_mcast_open_async(). Then members tell each other what they
+ * have, and each gets only the blocks that it lacks. done() with status 0: the
+ * object is whole and the same as at the first member. After a failure done()
+ * comes if part described the object or incoming() returned 0, and
+ * skein_mcast_have() says which blocks are there for the next try. If no member
+ * has some blocks, the group is over at every member with -ENODATA, and
+ * stats.blocks_lost says how many.
  *
- * Which member supplies what. A block that somebody lacks must be where it can be
- * read again: in the memory or the file of at least one member, or it is lost. What
- * was consumed is believed: no byte of it is read, block() is not called for it
- * again, and the digest at that member is the first one's. But where another lacks
- * such a block this member is sent it once more, to pass it on (and
- * stats.blocks_refused counts it). A file that is not, when it is read once more,
- * what it was before is -EBADMSG of its member.
+ * Which member supplies what. A block that a member lacks must be where it can
+ * be read again, in the memory or the file of at least one member; else it is
+ * lost. Consumed blocks are trusted: no byte of them is read, block() is not
+ * called for them again, and the digest at that member is the first member's.
+ * But if another member lacks such a block this member gets it once more, to
+ * pass it on (stats.blocks_refused counts it). If a file has other bytes when
+ * it is read once more, its member fails with -EBADMSG.
  *
- * Of one member at most so many stretches of blocks count: 65536 / count, but 64
- * at least and 4096 at most; the longest do, the rest is sent again. -EINVAL:
- * also SKEIN_MCAST_NO_CHECKSUM, bits without memory or length, memory with another
- * store, a store without ops.block() (and ops.fill(), to read again), or a first
- * member that has consumed; -ERANGE: part is outside its memory.
+ * Of each member only the longest stretches of blocks count: 65536 / count of
+ * them, at least 64 and at most 4096; other blocks are sent again. -EINVAL:
+ * also SKEIN_MCAST_NO_CHECKSUM, bits without memory or length, memory with
+ * another store, a store without ops.block() (and ops.fill(), to read again),
+ * or a first member with SKEIN_MCAST_CONSUMED; -ERANGE: part is outside its
+ * memory.
  */
 SKEIN_API int skein_mcast_resume(struct skein_ctx *ctx,
 				 const struct skein_mcast_attr *attr,

@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stream.h - byte streams between two contexts: what one end writes the other
- * reads, in order, without bounds of messages. RR-Compound's rings, which
- * `skein run` puts under TCP programs. Manual page: skein-stream(3); protocol:
- * docs/protocol/stream.md.
+ * stream.h - byte streams between two contexts: one end reads the bytes that
+ * the other writes, in order, without bounds of messages. RR-Compound's rings,
+ * which `skein run` puts under TCP programs. Manual page: skein-stream(3);
+ * protocol: docs/protocol/stream.md.
  *
  * One end opens a listener of its context (skein_listener_open()) and listens
  * for streams of a number; the other end opens a stream to that address and
  * number. Each end has a ring in its memory; the other writes it by RDMA WRITE.
  *
  * Today each stream has a connection and a queue pair of its own, and two rings
- * of memory an end (the one that is read, and a copy of what was written). The
- * interface says nothing of that: streams of two contexts may come to share.
+ * of memory at each end (one to read from, and a copy of the bytes written).
+ * The interface does not promise that: later, streams of two contexts may
+ * share.
  *
- * Bytes that skein_stream_write() has accepted lie in the peer's ring, or will
- * without this process's help on the soft device: the peer reads them though
- * this process exits at once. Where a device is still busy with them,
+ * Bytes that skein_stream_write() has accepted are in the peer's ring; on the
+ * soft device they get there without this process, so the peer reads them even
+ * if this process exits at once. On a device that is still busy with them
  * skein_stream_close() waits for it, and a kill may lose them.
  *
- * Waiting. Blocking calls run the engine of the stream (skein_engine_run()
- * says what that means). For a loop of the application's own: timeout_ns 0 in
- * all calls (they return -EAGAIN), and skein_engine_fd(). A stream moves that
- * engine's fd, or skein_engine_progress(), when it becomes readable or
- * writable: read until -EAGAIN before sleeping. A process that runs its engine
- * seldom keeps its peers awake: they look once a millisecond.
+ * Waiting. Blocking calls run the engine of the stream (skein_engine_run()). In
+ * a loop of its own the application passes timeout_ns 0 to all calls (they
+ * return -EAGAIN), and sleeps on skein_engine_fd(). When a stream becomes
+ * readable or writable the engine's fd does, or skein_engine_progress() returns
+ * more than 0: read until -EAGAIN before sleeping. A process that seldom runs
+ * its engine keeps its peers awake: they look once a millisecond.
  *
- * Thread rule: any thread, but no two of skein_stream_close(). Any thread
- * writes and any reads; the bytes of two writes do not mix.
+ * Thread rule: any thread; skein_stream_close() once. Several threads may write
+ * and read; the bytes of two writes do not mix.
  */
 #ifndef SKEIN_STREAM_H
 #define SKEIN_STREAM_H
@@ -47,10 +48,10 @@ struct skein_stream_listener;
 
 struct skein_stream_attr {
 	size_t size; /* sizeof(struct skein_stream_attr) */
-	/* which listener of the peer's it is for; any value */
+	/* the number that the peer's listener has; any value */
 	uint32_t number;
-	/* bytes of each end's ring: a power of two. Default 64 KiB. A writer
-	 * that is ahead by so much waits. */
+	/* Bytes of each end's ring: a power of two. Default 64 KiB. A writer
+	 * waits when so many bytes have not been read. */
 	uint32_t ring;
 	struct skein_engine *engine; /* NULL: the default engine */
 	/* as of struct skein_conn_attr */
@@ -77,18 +78,19 @@ SKEIN_API int skein_stream_open(struct skein_ctx *ctx, const char *addr,
 				const struct skein_stream_attr *attr,
 				struct skein_stream **stream);
 
-/* From now on streams of this number are taken, whichever listener of the
- * context they come by. attr may be NULL. -EADDRINUSE: the number is taken. */
+/* From now on streams of this number are accepted, by every skein_listener of
+ * the context. attr may be NULL. -EADDRINUSE: the number is taken. */
 SKEIN_API int skein_stream_listen(struct skein_ctx *ctx,
 				  const struct skein_stream_listener_attr *attr,
 				  struct skein_stream_listener **listener);
-/* The next stream, waited for at most timeout_ns. -EAGAIN (of 0), -ETIMEDOUT.
- * It is served by the engine that its connection was given to; closing the
+/* Waits for the next stream, at most timeout_ns. -EAGAIN (timeout_ns 0),
+ * -ETIMEDOUT. The stream belongs to the engine of its connection; closing the
  * skein_listener ends it. Runs the default engine. */
 SKEIN_API int skein_stream_accept(struct skein_stream_listener *listener,
 				  uint64_t timeout_ns,
 				  struct skein_stream **stream);
-/* Resets what was not accepted. No thread is in skein_stream_accept(). */
+/* Resets streams that were not accepted. No thread may be in
+ * skein_stream_accept(). */
 SKEIN_API void skein_stream_listener_close(
 	struct skein_stream_listener *listener);
 
@@ -96,8 +98,8 @@ SKEIN_API void skein_stream_listener_close(
  * Writes len bytes, and waits for room at most timeout_ns. 0: *written bytes
  * were accepted, all of them unless the time is over or the stream has ended
  * meanwhile. An error: none were. -EAGAIN (of timeout 0), -ETIMEDOUT; -EPIPE
- * after skein_stream_end(); -ECONNRESET: the peer has closed the stream or reset
- * it; -SKEIN_EDEAD: its process is gone; -SKEIN_EPEER: it sent garbage;
+ * after skein_stream_end(); -ECONNRESET: the peer has closed the stream or
+ * reset it; -SKEIN_EDEAD: its process is gone; -SKEIN_EPEER: it sent garbage;
  * -SKEIN_EFORKED.
  */
 SKEIN_API int skein_stream_write(struct skein_stream *stream, const void *buf,
@@ -105,27 +107,27 @@ SKEIN_API int skein_stream_write(struct skein_stream *stream, const void *buf,
 				 size_t *written);
 
 /*
- * Reads what is there, at most len bytes, and waits for the first at most
- * timeout_ns. 0: *got bytes; none: the peer writes no more (or len was 0). Errors
- * as of skein_stream_write(), once all that came before has been read.
+ * Reads the bytes that are there, at most len, and waits for the first one at
+ * most timeout_ns. 0: *got bytes; *got 0: the peer writes no more (or len was
+ * 0). Errors as of skein_stream_write(), after all bytes that came before.
  */
 SKEIN_API int skein_stream_read(struct skein_stream *stream, void *buf,
 				size_t len, uint64_t timeout_ns, size_t *got);
 
 /*
- * The same without a copy, for programs that build their bytes in place. reserve:
- * up to *room bytes, at least one, may be written at *buf; commit: the first len
- * of them are sent, 0 of them drops it. Other writers wait in between. Errors as
- * of skein_stream_write(); -EINVAL: commit of more than room, or of nothing that
- * was reserved.
+ * The same without a copy, for programs that build their bytes in place.
+ * reserve: up to *room bytes, at least one, may be written at *buf; commit: the
+ * first len of them are sent, 0 of them drops it. Other writers wait in
+ * between. Errors as of skein_stream_write(); -EINVAL: commit of more than
+ * room, or of nothing that was reserved.
  */
 SKEIN_API int skein_stream_reserve(struct skein_stream *stream,
 				   uint64_t timeout_ns, void **buf,
 				   size_t *room);
 SKEIN_API int skein_stream_commit(struct skein_stream *stream, size_t len);
 /* peek: the next bytes, in place; *len 0: the peer writes no more, and nothing
- * is to be consumed. consume: n of them are read, 0 to len; the rest comes again.
- * Other readers wait in between. -EINVAL: as of commit. */
+ * is to be consumed. consume: n of them are read, 0 to len; the rest comes
+ * again. Other readers wait in between. -EINVAL: as of commit. */
 SKEIN_API int skein_stream_peek(struct skein_stream *stream,
 				uint64_t timeout_ns, const void **data,
 				size_t *len);
@@ -136,21 +138,22 @@ enum {
 	SKEIN_STREAM_OUT = 1 << 1, /* a write would not wait */
 	SKEIN_STREAM_ERR = 1 << 2, /* the stream is over */
 };
-/* Those of them that are so now. Never blocks. */
+/* The bits that are true now. Never blocks. */
 SKEIN_API unsigned skein_stream_ready(struct skein_stream *stream);
 
-/* Half close: this end writes no more; the peer's reads say so behind all that
- * was written. Reading goes on. As skein_stream_write(). */
+/* Half close: this end writes no more. The peer's reads say so after the last
+ * byte. Reading goes on. Errors as of skein_stream_write(). */
 SKEIN_API int skein_stream_end(struct skein_stream *stream,
 			       uint64_t timeout_ns);
 
 /*
- * Ends writing, waits until all that was written is in the peer's ring, at most
- * timeout_ns, and frees the handle, in any case but -EDEADLK (inside an engine).
- * 0: it is there, and the peer reads it though this end is gone. What the peer
- * wrote and was not read is lost; its later writes are -ECONNRESET. timeout_ns
- * 0: a reset, the end of writing is not told, and a device that is busy may lose
- * what was written last. -ETIMEDOUT, or why the stream had ended before. Blocks, at most timeout_ns.
+ * Ends writing, waits until all bytes written are in the peer's ring, at most
+ * timeout_ns, and frees the handle, in any case except -EDEADLK (inside an
+ * engine). 0: they are there, and the peer can read them without this end.
+ * Bytes of the peer that were not read are lost; its later writes get
+ * -ECONNRESET. timeout_ns 0: a reset; the peer does not hear of the end of
+ * writing, and a busy device may lose the last bytes. -ETIMEDOUT, or why the
+ * stream had ended before. Blocks, at most timeout_ns.
  */
 SKEIN_API int skein_stream_close(struct skein_stream *stream,
 				 uint64_t timeout_ns);
