@@ -74,7 +74,7 @@ struct skein_mcast_block {
 /* What block() and fill() return when the block is not done yet. */
 #define SKEIN_MCAST_LATER 1
 
-/* Where an incoming message goes. Zero (but for tag) when incoming() is
+/* Where an incoming message goes. Zero (except tag) when incoming() is
  * called. */
 struct skein_mcast_dest {
 	/* msg->size bytes from off on, of this context; the library's until

@@ -57,7 +57,7 @@ struct skein_stream_attr {
 	/* as of struct skein_conn_attr */
 	unsigned shard;
 	uint64_t timeout_ns; /* to open it; default 5 s */
-	unsigned retries;    /* also while nobody listens for the number */
+	unsigned retries;    /* also while no listener has the number */
 };
 
 struct skein_stream_listener_attr {
@@ -70,7 +70,7 @@ struct skein_stream_listener_attr {
 
 /*
  * Opens a stream to "HOST:PORT" and waits until it is up. attr may be NULL.
- * -ECONNREFUSED: nobody is there, or nobody listens for the number;
+ * -ECONNREFUSED: no process listens there, or none for the number;
  * -SKEIN_EBUSY; -ENOMEM, -SKEIN_ERESOURCE (of the peer); -EINVAL: a ring that
  * cannot be; others of skein_conn_open(). -EDEADLK inside the engine. Blocks.
  */

@@ -42,8 +42,8 @@
 #include <string.h>
 
 #define PAUSES 64u /* before a waiting thread yields */
-/* How long a leader waits for followers (combiner.least): whichever limit is
- * first. A yield takes long where other threads want the core. */
+/* How long a leader waits for followers (combiner.least): until the first of
+ * two limits. A yield takes long where other threads want the core. */
 #define LEAST_ROUNDS 4096u
 #define LEAST_NS (100 * 1000 * 1000ull)
 

@@ -15,9 +15,9 @@
  *			has had its done(); the module ends calls as unknown or
  *			not sent. A new offer() may follow, when the connection
  *			reconnects
- *	closed()		the module frees its state, after each attempt that
- *			fails; after a ready() only at the close, as any thread
- *			may read the state until then
+ *	closed()		the module frees its state: after each attempt
+ *			that fails, but after a ready() only at the close, as
+ *			any thread may read the state until then
  *
  * Thread rule: the owner of the connection's engine, except where a comment
  * says otherwise.

@@ -189,9 +189,9 @@ void skein_engine_stop(struct skein_engine *eng)
 	engine_kick(eng->e);
 }
 
-/* The waiter of the application's own loop. The thread that runs the engine
- * drains the engine's waiter, so that one cannot announce replies that another
- * thread's round brings. */
+/* The waiter of the application's own loop. The engine's waiter does not do:
+ * the thread that runs the engine drains it, and the loop would miss replies
+ * that this thread's round brings. */
 static struct env_waiter *app_waiter(struct skein_engine *eng)
 {
 	struct env_waiter *w = atomic_load(&eng->app);
