@@ -33,7 +33,7 @@ int conn_peer_new(struct skein_engine *eng, int fd, const char *addr,
 	peer->ctx = eng->ctx;
 	peer->dialled = dialled;
 	peer->phase = dialled ? PEER_DIALLING : PEER_SHAKING;
-	peer->rx_ns = peer->sendq_ns = engine_now_ns(eng->e);
+	peer->rx_ns = peer->tx_ns = engine_now_ns(eng->e);
 	peer->deadline_ns = ENV_NEVER;
 	list_init(&peer->conns);
 	list_init(&peer->regions);
@@ -153,7 +153,7 @@ void conn_peer_send(struct conn_peer *peer, const struct bytes_out *frames)
 		return;
 	skein_assert(!frames->failed);
 	rc = conn_link_send(&peer->link, frames->buf, frames->pos);
-	peer->sendq_ns = engine_now_ns(peer->eng->e);
+	peer->tx_ns = engine_now_ns(peer->eng->e);
 	/* Other errors of the socket are left to the input, which first reads
 	 * what the peer has sent. */
 	if (rc == -ENOBUFS || rc == -ENOMEM)
@@ -450,7 +450,7 @@ static int dialled(struct conn_peer *peer, uint64_t now_ns)
 		return 1;
 	}
 	peer->phase = PEER_SHAKING;
-	peer->rx_ns = peer->sendq_ns = now_ns;
+	peer->rx_ns = peer->tx_ns = now_ns;
 	rc = conn_link_flush(&peer->link);
 	if (rc)
 		conn_peer_down(peer, rc, "no control link");
@@ -579,7 +579,7 @@ void conn_peer_tick(struct conn_peer *peer, uint64_t now_ns)
 	}
 	if (peer->phase != PEER_READY)
 		return;
-	if (now_ns - peer->sendq_ns >= PEER_ALIVE_NS) {
+	if (now_ns - peer->tx_ns >= PEER_ALIVE_NS) {
 		ctlframe_put(&out, CTLFRAME_ALIVE, 0, NULL, 0);
 		conn_peer_send(peer, &out);
 	}

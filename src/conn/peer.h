@@ -58,7 +58,7 @@ struct conn_peer {
 	unsigned n_conns;
 	struct list_node conns;	  /* skein_conn.peer_link */
 	uint64_t deadline_ns;	  /* of SHAKING and REFUSED */
-	uint64_t rx_ns, sendq_ns; /* of the last input and output */
+	uint64_t rx_ns, tx_ns; /* of the last input and output */
 	bool probing;		  /* a zero-byte WRITE is under way */
 
 	/* When dialled: connections to the same target and shard join. */
