@@ -56,10 +56,10 @@ struct conn_peer {
 	struct skein_engine *hand_to;
 	uint16_t next_number;
 	unsigned n_conns;
-	struct list_node conns;	  /* skein_conn.peer_link */
-	uint64_t deadline_ns;	  /* of SHAKING and REFUSED */
-	uint64_t rx_ns, tx_ns; /* of the last input and output */
-	bool probing;		  /* a zero-byte WRITE is under way */
+	struct list_node conns; /* skein_conn.peer_link */
+	uint64_t deadline_ns;	/* of SHAKING and REFUSED */
+	uint64_t rx_ns, tx_ns;	/* of the last input and output */
+	bool probing;		/* a zero-byte WRITE is under way */
 
 	/* When dialled: connections to the same target and shard join. */
 	char *target; /* as in skein_conn_open() */

@@ -238,8 +238,8 @@ s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
 ends = select.poll()
 ends.register(s, 0)
 threading.Thread(target=ends.poll, daemon=True).start()
-for i in range(2000):
-    if i == 1800:
+for i in range(20000):
+    if i == 18000:
         os.close(os.dup(s.fileno()))
     s.sendall(b'%012d' % i)
     assert s.recv(100) == b'%012d' % i, i
