@@ -340,9 +340,9 @@ int ctl_accept_one(uint32_t port, bool loopback, uint64_t timeout_ns, char *why,
 			 strerror(-rc));
 		return rc;
 	}
+	port = port_of(s);
 	fprintf(stderr, "skein perf: waiting for a client%s on port %u\n",
-		loopback ? " of this host (others: --insecure)" : "",
-		port_of(s));
+		loopback ? " of this host (others: --insecure)" : "", port);
 	rc = wait_fd(s, POLLIN, clock_ns() + timeout_ns);
 	if (!rc) {
 		c = accept4(s, NULL, NULL, SOCK_CLOEXEC);
