@@ -88,8 +88,7 @@ static const struct conf_row rows[] = {
 		 "for measuring: a leader waits a while for so many", number,
 		 NULL),
 	CONF_ROW(struct lanes_conf, fetch, "RPC_RETURN", "reply",
-		 "how results of calls come: reply, fetch (by READs, while the "
-		 "program polls), or auto: whichever gives more calls",
+		 "how results come; fetch: READ while polling; auto: the better",
 		 conf_enum, returns),
 	CONF_END};
 
