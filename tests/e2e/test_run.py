@@ -426,7 +426,8 @@ def test_require():
                 client, reason = run(words, 10, told)
                 if reason != 'the other end did not answer':
                     raise Failure(reason)
-            client.expect('on TCP to its end: the other end did not answer')
+            client.expect(rf'with 127\.0\.0\.1:{plain.getsockname()[1]} was on '
+                          'TCP to its end: the other end did not answer')
 
 
 def test_killed_client():

@@ -23,6 +23,18 @@ static void print_end(const struct meet_end *end, char *buf, size_t len)
 		snprintf(buf, len, "[%s]:%u", addr, end->port);
 }
 
+void report_with(const struct sock *s, char *buf, size_t len)
+{
+	struct meet_names names = s->names;
+	char peer[64];
+
+	*buf = '\0';
+	if (!names.remote.port && names_of(s->fd, &names))
+		return;
+	print_end(&names.remote, peer, sizeof(peer));
+	snprintf(buf, len, " with %s", peer);
+}
+
 void report_line(struct sock *s)
 {
 	bool on = s->on_ns && (s->tx_on || s->switch_seen || s->back_why);

@@ -161,6 +161,8 @@ void sock_pin(int fd, const char *reason)
 
 void sock_tie_locked(struct sock *s, const char *reason)
 {
+	char with[80];
+
 	if (atomic_load(&s->mode) != SOCK_TCP)
 		return;
 	atomic_store(&s->mode, SOCK_TIED);
@@ -174,16 +176,21 @@ void sock_tie_locked(struct sock *s, const char *reason)
 	}
 	status_update(s);
 	if (st.require) {
-		state_say("skein run: a connection stays on TCP: %s", reason);
+		report_with(s, with, sizeof(with));
+		state_say("skein run: a connection%s stays on TCP: %s", with,
+			  reason);
 		_exit(70);
 	}
 }
 
 bool sock_require(const struct sock *s, bool now)
 {
+	char with[80];
+
 	if (!st.require || atomic_load(&s->mode) != SOCK_TCP || !s->tries)
 		return false;
-	state_say("skein run: a connection was on TCP to its end: %s",
+	report_with(s, with, sizeof(with));
+	state_say("skein run: a connection%s was on TCP to its end: %s", with,
 		  sock_reason(s));
 	if (now)
 		_exit(70);

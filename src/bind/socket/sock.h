@@ -211,6 +211,8 @@ void meeting_drop(struct meeting *m);
 
 /* As this end sees them. -errno. */
 int names_of(int fd, struct meet_names *names);
+/* " with 10.0.0.7:6379", its peer; "" where it has none, or none any more. */
+void report_with(const struct sock *s, char *buf, size_t len);
 /* A line of the report. Locked. */
 void report_line(struct sock *s);
 
