@@ -34,6 +34,27 @@ static int send_text(struct skein_vqp *vqp, char *text)
 	return skein_vqp_post_send(vqp, &wr, &bad);
 }
 
+/* What became of the message or of the receive, in words. */
+static const char *status_text(enum ibv_wc_status status)
+{
+	switch (status) {
+	case IBV_WC_RETRY_EXC_ERR:
+		return "the node does not answer";
+	case IBV_WC_RNR_RETRY_EXC_ERR:
+		return "nobody receives at the port";
+	case IBV_WC_REM_ACCESS_ERR:
+	case IBV_WC_REM_INV_REQ_ERR:
+	case IBV_WC_REM_OP_ERR:
+		return "the node refuses it";
+	case IBV_WC_LOC_LEN_ERR:
+		return "it is longer than the buffer";
+	case IBV_WC_WR_FLUSH_ERR:
+		return "the connection has ended";
+	default:
+		return "see enum ibv_wc_status";
+	}
+}
+
 static int answer_wait(struct skein_vqp *vqp, struct skein_vqp_mem *mem)
 {
 	uint64_t end = now_us() + 5000000;
@@ -42,8 +63,13 @@ static int answer_wait(struct skein_vqp *vqp, struct skein_vqp_mem *mem)
 
 	while (!n && now_us() < end)
 		n = skein_vqp_poll(vqp, 1, &wc);
-	if (n != 1 || wc.status != IBV_WC_SUCCESS)
+	if (n != 1)
 		return n < 0 ? n : -ETIMEDOUT;
+	if (wc.status != IBV_WC_SUCCESS) {
+		fprintf(stderr, "client: completion status %d: %s\n", wc.status,
+			status_text(wc.status));
+		return -EIO;
+	}
 	printf("client: \"%s\"\n", (char *)skein_vqp_mem_addr(mem));
 	return 0;
 }
