@@ -8,6 +8,8 @@
 #include "out.h"
 #include "until.h"
 
+#include "conn/addr.h"
+
 #include <skein/ctx.h>
 #include <skein/error.h>
 #include <skein/vqp.h>
@@ -28,6 +30,31 @@ struct node_opts {
 	uint64_t memory, meta_wait_ns;
 	bool json;
 };
+
+/* "HOST:PORT", or two of them. */
+static bool meta_check(const char *meta)
+{
+	const char *comma = strchr(meta, ',');
+	char *copy, *rest, *at;
+	struct conn_addr addr;
+	bool ok = true;
+
+	if (comma && strchr(comma + 1, ',')) {
+		out_error(CMD, "--meta: two servers at most");
+		return false;
+	}
+	copy = rest = strdup(meta);
+	while (ok && (at = strsep(&rest, ","))) {
+		ok = !conn_addr_parse(at, &addr);
+		if (!ok)
+			out_error(CMD,
+				  "--meta: \"%.64s\" is not HOST:PORT (an IPv6 "
+				  "address in brackets)",
+				  at);
+	}
+	free(copy);
+	return ok;
+}
 
 static enum opt_verdict parse(int argc, char **argv, struct node_opts *o)
 {
@@ -79,6 +106,8 @@ static enum opt_verdict parse(int argc, char **argv, struct node_opts *o)
 		out_error(CMD, "where? --listen PATH, or SKEIN_NODE");
 		return OPT_BAD;
 	}
+	if (v == OPT_RUN && o->meta && !meta_check(o->meta))
+		return OPT_BAD;
 	return v;
 }
 
@@ -131,8 +160,7 @@ static int node_open(const struct node_opts *o, struct skein_ctx *ctx,
 	int rc = skein_node_open(ctx, NULL, &a, node);
 
 	if (rc) {
-		out_error(CMD, "%s: %s", o->listen.at[0],
-			  out_log_reason(log, rc));
+		out_error(CMD, "%s", out_log_reason(log, rc));
 		return rc;
 	}
 	for (i = 0; i < o->listen.n; i++) {
