@@ -21,7 +21,8 @@
 static const struct cmd cmds[] = {
 	{"info", "the RDMA device taken here and why; abilities, limits",
 	 cmd_info},
-	{"perf", "latency and throughput: write, read, send, atomic, rpc",
+	{"perf",
+	 "latency, throughput: write, read, send, atomic, rpc, stream, connect",
 	 cmd_perf},
 	{"cp", "copy files to many machines at once", cmd_cp},
 	{"run", "TCP programs on RDMA: run -- CMD; verbs programs: --verbs",

@@ -166,8 +166,23 @@ static void complain(const struct opt_usage *u, const struct opt *o,
 	out_error(u->cmd, "--%s cannot be \"%s\": %s", o->name, s, want);
 }
 
+/* As it may be given: the largest unit that leaves a whole number. */
+static void print_whole(uint64_t v, const char *const *units,
+			const uint64_t *steps)
+{
+	while (*steps && v % *steps == 0) {
+		v /= *steps++;
+		units++;
+	}
+	printf(" (default %llu%s)", (unsigned long long)v, *units);
+}
+
 static void print_default(const struct opt *o)
 {
+	static const char *const sizes[] = {"", "K", "M", "G"};
+	static const uint64_t size_steps[] = {1024, 1024, 1024, 0};
+	static const char *const times[] = {"ns", "us", "ms", "s"};
+	static const uint64_t time_steps[] = {1000, 1000, 1000, 0};
 	char choices[256];
 
 	switch (o->kind) {
@@ -177,13 +192,19 @@ static void print_default(const struct opt *o)
 			printf(" (default %u)", *(uint32_t *)o->to);
 		break;
 	case OPT_SIZE:
+		if (*(uint64_t *)o->to)
+			print_whole(*(uint64_t *)o->to, sizes, size_steps);
+		break;
 	case OPT_COUNT:
 		if (*(uint64_t *)o->to)
 			printf(" (default %llu)",
 			       (unsigned long long)*(uint64_t *)o->to);
 		break;
 	case OPT_NS:
-		printf(" (default %gs)", (double)*(uint64_t *)o->to / 1e9);
+		if (*(uint64_t *)o->to)
+			print_whole(*(uint64_t *)o->to, times, time_steps);
+		else
+			printf(" (default 0)");
 		break;
 	case OPT_F64:
 		printf(" (default %g)", *(double *)o->to);
