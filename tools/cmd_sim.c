@@ -214,6 +214,7 @@ static int fuzz(char **names, int n, const struct sim_opts *o)
 /* --- the NIC ----------------------------------------------------------- */
 
 #define NIC_FILE_MAX 65536u
+#define COST_MAX 1000000u
 
 static int nic_file(const char *path, struct nic_model *m)
 {
@@ -241,13 +242,27 @@ static int nic_file(const char *path, struct nic_model *m)
 	return rc;
 }
 
+#define NAMES_MAX 900u
+
+/* 'no "nosuch"; there are a, b, c' */
+static void no_name(const char *name, const char *(*name_of)(size_t i),
+		    char *err, size_t err_len)
+{
+	size_t n =
+		(size_t)snprintf(err, err_len, "no \"%.32s\"; there are", name);
+
+	for (size_t i = 0; name_of(i) && n < err_len; i++)
+		n += (size_t)snprintf(err + n, err_len - n, "%s %s",
+				      i ? "," : "", name_of(i));
+}
+
 /* "NAME=VALUE,NAME=VALUE": each to set(). */
 static int each_pair(const char *option, const char *list,
 		     int (*set)(struct sim_opts *o, const char *name,
 				const char *value, char *err, size_t err_len),
 		     struct sim_opts *o)
 {
-	char *copy = strdup(list), *save = NULL, err[200];
+	char *copy = strdup(list), *save = NULL, err[NAMES_MAX];
 	int rc = copy ? 0 : -ENOMEM;
 
 	for (char *s = strtok_r(copy, ",", &save); s && !rc;
@@ -270,7 +285,11 @@ static int each_pair(const char *option, const char *list,
 static int nic_set(struct sim_opts *o, const char *name, const char *value,
 		   char *err, size_t err_len)
 {
-	return nic_model_set(&o->nic, name, value, err, err_len);
+	int rc = nic_model_set(&o->nic, name, value, err, err_len);
+
+	if (rc == -ENOENT)
+		no_name(name, nic_model_parameter, err, err_len);
+	return rc;
 }
 
 static int cost_set(struct sim_opts *o, const char *name, const char *value,
@@ -279,13 +298,15 @@ static int cost_set(struct sim_opts *o, const char *name, const char *value,
 	char *end;
 	unsigned long ns = strtoul(value, &end, 10);
 
-	if (*end || ns > 1000000 ||
-	    sim_costs_set(&o->costs, name, (uint32_t)ns)) {
-		snprintf(err, err_len, "%s=%s: no such cost, or no such ns",
-			 name, value);
+	if (*end || !ns || ns > COST_MAX) {
+		snprintf(err, err_len, "%.32s=%.32s: from 1 to %u", name, value,
+			 COST_MAX);
 		return -EINVAL;
 	}
-	return 0;
+	if (!sim_costs_set(&o->costs, name, (uint32_t)ns))
+		return 0;
+	no_name(name, sim_costs_name, err, err_len);
+	return -EINVAL;
 }
 
 static int costs_choose(struct sim_opts *o, const char *scenario)

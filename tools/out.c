@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ERROR_MAX 512u
+#define ERROR_MAX 1024u
 #define AGAIN_NS 2000000000u
 
 /* What out_end() has to know of the process's one command. */

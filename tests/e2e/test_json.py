@@ -89,6 +89,9 @@ def failures(folder, taken, refused):
             ([], '--listen', 2),
             (['-l', f'{folder}/s', '--device', 'nosuch'], NO_DEVICE, 1),
             (['-l', f'{folder}/s', 'extra'], 'extra', 2),
+            (['-l', f'{folder}/s', '--meta', 'a,b,c'],
+             '--meta: two servers at most', 2),
+            (['-l', f'{folder}/s', '--meta', DEVICES.host], '--meta: "', 2),
         ],
         'run': [
             ([], 'no command', 2),
@@ -109,6 +112,10 @@ def failures(folder, taken, refused):
             (['rpc-basic', '--trace', '/dev/full'], 'No space left', 1),
             (['rpc-basic', '--nic', f'{folder}/none'], 'No such file', 2),
             (['rpc-basic', '--fault', 'nosuch'], '--fault', 2),
+            # the last of the names that there are
+            (['rpc-basic', '--set', 'nosuch=1'], 'reg_page_ns', 2),
+            (['flock-nodes', '--cost', 'nosuch=1'], ', sum', 2),
+            (['flock-nodes', '--cost', 'sum=no'], 'from 1 to', 2),
             (['rpc-basic', '--trace', f'{folder}/no/trace'], 'No such file',
              1),
             (['fuzz', 'rpc-basic', '--seeds', 'nosuch'], 'nosuch', 2),

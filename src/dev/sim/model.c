@@ -125,6 +125,11 @@ const char *nic_model_name(unsigned i)
 	return i < N_MODELS ? models[i].name : NULL;
 }
 
+const char *nic_model_parameter(size_t i)
+{
+	return i < N_ROWS ? rows[i].name : NULL;
+}
+
 int nic_model_find(const char *name, struct nic_model *m)
 {
 	char err[200];

@@ -71,6 +71,8 @@ struct nic_model {
 
 /* The name of built-in model i; NULL behind the last. */
 const char *nic_model_name(unsigned i);
+/* The name of parameter i; NULL behind the last. */
+const char *nic_model_parameter(size_t i);
 /* -ENOENT when there is none of the name. */
 int nic_model_find(const char *name, struct nic_model *m);
 /* From a file's text: lines of "name = value", and # comments. Every parameter

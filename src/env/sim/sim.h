@@ -44,6 +44,8 @@ struct sim_costs {
 /* Sets a value by its field's name. -EINVAL: no such name, or the value is
  * 0. */
 int sim_costs_set(struct sim_costs *c, const char *name, uint32_t value);
+/* The name of field i; NULL behind the last. */
+const char *sim_costs_name(size_t i);
 
 /* What a party did from when to when, for a trace. */
 struct sim_span {

@@ -122,6 +122,11 @@ static void costs_fill(struct sim_costs *c, struct sim_costs given)
 	}
 }
 
+const char *sim_costs_name(size_t i)
+{
+	return i < N_COSTS ? cost_rows[i].name : NULL;
+}
+
 int sim_costs_set(struct sim_costs *c, const char *name, uint32_t value)
 {
 	for (size_t i = 0; i < N_COSTS && value; i++) {
