@@ -58,8 +58,8 @@ struct dev_caps {
 	bool ordered_read;
 	/* a plain WRITE into memory wakes a sleeper on a completion channel */
 	bool wake_on_write;
-	/* a dead peer is told without traffic. On soft whoever opened the
-	 * device may clear it before the first QP: then it is as silent as a
+	/* a dead peer is told without traffic. On soft the opener of the device
+	 * may clear it before the first QP: the device is then as silent as a
 	 * NIC, for programs that take a notice for a failure */
 	bool death_notice;
 	/* the thread that posts or polls does the copying: long operations take

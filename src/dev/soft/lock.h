@@ -14,10 +14,10 @@
  * sees WANT, or the revoker sees busy. Without it the user's load may pass its
  * own store, and both are inside. mode only gains SHARED while revoked.
  *
- * Young: a shared lock that may become a biased one, and a biased one that is
- * young again: a QP's, until it may send and once it has failed, when all that
- * comes is the control path. mode loses SHARED only under the word, so whoever
- * has taken the word of a young one looks at mode once more.
+ * Young: a shared lock that may become a biased one. A QP's locks are young
+ * until the QP may send, and again once it leaves for ERR or RESET, when only
+ * the control path uses them. mode loses SHARED only while the word is held, so
+ * a thread that has taken the word of a shared lock reads mode once more.
  */
 #ifndef SKEIN_DEV_SOFT_LOCK_H
 #define SKEIN_DEV_SOFT_LOCK_H
@@ -63,7 +63,8 @@ void soft_lock_share(struct soft_lock *l);
  * are. Not held by the caller; one thread at a time. */
 void soft_lock_bias(struct soft_lock *l);
 void soft_lock_unbias(struct soft_lock *l);
-/* The same by the user itself, who is not inside: nobody need be told. */
+/* The same, called by the lock's user itself while it is not inside: no
+ * membarrier is needed. */
 void soft_lock_unbias_own(struct soft_lock *l);
 
 static inline void soft_lock(struct soft_lock *l)
@@ -89,7 +90,8 @@ static inline void soft_lock(struct soft_lock *l)
 
 static inline void soft_unlock(struct soft_lock *l)
 {
-	/* release: pairs with the acquire of whoever comes next */
+	/* release: pairs with the acquire of the next thread that takes the
+	 * lock */
 	if (atomic_load_explicit(&l->mode, memory_order_relaxed) &
 	    SOFT_LOCK_SHARED)
 		atomic_store_explicit(&l->word, 0, memory_order_release);

@@ -164,7 +164,7 @@ static void mr_publish(struct soft *s, struct soft_mr *m, uint32_t idx)
 	e->off = m->off;
 	s->mrs[idx] = m;
 	s->n_mrs++;
-	/* release: whoever sees the key sees the fields */
+	/* release: a peer that sees the key also sees the fields */
 	atomic_store_explicit(&e->key, key, memory_order_release);
 }
 

@@ -183,16 +183,19 @@ enum shm_slot_flags {
 	SHM_SLOT_VOID = 1 << 2,	 /* of an SRQ: not used after all */
 };
 
-/* The shared page of a CQ that has receives: the armed word, the marks, then
+/*
+ * The shared page of a CQ that has receives: the armed word, the marks, then
  * ready words (how many receives a QP's peer has completed, ever; the peer
- * writes). More ready words are in pages of their own, whose head is unused.
+ * writes). More ready words are in pages of their own; the head of such a page
+ * is unused.
  *
- * The marks let a poll cost what is active: group[i] is set if a word among
- * [i * SHM_CQ_GROUP, (i + 1) * SHM_CQ_GROUP) may have changed, and any if a
- * group may be set. A peer stores its ready word, then group, then any; the
- * owner clears any, takes a group by exchange, and looks at the words last. So
+ * The marks let a poll cost what is active: group[i] is set if a word among [i
+ * * SHM_CQ_GROUP, (i + 1) * SHM_CQ_GROUP) may have changed, and any if a group
+ * may be set. A peer stores its ready word, then group, then any; the owner
+ * clears any, takes a group by exchange, and looks at the words last. So
  * whatever of the three stores the owner comes to late is still marked by the
- * next. */
+ * next.
+ */
 enum shm_armed {
 	SHM_ARMED_NOT,
 	SHM_ARMED_ANY,
@@ -200,8 +203,9 @@ enum shm_armed {
 	SHM_ARMED_FIRED,  /* a count was added to the channel */
 	SHM_ARMED_FIRING, /* it is being added */
 	SHM_ARMED_STATE = (1 << 3) - 1,
-	/* Counts arming, over all CQs that the page had: who rang an earlier
-	 * one, and was stopped on the way, changes nothing in this one. */
+	/* Counts the armings, over all CQs that the page had. A poster that was
+	 * stopped while it rang an earlier arming changes nothing in this
+	 * one. */
 	SHM_ARMED_AGAIN = 1 << 3,
 };
 
@@ -217,11 +221,11 @@ struct shm_cq {
 
 #define SHM_CQ_READY ((SHM_PAGE - offsetof(struct shm_cq, ready)) / 4)
 
-/* Behind the store of a ready word. release, twice: pairs with the exchanges of
- * the owner, who sees the word once it has taken the group, and the group once
- * it has taken any. Several peers store here; x86 makes the stores of each
- * visible in their order to all, so that it does not matter whose store an
- * exchange takes. */
+/* Called after the store of a ready word. release, twice: pairs with the
+ * owner's two exchanges. An owner that has taken any also sees the group; an
+ * owner that has taken the group also sees the ready word. Several peers store
+ * here. x86 makes the stores of each peer visible to all in their order, so an
+ * exchange may take any peer's store. */
 static inline void shm_cq_mark(struct shm_cq *cq, uint32_t group)
 {
 	atomic_store_explicit(&cq->group[group], 1, memory_order_release);

@@ -3,12 +3,12 @@
  * chan.c - completion channels. A channel's fd is an eventfd used as a
  * semaphore; peers that complete receives hold a duplicate of it.
  *
- * Each CQ has one armed word. Whoever adds a completion while it asks for one
- * turns it to FIRING, adds one count, and turns it to FIRED, by CAS. One that
- * stops or dies after the first step holds nobody up: who finds FIRING takes
- * the other two for it. get_cq_event() takes a count and then a CQ that is
- * FIRING or FIRED; a count without one is swallowed. Where nobody comes by any
- * more soft_peer_died() rings again.
+ * Each CQ has one armed word. A thread that adds a completion while the word
+ * asks for one turns it to FIRING, adds one count, and turns it to FIRED, by
+ * CAS. If it stops or dies after the first step, nobody is held up: the next
+ * thread that finds FIRING takes the other two steps. get_cq_event() takes a
+ * count and then a CQ that is FIRING or FIRED; a count without one is
+ * swallowed. Where nobody comes by any more soft_peer_died() rings again.
  */
 #include "dev/soft/cq/cq.h"
 

@@ -54,7 +54,7 @@ struct soft_cq {
 	uint32_t in_a_row;  /* sends that polls have returned, and looked at no
 			     * receives */
 	uint32_t recvs_end; /* of the ring: behind the last receive in it */
-	uint32_t flushing;  /* QPs whose receives are flushed */
+	uint32_t flushing;  /* QPs that flush their receives */
 	/* most completions that can be outstanding */
 	_Atomic uint64_t load;
 	/* shared pages: offset in our NIC file, 0 none */
@@ -92,7 +92,7 @@ void soft_cq_push(struct soft_cq *cq, const struct soft_cqe *e, bool held);
 /* In two steps: nobody polls from the first to the end of the second. */
 void soft_cq_shut(struct soft_cq *cq);
 void soft_cq_push_shut(struct soft_cq *cq, const struct soft_cqe *e);
-/* s->lock held; by whoever makes, changes or destroys q. */
+/* s->lock held, by the thread that makes, changes or destroys q. */
 int soft_cq_attach_recv(struct soft_cq *cq, struct soft_qp *q);
 void soft_cq_detach_send(struct soft_cq *cq, struct soft_qp *q);
 /* The same with its receives, and its place among them. */
@@ -105,14 +105,15 @@ void soft_cq_seen(struct soft_qp *q);
 void soft_cq_set_ready(struct soft_qp *q, uint32_t n);
 /* One more, where others count as well: of UD QPs. */
 void soft_cq_add_ready(struct soft_qp *q);
-/* user: it is q's user who says so, not the control thread. */
+/* user: the caller is q's user, not the control thread. */
 void soft_cq_flush_recv(struct soft_cq *cq, struct soft_qp *q, bool user);
 /* The next poll looks at the receives of q; the CQ's lock is held. */
 void soft_cq_look(struct soft_cq *cq, struct soft_qp *q);
 /* It looks at its ready word: a peer died, perhaps between that and the mark.
  */
 void soft_cq_mark(struct soft_cq *cq, const struct soft_qp *q);
-/* For whoever asked for completions of any kind, or for all. */
+/* The first fires a CQ that is armed for any completion; the second also one
+ * armed for solicited completions. */
 void soft_cq_fire_any(struct soft_cq *cq);
 void soft_cq_fire(struct soft_cq *cq);
 

@@ -3,10 +3,10 @@
  * poll.c - the extended way to poll: one completion at a time, its fields read
  * by calls.
  *
- * From start_poll() to end_poll() the CQ is its caller's among those who poll
- * in this way, under a lock of its own. The CQ's lock is taken for one
- * completion only: the caller may post between two of them, and posting
- * completes.
+ * From start_poll() to end_poll() the CQ belongs to the calling thread, among
+ * threads that poll in this way, under a lock of its own. The CQ's lock is
+ * taken for one completion only: the caller may post between two of them, and
+ * posting completes.
  */
 #include "dev/soft/cq/poll.h"
 

@@ -3,15 +3,15 @@
  * dc.h - dynamically connected transport: one sending QP (a DCI) that reaches
  * any number of targets (DCTs), each named by its number and a 64-bit key.
  *
- * A DCI is a QP of RC's kind whose far side changes: before a request is carried
- * out the DCI turns to the target of that request. Its requests are done in the
- * order of posting, whatever their targets. A DCT is a receiving end as a UD QP
- * on an SRQ is one: senders claim receives and write its name into them. What
- * refuses one sender breaks nothing at the target.
+ * A DCI is a QP of RC's kind with a far side that changes: before the DCI
+ * carries out a request it turns to the target of that request. Its requests
+ * are done in the order of posting, whatever their targets. A DCT is a
+ * receiving end as a UD QP on an SRQ is one: senders claim receives and write
+ * its name into them. What refuses one sender breaks nothing at the target.
  *
  * A sender is inside a target's memory while its word in the target's table
- * (struct dc_inside) is odd: the owner waits for these words as it waits for the
- * hazard of an RC peer. docs/soft.md, "Dynamically connected".
+ * (struct dc_inside) is odd: the owner waits for these words as it waits for
+ * the hazard of an RC peer. docs/soft.md, "Dynamically connected".
  *
  * Locks: a DCI and its destinations under q->lock; destinations come and go
  * under soft.lock as well.
@@ -58,7 +58,7 @@ struct dc_dest {
 struct soft_dci {
 	struct list_node age; /* destinations, the last one used at the end */
 	uint32_t n_dests;
-	struct dc_dest *cur; /* whose far side the QP has */
+	struct dc_dest *cur; /* the QP's far side is this target's */
 	struct dc_dest *to;  /* of the requests that are being posted */
 };
 

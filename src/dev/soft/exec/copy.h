@@ -47,8 +47,8 @@ static inline void soft_copy(void *dst, const void *src, size_t len)
 		return;
 	}
 	memcpy(&v, src, 8);
-	/* release: what earlier operations of this QP wrote is visible to
-	 * whoever acquires this word */
+	/* release: a thread that acquires this word also sees what earlier
+	 * operations of this QP wrote */
 	atomic_store_explicit((_Atomic uint64_t *)dst, v, memory_order_release);
 }
 

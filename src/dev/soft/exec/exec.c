@@ -252,9 +252,10 @@ static int far_away(struct soft_qp *q, const struct ibv_send_wr *wr,
 	return r == IBV_WC_REM_ACCESS_ERR ? fault(q, SHM_FAULT_ACCESS, r) : r;
 }
 
-/* Who goes through more memory than a cache holds, upwards and in long messages
- * whose arrival a completion tells, finds none of it there: neither of what is
- * about to be overwritten nor, when it comes by again, of what it wrote. */
+/* A stream: long messages at rising addresses, more bytes than a cache holds,
+ * and a completion tells the arrival of each. The cache has no use for them: it
+ * holds neither the lines about to be overwritten nor, at the next pass, the
+ * lines written before. */
 static bool streams(struct soft_qp *q, uint64_t addr, size_t len)
 {
 	bool on = addr >= q->stream_end && q->stream_end;
@@ -428,8 +429,8 @@ static void finish_slot(struct soft_qp *q, struct shm_slot *slot,
 				      q->far_head << 2 | SHM_SLOT_DONE,
 				      memory_order_release);
 	q->far_head++;
-	/* release: who sees the count sees DONE. A DC target has other senders,
-	 * too. */
+	/* release: a poller that sees the count also sees DONE. A DC target has
+	 * other senders, too. */
 	if (unlikely(q->dc))
 		atomic_fetch_add_explicit(q->far_ready, 1,
 					  memory_order_release);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * harsh.c - harsh mode's side of a device: its seed, its QPs, and who takes
- * their steps. harsh/op.c has the steps.
+ * harsh.c - harsh mode's side of a device: its seed, its QPs, and the threads
+ * that take their steps. harsh/op.c has the steps.
  *
- * No step is lost. Who adds one lowers the QP's due time, then the device's,
- * then looks whether the control thread sleeps beyond it, and kicks it. Who
- * takes steps raises the device's due time, and the control thread says that
- * it may sleep for ever, before they look at the QPs' due times. All of these
- * are seq_cst, so of an adder and a looker one sees the other; without that
- * a step could wait for the next one to be added.
+ * No step is lost. A thread that adds a step lowers the QP's due time, then the
+ * device's; then it reads wake_ns and kicks the control thread if that sleeps
+ * beyond the step. A thread that takes steps raises the device's due time, and
+ * the control thread sets wake_ns to "never", before they read the QPs' due
+ * times. All of these accesses are seq_cst, so of the adding and the taking
+ * thread at least one sees the other's store. Without that a step could wait
+ * until another step is added.
  */
 #include "dev/soft/harsh/harsh.h"
 #include "base/fence.h"
@@ -25,7 +26,8 @@
 
 #define US 1000ull
 #define MS 1000000ull
-/* Those who poll come first; the control thread is for those who sleep. */
+/* Polling threads come first; the control thread takes steps for programs that
+ * sleep. */
 #define GRACE_NS (30 * US)
 /* After the last request it looks in often for a while: then posts need not
  * kick it. */
@@ -244,8 +246,8 @@ static uint64_t run_one(struct soft_qp *q, uint64_t now)
 	return due;
 }
 
-/* Takes the steps that are due; s->lock held. The time of the next. Locks are
- * taken for those that are due only: who spins on a queue holds its lock for
+/* Takes the steps that are due; s->lock held. The time of the next. Only QPs
+ * with a due step are locked: a thread that spins on a queue holds its lock
  * most of the time, and may be preempted inside. */
 static uint64_t run_all(struct soft *s, uint64_t now)
 {

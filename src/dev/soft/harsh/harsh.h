@@ -9,8 +9,8 @@
  * creation and n alone, so a seed repeats it; when it meets it is up to the
  * clock and the scheduler.
  *
- * Steps are taken by whoever comes by when they are due: a poll, the next
- * post, or the control thread. Per QP under q->lock, all QPs under soft.lock.
+ * A due step is taken by the first of these that comes: a poll, the next post,
+ * or the control thread. Per QP under q->lock, all QPs under soft.lock.
  */
 #ifndef SKEIN_DEV_SOFT_HARSH_H
 #define SKEIN_DEV_SOFT_HARSH_H
@@ -36,8 +36,8 @@ struct soft_harsh {
 	struct list_node qps; /* struct soft_harsh_qp; soft.lock */
 	/* The earliest step of all, or earlier: polls compare the time. */
 	_Atomic uint64_t due_ns;
-	/* The control thread sleeps until then; who has something for it to do
-	 * earlier kicks it. */
+	/* The control thread sleeps until then. A thread that adds an earlier
+	 * step kicks it. */
 	_Atomic uint64_t wake_ns;
 	_Atomic uint64_t busy_ns; /* when something was last posted */
 };
@@ -124,7 +124,7 @@ void soft_harsh_post(struct soft_qp *q, struct soft_wqe *w);
 void soft_harsh_progress(struct soft_qp *q);
 /* In SQD: has a request begun that is not done? */
 bool soft_harsh_busy(const struct soft_qp *q);
-/* Who waits for the file of a region is given up. */
+/* Requests that wait for the file of a region fail with status. */
 void soft_harsh_no_file(struct soft_qp *q, int status);
 /* What is parked goes: no event that is owed to the peer goes with it. */
 void soft_harsh_hush(struct soft_qp *q);

@@ -239,7 +239,8 @@ static int one_cell(struct soft_qp *q, struct soft_wqe *w)
 
 /* --- what holds a request up -------------------------------------------- */
 
-/* A dead peer, or one whose queue is broken, is silent: a NIC retries. */
+/* A dead peer is silent, and so is a peer with a broken queue: a NIC
+ * retries. */
 static int outcome(int r)
 {
 	return r == IBV_WC_RETRY_EXC_ERR ? -SOFT_PARK_GONE : r;
@@ -431,9 +432,10 @@ static int move_cells(struct soft_qp *q, struct soft_wqe *w, uint32_t n)
 	return 0;
 }
 
-/* The WRITE behind w is seen before the end of w, whose last pieces come next.
- * Only then: should a QP break in between, nobody may find the second without
- * the first for ever, as the responder took their packets in order. */
+/* The peer sees a part of the next WRITE before the end of w. Called only when
+ * the last pieces of w come next: should a QP break in between, no peer may be
+ * left with the second WRITE without the first, because the responder took
+ * their packets in order. */
 static void overtake(struct soft_qp *q, struct soft_wqe *w)
 {
 	struct soft_wqe *o = w->next;
@@ -632,8 +634,8 @@ static void complete(struct soft_qp *q, uint64_t now)
 	}
 }
 
-/* What is due and was not done is held up by a request before it, whose own
- * step comes first. */
+/* A step that is due and was not taken is held up by an earlier request. The
+ * step of that request comes first. */
 static uint64_t next_step(struct soft_qp *q, uint64_t now)
 {
 	uint64_t due = q->harsh->bell_ns;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dial.c - the control thread looks for a QP whose number a UD QP sends to. It
- * waits for nobody: a connection that cannot be had at once is left to a timer,
- * an answer to the socket. Nobody is there only where that is refused or ends: a
- * process that is stopped, or has a thousand others to answer first, gets what
- * is kept for it once it comes round. soft.lock is held throughout.
+ * dial.c - the control thread looks for the QP behind a number that a UD QP or
+ * a DCI sends to. It waits for nobody: a connection that cannot be had at once
+ * is left to a timer, an answer to the socket. Nobody is there only where that
+ * is refused or ends: a process that is stopped, or has a thousand others to
+ * answer first, gets what is kept for it once it comes round. soft.lock is held
+ * throughout.
  */
 #include "dev/soft/dc/dc.h"
 #include "dev/soft/peer/msg.h"
@@ -21,15 +22,16 @@
 
 #define RETRY_MIN_NS 2000000ull
 #define RETRY_MAX_NS 64000000ull
-/* Descriptors are the process's: so many connections at once, not counting those
- * that had their time to be answered, whose processes may be stopped. */
+/* Descriptors are the process's: so many connections at once. A connection that
+ * got no answer within TIME_NS is not counted: its process may be stopped. */
 #define AT_ONCE 64
 #define TIME_NS 100000000ull
 
 struct soft_dial {
 	struct list_node link;
 	struct soft_src src;	 /* fd -1: no connection yet */
-	struct soft_src src_pid; /* of who listens; fd -1: not watched */
+	struct soft_src src_pid; /* of the listening process; fd -1: not
+				  * watched */
 	uint32_t qpn;
 	uint64_t pause_ns, due_ns; /* of the next attempt at a connection */
 	uint64_t begun_ns;	   /* of this one */
@@ -69,8 +71,8 @@ static void unwatch(struct soft *s, struct soft_src *src)
 	src->fd = -1;
 }
 
-/* Who listens may be dead, and a child of it hold the socket: nobody accepts
- * then. -ECONNREFUSED, or 0: it is watched if it can be. */
+/* The listening process may be dead while a child of it holds the socket: then
+ * nobody accepts. -ECONNREFUSED, or 0: it is watched if it can be. */
 static int dial_watch(struct soft *s, struct soft_dial *d, pid_t pid)
 {
 	int fd = soft_pid_open(pid);
@@ -115,7 +117,7 @@ static void dial_drop(struct soft *s, struct soft_dial *d)
 	env_free(s->env, d);
 }
 
-/* Tells all who wait for it; peer is NULL where nobody was. */
+/* Tells all QPs that wait for it; peer is NULL if no process answered. */
 static void dial_over(struct soft *s, struct soft_dial *d,
 		      struct soft_peer *peer, uint64_t area,
 		      struct soft_bell *bell)

@@ -26,7 +26,8 @@ struct msg {
 	uint32_t magic;
 	uint32_t op;
 	int32_t status;	 /* reply: 0 or a negative errno */
-	uint32_t qpn;	 /* CONNECT: whose; else the asking QP, echoed */
+	uint32_t qpn;	 /* CONNECT: the QP asked for; else the asking QP,
+			  * echoed */
 	uint32_t seq;	 /* echoed */
 	uint32_t key;	 /* MR */
 	uint32_t pd;	 /* that the MR must be in; reply to CONNECT: the

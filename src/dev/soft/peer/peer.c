@@ -479,9 +479,9 @@ int soft_peer_map(struct soft_peer *p, uint32_t qpn, _Atomic uint32_t *asked,
 
 	pthread_mutex_lock(&p->lock);
 	f = map_find(p, key);
-	/* Once a QP, until a timer comes by: every answer makes the QP try
-	 * again, and asking at each try would be answered at each, without
-	 * end, by a peer whose answers are of no use. */
+	/* A QP asks once, and again only after its timer. Every answer makes
+	 * the QP try again: if it asked at each try, a peer with useless
+	 * answers would keep both busy without end. */
 	if (!f && atomic_load(asked) != key &&
 	    !msg_send(p->sock, &m, 0, NULL, 0))
 		atomic_store(asked, key);
@@ -604,8 +604,8 @@ static void fail_waiters(struct soft *s, struct soft_peer *p)
 	}
 }
 
-/* Maps the region whose file comes next, if one does. Peeking keeps the
- * message until there was a descriptor for it. */
+/* Maps a region if its file is the next message. Peeking keeps the message
+ * until there was a descriptor for it. */
 static int take_mr(struct soft *s, struct soft_peer *p)
 {
 	int err, fds[MSG_FDS], nfds = 0;

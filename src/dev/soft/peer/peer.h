@@ -51,7 +51,7 @@ struct soft_peer {
 	int kick_fd;
 	int mem_fd; /* /proc/PID/mem; -1 not opened yet, -2 refused */
 	uint32_t refs;
-	uint32_t claimant; /* who we are, among those who claim there */
+	uint32_t claimant; /* our id as a claimant of its receives */
 	/* of its NIC file, when last seen; it only grows */
 	_Atomic uint64_t size;
 	_Atomic bool dead; /* found dead by the control thread */

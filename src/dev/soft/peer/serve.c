@@ -3,9 +3,9 @@
  * serve.c - what a device answers to its peers, in its control thread:
  * descriptors, the place of a QP, and work on memory that cannot be mapped.
  *
- * A connection whose answer does not fit into its socket is not read until it
- * does: nothing is dropped, and one slow peer costs one buffer. A peer of
- * another uid is refused; nonsense closes the connection.
+ * A connection with an answer that does not fit into its socket is not read
+ * until it fits: nothing is dropped, and one slow peer costs one buffer. A peer
+ * of another uid is refused; nonsense closes the connection.
  */
 #include "dev/soft/dc/dc.h"
 #include "dev/soft/peer/msg.h"
@@ -310,9 +310,9 @@ static int self_touch(uint64_t addr, size_t n, const void *data, void *out)
 	return r == (ssize_t)n ? 0 : -EFAULT;
 }
 
-/* The gate of those who do not come by it: the QP that the work is for, in the
- * life that was met, still takes requests. Under the device's lock, which a
- * move to ERR or RESET takes before it returns. */
+/* The gate for work that comes by message: true while the QP that the work is
+ * for still takes requests, in the life that the asker met. soft.lock is held;
+ * a move to ERR or RESET takes it before it returns. */
 static bool gate_open(struct soft *s, const struct msg *q)
 {
 	struct soft_qp *qp;

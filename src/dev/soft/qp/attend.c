@@ -159,8 +159,8 @@ static bool tries_again(struct soft_qp *q, uint64_t now, uint64_t *due)
 	*due = ENV_NEVER;
 	if (!q->parked || !soft_park_retries(q))
 		return false;
-	/* One whose answer is on its way; whoever comes by meanwhile would
-	 * ask once more, and be answered once more. */
+	/* Its answer is on its way. A try before that would ask once more, and
+	 * be answered once more. */
 	if (soft_park_waits(q)) {
 		if (!q->retry_ns)
 			q->retry_ns = now + PARK_RETRY_NS;
@@ -252,7 +252,7 @@ static void rc_bereft(struct soft_qp *q)
 		soft_order_sweep(q);
 }
 
-/* A QP whose peer is dead. */
+/* The peer of this QP is dead. */
 static void qp_bereft(struct soft_qp *q)
 {
 	enum ibv_qp_state st;
@@ -273,7 +273,7 @@ static void qp_bereft(struct soft_qp *q)
 	soft_qp_release(q);
 	if (q->quiesce_due)
 		try_quiesce(q);
-	/* A receive may be there whose event it still owed. */
+	/* A receive may be there without the event that the peer owed. */
 	if (q->harsh || q->srq)
 		soft_cq_fire(soft_cq_of(q->ex.qp_base.recv_cq));
 	/* It may have died between FIRED and the count. */

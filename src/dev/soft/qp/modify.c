@@ -129,7 +129,7 @@ static int modify_err(struct soft_qp *q)
 		return err;
 	}
 	pthread_mutex_lock(&q->s->lock);
-	if (q->ud) /* whose claims are looked at once more */
+	if (q->ud) /* its claims are looked at once more */
 		soft_qp_attend(q->s, q);
 	else
 		soft_qp_left(q);
@@ -360,8 +360,9 @@ static int modify_once(struct soft_qp *q, struct ibv_qp_attr *attr, int mask)
 	enum ibv_qp_state from, to;
 	int err;
 
-	/* Whoever has polled an error finds the state that it led to: the one
-	 * who tells of it goes on to change the state under the hold. */
+	/* A caller that has polled an error must find the state that it led to.
+	 * The thread that pushes the error holds the QP until it has changed
+	 * the state. */
 	if (q->flags & DEV_QP_SINGLE_THREADED) {
 		soft_lock(&q->lock);
 		from = soft_qp_state(q);

@@ -2,10 +2,10 @@
 /*
  * park.c - requests that cannot be executed yet, and those behind them.
  *
- * They wait in the poster's process, in order, under the QP's lock. Whoever
- * notices that the way is clear executes them: the poster's next post, or its
- * control thread, which the other end rings (attn byte and eventfd) because
- * it sees this QP's parked word. Timers: the control thread.
+ * They wait in the poster's process, in order, under the QP's lock. The
+ * poster's next post executes them, or its control thread. The other end rings
+ * that thread (attn byte and eventfd) because it sees this QP's parked word.
+ * Timers: the control thread.
  *
  * Lost rings: the parked word is stored, then membarrier(2), then the way is
  * tried once more. The other end opens the way first and then reads the word.
@@ -61,7 +61,7 @@ bool soft_park_retries(const struct soft_qp *q)
 {
 	const struct soft_wqe *w = q->parked;
 
-	/* A DC target does not know who waits for its receives. */
+	/* A DC target does not know which senders wait for its receives. */
 	return q->ring_lost || w->park == SOFT_PARK_XLAT ||
 	       (w->park == SOFT_PARK_RNR && q->dc) ||
 	       (w->park == SOFT_PARK_FAR && w->sent_no);
@@ -73,8 +73,8 @@ bool soft_park_waits(const struct soft_qp *q)
 				atomic_load(&q->asked_key));
 }
 
-/* Does its head wait for an answer that our control thread takes in? Then who
- * polls gives way to that thread: soft_poll_cq(). */
+/* Does its head wait for an answer that our control thread takes in? Then a
+ * polling thread gives way to the control thread: soft_poll_cq(). */
 static void note_asks(struct soft_qp *q)
 {
 	bool asks = q->parked && !q->harsh &&

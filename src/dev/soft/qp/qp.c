@@ -121,8 +121,9 @@ static uint64_t cq_load(const struct soft_qp *q, bool send)
 static void cq_use(struct soft_cq *c, struct soft_qp *q, bool send, int by)
 {
 	c->qps += (uint32_t)by;
-	/* relaxed: nothing comes of this QP before its user has synchronised
-	 * with who made it, nor after who destroys it has with its user */
+	/* relaxed: the QP's user synchronises with the thread that makes it
+	 * before the first completion, and with the thread that destroys it
+	 * after the last */
 	atomic_fetch_add_explicit(&c->load,
 				  (uint64_t)((int64_t)cq_load(q, send) * by),
 				  memory_order_relaxed);
@@ -163,7 +164,7 @@ static int qp_place(struct soft *s, struct soft_qp *q)
 	if (q->srq)
 		q->srq->qps++;
 	s->qps[q->idx] = q;
-	/* release: whoever sees the place sees the area's fields */
+	/* release: a peer that sees the place also sees the area's fields */
 	atomic_store_explicit(&s->nic->place[q->idx],
 			      (uint32_t)(q->area_off / SHM_PAGE),
 			      memory_order_release);

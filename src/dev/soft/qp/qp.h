@@ -116,7 +116,8 @@ struct soft_qp {
 	bool met_said;
 	bool met_heard;
 	struct soft_xlat xlat[SOFT_XLATS];
-	_Atomic uint32_t asked_key; /* whose file is on its way; 0: none */
+	_Atomic uint32_t asked_key; /* the file of this key is on its way; 0:
+				     * none */
 	struct soft_wqe *parked, **parked_end;
 	uint64_t retry_ns; /* when its head is tried again; 0: not reckoned
 			    * yet */
@@ -125,7 +126,8 @@ struct soft_qp {
 	struct soft_harsh_qp *harsh; /* NULL: not in harsh mode */
 	/* only looked at, for harsh mode; else NULL */
 	struct soft_wqe *look;
-	bool early; /* pieces before their turn: who refuses them says no more */
+	bool early; /* pieces before their turn: a refusal does not break the
+		     * peer's QP */
 	uint32_t far_seq;
 	uint32_t far_idx; /* of the peer's QP in its NIC */
 	/* Long WRITEs with immediate, one above the other: where the last one
@@ -147,7 +149,7 @@ struct soft_qp {
 
 	/* control */
 	struct soft_link_qp *link; /* its peer is on another host, or NULL */
-	struct soft_bell *bell;	   /* whose far_bell is; soft.lock */
+	struct soft_bell *bell;	   /* far_bell is its fd; soft.lock */
 	struct soft_pd *pd;
 	uint32_t idx;
 	uint64_t area_off;
@@ -264,7 +266,7 @@ bool soft_park_retries(const struct soft_qp *q);
 /* ... but not at once: its head waits for a file that was asked for, or for a
  * ring that may be lost. */
 bool soft_park_waits(const struct soft_qp *q);
-/* Fails the head, whose deadline is over. */
+/* Fails the head: its deadline is over. */
 void soft_park_expire(struct soft_qp *q);
 void soft_park_expire_as(struct soft_qp *q, int status);
 /* In SQD: has a request begun that is not done? */
@@ -330,7 +332,8 @@ static inline void soft_hazard_on(struct soft_qp *q)
 
 static inline void soft_hazard_off(struct soft_qp *q)
 {
-	/* release: the copy is over for whoever sees the even value */
+	/* release: an owner that sees the even value also sees the end of the
+	 * copy */
 	atomic_store_explicit(q->inside, ++q->hazard, memory_order_release);
 }
 
@@ -349,7 +352,7 @@ void soft_ring(struct soft_qp *q);
 
 /* attend.c: what the control thread does about QPs. s->lock held. */
 void soft_qp_attend(struct soft *s, struct soft_qp *q);
-/* The same by its user, who knows that it is in ERR and its peer has left. */
+/* The same, called by its user once it is in ERR and its peer has left. */
 void soft_qp_left(struct soft_qp *q);
 /* All QPs with something parked or due; the earliest deadline. */
 uint64_t soft_qps_timers(struct soft *s, uint64_t now);

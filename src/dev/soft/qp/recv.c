@@ -3,8 +3,8 @@
  * recv.c - the receive queue of an RC QP: slots in the owner's memory that its
  * one peer takes in order and completes in place.
  *
- * A slot's word tells whose it is: the owner stores POSTED with a release,
- * the peer acquires it, fills in the completion and stores DONE with a
+ * A slot's word names the side that has it: the owner stores POSTED with a
+ * release, the peer acquires it, fills in the completion and stores DONE with a
  * release, the owner's poll acquires that. Whatever the peer wrote is bounded
  * before it is passed on.
  */
@@ -81,8 +81,8 @@ void soft_reap_fill(const struct shm_slot *slot, uint32_t len,
 	e->flags = flags & SHM_SLOT_IMM ? IBV_WC_WITH_IMM : 0;
 	e->byte_len = shm_once(slot->byte_len);
 	e->imm = slot->imm;
-	/* Who trusts the length of a message reads no further than the
-	 * receive that he posted. */
+	/* A caller that trusts the length of a message must read no further
+	 * than the receive that it posted. */
 	if (unlikely(status > IBV_WC_GENERAL_ERR ||
 		     (status == IBV_WC_SUCCESS && !(flags & SHM_SLOT_WRITE) &&
 		      e->byte_len > len)))

@@ -3,10 +3,10 @@
  * wr.c - ibv_wr_*: requests that are built call by call, then posted together.
  *
  * wr_start() to wr_complete() or wr_abort() is one thread's, under a lock of
- * its own: the QP's lock is taken by wr_complete() alone, so that a caller who
- * lingers in between holds up nobody but other builders. Inline data is copied
- * when it is set. A mistake is kept and returned by wr_complete(), which posts
- * all or nothing.
+ * its own: the QP's lock is taken by wr_complete() alone, so a thread that
+ * lingers in between holds up only other builders. Inline data is copied when
+ * it is set. A mistake is kept and returned by wr_complete(), which posts all
+ * or nothing.
  */
 #include "dev/soft/qp/wr.h"
 

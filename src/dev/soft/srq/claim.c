@@ -96,7 +96,7 @@ void claim_post(struct claim *c, uint32_t slot)
 	uint64_t head;
 
 	c->order[pos & (c->slots - 1)] = slot;
-	/* release: whoever sees POSTED sees the slot's content */
+	/* release: a producer that sees POSTED also sees the slot's content */
 	atomic_store_explicit(&s->cell[slot].word,
 			      claim_make(pos, 0, CLAIM_POSTED),
 			      memory_order_release);
@@ -110,7 +110,8 @@ void claim_post(struct claim *c, uint32_t slot)
 		}
 		claim_help(s, head);
 	}
-	/* release: whoever sees the order sees POSTED and the head */
+	/* release: a producer that sees the order also sees POSTED and the
+	 * head */
 	atomic_store_explicit(&s->cell[pos & (c->slots - 1)].order,
 			      pos << CLAIM_SLOT_BITS | slot,
 			      memory_order_release);

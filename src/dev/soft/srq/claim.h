@@ -7,7 +7,7 @@
  * producer claims the oldest by one CAS that writes its id, fills the slot in
  * place and says DONE. Every step is one store or one CAS:
  *
- *	what			who		pairs with
+ *	what			party		pairs with
  *	word POSTED, release	owner		claim_look(), acquire: the slot's
  *						content is older than POSTED
  *	order, release		owner		claim_look(), acquire: POSTED and
@@ -17,11 +17,11 @@
  *						fails, or the claimant's second
  *						look sees the gate shut
  *	head + 1, CAS		anybody		nobody: a hint that lags behind the
- *						words; whoever finds it lagging
- *						moves it
+ *						words; a thread that finds it
+ *						lagging moves it
  *	word DONE, release	the claimant	the owner's claim_word(), acquire:
  *						data and completion are older
- *	free_tail, release	whoever reaps	claim_slot_get(), acquire: the slot
+ *	free_tail, release	the reaper	claim_slot_get(), acquire: the slot
  *						was read before it is written anew
  *
  * A producer that dies or stops between any two of them leaves at most one
@@ -38,7 +38,7 @@
  * earlier life of the slot, or of the whole area, fails. For that to hold an
  * area of cells is only ever used again as one, positions go on from the
  * life before (with one left out), claim_close() comes before the area is given away, and a producer
- * reads the head *before* it checks whose queue this is.
+ * reads the head *before* it checks the gate.
  */
 #ifndef SKEIN_DEV_SOFT_CLAIM_H
 #define SKEIN_DEV_SOFT_CLAIM_H
@@ -57,7 +57,7 @@ struct skein_env;
 
 enum claim_state {
 	CLAIM_FREE,    /* the owner's */
-	CLAIM_POSTED,  /* whoever is first may claim it */
+	CLAIM_POSTED,  /* the first producer may claim it */
 	CLAIM_CLAIMED, /* the claimant's */
 	CLAIM_DONE,    /* the owner's again, with a completion in it */
 };
@@ -129,7 +129,7 @@ static inline uint64_t claim_head(const struct shm_claim *c)
 	return atomic_load_explicit(&c->head, memory_order_acquire);
 }
 
-/* pos has been claimed: whoever knows it says so. */
+/* pos has been claimed: any thread that sees it moves the head on. */
 static inline void claim_help(struct shm_claim *c, uint64_t pos)
 {
 	atomic_compare_exchange_strong_explicit(&c->head, &pos, pos + 1,

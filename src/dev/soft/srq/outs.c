@@ -5,8 +5,8 @@
  * Positions are claimed in order, so the first one that is still POSTED ends
  * the look. Of an SRQ a slot is given back only when its position was looked at
  * (srq.c), hence what is not looked at is within the last `slots` positions,
- * the only ones whose slots are known; a position whose slot has moved on was
- * not a UD sender's.
+ * and only their slots are known. If the slot of a position has moved on, no UD
+ * sender claimed that position.
  */
 #include "dev/soft/srq/outs.h"
 

@@ -143,7 +143,7 @@ int soft_destroy_srq(struct dev *dev, struct ibv_srq *srq)
 	return 0;
 }
 
-/* post_lock held. Who claims beyond this rings us. */
+/* post_lock held. A claimant at or beyond limit_at rings this process. */
 static void limit_move(struct soft_srq *r)
 {
 	uint64_t at = SOFT_SRQ_NO_LIMIT;
@@ -222,8 +222,8 @@ static void srq_post(struct soft_srq *r, uint32_t n,
 	claim_post(&r->c, n);
 }
 
-/* Whoever waits for a receive is rung by the control thread, which knows the
- * QPs. */
+/* The control thread, which knows the QPs, rings each peer that waits for a
+ * receive. */
 static void wake(struct soft_srq *r)
 {
 	/* See the file head. */

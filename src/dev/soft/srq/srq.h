@@ -24,7 +24,7 @@ struct soft_qp;
 
 /* In the NIC file: this, then struct shm_claim, then the receives. */
 struct shm_srq {
-	/* owner: who claims a position from here on rings */
+	/* owner: a claimant of this position or a later one rings the owner */
 	_Atomic uint64_t limit_at;
 	/* any peer sets: one waits for a receive; the owner clears */
 	_Atomic uint32_t waiting;
@@ -48,8 +48,9 @@ static inline size_t shm_srq_slots_off(uint32_t slots)
 	       ~(SHM_LINE - 1ul);
 }
 
-/* The n-th entry of a QP's order ring, whose size is that of the SRQ: it says
- * itself that it is there, so that nothing else must be written with it. */
+/* The n-th entry of a QP's order ring, which has as many entries as the SRQ has
+ * slots. The entry holds its own lap, so no other word has to be written with
+ * it. */
 static inline uint32_t shm_srq_entry(uint32_t n, uint32_t slots, uint32_t slot)
 {
 	return (n / slots + 1) << 16 | slot;

@@ -155,20 +155,20 @@ void soft_take_done(struct soft_qp *q)
 	q->taken = false;
 	if (q->dc) /* the owner reads the name in the receive */
 		return;
-	/* release: whoever sees the entry sees DONE */
+	/* release: an owner that sees the entry also sees DONE */
 	atomic_store_explicit(&ring[q->far_head & q->far_mask],
 			      shm_srq_entry(q->far_head, q->far_mask + 1,
 					    q->take_slot),
 			      memory_order_release);
 }
 
-/* Whoever claims receives of one SRQ for a DC target: its claim is there in any
- * state of the target. */
+/* Gives back a receive claimed for a DC target. The claim stands in every state
+ * of the target, so the gate is not looked at. */
 static void dc_take_back(struct soft_qp *q)
 {
 	slot_at(q, q->take_slot)->flags = SHM_SLOT_VOID;
 	soft_take_done(q);
-	/* release: whoever sees it sees DONE */
+	/* release: an owner that sees the flag also sees DONE */
 	atomic_store_explicit(&q->far_srq->voided, 1, memory_order_release);
 	soft_ring(q);
 }

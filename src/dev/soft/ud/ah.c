@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ah.c - address handles: whom a UD message goes to, and the header that it
- * brings along (dev/grh.h).
+ * ah.c - address handles: the destination of a UD message, and the header that
+ * it brings along (dev/grh.h).
  */
 #include "dev/soft/ud/ah.h"
 

@@ -247,7 +247,8 @@ static void cast_free(struct soft_qp *q)
 	atomic_fetch_sub(&q->s->ud_waits, 1);
 }
 
-/* One look at who is attached, for all that wait: it is younger than they. */
+/* One read of the list of members, for all messages that wait: the read is
+ * later than each of their posts. */
 static void cast_out(struct soft_qp *q)
 {
 	struct soft_member *m = NULL;

@@ -98,7 +98,7 @@ static int group_new(struct soft_qp *q, const union ibv_gid *gid)
 		return -ENOMEM;
 	g->gid = *gid;
 	list_add_tail(&q->ud->groups, &g->link);
-	/* before the name: who finds it finds the bit */
+	/* before the name: a sender that finds the name also finds the bit */
 	bits_tell(q);
 	g->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (g->fd >= 0 && !bind(g->fd, (struct sockaddr *)&un, len))

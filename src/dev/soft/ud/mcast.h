@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mcast.h - multicast groups of UD QPs (IBA 10.5). Who is attached is told by
- * names of abstract sockets, one a QP and group, which the kernel lists and,
- * when the process ends, forgets: there is no directory to be kept or swept.
+ * mcast.h - multicast groups of UD QPs (IBA 10.5). Each attached QP and group
+ * has an abstract socket with their name. The kernel lists these names and
+ * forgets them when the process ends, so there is no directory to keep or
+ * sweep.
  */
 #ifndef SKEIN_DEV_SOFT_MCAST_H
 #define SKEIN_DEV_SOFT_MCAST_H

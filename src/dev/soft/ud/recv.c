@@ -111,7 +111,7 @@ void soft_ud_sweep_recv(struct soft_qp *q, uint32_t claimant)
 	enum ibv_qp_state st;
 	uint32_t n, i;
 
-	if (q->srq) { /* whose receives are swept: soft_ud_swept() */
+	if (q->srq) { /* soft_ud_swept() sweeps the SRQ's receives */
 		soft_lock_revoke(&c->lock);
 		soft_cq_look(c, q);
 		soft_lock_return(&c->lock);

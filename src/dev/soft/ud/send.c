@@ -270,7 +270,7 @@ static void say_fault(struct ud_dest *d)
  * has to post it again, and no poll need come by. */
 static void give_back(struct ud_dest *d)
 {
-	/* release: whoever sees it sees DONE */
+	/* release: an owner that sees the flag also sees DONE */
 	atomic_store_explicit(&d->srq->voided, 1, memory_order_release);
 	ring(d);
 }
@@ -289,9 +289,9 @@ static void finish(struct soft_qp *q, struct ud_dest *d, uint64_t pos,
 		slot->flags = SHM_SLOT_VOID;
 	slot->src_qp = q->ex.qp_base.qp_num;
 	claim_done(d->claim, pos, n, d->peer->claimant);
-	/* A hint where to look, by more than one: one more than it was. What
-	 * dies before it is made good by the sweep. release: who sees it sees
-	 * DONE */
+	/* A hint where to look. Several senders count here, so it is an
+	 * addition. The sweep makes up for a sender that dies before it.
+	 * release: an owner that sees the count also sees DONE */
 	atomic_fetch_add_explicit(d->ready, 1, memory_order_release);
 	shm_cq_mark(d->cq, d->group);
 	if (void_it)

@@ -46,8 +46,9 @@ int soft_ud_srq_new(struct soft_srq *r)
 		return -ENOMEM;
 	}
 	outs_reset(&u->outs);
-	/* release: pairs with soft_srq_ud(). Who has not seen it moves a slot
-	 * that no UD sender has claimed: the first QP is not in RTR yet. */
+	/* release: pairs with soft_srq_ud(). A thread that still reads NULL
+	 * moves a slot that no UD sender has claimed: the first QP is not in
+	 * RTR yet. */
 	atomic_store_explicit(&r->ud, u, memory_order_release);
 	r->s->n_srq_uds++;
 	return 0;
@@ -212,7 +213,7 @@ void soft_ud_srq_pass(struct soft_srq_ud *u, uint32_t slot)
 {
 	soft_lock(&u->lock);
 	outs_gather(&u->outs);
-	/* Somebody's word said so, who had not claimed it. */
+	/* The list may hold it because of a word that a peer scribbled on. */
 	outs_del(&u->outs, slot);
 	soft_unlock(&u->lock);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * ud.c - what of a UD QP comes and goes with the QP: its claims in the NIC
- * file, and the wait for those who are inside one.
+ * file, and the wait for senders that are inside one.
  */
 #include "dev/soft/ud/ud.h"
 
@@ -90,7 +90,7 @@ void soft_ud_shut(struct soft_qp *q)
 	soft_lock_return(&q->rq_lock);
 }
 
-/* Those who claimed before since; dest 0: for any QP of the SRQ. */
+/* Senders that claimed before position since. dest 0: for any QP of the SRQ. */
 struct inside {
 	struct soft_qp *q;  /* of its own queue, or */
 	struct soft_srq *r; /* of an SRQ */

@@ -74,7 +74,7 @@ struct ud_dest {
 	uint32_t pd;
 	uint32_t slots, stride, sges;
 	struct shm_claim *claim;
-	struct shm_srq *srq; /* whose claims they are, or NULL */
+	struct shm_srq *srq; /* the claims are this SRQ's; or NULL */
 	char *rq;	     /* the receives */
 	uint32_t idx;	     /* in its attn[] */
 	uint32_t dest;	     /* its name among the QPs of the SRQ */
@@ -105,7 +105,7 @@ struct soft_ud {
 	struct ud_dest *last;
 	struct list_node age; /* destinations, the last one used at the end */
 	uint32_t n_dests;
-	/* messages to groups, whose members the control thread looks up */
+	/* messages to groups; the control thread looks up the members */
 	struct ud_kept *cast, **cast_end;
 	uint32_t n_cast;
 	struct list_node groups; /* it is attached to: mcast.c; soft.lock */
@@ -208,7 +208,7 @@ void soft_ud_tidy(struct soft_qp *q, struct soft_peer *p);
  * told. */
 void soft_dial(struct soft *s, uint32_t qpn);
 void soft_dial_event(struct soft *s, void *dial);
-/* Who was to answer has ended. */
+/* The process that was to answer has ended. */
 void soft_dial_died(struct soft *s, void *dial);
 uint64_t soft_dials_timer(struct soft *s, uint64_t now);
 void soft_dials_free(struct soft *s);
