@@ -187,9 +187,10 @@ static void life_up(struct soft *s, int err)
 	pthread_mutex_unlock(&s->async_lock);
 }
 
-/* What it does is short, and a request waits for it: on a busy core it asks to
- * go first. Linux 6.12 gives a SCHED_OTHER thread the slice that it asks for,
- * and a shorter one is served sooner; before, this changes nothing. */
+/* The control thread's work is short, and a request waits for it: on a busy
+ * core it asks to run first. Linux 6.12 gives a SCHED_OTHER thread the slice
+ * that it asks for, and a shorter one is served sooner; before, this changes
+ * nothing. */
 #define CTL_SLICE_NS 100000u
 
 struct slice_attr {
@@ -236,7 +237,7 @@ static void *ctl_main(void *arg)
 			handle(s, ev.data.ptr, ev.events);
 		pthread_mutex_unlock(&s->lock);
 	}
-	/* Closed, not dead: nobody owns anything of us any more. */
+	/* Closed, not dead: no peer needs the mark of the kernel any more. */
 	atomic_store(&s->nic->life, 0);
 	syscall(SYS_set_robust_list, NULL, sizeof(head));
 	return NULL;

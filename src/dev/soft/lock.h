@@ -4,15 +4,16 @@
  *
  * Shared: a spin lock. Biased: for an object that its user serialises
  * (DEV_QP_SINGLE_THREADED, DEV_QP_SERIAL); the user pays two plain stores and a
- * load, and the control thread, which comes seldom, pays a membarrier(2). Where
- * a sandbox refuses that call, the first to revoke waits instead
+ * load; the control thread comes seldom and pays a membarrier(2). Where a
+ * sandbox refuses that call, the first to revoke waits instead
  * (env/membarrier.h), and the lock is a shared one from then on.
  *
  * Biased lock(): busy = 1, then mode is read. Revoke: mode |= WANT, then
  * membarrier, then busy is read. The membarrier puts a full fence into every
  * running thread of the process between the two accesses, so either the user
  * sees WANT, or the revoker sees busy. Without it the user's load may pass its
- * own store, and both are inside. mode only gains SHARED while revoked.
+ * own store, and both threads would be inside. mode only gains SHARED while
+ * revoked.
  *
  * Young: a shared lock that may become a biased one. A QP's locks are young
  * until the QP may send, and again once it leaves for ERR or RESET, when only

@@ -69,8 +69,8 @@ static int quiesce(struct soft_qp *q)
 		if (soft_peer_gone(q->peer))
 			return 0;
 		now = env_now_ns(q->s->env);
-		/* Its life word died, but neither its pid nor its socket
-		 * ended: it exec'ed with a child that holds them. */
+		/* The life word is dead, but neither the pid nor the socket has
+		 * ended: the peer exec'ed, and a child holds the socket. */
 		if (!soft_life(q->peer->nic) && now - start > QUIESCE_DEAD_NS)
 			return 0;
 		if (now - start > QUIESCE_PATIENCE_NS)

@@ -3,10 +3,10 @@
  * shm.h - what one soft device shows to its peers: the layout of its NIC file.
  *
  * A NIC file is a memfd, sealed against shrinking, that every connected peer
- * maps whole. Each field has exactly one writing side, named below; nothing
- * read from here is trusted as an index or a length without a check. An area
- * of a QP is only ever used again as an area of a QP, at the same offset, so
- * a peer that looks at an old one finds a gate that it does not know.
+ * maps whole. Each field has exactly one writing side, named below. A peer
+ * checks what it reads here before it uses it as an index or a length. An area
+ * of a QP is only ever used again as an area of a QP, at the same offset, so a
+ * peer that looks at an old one finds a gate that it does not know.
  * docs/soft.md, "Memory layout".
  */
 #ifndef SKEIN_DEV_SOFT_SHM_H
@@ -80,15 +80,16 @@ struct shm_mr {
 #define SHM_ARENA_OFF (SHM_MR_OFF + SHM_MR_MAX * sizeof(struct shm_mr))
 
 /* The gate: what a peer's operation on this QP is allowed, in one word. The
- * epoch changes with every change, so one compare tells a poster that all it
- * has checked still holds. */
+ * epoch changes with every change, so a poster learns by one compare that all
+ * it has checked still holds. */
 enum shm_gate {
 	SHM_GATE_ACCEPT = 1 << 0, /* RTR, RTS or SQD */
 	SHM_GATE_DEAD = 1 << 1,	  /* ERR or destroyed: it will not answer */
 	SHM_GATE_WRITE = 1 << 2,
 	SHM_GATE_READ = 1 << 3,
 	SHM_GATE_ATOMIC = 1 << 4,
-	SHM_GATE_FIRST = 1 << 5, /* RTR: the first message is news */
+	SHM_GATE_FIRST = 1 << 5, /* RTR: the owner raises COMM_EST at the first
+				  * message */
 	SHM_GATE_EPOCH = 1 << 8,
 };
 
@@ -110,11 +111,11 @@ struct shm_qp {
 	uint32_t ready_off; /* of the ready word in the NIC file, / 4 */
 	uint32_t cq_off;    /* of the receive CQ's page, / 4096 */
 	/* of the shared receive queue, / 4096; 0: the QP has its own, and
-	 * slots[] are its receives. Else slots[] is the order ring. */
+	 * slots[] are its receives. With an SRQ slots[] is the order ring. */
 	uint32_t srq_off;
 	uint32_t bell; /* of the receive CQ: its channel's id; 0: none */
-	/* A DC target: where senders say that they are inside (dc/dc.h),
-	 * / 4096; 0: it is none. And its key, below. */
+	/* A DC target: the table in which senders say that they are inside
+	 * (dc/dc.h), / 4096; 0: no DC target. dc_key is its key. */
 	uint32_t inside_off;
 	/* of the ready word, among those of the receive CQ */
 	uint32_t rq_group;
@@ -124,9 +125,9 @@ struct shm_qp {
 	alignas(SHM_LINE) _Atomic uint32_t hazard;
 	/* line 3: the owner writes as a poster, seldom */
 	alignas(SHM_LINE) _Atomic uint32_t parked; /* ring me when ready */
-	/* enum shm_fault: what the peer broke here. It writes so inside its
-	 * hazard, as it writes slots: had it to be read from the peer's area,
-	 * a peer that goes to RESET at once would take it along. */
+	/* enum shm_fault: what the peer broke here. The peer writes it inside
+	 * its hazard, as it writes slots. In the peer's own area it would be
+	 * lost if the peer goes to RESET at once. */
 	_Atomic uint32_t fault;
 	_Atomic uint32_t met; /* the first message has arrived at yours */
 	/* UD; the owner, on the control path */
@@ -173,7 +174,8 @@ struct shm_slot {
 	uint32_t imm;
 	uint32_t flags; /* enum shm_slot_flags */
 	uint32_t src_qp;
-	uint32_t dest; /* of an SRQ, by a UD sender: for which QP; owner: 0 */
+	uint32_t dest; /* of an SRQ: a UD or DC sender names the QP; the owner
+		        * sets 0 */
 	struct shm_sge sge[]; /* owner */
 };
 
@@ -192,9 +194,9 @@ enum shm_slot_flags {
  * The marks let a poll cost what is active: group[i] is set if a word among [i
  * * SHM_CQ_GROUP, (i + 1) * SHM_CQ_GROUP) may have changed, and any if a group
  * may be set. A peer stores its ready word, then group, then any; the owner
- * clears any, takes a group by exchange, and looks at the words last. So
- * whatever of the three stores the owner comes to late is still marked by the
- * next.
+ * clears any, takes a group by exchange, and looks at the words last. So if the
+ * owner misses one of the three stores, a later store of the three still marks
+ * it.
  */
 enum shm_armed {
 	SHM_ARMED_NOT,

@@ -159,8 +159,8 @@ struct soft {
 
 #define SOFT_HERE 0x736b65696e736f66ull
 
-/* Where the device lives: everybody's first question. False in a forked
- * child, which must leave all of it alone. */
+/* Is this the process that opened the device? Every entry point asks first.
+ * False in a forked child, which must leave the device alone. */
 static inline bool soft_here(const struct soft *s)
 {
 	return likely(atomic_load_explicit(s->here, memory_order_relaxed) ==
@@ -198,8 +198,8 @@ int soft_mr_back(struct soft *s, uint32_t idx);
 int soft_block_new(struct soft *s);
 int soft_block_name(uint32_t block, void *sockaddr_un);
 
-/* spare.c: fills up what was given up: -errno when it cannot; gives one up:
- * false when there is none */
+/* spare.c: fill opens the spares that were given up: -errno when it cannot.
+ * give closes one: false when there is none. */
 int soft_spares_fill(struct soft *s);
 bool soft_spare_give(struct soft *s);
 
@@ -218,7 +218,7 @@ void soft_conn_event(struct soft *s, struct soft_conn *c, uint32_t events);
 /* Its process has ended. */
 void soft_conn_died(struct soft *s, struct soft_conn *c);
 void soft_conns_free(struct soft *s);
-/* Sweeps what the dead among them have claimed. s->lock held. */
+/* Sweeps the claims of dead peers. s->lock held. */
 void soft_conns_look(struct soft *s);
 
 /* async.c */

@@ -8,7 +8,7 @@
  * CAS. If it stops or dies after the first step, nobody is held up: the next
  * thread that finds FIRING takes the other two steps. get_cq_event() takes a
  * count and then a CQ that is FIRING or FIRED; a count without one is
- * swallowed. Where nobody comes by any more soft_peer_died() rings again.
+ * swallowed. If no thread rings any more, soft_peer_died() adds one more count.
  */
 #include "dev/soft/cq/cq.h"
 

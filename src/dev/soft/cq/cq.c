@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * cq.c - completion queues. Send completions are in a private ring, pushed by
- * this process only. Receives complete in their slots; poll merges: it looks
- * at the slots themselves while the CQ has few receive queues, else at the
- * packed ready words of marked groups (shm.h). A group stays marked while one of
- * its words differs from what was seen: a peer may complete a receive before
+ * this process only. Receives complete in their slots; poll merges: it looks at
+ * the slots themselves while the CQ has few receive queues, else at the packed
+ * ready words of marked groups (shm.h). A group stays marked while one of its
+ * words differs from what was seen: a peer may complete a receive before
  * post_recv() has counted it.
  *
  * Neither kind starves: a poll takes sends first, then receives, but after
@@ -14,8 +14,8 @@
  * ring are older than those in the slots and must leave first.
  *
  * An overflow is an error for good, as in IBA 11.6.3.1 (CQ_ERR, and the QPs
- * that use it to ERR). It can only happen, and is only looked for, where the
- * queues on this CQ have more places than it has.
+ * that use it to ERR). It can only happen, and polls only look for it, while
+ * the queues on this CQ have more places than the CQ.
  */
 #include "dev/soft/qp/qp.h"
 

@@ -7,7 +7,7 @@
  * carries out a request it turns to the target of that request. Its requests
  * are done in the order of posting, whatever their targets. A DCT is a
  * receiving end as a UD QP on an SRQ is one: senders claim receives and write
- * its name into them. What refuses one sender breaks nothing at the target.
+ * its name into them. A refused request breaks its sender only, not the target.
  *
  * A sender is inside a target's memory while its word in the target's table
  * (struct dc_inside) is odd: the owner waits for these words as it waits for

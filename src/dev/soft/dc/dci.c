@@ -4,8 +4,8 @@
  * another, what a post does.
  *
  * A destination that this process does not know is dialled by the control
- * thread, as a UD QP's is; what is for it, and what is behind that, is parked
- * for as long as the DCI's retries go on. Nobody is waited for in a post.
+ * thread, as a UD QP's is; requests for it, and those behind them, are parked
+ * meanwhile. A post waits for no other process.
  */
 #include "dev/soft/dc/dc.h"
 #include "dev/soft/ud/ud.h"

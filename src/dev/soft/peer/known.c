@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * known.c - a QP of a peer that was met before: its place is read from the
- * peer's NIC file, and nobody is asked. Whatever is not plain there (a bell, or
- * a piece of the file, that we do not have) is left to soft_peer_connect(). So
- * is a QP that is not there.
+ * peer's NIC file, without a message. soft_peer_connect() does the rest: a bell
+ * or a piece of the file that we do not have, and a QP that is not there.
  *
- * Which blocks of QPNs are a peer's is what answers to CONNECT have taught: that
- * a socket of that name is its own. The places in them are what it says.
+ * Answers to CONNECT teach which blocks of QPNs a peer has: it owns the socket
+ * of that name. The peer itself writes the places in its blocks.
  */
 #include "base/fence.h"
 #include "dev/soft/dc/dc.h"

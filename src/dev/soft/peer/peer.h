@@ -75,8 +75,8 @@ static inline int soft_bell_fd(const struct soft_bell *b)
 struct soft_bell *soft_bell_find(struct soft_peer *p, uint32_t id);
 void soft_bell_get(struct soft_bell *b); /* b may be NULL */
 void soft_bell_put(struct soft *s, struct soft_bell *b);
-/* Lets go of those that destinations of UD QPs hold, and need no more; now and
- * then. No QP is held. */
+/* Puts bells that destinations of UD QPs hold and no longer need, once p has
+ * bells_due of them. No QP is held. */
 void soft_bells_sweep(struct soft *s, struct soft_peer *p);
 
 static inline bool soft_life(const struct shm_nic *nic)
@@ -127,8 +127,8 @@ static inline uint64_t soft_peer_size(const struct soft_peer *p)
 
 /* attend.c. s->lock held. */
 void soft_peer_died(struct soft *s, struct soft_peer *p);
-/* The same for one QP that has just met its peer, and was not among the
- * peer's when it died. Takes s->lock. */
+/* The same for one QP that has just gone to RTR: its peer may have died before
+ * soft_peer_died() could find the QP. Takes s->lock. */
 void soft_peer_late(struct soft_qp *q);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pid.c - pidfds. A process id that came with a socket's credentials may have
- * been given away since, if its process is dead: then the answer is another
- * process's, and the end of the socket remains to tell.
+ * pid.c - pidfds. If the process of a socket's credentials is dead, its id may
+ * already be another process's. Then these answers are about that process, and
+ * only the end of the socket tells of the death.
  */
 #include "dev/soft/peer/pid.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pid.h - the life of the process at the other end of a socket. The socket's
- * own end says too little: a child that it forked, and that did not exec, holds
- * it as well.
+ * pid.h - the life of the process at the other end of a socket. The end of the
+ * socket says too little: a forked child that did not exec holds the socket as
+ * well.
  */
 #ifndef SKEIN_DEV_SOFT_PID_H
 #define SKEIN_DEV_SOFT_PID_H

@@ -2,10 +2,10 @@
 /*
  * qp.h - a queue pair: what it knows of its peer, its queues, what is parked.
  *
- * The posting side is under q->lock, the receiving side under q->rq_lock; what
- * joins it to its peer changes under soft.lock and both. The control thread
- * takes a QP by soft_qp_hold(), which excludes the user of a single-threaded
- * one as well.
+ * The posting side is under q->lock, the receiving side under q->rq_lock. The
+ * link to the peer changes under soft.lock and both. The control thread takes a
+ * QP by soft_qp_hold(), which excludes the user of a single-threaded one as
+ * well.
  */
 #ifndef SKEIN_DEV_SOFT_QP_H
 #define SKEIN_DEV_SOFT_QP_H
@@ -21,7 +21,7 @@
 
 #define SOFT_XLATS 8u
 
-/* Its user excludes himself, so its locks are biased. */
+/* The user serialises its calls, so the QP's locks are biased. */
 #define SOFT_SERIALISED ((unsigned)(DEV_QP_SINGLE_THREADED | DEV_QP_SERIAL))
 
 /* What a QP knows of one rkey: checked once, valid while *live == key. */
@@ -79,14 +79,14 @@ struct soft_qp {
 	uint32_t sge_max;
 	uint32_t inline_max;
 	bool sig_all;
-	bool unreliable;  /* UC, UD: what goes wrong there is not told */
+	bool unreliable;  /* UC, UD: failures at the peer are not reported */
 	uint32_t op_max;  /* highest enum ibv_wr_opcode */
 	bool direct;	  /* RTS, connected, nothing parked */
 	bool held;	  /* by the control path: soft_qp_hold() */
 	bool shut;	  /* the send CQ, by us: soft_park_shut() */
 	uint32_t gate_ok; /* the peer's gate that was checked; 0 none */
 	uint32_t hazard;
-	/* where it is said: in our area, or in a DC target's table */
+	/* the hazard word: in our area, or in a DC target's table */
 	_Atomic uint32_t *inside;
 	struct shm_qp *self; /* our area */
 	/* These two change under soft.lock, lock and rq_lock together. */
@@ -124,7 +124,7 @@ struct soft_qp {
 	bool ring_lost;	   /* perhaps: the barrier was refused */
 	bool asks;	   /* counted in soft.asking_qps */
 	struct soft_harsh_qp *harsh; /* NULL: not in harsh mode */
-	/* only looked at, for harsh mode; else NULL */
+	/* harsh mode only looks whether this would be refused; else NULL */
 	struct soft_wqe *look;
 	bool early; /* pieces before their turn: a refusal does not break the
 		     * peer's QP */
@@ -210,8 +210,8 @@ void soft_qp_send_failed(struct soft_qp *q);
 void soft_qp_gate(struct soft_qp *q);
 /* A DC QP's first state, and its last but ERR. */
 void soft_qp_begin(struct soft_qp *q, enum ibv_qp_state st);
-/* In ERR, and since then known to be left by its peer, which finds the gate shut
- * from there on: nothing is to be waited for. q->lock held. */
+/* The QP is in ERR, and its peer is known to have left since. The peer finds
+ * the gate shut, so there is nothing to wait for. q->lock held. */
 bool soft_qp_is_left(struct soft_qp *q);
 
 /* send.c, exec.c, park.c, far.c */
@@ -221,11 +221,12 @@ int soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 int soft_post_all_held(struct soft_qp *q, struct ibv_send_wr *wr, uint32_t n);
 int soft_exec(struct soft_qp *q, const struct ibv_send_wr *wr,
 	      struct soft_wqe *w);
-/* Whether it would be refused now: changes nothing, breaks nothing. As
- * soft_exec(), and w->h says what memory it goes to. */
+/* Returns what soft_exec() would return now, but changes and breaks nothing;
+ * w->h then says what memory the request goes to. */
 int soft_exec_look(struct soft_qp *q, struct soft_wqe *w);
-/* Several pieces that the peer's way to ERR, RESET or its end does not come
- * between: 0 or as soft_exec(); then each piece, then close. */
+/* Executes several pieces inside one hazard, so the peer's move to ERR or
+ * RESET, or its destruction, waits for all of them. open returns 0 or as
+ * soft_exec(); then inside for each piece; then close. */
 int soft_exec_open(struct soft_qp *q);
 int soft_exec_inside(struct soft_qp *q, const struct ibv_send_wr *wr,
 		     struct soft_wqe *w);
@@ -261,10 +262,10 @@ void soft_park_shut(struct soft_qp *q, const struct ibv_send_wr *wr);
 uint64_t soft_park_patience(const struct soft_qp *q, enum soft_park why);
 /* The receiver's min_rnr_timer. */
 uint64_t soft_park_rnr_ns(const struct soft_qp *q);
-/* Nobody rings for its head: the control thread tries again by itself. */
+/* No ring comes for its head: the control thread tries again by itself. */
 bool soft_park_retries(const struct soft_qp *q);
-/* ... but not at once: its head waits for a file that was asked for, or for a
- * ring that may be lost. */
+/* Such a head is not tried at once: it waits for a file that was asked for, or
+ * its ring may be lost. */
 bool soft_park_waits(const struct soft_qp *q);
 /* Fails the head: its deadline is over. */
 void soft_park_expire(struct soft_qp *q);

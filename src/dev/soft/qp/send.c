@@ -120,7 +120,8 @@ static int dc_exec(struct soft_qp *q, const struct ibv_send_wr *wr)
 	return soft_exec(q, wr, NULL);
 }
 
-/* A queue that is not in order: parked requests, SQD, ERR, not yet RTS. */
+/* The queue is not on the direct path: parked requests, SQD, ERR, not yet
+ * RTS. */
 static __attribute__((noinline)) int post_slow(struct soft_qp *q,
 					       struct ibv_send_wr *wr,
 					       uint32_t pos)

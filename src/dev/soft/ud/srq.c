@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * srq.c - UD QPs on an SRQ, at their owner. Their senders claim its receives
- * as they claim those of a QP's own queue (claim.h), and write into the receive
+ * srq.c - UD QPs on an SRQ, at their owner. Their senders claim its receives as
+ * they claim those of a QP's own queue (claim.h), and write into the receive
  * for which QP the message is; what they complete is handed out here, in the
  * order of positions, to a list of each QP.
  *
@@ -9,7 +9,7 @@
  * again. The owner shuts the gate, does a membarrier(2) and looks for claims of
  * that name. So either it sees claim and name, or the sender sees the gate shut
  * and gives the receive back unused (VOID). A name is 0 from post to claim, so
- * that a stopped sender is waited for by the QP that it means, by no other.
+ * only the QP that a stopped sender means waits for that sender.
  *
  * Lock order: a receive CQ's lock, soft_srq_ud.lock, the SRQ's post_lock.
  */
