@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ctl.c - the control thread of a device: asleep in epoll unless a peer is
- * born or dies, something is parked, or a file or a QP's place is asked for.
+ * ctl.c - the control thread of a device: it sleeps in epoll until a peer
+ * connects or dies, a timer of a parked request is due, or a peer asks for a
+ * file or a QP's place.
  *
- * It never waits for a peer, so two control threads cannot wait for each
- * other. Its life word is a robust futex: the kernel marks it when this thread
- * ends in any way (kill, exec, the end of the process), and a forked child,
- * which has no such thread, does not keep it alive.
+ * It never waits for a peer, so two control threads cannot wait for each other.
+ * Its life word is a robust futex: the kernel marks it when this thread ends in
+ * any way (kill, exec, the end of the process), and a forked child, which has
+ * no such thread, does not keep it alive.
  */
 #include "dev/soft/link/link.h"
 #include "dev/soft/ud/ud.h"
@@ -39,8 +40,8 @@ void soft_kick(struct soft *s)
 
 void soft_attend(struct soft *s, uint32_t idx)
 {
-	/* release: what there is to see is written; pairs with the exchange
-	 * in attend_all() */
+	/* release: pairs with the exchange in attend_all(): a control thread
+	 * that sees the byte also sees what was written before it */
 	atomic_store_explicit(&s->nic->attn[idx], 1, memory_order_release);
 	soft_kick(s);
 }
@@ -230,14 +231,16 @@ static void *ctl_main(void *arg)
 		if (!sleep_until(s, timers(s)))
 			continue;
 		pthread_mutex_lock(&s->lock);
-		/* Under the lock under which sources leave the set and are
-		 * freed: one that was fetched before it may be gone by now.
-		 * One at a time: handling one may free another's. */
+		/* Sources leave the set and are freed under this lock, so an
+		 * event fetched before the lock could name a freed source. One
+		 * event at a time: handling one may free the source of
+		 * another. */
 		if (epoll_wait(s->epoll_fd, &ev, 1, 0) == 1)
 			handle(s, ev.data.ptr, ev.events);
 		pthread_mutex_unlock(&s->lock);
 	}
-	/* Closed, not dead: no peer needs the mark of the kernel any more. */
+	/* 0 tells peers that the device is closed: the kernel has nothing left
+	 * to mark. */
 	atomic_store(&s->nic->life, 0);
 	syscall(SYS_set_robust_list, NULL, sizeof(head));
 	return NULL;

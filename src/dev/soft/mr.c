@@ -356,10 +356,10 @@ static bool shares_pages(struct soft *s, const struct soft_mr *m, uintptr_t lo,
 }
 
 /*
- * A stopped process holds its hazard. It must not find the memory again when
- * it goes on, so the owner's mapping of a shared file is replaced by a copy of
- * its own, with the file's last bytes: the poster writes into pages that
- * nobody looks at any more.
+ * A stopped process holds its hazard. When it goes on it must not write into
+ * the owner's memory. So the owner's mapping of the shared file is replaced by
+ * a private copy with the file's last bytes: the poster writes into pages that
+ * the owner no longer sees.
  */
 static int mr_part(struct soft *s, struct soft_mr *m)
 {
@@ -400,7 +400,7 @@ int soft_dereg_mr(struct dev *dev, struct ibv_mr *mr)
 		atomic_store_explicit(&s->mr_table[mr->handle].key, 0,
 				      memory_order_release);
 		err = quiesce_all(s);
-		/* Of the arena: that piece is nobody's any more. */
+		/* A piece of the arena is given up: nothing uses it again. */
 		left = !m->near || err != -EBUSY;
 		if (err == -EBUSY)
 			err = m->near ? 0 : mr_part(s, m);

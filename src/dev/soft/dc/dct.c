@@ -86,8 +86,8 @@ static int wait_out(struct soft *s, const struct dc_inside *w, bool locked)
 			sched_yield();
 			continue;
 		}
-		/* The control thread sweeps the dead, unless it waits for the
-		 * lock that our caller holds. */
+		/* The control thread sweeps dead senders, unless it waits for
+		 * the lock that our caller holds. */
 		if (locked)
 			soft_conns_look(s);
 		now = env_now_ns(s->env);

@@ -23,8 +23,8 @@
 #define STREAM_PIECE (64u << 10)
 #define STREAM_LEN (8u << 20)
 
-/* What goes wrong at the peer is told to it: its QP goes to ERR as well, even
- * if this one is gone before it looks. On UC a bad request is dropped in
+/* A fault at the peer is written there: the peer's QP goes to ERR as well, even
+ * if this QP is gone before the peer looks. On UC a bad request is dropped in
  * silence; only a broken receive breaks the QP. A DC target serves on. */
 static __attribute__((noinline, cold)) int fault(struct soft_qp *q,
 						 enum shm_fault what,
@@ -628,8 +628,8 @@ static void say_met(struct soft_qp *q)
 	soft_ring(q);
 }
 
-/* A UC requester is answered by nobody: what is wrong at its own end is an
- * error, all else is sent and, as far as it knows, lost (IBA 9.8.2). */
+/* A UC requester gets no answer: a mistake at its own end is an error; every
+ * other failure counts as sent and lost (IBA 9.8.2). */
 static __attribute__((noinline, cold)) int uc_outcome(
 	struct soft_qp *q, const struct ibv_send_wr *wr, int r)
 {

@@ -75,8 +75,9 @@ void soft_bell_put(struct soft *s, struct soft_bell *b)
 		bell_free(s, last);
 }
 
-/* Their owners tell nobody that a QP or a channel is gone, and a UD QP keeps
- * what it has met: so many as these are looked at together. */
+/* The owner of a QP or a channel does not tell peers that it is gone, and a UD
+ * QP keeps what it has met. So bells are looked at together, once there are
+ * bells_due of them. */
 void soft_bells_sweep(struct soft *s, struct soft_peer *p)
 {
 	struct soft_qp *q;
@@ -292,8 +293,8 @@ static int dial(uint32_t block, pid_t *pid)
 	if (fd < 0)
 		return -errno;
 	len = soft_block_name(block, &un);
-	/* A full backlog: a thousand are before us. Without these limits a
-	 * wait has no end. */
+	/* With a full backlog a thousand connections are before ours. Without
+	 * these limits the wait has no end. */
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)))
 		err = -errno;
 	tv.tv_sec = 1;
@@ -314,7 +315,7 @@ static int dial(uint32_t block, pid_t *pid)
 	return fd;
 }
 
-/* By its file: the id is what it says of itself, and could be another's. */
+/* By its file: a peer could claim another device's id. */
 static struct soft_peer *peer_find(struct soft *s, const struct msg *r,
 				   const struct stat *st)
 {
@@ -368,7 +369,8 @@ int soft_peer_use(struct soft *s, const struct msg *r, int *sock, int *fds,
 	return 0;
 }
 
-/* A child of one that died holds the listening socket, and accepts nobody. */
+/* A child of a dead process may hold the listening socket; it accepts
+ * nobody. */
 static int answer_wait(pid_t pid, int sock)
 {
 	unsigned waited_s = 0;
@@ -578,8 +580,8 @@ static struct soft_qp *qp_by_num(struct soft *s, uint32_t qpn)
 	return NULL;
 }
 
-/* No descriptor was left for a file of p. Which one is lost with it: all that
- * wait for one fail, and say so. */
+/* No descriptor was left for a file of p, and which file it was is lost with
+ * the message. So all requests that wait for a file of p fail. */
 static void fail_waiters(struct soft *s, struct soft_peer *p)
 {
 	struct soft_qp *q;

@@ -44,9 +44,9 @@ static void pid_unwatch(struct soft *s, struct soft_conn *c)
 }
 
 /* The end of the process, which need not be the end of the socket. Only while
- * there are descriptors enough: without this a claim of one that died, with a
- * child that holds its sockets, is swept when somebody waits for it, or when the
- * child ends. */
+ * there are enough descriptors. Without the watch, if a child holds the dead
+ * process's sockets, its claims are swept when a thread here waits for them, or
+ * when the child ends. */
 static void pid_watch(struct soft *s, struct soft_conn *c)
 {
 	struct rlimit l;
@@ -104,8 +104,8 @@ static void own_fd_drop(struct soft_conn *c)
 	c->own_fd = -1;
 }
 
-/* While an answer waits its region may be deregistered, and the number of the
- * region's descriptor be another file's. */
+/* While an answer waits, its region may be deregistered and the number of its
+ * descriptor may become another file's. */
 static void own_fd_make(struct soft_conn *c)
 {
 	if (c->out.m.op != (MSG_MR_FD | MSG_REPLY) || !c->nfds)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * attend.c - what the control thread does about QPs: it takes note of what
- * peers broke or began, runs what is parked, fires timers, and completes the
- * way to ERR once the peer has left. soft.lock is held throughout.
+ * peers broke or began, runs parked requests, fires timers, and ends a QP's
+ * move to ERR once the peer has left. soft.lock is held throughout.
  */
 #include "base/fence.h"
 #include "dev/soft/dc/dc.h"
@@ -57,7 +57,7 @@ static bool cq_broken(struct soft_qp *q)
 			       __ATOMIC_ACQUIRE);
 }
 
-/* Its peer has left, in ERR: the last step there. */
+/* The last step of a move to ERR: the peer has left. */
 static void left(struct soft_qp *q, bool user)
 {
 	if (!atomic_exchange(&q->quiesce_due, false))
@@ -73,7 +73,7 @@ static void left(struct soft_qp *q, bool user)
 	soft_cq_flush_recv(soft_cq_of(q->ex.qp_base.recv_cq), q, user);
 }
 
-/* The control thread waits for nobody: its timer comes back until the time is
+/* The control thread does not wait: its timer comes back until the time is
  * over. */
 static bool settled(struct soft_qp *q)
 {
@@ -151,7 +151,7 @@ void soft_qp_left(struct soft_qp *q)
 	left(q, true);
 }
 
-/* Is it time to try what nobody rings for? *due: when it will be. */
+/* Is it time to try a head that no ring comes for? *due: when it will be. */
 static bool tries_again(struct soft_qp *q, uint64_t now, uint64_t *due)
 {
 	uint64_t pause = PARK_RETRY_NS;
@@ -226,7 +226,8 @@ uint64_t soft_qps_timers(struct soft *s, uint64_t now)
 	return due;
 }
 
-/* Nobody tells a UC QP: what waited for the peer is sent, and lost. */
+/* A UC QP gets no notice: requests that waited for the peer count as sent, and
+ * are lost. */
 static void uc_bereft(struct soft_qp *q)
 {
 	q->gate_ok = 0; /* the next one looks, and finds nobody */
@@ -234,9 +235,9 @@ static void uc_bereft(struct soft_qp *q)
 		soft_park_expire_as(q, IBV_WC_SUCCESS);
 }
 
-/* What waits fails; then everything is flushed, so that a sleeper wakes up: the
- * notice of death. Without it (see dev.h), as on a NIC: what waits fails, and
- * so will what is posted next; receives stay. */
+/* With the notice of death the waiting head fails and all else is flushed, so
+ * that a sleeper wakes up. Without it (dev.h, death_notice) it is as on a NIC:
+ * the waiting head fails, and so do later posts; receives stay. */
 static void rc_bereft(struct soft_qp *q)
 {
 	bool notice = q->s->dev.caps.death_notice;
@@ -292,8 +293,8 @@ static void ud_bereft(struct soft_qp *q, struct soft_peer *p)
 		soft_cq_fire(soft_cq_of(q->ex.qp_base.recv_cq));
 }
 
-/* What is for the dead peer fails in its turn; the DCI of a peer that has
- * nothing outstanding there goes on. */
+/* Requests for the dead peer fail in their turn; a DCI with nothing outstanding
+ * there goes on. */
 static void dci_bereft(struct soft_qp *q)
 {
 	soft_qp_hold(q);
@@ -329,8 +330,8 @@ void soft_peer_late(struct soft_qp *q)
 {
 	struct soft *s = q->s;
 
-	/* Under the lock under which a death is dealt with: it came before,
-	 * and is seen here, or it finds this QP, in RTR. */
+	/* soft_peer_died() runs under this lock: either it came before, and is
+	 * seen here, or it comes later and finds this QP in RTR. */
 	pthread_mutex_lock(&s->lock);
 	if (q->peer && atomic_load(&q->peer->dead))
 		qp_bereft(q);

@@ -109,8 +109,8 @@ void soft_qp_send_failed(struct soft_qp *q)
 	soft_flush_parked(q);
 }
 
-/* The control path's way to ERR: when it returns the peer has left. The control
- * thread is asked only when it has not. */
+/* The control path's move to ERR: when it returns 0 the peer has left. The
+ * control thread is asked only if the peer has not left in time. */
 static int modify_err(struct soft_qp *q)
 {
 	bool was_left;
@@ -137,7 +137,7 @@ static int modify_err(struct soft_qp *q)
 	return 0;
 }
 
-/* All that stands between a QP's link to its peer and its readers. */
+/* All locks under which a thread reads the QP's link to its peer. */
 static void link_hold(struct soft_qp *q)
 {
 	pthread_mutex_lock(&q->s->lock);
@@ -246,7 +246,7 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 	}
 	err = soft_peer_connect(s, q, a->dest_qp_num & 0xffffff, &p, &area,
 				&bell);
-	/* Nobody there is no error of modify_qp(): a real NIC finds out when
+	/* A missing peer is no error of modify_qp(): a real NIC finds out when
 	 * it sends. */
 	if (err && err != -ECONNREFUSED)
 		return err;
@@ -275,7 +275,8 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 /* It is not in `from` any more. */
 #define MOVED 1
 
-/* What comes is the control path's: no membarriers for it. */
+/* From here on only the control path uses the QP: it should pay no
+ * membarriers. */
 static void locks_unbias(struct soft_qp *q)
 {
 	if (q->flags & DEV_QP_SINGLE_THREADED) {
@@ -354,7 +355,7 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state from,
 	return err;
 }
 
-/* What is asked for is judged by the state that it is in, and then done. */
+/* Checks the request against the QP's present state, then carries it out. */
 static int modify_once(struct soft_qp *q, struct ibv_qp_attr *attr, int mask)
 {
 	enum ibv_qp_state from, to;

@@ -20,8 +20,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* A NIC answers for a busy process; here its control thread has to run. Nobody
- * there is known at once. */
+/* A NIC answers for a busy process; here the process's control thread has to
+ * run. A missing process is known at once. */
 #define DIAL_NS 2000000000ull
 
 uint64_t soft_park_rnr_ns(const struct soft_qp *q)
@@ -196,9 +196,10 @@ static struct soft_wqe *head_take(struct soft_qp *q)
 }
 
 /*
- * Another thread than the poster's carries it out. Without this the peer's
- * answer may arrive, and wake the poster, before its own completion is there:
- * programs that wait for both on one channel take the one for the other.
+ * Here the control thread, not the poster, carries out the request. Without
+ * this the peer's answer may arrive, and wake the poster, before the request's
+ * own completion is there: programs that wait for both on one channel take the
+ * one for the other.
  */
 void soft_park_shut(struct soft_qp *q, const struct ibv_send_wr *wr)
 {

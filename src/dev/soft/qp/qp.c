@@ -113,8 +113,8 @@ static uint64_t cq_load(const struct soft_qp *q, bool send)
 {
 	if (send)
 		return q->sq_max;
-	/* Several may share it: then this is more than there can be, and the
-	 * CQ looks for an overflow that is none. */
+	/* Several QPs may share the SRQ: then the sum is more than there can
+	 * be, and the CQ looks for an overflow in vain. */
 	return q->srq ? q->srq->c.slots : q->rq_slots;
 }
 
@@ -320,7 +320,7 @@ static void qp_unplace(struct soft *s, struct soft_qp *q, bool keep_area)
 	if (atomic_load(&q->quiesce_due))
 		atomic_fetch_sub(&s->quiesce_qps, 1);
 	if (q->srq) {
-		/* One that stopped inside keeps its receive. */
+		/* A peer that stopped inside keeps its receive. */
 		if (!keep_area && !q->ud)
 			soft_order_sweep(q);
 		q->srq->given_up |= keep_area;

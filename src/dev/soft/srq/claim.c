@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * claim.c - the owner's side of claimed slots: posting, taking back, sweeping.
- * What pairs with what, and why nobody waits for a dead or stopped producer,
- * stands in claim.h; tests/model/claim.pml checks it.
+ * claim.h says what pairs with what, and why no process waits for a dead or
+ * stopped producer; tests/model/claim.pml checks it.
  */
 #include "dev/soft/srq/claim.h"
 
@@ -82,8 +82,8 @@ void claim_slot_put(struct claim *c, uint32_t slot)
 	atomic_store_explicit(&c->free_tail, at + 1, memory_order_release);
 }
 
-/* Each post brings the head to within slots of it: one that is farther off was
- * scribbled on by a peer, and must not keep the owner busy. */
+/* Each post brings the head to within slots of its position. A head that is
+ * farther off was scribbled on by a peer; it must not keep the owner busy. */
 static void head_repair(struct claim *c, uint64_t head)
 {
 	atomic_store_explicit(&c->shm->head, head, memory_order_release);
@@ -136,7 +136,7 @@ void claim_close(struct claim *c)
 	uint64_t pos, tail = claim_tail(c);
 	uint32_t slot;
 
-	/* Not by way of the head: that a producer could have scribbled on. */
+	/* Not from the head: a producer could have scribbled on it. */
 	for (pos = tail - (tail > c->slots ? c->slots : tail - 1); pos < tail;
 	     pos++) {
 		slot = claim_order(c, pos);
@@ -175,7 +175,7 @@ bool claim_sweep(struct claim *c, uint32_t id, uint32_t from, uint32_t *slot)
 		word = claim_word(c, i);
 		if (claim_state(word) != CLAIM_CLAIMED || claim_id(word) != id)
 			continue;
-		/* Nobody else writes it any more; a store would do. */
+		/* No other thread writes it any more; a store would do. */
 		if (!atomic_compare_exchange_strong(
 			    &c->shm->cell[i].word, &word,
 			    claim_make(claim_pos(word), CLAIM_OWNER,

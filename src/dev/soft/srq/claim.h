@@ -214,14 +214,15 @@ void claim_post_shut(struct claim *c, uint32_t slot);
 /* Its completion was read, or it was swept. */
 void claim_slot_put(struct claim *c, uint32_t slot);
 
-/* Takes all that is posted for the owner (CLAIM_OWNER): no claim succeeds any
- * more. The poster's side is held. */
+/* Claims all posted slots for the owner (CLAIM_OWNER): no other claim succeeds
+ * any more. The poster's side is held. */
 void claim_close(struct claim *c);
-/* Is somebody else inside? After claim_close(), or after a key was cleared and
- * fenced. since: only those that claimed before position since. */
+/* Has a producer still claimed a slot? Called after claim_close(), or after a
+ * key was cleared and fenced. Counts only claims of positions before since. */
 bool claim_busy(const struct claim *c, uint64_t since);
-/* A slot that id has claimed and will never complete becomes the owner's; from
- * slot from on, *slot tells which. id is dead: none of its threads runs. */
+/* Takes back one slot that the dead claimant id has claimed and will never
+ * complete. Looks from slot `from` on; *slot tells which it is. None of the
+ * threads of id runs any more. */
 bool claim_sweep(struct claim *c, uint32_t id, uint32_t from, uint32_t *slot);
 
 /* acquire: pairs with claim_done() */

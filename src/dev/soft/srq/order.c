@@ -43,7 +43,8 @@ static void reaped(struct soft_qp *q)
 	atomic_fetch_add_explicit(&q->rq_reap, 1, memory_order_relaxed);
 }
 
-/* Entries that the peer gave back unused. The receive CQ's lock is held. */
+/* The next entry that is a message; posts again those that the peer gave back
+ * unused. The receive CQ's lock is held. */
 static bool next(struct soft_qp *q, uint32_t *slot)
 {
 	uint32_t n;
@@ -123,7 +124,7 @@ void soft_order_sweep(struct soft_qp *q)
 	soft_lock_revoke(&c->lock);
 	complete_ring(q);
 	soft_lock_return(&c->lock);
-	/* One that lives has rung for what it completed. */
+	/* A living peer has rung for the receives that it completed. */
 	if (q->peer && atomic_load(&q->peer->dead))
 		soft_cq_fire(c);
 }

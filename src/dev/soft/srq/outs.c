@@ -35,7 +35,8 @@ void outs_reset(struct soft_outs *o)
 	for (i = 0; i < end; i++)
 		o->out[i].in = false;
 	o->out[end] = (struct soft_out){end, end, true};
-	/* In use by others already: their slots are passed by. */
+	/* RC and UC senders may use the SRQ already: their slots are
+	 * skipped. */
 	o->next = o->shared && tail > end ? tail - end : tail;
 }
 
@@ -95,8 +96,9 @@ uint32_t outs_first(const struct soft_outs *o, bool flush)
 	for (n = o->out[end].next; n != best; n = o->out[n].next) {
 		if (!is_over(o, n, flush))
 			continue;
-		/* One of the same sender that was not over when it was looked
-		 * at may be by now, and is then seen: is_over() acquires. */
+		/* An earlier slot of the same sender that was not over at the
+		 * first look is over now: is_over() acquires, so the second
+		 * look sees it. */
 		best = n;
 		if (o->out[n].prev != end)
 			n = end;

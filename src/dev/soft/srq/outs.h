@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * outs.h - at the owner of claimed slots (claim.h): those that somebody has
- * claimed and that were not taken yet, in the order of their positions. Of a
- * UD QP's own queue all of them; of an SRQ those that UD senders have claimed.
+ * outs.h - at the owner of claimed slots (claim.h): the slots that a producer
+ * has claimed and the owner has not taken yet, in the order of their positions.
+ * For a UD QP's own queue all of them; for an SRQ those that UD and DC senders
+ * have claimed.
  *
  * Private memory throughout. What peers write into the words decides when a
  * slot is over, never where the list leads.
@@ -44,10 +45,10 @@ void outs_reset(struct soft_outs *o);
 
 /* All that was claimed up to now. */
 void outs_gather(struct soft_outs *o);
-/* The first that is DONE, or, with flush, the owner's; slots: none is. What
- * one sender completed is found in its order. */
+/* The first slot that is DONE, or, with flush, the owner's; `slots` if there is
+ * none. Slots that one sender completed are found in its order. */
 uint32_t outs_first(const struct soft_outs *o, bool flush);
-/* It is over, or is to be claimed again; n may be on no list. */
+/* Slot n is over, or is to be claimed again; it need not be on the list. */
 void outs_del(struct soft_outs *o, uint32_t n);
 
 #endif

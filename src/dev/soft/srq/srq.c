@@ -122,8 +122,9 @@ int soft_destroy_srq(struct dev *dev, struct ibv_srq *srq)
 		pthread_mutex_unlock(&s->lock);
 		return -EBUSY;
 	}
-	/* The next life of these cells goes on behind this one. A UD sender
-	 * that came late for its QP may still be giving one back. */
+	/* The next life of these cells continues at the positions behind this
+	 * one. A UD sender that came late for its QP may still be giving a
+	 * receive back. */
 	claim_close(&r->c);
 	r->given_up |= soft_srq_ud(r) && soft_ud_srq_quiesce(r);
 	list_del(&r->link);
@@ -251,7 +252,8 @@ int soft_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
 		return EPERM;
 	}
 	soft_lock(&r->post_lock);
-	/* Were there too few? The control thread may look after this only. */
+	/* Were there too few? The control thread may look only after this
+	 * post. */
 	limit_look(r);
 	for (; wr; wr = wr->next) {
 		if (unlikely((uint32_t)wr->num_sge > r->sges))

@@ -26,10 +26,11 @@ struct soft_qp;
 struct shm_srq {
 	/* owner: a claimant of this position or a later one rings the owner */
 	_Atomic uint64_t limit_at;
-	/* any peer sets: one waits for a receive; the owner clears */
+	/* any peer sets: a sender waits for a receive; the owner clears */
 	_Atomic uint32_t waiting;
 	uint32_t stride; /* owner: bytes a receive */
-	/* any UD sender sets: one was given back unused; the owner clears */
+	/* any UD or DC sender sets: a receive was given back unused; the owner
+	 * clears */
 	_Atomic uint32_t voided;
 	alignas(SHM_LINE) unsigned char claim[];
 };
@@ -80,7 +81,8 @@ struct soft_srq {
 	struct shm_srq *shm;
 	char *slots;
 	uint32_t stride, sges;
-	/* of a slot, ours alone: peers may scribble on the rest */
+	/* by slot; private memory: peers may scribble on the slots
+	 * themselves */
 	struct soft_srq_recv *recv;
 	struct claim c;
 	struct soft_lock post_lock; /* claim_slot_get(), claim_post(), limit */
@@ -127,13 +129,14 @@ void soft_srqs_attend(struct soft *s);
 /* order.c: the owner's end of a QP's order ring; q->srq is not NULL */
 /* As soft_reap(); the receive CQ's lock is held. */
 bool soft_order_reap(struct soft_qp *q, struct soft_cqe *e);
-/* What its peer gave back unused is posted again; and the limit. */
+/* Posts again the receives that the peer gave back unused, and looks at the
+ * limit. */
 void soft_order_attend(struct soft_qp *q);
-/* The peer is out and comes no more: what it claimed is posted again, what it
- * completed is in the ring. s->lock held. */
+/* The peer has left and cannot enter again: the receives that it claimed are
+ * posted again; those that it completed are put into the ring. s->lock held. */
 void soft_order_sweep(struct soft_qp *q);
-/* RESET, the end: what was completed and not polled is free. s->lock and the
- * receive CQ's lock held, after soft_order_sweep(). */
+/* For RESET and destroy: receives that are completed and not polled become
+ * free. s->lock and the receive CQ's lock held, after soft_order_sweep(). */
 void soft_order_forget(struct soft_qp *q);
 
 /* srq.c, for order.c */

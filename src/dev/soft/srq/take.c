@@ -96,8 +96,8 @@ static int take_one(struct soft_qp *q, size_t len)
 	uint64_t pos;
 	int r;
 
-	/* Somebody else gets on at each round; unless the peer writes nonsense,
-	 * so many never come. */
+	/* In each round another claimant succeeds. So many rounds come only if
+	 * the peer writes nonsense. */
 	for (round = 0; round < ROUNDS; round++) {
 		pos = claim_head(c);
 		r = claim_look(c, slots, pos, &n);
@@ -133,9 +133,9 @@ struct shm_slot *soft_take(struct soft_qp *q, size_t len)
 	/* A DC target does not know us: the timer of retries comes by. */
 	if (r == -ENOENT && !q->unreliable && !q->dc &&
 	    !atomic_load(&q->far_srq->waiting)) {
-		/* From here on a post is told; one that was just made may not
-		 * have seen it. The membarrier(2) stands in for its fence;
-		 * where it is refused: park.c. */
+		/* A later post_srq_recv() sees `waiting`; one under way may
+		 * have missed it. The membarrier(2) takes the place of a fence
+		 * there; where it is refused: park.c. */
 		atomic_store(&q->far_srq->waiting, 1);
 		if (!soft_barrier_try()) {
 			q->ring_lost = true;
@@ -182,8 +182,8 @@ void soft_take_back(struct soft_qp *q)
 		return;
 	}
 	q->taken = false;
-	/* acquire: as in soft_exec(). A peer that is not the one any more has
-	 * swept it, or will. */
+	/* acquire: as in soft_exec(). If the gate has changed, the peer has
+	 * swept this claim, or will. */
 	if ((!q->far || !q->gate_ok ||
 	     atomic_load_explicit(&q->far->gate, memory_order_acquire) !=
 		     q->gate_ok) &&

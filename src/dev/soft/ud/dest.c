@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dest.c - where the messages of a UD QP go: destinations, found by the
- * control thread while messages wait in copies, in order for each of them and
- * in nobody else's way.
+ * dest.c - where the messages of a UD QP go: destinations, found by the control
+ * thread while messages wait in copies, in order for each destination; no
+ * destination holds up another.
  *
  * Those used last are remembered; older ones, for which nothing is kept and
- * nobody dials, the control thread forgets. Where nobody was, what is sent is
- * dropped for a moment before the control thread looks again.
+ * nobody dials, the control thread forgets. If there was no such QP, messages
+ * to it are dropped for a moment; then the control thread looks again.
  */
 #include "dev/soft/ud/mcast.h"
 #include "dev/soft/ud/ud.h"
@@ -189,7 +189,8 @@ void soft_ud_keep(struct soft_qp *q, struct ud_dest *d, const struct ud_msg *m)
 	if (d->n_kept++)
 		return;
 	busy_add(q, d);
-	/* It sleeps until a deadline that may be too late now. */
+	/* The control thread sleeps until a deadline that may be too late
+	 * now. */
 	soft_kick(q->s);
 }
 

@@ -125,9 +125,10 @@ void soft_ud_sweep_recv(struct soft_qp *q, uint32_t claimant)
 		/* Flushed, or forgotten. */
 		if (st == IBV_QPS_ERR || st == IBV_QPS_RESET || q->dying)
 			continue;
-		/* Its message is lost, as datagrams are; the receive is not:
-		 * nobody else can have claimed it, so it is as it was posted.
-		 * It goes to the end, for the place of old is used up. */
+		/* The message is lost, as datagrams may be; the receive is not.
+		 * No other sender can have claimed it, so it is as it was
+		 * posted. It goes to the end, because its old position is used
+		 * up. */
 		outs_del(&q->ud->outs, n);
 		claim_post(&q->ud->claim, n);
 	}

@@ -266,8 +266,8 @@ static void say_fault(struct ud_dest *d)
 	ring(d);
 }
 
-/* The receive of an SRQ was claimed for a QP that takes none any more. Somebody
- * has to post it again, and no poll need come by. */
+/* The receive of an SRQ was claimed for a QP that takes none any more. The
+ * owner has to post it again, and perhaps nobody polls there. */
 static void give_back(struct ud_dest *d)
 {
 	/* release: an owner that sees the flag also sees DONE */
@@ -394,8 +394,8 @@ int soft_ud_deliver(struct soft_qp *q, struct ud_dest *d,
 
 	if (!soft_life(d->peer->nic))
 		return -ENOENT;
-	/* Somebody else gets on at each round; unless the peer writes nonsense,
-	 * so many never come. */
+	/* In each round another sender succeeds. So many rounds come only if
+	 * the peer writes nonsense. */
 	for (round = 0; round < ROUNDS; round++) {
 		r = d->gate_ok ? 0 : gate_check(d);
 		if (r == -EACCES)

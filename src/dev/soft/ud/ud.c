@@ -131,7 +131,7 @@ static int wait_out(struct soft *s, const struct inside *in, bool locked)
 			sched_yield();
 			continue;
 		}
-		/* The control thread sweeps the dead, unless it waits for
+		/* The control thread sweeps dead senders, unless it waits for
 		 * the lock that our caller holds. */
 		if (locked)
 			soft_conns_look(s);

@@ -52,7 +52,8 @@ enum ud_dest_state {
 	UD_DEST_NEW,   /* the control thread is to dial */
 	UD_DEST_DIALS, /* it does */
 	UD_DEST_READY, /* its place is known */
-	UD_DEST_NOBODY /* until again_ns what is sent there is dropped */
+	UD_DEST_NOBODY /* no such QP: messages to it are dropped until
+		        * again_ns */
 };
 
 /* Another UD QP, by its number: all GIDs are of this host. */
@@ -148,15 +149,15 @@ void soft_ud_fill(const struct shm_slot *slot, uint32_t len,
 /* ud/srq.c: UD QPs on an SRQ, at their owner */
 int soft_ud_srq_new(struct soft_srq *r);
 void soft_ud_srq_free(struct soft_srq *r);
-/* Messages for q are its from here on, by its name of this life; no more, and
- * what was not polled is forgotten. */
+/* join: from here on q gets the messages for its name of this life. leave: no
+ * more, and what was not polled is forgotten. */
 void soft_ud_srq_join(struct soft_qp *q);
 void soft_ud_srq_leave(struct soft_qp *q);
 /* As soft_reap(). */
 bool soft_ud_srq_reap(struct soft_qp *q, struct soft_cqe *e);
 bool soft_ud_srq_fault(struct soft_qp *q);
-/* Is a UD sender inside, of those that claimed before since: on its way to the
- * QP of that name, or (0) to any? */
+/* Is a UD or DC sender inside that claimed before position since, for the QP
+ * named dest, or (0) for any? */
 bool soft_ud_srq_busy(const struct soft_srq *r, uint32_t dest, uint64_t since);
 /* Waits for those; as soft_ud_quiesce(), s->lock held. */
 int soft_ud_srq_quiesce(struct soft_srq *r);
@@ -182,7 +183,7 @@ void soft_ud_cast(struct soft_qp *q, const union ibv_gid *gid,
 		  const struct ud_msg *m);
 /* Keeps a copy; drops where there are too many. */
 void soft_ud_keep(struct soft_qp *q, struct ud_dest *d, const struct ud_msg *m);
-/* Where nobody is: drops all, and what comes for a while. */
+/* There is no such QP: drops what is kept, and for a while what is sent. */
 void soft_ud_nobody(struct soft_qp *q, struct ud_dest *d);
 /* Dials for new ones, delivers what is kept. */
 void soft_ud_attend(struct soft_qp *q);
@@ -196,7 +197,8 @@ void soft_ud_unreached(struct soft_qp *q, struct soft_peer *p);
 void soft_ud_forget(struct soft_qp *q, struct soft_peer *p, uint32_t key);
 /* All destinations, for good or for a new life of the QP. */
 void soft_ud_drop(struct soft_qp *q);
-/* What was sent before the QP goes gets a moment to leave. No lock is held. */
+/* Gives messages that were sent a moment to leave before the QP goes. No lock
+ * is held. */
 void soft_ud_linger(struct soft_qp *q);
 /* A dial is over: peer is NULL where nobody was. */
 void soft_ud_met(struct soft_qp *q, uint32_t qpn, struct soft_peer *peer,
