@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dev.c - which device, and how a QP is walked through its states.
+ * dev.c - chooses the device, and moves a QP through its states.
  *
  * The choice is a table of drivers; everything a driver does stays behind
  * struct dev_ops. The masks handed to modify_qp are exactly those that the
@@ -103,7 +103,7 @@ void dev_describe(const struct dev *dev, char *buf, size_t len)
 		 dev->mode[0] ? ", " : "", dev->mode);
 }
 
-/* What a test can hold against what it asked for. */
+/* A test compares this line with what it asked for. */
 static void announce(const struct dev *dev)
 {
 	char gid[INET6_ADDRSTRLEN], text[128];
@@ -121,7 +121,7 @@ static int open_spec(struct skein_env *env, const char *spec, int gid_index,
 	const char *name;
 	int rc;
 
-	/* A simulated world has no other. */
+	/* A simulated world has no other device. */
 	if (sim_is(env))
 		spec = "sim";
 	if (!spec || !*spec || !strcmp(spec, "auto"))

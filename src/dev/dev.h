@@ -2,8 +2,8 @@
 /*
  * dev.h - the device seam: libibverbs is the interface.
  *
- * The data path (ibv_post_send, ibv_post_recv, ibv_post_srq_recv,
- * ibv_poll_cq, ibv_req_notify_cq) is inline in <infiniband/verbs.h> and goes through
+ * The data path (ibv_post_send, ibv_post_recv, ibv_post_srq_recv, ibv_poll_cq,
+ * ibv_req_notify_cq) is inline in <infiniband/verbs.h> and goes through
  * context->ops; a device of ours fills that table, so a real NIC pays nothing.
  * The control path needs the table below. Objects are libibverbs' own structs:
  * a device allocates verbs_context, ibv_qp_ex and ibv_cq_ex from the first day
@@ -11,9 +11,8 @@
  * (ibv_create_qp_ex, ibv_create_cq_ex, ibv_query_device_ex) are reached through
  * verbs_context, as libibverbs does it, and need no entry here.
  *
- * What a device may be relied on for stands in
- * docs/design/semantics.md. Abilities are queried (struct dev_caps), never
- * assumed.
+ * docs/design/semantics.md says what every device promises. Abilities are
+ * queried (struct dev_caps), never assumed.
  *
  * Thread rule: control path calls may block and may be made by any thread; the
  * data path follows the verbs rules (thread safe per QP and CQ). Both unless
@@ -58,9 +57,9 @@ struct dev_caps {
 	bool ordered_read;
 	/* a plain WRITE into memory wakes a sleeper on a completion channel */
 	bool wake_on_write;
-	/* a dead peer is told without traffic. On soft the opener of the device
-	 * may clear it before the first QP: the device is then as silent as a
-	 * NIC, for programs that take a notice for a failure */
+	/* the death of a peer is reported without traffic. On soft the opener
+	 * of the device may clear it before the first QP: the device is then as
+	 * silent as a NIC, for programs that take a notice for a failure */
 	bool death_notice;
 	/* the thread that posts or polls does the copying: long operations take
 	 * its time */
@@ -82,8 +81,9 @@ struct dev_caps {
 	uint32_t rd_atomic_max;
 	uint64_t mr_len_max;
 	uint32_t qp_max;
-	/* QPs in use at once that it serves at full speed, beyond which their
-	 * contexts drive each other out of its cache; 0: nobody knows */
+	/* the number of QPs in use at once that the device serves at full
+	 * speed; with more, their contexts drive each other out of its cache;
+	 * 0: unknown */
 	uint32_t qp_fast;
 	uint32_t mr_max;
 	uint32_t srq_wr_max;
@@ -135,8 +135,9 @@ enum {
 	/* the caller serialises all calls with this QP and its CQs: post, poll,
 	 * and the control path, from creation to destruction */
 	DEV_QP_SINGLE_THREADED = 1 << 0,
-	/* the caller serialises its post_send() calls of this QP, and its
-	 * post_recv() calls, each with its like; not those of its CQs */
+	/* the caller serialises the post_send() calls of this QP with each
+	 * other, and the post_recv() calls with each other; not the calls of
+	 * its CQs */
 	DEV_QP_SERIAL = 1 << 1,
 };
 
@@ -180,9 +181,9 @@ struct dev_ops {
 	int (*reg_mr)(struct dev *dev, struct ibv_pd *pd, void *addr,
 		      size_t len, int access, int fd, uint64_t off,
 		      struct ibv_mr **mr);
-	/* A region of the device's own memory, zeroed, which connected peers
-	 * reach without a look for it; (*mr)->addr says where. It goes with the
-	 * MR. -E2BIG: too much for it, -ENOMEM. NULL: it has none. */
+	/* A zeroed region of the device's own memory, which connected peers
+	 * have mapped already; (*mr)->addr says where. It is freed with the MR.
+	 * -E2BIG: too large; -ENOMEM. NULL: the device has no such memory. */
 	int (*new_mr)(struct dev *dev, struct ibv_pd *pd, size_t len,
 		      int access, struct ibv_mr **mr);
 	/* After it has returned, no peer is still reading or writing. */
@@ -335,8 +336,8 @@ int dev_sim_open(struct skein_env *env, const char *name, int gid_index,
  * a running machine, so that all processes there name the same device. */
 uint64_t dev_soft_guid(void);
 
-/* What holds between a QP, from RTR on, and its peer; qp NULL: between any QP
- * and a peer on another host. */
+/* The caps between a QP, from RTR on, and its peer; qp NULL: between any QP and
+ * a peer on another host. */
 void dev_qp_caps(const struct dev *dev, struct ibv_qp *qp,
 		 struct dev_caps *caps);
 

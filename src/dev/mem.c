@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Less is made at once. */
+/* Shorter regions are made at once. */
 #define RESERVE_MIN (1u << 20)
 
 static int region_make(struct dev *dev, struct ibv_pd *pd, int access,

@@ -33,8 +33,8 @@ struct mem_region {
 int mem_region_new(struct dev *dev, struct ibv_pd *pd, const char *name,
 		   size_t len, int access, uint32_t id,
 		   struct mem_region **region);
-/* The same, in the device's own memory where it has some: for what is small, and
- * written soon by peers that have just been met. */
+/* The same, in the device's own memory where it has some: for small regions
+ * that newly connected peers write soon. */
 int mem_region_near(struct dev *dev, struct ibv_pd *pd, const char *name,
 		    size_t len, int access, uint32_t id,
 		    struct mem_region **region);
@@ -53,10 +53,11 @@ int mem_region_reserve(struct dev *dev, struct ibv_pd *pd, const char *name,
 		       size_t len, int access, uint32_t id,
 		       struct mem_region **region);
 int mem_region_fill(struct mem_region *region, size_t len);
-/* Freeing in steps: first no peer touches it any more. False: it does not end, and
- * is kept for ever. */
+/* Freeing in steps. First: when it returns true no peer touches the memory any
+ * more. False: the device could not end it; the region is kept for ever. */
 bool mem_region_end(struct mem_region *region);
-/* ... then so many bytes go. True: it is gone. */
+/* Then, step by step: frees len bytes, rounded to whole pages. True: the region
+ * is freed. */
 bool mem_region_drop(struct mem_region *region, size_t len);
 /* When it has returned no peer is touching the memory. */
 void mem_region_free(struct mem_region *region);

@@ -91,7 +91,8 @@ uint32_t soft_bell_claim(_Atomic uint32_t *armed, bool solicited)
 void soft_bell_count(_Atomic uint32_t *armed, int fd, uint32_t firing)
 {
 	env_bell(fd);
-	/* Else it was taken, and perhaps armed again: another arming. */
+	/* If the CAS fails the event was taken, and the word perhaps armed
+	 * again: another arming. */
 	atomic_compare_exchange_strong(
 		armed, &firing, firing - SHM_ARMED_FIRING + SHM_ARMED_FIRED);
 }

@@ -133,8 +133,8 @@ static _Atomic uint32_t *ready_word(struct soft_cq *c, uint32_t pos)
 			->ready[pos % SHM_CQ_READY];
 }
 
-/* For the user of q: that of a single-threaded one is the CQ's as well, and
- * takes its lock as a poll does. */
+/* For the user of q. The user of a single-threaded QP is the CQ's user as well,
+ * and takes the CQ's lock as a poll does. */
 static void enter(struct soft_cq *c, const struct soft_qp *q)
 {
 	if (q->flags & DEV_QP_SINGLE_THREADED)
@@ -289,7 +289,7 @@ static void flush_begin(struct soft_cq *c, struct soft_qp *q)
 	q->rq_flush = true;
 }
 
-/* Starts to flush the receives of q. Nobody else completes them any more. */
+/* Starts to flush the receives of q. No peer completes them any more. */
 void soft_cq_flush_recv(struct soft_cq *c, struct soft_qp *q, bool user)
 {
 	if (user) {
@@ -457,7 +457,7 @@ static int pop(struct soft_cq *c, int n, struct ibv_wc *wc)
 	return got;
 }
 
-/* Are the marks what says where to look? What is flushed has none. */
+/* Do the marks say where to look? Flushed receives have none. */
 static inline bool by_marks(const struct soft_cq *c)
 {
 	return c->rq_top > FEW_RQS && !c->flushing;
@@ -610,7 +610,7 @@ static int reap_rqs(struct soft_cq *c, int n, struct ibv_wc *wc)
 	return got;
 }
 
-/* Moves all receives that are there into the ring: how an overflow shows. */
+/* Moves all completed receives into the ring: an overflow shows there. */
 static void merge(struct soft_cq *c)
 {
 	uint32_t pos = 0, end = c->rq_top;
@@ -671,10 +671,10 @@ int soft_resize_cq(struct dev *dev, struct ibv_cq *cq, int cqe)
 	return 0;
 }
 
-/* A spinning poller may have the only core that the control thread may use, and
- * would keep it from taking in what it polls for until its time slice is over:
- * milliseconds. Only while an answer is on its way, and not on the mapped path.
- */
+/* A spinning poller may occupy the only core that the control thread may use.
+ * That thread could then take in the answer only after the poller's time slice:
+ * milliseconds. Only while an answer is on its way, and not on the mapped
+ * path. */
 static __attribute__((noinline, cold)) void give_way(struct soft *s)
 {
 	uint32_t asks = atomic_load(&s->asking_qps);

@@ -51,7 +51,7 @@ struct soft_cq {
 	uint32_t rq_cap;  /* of rqs and seen */
 	uint32_t rq_next; /* where the next look starts */
 	uint32_t *seen;
-	uint32_t in_a_row;  /* sends that polls have returned, and looked at no
+	uint32_t in_a_row;  /* sends returned by polls that did not look at
 			     * receives */
 	uint32_t recvs_end; /* of the ring: behind the last receive in it */
 	uint32_t flushing;  /* QPs that flush their receives */
@@ -89,7 +89,8 @@ int soft_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int soft_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 /* A completion of q's send queue; takes the CQ's lock. */
 void soft_cq_push(struct soft_cq *cq, const struct soft_cqe *e, bool held);
-/* In two steps: nobody polls from the first to the end of the second. */
+/* The same in two steps: no thread polls from the first to the end of the
+ * second. */
 void soft_cq_shut(struct soft_cq *cq);
 void soft_cq_push_shut(struct soft_cq *cq, const struct soft_cqe *e);
 /* s->lock held, by the thread that makes, changes or destroys q. */
@@ -99,18 +100,18 @@ void soft_cq_detach_send(struct soft_cq *cq, struct soft_qp *q);
 void soft_cq_detach(struct soft_cq *scq, struct soft_cq *rcq,
 		    struct soft_qp *q);
 void soft_cq_reset_recv(struct soft_cq *cq, struct soft_qp *q);
-/* The ready word of q, for its owner: one was taken that nobody polls; n were
- * completed in all. Lock held. */
+/* The ready word of q, for its owner. seen: a receive was taken that no poll
+ * returns. set_ready: n were completed in all. The CQ's lock is held. */
 void soft_cq_seen(struct soft_qp *q);
 void soft_cq_set_ready(struct soft_qp *q, uint32_t n);
-/* One more, where others count as well: of UD QPs. */
+/* Counts one more where senders count as well: UD QPs. */
 void soft_cq_add_ready(struct soft_qp *q);
 /* user: the caller is q's user, not the control thread. */
 void soft_cq_flush_recv(struct soft_cq *cq, struct soft_qp *q, bool user);
 /* The next poll looks at the receives of q; the CQ's lock is held. */
 void soft_cq_look(struct soft_cq *cq, struct soft_qp *q);
-/* It looks at its ready word: a peer died, perhaps between that and the mark.
- */
+/* The next poll reads q's ready word: a peer died, perhaps between its store of
+ * the word and the mark. */
 void soft_cq_mark(struct soft_cq *cq, const struct soft_qp *q);
 /* The first fires a CQ that is armed for any completion; the second also one
  * armed for solicited completions. */
@@ -129,7 +130,7 @@ void soft_bell_ring(_Atomic uint32_t *armed, int fd, bool solicited);
 uint32_t soft_bell_claim(_Atomic uint32_t *armed, bool solicited);
 void soft_bell_count(_Atomic uint32_t *armed, int fd, uint32_t firing);
 
-/* One more count: a peer may have died before its own. */
+/* Adds one more count: a peer may have died before it added its own. */
 void soft_ring_again(struct ibv_comp_channel *ch);
 
 #endif

@@ -42,7 +42,7 @@ static void due_earlier(_Atomic uint64_t *at, uint64_t due)
 		;
 }
 
-/* Someone must come at due. */
+/* A thread must come at due. */
 static void wanted(struct soft *s, uint64_t due)
 {
 	due_earlier(&s->harsh->due_ns, due);
@@ -118,9 +118,9 @@ void soft_harsh_qp_free(struct soft_qp *q)
 	q->harsh = NULL;
 }
 
-/* For some requests each place is calm, for some it is not: what is rare in
- * one go, a queue full of requests that all wait for their completion, say,
- * comes to pass. */
+/* Each place is calm for some requests and rough for others. So a rare state
+ * happens, for example a queue full of requests that all wait for their
+ * completion. */
 static void weather(struct soft_harsh_qp *hq)
 {
 	static const uint8_t rough[16] = {0, 0, 0, 0, 0, 0, 0, 0,
@@ -331,7 +331,8 @@ void soft_harsh_barrier(struct soft *s)
 	}
 }
 
-/* Steps outside of a round: somebody must come for the next. */
+/* Takes steps outside of a round: the control thread must come for the next
+ * one. */
 static void run_and_ask(struct soft_qp *q)
 {
 	wanted(q->s, soft_harsh_run(q, env_now_ns(q->s->env)));

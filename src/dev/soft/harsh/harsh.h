@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * harsh.h - harsh mode: `soft` as unkind as a NIC may be (docs/soft.md, "Harsh
+ * harsh.h - harsh mode: `soft` does all that a NIC may do (docs/soft.md, "Harsh
  * mode"). Nothing is executed by post_send(): every request is parked, begins
  * late, moves its bytes in pieces in any order, and completes later still, as
  * far as docs/design/semantics.md, section 2, lets a device go.
@@ -103,7 +103,7 @@ struct soft_harsh_op {
 /* harsh.c: seed_text is SKEIN_SOFT_HARSH's. 0, -EINVAL or -ENOMEM. */
 int soft_harsh_open(struct soft *s, const char *seed_text);
 void soft_harsh_close(struct soft *s);
-/* Takes back what no NIC promises. */
+/* Clears the caps that no NIC promises. */
 void soft_harsh_caps(struct soft *s, struct dev_caps *caps);
 /* For tests that repeat a case: what QPs made from now on meet follows from the
  * device's seed and no, whatever was made before. */
@@ -120,20 +120,22 @@ void soft_harsh_thread(void);
 uint64_t soft_harsh_round(struct soft *s);
 /* A request is parked; q->lock held. */
 void soft_harsh_post(struct soft_qp *q, struct soft_wqe *w);
-/* Something that this QP waited for may be there; q->lock held. */
+/* Called when something that this QP waits for may be there; q->lock held. */
 void soft_harsh_progress(struct soft_qp *q);
 /* In SQD: has a request begun that is not done? */
 bool soft_harsh_busy(const struct soft_qp *q);
 /* Requests that wait for the file of a region fail with status. */
 void soft_harsh_no_file(struct soft_qp *q, int status);
-/* What is parked goes: no event that is owed to the peer goes with it. */
+/* Parked requests are about to go: counts now the event that is owed to the
+ * peer. */
 void soft_harsh_hush(struct soft_qp *q);
 /* finish_slot()'s event, later. */
 void soft_harsh_bell(struct soft_qp *q, _Atomic uint32_t *armed, int fd,
 		     bool solicited);
 /* The event of a completion in c's ring, later; c->lock held. */
 void soft_harsh_cq_bell(struct soft_cq *c, bool solicited);
-/* No step of ours is inside local memory; s->lock held. */
+/* When it returns no step of this device is inside local memory; s->lock
+ * held. */
 void soft_harsh_barrier(struct soft *s);
 
 /* harsh/op.c: takes the steps of q that are due; q->lock held. When the next

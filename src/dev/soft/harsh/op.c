@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * op.c - the life of one request in harsh mode, and what those of a QP
- * may do to each other.
+ * op.c - the life of one request in harsh mode, and how the requests of a QP
+ * may overtake each other.
  *
  * A request begins (in the order of posting: all that can refuse it is looked
  * at), moves its bytes piece by piece, finishes (the receive of a message
- * completes, an atomic is carried out), has landed, and completes (in the
- * order of posting). A piece is a request of its own to exec.c, so every check
- * is made again for each, and nothing is held between two steps.
+ * completes, an atomic is carried out), has landed, and completes (in the order
+ * of posting). A piece is a request of its own to exec.c, so every check is
+ * made again for each, and nothing is held between two steps.
  *
  * The order kept is that of IBA 10.8.3.3 and no more. The responder takes
  * requests in order, but what is behind a READ goes on while the READ's pieces
  * are fetched, unless it is fenced, and of two WRITEs the second may be seen
- * first. READs and atomics begin after all before them. Datagrams have no
- * order at all but that of their completions.
+ * first. READs and atomics begin after all before them. Datagrams have no order
+ * at all but that of their completions.
  */
 #include "dev/soft/dc/dc.h"
 #include "dev/soft/harsh/harsh.h"
@@ -404,7 +404,8 @@ static void begin(struct soft_qp *q, struct soft_wqe *w, bool alone,
 	w->h.due_ns = now + delay(w, w->h.moved ? HARSH_FINISH : HARSH_PAUSE);
 }
 
-/* Of the requester, and what ends by itself: all else loses a UC message. */
+/* A mistake of the requester, or a wait that ends by itself: every other
+ * failure loses a UC message. */
 static bool own_mistake(int r)
 {
 	return r == IBV_WC_LOC_PROT_ERR || r == IBV_WC_LOC_LEN_ERR ||
@@ -444,8 +445,8 @@ static void overtake(struct soft_qp *q, struct soft_wqe *w)
 	    o->h.lost || o->h.moved || !has_pieces(o) ||
 	    o->wr.opcode != IBV_WR_RDMA_WRITE || soft_harsh_draw(&w->h.rng) & 1)
 		return;
-	/* What fails fails in its turn: the peer's QP does not break before it
-	 * has w. */
+	/* A piece that fails now fails again in its turn: the peer's QP must
+	 * not break before it has w. */
 	q->early = true;
 	move_cells(q, o, o->h.plan.burst);
 	q->early = false;

@@ -125,7 +125,7 @@ static void dial_over(struct soft *s, struct soft_dial *d,
 	uint32_t qpn = d->qpn, i;
 	struct soft_qp *q;
 
-	/* First: to send is to dial anew. */
+	/* Dropped first: a QP that sends below may start a new dial. */
 	dial_drop(s, d);
 	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS; i++) {
 		q = s->qps[i];
@@ -162,8 +162,8 @@ void soft_dial(struct soft *s, uint32_t qpn)
 	d->pause_ns = RETRY_MIN_NS;
 	d->due_ns = 0;
 	list_add_tail(&s->dials, &d->link);
-	/* The caller holds a QP, and a QP is held to be told: the connection is
-	 * begun by the timer, which is due at once. */
+	/* The caller holds a QP, and telling a QP the result takes its lock. So
+	 * the timer, which is due at once, begins the connection. */
 	soft_kick(s);
 }
 
@@ -257,7 +257,8 @@ uint64_t soft_dials_timer(struct soft *s, uint64_t now)
 				due = d->due_ns;
 		} else if (err) {
 			dial_over(s, d, NULL, 0, NULL);
-			/* It may have begun others: from the beginning. */
+			/* dial_over() may have added dials: start from the
+			 * beginning. */
 			next = s->dials.next;
 		}
 	}

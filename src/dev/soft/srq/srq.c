@@ -144,7 +144,8 @@ int soft_destroy_srq(struct dev *dev, struct ibv_srq *srq)
 	return 0;
 }
 
-/* post_lock held. A claimant at or beyond limit_at rings this process. */
+/* post_lock held. A claimant of position limit_at or a later one rings this
+ * process. */
 static void limit_move(struct soft_srq *r)
 {
 	uint64_t at = SOFT_SRQ_NO_LIMIT;
