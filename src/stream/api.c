@@ -447,7 +447,7 @@ unsigned skein_stream_ready(struct skein_stream *st)
 
 /* --- opening ------------------------------------------------------------- */
 
-static int attr_settle(struct skein_stream_attr *attr,
+static int attr_settle(struct skein_ctx *ctx, struct skein_stream_attr *attr,
 		       const struct skein_stream_attr *user)
 {
 	int rc = ctx_attr_copy(attr, sizeof(*attr), user);
@@ -458,10 +458,13 @@ static int attr_settle(struct skein_stream_attr *attr,
 		attr->ring = STREAM_RING_DEFAULT;
 	if (!attr->timeout_ns)
 		attr->timeout_ns = OPEN_NS;
-	return attr->ring < STREAM_RING_MIN || attr->ring > STREAM_RING_MAX ||
-			       attr->ring & (attr->ring - 1)
-		       ? -EINVAL
-		       : 0;
+	if (attr->ring >= STREAM_RING_MIN && attr->ring <= STREAM_RING_MAX &&
+	    !(attr->ring & (attr->ring - 1)))
+		return 0;
+	env_log(ctx->env, ENV_LOG_ERROR,
+		"ring %u: a power of two from %u to %u", attr->ring,
+		STREAM_RING_MIN, STREAM_RING_MAX);
+	return -EINVAL;
 }
 
 /* The connection ends first: so the peer learns of its end, and not of a failed
@@ -506,7 +509,7 @@ int skein_stream_open(struct skein_ctx *ctx, const char *addr,
 	struct skein_stream_attr attr = {.size = sizeof(attr)};
 	struct skein_conn_attr conn = {.size = sizeof(conn)};
 	struct skein_stream *st;
-	int rc = attr_settle(&attr, user);
+	int rc = attr_settle(ctx, &attr, user);
 
 	if (rc)
 		return rc;
