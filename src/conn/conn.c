@@ -116,7 +116,8 @@ void conn_story(struct skein_conn *conn, int err, const char *doing,
 		const char *detail)
 {
 	const struct dev *dev = conn->eng->dev;
-	const char *hint = likely(err), *words = skein_strerror(err);
+	const char *hint = conn->answered ? NULL : likely(err);
+	const char *words = skein_strerror(err);
 	bool twice = detail && detail[0];
 
 	conn->err = err;

@@ -73,6 +73,7 @@ void conn_dial_again(struct skein_conn *conn)
 	peer = conn_peer_find(conn->eng, conn->dial->target, conn->shard);
 	conn->fail_err = 0;
 	conn->fail_text[0] = 0;
+	conn->answered = false;
 	if (conn->lanes && !conn->lane)
 		conn_lanes_again(conn);
 	conn->phase = CONN_P_LINK;

@@ -121,7 +121,8 @@ struct skein_conn {
 	/* In READY: how a request has failed. Not SUCCESS: waits a moment for
 	 * news of the peer's death, which would explain it. */
 	enum ibv_wc_status suspected;
-	int fail_err; /* the attempt has failed; conn_service() ends it */
+	int fail_err;  /* the attempt has failed; conn_service() ends it */
+	bool answered; /* ... as a module of the server's will not have it */
 	uint64_t fail_hint_ns;
 	char fail_text[HANDSHAKE_TEXT_MAX + 1];
 	uint64_t drain_until_ns;

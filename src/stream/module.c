@@ -257,6 +257,25 @@ static int take_offer(struct skein_conn *conn, struct stream_ctx *sx,
 	return 0;
 }
 
+/* Both ends fail, in the same words. */
+static int not_taken(struct skein_conn *conn, const struct stream_section *s)
+{
+	bool full = s->answer == STREAM_FULL;
+	int err = full ? -SKEIN_EBUSY : -ECONNREFUSED;
+	char text[80];
+
+	snprintf(text, sizeof(text),
+		 full ? "too many streams of number %u wait to be accepted"
+		      : "nobody listens for stream number %u",
+		 s->number);
+	conn->answered = true;
+	if (conn->client)
+		conn_give_up(conn, err, text);
+	else
+		conn_fail(conn, err, text, 0);
+	return err;
+}
+
 static int stream_taken(struct skein_conn *conn, struct bytes_in *in,
 			struct bytes_out *out)
 {
@@ -271,7 +290,8 @@ static int stream_taken(struct skein_conn *conn, struct bytes_in *in,
 		return -SKEIN_EPEER;
 	s.answer = take_place(sx, s.number);
 	if (s.answer != STREAM_TAKEN) {
-		/* The other end gives up, and reports the answer. */
+		/* Behind the answer, by which the other end gives up too. */
+		not_taken(conn, &s);
 		stream_section_put(&s, out);
 		return 0;
 	}
@@ -292,7 +312,7 @@ static int stream_confirm(struct skein_conn *conn, struct bytes_in *in)
 	if (s.number != st->number)
 		return -SKEIN_EPEER;
 	if (s.answer != STREAM_TAKEN)
-		return s.answer == STREAM_FULL ? -SKEIN_EBUSY : -ECONNREFUSED;
+		return not_taken(conn, &s);
 	rc = stream_connect(st->s, &s.addr);
 	return rc == -EINVAL ? -SKEIN_EPEER : rc;
 }

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,12 +26,49 @@ static struct skein_listener *listener;
 static struct skein_stream_listener *streams;
 static struct skein_stream *a, *b; /* opened, accepted */
 
+/* Lines about a failure: the last of the client's and of the server's. */
+static struct last {
+	pthread_mutex_t lock;
+	char line[512];
+} client_log = {.lock = PTHREAD_MUTEX_INITIALIZER},
+  server_log = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 /* Streams are broken on purpose; the harsh run wants to know the device. */
 static void quiet(void *arg, enum skein_log_level level, const char *line)
 {
-	(void)arg;
-	if (level == SKEIN_LOG_INFO)
+	struct last *last = arg;
+
+	if (level == SKEIN_LOG_INFO) {
 		fprintf(stderr, "skein: info: %s\n", line);
+		return;
+	}
+	pthread_mutex_lock(&last->lock);
+	snprintf(last->line, sizeof(last->line), "%s", line);
+	pthread_mutex_unlock(&last->lock);
+}
+
+static void log_clear(struct last *last)
+{
+	pthread_mutex_lock(&last->lock);
+	last->line[0] = 0;
+	pthread_mutex_unlock(&last->lock);
+}
+
+/* Waits for a line, which must say text, and not hint. */
+static void expect_log(struct last *last, const char *text, const char *hint)
+{
+	bool there = false;
+
+	while (!there) {
+		pthread_mutex_lock(&last->lock);
+		there = last->line[0];
+		if (there && (!strstr(last->line, text) ||
+			      (hint && strstr(last->line, hint))))
+			fail_msg("\"%s\" was logged", last->line);
+		pthread_mutex_unlock(&last->lock);
+		sched_yield();
+	}
+	log_clear(last);
 }
 
 static void pair_open(uint32_t ring)
@@ -53,8 +91,10 @@ static int up(void **state)
 		.size = sizeof(ctx), .device = test_device(), .log = quiet};
 
 	(void)state;
+	ctx.log_arg = &client_log;
 	assert_int_equal(skein_ctx_open(&ctx, &client), 0);
 	ctx.background = true;
+	ctx.log_arg = &server_log;
 	assert_int_equal(skein_ctx_open(&ctx, &server), 0);
 	assert_int_equal(
 		skein_listener_open(server, "127.0.0.1:0", NULL, &listener), 0);
@@ -394,18 +434,30 @@ static void test_bad_arguments(void **state)
 	const char *addr = skein_listener_addr(listener);
 	static const uint32_t rings[] = {1, 8192, 16385, 8u << 20, 1u << 31};
 	struct skein_stream_listener *other;
+	char text[80];
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++) {
 		attr.ring = rings[i];
+		log_clear(&client_log);
 		assert_int_equal(open_as(&attr, addr), -EINVAL);
+		snprintf(text, sizeof(text),
+			 "ring %u: a power of two from 16384 to 4194304",
+			 rings[i]);
+		expect_log(&client_log, text, NULL);
 	}
 	attr.ring = 0;
 	attr.size = 0;
 	assert_int_equal(open_as(&attr, addr), -EINVAL);
 	attr.size = sizeof(attr);
 	attr.number = 8;
+	log_clear(&client_log);
+	log_clear(&server_log);
 	assert_int_equal(open_as(&attr, addr), -ECONNREFUSED);
+	expect_log(&client_log, "nobody listens for stream number 8",
+		   "is the server running");
+	expect_log(&server_log, "nobody listens for stream number 8",
+		   "is the server running");
 	attr.number = 7;
 	assert_int_equal(open_as(&attr, "127.0.0.1:1"), -ECONNREFUSED);
 	assert_int_equal(skein_stream_listen(server, &same, &other),
