@@ -113,6 +113,13 @@ def bad_settings():
         check(said == sorted(f'{name}={value}' for name, value in bad.items()),
               str(errors))
         check(got['usable'] and got['error'], str(got))
+        # the line that ends a program is whole, too
+        process = case.start([tool(), 'perf', 'rpc', '--self', '--json'],
+                             env={'SKEIN_RPC_RETURN': 'zz'},
+                             device=DEVICES.server)
+        process.exits(1)
+        said = json.loads(process.text('out'))['error']
+        check(said.endswith(')'), said)
         # with one wrong, the device is still the one under test
         got = shown(case, env={'SKEIN_QPS': '0x'}, status=1)
         check(len(got['findings']) >= 1 and got['device'], str(got))

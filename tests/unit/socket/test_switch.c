@@ -68,6 +68,12 @@ int names_of(int fd, struct meet_names *names)
 	return -EINVAL;
 }
 
+void report_with(const struct sock *s, char *buf, size_t len)
+{
+	(void)s;
+	snprintf(buf, len, " with a peer");
+}
+
 void report_line(struct sock *s)
 {
 	(void)s;

@@ -88,11 +88,25 @@ static void test_peer_gone(void **state)
 	ctl_free(c);
 }
 
+/* Port 0 takes a free one, which the words for a failure name. */
+static void test_nobody_comes(void **state)
+{
+	char why[200];
+	int fd;
+
+	assert_int_equal(ctl_accept_one(0, true, 1000000, why, sizeof(why),
+					&fd),
+			 -ETIMEDOUT);
+	assert_non_null(strstr(why, "no client came to port "));
+	assert_null(strstr(why, "port 0:"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_both_send),
 		cmocka_unit_test(test_peer_gone),
+		cmocka_unit_test(test_nobody_comes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -169,6 +169,14 @@ static void test_help(void **state)
 	assert_non_null(strstr(said, "(default soft)"));
 	assert_non_null(strstr(said, "red, green (default red)"));
 	assert_non_null(strstr(said, "-h, --help"));
+	assert_non_null(strstr(said, "(default 8)"));
+
+	v.size = 64u << 20;
+	v.ns = 50000;
+	assert_int_equal(parse(&v, "x --help", &first, said, sizeof(said)),
+			 OPT_HELP);
+	assert_non_null(strstr(said, "(default 64M)"));
+	assert_non_null(strstr(said, "(default 50us)"));
 }
 
 int main(void)
