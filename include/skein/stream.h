@@ -98,9 +98,10 @@ SKEIN_API void skein_stream_listener_close(
  * Writes len bytes, and waits for room at most timeout_ns. 0: *written bytes
  * were accepted, all of them unless the time is over or the stream has ended
  * meanwhile. An error: none were. -EAGAIN (of timeout 0), -ETIMEDOUT; -EPIPE
- * after skein_stream_end(); -ECONNRESET: the peer has closed the stream or
- * reset it; -SKEIN_EDEAD: its process is gone; -SKEIN_EPEER: it sent garbage;
- * -SKEIN_EFORKED.
+ * after skein_stream_end(); -ECONNRESET: the peer has closed the stream or reset
+ * it, or a queue pair has failed; -SKEIN_EDEAD: its process is gone, without a
+ * close (until it is known which of the two, at most a second, calls wait, or
+ * time out); -SKEIN_EPEER: it sent garbage; -SKEIN_EFORKED.
  */
 SKEIN_API int skein_stream_write(struct skein_stream *stream, const void *buf,
 				 size_t len, uint64_t timeout_ns,

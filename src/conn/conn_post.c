@@ -286,6 +286,23 @@ static void suspect(struct skein_conn *conn, enum ibv_wc_status status)
 	eng_pend(conn->eng, conn);
 }
 
+void conn_qp_failed(struct skein_conn *conn)
+{
+	struct dev *dev = conn->eng->dev;
+
+	if (conn->suspected)
+		return;
+	if (conn->phase != CONN_P_READY)
+		conn_break(conn, wc_status_err(IBV_WC_WR_FLUSH_ERR), "%s",
+			   wc_status_text(IBV_WC_WR_FLUSH_ERR));
+	else if (conn->peer && dev->ops->probe &&
+		 dev->ops->probe(dev, conn->qp) == -ENOTCONN)
+		conn_peer_down(conn->peer, -SKEIN_EDEAD,
+			       "its process has ended");
+	else
+		suspect(conn, IBV_WC_WR_FLUSH_ERR);
+}
+
 void conn_suspicion_over(struct skein_conn *conn)
 {
 	conn_break(conn, wc_status_err(conn->suspected), "%s",

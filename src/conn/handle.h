@@ -155,8 +155,11 @@ struct skein_conn {
 	struct optable_slot *slots;
 };
 
-/* conn_post.c: nothing has explained conn->suspected: breaks the connection
- * with it. */
+/* conn_post.c: a QP of a module's own has failed. The device or the link says
+ * soon whether the peer has ended; else it breaks with -ECONNRESET, at the
+ * latest after CONN_SUSPECT_NS. */
+void conn_qp_failed(struct skein_conn *conn);
+/* Nothing has explained conn->suspected: breaks the connection with it. */
 void conn_suspicion_over(struct skein_conn *conn);
 
 /* conn.c */

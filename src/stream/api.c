@@ -17,6 +17,8 @@
 
 #define OPEN_NS SKEIN_S(5)
 #define BACKLOG 128u
+/* Without a word of the connection's: its engine has not been run. */
+#define VERDICT_NS (2 * CONN_SUSPECT_NS)
 
 static struct skein_env *env_of(const struct skein_stream *st)
 {
@@ -103,13 +105,48 @@ static void turn_give(struct skein_stream *st, struct stream_turn *t)
 		engine_kick(st->eng->e);
 }
 
-/* The error that says why the stream is over, as the interface has it. */
-static int reason(const struct skein_stream *st, int rc)
+/* Why it is over, in the words of the interface. Of a queue pair that has failed
+ * the connection knows soon whether the peer's process has ended: -EAGAIN until
+ * then. */
+static int reason(struct skein_stream *st, int rc)
 {
+	uint64_t now;
+
 	if (rc == -EPROTO)
 		return -SKEIN_EPEER;
-	/* The connection's error says more than the queue pair's. */
-	return rc == -ECONNRESET && st->err ? st->err : rc;
+	if (rc != -ECONNRESET)
+		return rc;
+	if (st->err)
+		return st->err;
+	now = env_now_ns(env_of(st));
+	if (!st->failed_ns) {
+		st->failed_ns = now;
+		engine_kick(st->eng->e); /* it may not have noticed */
+	}
+	return now - st->failed_ns < VERDICT_NS ? -EAGAIN : rc;
+}
+
+/* reason() was -EAGAIN. 0: ask again; else as wait_for(). */
+static int wait_reason(struct skein_stream *st, struct deadline d)
+{
+	struct deadline until = {st->failed_ns + VERDICT_NS};
+	int rc;
+
+	if (!d.ns || d.ns < until.ns)
+		return wait_for(st, is_set, &st->over, d);
+	rc = wait_for(st, is_set, &st->over, until);
+	return rc == -ETIMEDOUT ? 0 : rc;
+}
+
+/* The same for a call that has no deadline of its own. */
+static int reason_at_last(struct skein_stream *st, int rc)
+{
+	int why;
+
+	while ((why = reason(st, rc)) == -EAGAIN)
+		if (wait_reason(st, (struct deadline){ENV_NEVER}))
+			return rc;
+	return why;
 }
 
 /* Locked: 0 if the call may go on. */
@@ -132,9 +169,11 @@ static int write_state(struct skein_stream *st)
 	return st->err;
 }
 
-/* Waits for room. Locked; this thread has the turn. */
+/* Waits for room, or to hear why there will be none. Locked; the turn is ours. */
 static int wait_room(struct skein_stream *st, struct deadline d)
 {
+	if (st->s->broken)
+		return wait_reason(st, d);
 	st->full++;
 	atomic_store_explicit(&st->writable, false, memory_order_relaxed);
 	/* No other thread would see a Head that came before this. */
@@ -164,7 +203,9 @@ static int write_all(struct skein_stream *st, const uint8_t *buf, size_t len,
 			*done += (size_t)n;
 			continue;
 		}
-		rc = n == -EAGAIN ? wait_room(st, d) : reason(st, (int)n);
+		rc = reason(st, (int)n);
+		if (rc == -EAGAIN)
+			rc = wait_room(st, d);
 		if (rc)
 			return rc;
 	}
@@ -213,7 +254,8 @@ int skein_stream_reserve(struct skein_stream *st, uint64_t timeout_ns,
 	for (;;) {
 		rc = write_state(st);
 		if (rc == 0)
-			rc = stream_reserve(st->s, &at, &st->tx.room);
+			rc = reason(st,
+				    stream_reserve(st->s, &at, &st->tx.room));
 		if (rc != -EAGAIN)
 			break;
 		rc = wait_room(st, d);
@@ -225,7 +267,6 @@ int skein_stream_reserve(struct skein_stream *st, uint64_t timeout_ns,
 		*buf = at;
 		*room = st->tx.room;
 	} else {
-		rc = reason(st, rc);
 		turn_give(st, &st->tx);
 	}
 	unlock(st);
@@ -244,7 +285,8 @@ int skein_stream_commit(struct skein_stream *st, size_t len)
 	}
 	rc = write_state(st);
 	if (rc == 0)
-		rc = reason(st, stream_commit(st->s, (uint32_t)len));
+		rc = stream_commit(st->s, (uint32_t)len);
+	rc = reason_at_last(st, rc);
 	if (rc == 0)
 		st->written += len;
 	turn_give(st, &st->tx);
@@ -263,8 +305,9 @@ static int end_writing(struct skein_stream *st, struct deadline d)
 			rc = stream_end(st->s);
 		if (rc == 0) /* so that its arrival can be known */
 			stream_flush(st->s);
+		rc = reason(st, rc);
 		if (rc != -EAGAIN)
-			return reason(st, rc);
+			return rc;
 		rc = wait_room(st, d);
 		if (rc)
 			return rc;
@@ -297,10 +340,12 @@ static int look(struct skein_stream *st, const uint8_t **data, uint32_t *len)
 	int rc = stream_peek(st->s, &type, data, len);
 
 	if (rc < 0)
-		return reason(st, rc);
-	if (rc == 0)
+		rc = reason(st, rc);
+	if (rc == 0 || rc == -EAGAIN)
 		return st->err;
-	if (type == STREAM_SWITCH) /* only streams of `skein run` have it */
+	if (rc < 0)
+		return rc;
+	if (type == STREAM_SWITCH) /* for streams of `skein run` alone */
 		return -SKEIN_EPEER;
 	return 1;
 }
@@ -322,7 +367,8 @@ static int look_for(struct skein_stream *st, struct deadline d,
 		rc = look(st, data, len);
 		if (rc)
 			return rc;
-		rc = wait_for(st, is_set, &st->readable, d);
+		rc = st->s->broken ? wait_reason(st, d)
+				   : wait_for(st, is_set, &st->readable, d);
 		if (rc)
 			return rc;
 	}
@@ -432,11 +478,11 @@ unsigned skein_stream_ready(struct skein_stream *st)
 	stream_poll(st->s);
 	if (look(st, &data, &len))
 		bits |= SKEIN_STREAM_IN;
-	if (st->err || stream_writable(st->s))
+	if (st->err || (st->s->broken && reason(st, st->s->broken) != -EAGAIN))
+		bits |= SKEIN_STREAM_OUT | SKEIN_STREAM_ERR;
+	else if (!st->s->broken && stream_writable(st->s))
 		bits |= SKEIN_STREAM_OUT;
-	if (st->err || st->s->broken)
-		bits |= SKEIN_STREAM_ERR;
-	/* Rounds set these when the state changes. */
+	/* What is not so now moves the engine when it becomes so. */
 	atomic_store_explicit(&st->readable, bits & SKEIN_STREAM_IN,
 			      memory_order_relaxed);
 	atomic_store_explicit(&st->writable, bits & SKEIN_STREAM_OUT,
@@ -658,6 +704,8 @@ static int drain(struct skein_stream *st, struct deadline d)
 	while (!rc && !stream_end_there(st->s)) {
 		stream_flush(st->s);
 		rc = st->s->broken ? reason(st, st->s->broken) : st->err;
+		if (rc == -EAGAIN)
+			rc = 0;
 		if (rc)
 			break;
 		/* Send completions cause no event. */

@@ -421,7 +421,10 @@ static int round_of(struct skein_conn *conn, void *state, uint64_t now_ns)
 		return moved;
 	if (broken == -EPROTO)
 		return -SKEIN_EPEER;
-	conn_break(conn, broken, "stream: its queue pair has failed");
+	if (broken == -ECONNRESET)
+		conn_qp_failed(conn);
+	else
+		conn_break(conn, broken, "stream: its queue pair has failed");
 	return 1;
 }
 
@@ -473,6 +476,7 @@ static void stream_broken(struct skein_conn *conn, int err)
 	atomic_store_explicit(&st->readable, true, memory_order_relaxed);
 	atomic_store_explicit(&st->writable, true, memory_order_relaxed);
 	env_mutex_unlock(env, &st->lock);
+	atomic_store_explicit(&st->over, true, memory_order_relaxed);
 	if (lives && !st->live)
 		go_live(st);
 	atomic_store_explicit(&st->opened, true, memory_order_release);

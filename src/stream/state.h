@@ -72,11 +72,13 @@ struct skein_stream {
 
 	struct env_mutex lock; /* guards what follows, and *s */
 	struct stream *s;
-	int err; /* why the connection has ended */
+	int err;	    /* the connection has ended: why */
+	uint64_t failed_ns; /* when a call met that the QP has failed, or 0 */
 	struct stream_turn tx, rx;
 	uint64_t written, read, copied, full;
 
-	/* any thread; rounds set them, calls that found nothing clear them */
+	atomic_bool over; /* err is set */
+	/* any thread; set by rounds, cleared by calls that found nothing */
 	atomic_bool readable, writable;
 	atomic_bool opened; /* dialled: it is live, or its connection has
 			     * ended */

@@ -3,6 +3,8 @@
  * test_kill.c - two processes with a stream. The writer exits without a close,
  * or is killed: what it had written is read all the same, then the stream is
  * over. (In harsh mode a device may be busy with it still: a part is read.)
+ * And: whatever an end does when the other's process is killed, it is told of a
+ * dead process.
  */
 #include <errno.h>
 #include <signal.h>
@@ -65,9 +67,199 @@ static void writer(int addr, enum end end)
 	_exit(0);
 }
 
+/* --- killed at any time --------------------------------------------------- */
+
+#define TIMES 5
+
+/* What the end that lives does. */
+enum deed {
+	READS,
+	WRITES,
+	COMMITS,
+	POLLS, /* never waits in a call */
+	DEEDS
+};
+
+/* Its other end, which is killed. */
+static struct victim {
+	pid_t pid;
+	int in, out; /* an address goes in, or comes out */
+} victims[2][DEEDS][TIMES];
+
+static void victim_opens(struct skein_ctx *ctx, int in,
+			 struct skein_stream **stream)
+{
+	char line[64];
+
+	if (read(in, line, sizeof(line)) != sizeof(line) ||
+	    skein_stream_open(ctx, line, NULL, stream))
+		_exit(1);
+}
+
+static void victim_accepts(struct skein_ctx *ctx, int out,
+			   struct skein_stream **stream)
+{
+	struct skein_stream_listener *streams;
+	struct skein_listener *listener;
+	char line[64] = "";
+
+	if (skein_listener_open(ctx, "127.0.0.1:0", NULL, &listener) ||
+	    skein_stream_listen(ctx, NULL, &streams))
+		_exit(1);
+	snprintf(line, sizeof(line), "%s", skein_listener_addr(listener));
+	if (write(out, line, sizeof(line)) != sizeof(line) ||
+	    skein_stream_accept(streams, LONG, stream))
+		_exit(1);
+}
+
+/* Says a byte when it is up, and reads until it is killed. */
+static void victim(int in, int out, bool opens)
+{
+	struct skein_ctx_attr attr = {.size = sizeof(attr),
+				      .device = test_device()};
+	struct skein_stream *stream;
+	struct skein_ctx *ctx;
+	char buf[4096];
+	size_t n;
+
+	if (read(in, buf, 1) != 1 || skein_ctx_open(&attr, &ctx))
+		_exit(1);
+	if (opens)
+		victim_opens(ctx, in, &stream);
+	else
+		victim_accepts(ctx, out, &stream);
+	if (skein_stream_write(stream, "x", 1, LONG, &n))
+		_exit(1);
+	while (!skein_stream_read(stream, buf, sizeof(buf), LONG, &n))
+		;
+	_exit(0);
+}
+
+static void victim_start(struct victim *v, bool opens)
+{
+	int in[2], out[2];
+
+	if (pipe(in) || pipe(out))
+		exit(1);
+	v->pid = fork();
+	if (!v->pid) {
+		close(in[1]); /* so that it ends with this process */
+		victim(in[0], out[1], opens);
+	}
+	close(in[0]);
+	close(out[1]);
+	v->in = in[1];
+	v->out = out[0];
+}
+
+static struct skein_stream *meet(struct skein_ctx *ctx, struct victim *v,
+				 bool opens)
+{
+	struct skein_stream_listener *streams;
+	struct skein_listener *listener;
+	struct skein_stream *stream;
+	char line[64] = "";
+
+	assert_int_equal(write(v->in, "g", 1), 1);
+	if (!opens) {
+		assert_int_equal(read(v->out, line, sizeof(line)),
+				 sizeof(line));
+		assert_int_equal(skein_stream_open(ctx, line, NULL, &stream),
+				 0);
+		return stream;
+	}
+	assert_int_equal(
+		skein_listener_open(ctx, "127.0.0.1:0", NULL, &listener), 0);
+	assert_int_equal(skein_stream_listen(ctx, NULL, &streams), 0);
+	snprintf(line, sizeof(line), "%s", skein_listener_addr(listener));
+	assert_int_equal(write(v->in, line, sizeof(line)), sizeof(line));
+	assert_int_equal(skein_stream_accept(streams, LONG, &stream), 0);
+	return stream;
+}
+
+static int commit(struct skein_stream *stream)
+{
+	size_t room;
+	void *buf;
+	int rc;
+
+	do {
+		rc = skein_stream_reserve(stream, LONG, &buf, &room);
+		if (rc == 0) {
+			memset(buf, 1, 1);
+			rc = skein_stream_commit(stream, 1);
+		}
+	} while (rc == 0);
+	return rc;
+}
+
+/* Until it hears of the end. */
+static int act(struct skein_ctx *ctx, struct skein_stream *stream,
+	       enum deed deed)
+{
+	char buf[64];
+	size_t n;
+	int rc;
+
+	if (deed == COMMITS)
+		return commit(stream);
+	do {
+		if (deed == WRITES)
+			rc = skein_stream_write(stream, "word", 4, LONG, &n);
+		else
+			rc = skein_stream_read(stream, buf, sizeof(buf),
+					       deed == POLLS ? 0 : LONG, &n);
+		if (rc == -EAGAIN && deed == POLLS) {
+			rc = skein_stream_write(stream, "word", 4, 0, &n);
+			skein_ctx_progress(ctx);
+		}
+		if (rc == -EAGAIN && deed == POLLS)
+			rc = 0;
+	} while (rc == 0);
+	return rc;
+}
+
+static void test_dead(struct victim *v, bool opens, enum deed deed)
+{
+	struct skein_ctx_attr attr = {.size = sizeof(attr),
+				      .device = test_device()};
+	struct skein_stream *stream;
+	struct skein_ctx *ctx;
+	char c;
+	size_t n;
+
+	assert_int_equal(skein_ctx_open(&attr, &ctx), 0);
+	stream = meet(ctx, v, opens);
+	assert_int_equal(skein_stream_read(stream, &c, 1, LONG, &n), 0);
+	assert_int_equal(kill(v->pid, SIGKILL), 0);
+	assert_int_equal(act(ctx, stream, deed), -SKEIN_EDEAD);
+	assert_int_equal(skein_stream_read(stream, &c, 1, 0, &n), -SKEIN_EDEAD);
+	assert_int_equal(skein_stream_write(stream, &c, 1, 0, &n),
+			 -SKEIN_EDEAD);
+	assert_int_equal(skein_stream_close(stream, SKEIN_S(1)), -SKEIN_EDEAD);
+	skein_ctx_close(ctx);
+	assert_int_equal(waitpid(v->pid, NULL, 0), v->pid);
+	close(v->in);
+	close(v->out);
+}
+
+static void test_deaths(void **state)
+{
+	(void)state;
+	for (int opens = 0; opens < 2; opens++)
+		for (int deed = 0; deed < DEEDS; deed++)
+			for (int i = 0; i < TIMES; i++)
+				test_dead(&victims[opens][deed][i], opens,
+					  (enum deed)deed);
+}
+
 /* Before this process has threads. */
 static void children_start(void)
 {
+	for (int opens = 0; opens < 2; opens++)
+		for (int deed = 0; deed < DEEDS; deed++)
+			for (int i = 0; i < TIMES; i++)
+				victim_start(&victims[opens][deed][i], opens);
 	for (int end = 0; end < ENDS; end++) {
 		int fds[2];
 
@@ -103,13 +295,13 @@ static void test_gone(struct child *child, int status_wanted)
 		assert_memory_equal(buf, right, n);
 		sum += n;
 	}
-	assert_true(rc == -ECONNRESET || rc == -SKEIN_EDEAD);
+	assert_int_equal(rc, -SKEIN_EDEAD);
 	if (!getenv("SKEIN_SOFT_HARSH"))
 		assert_int_equal(sum, BYTES);
 	rc = skein_stream_write(stream, "x", 1, LONG, &n);
-	assert_true(rc == -ECONNRESET || rc == -SKEIN_EDEAD);
+	assert_int_equal(rc, -SKEIN_EDEAD);
 	rc = skein_stream_close(stream, SKEIN_S(1));
-	assert_true(rc == -ECONNRESET || rc == -SKEIN_EDEAD);
+	assert_int_equal(rc, -SKEIN_EDEAD);
 	skein_ctx_close(ctx);
 	close(child->addr);
 }
@@ -131,6 +323,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_exit),
 		cmocka_unit_test(test_kill),
+		cmocka_unit_test(test_deaths),
 	};
 
 	children_start();
