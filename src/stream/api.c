@@ -483,10 +483,12 @@ unsigned skein_stream_ready(struct skein_stream *st)
 	else if (!st->s->broken && stream_writable(st->s))
 		bits |= SKEIN_STREAM_OUT;
 	/* What is not so now moves the engine when it becomes so. */
-	atomic_store_explicit(&st->readable, bits & SKEIN_STREAM_IN,
-			      memory_order_relaxed);
-	atomic_store_explicit(&st->writable, bits & SKEIN_STREAM_OUT,
-			      memory_order_relaxed);
+	if (!(bits & SKEIN_STREAM_IN))
+		atomic_store_explicit(&st->readable, false,
+				      memory_order_relaxed);
+	if (!(bits & SKEIN_STREAM_OUT))
+		atomic_store_explicit(&st->writable, false,
+				      memory_order_relaxed);
 	unlock(st);
 	return bits;
 }

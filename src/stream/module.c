@@ -405,7 +405,8 @@ static int round_of(struct skein_conn *conn, void *state, uint64_t now_ns)
 	if (!lives)
 		lives = stream_flush(st->s) && stream_drained(st->s) &&
 			stream_accepted(st->s);
-	moved = stream_look(st);
+	moved = stream_look(st) || st->found;
+	st->found = false;
 	broken = st->s->broken;
 	env_mutex_unlock(env, &st->lock);
 	if (lives && !st->live) {
@@ -446,7 +447,9 @@ static int stream_arm(struct skein_conn *conn, void *state)
 	 * comes after that causes an event. */
 	awake = dev_req_notify_cq(st->s->rcq, 0) || !stream_ask(st->s);
 	awake |= stream_poll(st->s);
-	awake |= stream_look(st);
+	/* Threads that wait in places are woken behind a round that says so. */
+	st->found |= stream_look(st);
+	awake |= st->found;
 	st->naps = st->s->sleep != STREAM_ASLEEP;
 	env_mutex_unlock(env, &st->lock);
 	return awake;

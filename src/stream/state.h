@@ -68,6 +68,7 @@ struct skein_stream {
 	bool owned;	  /* in a listener's queue, or the application's */
 	bool leaving;	  /* the application has closed it */
 	bool naps;	  /* the peer has not answered yet that it will ring */
+	bool found;	  /* arm() did; the next round says so */
 	struct engine_call leave_call;
 
 	struct env_mutex lock; /* guards what follows, and *s */
