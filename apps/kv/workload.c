@@ -177,7 +177,8 @@ static uint64_t choose(struct ycsb_gen *g, uint64_t known)
 	case YCSB_BY_WORKLOAD:
 		break;
 	}
-	/* chosen among all that will be: until it is one that is there */
+	/* The space holds numbers of records that are still to be inserted:
+	 * draw again until the record is there. */
 	do
 		i = ycsb_fnv(kv_zipf_next(&g->zipf, &g->rng)) % g->space;
 	while (i >= known);

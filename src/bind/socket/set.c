@@ -68,7 +68,8 @@ err_free:
 
 static const uint32_t kinds = EPOLLONESHOT | EPOLLEXCLUSIVE;
 
-/* Of one on TCP: the kernel's answer counts, and we remember it. */
+/* epoll_ctl() for a socket on TCP: the kernel decides, and the set keeps what it
+ * has accepted, for the time when the socket is on a stream. */
 static int ctl_tcp(int epfd, int op, struct sock *s, struct epoll_event *ev)
 {
 	int rc = REAL(epoll_ctl)(epfd, op, s->fd, ev);

@@ -32,8 +32,8 @@ static inline size_t soft_copy_tail_len(uintptr_t dst, size_t len)
 /* A whole operation from one piece: ascending, the tail by a release. */
 void soft_copy_all(void *dst, const void *src, size_t len);
 
-/* A long one for memory that no cache holds: in any order, but the tail, by a
- * release, is the last. */
+/* Copies a long operation past the caches. Its bytes become visible in any
+ * order; the tail is stored last, by a release. */
 void soft_copy_stream(void *dst, const void *src, size_t len);
 
 /* As soft_copy_all(), with the aligned word first: flags, heads, canaries; by far the
