@@ -206,15 +206,19 @@ static const char *refusal_of(struct meeting *m, const struct meet_offer *offer,
  * this thread, promotes it. */
 static void prepared(struct meeting *m)
 {
+	struct sock *s;
+
 	pthread_mutex_lock(&st.lock);
-	if (m->s && atomic_load(&m->s->mode) == SOCK_TCP) {
-		m->s->stream = m->stream;
-		m->stream->user = m->s;
+	s = m->s;
+	if (s && atomic_load(&s->mode) == SOCK_TCP) {
+		s->stream = m->stream;
+		s->stream->user = s;
 		m->stream = NULL;
-		m->s->prepared = true;
-		atomic_store(&m->s->next_try, 0);
-		if (!sock_commit(m->s))
-			status_update(m->s);
+		s->prepared = true;
+		atomic_store(&s->next_try, 0);
+		/* A socket that turns out unfit drops its meeting: m->s is gone. */
+		if (!sock_commit(s))
+			status_update(s);
 	}
 	pthread_mutex_unlock(&st.lock);
 	leave(m, NULL);
