@@ -3,158 +3,137 @@
 """bars.py [--json FILE] [--slices N] [--only FIELD] [BUILD] - what `skein run` is
 worth to stock programs, beside plain TCP and Unix sockets in the same run.
 
-Both ends are pinned to a core each. Slices of a fixed number of requests take
-turns: TCP, Unix socket, streams. A field is the median ratio of neighbouring
-slices. A slice on streams counts only if the report says that every connection
-of it that was used was on a stream. Rates are redis-benchmark's. Absolute rates
-are for orientation; a loaded machine shows in the spread. No figure here is one
-of a NIC.
+Both ends are pinned to a core each (one_core: both to one; busy: a program that
+computes is on each core too). Slices of load take turns: TCP, Unix socket,
+streams. A field is the median ratio of neighbouring slices. A slice on streams
+counts only if the report says that every connection of it that was used was on a
+stream. Rates are the load generators' own. Absolute rates are for orientation; a
+loaded machine shows in the spread. No figure here is one of a NIC.
+
+A row whose programs are not installed is printed as left out: scripts/deps.sh
+peers.
 """
 
 import argparse
 import json
+import operator
 import os
-import shutil
-import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-# field, what, what it is divided by, options of redis-benchmark, requests in a
-# slice (TCP's, ours), bound, wanted
+from programs import (Grpc, Iperf3, Memcached, Missing, Nginx, Pgbench, Place,
+                      Redis, cpu_s, lacking)
+
+AT_LEAST, AT_MOST = operator.ge, operator.le
+# field, ours, what it is divided by, program, its options, load of a slice
+# (of the divisor, of ours), the bar
+C1 = ['-c', '1']
 BARS = [
-    ('redis_c1_rate_x_tcp', 'stream', 'tcp', ['-c', '1'], (8000, 80000), 15),
-    ('redis_c1_rate_x_unix', 'stream', 'unix', ['-c', '1'], (8000, 80000), 12),
-    ('redis_c50_rate_x_tcp', 'stream', 'tcp', ['-c', '50'],
-     (30000, 100000), 8),
-    ('redis_c50_p16_rate_x_tcp', 'stream', 'tcp', ['-c', '50', '-P', '16'],
-     (100000, 200000), 1.5),
-    ('event_redis_c1_rate_x_tcp', 'event', 'tcp', ['-c', '1'], (8000, 8000),
-     0.95),
-    ('plain_peer_redis_c1_rate_x_tcp', 'plain', 'tcp', ['-c', '1'],
-     (8000, 8000), 0.95),
+    ('redis_c1_rate_x_tcp', 'stream', 'tcp', Redis, C1, (8000, 80000),
+     AT_LEAST, 15),
+    ('redis_c1_rate_x_unix', 'stream', 'unix', Redis, C1, (8000, 80000),
+     AT_LEAST, 12),
+    ('redis_c50_rate_x_tcp', 'stream', 'tcp', Redis, ['-c', '50'],
+     (30000, 100000), AT_LEAST, 8),
+    ('redis_c50_p16_rate_x_tcp', 'stream', 'tcp', Redis,
+     ['-c', '50', '-P', '16'], (100000, 200000), AT_LEAST, 1.5),
+    ('memcached_c1_rate_x_tcp', 'stream', 'tcp', Memcached, [],
+     (8000, 80000), AT_LEAST, 12),
+    ('nginx_return_c1_rate_x_tcp', 'stream', 'tcp', Nginx, ['short'], (1, 1),
+     AT_LEAST, 12),
+    ('nginx_file_c1_rate_x_tcp', 'stream', 'tcp', Nginx, ['file'], (1, 1),
+     AT_LEAST, 5),
+    ('grpc_unary_p50_x_tcp', 'stream', 'tcp', Grpc, ['unary', 64, 1],
+     (500, 500), AT_MOST, 0.35),
+    ('grpc_unary_p50_x_unix', 'stream', 'unix', Grpc, ['unary', 64, 1],
+     (500, 500), AT_MOST, 0.45),
+    ('grpc_unary_w64_rate_x_tcp', 'stream', 'tcp', Grpc, ['unary', 64, 64],
+     (500, 500), AT_LEAST, 1.2),
+    ('grpc_stream_rate_x_tcp', 'stream', 'tcp', Grpc, ['stream', 32, 32],
+     (500, 500), AT_LEAST, 2.0),
+    ('grpc_1m_rate_x_tcp', 'stream', 'tcp', Grpc, ['unary', 1 << 20, 1],
+     (500, 500), AT_LEAST, 1.0),
+    ('pgbench_select_c1_rate_x_tcp', 'stream', 'tcp', Pgbench, C1,
+     (3000, 6000), AT_LEAST, 1.3),
+    ('iperf3_rate_x_tcp', 'stream', 'tcp', Iperf3, [], (1, 1), AT_LEAST, 1.5),
+    ('event_redis_c1_rate_x_tcp', 'event', 'tcp', Redis, C1, (8000, 8000),
+     AT_LEAST, 0.95),
+    ('plain_peer_redis_c1_rate_x_tcp', 'plain', 'tcp', Redis, C1, (8000, 8000),
+     AT_LEAST, 0.95),
+    ('short_rate_x_tcp', 'stream', 'tcp', Redis, [*C1, '-k', '0'],
+     (3000, 3000), AT_LEAST, 0.95),
+    ('one_core_redis_c1_rate_x_tcp', 'stream', 'tcp', Redis, C1, (8000, 20000),
+     AT_LEAST, 1.4),
+    ('busy_redis_c1_rate_x_tcp', 'stream', 'tcp', Redis, C1, (4000, 8000),
+     AT_LEAST, 1.0),
 ]
-BOTH = [('one_core_redis_c1_rate_x_tcp', 'stream', 'tcp', ['-c', '1'],
-         (8000, 20000), 1.4)]
 IDLE_S = 3
 
 
-def free_port():
-
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return probe.getsockname()[1]
+def verdict(found, holds, wanted):
+    return 'ok' if holds(found, wanted) else 'NOT'
 
 
-class Bench:
-    def __init__(self, build, folder):
-        self.tool = os.path.join(build, 'tools', 'skein')
-        self.folder = folder
-        self.servers = {}
-
-    def server(self, kind, core):
-        """A redis-server: plain, or under skein run."""
-        key = (kind, core)
-        if key in self.servers:
-            return self.servers[key]
-        port = free_port()
-        path = os.path.join(self.folder, f'{kind}{core}.sock')
-        words = ['taskset', '-c', str(core)]
-        if kind != 'tcp':
-            words += [self.tool, 'run', '--wait',
-                      'event' if kind == 'event' else 'adaptive', '--']
-        words += ['redis-server', '--port', str(port), '--bind', '127.0.0.1',
-                  '--unixsocket', path, '--save', '', '--dir', self.folder]
-        log = open(os.path.join(self.folder, f'{kind}{core}.log'), 'w',
-                   encoding='utf-8')
-        process = subprocess.Popen(words, stdout=log, stderr=log)
-        for _ in range(200):
-            if os.path.exists(path):
-                break
-            time.sleep(0.05)
-        self.servers[key] = (process, port, path)
-        return self.servers[key]
-
-    def close(self):
-        for process, _, _ in self.servers.values():
-            process.send_signal(signal.SIGTERM)
-        for process, _, _ in self.servers.values():
-            process.wait(20)
-
-    def slice(self, kind, options, requests, cores):
-        """One run of redis-benchmark: requests a second, or None."""
-        server = {'unix': 'tcp', 'plain': 'tcp'}.get(kind, kind)
-        _, port, path = self.server(server, cores[0])
-        words = ['taskset', '-c', str(cores[1])]
-        report = os.path.join(self.folder, 'report')
-        if os.path.exists(report):
-            os.unlink(report)
-        if kind in ('stream', 'event', 'plain'):
-            words += [self.tool, 'run', '--report', report, '--wait',
-                      'event' if kind == 'event' else 'adaptive', '--']
-        words += ['redis-benchmark', '-t', 'get', '--csv', '-n',
-                  str(requests), *options]
-        words += ['-s', path] if kind == 'unix' else ['-p', str(port)]
-        out = subprocess.run(words, stdout=subprocess.PIPE,
-                             stderr=subprocess.DEVNULL, text=True,
-                             timeout=120, check=True).stdout
-        rate = float([line for line in out.splitlines()
-                      if line.startswith('"GET"')][0].split('"')[3])
-        if kind in ('stream', 'event') and not all_on(report):
-            return None
-        return rate
-
-
-def all_on(report):
-    """Every connection that was used was on a stream."""
-    with open(report, encoding='utf-8') as lines:
-        found = [json.loads(line) for line in lines]
-    used = [line for line in found if line['calls_before'] >= 8]
-    return used and all(line['carrier'] == 'stream' for line in used)
-
-
-def measure(bench, bar, slices, cores):
-    field, ours, theirs, options, requests, wanted = bar
-    ratios, rates, dropped = [], {ours: [], theirs: []}, 0
+def measure(place, bar, slices):
+    field, ours, theirs, program, options, load, holds, wanted = bar
+    cores = (0, 0) if field.startswith('one_core') else (0, 1)
+    row = {'field': field, 'measured': None, 'wanted': wanted,
+           'at': 'least' if holds is AT_LEAST else 'most'}
+    ratios, values, dropped = [], {ours: [], theirs: []}, 0
     for _ in range(slices):
-        base = bench.slice(theirs, options, requests[0], cores)
-        mine = bench.slice(ours, options, requests[1], cores)
-        if mine is None:
+        base = program.load(place, theirs, cores, options, load[0])
+        mine = program.load(place, ours, cores, options, load[1])
+        # A short connection ends before it is worth a meeting.
+        if not field.startswith('short') and not place.on_streams(ours):
             dropped += 1
             continue
         ratios.append(mine / base)
-        rates[ours].append(mine)
-        rates[theirs].append(base)
+        values[ours].append(mine)
+        values[theirs].append(base)
     if not ratios:
-        return {'field': field, 'measured': None, 'wanted': wanted,
-                'verdict': 'not on streams', 'dropped': dropped}
+        return {**row, 'verdict': 'not on streams', 'dropped': dropped}
     found = statistics.median(ratios)
-    return {'field': field, 'measured': round(found, 3), 'wanted': wanted,
-            'verdict': 'ok' if found >= wanted else 'NOT',
+    return {**row, 'measured': round(found, 3),
+            'verdict': verdict(found, holds, wanted),
             'ratios': [round(ratio, 2) for ratio in sorted(ratios)],
-            'rate': statistics.median(rates[ours]),
-            'rate_' + theirs: statistics.median(rates[theirs]),
+            'value': statistics.median(values[ours]),
+            'value_' + theirs: statistics.median(values[theirs]),
             'dropped': dropped}
 
 
-def cpu_s(pid):
-    with open(f'/proc/{pid}/stat', encoding='ascii') as stat:
-        fields = stat.read().rpartition(')')[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+def row_of(place, bar, slices):
+    field, program = bar[0], bar[3]
+    gone = lacking(program)
+    busy = []
+    if field.startswith('busy'):
+        busy = [subprocess.Popen(['taskset', '-c', core, 'sh', '-c',
+                                  'while :; do :; done']) for core in '01']
+    try:
+        if gone:
+            raise Missing(f'no {" ".join(gone)}')
+        return measure(place, bar, slices)
+    except (Missing, subprocess.SubprocessError) as why:
+        return {'field': field, 'measured': None, 'wanted': bar[7],
+                'verdict': f'left out: {why}'}
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
-def idle(bench):
+def idle(place):
     """An idle server that has had streams; redis itself wakes 10 times a
     second."""
-    process = bench.server('stream', 0)[0]
+    process = place.server(Redis, 'stream', 0)[0]
     begun = cpu_s(process.pid)
     time.sleep(IDLE_S)
     share = (cpu_s(process.pid) - begun) / IDLE_S
     return {'field': 'idle_server_cpu_share', 'measured': round(share, 4),
-            'wanted': 0.01, 'verdict': 'ok' if share < 0.01 else 'NOT'}
+            'wanted': 0.01, 'at': 'most',
+            'verdict': verdict(share, AT_MOST, 0.01)}
 
 
 def main():
@@ -162,31 +141,39 @@ def main():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument('--json', metavar='FILE')
     parser.add_argument('--slices', type=int, default=9)
-    parser.add_argument('--only', help='fields that have this in their name')
+    parser.add_argument('--only', default='',
+                        help='fields that have this in their name')
     parser.add_argument('build', nargs='?', default='build')
     options = parser.parse_args()
-    if not shutil.which('redis-benchmark'):
+    if lacking(Redis):
         sys.exit('bars.py: no redis-benchmark: scripts/deps.sh peers')
+    here = os.path.dirname(os.path.abspath(__file__))
+    build = os.path.abspath(options.build)
+    if options.only in ' '.join(bar[0] for bar in BARS if bar[3] is Grpc):
+        subprocess.run([os.path.join(here, '..', 'peers', 'build.sh'), build],
+                       check=True)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(os.path.abspath(options.build), folder)
+        place = Place(build, folder)
         try:
-            todo = [(bar, (0, 1)) for bar in BARS] + \
-                [(bar, (0, 0)) for bar in BOTH]
-            for bar, cores in todo:
-                if not options.only or options.only in bar[0]:
-                    rows.append(measure(bench, bar, options.slices, cores))
-            if not options.only or options.only in 'idle_server_cpu_share':
-                rows.append(idle(bench))
+            for bar in BARS:
+                if options.only in bar[0]:
+                    rows.append(row_of(place, bar, options.slices))
+                    tell(rows[-1])
+            if options.only in 'idle_server_cpu_share':
+                rows.append(idle(place))
+                tell(rows[-1])
         finally:
-            bench.close()
-    for row in rows:
-        print(f'{row["field"]:<34} {row["measured"]!s:>9}  bar '
-              f'{row["wanted"]:>5}  {row["verdict"]}')
+            place.close()
     if options.json:
         with open(options.json, 'w', encoding='utf-8') as out:
             json.dump({'bars': rows, 'load': os.getloadavg()[0]}, out,
                       indent=2)
+
+
+def tell(row):
+    print(f'{row["field"]:<34} {row["measured"]!s:>9}  bar '
+          f'{row["wanted"]:>5}  {row["verdict"]}', flush=True)
 
 
 main()
