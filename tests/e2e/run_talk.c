@@ -96,13 +96,20 @@ static uint64_t amount(bool of_server, int number)
 	return x >> 60 ? (x >> 40) % 600000 : (x >> 40) % 50;
 }
 
+/* No stream goes back to TCP before its end: docs/run.md says what differs while
+ * one does. */
+static bool no_back(void)
+{
+	return seed % 3 == 0;
+}
+
 /* In two of three programs, some connections, each end for itself. */
 static uint64_t back_at(int number)
 {
 	uint64_t x = (seed * 31 + (uint64_t)number * 7 + server) *
 		     0xd6e8feb86659fd93ull;
 
-	if (seed % 3 == 0 || x >> 62 == 0)
+	if (no_back() || x >> 62 == 0)
 		return UINT64_MAX;
 	return x >> 61 & 1 ? (x >> 40) % 1000 : (x >> 40) % 400000;
 }
@@ -307,11 +314,11 @@ static void read_some(struct talk *t)
 			fail("FIONREAD", t);
 		rc = recv(t->fd, buf, n, MSG_PEEK);
 		compare(t, buf, rc);
-		if (rc >= 0 && rc < there && (size_t)rc < n)
+		if (no_back() && rc >= 0 && rc < there && (size_t)rc < n)
 			fail("a peek that is short", t);
 		if (ioctl(t->fd, FIONREAD, &there))
 			fail("FIONREAD", t);
-		if (rc > 0 && !there)
+		if (no_back() && rc > 0 && !there)
 			fail("FIONREAD after a peek", t);
 	}
 	switch (draw(6)) {

@@ -188,14 +188,14 @@ static ssize_t ask_tcp(struct sock *s, bool *again)
 	int rc = tcp_says(s);
 
 	*again = false;
-	if (rc == -EAGAIN)
-		return stream_peer_dead(s->stream) ? -ECONNRESET : -EAGAIN;
+	if (rc == -EAGAIN && !stream_peer_dead(s->stream))
+		return -EAGAIN;
 	if (rc == 1) /* a byte that cannot be */
 		return -ECONNRESET;
-	/* The end was said behind all that went into the ring: what we did not
-	 * see a moment ago is there now. */
+	/* What the peer wrote before its end, by either way, was not in the ring
+	 * a moment ago, and is there now. */
 	*again = true;
-	return rc;
+	return rc == -EAGAIN ? -ECONNRESET : rc;
 }
 
 static ssize_t take(struct sock *s, const struct iovec *iov, int n, int flags)

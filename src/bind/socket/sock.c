@@ -378,9 +378,9 @@ void sock_forget(int fd)
 		return;
 	pthread_mutex_lock(&st.lock);
 	s = atomic_load(&st.socks[fd]);
-	/* A child that has it too goes on by TCP. */
+	/* A child that has it too goes on by TCP, unless the peer has ended. */
 	if (s && s->shared && atomic_load(&s->mode) == SOCK_ON &&
-	    st.pid == getpid()) {
+	    !s->back_failed && st.pid == getpid()) {
 		back_wait(s, "close of what a forked child has too");
 		s = atomic_load(&st.socks[fd]);
 	}
