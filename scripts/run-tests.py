@@ -6,9 +6,10 @@
 
 Counts cases: a cmocka program counts as many as it holds, any other test as
 one. A test that ends with status 77 is skipped, and its last line says why. The
-output of what failed is shown in full; the last lines of it stand once more just
-before the count, so that the tail of a long log says what failed. Exit status 0
-only when something ran and nothing failed.
+output of what failed is shown in full. Just before the count stand once more the
+lines of it that say why, wherever they stood, and its last lines, so that the
+tail of a long log says what failed. Exit status 0 only when something ran and
+nothing failed.
 """
 
 import argparse
@@ -23,7 +24,16 @@ SKIPPED_CASES = re.compile(r'^\[ +SKIPPED +\] (\d+) test\(s\)', re.M)
 PASSED_CASES = re.compile(r'^\[ +PASSED +\] (\d+) test\(s\)', re.M)
 FAILED_CASES = re.compile(r'^\[ +FAILED +\] (\d+) test\(s\)', re.M)
 
+# What a failure says where it happens: cmocka (and the line behind it), an
+# assertion, our scripts, Python, sanitizers (and the stack behind it).
+REASON = re.compile(r'^\[ +(ERROR|LINE|FAILED) +\]|FAILED|^ERROR|Could not run'
+                    r'|Assertion|assert|^Traceback|runtime error:'
+                    r'|(ERROR|WARNING): \w+Sanitizer')
+FOLLOW = [(re.compile('Sanitizer|runtime error:'), 10),
+          (re.compile(r'^\[ +ERROR|^ERROR'), 1)]
+
 TAIL_LINES = 15
+REPEATED_LINES = 40
 TAIL_COLUMNS = 200
 
 
@@ -50,10 +60,27 @@ def last_line(text):
     return lines[-1] if lines else 'no reason given'
 
 
-def tail(text):
-    """The last lines of a test's output, cut, and none of them empty."""
-    lines = [line.rstrip() for line in text.split('\n') if line.strip()]
-    return [line[:TAIL_COLUMNS] for line in lines[-TAIL_LINES:]]
+def repeated(text):
+    """The lines of a test's output that say why it failed, and the last ones:
+    cut, none of them empty, "..." where some are left out."""
+    lines = [line.rstrip()[:TAIL_COLUMNS] for line in text.split('\n')
+             if line.strip()]
+    chosen = set(range(max(len(lines) - TAIL_LINES, 0), len(lines)))
+    for at, line in enumerate(lines):
+        if not REASON.search(line):
+            continue
+        behind = max([count for pattern, count in FOLLOW
+                      if pattern.search(line)], default=0)
+        for near in range(at, min(at + behind + 1, len(lines))):
+            if len(chosen) < REPEATED_LINES:
+                chosen.add(near)
+    shown, last = [], -1
+    for at in sorted(chosen):
+        if at != last + 1:
+            shown.append('...')
+        shown.append(lines[at])
+        last = at
+    return shown
 
 
 def report(log):
@@ -83,7 +110,7 @@ def report(log):
         print('\nfailed:')
         for name, result, status, text in failures:
             print(f'  {name}: {result}, status {status}')
-            for line in tail(text):
+            for line in repeated(text):
                 print(f'    {line}')
     return passed, failed, skipped
 

@@ -54,7 +54,23 @@ out = io.StringIO()
 with contextlib.redirect_stdout(out):
     run_tests.report(log)
 ending = out.getvalue().split('\nfailed:\n')[1].splitlines()
-assert ending == (['  long: FAIL, status 1'] +
+assert ending == (['  long: FAIL, status 1', '    ...'] +
                   [f'    line {i}' for i in range(86, 100)] +
                   ['    ' + 'x' * 200, '  silent: TIMEOUT, status -9']), ending
+
+# What says why is repeated, wherever it stood, and not without end.
+REASON = ('[  ERROR   ] --- 0 != -0xb\n[   LINE   ] --- test_x.c:205: error: '
+          'Failure!\n')
+STACK = '==7==ERROR: AddressSanitizer: bad\n' + ''.join(
+    f'    #{i} f{i}\n' for i in range(10))
+for first in (REASON, STACK):
+    shown = run_tests.repeated(LONG + first + LONG)
+    assert shown[1:-16] == first.splitlines(), shown
+    assert shown[0] == shown[-16] == '...', shown
+assert len(run_tests.repeated(REASON * 99 + LONG)) == 41
+# cmocka's two streams.
+shown = run_tests.repeated('[ RUN      ] a\n[  FAILED  ] a\n' +
+                           '[       OK ] b\n' * 30 + REASON +
+                           'skein: info: x\n' * 30)
+assert [line for line in REASON.splitlines() if line not in shown] == [], shown
 print(f'{len(CASES)} results counted')
