@@ -2,7 +2,7 @@
 /*
  * lane_server.h - the serving end of a lane of several: its credits, and what
  * it shares with the scheduler of QPs (aqp.h). docs/protocol/rpc.md, section
- * 12.
+ * 11.
  *
  * A question is not answered in the callback that brings it: the messages sent
  * before it are counted first. An answer that finds no room is owed.

@@ -82,7 +82,7 @@ enum {
 	RPC_EVENT_POLL = 3,
 };
 
-/* Section 12: the value of a question. */
+/* Section 11: the value of a question. */
 #define RPC_CREDITS_ASK(degree, ops) ((degree) | (uint32_t)(ops) << 8)
 #define RPC_CREDITS_DEGREE(value) ((value)&0xffu)
 #define RPC_CREDITS_OPS(value) ((value) >> 8)
