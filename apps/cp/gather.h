@@ -2,7 +2,7 @@
 /*
  * gather.h - which targets a copy begins with. Targets answer, refuse or are
  * silent, and a target that is not there does not hold up the others
- * (docs/cp.md, "Which targets take part").
+ * (skein-cp(1), --wait-for).
  *
  * An engine: what happened and when goes in, the decision comes out. No I/O, no
  * clock, no allocation but the caller's array. Thread rule: one thread.

@@ -11,7 +11,7 @@
  *
  * A sender is inside a target's memory while its word in the target's table
  * (struct dc_inside) is odd: the owner waits for these words as it waits for
- * the hazard of an RC peer. docs/soft.md, "Dynamically connected".
+ * the hazard of an RC peer. docs/soft.md, "Claimed slots".
  *
  * Locks: a DCI and its destinations under q->lock; destinations come and go
  * under soft.lock as well.

@@ -2,7 +2,7 @@
 /*
  * srq.h - shared receive queues: claimed slots (claim.h) that the peers of many
  * QPs take, and per QP a ring of slot numbers that keeps the order of its
- * messages. docs/soft.md, "Shared receive queues".
+ * messages. docs/soft.md, "Claimed slots".
  *
  * A claimant is a QP; its id is the place of the owner's QP area and a few bits
  * of that QP's conn, so that no two that may be inside at once have the same.

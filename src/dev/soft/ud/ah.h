@@ -3,7 +3,7 @@
  * ah.h - address handles.
  *
  * An address handle belongs to its PD and is read-only once made: any number of
- * QPs and threads use it. docs/soft.md, "Unreliable datagrams".
+ * QPs and threads use it. docs/soft.md, "Claimed slots".
  */
 #ifndef SKEIN_DEV_SOFT_AH_H
 #define SKEIN_DEV_SOFT_AH_H

@@ -7,7 +7,7 @@
  * QP. Until then its messages are kept in a copy, and the requests are done: a
  * datagram's completion says that the NIC has taken it over, no more. Nothing
  * of a UD QP waits for a peer, hence no peer, dead or stopped, holds a send
- * queue up. docs/soft.md, "Unreliable datagrams".
+ * queue up. docs/soft.md, "Claimed slots".
  *
  * Locks: the sending side, destinations included, under q->lock; posting
  * receives under q->rq_lock; reaping them under the receive CQ's lock.
