@@ -407,7 +407,8 @@ int sock_unread(struct sock *s)
 	if (by_tcp(s) && !REAL(ioctl)(s->fd, FIONREAD, &tcp))
 		n = s->rx_known && (uint64_t)tcp > s->rx_left ? s->rx_left
 							      : (uint64_t)tcp;
-	if (s->rx_known)
+	/* What is in the ring comes behind all of TCP's. */
+	if (s->rx_known && n == s->rx_left)
 		n += stream_in_unread(&s->stream->in);
 	return n > INT_MAX ? INT_MAX : (int)n;
 }
