@@ -9,6 +9,7 @@
 #define SKEIN_TESTS_LANES_RIG_H
 
 #include "unit/alloc_sweep.h"
+#include "unit/patience.h"
 
 #include "base/assert.h"
 #include "conn/handle.h"
@@ -19,7 +20,7 @@
 #include <string.h>
 
 #define RIG_ENGINES 4
-#define RIG_PATIENCE SKEIN_S(30)
+#define RIG_PATIENCE patience_ns(30)
 
 struct rig {
 	struct skein_env *env;

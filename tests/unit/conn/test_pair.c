@@ -4,12 +4,15 @@
  * closing from either side.
  */
 #include "unit/conn/pair.h"
+#include "unit/patience.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+
+#define PATIENCE patience_ns(20)
 
 static atomic_uint accepts; /* calls, of whom they may be */
 
@@ -112,7 +115,7 @@ static void test_keys(void **state)
 static void test_refused(void **state)
 {
 	struct skein_conn_attr attr = {
-		.size = sizeof(attr), .retries = 2, .timeout_ns = SKEIN_S(2)};
+		.size = sizeof(attr), .retries = 2, .timeout_ns = PATIENCE};
 	struct skein_conn *conn;
 	char addr[80];
 	struct pair p;
@@ -184,6 +187,8 @@ static void test_join_early(void **state)
 /* Those that wait for the first one's handshake hear what it has met. */
 static void test_join_refused(void **state)
 {
+	struct skein_conn_attr attr = {.size = sizeof(attr),
+				       .timeout_ns = 2 * PATIENCE};
 	struct skein_conn *conns[4];
 	uint64_t begun;
 	struct pair p;
@@ -194,7 +199,7 @@ static void test_join_refused(void **state)
 		assert_int_equal(
 			skein_conn_open_async(p.client,
 					      skein_listener_addr(p.listener),
-					      NULL, &conns[i]),
+					      &attr, &conns[i]),
 			0);
 	for (int i = 0; i < 4; i++) {
 		while (skein_conn_get_state(conns[i]) == SKEIN_CONN_CONNECTING)
@@ -202,8 +207,8 @@ static void test_join_refused(void **state)
 		assert_int_equal(skein_conn_error(conns[i], NULL),
 				 -SKEIN_EAUTH);
 	}
-	/* not by the deadline of 5 s */
-	assert_true(env_now_ns(p.client->env) - begun < SKEIN_S(4));
+	/* not by the deadline */
+	assert_true(env_now_ns(p.client->env) - begun < PATIENCE);
 	pair_close(&p);
 }
 
@@ -245,7 +250,7 @@ static void test_server_closes(void **state)
 	skein_listener_close(p.listener);
 	assert_int_equal(
 		engine_run_until(conn->eng->e, is_broken, conn,
-				 env_now_ns(conn->ctx->env) + SKEIN_S(3)),
+				 env_now_ns(conn->ctx->env) + PATIENCE),
 		0);
 	assert_int_equal(skein_conn_error(conn, &text), -ESHUTDOWN);
 	assert_non_null(strstr(text, "lost the connection to 127.0.0.1:"));
@@ -340,7 +345,7 @@ static void test_reconnect(void **state)
 	l.arg = &p;
 	assert_int_equal(skein_listener_open(p.server, addr, &l, &p.listener),
 			 0);
-	assert_int_equal(skein_conn_wait(conn, SKEIN_S(20)), 0);
+	assert_int_equal(skein_conn_wait(conn, PATIENCE), 0);
 	assert_int_equal(skein_conn_get_state(conn), SKEIN_CONN_READY);
 	wait_ups(&p, 2);
 	skein_conn_close(conn, SKEIN_S(1));
@@ -370,7 +375,7 @@ static void test_wait(void **state)
 			 0);
 	/* One round does not bring it. */
 	assert_int_equal(skein_conn_wait(conn, 0), -ETIMEDOUT);
-	assert_int_equal(skein_conn_wait(conn, SKEIN_S(20)), 0);
+	assert_int_equal(skein_conn_wait(conn, PATIENCE), 0);
 	assert_int_equal(skein_conn_get_state(conn), SKEIN_CONN_READY);
 	assert_int_equal(skein_conn_wait(conn, 0), 0);
 	assert_int_equal(inside, 0);
@@ -378,7 +383,7 @@ static void test_wait(void **state)
 	/* Nobody listens at port 1. */
 	assert_int_equal(
 		skein_conn_open_async(p.client, "127.0.0.1:1", NULL, &none), 0);
-	assert_int_equal(skein_conn_wait(none, SKEIN_S(20)), -ECONNREFUSED);
+	assert_int_equal(skein_conn_wait(none, PATIENCE), -ECONNREFUSED);
 	skein_conn_close(none, 0);
 	skein_listener_close(p.listener);
 	while (skein_conn_get_state(conn) == SKEIN_CONN_READY)
@@ -460,11 +465,9 @@ static void test_addresses(void **state)
 		snprintf(addr, sizeof(addr), "%s%s", cases[i].host, port);
 		assert_int_equal(skein_conn_open(p.client, addr, NULL, &conn),
 				 0);
-		assert_int_equal(skein_mem_find(conn, "word", SKEIN_S(2), &r),
-				 0);
-		assert_int_equal(skein_mem_fetch_add(conn, &r, 0, 1, SKEIN_S(2),
-						     &old),
-				 0);
+		assert_int_equal(skein_mem_find(conn, "word", PATIENCE, &r), 0);
+		assert_int_equal(
+			skein_mem_fetch_add(conn, &r, 0, 1, PATIENCE, &old), 0);
 		assert_int_equal(old, *(uint64_t *)skein_mem_addr(shared) - 1);
 		skein_conn_close(conn, SKEIN_S(1));
 		skein_listener_close(listener);

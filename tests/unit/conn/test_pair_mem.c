@@ -4,8 +4,11 @@
  * other reads and writes.
  */
 #include "unit/conn/pair.h"
+#include "unit/patience.h"
 
 #include <errno.h>
+
+#define PATIENCE patience_ns(20)
 
 static void test_memory(void **state)
 {
@@ -27,46 +30,43 @@ static void test_memory(void **state)
 	assert_int_equal(skein_mem_share(shared, "again", SKEIN_MEM_READ),
 			 -EEXIST);
 	conn = connect_to(&p);
-	assert_int_equal(skein_mem_find(conn, "board", SKEIN_S(2), &r), 0);
+	assert_int_equal(skein_mem_find(conn, "board", PATIENCE, &r), 0);
 	assert_int_equal(r.len, 8192);
 	assert_int_equal(skein_mem_find(conn, "nothing", SKEIN_MS(20), &r),
 			 -ENOENT);
 
-	assert_int_equal(skein_mem_read(conn, local, 0, &r, 0, 64, SKEIN_S(2)),
+	assert_int_equal(skein_mem_read(conn, local, 0, &r, 0, 64, PATIENCE),
 			 0);
 	text = skein_mem_addr(local);
 	assert_string_equal(text, "from the server");
 	strcpy(text, "from the client");
 	assert_int_equal(
-		skein_mem_write(conn, local, 0, &r, 4096, 64, SKEIN_S(2)), 0);
+		skein_mem_write(conn, local, 0, &r, 4096, 64, PATIENCE), 0);
 	assert_string_equal((char *)skein_mem_addr(shared) + 4096,
 			    "from the client");
 
-	assert_int_equal(
-		skein_mem_fetch_add(conn, &r, 1024, 5, SKEIN_S(2), &old), 0);
+	assert_int_equal(skein_mem_fetch_add(conn, &r, 1024, 5, PATIENCE, &old),
+			 0);
 	assert_int_equal(old, 0);
 	assert_int_equal(
-		skein_mem_cmp_swap(conn, &r, 1024, 5, 77, SKEIN_S(2), &old), 0);
+		skein_mem_cmp_swap(conn, &r, 1024, 5, 77, PATIENCE, &old), 0);
 	assert_int_equal(old, 5);
 	words = skein_mem_addr(shared);
 	assert_int_equal(words[128], 77);
 
 	/* Refused before anything is sent. */
-	assert_int_equal(skein_mem_read(conn, local, 0, &r, 8190, 3,
-					SKEIN_S(2)),
+	assert_int_equal(skein_mem_read(conn, local, 0, &r, 8190, 3, PATIENCE),
 			 -ERANGE);
-	assert_int_equal(skein_mem_read(conn, local, 4095, &r, 0, 2,
-					SKEIN_S(2)),
+	assert_int_equal(skein_mem_read(conn, local, 4095, &r, 0, 2, PATIENCE),
 			 -ERANGE);
-	assert_int_equal(skein_mem_fetch_add(conn, &r, 1025, 1, SKEIN_S(2),
-					     &old),
+	assert_int_equal(skein_mem_fetch_add(conn, &r, 1025, 1, PATIENCE, &old),
 			 -EINVAL);
 
 	/* One that is shared later is announced; a withdrawn one is gone. */
 	assert_int_equal(skein_mem_new(p.server, 64, &other), 0);
 	assert_int_equal(skein_mem_share(other, "late", SKEIN_MEM_READ), 0);
-	assert_int_equal(skein_mem_find(conn, "late", SKEIN_S(2), &r), 0);
-	assert_int_equal(skein_mem_write(conn, local, 0, &r, 0, 8, SKEIN_S(2)),
+	assert_int_equal(skein_mem_find(conn, "late", PATIENCE, &r), 0);
+	assert_int_equal(skein_mem_write(conn, local, 0, &r, 0, 8, PATIENCE),
 			 -EACCES);
 	skein_conn_close(conn, SKEIN_S(1));
 	skein_mem_free(local);
@@ -95,7 +95,7 @@ static void test_withdraw(void **state)
 	assert_int_equal(skein_mem_new(p.server, 64, &shared), 0);
 	assert_int_equal(skein_mem_new(client, 64, &local), 0);
 	assert_int_equal(skein_mem_share(shared, "x", SKEIN_MEM_READ), 0);
-	assert_int_equal(skein_mem_find(conn, "x", SKEIN_S(2), &r), 0);
+	assert_int_equal(skein_mem_find(conn, "x", PATIENCE, &r), 0);
 	begun = env_now_ns(client->env);
 	skein_mem_free(shared);
 	/* Less than its patience: it was acknowledged, and the name is unknown
@@ -105,7 +105,7 @@ static void test_withdraw(void **state)
 		assert_int_equal(skein_mem_find(conn, "x", SKEIN_MS(1), &r),
 				 -ENOENT);
 	/* Who uses the handle all the same is denied, and told. */
-	assert_int_equal(skein_mem_read(conn, local, 0, &r, 0, 8, SKEIN_S(2)),
+	assert_int_equal(skein_mem_read(conn, local, 0, &r, 0, 8, PATIENCE),
 			 -EACCES);
 	skein_conn_close(conn, SKEIN_S(1));
 	skein_ctx_close(client);
@@ -155,8 +155,8 @@ static void test_atomics_async(void **state)
 	assert_int_equal(skein_mem_share(read_only, "ro", SKEIN_MEM_READ), 0);
 	words = skein_mem_addr(shared);
 	conn = connect_to(&p);
-	assert_int_equal(skein_mem_find(conn, "x", SKEIN_S(20), &r), 0);
-	assert_int_equal(skein_mem_find(conn, "ro", SKEIN_S(20), &ro), 0);
+	assert_int_equal(skein_mem_find(conn, "x", PATIENCE, &r), 0);
+	assert_int_equal(skein_mem_find(conn, "ro", PATIENCE, &ro), 0);
 	a.old = 1;
 	RUN_ASYNC(p.client, &a,
 		  skein_mem_fetch_add_async(conn, &r, 8, 5, &a.old, atomic_done,
@@ -227,7 +227,7 @@ static void test_find_behind(void **state)
 	assert_int_equal(skein_mem_new(p.server, 64, &shared), 0);
 	assert_int_equal(skein_mem_share(shared, "x", SKEIN_MEM_READ), 0);
 	conn = connect_to(&p);
-	assert_int_equal(skein_mem_find(conn, "x", SKEIN_S(2), &r), 0);
+	assert_int_equal(skein_mem_find(conn, "x", PATIENCE, &r), 0);
 	for (size_t i = 0; i < 2; i++) {
 		struct holder h = {.e = conn->eng->e, .env = p.client->env};
 
@@ -272,7 +272,7 @@ static void test_async(void **state)
 	assert_int_equal(skein_mem_new(p.client, 4096, &local), 0);
 	assert_int_equal(skein_mem_share(shared, "x", SKEIN_MEM_WRITE), 0);
 	conn = connect_to(&p);
-	assert_int_equal(skein_mem_find(conn, "x", SKEIN_S(2), &r), 0);
+	assert_int_equal(skein_mem_find(conn, "x", PATIENCE, &r), 0);
 	while (a.issued < 5000) {
 		rc = skein_mem_write_async(conn, local, 0, &r, 0, 8, async_done,
 					   &a);

@@ -5,6 +5,7 @@
  */
 #include "unit/cm.h"
 #include "unit/device.h"
+#include "unit/patience.h"
 
 #include "conn/handle.h"
 
@@ -79,7 +80,7 @@ static bool is_broken(void *arg)
 
 /* For what must happen: a loaded machine takes its time. How soon it does on
  * one that is not is printed. */
-#define PATIENCE_NS SKEIN_S(20)
+#define PATIENCE_NS patience_ns(20)
 
 /* Runs the engine for so long, or until the connection breaks. */
 static bool breaks_within(struct skein_conn *conn, uint64_t ns)

@@ -6,6 +6,7 @@
  * next attempt works.
  */
 #include "unit/alloc_sweep.h"
+#include "unit/patience.h"
 
 #include "conn/handle.h"
 
@@ -13,7 +14,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define PATIENCE SKEIN_S(20)
+#define PATIENCE patience_ns(20)
 #define PIECE 4096u
 
 struct world {

@@ -16,11 +16,12 @@
 
 #include "unit/cm.h"
 #include "unit/device.h"
+#include "unit/patience.h"
 #include <skein/skein.h>
 
 #define MEMBERS 16
 #define BLOCK (64u << 10)
-#define PATIENCE SKEIN_S(60)
+#define PATIENCE patience_ns(60)
 
 static uint8_t at(uint64_t msg, uint64_t i)
 {

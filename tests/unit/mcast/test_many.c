@@ -22,11 +22,12 @@
 #include "conn/ctx.h"
 #include "unit/cm.h"
 #include "unit/device.h"
+#include "unit/patience.h"
 #include <skein/skein.h>
 
 #define MEMBERS_MAX 16
 #define ROUNDS_MAX 10000u
-#define PATIENCE SKEIN_S(60)
+#define PATIENCE patience_ns(60)
 #define SIZE 9000u
 #define SLABS_LATE 1u /* of rings, a member */
 #define WARM 50u      /* until what is kept for the next group is there */

@@ -20,6 +20,7 @@
 
 #include "unit/cm.h"
 #include "unit/device.h"
+#include "unit/patience.h"
 #include <skein/skein.h>
 
 #define MEMBERS 8
@@ -27,7 +28,7 @@
 #define BLOCKS 41u
 #define OBJECT ((uint64_t)(BLOCKS - 1) * BLOCK + 777)
 #define SMALL 100u /* behind what is resumed */
-#define PATIENCE SKEIN_S(120)
+#define PATIENCE patience_ns(120)
 
 static uint8_t at(uint64_t i)
 {

@@ -13,6 +13,7 @@
 
 #include "conn/handle.h"
 #include "unit/alloc_sweep.h"
+#include "unit/patience.h"
 #include <skein/skein.h>
 
 #define MEMBERS 3u
@@ -21,7 +22,7 @@
 #define OBJECT (BLOCKS * BLOCK - 100)
 #define ALL 0x3fu
 #define UNKNOWN UINT64_MAX
-#define PATIENCE SKEIN_S(30)
+#define PATIENCE patience_ns(30)
 
 /* What a member has of an object that is resumed, and where. */
 struct had {

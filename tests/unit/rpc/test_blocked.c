@@ -21,9 +21,10 @@
 #include "unit/cm.h"
 #include "unit/rpc/cancel.h"
 #include "unit/rpc/hold.h"
+#include "unit/patience.h"
 #include <skein/skein.h>
 
-#define PATIENCE SKEIN_S(30)
+#define PATIENCE patience_ns(30)
 #define SHORT SKEIN_MS(20)
 #define LARGE (200u << 10)
 #define WINDOW 4

@@ -19,12 +19,13 @@
 #include "env/engine.h"
 #include "unit/cm.h"
 #include "unit/rpc/cancel.h"
+#include "unit/patience.h"
 #include <skein/skein.h>
 
 #define ECHO 1
 #define SLOW 2 /* answered by the helper, some time later */
 #define FULL 3 /* answered by as much as there is room for; ever more */
-#define PATIENCE SKEIN_S(30)
+#define PATIENCE patience_ns(30)
 #define LARGE (200u << 10)
 #define CALLERS 4
 #define HELD_MAX 8

@@ -5,6 +5,7 @@
  * checksums there. Two contexts of a process, by SKEIN_LINK.
  */
 #include "unit/conn/pair.h"
+#include "unit/patience.h"
 
 #include "rpc/state.h"
 
@@ -12,7 +13,7 @@
 
 #define CALLS 50
 #define LEN 200
-#define PATIENCE SKEIN_S(60)
+#define PATIENCE patience_ns(60)
 
 static int echo(struct skein_rpc_req *req, void *arg)
 {

@@ -17,6 +17,7 @@
 #include "base/prng.h"
 #include "conn/ctx.h"
 #include "served.h"
+#include "unit/patience.h"
 
 #define CALL 1
 #define NOTHING 2
@@ -24,7 +25,7 @@
 #define SLOW 4 /* by a pool's thread, which waits for a RELEASE */
 #define RELEASE 5
 #define SLOW_THREADS 2
-#define PATIENCE SKEIN_S(30)
+#define PATIENCE patience_ns(30)
 #define BIG (1u << 20)
 
 /* --- the server --------------------------------------------------------- */

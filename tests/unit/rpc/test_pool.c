@@ -5,6 +5,7 @@
  * of pool, connection and context while handlers run, short memory.
  */
 #include "unit/alloc_sweep.h"
+#include "unit/patience.h"
 
 #include "base/prng.h"
 #include "conn/ctx.h"
@@ -21,7 +22,7 @@
 #define WORKER 2
 #define SLOW 3
 #define KEPT 4
-#define PATIENCE SKEIN_S(30)
+#define PATIENCE patience_ns(30)
 #define BIG 200000u
 #define SHARD 6u
 

@@ -4,11 +4,12 @@
  * find nobody, and the id may be given again when no thread runs it any more.
  */
 #include "unit/conn/pair.h"
+#include "unit/patience.h"
 
 #include <errno.h>
 
 #define ID 7
-#define PATIENCE SKEIN_S(30)
+#define PATIENCE patience_ns(30)
 
 struct handler {
 	atomic_int begun, over;

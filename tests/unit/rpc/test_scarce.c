@@ -5,6 +5,7 @@
  * with the right bytes or with an error that says so, and the next one works.
  */
 #include "unit/alloc_sweep.h"
+#include "unit/patience.h"
 
 #include "conn/ctx.h"
 
@@ -13,7 +14,7 @@
 #include <string.h>
 
 #define CALL 1
-#define PATIENCE SKEIN_S(20)
+#define PATIENCE patience_ns(20)
 /* Its memory is made in pieces. */
 #define LARGE 1100000u
 

@@ -14,11 +14,12 @@
 #include "conn/listener.h"
 #include "rpc/lane_client.h"
 #include "unit/alloc_sweep.h"
+#include "unit/patience.h"
 #include <skein/skein.h>
 
 #define CALL 1
 #define LANES 3
-#define PATIENCE SKEIN_S(30)
+#define PATIENCE patience_ns(30)
 #define LARGE 100000u
 
 struct world {

@@ -18,9 +18,10 @@
 #include "rpc/lane_client.h"
 #include "unit/cm.h"
 #include "unit/rpc/hold.h"
+#include "unit/patience.h"
 #include <skein/skein.h>
 
-#define PATIENCE SKEIN_S(30)
+#define PATIENCE patience_ns(30)
 #define LARGE (200u << 10)
 
 struct world {

@@ -2,6 +2,7 @@
 #include "rig.h"
 
 #include "dev/soft/soft.h"
+#include "unit/patience.h"
 
 #include <dirent.h>
 #include <poll.h>
@@ -14,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PATIENCE_NS 20000000000ull
+#define PATIENCE_NS patience_ns(20)
 
 uint64_t rig_now_ns(void)
 {

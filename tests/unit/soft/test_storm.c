@@ -10,6 +10,7 @@
 
 #include "base/prng.h"
 #include "dev/soft/srq/srq.h"
+#include "unit/patience.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -156,7 +157,7 @@ static void check(const struct ibv_wc *wc)
 /* Until so many came, or nothing more does. */
 static void receive(unsigned n)
 {
-	uint64_t end = rig_now_ns() + 20000000000ull;
+	uint64_t end = rig_now_ns() + patience_ns(20);
 	struct ibv_wc wc[16];
 	int i, got;
 

@@ -16,9 +16,10 @@
 #include "unit/alloc_sweep.h"
 #include "unit/cm.h"
 #include "unit/device.h"
+#include "unit/patience.h"
 #include <skein/skein.h>
 
-#define LONG SKEIN_S(60)
+#define LONG patience_ns(60)
 
 /* The server's context has a thread of its own; the client's has not. */
 static struct skein_ctx *server, *client;

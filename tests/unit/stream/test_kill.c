@@ -16,9 +16,10 @@
 
 #include "unit/cm.h"
 #include "unit/device.h"
+#include "unit/patience.h"
 #include <skein/skein.h>
 
-#define LONG SKEIN_S(60)
+#define LONG patience_ns(60)
 #define BYTES 40000u
 
 enum end {

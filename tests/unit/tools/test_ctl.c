@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_ctl.c - skein perf's control link: what both ends send at once. */
 #include "unit/cm.h"
+#include "unit/patience.h"
 
 #include "perf/ctl.h"
 
@@ -13,8 +14,8 @@
 
 #define LEN (1u << 20) /* more than the sockets of both ends hold */
 #define OBJECTS 2
-#define WAIT_NS 10000000000ull
-#define ALARM_S 30 /* ends a process that waits for ever */
+#define WAIT_NS patience_ns(30)
+#define ALARM_S 300 /* ends a process that waits for ever */
 
 static json_t *large(int number)
 {
