@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 
-from harness import BUILD, Case, Failure, run_cases, tool
+from harness import BUILD, SCALE, Case, Failure, run_cases, tool
 
 ROUNDS = int(os.environ.get('SKEIN_TEST_ROUNDS') or 15)
 SET = os.path.join(BUILD, 'tests', 'e2e', 'run_set')
@@ -47,9 +47,9 @@ def pair(folder, seed, words, name):
         port = server.stdout.readline().split()[1]
         client = subprocess.run([*words, TALK, 'client', str(seed), port],
                                 env=env, stdout=subprocess.PIPE, text=True,
-                                timeout=90, check=False)
+                                timeout=90 * SCALE, check=False)
         out = server.stdout.read()
-        server.wait(90)
+        server.wait(90 * SCALE)
     return ((server.returncode, out), (client.returncode, client.stdout)), path
 
 
@@ -80,7 +80,7 @@ def refused(words, **env):
     done = subprocess.run([tool(), 'run', *words, '--', 'sh', '-c',
                            'echo started'], env={**os.environ, **env},
                           capture_output=True, text=True, check=False,
-                          timeout=90)
+                          timeout=90 * SCALE)
     if not done.returncode or done.stdout or done.stderr.count('\n') != 1:
         raise Failure(f'{words} {env}: {done}')
     return done.stderr
@@ -103,7 +103,8 @@ def test_options():
         said = subprocess.run(
             [tool(), 'run', *words, '--', 'sh', '-c',
              'echo "$SKEIN_RUN_WAIT"'], env={**os.environ, **env},
-            capture_output=True, text=True, check=True, timeout=90).stdout
+            capture_output=True, text=True, check=True,
+            timeout=90 * SCALE).stdout
         if said != wanted + '\n':
             raise Failure(f'{words} {env}: {said}')
 
@@ -130,7 +131,7 @@ class Redis:
         front = [tool(), 'run', '--report',
                  os.path.join(self.case.folder, name), '--'] if wrapped else []
         return subprocess.run([*front, *words], stdout=subprocess.PIPE,
-                              text=True, timeout=100, check=True,
+                              text=True, timeout=100 * SCALE, check=True,
                               **options).stdout
 
     def bench(self, *words, **options):
@@ -162,12 +163,14 @@ def test_redis():
         value = redis.cli('GET', 'k:000000000003').strip()
         if value != 'v' * 20000:
             raise Failure(f'a value of {len(value)} bytes came back')
-        redis.bench('-c', '5', '-P', '16', '-n', '20000', '-t', 'set,get')
+
+        def promoted():
+            redis.bench('-c', '5', '-P', '16', '-n', '20000', '-t', 'set,get')
+            return len(streams(report(redis.report))) >= 10
+
+        case.until('ten connections on streams', promoted, 60)
         found = redis.stop()
-    on = streams(found)
-    if len(on) < 10:
-        raise Failure(f'{len(on)} connections were on streams: {found}')
-    for line in on:
+    for line in streams(found):
         if line['calls_before'] < 8 or not line['rx_stream']:
             raise Failure(f'not promoted in mid-stream: {line}')
 
@@ -223,26 +226,35 @@ async def main():
     await server.serve_forever()
 asyncio.run(main())
 """
+# It speaks 2000 times, and on until its input ends.
 CLIENT = """
-import socket, sys
+import select, socket, sys
 s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
-for i in range(2000):
+i = 0
+while i < 2000 or not select.select([0], [], [], 0)[0]:
     s.sendall(b'PING')
     assert s.recv(100) == b'PING', i
+    i += 1
 """
 # A thread that is in poll() all the time keeps this end from being promoted;
-# then dup() keeps it on TCP for good, where the other end has long been ready.
+# when it is told to, dup() keeps it on TCP for good.
 UNFIT = """
 import os, select, socket, sys, threading
 s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+def speak(count):
+    for i in range(count):
+        s.sendall(b'%012d' % i)
+        assert s.recv(100) == b'%012d' % i, i
 ends = select.poll()
 ends.register(s, 0)
+# Only a call that waits lets the other thread go on: poll() is the first.
+sys.setswitchinterval(100)
 threading.Thread(target=ends.poll, daemon=True).start()
-for i in range(20000):
-    if i == 18000:
-        os.close(os.dup(s.fileno()))
-    s.sendall(b'%012d' % i)
-    assert s.recv(100) == b'%012d' % i, i
+while not select.select([0], [], [], 0)[0]:
+    speak(20)
+speak(200) # the server's next call that finds it idle promotes its end
+os.close(os.dup(s.fileno()))
+speak(2000)
 """
 
 # A sandbox forbids getsockopt(TCP_INQ), without which no end is promoted. It is
@@ -270,20 +282,45 @@ for i in range(400):
 """
 
 
-def echo(client):
+def listed():
+    """The connections of all programs under skein run."""
+    said = subprocess.run([tool(), 'run', '--list', '--json'], check=True,
+                          capture_output=True, text=True, timeout=90 * SCALE)
+    return json.loads(said.stdout)['connections']
+
+
+def speak(case, words, client, port, wanted):
+    """Runs a client until each end of its connection is in one of these states
+    of the list: promoting takes as long as it takes beside other tests."""
+    def states():
+        return sorted(line['reason'] or line['carrier'] for line in listed()
+                      if f':{port}' in line['local'] + line['peer'])
+
+    ours, tell = os.pipe()
+    speaker = case.start([*words, client, port], 'client', stdin=ours)
+    os.close(ours)
+    def reached():
+        found = states()
+        return len(found) == 2 and not set(found) - set(wanted)
+
+    try:
+        case.until(f'{wanted}', reached, 60)
+    except Failure as failure:
+        raise Failure(f'{failure}, but {states()}') from None
+    os.close(tell)
+    speaker.exits(0, 90)
+
+
+def echo(client, wanted):
     """An asyncio server and a client in Python: the report."""
     with Case() as case:
         path = os.path.join(case.folder, 'report')
         words = [tool(), 'run', '--report', path, '--', sys.executable, '-c']
-        with subprocess.Popen([*words, SERVER], stdout=subprocess.PIPE,
-                              text=True) as server:
-            try:
-                port = server.stdout.readline().strip()
-                subprocess.run([*words, client, port], check=True, timeout=90)
-                case.until('the ends of the server',
-                           lambda: len(report(path)) >= 2)
-            finally:
-                server.terminate()
+        server = case.start([*words, SERVER], 'server')
+        port = server.expect(r'^(\d+)$').group(1)
+        speak(case, words, client, port, wanted)
+        case.until('the ends of the server', lambda: len(report(path)) >= 2)
+        server.stop(None)
         found = report(path)
         os.remove(path)
     return found
@@ -316,7 +353,7 @@ if child == 0:
         for _ in range(1990):
             assert ends.poll(30)
             serve(1)
-    serve(1990 if how == 'keep' else 30000)
+    serve(1990 if how == 'keep' else 10 ** 9)
     sys.exit(0)
 if how != 'keep':
     one.close()
@@ -339,10 +376,10 @@ def test_forking_server():
                      '-c']
             server = case.start([*words, FORKS, how])
             port = server.expect(r'(\d+)').group(1)
-            # Promoting takes as long as it takes beside other tests.
-            client = CLIENT.replace('2000', '20000') if how == 'close' \
-                else CLIENT
-            case.start([*words, client, port]).exits(0)
+            if how == 'close':
+                speak(case, words, CLIENT, port, ['stream'])
+            else:
+                case.start([*words, CLIENT, port]).exits(0, 90)
             server.exits(0)
             found = report(path)
             os.unlink(path)
@@ -358,7 +395,7 @@ def test_forking_server():
 
 
 def test_blocking_client():
-    found = echo(CLIENT)
+    found = echo(CLIENT, ['stream'])
     if len(streams(found)) != 2:
         raise Failure(f'{found}')
 
@@ -381,7 +418,8 @@ def test_shared_set():
 
 def test_unfit_end():
     """An end that cannot be promoted after all: the other one goes back."""
-    found = echo(UNFIT)
+    found = echo(UNFIT, ['a call was in the kernel at all times',
+                         'the other end could not be promoted'])
     reasons = [line['reason'] for line in found]
     if sorted(reasons) != ['fcntl(F_DUPFD)',
                            'the other end could not be promoted']:
@@ -417,11 +455,9 @@ print('done', flush=True)
 
 def unanswered(process):
     """Has an attempt of its to meet the other end come to nothing?"""
-    said = subprocess.run([tool(), 'run', '--list', '--json'], check=True,
-                          capture_output=True, text=True, timeout=90).stdout
     return any(line['pid'] == process.pid and
                line['reason'] == 'the other end did not answer'
-               for line in json.loads(said)['connections'])
+               for line in listed())
 
 
 def test_require():

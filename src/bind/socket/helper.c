@@ -27,7 +27,7 @@
 #endif
 
 #define LISTEN_NS 10000000000ull /* the accepting end waits that long */
-#define TALK_NS 2000000000ull
+#define TALK_NS 10000000000ull	 /* no call waits for a meeting */
 #define POLL_MAX 4096
 #define BACK_TICK_MS 5 /* a peer that dies on the way back is noticed so soon */
 
@@ -217,8 +217,8 @@ static void prepared(struct meeting *m)
 		s->prepared = true;
 		atomic_store(&s->next_try, 0);
 		/* A socket that turns out unfit drops its meeting: m->s is gone. */
-		if (!sock_commit(s))
-			status_update(s);
+		sock_commit(s);
+		status_update(s);
 	}
 	pthread_mutex_unlock(&st.lock);
 	leave(m, NULL);
