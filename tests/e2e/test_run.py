@@ -296,13 +296,13 @@ def speak(case, words, client, port, wanted):
         return sorted(line['reason'] or line['carrier'] for line in listed()
                       if f':{port}' in line['local'] + line['peer'])
 
-    ours, tell = os.pipe()
-    speaker = case.start([*words, client, port], 'client', stdin=ours)
-    os.close(ours)
     def reached():
         found = states()
         return len(found) == 2 and not set(found) - set(wanted)
 
+    ours, tell = os.pipe()
+    speaker = case.start([*words, client, port], 'client', stdin=ours)
+    os.close(ours)
     try:
         case.until(f'{wanted}', reached, 60)
     except Failure as failure:
