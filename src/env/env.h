@@ -438,8 +438,11 @@ const char *env_huge_name(enum env_huge huge);
  * Memory that another process may map: a memfd of at least len bytes (rounded
  * to pages), fully allocated, sealed against shrinking, mapped shared, zeroed,
  * close-on-exec and not inherited by fork (MADV_DONTFORK). -ENOMEM if the
- * system lacks the memory, -EFBIG if RLIMIT_FSIZE does not allow it. Pages are huge as env->huge asks, if len is at least
- * one huge page; docs/design/env.md says what happens where there are none.
+ * system lacks the memory, -EFBIG if RLIMIT_FSIZE does not allow it. Pages are
+ * huge as env->huge asks, if len is at least one huge page: first those of the
+ * reserved pool. Where there are none AUTO takes transparent ones if the system
+ * allows them, else ordinary ones, and logs it; ON is -ENOMEM, with a line that
+ * says how to reserve them.
  */
 int env_mem_alloc(struct skein_env *env, const char *name, size_t len, int *fd,
 		  void **addr);
