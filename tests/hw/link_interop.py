@@ -6,7 +6,7 @@ once as client. rxe drops a packet whose ICRC is wrong, so it proves ours.
     link_interop.py [all]
 
 Without `all` a few rows, which the VM lane runs. Run as root in the guest of
-scripts/rdma-vm.sh; docs/link-compat.md has what came out."""
+scripts/rdma-vm.sh; docs/link.md has what came out."""
 
 import os
 import re
