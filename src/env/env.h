@@ -9,7 +9,7 @@
  *
  * Thread rule: a struct skein_env may be used from any thread; each object
  * states its own rule. On the per-message path only three functions are called:
- * env_now_ns() (once a round), env_idle() (fruitless rounds only) and
+ * env_now_ns() (at most once a round), env_idle() (fruitless rounds only) and
  * env_charge() (free in production).
  *
  * Errors: 0 or a negative errno; out-parameters come last and are untouched on
