@@ -457,11 +457,20 @@ static int eng_beat(struct engine_obj *obj, uint64_t now_ns)
 	return moved;
 }
 
+/* Without a ready connection only control sockets can say something. */
+static bool eng_by_fd(struct engine_obj *obj)
+{
+	struct skein_engine *eng = container_of(obj, struct skein_engine, obj);
+
+	return !eng->polls.n;
+}
+
 static const struct engine_obj_ops eng_ops = {
 	.poll = eng_poll,
 	.arm = eng_arm,
 	.next_deadline = eng_next_deadline,
 	.beat = eng_beat,
+	.by_fd = eng_by_fd,
 };
 
 /* --- queues, indices, polls -------------------------------------------- */

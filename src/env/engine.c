@@ -21,6 +21,10 @@
 /* Fruitless rounds are some 20 ns long, the clock costs nearly as much. */
 #define CLOCK_ROUNDS 8
 
+/* So many fruitless rounds before a polling engine, to which nothing can come but
+ * by an fd, sleeps. */
+#define FD_ROUNDS 64
+
 /* For one beat's time after a control socket has spoken: handshakes. */
 #define HOT_BEAT_NS (50 * 1000ull)
 
@@ -494,11 +498,30 @@ static void tell_deadline(struct engine *e, const struct run *run)
 	env_idle_until(e->env, e->w, t);
 }
 
+/* Polling finds nothing, and takes the core from the process that is to
+ * answer. */
+static bool polls_in_vain(struct engine *e, unsigned round)
+{
+	struct engine_obj *obj;
+	struct list_node *n;
+
+	if (e->mode != ENV_WAIT_POLL || round < FD_ROUNDS ||
+	    env_idle_parks(e->env))
+		return false;
+	list_for_each(n, &e->objs) {
+		obj = container_of(n, struct engine_obj, link);
+		if (!obj->ops->by_fd || !obj->ops->by_fd(obj))
+			return false;
+	}
+	return true;
+}
+
 /* *round: of fruitless ones, counts. */
 static enum env_idle_verdict engine_idle(struct engine *e, struct run *run,
 					 unsigned *round)
 {
 	struct env_waiter *w = e->w;
+	enum env_idle_verdict verdict;
 
 	if (__builtin_expect(env_idle_parks(e->env), 0)) {
 		tell_deadline(e, run);
@@ -509,7 +532,9 @@ static enum env_idle_verdict engine_idle(struct engine *e, struct run *run,
 			return ENV_IDLE_SLEEP;
 		}
 	}
-	return env_idle(e->env, w, (*round)++);
+	verdict = env_idle(e->env, w, (*round)++);
+	return __builtin_expect(polls_in_vain(e, *round), 0) ? ENV_IDLE_SLEEP
+							     : verdict;
 }
 
 static bool wants_to_let_go(struct engine *e, const struct run *run,

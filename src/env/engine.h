@@ -49,6 +49,10 @@ struct engine_obj_ops {
 	 * (control sockets). Called when a watched fd is ready and at least
 	 * every ENGINE_BEAT_NS. Returns as poll(). May be NULL. */
 	int (*beat)(struct engine_obj *obj, uint64_t now_ns);
+	/* Is all that poll() may find announced by a watched fd, a wake-up or a
+	 * deadline? When all objects say so, the owner sleeps in ENV_WAIT_POLL
+	 * too. NULL: no. */
+	bool (*by_fd)(struct engine_obj *obj);
 };
 
 struct engine_obj {

@@ -8,9 +8,12 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define PATIENCE patience_ns(20)
 
@@ -31,6 +34,14 @@ int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 	}
 	atomic_fetch_add(&accepts, 1);
 	return fn(fd, addr, len, flags);
+}
+
+static atomic_uint yields; /* calls */
+
+int sched_yield(void)
+{
+	atomic_fetch_add(&yields, 1);
+	return (int)syscall(SYS_sched_yield);
 }
 
 static bool on_soft(void)
@@ -76,6 +87,35 @@ static void test_nobody_comes(void **state)
 	skein_conn_close(connect_to(&p), SKEIN_S(1));
 	assert_true(accepts > 0);
 	pair_close(&p);
+}
+
+/* A client that polls sleeps while nobody answers its handshake: with hundreds of
+ * such clients the server gets the core. */
+static void test_handshake_sleeps(void **state)
+{
+	struct skein_ctx_attr c = {.size = sizeof(c),
+				   .device = test_device(),
+				   .wait = SKEIN_WAIT_POLL};
+	struct skein_conn_attr attr = {.size = sizeof(attr),
+				       .timeout_ns = SKEIN_MS(100)};
+	struct sockaddr_storage any = {0};
+	char addr[CONN_ADDR_TEXT_MAX];
+	struct skein_conn *conn;
+	struct skein_ctx *ctx;
+	int fd;
+
+	((struct sockaddr_in *)&any)->sin_family = AF_INET;
+	((struct sockaddr_in *)&any)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(skein_ctx_open(&c, &ctx), 0);
+	/* It listens, and accepts nobody. */
+	assert_int_equal(env_sock_listen(ctx->env, &any, 1, &fd), 0);
+	assert_int_equal(env_sock_name(ctx->env, fd, &any), 0);
+	conn_addr_format(&any, addr, sizeof(addr));
+	atomic_store(&yields, 0);
+	assert_int_equal(skein_conn_open(ctx, addr, &attr, &conn), -ETIMEDOUT);
+	assert_true(atomic_load(&yields) < 1000);
+	env_sock_close(ctx->env, fd);
+	skein_ctx_close(ctx);
 }
 
 static void test_keys(void **state)
@@ -513,6 +553,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_connect),
 		cmocka_unit_test(test_nobody_comes),
+		cmocka_unit_test(test_handshake_sleeps),
 		cmocka_unit_test(test_keys),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_join),

@@ -23,6 +23,7 @@ struct source {
 	int polls, arms, beats, fd_beats;
 	int beat_moves; /* what beat() returns, once each */
 	bool refuse_arm;
+	bool by_fd; /* what by_fd() says */
 	uint64_t deadline_ns;
 	uint64_t every_ns;     /* beat() moves the deadline on by this; 0: no */
 	struct source *victim; /* deleted from inside poll() */
@@ -84,6 +85,20 @@ static const struct engine_obj_ops source_ops = {
 	.beat = source_beat,
 };
 
+static inline bool source_by_fd(struct engine_obj *obj)
+{
+	return container_of(obj, struct source, obj)->by_fd;
+}
+
+/* The same with by_fd(). */
+static const struct engine_obj_ops fd_source_ops = {
+	.poll = source_poll,
+	.arm = source_arm,
+	.next_deadline = source_deadline,
+	.beat = source_beat,
+	.by_fd = source_by_fd,
+};
+
 static inline void source_add(struct source *s, struct engine *e)
 {
 	*s = (struct source){.e = e, .deadline_ns = ENV_NEVER};
@@ -114,6 +129,11 @@ static inline int setup(void **state)
 static inline int setup_event(void **state)
 {
 	return setup_mode(state, ENV_WAIT_EVENT);
+}
+
+static inline int setup_poll(void **state)
+{
+	return setup_mode(state, ENV_WAIT_POLL);
 }
 
 static inline int teardown(void **state)

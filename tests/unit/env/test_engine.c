@@ -286,6 +286,50 @@ static void test_call_from_inside(void **state)
 	assert_int_equal(c.seen, -EDEADLK);
 }
 
+static void run_to_deadline(struct fixture *f, struct source *s)
+{
+	s->deadline_ns = later(f, 5 * MS);
+	atomic_store(&s->done, 0);
+	assert_int_equal(
+		engine_run_until(f->e, source_is_done, s, later(f, LONG)), 0);
+}
+
+/* A polling engine sleeps where all objects say that an fd announces their work,
+ * and only there. */
+static void test_poll_by_fd(void **state)
+{
+	struct fixture *f = *state;
+	struct source a, b;
+	uint64_t end = later(f, LONG);
+	bool slept;
+
+	assert_true(engine_try_enter(f->e));
+	source_add(&a, f->e);
+	source_add(&b, f->e);
+	engine_leave(f->e);
+	for (int i = 0; i < 4; i++) {
+		/* a without by_fd(), then each answer, b saying yes */
+		a.obj.ops = i ? &fd_source_ops : &source_ops;
+		b.obj.ops = &fd_source_ops;
+		a.by_fd = i > 1;
+		b.by_fd = i != 2;
+		slept = i == 3;
+		a.arms = 0;
+		/* Without the core for 5 ms it has no round to sleep in. */
+		do
+			run_to_deadline(f, &a);
+		while (slept && !a.arms && env_now_ns(f->env) < end);
+		assert_int_equal(a.arms > 0, slept);
+	}
+	/* Its arming fails: it polls on, and hears of the deadline. */
+	a.refuse_arm = true;
+	run_to_deadline(f, &a);
+	assert_true(engine_try_enter(f->e));
+	engine_del(f->e, &a.obj);
+	engine_del(f->e, &b.obj);
+	engine_leave(f->e);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -303,6 +347,8 @@ int main(void)
 		T(test_call_from_inside),
 		cmocka_unit_test_setup_teardown(test_deadline_of_beat,
 						setup_event, teardown),
+		cmocka_unit_test_setup_teardown(test_poll_by_fd, setup_poll,
+						teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
