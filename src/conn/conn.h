@@ -86,6 +86,10 @@ struct conn_module {
 	 * what the application has left open. May block. May be NULL. */
 	void (*ctx_stop)(struct skein_ctx *ctx, void *state);
 
+	/* Called by each engine's owner every ENG_TICK_NS, while the engine has
+	 * links. May be NULL. */
+	void (*ctx_tick)(struct skein_ctx *ctx, void *state, uint64_t now_ns);
+
 	/* The client writes its section (buffers, sizes, keys). Allocates the
 	 * module's state of the connection: conn_module_set(). */
 	int (*offer)(struct skein_conn *conn, struct bytes_out *out);

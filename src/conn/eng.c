@@ -391,6 +391,19 @@ static int socket_beat(struct skein_engine *eng, int fd, uint64_t now_ns)
 	return 0;
 }
 
+/* Without links there may be no modules: the context may be opening. */
+static void modules_tick(struct skein_engine *eng, uint64_t now_ns)
+{
+	const struct conn_module *m;
+
+	if (list_empty(&eng->peers))
+		return;
+	for (unsigned i = 0; (m = conn_modules[i]); i++)
+		if (m->ctx_tick)
+			m->ctx_tick(eng->ctx, conn_ctx_module(eng->ctx, m->id),
+				    now_ns);
+}
+
 static int peers_beat(struct skein_engine *eng, uint64_t now_ns)
 {
 	struct list_node *n, *next;
@@ -410,6 +423,7 @@ static int peers_beat(struct skein_engine *eng, uint64_t now_ns)
 		peer = container_of(n, struct conn_peer, eng_link);
 		conn_peer_tick(peer, now_ns);
 	}
+	modules_tick(eng, now_ns);
 	return moved;
 }
 

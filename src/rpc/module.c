@@ -66,6 +66,9 @@ static const struct conf_row conf_rows[] = {
 	CONF_ROW(struct rpc_conf, thread_interval_ns, "THREAD_INTERVAL", "10ms",
 		 "how often threads are spread over a handle's active QPs",
 		 conf_time, NULL),
+	CONF_ROW(struct rpc_conf, slow_ns, "RPC_SLOW", "1s",
+		 "a worker's handler that runs for so long is logged; 0: none",
+		 conf_time, NULL),
 	CONF_END};
 
 /* --- context ------------------------------------------------------------ */
@@ -146,6 +149,11 @@ static void rpc_ctx_close(struct skein_ctx *ctx, void *state)
 	rpc_handlers_fini(&rx->handlers, ctx->env);
 	env_mutex_fini(ctx->env, &rx->lock);
 	env_free(ctx->env, rx);
+}
+
+static void rpc_ctx_tick(struct skein_ctx *ctx, void *state, uint64_t now_ns)
+{
+	rpc_pools_tick(state, ctx->env, now_ns);
 }
 
 /* Whole pages, and at most one message of the device. */
@@ -758,6 +766,7 @@ const struct conn_module rpc_module = {
 	.must_understand = true,
 	.ctx_open = rpc_ctx_open,
 	.ctx_close = rpc_ctx_close,
+	.ctx_tick = rpc_ctx_tick,
 	.offer = rpc_offer,
 	.accept = rpc_accept,
 	.confirm = rpc_confirm,

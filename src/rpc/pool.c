@@ -20,6 +20,7 @@
 #include "base/assert.h"
 #include "conn/ctx.h"
 #include "rpc/state.h"
+#include "rpc/watchdog.h"
 
 #define THREADS_MAX 64u
 
@@ -29,6 +30,8 @@ struct worker {
 	struct env_thread *thread;
 	unsigned n;
 	bool kept; /* its handler has deferred the request in work again */
+	struct rpc_watchdog watchdog;
+	_Atomic(struct pooled *) handler; /* the one that it runs, or ran last */
 };
 
 /* The arg of a pool's handler in the table of handlers. */
@@ -38,6 +41,8 @@ struct pooled {
 	skein_rpc_fn *fn;
 	void *arg;
 	atomic_uint under_way; /* its requests in the queue and in workers */
+	uint16_t id;
+	bool logged; /* as slow; under the lock of the context */
 };
 
 struct skein_rpc_pool {
@@ -179,7 +184,10 @@ static void run(struct worker *w, struct rpc_deferred *l)
 
 	w->kept = false;
 	l->kept = &w->kept;
+	atomic_store_explicit(&w->handler, h, memory_order_relaxed);
+	rpc_watchdog_begin(&w->watchdog);
 	status = h->fn(&l->req, h->arg);
+	rpc_watchdog_end(&w->watchdog);
 	is_over(w->pool, h);
 	/* Kept: the thread that has the request now may have answered it, so it
 	 * may be freed. */
@@ -376,7 +384,7 @@ int skein_rpc_handle_workers(struct skein_ctx *ctx, uint16_t id,
 	h = env_alloc(ctx->env, sizeof(*h));
 	if (!h)
 		return -ENOMEM;
-	*h = (struct pooled){.pool = pool, .fn = fn, .arg = arg};
+	*h = (struct pooled){.pool = pool, .fn = fn, .arg = arg, .id = id};
 	env_mutex_lock(ctx->env, &rx->lock);
 	rc = rpc_handlers_add(&rx->handlers, ctx->env, id, pooled_handle, h);
 	if (!rc) {
@@ -387,6 +395,39 @@ int skein_rpc_handle_workers(struct skein_ctx *ctx, uint16_t id,
 	if (rc)
 		env_free(ctx->env, h);
 	return rc;
+}
+
+/* --- slow handlers ------------------------------------------------------ */
+
+static void look_after(struct worker *w, uint64_t now_ns, uint64_t limit_ns)
+{
+	uint64_t ns = rpc_watchdog_slow(&w->watchdog, now_ns, limit_ns);
+	struct pooled *h;
+
+	/* The count may change from here on: then it is another handler, which
+	 * the log names by mistake. It would have to begin after a handler that
+	 * ran for so long, between these two lines. */
+	h = ns ? atomic_load_explicit(&w->handler, memory_order_relaxed) : NULL;
+	if (!h || h->logged)
+		return;
+	h->logged = true;
+	env_log(w->pool->env, ENV_LOG_WARN,
+		"the handler of rpc %u has run for %llu ms in a worker and has "
+		"not returned (said once for each handler)",
+		h->id, (unsigned long long)(ns / 1000000));
+}
+
+void rpc_pools_tick(struct rpc_ctx *rx, struct skein_env *env, uint64_t now_ns)
+{
+	struct skein_rpc_pool *p;
+
+	if (!rx->conf.slow_ns)
+		return;
+	env_mutex_lock(env, &rx->lock);
+	for (p = rx->pools; p; p = p->next)
+		for (unsigned i = 0; i < p->threads; i++)
+			look_after(&p->workers[i], now_ns, rx->conf.slow_ns);
+	env_mutex_unlock(env, &rx->lock);
 }
 
 atomic_uint *rpc_pools_under_way(struct rpc_ctx *rx, const void *arg)

@@ -34,6 +34,7 @@ struct rpc_conf {
 	uint32_t aqp_max;
 	uint64_t qp_interval_ns;
 	uint64_t thread_interval_ns;
+	uint64_t slow_ns;
 };
 
 struct rpc_ctx {
@@ -142,6 +143,9 @@ void rpc_pending_tell(struct rpc_pending *ended);
 
 /* pool.c: ends all pools that are left. No thread adds one. */
 void rpc_pools_fini(struct rpc_ctx *rx);
+/* Logs handlers of workers that have not returned for too long. The owner of any
+ * engine of the context. */
+void rpc_pools_tick(struct rpc_ctx *rx, struct skein_env *env, uint64_t now_ns);
 /* With rx->lock: the number of requests that a pool has of the handler with
  * this arg in the table; valid as long as the context. NULL: the handler is not
  * a pool's. */

@@ -9,6 +9,7 @@
 
 #include "base/prng.h"
 #include "conn/ctx.h"
+#include "rpc/watchdog.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -17,11 +18,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define INLINE 1
 #define WORKER 2
 #define SLOW 3
 #define KEPT 4
+#define ALSO_SLOW 5
 #define PATIENCE patience_ns(30)
 #define BIG 200000u
 #define SHARD 6u
@@ -80,9 +83,16 @@ static int on_kept(struct skein_rpc_req *req, void *arg)
 	return -EIO; /* does not count */
 }
 
+static atomic_uint slow_lines[65536]; /* of the log, by rpc */
+
 /* Broken connections are meant; which device it is the harsh run wants to know. */
 static void say(void *arg, enum env_log_level level, const char *msg)
 {
+	unsigned id;
+
+	if (level == ENV_LOG_WARN &&
+	    sscanf(msg, "the handler of rpc %u has run", &id) == 1)
+		atomic_fetch_add(&slow_lines[id % 65536], 1);
 	if (level == ENV_LOG_INFO)
 		fprintf(stderr, "skein: info: %s\n", msg);
 }
@@ -200,6 +210,70 @@ static void test_slow(void **state)
 	assert_int_equal(skein_rpc_get_stats(w.conn, &st), 0);
 	assert_int_equal(st.calls, 3003);
 	world_close(&w);
+}
+
+/* A handler is slow when a look finds it where a look before has found it, and so
+ * much later. */
+static void test_watchdog(void **state)
+{
+	struct rpc_watchdog d = {0};
+
+	assert_int_equal(rpc_watchdog_slow(&d, 100, 10), 0);
+	assert_int_equal(rpc_watchdog_slow(&d, 200, 10), 0); /* it runs none */
+	rpc_watchdog_begin(&d);
+	assert_int_equal(rpc_watchdog_slow(&d, 300, 10), 0);
+	assert_int_equal(rpc_watchdog_slow(&d, 309, 10), 0);
+	assert_int_equal(rpc_watchdog_slow(&d, 310, 10), 10);
+	assert_int_equal(rpc_watchdog_slow(&d, 350, 10), 50);
+	rpc_watchdog_end(&d);
+	rpc_watchdog_begin(&d);
+	assert_int_equal(rpc_watchdog_slow(&d, 360, 10), 0); /* the next one */
+	assert_int_equal(rpc_watchdog_slow(&d, 369, 10), 0);
+	rpc_watchdog_end(&d);
+	assert_int_equal(rpc_watchdog_slow(&d, 400, 10), 0);
+}
+
+static void wait_line(struct world *w, unsigned id)
+{
+	uint64_t end = env_now_ns(w->env) + PATIENCE;
+
+	while (!atomic_load(&slow_lines[id]) && env_now_ns(w->env) < end)
+		usleep(1000);
+	assert_int_equal(slow_lines[id], 1);
+}
+
+/* The log names each slow handler once, and none of the others. */
+static void test_slow_line(void **state)
+{
+	uint8_t buf[8];
+	struct world w;
+	int ended = 0;
+
+	setenv("SKEIN_RPC_SLOW", "500ms", 1);
+	world_open(&w, 2);
+	unsetenv("SKEIN_RPC_SLOW");
+	assert_int_equal(skein_rpc_handle_workers(w.server, ALSO_SLOW, on_slow,
+						  &w, w.pool),
+			 0);
+	memset(slow_lines, 0, sizeof(slow_lines));
+	/* It has returned, and its worker stays where it is. */
+	assert_int_equal(call(&w, WORKER, buf, sizeof(buf), 1), 0);
+	assert_int_equal(call_start(&w, SLOW, &ended), 0);
+	sem_wait(&w.entered);
+	wait_line(&w, SLOW);
+	sem_post(&w.leave);
+	wait_for(&w, &ended, 1);
+	assert_int_equal(call_start(&w, SLOW, &ended), 0);
+	sem_wait(&w.entered);
+	assert_int_equal(call_start(&w, ALSO_SLOW, &ended), 0);
+	sem_wait(&w.entered);
+	wait_line(&w, ALSO_SLOW);
+	for (int i = 0; i < 2; i++)
+		sem_post(&w.leave);
+	wait_for(&w, &ended, 3);
+	world_close(&w);
+	for (unsigned i = 0; i < 65536; i++)
+		assert_int_equal(slow_lines[i], i == SLOW || i == ALSO_SLOW);
 }
 
 struct load {
@@ -472,6 +546,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_slow),
+		cmocka_unit_test(test_watchdog),
+		cmocka_unit_test(test_slow_line),
 		cmocka_unit_test(test_many),
 		cmocka_unit_test(test_window),
 		cmocka_unit_test(test_cancel),
