@@ -77,6 +77,7 @@ enum vqp_plant {
 	VQP_PLANT_META_LATE = 1 << 21,	 /* a late answer is taken */
 	VQP_PLANT_META_ANEW = 1 << 22,	 /* a look-up hangs on a server gone */
 	VQP_PLANT_META_DCI = 1 << 23,	 /* both may be on one DCI */
+	VQP_PLANT_F2 = 1 << 24,		 /* credit is sent to the port */
 };
 
 struct vqp;

@@ -41,8 +41,9 @@ void vqp_head_fill(struct vqp *v, struct vqp_slot *s)
 		s->seq = v->sent++;
 	}
 	h.seq = s->seq;
-	/* The vqp that has bound the port takes the message. */
-	if (v->by_port)
+	/* The vqp that has bound the port takes the message; credit is for the
+	 * sender's vqp. */
+	if (v->by_port && (s->kind == SLOT_MESSAGE || PLANTED(v->e, F2)))
 		h.dst_vqp = h.dst_gen = 0;
 	v->taken_sent = v->taken;
 	msg_head_encode(&h, vqp_cell(v->e, s));

@@ -294,6 +294,30 @@ static bool case_f(void)
 	return good && got == 120;
 }
 
+/* One message, and many answers. */
+static bool case_f2(void)
+{
+	struct vqp *bound, *a = join(h, 1, 0);
+	struct vqp_pop_out p;
+	bool good;
+
+	assert_int_equal(vqp_new(&far->e, &bound), 0);
+	assert_int_equal(vqp_bind(bound, 9), 0);
+	recv_post(bound, 1);
+	good = !post(a, 0, IBV_WR_SEND, false);
+	settle();
+	good = good && vqp_pop(bound, &p);
+	for (unsigned i = 0; good && i < 60; i++) {
+		recv_post(a, 1);
+		good = !post(p.from, i, IBV_WR_SEND, true);
+		settle();
+		good = good && next_is(a, 0, IBV_WC_SUCCESS);
+		settle(); /* a's credit */
+		good = good && next_is(p.from, i, IBV_WC_SUCCESS);
+	}
+	return good && !far->e.counts.garbage;
+}
+
 static bool case_g(void)
 {
 	struct vqp *v = join(h, 2, 0), *w = join(h, 3, 0);
@@ -864,6 +888,7 @@ static const struct {
 	{"e: the CQ is counted", case_e, VQP_PLANT_E},
 	{"e: generations", case_e2, VQP_PLANT_E2},
 	{"f: credits", case_f, VQP_PLANT_F},
+	{"f: credits of answers", case_f2, VQP_PLANT_F2},
 	{"g: one target at a time", case_g, VQP_PLANT_G},
 	{"g: others see no error", case_g2, VQP_PLANT_G2},
 	{"h: what is outstanding goes on", case_h, VQP_PLANT_H},
