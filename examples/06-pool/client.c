@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * 06-pool, client: connects a virtual queue pair to a port of a node, sends a
- * message and waits for the answer; then once more, when the node is known.
+ * message and waits for the answer; then once more, when the node is known. What
+ * is connected is an ibv_qp: requests and completions go through libibverbs' own
+ * calls, which need no libibverbs at link time.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -22,7 +24,7 @@ static uint64_t now_us(void)
 	return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
 }
 
-static int send_text(struct skein_vqp *vqp, char *text)
+static int send_text(struct ibv_qp *qp, char *text)
 {
 	struct ibv_sge sge = {(uintptr_t)text, (uint32_t)strlen(text) + 1, 0};
 	struct ibv_send_wr wr = {.sg_list = &sge,
@@ -31,7 +33,7 @@ static int send_text(struct skein_vqp *vqp, char *text)
 				 .send_flags = IBV_SEND_INLINE};
 	struct ibv_send_wr *bad;
 
-	return skein_vqp_post_send(vqp, &wr, &bad);
+	return -ibv_post_send(qp, &wr, &bad);
 }
 
 /* What became of the message or of the receive, in words. */
@@ -55,14 +57,24 @@ static const char *status_text(enum ibv_wc_status status)
 	}
 }
 
-static int answer_wait(struct skein_vqp *vqp, struct skein_vqp_mem *mem)
+static int recv_post(struct ibv_qp *qp, struct skein_vqp_mem *mem)
+{
+	struct ibv_sge sge = {(uintptr_t)skein_vqp_mem_addr(mem), 256,
+			      skein_vqp_lkey(mem)};
+	struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1};
+	struct ibv_recv_wr *bad;
+
+	return -ibv_post_recv(qp, &wr, &bad);
+}
+
+static int answer_wait(struct ibv_qp *qp, struct skein_vqp_mem *mem)
 {
 	uint64_t end = now_us() + 5000000;
 	struct ibv_wc wc;
 	int n = 0;
 
 	while (!n && now_us() < end)
-		n = skein_vqp_poll(vqp, 1, &wc);
+		n = ibv_poll_cq(qp->recv_cq, 1, &wc);
 	if (n != 1)
 		return n < 0 ? n : -ETIMEDOUT;
 	if (wc.status != IBV_WC_SUCCESS) {
@@ -77,8 +89,8 @@ static int answer_wait(struct skein_vqp *vqp, struct skein_vqp_mem *mem)
 static int talk(struct skein_pool *pool, const char *node, char *text)
 {
 	struct skein_vqp_mem *mem;
-	struct ibv_recv_wr *bad;
 	struct skein_vqp *vqp;
+	struct ibv_qp *qp;
 	uint64_t from;
 	int err;
 
@@ -87,21 +99,18 @@ static int talk(struct skein_pool *pool, const char *node, char *text)
 		err = skein_vqp_new(pool, &vqp);
 	if (err)
 		return err;
+	qp = skein_vqp_ibv_qp(vqp);
 	from = now_us();
 	err = skein_vqp_connect(vqp, node, PORT, TIMEOUT);
 	if (!err) {
-		struct ibv_sge sge = {(uintptr_t)skein_vqp_mem_addr(mem), 256,
-				      skein_vqp_lkey(mem)};
-		struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1};
-
 		printf("client: connected in %u us\n",
 		       (unsigned)(now_us() - from));
-		err = skein_vqp_post_recv(vqp, &wr, &bad);
+		err = recv_post(qp, mem);
 	}
 	if (!err)
-		err = send_text(vqp, text);
+		err = send_text(qp, text);
 	if (!err)
-		err = answer_wait(vqp, mem);
+		err = answer_wait(qp, mem);
 	skein_vqp_free(vqp);
 	skein_vqp_mem_free(mem);
 	return err;

@@ -9,8 +9,8 @@
  *
  * A vqp promises what an RC queue pair promises: requests are carried out and
  * complete in the order of posting; messages arrive in the order of sending,
- * once. Work requests and completions are libibverbs' own structs; a vqp is no
- * ibv_qp, so they go through the calls below.
+ * once. Work requests and completions are libibverbs' own structs, and a vqp is
+ * also an ibv_qp: skein_vqp_ibv_qp().
  *
  * The device must have DC (soft has; mlx5, untried). Needs <infiniband/verbs.h>
  * where work requests are used.
@@ -29,6 +29,7 @@
 extern "C" {
 #endif
 
+struct ibv_qp;
 struct ibv_send_wr;
 struct ibv_recv_wr;
 struct ibv_wc;
@@ -174,6 +175,22 @@ SKEIN_API int skein_vqp_post_recv(struct skein_vqp *vqp, struct ibv_recv_wr *wr,
 /* Up to n completions: of requests, and on a connected vqp of receives. Returns
  * how many, or a negative errno. */
 SKEIN_API int skein_vqp_poll(struct skein_vqp *vqp, int n, struct ibv_wc *wc);
+
+/*
+ * The vqp as libibverbs' ibv_qp: ibv_post_send() and ibv_post_recv() on it,
+ * ibv_poll_cq() on its send_cq, which is its recv_cq too, are the three calls
+ * above, with errors as libibverbs has them: a positive errno from a post, a
+ * negative one from ibv_poll_cq(); EIO for -SKEIN_EDEAD, EPERM for
+ * -SKEIN_EFORKED. qp_num is that of the vqp's completions; state is RTS once
+ * connected, RTR once bound: messages of a bound vqp come by skein_vqp_pop().
+ * It lives as long as the vqp, and needs no libibverbs at link time.
+ *
+ * It has no other verbs: ibv_req_notify_cq() returns EOPNOTSUPP, and functions
+ * of the library (ibv_modify_qp(), ibv_destroy_qp(), ...) must not be called
+ * with it, its CQ or its context; pd is NULL. lkeys and rkeys are
+ * skein_vqp_lkey() and skein_vqp_rkey(), remote addresses skein_vqp_raddr().
+ */
+SKEIN_API struct ibv_qp *skein_vqp_ibv_qp(struct skein_vqp *vqp);
 
 /*
  * A node service: a pool that other processes of this host use by the calls

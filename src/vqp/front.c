@@ -166,12 +166,19 @@ int skein_vqp_connect(struct skein_vqp *v, const char *addr, uint16_t port,
 	err = node_parse(v->pool, addr, gid, &node);
 	if (err)
 		return err;
-	return v->pool->front->connect(v, gid, node, port, timeout_ns);
+	err = v->pool->front->connect(v, gid, node, port, timeout_ns);
+	if (!err)
+		v->qp.state = IBV_QPS_RTS;
+	return err;
 }
 
 int skein_vqp_bind(struct skein_vqp *v, uint16_t port)
 {
-	return v->pool->front->bind(v, port);
+	int err = v->pool->front->bind(v, port);
+
+	if (!err)
+		v->qp.state = IBV_QPS_RTR;
+	return err;
 }
 
 int skein_vqp_pop(struct skein_vqp *v, unsigned n, struct skein_vqp_msg *msgs)

@@ -9,11 +9,8 @@
 
 #include "env/env.h"
 
+#include <infiniband/verbs.h>
 #include <skein/vqp.h>
-
-struct ibv_send_wr;
-struct ibv_recv_wr;
-struct ibv_wc;
 
 /* As the calls of skein/vqp.h of the same names. */
 struct vqp_front {
@@ -43,10 +40,13 @@ struct skein_pool {
 	struct skein_env *env;
 	uint8_t gid[16]; /* of the node */
 	char addr[72];
+	struct ibv_context verbs; /* of its vqps' queue pairs */
 };
 
 struct skein_vqp {
 	struct skein_pool *pool;
+	struct ibv_qp qp; /* verbs.c */
+	struct ibv_cq cq;
 };
 
 struct skein_vqp_mem {
@@ -56,6 +56,12 @@ struct skein_vqp_mem {
 	uint32_t lkey;
 	uint32_t id; /* what peers name; 0: they do not reach it */
 };
+
+/* For the fronts, verbs.c: a pool; a vqp, which connect or a message has given
+ * another end or not. */
+void verbs_pool_init(struct skein_pool *p);
+void verbs_vqp_init(struct skein_vqp *v, struct skein_pool *p, uint32_t qp_num,
+		    bool connected);
 
 /* The two ways to open one. pool.c, node/client.c */
 int pool_embed(struct skein_ctx *ctx, const struct skein_pool_attr *a,

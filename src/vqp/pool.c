@@ -622,7 +622,7 @@ static struct pool_vqp *handle_new(struct pool *p, struct vqp *v)
 
 	if (!h)
 		return NULL;
-	h->base.pool = &p->base;
+	verbs_vqp_init(&h->base, &p->base, v->id, v->state == VQP_CONNECTED);
 	h->v = v;
 	v->front = h;
 	v->ours = false;
@@ -833,6 +833,7 @@ int pool_make(struct skein_ctx *ctx, const struct skein_pool_attr *a,
 	p->channel = channel;
 	p->base.front = &pool_front;
 	p->base.env = ctx->env;
+	verbs_pool_init(&p->base);
 	memcpy(p->base.gid, p->dev->gid.gid.raw, 16);
 	env_mutex_init(p->env, &p->lock);
 	list_init(&p->mems);

@@ -601,15 +601,17 @@ static int attach_again(struct node_pool *p)
 
 /* --- vqps --------------------------------------------------------------- */
 
-static struct node_vqp *handle_new(struct node_pool *p, uint32_t id)
+static struct node_vqp *handle_new(struct node_pool *p, uint32_t id,
+				   enum state state)
 {
 	struct node_vqp *v = env_alloc(p->base.env, sizeof(*v));
 	struct place *at = place_of(p, id);
 
 	if (!v)
 		return NULL;
-	v->base.pool = &p->base;
+	verbs_vqp_init(&v->base, &p->base, id, state == CONNECTED);
 	v->id = id;
+	v->state = state;
 	v->life = p->life;
 	list_add_tail(&p->vqps, &v->link);
 	if (at->id != id)
@@ -630,7 +632,7 @@ static int vqp_new_(struct skein_pool *base, struct skein_vqp **vqp)
 		return err;
 	err = call(p, &q, env_now_ns(base->env) + CALL_NS, &id);
 	if (!err) {
-		v = handle_new(p, id);
+		v = handle_new(p, id, AT_REST);
 		if (v)
 			*vqp = &v->base;
 		else
@@ -922,13 +924,12 @@ static struct skein_vqp *sender_of(struct node_pool *p, uint32_t id)
 	if (!id)
 		return NULL;
 	if (!v)
-		v = handle_new(p, id);
+		v = handle_new(p, id, CONNECTED);
 	if (!v) {
 		message_drop(p, id);
 		return NULL;
 	}
 	place_of(p, id)->seen++;
-	v->state = CONNECTED;
 	return &v->base;
 }
 
@@ -1057,6 +1058,7 @@ int node_attach(struct skein_ctx *ctx, const char *path, uint64_t timeout_ns,
 	}
 	p->base.front = &node_front;
 	p->base.env = env;
+	verbs_pool_init(&p->base);
 	p->own_env = own;
 	p->at.fd = -1;
 	list_init(&p->waits);
