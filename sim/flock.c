@@ -18,16 +18,11 @@
 
 /* --- what all have in common ------------------------------------------- */
 
-int flock_begin(struct flock *f, const struct scenario_conf *sc,
+int flock_begin(struct figure *f, const struct scenario_conf *sc,
 		struct report *rep, unsigned nodes)
 {
-	int rc = 0;
+	int rc = figure_begin(f, sc, rep, "connectx5");
 
-	*f = (struct flock){.sc = sc, .rep = rep};
-	if (sc->nic)
-		f->nic = *sc->nic;
-	else
-		rc = nic_model_find("connectx5", &f->nic);
 	f->conf = (struct rpc_bed_conf){
 		.seed = sc->seed,
 		.nic = &f->nic,
@@ -44,13 +39,12 @@ int flock_begin(struct flock *f, const struct scenario_conf *sc,
 		.run_ns = RUN_NS,
 		.costs = sc->costs,
 	};
-	rep->ok = true;
 	report_row(rep, "clients", f->conf.nodes);
 	report_row(rep, "clients_paper", FLOCK_CLIENTS);
 	return rc;
 }
 
-void flock_columns(struct flock *f, const char *x)
+void flock_columns(struct figure *f, const char *x)
 {
 	static const char *const cols[] = {"window", "qps",    "mops",
 					   "p50_us", "p99_us", "degree",
@@ -62,7 +56,7 @@ void flock_columns(struct flock *f, const char *x)
 		f->rep->table.cols[c + 1] = cols[c];
 }
 
-void flock_line(struct flock *f, const char *label, double x,
+void flock_line(struct figure *f, const char *label, double x,
 		const struct rpc_bed_result *r)
 {
 	report_line(f->rep, label,
@@ -71,20 +65,17 @@ void flock_line(struct flock *f, const char *label, double x,
 			       r->answers});
 }
 
-int flock_point(struct flock *f, const char *label, double x,
+int flock_point(struct figure *f, const char *label, double x,
 		struct rpc_bed_result *r)
 {
-	int rc = rpc_bed_run(&f->conf, r);
+	int rc = figure_point(f, r);
 
-	if (rc)
-		return rc;
-	report_add(f->rep, r->hash, r->virtual_ns, r->events);
-	if (label)
+	if (!rc && label)
 		flock_line(f, label, x, r);
-	return 0;
+	return rc;
 }
 
-int flock_baseline(struct flock *f, enum rpc_bed_system system,
+int flock_baseline(struct figure *f, enum rpc_bed_system system,
 		   const char *label, double x, struct rpc_bed_result *r)
 {
 	struct rpc_bed_conf was = f->conf;
@@ -99,7 +90,7 @@ int flock_baseline(struct flock *f, enum rpc_bed_system system,
 	return rc;
 }
 
-int flock_lanes(struct flock *f, const char *label, double x,
+int flock_lanes(struct figure *f, const char *label, double x,
 		struct rpc_bed_result *r)
 {
 	struct rpc_bed_conf *conf = &f->conf;
@@ -107,15 +98,6 @@ int flock_lanes(struct flock *f, const char *label, double x,
 	conf->system = RPC_BED_LANES;
 	conf->qps = conf->threads < LANES_MAX ? conf->threads : LANES_MAX;
 	return flock_point(f, label, x, r);
-}
-
-void flock_claim(struct flock *f, const char *name, double a, double b,
-		 const char *paper_name, double paper)
-{
-	if (!(a > 0) || !(b > 0))
-		return;
-	report_row(f->rep, name, a / b);
-	report_row(f->rep, paper_name, paper);
 }
 
 /* --- figure 4.4 -------------------------------------------------------- */
@@ -128,7 +110,7 @@ static const unsigned thread_steps[] = {1, 2, 4, 8, 16, 32, 48};
 
 /* Results with this many threads: each thread has its own QP; threads share
  * lanes. */
-static int sharing_step(struct flock *f, unsigned threads,
+static int sharing_step(struct figure *f, unsigned threads,
 			struct rpc_bed_result *own,
 			struct rpc_bed_result *lanes)
 {
@@ -153,7 +135,7 @@ static int sharing_step(struct flock *f, unsigned threads,
 static int sharing(const struct scenario_conf *sc, struct report *rep)
 {
 	struct rpc_bed_result own[N_STEPS] = {0}, lanes[N_STEPS] = {0};
-	struct flock f;
+	struct figure f;
 	int rc = flock_begin(&f, sc, rep, NODES);
 
 	flock_columns(&f, "threads");
@@ -161,10 +143,10 @@ static int sharing(const struct scenario_conf *sc, struct report *rep)
 		if (!sc->threads || thread_steps[i] == sc->threads)
 			rc = sharing_step(&f, thread_steps[i], &own[i],
 					  &lanes[i]);
-	FLOCK_CLAIM(&f, "mops_ratio_32", lanes[5].mops, own[5].mops, 1.62);
-	FLOCK_CLAIM(&f, "mops_ratio_48", lanes[6].mops, own[6].mops, 2.33);
-	FLOCK_CLAIM(&f, "p99_ratio_32", lanes[5].p99_ns, own[5].p99_ns, 0.73);
-	FLOCK_CLAIM(&f, "p99_ratio_48", lanes[6].p99_ns, own[6].p99_ns, 0.51);
+	FIGURE_CLAIM(&f, "mops_ratio_32", lanes[5].mops, own[5].mops, 1.62);
+	FIGURE_CLAIM(&f, "mops_ratio_48", lanes[6].mops, own[6].mops, 2.33);
+	FIGURE_CLAIM(&f, "p99_ratio_32", lanes[5].p99_ns, own[5].p99_ns, 0.73);
+	FIGURE_CLAIM(&f, "p99_ratio_48", lanes[6].p99_ns, own[6].p99_ns, 0.51);
 	return rc;
 }
 

@@ -24,7 +24,7 @@ static void columns(struct report *rep)
 		rep->table.cols[c] = cols[c];
 }
 
-static int point(struct flock *f, unsigned batch, struct rpc_bed_result *r)
+static int point(struct figure *f, unsigned batch, struct rpc_bed_result *r)
 {
 	int rc;
 
@@ -42,7 +42,7 @@ static int point(struct flock *f, unsigned batch, struct rpc_bed_result *r)
 static int combining(const struct scenario_conf *sc, struct report *rep)
 {
 	struct rpc_bed_result off[N_WINDOWS] = {0}, on[N_WINDOWS] = {0};
-	struct flock f;
+	struct figure f;
 	int rc = flock_begin(&f, sc, rep, NODES);
 
 	f.conf.threads = sc->threads ? sc->threads : THREADS;
@@ -53,12 +53,12 @@ static int combining(const struct scenario_conf *sc, struct report *rep)
 		if (!rc)
 			rc = point(&f, 0, &on[w]);
 	}
-	FLOCK_CLAIM(&f, "mops_ratio_w1", on[0].mops, off[0].mops, 1.4);
-	FLOCK_CLAIM(&f, "mops_ratio_w4", on[1].mops, off[1].mops, 1.7);
-	FLOCK_CLAIM(&f, "mops_ratio_w8", on[2].mops, off[2].mops, 1.7);
-	FLOCK_CLAIM(&f, "degree_w1", on[0].degree, 1, 1.56);
-	FLOCK_CLAIM(&f, "degree_w4", on[1].degree, 1, 1.7);
-	FLOCK_CLAIM(&f, "degree_w8", on[2].degree, 1, 2);
+	FIGURE_CLAIM(&f, "mops_ratio_w1", on[0].mops, off[0].mops, 1.4);
+	FIGURE_CLAIM(&f, "mops_ratio_w4", on[1].mops, off[1].mops, 1.7);
+	FIGURE_CLAIM(&f, "mops_ratio_w8", on[2].mops, off[2].mops, 1.7);
+	FIGURE_CLAIM(&f, "degree_w1", on[0].degree, 1, 1.56);
+	FIGURE_CLAIM(&f, "degree_w4", on[1].degree, 1, 1.7);
+	FIGURE_CLAIM(&f, "degree_w8", on[2].degree, 1, 2);
 	return rc;
 }
 

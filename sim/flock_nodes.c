@@ -16,7 +16,7 @@ struct four {
 	struct rpc_bed_result ud, one, own, shared;
 };
 
-static int handles(struct flock *f, const char *label, unsigned threads,
+static int handles(struct figure *f, const char *label, unsigned threads,
 		   unsigned share, struct rpc_bed_result *r)
 {
 	f->conf.threads = threads;
@@ -24,7 +24,7 @@ static int handles(struct flock *f, const char *label, unsigned threads,
 	return flock_point(f, label, f->conf.nodes * f->conf.procs, r);
 }
 
-static int step(struct flock *f, unsigned procs, struct four *r)
+static int step(struct figure *f, unsigned procs, struct four *r)
 {
 	unsigned clients = f->conf.nodes * procs;
 	int rc;
@@ -40,7 +40,7 @@ static int step(struct flock *f, unsigned procs, struct four *r)
 	return rc;
 }
 
-static void claims(struct flock *f, const struct four *r)
+static void claims(struct figure *f, const struct four *r)
 {
 	const struct four *last = &r[N_STEPS - 1];
 	double q, least = 1e9, most = 0;
@@ -51,17 +51,17 @@ static void claims(struct flock *f, const struct four *r)
 		least = q < least ? q : least;
 		most = q > most ? q : most;
 	}
-	FLOCK_CLAIM(f, "mops_over_ud", last->one.mops, last->ud.mops, 1.74);
-	FLOCK_CLAIM(f, "p50_over_ud", last->one.p50_ns, last->ud.p50_ns, 0.49);
-	FLOCK_CLAIM(f, "p99_over_ud", last->one.p99_ns, last->ud.p99_ns, 0.75);
-	FLOCK_CLAIM(f, "shared_qp_least", least, 1, 1.1);
-	FLOCK_CLAIM(f, "shared_qp_most", most, 1, 1.3);
+	FIGURE_CLAIM(f, "mops_over_ud", last->one.mops, last->ud.mops, 1.74);
+	FIGURE_CLAIM(f, "p50_over_ud", last->one.p50_ns, last->ud.p50_ns, 0.49);
+	FIGURE_CLAIM(f, "p99_over_ud", last->one.p99_ns, last->ud.p99_ns, 0.75);
+	FIGURE_CLAIM(f, "shared_qp_least", least, 1, 1.1);
+	FIGURE_CLAIM(f, "shared_qp_most", most, 1, 1.3);
 }
 
 static int nodes(const struct scenario_conf *sc, struct report *rep)
 {
 	struct four r[N_STEPS] = {0};
-	struct flock f;
+	struct figure f;
 	int rc = flock_begin(&f, sc, rep, NODES);
 
 	f.conf.system = RPC_BED_LANES;

@@ -18,7 +18,7 @@ static const uint32_t sizes[] = {64, 512, 1024, 2048, 4096, 8192};
 #define N_SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
 /* The best ratio of the two. */
-static int step(struct flock *f, uint32_t size, double *best)
+static int step(struct figure *f, uint32_t size, double *best)
 {
 	struct rpc_bed_result pairs = {0}, lanes = {0};
 	int rc;
@@ -38,7 +38,7 @@ static int step(struct flock *f, uint32_t size, double *best)
 
 static int threads(const struct scenario_conf *sc, struct report *rep)
 {
-	struct flock f;
+	struct figure f;
 	double best = 0;
 	int rc = flock_begin(&f, sc, rep, NODES);
 
@@ -47,7 +47,7 @@ static int threads(const struct scenario_conf *sc, struct report *rep)
 	flock_columns(&f, "large_bytes");
 	for (unsigned i = 0; i < N_SIZES && !rc; i++)
 		rc = step(&f, sizes[i], &best);
-	FLOCK_CLAIM(&f, "mops_ratio_most", best, 1, 1.5);
+	FIGURE_CLAIM(&f, "mops_ratio_most", best, 1, 1.5);
 	return rc;
 }
 

@@ -20,7 +20,7 @@ static const unsigned thread_steps[] = {1, 2, 4, 8, 16, 32, 48};
 #define N_WINDOWS (sizeof(windows) / sizeof(windows[0]))
 #define N_STEPS (sizeof(thread_steps) / sizeof(thread_steps[0]))
 
-int flock_ud_point(struct flock *f, unsigned senders, double x,
+int flock_ud_point(struct figure *f, unsigned senders, double x,
 		   struct rpc_bed_result *r)
 {
 	struct ud_rpc_conf conf = {
@@ -57,7 +57,7 @@ struct pair {
 	struct rpc_bed_result ud, lanes;
 };
 
-static int step(struct flock *f, unsigned window, unsigned threads,
+static int step(struct figure *f, unsigned window, unsigned threads,
 		struct pair *p)
 {
 	int rc;
@@ -70,7 +70,7 @@ static int step(struct flock *f, unsigned window, unsigned threads,
 
 /* With one call outstanding FLOCK finds both alike for "up to four threads",
  * then FLOCK 1.25 to 3.4 times as fast. */
-static void best_ratio(struct flock *f, const struct pair *one)
+static void best_ratio(struct figure *f, const struct pair *one)
 {
 	double r, most = 0;
 
@@ -78,32 +78,32 @@ static void best_ratio(struct flock *f, const struct pair *one)
 		r = one[i].ud.mops > 0 ? one[i].lanes.mops / one[i].ud.mops : 0;
 		most = r > most ? r : most;
 	}
-	FLOCK_CLAIM(f, "mops_ratio_w1_most", most, 1, 3.4);
+	FIGURE_CLAIM(f, "mops_ratio_w1_most", most, 1, 3.4);
 }
 
-static void claims(struct flock *f, struct pair p[N_WINDOWS][N_STEPS])
+static void claims(struct figure *f, struct pair p[N_WINDOWS][N_STEPS])
 {
 	const struct pair *one = p[0], *eight = p[2];
 
 	best_ratio(f, one);
-	FLOCK_CLAIM(f, "mops_w1_32_over_16", one[5].lanes.mops,
-		    one[4].lanes.mops, 1.25);
-	FLOCK_CLAIM(f, "mops_w1_48_over_32", one[6].lanes.mops,
-		    one[5].lanes.mops, 1.47);
-	FLOCK_CLAIM(f, "ud_p50_ratio_w1_32", one[5].ud.p50_ns,
-		    one[5].lanes.p50_ns, 2);
-	FLOCK_CLAIM(f, "ud_p99_ratio_w1_32", one[5].ud.p99_ns,
-		    one[5].lanes.p99_ns, 1.5);
-	FLOCK_CLAIM(f, "ud_p50_ratio_w8_32", eight[5].ud.p50_ns,
-		    eight[5].lanes.p50_ns, 2.9);
-	FLOCK_CLAIM(f, "ud_p50_ratio_w8_48", eight[6].ud.p50_ns,
-		    eight[6].lanes.p50_ns, 3.9);
+	FIGURE_CLAIM(f, "mops_w1_32_over_16", one[5].lanes.mops,
+		     one[4].lanes.mops, 1.25);
+	FIGURE_CLAIM(f, "mops_w1_48_over_32", one[6].lanes.mops,
+		     one[5].lanes.mops, 1.47);
+	FIGURE_CLAIM(f, "ud_p50_ratio_w1_32", one[5].ud.p50_ns,
+		     one[5].lanes.p50_ns, 2);
+	FIGURE_CLAIM(f, "ud_p99_ratio_w1_32", one[5].ud.p99_ns,
+		     one[5].lanes.p99_ns, 1.5);
+	FIGURE_CLAIM(f, "ud_p50_ratio_w8_32", eight[5].ud.p50_ns,
+		     eight[5].lanes.p50_ns, 2.9);
+	FIGURE_CLAIM(f, "ud_p50_ratio_w8_48", eight[6].ud.p50_ns,
+		     eight[6].lanes.p50_ns, 3.9);
 }
 
 static int flock_ud(const struct scenario_conf *sc, struct report *rep)
 {
 	struct pair p[N_WINDOWS][N_STEPS] = {0};
-	struct flock f;
+	struct figure f;
 	int rc = flock_begin(&f, sc, rep, NODES);
 
 	flock_columns(&f, "threads");

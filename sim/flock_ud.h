@@ -10,7 +10,7 @@
 
 /* `senders` is the number on all nodes together; the window is that of
  * f->conf. */
-int flock_ud_point(struct flock *f, unsigned senders, double x,
+int flock_ud_point(struct figure *f, unsigned senders, double x,
 		   struct rpc_bed_result *r);
 
 #endif

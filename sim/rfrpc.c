@@ -27,16 +27,11 @@ const char *const rfrpc_names[RFRPC_WAYS] = {
 	[RFRPC_REPLY_WAIT_INLINE] = "reply-wait, inline",
 };
 
-int rfrpc_begin(struct rfrpc *f, const struct scenario_conf *sc,
+int rfrpc_begin(struct figure *f, const struct scenario_conf *sc,
 		struct report *rep)
 {
-	int rc = 0;
+	int rc = figure_begin(f, sc, rep, "connectx3");
 
-	*f = (struct rfrpc){.sc = sc, .rep = rep};
-	if (sc->nic)
-		f->nic = *sc->nic;
-	else
-		rc = nic_model_find("connectx3", &f->nic);
 	f->conf = (struct rpc_bed_conf){
 		.seed = sc->seed,
 		.nic = &f->nic,
@@ -59,13 +54,12 @@ int rfrpc_begin(struct rfrpc *f, const struct scenario_conf *sc,
 		.ops = sc->ops,
 		.costs = sc->costs,
 	};
-	rep->ok = true;
 	report_row(rep, "clients", f->conf.nodes);
 	report_row(rep, "callers", f->conf.nodes * f->conf.threads);
 	return rc;
 }
 
-int rfrpc_point(struct rfrpc *f, enum rfrpc_way way, struct rpc_bed_result *r)
+int rfrpc_point(struct figure *f, enum rfrpc_way way, struct rpc_bed_result *r)
 {
 	int rc;
 
@@ -74,22 +68,10 @@ int rfrpc_point(struct rfrpc *f, enum rfrpc_way way, struct rpc_bed_result *r)
 						  : SKEIN_RETURN_REPLY;
 	f->conf.reply_wait = way >= RFRPC_REPLY_WAIT;
 	f->conf.server_inlines_not = way == RFRPC_REPLY_WAIT;
-	rc = rpc_bed_run(&f->conf, r);
-	if (rc)
-		return rc;
-	r->mops = r->answered_mops;
-	report_add(f->rep, r->hash, r->virtual_ns, r->events);
-	return 0;
-}
-
-void rfrpc_claim(struct rfrpc *f, const char *name, double a, double b,
-		 const char *paper_name, double paper)
-{
-	if (!(a > 0) || !(b > 0))
-		return;
-	report_row(f->rep, name, a / b);
-	if (paper > 0)
-		report_row(f->rep, paper_name, paper);
+	rc = figure_point(f, r);
+	if (!rc)
+		r->mops = r->answered_mops;
+	return rc;
 }
 
 /* --- figure 7 ---------------------------------------------------------- */
@@ -111,7 +93,7 @@ static void columns(struct report *rep)
 		rep->table.cols[c] = cols[c];
 }
 
-static int point(struct rfrpc *f, enum rfrpc_way way, struct rpc_bed_result *r)
+static int point(struct figure *f, enum rfrpc_way way, struct rpc_bed_result *r)
 {
 	int rc = rfrpc_point(f, way, r);
 
@@ -124,22 +106,22 @@ static int point(struct rfrpc *f, enum rfrpc_way way, struct rpc_bed_result *r)
 	return 0;
 }
 
-static void claims(struct rfrpc *f, struct rpc_bed_result r[][RFRPC_WAYS])
+static void claims(struct figure *f, struct rpc_bed_result r[][RFRPC_WAYS])
 {
 	const struct rpc_bed_result *one = r[ONE], *four = r[FOUR];
 
-	RFRPC_CLAIM(f, "fetch_over_reply_wait", four[RFRPC_FETCH].mops,
-		    four[RFRPC_REPLY_WAIT].mops, 2.6);
-	RFRPC_CLAIM(f, "fetch_over_reply_wait_inline", four[RFRPC_FETCH].mops,
-		    four[RFRPC_REPLY_WAIT_INLINE].mops, 2.6);
-	RFRPC_CLAIM(f, "fetch_over_reply", one[RFRPC_FETCH].mops,
-		    one[RFRPC_REPLY].mops, 0);
+	FIGURE_CLAIM(f, "fetch_over_reply_wait", four[RFRPC_FETCH].mops,
+		     four[RFRPC_REPLY_WAIT].mops, 2.6);
+	FIGURE_CLAIM(f, "fetch_over_reply_wait_inline", four[RFRPC_FETCH].mops,
+		     four[RFRPC_REPLY_WAIT_INLINE].mops, 2.6);
+	FIGURE_CLAIM(f, "fetch_over_reply", one[RFRPC_FETCH].mops,
+		     one[RFRPC_REPLY].mops, 0);
 	/* A WRITE, and the READs. */
 	if (four[RFRPC_FETCH].reads > 0)
-		RFRPC_CLAIM(f, "round_trips", 1 + four[RFRPC_FETCH].reads, 1,
-			    2.005);
-	RFRPC_CLAIM(f, "fetch_mops", four[RFRPC_FETCH].mops, 1, 5.5);
-	RFRPC_CLAIM(f, "reply_wait_mops", four[RFRPC_REPLY_WAIT].mops, 1, 2.1);
+		FIGURE_CLAIM(f, "round_trips", 1 + four[RFRPC_FETCH].reads, 1,
+			     2.005);
+	FIGURE_CLAIM(f, "fetch_mops", four[RFRPC_FETCH].mops, 1, 5.5);
+	FIGURE_CLAIM(f, "reply_wait_mops", four[RFRPC_REPLY_WAIT].mops, 1, 2.1);
 }
 
 static int rfrpc_kv(const struct scenario_conf *sc, struct report *rep)
@@ -148,7 +130,7 @@ static int rfrpc_kv(const struct scenario_conf *sc, struct report *rep)
 					      RFRPC_REPLY_WAIT,
 					      RFRPC_REPLY_WAIT_INLINE};
 	struct rpc_bed_result r[N_SERVERS][RFRPC_WAYS] = {0};
-	struct rfrpc f;
+	struct figure f;
 	int rc = rfrpc_begin(&f, sc, rep);
 
 	columns(rep);

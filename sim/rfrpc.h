@@ -10,8 +10,7 @@
 #ifndef SKEIN_SIM_RFRPC_H
 #define SKEIN_SIM_RFRPC_H
 
-#include "sim/rpc_bed.h"
-#include "sim/scenario.h"
+#include "sim/figure.h"
 
 #define RFRPC_CLIENTS 7u /* nodes */
 #define RFRPC_CALLERS 5u /* threads of each */
@@ -27,24 +26,11 @@ enum rfrpc_way {
 	RFRPC_WAYS,
 };
 
-struct rfrpc {
-	const struct scenario_conf *sc;
-	struct report *rep;
-	struct nic_model nic;
-	struct rpc_bed_conf conf; /* of the next point */
-};
-
 extern const char *const rfrpc_names[RFRPC_WAYS];
 
 /* conf is as in section 5.1; conf.servers is set by the caller. */
-int rfrpc_begin(struct rfrpc *f, const struct scenario_conf *sc,
+int rfrpc_begin(struct figure *f, const struct scenario_conf *sc,
 		struct report *rep);
-int rfrpc_point(struct rfrpc *f, enum rfrpc_way way, struct rpc_bed_result *r);
-/* A row: a / b, and one of what the paper has, unless that is 0. Not when a
- * point was left out. */
-void rfrpc_claim(struct rfrpc *f, const char *name, double a, double b,
-		 const char *paper_name, double paper);
-#define RFRPC_CLAIM(f, name, a, b, paper) \
-	rfrpc_claim(f, name, a, b, name "_paper", paper)
+int rfrpc_point(struct figure *f, enum rfrpc_way way, struct rpc_bed_result *r);
 
 #endif

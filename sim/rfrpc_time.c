@@ -50,7 +50,7 @@ static uint64_t turn_ns(const struct rpc_bed_conf *c)
 }
 
 /* The base's handler_ns, and what the point has besides. */
-static int point(struct rfrpc *f, double us, struct cell *cell)
+static int point(struct figure *f, double us, struct cell *cell)
 {
 	const struct rpc_bed_conf was = f->conf;
 	struct rpc_bed_result r;
@@ -81,7 +81,7 @@ static double better(const struct cell *c)
 		       : c->mops[RFRPC_REPLY];
 }
 
-static void add(struct rfrpc *f, double us, const struct cell *c,
+static void add(struct figure *f, double us, const struct cell *c,
 		struct sums *s)
 {
 	double over = c->mops[RFRPC_AUTO] / better(c);
@@ -125,7 +125,7 @@ static const char *const crossover_names[N_SERVERS][2] = {
 	{"crossover_us_reply_16", "crossover_us_reply_wait_16"},
 };
 
-static int curve(struct rfrpc *f, unsigned i, struct sums *s)
+static int curve(struct figure *f, unsigned i, struct sums *s)
 {
 	struct cell c[N_TIMES] = {0};
 	int rc = 0;
@@ -158,7 +158,7 @@ static void columns(struct report *rep)
 static int rfrpc_time(const struct scenario_conf *sc, struct report *rep)
 {
 	struct sums s = {0};
-	struct rfrpc f;
+	struct figure f;
 	int rc = rfrpc_begin(&f, sc, rep);
 
 	columns(rep);
@@ -175,10 +175,10 @@ static int rfrpc_time(const struct scenario_conf *sc, struct report *rep)
 		return rc;
 	report_row(rep, "crossover_us_paper", 7);
 	report_row(rep, "auto_over_best_min", s.least);
-	rfrpc_claim(&f, "auto_over_fetch_mix", s.mops[RFRPC_AUTO],
-		    s.mops[RFRPC_FETCH], "", 0);
-	rfrpc_claim(&f, "auto_over_reply_mix", s.mops[RFRPC_AUTO],
-		    s.mops[RFRPC_REPLY], "", 0);
+	figure_claim(&f, "auto_over_fetch_mix", s.mops[RFRPC_AUTO],
+		     s.mops[RFRPC_FETCH], "", 0);
+	figure_claim(&f, "auto_over_reply_mix", s.mops[RFRPC_AUTO],
+		     s.mops[RFRPC_REPLY], "", 0);
 	report_row(rep, "points_that_fetch_wins", s.fetch_wins);
 	report_row(rep, "points_that_reply_wins", s.reply_wins);
 	return 0;
