@@ -433,8 +433,9 @@ int cmd_sim(int argc, char **argv)
 		{0, "twice", OPT_FLAG, &o.twice, NULL,
 		 "run each seed again, and compare the hashes", 0, 0, NULL},
 		{0, "nic", OPT_STR, &o.nic_name, "NAME|FILE",
-		 "the NIC: connectx3, connectx4, connectx5, or a file", 0, 0,
-		 NULL},
+		 "the NIC: connectx3, connectx3-outbound, connectx4, connectx5, "
+		 "or a file",
+		 0, 0, NULL},
 		{0, "set", OPT_STR, &o.set, "NAME=VALUE,...",
 		 "other values of the NIC's parameters", 0, 0, NULL},
 		{0, "cost", OPT_STR, &o.cost, "NAME=NS,...",

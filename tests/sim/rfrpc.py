@@ -71,6 +71,24 @@ def costs(skein):
     assert slow.of("mops", name="reply") == r.of("mops", name="reply")
 
 
+def outbound(skein):
+    nic = "--nic", "connectx3-outbound"
+    four = Run(skein, "rfrpc-kv", "--ops", "20", "--threads", "4", *nic)
+    many = Run(skein, "rfrpc-kv", "--ops", "20", "--threads", "16", *nic)
+    # RF-RPC: 2.11 M whether they wait or not, and fetching needs none of it.
+    four.within("4 threads", four.of("mops", name="reply-wait, inline"),
+                2.0, 2.2)
+    four.within("fetched", four.of("mops", name="fetch"), 5.3, 5.8)
+    # Fewer with more threads.
+    many.within("16 threads", many.of("mops", name="reply-wait, inline"),
+                1.2, 1.5)
+    # The part that QPs have in it.
+    even = Run(skein, "rfrpc-kv", "--ops", "20", "--threads", "16", *nic,
+               "--set", "out_more=0")
+    for way in "reply", "reply-wait, inline":
+        even.within(way, even.of("mops", name=way), 2.0, 2.2)
+
+
 def time(skein):
     # Five callers; one thread of the server's, which they keep in work.
     r = Run(skein, "rfrpc-time", "--nodes", "1", "--threads", "1", "--ops",
@@ -98,7 +116,7 @@ def time(skein):
 
 
 def main(skein):
-    for test in kv, costs, time:
+    for test in kv, costs, outbound, time:
         test(skein)
     return 0
 

@@ -23,6 +23,7 @@ static const struct {
 	const char *name, *text;
 } models[] = {
 	{"connectx3", connectx3_text},
+	{"connectx3-outbound", connectx3_outbound_text},
 	{"connectx4", connectx4_text},
 	{"connectx5", connectx5_text},
 };
@@ -77,6 +78,9 @@ static const struct conf_row rows[] = {
 	ROW(tx),
 	ROW(rx),
 	ROW(reply),
+	ROW(out_gap),
+	ROW(out_qps),
+	ROW(out_more),
 	ROW(dma_read),
 	ROW(dma_write),
 	ROW_POS(pcie_gbps),

@@ -27,10 +27,13 @@ struct nic_model {
 	 * which takes wqe_read (latency). */
 	uint32_t wqe_push;
 	uint32_t wqe_read;
-	uint32_t units;	   /* processing units; a QP is on one at a time */
-	uint32_t tx;	   /* of a unit, for a request that goes out */
-	uint32_t rx;	   /* of a unit, for a request that comes in */
-	uint32_t reply;	   /* of a unit, for an answer, either way */
+	uint32_t units; /* processing units; a QP is on one at a time */
+	uint32_t tx;	/* of a unit, for a request that goes out */
+	uint32_t rx;	/* of a unit, for a request that comes in */
+	uint32_t reply; /* of a unit, for an answer, either way */
+	/* From one request that goes out to the next, of all QPs; out_more is
+	 * added for each QP beyond out_qps that waits for an answer. */
+	uint32_t out_gap, out_qps, out_more;
 	uint32_t dma_read; /* latency; the unit goes on meanwhile */
 	uint32_t dma_write;
 	uint32_t pcie_gbps;

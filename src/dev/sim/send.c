@@ -199,6 +199,35 @@ static bool load(struct sim_qp *q, struct sim_wqe *e, struct sim_msg *m,
 	return sim_gather(q, e->sge, e->num_sge, m->hollow ? NULL : to);
 }
 
+/* QPs with requests that wait for an answer. */
+static uint32_t busy_qps(const struct sim_nic *nic)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < nic->qps_cap; i++)
+		n += nic->qps[i] &&
+		     nic->qps[i]->sq_head != nic->qps[i]->sq_next;
+	return n;
+}
+
+/* When a request that is ready at `from` goes out. */
+static uint64_t goes_out(struct sim_nic *nic, uint64_t from)
+{
+	const struct nic_model *model = &nic->net->model;
+	uint64_t gap = model->out_gap;
+	uint32_t busy;
+
+	if (!gap)
+		return from;
+	busy = model->out_more ? busy_qps(nic) : 0;
+	if (busy > model->out_qps)
+		gap += (uint64_t)model->out_more * (busy - model->out_qps);
+	if (from < nic->out_at)
+		from = nic->out_at;
+	nic->out_at = from + gap;
+	return from;
+}
+
 /* A unit takes the request. */
 static enum ibv_wc_status transmit(struct sim_qp *q, struct sim_wqe *e)
 {
@@ -215,7 +244,7 @@ static enum ibv_wc_status transmit(struct sim_qp *q, struct sim_wqe *e)
 	if (q->kind == SIM_DCI)
 		ns += model->dc_tx;
 	q->tx_free = sim_nic_work(nic, sim_now(q->d->w), ns);
-	depart = q->tx_free;
+	depart = goes_out(nic, q->tx_free);
 	if (!(e->flags & IBV_SEND_INLINE) && !is_read(e) && e->len) {
 		depart += model->dma_read;
 		m->tail = depart + sim_pcie_ns(nic, e->len);

@@ -91,6 +91,7 @@ struct sim_nic {
 	struct sim_server loop;	 /* to itself */
 	struct sim_server irq;
 	struct sim_server commands; /* of the control path */
+	uint64_t out_at; /* the next request goes out, at the earliest */
 	struct lru ctx, mtt;
 	struct sim_qp **qps; /* by QPN - 1 */
 	uint32_t qps_cap, qp_next, n_qps;
