@@ -26,7 +26,7 @@
 #define PORT ":7000"
 #define SERVER "server:7000"
 #define LEN_MAX 16384u
-#define WINDOW_MAX 64u
+#define WINDOW_MAX 128u
 #define CONNECT_NS 60000000000ull /* of virtual time, for all */
 #define STEP_NS 1000000ull
 #define OPS_STEP_NS 10000ull
@@ -221,6 +221,43 @@ static struct skein_env *env_of(const struct caller *c)
 	return sim_proc_env(c->client->proc);
 }
 
+/* The call of a free slot. */
+static struct skein_rpc_entry call_of(struct caller *c, struct slot *slot)
+{
+	const struct rpc_bed_conf *conf = c->bed->conf;
+	bool put = prng_below(&c->r, 100) < conf->put_pct;
+
+	slot->begun = sim_thread_now(c->bed->w);
+	slot->resp_len = resp_len(conf, put);
+	return (struct skein_rpc_entry){
+		.id = put ? PUT : ECHO,
+		.req = c->bed->data,
+		.req_len = put ? conf->put_len : c->len,
+		.resp_max = slot->resp_len,
+		.timeout_ns = SKEIN_S(10),
+		.done = call_done,
+		.arg = slot,
+	};
+}
+
+/* A batch, when the one before it has ended. */
+static void fill_whole(struct caller *c)
+{
+	struct skein_rpc_entry calls[WINDOW_MAX];
+	unsigned n = c->bed->conf->window, begun = 0;
+	int rc;
+
+	if (c->outstanding)
+		return;
+	do
+		calls[begun] = call_of(c, &c->slots[begun]);
+	while (++begun < n);
+	rc = skein_rpc_call_batch(c->bconn->conn, calls, n, &begun);
+	c->outstanding = begun;
+	if (rc || begun < n)
+		failed(c->bed, rc ? rc : -EAGAIN);
+}
+
 /* As many as may be outstanding. */
 static void fill(struct caller *c)
 {
@@ -229,18 +266,14 @@ static void fill(struct caller *c)
 
 	for (unsigned i = 0; i < bed->conf->window && !rc; i++) {
 		struct slot *slot = &c->slots[i];
-		bool put;
+		struct skein_rpc_entry e;
 
 		if (slot->begun)
 			continue;
-		put = prng_below(&c->r, 100) < bed->conf->put_pct;
-		slot->begun = sim_thread_now(bed->w);
-		slot->resp_len = resp_len(bed->conf, put);
-		rc = skein_rpc_call_async(c->bconn->conn, put ? PUT : ECHO,
-					  bed->data,
-					  put ? bed->conf->put_len : c->len,
-					  slot->resp_len, SKEIN_S(10),
-					  call_done, slot);
+		e = call_of(c, slot);
+		rc = skein_rpc_call_async(c->bconn->conn, e.id, e.req,
+					  e.req_len, e.resp_max, e.timeout_ns,
+					  e.done, e.arg);
 		if (rc)
 			slot->begun = 0;
 		else
@@ -254,12 +287,17 @@ static bool may_call(void *arg)
 {
 	struct caller *c = arg;
 
-	return c->outstanding < c->bed->conf->window || c->bed->rc;
+	unsigned most = c->bed->conf->whole ? 1 : c->bed->conf->window;
+
+	return c->outstanding < most || c->bed->rc;
 }
 
 static void call_private(struct caller *c)
 {
-	fill(c);
+	if (c->bed->conf->whole)
+		fill_whole(c);
+	else
+		fill(c);
 	engine_run_until(c->bconn->engine->e, may_call, c, ENV_NEVER);
 }
 
@@ -553,6 +591,8 @@ static int play(struct bed *bed, struct rpc_bed_result *res)
 	sum(bed, &is);
 	res->mops = (double)bed->calls * 1e3 / (double)ns;
 	res->answered_mops = (double)bed->answered * 1e3 / (double)ns;
+	res->mean_ns = (double)hist_mean(bed->hist);
+	res->p15_ns = (double)hist_percentile(bed->hist, 15);
 	res->p50_ns = (double)hist_percentile(bed->hist, 50);
 	res->p99_ns = (double)hist_percentile(bed->hist, 99);
 	res->degree = ratio(is.calls - was.calls, is.in - was.in);

@@ -37,7 +37,10 @@ struct rpc_bed_conf {
 	/* Most calls, or answers, of one message; 0: the default. 1: each is a
 	 * message of its own, as in FLOCK's baselines. */
 	unsigned batch;
-	unsigned window;   /* outstanding, of a thread */
+	unsigned window; /* outstanding, of a thread */
+	/* A thread without lanes makes `window` calls that leave together, each
+	 * time all of them have ended. */
+	bool whole;
 	unsigned cores;	   /* of a client's node */
 	unsigned servers;  /* cores of the server's */
 	uint32_t len;	   /* of request and response */
@@ -74,7 +77,7 @@ struct rpc_bed_conf {
 struct rpc_bed_result {
 	double mops;	      /* by the server's count */
 	double answered_mops; /* by the callers' */
-	double p50_ns, p99_ns;
+	double mean_ns, p15_ns, p50_ns, p99_ns;
 	double degree;	     /* requests of a message, as the server met them */
 	double answers;	     /* answers of a message */
 	double out_per_call; /* messages that the server's NIC sent and took, */

@@ -23,7 +23,7 @@ static const struct scenario *const scenarios[] = {
 	&scenario_flock_nodes,	    &scenario_mcast_groups,
 	&scenario_rpc_handles,	    &scenario_mcast_large,
 	&scenario_mcast_resume,	    &scenario_rfrpc_kv,
-	&scenario_rfrpc_time,
+	&scenario_rfrpc_time,	    &scenario_rfrpc_batch,
 };
 
 #define N_SCENARIOS (sizeof(scenarios) / sizeof(scenarios[0]))

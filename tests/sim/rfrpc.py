@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""rfrpc.py SKEIN - RF-RPC's figures 5, 7 and 9 with few calls: the bars of
+"""rfrpc.py SKEIN - RF-RPC's figures 5, 7, 9 and 13 with few calls: the bars of
 fetching against both ways of replying, and what holds of any NIC. Virtual time:
 nothing here depends on the machine."""
 import json
@@ -89,6 +89,26 @@ def outbound(skein):
         even.within(way, even.of("mops", name=way), 2.0, 2.2)
 
 
+def batch(skein):
+    r = Run(skein, "rfrpc-batch", "--ops", "48")
+    f = r.figures
+    # The bars: RF-RPC has 3.9, 1.08 and 11.3.
+    r.within("batches of 4 over 1", f["batch4_over_1"], 3.5, 4.2)
+    r.within("their median", f["batch4_p50_over_1"], .95, 1.15)
+    r.within("the peak over 1", f["peak_over_1"], 9, 14)
+    for n in 1, 2, 4, 8, 16, 32:
+        for way in "fetch", "reply", "reply-wait, inline":
+            # A batch is one message of at most 16.
+            r.within("degree", r.of("degree", name=way, batch=n),
+                     .99 * min(n, 16), min(n, 16))
+            # Little's law: no caller has anything but its batch under way,
+            # and makes the next one at once.
+            r.within("%s, batches of %d: calls under way" % (way, n),
+                     r.of("mops", name=way, batch=n) *
+                     r.of("mean_us", name=way, batch=n), 30 * n, 40 * n)
+        assert r.of("posts", name="fetch", batch=n) == 0
+
+
 def time(skein):
     # Five callers; one thread of the server's, which they keep in work.
     r = Run(skein, "rfrpc-time", "--nodes", "1", "--threads", "1", "--ops",
@@ -116,7 +136,7 @@ def time(skein):
 
 
 def main(skein):
-    for test in kv, costs, outbound, time:
+    for test in kv, costs, outbound, batch, time:
         test(skein)
     return 0
 
