@@ -219,6 +219,11 @@ void conn_caps(struct skein_conn *conn, struct dev_caps *caps)
 		*caps = conn->eng->dev->caps;
 }
 
+const char *conn_link(struct skein_conn *conn)
+{
+	return conn->connected ? dev_qp_link(conn->eng->dev, conn->qp) : NULL;
+}
+
 struct ibv_pd *conn_pd(struct skein_conn *conn)
 {
 	return conn->ctx->pd;

@@ -176,6 +176,11 @@ void dev_qp_caps(const struct dev *dev, struct ibv_qp *qp,
 		dev->ops->qp_caps(dev, qp, caps);
 }
 
+const char *dev_qp_link(const struct dev *dev, struct ibv_qp *qp)
+{
+	return dev->ops->qp_link ? dev->ops->qp_link(qp) : NULL;
+}
+
 void dev_path_now(struct dev *dev, struct dev_path *path)
 {
 	if (dev->ops->path) {

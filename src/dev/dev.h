@@ -292,6 +292,10 @@ struct dev_ops {
 	 * peers are alike. */
 	void (*qp_caps)(const struct dev *dev, struct ibv_qp *qp,
 			struct dev_caps *caps);
+
+	/* What carries the bytes of this RC QP now, in RTR or RTS: "shared
+	 * memory", "udp" or "tcp". NULL: the device's own wire. */
+	const char *(*qp_link)(struct ibv_qp *qp);
 };
 
 struct dev {
@@ -340,6 +344,9 @@ uint64_t dev_soft_guid(void);
  * a peer on another host. */
 void dev_qp_caps(const struct dev *dev, struct ibv_qp *qp,
 		 struct dev_caps *caps);
+
+/* For people: as qp_link(); NULL where the device has one wire. */
+const char *dev_qp_link(const struct dev *dev, struct ibv_qp *qp);
 
 /* The port and the chosen GID, as of the last look. */
 void dev_path_now(struct dev *dev, struct dev_path *path);

@@ -83,6 +83,7 @@ def perf(case, op, host=THERE, env=None, far_env=None, size=None):
                         device=DEVICES.client, env=env)
     client.exits(0)
     server.exits(0)
+    return client.text('out')
 
 
 def operations():
@@ -118,9 +119,12 @@ def chosen():
     """auto takes datagrams where nobody listens, else a connection."""
     for link in 'udp', 'auto':
         with Case() as case:
-            perf(case, 'write', far_env={'SKEIN_LINK': link})
+            said = perf(case, 'write', far_env={'SKEIN_LINK': link})
         if (connections() > 0) != (link == 'auto'):
             raise Failure(f'the server has {link}: {connections()} connections')
+        if (', by tcp' in said, ', by udp' in said) != \
+                (link == 'auto', link == 'udp'):
+            raise Failure(f'the server has {link}: {said}')
 
 
 def stopped():

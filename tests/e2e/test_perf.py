@@ -50,6 +50,22 @@ def sane(found):
         assert found['mode'] in ('near', 'far')
 
 
+def link():
+    """What carried the bytes; null where the device has one wire."""
+    ways = {'auto': 'shared memory', 'udp': 'udp', 'tcp': 'tcp'} \
+        if DEVICES.soft else {'auto': None}
+    with Case() as case:
+        for mode, way in ways.items():
+            for op in ['write', 'rpc', *(['stream'] if DEVICES.soft else [])]:
+                found = measured(run_self(case, op, '--self', '-n', '50',
+                                          '--json', *QUICK,
+                                          env={'SKEIN_LINK': mode}))
+                assert found['link'] == way, (mode, op, found['link'])
+        table = run_self(case, 'write', '--self', '-n', '50', *QUICK)
+        assert (', by shared memory' in table.text('out')) == DEVICES.soft, \
+            table.text('out')
+
+
 def latency():
     with Case() as case:
         for op in OPS:
@@ -476,7 +492,7 @@ def no_system_call():
 if MODE.harsh and 'TSAN_OPTIONS' in os.environ:
     skip('a buffer is used again when the other process has answered: TSan '
          'does not see the order that another process makes')
-run_cases(latency, throughput, stream, rpc, rpc_fetched, rpc_shared, rpc_together,
+run_cases(link, latency, throughput, stream, rpc, rpc_fetched, rpc_shared, rpc_together,
           rpc_spin_lock, rpc_degree, rpc_events, threads, all_sizes,
           beside_memcpy, two_hosts, errors, wrong_pairing, peer_killed,
           killed_in_a_wait, rpc_client_killed, ended, no_system_call)

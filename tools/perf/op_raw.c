@@ -499,7 +499,10 @@ static int raw_resize(struct perf *p)
 
 static void raw_counts(struct perf *p, struct perf_counts *c)
 {
+	const struct raw *raw = p->state;
+
 	*c = (struct perf_counts){.has_wrs = true};
+	c->link = dev_qp_link(raw->dev, raw->workers[0].qps[0].qp);
 	for (unsigned i = 0; i < p->o.threads; i++) {
 		const struct dev_stats *s = &p->workers[i].stats;
 

@@ -8,6 +8,7 @@
  * during a slice, and leaves it when the client calls RPC_END at the slice's
  * end; the core is then free for the probe.
  */
+#include "conn/conn.h"
 #include "perf/ctl.h"
 #include "perf/op_rpc.h"
 #include "perf/ticks.h"
@@ -537,6 +538,7 @@ static void rpc_counts(struct perf *p, struct perf_counts *c)
 		if (!skein_rpc_get_stats(b->conns[i], &s))
 			add_counts(c, &s);
 	}
+	c->link = conn_link(b->conns[0]);
 	/* The calls that end slices, each alone in its message. */
 	c->calls -= ends;
 	c->messages -= ends;

@@ -302,6 +302,7 @@ static void stream_counts(struct perf *p, struct perf_counts *c)
 		.wrs = f->host.stats.send_wrs,
 		.doorbells = f->host.stats.doorbells,
 		.messages = f->s->records,
+		.link = dev_qp_link(f->host.dev, f->s->qp),
 	};
 }
 

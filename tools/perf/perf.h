@@ -144,6 +144,7 @@ struct perf_counts {
 	uint64_t credits; /* left, at the end */
 	uint64_t active;  /* QPs, at the end */
 	uint64_t degrees[SKEIN_RPC_DEGREES];
+	const char *link; /* at the end: dev_qp_link() of the first QP */
 };
 
 struct perf_op {

@@ -188,6 +188,8 @@ static void set_result(json_t *j, const struct perf *p,
 	    r->counts.has_wrs ? json_integer((json_int_t)r->counts.wrs)
 			      : json_null());
 	set_count(j, "messages", r->counts.messages);
+	set(j, "link",
+	    r->counts.link ? json_string(r->counts.link) : json_null());
 	set(j, "sharing", sharing(p, r));
 	set(j, "fetch", fetching(p, r));
 }
@@ -329,7 +331,7 @@ static struct table *sharing_table(const struct perf_result *r, unsigned n)
 }
 
 /* "threads 8, QPs 2, shared by combining". */
-static void print_setup(const struct perf_opts *o)
+static void print_setup(const struct perf_opts *o, const char *link)
 {
 	printf("threads %u, ", o->threads);
 	if (o->op == PERF_STREAM)
@@ -346,10 +348,11 @@ static void print_setup(const struct perf_opts *o)
 		       o->degree);
 	else
 		printf("QPs %u, shared by combining", o->qps);
-	printf(", window %u, batch %u, wait %s, %s\n\n", o->window, o->batch,
-	       perf_wait_names[o->wait],
+	printf(", window %u, batch %u, wait %s, %s%s%s\n\n", o->window,
+	       o->batch, perf_wait_names[o->wait],
 	       o->self ? "both ends on this host"
-		       : "two hosts: no cache-line probe");
+		       : "two ends started apart: no cache-line probe",
+	       link ? ", by " : "", link ? link : "");
 }
 
 static int report_table(const struct perf *p, const struct perf_result *r,
@@ -360,7 +363,7 @@ static int report_table(const struct perf *p, const struct perf_result *r,
 
 	printf("%s %s on %s\n", perf_op_names[o->op],
 	       o->rate ? "throughput" : "latency", p->device_why);
-	print_setup(o);
+	print_setup(o, r->counts.link);
 	if (o->rate)
 		t = rate_table(r, n);
 	else if (o->wait == PERF_WAIT_EVENT)

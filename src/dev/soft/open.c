@@ -184,6 +184,7 @@ static const struct dev_ops soft_ops = {
 	.quiesce_qp = soft_quiesce_qp,
 	.probe = soft_probe,
 	.qp_caps = soft_qp_caps,
+	.qp_link = soft_qp_link,
 };
 
 static void context_fill(struct soft *s)

@@ -4,7 +4,7 @@
  * used again as late as possible; its area in the NIC file keeps its epoch.
  */
 #include "dev/soft/dc/dc.h"
-#include "dev/soft/link/link.h"
+#include "dev/soft/link/state.h"
 #include "dev/soft/ud/ud.h"
 
 #include "base/fence.h"
@@ -460,4 +460,19 @@ void soft_qp_caps(const struct dev *dev, struct ibv_qp *qp,
 	caps->death_notice = false;
 	caps->poster_copies = false;
 	caps->dc = false;
+}
+
+/* A QP's link and its carrier change under soft.lock. */
+const char *soft_qp_link(struct ibv_qp *qp)
+{
+	struct soft_qp *q = soft_qp_of(qp);
+	const char *name;
+
+	pthread_mutex_lock(&q->s->lock);
+	if (!q->link)
+		name = "shared memory";
+	else
+		name = q->link->conn ? "tcp" : "udp";
+	pthread_mutex_unlock(&q->s->lock);
+	return name;
 }

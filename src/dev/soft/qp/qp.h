@@ -197,6 +197,7 @@ int soft_quiesce_qp(struct dev *dev, struct ibv_qp *qp);
 int soft_probe(struct dev *dev, struct ibv_qp *qp);
 void soft_qp_caps(const struct dev *dev, struct ibv_qp *qp,
 		  struct dev_caps *caps);
+const char *soft_qp_link(struct ibv_qp *qp);
 
 /* modify.c */
 int soft_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
