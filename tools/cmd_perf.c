@@ -144,8 +144,13 @@ static int settle(struct perf_opts *o)
 		o->window = o->rate && o->op != PERF_STREAM ? window : 1;
 	if (o->flush && (o->op != PERF_RPC || !o->rate))
 		return bad("--flush is for rpc with --window");
-	if (o->rate && o->window < o->batch)
-		return bad("--batch is larger than --window");
+	if (o->rate && o->window < o->batch) {
+		out_error(PERF_CMD,
+			  "-l/--batch %u is larger than -t/--window, which is "
+			  "%u here: give -t %u or more",
+			  o->batch, o->window, o->batch);
+		return CMD_USAGE;
+	}
 	if (!o->size)
 		o->size = size_default(o);
 	o->lat = !o->rate;
@@ -158,10 +163,28 @@ static int check_stream(const struct perf_opts *o)
 		return bad("--both-ways and --no-copy are for stream");
 	if (o->both_ways && !o->rate)
 		return bad("--both-ways goes with --bw");
-	if (o->op == PERF_STREAM &&
-	    (o->window > 1 || o->batch > 1 || o->qps > 1 || o->threads > 1))
-		return bad("a stream has one writer and one QP: leave out "
-			   "--window, --batch, --qp and --threads");
+	return CMD_OK;
+}
+
+/* Before settle(), which fills in what was not given. */
+static int check_stream_given(const struct perf_opts *o)
+{
+	const struct {
+		const char *name;
+		uint32_t v;
+	} one[] = {{"-t/--window", o->window},
+		   {"-l/--batch", o->batch},
+		   {"-q/--qp", o->qps},
+		   {"--threads", o->threads}};
+
+	for (size_t i = 0; i < sizeof(one) / sizeof(*one); i++) {
+		if (o->op != PERF_STREAM || one[i].v <= 1)
+			continue;
+		out_error(PERF_CMD,
+			  "a stream has one writer and one QP: leave out %s",
+			  one[i].name);
+		return CMD_USAGE;
+	}
 	return CMD_OK;
 }
 
@@ -176,7 +199,8 @@ static int check(const struct perf_opts *o)
 	if (o->op != PERF_RPC && o->ret)
 		return bad("--return is for rpc");
 	if (o->ret == SKEIN_RETURN_FETCH && o->wait == PERF_WAIT_EVENT)
-		return bad("--return=fetch polls: --wait spin or poll");
+		return bad("--return=fetch needs a client that polls, and "
+			   "--wait=event sleeps: give --wait=poll or spin");
 	if (o->op == PERF_RPC && o->gid_index != UINT32_MAX)
 		return bad("--gid-index is for write, read, send and atomic");
 	if (o->self && o->host)
@@ -203,6 +227,8 @@ static int run_perf(struct perf_opts *o, uint32_t wait, int argc, char **argv)
 		return rc;
 	o->host = argc > 1 ? argv[1] : NULL;
 	rc = settle_sharing(o, wait);
+	if (!rc)
+		rc = check_stream_given(o);
 	if (!rc)
 		rc = settle(o);
 	if (!rc)

@@ -68,6 +68,9 @@ static enum opt_verdict check(enum opt_verdict v, struct ycsb_opts *o)
 			  p->field_count, p->field_len);
 	else if (o->ret && o->transport != KV_SKEIN)
 		out_error(CMD, "--return is for --transport=skein");
+	else if (o->ret == SKEIN_RETURN_FETCH && o->wait == SKEIN_WAIT_EVENT)
+		out_error(CMD, "--return=fetch needs a client that polls, and "
+			       "--wait=event sleeps: give --wait=poll or spin");
 	else if (o->json && o->rows)
 		out_error(CMD, "--json and --rows exclude each other");
 	else if (kv_pin_parse(o->pin, o->threads, &o->cpu))

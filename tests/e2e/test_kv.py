@@ -337,7 +337,9 @@ def wrong_command_lines():
                 (['kv', 'serve', '-l', '127.0.0.1:99999'], 'is no HOST:PORT'),
                 (['kv', 'serve', '-l', 'a' * 70 + ':0'], 'cannot find a'),
                 (['ycsb', '-s', 'x', '--transport', 'tcp-spin', '--return',
-                  'fetch'], '--return is for')):
+                  'fetch'], '--return is for'),
+                (['ycsb', '-s', 'x', '--return=fetch', '--wait=event'],
+                 'needs a client that polls.*--wait=poll')):
             process = case.start([tool(), *words])
             process.exits(2)
             process.expect(says)

@@ -330,7 +330,8 @@ def errors():
         fails(case, 2, 'write', '--self', '-q', '0', says='from 1 to')
         fails(case, 2, 'write', '--self', '--nonsense', says='no option')
         fails(case, 2, 'write', '--self', '--lat', '-t', '4', says='--lat')
-        fails(case, 2, 'write', '--self', '-t', '4', '-l', '8', says='--batch')
+        fails(case, 2, 'write', '--self', '-t', '4', '-l', '8',
+              says='--batch 8 is larger than .*is 4 here: give -t 8')
         fails(case, 2, 'write', '--self', 'host', says='--self')
         fails(case, 2, 'atomic', '--self', '-s', '16', says='8 bytes')
         fails(case, 2, 'write', '--self', '--wait', 'event', says='--wait')
@@ -350,10 +351,13 @@ def errors():
               says='does not sleep')
         fails(case, 2, 'write', '--self', '--no-combining', says='for rpc')
         fails(case, 2, *rpc_self, '--return', 'fetch', '--wait', 'event',
-              says='--return=fetch polls')
+              says='needs a client that polls.*--wait=poll')
         fails(case, 2, 'write', '--self', '--no-copy', says='for stream')
         fails(case, 2, 'stream', '--self', '--both-ways', says='with --bw')
-        fails(case, 2, 'stream', '--self', '-t', '8', says='leave out')
+        for given, name in (('-t', '--window'), ('-l', '--batch'),
+                            ('-q', '--qp'), ('--threads', '--threads')):
+            fails(case, 2, 'stream', '--self', given, '8',
+                  says=f'leave out (-./)?{name}$')
         fails(case, 1, 'write', '-p', '1', DEVICES.host,
               says='cannot reach a server')
         fails(case, 1, 'write', '--self', '-d', 'nosuch', says='nosuch')
