@@ -40,8 +40,9 @@ struct conns {
 
 struct listing {
 	json_t *rows;
+	json_t *running; /* PIDs of what runs under skein run */
 	struct conns conns;
-	unsigned processes;
+	unsigned processes; /* that had a TCP connection so far */
 	uint64_t now_ns;
 };
 
@@ -261,6 +262,26 @@ static int page_of(int proc)
 	return fd;
 }
 
+/* Has it the library in front? Not all that do have a page: one comes with the
+ * first TCP connection. */
+static bool has_lib(int proc)
+{
+	int fd = openat(proc, "maps", O_RDONLY | O_CLOEXEC);
+	FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
+	char *line = NULL;
+	size_t len = 0;
+	bool found = false;
+
+	while (f && !found && getline(&line, &len, f) > 0)
+		found = strstr(line, "/libskein-socket.so") != NULL;
+	free(line);
+	if (f)
+		fclose(f);
+	else if (fd >= 0)
+		close(fd);
+	return found;
+}
+
 static void process_read(struct listing *l, int root, const char *name)
 {
 	int proc = openat(root, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd;
@@ -268,6 +289,8 @@ static void process_read(struct listing *l, int root, const char *name)
 	if (proc < 0)
 		return; /* it has ended */
 	fd = page_of(proc);
+	if (fd >= 0 || has_lib(proc))
+		json_array_append_new(l->running, json_integer(atoi(name)));
 	if (fd >= 0) {
 		page_read(l, atoi(name), proc, fd);
 		close(fd);
@@ -294,6 +317,7 @@ static int print_table(const struct listing *l)
 					    "READ B",  "WRITTEN B", "BACK",
 					    "<WHY NOT"};
 	struct table *t = table_new(heads, sizeof(heads) / sizeof(*heads));
+	size_t running = json_array_size(l->running);
 	const json_t *row;
 	size_t i;
 
@@ -319,21 +343,26 @@ static int print_table(const struct listing *l)
 		table_print(t, stdout);
 	else
 		puts("no TCP connection under skein run");
+	printf("%s%zu process%s under skein run%s, %u with a TCP connection so "
+	       "far\n",
+	       i ? "\n" : "", running, running == 1 ? "" : "es",
+	       geteuid() ? " by this user" : "", l->processes);
 	table_free(t);
 	return fflush(stdout) ? CMD_FAILED : CMD_OK;
 }
 
 int run_list(const char *cmd, bool json)
 {
-	struct listing l = {.rows = json_array()};
+	struct listing l = {.rows = json_array(), .running = json_array()};
 	DIR *root = opendir("/proc");
 	struct dirent *entry;
 	struct timespec ts;
 	int rc;
 
-	if (!root || !l.rows) {
+	if (!root || !l.rows || !l.running) {
 		out_error(cmd, "/proc cannot be read: %s", strerror(errno));
 		json_decref(l.rows);
+		json_decref(l.running);
 		if (root)
 			closedir(root);
 		return CMD_FAILED;
@@ -348,10 +377,12 @@ int run_list(const char *cmd, bool json)
 	if (!json) {
 		rc = print_table(&l);
 		json_decref(l.rows);
+		json_decref(l.running);
 		return rc;
 	}
-	return out_json(json_pack("{s:o, s:i}", "connections", l.rows,
-				  "processes", (int)l.processes))
+	return out_json(json_pack("{s:o, s:i, s:o}", "connections", l.rows,
+				  "processes", (int)l.processes, "running",
+				  l.running))
 		       ? CMD_FAILED
 		       : CMD_OK;
 }

@@ -214,6 +214,33 @@ def on_tcp():
         ends.end()
 
 
+def counted():
+    """A process under skein run is one before its first connection."""
+    def running():
+        done = subprocess.run([tool(), 'run', '--list', '--json'], check=True,
+                              stdout=subprocess.PIPE, timeout=60)
+        return json.loads(done.stdout)['running']
+
+    with Case() as case:
+        ours, its = os.pipe()
+        quiet = case.start([tool(), 'run', '--', 'cat'], stdin=ours)
+        plain = case.start(['cat'], stdin=ours)
+        os.close(ours)
+        case.until('it is listed', lambda: quiet.pid in running())
+        if plain.pid in running():
+            raise Failure('a plain process is listed')
+        text = subprocess.run([tool(), 'run', '--list'], check=True, text=True,
+                              stdout=subprocess.PIPE, timeout=60).stdout
+        if not re.search(r'^[1-9]\d* process(es)? under skein run.*, \d+ with a '
+                         r'TCP connection so far$', text, re.M):
+            raise Failure(text)
+        os.close(its)
+        for process in quiet, plain:
+            process.exits(0)
+        if quiet.pid in running():
+            raise Failure('it is listed when it has ended')
+
+
 def what_pages_say_is_checked():
     """A page that no library of ours wrote."""
     with Case() as case:
@@ -234,4 +261,4 @@ if __name__ == '__main__':
                                        'libskein-socket.so')):
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
-    run_cases(on_a_stream, on_tcp, what_pages_say_is_checked)
+    run_cases(on_a_stream, on_tcp, counted, what_pages_say_is_checked)
