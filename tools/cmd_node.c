@@ -15,11 +15,17 @@
 #include <skein/vqp.h>
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define CMD "skein node"
+#define PATH_ROOM 256
+#define SOCKET_PATH_MAX (sizeof(((struct sockaddr_un *)0)->sun_path) - 1)
 
 struct node_opts {
 	struct opt_strs listen;
@@ -111,19 +117,111 @@ static enum opt_verdict parse(int argc, char **argv, struct node_opts *o)
 	return v;
 }
 
-/* The last colon ends the path, if no folder is behind it. */
-static int listen_one(struct skein_node *node, const char *at)
+/* The last colon ends the path, if no folder is behind it. Its length; what
+ * does not fit into path is cut off. */
+static size_t path_of(const char *at, char path[PATH_ROOM])
 {
 	const char *colon = strrchr(at, ':');
-	char path[256];
+	size_t len = colon && !strchr(colon, '/') ? (size_t)(colon - at)
+						  : strlen(at);
 
-	if (!colon || strchr(colon, '/'))
-		return skein_node_listen(node, at, NULL);
-	if ((size_t)(colon - at) >= sizeof(path))
+	snprintf(path, PATH_ROOM, "%.*s", (int)len, at);
+	return len;
+}
+
+static int listen_one(struct skein_node *node, const char *at)
+{
+	char path[PATH_ROOM];
+	size_t len = path_of(at, path);
+
+	if (len >= sizeof(path))
 		return -ENAMETOOLONG;
-	memcpy(path, at, (size_t)(colon - at));
-	path[colon - at] = '\0';
-	return skein_node_listen(node, path, colon + 1);
+	return skein_node_listen(node, path, at[len] ? at + len + 1 : NULL);
+}
+
+/* The folder that a path is in. */
+static void folder_of(const char *path, char folder[PATH_ROOM])
+{
+	const char *slash = strrchr(path, '/');
+
+	if (!slash)
+		snprintf(folder, PATH_ROOM, ".");
+	else
+		snprintf(folder, PATH_ROOM, "%.*s",
+			 (int)(slash - path) + (slash == path), path);
+}
+
+/* What can be seen before the device is opened: -errno, or 0. */
+static int path_look(const char *at)
+{
+	char path[PATH_ROOM], folder[PATH_ROOM];
+	size_t len = path_of(at, path);
+	struct stat st;
+
+	if (!len || (at[len] && !at[len + 1]))
+		return -EINVAL;
+	if (len > SOCKET_PATH_MAX)
+		return -ENAMETOOLONG;
+	folder_of(path, folder);
+	if (stat(folder, &st))
+		return -errno;
+	if (!S_ISDIR(st.st_mode))
+		return -ENOTDIR;
+	if (access(folder, W_OK | X_OK))
+		return -errno;
+	return !stat(path, &st) && !S_ISSOCK(st.st_mode) ? -EADDRINUSE : 0;
+}
+
+/* Why no socket can be at this path, and what to do. */
+static void listen_failed(const char *at, int rc)
+{
+	char path[PATH_ROOM], folder[PATH_ROOM];
+	size_t len = path_of(at, path);
+	struct stat st;
+
+	folder_of(path, folder);
+	if (rc == -EINVAL)
+		out_error(CMD, "--listen \"%s\": the %s is empty", at,
+			  len ? "domain after the colon" : "path");
+	else if (rc == -ENAMETOOLONG)
+		out_error(CMD,
+			  "%.64s...: %zu bytes are too long for a Unix socket, "
+			  "which takes %zu: give a shorter path",
+			  at, len, SOCKET_PATH_MAX);
+	else if (rc == -ENOENT || rc == -ENOTDIR)
+		out_error(CMD,
+			  "%s: there is no folder %s: make it first, or give "
+			  "another path",
+			  path, folder);
+	else if (rc == -EACCES || rc == -EPERM || rc == -EROFS)
+		out_error(CMD,
+			  "%s: the folder %s cannot be written: give a path in "
+			  "a folder of your own",
+			  path, folder);
+	else if (rc == -EADDRINUSE && !stat(path, &st) && !S_ISSOCK(st.st_mode))
+		out_error(CMD, "%s is %s: give another path", path,
+			  S_ISDIR(st.st_mode) ? "a folder"
+					      : "a file and no socket");
+	else if (rc == -EADDRINUSE)
+		out_error(CMD,
+			  "%s: another node service listens there: stop it, or "
+			  "give another path",
+			  path);
+	else
+		out_error(CMD, "%s: %s", at, skein_strerror(rc));
+}
+
+static bool paths_fit(const struct node_opts *o)
+{
+	for (unsigned i = 0; i < o->listen.n; i++) {
+		int rc = path_look(o->listen.at[i]);
+
+		if (!rc)
+			continue;
+		listen_failed(o->listen.at[i], rc);
+		return false;
+	}
+	return true;
 }
 
 static int announce(const struct node_opts *o, struct skein_ctx *ctx,
@@ -160,15 +258,18 @@ static int node_open(const struct node_opts *o, struct skein_ctx *ctx,
 	int rc = skein_node_open(ctx, NULL, &a, node);
 
 	if (rc) {
-		out_error(CMD, "%s", out_log_reason(log, rc));
+		out_error(CMD, "%s%s", out_log_reason(log, rc),
+			  rc == -ECONNREFUSED
+				  ? ": start one by `skein meta`, or name one "
+				    "that runs by --meta"
+				  : "");
 		return rc;
 	}
 	for (i = 0; i < o->listen.n; i++) {
 		rc = listen_one(*node, o->listen.at[i]);
 		if (!rc)
 			continue;
-		out_error(CMD, "%s: %s", o->listen.at[i],
-			  out_log_reason(log, rc));
+		listen_failed(o->listen.at[i], rc);
 		skein_node_close(*node);
 		return rc;
 	}
@@ -187,6 +288,8 @@ static int run(const void *opts, struct skein_stop *stop)
 	struct skein_ctx *ctx;
 	int rc;
 
+	if (!paths_fit(o))
+		return CMD_FAILED;
 	rc = skein_ctx_open(&attr, &ctx);
 	if (rc) {
 		out_error(CMD, "%s", out_log_reason(&log, rc));

@@ -73,7 +73,10 @@ static bool is_found(const char *cmd, const char *host)
 		return true;
 	rc = getaddrinfo(host, NULL, &hints, &list);
 	if (rc)
-		out_error(cmd, "cannot find %s: %s", host, gai_strerror(rc));
+		out_error(cmd,
+			  "cannot find host %s: check the name, or give an "
+			  "address (%s)",
+			  host, gai_strerror(rc));
 	else
 		freeaddrinfo(list);
 	return !rc;

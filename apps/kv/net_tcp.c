@@ -14,6 +14,8 @@
 #include "kv/clock.h"
 #include "kv/stream.h"
 
+#include <skein/error.h>
+
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -320,7 +322,7 @@ err_fd:
 		close(fd);
 err_link:
 	fprintf(stderr, "skein: cannot connect to %s over TCP: %s\n", addr,
-		strerror(-rc));
+		skein_strerror(rc));
 	free(l);
 	return rc;
 }

@@ -212,11 +212,17 @@ static int lookup(struct skein_ctx *ctx, const char *text, struct conn_dial *d)
 	}
 	rc = env_resolve(ctx->env, addr.host[0] ? addr.host : "localhost",
 			 addr.port, false, d->addrs, CONN_TARGETS_MAX, &d->n);
-	if (rc)
+	if (rc == -EADDRNOTAVAIL)
 		env_log(ctx->env, ENV_LOG_ERROR,
-			"cannot look up \"%s\": %s (is the name right, and "
-			"does this host resolve it?)",
-			text, skein_strerror(rc));
+			"cannot find host %s: check the name, or give an "
+			"address",
+			addr.host);
+	else if (rc)
+		env_log(ctx->env, ENV_LOG_ERROR, "cannot look up \"%s\": %s%s",
+			text, skein_strerror(rc),
+			rc == -EAGAIN ? " (no name server answers: give an "
+					"address)"
+				      : "");
 	return rc;
 }
 

@@ -31,6 +31,9 @@ const char *skein_strerror(int err)
 	if (err >= SKEIN_EVERSION &&
 	    err < SKEIN_EVERSION + (int)(sizeof(words) / sizeof(words[0])))
 		return words[err - SKEIN_EVERSION];
+	/* A name that nobody knows; the system's words speak of assignments. */
+	if (err == EADDRNOTAVAIL)
+		return "no such host, or no such address here: check the name";
 	/* Constant strings, and not subject to the locale. */
 	text = strerrordesc_np(err);
 	return text ? text : "unknown error";

@@ -12,6 +12,9 @@ import tempfile
 
 from harness import DEVICES, Case, Failure, built, run_cases, tool
 
+# A label has 63 bytes at most: no name server is asked.
+NO_HOST = 'a' * 70
+NO_HOST_SAID = f'cannot find host {NO_HOST}: check the name, or give an address'
 NO_DEVICE = 'no device is called "nosuch"'
 
 
@@ -48,12 +51,15 @@ def failures(folder, taken, refused):
             (['write', DEVICES.host, '-p', refused], 'Connection refused', 1),
             (['write', '--cores', '0,1'], '--cores', 2),
             (['write', '-p', taken, *DEVICES.exposed], 'in use', 1),
+            (['write', NO_HOST], NO_HOST_SAID, 1),
         ],
         'kv': [
             ([], 'serve', 2),
             (['serve', '--device', 'nosuch'], NO_DEVICE, 1),
             (['serve', '-l', here], 'in use', 1),
             (['serve', '-l', here, '--tcp', 'block'], 'in use', 1),
+            (['serve', '-l', f'{NO_HOST}:0'], NO_HOST_SAID, 2),
+            (['serve', '-l', f'{NO_HOST}:0', '--insecure'], 'no such host', 1),
             (['serve', '--workers', '2', '--tcp', 'spin'], '--tcp', 2),
             (['serve', '--nosuch'], '--nosuch', 2),
         ],
@@ -61,6 +67,9 @@ def failures(folder, taken, refused):
             ([], '--server', 2),
             (['-s', there, '--device', 'nosuch'], NO_DEVICE, 1),
             (['-s', there], 'Connection refused', 1),
+            (['-s', f'{NO_HOST}:1'], 'no such host', 1),
+            (['-s', f'{NO_HOST}:1', '--transport', 'tcp-spin'],
+             'no such host', 1),
             (['-s', there, '--transport', 'tcp-block'], 'Connection refused',
              1),
             (['-s', there, '-w', 'z'], '--workload', 2),
@@ -71,6 +80,7 @@ def failures(folder, taken, refused):
             ([f'{folder}/none', there], 'No such file', 1),
             ([f'{folder}/file', there, '--device', 'nosuch'], NO_DEVICE, 1),
             ([f'{folder}/file', there], 'Connection refused', 1),
+            ([f'{folder}/file', NO_HOST], 'no such host', 1),
             ([f'{folder}/file', 'node[1-'], 'a range wants a number', 2),
             (['--serve', f'{folder}/none'], 'No such file', 1),
             (['--serve', folder, '--device', 'nosuch'], NO_DEVICE, 1),
@@ -83,6 +93,7 @@ def failures(folder, taken, refused):
             (['--device', 'nosuch'], NO_DEVICE, 1),
             (['-l', here], 'in use', 1),
             (['-l', '0.0.0.0:0'], '--insecure', 2),
+            (['-l', f'{NO_HOST}:0'], NO_HOST_SAID, 2),
             (['extra'], 'extra', 2),
         ],
         'node': [
@@ -92,6 +103,19 @@ def failures(folder, taken, refused):
             (['-l', f'{folder}/s', '--meta', 'a,b,c'],
              '--meta: two servers at most', 2),
             (['-l', f'{folder}/s', '--meta', DEVICES.host], '--meta: "', 2),
+            (['-l', f'{folder}/s', '--meta', f'{NO_HOST}:1'], NO_HOST_SAID, 1),
+            (['-l', ''], 'the path is empty', 1),
+            (['-l', f'{folder}/s:'], 'the domain after the colon is empty', 1),
+            (['-l', f'{folder}/{"x" * 108}:red'],
+             f'{len(folder) + 109} bytes are too long', 1),
+            (['-l', f'{folder}/{"x" * 300}'],
+             f'{len(folder) + 301} bytes are too long', 1),
+            (['-l', f'{folder}/none/s'], f'no folder {folder}/none: make', 1),
+            (['-l', f'{folder}/file/s'], f'no folder {folder}/file: make', 1),
+            (['-l', folder], 'is a folder: give another', 1),
+            (['-l', f'{folder}/file'], 'is a file and no socket', 1),
+            *([] if os.geteuid() == 0 else
+              [(['-l', '/s'], 'the folder / cannot be written', 1)]),
         ],
         'run': [
             ([], 'no command', 2),

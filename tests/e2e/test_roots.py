@@ -61,6 +61,10 @@ def domains():
             [built('tools/skein'), 'node', '--meta', address, '--listen',
              f'{one}:red', '--listen', f'{two}:blue'], device=DEVICES.server)
         service.expect(r'^node: \S+, listening at ')
+        second = case.start([built('tools/skein'), 'node', '--meta', address,
+                             '--listen', one], device=DEVICES.server)
+        second.exits(1)
+        second.expect('one: another node service listens there: stop it')
         roots = Roots(case)
         # port 1 is red's, port 2 is blue's
         nodes = [roots.start(one, 'nodes', '1', '1'),

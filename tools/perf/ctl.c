@@ -211,8 +211,14 @@ static int resolve(const char *host, uint32_t port, int flags, char *why,
 	rc = getaddrinfo(host, service, &hints, list);
 	if (!rc)
 		return 0;
-	snprintf(why, why_len, "cannot find %s: %s", host ? host : "an address",
-		 gai_strerror(rc));
+	if (host)
+		snprintf(why, why_len,
+			 "cannot find host %s: check the name, or give an "
+			 "address (%s)",
+			 host, gai_strerror(rc));
+	else
+		snprintf(why, why_len, "cannot find an address: %s",
+			 gai_strerror(rc));
 	return -EADDRNOTAVAIL;
 }
 

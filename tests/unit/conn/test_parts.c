@@ -364,6 +364,7 @@ static void test_strerror(void **state)
 	}
 	assert_string_equal(skein_strerror(-ECONNREFUSED),
 			    "Connection refused");
+	assert_non_null(strstr(skein_strerror(-EADDRNOTAVAIL), "no such host"));
 	assert_string_equal(skein_strerror(-99999), "unknown error");
 	assert_string_equal(skein_version(), "0.1.0");
 }
