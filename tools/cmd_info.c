@@ -35,6 +35,8 @@ struct info {
 	struct doctor_finding findings[2 * DOCTOR_MAX];
 	unsigned n_findings;
 	unsigned n_settings; /* the first so many: settings that are refused */
+	struct settings_unknown unknown[SETTINGS_UNKNOWN_MAX];
+	unsigned n_unknown;
 };
 
 static const char *yes_no(bool v)
@@ -246,6 +248,24 @@ static json_t *findings_json(const struct info *i)
 	return all;
 }
 
+static json_t *unknown_json(const struct info *i)
+{
+	json_t *all = json_array();
+	char meant[80];
+
+	for (unsigned n = 0; n < i->n_unknown; n++) {
+		const struct settings_unknown *u = &i->unknown[n];
+
+		snprintf(meant, sizeof(meant), "SKEIN_%s",
+			 u->meant ? u->meant : "");
+		json_array_append_new(
+			all,
+			json_pack("{s:s, s:o}", "name", u->name, "meant",
+				  u->meant ? json_string(meant) : json_null()));
+	}
+	return all;
+}
+
 static json_t *chosen_json(const struct info *i)
 {
 	const struct dev *d = i->dev;
@@ -286,6 +306,7 @@ static json_t *to_json(const struct info *i)
 				      "image", f->vm_image, "folder",
 				      f->vm_folder));
 	json_object_set_new(all, "findings", findings_json(i));
+	json_object_set_new(all, "unknown_settings", unknown_json(i));
 	return all;
 }
 
@@ -475,6 +496,19 @@ static int look_around(struct info *i, struct skein_env *own,
 	return rc;
 }
 
+/* Not errors: another program may read them. */
+static void say_unknown(struct info *i)
+{
+	i->n_unknown = settings_unknown(i->unknown, SETTINGS_UNKNOWN_MAX);
+	for (unsigned n = 0; n < i->n_unknown; n++) {
+		const struct settings_unknown *u = &i->unknown[n];
+
+		fprintf(stderr, "%s: %s: no such setting%s%s%s\n", INFO_CMD,
+			u->name, u->meant ? "; did you mean SKEIN_" : "",
+			u->meant ? u->meant : "", u->meant ? "?" : "");
+	}
+}
+
 static int show(const char *device, const char *require, bool as_json)
 {
 	struct skein_env *env = NULL, *looker = NULL;
@@ -487,6 +521,7 @@ static int show(const char *device, const char *require, bool as_json)
 		out_error(INFO_CMD, "out of memory");
 		return CMD_FAILED;
 	}
+	say_unknown(i);
 	i->n_settings = settings_look(device ? device : require, i->findings);
 	rc = device_open(device, require, -1, &env, i->err, sizeof(i->err),
 			 &dev);

@@ -16,6 +16,28 @@
 
 #define NAME_LEN 64
 
+/* As in docs/settings.md, each with SKEIN_ before it. */
+static const char *const known[] = {
+	"DEVICE",	 "WAIT",	  "LOG",	   "META",
+	"NODE",		 "HUGEPAGES",	  "LINK",	   "SOFT_HARSH",
+	"PATH_MTU",	 "TRAFFIC_CLASS", "SERVICE_LEVEL", "RETRY_TIMEOUT",
+	"RETRY_COUNT",	 "RNR_RETRY",	  "QPS",	   "COMBINE",
+	"COMBINE_LEAST", "MAX_AQP",	  "QP_INTERVAL",   "THREAD_INTERVAL",
+	"RPC_RING",	 "RPC_RESP_RING", "RPC_MSG_MAX",   "RPC_RESP_INLINE",
+	"RPC_WINDOW",	 "RPC_BATCH",	  "RPC_RETURN",	   "RPC_LATER",
+	"RPC_LATER_LEN", "RPC_LARGE_MAX", "SOCKET_LIB",	   "RUN_AFTER",
+	"RUN_WAIT",	 "RUN_REPORT",	  "RUN_REQUIRE",   "VERBS_LIB",
+	"VERBS_DEVICES", "VERBS_LINK",	  "VERBS_BACK",	   "VM_DIR",
+};
+
+#define SETTINGS_LETTERS                                       \
+	"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" \
+	"0123456789_"
+
+/* Of the project's own tests and scripts: their beginnings. */
+static const char *const others[] = {"TEST_",  "BUILD", "CI_",
+				     "BENCH_", "DEMO_", "VM_"};
+
 struct refused {
 	char name[NAME_LEN];
 	char *value;
@@ -103,6 +125,92 @@ unsigned settings_look(const char *device, struct doctor_finding *out)
 	for (unsigned i = 0; i < n; i++) {
 		setenv(r[i].name, r[i].value, 1);
 		free(r[i].value);
+	}
+	return n;
+}
+
+/* --- names that nothing reads --------------------------------------------- */
+
+static char upper(char c)
+{
+	return (char)toupper((unsigned char)c);
+}
+
+/* Letters to add, drop or change, of any case. */
+static unsigned distance(const char *a, const char *b)
+{
+	unsigned row[NAME_LEN + 1], left, above, i, j;
+
+	for (j = 0; j <= strlen(b) && j <= NAME_LEN; j++)
+		row[j] = j;
+	for (i = 0; a[i]; i++) {
+		left = row[0];
+		row[0] = i + 1;
+		for (j = 0; b[j] && j < NAME_LEN; j++) {
+			above = row[j + 1];
+			left += upper(a[i]) != upper(b[j]);
+			if (left > above + 1)
+				left = above + 1;
+			if (left > row[j] + 1)
+				left = row[j] + 1;
+			row[j + 1] = left;
+			left = above;
+		}
+	}
+	return row[j];
+}
+
+static bool is_other(const char *name)
+{
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+		if (!strncmp(name, others[i], strlen(others[i])))
+			return true;
+	return false;
+}
+
+/* NULL: no name is near it. */
+static const char *nearest(const char *name)
+{
+	unsigned len = (unsigned)strlen(name), d;
+	unsigned best = len < 6 ? 2 : len / 3 + 1; /* beyond it is no typo */
+	const char *found = NULL;
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+		d = distance(name, known[i]);
+		if (d < best) {
+			best = d;
+			found = known[i];
+		}
+	}
+	return found;
+}
+
+static bool is_known(const char *name)
+{
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+		if (!strcmp(name, known[i]))
+			return true;
+	return false;
+}
+
+unsigned settings_unknown(struct settings_unknown *out, unsigned max)
+{
+	static const char prefix[] = "SKEIN_";
+	unsigned n = 0;
+
+	for (char **e = environ; *e && n < max; e++) {
+		size_t len = strcspn(*e, "=");
+
+		if (strncmp(*e, prefix, sizeof(prefix) - 1) != 0 ||
+		    len >= sizeof(out->name))
+			continue;
+		snprintf(out[n].name, sizeof(out->name), "%.*s", (int)len, *e);
+		if (strspn(out[n].name, SETTINGS_LETTERS) != len ||
+		    is_known(out[n].name + sizeof(prefix) - 1) ||
+		    is_other(out[n].name + sizeof(prefix) - 1))
+			continue;
+		out[n].meant = nearest(out[n].name + sizeof(prefix) - 1);
+		n++;
 	}
 	return n;
 }

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """docs/settings.md has every setting that the code reads, and no other: the
 rows of configuration (CONF_ROW; the defaults are compared too) and what
-getenv() is asked for, where the name begins with SKEIN_."""
+getenv() is asked for, where the name begins with SKEIN_. So has the table by
+which `skein info` knows a name."""
 
 import os
 import re
@@ -15,6 +16,8 @@ ROW = re.compile(r'CONF_ROW\(\s*struct \w+,\s*\w+,\s*"([A-Z_0-9]+)",'
 GETENV = re.compile(r'\bgetenv\(\s*"(SKEIN_[A-Z_0-9]+)"\s*\)')
 COMMENT = re.compile(r'/\*.*?\*/', re.S)
 PAGE = os.path.join('docs', 'settings.md')
+TABLE = os.path.join('tools', 'settings.c')
+KNOWN = re.compile(r'const char \*const known\[\] = \{(.*?)\};', re.S)
 LINE = re.compile(r'^\| `(SKEIN_[A-Z_0-9]+)` \| (.*?) \| (.*?) \|$', re.M)
 
 
@@ -46,6 +49,10 @@ def check(tree):
              if [row[0] for row in rows].count(name) > 1]
     found += [f'{PAGE}: {name}: says nothing' for name, _, text in rows
               if not text.strip()]
+    table = KNOWN.search(read(os.path.join(tree, TABLE)))
+    known = re.findall(r'"(\w+)"', table.group(1)) if table else []
+    for name in sorted(page.keys() ^ {'SKEIN_' + each for each in known}):
+        found.append(f'{TABLE}: {name} is in one of known[] and {PAGE}')
     for name in sorted(code.keys() | page.keys()):
         if name not in page:
             found.append(f'{PAGE}: {name} is missing: the code reads it')
@@ -60,6 +67,8 @@ def check(tree):
 CODE = ('CONF_ROW(struct a, ring, "RING", "4M",\n "bytes", conf_size, NULL)\n'
         'getenv("SKEIN_LOG"); getenv("HOME");\n')
 GOOD = {'src/a.c': CODE,
+        'tools/settings.c': 'static const char *const known[] = {\n'
+                            '\t"RING", "LOG",\n};\n',
         'docs/settings.md': '| `SKEIN_RING` | `4M` | bytes |\n'
                             '| `SKEIN_LOG` | `warn` | what |\n'}
 
@@ -83,6 +92,9 @@ CASES = [
     ('and a name that stands twice',
      with_page(GOOD['docs/settings.md'] + '| `SKEIN_LOG` | `x` | y |\n'),
      'SKEIN_LOG: there twice'),
+    ('and a name that the table lacks',
+     {**GOOD, 'tools/settings.c': 'const char *const known[] = {"RING"};'},
+     'SKEIN_LOG is in one of'),
     ('a comment reads nothing',
      {**GOOD, 'src/b.h': '/* getenv("SKEIN_NOT") */\n'}, None),
 ]

@@ -9,7 +9,7 @@ import resource
 from harness import DEVICES, Case, Failure, run_cases, tool
 
 TOP = {'usable', 'device', 'devices', 'verbs_error', 'system', 'test_hw',
-       'findings'}
+       'findings', 'unknown_settings'}
 OPENED = TOP | {'kind', 'name', 'why', 'port', 'gid', 'abilities', 'limits',
                 'link', 'link_abilities'}
 FAILED = TOP | {'error'}
@@ -125,6 +125,24 @@ def bad_settings():
         check(len(got['findings']) >= 1 and got['device'], str(got))
 
 
+def unknown_settings():
+    """A name that nothing reads: one line each, and no failure."""
+    names = {'SKEIN_DEVISE': 'SKEIN_DEVICE', 'SKEIN_rpc_ring': 'SKEIN_RPC_RING',
+             'SKEIN_QP': 'SKEIN_QPS', 'SKEIN_XYZZY_PLUGH': None}
+    with Case() as case:
+        process = info(case, '--json', env=dict.fromkeys(names, '1'))
+        got = {one['name']: one['meant'] for one in
+               json.loads(process.text('out'))['unknown_settings']}
+        check(got.items() >= names.items(), str(got))
+        check(not {'SKEIN_LOG', 'SKEIN_DEVICE', 'SKEIN_SOFT_HARSH'} & set(got),
+              str(got))
+        for name, meant in names.items():
+            end = f'; did you mean {meant}?' if meant else ''
+            line = f'skein info: {name}: no such setting{end}'
+            check(process.text('err').split('\n').count(line) == 1,
+                  process.text('err'))
+
+
 def required():
     """--require fails rather than take another."""
     other = 'soft' if DEVICES.server.startswith('verbs') else 'verbs'
@@ -177,6 +195,6 @@ def small_files():
               process.text('out'))
 
 
-run_cases(as_json, as_text, bad_settings, link, no_such_device, required,
+run_cases(as_json, as_text, bad_settings, unknown_settings, link, no_such_device, required,
           little_lockable_memory,
           little_address_space, small_files)
