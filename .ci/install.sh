@@ -56,6 +56,18 @@ defaults() {
 	(cd / && skein info --device soft)
 }
 
+# What man pages name is there.
+pages() {
+	local page names
+
+	names=$(zgrep -oh 'docs/[a-z/-]*\.md' /usr/local/share/man/man?/skein* |
+		sort -u)
+	[ -n "$names" ]
+	for page in $names; do
+		[ -f "/usr/local/share/doc/skein/$page" ]
+	done
+}
+
 prefix() {
 	make install PREFIX=/opt/skein
 	PKG_CONFIG_PATH=$(dirname "$(find /opt/skein -name skein.pc)")
@@ -114,6 +126,7 @@ without_tools() {
 }
 
 check "make install, and a program finds it" defaults
+check "the pages that man pages name" pages
 check "PREFIX of a folder that was built for another" prefix
 check "DESTDIR, with a space" destdir
 check "PREFIX is remembered" remembered

@@ -14,6 +14,10 @@ for source in *.[13].md; do
 			"$(sha256sum <"$source" | cut -c1-64); do not edit"
 		pandoc --standalone --from markdown-smart --to man "$source" |
 			sed '/^\.\\" Automatically generated/d'
+		! grep -q 'docs/' "$source" || printf '%s\n' '.SH FILES' \
+			'Pages named docs/... are installed in' \
+			'\fIshare/doc/skein/docs\fR below the prefix' \
+			'(\fI/usr/local\fR where none was given).'
 	} >"$page.new"
 	mv "$page.new" "$page"
 	echo "docs/man/$page"

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Every committed man page was made from its Markdown as it stands now
-(`make docs`), and docs/man/meson.build installs it."""
+(`make docs`), docs/man/meson.build installs it, and what it names as docs/...
+is there."""
 
 import hashlib
 import os
+import re
 
 import common
+
+NAMED = re.compile(r'\bdocs/[a-z/-]+\.md')
 
 
 def read(path):
@@ -25,6 +29,10 @@ def check(tree):
     for name in sorted(names):
         if name.endswith('.md'):
             page = name[:-3]
+            for other in sorted(set(NAMED.findall(
+                    read(os.path.join(folder, name)).decode()))):
+                if not os.path.exists(os.path.join(tree, other)):
+                    found.append(f'docs/man/{name}: {other} is not there')
             digest = hashlib.sha256(read(os.path.join(folder, name)))
             first = read(os.path.join(folder, page)).split(b'\n')[0].decode()
             if digest.hexdigest() not in first:
@@ -47,6 +55,8 @@ CASES = [
     ('a stale one is seen', {**GOOD, 'docs/man/a.1.md': TEXT + 'new'},
      'a.1: not made from'),
     ('and one never made', {**GOOD, 'docs/man/b.1.md': TEXT}, 'b.1: not made'),
+    ('and one that names what is not there',
+     {**GOOD, 'docs/man/b.1.md': '*docs/b.md*'}, 'docs/b.md is not there'),
     ('and one without a source', {**GOOD, 'docs/man/c.1': ''}, 'no c.1.md'),
     ('and one that is not installed', {**GOOD, 'docs/man/meson.build': ''},
      'does not install'),
