@@ -12,7 +12,7 @@ ratio is the median over the rounds of one time by the other, since the machine
 changes more between rounds. `skein cp` verifies every block, rsync every file,
 nc nothing; "nc+sum" is nc, then xxh128sum at each target, all at once. What
 arrived is compared with what was sent, out of the time. Before each way as much is
-written and removed, out of the time, too: in a virtual machine whoever writes first
+written and removed, out of the time, too: in a virtual machine the first process that writes
 after a pause waits for the host's pages. The processors' time of
 all processes of a way, with that of those that were started before the clock
 was, is told apart: on a machine that does other things besides it says more

@@ -3,7 +3,7 @@
 time they take, and that none is left behind.
 
 Every process is a session of its own and dies with this one, however that ends
-(PR_SET_PDEATHSIG). Whoever makes a Bench calls close(), which kills and reaps
+(PR_SET_PDEATHSIG). The script that makes a Bench calls close(), which kills and reaps
 what still runs and removes the folder.
 """
 

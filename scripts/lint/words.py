@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-""""who", "whose" and "whom" stand for people only: comments, messages, help and
-pages count them, and a folder with more than words.txt allows it fails.
+""""who", "whose", "whom" and "whoever" stand for people only: comments, messages,
+help and pages count them, and a folder with more than words.txt allows it
+fails.
 
 A thread, a process, a message or a queue is called by its name. words.txt holds
 a ceiling for each folder that was written before this rule; a folder that is not
@@ -22,7 +23,7 @@ KINDS = ('.c', '.h', '.md', '.py', '.sh', '.pml', '.build', '.txt')
 # Generated from the Markdown beside them, and data.
 SKIP = ('scripts/lint/words.py', 'scripts/lint/words.txt')
 TEXT_OF_C = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
-WORD = re.compile(r'\b(?:who|whose|whom)\b', re.I)
+WORD = re.compile(r'\b(?:who|whose|whom|whoever)\b', re.I)
 # People: the reader must be able to tell from the word before it.
 PEOPLE = re.compile(
     r'\b(?:people|persons?|users?|authors?|readers?|reviewers?|operators?|'

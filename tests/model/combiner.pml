@@ -247,7 +247,7 @@ init {
 		}
 	}
 #ifdef WITH_STOP
-	/* Whoever is not behind the stopped one has ended, or stands behind:
+	/* A sender that is not behind the stopped one has ended, or stands behind:
 	 * an end state where nobody leads, and all before it was sent. */
 	timeout;
 	assert(leaders == 0);

@@ -7,7 +7,7 @@
  * The wake protocol of a single waiter is wait.pml's; here wake and sleep are
  * whole steps. The one store whose buffering matters, owner = 0 on leaving, has
  * a buffer. Each caller waits for its own reply, which arrives at any time and
- * is noticed by whoever runs the engine; it may give up at a deadline.
+ * is noticed by the thread that runs the engine; it may give up at a deadline.
  *
  * Claim: every caller ends, and in the end the background thread has the
  * engine or is on its way to it; else spin reports an invalid end state.

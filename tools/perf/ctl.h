@@ -3,7 +3,7 @@
  * ctl.h - the control link: JSON objects, one a line, over a stream socket.
  *
  * Slow path only. What comes in is checked for length and form; what it says
- * is checked by whoever reads it.
+ * is checked by the end that reads it.
  *
  * Thread rule: one thread at a time.
  */

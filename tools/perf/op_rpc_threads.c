@@ -38,8 +38,8 @@ static void give_way(unsigned *round)
 /* --- combining ---------------------------------------------------------- */
 
 /* May the thread begin another call of the slice? Each has its share; where a
- * degree is forced whoever comes, so that no thread is left alone at the end, to
- * wait for company that does not come. */
+ * degree is forced any thread may, so that none is left alone at the end, to wait
+ * for company that does not come. */
 static bool call_left(struct rpc_worker *rw)
 {
 	const struct perf_opts *o = &rw->w->p->o;

@@ -161,7 +161,7 @@ static void send_all(struct combiner *q, struct combiner_node *first,
 
 static const struct combiner_ops ops = {send_all};
 
-/* As combiner_submit(), but who is alone sends its own node and nothing else. */
+/* As combiner_submit(); a thread that is alone sends its own node, no other. */
 static int submit_alone(struct combiner_node *n)
 {
 	enum combiner_place at = combiner_enter(&f.q, n);

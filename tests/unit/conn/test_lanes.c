@@ -261,7 +261,7 @@ static void test_reconnect(void **state)
 		RIG_UNTIL(&r, r.ups == (int)lane + 2);
 		shape_of(conn, 6);
 		assert_true(conn->lanes->id != id);
-		/* The same to whoever holds them. */
+		/* The same to the threads that hold them. */
 		for (unsigned i = 0; i < 6; i++)
 			assert_ptr_equal(lanes[i], conn_lane(conn, i));
 	}

@@ -2,8 +2,8 @@
 /*
  * test_tx.c - the sending side that threads share: work requests of several
  * threads leave in lists and each ends once, with its own status; calls of a
- * module go into one message; whoever holds is alone; nothing is posted behind
- * a close.
+ * module go into one message; the thread that holds is alone; nothing is
+ * posted behind a close.
  */
 #include "unit/cm.h"
 #include "unit/device.h"

@@ -553,7 +553,7 @@ static void test_callers_let_go(void **state)
 	}
 	pthread_join(u, NULL);
 	assert_int_equal(other.err, 0);
-	/* Whoever wakes one is through only now. */
+	/* The threads that wake others are through only now. */
 	for (i = 0; i < 2 * CALLERS; i++)
 		env_waiter_free(f->env, c[i].w);
 }

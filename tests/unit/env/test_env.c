@@ -194,7 +194,7 @@ static void test_threads(void **state)
 	env_thread_join(s.env, b);
 	assert_int_equal(s.count, 60000);
 	env_mutex_fini(s.env, &s.lock);
-	/* Whoever was last: a thread of ours has all signals blocked, and the
+	/* Whichever ended last: a thread of ours has all signals blocked, and the
 	 * caller's own mask is as it was. */
 	pthread_sigmask(SIG_SETMASK, NULL, &mine);
 	assert_false(sigismember(&mine, SIGTERM));

@@ -211,7 +211,7 @@ static void *comes(void *arg)
 	struct one *one = &c->ones[atomic_fetch_add(&c->next, 1) % CROWD];
 	int i = 0;
 
-	/* Whoever had this name before has taken it off. */
+	/* The thread that had this name before has taken it off. */
 	for (i = 0; i < NAMES; i++)
 		skein_assert(atomic_load(&c->alive[i].name) != self);
 	for (i = 0;; i = (i + 1) % NAMES) {

@@ -723,7 +723,7 @@ static void test_sleep_beside_burner(void **state)
 	assert_true(wanted > HELD_WAITS / 2);
 }
 
-/* Whoever spins without yielding on a core that others want is told. */
+/* A thread that spins without yielding on a core that others want is told. */
 static void test_spin_beside_burner(void **state)
 {
 	struct fixture *f = *state;

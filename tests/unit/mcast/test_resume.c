@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_resume.c - what members of a group have of a message that a failure has
- * ended, they finish in new groups, whoever dies meanwhile and whoever comes
+ * ended, they finish in new groups, whichever members die meanwhile and come
  * back: everybody has it, or all are told that and how much of it is lost; nobody
  * is sent what it has. SKEIN_SEEDS: how many worlds.
  */

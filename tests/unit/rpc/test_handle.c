@@ -534,7 +534,7 @@ static void test_thread_exit(void **state)
 			sent += t[i].sent;
 			thread_fini(&t[i]);
 		}
-		/* Whoever runs the engine ends them. */
+		/* The thread that runs the engine ends them. */
 		thread_init(&own, &l, 9);
 		l.calls = 1;
 		while (atomic_load(&l.ended) < sent)

@@ -233,7 +233,7 @@ static void step(bool sleepy)
 	switch (prng_below(&p->rng, 8)) {
 	case 0:
 		make_call();
-		/* whoever calls is awake */
+		/* a thread that calls is awake */
 		p->ends[0].woken = true;
 		break;
 	case 1:

@@ -277,7 +277,7 @@ static void test_cancel_sent(void **state)
 					      on_end, &end),
 			 0);
 	first = wait_held(&w);
-	/* Whoever runs the engine does so for as long as its own call takes. */
+	/* A thread runs the engine for as long as its own call takes. */
 	b.w = &w;
 	assert_int_equal(pthread_create(&t, NULL, blocked_main, &b), 0);
 	second = wait_held(&w);
@@ -368,7 +368,7 @@ struct doing {
 };
 
 /* A call, so that the thread has all that it needs for further ones; and time,
- * so that whoever runs the engines has fallen asleep and must be woken. */
+ * so that what runs the engines has fallen asleep and must be woken. */
 static void call_before(struct doing *d)
 {
 	struct skein_conn *conn = d->w->conn;

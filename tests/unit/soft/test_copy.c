@@ -140,8 +140,8 @@ static void test_ascending(void **state)
 	assert_int_equal(late, 0);
 }
 
-/* In any order, but whoever sees the tail sees all. Without the fence behind the
- * body it fails in one run of two or three, if two cores are free. */
+/* In any order, but a thread that sees the tail sees all. Without the fence
+ * behind the body it fails in one run of two or three, if two cores are free. */
 static void test_stream_tail(void **state)
 {
 	static struct shared s = {soft_copy_stream, .len = STREAM,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a QP's end costs its neighbours: a membarrier stops every core that runs
- * one of them, so there is one, by whoever sees the peer leave, and none where
- * that was seen before. */
+ * one of them, so there is one, by the thread that sees the peer leave,
+ * and none where that was seen before. */
 #include "rig.h"
 
 #include "dev/soft/qp/qp.h"

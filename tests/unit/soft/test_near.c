@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Regions in the NIC file: who is connected has them mapped, and asks nobody.
- * And the files that must be asked for: once, whoever wakes the control thread
- * meanwhile. */
+/* Regions in the NIC file: a process that is connected has them mapped, and
+ * asks nobody. And the files that must be asked for: once, whatever wakes the
+ * control thread meanwhile. */
 #include "rig.h"
 
 #include "dev/soft/peer/msg.h"

@@ -271,7 +271,7 @@ static void end_stopped(struct step_run *s)
 
 	expect_others_free();
 	/* The other's messages come: one at least, for it has claimed one of
-	 * two at most; and whoever sleeps hears of it. */
+	 * two at most; and a thread that sleeps hears of it. */
 	ud_send(&b, &a, 3, b.r.buf, 8, 0);
 	rig_expect(&b.r, 3, IBV_WC_SUCCESS);
 	wait_event();

@@ -298,7 +298,7 @@ static void test_deadlines(void **state)
 			 -ETIMEDOUT);
 }
 
-/* In place; whoever has reserved or peeked has the turn. */
+/* In place; the thread that has reserved or peeked has the turn. */
 static void test_in_place(void **state)
 {
 	const void *data;

@@ -5,8 +5,8 @@
  * virtual time.
  *
  * Each request has a place of its own in the peer's memory, so what must be
- * there is known at its completion, and for good: whoever carries a WRITE out
- * twice destroys what the peer's program has put there since.
+ * there is known at its completion, and for good: an end that carries a WRITE
+ * out twice destroys what the peer's program has put there since.
  */
 #ifndef SKEIN_TESTS_LINK_WORLD_H
 #define SKEIN_TESTS_LINK_WORLD_H
