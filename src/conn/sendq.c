@@ -311,29 +311,27 @@ void conn_sendq_hooks(struct skein_conn *conn, const struct conn_sendq_ops *ops,
 	conn_sendq_release(conn);
 }
 
+static void set_open(struct skein_conn *conn, bool open)
+{
+	conn_sendq_hold(conn);
+	conn->sendq->open = open;
+	conn->sendq->qp = conn->qp;
+	conn_sendq_release(conn);
+}
+
 void conn_sendq_open(struct skein_conn *conn)
 {
 	if (!conn->sendq)
 		return;
 	/* A report of the time before: the connection has broken since. */
 	atomic_store_explicit(&conn->sendq->broke, 0, memory_order_relaxed);
-	conn_sendq_hold(conn);
-	conn->sendq->open = true;
-	conn->sendq->qp = conn->qp;
-	conn_sendq_release(conn);
+	set_open(conn, true);
 }
 
 void conn_sendq_close(struct skein_conn *conn)
 {
-	struct conn_sendq *sendq = conn->sendq;
-
-	if (!sendq)
-		return;
-	skein_assert_debug(engine_is_owner(conn->eng->e));
-	combiner_hold(&sendq->q, &sendq->own);
-	sendq->open = false;
-	sendq->qp = conn->qp;
-	combiner_release(&sendq->q, &sendq->own);
+	if (conn->sendq)
+		set_open(conn, false);
 }
 
 void conn_sendq_hold(struct skein_conn *conn)

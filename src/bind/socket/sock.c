@@ -337,23 +337,43 @@ static void end_stream(struct sock *s)
 		stream_end(s->stream);
 }
 
-void sock_drain(struct stream *stream, bool (*go_on)(void *arg), void *arg)
+bool sock_wait(bool (*done)(void *arg), void *arg)
 {
 	uint64_t end = state_now_ns() + SOCK_DRAIN_NS;
 
-	st.draining++;
-	while ((!go_on || go_on(arg)) &&
-	       !(stream_flush(stream) && stream_drained(stream))) {
-		if (state_now_ns() >= end) {
-			state_say("skein run: the peer has not taken what was "
-				  "written before a stream's end, bytes may "
-				  "be lost");
-			break;
-		}
+	while (!done(arg)) {
+		if (state_now_ns() >= end)
+			return false;
 		pthread_mutex_unlock(&st.lock);
 		env_yield(st.env);
 		pthread_mutex_lock(&st.lock);
 	}
+	return true;
+}
+
+struct drain {
+	struct stream *stream;
+	bool (*go_on)(void *arg);
+	void *arg;
+};
+
+static bool has_drained(void *arg)
+{
+	const struct drain *d = arg;
+
+	if (d->go_on && !d->go_on(d->arg))
+		return true;
+	return stream_flush(d->stream) && stream_drained(d->stream);
+}
+
+void sock_drain(struct stream *stream, bool (*go_on)(void *arg), void *arg)
+{
+	struct drain d = {stream, go_on, arg};
+
+	st.draining++;
+	if (!sock_wait(has_drained, &d))
+		state_say("skein run: the peer has not taken what was written "
+			  "before a stream's end, bytes may be lost");
 	st.draining--;
 }
 

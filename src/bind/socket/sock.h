@@ -185,9 +185,11 @@ int sock_unread(struct sock *s);
  * the caller's. */
 void sock_forget(int fd);
 
-/* Waits until the peer has what was written to a stream, which the caller has
- * taken off its socket, or knows to be this one: go_on() says if it still is. The
- * lock is held on entry and on return, not while it waits: other sockets go on.
+/* Waits until done(), with the lock on entry and on return, but not while it
+ * waits: other sockets go on. False: SOCK_DRAIN_NS were over. */
+bool sock_wait(bool (*done)(void *arg), void *arg);
+/* Waits, so, until the peer has what was written to a stream, which the caller has
+ * taken off its socket, or knows to be this one: go_on() says if it still is.
  * After SOCK_DRAIN_NS a line says that bytes may be lost. */
 void sock_drain(struct stream *stream, bool (*go_on)(void *arg), void *arg);
 /* Under --require: ends the program where s had a meeting that came to nothing,

@@ -157,7 +157,7 @@ __attribute__((constructor)) static void start(void)
 }
 
 /* Has everything that was written come to the peers' rings? Locked. */
-static bool all_drained(void)
+static bool all_drained(void *arg)
 {
 	bool all = !st.draining;
 	int i;
@@ -170,24 +170,6 @@ static bool all_drained(void)
 			       stream_drained(s->stream);
 	}
 	return all;
-}
-
-/* All at the same time. Locked on entry and return, not in between. */
-static void drain_all(void)
-{
-	uint64_t end = state_now_ns() + SOCK_DRAIN_NS;
-
-	while (!all_drained()) {
-		if (state_now_ns() >= end) {
-			state_say("skein run: a peer has not taken what was "
-				  "written before the exit, bytes may be "
-				  "lost");
-			return;
-		}
-		pthread_mutex_unlock(&st.lock);
-		env_yield(st.env);
-		pthread_mutex_lock(&st.lock);
-	}
 }
 
 /* What was written is in the peers' rings before the sockets close, and the
@@ -206,7 +188,9 @@ __attribute__((destructor)) static void stop(void)
 	end.tv_sec++;
 	if (pthread_mutex_timedlock(&st.lock, &end))
 		return;
-	drain_all();
+	if (!sock_wait(all_drained, NULL))
+		state_say("skein run: a peer has not taken what was written "
+			  "before the exit, bytes may be lost");
 	for (i = 0; i < st.fd_top; i++) {
 		struct sock *s = atomic_load(&st.socks[i]);
 
