@@ -12,15 +12,13 @@
 #include "cp/gather.h"
 #include "cp/manifest.h"
 #include "cp/racks.h"
+#include "env/keyfile.h"
 
 #include <skein/mcast.h>
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 const char *const cp_algorithms[] = {"pipeline", "sequential", "chain",
@@ -186,52 +184,25 @@ static int read_targets(struct cp_opts *o, char **argv, int argc)
 	return CMD_OK;
 }
 
-static int key_fd(const char *file, int *fd)
-{
-	struct stat st;
-
-	if (!strcmp(file, "-")) {
-		*fd = STDIN_FILENO;
-		return 0;
-	}
-	*fd = open(file, O_RDONLY | O_CLOEXEC);
-	if (*fd < 0 || fstat(*fd, &st)) {
-		out_error(CP_CMD, "--key: %s: %s", file, strerror(errno));
-		return -EACCES;
-	}
-	if (st.st_mode & 077) {
-		out_error(CP_CMD, "--key: others may read %s: chmod 600 it",
-			  file);
-		close(*fd);
-		return -EACCES;
-	}
-	return 0;
-}
-
 int cp_key_read(const char *file, struct cp_key *key)
 {
-	ssize_t n = 1;
-	int fd, rc;
+	int fd = STDIN_FILENO, rc = 0;
+	const char *why;
 
 	key->len = 0;
 	if (!file)
 		return 0;
-	rc = key_fd(file, &fd);
-	if (rc)
-		return rc;
-	/* byte by byte: what follows the line is not the key's */
-	while (key->len < sizeof(key->buf) &&
-	       (n = read(fd, key->buf + key->len, 1)) == 1 &&
-	       key->buf[key->len] != '\n')
-		key->len++;
-	if (fd != STDIN_FILENO)
-		close(fd);
-	if (n < 0 || !key->len || key->len == sizeof(key->buf)) {
-		out_error(CP_CMD, "--key: %s: one line of at most %zu bytes",
-			  file, sizeof(key->buf) - 1);
-		return -EINVAL;
+	if (strcmp(file, "-"))
+		rc = keyfile_open(file, &fd, &why);
+	if (!rc) {
+		rc = keyfile_line(fd, key->buf, sizeof(key->buf), &key->len,
+				  &why);
+		if (fd != STDIN_FILENO)
+			close(fd);
 	}
-	return 0;
+	if (rc)
+		out_error(CP_CMD, "--key: %s: %s", file, why);
+	return rc;
 }
 
 int cp_ctx_open(const struct cp_opts *o, const struct cp_key *key,

@@ -5,6 +5,7 @@
 #include "dev/soft/dc/dc.h"
 #include "dev/soft/ext.h"
 #include "dev/soft/ud/mcast.h"
+#include "dev/soft/link/key.h"
 #include "dev/soft/link/link.h"
 #include "dev/soft/ud/ud.h"
 #include "env/membarrier.h"
@@ -115,6 +116,7 @@ static void soft_free(struct soft *s)
 	/* First the thread: everything below belongs to it too. */
 	soft_ctl_stop(s);
 	soft_link_close(s);
+	soft_link_key_free(s);
 	soft_conns_free(s);
 	soft_dials_free(s);
 	soft_peers_free(s);
@@ -292,16 +294,16 @@ static int link_up(struct soft *s, const char **what)
 	enum soft_link_mode mode;
 	int err = soft_link_mode(&mode);
 
+	*what = s->dev.why;
 	if (!err) {
 		s->link_mode = mode;
-		return 0;
+		return soft_link_key_read(s, s->dev.why, sizeof(s->dev.why));
 	}
 	/* where the reason for the choice of this device would stand */
 	snprintf(s->dev.why, sizeof(s->dev.why),
 		 "the link to other hosts: SKEIN_LINK is \"%.32s\", not auto, "
 		 "udp, tcp or off",
 		 getenv("SKEIN_LINK"));
-	*what = s->dev.why;
 	return err;
 }
 

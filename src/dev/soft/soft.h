@@ -40,6 +40,7 @@
 struct soft;
 struct soft_harsh;
 struct soft_link;
+struct soft_link_key;
 struct soft_peer;
 struct soft_qp;
 
@@ -153,6 +154,7 @@ struct soft {
 	/* NULL until a QP has a peer on another host */
 	struct soft_link *link;
 	unsigned link_mode; /* enum soft_link_mode */
+	struct soft_link_key *link_key; /* NULL: packets go clear */
 	struct dev_gid gids[SOFT_GID_MAX];
 	int n_gids;
 };

@@ -5,6 +5,7 @@
  * when it ends; what was on its way is sent again the new way, and the
  * responder's rules drop what comes twice. docs/protocol/link.md, "TCP".
  */
+#include "dev/soft/link/key.h"
 #include "dev/soft/link/state.h"
 
 #include <errno.h>
@@ -224,7 +225,7 @@ int carrier_open(struct soft_link *k, const char **what)
 		err = tcp_open(s, &tcp_ops, &k->tcp, what);
 	if (!err && k->tcp)
 		udp_watch_also(k->udp, tcp_src(k->tcp));
-	if (!err || s->link_mode == SOFT_LINK_TCP)
+	if (!err || s->link_mode == SOFT_LINK_TCP || !soft_link_clear(s))
 		return err;
 	env_log(s->env, ENV_LOG_INFO,
 		"skein0: link: by UDP alone, for want of %s: %s", *what,

@@ -6,6 +6,7 @@
 
 #include "base/fence.h"
 #include "dev/soft/link/dma.h"
+#include "dev/soft/link/key.h"
 #include "dev/soft/link/packet.h"
 #include "dev/soft/link/take.h"
 #include "dev/soft/link/udp.h"
@@ -44,6 +45,12 @@ int soft_link_ah_new(struct soft *s, const struct ibv_ah_attr *a, bool far,
 		return far ? -EHOSTUNREACH : 0;
 	if (!far && s->link_mode != SOFT_LINK_UDP)
 		return 0;
+	if (!soft_link_clear(s)) {
+		env_log(s->env, ENV_LOG_ERROR,
+			"skein0: an address handle: datagrams cannot be sealed: "
+			"SKEIN_LINK_CLEAR=1, or no SKEIN_LINK_KEY");
+		return -EHOSTUNREACH;
+	}
 	w = env_alloc(s->env, sizeof(*w));
 	if (!w)
 		return -ENOMEM;
@@ -70,8 +77,9 @@ int soft_link_serve(struct soft_qp *q)
 	int err = 0;
 
 	pthread_mutex_lock(&s->lock);
-	if (s->link || s->link_mode == SOFT_LINK_SERVES ||
-	    s->link_mode == SOFT_LINK_UDP || s->link_mode == SOFT_LINK_TCP)
+	if (soft_link_clear(s) &&
+	    (s->link || s->link_mode == SOFT_LINK_SERVES ||
+	     s->link_mode == SOFT_LINK_UDP || s->link_mode == SOFT_LINK_TCP))
 		err = soft_link_open(s, q->ex.qp_base.qp_num / SHM_BLOCK_QPS,
 				     &what);
 	pthread_mutex_unlock(&s->lock);

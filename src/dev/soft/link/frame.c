@@ -28,6 +28,8 @@ void frame_hello_encode(uint8_t buf[FRAME_HELLO], const struct frame_hello *h)
 	put24(buf + 5, h->to_qpn);
 	buf[8] = h->kind;
 	put24(buf + 9, h->from_qpn);
+	buf[12] = h->sealed;
+	buf[13] = h->why;
 	memcpy(buf + 16, h->id, sizeof(h->id));
 }
 
@@ -38,13 +40,15 @@ enum frame_fault frame_hello_decode(const uint8_t *buf, size_t len,
 		return FRAME_MAGIC;
 	if (len > 4 && buf[4] != FRAME_VERSION_1)
 		return FRAME_VERSION;
-	if (len > 8 && buf[8] != FRAME_DIALS && buf[8] != FRAME_ANSWERS)
+	if (len > 8 && (buf[8] < FRAME_DIALS || buf[8] > FRAME_REFUSES))
 		return FRAME_KIND;
 	if (len < FRAME_HELLO)
 		return FRAME_MORE;
 	h->to_qpn = get24(buf + 5);
 	h->kind = buf[8];
 	h->from_qpn = get24(buf + 9);
+	h->sealed = buf[12] & 1;
+	h->why = buf[13];
 	memcpy(h->id, buf + 16, sizeof(h->id));
 	return FRAME_OK;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * frame.h - what goes over a TCP connection of the link: a hello each way, then
- * packets (packet.h), each with its length before it and without an ICRC.
+ * packets (packet.h), each with its length before it and without an ICRC, in
+ * the records of seal.h where there is a key.
  * docs/protocol/link.md, "TCP".
  *
  * Pure: no I/O, no clock, no allocation. What is decoded points into the bytes
@@ -24,7 +25,7 @@ enum frame_fault {
 	FRAME_MORE,    /* no fault: these are not all of its bytes */
 	FRAME_MAGIC,   /* not of this protocol */
 	FRAME_VERSION, /* another version of it */
-	FRAME_KIND,    /* a hello that does not dial or answer */
+	FRAME_KIND,    /* a hello of no kind */
 	FRAME_SHORT,   /* less than the headers of a packet */
 	FRAME_LONG,    /* more than FRAME_MAX */
 	FRAME_FAULTS
@@ -33,6 +34,15 @@ enum frame_fault {
 enum frame_kind {
 	FRAME_DIALS = 1,
 	FRAME_ANSWERS = 2,
+	FRAME_REFUSES = 3, /* and closes */
+};
+
+/* What its sender says of why it refuses. Anybody can say so: it is for a line
+ * in a log. */
+enum frame_why {
+	FRAME_OTHER_KEY = 1,
+	FRAME_UNSEALED = 2, /* it takes sealed packets alone */
+	FRAME_NO_KEY = 3,   /* ... clear ones alone */
 };
 
 /* Which process is it, and of which QP does it say hello to which? */
@@ -41,6 +51,8 @@ struct frame_hello {
 	uint32_t to_qpn, from_qpn;
 	/* its sender: device and process; compared byte by byte */
 	uint8_t id[16];
+	bool sealed; /* seal.h: a message of its handshake follows */
+	uint8_t why; /* enum frame_why, of one that refuses */
 };
 
 void frame_hello_encode(uint8_t buf[FRAME_HELLO], const struct frame_hello *h);

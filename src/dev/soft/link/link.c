@@ -4,6 +4,7 @@
  * comes in.
  */
 #include "dev/soft/link/datagram.h"
+#include "dev/soft/link/key.h"
 #include "dev/soft/link/state.h"
 
 #include <errno.h>
@@ -79,7 +80,8 @@ static struct soft_link_qp *link_qp_new(struct soft_qp *q,
 	l->link = q->s->link;
 	l->path = *p;
 	l->deadline = l->dial_ns = ENV_NEVER;
-	l->tcp_only = q->s->link_mode == SOFT_LINK_TCP;
+	l->tcp_only =
+		q->s->link_mode == SOFT_LINK_TCP || !soft_link_clear(q->s);
 	if (mtu > fits && !l->tcp_only) {
 		env_log(q->s->env, ENV_LOG_INFO,
 			"skein0: QP 0x%x: a path MTU of %u does not fit into "
@@ -505,6 +507,10 @@ void link_packet(struct soft_link *k, const struct icrc_flow *f,
 			 len + PACKET_ICRC);
 		return;
 	}
+	if (icrc && !soft_link_clear(k->s)) {
+		k->unsealed++;
+		return;
+	}
 	q = qp_find(k->s, p.qpn);
 	if (!q || !takes(q, p.op) || (q->ud && !icrc)) {
 		k->no_qp++;
@@ -628,9 +634,11 @@ static void log_tcp(const struct soft *s, const struct tcp_counts *c)
 		"skein0: link: %" PRIu64 " connections; dialled %" PRIu64
 		", accepted %" PRIu64 ", handed over %" PRIu64
 		", broken %" PRIu64 ", refused %" PRIu64 ", garbage %" PRIu64
-		", silent %" PRIu64,
+		", silent %" PRIu64 ", unsealed %" PRIu64
+		", of another key %" PRIu64 ", forged %" PRIu64,
 		c->up, c->dialled, c->accepted, c->handed, c->broken,
-		c->refused, c->garbage, c->silent);
+		c->refused, c->garbage, c->silent, c->unsealed, c->other_key,
+		c->forged);
 }
 
 void soft_link_close(struct soft *s)
@@ -646,11 +654,11 @@ void soft_link_close(struct soft *s)
 		" calls, %" PRIu64 " taken by %" PRIu64 "; not sent %" PRIu64
 		", passed on %" PRIu64 ", not passed on %" PRIu64
 		", wrong ICRC %" PRIu64 ", for no QP %" PRIu64
-		", from a wrong address %" PRIu64
-		", datagrams dropped %" PRIu64,
+		", from a wrong address %" PRIu64 ", datagrams dropped %" PRIu64
+		", clear ones %" PRIu64,
 		c.sent, c.send_calls, c.taken, c.take_calls, c.send_failed,
 		c.passed, c.pass_failed, k->bad_icrc, k->no_qp, k->wrong_peer,
-		k->ud_dropped);
+		k->ud_dropped, k->unsealed);
 	if (k->tcp) {
 		log_tcp(s, tcp_counts(k->tcp));
 		tcp_close(k->tcp);

@@ -2,6 +2,7 @@
 /*
  * route.c - which QPs take the link to other hosts, and with which MTU.
  */
+#include "dev/soft/link/key.h"
 #include "dev/soft/link/link.h"
 #include "dev/soft/link/packet.h"
 #include "dev/soft/link/udp.h"
@@ -66,18 +67,25 @@ void soft_link_words(const struct soft *s, char *buf, size_t len)
 {
 	unsigned mtu = 128u << soft_link_port_mtu(s);
 
+	if (s->link_mode != SOFT_LINK_OFF && !soft_link_clear(s)) {
+		snprintf(buf, len, "TCP %d, sealed, MTU %u", PACKET_UDP_PORT,
+			 PACKET_PAYLOAD_MAX);
+		return;
+	}
 	switch ((enum soft_link_mode)s->link_mode) {
 	case SOFT_LINK_AUTO:
 	case SOFT_LINK_SERVES:
 		snprintf(buf, len,
-			 "TCP %d where the peer listens, else UDP %d; MTU %u",
-			 PACKET_UDP_PORT, PACKET_UDP_PORT, mtu);
+			 "TCP %d%s where the peer listens, else UDP %d; MTU %u",
+			 PACKET_UDP_PORT, s->link_key ? ", sealed" : "",
+			 PACKET_UDP_PORT, mtu);
 		return;
 	case SOFT_LINK_UDP:
 		snprintf(buf, len, "UDP %d, MTU %u", PACKET_UDP_PORT, mtu);
 		return;
 	case SOFT_LINK_TCP:
-		snprintf(buf, len, "TCP %d, MTU %u", PACKET_UDP_PORT,
+		snprintf(buf, len, "TCP %d%s, MTU %u", PACKET_UDP_PORT,
+			 s->link_key ? ", sealed or clear" : "",
 			 PACKET_PAYLOAD_MAX);
 		return;
 	case SOFT_LINK_OFF:

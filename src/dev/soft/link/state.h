@@ -69,6 +69,7 @@ struct soft_link {
 	uint32_t refused_next;
 	uint64_t packets; /* that came in */
 	uint64_t bad_icrc, no_qp, wrong_peer, ud_dropped;
+	uint64_t unsealed; /* datagrams, where there is a key */
 };
 
 static inline struct link_wqe *link_wqe_of(const struct rc_wqe *w)

@@ -9,6 +9,7 @@
 #include "dev/soft/link/tcp.h"
 
 #include "dev/soft/link/hand.h"
+#include "dev/soft/link/sealing.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -37,12 +38,16 @@ struct tcp {
 	uint32_t n_conns, n_unproved, n_up;
 	uint8_t id[16];
 	struct tcp_counts counts;
-	uint8_t rx[FRAME_HEAD + FRAME_MAX + RX_BYTES];
+	uint64_t say_ns[SEALING_FAULTS];
+	uint8_t rx[SEAL_RECORD_MAX + RX_BYTES];
 	pthread_mutex_t lock; /* of sending */
 	struct tcp_conn *tx_conn;
 	size_t tx_len;
+	uint8_t *sealed; /* SEALING_BYTES(TX_BYTES), where there is a key */
 	uint8_t tx[TX_BYTES];
 };
+
+_Static_assert(SEAL_RECORD_MAX >= FRAME_HEAD + FRAME_MAX, "part, rx");
 
 /* Sockets. */
 
@@ -179,8 +184,14 @@ int tcp_open(struct soft *s, const struct tcp_ops *ops, struct tcp **out,
 	memcpy(t->id, &guid, 8);
 	env_random(s->env, t->id + 8, 8);
 	pthread_mutex_init(&t->lock, NULL);
+	if (s->link_key)
+		t->sealed = env_alloc(s->env, SEALING_BYTES(TX_BYTES));
 	t->all.kind = SOFT_SRC_LINK;
 	t->all.fd = epoll_create1(EPOLL_CLOEXEC);
+	if (s->link_key && !t->sealed) {
+		tcp_close(t);
+		return -ENOMEM;
+	}
 	*what = "epoll";
 	err = t->all.fd < 0 ? -errno : soft_src_add(s, &t->all, EPOLLIN);
 	if (!err) {
@@ -204,6 +215,9 @@ static void conn_free(struct tcp *t, struct tcp_conn *c)
 	list_del(&c->node);
 	src_close(t, &c->src);
 	env_free(t->s->env, c->rest);
+	if (c->seal)
+		explicit_bzero(c->seal, seal_bytes());
+	env_free(t->s->env, c->seal);
 	env_free(t->s->env, c);
 }
 
@@ -230,6 +244,7 @@ void tcp_close(struct tcp *t)
 	for (i = 0; i < t->n_blocks; i++)
 		close(t->own[i].fd);
 	pthread_mutex_destroy(&t->lock);
+	env_free(t->s->env, t->sealed);
 	env_free(t->s->env, t);
 }
 
@@ -242,7 +257,8 @@ const struct tcp_counts *tcp_counts(const struct tcp *t)
 
 static bool is_unproved(const struct tcp_conn *c)
 {
-	return c->state == TCP_ACCEPTS || c->state == TCP_HANDED;
+	return c->state == TCP_ACCEPTS || c->state == TCP_HANDED ||
+	       c->state == TCP_HEARS || c->state == TCP_PROVES;
 }
 
 /* Takes the fd, also when it fails. */
@@ -252,7 +268,10 @@ static struct tcp_conn *conn_new(struct tcp *t, int fd, int state,
 	struct tcp_conn *c = NULL;
 
 	if (t->n_conns < TCP_CONNS)
-		c = env_alloc(t->s->env, sizeof(*c));
+		c = env_alloc(t->s->env,
+			      sizeof(*c) + (t->s->link_key
+						    ? SEAL_RECORD_MAX
+						    : FRAME_HEAD + FRAME_MAX));
 	if (!c) {
 		close(fd);
 		return NULL;
@@ -291,7 +310,8 @@ static void drop(struct tcp *t, struct tcp_conn *c)
 		t->counts.broken++;
 		t->n_up--;
 	}
-	if (was == TCP_UP || was == TCP_DIALS || was == TCP_ASKS)
+	if (was == TCP_UP || was == TCP_DIALS || was == TCP_ASKS ||
+	    was == TCP_PROVES)
 		t->ops.down(t->ops.owner, c, was == TCP_UP);
 }
 
@@ -314,7 +334,8 @@ struct tcp_conn *tcp_find(struct tcp *t, const struct icrc_flow *f,
 		    memcmp(c->flow.dst, f->dst, 16) != 0)
 			continue;
 		if (c->state == TCP_UP ||
-		    (dials && (c->state == TCP_DIALS || c->state == TCP_ASKS)))
+		    (dials && (c->state == TCP_DIALS || c->state == TCP_ASKS ||
+			       c->state == TCP_PROVES)))
 			return c;
 	}
 	return NULL;
@@ -366,21 +387,40 @@ int tcp_dial(struct tcp *t, const struct icrc_flow *f, uint32_t ifindex,
 	c->dialled = true;
 	c->flow = *f;
 	c->block = to_qpn / SHM_BLOCK_QPS;
-	c->mine = (struct frame_hello){FRAME_DIALS, to_qpn, from_qpn, {0}};
+	c->mine = (struct frame_hello){.kind = FRAME_DIALS,
+				       .to_qpn = to_qpn,
+				       .from_qpn = from_qpn,
+				       .sealed = t->s->link_key != NULL};
 	memcpy(c->mine.id, t->id, sizeof(t->id));
 	soft_kick(t->s); /* its deadline */
 	t->counts.dialled++;
 	return 0;
 }
 
-static bool say(struct tcp_conn *c, const struct frame_hello *h)
+/* A new socket takes so little at once. */
+static bool say(struct tcp_conn *c, const uint8_t *buf, size_t len)
+{
+	return send(c->src.fd, buf, len, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+	       (ssize_t)len;
+}
+
+static bool say_hello(struct tcp_conn *c, const struct frame_hello *h)
 {
 	uint8_t buf[FRAME_HELLO];
 
 	frame_hello_encode(buf, h);
-	/* A new socket takes so little at once. */
-	return send(c->src.fd, buf, sizeof(buf), MSG_NOSIGNAL | MSG_DONTWAIT) ==
-	       (ssize_t)sizeof(buf);
+	return say(c, buf, sizeof(buf));
+}
+
+static bool say_dials(struct tcp *t, struct tcp_conn *c)
+{
+	uint8_t buf[SEALING_SAYS];
+	size_t len;
+
+	if (!c->mine.sealed)
+		return say_hello(c, &c->mine);
+	len = sealing_dial(t->s, c, buf);
+	return len && say(c, buf, len);
 }
 
 static void connected(struct tcp *t, struct tcp_conn *c)
@@ -389,7 +429,7 @@ static void connected(struct tcp *t, struct tcp_conn *c)
 	int err = 0;
 
 	if (getsockopt(c->src.fd, SOL_SOCKET, SO_ERROR, &err, &len) || err ||
-	    !say(c, &c->mine)) {
+	    !say_dials(t, c)) {
 		drop(t, c);
 		return;
 	}
@@ -417,32 +457,101 @@ static bool stays(const struct tcp *t, const struct tcp_conn *r,
 	return r->dialled && memcmp(t->id, c->id, sizeof(t->id)) < 0;
 }
 
-/* It was accepted, and is for a QPN of ours. */
-static void proved(struct tcp *t, struct tcp_conn *c,
-		   const struct frame_hello *h)
+/* It cannot be used: why, for people at this end. */
+static void mismatch(struct tcp *t, struct tcp_conn *c, enum sealing_fault what)
 {
-	struct frame_hello mine = {FRAME_ANSWERS, h->from_qpn, h->to_qpn, {0}};
-	struct tcp_conn *r;
+	if (what == SEALING_OTHER_KEY)
+		t->counts.other_key++;
+	else if (what >= SEALING_FORGED)
+		t->counts.forged++;
+	else
+		t->counts.unsealed++;
+	sealing_tell(t->s, c, what, t->say_ns);
+	drop(t, c);
+}
+
+/* ... and for those at the other one, which has dialled. */
+static void refuse(struct tcp *t, struct tcp_conn *c, enum frame_why why)
+{
+	static const enum sealing_fault what[] = {
+		[FRAME_OTHER_KEY] = SEALING_OTHER_KEY,
+		[FRAME_UNSEALED] = SEALING_UNSEALED,
+		[FRAME_NO_KEY] = SEALING_NO_KEY,
+	};
+	const struct frame_hello h = {.kind = FRAME_REFUSES, .why = why};
+
+	say_hello(c, &h);
+	mismatch(t, c, what[why]);
+}
+
+/* The end that we have dialled said so. */
+static void was_refused(struct tcp *t, struct tcp_conn *c, uint8_t why)
+{
+	if (why == FRAME_OTHER_KEY && t->s->link_key)
+		mismatch(t, c, SEALING_OTHER_KEY);
+	else
+		mismatch(t, c,
+			 t->s->link_key ? SEALING_UNSEALED : SEALING_NO_KEY);
+}
+
+/* One that was accepted may be used, if no other one is. */
+static bool may_be_up(struct tcp *t, struct tcp_conn *c, struct tcp_conn **r)
+{
+	*r = c->ours ? NULL : rival(t, c);
+	if (!*r || !stays(t, *r, c))
+		return true;
+	t->counts.refused++;
+	drop(t, c);
+	return false;
+}
+
+static struct frame_hello answer(const struct tcp *t,
+				 const struct frame_hello *theirs)
+{
+	struct frame_hello mine = {.kind = FRAME_ANSWERS,
+				   .to_qpn = theirs->from_qpn,
+				   .from_qpn = theirs->to_qpn,
+				   .sealed = theirs->sealed};
 
 	memcpy(mine.id, t->id, sizeof(t->id));
-	memcpy(c->id, h->id, sizeof(c->id));
-	c->block = h->from_qpn / SHM_BLOCK_QPS;
-	c->ours = !memcmp(c->id, t->id, sizeof(t->id));
-	r = c->ours ? NULL : rival(t, c);
-	if (r && stays(t, r, c)) {
-		t->counts.refused++;
-		drop(t, c);
-		return;
-	}
-	on(c->src.fd, IPPROTO_TCP, TCP_NODELAY, 1);
-	on(c->src.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOTSENT);
-	if (!say(c, &mine)) {
-		drop(t, c);
-		return;
-	}
+	return mine;
+}
+
+static void up_instead(struct tcp *t, struct tcp_conn *c, struct tcp_conn *r)
+{
 	is_up(t, c);
 	if (r) /* after its QPs have moved */
 		drop(t, r);
+}
+
+/* It was accepted, and is for a QPN of ours. c->part has the hello. */
+static void proved(struct tcp *t, struct tcp_conn *c,
+		   const struct frame_hello *h)
+{
+	struct frame_hello mine = answer(t, h);
+	struct tcp_conn *r;
+
+	if (h->sealed && !t->s->link_key) {
+		refuse(t, c, FRAME_NO_KEY);
+		return;
+	}
+	if (!h->sealed && !soft_link_clear(t->s)) {
+		refuse(t, c, FRAME_UNSEALED);
+		return;
+	}
+	memcpy(c->id, h->id, sizeof(c->id));
+	c->block = h->from_qpn / SHM_BLOCK_QPS;
+	c->ours = !memcmp(c->id, t->id, sizeof(t->id));
+	if (!may_be_up(t, c, &r))
+		return;
+	on(c->src.fd, IPPROTO_TCP, TCP_NODELAY, 1);
+	on(c->src.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOTSENT);
+	if (h->sealed)
+		c->state = TCP_HEARS;
+	else if (say_hello(c, &mine))
+		up_instead(t, c, r);
+	else
+		drop(t, c);
 }
 
 int tcp_own_block(struct tcp *t, uint32_t block)
@@ -484,12 +593,87 @@ static void said_hello(struct tcp *t, struct tcp_conn *c,
 	drop(t, c);
 }
 
+/* Until want bytes are there. False: not yet, or it has ended. */
+static bool read_part(struct tcp *t, struct tcp_conn *c, size_t want)
+{
+	ssize_t n;
+
+	n = recv(c->src.fd, c->part + c->part_len, want - c->part_len, 0);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return false;
+	if (n <= 0) {
+		drop(t, c);
+		return false;
+	}
+	c->part_len += (size_t)n;
+	return c->part_len == want;
+}
+
+/* Theirs opens, and somebody who only repeats it is found by the next one. */
+static void read_shake(struct tcp *t, struct tcp_conn *c)
+{
+	uint8_t buf[SEALING_SAYS];
+	struct frame_hello h, mine;
+
+	if (!read_part(t, c, FRAME_HELLO + SEALING_DIALS))
+		return;
+	if (!sealing_hear(t->s, c)) {
+		refuse(t, c, FRAME_OTHER_KEY);
+		return;
+	}
+	frame_hello_decode(c->part, FRAME_HELLO, &h);
+	mine = answer(t, &h);
+	sealing_answer(c, &mine, buf);
+	if (!say(c, buf, sizeof(buf))) {
+		drop(t, c);
+		return;
+	}
+	c->part_len = 0;
+	c->state = TCP_PROVES;
+}
+
+/* A record came: nobody repeats what was said on another connection. */
+static bool is_proved(struct tcp *t, struct tcp_conn *c)
+{
+	struct tcp_conn *r;
+
+	if (!may_be_up(t, c, &r))
+		return false;
+	up_instead(t, c, r);
+	return true;
+}
+
+/* True: their part of the sealed handshake is there, and right. */
+static bool answer_opens(struct tcp *t, struct tcp_conn *c,
+			 const struct frame_hello *h)
+{
+	uint8_t first[SEALING_FIRST];
+
+	if (!h->sealed) {
+		mismatch(t, c, SEALING_UNSEALED);
+		return false;
+	}
+	if (!read_part(t, c, SEALING_SAYS))
+		return false;
+	if (!sealing_answered(c)) {
+		mismatch(t, c, SEALING_OTHER_KEY);
+		return false;
+	}
+	seal_put(c->seal, NULL, 0, first);
+	if (say(c, first, sizeof(first)))
+		return true;
+	drop(t, c);
+	return false;
+}
+
 /* Our own dialling has an answer. */
 static void answered(struct tcp *t, struct tcp_conn *c,
 		     const struct frame_hello *h)
 {
 	struct tcp_conn *r;
 
+	if (c->mine.sealed && !answer_opens(t, c, h))
+		return;
 	memcpy(c->id, h->id, sizeof(c->id));
 	r = rival(t, c);
 	if (r && r->state == TCP_UP &&
@@ -497,27 +681,29 @@ static void answered(struct tcp *t, struct tcp_conn *c,
 		drop(t, c);
 		return;
 	}
-	is_up(t, c);
-	if (r)
-		drop(t, r);
+	up_instead(t, c, r);
 }
 
 static void read_hello(struct tcp *t, struct tcp_conn *c)
 {
 	uint8_t kind = c->dialled ? FRAME_ANSWERS : FRAME_DIALS;
 	struct frame_hello h;
-	ssize_t n;
+	ssize_t n = 0;
 
-	n = recv(c->src.fd, c->part + c->part_len, FRAME_HELLO - c->part_len,
-		 0);
+	/* of a sealed answer it stays while the rest comes */
+	if (c->part_len < FRAME_HELLO)
+		n = recv(c->src.fd, c->part + c->part_len,
+			 FRAME_HELLO - c->part_len, 0);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (n <= 0) {
+	if (n < 0 || (!n && c->part_len < FRAME_HELLO)) {
 		drop(t, c);
 		return;
 	}
 	c->part_len += (size_t)n;
-	switch (frame_hello_decode(c->part, c->part_len, &h)) {
+	switch (frame_hello_decode(
+		c->part, c->part_len < FRAME_HELLO ? c->part_len : FRAME_HELLO,
+		&h)) {
 	case FRAME_MORE:
 		return;
 	case FRAME_OK:
@@ -526,7 +712,9 @@ static void read_hello(struct tcp *t, struct tcp_conn *c)
 		garbage(t, c);
 		return;
 	}
-	if (h.kind != kind)
+	if (c->dialled && h.kind == FRAME_REFUSES)
+		was_refused(t, c, h.why);
+	else if (h.kind != kind)
 		garbage(t, c);
 	else if (c->dialled)
 		answered(t, c, &h);
@@ -591,45 +779,90 @@ static void handed(struct tcp *t, struct tcp_conn *c)
 
 /* Frames. */
 
-static void take_frames(struct tcp *t, struct tcp_conn *c, size_t len)
+/* What is left of len bytes is no whole frame, or (false) none at all. */
+static bool take_frames(struct tcp *t, struct tcp_conn *c, const uint8_t **at,
+			size_t *len)
 {
-	const uint8_t *at = t->rx, *pkt;
 	enum frame_fault fault;
+	const uint8_t *pkt;
 	size_t n;
 
-	while ((fault = frame_next(at, len, &pkt, &n)) == FRAME_OK) {
+	while ((fault = frame_next(*at, *len, &pkt, &n)) == FRAME_OK) {
 		t->ops.take(t->ops.owner, c, pkt, n);
-		at += FRAME_HEAD + n;
-		len -= FRAME_HEAD + n;
+		*at += FRAME_HEAD + n;
+		*len -= FRAME_HEAD + n;
 	}
-	t->ops.take(t->ops.owner, NULL, NULL, 0);
-	if (fault != FRAME_MORE) {
-		garbage(t, c);
-		return;
-	}
-	if (len)
-		memcpy(c->part, at, len);
-	c->part_len = len;
+	return fault == FRAME_MORE;
 }
 
-static void read_frames(struct tcp *t, struct tcp_conn *c)
+/* The same of records, each of whole frames. */
+static bool take_records(struct tcp *t, struct tcp_conn *c, uint8_t **at,
+			 size_t *len)
+{
+	enum seal_fault fault;
+	const uint8_t *frames;
+	uint8_t *plain;
+	size_t n, used;
+
+	while ((fault = seal_next(c->seal, *at, *len, &plain, &n, &used)) ==
+	       SEAL_OK) {
+		if (c->state == TCP_PROVES && !is_proved(t, c))
+			return true;
+		frames = plain;
+		if (!take_frames(t, c, &frames, &n) || n)
+			return false;
+		*at += used;
+		*len -= used;
+	}
+	return fault == SEAL_MORE;
+}
+
+static void take_bytes(struct tcp *t, struct tcp_conn *c, size_t len)
+{
+	const uint8_t *at = t->rx;
+	uint8_t *rec = t->rx;
+	bool good;
+
+	good = c->seal ? take_records(t, c, &rec, &len)
+		       : take_frames(t, c, &at, &len);
+	t->ops.take(t->ops.owner, NULL, NULL, 0);
+	if (!good && c->seal) {
+		mismatch(t, c, SEALING_FORGED);
+	} else if (!good) {
+		garbage(t, c);
+	} else if (c->state != TCP_GONE) {
+		if (len)
+			memcpy(c->part, c->seal ? rec : at, len);
+		c->part_len = len;
+	}
+}
+
+static void ended(struct tcp *t, struct tcp_conn *c)
+{
+	if (c->seal && c->part_len)
+		mismatch(t, c, SEALING_CUT);
+	else
+		drop(t, c);
+}
+
+static void read_bytes(struct tcp *t, struct tcp_conn *c)
 {
 	size_t had;
 	ssize_t n;
 	int i;
 
-	for (i = 0; i < ROUNDS && c->state == TCP_UP; i++) {
+	for (i = 0; i < ROUNDS && c->state != TCP_GONE; i++) {
 		had = c->part_len;
 		n = recv(c->src.fd, t->rx + had, RX_BYTES, 0);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (n <= 0) {
-			drop(t, c);
+			ended(t, c);
 			return;
 		}
 		if (had)
 			memcpy(t->rx, c->part, had);
-		take_frames(t, c, had + (size_t)n);
+		take_bytes(t, c, had + (size_t)n);
 		if ((size_t)n < RX_BYTES)
 			return;
 	}
@@ -667,14 +900,19 @@ static void flush(struct tcp *t)
 {
 	struct tcp_conn *c = t->tx_conn;
 	size_t done, len = t->tx_len;
+	const uint8_t *out = t->tx;
 	int was;
 
 	t->tx_conn = NULL;
 	t->tx_len = 0;
 	if (!len)
 		return;
+	if (c->seal && !c->failed) {
+		len = sealing_put(c, t->tx, len, t->sealed);
+		out = t->sealed;
+	}
 	was = env_cancel_off(NULL);
-	done = put(c, t->tx, len);
+	done = put(c, out, len);
 	env_cancel_back(NULL, was);
 	if (done == len)
 		return;
@@ -683,7 +921,7 @@ static void flush(struct tcp *t)
 		fail(c);
 		return;
 	}
-	memcpy(c->rest, t->tx + done, len - done);
+	memcpy(c->rest, out + done, len - done);
 	c->rest_at = 0;
 	c->rest_len = len - done;
 	src_mod(t, &c->src, EPOLLIN | EPOLLOUT);
@@ -751,11 +989,15 @@ static void conn_event(struct tcp *t, struct tcp_conn *c, uint32_t events)
 	case TCP_HANDED:
 		handed(t, c);
 		return;
+	case TCP_HEARS:
+		read_shake(t, c);
+		return;
+	case TCP_PROVES:
 	case TCP_UP:
 		if (events & EPOLLOUT)
 			write_rest(t, c);
 		if (events & ~(uint32_t)EPOLLOUT)
-			read_frames(t, c);
+			read_bytes(t, c);
 		return;
 	case TCP_GONE:
 		return;

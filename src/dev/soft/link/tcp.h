@@ -29,6 +29,8 @@ struct tcp_conn {
 		TCP_ASKS,    /* our hello is sent, theirs is awaited */
 		TCP_ACCEPTS, /* theirs is awaited */
 		TCP_HANDED,  /* a local socket, over which one comes */
+		TCP_HEARS,   /* their part of the sealed handshake is awaited */
+		TCP_PROVES,  /* ... and their first record, which proves it */
 		TCP_UP,
 		TCP_GONE, /* nobody uses it any more */
 	} state;
@@ -39,13 +41,15 @@ struct tcp_conn {
 	uint8_t id[16];	       /* the peer */
 	uint32_t users;	       /* QPs; the user's own */
 	uint64_t deadline;
-	struct frame_hello mine;	      /* of one that we dial */
-	uint8_t part[FRAME_HEAD + FRAME_MAX]; /* came, and is not whole */
+	struct frame_hello mine; /* of one that we dial */
+	struct seal *seal;	 /* NULL: clear */
 	size_t part_len;
 	/* under the lock of sending */
 	uint8_t *rest; /* what the socket did not take, or NULL */
 	size_t rest_at, rest_len;
 	bool failed; /* what is sent is lost */
+	/* What came and is not whole: of a hello, a frame or a record. */
+	uint8_t part[];
 };
 
 struct tcp_ops {
@@ -65,6 +69,9 @@ struct tcp_counts {
 	uint64_t dialled, accepted, handed, up, broken;
 	uint64_t refused; /* too many, or nobody has that QPN */
 	uint64_t garbage, silent;
+	uint64_t unsealed;  /* one end seals, the other one does not */
+	uint64_t other_key; /* both do, by different keys */
+	uint64_t forged;    /* a record was changed, repeated or cut */
 };
 
 /* -errno, with *what failed. */

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * keyfile.h - a shared key: the first line of a file that no other user may
+ * read.
+ */
+#ifndef SKEIN_ENV_KEYFILE_H
+#define SKEIN_ENV_KEYFILE_H
+
+#include <stddef.h>
+
+/* Opens it. 0, or a negative errno with the reason in *why. */
+int keyfile_open(const char *path, int *fd, const char **why);
+/* The line, without its end, of at most size - 1 bytes; what follows the line
+ * stays in fd. The same errors. Blocks as read() does. */
+int keyfile_line(int fd, void *buf, size_t size, size_t *len, const char **why);
+
+#endif
