@@ -12,7 +12,7 @@
 #include "cp/gather.h"
 #include "cp/manifest.h"
 #include "cp/racks.h"
-#include "env/keyfile.h"
+#include "env/key_file.h"
 
 #include <skein/mcast.h>
 
@@ -193,10 +193,10 @@ int cp_key_read(const char *file, struct cp_key *key)
 	if (!file)
 		return 0;
 	if (strcmp(file, "-"))
-		rc = keyfile_open(file, &fd, &why);
+		rc = key_file_open(file, &fd, &why);
 	if (!rc) {
-		rc = keyfile_line(fd, key->buf, sizeof(key->buf), &key->len,
-				  &why);
+		rc = key_file_line(fd, key->buf, sizeof(key->buf), &key->len,
+				   &why);
 		if (fd != STDIN_FILENO)
 			close(fd);
 	}

@@ -154,7 +154,8 @@ struct soft {
 	/* NULL until a QP has a peer on another host */
 	struct soft_link *link;
 	unsigned link_mode; /* enum soft_link_mode */
-	struct soft_link_key *link_key; /* NULL: packets go clear */
+	/* NULL: packets go clear */
+	struct soft_link_key *link_key;
 	struct dev_gid gids[SOFT_GID_MAX];
 	int n_gids;
 };

@@ -5,7 +5,7 @@
 #include "dev/soft/link/key.h"
 
 #include "dev/soft/link/link.h"
-#include "env/keyfile.h"
+#include "env/key_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -21,10 +21,10 @@ static int read_psk(const char *file, uint8_t psk[SEAL_KEY], const char **why)
 	size_t len;
 	int fd, err;
 
-	err = keyfile_open(file, &fd, why);
+	err = key_file_open(file, &fd, why);
 	if (err)
 		return err;
-	err = keyfile_line(fd, line, sizeof(line), &len, why);
+	err = key_file_line(fd, line, sizeof(line), &len, why);
 	close(fd);
 	if (!err)
 		seal_psk(line, len, psk);

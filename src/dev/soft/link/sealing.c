@@ -98,7 +98,7 @@ void sealing_tell(struct soft *s, const struct tcp_conn *c,
 		[SEALING_FORGED] =
 			"sent a record that was changed or repeated on its "
 			"way: the connection is closed and made again; look "
-			"for who stands between the hosts",
+			"for what stands between the hosts",
 		[SEALING_CUT] = "ended within a record, by a death or by "
 				"somebody between the hosts: the connection is "
 				"made again",

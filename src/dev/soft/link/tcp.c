@@ -609,7 +609,7 @@ static bool read_part(struct tcp *t, struct tcp_conn *c, size_t want)
 	return c->part_len == want;
 }
 
-/* Theirs opens, and somebody who only repeats it is found by the next one. */
+/* Theirs opens. Whether it was only repeated, their first record says. */
 static void read_shake(struct tcp *t, struct tcp_conn *c)
 {
 	uint8_t buf[SEALING_SAYS];

@@ -5,8 +5,10 @@
  * breaks, and what strangers do to the port. In a network namespace of its own
  * where that is allowed: the port is nobody else's then.
  */
+#include "key_file.h"
 #include "rig.h"
 
+#include "dev/soft/link/seal.h"
 #include "dev/soft/link/state.h"
 #include "dev/soft/qp/qp.h"
 
@@ -511,8 +513,15 @@ static void test_closed(void **state)
 
 #define EACH(f) cmocka_unit_test_setup_teardown(f, up, down)
 
-int main(void)
+int main(int argc, char **argv)
 {
+	const struct CMUnitTest sealed[] = {
+		EACH(test_one),
+		EACH(test_both_ways),
+		EACH(test_cut),
+		cmocka_unit_test(test_self),
+		cmocka_unit_test(test_both_dial),
+	};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_closed),
 		EACH(test_one),
@@ -527,5 +536,11 @@ int main(void)
 	};
 
 	go_alone();
+	if (argc > 1 && !strcmp(argv[1], "sealed")) {
+		if (!seal_available())
+			return 77;
+		key_file_use("a key\n");
+		return cmocka_run_group_tests(sealed, NULL, NULL);
+	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

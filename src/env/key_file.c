@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * keyfile.c - see keyfile.h.
+ * key_file.c - see key_file.h.
  */
-#include "env/keyfile.h"
+#include "env/key_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int keyfile_open(const char *path, int *fd, const char **why)
+int key_file_open(const char *path, int *fd, const char **why)
 {
 	int opened = open(path, O_RDONLY | O_CLOEXEC), err;
 	struct stat st;
@@ -30,7 +30,7 @@ int keyfile_open(const char *path, int *fd, const char **why)
 	return err;
 }
 
-int keyfile_line(int fd, void *buf, size_t size, size_t *len, const char **why)
+int key_file_line(int fd, void *buf, size_t size, size_t *len, const char **why)
 {
 	char *line = buf;
 	ssize_t n = 1;
