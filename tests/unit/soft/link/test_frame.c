@@ -16,7 +16,9 @@ static const uint8_t golden[FRAME_HELLO] = {
 	0x12, 0x34, 0x56,      /* to */
 	1,		       /* dials */
 	0xab, 0xcd, 0xef,      /* from */
-	0,    0,    0,	  0,   /* not looked at */
+	0,		       /* clear */
+	0,		       /* no reason to refuse */
+	0,    0,	       /* not looked at */
 	1,    2,    3,	  4,   5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
 };
 
@@ -44,9 +46,29 @@ static void test_hello(void **state)
 	assert_int_equal(h.to_qpn, hello.to_qpn);
 	assert_int_equal(h.from_qpn, hello.from_qpn);
 	assert_memory_equal(h.id, hello.id, sizeof(h.id));
+	assert_false(h.sealed);
+	assert_int_equal(h.why, 0);
 	/* from a later minor change: not looked at */
-	memset(buf + 12, 0xff, 4);
+	memset(buf + 14, 0xff, 2);
 	assert_int_equal(frame_hello_decode(buf, n, &h), FRAME_OK);
+}
+
+static void test_refusal(void **state)
+{
+	struct frame_hello h = hello, got;
+	uint8_t buf[FRAME_HELLO];
+
+	(void)state;
+	h.kind = FRAME_REFUSES;
+	h.sealed = true;
+	h.why = FRAME_NO_KEY;
+	frame_hello_encode(buf, &h);
+	assert_int_equal(buf[8], 3);
+	assert_int_equal(buf[12], 1);
+	assert_int_equal(buf[13], 3);
+	assert_int_equal(frame_hello_decode(buf, FRAME_HELLO, &got), FRAME_OK);
+	assert_true(got.sealed);
+	assert_int_equal(got.why, FRAME_NO_KEY);
 }
 
 /* With the byte at `at` changed, from that byte on and not before. */
@@ -71,7 +93,7 @@ static void test_hello_refused(void **state)
 	refused(4, 0, FRAME_VERSION);
 	refused(4, 2, FRAME_VERSION);
 	refused(8, 0, FRAME_KIND);
-	refused(8, 3, FRAME_KIND);
+	refused(8, 4, FRAME_KIND);
 }
 
 static enum frame_fault next(size_t want, size_t have, size_t *n)
@@ -118,6 +140,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_hello),
+		cmocka_unit_test(test_refusal),
 		cmocka_unit_test(test_hello_refused),
 		cmocka_unit_test(test_frames),
 	};
