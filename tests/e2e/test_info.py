@@ -78,6 +78,15 @@ def link():
             check(('TCP' in got, 'UDP' in got) ==
                   (mode in ('auto', 'tcp'), mode in ('auto', 'udp')),
                   f'{mode}: {got}')
+        key = os.path.join(case.folder, 'key')
+        with open(key, 'w', encoding='ascii') as file:
+            file.write('a key\n')
+        os.chmod(key, 0o600)
+        for clear in '0', '1':
+            got = shown(case, device='soft', env={
+                'SKEIN_LINK_KEY': key, 'SKEIN_LINK_CLEAR': clear})['link']
+            check('sealed' in got and ('UDP' in got) == (clear == '1'), got)
+        os.remove(key)
         got = shown(case, device='soft')
         near, far = got['abilities'], got['link_abilities']
         less = ('ordered_read', 'death_notice', 'dc')

@@ -6,9 +6,11 @@ without root (unshare -Urn); and the same packets on this host's own addresses
 import os
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
+import threading
 import zlib
 
 from harness import DEVICES, Case, Failure, built, run_cases, skip, tool
@@ -32,6 +34,7 @@ exit $status
 '''
 other = os.environ.get(INSIDE)
 LISTEN, PORT = '0A', ':12B7'
+ETH_P_ALL = 3
 
 
 def enter():
@@ -180,9 +183,9 @@ def datagrams():
             server.exits(0)
 
 
-def copy():
+def copy(env=PATIENT, data=None):
+    data = data or os.urandom(3_000_001)
     with Case() as case:
-        data = os.urandom(3_000_001)
         source = os.path.join(case.folder, 'file')
         target = os.path.join(case.folder, 'target')
         os.mkdir(target)
@@ -190,16 +193,95 @@ def copy():
             file.write(data)
         server = case.start([*inside(), tool(), 'cp', '--serve', target,
                              '--insecure', '--once'], device=DEVICES.server,
-                            env=PATIENT)
+                            env=env)
         server.expect('listening on')
         case.start([tool(), 'cp', source, THERE], device=DEVICES.client,
-                   env=PATIENT).exits(0)
+                   env=env).exits(0)
         server.exits(0)
         with open(os.path.join(target, 'file'), 'rb') as file:
             if file.read() != data:
                 raise Failure('the copy differs')
         shutil.rmtree(target)
         os.remove(source)
+
+
+class Listener(threading.Thread):
+    """What passes the near end of the pair; a little may be missed."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW,
+                                    socket.htons(ETH_P_ALL))
+        self.socket.bind(('here', 0))
+        self.socket.settimeout(0.5)
+        self.frames, self.over = [], False
+        self.start()
+
+    def run(self):
+        while not self.over:
+            try:
+                self.frames.append(self.socket.recv(1 << 17))
+            except TimeoutError:
+                continue
+
+    def heard(self):
+        self.over = True
+        self.join()
+        self.socket.close()
+        return b''.join(self.frames)
+
+
+def key_file(case, name, line):
+    path = os.path.join(case.folder, name)
+    with open(path, 'w', encoding='ascii',
+              opener=lambda p, flags: os.open(p, flags, 0o600)) as file:
+        file.write(line + '\n')
+    return path
+
+
+def sealed():
+    """With a key nothing of a file is to be seen on its way, and calls go; with
+    another one, or none at one end, both ends say what to do."""
+    mark = b'nobody else may read this line: '
+    for link in 'auto', 'tcp':
+        with Case() as case:
+            key = key_file(case, 'key', 'a key')
+            env = {**PATIENT, 'SKEIN_LINK': link, 'SKEIN_LINK_KEY': key}
+            listener = Listener()
+            copy(env, mark * 3_000)
+            heard = listener.heard()
+            if len(heard) < 10_000 or mark in heard:
+                raise Failure(f'{len(heard)} bytes passed, readable: '
+                              f'{mark in heard}')
+            perf(case, 'rpc', env=env)
+            os.remove(key)
+    # it would be seen
+    listener = Listener()
+    copy({**PATIENT, 'SKEIN_LINK': 'tcp'}, mark * 3_000)
+    if mark not in listener.heard():
+        raise Failure('nothing is to be seen of a clear copy')
+    for theirs, here, there in (
+            ('b key', 'has another key', 'has another key'),
+            (None, 'does not seal its packets: set SKEIN_LINK_KEY there',
+             'takes sealed packets alone: set SKEIN_LINK_KEY here')):
+        with Case() as case:
+            key = key_file(case, 'key', 'a key')
+            other_key = key_file(case, 'other', theirs) if theirs else ''
+            server = case.start([*inside(), tool(), 'perf', 'write',
+                                 '--insecure'], device=DEVICES.server,
+                                env={'SKEIN_LINK_KEY': other_key})
+            server.expect('waiting for a client')
+            client = case.start([tool(), 'perf', 'write', '-n', '50', THERE],
+                                device=DEVICES.client,
+                                env={'SKEIN_LINK_KEY': key})
+            client.expect(f'peer at {THERE} {here}')
+            server.expect(f'peer at {HERE} {there}')
+            for end in client, server:
+                end.signal(signal.SIGKILL)
+                end.exits(None)
+            os.remove(key)
+            if other_key:
+                os.remove(other_key)
 
 
 def refused():
@@ -298,4 +380,5 @@ if __name__ == '__main__':
     if not other:
         enter()
     join()
-    run_cases(chosen, operations, same_host, stopped, killed, datagrams, copy, refused, captured)
+    run_cases(chosen, operations, same_host, stopped, killed, datagrams, copy,
+              sealed, refused, captured)
