@@ -338,6 +338,11 @@ static bool post_back(struct stream *s, uint64_t value, size_t offset)
 	return !post(s, &r, 1, true);
 }
 
+static uint64_t stop_word(const struct stream *s)
+{
+	return (s->in.bytes + 1) | (s->again ? STREAM_STOP_AGAIN : 0);
+}
+
 static void pay(struct stream *s)
 {
 	if (s->owes_accept)
@@ -353,7 +358,7 @@ static void pay(struct stream *s)
 		s->in.head_sent = s->in.pos;
 	}
 	if (s->owes_stop)
-		s->owes_stop = !post_back(s, s->in.bytes + 1,
+		s->owes_stop = !post_back(s, stop_word(s),
 					  offsetof(struct stream_ctl, stop));
 	if (s->owes_moved && !s->owes_stop)
 		s->owes_moved = !post_back(s, s->out.bytes + 1,
@@ -561,11 +566,14 @@ void stream_consume(struct stream *s, uint32_t n)
 
 /* --- the way back -------------------------------------------------------- */
 
-void stream_hand_back(struct stream *s)
+void stream_hand_back(struct stream *s, bool again)
 {
-	if (s->back.on)
+	if (s->back.on) {
+		s->again &= again;
 		return;
+	}
 	s->back.on = true;
+	s->again = again;
 	s->owes_head = false; /* the stop tells the Head too */
 	s->owes_stop = true;
 	pay(s);
@@ -576,6 +584,11 @@ bool stream_peer_stopped(const struct stream *s)
 	return ctl_word(&s->ctl->stop) != 0;
 }
 
+bool stream_peer_again(const struct stream *s)
+{
+	return ctl_word(&s->ctl->stop) & STREAM_STOP_AGAIN;
+}
+
 int stream_back_poll(struct stream *s)
 {
 	uint64_t stop = ctl_word(&s->ctl->stop);
@@ -583,7 +596,8 @@ int stream_back_poll(struct stream *s)
 
 	if (stop && !s->back.peer_stopped) {
 		if (stream_out_head(&s->out, ctl_word(&s->ctl->head)) ||
-		    stream_back_stop(&s->back, &s->out, s->mirror, stop - 1))
+		    stream_back_stop(&s->back, &s->out, s->mirror,
+				     (stop & ~STREAM_STOP_AGAIN) - 1))
 			return break_it(s, -EPROTO);
 	}
 	if (moved && !s->back.peer_moved && !s->back.rescued &&
@@ -595,7 +609,7 @@ int stream_back_poll(struct stream *s)
 
 void stream_back_nudge(struct stream *s)
 {
-	uint64_t value = s->in.bytes + 1;
+	uint64_t value = stop_word(s);
 	struct stream_wr r;
 
 	reap(s);

@@ -60,7 +60,8 @@ struct stream_addr {
 struct stream_ctl {
 	uint64_t head;	 /* how far the peer has read this end's records */
 	uint64_t accept; /* 1: the peer reads them */
-	uint64_t stop;	 /* 1 and the bytes it has read: it reads no more */
+	uint64_t stop;	 /* 1 and the bytes it has read: it reads no more; and
+			  * STREAM_STOP_AGAIN */
 	uint64_t moved;	 /* 1 and the bytes it wrote: all went by TCP */
 	uint64_t reserved[4];
 };
@@ -69,6 +70,9 @@ _Static_assert(offsetof(struct stream_ctl, head) == 0, "on the wire");
 _Static_assert(offsetof(struct stream_ctl, accept) == 8, "on the wire");
 _Static_assert(offsetof(struct stream_ctl, stop) == 16, "on the wire");
 _Static_assert(offsetof(struct stream_ctl, moved) == 24, "on the wire");
+
+/* In stop: the connection may be promoted again. */
+#define STREAM_STOP_AGAIN (1ull << 63)
 
 /* The immediates, kind 4. */
 enum stream_imm {
@@ -111,6 +115,7 @@ struct stream {
 	bool owes_ack, owes_head, owes_accept, owes_stop, owes_moved;
 	struct stream_place reserved; /* room 0: nothing is reserved */
 	struct stream_back back;
+	bool again;	 /* this end's stop has STREAM_STOP_AGAIN */
 	bool ended;	 /* END was written */
 	uint32_t end_at; /* by this request */
 	int broken;	 /* a negative errno: why the stream is over */
@@ -178,10 +183,13 @@ void stream_consume(struct stream *s, uint32_t n);
 
 /* This end stops: from now on it neither reads its ring nor writes the peer's,
  * and bytes that the peer has not read go by TCP. A hand-back cannot be
- * undone. */
-void stream_hand_back(struct stream *s);
+ * undone. again: the connection may be promoted again, on another stream; a
+ * second call can only take that back. */
+void stream_hand_back(struct stream *s, bool again);
 /* Has the peer begun a hand-back? */
 bool stream_peer_stopped(const struct stream *s);
+/* ... after which the connection may be promoted again? */
+bool stream_peer_again(const struct stream *s);
 /* Takes in the peer's words of the hand-back. 0, or the error that broke the
  * stream. */
 int stream_back_poll(struct stream *s);

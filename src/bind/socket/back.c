@@ -62,7 +62,7 @@ void back_start(struct sock *s, const char *why)
 	/* From here on the kernel is asked: all that has not been read comes
 	 * by TCP. */
 	s->rx_known = false;
-	stream_hand_back(s->stream);
+	stream_hand_back(s->stream, false);
 	wake_all(s);
 	env_bell(st.wake_fd);
 }

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#define MEET_VERSION 2
+#define MEET_VERSION 3
 #define MEET_OFFER_LEN 152u
 
 /* One end of a connection; IPv4-mapped IPv6 counts as IPv4. */

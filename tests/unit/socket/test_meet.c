@@ -94,7 +94,7 @@ static struct meet_offer an_offer(void)
 
 static void test_offer(void **state)
 {
-	static const uint8_t front[] = {0x74, 0x73, 0x6b, 0x73, 2, 0, 0, 0};
+	static const uint8_t front[] = {0x74, 0x73, 0x6b, 0x73, 3, 0, 0, 0};
 	struct meet_offer o = an_offer(), back;
 	uint8_t buf[MEET_OFFER_LEN + 1];
 	size_t n;
@@ -119,7 +119,7 @@ static void test_offer(void **state)
 	buf[4] = 1;
 	assert_int_equal(meet_decode(buf, MEET_OFFER_LEN, &back),
 			 -EPROTONOSUPPORT);
-	buf[4] = 2;
+	buf[4] = 3;
 	buf[96] = 2;
 	assert_int_equal(meet_decode(buf, MEET_OFFER_LEN, &back), -EPROTO);
 	buf[96] = 1;

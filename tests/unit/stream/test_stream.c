@@ -459,9 +459,9 @@ static void both_stop(void)
 	assert_true(soon(accepted));
 	assert_int_equal(stream_switch(a, 0), 0);
 	assert_int_equal(write_text(a, "unread"), 6);
-	stream_hand_back(a);
+	stream_hand_back(a, false);
 	assert_int_equal(write_text(a, "x"), -EAGAIN);
-	stream_hand_back(b);
+	stream_hand_back(b, false);
 	assert_true(soon(a_stopped));
 	assert_true(soon(a_drained));
 }
@@ -487,6 +487,37 @@ static void test_nudge(void **state)
 	assert_int_equal(a->posted, posted);
 }
 
+static bool stopped_for_good(void)
+{
+	return !stream_peer_again(a);
+}
+
+/* A stop may say that the connection can be promoted again; that can be taken
+ * back until the peer was heard. */
+static void test_stop_for_now(void **state)
+{
+	(void)state;
+	stream_accept(b);
+	assert_true(soon(accepted));
+	assert_int_equal(stream_switch(a, 0), 0);
+	assert_int_equal(write_text(a, "unread"), 6);
+	stream_hand_back(a, true);
+	stream_hand_back(b, true);
+	assert_true(soon(a_stopped));
+	assert_true(stream_peer_again(a) && stream_peer_again(b));
+	assert_int_equal(b->ctl->stop, STREAM_STOP_AGAIN + 1);
+	assert_int_equal(stream_back_poll(b), 0);
+	assert_int_equal(stream_back_poll(a), 0);
+	assert_int_equal(a->back.left, 6);
+	stream_hand_back(b, false);
+	stream_hand_back(b, true);
+	b->back.peer_stopped = false; /* as if the peer was not heard yet */
+	stream_back_nudge(b);
+	assert_true(soon(stopped_for_good));
+	assert_int_equal(a->ctl->stop, 1);
+	assert_true(stream_peer_again(b));
+}
+
 /* A peer that has freed its end says nothing: the nudge hears of it. */
 static void test_nudge_finds_a_freed_end(void **state)
 {
@@ -495,7 +526,7 @@ static void test_nudge_finds_a_freed_end(void **state)
 	(void)state;
 	stream_accept(b);
 	assert_true(soon(accepted));
-	stream_hand_back(a);
+	stream_hand_back(a, false);
 	assert_true(soon(a_drained));
 	stream_free(b);
 	b = NULL;
@@ -523,6 +554,7 @@ int main(void)
 		TEST(test_end),
 		TEST(test_gone),
 		TEST(test_nudge),
+		TEST(test_stop_for_now),
 		TEST(test_nudge_finds_a_freed_end),
 	};
 
