@@ -392,20 +392,31 @@ static void listen_there(struct meeting *m)
 				 : "no socket for the meeting");
 }
 
-static void begin(struct helper *h, struct sock *s)
+/* The meeting of the next that waits for one. False: none does. */
+static bool begin(struct helper *h)
 {
-	struct meeting *m = calloc(1, sizeof(*m));
 	const char *why = NULL;
 	bool gone = true;
+	struct meeting *m;
+	struct sock *s;
 
+	pthread_mutex_lock(&st.lock);
+	s = st.todo;
+	pthread_mutex_unlock(&st.lock);
+	m = s ? calloc(1, sizeof(*m)) : NULL;
 	if (!m)
-		return;
+		return false;
 	m->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
 		       0);
 	m->next = h->meetings;
 	h->meetings = m;
 	pthread_mutex_lock(&st.lock);
-	if (s->queued && atomic_load(&s->mode) == SOCK_TCP && m->fd >= 0 &&
+	/* It leaves the list and gets its meeting in one step: a socket that is
+	 * closed leaves the list too, and may be in it again as another one. */
+	s = st.todo;
+	if (s)
+		st.todo = s->next;
+	if (s && atomic_load(&s->mode) == SOCK_TCP && m->fd >= 0 &&
 	    !names_of(s->fd, &m->names)) {
 		gone = false;
 		s->names = m->names;
@@ -423,6 +434,7 @@ static void begin(struct helper *h, struct sock *s)
 		listen_there(m);
 	else
 		dial(h, m);
+	return true;
 }
 
 /* --- the loop ------------------------------------------------------------ */
@@ -430,20 +442,11 @@ static void begin(struct helper *h, struct sock *s)
 static void take_work(struct helper *h)
 {
 	struct stream *dead, *next;
-	struct sock *s;
 	uint64_t n;
 
 	REAL(read)(st.wake_fd, &n, sizeof(n));
-	do {
-		/* One at a time: a socket that is closed leaves the list. */
-		pthread_mutex_lock(&st.lock);
-		s = st.todo;
-		if (s)
-			st.todo = s->next;
-		pthread_mutex_unlock(&st.lock);
-		if (s)
-			begin(h, s);
-	} while (s);
+	while (begin(h))
+		;
 	pthread_mutex_lock(&st.lock);
 	dead = st.dead;
 	st.dead = NULL;
