@@ -186,6 +186,7 @@ static bool settings_fit(void)
 	const char *wait = getenv("SKEIN_RUN_WAIT");
 	const char *require = getenv("SKEIN_RUN_REQUIRE");
 	const char *after = getenv("SKEIN_RUN_AFTER");
+	const char *idle = getenv("SKEIN_RUN_IDLE");
 	char *end;
 
 	if ((wait && !one_of("SKEIN_RUN_WAIT", wait, waits)) ||
@@ -195,6 +196,14 @@ static bool settings_fit(void)
 		out_error(RUN_CMD,
 			  "SKEIN_RUN_REQUIRE does not go with "
 			  "SKEIN_RUN_WAIT=tcp, which promotes nothing");
+		return false;
+	}
+	if (idle && (!*idle || idle[strspn(idle, "0123456789.")] ||
+		     strtod(idle, &end) >= 1e9 || *end)) {
+		out_error(RUN_CMD,
+			  "SKEIN_RUN_IDLE is \"%s\": it must be a number of "
+			  "seconds, 0 for never",
+			  idle);
 		return false;
 	}
 	if (!after)

@@ -52,31 +52,52 @@ void back_leave(struct sock *s)
 		*at = s->back_next;
 }
 
-void back_start(struct sock *s, const char *why)
+void back_start(struct sock *s, const char *why, bool again)
 {
-	if (atomic_load(&s->mode) != SOCK_ON || s->stream->back.on)
+	if (atomic_load(&s->mode) != SOCK_ON)
 		return;
+	if (s->stream->back.on) {
+		if (!again)
+			s->back_why = why;
+		stream_hand_back(s->stream, again);
+		return;
+	}
 	s->back_why = why;
 	s->back_next = st.backs;
 	st.backs = s;
 	/* From here on the kernel is asked: all that has not been read comes
 	 * by TCP. */
 	s->rx_known = false;
-	stream_hand_back(s->stream, false);
+	stream_hand_back(s->stream, again);
 	wake_all(s);
 	env_bell(st.wake_fd);
+}
+
+/* Did both ends stop for now? One that has freed its end unused does not say. */
+static bool may_again(const struct stream *t)
+{
+	if (t->back.on && !t->again)
+		return false;
+	return stream_peer_stopped(t) ? stream_peer_again(t) : t->back.on;
 }
 
 /* It is the kernel's again. */
 static void finish(struct sock *s, const char *why)
 {
+	bool again = may_again(s->stream);
+
 	back_leave(s);
-	if (s->set && set_demote(s->set, s))
+	if (s->set && set_demote(s->set, s)) {
 		set_remove(s->set, s);
+		again = false;
+	}
 	s->tcp_ns = state_now_ns();
 	s->demotions += s->on_ns != 0;
 	atomic_store(&s->mode, SOCK_TCP);
-	sock_tie_locked(s, why);
+	if (again)
+		sock_rest(s);
+	else
+		sock_tie_locked(s, why);
 	wake_all(s);
 }
 
@@ -155,7 +176,8 @@ bool back_step(struct sock *s)
 	if (!t->back.on) {
 		if (!stream_peer_stopped(t))
 			return false;
-		back_start(s, "the other end went back to TCP");
+		back_start(s, "the other end went back to TCP",
+			   stream_peer_again(t));
 	}
 	if (s->back_failed)
 		return false;
@@ -195,7 +217,7 @@ int back_wait(struct sock *s, const char *what)
 	const uint64_t born_ns = s->born_ns, end = state_now_ns() + BACK_NS;
 	int rc = 0;
 
-	back_start(s, what);
+	back_start(s, what, false);
 	while (s->born_ns == born_ns && !back_step(s)) {
 		if (s->back_failed)
 			rc = -ECONNRESET;
@@ -337,7 +359,7 @@ static int answer_for(struct asker *a)
 	/* Not on a stream any more; a close hands it back first. */
 	if (a->s->born_ns != a->born_ns || atomic_load(&a->s->mode) != SOCK_ON)
 		return 0;
-	back_start(a->s, "a forked child uses it too");
+	back_start(a->s, "a forked child uses it too", false);
 	if (back_step(a->s))
 		return 0;
 	if (a->s->back_failed)

@@ -12,8 +12,9 @@
 
 #define BACK_NS 10000000000ull /* a call waits that long for it */
 
-/* Begins; `why` is for the report. The helper goes on with it. */
-void back_start(struct sock *s, const char *why);
+/* Begins; `why` is for the report. The helper goes on with it. again: traffic
+ * promotes it again, if the other end says so too. */
+void back_start(struct sock *s, const char *why, bool again);
 /* One step. True: it is on TCP (or was never on a stream). */
 bool back_step(struct sock *s);
 /* Begins, and waits. 0: it is on TCP, and stays there. -ETIMEDOUT, -ECONNRESET:

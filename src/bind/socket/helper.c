@@ -8,6 +8,7 @@
  * shares with the program is under st.lock.
  */
 #include "bind/socket/back.h"
+#include "bind/socket/idle.h"
 #include "bind/socket/set.h"
 #include "bind/socket/sock.h"
 #include "bind/socket/wait.h"
@@ -173,7 +174,9 @@ static void leave(struct meeting *m, const char *reason)
 	pthread_mutex_lock(&st.lock);
 	if (m->s) {
 		m->s->meeting = NULL;
-		if (reason)
+		if (reason && m->s->rests)
+			sock_rest(m->s);
+		else if (reason)
 			sock_tie_locked(m->s, reason);
 		m->s = NULL;
 	}
@@ -348,10 +351,12 @@ static void again_later(struct meeting *m)
 	if (s) {
 		m->s = NULL;
 		s->meeting = NULL;
-		if (s->tries < 3) {
+		if (s->tries < 3 || s->rests) {
+			unsigned which = s->tries < 3 ? s->tries++ : 2;
+
 			s->queued = false;
 			atomic_store(&s->next_try,
-				     atomic_load(&s->calls) + more[s->tries++]);
+				     atomic_load(&s->calls) + more[which]);
 			status_update(s);
 		} else {
 			sock_tie_locked(s, "the other end does not run under "
@@ -476,9 +481,8 @@ static void take_bells(struct helper *h)
 		if (stream_peer_stopped(s)) {
 			if (atomic_load(&sock->mode) == SOCK_ON)
 				back_step(sock);
-			else
-				sock_tie_locked(sock, "the other end went back "
-						      "to TCP");
+			else if (sock->stream == s)
+				sock_unprepare(sock);
 		}
 		if (sock->set)
 			set_wake(sock->set);
@@ -566,8 +570,10 @@ static unsigned gather(struct helper *h, uint64_t *deadline)
 static void helper_main(void *arg)
 {
 	struct helper *h = arg;
+	struct idle idle = {0};
 
 	for (;;) {
+		uint64_t look = idle_round(&idle, state_now_ns());
 		bool backs = back_round();
 		uint64_t deadline, now;
 		unsigned i, first, n = gather(h, &deadline);
@@ -575,6 +581,8 @@ static void helper_main(void *arg)
 		int timeout = -1;
 
 		now = state_now_ns();
+		if (look < deadline)
+			deadline = look;
 		if (deadline != UINT64_MAX)
 			timeout =
 				deadline <= now

@@ -6,12 +6,14 @@
 
 #include "bind/socket/back.h"
 #include "bind/socket/counts.h"
+#include "bind/socket/idle.h"
 #include "bind/socket/set.h"
 #include "bind/socket/wait.h"
 #include "env/env.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -175,7 +177,8 @@ void sock_tie_locked(struct sock *s, const char *reason)
 		s->stream = NULL;
 	}
 	status_update(s);
-	if (st.require) {
+	/* One that rests was on a stream. */
+	if (st.require && !s->rests) {
 		report_with(s, with, sizeof(with));
 		state_say("skein run: a connection%s stays on TCP: %s", with,
 			  reason);
@@ -183,11 +186,39 @@ void sock_tie_locked(struct sock *s, const char *reason)
 	}
 }
 
+void sock_rest(struct sock *s)
+{
+	if (s->meeting)
+		meeting_drop(s->meeting);
+	if (s->stream)
+		helper_free(s->stream);
+	s->stream = NULL;
+	s->rests = true;
+	s->prepared = s->queued = s->tx_on = s->switch_seen = false;
+	s->rx_known = s->back_failed = s->reset_seen = s->blocked = false;
+	s->tries = s->edge_seq = 0;
+	s->edge_broken = s->tcp_end = 0;
+	s->asked_ns = s->on_ns = s->idle_ns = 0;
+	/* Half a connection is no more promoted. */
+	atomic_store(&s->next_try,
+		     s->wr_shut ? UINT_MAX : atomic_load(&s->calls) + st.after);
+	status_update(s);
+}
+
+void sock_unprepare(struct sock *s)
+{
+	if (atomic_load(&s->mode) == SOCK_TCP && stream_peer_again(s->stream))
+		sock_rest(s);
+	else
+		sock_tie_locked(s, "the other end went back to TCP");
+}
+
 bool sock_require(const struct sock *s, bool now)
 {
 	char with[80];
 
-	if (!st.require || atomic_load(&s->mode) != SOCK_TCP || !s->tries)
+	if (!st.require || atomic_load(&s->mode) != SOCK_TCP || !s->tries ||
+	    s->rests)
 		return false;
 	report_with(s, with, sizeof(with));
 	state_say("skein run: a connection%s was on TCP to its end: %s", with,
@@ -244,8 +275,10 @@ void sock_try(struct sock *s)
 			sock_commit(s);
 		else if (!sock_is_sole(s))
 			atomic_fetch_add(&s->next_try, st.after);
-		else if (!s->queued)
+		else if (!s->queued) {
+			s->shared = false;
 			helper_ask(s);
+		}
 	}
 	pthread_mutex_unlock(&st.lock);
 	errno = err;
@@ -253,7 +286,8 @@ void sock_try(struct sock *s)
 
 const char *sock_unfit(const struct sock *s)
 {
-	(void)s;
+	if (s->set && s->set->tied)
+		return "its epoll set is not carried";
 	return atomic_load(&st.no_more) ? "the process has an io_uring" : NULL;
 }
 
@@ -285,10 +319,12 @@ bool sock_commit(struct sock *s)
 	if (atomic_load(&s->mode) != SOCK_TCP || !s->prepared)
 		return false;
 	why = sock_unfit(s);
-	if (!why && stream_peer_stopped(s->stream))
-		why = "the other end went back to TCP";
 	if (why) {
 		sock_tie_locked(s, why);
+		return false;
+	}
+	if (stream_peer_stopped(s->stream)) {
+		sock_unprepare(s);
 		return false;
 	}
 	atomic_store(&s->mode, SOCK_ON);
@@ -296,6 +332,7 @@ bool sock_commit(struct sock *s)
 		/* A call is in the kernel: that one tries again when it is
 		 * done. */
 		atomic_store(&s->mode, SOCK_TCP);
+		idle_watch();
 		return false;
 	}
 	if (!sock_facts(s) || counts_take(s->fd, !s->accepting, &c) ||
@@ -307,7 +344,11 @@ bool sock_commit(struct sock *s)
 	s->tcp_read = c.read;
 	s->tcp_event = s->edge = true;
 	s->on_ns = state_now_ns();
+	s->promote_ns = s->on_ns - s->asked_ns;
+	s->idle_ns = 0;
+	s->rests = false;
 	stream_accept(s->stream);
+	idle_watch();
 	if (s->set)
 		set_wake(s->set);
 	return true;

@@ -48,6 +48,7 @@ struct sock {
 	atomic_uint next_try;
 	int fd;
 	bool accepting, queued, prepared;
+	bool rests; /* gave its stream back; traffic promotes it again */
 	unsigned tries;
 	const char *reason;
 	struct meet_names names;
@@ -87,8 +88,11 @@ struct sock {
 	uint64_t look_ns;
 	/* the report */
 	uint64_t born_ns, asked_ns, on_ns;
-	uint64_t tcp_ns; /* on TCP since then */
+	uint64_t promote_ns; /* what its last promotion took */
+	uint64_t tcp_ns;     /* on TCP since then */
 	unsigned demotions;
+	/* idle.c: its bytes at the last look, and since when they are that */
+	uint64_t idle_bytes, idle_ns;
 };
 
 /* What the status page says of it. */
@@ -119,6 +123,12 @@ static inline int sock_keep(int fd, const char *what)
 	return sock_at(fd) ? sock_refuse(fd, what) : 0;
 }
 void sock_tie_locked(struct sock *s, const char *reason);
+/* It is on TCP, without a stream, until st.after further calls of its program.
+ * Locked. */
+void sock_rest(struct sock *s);
+/* The peer has taken back a stream that s has not used: rests, or stays on TCP,
+ * as the peer says. Locked. */
+void sock_unprepare(struct sock *s);
 /* In a forked child: the first use of a stream of the parent's, which hands it
  * back. -errno. Locked. */
 int sock_inherit(struct sock *s);

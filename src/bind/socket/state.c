@@ -21,6 +21,7 @@
 struct sock_state st = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.after = 8,
+	.idle_ns = 10000000000,
 	.wake_fd = -1,
 	.ask_fd = -1,
 	.page_fd = -1,
@@ -118,9 +119,18 @@ static void fork_child(void)
 		atomic_store(&st.forked, true);
 }
 
+/* `skein run` has checked it. */
+static uint64_t idle_seconds(const char *text)
+{
+	double s = strtod(text, NULL);
+
+	return s > 0 && s < 1e9 ? (uint64_t)(s * 1e9) : 0;
+}
+
 __attribute__((constructor)) static void start(void)
 {
 	const char *after = getenv("SKEIN_RUN_AFTER");
+	const char *idle = getenv("SKEIN_RUN_IDLE");
 	const char *wait = getenv("SKEIN_RUN_WAIT");
 	const char *report, *require = getenv("SKEIN_RUN_REQUIRE");
 	const size_t len = FD_MAX * sizeof(*st.socks), page = status_len();
@@ -152,6 +162,8 @@ __attribute__((constructor)) static void start(void)
 	st.event_only = wait && !strcmp(wait, "event");
 	if (after && atoi(after) > 0)
 		st.after = (uint32_t)atoi(after);
+	if (idle && *idle)
+		st.idle_ns = idle_seconds(idle);
 	st.pid = getpid();
 	atomic_store_explicit(&st.on, true, memory_order_release);
 }

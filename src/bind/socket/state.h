@@ -34,9 +34,11 @@ struct sock_state {
 	atomic_bool forked;  /* a child: nothing is promoted any more */
 	atomic_bool no_more; /* nothing else is promoted: an io_uring is there */
 	atomic_bool helper_runs;
-	uint32_t after;	 /* calls before a meeting: SKEIN_RUN_AFTER */
-	bool require;	 /* a connection that stays on TCP is fatal */
-	bool event_only; /* --wait event: sleep at once */
+	uint32_t after;	  /* calls before a meeting: SKEIN_RUN_AFTER */
+	uint64_t idle_ns; /* without a byte, then to TCP; 0: never */
+	bool watched;	  /* a connection has a stream; idle.c looks */
+	bool require;	  /* a connection that stays on TCP is fatal */
+	bool event_only;  /* --wait event: sleep at once */
 	const char *report;
 	char program[48]; /* its name; the title may become another one */
 	_Atomic(struct sock *) *socks; /* by descriptor */

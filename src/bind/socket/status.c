@@ -105,7 +105,7 @@ const char *sock_reason(const struct sock *s)
 		return "the other end did not answer";
 	if (s->queued)
 		return "the other end has not answered";
-	return "too few calls";
+	return s->rests ? "it was idle" : "too few calls";
 }
 
 void status_update(struct sock *s)

@@ -24,6 +24,7 @@
 
 #include "base/prng.h"
 #include "bind/socket/back.h"
+#include "bind/socket/idle.h"
 #include "bind/socket/sock.h"
 #include "env/env.h"
 #include "unit/patience.h"
@@ -90,6 +91,11 @@ static void bury(void)
 	}
 }
 
+static int mode_of(const struct end *e)
+{
+	return atomic_load(&e->s->mode);
+}
+
 /* One round for this end. */
 static void step(struct end *e)
 {
@@ -98,18 +104,12 @@ static void step(struct end *e)
 	pthread_mutex_lock(&st.lock);
 	if (e->s->stream) {
 		stream_poll(e->s->stream);
-		if (atomic_load(&e->s->mode) == SOCK_TCP &&
-		    stream_peer_stopped(e->s->stream))
-			sock_tie_locked(e->s, "the other end went back");
+		if (mode_of(e) == SOCK_TCP && stream_peer_stopped(e->s->stream))
+			sock_unprepare(e->s);
 	}
 	/* Of a socket that is not on its way it asks what the peer says. */
 	back_step(e->s);
 	pthread_mutex_unlock(&st.lock);
-}
-
-static int mode_of(const struct end *e)
-{
-	return atomic_load(&e->s->mode);
 }
 
 static bool promote(struct end *e)
@@ -132,7 +132,7 @@ static bool promote(struct end *e)
 static void hand_back(struct end *e)
 {
 	pthread_mutex_lock(&st.lock);
-	back_start(e->s, "the test");
+	back_start(e->s, "the test", false);
 	pthread_mutex_unlock(&st.lock);
 }
 
@@ -283,6 +283,27 @@ static void small(int fd, int buffers)
 			 0);
 }
 
+/* Both ends get a stream. */
+static void prepare(void)
+{
+	struct stream_addr addr[2];
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		struct stream *stream;
+
+		assert_null(ends[i].s->stream);
+		assert_int_equal(stream_new(&host[i], &stream), 0);
+		stream_addr(stream, &addr[i]);
+		stream->user = ends[i].s;
+		ends[i].s->stream = stream;
+		ends[i].s->prepared = true;
+	}
+	for (i = 0; i < 2; i++)
+		assert_int_equal(
+			stream_connect(ends[i].s->stream, &addr[1 - i]), 0);
+}
+
 /* A TCP connection whose ends have met: each may be promoted. buffers: of the
  * kernel's; 0: as they are. */
 static void meet(int buffers)
@@ -290,7 +311,6 @@ static void meet(int buffers)
 	struct sockaddr_in sin = {.sin_family = AF_INET};
 	socklen_t len = sizeof(sin);
 	int at = socket(AF_INET, SOCK_STREAM, 0), i;
-	struct stream_addr addr[2];
 
 	memset(ends, 0, sizeof(ends));
 	sin.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -305,21 +325,12 @@ static void meet(int buffers)
 	assert_true(ends[1].fd >= 0);
 	close(at);
 	for (i = 0; i < 2; i++) {
-		struct stream *stream;
-
 		fcntl(ends[i].fd, F_SETFL, O_NONBLOCK);
 		sock_track(ends[i].fd, i == 1);
 		ends[i].s = sock_at(ends[i].fd);
 		assert_non_null(ends[i].s);
-		assert_int_equal(stream_new(&host[i], &stream), 0);
-		stream_addr(stream, &addr[i]);
-		stream->user = ends[i].s;
-		ends[i].s->stream = stream;
-		ends[i].s->prepared = true;
 	}
-	for (i = 0; i < 2; i++)
-		assert_int_equal(
-			stream_connect(ends[i].s->stream, &addr[1 - i]), 0);
+	prepare();
 }
 
 static void part(void)
@@ -342,7 +353,7 @@ static int up(void **state)
 				 0);
 	st.env = env;
 	st.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	st.after = UINT32_MAX; /* the test promotes */
+	st.after = UINT32_MAX / 2; /* the test promotes */
 	return st.wake_fd < 0;
 }
 
@@ -628,7 +639,7 @@ static void test_close_of_a_shared_socket(void **state)
 	part();
 }
 
-/* Everything in any order: who promotes, hands back, ends, and when. */
+/* Everything in any order, by either end. */
 static void any_order(uint64_t seed)
 {
 	unsigned to, back, ends_at, i;
@@ -693,6 +704,266 @@ static void test_any_order(void **state)
 	(void)state;
 	for (seed = 1; seed <= 150; seed++)
 		any_order(seed);
+}
+
+/* --- idle connections ---------------------------------------------------- */
+
+#define IDLE_NS 1000u
+
+/* Both ends are looked at, at this moment. */
+static void look(uint64_t now_ns)
+{
+	struct idle idle = {.due_ns = 1};
+
+	st.idle_ns = IDLE_NS;
+	do
+		idle_round(&idle, now_ns += 2000000);
+	while (idle.at);
+	st.idle_ns = 0;
+}
+
+/* On TCP, without a stream, until there is traffic. */
+static bool rests(const struct end *e)
+{
+	return mode_of(e) == SOCK_TCP && !e->s->stream && e->s->rests;
+}
+
+static void rest(void)
+{
+	uint64_t end = env_now_ns(env) + WAIT_NS;
+	int i;
+
+	for (i = 0;
+	     !(rests(&ends[0]) && rests(&ends[1])) && env_now_ns(env) < end;
+	     i++)
+		step(&ends[i & 1]);
+	assert_true(rests(&ends[0]) && rests(&ends[1]));
+	bury();
+}
+
+static void some_bytes(uint32_t n)
+{
+	int i;
+
+	for (i = 0; i < 2; i++)
+		assert_int_equal(put(&ends[i], n), n);
+	for (i = 0; i < 2; i++)
+		get_all(&ends[i]);
+}
+
+/* The look that comes IDLE_NS after the last byte, and no earlier one. which: the
+ * ends that it is for, a bit each. */
+static void idle_for_long(unsigned which)
+{
+	const uint64_t at = 1000000000;
+	unsigned i;
+
+	look(at);
+	some_bytes(300);
+	look(at + IDLE_NS);
+	look(at + 2 * IDLE_NS - 1);
+	for (i = 0; i < 2; i++) {
+		assert_false(ends[i].s->stream->back.on);
+		if (!(which >> i & 1))
+			ends[i].s->idle_ns += IDLE_NS;
+	}
+	look(at + 2 * IDLE_NS);
+	for (i = 0; i < 2; i++)
+		assert_int_equal(ends[i].s->stream->back.on, which >> i & 1);
+}
+
+/* To TCP, and onto a stream again, as often as wanted. */
+static void test_idle_rests(void **state)
+{
+	unsigned which, i, k;
+
+	(void)state;
+	for (which = 1; which < 4; which++) {
+		meet(0);
+		for (i = 1; i < 5; i++) {
+			assert_true(promote(&ends[i & 1]));
+			assert_true(promote(&ends[1 - (i & 1)]));
+			some_bytes(600);
+			idle_for_long(which);
+			rest();
+			assert_null(host[0].chunks);
+			assert_null(host[1].chunks);
+			some_bytes(500);
+			for (k = 0; k < 2; k++) {
+				assert_int_equal(ends[k].s->demotions, i);
+				assert_int_equal(sock_row(ends[k].s)->tx_stream,
+						 900 * i);
+			}
+			prepare();
+		}
+		part();
+	}
+}
+
+/* Not while bytes wait in the ring, or a write waits for room, or one end has
+ * said its end. */
+static void test_not_idle(void **state)
+{
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < 4; i++) {
+		struct end *e = &ends[i & 1], *other = &ends[1 - (i & 1)];
+
+		meet(0);
+		assert_true(promote(e) && promote(other));
+		some_bytes(10);
+		other->s->idle_ns = UINT64_MAX / 2; /* it looks elsewhere */
+		if (i & 2)
+			shut(e);
+		else
+			while (put(e, 5000))
+				;
+		look(2000000);
+		look(2000000 + IDLE_NS);
+		assert_false(e->s->stream->back.on);
+		e->s->idle_ns = UINT64_MAX / 2;
+		look(2000000);
+		look(2000000 + IDLE_NS);
+		assert_false(other->s->stream->back.on);
+		get_all(other);
+		part();
+	}
+}
+
+/* What only the kernel can do comes while an idle connection goes back. */
+static void test_idle_then_for_good(void **state)
+{
+	unsigned steps, i;
+
+	(void)state;
+	for (i = 0; i < 2; i++)
+		for (steps = 0; steps < 6; steps++) {
+			struct end *e = &ends[i], *other = &ends[1 - i];
+			uint64_t end = env_now_ns(env) + WAIT_NS;
+			unsigned k;
+
+			meet(0);
+			assert_true(promote(e) && promote(other));
+			some_bytes(10);
+			idle_for_long(1);
+			for (k = 0; k < steps; k++)
+				step(&ends[k & 1]);
+			hand_back(e);
+			pthread_mutex_lock(&st.lock);
+			sock_tie_locked(e->s, "the test");
+			pthread_mutex_unlock(&st.lock);
+			while ((mode_of(e) == SOCK_ON ||
+				mode_of(other) == SOCK_ON) &&
+			       env_now_ns(env) < end)
+				step(&ends[k++ & 1]);
+			assert_int_equal(mode_of(e), SOCK_TIED);
+			assert_true(mode_of(other) == SOCK_TIED ||
+				    rests(other));
+			some_bytes(10);
+			part();
+		}
+}
+
+/* An end has a stream that it could never use; the other one may have begun. */
+static void test_idle_before_it_was_used(void **state)
+{
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < 4; i++) {
+		struct end *e = &ends[i & 1], *other = &ends[1 - (i & 1)];
+
+		meet(0);
+		some_bytes(10);
+		if (i & 2)
+			assert_true(promote(other));
+		other->s->idle_ns = UINT64_MAX / 2;
+		look(2000000);
+		look(2000000 + IDLE_NS);
+		assert_true(rests(e));
+		bury();
+		if (!(i & 2))
+			assert_false(promote(other));
+		rest();
+		some_bytes(10);
+		prepare();
+		assert_true(promote(e) && promote(other));
+		some_bytes(10);
+		assert_int_equal(sock_row(e->s)->tx_stream, 10);
+		part();
+	}
+}
+
+/* All of it in any order, with bytes all the time. */
+static void to_and_fro(uint64_t seed)
+{
+	unsigned i, promoted = 0;
+
+	prng_init(&rng, seed);
+	meet(prng_below(&rng, 3) ? 0 : 16384);
+	for (i = 0; i < 600; i++) {
+		struct end *e = &ends[prng_below(&rng, 2)];
+		uint32_t n = 1 + (uint32_t)prng_below(&rng, prng_below(&rng, 4)
+								    ? 900
+								    : 30000);
+
+		switch (prng_below(&rng, 8)) {
+		case 0:
+			put(e, n);
+			break;
+		case 1:
+		case 2:
+			get(e, n);
+			break;
+		case 3:
+			if (rests(&ends[0]) && rests(&ends[1])) {
+				bury();
+				prepare();
+			}
+			break;
+		case 4:
+			if (mode_of(e) == SOCK_TCP && e->s->stream)
+				promoted += promote(e);
+			break;
+		case 5:
+			if (!prng_below(&rng, 4)) {
+				pthread_mutex_lock(&st.lock);
+				back_start(e->s, "it was idle", true);
+				pthread_mutex_unlock(&st.lock);
+			}
+			break;
+		case 6:
+			bury();
+			break;
+		default:
+			step(e);
+		}
+		assert_int_not_equal(mode_of(e), SOCK_TIED);
+	}
+	assert_true(promoted > 1);
+	shut(&ends[0]);
+	shut(&ends[1]);
+	for (i = 0; !(ends[0].eof && ends[1].eof) && i < 1000000; i++) {
+		struct end *e = &ends[i & 1];
+
+		if (!e->eof)
+			get(e, MUCH);
+		step(e);
+	}
+	assert_true(ends[0].eof && ends[1].eof);
+	assert_int_equal(ends[0].read, ends[1].wrote);
+	assert_int_equal(ends[1].read, ends[0].wrote);
+	part();
+}
+
+static void test_to_and_fro(void **state)
+{
+	uint64_t seed;
+
+	(void)state;
+	for (seed = 1; seed <= 100; seed++)
+		to_and_fro(seed);
 }
 
 /* --- an end that takes nothing more -------------------------------------- */
@@ -801,6 +1072,11 @@ int main(void)
 		cmocka_unit_test(test_closed_on_the_way_back),
 		cmocka_unit_test(test_close_of_a_shared_socket),
 		cmocka_unit_test(test_any_order),
+		cmocka_unit_test(test_idle_rests),
+		cmocka_unit_test(test_not_idle),
+		cmocka_unit_test(test_idle_then_for_good),
+		cmocka_unit_test(test_idle_before_it_was_used),
+		cmocka_unit_test(test_to_and_fro),
 	};
 
 	return cmocka_run_group_tests(tests, up, down);
