@@ -237,6 +237,17 @@ int back_wait(struct sock *s, const char *what)
 	return s->born_ns == born_ns ? 0 : -EBADF;
 }
 
+void back_soon(struct sock *s)
+{
+	const uint64_t born_ns = s->born_ns,
+		       end = state_now_ns() + BACK_SOON_NS;
+
+	while (s->born_ns == born_ns && atomic_load(&s->mode) == SOCK_ON &&
+	       s->stream->back.on && s->stream->again && !s->back_failed &&
+	       state_now_ns() < end && !back_step(s))
+		wait_tick();
+}
+
 int back_rescue(struct sock *s, int tcp_end)
 {
 	struct stream *t = s->stream;

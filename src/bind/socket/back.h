@@ -11,6 +11,7 @@
 #include "bind/socket/sock.h"
 
 #define BACK_NS 10000000000ull /* a call waits that long for it */
+#define BACK_SOON_NS 20000000u
 
 /* Begins; `why` is for the report. The helper goes on with it. again: traffic
  * promotes it again, if the other end says so too. */
@@ -21,6 +22,10 @@ bool back_step(struct sock *s);
  * it is on its stream as before, and a line was logged. Gives the lock away
  * meanwhile. */
 int back_wait(struct sock *s, const char *what);
+/* A call that does not block finds an idle connection on its way to TCP, which
+ * takes as long as the other end's library: waits for that, BACK_SOON_NS at the
+ * most, for what is idle takes a byte at once. Gives the lock away meanwhile. */
+void back_soon(struct sock *s);
 /* The peer's end of the stream is gone before either has used it: all bytes went
  * by TCP, and go on so. */
 bool back_unused(struct sock *s);

@@ -496,6 +496,11 @@ static ssize_t send_once(struct call *c, const struct iovec *iov, int n,
 		*waits = s->blocked && !s->nonblock && !(flags & MSG_DONTWAIT);
 		if (rc < 0 && rc != -EAGAIN && back_unused(s)) {
 			rc = SOCK_RETRY;
+		} else if (rc == -EAGAIN && !*waits) {
+			back_soon(s);
+			rc = lost(c);
+			errno = rc == -1 ? errno : EAGAIN;
+			rc = rc ? rc : -1;
 		} else if (rc < 0) {
 			errno = (int)-rc;
 			rc = -1;
