@@ -13,8 +13,9 @@
  * epoll set, level- or edge-triggered (with TCP_INQ, as gRPC reads), by poll(),
  * by select(), or in blocking calls of two threads a connection. At a byte that
  * the seed draws it makes a call that only the kernel can carry, or forks a
- * child that goes on: a stream is handed back to TCP there. What it prints at
- * the end does not hang on time.
+ * child that goes on: a stream is handed back to TCP there. With RUN_TALK_PAUSES
+ * it stands still for some milliseconds at random bytes. What it prints at the
+ * end does not hang on time.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -61,7 +62,7 @@ enum mode {
 
 static _Thread_local uint64_t state;
 static enum mode mode;
-static bool server;
+static bool server, pauses;
 static uint64_t seed;
 
 static uint32_t draw(uint32_t n)
@@ -233,6 +234,13 @@ static void by_kernel(struct talk *t)
 	}
 }
 
+/* Long enough for a connection to be idle. */
+static void pause_now(void)
+{
+	if (pauses && !draw(40))
+		usleep(draw(2) ? 4000 : 25000);
+}
+
 static void write_some(struct talk *t)
 {
 	static _Thread_local uint8_t buf[PIECE_MAX];
@@ -242,6 +250,7 @@ static void write_some(struct talk *t)
 	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 3};
 	ssize_t rc;
 
+	pause_now();
 	if (t->sent >= t->back_at) {
 		by_kernel(t);
 		left = t->to_send - t->sent;
@@ -379,6 +388,8 @@ static void ping(struct talk *all)
 
 		for (k = 0; k < 2; k++) {
 			if (k != server) {
+				if (!draw(8))
+					pause_now();
 				if (t->sent >= t->back_at)
 					by_kernel(t);
 				byte = byte_at(server, t->number, t->sent++);
@@ -659,6 +670,7 @@ int main(int argc, char **argv)
 		return 2;
 	server = !strcmp(argv[1], "server");
 	seed = strtoull(argv[2], NULL, 10);
+	pauses = getenv("RUN_TALK_PAUSES");
 	state = seed * 2 + server;
 	mode = (enum mode)((seed + server * (seed / MODES)) % MODES);
 	signal(SIGPIPE, SIG_IGN);
