@@ -26,8 +26,9 @@ static const char *const known[] = {
 	"RPC_RING",	 "RPC_RESP_RING", "RPC_MSG_MAX",   "RPC_RESP_INLINE",
 	"RPC_WINDOW",	 "RPC_BATCH",	  "RPC_RETURN",	   "RPC_LATER",
 	"RPC_LATER_LEN", "RPC_LARGE_MAX", "SOCKET_LIB",	   "RUN_AFTER",
-	"RUN_WAIT",	 "RUN_REPORT",	  "RUN_REQUIRE",   "VERBS_LIB",
-	"VERBS_DEVICES", "VERBS_LINK",	  "VERBS_BACK",	   "VM_DIR",
+	"RUN_WAIT",	 "RUN_REPORT",	  "RUN_REQUIRE",   "RUN_IDLE",
+	"RPC_SLOW",	 "VERBS_LIB",	  "VERBS_DEVICES", "VERBS_LINK",
+	"VERBS_BACK",	 "VM_DIR",
 };
 
 #define SETTINGS_LETTERS                                       \

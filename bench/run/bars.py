@@ -10,8 +10,8 @@ counts only if the report says that every connection of it that was used was on 
 stream. Rates are the load generators' own. Absolute rates are for orientation; a
 loaded machine shows in the spread. No figure here is one of a NIC.
 
-A row whose programs are not installed is printed as left out: scripts/deps.sh
-peers.
+A row is left out, and says so, where its programs are not installed:
+scripts/deps.sh peers.
 """
 
 import argparse
