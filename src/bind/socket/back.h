@@ -18,9 +18,9 @@
 void back_start(struct sock *s, const char *why, bool again);
 /* One step. True: it is on TCP (or was never on a stream). */
 bool back_step(struct sock *s);
-/* Begins, and waits. 0: it is on TCP, and stays there. -ETIMEDOUT, -ECONNRESET:
- * it is on its stream as before, and a line was logged. Gives the lock away
- * meanwhile. */
+/* Begins, and waits without the lock. 0: the socket is on TCP, and stays there.
+ * -ETIMEDOUT, -ECONNRESET: it is on its stream as before, and a line on
+ * standard error says so. */
 int back_wait(struct sock *s, const char *what);
 /* A call that does not block finds an idle connection on its way to TCP, which
  * takes as long as the other end's library: waits for that, BACK_SOON_NS at the
@@ -29,21 +29,22 @@ void back_soon(struct sock *s);
 /* The peer's end of the stream is gone before either has used it: all bytes went
  * by TCP, and go on so. */
 bool back_unused(struct sock *s);
-/* TCP has ended (0 or -errno) while bytes are handed back: those that did not
- * come are in the ring, and that end is behind them. 1: read it; 0: nothing is
- * there; -ECONNRESET. */
+/* TCP has ended (tcp_end is 0 or -errno) while the peer was sending by TCP what
+ * we had not read: the bytes that did not come are in our ring. 1: the caller
+ * reads the ring, then reports tcp_end; 0: the ring has none; -ECONNRESET. */
 int back_rescue(struct sock *s, int tcp_end);
-/* It is closed: nobody goes on with it. */
+/* The socket is closed on its way back: no thread makes further steps. */
 void back_leave(struct sock *s);
-/* In a forked child: the parent's thread hands its stream back. 0 or -errno. */
+/* In a forked child: asks the parent's helper to hand the stream back to TCP. 0
+ * or -errno. */
 int back_ask_parent(struct sock *s);
 
-/* The helper's part: the socket where children ask; -errno. */
+/* Of the helper's thread: opens the socket where children ask. 0 or -errno. */
 int back_listen(void);
-/* A child calls. */
+/* A child has connected there. */
 void back_answer(void);
-/* Steps of all that are on their way, and answers to the children that wait.
- * True: there are any. */
+/* One step of each socket on its way back, and the answers to children that
+ * wait. True: some are left. */
 bool back_round(void);
 
 #endif

@@ -2,13 +2,13 @@
 /*
  * sock.h - one TCP connection of the program: on TCP, or on a stream.
  *
- * A stream carries the bytes; the TCP socket stays open, carries its state
- * (names, options, the end), and says when the peer is gone. Each direction is
- * switched for itself: its writer says in the ring's first record how many
- * bytes went by TCP, its reader takes these first.
+ * A stream carries the bytes. The TCP socket stays open: it keeps names and
+ * options, and its end is the end of the connection. Each direction moves to
+ * the stream by itself: the writer's first record says how many bytes went by
+ * TCP, and the reader takes these first.
  *
- * Thread rule: `mode` and `inflight` are how a call on TCP goes without a lock
- * (sock_begin); all else needs st.lock.
+ * Thread rule: st.lock. Calls on TCP use `mode` and `inflight` without it
+ * (sock_begin()).
  */
 #ifndef SKEIN_BIND_SOCKET_SOCK_H
 #define SKEIN_BIND_SOCKET_SOCK_H
@@ -25,12 +25,12 @@ enum sock_mode {
 	SOCK_TCP,  /* on TCP, and may be promoted */
 	SOCK_TIED, /* on TCP for good; `reason` says why */
 	SOCK_ON,   /* reads and writes come to us */
-	SOCK_LOST, /* the parent's stream, in a forked child that has not used it */
+	SOCK_LOST, /* in a forked child: on the parent's stream, unused */
 };
 
 /* A call found that the socket is on TCP after all: it goes to the kernel. */
 #define SOCK_RETRY (-2)
-/* What was written is on its way for so long at the most when a call ends it. */
+/* How long sock_drain() waits at most. */
 #ifndef SOCK_DRAIN_NS
 #define SOCK_DRAIN_NS 1000000000u
 #endif
@@ -41,8 +41,8 @@ struct sock_waiter;
 struct sock {
 	struct sock *next; /* spare, or the helper's list */
 	atomic_int mode;
-	/* calls that are in the kernel on behalf of this socket: none while it
-	 * is promoted */
+	/* calls of the program that are in the kernel for this socket; 0 while
+	 * it is promoted */
 	atomic_int inflight;
 	atomic_uint calls; /* that moved bytes */
 	atomic_uint next_try;
@@ -56,7 +56,7 @@ struct sock {
 	/* epoll */
 	struct set *set;
 	bool in_set;	/* as the program knows it */
-	bool in_kernel; /* registered there, with our token */
+	bool in_kernel; /* the kernel's set has it, with our token */
 	uint32_t events;
 	uint64_t data;
 	/* promoted */
@@ -69,20 +69,20 @@ struct sock {
 	/* on its way back (back.c) */
 	struct sock *back_next;
 	const char *back_why;
-	bool back_failed; /* the peer has gone on the way */
-	int tcp_end;	 /* 0 or -errno: TCP's end, when the rest was rescued */
-	bool shared;	 /* a forked child has it too, and it is on a stream */
-	uint32_t holder; /* 1 and the index in st.holders; 0: none */
-	bool tcp_event;	 /* the kernel's set had something to say of it */
-	bool reset_seen; /* ECONNRESET was said: EPIPE from now on */
+	bool back_failed; /* the peer ended before the way back was over */
+	int tcp_end;	  /* 0 or -errno: TCP's end, after back_rescue() */
+	bool shared;	  /* on a stream, and a forked child has it too */
+	uint32_t holder;  /* 1 and the index in st.holders; 0: none */
+	bool tcp_event;	  /* the kernel's set has reported an event of it */
+	bool reset_seen; /* the program has had ECONNRESET: EPIPE from now on */
 	bool nonblock;	 /* O_NONBLOCK */
 	bool inq;	 /* TCP_INQ */
 	int64_t rcv_timeout, snd_timeout; /* ns; 0: none */
 	/* edge-triggered: */
-	bool edge;	   /* something is new, if only the question */
+	bool edge;	   /* new: an event, or what the program waits for */
 	bool blocked;	   /* a write found no room */
-	int edge_broken;   /* stream->broken, as it was looked at last */
-	uint32_t edge_seq; /* stream_arrival.seq, the same */
+	int edge_broken;   /* stream->broken at the last look */
+	uint32_t edge_seq; /* stream_arrival.seq at the last look */
 	struct sock_waiter
 		*waiters; /* threads that wait for it outside of a set */
 	uint64_t look_ns;
@@ -95,29 +95,30 @@ struct sock {
 	uint64_t idle_bytes, idle_ns;
 };
 
-/* What the status page says of it. */
+/* Its row in the status page. */
 static inline struct status_row *sock_row(const struct sock *s)
 {
 	return &st.page->rows[s - st.all];
 }
 
-/* Of one that is not on its way yet, or was never used there, nobody says that it
- * is on a stream. */
+/* Has the stream carried a record? A stream that carried none is reported as
+ * TCP. */
 static inline bool sock_on_stream(const struct sock *s)
 {
 	return atomic_load(&s->mode) == SOCK_ON && (s->tx_on || s->switch_seen);
 }
 
-/* A connection of ours begins; fd is its socket. */
+/* A connection begins that may be promoted; fd is its socket. */
 void sock_track(int fd, bool accepting);
-/* A socket that is not connected yet is used in a way that we would have to know
- * of: once connected it stays on TCP. */
+/* The program uses a socket, before it is connected, in a way that a stream
+ * does not carry: once connected it stays on TCP. */
 void sock_pin(int fd, const char *reason);
-/* Stays on TCP from now on; one that is on a stream is handed back first, which
- * may take 10 s. Not 0, with errno: it could not be, and the call that asks for
- * this must fail. What: the call. Any thread, without the lock. */
+/* The socket stays on TCP from now on. One that is on a stream goes back to TCP
+ * first, which may take 10 s. Not 0: it could not go back; errno is set, and
+ * the call of the program must fail. what: the name of that call. Any thread,
+ * without the lock. */
 int sock_refuse(int fd, const char *what);
-/* The same for one that may be no socket of ours at all. */
+/* The same for any descriptor. */
 static inline int sock_keep(int fd, const char *what)
 {
 	return sock_at(fd) ? sock_refuse(fd, what) : 0;
@@ -135,21 +136,23 @@ int sock_inherit(struct sock *s);
 
 void sock_try(struct sock *s);
 
-/* Does no other process have it? Only our own fork makes it more again. */
+/* Does this process alone have it? True until this process forks. */
 bool sock_is_sole(const struct sock *s);
-/* Around fork(), with the lock held: may parent or child promote it, once the
- * other has closed it? Not one that was used, or is in an epoll set: what one of
- * them has read by TCP the other one does not know. */
+/* Around fork(), with the lock held. They decide whether parent or child may
+ * promote the socket once the other has closed it. A socket that was used, or
+ * is in an epoll set, stays on TCP: neither process knows what the other one
+ * has read by TCP. */
 void sock_fork_prepare(struct sock *s);
 void sock_fork_parent(struct sock *s);
 void sock_fork_child(struct sock *s);
 
-/* True: the call goes to the kernel, and sock_done() ends it. False: the socket
- * is on a stream. */
+/* True: the call goes to the kernel; sock_done() or sock_end() follows it.
+ * False: the socket is on a stream. */
 static inline bool sock_begin(struct sock *s)
 {
-	/* Both sequentially consistent, as are the store and the load in
-	 * sock_commit(): either the call is seen there, or the mode here. */
+	/* Sequentially consistent, as are the store of mode and the load of
+	 * inflight in sock_commit(): either sock_commit() sees this call, or
+	 * this call sees the new mode. */
 	atomic_fetch_add(&s->inflight, 1);
 	if (atomic_load(&s->mode) < SOCK_ON)
 		return true;
@@ -183,16 +186,17 @@ static inline ssize_t sock_done(struct sock *s, ssize_t n,
 	return n;
 }
 
-/* Of a socket on a stream, s being sock_at(fd) of a moment ago; errno is set.
- * SOCK_RETRY: it is on none. inq: may be NULL; what TCP_INQ says, or -1. */
+/* Calls on a socket that is on a stream; s is what sock_at(fd) has returned.
+ * errno is set. SOCK_RETRY: it is not on a stream any more. inq: may be NULL;
+ * what TCP_INQ reports, or -1. */
 ssize_t sock_recv(int fd, struct sock *s, const struct iovec *iov, int n,
 		  int flags, int *inq);
 ssize_t sock_send(int fd, struct sock *s, const struct iovec *iov, int n,
 		  int flags);
 int sock_shutdown(int fd, struct sock *s, int how);
 int sock_unread(struct sock *s);
-/* The descriptor is about to be closed, or taken by another file. Real close is
- * the caller's. */
+/* The descriptor is about to be closed, or replaced by another file. The caller
+ * makes the system call. */
 void sock_forget(int fd);
 
 /* Waits until done(), with the lock on entry and on return, but not while it
@@ -202,28 +206,29 @@ bool sock_wait(bool (*done)(void *arg), void *arg);
  * taken off its socket, or knows to be this one: go_on() says if it still is.
  * After SOCK_DRAIN_NS a line says that bytes may be lost. */
 void sock_drain(struct stream *stream, bool (*go_on)(void *arg), void *arg);
-/* Under --require: ends the program where s had a meeting that came to nothing,
- * and was on no stream. Locked. True: it would, and `now` is false. */
+/* Under --require, for a socket that was on no stream because its meeting
+ * failed: says so, and ends the program if `now`, else returns true. Locked. */
 bool sock_require(const struct sock *s, bool now);
 
-/* With the lock held. Why it cannot be promoted as it is now, or NULL. */
+/* Why it cannot be promoted now, or NULL. Locked. */
 const char *sock_unfit(const struct sock *s);
 bool sock_commit(struct sock *s);
-/* Reads the flags and options that calls on a stream go by. */
+/* Reads the flags and options of the TCP socket that calls on a stream obey. */
 bool sock_facts(struct sock *s);
-/* What epoll would say. 0 also where it has fallen back to TCP. */
+/* The events that epoll would report; 0 also if it is on TCP again. */
 uint32_t sock_ready(struct sock *s, uint32_t wanted);
-/* Is there something new, for an edge-triggered waiter? */
+/* Is there a new event for an edge-triggered waiter? */
 bool sock_edge(struct sock *s);
 
-/* The helper's thread; starts it when it does not run. Locked. */
+/* Asks the helper's thread to meet s's peer; starts the thread if it does not
+ * run. Locked. */
 void helper_ask(struct sock *s);
 void helper_free(struct stream *stream);
 void meeting_drop(struct meeting *m);
 
-/* As this end sees them. -errno. */
+/* The names of both ends of fd's connection. 0 or -errno. */
 int names_of(int fd, struct meet_names *names);
-/* " with 10.0.0.7:6379", its peer; "" where it has none, or none any more. */
+/* Writes " with 10.0.0.7:6379", its peer; "" if it has no peer any more. */
 void report_with(const struct sock *s, char *buf, size_t len);
 /* A line of the report. Locked. */
 void report_line(struct sock *s);

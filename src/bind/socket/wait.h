@@ -12,14 +12,14 @@
 
 #include <poll.h>
 
-/* poll(): kernel's descriptors and ours. timeout_ns: INT64_MAX for ever. What:
- * the call's name. errno is set. */
+/* poll() for descriptors of any kind. timeout_ns: INT64_MAX for ever. what: the
+ * name of the program's call. errno is set. */
 int wait_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns,
 	      const sigset_t *mask, const char *what);
-/* A blocking call of one socket on a stream; its own timeout counts. -1: errno
- * is set. 0: the call tries again. */
+/* A blocking call on a socket that is on a stream waits for events, at most for
+ * the socket's own timeout. 0: the call tries again. -1: errno is set. */
 int wait_one(struct sock *s, short events);
-/* Threads that wait for it look again. Locked. */
+/* Threads that wait for the socket look again. Locked. */
 void wait_wake(struct sock *s);
 
 #endif
