@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * helper.c - the library's own thread: it meets the peers, makes and frees
- * streams, and hears the bells. The first connection that is worth a meeting
- * starts it.
+ * helper.c - the library's own thread, the helper: it meets the peers, makes
+ * and frees streams, and wakes the program's threads when a peer rings. The
+ * first connection with enough calls for a meeting starts it.
  *
- * Thread rule: meetings and the device's control path are the helper's; what it
- * shares with the program is under st.lock.
+ * Thread rule: the helper alone touches meetings and the device's control path;
+ * what it shares with the program's threads is under st.lock.
  */
 #include "bind/socket/back.h"
 #include "bind/socket/idle.h"
@@ -30,18 +30,18 @@
 #define LISTEN_NS 10000000000ull /* the accepting end waits that long */
 #define TALK_NS 10000000000ull	 /* no call waits for a meeting */
 #define POLL_MAX 4096
-#define BACK_TICK_MS 5 /* a peer that dies on the way back is noticed so soon */
+#define BACK_TICK_MS 5 /* between looks for a dead peer on the way back */
 
 enum meeting_step {
 	MEET_DIAL,   /* connecting: nobody listens yet; again at `deadline` */
 	MEET_LISTEN, /* accepting: the other end has not dialled yet */
 	MEET_OFFER,  /* the peer's offer is awaited */
-	MEET_READY,  /* accepting: the peer's word that it is connected */
+	MEET_READY,  /* accepting: waits until the peer's QP is connected */
 };
 
 struct meeting {
 	struct meeting *next;
-	struct sock *s; /* NULL: it is gone */
+	struct sock *s; /* NULL: it was closed */
 	enum meeting_step step;
 	bool accepting;
 	int fd;

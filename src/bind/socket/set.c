@@ -2,11 +2,12 @@
 /*
  * set.c - epoll_ctl() and epoll_wait() where sockets are on streams.
  *
- * The kernel's set stays whole: a socket on a stream is registered there for
- * what TCP says (edge-triggered, under a token of ours), the waiter's descriptor
- * is the bell that the helper rings. A round looks at the streams; the kernel is
- * asked at least every KERNEL_NS; a thread that finds nothing for long asks the peers to
- * ring, looks once more, and sleeps in the kernel.
+ * The kernel's set keeps all sockets: one on a stream is there for the events
+ * of its TCP socket (edge-triggered, under a token of ours). The waiter's
+ * descriptor is there too: the helper writes to it to wake the sleeper. A
+ * round looks at the streams, and each KERNEL_NS at the kernel's set. A thread
+ * that finds nothing for long asks the peers to ring, looks once more, and
+ * sleeps in the kernel.
  */
 #include "bind/socket/set.h"
 
@@ -20,7 +21,7 @@
 
 #define KERNEL_NS 20000u
 #define NEVER INT64_MAX
-/* While something of ours is still on its way out, nobody sleeps for long. */
+/* The longest sleep while written bytes are not in the peer's ring yet. */
 #define SHORT_NS 1000000
 
 /* Tokens are odd addresses of ours: no program has them as its data. */

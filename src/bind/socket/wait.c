@@ -2,10 +2,11 @@
 /*
  * wait.c - poll(), select() and blocking calls where sockets are on streams.
  *
- * As in set.c: a round looks at the streams, the kernel is asked about the rest
- * every KERNEL_NS, and a thread that finds nothing for long asks the peers to
- * ring, looks once more, and sleeps in the kernel's poll. What is on TCP counts
- * as a call in the kernel meanwhile: it is not promoted behind the wait.
+ * As in set.c: a round looks at the streams, and each KERNEL_NS asks the
+ * kernel about the other descriptors. A thread that finds nothing for long
+ * asks the peers to ring, looks once more, and sleeps in the kernel's poll. A
+ * socket on TCP counts as one with a call in the kernel meanwhile, so it is
+ * not promoted during the wait.
  */
 #include "bind/socket/wait.h"
 
@@ -36,7 +37,7 @@ struct spare_waiter {
 
 /* What is known of a descriptor of a wait. */
 struct waiting {
-	struct sock *s; /* NULL: none of ours */
+	struct sock *s; /* NULL: no socket that may be promoted */
 	bool on;	/* on a stream; else it counts as in the kernel */
 	struct sock_waiter entry;
 };
