@@ -220,8 +220,8 @@ static void prepared(struct meeting *m)
 		s->prepared = true;
 		atomic_store(&s->next_try, 0);
 		/* A socket that turns out unfit drops its meeting: m->s is gone. */
-		sock_commit(s);
-		status_update(s);
+		if (!sock_commit(s))
+			status_update(s);
 	}
 	pthread_mutex_unlock(&st.lock);
 	leave(m, NULL);

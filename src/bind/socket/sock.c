@@ -351,6 +351,7 @@ bool sock_commit(struct sock *s)
 	idle_watch();
 	if (s->set)
 		set_wake(s->set);
+	status_update(s);
 	return true;
 }
 
