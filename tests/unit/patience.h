@@ -7,6 +7,7 @@
 #ifndef SKEIN_TESTS_PATIENCE_H
 #define SKEIN_TESTS_PATIENCE_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -33,6 +34,15 @@ static inline bool patience_ends(struct patience *p, uint64_t count,
 		p->end_ns = now_ns + patience_ns(seconds);
 	}
 	return now_ns >= p->end_ns;
+}
+
+/* For a call that goes on to its deadline with what the other end answers: a
+ * deadline before which nothing came (-ETIMEDOUT) is taken twice as long. True:
+ * call again. */
+static inline bool patience_doubles(uint64_t *timeout_ns, int rc)
+{
+	*timeout_ns *= 2;
+	return rc == -ETIMEDOUT && *timeout_ns < patience_ns(40);
 }
 
 #endif

@@ -428,7 +428,7 @@ static void test_leaves(void **state)
 	}
 	print_message("left after %llu ms\n",
 		      (unsigned long long)best / 1000000);
-	assert_true(best < SKEIN_MS(500));
+	assert_true(best < patience_ns(1) / 2);
 }
 
 static void test_disagreement(void **state)
@@ -657,7 +657,7 @@ static void stopped(unsigned count, uint64_t member_timeout)
 
 static void test_stopped(void **state)
 {
-	stopped(6, SKEIN_S(3));
+	stopped(6, patience_ns(3));
 }
 
 static void test_small_processes(void **state)
@@ -678,7 +678,7 @@ static void test_small_killed(void **state)
 static void test_small_stopped(void **state)
 {
 	small = true;
-	stopped(4, SKEIN_S(4));
+	stopped(4, patience_ns(4));
 	small = false;
 }
 

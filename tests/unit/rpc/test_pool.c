@@ -5,7 +5,6 @@
  * of pool, connection and context while handlers run, short memory.
  */
 #include "unit/alloc_sweep.h"
-#include "unit/patience.h"
 
 #include "base/prng.h"
 #include "conn/ctx.h"
@@ -25,7 +24,7 @@
 #define SLOW 3
 #define KEPT 4
 #define ALSO_SLOW 5
-#define PATIENCE patience_ns(30)
+#define PATIENCE SKEIN_S(30)
 #define BIG 200000u
 #define SHARD 6u
 

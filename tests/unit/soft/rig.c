@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PATIENCE_NS patience_ns(20)
+#define PATIENCE_NS patience_ns(60)
 
 uint64_t rig_now_ns(void)
 {
