@@ -4,6 +4,7 @@
  * closing from either side.
  */
 #include "unit/conn/pair.h"
+#include "unit/nobody.h"
 #include "unit/patience.h"
 
 #include <dlfcn.h>
@@ -403,7 +404,8 @@ static void test_wait(void **state)
 {
 	struct skein_conn_attr attr = {.size = sizeof(attr)};
 	struct skein_conn *conn, *none;
-	int inside = 1;
+	char addr[NOBODY_LEN];
+	int inside = 1, port;
 	struct pair p;
 
 	pair_open(&p, NULL, NULL);
@@ -420,10 +422,11 @@ static void test_wait(void **state)
 	assert_int_equal(skein_conn_wait(conn, 0), 0);
 	assert_int_equal(inside, 0);
 	wait_ups(&p, 1);
-	/* Nobody listens at port 1. */
-	assert_int_equal(
-		skein_conn_open_async(p.client, "127.0.0.1:1", NULL, &none), 0);
+	port = nobody_at(addr);
+	assert_true(port >= 0);
+	assert_int_equal(skein_conn_open_async(p.client, addr, NULL, &none), 0);
 	assert_int_equal(skein_conn_wait(none, PATIENCE), -ECONNREFUSED);
+	close(port);
 	skein_conn_close(none, 0);
 	skein_listener_close(p.listener);
 	while (skein_conn_get_state(conn) == SKEIN_CONN_READY)
