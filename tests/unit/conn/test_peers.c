@@ -214,15 +214,13 @@ static void stop(pid_t pid)
 	assert_true(WIFSTOPPED(status));
 }
 
-/* A context waits for all peers that say nothing at the same time. */
-static void test_ctx_close_of_stopped(void **state)
+static double close_of_stopped(void)
 {
+	struct timespec from, to;
 	struct skein_conn *conn;
 	char addr[STOPPED][80];
 	struct skein_ctx *ctx;
 	pid_t pid[STOPPED];
-	struct timespec from, to;
-	double s;
 
 	ctx = open_ctx(false);
 	for (int i = 0; i < STOPPED; i++) {
@@ -234,13 +232,25 @@ static void test_ctx_close_of_stopped(void **state)
 	clock_gettime(CLOCK_MONOTONIC, &from);
 	skein_ctx_close(ctx);
 	clock_gettime(CLOCK_MONOTONIC, &to);
-	s = (double)(to.tv_sec - from.tv_sec) +
-	    (double)(to.tv_nsec - from.tv_nsec) * 1e-9;
-	/* Not one after another. */
-	assert_true(s * 1e9 > CONN_BYE_NS);
-	assert_true(s * 1e9 < (STOPPED - 1) * (double)CONN_BYE_NS);
 	for (int i = 0; i < STOPPED; i++)
 		reap(pid[i], SIGKILL);
+	return (double)(to.tv_sec - from.tv_sec) * 1e9 +
+	       (double)(to.tv_nsec - from.tv_nsec);
+}
+
+/* A context waits for all peers that say nothing at the same time. The best of
+ * several tries counts: the machine may be slow at times, but waits one after
+ * another would show in each. */
+static void test_ctx_close_of_stopped(void **state)
+{
+	const double one_by_one = (STOPPED - 1) * (double)CONN_BYE_NS;
+	double ns = one_by_one;
+
+	for (int i = 0; i < 5 && ns >= one_by_one; i++) {
+		ns = close_of_stopped();
+		assert_true(ns > CONN_BYE_NS);
+	}
+	assert_true(ns < one_by_one);
 }
 
 struct probed {
