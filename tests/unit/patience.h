@@ -20,6 +20,11 @@ static inline uint64_t patience_ns(unsigned seconds)
 	return (uint64_t)(1e9 * seconds * (by > 1 ? by : 1));
 }
 
+static inline int patience_ms(unsigned seconds)
+{
+	return (int)(patience_ns(seconds) / 1000000);
+}
+
 /* For long work: the limit begins again with each change of a count. */
 struct patience {
 	uint64_t count, end_ns;

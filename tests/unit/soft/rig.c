@@ -292,7 +292,7 @@ void rig_async(struct rig_end *e, enum ibv_event_type type)
 	struct pollfd p = {.fd = e->dev->verbs->async_fd, .events = POLLIN};
 	struct ibv_async_event ev;
 
-	assert_int_equal(poll(&p, 1, 20000), 1);
+	assert_int_equal(poll(&p, 1, patience_ms(20)), 1);
 	assert_int_equal(e->dev->ops->get_async_event(e->dev, &ev), 0);
 	assert_int_equal(ev.event_type, type);
 	e->dev->ops->ack_async_event(e->dev, &ev);

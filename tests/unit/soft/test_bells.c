@@ -7,6 +7,8 @@
  */
 #include "ud_rig.h"
 
+#include "unit/patience.h"
+
 #include <poll.h>
 
 #define ROUNDS 3000
@@ -69,7 +71,7 @@ static void heard(struct ud_end *e, struct ibv_comp_channel *ch,
 	struct ibv_wc wc;
 
 	do
-		assert_int_equal(poll(&p, 1, 10000), 1);
+		assert_int_equal(poll(&p, 1, patience_ms(10)), 1);
 	while (e->r.dev->ops->get_cq_event(e->r.dev, ch, &got));
 	assert_ptr_equal(got, cq);
 	e->r.dev->ops->ack_cq_events(e->r.dev, cq, 1);

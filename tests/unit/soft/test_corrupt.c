@@ -7,6 +7,8 @@
  */
 #include "rig.h"
 
+#include "unit/patience.h"
+
 #include "base/prng.h"
 #include "dev/soft/mr.h"
 #include "dev/soft/qp/qp.h"
@@ -21,7 +23,7 @@
 #include <unistd.h>
 
 #define LEN 64u
-#define PATIENCE_NS 8000000000ull
+#define PATIENCE_NS patience_ns(8)
 
 /* Everything that has a timer has a short one. */
 static const struct rig_opts opts = {

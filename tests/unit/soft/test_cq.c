@@ -3,6 +3,8 @@
  * none is invented. */
 #include "rig.h"
 
+#include "unit/patience.h"
+
 #include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -201,7 +203,7 @@ static void test_no_lost_wakeup(void **state)
 			n = ibv_poll_cq(e.cq, 1, &wc);
 			if (n)
 				break;
-			assert_int_equal(poll(&p, 1, 20000), 1);
+			assert_int_equal(poll(&p, 1, patience_ms(20)), 1);
 			if (!e.dev->ops->get_cq_event(e.dev, e.ch, &cq)) {
 				assert_ptr_equal(cq, e.cq);
 				e.dev->ops->ack_cq_events(e.dev, cq, 1);

@@ -4,6 +4,7 @@
  * once in many requests; and nothing is lost by it: what docs/soft.md, "Harsh
  * mode", says.
  */
+#include "unit/patience.h"
 #include "unit/soft/rig.h"
 
 #include <poll.h>
@@ -169,7 +170,7 @@ static void test_messages(void **state)
 		rig_post(&a, IBV_WR_SEND, 2, a.buf + LONG, 8, 0, 0,
 			 IBV_SEND_SIGNALED);
 		/* asleep: nobody polls */
-		assert_int_equal(poll(&p, 1, 10000), 1);
+		assert_int_equal(poll(&p, 1, patience_ms(10)), 1);
 		assert_int_equal(b.dev->ops->get_cq_event(b.dev, b.ch, &cq), 0);
 		b.dev->ops->ack_cq_events(b.dev, cq, 1);
 		rig_wait(&b, &wc);

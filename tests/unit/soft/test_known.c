@@ -3,6 +3,8 @@
  * in the peer's NIC file; where not, or where that is nonsense, the peer is. */
 #include "rig.h"
 
+#include "unit/patience.h"
+
 #include "dev/soft/peer/peer.h"
 #include "dev/soft/qp/qp.h"
 #include "dev/soft/soft.h"
@@ -88,7 +90,7 @@ static void says(struct rig_end *from, struct ibv_qp *qp, struct rig_end *to,
 			 0);
 	/* The channel is rung, by a bell that nobody brought. */
 	do
-		assert_int_equal(poll(&p, 1, 10000), 1);
+		assert_int_equal(poll(&p, 1, patience_ms(10)), 1);
 	while (to->dev->ops->get_cq_event(to->dev, to->ch, &cq));
 	assert_ptr_equal(cq, to->cq);
 	to->dev->ops->ack_cq_events(to->dev, cq, 1);

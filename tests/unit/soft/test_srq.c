@@ -5,6 +5,8 @@
  */
 #include "rig.h"
 
+#include "unit/patience.h"
+
 #include "dev/soft/srq/srq.h"
 
 #include <poll.h>
@@ -226,7 +228,7 @@ static void test_kinds(void **state)
 				  IBV_SEND_SIGNALED | IBV_SEND_SOLICITED),
 			 0);
 	rig_expect(&a, 2, IBV_WC_SUCCESS);
-	assert_int_equal(poll(&p, 1, 10000), 1);
+	assert_int_equal(poll(&p, 1, patience_ms(10)), 1);
 	assert_int_equal(b.dev->ops->get_cq_event(b.dev, b.ch, &cq), 0);
 	b.dev->ops->ack_cq_events(b.dev, cq, 1);
 	rig_wait(&b, &wc);

@@ -8,6 +8,8 @@
  */
 #include "stepper.h"
 
+#include "unit/patience.h"
+
 #include <poll.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -199,7 +201,7 @@ static void check_receives(enum kind k)
 		struct pollfd p = {.fd = a.ch->fd, .events = POLLIN};
 		struct ibv_cq *cq;
 
-		assert_int_equal(poll(&p, 1, 10000), 1);
+		assert_int_equal(poll(&p, 1, patience_ms(10)), 1);
 		if (!a.dev->ops->get_cq_event(a.dev, a.ch, &cq))
 			a.dev->ops->ack_cq_events(a.dev, cq, 1);
 	}

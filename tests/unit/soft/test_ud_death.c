@@ -241,7 +241,7 @@ static void wait_event(void)
 	struct ibv_cq *cq;
 
 	do
-		assert_int_equal(poll(&p, 1, 10000), 1);
+		assert_int_equal(poll(&p, 1, patience_ms(10)), 1);
 	while (a.r.dev->ops->get_cq_event(a.r.dev, a.r.ch, &cq));
 	a.r.dev->ops->ack_cq_events(a.r.dev, cq, 1);
 }
