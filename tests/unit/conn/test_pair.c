@@ -16,9 +16,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define PATIENCE patience_ns(20)
-
 static atomic_uint accepts; /* calls, of whom they may be */
+
+#define PATIENCE patience_ns(20)
 
 typedef int accept4_fn(int fd, struct sockaddr *addr, socklen_t *len,
 		       int flags);
