@@ -44,8 +44,8 @@ struct skein_engine;
 
 enum skein_wait {
 	SKEIN_WAIT_ADAPTIVE, /* spin for some microseconds, then sleep */
-	SKEIN_WAIT_POLL,     /* spin, yielding to others; sleep only while no
-				connection is ready */
+	SKEIN_WAIT_POLL,     /* spin, yielding to others; sleep only while all
+				connections open or close, or there is none */
 	SKEIN_WAIT_SPIN,     /* spin without yielding; warns when there are
 				more spinners than cores */
 	SKEIN_WAIT_EVENT,    /* sleep at once when there is no work */

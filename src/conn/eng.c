@@ -471,12 +471,16 @@ static int eng_beat(struct engine_obj *obj, uint64_t now_ns)
 	return moved;
 }
 
-/* Without a ready connection only control sockets can say something. */
+/* Where all connections wait for the answer to their handshake or to their
+ * CLOSE, only control sockets can say something. */
 static bool eng_by_fd(struct engine_obj *obj)
 {
 	struct skein_engine *eng = container_of(obj, struct skein_engine, obj);
 
-	return !eng->polls.n;
+	for (unsigned i = 0; i < eng->polls.n; i++)
+		if (eng->polls.e[i]->conn->phase != CONN_P_BYE)
+			return false;
+	return true;
 }
 
 static const struct engine_obj_ops eng_ops = {

@@ -90,13 +90,21 @@ static void test_nobody_comes(void **state)
 	pair_close(&p);
 }
 
-/* A client that polls sleeps while nobody answers its handshake: with hundreds of
- * such clients the server gets the core. */
-static void test_handshake_sleeps(void **state)
+static struct skein_ctx *polling_ctx(void)
 {
 	struct skein_ctx_attr c = {.size = sizeof(c),
 				   .device = test_device(),
 				   .wait = SKEIN_WAIT_POLL};
+	struct skein_ctx *ctx;
+
+	assert_int_equal(skein_ctx_open(&c, &ctx), 0);
+	return ctx;
+}
+
+/* A client that polls sleeps while nobody answers its handshake: with hundreds of
+ * such clients the server gets the core. */
+static void test_handshake_sleeps(void **state)
+{
 	struct skein_conn_attr attr = {.size = sizeof(attr),
 				       .timeout_ns = SKEIN_MS(100)};
 	struct sockaddr_storage any = {0};
@@ -107,7 +115,7 @@ static void test_handshake_sleeps(void **state)
 
 	((struct sockaddr_in *)&any)->sin_family = AF_INET;
 	((struct sockaddr_in *)&any)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	assert_int_equal(skein_ctx_open(&c, &ctx), 0);
+	ctx = polling_ctx();
 	/* It listens, and accepts nobody. */
 	assert_int_equal(env_sock_listen(ctx->env, &any, 1, &fd), 0);
 	assert_int_equal(env_sock_name(ctx->env, fd, &any), 0);
@@ -117,6 +125,27 @@ static void test_handshake_sleeps(void **state)
 	assert_true(atomic_load(&yields) < 1000);
 	env_sock_close(ctx->env, fd);
 	skein_ctx_close(ctx);
+}
+
+/* And while nobody answers its CLOSE. */
+static void test_bye_sleeps(void **state)
+{
+	struct skein_ctx *ctx = polling_ctx();
+	struct skein_conn *conn;
+	struct pair p;
+
+	pair_open(&p, NULL, NULL);
+	assert_int_equal(skein_conn_open(ctx, skein_listener_addr(p.listener),
+					 NULL, &conn),
+			 0);
+	wait_ups(&p, 1);
+	engine_background_stop(p.server->engine->e);
+	atomic_store(&yields, 0);
+	skein_conn_close(conn, SKEIN_S(1));
+	assert_true(atomic_load(&yields) < 1000);
+	assert_int_equal(engine_background_start(p.server->engine->e), 0);
+	skein_ctx_close(ctx);
+	pair_close(&p);
 }
 
 static void test_keys(void **state)
@@ -567,6 +596,7 @@ int main(void)
 		cmocka_unit_test(test_connect),
 		cmocka_unit_test(test_nobody_comes),
 		cmocka_unit_test(test_handshake_sleeps),
+		cmocka_unit_test(test_bye_sleeps),
 		cmocka_unit_test(test_keys),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_join),
