@@ -74,10 +74,19 @@ static void *serve_thread(void *arg)
 	return NULL;
 }
 
-/* serve WAIT: "addr=..." when clients may come; ends with standard input, and
- * says how often it slept. */
+/* The seconds that a connection may take, at argv[i]; 0: the default. */
+static uint64_t patience(int argc, char **argv, int i)
+{
+	return argc > i ? SKEIN_S(many_number(argv[i])) : 0;
+}
+
+/* serve WAIT [SECONDS]: "addr=..." when clients may come; ends with standard
+ * input, and says how often it slept. */
 int many_serve(int argc, char **argv)
 {
+	struct skein_listener_attr attr = {.size = sizeof(attr),
+					   .handshake_timeout_ns =
+						   patience(argc, argv, 2)};
 	struct serving s = {.ctx = open_ctx(many_wait(argv[1]))};
 	struct skein_listener *l;
 	pthread_t thread;
@@ -85,7 +94,7 @@ int many_serve(int argc, char **argv)
 
 	rc = skein_rpc_handle(s.ctx, ECHO, on_echo, NULL);
 	if (!rc)
-		rc = skein_listener_open(s.ctx, "127.0.0.1:0", NULL, &l);
+		rc = skein_listener_open(s.ctx, "127.0.0.1:0", &attr, &l);
 	if (!rc)
 		rc = skein_stop_new(&s.stop);
 	if (!rc)
@@ -130,13 +139,15 @@ int many_first(int argc, char **argv)
 	return 0;
 }
 
-/* one ADDR WAIT: a connection, a call, the end. By default's 5 s: what a program
- * that says nothing gets. */
+/* one ADDR WAIT [SECONDS]: a connection, a call, the end. Without SECONDS what a
+ * program that says nothing gets. */
 int many_one(int argc, char **argv)
 {
+	struct skein_conn_attr attr = {.size = sizeof(attr),
+				       .timeout_ns = patience(argc, argv, 3)};
 	struct skein_ctx *ctx = open_ctx(many_wait(argv[2]));
 	struct skein_conn *conn;
-	int rc = skein_conn_open(ctx, argv[1], NULL, &conn);
+	int rc = skein_conn_open(ctx, argv[1], &attr, &conn);
 
 	if (rc)
 		many_die("connection", rc);
