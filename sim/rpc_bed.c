@@ -57,6 +57,7 @@ struct caller {
 	struct prng r;
 	uint32_t len;
 	unsigned outstanding;
+	void *app; /* conf->app's */
 	struct slot slots[WINDOW_MAX];
 };
 
@@ -175,6 +176,9 @@ static int server_open(struct bed *bed)
 	rc = skein_rpc_handle(bed->ctx, ECHO, serve_echo, bed);
 	if (!rc)
 		rc = skein_rpc_handle(bed->ctx, PUT, serve_put, bed);
+	if (!rc && bed->conf->app)
+		rc = bed->conf->app->serve(bed->ctx, bed->w,
+					   bed->conf->app_arg);
 	bed->engines[0] = rc ? NULL : skein_ctx_engine(bed->ctx);
 	for (unsigned i = 1; i < bed->conf->servers && !rc; i++)
 		rc = skein_engine_new(bed->ctx, ca.wait, &bed->engines[i]);
@@ -301,6 +305,20 @@ static void call_private(struct caller *c)
 	engine_run_until(c->bconn->engine->e, may_call, c, ENV_NEVER);
 }
 
+static void call_app(struct caller *c)
+{
+	struct bed *bed = c->bed;
+	uint64_t begun = sim_thread_now(bed->w);
+	int rc = bed->conf->app->one(c->app, &c->r);
+
+	if (rc)
+		failed(bed, rc);
+	if (bed->counting) {
+		hist_record(bed->hist, sim_thread_now(bed->w) - begun);
+		bed->answered++;
+	}
+}
+
 /* One turn of a thread on a shared handle: it makes calls and takes its own
  * responses. */
 static void call_lanes(struct caller *c)
@@ -388,6 +406,10 @@ static int get_ready(struct caller *c)
 		sim_sleep(bed->w, STEP_NS);
 	if (!rc)
 		rc = env_waiter_new(env_of(c), ENV_WAIT_POLL, &c->waiter);
+	if (!rc && !bed->rc && bed->conf->app)
+		rc = bed->conf->app->join(c->client->ctx, c->bconn->conn,
+					  env_of(c), bed->conf->app_arg,
+					  &c->app);
 	bed->ready++;
 	while (!bed->go && !bed->rc && !rc)
 		sim_sleep(bed->w, 10000);
@@ -404,7 +426,9 @@ static void caller_main(void *arg)
 	if (rc)
 		failed(bed, rc);
 	while (!bed->rc) {
-		if (bed->conf->system == RPC_BED_LOCKED)
+		if (bed->conf->app)
+			call_app(c);
+		else if (bed->conf->system == RPC_BED_LOCKED)
 			call_locked(c, &round);
 		else if (bed->conf->system == RPC_BED_LANES)
 			call_lanes(c);

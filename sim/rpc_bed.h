@@ -27,6 +27,18 @@ enum rpc_bed_system {
 	RPC_BED_LANES,	 /* `share` threads on a handle with `qps` lanes */
 };
 
+struct prng;
+
+/* What callers do in place of calls, one operation at a time. 0 or an error. */
+struct rpc_bed_app {
+	/* the server, before it listens */
+	int (*serve)(struct skein_ctx *ctx, struct sim_world *w, void *arg);
+	/* a caller, when its connection is ready */
+	int (*join)(struct skein_ctx *ctx, struct skein_conn *conn,
+		    struct skein_env *env, void *arg, void **caller);
+	int (*one)(void *caller, struct prng *r);
+};
+
 struct rpc_bed_conf {
 	uint64_t seed;
 	const struct nic_model *nic;
@@ -58,6 +70,9 @@ struct rpc_bed_conf {
 	 * their responses have len bytes. */
 	unsigned large_pct;
 	uint32_t large_len;
+	/* Not NULL: of RPC_BED_PRIVATE only. */
+	const struct rpc_bed_app *app;
+	void *app_arg;
 	uint32_t handler_ns;
 	/* The world catches up with each handler. Else a round of the server's
 	 * engine is one moment for others, and a READ finds an answer before

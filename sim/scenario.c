@@ -24,6 +24,7 @@ static const struct scenario *const scenarios[] = {
 	&scenario_rpc_handles,	    &scenario_mcast_large,
 	&scenario_mcast_resume,	    &scenario_rfrpc_kv,
 	&scenario_rfrpc_time,	    &scenario_rfrpc_batch,
+	&scenario_rfrpc_bypass,
 };
 
 #define N_SCENARIOS (sizeof(scenarios) / sizeof(scenarios[0]))

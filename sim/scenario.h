@@ -119,6 +119,7 @@ extern const struct scenario scenario_mcast_groups;
 extern const struct scenario scenario_rfrpc_kv;
 extern const struct scenario scenario_rfrpc_time;
 extern const struct scenario scenario_rfrpc_batch;
+extern const struct scenario scenario_rfrpc_bypass;
 extern const struct scenario scenario_rpc_handles;
 extern const struct scenario scenario_mcast_large;
 extern const struct scenario scenario_mcast_resume;
