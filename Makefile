@@ -173,6 +173,7 @@ sim-plots:
 	scripts/sim-plots.sh "$(BUILD)/tools/skein"
 	scripts/mcast-plots.sh "$(BUILD)/tools/skein"
 	scripts/flock-plots.sh "$(BUILD)/tools/skein"
+	scripts/rfrpc-plots.sh "$(BUILD)/tools/skein"
 
 # The loader finds a library in a folder of the system's only by its cache.
 ##install: into PREFIX (/usr/local), or below DESTDIR
