@@ -61,8 +61,14 @@ static int point(struct figure *f, double us, struct cell *cell)
 	turn = turn_ns(&f->conf);
 	f->conf.warm_ns += WARM_TURNS * turn;
 	f->conf.run_ns += RUN_TURNS * turn;
+	/* All ways in one stretch of time: what fetching with a window brings
+	 * changes within milliseconds, as the callers get out of step. */
+	if (!f->sc->ops) {
+		f->conf.warm_ns += AUTO_WARM_NS;
+		f->conf.run_ns += AUTO_RUN_NS;
+	}
 	for (unsigned w = 0; w < N_WAYS && !rc; w++) {
-		if (ways[w] == RFRPC_AUTO) {
+		if (ways[w] == RFRPC_AUTO && f->sc->ops) {
 			f->conf.warm_ns += AUTO_WARM_NS;
 			f->conf.run_ns += AUTO_RUN_NS;
 			f->conf.ops = 0;
