@@ -197,7 +197,7 @@ static int serve_until(const struct serve_opts *o, struct kv_server *server,
 	if (!rc)
 		sigwait(ends, &sig);
 	else
-		out_error(CMD, "stdout: %s", strerror(-rc));
+		out_error(CMD, "cannot write to standard output");
 	kv_serve_stop(serve);
 	return rc ? CMD_FAILED : CMD_OK;
 }

@@ -125,7 +125,7 @@ static int run(const void *opts, struct skein_stop *stop)
 	if (!rc)
 		serve(ctx, meta, stop);
 	else
-		out_error(CMD, "stdout: %s", strerror(-rc));
+		out_error(CMD, "cannot write to standard output");
 	skein_meta_close(meta);
 	skein_ctx_close(ctx);
 	return rc ? CMD_FAILED : CMD_OK;

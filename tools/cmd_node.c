@@ -305,7 +305,7 @@ static int run(const void *opts, struct skein_stop *stop)
 	if (!rc)
 		skein_node_run(node, UINT64_MAX, stop);
 	else
-		out_error(CMD, "stdout: %s", strerror(-rc));
+		out_error(CMD, "cannot write to standard output");
 	skein_node_close(node);
 	skein_ctx_close(ctx);
 	return rc ? CMD_FAILED : CMD_OK;

@@ -226,6 +226,8 @@ static int run_perf(struct perf_opts *o, uint32_t wait, int argc, char **argv)
 	if (rc)
 		return rc;
 	o->host = argc > 1 ? argv[1] : NULL;
+	if (o->host && !*o->host)
+		return bad("HOST is empty: leave it out for a server");
 	rc = settle_sharing(o, wait);
 	if (!rc)
 		rc = check_stream_given(o);

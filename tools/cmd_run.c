@@ -240,7 +240,8 @@ static int start(const struct run *r, char **argv)
 		return CMD_FAILED;
 	execvp(argv[0], argv);
 	err = errno;
-	out_error(RUN_CMD, "%s: %s", argv[0], strerror(err));
+	out_error(RUN_CMD, "%s: %s", *argv[0] ? argv[0] : "\"\"",
+		  strerror(err));
 	return err == ENOENT ? RUN_NOT_FOUND : RUN_CANNOT;
 }
 

@@ -9,6 +9,7 @@
 #include "out.h"
 #include "ycsb_report.h"
 
+#include "conn/addr.h"
 #include "kv/serve.h"
 
 #include <skein/error.h>
@@ -54,6 +55,7 @@ static const char *const arrivals[] = {"poisson", "even", NULL};
 static enum opt_verdict check(enum opt_verdict v, struct ycsb_opts *o)
 {
 	struct ycsb_params *p = &o->params;
+	struct conn_addr addr;
 
 	if (v != OPT_RUN)
 		return v;
@@ -73,6 +75,11 @@ static enum opt_verdict check(enum opt_verdict v, struct ycsb_opts *o)
 			       "--wait=event sleeps: give --wait=poll or spin");
 	else if (o->json && o->rows)
 		out_error(CMD, "--json and --rows exclude each other");
+	else if (conn_addr_parse(o->server, &addr) || !strcmp(addr.port, "0"))
+		out_error(CMD,
+			  "--server=%s is no HOST:PORT (an IPv6 address in "
+			  "brackets)",
+			  o->server);
 	else if (kv_pin_parse(o->pin, o->threads, &o->cpu))
 		out_error(CMD, "--pin=%s: there are not that many CPUs",
 			  o->pin);
@@ -101,7 +108,7 @@ static enum opt_verdict parse(int argc, char **argv, struct ycsb_opts *o)
 	struct ycsb_params *p = &o->params;
 	const struct opt opts[] = {
 		{'w', "workload", OPT_STR, &o->workload, "LIST",
-		 "letters from a to f, with commas"},
+		 "letters from a to f, with commas; empty: load alone"},
 		{'s', "server", OPT_STR, &o->server, "ADDR",
 		 "HOST:PORT of `skein kv serve`"},
 		{0, "transport", OPT_CHOICE, &o->transport, "NAME",

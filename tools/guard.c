@@ -88,7 +88,7 @@ bool guard_may_listen(const char *cmd, const char *addr, const char *words)
 	size_t len = colon ? (size_t)(colon - addr) : strlen(addr);
 	char host[HOST_MAX] = "";
 
-	if (len >= sizeof(host) || (colon && !port_is_one(colon + 1))) {
+	if (len >= sizeof(host) || !colon || !port_is_one(colon + 1)) {
 		out_error(cmd,
 			  "\"%.64s\" is no HOST:PORT, with a port from 0 to "
 			  "65535",

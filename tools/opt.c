@@ -159,6 +159,10 @@ static void complain(const struct opt_usage *u, const struct opt *o,
 		snprintf(want, sizeof(want), "from %llu to %llu",
 			 (unsigned long long)o->min,
 			 (unsigned long long)o->max);
+	} else if (o->kind == OPT_U32 && o->max) {
+		snprintf(want, sizeof(want), "a whole number from %llu to %llu",
+			 (unsigned long long)o->min,
+			 (unsigned long long)o->max);
 	} else {
 		snprintf(want, sizeof(want), "%s",
 			 rc == -ERANGE ? "too large" : wants[o->kind]);

@@ -285,6 +285,7 @@ int skein_listener_open(struct skein_ctx *ctx, const char *addr,
 			const struct skein_listener_attr *user,
 			struct skein_listener **out)
 {
+	struct conn_addr parsed;
 	struct skein_listener_attr attr = {.size = sizeof(attr)};
 	struct skein_listener *l;
 	int rc;
@@ -307,7 +308,10 @@ int skein_listener_open(struct skein_ctx *ctx, const char *addr,
 	spare_make(l);
 	if (rc) {
 		env_log(ctx->env, ENV_LOG_ERROR, "cannot listen on %s: %s",
-			addr ? addr : "(null)", skein_strerror(rc));
+			addr ? addr : "(null)",
+			conn_addr_parse(addr, &parsed)
+				? "write HOST:PORT, an IPv6 address in brackets"
+				: skein_strerror(rc));
 		listener_free(l);
 		return rc;
 	}

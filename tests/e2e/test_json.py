@@ -52,6 +52,8 @@ def failures(folder, taken, refused):
             (['write', '--cores', '0,1'], '--cores', 2),
             (['write', '-p', taken, *DEVICES.exposed], 'in use', 1),
             (['write', NO_HOST], NO_HOST_SAID, 1),
+            (['write', ''], 'HOST is empty', 2),
+            (['write', '--threads', '-5'], 'a whole number from 1 to 256', 2),
         ],
         'kv': [
             ([], 'serve', 2),
@@ -73,6 +75,7 @@ def failures(folder, taken, refused):
             (['-s', there, '--transport', 'tcp-block'], 'Connection refused',
              1),
             (['-s', there, '-w', 'z'], '--workload', 2),
+            (['-s', 'x'], '--server=x is no HOST:PORT', 2),
             (['-s', there, '--rows'], '--rows', 2),
         ],
         'cp': [
@@ -93,6 +96,8 @@ def failures(folder, taken, refused):
             (['--device', 'nosuch'], NO_DEVICE, 1),
             (['-l', here], 'in use', 1),
             (['-l', '0.0.0.0:0'], '--insecure', 2),
+            (['-l', '127.0.0.1'], 'is no HOST:PORT', 2),
+            (['-l', '127.0.0.1', '--insecure'], 'write HOST:PORT', 1),
             (['-l', f'{NO_HOST}:0'], NO_HOST_SAID, 2),
             (['extra'], 'extra', 2),
         ],
@@ -218,7 +223,8 @@ def no_such_command():
 def full_disk():
     """What cannot be written is an error, of help and version, too."""
     for words in (['--version'], ['--help'], ['ycsb', '--help'],
-                  ['sim', '--list', '--json']):
+                  ['sim', '--list', '--json'],
+                  ['kv', 'serve', '-l', '127.0.0.1:0']):
         with open('/dev/full', 'w', encoding='utf-8') as full:
             done = subprocess.run([tool(), *words], stdout=full, text=True,
                                   stderr=subprocess.PIPE, check=False)

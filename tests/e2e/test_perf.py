@@ -364,6 +364,13 @@ def errors():
         fails(case, 1, 'write', '--self', '-d', 'soft', '--require', 'verbs',
               says='verbs is required')
         fails(case, 1, 'write', '--self', '--cores', '0,9999', says='core')
+        # the other end has ended in order: it is not to blame
+        full = case.start(['sh', '-c', 'exec "$0" perf write --self -n 9 '
+                           '--slice 1ms > /dev/full', tool()],
+                          device=DEVICES.client)
+        full.exits(1, timeout=PATIENCE_S)
+        said = full.text('err')
+        assert 'perf: cannot write the result' in said, said
 
 
 def wrong_pairing():

@@ -392,9 +392,10 @@ int perf_report(struct perf *p, const struct perf_result *r, unsigned n)
 				  "slice: no ratio, absolute figures only",
 				  (unsigned long long)r[i].size);
 	rc = p->o.json ? report_json(p, r, n) : report_table(p, r, n);
-	if (rc)
-		return perf_fail(p, rc, "cannot write the result");
-	return 0;
+	if (!rc)
+		return 0;
+	p->err_known = true; /* the other end has ended in order */
+	return perf_fail(p, rc, "cannot write the result");
 }
 
 int perf_report_served(const struct perf *p, uint32_t port)
