@@ -37,6 +37,7 @@ static const char about[] =
 	"  atomic  fetch-and-add or compare-and-swap of 8 bytes\n"
 	"  rpc     a call of libskein that echoes its bytes\n"
 	"  stream  bytes on a stream, as skein run moves them\n"
+	"  connect what a new process pays: `skein perf connect --help`\n"
 	"\n"
 	"Start it without HOST on one machine (with --insecure, for clients of\n"
 	"other hosts) and with HOST on another, or with\n"
@@ -67,7 +68,7 @@ static int find_op(const char *name, uint32_t *op)
 	out_error(
 		PERF_CMD,
 		"no operation is called \"%.32s\": write, read, send, atomic, "
-		"rpc or stream",
+		"rpc, stream or connect",
 		name);
 	return CMD_USAGE;
 }
@@ -219,7 +220,7 @@ static int run_perf(struct perf_opts *o, uint32_t wait, int argc, char **argv)
 
 	if (argc < 1)
 		return bad("say what to measure: write, read, send, atomic, "
-			   "rpc or stream (`skein perf --help`)");
+			   "rpc, stream or connect (`skein perf --help`)");
 	if (argc > 2)
 		return bad("too many words: OP and at most one HOST");
 	rc = find_op(argv[0], &o->op);

@@ -219,7 +219,7 @@ static void print_default(const struct opt *o)
 		break;
 	case OPT_CHOICE:
 		choices_text(o, choices, sizeof(choices));
-		printf(": %s (default %s)", choices,
+		printf(" [%s] (default %s)", choices,
 		       o->choices[*(uint32_t *)o->to]);
 		break;
 	case OPT_STRS:

@@ -736,8 +736,8 @@ int op_connect(int argc, char **argv)
 	bool self = true;
 	const struct opt opts[] = {
 		{0, "via", OPT_STR, &r.via, "LIST",
-		 "node (a node service), pool (virtual queue pairs), direct\n"
-		 "(connections), tcp"},
+		 "of node (a node service), pool (virtual queue pairs), direct, "
+		 "tcp"},
 		{'n', "iters", OPT_U32, &r.iters, "N", "new processes each", 1,
 		 100000},
 		{0, "self", OPT_FLAG, &self,

@@ -167,7 +167,7 @@ static void test_help(void **state)
 	assert_non_null(strstr(said, "(default 3)"));
 	assert_non_null(strstr(said, "(default 1s)"));
 	assert_non_null(strstr(said, "(default soft)"));
-	assert_non_null(strstr(said, "red, green (default red)"));
+	assert_non_null(strstr(said, "[red, green] (default red)"));
 	assert_non_null(strstr(said, "-h, --help"));
 	assert_non_null(strstr(said, "(default 8)"));
 
