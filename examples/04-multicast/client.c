@@ -89,15 +89,19 @@ static int run(struct skein_ctx *ctx, uint64_t bytes, char **addrs, int count)
 int main(int argc, char **argv)
 {
 	struct skein_ctx *ctx;
+	uint64_t bytes = 0;
+	char *end = "";
 	int err;
 
-	if (argc < 3) {
+	if (argc > 1)
+		bytes = strtoull(argv[1], &end, 10);
+	if (argc < 3 || *end || end == argv[1] || *argv[1] == '-') {
 		fprintf(stderr, "usage: %s BYTES ADDRESS...\n", argv[0]);
 		return 2;
 	}
 	err = skein_ctx_open(NULL, &ctx);
 	if (!err) {
-		err = run(ctx, strtoull(argv[1], NULL, 10), argv + 2, argc - 2);
+		err = run(ctx, bytes, argv + 2, argc - 2);
 		skein_ctx_close(ctx);
 	}
 	if (err)

@@ -54,6 +54,16 @@ def one_sided():
             server.expect(f'^{number}: {text}$')
 
 
+def no_count():
+    """What is no number of bytes is not taken for 0."""
+    with Case() as case:
+        for word in ('-5', 'many', '5x', ''):
+            client = case.start([built('examples/04-multicast-client'), word,
+                                 '127.0.0.1:1'])
+            client.exits(2)
+            client.expect('^usage: ')
+
+
 def multicast():
     with Case() as case:
         servers = [case.start([built('examples/04-multicast-server'),
@@ -211,7 +221,7 @@ def no_server():
         client.expect('^client: .')
 
 
-ALL = [echo, async_calls, one_sided, multicast, resume, event_loop, stream,
+ALL = [echo, async_calls, one_sided, no_count, multicast, resume, event_loop, stream,
        pools, nodes,
        no_server]
 run_cases(*[test for test in ALL
