@@ -393,7 +393,7 @@ bool sock_wait(bool (*done)(void *arg), void *arg)
 	return true;
 }
 
-struct drain {
+struct sock_end {
 	struct stream *stream;
 	bool (*go_on)(void *arg);
 	void *arg;
@@ -401,7 +401,7 @@ struct drain {
 
 static bool has_drained(void *arg)
 {
-	const struct drain *d = arg;
+	const struct sock_end *d = arg;
 
 	if (d->go_on && !d->go_on(d->arg))
 		return true;
@@ -410,7 +410,7 @@ static bool has_drained(void *arg)
 
 void sock_drain(struct stream *stream, bool (*go_on)(void *arg), void *arg)
 {
-	struct drain d = {stream, go_on, arg};
+	struct sock_end d = {stream, go_on, arg};
 
 	st.draining++;
 	if (!sock_wait(has_drained, &d))
