@@ -275,6 +275,8 @@ def sealed():
                                 device=DEVICES.client,
                                 env={'SKEIN_LINK_KEY': key})
             client.expect(f'peer at {THERE} {here}')
+            # nor by datagrams
+            client.expect('gives up by TCP')
             server.expect(f'peer at {HERE} {there}')
             for end in client, server:
                 end.signal(signal.SIGKILL)

@@ -618,7 +618,10 @@ static void read_shake(struct tcp *t, struct tcp_conn *c)
 	if (!read_part(t, c, FRAME_HELLO + SEALING_DIALS))
 		return;
 	if (!sealing_hear(t->s, c)) {
-		refuse(t, c, FRAME_OTHER_KEY);
+		if (c->seal)
+			refuse(t, c, FRAME_OTHER_KEY);
+		else /* no memory */
+			drop(t, c);
 		return;
 	}
 	frame_hello_decode(c->part, FRAME_HELLO, &h);

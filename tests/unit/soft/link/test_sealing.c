@@ -36,6 +36,7 @@ static enum {
 	FLIPS,
 	REPEATS,
 	CUTS,
+	LIES, /* in the clear hello of an answer */
 } does;
 static unsigned done; /* so often */
 static uint8_t seen[SEEN];
@@ -72,6 +73,9 @@ static ssize_t change(int fd, const uint8_t *buf, size_t len, int flags)
 	if (what == FLIPS) {
 		copy[len - 5] ^= 0x10;
 		n = __real_send(fd, copy, len, flags);
+	} else if (what == LIES) {
+		copy[FRAME_HELLO - 1] ^= 1;
+		n = __real_send(fd, copy, len, flags);
 	} else if (what == CUTS) {
 		__real_send(fd, copy, len / 2, flags);
 		shutdown(fd, SHUT_WR);
@@ -103,8 +107,9 @@ ssize_t __wrap_send(int fd, const void *buf, size_t len, int flags)
 		first_len = len;
 	}
 	/* packets: no hello, and not the record without any */
-	if (does != LETS_PASS && len > SEALING_FIRST &&
-	    memcmp(buf, "SKLT", 4) != 0)
+	if (does == LIES ? len == SEALING_SAYS && bytes[8] == FRAME_ANSWERS
+			 : does != LETS_PASS && len > SEALING_FIRST &&
+				   memcmp(buf, "SKLT", 4) != 0)
 		n = change(fd, buf, len, flags);
 	else
 		n = pass(fd, buf, len, flags);
@@ -424,6 +429,18 @@ static void test_other_key(void **state)
 	assert_null(link_of(&a)->conn);
 }
 
+/* The clear hello of an answer is as sealed as the rest. */
+static void test_other_hello(void **state)
+{
+	(void)state;
+	does_next(LIES);
+	open_with("a key\n", "a key\n", "0", &patient);
+	/* what is to be sent dials again */
+	arrives();
+	assert_int_equal(done, 1);
+	assert_int_equal(counts_of(&a).other_key + counts_of(&b).other_key, 1);
+}
+
 static void test_no_key(void **state)
 {
 	unsigned i;
@@ -526,17 +543,12 @@ static void test_settings(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		EACH(test_unreadable),
-		EACH(test_changed),
-		EACH(test_repeated),
-		EACH(test_cut),
-		EACH(test_said_again),
-		EACH(test_strangers),
-		ENDS(test_other_key),
-		ENDS(test_no_key),
-		ENDS(test_clear_too),
-		ENDS(test_datagrams),
-		cmocka_unit_test(test_settings),
+		EACH(test_unreadable), EACH(test_changed),
+		EACH(test_repeated),   EACH(test_cut),
+		EACH(test_said_again), EACH(test_strangers),
+		ENDS(test_other_key),  ENDS(test_other_hello),
+		ENDS(test_no_key),     ENDS(test_clear_too),
+		ENDS(test_datagrams),  cmocka_unit_test(test_settings),
 	};
 
 	if (!seal_available())
