@@ -103,6 +103,12 @@ static void dial_later(struct soft_link_qp *l, uint64_t now)
 	bool held = hold(l);
 	uint32_t n = l->dials < AGAIN_MAX ? l->dials : AGAIN_MAX;
 
+	/* posters set it: looked at under the hold */
+	if (!l->dialling) {
+		if (held)
+			soft_qp_release(l->q);
+		return;
+	}
 	if (l->tcp_only ? l->waits : l->dials < AGAIN_MAX) {
 		l->dials++;
 		l->dial_ns = now + (AGAIN_NS << n);
@@ -177,7 +183,7 @@ static void down(void *owner, struct tcp_conn *c, bool was_up)
 		l = container_of(n, struct soft_link_qp, node);
 		if (l->conn == c)
 			detach(l, c->dialled ? now : now + YIELD_NS);
-		else if (!l->conn && l->dialling && is_for(l, c))
+		else if (!l->conn && is_for(l, c))
 			dial_later(l, now);
 	}
 	pthread_cond_broadcast(&k->dialled);

@@ -125,6 +125,16 @@ static void does_next(int what)
 	pthread_mutex_unlock(&between);
 }
 
+static unsigned times_done(void)
+{
+	unsigned n;
+
+	pthread_mutex_lock(&between);
+	n = done;
+	pthread_mutex_unlock(&between);
+	return n;
+}
+
 static void go_alone(void)
 {
 	struct ifreq r = {.ifr_name = "lo", .ifr_flags = IFF_UP};
@@ -231,6 +241,18 @@ static void arrives(void)
 	assert_memory_equal(a.buf, b.buf, LEN);
 }
 
+static size_t heard(bool forget)
+{
+	size_t len;
+
+	pthread_mutex_lock(&between);
+	len = seen_len;
+	if (forget)
+		seen_len = 0;
+	pthread_mutex_unlock(&between);
+	return len;
+}
+
 static void *find(const char *what, size_t len)
 {
 	void *at;
@@ -245,9 +267,9 @@ static void test_unreadable(void **state)
 {
 	(void)state;
 	rig_until(are_sealed, NULL);
-	seen_len = 0;
+	heard(true);
 	arrives();
-	assert_true(seen_len > LEN);
+	assert_true(heard(false) > LEN);
 	assert_null(find(MARK, sizeof(MARK) - 1));
 	/* not a word of it, wherever it lies in its packet */
 	for (size_t i = 0; i < LEN; i += 4096 + 64)
@@ -258,7 +280,7 @@ static void test_unreadable(void **state)
 	settings("tcp", NULL, "0");
 	rig_pair(&a, &b, &patient);
 	rig_until(are_clear, NULL);
-	seen_len = 0;
+	heard(true);
 	arrives();
 	assert_non_null(find(MARK, sizeof(MARK) - 1));
 }
@@ -279,7 +301,7 @@ static void tampered(int what)
 	for (i = 1; i <= 4; i++) {
 		does_next(what);
 		arrives();
-		assert_int_equal(done, 1);
+		assert_int_equal(times_done(), 1);
 		/* what came before it may have been enough */
 		rig_until(is_found, &i);
 		rig_until(are_sealed, NULL);
@@ -437,7 +459,7 @@ static void test_other_hello(void **state)
 	open_with("a key\n", "a key\n", "0", &patient);
 	/* what is to be sent dials again */
 	arrives();
-	assert_int_equal(done, 1);
+	assert_int_equal(times_done(), 1);
 	assert_int_equal(counts_of(&a).other_key + counts_of(&b).other_key, 1);
 }
 
