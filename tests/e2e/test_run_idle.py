@@ -144,8 +144,15 @@ def test_killed():
                 client.expect('^under way$')
             # Killed after so many of its thread's rounds: at any step.
             count = draw.randrange(3)
-            case.until('to and fro', lambda: sum(
-                row['demotions'] for row in listed(pid=client.pid)) > count)
+            found = []
+
+            def often():
+                found[:] = listed(pid=client.pid)
+                return sum(row['demotions'] for row in found) > count
+            try:
+                case.until('to and fro', often)
+            except Failure as failure:
+                raise Failure(f'{failure}: {found}') from None
             client.kill()
             for _ in range(4):
                 line = server.expect('^(ended|wrong.*)$').group(1)

@@ -370,6 +370,26 @@ static bool is_carried(int flags)
 		       (MSG_PEEK | MSG_WAITALL);
 }
 
+/* The rest of a call of `all` bytes that a stream has begun: the stream went back
+ * to TCP while the call waited. True: rc is what the call returns. */
+static bool by_kernel(struct sock *s, int fd, const struct iovec *iov, int n,
+		      int flags, bool writes, size_t *done, size_t all)
+{
+	struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)iov,
+			     .msg_iovlen = (size_t)n};
+	struct status_row *row = sock_row(s);
+	ssize_t rc;
+
+	if (!sock_begin(s))
+		return false; /* on a stream again */
+	if (writes)
+		rc = sock_done(s, REAL(sendmsg)(fd, &msg, flags), &row->tx_tcp);
+	else
+		rc = sock_done(s, REAL(recvmsg)(fd, &msg, flags), &row->rx_tcp);
+	*done += rc > 0 ? (size_t)rc : 0;
+	return rc <= 0 || (size_t)rc < iov_total(iov, n) || *done == all;
+}
+
 ssize_t sock_recv(int fd, struct sock *s, const struct iovec *iov, int n,
 		  int flags, int *inq)
 {
@@ -386,6 +406,11 @@ ssize_t sock_recv(int fd, struct sock *s, const struct iovec *iov, int n,
 		int left = rest_of(&at, n, got, rest);
 		ssize_t rc = recv_once(&c, at, left, flags, inq, &waits);
 
+		if (rc == SOCK_RETRY && got) {
+			if (by_kernel(s, fd, at, left, flags, false, &got, all))
+				return (ssize_t)got;
+			continue;
+		}
 		got += rc > 0 ? (size_t)rc : 0;
 		if (rc < 0 && !waits)
 			return got ? (ssize_t)got : rc;
@@ -525,6 +550,12 @@ ssize_t sock_send(int fd, struct sock *s, const struct iovec *iov, int n,
 		int left = rest_of(&at, n, sent, rest);
 		ssize_t rc = send_once(&c, at, left, flags, &waits);
 
+		if (rc == SOCK_RETRY && sent) {
+			if (by_kernel(s, fd, at, left, flags | MSG_NOSIGNAL,
+				      true, &sent, all))
+				return (ssize_t)sent;
+			continue;
+		}
 		sent += rc > 0 ? (size_t)rc : 0;
 		if (rc > 0 && !waits && !s->nonblock && sent < all)
 			continue;

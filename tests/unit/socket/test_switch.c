@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -25,7 +26,9 @@
 #include "base/prng.h"
 #include "bind/socket/back.h"
 #include "bind/socket/idle.h"
+#include "bind/socket/set.h"
 #include "bind/socket/sock.h"
+#include "bind/socket/wait.h"
 #include "env/env.h"
 #include "unit/patience.h"
 
@@ -895,6 +898,154 @@ static void test_idle_before_it_was_used(void **state)
 	}
 }
 
+/* --- threads that wait meanwhile ------------------------------------------ */
+
+static struct waits {
+	struct end *e;
+	int epfd; /* or -1: blocking calls */
+	uint32_t events;
+	_Atomic uint64_t read, end;
+} waits;
+
+/* What the helper's thread does between two calls of the program. */
+static void rounds(void)
+{
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		step(&ends[i]);
+		pthread_mutex_lock(&st.lock);
+		if (ends[i].s->set)
+			set_wake(ends[i].s->set);
+		wait_wake(ends[i].s);
+		pthread_mutex_unlock(&st.lock);
+	}
+	sched_yield();
+}
+
+/* Reads in the thread, up to n. */
+static ssize_t take_here(uint32_t n, int flags)
+{
+	const struct end *writer = &ends[waits.e == ends];
+	uint8_t buf[1000];
+	struct iovec iov = {buf, n};
+	struct sock *s = waits.e->s;
+	ssize_t rc, i;
+
+	do {
+		if (sock_begin(s))
+			rc = sock_done(s, recv(waits.e->fd, buf, n, flags),
+				       &sock_row(s)->rx_tcp);
+		else
+			rc = sock_recv(waits.e->fd, s, &iov, 1, flags, NULL);
+	} while (rc == SOCK_RETRY);
+	for (i = 0; i < rc; i++)
+		assert_int_equal(buf[i],
+				 byte_at(writer, waits.read + (uint64_t)i));
+	waits.read += rc > 0 ? (uint64_t)rc : 0;
+	return rc;
+}
+
+static void *wait_in_call(void *arg)
+{
+	/* All of it, though the stream may go back in the middle. */
+	while (waits.read < waits.end)
+		assert_int_equal(take_here(8, MSG_WAITALL), 8);
+	return arg;
+}
+
+static void *wait_at_set(void *arg)
+{
+	struct epoll_event ev;
+
+	while (waits.read < waits.end) {
+		assert_int_equal(set_wait(waits.epfd, &ev, 1, (int64_t)WAIT_NS,
+					  NULL),
+				 1);
+		while (take_here(3, 0) > 0)
+			if (!(waits.events & EPOLLET))
+				break;
+	}
+	return arg;
+}
+
+/* The waiting thread has all that was written. */
+static void all_read(uint64_t at)
+{
+	uint64_t end = env_now_ns(env) + WAIT_NS;
+
+	while (waits.read < at && env_now_ns(env) < end)
+		rounds();
+	assert_int_equal(waits.read, at);
+}
+
+#define TURNS 6u
+
+/* A byte by TCP and one by a stream, by turns, while one thread reads all. */
+static void wait_all_the_time(int epfd, uint32_t events)
+{
+	struct end *w = &ends[0], *r = &ends[1];
+	struct epoll_event ev = {.events = events};
+	pthread_t thread;
+	unsigned i;
+
+	meet(0);
+	waits = (struct waits){r, epfd, events, 0, TURNS * 16};
+	if (epfd >= 0)
+		assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, r->s, &ev), 0);
+	else
+		fcntl(r->fd, F_SETFL, 0);
+	assert_int_equal(pthread_create(&thread, NULL,
+					epfd < 0 ? wait_in_call : wait_at_set,
+					NULL),
+			 0);
+	for (i = 0; i < TURNS; i++) {
+		/* A blocked call promotes its end as it ends. */
+		if (epfd < 0)
+			atomic_store(&r->s->next_try, 0);
+		assert_int_equal(put(w, 4), 4);
+		while (!promote(w))
+			rounds();
+		assert_int_equal(put(w, 4), 4);
+		all_read(w->wrote);
+		while (mode_of(r) != SOCK_ON) {
+			waits.end += 8;
+			assert_int_equal(put(w, 8), 8);
+			all_read(w->wrote);
+			if (epfd >= 0)
+				promote(r);
+		}
+		assert_int_equal(put(w, 4), 4);
+		rounds();
+		pthread_mutex_lock(&st.lock);
+		back_start(ends[i & 1].s, "it was idle", true);
+		pthread_mutex_unlock(&st.lock);
+		while (!(rests(w) && rests(r)))
+			rounds();
+		bury();
+		assert_int_equal(put(w, 4), 4);
+		if (i + 1 < TURNS)
+			prepare();
+	}
+	pthread_join(thread, NULL);
+	r->read = waits.read;
+	assert_int_equal(r->read, w->wrote);
+	part();
+}
+
+static void test_waiting_threads(void **state)
+{
+	int epfd;
+
+	(void)state;
+	wait_all_the_time(-1, 0);
+	epfd = epoll_create1(EPOLL_CLOEXEC);
+	wait_all_the_time(epfd, EPOLLIN);
+	wait_all_the_time(epfd, EPOLLIN | EPOLLET | EPOLLRDHUP);
+	set_forget(epfd);
+	close(epfd);
+}
+
 /* All of it in any order, with bytes all the time. */
 static void to_and_fro(uint64_t seed)
 {
@@ -1076,6 +1227,7 @@ int main(void)
 		cmocka_unit_test(test_not_idle),
 		cmocka_unit_test(test_idle_then_for_good),
 		cmocka_unit_test(test_idle_before_it_was_used),
+		cmocka_unit_test(test_waiting_threads),
 		cmocka_unit_test(test_to_and_fro),
 	};
 
