@@ -39,7 +39,6 @@ static bool is_quiet(struct sock *s)
 
 static void look(struct sock *s, uint64_t now_ns)
 {
-	bool on = atomic_load(&s->mode) == SOCK_ON;
 	uint64_t bytes = bytes_of(s);
 
 	if (!s->idle_ns || bytes != s->idle_bytes || !is_quiet(s)) {
@@ -47,15 +46,8 @@ static void look(struct sock *s, uint64_t now_ns)
 		s->idle_ns = now_ns;
 		return;
 	}
-	if (now_ns - s->idle_ns < st.idle_ns)
-		return;
-	if (on) {
+	if (now_ns - s->idle_ns >= st.idle_ns)
 		back_start(s, "it was idle", true);
-		return;
-	}
-	/* A call was in the kernel all the time, or is: it goes on there. */
-	stream_hand_back(s->stream, true);
-	sock_rest(s);
 }
 
 /* True: that was the last slice. */
@@ -71,7 +63,7 @@ static bool look_at_some(struct idle *idle, uint64_t now_ns)
 	for (; idle->at < end && idle->at < st.fd_top; idle->at++) {
 		struct sock *s = atomic_load(&st.socks[idle->at]);
 
-		if (!s || !s->stream)
+		if (!s || atomic_load(&s->mode) != SOCK_ON)
 			continue;
 		st.watched = true;
 		look(s, now_ns);

@@ -332,7 +332,6 @@ bool sock_commit(struct sock *s)
 		/* A call is in the kernel: that one tries again when it is
 		 * done. */
 		atomic_store(&s->mode, SOCK_TCP);
-		idle_watch();
 		return false;
 	}
 	if (!sock_facts(s) || counts_take(s->fd, !s->accepting, &c) ||
