@@ -13,7 +13,7 @@ import re
 import common
 
 COLUMNS = 100
-WORDS = 30000
+WORDS = 30700
 LINK = re.compile(r'\]\(([^)#\s]+)(?:#[^)]*)?\)')
 
 
