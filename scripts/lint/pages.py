@@ -13,7 +13,7 @@ import re
 import common
 
 COLUMNS = 100
-WORDS = 30700
+WORDS = 30000
 LINK = re.compile(r'\]\(([^)#\s]+)(?:#[^)]*)?\)')
 
 
