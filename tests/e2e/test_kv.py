@@ -121,7 +121,7 @@ def results_are_fetched():
     """Clients READ their results, those that sleep recall them; every value
     that is read is right, over threads, workers and a window."""
     for options, wait in (([], 'poll'), (['--workers', '2'], 'poll'),
-                          ([], 'adaptive'), ([], 'event')):
+                          ([], 'adaptive')):
         with Case() as case:
             server = serve(case, 'skein', '--threads', 2, *options)
             got = report(ycsb(case, server, 'skein', '-w', 'a,e', '-n', 300,
