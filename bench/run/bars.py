@@ -139,28 +139,38 @@ def idle(place):
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument('--json', metavar='FILE')
-    parser.add_argument('--slices', type=int, default=9)
+    parser.add_argument('--json', metavar='FILE', help='the rows, with all '
+                        'ratios')
+    parser.add_argument('--slices', type=int, default=9,
+                        help='of each kind a field (9)')
     parser.add_argument('--only', default='',
                         help='fields that have this in their name')
-    parser.add_argument('build', nargs='?', default='build')
+    parser.add_argument('build', nargs='?', default='build',
+                        help='the build folder (build)')
     options = parser.parse_args()
     if lacking(Redis):
         sys.exit('bars.py: no redis-benchmark: scripts/deps.sh peers')
     here = os.path.dirname(os.path.abspath(__file__))
     build = os.path.abspath(options.build)
-    if options.only in ' '.join(bar[0] for bar in BARS if bar[3] is Grpc):
+    bars = [bar for bar in BARS if options.only in bar[0]]
+    idles = options.only in 'idle_server_cpu_share'
+    if not bars and not idles:
+        parser.error(f'no field has "{options.only}" in its name')
+    if options.slices < 1:
+        parser.error('--slices is at least 1')
+    if not os.access(os.path.join(build, 'tools', 'skein'), os.X_OK):
+        parser.error(f'{build} has no tools/skein: name a build folder')
+    if any(bar[3] is Grpc for bar in bars):
         subprocess.run([os.path.join(here, '..', 'peers', 'build.sh'), build],
                        check=True)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         place = Place(build, folder)
         try:
-            for bar in BARS:
-                if options.only in bar[0]:
-                    rows.append(row_of(place, bar, options.slices))
-                    tell(rows[-1])
-            if options.only in 'idle_server_cpu_share':
+            for bar in bars:
+                rows.append(row_of(place, bar, options.slices))
+                tell(rows[-1])
+            if idles:
                 rows.append(idle(place))
                 tell(rows[-1])
         finally:

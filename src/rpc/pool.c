@@ -413,7 +413,7 @@ static void look_after(struct worker *w, uint64_t now_ns, uint64_t limit_ns)
 	h->logged = true;
 	env_log(w->pool->env, ENV_LOG_WARN,
 		"the handler of rpc %u has run for %llu ms in a worker and has "
-		"not returned (said once for each handler)",
+		"not returned (SKEIN_RPC_SLOW; said once for each handler)",
 		h->id, (unsigned long long)(ns / 1000000));
 }
 

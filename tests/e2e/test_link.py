@@ -266,10 +266,12 @@ def sealed():
              'takes sealed packets alone: set SKEIN_LINK_KEY here')):
         with Case() as case:
             key = key_file(case, 'key', 'a key')
-            other_key = key_file(case, 'other', theirs) if theirs else ''
+            keys = [key] + ([key_file(case, 'other', theirs)] if theirs
+                            else [])
             server = case.start([*inside(), tool(), 'perf', 'write',
                                  '--insecure'], device=DEVICES.server,
-                                env={'SKEIN_LINK_KEY': other_key})
+                                env={'SKEIN_LINK_KEY': keys[1]} if theirs
+                                else {})
             server.expect('waiting for a client')
             client = case.start([tool(), 'perf', 'write', '-n', '50', THERE],
                                 device=DEVICES.client,
@@ -280,9 +282,8 @@ def sealed():
             server.expect(f'peer at {HERE} {there}')
             for end in client, server:
                 end.exits(1)
-            os.remove(key)
-            if other_key:
-                os.remove(other_key)
+            for path in keys:
+                os.remove(path)
 
 
 def refused():

@@ -46,8 +46,14 @@ int soft_link_key_read(struct soft *s, char *why, size_t len)
 	struct soft_link_key *k;
 	int err;
 
-	if (!file || !*file)
+	if (!file)
 		return 0;
+	/* An unset variable of a script must not turn the key off. */
+	if (!*file) {
+		snprintf(why, len,
+			 "SKEIN_LINK_KEY is empty: name a file, or unset it");
+		return -EINVAL;
+	}
 	if (!seal_available()) {
 		snprintf(why, len,
 			 "SKEIN_LINK_KEY needs a library built with "

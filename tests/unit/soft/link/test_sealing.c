@@ -544,6 +544,8 @@ static void test_settings(void **state)
 
 	(void)state;
 	settings("auto", NULL, "0");
+	setenv("SKEIN_LINK_KEY", "", 1);
+	refuses("SKEIN_LINK_KEY is empty");
 	setenv("SKEIN_LINK_KEY", "/nowhere", 1);
 	refuses("SKEIN_LINK_KEY: /nowhere: No such file");
 	settings("auto", "\n", "0");
