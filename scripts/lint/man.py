@@ -47,16 +47,23 @@ def check(tree):
 
 
 TEXT = '# NAME\n'
-DIGEST = hashlib.sha256(TEXT.encode()).hexdigest()
-GOOD = {'docs/man/a.1.md': TEXT, 'docs/man/meson.build': "install_man('a.1')",
-        'docs/man/a.1': f'.\\" made from a.1.md {DIGEST}; do not edit\n'}
+
+
+def tree_of(text):
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return {'docs/man/a.1.md': text,
+            'docs/man/meson.build': "install_man('a.1')",
+            'docs/man/a.1': f'.\\" made from a.1.md {digest}; do not edit\n'}
+
+
+GOOD = tree_of(TEXT)
 CASES = [
     ('a fresh page passes', GOOD, None),
     ('a stale one is seen', {**GOOD, 'docs/man/a.1.md': TEXT + 'new'},
      'a.1: not made from'),
     ('and one never made', {**GOOD, 'docs/man/b.1.md': TEXT}, 'b.1: not made'),
     ('and one that names what is not there',
-     {**GOOD, 'docs/man/b.1.md': '*docs/b.md*'}, 'docs/b.md is not there'),
+     tree_of(TEXT + '*docs/b.md*\n'), 'docs/b.md is not there'),
     ('and one without a source', {**GOOD, 'docs/man/c.1': ''}, 'no c.1.md'),
     ('and one that is not installed', {**GOOD, 'docs/man/meson.build': ''},
      'does not install'),

@@ -51,7 +51,9 @@ def check(tree):
               if not text.strip()]
     table = KNOWN.search(read(os.path.join(tree, TABLE)))
     known = re.findall(r'"(\w+)"', table.group(1)) if table else []
-    for name in sorted(page.keys() ^ {'SKEIN_' + each for each in known}):
+    known = {'SKEIN_' + each for each in known}
+    for name in sorted((page.keys() & code.keys()) - known |
+                       known - code.keys()):
         found.append(f'{TABLE}: {name} is in one of known[] and {PAGE}')
     for name in sorted(code.keys() | page.keys()):
         if name not in page:
