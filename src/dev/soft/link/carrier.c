@@ -36,7 +36,7 @@ void carrier_unlock(struct soft_link_qp *l)
 
 static uint32_t peer_block(const struct soft_link_qp *l)
 {
-	return (l->q->attr.dest_qp_num & PACKET_PSN_MASK) / SHM_BLOCK_QPS;
+	return l->dest_qpn / SHM_BLOCK_QPS;
 }
 
 static bool is_for(const struct soft_link_qp *l, const struct tcp_conn *c)
@@ -249,7 +249,7 @@ static struct tcp_conn *dial(struct soft_link_qp *l)
 	if (c && c->state == TCP_UP)
 		attach(l, c);
 	if (!c && !tcp_dial(k->tcp, f, l->path.ifindex, l->q->ex.qp_base.qp_num,
-			    l->q->attr.dest_qp_num & PACKET_PSN_MASK))
+			    l->dest_qpn))
 		c = tcp_find(k->tcp, f, peer_block(l), true);
 	return c;
 }

@@ -79,6 +79,7 @@ static struct soft_link_qp *link_qp_new(struct soft_qp *q,
 	l->q = q;
 	l->link = q->s->link;
 	l->path = *p;
+	l->dest_qpn = q->attr.dest_qp_num & PACKET_PSN_MASK;
 	l->deadline = l->dial_ns = ENV_NEVER;
 	l->tcp_only =
 		q->s->link_mode == SOFT_LINK_TCP || !soft_link_clear(q->s);
@@ -117,8 +118,7 @@ static int link_connect(struct soft_qp *q, const struct ibv_qp_attr *a,
 	if (!(*link)->tcp_only)
 		udp_path_own(s->link->udp, &(*link)->path,
 			     q->ex.qp_base.qp_num / SHM_BLOCK_QPS,
-			     (q->attr.dest_qp_num & PACKET_PSN_MASK) /
-				     SHM_BLOCK_QPS);
+			     (*link)->dest_qpn / SHM_BLOCK_QPS);
 	if ((*link)->path.host)
 		rc_share(&(*link)->rc, &(*link)->path.host->cong);
 	return 0;

@@ -124,7 +124,7 @@ static void log_given_up(const struct soft_link_qp *l, int status)
 	env_log(l->q->s->env, ENV_LOG_ERROR,
 		"skein0: QP 0x%x to QP 0x%x at %s gives up by %s: %s; "
 		"last PSN acknowledged 0x%06x, %" PRIu64 " retries",
-		l->q->ex.qp_base.qp_num, l->q->attr.dest_qp_num, to,
+		l->q->ex.qp_base.qp_num, l->dest_qpn, to,
 		l->conn || l->tcp_only ? "TCP" : "UDP",
 		status != IBV_WC_RETRY_EXC_ERR ? "no receive posted there"
 		: l->conn     ? "no answer (is the peer stopped?)"

@@ -24,6 +24,7 @@ struct soft_link_qp {
 	struct soft_qp *q;
 	struct soft_link *link;
 	struct udp_path path;
+	uint32_t dest_qpn; /* q->attr's, which needs q->lock */
 	uint64_t deadline;
 	/* its carrier: a connection, or NULL: datagrams, or none yet; q->lock */
 	struct tcp_conn *conn;
