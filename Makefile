@@ -22,13 +22,15 @@ SHELL := /bin/bash
 # Compiles; $(BUILD)'s PREFIX changes only when one is given.
 build := scripts/build.sh
 prefix := $(if $(filter-out file,$(origin PREFIX)),"-Dprefix=$(PREFIX)")
-address := -Dbuildtype=debugoptimized -Db_sanitize=address,undefined \
-	-Db_lundef=false -Dtests=true
-thread := -Dbuildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false \
-	-Dtests=true
+# Half the time to compile of -O2 -g, tests run as fast, and stacks have lines.
+# Which warnings there are hangs on the optimization: the plain build has them.
+sanitized := -Doptimization=1 -Ddebug=false -Dc_args=-g1 -Dwarning_level=0 \
+	-Dwerror=false -Db_lundef=false -Dtests=true
+address := $(sanitized) -Db_sanitize=address,undefined
+thread := $(sanitized) -Db_sanitize=thread
 
 .PHONY: all build help demo test test-hw asan tsan valgrind lint format \
-	fuzz-smoke bench bench-peers bench-cp bench-mcast soak docs sim-plots install clean
+	fuzz-smoke bench bench-peers bench-grpc-kv bench-cp bench-mcast soak docs sim-plots install clean
 
 all: build
 
@@ -70,6 +72,7 @@ left-out = @echo "not under a sanitizer: $(2): $(3):" \
 	$$(meson test -C "$(1)" --list --suite $(2) 2>/dev/null | \
 	sed 's|.* / ||' | paste -sd, | sed 's|,|, |g')
 figures := figures of models and of other programs, in one thread or none of ours
+harsh := the programs of e2e again; harsh mode itself has unit tests
 whole := rounds and seeds for make soak, a part of which make test runs
 
 # Models are checked by spin: no sanitizer sees them.
@@ -79,10 +82,12 @@ asan:
 	$(build) "$(BUILD)-asan" $(address)
 	$(call left-out,$(BUILD)-asan,figures,$(figures))
 	$(call left-out,$(BUILD)-asan,soak,$(whole))
+	$(call left-out,$(BUILD)-asan,harsh-e2e,$(harsh))
 	SKEIN_TEST_TIME_SCALE=4 ASAN_OPTIONS=detect_leaks=1:abort_on_error=1 \
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	scripts/run-tests.py --build "$(BUILD)-asan" --no-suite lint --no-suite soak \
-		--no-suite model --no-suite figures --timeout-multiplier 4 $(T)
+		--no-suite model --no-suite figures --no-suite harsh-e2e \
+		--timeout-multiplier 4 $(T)
 
 # die_after_fork=0: tests fork children that start threads of their own. A
 # simulated world is one thread; what the suite one-thread has cannot start
@@ -95,8 +100,7 @@ tsan:
 	$(call left-out,$(BUILD)-tsan,figures,$(figures))
 	$(call left-out,$(BUILD)-tsan,soak,$(whole))
 	$(call left-out,$(BUILD)-tsan,one-thread,one thread each)
-	$(call left-out,$(BUILD)-tsan,harsh-e2e,the threads of the same programs \
-		without harsh mode; that has unit tests)
+	$(call left-out,$(BUILD)-tsan,harsh-e2e,$(harsh))
 	SKEIN_TEST_TIME_SCALE=6 \
 	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0 \
 	scripts/run-tests.py --build "$(BUILD)-tsan" --no-suite lint --no-suite soak \
@@ -140,6 +144,12 @@ bench-peers:
 	bench/peers/build.sh "$(BUILD)"
 	bench/peers/run.py $(P) "$(BUILD)"
 
+##bench-grpc-kv: YCSB A to F over a gRPC key-value service, on streams and on TCP
+bench-grpc-kv:
+	scripts/deps.sh build peers
+	$(build) "$(BUILD)"
+	bench/grpc-kv/compare.py $(P) "$(BUILD)"
+
 ##bench-cp: skein cp beside nc, rsync and scp, 1 GiB to 7 directories on tmpfs
 bench-cp:
 	scripts/deps.sh build peers
@@ -174,6 +184,7 @@ sim-plots:
 	scripts/mcast-plots.sh "$(BUILD)/tools/skein"
 	scripts/flock-plots.sh "$(BUILD)/tools/skein"
 	scripts/rfrpc-plots.sh "$(BUILD)/tools/skein"
+	scripts/rrc-plots.sh "$(BUILD)/tools/skein"
 
 # The loader finds a library in a folder of the system's only by its cache.
 ##install: into PREFIX (/usr/local), or below DESTDIR

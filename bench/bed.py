@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What connect.py, storm.py, quiet.py, wake.py and crowd.py share: the program
-`many`, servers that live as long as a `with`, callgrind and strace counts, a
-table for people and one JSON object.
+"""What connect.py, storm.py, quiet.py, big.py, wake.py, crowd.py, elastic.py and
+pass.py share: the program `many`, servers that live as long as a `with`, counts by
+callgrind and strace, a table for people and one JSON object.
 
 A bench prints what it found and exits 0 when everything could be run: no time is
 judged here."""
@@ -114,14 +114,25 @@ class Server:
         self.said.update(values(out))
         return False
 
-    def shared_kib(self):
-        """Of shared memory that it holds resident."""
-        return shared_kib(self.pid)
 
-
-def shared_kib(pid):
-    with open(f'/proc/{pid}/status', encoding='utf-8') as status:
-        return int(re.search(r'RssShmem:\s+(\d+)', status.read()).group(1))
+def memory_kib(*pids):
+    """Of these processes together: (shared, private). Shared: the pages of the
+    memory files that they have open, each file and each page once. Private: what is
+    resident of heap and stacks."""
+    files, private = {}, 0
+    for pid in pids:
+        for fd in os.listdir(f'/proc/{pid}/fd'):
+            path = f'/proc/{pid}/fd/{fd}'
+            try:
+                if os.readlink(path).startswith('/memfd:'):
+                    stat = os.stat(path)
+                    files[stat.st_dev, stat.st_ino] = stat.st_blocks / 2
+            except FileNotFoundError:
+                continue  # it was closed meanwhile
+        with open(f'/proc/{pid}/status', encoding='utf-8') as status:
+            private += int(re.search(r'RssAnon:\s+(\d+)',
+                                     status.read()).group(1))
+    return sum(files.values()), private
 
 
 def values(text):

@@ -2,12 +2,13 @@
 /*
  * count_quiet.c - instructions of a server beside connections that say nothing.
  *
- *	count_quiet round|call IDLE N
+ *	count_quiet round|call|open IDLE N
  *
  * IDLE further connections have made one call each. Then N rounds of the
  * server's engine in which nothing comes, or N calls of one client, of which the
- * server's rounds are counted. Prints how many rounds or calls that were. Both
- * ends are driven in turns by one thread; run under callgrind (count.h).
+ * server's rounds are counted, or N more connections with a call each, of which
+ * both ends are counted. Prints how many that were. Both ends are driven in
+ * turns by one thread; run under callgrind (count.h).
  */
 #include "count.h"
 #include "ends.h"
@@ -64,7 +65,7 @@ int main(int argc, char **argv)
 	struct ends e = {0};
 
 	if (argc != 4) {
-		fputs("usage: count_quiet round|call IDLE N\n", stderr);
+		fputs("usage: count_quiet round|call|open IDLE N\n", stderr);
 		return 2;
 	}
 	idle = strtoul(argv[2], NULL, 10);
@@ -79,6 +80,12 @@ int main(int argc, char **argv)
 	for (unsigned long i = 0; i < n; i++) {
 		if (!strcmp(argv[1], "call")) {
 			call(&e, e.conn, true);
+			continue;
+		}
+		if (!strcmp(argv[1], "open")) {
+			COUNT_ON();
+			open_idle(&e);
+			COUNT_OFF();
 			continue;
 		}
 		COUNT_ON();

@@ -37,6 +37,8 @@ for option in sys.argv[2:]:
     now = has.get(name)
     if isinstance(now, bool):
         now = str(now).lower()
+    elif isinstance(now, list):
+        now = ','.join(now)
     if now != value:
         print(option)
 PY

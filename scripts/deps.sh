@@ -27,14 +27,16 @@ test="libcmocka-dev python3 g++ binutils procps clang-format-14
 	strace valgrind spin
 	ibverbs-utils perftest qperf rdmacm-utils ucx-utils
 	iproute2 tshark
-	redis-server redis-tools python3-grpcio curl socat postgresql-15"
+	redis-server redis-tools python3-grpcio curl socat postgresql-15
+	memcached nginx-light"
 lint="clang-14 clang-tidy-14 clang-format-14 cppcheck libclang-rt-14-dev
 	python3 binutils g++"
 hw="qemu-system-x86 busybox-static cpio kmod xz-utils rdma-core
 	ibverbs-providers ibverbs-utils iproute2 python3"
 docs="pandoc"
 plots="gnuplot-nox python3"
-peers="python3 ucx-utils redis-server redis-tools
+peers="python3 ucx-utils redis-server redis-tools memcached
+	libmemcached-tools nginx-light wrk iperf3 postgresql-15
 	rsync netcat-openbsd openssh-client openssh-server xxhash
 	mpich libmpich-dev openmpi-bin libopenmpi-dev
 	g++ pkg-config libgrpc++-dev libprotobuf-dev

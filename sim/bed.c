@@ -11,7 +11,7 @@
 
 #define POLL_MAX 16
 #define BATCH_MAX 32u
-#define DC_KEY 0x5ce1u
+#define DCIS_MAX 16u
 
 struct lane {
 	struct ibv_qp *qp;
@@ -32,7 +32,7 @@ struct issuer {
 	struct bed *bed;
 	struct end end;
 	struct lane *lanes;
-	struct ibv_qp *dci;
+	struct ibv_qp *dci[DCIS_MAX];
 	unsigned outstanding;
 	uint64_t burst_at;
 	struct dev_stats stats;
@@ -53,90 +53,32 @@ struct bed {
 
 /* --- making it --------------------------------------------------------- */
 
-static int qp_new(struct end *e, unsigned depth, uint32_t inline_max,
-		  struct ibv_qp **qp)
+static unsigned dcis_of(const struct bed_conf *conf)
 {
-	struct ibv_qp_init_attr attr = {
-		.send_cq = e->cq,
-		.recv_cq = e->cq,
-		.qp_type = IBV_QPT_RC,
-		.sq_sig_all = 1,
-		.cap = {.max_send_wr = depth,
-			.max_recv_wr = 1,
-			.max_send_sge = 1,
-			.max_recv_sge = 1,
-			.max_inline_data = inline_max},
-	};
-	int rc = e->dev->ops->create_qp(e->dev, e->pd, &attr, 0, qp);
-
-	return rc ? rc
-		  : dev_qp_init(e->dev, *qp,
-				IBV_ACCESS_REMOTE_WRITE |
-					IBV_ACCESS_REMOTE_READ);
+	return conf->dcis ? conf->dcis : 1;
 }
 
-/* What DCIs reach; no receive is ever taken. */
-static int dct_up(struct target *t)
+static int dcis_up(struct issuer *is)
 {
-	struct ibv_srq_init_attr attr = {.attr = {.max_wr = 1, .max_sge = 1}};
-	const struct dev_ops *ops = t->end.dev->ops;
-	struct ibv_srq *srq;
-	int rc = ops->create_srq(t->end.dev, t->end.pd, &attr, &srq);
+	int rc = 0;
 
-	return rc ? rc
-		  : ops->create_dct(
-			    t->end.dev, t->end.pd, t->end.cq, srq, DC_KEY,
-			    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
-			    NULL, &t->dct);
-}
-
-static int dci_up(struct issuer *is)
-{
-	struct ibv_qp_init_attr attr = {
-		.send_cq = is->end.cq,
-		.recv_cq = is->end.cq,
-		.sq_sig_all = 1,
-		.cap = {.max_send_wr = is->bed->conf->depth, .max_send_sge = 1},
-	};
-
-	return is->end.dev->ops->create_dci(is->end.dev, is->end.pd, &attr,
-					    NULL, &is->dci);
+	for (unsigned i = 0; i < dcis_of(is->bed->conf) && !rc; i++)
+		rc = end_dci(&is->end, is->bed->conf->depth, true, &is->dci[i]);
+	return rc;
 }
 
 static int dc_lane_up(struct issuer *is, struct lane *l)
 {
-	struct end *a = &is->end;
-	struct ibv_ah_attr attr;
-	struct dev_qp_addr at;
-	int rc;
-
-	dev_qp_addr(l->to->end.dev, l->to->dct, 0, &at);
-	rc = dev_ah_attr(a->dev, &at, NULL, &attr);
-	l->qp = is->dci;
-	return rc ? rc : a->dev->ops->create_ah(a->dev, a->pd, &attr, &l->ah);
+	l->qp = is->dci[(unsigned)(l - is->lanes) % dcis_of(is->bed->conf)];
+	return end_ah(&is->end, &l->to->end, l->to->dct, &l->ah);
 }
 
 static int rc_lane_up(struct issuer *is, struct lane *l)
 {
 	const struct bed_conf *conf = is->bed->conf;
-	struct end *a = &is->end, *b = &l->to->end;
-	struct dev_qp_addr at_a, at_b;
-	struct ibv_qp *far;
-	int rc;
 
-	rc = qp_new(a, conf->depth, conf->inlined ? conf->len : 0, &l->qp);
-	if (!rc)
-		rc = qp_new(b, 1, 0, &far);
-	if (rc)
-		return rc;
-	dev_qp_addr(a->dev, l->qp, 0, &at_a);
-	dev_qp_addr(b->dev, far, 0, &at_b);
-	rc = dev_qp_rtr(a->dev, l->qp, &at_b, NULL);
-	if (!rc)
-		rc = dev_qp_rtr(b->dev, far, &at_a, NULL);
-	if (!rc)
-		rc = dev_qp_rts(a->dev, l->qp, 0, &at_b, NULL);
-	return rc ? rc : dev_qp_rts(b->dev, far, 0, &at_a, NULL);
+	return end_rc(&is->end, &l->to->end, conf->depth,
+		      conf->inlined ? conf->len : 0, true, &l->qp);
 }
 
 static int lane_up(struct issuer *is, struct lane *l)
@@ -161,7 +103,7 @@ static int issuer_up(struct bed *bed, unsigned i)
 	rc = end_up(&is->end, bed->nodes[conf->targets + i / conf->issuers],
 		    conf->len, conf->qps * conf->depth + 1);
 	if (!rc && conf->dc)
-		rc = dci_up(is);
+		rc = dcis_up(is);
 	is->lanes = calloc(conf->qps, sizeof(*is->lanes));
 	if (!is->lanes)
 		rc = -ENOMEM;
@@ -185,7 +127,8 @@ static int nodes_up(struct bed *bed)
 	for (unsigned i = 0; i < conf->targets && !rc; i++) {
 		rc = end_up(&bed->targets[i].end, bed->nodes[i], conf->len, 1);
 		if (!rc && conf->dc)
-			rc = dct_up(&bed->targets[i]);
+			rc = end_dct(&bed->targets[i].end,
+				     &bed->targets[i].dct);
 	}
 	for (unsigned i = 0; i < bed->n_issuers && !rc; i++)
 		rc = issuer_up(bed, i);
@@ -217,10 +160,11 @@ static int issue(struct issuer *is, unsigned k, unsigned n)
 		wr[i].next = i + 1 < n ? &wr[i + 1] : NULL;
 		l->begun[l->head++ % conf->depth] = now;
 	}
+	sim_charge(is->bed->w, conf->entry_ns);
 	is->outstanding += n;
 	return conf->dc ? is->end.dev->ops->post_dc(is->end.dev, l->qp, wr,
 						    l->ah, l->to->dct->qp_num,
-						    DC_KEY)
+						    END_DC_KEY)
 			: dev_post_send(&is->stats, l->qp, wr, &bad);
 }
 
@@ -228,13 +172,17 @@ static int take(struct issuer *is, const struct ibv_wc *wc)
 {
 	struct lane *l = &is->lanes[wc->wr_id];
 	struct bed *bed = is->bed;
+	uint64_t ns;
 
 	if (wc->status != IBV_WC_SUCCESS)
 		return -EIO;
 	if (bed->counting) {
 		bed->ops++;
-		bed->lat_sum += sim_thread_now(bed->w) -
-				l->begun[l->tail % bed->conf->depth];
+		ns = sim_thread_now(bed->w) -
+		     l->begun[l->tail % bed->conf->depth];
+		bed->lat_sum += ns;
+		if (bed->conf->hist)
+			hist_record(bed->conf->hist, ns);
 	}
 	l->tail++;
 	is->outstanding--;
@@ -408,7 +356,8 @@ int bed_run(const struct bed_conf *conf, struct bed_result *res)
 
 	if (!conf->targets || !conf->issuers || !conf->qps || !conf->depth ||
 	    !conf->batch || conf->batch > BATCH_MAX ||
-	    conf->batch > conf->depth || conf->window > conf->depth)
+	    conf->batch > conf->depth || conf->window > conf->depth ||
+	    conf->dcis > DCIS_MAX)
 		return -EINVAL;
 	bed.nodes = calloc(conf->targets + conf->issuer_nodes,
 			   sizeof(struct sim_node *));

@@ -10,6 +10,7 @@
 #ifndef SKEIN_SIM_BED_H
 #define SKEIN_SIM_BED_H
 
+#include "base/hist.h"
 #include "dev/sim/link.h"
 #include "dev/sim/model.h"
 
@@ -25,7 +26,8 @@ struct bed_conf {
 	enum ibv_wr_opcode opcode;
 	uint32_t len;
 	bool inlined;
-	bool dc; /* each issuer has one DCI, and a target for each QP it would have */
+	bool dc; /* each issuer has DCIs, and a target for each QP it would have */
+	unsigned dcis; /* of an issuer; 0: one */
 	/* Requests outstanding, at most: of a QP. */
 	unsigned depth;
 	/* Not 0: the issuer posts so many requests (at most depth) on QPs drawn
@@ -33,6 +35,8 @@ struct bed_conf {
 	unsigned window;
 	/* Of the requests, as many are posted at once. */
 	unsigned batch;
+	uint32_t entry_ns; /* of each post, besides what the device takes */
+	struct hist *hist; /* of all requests; may be NULL */
 	uint64_t warm_ns, run_ns;
 };
 

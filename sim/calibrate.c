@@ -12,7 +12,7 @@
 #include "sim/inbound_outbound.h"
 #include "sim/qp_scaling.h"
 #include "sim/scenario.h"
-#include "sim/ud_rpc.h"
+#include "sim/flock/ud_rpc.h"
 
 #include <errno.h>
 #include <math.h>

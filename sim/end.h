@@ -25,4 +25,17 @@ struct end {
  * errno. */
 int end_up(struct end *e, struct sim_node *node, size_t len, unsigned cqe);
 
+#define END_DC_KEY 0x5ce1u
+
+/* From a to b: a QP in RTS that takes `depth` requests. all: each has a
+ * completion. */
+int end_rc(struct end *a, struct end *b, unsigned depth, uint32_t inline_max,
+	   bool all, struct ibv_qp **qp);
+/* What DCIs reach under END_DC_KEY: no receive is ever taken. */
+int end_dct(struct end *e, struct ibv_qp **dct);
+int end_dci(struct end *e, unsigned depth, bool all, struct ibv_qp **dci);
+/* How a reaches b's target. */
+int end_ah(struct end *a, struct end *b, struct ibv_qp *dct,
+	   struct ibv_ah **ah);
+
 #endif

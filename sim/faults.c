@@ -61,7 +61,7 @@ static uint64_t span(struct faults *f, uint64_t max_ms)
 	return MS + prng_below(&f->r, limit * MS);
 }
 
-static enum fault pick(struct faults *f)
+static enum fault pick_any(struct faults *f)
 {
 	double x = prng_double(&f->r);
 	unsigned k;
@@ -72,6 +72,15 @@ static enum fault pick(struct faults *f)
 			break;
 	}
 	return (enum fault)k;
+}
+
+static enum fault pick(struct faults *f)
+{
+	enum fault kind = pick_any(f);
+
+	while (f->kinds && !(f->kinds & 1u << kind))
+		kind = pick_any(f);
+	return kind;
 }
 
 static void link_fault(struct faults *f, unsigned i, enum fault kind)
@@ -140,6 +149,8 @@ static void strike(struct faults *f, unsigned i, enum fault kind,
 	f->counts[kind]++;
 	sim_note(f->w, kind, i);
 	trace(f, i, kind, until);
+	if (f->struck)
+		f->struck(f->arg, i, kind, until);
 	switch (kind) {
 	case FAULT_KILL:
 		f->kill(f->arg, i, sim_now(f->w));

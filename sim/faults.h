@@ -60,12 +60,16 @@ struct faults {
 	uint64_t mean_ns;		   /* between two faults */
 	uint64_t end_ns;		   /* none after */
 	const struct fault_script *script; /* NULL: chance */
+	unsigned kinds;	     /* bits of those that chance may take; 0: all */
 	unsigned n_scripted; /* lines that have been carried out */
 	/* The scenario may kill a process of node i. It starts the process
 	 * again at this time or later. */
 	void (*kill)(void *arg, unsigned i, uint64_t back_ns);
 	/* A live process of node i, or NULL. */
 	struct sim_proc *(*proc)(void *arg, unsigned i);
+	/* A fault has begun. May be NULL. */
+	void (*struck)(void *arg, unsigned i, enum fault kind,
+		       uint64_t until_ns);
 	void *arg;
 	unsigned counts[FAULT_KINDS];
 	uint64_t n;

@@ -23,11 +23,13 @@ int figure_point(struct figure *f, struct rpc_bed_result *r)
 }
 
 void figure_claim(struct figure *f, const char *name, double a, double b,
-		  const char *paper_name, double paper)
+		  const char *paper_name, const char *error_name, double paper)
 {
 	if (!(a > 0) || !(b > 0))
 		return;
 	report_row(f->rep, name, a / b);
-	if (paper > 0)
-		report_row(f->rep, paper_name, paper);
+	if (!(paper > 0))
+		return;
+	report_row(f->rep, paper_name, paper);
+	report_row(f->rep, error_name, report_error(a / b, paper));
 }

@@ -22,10 +22,11 @@ int figure_begin(struct figure *f, const struct scenario_conf *sc,
 /* Runs conf, and adds the world's figures to the report. */
 int figure_point(struct figure *f, struct rpc_bed_result *r);
 /* Adds a row with a / b, and one with the paper's figure, unless that is 0.
- * Adds nothing if a point was left out. */
+ * Then also by how many per cent ours is above it. Adds nothing if a point was
+ * left out. */
 void figure_claim(struct figure *f, const char *name, double a, double b,
-		  const char *paper_name, double paper);
+		  const char *paper_name, const char *error_name, double paper);
 #define FIGURE_CLAIM(f, name, a, b, paper) \
-	figure_claim(f, name, a, b, name "_paper", paper)
+	figure_claim(f, name, a, b, name "_paper", name "_error_%", paper)
 
 #endif

@@ -12,10 +12,10 @@
  * scenario.
  */
 #include "conn/ctx.h"
-#include "kv/alloc.h"
-#include "kv/handlers.h"
-#include "kv/hash.h"
-#include "kv/workload.h"
+#include "kv/store/alloc.h"
+#include "kv/server/handlers.h"
+#include "kv/store/hash.h"
+#include "kv/ycsb/workload.h"
 #include "sim/flip.h"
 #include "sim/kv_history.h"
 #include "sim/party.h"
@@ -296,7 +296,7 @@ static int op_call(struct op *o, struct skein_conn *conn,
 
 	p->outstanding++;
 	if (p->flips && !draw(p, 4))
-		sim_flip_return(conn, draw(p, 2));
+		sim_flip_return(conn, draw(p, SIM_FLIPS));
 	if (!rc)
 		rc = skein_rpc_call_async(conn, (uint16_t)r->op, buf, len,
 					  resp_max, draw_timeout(p), op_ended,

@@ -13,7 +13,7 @@
 
 #include "sim/bed.h"
 #include "sim/scenario.h"
-#include "sim/ud_rpc.h"
+#include "sim/flock/ud_rpc.h"
 
 #define NODES 22u
 #define THREADS_MAX 16u

@@ -315,7 +315,7 @@ static int give_up(struct peer *a, struct pending *p)
 static void flip(struct peer *a)
 {
 	if (a->flips && !draw(a, 4))
-		sim_flip_return(a->conn, draw(a, 2));
+		sim_flip_return(a->conn, draw(a, SIM_FLIPS));
 }
 
 /* 0, -EAGAIN, or why it could not be made. */

@@ -12,10 +12,11 @@
 #include "conn/ctx.h"
 #include "dev/sim/link.h"
 #include "rpc/state.h"
-#include "sim/reply_wait.h"
+#include "sim/rfrpc/reply_wait.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <skein/skein.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,9 +28,11 @@
 #define SERVER "server:7000"
 #define LEN_MAX 16384u
 #define WINDOW_MAX 128u
+#define SERVERS_MAX 64u
 #define CONNECT_NS 60000000000ull /* of virtual time, for all */
 #define STEP_NS 1000000ull
 #define OPS_STEP_NS 10000ull
+#define IDLE_NS 10000ull
 #define OPS_LIMIT_NS 10000000000ull
 
 struct bed;
@@ -37,7 +40,8 @@ struct bed;
 /* A connection, with its engine: of one thread, or shared by threads. */
 struct bed_conn {
 	struct skein_engine *engine;
-	struct skein_conn *conn;
+	struct skein_conn *conn; /* the first, or the only one */
+	struct skein_conn **conns;
 	bool locked; /* the baseline's spin lock */
 	bool opening;
 };
@@ -56,6 +60,7 @@ struct caller {
 	struct env_waiter *waiter;
 	struct prng r;
 	uint32_t len;
+	unsigned number; /* of all */
 	unsigned outstanding;
 	void *app; /* conf->app's */
 	struct slot slots[WINDOW_MAX];
@@ -83,8 +88,11 @@ struct bed {
 	struct client *clients;
 	unsigned n_clients, n_callers, ready;
 	bool listening, go, counting;
-	uint64_t calls, answered;
+	unsigned active; /* callers that make calls */
+	uint64_t calls, answered, held;
 	struct hist *hist;
+	struct prng steps;
+	double *shares; /* of threads 0 to i in all keys */
 	unsigned char data[LEN_MAX];
 	int rc;
 };
@@ -208,13 +216,16 @@ static void call_done(void *arg, const struct skein_rpc_result *res)
 	struct slot *slot = arg;
 	struct caller *c = slot->caller;
 	struct bed *bed = c->bed;
+	uint64_t ns;
 
 	if (res->outcome != SKEIN_DONE || res->status ||
 	    res->len != slot->resp_len)
 		failed(bed, res->status ? res->status : -EIO);
 	if (bed->counting) {
-		hist_record(bed->hist, sim_thread_now(bed->w) - slot->begun);
+		ns = sim_thread_now(bed->w) - slot->begun;
+		hist_record(bed->hist, ns);
 		bed->answered++;
+		bed->held += ns <= bed->conf->bound_ns;
 	}
 	slot->begun = 0;
 	c->outstanding--;
@@ -223,6 +234,21 @@ static void call_done(void *arg, const struct skein_rpc_result *res)
 static struct skein_env *env_of(const struct caller *c)
 {
 	return sim_proc_env(c->client->proc);
+}
+
+/* The connection of the next call. */
+static struct skein_conn *conn_of(struct caller *c)
+{
+	const struct bed *bed = c->bed;
+	double r;
+	unsigned i = 0;
+
+	if (bed->conf->keys == RPC_BED_OWN_SHARD)
+		return c->bconn->conn;
+	r = (double)prng_below(&c->r, 1u << 30) / (1u << 30);
+	while (i + 1 < bed->conf->servers && bed->shares[i] <= r)
+		i++;
+	return c->bconn->conns[i];
 }
 
 /* The call of a free slot. */
@@ -256,7 +282,7 @@ static void fill_whole(struct caller *c)
 	do
 		calls[begun] = call_of(c, &c->slots[begun]);
 	while (++begun < n);
-	rc = skein_rpc_call_batch(c->bconn->conn, calls, n, &begun);
+	rc = skein_rpc_call_batch(conn_of(c), calls, n, &begun);
 	c->outstanding = begun;
 	if (rc || begun < n)
 		failed(c->bed, rc ? rc : -EAGAIN);
@@ -275,9 +301,9 @@ static void fill(struct caller *c)
 		if (slot->begun)
 			continue;
 		e = call_of(c, slot);
-		rc = skein_rpc_call_async(c->bconn->conn, e.id, e.req,
-					  e.req_len, e.resp_max, e.timeout_ns,
-					  e.done, e.arg);
+		rc = skein_rpc_call_async(conn_of(c), e.id, e.req, e.req_len,
+					  e.resp_max, e.timeout_ns, e.done,
+					  e.arg);
 		if (rc)
 			slot->begun = 0;
 		else
@@ -331,6 +357,15 @@ static void call_lanes(struct caller *c)
 		failed(c->bed, rc);
 }
 
+/* A caller beyond those that are active ends what it has, and waits. */
+static void call_idle(struct caller *c)
+{
+	if (c->outstanding)
+		(void)skein_rpc_reap(c->bconn->conn, SKEIN_MS(1));
+	else
+		sim_sleep(c->bed->w, IDLE_NS);
+}
+
 /* As in FaRM: a thread takes the lock to post, and posts only its own
  * requests. */
 static void lock(struct caller *c)
@@ -370,6 +405,12 @@ static void call_locked(struct caller *c, unsigned *round)
 
 /* --- connecting -------------------------------------------------------- */
 
+/* Of one bed_conn. */
+static unsigned conns_of(const struct rpc_bed_conf *conf)
+{
+	return conf->keys ? conf->servers : 1;
+}
+
 static int bed_conn_open(struct client *cl, struct bed_conn *bconn)
 {
 	const struct rpc_bed_conf *conf = cl->bed->conf;
@@ -380,6 +421,7 @@ static int bed_conn_open(struct client *cl, struct bed_conn *bconn)
 		.timeout_ns = CONNECT_NS,
 		.retries = 1000000,
 		.return_mode = conf->return_mode,
+		.latency_bound_ns = conf->tuned ? conf->bound_ns : 0,
 	};
 	int rc;
 
@@ -390,7 +432,13 @@ static int bed_conn_open(struct client *cl, struct bed_conn *bconn)
 	}
 	rc = skein_engine_new(cl->ctx, SKEIN_WAIT_POLL, &bconn->engine);
 	attr.engine = bconn->engine;
-	return rc ? rc : skein_conn_open(cl->ctx, SERVER, &attr, &bconn->conn);
+	for (unsigned i = 0; i < conns_of(conf) && !rc; i++) {
+		if (conf->keys)
+			attr.shard = i;
+		rc = skein_conn_open(cl->ctx, SERVER, &attr, &bconn->conns[i]);
+	}
+	bconn->conn = rc ? NULL : bconn->conns[0];
+	return rc;
 }
 
 static int get_ready(struct caller *c)
@@ -426,11 +474,13 @@ static void caller_main(void *arg)
 	if (rc)
 		failed(bed, rc);
 	while (!bed->rc) {
-		if (bed->conf->app)
+		if (c->number >= bed->active)
+			call_idle(c);
+		else if (bed->conf->app)
 			call_app(c);
 		else if (bed->conf->system == RPC_BED_LOCKED)
 			call_locked(c, &round);
-		else if (bed->conf->system == RPC_BED_LANES)
+		else if (bed->conf->system == RPC_BED_LANES || bed->conf->tuned)
 			call_lanes(c);
 		else
 			call_private(c);
@@ -443,11 +493,20 @@ static void client_main(void *arg)
 	struct skein_ctx_attr ca = {.size = sizeof(ca),
 				    .wait = SKEIN_WAIT_POLL};
 	struct bed *bed = cl->bed;
+	struct rpc_ctx *rx;
 	int rc = 0;
 
 	while (!bed->listening && !bed->rc)
 		sim_sleep(bed->w, STEP_NS);
 	rc = ctx_open_env(sim_proc_env(cl->proc), &ca, &cl->ctx);
+	if (!rc) {
+		rx = conn_ctx_module(cl->ctx, CONN_MODULE_RPC);
+		rx->calib = bed->conf->calib;
+		if (bed->conf->client_inlines_not)
+			cl->ctx->dev->caps.inline_max = 0;
+		if (bed->conf->client_waits)
+			reply_wait_on(cl->ctx->dev);
+	}
 	for (unsigned i = 1; i < bed->conf->threads && !rc; i++)
 		rc = sim_spawn(cl->proc, "caller", caller_main,
 			       &cl->callers[i]);
@@ -488,12 +547,18 @@ static int client_make(struct bed *bed, struct client *cl, unsigned number,
 	cl->callers = calloc(conf->threads, sizeof(*cl->callers));
 	if (!cl->bconns || !cl->callers)
 		return -ENOMEM;
+	for (unsigned i = 0; i < cl->n_bconns; i++) {
+		cl->bconns[i].conns = calloc(conns_of(conf), sizeof(void *));
+		if (!cl->bconns[i].conns)
+			return -ENOMEM;
+	}
 	for (unsigned i = 0; i < conf->threads; i++) {
 		struct caller *c = &cl->callers[i];
 
 		c->bed = bed;
 		c->client = cl;
 		c->bconn = &cl->bconns[i / share];
+		c->number = number * conf->threads + i;
 		c->len = calls_large(conf, i) ? conf->large_len : conf->len;
 		sim_prng(bed->w, 0x63616c6c + number * conf->threads + i,
 			 &c->r);
@@ -501,6 +566,33 @@ static int client_make(struct bed *bed, struct client *cl, unsigned number,
 			c->slots[k].caller = c;
 	}
 	return sim_spawn(cl->proc, "main", client_main, cl);
+}
+
+/* Keys that are few enough to count one by one; the others are spread. */
+#define HOT_KEYS 100000u
+
+static int share_keys(struct bed *bed)
+{
+	unsigned n = bed->conf->servers;
+	double hot = 0, all, even, sum = 0, *s = calloc(n, sizeof(*s));
+
+	bed->shares = s;
+	if (!s)
+		return -ENOMEM;
+	for (unsigned k = 1;
+	     bed->conf->keys == RPC_BED_ZIPFIAN && k <= HOT_KEYS; k++) {
+		s[prng_mix(k) % n] += pow(k, -0.99);
+		hot += pow(k, -0.99);
+	}
+	all = hot > 0 ? hot + (pow(RPC_BED_KEYS, 0.01) - pow(HOT_KEYS, 0.01)) *
+					100
+		      : n;
+	even = (all - hot) / n;
+	for (unsigned i = 0; i < n; i++) {
+		sum += (s[i] + even) / all;
+		s[i] = sum;
+	}
+	return 0;
 }
 
 static int build(struct bed *bed)
@@ -511,13 +603,20 @@ static int build(struct bed *bed)
 
 	bed->n_clients = conf->nodes * conf->procs;
 	bed->n_callers = bed->n_clients * conf->threads;
+	bed->active = bed->n_callers;
 	bed->clients = calloc(bed->n_clients, sizeof(*bed->clients));
 	bed->engines = calloc(conf->servers, sizeof(struct skein_engine *));
 	bed->hist = malloc(sizeof(*bed->hist));
 	if (!bed->clients || !bed->engines || !bed->hist)
 		return -ENOMEM;
 	hist_init(bed->hist);
-	rc = sim_node_new(bed->w, "server", conf->servers, &bed->server);
+	prng_init(&bed->steps, conf->seed);
+	rc = share_keys(bed);
+	if (!rc)
+		rc = sim_node_new(bed->w, "server",
+				  conf->server_cores ? conf->server_cores
+						     : conf->servers,
+				  &bed->server);
 	if (!rc)
 		rc = sim_proc_new(bed->server, "server", &bed->server_proc);
 	if (!rc)
@@ -535,6 +634,7 @@ static int build(struct bed *bed)
 struct sums {
 	struct sim_nic_counts nic;
 	uint64_t calls, in, out, fetched, fetch_reads;
+	uint64_t by_thread[SERVERS_MAX]; /* calls */
 	unsigned qps;
 };
 
@@ -564,8 +664,12 @@ static void sum(struct bed *bed, struct sums *s)
 		for (unsigned k = 0; k < bed->clients[i].n_bconns; k++)
 			sum_engine(bed->clients[i].bconns[k].engine, &far);
 	sim_nic_counts(bed->server, &s->nic);
-	for (unsigned i = 0; i < bed->conf->servers; i++)
+	for (unsigned i = 0; i < bed->conf->servers; i++) {
+		uint64_t before = s->calls;
+
 		sum_engine(bed->engines[i], s);
+		s->by_thread[i] = s->calls - before;
+	}
 	s->fetched = far.fetched;
 	s->fetch_reads = far.fetch_reads;
 }
@@ -579,7 +683,23 @@ static double ratio(uint64_t a, uint64_t b)
 static bool all_ready(const struct bed *bed)
 {
 	return bed->ready == bed->n_callers &&
-	       bed->n_conns == bed->n_clients * bed->clients->n_bconns;
+	       bed->n_conns == bed->n_clients * bed->clients->n_bconns *
+				       conns_of(bed->conf);
+}
+
+/* Runs for so long; other callers are active after each step. */
+static void run_steps(struct bed *bed, uint64_t ns)
+{
+	uint64_t step = bed->conf->step_ns ? bed->conf->step_ns : ns;
+	struct prng *r = &bed->steps;
+
+	for (; ns; ns -= step) {
+		step = step < ns ? step : ns;
+		if (bed->conf->step_ns)
+			bed->active =
+				1 + (unsigned)prng_below(r, bed->n_callers);
+		sim_run(bed->w, sim_now(bed->w) + step);
+	}
 }
 
 /* The stretch that counts; how long it was. */
@@ -590,12 +710,25 @@ static uint64_t count(struct bed *bed)
 
 	bed->counting = true;
 	do
-		sim_run(bed->w, sim_now(bed->w) + (conf->ops ? OPS_STEP_NS
-							     : conf->run_ns));
+		run_steps(bed, conf->ops ? OPS_STEP_NS : conf->run_ns);
 	while (bed->answered < enough && !bed->rc &&
 	       sim_now(bed->w) - from < OPS_LIMIT_NS);
 	bed->counting = false;
 	return sim_now(bed->w) - from;
+}
+
+static void spread(const struct bed *bed, const struct sums *was,
+		   const struct sums *is, struct rpc_bed_result *res)
+{
+	unsigned n = bed->conf->servers;
+	uint64_t all = is->calls - was->calls;
+	double over;
+
+	for (unsigned i = 0; i < n; i++) {
+		over = ratio((is->by_thread[i] - was->by_thread[i]) * n, all);
+		res->most = !i || over > res->most ? over : res->most;
+		res->fewest = !i || over < res->fewest ? over : res->fewest;
+	}
 }
 
 static int play(struct bed *bed, struct rpc_bed_result *res)
@@ -615,10 +748,13 @@ static int play(struct bed *bed, struct rpc_bed_result *res)
 	sum(bed, &is);
 	res->mops = (double)bed->calls * 1e3 / (double)ns;
 	res->answered_mops = (double)bed->answered * 1e3 / (double)ns;
+	if (conf->hist)
+		*conf->hist = *bed->hist;
 	res->mean_ns = (double)hist_mean(bed->hist);
 	res->p15_ns = (double)hist_percentile(bed->hist, 15);
 	res->p50_ns = (double)hist_percentile(bed->hist, 50);
 	res->p99_ns = (double)hist_percentile(bed->hist, 99);
+	res->held = ratio(bed->held, bed->answered);
 	res->degree = ratio(is.calls - was.calls, is.in - was.in);
 	res->answers = ratio(is.calls - was.calls, is.out - was.out);
 	res->out_per_call = ratio(is.nic.messages_out - was.nic.messages_out,
@@ -630,6 +766,7 @@ static int play(struct bed *bed, struct rpc_bed_result *res)
 	res->reads = ratio(is.fetch_reads - was.fetch_reads,
 			   is.fetched - was.fetched);
 	res->posts = ratio(is.out - was.out, is.calls - was.calls);
+	spread(bed, &was, &is, res);
 	return bed->rc;
 }
 
@@ -638,12 +775,17 @@ static void bed_free(struct bed *bed)
 	bed->rc = -ECANCELED; /* what still runs is killed */
 	sim_world_free(bed->w);
 	for (unsigned i = 0; bed->clients && i < bed->n_clients; i++) {
+		for (unsigned k = 0;
+		     bed->clients[i].bconns && k < bed->clients[i].n_bconns;
+		     k++)
+			free(bed->clients[i].bconns[k].conns);
 		free(bed->clients[i].bconns);
 		free(bed->clients[i].callers);
 	}
 	free(bed->clients);
 	free(bed->engines);
 	free(bed->hist);
+	free(bed->shares);
 }
 
 static bool sensible(const struct rpc_bed_conf *c)
@@ -651,6 +793,8 @@ static bool sensible(const struct rpc_bed_conf *c)
 	return c->nodes && c->procs && c->threads && c->servers && c->window &&
 	       c->window <= WINDOW_MAX && c->len <= LEN_MAX &&
 	       c->large_len <= LEN_MAX && c->put_len <= LEN_MAX &&
+	       c->servers <= SERVERS_MAX &&
+	       (!c->keys || (c->system == RPC_BED_PRIVATE && !c->tuned)) &&
 	       c->sched_ns && (c->system != RPC_BED_LANES || c->qps);
 }
 

@@ -27,6 +27,18 @@ enum rpc_bed_system {
 	RPC_BED_LANES,	 /* `share` threads on a handle with `qps` lanes */
 };
 
+/* Of RPC_BED_PRIVATE: which of the server's threads a call goes to. */
+enum rpc_bed_keys {
+	RPC_BED_OWN_SHARD, /* each caller has one connection, to one thread */
+	/* A caller has a connection to each thread; the key of a call, or of
+	 * the first of a batch, says which. */
+	RPC_BED_UNIFORM,
+	RPC_BED_ZIPFIAN, /* 0.99, of RPC_BED_KEYS keys */
+};
+
+#define RPC_BED_KEYS 128000000.0 /* RF-RPC, section 5.1 */
+
+struct hist;
 struct prng;
 
 /* What callers do in place of calls, one operation at a time. 0 or an error. */
@@ -53,19 +65,32 @@ struct rpc_bed_conf {
 	/* A thread without lanes makes `window` calls that leave together, each
 	 * time all of them have ended. */
 	bool whole;
-	unsigned cores;	   /* of a client's node */
-	unsigned servers;  /* cores of the server's */
-	uint32_t len;	   /* of request and response */
-	uint32_t resp_len; /* not 0: of the response alone */
+	/* Not 0: calls that take longer do not count as held. tuned: each
+	 * thread's calls leave in batches that keep it, and it has as many
+	 * outstanding as it may. */
+	uint64_t bound_ns;
+	bool tuned;
+	/* Not 0: after each so long it is drawn how many threads make calls. */
+	uint64_t step_ns;
+	unsigned cores;	       /* of a client's node */
+	unsigned servers;      /* threads of the server's */
+	unsigned server_cores; /* 0: one for each of them */
+	uint32_t len;	       /* of request and response */
+	uint32_t resp_len;     /* not 0: of the response alone */
 	/* Percentage of calls, drawn, that have put_len bytes instead, and
 	 * responses of put_resp_len bytes. */
 	unsigned put_pct;
 	uint32_t put_len, put_resp_len;
 	enum skein_return return_mode;
+	const struct rpc_calib *calib; /* of the clients' device, or NULL */
 	/* RF-RPC's ServerReply: a thread of the server goes on when its WRITE
 	 * is complete (reply_wait.h). */
 	bool reply_wait;
 	bool server_inlines_not;
+	/* Of the clients: the NIC fetches each request; a thread goes on when
+	 * its WRITE is complete, as with reply_wait. */
+	bool client_inlines_not, client_waits;
+	enum rpc_bed_keys keys;
 	/* Percentage of a process's threads that make calls of large_len bytes;
 	 * their responses have len bytes. */
 	unsigned large_pct;
@@ -87,12 +112,14 @@ struct rpc_bed_conf {
 	uint64_t warm_ns, run_ns;
 	uint64_t ops; /* not 0: as long as so many calls of a thread take */
 	struct sim_costs costs;
+	struct hist *hist; /* not NULL: gets how long calls took */
 };
 
 struct rpc_bed_result {
 	double mops;	      /* by the server's count */
 	double answered_mops; /* by the callers' */
 	double mean_ns, p15_ns, p50_ns, p99_ns;
+	double held;	     /* calls that took bound_ns at most, of all */
 	double degree;	     /* requests of a message, as the server met them */
 	double answers;	     /* answers of a message */
 	double out_per_call; /* messages that the server's NIC sent and took, */
@@ -101,6 +128,9 @@ struct rpc_bed_result {
 	double fetched;	     /* answers that came by READ, of all */
 	double reads;	     /* READs for answers, a fetched answer */
 	double posts;	     /* messages that the server posted, a call */
+	/* Calls of the server's thread with the most of them and with the
+	 * fewest, over the mean. */
+	double most, fewest;
 	uint64_t hash, virtual_ns, events;
 };
 

@@ -5,26 +5,62 @@
 #include "base/assert.h"
 #include "dev/sim/link.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 static const struct scenario *const scenarios[] = {
-	&scenario_rpc_basic,	    &scenario_kv,
-	&scenario_verbs_rate,	    &scenario_qp_scaling,
-	&scenario_inbound_outbound, &scenario_calibrate,
-	&scenario_mcast_relay,	    &scenario_mcast_scaling,
-	&scenario_mcast_engine,	    &scenario_mcast_first,
-	&scenario_mcast_algorithms, &scenario_mcast_blocks,
-	&scenario_mcast_overlap,    &scenario_mcast_racks,
-	&scenario_mcast_apt,	    &scenario_mcast_slow_link,
-	&scenario_flock_sharing,    &scenario_flock_ud,
-	&scenario_flock_combining,  &scenario_flock_threads,
-	&scenario_flock_nodes,	    &scenario_mcast_groups,
-	&scenario_rpc_handles,	    &scenario_mcast_large,
-	&scenario_mcast_resume,	    &scenario_rfrpc_kv,
-	&scenario_rfrpc_time,	    &scenario_rfrpc_batch,
+	&scenario_rpc_basic,
+	&scenario_kv,
+	&scenario_verbs_rate,
+	&scenario_qp_scaling,
+	&scenario_inbound_outbound,
+	&scenario_calibrate,
+	&scenario_mcast_relay,
+	&scenario_mcast_scaling,
+	&scenario_mcast_engine,
+	&scenario_mcast_first,
+	&scenario_mcast_algorithms,
+	&scenario_mcast_blocks,
+	&scenario_mcast_overlap,
+	&scenario_mcast_racks,
+	&scenario_mcast_apt,
+	&scenario_mcast_slow_link,
+	&scenario_flock_sharing,
+	&scenario_flock_ud,
+	&scenario_flock_combining,
+	&scenario_flock_threads,
+	&scenario_flock_nodes,
+	&scenario_mcast_groups,
+	&scenario_rpc_handles,
+	&scenario_mcast_large,
+	&scenario_mcast_resume,
+	&scenario_rfrpc_kv,
+	&scenario_rfrpc_time,
+	&scenario_rfrpc_batch,
+	&scenario_rfrpc_bound,
 	&scenario_rfrpc_bypass,
+	&scenario_rrc_waiting,
+	&scenario_krcore_connect,
+	&scenario_krcore_data,
+	&scenario_krcore_pool,
+	&scenario_rrc_scale,
+	&scenario_rrc_timeout,
+	&scenario_rrc_ring,
+	&scenario_rrc_util,
+	&scenario_rrc_ycsb,
+	&scenario_streams,
+	&scenario_vqp,
+	&scenario_krcore_death,
+	&scenario_rfrpc_latency,
+	&scenario_krcore_memory,
+	&scenario_krcore_race,
+	&scenario_rfrpc_skew,
+	&scenario_rfrpc_roce,
+	&scenario_rfrpc_qps,
+	&scenario_rfrpc_posts,
+	&scenario_rfrpc_nics,
 };
 
 #define N_SCENARIOS (sizeof(scenarios) / sizeof(scenarios[0]))
@@ -42,7 +78,7 @@ const struct scenario *scenario_find(const char *name)
 	return NULL;
 }
 
-static void hasten(struct nic_model *m, uint32_t times)
+void scenario_hasten(struct nic_model *m, uint32_t times)
 {
 	uint32_t *const costs[] = {
 		&m->open_us,	       &m->create_cq_cpu_ns,
@@ -70,7 +106,7 @@ void scenario_nic(struct sim_world *w, const struct scenario_conf *conf)
 	} else {
 		skein_assert(!nic_model_find("connectx5", &model));
 		sim_prng(w, 0x6e6963, &r);
-		hasten(&model, 1 + (uint32_t)prng_below(&r, 32));
+		scenario_hasten(&model, 1 + (uint32_t)prng_below(&r, 32));
 	}
 	sim_net_set_model(w, &model);
 }
@@ -102,6 +138,16 @@ void report_line(struct report *rep, const char *label, const double *cells)
 		return;
 	snprintf(t->labels[t->n_lines], sizeof(t->labels[0]), "%s", label);
 	memcpy(t->cells[t->n_lines++], cells, t->n_cols * sizeof(*cells));
+}
+
+double report_paper(double paper)
+{
+	return paper > 0 ? paper : NAN;
+}
+
+double report_error(double ours, double paper)
+{
+	return paper > 0 ? 100 * (ours / paper - 1) : NAN;
 }
 
 void report_nic(struct report *rep, struct sim_node *node)

@@ -32,7 +32,7 @@ struct scenario_conf {
 	struct sim_costs costs; /* for scenarios that take them */
 };
 
-#define REPORT_ROWS 32
+#define REPORT_ROWS 48
 #define TABLE_COLS 8
 #define TABLE_LINES 64
 
@@ -59,12 +59,21 @@ struct report {
 	struct report_table table;
 };
 
+/* Which of nodes, threads and ops a scenario asks for. */
+enum {
+	SCENARIO_NODES = 1,
+	SCENARIO_THREADS = 2,
+	SCENARIO_OPS = 4,
+	SCENARIO_SIZES = 7,
+};
+
 struct scenario {
 	const char *name;
 	const char *what; /* one line */
 	bool fuzz;	  /* it takes faults, and is worth many seeds */
 	bool own_nics;	  /* takes no other NIC */
 	bool costs;	  /* takes other costs of software */
+	unsigned sizes;	  /* SCENARIO_NODES and its like */
 	const char *nic;  /* NULL: connectx5 */
 	/* 0 when the scenario ran, whatever it found; a negative errno when it
 	 * could not run. */
@@ -76,6 +85,8 @@ struct scenario {
  * Otherwise a run of some milliseconds would see nothing but devices being
  * opened. */
 void scenario_nic(struct sim_world *w, const struct scenario_conf *conf);
+/* Makes the control path so many times as fast. */
+void scenario_hasten(struct nic_model *m, uint32_t times);
 /* The i-th scenario, or NULL; by name, or NULL. */
 const struct scenario *scenario_at(unsigned i);
 const struct scenario *scenario_find(const char *name);
@@ -84,8 +95,12 @@ void report_row(struct report *rep, const char *name, double value);
 /* Something does not hold. The first one is kept. */
 void report_fail(struct report *rep, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* One line of the table: a value each column. */
+/* One line of the table: a value each column; NAN: there is none. */
 void report_line(struct report *rep, const char *label, const double *cells);
+/* The paper's number, and by how many per cent ours is above it; NAN where the
+ * paper has none (0). */
+double report_paper(double paper);
+double report_error(double ours, double paper);
 /* What a node's NIC has counted. */
 void report_nic(struct report *rep, struct sim_node *node);
 /* Adds a world's figures to those of the worlds before it. */
@@ -119,9 +134,30 @@ extern const struct scenario scenario_mcast_groups;
 extern const struct scenario scenario_rfrpc_kv;
 extern const struct scenario scenario_rfrpc_time;
 extern const struct scenario scenario_rfrpc_batch;
+extern const struct scenario scenario_rfrpc_latency;
 extern const struct scenario scenario_rfrpc_bypass;
+extern const struct scenario scenario_rfrpc_bound;
+extern const struct scenario scenario_rfrpc_skew;
+extern const struct scenario scenario_rfrpc_roce;
+extern const struct scenario scenario_rfrpc_qps;
+extern const struct scenario scenario_rfrpc_posts;
+extern const struct scenario scenario_rfrpc_nics;
+extern const struct scenario scenario_krcore_connect;
+extern const struct scenario scenario_krcore_data;
+extern const struct scenario scenario_krcore_pool;
+extern const struct scenario scenario_krcore_memory;
+extern const struct scenario scenario_krcore_race;
+extern const struct scenario scenario_krcore_death;
 extern const struct scenario scenario_rpc_handles;
+extern const struct scenario scenario_rrc_waiting;
+extern const struct scenario scenario_rrc_scale;
+extern const struct scenario scenario_rrc_timeout;
+extern const struct scenario scenario_rrc_ring;
+extern const struct scenario scenario_rrc_util;
+extern const struct scenario scenario_rrc_ycsb;
+extern const struct scenario scenario_vqp;
 extern const struct scenario scenario_mcast_large;
 extern const struct scenario scenario_mcast_resume;
+extern const struct scenario scenario_streams;
 
 #endif

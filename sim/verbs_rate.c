@@ -441,5 +441,6 @@ const struct scenario scenario_verbs_rate = {
 	.name = "verbs-rate",
 	.what = "how fast the simulator is: WRITEs and READs by all threads of "
 		"all nodes",
+	.sizes = SCENARIO_SIZES,
 	.run = verbs_rate,
 };

@@ -9,9 +9,9 @@
 #include "opt.h"
 #include "out.h"
 
-#include "cp/gather.h"
+#include "cp/sender/gather.h"
 #include "cp/manifest.h"
-#include "cp/racks.h"
+#include "cp/sender/racks.h"
 #include "env/key_file.h"
 
 #include <skein/mcast.h>

@@ -341,6 +341,9 @@ static void print_caps(const struct dev *dev)
 	row("  transports", "RC%s%s%s%s", c->uc ? ", UC" : "",
 	    c->ud ? ", UD" : "", c->dc ? ", DC" : "",
 	    c->dc && !far.dc ? "; no DC with other hosts" : "");
+	if (!c->dc && c->ud && c->srq)
+		row("  pools", "without DC: an RC QP for each node, made by "
+			       "both ends with the first request");
 	row("  srq", "%s", yes_no(c->srq));
 	row("  ordered_write", "%s", yes_no(c->ordered_write));
 	row("  ordered_read", "%s",
@@ -496,19 +499,6 @@ static int look_around(struct info *i, struct skein_env *own,
 	return rc;
 }
 
-/* Not errors: another program may read them. */
-static void say_unknown(struct info *i)
-{
-	i->n_unknown = settings_unknown(i->unknown, SETTINGS_UNKNOWN_MAX);
-	for (unsigned n = 0; n < i->n_unknown; n++) {
-		const struct settings_unknown *u = &i->unknown[n];
-
-		fprintf(stderr, "%s: %s: no such setting%s%s%s\n", INFO_CMD,
-			u->name, u->meant ? "; did you mean SKEIN_" : "",
-			u->meant ? u->meant : "", u->meant ? "?" : "");
-	}
-}
-
 static int show(const char *device, const char *require, bool as_json)
 {
 	struct skein_env *env = NULL, *looker = NULL;
@@ -521,7 +511,8 @@ static int show(const char *device, const char *require, bool as_json)
 		out_error(INFO_CMD, "out of memory");
 		return CMD_FAILED;
 	}
-	say_unknown(i);
+	settings_say_unknown(INFO_CMD);
+	i->n_unknown = settings_unknown(i->unknown, SETTINGS_UNKNOWN_MAX);
 	i->n_settings = settings_look(device ? device : require, i->findings);
 	rc = device_open(device, require, -1, &env, i->err, sizeof(i->err),
 			 &dev);
@@ -540,10 +531,14 @@ static int show(const char *device, const char *require, bool as_json)
 		out = out_json(to_json(i));
 	else
 		print_text(i);
-	if (fflush(stdout) || ferror(stdout))
-		out = -1;
+	errno = 0;
+	if (fflush(stdout) && !out)
+		out = -errno;
+	if (ferror(stdout) && !out)
+		out = -EIO;
 	if (out)
-		out_error(INFO_CMD, "cannot write the result");
+		out_error(INFO_CMD, "cannot write the result: %s",
+			  strerror(-out));
 	env_free(looker, i->list);
 	if (looker != env)
 		env_real_free(looker);
@@ -581,5 +576,7 @@ int cmd_info(int argc, char **argv)
 	case OPT_RUN:
 		break;
 	}
+	if (!device_require_fits(INFO_CMD, require))
+		return CMD_USAGE;
 	return show(device, require, as_json);
 }

@@ -8,8 +8,8 @@
 #include "opt.h"
 #include "out.h"
 
-#include "kv/cache.h"
-#include "kv/serve.h"
+#include "kv/store/cache.h"
+#include "kv/server/serve.h"
 
 #include <skein/error.h>
 

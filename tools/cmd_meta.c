@@ -113,10 +113,7 @@ static int run(const void *opts, struct skein_stop *stop)
 	}
 	rc = skein_meta_open(ctx, o->listen, o->nodes, &meta);
 	if (rc) {
-		if (rc == -EOPNOTSUPP)
-			out_error(CMD, "%s has no DC", skein_ctx_device(ctx));
-		else
-			out_error(CMD, "%s", out_log_reason(&log, rc));
+		out_error(CMD, "%s", out_log_reason(&log, rc));
 		skein_ctx_close(ctx);
 		return CMD_FAILED;
 	}

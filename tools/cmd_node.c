@@ -8,7 +8,7 @@
 #include "out.h"
 #include "until.h"
 
-#include "conn/addr.h"
+#include "conn/setup/addr.h"
 
 #include <skein/ctx.h>
 #include <skein/error.h>

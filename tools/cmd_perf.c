@@ -6,8 +6,11 @@
 #include "cmds.h"
 #include "opt.h"
 #include "out.h"
+#include "perf/device.h"
+#include "perf/op_calibrate.h"
 #include "perf/op_connect.h"
 #include "perf/perf.h"
+#include "perf/pin.h"
 
 #include "skein/rpc.h"
 
@@ -38,6 +41,7 @@ static const char about[] =
 	"  rpc     a call of libskein that echoes its bytes\n"
 	"  stream  bytes on a stream, as skein run moves them\n"
 	"  connect what a new process pays: `skein perf connect --help`\n"
+	"  calibrate replied or fetched: `skein perf calibrate --help`\n"
 	"\n"
 	"Start it without HOST on one machine (with --insecure, for clients of\n"
 	"other hosts) and with HOST on another, or with\n"
@@ -68,7 +72,7 @@ static int find_op(const char *name, uint32_t *op)
 	out_error(
 		PERF_CMD,
 		"no operation is called \"%.32s\": write, read, send, atomic, "
-		"rpc, stream or connect",
+		"rpc, stream, connect or calibrate",
 		name);
 	return CMD_USAGE;
 }
@@ -211,6 +215,10 @@ static int check(const struct perf_opts *o)
 			   "--self");
 	if (o->cores && !o->self)
 		return bad("--cores is for --self");
+	if (o->cores && !pin_fits(o->cores))
+		return bad("--cores takes two cores, such as 0,1");
+	if (!device_require_fits(PERF_CMD, o->require))
+		return CMD_USAGE;
 	return check_sharing(o);
 }
 
@@ -220,7 +228,8 @@ static int run_perf(struct perf_opts *o, uint32_t wait, int argc, char **argv)
 
 	if (argc < 1)
 		return bad("say what to measure: write, read, send, atomic, "
-			   "rpc, stream or connect (`skein perf --help`)");
+			   "rpc, stream, connect or calibrate (`skein perf "
+			   "--help`)");
 	if (argc > 2)
 		return bad("too many words: OP and at most one HOST");
 	rc = find_op(argv[0], &o->op);
@@ -346,9 +355,11 @@ int cmd_perf(int argc, char **argv)
 	struct raw_opts raw = {0};
 	int first = 0;
 
-	/* processes, not a pair of ends: options of its own */
+	/* processes, not a pair of ends: options of their own */
 	if (argc > 1 && !strcmp(argv[1], "connect"))
 		return op_connect(argc - 1, argv + 1);
+	if (argc > 1 && !strcmp(argv[1], "calibrate"))
+		return op_calibrate(argc - 1, argv + 1);
 
 	switch (parse(&o, &raw, argc, argv, &first)) {
 	case OPT_HELP:

@@ -9,6 +9,10 @@
 #include "opt.h"
 #include "out.h"
 #include "run_list.h"
+#include "run_settings.h"
+#include "settings.h"
+
+#include "stream/conf.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,9 +33,8 @@ enum {
 struct run {
 	bool verbs;
 	bool soft_only;
-	uint32_t link;
-	const char *back;
-	const char *wait, *report;
+	const char *link, *back;
+	const char *wait, *report, *pollers;
 	bool require;
 	bool json;
 	bool list;
@@ -119,6 +122,10 @@ static int front(const struct run_lib *lib)
 	char path[2 * PATH_MAX];
 	int rc = find_lib(lib, path, sizeof(path));
 
+	if (rc && getenv(lib->env) && *getenv(lib->env)) {
+		out_error(RUN_CMD, "%s=%s: %s", lib->env, path, strerror(-rc));
+		return rc;
+	}
 	if (rc) {
 		out_error(RUN_CMD,
 			  "%s is not beside this program (%s); %s can name it",
@@ -128,16 +135,42 @@ static int front(const struct run_lib *lib)
 	return preload(path);
 }
 
-static const char *const links[] = {"ethernet", "infiniband", NULL};
-static const char *const waits[] = {"adaptive", "event", "tcp", NULL};
-static const char *const flags[] = {"0", "1", NULL};
+/* An option comes before a variable, a variable before the default. */
+static const char *chosen(const char *option, const char *name)
+{
+	return option ? option : getenv(name);
+}
+
+static bool is_set(const char *value, const char *to)
+{
+	return value && !strcmp(value, to);
+}
+
+/* The environment's settings make sense. */
+static bool settings_fit(bool verbs)
+{
+	const char *name, *value, *wrong;
+
+	for (unsigned i = 0; (name = run_setting_name(i)); i++) {
+		value = getenv(name);
+		if (!value || verbs != !strncmp(name, "SKEIN_VERBS_", 12))
+			continue;
+		wrong = run_setting_wrong(name, value);
+		if (!wrong)
+			continue;
+		out_error(RUN_CMD, "%s is \"%s\": it %s", name, value, wrong);
+		return false;
+	}
+	return true;
+}
 
 static int prepare_verbs(const struct run *r)
 {
 	if (front(&lib_verbs) ||
 	    (r->soft_only && setenv("SKEIN_VERBS_DEVICES", "soft", 1)) ||
-	    setenv("SKEIN_VERBS_LINK", links[r->link], 1) ||
-	    (r->back && setenv("SKEIN_VERBS_BACK", r->back, 1)))
+	    (r->link && setenv("SKEIN_VERBS_LINK", r->link, 1)) ||
+	    (r->back && setenv("SKEIN_VERBS_BACK", r->back, 1)) ||
+	    !settings_fit(true))
 		return -1;
 	return 0;
 }
@@ -166,58 +199,15 @@ static int prepare_report(const char *report)
 	return rc;
 }
 
-static bool one_of(const char *name, const char *value,
-		   const char *const *words)
+static bool streams_fit(void)
 {
-	int i;
+	struct stream_conf conf;
+	char why[320];
 
-	for (i = 0; words[i]; i++)
-		if (!strcmp(words[i], value))
-			return true;
-	out_error(RUN_CMD, "%s is \"%s\": it must be one of%s", name, value,
-		  words == waits ? " adaptive, event, tcp" : " 0, 1");
-	return false;
-}
-
-/* The environment's settings make sense: an option comes before a variable, a
- * variable before the default. */
-static bool settings_fit(void)
-{
-	const char *wait = getenv("SKEIN_RUN_WAIT");
-	const char *require = getenv("SKEIN_RUN_REQUIRE");
-	const char *after = getenv("SKEIN_RUN_AFTER");
-	const char *idle = getenv("SKEIN_RUN_IDLE");
-	char *end;
-
-	if ((wait && !one_of("SKEIN_RUN_WAIT", wait, waits)) ||
-	    (require && !one_of("SKEIN_RUN_REQUIRE", require, flags)))
-		return false;
-	if (wait && !strcmp(wait, "tcp") && require && !strcmp(require, "1")) {
-		out_error(RUN_CMD,
-			  "SKEIN_RUN_REQUIRE does not go with "
-			  "SKEIN_RUN_WAIT=tcp, which promotes nothing");
-		return false;
-	}
-	if (idle && (!*idle || idle[strspn(idle, "0123456789.")] ||
-		     strtod(idle, &end) >= 1e9 || *end)) {
-		out_error(RUN_CMD,
-			  "SKEIN_RUN_IDLE is \"%s\": it must be a number of "
-			  "seconds, 0 for never",
-			  idle);
-		return false;
-	}
-	if (!after)
+	if (!stream_conf_load(&conf, why, sizeof(why)))
 		return true;
-	errno = 0;
-	if (*after < '1' || *after > '9' ||
-	    strtoul(after, &end, 10) > 1000000000 || *end || errno) {
-		out_error(RUN_CMD,
-			  "SKEIN_RUN_AFTER is \"%s\": it must be a number of "
-			  "calls from 1 to 1000000000",
-			  after);
-		return false;
-	}
-	return true;
+	out_error(RUN_CMD, "%s", why);
+	return false;
 }
 
 static int prepare_socket(const struct run *r)
@@ -226,8 +216,10 @@ static int prepare_socket(const struct run *r)
 
 	if (front(&lib_socket) ||
 	    (r->wait && setenv("SKEIN_RUN_WAIT", r->wait, 1)) ||
+	    (r->pollers && setenv("SKEIN_RUN_POLLERS", r->pollers, 1)) ||
 	    (r->require && setenv("SKEIN_RUN_REQUIRE", "1", 1)) ||
-	    !settings_fit() || (report && *report && prepare_report(report)))
+	    !settings_fit(false) || !streams_fit() ||
+	    (report && *report && prepare_report(report)))
 		return -1;
 	return 0;
 }
@@ -236,6 +228,7 @@ static int start(const struct run *r, char **argv)
 {
 	int err;
 
+	settings_say_unknown(RUN_CMD);
 	if (r->verbs ? prepare_verbs(r) : prepare_socket(r))
 		return CMD_FAILED;
 	execvp(argv[0], argv);
@@ -245,24 +238,47 @@ static int start(const struct run *r, char **argv)
 	return err == ENOENT ? RUN_NOT_FOUND : RUN_CANNOT;
 }
 
+static bool option_fits(const char *option, const char *name, const char *value)
+{
+	const char *wrong = value ? run_setting_wrong(name, value) : NULL;
+
+	if (wrong)
+		out_error(RUN_CMD, "%s is \"%s\": it %s", option, value, wrong);
+	return !wrong;
+}
+
 /* Which kind of program is it for? */
 static bool fits(const struct run *r)
 {
+	const char *wait = chosen(r->wait, "SKEIN_RUN_WAIT");
+	bool require = r->require || is_set(getenv("SKEIN_RUN_REQUIRE"), "1");
+
 	if (!r->verbs && (r->soft_only || r->back || r->link)) {
 		out_error(RUN_CMD, "--soft-only, --link and --back go with "
 				   "--verbs");
 		return false;
 	}
-	if (r->verbs && (r->report || r->require || r->wait)) {
-		out_error(RUN_CMD, "--report, --require and --wait are for "
-				   "TCP programs, not with --verbs");
+	if (r->verbs && (r->report || r->require || r->wait || r->pollers)) {
+		out_error(RUN_CMD,
+			  "--report, --require, --wait and --pollers are for "
+			  "TCP programs, not with --verbs");
 		return false;
 	}
-	if (r->wait && !one_of("--wait", r->wait, waits))
+	if (!option_fits("--wait", "SKEIN_RUN_WAIT", r->wait) ||
+	    !option_fits("--pollers", "SKEIN_RUN_POLLERS", r->pollers) ||
+	    !option_fits("--link", "SKEIN_VERBS_LINK", r->link) ||
+	    !option_fits("--back", "SKEIN_VERBS_BACK", r->back))
 		return false;
-	if (r->require && r->wait && !strcmp(r->wait, "tcp")) {
-		out_error(RUN_CMD, "--require does not go with --wait=tcp, "
-				   "which promotes nothing");
+	if (!r->verbs && require && is_set(wait, "tcp")) {
+		out_error(
+			RUN_CMD,
+			"--require (SKEIN_RUN_REQUIRE) does not go with "
+			"--wait=tcp (SKEIN_RUN_WAIT), which promotes nothing");
+		return false;
+	}
+	if (r->pollers && !is_set(wait, "bpev")) {
+		out_error(RUN_CMD, "--pollers goes with --wait=bpev: no other "
+				   "mode has polling threads");
 		return false;
 	}
 	return true;
@@ -270,7 +286,8 @@ static bool fits(const struct run *r)
 
 static bool fits_list(const struct run *r, bool command)
 {
-	if (!command && !r->verbs && !r->report && !r->require && !r->wait)
+	if (!command && !r->verbs && !r->report && !r->require && !r->wait &&
+	    !r->pollers)
 		return true;
 	out_error(RUN_CMD, "--list goes with --json alone: it starts nothing");
 	return false;
@@ -281,7 +298,10 @@ int cmd_run(int argc, char **argv)
 	struct run r = {0};
 	const struct opt opts[] = {
 		{0, "wait", OPT_STR, &r.wait, "MODE",
-		 "how a program waits [adaptive, event, tcp] (default adaptive)"},
+		 "how a program waits [adaptive, bp, bpts, event, bpev, tcp] "
+		 "(default adaptive)"},
+		{0, "pollers", OPT_STR, &r.pollers, "N",
+		 "polling threads of --wait=bpev (default by cores: 0 to 2)"},
 		{0, "report", OPT_STR, &r.report, "FILE",
 		 "a line of JSON for each TCP connection, when it ends"},
 		{0, "require", OPT_FLAG, &r.require,
@@ -292,8 +312,9 @@ int cmd_run(int argc, char **argv)
 		 .help = "instead: programs that use libibverbs see skein0"},
 		{0, "soft-only", OPT_FLAG, &r.soft_only,
 		 .help = "and no other device"},
-		{0, "link", OPT_CHOICE, &r.link, "KIND",
-		 "what its port looks like", .choices = links},
+		{0, "link", OPT_STR, &r.link, "KIND",
+		 "what its port looks like [ethernet, infiniband] "
+		 "(default ethernet)"},
 		{0, "back", OPT_STR, &r.back, "LIST",
 		 "what peers may map: of heap,mmap,shm (all); none: \"\""},
 		{0, "json", OPT_FLAG, &r.json,
@@ -308,12 +329,19 @@ int cmd_run(int argc, char **argv)
 		"--verbs: a program built for RDMA NICs,\non the software "
 		"device.",
 		opts, NULL};
+	/* opt_parse() moves it */
+	const char *word = argc > 1 && *argv[1] != '-' ? argv[1] : NULL;
 	int first = 0;
 
 	switch (opt_parse(&u, argc, argv, &first)) {
 	case OPT_HELP:
 		return CMD_OK;
 	case OPT_BAD:
+		if (word)
+			out_error(RUN_CMD,
+				  "a command with options goes behind \"--\": "
+				  "`skein run -- %s ...`",
+				  word);
 		return CMD_USAGE;
 	case OPT_RUN:
 		break;
@@ -323,7 +351,8 @@ int cmd_run(int argc, char **argv)
 	if (r.list)
 		return run_list(RUN_CMD, r.json);
 	if (first == argc) {
-		out_error(RUN_CMD, "no command after \"--\"");
+		out_error(RUN_CMD,
+			  "no command: `skein run [options] -- COMMAND`");
 		return CMD_USAGE;
 	}
 	return start(&r, argv + first);

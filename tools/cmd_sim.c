@@ -14,13 +14,16 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SIM_CMD "skein sim"
+#define SEED_NONE UINT32_MAX
+#define SEED_DEFAULT 1u
 
 struct sim_opts {
-	uint32_t seed, nodes, threads;
+	uint32_t seed, nodes, threads; /* seed: or SEED_NONE */
 	uint64_t ops;
 	const char *seeds; /* "A..B" */
 	const char *nic_name, *set, *cost;
@@ -110,8 +113,12 @@ static void table_text(const struct report_table *t)
 	printf("\n");
 	for (unsigned i = 0; i < t->n_lines; i++) {
 		printf(named ? "  %-44s" : "  ", t->labels[i]);
-		for (unsigned c = 0; c < t->n_cols; c++)
-			printf(" %11.5g", t->cells[i][c]);
+		for (unsigned c = 0; c < t->n_cols; c++) {
+			if (isfinite(t->cells[i][c]))
+				printf(" %11.5g", t->cells[i][c]);
+			else
+				printf(" %11s", "-");
+		}
 		printf("\n");
 	}
 }
@@ -180,6 +187,51 @@ static int run_one(const struct scenario *s, const struct sim_opts *o,
 	return rc;
 }
 
+/* Says which size the scenario does not ask for. */
+static bool sizes_fit(const struct scenario *s, const struct sim_opts *o)
+{
+	const char *not = NULL;
+
+	if (o->nodes && !(s->sizes & SCENARIO_NODES))
+		not = "--nodes";
+	else if (o->threads && !(s->sizes & SCENARIO_THREADS))
+		not = "--threads";
+	else if (o->ops && !(s->sizes & SCENARIO_OPS))
+		not = "--ops";
+	if (not )
+		out_error(SIM_CMD, "%s has no %s: its size is fixed", s->name,
+			  not );
+	return !not ;
+}
+
+/* Says which option would be ignored. */
+static bool options_fit(const struct sim_opts *o, bool many)
+{
+	const char *why = NULL;
+
+	if (o->no_faults && o->fault)
+		why = "--no-faults and --fault exclude each other";
+	else if (!many && o->seeds)
+		why = "--seeds is for fuzz: a single run has --seed";
+	else if (many && o->seed != SEED_NONE)
+		why = "--seed is for a single run: fuzz has --seeds A..B";
+	else if (many && o->trace)
+		why = "--trace is for a single run, not for fuzz";
+	else if (many && o->fault)
+		why = "--fault is for a single run, not for fuzz";
+	if (why)
+		out_error(SIM_CMD, "%s", why);
+	return !why;
+}
+
+static bool faults_fit(const struct scenario *s, const struct sim_opts *o)
+{
+	if (!o->fault || s->fuzz)
+		return true;
+	out_error(SIM_CMD, "%s has no faults: leave --fault out", s->name);
+	return false;
+}
+
 /* --- many seeds -------------------------------------------------------- */
 
 static bool fuzz_run(void *arg, const struct scenario *s, uint32_t seed)
@@ -208,6 +260,12 @@ static int fuzz(char **names, int n, const struct sim_opts *o)
 		 o->no_faults ? " --no-faults" : "", o->twice ? " --twice" : "",
 		 o->nic_name ? " --nic " : "", o->nic_name ? o->nic_name : "",
 		 o->set ? " --set " : "", o->set ? o->set : "");
+	for (int i = 0; i < n; i++) {
+		const struct scenario *s = scenario_find(names[i]);
+
+		if (s && !sizes_fit(s, o))
+			return CMD_USAGE;
+	}
 	return sim_fuzz(&f);
 }
 
@@ -390,7 +448,7 @@ static int single(const char *name, struct sim_opts *o)
 	const struct scenario *s = find(name);
 	struct report rep;
 
-	if (!s)
+	if (!s || !sizes_fit(s, o) || !faults_fit(s, o))
 		return CMD_USAGE;
 	if (o->trace ? run_traced(s, o, &rep) : run_one(s, o, &rep))
 		return CMD_FAILED;
@@ -417,12 +475,23 @@ static int one_named(char **names, int n, struct sim_opts *o)
 	return n > 1 ? CMD_USAGE : single(names[0], o);
 }
 
+static int as_asked(char **words, int n, struct sim_opts *o)
+{
+	bool many = n && !strcmp(words[0], "fuzz");
+
+	if (!options_fit(o, many))
+		return CMD_USAGE;
+	if (o->seed == SEED_NONE)
+		o->seed = SEED_DEFAULT;
+	return many ? fuzz(words + 1, n - 1, o) : one_named(words, n, o);
+}
+
 int cmd_sim(int argc, char **argv)
 {
-	struct sim_opts o = {.seed = 1};
+	struct sim_opts o = {.seed = SEED_NONE};
 	const struct opt opts[] = {
-		{'s', "seed", OPT_U32, &o.seed, "N", "what the run is made of",
-		 0, 0, NULL},
+		{'s', "seed", OPT_U32, &o.seed, "N",
+		 "what the run is made of (default 1)", 0, SEED_NONE - 1, NULL},
 		{0, "seeds", OPT_STR, &o.seeds, "A..B", "for fuzz", 0, 0, NULL},
 		{0, "nodes", OPT_U32, &o.nodes, "N", "of the simulated world",
 		 0, 0, NULL},
@@ -433,8 +502,8 @@ int cmd_sim(int argc, char **argv)
 		{0, "twice", OPT_FLAG, &o.twice, NULL,
 		 "run each seed again, and compare the hashes", 0, 0, NULL},
 		{0, "nic", OPT_STR, &o.nic_name, "NAME|FILE",
-		 "the NIC: connectx3, connectx3-outbound, connectx4, connectx5, "
-		 "or a file",
+		 "the NIC: connectx3, connectx3-outbound, connectx3-roce, "
+		 "connectx4, connectx5, or a file",
 		 0, 0, NULL},
 		{0, "set", OPT_STR, &o.set, "NAME=VALUE,...",
 		 "other values of the NIC's parameters", 0, 0, NULL},
@@ -481,7 +550,5 @@ int cmd_sim(int argc, char **argv)
 		return CMD_USAGE;
 	if (script_read(&o))
 		return CMD_USAGE;
-	if (first < argc && !strcmp(argv[first], "fuzz"))
-		return fuzz(argv + first + 1, argc - first - 1, &o);
-	return one_named(argv + first, argc - first, &o);
+	return as_asked(argv + first, argc - first, &o);
 }

@@ -9,8 +9,8 @@
 #include "out.h"
 #include "ycsb_report.h"
 
-#include "conn/addr.h"
-#include "kv/serve.h"
+#include "conn/setup/addr.h"
+#include "kv/server/serve.h"
 
 #include <skein/error.h>
 
@@ -20,6 +20,8 @@
 
 #define CMD "skein ycsb"
 #define OPERATIONS_DEFAULT 100000u
+
+static const char workloads_default[] = "a,b,c,e";
 
 struct ycsb_opts {
 	const char *workload;
@@ -146,7 +148,7 @@ static enum opt_verdict parse(int argc, char **argv, struct ycsb_opts *o)
 		{0, "write-all", OPT_FLAG, &p->write_all, NULL,
 		 "updates write all fields"},
 		{0, "cache", OPT_FLAG, &p->cache, NULL,
-		 "small records for --store=cache; counts misses"},
+		 "small records for --store=cache, no SCAN; counts misses"},
 		{0, "seed", OPT_COUNT, &o->seed, "N", "of all random choices"},
 		{0, "no-load", OPT_FLAG, &o->no_load, NULL,
 		 "the records are there already"},
@@ -169,6 +171,8 @@ static enum opt_verdict parse(int argc, char **argv, struct ycsb_opts *o)
 
 static int parse_workloads(const char *list, struct ycsb_report *r)
 {
+	bool chosen = list != workloads_default;
+
 	for (const char *c = list; *c; c++) {
 		const struct ycsb_mix *mix = ycsb_mix_find(*c);
 
@@ -178,6 +182,15 @@ static int parse_workloads(const char *list, struct ycsb_report *r)
 			out_error(CMD,
 				  "--workload: \"%s\" is no list of a to f",
 				  list);
+			return CMD_USAGE;
+		}
+		if (r->params->cache && mix->part[YCSB_SCAN] > 0) {
+			if (!chosen)
+				continue;
+			out_error(CMD,
+				  "--workload: %c scans, and --store=cache has "
+				  "no SCAN: leave it out, or --cache",
+				  mix->name);
 			return CMD_USAGE;
 		}
 		r->mixes[r->mix_count++] = mix;
@@ -398,7 +411,7 @@ static void clean_up(struct ycsb_opts *o, struct ycsb_report *r)
 int cmd_ycsb(int argc, char **argv)
 {
 	struct ycsb_opts o = {
-		.workload = "a,b,c,e",
+		.workload = workloads_default,
 		.threads = 1,
 		.window = 1,
 		.records = 1000,

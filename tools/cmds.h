@@ -9,8 +9,10 @@ int cmd_kv(int argc, char **argv);
 int cmd_meta(int argc, char **argv);
 int cmd_node(int argc, char **argv);
 int cmd_perf(int argc, char **argv);
+int cmd_race(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
+int cmd_top(int argc, char **argv);
 int cmd_ycsb(int argc, char **argv);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include <skein/ctx.h>
 
-#include "cp/targets.h"
+#include "cp/sender/targets.h"
 #include "out.h"
 
 #define CP_CMD "skein cp"

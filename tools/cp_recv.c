@@ -8,7 +8,7 @@
 #include "guard.h"
 #include "out.h"
 
-#include "cp/serve.h"
+#include "cp/receiver/serve.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -8,8 +8,8 @@
 #include "out.h"
 
 #include "base/fmt.h"
-#include "cp/job.h"
-#include "cp/meter.h"
+#include "cp/sender/job.h"
+#include "cp/sender/meter.h"
 
 #include <errno.h>
 #include <inttypes.h>

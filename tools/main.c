@@ -8,8 +8,10 @@
 
 #include "skein/version.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define STR_(x) #x
 #define STR(x) STR_(x)
@@ -27,12 +29,14 @@ static const struct cmd cmds[] = {
 	{"cp", "copy files to many machines at once", cmd_cp},
 	{"run", "TCP programs on RDMA: run -- CMD; verbs programs: --verbs",
 	 cmd_run},
+	{"top", "live counters of the processes on this host", cmd_top},
 	{"sim", "the library in a simulated world, from a seed", cmd_sim},
 	{"meta", "keep what nodes need to reach each other (vqp)", cmd_meta},
 	{"node", "the node service: queue pairs for many processes (vqp)",
 	 cmd_node},
 	{"kv", "serve an in-memory key-value store", cmd_kv},
 	{"ycsb", "run YCSB's core workloads against it", cmd_ycsb},
+	{"race", "a hash table by one-sided operations alone (vqp)", cmd_race},
 	{0},
 };
 
@@ -114,8 +118,23 @@ static int run(int argc, char **argv)
 	return c->run(argc - 1, argv + 1);
 }
 
+/* What opens a file or a socket must not get the number of a closed standard
+ * descriptor. /dev/null takes its place, opened the wrong way: reading stdin or
+ * writing stdout fails as on a closed one. A program that is started gets none
+ * of it. */
+static void fill_closed(void)
+{
+	static const int ways[] = {O_WRONLY, O_RDONLY, O_WRONLY};
+
+	for (int fd = 0; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 &&
+		    open("/dev/null", ways[fd] | O_CLOEXEC) < 0)
+			return;
+}
+
 int main(int argc, char **argv)
 {
+	fill_closed();
 	/* A command line that stops making sense before its --json is parsed
 	 * has it nevertheless. */
 	if (has_json(argc, argv))

@@ -140,9 +140,10 @@ int out_json(json_t *json)
 	if (!json)
 		return -ENOMEM;
 	end.printed = 1;
+	errno = 0;
 	if (json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) ||
 	    fputc('\n', stdout) == EOF || fflush(stdout))
-		rc = -EIO;
+		rc = -(errno ? errno : EIO);
 	json_decref(json);
 	return rc;
 }
@@ -228,9 +229,13 @@ static json_t *words_json(const char *words)
 
 int out_end(int status)
 {
+	errno = 0;
 	if (fflush(stdout) || ferror(stdout)) {
 		if (!end.error[0])
-			out_error("skein", "cannot write to standard output");
+			out_error("skein",
+				  "cannot write to standard output%s%s",
+				  errno ? ": " : "",
+				  errno ? strerror(errno) : "");
 		if (!status)
 			status = 1;
 	}

@@ -36,8 +36,8 @@ void table_num(struct table *t, double v);
 void table_print(const struct table *t, FILE *f);
 void table_free(struct table *t);
 
-/* Prints the object on stdout with a newline and drops it. 0, or -EIO when
- * stdout did not take it all, -ENOMEM when json is NULL. */
+/* Prints the object on stdout with a newline and drops it. 0, or the errno for
+ * which stdout did not take it all, -ENOMEM when json is NULL. */
 int out_json(json_t *json);
 
 /* A real number, or null when v is not finite. */

@@ -9,6 +9,7 @@
 #include "bind/socket/status.h"
 #include "cmd.h"
 #include "out.h"
+#include "pages.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -22,9 +23,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PAGE_LINK "/memfd:" STATUS_NAME " (deleted)"
 #define ROWS_MAX 65536u
 #define TRIES 100 /* to read a row while its process writes it */
+#define SUM_TRIES 8
 
 /* An established or ending connection, as the kernel has it. */
 struct conn {
@@ -36,12 +37,14 @@ struct conns {
 	struct conn *all;
 	size_t n, cap;
 	ino_t netns;
+	int err; /* no descriptor was left */
 };
 
 struct listing {
 	json_t *rows;
 	json_t *running; /* PIDs of what runs under skein run */
 	struct conns conns;
+	int err;	    /* no descriptor was left */
 	unsigned processes; /* that had a TCP connection so far */
 	uint64_t now_ns;
 };
@@ -80,6 +83,7 @@ static void conns_read(struct conns *c, int proc, const char *name)
 	FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
 
 	if (!f) {
+		c->err = c->err ? c->err : pages_short();
 		if (fd >= 0)
 			close(fd);
 		return;
@@ -152,15 +156,9 @@ static const struct conn *conn_of(struct conns *c, int proc, int fd)
 
 /* --- a page --------------------------------------------------------------- */
 
-/* What a process wrote may be no text. */
 static json_t *text_of(char *text, size_t len)
 {
-	size_t i;
-
-	text[len - 1] = '\0';
-	for (i = 0; text[i]; i++)
-		if (!isprint((unsigned char)text[i]))
-			text[i] = '?';
+	pages_text(text, len);
 	return json_string(text);
 }
 
@@ -206,6 +204,13 @@ static void row_add(struct listing *l, int pid, const char *program,
 			  (json_int_t)row->demotions));
 }
 
+static bool head_read(int fd, struct status_page *page)
+{
+	return pread(fd, page, sizeof(*page), 0) == sizeof(*page) &&
+	       page->magic == STATUS_MAGIC &&
+	       page->row_len == sizeof(struct status_row);
+}
+
 static void page_read(struct listing *l, int pid, int proc, int fd)
 {
 	struct status_page page;
@@ -213,8 +218,7 @@ static void page_read(struct listing *l, int pid, int proc, int fd)
 	json_t *program;
 	uint32_t i, used;
 
-	if (pread(fd, &page, sizeof(page), 0) != sizeof(page) ||
-	    page.magic != STATUS_MAGIC || page.row_len != sizeof(row))
+	if (!head_read(fd, &page))
 		return; /* of another version, or nothing of ours */
 	used = atomic_load(&page.used);
 	program = text_of(page.program, sizeof(page.program));
@@ -230,36 +234,48 @@ static void page_read(struct listing *l, int pid, int proc, int fd)
 	json_decref(program);
 }
 
-/* The page of a process, among its descriptors; -1: it has none, or is not
- * ours to look at. */
-static int page_of(int proc)
+/* Each value is whole by itself: rows that change meanwhile do no harm. */
+static void sum_rows(int fd, uint32_t used, struct run_sum *sum)
 {
-	int dirfd = openat(proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = dirfd >= 0 ? fdopendir(dirfd) : NULL;
-	struct dirent *entry;
-	int fd = -1;
+	struct status_row rows[64];
+	off_t at = sizeof(struct status_page);
+	ssize_t n;
 
-	while (dir && fd < 0 && (entry = readdir(dir))) {
-		char link[sizeof(PAGE_LINK) + 1];
-		ssize_t n =
-			readlinkat(dirfd, entry->d_name, link, sizeof(link));
-		struct stat sb;
-
-		if (n != sizeof(PAGE_LINK) - 1 || memcmp(link, PAGE_LINK, n))
-			continue;
-		fd = openat(dirfd, entry->d_name,
-			    O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-		/* The number may mean another file by now. */
-		if (fd >= 0 && (fstat(fd, &sb) || !S_ISREG(sb.st_mode))) {
-			close(fd);
-			fd = -1;
+	for (uint32_t i = 0; i < used && i < ROWS_MAX; i += 64) {
+		n = pread(fd, rows, sizeof(rows), at) / (ssize_t)sizeof(*rows);
+		for (ssize_t k = 0; k < n; k++) {
+			sum->rx += atomic_load(&rows[k].rx_stream);
+			sum->tx += atomic_load(&rows[k].tx_stream);
+			if (rows[k].fd >= 0 && i + k < used)
+				(*(rows[k].on_stream ? &sum->streams
+						     : &sum->tcp))++;
 		}
+		if (n < 64)
+			return;
+		at += sizeof(rows);
 	}
-	if (dir)
-		closedir(dir);
-	else if (dirfd >= 0)
-		close(dirfd);
-	return fd;
+}
+
+bool run_sum_read(int fd, struct run_sum *sum)
+{
+	struct status_page page, after;
+	uint32_t seq;
+	int tries;
+
+	/* A process that was stopped in a move stays so: its bytes are then
+	 * counted twice, or its row's fields are of two moments. */
+	for (tries = 0; tries < SUM_TRIES; tries++) {
+		if (!head_read(fd, &page))
+			return false;
+		*sum = (struct run_sum){.rx = atomic_load(&page.gone_rx),
+					.tx = atomic_load(&page.gone_tx)};
+		sum_rows(fd, atomic_load(&page.used), sum);
+		seq = atomic_load(&page.seq);
+		if (!(seq & 1) && head_read(fd, &after) &&
+		    atomic_load(&after.seq) == seq)
+			break;
+	}
+	return true;
 }
 
 /* Has it the library in front? Not all that do have a page: one comes with the
@@ -282,19 +298,34 @@ static bool has_lib(int proc)
 	return found;
 }
 
+struct looked_at {
+	struct listing *l;
+	int pid, proc;
+	bool found;
+};
+
+/* A process has one page. */
+static void on_page(void *arg, int fd)
+{
+	struct looked_at *at = arg;
+
+	if (!at->found)
+		page_read(at->l, at->pid, at->proc, fd);
+	at->found = true;
+}
+
 static void process_read(struct listing *l, int root, const char *name)
 {
-	int proc = openat(root, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd;
+	int proc = openat(root, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct looked_at at = {.l = l, .pid = atoi(name), .proc = proc};
 
-	if (proc < 0)
-		return; /* it has ended */
-	fd = page_of(proc);
-	if (fd >= 0 || has_lib(proc))
-		json_array_append_new(l->running, json_integer(atoi(name)));
-	if (fd >= 0) {
-		page_read(l, atoi(name), proc, fd);
-		close(fd);
+	if (proc < 0) {
+		l->err = pages_short(); /* else it has ended */
+		return;
 	}
+	l->err = pages_each(proc, STATUS_NAME, on_page, &at);
+	if (at.found || has_lib(proc))
+		json_array_append_new(l->running, json_integer(at.pid));
 	close(proc);
 }
 
@@ -369,11 +400,19 @@ int run_list(const char *cmd, bool json)
 	}
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	l.now_ns = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-	while ((entry = readdir(root)))
+	while (!l.err && (entry = readdir(root)))
 		if (isdigit((unsigned char)entry->d_name[0]))
 			process_read(&l, dirfd(root), entry->d_name);
 	closedir(root);
 	free(l.conns.all);
+	if (!l.err)
+		l.err = l.conns.err;
+	if (l.err) {
+		out_error(cmd, "/proc cannot be read: %s", strerror(-l.err));
+		json_decref(l.rows);
+		json_decref(l.running);
+		return CMD_FAILED;
+	}
 	if (!json) {
 		rc = print_table(&l);
 		json_decref(l.rows);

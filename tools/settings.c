@@ -5,7 +5,10 @@
  */
 #include "settings.h"
 
-#include "conn/lanes_in.h"
+#include "run_settings.h"
+
+#include "conn/handle/state.h"
+#include "conn/pool.h"
 
 #include <skein/ctx.h>
 
@@ -18,28 +21,60 @@
 
 /* As in docs/settings.md, each with SKEIN_ before it. */
 static const char *const known[] = {
-	"DEVICE",	 "WAIT",
-	"LOG",		 "META",
-	"NODE",		 "HUGEPAGES",
-	"LINK",		 "LINK_KEY",
-	"LINK_CLEAR",	 "SOFT_HARSH",
-	"PATH_MTU",	 "TRAFFIC_CLASS",
-	"SERVICE_LEVEL", "RETRY_TIMEOUT",
-	"RETRY_COUNT",	 "RNR_RETRY",
-	"QPS",		 "COMBINE",
-	"COMBINE_LEAST", "MAX_AQP",
-	"QP_INTERVAL",	 "THREAD_INTERVAL",
-	"RPC_RING",	 "RPC_RESP_RING",
-	"RPC_MSG_MAX",	 "RPC_RESP_INLINE",
-	"RPC_WINDOW",	 "RPC_BATCH",
-	"RPC_RETURN",	 "RPC_LATER",
-	"RPC_LATER_LEN", "RPC_LARGE_MAX",
-	"SOCKET_LIB",	 "RUN_AFTER",
-	"RUN_WAIT",	 "RUN_REPORT",
-	"RUN_REQUIRE",	 "RUN_IDLE",
-	"RPC_SLOW",	 "VERBS_LIB",
-	"VERBS_DEVICES", "VERBS_LINK",
-	"VERBS_BACK",	 "VM_DIR",
+	"DEVICE",
+	"WAIT",
+	"LOG",
+	"META",
+	"NODE",
+	"HUGEPAGES",
+	"LINK",
+	"LINK_KEY",
+	"LINK_PORT",
+	"LINK_CLEAR",
+	"SOFT_DC",
+	"SOFT_HARSH",
+	"PATH_MTU",
+	"TRAFFIC_CLASS",
+	"SERVICE_LEVEL",
+	"RETRY_TIMEOUT",
+	"RETRY_COUNT",
+	"RNR_RETRY",
+	"QPS",
+	"POOLED",
+	"COMBINE",
+	"COMBINE_LEAST",
+	"MAX_AQP",
+	"QP_INTERVAL",
+	"THREAD_INTERVAL",
+	"RPC_RING",
+	"RPC_RESP_RING",
+	"RPC_MSG_MAX",
+	"RPC_RESP_INLINE",
+	"RPC_WINDOW",
+	"RPC_BATCH",
+	"RPC_RETURN",
+	"RPC_LATENCY_BOUND",
+	"RPC_LATENCY_TOLERANCE",
+	"RPC_LATER",
+	"RPC_LATER_LEN",
+	"RPC_LARGE_MAX",
+	"SOCKET_LIB",
+	"RUN_AFTER",
+	"RUN_WAIT",
+	"RUN_POLLERS",
+	"RUN_REPORT",
+	"RUN_REQUIRE",
+	"RUN_IDLE",
+	"RPC_SLOW",
+	"VERBS_LIB",
+	"VERBS_DEVICES",
+	"VERBS_LINK",
+	"VERBS_BACK",
+	"STREAM_MEM",
+	"STREAM_QPS",
+	"STREAM_RING",
+	"VM_DIR",
+	"RPC_CALIBRATION",
 };
 
 #define SETTINGS_LETTERS                                       \
@@ -75,10 +110,13 @@ static bool refuses(const char *device, char *reason)
 	};
 	struct lanes_conf own = {0}, lanes;
 	struct skein_ctx *ctx;
+	bool pooled;
 
 	*reason = '\0';
-	if (!skein_ctx_open(&attr, &ctx))
+	if (!skein_ctx_open(&attr, &ctx)) {
+		(void)conn_pooled(ctx, SKEIN_POOLED_DEFAULT, &pooled);
 		skein_ctx_close(ctx);
+	}
 	if (strstr(reason, "SKEIN_"))
 		return true;
 	return conn_lanes_conf(&own, &lanes, reason,
@@ -119,15 +157,40 @@ static void say(struct doctor_finding *f, const struct refused *r,
 		 r->name);
 }
 
+/* What `skein run` and the programs under it refuse. */
+static unsigned look_at_run(struct doctor_finding *out, unsigned max)
+{
+	const char *name, *value, *wrong;
+	unsigned n = 0;
+
+	for (unsigned i = 0; n < max && (name = run_setting_name(i)); i++) {
+		value = getenv(name);
+		wrong = value ? run_setting_wrong(name, value) : NULL;
+		if (!wrong)
+			continue;
+		memset(&out[n], 0, sizeof(out[n]));
+		out[n].error = true;
+		snprintf(out[n].text, sizeof(out[n].text), "%s=%.64s: it %s",
+			 name, value, wrong);
+		snprintf(out[n].fix, sizeof(out[n].fix),
+			 "unset %s, or another value: `skein run` refuses it",
+			 name);
+		n++;
+	}
+	return n;
+}
+
 unsigned settings_look(const char *device, struct doctor_finding *out)
 {
 	char reason[sizeof(out->text)];
 	struct refused r[DOCTOR_MAX];
+	const char *value;
 	unsigned n = 0;
 
 	while (n < DOCTOR_MAX && refuses(device, reason) &&
 	       find_name(reason, r[n].name)) {
-		r[n].value = strdup(getenv(r[n].name));
+		value = getenv(r[n].name);
+		r[n].value = strdup(value ? value : "");
 		if (!r[n].value)
 			break;
 		unsetenv(r[n].name);
@@ -138,7 +201,7 @@ unsigned settings_look(const char *device, struct doctor_finding *out)
 		setenv(r[i].name, r[i].value, 1);
 		free(r[i].value);
 	}
-	return n;
+	return n + look_at_run(out + n, DOCTOR_MAX - n);
 }
 
 /* --- names that nothing reads --------------------------------------------- */
@@ -152,13 +215,14 @@ static char upper(char c)
 static unsigned distance(const char *a, const char *b)
 {
 	unsigned row[NAME_LEN + 1], left, above, i, j;
+	unsigned len = (unsigned)strnlen(b, NAME_LEN);
 
-	for (j = 0; j <= strlen(b) && j <= NAME_LEN; j++)
+	for (j = 0; j <= len; j++)
 		row[j] = j;
 	for (i = 0; a[i]; i++) {
 		left = row[0];
 		row[0] = i + 1;
-		for (j = 0; b[j] && j < NAME_LEN; j++) {
+		for (j = 0; j < len; j++) {
 			above = row[j + 1];
 			left += upper(a[i]) != upper(b[j]);
 			if (left > above + 1)
@@ -169,7 +233,7 @@ static unsigned distance(const char *a, const char *b)
 			left = above;
 		}
 	}
-	return row[j];
+	return row[len];
 }
 
 static bool is_other(const char *name)
@@ -225,4 +289,17 @@ unsigned settings_unknown(struct settings_unknown *out, unsigned max)
 		n++;
 	}
 	return n;
+}
+
+void settings_say_unknown(const char *cmd)
+{
+	struct settings_unknown all[SETTINGS_UNKNOWN_MAX];
+	unsigned n = settings_unknown(all, SETTINGS_UNKNOWN_MAX);
+
+	for (unsigned i = 0; i < n; i++)
+		fprintf(stderr, "%s: %s: no such setting%s%s%s\n", cmd,
+			all[i].name,
+			all[i].meant ? "; did you mean SKEIN_" : "",
+			all[i].meant ? all[i].meant : "",
+			all[i].meant ? "?" : "");
 }

@@ -26,4 +26,7 @@ struct settings_unknown {
 /* SKEIN_* of the environment that nothing reads: how many. */
 unsigned settings_unknown(struct settings_unknown *out, unsigned max);
 
+/* A line on stderr for each of these: no error, another program may read them. */
+void settings_say_unknown(const char *cmd);
+
 #endif

@@ -29,6 +29,7 @@ struct work {
 	unsigned jobs;
 	pid_t pids[JOBS_MAX];	    /* 0: it has ended */
 	uint64_t running[JOBS_MAX]; /* the task that each is at */
+	int signal;		    /* that ended a job; 0: none did */
 	int fd[2];		    /* a pipe, of struct task_event */
 };
 
@@ -100,6 +101,8 @@ static uint64_t died(struct work *w, int options)
 		    waitpid(w->pids[k], &status, options) != w->pids[k])
 			continue;
 		w->pids[k] = 0;
+		if (WIFSIGNALED(status))
+			w->signal = WTERMSIG(status);
 		if (status)
 			return w->running[k];
 	}
@@ -161,16 +164,22 @@ static int report(const struct work *w, uint64_t well, uint64_t bad)
 			 w->s[bad % w->n]->name, w->first + bad / w->n,
 			 w->conf->options);
 	if (w->conf->json) {
-		json_t *j =
-			json_pack("{s:s, s:I, s:I, s:I, s:b, s:s}", "scenario",
-				  all, "first", (json_int_t)w->first, "last",
-				  (json_int_t)w->last, "passed",
-				  (json_int_t)well, "ok", ok, "replay", replay);
+		json_t *j = json_pack("{s:s, s:I, s:I, s:I, s:b, s:s, s:i}",
+				      "scenario", all, "first",
+				      (json_int_t)w->first, "last",
+				      (json_int_t)w->last, "passed",
+				      (json_int_t)well, "ok", ok, "replay",
+				      replay, "signal", w->signal);
 
 		if (out_json(j))
 			return CMD_FAILED;
 	} else if (ok) {
 		printf("%s: %" PRIu64 " runs, no failure\n", all, well);
+	} else if (w->signal && bad != NONE) {
+		printf("%s: a worker was ended by signal %d while it ran seed "
+		       "%" PRIu64 ", after %" PRIu64
+		       " runs; to run it again:\n  %s\n",
+		       all, w->signal, w->first + bad / w->n, well, replay);
 	} else {
 		printf("%s: a failure after %" PRIu64
 		       " runs; to see it again:\n  %s\n",

@@ -5,7 +5,7 @@
 #ifndef SKEIN_TOOLS_YCSB_REPORT_H
 #define SKEIN_TOOLS_YCSB_REPORT_H
 
-#include "kv/ycsb.h"
+#include "kv/ycsb/ycsb.h"
 
 #include <stdbool.h>
 

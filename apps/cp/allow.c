@@ -4,7 +4,7 @@
  */
 #include "cp/allow.h"
 
-#include "cp/targets.h"
+#include "cp/sender/targets.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

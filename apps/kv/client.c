@@ -5,8 +5,8 @@
 #include "kv/client.h"
 
 #include "base/list.h"
-#include "kv/hash.h"
-#include "kv/scan.h"
+#include "kv/store/hash.h"
+#include "kv/store/scan.h"
 
 #include <errno.h>
 #include <stdio.h>

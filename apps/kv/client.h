@@ -10,7 +10,7 @@
 #ifndef KV_CLIENT_H
 #define KV_CLIENT_H
 
-#include "kv/net.h"
+#include "kv/net/net.h"
 #include "kv/proto.h"
 
 struct kv_client;

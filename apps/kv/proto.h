@@ -13,7 +13,7 @@
 #define KV_PROTO_H
 
 #include "base/bytes.h"
-#include "kv/record.h"
+#include "kv/store/record.h"
 
 enum kv_op {
 	KV_INFO = 0x4b00,

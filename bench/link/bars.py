@@ -3,8 +3,9 @@
 """The bars of the link between hosts: two network namespaces, made without root
 and joined by a veth pair of 1,500 bytes, the ends pinned to a core each. What
 runs on the link takes turns with plain sockets (plain.c); a field is the median
-ratio of neighbouring slices. Only ratios may be compared between machines, and
-none means much on a busy one: the load is in the output.
+ratio of neighbouring slices. rows.py has the other fields. Only ratios may be
+compared between machines, and none means much on a busy one: the load is in the
+output.
 
 Exit status 0 when everything could be run: a bench is no test. The JSON is
 valid then and else, with "error"."""
@@ -23,6 +24,8 @@ import subprocess
 import sys
 import time
 
+from rows import ROWS, NotRun
+
 HERE, THERE = '10.78.0.1', '10.78.0.2'
 INSIDE = 'SKEIN_BENCH_LINK_INSIDE'
 OUTER = f'''
@@ -39,6 +42,7 @@ WRITE = ['write', '--bw', '-s', '1M', '-t', '4']
 READ = ['read', *WRITE[1:]]
 SEND = ['send', '-s', '64']
 CALL = ['rpc', '-s', '64', '--wait', 'spin']
+EVENT = ['rpc', '-s', '64', '--wait', 'event']
 BULK = ('bytes_per_s', 'tcp-bw', 1 << 20)
 # field: SKEIN_LINK at both ends, what it is, < at most or > at least, the bar,
 # skein perf's words, its field, plain's kind, bytes, whether the sender's device
@@ -65,6 +69,9 @@ BARS = {
     'rpc64_spin_x_tcp_spin': (
         'tcp', 'call of 64 B, p50 / TCP, spinning', '<', 1.4, CALL, 'p50_ns',
         'tcp-ping', 64, True),
+    'rpc64_event_x_tcp_sleep': (
+        'tcp', 'call of 64 B, p50 / TCP, asleep', '<', 1.4, EVENT, 'p50_ns',
+        'tcp-wait-ping', 64, True),
 }
 ETHTOOL, STRINGS_INFO, STRINGS, SET = 0x8946, 0x37, 0x1b, 0x3b
 FEATURES = 4
@@ -96,7 +103,11 @@ class Bed:
             if not os.path.exists(program):
                 raise Failed(f'{program} is missing: make bench')
         self.far = ['nsenter', '-t', os.environ[INSIDE], '-n']
+        self.root, self.build = ROOT, options.build
+        self.addresses = HERE, THERE
         self.seconds = options.duration
+        self.slices, self.cp_bytes = options.slices, options.cp_mib << 20
+        self.qps, self.seeds = options.qps, options.seeds
         cores = sorted(os.sched_getaffinity(0))
         self.cores = (cores[0], cores[-1])
         self.port = 20000
@@ -223,6 +234,27 @@ def report(field, pairs):
     return row
 
 
+def other_row(bed, field):
+    """Of rows.py."""
+    what, bound, bar, how = ROWS[field]
+    row = {'what': what, 'bound': bound, 'bar': bar}
+    try:
+        value, more = how(bed)
+    except NotRun as why:
+        return {**row, 'ratio': None, 'met': None, 'not_run': str(why)}
+    met = {'<': value <= bar, '>': value >= bar, '=': None}[bound]
+    return {**row, 'ratio': value, 'met': met, **more}
+
+
+def show(field, row):
+    words = {'<': 'at most', '>': 'at least', '=': 'reported'}[row['bound']]
+    said = {True: 'ok', False: 'NOT', None: ''}[row['met']]
+    value = f'{row["ratio"]:9.3f}' if row['ratio'] is not None else \
+        f'not run: {row["not_run"]}'
+    print(f'{field:<30} {value}  {words} {row["bar"]:<5} {said}',
+          file=sys.stderr, flush=True)
+
+
 def run(options, result):
     os.environ['SKEIN_RETRY_TIMEOUT'] = '1s'
     bed = Bed(options)
@@ -232,10 +264,15 @@ def run(options, result):
         row = report(field, measure(bed, bar, options.slices))
         result[field] = row['ratio']
         result['rows'][field] = row
-        print(f'{field:<30} {row["ratio"]:7.3f}  '
-              f'{"at most" if row["bound"] == "<" else "at least"} '
-              f'{row["bar"]:<5} {"ok" if row["met"] else "NOT"}',
-              file=sys.stderr, flush=True)
+        show(field, row)
+    segmentation('here', True)
+    for field in ROWS:
+        if options.only and options.only not in field:
+            continue
+        row = other_row(bed, field)
+        result[field] = row['ratio']
+        result['rows'][field] = row
+        show(field, row)
 
 
 def main():
@@ -249,6 +286,12 @@ def main():
     parser.add_argument('--slices', type=int, default=5,
                         help='of each kind (default 5)')
     parser.add_argument('--only', help='fields with this in the name')
+    parser.add_argument('--cp-mib', type=int, default=1024,
+                        help='of the file that is copied (default 1024)')
+    parser.add_argument('--qps', type=int, default=10000,
+                        help='of qp_bytes (default 10000)')
+    parser.add_argument('--seeds', type=int, default=200,
+                        help='of conform, each carrier (default 200)')
     options = parser.parse_args()
     result = {'error': None, 'load': os.getloadavg(), 'rows': {}}
     try:

@@ -2,11 +2,12 @@
 /*
  * plain.c - what plain sockets do in the places of the link between hosts:
  *
- *	plain tcp-bw|tcp-ping|udp-ping serve PORT
- *	plain tcp-bw|tcp-ping|udp-ping ADDRESS PORT SECONDS BYTES
+ *	plain tcp-bw|tcp-ping|udp-ping|tcp-wait-ping|udp-wait-ping serve PORT
+ *	plain ... ADDRESS PORT SECONDS BYTES
  *
  * tcp-bw sends messages of BYTES and prints bytes a second; a ping spins on
- * non-blocking sockets at both ends and prints the median round trip in ns.
+ * non-blocking sockets at both ends, or (wait) sleeps in recv(), and prints the
+ * median round trip in ns.
  * A server serves one client.
  */
 #include <arpa/inet.h>
@@ -24,7 +25,7 @@
 #define SAMPLES 2000000u
 #define MOST (4u << 20)
 
-static bool udp, pings;
+static bool udp, pings, waits;
 static char buf[MOST];
 
 static void die(const char *what)
@@ -41,14 +42,14 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
 }
 
-/* Spinning. False: the other end has closed. */
+/* False: the other end has closed. */
 static bool get(int fd, size_t len)
 {
 	size_t have = 0;
 	ssize_t n;
 
 	while (have < len) {
-		n = recv(fd, buf + have, len - have, MSG_DONTWAIT);
+		n = recv(fd, buf + have, len - have, waits ? 0 : MSG_DONTWAIT);
 		if (n < 0 && errno == EAGAIN)
 			continue;
 		if (n < 0)
@@ -193,6 +194,7 @@ int main(int argc, char **argv)
 	}
 	udp = !strncmp(argv[1], "udp", 3);
 	pings = strstr(argv[1], "ping") != NULL;
+	waits = strstr(argv[1], "wait") != NULL;
 	if (!strcmp(argv[2], "serve"))
 		serve(wait_client(argv[3]), bytes);
 	else if (pings)

@@ -7,6 +7,7 @@
 #include <skein/error.h>
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,17 @@ void many_await_eof(void)
 		;
 }
 
+bool many_eof(void)
+{
+	static unsigned asked;
+	struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+
+	if (++asked % EOF_ROUNDS || poll(&p, 1, 0) <= 0)
+		return false;
+	many_await_eof();
+	return true;
+}
+
 static int nothing(int argc, char **argv)
 {
 	return 0;
@@ -137,9 +149,20 @@ static const struct {
 	{"one", many_one, 2},
 	{"idle", many_idle, 3},
 	{"calls", many_calls, 4},
+	{"load", many_load, 2},
 	{"tcp-serve", many_tcp_serve, 0},
+	{"pass", many_pass, 4},
+	{"tcp-take", many_tcp_take, 1},
+	{"tcp-pass", many_tcp_pass, 3},
 	{"tcp-calls", many_tcp_calls, 3},
 	{"unix-calls", many_unix_calls, 1},
+	{"vqp-serve", many_vqp_serve, 0},
+	{"vqp-one", many_vqp_one, 1},
+	{"vqp-calls", many_vqp_calls, 1},
+	{"vqp-pass", many_vqp_pass, 3},
+	{"vqp-parts", many_vqp_pass, 3},
+	{"big-serve", many_big_serve, 0},
+	{"big", many_big, 3},
 	{"floor", many_floor, 1},
 	{"floor-child", many_floor_child, 1},
 	{"nothing", nothing, 0},

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define ECHO 1
+#define TAKE 2
 #define PATIENCE_NS SKEIN_S(120)
 
 static int on_echo(struct skein_rpc_req *req, void *arg)
@@ -23,6 +24,17 @@ static int on_echo(struct skein_rpc_req *req, void *arg)
 	if (!resp)
 		return -ENOMEM;
 	memcpy(resp, skein_rpc_req_data(req), len);
+	return 0;
+}
+
+/* Takes what comes and answers with MANY_LEN bytes. */
+static int on_take(struct skein_rpc_req *req, void *arg)
+{
+	void *resp = skein_rpc_resp_buf(req, MANY_LEN);
+
+	if (!resp || skein_rpc_req_len(req) < MANY_LEN)
+		return -ENOMEM;
+	memcpy(resp, skein_rpc_req_data(req), MANY_LEN);
 	return 0;
 }
 
@@ -93,6 +105,8 @@ int many_serve(int argc, char **argv)
 	int rc;
 
 	rc = skein_rpc_handle(s.ctx, ECHO, on_echo, NULL);
+	if (!rc)
+		rc = skein_rpc_handle(s.ctx, TAKE, on_take, NULL);
 	if (!rc)
 		rc = skein_listener_open(s.ctx, "127.0.0.1:0", &attr, &l);
 	if (!rc)
@@ -206,6 +220,53 @@ int many_calls(int argc, char **argv)
 	}
 	printf("ns=%llu switches=%ld", (unsigned long long)(now - begun),
 	       many_switches() - switches);
+	many_lat_print(&lat);
+	putchar('\n');
+	skein_ctx_close(ctx);
+	return 0;
+}
+
+/* load ADDR WAIT: "begun" after the first call, then calls until standard input
+ * ends. */
+int many_load(int argc, char **argv)
+{
+	struct skein_ctx *ctx = open_ctx(many_wait(argv[2]));
+	struct skein_conn *conn = open_conn(ctx, argv[1]);
+
+	(void)argc;
+	call(conn);
+	printf("begun=1\n");
+	fflush(stdout);
+	while (!many_eof())
+		call(conn);
+	skein_ctx_close(ctx);
+	return 0;
+}
+
+/* pass ADDR WAIT LEN COUNT: a connection, LEN bytes, the answer, the end; so
+ * COUNT times. */
+int many_pass(int argc, char **argv)
+{
+	struct skein_ctx *ctx = open_ctx(many_wait(argv[2]));
+	unsigned long count = many_number(argv[4]);
+	static char buf[PASS_MAX] = {1};
+	size_t len = many_number(argv[3]);
+	struct many_lat lat = {0};
+	char resp[MANY_LEN];
+	int rc = len > PASS_MAX ? -EINVAL : 0;
+
+	(void)argc;
+	for (unsigned long i = 0; i < count && !rc; i++) {
+		uint64_t t0 = many_now_ns();
+		struct skein_conn *conn = open_conn(ctx, argv[1]);
+
+		rc = skein_rpc_call(conn, TAKE, buf, len, resp, sizeof(resp),
+				    PATIENCE_NS, NULL);
+		many_lat_add(&lat, many_now_ns() - t0);
+		skein_conn_close(conn, SKEIN_MS(1));
+	}
+	if (rc)
+		many_die("pass", rc);
 	many_lat_print(&lat);
 	putchar('\n');
 	skein_ctx_close(ctx);

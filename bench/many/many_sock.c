@@ -63,24 +63,73 @@ static void *accept_thread(void *arg)
 	return NULL;
 }
 
+/* A port of loopback that listens. */
+static int listening(struct sockaddr_in *at)
+{
+	socklen_t len = sizeof(*at);
+	int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	*at = (struct sockaddr_in){.sin_family = AF_INET};
+	at->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (s < 0 || bind(s, (struct sockaddr *)at, len) || listen(s, 1024) ||
+	    getsockname(s, (struct sockaddr *)at, &len))
+		many_die("serving", -errno);
+	return s;
+}
+
 /* tcp-serve: as serve. */
 int many_tcp_serve(int argc, char **argv)
 {
-	struct sockaddr_in at = {.sin_family = AF_INET};
-	socklen_t len = sizeof(at);
-	int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_in at;
+	int s = listening(&at);
 	pthread_t thread;
 
-	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	if (s < 0 || bind(s, (struct sockaddr *)&at, len) || listen(s, 1024) ||
-	    getsockname(s, (struct sockaddr *)&at, &len) ||
-	    pthread_create(&thread, NULL, accept_thread, (void *)(intptr_t)s))
+	if (pthread_create(&thread, NULL, accept_thread, (void *)(intptr_t)s))
 		many_die("serving", -errno);
 	printf("addr=127.0.0.1:%u\n", ntohs(at.sin_port));
 	fflush(stdout);
 	many_await_eof();
 	printf("switches=%ld\n", many_switches());
 	fflush(stdout);
+	_Exit(0);
+}
+
+struct taking {
+	int listener;
+	size_t len;
+};
+
+static void *take_thread(void *arg)
+{
+	static char buf[PASS_MAX];
+	struct taking *t = arg;
+
+	for (;;) {
+		int fd = accept(t->listener, NULL, NULL);
+
+		if (fd < 0)
+			continue;
+		if (whole(fd, buf, t->len))
+			send(fd, buf, MANY_LEN, MSG_NOSIGNAL);
+		close(fd);
+	}
+	return NULL;
+}
+
+/* tcp-take LEN: takes LEN bytes of each connection, one after the other, and
+ * answers with MANY_LEN. */
+int many_tcp_take(int argc, char **argv)
+{
+	struct sockaddr_in at;
+	struct taking t = {listening(&at), many_number(argv[1])};
+	pthread_t thread;
+
+	(void)argc;
+	if (t.len > PASS_MAX || pthread_create(&thread, NULL, take_thread, &t))
+		many_die("serving", -EINVAL);
+	printf("addr=127.0.0.1:%u\n", ntohs(at.sin_port));
+	fflush(stdout);
+	many_await_eof();
 	_Exit(0);
 }
 
@@ -106,10 +155,9 @@ static void sock_calls(int fd, unsigned long count, uint64_t ms)
 	putchar('\n');
 }
 
-/* tcp-calls ADDR COUNT MS: as calls. */
-int many_tcp_calls(int argc, char **argv)
+static int connected(const char *addr)
 {
-	const char *colon = strrchr(argv[1], ':');
+	const char *colon = strrchr(addr, ':');
 	struct sockaddr_in to = {.sin_family = AF_INET};
 	int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -118,6 +166,40 @@ int many_tcp_calls(int argc, char **argv)
 	if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof(to)))
 		many_die("connection", -errno);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	return fd;
+}
+
+/* tcp-pass ADDR LEN COUNT: a connection, LEN bytes, the answer, the end; so
+ * COUNT times. */
+int many_tcp_pass(int argc, char **argv)
+{
+	unsigned long count = many_number(argv[3]);
+	size_t len = many_number(argv[2]);
+	static char buf[PASS_MAX] = {1};
+	struct many_lat lat = {0};
+
+	(void)argc;
+	if (len > PASS_MAX)
+		many_die("length", -EINVAL);
+	for (unsigned long i = 0; i < count; i++) {
+		uint64_t t0 = many_now_ns();
+		int fd = connected(argv[1]);
+
+		if (send(fd, buf, len, MSG_NOSIGNAL) != (ssize_t)len ||
+		    !whole(fd, buf, MANY_LEN))
+			many_die("pass", -errno);
+		many_lat_add(&lat, many_now_ns() - t0);
+		close(fd);
+	}
+	many_lat_print(&lat);
+	putchar('\n');
+	return 0;
+}
+
+/* tcp-calls ADDR COUNT MS: as calls. */
+int many_tcp_calls(int argc, char **argv)
+{
+	int fd = connected(argv[1]);
 	sock_calls(fd, many_number(argv[2]), many_number(argv[3]));
 	return 0;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""bars.py [--json FILE] [--slices N] [--only FIELD] [BUILD] - what `skein run` is
-worth to stock programs, beside plain TCP and Unix sockets in the same run.
+"""bars.py [--json FILE] [--slices N] [--only FIELD] [--wait MODE] [BUILD] - what
+`skein run` is worth to stock programs, beside plain TCP and Unix sockets in the same run.
 
 Both ends are pinned to a core each (one_core: both to one; busy: a program that
 computes is on each core too). Slices of load take turns: TCP, Unix socket,
@@ -24,8 +24,8 @@ import sys
 import tempfile
 import time
 
-from programs import (Grpc, Iperf3, Memcached, Missing, Nginx, Pgbench, Place,
-                      Redis, cpu_s, lacking)
+from programs import (Clients, Grpc, Iperf3, Memcached, Missing, Nginx, Pgbench,
+                      Place, Redis, cpu_s, lacking, pss)
 
 AT_LEAST, AT_MOST = operator.ge, operator.le
 # field, ours, what it is divided by, program, its options, load of a slice
@@ -69,8 +69,14 @@ BARS = [
      AT_LEAST, 1.4),
     ('busy_redis_c1_rate_x_tcp', 'stream', 'tcp', Redis, C1, (4000, 8000),
      AT_LEAST, 1.0),
+    ('open_loop_redis_10k_cpu_x_tcp', 'stream', 'tcp', Clients, [10, 10000],
+     (3, 3), AT_MOST, 1.2),
 ]
-IDLE_S = 3
+# What --wait=event and bpev need of each row that has no bar of its own.
+AS_TCP = 0.95
+MODES = ('adaptive', 'event', 'bpev')
+IDLE_S = 15  # after which the rings of idle connections are gone
+QUIET, MANY = 1000, 10000
 
 
 def verdict(found, holds, wanted):
@@ -79,7 +85,7 @@ def verdict(found, holds, wanted):
 
 def measure(place, bar, slices):
     field, ours, theirs, program, options, load, holds, wanted = bar
-    cores = (0, 0) if field.startswith('one_core') else (0, 1)
+    cores = (0, 0) if 'one_core' in field else (0, 1)
     row = {'field': field, 'measured': None, 'wanted': wanted,
            'at': 'least' if holds is AT_LEAST else 'most'}
     ratios, values, dropped = [], {ours: [], theirs: []}, 0
@@ -87,7 +93,7 @@ def measure(place, bar, slices):
         base = program.load(place, theirs, cores, options, load[0])
         mine = program.load(place, ours, cores, options, load[1])
         # A short connection ends before it is worth a meeting.
-        if not field.startswith('short') and not place.on_streams(ours):
+        if 'short' not in field and not place.on_streams(ours):
             dropped += 1
             continue
         ratios.append(mine / base)
@@ -108,7 +114,7 @@ def row_of(place, bar, slices):
     field, program = bar[0], bar[3]
     gone = lacking(program)
     busy = []
-    if field.startswith('busy'):
+    if 'busy' in field:
         busy = [subprocess.Popen(['taskset', '-c', core, 'sh', '-c',
                                   'while :; do :; done']) for core in '01']
     try:
@@ -124,16 +130,80 @@ def row_of(place, bar, slices):
             process.wait()
 
 
-def idle(place):
-    """An idle server that has had streams; redis itself wakes 10 times a
-    second."""
-    process = place.server(Redis, 'stream', 0)[0]
-    begun = cpu_s(process.pid)
-    time.sleep(IDLE_S)
-    share = (cpu_s(process.pid) - begun) / IDLE_S
-    return {'field': 'idle_server_cpu_share', 'measured': round(share, 4),
-            'wanted': 0.01, 'at': 'most',
-            'verdict': verdict(share, AT_MOST, 0.01)}
+def idle_cpu(place, kind):
+    """Both ends' share of a core beside QUIET connections that say nothing;
+    redis itself wakes 10 times a second."""
+    server, client = Clients.idle(place, kind, (0, 1), QUIET)
+    try:
+        time.sleep(IDLE_S)
+        begun = cpu_s(server.pid) + cpu_s(client.pid)
+        time.sleep(IDLE_S)
+        return (cpu_s(server.pid) + cpu_s(client.pid) - begun) / IDLE_S
+    finally:
+        client.communicate()
+
+
+def idle_bytes(place):
+    """What an idle connection holds at both ends, over plain TCP's."""
+    held = []
+    for kind in 'tcp', 'stream':
+        sizes = []
+        for conns in 1, MANY:
+            server, client = Clients.idle(place, kind, (0, 1), conns)
+            try:
+                time.sleep(IDLE_S)
+                sizes.append(pss(server.pid) + pss(client.pid))
+            finally:
+                client.communicate()
+        held.append((sizes[1] - sizes[0]) / MANY)
+    return held[1] - held[0]
+
+
+def accept_ms(place, kind):
+    """p99 from connect() to the first answer, beside 50 clients."""
+    _, port, _ = place.server(Redis, kind, 0)
+    busy = subprocess.Popen(
+        [*place.words(kind, 1), 'redis-benchmark', '-t', 'get', '-c', '50',
+         '-n', '1000000000', '-p', str(port)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(1)
+        return Clients.accept(place, kind, (0, 1), 2000) / 1e3
+    finally:
+        busy.kill()
+        busy.wait()
+
+
+# field, what measures it, the bar: at most.
+ALONE = [
+    *((f'idle_cpu_share_{mode}', idle_cpu, kind, 0.01)
+      for mode, kind in zip(MODES, ('stream', 'event', 'bpev'))),
+    ('accept_ms_p99', accept_ms, 'stream', 5),
+    ('accept_ms_p99_tcp', accept_ms, 'tcp', None),
+    ('idle_bytes_per_conn', idle_bytes, None, 4096),
+]
+
+
+def alone(place, bar):
+    field, find, kind, wanted = bar
+    row = {'field': field, 'measured': None, 'wanted': wanted, 'at': 'most'}
+    try:
+        found = find(place, kind) if kind else find(place)
+    except (Missing, subprocess.SubprocessError) as why:
+        return {**row, 'verdict': f'left out: {why}'}
+    return {**row, 'measured': round(found, 4),
+            'verdict': verdict(found, AT_MOST, wanted) if wanted else 'reported'}
+
+
+def waiting(bars, mode):
+    """The rows of streams, with both ends waiting in that mode."""
+    if mode == 'adaptive':
+        return bars
+    return [(f'{mode}_{field}', mode, *rest[1:-2], rest[-2],
+             AS_TCP if rest[-2] is AT_LEAST else round(1 / AS_TCP, 3))
+            for field, *rest in bars if rest[0] == 'stream' and
+            rest[1] == 'tcp' and f'{mode}_{field}' not in
+            [bar[0] for bar in BARS] and 'open_loop' not in field]
 
 
 def main():
@@ -145,6 +215,9 @@ def main():
                         help='of each kind a field (9)')
     parser.add_argument('--only', default='',
                         help='fields that have this in their name')
+    parser.add_argument('--wait', choices=MODES, default='adaptive',
+                        help='how both ends wait (adaptive); of another mode '
+                        'no row may be\nslower than TCP')
     parser.add_argument('build', nargs='?', default='build',
                         help='the build folder (build)')
     options = parser.parse_args()
@@ -152,9 +225,11 @@ def main():
         sys.exit('bars.py: no redis-benchmark: scripts/deps.sh peers')
     here = os.path.dirname(os.path.abspath(__file__))
     build = os.path.abspath(options.build)
-    bars = [bar for bar in BARS if options.only in bar[0]]
-    idles = options.only in 'idle_server_cpu_share'
-    if not bars and not idles:
+    bars = [bar for bar in waiting(BARS, options.wait)
+            if options.only in bar[0]]
+    alones = [bar for bar in ALONE if options.only in bar[0] and
+              options.wait == 'adaptive']
+    if not bars and not alones:
         parser.error(f'no field has "{options.only}" in its name')
     if options.slices < 1:
         parser.error('--slices is at least 1')
@@ -170,8 +245,8 @@ def main():
             for bar in bars:
                 rows.append(row_of(place, bar, options.slices))
                 tell(rows[-1])
-            if idles:
-                rows.append(idle(place))
+            for bar in alones:
+                rows.append(alone(place, bar))
                 tell(rows[-1])
         finally:
             place.close()
@@ -183,7 +258,7 @@ def main():
 
 def tell(row):
     print(f'{row["field"]:<34} {row["measured"]!s:>9}  bar '
-          f'{row["wanted"]:>5}  {row["verdict"]}', flush=True)
+          f'{row["wanted"] or "-":>5}  {row["verdict"]}', flush=True)
 
 
 main()

@@ -17,8 +17,9 @@ USER = pwd.getpwuid(os.getuid()).pw_name
 PG_BIN = '/usr/lib/postgresql/15/bin'
 # How the server runs for a kind of slice, and which modes are `skein run`'s.
 SERVER_OF = {'unix': 'tcp', 'plain': 'tcp'}
-WRAPPED = {'stream': 'adaptive', 'event': 'event', 'plain': 'adaptive'}
-STREAMS = ('stream', 'event')
+WRAPPED = {'stream': 'adaptive', 'event': 'event', 'bpev': 'bpev',
+           'plain': 'adaptive'}
+STREAMS = ('stream', 'event', 'bpev')
 PATIENCE_S = 120
 FEW_CALLS = 100
 
@@ -31,6 +32,12 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(('127.0.0.1', 0))
         return probe.getsockname()[1]
+
+
+def pss(pid):
+    """Bytes of memory that are a process's own, and its share of the rest."""
+    with open(f'/proc/{pid}/smaps_rollup', encoding='ascii') as rollup:
+        return 1024 * int(re.search(r'^Pss: +(\d+)', rollup.read(), re.M)[1])
 
 
 def cpu_s(pid):
@@ -132,17 +139,61 @@ class Redis:
         return place.start(name, [
             *place.words(kind, core), 'redis-server', '--port', str(port),
             '--bind', '127.0.0.1', '--unixsocket', place.path(name),
-            '--save', '', '--dir', place.folder])
+            '--maxclients', '11000', '--save', '', '--dir', place.folder])
 
     @staticmethod
     def load(place, kind, cores, options, count):
         """Requests a second."""
         _, port, path = place.server(Redis, kind, cores[0])
         where = ['-s', path] if kind == 'unix' else ['-p', str(port)]
-        said = place.load([*place.words(kind, cores[1], True),
+        # A connection a request: no slice looks at the lines of those.
+        report = '-k' not in options
+        said = place.load([*place.words(kind, cores[1], report),
                            'redis-benchmark', '-t', 'get', '--csv', '-n',
                            str(count), *options, *where])
         return number(r'"GET","([\d.]+)"', said)
+
+
+class Clients:
+    """Our own load on redis: bench/run/clients.c."""
+    needs = Redis.needs
+
+    @staticmethod
+    def words(place, kind, cores, *args):
+        """Its words, and redis's process."""
+        program = os.path.join(place.build, 'bench', 'run', 'clients')
+        if not os.path.exists(program):
+            raise Missing(f'no {program}: make bench builds it')
+        process, port, _ = place.server(Redis, kind, cores[0])
+        how, *rest = args
+        return [*place.words(kind, cores[1], True), program, how, str(port),
+                *map(str, rest)], process
+
+    @staticmethod
+    def load(place, kind, cores, options, seconds):
+        """Open loop: CPU seconds of both ends."""
+        words, server = Clients.words(place, kind, cores, 'open', *options,
+                                      seconds)
+        before = cpu_s(server.pid)
+        own = json.loads(place.load(words))['cpu_s']
+        return own + cpu_s(server.pid) - before
+
+    @staticmethod
+    def accept(place, kind, cores, conns):
+        """p99 from connect() to the first answer, in us."""
+        words, _ = Clients.words(place, kind, cores, 'accept', conns)
+        return json.loads(place.load(words))['p99_us']
+
+    @staticmethod
+    def idle(place, kind, cores, conns):
+        """Both ends with so many connections that have gone quiet: the server,
+        and the client, which ends with its stdin."""
+        words, server = Clients.words(place, kind, cores, 'idle', conns)
+        client = subprocess.Popen(words, stdin=subprocess.PIPE, text=True,
+                                  stdout=subprocess.PIPE)
+        if not client.stdout.readline():
+            raise Missing(f'no {conns} connections')
+        return server, client
 
 
 class Memcached:

@@ -124,6 +124,10 @@ int main(int argc, char **argv)
 	struct skein_ctx *ctx;
 	int err;
 
+	if (argc > 2 || (argc > 1 && argv[1][0] == '-')) {
+		fprintf(stderr, "usage: server [META]\n");
+		return 2;
+	}
 	err = skein_stop_new(&stop);
 	if (err)
 		goto err_out;

@@ -31,6 +31,16 @@ enum skein_conn_state {
 	SKEIN_CONN_BROKEN,     /* failed: skein_conn_error() tells the story */
 };
 
+/* How connections are made. Pooled: of virtual queue pairs (docs/vqp.md), by one
+ * message and its answer, without a socket or a queue pair of their own. Needs a
+ * meta server (skein meta, SKEIN_META), and both ends pooled. A pooled
+ * connection has one QP; streams and multicast groups are not pooled. */
+enum skein_pooled {
+	SKEIN_POOLED_DEFAULT, /* SKEIN_POOLED, else no */
+	SKEIN_POOLED_NO,
+	SKEIN_POOLED_POOL,
+};
+
 struct skein_listener_attr {
 	size_t size;
 	/* Connections are given to these engines: the n-th shard that a
@@ -51,6 +61,10 @@ struct skein_listener_attr {
 	void (*on_conn)(void *arg, struct skein_conn *conn,
 			enum skein_conn_state state);
 	void *arg;
+	/* POOL: takes pooled connections too, by every address of the host; the
+	 * first engine serves them. The port is this process's number at the
+	 * meta server. */
+	enum skein_pooled pooled;
 };
 
 /* How results of calls come. Reply: the server sends them. Fetch: the server
@@ -80,7 +94,8 @@ struct skein_conn_attr {
 	 * were under way end as unknown or not sent; calls made before it is
 	 * ready again fail with -ENOTCONN. Default false. */
 	bool reconnect;
-	/* state changes; may be NULL */
+	/* state changes; may be NULL. The state is set before the call. After
+	 * skein_conn_close() has waited it comes no more. */
 	void (*on_state)(void *arg, struct skein_conn *conn,
 			 enum skein_conn_state state);
 	void *arg;
@@ -95,6 +110,18 @@ struct skein_conn_attr {
 	 * SKEIN_COMBINE, else 16. */
 	unsigned combine;
 	enum skein_return return_mode;
+	/* With a bound, each thread's calls by skein_rpc_call_async() leave in
+	 * batches, of a size that the library chooses, so that at most
+	 * latency_tolerance percent of the calls (1 to 50) take longer than
+	 * latency_bound_ns. A thread has at most two batches under way; then
+	 * -EAGAIN. Defaults 0: SKEIN_RPC_LATENCY_BOUND, else no bound;
+	 * SKEIN_RPC_LATENCY_TOLERANCE, else 5. */
+	uint64_t latency_bound_ns;
+	unsigned latency_tolerance;
+	/* POOL: -EOPNOTSUPP with more than one QP. The first one of an engine
+	 * makes its pool: that blocks for milliseconds, and in a callback it is
+	 * -EDEADLK. */
+	enum skein_pooled pooled;
 };
 
 /* Listens. attr may be NULL. Blocks for name look-up. -EADDRINUSE,
@@ -130,7 +157,8 @@ SKEIN_API int skein_conn_wait(struct skein_conn *conn, uint64_t timeout_ns);
 
 /* Waits for calls and operations under way, at most timeout_ns (the rest ends
  * as unknown), tells the peer, and frees the handle. Blocks unless timeout_ns
- * is 0. Only for connections that this side opened. */
+ * is 0: then on_state() may be under way, and what its arg points to must live
+ * until the context is closed. Only for connections that this side opened. */
 SKEIN_API void skein_conn_close(struct skein_conn *conn, uint64_t timeout_ns);
 
 SKEIN_API enum skein_conn_state skein_conn_get_state(struct skein_conn *conn);

@@ -60,7 +60,8 @@ SKEIN_API int skein_mem_share(struct skein_mem *mem, const char *name,
 
 /* Finds a region that the peer shares; waits for it at most timeout_ns, and one
  * second more while another thread keeps the engine. -ENOENT: the peer has not
- * shared it by then. -EINVAL: remote->size is not set, or name is not valid. */
+ * shared it by then. -EINVAL: remote->size is not set, or name is not valid.
+ * -EDEADLK in a callback, unless timeout_ns is 0. */
 SKEIN_API int skein_mem_find(struct skein_conn *conn, const char *name,
 			     uint64_t timeout_ns, struct skein_remote *remote);
 

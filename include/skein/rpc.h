@@ -135,6 +135,11 @@ SKEIN_API int skein_rpc_call(struct skein_conn *conn, uint16_t id,
  * all done() of that round. -EAGAIN: the ring or the window of outstanding
  * calls is full: make progress, try again.
  *
+ * With skein_conn_attr.latency_bound_ns a call waits for company, at most until
+ * the thread next makes progress, reaps, runs the engine or makes a blocking
+ * call; calls that are still waiting when the connection closes end as not
+ * sent. There done() of calls that cannot leave may run inside this function.
+ *
  * done() runs exactly once when 0 was returned, never otherwise, in the thread
  * that made the call: inside its next progress, run, reap or blocking call on
  * the connection's engine. If that thread has ended, done() runs in the thread
@@ -172,7 +177,8 @@ SKEIN_API int skein_rpc_call_batch(struct skein_conn *conn,
  * Gives up the oldest call under way that skein_rpc_call_async() started with
  * this done and arg. The call ends with -ECANCELED: not sent when it had not
  * left, else unknown; an answer that still comes is dropped. done() runs in the
- * thread where it would have run. -ENOENT: no such call, it has ended. Any
+ * thread where it would have run. -ENOENT: no such call, it has ended, or,
+ * with a latency bound, it has not left the thread that made it. Any
  * thread. Waits at most one second for another thread that runs the engine:
  * then -ETIMEDOUT, and the call ends when that thread goes on.
  */
@@ -224,6 +230,19 @@ struct skein_rpc_stats {
 	/* Results that were replied; switches between the two (auto); on an
 	 * accepted connection: all posts. */
 	uint64_t replied, switches, posts;
+	/* On a connection that was opened here. fetch_rests: READs for the rest
+	 * of messages that were longer than F, the bytes of a first READ.
+	 * fetch_len: F of the last one (of several QPs, the largest); how often
+	 * it was chosen anew. fetch_tries: R, the READs that may find nothing
+	 * before a slow answer counts against fetching. */
+	uint64_t fetch_rests, fetch_len_changes;
+	uint32_t fetch_len, fetch_tries;
+	/* With a latency bound: calls that were measured (the oldest of each
+	 * batch), how many of them took longer than the bound, how often too
+	 * many did with batches of one call, and the largest batch of a thread
+	 * now. */
+	uint64_t timed, late, bound_unmet;
+	uint32_t batch;
 };
 /* -EINVAL: stats->size is not set. -ENOTCONN. -ETIMEDOUT: another thread has
  * kept the engine for one second. */

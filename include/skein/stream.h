@@ -9,10 +9,10 @@
  * for streams of a number; the other end opens a stream to that address and
  * number. Each end has a ring in its memory; the other writes it by RDMA WRITE.
  *
- * Today each stream has a connection and a queue pair of its own, and two rings
- * of memory at each end (one to read from, and a copy of the bytes written).
- * The interface does not promise that: later, streams of two contexts may
- * share.
+ * The streams that one engine opens to one address and shard share a connection
+ * and a queue pair (SKEIN_STREAM_QPS: up to 4, or one each), which stay for a
+ * while after the last of these streams is closed. A stream has two rings of
+ * memory at each end: one to read from, and a copy of the bytes written.
  *
  * Bytes that skein_stream_write() has accepted are in the peer's ring; on the
  * soft device they get there without this process, so the peer reads them even
@@ -43,15 +43,14 @@ struct skein_stream_listener;
 
 #define SKEIN_STREAM_RING_MIN 16384u
 #define SKEIN_STREAM_RING_MAX (4u << 20)
-/* Memory of all streams of a context: beyond it opening is -ENOMEM. */
-#define SKEIN_STREAM_MEM_MAX (1ull << 30)
 
 struct skein_stream_attr {
 	size_t size; /* sizeof(struct skein_stream_attr) */
 	/* the number that the peer's listener has; any value */
 	uint32_t number;
-	/* Bytes of each end's ring: a power of two. Default 64 KiB. A writer
-	 * waits when so many bytes have not been read. */
+	/* Bytes of each end's ring: a power of two. A writer waits when so many
+	 * bytes have not been read. Default: it begins with 16 KiB and grows up
+	 * to SKEIN_STREAM_RING. */
 	uint32_t ring;
 	struct skein_engine *engine; /* NULL: the default engine */
 	/* as of struct skein_conn_attr */

@@ -2,9 +2,10 @@
 /*
  * vqp.h - virtual queue pairs: connections in microseconds (KRCore).
  *
- * A pool owns a few dynamically connected (DC) queue pairs, made once. A
- * virtual queue pair (vqp) is a connection that uses them: a new vqp creates
- * nothing on the device and needs no work of the other process. A node's record
+ * A pool owns a few dynamically connected (DC) queue pairs, made once, and
+ * makes reliable connected (RC) ones to busy nodes. A virtual queue pair (vqp)
+ * is a connection that uses them: a new vqp creates nothing on the device and
+ * needs no work of the other process. A node's record
  * has 64 bytes: a meta server keeps it, and pools fetch it by READ.
  *
  * A vqp promises what an RC queue pair promises: requests are carried out and
@@ -12,8 +13,10 @@
  * once. Work requests and completions are libibverbs' own structs, and a vqp is
  * also an ibv_qp: skein_vqp_ibv_qp().
  *
- * The device must have DC (soft has; mlx5, untried). Needs <infiniband/verbs.h>
- * where work requests are used.
+ * DC is soft's, and mlx5's (untried). On a device without it each node that is
+ * talked to costs an RC queue pair, which both ends make with the first request:
+ * so the other process has to make a call now and then. Needs
+ * <infiniband/verbs.h> where work requests are used.
  *
  * Thread rule: any thread; a pool has one lock. Nothing makes progress by
  * itself: every call on a pool runs a round for all of its vqps, and
@@ -38,8 +41,10 @@ struct skein_vqp;
 struct skein_vqp_mem;
 struct skein_meta;
 
-/* Bytes of a message at most. */
-#define SKEIN_VQP_MSG_MAX 3968u
+/* Bytes of a message at most; and of one that is copied. The receiver READs a
+ * longer one out of the sender's memory into its receive (zero copy). */
+#define SKEIN_VQP_MSG_MAX (1u << 30)
+#define SKEIN_VQP_COPY_MAX 3968u
 
 /* All zero but size is a good default. */
 struct skein_pool_attr {
@@ -66,7 +71,14 @@ struct skein_pool_attr {
 	/* After this time without an answer of the first meta server the pool
 	 * asks the second one too; default 50 us. */
 	uint64_t meta_wait_ns;
+	/* RC queue pairs at most, made in the background to busy peers and to
+	 * peers that DC does not reach; each peer may make so many here.
+	 * Default half of those that the device serves fast, or 32; at most 64;
+	 * SKEIN_POOL_NO_RCS: none */
+	unsigned rcs;
 };
+
+#define SKEIN_POOL_NO_RCS 0xffffffffu
 
 /* What a pool has counted. */
 struct skein_pool_stats {
@@ -82,11 +94,19 @@ struct skein_pool_stats {
 	uint64_t dropped;	/* messages for a port that no vqp has */
 	uint64_t publishes;	/* of this node's record */
 	uint64_t region_reads;	/* READs of peers' records of memory */
+	/* RC queue pairs: all, those for busy peers, given up for another peer,
+	 * refused here or by the peer, failed */
+	uint64_t rcs_made, rcs_busy, rcs_reclaimed, rcs_refused, rcs_failed;
+	uint64_t transfers; /* of vqps from one queue pair to another */
+	/* messages longer than SKEIN_VQP_COPY_MAX: sent, READ from peers; and
+	 * refused, here or by peers */
+	uint64_t announced, fetched, refusals;
 };
 
 /*
  * Opens a pool on the context's device and tells the meta server of this node.
- * attr may be NULL. Blocks for milliseconds. -EOPNOTSUPP: the device has no DC.
+ * attr may be NULL. Blocks for milliseconds. -EOPNOTSUPP: the device has neither
+ * DC nor what RC queue pairs need: UD and SRQs.
  * -ETIMEDOUT, -ECONNREFUSED: no meta server; -EADDRINUSE: another living node
  * has this number. Close it before the context.
  */
@@ -123,7 +143,8 @@ SKEIN_API uint64_t skein_vqp_raddr(struct skein_vqp_mem *mem);
 
 /* -ENOMEM. Creates nothing on the device. */
 SKEIN_API int skein_vqp_new(struct skein_pool *pool, struct skein_vqp **vqp);
-/* Requests under way go on; their completions are dropped. */
+/* Requests under way go on, and what waits in software for 5 s more (through a
+ * node service: it is dropped); their completions are dropped. */
 SKEIN_API void skein_vqp_free(struct skein_vqp *vqp);
 
 /*
@@ -140,12 +161,17 @@ SKEIN_API int skein_vqp_bind(struct skein_vqp *vqp, uint16_t port);
 
 /* A message of a bound vqp. */
 struct skein_vqp_msg {
-	struct skein_vqp *from; /* connected to the sender; caller frees it */
-	uint64_t wr_id;		/* of the receive that it is in */
+	/* Connected to the sender. The caller frees it, when it likes: the
+	 * sender's next message makes another. An answer that is still under
+	 * way then is lost if one of the other vqp comes before it. */
+	struct skein_vqp *from;
+	uint64_t wr_id; /* of the receive that it is in */
 	uint32_t len;
 	uint32_t imm;
 	uint32_t with_imm; /* 1: imm is there */
-	int status;	   /* 0, or -EMSGSIZE: the receive was too short */
+	/* 0, or -EMSGSIZE: the receive was too short; -ECONNABORTED: the sender
+	 * has ended, or given up, while a long message was READ */
+	int status;
 };
 
 /* Up to n messages, each in the oldest receive posted. from is the same vqp for
@@ -161,6 +187,13 @@ SKEIN_API int skein_vqp_pop(struct skein_vqp *vqp, unsigned n,
  * is not valid; -ENOMEM: no room in the vqp's queue of 128 requests, or of
  * completions not polled. In both cases the requests before *bad_wr are carried
  * out, and none from it on. -ENOTCONN.
+ *
+ * A message longer than SKEIN_VQP_COPY_MAX is complete when the receiver has
+ * READ it into a receive that was posted; then the memory may be used again. It
+ * holds up the requests behind it until then. If the receiver has no such port,
+ * frees its vqp or has too short a receive, it completes with REM_OP_ERR. So
+ * does a message that waits because 16 others were not taken, if the receiver's
+ * vqp has failed.
  *
  * A request to memory, a range or a right that does not exist completes with
  * LOC_PROT_ERR or REM_ACCESS_ERR in its turn, made by the pool. This vqp is

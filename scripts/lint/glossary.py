@@ -22,9 +22,6 @@ MOODS = set('mail news told attend heed doubt hungry calm restless drowsy '
 # In no type, file or public function; a variable may well be a share of time.
 NOUNS = MOODS | {'seat', 'later', 'share'}
 HELD = ('src', 'include', 'sim')
-# Not renamed yet. A row goes with the commit that renames its room.
-EXEMPT = ('src/dev/soft/', 'src/env/engine', 'src/env/real_wait',
-          'sim/handles_books')
 # A function that shares memory with other processes' connections.
 ALLOWED = {'skein_mem_share'}
 
@@ -77,8 +74,7 @@ def parts(name):
 
 
 def held(path):
-    return path.startswith(tuple(room + '/' for room in HELD)) and \
-        not path.startswith(EXEMPT)
+    return path.startswith(tuple(room + '/' for room in HELD))
 
 
 def forms(banned):
@@ -88,17 +84,13 @@ def forms(banned):
 def check(tree):
     words = known(tree)
     found, seen = [], set()
-    borrowed = set(ALLOWED)  # names that exempt rooms declare
     texts = {path: NO_CODE.sub(' ', read(tree, path))
              for path in common.c_files(tree, set(FOLDERS + HELD))}
-    for path, text in texts.items():
-        if path.endswith('.h') and path.startswith(EXEMPT):
-            borrowed |= set(NAME.findall(text))
     for path, text in sorted(texts.items()):
         for name, what in names(path, text):
             for word in parts(name):
                 if held(path) and word in forms(NOUNS) and \
-                        name not in borrowed and (name, word) not in seen:
+                        name not in ALLOWED and (name, word) not in seen:
                     seen.add((name, word))
                     found.append(f'{path}: {what} {name}: "{word}" does not '
                                  'say what it is')
@@ -109,7 +101,7 @@ def check(tree):
                     found.append(f'{path}: {what} {name}: "{word}" is not in '
                                  f'{PAGE} or {ORDINARY}')
         if held(path):
-            for name in sorted(set(NAME.findall(text)) - borrowed):
+            for name in sorted(set(NAME.findall(text)) - ALLOWED):
                 bad = set(parts(name)) & forms(MOODS)
                 if bad and (name, min(bad)) not in seen:
                     seen.add((name, min(bad)))
@@ -138,11 +130,6 @@ CASES = [
     ('a mood is in no name',
      {**GLOSSARY, 'src/base/ring.c': 'static bool hungry;\n'}, 'name hungry'),
     ('nor in a file of its own', {**GLOSSARY, 'src/base/seat.c': ''}, 'file seat'),
-    ('an exempt room may have it',
-     {**GLOSSARY, 'src/dev/soft/ring.c': 'static bool hungry;\n'}, None),
-    ('others may use what it declares',
-     {**GLOSSARY, 'src/dev/soft/ring.h': 'extern bool hungry;\n',
-      'src/base/ring.c': 'hungry = 1;\n'}, None),
     ('a variable may be a share',
      {**GLOSSARY, 'src/base/ring.c': 'static double share;\n'}, None),
 ]

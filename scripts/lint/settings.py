@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """docs/settings.md has every setting that the code reads, and no other: the
-rows of configuration (CONF_ROW; the defaults are compared too) and what
+rows of configuration (CONF_ROW, CONF_RANGE; the defaults are compared too) and what
 getenv() is asked for, where the name begins with SKEIN_. So has the table by
 which `skein info` knows a name."""
 
@@ -11,7 +11,7 @@ import re
 import common
 
 FOLDERS = ('src', 'include', 'lib', 'tools', 'apps')
-ROW = re.compile(r'CONF_ROW\(\s*struct \w+,\s*\w+,\s*"([A-Z_0-9]+)",'
+ROW = re.compile(r'CONF_(?:ROW|RANGE)\(\s*struct \w+,\s*\w+,\s*"([A-Z_0-9]+)",'
                  r'\s*"([^"]*)"')
 GETENV = re.compile(r'\bgetenv\(\s*"(SKEIN_[A-Z_0-9]+)"\s*\)')
 COMMENT = re.compile(r'/\*.*?\*/', re.S)

@@ -20,8 +20,8 @@ struct unit {
 };
 
 static const struct unit size_units[] = {
-	{"", 1},	   {"k", 1ull << 10}, {"m", 1ull << 20},
-	{"g", 1ull << 30}, {"t", 1ull << 40}, {NULL},
+	{"", 1},	   {"K", 1ull << 10}, {"M", 1ull << 20},
+	{"G", 1ull << 30}, {"T", 1ull << 40}, {NULL},
 };
 
 static const struct unit time_units[] = {
@@ -143,12 +143,19 @@ static int parse_u64(const char *value, uint64_t max, uint64_t *v)
 	return 0;
 }
 
+static bool in_range(const struct conf_row *row, uint64_t v)
+{
+	return v >= row->min && (!row->max || v <= row->max);
+}
+
 int conf_u32(const struct conf_row *row, const char *value, void *field)
 {
 	uint64_t v;
 	int rc = parse_u64(value, UINT32_MAX, &v);
 
 	skein_assert(row->size == sizeof(uint32_t));
+	if (!rc && !in_range(row, v))
+		rc = -ERANGE;
 	if (!rc)
 		*(uint32_t *)field = (uint32_t)v;
 	return rc;
@@ -156,8 +163,15 @@ int conf_u32(const struct conf_row *row, const char *value, void *field)
 
 int conf_u64(const struct conf_row *row, const char *value, void *field)
 {
+	uint64_t v;
+	int rc = parse_u64(value, UINT64_MAX, &v);
+
 	skein_assert(row->size == sizeof(uint64_t));
-	return parse_u64(value, UINT64_MAX, field);
+	if (!rc && !in_range(row, v))
+		rc = -ERANGE;
+	if (!rc)
+		*(uint64_t *)field = v;
+	return rc;
 }
 
 int conf_size(const struct conf_row *row, const char *value, void *field)
@@ -168,7 +182,7 @@ int conf_size(const struct conf_row *row, const char *value, void *field)
 	skein_assert(row->size == sizeof(size_t));
 	if (rc)
 		return rc;
-	if (v > SIZE_MAX)
+	if (v > SIZE_MAX || !in_range(row, v))
 		return -ERANGE;
 	*(size_t *)field = (size_t)v;
 	return 0;
@@ -176,8 +190,15 @@ int conf_size(const struct conf_row *row, const char *value, void *field)
 
 int conf_time(const struct conf_row *row, const char *value, void *field)
 {
+	uint64_t v;
+	int rc = conf_parse_time(value, &v);
+
 	skein_assert(row->size == sizeof(uint64_t));
-	return conf_parse_time(value, field);
+	if (!rc && !in_range(row, v))
+		rc = -ERANGE;
+	if (!rc)
+		*(uint64_t *)field = v;
+	return rc;
 }
 
 static int find_name(const char *const *names, const char *value)
@@ -236,6 +257,42 @@ void conf_defaults(const struct conf_row *rows, void *obj)
 	}
 }
 
+/* As it may be written: 64K rather than 65536. */
+static void amount(const struct conf_row *row, uint64_t v, char *buf,
+		   size_t len)
+{
+	const struct unit *units = row->parse == conf_size   ? size_units
+				   : row->parse == conf_time ? time_units
+							     : NULL;
+	const struct unit *best = units;
+
+	if (!units) {
+		snprintf(buf, len, "%llu", (unsigned long long)v);
+		return;
+	}
+	for (; units->name; units++)
+		if (v && v % units->factor == 0)
+			best = units;
+	snprintf(buf, len, "%llu%s", (unsigned long long)(v / best->factor),
+		 best->name);
+}
+
+/* ", from 64 to 64K" */
+static void describe_range(const struct conf_row *row, char *buf, size_t len)
+{
+	char least[24], most[24];
+
+	*buf = '\0';
+	if (!row->min && !row->max)
+		return;
+	amount(row, row->min, least, sizeof(least));
+	amount(row, row->max, most, sizeof(most));
+	if (row->max)
+		snprintf(buf, len, ", from %s to %s", least, most);
+	else
+		snprintf(buf, len, ", at least %s", least);
+}
+
 /* "one of a, b, c", or what the parser takes by its kind. */
 static void describe_values(const struct conf_row *row, char *buf, size_t len)
 {
@@ -260,12 +317,15 @@ static void describe_values(const struct conf_row *row, char *buf, size_t len)
 static int row_fails(const struct conf_row *row, const char *value, int rc,
 		     char *err, size_t err_len)
 {
-	char want[160];
+	char want[160], range[64];
 
 	describe_values(row, want, sizeof(want));
-	snprintf(err, err_len, "SKEIN_%s=%s: %s; expected %s (%s)", row->name,
+	describe_range(row, range, sizeof(range));
+	/* the rows of a NIC's model are in small letters: no variables */
+	snprintf(err, err_len, "%s%s=%.64s: %s; expected %s%s (%s)",
+		 islower((unsigned char)*row->name) ? "" : "SKEIN_", row->name,
 		 value, rc == -ERANGE ? "out of range" : "not understood", want,
-		 row->help);
+		 range, row->help);
 	return rc;
 }
 

@@ -38,12 +38,20 @@ struct conf_row {
 	const void *arg; /* conf_enum: the names, ended by NULL */
 	size_t offset;	 /* of the field */
 	size_t size;	 /* of the field; checked by the parser */
+	/* of numbers, sizes and times; max 0: no bound */
+	uint64_t min, max;
 };
 
 #define CONF_ROW(type, field, name, def, help, parse, arg)          \
 	{                                                           \
 		name, def, help, parse, arg, offsetof(type, field), \
-			sizeof(((type *)0)->field)                  \
+			sizeof(((type *)0)->field), 0, 0            \
+	}
+/* Of values from min to max; max 0: or more. */
+#define CONF_RANGE(type, field, name, def, help, parse, min, max)    \
+	{                                                            \
+		name, def, help, parse, NULL, offsetof(type, field), \
+			sizeof(((type *)0)->field), min, max         \
 	}
 #define CONF_END     \
 	{            \

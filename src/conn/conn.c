@@ -7,9 +7,9 @@
  * after which other threads read them.
  */
 #include "base/assert.h"
-#include "conn/handle.h"
-#include "conn/listener.h"
-#include "conn/path.h"
+#include "conn/state.h"
+#include "conn/setup/listener.h"
+#include "conn/setup/path.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -41,6 +41,13 @@ int conn_new(struct skein_engine *eng, bool client, struct skein_conn **out)
 	return 0;
 }
 
+void conn_pool_set(struct skein_conn *conn, struct conn_pool *pool)
+{
+	conn->pool = pool;
+	if (pool)
+		atomic_fetch_add(&pool->conns, 1);
+}
+
 void conn_free(struct skein_conn *conn)
 {
 	struct skein_env *env = conn->ctx->env;
@@ -51,6 +58,9 @@ void conn_free(struct skein_conn *conn)
 		env_free(env, conn->dial);
 	}
 	conn_lanes_put(conn);
+	if (conn->pool) /* release pairs with the acquire in no_conns() */
+		atomic_fetch_sub_explicit(&conn->pool->conns, 1,
+					  memory_order_release);
 	/* Release pairs with the acquire in no_conns(), for eng_free(). */
 	atomic_fetch_sub_explicit(&conn->eng->n_conns, 1, memory_order_release);
 	conn_sendq_free(conn);
@@ -153,6 +163,14 @@ static bool silent(const struct skein_conn *conn)
 	       (conn->closing && !conn->err);
 }
 
+static void lost(struct skein_conn *conn, int err, const char *detail)
+{
+	/* -ESHUTDOWN: the peer has closed it */
+	if (err != -ESHUTDOWN)
+		atomic_fetch_add(&conn->ctx->counts.broken, 1);
+	conn_story(conn, err, "lost the connection to", detail);
+}
+
 void conn_end(struct skein_conn *conn, int err, const char *detail)
 {
 	if (conn->phase < CONN_P_LINK || conn->phase >= CONN_P_BREAK)
@@ -167,7 +185,7 @@ void conn_end(struct skein_conn *conn, int err, const char *detail)
 	else if (conn_lanes_coming(conn))
 		conn_lanes_failed(conn, err, detail);
 	else
-		conn_story(conn, err, "lost the connection to", detail);
+		lost(conn, err, detail);
 	conn->phase = CONN_P_BREAK;
 	eng_pend(conn->eng, conn);
 	conn_lane_ended(conn, err, detail);
@@ -213,7 +231,7 @@ struct dev *conn_dev(struct skein_conn *conn)
 
 void conn_caps(struct skein_conn *conn, struct dev_caps *caps)
 {
-	if (conn->connected)
+	if (conn->connected && !conn->pool)
 		dev_qp_caps(conn->eng->dev, conn->qp, caps);
 	else
 		*caps = conn->eng->dev->caps;
@@ -221,6 +239,8 @@ void conn_caps(struct skein_conn *conn, struct dev_caps *caps)
 
 const char *conn_link(struct skein_conn *conn)
 {
+	if (conn->connected && conn->pool)
+		return "pool";
 	return conn->connected ? dev_qp_link(conn->eng->dev, conn->qp) : NULL;
 }
 

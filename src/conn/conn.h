@@ -28,7 +28,7 @@
 #include "base/bytes.h"
 #include "dev/dev.h"
 #include "dev/mem.h"
-#include "env/engine.h"
+#include "env/engine/engine.h"
 #include <skein/conn.h>
 
 struct conn_op;
@@ -124,6 +124,10 @@ struct conn_module {
 	bool hears_out;
 	/* Has the module anything under way that a polite close waits for? */
 	bool (*busy)(struct skein_conn *conn, void *state);
+	/* Adds to of[] (counters.h) what the connection has done so far: at
+	 * ready(), from then on now and then, and last before broken(). May be
+	 * NULL. */
+	void (*counters)(struct skein_conn *conn, void *state, uint64_t *of);
 
 	void (*broken)(struct skein_conn *conn, int err);
 	void (*closed)(struct skein_conn *conn, void *state);

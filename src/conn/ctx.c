@@ -8,10 +8,10 @@
 #include "conn/ctx.h"
 
 #include "base/assert.h"
-#include "conn/auth.h"
-#include "conn/handle.h"
-#include "conn/listener.h"
-#include "conn/path.h"
+#include "conn/setup/auth.h"
+#include "conn/state.h"
+#include "conn/setup/listener.h"
+#include "conn/setup/path.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -38,6 +38,34 @@ int ctx_attr_copy(void *dst, size_t dst_size, const void *src)
 	memcpy(dst, src, size < dst_size ? size : dst_size);
 	memcpy(dst, &dst_size, sizeof(dst_size));
 	return 0;
+}
+
+/* Logs why ctx_attr_copy() refused it. */
+static void attr_refused(struct skein_env *env, size_t dst_size,
+			 const void *src)
+{
+	size_t size;
+
+	memcpy(&size, src, sizeof(size));
+	if (size < sizeof(size))
+		env_log(env, ENV_LOG_ERROR,
+			"the attributes' size is %zu: set .size = sizeof(attr)",
+			size);
+	else
+		env_log(env, ENV_LOG_ERROR,
+			"the attributes' size is %zu, and what lies behind the "
+			"%zu bytes that this library knows is not 0",
+			size, dst_size);
+}
+
+int ctx_attr_take(struct skein_ctx *ctx, void *dst, size_t dst_size,
+		  const void *src)
+{
+	int rc = ctx_attr_copy(dst, dst_size, src);
+
+	if (rc)
+		attr_refused(ctx->env, dst_size, src);
+	return rc;
 }
 
 int ctx_struct_fill(void *user, size_t size_min, const void *src,
@@ -70,12 +98,13 @@ static int wait_from_env(enum skein_wait *wait)
 	const char *text = getenv("SKEIN_WAIT");
 	int i;
 
-	if (*wait != SKEIN_WAIT_ADAPTIVE || !text || !*text)
+	if (!text || !*text)
 		return 0;
 	i = word(words, 4, text);
 	if (i < 0)
 		return i;
-	*wait = (enum skein_wait)i;
+	if (*wait == SKEIN_WAIT_ADAPTIVE)
+		*wait = (enum skein_wait)i;
 	return 0;
 }
 
@@ -345,13 +374,14 @@ int ctx_open_env(struct skein_env *env, const struct skein_ctx_attr *user,
 	int rc;
 
 	rc = ctx_attr_copy(&attr, sizeof(attr), user);
-	if (rc == 0)
-		rc = ctx_new(env, &ctx);
+	if (rc) {
+		attr_refused(env, sizeof(attr), user);
+		return rc;
+	}
+	rc = ctx_new(env, &ctx);
 	if (rc) {
 		env_log(env, ENV_LOG_ERROR, "cannot open a context: %s",
-			rc == -EINVAL ? "an attribute that this library does "
-					"not know is set"
-				      : skein_strerror(rc));
+			skein_strerror(rc));
 		return rc;
 	}
 	rc = ctx_bring_up(ctx, &attr);
@@ -424,9 +454,12 @@ void skein_ctx_close(struct skein_ctx *ctx)
 	while ((n = first(ctx, &ctx->listeners)))
 		skein_listener_close(
 			container_of(n, struct skein_listener, ctx_link));
+	/* Pools have connections to meta servers. */
+	conn_close_all(ctx, true, DRAIN_NS);
+	conn_pools_end(ctx);
 	/* A loop: callbacks may open connections meanwhile. */
 	while (first(ctx, &ctx->conns))
-		conn_close_all(ctx, DRAIN_NS);
+		conn_close_all(ctx, false, DRAIN_NS);
 	ctx_mems_close(ctx);
 	while ((n = first(ctx, &ctx->engines)))
 		eng_free(container_of(n, struct skein_engine, ctx_link));

@@ -10,7 +10,7 @@
 
 #include "conn/conn.h"
 #include "conn/eng.h"
-#include "conn/handshake.h"
+#include "conn/setup/handshake.h"
 
 #include <skein/ctx.h>
 
@@ -70,6 +70,7 @@ struct skein_ctx {
 		atomic_ulong refused;  /* handshakes refused as too many */
 		atomic_ulong timeouts; /* half-open handshakes given up */
 		atomic_ulong deaths;   /* peers found dead */
+		atomic_ulong broken;   /* connections lost */
 	} counts;
 };
 
@@ -88,6 +89,9 @@ bool ctx_forked(struct skein_ctx *ctx);
 /* Copies an attribute struct of the caller's version over defaults. -EINVAL:
  * it is larger than ours, and has fields set that we do not know. */
 int ctx_attr_copy(void *dst, size_t dst_size, const void *src);
+/* The same, and a line in the log that says so. */
+int ctx_attr_take(struct skein_ctx *ctx, void *dst, size_t dst_size,
+		  const void *src);
 
 /* Fills a struct of the caller's version, in the other direction. Its size
  * field, and fields that we do not know, stay as they are. -EINVAL: it is

@@ -11,8 +11,9 @@
 #include "base/pow2.h"
 #include "conn/eng.h"
 #include "conn/events.h"
-#include "conn/handle.h"
-#include "conn/listener.h"
+#include "conn/pool.h"
+#include "conn/state.h"
+#include "conn/setup/listener.h"
 
 #include <errno.h>
 #include <sys/epoll.h>
@@ -251,12 +252,21 @@ static int eng_poll(struct engine_obj *obj, uint64_t now_ns)
 		return 0;
 	env_charge(eng->env, ENV_COST_LOOK, eng->polls.active);
 	moved = poll_active(eng, now_ns);
+	if (__builtin_expect(!list_empty(&eng->pools), 0))
+		moved += conn_pools_poll(eng, now_ns);
 	moved += moved ? after_many(eng, now_ns) : after_none(eng, now_ns);
 	/* Relaxed: a hint; conn_sendq_take_broken() loads it with acquire. */
 	if (__builtin_expect(atomic_load_explicit(&eng->sendq_broke,
 						  memory_order_relaxed),
 			     0))
 		conn_sendq_take_broken(eng);
+	/* Relaxed: a hint, as above. */
+	if (__builtin_expect(atomic_load_explicit(&eng->reached,
+						  memory_order_relaxed),
+			     0)) {
+		atomic_exchange(&eng->reached, false);
+		eng->attention = true;
+	}
 	if (__builtin_expect(eng->attention, 0))
 		moved += service(eng, now_ns);
 	return moved;
@@ -328,19 +338,20 @@ static int eng_arm(struct engine_obj *obj)
 	for (unsigned i = 0; i < eng->n_cqs; i++)
 		if (dev_req_notify_cq(eng->cqs[i].cq, 0))
 			return 1;
-	eng->armed = true;
-	if (modules_arm(eng))
+	if (modules_arm(eng) || conn_pools_arm(eng))
 		return 1;
 	/* A completion before the request makes no event. */
 	if (poll_cqs(eng))
 		return 1;
+	if (!eng->attention)
+		counters_arm(eng);
 	return eng->attention;
 }
 
 static uint64_t eng_next_deadline(struct engine_obj *obj)
 {
 	struct skein_engine *eng = container_of(obj, struct skein_engine, obj);
-	uint64_t t = ENV_NEVER;
+	uint64_t t = least(counters_deadline(eng), conn_pools_deadline(eng));
 	struct list_node *n;
 
 	for (unsigned i = 0; i < eng->polls.active; i++)
@@ -362,16 +373,17 @@ static uint64_t eng_next_deadline(struct engine_obj *obj)
 
 /* --- the beat ---------------------------------------------------------- */
 
-static void drain_channel(struct skein_engine *eng)
+/* One event, as a rule there is no other: to ask again would cost a system call.
+ * Another one keeps the fd ready, so the next sleep ends at once. */
+static void take_event(struct skein_engine *eng)
 {
 	struct dev *dev = eng->dev;
 	struct ibv_cq *cq;
 
-	eng->armed = false;
-	while (dev->ops->get_cq_event(dev, eng->channel, &cq) == 0) {
-		eng->stats.wakeups++;
-		dev->ops->ack_cq_events(dev, cq, 1);
-	}
+	if (dev->ops->get_cq_event(dev, eng->channel, &cq))
+		return;
+	eng->stats.wakeups++;
+	dev->ops->ack_cq_events(dev, cq, 1);
 }
 
 /* fd was a control link's or a listener's when the beat began; it may be closed
@@ -410,7 +422,7 @@ static int peers_beat(struct skein_engine *eng, uint64_t now_ns)
 	struct conn_peer *peer;
 	int fds[LINKS_A_BEAT], i, count, moved = 0;
 
-	if (engine_fd_ready(eng->e)) {
+	if (engine_fd_ready(eng->e, eng->links_fd)) {
 		count = env_waiter_ready_fds(eng->env, eng->links, fds,
 					     LINKS_A_BEAT);
 		for (i = 0; i < count; i++)
@@ -449,8 +461,8 @@ static int eng_beat(struct engine_obj *obj, uint64_t now_ns)
 
 	if (env_forked(eng->env))
 		return 0;
-	if (eng->armed)
-		drain_channel(eng);
+	if (engine_fd_ready(eng->e, eng->channel->fd))
+		take_event(eng);
 	/* Listeners that are not watched; the others come when ready. */
 	list_for_each_safe(n, next, &eng->listeners) {
 		l = container_of(n, struct skein_listener, eng_link);
@@ -468,6 +480,7 @@ static int eng_beat(struct engine_obj *obj, uint64_t now_ns)
 	if (eng->attention)
 		service(eng, now_ns);
 	conn_peer_reap(eng);
+	counters_beat(eng, now_ns);
 	return moved;
 }
 
@@ -480,7 +493,7 @@ static bool eng_by_fd(struct engine_obj *obj)
 	for (unsigned i = 0; i < eng->polls.n; i++)
 		if (eng->polls.e[i]->conn->phase != CONN_P_BYE)
 			return false;
-	return true;
+	return list_empty(&eng->pools);
 }
 
 static const struct engine_obj_ops eng_ops = {
@@ -651,8 +664,11 @@ static int by_fd_reserve(struct skein_engine *eng, unsigned fd)
 
 int eng_link_add(struct skein_engine *eng, struct conn_peer *peer, bool out)
 {
-	int rc = by_fd_reserve(eng, (unsigned)peer->link.fd);
+	int rc;
 
+	if (peer->link.vqp)
+		return 0;
+	rc = by_fd_reserve(eng, (unsigned)peer->link.fd);
 	if (rc == 0)
 		rc = conn_link_attach(&peer->link, eng->links, out);
 	if (rc == 0)
@@ -677,9 +693,9 @@ int eng_scratch_make(struct skein_engine *eng)
 {
 	if (eng->scratch)
 		return 0;
-	return mem_region_new(eng->dev, eng->ctx->pd, "skein-atomics",
-			      SCRATCH_WORDS * 8, IBV_ACCESS_LOCAL_WRITE,
-			      conn_region_id(eng->ctx), &eng->scratch);
+	return mem_region_near(eng->dev, eng->ctx->pd, "skein-atomics",
+			       SCRATCH_WORDS * 8, IBV_ACCESS_LOCAL_WRITE,
+			       conn_region_id(eng->ctx), &eng->scratch);
 }
 
 uint64_t *eng_scratch_get(struct skein_engine *eng, uint32_t *lkey)
@@ -734,12 +750,12 @@ static int device_side(struct skein_engine *eng)
 	rc = env_waiter_new(eng->env, ENV_WAIT_EVENT, &eng->links);
 	if (rc)
 		goto err_cq;
+	eng->links_fd = env_waiter_fd(eng->env, eng->links);
 	rc = env_waiter_watch(eng->env, engine_waiter(eng->e), eng->channel->fd,
 			      EPOLLIN);
 	if (rc == 0)
 		rc = env_waiter_watch(eng->env, engine_waiter(eng->e),
-				      env_waiter_fd(eng->env, eng->links),
-				      EPOLLIN);
+				      eng->links_fd, EPOLLIN);
 	if (rc == 0)
 		rc = events_watch(eng);
 	if (rc)
@@ -777,6 +793,7 @@ int eng_new(struct skein_ctx *ctx, enum skein_wait wait,
 	eng->dev = ctx->dev;
 	eng->obj.ops = &eng_ops;
 	eng->parks = env_idle_parks(eng->env);
+	list_init(&eng->pools);
 	list_init(&eng->peers);
 	list_init(&eng->listeners);
 	list_init(&eng->pending);
@@ -784,7 +801,9 @@ int eng_new(struct skein_ctx *ctx, enum skein_wait wait,
 	list_init(&eng->regions);
 	list_init(&eng->replies);
 	env_mutex_init(eng->env, &eng->replies_lock);
+	env_mutex_init(eng->env, &eng->pool_lock);
 	eng->wait_mode = modes[wait];
+	counters_init(eng);
 	rc = engine_new(ctx->env, modes[wait], &eng->e);
 	if (rc)
 		goto err_free;
@@ -805,6 +824,7 @@ err_engine:
 	engine_free(eng->e);
 err_free:
 	env_mutex_fini(eng->env, &eng->replies_lock);
+	env_mutex_fini(eng->env, &eng->pool_lock);
 	env_free(ctx->env, eng);
 	return rc;
 }
@@ -847,6 +867,7 @@ void eng_free(struct skein_engine *eng)
 	env_waiter_unwatch(eng->env, engine_waiter(eng->e), eng->channel->fd);
 	while (!list_empty(&eng->regions))
 		regions_drop(eng);
+	counters_fini(eng);
 	mem_region_free(eng->scratch);
 	cqs_free(eng);
 	eng->dev->ops->destroy_comp_channel(eng->dev, eng->channel);
@@ -854,6 +875,7 @@ void eng_free(struct skein_engine *eng)
 	engine_free(eng->e);
 	env_waiter_free(eng->env, eng->links);
 	env_mutex_fini(eng->env, &eng->replies_lock);
+	env_mutex_fini(eng->env, &eng->pool_lock);
 	env_free(ctx->env, eng->table);
 	polls_fini(&eng->polls, ctx->env);
 	env_free(ctx->env, eng->by_fd);

@@ -15,11 +15,12 @@
 #define SKEIN_CONN_ENG_H
 
 #include "base/list.h"
+#include "conn/counters.h"
 #include "conn/polls.h"
 #include "conn/turn.h"
 #include "dev/dev.h"
 #include "dev/mem.h"
-#include "env/engine.h"
+#include "env/engine/engine.h"
 
 #include <skein/ctx.h>
 #include <stdatomic.h>
@@ -30,6 +31,7 @@
 #define ENG_TICK_NS (250 * 1000 * 1000ull)
 
 struct conn_peer;
+struct conn_pool;
 struct skein_conn;
 
 /* A completion queue, shared by as many connections as its entries suffice
@@ -53,10 +55,10 @@ struct skein_engine {
 	uint64_t rest_ns; /* when polls_rest() comes next */
 	uint64_t look_ns; /* the same, or 0 while there are swept connections */
 	unsigned n_cqs;
-	bool attention; /* service() has work in this round */
-	bool again;	/* ... and in the next one */
-	bool armed;
+	bool attention;		 /* service() has work in this round */
+	bool again;		 /* ... and in the next one */
 	atomic_bool sendq_broke; /* conn_sendq_take_broken(); set by leaders */
+	atomic_bool reached;	 /* a skein_conn.reached is set; any thread */
 	/* Busy rounds since the CQs were polled, or ENG_CQ_NOW. */
 	unsigned cq_waits;
 	unsigned cq_next; /* index of the CQ polled last, where one is due */
@@ -73,6 +75,7 @@ struct skein_engine {
 	/* Watches all control links: after a wake-up by the device one look at
 	 * it says whether any link has input. */
 	struct env_waiter *links;
+	int links_fd; /* readable while any of them is ready */
 	struct conn_peer **by_fd;
 	unsigned by_fd_cap;
 	struct list_node ctx_link;
@@ -80,6 +83,7 @@ struct skein_engine {
 	uint32_t epoch;	 /* of sequence numbers: optable_init() */
 	uint32_t strays; /* completions of QPs that are gone */
 
+	struct list_node pools;	    /* conn_pool.link */
 	struct list_node peers;	    /* conn_peer.eng_link */
 	struct list_node listeners; /* skein_listener.eng_link */
 	struct list_node pending;   /* skein_conn.pending_link */
@@ -92,9 +96,14 @@ struct skein_engine {
 	uint64_t regions_seen; /* ctx->region_seq announced so far */
 	uint64_t events_seen;  /* ctx->event_seq taken so far */
 	struct conn_turn turn; /* of long transfers */
+	struct counters counters;
 
 	struct mem_region *scratch; /* results of atomics; made when needed */
 	_Atomic(uint64_t) scratch_used[8]; /* any thread */
+
+	/* For connections opened here; made under pool_lock. Any thread. */
+	struct env_mutex pool_lock;
+	_Atomic(struct conn_pool *) pool;
 
 	/* conn_thread.filled, under replies_lock: records of threads that have
 	 * replies to take, put there by another thread's round. */

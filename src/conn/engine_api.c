@@ -3,7 +3,7 @@
  * engine_api.c - skein_engine_*: engines in the application's hands.
  */
 #include "conn/ctx.h"
-#include "conn/thread.h"
+#include "conn/handle/thread.h"
 #include "env/stop.h"
 
 #include <errno.h>

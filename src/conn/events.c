@@ -12,7 +12,7 @@
  */
 #include "conn/events.h"
 
-#include "conn/handle.h"
+#include "conn/state.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -174,11 +174,8 @@ static const char *words(int err)
 
 static void tell(struct skein_conn *conn, int err)
 {
-	struct dev *dev = conn->eng->dev;
-
 	/* The end of the peer's process may be such an error too. */
-	if (err == -EIO && conn->peer && dev->ops->probe &&
-	    dev->ops->probe(dev, conn->qp) == -ENOTCONN)
+	if (err == -EIO && conn->peer && conn_qp_probe(conn) == -ENOTCONN)
 		conn_peer_down(conn->peer, -SKEIN_EDEAD,
 			       "its process has ended");
 	else
@@ -192,7 +189,8 @@ static void take(struct skein_engine *eng, const struct ctx_event *ev)
 	for (uint32_t i = 0; i < eng->table_cap; i++) {
 		conn = eng->table[i];
 		if (conn && conn->qp &&
-		    (ev->qpn == ALL_QPS || ev->qpn == conn->qp->qp_num))
+		    (ev->qpn == ALL_QPS ||
+		     (!conn->pool && ev->qpn == conn->qp->qp_num)))
 			tell(conn, ev->err);
 	}
 }

@@ -95,6 +95,8 @@ unsigned polls_rest(struct polls *p, uint64_t now_ns)
 		to = e->module->rest(e->conn, e->state, &e->word);
 		if (to == CONN_ACTIVE)
 			continue;
+		if (p->left)
+			p->left(e);
 		polls_move(p, e, to);
 		went++;
 	}

@@ -10,7 +10,7 @@
  *			with an immediate
  * After POLLS_SILENT_NS without news the module of a connection says which
  * group it may go to (conn_module.rest). The sweep, a receive completion
- * (conn_post.c) or the module (conn_active()) makes it active again.
+ * (post.c) or the module (conn_active()) makes it active again.
  *
  * Pure, except that it allocates: no clock. Thread rule: the engine's owner.
  */
@@ -40,6 +40,8 @@ struct polls {
 	/* active: [0, active); swept: [active, swept); notified: [swept, n) */
 	unsigned active, swept, n, cap;
 	unsigned next; /* of the sweep */
+	/* An entry is about to leave the active group. May be NULL. */
+	void (*left)(struct polls_entry *e);
 };
 
 void polls_fini(struct polls *p, struct skein_env *env);

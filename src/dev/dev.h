@@ -162,6 +162,13 @@ struct dev_qp_opts {
 	uint8_t sl;
 };
 
+/* A question to the process of a QP's peer. The caller's, until on_answer() or the
+ * QP's destruction. */
+struct dev_reach {
+	/* Runs once, in any thread, and calls nothing of the device. */
+	void (*on_answer)(struct dev_reach *r);
+};
+
 struct dev_ops {
 	const char *kind; /* "soft", "verbs", "sim" */
 	void (*close)(struct dev *dev);
@@ -237,6 +244,13 @@ struct dev_ops {
 			 struct ibv_qp **qp);
 	int (*modify_qp)(struct dev *dev, struct ibv_qp *qp,
 			 struct ibv_qp_attr *attr, int mask);
+	/* Where modify_qp() to RTR may wait for the peer's process: asks that
+	 * process about peer, and does not wait. 0, or -EINPROGRESS and then
+	 * on_answer(): from there on modify_qp() of this QP, in INIT, to RTR with
+	 * peer waits for no other process; it returns what was found. Other
+	 * errors are of this end. NULL: it never waits. */
+	int (*reach)(struct dev *dev, struct ibv_qp *qp,
+		     const struct dev_qp_addr *peer, struct dev_reach *r);
 	int (*query_qp)(struct dev *dev, struct ibv_qp *qp,
 			struct ibv_qp_attr *attr, int mask,
 			struct ibv_qp_init_attr *init);
@@ -256,7 +270,7 @@ struct dev_ops {
 	/* As of the last look; any thread. NULL: as at open. */
 	void (*path)(struct dev *dev, struct dev_path *path);
 
-	/* DC; the next three are NULL where caps.dc is false. It needs SRQs.
+	/* DC; the next three are only for devices with caps.dc. It needs SRQs.
 	 * A DCI, ready to send to any target; attr's qp_type and receives do
 	 * not matter, its cap is updated. A failed request leaves it in ERR:
 	 * destroy it. opts may be NULL. */

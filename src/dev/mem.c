@@ -37,16 +37,25 @@ static int region_make(struct dev *dev, struct ibv_pd *pd, int access,
 	return 0;
 }
 
+/* Pages that come with their first use: where the poster copies, and where
+ * no page can be missing then. */
+static bool on_demand(struct dev *dev, int access)
+{
+	return access & IBV_ACCESS_ON_DEMAND && dev->caps.poster_copies &&
+	       env_mem_on_demand(dev->env);
+}
+
 static int region_alloc(struct dev *dev, struct ibv_pd *pd, const char *name,
 			size_t len, int access, uint32_t id, bool reserve,
 			struct mem_region **region)
 {
+	bool demand = on_demand(dev, access);
 	struct mem_region r = {.dev = dev, .len = len, .id = id, .filled = len};
 	int rc;
 
 	if (!len)
 		return -EINVAL;
-	if (reserve)
+	if (reserve || demand)
 		rc = env_mem_reserve(dev->env, name, len, &r.fd, &r.addr,
 				     &r.filled);
 	else
@@ -57,6 +66,12 @@ static int region_alloc(struct dev *dev, struct ibv_pd *pd, const char *name,
 			dev->name, len, strerror(-rc));
 	if (rc)
 		return rc;
+	/* The device is told only of pages that are not there yet. All of it
+	 * may be used. */
+	if (!demand || r.filled)
+		access &= ~IBV_ACCESS_ON_DEMAND;
+	if (demand)
+		r.filled = len;
 	rc = region_make(dev, pd, access, &r, region);
 	if (rc)
 		env_mem_free(dev->env, r.fd, r.addr, len);

@@ -28,7 +28,9 @@ struct mem_region {
 	struct list_node link; /* its holder's, once it is deregistered */
 };
 
-/* len bytes, zeroed, registered with access. The mapping is of whole pages, the
+/* len bytes, zeroed, registered with access. With IBV_ACCESS_ON_DEMAND a page is
+ * made when this process or a peer first uses it, where device and system allow
+ * that; elsewhere all are made now. The mapping is of whole pages, the
  * MR and region->len are exactly len, so that running over is caught. */
 int mem_region_new(struct dev *dev, struct ibv_pd *pd, const char *name,
 		   size_t len, int access, uint32_t id,

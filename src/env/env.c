@@ -43,18 +43,21 @@ void *env_alloc(struct skein_env *env, size_t len)
 	return calloc(1, len ? len : 1);
 }
 
-void *env_alloc_aligned(struct skein_env *env, size_t align, size_t len)
+void *env_alloc_unset(struct skein_env *env, size_t align, size_t len)
 {
-	void *p;
-
 	skein_assert(align >= sizeof(void *) && !(align & (align - 1)));
 	if (len > SIZE_MAX - align || alloc_fails(env))
 		return NULL;
 	if (env->ops->alloc)
 		return env->ops->alloc(env, align, len);
 	/* aligned_alloc() wants a multiple of the alignment. */
-	len = (len + align) & ~(align - 1);
-	p = aligned_alloc(align, len);
+	return aligned_alloc(align, (len + align) & ~(align - 1));
+}
+
+void *env_alloc_aligned(struct skein_env *env, size_t align, size_t len)
+{
+	void *p = env_alloc_unset(env, align, len);
+
 	if (p)
 		memset(p, 0, len);
 	return p;
@@ -215,6 +218,11 @@ int env_waiter_ready_fds(struct skein_env *env, struct env_waiter *w, int *fds,
 	return env->ops->waiter_ready_fds(w, fds, max);
 }
 
+bool env_waiter_saw(struct skein_env *env, const struct env_waiter *w, int fd)
+{
+	return !env->ops->waiter_saw || env->ops->waiter_saw(w, fd);
+}
+
 int env_waiter_fd(struct skein_env *env, struct env_waiter *w)
 {
 	return env->ops->waiter_fd(w);
@@ -263,6 +271,11 @@ int env_mem_reserve(struct skein_env *env, const char *name, size_t len,
 	if (!rc)
 		*filled = whole ? len : 0;
 	return rc;
+}
+
+bool env_mem_on_demand(struct skein_env *env)
+{
+	return env->ops->mem_on_demand && env->ops->mem_on_demand(env);
 }
 
 int env_mem_fill(struct skein_env *env, int fd, void *addr, size_t off,

@@ -137,6 +137,8 @@ struct env_ops {
 	int (*waiter_unwatch)(struct env_waiter *w, int fd);
 	int (*waiter_ready)(struct env_waiter *w);
 	int (*waiter_ready_fds)(struct env_waiter *w, int *fds, int max);
+	/* may be NULL: it is not known */
+	bool (*waiter_saw)(const struct env_waiter *w, int fd);
 	int (*waiter_fd)(struct env_waiter *w);
 
 	/* shareable memory */
@@ -146,6 +148,7 @@ struct env_ops {
 	/* all NULL: such memory is made and freed as a whole */
 	int (*mem_reserve)(struct skein_env *env, const char *name, size_t len,
 			   int *fd, void **addr);
+	bool (*mem_on_demand)(struct skein_env *env);
 	int (*mem_fill)(struct skein_env *env, int fd, void *addr, size_t off,
 			size_t len);
 	void (*mem_drop)(struct skein_env *env, int fd, size_t off, size_t len);
@@ -252,6 +255,8 @@ uint64_t env_random_u64(struct skein_env *env);
  * asked for with env_alloc_aligned(). */
 void *env_alloc(struct skein_env *env, size_t len);
 void *env_alloc_aligned(struct skein_env *env, size_t align, size_t len);
+/* The same, not zeroed: its pages are made as they are used. */
+void *env_alloc_unset(struct skein_env *env, size_t align, size_t len);
 void env_free(struct skein_env *env, void *p);
 char *env_strdup(struct skein_env *env, const char *s);
 
@@ -426,6 +431,9 @@ int env_waiter_ready(struct skein_env *env, struct env_waiter *w);
  * first in the next call. */
 int env_waiter_ready_fds(struct skein_env *env, struct env_waiter *w, int *fds,
 			 int max);
+/* Was fd among the ready ones when env_waiter_sleep() or env_waiter_ready() found
+ * some last? True also where that is not known. By the thread that sleeps. */
+bool env_waiter_saw(struct skein_env *env, const struct env_waiter *w, int fd);
 /* A pollable fd, readable when a sleep would end at once; for foreign event
  * loops. Owned by the waiter. */
 int env_waiter_fd(struct skein_env *env, struct env_waiter *w);
@@ -457,6 +465,10 @@ int env_mem_reserve(struct skein_env *env, const char *name, size_t len,
 		    int *fd, void **addr, size_t *filled);
 int env_mem_fill(struct skein_env *env, int fd, void *addr, size_t off,
 		 size_t len);
+/* Reserved memory may be used without env_mem_fill() if this is true: the system
+ * never refuses a page at its first use. False where it counts each page that it
+ * promises (vm.overcommit_memory 2): a refusal there is SIGBUS. */
+bool env_mem_on_demand(struct skein_env *env);
 /* Gives the pages of a range back to the system. No process may touch them any
  * more. env_mem_free() frees the rest. */
 void env_mem_drop(struct skein_env *env, int fd, size_t off, size_t len);

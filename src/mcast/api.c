@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "conn/mem_handle.h"
+#include "conn/mem/mem_handle.h"
 #include "mcast/state.h"
 
 #define BLOCK_DEFAULT (1u << 20)
@@ -58,10 +58,10 @@ static void slots_settle(struct skein_mcast_attr *a)
 		a->small_max = a->slots = 0;
 }
 
-static int attr_settle(struct skein_mcast_attr *a,
+static int attr_settle(struct skein_ctx *ctx, struct skein_mcast_attr *a,
 		       const struct skein_mcast_attr *user)
 {
-	int rc = ctx_attr_copy(a, sizeof(*a), user);
+	int rc = ctx_attr_take(ctx, a, sizeof(*a), user);
 
 	if (rc)
 		return rc;
@@ -162,7 +162,7 @@ static int group_new(struct skein_ctx *ctx, const struct skein_mcast_attr *user,
 	list_init(&g->spares);
 	g->mx = conn_ctx_module(ctx, CONN_MODULE_MCAST);
 	g->port.ops = &mcast_group_port;
-	rc = attr_settle(&g->attr, user);
+	rc = attr_settle(ctx, &g->attr, user);
 	if (rc == 0)
 		rc = copy_members(g);
 	if (rc == 0)

@@ -10,7 +10,7 @@
  */
 #include <errno.h>
 
-#include "conn/mem_handle.h"
+#include "conn/mem/mem_handle.h"
 #include "mcast/state.h"
 
 #define MCAST_SPARES 64u

@@ -20,10 +20,10 @@
 #define SKEIN_MCAST_ENG_H
 
 #include "base/list.h"
-#include "mcast/need.h"
+#include "mcast/schedule/need.h"
 #include "mcast/port.h"
 #include "mcast/resume/resume.h"
-#include "mcast/schedule.h"
+#include "mcast/schedule/schedule.h"
 #include "mcast/slot.h"
 
 /* How many READYs of this member are unanswered, over all neighbours, and how

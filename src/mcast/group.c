@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "conn/mem_handle.h"
+#include "conn/mem/mem_handle.h"
 #include "mcast/state.h"
 
 static struct skein_mcast *group_of(struct mcast_port *port)

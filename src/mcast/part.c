@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "conn/mem_handle.h"
+#include "conn/mem/mem_handle.h"
 #include "mcast/state.h"
 
 static size_t words_of(uint32_t blocks)

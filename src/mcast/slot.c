@@ -267,8 +267,8 @@ static bool root_works(const struct mcast_eng *e)
 
 bool mcast_slot_may_precede(const struct mcast_eng *e, uint64_t msg)
 {
-	/* A small message that is being taken out of its slot comes before it,
-	 * too. */
+	/* The small message that is leaving its slot now precedes msg, and is
+	 * not counted in done yet. */
 	uint64_t least = e->done + (e->x.active && e->x.small);
 
 	return msg >= least && msg - e->done <= e->slots.count;

@@ -16,7 +16,7 @@
 #define SKEIN_MCAST_SLOT_H
 
 #include "mcast/port.h"
-#include "mcast/schedule.h"
+#include "mcast/schedule/schedule.h"
 
 /* Slots of a ring: the default, and the maximum. The maximum is half of a
  * connection's receive credits, because each slot may take one. */

@@ -10,8 +10,8 @@
 
 #include "base/list.h"
 #include "conn/ctx.h"
-#include "conn/lanes.h"
-#include "rpc/lane_client.h"
+#include "conn/handle/lanes.h"
+#include "rpc/client/lane_client.h"
 
 int skein_rpc_handle(struct skein_ctx *ctx, uint16_t id, skein_rpc_fn *fn,
 		     void *arg)

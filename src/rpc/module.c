@@ -17,8 +17,8 @@
 #include "base/pow2.h"
 #include "base/conf.h"
 #include "conn/ctx.h"
-#include "conn/lanes.h"
-#include "rpc/lane_client.h"
+#include "conn/handle/lanes.h"
+#include "rpc/client/lane_client.h"
 
 #define SECTION_VERSION 2
 #define SECTION_ORDERED_WRITE 1u
@@ -28,6 +28,7 @@
 #define SECTION_FETCH 16u
 #define SECTION_TELL 32u /* a caller wants RPC_WORD_STARVED */
 #define SECTION_QUIET 64u
+#define SECTION_TIME 128u /* a server fills in `time` */
 
 /* The engine has been busy for so long, without a round that moved nothing. */
 #define STARVED_NS (1000 * 1000u)
@@ -35,40 +36,55 @@
 /* A caller cannot make a server register a larger region. */
 #define REGION_LEN_MAX (512ull << 20)
 
+#define RING_MIN (16 * RPC_LINE)
+#define RING_MAX (64ull << 20)
+#define COUNT_MAX (1u << 20)
+#define INTERVAL_MIN 100000u
+#define INTERVAL_MAX (3600 * 1000000000ull)
+
 static const struct conf_row conf_rows[] = {
-	CONF_ROW(struct rpc_conf, ring, "RPC_RING", "256K",
-		 "bytes of a connection's request ring", conf_size, NULL),
-	CONF_ROW(struct rpc_conf, resp_ring, "RPC_RESP_RING", "256K",
-		 "bytes of a connection's response space", conf_size, NULL),
-	CONF_ROW(struct rpc_conf, msg_max, "RPC_MSG_MAX", "16K",
-		 "largest message; what is longer is fetched by READ",
-		 conf_size, NULL),
-	CONF_ROW(struct rpc_conf, resp_inline, "RPC_RESP_INLINE", "8K",
-		 "largest result that space is reserved for", conf_size, NULL),
-	CONF_ROW(struct rpc_conf, window, "RPC_WINDOW", "1024",
-		 "outstanding calls of a connection", conf_u32, NULL),
-	CONF_ROW(struct rpc_conf, batch, "RPC_BATCH", "16",
-		 "calls in one message", conf_u32, NULL),
-	CONF_ROW(struct rpc_conf, later, "RPC_LATER", "1024",
-		 "requests of a connection in the hands of workers", conf_u32,
-		 NULL),
+	CONF_RANGE(struct rpc_conf, ring, "RPC_RING", "256K",
+		   "bytes of a connection's request ring", conf_size, RING_MIN,
+		   RING_MAX),
+	CONF_RANGE(struct rpc_conf, resp_ring, "RPC_RESP_RING", "256K",
+		   "bytes of a connection's response space", conf_size,
+		   RING_MIN, RING_MAX),
+	CONF_RANGE(struct rpc_conf, msg_max, "RPC_MSG_MAX", "16K",
+		   "largest message; what is longer is fetched by READ",
+		   conf_size, 8 * RPC_LINE, RPC_SPILL_MAX *RPC_LINE),
+	CONF_RANGE(struct rpc_conf, resp_inline, "RPC_RESP_INLINE", "8K",
+		   "largest result that space is reserved for", conf_size, 64,
+		   RPC_SPILL_MAX *RPC_LINE),
+	CONF_RANGE(struct rpc_conf, window, "RPC_WINDOW", "1024",
+		   "outstanding calls of a connection", conf_u32, 1, COUNT_MAX),
+	CONF_RANGE(struct rpc_conf, batch, "RPC_BATCH", "16",
+		   "calls in one message", conf_u32, 1, 4096),
+	CONF_RANGE(struct rpc_conf, later, "RPC_LATER", "1024",
+		   "requests of a connection in the hands of workers", conf_u32,
+		   1, COUNT_MAX),
 	CONF_ROW(struct rpc_conf, later_len, "RPC_LATER_LEN", "4M",
 		 "bytes that these may take", conf_size, NULL),
 	CONF_ROW(struct rpc_conf, large_max, "RPC_LARGE_MAX", "12G",
 		 "bytes that a connection's large payloads may take", conf_size,
 		 NULL),
-	CONF_ROW(struct rpc_conf, aqp_max, "MAX_AQP", "0",
-		 "active QPs of the handles that are served; 0: as many as the "
-		 "device serves at full speed, or 256 where nobody knows",
-		 conf_u32, NULL),
-	CONF_ROW(struct rpc_conf, qp_interval_ns, "QP_INTERVAL", "10ms",
-		 "how often they are shared anew", conf_time, NULL),
-	CONF_ROW(struct rpc_conf, thread_interval_ns, "THREAD_INTERVAL", "10ms",
-		 "how often threads are spread over a handle's active QPs",
-		 conf_time, NULL),
+	CONF_RANGE(
+		struct rpc_conf, aqp_max, "MAX_AQP", "0",
+		"active QPs of the handles that are served; 0: as many as the "
+		"device serves at full speed, or 256",
+		conf_u32, 0, COUNT_MAX),
+	CONF_RANGE(struct rpc_conf, qp_interval_ns, "QP_INTERVAL", "10ms",
+		   "how often they are shared anew", conf_time, INTERVAL_MIN,
+		   INTERVAL_MAX),
+	CONF_RANGE(struct rpc_conf, thread_interval_ns, "THREAD_INTERVAL",
+		   "10ms",
+		   "how often threads are spread over a handle's active QPs",
+		   conf_time, INTERVAL_MIN, INTERVAL_MAX),
 	CONF_ROW(struct rpc_conf, slow_ns, "RPC_SLOW", "1s",
 		 "a worker's handler that runs for so long is logged; 0: none",
 		 conf_time, NULL),
+	CONF_ROW(struct rpc_conf, calibration, "RPC_CALIBRATION", "on",
+		 "on, off, or a file of `skein perf calibrate`", conf_string,
+		 NULL),
 	CONF_END};
 
 /* --- context ------------------------------------------------------------ */
@@ -87,10 +103,10 @@ static uint64_t clamp(uint64_t v, uint64_t min, uint64_t max)
 
 static size_t ring_len(size_t len)
 {
-	return doubled_to(16 * RPC_LINE, clamp(len, 0, 64 << 20));
+	return doubled_to(RING_MIN, len);
 }
 
-/* Makes every value one that works. */
+/* Each value is in its range: makes them fit each other. */
 static void conf_settle(struct rpc_conf *c, const struct dev *dev)
 {
 	if (!c->aqp_max)
@@ -105,20 +121,14 @@ static void conf_settle(struct rpc_conf *c, const struct dev *dev)
 	c->resp_inline = clamp(c->resp_inline & ~(size_t)7, 64,
 			       c->msg_max - RPC_RESP_ROOM);
 	c->resp_inline &= ~(size_t)7;
-	c->window = pow2_at_least((uint32_t)clamp(c->window, 1, 1 << 20));
-	c->batch = (uint32_t)clamp(c->batch, 1, 4096);
-	c->later = (uint32_t)clamp(c->later, 1, 1 << 20);
-	c->aqp_max = (uint32_t)clamp(c->aqp_max, 1, 1 << 20);
-	c->qp_interval_ns = clamp(c->qp_interval_ns, 100000, SKEIN_S(3600));
-	c->thread_interval_ns =
-		clamp(c->thread_interval_ns, 100000, SKEIN_S(3600));
+	c->window = pow2_at_least(c->window);
 }
 
 static int rpc_ctx_open(struct skein_ctx *ctx, void **state)
 {
 	struct skein_env *env = ctx->env;
 	struct rpc_ctx *rx = env_alloc(env, sizeof(*rx));
-	char err[160];
+	char err[320];
 	int rc;
 
 	if (!rx)
@@ -132,6 +142,9 @@ static int rpc_ctx_open(struct skein_ctx *ctx, void **state)
 		return rc;
 	}
 	conf_settle(&rx->conf, ctx->dev);
+	/* a simulation does not depend on this machine's files */
+	rpc_calib_file_init(&rx->calib_file, ctx->dev,
+			    env->ops->charge ? "off" : rx->conf.calibration);
 	env_mutex_init(env, &rx->lock);
 	rpc_orphans_init(&rx->orphans, env);
 	aqp_init(&rx->aqp, env, rx->conf.aqp_max, rx->conf.qp_interval_ns);
@@ -209,11 +222,11 @@ static int conn_prepare(struct skein_conn *conn, const struct rpc_geom *geom,
 	};
 	env_random(env, &rc->port.secret_in, sizeof(rc->port.secret_in));
 	*out = rc;
-	return mem_region_new(conn_dev(conn), conn_pd(conn), "skein-rpc",
-			      rpc_geom_len(geom),
-			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-				      IBV_ACCESS_REMOTE_READ,
-			      conn_region_id(conn_ctx(conn)), &rc->region);
+	return mem_region_new(
+		conn_dev(conn), conn_pd(conn), "skein-rpc", rpc_geom_len(geom),
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND,
+		conn_region_id(conn_ctx(conn)), &rc->region);
 }
 
 static void wake_owner(void *arg)
@@ -272,6 +285,37 @@ static int mirror_up(struct rpc_conn *rc)
 	return rc->mirror ? 0 : -ENOMEM;
 }
 
+static const struct rpc_calib *calib_of(struct rpc_conn *rc)
+{
+	struct rpc_ctx *rx = rc->ctx;
+	const struct rpc_calib *calib = rx->calib;
+
+	if (calib)
+		return calib;
+	env_mutex_lock(conn_env(rc->conn), &rx->lock);
+	calib = rpc_calib_file_get(&rx->calib_file, conn_dev(rc->conn));
+	env_mutex_unlock(conn_env(rc->conn), &rx->lock);
+	return calib;
+}
+
+/* This end, a caller, fetches. */
+static int fetch_up(struct rpc_conn *rc)
+{
+	const struct rpc_calib *calib = calib_of(rc);
+	bool decide = conn_return_auto(rc->conn);
+
+	if (!rc->modes && (decide || (calib && calib->n_reads))) {
+		rc->modes = rpc_modes_new(conn_env(rc->conn),
+					  rc->ctx->conf.window, calib, decide);
+		if (!rc->modes)
+			return -ENOMEM;
+	}
+	rpc_rfetch_start(&rc->client, !rc->peer_ordered_read, rc->modes);
+	if (rc->peer_times && decide)
+		rc->client.tx.asks = RPC_REQ_TIME;
+	return 0;
+}
+
 /* The other end's section is known: the engines can begin. */
 static int conn_up_engines(struct rpc_conn *rc)
 {
@@ -285,9 +329,9 @@ static int conn_up_engines(struct rpc_conn *rc)
 	*rpc_port_quiet(&rc->port) = RPC_QUIET_NOT;
 	if (rc->caller) {
 		if (!rc->slots)
-			rc->slots = env_alloc_aligned(
-				env, RPC_LINE,
-				rc->ctx->conf.window * sizeof(*rc->slots));
+			rc->slots = env_alloc_unset(env, RPC_LINE,
+						    rc->ctx->conf.window *
+							    sizeof(*rc->slots));
 		if (!rc->slots)
 			return -ENOMEM;
 		if (rpc_lane_client_new(rc))
@@ -295,9 +339,8 @@ static int conn_up_engines(struct rpc_conn *rc)
 		rpc_client_init(&rc->client, &rc->port, rc->slots,
 				rc->ctx->conf.window);
 		rc->client.rx.park.env = env;
-		if (rc->fetches && rc->lane_client)
-			rpc_rfetch_start(&rc->client, !rc->peer_ordered_read,
-					 conn_return_auto(rc->conn));
+		if (rc->fetches && rc->lane_client && fetch_up(rc))
+			return -ENOMEM;
 	} else {
 		/* Questions may come before ready(). */
 		if (rc->credits && lane_up(rc))
@@ -379,6 +422,8 @@ static void section_put(struct rpc_conn *rc, struct bytes_out *out)
 		flags |= SECTION_FETCH;
 	if (rc->fetches && rc->caller && conn_return_auto(rc->conn))
 		flags |= SECTION_TELL;
+	if (rc->fetches && !rc->caller)
+		flags |= SECTION_TIME;
 	bytes_put_u16(out, SECTION_VERSION);
 	bytes_put_u16(out, (uint16_t)flags);
 	bytes_put_u32(out, rc->port.geom.req_lines);
@@ -430,6 +475,7 @@ static void section_use(struct rpc_conn *rc, const struct section *s)
 	rc->tells_quiet = s->flags & SECTION_QUIET;
 	rc->fetches &= (s->flags & SECTION_FETCH) != 0;
 	rc->tells = s->flags & SECTION_TELL;
+	rc->peer_times = s->flags & SECTION_TIME;
 	rc->peer_ordered_read = s->flags & SECTION_ORDERED_READ;
 	rc->port.tail_out = s->flags & SECTION_ORDERED_WRITE
 				    ? RPC_TAIL_CANARY
@@ -735,6 +781,22 @@ static bool rpc_busy(struct skein_conn *conn, void *state)
 	return rc->waiting || rpc_client_busy(&rc->client);
 }
 
+static uint64_t seen(const uint64_t *n)
+{
+	return __atomic_load_n(n, __ATOMIC_RELAXED);
+}
+
+static void rpc_counters(struct skein_conn *conn, void *state, uint64_t *of)
+{
+	const struct rpc_conn *rc = state;
+
+	of[rc->caller ? COUNTER_CALLS : COUNTER_SERVED] += rc->port.stats.calls;
+	/* Threads count the others. */
+	if (rc->caller)
+		of[COUNTER_CALLS] +=
+			seen(&rc->client.tx.calls) + seen(&rc->client.tx.alone);
+}
+
 static void rpc_ready(struct skein_conn *conn)
 {
 }
@@ -756,6 +818,7 @@ static void rpc_closed(struct skein_conn *conn, void *state)
 	rpc_lane_client_free(rc);
 	mem_region_free(rc->region);
 	env_free(env, rc->slots);
+	rpc_modes_free(env, rc->modes);
 	conn_module_set(conn, CONN_MODULE_RPC, NULL);
 	env_free(env, rc);
 }
@@ -778,6 +841,7 @@ const struct conn_module rpc_module = {
 	.next_deadline = rpc_next_deadline,
 	.imm = rpc_imm,
 	.busy = rpc_busy,
+	.counters = rpc_counters,
 	.broken = rpc_broken,
 	.closed = rpc_closed,
 	.thread_taken = rpc_thread_taken,

@@ -18,8 +18,8 @@
 
 #include "env/env.h"
 #include "rpc/event.h"
-#include "rpc/layout.h"
-#include "rpc/msg.h"
+#include "rpc/wire/layout.h"
+#include "rpc/wire/msg.h"
 
 struct rpc_port;
 
@@ -93,12 +93,15 @@ struct rpc_stats {
 	uint64_t later;	  /* requests that were deferred */
 	uint64_t fetched; /* answers taken by READs; serving end: left */
 	uint64_t fetched_messages;
-	uint64_t fetch_reads; /* of reads: for answers */
-	uint64_t fetch_empty; /* of these: found no answer */
-	uint64_t recalls;     /* messages */
-	uint64_t resent;      /* built to be fetched, but sent after a recall */
-	uint64_t replied;     /* answers that were sent */
-	uint64_t switches;    /* of the mode, by return_mode.h */
+	uint64_t fetch_reads;	    /* of reads: for answers */
+	uint64_t fetch_empty;	    /* of these: found no answer */
+	uint64_t fetch_rests;	    /* of these: for what the first one left */
+	uint64_t fetch_len_changes; /* of F */
+	uint32_t fetch_len;	    /* F of the last READ */
+	uint64_t recalls;	    /* messages */
+	uint64_t resent;   /* built to be fetched, but sent after a recall */
+	uint64_t replied;  /* answers that were sent */
+	uint64_t switches; /* of the mode, by return_mode.h */
 	uint64_t signals;
 };
 

@@ -18,9 +18,10 @@
 #include <stdatomic.h>
 
 #include "conn/conn.h"
-#include "rpc/aqp.h"
-#include "rpc/client.h"
-#include "rpc/server.h"
+#include "rpc/sched/aqp.h"
+#include "rpc/client/calib_file.h"
+#include "rpc/client/client.h"
+#include "rpc/server/server.h"
 
 struct rpc_conf {
 	size_t ring, resp_ring; /* bytes */
@@ -35,6 +36,7 @@ struct rpc_conf {
 	uint64_t qp_interval_ns;
 	uint64_t thread_interval_ns;
 	uint64_t slow_ns;
+	const char *calibration;
 };
 
 struct rpc_ctx {
@@ -45,6 +47,8 @@ struct rpc_ctx {
 	struct skein_rpc_pool *pools;
 	atomic_uint removals; /* threads that wait for handlers to end */
 	struct aqp aqp;
+	const struct rpc_calib *calib; /* of the device; NULL: see the file */
+	struct rpc_calib_file calib_file; /* under the lock */
 };
 
 enum rpc_pending_req {
@@ -108,6 +112,7 @@ struct rpc_conn {
 	bool credits;	   /* the peer, a caller, spends credits */
 	bool fetches;	   /* both ends agree that answers may be fetched */
 	bool peer_ordered_read;
+	bool peer_times;	   /* the peer, a server, fills in `time` */
 	bool tells;		   /* the peer, a caller, wants port.word */
 	bool tells_quiet;	   /* serving: the peer wants RPC_CTL_QUIET */
 	struct rpc_mirror *mirror; /* of a caller that fetches */
@@ -116,6 +121,7 @@ struct rpc_conn {
 	struct rpc_ctx *ctx;
 	struct mem_region *region;
 	struct rpc_call *slots;
+	struct rpc_modes *modes;	     /* of a caller that fetches */
 	struct rpc_lane_client *lane_client; /* calling end */
 	struct rpc_handle *handle;	     /* calling end, lane 0 */
 	struct rpc_lane_server *lane_server; /* serving, with several lanes */

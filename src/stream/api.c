@@ -13,6 +13,7 @@
 #include "env/env.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define OPEN_NS SKEIN_S(5)
@@ -22,7 +23,17 @@
 
 static struct skein_env *env_of(const struct skein_stream *st)
 {
-	return st->sx->ctx->env;
+	return st->sc->sx->ctx->env;
+}
+
+static struct skein_ctx *ctx_of(const struct skein_stream *st)
+{
+	return st->sc->sx->ctx;
+}
+
+static struct engine *engine_of(const struct skein_stream *st)
+{
+	return st->sc->eng->e;
 }
 
 static struct stream_ctx *streams_of(struct skein_ctx *ctx)
@@ -32,12 +43,12 @@ static struct stream_ctx *streams_of(struct skein_ctx *ctx)
 
 static void lock(struct skein_stream *st)
 {
-	env_mutex_lock(env_of(st), &st->lock);
+	env_mutex_lock(env_of(st), &st->sc->lock);
 }
 
 static void unlock(struct skein_stream *st)
 {
-	env_mutex_unlock(env_of(st), &st->lock);
+	env_mutex_unlock(env_of(st), &st->sc->lock);
 }
 
 /* --- waiting ------------------------------------------------------------- */
@@ -76,7 +87,7 @@ static int wait_for(struct skein_stream *st, bool (*done)(void *arg),
 	if (!d.ns)
 		return -EAGAIN;
 	unlock(st);
-	rc = engine_run_until(st->eng->e, done, arg, d.ns);
+	rc = engine_run_until(engine_of(st), done, arg, d.ns);
 	lock(st);
 	return rc;
 }
@@ -102,12 +113,12 @@ static void turn_give(struct skein_stream *st, struct stream_turn *t)
 	t->room = 0;
 	atomic_store_explicit(&t->taken, false, memory_order_relaxed);
 	if (t->waits)
-		engine_kick(st->eng->e);
+		engine_kick(engine_of(st));
 }
 
-/* Why it is over, in the words of the interface. Of a queue pair that has failed
- * the connection knows soon whether the peer's process has ended: -EAGAIN until
- * then. */
+/* Why it is over, in the words of the interface. Of a queue pair that has
+ * failed the connection knows soon whether the peer's process has ended:
+ * -EAGAIN until then. */
 static int reason(struct skein_stream *st, int rc)
 {
 	uint64_t now;
@@ -121,7 +132,7 @@ static int reason(struct skein_stream *st, int rc)
 	now = env_now_ns(env_of(st));
 	if (!st->failed_ns) {
 		st->failed_ns = now;
-		engine_kick(st->eng->e); /* it may not have noticed */
+		engine_kick(engine_of(st)); /* it may not have noticed */
 	}
 	return now - st->failed_ns < VERDICT_NS ? -EAGAIN : rc;
 }
@@ -152,7 +163,7 @@ static int reason_at_last(struct skein_stream *st, int rc)
 /* Locked: 0 if the call may go on. */
 static int begin(struct skein_stream *st)
 {
-	if (ctx_forked(st->sx->ctx))
+	if (ctx_forked(ctx_of(st)))
 		return -SKEIN_EFORKED;
 	lock(st);
 	return 0;
@@ -165,11 +176,12 @@ static int begin(struct skein_stream *st)
 static int write_state(struct skein_stream *st)
 {
 	/* This answers the peer's questions too, so that the peer may sleep. */
-	stream_poll(st->s);
+	stream_conn_poll(st->sc);
 	return st->err;
 }
 
-/* Waits for room, or to hear why there will be none. Locked; the turn is ours. */
+/* Waits for room, or to hear why there will be none. Locked; the turn is
+ * ours. */
 static int wait_room(struct skein_stream *st, struct deadline d)
 {
 	if (st->s->broken)
@@ -363,7 +375,7 @@ static int look_for(struct skein_stream *st, struct deadline d,
 		/* Takes in the peer's questions and bells. */
 		atomic_store_explicit(&st->readable, false,
 				      memory_order_relaxed);
-		stream_poll(st->s);
+		stream_conn_poll(st->sc);
 		rc = look(st, data, len);
 		if (rc)
 			return rc;
@@ -475,14 +487,15 @@ unsigned skein_stream_ready(struct skein_stream *st)
 
 	if (begin(st))
 		return SKEIN_STREAM_IN | SKEIN_STREAM_OUT | SKEIN_STREAM_ERR;
-	stream_poll(st->s);
+	stream_conn_poll(st->sc);
 	if (look(st, &data, &len))
 		bits |= SKEIN_STREAM_IN;
 	if (st->err || (st->s->broken && reason(st, st->s->broken) != -EAGAIN))
 		bits |= SKEIN_STREAM_OUT | SKEIN_STREAM_ERR;
 	else if (!st->s->broken && stream_writable(st->s))
 		bits |= SKEIN_STREAM_OUT;
-	/* What is not so now moves the engine when it becomes so. */
+	/* A stream that is not readable (writable) now makes the engine move
+	 * when it becomes so. */
 	if (!(bits & SKEIN_STREAM_IN))
 		atomic_store_explicit(&st->readable, false,
 				      memory_order_relaxed);
@@ -498,14 +511,14 @@ unsigned skein_stream_ready(struct skein_stream *st)
 static int attr_settle(struct skein_ctx *ctx, struct skein_stream_attr *attr,
 		       const struct skein_stream_attr *user)
 {
-	int rc = ctx_attr_copy(attr, sizeof(*attr), user);
+	int rc = ctx_attr_take(ctx, attr, sizeof(*attr), user);
 
 	if (rc)
 		return rc;
-	if (!attr->ring)
-		attr->ring = STREAM_RING_DEFAULT;
 	if (!attr->timeout_ns)
 		attr->timeout_ns = OPEN_NS;
+	if (!attr->ring)
+		return 0; /* it grows */
 	if (attr->ring >= STREAM_RING_MIN && attr->ring <= STREAM_RING_MAX &&
 	    !(attr->ring & (attr->ring - 1)))
 		return 0;
@@ -515,31 +528,38 @@ static int attr_settle(struct skein_ctx *ctx, struct skein_stream_attr *attr,
 	return -EINVAL;
 }
 
-/* The connection ends first: so the peer learns of its end, and not of a failed
- * queue pair. The engine does it and frees st; no thread waits for the peer. */
 static void leave(struct skein_stream *st)
 {
-	struct skein_engine *eng = st->eng;
+	struct stream_conn *sc = st->sc;
 
-	skein_conn_close(st->handle, 0);
-	st->leave_call.fn = stream_leave;
-	engine_post(eng->e, &st->leave_call);
-	skein_engine_progress(eng);
+	stream_handle_free(st);
+	stream_conn_put(sc);
 }
 
-/* The engine keeps the deadline of the handshake. This deadline is for when
- * another thread keeps the engine busy. */
-static int wait_open(struct skein_stream *st, uint64_t timeout_ns)
+/* Opens st on its connection, which is up. */
+static int open_on(struct skein_stream *st,
+		   const struct skein_stream_attr *attr, uint64_t deadline_ns)
 {
-	struct deadline d = deadline_of(
-		env_of(st), env_deadline(timeout_ns, CONN_GRACE_NS));
-	int rc = skein_conn_wait(st->handle,
-				 env_deadline(timeout_ns, CONN_GRACE_NS));
+	struct stream_conn *sc = st->sc;
+	int rc;
 
+	lock(st);
+	snprintf(st->peer, sizeof(st->peer), "%s", sc->peer);
+	rc = sc->err;
 	if (rc == 0)
-		rc = engine_run_until(st->eng->e, is_set, &st->opened, d.ns);
-	/* The peer may have written, and may be gone already. */
-	if (atomic_load_explicit(&st->live, memory_order_relaxed))
+		rc = stream_make(st,
+				 attr->ring ? attr->ring : STREAM_RING_FIRST,
+				 !attr->ring);
+	if (rc == 0)
+		rc = stream_ask_open(st->s, attr->number);
+	unlock(st);
+	if (rc)
+		return rc;
+	engine_kick(engine_of(st));
+	rc = engine_run_until(engine_of(st), is_set, &st->opened, deadline_ns);
+	/* The peer may have written, and may be gone already. Acquire pairs
+	 * with the release in stream_fail() and stream_go_live(). */
+	if (atomic_load_explicit(&st->live, memory_order_acquire))
 		return 0;
 	if (rc)
 		return rc;
@@ -549,49 +569,103 @@ static int wait_open(struct skein_stream *st, uint64_t timeout_ns)
 	return rc;
 }
 
+/* What opening needs at each attempt. */
+struct stream_dial {
+	struct stream_ctx *sx;
+	const char *addr;
+	struct skein_stream_attr attr;
+	struct skein_conn_attr conn;
+	uint64_t deadline_ns;
+};
+
+/* *was_up: the peer has said no to this stream. */
+static int attempt(struct stream_dial *o, struct skein_stream **out,
+		   bool *was_up)
+{
+	struct skein_env *env = o->sx->ctx->env;
+	struct skein_stream *st;
+	struct stream_conn *sc;
+	bool mine, spent;
+	uint64_t now;
+	int rc;
+
+	do {
+		rc = stream_conn_get(o->sx, o->addr, &o->conn, &sc, &mine);
+		if (rc)
+			return rc;
+		now = env_now_ns(env);
+		/* The engine keeps the deadline of the handshake. This one is
+		 * for when another thread keeps the engine busy. */
+		rc = skein_conn_wait(sc->handle, now < o->deadline_ns
+							 ? o->deadline_ns - now
+							 : 0);
+		*was_up = rc == 0;
+		if (rc)
+			stream_conn_spend(sc);
+		else
+			rc = stream_handle_new(sc, &st);
+		if (rc == 0) {
+			st->dialled = true;
+			st->number = o->attr.number;
+			rc = open_on(st, &o->attr, o->deadline_ns);
+			if (rc)
+				stream_handle_free(st);
+		}
+		spent = stream_conn_spent(sc);
+		if (rc)
+			stream_conn_put(sc);
+		/* One that was there has ended just now: another one. */
+	} while (rc && !mine && spent && env_now_ns(env) < o->deadline_ns);
+	if (rc == 0)
+		*out = st;
+	return rc;
+}
+
+static bool never(void *arg)
+{
+	(void)arg;
+	return false;
+}
+
 int skein_stream_open(struct skein_ctx *ctx, const char *addr,
 		      const struct skein_stream_attr *user,
 		      struct skein_stream **stream)
 {
 	ENV_HOLD_CANCEL();
-	struct skein_stream_attr attr = {.size = sizeof(attr)};
-	struct skein_conn_attr conn = {.size = sizeof(conn)};
-	struct skein_stream *st;
-	int rc = attr_settle(ctx, &attr, user);
+	struct stream_dial o = {.sx = streams_of(ctx),
+				.addr = addr,
+				.attr = {.size = sizeof(o.attr)},
+				.conn = {.size = sizeof(o.conn)}};
+	bool was_up = false;
+	struct retry retry;
+	uint64_t at_ns;
+	int rc = attr_settle(ctx, &o.attr, user);
 
 	if (rc)
 		return rc;
 	if (ctx_forked(ctx))
 		return -SKEIN_EFORKED;
-	conn.engine = attr.engine ? attr.engine : ctx->engine;
-	conn.shard = attr.shard;
-	conn.timeout_ns = attr.timeout_ns;
-	conn.retries = attr.retries;
-	if (engine_is_owner(conn.engine->e))
+	o.conn.engine = o.attr.engine ? o.attr.engine : ctx->engine;
+	o.conn.shard = o.attr.shard;
+	o.conn.timeout_ns = o.attr.timeout_ns;
+	o.conn.retries = o.attr.retries;
+	if (engine_is_owner(o.conn.engine->e))
 		return -EDEADLK;
-	rc = stream_handle_new(streams_of(ctx), &st);
-	if (rc)
-		return rc;
-	st->dialled = true;
-	st->number = attr.number;
-	st->ring = attr.ring;
-	st->eng = conn.engine;
-	rc = conn_open_sole(ctx, addr, &conn, &stream_module, st, &st->handle);
-	if (rc) {
-		stream_handle_free(st);
-		return rc;
+	stream_sweep_idle(o.sx, false);
+	at_ns = env_deadline(env_now_ns(ctx->env), o.attr.timeout_ns);
+	o.deadline_ns = env_deadline(at_ns, CONN_GRACE_NS);
+	retry_init(&retry, o.attr.retries, at_ns);
+	for (;;) {
+		rc = attempt(&o, stream, &was_up);
+		/* A connection that does not come up has its own retries. */
+		if (rc == 0 || !was_up ||
+		    !retry_next(&retry, rc, env_now_ns(ctx->env), 0, &at_ns))
+			break;
+		engine_run_until(o.conn.engine->e, never, NULL, at_ns);
 	}
-	rc = wait_open(st, attr.timeout_ns);
-	if (rc) {
-		/* A connection that is not up yet is closed at once. */
-		skein_conn_close(st->handle, 1);
-		st->handle = NULL;
-		leave(st);
-		return rc;
-	}
-	stream_listed(st, true);
-	*stream = st;
-	return 0;
+	if (rc == 0)
+		stream_listed(*stream, true);
+	return rc;
 }
 
 static bool has_waiting(void *arg)
@@ -609,7 +683,7 @@ int skein_stream_listen(struct skein_ctx *ctx,
 	struct stream_ctx *sx = streams_of(ctx);
 	struct skein_stream_listener *l;
 	struct list_node *n;
-	int rc = ctx_attr_copy(&attr, sizeof(attr), user);
+	int rc = ctx_attr_take(ctx, &attr, sizeof(attr), user);
 
 	if (rc)
 		return rc;
@@ -712,7 +786,7 @@ static int drain(struct skein_stream *st, struct deadline d)
 			break;
 		/* Send completions cause no event. */
 		unlock(st);
-		skein_engine_progress(st->eng);
+		skein_engine_progress(st->sc->eng);
 		env_yield(env);
 		if (env_now_ns(env) >= d.ns)
 			rc = -ETIMEDOUT;
@@ -739,9 +813,9 @@ int skein_stream_close(struct skein_stream *st, uint64_t timeout_ns)
 	struct deadline d;
 	int rc = 0;
 
-	if (!st || ctx_forked(st->sx->ctx))
+	if (!st || ctx_forked(ctx_of(st)))
 		return 0;
-	if (engine_is_owner(st->eng->e))
+	if (engine_is_owner(engine_of(st)))
 		return -EDEADLK;
 	d = deadline_of(env_of(st), timeout_ns);
 	if (timeout_ns) {

@@ -59,8 +59,7 @@ int stream_back_peek(struct stream_back *b, const struct stream_out *o,
 		if (b->pos >= o->pos || stream_out_at(o, mirror, b->pos, &f))
 			return -EPROTO;
 		if (f.type == STREAM_DATA && b->used < f.len) {
-			*data = mirror + (f.pos & (o->size - 1)) +
-				STREAM_HEAD_LEN + b->used;
+			*data = f.payload + b->used;
 			*len = f.len - b->used;
 			return 1;
 		}

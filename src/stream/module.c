@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * module.c - streams as a module of connections. Each stream has a connection
- * of its own. Its handshake carries both ends' addresses; afterwards it only
- * tells whether the peer lives: bytes go by the stream's own QP, to which any
- * thread posts under the stream's lock. docs/protocol/stream.md, "Opening".
+ * module.c - streams as a module of connections. Streams of two contexts share
+ * a connection and a QP. The connection's handshake carries both ends' QP
+ * addresses; afterwards it only tells whether the peer lives: bytes go by the
+ * QP, to which any thread posts under the connection's lock.
+ * docs/protocol/stream.md, "The QP".
  *
- * Thread rule: the engine's owner. It holds a stream's lock for the time of a
- * copy at most.
+ * A round looks at streams that are active. One in which nothing has moved for
+ * QUIET_NS asks for a bell, and rounds leave it out until that rings.
+ *
+ * Thread rule: the engine's owner, but for what state.h says of a function. It
+ * holds a connection's lock for the time of a copy at most.
  */
 #include "stream/state.h"
 
@@ -15,27 +19,38 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #define NAP_NS 1000000u
-/* The time from the end of the handshake until each end has reached the other's
- * memory, at most. */
-#define LIVE_NS (5 * 1000 * 1000 * 1000ull)
+#define QUIET_NS 10000000u
+/* Streams that rest and are counted in one look of the counters. */
+#define ASLEEP_TURN 16u
+/* A connection without streams is kept so long. */
+#define IDLE_NS (10 * 1000 * 1000 * 1000ull)
 
 /* --- context ------------------------------------------------------------- */
 
 static int stream_ctx_open(struct skein_ctx *ctx, void **state)
 {
 	struct stream_ctx *sx = env_alloc(ctx->env, sizeof(*sx));
+	char err[320];
+	int rc;
 
 	if (!sx)
 		return -ENOMEM;
 	sx->ctx = ctx;
+	rc = stream_conf_load(&sx->conf, err, sizeof(err));
+	if (rc) {
+		env_log(ctx->env, ENV_LOG_ERROR, "stream: %s", err);
+		env_free(ctx->env, sx);
+		return rc;
+	}
 	env_mutex_init(ctx->env, &sx->lock);
+	list_init(&sx->conns);
 	list_init(&sx->streams);
 	list_init(&sx->listeners);
-	for (unsigned i = 0; i < STREAM_SIZES; i++)
-		stream_host_init_lent(&sx->hosts[i], ctx->env, ctx->dev,
-				      ctx->pd, STREAM_RING_MIN << i);
+	stream_host_init_lent(&sx->host, ctx->env, ctx->dev, ctx->pd);
+	sx->host.mem_max = sx->conf.mem;
 	*state = sx;
 	return 0;
 }
@@ -53,323 +68,343 @@ static void stream_ctx_stop(struct skein_ctx *ctx, void *state)
 		skein_stream_close(container_of(sx->streams.next,
 						struct skein_stream, link),
 				   0);
+	stream_sweep_idle(sx, true);
 }
 
 static void stream_ctx_close(struct skein_ctx *ctx, void *state)
 {
 	struct stream_ctx *sx = state;
 
-	for (unsigned i = 0; i < STREAM_SIZES; i++)
-		stream_host_fini(&sx->hosts[i]);
+	stream_host_fini(&sx->host);
 	env_mutex_fini(ctx->env, &sx->lock);
 	env_free(ctx->env, sx);
 }
 
-/* --- handles ------------------------------------------------------------- */
+/* --- connections --------------------------------------------------------- */
 
-int stream_handle_new(struct stream_ctx *sx, struct skein_stream **out)
+static struct skein_env *env_of(const struct stream_conn *sc)
 {
-	struct skein_env *env = sx->ctx->env;
-	struct skein_stream *st = env_alloc(env, sizeof(*st));
-
-	if (!st)
-		return -ENOMEM;
-	st->sx = sx;
-	env_mutex_init(env, &st->lock);
-	*out = st;
-	return 0;
+	return sc->sx->ctx->env;
 }
 
-void stream_handle_free(struct skein_stream *st)
+static struct stream_conn *conn_make(struct stream_ctx *sx,
+				     struct skein_engine *eng)
 {
-	struct skein_env *env = st->sx->ctx->env;
+	struct stream_conn *sc = env_alloc(sx->ctx->env, sizeof(*sc));
 
-	skein_assert(!st->s);
-	env_mutex_fini(env, &st->lock);
-	env_free(env, st);
+	if (!sc)
+		return NULL;
+	sc->sx = sx;
+	sc->eng = eng;
+	sc->look_ns = ENV_NEVER;
+	list_init(&sc->active);
+	list_init(&sc->asleep);
+	env_mutex_init(sx->ctx->env, &sc->lock);
+	return sc;
 }
 
-void stream_listed(struct skein_stream *st, bool listed)
+/* The QP of an attempt. */
+static int qp_make(struct stream_conn *sc)
 {
-	struct stream_ctx *sx = st->sx;
+	struct stream_ctx *sx = sc->sx;
+	struct stream_qp *q;
+	int rc;
 
-	env_mutex_lock(sx->ctx->env, &sx->lock);
-	if (listed)
-		list_add_tail(&sx->streams, &st->link);
-	else
-		list_del(&st->link);
-	env_mutex_unlock(sx->ctx->env, &sx->lock);
-}
-
-static uint64_t mem_of(uint32_t ring)
-{
-	return 2 * (uint64_t)ring + 4096;
-}
-
-/* The stream itself: memory and QP. */
-static int make(struct skein_stream *st)
-{
-	struct stream_ctx *sx = st->sx;
-	unsigned size = (unsigned)__builtin_ctz(st->ring / STREAM_RING_MIN);
-	struct stream *s;
-	int rc = -ENOMEM;
-
-	env_mutex_lock(sx->ctx->env, &sx->lock);
-	if (sx->mem + mem_of(st->ring) <= SKEIN_STREAM_MEM_MAX)
-		rc = stream_new_on(&sx->hosts[size], st->eng->channel, &s);
-	if (rc == 0)
-		sx->mem += mem_of(st->ring);
-	env_mutex_unlock(sx->ctx->env, &sx->lock);
+	env_mutex_lock(env_of(sc), &sx->lock);
+	rc = stream_qp_new(&sx->host, sc->eng->channel, &q);
+	env_mutex_unlock(env_of(sc), &sx->lock);
 	if (rc)
 		return rc;
-	env_mutex_lock(sx->ctx->env, &st->lock);
-	st->s = s;
-	env_mutex_unlock(sx->ctx->env, &st->lock);
+	q->user = sc;
+	q->open = stream_opens;
+	env_mutex_lock(env_of(sc), &sc->lock);
+	sc->q = q;
+	env_mutex_unlock(env_of(sc), &sc->lock);
 	return 0;
 }
 
-/* Afterwards the peer writes nothing any more. */
-static void unmake(struct skein_stream *st)
+/* Afterwards the peer writes nothing any more. No stream has an owner. */
+static void qp_free(struct stream_conn *sc)
 {
-	struct stream_ctx *sx = st->sx;
-	struct stream *s;
+	struct stream_ctx *sx = sc->sx;
+	struct stream_qp *q = sc->q;
 
-	env_mutex_lock(sx->ctx->env, &st->lock);
-	s = st->s;
-	st->s = NULL;
-	env_mutex_unlock(sx->ctx->env, &st->lock);
-	if (!s)
+	stream_conn_sweep(sc);
+	sc->q = NULL;
+	if (!q)
 		return;
+	env_mutex_lock(env_of(sc), &sx->lock);
+	/* The QP first: what it has under way uses the streams' memory. */
+	stream_qp_free(q);
+	env_mutex_unlock(env_of(sc), &sx->lock);
+}
+
+static void conn_unmake(struct stream_conn *sc)
+{
+	struct skein_env *env = env_of(sc);
+
+	skein_assert(!sc->users);
+	qp_free(sc);
+	env_mutex_fini(env, &sc->lock);
+	env_free(env, sc->addr);
+	env_free(env, sc);
+}
+
+/* The connection of sc is gone. It is freed here, or with its last user. */
+static void conn_is_down(struct stream_conn *sc)
+{
+	struct stream_ctx *sx = sc->sx;
+	bool last;
+
+	env_mutex_lock(env_of(sc), &sx->lock);
+	sc->down = sc->spent = true;
+	last = !sc->users;
+	env_mutex_unlock(env_of(sc), &sx->lock);
+	if (last)
+		conn_unmake(sc);
+}
+
+static void leave_call(struct engine_call *call)
+{
+	struct stream_conn *sc =
+		container_of(call, struct stream_conn, leave_call);
+
+	sc->leaving = true;
+	if (!sc->conn)
+		conn_is_down(sc); /* else closed() does */
+}
+
+/* A dialled connection without users, which is in no list any more. The engine
+ * ends and frees it; no thread waits for the peer. */
+static void conn_leave(struct stream_conn *sc)
+{
+	struct skein_engine *eng = sc->eng;
+
+	skein_conn_close(sc->handle, 0);
+	sc->leave_call.fn = leave_call;
+	engine_post(eng->e, &sc->leave_call);
+	skein_engine_progress(eng);
+}
+
+void stream_conn_put(struct stream_conn *sc)
+{
+	struct stream_ctx *sx = sc->sx;
+	bool last, leave, gone;
+
+	env_mutex_lock(env_of(sc), &sx->lock);
+	last = !--sc->users;
+	leave = last && sc->dialled && sc->spent;
+	gone = last && !sc->dialled && sc->down;
+	if (leave)
+		list_del(&sc->link);
+	sc->idle_ns = env_now_ns(env_of(sc));
+	env_mutex_unlock(env_of(sc), &sx->lock);
+	if (leave)
+		conn_leave(sc);
+	else if (gone)
+		conn_unmake(sc);
+}
+
+void stream_conn_spend(struct stream_conn *sc)
+{
+	env_mutex_lock(env_of(sc), &sc->sx->lock);
+	sc->spent = true;
+	env_mutex_unlock(env_of(sc), &sc->sx->lock);
+}
+
+bool stream_conn_spent(struct stream_conn *sc)
+{
+	bool spent;
+
+	env_mutex_lock(env_of(sc), &sc->sx->lock);
+	spent = sc->spent;
+	env_mutex_unlock(env_of(sc), &sc->sx->lock);
+	return spent;
+}
+
+void stream_sweep_idle(struct stream_ctx *sx, bool all)
+{
+	uint64_t now = env_now_ns(sx->ctx->env);
+	struct stream_conn *sc, *idle;
+	struct list_node *n;
+
+	do {
+		idle = NULL;
+		env_mutex_lock(sx->ctx->env, &sx->lock);
+		list_for_each(n, &sx->conns) {
+			sc = container_of(n, struct stream_conn, link);
+			if (!sc->users &&
+			    (all || sc->spent || now - sc->idle_ns > IDLE_NS))
+				idle = sc;
+		}
+		if (idle)
+			list_del(&idle->link);
+		env_mutex_unlock(sx->ctx->env, &sx->lock);
+		if (idle)
+			conn_leave(idle);
+	} while (idle);
+}
+
+/* A new connection, dialled. */
+static int conn_dial(struct stream_ctx *sx, const char *addr,
+		     const struct skein_conn_attr *attr,
+		     struct stream_conn **out)
+{
+	struct stream_conn *sc = conn_make(sx, attr->engine);
+	struct skein_env *env = sx->ctx->env;
+	int rc = -ENOMEM;
+
+	if (!sc)
+		return rc;
+	sc->dialled = true;
+	sc->users = 1;
+	sc->shard = attr->shard;
+	sc->spent = !sx->conf.qps;
+	sc->addr = env_strdup(env, addr);
+	if (sc->addr)
+		rc = conn_open_sole(sx->ctx, addr, attr, &stream_module, sc,
+				    &sc->handle);
+	if (rc) {
+		sc->users = 0;
+		conn_unmake(sc);
+		return rc;
+	}
+	env_mutex_lock(env, &sx->lock);
+	list_add_tail(&sx->conns, &sc->link);
+	env_mutex_unlock(env, &sx->lock);
+	*out = sc;
+	return 0;
+}
+
+int stream_conn_get(struct stream_ctx *sx, const char *addr,
+		    const struct skein_conn_attr *attr,
+		    struct stream_conn **out, bool *mine)
+{
+	struct stream_conn *sc, *best = NULL;
+	struct list_node *n;
+	unsigned found = 0;
+
 	env_mutex_lock(sx->ctx->env, &sx->lock);
-	stream_free(s);
-	sx->mem -= mem_of(st->ring);
+	list_for_each(n, &sx->conns) {
+		sc = container_of(n, struct stream_conn, link);
+		if (sc->spent || sc->eng != attr->engine ||
+		    sc->shard != attr->shard || strcmp(sc->addr, addr) != 0)
+			continue;
+		found++;
+		if (!best || sc->users < best->users)
+			best = sc;
+	}
+	*mine = !best || found < sx->conf.qps;
+	if (!*mine)
+		best->users++;
 	env_mutex_unlock(sx->ctx->env, &sx->lock);
-}
-
-static void finish(struct skein_stream *st)
-{
-	unmake(st);
-	stream_handle_free(st);
-}
-
-void stream_leave(struct engine_call *call)
-{
-	struct skein_stream *st =
-		container_of(call, struct skein_stream, leave_call);
-
-	st->leaving = true;
-	if (!st->conn)
-		finish(st);
-	else if (!st->dialled)
-		conn_close_start(st->conn, 0); /* closed() finishes */
+	if (*mine)
+		return conn_dial(sx, addr, attr, out);
+	*out = best;
+	return 0;
 }
 
 /* --- handshake ----------------------------------------------------------- */
 
-static void put(struct skein_stream *st, enum stream_answer answer,
-		struct bytes_out *out)
-{
-	struct stream_section s = {.number = st->number, .answer = answer};
-
-	if (st->s)
-		stream_addr(st->s, &s.addr);
-	stream_section_put(&s, out);
-}
-
 static int stream_offer(struct skein_conn *conn, struct bytes_out *out)
 {
-	struct skein_stream *st = conn_sole_arg(conn);
+	struct stream_conn *sc = conn_sole_arg(conn);
+	struct stream_qp_addr addr;
 	int rc;
 
-	rc = make(st);
+	rc = qp_make(sc);
 	if (rc)
 		return rc;
-	st->conn = conn;
-	conn_module_set(conn, CONN_MODULE_STREAM, st);
-	put(st, STREAM_TAKEN, out);
+	sc->conn = conn;
+	conn_module_set(conn, CONN_MODULE_STREAM, sc);
+	stream_qp_addr(sc->q, &addr);
+	stream_qp_addr_put(&addr, out);
 	return 0;
 }
 
-/* Locked. */
-static struct skein_stream_listener *find(struct stream_ctx *sx,
-					  uint32_t number)
+static int addr_get(struct bytes_in *in, struct stream_qp_addr *addr)
 {
-	struct skein_stream_listener *l;
-	struct list_node *n;
-
-	list_for_each(n, &sx->listeners) {
-		l = container_of(n, struct skein_stream_listener, link);
-		if (l->number == number)
-			return l;
-	}
-	return NULL;
-}
-
-/* Takes a place in the listener's queue. */
-static enum stream_answer take_place(struct stream_ctx *sx, uint32_t number)
-{
-	enum stream_answer answer = STREAM_NOBODY;
-	struct skein_stream_listener *l;
-
-	env_mutex_lock(sx->ctx->env, &sx->lock);
-	l = find(sx, number);
-	if (l)
-		answer = l->n < l->backlog ? STREAM_TAKEN : STREAM_FULL;
-	if (answer == STREAM_TAKEN)
-		l->n++;
-	env_mutex_unlock(sx->ctx->env, &sx->lock);
-	return answer;
-}
-
-static void give_place(struct stream_ctx *sx, uint32_t number)
-{
-	struct skein_stream_listener *l;
-
-	env_mutex_lock(sx->ctx->env, &sx->lock);
-	l = find(sx, number);
-	if (l && l->n)
-		l->n--;
-	env_mutex_unlock(sx->ctx->env, &sx->lock);
-}
-
-static int take_offer(struct skein_conn *conn, struct stream_ctx *sx,
-		      const struct stream_section *s, struct bytes_out *out)
-{
-	struct skein_stream *st;
-	int rc = stream_handle_new(sx, &st);
-
-	if (rc)
-		return rc;
-	st->eng = conn->eng;
-	st->number = s->number;
-	st->ring = s->addr.ring_size;
-	rc = make(st);
-	if (rc == 0)
-		rc = stream_connect(st->s, &s->addr);
-	if (rc) {
-		unmake(st);
-		stream_handle_free(st);
-		return rc == -EINVAL ? -SKEIN_EPEER : rc;
-	}
-	st->conn = conn;
-	conn_module_set(conn, CONN_MODULE_STREAM, st);
-	put(st, STREAM_TAKEN, out);
-	return 0;
-}
-
-/* Both ends fail, in the same words. */
-static int not_taken(struct skein_conn *conn, const struct stream_section *s)
-{
-	bool full = s->answer == STREAM_FULL;
-	int err = full ? -SKEIN_EBUSY : -ECONNREFUSED;
-	char text[80];
-
-	snprintf(text, sizeof(text),
-		 full ? "too many streams of number %u wait to be accepted"
-		      : "nobody listens for stream number %u",
-		 s->number);
-	conn->answered = true;
-	if (conn->client)
-		conn_give_up(conn, err, text);
-	else
-		conn_fail(conn, err, text, 0);
-	return err;
+	return stream_qp_addr_get(in, addr) || bytes_left(in) ? -SKEIN_EPEER
+							      : 0;
 }
 
 static int stream_taken(struct skein_conn *conn, struct bytes_in *in,
 			struct bytes_out *out)
 {
-	struct stream_ctx *sx =
-		conn_ctx_module(conn_ctx(conn), CONN_MODULE_STREAM);
-	struct stream_section s;
-	int rc = stream_section_get(in, &s);
+	struct stream_qp_addr addr;
+	struct stream_conn *sc;
+	int rc = addr_get(in, &addr);
 
 	if (rc)
 		return rc;
-	if (s.answer != STREAM_TAKEN)
-		return -SKEIN_EPEER;
-	s.answer = take_place(sx, s.number);
-	if (s.answer != STREAM_TAKEN) {
-		/* Behind the answer, by which the other end gives up too. */
-		not_taken(conn, &s);
-		stream_section_put(&s, out);
-		return 0;
+	sc = conn_make(conn_ctx_module(conn_ctx(conn), CONN_MODULE_STREAM),
+		       conn->eng);
+	if (!sc)
+		return -ENOMEM;
+	rc = qp_make(sc);
+	if (rc == 0)
+		rc = stream_qp_connect(sc->q, &addr);
+	if (rc) {
+		conn_unmake(sc);
+		return rc == -EINVAL ? -SKEIN_EPEER : rc;
 	}
-	rc = take_offer(conn, sx, &s, out);
-	if (rc)
-		give_place(sx, s.number);
-	return rc;
+	sc->conn = conn;
+	conn_module_set(conn, CONN_MODULE_STREAM, sc);
+	stream_qp_addr(sc->q, &addr);
+	stream_qp_addr_put(&addr, out);
+	return 0;
 }
 
 static int stream_confirm(struct skein_conn *conn, struct bytes_in *in)
 {
-	struct skein_stream *st = conn_module_state(conn, CONN_MODULE_STREAM);
-	struct stream_section s;
-	int rc = stream_section_get(in, &s);
+	struct stream_conn *sc = conn_module_state(conn, CONN_MODULE_STREAM);
+	struct stream_qp_addr addr;
+	int rc = addr_get(in, &addr);
 
-	if (rc)
-		return rc;
-	if (s.number != st->number)
-		return -SKEIN_EPEER;
-	if (s.answer != STREAM_TAKEN)
-		return not_taken(conn, &s);
-	rc = stream_connect(st->s, &s.addr);
+	if (rc == 0)
+		rc = stream_qp_connect(sc->q, &addr);
 	return rc == -EINVAL ? -SKEIN_EPEER : rc;
 }
 
-/* Puts the stream into its listener's queue. False: the listener is gone. */
-static bool queue(struct skein_stream *st)
-{
-	struct stream_ctx *sx = st->sx;
-	struct skein_stream_listener *l;
-
-	env_mutex_lock(sx->ctx->env, &sx->lock);
-	l = find(sx, st->number);
-	if (l) {
-		st->owned = true;
-		list_add_tail(&l->queue, &st->queued);
-		list_add_tail(&sx->streams, &st->link);
-		atomic_fetch_add(&l->waiting, 1);
-	}
-	env_mutex_unlock(sx->ctx->env, &sx->lock);
-	return l;
-}
-
-/* Each end writes a word into the other's memory. When this end's word has
- * arrived there and the peer's word here, the device has found the way: later
- * WRITEs are placed at once. */
 static void stream_ready(struct skein_conn *conn)
 {
-	struct skein_stream *st = conn_module_state(conn, CONN_MODULE_STREAM);
-	struct skein_env *env;
+	struct stream_conn *sc = conn_module_state(conn, CONN_MODULE_STREAM);
 
-	if (!st)
-		return;
-	env = st->sx->ctx->env;
-	st->up = true;
-	st->live_by_ns = engine_now_ns(st->eng->e) + LIVE_NS;
-	snprintf(st->peer, sizeof(st->peer), "%s", skein_conn_peer(conn));
-	atomic_store_explicit(&st->writable, true, memory_order_relaxed);
-	env_mutex_lock(env, &st->lock);
-	stream_accept(st->s);
-	env_mutex_unlock(env, &st->lock);
-}
-
-static void go_live(struct skein_stream *st)
-{
-	atomic_store_explicit(&st->live, true, memory_order_relaxed);
-	if (st->dialled)
-		atomic_store_explicit(&st->opened, true, memory_order_release);
-	else if (!queue(st))
-		conn_break(st->conn, -ECONNREFUSED,
-			   "stream: nobody listens for it any more");
-	else if (st->eng != st->sx->ctx->engine)
-		engine_kick(st->sx->ctx->engine->e);
+	if (sc)
+		snprintf(sc->peer, sizeof(sc->peer), "%s",
+			 skein_conn_peer(conn));
 }
 
 /* --- while it is up ------------------------------------------------------ */
 
-bool stream_look(struct skein_stream *st)
+/* Rounds look at st again. */
+static void activate(struct skein_stream *st)
+{
+	list_del(&st->at);
+	list_add_tail(&st->sc->active, &st->at);
+}
+
+void stream_conn_poll(struct stream_conn *sc)
+{
+	struct skein_stream *st;
+	struct stream *s;
+
+	stream_qp_poll(sc->q);
+	while ((s = stream_qp_woken(sc->q))) {
+		st = s->user;
+		if (!st)
+			continue;
+		activate(st);
+		if (st->dialled && !st->live && !st->err && !s->asked &&
+		    !st->live_by_ns)
+			stream_answered(st);
+		if (s->peer_closed)
+			stream_fail(st, -ECONNRESET);
+	}
+}
+
+/* Has st become readable or writable? */
+static bool look(struct skein_stream *st)
 {
 	enum stream_type type;
 	const uint8_t *data;
@@ -392,36 +427,85 @@ bool stream_look(struct skein_stream *st)
 	return changed;
 }
 
+/* The peer may be gone by now: what it wrote is still read. True: st may be
+ * gone. */
+static bool look_for_life(struct skein_stream *st, uint64_t now_ns)
+{
+	struct stream *s = st->s;
+
+	if (st->dialled && (!st->live_by_ns || st->err))
+		return false;
+	if (stream_accepted(s) &&
+	    (st->err || (stream_flush(s) && stream_drained(s)))) {
+		st->moved_ns = now_ns;
+		stream_go_live(st);
+		return true;
+	}
+	if (!st->err && !s->broken && now_ns <= st->live_by_ns)
+		return false;
+	stream_not_live(st, st->err ? st->err : -ETIMEDOUT);
+	return true;
+}
+
+/* All that st waits for rings. Send completions do not. */
+static bool may_rest(struct skein_stream *st)
+{
+	return st->s->sleep == STREAM_ASLEEP &&
+	       (atomic_load_explicit(&st->writable, memory_order_relaxed) ||
+		(stream_drained(st->s) && stream_qp_slots(st->sc->q)));
+}
+
+static int look_at_all(struct stream_conn *sc, uint64_t now_ns)
+{
+	struct list_node *n, *next;
+	struct skein_stream *st;
+	int moved = 0;
+
+	list_for_each_safe(n, next, &sc->active) {
+		st = container_of(n, struct skein_stream, at);
+		if (!st->live) {
+			moved |= look_for_life(st, now_ns);
+		} else if (look(st)) {
+			moved = 1;
+			st->moved_ns = now_ns;
+		} else if (now_ns - st->moved_ns >= QUIET_NS) {
+			if (may_rest(st)) {
+				list_del(n);
+				list_add_tail(&sc->asleep, n);
+			} else {
+				stream_ask(st->s, false);
+			}
+		}
+	}
+	return moved;
+}
+
+static void tend(struct stream_conn *sc, uint64_t now_ns)
+{
+	env_mutex_lock(env_of(sc), &sc->sx->lock);
+	stream_qp_tend(sc->q, now_ns);
+	env_mutex_unlock(env_of(sc), &sc->sx->lock);
+}
+
 static int round_of(struct skein_conn *conn, void *state, uint64_t now_ns)
 {
-	struct skein_stream *st = state;
-	struct skein_env *env = st->sx->ctx->env;
-	bool lives = st->live;
+	struct stream_conn *sc = state;
 	int moved, broken;
+	bool left;
 
-	env_mutex_lock(env, &st->lock);
-	stream_poll(st->s);
-	/* The peer may be gone by now: what it wrote is still read. */
-	if (!lives)
-		lives = stream_flush(st->s) && stream_drained(st->s) &&
-			stream_accepted(st->s);
-	moved = stream_look(st) || st->found;
-	st->found = false;
-	broken = st->s->broken;
-	env_mutex_unlock(env, &st->lock);
-	if (lives && !st->live) {
-		go_live(st);
-		moved = 1;
-	}
-	if (!lives && !broken && now_ns > st->live_by_ns) {
-		conn_break(conn, -ETIMEDOUT,
-			   "stream: the peer has not written its first word");
-		return 1;
-	}
+	env_mutex_lock(env_of(sc), &sc->lock);
+	stream_conn_poll(sc);
+	if (stream_qp_tends(sc->q, now_ns))
+		tend(sc, now_ns);
+	moved = look_at_all(sc, now_ns) || sc->found;
+	sc->found = false;
+	broken = sc->q->broken;
+	left = !list_empty(&sc->q->left);
+	env_mutex_unlock(env_of(sc), &sc->lock);
+	if (left)
+		stream_conn_sweep(sc);
 	if (!broken)
 		return moved;
-	if (broken == -EPROTO)
-		return -SKEIN_EPEER;
 	if (broken == -ECONNRESET)
 		conn_qp_failed(conn);
 	else
@@ -429,79 +513,140 @@ static int round_of(struct skein_conn *conn, void *state, uint64_t now_ns)
 	return 1;
 }
 
-/* Asks the peer to ring, and does not wait for its answer: until it comes the
+/* Asks peers to ring, and does not wait for their answers: until these come the
  * engine looks once a millisecond. */
 static int stream_arm(struct skein_conn *conn, void *state)
 {
-	struct skein_stream *st = state;
-	struct skein_env *env = st->sx->ctx->env;
+	struct stream_conn *sc = state;
+	struct list_node *n, *next;
+	struct skein_stream *st;
 	bool awake;
 
-	/* Until the stream is live the ends only write words, and these cause
-	 * no event. */
-	st->naps = !st->live;
-	if (st->naps)
-		return 0;
-	env_mutex_lock(env, &st->lock);
-	/* Requested before the queue is polled and the ring is looked at: what
-	 * comes after that causes an event. */
-	awake = dev_req_notify_cq(st->s->rcq, 0) || !stream_ask(st->s);
-	awake |= stream_poll(st->s);
-	/* Threads that wait in places are woken behind a round that says so. */
-	st->found |= stream_look(st);
-	awake |= st->found;
-	st->naps = st->s->sleep != STREAM_ASLEEP;
-	env_mutex_unlock(env, &st->lock);
+	env_mutex_lock(env_of(sc), &sc->lock);
+	/* Requested before the queue is polled and the rings are looked at:
+	 * what comes after that causes an event. */
+	awake = dev_req_notify_cq(sc->q->rcq, 0);
+	sc->naps = false;
+	list_for_each(n, &sc->active) {
+		st = container_of(n, struct skein_stream, at);
+		if (st->live)
+			awake |= !stream_ask(st->s, false);
+	}
+	stream_conn_poll(sc);
+	list_for_each_safe(n, next, &sc->active) {
+		st = container_of(n, struct skein_stream, at);
+		/* Threads that wait in places are woken behind a round that
+		 * says so. Until a stream is live the ends only write words,
+		 * and these cause no event. */
+		if (st->live && look(st)) {
+			sc->found = true;
+		} else if (st->live && may_rest(st)) {
+			list_del(n);
+			list_add_tail(&sc->asleep, n);
+		} else {
+			sc->naps = true;
+		}
+	}
+	awake |= sc->found || sc->q->broken || !list_empty(&sc->q->tending);
+	sc->look_ns = sc->q->look_ns;
+	env_mutex_unlock(env_of(sc), &sc->lock);
 	return awake;
 }
 
 static uint64_t stream_deadline(struct skein_conn *conn, void *state)
 {
-	struct skein_stream *st = state;
+	struct stream_conn *sc = state;
 
-	return st->naps ? engine_now_ns(st->eng->e) + NAP_NS : ENV_NEVER;
+	return sc->naps ? engine_now_ns(sc->eng->e) + NAP_NS : sc->look_ns;
+}
+
+/* --- counters ------------------------------------------------------------ */
+
+void stream_count(struct skein_stream *st)
+{
+	struct stream_conn *sc = st->sc;
+	const uint64_t now[3] = {st->read, st->written, st->s->records};
+
+	sc->read += now[0] - st->counted[0];
+	sc->written += now[1] - st->counted[1];
+	sc->records += now[2] - st->counted[2];
+	memcpy(st->counted, now, sizeof(now));
+}
+
+/* Streams that rest may be used, too: they have their turns. */
+static void count_asleep(struct stream_conn *sc)
+{
+	struct list_node *n;
+
+	for (unsigned i = 0; i < ASLEEP_TURN && i < sc->streams; i++) {
+		n = list_pop_head(&sc->asleep);
+		if (!n)
+			return;
+		stream_count(container_of(n, struct skein_stream, at));
+		list_add_tail(&sc->asleep, n);
+	}
+}
+
+static void stream_counters(struct skein_conn *conn, void *state, uint64_t *of)
+{
+	struct stream_conn *sc = state;
+	struct list_node *n;
+
+	env_mutex_lock(env_of(sc), &sc->lock);
+	list_for_each(n, &sc->active)
+		stream_count(container_of(n, struct skein_stream, at));
+	count_asleep(sc);
+	of[COUNTER_STREAMS] += sc->streams;
+	of[COUNTER_STREAM_RX] += sc->read;
+	of[COUNTER_STREAM_TX] += sc->written;
+	of[COUNTER_MESSAGES] += sc->records;
+	of[COUNTER_BYTES] += sc->written;
+	env_mutex_unlock(env_of(sc), &sc->lock);
+}
+
+/* --- the end ------------------------------------------------------------- */
+
+static void fail_all(struct stream_conn *sc, struct list_node *list, int err)
+{
+	struct list_node *n, *next;
+	struct skein_stream *st;
+
+	list_for_each_safe(n, next, list) {
+		st = container_of(n, struct skein_stream, at);
+		stream_fail(st, err);
+		if (!st->live)
+			look_for_life(st, 0);
+	}
 }
 
 /* Readers still read what is in the ring; a thread that waits looks again. */
 static void stream_broken(struct skein_conn *conn, int err)
 {
-	struct skein_stream *st = conn_module_state(conn, CONN_MODULE_STREAM);
-	struct skein_env *env;
-	bool lives;
+	struct stream_conn *sc = conn_module_state(conn, CONN_MODULE_STREAM);
 
-	if (!st)
+	if (!sc)
 		return;
-	env = st->sx->ctx->env;
-	env_mutex_lock(env, &st->lock);
-	lives = stream_accepted(st->s);
-	if (!st->err)
-		st->err = err == -ESHUTDOWN ? -ECONNRESET : err;
-	atomic_store_explicit(&st->readable, true, memory_order_relaxed);
-	atomic_store_explicit(&st->writable, true, memory_order_relaxed);
-	env_mutex_unlock(env, &st->lock);
-	atomic_store_explicit(&st->over, true, memory_order_relaxed);
-	if (lives && !st->live)
-		go_live(st);
-	atomic_store_explicit(&st->opened, true, memory_order_release);
+	stream_conn_spend(sc);
+	env_mutex_lock(env_of(sc), &sc->lock);
+	sc->err = err == -ESHUTDOWN ? -ECONNRESET : err;
+	/* What has come before is not lost. */
+	stream_conn_poll(sc);
+	if (!sc->q->broken)
+		sc->q->broken = -ECONNRESET;
+	fail_all(sc, &sc->active, sc->err);
+	fail_all(sc, &sc->asleep, sc->err);
+	env_mutex_unlock(env_of(sc), &sc->lock);
 }
 
 static void stream_closed(struct skein_conn *conn, void *state)
 {
-	struct skein_stream *st = state;
+	struct stream_conn *sc = state;
 
-	st->conn = NULL;
-	if (st->leaving) {
-		finish(st);
-		return;
-	}
-	/* The application reads what has come until it closes the stream. */
-	if (st->owned || (st->dialled && st->up))
-		return;
-	unmake(st);
-	if (st->dialled)
-		return;
-	give_place(st->sx, st->number);
-	stream_handle_free(st);
+	sc->conn = NULL;
+	if (!sc->dialled || sc->leaving)
+		conn_is_down(sc);
+	else if (!sc->err)
+		qp_free(sc); /* of an attempt; another one may follow */
 }
 
 const struct conn_module stream_module = {
@@ -519,6 +664,7 @@ const struct conn_module stream_module = {
 	.poll = round_of,
 	.arm = stream_arm,
 	.next_deadline = stream_deadline,
+	.counters = stream_counters,
 	.broken = stream_broken,
 	.closed = stream_closed,
 };

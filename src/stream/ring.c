@@ -129,6 +129,7 @@ static bool type_known(uint32_t type, uint32_t len)
 	case STREAM_DATA:
 		return len > 0;
 	case STREAM_SWITCH:
+	case STREAM_RING:
 		return len == 8;
 	case STREAM_END:
 		return len == 0;
@@ -137,22 +138,39 @@ static bool type_known(uint32_t type, uint32_t len)
 	}
 }
 
+void stream_out_turn(struct stream_out *o, const uint8_t *mirror, uint32_t size)
+{
+	skein_assert(size >= STREAM_RING_MIN && !(size & (size - 1)));
+	skein_assert(o->pos - o->head <= size);
+	o->old = (struct stream_ring){mirror, o->size};
+	o->turn = o->pos;
+	o->size = size;
+}
+
 int stream_out_at(const struct stream_out *o, const uint8_t *mirror,
 		  uint64_t pos, struct stream_found *found)
 {
+	struct stream_ring a = {mirror, o->size};
 	uint32_t left, len, type;
 	struct stream_head head;
+	const uint8_t *at;
 
-	pos = next_pos(pos, o->size);
-	left = o->size - (uint32_t)(pos & (o->size - 1));
-	memcpy(&head, mirror + (pos & (o->size - 1)), sizeof(head));
+	if (pos < o->turn) {
+		if (!o->old.size)
+			return -EPROTO;
+		a = o->old;
+	}
+	pos = next_pos(pos, a.size);
+	left = a.size - (uint32_t)(pos & (a.size - 1));
+	at = a.ring + (pos & (a.size - 1));
+	memcpy(&head, at, sizeof(head));
 	len = (uint32_t)head.word & 0xffffffu;
 	type = (uint32_t)(head.word >> 24) & 0xffu;
 	if (head.canary != head_canary(o->secret, pos, head.word) ||
 	    len > STREAM_PAYLOAD_MAX || stream_rec_len(len) > left ||
 	    !type_known(type, len) || pos + stream_rec_len(len) > o->pos)
 		return -EPROTO;
-	*found = (struct stream_found){pos, type, len};
+	*found = (struct stream_found){pos, type, len, at + STREAM_HEAD_LEN};
 	return 0;
 }
 
@@ -161,23 +179,25 @@ void stream_in_init(struct stream_in *in, const uint8_t *ring, uint64_t secret,
 {
 	skein_assert(size >= STREAM_RING_MIN && !(size & (size - 1)));
 	*in = (struct stream_in){.secret = secret,
-				 .ring = ring,
-				 .size = size,
+				 .at = {ring, size},
+				 .first = {ring, size},
+				 .owe = size / 2,
+				 .ahead = {.at = {ring, size}},
 				 .checksum = checksum};
 }
 
-/* Is record seq there, whole, at pos or at the ring's start behind it? Its
- * header is checked before any of its numbers is used. */
-static int look(const struct stream_in *in, uint64_t pos, uint32_t seq,
-		struct stream_found *found)
+/* Is record seq there, whole, at pos or at a's start behind it? Its header is
+ * checked before any of its numbers is used. */
+static int look(const struct stream_in *in, const struct stream_ring *a,
+		uint64_t pos, uint32_t seq, struct stream_found *found)
 {
 	const uint8_t *at;
 	uint64_t word, canary;
 	uint32_t left, len, type;
 
-	pos = next_pos(pos, in->size);
-	at = in->ring + (pos & (in->size - 1));
-	left = in->size - (uint32_t)(pos & (in->size - 1));
+	pos = next_pos(pos, a->size);
+	at = a->ring + (pos & (a->size - 1));
+	left = a->size - (uint32_t)(pos & (a->size - 1));
 	word = load64(at);
 	if (word >> 32 != seq)
 		return 0;
@@ -196,17 +216,59 @@ static int look(const struct stream_in *in, uint64_t pos, uint32_t seq,
 		return 0; /* not all of it yet */
 	/* The loads of the payload must come after that of the tail. */
 	fence_acquire();
-	*found = (struct stream_found){pos, type, len};
+	*found = (struct stream_found){pos, type, len, at + STREAM_HEAD_LEN};
+	return 1;
+}
+
+/* The ring that a RING record names. */
+static int turn_to(const struct stream_in *in, const struct stream_found *f,
+		   struct stream_ring *to)
+{
+	uint64_t size = load64(f->payload);
+
+	if (in->next.size && size == in->next.size)
+		*to = in->next;
+	else if (size == in->first.size)
+		*to = in->first;
+	else
+		return -EPROTO;
+	return 1;
+}
+
+/* The reader leaves its ring. */
+static int turn(struct stream_in *in, const struct stream_found *f)
+{
+	int rc = turn_to(in, f, &in->at);
+
+	if (rc < 0)
+		return rc;
+	if (in->at.ring == in->next.ring)
+		in->next.size = 0;
+	in->pos = f->pos + stream_rec_len(f->len);
+	in->seq++;
+	in->turned = true;
+	in->owe = 0;
+	/* A peer that has changed the record meanwhile must not leave it in a
+	 * ring that is about to be freed. */
+	in->ahead = (struct stream_arrival){.pos = in->pos,
+					    .bytes = in->bytes,
+					    .at = in->at,
+					    .seq = in->seq};
 	return 1;
 }
 
 int stream_in_peek(struct stream_in *in, enum stream_type *type,
 		   const uint8_t **data, uint32_t *len)
 {
-	if (!in->type) {
+	while (!in->type) {
 		struct stream_found f;
-		int rc = look(in, in->pos, in->seq, &f);
+		int rc = look(in, &in->at, in->pos, in->seq, &f);
 
+		if (rc == 1 && f.type == STREAM_RING) {
+			rc = turn(in, &f);
+			if (rc == 1)
+				continue;
+		}
 		if (rc <= 0)
 			return rc;
 		in->pos = f.pos;
@@ -215,7 +277,7 @@ int stream_in_peek(struct stream_in *in, enum stream_type *type,
 		in->used = 0;
 	}
 	*type = (enum stream_type)in->type;
-	*data = in->ring + (in->pos & (in->size - 1)) + STREAM_HEAD_LEN +
+	*data = in->at.ring + (in->pos & (in->at.size - 1)) + STREAM_HEAD_LEN +
 		in->used;
 	*len = in->len - in->used;
 	return 1;
@@ -223,21 +285,29 @@ int stream_in_peek(struct stream_in *in, enum stream_type *type,
 
 void stream_in_walk(const struct stream_in *in, struct stream_walk *w)
 {
-	*w = (struct stream_walk){in->pos, in->seq, in->type ? in->used : 0};
+	*w = (struct stream_walk){in->pos, in->at, in->seq,
+				  in->type ? in->used : 0};
 }
 
 int stream_in_next(const struct stream_in *in, struct stream_walk *w,
 		   enum stream_type *type, const uint8_t **data, uint32_t *len)
 {
 	struct stream_found f;
-	int rc = look(in, w->pos, w->seq, &f);
+	int rc;
 
-	if (rc <= 0)
-		return rc;
-	*type = (enum stream_type)f.type;
-	*data = in->ring + (f.pos & (in->size - 1)) + STREAM_HEAD_LEN + w->used;
-	*len = f.len - w->used;
-	*w = (struct stream_walk){f.pos + stream_rec_len(f.len), w->seq + 1, 0};
+	do {
+		rc = look(in, &w->at, w->pos, w->seq, &f);
+		if (rc == 1 && f.type == STREAM_RING)
+			rc = turn_to(in, &f, &w->at);
+		if (rc <= 0)
+			return rc;
+		*type = (enum stream_type)f.type;
+		*data = f.payload + w->used;
+		*len = f.len - w->used;
+		w->pos = f.pos + stream_rec_len(f.len);
+		w->seq++;
+		w->used = 0;
+	} while (f.type == STREAM_RING);
 	return 1;
 }
 
@@ -262,12 +332,15 @@ const struct stream_arrival *stream_in_ahead(struct stream_in *in)
 	if ((int32_t)(in->seq - a->seq) > 0) {
 		/* The reader has passed it. */
 		a->pos = in->pos;
+		a->at = in->at;
 		a->seq = in->seq;
 		a->bytes = in->bytes;
 		if (in->type == STREAM_DATA)
 			a->bytes -= in->used;
 	}
-	while (!a->end && look(in, a->pos, a->seq, &f) == 1) {
+	while (!a->end && look(in, &a->at, a->pos, a->seq, &f) == 1) {
+		if (f.type == STREAM_RING && turn_to(in, &f, &a->at) < 0)
+			break;
 		a->pos = f.pos + stream_rec_len(f.len);
 		a->seq++;
 		a->bytes += f.type == STREAM_DATA ? f.len : 0;

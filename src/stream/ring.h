@@ -7,6 +7,10 @@
  * record goes and seals it, stream_in finds it whole or not at all. Pure: no
  * I/O, no clock, no allocation.
  *
+ * A RING record is the last one in its ring: those after it lie in another one,
+ * larger or smaller, at the same positions. No caller of the reading half sees
+ * it.
+ *
  * Thread rule: each half belongs to one thread at a time, by the caller's lock.
  * The device writes the ring's bytes meanwhile.
  */
@@ -31,6 +35,7 @@ enum stream_type {
 	STREAM_DATA = 1,   /* bytes of the stream */
 	STREAM_SWITCH = 2, /* 8 bytes: the offset from which bytes come here */
 	STREAM_END = 3,	   /* nothing follows: the writer has shut down */
+	STREAM_RING = 4,   /* 8 bytes: the size of the ring that follows */
 };
 
 /* As it lies in the ring; the tail follows the payload, at a multiple of 8. */
@@ -42,6 +47,12 @@ _Static_assert(sizeof(struct stream_head) == STREAM_HEAD_LEN, "on the wire");
 _Static_assert(offsetof(struct stream_head, word) == 0, "on the wire");
 _Static_assert(offsetof(struct stream_head, canary) == 8, "on the wire");
 
+/* A ring's bytes; size 0: none. */
+struct stream_ring {
+	const uint8_t *ring;
+	uint32_t size;
+};
+
 /* The writing half. */
 struct stream_out {
 	uint64_t secret; /* the reader's: no older byte can pass for a record */
@@ -50,13 +61,16 @@ struct stream_out {
 	uint64_t bytes;	 /* of DATA that were written */
 	uint32_t size;	 /* of the ring, a power of two */
 	uint32_t seq;
-	bool checksum; /* the reader's device writes in any order */
+	bool checksum;		/* the reader's device writes in any order */
+	struct stream_ring old; /* the mirror of the ring before this one */
+	uint64_t turn;		/* where this ring's first record is */
 };
 
 /* A record that lies in a ring. */
 struct stream_found {
 	uint64_t pos;
 	uint32_t type, len;
+	const uint8_t *payload;
 };
 
 /* A place for one record. */
@@ -70,6 +84,7 @@ struct stream_place {
 struct stream_arrival {
 	uint64_t pos;
 	uint64_t bytes; /* of DATA, since the beginning */
+	struct stream_ring at;
 	uint32_t seq;
 	bool end; /* the last of them is an END */
 };
@@ -77,16 +92,19 @@ struct stream_arrival {
 /* The reading half. */
 struct stream_in {
 	uint64_t secret;
-	uint64_t pos;	    /* of the record that is read, or comes next */
-	uint64_t head_sent; /* pos as last reported to the writer */
-	const uint8_t *ring;
-	uint32_t size;
+	uint64_t pos;	       /* of the record that is read, or comes next */
+	uint64_t head_sent;    /* pos as last reported to the writer */
+	struct stream_ring at; /* the ring in which pos is */
+	struct stream_ring first; /* the one of the beginning */
+	struct stream_ring next;  /* one that was granted and is not used yet */
+	uint32_t owe; /* bytes consumed that the writer should hear of */
 	uint32_t seq;
 	uint32_t type;	    /* of the record at pos; 0: not seen yet */
 	uint32_t len, used; /* bytes of its payload; of these, consumed */
 	uint64_t bytes;	    /* of DATA that were consumed */
 	struct stream_arrival ahead;
 	bool checksum;
+	bool turned; /* it has left a ring: stream_in_turned() follows */
 };
 
 /* Bytes of ring of a record with this payload. */
@@ -110,11 +128,15 @@ static inline uint32_t stream_out_free(const struct stream_out *o)
  * around it, and takes the place. Returns the record's length in the ring. */
 uint32_t stream_out_seal(struct stream_out *o, const struct stream_place *p,
 			 enum stream_type type, uint8_t *buf, uint32_t len);
+/* A RING record was sealed: what follows goes into a ring of this size. mirror:
+ * of the ring that is left. */
+void stream_out_turn(struct stream_out *o, const uint8_t *mirror,
+		     uint32_t size);
 /* The reader reports that it has read up to head. -EPROTO: it cannot have. */
 int stream_out_head(struct stream_out *o, uint64_t head);
 
-/* This end's record at pos, or at the ring's start after pos, in the mirror.
- * -EPROTO: there is none. */
+/* This end's record at pos, or at the ring's start after pos, in the mirror, or
+ * in the one before it. -EPROTO: there is none. */
 int stream_out_at(const struct stream_out *o, const uint8_t *mirror,
 		  uint64_t pos, struct stream_found *found);
 
@@ -128,6 +150,7 @@ int stream_in_peek(struct stream_in *in, enum stream_type *type,
  * it consumes nothing. stream_in_next() returns as stream_in_peek(). */
 struct stream_walk {
 	uint64_t pos;
+	struct stream_ring at;
 	uint32_t seq, used;
 };
 void stream_in_walk(const struct stream_in *in, struct stream_walk *w);
@@ -144,11 +167,17 @@ static inline uint64_t stream_in_unread(struct stream_in *in)
 {
 	return stream_in_ahead(in)->bytes - in->bytes;
 }
+/* Its ring was left, and freed. */
+static inline void stream_in_turned(struct stream_in *in)
+{
+	in->turned = false;
+	in->owe = in->at.size / 2;
+}
 /* True when the writer should be told in->pos: it knows of half a ring less
- * than is free. */
+ * than is free, or the reader has left a ring. */
 static inline bool stream_in_owes(const struct stream_in *in)
 {
-	return in->pos - in->head_sent >= in->size / 2;
+	return in->pos - in->head_sent >= in->owe;
 }
 
 #endif

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stream.c - a stream on its QP: rings and their WRITEs, Heads given back, the
- * switch to sleep and back.
+ * stream.c - a stream: rings and their WRITEs, Heads given back, the switch to
+ * sleep and back, the end.
  *
  * The mirror holds each record, at the offset that it has in the reader's ring,
  * until the reader has taken it. So a record's bytes are not written again
- * while the device may still read them. Receives are posted for immediates
- * only: of each direction's ask, answer and bell at most two are under way.
+ * while the device may still read them.
+ *
+ * After CLOSE this end posts nothing more for the stream, and after the peer's
+ * CLOSE nothing but its own: the memory on the other side may be gone.
  *
  * Thread rule: one thread at a time, by the caller's lock.
  */
@@ -15,16 +17,15 @@
 #include "base/assert.h"
 #include "base/fence.h"
 #include "env/env.h"
+#include "stream/section.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 
-#define SEND_SLOTS 64u
-#define SIGNAL_EVERY 16u
-#define RECVS 8u
 #define BATCH 4
-#define WRITABLE 1024u /* bytes of ring free: worth a wake-up */
+#define BATCH_BYTES (32u << 10) /* a batch ends behind so many */
+#define WRITABLE 1024u		/* bytes of ring free: worth a wake-up */
 #define INLINE_MAX 256u
 #define ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
 
@@ -33,28 +34,27 @@
 static int make_memory(struct stream *s)
 {
 	struct stream_host *h = s->host;
-	uint32_t size = h->ring_size;
-	uint64_t off;
+	struct stream_slot *p = &s->slot;
+	uint32_t size = s->ring_size;
 	uint8_t *mem;
-	int fd, rc;
+	int rc;
 
-	rc = stream_host_get(h, &s->chunk, &s->slot, &mem, &fd, &off);
+	rc = stream_host_get(h, STREAM_WHOLE, size, p);
 	if (rc)
 		return rc;
+	mem = p->mem;
 	memset(mem, 0, 4096);
 	/* The control words are just before the ring. */
 	s->ctl = (void *)(mem + 4096 - sizeof(*s->ctl));
 	s->ring = mem + 4096;
-	s->mirror = s->ring + size;
-	s->mirror_size = size;
 	rc = h->dev->ops->reg_mr(h->dev, h->pd, s->ctl, sizeof(*s->ctl) + size,
-				 ACCESS, fd, off + 4096 - sizeof(*s->ctl),
+				 ACCESS, p->fd, p->off + 4096 - sizeof(*s->ctl),
 				 &s->ring_mr);
 	if (rc)
 		goto err_slot;
-	rc = h->dev->ops->reg_mr(h->dev, h->pd, s->mirror, size,
-				 IBV_ACCESS_LOCAL_WRITE, fd, off + 4096 + size,
-				 &s->mirror_mr);
+	rc = h->dev->ops->reg_mr(h->dev, h->pd, s->ring + size, size,
+				 IBV_ACCESS_LOCAL_WRITE, p->fd,
+				 p->off + 4096 + size, &s->mirror_mr);
 	if (rc)
 		goto err_ring;
 	return 0;
@@ -62,79 +62,12 @@ static int make_memory(struct stream *s)
 err_ring:
 	h->dev->ops->dereg_mr(h->dev, s->ring_mr);
 err_slot:
-	stream_host_put(h, s->chunk, s->slot);
+	stream_host_put(h, p);
 	return rc;
 }
 
-static void free_memory(struct stream *s)
-{
-	struct stream_host *h = s->host;
-
-	h->dev->ops->dereg_mr(h->dev, s->mirror_mr);
-	h->dev->ops->dereg_mr(h->dev, s->ring_mr);
-	stream_host_put(h, s->chunk, s->slot);
-}
-
-static int post_recv(struct stream *s)
-{
-	struct ibv_recv_wr wr = {0}, *bad;
-
-	return dev_post_recv(s->stats, s->qp, &wr, &bad);
-}
-
-static int make_qp(struct stream *s, struct ibv_comp_channel *channel)
-{
-	struct stream_host *h = s->host;
-	struct ibv_qp_init_attr attr = {
-		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = SEND_SLOTS,
-			.max_recv_wr = RECVS,
-			.max_send_sge = 1,
-			.max_recv_sge = 1,
-			.max_inline_data = INLINE_MAX < h->dev->caps.inline_max
-						   ? INLINE_MAX
-						   : h->dev->caps.inline_max},
-	};
-	uint32_t i;
-	int rc;
-
-	rc = h->dev->ops->create_cq(h->dev, SEND_SLOTS + 1, s, NULL, &s->scq);
-	if (rc)
-		return rc;
-	rc = h->dev->ops->create_cq(h->dev, RECVS + 1, s, channel, &s->rcq);
-	if (rc)
-		goto err_scq;
-	attr.send_cq = s->scq;
-	attr.recv_cq = s->rcq;
-	rc = h->dev->ops->create_qp(h->dev, h->pd, &attr, DEV_QP_SERIAL,
-				    &s->qp);
-	if (rc)
-		goto err_rcq;
-	rc = dev_qp_init(h->dev, s->qp, IBV_ACCESS_REMOTE_WRITE);
-	for (i = 0; !rc && i < RECVS; i++)
-		rc = post_recv(s);
-	if (!rc)
-		rc = dev_req_notify_cq(s->rcq, 0);
-	if (rc)
-		goto err_qp;
-	return 0;
-
-err_qp:
-	h->dev->ops->destroy_qp(h->dev, s->qp);
-err_rcq:
-	h->dev->ops->destroy_cq(h->dev, s->rcq);
-err_scq:
-	h->dev->ops->destroy_cq(h->dev, s->scq);
-	return rc;
-}
-
-int stream_new(struct stream_host *h, struct stream **stream)
-{
-	return stream_new_on(h, h->channel, stream);
-}
-
-int stream_new_on(struct stream_host *h, struct ibv_comp_channel *channel,
-		  struct stream **stream)
+int stream_new(struct stream_host *h, uint32_t ring_size, uint32_t grow_max,
+	       struct stream **stream)
 {
 	struct stream *s = env_alloc_aligned(h->env, 64, sizeof(*s));
 	int rc;
@@ -142,109 +75,146 @@ int stream_new_on(struct stream_host *h, struct ibv_comp_channel *channel,
 	if (!s)
 		return -ENOMEM;
 	s->host = h;
+	s->ring_size = ring_size;
+	s->grow.max = grow_max;
 	s->stats = h->lent ? &s->own_stats : &h->stats;
 	env_random(h->env, &s->secret, sizeof(s->secret));
-	env_random(h->env, &s->psn, sizeof(s->psn));
-	s->psn &= 0xffffffu;
 	rc = make_memory(s);
-	if (rc)
-		goto err_free;
-	rc = make_qp(s, channel);
-	if (rc)
-		goto err_memory;
-	stream_in_init(&s->in, s->ring, s->secret, h->ring_size,
+	if (rc) {
+		env_free(h->env, s);
+		return rc;
+	}
+	stream_in_init(&s->in, s->ring, s->secret, ring_size,
 		       !h->dev->caps.ordered_write);
 	*stream = s;
 	return 0;
-
-err_memory:
-	free_memory(s);
-err_free:
-	env_free(h->env, s);
-	return rc;
 }
 
 void stream_free(struct stream *s)
 {
 	struct stream_host *h = s->host;
 
-	h->dev->ops->destroy_qp(h->dev, s->qp);
-	h->dev->ops->destroy_cq(h->dev, s->rcq);
-	h->dev->ops->destroy_cq(h->dev, s->scq);
-	free_memory(s);
+	grow_free(s);
+	h->dev->ops->dereg_mr(h->dev, s->mirror_mr);
+	h->dev->ops->dereg_mr(h->dev, s->ring_mr);
+	stream_host_put(h, &s->slot);
 	env_free(h->env, s);
+}
+
+int stream_join(struct stream *s, struct stream_qp *q)
+{
+	int rc = stream_qp_add(q, s);
+
+	if (rc)
+		return rc;
+	s->qp = q;
+	s->last = s->burst_done = q->done;
+	return 0;
 }
 
 void stream_addr(struct stream *s, struct stream_addr *addr)
 {
-	struct stream_host *h = s->host;
+	*addr = (struct stream_addr){
+		.secret = s->secret,
+		.mem = (uintptr_t)s->ctl,
+		.rkey = s->ring_mr->rkey,
+		.ring_size = s->ring_size,
+		.number = s->number,
+		.checksum = !s->host->dev->caps.ordered_write,
+		.grows = s->grow.max > s->ring_size,
+	};
+}
 
-	memset(addr, 0, sizeof(*addr));
-	dev_qp_addr(h->dev, s->qp, s->psn, &addr->qp);
-	addr->secret = s->secret;
-	addr->mem = (uintptr_t)s->ctl;
-	addr->rkey = s->ring_mr->rkey;
-	addr->ring_size = h->ring_size;
-	addr->checksum = !h->dev->caps.ordered_write;
+void stream_first_ring(struct stream *s)
+{
+	s->mirror = s->ring + s->ring_size;
+	s->out_lkey = s->mirror_mr->lkey;
+	s->out_rkey = s->peer.rkey;
+	s->out_mem = s->peer.mem + sizeof(struct stream_ctl);
 }
 
 int stream_connect(struct stream *s, const struct stream_addr *peer)
 {
-	struct dev *dev = s->host->dev;
-	int rc;
-
 	/* The mirror has the size of this end's ring, so a larger ring of the
-	 * peer's would not fit. Both ends give their size, and both rings get
-	 * the smaller one. */
-	if (peer->ring_size != s->host->ring_size || peer->mem & 7 ||
-	    peer->mem >
-		    UINT64_MAX - sizeof(struct stream_ctl) - peer->ring_size)
+	 * peer's would not fit. */
+	if (peer->ring_size != s->ring_size)
 		return -EINVAL;
-	rc = dev_qp_rtr(dev, s->qp, &peer->qp, NULL);
-	if (!rc)
-		rc = dev_qp_rts(dev, s->qp, s->psn, &peer->qp, NULL);
-	if (rc)
-		return rc;
 	s->peer = *peer;
+	s->connected = true;
+	stream_first_ring(s);
 	stream_out_init(&s->out, peer->secret, peer->ring_size, peer->checksum);
 	return 0;
 }
 
+int stream_ask_open(struct stream *s, uint32_t listener)
+{
+	struct stream_msg m = {.type = STREAM_OPEN, .number = listener};
+	int rc;
+
+	stream_addr(s, &m.addr);
+	rc = stream_qp_send(s->qp, &m);
+	s->asked = rc == 0;
+	return rc;
+}
+
 /* --- posting ------------------------------------------------------------- */
 
-static int break_it(struct stream *s, int rc)
+int stream_break(struct stream *s, int rc)
 {
-	if (!s->broken)
-		s->broken = rc;
+	if (s->broken)
+		return s->broken;
+	s->broken = rc;
+	if (rc == -EPROTO) {
+		/* The peer's mistake ends this stream, and no other. */
+		s->host->garbage++;
+		s->owes_close = !s->closed;
+		stream_pay(s);
+	}
 	return s->broken;
 }
 
-/* Takes send completions in: only they free slots. */
+/* A QP that has failed breaks those of its streams that it owes something, or
+ * that want more of it: the others may have all that they need. */
 static void reap(struct stream *s)
 {
-	struct ibv_wc wc[4];
-	int i, n;
-
-	do {
-		n = dev_poll_cq(s->stats, s->scq, 4, wc);
-		for (i = 0; i < n; i++) {
-			uint32_t upto = (uint32_t)wc[i].wr_id;
-
-			if (wc[i].status != IBV_WC_SUCCESS)
-				break_it(s, -ECONNRESET);
-			else if (s->posted - upto <= s->posted - s->done)
-				s->done = upto;
-		}
-	} while (n == 4);
-	if (n < 0)
-		break_it(s, -EIO);
+	stream_qp_reap(s->qp);
+	if (s->qp->broken && (int32_t)(s->last - s->qp->done) > 0)
+		stream_break(s, s->qp->broken);
 }
 
+/* 0, or why nothing can be written any more. */
+static int cannot(struct stream *s)
+{
+	if (s->broken)
+		return s->broken;
+	if (s->qp->broken)
+		return stream_break(s, s->qp->broken);
+	if (s->peer_closed || s->closed)
+		return stream_break(s, -ECONNRESET);
+	return 0;
+}
+
+/* Send slots that s may use. While one burst of s is under way another one may
+ * be posted, and no third. */
 static uint32_t slots(struct stream *s)
 {
-	if (SEND_SLOTS - (s->posted - s->done) < SEND_SLOTS / 2)
-		reap(s);
-	return SEND_SLOTS - (s->posted - s->done);
+	struct stream_qp *q = s->qp;
+
+	if (s->burst < STREAM_BURST)
+		return stream_qp_slots(q);
+	stream_qp_reap(q);
+	if ((int32_t)(q->done - s->burst_done) < 0)
+		return 0;
+	s->burst_done = s->burst_end;
+	s->burst = 0;
+	return stream_qp_slots(q);
+}
+
+/* s owes something: a later stream_qp_poll() posts it. */
+static void owe(struct stream *s)
+{
+	if (!s->qp->broken && !list_linked(&s->owing))
+		list_add_tail(&s->qp->owing, &s->owing);
 }
 
 struct stream_wr {
@@ -253,63 +223,76 @@ struct stream_wr {
 };
 
 static void prepare(struct stream *s, struct stream_wr *r, const void *from,
-		    uint32_t len, uint64_t to)
+		    uint32_t len, uint64_t to, uint32_t rkey)
 {
 	memset(r, 0, sizeof(*r));
 	r->sge.addr = (uintptr_t)from;
 	r->sge.length = len;
-	r->sge.lkey = s->mirror_mr->lkey;
+	r->sge.lkey = s->out_lkey;
 	r->wr.sg_list = &r->sge;
 	r->wr.num_sge = len ? 1 : 0;
 	r->wr.opcode = IBV_WR_RDMA_WRITE;
 	r->wr.wr.rdma.remote_addr = to;
-	r->wr.wr.rdma.rkey = s->peer.rkey;
+	r->wr.wr.rdma.rkey = rkey;
 	if (len && len <= INLINE_MAX && len <= s->host->dev->caps.inline_max)
 		r->wr.send_flags = IBV_SEND_INLINE;
 }
 
-static void with_imm(struct stream_wr *r, enum stream_imm imm)
+static void with_imm(struct stream *s, struct stream_wr *r, enum stream_imm imm)
 {
 	r->wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-	r->wr.imm_data = htonl(STREAM_IMM_KIND << 28 | (uint32_t)imm);
+	r->wr.imm_data = htonl(STREAM_IMM(imm, s->peer.number));
 }
 
-/* Posts a list of requests; the caller has checked that there are slots. */
-static int post(struct stream *s, struct stream_wr *r, int n, bool signal)
+/* Posts a list of requests; the caller has checked that there are slots, and a
+ * credit for the immediate. */
+static int post(struct stream *s, struct stream_wr *r, int n, bool imm,
+		bool signal)
 {
-	struct ibv_send_wr *bad;
-	int i, rc;
+	bool over = s->burst >= STREAM_BURST;
+	int i;
 
 	for (i = 0; i < n; i++) {
 		r[i].wr.next = i + 1 < n ? &r[i + 1].wr : NULL;
-		r[i].wr.wr_id = ++s->posted;
-		if (s->posted % SIGNAL_EVERY == 0 || (signal && i + 1 == n))
-			r[i].wr.send_flags |= IBV_SEND_SIGNALED;
+		s->burst += r[i].sge.length;
 	}
-	rc = dev_post_send(s->stats, s->qp, &r[0].wr, &bad);
-	return rc ? break_it(s, -ECONNRESET) : 0;
+	over = !over && s->burst >= STREAM_BURST;
+	if (stream_qp_post(s->qp, s->stats, &r[0].wr, (uint32_t)n, imm,
+			   signal || over))
+		return stream_break(s, -ECONNRESET);
+	s->last = s->qp->posted;
+	if (over)
+		s->burst_end = s->last;
+	return 0;
 }
 
 /* The same; the last one rings a bell when the peer sleeps. */
 static int post_belled(struct stream *s, struct stream_wr *r, int n)
 {
-	if (s->peer_asleep) {
-		with_imm(&r[n - 1], STREAM_BELL);
-		s->peer_asleep = false;
+	bool bell = s->peer_asleep && s->qp->credit;
+
+	if (bell) {
+		with_imm(s, &r[n - 1], STREAM_BELL);
 		s->bells++;
+	} else if (s->peer_asleep) {
+		s->owes_bell = true;
+		owe(s);
 	}
-	return post(s, r, n, false);
+	s->peer_asleep = s->peer_each;
+	/* A reader that asks no more sleeps only when its own bytes are known
+	 * to be there. */
+	return post(s, r, n, bell, s->each);
 }
 
 static bool post_imm(struct stream *s, enum stream_imm imm)
 {
 	struct stream_wr r;
 
-	if (s->broken || !slots(s))
+	if (s->qp->broken || !s->qp->credit || !stream_qp_slots(s->qp))
 		return false;
-	prepare(s, &r, NULL, 0, s->peer.mem);
-	with_imm(&r, imm);
-	return !post(s, &r, 1, true);
+	prepare(s, &r, NULL, 0, s->peer.mem, s->peer.rkey);
+	with_imm(s, &r, imm);
+	return !post(s, &r, 1, true, true);
 }
 
 /* Writes a control word of the peer's. A peer that sleeps, perhaps for want of
@@ -319,9 +302,9 @@ static bool post_word(struct stream *s, uint64_t value, size_t offset)
 	struct stream_wr r;
 	uint64_t word = value;
 
-	if (s->broken || !slots(s))
+	if (!stream_qp_slots(s->qp))
 		return false;
-	prepare(s, &r, &word, sizeof(word), s->peer.mem + offset);
+	prepare(s, &r, &word, sizeof(word), s->peer.mem + offset, s->peer.rkey);
 	return !post_belled(s, &r, 1);
 }
 
@@ -331,11 +314,29 @@ static bool post_back(struct stream *s, uint64_t value, size_t offset)
 {
 	struct stream_wr r;
 
-	if (s->broken || !slots(s))
+	if (!s->qp->credit || !stream_qp_slots(s->qp))
 		return false;
-	prepare(s, &r, &value, sizeof(value), s->peer.mem + offset);
-	with_imm(&r, STREAM_BACK);
-	return !post(s, &r, 1, true);
+	prepare(s, &r, &value, sizeof(value), s->peer.mem + offset,
+		s->peer.rkey);
+	with_imm(s, &r, STREAM_BACK);
+	return !post(s, &r, 1, true, true);
+}
+
+/* The first WRITE into a ring: when it has ended, the device has found the way,
+ * and later WRITEs are placed at once. */
+static bool post_probe(struct stream *s)
+{
+	const uint64_t zero = 0;
+	struct stream_wr r;
+
+	if (!stream_qp_slots(s->qp))
+		return false;
+	prepare(s, &r, &zero, sizeof(zero), s->grow.next_mem,
+		s->grow.next_rkey);
+	if (post(s, &r, 1, false, true))
+		return false;
+	s->grow.probe = s->last;
+	return true;
 }
 
 static uint64_t stop_word(const struct stream *s)
@@ -343,12 +344,34 @@ static uint64_t stop_word(const struct stream *s)
 	return (s->in.bytes + 1) | (s->again ? STREAM_STOP_AGAIN : 0);
 }
 
-static void pay(struct stream *s)
+static bool owes_words(const struct stream *s)
 {
+	return s->owes_accept || s->owes_ack || s->owes_head || s->owes_bell ||
+	       s->owes_stop || s->owes_moved || s->owes_grow || s->owes_grant ||
+	       s->owes_probe;
+}
+
+/* Words of growing rings. */
+static void pay_growth(struct stream *s)
+{
+	if (s->owes_grow)
+		s->owes_grow = !post_imm(s, STREAM_GROW);
+	if (s->owes_grant)
+		s->owes_grant = !grow_post_answer(s);
+	if (s->owes_probe)
+		s->owes_probe = !post_probe(s);
+}
+
+static void pay_words(struct stream *s)
+{
+	if (s->owes_bell && post_imm(s, STREAM_BELL)) {
+		s->owes_bell = false;
+		s->bells++;
+	}
 	if (s->owes_accept)
 		s->owes_accept =
 			!post_word(s, 1, offsetof(struct stream_ctl, accept));
-	if (s->owes_ack && post_imm(s, STREAM_ACK)) {
+	if (s->owes_ack && !s->owes_bell && post_imm(s, STREAM_ACK)) {
 		s->owes_ack = false;
 		s->peer_asleep = true;
 	}
@@ -363,6 +386,32 @@ static void pay(struct stream *s)
 	if (s->owes_moved && !s->owes_stop)
 		s->owes_moved = !post_back(s, s->out.bytes + 1,
 					   offsetof(struct stream_ctl, moved));
+	pay_growth(s);
+}
+
+/* Posts what can be posted; the rest waits in the QP's list. */
+void stream_pay(struct stream *s)
+{
+	if (!s->connected)
+		return;
+	if (s->broken || s->peer_closed || s->left || s->closed) {
+		/* That the hand-back cannot go on is an error. */
+		if ((s->owes_stop || s->owes_moved) && !s->left)
+			cannot(s);
+		s->owes_accept = s->owes_ack = s->owes_head = false;
+		s->owes_bell = s->owes_moved = false;
+		s->owes_stop = s->refused && !s->broken && !s->peer_closed &&
+			       s->owes_stop;
+		s->owes_grow = s->owes_grant = s->owes_probe = false;
+	}
+	if (owes_words(s) && !s->qp->broken)
+		pay_words(s);
+	if (s->owes_close && !s->owes_stop && post_imm(s, STREAM_CLOSE)) {
+		s->owes_close = false;
+		s->closed = true;
+	}
+	if (owes_words(s) || s->owes_close)
+		owe(s);
 }
 
 /* --- writing ------------------------------------------------------------- */
@@ -370,7 +419,7 @@ static void pay(struct stream *s)
 void stream_accept(struct stream *s)
 {
 	s->owes_accept = true;
-	pay(s);
+	stream_pay(s);
 }
 
 static uint64_t ctl_word(const uint64_t *word)
@@ -385,10 +434,12 @@ bool stream_accepted(const struct stream *s)
 	return ctl_word(&s->ctl->accept) == 1;
 }
 
-static int take_head(struct stream *s)
+int stream_take_head(struct stream *s)
 {
+	if (cannot(s))
+		return s->broken;
 	if (stream_out_head(&s->out, ctl_word(&s->ctl->head)))
-		return break_it(s, -EPROTO);
+		return stream_break(s, -EPROTO);
 	return s->broken;
 }
 
@@ -400,8 +451,7 @@ static void record(struct stream *s, struct stream_wr *r,
 	uint8_t *at = s->mirror + p->off;
 	uint32_t all = stream_out_seal(&s->out, p, type, at, len);
 
-	prepare(s, r, at, all,
-		s->peer.mem + sizeof(struct stream_ctl) + p->off);
+	prepare(s, r, at, all, s->out_mem + p->off, s->out_rkey);
 	s->records++;
 }
 
@@ -411,7 +461,7 @@ static int post_record(struct stream *s, enum stream_type type,
 	struct stream_place p;
 	struct stream_wr r;
 
-	if (take_head(s))
+	if (stream_take_head(s))
 		return s->broken;
 	if (!slots(s) || !stream_out_place(&s->out, type, &p))
 		return -EAGAIN;
@@ -434,8 +484,22 @@ int stream_end(struct stream *s)
 		return 0;
 	rc = post_record(s, STREAM_END, NULL, 0);
 	s->ended = rc == 0;
-	s->end_at = s->posted;
+	s->end_at = s->last;
 	return rc;
+}
+
+int stream_post_ring(struct stream *s, uint32_t size)
+{
+	uint64_t payload = size;
+	struct stream_place p;
+	struct stream_wr r;
+
+	if (!slots(s) || !stream_out_place(&s->out, STREAM_RING, &p))
+		return -EAGAIN;
+	memcpy(s->mirror + p.off + STREAM_HEAD_LEN, &payload, sizeof(payload));
+	record(s, &r, &p, STREAM_RING, sizeof(payload));
+	/* No bell: a record that has bytes rings. */
+	return post(s, &r, 1, false, true);
 }
 
 struct cursor {
@@ -472,12 +536,13 @@ ssize_t stream_write(struct stream *s, const struct iovec *iov, int n)
 	struct cursor c = {iov, n, 0};
 	struct stream_wr r[BATCH];
 	struct stream_place p;
+	uint32_t bytes = 0;
 	ssize_t all = 0;
 	int count = 0;
 
 	if (s->ended)
 		return -EPIPE;
-	if (take_head(s))
+	if (stream_take_head(s))
 		return s->broken;
 	if (s->back.on)
 		return -EAGAIN;
@@ -490,12 +555,14 @@ ssize_t stream_write(struct stream *s, const struct iovec *iov, int n)
 				     p.room);
 		if (len)
 			record(s, &r[count++], &p, STREAM_DATA, len);
-		if (count == BATCH || (!len && count)) {
+		bytes += len;
+		if (count == BATCH || bytes >= BATCH_BYTES || (!len && count)) {
 			if (post_belled(s, r, count))
 				return all ? all : s->broken;
 			count = 0;
+			bytes = 0;
 		}
-		if (!len)
+		if (!len && !(c.n && slots(s) && grow_full(s)))
 			break;
 		all += len;
 	}
@@ -510,10 +577,11 @@ int stream_reserve(struct stream *s, uint8_t **buf, uint32_t *room)
 
 	if (s->ended)
 		return -EPIPE;
-	if (take_head(s))
+	if (stream_take_head(s))
 		return s->broken;
 	if (s->back.on || !slots(s) ||
-	    !stream_out_place(&s->out, STREAM_DATA, p))
+	    (!stream_out_place(&s->out, STREAM_DATA, p) &&
+	     !(grow_full(s) && stream_out_place(&s->out, STREAM_DATA, p))))
 		return -EAGAIN;
 	*buf = s->mirror + p->off + STREAM_HEAD_LEN;
 	*room = p->room;
@@ -527,7 +595,7 @@ int stream_commit(struct stream *s, uint32_t len)
 
 	skein_assert(len <= p.room);
 	s->reserved.room = 0;
-	if (!len || s->broken)
+	if (!len || cannot(s))
 		return s->broken;
 	record(s, &r, &p, STREAM_DATA, len);
 	return post_belled(s, &r, 1);
@@ -535,11 +603,11 @@ int stream_commit(struct stream *s, uint32_t len)
 
 bool stream_writable(struct stream *s)
 {
-	if (s->broken || s->ended)
-		return true; /* the write reports the error */
-	if (take_head(s))
+	/* The write reports the error. */
+	if (s->broken || s->ended || s->peer_closed || stream_take_head(s))
 		return true;
-	return slots(s) && stream_out_free(&s->out) >= WRITABLE;
+	return slots(s) &&
+	       (stream_out_free(&s->out) >= WRITABLE || grow_ready(s));
 }
 
 /* --- reading ------------------------------------------------------------- */
@@ -550,7 +618,7 @@ int stream_peek(struct stream *s, enum stream_type *type, const uint8_t **data,
 	int rc = stream_in_peek(&s->in, type, data, len);
 
 	if (rc < 0)
-		return break_it(s, rc);
+		return stream_break(s, rc);
 	/* What arrived before the stream broke is read first. */
 	return rc ? rc : s->broken;
 }
@@ -560,8 +628,10 @@ void stream_consume(struct stream *s, uint32_t n)
 	stream_in_consume(&s->in, n);
 	if (!stream_in_owes(&s->in))
 		return;
+	if (s->in.turned)
+		grow_turned(s);
 	s->owes_head = true;
-	pay(s);
+	stream_pay(s);
 }
 
 /* --- the way back -------------------------------------------------------- */
@@ -576,7 +646,7 @@ void stream_hand_back(struct stream *s, bool again)
 	s->again = again;
 	s->owes_head = false; /* the stop tells the Head too */
 	s->owes_stop = true;
-	pay(s);
+	stream_pay(s);
 }
 
 bool stream_peer_stopped(const struct stream *s)
@@ -598,12 +668,12 @@ int stream_back_poll(struct stream *s)
 		if (stream_out_head(&s->out, ctl_word(&s->ctl->head)) ||
 		    stream_back_stop(&s->back, &s->out, s->mirror,
 				     (stop & ~STREAM_STOP_AGAIN) - 1))
-			return break_it(s, -EPROTO);
+			return stream_break(s, -EPROTO);
 	}
 	if (moved && !s->back.peer_moved && !s->back.rescued &&
 	    stream_back_peer_moved(&s->back, &s->in, moved - 1))
-		return break_it(s, -EPROTO);
-	pay(s);
+		return stream_break(s, -EPROTO);
+	stream_pay(s);
 	return s->broken;
 }
 
@@ -614,11 +684,11 @@ void stream_back_nudge(struct stream *s)
 
 	reap(s);
 	if (s->owes_stop || s->back.peer_stopped || s->back.rescued ||
-	    s->broken || !slots(s))
+	    cannot(s) || !stream_qp_slots(s->qp))
 		return;
 	prepare(s, &r, &value, sizeof(value),
-		s->peer.mem + offsetof(struct stream_ctl, stop));
-	post(s, &r, 1, true);
+		s->peer.mem + offsetof(struct stream_ctl, stop), s->peer.rkey);
+	post(s, &r, 1, false, true);
 }
 
 int stream_back_next(struct stream *s, const uint8_t **data, uint32_t *len)
@@ -628,14 +698,14 @@ int stream_back_next(struct stream *s, const uint8_t **data, uint32_t *len)
 	if (!s->back.on || !s->back.peer_stopped)
 		return 0;
 	rc = stream_back_peek(&s->back, &s->out, s->mirror, data, len);
-	return rc < 0 ? break_it(s, rc) : rc;
+	return rc < 0 ? stream_break(s, rc) : rc;
 }
 
 void stream_back_moved(struct stream *s)
 {
 	skein_assert(s->back.peer_stopped && !s->back.left);
 	s->back.moved = s->owes_moved = true;
-	pay(s);
+	stream_pay(s);
 }
 
 bool stream_back_done(const struct stream *s)
@@ -645,10 +715,12 @@ bool stream_back_done(const struct stream *s)
 
 /* --- sleeping ------------------------------------------------------------ */
 
-static bool take_imm(struct stream *s, uint32_t imm)
+static bool take_imm(struct stream *s, enum stream_imm op)
 {
-	switch (imm ^ STREAM_IMM_KIND << 28) {
+	switch (op) {
 	case STREAM_ASK:
+	case STREAM_EACH:
+		s->peer_each = op == STREAM_EACH;
 		s->owes_ack = true;
 		return false;
 	case STREAM_ACK:
@@ -659,71 +731,132 @@ static bool take_imm(struct stream *s, uint32_t imm)
 	case STREAM_BELL:
 		if (s->sleep != STREAM_ASLEEP)
 			break;
-		s->sleep = STREAM_POLLED;
+		s->sleep = s->each ? STREAM_ASLEEP : STREAM_POLLED;
 		return true;
 	case STREAM_BACK:
 		return true;
+	case STREAM_CLOSE:
+		if (s->peer_closed)
+			break;
+		s->peer_closed = true;
+		s->owes_close = !s->closed;
+		return true;
+	case STREAM_GROW:
+		grow_ask(s);
+		return s->broken;
+	case STREAM_CREDIT: /* the QP's */
+		break;
 	}
-	break_it(s, -EPROTO);
+	stream_break(s, -EPROTO);
 	return true;
 }
 
-bool stream_poll(struct stream *s)
+void stream_imm(struct stream *s, enum stream_imm op)
 {
-	struct ibv_wc wc;
-	bool wake = false;
+	bool wake = true;
 
-	reap(s);
-	while (dev_poll_cq(s->stats, s->rcq, 1, &wc) > 0) {
-		if (wc.status != IBV_WC_SUCCESS) {
-			break_it(s, -ECONNRESET);
-			wake = true;
-			continue;
-		}
-		if (post_recv(s))
-			break_it(s, -ECONNRESET);
-		wake |= take_imm(s, ntohl(wc.imm_data));
-	}
-	pay(s);
-	return wake || s->broken;
+	/* Before OPENED the peer has nothing to say. */
+	if (s->connected)
+		wake = take_imm(s, op);
+	else
+		stream_break(s, -EPROTO);
+	if (wake && !s->left)
+		stream_qp_wake(s->qp, s);
+	stream_pay(s);
 }
 
-bool stream_ask(struct stream *s)
+void stream_opened(struct stream *s, const struct stream_msg *m)
 {
-	if (s->broken || s->sleep != STREAM_POLLED)
+	if (!s->asked) {
+		stream_break(s, -EPROTO);
+		return;
+	}
+	s->asked = false;
+	s->answer = (int)m->answer;
+	if (m->answer == STREAM_TAKEN && stream_connect(s, &m->addr))
+		stream_break(s, -EPROTO);
+	if (s->left)
+		stream_leave(s);
+	else
+		stream_qp_wake(s->qp, s);
+}
+
+bool stream_ask(struct stream *s, bool each)
+{
+	if (s->broken || s->peer_closed)
 		return true;
-	if (!post_imm(s, STREAM_ASK))
+	/* Of a dead process the caller hears elsewhere. */
+	if (s->qp->broken && !stream_peer_dead(s))
+		stream_break(s, s->qp->broken);
+	if (s->qp->broken)
+		return true;
+	/* Of a send slot that comes free nobody is told. */
+	if (s->sleep != STREAM_POLLED)
+		return stream_qp_slots(s->qp);
+	if (!post_imm(s, each ? STREAM_EACH : STREAM_ASK))
 		return s->broken;
+	s->each = each;
 	s->sleep = STREAM_ASKED;
 	return true;
+}
+
+/* --- the end ------------------------------------------------------------- */
+
+void stream_leave(struct stream *s)
+{
+	s->left = true;
+	s->user = NULL;
+	if (!list_linked(&s->left_link))
+		list_add_tail(&s->qp->left, &s->left_link);
+	list_del(&s->woken);
+	s->owes_close = s->connected && !s->closed;
+	stream_pay(s);
+}
+
+void stream_refuse(struct stream *s)
+{
+	if (!s->back.on)
+		s->refused = s->owes_stop = true;
+	stream_leave(s);
+}
+
+bool stream_is_over(const struct stream *s)
+{
+	const struct stream_qp *q = s->qp;
+
+	if (!s->left)
+		return false;
+	if (q->broken)
+		return true;
+	if (s->asked || (int32_t)(q->done - s->last) < 0)
+		return false;
+	return !s->connected || (s->closed && s->peer_closed);
 }
 
 bool stream_end_there(struct stream *s)
 {
 	reap(s);
-	return s->ended && (int32_t)(s->done - s->end_at) >= 0;
+	return s->ended && (int32_t)(s->qp->done - s->end_at) >= 0;
 }
 
 bool stream_drained(struct stream *s)
 {
 	reap(s);
-	return s->broken || s->posted == s->done;
+	return s->broken || (int32_t)(s->qp->done - s->last) >= 0;
 }
 
 bool stream_flush(struct stream *s)
 {
 	struct stream_wr r;
 
-	reap(s);
-	if (s->broken || s->posted == s->done || s->flushed == s->posted)
+	if (stream_drained(s) || (int32_t)(s->qp->signalled - s->last) >= 0)
 		return true;
-	if (!slots(s))
+	if (!stream_qp_slots(s->qp))
 		return false;
 	/* A signalled request of no bytes: its completion ends all requests
 	 * before it. */
-	prepare(s, &r, NULL, 0, s->peer.mem);
-	if (!post(s, &r, 1, true))
-		s->flushed = s->posted;
+	prepare(s, &r, NULL, 0, s->peer.mem, s->peer.rkey);
+	post(s, &r, 1, false, true);
 	return true;
 }
 
@@ -740,11 +873,4 @@ int stream_drain(struct stream *s, uint64_t timeout_ns)
 		env_yield(env);
 	}
 	return 0;
-}
-
-bool stream_peer_dead(struct stream *s)
-{
-	struct dev *dev = s->host->dev;
-
-	return dev->ops->probe && dev->ops->probe(dev, s->qp) == -ENOTCONN;
 }

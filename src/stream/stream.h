@@ -1,158 +1,120 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stream.h - a byte stream each way between two processes, over an RC QP of its
- * own (RR-Compound's way; docs/protocol/stream.md).
+ * stream.h - a byte stream each way between two processes, on an RC QP that it
+ * shares with others (qp.h; docs/protocol/stream.md).
  *
- * stream_new() makes a stream. The caller carries its address to the peer by
- * any means, and connects it with the peer's address. Each end then says that
- * it reads the ring (stream_accept); the other end writes nothing before. The
- * first record of each direction is a SWITCH: it says how many bytes the reader
- * gets from elsewhere first.
+ * stream_new() makes a stream and stream_join() gives it a number on a QP. The
+ * caller carries its address to the peer by any means, and connects it with the
+ * peer's address. Each end then says that it reads the ring (stream_accept);
+ * the other end writes nothing before. Under TCP programs the first record of
+ * each direction is a SWITCH: it says how many bytes the reader gets from
+ * elsewhere first.
+ *
+ * The end: stream_leave() says CLOSE. The peer answers with its own, and after
+ * that it writes nothing to this end. Only then stream_qp_over() hands the
+ * stream out, to be freed. An end that was closed by its peer is not broken: its
+ * ring is read to the end, and what it writes is -ECONNRESET.
  *
  * Waiting: a WRITE wakes no thread. A reader that wants to sleep asks
  * (stream_ask). The writer's end answers behind all that it has written, and
- * rings a bell with its next record, once.
+ * rings a bell with its next record, or with each one.
  *
- * Thread rule: one thread at a time in all calls of one stream, by the caller's
- * lock. stream_new() and stream_free() belong to one thread of the host. Only
- * stream_drain() blocks, until its deadline.
+ * Thread rule: one thread at a time in all calls of the streams of one QP, by
+ * the caller's lock. stream_new() and stream_free() belong to one thread of the
+ * host, and need no lock. Only stream_drain() blocks, until its deadline.
  */
 #ifndef SKEIN_STREAM_STREAM_H
 #define SKEIN_STREAM_STREAM_H
 
-#include "dev/dev.h"
 #include "stream/back.h"
-#include "stream/ring.h"
+#include "stream/grow.h"
+#include "stream/qp.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
-struct env_mutex;
-struct stream_chunk;
-
-#define STREAM_RING_DEFAULT (64u << 10)
-
-/* What the streams of a process share. */
-struct stream_host {
-	struct skein_env *env;
-	struct dev *dev;
-	struct ibv_pd *pd;
-	struct ibv_comp_channel *channel; /* its fd: a bell rang */
-	struct stream_chunk *chunks;
-	uint32_t ring_size;
-	bool lent; /* device, domain and channels belong to a context */
-	struct dev_stats stats; /* of all streams, unless lent */
-};
-
-/* What the peer must know of an end. */
-struct stream_addr {
-	struct dev_qp_addr qp;
-	uint64_t secret; /* of the ring at this end */
-	uint64_t mem;	 /* address of struct stream_ctl; the ring follows it */
-	uint32_t rkey;
-	uint32_t ring_size;
-	bool checksum; /* this end's device writes in any order */
-};
-
-/* The control words, which the peer writes by WRITEs of one aligned word. */
-struct stream_ctl {
-	uint64_t head;	 /* how far the peer has read this end's records */
-	uint64_t accept; /* 1: the peer reads them */
-	uint64_t stop;	 /* 1 and the bytes it has read: it reads no more; and
-			  * STREAM_STOP_AGAIN */
-	uint64_t moved;	 /* 1 and the bytes it wrote: all went by TCP */
-	uint64_t reserved[4];
-};
-_Static_assert(sizeof(struct stream_ctl) == 64, "on the wire");
-_Static_assert(offsetof(struct stream_ctl, head) == 0, "on the wire");
-_Static_assert(offsetof(struct stream_ctl, accept) == 8, "on the wire");
-_Static_assert(offsetof(struct stream_ctl, stop) == 16, "on the wire");
-_Static_assert(offsetof(struct stream_ctl, moved) == 24, "on the wire");
-
 /* In stop: the connection may be promoted again. */
 #define STREAM_STOP_AGAIN (1ull << 63)
-
-/* The immediates, kind 4. */
-enum stream_imm {
-	STREAM_ASK = 1,	 /* "I want to sleep" */
-	STREAM_ACK = 2,	 /* "from here on I ring" */
-	STREAM_BELL = 3, /* "there is something" */
-	STREAM_BACK = 4, /* with stop and moved: "take them in" */
-};
-#define STREAM_IMM_KIND 4u
 
 /* The reader's way into sleep and out of it. */
 enum stream_wait {
 	STREAM_POLLED, /* no bell rings: the reader must poll */
 	STREAM_ASKED,  /* the peer's answer will wake the reader */
-	STREAM_ASLEEP, /* the next record rings */
+	STREAM_ASLEEP, /* the next record rings; if `each`, every one does */
 };
 
 struct stream {
 	struct stream_host *host;
 	struct dev_stats *stats; /* the host's, or own */
 	struct dev_stats own_stats;
-	struct ibv_qp *qp;
-	struct ibv_cq *scq, *rcq;
+	struct stream_qp *qp;
+	/* in lists of qp */
+	struct list_node owing, woken, left_link, tending, large;
+	uint32_t number;
 	struct ibv_mr *ring_mr, *mirror_mr;
-	struct stream_chunk *chunk;
-	uint32_t slot;
+	struct stream_slot slot;
 	struct stream_ctl *ctl;
-	uint8_t *ring;	 /* the peer writes it */
-	uint8_t *mirror; /* this end's copy of the peer's ring */
-	uint32_t mirror_size;
+	uint8_t *ring;	    /* the peer writes it: the first one */
+	uint8_t *mirror;    /* this end's copy of the peer's ring in use */
+	uint64_t out_mem;   /* ... and where that ring is, */
+	uint32_t out_rkey;  /* ... its rkey, */
+	uint32_t out_lkey;  /* ... and the mirror's */
+	uint32_t ring_size; /* of the first one */
 	struct stream_addr peer;
 	struct stream_out out;
 	struct stream_in in;
 	uint64_t secret;
-	uint32_t psn;
-	uint32_t posted, done; /* requests posted; of these, ended */
-	uint32_t flushed;      /* `posted` at the last stream_flush() */
+	uint32_t last;	     /* the QP's request that was this stream's last */
+	uint32_t burst;	     /* bytes posted in this burst */
+	uint32_t burst_end;  /* the request that ended it */
+	uint32_t burst_done; /* ... the burst before it */
 	enum stream_wait sleep;
+	bool asked;	  /* OPEN was sent, OPENED has not come */
+	bool connected;	  /* peer is known */
+	bool each;	  /* this end has asked for a bell with each record */
 	bool peer_asleep; /* the next record rings */
+	bool peer_each;	  /* ... and all behind it */
 	bool owes_ack, owes_head, owes_accept, owes_stop, owes_moved;
+	bool owes_bell, owes_close, owes_grow, owes_grant, owes_probe;
+	bool closed;	  /* this end has said CLOSE: it writes no more */
+	bool peer_closed; /* ... the peer has */
+	bool left;	  /* it has no owner */
+	bool refused;	  /* ... and its stop is said before CLOSE */
 	struct stream_place reserved; /* room 0: nothing is reserved */
 	struct stream_back back;
+	struct stream_grow grow;
 	bool again;	 /* this end's stop has STREAM_STOP_AGAIN */
 	bool ended;	 /* END was written */
 	uint32_t end_at; /* by this request */
 	int broken;	 /* a negative errno: why the stream is over */
+	int answer;	 /* of OPENED: enum stream_answer */
 	uint64_t bells, records;
 	void *user;
 };
 
-/* Opens the device for streams. err: one line that says why not. */
-int stream_host_init(struct stream_host *h, struct skein_env *env,
-		     const char *device, char *err, size_t err_len);
-/* The same on an open device, which belongs to the host once this returns 0. */
-int stream_host_init_on(struct stream_host *h, struct skein_env *env,
-			struct dev *dev);
-/* The same on a context's device: streams are made by stream_new_on(), by one
- * thread at a time. It cannot fail. */
-void stream_host_init_lent(struct stream_host *h, struct skein_env *env,
-			   struct dev *dev, struct ibv_pd *pd,
-			   uint32_t ring_size);
-/* No stream is left. */
-void stream_host_fini(struct stream_host *h);
-/* Memory for one stream's ring and mirror; in host.c. */
-int stream_host_get(struct stream_host *h, struct stream_chunk **chunk,
-		    uint32_t *slot, uint8_t **mem, int *fd, uint64_t *off);
-void stream_host_put(struct stream_host *h, struct stream_chunk *chunk,
-		     uint32_t slot);
-/* The next stream that has a bell, or NULL. */
-struct stream *stream_host_event(struct stream_host *h);
-
-int stream_new(struct stream_host *h, struct stream **s);
-/* The same, with bells by the caller's channel. */
-int stream_new_on(struct stream_host *h, struct ibv_comp_channel *channel,
-		  struct stream **s);
-void stream_addr(struct stream *s, struct stream_addr *addr);
-/* -EINVAL: the address makes no sense. Afterwards the peer may write. */
-int stream_connect(struct stream *s, const struct stream_addr *peer);
-/* Afterwards the peer writes nothing any more. */
+/* -ENOMEM; others of the device. ring_size: a power of two, STREAM_RING_MIN to
+ * STREAM_RING_MAX; grow_max: this end's ring grows up to that; at most ring_size:
+ * it does not. */
+int stream_new(struct stream_host *h, uint32_t ring_size, uint32_t grow_max,
+	       struct stream **s);
+/* The stream was never joined, or stream_qp_over() has returned it. */
 void stream_free(struct stream *s);
+/* -ENOMEM. */
+int stream_join(struct stream *s, struct stream_qp *q);
+/* s is joined. */
+void stream_addr(struct stream *s, struct stream_addr *addr);
+/* -EINVAL: the ring has another size. Afterwards the peer may write. */
+int stream_connect(struct stream *s, const struct stream_addr *peer);
+/* Opens s by a message on its QP: stream_qp_woken() returns it when the answer
+ * has come. -ENOMEM. */
+int stream_ask_open(struct stream *s, uint32_t listener);
+/* The owner lets go of it. */
+void stream_leave(struct stream *s);
+/* The same of a stream that this end has not used and will not use, while the
+ * connection goes on by TCP: the peer hears a stop before the end. */
+void stream_refuse(struct stream *s);
 
 /* This end reads the ring from now on. */
 void stream_accept(struct stream *s);
@@ -204,12 +166,11 @@ void stream_back_moved(struct stream *s);
  * freed. */
 bool stream_back_done(const struct stream *s);
 
-/* Takes completions and immediates in, and posts what is owed. True: a thread
- * that sleeps should look again. */
-bool stream_poll(struct stream *s);
 /* Asks for a bell, to sleep. True: the caller may sleep after one more look at
- * the ring; what comes after that makes stream_poll() return true. */
-bool stream_ask(struct stream *s);
+ * the ring; what comes after that makes stream_qp_woken() return s. each: for a
+ * reader that sleeps before each record; from now on all of them ring, and no
+ * further question is asked. */
+bool stream_ask(struct stream *s, bool each);
 /* Is all that was posted in the peer's memory? */
 bool stream_drained(struct stream *s);
 /* Is END, and so all that was written, in the peer's memory? */
@@ -220,6 +181,22 @@ int stream_drain(struct stream *s, uint64_t timeout_ns);
  * now. */
 bool stream_flush(struct stream *s);
 /* Is the peer's process known to be dead? */
-bool stream_peer_dead(struct stream *s);
+static inline bool stream_peer_dead(struct stream *s)
+{
+	return stream_qp_dead(s->qp);
+}
+
+/* For grow.c: writes a RING: what follows is in a ring of that size; the first
+ * one is in use; takes in the peer's Head. Errors as of stream_write(). */
+int stream_post_ring(struct stream *s, uint32_t size);
+void stream_first_ring(struct stream *s);
+int stream_take_head(struct stream *s);
+int stream_break(struct stream *s, int rc);
+
+/* For qp.c: what has come for it; posts what it owes; have both ends left it? */
+void stream_imm(struct stream *s, enum stream_imm op);
+void stream_opened(struct stream *s, const struct stream_msg *m);
+void stream_pay(struct stream *s);
+bool stream_is_over(const struct stream *s);
 
 #endif

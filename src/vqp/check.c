@@ -35,7 +35,7 @@ bool vqp_wr_valid(const struct ibv_send_wr *wr)
 		return false;
 	if (is_atomic(wr))
 		return len == 8;
-	return len <= (is_message(wr) ? MSG_PAYLOAD : 1u << 30);
+	return len <= MSG_MAX;
 }
 
 uint8_t vqp_memory_check(struct vqp_engine *e, const struct ibv_send_wr *wr)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine.c - requests of virtual queue pairs on DC queue pairs: checks, queues,
- * posting, completions, the failure of a DCI. See engine.h.
+ * engine.c - requests of virtual queue pairs on DC queue pairs: queues, posting to
+ * the device, completions, the failure of a DCI. See engine.h.
  */
 #include "vqp/check.h"
 
@@ -10,9 +10,6 @@
 
 #include <errno.h>
 #include <string.h>
-
-/* Slots kept for messages of credit and look-ups. */
-#define SLOTS_OURS 64u
 
 static void *alloc(struct vqp_engine *e, size_t len)
 {
@@ -38,21 +35,13 @@ static int vqps_grow(struct vqp_engine *e)
 {
 	uint32_t cap = e->vqps_cap ? 2 * e->vqps_cap : 64;
 	struct vqp **v = alloc(e, cap * sizeof(struct vqp *));
-	uint32_t *g = alloc(e, cap * sizeof(*g));
 
-	if (!v || !g) {
-		release(e, v);
-		release(e, g);
+	if (!v)
 		return -ENOMEM;
-	}
-	if (e->vqps_cap) {
+	if (e->vqps_cap)
 		memcpy(v, e->vqps, e->vqps_cap * sizeof(struct vqp *));
-		memcpy(g, e->gens, e->vqps_cap * sizeof(*g));
-	}
 	release(e, e->vqps);
-	release(e, e->gens);
 	e->vqps = v;
-	e->gens = g;
 	e->vqps_cap = cap;
 	return 0;
 }
@@ -94,9 +83,11 @@ int vqp_new(struct vqp_engine *e, struct vqp **out)
 	}
 	v->e = e;
 	v->id = id;
-	v->gen = ++e->gens[id];
+	v->gen = ++e->last_gen;
+	v->qp = VQP_NO_QP;
 	list_init(&v->queue);
 	list_init(&v->messages);
+	list_init(&v->ahead);
 	e->vqps[id] = v;
 	*out = v;
 	return 0;
@@ -119,6 +110,7 @@ void vqp_join(struct vqp *v, struct vqp_peer *p)
 	v->peer = p;
 	v->dci = p->dci[p->turn++ % VQP_PEER_DCIS];
 	v->state = VQP_CONNECTED;
+	v->qp = vqp_rc_choose(v);
 }
 
 /* --- slots -------------------------------------------------------------- */
@@ -158,8 +150,16 @@ void vqp_slot_put(struct vqp_engine *e, struct vqp_slot *s)
 {
 	if (s->v)
 		s->v->n_slots--;
+	if (s->held)
+		*s->held = false;
 	if (s->region)
 		vqp_region_over(s);
+	if (s->announced)
+		vqp_announce_over(e, s);
+	if (s->fetch)
+		vqp_fetch_over(e, s);
+	if (s->v && s->kind == SLOT_PROBE)
+		s->v->probe_out = false;
 	s->v = NULL;
 	s->posted = false;
 	s->gen++;
@@ -167,9 +167,12 @@ void vqp_slot_put(struct vqp_engine *e, struct vqp_slot *s)
 	e->n_free++;
 }
 
-void vqp_slot_queue(struct vqp *v, struct vqp_slot *s)
+void vqp_slot_queue(struct vqp *v, struct vqp_slot *s, bool first)
 {
-	list_add_tail(&v->queue, &s->link);
+	if (first)
+		list_add_head(&v->queue, &s->link);
+	else
+		list_add_tail(&v->queue, &s->link);
 	busy_add(v);
 }
 
@@ -191,13 +194,7 @@ static enum ibv_wc_opcode wc_opcode(enum ibv_wr_opcode op)
 	}
 }
 
-static bool has_room(const struct vqp *v)
-{
-	return v->n_slots < VQP_QUEUE && v->e->n_free > SLOTS_OURS &&
-	       v->comp_ready - v->comp_head + v->n_slots < VQP_COMPS;
-}
-
-static void comp_add(struct vqp *v, const struct ibv_send_wr *wr, uint32_t len)
+void vqp_comp_add(struct vqp *v, const struct ibv_send_wr *wr, uint32_t len)
 {
 	struct ibv_wc *wc = &v->comp[v->comp_tail++ % VQP_COMPS];
 
@@ -209,10 +206,10 @@ static void comp_add(struct vqp *v, const struct ibv_send_wr *wr, uint32_t len)
 		wr->opcode == IBV_WR_RDMA_READ || is_atomic(wr) ? len : 0;
 }
 
-static void comp_error(struct vqp *v, const struct ibv_send_wr *wr,
-		       enum ibv_wc_status status)
+void vqp_comp_error(struct vqp *v, const struct ibv_send_wr *wr,
+		    enum ibv_wc_status status)
 {
-	comp_add(v, wr, 0);
+	vqp_comp_add(v, wr, 0);
 	v->comp[v->comp_ready++ % VQP_COMPS].status = status;
 }
 
@@ -250,20 +247,31 @@ static void lookup_part(struct vqp_slot *s, bool ok)
 		       META_RECORD);
 }
 
-/* The first request left ends with this status, all after it are flushed. None
- * is on a device. */
-static void vqp_fail(struct vqp *v, enum ibv_wc_status status)
+static bool is_dead(enum ibv_wc_status status)
+{
+	return status == IBV_WC_RETRY_EXC_ERR ||
+	       status == IBV_WC_RNR_RETRY_EXC_ERR;
+}
+
+void vqp_fail(struct vqp *v, enum ibv_wc_status status)
 {
 	struct vqp_slot *s;
 
 	skein_assert(!v->n_posted);
+	if (vqp_announce_waits(v))
+		list_add_head(&v->queue, &v->lent->link);
 	v->state = VQP_ERROR;
+	v->why = status;
+	v->e->events++;
 	v->comp_tail = v->comp_ready;
+	if (!is_dead(status))
+		vqp_fetch_refuse(v);
+	vqp_messages_refuse(v);
 	while (!list_empty(&v->queue)) {
 		s = slot_of(v->queue.next);
 		list_del(&s->link);
 		if (s->kind == SLOT_USER || s->kind == SLOT_MESSAGE) {
-			comp_error(v, &s->wr, status);
+			vqp_comp_error(v, &s->wr, status);
 			status = IBV_WC_WR_FLUSH_ERR;
 		} else if (s->kind == SLOT_LOOKUP) {
 			lookup_part(s, false);
@@ -273,26 +281,56 @@ static void vqp_fail(struct vqp *v, enum ibv_wc_status status)
 	busy_del(v);
 }
 
-static bool is_dead(enum ibv_wc_status status)
-{
-	return status == IBV_WC_RETRY_EXC_ERR ||
-	       status == IBV_WC_RNR_RETRY_EXC_ERR;
-}
-
 /* --- completions of a DCI ----------------------------------------------- */
 
-static void dci_drained(struct vqp_engine *e, struct vqp_dci *d)
+static bool is_rc(const struct vqp_engine *e, const struct vqp_qp *d)
+{
+	return d >= e->qp + e->conf.dcis;
+}
+
+static void qp_drained(struct vqp_engine *e, struct vqp_qp *d)
 {
 	if (d->n_posted || !d->target)
 		return;
+	if (is_rc(e, d)) { /* it has no other peer */
+		d->refused = false;
+		return;
+	}
 	vqp_peer_put(e, d->target);
 	d->target = NULL;
 	d->wanted = false;
 	d->refused = false;
 }
 
+static void credit_done(struct vqp *v)
+{
+	v->credit_out = false;
+	if (v->ack == VQP_ACK_OUT)
+		v->ack = VQP_ACK_NONE;
+	vqp_credit_look(v);
+}
+
+/* An announcement has left. False: its message is not taken yet, or was refused
+ * and fails in its turn. */
+static bool lend(struct vqp_slot *s)
+{
+	if (vqp_announce_taken(s))
+		return true;
+	s->posted = false;
+	if (s->status)
+		vqp_slot_queue(s->v, s, true);
+	return false;
+}
+
+void vqp_lent_done(struct vqp *v)
+{
+	if (v->lent->signaled)
+		comp_ready(v);
+	vqp_slot_put(v->e, v->lent);
+}
+
 /* The oldest request of a DCI is done. */
-static void slot_done(struct vqp_engine *e, struct vqp_dci *d,
+static void slot_done(struct vqp_engine *e, struct vqp_qp *d,
 		      struct vqp_slot *s)
 {
 	struct vqp *v = s->v;
@@ -308,24 +346,28 @@ static void slot_done(struct vqp_engine *e, struct vqp_dci *d,
 		else if (s->kind == SLOT_PORT)
 			vqp_port_read(s);
 		else if (s->kind == SLOT_CREDIT)
-			v->credit_out = false;
+			credit_done(v);
+		else if (s->announced && !lend(s))
+			return;
 		else if (s->signaled)
 			comp_ready(v);
 	}
+	s->carried = true;
 	vqp_slot_put(e, s);
 }
 
 /* May the request be carried out twice? */
 static bool may_repeat(const struct vqp_slot *s)
 {
-	return s->wr.opcode == IBV_WR_RDMA_READ || s->kind == SLOT_CREDIT;
+	return s->wr.opcode == IBV_WR_RDMA_READ || s->kind == SLOT_CREDIT ||
+	       s->kind == SLOT_REFUSE || s->kind == SLOT_PROBE;
 }
 
 /* All requests outstanding on d go back to their vqps, in order and before what
  * waits there. done: they may have been carried out. Then they end as flushed,
  * which means unknown, and are not posted again, unless a second time does no
  * harm. */
-static void take_back(struct vqp_engine *e, struct vqp_dci *d, bool done)
+static void take_back(struct vqp_engine *e, struct vqp_qp *d, bool done)
 {
 	struct vqp_slot *s;
 
@@ -335,11 +377,16 @@ static void take_back(struct vqp_engine *e, struct vqp_dci *d, bool done)
 		d->n_posted--;
 		s->gen++;
 		s->posted = false;
-		if (!s->v) { /* no vqp waits for it */
+		if (s->v)
+			s->v->n_posted--;
+		/* No vqp waits for it; or requests that are now before it wait
+		 * for its answer, and ask again. */
+		if (!s->v || s->kind == SLOT_REGION || s->kind == SLOT_PORT) {
+			if (s->v && s->kind == SLOT_PORT)
+				s->v->asks_domain = false;
 			vqp_slot_put(e, s);
 			continue;
 		}
-		s->v->n_posted--;
 		list_add_head(&s->v->queue, &s->link);
 		busy_add(s->v);
 		if (done && !may_repeat(s) && !PLANTED(e, H2))
@@ -351,10 +398,14 @@ static void take_back(struct vqp_engine *e, struct vqp_dci *d, bool done)
 	d->sq_used = 0;
 }
 
-static void dci_replace(struct vqp_engine *e, struct vqp_dci *d)
+static void qp_replace(struct vqp_engine *e, struct vqp_qp *d)
 {
+	if (is_rc(e, d)) {
+		vqp_rc_failed(e, d);
+		return;
+	}
 	d->down =
-		e->conf.port->replace(e->conf.arg, (unsigned)(d - e->dci)) != 0;
+		e->conf.port->replace(e->conf.arg, (unsigned)(d - e->qp)) != 0;
 	if (d->down)
 		vqp_say(e, 1,
 			"vqp: a DC queue pair failed, and there is no "
@@ -364,16 +415,16 @@ static void dci_replace(struct vqp_engine *e, struct vqp_dci *d)
 }
 
 /* Fails all vqps that use this DCI to reach the peer. */
-static void fail_all(struct vqp_engine *e, const struct vqp_dci *d,
+static void fail_all(struct vqp_engine *e, const struct vqp_qp *d,
 		     const struct vqp_peer *p, enum ibv_wc_status status)
 {
-	unsigned dci = (unsigned)(d - e->dci);
+	unsigned qp = (unsigned)(d - e->qp);
 	struct vqp *v;
 	uint32_t i;
 
 	for (i = 0; i < e->vqps_cap; i++) {
 		v = e->vqps[i];
-		if (v && v->state == VQP_CONNECTED && v->dci == dci &&
+		if (v && v->state == VQP_CONNECTED && v->qp == qp &&
 		    (v->peer == p || PLANTED(e, G2)))
 			vqp_fail(v, status);
 	}
@@ -388,19 +439,25 @@ static bool none_behind(enum ibv_wc_status status)
 }
 
 /* s, or the whole DCI (s NULL), has failed. */
-static void dci_failed(struct vqp_engine *e, struct vqp_dci *d,
-		       struct vqp_slot *s, enum ibv_wc_status status)
+static void qp_failed(struct vqp_engine *e, struct vqp_qp *d,
+		      struct vqp_slot *s, enum ibv_wc_status status)
 {
 	struct vqp_peer *p = d->target;
 	struct vqp *v = s ? s->v : NULL;
 
+	/* A device that is told of the peer's death flushes what is there. */
+	if (is_rc(e, d) && status == IBV_WC_WR_FLUSH_ERR &&
+	    e->conf.port->rc_probe(e->conf.arg,
+				   (unsigned)(d - e->qp) - e->conf.dcis) ==
+		    -ENOTCONN)
+		status = IBV_WC_RETRY_EXC_ERR;
 	while (s && slot_of(d->posted.next) != s)
 		slot_done(e, d, slot_of(d->posted.next));
 	if (p)
 		p->refs++;
 	take_back(e, d, !none_behind(status));
-	dci_drained(e, d);
-	dci_replace(e, d);
+	qp_drained(e, d);
+	qp_replace(e, d);
 	if (s && p && (is_dead(status) || PLANTED(e, G2)))
 		fail_all(e, d, p, status);
 	else if (v)
@@ -417,16 +474,20 @@ static void take(struct vqp_engine *e, const struct ibv_wc *wc)
 {
 	uint32_t at = (uint32_t)wc->wr_id, gen = (uint32_t)(wc->wr_id >> 32);
 	struct vqp_slot *s, *t;
-	struct vqp_dci *d;
+	struct vqp_qp *d;
 
-	if (at >= VQP_SLOTS)
+	if (at >= VQP_SLOTS) {
+		vqp_rc_probed(e, at - VQP_SLOTS, gen,
+			      wc->status == IBV_WC_SUCCESS);
 		return;
+	}
 	s = &e->slots[at];
 	if (!s->posted || (s->gen != gen && !PLANTED(e, E2)))
 		return; /* a late completion of a replaced DCI */
-	d = &e->dci[s->dci];
+	d = &e->qp[s->qp];
+	e->events++;
 	if (wc->status != IBV_WC_SUCCESS) {
-		dci_failed(e, d, s, wc->status);
+		qp_failed(e, d, s, wc->status);
 		return;
 	}
 	d->sq_used -= s->covers;
@@ -435,10 +496,10 @@ static void take(struct vqp_engine *e, const struct ibv_wc *wc)
 		t = slot_of(d->posted.next);
 		slot_done(e, d, t);
 	} while (t != s);
-	dci_drained(e, d);
+	qp_drained(e, d);
 }
 
-static int poll_inner(struct vqp_engine *e)
+int vqp_reap(struct vqp_engine *e)
 {
 	struct ibv_wc wc[16];
 	int n, i;
@@ -453,10 +514,12 @@ static int poll_inner(struct vqp_engine *e)
 
 /* Requests to one target are not posted after outstanding ones to another: they
  * would wait for them on the device, and fail with them. */
-static bool dci_free_for(struct vqp_dci *d, struct vqp *v)
+static bool qp_free_for(struct vqp_qp *d, struct vqp *v)
 {
 	if (d->down || (d->refused && d->n_posted))
 		return false;
+	if (is_rc(v->e, d))
+		return true;
 	if (!d->n_posted || PLANTED(v->e, G)) {
 		if (!d->target) {
 			d->target = v->peer;
@@ -479,6 +542,15 @@ static bool may_post(struct vqp *v, struct vqp_slot *s, uint32_t *rkey)
 
 	if (s->status)
 		return false;
+	if ((s->kind == SLOT_USER || s->kind == SLOT_MESSAGE) &&
+	    (vqp_announce_waits(v) || (v->lent && v->lent->posted)) &&
+	    !PLANTED(v->e, HOLD_ORDER))
+		return false;
+	if (s->kind == SLOT_USER && v->raw) {
+		*rkey = is_atomic(&s->wr) ? s->wr.wr.atomic.rkey
+					  : s->wr.wr.rdma.rkey;
+		return true;
+	}
 	if (s->kind == SLOT_USER && s->len) {
 		is = vqp_region_check(v, s, rkey);
 		if (is == REGION_WRONG)
@@ -492,7 +564,8 @@ static bool may_post(struct vqp *v, struct vqp_slot *s, uint32_t *rkey)
 static void wr_fill(struct vqp *v, struct vqp_slot *s, uint32_t rkey,
 		    struct ibv_send_wr *wr)
 {
-	if (s->kind == SLOT_MESSAGE || s->kind == SLOT_CREDIT)
+	if (s->kind == SLOT_MESSAGE || s->kind == SLOT_CREDIT ||
+	    s->kind == SLOT_REFUSE)
 		vqp_head_fill(v, s);
 	if (s->kind == SLOT_REGION)
 		vqp_region_posted(s);
@@ -513,7 +586,7 @@ static void wr_fill(struct vqp *v, struct vqp_slot *s, uint32_t rkey,
 
 /* Takes as many requests of one vqp as there is room for. The last is
  * signalled: its completion frees all since the signalled one before. */
-static unsigned chain_make(struct vqp *v, struct vqp_dci *d,
+static unsigned chain_make(struct vqp *v, struct vqp_qp *d,
 			   struct ibv_send_wr *wr, struct vqp_slot **in)
 {
 	struct vqp_engine *e = v->e;
@@ -544,6 +617,8 @@ static unsigned chain_make(struct vqp *v, struct vqp_dci *d,
 		if (n)
 			wr[n - 1].next = &wr[n];
 		in[n++] = s;
+		if (s->announced && !PLANTED(e, HOLD_ORDER))
+			break;
 	}
 	if (n && unsignaled) {
 		wr[n - 1].send_flags |= IBV_SEND_SIGNALED;
@@ -557,7 +632,7 @@ static unsigned chain_make(struct vqp *v, struct vqp_dci *d,
  * others are outstanding, or is broken. So each is posted alone first, then
  * with nothing else on the DCI, then on another DCI; then it fails alone.
  * Outstanding requests go on. 0: the next try is due; -1: not yet. */
-static int post_refused(struct vqp *v, struct vqp_dci *d, struct vqp_slot *s,
+static int post_refused(struct vqp *v, struct vqp_qp *d, struct vqp_slot *s,
 			unsigned n)
 {
 	struct vqp_engine *e = v->e;
@@ -565,8 +640,8 @@ static int post_refused(struct vqp *v, struct vqp_dci *d, struct vqp_slot *s,
 	e->counts.refused++;
 	if (PLANTED(e, H)) {
 		take_back(e, d, false);
-		dci_drained(e, d);
-		dci_replace(e, d);
+		qp_drained(e, d);
+		qp_replace(e, d);
 		return -1;
 	}
 	if (n > 1) {
@@ -577,7 +652,7 @@ static int post_refused(struct vqp *v, struct vqp_dci *d, struct vqp_slot *s,
 		return -1;
 	} else if (!s->refused || PLANTED(e, H3)) {
 		s->refused = true;
-		dci_replace(e, d);
+		qp_replace(e, d);
 		return PLANTED(e, H3) ? -1 : 0;
 	} else {
 		s->status = IBV_WC_LOC_QP_OP_ERR;
@@ -592,26 +667,26 @@ static int post_some(struct vqp *v)
 	struct ibv_send_wr wr[VQP_CHAIN];
 	struct vqp_slot *in[VQP_CHAIN];
 	struct vqp_engine *e = v->e;
-	struct vqp_dci *d = &e->dci[v->dci];
+	struct vqp_qp *d = &e->qp[v->qp];
 	unsigned n, i;
 	int more = -1;
 
-	if (!dci_free_for(d, v))
+	if (!qp_free_for(d, v))
 		return -1;
 	n = chain_make(v, d, wr, in);
-	if (n && e->conf.port->post(e->conf.arg, v->dci, wr, n, v->peer)) {
+	if (n && e->conf.port->post(e->conf.arg, v->qp, wr, n, v->peer)) {
 		more = post_refused(v, d, in[0], n);
 		n = 0;
 	}
 	if (!n) {
-		dci_drained(e, d);
+		qp_drained(e, d);
 		return more;
 	}
 	for (i = 0; i < n; i++) {
 		list_del(&in[i]->link);
 		list_add_tail(&d->posted, &in[i]->link);
 		in[i]->posted = true;
-		in[i]->dci = (uint8_t)v->dci;
+		in[i]->qp = (uint16_t)v->qp;
 	}
 	d->n_posted += n;
 	d->sq_used += n;
@@ -619,9 +694,31 @@ static int post_some(struct vqp *v)
 	e->cq_used += n;
 	v->n_posted += n;
 	v->alone -= v->alone != 0;
+	vqp_rc_count(e, v->peer, n);
 	e->counts.posts++;
 	e->counts.requests += n;
 	return (int)n;
+}
+
+/* Puts v on the queue pair that it is to use: the transfer. What is posted ends
+ * first: the last request of each chain is signalled, so that needs no request
+ * of its own. What is new waits in v's queue meanwhile. True: v may post. */
+static bool transfer(struct vqp *v)
+{
+	uint32_t to = vqp_rc_choose(v);
+
+	if (to == v->qp)
+		return to != VQP_NO_QP;
+	if (v->n_posted && !PLANTED(v->e, RC_DRAIN))
+		return false;
+	/* Its RC queue pair ends: the peer takes its messages first. */
+	if (v->qp != VQP_NO_QP && !vqp_rc_may_switch(v) &&
+	    !PLANTED(v->e, RC_END))
+		return false;
+	if (v->qp != VQP_NO_QP)
+		v->e->counts.transfers++;
+	v->qp = to;
+	return to != VQP_NO_QP;
 }
 
 static unsigned pump_one(struct vqp *v)
@@ -637,11 +734,17 @@ static unsigned pump_one(struct vqp *v)
 				vqp_fail(v, s->status);
 			return all;
 		}
+		if (!transfer(v))
+			return all;
 		n = post_some(v);
 		/* The check may have queued a READ of a region's record before
 		 * it. */
-		if (n < 0 && slot_of(v->queue.next) == s)
-			return all;
+		if (n < 0 && slot_of(v->queue.next) == s) {
+			vqp_credit_ask(v);
+			if (slot_of(v->queue.next) == s)
+				return all;
+			n = 0;
+		}
 		all += n > 0 ? (unsigned)n : 0;
 	}
 	busy_del(v);
@@ -673,103 +776,54 @@ int vqp_pump(struct vqp_engine *e)
 	return moved;
 }
 
-static void slot_fill(struct vqp *v, struct vqp_slot *s,
-		      const struct ibv_send_wr *wr)
-{
-	struct vqp_engine *e = v->e;
-	uint8_t *data = vqp_cell(e, s);
-	struct ibv_sge *g = s->sge;
-	int i;
+/* --- the whole ---------------------------------------------------------- */
 
-	s->kind = is_message(wr) ? SLOT_MESSAGE : SLOT_USER;
-	s->wr = *wr;
-	s->signaled = wr->send_flags & IBV_SEND_SIGNALED;
-	s->status = vqp_memory_check(e, wr);
-	s->since_ns = e->now_ns;
-	s->len = (uint32_t)wr_len(wr);
-	if (s->kind == SLOT_MESSAGE) {
-		*g++ = (struct ibv_sge){(uintptr_t)data, MSG_HEADER,
-					e->conf.cells_lkey};
-		data += MSG_HEADER;
-	}
-	if (wr->send_flags & IBV_SEND_INLINE) {
-		*g++ = (struct ibv_sge){(uintptr_t)data, s->len,
-					e->conf.cells_lkey};
-		for (i = 0; i < wr->num_sge; i++) {
-			/* NOLINTNEXTLINE(performance-no-int-to-ptr) */
-			memcpy(data, (void *)(uintptr_t)wr->sg_list[i].addr,
-			       wr->sg_list[i].length);
-			data += wr->sg_list[i].length;
-		}
-	} else {
-		for (i = 0; i < wr->num_sge; i++)
-			*g++ = wr->sg_list[i];
-	}
-	s->wr.num_sge = (int)(g - s->sge);
+static void closing_add(struct vqp *v)
+{
+	vqp_messages_drop(v);
+	vqp_unbind(v);
+	v->front = NULL;
+	v->closed_ns = v->e->now_ns;
+	list_add_tail(&v->e->closing, &v->closing);
 }
 
-/* Makes room for one more request: a few rounds at most. No callback of the
- * user's runs in here, and none of the front's. */
-static bool room_wait(struct vqp *v)
+/* v is of no use to its front any more, but owes its other end the word that an
+ * announced message is taken: it stays until that is sent. */
+static void close_owing(struct vqp *v)
 {
-	unsigned i;
-
-	for (i = 0; !has_room(v) && i < VQP_ROOM_ROUNDS; i++) {
-		poll_inner(v->e);
-		vqp_pump(v->e);
-	}
-	return has_room(v);
-}
-
-static int post_one(struct vqp *v, const struct ibv_send_wr *wr)
-{
+	struct list_node *n, *next;
 	struct vqp_slot *s;
 
-	if (!room_wait(v))
-		return -ENOMEM;
-	if (v->state == VQP_ERROR) {
-		comp_error(v, wr, IBV_WC_WR_FLUSH_ERR);
-		return 0;
+	for (n = v->queue.next; n != &v->queue; n = next) {
+		next = n->next;
+		s = slot_of(n);
+		if (s->kind == SLOT_CREDIT)
+			continue;
+		list_del(&s->link);
+		vqp_slot_put(v->e, s);
 	}
-	if (PLANTED(v->e, A) && !vqp_wr_valid(wr)) {
-		if (wr->send_flags & IBV_SEND_SIGNALED)
-			comp_add(v, wr, 0);
-		return -EINVAL;
-	}
-	s = vqp_slot_get(v);
-	if (!s)
-		return -ENOMEM;
-	slot_fill(v, s, wr);
-	if (s->signaled)
-		comp_add(v, wr, s->len);
-	vqp_slot_queue(v, s);
-	return 0;
+	if (vqp_announce_waits(v))
+		vqp_slot_put(v->e, v->lent);
+	closing_add(v);
 }
 
-int vqp_post_send(struct vqp *v, struct ibv_send_wr *wr,
-		  struct ibv_send_wr **bad)
+/* If v has messages that were not popped, it stays: the next one popped tells
+ * the front of it again, as of a new one. */
+static bool keeps(struct vqp *v)
 {
-	struct ibv_send_wr *w, *wrong = wr;
-	int err = 0;
+	uint32_t i;
 
-	*bad = wr;
-	if (v->state != VQP_CONNECTED && v->state != VQP_ERROR)
-		return -ENOTCONN;
-	/* Checks the whole list first: a wrong list leaves no trace. */
-	while (wrong && vqp_wr_valid(wrong))
-		wrong = wrong->next;
-	if (PLANTED(v->e, A))
-		wrong = NULL;
-	for (w = wr; w != wrong && !err; w = err ? w : w->next)
-		err = post_one(v, w);
-	vqp_pump(v->e);
-	if (!err && !wrong)
-		return 0;
-	*bad = w;
-	return err ? err : -EINVAL;
+	if (!vqp_is_waited(v) || PLANTED(v->e, FREE))
+		return false;
+	for (i = 0; i < VQP_SLOTS; i++)
+		if (v->e->slots[i].v == v)
+			v->e->slots[i].signaled = false;
+	v->comp_head = v->comp_ready = v->comp_tail;
+	v->recv_head = v->recv_tail;
+	v->front = NULL;
+	v->ours = true;
+	return true;
 }
-
-/* --- the whole ---------------------------------------------------------- */
 
 void vqp_free(struct vqp *v)
 {
@@ -777,7 +831,15 @@ void vqp_free(struct vqp *v)
 	struct vqp_slot *s;
 	uint32_t i;
 
+	if (keeps(v))
+		return;
+	if (v->ack && v->state == VQP_CONNECTED && !list_linked(&v->closing) &&
+	    !PLANTED(e, ACK)) {
+		close_owing(v);
+		return;
+	}
 	vqp_lookup_drop(v);
+	vqp_messages_drop(v);
 	if (v->n_posted)
 		for (i = 0; i < VQP_SLOTS; i++) {
 			s = &e->slots[i];
@@ -794,8 +856,12 @@ void vqp_free(struct vqp *v)
 			lookup_part(s, false);
 		vqp_slot_put(e, s);
 	}
+	if (vqp_announce_waits(v))
+		vqp_slot_put(e, v->lent);
+	list_del(&v->lending);
 	busy_del(v);
-	vqp_messages_drop(v);
+	if (list_linked(&v->closing))
+		list_del(&v->closing);
 	vqp_unbind(v);
 	if (v->peer)
 		vqp_peer_put(e, v->peer);
@@ -805,33 +871,72 @@ void vqp_free(struct vqp *v)
 	release(e, v);
 }
 
+/* Has a vqp that its front has closed nothing to do any more? */
+static bool is_through(const struct vqp *v)
+{
+	return v->state != VQP_CONNECTED ||
+	       (list_empty(&v->queue) && !v->lent && !v->ack &&
+		(!vqp_credit_due(v) || PLANTED(v->e, F5)));
+}
+
+void vqp_close(struct vqp *v)
+{
+	if (keeps(v))
+		return;
+	if (is_through(v) || PLANTED(v->e, CLOSE))
+		vqp_free(v);
+	else
+		closing_add(v);
+}
+
+static void closing_run(struct vqp_engine *e)
+{
+	struct list_node *n, *next;
+	struct vqp *v;
+
+	for (n = e->closing.next; n != &e->closing; n = next) {
+		next = n->next;
+		v = container_of(n, struct vqp, closing);
+		if (is_through(v) ||
+		    (e->now_ns - v->closed_ns >= VQP_LINGER_NS &&
+		     !PLANTED(e, LINGER)))
+			vqp_free(v);
+	}
+}
+
 int vqp_engine_round(struct vqp_engine *e, uint64_t now_ns)
 {
-	struct vqp_dci *d;
+	struct vqp_qp *d;
 	int moved;
 
 	e->now_ns = now_ns;
-	moved = poll_inner(e);
-	for (d = e->dci; d < e->dci + e->conf.dcis; d++) {
+	moved = vqp_reap(e);
+	for (d = e->qp; d < e->qp + e->conf.dcis + e->conf.rcs; d++) {
 		if (d->down)
-			dci_replace(e, d);
+			qp_replace(e, d);
 		/* The DCI has neither carried out its requests nor failed. */
 		if (d->refused && now_ns - d->refused_ns >= REGION_RETRY_NS)
-			dci_failed(e, d, NULL, IBV_WC_WR_FLUSH_ERR);
+			qp_failed(e, d, NULL, IBV_WC_WR_FLUSH_ERR);
 	}
 	if (!list_empty(&e->lookups))
 		moved += vqp_lookups_run(e);
 	if (e->credits_due)
 		vqp_credits_look(e);
-	return moved + vqp_pump(e);
+	if (!list_empty(&e->lending))
+		vqp_announce_run(e);
+	vqp_rcs_run(e);
+	moved += vqp_pump(e);
+	if (!list_empty(&e->closing))
+		closing_run(e);
+	return moved;
 }
 
 int vqp_engine_init(struct vqp_engine *e, const struct vqp_conf *conf)
 {
 	uint32_t i;
 
-	if (!conf->dcis || conf->dcis > VQP_DCIS_MAX || conf->sq_max < 2 ||
-	    conf->cq_max < 2)
+	if (conf->dcis + conf->rcs == 0 || conf->dcis > VQP_DCIS_MAX ||
+	    conf->rcs > VQP_RCS_MAX || conf->sq_max < 2 || conf->cq_max < 2)
 		return -EINVAL;
 	memset(e, 0, sizeof(*e));
 	e->conf = *conf;
@@ -840,6 +945,11 @@ int vqp_engine_init(struct vqp_engine *e, const struct vqp_conf *conf)
 	list_init(&e->free_slots);
 	list_init(&e->busy);
 	list_init(&e->lookups);
+	list_init(&e->closing);
+	list_init(&e->lending);
+	list_init(&e->want_rc);
+	if (!conf->rc_busy)
+		e->conf.rc_busy = VQP_RC_BUSY;
 	e->slots = alloc(e, VQP_SLOTS * sizeof(*e->slots));
 	if (!e->slots)
 		return -ENOMEM;
@@ -848,8 +958,8 @@ int vqp_engine_init(struct vqp_engine *e, const struct vqp_conf *conf)
 		list_add_tail(&e->free_slots, &e->slots[i].link);
 	}
 	e->n_free = VQP_SLOTS;
-	for (i = 0; i < conf->dcis; i++)
-		list_init(&e->dci[i].posted);
+	for (i = 0; i < conf->dcis + conf->rcs; i++)
+		list_init(&e->qp[i].posted);
 	return 0;
 }
 
@@ -858,12 +968,21 @@ void vqp_engine_fini(struct vqp_engine *e)
 	struct vqp_peer *p;
 	uint32_t i;
 
+	e->ending = true;
 	for (i = 0; i < e->vqps_cap; i++)
-		if (e->vqps[i])
+		if (e->vqps[i] && e->vqps[i]->state == VQP_BOUND)
 			vqp_free(e->vqps[i]);
+	/* The first time one may stay, as it owes something. */
+	for (i = 0; i < e->vqps_cap; i++)
+		while (e->vqps[i])
+			vqp_free(e->vqps[i]);
+	for (i = 0; i < VQP_SLOTS; i++)
+		if (e->slots[i].fetch)
+			vqp_fetch_over(e, &e->slots[i]);
+	vqp_rcs_fini(e);
 	for (i = 0; i < e->conf.dcis; i++)
-		if (e->dci[i].target)
-			vqp_peer_put(e, e->dci[i].target);
+		if (e->qp[i].target)
+			vqp_peer_put(e, e->qp[i].target);
 	for (i = 0; i < VQP_PEER_BUCKETS; i++)
 		while ((p = e->peers[i])) {
 			skein_assert(!p->refs);
@@ -871,5 +990,4 @@ void vqp_engine_fini(struct vqp_engine *e)
 		}
 	release(e, e->slots);
 	release(e, e->vqps);
-	release(e, e->gens);
 }

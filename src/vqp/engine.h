@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine.h - virtual queue pairs on a few DC queue pairs: algorithms 1 and 2 of
- * KRCore (section 4), corrected (docs/vqp.md, "Algorithm 2").
+ * engine.h - virtual queue pairs on a few DC and RC queue pairs: algorithms 1
+ * and 2 of KRCore (section 4), corrected (docs/vqp.md, "Algorithm 2").
  *
  * The engine has no thread, clock, socket or device of its own: a port posts
  * and polls for it, time is a number. A request is checked and copied into a
@@ -9,8 +9,9 @@
  * for its target, and completes into the vqp's own queue. wr_id is slot and
  * generation: so a late completion of a replaced DCI is ignored.
  *
- * Invariants: a vqp uses one DCI, from the two of its peer, and all requests
- * outstanding on a DCI are for one peer. sq_used of a DCI, and cq_used of all,
+ * Invariants: all posted requests of a vqp are on one queue pair, v->qp: a DCI
+ * of the two of its peer, or the peer's RC queue pair (rc.h). All requests
+ * outstanding on a DCI are for one peer. sq_used of a queue pair, and cq_used,
  * never exceed what the port says; each request counts as one completion, for a
  * failing DCI flushes each. The entries of a vqp's completion queue are in the
  * order of posting, and those before comp_ready are ready. n_slots of a vqp is
@@ -24,6 +25,7 @@
 #include "base/list.h"
 #include "vqp/meta.h"
 #include "vqp/msg.h"
+#include "vqp/rc.h"
 #include "vqp/region.h"
 
 #include <infiniband/verbs.h>
@@ -49,35 +51,79 @@
 #define VQP_LOOKUP_AGAIN_NS 1000000ull
 #define VQP_LOOKUP_WAIT_NS 50000ull
 #define VQP_RETAKE_NS 100000000ull
+/* How long requests of a vqp that its front has closed may still wait. */
+#define VQP_LINGER_NS 5000000000ull
+/* How often the engine asks whether the node lives that is to READ an announced
+ * message. */
+#define VQP_PROBE_NS 100000000ull
+/* A vqp with messages that wait for credit asks its other end after so long,
+ * then less and less often, up to eight times as long, and not more than
+ * VQP_ASKS_MAX times without an answer: a process that is stopped keeps its
+ * receives for others. */
+#define VQP_ASK_NS 500000000ull
+#define VQP_ASKS_MAX 8u
 
 /* Mistakes that a test asks for, to prove that it finds them. Only in objects
  * built with VQP_PLANT. */
 enum vqp_plant {
-	VQP_PLANT_A = 1 << 0,	    /* a list is not checked as a whole */
-	VQP_PLANT_B = 1 << 1,	    /* a list is not cut to the room there is */
-	VQP_PLANT_C = 1 << 2,	    /* the last request is counted twice */
-	VQP_PLANT_D = 1 << 3,	    /* the head is marked, not the oldest */
-	VQP_PLANT_E = 1 << 4,	    /* the CQ is not counted */
-	VQP_PLANT_E2 = 1 << 5,	    /* generations are not looked at */
-	VQP_PLANT_F = 1 << 6,	    /* no credits */
-	VQP_PLANT_G = 1 << 7,	    /* behind another target's requests */
-	VQP_PLANT_G2 = 1 << 8,	    /* all vqps of a failed DCI are in error */
-	VQP_PLANT_SUM = 1 << 9,	    /* a torn record counts as no node */
-	VQP_PLANT_REGION = 1 << 10, /* ranges and rights are not looked at */
-	VQP_PLANT_LEASE = 1 << 11,  /* a lease has no end */
-	VQP_PLANT_LEASE_LATE = 1 << 12,	 /* it begins with the answer */
-	VQP_PLANT_REGION_SUM = 1 << 13,	 /* a torn record is no region */
-	VQP_PLANT_DOMAIN = 1 << 14,	 /* domains are not looked at */
-	VQP_PLANT_H = 1 << 15,		 /* a refused post ends its DCI */
-	VQP_PLANT_H2 = 1 << 16,		 /* what may be done is posted again */
-	VQP_PLANT_H3 = 1 << 17,		 /* no request fails alone */
-	VQP_PLANT_META_WAIT = 1 << 18,	 /* the other is not asked in time */
-	VQP_PLANT_META_NOBODY = 1 << 19, /* one that knows nothing is enough */
-	VQP_PLANT_META_TORN = 1 << 20,	 /* the other is not asked if torn */
-	VQP_PLANT_META_LATE = 1 << 21,	 /* a late answer is taken */
-	VQP_PLANT_META_ANEW = 1 << 22,	 /* a look-up hangs on a server gone */
-	VQP_PLANT_META_DCI = 1 << 23,	 /* both may be on one DCI */
-	VQP_PLANT_F2 = 1 << 24,		 /* credit is sent to the port */
+	VQP_PLANT_NONE,
+	VQP_PLANT_A,	       /* a list is not checked as a whole */
+	VQP_PLANT_B,	       /* a list is not cut to the room there is */
+	VQP_PLANT_C,	       /* the last request is counted twice */
+	VQP_PLANT_D,	       /* the head is marked, not the oldest */
+	VQP_PLANT_E,	       /* the CQ is not counted */
+	VQP_PLANT_E2,	       /* generations are not looked at */
+	VQP_PLANT_F,	       /* no credits */
+	VQP_PLANT_G,	       /* behind another target's requests */
+	VQP_PLANT_G2,	       /* all vqps of a failed DCI are in error */
+	VQP_PLANT_SUM,	       /* a torn record counts as no node */
+	VQP_PLANT_REGION,      /* ranges and rights are not looked at */
+	VQP_PLANT_LEASE,       /* a lease has no end */
+	VQP_PLANT_LEASE_LATE,  /* it begins with the answer */
+	VQP_PLANT_REGION_SUM,  /* a torn record is no region */
+	VQP_PLANT_DOMAIN,      /* domains are not looked at */
+	VQP_PLANT_H,	       /* a refused post ends its DCI */
+	VQP_PLANT_H2,	       /* what may be done is posted again */
+	VQP_PLANT_H3,	       /* no request fails alone */
+	VQP_PLANT_META_WAIT,   /* the other is not asked in time */
+	VQP_PLANT_META_NOBODY, /* one that knows nothing is enough */
+	VQP_PLANT_META_TORN,   /* the other is not asked if torn */
+	VQP_PLANT_META_LATE,   /* a late answer is taken */
+	VQP_PLANT_META_ANEW,   /* a look-up hangs on a server gone */
+	VQP_PLANT_META_DCI,    /* both may be on one DCI */
+	VQP_PLANT_F2,	       /* credit is sent to the port */
+	VQP_PLANT_F3,	       /* credit waits behind messages */
+	VQP_PLANT_F4,	       /* a vqp made anew tells late what was taken */
+	VQP_PLANT_RC_EARLY,    /* used before the peer's word */
+	VQP_PLANT_RC_DRAIN,    /* the old queue pair is not drained */
+	VQP_PLANT_RC_IN_USE,   /* one in use is given up */
+	VQP_PLANT_RC_GEN,      /* generations are not looked at */
+	VQP_PLANT_AHEAD,       /* no message waits for those before */
+	VQP_PLANT_RC_FIRST,    /* vqps that no answer has met move */
+	VQP_PLANT_CLOSE,       /* a vqp that is closed drops what waits */
+	VQP_PLANT_LINGER,      /* it waits for ever */
+	VQP_PLANT_META_TOKEN,  /* any answer is taken */
+	VQP_PLANT_RC_END,      /* used before the peer has ended the last */
+	VQP_PLANT_RC_SILENT,   /* that it has not said so is no matter */
+	VQP_PLANT_RC_BACK,     /* a full far end asks for none back */
+	VQP_PLANT_RC_TURN,     /* one in use is never given back */
+	VQP_PLANT_RC_PROBE,    /* nobody asks whether the asking end lives */
+	VQP_PLANT_RC_PROBED,   /* the answer to that is not looked at */
+	VQP_PLANT_RC_SOON,     /* it is asked before it can answer */
+	VQP_PLANT_HOLD,	       /* an announcement that has left is complete */
+	VQP_PLANT_HOLD_ORDER,  /* requests behind it are posted */
+	VQP_PLANT_WORD,	       /* that the sender still holds it is no matter */
+	VQP_PLANT_REFUSE,      /* what is not READ is not refused */
+	VQP_PLANT_PROBE,       /* nobody asks whether the receiver lives */
+	VQP_PLANT_ACK,	       /* a vqp that is freed drops what it owes */
+	VQP_PLANT_F5,	       /* the same of credit that is due */
+	VQP_PLANT_ASK,	       /* nobody asks for credit that does not come */
+	VQP_PLANT_ASK_LOST,    /* nor is it if some were lost */
+	VQP_PLANT_ASK_DEAF,    /* that there is none any more is no matter */
+	VQP_PLANT_FREE,	       /* and its messages that were not popped */
+	VQP_PLANT_NO_SUM,      /* a node's record is taken torn */
+	VQP_PLANT_REGION_NO_SUM, /* a region's record is taken torn */
+	VQP_PLANT_LEASE_MARGIN,	 /* retries may last longer than a lease */
 };
 
 struct vqp;
@@ -87,6 +133,14 @@ struct vqp_engine;
 struct vqp_peer {
 	struct vqp_peer *next; /* in its bucket */
 	struct meta_node node;
+	bool dc;	   /* DC reaches it */
+	struct vqp_rc *rc; /* asked for, or used; NULL: none */
+	/* in engine.want_rc, since when; not asked for before */
+	struct list_node wants_rc;
+	uint64_t wanted_ns, rc_again_ns;
+	/* requests posted since then */
+	uint64_t sample_ns;
+	uint32_t sampled;
 	void *way; /* the port's: its address handle */
 	uint32_t refs;
 	uint8_t dci[VQP_PEER_DCIS];
@@ -98,10 +152,12 @@ struct vqp_peer {
 
 /* What the engine needs of the world. Errors are negative errnos. */
 struct vqp_port {
-	/* Posts a chain of n to a DCI, all or nothing. An error: nothing. */
-	int (*post)(void *arg, unsigned dci, struct ibv_send_wr *wr, unsigned n,
+	/* Posts a chain of n, all or nothing: to a DCI, or (qp >= conf.dcis) to
+	 * RC queue pair qp - conf.dcis. An error: nothing. A request to one for
+	 * a peer that sends fails only after VQP_RC_PATIENCE_NS. */
+	int (*post)(void *arg, unsigned qp, struct ibv_send_wr *wr, unsigned n,
 		    const struct vqp_peer *to);
-	/* Completions of all DCIs. */
+	/* Completions of all queue pairs. */
 	int (*poll)(void *arg, int n, struct ibv_wc *wc);
 	/* The DCI has failed: puts a new one in its place. Requests outstanding
 	 * on the old one complete no more, or late. */
@@ -112,23 +168,51 @@ struct vqp_port {
 	/* Is this memory of this process, and may it be written if `write`? */
 	bool (*local_ok)(void *arg, uint32_t lkey, uint64_t addr, uint32_t len,
 			 bool write);
+	/* The device's key for READs of this memory of ours. NULL: messages that
+	 * are announced end with LOC_PROT_ERR. */
+	bool (*rkey_of)(void *arg, uint32_t lkey, uint64_t addr, uint32_t len,
+			uint32_t *rkey);
 	/* A vqp of this domain has bound the port. 0: a vqp of no domain, or
 	 * the port is free again. May be NULL. */
 	void (*bound)(void *arg, uint16_t port, uint16_t domain);
 	void *(*alloc)(void *arg, size_t len); /* zeroed */
 	void (*free)(void *arg, void *p);
 	void (*log)(void *arg, const char *line); /* once per kind of trouble */
+	/* The rest is needed if conf.rcs is not 0. RC queue pairs have numbers:
+	 * below conf.rcs to send on, from there on for peers that send. */
+	int (*rc_make)(void *arg, unsigned rc, struct rc_addr *own);
+	int (*rc_join)(void *arg, unsigned rc, const struct rc_addr *far,
+		       const struct vqp_peer *peer);
+	/* Of one for a peer that sends: messages that have arrived on it go to
+	 * vqp_engine_receive() first, unless that is what calls this. */
+	void (*rc_free)(void *arg, unsigned rc);
+	/* Does the process at its other end live? 0, -ENOTCONN: no,
+	 * -EOPNOTSUPP: the device does not say. */
+	int (*rc_probe)(void *arg, unsigned rc);
+	/* Sends RC_MSG bytes to the peer's engine. They may get lost. */
+	void (*tell)(void *arg, const struct vqp_peer *to, const uint8_t *msg);
+	/* Does DC reach the node? NULL: yes. */
+	bool (*has_dc)(void *arg, const struct meta_node *n);
+	/* READs the records of two places at a meta server that DC does not
+	 * reach. vqp_engine_meta_read() brings them, with this token. -ENOMEM,
+	 * -ENOTCONN: not now. */
+	int (*meta_read)(void *arg, unsigned server, const uint32_t place[2],
+			 uint64_t token);
 };
 
 struct vqp_conf {
 	const struct vqp_port *port;
 	void *arg;
-	unsigned dcis;
+	unsigned dcis, rcs; /* rcs: 0, or VQP_RCS_MAX at most */
+	uint32_t rc_busy;   /* requests in a sample; 0: VQP_RC_BUSY */
 	uint32_t sq_max, cq_max;
 	struct meta_node self;
 	/* VQP_SLOTS cells of VQP_CELL bytes that the device may write to */
 	uint8_t *cells;
 	uint32_t cells_lkey;
+	/* VQP_SLOTS words that peers may READ (announce.c) */
+	uint64_t *words;
+	uint32_t words_rkey;
 	uint64_t seed;
 	/* The engine asks the other meta server too when the first has not
 	 * answered for so long; 0: VQP_LOOKUP_WAIT_NS. */
@@ -150,6 +234,9 @@ enum slot_kind {
 	SLOT_LOOKUP,  /* the engine's: one record of two */
 	SLOT_REGION,  /* the engine's: the record of a region */
 	SLOT_PORT,    /* the engine's: the domain of a port */
+	SLOT_FETCH,   /* the engine's: bytes of an announced message */
+	SLOT_REFUSE,  /* the engine's: such a message is not READ */
+	SLOT_PROBE,   /* the engine's: does the peer live? */
 };
 
 struct vqp_slot {
@@ -159,9 +246,10 @@ struct vqp_slot {
 	struct vqp *v; /* NULL: the vqp is gone or waits for it no more */
 	enum slot_kind kind;
 	uint8_t status; /* set by the engine: the request is not posted */
-	uint8_t dci;	/* where it is posted */
+	uint16_t qp;	/* where it is posted */
 	bool numbered;	/* a message with its sequence number */
 	bool refused;	/* refused while alone on a DCI, now replaced */
+	bool *held;	/* cleared when the slot is over; or NULL */
 	uint32_t seq;
 	uint32_t len;
 	bool signaled; /* the user's */
@@ -169,6 +257,14 @@ struct vqp_slot {
 	uint16_t covers; /* send queue slots that its completion frees */
 	struct vqp_meta_lookup *asked; /* of a look-up */
 	struct vqp_region *region;
+	/* a message that is announced: its pieces are sge[1] and on */
+	bool announced;
+	bool asks; /* of SLOT_CREDIT, and its refusal */
+	uint8_t pieces;
+	uint32_t rkey[VQP_SGES];
+	/* of SLOT_FETCH; NULL: the message needs it no more */
+	struct vqp_message *fetch;
+	bool carried, is_word;
 	uint64_t since_ns;     /* posted by the user */
 	struct ibv_send_wr wr; /* as the user gave it; sg_list is below */
 	struct ibv_sge sge[VQP_SGES + 1];
@@ -180,11 +276,22 @@ struct vqp_recv {
 	struct ibv_sge sge[VQP_SGES];
 };
 
+/* An announced message at its receiver. */
+struct vqp_fetch {
+	struct msg_announce at;
+	struct vqp_recv into; /* taken when the READs begin */
+	unsigned pending;     /* READs that are not over */
+	bool begun, failed, over;
+	bool orphan; /* its receiver is gone: freed when over */
+	enum ibv_wc_status status;
+};
+
 /* A message that the user has not taken yet. */
 struct vqp_message {
 	struct list_node link;
-	struct vqp *from; /* its pair */
+	struct vqp *from; /* its pair; NULL: an orphan's */
 	struct msg_head head;
+	struct vqp_fetch *fetch; /* NULL: the bytes are in data */
 	uint8_t data[];
 };
 
@@ -194,6 +301,7 @@ struct vqp_meta_lookup {
 	uint64_t again_ns; /* when to ask again: it had no such node */
 	uint8_t pending, torn;
 	bool asked, failed;
+	uint64_t token; /* of port.meta_read(); 0: none under way */
 	uint8_t record[2][META_RECORD];
 };
 
@@ -204,11 +312,18 @@ struct vqp_lookup {
 	struct vqp_meta_lookup at[VQP_METAS];
 };
 
-/* A meta server's table, and the vqp that READs it. */
+/* A meta server's table, and the vqp that READs it; or the port does. */
 struct vqp_meta {
 	struct vqp *v; /* NULL: none */
+	bool by_port;
 	uint64_t addr;
 	uint32_t rkey, places;
+};
+
+enum vqp_ack {
+	VQP_ACK_NONE,
+	VQP_ACK_DUE,
+	VQP_ACK_OUT, /* in a message of credit that is under way */
 };
 
 struct vqp {
@@ -216,8 +331,13 @@ struct vqp {
 	struct list_node link; /* in engine.busy while it has a queue */
 	uint32_t id, gen;
 	enum vqp_state state;
+	/* Requests name the device's own keys, which are not looked at. */
+	bool raw;
+	enum ibv_wc_status why; /* in VQP_ERROR: of the first that failed */
 	struct vqp_peer *peer;
-	unsigned dci;
+	/* its DCI, where DC reaches the peer; the queue pair of what is
+	 * posted, VQP_NO_QP: it has none yet */
+	uint32_t dci, qp;
 	struct list_node queue; /* slots not posted */
 	uint32_t n_slots, n_posted;
 	uint32_t alone; /* so many are posted one by one: a chain was refused */
@@ -227,6 +347,8 @@ struct vqp {
 	struct vqp_recv *recv;
 	uint32_t recv_head, recv_tail;
 	struct list_node messages; /* struct vqp_message */
+	/* messages of the other end that came before an earlier one, in order */
+	struct list_node ahead;
 	/* of a pair */
 	uint32_t far_vqp, far_gen;
 	uint16_t far_port;
@@ -235,6 +357,20 @@ struct vqp {
 	uint32_t expect;	   /* the number of the next message */
 	uint32_t taken, taken_sent;
 	bool credit_out; /* a credit message is under way */
+	bool tells;	 /* the other end has asked what was taken */
+	/* messages wait for credit since then, or have asked for it; 0: none */
+	uint64_t asked_ns;
+	uint32_t asks; /* that have not been answered */
+	/* The other end waits to hear that an announced message was taken. */
+	enum vqp_ack ack;
+	/* The announced message of this vqp that is not taken yet: it is
+	 * posted, or in no list, or waits to be posted again. One at most. */
+	struct vqp_slot *lent;
+	struct list_node lending; /* in engine.lending while there is one */
+	uint64_t probed_ns;
+	bool probe_out;
+	/* the announced message of the other end that is being READ */
+	struct vqp_message *fetch;
 	/* domain of this vqp, set by its front; domain of its other end */
 	uint16_t domain, far_domain;
 	bool knows_domain, asks_domain; /* the other end's domain */
@@ -246,10 +382,14 @@ struct vqp {
 	struct vqp *child_next;
 	struct vqp_lookup lookup;
 	void *front; /* the front's handle */
-	bool ours;   /* the front does not know of it yet, or has freed it */
+	bool ours;   /* the front does not know of it yet */
+	/* in engine.closing: the front has closed it, then; it takes no
+	 * messages */
+	struct list_node closing;
+	uint64_t closed_ns;
 };
 
-struct vqp_dci {
+struct vqp_qp {
 	struct vqp_peer *target; /* the peer of all outstanding requests */
 	struct list_node posted; /* in order */
 	uint32_t sq_used, n_posted;
@@ -264,6 +404,12 @@ struct vqp_counts {
 	uint64_t lookups, lookups_torn, cache_hits, posts, requests;
 	uint64_t dcis_replaced, reposted, garbage, dropped;
 	uint64_t region_reads, refused;
+	/* messages announced to peers; READ from peers; of either, refused */
+	uint64_t announced, fetched, refusals;
+	/* RC queue pairs: asked for and ready; of those, for busy peers;
+	 * transfers of vqps from one queue pair to another */
+	uint64_t rcs_made, rcs_busy, rcs_reclaimed, rcs_refused, rcs_failed;
+	uint64_t transfers;
 };
 
 #define VQP_PEER_BUCKETS 1024u
@@ -272,30 +418,44 @@ struct vqp_counts {
 
 struct vqp_engine {
 	struct vqp_conf conf;
-	struct vqp_dci dci[VQP_DCIS_MAX];
+	struct vqp_qp qp[VQP_DCIS_MAX + VQP_RCS_MAX]; /* DCIs, then RC */
 	uint32_t cq_used;
 	struct vqp_slot *slots;
 	struct list_node free_slots;
 	uint32_t n_free;
 	struct vqp **vqps;
-	uint32_t *gens; /* by id */
+	uint32_t last_gen; /* of all vqps: a later one has a higher number */
 	uint32_t vqps_cap, next_id;
 	struct list_node busy;
 	struct list_node lookups;
+	struct list_node closing; /* vqps, the oldest first */
+	struct list_node lending; /* vqps */
+	uint64_t last_word;
+	bool ending; /* nobody is told anything any more */
+	struct vqp_rc rc[VQP_RCS_MAX];
+	struct vqp_rc_in rc_in[VQP_RCS_MAX];
+	uint32_t rcs_open; /* not free */
+	uint32_t rc_looked, rc_back;
+	uint64_t rc_look_ns, rc_probed_ns;
+	uint32_t rc_probes;
+	struct list_node want_rc; /* peers */
 	struct vqp_peer *peers[VQP_PEER_BUCKETS];
-	uint32_t n_peers;
+	uint32_t n_peers; /* in the cache */
+	uint32_t peers_made;
 	struct vqp *children[VQP_CHILD_BUCKETS];
 	struct vqp *ports[VQP_PORT_BUCKETS];
 	bool credits_due; /* a message of credit found no slot */
 	struct vqp_meta meta[VQP_METAS];
+	uint64_t last_token;
 	uint64_t now_ns;
-	unsigned said; /* bits: troubles logged once */
-	unsigned plant;
+	uint64_t events; /* completions taken, and vqps failed */
+	unsigned said;	 /* bits: troubles logged once */
+	enum vqp_plant plant;
 	struct vqp_counts counts;
 };
 
 #ifdef VQP_PLANT
-#define PLANTED(e, what) ((e)->plant & VQP_PLANT_##what)
+#define PLANTED(e, what) ((e)->plant == VQP_PLANT_##what)
 #else
 #define PLANTED(e, what) 0
 #endif
@@ -308,6 +468,9 @@ void vqp_engine_fini(struct vqp_engine *e);
 int vqp_engine_meta(struct vqp_engine *e, unsigned server,
 		    const struct meta_node *at, uint64_t addr, uint32_t rkey,
 		    uint32_t places);
+/* The answer to port.meta_read(): two records, or (ok false) none. */
+void vqp_engine_meta_read(struct vqp_engine *e, uint64_t token, bool ok,
+			  const uint8_t *records);
 /* Is any meta server known? */
 bool vqp_engine_has_meta(const struct vqp_engine *e);
 /* Sets now_ns for the calls that follow: called before each that posts. */
@@ -321,7 +484,13 @@ int vqp_engine_round(struct vqp_engine *e, uint64_t now_ns);
 void vqp_engine_receive(struct vqp_engine *e, const uint8_t *buf, size_t len);
 
 int vqp_new(struct vqp_engine *e, struct vqp **v);
+/* What waits in v is dropped. v stays, without its front, while a bound vqp has
+ * messages of it, and until its other end knows which of its announced messages
+ * were taken. */
 void vqp_free(struct vqp *v);
+/* The front needs v no more: v is freed once its requests are posted, but not
+ * later than VQP_LINGER_NS from now. */
+void vqp_close(struct vqp *v);
 /* 0: connected; -EINPROGRESS: `state` changes when it is. */
 int vqp_connect(struct vqp *v, const uint8_t gid[16], uint32_t node_port,
 		uint16_t port);
@@ -331,6 +500,13 @@ int vqp_connect_stop(struct vqp *v);
 int vqp_bind(struct vqp *v, uint16_t port);
 int vqp_post_send(struct vqp *v, struct ibv_send_wr *wr,
 		  struct ibv_send_wr **bad);
+/* The same of all or (-ENOMEM, *bad == wr) nothing, with WRITEs with immediate:
+ * each is a WRITE and an empty message. */
+int vqp_post_all(struct vqp *v, struct ibv_send_wr *wr,
+		 struct ibv_send_wr **bad);
+/* Sends a message out of memory that is held until the engine clears *held.
+ * -ENOMEM, -ENOTCONN. */
+int vqp_send_held(struct vqp *v, struct ibv_send_wr *wr, bool *held);
 int vqp_post_recv(struct vqp *v, struct ibv_recv_wr *wr,
 		  struct ibv_recv_wr **bad);
 int vqp_poll(struct vqp *v, int n, struct ibv_wc *wc);
@@ -345,12 +521,20 @@ struct vqp_pop_out {
 	int status;
 };
 bool vqp_pop(struct vqp *v, struct vqp_pop_out *out);
+/* Of a vqp without receives, bound or connected: the next message, to be freed by
+ * vqp_message_free(); or NULL. One that is announced is refused. */
+struct vqp_message *vqp_take(struct vqp *v);
 
 /* recv.c, for engine.c */
 /* Queues a message of credit to v's other end if one is due: 0 or 1. */
 void vqp_credit_look(struct vqp *v);
 /* The same for all vqps. */
 void vqp_credits_look(struct vqp_engine *e);
+/* Has v taken so much that its other end has to be told? */
+bool vqp_credit_due(const struct vqp *v);
+/* The first of v's queue could not be posted. If that is a message which waits
+ * for credit, asks for it in time. */
+void vqp_credit_ask(struct vqp *v);
 /* Fills the header of a slot that is about to be posted. */
 void vqp_head_fill(struct vqp *v, struct vqp_slot *s);
 void vqp_messages_drop(struct vqp *v);
@@ -362,6 +546,7 @@ void vqp_unbind(struct vqp *v);
 /* The cached node, without a reference; or NULL. */
 struct vqp_peer *vqp_peer_find(struct vqp_engine *e, const uint8_t gid[16],
 			       uint32_t port);
+bool vqp_dc_reaches(struct vqp_engine *e, const struct meta_node *n);
 /* Takes it out of the cache: the next connect looks it up. */
 void vqp_peer_forget(struct vqp_engine *e, struct vqp_peer *p);
 
@@ -370,15 +555,69 @@ int vqp_lookups_run(struct vqp_engine *e);
 /* Ends the look-up of v. */
 void vqp_lookup_drop(struct vqp *v);
 
-/* engine.c, for recv.c and lookup.c */
+/*
+ * announce.c: long messages. The sender's end.
+ */
+/* Finds the keys of its pieces. False: some are no memory of ours. */
+bool vqp_announce_keys(struct vqp_slot *s, const struct ibv_send_wr *wr);
+/* It is posted for the first time: the sender holds the bytes from now on. */
+void vqp_announce_hold(struct vqp_slot *s);
+/* The bytes behind its header. Returns how many. */
+size_t vqp_announce_fill(struct vqp_slot *s, uint8_t *buf);
+/* The slot is given up: the sender holds the bytes no more. */
+void vqp_announce_over(struct vqp_engine *e, struct vqp_slot *s);
+/* Has v an announced message that has left, and waits to be taken? */
+static inline bool vqp_announce_waits(const struct vqp *v)
+{
+	return v->lent && !v->lent->posted && !list_linked(&v->lent->link);
+}
+/* Is the announced message of s taken? */
+bool vqp_announce_taken(const struct vqp_slot *s);
+/* The other end has refused one. */
+void vqp_announce_refused(struct vqp_engine *e, const struct msg_head *h);
+/* Asks whether receivers live. */
+void vqp_announce_run(struct vqp_engine *e);
+/* The receiver's end. */
+enum vqp_fetch_verdict {
+	VQP_FETCH_NOT_NOW, /* no receive, or no slots */
+	VQP_FETCH_RUNS,	   /* or waits for an earlier one of its sender's */
+	VQP_FETCH_OVER,
+	VQP_FETCH_GONE, /* the message was refused and freed */
+};
+/* Begins the READs of a message that v is to take, if they have not begun. */
+enum vqp_fetch_verdict vqp_fetch_go(struct vqp *v, struct vqp_message *m);
+/* The READ of s has ended, carried out or not. */
+void vqp_fetch_over(struct vqp_engine *e, struct vqp_slot *s);
+/* Tells the sender that its announced message is not READ. */
+void vqp_refuse(struct vqp_engine *e, const struct msg_head *h);
+/* v fails, and its other end lives: it hears that it waits for nothing. */
+void vqp_fetch_refuse(struct vqp *v);
+/* recv.c */
+/* Does a bound vqp have messages of v that were not popped? */
+bool vqp_is_waited(const struct vqp *v);
+void vqp_message_free(struct vqp_engine *e, struct vqp_message *m);
+/* v fails: what it has not begun to READ is refused. */
+void vqp_messages_refuse(struct vqp *v);
+
+/* engine.c, for post.c, recv.c, announce.c and lookup.c */
+/* The announced message v->lent is taken. */
+void vqp_lent_done(struct vqp *v);
 void vqp_slot_put(struct vqp_engine *e, struct vqp_slot *s);
-/* Posts what may be posted. */
+/* Takes completions of the device; posts what may be posted. What moved. */
+int vqp_reap(struct vqp_engine *e);
 int vqp_pump(struct vqp_engine *e);
+/* A completion of the user's, not ready yet; one with an error is ready. */
+void vqp_comp_add(struct vqp *v, const struct ibv_send_wr *wr, uint32_t len);
+void vqp_comp_error(struct vqp *v, const struct ibv_send_wr *wr,
+		    enum ibv_wc_status status);
 struct vqp_peer *vqp_peer_get(struct vqp_engine *e, const struct meta_node *n);
 void vqp_peer_put(struct vqp_engine *e, struct vqp_peer *p);
 void vqp_join(struct vqp *v, struct vqp_peer *p);
+/* The first request left ends with this status, all after it are flushed. None
+ * is on a device. */
+void vqp_fail(struct vqp *v, enum ibv_wc_status status);
 struct vqp_slot *vqp_slot_get(struct vqp *v);
-void vqp_slot_queue(struct vqp *v, struct vqp_slot *s);
+void vqp_slot_queue(struct vqp *v, struct vqp_slot *s, bool first);
 uint8_t *vqp_cell(struct vqp_engine *e, const struct vqp_slot *s);
 void vqp_say(struct vqp_engine *e, unsigned bit, const char *line);
 

@@ -111,6 +111,21 @@ static bool is_loopback(const struct sockaddr_storage *a)
 	return IN6_IS_ADDR_LOOPBACK(&s6->sin6_addr);
 }
 
+void front_gid(const struct skein_pool *p, const struct sockaddr_storage *sa,
+	       uint8_t gid[16])
+{
+	memset(gid, 0, 16);
+	if (is_loopback(sa)) { /* a node on this host */
+		memcpy(gid, p->gid, 16);
+	} else if (sa->ss_family == AF_INET) {
+		gid[10] = gid[11] = 0xff;
+		memcpy(gid + 12, &((const struct sockaddr_in *)sa)->sin_addr,
+		       4);
+	} else {
+		memcpy(gid, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
+	}
+}
+
 /* Parses "HOST:PORT" to the GID of a node and its number. */
 static int node_parse(struct skein_pool *p, const char *addr, uint8_t gid[16],
 		      uint32_t *port)
@@ -140,15 +155,7 @@ static int node_parse(struct skein_pool *p, const char *addr, uint8_t gid[16],
 	    !found)
 		return -EINVAL;
 	*port = (uint32_t)n;
-	memset(gid, 0, 16);
-	if (is_loopback(&sa)) { /* a node on this host */
-		memcpy(gid, p->gid, 16);
-	} else if (sa.ss_family == AF_INET) {
-		gid[10] = gid[11] = 0xff;
-		memcpy(gid + 12, &((struct sockaddr_in *)&sa)->sin_addr, 4);
-	} else {
-		memcpy(gid, &((struct sockaddr_in6 *)&sa)->sin6_addr, 16);
-	}
+	front_gid(p, &sa, gid);
 	return 0;
 }
 

@@ -11,6 +11,7 @@
 
 #include <infiniband/verbs.h>
 #include <skein/vqp.h>
+#include <sys/socket.h>
 
 /* As the calls of skein/vqp.h of the same names. */
 struct vqp_front {
@@ -62,6 +63,10 @@ struct skein_vqp_mem {
 void verbs_pool_init(struct skein_pool *p);
 void verbs_vqp_init(struct skein_vqp *v, struct skein_pool *p, uint32_t qp_num,
 		    bool connected);
+
+/* The GID of the node at an address. front.c */
+void front_gid(const struct skein_pool *p, const struct sockaddr_storage *sa,
+	       uint8_t gid[16]);
 
 /* The two ways to open one. pool.c, node/client.c */
 int pool_embed(struct skein_ctx *ctx, const struct skein_pool_attr *a,

@@ -2,7 +2,8 @@
 /*
  * lookup.c - connecting: algorithm 1 of KRCore. If the node is not in the
  * cache, the engine READs its two places at a meta server, in one post, until
- * one of them has the node or the deadline is over.
+ * one of them has the node or the deadline is over. Where DC does not reach the
+ * server the port READs them.
  *
  * There may be two meta servers. The second is asked too if the first has not
  * answered in time, does not know the node, or shows torn records. The answer
@@ -11,8 +12,6 @@
 #include "vqp/engine.h"
 
 #include <errno.h>
-
-#define SAY_NO_META 64u
 
 static void record_read(struct vqp_engine *e, const struct vqp_meta *m,
 			struct vqp_meta_lookup *at, unsigned which,
@@ -29,12 +28,12 @@ static void record_read(struct vqp_engine *e, const struct vqp_meta *m,
 	s->sge[0] = (struct ibv_sge){(uintptr_t)vqp_cell(e, s), META_RECORD,
 				     e->conf.cells_lkey};
 	at->pending++;
-	vqp_slot_queue(m->v, s);
+	vqp_slot_queue(m->v, s, false);
 }
 
 static bool can_ask(const struct vqp_meta *m)
 {
-	return m->v && m->v->state == VQP_CONNECTED;
+	return m->v ? m->v->state == VQP_CONNECTED : m->by_port;
 }
 
 bool vqp_engine_has_meta(const struct vqp_engine *e)
@@ -47,6 +46,29 @@ bool vqp_engine_has_meta(const struct vqp_engine *e)
 	return false;
 }
 
+static void asked(struct vqp_engine *e, struct vqp_meta_lookup *at)
+{
+	e->counts.lookups++;
+	at->asked = true;
+	at->failed = false;
+	at->since_ns = e->now_ns;
+}
+
+static int ask_port(struct vqp_engine *e, struct vqp_meta_lookup *at,
+		    unsigned server, const uint32_t place[2])
+{
+	uint64_t token = ++e->last_token;
+	int err;
+
+	err = e->conf.port->meta_read(e->conf.arg, server, place, token);
+	if (err)
+		return err;
+	asked(e, at);
+	at->pending = 1;
+	at->token = token;
+	return 0;
+}
+
 /* READs both places in one post. -ENOTCONN; -ENOMEM: no slots now. */
 static int ask(struct vqp_engine *e, struct vqp_lookup *l, unsigned server)
 {
@@ -57,6 +79,9 @@ static int ask(struct vqp_engine *e, struct vqp_lookup *l, unsigned server)
 
 	if (!can_ask(m))
 		return -ENOTCONN;
+	meta_places(l->gid, l->port, m->places, place);
+	if (!m->v)
+		return ask_port(e, at, server, place);
 	s[0] = vqp_slot_get(m->v);
 	s[1] = s[0] ? vqp_slot_get(m->v) : NULL;
 	if (!s[1]) {
@@ -64,11 +89,7 @@ static int ask(struct vqp_engine *e, struct vqp_lookup *l, unsigned server)
 			vqp_slot_put(e, s[0]);
 		return -ENOMEM;
 	}
-	e->counts.lookups++;
-	at->asked = true;
-	at->failed = false;
-	at->since_ns = e->now_ns;
-	meta_places(l->gid, l->port, m->places, place);
+	asked(e, at);
 	record_read(e, m, at, 0, place[0], s[0]);
 	record_read(e, m, at, 1, place[1], s[1]);
 	return 0;
@@ -86,7 +107,29 @@ static void asked_forget(struct vqp_engine *e, struct vqp_lookup *l)
 			if (e->slots[k].asked == &l->at[i])
 				e->slots[k].asked = NULL;
 		l->at[i].pending = 0;
+		l->at[i].token = 0;
 	}
+}
+
+void vqp_engine_meta_read(struct vqp_engine *e, uint64_t token, bool ok,
+			  const uint8_t *records)
+{
+	struct vqp_meta_lookup *at;
+	struct list_node *n;
+	unsigned i;
+
+	list_for_each(n, &e->lookups)
+		for (i = 0; i < VQP_METAS; i++) {
+			at = &container_of(n, struct vqp_lookup, link)->at[i];
+			if (at->token != token && !PLANTED(e, META_TOKEN))
+				continue;
+			at->token = 0;
+			at->pending = 0;
+			at->failed = !ok;
+			if (ok)
+				memcpy(at->record, records, sizeof(at->record));
+			return;
+		}
 }
 
 /* A server has answered, or failed. True: it has the node, and the vqp is now
@@ -100,6 +143,9 @@ static bool answer(struct vqp_engine *e, struct vqp_lookup *l,
 	struct meta_node n;
 
 	at->asked = false;
+	for (unsigned i = 0; i < 2 && PLANTED(e, NO_SUM); i++)
+		put_le64(at->record[i] + META_RECORD - 8,
+			 meta_sum(at->record[i]));
 	if (!at->failed)
 		found = meta_find(at->record[0], at->record[1], l->gid, l->port,
 				  &n);
@@ -206,12 +252,7 @@ void vqp_lookup_drop(struct vqp *v)
 int vqp_connect_stop(struct vqp *v)
 {
 	vqp_lookup_drop(v);
-	if (vqp_engine_has_meta(v->e))
-		return -EHOSTUNREACH;
-	vqp_say(v->e, SAY_NO_META,
-		"vqp: no meta server answers: nodes that were not met before "
-		"are not found");
-	return -ENETUNREACH;
+	return vqp_engine_has_meta(v->e) ? -EHOSTUNREACH : -ENETUNREACH;
 }
 
 int vqp_engine_meta(struct vqp_engine *e, unsigned server,
@@ -224,7 +265,9 @@ int vqp_engine_meta(struct vqp_engine *e, unsigned server,
 	if (m->v)
 		vqp_free(m->v);
 	m->v = NULL;
-	if (!at)
+	m->places = places;
+	m->by_port = at && !vqp_dc_reaches(e, at);
+	if (!at || m->by_port)
 		return 0;
 	if (vqp_new(e, &m->v))
 		return -ENOMEM;
@@ -237,11 +280,9 @@ int vqp_engine_meta(struct vqp_engine *e, unsigned server,
 	vqp_join(m->v, p);
 	/* A server that does not answer holds up what is behind it on its DCI:
 	 * so the other server has another DCI. */
-	if (!PLANTED(e, META_DCI))
-		m->v->dci = server % e->conf.dcis;
-	e->said &= ~SAY_NO_META; /* log it the next time too */
+	if (m->v->peer->dc && !PLANTED(e, META_DCI))
+		m->v->dci = m->v->qp = server % e->conf.dcis;
 	m->addr = addr;
 	m->rkey = rkey;
-	m->places = places;
 	return 0;
 }

@@ -15,7 +15,8 @@
 enum {
 	R_GID = 0,
 	R_PORT = 16,
-	R_DCTN = 20,
+	R_UDQPN = 18,
+	R_DCTN = 21,
 	R_KEY = 24,
 	R_INCARNATION = 32,
 	R_BEAT = 40,
@@ -49,7 +50,8 @@ void meta_encode(const struct meta_node *n, uint8_t *buf)
 	memset(buf, 0, META_RECORD);
 	memcpy(buf + R_GID, n->gid, sizeof(n->gid));
 	put_le32(buf + R_PORT, n->port);
-	put_le32(buf + R_DCTN, n->dctn);
+	put_le24(buf + R_UDQPN, n->udqpn);
+	put_le24(buf + R_DCTN, n->dctn);
 	put_le64(buf + R_KEY, n->key);
 	put_le64(buf + R_INCARNATION, n->incarnation);
 	put_le32(buf + R_BEAT, n->beat);
@@ -74,15 +76,15 @@ int meta_decode(const uint8_t *buf, struct meta_node *n)
 	if (get_le64(buf + R_SUM) != meta_sum(buf))
 		return -EBADMSG;
 	memcpy(r.gid, buf + R_GID, sizeof(r.gid));
-	r.port = get_le32(buf + R_PORT);
-	r.dctn = get_le32(buf + R_DCTN);
+	r.port = get_le32(buf + R_PORT) & 0xffff;
+	r.udqpn = get_le24(buf + R_UDQPN);
+	r.dctn = get_le24(buf + R_DCTN);
 	r.key = get_le64(buf + R_KEY);
 	r.incarnation = get_le64(buf + R_INCARNATION);
 	r.beat = get_le32(buf + R_BEAT);
 	r.table_rkey = get_le32(buf + R_TABLE_RKEY);
 	r.table = get_le64(buf + R_VERSION) >> 8;
-	if (!r.port || r.port > UINT16_MAX || r.dctn > 0xffffff ||
-	    buf[R_VERSION] != META_VERSION)
+	if (!r.port || buf[R_VERSION] != META_VERSION)
 		return -EBADMSG;
 	*n = r;
 	return 0;

@@ -16,7 +16,7 @@
 
 #define META_RECORD 64u
 #define META_HEAD_MAGIC 0x6174656d6e6b73ull /* "skn meta" */
-#define META_VERSION 2u
+#define META_VERSION 3u
 
 /* messages (msg.c) use these too */
 static inline uint32_t get_le32(const uint8_t *p)
@@ -47,11 +47,24 @@ static inline void put_le64(uint8_t *p, uint64_t v)
 	memcpy(p, &v, sizeof(v));
 }
 
-/* A node: its address, and what a DC request to it needs. */
+static inline uint32_t get_le24(const uint8_t *p)
+{
+	return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16;
+}
+
+static inline void put_le24(uint8_t *p, uint32_t v)
+{
+	p[0] = (uint8_t)v;
+	p[1] = (uint8_t)(v >> 8);
+	p[2] = (uint8_t)(v >> 16);
+}
+
+/* A node: its address, and what a request to it needs. */
 struct meta_node {
 	uint8_t gid[16];
-	uint32_t port; /* 1 to 65535 */
-	uint32_t dctn; /* 24 bits */
+	uint32_t port;	/* 1 to 65535 */
+	uint32_t dctn;	/* 24 bits; 0: it has no DC */
+	uint32_t udqpn; /* of the UD queue pair for rc.h; 24 bits; 0: none */
 	uint64_t key;
 	uint64_t incarnation; /* a later process of the node has a larger one */
 	uint32_t beat;	      /* counts renewals */

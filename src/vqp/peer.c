@@ -6,8 +6,6 @@
  */
 #include "vqp/engine.h"
 
-#include "base/prng.h"
-
 static struct vqp_peer **peer_bucket(struct vqp_engine *e,
 				     const uint8_t gid[16], uint32_t port)
 {
@@ -30,6 +28,8 @@ struct vqp_peer *vqp_peer_find(struct vqp_engine *e, const uint8_t gid[16],
 static void peer_free(struct vqp_engine *e, struct vqp_peer *p)
 {
 	vqp_regions_free(e, p);
+	if (list_linked(&p->wants_rc))
+		list_del(&p->wants_rc);
 	e->conf.port->way_free(e->conf.arg, p->way);
 	e->conf.port->free(e->conf.arg, p);
 }
@@ -56,10 +56,15 @@ void vqp_peer_forget(struct vqp_engine *e, struct vqp_peer *p)
 		peer_free(e, p);
 }
 
+bool vqp_dc_reaches(struct vqp_engine *e, const struct meta_node *n)
+{
+	return e->conf.dcis && n->dctn &&
+	       (!e->conf.port->has_dc || e->conf.port->has_dc(e->conf.arg, n));
+}
+
 static struct vqp_peer *peer_new(struct vqp_engine *e,
 				 const struct meta_node *n)
 {
-	uint64_t h = prng_mix(n->key ^ n->dctn);
 	struct vqp_peer *p, **at;
 	unsigned i;
 
@@ -73,9 +78,14 @@ static struct vqp_peer *peer_new(struct vqp_engine *e,
 		e->conf.port->free(e->conf.arg, p);
 		return NULL;
 	}
-	for (i = 0; i < VQP_PEER_DCIS; i++)
-		p->dci[i] = (uint8_t)((h + i * ((e->conf.dcis + 1) / 2)) %
+	p->dc = vqp_dc_reaches(e, n);
+	/* In turn: as few peers as can be have a DCI in common, so a peer that
+	 * dies holds up few others. */
+	for (i = 0; i < VQP_PEER_DCIS && e->conf.dcis; i++)
+		p->dci[i] = (uint8_t)((e->peers_made +
+				       i * ((e->conf.dcis + 1) / 2)) %
 				      e->conf.dcis);
+	e->peers_made++;
 	at = peer_bucket(e, n->gid, n->port);
 	p->next = *at;
 	*at = p;
@@ -88,6 +98,7 @@ struct vqp_peer *vqp_peer_get(struct vqp_engine *e, const struct meta_node *n)
 	struct vqp_peer *p = vqp_peer_find(e, n->gid, n->port);
 
 	if (p && n->incarnation > p->node.incarnation) {
+		vqp_rc_forget_in(e, p);
 		vqp_peer_forget(e, p);
 		p = NULL;
 	}

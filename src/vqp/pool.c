@@ -15,7 +15,40 @@
 #include <stdlib.h>
 #include <string.h>
 
+void pool_addr_print(const uint8_t g[16], uint32_t port, char *buf, size_t len)
+{
+	static const uint8_t mapped[12] = {0, 0, 0, 0, 0,    0,
+					   0, 0, 0, 0, 0xff, 0xff};
+	bool v4 = !memcmp(g, mapped, sizeof(mapped));
+	char host[INET6_ADDRSTRLEN];
+
+	inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? g + 12 : g, host, sizeof(host));
+	snprintf(buf, len, v4 ? "%s:%u" : "[%s]:%u", host, port);
+}
+
+#define POOL_ACCESS                                         \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | \
+	 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+#define CQ_MAX (8 * POOL_SQ) /* requests outstanding at most */
+#define GRH_LEN 40u	     /* before a datagram */
+#define RECV_BATCH 16
+
 /* --- the engine's port -------------------------------------------------- */
+
+/* All or nothing. libibverbs may take the first ones of a list and refuse the
+ * next one: then the queue pair ends, and with it the rest of the list. */
+static int rc_post(struct pool *p, struct ibv_qp *qp, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad = wr, mark = {.opcode = IBV_WR_RDMA_WRITE,
+					      .send_flags = IBV_SEND_SIGNALED};
+	int err = ibv_post_send(qp, wr, &bad);
+
+	if (!err || bad == wr)
+		return -err;
+	mark.wr_id = bad->wr_id;
+	(void)dev_qp_err(p->dev, qp);
+	return -ibv_post_send(qp, &mark, &bad);
+}
 
 static int port_post(void *arg, unsigned dci, struct ibv_send_wr *wr,
 		     unsigned n, const struct vqp_peer *to)
@@ -23,6 +56,8 @@ static int port_post(void *arg, unsigned dci, struct ibv_send_wr *wr,
 	struct pool *p = arg;
 
 	(void)n;
+	if (dci >= p->n_dcis)
+		return rc_post(p, p->rc[dci - p->n_dcis], wr);
 	return p->dev->ops->post_dc(p->dev, p->dci[dci], wr, to->way,
 				    to->node.dctn, to->node.key);
 }
@@ -74,11 +109,37 @@ static int port_way(void *arg, const struct meta_node *n, void **way)
 	return err;
 }
 
+static bool is_under_way(const struct pool *p, const struct ibv_ah *ah)
+{
+	for (uint32_t i = p->ud_done; i != p->ud_sent; i++)
+		if (p->ud_ah[i % POOL_UD] == ah)
+			return true;
+	return false;
+}
+
+/* An address handle outlives the datagrams that were posted with it. */
 static void port_way_free(void *arg, void *way)
 {
 	struct pool *p = arg;
 
-	p->dev->ops->destroy_ah(p->dev, way);
+	if (is_under_way(p, way))
+		p->late_ah[p->n_late_ah++] = way;
+	else
+		p->dev->ops->destroy_ah(p->dev, way);
+}
+
+/* The oldest datagram has left. */
+static void datagram_done(struct pool *p)
+{
+	struct ibv_ah *ah = p->ud_ah[p->ud_done++ % POOL_UD];
+
+	for (unsigned i = 0; i < p->n_late_ah; i++) {
+		if (p->late_ah[i] != ah || is_under_way(p, ah))
+			continue;
+		p->late_ah[i] = p->late_ah[--p->n_late_ah];
+		p->dev->ops->destroy_ah(p->dev, ah);
+		return;
+	}
 }
 
 static bool mem_has(const struct pool_mem *m, uint32_t lkey, uint64_t addr,
@@ -110,6 +171,18 @@ static bool port_local_ok(void *arg, uint32_t lkey, uint64_t addr, uint32_t len,
 	return false;
 }
 
+/* All memory is registered for READs. */
+static bool port_rkey_of(void *arg, uint32_t lkey, uint64_t addr, uint32_t len,
+			 uint32_t *rkey)
+{
+	struct pool *p = arg;
+
+	if (!port_local_ok(arg, lkey, addr, len, false))
+		return false;
+	*rkey = p->last->region->mr->rkey;
+	return true;
+}
+
 /* Peers READ the word: two bytes are not torn. */
 static void port_bound(void *arg, uint16_t port, uint16_t domain)
 {
@@ -118,6 +191,270 @@ static void port_bound(void *arg, uint16_t port, uint16_t domain)
 					    REGION_PORTS_AT);
 
 	__atomic_store_n(&at[port], htole16(domain), __ATOMIC_RELEASE);
+}
+
+/* --- messages ----------------------------------------------------------- */
+
+static int recv_post(struct pool *p, uint64_t i)
+{
+	struct ibv_sge sge = {(uintptr_t)p->bufs->addr + i * MSG_BUF, MSG_BUF,
+			      p->bufs->mr->lkey};
+	struct ibv_recv_wr wr = {.wr_id = i, .sg_list = &sge, .num_sge = 1};
+	struct ibv_recv_wr *bad;
+
+	return -ibv_post_srq_recv(p->srq, &wr, &bad);
+}
+
+static int recv_round(struct pool *p)
+{
+	struct ibv_wc wc[RECV_BATCH];
+	int n, i;
+
+	p->receiving = true;
+	n = ibv_poll_cq(p->rcq, RECV_BATCH, wc);
+	for (i = 0; i < n; i++) {
+		const uint8_t *buf = (const uint8_t *)p->bufs->addr +
+				     wc[i].wr_id % POOL_RECVS * MSG_BUF;
+
+		if (wc[i].status == IBV_WC_SUCCESS &&
+		    wc[i].opcode == IBV_WC_RECV)
+			vqp_engine_receive(&p->e, buf, wc[i].byte_len);
+		else
+			p->e.counts.garbage++;
+		recv_post(p, wc[i].wr_id % POOL_RECVS);
+	}
+	p->receiving = false;
+	return n > 0 ? n : 0;
+}
+
+/* --- RC queue pairs, and the datagrams about them ------------------------ */
+
+static int port_rc_make(void *arg, unsigned rc, struct rc_addr *own)
+{
+	struct pool *p = arg;
+	struct ibv_qp_init_attr a = {.qp_type = IBV_QPT_RC,
+				     .send_cq = p->scq,
+				     .recv_cq = p->rcq,
+				     .srq = p->srq,
+				     .cap = {.max_send_wr = POOL_SQ,
+					     .max_send_sge = VQP_SGES + 1}};
+	const struct dev_ops *ops = p->dev->ops;
+	struct dev_qp_addr at;
+	struct ibv_qp *qp;
+	int err;
+
+	err = ops->create_qp(p->dev, p->ctx->pd, &a, 0, &qp);
+	if (err)
+		return err;
+	err = dev_qp_init(p->dev, qp, POOL_ACCESS);
+	if (err) {
+		ops->destroy_qp(p->dev, qp);
+		return err;
+	}
+	dev_qp_addr(p->dev, qp, (uint32_t)env_random_u64(p->env), &at);
+	*own = (struct rc_addr){.qpn = at.qpn,
+				.psn = at.psn,
+				.mtu = at.mtu,
+				.rd_atomic = at.rd_atomic};
+	p->rc[rc] = qp;
+	p->rc_psn[rc] = at.psn;
+	return 0;
+}
+
+static int port_rc_join(void *arg, unsigned rc, const struct rc_addr *far,
+			const struct vqp_peer *peer)
+{
+	struct dev_qp_addr to = {.qpn = far->qpn,
+				 .psn = far->psn,
+				 .mtu = far->mtu,
+				 .rd_atomic = far->rd_atomic};
+	struct pool *p = arg;
+	struct dev_qp_opts opts = p->opts;
+	int err;
+
+	/* Its probes are patient: five times 0.27 s. */
+	if (rc >= p->n_rcs)
+		opts.timeout = 16;
+	memcpy(&to.gid, peer->node.gid, sizeof(to.gid));
+	err = dev_qp_rtr(p->dev, p->rc[rc], &to, &opts);
+	if (!err)
+		err = dev_qp_rts(p->dev, p->rc[rc], p->rc_psn[rc], &to, &opts);
+	return err;
+}
+
+/* In ERR nothing more arrives. A device may drop what it has completed of a
+ * queue pair that it destroys. */
+static void arrived_take(struct pool *p, unsigned rc)
+{
+	if (rc < p->n_rcs || p->receiving || dev_qp_err(p->dev, p->rc[rc]))
+		return;
+	for (unsigned i = 0; i <= 2 * POOL_RECVS / RECV_BATCH; i++)
+		if (!recv_round(p))
+			return;
+}
+
+static void port_rc_free(void *arg, unsigned rc)
+{
+	struct pool *p = arg;
+
+	if (!p->rc[rc])
+		return;
+	arrived_take(p, rc);
+	p->dev->ops->destroy_qp(p->dev, p->rc[rc]);
+	p->rc[rc] = NULL;
+}
+
+static int port_rc_probe(void *arg, unsigned rc)
+{
+	struct pool *p = arg;
+
+	return p->dev->ops->probe ? p->dev->ops->probe(p->dev, p->rc[rc])
+				  : -EOPNOTSUPP;
+}
+
+/* The Q_Key of a node's datagrams; the highest bit has a meaning of its own. */
+static uint32_t qkey_of(const struct meta_node *n)
+{
+	return (uint32_t)n->key & 0x7fffffff;
+}
+
+static uint8_t *ud_buf(struct pool *p, uint32_t i)
+{
+	return (uint8_t *)p->ud_bufs->addr + (size_t)i * POOL_UD_BUF;
+}
+
+static int ud_recv_post(struct pool *p, uint64_t i)
+{
+	struct ibv_sge sge = {(uintptr_t)ud_buf(p, (uint32_t)i), POOL_UD_BUF,
+			      p->ud_bufs->mr->lkey};
+	struct ibv_recv_wr wr = {.wr_id = i, .sg_list = &sge, .num_sge = 1};
+	struct ibv_recv_wr *bad;
+	int err = -ibv_post_recv(p->ud, &wr, &bad);
+
+	p->ud_recvs += !err;
+	return err;
+}
+
+static int ud_start(struct pool *p)
+{
+	int err = dev_qp_ud(p->dev, p->ud, qkey_of(&p->own), 0);
+	uint32_t i;
+
+	for (i = 0; i < POOL_UD && !err; i++)
+		err = ud_recv_post(p, i);
+	return err;
+}
+
+/* It has failed, and all that was posted has ended. Peers know its number, so
+ * it is used again, not another one. */
+static void ud_restart(struct pool *p)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+
+	if (p->dev->ops->modify_qp(p->dev, p->ud, &attr, IBV_QP_STATE) ||
+	    ud_start(p))
+		vqp_say(&p->e, 64,
+			"vqp: the queue pair for datagrams has failed: RC "
+			"queue pairs cannot be made");
+}
+
+static void datagram_take(struct pool *p, const struct ibv_wc *wc)
+{
+	p->ud_recvs--;
+	if (wc->status != IBV_WC_SUCCESS)
+		return;
+	if (wc->byte_len >= GRH_LEN)
+		vqp_engine_datagram(&p->e,
+				    ud_buf(p, (uint32_t)wc->wr_id) + GRH_LEN,
+				    wc->byte_len - GRH_LEN);
+	ud_recv_post(p, wc->wr_id);
+}
+
+static int ud_round(struct pool *p)
+{
+	struct ibv_wc wc[8];
+	int n, i;
+
+	n = ibv_poll_cq(p->ucq, 8, wc);
+	for (i = 0; i < n; i++) {
+		if (wc[i].wr_id >= POOL_UD)
+			datagram_done(p);
+		else
+			datagram_take(p, &wc[i]);
+	}
+	if (!p->ud_recvs && p->ud_done == p->ud_sent)
+		ud_restart(p);
+	return n > 0 ? n : 0;
+}
+
+static void port_tell(void *arg, const struct vqp_peer *to, const uint8_t *msg)
+{
+	struct pool *p = arg;
+	uint32_t i = POOL_UD + p->ud_sent % POOL_UD;
+	struct ibv_sge sge = {(uintptr_t)ud_buf(p, i), RC_MSG,
+			      p->ud_bufs->mr->lkey};
+	struct ibv_send_wr wr = {.wr_id = POOL_UD,
+				 .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_SEND,
+				 .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_send_wr *bad;
+
+	if (p->ud_sent - p->ud_done == POOL_UD)
+		return; /* the engine tells it again */
+	memcpy(ud_buf(p, i), msg, RC_MSG);
+	wr.wr.ud.ah = to->way;
+	wr.wr.ud.remote_qpn = to->node.udqpn;
+	wr.wr.ud.remote_qkey = qkey_of(&to->node);
+	if (!ibv_post_send(p->ud, &wr, &bad))
+		p->ud_ah[p->ud_sent++ % POOL_UD] = to->way;
+}
+
+static int ud_make(struct pool *p)
+{
+	struct ibv_qp_init_attr a = {.qp_type = IBV_QPT_UD,
+				     .cap = {.max_send_wr = POOL_UD,
+					     .max_recv_wr = POOL_UD,
+					     .max_send_sge = 1,
+					     .max_recv_sge = 1}};
+	const struct dev_ops *ops = p->dev->ops;
+	int err;
+
+	err = mem_region_new(p->dev, p->ctx->pd, "vqp-datagrams",
+			     (size_t)2 * POOL_UD * POOL_UD_BUF,
+			     IBV_ACCESS_LOCAL_WRITE, 0, &p->ud_bufs);
+	if (!err)
+		err = ops->create_cq(p->dev, 2 * POOL_UD, NULL, p->channel,
+				     &p->ucq);
+	if (err)
+		return err;
+	a.send_cq = a.recv_cq = p->ucq;
+	err = ops->create_qp(p->dev, p->ctx->pd, &a, 0, &p->ud);
+	return err ? err : ud_start(p);
+}
+
+/* On soft, processes of one host alone have DC between them. */
+static bool port_has_dc(void *arg, const struct meta_node *n)
+{
+	struct pool *p = arg;
+	struct dev_caps far;
+	struct dev_gid gid;
+	int i;
+
+	dev_qp_caps(p->dev, NULL, &far);
+	if (far.dc || !memcmp(n->gid, p->own.gid, sizeof(n->gid)))
+		return true;
+	for (i = 0; i < p->dev->port_attr.gid_tbl_len; i++)
+		if (!p->dev->ops->query_gid(p->dev, p->dev->port, i, &gid) &&
+		    !memcmp(n->gid, &gid.gid, sizeof(n->gid)))
+			return true;
+	return false;
+}
+
+static int port_meta_read(void *arg, unsigned server, const uint32_t place[2],
+			  uint64_t token)
+{
+	return publish_look(arg, server, place, token);
 }
 
 static void *port_alloc(void *arg, size_t len)
@@ -142,43 +479,21 @@ static const struct vqp_port pool_port = {
 	.way = port_way,
 	.way_free = port_way_free,
 	.local_ok = port_local_ok,
+	.rkey_of = port_rkey_of,
 	.bound = port_bound,
 	.alloc = port_alloc,
 	.free = port_free,
 	.log = port_log,
+	.rc_make = port_rc_make,
+	.rc_join = port_rc_join,
+	.rc_free = port_rc_free,
+	.rc_probe = port_rc_probe,
+	.tell = port_tell,
+	.has_dc = port_has_dc,
+	.meta_read = port_meta_read,
 };
 
-/* --- messages ----------------------------------------------------------- */
-
-static int recv_post(struct pool *p, uint64_t i)
-{
-	struct ibv_sge sge = {(uintptr_t)p->bufs->addr + i * MSG_BUF, MSG_BUF,
-			      p->bufs->mr->lkey};
-	struct ibv_recv_wr wr = {.wr_id = i, .sg_list = &sge, .num_sge = 1};
-	struct ibv_recv_wr *bad;
-
-	return -ibv_post_srq_recv(p->srq, &wr, &bad);
-}
-
-static int recv_round(struct pool *p)
-{
-	struct ibv_wc wc[16];
-	int n, i;
-
-	n = ibv_poll_cq(p->rcq, 16, wc);
-	for (i = 0; i < n; i++) {
-		const uint8_t *buf = (const uint8_t *)p->bufs->addr +
-				     wc[i].wr_id % POOL_RECVS * MSG_BUF;
-
-		if (wc[i].status == IBV_WC_SUCCESS &&
-		    wc[i].opcode == IBV_WC_RECV)
-			vqp_engine_receive(&p->e, buf, wc[i].byte_len);
-		else
-			p->e.counts.garbage++;
-		recv_post(p, wc[i].wr_id % POOL_RECVS);
-	}
-	return n > 0 ? n : 0;
-}
+/* --- rounds ------------------------------------------------------------- */
 
 static void mem_free(struct pool_mem *m)
 {
@@ -191,9 +506,9 @@ static void mem_free(struct pool_mem *m)
 	env_free(p->env, m);
 }
 
-/* Does a request that waits in software name it? The memory's owner may be
- * another process, which promises nothing. */
-static bool mem_waited(struct pool *p, const struct pool_mem *m)
+/* Does a request that waits in software name it, or (posted) any? The memory's
+ * owner may be another process, which promises nothing. */
+static bool mem_waited(struct pool *p, const struct pool_mem *m, bool posted)
 {
 	const struct vqp_slot *s;
 	uint32_t i;
@@ -201,9 +516,9 @@ static bool mem_waited(struct pool *p, const struct pool_mem *m)
 
 	for (i = 0; i < VQP_SLOTS; i++) {
 		s = &p->e.slots[i];
-		if (!s->v || s->posted)
+		if (!(s->v && !s->posted) && !(s->posted && posted))
 			continue;
-		for (k = 0; k < s->wr.num_sge; k++)
+		for (k = 0; k < s->wr.num_sge + s->pieces; k++)
 			if (s->sge[k].lkey == m->base.lkey)
 				return true;
 	}
@@ -218,7 +533,7 @@ static void leases_end(struct pool *p, uint64_t now_ns)
 		m = container_of(p->leased.next, struct pool_mem, link);
 		if (now_ns < m->keep_ns)
 			break;
-		if (now_ns != UINT64_MAX && mem_waited(p, m)) {
+		if (now_ns != UINT64_MAX && mem_waited(p, m, false)) {
 			m->keep_ns = now_ns + REGION_KEEP_NS;
 			list_del(&m->link);
 			list_add_tail(&p->leased, &m->link);
@@ -233,6 +548,9 @@ int pool_round(struct pool *p)
 	uint64_t now = env_now_ns(p->env);
 	int moved = recv_round(p);
 
+	vqp_engine_at(&p->e, now); /* for datagrams */
+	if (p->ud)
+		moved += ud_round(p);
 	moved += vqp_engine_round(&p->e, now);
 	leases_end(p, now);
 	publish_round(p, now);
@@ -249,6 +567,10 @@ static int memory_make(struct pool *p)
 			     (size_t)VQP_SLOTS * VQP_CELL,
 			     IBV_ACCESS_LOCAL_WRITE, 0, &p->cells);
 	if (!err)
+		err = mem_region_new(p->dev, p->ctx->pd, "vqp-words",
+				     VQP_SLOTS * sizeof(uint64_t),
+				     IBV_ACCESS_REMOTE_READ, 0, &p->words);
+	if (!err)
 		err = mem_region_new(p->dev, p->ctx->pd, "vqp-messages",
 				     (size_t)POOL_RECVS * MSG_BUF,
 				     IBV_ACCESS_LOCAL_WRITE, 0, &p->bufs);
@@ -264,22 +586,22 @@ static int objects_make(struct pool *p, uint64_t key)
 {
 	struct ibv_srq_init_attr a = {
 		.attr = {.max_wr = POOL_RECVS, .max_sge = 1}};
-	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-			   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	const struct dev_ops *ops = p->dev->ops;
 	unsigned i;
 	int err;
 
-	err = ops->create_cq(p->dev, (int)(2 * p->n_dcis * POOL_SQ), NULL,
-			     p->channel, &p->scq);
+	err = ops->create_cq(p->dev, (int)(2 * CQ_MAX), NULL, p->channel,
+			     &p->scq);
 	if (!err)
 		err = ops->create_cq(p->dev, 2 * POOL_RECVS, NULL, p->channel,
 				     &p->rcq);
 	if (!err)
 		err = ops->create_srq(p->dev, p->ctx->pd, &a, &p->srq);
-	if (!err)
+	if (!err && p->n_dcis)
 		err = ops->create_dct(p->dev, p->ctx->pd, p->rcq, p->srq, key,
-				      access, &p->opts, &p->dct);
+				      POOL_ACCESS, &p->opts, &p->dct);
+	if (!err && p->n_rcs)
+		err = ud_make(p);
 	for (i = 0; i < p->n_dcis && !err; i++)
 		err = dci_make(p, i);
 	for (i = 0; i < POOL_RECVS && !err; i++)
@@ -294,26 +616,25 @@ static void opts_fill(struct pool *p, uint64_t retry_ns)
 
 	while (t < 31 && (4096ull << t) < each)
 		t++;
+	/* Memory is kept for no longer than that. */
+	while (5 * (4096ull << t) > REGION_RETRY_NS)
+		t--;
 	p->opts = (struct dev_qp_opts){
 		.timeout = t ? t : 1, .retry_cnt = 4, .min_rnr_timer = 5};
 }
 
-static void addr_print(struct pool *p)
+/* RC queue pairs at most. */
+static unsigned rcs_of(const struct pool *p, const struct skein_pool_attr *a)
 {
-	const uint8_t *g = p->dev->gid.gid.raw;
-	static const uint8_t mapped[12] = {0, 0, 0, 0, 0,    0,
-					   0, 0, 0, 0, 0xff, 0xff};
-	char host[INET6_ADDRSTRLEN];
+	unsigned fast = p->dev->caps.qp_fast / 2;
 
-	if (!memcmp(g, mapped, sizeof(mapped))) {
-		inet_ntop(AF_INET, g + 12, host, sizeof(host));
-		snprintf(p->base.addr, sizeof(p->base.addr), "%s:%u", host,
-			 p->own.port);
-	} else {
-		inet_ntop(AF_INET6, g, host, sizeof(host));
-		snprintf(p->base.addr, sizeof(p->base.addr), "[%s]:%u", host,
-			 p->own.port);
-	}
+	if (a->rcs == SKEIN_POOL_NO_RCS || !p->dev->caps.ud)
+		return 0;
+	if (a->rcs)
+		return a->rcs;
+	if (!fast)
+		fast = POOL_RCS_DEFAULT;
+	return fast < VQP_RCS_MAX ? fast : VQP_RCS_MAX;
 }
 
 static int pool_up(struct pool *p, const struct skein_pool_attr *a)
@@ -325,8 +646,12 @@ static int pool_up(struct pool *p, const struct skein_pool_attr *a)
 	int err;
 
 	p->n_dcis = a->dcis ? a->dcis : 8;
-	if (p->n_dcis > VQP_DCIS_MAX || a->retry_ns > REGION_RETRY_NS)
+	p->n_rcs = rcs_of(p, a);
+	if (p->n_dcis > VQP_DCIS_MAX || p->n_rcs > VQP_RCS_MAX ||
+	    a->retry_ns > REGION_RETRY_NS)
 		return -ERANGE;
+	if (!p->dev->caps.dc)
+		p->n_dcis = 0;
 	opts_fill(p, a->retry_ns);
 	memcpy(own->gid, p->dev->gid.gid.raw, sizeof(own->gid));
 	own->port = a->node_port;
@@ -337,7 +662,8 @@ static int pool_up(struct pool *p, const struct skein_pool_attr *a)
 		err = objects_make(p, own->key);
 	if (err)
 		return err;
-	own->dctn = p->dct->qp_num;
+	own->dctn = p->dct ? p->dct->qp_num : 0;
+	own->udqpn = p->ud ? p->ud->qp_num : 0;
 	own->table = (uintptr_t)p->table->addr;
 	own->table_rkey = p->table->mr->rkey;
 	/* An id of an earlier pool matches no region, except by chance. */
@@ -346,10 +672,13 @@ static int pool_up(struct pool *p, const struct skein_pool_attr *a)
 	while (!own->port)
 		own->port = 1024 + env_random_u64(p->env) % 64512;
 	c.dcis = p->n_dcis;
+	c.rcs = p->n_rcs;
 	c.sq_max = POOL_SQ;
-	c.cq_max = p->n_dcis * POOL_SQ;
+	c.cq_max = CQ_MAX;
 	c.cells = p->cells->addr;
 	c.cells_lkey = p->cells->mr->lkey;
+	c.words = p->words->addr;
+	c.words_rkey = p->words->mr->rkey;
 	c.self = *own;
 	c.lookup_wait_ns = a->meta_wait_ns;
 	err = vqp_engine_init(&p->e, &c);
@@ -359,7 +688,8 @@ static int pool_up(struct pool *p, const struct skein_pool_attr *a)
 	err = publish_open(p, meta ? meta : META_DEFAULT, !a->node_port,
 			   a->timeout_ns ? a->timeout_ns : SKEIN_S(5));
 	p->e.conf.self = *own; /* its number may have changed */
-	addr_print(p);
+	pool_addr_print(own->gid, own->port, p->base.addr,
+			sizeof(p->base.addr));
 	return err;
 }
 
@@ -383,6 +713,12 @@ void pool_free(struct pool *p)
 		ops->destroy_qp(p->dev, p->dct);
 	if (p->engine_up)
 		vqp_engine_fini(&p->e);
+	if (p->ud)
+		ops->destroy_qp(p->dev, p->ud);
+	while (p->n_late_ah)
+		ops->destroy_ah(p->dev, p->late_ah[--p->n_late_ah]);
+	if (p->ucq)
+		ops->destroy_cq(p->dev, p->ucq);
 	if (p->srq)
 		ops->destroy_srq(p->dev, p->srq);
 	if (p->rcq)
@@ -396,8 +732,12 @@ void pool_free(struct pool *p)
 		mem_region_free(p->table);
 	if (p->cells)
 		mem_region_free(p->cells);
+	if (p->words)
+		mem_region_free(p->words);
 	if (p->bufs)
 		mem_region_free(p->bufs);
+	if (p->ud_bufs)
+		mem_region_free(p->ud_bufs);
 	env_mutex_fini(p->env, &p->lock);
 	env_free(p->env, p);
 }
@@ -449,6 +789,15 @@ static void stats(struct skein_pool *base, struct skein_pool_stats *st)
 	for (i = 0; i < p->n_publish; i++)
 		s.publishes += p->publish[i].count;
 	s.region_reads = c->region_reads;
+	s.rcs_made = c->rcs_made;
+	s.rcs_busy = c->rcs_busy;
+	s.rcs_reclaimed = c->rcs_reclaimed;
+	s.rcs_refused = c->rcs_refused;
+	s.rcs_failed = c->rcs_failed;
+	s.transfers = c->transfers;
+	s.announced = c->announced;
+	s.fetched = c->fetched;
+	s.refusals = c->refusals;
 	leave(p);
 	/* It fails for a wrong size, and writes nothing then. */
 	(void)ctx_struct_fill(st, sizeof(size_t), &s, sizeof(s));
@@ -456,6 +805,9 @@ static void stats(struct skein_pool *base, struct skein_pool_stats *st)
 
 /* --- memory ------------------------------------------------------------- */
 
+/* Also of memory without remote rights: announced messages are READ out of it,
+ * by engines, which have its key from the announcement alone. */
+#define MEM_ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ)
 #define REMOTE_RIGHTS                                       \
 	(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
 	 IBV_ACCESS_REMOTE_ATOMIC)
@@ -524,7 +876,7 @@ int pool_mem_make(struct pool *p, size_t len, unsigned access, uint16_t domain,
 	int err;
 
 	err = mem_region_new(p->dev, p->ctx->pd, "vqp", len,
-			     (int)access | IBV_ACCESS_LOCAL_WRITE, 0, &region);
+			     (int)access | MEM_ACCESS, 0, &region);
 	if (err)
 		return err;
 	err = mem_add(p, region, access, domain, 0, mem);
@@ -546,8 +898,7 @@ int pool_mem_adopt(struct pool *p, int fd, size_t len, unsigned access,
 	if (err)
 		return err;
 	err = mem_region_adopt(p->dev, p->ctx->pd, fd, addr, len,
-			       (int)access | IBV_ACCESS_LOCAL_WRITE, 0,
-			       &region);
+			       (int)access | MEM_ACCESS, 0, &region);
 	if (err) {
 		local_unmap(addr, len);
 		return err;
@@ -602,7 +953,8 @@ static void mem_end(struct skein_vqp_mem *base)
 		return;
 	if (p->last == m)
 		p->last = NULL;
-	if (base->id)
+	/* A message may be READ into it that its program knows nothing of. */
+	if (base->id || mem_waited(p, m, true))
 		pool_mem_retire(m);
 	else
 		mem_free(m);
@@ -659,7 +1011,8 @@ static void end(struct skein_vqp *vqp)
 
 	if (enter(p))
 		return;
-	vqp_free(h->v);
+	vqp_engine_at(&p->e, env_now_ns(p->env));
+	vqp_close(h->v);
 	list_del(&h->link);
 	env_free(p->env, h);
 	leave(p);
@@ -691,6 +1044,8 @@ static int connect_to(struct skein_vqp *vqp, const uint8_t gid[16],
 			env_mutex_lock(p->env, &p->lock);
 		}
 	}
+	if (err == -EHOSTUNREACH || err == -ENETUNREACH)
+		publish_say(p, gid, node_port, err);
 	leave(p);
 	return err;
 }
@@ -813,15 +1168,20 @@ static const struct vqp_front pool_front = {
 };
 
 int pool_make(struct skein_ctx *ctx, const struct skein_pool_attr *a,
-	      struct ibv_comp_channel *channel, struct pool **pool)
+	      struct ibv_comp_channel *channel, struct skein_engine *eng,
+	      struct pool **pool)
 {
+	const struct dev_caps *c = &ctx->dev->caps;
 	struct pool *p;
 	int err;
 
-	if (!ctx->dev->caps.dc || !ctx->dev->caps.srq) {
-		env_log(ctx->env, ENV_LOG_ERROR,
-			"vqp: %s has no dynamically connected transport (DC)",
-			ctx->device);
+	if (!c->srq ||
+	    (!c->dc && (!c->ud || (a && a->rcs == SKEIN_POOL_NO_RCS)))) {
+		env_log(ctx->env, ENV_LOG_ERROR, "vqp: %s has no %s",
+			ctx->device,
+			c->srq ? "dynamically connected transport (DC), and RC "
+				 "queue pairs need UD ones"
+			       : "shared receive queues");
 		return -EOPNOTSUPP;
 	}
 	p = env_alloc(ctx->env, sizeof(*p));
@@ -831,6 +1191,7 @@ int pool_make(struct skein_ctx *ctx, const struct skein_pool_attr *a,
 	p->env = ctx->env;
 	p->dev = ctx->dev;
 	p->channel = channel;
+	p->eng = eng;
 	p->base.front = &pool_front;
 	p->base.env = ctx->env;
 	verbs_pool_init(&p->base);
@@ -852,7 +1213,7 @@ int pool_embed(struct skein_ctx *ctx, const struct skein_pool_attr *a,
 	       struct skein_pool **pool)
 {
 	struct pool *p;
-	int err = pool_make(ctx, a, NULL, &p);
+	int err = pool_make(ctx, a, NULL, NULL, &p);
 
 	if (!err)
 		*pool = &p->base;

@@ -21,6 +21,9 @@
 
 #define POOL_RECVS 256u
 #define POOL_SQ 128u
+#define POOL_UD 64u	 /* datagrams that wait, either way */
+#define POOL_UD_BUF 256u /* GRH and RC_MSG */
+#define POOL_RCS_DEFAULT 32u
 #define META_NAME "skein-meta"
 #define META_DEFAULT "127.0.0.1:7010"
 #define META_RENEW_NS 1000000000ull
@@ -43,38 +46,63 @@ enum publish_step {
 	PUBLISH_LOST, /* the server: its connection, or its table */
 };
 
+#define PUBLISH_LOOKS 16u
+
+/* A look-up that READs two records through the connection. */
+struct publish_lookup {
+	uint64_t token; /* the engine's; 0: free */
+	/* written by any thread */
+	atomic_uint pending;
+	atomic_bool failed;
+};
+
 /* publish.c: the state of one meta server */
 struct publish {
 	struct pool *pool;
 	unsigned server; /* the engine's number of the server */
 	char *addr;
 	struct skein_conn *conn; /* NULL: it could not be opened */
-	struct skein_mem *mem;	 /* two records as read, one as written */
+	/* two records as read, one as written, two for each look-up */
+	struct skein_mem *mem;
+	struct publish_lookup looks[PUBLISH_LOOKS];
+	unsigned n_looks; /* not free */
 	struct skein_remote table;
 	struct meta_head head;
 	uint32_t beat;
 	enum publish_step step;
 	uint64_t due_ns;
 	uint64_t count;
-	/* of the step; written by any thread */
+	/* written by any thread: of the step; the connection was lost */
 	atomic_uint pending;
-	atomic_bool failed;
+	atomic_bool failed, away;
 };
 
 struct pool {
 	struct skein_pool base;
 	struct skein_ctx *ctx;
+	/* It runs the connections to meta servers, and makes the rounds of this
+	 * pool. NULL: rounds run the context's engine. */
+	struct skein_engine *eng;
 	struct skein_env *env;
 	struct dev *dev;
 	struct env_mutex lock;
 	struct vqp_engine e;
 	struct dev_qp_opts opts;
-	struct ibv_cq *scq, *rcq;
+	struct ibv_cq *scq, *rcq, *ucq;
 	struct ibv_srq *srq;
-	struct ibv_qp *dct;
+	struct ibv_qp *dct; /* NULL: the device has no DC */
+	struct ibv_qp *ud;  /* engines' datagrams */
 	struct ibv_qp *dci[VQP_DCIS_MAX];
-	unsigned n_dcis;
-	struct mem_region *cells, *bufs;
+	struct ibv_qp *rc[2 * VQP_RCS_MAX]; /* as the engine numbers them */
+	uint32_t rc_psn[2 * VQP_RCS_MAX];
+	unsigned n_dcis, n_rcs;
+	bool receiving; /* in recv_round() */
+	struct mem_region *cells, *words, *bufs, *ud_bufs;
+	uint32_t ud_sent, ud_done, ud_recvs; /* ud_recvs: posted */
+	/* Of the datagrams under way; and those of them that peers have given
+	 * up, each once. */
+	struct ibv_ah *ud_ah[POOL_UD], *late_ah[POOL_UD];
+	unsigned n_late_ah;
 	struct list_node mems;
 	struct pool_mem *last; /* found by the last check */
 	/* records of mems (region.h), which peers READ. A memory is in mems; or
@@ -107,13 +135,18 @@ static inline struct pool *pool_of(struct skein_pool *p)
 	return container_of(p, struct pool, base);
 }
 
+/* "10.0.0.7:40112" */
+void pool_addr_print(const uint8_t gid[16], uint32_t port, char *buf,
+		     size_t len);
+
 /*
  * For a front that has the pool to itself (node/): only its thread calls these,
  * without the lock.
  */
-/* channel: for the completion queues; it stays the caller's. */
+/* channel: for the completion queues; it stays the caller's. eng: pool.eng. */
 int pool_make(struct skein_ctx *ctx, const struct skein_pool_attr *a,
-	      struct ibv_comp_channel *channel, struct pool **pool);
+	      struct ibv_comp_channel *channel, struct skein_engine *eng,
+	      struct pool **pool);
 void pool_free(struct pool *p);
 /* Returns what moved. */
 int pool_round(struct pool *p);
@@ -135,8 +168,13 @@ void pool_mem_retire(struct pool_mem *m);
 int publish_open(struct pool *p, const char *addrs, bool any,
 		 uint64_t timeout_ns);
 void publish_close(struct pool *p);
-/* Renews the record each second, and connects again to a server that was
- * gone. */
+/* As vqp_port.meta_read. */
+int publish_look(struct pool *p, unsigned server, const uint32_t place[2],
+		 uint64_t token);
+/* Renews the record each second, connects again to a server that was gone, and
+ * takes what look-ups have READ. */
 void publish_round(struct pool *p, uint64_t now_ns);
+/* Logs why a look-up has failed with err. */
+void publish_say(struct pool *p, const uint8_t gid[16], uint32_t port, int err);
 
 #endif

@@ -8,11 +8,15 @@
  * node is the only writer of its record. Where two nodes write to one place,
  * the node that finds the other's record there takes its other place.
  *
- * Thread rule: under the pool's lock, except part_done().
+ * Look-ups at a server that DC does not reach go through the same connection.
+ *
+ * Thread rule: under the pool's lock, except part_done() and look_done().
  */
 #include "vqp/pool.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define STEP_NS SKEIN_MS(200)
@@ -46,10 +50,13 @@ static uint64_t off_of(uint32_t place)
 	return (uint64_t)(1 + place) * META_RECORD;
 }
 
+/* What comes back may be another process, with another table: look-ups READ
+ * nothing there before head_take() has met it. */
 static void lost(struct publish *u, uint64_t now_ns)
 {
 	u->step = PUBLISH_LOST;
 	u->due_ns = now_ns + LOOK_NS;
+	(void)vqp_engine_meta(&u->pool->e, u->server, NULL, 0, 0, 0);
 }
 
 /* Connected, and nothing is under way. */
@@ -231,6 +238,13 @@ static int name_take(struct pool *p, bool any, uint64_t timeout_ns)
 	return err;
 }
 
+/* Runs what carries the connections. */
+static void run(struct pool *p)
+{
+	if (!p->eng)
+		skein_ctx_progress(p->ctx);
+}
+
 /* "ADDR" or "ADDR,ADDR". */
 static int addrs_take(struct pool *p, const char *addrs)
 {
@@ -249,10 +263,23 @@ static int addrs_take(struct pool *p, const char *addrs)
 		if (!u->addr)
 			return -ENOMEM;
 		u->addr[strcspn(u->addr, ",")] = '\0';
-		if (skein_mem_new(p->ctx, 3 * META_RECORD, &u->mem))
+		if (skein_mem_new(p->ctx,
+				  (size_t)(3 + 2 * PUBLISH_LOOKS) * META_RECORD,
+				  &u->mem))
 			return -ENOMEM;
 	}
 	return 0;
+}
+
+/* Any thread. A connection may break and be ready again between two rounds. */
+static void on_state(void *arg, struct skein_conn *conn,
+		     enum skein_conn_state state)
+{
+	struct publish *u = arg;
+
+	(void)conn;
+	if (state != SKEIN_CONN_READY)
+		atomic_store(&u->away, true);
 }
 
 static int conn_begin(struct publish *u, unsigned retries, uint64_t timeout_ns)
@@ -260,7 +287,11 @@ static int conn_begin(struct publish *u, unsigned retries, uint64_t timeout_ns)
 	struct skein_conn_attr a = {.size = sizeof(a),
 				    .timeout_ns = timeout_ns,
 				    .retries = retries,
-				    .reconnect = true};
+				    .reconnect = true,
+				    .pooled = SKEIN_POOLED_NO,
+				    .engine = u->pool->eng,
+				    .on_state = on_state,
+				    .arg = u};
 
 	return skein_conn_open_async(u->pool->ctx, u->addr, &a, &u->conn);
 }
@@ -320,7 +351,12 @@ int publish_open(struct pool *p, const char *addrs, bool any,
 	}
 	if (!err)
 		err = name_take(p, any, timeout_ns);
-	if (err)
+	if (err == -EADDRINUSE)
+		env_log(p->env, ENV_LOG_ERROR,
+			"vqp: the meta server at %s: this host has a node of "
+			"number %u already",
+			addrs, p->own.port);
+	else if (err)
 		env_log(p->env, ENV_LOG_ERROR, "vqp: the meta server at %s: %s",
 			addrs, skein_strerror(err));
 	return err;
@@ -411,7 +447,7 @@ static void write_begin(struct publish *u, uint64_t now_ns)
 static void meet_again(struct publish *u, uint64_t now_ns)
 {
 	u->due_ns = now_ns + LOOK_NS;
-	if (atomic_load(&u->pending))
+	if (atomic_load(&u->pending) || u->n_looks)
 		return;
 	/* it was not there at open */
 	if (!u->conn || skein_conn_get_state(u->conn) == SKEIN_CONN_BROKEN) {
@@ -456,15 +492,17 @@ static void step_over(struct publish *u, uint64_t now_ns)
 static void server_round(struct publish *u, uint64_t now_ns)
 {
 	const struct vqp *asks = u->pool->e.meta[u->server].v;
-	bool over;
+	bool away = atomic_exchange(&u->away, false), over;
 
-	/* a look-up fails first */
-	if (u->step == PUBLISH_REST && asks && asks->state == VQP_ERROR)
+	/* a look-up may fail first */
+	if (u->step != PUBLISH_LOST &&
+	    (away ||
+	     (u->step == PUBLISH_REST && asks && asks->state == VQP_ERROR)))
 		lost(u, now_ns);
 	if ((u->step == PUBLISH_REST || u->step == PUBLISH_LOST) &&
 	    now_ns < u->due_ns)
 		return;
-	skein_ctx_progress(u->pool->ctx);
+	run(u->pool);
 	/* Acquire pairs with the release in part_done(). */
 	over = !atomic_load_explicit(&u->pending, memory_order_acquire);
 	switch (u->step) {
@@ -488,10 +526,110 @@ static void server_round(struct publish *u, uint64_t now_ns)
 	}
 }
 
-void publish_round(struct pool *p, uint64_t now_ns)
+/* --- look-ups ----------------------------------------------------------- */
+
+/* Any thread. */
+static void look_done(void *arg, int status)
 {
+	struct publish_lookup *l = arg;
+
+	if (status)
+		atomic_store(&l->failed, true);
+	/* Release pairs with the acquire in looks_round(): the records, and
+	 * `failed`, are there. */
+	atomic_fetch_sub_explicit(&l->pending, 1, memory_order_release);
+}
+
+static uint64_t look_off(unsigned i, unsigned which)
+{
+	return (uint64_t)(3 + 2 * i + which) * META_RECORD;
+}
+
+int publish_look(struct pool *p, unsigned server, const uint32_t place[2],
+		 uint64_t token)
+{
+	struct publish *u = &p->publish[server];
+	struct publish_lookup *l;
+	unsigned i, k;
+
+	/* What is there now may be another process, with another table. */
+	if (atomic_load(&u->away) || !u->conn ||
+	    skein_conn_get_state(u->conn) != SKEIN_CONN_READY)
+		return -ENOTCONN;
+	for (i = 0; i < PUBLISH_LOOKS && u->looks[i].token; i++)
+		;
+	if (i == PUBLISH_LOOKS)
+		return -ENOMEM;
+	l = &u->looks[i];
+	l->token = token;
+	u->n_looks++;
+	atomic_store(&l->failed, false);
+	atomic_store(&l->pending, 2);
+	for (k = 0; k < 2; k++)
+		if (skein_mem_read_async(u->conn, u->mem, look_off(i, k),
+					 &u->table, off_of(place[k]),
+					 META_RECORD, look_done, l))
+			look_done(l, -EAGAIN);
+	return 0;
+}
+
+static void looks_round(struct publish *u)
+{
+	struct publish_lookup *l;
 	unsigned i;
 
-	for (i = 0; i < p->n_publish; i++)
-		server_round(&p->publish[i], now_ns);
+	run(u->pool);
+	for (i = 0; i < PUBLISH_LOOKS; i++) {
+		l = &u->looks[i];
+		/* Acquire pairs with the release in look_done(). */
+		if (!l->token ||
+		    atomic_load_explicit(&l->pending, memory_order_acquire))
+			continue;
+		vqp_engine_meta_read(&u->pool->e, l->token,
+				     !atomic_load(&l->failed),
+				     buf(u) + look_off(i, 0));
+		l->token = 0;
+		u->n_looks--;
+	}
+}
+
+void publish_round(struct pool *p, uint64_t now_ns)
+{
+	struct publish *u;
+
+	for (u = p->publish; u < p->publish + p->n_publish; u++) {
+		if (u->n_looks)
+			looks_round(u);
+		server_round(u, now_ns);
+	}
+}
+
+void publish_say(struct pool *p, const uint8_t gid[16], uint32_t port, int err)
+{
+	char node[INET6_ADDRSTRLEN + 8], why[512] = "";
+	const struct publish *u;
+	const char *text;
+	size_t n = 0;
+
+	pool_addr_print(gid, port, node, sizeof(node));
+	if (err != -ENETUNREACH) {
+		env_log(p->env, ENV_LOG_ERROR,
+			"vqp: %s: no meta server has a node of this name that "
+			"renews its record",
+			node);
+		return;
+	}
+	for (u = p->publish; u < p->publish + p->n_publish; u++) {
+		text = "";
+		if (u->conn)
+			(void)skein_conn_error(u->conn, &text);
+		if (n < sizeof(why))
+			n += (size_t)snprintf(why + n, sizeof(why) - n,
+					      "%s%s: %s", n ? "; " : "",
+					      u->addr,
+					      *text ? text : "no answer");
+	}
+	env_log(p->env, ENV_LOG_ERROR,
+		"vqp: %s was not met before, and no meta server answers: %s",
+		node, why);
 }

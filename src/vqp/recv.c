@@ -18,11 +18,20 @@
 
 /* --- sending ------------------------------------------------------------ */
 
+static enum msg_kind kind_of(const struct vqp_slot *s)
+{
+	if (s->kind == SLOT_CREDIT)
+		return MSG_KIND_CREDIT;
+	if (s->kind == SLOT_REFUSE)
+		return MSG_KIND_REFUSE;
+	return s->announced ? MSG_KIND_ANNOUNCE : MSG_KIND_DATA;
+}
+
 void vqp_head_fill(struct vqp *v, struct vqp_slot *s)
 {
-	struct msg_head h = {.kind = s->kind == SLOT_CREDIT ? MSG_KIND_CREDIT
-							    : MSG_KIND_DATA,
+	struct msg_head h = {.kind = kind_of(s),
 			     .with_imm = s->wr.opcode == IBV_WR_SEND_WITH_IMM,
+			     .asks = s->asks,
 			     .len = s->len,
 			     .dst_vqp = v->far_vqp,
 			     .dst_gen = v->far_gen,
@@ -39,36 +48,114 @@ void vqp_head_fill(struct vqp *v, struct vqp_slot *s)
 	if (s->kind == SLOT_MESSAGE && !s->numbered) {
 		s->numbered = true;
 		s->seq = v->sent++;
+		if (s->announced)
+			vqp_announce_hold(s);
 	}
-	h.seq = s->seq;
+	h.seq = s->kind == SLOT_CREDIT ? v->sent : s->seq;
 	/* The vqp that has bound the port takes the message; credit is for the
-	 * sender's vqp. */
-	if (v->by_port && (s->kind == SLOT_MESSAGE || PLANTED(v->e, F2)))
-		h.dst_vqp = h.dst_gen = 0;
+	 * sender's vqp. The generation: of the vqp that sent what was taken. */
+	if (v->by_port &&
+	    (s->kind == SLOT_MESSAGE || (s->kind == SLOT_CREDIT && s->asks) ||
+	     PLANTED(v->e, F2)))
+		h.dst_vqp = 0;
 	v->taken_sent = v->taken;
+	v->tells = false;
+	if (s->kind == SLOT_CREDIT && v->ack)
+		v->ack = VQP_ACK_OUT;
 	msg_head_encode(&h, vqp_cell(v->e, s));
+	if (s->announced)
+		s->sge[0].length =
+			MSG_HEADER + (uint32_t)vqp_announce_fill(
+					     s, vqp_cell(v->e, s) + MSG_HEADER);
 }
 
-void vqp_credit_look(struct vqp *v)
+bool vqp_credit_due(const struct vqp *v)
+{
+	return v->state == VQP_CONNECTED && v->far_vqp &&
+	       (v->taken - v->taken_sent >= VQP_WINDOW / 2 || v->tells ||
+		v->ack == VQP_ACK_DUE);
+}
+
+/* False: no slot. */
+static bool credit_queue(struct vqp *v, bool asks)
 {
 	struct vqp_engine *e = v->e;
-	struct vqp_slot *s;
+	struct vqp_slot *s = vqp_slot_get(v);
 
-	if (v->state != VQP_CONNECTED || v->credit_out || !v->far_vqp ||
-	    v->taken - v->taken_sent < VQP_WINDOW / 2)
-		return;
-	s = vqp_slot_get(v);
-	if (!s) {
-		e->credits_due = true;
-		return;
-	}
+	if (!s)
+		return false;
 	s->kind = SLOT_CREDIT;
+	s->asks = asks;
 	s->wr.opcode = IBV_WR_SEND;
 	s->wr.num_sge = 1;
 	s->sge[0] = (struct ibv_sge){(uintptr_t)vqp_cell(e, s), MSG_HEADER,
 				     e->conf.cells_lkey};
 	v->credit_out = true;
-	vqp_slot_queue(v, s);
+	/* Before messages that wait for the other end's credit: it may wait for
+	 * this one. */
+	vqp_slot_queue(v, s, !PLANTED(e, F3));
+	return true;
+}
+
+void vqp_credit_look(struct vqp *v)
+{
+	if (vqp_credit_due(v) && !v->credit_out && !credit_queue(v, false))
+		v->e->credits_due = true;
+}
+
+static uint64_t ask_after_ns(const struct vqp *v)
+{
+	return VQP_ASK_NS << (v->asks < 3 ? v->asks : 3);
+}
+
+void vqp_credit_ask(struct vqp *v)
+{
+	const struct vqp_slot *s =
+		container_of(v->queue.next, struct vqp_slot, link);
+
+	if (s->kind != SLOT_MESSAGE || s->numbered || v->lent ||
+	    v->sent - v->sent_taken < VQP_WINDOW)
+		return;
+	if (!v->asked_ns)
+		v->asked_ns = v->e->now_ns;
+	if (v->credit_out || v->asks == VQP_ASKS_MAX || PLANTED(v->e, ASK) ||
+	    v->e->now_ns - v->asked_ns < ask_after_ns(v) ||
+	    !credit_queue(v, true))
+		return;
+	v->asked_ns = v->e->now_ns;
+	v->asks++;
+}
+
+/* All that the other end has sent has arrived before its question. So what is
+ * missing was lost for want of memory. */
+static bool has_lost(const struct vqp *v, const struct msg_head *h)
+{
+	return h->seq != v->expect && !list_linked(&v->closing) &&
+	       !PLANTED(v->e, ASK_LOST);
+}
+
+/* The other end asks what was taken. */
+static void credit_tell(struct vqp *v, const struct msg_head *h)
+{
+	if (v->state != VQP_CONNECTED || has_lost(v, h)) {
+		vqp_refuse(v->e, h);
+		return;
+	}
+	v->tells = true;
+	vqp_credit_look(v);
+}
+
+/* The other end has failed, or is gone: so fails what waits for it. */
+static void credit_refused(struct vqp *v)
+{
+	struct vqp_slot *s;
+
+	if (list_empty(&v->queue) || !v->asks || PLANTED(v->e, ASK_DEAF))
+		return;
+	s = container_of(v->queue.next, struct vqp_slot, link);
+	s->status = IBV_WC_REM_OP_ERR;
+	if (!list_linked(&v->link))
+		list_add_tail(&v->e->busy, &v->link);
 }
 
 void vqp_credits_look(struct vqp_engine *e)
@@ -158,8 +245,12 @@ static struct vqp *child_new(struct vqp_engine *e, struct vqp *bound,
 	v->bound = bound;
 	v->ours = true;
 	/* The first number may be any: an earlier vqp for this sender may have
-	 * been freed. */
+	 * been freed. It may not have told all that was taken, so this one tells
+	 * what is taken with the first message: else the sender's window would
+	 * shrink with each vqp that is freed. */
 	v->expect = v->taken = v->taken_sent = h->seq;
+	if (h->seq && !PLANTED(e, F4))
+		v->taken_sent -= VQP_WINDOW / 2;
 	at = child_bucket(e, bound, &h->src, h->src_vqp);
 	v->child_next = *at;
 	*at = v;
@@ -206,10 +297,62 @@ void vqp_unbind(struct vqp *v)
 
 /* --- receiving ---------------------------------------------------------- */
 
+static struct vqp_message *message_of(struct list_node *n)
+{
+	return container_of(n, struct vqp_message, link);
+}
+
 static void garbage(struct vqp_engine *e)
 {
 	e->counts.garbage++;
 	vqp_say(e, 2, "vqp: a message that makes no sense was dropped");
+}
+
+void vqp_message_free(struct vqp_engine *e, struct vqp_message *m)
+{
+	e->conf.port->free(e->conf.arg, m->fetch);
+	e->conf.port->free(e->conf.arg, m);
+}
+
+/* Nobody takes the message any more. */
+static void message_drop(struct vqp_engine *e, struct vqp_message *m)
+{
+	struct vqp_fetch *f = m->fetch;
+
+	if (f && !f->over)
+		vqp_refuse(e, &m->head);
+	list_del(&m->link);
+	if (!f || !f->begun || f->over) {
+		vqp_message_free(e, m);
+		return;
+	}
+	f->orphan = true; /* READs are under way */
+	m->from->fetch = NULL;
+	m->from = NULL;
+}
+
+static void ahead_drop(struct vqp *v)
+{
+	while (!list_empty(&v->ahead))
+		message_drop(v->e, message_of(v->ahead.next));
+}
+
+/* Is the message of the other end that this vqp knows? The far end may have
+ * freed the vqp that this one's messages made; the next message then makes a
+ * later one, which counts its messages from 0. */
+static bool far_fits(struct vqp *v, const struct msg_head *h)
+{
+	if (v->far_vqp == h->src_vqp && v->far_gen == h->src_gen)
+		return true;
+	if (v->far_vqp) {
+		if (!v->by_port || (int32_t)(h->src_gen - v->far_gen) <= 0)
+			return false;
+		ahead_drop(v);
+		v->expect = v->taken = v->taken_sent = 0;
+	}
+	v->far_vqp = h->src_vqp;
+	v->far_gen = h->src_gen;
+	return true;
 }
 
 /* The pair of the message; *to: the vqp that takes it. NULL: no such pair. */
@@ -228,88 +371,192 @@ static struct vqp *pair_of(struct vqp_engine *e, const struct msg_head *h,
 	v = h->dst_vqp < e->vqps_cap ? e->vqps[h->dst_vqp] : NULL;
 	if (!v || v->gen != h->dst_gen || v->state != VQP_CONNECTED ||
 	    !meta_same(&v->peer->node, h->src.gid, h->src.port) ||
-	    v->peer->node.incarnation != h->src.incarnation)
+	    v->peer->node.incarnation != h->src.incarnation || !far_fits(v, h))
 		return NULL;
-	if (v->far_vqp &&
-	    (v->far_vqp != h->src_vqp || v->far_gen != h->src_gen))
-		return NULL; /* another vqp has that place */
-	v->far_vqp = h->src_vqp;
-	v->far_gen = h->src_gen;
 	*to = v;
 	return v;
 }
 
 static bool credit_take(struct vqp *v, const struct msg_head *h)
 {
+	if (h->dst_gen != v->gen)
+		return true; /* the sender has heard of another vqp, or none */
 	if (h->taken - v->sent_taken > v->sent - v->sent_taken)
 		return (int32_t)(h->taken - v->sent_taken) < 0;
+	if (v->sent_taken != h->taken)
+		v->asked_ns = 0;
+	v->asks = 0;
 	v->sent_taken = h->taken;
+	if (vqp_announce_waits(v) && vqp_announce_taken(v->lent))
+		vqp_lent_done(v);
 	if (!list_empty(&v->queue) && !list_linked(&v->link))
 		list_add_tail(&v->e->busy, &v->link);
 	return true;
 }
 
+/* Two queue pairs, of which the sender has used one after the other, may
+ * complete their receives in any order. So a message waits for those before
+ * it. False: it is there already. */
+static bool ahead_add(struct vqp *v, struct vqp_message *m)
+{
+	struct list_node *at = v->ahead.prev;
+
+	while (at != &v->ahead &&
+	       (int32_t)(message_of(at)->head.seq - m->head.seq) > 0)
+		at = at->prev;
+	if (at != &v->ahead && message_of(at)->head.seq == m->head.seq)
+		return false;
+	list_add_head(at, &m->link);
+	return true;
+}
+
+static void ahead_deliver(struct vqp *v, struct vqp *to)
+{
+	struct vqp_message *m;
+
+	while (!list_empty(&v->ahead)) {
+		m = message_of(v->ahead.next);
+		if (m->head.seq != v->expect)
+			return;
+		v->expect++;
+		list_del(&m->link);
+		list_add_tail(&to->messages, &m->link);
+	}
+}
+
+/* NULL: no memory. */
+static struct vqp_message *message_new(struct vqp *from,
+				       const struct msg_head *h,
+				       const struct msg_announce *where,
+				       const uint8_t *data)
+{
+	const struct vqp_conf *c = &from->e->conf;
+	uint32_t here = h->kind == MSG_KIND_DATA ? h->len : 0;
+	struct vqp_message *m = c->port->alloc(c->arg, sizeof(*m) + here);
+
+	if (!m)
+		return NULL;
+	m->head = *h;
+	m->from = from;
+	memcpy(m->data, data, here);
+	if (h->kind == MSG_KIND_DATA)
+		return m;
+	m->fetch = c->port->alloc(c->arg, sizeof(*m->fetch));
+	if (!m->fetch) {
+		c->port->free(c->arg, m);
+		return NULL;
+	}
+	m->fetch->at = *where;
+	return m;
+}
+
+/* A message without a receiver. */
+static void lost(struct vqp_engine *e, const struct msg_head *h)
+{
+	e->counts.dropped++;
+	if (h->kind == MSG_KIND_ANNOUNCE || h->asks)
+		vqp_refuse(e, h);
+}
+
 void vqp_engine_receive(struct vqp_engine *e, const uint8_t *buf, size_t len)
 {
 	struct vqp_message *m;
+	struct msg_announce where;
 	struct msg_head h;
 	struct vqp *v, *to = NULL;
 
-	if (msg_head_decode(buf, len, &h)) {
+	if (msg_head_decode(buf, len, &h) ||
+	    (h.kind == MSG_KIND_ANNOUNCE &&
+	     msg_announce_decode(buf + MSG_HEADER, len - MSG_HEADER, h.len,
+				 &where))) {
 		garbage(e);
+		return;
+	}
+	if (h.kind == MSG_KIND_REFUSE && h.asks) {
+		v = h.dst_vqp < e->vqps_cap ? e->vqps[h.dst_vqp] : NULL;
+		if (v && v->gen == h.dst_gen && v->state == VQP_CONNECTED &&
+		    meta_same(&v->peer->node, h.src.gid, h.src.port) &&
+		    v->peer->node.incarnation == h.src.incarnation)
+			credit_refused(v);
+		return;
+	}
+	if (h.kind == MSG_KIND_REFUSE) {
+		vqp_announce_refused(e, &h);
 		return;
 	}
 	v = pair_of(e, &h, &to);
 	if (!v) {
-		e->counts.dropped++;
+		lost(e, &h);
 		return;
 	}
 	if (!credit_take(v, &h)) {
 		garbage(e);
 		return;
 	}
-	if (h.kind == MSG_KIND_CREDIT)
-		return;
-	if (h.seq != v->expect) { /* a repeated message, or one is missing */
-		if ((int32_t)(h.seq - v->expect) < 0)
-			e->counts.dropped++;
-		else
-			garbage(e);
+	if (h.kind == MSG_KIND_CREDIT) {
+		if (h.asks)
+			credit_tell(v, &h);
 		return;
 	}
-	if (v->expect - v->taken >= VQP_WINDOW) {
+	if (list_linked(&v->closing)) {
+		lost(e, &h);
+		return;
+	}
+	if ((int32_t)(h.seq - v->expect) < 0) {
+		e->counts.dropped++; /* a repeated message */
+		return;
+	}
+	if (h.seq - v->taken >= VQP_WINDOW ||
+	    (h.seq != v->expect && PLANTED(e, AHEAD))) {
 		garbage(e); /* it was sent without a credit */
 		return;
 	}
-	m = e->conf.port->alloc(e->conf.arg, sizeof(*m) + h.len);
+	m = message_new(v, &h, &where, buf + MSG_HEADER);
 	if (!m) {
-		e->counts.dropped++;
+		lost(e, &h);
 		vqp_say(e, 4, "vqp: no memory for a message: it is lost");
 		return;
 	}
-	v->expect++;
-	m->head = h;
-	m->from = v;
-	memcpy(m->data, buf + MSG_HEADER, h.len);
-	list_add_tail(&to->messages, &m->link);
+	if (!ahead_add(v, m)) {
+		e->counts.dropped++;
+		vqp_message_free(e, m);
+		return;
+	}
+	ahead_deliver(v, to);
 }
 
-/* Drops the messages that this vqp would take, and those that it sent to a
- * bound one. */
+/* Drops the messages that this vqp would take. */
 void vqp_messages_drop(struct vqp *v)
 {
-	struct list_node *n, *next, *head = &v->messages;
+	ahead_drop(v);
+	while (!list_empty(&v->messages))
+		message_drop(v->e, message_of(v->messages.next));
+}
+
+/* Does a bound vqp have messages from v that were not popped? */
+bool vqp_is_waited(const struct vqp *v)
+{
+	struct list_node *n;
+
+	if (!v->bound)
+		return false;
+	for (n = v->bound->messages.next; n != &v->bound->messages; n = n->next)
+		if (message_of(n)->from == v)
+			return true;
+	return !list_empty(&v->ahead);
+}
+
+void vqp_messages_refuse(struct vqp *v)
+{
+	struct list_node *n, *next;
 	struct vqp_message *m;
 
-	if (v->bound)
-		head = &v->bound->messages;
-	for (n = head->next; n != head; n = next) {
+	ahead_drop(v);
+	for (n = v->messages.next; n != &v->messages; n = next) {
 		next = n->next;
-		m = container_of(n, struct vqp_message, link);
-		if (v->bound && m->from != v)
-			continue;
-		list_del(n);
-		v->e->conf.port->free(v->e->conf.arg, m);
+		m = message_of(n);
+		if (m->fetch && !m->fetch->begun)
+			message_drop(v->e, m);
 	}
 }
 
@@ -348,7 +595,6 @@ static enum ibv_wc_status scatter(struct vqp_engine *e,
 		if (n && !e->conf.port->local_ok(e->conf.arg, r->sge[i].lkey,
 						 r->sge[i].addr, n, true))
 			return IBV_WC_LOC_PROT_ERR;
-		/* NOLINTNEXTLINE(performance-no-int-to-ptr) */
 		memcpy((void *)(uintptr_t)r->sge[i].addr, data, n);
 		data += n;
 		len -= n;
@@ -356,21 +602,50 @@ static enum ibv_wc_status scatter(struct vqp_engine *e,
 	return len ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS;
 }
 
-/* Puts the oldest message into the oldest receive; NULL: one of them is
- * missing. */
+/* The oldest message that can be taken now. One that is READ holds up no others:
+ * its sender sends nothing more until it is taken. */
+static struct vqp_message *message_next(struct vqp *v)
+{
+	struct list_node *n, *next;
+	struct vqp_message *m;
+
+	for (n = v->messages.next; n != &v->messages; n = next) {
+		next = n->next;
+		m = message_of(n);
+		if (!m->fetch)
+			return v->recv_head != v->recv_tail ? m : NULL;
+		switch (vqp_fetch_go(v, m)) {
+		case VQP_FETCH_NOT_NOW:
+			return NULL;
+		case VQP_FETCH_OVER:
+			return m;
+		default:
+			break;
+		}
+	}
+	return NULL;
+}
+
+/* Puts a message into a receive; NULL: one of them is missing. */
 static struct vqp_message *message_take(struct vqp *v, struct vqp_recv **r,
 					enum ibv_wc_status *status)
 {
-	struct vqp_message *m;
+	struct vqp_message *m = message_next(v);
 
-	if (list_empty(&v->messages) || v->recv_head == v->recv_tail)
+	if (!m)
 		return NULL;
-	m = container_of(v->messages.next, struct vqp_message, link);
 	list_del(&m->link);
+	if (m->fetch) {
+		*r = &m->fetch->into;
+		*status = m->fetch->status;
+		return m;
+	}
 	*r = &v->recv[v->recv_head++ % VQP_RECVS];
 	*status = scatter(v->e, *r, m->data, m->head.len);
-	m->from->taken++;
-	vqp_credit_look(m->from);
+	if (m->head.src_gen == m->from->far_gen) {
+		m->from->taken++;
+		vqp_credit_look(m->from);
+	}
 	return m;
 }
 
@@ -392,10 +667,43 @@ bool vqp_pop(struct vqp *v, struct vqp_pop_out *out)
 				    .with_imm = m->head.with_imm};
 	if (status == IBV_WC_LOC_LEN_ERR)
 		out->status = -EMSGSIZE;
+	else if (status == IBV_WC_REM_ABORT_ERR)
+		out->status = -ECONNABORTED;
 	else if (status)
 		out->status = -EFAULT;
-	v->e->conf.port->free(v->e->conf.arg, m);
+	vqp_message_free(v->e, m);
 	return true;
+}
+
+struct vqp_message *vqp_take(struct vqp *v)
+{
+	struct vqp_message *m;
+
+	while (!list_empty(&v->messages)) {
+		m = message_of(v->messages.next);
+		if (m->fetch) {
+			message_drop(v->e, m);
+			continue;
+		}
+		list_del(&m->link);
+		if (m->head.src_gen == m->from->far_gen) {
+			m->from->taken++;
+			vqp_credit_look(m->from);
+		}
+		return m;
+	}
+	return NULL;
+}
+
+/* Of a vqp in error: a message that was READ before, or could not be. */
+static struct vqp_message *message_left(struct vqp *v)
+{
+	struct list_node *n;
+
+	for (n = v->messages.next; n != &v->messages; n = n->next)
+		if (message_of(n)->fetch)
+			return message_of(n);
+	return NULL;
 }
 
 static void recv_wc(struct vqp *v, const struct vqp_recv *r,
@@ -408,6 +716,18 @@ static void recv_wc(struct vqp *v, const struct vqp_recv *r,
 	wc->qp_num = v->id;
 }
 
+static void message_wc(struct vqp *v, struct vqp_message *m,
+		       const struct vqp_recv *r, enum ibv_wc_status status,
+		       struct ibv_wc *wc)
+{
+	recv_wc(v, r, status, wc);
+	wc->byte_len = m->head.len;
+	wc->imm_data = m->head.imm;
+	if (m->head.with_imm)
+		wc->wc_flags = IBV_WC_WITH_IMM;
+	vqp_message_free(v->e, m);
+}
+
 int vqp_recv_poll(struct vqp *v, int n, struct ibv_wc *wc)
 {
 	enum ibv_wc_status status;
@@ -416,14 +736,11 @@ int vqp_recv_poll(struct vqp *v, int n, struct ibv_wc *wc)
 	int got = 0;
 
 	while (got < n && v->state == VQP_CONNECTED &&
-	       (m = message_take(v, &r, &status))) {
-		recv_wc(v, r, status, &wc[got]);
-		wc[got].byte_len = m->head.len;
-		wc[got].imm_data = m->head.imm;
-		if (m->head.with_imm)
-			wc[got].wc_flags = IBV_WC_WITH_IMM;
-		got++;
-		v->e->conf.port->free(v->e->conf.arg, m);
+	       (m = message_take(v, &r, &status)))
+		message_wc(v, m, r, status, &wc[got++]);
+	while (got < n && v->state == VQP_ERROR && (m = message_left(v))) {
+		list_del(&m->link);
+		message_wc(v, m, &m->fetch->into, m->fetch->status, &wc[got++]);
 	}
 	while (got < n && v->state == VQP_ERROR && v->recv_head != v->recv_tail)
 		recv_wc(v, &v->recv[v->recv_head++ % VQP_RECVS],

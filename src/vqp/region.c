@@ -215,6 +215,14 @@ static enum region_verdict domain_check(struct vqp *v,
 	return v->far_domain == r->domain ? REGION_GOOD : REGION_WRONG;
 }
 
+/* Until when a lease lets the engine post. */
+static uint64_t use_ns(const struct vqp_engine *e)
+{
+	if (PLANTED(e, LEASE))
+		return UINT64_MAX;
+	return PLANTED(e, LEASE_MARGIN) ? REGION_KEEP_NS : REGION_USE_NS;
+}
+
 enum region_verdict vqp_region_check(struct vqp *v, const struct vqp_slot *s,
 				     uint32_t *rkey)
 {
@@ -234,7 +242,7 @@ enum region_verdict vqp_region_check(struct vqp *v, const struct vqp_slot *s,
 	if (r->refused && s->since_ns <= r->asked_ns)
 		return REGION_WRONG;
 	age = e->now_ns - r->since_ns;
-	if (!r->known || (age >= REGION_USE_NS && !PLANTED(e, LEASE))) {
+	if (!r->known || age >= use_ns(e)) {
 		ask(v, r);
 		return REGION_UNKNOWN;
 	}
@@ -261,6 +269,8 @@ void vqp_region_read(struct vqp_engine *e, struct vqp_slot *s)
 	struct region_record got;
 	int err;
 
+	if (PLANTED(e, REGION_NO_SUM))
+		put_le64(vqp_cell(e, s) + R_SUM, meta_sum(vqp_cell(e, s)));
 	err = region_decode(vqp_cell(e, s), &got);
 	if (err == -EBADMSG && PLANTED(e, REGION_SUM))
 		err = -ENOENT;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * table.c - the meta server: memory that nodes READ and write, a DC target
- * through which they READ it, and a listener for the nodes' own connections.
+ * through which they READ it if the device has DC, and a listener for the
+ * nodes' own connections.
  * Its CPU answers nothing; it clears records that are not renewed, by its own
  * clock.
  */
@@ -40,6 +41,8 @@ static int target_make(struct skein_meta *m, uint64_t key)
 	const struct dev_ops *ops = m->dev->ops;
 	int err;
 
+	if (!m->dev->caps.dc)
+		return 0;
 	err = ops->create_cq(m->dev, 16, NULL, NULL, &m->cq);
 	if (!err)
 		err = ops->create_srq(m->dev, m->ctx->pd, &a, &m->srq);
@@ -68,7 +71,7 @@ static int table_make(struct skein_meta *m, unsigned nodes)
 	if (err)
 		return err;
 	memcpy(h.gid, m->dev->gid.gid.raw, sizeof(h.gid));
-	h.dctn = m->dct->qp_num;
+	h.dctn = m->dct ? m->dct->qp_num : 0;
 	h.places = m->places;
 	meta_head_encode(&h, skein_mem_addr(m->mem));
 	return skein_mem_share(m->mem, META_NAME,
@@ -78,6 +81,8 @@ static int table_make(struct skein_meta *m, unsigned nodes)
 int skein_meta_open(struct skein_ctx *ctx, const char *addr, unsigned nodes,
 		    struct skein_meta **meta)
 {
+	struct skein_listener_attr attr = {.size = sizeof(attr),
+					   .pooled = SKEIN_POOLED_NO};
 	struct skein_meta *m;
 	int err;
 
@@ -85,8 +90,6 @@ int skein_meta_open(struct skein_ctx *ctx, const char *addr, unsigned nodes,
 		return -SKEIN_EFORKED;
 	if (nodes > NODES_MAX)
 		return -ERANGE;
-	if (!ctx->dev->caps.dc)
-		return -EOPNOTSUPP;
 	m = env_alloc(ctx->env, sizeof(*m));
 	if (!m)
 		return -ENOMEM;
@@ -95,8 +98,8 @@ int skein_meta_open(struct skein_ctx *ctx, const char *addr, unsigned nodes,
 	m->dev = ctx->dev;
 	err = table_make(m, nodes ? nodes : NODES);
 	if (!err)
-		err = skein_listener_open(ctx, addr ? addr : META_DEFAULT, NULL,
-					  &m->listener);
+		err = skein_listener_open(ctx, addr ? addr : META_DEFAULT,
+					  &attr, &m->listener);
 	if (err) {
 		skein_meta_close(m);
 		return err;

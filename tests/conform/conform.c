@@ -48,6 +48,8 @@ static const char *const act_names[M_ACTS] = {
 	[M_CUT] = "region gone under a READ",
 	[M_CUT_HERE] = "own region gone under a READ",
 	[M_STOP] = "held back by SQD",
+	[M_FLY] = "arrived from a QP that was gone",
+	[M_SENT] = "arrived from a region that was gone",
 };
 
 static void usage(void)

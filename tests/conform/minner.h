@@ -12,7 +12,8 @@ enum m_deed {
 	M_DID_EXEC,
 	M_DID_GO,
 	M_DID_END,
-	M_DID_BLUR
+	M_DID_BLUR,
+	M_DID_FLY
 };
 
 /* Something was done that changes what comes, or what memory may hold: the
@@ -53,6 +54,8 @@ void m_half_done(struct m_pair *m, int d, const struct m_req *r);
 bool m_long(const struct m_pair *m, const struct m_req *r);
 /* It fails by its own pieces: its first packets may have been sent. */
 void m_begun(struct m_pair *m, int d, const struct m_req *r);
+/* What side d has sent, or not, goes on without it. */
+void m_launch(struct m_pair *m, int d);
 /* A successful request's completion, if it asked for one. */
 void m_done(struct m_side *s, const struct m_req *r);
 

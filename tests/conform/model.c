@@ -163,11 +163,16 @@ struct m_cqe *m_push(struct m_side *s, int q, uint64_t id, uint32_t pos,
 	return c;
 }
 
-bool m_accepts(const struct m_side *from, const struct m_side *by)
+static bool hears(const struct m_side *by)
 {
-	return from->linked && by->linked && !by->fault &&
+	return by->linked && !by->fault &&
 	       (by->state == IBV_QPS_RTR || by->state == IBV_QPS_RTS ||
 		by->state == IBV_QPS_SQD || by->state == IBV_QPS_SQE);
+}
+
+bool m_accepts(const struct m_side *from, const struct m_side *by)
+{
+	return from->linked && hears(by);
 }
 
 /* IBA 9.7.4.1: the right that a QP must grant, and a key too. */
@@ -264,6 +269,56 @@ static void blur(struct m_pair *m, int d)
 	}
 }
 
+void m_launch(struct m_pair *m, int d)
+{
+	struct m_side *a = &m->s[d];
+	struct m_req was;
+	int i;
+
+	if (!(m->quirks & M_QUIRK_LINK) || a->stuck)
+		return;
+	for (i = a->exec; i < a->n && i < a->held; i++) {
+		was = m_in_its_prime(&a->sq[i]);
+		if (!m_local_ok(a, &was) || a->n_fly == M_QUEUE)
+			return;
+		a->fly[a->n_fly++] = a->sq[i];
+	}
+}
+
+/* Nobody waits for an answer, or sends it again. */
+static void fly(struct m_pair *m, int d)
+{
+	struct m_side *a = &m->s[d], *b = &m->s[!d];
+	const struct m_req *r = &a->fly[a->flown++];
+	int status = m_remote_check(m, d, r);
+	uint32_t len = wr_len(r->w), i;
+	m_byte data[MSG_MAX];
+	bool lands = status == IBV_WC_SUCCESS;
+
+	m_note(a, M_DID_FLY, (uint64_t)status << 8 | r->pos);
+	if (lands && !op_fetches(r->w->op) && !op_is_send(r->w->op))
+		m_set_any(b, r->w->to.at, len);
+	if (lands && op_is_atomic(r->w->op))
+		m_set_any(b, r->w->to.at, 8);
+	if (lands && op_is_message(r->w->op)) {
+		lands = b->rhead < b->rn;
+		if (lands && m_uc(m) && op_is_send(r->w->op) &&
+		    len > wr_len(b->rq[b->rhead].w)) {
+			m_recv_any(m, !d, b->rq[b->rhead].w);
+			return;
+		}
+	}
+	if (!lands) {
+		b->fault |= status != IBV_WC_SUCCESS && !m_uc(m);
+		a->flown = m_uc(m) ? a->flown : a->n_fly;
+		return;
+	}
+	for (i = 0; i < len; i++)
+		data[i] = M_ANY;
+	if (op_is_message(r->w->op))
+		m_receive(m, d, r, data, false);
+}
+
 /* IBA 10.3.1, 10.7.3.1: in ERR what is queued is flushed, in order. */
 void m_to_err(struct m_pair *m, int d)
 {
@@ -272,6 +327,7 @@ void m_to_err(struct m_pair *m, int d)
 
 	blur(m, 0);
 	blur(m, 1);
+	m_launch(m, d);
 	m_note(s, M_DID_END, (uint64_t)s->ack);
 	s->state = IBV_QPS_ERR;
 	s->fault = false;
@@ -295,9 +351,11 @@ void m_to_reset(struct m_pair *m, int d)
 
 	blur(m, 0);
 	blur(m, 1);
+	m_launch(m, d);
 	m_note(s, M_DID_END, (uint64_t)s->ack);
 	s->state = IBV_QPS_RESET;
 	s->linked = s->fault = s->stuck = s->deaf = false;
+	m->s[!d].n_fly = m->s[!d].flown = 0; /* nobody takes it */
 	for (i = s->ack; i < s->n; i++)
 		if (s->sq[i].status >= 0 && op_fetches(s->sq[i].w->op))
 			m_pieces_any(s, s->sq[i].w);
@@ -477,7 +535,8 @@ static void exec(struct m_pair *m, int d, enum m_act act)
 {
 	struct m_side *a = &m->s[d];
 	struct m_req *r = &a->sq[a->exec];
-	bool fine = m_local_ok(a, r);
+	struct m_req was = m_in_its_prime(r);
+	bool fine = m_local_ok(a, act == M_SENT ? &was : r);
 
 	if (m_uc(m)) {
 		m_uc_exec(m, d, act);
@@ -570,6 +629,21 @@ static bool can_exec(const struct m_pair *m, int d)
 		 m_accepts(a, b) && m_local_ok(a, &a->sq[a->exec]) &&
 		 m_remote_check(m, d, &m->s[d].sq[m->s[d].exec]) ==
 			 IBV_WC_SUCCESS);
+}
+
+/* It was sent when its own region was there. */
+static bool was_sent(const struct m_pair *m, int d)
+{
+	const struct m_side *a = &m->s[d];
+	struct m_req was;
+
+	if (!(m->quirks & M_QUIRK_LINK) || m_uc(m) || !can_exec(m, d))
+		return false;
+	was = m_in_its_prime(&a->sq[a->exec]);
+	if (op_is_message(was.w->op) && m->s[!d].rhead == m->s[!d].rn)
+		return false;
+	return !op_fetches(was.w->op) && !m_local_ok(a, &a->sq[a->exec]) &&
+	       m_local_ok(a, &was) && m_accepts(a, &m->s[!d]);
 }
 
 static bool two_wrongs(const struct m_pair *m, int d)
@@ -688,6 +762,10 @@ bool m_can(const struct m_pair *m, int d, enum m_act act)
 	case M_WAKE:
 		return m->quirks & RXE_GHOST && a->exec < a->n && !a->stuck &&
 		       (a->state == IBV_QPS_INIT || a->state == IBV_QPS_RTR);
+	case M_SENT:
+		return was_sent(m, d);
+	case M_FLY:
+		return a->flown < a->n_fly && hears(b);
 	case M_STOP:
 		return a->state == IBV_QPS_SQD && a->exec < a->held &&
 		       a->exec < a->n;
@@ -711,7 +789,11 @@ void m_do(struct m_pair *m, int d, enum m_act act)
 	case M_OTHER:
 	case M_DROP:
 	case M_WAKE:
+	case M_SENT:
 		exec(m, d, act);
+		break;
+	case M_FLY:
+		fly(m, d);
 		break;
 	case M_ACK:
 		ack(m, d, a->sq[a->ack].status);

@@ -65,6 +65,9 @@ enum m_quirk {
 	/* From RESET there is no way to ERR (EINVAL). */
 	RXE_NO_RESET_ERR = 1 << 12,
 	M_QUIRK_RXE = (1 << 13) - (1 << 1),
+	/* The link between hosts: requests are on their way for a time
+	 * (M_FLY, M_SENT), and one of UC completes before that. */
+	M_QUIRK_LINK = 1 << 13,
 };
 
 enum m_act {
@@ -83,6 +86,8 @@ enum m_act {
 	M_GONE_LONG, /* and that was too short */
 	M_GONE_BAD,  /* and that was bad */
 	M_WAKE, /* RXE_GHOST: a timer of the QP's last life tries a request */
+	M_FLY,	/* sent before its QP broke or was reset: it arrives */
+	M_SENT, /* sent before its own region went: it arrives */
 	M_ACTS,
 };
 
@@ -123,6 +128,9 @@ struct m_side {
 	int held; /* requests from here on wait for the end of SQD */
 	int n, exec, ack;
 	struct m_req sq[M_QUEUE];
+	/* M_QUIRK_LINK: what may be on its way from a QP that is no more */
+	int n_fly, flown;
+	struct m_req fly[M_QUEUE];
 	int rn, rhead;
 	struct m_req rq[M_QUEUE];
 	uint32_t posted[2], freed[2]; /* send queue, receive queue */

@@ -241,8 +241,10 @@ static bool step_connect(struct m_pair *m, const struct ev *e)
 {
 	int d;
 
-	for (d = 0; d < 2; d++) {
+	for (d = 0; d < 2; d++)
 		m_to_reset(m, d);
+	for (d = 0; d < 2; d++) {
+		m->s[d].n_fly = m->s[d].flown = 0; /* of other PSNs */
 		m->s[d].linked = true;
 		m->s[d].state = IBV_QPS_RTS;
 	}
@@ -373,6 +375,7 @@ void m_tidy(struct m_pair *m)
 		if (s->held != M_QUEUE)
 			s->held -= s->ack;
 		s->ack = 0;
+		s->n_fly = s->flown = 0; /* all has arrived */
 		s->rn -= s->rhead;
 		memmove(s->rq, s->rq + s->rhead,
 			(size_t)s->rn * sizeof(*s->rq));

@@ -13,7 +13,8 @@
  * 9.8.2.1	a request is complete when it was sent, before or after its
  *		message has arrived (M_ACK may come before M_EXEC: on rxe; soft
  *		completes behind the arrival), and the message may be lost
- *		(M_DROP: in harsh mode; the others lose none).
+ *		(M_DROP: in harsh mode; the others lose none). On the link a
+ *		mistake may be found, too, before those in front have arrived.
  */
 #include "minner.h"
 
@@ -30,16 +31,23 @@ static bool can_exec(const struct m_side *a)
 	       (a->state == IBV_QPS_RTS || a->state == IBV_QPS_SQD);
 }
 
+/* It fails by its own mistake, and those in front of it are on their way. */
+static bool fails_early(const struct m_side *a, int i)
+{
+	return i > a->exec && !m_local_ok(a, &a->sq[i]);
+}
+
 /* Sent, and not known to have arrived. */
 static bool can_ack(const struct m_pair *m, const struct m_side *a)
 {
 	if (a->ack < a->exec)
 		return true;
-	return m->quirks & RXE_EARLY && a->ack < a->n && can_exec(a) &&
-	       a->ack < a->held && !a->stuck &&
+	return m->quirks & (RXE_EARLY | M_QUIRK_LINK) && a->ack < a->n &&
+	       can_exec(a) && a->ack < a->held && !a->stuck &&
 	       (a->state == IBV_QPS_RTS || a->state == IBV_QPS_SQD) &&
 	       !op_fetches(a->sq[a->ack].w->op) &&
-	       m_local_ok(a, &a->sq[a->ack]);
+	       (m_local_ok(a, &a->sq[a->ack]) ||
+		(m->quirks & M_QUIRK_LINK && fails_early(a, a->ack)));
 }
 
 /* On an SRQ the receive at its head, which nobody knows, may be too short: the
@@ -138,6 +146,10 @@ static enum fate arrive(struct m_pair *m, int d, const struct m_req *r,
 	if (op_is_message(w->op) && b->rhead == b->rn) {
 		if (!op_is_send(w->op))
 			m_set_any(b, w->to.at, len);
+		/* Or there was one, too short: a part is in it. */
+		else if (m->quirks & M_QUIRK_LINK && b->srq &&
+			 len > b->sure->shortest[b->srq_seen])
+			b->srq_open = true;
 		b->deaf = m->quirks & RXE_DEAF && !op_is_send(w->op) &&
 			  m_long(m, r);
 		return NO_RECV;
@@ -222,6 +234,12 @@ void m_uc_ack(struct m_pair *m, int d)
 	struct m_side *s = &m->s[d];
 	const struct m_req *r = &s->sq[s->ack++];
 
+	if (fails_early(s, s->ack - 1)) {
+		m_launch(m, d);
+		m_push(s, 0, r->id, r->pos, IBV_WC_LOC_PROT_ERR);
+		m_uc_to_sqe(m, d);
+		return;
+	}
 	if (s->ack > s->exec || r->status == IBV_WC_SUCCESS) {
 		m_done(s, r);
 		return;

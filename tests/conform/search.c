@@ -148,7 +148,7 @@ static int options(const struct search *q, const struct m_pair *m, int at,
 	static const uint8_t own[] = {M_BREAK, M_ACK, M_EXEC};
 	static const uint8_t odd[] = {M_OTHER,	  M_LATE, M_LOST, M_CUT,
 				      M_CUT_HERE, M_DROP, M_GONE, M_GONE_LONG,
-				      M_GONE_BAD, M_WAKE};
+				      M_GONE_BAD, M_WAKE, M_FLY,  M_SENT};
 	int n = 0, d;
 	size_t i;
 
@@ -343,6 +343,13 @@ static bool play_event(struct search *q, struct m_pair *m, int at)
 	return false;
 }
 
+/* Has each message of UC that was sent met its fate? */
+static bool has_arrived(const struct m_pair *m)
+{
+	return !m_uc(m) ||
+	       (m->s[0].exec >= m->s[0].ack && m->s[1].exec >= m->s[1].ack);
+}
+
 static bool play(struct search *q, struct m_pair *m)
 {
 	struct option o[2 * M_ACTS + 2];
@@ -351,8 +358,9 @@ static bool play(struct search *q, struct m_pair *m)
 	q->at = 0;
 	for (;;) {
 		n = options(q, m, at, o);
-		if (at == q->n_ev && (n == 0 || o[0].act > M_BREAK))
-			return end_ok(q, m);
+		if (at == q->n_ev && (n == 0 || o[0].act > M_BREAK) &&
+		    (n == 0 || has_arrived(m)))
+			return has_arrived(m) && end_ok(q, m);
 		k = choose(q, m, at, n);
 		if (k < 0)
 			return false;
@@ -373,6 +381,14 @@ static bool posts_srq(const struct m_pair *m, const struct ev *v)
 	       m->s[v->side].srq;
 }
 
+/* On the link what was sent goes on, so these have odd ends without a failure. */
+static bool cuts(const struct m_pair *m, const struct ev *v)
+{
+	return m->quirks & M_QUIRK_LINK && v->kind == EV_STEP &&
+	       (v->step->kind == STEP_DEREG || v->step->kind == STEP_STATE ||
+		v->step->kind == STEP_CONNECT);
+}
+
 static void collect(struct search *q, const struct m_pair *m)
 {
 	const struct epoch *e = q->e;
@@ -385,6 +401,7 @@ static void collect(struct search *q, const struct m_pair *m)
 		    (v->pair != m->pair && !posts_srq(m, v)))
 			continue;
 		q->ev[q->n_ev++] = v;
+		q->restless |= cuts(m, v);
 		for (d = 0; d < 2; d++)
 			q->restless |= m->s[d].srq && resets(v, d);
 		if (v->kind == EV_WC && v->wc.status != IBV_WC_SUCCESS)

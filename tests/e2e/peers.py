@@ -23,9 +23,9 @@ def client(case, address, way='call', calls=200, **how):
                       name='client', device=DEVICES.client, **how)
 
 
-def calls_work(case, address, calls=200):
+def calls_work(case, address, calls=200, **how):
     """A new process connects and calls, at once and without an error."""
-    process = client(case, address, calls=calls)
+    process = client(case, address, calls=calls, **how)
     found = COUNTS.search(process.expect(COUNTS.pattern).string)
     process.exits(0)
     if tuple(map(int, found.groups())) != (calls, 0, 0, 0):

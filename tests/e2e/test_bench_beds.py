@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Small runs of connect.py, storm.py, quiet.py, wake.py and crowd.py: each prints
-one JSON object that has its figures. Of the figures themselves nothing is said,
-but of counts that cannot be otherwise."""
+"""Small runs of connect.py, storm.py, quiet.py, big.py, wake.py, crowd.py, elastic.py,
+pass.py and ycsb.py: each prints one JSON object that has its figures. Of the figures themselves nothing
+is said, but of counts that cannot be otherwise."""
 
 import json
 import os
@@ -50,12 +50,21 @@ def quiet():
                 '--pause', 0.1, *([] if counted else ['--no-counts']))
     none, some = got['rows']
     assert (none['idle'], some['idle']) == (0, 3), got
-    assert some['kib_each'] > 0 and some['last_open_over_first'] > 0, got
+    assert some['shared_kib_each'] > 0, got
+    assert some['last_open_over_first'] > 0, got
     assert some['p50_ratio'] > 0, got
     if counted:
         # a round and a call are some, and a call's rounds more than one
         assert 0 < none['round_instructions'] < none['call_instructions'], got
         assert some['round_ratio'] > 0 and some['call_ratio'] > 0, got
+
+
+def big():
+    got = bench('big.py', '--len', 300000, '--count', 2, '--ms', 50)
+    assert got['len'] == 300000 and got['gib_per_s_each_way'] > 0, got
+    # the other client's calls and the large ones: rounds that moved something
+    assert got['round_most_us'] >= got['round_p99_us'] > 0, got
+    assert got['other_p99_us'] > 0 and got['other_p99_alone_us'] > 0, got
 
 
 def wake():
@@ -76,6 +85,29 @@ def crowd():
         assert row['tcp']['most_over_least'] >= 1, got
 
 
+def elastic():
+    got = bench('elastic.py', '-n', 4, '--rounds', 1)
+    assert set(got['ways']) == {'nothing', 'node', 'direct, sleep',
+                                'direct, poll'}, got
+    assert got['failed'] == 0 and got['node_over_spawn_only'] > 0, got
+
+
+def ycsb():
+    got = bench('ycsb.py', '-w', 'a', '--rounds', 1, '--time', '20ms')
+    assert [(r['workload'], r['distribution']) for r in got['results']] == \
+        [('a', 'uniform'), ('a', 'zipfian')], got
+    for r in got['results']:
+        for field in 'reply', 'fetch_over_reply', 'auto_over_reply':
+            assert r[field] > 0, got
+
+
+def passing():
+    got = bench('pass.py', '--sizes', '1024,5120', '--count', 3, '--rounds', 1)
+    assert [row['bytes'] for row in got['rows']] == [1024, 5120], got
+    for row in got['rows']:
+        assert row['node_us'] > 0 and row['direct_over_tcp'] > 0, got
+
+
 def what_cannot_be_run():
     done = subprocess.run(
         [sys.executable, '-B', os.path.join(ROOT, 'bench', 'connect.py'),
@@ -87,4 +119,5 @@ def what_cannot_be_run():
 
 if not os.path.exists(os.path.join(BUILD, 'bench', 'many', 'many')):
     skip('bench/many is not built')
-run_cases(connect, storm, quiet, wake, crowd, what_cannot_be_run)
+run_cases(connect, storm, quiet, big, wake, crowd, elastic, ycsb, passing,
+          what_cannot_be_run)

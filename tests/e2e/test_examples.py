@@ -9,49 +9,64 @@ import sys
 from harness import DEVICES, Case, built, run_cases
 
 
-def pair(case, example):
+def meta_start(case):
+    """A meta server, and the environment of pooled processes."""
+    meta = case.start([built('tools/skein'), 'meta', '--insecure', '--listen',
+                       DEVICES.listen], device=DEVICES.server)
+    return {'SKEIN_POOLED': 'pool', 'SKEIN_META':
+            meta.expect(r'^meta: listening on (\S+), ').group(1)}
+
+
+def pair(case, example, pooled):
     """The example's server, running, and a function that runs its client."""
+    env = meta_start(case) if pooled else {}
     server = case.start([built(f'examples/{example}-server'), DEVICES.listen],
-                        device=DEVICES.server)
+                        device=DEVICES.server, env=env)
     address = server.expect(r'^listening on (\S+)$').group(1)
 
     def client(*words):
         process = case.start([built(f'examples/{example}-client'), address,
-                              *words], device=DEVICES.client)
+                              *words], device=DEVICES.client, env=env)
         process.exits(0)
         return process
 
     return server, client
 
 
-def echo():
+def echo(pooled=False):
     with Case() as case:
-        server, client = pair(case, '01-echo')
+        server, client = pair(case, '01-echo', pooled)
         client('hello, goose').expect(r' answers: hello, goose$')
         client('').expect(r' answers: $')
         server.stop()
 
 
-def async_calls():
+def async_calls(pooled=False):
     calls = 10000
     total = sum(n * n for n in range(1, calls + 1))
     with Case() as case:
-        server, client = pair(case, '02-async')
+        server, client = pair(case, '02-async', pooled)
         line = client().expect(rf'^{calls} calls, 0 failed, sum {total}, '
                                r'in (\d+) messages$')
         assert 0 < int(line.group(1)) <= calls
         server.stop()
 
 
-def one_sided():
+def one_sided(pooled=False):
     texts = [f'goose {number}' for number in range(8)]
     with Case() as case:
-        server, client = pair(case, '03-one-sided')
+        server, client = pair(case, '03-one-sided', pooled)
         for number, text in enumerate(texts):
             client(text).expect(f'^line {number} of {number + 1}: {text}$')
         server.stop()
         for number, text in enumerate(texts):
             server.expect(f'^{number}: {text}$')
+
+
+def over_vqps():
+    """The first three over virtual queue pairs, unchanged."""
+    for example in (echo, async_calls, one_sided):
+        example(pooled=True)
 
 
 def no_count():
@@ -129,28 +144,28 @@ def pool_client(case, server, node, address, env=None):
     server.expect('^server: "hello again"$')
 
 
-def nodes():
+def nodes(env=None):
     """The same through a node service, which is killed and started again: its
     clients go on."""
-    if not DEVICES.server.startswith('soft'):
-        return  # no DC
     with Case() as case:
-        meta = case.start([built('tools/skein'), 'meta', '--listen',
-                           DEVICES.listen], device=DEVICES.server)
+        meta = case.start([built('tools/skein'), 'meta', '--insecure',
+                           '--listen', DEVICES.listen],
+                          device=DEVICES.server, env=env)
         address = meta.expect(r'^meta: listening on (\S+), ').group(1)
         path = os.path.join(case.folder, 'node')
-        through = {'SKEIN_NODE': path}
+        alone = env or {}
+        through = {'SKEIN_NODE': path, **alone}
         server = None
-        for envs in ((through, {}, through), (through,)):
+        for envs in ((through, alone, through), (through,)):
             service = case.start([built('tools/skein'), 'node', '--listen',
                                   path, '--meta', address],
-                                 device=DEVICES.server)
+                                 device=DEVICES.server, env=env)
             service.expect(r'^node: \S+, listening at ')
             server = server or case.start([built('examples/06-pool-server')],
                                           device=DEVICES.server, env=through)
             node = server.expect(r'^server: node (\S+), port 1$').group(1)
-            for env in envs:
-                pool_client(case, server, node, address, env)
+            for each in envs:
+                pool_client(case, server, node, address, each)
             service.kill()
             server.expect('^server: the node service is gone$')
         server.stop()
@@ -194,22 +209,28 @@ def stream():
         server.stop()
 
 
-def pools():
+def pools(env=None):
     """Two clients, each with a connection that asks the meta server and one
     that need not."""
-    if not DEVICES.server.startswith('soft'):
-        return  # no DC
     with Case() as case:
-        meta = case.start([built('tools/skein'), 'meta', '--listen',
-                           DEVICES.listen], device=DEVICES.server)
+        meta = case.start([built('tools/skein'), 'meta', '--insecure',
+                           '--listen', DEVICES.listen],
+                          device=DEVICES.server, env=env)
         address = meta.expect(r'^meta: listening on (\S+), ').group(1)
         server = case.start([built('examples/06-pool-server'), address],
-                            device=DEVICES.server)
+                            device=DEVICES.server, env=env)
         node = server.expect(r'^server: node (\S+), port 1$').group(1)
         for _ in range(2):
-            pool_client(case, server, node, address)
+            pool_client(case, server, node, address, env)
         server.stop()
         meta.stop()
+
+
+def pools_without_dc():
+    """Both once more, by RC queue pairs alone."""
+    if DEVICES.server.startswith('soft'):
+        pools({'SKEIN_SOFT_DC': 'off'})
+        nodes({'SKEIN_SOFT_DC': 'off'})
 
 
 def no_server():
@@ -221,8 +242,8 @@ def no_server():
         client.expect('^client: .')
 
 
-ALL = [echo, async_calls, one_sided, no_count, multicast, resume, event_loop, stream,
-       pools, nodes,
+ALL = [echo, async_calls, one_sided, over_vqps, no_count, multicast, resume, event_loop, stream,
+       pools, nodes, pools_without_dc,
        no_server]
 run_cases(*[test for test in ALL
             if not sys.argv[1:] or test.__name__ in sys.argv[1:]])

@@ -67,6 +67,18 @@ def as_text():
         check(DEVICES.server in text, f'not {DEVICES.server}: {text}')
 
 
+def without_dc():
+    """What a pool costs on a device that has no DC."""
+    with Case() as case:
+        for mode, has in (('on', True), ('off', False)):
+            env = {'SKEIN_SOFT_DC': mode}
+            check(shown(case, device='soft', env=env)['abilities']['dc'] == has,
+                  f'dc: {mode}')
+            text = info(case, device='soft', env=env).text('out')
+            check(('an RC QP for each node' in text) != has, f'{mode}: {text}')
+        info(case, device='soft', env={'SKEIN_SOFT_DC': 'no'}, status=1)
+
+
 def link():
     """Which way other hosts are reached, by SKEIN_LINK."""
     ways = {'auto': ('TCP 4791', 'UDP 4791', 'MTU'), 'udp': ('UDP 4791', 'MTU'),
@@ -78,6 +90,11 @@ def link():
             check(('TCP' in got, 'UDP' in got) ==
                   (mode in ('auto', 'tcp'), mode in ('auto', 'udp')),
                   f'{mode}: {got}')
+        got = shown(case, device='soft', env={'SKEIN_LINK_PORT': '65535'})
+        check('TCP 65535' in got['link'] and 'UDP 65535' in got['link'],
+              got['link'])
+        for port in '0', '65536', '4791x', '-1', ' 1':
+            info(case, device='soft', env={'SKEIN_LINK_PORT': port}, status=1)
         key = os.path.join(case.folder, 'key')
         with open(key, 'w', encoding='ascii') as file:
             file.write('a key\n')
@@ -113,7 +130,14 @@ def bad_settings():
     """Each value that no program can open with, in one look."""
     bad = {'SKEIN_WAIT': 'bla', 'SKEIN_LOG': 'blah', 'SKEIN_PATH_MTU': '77',
            'SKEIN_RETRY_TIMEOUT': '70', 'SKEIN_QPS': '0x',
-           'SKEIN_RPC_RETURN': 'zz', 'SKEIN_RPC_RING': 'much'}
+           'SKEIN_RPC_RETURN': 'zz', 'SKEIN_RPC_RING': 'much',
+           'SKEIN_RUN_WAIT': 'often', 'SKEIN_RUN_IDLE': '1 s',
+           'SKEIN_RUN_POLLERS': '17', 'SKEIN_VERBS_BACK': 'heap,stack',
+           'SKEIN_VERBS_DEVICES': 'foo', 'SKEIN_MAX_AQP': '-1',
+           'SKEIN_STREAM_RING': '7', 'SKEIN_STREAM_MEM': '1K',
+           'SKEIN_RPC_RESP_RING': '100G', 'SKEIN_RPC_WINDOW': '0',
+           'SKEIN_RPC_BATCH': '1000000', 'SKEIN_RPC_MSG_MAX': '1G',
+           'SKEIN_RPC_RESP_INLINE': '1G'}
     with Case() as case:
         process = info(case, '--json', env=bad, status=1)
         got = json.loads(process.text('out'))
@@ -122,6 +146,11 @@ def bad_settings():
         check(said == sorted(f'{name}={value}' for name, value in bad.items()),
               str(errors))
         check(got['usable'] and got['error'], str(got))
+        # whole, though it is long
+        check(any(f['text'].startswith('SKEIN_MAX_AQP') and
+                  f['text'].endswith('256)') for f in errors), str(errors))
+        # soft alone has a link; it looks at it without a key, too
+        info(case, env={'SKEIN_LINK_CLEAR': '2'}, status=1, device='soft')
         # the line that ends a program is whole, too
         process = case.start([tool(), 'perf', 'rpc', '--self', '--json'],
                              env={'SKEIN_RPC_RETURN': 'zz'},
@@ -152,6 +181,17 @@ def unknown_settings():
                   process.text('err'))
 
 
+def closed():
+    """Standard descriptors that are closed are not taken by what opens."""
+    with Case() as case:
+        for closed, words in (('>&-', ['info']), ('<&- >&- 2>&-', ['info']),
+                              ('<&- >&- 2>&-',
+                               ['perf', 'write', '--self', '-n', '20',
+                                '--slice', '1ms'])):
+            case.start(['sh', '-c', f'"$0" "$@" {closed}', tool(), *words],
+                       device=DEVICES.server).exits(1)
+
+
 def required():
     """--require fails rather than take another."""
     other = 'soft' if DEVICES.server.startswith('verbs') else 'verbs'
@@ -160,6 +200,8 @@ def required():
         check(not got['usable'] and got['findings'], str(got))
         kind = DEVICES.server.split(':')[0]
         check(shown(case, f'--require={kind}')['usable'], 'the same kind')
+        said = info(case, '--require=foo', status=2).text('err')
+        check('--require takes soft or verbs, not "foo"' in said, said)
 
 
 def little_lockable_memory():
@@ -204,6 +246,7 @@ def small_files():
               process.text('out'))
 
 
-run_cases(as_json, as_text, bad_settings, unknown_settings, link, no_such_device, required,
+run_cases(as_json, as_text, bad_settings, unknown_settings, link, without_dc,
+          no_such_device, required, closed,
           little_lockable_memory,
           little_address_space, small_files)

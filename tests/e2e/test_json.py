@@ -39,7 +39,7 @@ def failures(folder, taken, refused):
     return {
         'info': [
             (['-d', 'nosuch'], NO_DEVICE, 1),
-            (['--require', 'nosuch'], 'nosuch', 1),
+            (['--require', 'nosuch'], 'nosuch', 2),
             (['extra'], 'extra', 2),
         ],
         'perf': [
@@ -122,9 +122,20 @@ def failures(folder, taken, refused):
             *([] if os.geteuid() == 0 else
               [(['-l', '/s'], 'the folder / cannot be written', 1)]),
         ],
+        'race': [
+            ([], 'serve, run TABLE', 2),
+            (['serve', 'extra'], 'serve, run TABLE', 2),
+            (['run'], 'serve, run TABLE', 2),
+            (['serve', '--device', 'nosuch'], NO_DEVICE, 1),
+            (['serve', '--dir-bits', '13'], '--dir-bits', 2),
+            (['run', f'{DEVICES.host}:1/1/1', '--meta', f'{NO_HOST}:1'],
+             NO_HOST_SAID, 1),
+            (['run', 'x'], 'a table is NODE/ID/ADDRESS', 2),
+        ],
         'run': [
             ([], 'no command', 2),
             (['--verbs'], 'no command', 2),
+            (['ls', '-l'], 'no option', 2),
             (['--list', 'extra'], '--list', 2),
             (['--verbs', '--link', 'nosuch', '--', 'true'], '--link', 2),
             # Builds with a sanitizer have no library to preload.
@@ -132,6 +143,13 @@ def failures(folder, taken, refused):
                (['--verbs', '--', folder], 'Permission denied', 126)]
               if os.path.exists(built('src/bind/verbs/libskein-verbs.so'))
               else []),
+        ],
+        'top': [
+            (['--pid', '1'], 'process 1 has no Skein context', 1),
+            (['--pid', '0'], '--pid', 2),
+            (['--count', '2'], '--count', 2),
+            (['--prometheus'], '--prometheus', 2),
+            (['extra'], 'extra', 2),
         ],
         'sim': [
             ([], 'scenario', 2),
@@ -148,6 +166,13 @@ def failures(folder, taken, refused):
             (['rpc-basic', '--trace', f'{folder}/no/trace'], 'No such file',
              1),
             (['fuzz', 'rpc-basic', '--seeds', 'nosuch'], 'nosuch', 2),
+            (['rpc-basic', '--seeds', '1..2'], '--seeds', 2),
+            (['fuzz', '--seeds', '1..2', '--seed', '1'], '--seed ', 2),
+            (['fuzz', '--seeds', '1..2', '--trace', 'x'], '--trace', 2),
+            (['fuzz', '--seeds', '1..2', '--fault', 'link-down:1@10ms'],
+             '--fault', 2),
+            (['rpc-basic', '--no-faults', '--fault', 'link-down:1@10ms'],
+             'exclude', 2),
         ],
     }
 

@@ -118,15 +118,19 @@ def waits_in_every_way():
 
 
 def results_are_fetched():
-    """Clients READ their results, those that sleep recall them; every value
-    that is read is right, over threads, workers and a window."""
-    for options, wait in (([], 'poll'), (['--workers', '2'], 'poll'),
-                          ([], 'adaptive')):
+    """Clients READ their results, always or as auto decides; those that sleep
+    recall them. Every value that is read is right, over threads, workers and a
+    window."""
+    for mode, wait, options in (('fetch', 'poll', []),
+                                ('fetch', 'poll', ['--workers', '2']),
+                                ('fetch', 'adaptive', []),
+                                ('auto', 'poll', []),
+                                ('auto', 'adaptive', ['--workers', '2'])):
         with Case() as case:
             server = serve(case, 'skein', '--threads', 2, *options)
             got = report(ycsb(case, server, 'skein', '-w', 'a,e', '-n', 300,
-                              '-o', 400, '-t', 2, '-W', 4, '--return',
-                              'fetch', '--wait', wait, '--json'))
+                              '-o', 400, '-t', 2, '-W', 4, '--return', mode,
+                              '--wait', wait, '--json'))
             for result in got['results']:
                 assert (result['ops'], result['bad']) == (400, 0), result
             server.stop()
@@ -159,7 +163,7 @@ def a_full_server_says_so():
             server = serve(case, transport, '--memory', '100K')
             client = ycsb(case, server, transport, '-n', 1000)
             client.exits(1)
-            client.expect('insert of user.*No space left on device')
+            client.expect('insert of user.*No space left on device .*--memory')
             # and goes on serving what it has
             ycsb(case, server, transport, '--no-load', '-n', 50, '-w', 'c',
                  '-o', 100).exits(0)
@@ -182,10 +186,18 @@ def a_cache_evicts_and_counts():
                 # a read, or the first half of a read-modify-write
                 assert 0 < result['misses'] < 3000, result
                 assert result['verified'] > 500, result
-            refused = ycsb(case, server, transport, '--cache', '--no-load',
-                           '-n', 100, '-w', 'e')
+            # no SCAN: not by default, and not if asked for
+            got = report(ycsb(case, server, transport, '--cache', '--no-load',
+                              '-n', 100, '-o', 10, '--json'))
+            assert [r['workload'] for r in got['results']] == list('abc'), got
+            refused = ycsb(case, server, transport, '--cache', '-w', 'a,e')
+            refused.exits(2)
+            refused.expect('e scans, and --store=cache has no SCAN')
+            refused = ycsb(case, server, transport, '--no-load', '-n', 100,
+                           '-w', 'e')
             refused.exits(1)
-            refused.expect('scan of .* failed: Operation not supported')
+            refused.expect('scan of .* failed: Operation not supported '
+                           '.*--store=cache has no SCAN')
             server.stop()
             told = server.expect(r'stopped: (\d+) records, .* 0 refused, '
                                  r'(\d+) evicted')

@@ -2,6 +2,7 @@
 """Few descriptors and 64 KiB of lockable memory: what cannot work fails with one
 clear line, and nothing else is disturbed."""
 
+import re
 import resource
 
 from harness import DEVICES, Case, Failure, run_cases
@@ -22,6 +23,10 @@ def few_descriptors_client():
             process = client(case, server.address, calls=20, limits=[
                 (resource.RLIMIT_NOFILE, limit)])
             worked.append(ended_in_words(process, f'{limit} descriptors'))
+            said = process.text('err')
+            # of anything else it has enough
+            if re.search('Cannot allocate memory|No data available', said):
+                raise Failure(f'{limit} descriptors, the wrong cause: {said}')
             case.forget(process)
         if not worked[-1] or worked[0]:
             raise Failure(f'limits tell nothing: {worked}')

@@ -9,74 +9,36 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import threading
 import zlib
 
-from harness import DEVICES, Case, Failure, built, run_cases, skip, tool
+from harness import DEVICES, Case, Failure, built, run_cases, tool
+from namespaces import enter
 from peers import client, serve
 
 HERE, THERE = '10.77.0.1', '10.77.0.2'
-INSIDE = 'SKEIN_TEST_LINK_INSIDE'
 # A starved peer is not a dead one: the machine may be busy.
 PATIENT = {'SKEIN_RETRY_TIMEOUT': '1s'}
 UD = built('bench/ud/ud_rpc')
 BULK = ['send', 'read']
 OPS = ['write', 'send', 'read', 'atomic', 'rpc']
-# The other namespace's process is no child of the test, which has to leave
-# none behind.
-OUTER = f'''
-unshare -n sleep 600 & other=$!
-{INSIDE}=$other "$0" "$1"
-status=$?
-kill $other
-exit $status
-'''
-other = os.environ.get(INSIDE)
 LISTEN, PORT = '0A', ':12B7'
 ETH_P_ALL = 3
-
-
-def enter():
-    """Into namespaces of our own, where that is allowed."""
-    for program in ('unshare', 'nsenter', 'ip'):
-        if not shutil.which(program):
-            skip(f'{program} is not installed')
-    tried = subprocess.run(['unshare', '-Urn', 'ip', 'link', 'add', 'x', 'type',
-                            'veth', 'peer', 'name', 'y'],
-                           capture_output=True, text=True)
-    if tried.returncode:
-        skip('no user namespaces, or no veth: ' + tried.stderr.strip())
-    os.execvp('unshare', ['unshare', '-Urn', 'sh', '-c', OUTER,
-                          sys.executable, os.path.abspath(__file__)])
-
-
-def ip(*args, there=False):
-    subprocess.run([*(inside() if there else []), 'ip', *args], check=True)
-
-
-def inside():
-    return ['nsenter', '-t', other, '-n']
+here = there = None
 
 
 def join():
-    with Case() as case:
-        case.until('another namespace', lambda:
-                   os.readlink(f'/proc/{other}/ns/net') !=
-                   os.readlink('/proc/self/ns/net'))
-    ip('link', 'set', 'lo', 'up')
-    ip('link', 'set', 'lo', 'up', there=True)
-    ip('link', 'add', 'here', 'type', 'veth', 'peer', 'name', 'there',
-       'netns', other)
-    ip('addr', 'add', HERE + '/24', 'dev', 'here')
-    ip('addr', 'add', THERE + '/24', 'dev', 'there', there=True)
-    ip('link', 'set', 'here', 'up')
-    ip('link', 'set', 'there', 'up', there=True)
+    here.ip('link', 'add', 'here', 'type', 'veth', 'peer', 'name', 'there',
+            'netns', there.pid)
+    for space, name, address in ((here, 'here', HERE),
+                                 (there, 'there', THERE)):
+        space.ip('addr', 'add', address + '/24', 'dev', name)
+        space.ip('link', 'set', name, 'up')
 
 
 def perf(case, op, host=THERE, env=None, far_env=None, size=None):
     env = {**PATIENT, **(env or {})}
-    far = inside() if host == THERE else []
+    far = there.inside if host == THERE else []
     server = case.start([*far, tool(), 'perf', op, '--insecure'],
                         device=DEVICES.server,
                         env={**env, **(far_env or {})})
@@ -107,15 +69,60 @@ def same_host():
         perf(case, 'rpc', '127.0.0.1', {'SKEIN_LINK': 'tcp'})
 
 
+def another_port():
+    """Where something else has the port, its name is said, and another goes."""
+    for link, kind in (('udp', socket.SOCK_DGRAM), ('tcp', socket.SOCK_STREAM)):
+        with Case() as case, socket.socket(socket.AF_INET, kind) as other:
+            if link == 'tcp':
+                # Connections of before may linger.
+                other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(('', 4791))
+            if link == 'tcp':
+                other.listen()
+            client = case.start([tool(), 'perf', 'write', '--self', '-n', '50'],
+                                device=DEVICES.client,
+                                env={**PATIENT, 'SKEIN_LINK': link})
+            client.exits(1)
+            client.expect(f'its {link.upper()} port .*set SKEIN_LINK_PORT')
+            perf(case, 'write', '127.0.0.1',
+                 {'SKEIN_LINK': link, 'SKEIN_LINK_PORT': '4792'})
+
+
 def connections():
     """To the port, from either namespace: those that have ended linger."""
     rows = subprocess.run(['cat', '/proc/net/tcp'], capture_output=True,
                           text=True, check=True).stdout.splitlines()[1:]
-    rows += subprocess.run([*inside(), 'cat', '/proc/net/tcp'], text=True,
+    rows += subprocess.run([*there.inside, 'cat', '/proc/net/tcp'], text=True,
                            capture_output=True, check=True
                            ).stdout.splitlines()[1:]
     return sum(row.split()[3] != LISTEN and
                PORT in row.split()[1] + row.split()[2] for row in rows)
+
+
+def vqps():
+    """A pool's messages, and calls of pooled connections, by RC queue pairs. Over
+    TCP: a pool's patience with a lost datagram is 20 ms."""
+    with Case() as case:
+        env = {**PATIENT, 'SKEIN_LINK': 'auto'}
+        meta = case.start([*there.inside, tool(), 'meta', '--insecure',
+                           '--listen', f'{THERE}:0'], device=DEVICES.server,
+                          env=env)
+        env['SKEIN_META'] = meta.expect(
+            r'^meta: listening on (\S+), ').group(1)
+        server = case.start([*there.inside, built('examples/06-pool-server'),
+                             env['SKEIN_META']], device=DEVICES.server,
+                            env=env)
+        node = server.expect(r'^server: node (\S+), port 1$').group(1)
+        case.start([built('examples/06-pool-client'), node,
+                    env['SKEIN_META']], device=DEVICES.client,
+                   env=env).expect('^client: "hello back"$')
+        env['SKEIN_POOLED'] = 'pool'
+        server = case.start([*there.inside, built('examples/01-echo-server'),
+                             f'{THERE}:0'], device=DEVICES.server, env=env)
+        address = server.expect(r'listening on (\S+)').group(1)
+        case.start([built('examples/01-echo-client'), address, 'goose'],
+                   device=DEVICES.client, env=env
+                   ).expect(f'^{THERE}:.* answers: goose$')
 
 
 def chosen():
@@ -172,7 +179,7 @@ def killed():
 
 def datagrams():
     """The server hears strangers, for SKEIN_LINK is set there."""
-    for far, host, link in ((inside(), THERE, 'auto'), ([], HERE, 'udp')):
+    for far, host, link in ((there.inside, THERE, 'auto'), ([], HERE, 'udp')):
         env = {'SKEIN_LINK': link}
         with Case() as case:
             server = case.start([*far, UD, '-p', 0], device=DEVICES.server,
@@ -191,7 +198,7 @@ def copy(env=PATIENT, data=None):
         os.mkdir(target)
         with open(source, 'wb') as file:
             file.write(data)
-        server = case.start([*inside(), tool(), 'cp', '--serve', target,
+        server = case.start([*there.inside, tool(), 'cp', '--serve', target,
                              '--insecure', '--once'], device=DEVICES.server,
                             env=env)
         server.expect('listening on')
@@ -260,7 +267,7 @@ def sealed():
     copy({**PATIENT, 'SKEIN_LINK': 'tcp'}, mark * 3_000)
     if mark not in listener.heard():
         raise Failure('nothing is to be seen of a clear copy')
-    for theirs, here, there in (
+    for theirs, said_here, said_there in (
             ('b key', 'has another key', 'has another key'),
             (None, 'does not seal its packets: set SKEIN_LINK_KEY there',
              'takes sealed packets alone: set SKEIN_LINK_KEY here')):
@@ -268,7 +275,7 @@ def sealed():
             key = key_file(case, 'key', 'a key')
             keys = [key] + ([key_file(case, 'other', theirs)] if theirs
                             else [])
-            server = case.start([*inside(), tool(), 'perf', 'write',
+            server = case.start([*there.inside, tool(), 'perf', 'write',
                                  '--insecure'], device=DEVICES.server,
                                 env={'SKEIN_LINK_KEY': keys[1]} if theirs
                                 else {})
@@ -276,10 +283,10 @@ def sealed():
             client = case.start([tool(), 'perf', 'write', '-n', '50', THERE],
                                 device=DEVICES.client,
                                 env={'SKEIN_LINK_KEY': key})
-            client.expect(f'peer at {THERE} {here}')
+            client.expect(f'peer at {THERE} {said_here}')
             # nor by datagrams
             client.expect('gives up by TCP')
-            server.expect(f'peer at {HERE} {there}')
+            server.expect(f'peer at {HERE} {said_there}')
             client.signal(signal.SIGKILL)
             client.exits(None)
             server.exits(1)
@@ -293,7 +300,7 @@ def refused():
                        ('rpc', 'off', 'auto'), ('rpc', 'auto', 'off'),
                        ('stream', 'auto', 'off')):
         with Case() as case:
-            server = case.start([*inside(), tool(), 'perf', op, '--insecure'],
+            server = case.start([*there.inside, tool(), 'perf', op, '--insecure'],
                                 device=DEVICES.server,
                                 env={'SKEIN_LINK': links[0]})
             server.expect('waiting for a client')
@@ -305,7 +312,7 @@ def refused():
                 end.expect('^skein perf: .*SKEIN_LINK=off')
     # calls: the log of the library says it, too
     with Case() as case:
-        server = case.start([*inside(), tool(), 'kv', 'serve', '--listen',
+        server = case.start([*there.inside, tool(), 'kv', 'serve', '--listen',
                              f'{THERE}:0', '--insecure'],
                             device=DEVICES.server)
         address = server.expect(r'listening on (\S+)').group(1)
@@ -345,9 +352,8 @@ def captured():
         path = os.path.join(case.folder, 'capture')
         # The kernel cuts runs of packets before they pass, as for a NIC that
         # cannot.
-        for there in (False, True):
-            ip('link', 'set', 'there' if there else 'here', 'gso_max_segs', '1',
-               there=there)
+        for space, name in ((here, 'here'), (there, 'there')):
+            space.ip('link', 'set', name, 'gso_max_segs', '1')
         tshark = case.start(['tshark', '-i', 'here', '-F', 'pcap', '-w', path,
                              '-f', 'udp port 4791'])
         tshark.expect('Capturing on')
@@ -380,8 +386,7 @@ def captured():
 
 
 if __name__ == '__main__':
-    if not other:
-        enter()
+    here, there = enter(2)
     join()
-    run_cases(chosen, operations, same_host, stopped, killed, datagrams, copy,
-              sealed, refused, captured)
+    run_cases(chosen, vqps, operations, same_host, another_port, stopped, killed,
+              datagrams, copy, sealed, refused, captured)

@@ -2,11 +2,14 @@
 """skein perf: every operation measures, says what it measured in valid JSON,
 and fails in one line. No time is asserted."""
 
+import functools
 import json
 import math
 import os
 import re
+import shutil
 import signal
+import stat
 import subprocess
 
 from harness import DEVICES, MODE, Case, fewer, run_cases, skip, tool
@@ -154,6 +157,76 @@ def rpc_fetched():
                                   '-n', fewer(400), '--json', *QUICK))
         assert found['fetch']['fetched'] == 0, found
         assert found['fetch']['replied'] == found['operations_run'], found
+
+
+def calibrate():
+    with Case() as case:
+        kept = os.path.join(case.folder, 'calibration')
+        found = json.loads(run_self(
+            case, 'calibrate', '--pairs', '2', '-n', '2', '--slice', '2ms',
+            '--file', kept, '--json').text('out'))
+        assert found['file'] == kept and found['pairs'] == 2, found
+        assert [row['service_us'] for row in found['times']] == \
+            [0, 1, 2, 5, 7, 10, 20], found
+        assert all(row['replied'] > 0 and row['fetched'] > 0
+                   for row in found['times']), found
+        assert all(row['reads'] > 0 for row in found['read_rates']), found
+        assert 0 < found['read_bytes_least'] <= found['read_bytes_most']
+        text = open(kept, encoding='utf-8').read()
+        assert found['key'] in text, text
+        # The library takes the file, and not one that was changed. In harsh
+        # mode each process has another device, by its seed.
+        taken = 'another device' if MODE.harsh else ''
+        for change, says in (('', taken), ('x', 'not used: damaged')):
+            with open(kept, 'a', encoding='utf-8') as file:
+                file.write(change)
+            log = run_self(case, 'rpc', '--self', '-n', '20', *QUICK,
+                           '--wait', 'poll', '--return', 'auto',
+                           env={'SKEIN_RPC_CALIBRATION': kept}).text('err')
+            assert ('calibration' in log) == bool(says), log
+            assert log.count('not used') == bool(says) and says in log, log
+        cache = os.path.join(case.folder, 'cache')
+        found = json.loads(run_self(
+            case, 'calibrate', '-n', '1', '--slice', '1ms', '--json',
+            env={'XDG_CACHE_HOME': cache}).text('out'))
+        assert bool(found['file']) == os.path.exists(cache) != DEVICES.soft, \
+            found
+        fails(case, 1, 'calibrate', '-n', '1', '--slice', '1ms', '--file',
+              '/proc/none/calibration', says='cannot be written')
+        fails(case, 2, 'calibrate', '--file=', says='--file')
+        os.unlink(kept)
+        shutil.rmtree(cache, ignore_errors=True)
+
+
+def calibrate_file():
+    """Of what --file names only a regular file is replaced, behind its links.
+    No folder is made for it."""
+    short = ['calibrate', '--pairs', '1', '-n', '1', '--slice', '1ms',
+             '--file']
+    with Case() as case:
+        top = os.path.join(case.folder, 'top')
+        at = functools.partial(os.path.join, top)
+        os.mkdir(top)
+        os.mkdir(at('folder'))
+        os.mkfifo(at('fifo'))
+        for name, target in (('to_fifo', 'fifo'), ('dangling', 'none'),
+                             ('link', 'folder/file')):
+            os.symlink(at(target), at(name))
+        for name, says in (('fifo', 'no regular file'),
+                           ('to_fifo', 'no regular file'),
+                           ('folder', 'no regular file'),
+                           ('dangling', 'No such file'),
+                           ('new/file', 'No such file')):
+            fails(case, 1, *short, at(name), says=says)
+        assert stat.S_ISFIFO(os.lstat(at('fifo')).st_mode)
+        assert sorted(os.listdir(top)) == \
+            ['dangling', 'fifo', 'folder', 'link', 'to_fifo']
+        with open(at('folder/file'), 'w', encoding='utf-8') as old:
+            old.write('old')
+        run_self(case, *short, at('link'))
+        assert os.path.islink(at('link')) and os.path.islink(at('to_fifo'))
+        assert os.path.getsize(at('folder/file')) > len('old')
+        shutil.rmtree(top)
 
 
 def rpc_shared():
@@ -364,13 +437,24 @@ def errors():
         fails(case, 1, 'write', '--self', '-d', 'soft', '--require', 'verbs',
               says='verbs is required')
         fails(case, 1, 'write', '--self', '--cores', '0,9999', says='core')
+        fails(case, 2, 'write', '--self', '--cores', '0', says='two cores')
+        fails(case, 2, 'write', '--self', '--require=foo',
+              says='--require takes soft or verbs, not "foo"')
+        fails(case, 2, 'connect', '--via=', says='node, pool')
+        for name, value, *words in (('STREAM_RING', '7', 'stream'),
+                                    ('STREAM_MEM', '1K', 'stream'),
+                                    ('STREAM_MEM', '40K', 'stream'),
+                                    ('WAIT', 'foo', 'rpc')):
+            process = run_self(case, *words, '--self', '-n', '20', exits=1,
+                               env={'SKEIN_' + name: value})
+            assert 'SKEIN_' + name in process.text('err'), name
         # the other end has ended in order: it is not to blame
         full = case.start(['sh', '-c', 'exec "$0" perf write --self -n 9 '
                            '--slice 1ms > /dev/full', tool()],
                           device=DEVICES.client)
         full.exits(1, timeout=PATIENCE_S)
         said = full.text('err')
-        assert 'perf: cannot write the result' in said, said
+        assert 'perf: cannot write the result: No space left' in said, said
 
 
 def wrong_pairing():
@@ -503,7 +587,8 @@ def no_system_call():
 if MODE.harsh and 'TSAN_OPTIONS' in os.environ:
     skip('a buffer is used again when the other process has answered: TSan '
          'does not see the order that another process makes')
-run_cases(link, latency, throughput, stream, rpc, rpc_fetched, rpc_shared, rpc_together,
+run_cases(link, latency, throughput, stream, rpc, rpc_fetched, calibrate,
+          calibrate_file, rpc_shared, rpc_together,
           rpc_spin_lock, rpc_degree, rpc_events, threads, all_sizes,
           beside_memcpy, two_hosts, errors, wrong_pairing, peer_killed,
           killed_in_a_wait, rpc_client_killed, ended, no_system_call)

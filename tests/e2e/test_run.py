@@ -4,7 +4,7 @@
 
 * Random programs of socket calls say the same on plain TCP and under skein run,
   and their connections were on streams, and handed back to TCP at a random byte
-  (the report says so).
+  (the report says so); also where soft's link carries the streams.
 * redis: values that were set come back, while connections are promoted; BGSAVE
   under load; a server whose client is plain, and the other way round; a client
   that is killed; an idle server takes no processor time.
@@ -37,11 +37,11 @@ def streams(lines):
     return [line for line in lines if line['carrier'] == 'stream']
 
 
-def pair(folder, seed, words, name):
+def pair(folder, seed, words, name, **settings):
     """Both ends of one random program; what each printed."""
     path = os.path.join(folder, name)
     words = [*words, '--report', path, '--'] if words else []
-    env = {**os.environ, 'SKEIN_RUN_AFTER': str(1 + seed % 7)}
+    env = {**os.environ, 'SKEIN_RUN_AFTER': str(1 + seed % 7), **settings}
     with subprocess.Popen([*words, TALK, 'server', str(seed)], env=env,
                           stdout=subprocess.PIPE, text=True) as server:
         port = server.stdout.readline().split()[1]
@@ -75,13 +75,36 @@ def test_differential():
         raise Failure('hardly any connection was on a stream')
 
 
-def refused(words, **env):
+def test_link():
+    """The sockets of soft's own link are not the program's: nothing of them is
+    promoted, counted or waited for. The link may give a queue pair up that
+    another process on its port starves: the program is told, and ends."""
+    with Case() as case:
+        for link in ('tcp', 'udp'):
+            on = 0
+            for seed in range(1, 5):
+                ours, path = pair(case.folder, seed, [tool(), 'run'], link,
+                                  SKEIN_LINK=link)
+                if any(end[0] == -signal.SIGALRM for end in ours):
+                    raise Failure(f'{link}, seed {seed}: an end stands still')
+                found = report(path)
+                os.unlink(path)
+                on += len(streams(found))
+                if any(':4791' in line['local'] + line['peer']
+                       for line in found):
+                    raise Failure(f'{link}, seed {seed}: {found}')
+            if not on:
+                raise Failure(f'{link}: no connection was on a stream')
+
+
+def refused(words, status=None, **env):
     """What `skein run` says instead of starting the command."""
     done = subprocess.run([tool(), 'run', *words, '--', 'sh', '-c',
                            'echo started'], env={**os.environ, **env},
                           capture_output=True, text=True, check=False,
                           timeout=90 * SCALE)
-    if not done.returncode or done.stdout or done.stderr.count('\n') != 1:
+    if not done.returncode or done.stdout or done.stderr.count('\n') != 1 \
+            or status not in (None, done.returncode):
         raise Failure(f'{words} {env}: {done}')
     return done.stderr
 
@@ -94,9 +117,29 @@ def test_options():
         line = refused([], **{'SKEIN_RUN_' + name: value})
         if value not in line:
             raise Failure(line)
+    for name, value in (('RING', '5000'), ('RING', '0'), ('QPS', '9'),
+                        ('MEM', '1K')):
+        line = refused([], status=1, **{'SKEIN_STREAM_' + name: value})
+        if f'SKEIN_STREAM_{name}={value}: ' not in line:
+            raise Failure(line)
+    for words, name in (([], 'SKEIN_SOCKET_LIB'),
+                        (['--verbs'], 'SKEIN_VERBS_LIB')):
+        line = refused(words, status=1, **{name: '/no/library.so'})
+        if f'{name}=/no/library.so: No such file' not in line:
+            raise Failure(line)
+    refused(['--verbs'], status=1, SKEIN_VERBS_DEVICES='foo')
     refused(['--report', '/no/folder/report'])
     refused(['--wait', 'tcp', '--require'])
     refused(['--require'], SKEIN_RUN_WAIT='tcp')
+    for words, option in ((['--pollers', '17'], '--pollers'),
+                          (['--pollers', '2'], '--wait=bpev'),
+                          (['--wait', 'spin'], '--wait'),
+                          (['--verbs', '--back', 'heap,'], '--back'),
+                          (['--verbs', '--back', 'stack'], '--back'),
+                          (['--verbs', '--link', 'token'], '--link')):
+        if option not in refused(words, status=2):
+            raise Failure(words)
+    refused(['--verbs'], SKEIN_VERBS_BACK='stack')
     for words, env, wanted in (
             ([], {}, ''), ([], {'SKEIN_RUN_WAIT': 'event'}, 'event'),
             (['--wait', 'event'], {'SKEIN_RUN_WAIT': 'tcp'}, 'event')):
@@ -107,6 +150,16 @@ def test_options():
             timeout=90 * SCALE).stdout
         if said != wanted + '\n':
             raise Failure(f'{words} {env}: {said}')
+
+
+def test_unknown_setting():
+    """A name that nothing reads is a line, and the command runs."""
+    done = subprocess.run([tool(), 'run', '--', 'true'], capture_output=True,
+                          env={**os.environ, 'SKEIN_RUN_AFTR': '3'},
+                          text=True, check=True, timeout=90 * SCALE)
+    if 'SKEIN_RUN_AFTR: no such setting; did you mean SKEIN_RUN_AFTER?' \
+            not in done.stderr:
+        raise Failure(done)
 
 
 class Redis:
@@ -173,6 +226,9 @@ def test_redis():
     for line in streams(found):
         if line['calls_before'] < 8 or not line['rx_stream']:
             raise Failure(f'not promoted in mid-stream: {line}')
+        if bool(line['tx_stream']) > line['records'] or \
+                line['records'] > line['tx_stream'] + 2:
+            raise Failure(f'miscounted: {line}')
 
 
 def test_bgsave():
@@ -281,28 +337,58 @@ for i in range(400):
     time.sleep(0.002)
 """
 
-# A sandbox forbids getsockopt(TCP_INQ), without which no end is promoted. It is
-# hardly ever in a call, so that the library's own thread tries.
-FORBIDDEN = """
-import ctypes, socket, struct, sys, time
-def step(*words):
-    return struct.pack('=HBBI', *words)
-steps = (step(0x20, 0, 0, 0),                # the call's number
-         step(0x15, 0, 3, 55),               # getsockopt()?
-         step(0x20, 0, 0, 32),               # the option
-         step(0x15, 0, 1, 36),               # TCP_INQ?
-         step(0x06, 0, 0, 0x50000 | 1),      # EPERM
-         step(0x06, 0, 0, 0x7fff0000))       # allowed
-filter = ctypes.create_string_buffer(b''.join(steps))
-prog = struct.pack('@HP', len(steps), ctypes.addressof(filter))
-libc = ctypes.CDLL(None, use_errno=True)
-assert not libc.prctl(38, 1, 0, 0, 0)
+# Another program takes the client's place, or a forked child's, while an answer
+# is under way.
+EXEC = """
+import os, select, socket, sys
 s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
-assert not libc.syscall(317, 1, 1, prog), ctypes.get_errno()
-for i in range(400):
-    s.sendall(b'PING')
-    assert s.recv(100) == b'PING', i
-    time.sleep(0.002)
+def speak(count):
+    for i in range(count):
+        s.sendall(b'PING')
+        assert s.recv(100) == b'PING', i
+while not select.select([0], [], [], 0)[0]:
+    speak(20)
+NEW = '''
+import socket, sys
+s = socket.socket(fileno=int(sys.argv[1]))
+assert s.recv(4, socket.MSG_WAITALL) == b'LAST'
+for i in range(100):
+    s.sendall(b'PONG')
+    assert s.recv(100) == b'PONG', i
+'''
+s.sendall(b'LAST')
+s.set_inheritable(True)
+if FORKS and os.fork():
+    assert os.wait()[1] == 0
+    speak(100)
+else:
+    os.execl(sys.executable, 'python3', '-c', NEW, str(s.fileno()))
+"""
+
+# A spawned child has a copy of the socket, and no use of it: the stream goes on,
+# and ends when the parent closes, not when the child does, as TCP's would.
+SPAWN = """
+import json, os, select, socket, sys, time
+s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+def speak(count):
+    for i in range(count):
+        s.sendall(b'PING')
+        assert s.recv(100) == b'PING', i
+while not select.select([0], [], [], 0)[0]:
+    speak(20)
+s.set_inheritable(True)
+child = os.posix_spawn('/bin/sleep', ['sleep', '600'], os.environ)
+speak(300)
+s.close()
+def server_ended():
+    with open(os.environ['SKEIN_RUN_REPORT']) as lines:
+        return any(json.loads(line)['pid'] != os.getpid() for line in lines)
+end = time.monotonic() + 60
+while not server_ended():
+    assert time.monotonic() < end
+    time.sleep(.01)
+assert os.waitpid(child, os.WNOHANG) == (0, 0)
+os.kill(child, 9)
 """
 
 
@@ -338,7 +424,7 @@ def speak(case, words, client, port, wanted):
     speaker.exits(0, 90)
 
 
-def echo(client, wanted=None):
+def echo(client, wanted=None, lines=2):
     """An asyncio server and a client in Python: the report."""
     with Case() as case:
         path = os.path.join(case.folder, 'report')
@@ -346,7 +432,8 @@ def echo(client, wanted=None):
         server = case.start([*words, SERVER], 'server')
         port = server.expect(r'^(\d+)$').group(1)
         speak(case, words, client, port, wanted)
-        case.until('the ends of the server', lambda: len(report(path)) >= 2)
+        case.until('the ends of the server',
+                   lambda: len(report(path)) >= lines)
         server.stop(None)
         found = report(path)
         os.remove(path)
@@ -459,7 +546,7 @@ def test_forbidden():
         print("the sandbox's filter is written for x86-64: left out")
         return
     reasons = sorted(line['reason'] for line in echo(FORBIDDEN))
-    if reasons != ['the connection is not established',
+    if reasons != ['a system call for it failed',
                    'the other end could not be promoted']:
         raise Failure(f'{reasons}')
 
@@ -485,6 +572,30 @@ def unanswered(process):
     return any(line['pid'] == process.pid and
                line['reason'] == 'the other end did not answer'
                for line in listed())
+
+
+def test_exec():
+    """A socket that is not close-on-exec goes back to TCP before an exec."""
+    for forks in (False, True):
+        found = echo(f'FORKS = {forks}\n' + EXEC, ['stream'],
+                     1 + forks)
+        backs = [line['back'] for line in found]
+        if 'the other end went back to TCP' not in backs:
+            raise Failure(f'forks {forks}: {found}')
+
+
+def test_spawn():
+    found = echo(SPAWN, ['stream'])
+    if len(streams(found)) != 2 or any(line['demotions'] for line in found):
+        raise Failure(f'{found}')
+
+
+def test_closed():
+    """A program finds the standard descriptors closed that skein run was given
+    closed."""
+    with Case() as case:
+        case.start(['sh', '-c', '"$0" run -- sh -c "echo x 2>/dev/null || exit 7" '
+                    '>&-', tool()]).exits(7)
 
 
 def test_require():
@@ -528,6 +639,47 @@ def test_require():
                           'TCP to its end: the other end did not answer')
 
 
+# Sends more than TCP's buffers take at once and closes, ARGV[1] times.
+SENDER = """
+import socket, sys
+with socket.create_server(('127.0.0.1', 0)) as listener:
+    print(listener.getsockname()[1], flush=True)
+    for _ in range(int(sys.argv[1])):
+        one, _ = listener.accept()
+        with one:
+            for _ in range(40):
+                one.sendall(bytes(5000))
+"""
+
+# Reads what SENDER at ARGV[1] sends, to its end, ARGV[2] times.
+READER = """
+import socket, sys
+for _ in range(int(sys.argv[2])):
+    with socket.create_connection(('127.0.0.1', int(sys.argv[1]))) as s:
+        n = 0
+        while data := s.recv(5000):
+            n += len(data)
+        assert n == 200000, n
+"""
+
+
+def test_require_ended():
+    """A connection that its end overtakes was not refused, which --require
+    would end its program for."""
+    with Case() as case:
+        path = os.path.join(case.folder, 'report')
+        words = [tool(), 'run', '--report', path, '--', sys.executable, '-c']
+        server = case.start([*words, SENDER, '60'])
+        port = server.expect(r'(\d+)').group(1)
+        case.start([*words, READER, port, '60']).exits(0)
+        server.exits(0)
+        refused = [line for line in report(path)
+                   if line['carrier'] == 'tcp' and not line['undecided']]
+        os.unlink(path)
+    if refused:
+        raise Failure(f'{refused}')
+
+
 def test_killed_client():
     """The server hears of it, and serves on."""
     with Case() as case:
@@ -559,9 +711,10 @@ if __name__ == '__main__':
                                        'libskein-socket.so')):
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
-    TESTS = [test_options, test_differential, test_shared_set,
+    TESTS = [test_options, test_differential, test_link, test_shared_set,
              test_blocking_client, test_forking_server, test_unfit_end,
-             test_forbidden, test_require]
+             test_forbidden, test_exec, test_spawn, test_closed, test_require,
+             test_require_ended]
     if shutil.which('redis-server') and shutil.which('redis-benchmark'):
         TESTS += [test_redis, test_bgsave, test_plain_peers,
                   test_killed_client]

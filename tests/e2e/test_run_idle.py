@@ -35,7 +35,14 @@ def test_to_and_fro():
         ends = Ends(case)
         client = ends.client()
         for turn in range(2):
-            ends.promoted(client)
+            def went():
+                """On streams, or back from there: idle while we looked."""
+                ends.tell(client, 20)
+                rows = [one(pid=process.pid)
+                        for process in (client, ends.server)]
+                return all(row['carrier'] == 'stream' or
+                           row['demotions'] > turn for row in rows)
+            case.until('streams', went, 60)
 
             def rests():
                 return all(one(pid=process.pid)['carrier'] == 'tcp'

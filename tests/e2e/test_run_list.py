@@ -62,8 +62,8 @@ listener = socket.create_server(('127.0.0.1', 0))
 s = socket.create_connection(listener.getsockname())
 page = os.memfd_create('skein-run-status')
 text = b'"\\\\\\xff\\n' * 30
-os.write(page, struct.pack('<QII', 0x31736e7572766b73, 128, 2 ** 32 - 1)
-         + text[:48])
+os.write(page, struct.pack('<QII', 0x32736e7572766b73, 128, 2 ** 32 - 1)
+         + text[:48] + bytes(64))
 for fd in s.fileno(), 0, 99999:
     os.write(page, struct.pack('<IiQII4Q', 3, fd, 2 ** 64 - 1, 0, 2 ** 32 - 1,
                                1, 2, 3, 2 ** 64 - 1) + text[:72])

@@ -4,7 +4,7 @@
  * same targets, when each is written by itself.
  */
 #include "base/assert.h"
-#include "cp/targets.h"
+#include "cp/sender/targets.h"
 
 #include <stdio.h>
 #include <stdlib.h>

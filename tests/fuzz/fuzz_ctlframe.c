@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "conn/ctlframe.h"
+#include "conn/peer/ctlframe.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

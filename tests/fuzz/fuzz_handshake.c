@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "conn/handshake.h"
+#include "conn/setup/handshake.h"
 
 #define DEADLINE 1000u
 

@@ -5,8 +5,8 @@
  * (kind u8, len u8, bytes). Kinds below 6 are operations, others responses.
  */
 #include "base/assert.h"
-#include "kv/scan.h"
-#include "kv/server.h"
+#include "kv/store/scan.h"
+#include "kv/server/server.h"
 
 #include <stdlib.h>
 

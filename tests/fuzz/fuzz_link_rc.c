@@ -36,7 +36,12 @@ struct fuzz {
 	} u;
 };
 
-static uint8_t *op_begin(void *o)
+static bool op_may_begin(void *o, const struct rc_wqe *w, bool idle)
+{
+	return true;
+}
+
+static uint8_t *op_begin(void *o, bool answers)
 {
 	struct fuzz *f = o;
 
@@ -149,6 +154,7 @@ static void op_event(void *o, enum rc_event what)
 }
 
 static const struct rc_ops ops = {
+	.may_begin = op_may_begin,
 	.begin = op_begin,
 	.send = op_send,
 	.local = op_local,

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "rpc/msg.h"
+#include "rpc/wire/msg.h"
 
 #define CANARY 0x0123456789abcdefu
 

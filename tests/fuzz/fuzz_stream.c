@@ -25,14 +25,14 @@ static void drain(struct stream_in *in)
 	uint32_t len, i;
 
 	while (stream_in_peek(in, &type, &data, &len) == 1) {
-		skein_assert(data >= in->ring && len <= in->size &&
-			     data + len <= in->ring + in->size);
+		skein_assert(data >= in->at.ring && len <= in->at.size &&
+			     data + len <= in->at.ring + in->at.size);
 		skein_assert(type >= STREAM_DATA && type <= STREAM_END);
 		for (i = 0; i < len; i++)
 			sum += data[i];
 		stream_in_consume(in, len);
 		/* One lap at most: sequence and place are never right again. */
-		skein_assert(in->pos - begun <= 2 * (uint64_t)in->size);
+		skein_assert(in->pos - begun <= 2 * (uint64_t)in->at.size);
 	}
 	skein_assert(sum <= UINT64_MAX);
 }

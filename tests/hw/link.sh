@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 #
-# link.sh - test_link.py with devices of its own, whose cable it may pull: rxe7 on
+# link.sh - test_link.py with devices of its own, the cable of which it may pull: rxe7 on
 # wa and rxe8 on wb, each a veth pair into a bridge. Taking the bridge's end of a
 # pair down is what a switch does: wa loses its carrier and keeps its addresses,
 # routes and neighbours. The routes are as in scripts/rdma-vm/init.

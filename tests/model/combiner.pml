@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * combiner.pml - the thread combining queue (src/conn/combiner.c): swap on the tail, link,
+ * combiner.pml - the thread combining queue (src/conn/handle/combiner.c): swap on the tail, link,
  * lead, hand over, reuse of nodes.
  *
  * THREADS threads submit SUBMITS requests each, every one with one node of its

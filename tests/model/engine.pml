@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine.pml - who runs the engine next (src/env/engine.c): callers that wait
+ * engine.pml - who runs the engine next (src/env/engine/engine.c): callers that wait
  * in places while another owns it, hand-over on leaving, passing on by one who
  * no longer needs it, and the background thread that parks.
  *

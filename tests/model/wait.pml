@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * wait.pml - arm, re-check, sleep against publish, wake (src/env/real_wait.c
- * and its one user, src/env/engine.c), on a machine with store buffers.
+ * wait.pml - arm, re-check, sleep against publish, wake (src/env/real/wait.c
+ * and its one user, src/env/engine/engine.c), on a machine with store buffers.
  *
  * One sleeper, WAKERS wakers with ITEMS pieces of work each. A plain store goes
  * into its thread's buffer (a FIFO) and reaches memory at any later time; a

@@ -18,3 +18,12 @@ done
 "$skein" sim fuzz mcast-large --seeds 1..5 --no-faults
 "$skein" sim fuzz mcast-resume --seeds 1..$((8 * ${many:-1})) --twice
 "$skein" sim fuzz mcast-resume --seeds 1..3 --no-faults
+# A scenario whose size is fixed refuses another one.
+for size in "mcast-blocks --nodes 5" "rrc-ring --ops 5" \
+	"fuzz kv --seeds 1..1 --threads 2"; do
+	# shellcheck disable=SC2086 # words
+	if "$skein" sim $size 2>/dev/null; then
+		echo "taken: $size"
+		exit 1
+	fi
+done

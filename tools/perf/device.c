@@ -4,6 +4,8 @@
  */
 #include "perf/device.h"
 
+#include "out.h"
+
 #include "env/env.h"
 
 #include <arpa/inet.h>
@@ -60,6 +62,14 @@ err_env:
 	env_real_free(*env);
 	*env = NULL;
 	return rc;
+}
+
+bool device_require_fits(const char *cmd, const char *require)
+{
+	if (!require || !strcmp(require, "soft") || !strcmp(require, "verbs"))
+		return true;
+	out_error(cmd, "--require takes soft or verbs, not \"%s\"", require);
+	return false;
 }
 
 void device_close(struct skein_env *env, struct dev *dev)

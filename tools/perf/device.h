@@ -15,6 +15,8 @@
 int device_open(const char *spec, const char *require, int gid_index,
 		struct skein_env **env, char *err, size_t err_len,
 		struct dev **dev);
+/* NULL, soft or verbs? If not, says what --require takes. */
+bool device_require_fits(const char *cmd, const char *require);
 /* Both may be NULL. */
 void device_close(struct skein_env *env, struct dev *dev);
 

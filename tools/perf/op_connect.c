@@ -710,7 +710,7 @@ static int via_parse(struct run *r)
 {
 	const char *at = r->via;
 
-	while (*at) {
+	do {
 		size_t n = strcspn(at, ",");
 		int v = 0;
 
@@ -726,7 +726,7 @@ static int via_parse(struct run *r)
 		}
 		r->on[v] = true;
 		at += n + (at[n] == ',');
-	}
+	} while (*at);
 	return CMD_OK;
 }
 

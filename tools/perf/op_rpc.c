@@ -514,6 +514,10 @@ static void add_counts(struct perf_counts *c, const struct skein_rpc_stats *s)
 	c->replied += s->replied;
 	c->fetch_reads += s->fetch_reads;
 	c->fetch_empty += s->fetch_empty;
+	c->fetch_rests += s->fetch_rests;
+	c->fetch_len_changes += s->fetch_len_changes;
+	if (c->fetch_len < s->fetch_len)
+		c->fetch_len = s->fetch_len;
 	c->recalls += s->recalls;
 	c->switches += s->switches;
 	c->grants += s->credit_grants;

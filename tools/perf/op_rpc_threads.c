@@ -18,7 +18,7 @@
 
 #include "base/fence.h"
 #include "conn/conn.h"
-#include "conn/thread.h"
+#include "conn/handle/thread.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -12,6 +12,7 @@
 #include "perf/device.h"
 #include "perf/op_raw.h"
 
+#include "stream/conf.h"
 #include "stream/stream.h"
 
 #include <errno.h>
@@ -32,6 +33,7 @@ struct flows {
 	struct skein_env *env;
 	struct stream_host host;
 	bool host_up;
+	struct stream_qp *q;
 	struct stream *s;
 	uint8_t *buf; /* p->o.size bytes */
 	struct flow tx, rx;
@@ -150,7 +152,7 @@ static int run(struct flows *f, uint64_t tx, uint64_t rx, uint64_t size)
 			perf_spun(f->w);
 			continue;
 		}
-		stream_poll(f->s);
+		stream_qp_poll(f->q);
 		if (!perf_spin(f->w))
 			return f->w->rc;
 	}
@@ -200,28 +202,36 @@ static int stream_server(struct perf_worker *w)
 
 /* --- up and down ----------------------------------------------------------- */
 
-static json_t *addr_json(const struct stream_addr *a)
+static json_t *addr_json(const struct stream_qp_addr *qp,
+			 const struct stream_addr *a)
 {
-	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:b}", "qp",
-			 raw_addr_json(&a->qp), "secret", (json_int_t)a->secret,
-			 "mem", (json_int_t)a->mem, "rkey", (json_int_t)a->rkey,
-			 "ring", (json_int_t)a->ring_size, "checksum",
-			 a->checksum);
+	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "qp",
+			 raw_addr_json(&qp->qp), "recvs", (json_int_t)qp->recvs,
+			 "secret", (json_int_t)a->secret, "mem",
+			 (json_int_t)a->mem, "rkey", (json_int_t)a->rkey,
+			 "ring", (json_int_t)a->ring_size, "number",
+			 (json_int_t)a->number, "checksum", a->checksum);
 }
 
 /* stream_connect() looks at the rest. */
-static bool addr_parse(json_t *j, struct stream_addr *a)
+static bool addr_parse(json_t *j, struct stream_qp_addr *q,
+		       struct stream_addr *a)
 {
-	json_int_t secret, mem, rkey, ring;
+	json_int_t recvs, secret, mem, rkey, ring, number;
 	int checksum;
 	json_t *qp;
 
 	memset(a, 0, sizeof(*a));
-	if (json_unpack(j, "{s:o, s:I, s:I, s:I, s:I, s:b}", "qp", &qp,
-			"secret", &secret, "mem", &mem, "rkey", &rkey, "ring",
-			&ring, "checksum", &checksum) ||
-	    !raw_addr_parse(qp, &a->qp) || ring < 0 || ring > UINT32_MAX)
+	if (json_unpack(j, "{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "qp",
+			&qp, "recvs", &recvs, "secret", &secret, "mem", &mem,
+			"rkey", &rkey, "ring", &ring, "number", &number,
+			"checksum", &checksum) ||
+	    !raw_addr_parse(qp, &q->qp) || ring < 0 || ring > UINT32_MAX ||
+	    recvs <= 0 || recvs > STREAM_NUMBER_MAX || number <= 0 ||
+	    number > STREAM_NUMBER_MAX)
 		return false;
+	q->recvs = (uint32_t)recvs;
+	a->number = (uint32_t)number;
 	a->secret = (uint64_t)secret;
 	a->mem = (uint64_t)mem;
 	a->rkey = (uint32_t)rkey;
@@ -232,25 +242,31 @@ static bool addr_parse(json_t *j, struct stream_addr *a)
 
 static int exchange(struct perf *p, struct flows *f)
 {
+	struct stream_qp_addr my_qp, its_qp;
 	struct stream_addr mine, peer;
 	json_t *msg;
 	int rc;
 
 	stream_addr(f->s, &mine);
-	rc = ctl_send(p->ctl, addr_json(&mine));
+	stream_qp_addr(f->q, &my_qp);
+	rc = ctl_send(p->ctl, addr_json(&my_qp, &mine));
 	if (rc)
 		return perf_gone(p, rc);
 	rc = perf_recv(p, PERF_PATIENCE_NS, &msg);
 	if (rc)
 		return rc;
-	rc = addr_parse(msg, &peer) ? stream_connect(f->s, &peer) : -EPROTO;
+	rc = addr_parse(msg, &its_qp, &peer) ? 0 : -EPROTO;
 	json_decref(msg);
+	if (rc == 0)
+		rc = stream_qp_connect(f->q, &its_qp);
+	if (rc == 0)
+		rc = stream_connect(f->s, &peer);
 	if (rc)
 		return perf_fail(p, rc, "the stream cannot be connected: %s",
 				 dev_qp_rtr_error(rc));
 	stream_accept(f->s);
 	while (!stream_accepted(f->s)) {
-		stream_poll(f->s);
+		stream_qp_poll(f->q);
 		if (!perf_spin(f->w))
 			return f->w->rc;
 	}
@@ -261,13 +277,17 @@ static int exchange(struct perf *p, struct flows *f)
 static int stream_open(struct perf *p)
 {
 	struct flows *f = calloc(1, sizeof(*f));
+	struct stream_conf conf;
 	struct dev *dev;
-	char err[256] = "";
+	char err[320] = "";
 	int rc;
 
 	p->state = f;
 	if (!f)
 		return -ENOMEM;
+	rc = stream_conf_load(&conf, err, sizeof(err));
+	if (rc)
+		return perf_fail(p, rc, "%s", err);
 	f->w = &p->workers[0];
 	f->w->state = f;
 	f->buf = calloc(1, p->o.size);
@@ -286,8 +306,13 @@ static int stream_open(struct perf *p)
 		return perf_fail(p, rc, "no queues on the device: %s",
 				 strerror(-rc));
 	}
+	f->host.mem_max = conf.mem;
 	f->host_up = true;
-	rc = stream_new(&f->host, &f->s);
+	rc = stream_qp_new(&f->host, f->host.channel, &f->q);
+	if (rc == 0)
+		rc = stream_new(&f->host, STREAM_RING_FIXED, 0, &f->s);
+	if (rc == 0)
+		rc = stream_join(f->s, f->q);
 	if (rc)
 		return perf_fail(p, rc, "no stream: %s", strerror(-rc));
 	return exchange(p, f);
@@ -302,7 +327,7 @@ static void stream_counts(struct perf *p, struct perf_counts *c)
 		.wrs = f->host.stats.send_wrs,
 		.doorbells = f->host.stats.doorbells,
 		.messages = f->s->records,
-		.link = dev_qp_link(f->host.dev, f->s->qp),
+		.link = dev_qp_link(f->host.dev, f->q->qp),
 	};
 }
 
@@ -312,10 +337,12 @@ static void stream_close(struct perf *p)
 
 	if (!f)
 		return;
-	if (f->s) {
+	if (f->s && f->s->connected)
 		stream_drain(f->s, DRAIN_NS);
+	if (f->s && !f->s->qp)
 		stream_free(f->s);
-	}
+	if (f->q)
+		stream_qp_free(f->q); /* and a stream that has joined it */
 	if (f->host_up)
 		stream_host_fini(&f->host);
 	device_close(f->env, NULL);

@@ -138,7 +138,8 @@ struct perf_counts {
 	uint64_t answers; /* messages of the server's */
 	uint64_t answer_doorbells;
 	uint64_t fetched, replied; /* results */
-	uint64_t fetch_reads, fetch_empty, recalls, switches;
+	uint64_t fetch_reads, fetch_empty, fetch_rests, recalls, switches;
+	uint64_t fetch_len, fetch_len_changes; /* the first: at the end */
 	uint64_t grants, declines, migrations;
 	uint64_t head_fetches;
 	uint64_t credits; /* left, at the end */

@@ -15,10 +15,16 @@ static int parse(const char *s, int core[2])
 	char end;
 
 	if (sscanf(s, "%d,%d%c", &core[0], &core[1], &end) != 2 ||
-	    core[0] < 0 || core[1] < 0 || core[0] == core[1] ||
-	    core[0] >= CPU_SETSIZE || core[1] >= CPU_SETSIZE)
+	    core[0] < 0 || core[1] < 0 || core[0] == core[1])
 		return -EINVAL;
 	return 0;
+}
+
+bool pin_fits(const char *cores)
+{
+	int core[2];
+
+	return !parse(cores, core);
 }
 
 /* The number that all hyperthreads of one core share; the cpu's own when the
@@ -77,6 +83,8 @@ int pin_choose(const char *cores, int core[2], char *why, size_t why_len)
 		return rc;
 	}
 	rc = parse(cores, core);
+	if (!rc && (core[0] >= CPU_SETSIZE || core[1] >= CPU_SETSIZE))
+		rc = -EINVAL;
 	if (rc) {
 		snprintf(why, why_len,
 			 "--cores cannot be \"%.32s\": two numbers as 0,1",

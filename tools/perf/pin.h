@@ -5,7 +5,11 @@
 #ifndef SKEIN_TOOLS_PERF_PIN_H
 #define SKEIN_TOOLS_PERF_PIN_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+/* Is it "A,B", two different numbers of cores? */
+bool pin_fits(const char *cores);
 
 /* Two different cores that this process may use: those of "A,B", or with NULL
  * the first one and the first that is no hyperthread of it. core[0] is the

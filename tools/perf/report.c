@@ -94,6 +94,9 @@ static json_t *fetching(const struct perf *p, const struct perf_result *r)
 	set_count(j, "replied", c->replied);
 	set_count(j, "reads", c->fetch_reads);
 	set_count(j, "reads_that_found_nothing", c->fetch_empty);
+	set_count(j, "reads_of_a_rest", c->fetch_rests);
+	set_count(j, "first_read_bytes", c->fetch_len);
+	set_count(j, "first_read_changes", c->fetch_len_changes);
 	set_count(j, "recalls", c->recalls);
 	set_count(j, "switches", c->switches);
 	set_num(j, "reads_per_call", by(c->fetch_reads, c->calls));
@@ -378,7 +381,7 @@ static int report_table(const struct perf *p, const struct perf_result *r,
 		table_print(t, stdout);
 		table_free(t);
 	}
-	return fflush(stdout) ? -EIO : 0;
+	return fflush(stdout) ? -errno : 0;
 }
 
 int perf_report(struct perf *p, const struct perf_result *r, unsigned n)
@@ -395,7 +398,7 @@ int perf_report(struct perf *p, const struct perf_result *r, unsigned n)
 	if (!rc)
 		return 0;
 	p->err_known = true; /* the other end has ended in order */
-	return perf_fail(p, rc, "cannot write the result");
+	return perf_fail(p, rc, "cannot write the result: %s", strerror(-rc));
 }
 
 int perf_report_served(const struct perf *p, uint32_t port)

@@ -443,6 +443,8 @@ static void counts_since(struct perf *p, const struct perf_counts *before,
 	c->replied -= before->replied;
 	c->fetch_reads -= before->fetch_reads;
 	c->fetch_empty -= before->fetch_empty;
+	c->fetch_rests -= before->fetch_rests;
+	c->fetch_len_changes -= before->fetch_len_changes;
 	c->recalls -= before->recalls;
 	c->switches -= before->switches;
 	c->grants -= before->grants;

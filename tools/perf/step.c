@@ -93,6 +93,15 @@ void perf_blame(struct perf *p)
 	memcpy(p->err, err, sizeof(err));
 }
 
+/* With --self: the server has carried out each step, and may have left after the
+ * last one. Pairs with the release in step_done(). */
+static bool server_is_done(const struct perf *p)
+{
+	return p->shm && !p->server &&
+	       __atomic_load_n(&p->shm->done, __ATOMIC_ACQUIRE) ==
+		       p->shm->step.seq;
+}
+
 /* The peer sent something while an operation waits for it, or hung up. "Done"
  * of the server is expected: its last WRITE may still be on its way, because
  * the control link is quicker than some devices. */
@@ -102,7 +111,7 @@ int perf_out_of_turn(struct perf *p)
 	int rc = ctl_recv(p->ctl, PERF_PATIENCE_NS, &msg);
 
 	if (rc)
-		return perf_gone(p, rc);
+		return server_is_done(p) ? 0 : perf_gone(p, rc);
 	rc = peer_error(p, msg);
 	if (!rc && p->step_open && json_is_true(json_object_get(msg, "done")))
 		p->step_open = false;

@@ -6,6 +6,7 @@
  */
 #include "bind/socket/back.h"
 
+#include "bind/socket/counts.h"
 #include "bind/socket/set.h"
 #include "bind/socket/wait.h"
 #include "env/env.h"
@@ -81,8 +82,8 @@ static bool may_again(const struct stream *t)
 	return stream_peer_stopped(t) ? stream_peer_again(t) : t->back.on;
 }
 
-/* It is the kernel's again. */
-static void finish(struct sock *s, const char *why)
+/* It is the kernel's again. over: because the connection ends. */
+static void finish(struct sock *s, const char *why, bool over)
 {
 	bool again = may_again(s->stream);
 
@@ -96,9 +97,20 @@ static void finish(struct sock *s, const char *why)
 	atomic_store(&s->mode, SOCK_TCP);
 	if (again)
 		sock_rest(s);
+	else if (over)
+		sock_over(s);
 	else
 		sock_tie_locked(s, why);
 	wake_all(s);
+}
+
+/* Does the connection end? An end that stays on TCP stops before it leaves. */
+static bool is_over(struct sock *s)
+{
+	struct stream *t = s->stream;
+
+	return !t->back.on && !stream_peer_stopped(t) &&
+	       (t->peer_closed || stream_peer_dead(t) || counts_ended(s->fd));
 }
 
 bool back_unused(struct sock *s)
@@ -109,13 +121,15 @@ bool back_unused(struct sock *s)
 	uint32_t len;
 
 	if (t->out.seq || t->in.seq || t->broken == -EPROTO ||
-	    !(t->broken || stream_peer_dead(t)) ||
+	    !(t->broken || t->peer_closed || stream_peer_dead(t) ||
+	      stream_peer_stopped(t)) ||
 	    stream_peek(t, &type, &data, &len) == 1)
 		return false;
 	if (!t->back.on)
 		s->on_ns = 0;
-	finish(s, t->back.on ? s->back_why
-			     : "the other end could not be promoted");
+	finish(s,
+	       t->back.on ? s->back_why : "the other end could not be promoted",
+	       is_over(s));
 	return true;
 }
 
@@ -158,7 +172,7 @@ static bool without_peer(struct sock *s)
 
 	if (stream_back_poll(t) != -EPROTO && !stream_in_unread(&t->in) &&
 	    !t->back.rescued) {
-		finish(s, s->back_why);
+		finish(s, s->back_why, false);
 		return true;
 	}
 	if (!s->back_failed)
@@ -176,6 +190,8 @@ bool back_step(struct sock *s)
 	if (!t->back.on) {
 		if (!stream_peer_stopped(t))
 			return false;
+		if (back_unused(s))
+			return true;
 		back_start(s, "the other end went back to TCP",
 			   stream_peer_again(t));
 	}
@@ -195,7 +211,7 @@ bool back_step(struct sock *s)
 	/* A peer that has freed its end had all of ours from TCP's hands. */
 	if (!stream_back_done(t) && !(stream_back_over(&t->back) && t->broken))
 		return false;
-	finish(s, s->back_why);
+	finish(s, s->back_why, false);
 	return true;
 }
 

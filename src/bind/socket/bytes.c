@@ -11,6 +11,7 @@
 #include "bind/socket/back.h"
 #include "bind/socket/counts.h"
 #include "bind/socket/wait.h"
+#include "env/env.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -78,15 +79,23 @@ static int tcp_says(struct sock *s)
 	return -errno;
 }
 
-static ssize_t take_tcp(struct sock *s, const struct iovec *iov, int flags)
+/* Into as many of the pieces as the bytes before the peer's SWITCH may fill. */
+static ssize_t take_tcp(struct sock *s, const struct iovec *iov, int pieces,
+			int flags)
 {
-	size_t len = iov->iov_len;
+	struct iovec part[PIECES];
+	struct msghdr msg = {.msg_iov = part};
+	size_t left = s->rx_known ? s->rx_left : SIZE_MAX;
 	ssize_t n;
 
-	if (s->rx_known && len > s->rx_left)
-		len = s->rx_left;
-	n = REAL(recv)(s->fd, iov->iov_base, len,
-		       (flags & MSG_PEEK) | MSG_DONTWAIT);
+	for (int i = 0; i < pieces && i < PIECES && left; i++) {
+		part[i] = iov[i];
+		if (part[i].iov_len > left)
+			part[i].iov_len = left;
+		left -= part[i].iov_len;
+		msg.msg_iovlen++;
+	}
+	n = REAL(recvmsg)(s->fd, &msg, (flags & MSG_PEEK) | MSG_DONTWAIT);
 	if (n < 0) {
 		if (errno == EAGAIN)
 			s->tcp_event = false;
@@ -188,12 +197,13 @@ static ssize_t ask_tcp(struct sock *s, bool *again)
 	int rc = tcp_says(s);
 
 	*again = false;
-	if (rc == -EAGAIN && !stream_peer_dead(s->stream))
+	if (rc == -EAGAIN && !s->stream->qp->broken &&
+	    !stream_peer_dead(s->stream))
 		return -EAGAIN;
 	if (rc == 1) /* a byte that cannot be */
 		return -ECONNRESET;
-	/* What the peer wrote before its end, by either way, was not in the ring
-	 * a moment ago, and is there now. */
+	/* What the peer wrote before its end, by either way, was not in the
+	 * ring a moment ago, and is there now. */
 	*again = true;
 	return rc == -EAGAIN ? -ECONNRESET : rc;
 }
@@ -210,7 +220,7 @@ static ssize_t take(struct sock *s, const struct iovec *iov, int n, int flags)
 		if (by_tcp(s)) {
 			bool known = s->rx_known;
 
-			rc = take_tcp(s, iov, flags);
+			rc = take_tcp(s, iov, n, flags);
 			if (rc > 0 && known && flags & MSG_PEEK &&
 			    (uint64_t)rc == s->rx_left)
 				return (ssize_t)peek_ring(s, iov, n,
@@ -239,8 +249,9 @@ static ssize_t take(struct sock *s, const struct iovec *iov, int n, int flags)
 		/* That the stream is broken then says nothing more. */
 		if (s->stream->back.rescued)
 			return s->tcp_end;
+		/* A process that was killed has ended by TCP. */
 		if (rc)
-			return rc;
+			return s->stream->qp->broken && !tcp_says(s) ? 0 : rc;
 		if (last)
 			return status;
 		if (!s->tcp_event && state_now_ns() - s->look_ns < LOOK_NS)
@@ -297,7 +308,9 @@ static int lost(struct call *c)
 	return SOCK_RETRY;
 }
 
-/* Bytes that a read would find, and the end counts as one. */
+/* How many bytes a read would find. The end of the stream counts as one byte,
+ * so that a program which asks first does read it. -1: the program does not ask
+ * (TCP_INQ). */
 static int inq_of(struct sock *s)
 {
 	int n;
@@ -370,12 +383,12 @@ static bool is_carried(int flags)
 		       (MSG_PEEK | MSG_WAITALL);
 }
 
-/* The rest of a call of `all` bytes that a stream has begun: the stream went back
- * to TCP while the call waited. True: rc is what the call returns. */
+/* The rest of a call of `all` bytes that a stream has begun: the stream went
+ * back to TCP while the call waited. True: rc is what the call returns. */
 static bool by_kernel(struct sock *s, int fd, const struct iovec *iov, int n,
 		      int flags, bool writes, size_t *done, size_t all)
 {
-	struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)iov,
+	struct msghdr msg = {.msg_iov = (struct iovec *)iov,
 			     .msg_iovlen = (size_t)n};
 	struct status_row *row = sock_row(s);
 	ssize_t rc;
@@ -481,7 +494,7 @@ static ssize_t give(struct sock *s, const struct iovec *iov, int n, int flags)
 	if (s->tx_on && s->stream->back.on && !s->back_failed)
 		return -EAGAIN; /* until all before it went by TCP */
 	if (!s->tx_on || s->stream->back.on) {
-		struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)iov,
+		struct msghdr msg = {.msg_iov = (struct iovec *)iov,
 				     .msg_iovlen = (size_t)n};
 
 		rc = REAL(sendmsg)(s->fd, &msg,
@@ -518,6 +531,12 @@ static ssize_t send_once(struct call *c, const struct iovec *iov, int n,
 		else
 			rc = all ? give(s, iov, n, flags) : 0;
 		s->blocked = rc == -EAGAIN || (rc >= 0 && (size_t)rc < all);
+		if (s->blocked && s->tx_on) {
+			s->full++;
+			/* The ring is to grow: the helper makes the memory. */
+			if (!list_empty(&s->stream->qp->tending))
+				env_bell(st.wake_fd);
+		}
 		*waits = s->blocked && !s->nonblock && !(flags & MSG_DONTWAIT);
 		if (rc < 0 && rc != -EAGAIN && back_unused(s)) {
 			rc = SOCK_RETRY;
@@ -581,9 +600,10 @@ struct end_call {
 static bool same_stream(void *arg)
 {
 	const struct end_call *e = arg;
+	struct sock *s = sock_at(e->fd);
 
-	return sock_at(e->fd) == e->s && e->s->stream == e->stream &&
-	       atomic_load(&e->s->mode) == SOCK_ON;
+	return s && s == e->s && s->stream == e->stream &&
+	       atomic_load(&s->mode) == SOCK_ON;
 }
 
 int sock_shutdown(int fd, struct sock *s, int how)

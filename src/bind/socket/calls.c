@@ -321,32 +321,46 @@ EXPORT(ssize_t, sendfile, int out, int in, off_t *off, size_t n)
 
 /* --- a socket's life ----------------------------------------------------- */
 
+/* The first byte of this library, and the first one behind it: the linker's. */
+extern const char __ehdr_start[] __attribute__((visibility("hidden")));
+extern const char _end[] __attribute__((visibility("hidden")));
+
+/* Does code of this library call? Its own TCP sockets (soft's link) are never
+ * tracked: a thread that uses them may hold st.lock. */
+static bool is_own(const void *caller)
+{
+	return (const char *)caller >= __ehdr_start &&
+	       (const char *)caller < _end;
+}
+
 EXPORT(int, connect, int fd, const struct sockaddr *addr, socklen_t len)
 {
 	int rc = REAL(connect)(fd, addr, len);
 
 	if ((rc == 0 || errno == EINPROGRESS) && addr && len >= 2 &&
 	    (addr->sa_family == AF_INET || addr->sa_family == AF_INET6) &&
-	    !sock_at(fd))
+	    !sock_at(fd) && !is_own(__builtin_return_address(0)))
 		sock_track(fd, false);
 	return rc;
 }
 
-static int accepted(int fd)
+static int accepted(int fd, const void *caller)
 {
-	if (fd >= 0)
+	if (fd >= 0 && !is_own(caller))
 		sock_track(fd, true);
 	return fd;
 }
 
 EXPORT(int, accept, int fd, struct sockaddr *addr, socklen_t *len)
 {
-	return accepted(REAL(accept)(fd, addr, len));
+	return accepted(REAL(accept)(fd, addr, len),
+			__builtin_return_address(0));
 }
 
 EXPORT(int, accept4, int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
-	return accepted(REAL(accept4)(fd, addr, len, flags));
+	return accepted(REAL(accept4)(fd, addr, len, flags),
+			__builtin_return_address(0));
 }
 
 /* The number will mean another file, or none. */
@@ -562,7 +576,7 @@ static int64_t left_of(int64_t timeout_ns, uint64_t begun)
 		if (set_at(epfd))                                              \
 			return set_wait(epfd, events, max, timeout_ns, mask);  \
 		begun = state_now_ns();                                        \
-		n = set_sift(epfd, events, by_kernel);                         \
+		n = set_sift(epfd, events, max, by_kernel);                    \
 		if (n != -EAGAIN)                                              \
 			return n;                                              \
 		return set_wait(epfd, events, max, left_of(timeout_ns, begun), \

@@ -57,3 +57,12 @@ int counts_take(int fd, bool connecting, struct counts *c)
 	}
 	return -EAGAIN;
 }
+
+bool counts_ended(int fd)
+{
+	struct tcp_info ti;
+	socklen_t len = sizeof(ti);
+
+	return !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &ti, &len) &&
+	       ti.tcpi_state != ESTABLISHED;
+}

@@ -17,4 +17,7 @@ struct counts {
  * connecting: this end made it, and its SYN is counted. -ENOTCONN. */
 int counts_take(int fd, bool connecting, struct counts *c);
 
+/* Has an end closed the connection, or its side of it? */
+bool counts_ended(int fd);
+
 #endif

@@ -8,7 +8,10 @@
  * what it shares with the program's threads is under st.lock.
  */
 #include "bind/socket/back.h"
+#include "bind/socket/bells.h"
+#include "bind/socket/counts.h"
 #include "bind/socket/idle.h"
+#include "bind/socket/peers.h"
 #include "bind/socket/set.h"
 #include "bind/socket/sock.h"
 #include "bind/socket/wait.h"
@@ -33,10 +36,13 @@
 #define BACK_TICK_MS 5 /* between looks for a dead peer on the way back */
 
 enum meeting_step {
-	MEET_DIAL,   /* connecting: nobody listens yet; again at `deadline` */
-	MEET_LISTEN, /* accepting: the other end has not dialled yet */
-	MEET_OFFER,  /* the peer's offer is awaited */
-	MEET_READY,  /* accepting: waits until the peer's QP is connected */
+	STEP_DIAL,   /* connecting: nobody listens yet; again at `deadline` */
+	STEP_LISTEN, /* accepting: the other end has not dialled yet */
+	STEP_HELLO,  /* accepting: HELLO is awaited */
+	STEP_HELD,   /* accepting: another meeting makes a QP for both */
+	STEP_OFFER,  /* connecting: OFFER is awaited */
+	STEP_TAKE,   /* accepting: TAKE is awaited */
+	STEP_DONE,   /* connecting: DONE is awaited */
 };
 
 struct meeting {
@@ -48,19 +54,32 @@ struct meeting {
 	unsigned dials;
 	uint64_t deadline;
 	struct meet_names names;
+	uint8_t id[MEET_ID_LEN]; /* of the process at the other end */
+	struct peer_qp *pq;
+	bool refuses; /* s stays on TCP: the other end is told */
+	bool over;    /* the connection has ended */
+	bool makes;   /* pq is not up yet, and is this meeting's */
 	struct stream *stream;
 };
 
 struct helper {
-	struct stream_host host;
+	struct peers peers;
 	bool host_up, host_failed;
 	struct meeting *meetings;
 	struct pollfd fds[POLL_MAX];
 	struct meeting *of[POLL_MAX];
 };
 
-void meeting_drop(struct meeting *m)
+/* From OFFER on the other end may use this end's memory: the meeting goes to
+ * its end, also when the socket was closed. */
+static bool must_end(const struct meeting *m)
 {
+	return m->step == STEP_TAKE || m->step == STEP_DONE;
+}
+
+void meeting_drop(struct meeting *m, bool refuses)
+{
+	m->refuses = refuses;
 	if (m->s)
 		m->s->meeting = NULL;
 	m->s = NULL;
@@ -105,34 +124,46 @@ static bool established(int fd)
 
 /* --- messages ------------------------------------------------------------ */
 
-static int send_offer(struct meeting *m, int tcp_fd)
+/* tcp_fd: the socket that goes along, or -1. */
+static int send_word(struct helper *h, struct meeting *m, enum meet_word word,
+		     int tcp_fd)
 {
-	struct meet_offer offer = {.names = m->names};
+	struct meet_offer offer = {.word = word, .names = m->names};
 	uint8_t buf[MEET_OFFER_LEN];
 	union {
 		char buf[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
 	} control = {0};
 	struct iovec iov = {buf, sizeof(buf)};
-	struct msghdr msg = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = control.buf,
-			     .msg_controllen = sizeof(control.buf)};
-	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct cmsghdr *c;
 
-	stream_addr(m->stream, &offer.stream);
+	memcpy(offer.id, h->peers.id, sizeof(offer.id));
+	if (m->pq) {
+		offer.alone = m->pq->alone;
+		stream_qp_addr(m->pq->q, &offer.qp);
+		if (word == MEET_OFFER && !m->makes)
+			offer.paired = m->pq->peer_qpn;
+	}
+	if (word == MEET_OFFER || word == MEET_TAKE)
+		stream_addr(m->stream, &offer.stream);
 	meet_encode(&offer, buf);
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(c), &tcp_fd, sizeof(int));
+	if (tcp_fd >= 0) {
+		msg.msg_control = control.buf;
+		msg.msg_controllen = sizeof(control.buf);
+		c = CMSG_FIRSTHDR(&msg);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &tcp_fd, sizeof(int));
+	}
 	if (REAL(sendmsg)(m->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		return -errno;
 	return 0;
 }
 
 /* *tcp_fd: the socket that came along, or -1. */
-static int recv_offer(struct meeting *m, struct meet_offer *offer, int *tcp_fd)
+static int recv_word(struct meeting *m, struct meet_offer *offer, int *tcp_fd)
 {
 	uint8_t buf[MEET_OFFER_LEN + 1];
 	union {
@@ -149,6 +180,9 @@ static int recv_offer(struct meeting *m, struct meet_offer *offer, int *tcp_fd)
 
 	*tcp_fd = -1;
 	n = REAL(recvmsg)(m->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	/* It left before it read our word: its own word comes behind this. */
+	if (n < 0 && errno == ECONNRESET)
+		n = REAL(recvmsg)(m->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n < 0)
 		return -errno;
 	c = CMSG_FIRSTHDR(&msg);
@@ -162,25 +196,82 @@ static int recv_offer(struct meeting *m, struct meet_offer *offer, int *tcp_fd)
 
 /* --- steps --------------------------------------------------------------- */
 
-/* Ends a meeting; reason: the connection stays on TCP. */
-static void leave(struct meeting *m, const char *reason)
+static void take_caller(struct meeting *m)
 {
+	int fd = REAL(accept4)(m->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd < 0)
+		return;
+	REAL(close)(m->fd);
+	m->fd = fd;
+	m->step = STEP_HELLO;
+	m->deadline = state_now_ns() + TALK_NS;
+}
+
+/* Tells the other end that this one stays on TCP. Where the connection
+ * is over, it leaves without a word. */
+static void say_leave(struct helper *h, struct meeting *m)
+{
+	if (m->step == STEP_LISTEN)
+		take_caller(m);
+	send_word(h, m, MEET_LEAVE, -1);
+}
+
+/* Ends a meeting; reason: the connection stays on TCP, or is over. */
+static void leave(struct helper *h, struct meeting *m, const char *reason)
+{
+	bool refuses;
+
+	pthread_mutex_lock(&st.lock);
+	if (m->s && counts_ended(m->s->fd))
+		m->over = true;
+	if (m->s && reason && !m->over)
+		m->refuses = true;
+	refuses = m->refuses;
+	pthread_mutex_unlock(&st.lock);
+	if (m->fd >= 0 && refuses)
+		say_leave(h, m);
 	if (m->fd >= 0)
 		REAL(close)(m->fd);
 	m->fd = -1;
-	if (m->stream)
-		stream_free(m->stream);
-	m->stream = NULL;
 	pthread_mutex_lock(&st.lock);
+	if (m->stream && m->refuses)
+		stream_refuse(m->stream);
+	else if (m->stream)
+		stream_leave(m->stream);
+	m->stream = NULL;
 	if (m->s) {
 		m->s->meeting = NULL;
 		if (reason && m->s->rests)
 			sock_rest(m->s);
+		else if (reason && m->over)
+			sock_over(m->s);
 		else if (reason)
 			sock_tie_locked(m->s, reason);
 		m->s = NULL;
 	}
 	pthread_mutex_unlock(&st.lock);
+	if (m->makes && !m->pq->up)
+		peers_drop(&h->peers, m->pq);
+	m->makes = false;
+	m->pq = NULL;
+	peers_sweep(&h->peers);
+}
+
+/* A word could not be sent. An other end that has left without LEAVE has closed
+ * the connection. */
+static void leave_unsent(struct helper *h, struct meeting *m)
+{
+	struct meet_offer peer = {0};
+	int fd = -1, rc = recv_word(m, &peer, &fd);
+
+	if (fd >= 0)
+		REAL(close)(fd);
+	m->over = rc == -ECONNRESET;
+	leave(h, m,
+	      m->over ? "the other end has gone"
+	      : rc    ? "a word of the meeting could not be sent"
+		      : "the other end cannot be promoted");
 }
 
 static const char *refusal_of(struct meeting *m, const struct meet_offer *offer,
@@ -197,6 +288,7 @@ static const char *refusal_of(struct meeting *m, const struct meet_offer *offer,
 		proof.established =
 			established(tcp_fd) && !names_of(tcp_fd, &proof.names);
 		proof.netns = netns_of(tcp_fd);
+		m->over = proof.uid == proof.my_uid && counts_ended(tcp_fd);
 	}
 	pthread_mutex_lock(&st.lock);
 	if (m->s)
@@ -207,10 +299,11 @@ static const char *refusal_of(struct meeting *m, const struct meet_offer *offer,
 
 /* Both ends are connected: the next call that finds nobody in the kernel, or
  * this thread, promotes it. */
-static void prepared(struct meeting *m)
+static void prepared(struct helper *h, struct meeting *m)
 {
 	struct sock *s;
 
+	m->pq->up = true;
 	pthread_mutex_lock(&st.lock);
 	s = m->s;
 	if (s && atomic_load(&s->mode) == SOCK_TCP) {
@@ -219,16 +312,17 @@ static void prepared(struct meeting *m)
 		m->stream = NULL;
 		s->prepared = true;
 		atomic_store(&s->next_try, 0);
-		/* A socket that turns out unfit drops its meeting: m->s is gone. */
+		/* A socket that turns out unfit drops its meeting: m->s is
+		 * gone. */
 		if (!sock_commit(s))
 			status_update(s);
 	}
 	pthread_mutex_unlock(&st.lock);
-	leave(m, NULL);
+	leave(h, m, NULL);
 }
 
-/* Why the connection cannot be promoted now; NULL: it can. Asked before each word
- * after which the other end may promote: it does not ask us again. */
+/* Why the connection cannot be promoted now; NULL: it can. Asked before each
+ * word after which the other end may promote: it does not ask us again. */
 static const char *unfit(struct meeting *m)
 {
 	const char *why = "the connection is closed";
@@ -240,80 +334,191 @@ static const char *unfit(struct meeting *m)
 	return why;
 }
 
-/* Our offer, with the socket itself. */
-static int offer(struct meeting *m)
+/* Sends word to the other end, and the TCP socket itself as the proof. */
+static int show(struct helper *h, struct meeting *m, enum meet_word word)
 {
 	int rc = -ECANCELED;
 
 	pthread_mutex_lock(&st.lock);
 	if (m->s)
-		rc = send_offer(m, m->s->fd);
+		rc = send_word(h, m, word, m->s->fd);
 	pthread_mutex_unlock(&st.lock);
 	return rc;
 }
 
-static void take_offer(struct helper *h, struct meeting *m)
+/* This end of the stream, on m->pq. peer: of the other end, or NULL. */
+static bool make_stream(struct helper *h, struct meeting *m,
+			const struct stream_addr *peer)
 {
-	static const char word = 'R';
-	struct meet_offer peer;
-	const char *why;
-	int tcp_fd, rc;
+	struct stream *s;
+	int rc;
 
-	rc = recv_offer(m, &peer, &tcp_fd);
-	if (rc == -EAGAIN)
-		return;
-	if (rc == -ECONNRESET)
-		why = "the other end has gone, or cannot be promoted";
-	else
-		why = rc ? "the other end said nothing that we understand"
-			 : refusal_of(m, &peer, tcp_fd);
-	if (tcp_fd >= 0)
-		REAL(close)(tcp_fd);
-	if (!why && !m->stream && stream_new(&h->host, &m->stream))
+	if (stream_new(&h->peers.host, STREAM_RING_FIRST,
+		       (uint32_t)st.stream.ring, &s))
+		return false;
+	pthread_mutex_lock(&st.lock);
+	rc = stream_join(s, m->pq->q);
+	if (!rc && peer)
+		rc = stream_connect(s, peer);
+	if (!rc)
+		m->stream = s;
+	else if (s->qp)
+		stream_leave(s);
+	pthread_mutex_unlock(&st.lock);
+	if (rc && !s->qp)
+		stream_free(s);
+	return !rc;
+}
+
+/* Accepting: the other end is believed. The offer; or it waits until another
+ * meeting has made a QP. */
+static void answer_hello(struct helper *h, struct meeting *m)
+{
+	const char *why = unfit(m);
+	bool making = false;
+
+	if (!why) {
+		m->pq = peers_choose(&h->peers, m->id, &making);
+		m->step = making ? STEP_HELD : STEP_TAKE;
+		if (making)
+			return;
+		m->makes = !m->pq;
+	}
+	if (!why && !m->pq)
+		m->pq = peers_make(&h->peers, m->id, !h->peers.qps);
+	if (!why && (!m->pq || !make_stream(h, m, NULL)))
 		why = "no memory for a stream";
-	if (!why && stream_connect(m->stream, &peer.stream))
-		why = "the stream could not be connected";
+	m->makes = m->makes && m->pq;
+	if (!why && show(h, m, MEET_OFFER))
+		leave_unsent(h, m);
+	else if (why)
+		leave(h, m, why);
+}
+
+/* A QP has come up, or not: meetings that wait for it go on. */
+static void answer_held(struct helper *h)
+{
+	struct meeting *m;
+
+	for (m = h->meetings; m; m = m->next)
+		if (m->step == STEP_HELD && m->fd >= 0)
+			answer_hello(h, m);
+}
+
+static void take_hello(struct helper *h, struct meeting *m,
+		       const struct meet_offer *peer, const char *why)
+{
+	if (!why && peer->word != MEET_HELLO)
+		why = "the other end said nothing that we understand";
+	memcpy(m->id, peer->id, sizeof(m->id));
+	if (why)
+		leave(h, m, why);
+	else
+		answer_hello(h, m);
+}
+
+/* Connecting: the QP that was offered, ready for this end's use. */
+static const char *take_qp(struct helper *h, struct meeting *m,
+			   const struct meet_offer *peer)
+{
+	struct peers *p = &h->peers;
+
+	if (peer->paired) {
+		m->pq = peers_find(p, peer->id, peer->paired, peer->qp.qp.qpn);
+		if (!m->pq)
+			return "the shared queue pair has failed";
+		/* The other end offers what is up there. Its DONE of the
+		 * meeting that makes the QP may be read after this OFFER: they
+		 * come by two sockets. */
+		m->pq->up = true;
+		return NULL;
+	}
+	m->pq = peers_make(p, peer->id, peer->alone);
+	if (!m->pq)
+		return "no memory for a stream";
+	m->makes = true;
+	return peers_connect(m->pq, &peer->qp)
+		       ? "the stream could not be connected"
+		       : NULL;
+}
+
+static void take_offer(struct helper *h, struct meeting *m,
+		       const struct meet_offer *peer, const char *why)
+{
+	if (!why && peer->word != MEET_OFFER)
+		why = "the other end said nothing that we understand";
 	if (!why)
 		why = unfit(m);
-	if (!why && m->accepting && offer(m))
-		why = "the other end has gone";
-	if (!why && !m->accepting &&
-	    REAL(send)(m->fd, &word, 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1)
-		why = "the other end has gone";
+	if (!why)
+		why = take_qp(h, m, peer);
+	if (!why && !make_stream(h, m, &peer->stream))
+		why = "no memory for a stream";
 	if (why) {
-		leave(m, why);
+		leave(h, m, why);
 		return;
 	}
-	if (!m->accepting) {
-		prepared(m);
-		return;
-	}
-	m->step = MEET_READY;
+	m->step = STEP_DONE;
+	if (send_word(h, m, MEET_TAKE, -1))
+		leave_unsent(h, m);
 }
 
-static void take_ready(struct meeting *m)
+static void take_take(struct helper *h, struct meeting *m,
+		      const struct meet_offer *peer, const char *why)
 {
-	char word = 0;
-	ssize_t n = REAL(recv)(m->fd, &word, 1, MSG_DONTWAIT);
+	int rc;
 
-	if (n < 0 && errno == EAGAIN)
-		return;
-	if (n == 1 && word == 'R')
-		prepared(m);
+	if (!why && peer->word != MEET_TAKE)
+		why = "the other end cannot be promoted";
+	if (!why && m->makes && peers_connect(m->pq, &peer->qp))
+		why = "the stream could not be connected";
+	if (!why) {
+		pthread_mutex_lock(&st.lock);
+		rc = stream_connect(m->stream, &peer->stream);
+		pthread_mutex_unlock(&st.lock);
+		if (rc)
+			why = "the stream could not be connected";
+	}
+	if (!why && send_word(h, m, MEET_DONE, -1))
+		leave_unsent(h, m);
+	else if (why)
+		leave(h, m, why);
 	else
-		leave(m, "the other end has gone");
+		prepared(h, m);
 }
 
-static void take_caller(struct meeting *m)
+static void take_word(struct helper *h, struct meeting *m)
 {
-	int fd = REAL(accept4)(m->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct meet_offer peer = {0};
+	const char *why = NULL;
+	bool made = m->makes;
+	int tcp_fd, rc;
 
-	if (fd < 0)
+	rc = recv_word(m, &peer, &tcp_fd);
+	if (rc == -EAGAIN)
 		return;
-	REAL(close)(m->fd);
-	m->fd = fd;
-	m->step = MEET_OFFER;
-	m->deadline = state_now_ns() + TALK_NS;
+	m->over = rc == -ECONNRESET;
+	if (m->over)
+		why = "the other end has gone";
+	else if (rc)
+		why = "the other end said nothing that we understand";
+	else if (peer.word == MEET_LEAVE)
+		why = "the other end cannot be promoted";
+	else if (m->step == STEP_HELLO || m->step == STEP_OFFER)
+		why = refusal_of(m, &peer, tcp_fd);
+	if (tcp_fd >= 0)
+		REAL(close)(tcp_fd);
+	if (m->step == STEP_HELLO)
+		take_hello(h, m, &peer, why);
+	else if (m->step == STEP_OFFER)
+		take_offer(h, m, &peer, why);
+	else if (m->step == STEP_TAKE)
+		take_take(h, m, &peer, why);
+	else if (!why && peer.word == MEET_DONE)
+		prepared(h, m);
+	else
+		leave(h, m, why ? why : "the other end cannot be promoted");
+	if (made && !m->makes)
+		answer_held(h);
 }
 
 /* --- beginning ----------------------------------------------------------- */
@@ -324,11 +529,16 @@ static bool host_ready(struct helper *h)
 
 	if (h->host_up || h->host_failed)
 		return h->host_up;
-	if (stream_host_init(&h->host, st.env, "soft", err, sizeof(err))) {
+	if (stream_host_init(&h->peers.host, st.env, "soft", err,
+			     sizeof(err))) {
 		state_say("skein run: no device: %s: all stays on TCP", err);
 		h->host_failed = true;
 		return false;
 	}
+	peers_init(&h->peers);
+	pthread_mutex_lock(&st.lock);
+	bells_open(&h->peers.host);
+	pthread_mutex_unlock(&st.lock);
 	h->host_up = true;
 	return true;
 }
@@ -336,19 +546,21 @@ static bool host_ready(struct helper *h)
 /* Nobody listens: the connecting end dials again after 1, 4, 16 and 64 ms, for
  * the other end may be about to; and all that again after 8, 64 and 512 further
  * calls. */
-static void again_later(struct meeting *m)
+static void again_later(struct helper *h, struct meeting *m)
 {
 	static const unsigned more[] = {8, 64, 512};
 	struct sock *s;
 
 	if (m->dials < 4) {
-		m->step = MEET_DIAL;
+		m->step = STEP_DIAL;
 		m->deadline = state_now_ns() + (1000000ull << (2 * m->dials++));
 		return;
 	}
 	pthread_mutex_lock(&st.lock);
 	s = m->s;
-	if (s) {
+	if (s && !s->tries && !s->rests && counts_ended(s->fd)) {
+		sock_over(s);
+	} else if (s) {
 		m->s = NULL;
 		s->meeting = NULL;
 		if (s->tries < 3 || s->rests) {
@@ -364,7 +576,7 @@ static void again_later(struct meeting *m)
 		}
 	}
 	pthread_mutex_unlock(&st.lock);
-	leave(m, NULL);
+	leave(h, m, NULL);
 }
 
 static void dial(struct helper *h, struct meeting *m)
@@ -373,31 +585,28 @@ static void dial(struct helper *h, struct meeting *m)
 	socklen_t len = meet_where(&m->names, false, &un);
 
 	m->deadline = state_now_ns() + TALK_NS;
-	m->step = MEET_OFFER;
-	if (REAL(connect)(m->fd, (void *)&un, len)) {
-		again_later(m);
-		return;
-	}
-	if (stream_new(&h->host, &m->stream))
-		leave(m, "no memory for a stream");
-	else if (offer(m))
-		leave(m, "the other end has gone");
+	m->step = STEP_OFFER;
+	if (REAL(connect)(m->fd, (void *)&un, len))
+		again_later(h, m);
+	else if (show(h, m, MEET_HELLO))
+		leave_unsent(h, m);
 }
 
-static void listen_there(struct meeting *m)
+static void listen_there(struct helper *h, struct meeting *m)
 {
 	struct sockaddr_un un;
 	socklen_t len = meet_where(&m->names, true, &un);
 
 	m->deadline = state_now_ns() + LISTEN_NS;
-	m->step = MEET_LISTEN;
+	m->step = STEP_LISTEN;
 	if (bind(m->fd, (void *)&un, len) || listen(m->fd, 1))
-		leave(m, errno == EADDRINUSE
-				 ? "the name of the meeting is taken"
-				 : "no socket for the meeting");
+		leave(h, m,
+		      errno == EADDRINUSE ? "the name of the meeting is taken"
+					  : "no socket for the meeting");
 }
 
-/* The meeting of the next that waits for one. False: none does. */
+/* Takes the next socket that waits for a meeting and begins its meeting. False:
+ * no socket waits. */
 static bool begin(struct helper *h)
 {
 	const char *why = NULL;
@@ -432,11 +641,11 @@ static bool begin(struct helper *h)
 	}
 	pthread_mutex_unlock(&st.lock);
 	if (gone || why)
-		leave(m, why);
+		leave(h, m, why);
 	else if (!host_ready(h))
-		leave(m, "no device");
+		leave(h, m, "no device");
 	else if (m->accepting)
-		listen_there(m);
+		listen_there(h, m);
 	else
 		dial(h, m);
 	return true;
@@ -446,66 +655,34 @@ static bool begin(struct helper *h)
 
 static void take_work(struct helper *h)
 {
-	struct stream *dead, *next;
 	uint64_t n;
 
 	REAL(read)(st.wake_fd, &n, sizeof(n));
 	while (begin(h))
 		;
-	pthread_mutex_lock(&st.lock);
-	dead = st.dead;
-	st.dead = NULL;
-	pthread_mutex_unlock(&st.lock);
-	for (; dead; dead = next) {
-		next = dead->user;
-		stream_free(dead);
-	}
+	peers_tend(&h->peers);
+	peers_sweep(&h->peers);
 }
 
-/* A bell, or an answer, or the end: threads that sleep look again. */
 static void take_bells(struct helper *h)
 {
-	struct stream *s;
+	struct set *last;
 
 	pthread_mutex_lock(&st.lock);
-	while ((s = stream_host_event(&h->host))) {
-		struct sock *sock = NULL;
-		struct stream *d;
-
-		for (d = st.dead; d && d != s; d = d->user)
-			;
-		if (!d)
-			sock = s->user;
-		if (!stream_poll(s) || !sock)
-			continue;
-		if (stream_peer_stopped(s)) {
-			if (atomic_load(&sock->mode) == SOCK_ON)
-				back_step(sock);
-			else if (sock->stream == s)
-				sock_unprepare(sock);
-		}
-		if (sock->set)
-			set_wake(sock->set);
-		wait_wake(sock);
-	}
+	bells_take(&last);
 	pthread_mutex_unlock(&st.lock);
+	if (last)
+		set_ring(last);
+	peers_tend(&h->peers);
+	peers_sweep(&h->peers);
 }
 
 static void step(struct helper *h, struct meeting *m)
 {
-	switch (m->step) {
-	case MEET_DIAL:
-		break;
-	case MEET_LISTEN:
+	if (m->step == STEP_LISTEN)
 		take_caller(m);
-		break;
-	case MEET_OFFER:
-		take_offer(h, m);
-		break;
-	case MEET_READY:
-		take_ready(m);
-		break;
-	}
+	else if (m->step != STEP_DIAL && m->step != STEP_HELD)
+		take_word(h, m);
 }
 
 /* Sockets on their way back that wait until TCP takes more. */
@@ -533,31 +710,36 @@ static unsigned gather(struct helper *h, uint64_t *deadline)
 	*deadline = UINT64_MAX;
 	h->fds[n++] = (struct pollfd){.fd = st.wake_fd, .events = POLLIN};
 	h->fds[n++] = (struct pollfd){.fd = st.ask_fd, .events = POLLIN};
-	if (h->host_up)
-		h->fds[n++] = (struct pollfd){.fd = h->host.channel->fd,
+	if (h->host_up) {
+		pthread_mutex_lock(&st.lock);
+		h->fds[n++] = (struct pollfd){.fd = bells_helper_fd(),
 					      .events = POLLIN};
+		pthread_mutex_unlock(&st.lock);
+	}
 	while ((m = *at)) {
 		bool here;
 
-		if (m->fd >= 0 && now >= m->deadline && m->step == MEET_DIAL)
+		if (m->fd >= 0 && now >= m->deadline && m->step == STEP_DIAL)
 			dial(h, m);
-		else if (m->fd >= 0 && now >= m->deadline)
-			leave(m, m->step == MEET_LISTEN
-					 ? "the other end does not run under "
-					   "skein run"
-					 : "the other end does not answer");
+		else if (m->fd >= 0 && now >= m->deadline && !must_end(m))
+			leave(h, m,
+			      m->step == STEP_LISTEN
+				      ? "the other end does not run under "
+					"skein run"
+				      : "the other end does not answer");
 		pthread_mutex_lock(&st.lock);
-		here = m->s != NULL;
+		here = m->s != NULL || (m->fd >= 0 && must_end(m));
 		pthread_mutex_unlock(&st.lock);
 		if (!here) {
-			leave(m, NULL);
+			leave(h, m, NULL);
 			*at = m->next;
 			free(m);
 			continue;
 		}
-		if (m->deadline < *deadline)
+		if (m->deadline < *deadline && !must_end(m))
 			*deadline = m->deadline;
-		if (n < POLL_MAX && m->step != MEET_DIAL) {
+		if (n < POLL_MAX && m->step != STEP_DIAL &&
+		    m->step != STEP_HELD) {
 			h->of[n] = m;
 			h->fds[n++] =
 				(struct pollfd){.fd = m->fd, .events = POLLIN};
@@ -583,6 +765,10 @@ static void helper_main(void *arg)
 		now = state_now_ns();
 		if (look < deadline)
 			deadline = look;
+		if (h->peers.look_ns <= now)
+			peers_tend(&h->peers);
+		if (h->peers.look_ns < deadline)
+			deadline = h->peers.look_ns;
 		if (deadline != UINT64_MAX)
 			timeout =
 				deadline <= now
@@ -645,7 +831,6 @@ void helper_ask(struct sock *s)
 
 void helper_free(struct stream *stream)
 {
-	stream->user = st.dead;
-	st.dead = stream;
+	stream_leave(stream);
 	env_bell(st.wake_fd);
 }

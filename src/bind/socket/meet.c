@@ -87,10 +87,37 @@ void meet_encode(const struct meet_offer *o, uint8_t buf[MEET_OFFER_LEN])
 
 	memset(buf, 0, MEET_OFFER_LEN);
 	bytes_put_u32(&out, MAGIC);
-	bytes_put_u32(&out, MEET_VERSION);
+	bytes_put_u16(&out, MEET_VERSION);
+	bytes_put_u8(&out, (uint8_t)o->word);
+	bytes_put_u8(&out, o->alone);
 	put_end(&out, &o->names.local);
 	put_end(&out, &o->names.remote);
-	stream_addr_put(&o->stream, &out);
+	bytes_put_mem(&out, o->id, sizeof(o->id));
+	bytes_put_u32(&out, o->paired);
+	stream_qp_addr_put(&o->qp, &out);
+	if (o->word == MEET_OFFER || o->word == MEET_TAKE)
+		stream_addr_put(&o->stream, &out);
+}
+
+static bool decode_rest(struct bytes_in *in, struct meet_offer *o)
+{
+	const uint8_t *id = bytes_get(in, sizeof(o->id));
+	size_t qp;
+
+	if (id)
+		memcpy(o->id, id, sizeof(o->id));
+	o->paired = bytes_get_u32(in);
+	qp = in->pos;
+	/* Without receives there is none. */
+	if (stream_qp_addr_get(in, &o->qp)) {
+		if (o->word == MEET_OFFER || in->failed)
+			return false;
+		in->pos = qp + STREAM_QP_ADDR_LEN;
+	}
+	if (o->word == MEET_OFFER || o->word == MEET_TAKE)
+		return !stream_addr_get(in, &o->stream);
+	return o->word == MEET_HELLO || o->word == MEET_LEAVE ||
+	       o->word == MEET_DONE;
 }
 
 int meet_decode(const uint8_t *buf, size_t len, struct meet_offer *offer)
@@ -100,11 +127,13 @@ int meet_decode(const uint8_t *buf, size_t len, struct meet_offer *offer)
 
 	if (len != MEET_OFFER_LEN || bytes_get_u32(&in) != MAGIC)
 		return -EPROTO;
-	if (bytes_get_u32(&in) != MEET_VERSION)
+	if (bytes_get_u16(&in) != MEET_VERSION)
 		return -EPROTONOSUPPORT;
+	o.word = (enum meet_word)bytes_get_u8(&in);
+	o.alone = bytes_get_u8(&in) == 1;
 	get_end(&in, &o.names.local);
 	get_end(&in, &o.names.remote);
-	if (in.failed || stream_addr_get(&in, &o.stream))
+	if (!decode_rest(&in, &o))
 		return -EPROTO;
 	*offer = o;
 	return 0;

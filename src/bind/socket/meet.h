@@ -7,15 +7,16 @@
 #ifndef SKEIN_BIND_SOCKET_MEET_H
 #define SKEIN_BIND_SOCKET_MEET_H
 
-#include "stream/stream.h"
+#include "stream/section.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#define MEET_VERSION 3
-#define MEET_OFFER_LEN 152u
+#define MEET_VERSION 5
+#define MEET_OFFER_LEN 128u
+#define MEET_ID_LEN 16u
 
 /* One end of a connection; IPv4-mapped IPv6 counts as IPv4. */
 struct meet_end {
@@ -28,9 +29,24 @@ struct meet_names {
 	struct meet_end local, remote;
 };
 
+/* What the ends say, in this order. */
+enum meet_word {
+	MEET_HELLO = 1, /* the connecting end: its process */
+	MEET_OFFER = 2, /* the accepting end: its QP and its stream */
+	MEET_TAKE = 3,	/* the connecting end: its stream, and its QP if new */
+	MEET_LEAVE = 4, /* either: it stays on TCP */
+	MEET_DONE = 5,	/* the accepting end: both may use it */
+};
+
 struct meet_offer {
-	struct meet_names names; /* as its sender sees them */
-	struct stream_addr stream;
+	enum meet_word word;
+	struct meet_names names;   /* as its sender sees them */
+	uint8_t id[MEET_ID_LEN];   /* of the sender's process */
+	uint32_t paired;	   /* OFFER: the receiver's QP that the sender's
+				   * is connected with; 0: it is a new one */
+	bool alone;		   /* OFFER: for this stream alone */
+	struct stream_qp_addr qp;  /* OFFER; TAKE, of a new one */
+	struct stream_addr stream; /* OFFER, TAKE */
 };
 
 /* What is known of whoever offers, besides the offer. */

@@ -86,6 +86,16 @@ struct mmsghdr;
 	X(vdprintf, int, (int, const char *, __builtin_va_list))               \
 	X(__dprintf_chk, int, (int, int, const char *, ...))                   \
 	X(__vdprintf_chk, int, (int, int, const char *, __builtin_va_list))    \
+	X(execve, int, (const char *, char *const *, char *const *))           \
+	X(execv, int, (const char *, char *const *))                           \
+	X(execvp, int, (const char *, char *const *))                          \
+	X(execvpe, int, (const char *, char *const *, char *const *))          \
+	X(fexecve, int, (int, char *const *, char *const *))                   \
+	X(execveat, int,                                                       \
+	  (int, const char *, char *const *, char *const *, int))              \
+	X(execl, int, (const char *, const char *, ...))                       \
+	X(execlp, int, (const char *, const char *, ...))                      \
+	X(execle, int, (const char *, const char *, ...))                      \
 	X(syscall, long, (long, ...))
 
 #define REAL_ENUM(fn, result, args) REAL_##fn,

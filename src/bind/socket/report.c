@@ -39,8 +39,8 @@ void report_line(struct sock *s)
 {
 	bool on = s->demotions ||
 		  (s->on_ns && (s->tx_on || s->switch_seen || s->back_why));
-	bool undecided = !on && atomic_load(&s->mode) == SOCK_TCP;
-	char line[512], local[64], peer[64];
+	bool undecided = !on && atomic_load(&s->mode) != SOCK_TIED;
+	char line[768], local[64], peer[64];
 	int fd, n;
 
 	if (!st.report || !*st.report ||
@@ -56,14 +56,18 @@ void report_line(struct sock *s)
 		"\"peer\": \"%s\", \"carrier\": \"%s\", \"reason\": "
 		"\"%s\", \"undecided\": %s, \"calls_before\": %u, \"promote_us\": %llu, "
 		"\"rx_stream\": %llu, \"tx_stream\": %llu, "
+		"\"records\": %llu, \"full\": %llu, \"asks\": %llu, "
+		"\"bells\": %llu, "
 		"\"demotions\": %u, \"back\": \"%s\"}\n",
 		st.pid, st.program, local, peer, on ? "stream" : "tcp",
 		on ? "" : sock_reason(s), undecided ? "true" : "false",
 		atomic_load(&s->calls),
 		on ? (unsigned long long)s->promote_ns / 1000 : 0,
 		(unsigned long long)sock_row(s)->rx_stream,
-		(unsigned long long)sock_row(s)->tx_stream, s->demotions,
-		s->back_why ? s->back_why : "");
+		(unsigned long long)sock_row(s)->tx_stream,
+		(unsigned long long)s->records, (unsigned long long)s->full,
+		(unsigned long long)s->asks, (unsigned long long)s->bells,
+		s->demotions, s->back_why ? s->back_why : "");
 	fd = open(st.report, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return;

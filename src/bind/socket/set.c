@@ -3,23 +3,25 @@
  * set.c - epoll_ctl() and epoll_wait() where sockets are on streams.
  *
  * The kernel's set keeps all sockets: one on a stream is there for the events
- * of its TCP socket (edge-triggered, under a token of ours). The waiter's
- * descriptor is there too: the helper writes to it to wake the sleeper. A
- * round looks at the streams, and each KERNEL_NS at the kernel's set. A thread
+ * of its TCP socket (edge-triggered, under a token of ours). The set's own
+ * eventfd is there too: the helper writes to it to wake the sleeper, once. A
+ * round looks at the streams, and each POLLER_KERNEL_NS at the kernel's set. A thread
  * that finds nothing for long asks the peers to ring, looks once more, and
  * sleeps in the kernel.
  */
 #include "bind/socket/set.h"
 
 #include "bind/socket/back.h"
+#include "bind/socket/bells.h"
+#include "bind/socket/pollers.h"
 #include "env/env.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
-#define KERNEL_NS 20000u
 #define NEVER INT64_MAX
 /* The longest sleep while written bytes are not in the peer's ring yet. */
 #define SHORT_NS 1000000
@@ -48,18 +50,20 @@ static struct set *set_get(int epfd)
 	if (!set)
 		return NULL;
 	set->fd = epfd;
-	if (env_waiter_new(st.env,
-			   st.event_only ? ENV_WAIT_EVENT : ENV_WAIT_ADAPTIVE,
-			   &set->waiter))
+	if (env_waiter_new(st.env, ENV_WAIT_ADAPTIVE, &set->waiter))
 		goto err_free;
-	ev.data.u64 = token(set);
-	if (REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD,
-			    env_waiter_fd(st.env, set->waiter), &ev))
+	set->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (set->bell_fd < 0)
 		goto err_waiter;
+	ev.data.u64 = token(&st.sets[epfd]);
+	if (REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, set->bell_fd, &ev))
+		goto err_bell;
 	atomic_store(&st.sets[epfd], set);
 	state_top(epfd);
 	return set;
 
+err_bell:
+	REAL(close)(set->bell_fd);
 err_waiter:
 	env_waiter_free(st.env, set->waiter);
 err_free:
@@ -258,7 +262,10 @@ int set_demote(struct set *set, struct sock *s)
 
 void set_wake(struct set *set)
 {
-	env_waiter_wake(st.env, set->waiter);
+	if (!set->armed)
+		return;
+	set->armed = false;
+	env_bell(set->bell_fd);
 }
 
 /* Frees one that is closed and that no thread waits at. Locked. */
@@ -266,9 +273,28 @@ static void set_put(struct set *set)
 {
 	if (!set->closed || set->users)
 		return;
+	REAL(close)(set->bell_fd);
 	env_waiter_free(st.env, set->waiter);
 	free(set->members);
 	free(set);
+}
+
+struct set *set_wake_later(struct set *set)
+{
+	if (!set->armed)
+		return NULL;
+	set->armed = false;
+	set->users++; /* it stays until it has rung */
+	return set;
+}
+
+void set_ring(struct set *set)
+{
+	env_bell(set->bell_fd);
+	pthread_mutex_lock(&st.lock);
+	set->users--;
+	set_put(set);
+	pthread_mutex_unlock(&st.lock);
 }
 
 int set_tie(int epfd, const char *what)
@@ -280,6 +306,9 @@ int set_tie(int epfd, const char *what)
 		return 0;
 	pthread_mutex_lock(&st.lock);
 	set->tied = true; /* none is promoted from now on */
+	if (set->hears)
+		bells_leave(epfd);
+	set->hears = false;
 	set->users++;
 	while (!rc && set->count && !set->closed)
 		rc = back_wait(set->members[0], what);
@@ -289,6 +318,11 @@ int set_tie(int epfd, const char *what)
 		errno = -rc;
 	pthread_mutex_unlock(&st.lock);
 	return rc;
+}
+
+void set_fork(struct set *set)
+{
+	set->hears = true;
 }
 
 void set_forget(int epfd)
@@ -319,11 +353,37 @@ void set_forget(int epfd)
 
 /* --- waiting ------------------------------------------------------------- */
 
-/* Streams that are ready, the next in turn first. Locked. */
-static int harvest(struct set *set, struct epoll_event *events, int max)
+/* The events of one in a set. Locked. */
+static uint32_t look_at(struct sock *s)
+{
+	if (!s->in_set || (s->events & EPOLLET && !sock_edge(s)))
+		return 0;
+	return sock_ready(s, s->events);
+}
+
+bool set_finds(struct sock *s)
+{
+	return s->set && look_at(s);
+}
+
+/* The kernel has said it, with the program's own word for it. A socket may come
+ * onto a stream after that, before we have the lock. */
+static bool said(const struct sock *s, const struct epoll_event *events, int n)
+{
+	while (n-- > 0)
+		if (events[n].data.u64 == s->data)
+			return true;
+	return false;
+}
+
+/* Streams that are ready, the next in turn first, behind the kernel's had
+ * events: none twice, for a program reads once for each, and its socket may
+ * block. Returns how many there are then. Locked. */
+static int harvest(struct set *set, struct epoll_event *events, int had,
+		   int max)
 {
 	unsigned i, at = set->turn;
-	int n = 0;
+	int n = had;
 
 	for (i = 0; i < set->count && n < max; i++, at++) {
 		struct sock *s;
@@ -332,9 +392,9 @@ static int harvest(struct set *set, struct epoll_event *events, int max)
 		if (at >= set->count)
 			at = 0;
 		s = set->members[at];
-		if (!s->in_set || (s->events & EPOLLET && !sock_edge(s)))
+		if (!s->in_set || (had && said(s, events, had)))
 			continue;
-		ready = sock_ready(s, s->events);
+		ready = look_at(s);
 		s->edge = false;
 		if (!ready)
 			continue;
@@ -345,27 +405,35 @@ static int harvest(struct set *set, struct epoll_event *events, int max)
 	return n;
 }
 
-/* Is it a token of any socket of ours? It may have left the set, or be closed,
- * since the kernel said so. */
+/* Is it a token of any socket or set of ours? It may have left the set, or be
+ * closed, since the kernel said so. */
 static bool is_token(uint64_t data)
 {
-	return data & 1 && data > (uintptr_t)st.all &&
+	return data & 1 && data > (uintptr_t)st.sets &&
 	       data < (uintptr_t)(st.all + FD_MAX);
 }
 
-/* Takes our own tokens out of what the kernel says. Locked. */
-static int filter(struct set *set, struct epoll_event *events, int n)
+/* Takes our own tokens out of what the kernel says: n of at most max events; a
+ * bell may be behind them. mine: the set if its streams are looked at next, or
+ * NULL. Locked. */
+static int filter(struct set *set, struct epoll_event *events, int n, int max,
+		  const struct set *mine)
 {
+	bool bells = n == max && set->hears;
 	int i, kept = 0;
+	uint64_t rung;
 	unsigned m;
 
 	for (i = 0; i < n; i++) {
 		uint64_t data = events[i].data.u64;
 
-		if (data == token(set)) {
-			env_waiter_ready(st.env, set->waiter);
-			if (set->sleepers)
-				env_waiter_arm(st.env, set->waiter);
+		if (data == token(&st.sets[set->fd])) {
+			REAL(read)(set->bell_fd, &rung, sizeof(rung));
+			set->armed = set->sleepers;
+			continue;
+		}
+		if (bells_are(data)) {
+			bells = true;
 			continue;
 		}
 		for (m = 0; m < set->count; m++)
@@ -377,19 +445,36 @@ static int filter(struct set *set, struct epoll_event *events, int n)
 		else if (!is_token(data))
 			events[kept++] = events[i];
 	}
+	if (bells)
+		bells_hear(set->fd, mine);
 	return kept;
 }
 
-int set_sift(int epfd, struct epoll_event *events, int n)
+/* In a forked child, of a set that was its parent's. */
+static int sift_inherited(int epfd, struct epoll_event *events, int n)
+{
+	int i, kept = 0;
+
+	for (i = 0; i < n; i++)
+		if (bells_are(events[i].data.u64))
+			bells_hear(epfd, NULL);
+		else if (!is_token(events[i].data.u64))
+			events[kept++] = events[i];
+	return kept || !n ? kept : -EAGAIN;
+}
+
+int set_sift(int epfd, struct epoll_event *events, int max, int n)
 {
 	struct set *set;
 
+	if (n > 0 && atomic_load(&st.forked) && !set_at(epfd))
+		return sift_inherited(epfd, events, n);
 	if (n <= 0 || !set_at(epfd))
 		return n;
 	pthread_mutex_lock(&st.lock);
 	set = set_at(epfd);
 	if (set)
-		n = filter(set, events, n);
+		n = filter(set, events, n, max, NULL);
 	pthread_mutex_unlock(&st.lock);
 	return n ? n : -EAGAIN;
 }
@@ -401,18 +486,29 @@ static int ask_kernel(struct set *set, struct epoll_event *events, int max,
 	int n = REAL(epoll_wait)(set->fd, events, max, 0);
 
 	set->kernel_ns = now;
-	return n > 0 ? filter(set, events, n) : 0;
+	return n > 0 ? filter(set, events, n, max, NULL) : 0;
 }
 
-/* One round: what the kernel has, when it is its turn, then the streams. */
-static int look(struct set *set, struct epoll_event *events, int max)
+/* One round: what the kernel has, when it is its turn, then the streams.
+ * sleeps: a round that finds nothing ends in the kernel, so it is not asked
+ * before. */
+static int look(struct set *set, struct epoll_event *events, int max,
+		bool sleeps)
 {
 	uint64_t now = state_now_ns();
 	int n = 0;
 
-	if (now - set->kernel_ns >= KERNEL_NS)
-		n = ask_kernel(set, events, max, now);
-	return n + harvest(set, events + n, max - n);
+	if (!poller_asks(&st.poller, set->kernel_ns, now))
+		return harvest(set, events, 0, max);
+	/* After a round that was full of streams the kernel comes first. */
+	if (sleeps && !set->turn) {
+		n = harvest(set, events, 0, max);
+		if (n && n < max)
+			n += ask_kernel(set, events + n, max - n, now);
+		return n;
+	}
+	n = ask_kernel(set, events, max, now);
+	return harvest(set, events, n, max);
 }
 
 static int to_ms(int64_t left_ns)
@@ -432,13 +528,57 @@ static bool ask_all(struct set *set)
 	bool may = true;
 	unsigned i;
 
-	for (i = 0; i < set->count; i++) {
-		struct stream *stream = set->members[i]->stream;
-
-		if (!stream_ask(stream) || !stream_drained(stream))
-			may = false;
-	}
+	for (i = 0; i < set->count; i++)
+		may &= sock_ask(set->members[i]);
 	return may;
+}
+
+/* Locked. */
+static uint64_t asks_ns(const struct set *set)
+{
+	uint64_t ns = 0;
+	unsigned i;
+
+	for (i = 0; i < set->count; i++)
+		ns += sock_must_ask(set->members[i]) ? SOCK_ASK_NS : 0;
+	return ns;
+}
+
+/* A thread would sleep by now. Waiting never costs more than twice the best
+ * choice if the thread first waits for as long as the questions to the peers take:
+ * 50 busy connections, asked in each short pause, spend most of the time with
+ * that. But a core that others want is left at once. *from: when the sleep may
+ * begin, 0 at first. */
+static bool may_sleep(struct set *set, uint64_t *from)
+{
+	uint64_t now;
+
+	if (poller_mode(&st.poller) != POLLER_ADAPTIVE ||
+	    env_core_wanted(st.env, set->waiter))
+		return true;
+	now = env_now_ns(st.env);
+	if (!*from) {
+		pthread_mutex_lock(&st.lock);
+		*from = now + asks_ns(set);
+		pthread_mutex_unlock(&st.lock);
+	}
+	return now >= *from;
+}
+
+static int sleep_in_kernel(int epfd, struct epoll_event *events, int max,
+			   int64_t left_ns, const sigset_t *mask)
+{
+	struct timespec left = {.tv_nsec = left_ns};
+	int n;
+
+	/* A millisecond would be long for one that asked for less. */
+	if (left_ns > 0 && left_ns < 1000000) {
+		n = REAL(epoll_pwait2)(epfd, events, max, &left, mask);
+		/* A sandbox may refuse it with any error. */
+		if (n >= 0 || errno == EINTR)
+			return n;
+	}
+	return REAL(epoll_pwait)(epfd, events, max, to_ms(left_ns), mask);
 }
 
 /* Sleeps in the kernel. Returns events for the program, 0: look again, -1. */
@@ -448,28 +588,35 @@ static int sleep_there(struct set *set, struct epoll_event *events, int max,
 	int n, err;
 
 	pthread_mutex_lock(&st.lock);
-	if (!ask_all(set) && left_ns > SHORT_NS)
+	if (left_ns > 0 && !pollers_watch() && !ask_all(set) &&
+	    left_ns > SHORT_NS)
 		left_ns = SHORT_NS;
 	/* After the question: what was written before the answer was said to
 	 * nobody, and what comes after it rings. */
-	n = harvest(set, events, max);
+	n = harvest(set, events, 0, max);
 	if (n) {
 		pthread_mutex_unlock(&st.lock);
 		return n;
 	}
+	if (!set->hears && set->count && !set->tied) {
+		bells_join(set->fd);
+		set->hears = true;
+	}
 	set->sleepers++;
-	env_waiter_arm(st.env, set->waiter);
+	set->armed = true;
 	pthread_mutex_unlock(&st.lock);
 
-	n = REAL(epoll_pwait)(set->fd, events, max, to_ms(left_ns), mask);
+	n = sleep_in_kernel(set->fd, events, max, left_ns, mask);
 	err = errno;
 
 	pthread_mutex_lock(&st.lock);
 	if (!--set->sleepers)
-		env_waiter_disarm(st.env, set->waiter);
+		set->armed = false;
 	set->kernel_ns = state_now_ns();
-	if (n > 0)
-		n = filter(set, events, n);
+	if (n > 0) {
+		n = filter(set, events, n, max, set);
+		n = harvest(set, events, n, max);
+	}
 	pthread_mutex_unlock(&st.lock);
 	errno = err;
 	return n;
@@ -479,18 +626,18 @@ static int sleep_there(struct set *set, struct epoll_event *events, int max,
 static int wait_there(struct set *set, struct epoll_event *events, int max,
 		      int64_t timeout_ns, const sigset_t *mask, bool *mine)
 {
-	uint64_t begun = 0;
+	uint64_t begun = 0, sleep_from = 0;
+	struct poller_wait pw = {0};
+	bool at_once = timeout_ns && poller_mode(&st.poller) == POLLER_EVENT;
 	unsigned round = 0;
 	int64_t left = timeout_ns;
-	bool ours;
+	bool ours, slept = false;
 	int n;
 
 	for (;; round++) {
-		enum env_idle_verdict verdict = ENV_IDLE_SLEEP;
-
 		pthread_mutex_lock(&st.lock);
 		ours = set->count;
-		n = ours ? look(set, events, max) : 0;
+		n = ours ? look(set, events, max, at_once) : 0;
 		if (!*mine && !set->idling)
 			*mine = set->idling = true;
 		if (set->closed) {
@@ -499,8 +646,10 @@ static int wait_there(struct set *set, struct epoll_event *events, int max,
 			return -1;
 		}
 		pthread_mutex_unlock(&st.lock);
-		if (n || (!timeout_ns && ours))
+		if (n || (!timeout_ns && ours)) {
+			pollers_found(&pw);
 			return n;
+		}
 		if (timeout_ns != NEVER && (round % 16 == 1 || !timeout_ns)) {
 			uint64_t now = state_now_ns();
 
@@ -508,17 +657,22 @@ static int wait_there(struct set *set, struct epoll_event *events, int max,
 				begun = now;
 			left = timeout_ns - (int64_t)(now - begun);
 		}
-		if (ours && *mine && left > 0)
-			verdict = env_idle(st.env, set->waiter, round);
-		if (verdict != ENV_IDLE_SLEEP && left > 0)
+		if (ours && *mine && left > 0 && !slept &&
+		    (!pollers_idle(set->waiter, &pw, round) ||
+		     !may_sleep(set, &sleep_from)))
 			continue;
+		sleep_from = 0;
 		if (timeout_ns != NEVER && begun) {
 			left = timeout_ns - (int64_t)(state_now_ns() - begun);
 			left = left < 0 ? 0 : left;
 		}
 		n = sleep_there(set, events, max, left, mask);
-		if (n)
+		if (n) {
+			pollers_found(&pw);
 			return n;
+		}
+		/* It heard of other threads' streams, or looked too early. */
+		slept = poller_sleeps(&st.poller);
 		round = 0;
 		if (timeout_ns != NEVER &&
 		    (!timeout_ns ||
@@ -527,6 +681,19 @@ static int wait_there(struct set *set, struct epoll_event *events, int max,
 		if (!begun)
 			begun = state_now_ns();
 	}
+}
+
+/* A thread leaves with events, and may stay away for long. So those that still
+ * sleep there are left as if it had gone to sleep as well: the peers ring, and
+ * what it could not take wakes the next one. Locked. */
+static void hand_over(struct set *set, bool more)
+{
+	if (!set->sleepers)
+		return;
+	if (!pollers_watch())
+		(void)ask_all(set);
+	if (more)
+		set_wake(set);
 }
 
 int set_wait(int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
@@ -550,6 +717,8 @@ int set_wait(int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
 	pthread_mutex_lock(&st.lock);
 	if (mine)
 		set->idling = false;
+	if (n > 0)
+		hand_over(set, n == max);
 	set->users--;
 	set_put(set);
 	pthread_mutex_unlock(&st.lock);

@@ -161,6 +161,36 @@ void sock_pin(int fd, const char *reason)
 	errno = err;
 }
 
+bool sock_ask(struct sock *s)
+{
+	s->asks += sock_must_ask(s);
+	return stream_ask(s->stream, poller_mode(&st.poller) == POLLER_EVENT) &&
+	       stream_drained(s->stream);
+}
+
+void sock_count(struct sock *s)
+{
+	if (!s->stream)
+		return;
+	s->records += s->stream->records;
+	s->bells += s->stream->bells;
+}
+
+/* It leaves its meeting and its stream; refuses: the other end is told that it
+ * stays on TCP. */
+static void leave_stream(struct sock *s, bool refuses)
+{
+	if (s->meeting)
+		meeting_drop(s->meeting, refuses);
+	sock_count(s);
+	if (s->stream && refuses)
+		stream_refuse(s->stream);
+	if (s->stream)
+		helper_free(s->stream);
+	s->stream = NULL;
+	s->prepared = false;
+}
+
 void sock_tie_locked(struct sock *s, const char *reason)
 {
 	char with[80];
@@ -169,13 +199,7 @@ void sock_tie_locked(struct sock *s, const char *reason)
 		return;
 	atomic_store(&s->mode, SOCK_TIED);
 	s->reason = reason;
-	s->prepared = false;
-	if (s->meeting)
-		meeting_drop(s->meeting);
-	if (s->stream) {
-		helper_free(s->stream);
-		s->stream = NULL;
-	}
+	leave_stream(s, true);
 	status_update(s);
 	/* One that rests was on a stream. */
 	if (st.require && !s->rests) {
@@ -186,15 +210,23 @@ void sock_tie_locked(struct sock *s, const char *reason)
 	}
 }
 
+void sock_over(struct sock *s)
+{
+	if (atomic_load(&s->mode) != SOCK_TCP)
+		return;
+	leave_stream(s, false);
+	/* The other end had answered, or had no time to. */
+	s->tries = 0;
+	s->reason = "it ended before it was promoted";
+	atomic_store(&s->next_try, UINT_MAX);
+	status_update(s);
+}
+
 void sock_rest(struct sock *s)
 {
-	if (s->meeting)
-		meeting_drop(s->meeting);
-	if (s->stream)
-		helper_free(s->stream);
-	s->stream = NULL;
+	leave_stream(s, false);
 	s->rests = true;
-	s->prepared = s->queued = s->tx_on = s->switch_seen = false;
+	s->queued = s->tx_on = s->switch_seen = false;
 	s->rx_known = s->back_failed = s->reset_seen = s->blocked = false;
 	s->tries = s->edge_seq = 0;
 	s->edge_broken = s->tcp_end = 0;
@@ -337,7 +369,10 @@ bool sock_commit(struct sock *s)
 	if (!sock_facts(s) || counts_take(s->fd, !s->accepting, &c) ||
 	    (s->set && set_promote(s->set, s))) {
 		atomic_store(&s->mode, SOCK_TCP);
-		sock_tie_locked(s, "the connection is not established");
+		if (counts_ended(s->fd))
+			sock_over(s);
+		else
+			sock_tie_locked(s, "a system call for it failed");
 		return false;
 	}
 	s->tcp_read = c.read;
@@ -451,6 +486,7 @@ void sock_forget(int fd)
 		if (drains)
 			end_stream(s);
 		back_leave(s);
+		sock_count(s);
 		if (!atomic_load(&st.forked)) {
 			report_line(s);
 			sock_require(s, true);
@@ -459,7 +495,7 @@ void sock_forget(int fd)
 			set_remove(s->set, s);
 		wait_wake(s);
 		if (s->meeting)
-			meeting_drop(s->meeting);
+			meeting_drop(s->meeting, false);
 		if (!atomic_load(&st.forked))
 			stream = s->stream;
 		leave_todo(s);

@@ -91,6 +91,11 @@ struct sock {
 	uint64_t promote_ns; /* what its last promotion took */
 	uint64_t tcp_ns;     /* on TCP since then */
 	unsigned demotions;
+	/* What carrying it took. records and bells: of the streams that it has
+	 * left; sock_count() adds them. */
+	uint64_t records, bells;
+	uint64_t asks; /* questions to the peer for a bell */
+	uint64_t full; /* writes that met a full ring */
 	/* idle.c: its bytes at the last look, and since when they are that */
 	uint64_t idle_bytes, idle_ns;
 };
@@ -124,6 +129,9 @@ static inline int sock_keep(int fd, const char *what)
 	return sock_at(fd) ? sock_refuse(fd, what) : 0;
 }
 void sock_tie_locked(struct sock *s, const char *reason);
+/* The connection ends before it was promoted: it stays on TCP, undecided.
+ * Locked. */
+void sock_over(struct sock *s);
 /* It is on TCP, without a stream, until st.after further calls of its program.
  * Locked. */
 void sock_rest(struct sock *s);
@@ -219,12 +227,27 @@ bool sock_facts(struct sock *s);
 uint32_t sock_ready(struct sock *s, uint32_t wanted);
 /* Is there a new event for an edge-triggered waiter? */
 bool sock_edge(struct sock *s);
+/* What it costs to ask a peer for a bell: the question, the answer and the bell
+ * are messages that wake a helper each. */
+#define SOCK_ASK_NS 5000u
+/* Must the peer be asked before a thread sleeps? */
+static inline bool sock_must_ask(const struct sock *s)
+{
+	return s->stream->sleep == STREAM_POLLED;
+}
+/* Asks the peer for a bell. False: it could not be asked yet, or has not all
+ * that was written. */
+bool sock_ask(struct sock *s);
+/* Its stream leaves it: what the stream has counted stays. */
+void sock_count(struct sock *s);
 
 /* Asks the helper's thread to meet s's peer; starts the thread if it does not
  * run. Locked. */
 void helper_ask(struct sock *s);
 void helper_free(struct stream *stream);
-void meeting_drop(struct meeting *m);
+/* The socket leaves its meeting. refuses: it stays on TCP, which the other end
+ * is told; else it was closed. */
+void meeting_drop(struct meeting *m, bool refuses);
 
 /* The names of both ends of fd's connection. 0 or -errno. */
 int names_of(int fd, struct meet_names *names);

@@ -3,6 +3,8 @@
  * state.c - the process-wide state, its first moments, fork(), and the way to
  * the real functions.
  */
+#include "bind/socket/pollers.h"
+#include "bind/socket/set.h"
 #include "bind/socket/sock.h"
 
 #include "env/env.h"
@@ -23,6 +25,8 @@ struct sock_state st = {
 	.after = 8,
 	.idle_ns = 10000000000,
 	.wake_fd = -1,
+	.bells_fd = -1,
+	.helper_set = -1,
 	.ask_fd = -1,
 	.page_fd = -1,
 	.back_cond = PTHREAD_COND_INITIALIZER,
@@ -86,8 +90,13 @@ static void each_sock(void (*fn)(struct sock *s))
 
 static void fork_prepare(void)
 {
+	int i;
+
 	pthread_mutex_lock(&st.lock);
 	each_sock(sock_fork_prepare);
+	for (i = 0; i < st.fd_top; i++)
+		if (atomic_load(&st.sets[i]))
+			set_fork(atomic_load(&st.sets[i]));
 }
 
 static void fork_parent(void)
@@ -111,8 +120,10 @@ static void fork_child(void)
 	pthread_cond_init(&st.back_cond, NULL);
 	st.backs = NULL;
 	st.askers = NULL;
-	st.env = NULL; /* the parent's */
+	st.host = NULL; /* the parent's */
+	st.env = NULL;	/* the parent's */
 	st.waiters = NULL;
+	pollers_fork();
 	st.pid = getpid();
 	status_fork();
 	if (atomic_load(&st.helper_runs))
@@ -133,10 +144,11 @@ __attribute__((constructor)) static void start(void)
 	const char *idle = getenv("SKEIN_RUN_IDLE");
 	const char *wait = getenv("SKEIN_RUN_WAIT");
 	const char *report, *require = getenv("SKEIN_RUN_REQUIRE");
+	enum poller_mode mode = POLLER_ADAPTIVE;
 	const size_t len = FD_MAX * sizeof(*st.socks), page = status_len();
-	char *mem;
+	char *mem, why[320];
 
-	if (wait && !strcmp(wait, "tcp"))
+	if (wait && !poller_mode_find(wait, &mode) && mode == POLLER_TCP)
 		return;
 	/* Pages come when a descriptor in them is used. */
 	mem = mmap(NULL, page + 2 * len + FD_MAX * sizeof(*st.all),
@@ -159,12 +171,16 @@ __attribute__((constructor)) static void start(void)
 	snprintf(st.program, sizeof(st.program), "%s",
 		 program_invocation_short_name);
 	st.require = require && !strcmp(require, "1");
-	st.event_only = wait && !strcmp(wait, "event");
+	pollers_init(mode, getenv("SKEIN_RUN_POLLERS"));
 	if (after && atoi(after) > 0)
 		st.after = (uint32_t)atoi(after);
 	if (idle && *idle)
 		st.idle_ns = idle_seconds(idle);
 	st.pid = getpid();
+	if (stream_conf_load(&st.stream, why, sizeof(why))) {
+		state_say("skein run: %s: all stays on TCP", why);
+		return;
+	}
 	atomic_store_explicit(&st.on, true, memory_order_release);
 }
 

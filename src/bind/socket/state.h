@@ -12,6 +12,8 @@
 #define SKEIN_BIND_SOCKET_STATE_H
 
 #include "bind/socket/real.h"
+#include "stream/conf.h"
+#include "stream/poller.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,6 +25,8 @@ struct set;
 struct asker;
 struct skein_env;
 struct spare_waiter;
+struct polling;
+struct stream_host;
 struct status_page;
 
 /* Descriptors beyond stay on TCP. */
@@ -34,11 +38,15 @@ struct sock_state {
 	atomic_bool forked;  /* a child: nothing is promoted any more */
 	atomic_bool no_more; /* nothing else is promoted: an io_uring is there */
 	atomic_bool helper_runs;
-	uint32_t after;	  /* calls before a meeting: SKEIN_RUN_AFTER */
-	uint64_t idle_ns; /* without a byte, then to TCP; 0: never */
-	bool watched;	  /* a connection has a stream; idle.c looks */
-	bool require;	  /* a connection that stays on TCP is fatal */
-	bool event_only;  /* --wait event: sleep at once */
+	uint32_t after;		 /* calls before a meeting: SKEIN_RUN_AFTER */
+	uint64_t idle_ns;	 /* without a byte, then to TCP; 0: never */
+	bool watched;		 /* a connection has a stream; idle.c looks */
+	bool require;		 /* a connection that stays on TCP is fatal */
+	struct poller poller;	 /* how threads wait: --wait */
+	unsigned pollers;	 /* polling threads: --pollers */
+	bool pollers_awake;	 /* they look at streams of sleepers */
+	struct polling *polling; /* NULL: not started yet */
+	struct stream_conf stream;
 	const char *report;
 	char program[48]; /* its name; the title may become another one */
 	_Atomic(struct sock *) *socks; /* by descriptor */
@@ -48,8 +56,11 @@ struct sock_state {
 	uint32_t used;		       /* of all */
 	int fd_top;		  /* no socket and no set at it, or above */
 	int wake_fd;		  /* the helper sleeps here */
+	struct stream_host *host; /* NULL: no bell can ring (bells.h) */
+	int bells_fd;		  /* the channel's, where bells arrive */
+	int helper_set;		  /* has it for the helper */
+	bool bells_shared;	  /* sets of the program have it too */
 	struct sock *todo;	  /* for the helper */
-	struct stream *dead;	  /* for the helper to free */
 	unsigned draining;	  /* threads in sock_drain() */
 	struct sock *backs;	  /* on their way back to TCP */
 	struct asker *askers;	  /* children that wait for one */

@@ -10,7 +10,6 @@
 #include "env/mem_file.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -46,10 +45,13 @@ void status_fork(void)
 	/* The program may have closed it and opened something else. */
 	if (is_ours(st.page_fd))
 		REAL(close)(st.page_fd);
-	if (st.page_ino)
-		mmap(st.page, status_len(), PROT_READ | PROT_WRITE,
-		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-		     -1, 0);
+	if (st.page_ino &&
+	    mmap(st.page, status_len(), PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+		 0) == MAP_FAILED)
+		state_say("skein run: a forked child shares its parent's page: "
+			  "skein run --list confuses their connections: %s",
+			  strerror(errno));
 	st.page_fd = -1;
 	st.page_ino = 0;
 	st.page_tried = false;
@@ -125,7 +127,8 @@ void status_update(struct sock *s)
 	row->on_stream = sock_on_stream(s);
 	row->since_ns = row->on_stream ? s->on_ns : s->tcp_ns;
 	row->demotions = s->demotions;
-	snprintf(row->reason, sizeof(row->reason), "%s", sock_reason(s));
+	/* A short connection would feel snprintf(). The last byte stays 0. */
+	memccpy(row->reason, sock_reason(s), 0, sizeof(row->reason) - 1);
 	atomic_store_explicit(&row->seq, (seq | 1) + 1, memory_order_release);
 	i = (uint32_t)(s - st.all);
 	if (i >= atomic_load_explicit(&st.page->used, memory_order_relaxed))
@@ -137,8 +140,23 @@ void status_end(struct sock *s)
 {
 	struct status_row *row = sock_row(s);
 	_Atomic uint64_t *bytes;
+	struct status_page *page;
+	uint32_t seq;
 
 	status_update(s);
+	page = st.page;
+	/* A reader that meets the move sees an odd number, or another one behind
+	 * it: the fence and the release order it before and after. */
+	seq = atomic_load_explicit(&page->seq, memory_order_relaxed) | 1;
+	atomic_store_explicit(&page->seq, seq, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
+	status_count(&page->gone_rx,
+		     atomic_load_explicit(&row->rx_stream,
+					  memory_order_relaxed));
+	status_count(&page->gone_tx,
+		     atomic_load_explicit(&row->tx_stream,
+					  memory_order_relaxed));
 	for (bytes = &row->rx_stream; bytes <= &row->tx_tcp; bytes++)
 		atomic_store_explicit(bytes, 0, memory_order_relaxed);
+	atomic_store_explicit(&page->seq, seq + 1, memory_order_release);
 }

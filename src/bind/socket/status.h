@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #define STATUS_NAME "skein-run-status"
-#define STATUS_MAGIC 0x31736e7572766b73ull /* with the layout: the last byte */
+#define STATUS_MAGIC 0x32736e7572766b73ull /* with the layout: the last byte */
 
 struct status_row {
 	_Atomic uint32_t seq; /* odd while a thread writes the row */
@@ -41,9 +41,14 @@ struct status_page {
 	uint32_t row_len;
 	_Atomic uint32_t used; /* rows from here on were never written */
 	char program[48];      /* ends with 0 */
+	/* Changes while the bytes of a row go to these, of connections that
+	 * have ended. */
+	_Atomic uint32_t seq;
+	_Atomic uint64_t gone_rx, gone_tx; /* on streams */
+	uint8_t unused[40];
 	struct status_row rows[];
 };
-_Static_assert(sizeof(struct status_page) == 64, "the tool reads it");
+_Static_assert(sizeof(struct status_page) == 128, "the tool reads it");
 
 struct sock;
 

@@ -2,7 +2,7 @@
 /*
  * wait.c - poll(), select() and blocking calls where sockets are on streams.
  *
- * As in set.c: a round looks at the streams, and each KERNEL_NS asks the
+ * As in set.c: a round looks at the streams, and each POLLER_KERNEL_NS asks the
  * kernel about the other descriptors. A thread that finds nothing for long
  * asks the peers to ring, looks once more, and sleeps in the kernel's poll. A
  * socket on TCP counts as one with a call in the kernel meanwhile, so it is
@@ -10,7 +10,9 @@
  */
 #include "bind/socket/wait.h"
 
+#include "bind/socket/back.h"
 #include "bind/socket/export.h"
+#include "bind/socket/pollers.h"
 #include "bind/socket/set.h"
 #include "env/env.h"
 
@@ -19,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KERNEL_NS 20000u
 #define SHORT_NS 1000000
 #define NEVER INT64_MAX
 #define FEW 64u
@@ -28,6 +29,7 @@
 struct sock_waiter {
 	struct sock_waiter *next;
 	struct env_waiter *waiter;
+	short events;
 };
 
 struct spare_waiter {
@@ -65,10 +67,7 @@ static struct spare_waiter *waiter_get(void)
 	if (w)
 		return w;
 	w = calloc(1, sizeof(*w));
-	if (w &&
-	    !env_waiter_new(st.env,
-			    st.event_only ? ENV_WAIT_EVENT : ENV_WAIT_ADAPTIVE,
-			    &w->waiter))
+	if (w && !env_waiter_new(st.env, ENV_WAIT_ADAPTIVE, &w->waiter))
 		return w;
 	free(w);
 	errno = ENOMEM;
@@ -119,6 +118,41 @@ static short ready_of(struct sock *s, short events)
 		found |= POLLWRNORM;
 	return (short)(found &
 		       ((uint32_t)(unsigned short)events | POLLERR | POLLHUP));
+}
+
+bool wait_finds(struct sock *s)
+{
+	struct sock_waiter *entry;
+
+	for (entry = s->waiters; entry; entry = entry->next)
+		if (ready_of(s, entry->events))
+			return true;
+	return false;
+}
+
+struct set *wait_hear(struct sock *s)
+{
+	struct stream *t = s->stream;
+
+	if (stream_peer_stopped(t)) {
+		if (atomic_load(&s->mode) == SOCK_ON)
+			back_step(s);
+		else
+			sock_unprepare(s);
+	} else if (t->peer_closed) {
+		if (atomic_load(&s->mode) == SOCK_ON)
+			back_unused(s);
+	} else if (t->sleep == STREAM_ASLEEP && !t->broken && !t->qp->broken &&
+		   !set_finds(s) && !wait_finds(s)) {
+		/* The answer: from now on the peer rings. What it wrote before
+		 * that was said to nobody, so it is looked for here: a look
+		 * costs less than a wake-up. The same where every record
+		 * rings, and a thread that is awake has taken it. */
+		return NULL;
+	}
+	pollers_bell();
+	wait_wake(s);
+	return s->set;
 }
 
 /* How many of ours are ready; -1: one is on no stream any more. Locked. */
@@ -196,18 +230,18 @@ static int ask_kernel(struct wait *w, bool waiter, int64_t timeout_ns,
 /* Sleeps in the kernel. As ask_kernel(); 0: look again. */
 static int sleep_there(struct wait *w, int64_t left_ns)
 {
-	bool may = true;
+	bool may = true, watched;
 	int ready;
 	nfds_t i;
 
 	pthread_mutex_lock(&st.lock);
+	watched = pollers_watch();
 	for (i = 0; i < w->n; i++) {
 		struct waiting *one = &w->all[i];
 
-		if (one->on && atomic_load(&one->s->mode) == SOCK_ON &&
-		    (!stream_ask(one->s->stream) ||
-		     !stream_drained(one->s->stream)))
-			may = false;
+		if (!watched && one->on &&
+		    atomic_load(&one->s->mode) == SOCK_ON)
+			may &= sock_ask(one->s);
 	}
 	if (mark(w)) {
 		pthread_mutex_unlock(&st.lock);
@@ -218,7 +252,8 @@ static int sleep_there(struct wait *w, int64_t left_ns)
 
 		if (!one->on)
 			continue;
-		one->entry = (struct sock_waiter){one->s->waiters, w->waiter};
+		one->entry = (struct sock_waiter){one->s->waiters, w->waiter,
+						  w->fds[i].events};
 		one->s->waiters = &one->entry;
 	}
 	env_waiter_arm(st.env, w->waiter);
@@ -242,9 +277,9 @@ static int sleep_there(struct wait *w, int64_t left_ns)
 /* One look. As mark(), or -errno below -1. */
 static int look(struct wait *w, bool hurry, uint64_t now)
 {
-	bool due =
-		now - atomic_load_explicit(&st.poll_ns, memory_order_relaxed) >=
-		KERNEL_NS;
+	bool due = poller_asks(
+		&st.poller,
+		atomic_load_explicit(&st.poll_ns, memory_order_relaxed), now);
 	int ready, others = 0;
 
 	pthread_mutex_lock(&st.lock);
@@ -271,6 +306,7 @@ static int wait_mixed(struct wait *w, int64_t timeout_ns)
 {
 	struct spare_waiter *spare = waiter_get();
 	uint64_t begun = state_now_ns(), now = begun;
+	struct poller_wait pw = {0};
 	unsigned round = 0;
 	int rc, ours;
 
@@ -287,7 +323,7 @@ static int wait_mixed(struct wait *w, int64_t timeout_ns)
 			rc = WENT_BACK;
 		if (rc || left <= 0)
 			break;
-		if (env_idle(st.env, w->waiter, round++) != ENV_IDLE_SLEEP)
+		if (!pollers_idle(w->waiter, &pw, round++))
 			continue;
 		round = 0;
 		rc = sleep_there(w, left);
@@ -302,6 +338,8 @@ static int wait_mixed(struct wait *w, int64_t timeout_ns)
 			break;
 		}
 	}
+	if (rc > 0)
+		pollers_found(&pw);
 	waiter_put(spare);
 	return rc;
 }
@@ -484,7 +522,7 @@ static unsigned long *word_of(const fd_set *set, int fd, unsigned long *bit)
 	const int bits = 8 * (int)sizeof(unsigned long);
 
 	*bit = 1ul << (fd % bits);
-	return (unsigned long *)(uintptr_t)(const void *)set + fd / bits;
+	return (unsigned long *)set + fd / bits;
 }
 
 static bool in_set(const fd_set *set, int fd)

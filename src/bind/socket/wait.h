@@ -19,7 +19,13 @@ int wait_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns,
 /* A blocking call on a socket that is on a stream waits for events, at most for
  * the socket's own timeout. 0: the call tries again. -1: errno is set. */
 int wait_one(struct sock *s, short events);
+/* Would one of these threads find what it waits for? Locked. */
+bool wait_finds(struct sock *s);
 /* Threads that wait for the socket look again. Locked. */
 void wait_wake(struct sock *s);
+/* The peer's library has said something to the stream of s: wakes the threads
+ * that have to look again, but those that sleep in its set, which is returned:
+ * the caller wakes them. NULL: none. The helper's, locked. */
+struct set *wait_hear(struct sock *s);
 
 #endif

@@ -97,7 +97,8 @@ EXPORT int ibv_get_device_index(struct ibv_device *device)
 	return -1; /* the kernel has no number for this device */
 }
 
-/* Blocks until the program says otherwise, as descriptors of the kernel do. */
+/* Makes fd blocking, as the kernel's own descriptors are. The program may
+ * change that. */
 static void fd_block(int fd)
 {
 	int flags = fcntl(fd, F_GETFL);

@@ -93,7 +93,6 @@ static void copy_units(const struct window *w, int to, int from_fd,
 void window_fork_child(struct window *w)
 {
 	uintptr_t at = atomic_load_explicit(&w->base, memory_order_relaxed);
-	/* NOLINTNEXTLINE(performance-no-int-to-ptr) */
 	char *base = (char *)at;
 	int fd, old = w->fd;
 	size_t i;

@@ -125,7 +125,6 @@ EXPORT void *mremap(void *old, size_t old_len, size_t len, int flags, ...)
 		va_end(ap);
 	}
 	if (!window_has(&vb.window, old))
-		/* NOLINTNEXTLINE(performance-no-int-to-ptr) */
 		return (void *)syscall(SYS_mremap, old, old_len, len, flags,
 				       at);
 	return move(old, (old_len + WINDOW_PAGE - 1) & ~(WINDOW_PAGE - 1),
@@ -142,7 +141,6 @@ EXPORT int shmget(key_t key, size_t size, int flags)
 EXPORT void *shmat(int id, const void *addr, int flags)
 {
 	if (!vb_shm_is_id(id))
-		/* NOLINTNEXTLINE(performance-no-int-to-ptr) */
 		return (void *)syscall(SYS_shmat, id, addr, flags);
 	return vb_shm_attach(&vb.shm, id, addr, flags);
 }

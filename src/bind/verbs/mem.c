@@ -45,6 +45,11 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t len,
 
 	/* Hints that a device may ignore (relaxed ordering). */
 	access &= ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE;
+	/* The device would not look whether the memory is mapped. */
+	if (access & IBV_ACCESS_ON_DEMAND) {
+		vb_errno(-EINVAL);
+		return NULL;
+	}
 	rc = window_file(&vb.window, addr, len, &fd, &off);
 	if (rc == -ENOENT)
 		rc = vb_shm_file(&vb.shm, addr, len, &fd, &off);

@@ -116,7 +116,6 @@ void *vb_shm_attach(struct vb_shm *s, int id, const void *addr, int flags)
 	else if (!m)
 		errno = EMFILE;
 	else
-		/* NOLINTNEXTLINE(performance-no-int-to-ptr) */
 		p = sys_mmap((void *)at, g->size, prot, MAP_SHARED | fixed,
 			     g->fd, 0);
 	if (p != MAP_FAILED) {

@@ -16,7 +16,6 @@
 static inline void *sys_mmap(void *addr, size_t len, int prot, int flags,
 			     int fd, off_t off)
 {
-	/* NOLINTNEXTLINE(performance-no-int-to-ptr) */
 	return (void *)syscall(SYS_mmap, addr, len, prot, flags, fd, off);
 }
 

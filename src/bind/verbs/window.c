@@ -25,7 +25,6 @@ static char *base_of(const struct window *w)
 	/* relaxed: the lock is held, under which it was written */
 	uintptr_t base = atomic_load_explicit(&w->base, memory_order_relaxed);
 
-	/* NOLINTNEXTLINE(performance-no-int-to-ptr) */
 	return (char *)base;
 }
 

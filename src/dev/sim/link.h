@@ -21,6 +21,8 @@ struct sim_nic_counts {
 	uint64_t messages_out, messages_in, bytes_out;
 	uint64_t doorbells, interrupts;
 	uint64_t rnr_naks; /* it has said that a receiver was not ready */
+	/* Requests that came to memory, or rights, that are not there. */
+	uint64_t strangers;
 	uint64_t ctx_hits, ctx_misses, mr_hits, mr_misses;
 	uint64_t dc_connects; /* of its DCIs */
 };

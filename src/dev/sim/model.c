@@ -24,6 +24,7 @@ static const struct {
 } models[] = {
 	{"connectx3", connectx3_text},
 	{"connectx3-outbound", connectx3_outbound_text},
+	{"connectx3-roce", connectx3_roce_text},
 	{"connectx4", connectx4_text},
 	{"connectx5", connectx5_text},
 };

@@ -121,8 +121,10 @@ enum ibv_wc_status sim_mr_remote(struct sim_qp *q, uint32_t rkey, uint64_t addr,
 	if (!len)
 		return IBV_WC_SUCCESS;
 	m = mr_find(q, rkey, addr, len);
-	return m && (m->access & access) == access ? IBV_WC_SUCCESS
-						   : IBV_WC_REM_ACCESS_ERR;
+	if (m && (m->access & access) == access)
+		return IBV_WC_SUCCESS;
+	q->d->nic->strangers++;
+	return IBV_WC_REM_ACCESS_ERR;
 }
 
 bool sim_mr_local(struct sim_qp *q, const struct ibv_sge *sge, uint32_t access)

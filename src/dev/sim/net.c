@@ -457,6 +457,7 @@ void sim_nic_counts(struct sim_node *node, struct sim_nic_counts *c)
 	c->bytes_out = nic->tx_bytes;
 	c->doorbells = nic->doorbells;
 	c->rnr_naks = nic->rnr_naks;
+	c->strangers = nic->strangers;
 	c->interrupts = nic->interrupts;
 	c->ctx_hits = nic->ctx.hits;
 	c->ctx_misses = nic->ctx.misses;

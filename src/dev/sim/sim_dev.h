@@ -105,6 +105,7 @@ struct sim_nic {
 	uint64_t extra_delay;
 	/* counts */
 	uint64_t tx_msgs, rx_msgs, tx_bytes, doorbells, interrupts, rnr_naks;
+	uint64_t strangers;
 	uint64_t dc_connects;
 };
 
@@ -356,7 +357,6 @@ static inline struct sim_cq *sim_cq_of(struct ibv_cq *cq)
 /* The verbs carry addresses as numbers. */
 static inline void *sim_ptr(uint64_t addr)
 {
-	/* NOLINTNEXTLINE(performance-no-int-to-ptr) */
 	return (void *)(uintptr_t)addr;
 }
 

@@ -8,7 +8,8 @@
 #include <errno.h>
 #include <unistd.h>
 
-/* The object's counter of events handed out, or NULL. */
+/* The event's object counts the events that the program has taken. Returns that
+ * counter, or NULL. */
 static _Atomic uint32_t *event_count(const struct ibv_async_event *ev)
 {
 	switch (ev->event_type) {

@@ -38,9 +38,9 @@ void soft_kick(struct soft *s)
 	env_bell(s->kick_fd);
 }
 
-void soft_attend(struct soft *s, uint32_t idx)
+void soft_ask_service(struct soft *s, uint32_t idx)
 {
-	/* release: pairs with the exchange in attend_all(): a control thread
+	/* release: pairs with the exchange in service_all(): a control thread
 	 * that sees the byte also sees what was written before it */
 	atomic_store_explicit(&s->nic->attn[idx], 1, memory_order_release);
 	soft_kick(s);
@@ -52,12 +52,12 @@ void soft_ring(struct soft_qp *q)
 
 	if (!q->peer || i >= SHM_QP_MAX)
 		return;
-	/* release: as in soft_attend() */
+	/* release: as in soft_ask_service() */
 	atomic_store_explicit(&q->peer->nic->attn[i], 1, memory_order_release);
 	env_bell(q->peer->kick_fd);
 }
 
-static void attend_all(struct soft *s)
+static void service_all(struct soft *s)
 {
 	uint32_t top = s->n_blocks * SHM_BLOCK_QPS, i, j;
 	uint64_t any;
@@ -71,7 +71,7 @@ static void attend_all(struct soft *s)
 						      memory_order_acquire))
 				continue;
 			if (s->qps[j])
-				soft_qp_attend(s, s->qps[j]);
+				soft_qp_service(s, s->qps[j]);
 		}
 	}
 	if (atomic_exchange_explicit(&s->nic->sweep, 0, memory_order_acquire))
@@ -85,9 +85,9 @@ static void handle_kick(struct soft *s)
 
 	r = read(s->kick_fd, &n, sizeof(n));
 	(void)r;
-	attend_all(s);
-	soft_srqs_attend(s);
-	soft_ud_srqs_attend(s);
+	service_all(s);
+	soft_srqs_service(s);
+	soft_ud_srqs_service(s);
 }
 
 static void handle(struct soft *s, struct soft_src *src, uint32_t events)
@@ -129,7 +129,7 @@ static void handle(struct soft *s, struct soft_src *src, uint32_t events)
 	}
 }
 
-/* Until the deadline, or until something is to be handled: then true. */
+/* Sleeps until the deadline. True: something is to be handled before it. */
 static bool sleep_until(struct soft *s, uint64_t deadline_ns)
 {
 	struct pollfd p = {.fd = s->epoll_fd, .events = POLLIN};
@@ -146,7 +146,7 @@ static bool sleep_until(struct soft *s, uint64_t deadline_ns)
 	return ppoll(&p, 1, &t, NULL) > 0;
 }
 
-/* Fires what is due. When to come again. */
+/* Runs the timers that are due. Returns when the next one is. */
 static uint64_t timers(struct soft *s)
 {
 	uint64_t due, t;

@@ -57,7 +57,8 @@ static bool is_loopback(const struct ifaddrs *ifa)
 	return ifa->ifa_flags & IFF_LOOPBACK;
 }
 
-/* Loopback's come last: a program that takes the first one reaches others. */
+/* Addresses of the loopback come last: a program that takes the first GID can
+ * then be reached from other hosts. */
 static int collect(struct dev_gid *to)
 {
 	struct ifaddrs *list, *ifa;
@@ -65,7 +66,7 @@ static int collect(struct dev_gid *to)
 	int n = 0, pass;
 
 	if (getifaddrs(&list))
-		return -1;
+		return -errno;
 	for (pass = 0; pass < 2; pass++) {
 		for (ifa = list; ifa && n < SOFT_GID_MAX; ifa = ifa->ifa_next) {
 			g = &to[n];
@@ -93,7 +94,7 @@ static int find(const struct dev_gid *in, int n, const struct dev_gid *g)
 	return -1;
 }
 
-/* Old entries keep their index while their address is there. */
+/* An entry keeps its index while its address is there. */
 static bool table_update(struct soft *s, const struct dev_gid *now, int n)
 {
 	bool changed = false;
@@ -131,19 +132,22 @@ bool soft_port_up(const struct soft *s)
 	return false;
 }
 
-void soft_gids_load(struct soft *s)
+int soft_gids_load(struct soft *s)
 {
 	struct dev_gid now[SOFT_GID_MAX];
 	bool was = soft_port_up(s), is;
 	int n = collect(now);
 
-	if (n < 0 || !table_update(s, now, n) || !s->thread_up)
-		return;
+	if (n < 0)
+		return n;
+	if (!table_update(s, now, n) || !s->thread_up)
+		return 0;
 	is = soft_port_up(s);
 	soft_async_port(s, IBV_EVENT_GID_CHANGE);
 	if (was != is)
 		soft_async_port(s, is ? IBV_EVENT_PORT_ACTIVE
 				      : IBV_EVENT_PORT_ERR);
+	return 0;
 }
 
 bool soft_gid_local(struct soft *s, const union ibv_gid *gid)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lock.c - the slow halves of lock.h. Waiters pause, then yield: what they
- * wait for is a few hundred instructions of another thread, or of one that
- * was preempted, never a sleep.
+ * lock.c - the slow halves of lock.h. A waiter pauses, then yields: it waits
+ * for a few hundred instructions of the holder, which may be preempted but
+ * never sleeps.
  */
 #include "dev/soft/lock.h"
 
@@ -64,12 +64,12 @@ void soft_lock_slow(struct soft_lock *l)
 	}
 }
 
-void soft_lock_revoke(struct soft_lock *l)
+/* From the user of a biased lock, which may be inside. The word is held. */
+static void wrest(struct soft_lock *l)
 {
 	unsigned round = 0;
 	bool quick;
 
-	word_take(l);
 	if (atomic_load_explicit(&l->mode, memory_order_relaxed) &
 	    SOFT_LOCK_SHARED)
 		return;
@@ -85,6 +85,24 @@ void soft_lock_revoke(struct soft_lock *l)
 	if (!quick)
 		atomic_store_explicit(&l->mode, SOFT_LOCK_SHARED,
 				      memory_order_release);
+}
+
+void soft_lock_revoke(struct soft_lock *l)
+{
+	word_take(l);
+	wrest(l);
+}
+
+bool soft_lock_revoke_try(struct soft_lock *l)
+{
+	uint32_t zero = 0;
+
+	if (!atomic_compare_exchange_strong_explicit(&l->word, &zero, 1,
+						     memory_order_acquire,
+						     memory_order_relaxed))
+		return false;
+	wrest(l);
+	return true;
 }
 
 void soft_lock_return(struct soft_lock *l)

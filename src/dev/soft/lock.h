@@ -57,6 +57,8 @@ void soft_lock_slow(struct soft_lock *l);
 /* Excludes the user of a biased lock; the same as soft_lock() on a shared
  * one. For the control thread and the control path. */
 void soft_lock_revoke(struct soft_lock *l);
+/* The same, but false where a shared lock is held. */
+bool soft_lock_revoke_try(struct soft_lock *l);
 void soft_lock_return(struct soft_lock *l);
 /* Turns a biased lock into a shared one, for good. Not held by the caller. */
 void soft_lock_share(struct soft_lock *l);

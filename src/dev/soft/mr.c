@@ -55,9 +55,9 @@ int soft_dealloc_pd(struct dev *dev, struct ibv_pd *pd)
 	return 0;
 }
 
-/* The same without a look at all mappings of the process, which take a
- * millisecond where there are thousands: for pages of a file, which are there.
- * Long ones may not be there yet. False: not known. */
+/* As range_check(), without reading all mappings of the process, which takes a
+ * millisecond where there are thousands. It serves short ranges of a file,
+ * which has its pages already. False: not known. */
 static bool file_range_good(uintptr_t addr, size_t len, bool write)
 {
 	uintptr_t lo = addr & ~(uintptr_t)(SHM_PAGE - 1);
@@ -102,7 +102,8 @@ static int range_check(uintptr_t addr, size_t len, bool write)
 	return err;
 }
 
-/* A file that can be handed out: one that nobody can shrink under a peer. */
+/* Duplicates fd if the file can be handed out: nobody can shrink it while a
+ * peer has it mapped. */
 static int file_dup(int fd, uint64_t off, size_t len)
 {
 	struct stat st;
@@ -176,6 +177,19 @@ static bool access_good(int access)
 		access & IBV_ACCESS_LOCAL_WRITE);
 }
 
+/* Is it memory that the NIC can use? Of memory on demand the region's maker says
+ * so: a look would make its pages. */
+static int mapped_good(void *addr, size_t len, int access, int fd)
+{
+	bool write = access & IBV_ACCESS_LOCAL_WRITE;
+
+	if (access & IBV_ACCESS_ON_DEMAND)
+		return fd < 0 ? -EINVAL : 0;
+	if (fd >= 0 && file_range_good((uintptr_t)addr, len, write))
+		return 0;
+	return range_check((uintptr_t)addr, len, write);
+}
+
 static struct soft_mr *mr_make(struct soft *s, struct ibv_pd *pd, void *addr,
 			       size_t len, int access)
 {
@@ -198,17 +212,14 @@ int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 	struct soft *s = soft_of_dev(dev);
 	struct soft_mr *m;
 	uint32_t idx;
-	int err = 0;
+	int err;
 
 	if (!soft_here(s))
 		return -EPERM;
 	if (len == 0 || (uintptr_t)addr + len < (uintptr_t)addr ||
-	    !access_good(access))
+	    !access_good(access & ~IBV_ACCESS_ON_DEMAND))
 		return -EINVAL;
-	if (fd < 0 || !file_range_good((uintptr_t)addr, len,
-				       access & IBV_ACCESS_LOCAL_WRITE))
-		err = range_check((uintptr_t)addr, len,
-				  access & IBV_ACCESS_LOCAL_WRITE);
+	err = mapped_good(addr, len, access, fd);
 	if (err)
 		return err;
 	m = mr_make(s, pd, addr, len, access);
@@ -239,7 +250,7 @@ err_fd:
 #define NEAR_MAX (256u << 10)
 #define NEAR_ALL (SHM_SPAN / 8)
 
-/* A zeroed piece of the arena for m. s->lock held. */
+/* Gives m a zeroed piece of the arena. s->lock held. */
 static int near_place(struct soft *s, struct soft_mr *m)
 {
 	uint64_t end = s->nic_size;

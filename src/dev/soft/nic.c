@@ -117,7 +117,7 @@ void soft_nic_free(struct soft *s)
 	unsigned i, j;
 
 	for (i = 0; i < SOFT_ARENAS; i++)
-		for (j = 0; j < 16; j++)
+		for (j = 0; j < SOFT_ARENA_CLASSES; j++)
 			free(s->arena[i][j].free);
 	if (s->base)
 		munmap(s->base, SHM_SPAN);
@@ -127,15 +127,22 @@ void soft_nic_free(struct soft *s)
 		close(s->nic_fd);
 }
 
+/* A class for each number of pages up to EXACT, then for each power of two. */
+#define EXACT 4u
+
 static unsigned arena_class(size_t len, size_t *bytes)
 {
-	size_t pages = (len + SHM_PAGE - 1) / SHM_PAGE;
-	unsigned c = 0;
+	size_t pages = (len + SHM_PAGE - 1) / SHM_PAGE, size = EXACT;
+	unsigned c = EXACT;
 
-	while (((size_t)1 << c) < pages)
+	if (pages && pages <= EXACT) {
+		*bytes = pages * SHM_PAGE;
+		return (unsigned)pages - 1;
+	}
+	for (; size < pages; size *= 2)
 		c++;
-	*bytes = ((size_t)1 << c) * SHM_PAGE;
-	return c;
+	*bytes = size * SHM_PAGE;
+	return c - 1;
 }
 
 /* Room for one more entry in the ring of free areas, taken at allocation so
@@ -157,8 +164,8 @@ static int class_grow(struct soft_arena_class *c)
 	return 0;
 }
 
-/* Some more than is asked for: peers that know how long the file is need not
- * ask again for each QP. */
+/* Grows the file by more than is asked for, so that peers do not have to ask
+ * for its length again at each new QP. */
 static int nic_grow(struct soft *s, size_t bytes)
 {
 	uint64_t end = s->nic_size + bytes, ahead = end + NIC_AHEAD;
@@ -187,7 +194,7 @@ int soft_arena_alloc(struct soft *s, enum soft_arena kind, size_t len,
 	struct soft_arena_class *c;
 	int err;
 
-	if (n >= 16)
+	if (n >= SOFT_ARENA_CLASSES)
 		return -EINVAL;
 	c = &s->arena[kind][n];
 	if (c->count) {
@@ -271,9 +278,9 @@ int soft_block_new(struct soft *s)
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	/* Block 0 holds the reserved QPNs 0 and 1, the last one that of
-	 * multicast. So many tries find a
-	 * free one as long as a thousandth of them is free. */
+	/* Block 0 has the reserved QPNs 0 and 1, the last block that of
+	 * multicast. 16,384 tries find a free block as long as a thousandth of
+	 * the blocks is free. */
 	for (tries = 0; tries < 1 << 14 && err == -EADDRINUSE; tries++) {
 		block = 1 + (uint32_t)(env_random_u64(s->env) %
 				       (SHM_BLOCK_QPS - 2));

@@ -175,6 +175,7 @@ static const struct dev_ops soft_ops = {
 	.detach_mcast = soft_detach_mcast,
 	.create_qp = soft_create_qp,
 	.modify_qp = soft_modify_qp,
+	.reach = soft_reach_qp,
 	.query_qp = soft_query_qp,
 	.destroy_qp = soft_destroy_qp,
 	.create_dci = soft_create_dci,
@@ -217,7 +218,7 @@ static void caps_fill(struct soft *s, struct dev_caps *c)
 	c->wake_on_write = false;
 	c->death_notice = true;
 	c->poster_copies = true;
-	c->dc = true;
+	c->dc = !s->no_dc;
 	c->uc = true;
 	c->srq = true;
 	c->srq_wr_max = SOFT_SRQ_WR_MAX;
@@ -245,6 +246,22 @@ static int barrier_register(void)
 	return err ? err : membarrier_register(MEMBARRIER_PROCESS);
 }
 
+/* A failure's words stand where the reason for the choice of this device
+ * would. */
+static int gid_choose(struct soft *s, int index)
+{
+	int err = soft_gid_choose(s, index, &s->dev.gid);
+
+	if (err && index >= 0)
+		snprintf(s->dev.why, sizeof(s->dev.why),
+			 "cannot set up GID %d: its table has no such", index);
+	else if (err)
+		snprintf(s->dev.why, sizeof(s->dev.why),
+			 "no address in this network namespace gives a GID (is "
+			 "lo up?)");
+	return err;
+}
+
 static int soft_up(struct soft *s, int gid_index, const char **what)
 {
 	int err;
@@ -254,17 +271,15 @@ static int soft_up(struct soft *s, int gid_index, const char **what)
 	err = barrier_register();
 	if (err)
 		return err;
-	*what = "no address in this network namespace gives a GID (is lo up?)";
-	soft_gids_load(s);
-	err = soft_gid_choose(s, gid_index, &s->dev.gid);
-	if (err && gid_index >= 0) {
-		/* where the reason for the choice of this device would stand */
-		snprintf(s->dev.why, sizeof(s->dev.why),
-			 "GID %d: its table has no such", gid_index);
-		*what = s->dev.why;
-	}
+	*what = "the table of this network namespace's addresses";
+	err = soft_gids_load(s);
 	if (err)
 		return err;
+	err = gid_choose(s, gid_index);
+	if (err) {
+		*what = s->dev.why;
+		return err;
+	}
 	*what = "eventfd";
 	s->vctx.context.async_fd =
 		eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
@@ -289,22 +304,23 @@ static int harsh_up(struct soft *s, const char **what)
 	return seed && *seed ? soft_harsh_open(s, seed) : 0;
 }
 
+static int dc_up(struct soft *s, const char **what)
+{
+	const char *mode = getenv("SKEIN_SOFT_DC");
+
+	*what = "DC (SKEIN_SOFT_DC: on or off)";
+	s->no_dc = mode && !strcmp(mode, "off");
+	return !mode || !*mode || s->no_dc || !strcmp(mode, "on") ? 0 : -EINVAL;
+}
+
 static int link_up(struct soft *s, const char **what)
 {
-	enum soft_link_mode mode;
-	int err = soft_link_mode(&mode);
-
-	*what = s->dev.why;
-	if (!err) {
-		s->link_mode = mode;
-		return soft_link_key_read(s, s->dev.why, sizeof(s->dev.why));
-	}
 	/* where the reason for the choice of this device would stand */
-	snprintf(s->dev.why, sizeof(s->dev.why),
-		 "the link to other hosts: SKEIN_LINK is \"%.32s\", not auto, "
-		 "udp, tcp or off",
-		 getenv("SKEIN_LINK"));
-	return err;
+	char *why = s->dev.why;
+	int err = soft_link_settings(s, why, sizeof(s->dev.why));
+
+	*what = why;
+	return err ? err : soft_link_key_read(s, why, sizeof(s->dev.why));
 }
 
 int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
@@ -342,13 +358,19 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 	pthread_cond_init(&s->acked, NULL);
 	err = harsh_up(s, &what);
 	if (!err)
+		err = dc_up(s, &what);
+	if (!err)
 		err = link_up(s, &what);
 	context_fill(s);
 	if (!err)
 		err = soft_up(s, gid_index, &what);
 	if (err) {
-		snprintf(err_buf, err_len, "soft: cannot set up %s: %s", what,
-			 strerror(-err));
+		/* these words have the cause */
+		if (what == s->dev.why)
+			snprintf(err_buf, err_len, "soft: %s", what);
+		else
+			snprintf(err_buf, err_len, "soft: cannot set up %s: %s",
+				 what, strerror(-err));
 		soft_free(s);
 		return err;
 	}

@@ -78,6 +78,9 @@ enum soft_arena {
 	SOFT_ARENAS,
 };
 
+/* Sizes of pieces: 1, 2, 3 and 4 pages, then powers of two, to 128 MiB. */
+#define SOFT_ARENA_CLASSES 17
+
 struct soft_arena_class {
 	uint64_t *free; /* a ring: reused last */
 	uint32_t head, count, cap;
@@ -104,8 +107,8 @@ struct soft {
 	uint64_t near_len; /* ... of it to regions that are there */
 	uint64_t nic_end;  /* there */
 	uint64_t mr_backed;
-	/* never exchanged; by log2 of pages */
-	struct soft_arena_class arena[SOFT_ARENAS][16];
+	/* never exchanged; by size */
+	struct soft_arena_class arena[SOFT_ARENAS][SOFT_ARENA_CLASSES];
 
 	pthread_mutex_t lock;
 	struct soft_qp *qps[SHM_QP_MAX];
@@ -154,6 +157,8 @@ struct soft {
 	/* NULL until a QP has a peer on another host */
 	struct soft_link *link;
 	unsigned link_mode; /* enum soft_link_mode */
+	uint16_t link_port; /* of UDP and of TCP, here and at the peers */
+	bool no_dc;	    /* as on NICs without it */
 	/* NULL: packets go clear */
 	struct soft_link_key *link_key;
 	struct dev_gid gids[SOFT_GID_MAX];
@@ -173,7 +178,6 @@ static inline bool soft_here(const struct soft *s)
 /* The verbs carry addresses as numbers. */
 static inline void *soft_ptr(uint64_t addr)
 {
-	/* NOLINTNEXTLINE(performance-no-int-to-ptr) */
 	return (void *)(uintptr_t)addr;
 }
 
@@ -211,7 +215,7 @@ int soft_ctl_start(struct soft *s);
 void soft_ctl_stop(struct soft *s);
 void soft_kick(struct soft *s);
 /* Asks the control thread to look at a QP of ours. */
-void soft_attend(struct soft *s, uint32_t idx);
+void soft_ask_service(struct soft *s, uint32_t idx);
 int soft_src_add(struct soft *s, struct soft_src *src, uint32_t events);
 
 /* serve.c: the owner's end of control connections */
@@ -233,7 +237,8 @@ int soft_get_async(struct dev *dev, struct ibv_async_event *ev);
 void soft_ack_async(struct dev *dev, struct ibv_async_event *ev);
 
 /* gid.c; s->lock held */
-void soft_gids_load(struct soft *s);
+/* 0 or a negative errno: then the table is as it was. */
+int soft_gids_load(struct soft *s);
 bool soft_gid_local(struct soft *s, const union ibv_gid *gid);
 /* Is there any GID? */
 bool soft_port_up(const struct soft *s);

@@ -2,10 +2,11 @@
 /*
  * spare.c - descriptors kept for the moment when the process has none left.
  *
- * A connection that runs must not need one: a peer's region is mapped at its
- * first use, which takes a descriptor from recvmsg(2) to mmap(2). The control
- * thread, and it alone, gives a spare one up for that long. Another thread of
- * the process may be quicker to take it: there are a few.
+ * A peer's region is mapped at its first use, which takes a descriptor from
+ * recvmsg(2) to mmap(2); a connection that is up must not fail for lack of it.
+ * The control thread, and it alone, closes a spare descriptor for that time.
+ * Another thread of the process may take the free number first, so there are
+ * several spares.
  */
 #include "dev/soft/soft.h"
 

@@ -291,7 +291,6 @@ static void set_data(struct ibv_qp_ex *qpx, const struct ibv_send_wr *wr)
 		return;
 	}
 	for (i = 0; i < wr->num_sge; i++) {
-		/* NOLINTNEXTLINE(performance-no-int-to-ptr) */
 		bufs[i].addr = (void *)(uintptr_t)wr->sg_list[i].addr;
 		bufs[i].length = wr->sg_list[i].length;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * wait.c - waiters in virtual time: what src/env/real_wait.c does, with a
+ * wait.c - waiters in virtual time: what src/env/real/wait.c does, with a
  * parked thread in place of a spin.
  */
 #include "env/sim/world.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
-#define IDLE_SLEEP_NS 30000u /* as in real_wait.c */
+#define IDLE_SLEEP_NS 30000u /* as in real/wait.c */
 
 struct env_waiter {
 	struct env_waiter_lead lead;

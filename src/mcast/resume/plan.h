@@ -22,7 +22,7 @@
 #define SKEIN_MCAST_RESUME_PLAN_H
 
 #include "mcast/port.h"
-#include "mcast/schedule.h"
+#include "mcast/schedule/schedule.h"
 
 /* Blocks in a row that a member has. */
 struct mcast_run {

@@ -777,7 +777,6 @@ static int send_fill(struct node_pool *p, const struct ibv_send_wr *wr,
 	if (!(wr->send_flags & IBV_SEND_INLINE))
 		return sges_put(p, wr->sg_list, wr->num_sge, q);
 	for (i = 0; i < wr->num_sge; i++) {
-		/* NOLINTNEXTLINE(performance-no-int-to-ptr) */
 		memcpy(q->data + q->data_len,
 		       (void *)(uintptr_t)wr->sg_list[i].addr,
 		       wr->sg_list[i].length);
@@ -957,6 +956,8 @@ static int pop(struct skein_vqp *base, unsigned n, struct skein_vqp_msg *msgs)
 					       .with_imm = c->with_imm};
 		if (c->status == IBV_WC_LOC_LEN_ERR)
 			msgs[got].status = -EMSGSIZE;
+		else if (c->status == IBV_WC_REM_ABORT_ERR)
+			msgs[got].status = -ECONNABORTED;
 		else if (c->status)
 			msgs[got].status = -EFAULT;
 		else if (!msgs[got].from)

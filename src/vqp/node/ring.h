@@ -36,6 +36,11 @@
  * messages. Neither end trusts what it reads: the service copies a request
  * first and checks the copy; each end checks the cursor that the other writes.
  *
+ * Sleeping: an end sets its word, makes a fence, looks at its ring once more and
+ * sleeps at its socket. The other end writes to the ring, makes a fence, and
+ * sends a wake-up if the word is set. So does a client once in 224 completions
+ * that it takes: the service may wait for room.
+ *
  * Thread rule: one thread at each end at a time.
  */
 #ifndef SKEIN_VQP_NODE_RING_H

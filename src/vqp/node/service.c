@@ -709,7 +709,7 @@ static int node_up(struct skein_node *n, const char *path,
 
 	err = n->ctx->dev->ops->create_comp_channel(n->ctx->dev, &n->channel);
 	if (!err)
-		err = pool_make(n->ctx, &pa, n->channel, &n->pool);
+		err = pool_make(n->ctx, &pa, n->channel, NULL, &n->pool);
 	if (!err)
 		err = local_life_new(n->env, &n->life);
 	if (!err)

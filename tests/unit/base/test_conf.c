@@ -172,6 +172,54 @@ static void test_load(void **state)
 	assert_non_null(strstr(err, "SKEIN_TIMEOUT=soon"));
 }
 
+struct ranges {
+	size_t ring;
+	uint64_t every_ns;
+	uint32_t n;
+};
+
+static const struct conf_row ranged[] = {
+	CONF_RANGE(struct ranges, ring, "RING", "4K", "bytes", conf_size, 1024,
+		   65536),
+	CONF_RANGE(struct ranges, every_ns, "EVERY", "1ms", "how often",
+		   conf_time, 100000, 3600000000000),
+	CONF_RANGE(struct ranges, n, "N", "7", "a count", conf_u32, 7, 0),
+	CONF_END};
+
+static void outside(const char *name, const char *value, const char *says)
+{
+	struct ranges r, before;
+	char err[256] = "";
+
+	conf_defaults(ranged, &r);
+	before = r;
+	assert_int_equal(conf_set(ranged, &r, name, value, err, sizeof(err)),
+			 -ERANGE);
+	if (!strstr(err, says) || !strstr(err, value))
+		fail_msg("%s", err);
+	assert_int_equal(r.ring, before.ring);
+	assert_int_equal(r.every_ns, before.every_ns);
+	assert_int_equal(r.n, before.n);
+}
+
+/* The line has the setting, the value and the range, as it may be written. */
+static void test_range(void **state)
+{
+	struct ranges r;
+	char err[256];
+
+	(void)state;
+	outside("RING", "1023", "4M, from 1K to 64K (bytes)");
+	outside("RING", "65K", "SKEIN_RING=65K: out of range");
+	outside("EVERY", "99us", ", from 100us to 60m");
+	outside("EVERY", "3601s", "SKEIN_EVERY=3601s");
+	outside("N", "6", "a number, at least 7 (");
+	conf_defaults(ranged, &r);
+	assert_int_equal(conf_set(ranged, &r, "RING", "1K", err, 256), 0);
+	assert_int_equal(conf_set(ranged, &r, "RING", "64K", err, 256), 0);
+	assert_int_equal(conf_set(ranged, &r, "N", "4000000000", err, 256), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -180,6 +228,7 @@ int main(void)
 		cmocka_unit_test(test_units),
 		cmocka_unit_test(test_error_line),
 		cmocka_unit_test(test_load),
+		cmocka_unit_test(test_range),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

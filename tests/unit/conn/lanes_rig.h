@@ -12,8 +12,8 @@
 #include "unit/patience.h"
 
 #include "base/assert.h"
-#include "conn/handle.h"
-#include "conn/listener.h"
+#include "conn/state.h"
+#include "conn/setup/listener.h"
 
 #include <skein/skein.h>
 #include <stdlib.h>
@@ -170,6 +170,7 @@ static const struct conn_module rig_module = {
 };
 
 const struct conn_module *const conn_modules[] = {&rig_module, NULL};
+const struct conn_pool_ops *const conn_pool_ops; /* no connection is pooled */
 
 static void rig_on_conn(void *arg, struct skein_conn *conn,
 			enum skein_conn_state state)

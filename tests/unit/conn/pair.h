@@ -9,7 +9,7 @@
 #include "unit/cm.h"
 #include "unit/device.h"
 
-#include "conn/handle.h"
+#include "conn/state.h"
 
 #include <stdatomic.h>
 #include <string.h>

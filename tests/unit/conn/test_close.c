@@ -6,14 +6,15 @@
 #include "unit/cm.h"
 #include "unit/device.h"
 
-#include "conn/addr.h"
-#include "conn/handle.h"
+#include "conn/setup/addr.h"
+#include "conn/state.h"
 
 #include <errno.h>
 #include <skein/skein.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 struct pair {
@@ -234,6 +235,46 @@ static void test_close_silent_peer(void **state)
 	skein_ctx_close(ctx);
 }
 
+struct napping {
+	struct engine_call call;
+	atomic_bool begun;
+};
+
+static void nap(struct engine_call *call)
+{
+	container_of(call, struct napping, call)->begun = true;
+	usleep(500000);
+}
+
+static long sleeps(void)
+{
+	struct rusage ru;
+
+	getrusage(RUSAGE_THREAD, &ru);
+	return ru.ru_nvcsw;
+}
+
+/* While the peer is busy a context that closes sleeps; it does not wake up to
+ * look. */
+static void test_close_asleep(void **state)
+{
+	struct napping n = {.call.fn = nap};
+	struct pair p;
+	long before;
+
+	pair_open(&p, false);
+	connect_to(&p);
+	while (!p.accepted)
+		usleep(1000);
+	engine_post(((struct skein_conn *)p.accepted)->eng->e, &n.call);
+	while (!n.begun)
+		usleep(1000);
+	before = sleeps();
+	skein_ctx_close(p.client);
+	assert_in_range(sleeps() - before, 0, 50);
+	skein_ctx_close(p.server);
+}
+
 struct breaking {
 	struct engine_call call;
 	struct skein_conn *conn;
@@ -322,6 +363,7 @@ int main(void)
 		cmocka_unit_test(test_close_loopback),
 		cmocka_unit_test(test_close_in_callback),
 		cmocka_unit_test(test_close_silent_peer),
+		cmocka_unit_test(test_close_asleep),
 		cmocka_unit_test(test_causes),
 		cmocka_unit_test(test_no_room_for_credits),
 	};

@@ -21,7 +21,7 @@
 
 static void step(void);
 #define COMBINER_STEP() step()
-#include "../../../src/conn/combiner.c"
+#include "../../../src/conn/handle/combiner.c"
 
 #define THREADS 8u
 #define LONG 1000u

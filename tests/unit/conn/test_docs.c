@@ -7,8 +7,8 @@
  */
 #include "unit/cm.h"
 
-#include "conn/ctlframe.h"
-#include "conn/handshake.h"
+#include "conn/peer/ctlframe.h"
+#include "conn/setup/handshake.h"
 
 #include <errno.h>
 #include <skein/error.h>

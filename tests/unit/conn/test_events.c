@@ -5,7 +5,7 @@
  */
 #include "unit/cm.h"
 
-#include "conn/handle.h"
+#include "conn/state.h"
 
 #include <errno.h>
 #include <skein/skein.h>

@@ -7,7 +7,7 @@
  */
 #include "unit/cm.h"
 
-#include "conn/handshake.h"
+#include "conn/setup/handshake.h"
 
 #include <errno.h>
 #include <skein/error.h>

@@ -6,8 +6,8 @@
 #include "unit/alloc_sweep.h"
 #include "unit/patience.h"
 
-#include "conn/handle.h"
-#include "conn/listener.h"
+#include "conn/state.h"
+#include "conn/setup/listener.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>

@@ -6,8 +6,8 @@
  */
 #include "unit/cm.h"
 
-#include "conn/handle.h"
-#include "conn/mem_handle.h"
+#include "conn/state.h"
+#include "conn/mem/mem_handle.h"
 #include "unit/hugepool.h"
 
 #include <errno.h>

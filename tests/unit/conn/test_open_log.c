@@ -109,13 +109,8 @@ static void test_settings(void **state)
 	}
 }
 
-/* What a later library's program may set. */
-static void test_unknown_attribute(void **state)
+static void check_size(const struct skein_ctx_attr *attr, const char *words)
 {
-	struct {
-		struct skein_ctx_attr attr;
-		uint64_t more;
-	} big = {.attr = {.size = sizeof(big)}, .more = 1};
 	struct skein_env *env;
 	struct skein_ctx *ctx;
 	struct said said = {0};
@@ -123,9 +118,23 @@ static void test_unknown_attribute(void **state)
 	assert_int_equal(env_real_new(&env), 0);
 	env->log = note_env;
 	env->log_arg = &said;
-	assert_int_equal(ctx_open_env(env, &big.attr, &ctx), -EINVAL);
+	assert_int_equal(ctx_open_env(env, attr, &ctx), -EINVAL);
 	assert_int_equal(said.errors, 1);
+	assert_non_null(strstr(said.line, words));
 	env_real_free(env);
+}
+
+/* What a later library's program may set; and a size that was forgotten. */
+static void test_size(void **state)
+{
+	struct {
+		struct skein_ctx_attr attr;
+		uint64_t more;
+	} big = {.attr = {.size = sizeof(big)}, .more = 1};
+	struct skein_ctx_attr zeroed = {0};
+
+	check_size(&big.attr, "is not 0");
+	check_size(&zeroed, "set .size = sizeof(attr)");
 }
 
 static int attempt(struct skein_env *env, void *arg)
@@ -196,7 +205,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_attributes),
 		cmocka_unit_test(test_settings),
-		cmocka_unit_test(test_unknown_attribute),
+		cmocka_unit_test(test_size),
 		cmocka_unit_test(test_no_memory),
 		cmocka_unit_test(test_no_environment),
 	};

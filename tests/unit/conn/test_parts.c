@@ -5,12 +5,12 @@
  */
 #include "unit/cm.h"
 
-#include "conn/addr.h"
-#include "conn/admission.h"
+#include "conn/setup/addr.h"
+#include "conn/setup/admission.h"
 #include "conn/conn.h"
-#include "conn/ctlframe.h"
+#include "conn/peer/ctlframe.h"
 #include "conn/optable.h"
-#include "conn/retry.h"
+#include "conn/setup/retry.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -5,8 +5,8 @@
  */
 #include "unit/cm.h"
 
-#include "conn/handle.h"
-#include "conn/path.h"
+#include "conn/state.h"
+#include "conn/setup/path.h"
 
 #include <errno.h>
 #include <skein/skein.h>

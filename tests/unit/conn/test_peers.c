@@ -7,7 +7,7 @@
 #include "unit/device.h"
 #include "unit/patience.h"
 
-#include "conn/handle.h"
+#include "conn/state.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -8,7 +8,7 @@
 #include "unit/alloc_sweep.h"
 #include "unit/patience.h"
 
-#include "conn/handle.h"
+#include "conn/state.h"
 
 #include <skein/skein.h>
 #include <stdatomic.h>

@@ -9,8 +9,8 @@
 #include "unit/device.h"
 
 #include "base/list.h"
-#include "conn/handle.h"
-#include "conn/mem_handle.h"
+#include "conn/state.h"
+#include "conn/mem/mem_handle.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -7,6 +7,7 @@
 #include <sched.h>
 
 #include "unit/conn/lanes_rig.h"
+#include "unit/part.h"
 
 #define LANES 4
 
@@ -160,7 +161,6 @@ static void test_limit(void **state)
 /* --- many -------------------------------------------------------------- */
 
 #define CROWD 24
-#define ROUNDS 100
 
 struct crowd {
 	struct skein_conn *conn;
@@ -198,7 +198,7 @@ static void *keeps_coming(void *arg)
 {
 	pthread_t id;
 
-	for (int i = 0; i < ROUNDS; i++) {
+	for (unsigned i = 0; i < part_rounds(100); i++) {
 		skein_assert(!pthread_create(&id, NULL, comes_and_goes, arg));
 		pthread_join(id, NULL);
 	}
@@ -249,7 +249,7 @@ static void test_crowd(void **state)
 	pthread_join(looker, NULL);
 	/* No more of them than were alive at one time. */
 	assert_true(conn_threads(c.conn) <= CROWD);
-	assert_int_equal(told.threads_left, CROWD * ROUNDS);
+	assert_int_equal(told.threads_left, CROWD * part_rounds(100));
 	rig_end(&r, c.conn);
 	rig_close(&r);
 }
@@ -286,7 +286,7 @@ static void test_found(void **state)
 	for (int i = 0; i < CROWD - 2; i++)
 		assert_int_equal(
 			pthread_create(&ids[i], NULL, keeps_coming, &c), 0);
-	while (told.threads_left < (CROWD - 2) * ROUNDS)
+	while ((unsigned)told.threads_left < (CROWD - 2) * part_rounds(100))
 		for (int i = 0; i < 1000; i++)
 			assert_ptr_equal(conn_thread_find(c.conn), rec);
 	for (int i = 0; i < CROWD - 2; i++)

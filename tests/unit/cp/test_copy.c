@@ -3,8 +3,8 @@
  * test_copy.c - a sender and its receivers, in one process: the calls go
  * through the library on the software device, the blocks through fake_mcast.c.
  */
-#include "cp/job.h"
-#include "cp/serve.h"
+#include "cp/sender/job.h"
+#include "cp/receiver/serve.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
  * test_gather.c - which targets a copy begins with, and when, under a clock of
  * the test's own.
  */
-#include "cp/gather.h"
+#include "cp/sender/gather.h"
 
 #include "unit/cm.h"
 

@@ -2,7 +2,7 @@
 /*
  * test_meter.c - the line of progress.
  */
-#include "cp/meter.h"
+#include "cp/sender/meter.h"
 
 #include <string.h>
 

@@ -3,11 +3,11 @@
  * test_stage.c - a receiver's disk: blocks in any order to staged files, final
  * names, what stands in the way, links that lead outside, crashes, resume.
  */
-#include "cp/below.h"
-#include "cp/commit.h"
-#include "cp/source.h"
-#include "cp/stage.h"
-#include "cp/walk.h"
+#include "cp/receiver/below.h"
+#include "cp/receiver/commit.h"
+#include "cp/sender/source.h"
+#include "cp/receiver/stage.h"
+#include "cp/sender/walk.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
  * test_targets.c - lists of targets: what they expand to, what is refused and
  * where, files of them, names that come twice.
  */
-#include "cp/racks.h"
+#include "cp/sender/racks.h"
 
 #include <errno.h>
 #include <stdio.h>

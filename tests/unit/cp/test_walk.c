@@ -2,8 +2,8 @@
 /*
  * test_walk.c - operands to manifests, and their bytes by block.
  */
-#include "cp/source.h"
-#include "cp/walk.h"
+#include "cp/sender/source.h"
+#include "cp/sender/walk.h"
 
 #include <errno.h>
 #include <stdbool.h>

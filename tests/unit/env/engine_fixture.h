@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-#include "env/engine.h"
+#include "env/engine/engine.h"
 #include "unit/cm.h"
 
 #define MS 1000000ull
@@ -20,7 +20,9 @@ struct source {
 	struct engine *e;
 	atomic_int work;
 	atomic_int done;
-	int polls, arms, beats, fd_beats;
+	int polls, arms, beats;
+	int fd, other_fd; /* beats that may have found them ready: */
+	int fd_beats, other_beats;
 	int beat_moves; /* what beat() returns, once each */
 	bool refuse_arm;
 	bool by_fd; /* what by_fd() says */
@@ -70,7 +72,8 @@ static inline int source_beat(struct engine_obj *obj, uint64_t now_ns)
 	s->beats++;
 	while (s->every_ns && now_ns >= s->deadline_ns)
 		s->deadline_ns += s->every_ns;
-	s->fd_beats += engine_fd_ready(s->e);
+	s->fd_beats += engine_fd_ready(s->e, s->fd);
+	s->other_beats += engine_fd_ready(s->e, s->other_fd);
 	if (!s->beat_moves)
 		return 0;
 	s->beat_moves--;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "env/engine.h"
+#include "env/engine/engine.h"
 #include "env/env.h"
 #include "unit/alloc_sweep.h"
 #include "unit/cm.h"

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -130,13 +131,38 @@ static void test_above_the_file_limit(void **state)
 	assert_true(was.sa_handler == SIG_DFL);
 }
 
+/* By the kernel's own word; and what is reserved has its pages by use alone. */
+static void test_on_demand(void **state)
+{
+	FILE *f = fopen("/proc/sys/vm/overcommit_memory", "re");
+	struct skein_env *env = *state;
+	int how = f ? fgetc(f) : EOF, fd;
+	struct stat st;
+	size_t filled;
+	void *p;
+
+	if (f)
+		fclose(f);
+	assert_int_equal(env_mem_on_demand(env), how == '0' || how == '1');
+	assert_int_equal(env_mem_reserve(env, "t", 1 << 20, &fd, &p, &filled),
+			 0);
+	assert_true(filled == 0);
+	if (env_mem_on_demand(env)) {
+		((char *)p)[70000] = 1;
+		assert_int_equal(((char *)p)[5000], 0);
+		assert_int_equal(fstat(fd, &st), 0);
+		assert_int_equal(st.st_blocks * 512, 8192);
+	}
+	env_mem_free(env, fd, p, 1 << 20);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		T(test_whole_and_shared),     T(test_peer_cannot_resize),
 		T(test_not_inherited),	      T(test_refused),
-		T(test_above_the_file_limit),
+		T(test_above_the_file_limit), T(test_on_demand),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@
 
 #include "base/fence.h"
 #include "base/prng.h"
-#include "env/real.h"
+#include "env/real/real.h"
 #include "unit/cm.h"
 
 #define MS 1000000ull
@@ -518,6 +518,44 @@ static void test_fd_limit(void **state)
 	}
 }
 
+/* Which descriptors the last look found: by the sleep, and without one. Where
+ * more are ready than one look brings, each may be. */
+static void test_saw(void **state)
+{
+	struct fixture *f = *state;
+	enum {
+		PIPES = 20
+	};
+	int p[PIPES][2], i;
+
+	for (i = 0; i < PIPES; i++) {
+		assert_int_equal(pipe(p[i]), 0);
+		assert_int_equal(
+			env_waiter_watch(f->env, f->w, p[i][0], EPOLLIN), 0);
+	}
+	assert_int_equal(write(p[3][1], "x", 1), 1);
+	assert_int_equal(env_waiter_ready(f->env, f->w), 1);
+	for (i = 0; i < PIPES; i++)
+		assert_int_equal(env_waiter_saw(f->env, f->w, p[i][0]), i == 3);
+	assert_int_equal(read(p[3][0], &(char){0}, 1), 1);
+	assert_int_equal(write(p[7][1], "x", 1), 1);
+	env_waiter_arm(f->env, f->w);
+	env_waiter_wake(f->env, f->w); /* its token is none of them */
+	assert_int_equal(env_waiter_sleep(f->env, f->w, ENV_NEVER), 1);
+	for (i = 0; i < PIPES; i++)
+		assert_int_equal(env_waiter_saw(f->env, f->w, p[i][0]), i == 7);
+	for (i = 0; i < PIPES; i++)
+		assert_int_equal(write(p[i][1], "x", 1), 1);
+	assert_int_equal(env_waiter_ready(f->env, f->w), 1);
+	for (i = 0; i < PIPES; i++)
+		assert_true(env_waiter_saw(f->env, f->w, p[i][0]));
+	for (i = 0; i < PIPES; i++) {
+		assert_int_equal(env_waiter_unwatch(f->env, f->w, p[i][0]), 0);
+		close(p[i][0]);
+		close(p[i][1]);
+	}
+}
+
 /* Which ones: no more than asked for, and none is passed over for ever. */
 static void test_ready_fds(void **state)
 {
@@ -769,6 +807,7 @@ int main(void)
 		T(test_signals),
 		T(test_fd_limit),
 		T(test_ready_fds),
+		T(test_saw),
 		T(test_forked),
 	};
 

@@ -4,7 +4,7 @@
  * possible keys, each with its value or none and the time of its last use.
  * Small values fill buckets, large ones the memory; allocations fail.
  */
-#include "kv/cache.h"
+#include "kv/store/cache.h"
 
 #include <errno.h>
 #include <setjmp.h>

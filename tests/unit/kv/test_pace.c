@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "kv/pace.h"
+#include "kv/ycsb/pace.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
  * test_scan.c - merging what shards answer: order, counts, answers that ended
  * for want of room, and answers that lie.
  */
-#include "kv/scan.h"
+#include "kv/store/scan.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -3,10 +3,10 @@
  * test_server.c - requests as bytes, responses as bytes and statuses; short of
  * room, short of memory, at the wrong shard, garbage; many threads at once.
  */
-#include "kv/cache.h"
-#include "kv/hash.h"
-#include "kv/server.h"
-#include "kv/store.h"
+#include "kv/store/cache.h"
+#include "kv/store/hash.h"
+#include "kv/server/server.h"
+#include "kv/store/store.h"
 
 #include <errno.h>
 #include <pthread.h>

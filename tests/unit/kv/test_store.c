@@ -5,8 +5,8 @@
  * operations, with and without failing allocations; after a failure the store
  * must equal the model of before.
  */
-#include "kv/hash.h"
-#include "kv/store.h"
+#include "kv/store/hash.h"
+#include "kv/store/store.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -4,7 +4,7 @@
  * the buffers, past a full socket, and such as must be refused.
  */
 #include "base/prng.h"
-#include "kv/stream.h"
+#include "kv/net/stream.h"
 
 #include <errno.h>
 #include <netinet/in.h>

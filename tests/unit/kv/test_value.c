@@ -2,7 +2,7 @@
 /*
  * test_value.c - a value proves itself, and nothing else passes for it.
  */
-#include "kv/value.h"
+#include "kv/store/value.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

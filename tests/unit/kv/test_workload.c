@@ -3,7 +3,7 @@
  * test_workload.c - the core workloads from a fixed seed: proportions, ranges,
  * popularity, and which keys may be asked for while others are inserted.
  */
-#include "kv/workload.h"
+#include "kv/ycsb/workload.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 /*
  * test_zipf.c - the zipfian generator against its own law, from a fixed seed.
  */
-#include "kv/zipf.h"
+#include "kv/ycsb/zipf.h"
 
 #include <math.h>
 #include <setjmp.h>

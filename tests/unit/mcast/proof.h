@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "mcast/schedule.h"
+#include "mcast/schedule/schedule.h"
 
 /* One member's side of one block's way. */
 struct move {

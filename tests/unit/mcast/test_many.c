@@ -187,9 +187,20 @@ static void settle(struct member *m)
 	} while (!w.settled);
 }
 
+/* The page of counters comes at some time: first of all, here. */
+static void page_made(struct member *m)
+{
+	const struct counters *c = &m->ctx->engine->counters;
+
+	while (!c->page && !c->off)
+		skein_ctx_progress(m->ctx);
+}
+
 /* All threads are between two groups. */
 static void look(struct member *m, int i)
 {
+	if (!i)
+		page_made(m);
 	pthread_barrier_wait(&w.barrier);
 	if (i)
 		settle(m);

@@ -11,7 +11,7 @@
 #include <sched.h>
 #include <string.h>
 
-#include "conn/handle.h"
+#include "conn/state.h"
 #include "unit/alloc_sweep.h"
 #include "unit/patience.h"
 #include <skein/skein.h>

@@ -12,8 +12,8 @@
 #include <pthread.h>
 
 #include "base/prng.h"
-#include "rpc/client.h"
-#include "rpc/server.h"
+#include "rpc/client/client.h"
+#include "rpc/server/server.h"
 
 #define PAIR_OPS 64
 #define PAIR_BUFS 256

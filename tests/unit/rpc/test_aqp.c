@@ -11,7 +11,7 @@
 
 #include "base/prng.h"
 #include "conn/conn.h"
-#include "rpc/aqp.h"
+#include "rpc/sched/aqp.h"
 #include "unit/cm.h"
 #include <skein/error.h>
 

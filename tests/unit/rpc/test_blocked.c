@@ -15,9 +15,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "conn/handle.h"
-#include "env/engine_inside.h"
-#include "rpc/lane_client.h"
+#include "conn/ctx.h"
+#include "conn/state.h"
+#include "env/engine/state.h"
+#include "rpc/client/lane_client.h"
 #include "unit/cm.h"
 #include "unit/rpc/cancel.h"
 #include "unit/rpc/hold.h"
@@ -33,6 +34,8 @@ struct world {
 	struct skein_ctx *server, *client;
 	struct skein_listener *listener;
 	struct skein_conn *conn;
+	struct skein_env *env; /* the client's */
+	struct env_ops ops;
 	struct hold hold;
 	sem_t kept, go_on;
 };
@@ -54,8 +57,8 @@ static void charge(struct skein_env *env, enum env_cost cost, uint64_t n)
 	sem_wait(&w->go_on);
 }
 
-/* ops: NULL, or memory for an environment whose leaders can be stopped. */
-static void world_open_in(struct world *w, unsigned qps, struct env_ops *ops)
+/* The client's leaders can be stopped. */
+static void world_open(struct world *w, unsigned qps)
 {
 	struct skein_ctx_attr ctx = {.size = sizeof(ctx),
 				     .device = "soft",
@@ -68,12 +71,11 @@ static void world_open_in(struct world *w, unsigned qps, struct env_ops *ops)
 	sem_init(&w->go_on, 0, 0);
 	assert_int_equal(skein_ctx_open(&ctx, &w->server), 0);
 	ctx.background = false;
-	assert_int_equal(skein_ctx_open(&ctx, &w->client), 0);
-	if (ops) {
-		*ops = *w->client->env->ops;
-		ops->charge = charge;
-		w->client->env->ops = ops;
-	}
+	assert_int_equal(env_real_new(&w->env), 0);
+	w->ops = *w->env->ops;
+	w->ops.charge = charge;
+	w->env->ops = &w->ops;
+	assert_int_equal(ctx_open_env(w->env, &ctx, &w->client), 0);
 	hold_serve(&w->hold, w->server);
 	assert_int_equal(skein_listener_open(w->server, "127.0.0.1:0", NULL,
 					     &w->listener),
@@ -84,15 +86,11 @@ static void world_open_in(struct world *w, unsigned qps, struct env_ops *ops)
 			 0);
 }
 
-static void world_open(struct world *w, unsigned qps)
-{
-	world_open_in(w, qps, NULL);
-}
-
 static void world_close(struct world *w)
 {
 	skein_conn_close(w->conn, SKEIN_S(1));
 	skein_ctx_close(w->client);
+	env_real_free(w->env);
 	skein_ctx_close(w->server);
 	sem_destroy(&w->kept);
 	sem_destroy(&w->go_on);
@@ -249,14 +247,13 @@ static void wait_behind(struct combiner *q, struct combiner_node *n)
 
 static void test_leader(void **state)
 {
-	struct env_ops ops;
 	struct other other;
 	struct combiner_node *n;
 	struct victim v = {.does = echoes};
 	struct combiner *q;
 	struct world w;
 
-	world_open_in(&w, 1, &ops);
+	world_open(&w, 1);
 	v.w = &w;
 	q = conn_sendq_queue(w.conn);
 	atomic_store(&parks, &w);

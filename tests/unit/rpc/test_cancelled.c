@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "conn/conn.h"
-#include "env/engine.h"
+#include "env/engine/engine.h"
 #include "unit/cm.h"
 #include "unit/rpc/cancel.h"
 #include "unit/patience.h"

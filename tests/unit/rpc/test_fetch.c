@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "env/env.h"
-#include "rpc/mirror.h"
+#include "rpc/server/mirror.h"
 #include "unit/cm.h"
 #include "pair.h"
 
@@ -240,7 +240,7 @@ static void client_round(bool may_sleep)
 	if (!rnd(4)) /* too early, or late */
 		c->rx.rf.wait_ns = rnd(4) ? rnd(100) : rnd(3000);
 	if (run.flips && !rnd(20) && e->port.event.rx == RPC_RX_POLLING)
-		c->rx.rf.wanted = rnd(4);
+		c->rx.rf.wanted = rnd(4) ? RPC_MODE_ALL : rnd(RPC_MODE_ALL);
 	if (run.flips && !rnd(60))
 		c->rx.rf.recall = true;
 	if (!rc && may_sleep)
@@ -328,7 +328,7 @@ static void one_run(struct pair_opts opts, bool recalls_too)
 	run.mirror = rpc_mirror_new(env, p->opts.geom.resp_lines,
 				    opts.unordered_read);
 	p->server.mirror = run.mirror;
-	rpc_rfetch_start(&p->client, opts.unordered_read, false);
+	rpc_rfetch_start(&p->client, opts.unordered_read, NULL);
 	steps = 500 + rnd(5000);
 	while (steps--)
 		step();
@@ -401,7 +401,7 @@ static void lone_start(struct rpc_geom geom)
 			 0);
 	run.mirror = rpc_mirror_new(env, p->opts.geom.resp_lines, false);
 	p->server.mirror = run.mirror;
-	rpc_rfetch_start(&p->client, false, false);
+	rpc_rfetch_start(&p->client, false, NULL);
 }
 
 static void lone_stop(void)

@@ -2,7 +2,8 @@
 /*
  * test_fetch_live.c - results that are fetched, and an end that stops or dies
  * between the request and the READ; deferred and pool answers, fetched and
- * recalled; the mode that is chosen by the server's word. Two processes.
+ * recalled; the mode that is chosen by the server's word, of each rpc id by itself;
+ * F by the lengths of results. Two processes.
  */
 #include <errno.h>
 #include <poll.h>
@@ -10,6 +11,8 @@
 #include <time.h>
 
 #include "served.h"
+#include "conn/ctx.h"
+#include "rpc/client/lane_client.h"
 
 enum {
 	ECHO = 1,
@@ -17,6 +20,8 @@ enum {
 	KEEP,	/* deferred until ECHO comes */
 	SERVED, /* how many of any have been executed */
 	LONG,	/* takes a while of the server's processor */
+	SIZED,	/* as long as the request says */
+	SIZED_TOO,
 	CALLS = 24,
 	BACKLOG = 96,
 };
@@ -37,7 +42,7 @@ static int echo(struct skein_rpc_req *req, void *arg)
 	if (!resp)
 		return -ENOMEM;
 	memcpy(resp, skein_rpc_req_data(req), 4);
-	while (n_kept && !arg) {
+	while (!arg && n_kept) {
 		struct skein_rpc_req *k = kept[--n_kept];
 
 		memcpy(skein_rpc_resp_buf(k, 4), skein_rpc_req_data(k), 4);
@@ -73,6 +78,14 @@ static int long_echo(struct skein_rpc_req *req, void *arg)
 	return echo(req, req);
 }
 
+static int sized(struct skein_rpc_req *req, void *arg)
+{
+	uint32_t len;
+
+	memcpy(&len, skein_rpc_req_data(req), 4);
+	return skein_rpc_resp_buf(req, len) ? 0 : -ENOMEM;
+}
+
 static int setup(struct skein_ctx *ctx)
 {
 	static bool in_pool = true;
@@ -84,6 +97,8 @@ static int setup(struct skein_ctx *ctx)
 	       skein_rpc_handle(ctx, KEEP, keep, NULL) ||
 	       skein_rpc_handle(ctx, SERVED, served, NULL) ||
 	       skein_rpc_handle(ctx, LONG, long_echo, NULL) ||
+	       skein_rpc_handle(ctx, SIZED, sized, NULL) ||
+	       skein_rpc_handle(ctx, SIZED_TOO, sized, NULL) ||
 	       skein_rpc_handle_workers(ctx, POOL, echo, &in_pool, pool);
 }
 
@@ -353,10 +368,151 @@ static void test_auto(void **state)
 	served_stop(pid);
 }
 
+/* The modes of the connection's one lane. */
+static struct rpc_modes *modes_of(struct skein_conn *conn)
+{
+	return rpc_conn_of(conn)->lane_client->handle->lanes[0]->modes;
+}
+
+/* One id's results are fetched, the others' replied, in the same messages; and
+ * the server says of each id how long its handler takes, deferred or not. */
+static void test_modes(void **state)
+{
+	struct skein_ctx *ctx = ctx_open(SKEIN_WAIT_POLL);
+	const uint16_t ids[] = {ECHO, LONG, POOL};
+	struct skein_rpc_stats st;
+	struct skein_conn *conn;
+	struct rpc_modes *modes;
+	struct tally t = {0};
+	char addr[SERVED_ADDR];
+	pid_t pid;
+
+	pid = served_start(SKEIN_WAIT_ADAPTIVE, setup, addr);
+	conn = conn_open_mode(ctx, addr, SKEIN_RETURN_AUTO);
+	modes = modes_of(conn);
+	modes->mode[LONG].fetch = true;
+	modes->fetch = RPC_MODE_BIT(LONG);
+	for (unsigned n = 0; n < 900; n += 3) {
+		/* One answer of each: every interval looks as if the program
+		 * had stood still, so nothing is decided. */
+		for (unsigned i = 0; i < RPC_MODES; i++)
+			modes->mode[i].since_ns = 0;
+		for (unsigned i = 0; i < 3; i++)
+			call(conn, ids[i], n + i, &t);
+		await(ctx, &t, n + 3);
+	}
+	assert_false(t.wrong);
+	st = stats(conn);
+	assert_int_equal(st.fetched + st.replied, 900);
+	/* It fetches once it has not wanted to sleep for a while; some are
+	 * recalled. */
+	print_message("%lu fetched\n", (unsigned long)st.fetched);
+	assert_true(st.fetched > 10 && st.fetched <= 300);
+	assert_int_equal(st.switches, 0);
+	assert_true(modes->mode[LONG].time >= 200000 / RPC_TIME_UNIT_NS);
+	assert_true(modes->mode[ECHO].time > 0);
+	assert_true(modes->mode[POOL].time > 0);
+	assert_int_equal(modes->mode[KEEP].time, 0);
+	skein_conn_close(conn, SKEIN_S(5));
+	skein_ctx_close(ctx);
+	served_stop(pid);
+}
+
+/* --- F ------------------------------------------------------------------- */
+
+/* Results of SMALL and LONG_LEN bytes are messages of 3 and 12 lines; READs of
+ * so many bytes take 100 and 167 ns, and the rest of the longer one 133. */
+#define SMALL 100u
+#define LONG_LEN 700u
+
+static const struct rpc_calib figure_1 = {
+	.n_times = 1,
+	.n_reads = 3,
+	.times = {{0, 1, 1}},
+	.reads = {{64, 10000000}, {256, 10000000}, {1024, 5000000}},
+};
+
+/* Makes calls one by one until n results more were fetched. every: each so
+ * manieth has LONG_LEN bytes, the others SMALL; 0: none. */
+static struct skein_rpc_stats fetch_some(struct skein_conn *conn, uint16_t id,
+					 unsigned n, unsigned every)
+{
+	struct skein_rpc_stats st = stats(conn);
+	uint64_t end = st.fetched + n;
+	uint8_t resp[LONG_LEN];
+	uint32_t len;
+
+	for (unsigned i = 1; st.fetched < end; i++) {
+		len = every && i % every == 0 ? LONG_LEN : SMALL;
+		assert_int_equal(skein_rpc_call(conn, id, &len, 4, resp, len,
+						SKEIN_S(60), NULL),
+				 0);
+		st = stats(conn);
+	}
+	return st;
+}
+
+static struct skein_ctx *calibrated_ctx(char path[64])
+{
+	struct skein_ctx *ctx = ctx_open(SKEIN_WAIT_POLL);
+
+	snprintf(path, 64, "/tmp/skein-fetch-%d", (int)getpid());
+	assert_int_equal(rpc_calib_file_put(ctx->dev, path, true, &figure_1),
+			 0);
+	skein_ctx_close(ctx);
+	setenv("SKEIN_RPC_CALIBRATION", path, 1);
+	ctx = ctx_open(SKEIN_WAIT_POLL);
+	unsetenv("SKEIN_RPC_CALIBRATION");
+	return ctx;
+}
+
+/* F follows the sizes of results, of each id by itself, and stays where two are
+ * as good. */
+static void test_sizes(void **state)
+{
+	struct skein_rpc_stats st, was;
+	struct skein_conn *conn;
+	char addr[SERVED_ADDR], path[64];
+	struct skein_ctx *ctx;
+	pid_t pid;
+
+	pid = served_start(SKEIN_WAIT_ADAPTIVE, setup, addr);
+	ctx = calibrated_ctx(path);
+	conn = conn_open(ctx, addr);
+	st = fetch_some(conn, SIZED, 256, 0);
+	assert_int_equal(st.fetch_len, 256);
+	assert_int_equal(st.fetch_rests, 0);
+	was = st = fetch_some(conn, SIZED, FETCH_SIZE_SAMPLES, 1);
+	assert_int_equal(st.fetch_len, 768);
+	assert_int_equal(st.fetch_len_changes, 1);
+	assert_in_range(st.fetch_rests, 256, FETCH_SIZE_SAMPLES - 64);
+	st = fetch_some(conn, SIZED, 512, 1);
+	assert_int_equal(st.fetch_rests, was.fetch_rests);
+	/* As good as 256 for two lengths that alternate. */
+	st = fetch_some(conn, SIZED, 3 * FETCH_SIZE_SAMPLES, 2);
+	assert_int_equal(st.fetch_len, 768);
+	assert_int_equal(st.fetch_len_changes, 1);
+	assert_int_equal(st.fetch_rests, was.fetch_rests);
+	/* Another id, of which the others' sizes say nothing. */
+	st = fetch_some(conn, SIZED_TOO, FETCH_SIZE_SAMPLES, 0);
+	assert_int_equal(st.fetch_len, 256);
+	assert_int_equal(st.fetch_len_changes, 1);
+	st = fetch_some(conn, SIZED, FETCH_SIZE_SAMPLES, 0);
+	assert_int_equal(st.fetch_len, 256);
+	assert_int_equal(st.fetch_len_changes, 2);
+	assert_int_equal(st.fetch_tries, RPC_FETCH_R);
+	skein_conn_close(conn, SKEIN_S(5));
+	skein_ctx_close(ctx);
+	served_stop(pid);
+	unlink(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_auto),
+		cmocka_unit_test(test_modes),
+		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_stopped),
 		cmocka_unit_test(test_deferred),
 		cmocka_unit_test(test_server_killed),

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "unit/cm.h"
-#include "rpc/layout.h"
+#include "rpc/wire/layout.h"
 
 struct field {
 	const char *name;
@@ -48,6 +48,7 @@ static struct {
 	{"RPC_REQ_LARGE", RPC_REQ_LARGE, false},
 	{"RPC_REQ_SKIP", RPC_REQ_SKIP, false},
 	{"RPC_REQ_FETCH", RPC_REQ_FETCH, false},
+	{"RPC_REQ_TIME", RPC_REQ_TIME, false},
 	{"RPC_RESP_LARGE", RPC_RESP_LARGE, false},
 	{"RPC_HDR_RECALL", RPC_HDR_RECALL, false},
 };

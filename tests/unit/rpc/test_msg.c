@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "unit/cm.h"
-#include "rpc/msg.h"
+#include "rpc/wire/msg.h"
 
 #define ROOM 1024u
 
@@ -161,7 +161,7 @@ static void test_garbage(void **state)
 		{"resp_lines 0", META(resp_lines), 2, 0},
 		{"resp_lines 1", META(resp_lines), 2, 1},
 		{"resp_lines beyond the spill", META(resp_lines), 2, 17},
-		{"unknown flag", META(flags), 2, 8},
+		{"unknown flag", META(flags), 2, 16},
 		{"fetch and large", META(flags), 2,
 		 RPC_REQ_FETCH | RPC_REQ_LARGE},
 		{"large, with company", META(flags), 2, RPC_REQ_LARGE},

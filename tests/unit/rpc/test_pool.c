@@ -8,7 +8,7 @@
 
 #include "base/prng.h"
 #include "conn/ctx.h"
-#include "rpc/watchdog.h"
+#include "rpc/server/watchdog.h"
 
 #include <pthread.h>
 #include <sched.h>

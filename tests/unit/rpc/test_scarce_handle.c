@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conn/handle.h"
-#include "conn/listener.h"
-#include "rpc/lane_client.h"
+#include "conn/state.h"
+#include "conn/setup/listener.h"
+#include "rpc/client/lane_client.h"
 #include "unit/alloc_sweep.h"
 #include "unit/patience.h"
 #include <skein/skein.h>

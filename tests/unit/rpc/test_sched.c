@@ -11,9 +11,9 @@
 #include <cmocka.h>
 
 #include "base/prng.h"
-#include "rpc/credit.h"
-#include "rpc/qpsched.h"
-#include "rpc/thrsched.h"
+#include "rpc/sched/credit.h"
+#include "rpc/sched/qpsched.h"
+#include "rpc/sched/thrsched.h"
 
 #include <skein/error.h>
 #include <stdlib.h>

@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "unit/cm.h"
-#include "conn/handle.h"
+#include "conn/state.h"
 #include "conn/ctx.h"
-#include "rpc/lane_client.h"
+#include "rpc/client/lane_client.h"
 #include "rpc/state.h"
 #include <skein/skein.h>
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "base/list.h"
-#include "conn/combiner.h"
+#include "conn/handle/combiner.h"
 #include "env/env.h"
 #include "unit/cm.h"
 #include "pair.h"

@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "conn/handle.h"
-#include "rpc/lane_client.h"
+#include "conn/state.h"
+#include "rpc/client/lane_client.h"
 #include "unit/cm.h"
 #include "unit/rpc/hold.h"
 #include "unit/patience.h"

@@ -4,7 +4,7 @@
  * fro, in each wait mode; deadlines; what parked pollers cost.
  */
 #include "cm_sim.h"
-#include "env/engine.h"
+#include "env/engine/engine.h"
 
 #define TURNS 200
 

@@ -8,13 +8,14 @@
 #include "sim/scenario.h"
 #include "sim_fuzz.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 struct plan {
-	uint32_t bad_seed, fatal_seed;
+	uint32_t bad_seed, fatal_seed, killed_seed;
 };
 
 static bool fake_run(void *arg, const struct scenario *s, uint32_t seed)
@@ -22,6 +23,8 @@ static bool fake_run(void *arg, const struct scenario *s, uint32_t seed)
 	const struct plan *p = arg;
 	bool is_kv = !strcmp(s->name, "kv");
 
+	if (is_kv && seed == p->killed_seed)
+		raise(SIGKILL);
 	if (is_kv && seed == p->fatal_seed)
 		_exit(3);
 	return !(is_kv && seed == p->bad_seed);
@@ -92,11 +95,24 @@ static void test_death(void **state)
 	assert_non_null(strstr(text, "skein sim kv --seed 60 --no-faults"));
 }
 
+/* The worker's end, not a finding of the run's. */
+static void test_killed(void **state)
+{
+	struct plan p = {.killed_seed = 60};
+	char text[400];
+
+	assert_int_equal(fuzz(&p, "5..104", text, sizeof(text)), CMD_FAILED);
+	if (!strstr(text,
+		    "a worker was ended by signal 9 while it ran seed 60"))
+		fail_msg("%s", text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_well),
 		cmocka_unit_test(test_failure),
+		cmocka_unit_test(test_killed),
 		cmocka_unit_test(test_death),
 	};
 

@@ -10,7 +10,7 @@
 #include "cm_sim.h"
 
 #include "base/prng.h"
-#include "conn/handle.h"
+#include "conn/state.h"
 
 #include <skein/skein.h>
 #include <string.h>

@@ -5,8 +5,8 @@
  * without an answer is not overtaken, and what reaches a lane that is down ends.
  */
 #include "cm_sim.h"
-#include "conn/handle.h"
-#include "rpc/lane_client.h"
+#include "conn/state.h"
+#include "rpc/client/lane_client.h"
 
 #include <skein/skein.h>
 #include <string.h>

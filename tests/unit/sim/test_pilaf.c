@@ -3,7 +3,7 @@
  * Pilaf's table: each key is found, few READs find it, and bytes of a PUT under
  * way are not taken for a value.
  */
-#include "sim/pilaf.h"
+#include "sim/rfrpc/pilaf.h"
 #include "unit/cm.h"
 
 #include <errno.h>

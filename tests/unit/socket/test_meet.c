@@ -80,10 +80,16 @@ static struct meet_offer an_offer(void)
 {
 	struct meet_offer o = {.names = client_names()};
 
-	o.stream.qp.qpn = 0x123456;
-	o.stream.qp.psn = 0x654321;
-	o.stream.qp.mtu = 5;
-	memset(o.stream.qp.gid.raw, 0xab, 16);
+	o.word = MEET_OFFER;
+	o.alone = true;
+	memset(o.id, 0xcd, sizeof(o.id));
+	o.paired = 0x31323334;
+	o.qp.qp.qpn = 0x123456;
+	o.qp.qp.psn = 0x654321;
+	o.qp.qp.mtu = 5;
+	memset(o.qp.qp.gid.raw, 0xab, 16);
+	o.qp.recvs = 256;
+	o.stream.number = 0x654321;
 	o.stream.secret = 0x1122334455667788ull;
 	o.stream.mem = 0x7f0000001000ull;
 	o.stream.rkey = 0xdeadbeef;
@@ -94,7 +100,7 @@ static struct meet_offer an_offer(void)
 
 static void test_offer(void **state)
 {
-	static const uint8_t front[] = {0x74, 0x73, 0x6b, 0x73, 3, 0, 0, 0};
+	static const uint8_t front[] = {0x74, 0x73, 0x6b, 0x73, 5, 0, 2, 1};
 	struct meet_offer o = an_offer(), back;
 	uint8_t buf[MEET_OFFER_LEN + 1];
 	size_t n;
@@ -102,13 +108,23 @@ static void test_offer(void **state)
 	(void)state;
 	meet_encode(&o, buf);
 	assert_memory_equal(buf, front, sizeof(front));
-	assert_int_equal(buf[92] | buf[93] << 8 | buf[94] << 16, 65536);
+	assert_int_equal(buf[44], 0xcd);
+	assert_int_equal(buf[60], 0x34);
+	assert_int_equal(buf[64], 0xab);
+	assert_int_equal(buf[92] | buf[93] << 8, 256);
+	assert_int_equal(buf[116] | buf[117] << 8 | buf[118] << 16, 65536);
 	memset(&back, 0, sizeof(back));
 	assert_int_equal(meet_decode(buf, MEET_OFFER_LEN, &back), 0);
 	assert_memory_equal(&back.names, &o.names, sizeof(o.names));
-	assert_memory_equal(&back.stream.qp.gid, &o.stream.qp.gid, 16);
-	assert_int_equal(back.stream.qp.qpn, o.stream.qp.qpn);
-	assert_int_equal(back.stream.qp.psn, o.stream.qp.psn);
+	assert_int_equal(back.word, MEET_OFFER);
+	assert_true(back.alone);
+	assert_memory_equal(back.id, o.id, sizeof(o.id));
+	assert_int_equal(back.paired, o.paired);
+	assert_memory_equal(&back.qp.qp.gid, &o.qp.qp.gid, 16);
+	assert_int_equal(back.qp.qp.qpn, o.qp.qp.qpn);
+	assert_int_equal(back.qp.qp.psn, o.qp.qp.psn);
+	assert_int_equal(back.qp.recvs, 256);
+	assert_int_equal(back.stream.number, o.stream.number);
 	assert_int_equal(back.stream.secret, o.stream.secret);
 	assert_int_equal(back.stream.mem, o.stream.mem);
 	assert_int_equal(back.stream.rkey, o.stream.rkey);
@@ -119,11 +135,17 @@ static void test_offer(void **state)
 	buf[4] = 1;
 	assert_int_equal(meet_decode(buf, MEET_OFFER_LEN, &back),
 			 -EPROTONOSUPPORT);
-	buf[4] = 3;
-	buf[96] = 2;
+	buf[4] = 5;
+	buf[124] = 4;
 	assert_int_equal(meet_decode(buf, MEET_OFFER_LEN, &back), -EPROTO);
-	buf[96] = 1;
-	buf[92] = 1; /* no power of two */
+	buf[124] = 1;
+	buf[6] = 6; /* no word */
+	assert_int_equal(meet_decode(buf, MEET_OFFER_LEN, &back), -EPROTO);
+	buf[6] = 2;
+	buf[93] = 0; /* no receives */
+	assert_int_equal(meet_decode(buf, MEET_OFFER_LEN, &back), -EPROTO);
+	buf[93] = 1;
+	buf[116] = 1; /* no power of two */
 	assert_int_equal(meet_decode(buf, MEET_OFFER_LEN, &back), -EPROTO);
 }
 

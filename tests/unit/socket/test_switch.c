@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -31,6 +32,7 @@
 #include "bind/socket/wait.h"
 #include "env/env.h"
 #include "unit/patience.h"
+#include "unit/stream/pair.h"
 
 #define WAIT_NS patience_ns(30)
 #define MUCH 100000u
@@ -43,7 +45,7 @@ static struct end {
 	bool shut, eof, closed;
 } ends[2];
 static struct skein_env *env;
-static struct stream_host host[2];
+static struct stream_pair pair;
 static struct prng rng;
 
 /* --- what the helper's thread would do ----------------------------------- */
@@ -56,11 +58,10 @@ void helper_ask(struct sock *s)
 
 void helper_free(struct stream *stream)
 {
-	stream->user = st.dead;
-	st.dead = stream;
+	stream_leave(stream);
 }
 
-void meeting_drop(struct meeting *m)
+void meeting_drop(struct meeting *m, bool refuses)
 {
 	(void)m;
 	fail();
@@ -86,12 +87,14 @@ void report_line(struct sock *s)
 
 static void bury(void)
 {
-	while (st.dead) {
-		struct stream *dead = st.dead;
+	uint64_t end = env_now_ns(env) + WAIT_NS;
 
-		st.dead = dead->user;
-		stream_free(dead);
-	}
+	pthread_mutex_lock(&st.lock);
+	while ((!list_empty(&pair.qp[0]->left) ||
+		!list_empty(&pair.qp[1]->left)) &&
+	       env_now_ns(env) < end)
+		stream_pair_poll(&pair);
+	pthread_mutex_unlock(&st.lock);
 }
 
 static int mode_of(const struct end *e)
@@ -102,16 +105,23 @@ static int mode_of(const struct end *e)
 /* One round for this end. */
 static void step(struct end *e)
 {
+	struct stream *heard;
+	struct stream_qp *q;
+	struct set *set;
+
 	if (e->closed)
 		return;
 	pthread_mutex_lock(&st.lock);
 	if (e->s->stream) {
-		if (stream_poll(e->s->stream)) {
-			if (e->s->set)
-				set_wake(e->s->set);
-			wait_wake(e->s);
+		q = e->s->stream->qp;
+		stream_qp_poll(q);
+		while ((heard = stream_qp_woken(q))) {
+			set = heard == e->s->stream ? wait_hear(e->s) : NULL;
+			if (set)
+				set_wake(set);
 		}
-		if (mode_of(e) == SOCK_TCP && stream_peer_stopped(e->s->stream))
+		if (mode_of(e) == SOCK_TCP && e->s->stream &&
+		    stream_peer_stopped(e->s->stream))
 			sock_unprepare(e->s);
 	}
 	/* Of a socket that is not on its way it asks what the peer says. */
@@ -121,7 +131,7 @@ static void step(struct end *e)
 
 static bool promote(struct end *e)
 {
-	struct stream *mine = e->s->stream, *its = ends[e == ends].s->stream;
+	struct stream *its = ends[e == ends].s->stream;
 	uint64_t end = env_now_ns(env) + WAIT_NS;
 	bool on;
 
@@ -129,8 +139,7 @@ static bool promote(struct end *e)
 	on = sock_commit(e->s);
 	/* The first WRITE of a QP may wait for the peer's. */
 	while (on && its && !stream_accepted(its) && env_now_ns(env) < end) {
-		stream_poll(mine);
-		stream_poll(its);
+		stream_pair_poll(&pair);
 	}
 	pthread_mutex_unlock(&st.lock);
 	return on;
@@ -293,22 +302,16 @@ static void small(int fd, int buffers)
 /* Both ends get a stream. */
 static void prepare(void)
 {
-	struct stream_addr addr[2];
+	struct stream *two[2];
 	int i;
 
+	stream_pair_open(&pair, 64 << 10, two);
 	for (i = 0; i < 2; i++) {
-		struct stream *stream;
-
 		assert_null(ends[i].s->stream);
-		assert_int_equal(stream_new(&host[i], &stream), 0);
-		stream_addr(stream, &addr[i]);
-		stream->user = ends[i].s;
-		ends[i].s->stream = stream;
+		two[i]->user = ends[i].s;
+		ends[i].s->stream = two[i];
 		ends[i].s->prepared = true;
 	}
-	for (i = 0; i < 2; i++)
-		assert_int_equal(
-			stream_connect(ends[i].s->stream, &addr[1 - i]), 0);
 }
 
 /* A TCP connection whose ends have met: each may be promoted. buffers: of the
@@ -347,17 +350,58 @@ static void part(void)
 	bury();
 }
 
+/* Functions of the world that a test puts its own in front of. The device's
+ * control thread calls them too, so they stand there from the start. */
+enum {
+	HOOK_CLOCK = 1, /* of the test's thread */
+	HOOK_IDLE = 2,
+	HOOK_CORE = 4,
+};
+
+static atomic_uint hooks;
+static pthread_t test_thread;
+static struct env_ops real_ops, hook_ops;
+
+static uint64_t test_now_ns(struct skein_env *e);
+static enum env_idle_verdict test_idle(struct env_waiter *w, unsigned round);
+static bool test_core_wanted(struct env_waiter *w);
+
+static uint64_t hook_now_ns(struct skein_env *e)
+{
+	return atomic_load(&hooks) & HOOK_CLOCK &&
+			       pthread_equal(pthread_self(), test_thread)
+		       ? test_now_ns(e)
+		       : real_ops.now_ns(e);
+}
+
+static enum env_idle_verdict hook_idle(struct env_waiter *w, unsigned round)
+{
+	return atomic_load(&hooks) & HOOK_IDLE ? test_idle(w, round)
+					       : real_ops.idle(w, round);
+}
+
+static bool hook_core_wanted(struct env_waiter *w)
+{
+	return atomic_load(&hooks) & HOOK_CORE ? test_core_wanted(w)
+					       : real_ops.core_wanted(w);
+}
+
+static void hooks_set(void)
+{
+	test_thread = pthread_self();
+	real_ops = hook_ops = *env->ops;
+	hook_ops.now_ns = hook_now_ns;
+	hook_ops.idle = hook_idle;
+	hook_ops.core_wanted = hook_core_wanted;
+	env->ops = &hook_ops;
+}
+
 static int up(void **state)
 {
-	char err[256];
-	int i;
-
 	(void)state;
 	assert_int_equal(env_real_new(&env), 0);
-	for (i = 0; i < 2; i++)
-		assert_int_equal(stream_host_init(&host[i], env, "soft", err,
-						  sizeof(err)),
-				 0);
+	hooks_set();
+	stream_pair_up(&pair, env);
 	st.env = env;
 	st.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	st.after = UINT32_MAX / 2; /* the test promotes */
@@ -369,17 +413,26 @@ static int down(void **state)
 	(void)state;
 	/* Where a test failed sockets are left. */
 	atomic_store(&st.on, false);
-	stream_host_fini(&host[0]);
-	stream_host_fini(&host[1]);
+	stream_pair_down(&pair);
 	close(st.wake_fd);
 	env_real_free(env);
 	return 0;
 }
 
+/* On TCP for good. One that had shut down before it was promoted counts as
+ * ended. */
+static bool is_back(const struct end *e)
+{
+	return mode_of(e) == SOCK_TIED ||
+	       (mode_of(e) == SOCK_TCP && !e->s->stream &&
+		(e->shut || ends[e == ends].shut) &&
+		atomic_load(&e->s->next_try) == UINT_MAX);
+}
+
 /* Both ends are on TCP again. */
 static bool both_back(void)
 {
-	return mode_of(&ends[0]) == SOCK_TIED && mode_of(&ends[1]) == SOCK_TIED;
+	return is_back(&ends[0]) && is_back(&ends[1]);
 }
 
 /* Until then; an end reads only where TCP has no more room. */
@@ -436,6 +489,33 @@ static void test_unread_bytes_at_the_switch(void **state)
 				over(w, r, some[i], some[i], some[k], 777);
 				over(w, r, some[i], some[i] - 1, 0, 1000);
 			}
+}
+
+/* What TCP has of before the switch fills all pieces, as it would there, and not
+ * one byte of theirs comes from behind the switch. */
+static void test_pieces_before_the_switch(void **state)
+{
+	struct end *w = &ends[0], *r = &ends[1];
+	uint8_t a, b[2], c[10];
+	struct iovec iov[] = {{&a, 1}, {b, 2}, {c, 10}};
+
+	(void)state;
+	meet(0);
+	assert_true(promote(r));
+	assert_int_equal(put(w, 4), 4);
+	assert_int_equal(sock_recv(r->fd, r->s, iov, 3, 0, NULL), 4);
+	assert_int_equal(c[0], byte_at(w, 3));
+	assert_int_equal(put(w, 5), 5);
+	assert_true(promote(w));
+	assert_int_equal(put(w, 4), 4);
+	assert_int_equal(sock_row(w->s)->tx_stream, 4);
+	r->read = 4;
+	get_to(r, 5, 1); /* finds the SWITCH */
+	assert_int_equal(sock_recv(r->fd, r->s, iov, 3, 0, NULL), 4);
+	assert_int_equal(c[0], byte_at(w, 8));
+	r->read = 9;
+	get_all(r);
+	part();
 }
 
 /* A reader that has not accepted has its bytes by TCP. */
@@ -713,6 +793,69 @@ static void test_any_order(void **state)
 		any_order(seed);
 }
 
+/* An end that has a stream refuses it: the other one, which is on its stream,
+ * or on its way back, is told, and does not take it for the connection's end. */
+static void refused(bool on_the_way_back)
+{
+	struct end *a = &ends[0], *b = &ends[1];
+	uint64_t end = env_now_ns(env) + WAIT_NS;
+
+	meet(0);
+	assert_int_equal(put(a, 500), 500);
+	assert_true(promote(a));
+	if (on_the_way_back)
+		hand_back(a);
+	pthread_mutex_lock(&st.lock);
+	sock_tie_locked(b->s, "the test");
+	pthread_mutex_unlock(&st.lock);
+	while (mode_of(a) == SOCK_ON && env_now_ns(env) < end) {
+		step(a);
+		bury();
+	}
+	assert_int_equal(mode_of(a), SOCK_TIED);
+	assert_int_equal(put(b, 600), 600);
+	get_all(a);
+	get_all(b);
+	part();
+}
+
+static void test_refused(void **state)
+{
+	(void)state;
+	refused(false);
+	refused(true);
+}
+
+/* It closes the connection in place of that. */
+static void closed_before(bool on_the_way_back)
+{
+	struct end *a = &ends[0], *b = &ends[1];
+	uint64_t end = env_now_ns(env) + WAIT_NS;
+
+	meet(0);
+	assert_int_equal(put(a, 500), 500);
+	get_all(b);
+	assert_true(promote(a));
+	if (on_the_way_back)
+		hand_back(a);
+	assert_int_equal(put(b, 600), 600);
+	close_end(b);
+	while (mode_of(a) == SOCK_ON && env_now_ns(env) < end) {
+		step(a);
+		bury();
+	}
+	assert_int_equal(mode_of(a), on_the_way_back ? SOCK_TIED : SOCK_TCP);
+	get_end(a);
+	part();
+}
+
+static void test_closed_before(void **state)
+{
+	(void)state;
+	closed_before(false);
+	closed_before(true);
+}
+
 /* --- idle connections ---------------------------------------------------- */
 
 #define IDLE_NS 1000u
@@ -795,8 +938,8 @@ static void test_idle_rests(void **state)
 			some_bytes(600);
 			idle_for_long(which);
 			rest();
-			assert_null(host[0].chunks);
-			assert_null(host[1].chunks);
+			assert_int_equal(pair.host[0].mem, 0);
+			assert_int_equal(pair.host[1].mem, 0);
 			some_bytes(500);
 			for (k = 0; k < 2; k++) {
 				assert_int_equal(ends[k].s->demotions, i);
@@ -1035,6 +1178,243 @@ static void test_waiting_threads(void **state)
 	close(epfd);
 }
 
+/* --- before a sleep ------------------------------------------------------- */
+
+/* An environment with no patience of its own, and the test's clock, which each
+ * look moves on. */
+static uint64_t clock_ns, clock_step_ns;
+static bool core_is_wanted;
+
+static uint64_t test_now_ns(struct skein_env *e)
+{
+	(void)e;
+	clock_ns += clock_step_ns;
+	return clock_ns;
+}
+
+static enum env_idle_verdict test_idle(struct env_waiter *w, unsigned round)
+{
+	(void)w;
+	(void)round;
+	return ENV_IDLE_SLEEP;
+}
+
+static bool test_core_wanted(struct env_waiter *w)
+{
+	(void)w;
+	return core_is_wanted;
+}
+
+/* The reader asks for a bell, as it does before it sleeps at a set. The writer
+ * writes before it hears of that, or behind its answer, or not. Is the reader
+ * woken? */
+static bool wakes_a_sleeper(bool before, bool behind, uint32_t events)
+{
+	struct end *w = &ends[0], *r = &ends[1];
+	struct epoll_event ev = {.events = events};
+	int epfd = epoll_create1(EPOLL_CLOEXEC);
+	bool woken;
+
+	meet(0);
+	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, r->s, &ev), 0);
+	assert_true(promote(w) && promote(r));
+	some_bytes(10);
+	while (set_wait(epfd, &ev, 1, 0, NULL) > 0)
+		;
+	r->s->set->armed = true;
+	sock_ask(r->s);
+	if (before)
+		assert_int_equal(put(w, 4), 4);
+	step(w);
+	step(r);
+	assert_int_equal(r->s->stream->sleep, STREAM_ASLEEP);
+	if (behind)
+		assert_int_equal(put(w, 4), 4);
+	step(r);
+	woken = !r->s->set->armed;
+	part();
+	set_forget(epfd);
+	close(epfd);
+	return woken;
+}
+
+static void test_only_bytes_wake(void **state)
+{
+	static const uint32_t events[] = {EPOLLIN,
+					  EPOLLIN | EPOLLOUT | EPOLLET};
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < 2; i++) {
+		assert_false(wakes_a_sleeper(false, false, events[i]));
+		assert_true(wakes_a_sleeper(true, false, events[i]));
+		assert_true(wakes_a_sleeper(false, true, events[i]));
+	}
+}
+
+/* The same for a thread that sleeps in a blocking call. */
+static void test_bytes_wake_a_call(void **state)
+{
+	struct end *w = &ends[0], *r = &ends[1];
+	uint64_t asks = 0, end = env_now_ns(env) + WAIT_NS;
+	pthread_t thread;
+
+	(void)state;
+	meet(0);
+	assert_true(promote(w) && promote(r));
+	some_bytes(10);
+	fcntl(r->fd, F_SETFL, 0);
+	r->s->nonblock = false;
+	waits = (struct waits){r, -1, 0, r->read, r->read + 8};
+	atomic_store(&hooks, HOOK_IDLE);
+	assert_int_equal(pthread_create(&thread, NULL, wait_in_call, NULL), 0);
+	while (!asks && env_now_ns(env) < end) {
+		pthread_mutex_lock(&st.lock);
+		asks = r->s->asks;
+		pthread_mutex_unlock(&st.lock);
+	}
+	assert_int_equal(asks, 1);
+	/* It sleeps; the writer has not answered yet. */
+	assert_int_equal(put(w, 8), 8);
+	all_read(w->wrote);
+	pthread_join(thread, NULL);
+	atomic_store(&hooks, 0);
+	r->read = waits.read;
+	part();
+}
+
+/* Waits in vain for 20 ms of the real clock; returns the questions that were
+ * asked. step_ns: how fast the test's clock goes. */
+static uint64_t asks_of_a_wait(uint64_t step_ns, bool wanted)
+{
+	struct end *e = &ends[1];
+	struct epoll_event ev = {.events = EPOLLIN};
+	int epfd = epoll_create1(EPOLL_CLOEXEC);
+	uint64_t asks;
+
+	meet(0);
+	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, e->s, &ev), 0);
+	assert_true(promote(&ends[0]) && promote(e));
+	some_bytes(10);
+	/* The kernel's first events of the TCP socket are taken. */
+	assert_int_equal(set_wait(epfd, &ev, 1, 0, NULL), 0);
+	clock_ns = 1;
+	clock_step_ns = step_ns;
+	core_is_wanted = wanted;
+	atomic_store(&hooks, HOOK_CLOCK | HOOK_IDLE | HOOK_CORE);
+	assert_int_equal(set_wait(epfd, &ev, 1, 20000000, NULL), 0);
+	atomic_store(&hooks, 0);
+	asks = e->s->asks;
+	part();
+	set_forget(epfd);
+	close(epfd);
+	return asks;
+}
+
+static void test_patience_is_worth_the_questions(void **state)
+{
+	(void)state;
+	assert_int_equal(asks_of_a_wait(0, false), 0);
+	assert_int_equal(asks_of_a_wait(SOCK_ASK_NS, false), 1);
+	assert_int_equal(asks_of_a_wait(0, true), 1);
+}
+
+/* How often is the peer asked in a wait that is in vain, by the mode? */
+static uint64_t asks_in_mode(enum poller_mode mode, bool wanted)
+{
+	uint64_t asks;
+
+	poller_set(&st.poller, mode);
+	asks = asks_of_a_wait(SOCK_ASK_NS, wanted);
+	poller_set(&st.poller, POLLER_ADAPTIVE);
+	return asks;
+}
+
+static void test_modes(void **state)
+{
+	(void)state;
+	assert_int_equal(asks_in_mode(POLLER_BP, false), 0);
+	assert_int_equal(asks_in_mode(POLLER_BPTS, false), 0);
+	/* Another thread computes on the core: also these sleep. */
+	assert_int_equal(asks_in_mode(POLLER_BP, true), 1);
+	assert_int_equal(asks_in_mode(POLLER_EVENT, false), 1);
+	/* There is no polling thread here. */
+	assert_int_equal(asks_in_mode(POLLER_BPEV, false), 1);
+}
+
+/* In event mode the peer is asked once: each record rings, and finds an end that
+ * sleeps. An end that is awake is not rung awake. */
+static void test_event_mode_asks_once(void **state)
+{
+	struct end *w = &ends[0], *r = &ends[1];
+	struct epoll_event ev = {.events = EPOLLIN};
+	int epfd = epoll_create1(EPOLL_CLOEXEC), i;
+	uint64_t bells;
+
+	(void)state;
+	poller_set(&st.poller, POLLER_EVENT);
+	meet(0);
+	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, r->s, &ev), 0);
+	assert_true(promote(w) && promote(r));
+	some_bytes(10);
+	assert_true(sock_ask(r->s) || r->s->stream->sleep == STREAM_ASKED);
+	step(w);
+	step(r);
+	assert_int_equal(r->s->stream->sleep, STREAM_ASLEEP);
+	bells = w->s->stream->bells;
+	for (i = 0; i < 3; i++) {
+		r->s->set->armed = i != 1;
+		assert_int_equal(put(w, 4), 4);
+		step(r);
+		assert_false(r->s->set->armed);
+		assert_int_equal(set_wait(epfd, &ev, 1, 0, NULL), 1);
+		get_all(r);
+	}
+	assert_int_equal(w->s->stream->bells, bells + 3);
+	assert_int_equal(r->s->asks, 1);
+	poller_set(&st.poller, POLLER_ADAPTIVE);
+	part();
+	set_forget(epfd);
+	close(epfd);
+}
+
+/* A thread leaves a set with an event, of at most `max`, while another one
+ * sleeps there, or none does. */
+static void leave_set(unsigned sleepers, int max, uint64_t asks, bool woken)
+{
+	struct end *w = &ends[0], *r = &ends[1];
+	struct epoll_event ev[2] = {{.events = EPOLLIN}};
+	int epfd = epoll_create1(EPOLL_CLOEXEC);
+
+	meet(0);
+	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, r->s, ev), 0);
+	assert_true(promote(w) && promote(r));
+	some_bytes(10);
+	while (set_wait(epfd, ev, 1, 0, NULL) > 0)
+		;
+	assert_int_equal(put(w, 4), 4);
+	r->s->set->sleepers = sleepers;
+	r->s->set->armed = true;
+	assert_int_equal(set_wait(epfd, ev, max, 0, NULL), 1);
+	r->s->set->sleepers = 0;
+	assert_int_equal(r->s->asks, asks);
+	assert_int_equal(!r->s->set->armed, woken);
+	part();
+	set_forget(epfd);
+	close(epfd);
+}
+
+/* It may stay away for long, so those that sleep on are left as if it slept,
+ * too (tests/model/poller.pml, BROKEN_NO_HAND_OVER). */
+static void test_hand_over(void **state)
+{
+	(void)state;
+	leave_set(0, 1, 0, false);
+	leave_set(1, 2, 1, false);
+	/* There may be more than it could take. */
+	leave_set(1, 1, 1, true);
+}
+
 /* All of it in any order, with bytes all the time. */
 static void to_and_fro(uint64_t seed)
 {
@@ -1119,7 +1499,7 @@ static int held_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 
 static void hold(struct end *e)
 {
-	struct ibv_cq *cq = e->s->stream->scq;
+	struct ibv_cq *cq = e->s->stream->qp->scq;
 
 	real_poll_cq = cq->context->ops.poll_cq;
 	cq->context->ops.poll_cq = held_poll_cq;
@@ -1157,7 +1537,7 @@ static void others_go_on(bool shuts)
 	get_all(&ends[1]);
 	get_all(&ends[0]);
 	put(&ends[0], 100);
-	context = ends[0].s->stream->scq->context;
+	context = ends[0].s->stream->qp->scq->context;
 	hold(&ends[0]);
 	by_shutdown = shuts;
 	ends[0].shut = true;
@@ -1199,12 +1579,100 @@ static void test_shutdown_holds_up_nobody(void **state)
 	others_go_on(true);
 }
 
+static real_epoll_pwait_t real_pwait;
+
+/* The helper is quick: the kernel has told the sleeper of a socket, which comes
+ * onto a stream before the sleeper looks at its streams. */
+static int pwait_then_promote(int epfd, struct epoll_event *events, int max,
+			      int timeout, const sigset_t *mask)
+{
+	int n = real_pwait(epfd, events, max, timeout, mask);
+
+	if (ends[1].s->set)
+		assert_true(promote(&ends[0]) && promote(&ends[1]));
+	return n;
+}
+
+/* A program with a blocking socket reads once for each event, and would wait in
+ * the second read for ever. */
+static void test_no_event_twice(void **state)
+{
+	struct end *w = &ends[0], *r = &ends[1];
+	struct epoll_event ev[2] = {{.events = EPOLLIN, .data.u64 = 2}};
+	int epfd = epoll_create1(EPOLL_CLOEXEC);
+
+	(void)state;
+	real_pwait = REAL(epoll_pwait);
+	meet(0);
+	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, r->s, ev), 0);
+	assert_int_equal(put(w, 4), 4);
+	atomic_store(&st.real[REAL_epoll_pwait], (void *)pwait_then_promote);
+	assert_int_equal(set_wait(epfd, ev, 2, 1000000, NULL), 1);
+	atomic_store(&st.real[REAL_epoll_pwait], (void *)real_pwait);
+	assert_int_equal(mode_of(r), SOCK_ON);
+	/* It is not forgotten: what was not read is said again. */
+	assert_int_equal(set_wait(epfd, ev, 2, 0, NULL), 1);
+	assert_int_equal(ev[0].data.u64, 2);
+	get_all(r);
+	assert_int_equal(set_wait(epfd, ev, 2, 0, NULL), 0);
+	part();
+	set_forget(epfd);
+	close(epfd);
+}
+
+static unsigned pwaits, pwaits2;
+
+static int count_pwait(int epfd, struct epoll_event *events, int max,
+		       int timeout, const sigset_t *mask)
+{
+	pwaits += timeout > 0; /* else a look when the time is over */
+	return 0;
+}
+
+/* A sandbox refuses it. */
+static int refuse_pwait2(int epfd, struct epoll_event *events, int max,
+			 const struct timespec *timeout, const sigset_t *mask)
+{
+	assert_int_equal(timeout->tv_sec, 0);
+	assert_in_range(timeout->tv_nsec, 1, 999999);
+	pwaits2++;
+	errno = EPERM;
+	return -1;
+}
+
+/* A wait that is shorter than a millisecond sleeps no longer in the kernel, where
+ * that can be had. */
+static void test_short_waits(void **state)
+{
+	struct epoll_event ev;
+	int epfd = epoll_create1(EPOLL_CLOEXEC);
+
+	(void)state;
+	meet(0);
+	ev = (struct epoll_event){.events = EPOLLIN};
+	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, ends[1].s, &ev), 0);
+	atomic_store(&st.real[REAL_epoll_pwait], (void *)count_pwait);
+	atomic_store(&st.real[REAL_epoll_pwait2], (void *)refuse_pwait2);
+	assert_int_equal(set_wait(epfd, &ev, 1, 900000, NULL), 0);
+	assert_true(pwaits2 > 0);
+	assert_int_equal(pwaits, pwaits2);
+	assert_int_equal(set_wait(epfd, &ev, 1, 0, NULL), 0);
+	assert_int_equal(pwaits, pwaits2);
+	/* They are found anew. */
+	atomic_store(&st.real[REAL_epoll_pwait], NULL);
+	atomic_store(&st.real[REAL_epoll_pwait2], NULL);
+	part();
+	set_forget(epfd);
+	close(epfd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_close_holds_up_nobody),
 		cmocka_unit_test(test_shutdown_holds_up_nobody),
 		cmocka_unit_test(test_unread_bytes_at_the_switch),
+		cmocka_unit_test(test_pieces_before_the_switch),
 		cmocka_unit_test(test_writer_waits_for_accept),
 		cmocka_unit_test(test_back_with_all_full),
 		cmocka_unit_test(test_back_waits_for_the_other_end),
@@ -1212,11 +1680,21 @@ int main(void)
 		cmocka_unit_test(test_closed_on_the_way_back),
 		cmocka_unit_test(test_close_of_a_shared_socket),
 		cmocka_unit_test(test_any_order),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_closed_before),
 		cmocka_unit_test(test_idle_rests),
 		cmocka_unit_test(test_not_idle),
 		cmocka_unit_test(test_idle_then_for_good),
 		cmocka_unit_test(test_idle_before_it_was_used),
 		cmocka_unit_test(test_waiting_threads),
+		cmocka_unit_test(test_patience_is_worth_the_questions),
+		cmocka_unit_test(test_modes),
+		cmocka_unit_test(test_event_mode_asks_once),
+		cmocka_unit_test(test_hand_over),
+		cmocka_unit_test(test_no_event_twice),
+		cmocka_unit_test(test_short_waits),
+		cmocka_unit_test(test_only_bytes_wake),
+		cmocka_unit_test(test_bytes_wake_a_call),
 		cmocka_unit_test(test_to_and_fro),
 	};
 

@@ -120,7 +120,7 @@ void rig_open(struct rig_end *e, const struct rig_opts *o)
 	e->o = o ? *o : none;
 	e->psn = 0x1234;
 	assert_int_equal(env_real_new(&e->env), 0);
-	e->env->log = log_line;
+	e->env->log = e->o.log ? e->o.log : log_line;
 	e->env->log_level = ENV_LOG_DEBUG;
 	e->env->huge = e->o.huge;
 	if (dev_soft_open(e->env, "", -1, err, sizeof(err), &e->dev))

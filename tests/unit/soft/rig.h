@@ -41,6 +41,8 @@ struct rig_opts {
 	uint32_t wr;
 	uint32_t sge; /* default 4 */
 	struct dev_qp_opts qp;
+	/* where the log goes, from any thread */
+	void (*log)(void *arg, enum env_log_level level, const char *msg);
 };
 
 struct rig_end {

@@ -324,6 +324,7 @@ static void test_peer_is_late(void **state)
 		rig_open(&b, NULL);
 		rig_addr(&a, &aa);
 		rig_addr(&b, &ba);
+		a.o.qp.timeout = 18; /* seconds */
 		rig_connect(&a, &ba);
 		rig_post(&a, IBV_WR_RDMA_WRITE, 1, a.buf, 8, ba.buf, ba.rkey,
 			 IBV_SEND_SIGNALED);

@@ -226,6 +226,26 @@ static void test_others_stay(void **state)
 	assert_int_equal(lock.word, 0);
 }
 
+/* A try does not wait for the user of a shared lock, and has a biased
+ * one as with soft_lock_revoke(). */
+static void test_try(void **state)
+{
+	soft_lock_init(&lock, false);
+	soft_lock(&lock);
+	assert_false(soft_lock_revoke_try(&lock));
+	soft_unlock(&lock);
+	assert_true(soft_lock_revoke_try(&lock));
+	assert_false(soft_lock_revoke_try(&lock));
+	soft_lock_return(&lock);
+	soft_lock_init(&lock, true);
+	assert_true(soft_lock_revoke_try(&lock));
+	assert_int_not_equal(lock.mode, 0);
+	soft_lock_return(&lock);
+	assert_int_equal(lock.mode & SOFT_LOCK_WANT, 0);
+	soft_lock(&lock);
+	soft_unlock(&lock);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -236,6 +256,7 @@ int main(void)
 		cmocka_unit_test(test_own),
 		cmocka_unit_test(test_others_stay),
 		cmocka_unit_test(test_first_revoke),
+		cmocka_unit_test(test_try),
 	};
 
 	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0,

@@ -4,7 +4,8 @@
  * or is killed: what it had written is read all the same, then the stream is
  * over. (In harsh mode a device may be busy with it still: a part is read.)
  * And: whatever an end does when the other's process is killed, it is told of a
- * dead process.
+ * dead process. And: the writer of several streams is killed while the ring of
+ * one grows: all that had come is read, byte by byte, then each stream is over.
  */
 #include <errno.h>
 #include <signal.h>
@@ -14,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "stream/state.h"
 #include "unit/cm.h"
 #include "unit/device.h"
 #include "unit/patience.h"
@@ -254,6 +256,163 @@ static void test_deaths(void **state)
 					  (enum deed)deed);
 }
 
+/* --- killed while a ring grows -------------------------------------------- */
+
+#define STREAMS 4
+#define GROWTHS 4
+
+static struct victim growers[GROWTHS];
+
+static char byte_at(int stream, size_t at)
+{
+	return (char)(stream * 37 + (at * 13 >> 2));
+}
+
+/* Opens streams, each with its number as the first byte, and fills them. */
+static void grower(int in)
+{
+	struct skein_ctx_attr attr = {.size = sizeof(attr),
+				      .device = test_device()};
+	struct skein_stream *streams[STREAMS];
+	size_t at[STREAMS] = {0}, n, k;
+	struct skein_ctx *ctx;
+	char line[64], buf[3000];
+
+	if (read(in, line, sizeof(line)) != sizeof(line) ||
+	    skein_ctx_open(&attr, &ctx))
+		_exit(1);
+	for (int i = 0; i < STREAMS; i++) {
+		char c = (char)i;
+
+		if (skein_stream_open(ctx, line, NULL, &streams[i]) ||
+		    skein_stream_write(streams[i], &c, 1, LONG, &n))
+			_exit(1);
+	}
+	for (int i = 0, rc = 0; !rc || rc == -EAGAIN; i = (i + 1) % STREAMS) {
+		for (k = 0; k < sizeof(buf); k++)
+			buf[k] = byte_at(i, at[i] + k);
+		rc = skein_stream_write(streams[i], buf, sizeof(buf), 0, &n);
+		at[i] += rc ? 0 : n;
+		skein_ctx_progress(ctx);
+	}
+	_exit(0);
+}
+
+static void grower_start(struct victim *v)
+{
+	int in[2];
+
+	if (pipe(in))
+		exit(1);
+	v->pid = fork();
+	if (!v->pid) {
+		close(in[1]);
+		grower(in[0]);
+	}
+	close(in[0]);
+	v->in = in[1];
+}
+
+/* What one end of a stream has read. */
+struct reading {
+	struct skein_stream *stream;
+	int number;
+	size_t at;
+};
+
+static int read_some(struct reading *r, uint64_t timeout_ns)
+{
+	char buf[4096];
+	size_t n = 0, k;
+	int rc;
+
+	rc = skein_stream_read(r->stream, buf, sizeof(buf), timeout_ns, &n);
+	for (k = 0; k < n; k++)
+		if (buf[k] != byte_at(r->number, r->at + k))
+			fail_msg("stream %d, byte %zu", r->number, r->at + k);
+	r->at += n;
+	assert_true(rc || n); /* it has not ended writing */
+	return rc;
+}
+
+/* Has this end made a larger ring in which the writer is not yet? */
+static bool grows(const struct reading *r)
+{
+	return r->stream->s->grow.granted.size;
+}
+
+/* The ring of r grows so many times, and is about to once more. */
+static void grow_until(struct skein_ctx *ctx, struct reading *r, int growths)
+{
+	while (!grows(r))
+		skein_ctx_progress(ctx); /* it is not read, so it is full */
+	while (growths--) {
+		while (grows(r))
+			assert_int_equal(read_some(r, LONG), 0);
+		while (!grows(r))
+			skein_ctx_progress(ctx);
+	}
+}
+
+static void meet_grower(struct skein_ctx *ctx, struct victim *v,
+			struct reading *r)
+{
+	struct skein_stream_listener *streams;
+	struct skein_listener *listener;
+	char line[64] = "", c;
+	size_t n;
+
+	assert_int_equal(
+		skein_listener_open(ctx, "127.0.0.1:0", NULL, &listener), 0);
+	assert_int_equal(skein_stream_listen(ctx, NULL, &streams), 0);
+	snprintf(line, sizeof(line), "%s", skein_listener_addr(listener));
+	assert_int_equal(write(v->in, line, sizeof(line)), sizeof(line));
+	for (int i = 0; i < STREAMS; i++) {
+		struct skein_stream *stream;
+
+		assert_int_equal(skein_stream_accept(streams, LONG, &stream),
+				 0);
+		assert_int_equal(skein_stream_read(stream, &c, 1, LONG, &n), 0);
+		assert_in_range(c, 0, STREAMS - 1);
+		r[i] = (struct reading){stream, c, 0};
+	}
+}
+
+static void test_grower(struct victim *v, int growths)
+{
+	struct skein_ctx_attr attr = {.size = sizeof(attr),
+				      .device = test_device()};
+	struct reading r[STREAMS];
+	struct skein_ctx *ctx;
+	size_t n;
+	int rc;
+
+	assert_int_equal(skein_ctx_open(&attr, &ctx), 0);
+	meet_grower(ctx, v, r);
+	grow_until(ctx, &r[growths % STREAMS], growths);
+	assert_int_equal(kill(v->pid, SIGKILL), 0);
+	for (int i = 0; i < STREAMS; i++) {
+		while (!(rc = read_some(&r[i], LONG)))
+			;
+		assert_int_equal(rc, -SKEIN_EDEAD);
+		rc = skein_stream_write(r[i].stream, "x", 1, LONG, &n);
+		assert_int_equal(rc, -SKEIN_EDEAD);
+	}
+	for (int i = 0; i < STREAMS; i++)
+		assert_int_equal(skein_stream_close(r[i].stream, SKEIN_S(1)),
+				 -SKEIN_EDEAD);
+	skein_ctx_close(ctx);
+	assert_int_equal(waitpid(v->pid, NULL, 0), v->pid);
+	close(v->in);
+}
+
+static void test_growths(void **state)
+{
+	(void)state;
+	for (int i = 0; i < GROWTHS; i++)
+		test_grower(&growers[i], i);
+}
+
 /* Before this process has threads. */
 static void children_start(void)
 {
@@ -261,6 +420,8 @@ static void children_start(void)
 		for (int deed = 0; deed < DEEDS; deed++)
 			for (int i = 0; i < TIMES; i++)
 				victim_start(&victims[opens][deed][i], opens);
+	for (int i = 0; i < GROWTHS; i++)
+		grower_start(&growers[i]);
 	for (int end = 0; end < ENDS; end++) {
 		int fds[2];
 
@@ -278,6 +439,8 @@ static void test_gone(struct child *child, int status_wanted)
 {
 	struct skein_ctx_attr attr = {.size = sizeof(attr),
 				      .device = test_device()};
+	/* It holds all that is written, though no round is run here. */
+	struct skein_stream_attr large = {.size = sizeof(large), .ring = 65536};
 	struct skein_stream *stream;
 	struct skein_ctx *ctx;
 	char line[64], buf[4096], right[4096];
@@ -286,7 +449,7 @@ static void test_gone(struct child *child, int status_wanted)
 
 	assert_int_equal(skein_ctx_open(&attr, &ctx), 0);
 	assert_int_equal(read(child->addr, line, sizeof(line)), sizeof(line));
-	assert_int_equal(skein_stream_open(ctx, line, NULL, &stream), 0);
+	assert_int_equal(skein_stream_open(ctx, line, &large, &stream), 0);
 	/* It is gone before the first byte is read. */
 	assert_int_equal(waitpid(child->pid, &status, 0), child->pid);
 	assert_int_equal(status, status_wanted);
@@ -325,6 +488,7 @@ int main(void)
 		cmocka_unit_test(test_exit),
 		cmocka_unit_test(test_kill),
 		cmocka_unit_test(test_deaths),
+		cmocka_unit_test(test_growths),
 	};
 
 	children_start();

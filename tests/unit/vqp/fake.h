@@ -17,6 +17,9 @@
 
 #define FAKE_MEM 131072u
 #define FAKE_DCIS 4u
+#define FAKE_RCS 2u
+#define FAKE_QPS (FAKE_DCIS + FAKE_RCS)
+#define FAKE_ALL (FAKE_QPS + FAKE_RCS) /* those of peers that send, too */
 #define FAKE_SQ 16u
 #define FAKE_CQ 40u
 #define FAKE_RKEY 7u /* of the device */
@@ -26,6 +29,7 @@
 #define FAKE_RO 0x10003u     /* the same, for READs */
 #define FAKE_DOMAIN 0x10004u /* the same as the first, of domain 3 */
 #define FAKE_LKEY 9u
+#define FAKE_OWN 11u /* rkey of a poster's memory: READs, real addresses */
 #define FAKE_NODES 6u
 
 /* Another node: memory, and an engine for its messages. */
@@ -34,7 +38,8 @@ struct fake_node {
 	struct vqp_engine *e; /* NULL: messages vanish */
 	uint8_t mem[FAKE_MEM];
 	bool dead;
-	bool slow; /* nothing to it is carried out now */
+	bool slow;    /* nothing to it is carried out now */
+	bool stopped; /* its process is: datagrams to it wait */
 };
 
 struct fake_wr {
@@ -51,8 +56,42 @@ struct fake_dci {
 	unsigned life;
 };
 
+/* An RC queue pair: what it tells, what it was told. */
+struct fake_rc {
+	bool made, joined;
+	struct rc_addr own, far;
+};
+
+/* A datagram under way. */
+struct fake_told {
+	struct fake_node *to;
+	uint8_t msg[RC_MSG];
+};
+
 struct fake {
-	struct fake_dci dci[FAKE_DCIS];
+	struct fake_dci dci[FAKE_ALL];
+	struct fake_rc rc[2 * FAKE_RCS];
+	struct fake_told told[64];
+	struct fake_told old[4]; /* come once more, much later */
+	/* look-ups of two records at a meta server: node 4 or 5 */
+	struct {
+		unsigned server;
+		uint32_t place[2];
+		uint64_t token;
+	} look[16];
+	unsigned n_looks;
+	unsigned n_told, rcs_made;
+	bool lossy; /* datagrams get lost, and come twice and late */
+	bool rc_refuse;
+	/* messages that have arrived; their receives complete late */
+	struct {
+		uint8_t buf[MSG_BUF];
+		size_t len;
+		unsigned from; /* queue pair of the sender */
+		bool there;
+	} late[32];
+	bool late_recvs;
+	bool keeps_late; /* a mistake: past the end of the queue pair */
 	struct {
 		struct ibv_wc wc;
 		unsigned dci, life;
@@ -60,6 +99,7 @@ struct fake {
 	} cq[256];
 	unsigned n_cq;
 	struct fake_node *node; /* FAKE_NODES of them */
+	struct vqp_engine *node_e;
 	struct prng rng;
 	char wrong[128]; /* "": nothing */
 	unsigned replaced;
@@ -69,9 +109,14 @@ struct fake {
 	 * all of a DCI until it is replaced, which completes nothing either. */
 	unsigned refuse;
 	uint64_t refuse_at;
-	bool stuck[FAKE_DCIS];
+	bool stuck[FAKE_ALL];
+	bool knows_dead; /* the device says which peers live */
+	unsigned probes;
 	enum ibv_wc_status breaks; /* the next request ends so; 0: as it does */
-	unsigned fail_alloc;	   /* the n-th from now on; 0: none */
+	bool reads_fail;	   /* of memory that was announced */
+	/* called before such a READ is carried out, once */
+	void (*before_read)(void);
+	unsigned fail_alloc; /* the n-th from now on; 0: none */
 	unsigned allocs;
 };
 
@@ -106,6 +151,7 @@ static inline int fake_post(void *arg, unsigned dci, struct ibv_send_wr *wr,
 		fake_wrong(f, "a send queue overflows");
 		return -ENOMEM;
 	}
+	f->probes += dci >= FAKE_QPS;
 	for (i = d->next; i != d->tail; i++)
 		if (d->q[i % 64].to != to->way)
 			fake_wrong(f, "behind another target's request");
@@ -115,8 +161,9 @@ static inline int fake_post(void *arg, unsigned dci, struct ibv_send_wr *wr,
 		w = &d->q[d->tail++ % 64];
 		w->wr = *wr;
 		w->to = to->way;
-		memcpy(w->sge, wr->sg_list,
-		       (size_t)wr->num_sge * sizeof(*w->sge));
+		if (wr->num_sge)
+			memcpy(w->sge, wr->sg_list,
+			       (size_t)wr->num_sge * sizeof(*w->sge));
 		w->wr.sg_list = w->sge;
 		if (!wr->next && !(wr->send_flags & IBV_SEND_SIGNALED))
 			fake_wrong(f, "the last one is not signalled");
@@ -160,12 +207,86 @@ static inline void fake_complete(struct fake *f, unsigned dci, uint64_t id,
 	f->cq[f->n_cq++].frees = d->next;
 }
 
+static inline void fake_arrive(struct fake *f, unsigned from,
+			       const uint8_t *buf, size_t len);
+
 static inline uint8_t *fake_at(uint64_t addr)
 {
 	return (uint8_t *)(uintptr_t)addr;
 }
 
-static inline void fake_send(const struct fake_wr *w)
+/* Receives of one queue pair complete in order, of two in any order. */
+static inline bool fake_late_one(struct fake *f)
+{
+	unsigned at = (unsigned)prng_below(&f->rng, 32), i, k;
+
+	for (k = 0; k < 32; k++) {
+		i = (at + k) % 32;
+		if (!f->late[i].there)
+			continue;
+		/* the oldest of its queue pair is first in the array */
+		for (unsigned j = 0; j < i; j++)
+			if (f->late[j].there &&
+			    f->late[j].from == f->late[i].from) {
+				i = j;
+				break;
+			}
+		f->late[i].there = false;
+		vqp_engine_receive(f->node_e, f->late[i].buf, f->late[i].len);
+		return true;
+	}
+	return false;
+}
+
+/* All that have come by this queue pair. */
+static inline void fake_late_of(struct fake *f, unsigned from)
+{
+	for (unsigned i = 0; i < 32; i++) {
+		if (!f->late[i].there || f->late[i].from != from)
+			continue;
+		f->late[i].there = false;
+		vqp_engine_receive(f->node_e, f->late[i].buf, f->late[i].len);
+	}
+}
+
+static inline void fake_arrive(struct fake *f, unsigned from,
+			       const uint8_t *buf, size_t len)
+{
+	unsigned i, n = 0;
+
+	if (!f->late_recvs) {
+		vqp_engine_receive(f->node_e, buf, len);
+		return;
+	}
+	/* packed, oldest first */
+	for (i = 0; i < 32; i++)
+		if (f->late[i].there) {
+			if (i != n) {
+				f->late[n] = f->late[i];
+				f->late[i].there = false;
+			}
+			n++;
+		}
+	if (n == 32) {
+		while (fake_late_one(f))
+			;
+		n = 0;
+	}
+	memcpy(f->late[n].buf, buf, len);
+	f->late[n].len = len;
+	f->late[n].from = from;
+	f->late[n].there = true;
+}
+
+/* An RC queue pair is another one each time that it is made. */
+static inline unsigned fake_id(const struct fake *f, unsigned dci)
+{
+	return dci < FAKE_DCIS ? dci
+			       : FAKE_QPS + f->rc[dci - FAKE_DCIS].own.qpn;
+}
+
+static inline void fake_send(const struct fake *f, const struct fake_wr *w,
+			     unsigned dci)
 {
 	uint8_t buf[MSG_BUF];
 	size_t len = 0;
@@ -175,10 +296,44 @@ static inline void fake_send(const struct fake_wr *w)
 		len += w->sge[i].length;
 	}
 	if (w->to->e)
-		vqp_engine_receive(w->to->e, buf, len);
+		fake_arrive(w->to->e->conf.arg, fake_id(f, dci), buf, len);
 }
 
-static inline enum ibv_wc_status fake_do(struct fake_wr *w)
+/* The other end of an RC queue pair of f, which has to be there. */
+static inline bool fake_rc_there(struct fake *f, unsigned rc,
+				 const struct fake_node *to)
+{
+	const struct fake_rc *own = &f->rc[rc], *far;
+	struct fake *g;
+
+	if (!to->e || !own->joined)
+		return false;
+	g = to->e->conf.arg;
+	far = &g->rc[own->far.qpn % (2 * FAKE_RCS)];
+	return far->joined && far->own.qpn == own->far.qpn &&
+	       far->far.qpn == own->own.qpn;
+}
+
+static inline enum ibv_wc_status fake_read_own(struct fake *f,
+					       struct fake_wr *w)
+{
+	uint64_t at = w->wr.wr.rdma.remote_addr;
+	void (*before)(void) = f->before_read;
+
+	f->before_read = NULL;
+	if (before)
+		before();
+	if (f->reads_fail)
+		return IBV_WC_REM_ACCESS_ERR;
+	for (int i = 0; i < w->wr.num_sge; i++) {
+		memcpy(fake_at(w->sge[i].addr), fake_at(at), w->sge[i].length);
+		at += w->sge[i].length;
+	}
+	return IBV_WC_SUCCESS;
+}
+
+static inline enum ibv_wc_status fake_do(struct fake *f, unsigned dci,
+					 struct fake_wr *w)
 {
 	uint64_t at = w->wr.wr.rdma.remote_addr, old;
 	uint32_t rkey = w->wr.wr.rdma.rkey, len = 0;
@@ -186,8 +341,10 @@ static inline enum ibv_wc_status fake_do(struct fake_wr *w)
 
 	if (w->to->dead)
 		return IBV_WC_RETRY_EXC_ERR;
+	if (dci >= FAKE_DCIS && !fake_rc_there(f, dci - FAKE_DCIS, w->to))
+		return IBV_WC_RETRY_EXC_ERR;
 	if (w->wr.opcode == IBV_WR_SEND) {
-		fake_send(w);
+		fake_send(f, w, dci);
 		return IBV_WC_SUCCESS;
 	}
 	if (atomic) {
@@ -196,6 +353,10 @@ static inline enum ibv_wc_status fake_do(struct fake_wr *w)
 	}
 	for (int i = 0; i < w->wr.num_sge; i++)
 		len += w->sge[i].length;
+	if (!len && w->wr.opcode == IBV_WR_RDMA_WRITE)
+		return IBV_WC_SUCCESS;
+	if (rkey == FAKE_OWN && w->wr.opcode == IBV_WR_RDMA_READ)
+		return fake_read_own(f, w);
 	if (rkey != FAKE_RKEY || at > FAKE_MEM || len > FAKE_MEM - at)
 		return IBV_WC_REM_ACCESS_ERR;
 	if (atomic) {
@@ -227,7 +388,7 @@ static inline bool fake_step(struct fake *f, unsigned dci)
 	if (d->next == d->tail || d->err || d->q[d->next % 64].to->slow)
 		return false;
 	w = &d->q[d->next++ % 64];
-	status = fake_do(w);
+	status = fake_do(f, dci, w);
 	if (f->stuck[dci]) /* carried out, and it never says so */
 		return true;
 	if (f->breaks) {
@@ -246,14 +407,156 @@ static inline bool fake_step(struct fake *f, unsigned dci)
 	return true;
 }
 
+/* Delivers a datagram. */
+static inline bool fake_tell_one(struct fake *f)
+{
+	unsigned at, n = f->n_told;
+	struct fake_told t;
+
+	if (!n)
+		return false;
+	at = f->lossy ? (unsigned)prng_below(&f->rng, n) : 0;
+	t = f->told[at];
+	if (t.to->stopped)
+		return false;
+	/* some come once more, later */
+	if (!f->lossy || prng_below(&f->rng, 4)) {
+		f->n_told--;
+		memmove(&f->told[at], &f->told[at + 1],
+			(f->n_told - at) * sizeof(t));
+	}
+	if (f->lossy && !prng_below(&f->rng, 3)) {
+		struct fake_told *o = &f->old[prng_below(&f->rng, 4)], was = *o;
+
+		*o = t;
+		if (was.to && was.to->e && !was.to->dead)
+			vqp_engine_datagram(was.to->e, was.msg, RC_MSG);
+	}
+	if (t.to->e && !t.to->dead && !(f->lossy && !prng_below(&f->rng, 4)))
+		vqp_engine_datagram(t.to->e, t.msg, RC_MSG);
+	return true;
+}
+
+static inline int fake_meta_read(void *arg, unsigned server,
+				 const uint32_t place[2], uint64_t token)
+{
+	struct fake *f = arg;
+
+	if (f->n_looks == 16)
+		return -ENOMEM;
+	f->look[f->n_looks].server = server;
+	memcpy(f->look[f->n_looks].place, place, sizeof(f->look[0].place));
+	f->look[f->n_looks++].token = token;
+	return 0;
+}
+
+/* Answers the oldest look-up, but for a node that is slow. */
+static inline bool fake_look_one(struct fake *f)
+{
+	uint8_t rec[2 * META_RECORD];
+	const struct fake_node *n;
+	uint64_t token;
+	unsigned i;
+
+	for (i = 0; i < f->n_looks && f->node[4 + f->look[i].server].slow; i++)
+		;
+	if (i == f->n_looks)
+		return false;
+	n = &f->node[4 + f->look[i].server];
+	token = f->look[i].token;
+	for (unsigned k = 0; k < 2; k++)
+		memcpy(rec + (size_t)k * META_RECORD,
+		       n->mem + (size_t)(1 + f->look[i].place[k]) * META_RECORD,
+		       META_RECORD);
+	memmove(&f->look[i], &f->look[i + 1],
+		(--f->n_looks - i) * sizeof(f->look[0]));
+	vqp_engine_meta_read(f->node_e, token, !n->dead, rec);
+	return true;
+}
+
 static inline bool fake_any(struct fake *f)
 {
-	unsigned at = (unsigned)prng_below(&f->rng, FAKE_DCIS);
+	unsigned at = (unsigned)prng_below(&f->rng, FAKE_QPS);
 
-	for (unsigned i = 0; i < FAKE_DCIS; i++)
-		if (fake_step(f, (at + i) % FAKE_DCIS))
+	for (unsigned i = 0; i < FAKE_QPS; i++)
+		if (fake_step(f, (at + i) % FAKE_QPS))
 			return true;
-	return false;
+	for (unsigned i = FAKE_QPS; i < FAKE_ALL; i++)
+		if (fake_step(f, i))
+			return true;
+	return fake_tell_one(f) || fake_late_one(f) || fake_look_one(f);
+}
+
+static inline int fake_rc_make(void *arg, unsigned rc, struct rc_addr *own)
+{
+	struct fake *f = arg;
+
+	if (f->rc_refuse)
+		return -ENOMEM;
+	if (f->rc[rc].made)
+		fake_wrong(f, "an RC queue pair is made twice");
+	/* the number again in the lowest digits */
+	f->rc[rc] = (struct fake_rc){
+		.made = true,
+		.own = {.qpn = ++f->rcs_made * 2 * FAKE_RCS + rc,
+			.mtu = 5,
+			.rd_atomic = 1}};
+	*own = f->rc[rc].own;
+	return 0;
+}
+
+static inline int fake_rc_join(void *arg, unsigned rc,
+			       const struct rc_addr *far,
+			       const struct vqp_peer *peer)
+{
+	struct fake *f = arg;
+
+	if (!f->rc[rc].made || f->rc[rc].joined)
+		fake_wrong(f, "joins what is not there, or twice");
+	f->rc[rc].far = *far;
+	f->rc[rc].joined = true;
+	return 0;
+}
+
+static inline void fake_rc_free(void *arg, unsigned rc)
+{
+	struct fake *f = arg;
+	struct fake_dci *d = &f->dci[FAKE_DCIS + rc];
+	unsigned far = FAKE_QPS + f->rc[rc].far.qpn, kept = 0;
+
+	f->rc[rc] = (struct fake_rc){0};
+	for (unsigned i = 0; i < f->n_cq; i++)
+		if (rc < FAKE_RCS || f->cq[i].dci != FAKE_DCIS + rc)
+			f->cq[kept++] = f->cq[i];
+	f->n_cq = kept;
+	if (rc >= FAKE_RCS && !f->keeps_late)
+		fake_late_of(f, far);
+	else if (rc < FAKE_RCS && d->next != d->tail && !d->err &&
+		 !f->stuck[FAKE_DCIS + rc])
+		fake_wrong(f, "freed with requests under way");
+	f->replaced += d->err;
+	f->stuck[FAKE_DCIS + rc] = false;
+	d->head = d->next = d->tail;
+	d->err = false;
+	d->life++;
+}
+
+static inline int fake_rc_probe(void *arg, unsigned rc)
+{
+	const struct fake *f = arg;
+
+	return f->knows_dead ? 0 : -EOPNOTSUPP;
+}
+
+static inline void fake_tell(void *arg, const struct vqp_peer *to,
+			     const uint8_t *msg)
+{
+	struct fake *f = arg;
+
+	if (f->n_told == 64)
+		return;
+	f->told[f->n_told].to = to->way;
+	memcpy(f->told[f->n_told++].msg, msg, RC_MSG);
 }
 
 static inline int fake_replace(void *arg, unsigned dci)
@@ -295,6 +598,13 @@ static inline bool fake_local(void *arg, uint32_t lkey, uint64_t addr,
 	return lkey == FAKE_LKEY;
 }
 
+static inline bool fake_rkey_of(void *arg, uint32_t lkey, uint64_t addr,
+				uint32_t len, uint32_t *rkey)
+{
+	*rkey = FAKE_OWN;
+	return lkey == FAKE_LKEY;
+}
+
 static inline void *fake_alloc(void *arg, size_t len)
 {
 	struct fake *f = arg;
@@ -321,9 +631,16 @@ static const struct vqp_port fake_port = {
 	.way = fake_way,
 	.way_free = fake_way_free,
 	.local_ok = fake_local,
+	.rkey_of = fake_rkey_of,
 	.alloc = fake_alloc,
 	.free = fake_free,
 	.log = fake_log,
+	.rc_make = fake_rc_make,
+	.rc_join = fake_rc_join,
+	.rc_free = fake_rc_free,
+	.rc_probe = fake_rc_probe,
+	.tell = fake_tell,
+	.meta_read = fake_meta_read,
 };
 
 /* One engine with its device. */
@@ -331,6 +648,7 @@ struct half {
 	struct fake f;
 	struct vqp_engine e;
 	uint8_t *cells;
+	uint64_t words[VQP_SLOTS];
 };
 
 static inline void half_open(struct half *h, struct fake_node *nodes,
@@ -339,10 +657,14 @@ static inline void half_open(struct half *h, struct fake_node *nodes,
 	struct vqp_conf c = {.port = &fake_port,
 			     .arg = &h->f,
 			     .dcis = FAKE_DCIS,
+			     .rcs = FAKE_RCS,
+			     .rc_busy = 200,
 			     .sq_max = FAKE_SQ,
 			     .cq_max = FAKE_CQ,
 			     .self = nodes[self].id,
-			     .cells_lkey = FAKE_LKEY};
+			     .cells_lkey = FAKE_LKEY,
+			     .words = h->words,
+			     .words_rkey = FAKE_OWN};
 
 	memset(h, 0, sizeof(*h));
 	h->cells = calloc(VQP_SLOTS, VQP_CELL);
@@ -350,6 +672,7 @@ static inline void half_open(struct half *h, struct fake_node *nodes,
 	h->f.node = nodes;
 	prng_init(&h->f.rng, seed);
 	assert_int_equal(vqp_engine_init(&h->e, &c), 0);
+	h->f.node_e = &h->e;
 	nodes[self].e = &h->e;
 }
 
@@ -382,6 +705,7 @@ static inline struct fake_node *fake_nodes(void)
 		n[i].id = (struct meta_node){.gid = {0xfe, 0x80},
 					     .port = 100 + i,
 					     .dctn = 1000 + i,
+					     .udqpn = 2000 + i,
 					     .key = 5 + i,
 					     .incarnation = 1,
 					     .table = FAKE_TABLE,

@@ -16,7 +16,7 @@ static struct half *h, *far;
 static uint64_t words[4096];
 static uint64_t now_ns; /* it never goes back */
 
-static void open_all(uint64_t seed, unsigned plant)
+static void open_all(uint64_t seed, enum vqp_plant plant)
 {
 	nodes = fake_nodes();
 	now_ns = 1;
@@ -45,7 +45,7 @@ static bool books_good(struct vqp_engine *e)
 	if (e->cq_used)
 		return false;
 	for (unsigned i = 0; i < e->conf.dcis; i++)
-		if (e->dci[i].sq_used || e->dci[i].n_posted)
+		if (e->qp[i].sq_used || e->qp[i].n_posted)
 			return false;
 	return true;
 }
@@ -73,7 +73,7 @@ static struct vqp *join(struct half *of, unsigned node, unsigned dci)
 	vqp_join(v, p);
 	v->far_port = 9;
 	v->by_port = true;
-	v->dci = dci;
+	v->dci = v->qp = dci;
 	return v;
 }
 
@@ -153,6 +153,12 @@ static void recv_post(struct vqp *v, unsigned n)
 
 	while (n--)
 		assert_int_equal(vqp_post_recv(v, &wr, &bad), 0);
+}
+
+static void later(uint64_t ns)
+{
+	now_ns += ns;
+	vqp_engine_at(&h->e, now_ns);
 }
 
 /* --- the cases ---------------------------------------------------------- */
@@ -316,6 +322,298 @@ static bool case_f2(void)
 		good = good && next_is(p.from, i, IBV_WC_SUCCESS);
 	}
 	return good && !far->e.counts.garbage;
+}
+
+/* The receiver frees the vqp that messages made again and again, before it has
+ * told what it has taken. */
+static bool case_f4(void)
+{
+	struct vqp *bound, *a = join(h, 1, 0);
+	struct vqp_pop_out p;
+	bool good = true;
+
+	assert_int_equal(vqp_new(&far->e, &bound), 0);
+	assert_int_equal(vqp_bind(bound, 9), 0);
+	for (unsigned i = 0; good && i < 60; i++) {
+		recv_post(bound, 1);
+		good = !post(a, i, IBV_WR_SEND, true);
+		settle();
+		good = good && vqp_pop(bound, &p);
+		settle();
+		good = good && next_is(a, i, IBV_WC_SUCCESS);
+		if (good && i % 7 == 6)
+			vqp_close(p.from);
+	}
+	return good && !h->e.counts.garbage;
+}
+
+/* As many messages as may be under way, and one more, which waits. The receiver
+ * takes n; *from: its vqp. */
+static bool fill(struct vqp *a, unsigned n, struct vqp **from)
+{
+	struct vqp *bound;
+	struct vqp_pop_out p;
+	bool good = true;
+
+	assert_int_equal(vqp_new(&far->e, &bound), 0);
+	assert_int_equal(vqp_bind(bound, 9), 0);
+	recv_post(bound, 60);
+	for (unsigned i = 0; i <= VQP_WINDOW; i++)
+		good = good && !post(a, i, IBV_WR_SEND, true);
+	settle();
+	while (good && n--) {
+		good = vqp_pop(bound, &p);
+		*from = p.from;
+	}
+	for (unsigned i = 0; good && i < VQP_WINDOW; i++)
+		good = next_is(a, i, IBV_WC_SUCCESS);
+	return good;
+}
+
+/* What was taken while a message of credit was under way is told too, also by a
+ * vqp that is closed meanwhile. */
+static bool case_f5(void)
+{
+	const unsigned half_window = VQP_WINDOW / 2;
+	struct vqp *a = join(h, 1, 0), *from = NULL;
+	bool good = fill(a, half_window, &from);
+	struct vqp_pop_out p;
+	unsigned n = VQP_WINDOW + 1;
+
+	vqp_engine_round(&far->e, ++now_ns);
+	good = good && from->credit_out;
+	/* the sender has it, and the receiver does not know that yet */
+	for (; n < 2 * VQP_WINDOW; n++)
+		good = good && !post(a, n, IBV_WR_SEND, true);
+	for (unsigned i = 0; i < 200; i++) {
+		fake_any(&far->f);
+		fake_any(&h->f);
+		vqp_engine_round(&h->e, ++now_ns);
+	}
+	for (unsigned i = 0; good && i < VQP_WINDOW; i++)
+		good = vqp_pop(from->bound, &p);
+	good = good && from->credit_out;
+	if (good)
+		vqp_close(from);
+	settle();
+	for (unsigned i = VQP_WINDOW; good && i < n; i++)
+		good = next_is(a, i, IBV_WC_SUCCESS);
+	return good;
+}
+
+/* The receiver's vqp fails: it tells nothing any more, so its sender has an error
+ * too. */
+static bool case_ask(void)
+{
+	struct vqp *a = join(h, 1, 0), *from = NULL;
+
+	if (!fill(a, VQP_WINDOW / 2 - 1, &from))
+		return false;
+	vqp_fail(from, IBV_WC_LOC_PROT_ERR);
+	settle();
+	if (!nothing(a))
+		return false;
+	later(VQP_ASK_NS);
+	settle();
+	return next_is(a, VQP_WINDOW, IBV_WC_REM_OP_ERR) &&
+	       a->state == VQP_ERROR;
+}
+
+/* The same of answers: the vqp that messages made asks. */
+static bool case_ask_back(void)
+{
+	struct vqp *a = join(h, 1, 0), *from = NULL;
+	bool good = fill(a, 1, &from);
+
+	vqp_fail(a, IBV_WC_LOC_PROT_ERR);
+	for (unsigned i = 0; good && i <= VQP_WINDOW; i++)
+		good = !post(from, i, IBV_WR_SEND, true);
+	settle();
+	later(VQP_ASK_NS);
+	settle();
+	for (unsigned i = 0; good && i < VQP_WINDOW; i++)
+		good = next_is(from, i, IBV_WC_SUCCESS);
+	return good && next_is(from, VQP_WINDOW, IBV_WC_REM_OP_ERR);
+}
+
+/* The receiver's node dies, when all that was sent has arrived. */
+static bool case_ask_dead(void)
+{
+	struct vqp *a = join(h, 1, 0), *from = NULL;
+	bool good = fill(a, 1, &from);
+
+	nodes[1].dead = true;
+	later(VQP_ASK_NS);
+	settle();
+	return good && next_is(a, VQP_WINDOW, IBV_WC_RETRY_EXC_ERR);
+}
+
+/* The receiver has no memory for a message: those behind it wait for ever. */
+static bool case_ask_lost(void)
+{
+	struct vqp *a = join(h, 1, 0), *from = NULL;
+	struct vqp_pop_out p;
+	bool good = fill(a, 1, &from);
+
+	later(VQP_ASK_NS); /* the next one leaves, and is lost */
+	far->f.fail_alloc = 1;
+	settle();
+	good = good && next_is(a, VQP_WINDOW, IBV_WC_SUCCESS);
+	while (good && vqp_pop(from->bound, &p))
+		;
+	for (unsigned i = 1; good && i <= VQP_WINDOW; i++)
+		good = !post(a, VQP_WINDOW + i, IBV_WR_SEND, false);
+	settle();
+	later(VQP_ASK_NS);
+	settle();
+	return good && a->state == VQP_ERROR;
+}
+
+/* What the receiver's vqp owes is lost with it: the next one tells it. */
+static bool case_ask_freed(void)
+{
+	struct vqp *a = join(h, 1, 0), *from = NULL;
+	bool good = fill(a, VQP_WINDOW, &from);
+
+	vqp_free(from);
+	later(VQP_ASK_NS);
+	settle();
+	return good && next_is(a, VQP_WINDOW, IBV_WC_SUCCESS) &&
+	       !far->e.counts.garbage && !far->e.counts.dropped;
+}
+
+/* A receiver that takes nothing answers, and nobody has an error. A process that
+ * is stopped is asked a few times only. */
+static bool case_ask_lazy(void)
+{
+	struct vqp *a = join(h, 1, 0), *b = join(h, 2, 1), *from = NULL;
+	bool good = fill(a, 0, &from);
+	uint64_t were;
+
+	for (unsigned i = 0; i < 40; i++) {
+		later(VQP_ASK_NS);
+		settle();
+		good = good && nothing(a) && a->asks == 0;
+	}
+	for (unsigned i = 0; good && i <= VQP_WINDOW; i++)
+		good = !post(b, i, IBV_WR_SEND, false);
+	settle();
+	vqp_free(a);
+	were = h->e.counts.requests;
+	for (unsigned i = 0; i < 100; i++) {
+		later(VQP_ASK_NS);
+		settle();
+	}
+	return good && h->e.counts.requests == were + VQP_ASKS_MAX;
+}
+
+/* The receiver frees the vqp that a message made, when it has answered. The next
+ * message makes another one; what the first one sent is taken late. */
+static bool case_anew(void)
+{
+	struct vqp *bound, *a = join(h, 1, 0);
+	struct vqp_pop_out p;
+	bool good = true;
+	unsigned i, k;
+
+	assert_int_equal(vqp_new(&far->e, &bound), 0);
+	assert_int_equal(vqp_bind(bound, 9), 0);
+	for (i = 0; good && i < 60; i++) {
+		recv_post(bound, 1);
+		good = !post(a, i, IBV_WR_SEND, false);
+		settle();
+		good = good && vqp_pop(bound, &p);
+		for (k = 0; good && k < 3; k++)
+			good = !post(p.from, i, IBV_WR_SEND, false);
+		settle();
+		if (good)
+			vqp_free(p.from);
+		/* Of the first three one is taken, then each time three. */
+		recv_post(a, i ? 3 : 1);
+		for (k = 0; good && k < (i ? 3 : 1); k++)
+			good = next_is(a, 0, IBV_WC_SUCCESS);
+		settle();
+	}
+	recv_post(a, 2);
+	good = good && next_is(a, 0, IBV_WC_SUCCESS) &&
+	       next_is(a, 0, IBV_WC_SUCCESS) && nothing(a);
+	return good && !far->e.counts.garbage && !h->e.counts.garbage &&
+	       !far->e.counts.dropped && !h->e.counts.dropped;
+}
+
+/* The same, while each has as many messages under way as it may. */
+static bool case_anew_full(void)
+{
+	struct vqp *bound, *a = join(h, 1, 0);
+	struct vqp_pop_out p;
+	unsigned i, k, got = 0;
+	bool good = true;
+
+	assert_int_equal(vqp_new(&far->e, &bound), 0);
+	assert_int_equal(vqp_bind(bound, 9), 0);
+	for (i = 0; good && i < 20; i++) {
+		recv_post(bound, 1);
+		good = !post(a, i, IBV_WR_SEND, false);
+		settle();
+		good = good && vqp_pop(bound, &p);
+		for (k = 0; good && k < 2 * VQP_WINDOW; k++)
+			good = !post(p.from, i, IBV_WR_SEND, false);
+		settle();
+		for (k = 0; good && k < 2 * VQP_WINDOW; k++) {
+			recv_post(a, 1);
+			got += next_is(a, 0, IBV_WC_SUCCESS);
+			settle();
+		}
+		if (good)
+			vqp_free(p.from);
+	}
+	return good && got == 40 * VQP_WINDOW && !far->e.counts.garbage &&
+	       !h->e.counts.garbage;
+}
+
+/* What the first one sent is taken when the second has sent little; and a
+ * message of the first that comes after one of the second is dropped. */
+static bool case_anew_late(void)
+{
+	struct vqp *bound, *a = join(h, 1, 0);
+	uint8_t late[MSG_HEADER];
+	struct vqp_pop_out p;
+	struct msg_head m = {.kind = MSG_KIND_DATA, .src = nodes[1].id};
+	unsigned i, k;
+	bool good = true;
+
+	assert_int_equal(vqp_new(&far->e, &bound), 0);
+	assert_int_equal(vqp_bind(bound, 9), 0);
+	for (i = 0; good && i < 2; i++) {
+		recv_post(bound, 1);
+		good = !post(a, i, IBV_WR_SEND, false);
+		settle();
+		good = good && vqp_pop(bound, &p);
+		if (!good)
+			return false;
+		if (!i) {
+			m.src_vqp = p.from->id;
+			m.src_gen = p.from->gen;
+		}
+		for (k = 0; good && k < (i ? 1 : VQP_WINDOW); k++)
+			good = !post(p.from, i, IBV_WR_SEND, false);
+		settle();
+		if (!i)
+			vqp_free(p.from);
+	}
+	m.dst_vqp = a->id;
+	m.dst_gen = a->gen;
+	m.seq = 1;
+	msg_head_encode(&m, late);
+	vqp_engine_receive(&h->e, late, sizeof(late));
+	good = good && h->e.counts.dropped == 1;
+	recv_post(a, VQP_WINDOW + 1);
+	for (k = 0; good && k <= VQP_WINDOW; k++) {
+		good = next_is(a, 0, IBV_WC_SUCCESS);
+		settle();
+	}
+	return good && nothing(a) && !far->e.counts.garbage &&
+	       !h->e.counts.garbage;
 }
 
 static bool case_g(void)
@@ -482,14 +780,19 @@ static bool case_sum(void)
 
 /* --- two meta servers: nodes 4 and 5 ------------------------------------ */
 
+static bool metas_have_dc = true;
+
 static void metas_open(void)
 {
-	/* by their numbers they would share DCIs */
-	nodes[5].id.key = nodes[4].id.key ^ nodes[4].id.dctn ^ nodes[5].id.dctn;
-	for (unsigned i = 0; i < 2; i++)
+	if (!metas_have_dc)
+		nodes[4].id.dctn = nodes[5].id.dctn = 0;
+	for (unsigned i = 0; i < 2; i++) {
+		/* by their turns they would share DCIs */
+		h->e.peers_made = 0;
 		assert_int_equal(vqp_engine_meta(&h->e, i, &nodes[4 + i].id, 0,
 						 FAKE_RKEY, 64),
 				 0);
+	}
 }
 
 static uint8_t *record_at(unsigned meta, unsigned node, unsigned which)
@@ -579,7 +882,8 @@ static bool case_meta_nobody(void)
 	vqp_peer_forget(&h->e, p);
 	look_up(3);
 	work();
-	good = good && !vqp_engine_has_meta(&h->e) &&
+	/* what goes through the port, the port gives up */
+	good = good && (!metas_have_dc || !vqp_engine_has_meta(&h->e)) &&
 	       !post(v, 1, IBV_WR_RDMA_WRITE, true);
 	work();
 	return good && next_is(v, 1, IBV_WC_SUCCESS);
@@ -719,12 +1023,6 @@ static bool case_domain(void)
 	return good && refused(v[3], 4, FAKE_DOMAIN, 0, IBV_WR_RDMA_READ);
 }
 
-static void later(uint64_t ns)
-{
-	now_ns += ns;
-	vqp_engine_at(&h->e, now_ns);
-}
-
 /* The record is gone: a request later than the lease says is not posted. */
 static bool case_lease(void)
 {
@@ -752,6 +1050,196 @@ static bool case_lease_late(void)
 	later(REGION_USE_NS);
 	settle();
 	return good && next_is(v, 1, IBV_WC_REM_ACCESS_ERR) && !h->f.replaced;
+}
+
+/* --- without DC ---------------------------------------------------------- */
+
+static bool without_dc(bool (*run)(void))
+{
+	bool good;
+
+	metas_have_dc = false;
+	good = run();
+	metas_have_dc = true;
+	return good;
+}
+
+static bool case_port_wait(void)
+{
+	return without_dc(case_meta_wait);
+}
+
+static bool case_port_nobody(void)
+{
+	return without_dc(case_meta_nobody);
+}
+
+static bool case_port_torn(void)
+{
+	return without_dc(case_meta_torn);
+}
+
+/* What was asked for another node, by the same vqp, is no answer. */
+static bool late_answer(void)
+{
+	struct vqp *v;
+	bool good;
+
+	metas_open();
+	meta_encode(&nodes[2].id, record_at(4, 2, 0));
+	v = look_up(3);
+	good = v->state == VQP_LOOKS_UP && vqp_connect_stop(v) == -EHOSTUNREACH;
+	vqp_connect(v, nodes[2].id.gid, nodes[2].id.port, 9);
+	good = good && h->f.n_looks == 2 && fake_look_one(&h->f);
+	vqp_engine_round(&h->e, now_ns);
+	good = good && v->lookup.at[0].asked && !v->lookup.at[0].again_ns;
+	work();
+	return good && v->state == VQP_CONNECTED &&
+	       meta_same(&v->peer->node, nodes[2].id.gid, nodes[2].id.port);
+}
+
+static bool case_port_late(void)
+{
+	return without_dc(late_answer);
+}
+
+/* A message is posted before there is a queue pair for it, and its vqp is
+ * closed: it is sent all the same. */
+static bool case_close(void)
+{
+	struct vqp_pop_out out;
+	struct vqp *v, *b;
+	bool good;
+
+	nodes[1].id.dctn = 0;
+	assert_int_equal(vqp_new(&far->e, &b), 0);
+	good = !vqp_bind(b, 9);
+	recv_post(b, 1);
+	v = join(h, 1, VQP_NO_QP);
+	good = good && !post(v, 1, IBV_WR_SEND, true);
+	vqp_close(v);
+	settle();
+	return good && vqp_pop(b, &out) && list_empty(&h->e.closing);
+}
+
+/* Some datagrams of one kind get lost. */
+static void ends_drop(void)
+{
+	for (unsigned k = 0; k < h->f.n_told; k++)
+		if (h->f.told[k].msg[4] == RC_END)
+			h->f.told[k--] = h->f.told[--h->f.n_told];
+}
+
+/* All but receives that complete late, and what ends a queue pair. */
+static void all_but_late(void)
+{
+	for (unsigned k = 0; k < 20; k++) {
+		for (unsigned i = 0; i < FAKE_QPS; i++)
+			fake_step(&h->f, i);
+		ends_drop();
+		fake_tell_one(&h->f);
+		fake_tell_one(&far->f);
+		vqp_engine_round(&h->e, ++now_ns);
+		vqp_engine_round(&far->e, now_ns);
+	}
+}
+
+/* What has come by other queue pairs than this one is seen first. */
+static void others_first(unsigned from)
+{
+	for (unsigned i = 0; i < 32; i++)
+		if (far->f.late[i].there && far->f.late[i].from != from)
+			fake_late_of(&far->f, far->f.late[i].from);
+}
+
+static bool pops(struct vqp *b, uint64_t word)
+{
+	struct vqp_pop_out out;
+
+	return vqp_pop(b, &out) && words[0] == word;
+}
+
+/* A vqp that has sent and heard nothing, and the RC queue pair of its message
+ * ends before the receiver has seen it: the next one comes behind it. */
+static bool end_of_unmet(bool keeps_late)
+{
+	struct fake_told end;
+	struct vqp *v, *b;
+	unsigned from;
+	bool good;
+
+	nodes[1].id.dctn = 0;
+	far->f.late_recvs = true;
+	far->f.keeps_late = keeps_late;
+	assert_int_equal(vqp_new(&far->e, &b), 0);
+	good = !vqp_bind(b, 9);
+	recv_post(b, 2);
+	words[1] = 11;
+	words[2] = 22;
+	v = join(h, 1, VQP_NO_QP);
+	good = good && !post(v, 1, IBV_WR_SEND, true);
+	all_but_late();
+	from = far->f.late[0].from;
+	later(VQP_RC_IDLE_NS);
+	vqp_engine_round(&h->e, now_ns);
+	good = good && far->f.late[0].there && h->f.n_told == 1;
+	end = h->f.told[0];
+	h->f.n_told = 0;
+	good = good && !post(v, 2, IBV_WR_SEND, true);
+	all_but_late();
+	others_first(from);
+	vqp_engine_datagram(&far->e, end.msg, RC_MSG);
+	all_but_late();
+	others_first(from);
+	settle();
+	return good && pops(b, 11) && pops(b, 22) && v->state == VQP_CONNECTED;
+}
+
+static bool case_end(void)
+{
+	return end_of_unmet(false);
+}
+
+/* The same, and the peer never says that it has its messages: it may not. */
+static bool case_no_end(void)
+{
+	struct vqp *v;
+	bool good;
+
+	nodes[1].id.dctn = 0;
+	v = join(h, 1, VQP_NO_QP);
+	good = !post(v, 1, IBV_WR_SEND, true);
+	settle();
+	later(VQP_RC_IDLE_NS);
+	vqp_engine_round(&h->e, now_ns);
+	good = good && !post(v, 2, IBV_WR_SEND, true);
+	for (unsigned i = 0; i <= VQP_RC_TRIES; i++) {
+		all_but_late();
+		later(VQP_RC_TELL_NS);
+	}
+	settle();
+	return good && next_is(v, 1, IBV_WC_SUCCESS) &&
+	       next_is(v, 2, IBV_WC_RETRY_EXC_ERR);
+}
+
+/* A message that never can be sent: its vqp is freed in time. */
+static bool case_linger(void)
+{
+	struct vqp *v = join(h, 2, 0);
+
+	for (unsigned i = 0; i <= VQP_WINDOW; i++)
+		if (post(v, i, IBV_WR_SEND, true))
+			return false;
+	vqp_close(v);
+	settle();
+	now_ns += VQP_LINGER_NS - 1 - now_ns;
+	vqp_engine_round(&h->e, now_ns);
+	if (list_empty(&h->e.closing))
+		return false;
+	now_ns += 2;
+	vqp_engine_round(&h->e, now_ns);
+	settle(); /* it has asked for credit */
+	return list_empty(&h->e.closing) && h->e.n_free == VQP_SLOTS;
 }
 
 /* --- a random run ------------------------------------------------------- */
@@ -879,7 +1367,7 @@ static bool random_run(uint64_t seed)
 static const struct {
 	const char *name;
 	bool (*run)(void);
-	unsigned plant;
+	enum vqp_plant plant;
 } cases[] = {
 	{"a: the list is checked first", case_a, VQP_PLANT_A},
 	{"b: long lists are cut", case_b, VQP_PLANT_B},
@@ -889,6 +1377,15 @@ static const struct {
 	{"e: generations", case_e2, VQP_PLANT_E2},
 	{"f: credits", case_f, VQP_PLANT_F},
 	{"f: credits of answers", case_f2, VQP_PLANT_F2},
+	{"f: credits of a vqp made anew", case_f4, VQP_PLANT_F4},
+	{"f: credits of a vqp that is closed", case_f5, VQP_PLANT_F5},
+	{"f: credit is asked for", case_ask, VQP_PLANT_ASK},
+	{"f: there is none any more", case_ask, VQP_PLANT_ASK_DEAF},
+	{"f: nor for answers", case_ask_back, VQP_PLANT_REFUSE},
+	{"f: the receiver is dead", case_ask_dead, VQP_PLANT_ASK},
+	{"f: a message was lost", case_ask_lost, VQP_PLANT_ASK_LOST},
+	{"f: it owed some", case_ask_freed, VQP_PLANT_ASK},
+	{"f: it is asked a few times", case_ask_lazy, VQP_PLANT_ASK},
 	{"g: one target at a time", case_g, VQP_PLANT_G},
 	{"g: others see no error", case_g2, VQP_PLANT_G2},
 	{"h: what is outstanding goes on", case_h, VQP_PLANT_H},
@@ -905,6 +1402,19 @@ static const struct {
 	{"meta: one may be torn", case_meta_torn, VQP_PLANT_META_TORN},
 	{"meta: a server that is met anew", case_meta_anew,
 	 VQP_PLANT_META_ANEW},
+	{"meta by port: the other is asked in time", case_port_wait,
+	 VQP_PLANT_META_WAIT},
+	{"meta by port: one may not know", case_port_nobody,
+	 VQP_PLANT_META_NOBODY},
+	{"meta by port: one may be torn", case_port_torn, VQP_PLANT_META_TORN},
+	{"meta by port: a late answer", case_port_late, VQP_PLANT_META_TOKEN},
+	{"a vqp is closed: what waits is sent", case_close, VQP_PLANT_CLOSE},
+	{"a vqp is closed: it waits not for ever", case_linger,
+	 VQP_PLANT_LINGER},
+	{"a queue pair ends: the next message comes behind", case_end,
+	 VQP_PLANT_RC_END},
+	{"a queue pair ends, and the peer is silent", case_no_end,
+	 VQP_PLANT_RC_SILENT},
 	{"regions: ranges and rights", case_region, VQP_PLANT_REGION},
 	{"regions: the checksum", case_region_sum, VQP_PLANT_REGION_SUM},
 	{"regions: domains", case_domain, VQP_PLANT_DOMAIN},
@@ -915,7 +1425,7 @@ static const struct {
 
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))
 
-static bool run(unsigned i, unsigned plant)
+static bool run(unsigned i, enum vqp_plant plant)
 {
 	open_all(i + 1, plant);
 	return close_all(cases[i].run());
@@ -933,7 +1443,7 @@ static void test_cases(void **state)
 }
 
 /* In a child: it may end in an assertion. */
-static bool fails(unsigned i, unsigned plant)
+static bool fails(unsigned i, enum vqp_plant plant)
 {
 	int status;
 	pid_t pid = fork();
@@ -959,10 +1469,44 @@ static void test_plants(void **state)
 	}
 }
 
+/* A DCI has as few peers as can be: one more than another at most. */
+static void test_dcis(void **state)
+{
+	unsigned n[FAKE_DCIS] = {0};
+	struct meta_node node;
+	struct vqp_peer *p;
+
+	open_all(1, VQP_PLANT_NONE);
+	node = nodes[1].id;
+	for (unsigned i = 0; i < 4 * FAKE_DCIS; i++) {
+		node.incarnation++; /* another node */
+		p = vqp_peer_get(&h->e, &node);
+		assert_non_null(p);
+		for (unsigned k = 0; k < VQP_PEER_DCIS; k++)
+			n[p->dci[k]]++;
+		vqp_peer_put(&h->e, p);
+	}
+	for (unsigned i = 0; i < FAKE_DCIS; i++)
+		assert_int_equal(n[i], 4 * VQP_PEER_DCIS);
+	assert_true(close_all(true));
+}
+
+static void test_anew(void **state)
+{
+	open_all(1, 0);
+	assert_true(close_all(case_anew()));
+	open_all(2, 0);
+	assert_true(close_all(case_anew_full()));
+	open_all(3, 0);
+	assert_true(close_all(case_anew_late()));
+}
+
 static void test_random(void **state)
 {
 	const char *env = getenv("SKEIN_TEST_SEEDS");
-	uint64_t n = env ? (uint64_t)atoll(env) : part_is_whole() ? 1000 : 300;
+	uint64_t n = env	       ? (uint64_t)atoll(env)
+		     : part_is_whole() ? 1000
+				       : part_rounds(300);
 
 	for (uint64_t seed = 1; seed <= n; seed++) {
 		bool good;
@@ -975,12 +1519,19 @@ static void test_random(void **state)
 	}
 }
 
+/* A device that drops what has arrived by a queue pair that it destroys. */
+static void test_late(void **state)
+{
+	open_all(1, VQP_PLANT_NONE);
+	assert_false(close_all(end_of_unmet(true)));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cases),
-		cmocka_unit_test(test_plants),
-		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_cases),  cmocka_unit_test(test_plants),
+		cmocka_unit_test(test_late),   cmocka_unit_test(test_anew),
+		cmocka_unit_test(test_random), cmocka_unit_test(test_dcis),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -572,6 +572,110 @@ static void test_client_dies(void **state)
 	clients_become(1);
 }
 
+#define LONG 100000u
+
+static void long_send(struct skein_vqp *v, struct skein_vqp_mem *m)
+{
+	uint8_t *at = skein_vqp_mem_addr(m);
+	struct ibv_sge sge = {(uintptr_t)at, LONG, skein_vqp_lkey(m)};
+	struct ibv_send_wr wr = {.wr_id = 3,
+				 .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_SEND,
+				 .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_send_wr *bad;
+
+	for (uint32_t i = 0; i < LONG; i++)
+		at[i] = (uint8_t)(i + (i >> 8));
+	assert_int_equal(skein_vqp_post_send(v, &wr, &bad), 0);
+}
+
+static struct skein_vqp *long_connected(uint16_t port)
+{
+	struct skein_vqp *v;
+
+	assert_int_equal(skein_vqp_new(pool, &v), 0);
+	assert_int_equal(skein_vqp_connect(v, far.node, port, SKEIN_S(10)), 0);
+	return v;
+}
+
+/* A message that the service READs, out of one client's memory into another's;
+ * the receives of the echo are too short for it. */
+static void test_long(void **state)
+{
+	struct skein_vqp_mem *src, *dst;
+	struct skein_pool *pool2;
+	struct skein_vqp *v, *b;
+	struct skein_vqp_msg m;
+	struct ibv_recv_wr *bad;
+	struct ibv_sge sge;
+	struct ibv_recv_wr wr = {.wr_id = 8, .sg_list = &sge, .num_sge = 1};
+	uint64_t end = now_ms() + 60000;
+	int n = 0;
+
+	(void)state;
+	client_open();
+	pool_open(&pool2);
+	assert_int_equal(skein_vqp_mem_new(pool, LONG, 0, &src), 0);
+	assert_int_equal(skein_vqp_mem_new(pool2, LONG, 0, &dst), 0);
+	assert_int_equal(skein_vqp_new(pool2, &b), 0);
+	assert_int_equal(skein_vqp_bind(b, 7), 0);
+	v = long_connected(7);
+	sge = (struct ibv_sge){(uintptr_t)skein_vqp_mem_addr(dst), LONG,
+			       skein_vqp_lkey(dst)};
+	long_send(v, src);
+	assert_int_equal(skein_vqp_post_recv(b, &wr, &bad), 0);
+	while (!n && now_ms() < end)
+		n = skein_vqp_pop(b, 1, &m);
+	assert_int_equal(n, 1);
+	assert_int_equal(m.status, 0);
+	assert_int_equal(m.wr_id, 8);
+	assert_int_equal(m.len, LONG);
+	assert_memory_equal(skein_vqp_mem_addr(dst), skein_vqp_mem_addr(src),
+			    LONG);
+	assert_int_equal(next(v).status, IBV_WC_SUCCESS);
+	v = long_connected(PORT);
+	long_send(v, src);
+	assert_int_equal(next(v).status, IBV_WC_REM_OP_ERR);
+	echo(connected(), 40);
+	skein_pool_close(pool2);
+	skein_pool_close(pool);
+}
+
+static void mute_main(int to)
+{
+	struct skein_vqp *b;
+
+	pool_open(&pool);
+	assert_int_equal(skein_vqp_new(pool, &b), 0);
+	assert_int_equal(skein_vqp_bind(b, 7), 0);
+	if (write(to, "+", 1) != 1)
+		_exit(1);
+	for (;;)
+		pause();
+}
+
+/* The receiver is killed before it has posted a receive. */
+static void test_long_ends(void **state)
+{
+	struct skein_vqp_mem *src;
+	struct skein_vqp *v;
+	pid_t pid;
+	char up;
+
+	(void)state;
+	start(&pid, mute_main, &up, 1);
+	client_open();
+	assert_int_equal(skein_vqp_mem_new(pool, LONG, 0, &src), 0);
+	v = long_connected(7);
+	long_send(v, src);
+	echo(connected(), 40);
+	reap(&pid);
+	assert_int_equal(next(v).status, IBV_WC_REM_OP_ERR);
+	echo(connected(), 40);
+	skein_pool_close(pool);
+}
+
 /* The service says so before it sleeps, for what wakes it is sent only then; and
  * says when the sleep is over. */
 static void sleep_is_said(int life_fd)
@@ -860,6 +964,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_wrong, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_domains, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_sender_domain, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_long, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_long_ends, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_client_dies, setup,
 						teardown),

@@ -107,6 +107,7 @@ static int teardown(void **state)
 
 static struct skein_ctx *ctx;
 static struct skein_pool *pool;
+static struct skein_pool *far; /* of this process too; or NULL */
 static struct skein_vqp_mem *mem;
 
 static void client_open(void)
@@ -159,8 +160,11 @@ static enum ibv_wc_status next(struct skein_vqp *v, enum ibv_wc_opcode *op)
 	struct ibv_wc wc = {0};
 	int n = 0;
 
-	while (!n && now_ms() < end)
+	while (!n && now_ms() < end) {
 		n = skein_vqp_poll(v, 1, &wc);
+		if (far)
+			skein_pool_progress(far);
+	}
 	assert_int_equal(n, 1);
 	if (op)
 		*op = wc.opcode;
@@ -172,6 +176,19 @@ static enum ibv_wc_status result(struct skein_vqp *v, unsigned i,
 {
 	assert_int_equal(post(v, i, op, node[i].rkey, skein_vqp_lkey(mem)), 0);
 	return next(v, NULL);
+}
+
+/* The first WRITE that fails, to node 0, which was killed: until the device is
+ * told of the death WRITEs go to memory that it still has mapped. */
+static enum ibv_wc_status result_dead(struct skein_vqp *v)
+{
+	uint64_t end = now_ms() + 30000;
+	enum ibv_wc_status status;
+
+	do
+		status = result(v, 0, IBV_WR_RDMA_WRITE);
+	while (status == IBV_WC_SUCCESS && now_ms() < end);
+	return status;
 }
 
 static void echo(struct skein_vqp *v, const char *text)
@@ -299,7 +316,6 @@ static void test_region_ends(void **state)
 	struct skein_pool_stats st = {.size = sizeof(st)};
 	struct skein_vqp_mem *m, *again;
 	enum ibv_wc_status status;
-	struct skein_pool *far;
 	struct skein_ctx *c;
 	struct hello was = node[0];
 	uint64_t end;
@@ -331,6 +347,7 @@ static void test_region_ends(void **state)
 	assert_int_equal(st.dcis_replaced, 0);
 	assert_true(st.region_reads >= 2);
 	skein_pool_close(far);
+	far = NULL;
 	skein_ctx_close(c);
 	node[0] = was;
 	client_close();
@@ -347,7 +364,7 @@ static void test_node_dies(void **state)
 	w = connect_to(1);
 	echo(v, "alive");
 	reap(&node_pid[0]);
-	status = result(v, 0, IBV_WR_RDMA_WRITE);
+	status = result_dead(v);
 	assert_int_equal(status, IBV_WC_RETRY_EXC_ERR);
 	assert_int_equal(result(v, 0, IBV_WR_RDMA_WRITE), IBV_WC_WR_FLUSH_ERR);
 	assert_int_equal(result(w, 1, IBV_WR_RDMA_WRITE), IBV_WC_SUCCESS);
@@ -363,17 +380,365 @@ static void test_node_dies(void **state)
 	client_close();
 }
 
-static void test_meta_dies(void **state)
+static void write_many(struct skein_vqp *v, unsigned n)
+{
+	unsigned posted = 0, done = 0;
+	uint64_t end = now_ms() + 30000;
+	struct ibv_wc wc[16];
+
+	while (done < n && now_ms() < end) {
+		while (posted < n && !post(v, 0, IBV_WR_RDMA_WRITE,
+					   node[0].rkey, skein_vqp_lkey(mem)))
+			posted++;
+		for (int k = skein_vqp_poll(v, 16, wc); k > 0; k--, done++)
+			assert_int_equal(wc[k - 1].status, IBV_WC_SUCCESS);
+	}
+	assert_int_equal(done, n);
+}
+
+/* A node with many requests gets an RC queue pair; its vqps go over with
+ * messages and WRITEs under way, and nothing is lost. */
+static void test_busy(void **state)
 {
 	struct skein_pool_stats st = {.size = sizeof(st)};
+	uint64_t end = now_ms() + 60000;
 	struct skein_vqp *v, *w;
-	uint64_t end;
-	int err = -1;
+	uint64_t *word;
+
+	client_open();
+	word = skein_vqp_mem_addr(mem);
+	v = connect_to(0);
+	w = connect_to(0);
+	if (!ctx->dev->caps.dc) {
+		client_close();
+		skip();
+	}
+	echo(v, "by DC");
+	while (st.transfers < 2 && now_ms() < end) {
+		*word = now_ms();
+		write_many(v, 200);
+		echo(v, "before, or after");
+		write_many(w, 3);
+		skein_pool_get_stats(pool, &st);
+	}
+	assert_int_equal(st.rcs_made, 1);
+	assert_int_equal(st.rcs_busy, 1);
+	assert_int_equal(st.transfers, 2);
+	*word = 4711;
+	write_many(v, 1);
+	*word = 0;
+	assert_int_equal(result(v, 0, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);
+	assert_int_equal(*word, 4711);
+	for (int i = 0; i < 20; i++) {
+		echo(v, "by RC");
+		echo(w, "by RC too");
+	}
+	/* a vqp made now begins there */
+	w = connect_to(0);
+	echo(w, "from the start");
+	skein_pool_get_stats(pool, &st);
+	assert_int_equal(st.transfers, 2);
+	assert_int_equal(st.garbage, 0);
+	assert_int_equal(st.dcis_replaced, 0);
+	reap(&node_pid[0]);
+	assert_int_equal(result_dead(v), IBV_WC_RETRY_EXC_ERR);
+	skein_pool_get_stats(pool, &st);
+	assert_int_equal(st.rcs_failed, 1);
+	w = connect_to(1);
+	echo(w, "another node");
+	client_close();
+}
+
+/* The queue pair of the datagrams fails: RC queue pairs are made all the same. */
+static void test_datagrams_fail(void **state)
+{
+	struct skein_pool_stats st = {.size = sizeof(st)};
+	uint64_t end = now_ms() + 60000;
+	struct skein_vqp *v;
 
 	client_open();
 	v = connect_to(0);
+	assert_int_equal(dev_qp_err(ctx->dev, pool_of(pool)->ud), 0);
+	while (!st.rcs_made && now_ms() < end) {
+		write_many(v, 300);
+		skein_pool_get_stats(pool, &st);
+	}
+	assert_int_equal(st.rcs_made, 1);
+	echo(v, "by RC");
+	client_close();
+}
+
+/* --- long messages ------------------------------------------------------ */
+
+#define LONG_MAX 300000u
+#define LONG_NODE 4711u /* this process's second pool */
+#define LONG_ADDR "127.0.0.1:4711"
+
+static struct skein_ctx *far_ctx;
+static struct skein_vqp_mem *out, *in;
+static struct skein_vqp *ear;
+
+static void ear_open(void)
+{
+	struct skein_pool_attr a = {
+		.size = sizeof(a), .meta = meta_addr, .node_port = LONG_NODE};
+
+	assert_int_equal(skein_ctx_open(NULL, &far_ctx), 0);
+	assert_int_equal(skein_pool_open(far_ctx, &a, &far), 0);
+	assert_int_equal(skein_vqp_mem_new(far, LONG_MAX, 0, &in), 0);
+	assert_int_equal(skein_vqp_new(far, &ear), 0);
+	assert_int_equal(skein_vqp_bind(ear, PORT), 0);
+}
+
+static void ear_close(void)
+{
+	skein_pool_close(far);
+	far = NULL;
+	skein_ctx_close(far_ctx);
+}
+
+static void mouth_open(void)
+{
+	client_open();
+	assert_int_equal(skein_vqp_mem_new(pool, LONG_MAX, 0, &out), 0);
+}
+
+static struct skein_vqp *mouth_connect(const char *addr)
+{
+	struct skein_vqp *v;
+
+	assert_int_equal(skein_vqp_new(pool, &v), 0);
+	assert_int_equal(skein_vqp_connect(v, addr, PORT, SKEIN_S(60)), 0);
+	return v;
+}
+
+static void long_post(struct skein_vqp *v, uint32_t len)
+{
+	uint8_t *at = skein_vqp_mem_addr(out);
+	struct ibv_sge sge = {(uintptr_t)at, len, skein_vqp_lkey(out)};
+	struct ibv_send_wr wr = {.sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_SEND,
+				 .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_send_wr *bad;
+
+	for (uint32_t i = 0; i < len; i++)
+		at[i] = (uint8_t)(i + len + (i >> 8));
+	assert_int_equal(skein_vqp_post_send(v, &wr, &bad), 0);
+}
+
+static void ear_recv(uint64_t id)
+{
+	struct ibv_sge sge = {(uintptr_t)skein_vqp_mem_addr(in), LONG_MAX,
+			      skein_vqp_lkey(in)};
+	struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1};
+	struct ibv_recv_wr *bad;
+
+	assert_int_equal(skein_vqp_post_recv(ear, &wr, &bad), 0);
+}
+
+/* A message has come, and waits for a receive. */
+static void ear_waits(void)
+{
+	struct vqp *v = container_of(ear, struct pool_vqp, base)->v;
+	uint64_t end = now_ms() + 60000;
+
+	while (list_empty(&v->messages) && now_ms() < end) {
+		skein_pool_progress(far);
+		if (pool)
+			skein_pool_progress(pool);
+	}
+	assert_false(list_empty(&v->messages));
+}
+
+static struct skein_vqp_msg ear_pop(void)
+{
+	uint64_t end = now_ms() + 60000;
+	struct skein_vqp_msg m = {0};
+	int n = 0;
+
+	while (!n && now_ms() < end) {
+		n = skein_vqp_pop(ear, 1, &m);
+		if (pool)
+			skein_pool_progress(pool);
+	}
+	assert_int_equal(n, 1);
+	return m;
+}
+
+/* Complete only when the receiver has it; its bytes; there and back. */
+static void test_long(void **state)
+{
+	static const uint32_t len[] = {SKEIN_VQP_COPY_MAX,
+				       SKEIN_VQP_COPY_MAX + 1, 70000, LONG_MAX};
+	struct skein_pool_stats st = {.size = sizeof(st)};
+	struct skein_vqp_msg m;
+	struct skein_vqp *v;
+	struct ibv_wc wc;
+
+	ear_open();
+	mouth_open();
+	v = mouth_connect(LONG_ADDR);
+	for (unsigned i = 0; i < 4; i++) {
+		long_post(v, len[i]);
+		ear_waits();
+		for (unsigned k = 0; k < 100 && i; k++) {
+			skein_pool_progress(far);
+			assert_int_equal(skein_vqp_poll(v, 1, &wc), 0);
+		}
+		ear_recv(i);
+		m = ear_pop();
+		assert_int_equal(m.status, 0);
+		assert_int_equal(m.wr_id, i);
+		assert_int_equal(m.len, len[i]);
+		assert_memory_equal(skein_vqp_mem_addr(in),
+				    skein_vqp_mem_addr(out), len[i]);
+		assert_int_equal(next(v, NULL), IBV_WC_SUCCESS);
+		skein_vqp_free(m.from);
+	}
+	skein_pool_get_stats(pool, &st);
+	assert_int_equal(st.announced, 3);
+	skein_pool_get_stats(far, &st);
+	assert_int_equal(st.fetched, 3);
+	assert_int_equal(st.garbage + st.dropped + st.refusals, 0);
+	client_close();
+	ear_close();
+}
+
+/* Receives that are too short; another vqp of their node goes on. */
+static void test_long_refused(void **state)
+{
+	struct skein_vqp *v, *w;
+
+	mouth_open();
+	v = mouth_connect(node[0].node);
+	w = connect_to(0);
+	long_post(v, 5000);
+	assert_int_equal(next(v, NULL), IBV_WC_REM_OP_ERR);
+	echo(w, "goes on");
+	client_close();
+}
+
+static void mute_main(int to)
+{
+	struct hello hello = {0};
+
+	ear_open();
+	snprintf(hello.node, sizeof(hello.node), "%s", skein_pool_addr(far));
+	if (write(to, &hello, sizeof(hello)) != sizeof(hello))
+		_exit(1);
+	for (;;)
+		skein_pool_progress(far);
+}
+
+/* The receiver dies before it has posted a receive. */
+static void test_long_receiver_dies(void **state)
+{
+	struct hello mute;
+	struct skein_vqp *v, *w;
+	pid_t pid;
+
+	start(&pid, mute_main, &mute, sizeof(mute));
+	mouth_open();
+	v = mouth_connect(mute.node);
+	w = connect_to(0);
+	long_post(v, LONG_MAX);
+	echo(w, "it waits");
+	reap(&pid);
+	assert_int_equal(next(v, NULL), IBV_WC_RETRY_EXC_ERR);
+	echo(w, "it ended");
+	client_close();
+}
+
+/* The sender dies before the receiver READs: its receive comes back. */
+static void test_long_sender_dies(void **state)
+{
+	struct skein_vqp_msg m;
+	struct skein_vqp *v;
+	pid_t pid = fork();
+
+	if (!pid) {
+		mouth_open();
+		v = mouth_connect(LONG_ADDR);
+		long_post(v, LONG_MAX);
+		for (;;)
+			skein_pool_progress(pool);
+	}
+	pool = NULL; /* this process has none */
+	ear_open();
+	ear_waits();
+	reap(&pid);
+	ear_recv(5);
+	m = ear_pop();
+	assert_int_equal(m.wr_id, 5);
+	assert_int_equal(m.status, -ECONNABORTED);
+	ear_close();
+}
+
+/* Lines of the log that say why a connect has failed. */
+static unsigned said_nobody, said_no_meta;
+
+static void log_count(void *arg, enum skein_log_level level, const char *line)
+{
+	(void)arg, (void)level;
+	said_nobody += strstr(line, ":9: no meta server has") != NULL;
+	said_no_meta += strstr(line, "no meta server answers") != NULL &&
+			strstr(line, meta_addr) != NULL;
+}
+
+/* No request lives longer than memory is kept for it (region.h). */
+static void test_retries_end(void **state)
+{
+	static const uint64_t ns[] = {0, 1, SKEIN_MS(20), SKEIN_MS(399),
+				      REGION_RETRY_NS};
+
+	for (unsigned i = 0; i < 5; i++) {
+		struct skein_pool_attr a = {.size = sizeof(a),
+					    .meta = meta_addr,
+					    .retry_ns = ns[i]};
+		uint64_t each;
+
+		assert_int_equal(skein_ctx_open(NULL, &ctx), 0);
+		assert_int_equal(skein_pool_open(ctx, &a, &pool), 0);
+		each = 4096ull << pool_of(pool)->opts.timeout;
+		assert_true((pool_of(pool)->opts.retry_cnt + 1u) * each <=
+			    REGION_RETRY_NS);
+		skein_pool_close(pool);
+		skein_ctx_close(ctx);
+	}
+	pool = NULL;
+	ctx = NULL;
+}
+
+static void test_meta_dies(void **state)
+{
+	struct skein_ctx_attr ca = {.size = sizeof(ca), .log = log_count};
+	struct skein_pool_attr a = {.size = sizeof(a), .meta = meta_addr};
+	struct skein_pool_stats st = {.size = sizeof(st)};
+	struct skein_vqp *v, *w;
+	uint64_t end, asked;
+	int err = -1;
+
+	assert_int_equal(skein_ctx_open(&ca, &ctx), 0);
+	assert_int_equal(skein_pool_open(ctx, &a, &pool), 0);
+	assert_int_equal(skein_vqp_mem_new(pool, MEM, 0, &mem), 0);
+	assert_int_equal(skein_vqp_new(pool, &w), 0);
+	assert_int_equal(skein_vqp_connect(w, "127.0.0.1:9", PORT,
+					   SKEIN_MS(100)),
+			 -EHOSTUNREACH);
+	skein_vqp_free(w);
+	assert_int_equal(said_nobody, 1);
+	v = connect_to(0);
 	echo(v, "first");
 	reap(&meta_pid);
+	/* Once the pool knows, it READs nothing there: what comes back has to
+	 * be met first. */
+	end = now_ms() + 15000;
+	while (vqp_engine_has_meta(&pool_of(pool)->e) && now_ms() < end)
+		skein_pool_progress(pool);
+	assert_false(vqp_engine_has_meta(&pool_of(pool)->e));
+	skein_pool_get_stats(pool, &st);
+	asked = st.lookups;
 	echo(v, "without a meta server");
 	w = connect_to(0); /* it is known */
 	echo(w, "known");
@@ -382,6 +747,10 @@ static void test_meta_dies(void **state)
 	assert_int_equal(skein_vqp_connect(w, node[1].node, PORT,
 					   SKEIN_MS(200)),
 			 -ENETUNREACH);
+	assert_int_equal(said_no_meta, 1);
+	skein_pool_get_stats(pool, &st);
+	assert_int_equal(st.lookups, asked);
+	assert_int_equal(st.dcis_replaced, 0);
 	/* it comes back empty: the nodes write themselves anew */
 	meta_start();
 	end = now_ms() + 15000;
@@ -463,9 +832,21 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_work, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_wrong, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_retries_end, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(test_region_ends, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_node_dies, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_busy, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_datagrams_fail, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_long, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_long_refused, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_long_receiver_dies, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_long_sender_dies, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_meta_dies, setup,
 						teardown),

@@ -78,6 +78,7 @@ static int setup(void **state)
 	f.port.local_ok = any_memory;
 	f.nodes = fake_nodes();
 	f.fake.node = f.nodes;
+	prng_init(&f.fake.rng, 1);
 	f.cells = calloc(VQP_SLOTS, VQP_CELL);
 	c.cells = f.cells;
 	c.self = f.nodes[0].id;

@@ -363,7 +363,7 @@ static void overflow(struct soft_cq *c)
 	/* Its QPs follow: the control thread finds them. */
 	for (i = 0; i < c->rq_top; i++)
 		if (c->rqs[i])
-			soft_attend(c->s, c->rqs[i]->idx);
+			soft_ask_service(c->s, c->rqs[i]->idx);
 }
 
 static bool ring_push(struct soft_cq *c, const struct soft_cqe *e)
@@ -378,7 +378,8 @@ static bool ring_push(struct soft_cq *c, const struct soft_cqe *e)
 	return true;
 }
 
-/* The lock is held. */
+/* Adds e to the ring and wakes a thread that sleeps. The lock is held. False:
+ * the ring is full. */
 static bool push(struct soft_cq *c, const struct soft_cqe *e)
 {
 	bool ok = ring_push(c, e);
@@ -402,7 +403,7 @@ void soft_cq_push_shut(struct soft_cq *c, const struct soft_cqe *e)
 
 	soft_lock_return(&c->lock);
 	if (unlikely(!ok))
-		soft_attend(c->s, e->qp->idx);
+		soft_ask_service(c->s, e->qp->idx);
 }
 
 void soft_cq_push(struct soft_cq *c, const struct soft_cqe *e, bool held)
@@ -419,7 +420,7 @@ void soft_cq_push(struct soft_cq *c, const struct soft_cqe *e, bool held)
 	else
 		soft_unlock(&c->lock);
 	if (unlikely(!ok))
-		soft_attend(c->s, e->qp->idx);
+		soft_ask_service(c->s, e->qp->idx);
 }
 
 static inline void wc_fill(struct ibv_wc *wc, const struct soft_cqe *e)

@@ -88,7 +88,7 @@ void soft_dc_turn(struct soft_qp *q, struct dc_dest *d);
 /* As soft_gate_check(). */
 int soft_dc_gate(struct soft_qp *q);
 /* The rest with soft.lock held. Dials for new destinations. */
-void soft_dci_attend(struct soft_qp *q);
+void soft_dci_service(struct soft_qp *q);
 /* A dial is over: peer is NULL where nobody was. */
 void soft_dci_met(struct soft_qp *q, uint32_t qpn, struct soft_peer *peer,
 		  uint64_t area, struct soft_bell *bell);

@@ -155,7 +155,7 @@ void soft_dci_free(struct soft_qp *q)
 			  container_of(q->dc->age.next, struct dc_dest, age));
 }
 
-void soft_dci_attend(struct soft_qp *q)
+void soft_dci_service(struct soft_qp *q)
 {
 	struct list_node *n;
 	struct dc_dest *d;
@@ -301,7 +301,7 @@ int soft_post_dc(struct dev *dev, struct ibv_qp *qp, struct ibv_send_wr *wr,
 	err = -soft_post_all_held(q, wr, n);
 	q->dc->to = NULL;
 	if (unlikely(d->state == DC_DEST_NEW))
-		soft_attend(q->s, q->idx);
+		soft_ask_service(q->s, q->idx);
 	soft_unlock(&q->lock);
 	return err;
 }

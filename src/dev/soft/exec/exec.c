@@ -33,7 +33,7 @@ static __attribute__((noinline, cold)) int fault(struct soft_qp *q,
 	if (q->look || q->early || q->dc ||
 	    (q->unreliable && what != SHM_FAULT_RECV))
 		return status;
-	/* release: pairs with heed_fault(): a receive in error before it */
+	/* release: pairs with take_fault(): a receive in error before it */
 	atomic_store_explicit(&q->far->fault, what, memory_order_release);
 	/* UC goes on sending: the next one looks, and finds it broken */
 	q->gate_ok = 0;

@@ -685,7 +685,7 @@ uint64_t soft_harsh_run(struct soft_qp *q, uint64_t now)
 		take_steps(q, now);
 	if (soft_qp_state(q) == IBV_QPS_SQD && q->sqd_notify &&
 	    !soft_harsh_busy(q))
-		soft_attend(q->s, q->idx);
+		soft_ask_service(q->s, q->idx);
 	due = next_step(q, now);
 	atomic_store(&q->harsh->due_ns, due);
 	return due;

@@ -21,7 +21,7 @@
 void carrier_lock(struct soft_link_qp *l)
 {
 	if (l->conn)
-		tcp_lock(l->link->tcp);
+		framing_lock(l->link->framing);
 	else if (!l->tcp_only)
 		udp_lock(l->link->udp);
 }
@@ -29,7 +29,7 @@ void carrier_lock(struct soft_link_qp *l)
 void carrier_unlock(struct soft_link_qp *l)
 {
 	if (l->conn)
-		tcp_unlock(l->link->tcp);
+		framing_unlock(l->link->framing);
 	else if (!l->tcp_only)
 		udp_unlock(l->link->udp);
 }
@@ -63,10 +63,44 @@ static void changed(struct soft_link_qp *l, bool held)
 	soft_qp_release(l->q);
 }
 
+static void attach_bulk(struct soft_link_qp *l, struct tcp_conn *c)
+{
+	bool held = hold(l);
+
+	if (l->bulk)
+		l->bulk->users--;
+	l->bulk = c;
+	c->users++;
+	if (l->out_bulk)
+		rc_carrier(&l->rc, true);
+	changed(l, held);
+}
+
+/* Requests and answers go by the first one again, those that were on their way
+ * too. */
+static void drop_bulk(struct soft_link_qp *l)
+{
+	if (l->bulk)
+		l->bulk->users--;
+	l->bulk = NULL;
+	l->out_bulk = false;
+}
+
+static void detach_bulk(struct soft_link_qp *l)
+{
+	bool held = hold(l), out = l->out_bulk;
+
+	drop_bulk(l);
+	if (out)
+		rc_carrier(&l->rc, true);
+	changed(l, held);
+}
+
 static void attach(struct soft_link_qp *l, struct tcp_conn *c)
 {
 	bool held = hold(l);
 
+	drop_bulk(l);
 	if (l->conn)
 		l->conn->users--;
 	l->conn = c;
@@ -82,6 +116,7 @@ static void detach(struct soft_link_qp *l, uint64_t dial_ns)
 {
 	bool held = hold(l);
 
+	drop_bulk(l);
 	l->conn->users--;
 	l->conn = NULL;
 	l->dialling = true;
@@ -92,6 +127,7 @@ static void detach(struct soft_link_qp *l, uint64_t dial_ns)
 
 void carrier_leave(struct soft_link_qp *l)
 {
+	drop_bulk(l);
 	if (l->conn)
 		l->conn->users--;
 	l->conn = NULL;
@@ -153,7 +189,7 @@ static void take(void *owner, struct tcp_conn *c, const uint8_t *pkt,
 	memcpy(f.src, c->flow.dst, 16);
 	memcpy(f.dst, c->flow.src, 16);
 	f.sport = f.dport = 0;
-	link_packet(owner, &f, pkt, len, false);
+	link_packet(owner, &f, pkt, len, c);
 }
 
 static void up(void *owner, struct tcp_conn *c)
@@ -164,8 +200,12 @@ static void up(void *owner, struct tcp_conn *c)
 
 	for (n = k->qps.next; n != &k->qps; n = n->next) {
 		l = container_of(n, struct soft_link_qp, node);
-		if (is_for(l, c))
+		if (!is_for(l, c))
+			continue;
+		if (!c->is_bulk)
 			attach(l, c);
+		else if (l->conn)
+			attach_bulk(l, c);
 	}
 	pthread_cond_broadcast(&k->dialled);
 }
@@ -177,13 +217,16 @@ static void down(void *owner, struct tcp_conn *c, bool was_up)
 	struct soft_link_qp *l;
 	struct list_node *n;
 
-	if (!was_up && !tcp_find(k->tcp, &c->flow, c->block, true))
+	if (!was_up && !c->is_bulk &&
+	    !tcp_find(k->tcp, &c->flow, c->block, false, true))
 		refuse(k, c->flow.dst);
 	for (n = k->qps.next; n != &k->qps; n = n->next) {
 		l = container_of(n, struct soft_link_qp, node);
 		if (l->conn == c)
 			detach(l, c->dialled ? now : now + YIELD_NS);
-		else if (!l->conn && is_for(l, c))
+		else if (l->bulk == c)
+			detach_bulk(l);
+		else if (!l->conn && !c->is_bulk && is_for(l, c))
 			dial_later(l, now);
 	}
 	pthread_cond_broadcast(&k->dialled);
@@ -204,7 +247,7 @@ static void room(void *owner, struct tcp_conn *c)
 		l = container_of(n, struct soft_link_qp, node);
 		list_del(n);
 		list_add_tail(&k->qps, n);
-		if (l->conn != c)
+		if (l->conn != c && l->bulk != c)
 			continue;
 		held = hold(l);
 		if (held && l->waits) {
@@ -229,8 +272,16 @@ int carrier_open(struct soft_link *k, const char **what)
 	pthread_condattr_destroy(&a);
 	if (s->link_mode != SOFT_LINK_UDP)
 		err = tcp_open(s, &tcp_ops, &k->tcp, what);
-	if (!err && k->tcp)
-		udp_watch_also(k->udp, tcp_src(k->tcp));
+	if (!err && k->tcp) {
+		*what = "epoll";
+		err = udp_watch_also(k->udp, tcp_src(k->tcp));
+	}
+	if (err && k->tcp) {
+		tcp_close(k->tcp);
+		k->tcp = NULL;
+	}
+	if (k->tcp)
+		k->framing = tcp_framing(k->tcp);
 	if (!err || s->link_mode == SOFT_LINK_TCP || !soft_link_clear(s))
 		return err;
 	env_log(s->env, ENV_LOG_INFO,
@@ -239,25 +290,55 @@ int carrier_open(struct soft_link *k, const char **what)
 	return 0;
 }
 
-/* NULL: there is none, and none is on its way. */
-static struct tcp_conn *dial(struct soft_link_qp *l)
+static struct tcp_conn *find(const struct soft_link_qp *l, bool bulk)
 {
-	struct soft_link *k = l->link;
-	const struct icrc_flow *f = &l->path.flow;
-	struct tcp_conn *c = tcp_find(k->tcp, f, peer_block(l), true);
+	return tcp_find(l->link->tcp, &l->path.flow, peer_block(l), bulk, true);
+}
+
+/* NULL: there is none, and none is on its way. */
+static struct tcp_conn *dial(struct soft_link_qp *l, bool bulk)
+{
+	struct tcp_conn *c = find(l, bulk);
 
 	if (c && c->state == TCP_UP)
-		attach(l, c);
-	if (!c && !tcp_dial(k->tcp, f, l->path.ifindex, l->q->ex.qp_base.qp_num,
-			    l->dest_qpn))
-		c = tcp_find(k->tcp, f, peer_block(l), true);
+		(bulk ? attach_bulk : attach)(l, c);
+	if (!c && !tcp_dial(l->link->tcp, &l->path.flow, l->path.ifindex,
+			    l->q->ex.qp_base.qp_num, l->dest_qpn, bulk))
+		c = find(l, bulk);
 	return c;
 }
 
 void carrier_dial(struct soft_link_qp *l)
 {
-	if (!l->conn && !dial(l))
+	if (l->conn && !l->bulk)
+		dial(l, true);
+	else if (!l->conn && !dial(l, false))
 		dial_later(l, env_now_ns(l->q->s->env));
+}
+
+/* A message above LINK_BULK goes by the second connection, so that the others
+ * of this process do not wait behind it. A QP changes over where nothing is on
+ * its way: two connections have no order. Behind a long message short ones of
+ * its QP go the same way. UC has no answers that say what has arrived. */
+bool carrier_may_begin(void *owner, const struct rc_wqe *w, bool idle)
+{
+	struct soft_link_qp *l = owner;
+	bool wants = w->len > LINK_BULK && !l->q->unreliable;
+	uint64_t now;
+
+	if (wants == l->out_bulk)
+		return true;
+	if (wants && !l->bulk) {
+		now = env_now_ns(l->q->s->env);
+		if (l->conn->knows_bulk && now - l->bulk_ns >= LINK_BULK_NS) {
+			l->bulk_ns = now;
+			l->dial_ns = 0;
+		}
+		return true;
+	}
+	if (idle)
+		l->out_bulk = wants;
+	return idle || !wants;
 }
 
 /* For a moment of its dialling, which another QP may have begun. */
@@ -270,8 +351,7 @@ static void wait_for(struct soft_link_qp *l, const struct tcp_conn *c)
 	struct soft *s = k->s;
 	int was = env_cancel_off(NULL);
 
-	while (!l->conn && env_now_ns(s->env) < until &&
-	       tcp_find(k->tcp, &l->path.flow, peer_block(l), true))
+	while (!l->conn && env_now_ns(s->env) < until && find(l, false))
 		pthread_cond_timedwait(&k->dialled, &s->lock, &t);
 	env_cancel_back(NULL, was);
 }
@@ -279,14 +359,13 @@ static void wait_for(struct soft_link_qp *l, const struct tcp_conn *c)
 void carrier_join(struct soft_link_qp *l)
 {
 	struct soft_link *k = l->link;
-	const struct icrc_flow *f = &l->path.flow;
 	struct tcp_conn *c;
 
-	if (!k->tcp || (!l->tcp_only && is_refused(k, f->dst) &&
-			!tcp_find(k->tcp, f, peer_block(l), true)))
+	if (!k->tcp || (!l->tcp_only && is_refused(k, l->path.flow.dst) &&
+			!find(l, false)))
 		return;
 	l->dialling = l->tcp_only;
-	c = dial(l);
+	c = dial(l, false);
 	if (c && !l->conn)
 		wait_for(l, c);
 	if (!c)

@@ -226,13 +226,13 @@ static void finish(struct soft_qp *q, const struct queue *rq, uint64_t pos,
 		/* release: a reader that sees it sees DONE */
 		atomic_store_explicit(&q->srq->shm->voided, 1,
 				      memory_order_release);
-		soft_attend(q->s, q->idx);
+		soft_ask_service(q->s, q->idx);
 	} else if (status && status != IBV_WC_WR_FLUSH_ERR) {
 		/* of an SRQ's receive it is read by itself */
 		if (!q->srq)
 			atomic_store_explicit(&rq->claim->fault, 1,
 					      memory_order_release);
-		soft_attend(q->s, q->idx);
+		soft_ask_service(q->s, q->idx);
 	}
 	if (!c->ex.channel)
 		return;
@@ -255,7 +255,7 @@ bool soft_link_take_datagram(struct soft_qp *q, const struct icrc_flow *f,
 	uint64_t pos;
 	int status;
 
-	if (!(gate & SHM_GATE_ACCEPT) || p->qkey != q->self->qkey ||
+	if (!(gate & SHM_GATE_ACCEPT) || p->qkey != shm_once(q->self->qkey) ||
 	    p->payload_len > UD_MTU || !rq.slots ||
 	    !claim_one(q, &rq, p->payload_len + DEV_GRH, &pos, &n))
 		return false;
@@ -265,7 +265,7 @@ bool soft_link_take_datagram(struct soft_qp *q, const struct icrc_flow *f,
 				 __ATOMIC_RELAXED);
 		if (pos >= atomic_load_explicit(&q->srq->shm->limit_at,
 						memory_order_relaxed))
-			soft_attend(q->s, q->idx);
+			soft_ask_service(q->s, q->idx);
 	}
 	/* The second look, as in into_slot(). */
 	atomic_signal_fence(memory_order_seq_cst);

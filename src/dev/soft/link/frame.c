@@ -30,6 +30,7 @@ void frame_hello_encode(uint8_t buf[FRAME_HELLO], const struct frame_hello *h)
 	put24(buf + 9, h->from_qpn);
 	buf[12] = h->sealed;
 	buf[13] = h->why;
+	buf[14] = h->bulk;
 	memcpy(buf + 16, h->id, sizeof(h->id));
 }
 
@@ -49,6 +50,7 @@ enum frame_fault frame_hello_decode(const uint8_t *buf, size_t len,
 	h->from_qpn = get24(buf + 9);
 	h->sealed = buf[12] & 1;
 	h->why = buf[13];
+	h->bulk = buf[14] > FRAME_BULK ? FRAME_CALLS : buf[14];
 	memcpy(h->id, buf + 16, sizeof(h->id));
 	return FRAME_OK;
 }

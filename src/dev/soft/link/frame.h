@@ -45,14 +45,22 @@ enum frame_why {
 	FRAME_NO_KEY = 3,   /* ... clear ones alone */
 };
 
+/* Which of the two connections of a pair of processes. */
+enum frame_bulk {
+	FRAME_NO_BULK, /* its sender knows of one connection alone */
+	FRAME_CALLS,   /* the first one; there may be a second */
+	FRAME_BULK,    /* the second one, for long messages */
+};
+
 /* Which process is it, and of which QP does it say hello to which? */
 struct frame_hello {
 	uint8_t kind;
 	uint32_t to_qpn, from_qpn;
 	/* its sender: device and process; compared byte by byte */
 	uint8_t id[16];
-	bool sealed; /* seal.h: a message of its handshake follows */
-	uint8_t why; /* enum frame_why, of one that refuses */
+	bool sealed;  /* seal.h: a message of its handshake follows */
+	uint8_t why;  /* enum frame_why, of one that refuses */
+	uint8_t bulk; /* enum frame_bulk; more is FRAME_CALLS */
 };
 
 void frame_hello_encode(uint8_t buf[FRAME_HELLO], const struct frame_hello *h);

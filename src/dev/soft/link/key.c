@@ -44,8 +44,13 @@ int soft_link_key_read(struct soft *s, char *why, size_t len)
 {
 	const char *file = getenv("SKEIN_LINK_KEY"), *what = "memory";
 	struct soft_link_key *k;
-	int err;
+	bool clear;
+	int err = read_clear(&clear);
 
+	if (err) {
+		snprintf(why, len, "SKEIN_LINK_CLEAR is 1 or 0");
+		return err;
+	}
 	if (!file)
 		return 0;
 	/* An unset variable of a script must not turn the key off. */
@@ -67,10 +72,8 @@ int soft_link_key_read(struct soft *s, char *why, size_t len)
 		snprintf(why, len, "SKEIN_LINK_KEY: %.64s: %s", file, what);
 		return err;
 	}
-	err = read_clear(&k->clear_too);
-	if (err)
-		snprintf(why, len, "SKEIN_LINK_CLEAR is 1 or 0");
-	if (!err && !k->clear_too && s->link_mode == SOFT_LINK_UDP) {
+	k->clear_too = clear;
+	if (!k->clear_too && s->link_mode == SOFT_LINK_UDP) {
 		err = -EINVAL;
 		snprintf(why, len,
 			 "SKEIN_LINK=udp cannot be sealed: SKEIN_LINK=tcp, or "

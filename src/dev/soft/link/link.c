@@ -44,7 +44,8 @@ int soft_link_open(struct soft *s, uint32_t block, const char **what)
 	k->s = s;
 	list_init(&k->qps);
 	atomic_init(&k->due, ENV_NEVER);
-	err = udp_open(s, &k->udp, what);
+	k->counts = counts_new(s->env, &k->counts_fd);
+	err = k->counts ? udp_open(s, &k->udp, what) : -ENOMEM;
 	if (err)
 		goto err_free;
 	err = carrier_open(k, what);
@@ -57,6 +58,8 @@ int soft_link_open(struct soft *s, uint32_t block, const char **what)
 err_udp:
 	udp_close(k->udp);
 err_free:
+	if (k->counts)
+		counts_free(s->env, k->counts_fd, k->counts);
 	env_free(s->env, k);
 	return err;
 }
@@ -79,6 +82,7 @@ static struct soft_link_qp *link_qp_new(struct soft_qp *q,
 	l->q = q;
 	l->link = q->s->link;
 	l->path = *p;
+	l->peer = counts_peer(l->link->counts, p->flow.dst);
 	l->dest_qpn = q->attr.dest_qp_num & PACKET_PSN_MASK;
 	l->deadline = l->dial_ns = ENV_NEVER;
 	l->tcp_only =
@@ -161,6 +165,31 @@ static void held_forget(const struct soft_link_qp *l)
 			k->held[i--] = k->held[--k->n_held];
 }
 
+/* Adds what the engine has counted since the last look. q->lock held. */
+static void count(struct soft_link_qp *l)
+{
+	const struct rc *r = &l->rc;
+	const uint64_t now[COUNTS_OF_QP] = {
+		[COUNTS_SENT] = r->sent,
+		[COUNTS_TAKEN] = r->drops[RC_TAKEN],
+		[COUNTS_RETRIES] = r->retries,
+		[COUNTS_GAPS] = r->gaps,
+		[COUNTS_RNRS] = r->rnrs,
+		[COUNTS_BEHIND_GAP] = r->drops[RC_DROP_GAP],
+		[COUNTS_REPEATED] = r->drops[RC_DROP_REPEATED],
+		[COUNTS_NO_RECEIVE] = r->drops[RC_DROP_NOT_READY],
+		[COUNTS_REFUSED] = r->drops[RC_DROP_REFUSED],
+		[COUNTS_STRANGE] = r->drops[RC_DROP_STRANGE],
+		[COUNTS_STATE] = r->drops[RC_DROP_STATE],
+	};
+
+	for (int i = 0; i < COUNTS_OF_QP; i++)
+		if (now[i] != l->counted[i])
+			counts_add(l->peer, (enum counts_kind)i,
+				   now[i] - l->counted[i]);
+	memcpy(l->counted, now, sizeof(now));
+}
+
 void soft_link_leave(struct soft_qp *q)
 {
 	struct soft_link_qp *l = q->link;
@@ -168,6 +197,8 @@ void soft_link_leave(struct soft_qp *q)
 	if (!l)
 		return;
 	soft_link_drop(q);
+	count(l);
+	link_log_counts(l);
 	held_forget(l);
 	list_del(&l->node);
 	carrier_leave(l);
@@ -195,21 +226,23 @@ static void ran(struct soft_qp *q, uint64_t deadline, bool kick)
 {
 	struct soft_link_qp *l = q->link;
 
+	count(l);
 	if (l->dial_ns < deadline)
 		deadline = l->dial_ns;
 	l->deadline = deadline;
 	if (deadline != ENV_NEVER)
 		link_due(l->link, deadline, kick);
 	if (q->sqd_notify && !rc_is_busy(&l->rc))
-		soft_attend(q->s, q->idx);
+		soft_ask_service(q->s, q->idx);
 }
 
+/* In SQE it sends nothing, and goes on receiving (IBA 10.3.1.6). */
 static bool is_up(const struct soft_qp *q)
 {
 	enum ibv_qp_state st = soft_qp_state(q);
 
-	return q->link &&
-	       (st == IBV_QPS_RTR || st == IBV_QPS_RTS || st == IBV_QPS_SQD);
+	return q->link && (st == IBV_QPS_RTR || st == IBV_QPS_RTS ||
+			   st == IBV_QPS_SQD || st == IBV_QPS_SQE);
 }
 
 static uint64_t deadline_of(const struct soft_link_qp *l)
@@ -282,9 +315,16 @@ static void held_go(struct soft_link *k, uint64_t now, bool all)
 			i++;
 			continue;
 		}
+		if (all) {
+			soft_qp_hold(l->q);
+		} else if (!soft_qp_hold_try(l->q)) {
+			/* what is posted may take the ACK along */
+			next = first(next, now + LINK_BUSY_NS);
+			i++;
+			continue;
+		}
 		k->held[i] = k->held[--k->n_held];
 		l->held = false;
-		soft_qp_hold(l->q);
 		if (l->rc.rs.held) {
 			rc_unhold(&l->rc);
 			link_turn(l->q, now);
@@ -472,12 +512,14 @@ void link_batch_end(struct soft_link *k)
 
 static void take_for(struct soft_link *k, struct soft_qp *q,
 		     const struct icrc_flow *f, const struct packet *p,
-		     bool icrc)
+		     const struct tcp_conn *c)
 {
 	soft_qp_hold(q);
 	if (is_up(q)) {
-		if (icrc)
+		if (!c)
 			udp_met(k->udp, f, &q->link->path);
+		else if (!(packet_has(p->op) & PACKET_ANSWERS))
+			q->link->back_bulk = c->is_bulk;
 		rc_input(&q->link->rc, env_now_ns(k->s->env), p);
 		if (!q->link->touched) {
 			q->link->touched = true;
@@ -489,17 +531,21 @@ static void take_for(struct soft_link *k, struct soft_qp *q,
 		link_batch_end(k);
 }
 
-void link_packet(struct soft_link *k, const struct icrc_flow *f,
-		 const uint8_t *buf, size_t len, bool icrc)
+static void dropped(struct soft_link *k, enum counts_kind why)
 {
-	enum packet_fault fault;
+	counts_add(&k->counts->row[COUNTS_REST], why, 1);
+}
+
+void link_packet(struct soft_link *k, const struct icrc_flow *f,
+		 const uint8_t *buf, size_t len, const struct tcp_conn *c)
+{
+	bool icrc = !c;
 	struct packet p;
 	struct soft_qp *q;
 
 	k->packets++;
-	fault = packet_decode(buf, len, &p);
-	if (fault != PACKET_OK) {
-		k->faults[fault]++;
+	if (packet_decode(buf, len, &p) != PACKET_OK) {
+		dropped(k, COUNTS_MALFORMED);
 		return;
 	}
 	if (icrc && !is_own_block(k->s, p.qpn / SHM_BLOCK_QPS)) {
@@ -508,23 +554,24 @@ void link_packet(struct soft_link *k, const struct icrc_flow *f,
 		return;
 	}
 	if (icrc && !soft_link_clear(k->s)) {
-		k->unsealed++;
+		dropped(k, COUNTS_CLEAR);
 		return;
 	}
 	q = qp_find(k->s, p.qpn);
 	if (!q || !takes(q, p.op) || (q->ud && !icrc)) {
-		k->no_qp++;
+		dropped(k, COUNTS_NO_QP);
 	} else if (q->link &&
 		   (memcmp(f->src, q->link->path.flow.dst, 16) != 0 ||
 		    memcmp(f->dst, q->link->path.flow.src, 16) != 0)) {
-		k->wrong_peer++;
+		dropped(k, COUNTS_ADDRESS);
 	} else if (icrc && !udp_check(k->udp, f, buf, len + PACKET_ICRC)) {
-		k->bad_icrc++;
+		dropped(k, COUNTS_ICRC);
 	} else if (q->ud) {
 		udp_met(k->udp, f, NULL);
-		k->ud_dropped += !soft_link_take_datagram(q, f, &p);
+		if (!soft_link_take_datagram(q, f, &p))
+			dropped(k, COUNTS_UD);
 	} else {
-		take_for(k, q, f, &p, icrc);
+		take_for(k, q, f, &p, c);
 	}
 }
 
@@ -535,9 +582,16 @@ static void take(void *o, const struct icrc_flow *f, uint8_t *buf, size_t len)
 	if (!f)
 		link_batch_end(k);
 	else if (len < PACKET_ICRC)
-		k->faults[PACKET_SHORT]++;
+		dropped(k, COUNTS_MALFORMED);
 	else
-		link_packet(k, f, buf, len - PACKET_ICRC, true);
+		link_packet(k, f, buf, len - PACKET_ICRC, NULL);
+}
+
+/* One system call where nothing came. */
+static void poll_sockets(struct soft_link *k)
+{
+	if (udp_poll(k->udp, take, k))
+		tcp_poll(k->tcp);
 }
 
 void soft_link_event(struct soft *s)
@@ -546,9 +600,7 @@ void soft_link_event(struct soft *s)
 
 	if (udp_leave(k->udp, env_now_ns(s->env)))
 		return;
-	if (k->tcp)
-		tcp_poll(k->tcp);
-	udp_poll(k->udp, take, k);
+	poll_sockets(k);
 }
 
 static void poll_all(struct soft_link *k)
@@ -557,9 +609,7 @@ static void poll_all(struct soft_link *k)
 	bool again = udp_polled(k->udp, now);
 
 	k->polled = udp_is_left(k->udp);
-	if (k->tcp)
-		tcp_poll(k->tcp);
-	udp_poll(k->udp, take, k);
+	poll_sockets(k);
 	k->polled = false;
 	/* The control thread may never be quick enough to leave them. */
 	if (again && k->packets != was)
@@ -613,7 +663,10 @@ uint64_t soft_link_timers(struct soft *s, uint64_t now)
 		l = container_of(n, struct soft_link_qp, node);
 		if (!l->q->link) /* on its way to RTR */
 			continue;
-		soft_qp_hold(l->q);
+		if (!soft_qp_hold_try(l->q)) {
+			link_due(k, now + LINK_BUSY_NS, false);
+			continue;
+		}
 		dials = l->dial_ns <= now;
 		if (dials)
 			l->dial_ns = ENV_NEVER;
@@ -644,27 +697,32 @@ static void log_tcp(const struct soft *s, const struct tcp_counts *c)
 void soft_link_close(struct soft *s)
 {
 	struct soft_link *k = s->link;
+	const struct counts_row *rest;
 	struct udp_counts c;
 
 	if (!k)
 		return;
+	rest = &k->counts->row[COUNTS_REST];
 	udp_counts(k->udp, &c);
 	env_log(s->env, ENV_LOG_DEBUG,
 		"skein0: link: %" PRIu64 " packets sent by %" PRIu64
 		" calls, %" PRIu64 " taken by %" PRIu64 "; not sent %" PRIu64
 		", passed on %" PRIu64 ", not passed on %" PRIu64
-		", wrong ICRC %" PRIu64 ", for no QP %" PRIu64
-		", from a wrong address %" PRIu64 ", datagrams dropped %" PRIu64
-		", clear ones %" PRIu64,
+		", malformed %" PRIu64 ", wrong ICRC %" PRIu64
+		", for no QP %" PRIu64 ", from a wrong address %" PRIu64
+		", datagrams dropped %" PRIu64 ", clear ones %" PRIu64,
 		c.sent, c.send_calls, c.taken, c.take_calls, c.send_failed,
-		c.passed, c.pass_failed, k->bad_icrc, k->no_qp, k->wrong_peer,
-		k->ud_dropped, k->unsealed);
+		c.passed, c.pass_failed, counts_get(rest, COUNTS_MALFORMED),
+		counts_get(rest, COUNTS_ICRC), counts_get(rest, COUNTS_NO_QP),
+		counts_get(rest, COUNTS_ADDRESS), counts_get(rest, COUNTS_UD),
+		counts_get(rest, COUNTS_CLEAR));
 	if (k->tcp) {
 		log_tcp(s, tcp_counts(k->tcp));
 		tcp_close(k->tcp);
 	}
 	udp_close(k->udp);
 	pthread_cond_destroy(&k->dialled);
+	counts_free(s->env, k->counts_fd, k->counts);
 	env_free(s->env, k);
 	s->link = NULL;
 }

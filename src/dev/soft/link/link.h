@@ -27,8 +27,8 @@ enum soft_link_mode {
 /* In soft.asking_qps, which a poll in vain looks at: there is a link. */
 #define SOFT_LINK_ASKS (1u << 20)
 
-/* From SKEIN_LINK. -EINVAL: it says something else. */
-int soft_link_mode(enum soft_link_mode *mode);
+/* From SKEIN_LINK and SKEIN_LINK_PORT. -EINVAL: they say something else; why. */
+int soft_link_settings(struct soft *s, char *why, size_t len);
 /* The largest path MTU with packets that fit into so many bytes of IP. */
 enum ibv_mtu soft_link_mtu(uint32_t route);
 /* SKEIN_LINK=udp: what the interface of the chosen GID carries. */

@@ -10,16 +10,20 @@
 
 #include <arpa/inet.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
-static uint8_t *op_begin(void *o)
+static uint8_t *op_begin(void *o, bool answers)
 {
 	struct soft_link_qp *l = o;
-	uint8_t *buf;
+	uint8_t *buf = NULL;
 
 	if (!l->conn && !l->tcp_only)
 		return udp_begin(l->link->udp);
-	buf = l->conn ? tcp_begin(l->link->tcp, l->conn) : NULL;
+	l->tx = l->bulk && (answers ? l->back_bulk : l->out_bulk) ? l->bulk
+								  : l->conn;
+	if (l->tx)
+		buf = framing_begin(l->link->framing, l->tx);
 	if (buf)
 		return buf;
 	l->waits = true;
@@ -35,7 +39,7 @@ static void op_send(void *o, size_t len)
 	struct soft_link_qp *l = o;
 
 	if (l->conn)
-		tcp_send(l->link->tcp, l->conn, len);
+		framing_send(l->link->framing, l->tx, len);
 	else
 		udp_send(l->link->udp, &l->path, len);
 }
@@ -116,22 +120,47 @@ static int op_scatter(void *o, const struct rc_wqe *w, uint32_t at,
 	return local_copy(l->q, link_wqe_of(w), at, NULL, src, len);
 }
 
-static void log_given_up(const struct soft_link_qp *l, int status)
+static const char *carrier_name(const struct soft_link_qp *l)
 {
+	return l->conn || l->tcp_only ? "TCP" : "UDP";
+}
+
+void link_log_counts(const struct soft_link_qp *l)
+{
+	const uint64_t *n = l->rc.drops;
 	char to[INET6_ADDRSTRLEN] = "?";
 
+	inet_ntop(AF_INET6, l->path.flow.dst, to, sizeof(to));
+	env_log(l->q->s->env, ENV_LOG_DEBUG,
+		"skein0: QP 0x%x to QP 0x%x at %s by %s: sent %" PRIu64
+		", taken %" PRIu64 "; retries %" PRIu64 ", gaps %" PRIu64
+		", RNR NAKs %" PRIu64 "; dropped: behind a gap %" PRIu64
+		", repeated %" PRIu64 ", no receive %" PRIu64
+		", refused %" PRIu64 ", answers to nothing %" PRIu64
+		", in no state for it %" PRIu64,
+		l->q->ex.qp_base.qp_num, l->dest_qpn, to, carrier_name(l),
+		l->rc.sent, n[RC_TAKEN], l->rc.retries, l->rc.gaps, l->rc.rnrs,
+		n[RC_DROP_GAP], n[RC_DROP_REPEATED], n[RC_DROP_NOT_READY],
+		n[RC_DROP_REFUSED], n[RC_DROP_STRANGE], n[RC_DROP_STATE]);
+}
+
+static void log_given_up(const struct soft_link_qp *l, int status)
+{
+	char to[INET6_ADDRSTRLEN] = "?", asks[96];
+
+	snprintf(asks, sizeof(asks),
+		 "no %s (is the peer there, SKEIN_LINK the same there, and %s "
+		 "%u open?)",
+		 l->tcp_only ? "connection" : "answer",
+		 l->tcp_only ? "TCP" : "UDP", l->q->s->link_port);
 	inet_ntop(AF_INET6, l->path.flow.dst, to, sizeof(to));
 	env_log(l->q->s->env, ENV_LOG_ERROR,
 		"skein0: QP 0x%x to QP 0x%x at %s gives up by %s: %s; "
 		"last PSN acknowledged 0x%06x, %" PRIu64 " retries",
-		l->q->ex.qp_base.qp_num, l->dest_qpn, to,
-		l->conn || l->tcp_only ? "TCP" : "UDP",
+		l->q->ex.qp_base.qp_num, l->dest_qpn, to, carrier_name(l),
 		status != IBV_WC_RETRY_EXC_ERR ? "no receive posted there"
-		: l->conn     ? "no answer (is the peer stopped?)"
-		: l->tcp_only ? "no connection (is the peer there, SKEIN_LINK "
-				"the same there, and TCP 4791 open?)"
-			      : "no answer (is the peer there, SKEIN_LINK the "
-				"same there, and UDP 4791 open?)",
+		: l->conn ? "no answer (is the peer stopped?)"
+			  : asks,
 		(l->rc.rq.una + PACKET_PSN_MASK) & PACKET_PSN_MASK,
 		l->rc.retries);
 }
@@ -263,6 +292,7 @@ static void op_event(void *o, enum rc_event what)
 }
 
 const struct rc_ops soft_link_ops = {
+	.may_begin = carrier_may_begin,
 	.begin = op_begin,
 	.send = op_send,
 	.local = op_local,

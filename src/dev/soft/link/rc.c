@@ -34,6 +34,7 @@ void rc_init(struct rc *r, const struct rc_ops *ops, void *owner,
 	r->rs.psn = attr->rq_psn & PACKET_PSN_MASK;
 	r->rq.tail = &r->rq.head;
 	r->rq.retry_ns = r->rq.rnr_ns = RC_NEVER;
+	r->rq.probe_ns = r->rq.timed_ns = RC_NEVER;
 	cong_init(&r->own, RC_WINDOW);
 	r->datagrams = r->rq.cong.cong = &r->own;
 }
@@ -63,6 +64,7 @@ void rc_send(struct rc *r, uint8_t *buf, struct packet *p)
 	len += p->payload_len;
 	memset(buf + len, 0, pad);
 	r->ops->send(r->owner, len + pad);
+	r->sent++;
 }
 
 /* A switch marked the packet: the peer's packets are too many; or those that we
@@ -109,7 +111,9 @@ uint64_t rc_requester_deadline(const struct rc *r)
 {
 	const struct rc_requester *q = &r->rq;
 
-	return q->retry_ns < q->rnr_ns ? q->retry_ns : q->rnr_ns;
+	uint64_t due = q->retry_ns < q->rnr_ns ? q->retry_ns : q->rnr_ns;
+
+	return due < q->probe_ns ? due : q->probe_ns;
 }
 
 uint64_t rc_deadline(const struct rc *r)

@@ -36,6 +36,12 @@
  * beyond the one that it repeats. */
 #define RC_READ_CHUNK 32u
 #define RC_ANSWERS 64u /* packets of READ responses made in one turn */
+/* A packet that nothing acknowledges is sent again after its round trip and four
+ * times the deviation of that, but at least so much: an end that its host has
+ * taken off a core for a moment has lost nothing. */
+#define RC_PROBE_NS 10000000u
+#define RC_PROBE_FIRST_NS 100000000u /* where no round trip is known */
+#define RC_PROBES_MAX 6u	     /* each waits twice as long */
 /* An ACK waits so long, at most, for a packet of our own to go with. */
 #define RC_HOLD_NS 30000u
 #define RC_HOLD_AFTER 2u /* messages in a row that were answered in that time */
@@ -76,10 +82,13 @@ enum rc_outcome {
 };
 
 struct rc_ops {
+	/* On a connection: a request begins; idle: all before it has arrived.
+	 * False: it waits until that is so. */
+	bool (*may_begin)(void *owner, const struct rc_wqe *w, bool idle);
 	/* Where the next packet goes, at least PACKET_HEAD_MAX and the MTU; or
 	 * NULL: not now, rc_run() is to come again. Then its length, with pad
-	 * and without ICRC. */
-	uint8_t *(*begin)(void *owner);
+	 * and without ICRC. answers: it is the responder's. */
+	uint8_t *(*begin)(void *owner, bool answers);
 	void (*send)(void *owner, size_t len);
 
 	/* Bytes of a request's local memory: 0, or the ibv_wc_status that the
@@ -142,6 +151,13 @@ struct rc_requester {
 	uint32_t asked;	    /* packets since an ACK was asked for */
 	uint32_t ask_psn;   /* the last packet that asked for an answer */
 	uint64_t retry_ns, rnr_ns; /* RC_NEVER: not waited for */
+	/* Of datagrams: when to look whether the last packets were lost, behind
+	 * which no packet tells of a gap; long before retry_ns. */
+	uint64_t probe_ns;
+	uint8_t probes;	       /* in vain, since una moved */
+	uint64_t rtt, rtt_var; /* smoothed; 0: not known */
+	uint32_t timed;	       /* its acknowledgement is timed */
+	uint64_t timed_ns;     /* when it was sent; RC_NEVER: none is */
 	uint8_t retry_left, rnr_left;
 	struct cong_part cong;
 	bool alone; /* after a timeout: one packet, until it is acknowledged */
@@ -189,10 +205,12 @@ struct rc {
 	bool blocked;	/* begin() had no room */
 	struct rc_requester rq;
 	struct rc_responder rs;
+	uint64_t sent;		      /* packets */
 	uint64_t retries, gaps, rnrs; /* counted, of the requester */
-	uint64_t marks;		      /* congestion that it was told of */
-	struct cong own;	      /* until rc_share() */
-	struct cong *datagrams;	      /* the window of packets that go so */
+	uint64_t probes;
+	uint64_t marks;		/* congestion that it was told of */
+	struct cong own;	/* until rc_share() */
+	struct cong *datagrams; /* the window of packets that go so */
 	uint64_t drops[RC_DROPS];
 	struct rc_answer *answer; /* limit of them */
 	struct rc_result *saved;

@@ -78,7 +78,8 @@ struct rc_wqe *rc_take(struct rc *r)
 		q->cur_at = 0;
 	}
 	if (!q->head) {
-		q->retry_ns = q->rnr_ns = RC_NEVER;
+		q->retry_ns = q->rnr_ns = q->probe_ns = RC_NEVER;
+		q->timed_ns = RC_NEVER;
 		q->reads = 0;
 		cong_idle(&q->cong);
 	}
@@ -96,13 +97,43 @@ static void fail(struct rc *r, int status)
 	struct rc_wqe *w = rc_take(r);
 
 	r->rq.on = false;
-	r->rq.retry_ns = r->rq.rnr_ns = RC_NEVER;
+	r->rq.retry_ns = r->rq.rnr_ns = r->rq.probe_ns = RC_NEVER;
 	r->ops->done(r->owner, w, status);
 }
 
 static uint64_t timeout_ns(const struct rc *r)
 {
 	return r->attr->timeout ? 4096ull << (r->attr->timeout & 31) : 0;
+}
+
+/* As of TCP (RFC 6298), in integers. */
+static void rtt_add(struct rc_requester *q, uint64_t rtt)
+{
+	uint64_t off = rtt > q->rtt ? rtt - q->rtt : q->rtt - rtt;
+
+	if (!q->rtt) {
+		q->rtt = rtt;
+		q->rtt_var = rtt / 2;
+		return;
+	}
+	q->rtt_var = (3 * q->rtt_var + off) / 4;
+	q->rtt = (7 * q->rtt + rtt) / 8;
+}
+
+static void probe_set(struct rc *r, uint64_t now)
+{
+	struct rc_requester *q = &r->rq;
+	uint64_t off = 4 * q->rtt_var, wait;
+
+	wait = q->rtt + (off > RC_PROBE_NS ? off : RC_PROBE_NS);
+	if (!q->rtt)
+		wait = RC_PROBE_FIRST_NS;
+	wait <<= q->probes;
+	q->probe_ns = !r->stream && q->una != q->next &&
+				      q->probes < RC_PROBES_MAX &&
+				      wait < timeout_ns(r)
+			      ? now + wait
+			      : RC_NEVER;
 }
 
 static void timer_set(struct rc *r, uint64_t now)
@@ -112,6 +143,7 @@ static void timer_set(struct rc *r, uint64_t now)
 	cong_timer(&r->rq.cong);
 	r->rq.retry_ns =
 		wait && r->rq.una != r->rq.next ? now + wait : RC_NEVER;
+	probe_set(r, now);
 }
 
 /* The next packet is the oldest that was not acknowledged. */
@@ -125,7 +157,8 @@ static void go_back(struct rc *r)
 	q->reads = 0;
 	q->asked = 0;
 	q->ask_psn = packet_psn_add(q->una, PACKET_PSN_MASK);
-	q->retry_ns = RC_NEVER;
+	q->retry_ns = q->probe_ns = RC_NEVER;
+	q->timed_ns = RC_NEVER; /* which of two is acknowledged, nobody knows */
 	cong_idle(&q->cong);
 }
 
@@ -162,6 +195,11 @@ static void advance(struct rc *r, uint64_t now, uint32_t psn)
 	struct rc_requester *q = &r->rq;
 
 	cong_acked(&q->cong, diff(psn, q->una));
+	if (q->timed_ns != RC_NEVER && packet_psn_diff(psn, q->timed) > 0) {
+		rtt_add(q, now - q->timed_ns);
+		q->timed_ns = RC_NEVER;
+	}
+	q->probes = 0;
 	r->heard = true;
 	q->una = psn;
 	q->alone = false;
@@ -460,6 +498,9 @@ static bool may_send(const struct rc *r, const struct rc_wqe *w,
 
 	if (!w->packets && (q->paused || (w->fenced && q->reads)))
 		return false;
+	if (!w->packets && r->stream &&
+	    !r->ops->may_begin(r->owner, w, out == 0))
+		return false;
 	if (r->unreliable) {
 		*takes = 1;
 		return true;
@@ -486,7 +527,7 @@ static int send_one(struct rc *r, uint64_t now, uint32_t takes)
 	status = q->cur_at == 0 ? r->ops->local(r->owner, w) : 0;
 	if (status)
 		return status;
-	buf = r->ops->begin(r->owner);
+	buf = r->ops->begin(r->owner, false);
 	if (!buf)
 		return -1;
 	if (!w->packets) {
@@ -513,11 +554,18 @@ static int send_one(struct rc *r, uint64_t now, uint32_t takes)
 	if (!r->unreliable)
 		cong_sent(&q->cong, q->next);
 	rc_send(r, buf, &p);
+	if ((p.ack_req || is_answered(w)) && q->timed_ns == RC_NEVER &&
+	    q->next == q->top) {
+		q->timed = q->next;
+		q->timed_ns = now;
+	}
 	q->next = packet_psn_add(q->next, takes);
 	if (packet_psn_diff(q->next, q->top) > 0)
 		q->top = q->next;
 	if (q->retry_ns == RC_NEVER && !r->unreliable)
 		timer_set(r, now);
+	else if (q->probe_ns == RC_NEVER && !r->unreliable)
+		probe_set(r, now);
 	q->cur_at += takes;
 	if (q->cur_at == w->packets) {
 		q->cur = w->next;
@@ -531,12 +579,31 @@ static int send_one(struct rc *r, uint64_t now, uint32_t takes)
 	return 0;
 }
 
+/* Nothing came for longer than it ever takes: the oldest packet goes once more,
+ * by itself. Its answer, or that of one that had arrived, says where the gap is.
+ * No retry of the QP: those count a peer that is gone. */
+static void probe(struct rc *r, uint64_t now)
+{
+	struct rc_requester *q = &r->rq;
+	uint64_t retry_ns = q->retry_ns;
+
+	q->probes++;
+	r->probes++;
+	cong_gap(&q->cong, q->una);
+	go_back(r);
+	q->retry_ns = retry_ns;
+	q->alone = true;
+	q->missing = RC_NONE;
+}
+
 static void timers(struct rc *r, uint64_t now)
 {
 	struct rc_requester *q = &r->rq;
 
 	if (q->rnr_ns <= now)
 		q->rnr_ns = RC_NEVER;
+	if (q->probe_ns <= now && q->retry_ns > now)
+		probe(r, now);
 	if (q->retry_ns > now)
 		return;
 	if (q->retry_left == 0) {

@@ -427,7 +427,7 @@ static bool send_answers(struct rc *r)
 
 		if (n == RC_ANSWERS)
 			return false;
-		buf = r->ops->begin(r->owner);
+		buf = r->ops->begin(r->owner, true);
 		if (!buf) {
 			r->blocked = true;
 			return false;
@@ -448,7 +448,7 @@ static bool send_mark(struct rc *r)
 
 	if (!r->rs.marked)
 		return true;
-	buf = r->ops->begin(r->owner);
+	buf = r->ops->begin(r->owner, true);
 	if (!buf) {
 		r->blocked = true;
 		return false;
@@ -492,7 +492,7 @@ void rc_responder_sent(struct rc *r, uint64_t now)
 	uint8_t *buf;
 
 	if (s->held && is_ack_alone(s)) {
-		buf = r->ops->begin(r->owner);
+		buf = r->ops->begin(r->owner, true);
 		if (buf)
 			send_ack(r, buf);
 		s->held = false;
@@ -517,7 +517,7 @@ void rc_responder_run(struct rc *r, uint64_t now)
 		return;
 	if (!send_answers(r) || !(s->ack_due || s->nak_due))
 		return;
-	buf = r->ops->begin(r->owner);
+	buf = r->ops->begin(r->owner, true);
 	if (!buf) {
 		r->blocked = true;
 		return;

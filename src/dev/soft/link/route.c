@@ -19,10 +19,8 @@
 /* IPv6, UDP, BTH, AtomicETH, ICRC: what is no payload, at most. */
 #define OVERHEAD (40u + 8u + PACKET_HEAD_MAX + PACKET_ICRC)
 
-int soft_link_mode(enum soft_link_mode *mode)
+static int link_mode(const char *v, unsigned *mode)
 {
-	const char *v = getenv("SKEIN_LINK");
-
 	if (!v || !*v)
 		*mode = SOFT_LINK_AUTO;
 	else if (!strcmp(v, "auto"))
@@ -36,6 +34,41 @@ int soft_link_mode(enum soft_link_mode *mode)
 	else
 		return -EINVAL;
 	return 0;
+}
+
+static int link_port(const char *v, uint16_t *port)
+{
+	unsigned long n;
+	char *end;
+
+	*port = PACKET_UDP_PORT;
+	if (!v || !*v)
+		return 0;
+	n = strtoul(v, &end, 10);
+	*port = (uint16_t)n;
+	return *v >= '1' && *v <= '9' && !*end && n <= UINT16_MAX ? 0 : -EINVAL;
+}
+
+int soft_link_settings(struct soft *s, char *why, size_t len)
+{
+	const char *mode = getenv("SKEIN_LINK");
+	const char *port = getenv("SKEIN_LINK_PORT");
+	int err = link_mode(mode, &s->link_mode);
+
+	if (err) {
+		snprintf(why, len,
+			 "the link to other hosts: SKEIN_LINK is \"%.32s\", "
+			 "not auto, udp, tcp or off",
+			 mode);
+		return err;
+	}
+	err = link_port(port, &s->link_port);
+	if (err)
+		snprintf(why, len,
+			 "the link to other hosts: SKEIN_LINK_PORT is "
+			 "\"%.32s\", not 1 to 65535",
+			 port);
+	return err;
 }
 
 enum ibv_mtu soft_link_mtu(uint32_t route)
@@ -68,7 +101,7 @@ void soft_link_words(const struct soft *s, char *buf, size_t len)
 	unsigned mtu = 128u << soft_link_port_mtu(s);
 
 	if (s->link_mode != SOFT_LINK_OFF && !soft_link_clear(s)) {
-		snprintf(buf, len, "TCP %d, sealed, MTU %u", PACKET_UDP_PORT,
+		snprintf(buf, len, "TCP %u, sealed, MTU %u", s->link_port,
 			 PACKET_PAYLOAD_MAX);
 		return;
 	}
@@ -76,15 +109,15 @@ void soft_link_words(const struct soft *s, char *buf, size_t len)
 	case SOFT_LINK_AUTO:
 	case SOFT_LINK_SERVES:
 		snprintf(buf, len,
-			 "TCP %d%s where the peer listens, else UDP %d; MTU %u",
-			 PACKET_UDP_PORT, s->link_key ? ", sealed" : "",
-			 PACKET_UDP_PORT, mtu);
+			 "TCP %u%s where the peer listens, else UDP %u; MTU %u",
+			 s->link_port, s->link_key ? ", sealed" : "",
+			 s->link_port, mtu);
 		return;
 	case SOFT_LINK_UDP:
-		snprintf(buf, len, "UDP %d, MTU %u", PACKET_UDP_PORT, mtu);
+		snprintf(buf, len, "UDP %u, MTU %u", s->link_port, mtu);
 		return;
 	case SOFT_LINK_TCP:
-		snprintf(buf, len, "TCP %d%s, MTU %u", PACKET_UDP_PORT,
+		snprintf(buf, len, "TCP %u%s, MTU %u", s->link_port,
 			 s->link_key ? ", sealed or clear" : "",
 			 PACKET_PAYLOAD_MAX);
 		return;

@@ -157,11 +157,12 @@ static void hmac(const uint8_t key[SHA256_DIGEST_SIZE], const uint8_t *a,
 static void hkdf(const struct seal *s, const uint8_t *data, size_t len,
 		 unsigned n, uint8_t out[][SHA256_DIGEST_SIZE])
 {
-	uint8_t temp[SHA256_DIGEST_SIZE], i;
+	uint8_t temp[SHA256_DIGEST_SIZE];
+	unsigned i;
 
 	hmac(s->ck, data, len, NULL, 0, temp);
 	for (i = 0; i < n; i++) {
-		uint8_t count = i + 1;
+		uint8_t count = (uint8_t)(i + 1);
 
 		hmac(temp, i ? out[i - 1] : NULL, i ? SHA256_DIGEST_SIZE : 0,
 		     &count, 1, out[i]);

@@ -24,7 +24,7 @@ bool link_take(struct soft_qp *q, struct link_take *t)
 	/* relaxed: after the claim, a full fence, as in srq/take.c */
 	if (t->pos >=
 	    atomic_load_explicit(&r->shm->limit_at, memory_order_relaxed))
-		soft_attend(q->s, q->idx);
+		soft_ask_service(q->s, q->idx);
 	return true;
 }
 

@@ -8,23 +8,20 @@
  */
 #include "dev/soft/link/tcp.h"
 
+#include "dev/soft/link/framing.h"
 #include "dev/soft/link/hand.h"
 #include "dev/soft/link/sealing.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define EVENTS 8
-#define ROUNDS 4
 #define ACCEPTS 16
-#define TX_BYTES (128u << 10)
-#define RX_BYTES (256u << 10)
 #define NOTSENT (128 << 10)
 
 struct tcp {
@@ -39,15 +36,8 @@ struct tcp {
 	uint8_t id[16];
 	struct tcp_counts counts;
 	uint64_t say_ns[SEALING_FAULTS];
-	uint8_t rx[SEAL_RECORD_MAX + RX_BYTES];
-	pthread_mutex_t lock; /* of sending */
-	struct tcp_conn *tx_conn;
-	size_t tx_len;
-	uint8_t *sealed; /* SEALING_BYTES(TX_BYTES), where there is a key */
-	uint8_t tx[TX_BYTES];
+	struct framing *framing;
 };
-
-_Static_assert(SEAL_RECORD_MAX >= FRAME_HEAD + FRAME_MAX, "part, rx");
 
 /* Sockets. */
 
@@ -101,7 +91,7 @@ static void gid_of(const struct sockaddr_storage *a, uint8_t gid[16])
 
 static bool flow_of(int fd, struct icrc_flow *f)
 {
-	struct sockaddr_storage a;
+	struct sockaddr_storage a = {0};
 	socklen_t len = sizeof(a);
 
 	memset(f, 0, sizeof(*f));
@@ -144,7 +134,7 @@ static int listen_on(struct tcp *t, struct soft_src *src, bool v6)
 {
 	static const uint8_t any6[16], any4[16] = {[10] = 0xff, [11] = 0xff};
 	struct sockaddr_storage a;
-	socklen_t len = address(v6 ? any6 : any4, PACKET_UDP_PORT, 0, &a);
+	socklen_t len = address(v6 ? any6 : any4, t->s->link_port, 0, &a);
 	int fd, err;
 
 	fd = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -166,10 +156,34 @@ static int listen_on(struct tcp *t, struct soft_src *src, bool v6)
 	return err;
 }
 
+/* What framing.c asks for. */
+
+static bool is_proved(struct tcp *t, struct tcp_conn *c);
+
+static void framing_take(void *owner, struct tcp_conn *c, const uint8_t *pkt,
+			 size_t len)
+{
+	struct tcp *t = owner;
+
+	t->ops.take(t->ops.owner, c, pkt, len);
+}
+
+static bool framing_proved(void *owner, struct tcp_conn *c)
+{
+	return is_proved(owner, c);
+}
+
+static void framing_watch(void *owner, struct tcp_conn *c, uint32_t events)
+{
+	src_mod(owner, &c->src, events);
+}
+
 int tcp_open(struct soft *s, const struct tcp_ops *ops, struct tcp **out,
 	     const char **what)
 {
 	struct tcp *t = env_alloc(s->env, sizeof(*t));
+	const struct framing_ops framing_ops = {t, framing_take, framing_proved,
+						framing_watch};
 	uint64_t guid = dev_soft_guid();
 	int err;
 
@@ -183,22 +197,22 @@ int tcp_open(struct soft *s, const struct tcp_ops *ops, struct tcp **out,
 	list_init(&t->gone);
 	memcpy(t->id, &guid, 8);
 	env_random(s->env, t->id + 8, 8);
-	pthread_mutex_init(&t->lock, NULL);
-	if (s->link_key)
-		t->sealed = env_alloc(s->env, SEALING_BYTES(TX_BYTES));
+	t->framing = framing_new(s->env, s->link_key, &framing_ops);
 	t->all.kind = SOFT_SRC_LINK;
 	t->all.fd = epoll_create1(EPOLL_CLOEXEC);
-	if (s->link_key && !t->sealed) {
+	if (!t->framing) {
 		tcp_close(t);
 		return -ENOMEM;
 	}
 	*what = "epoll";
-	err = t->all.fd < 0 ? -errno : soft_src_add(s, &t->all, EPOLLIN);
+	err = t->all.fd < 0 ? -errno : 0;
 	if (!err) {
-		*what = "TCP 4791";
+		*what = "its TCP port (4791, or SKEIN_LINK_PORT)";
 		err = listen_on(t, &t->src4, false);
 		if (err == -EADDRINUSE)
-			*what = "TCP 4791, which another user or program has";
+			*what = "its TCP port (4791, or SKEIN_LINK_PORT), "
+				"which another user or program has (then set "
+				"SKEIN_LINK_PORT at both ends)";
 	}
 	if (err) {
 		tcp_close(t);
@@ -243,9 +257,13 @@ void tcp_close(struct tcp *t)
 		close(t->src6.fd);
 	for (i = 0; i < t->n_blocks; i++)
 		close(t->own[i].fd);
-	pthread_mutex_destroy(&t->lock);
-	env_free(t->s->env, t->sealed);
+	framing_free(t->framing);
 	env_free(t->s->env, t);
+}
+
+struct framing *tcp_framing(struct tcp *t)
+{
+	return t->framing;
 }
 
 const struct tcp_counts *tcp_counts(const struct tcp *t)
@@ -295,12 +313,8 @@ static void drop(struct tcp *t, struct tcp_conn *c)
 {
 	int was = c->state;
 
-	pthread_mutex_lock(&t->lock);
+	framing_forget(t->framing, c);
 	src_close(t, &c->src);
-	c->failed = true;
-	env_free(t->s->env, c->rest);
-	c->rest = NULL;
-	pthread_mutex_unlock(&t->lock);
 	t->n_unproved -= is_unproved(c);
 	t->n_conns--;
 	c->state = TCP_GONE;
@@ -322,14 +336,14 @@ static void garbage(struct tcp *t, struct tcp_conn *c)
 }
 
 struct tcp_conn *tcp_find(struct tcp *t, const struct icrc_flow *f,
-			  uint32_t block, bool dials)
+			  uint32_t block, bool bulk, bool dials)
 {
 	struct list_node *n;
 	struct tcp_conn *c;
 
 	for (n = t->conns.next; n != &t->conns; n = n->next) {
 		c = container_of(n, struct tcp_conn, node);
-		if (c->ours || c->block != block ||
+		if (c->ours || c->block != block || c->is_bulk != bulk ||
 		    memcmp(c->flow.src, f->src, 16) != 0 ||
 		    memcmp(c->flow.dst, f->dst, 16) != 0)
 			continue;
@@ -350,7 +364,7 @@ static struct tcp_conn *rival(struct tcp *t, const struct tcp_conn *c)
 	for (n = t->conns.next; n != &t->conns; n = n->next) {
 		r = container_of(n, struct tcp_conn, node);
 		if (r != c && !r->ours && !is_unproved(r) &&
-		    r->block == c->block &&
+		    r->block == c->block && r->is_bulk == c->is_bulk &&
 		    !memcmp(r->flow.src, c->flow.src, 16) &&
 		    !memcmp(r->flow.dst, c->flow.dst, 16))
 			return r;
@@ -359,7 +373,7 @@ static struct tcp_conn *rival(struct tcp *t, const struct tcp_conn *c)
 }
 
 int tcp_dial(struct tcp *t, const struct icrc_flow *f, uint32_t ifindex,
-	     uint32_t from_qpn, uint32_t to_qpn)
+	     uint32_t from_qpn, uint32_t to_qpn, bool bulk)
 {
 	struct sockaddr_storage a;
 	struct tcp_conn *c;
@@ -373,7 +387,7 @@ int tcp_dial(struct tcp *t, const struct icrc_flow *f, uint32_t ifindex,
 	on(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 	on(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOTSENT);
 	err = bind(fd, (struct sockaddr *)&a, len) ? -errno : 0;
-	len = address(f->dst, PACKET_UDP_PORT, ifindex, &a);
+	len = address(f->dst, t->s->link_port, ifindex, &a);
 	if (!err && connect(fd, (struct sockaddr *)&a, len) &&
 	    errno != EINPROGRESS)
 		err = -errno;
@@ -387,10 +401,12 @@ int tcp_dial(struct tcp *t, const struct icrc_flow *f, uint32_t ifindex,
 	c->dialled = true;
 	c->flow = *f;
 	c->block = to_qpn / SHM_BLOCK_QPS;
+	c->is_bulk = bulk;
 	c->mine = (struct frame_hello){.kind = FRAME_DIALS,
 				       .to_qpn = to_qpn,
 				       .from_qpn = from_qpn,
-				       .sealed = t->s->link_key != NULL};
+				       .sealed = t->s->link_key != NULL,
+				       .bulk = bulk ? FRAME_BULK : FRAME_CALLS};
 	memcpy(c->mine.id, t->id, sizeof(t->id));
 	soft_kick(t->s); /* its deadline */
 	t->counts.dialled++;
@@ -511,7 +527,8 @@ static struct frame_hello answer(const struct tcp *t,
 	struct frame_hello mine = {.kind = FRAME_ANSWERS,
 				   .to_qpn = theirs->from_qpn,
 				   .from_qpn = theirs->to_qpn,
-				   .sealed = theirs->sealed};
+				   .sealed = theirs->sealed,
+				   .bulk = theirs->bulk};
 
 	memcpy(mine.id, t->id, sizeof(t->id));
 	return mine;
@@ -542,6 +559,8 @@ static void proved(struct tcp *t, struct tcp_conn *c,
 	memcpy(c->id, h->id, sizeof(c->id));
 	c->block = h->from_qpn / SHM_BLOCK_QPS;
 	c->ours = !memcmp(c->id, t->id, sizeof(t->id));
+	c->is_bulk = h->bulk == FRAME_BULK;
+	c->knows_bulk = h->bulk;
 	if (!may_be_up(t, c, &r))
 		return;
 	on(c->src.fd, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -678,6 +697,7 @@ static void answered(struct tcp *t, struct tcp_conn *c,
 	if (c->mine.sealed && !answer_opens(t, c, h))
 		return;
 	memcpy(c->id, h->id, sizeof(c->id));
+	c->knows_bulk = h->bulk;
 	r = rival(t, c);
 	if (r && r->state == TCP_UP &&
 	    memcmp(t->id, c->id, sizeof(t->id)) > 0) {
@@ -780,204 +800,27 @@ static void handed(struct tcp *t, struct tcp_conn *c)
 		proved(t, c, &h);
 }
 
-/* Frames. */
-
-/* What is left of len bytes is no whole frame, or (false) none at all. */
-static bool take_frames(struct tcp *t, struct tcp_conn *c, const uint8_t **at,
-			size_t *len)
-{
-	enum frame_fault fault;
-	const uint8_t *pkt;
-	size_t n;
-
-	while ((fault = frame_next(*at, *len, &pkt, &n)) == FRAME_OK) {
-		t->ops.take(t->ops.owner, c, pkt, n);
-		*at += FRAME_HEAD + n;
-		*len -= FRAME_HEAD + n;
-	}
-	return fault == FRAME_MORE;
-}
-
-/* The same of records, each of whole frames. */
-static bool take_records(struct tcp *t, struct tcp_conn *c, uint8_t **at,
-			 size_t *len)
-{
-	enum seal_fault fault;
-	const uint8_t *frames;
-	uint8_t *plain;
-	size_t n, used;
-
-	while ((fault = seal_next(c->seal, *at, *len, &plain, &n, &used)) ==
-	       SEAL_OK) {
-		if (c->state == TCP_PROVES && !is_proved(t, c))
-			return true;
-		frames = plain;
-		if (!take_frames(t, c, &frames, &n) || n)
-			return false;
-		*at += used;
-		*len -= used;
-	}
-	return fault == SEAL_MORE;
-}
-
-static void take_bytes(struct tcp *t, struct tcp_conn *c, size_t len)
-{
-	const uint8_t *at = t->rx;
-	uint8_t *rec = t->rx;
-	bool good;
-
-	good = c->seal ? take_records(t, c, &rec, &len)
-		       : take_frames(t, c, &at, &len);
-	t->ops.take(t->ops.owner, NULL, NULL, 0);
-	if (!good && c->seal) {
-		mismatch(t, c, SEALING_FORGED);
-	} else if (!good) {
-		garbage(t, c);
-	} else if (c->state != TCP_GONE) {
-		if (len)
-			memcpy(c->part, c->seal ? rec : at, len);
-		c->part_len = len;
-	}
-}
-
-static void ended(struct tcp *t, struct tcp_conn *c)
-{
-	if (c->seal && c->part_len)
-		mismatch(t, c, SEALING_CUT);
-	else
-		drop(t, c);
-}
-
-static void read_bytes(struct tcp *t, struct tcp_conn *c)
-{
-	size_t had;
-	ssize_t n;
-	int i;
-
-	for (i = 0; i < ROUNDS && c->state != TCP_GONE; i++) {
-		had = c->part_len;
-		n = recv(c->src.fd, t->rx + had, RX_BYTES, 0);
-		if (n < 0 && (errno == EAGAIN || errno == EINTR))
-			return;
-		if (n <= 0) {
-			ended(t, c);
-			return;
-		}
-		if (had)
-			memcpy(t->rx, c->part, had);
-		take_bytes(t, c, had + (size_t)n);
-		if ((size_t)n < RX_BYTES)
-			return;
-	}
-}
-
-/* What is not sent is lost, and c's reader finds out. */
-static void fail(struct tcp_conn *c)
-{
-	c->failed = true;
-	shutdown(c->src.fd, SHUT_RDWR);
-}
-
-/* How many bytes the socket has taken; all of them of one that fails. */
-static size_t put(struct tcp_conn *c, const uint8_t *buf, size_t len)
-{
-	size_t at = 0;
-	ssize_t n;
-
-	while (at < len && !c->failed) {
-		n = send(c->src.fd, buf + at, len - at,
-			 MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN)
-			return at;
-		if (n < 0)
-			fail(c);
-		else
-			at += (size_t)n;
-	}
-	return len;
-}
-
-static void flush(struct tcp *t)
-{
-	struct tcp_conn *c = t->tx_conn;
-	size_t done, len = t->tx_len;
-	const uint8_t *out = t->tx;
-	int was;
-
-	t->tx_conn = NULL;
-	t->tx_len = 0;
-	if (!len)
-		return;
-	if (c->seal && !c->failed) {
-		len = sealing_put(c, t->tx, len, t->sealed);
-		out = t->sealed;
-	}
-	was = env_cancel_off(NULL);
-	done = put(c, out, len);
-	env_cancel_back(NULL, was);
-	if (done == len)
-		return;
-	c->rest = env_alloc(t->s->env, len - done);
-	if (!c->rest) {
-		fail(c);
-		return;
-	}
-	memcpy(c->rest, out + done, len - done);
-	c->rest_at = 0;
-	c->rest_len = len - done;
-	src_mod(t, &c->src, EPOLLIN | EPOLLOUT);
-}
-
-static void write_rest(struct tcp *t, struct tcp_conn *c)
-{
-	bool over = false;
-
-	pthread_mutex_lock(&t->lock);
-	if (c->rest) {
-		c->rest_at +=
-			put(c, c->rest + c->rest_at, c->rest_len - c->rest_at);
-		over = c->rest_at == c->rest_len;
-	}
-	if (over) {
-		env_free(t->s->env, c->rest);
-		c->rest = NULL;
-		src_mod(t, &c->src, EPOLLIN);
-	}
-	pthread_mutex_unlock(&t->lock);
-	if (over)
-		t->ops.room(t->ops.owner, c);
-}
-
-void tcp_lock(struct tcp *t)
-{
-	pthread_mutex_lock(&t->lock);
-}
-
-uint8_t *tcp_begin(struct tcp *t, struct tcp_conn *c)
-{
-	if (t->tx_len + FRAME_HEAD + PACKET_MAX > TX_BYTES)
-		flush(t);
-	return c->rest ? NULL : t->tx + t->tx_len + FRAME_HEAD;
-}
-
-void tcp_send(struct tcp *t, struct tcp_conn *c, size_t len)
-{
-	if (c->failed)
-		return;
-	frame_put(t->tx + t->tx_len, len);
-	t->tx_len += FRAME_HEAD + len;
-	t->tx_conn = c;
-}
-
-void tcp_unlock(struct tcp *t)
-{
-	flush(t);
-	pthread_mutex_unlock(&t->lock);
-}
-
 /* Rounds. */
+
+static void read_frames(struct tcp *t, struct tcp_conn *c)
+{
+	switch (framing_read(t->framing, c)) {
+	case FRAMING_GOES_ON:
+		return;
+	case FRAMING_ENDED:
+		drop(t, c);
+		return;
+	case FRAMING_GARBAGE:
+		garbage(t, c);
+		return;
+	case FRAMING_CUT:
+		mismatch(t, c, SEALING_CUT);
+		return;
+	case FRAMING_FORGED:
+		mismatch(t, c, SEALING_FORGED);
+		return;
+	}
+}
 
 static void conn_event(struct tcp *t, struct tcp_conn *c, uint32_t events)
 {
@@ -997,14 +840,22 @@ static void conn_event(struct tcp *t, struct tcp_conn *c, uint32_t events)
 		return;
 	case TCP_PROVES:
 	case TCP_UP:
-		if (events & EPOLLOUT)
-			write_rest(t, c);
+		if (events & EPOLLOUT && framing_write_rest(t->framing, c))
+			t->ops.room(t->ops.owner, c);
 		if (events & ~(uint32_t)EPOLLOUT)
-			read_bytes(t, c);
+			read_frames(t, c);
 		return;
 	case TCP_GONE:
 		return;
 	}
+}
+
+/* It comes after the others. */
+static bool is_bulk(const struct soft_src *src)
+{
+	const struct tcp_conn *c = src->obj;
+
+	return c && c->is_bulk && c->state == TCP_UP;
 }
 
 void tcp_poll(struct tcp *t)
@@ -1021,9 +872,13 @@ void tcp_poll(struct tcp *t)
 			accept_some(t, src->fd, TCP_ACCEPTS);
 		else if (src >= t->own && src < t->own + SHM_BLOCK_MAX)
 			accept_some(t, src->fd, TCP_HANDED);
-		else
+		else if (!is_bulk(src))
 			conn_event(t, src->obj, ev[i].events);
 	}
+	for (i = 0; i < n; i++)
+		if (is_bulk(ev[i].data.ptr))
+			conn_event(t, ((struct soft_src *)ev[i].data.ptr)->obj,
+				   ev[i].events);
 }
 
 struct soft_src *tcp_src(struct tcp *t)

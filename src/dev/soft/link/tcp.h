@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * tcp.h - the sockets of the link on TCP 4791: dialling, accepting, handing a
- * connection over to the process that owns the QPN that it is for, frames out
- * and in. Knows nothing of QPs. docs/protocol/link.md, "TCP".
+ * connection over to the process that owns the QPN that it is for, until it is
+ * up; and its end. What goes over it meanwhile is framing.h's. Knows nothing of
+ * QPs. docs/protocol/link.md, "TCP".
  *
- * All calls are under soft.lock but those between tcp_lock() and tcp_unlock(),
- * which send: a sender holds its QP's lock, and this keeps its connection.
- * Nothing here waits for a peer.
+ * All calls are under soft.lock. Nothing here waits for a peer.
  */
 #ifndef SKEIN_DEV_SOFT_LINK_TCP_H
 #define SKEIN_DEV_SOFT_LINK_TCP_H
@@ -20,6 +19,7 @@
 #define TCP_HELLO_NS 1000000000ull /* for a hello, and for its answer */
 
 struct tcp;
+struct framing;
 
 struct tcp_conn {
 	struct list_node node;
@@ -36,6 +36,8 @@ struct tcp_conn {
 	} state;
 	bool dialled;	       /* by us */
 	bool ours;	       /* from ourselves: it only receives */
+	bool is_bulk;	       /* the second one, for long messages */
+	bool knows_bulk;       /* the peer takes a second one */
 	struct icrc_flow flow; /* ours as the source */
 	uint32_t block;	       /* of the peer's QPNs */
 	uint8_t id[16];	       /* the peer */
@@ -44,7 +46,7 @@ struct tcp_conn {
 	struct frame_hello mine; /* of one that we dial */
 	struct seal *seal;	 /* NULL: clear */
 	size_t part_len;
-	/* under the lock of sending */
+	/* framing.c's, under its lock of sending */
 	uint8_t *rest; /* what the socket did not take, or NULL */
 	size_t rest_at, rest_len;
 	bool failed; /* what is sent is lost */
@@ -83,24 +85,18 @@ int tcp_own_block(struct tcp *t, uint32_t block);
 /* The connection from src to the owner of the block at dst that is up, or
  * (dials) on its way. NULL: none. */
 struct tcp_conn *tcp_find(struct tcp *t, const struct icrc_flow *f,
-			  uint32_t block, bool dials);
+			  uint32_t block, bool bulk, bool dials);
 /* Begins one; up() or down() will follow. -errno: it did not begin. */
 int tcp_dial(struct tcp *t, const struct icrc_flow *f, uint32_t ifindex,
-	     uint32_t from_qpn, uint32_t to_qpn);
+	     uint32_t from_qpn, uint32_t to_qpn, bool bulk);
 /* Takes in what is there, up to a bound; does not wait. */
 void tcp_poll(struct tcp *t);
 /* All its sockets. */
 struct soft_src *tcp_src(struct tcp *t);
 /* Closes those that have been silent. When to come again. */
 uint64_t tcp_timers(struct tcp *t, uint64_t now);
+/* framing.h: sends on connections that are up. */
+struct framing *tcp_framing(struct tcp *t);
 const struct tcp_counts *tcp_counts(const struct tcp *t);
-
-void tcp_lock(struct tcp *t);
-/* Room for one packet, or NULL: room() will tell. Then its length. One
- * connection between a lock and its unlock. */
-uint8_t *tcp_begin(struct tcp *t, struct tcp_conn *c);
-void tcp_send(struct tcp *t, struct tcp_conn *c, size_t len);
-/* Sends all that was collected. */
-void tcp_unlock(struct tcp *t);
 
 #endif

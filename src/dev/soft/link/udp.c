@@ -104,10 +104,9 @@ static int src_add(struct udp *u, struct soft_src *src)
 
 static int udp_socket(struct udp *u, struct soft_src *src, int family)
 {
-	struct sockaddr_in in = {.sin_family = AF_INET,
-				 .sin_port = htons(PACKET_UDP_PORT)};
-	struct sockaddr_in6 in6 = {.sin6_family = AF_INET6,
-				   .sin6_port = htons(PACKET_UDP_PORT)};
+	in_port_t port = htons(u->s->link_port);
+	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = port};
+	struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = port};
 	bool v6 = family == AF_INET6;
 	int fd, err;
 
@@ -183,11 +182,13 @@ int udp_open(struct soft *s, struct udp **out, const char **what)
 		udp_close(u);
 		return err;
 	}
-	*what = "UDP 4791";
+	*what = "its UDP port (4791, or SKEIN_LINK_PORT)";
 	err = udp_socket(u, &u->src4, AF_INET);
 	if (err == -EADDRINUSE)
-		*what = "UDP 4791, which is held by the kernel's rxe (then use "
-			"SKEIN_DEVICE=verbs) or by another user";
+		*what = "its UDP port (4791, or SKEIN_LINK_PORT), which is held "
+			"by the kernel's rxe (then use SKEIN_DEVICE=verbs) or "
+			"by another user (then set SKEIN_LINK_PORT at both "
+			"ends)";
 	if (err) {
 		udp_close(u);
 		return err;
@@ -309,17 +310,17 @@ int udp_path(struct udp *u, const union ibv_gid *from, const char *netdev,
 		return -EAFNOSUPPORT;
 	memcpy(p->flow.src, from->raw, 16);
 	memcpy(p->flow.dst, to->raw, 16);
-	p->flow.sport = p->flow.dport = htons(PACKET_UDP_PORT);
+	p->flow.sport = p->flow.dport = htons(u->s->link_port);
 	if (p->v6) {
 		in6->sin6_family = AF_INET6;
-		in6->sin6_port = htons(PACKET_UDP_PORT);
+		in6->sin6_port = p->flow.dport;
 		memcpy(&in6->sin6_addr, to->raw, 16);
 		if (IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr))
 			p->ifindex = in6->sin6_scope_id = p->dev;
 		p->to_len = sizeof(*in6);
 	} else {
 		in->sin_family = AF_INET;
-		in->sin_port = htons(PACKET_UDP_PORT);
+		in->sin_port = p->flow.dport;
 		memcpy(&in->sin_addr, to->raw + 12, 4);
 		p->to_len = sizeof(*in);
 	}
@@ -503,7 +504,8 @@ static void take_info(const struct cmsghdr *c, struct rx_message *p)
 }
 
 /* False: the kernel does not say for which address it was. */
-static bool message_of(struct msghdr *h, bool v6, struct rx_message *p)
+static bool message_of(struct msghdr *h, bool v6, in_port_t port,
+		       struct rx_message *p)
 {
 	static const uint8_t none[16];
 	const struct sockaddr_in *in = h->msg_name;
@@ -511,7 +513,7 @@ static bool message_of(struct msghdr *h, bool v6, struct rx_message *p)
 	struct cmsghdr *c;
 
 	memset(p, 0, sizeof(*p));
-	p->f.dport = htons(PACKET_UDP_PORT);
+	p->f.dport = port;
 	if (v6) {
 		memcpy(p->f.src, &in6->sin6_addr, 16);
 		p->f.sport = in6->sin6_port;
@@ -543,7 +545,8 @@ static void take_message(struct udp *u, uint32_t i, bool v6, udp_take *take,
 	uint8_t *buf;
 	size_t len;
 
-	if (h->msg_flags & MSG_TRUNC || !message_of(h, v6, &p)) {
+	if (h->msg_flags & MSG_TRUNC ||
+	    !message_of(h, v6, htons(u->s->link_port), &p)) {
 		u->counts.cut_off++;
 		return;
 	}
@@ -656,15 +659,13 @@ static void watch_set(struct udp *u, bool on)
 				 .data.ptr = &u->all};
 
 	epoll_ctl(u->s->epoll_fd, EPOLL_CTL_MOD, u->all.fd, &ev);
-	ev.data.ptr = u->also;
-	if (u->also)
-		epoll_ctl(u->s->epoll_fd, EPOLL_CTL_MOD, u->also->fd, &ev);
 	atomic_store(&u->left, !on);
 }
 
-void udp_watch_also(struct udp *u, struct soft_src *also)
+int udp_watch_also(struct udp *u, struct soft_src *also)
 {
 	u->also = also;
+	return src_add(u, also);
 }
 
 bool udp_is_left(const struct udp *u)
@@ -677,8 +678,7 @@ static bool is_ready(const struct udp *u)
 {
 	struct epoll_event ev;
 
-	return epoll_wait(u->all.fd, &ev, 1, 0) > 0 ||
-	       (u->also && epoll_wait(u->also->fd, &ev, 1, 0) > 0);
+	return epoll_wait(u->all.fd, &ev, 1, 0) > 0;
 }
 
 bool udp_polled(struct udp *u, uint64_t now)
@@ -736,16 +736,19 @@ void udp_take_back(struct udp *u)
 	watch_set(u, true);
 }
 
-void udp_poll(struct udp *u, udp_take *take, void *owner)
+bool udp_poll(struct udp *u, udp_take *take, void *owner)
 {
 	struct epoll_event ev[EVENTS];
 	struct soft_src *src;
+	bool also = false;
 	int n, i;
 
 	n = epoll_wait(u->all.fd, ev, EVENTS, 0);
 	for (i = 0; i < n; i++) {
 		src = ev[i].data.ptr;
-		if (src == &u->src4 || src == &u->src6) {
+		if (src == u->also) {
+			also = true;
+		} else if (src == &u->src4 || src == &u->src6) {
 			u->stray = true;
 			receive(u, src->fd, src == &u->src6, take, owner);
 		} else if (is_flow(u, src)) {
@@ -760,6 +763,7 @@ void udp_poll(struct udp *u, udp_take *take, void *owner)
 			take_passed(u, src, take, owner);
 		}
 	}
+	return also;
 }
 
 /* The connection to the owner of a block; the oldest one makes room. */

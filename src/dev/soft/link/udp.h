@@ -96,8 +96,8 @@ bool udp_check(struct udp *u, const struct icrc_flow *f, const uint8_t *buf,
 bool udp_polled(struct udp *u, uint64_t now);
 /* Such a thread found packets: they are left to it, if they are not yet. */
 void udp_leave_to_poller(struct udp *u, uint64_t now);
-/* This set of sockets, too, is left and taken back. */
-void udp_watch_also(struct udp *u, struct soft_src *also);
+/* This set of sockets, too: udp_poll() tells of it. -errno. */
+int udp_watch_also(struct udp *u, struct soft_src *also);
 bool udp_is_left(const struct udp *u);
 bool udp_leave(struct udp *u, uint64_t now);
 uint64_t udp_look(struct udp *u, uint64_t now);
@@ -105,8 +105,9 @@ uint64_t udp_look(struct udp *u, uint64_t now);
  * is to take them back, s->lock held. */
 bool udp_armed(struct udp *u);
 void udp_take_back(struct udp *u);
-/* Takes in all that is there, up to a bound; does not wait. */
-void udp_poll(struct udp *u, udp_take *take, void *owner);
+/* Takes in all that is there, up to a bound; does not wait. True: something is
+ * in the other set. */
+bool udp_poll(struct udp *u, udp_take *take, void *owner);
 /* From take: this packet was for a QP of ours, which has that path or none. If
  * the shared socket had it, its flow gets a socket: the next ones of it come to
  * no other process. */

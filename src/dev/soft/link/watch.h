@@ -17,8 +17,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WATCH_POLLED_NS 50000u /* a poller comes again so soon */
-#define WATCH_LOOK_NS 200000u  /* the longest that a packet waits */
+/* A poller comes again so soon, also where its send woke a thread of the peer:
+ * some 50 us on a virtual machine. With a shorter time each end
+ * took the other for absent and woke for each packet, for ever. */
+#define WATCH_POLLED_NS 100000u
+#define WATCH_LOOK_NS 200000u /* the longest that a packet waits */
 #define WATCH_STAY_NS 1000000u
 #define WATCH_STAY_MAX_NS 100000000u
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dial.c - the control thread looks for the QP behind a number that a UD QP or
- * a DCI sends to. It waits for nobody: a connection that cannot be had at once
- * is left to a timer, an answer to the socket. Nobody is there only where that
- * is refused or ends: a process that is stopped, or has a thousand others to
- * answer first, gets what is kept for it once it comes round. soft.lock is held
- * throughout.
+ * dial.c - looks for the QP behind a number that a UD QP or a DCI sends to, or
+ * that an RC or UC QP is about to be connected to (soft_reach_qp()). It waits
+ * for nobody: a connection that cannot be had at once is left to a timer, an
+ * answer to the socket, both for the control thread. Nobody is there only where
+ * that is refused or ends: a process that is stopped, or has a thousand others
+ * to answer first, gets what is kept for it once it comes round. soft.lock is
+ * held throughout.
  */
 #include "dev/soft/dc/dc.h"
+#include "dev/soft/link/link.h"
 #include "dev/soft/peer/msg.h"
 #include "dev/soft/peer/pid.h"
 #include "dev/soft/ud/ud.h"
@@ -35,9 +37,11 @@ struct soft_dial {
 	uint32_t qpn;
 	uint64_t pause_ns, due_ns; /* of the next attempt at a connection */
 	uint64_t begun_ns;	   /* of this one */
+	struct list_node reaches;  /* soft_reach.link: QPs that are told */
+	bool looked_for; /* by soft_dial(): UD QPs and DCIs get the answer, too */
 };
 
-/* -EAGAIN: its backlog is full, or we have no descriptor. */
+/* -EAGAIN: its backlog is full. */
 static int dial_connect(uint32_t block, pid_t *pid)
 {
 	struct sockaddr_un un;
@@ -47,7 +51,7 @@ static int dial_connect(uint32_t block, pid_t *pid)
 
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
-		return -EAGAIN;
+		return -errno;
 	len = soft_block_name(block, &un);
 	if (connect(fd, (struct sockaddr *)&un, (socklen_t)len) ||
 	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &clen))
@@ -117,17 +121,39 @@ static void dial_drop(struct soft *s, struct soft_dial *d)
 	env_free(s->env, d);
 }
 
+static void answer(struct soft_qp *q, int err, struct soft_peer *peer,
+		   uint64_t area, struct soft_bell *bell)
+{
+	struct soft_reach *r = &q->reach;
+
+	r->state = SOFT_REACH_ANSWERED;
+	r->dial = NULL;
+	r->err = err;
+	r->peer = peer;
+	r->area = area;
+	r->bell = bell;
+	if (peer)
+		peer->refs++;
+	soft_bell_get(bell);
+	r->user->on_answer(r->user);
+}
+
 /* Tells all QPs that wait for it; peer is NULL if no process answered. */
-static void dial_over(struct soft *s, struct soft_dial *d,
+static void dial_over(struct soft *s, struct soft_dial *d, int err,
 		      struct soft_peer *peer, uint64_t area,
 		      struct soft_bell *bell)
 {
+	bool looked_for = d->looked_for;
 	uint32_t qpn = d->qpn, i;
+	struct list_node *n;
 	struct soft_qp *q;
 
+	while ((n = list_pop_head(&d->reaches)))
+		answer(container_of(n, struct soft_qp, reach.link), err, peer,
+		       area, bell);
 	/* Dropped first: a QP that sends below may start a new dial. */
 	dial_drop(s, d);
-	for (i = 0; i < s->n_blocks * SHM_BLOCK_QPS; i++) {
+	for (i = 0; looked_for && i < s->n_blocks * SHM_BLOCK_QPS; i++) {
 		q = s->qps[i];
 		if (!q || q->dying ||
 		    !(q->dc || (q->ud && atomic_load(&q->ud->waits))))
@@ -146,22 +172,36 @@ static void dial_over(struct soft *s, struct soft_dial *d,
 	soft_peer_put(s, peer);
 }
 
-void soft_dial(struct soft *s, uint32_t qpn)
+/* NULL: no memory. */
+static struct soft_dial *dial_of(struct soft *s, uint32_t qpn)
 {
 	struct list_node *n;
 	struct soft_dial *d;
 
-	for (n = s->dials.next; n != &s->dials; n = n->next)
-		if (container_of(n, struct soft_dial, link)->qpn == qpn)
-			return;
+	for (n = s->dials.next; n != &s->dials; n = n->next) {
+		d = container_of(n, struct soft_dial, link);
+		if (d->qpn == qpn)
+			return d;
+	}
 	d = env_alloc(s->env, sizeof(*d));
 	if (!d)
-		return; /* its senders' timer asks again */
+		return NULL;
 	d->src.fd = d->src_pid.fd = -1;
 	d->qpn = qpn;
 	d->pause_ns = RETRY_MIN_NS;
 	d->due_ns = 0;
+	list_init(&d->reaches);
 	list_add_tail(&s->dials, &d->link);
+	return d;
+}
+
+void soft_dial(struct soft *s, uint32_t qpn)
+{
+	struct soft_dial *d = dial_of(s, qpn);
+
+	if (!d || d->looked_for)
+		return; /* without memory its senders' timer asks again */
+	d->looked_for = true;
 	/* The caller holds a QP, and telling a QP the result takes its lock. So
 	 * the timer, which is due at once, begins the connection. */
 	soft_kick(s);
@@ -182,8 +222,12 @@ void soft_dial_event(struct soft *s, void *dial)
 		return;
 	/* The socket is the peer's from here on, or nobody's. */
 	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, d->src.fd, NULL);
-	if (err >= 0 && b.m.op == (MSG_CONNECT | MSG_REPLY) && nfds >= 2 &&
-	    b.m.qpn == d->qpn && !soft_nic_check(fds[0], &st))
+	if (err >= 0)
+		err = b.m.op == (MSG_CONNECT | MSG_REPLY) && nfds >= 2 &&
+				      b.m.qpn == d->qpn
+			      ? soft_nic_check(fds[0], &st)
+			      : -EPROTO;
+	if (!err)
 		err = soft_peer_use(s, &b.m, &d->src.fd, fds, nfds, &st, &p,
 				    &area, &bell);
 	for (i = 0; i < nfds; i++)
@@ -193,12 +237,12 @@ void soft_dial_event(struct soft *s, void *dial)
 		env_log(s->env, ENV_LOG_ERROR,
 			"skein0: no descriptor left for a peer; raise "
 			"RLIMIT_NOFILE");
-	dial_over(s, d, p, area, bell);
+	dial_over(s, d, p ? 0 : err, p, area, bell);
 }
 
 void soft_dial_died(struct soft *s, void *dial)
 {
-	dial_over(s, dial, NULL, 0, NULL);
+	dial_over(s, dial, -ECONNREFUSED, NULL, 0, NULL);
 }
 
 static int under_way(const struct soft *s, uint64_t now)
@@ -231,6 +275,9 @@ static int dial_again(struct soft *s, struct soft_dial *d, uint64_t now,
 		d->begun_ns = now;
 		--*room;
 	}
+	/* A QP that is being connected is told that no descriptor is left. */
+	if ((err == -EMFILE || err == -ENFILE) && list_empty(&d->reaches))
+		err = -EAGAIN;
 	if (err != -EAGAIN)
 		return err;
 	d->due_ns = now + d->pause_ns;
@@ -256,13 +303,113 @@ uint64_t soft_dials_timer(struct soft *s, uint64_t now)
 			if (d->due_ns < due)
 				due = d->due_ns;
 		} else if (err) {
-			dial_over(s, d, NULL, 0, NULL);
+			dial_over(s, d, err, NULL, 0, NULL);
 			/* dial_over() may have added dials: start from the
 			 * beginning. */
 			next = s->dials.next;
 		}
 	}
 	return due;
+}
+
+/* --- a QP that is about to be connected ---------------------------------- */
+
+/* The timer goes on with what cannot begin now. */
+static void reach_begin(struct soft *s, struct soft_dial *d)
+{
+	uint64_t now = env_now_ns(s->env);
+	int err, room = AT_ONCE - under_way(s, now);
+
+	if (d->src.fd >= 0)
+		return;
+	err = dial_again(s, d, now, &room);
+	if (err == -EAGAIN)
+		soft_kick(s); /* it reckons its next deadline anew */
+	else if (err)
+		dial_over(s, d, err, NULL, 0, NULL);
+}
+
+int soft_reach_qp(struct dev *dev, struct ibv_qp *qp,
+		  const struct dev_qp_addr *to, struct dev_reach *user)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_qp *q = soft_qp_of(qp);
+	struct soft_reach *r = &q->reach;
+	struct soft_dial *d;
+	int err = 0;
+
+	if (!soft_here(s))
+		return -EPERM;
+	pthread_mutex_lock(&s->lock);
+	soft_reach_drop(q);
+	/* Elsewhere modify_qp() waits for nobody, or refuses. */
+	if (!soft_gid_local(s, &to->gid) || soft_link_wants(s, q, &to->gid))
+		goto out;
+	r->qpn = to->qpn & 0xffffff;
+	r->user = user;
+	r->err = 0;
+	if (soft_peer_known(s, r->qpn, &r->peer, &r->area, &r->bell)) {
+		r->state = SOFT_REACH_ANSWERED;
+		goto out;
+	}
+	err = -ENOMEM;
+	d = dial_of(s, r->qpn);
+	if (!d)
+		goto out;
+	r->state = SOFT_REACH_ASKED;
+	r->dial = d;
+	list_add_tail(&d->reaches, &r->link);
+	reach_begin(s, d);
+	err = -EINPROGRESS;
+out:
+	pthread_mutex_unlock(&s->lock);
+	return err;
+}
+
+bool soft_reach_take(struct soft_qp *q, uint32_t qpn, int *err,
+		     struct soft_peer **peer, uint64_t *area,
+		     struct soft_bell **bell)
+{
+	struct soft_reach *r = &q->reach;
+	const struct shm_qp *far;
+
+	if (r->state != SOFT_REACH_ANSWERED || r->qpn != qpn) {
+		soft_reach_drop(q);
+		return false;
+	}
+	r->state = SOFT_REACH_NONE;
+	*err = r->err;
+	*peer = r->peer;
+	*bell = r->bell;
+	*area = r->area;
+	/* The peer's QP may be gone since, and another one in its place. */
+	if (r->area) {
+		far = (const void *)(r->peer->base + r->area);
+		*area = shm_once(far->qpn) == qpn ? r->area : 0;
+	}
+	r->peer = NULL;
+	r->bell = NULL;
+	return true;
+}
+
+void soft_reach_drop(struct soft_qp *q)
+{
+	struct soft_reach *r = &q->reach;
+	struct soft_dial *d = r->dial;
+
+	if (r->state == SOFT_REACH_ASKED) {
+		list_del(&r->link);
+		if (list_empty(&d->reaches) && !d->looked_for)
+			dial_drop(q->s, d);
+	} else if (r->state == SOFT_REACH_ANSWERED) {
+		soft_bell_put(q->s, r->bell);
+		if (r->peer)
+			soft_peer_put(q->s, r->peer);
+	}
+	r->state = SOFT_REACH_NONE;
+	r->dial = NULL;
+	r->peer = NULL;
+	r->bell = NULL;
 }
 
 void soft_dials_free(struct soft *s)

@@ -18,7 +18,7 @@ union cbuf {
 
 int msg_send(int fd, const struct msg *m, size_t len, const int *fds, int nfds)
 {
-	/* NOLINTNEXTLINE(performance-no-int-to-ptr): sendmsg() is not const */
+	/* sendmsg() is not const */
 	struct iovec iov = {.iov_base = (void *)(uintptr_t)m,
 			    .iov_len = sizeof(*m) + len};
 	union cbuf c;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * msg.h - the messages of the control sockets (docs/soft.md, "Control
- * messages"): one SEQPACKET datagram each, descriptors beside them.
+ * msg.h - the messages of the control sockets (docs/soft.md, "QP numbers and
+ * peers"): one SEQPACKET datagram each, descriptors beside them.
  */
 #ifndef SKEIN_DEV_SOFT_MSG_H
 #define SKEIN_DEV_SOFT_MSG_H

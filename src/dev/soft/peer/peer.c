@@ -494,8 +494,10 @@ int soft_peer_map(struct soft_peer *p, uint32_t qpn, _Atomic uint32_t *asked,
 	return 0;
 }
 
-/* Maps [off, off + len) of a file that cannot shrink. */
-static int file_map(int fd, struct soft_map *m, uint64_t off, uint64_t len)
+/* Maps [off, off + len) of a file that cannot shrink. demand: its owner has
+ * pages made as they are used. */
+static int file_map(int fd, struct soft_map *m, uint64_t off, uint64_t len,
+		    bool demand)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
 	struct stat st;
@@ -514,7 +516,7 @@ static int file_map(int fd, struct soft_map *m, uint64_t off, uint64_t len)
 	/* What is long is mapped as it is used: to map it all would keep s->lock
 	 * for as long as a copy of it. */
 	m->base = mmap(NULL, m->base_len, PROT_READ | PROT_WRITE,
-		       m->base_len > SOFT_POPULATE_MAX
+		       demand || m->base_len > SOFT_POPULATE_MAX
 			       ? MAP_SHARED
 			       : MAP_SHARED | MAP_POPULATE,
 		       fd, (off_t)lo);
@@ -536,13 +538,14 @@ static void got_mr(struct soft *s, struct soft_peer *p, const struct msg *r,
 		(struct shm_mr *)(void *)(p->base + SHM_MR_OFF) + idx;
 	struct soft_map *m;
 	uint64_t off, len;
-	uint32_t key;
+	uint32_t key, access;
 	int err;
 
 	if (idx >= atomic_load_explicit(&p->nic->mr_top, memory_order_acquire))
 		return;
 	off = shm_once(e->off);
 	len = shm_once(e->len);
+	access = shm_once(e->access);
 	/* acquire: the fields above belong to the key read before; a key is
 	 * not used again while its entry keeps it */
 	fence_acquire();
@@ -557,7 +560,9 @@ static void got_mr(struct soft *s, struct soft_peer *p, const struct msg *r,
 		return;
 	m->key = key;
 	m->len = len;
-	err = r->status ? r->status : file_map(fds[0], m, off, len);
+	err = r->status ? r->status
+			: file_map(fds[0], m, off, len,
+				   access & IBV_ACCESS_ON_DEMAND);
 	if (err) {
 		env_log(s->env, ENV_LOG_ERROR,
 			"skein0: cannot map a peer's memory region 0x%x: %s",
@@ -653,7 +658,7 @@ void soft_peer_event(struct soft *s, struct soft_peer *p)
 	if (q && (q->ud || q->dc || q->peer == p)) {
 		if (b.m.op != (MSG_MR_FD | MSG_REPLY))
 			soft_far_answer(q, &b.m, b.data, (size_t)len);
-		soft_qp_attend(s, q);
+		soft_qp_service(s, q);
 	}
 }
 

@@ -90,6 +90,18 @@ static inline bool soft_life(const struct shm_nic *nic)
 int soft_peer_connect(struct soft *s, struct soft_qp *q, uint32_t qpn,
 		      struct soft_peer **peer, uint64_t *area,
 		      struct soft_bell **bell);
+/* dial.c: the same in two steps. As dev_ops.reach(). */
+struct dev_reach;
+int soft_reach_qp(struct dev *dev, struct ibv_qp *qp,
+		  const struct dev_qp_addr *to, struct dev_reach *user);
+/* Takes the answer about qpn, and its references: false when there is none, or
+ * *err is what soft_peer_connect() would return. s->lock held. */
+bool soft_reach_take(struct soft_qp *q, uint32_t qpn, int *err,
+		     struct soft_peer **peer, uint64_t *area,
+		     struct soft_bell **bell);
+/* Forgets the question and the answer: no answer comes any more. s->lock
+ * held. */
+void soft_reach_drop(struct soft_qp *q);
 /* known.c: the same without asking, where that is possible; takes the same
  * references. s->lock held. */
 bool soft_peer_known(struct soft *s, uint32_t qpn, struct soft_peer **peer,
@@ -125,7 +137,7 @@ static inline uint64_t soft_peer_size(const struct soft_peer *p)
 	return atomic_load_explicit(&p->size, memory_order_relaxed);
 }
 
-/* attend.c. s->lock held. */
+/* service.c. s->lock held. */
 void soft_peer_died(struct soft *s, struct soft_peer *p);
 /* The same for one QP that has just gone to RTR: its peer may have died before
  * soft_peer_died() could find the QP. Takes s->lock. */

@@ -2,7 +2,8 @@
 /*
  * modify.c - the QP state machine: what each transition of dev/states.c does.
  * One modify_qp() at a time runs on a QP; it may wait for the peer's control
- * thread (INIT to RTR), and for a poster to leave (to ERR, RESET).
+ * thread (INIT to RTR, without the answer of soft_reach_qp()), and for a poster
+ * to leave (to ERR, RESET).
  */
 #include "base/fence.h"
 #include "dev/soft/dc/dc.h"
@@ -46,8 +47,10 @@ void soft_qp_gate(struct soft_qp *q)
 		return;
 	/* The epoch lives in the area and goes on from the QP before. */
 	gate |= (was & ~(SHM_GATE_EPOCH - 1u)) + SHM_GATE_EPOCH;
-	q->self->rnr_timer = q->attr.min_rnr_timer;
-	q->self->qkey = q->attr.qkey;
+	/* Threads of this process read them, too: the link's, and posters. */
+	__atomic_store_n(&q->self->rnr_timer, q->attr.min_rnr_timer,
+			 __ATOMIC_RELAXED);
+	__atomic_store_n(&q->self->qkey, q->attr.qkey, __ATOMIC_RELAXED);
 	/* release: pairs with soft_gate_check(); the area's fields are older */
 	atomic_store_explicit(&q->self->gate, gate, memory_order_release);
 }
@@ -88,7 +91,7 @@ static bool to_err(struct soft_qp *q)
 void soft_qp_to_err(struct soft_qp *q)
 {
 	if (to_err(q))
-		soft_attend(q->s, q->idx);
+		soft_ask_service(q->s, q->idx);
 }
 
 bool soft_qp_is_left(struct soft_qp *q)
@@ -125,12 +128,12 @@ static int modify_err(struct soft_qp *q)
 	soft_barrier();
 	err = soft_quiesce(q);
 	if (err) {
-		soft_attend(q->s, q->idx);
+		soft_ask_service(q->s, q->idx);
 		return err;
 	}
 	pthread_mutex_lock(&q->s->lock);
 	if (q->ud) /* its claims are looked at once more */
-		soft_qp_attend(q->s, q);
+		soft_qp_service(q->s, q);
 	else
 		soft_qp_left(q);
 	pthread_mutex_unlock(&q->s->lock);
@@ -165,6 +168,7 @@ static int modify_reset(struct soft_qp *q)
 	if (err)
 		return err;
 	link_hold(q);
+	soft_reach_drop(q);
 	if (q->ud)
 		soft_ud_drop(q);
 	if (atomic_exchange(&q->quiesce_due, false))
@@ -225,7 +229,8 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 	struct soft_peer *p = NULL;
 	uint64_t area = 0;
 	struct soft_bell *bell = NULL;
-	bool here, wants;
+	uint32_t qpn = a->dest_qp_num & 0xffffff;
+	bool here, wants, answered;
 	int err;
 
 	pthread_mutex_lock(&s->lock);
@@ -244,8 +249,11 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 				: "the link between hosts is for RC alone");
 		return -EHOSTUNREACH;
 	}
-	err = soft_peer_connect(s, q, a->dest_qp_num & 0xffffff, &p, &area,
-				&bell);
+	pthread_mutex_lock(&s->lock);
+	answered = soft_reach_take(q, qpn, &err, &p, &area, &bell);
+	pthread_mutex_unlock(&s->lock);
+	if (!answered)
+		err = soft_peer_connect(s, q, qpn, &p, &area, &bell);
 	/* A missing peer is no error of modify_qp(): a real NIC finds out when
 	 * it sends. */
 	if (err && err != -ECONNREFUSED)
@@ -351,7 +359,7 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state from,
 	if (!err && q->far && atomic_load(&q->far->parked))
 		soft_ring(q);
 	if (look)
-		soft_attend(q->s, q->idx);
+		soft_ask_service(q->s, q->idx);
 	return err;
 }
 

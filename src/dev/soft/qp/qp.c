@@ -331,6 +331,7 @@ static void qp_unplace(struct soft *s, struct soft_qp *q, bool keep_area)
 	cq_use(rcq, q, false, -1);
 	if (q->harsh)
 		soft_harsh_qp_free(q);
+	soft_reach_drop(q);
 	soft_bell_put(s, q->bell);
 	if (q->peer)
 		soft_peer_put(s, q->peer);

@@ -68,6 +68,24 @@ struct soft_wqe {
 	struct ibv_sge sge[]; /* then inline bytes */
 };
 
+/* What a QP in INIT has asked of its peer's process: dial.c. Under soft.lock. */
+struct soft_reach {
+	enum {
+		SOFT_REACH_NONE,
+		SOFT_REACH_ASKED,
+		SOFT_REACH_ANSWERED
+	} state;
+	uint32_t qpn;
+	struct list_node link; /* asked: of the dial */
+	struct soft_dial *dial;
+	struct dev_reach *user;
+	/* Told: the answer, with references. */
+	int err;
+	struct soft_peer *peer;
+	struct soft_bell *bell;
+	uint64_t area;
+};
+
 struct soft_qp {
 	struct ibv_qp_ex ex;
 	struct soft *s;
@@ -150,6 +168,7 @@ struct soft_qp {
 	/* control */
 	struct soft_link_qp *link; /* its peer is on another host, or NULL */
 	struct soft_bell *bell;	   /* far_bell is its fd; soft.lock */
+	struct soft_reach reach;
 	struct soft_pd *pd;
 	uint32_t idx;
 	uint64_t area_off;
@@ -311,6 +330,15 @@ static inline void soft_qp_hold(struct soft_qp *q)
 	q->held = true;
 }
 
+/* False: a thread posts just now. */
+static inline bool soft_qp_hold_try(struct soft_qp *q)
+{
+	if (!soft_lock_revoke_try(&q->lock))
+		return false;
+	q->held = true;
+	return true;
+}
+
 static inline void soft_qp_release(struct soft_qp *q)
 {
 	q->held = false;
@@ -352,8 +380,8 @@ bool soft_quiet(struct soft_qp *q);
 /* ctl.c: asks the peer of q to look at its QP */
 void soft_ring(struct soft_qp *q);
 
-/* attend.c: what the control thread does about QPs. s->lock held. */
-void soft_qp_attend(struct soft *s, struct soft_qp *q);
+/* service.c: what the control thread does about QPs. s->lock held. */
+void soft_qp_service(struct soft *s, struct soft_qp *q);
 /* The same, called by its user once it is in ERR and its peer has left. */
 void soft_qp_left(struct soft_qp *q);
 /* All QPs with something parked or due; the earliest deadline. */

@@ -75,7 +75,7 @@ struct shm_claim {
 	_Atomic uint64_t head; /* the oldest position that may be unclaimed */
 	/* owner, on the control path */
 	alignas(SHM_LINE) uint32_t slots; /* power of two */
-	/* set by any claimant, heeded by the owner: a receive failed */
+	/* set by any claimant, read by the owner: a receive failed */
 	_Atomic uint32_t fault;
 	alignas(SHM_LINE) struct shm_claim_cell cell[];
 };

@@ -78,7 +78,7 @@ bool soft_order_reap(struct soft_qp *q, struct soft_cqe *e)
 	return true;
 }
 
-void soft_order_attend(struct soft_qp *q)
+void soft_order_service(struct soft_qp *q)
 {
 	struct soft_cq *c = soft_cq_of(q->ex.qp_base.recv_cq);
 	uint32_t slot;

@@ -317,7 +317,7 @@ void soft_srq_give_back(struct soft_srq *r, uint32_t slot)
 	soft_srq_give_back_seen(r, slot);
 }
 
-void soft_srqs_attend(struct soft *s)
+void soft_srqs_service(struct soft *s)
 {
 	struct list_node *n;
 	struct soft_srq *r;

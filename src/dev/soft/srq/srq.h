@@ -124,14 +124,14 @@ int soft_destroy_srq(struct dev *dev, struct ibv_srq *srq);
 int soft_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
 		       struct ibv_recv_wr **bad);
 /* The control thread's part: peers that wait, limits. s->lock held. */
-void soft_srqs_attend(struct soft *s);
+void soft_srqs_service(struct soft *s);
 
 /* order.c: the owner's end of a QP's order ring; q->srq is not NULL */
 /* As soft_reap(); the receive CQ's lock is held. */
 bool soft_order_reap(struct soft_qp *q, struct soft_cqe *e);
 /* Posts again the receives that the peer gave back unused, and looks at the
  * limit. */
-void soft_order_attend(struct soft_qp *q);
+void soft_order_service(struct soft_qp *q);
 /* The peer has left and cannot enter again: the receives that it claimed are
  * posted again; those that it completed are put into the ring. s->lock held. */
 void soft_order_sweep(struct soft_qp *q);

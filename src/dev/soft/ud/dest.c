@@ -58,7 +58,7 @@ static void look_for(struct soft_qp *q, struct ud_dest *d)
 {
 	d->state = UD_DEST_NEW;
 	busy_add(q, d);
-	soft_attend(q->s, q->idx);
+	soft_ask_service(q->s, q->idx);
 }
 
 static struct ud_dest *dest_new(struct soft_qp *q, uint32_t qpn)
@@ -228,7 +228,7 @@ void soft_ud_cast(struct soft_qp *q, const union ibv_gid *gid,
 		return;
 	atomic_fetch_add(&u->waits, 1);
 	atomic_fetch_add(&q->s->ud_waits, 1);
-	soft_attend(q->s, q->idx);
+	soft_ask_service(q->s, q->idx);
 }
 
 static void cast_free(struct soft_qp *q)
@@ -300,7 +300,7 @@ static void push(struct soft_qp *q, struct ud_dest *d)
 		busy_del(q, d);
 }
 
-void soft_ud_attend(struct soft_qp *q)
+void soft_ud_service(struct soft_qp *q)
 {
 	struct list_node *n, *next;
 	struct ud_dest *d;
@@ -328,7 +328,7 @@ uint64_t soft_ud_timer(struct soft_qp *q, uint64_t now)
 		/* a question, or its answer, may have been lost */
 		atomic_store(&d->asked_key, 0);
 	}
-	soft_ud_attend(q);
+	soft_ud_service(q);
 	return atomic_load(&q->ud->waits) ? now + RETRY_NS : ENV_NEVER;
 }
 
@@ -396,7 +396,7 @@ void soft_ud_tidy(struct soft_qp *q, struct soft_peer *p)
 	{
 		if (d->peer != p || !d->bell || list_linked(&d->busy))
 			continue;
-		/* as in gate_check(); acquire as there */
+		/* The same test as in gate_check(), with the same acquire. */
 		if (d->state == UD_DEST_NOBODY ||
 		    atomic_load_explicit(&d->far->gate, memory_order_acquire) &
 			    SHM_GATE_DEAD ||

@@ -250,7 +250,7 @@ static bool fill(struct soft_peer *p, struct place *at, const struct ud_msg *m)
 /* The owner's control thread looks at this QP, and at SRQs. */
 static void ring(struct ud_dest *d)
 {
-	/* release: pairs with the exchange in attend_all() */
+	/* release: pairs with the exchange in service_all() */
 	if (d->idx < SHM_QP_MAX)
 		atomic_store_explicit(&d->peer->nic->attn[d->idx], 1,
 				      memory_order_release);

@@ -256,7 +256,7 @@ void soft_ud_srq_swept(struct soft_srq *r, uint32_t claimant)
 	soft_unlock(&u->lock);
 }
 
-void soft_ud_srqs_attend(struct soft *s)
+void soft_ud_srqs_service(struct soft *s)
 {
 	struct soft_srq_ud *u;
 	struct list_node *n;

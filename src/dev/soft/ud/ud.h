@@ -163,7 +163,7 @@ bool soft_ud_srq_busy(const struct soft_srq *r, uint32_t dest, uint64_t since);
 int soft_ud_srq_quiesce(struct soft_srq *r);
 void soft_ud_srq_swept(struct soft_srq *r, uint32_t claimant);
 /* What was given back unused is posted again. s->lock held. */
-void soft_ud_srqs_attend(struct soft *s);
+void soft_ud_srqs_service(struct soft *s);
 
 /* ud/send.c; q->lock held */
 int soft_ud_exec(struct soft_qp *q, const struct ibv_send_wr *wr);
@@ -174,7 +174,7 @@ int soft_ud_look(struct soft_qp *q, const struct ibv_send_wr *wr);
 int soft_ud_deliver(struct soft_qp *q, struct ud_dest *d,
 		    const struct ud_msg *m);
 
-/* ud/dest.c; q->lock held, and soft.lock from soft_ud_attend() on */
+/* ud/dest.c; q->lock held, and soft.lock from soft_ud_service() on */
 struct ud_dest *soft_ud_dest(struct soft_qp *q, uint32_t qpn);
 /* A message on its way to a QP: delivered, kept, or dropped. */
 void soft_ud_to(struct soft_qp *q, uint32_t qpn, const struct ud_msg *m);
@@ -186,7 +186,7 @@ void soft_ud_keep(struct soft_qp *q, struct ud_dest *d, const struct ud_msg *m);
 /* There is no such QP: drops what is kept, and for a while what is sent. */
 void soft_ud_nobody(struct soft_qp *q, struct ud_dest *d);
 /* Dials for new ones, delivers what is kept. */
-void soft_ud_attend(struct soft_qp *q);
+void soft_ud_service(struct soft_qp *q);
 /* The same for a timer: when to come back. */
 uint64_t soft_ud_timer(struct soft_qp *q, uint64_t now);
 /* p is dead. */

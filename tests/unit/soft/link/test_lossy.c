@@ -10,28 +10,46 @@
 #include <stdlib.h>
 
 static uint64_t first_seed = 1, seeds = 1500;
-static unsigned seen[8]; /* of each kind of wire: that it was bad */
+static uint64_t seen[FAULT_KINDS]; /* packets */
 
-/* Each fault alone, all at once, and none. */
+/* A seed's wire: each fault alone, a slow one, none, and two of all at once. */
+enum {
+	SLOW = FAULT_CUT + 1,
+	GOOD,
+	WIRES = GOOD + 3
+};
+
+static void make_slow(struct world *w)
+{
+	w->wire.rate = 50000000 + world_random(w, 400000000);
+	w->wire.queue = 8192 + world_random(w, 65536);
+}
+
 static void make_bad(struct world *w, uint64_t seed)
 {
-	unsigned *faults[] = {&w->loss, &w->twice, &w->late, &w->flip, &w->cut};
-	static const unsigned most[] = {60, 60, 100, 60, 10};
-	unsigned kind = seed % 8, i;
+	static const unsigned most[] = {
+		[FAULT_LOST] = 60,    [FAULT_TWICE] = 60, [FAULT_LATE] = 100,
+		[FAULT_FLIPPED] = 60, [FAULT_SHORT] = 60, [FAULT_MARKED] = 200,
+		[FAULT_CUT] = 10,
+	};
+	unsigned kind = seed % WIRES, i;
 
-	for (i = 0; i < 5; i++)
-		if (kind == i || kind > 5)
-			*faults[i] = (unsigned)world_random(w, most[i]);
+	for (i = 0; i <= FAULT_CUT; i++)
+		if (kind == i || kind > GOOD)
+			w->wire.of_1000[i] =
+				1 + (unsigned)world_random(w, most[i]);
+	if (kind == SLOW || kind > GOOD)
+		make_slow(w);
 }
 
 /* Where nothing is lost packets go over connections, too: they come and break,
  * and what is on its way breaks with them. On a bad wire it is all the same. */
 static void change_carrier(struct world *w, uint64_t seed)
 {
-	bool stream = seed % 8 == 5 && world_random(w, 2);
+	bool stream = seed % WIRES == GOOD && world_random(w, 2);
 	unsigned i;
 
-	if (seed % 8 < 5 || world_random(w, 40) != 0)
+	if (seed % WIRES < GOOD || world_random(w, 40) != 0)
 		return;
 	if (w->ends[0]->rc->stream || world_random(w, 2))
 		w->n_air = 0;
@@ -41,17 +59,22 @@ static void change_carrier(struct world *w, uint64_t seed)
 		end_run(w->ends[i]);
 }
 
-static void one_seed(uint64_t seed)
+/* The sum of all that was sent, and when. */
+static uint64_t one_seed(uint64_t seed)
 {
 	static const uint32_t mtus[] = {256, 1024, 4096};
 	struct world *w;
 	unsigned turns = 0, i;
+	uint64_t sum;
 	uint64_t rng = seed * 77 + 1;
 	uint32_t near = (uint32_t)(PACKET_PSN_MASK - seed % 40);
 
 	w = world_new(seed, mtus[seed % 3], near, (uint32_t)(rng & 0xffffff),
 		      1 + (unsigned)(seed / 3 % RD_MAX));
 	make_bad(w, seed);
+	/* long enough for probes */
+	if (seed / 7 % 2)
+		w->ends[0]->attr.timeout = w->ends[1]->attr.timeout = 14;
 	while (w->ends[0]->over < REQUESTS || w->ends[1]->over < REQUESTS) {
 		for (i = 0; i < 2; i++) {
 			struct end *e = w->ends[i];
@@ -84,22 +107,39 @@ static void one_seed(uint64_t seed)
 		assert_true(e->met);
 		assert_int_equal(e->peer->word, e->adds);
 	}
-	seen[seed % 8] += w->faults;
+	assert_false(seed % WIRES == GOOD && fault_is_bad(&w->wire));
+	for (i = 0; i < FAULT_KINDS; i++)
+		seen[i] += w->wire.counts[i];
+	sum = w->sum;
 	world_free(w);
+	return sum;
 }
 
 static void test_lossy(void **state)
 {
 	for (uint64_t s = first_seed; s < first_seed + seeds; s++)
 		one_seed(s);
-	for (unsigned i = 0; seeds >= 1000 && i < 8; i++)
-		assert_int_equal(!!seen[i], i != 5);
+	for (unsigned i = 0; seeds >= 1000 && i < FAULT_KINDS; i++)
+		if (!seen[i])
+			fail_msg("no packet was %s", fault_names[i]);
+}
+
+/* The same packets at the same times; and others for another seed. */
+static void test_same(void **state)
+{
+	for (uint64_t s = first_seed; s < first_seed + 2 * WIRES; s++) {
+		uint64_t sum = one_seed(s);
+
+		assert_int_equal(one_seed(s), sum);
+		assert_int_not_equal(one_seed(s + WIRES), sum);
+	}
 }
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lossy),
+		cmocka_unit_test(test_same),
 	};
 
 	if (argc > 2) {

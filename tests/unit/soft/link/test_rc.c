@@ -66,7 +66,7 @@ static void test_window(void **state)
 	struct end *a = w->ends[0];
 
 	a->rc->own.window = a->rc->own.threshold = RC_WINDOW;
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	for (int i = 0; i < 8; i++)
 		end_post(a, IBV_WR_RDMA_WRITE, SLOT);
 	end_run(a);
@@ -75,7 +75,7 @@ static void test_window(void **state)
 	w = plain_new(4096);
 	a = w->ends[0];
 	a->rc->own.window = a->rc->own.threshold = RC_WINDOW;
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	for (int i = 0; i < REQUESTS; i++)
 		end_post(a, IBV_WR_RDMA_WRITE, SLOT);
 	end_run(a);
@@ -90,7 +90,7 @@ static void test_gone(void **state)
 	struct world *w = plain_new(1024);
 	struct end *a = w->ends[0];
 
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	end_post(a, IBV_WR_RDMA_WRITE, 5000);
 	end_post(a, IBV_WR_SEND, 1);
 	world_settle(w);
@@ -420,7 +420,7 @@ static void test_answer_length(void **state)
 			   .syndrome = 0x1f,
 			   .payload = bytes};
 
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	a->plain = true;
 	end_post(a, IBV_WR_RDMA_READ, 1500);
 	end_run(a);
@@ -526,7 +526,7 @@ static void test_strange(void **state)
 	p.op = PACKET_READ_ONLY;
 	p.psn = 100;
 	give(a, &p);
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	end_post(a, IBV_WR_RDMA_WRITE, 100);
 	end_run(a);
 	give(a, &p); /* a READ's answer to a WRITE */
@@ -591,7 +591,7 @@ static void test_hold(void **state)
 	struct world *w = plain_new(1024);
 	struct end *b = w->ends[1];
 
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	w->now = 1;
 	b->plain = true;
 	for (unsigned i = 0; i < RC_HOLD_AFTER; i++) {
@@ -630,7 +630,7 @@ static void test_hold_late(void **state)
 	struct world *w = plain_new(1024);
 	struct end *b = w->ends[1];
 
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	w->now = 1;
 	b->plain = true;
 	for (int i = 0; i < 3; i++) {
@@ -670,7 +670,7 @@ static void test_hold_not(void **state)
 	struct world *w = plain_new(1024);
 	struct end *b = w->ends[1];
 
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	w->now = 1;
 	b->plain = true;
 	b->rc->rs.answered = RC_HOLD_AFTER;
@@ -684,7 +684,7 @@ static void test_hold_not(void **state)
 
 	w = plain_new(1024);
 	b = w->ends[1];
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	w->now = 1;
 	b->plain = true;
 	b->rc->rs.answered = RC_HOLD_AFTER;
@@ -697,7 +697,7 @@ static void test_hold_not(void **state)
 
 	w = plain_new(1024);
 	b = w->ends[1];
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	w->now = 1;
 	b->plain = true;
 	b->rc->rs.answered = RC_HOLD_AFTER;
@@ -722,7 +722,7 @@ static void test_read_mixed(void **state)
 
 	memset(now, 2, sizeof(now));
 	memset(before, 1, sizeof(before));
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	a->plain = true;
 	r = end_post(a, IBV_WR_RDMA_READ, 2048);
 	end_run(a);
@@ -749,24 +749,24 @@ static void test_waits(void **state)
 	struct world *w = plain_new(1024);
 	struct end *a = w->ends[0];
 
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	end_post(a, IBV_WR_RDMA_READ, 10);
 	end_post(a, IBV_WR_RDMA_WRITE, 10)->w.fenced = true;
 	end_run(a);
 	assert_int_equal(a->packets, 1);
-	w->loss = 0;
+	w->wire.of_1000[FAULT_LOST] = 0;
 	world_settle(w);
 	assert_int_equal(a->over, 2);
 	world_free(w);
 	w = plain_new(1024);
 	a = w->ends[0];
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	for (int i = 0; i < RD_MAX + 2; i++)
 		end_post(a, IBV_WR_RDMA_READ, 10);
 	end_post(a, IBV_WR_RDMA_WRITE, 10);
 	end_run(a);
 	assert_int_equal(a->packets, RD_MAX);
-	w->loss = 0;
+	w->wire.of_1000[FAULT_LOST] = 0;
 	world_settle(w);
 	assert_int_equal(a->over, RD_MAX + 3);
 	/* in SQD what has begun goes on, and nothing begins */
@@ -904,7 +904,7 @@ static void test_uc_refused(void **state)
 }
 
 /* A CNP halves the window, once a round trip; a marked packet makes one, and a
- * marked answer halves the window of who asked. */
+ * marked answer halves the window of the end that asked. */
 static void test_marks(void **state)
 {
 	static uint8_t bytes[1024];
@@ -929,7 +929,7 @@ static void test_marks(void **state)
 	p.fecn = false;
 	give(b, &p);
 	assert_int_equal(b->packets, 1);
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	a->rc->own.window = 40;
 	end_post(a, IBV_WR_RDMA_READ, 3 * 1024);
 	end_run(a);
@@ -942,7 +942,7 @@ static void test_marks(void **state)
 	world_free(w);
 	w = plain_new(1024);
 	a = w->ends[0];
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	a->plain = true;
 	a->rc->own.window = 40;
 	end_post(a, IBV_WR_RDMA_READ, 3 * 1024);
@@ -986,7 +986,7 @@ static void test_shares(void **state)
 	cong_init(&c, CONG_MAX);
 	rc_share(a->rc, &c);
 	rc_share(b->rc, &c);
-	w->loss = v->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = v->wire.of_1000[FAULT_LOST] = 1000;
 	c.window = 40;
 	end_post(a, IBV_WR_RDMA_WRITE, SLOT);
 	end_post(b, IBV_WR_RDMA_WRITE, SLOT);
@@ -1028,7 +1028,7 @@ static void test_alone(void **state)
 	struct world *w = plain_new(256);
 	struct end *a = w->ends[0];
 
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	end_post(a, IBV_WR_RDMA_WRITE, 20 * 256);
 	end_run(a);
 	assert_int_equal(a->packets, 10);
@@ -1037,9 +1037,65 @@ static void test_alone(void **state)
 	assert_int_equal(a->rc->retries, 1);
 	assert_int_equal(a->rc->own.window, 10);
 	assert_int_equal(a->packets, 11);
-	w->loss = 0;
+	w->wire.of_1000[FAULT_LOST] = 0;
 	world_settle(w);
 	assert_int_equal(a->over, 1);
+	world_free(w);
+}
+
+static struct world *probe_new(struct end **a)
+{
+	struct world *w = world_new(1, 1024, 100, 200, RD_MAX);
+
+	*a = w->ends[0];
+	(*a)->attr.timeout = 14; /* 67 ms */
+	w->ends[1]->recv_posted = REQUESTS;
+	end_post(*a, IBV_WR_SEND, 1); /* its round trip is known then */
+	world_settle(w);
+	assert_int_equal((*a)->over, 1);
+	w->wire.of_1000[FAULT_LOST] = 1000;
+	return w;
+}
+
+/* The last packet is lost, so that nothing behind it tells of a gap: it goes
+ * again long before the QP's timer, and that is no retry; so does a READ. */
+static void test_probe(void **state)
+{
+	static const enum ibv_wr_opcode ops[] = {IBV_WR_RDMA_WRITE,
+						 IBV_WR_RDMA_READ};
+	struct end *a;
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct world *w = probe_new(&a);
+		uint64_t from = w->now;
+
+		end_post(a, ops[i], 3000);
+		end_run(a);
+		w->wire.of_1000[FAULT_LOST] = 0;
+		world_settle(w);
+		assert_int_equal(a->over, 2);
+		assert_int_equal(a->req[1].status, 0);
+		assert_int_equal(a->rc->probes, 1);
+		assert_int_equal(a->rc->retries, 0);
+		assert_true(w->now - from < RC_PROBE_NS + 1000000);
+		world_free(w);
+	}
+}
+
+/* The peer is gone: the QP's timers say when it fails, whatever the probes. */
+static void test_probe_gone(void **state)
+{
+	struct end *a;
+	struct world *w = probe_new(&a);
+	uint64_t from = w->now;
+
+	end_post(a, IBV_WR_RDMA_WRITE, 3000);
+	world_settle(w);
+	assert_int_equal(a->req[1].status, IBV_WC_RETRY_EXC_ERR);
+	assert_int_equal(a->rc->retries, 7);
+	assert_int_equal(w->now - from, 8 * (4096ull << 14));
+	/* 10, 20 and 40 ms apart, of which two are before the first timer */
+	assert_true(a->rc->probes >= 2 && a->rc->probes <= RC_PROBES_MAX);
 	world_free(w);
 }
 
@@ -1078,6 +1134,8 @@ int main(void)
 		cmocka_unit_test(test_hold_not),
 		cmocka_unit_test(test_waits),
 		cmocka_unit_test(test_no_room),
+		cmocka_unit_test(test_probe),
+		cmocka_unit_test(test_probe_gone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

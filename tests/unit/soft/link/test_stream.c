@@ -29,7 +29,7 @@ static void test_stopped(void **state)
 	assert_int_equal(a->over, 1);
 	from = w->now;
 	a->packets = 0;
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	end_post(a, IBV_WR_RDMA_WRITE, 5000);
 	world_settle(w);
 	assert_int_equal(a->req[1].status, IBV_WC_RETRY_EXC_ERR);
@@ -45,11 +45,11 @@ static void test_not_up(void **state)
 	struct world *w = stream_new(1024);
 	struct end *a = w->ends[0];
 
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	end_post(a, IBV_WR_RDMA_WRITE, 5000);
 	end_run(a);
 	assert_int_equal(a->packets, 5);
-	w->loss = 0;
+	w->wire.of_1000[FAULT_LOST] = 0;
 	world_settle(w);
 	assert_int_equal(a->over, 1);
 	assert_int_equal(a->req[0].status, 0);
@@ -57,10 +57,10 @@ static void test_not_up(void **state)
 	assert_int_equal(a->rc->retries, 1);
 	/* and again by another connection */
 	rc_carrier(a->rc, true);
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	end_post(a, IBV_WR_RDMA_WRITE, 5000);
 	end_run(a);
-	w->loss = 0;
+	w->wire.of_1000[FAULT_LOST] = 0;
 	world_settle(w);
 	assert_int_equal(a->over, 2);
 	assert_int_equal(a->req[1].status, 0);
@@ -76,12 +76,12 @@ static void test_change(void **state)
 
 	end_post(a, IBV_WR_SEND, 1);
 	world_settle(w);
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	end_post(a, IBV_WR_RDMA_WRITE, 5000);
 	end_post(a, IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
 	end_post(a, IBV_WR_RDMA_READ, 5000);
 	end_run(a);
-	w->loss = 0;
+	w->wire.of_1000[FAULT_LOST] = 0;
 	rc_carrier(a->rc, false);
 	rc_carrier(b->rc, false);
 	end_run(a);
@@ -125,7 +125,7 @@ static void test_window(void **state)
 	struct world *w = stream_new(256);
 	struct end *a = w->ends[0];
 
-	w->loss = 1000;
+	w->wire.of_1000[FAULT_LOST] = 1000;
 	for (int i = 0; i < 8; i++)
 		end_post(a, IBV_WR_RDMA_WRITE, SLOT);
 	end_run(a);
@@ -154,6 +154,50 @@ static void test_no_room(void **state)
 	world_free(w);
 }
 
+/* A second connection for long messages, slower or quicker than the first: no
+ * packet overtakes another of its QP. */
+static void test_bulk(void **state)
+{
+	unsigned moves = 0, i;
+
+	for (uint64_t seed = 1; seed <= 300; seed++) {
+		struct world *w = world_new(seed, 256, 100, 200, RD_MAX);
+
+		w->bulk_ns = world_random(w, 40000);
+		w->calls_ns = world_random(w, 40000);
+		for (i = 0; i < 2; i++) {
+			w->ends[i]->bulk = 1 + (uint32_t)world_random(w, SLOT);
+			w->ends[i]->recv_posted = REQUESTS;
+			rc_carrier(w->ends[i]->rc, true);
+		}
+		for (int n = 0; n < REQUESTS;) {
+			for (unsigned more = (unsigned)world_random(w, 8);
+			     more && n < REQUESTS; more--, n++)
+				for (i = 0; i < 2; i++)
+					end_post_random(w->ends[i]);
+			for (i = 0; i < 2; i++)
+				end_run(w->ends[i]);
+			for (unsigned turns = (unsigned)world_random(w, 200);
+			     turns && world_turn(w); turns--)
+				;
+		}
+		world_settle(w);
+		for (i = 0; i < 2; i++) {
+			const struct end *e = w->ends[i];
+
+			assert_int_equal(e->over, REQUESTS);
+			assert_int_equal(e->req[REQUESTS - 1].status, 0);
+			assert_int_equal(e->rc->gaps, 0);
+			assert_int_equal(e->rc->retries, 0);
+			assert_int_equal(e->rc->drops[RC_DROP_GAP], 0);
+			assert_int_equal(e->rc->drops[RC_DROP_REPEATED], 0);
+			moves += e->moves;
+		}
+		world_free(w);
+	}
+	assert_true(moves > 1000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -163,6 +207,7 @@ int main(void)
 		cmocka_unit_test(test_change_back),
 		cmocka_unit_test(test_window),
 		cmocka_unit_test(test_no_room),
+		cmocka_unit_test(test_bulk),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,10 @@
 #include <netinet/ip.h>
 #include <netinet/udp.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -313,6 +316,127 @@ static void test_held_goes(void **state)
 	}
 }
 
+/* A poster of q has lost its core. Nobody else may wait for it: soft.lock is
+ * free while the control thread has work for q. */
+static void others_go_on(struct soft_qp *q)
+{
+	uint64_t end = rig_now_ns() + patience_ns(20);
+	struct soft *s = q->s;
+	int err = EBUSY;
+
+	/* its deadline has passed, and the control thread has seen it */
+	link_due(s->link, 0, true);
+	while (!atomic_load(&s->link->due) && rig_now_ns() < end)
+		sched_yield();
+	assert_int_not_equal(atomic_load(&s->link->due), 0);
+	while (err == EBUSY && rig_now_ns() < end) {
+		err = pthread_mutex_trylock(&s->lock);
+		sched_yield();
+	}
+	assert_int_equal(err, 0);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void test_poster_away(void **state)
+{
+	static const struct rig_opts opts = {.qp = {.timeout = 18}};
+	struct soft_link *k;
+	struct rig_end a, b;
+	struct soft_qp *q;
+	bool held;
+
+	rig_pair(&a, &b, &opts);
+	q = soft_qp_of(a.qp);
+	k = q->s->link;
+	soft_lock(&q->lock);
+	others_go_on(q);
+	soft_unlock(&q->lock);
+	/* an ACK of its has waited for long enough */
+	pthread_mutex_lock(&q->s->lock);
+	soft_lock(&q->lock);
+	k->held[k->n_held++] = q;
+	q->link->held = true;
+	q->link->held_ns = k->held_ns = 0;
+	pthread_mutex_unlock(&q->s->lock);
+	others_go_on(q);
+	pthread_mutex_lock(&q->s->lock);
+	held = q->link->held;
+	pthread_mutex_unlock(&q->s->lock);
+	assert_true(held);
+	soft_unlock(&q->lock);
+	for (uint64_t end = rig_now_ns() + patience_ns(20);
+	     held && rig_now_ns() < end; sched_yield()) {
+		pthread_mutex_lock(&q->s->lock);
+		held = q->link->held;
+		pthread_mutex_unlock(&q->s->lock);
+	}
+	assert_false(held);
+	rig_unpair(&a, &b);
+}
+
+static struct {
+	pthread_mutex_t lock;
+	char line[512];
+} said = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void hear(void *arg, enum env_log_level level, const char *msg)
+{
+	if (!strstr(msg, "; retries "))
+		return;
+	pthread_mutex_lock(&said.lock);
+	snprintf(said.line, sizeof(said.line), "%s", msg);
+	pthread_mutex_unlock(&said.lock);
+}
+
+static uint64_t heard(const char *word)
+{
+	const char *at = strstr(said.line, word);
+
+	assert_non_null(at);
+	return strtoull(at + strlen(word), NULL, 10);
+}
+
+/* Each count under its own name, when a QP ends. */
+static void test_counts(void **state)
+{
+	static const struct rig_opts opts = {.qp = {.timeout = 18},
+					     .log = hear};
+	struct rig_end a, b;
+	struct soft_qp *q;
+	char pair[64];
+	unsigned i;
+
+	rig_pair(&a, &b, &opts);
+	for (i = 0; i < 5; i++) {
+		say(&a, &b);
+		rig_expect(&a, 2, IBV_WC_SUCCESS);
+	}
+	snprintf(pair, sizeof(pair),
+		 "QP 0x%x to QP 0x%x at ::ffff:", b.qp->qp_num, a.qp->qp_num);
+	rig_close(&a);
+	q = soft_qp_of(b.qp);
+	soft_qp_hold(q);
+	q->link->rc.retries = 7;
+	q->link->rc.gaps = 8;
+	q->link->rc.rnrs = 9;
+	for (i = RC_TAKEN + 1; i < RC_DROPS; i++)
+		q->link->rc.drops[i] = 10 + i;
+	soft_qp_release(q);
+	rig_close(&b);
+	assert_non_null(strstr(said.line, pair));
+	assert_true(heard("by UDP: sent ") > 0);
+	assert_int_equal(heard("taken "), 5);
+	assert_int_equal(heard("retries "), 7);
+	assert_int_equal(heard("gaps "), 8);
+	assert_int_equal(heard("RNR NAKs "), 9);
+	assert_int_equal(heard("behind a gap "), 10 + RC_DROP_GAP);
+	assert_int_equal(heard("repeated "), 10 + RC_DROP_REPEATED);
+	assert_int_equal(heard("no receive "), 10 + RC_DROP_NOT_READY);
+	assert_int_equal(heard("refused "), 10 + RC_DROP_REFUSED);
+	assert_int_equal(heard("answers to nothing "), 10 + RC_DROP_STRANGE);
+	assert_int_equal(heard("in no state for it "), 10 + RC_DROP_STATE);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -322,6 +446,8 @@ int main(void)
 		cmocka_unit_test(test_marked),
 		cmocka_unit_test(test_left),
 		cmocka_unit_test(test_held_goes),
+		cmocka_unit_test(test_poster_away),
+		cmocka_unit_test(test_counts),
 	};
 
 	setenv("SKEIN_LINK", "udp", 1);

@@ -28,10 +28,26 @@ static uint8_t rom(uint64_t at)
 	return (uint8_t)(at * 13 + at / 239);
 }
 
-static uint8_t *op_begin(void *o)
+static bool op_may_begin(void *o, const struct rc_wqe *w, bool idle)
+{
+	struct end *e = o;
+	bool wants = w->len > e->bulk;
+
+	if (!e->bulk || wants == e->out_bulk)
+		return true;
+	assert_int_equal(idle, e->rc->rq.next == e->rc->rq.una);
+	if (idle) {
+		e->out_bulk = wants;
+		e->moves++;
+	}
+	return idle || !wants;
+}
+
+static uint8_t *op_begin(void *o, bool answers)
 {
 	struct end *e = o;
 
+	e->tx_bulk = answers ? e->back_bulk : e->out_bulk;
 	return e->no_room ? NULL : e->out;
 }
 
@@ -39,48 +55,36 @@ static uint8_t *op_begin(void *o)
  * packet with one wrong bit never passes. */
 static const struct icrc_flow flow = {{0x20, 1}, {0x20, 2}, 1, 2};
 
-static void fly(struct world *w, struct end *to, const uint8_t *buf, size_t len)
+static void fly(struct world *w, struct end *to, uint64_t at, size_t len)
 {
-	struct flight *f;
-	size_t bit;
+	struct flight *f = &w->air[w->n_air];
 
 	if (w->n_air == FLIGHT) {
-		w->faults++;
+		w->wire.counts[FAULT_FULL]++;
 		return;
 	}
-	f = &w->air[w->n_air++];
-	f->at = w->now + 2000;
-	if (f->at <= w->last_at)
-		f->at = w->last_at + 1;
-	w->last_at = f->at;
-	if (world_random(w, 1000) < w->late) {
-		f->at += world_random(w, 300000);
-		w->faults++;
-	}
+	w->n_air++;
+	f->by_bulk = to->peer->tx_bulk;
+	f->at = at + (f->by_bulk ? w->bulk_ns : w->calls_ns);
 	f->to = to;
 	f->len = len + PACKET_ICRC;
-	memcpy(f->bytes, buf, len);
+	memcpy(f->bytes, to->peer->out, len);
 	icrc_put(&flow, 0, f->bytes, len);
-	if (world_random(w, 1000) >= w->flip)
-		return;
-	w->faults++;
-	bit = world_random(w, f->len * 8);
-	f->bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
 }
 
-static bool is_lost(struct world *w)
+static void sum_up(struct world *w, const uint8_t *buf, size_t len)
 {
-	/* for less than the retries last, and not again at once */
-	if (world_random(w, 1000) < w->cut &&
-	    (!w->cut_until || w->now >= w->cut_until + 20000000))
-		w->cut_until = w->now + world_random(w, 3000000);
-	return w->now < w->cut_until || world_random(w, 1000) < w->loss;
+	w->sum = (w->sum ^ w->now) * 0x100000001b3ull;
+	for (size_t i = 0; i < len; i++)
+		w->sum = (w->sum ^ buf[i]) * 0x100000001b3ull;
 }
 
 static void op_send(void *o, size_t len)
 {
 	struct end *e = o;
 	struct world *w = e->w;
+	struct flight *f;
+	struct fate fate;
 
 	assert_true(len >= PACKET_BTH && len % 4 == 0);
 	memcpy(e->last, e->out, len);
@@ -88,15 +92,22 @@ static void op_send(void *o, size_t len)
 	if (e->packets == e->shrink_at)
 		e->rc->own.window = 2;
 	w->sent++;
-	if (is_lost(w)) {
-		w->faults++;
+	sum_up(w, e->out, len);
+	fault_next(&w->wire, w->now, len + PACKET_ICRC, &fate);
+	if (fate.gone)
 		return;
-	}
-	fly(w, e->peer, e->out, len);
-	if (world_random(w, 1000) < w->twice) {
-		w->faults++;
-		fly(w, e->peer, e->out, len);
-	}
+	if (fate.again_at)
+		fly(w, e->peer, fate.again_at, len);
+	if (w->n_air == FLIGHT)
+		return;
+	f = &w->air[w->n_air];
+	fly(w, e->peer, fate.at, len);
+	if (fate.flip)
+		f->bytes[(fate.flip - 1) / 8] ^=
+			(uint8_t)(1 << (fate.flip - 1) % 8);
+	if (fate.marked)
+		packet_mark(f->bytes, f->len);
+	f->len = fate.len;
 }
 
 static struct request *req_of(const struct rc_wqe *w)
@@ -313,6 +324,7 @@ static void op_event(void *o, enum rc_event what)
 }
 
 static const struct rc_ops ops = {
+	.may_begin = op_may_begin,
 	.begin = op_begin,
 	.send = op_send,
 	.local = op_local,
@@ -362,6 +374,8 @@ struct world *world_new(uint64_t seed, uint32_t mtu, uint32_t psn_a,
 	struct world *w = calloc(1, sizeof(*w));
 
 	w->rng = seed * 0x9e3779b97f4a7c15ull | 1;
+	fault_init(&w->wire, seed);
+	w->wire.delay_ns = 2000;
 	w->air = calloc(FLIGHT, sizeof(*w->air));
 	end_init(w, 0, mtu, psn_a, psn_b, rd);
 	end_init(w, 1, mtu, psn_b, psn_a, rd);
@@ -474,11 +488,13 @@ bool world_turn(struct world *w)
 		struct flight g = *f;
 
 		*f = w->air[--w->n_air];
-		if (!icrc_check(&flow, g.bytes, g.len))
+		if (g.len < PACKET_ICRC || !icrc_check(&flow, g.bytes, g.len))
 			return true;
 		assert_int_equal(packet_decode(g.bytes, g.len - PACKET_ICRC,
 					       &p),
 				 PACKET_OK);
+		if (!(packet_has(p.op) & PACKET_ANSWERS))
+			g.to->back_bulk = g.by_bulk;
 		rc_input(g.to->rc, w->now, &p);
 		end_run(g.to);
 	} else {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * world.h - two engines of the link between hosts and a network that loses,
- * repeats, delays, reorders, corrupts and goes away for a while, from a seed, in
- * virtual time.
+ * world.h - two engines of the link between hosts and a bad wire (fault.h) between
+ * them, from a seed, in virtual time.
  *
  * Each request has a place of its own in the peer's memory, so what must be
  * there is known at its completion, and for good: an end that carries a WRITE
@@ -14,6 +13,7 @@
 #include "unit/cm.h"
 
 #include "dev/soft/link/rc.h"
+#include "fault.h"
 
 #define REQUESTS 32
 #define SLOT 12288u
@@ -40,16 +40,18 @@ struct request {
 struct flight {
 	uint64_t at;
 	struct end *to;
+	bool by_bulk;
 	size_t len;
 	uint8_t bytes[PACKET_MAX];
 };
 
 struct world {
-	uint64_t rng, now, last_at;
-	unsigned loss, twice, late, flip, cut; /* of 1,000 */
-	uint64_t cut_until;
+	uint64_t rng, now;
+	struct fault wire;
 	struct flight *air;
-	unsigned n_air, sent, faults;
+	unsigned n_air, sent;
+	uint64_t bulk_ns, calls_ns; /* a connection's own delay */
+	uint64_t sum;		    /* of all that was sent, and when */
 	struct end *ends[2];
 };
 
@@ -67,12 +69,16 @@ struct end {
 	int recv_posted, recv_taken;
 	uint32_t recv_len;
 	uint8_t recv_buf[SLOT];
-	int expect; /* the peer's request whose message comes next */
+	int expect; /* the next message is of this request of the peer */
 	int broken; /* 1 + enum rc_event */
 	bool met;
 	/* knobs of single tests */
 	int fail_local;
 	bool no_room, plain, key_gone;
+	/* above so many bytes a message goes by a second connection; 0: none */
+	uint32_t bulk;
+	bool out_bulk, back_bulk, tx_bulk;
+	unsigned moves;
 	unsigned shrink_at; /* the window, to 2, when so many were sent */
 	uint8_t out[PACKET_MAX];
 	uint8_t last[PACKET_MAX];

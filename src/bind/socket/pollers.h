@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pollers.h - how the threads of this process wait for streams, and its polling
+ * threads (RR-Compound, algorithm 2; the decisions are stream/poller.h's).
+ *
+ * A thread that sleeps in the kernel is woken by a polling thread while these
+ * are awake, else by its peers' bells, for which it has asked. Polling threads
+ * rest when nothing has moved for POLLERS_REST_NS: first they ask the peers of
+ * all that sleep. A bell makes them look again. A change between the two, and
+ * the way into sleep, are each one step under st.lock
+ * (model: tests/model/poller.pml).
+ *
+ * Thread rule: st.lock, but for pollers_idle() and pollers_found().
+ */
+#ifndef SKEIN_BIND_SOCKET_POLLERS_H
+#define SKEIN_BIND_SOCKET_POLLERS_H
+
+#include "bind/socket/sock.h"
+
+#include "stream/poller.h"
+
+#define POLLERS_REST_NS 1000000u
+
+struct env_waiter;
+
+/* At start. count: SKEIN_RUN_POLLERS, or NULL. */
+void pollers_init(enum poller_mode mode, const char *count);
+/* In a forked child: it has none. */
+void pollers_fork(void);
+/* A round has found nothing: gives way as the mode says. True: sleep now. *pw is
+ * all zero when the wait begins. */
+bool pollers_idle(struct env_waiter *w, struct poller_wait *pw, unsigned round);
+/* The wait has ended with something. */
+void pollers_found(const struct poller_wait *pw);
+/* The caller goes to sleep, or leaves others asleep. True: polling threads look
+ * at their streams. False: the peers must be asked. Locked. */
+bool pollers_watch(void);
+/* A bell rang: streams move again. Locked. */
+void pollers_bell(void);
+
+#endif

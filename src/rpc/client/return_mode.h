@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * return_mode.h - whether results are better fetched or replied, decided from
+ * what a caller sees (RF-RPC, sections 3.2 and 3.3; docs/design/rf-rpc.md).
+ *
+ * Fetching is tried when the server says that its engine lacks processor time,
+ * and when the device's calibration says that it pays at the response times
+ * that the server told. There is at most one switch an interval. A switch is
+ * judged by the interval after it: if fewer calls are answered a second than in
+ * the interval before, it is taken back, and the next one comes after a pause
+ * that doubles each time. Answers that take more than R READs speak against
+ * fetching too.
+ *
+ * Pure: counts and the time come in, the mode goes out.
+ */
+#ifndef SKEIN_RPC_CLIENT_RETURN_MODE_H
+#define SKEIN_RPC_CLIENT_RETURN_MODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct rpc_calib;
+
+#define RETURN_MODE_INTERVAL_NS UINT64_C(10000000)
+/* Intervals without a switch, after one that did not pay. */
+#define RETURN_MODE_PAUSE_MAX 1024u
+/* So many intervals without an answer: the program stood still. */
+#define RETURN_MODE_STILL 8u
+
+struct return_mode {
+	bool fetch;	/* what is wanted */
+	bool starved;	/* the server's word, in the last answer */
+	bool slow;	/* in this interval answers took more than R */
+	bool judged;	/* the last interval's end was a switch */
+	uint16_t time;	/* the server's last response time; 0: never told */
+	unsigned pause; /* intervals without a switch that are left */
+	unsigned next_pause;	      /* after a switch that does not pay */
+	uint64_t calls, calls_before; /* answered, in this and the one before */
+	uint64_t span_ns;	      /* how long that was */
+	uint64_t since_ns;
+	uint64_t switches;
+	const struct rpc_calib *calib; /* NULL: unknown */
+};
+
+static inline void return_mode_answered(struct return_mode *m, unsigned calls,
+					bool starved)
+{
+	m->calls += calls;
+	m->starved = starved;
+}
+
+static inline void return_mode_slow(struct return_mode *m)
+{
+	m->slow = true;
+}
+
+/* time: as in rpc_resp_meta; not 0. */
+static inline void return_mode_time(struct return_mode *m, uint16_t time)
+{
+	m->time = time;
+}
+
+void return_mode_init(struct return_mode *m, const struct rpc_calib *calib,
+		      uint64_t now_ns);
+/* The interval may have ended: true when the mode is another one now. */
+bool return_mode_decide(struct return_mode *m, uint64_t now_ns);
+
+#endif
