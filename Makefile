@@ -14,13 +14,16 @@ P ?=
 # Options for the unit tests under memcheck: make valgrind V=--short
 V ?=
 
-# How many seeds of harsh mode `make soak` takes.
+# How many seeds of harsh mode `make test-rounds` takes.
 HARSH_SEEDS ?= 20
+# A part of a sanitizer's tests: make asan SHARE=0/2
+SHARE ?= 0/1
 
 SHELL := /bin/bash
 
 # Compiles; $(BUILD)'s PREFIX changes only when one is given.
 build := scripts/build.sh
+configure := scripts/build.sh --configure
 prefix := $(if $(filter-out file,$(origin PREFIX)),"-Dprefix=$(PREFIX)")
 # Half the time to compile of -O2 -g, tests run as fast, and stacks have lines.
 # Which warnings there are hangs on the optimization: the plain build has them.
@@ -29,7 +32,7 @@ sanitized := -Doptimization=1 -Ddebug=false -Dc_args=-g1 -Dwarning_level=0 \
 address := $(sanitized) -Db_sanitize=address,undefined
 thread := $(sanitized) -Db_sanitize=thread
 
-.PHONY: all build help demo test test-hw asan tsan valgrind lint format \
+.PHONY: all build help demo test test-rounds test-hw asan tsan valgrind lint format \
 	fuzz-smoke bench bench-peers bench-grpc-kv bench-cp bench-mcast soak docs sim-plots install clean
 
 all: build
@@ -49,11 +52,16 @@ demo:
 	$(build) "$(BUILD)" $(prefix)
 	scripts/demo.sh "$(BUILD)"
 
-##test: every test that needs no special hardware (and less than 20 GiB)
+# Without T: models, figures, the same programs in harsh mode, and what wants
+# 20 GiB of memory are run by make soak.
+daily := --no-suite model --no-suite figures --no-suite seeds \
+	--no-suite harsh-e2e --no-suite big
+
+##test: the tests that need no special hardware; T="--suite model" chooses
 test:
 	scripts/deps.sh build test
 	$(build) "$(BUILD)" -Dtests=true
-	scripts/run-tests.py --build "$(BUILD)" --no-suite big $(T)
+	scripts/run-tests.py --build "$(BUILD)" $(or $(T),$(daily))
 
 # Of the sanitized build only what the lane runs of it is compiled.
 ##test-hw: the end-to-end tests on the kernel's RDMA stack, in a VM
@@ -69,7 +77,7 @@ test-hw:
 # names follow when the lane runs.
 # $(call left-out,FOLDER,SUITE,WHY)
 left-out = @echo "not under a sanitizer: $(2): $(3):" \
-	$$(meson test -C "$(1)" --list --suite $(2) 2>/dev/null | \
+	$$(meson test -C "$(1)" --no-rebuild --list --suite $(2) 2>/dev/null | \
 	sed 's|.* / ||' | paste -sd, | sed 's|,|, |g')
 figures := figures of models and of other programs, in one thread or none of ours
 harsh := the programs of e2e again; harsh mode itself has unit tests
@@ -79,15 +87,15 @@ whole := rounds and seeds for make soak, a part of which make test runs
 ##asan: unit and end-to-end tests under AddressSanitizer and UBSan
 asan:
 	scripts/deps.sh build test
-	$(build) "$(BUILD)-asan" $(address)
+	$(configure) "$(BUILD)-asan" $(address)
 	$(call left-out,$(BUILD)-asan,figures,$(figures))
 	$(call left-out,$(BUILD)-asan,soak,$(whole))
 	$(call left-out,$(BUILD)-asan,harsh-e2e,$(harsh))
 	SKEIN_TEST_TIME_SCALE=4 ASAN_OPTIONS=detect_leaks=1:abort_on_error=1 \
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	scripts/run-tests.py --build "$(BUILD)-asan" --no-suite lint --no-suite soak \
-		--no-suite model --no-suite figures --no-suite harsh-e2e \
-		--timeout-multiplier 4 $(T)
+	scripts/run-tests.py --build "$(BUILD)-asan" --compile --share $(SHARE) \
+		--no-suite lint --no-suite soak --no-suite model --no-suite figures \
+		--no-suite harsh-e2e $(HARSH) --timeout-multiplier 4 $(T)
 
 # die_after_fork=0: tests fork children that start threads of their own. A
 # simulated world is one thread; what the suite one-thread has cannot start
@@ -96,16 +104,16 @@ asan:
 ##tsan: the tests of threaded code under ThreadSanitizer
 tsan:
 	scripts/deps.sh build test
-	$(build) "$(BUILD)-tsan" $(thread)
+	$(configure) "$(BUILD)-tsan" $(thread)
 	$(call left-out,$(BUILD)-tsan,figures,$(figures))
 	$(call left-out,$(BUILD)-tsan,soak,$(whole))
 	$(call left-out,$(BUILD)-tsan,one-thread,one thread each)
 	$(call left-out,$(BUILD)-tsan,harsh-e2e,$(harsh))
 	SKEIN_TEST_TIME_SCALE=6 \
 	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0 \
-	scripts/run-tests.py --build "$(BUILD)-tsan" --no-suite lint --no-suite soak \
-		--no-suite model --no-suite sim --no-suite one-thread \
-		--no-suite figures --no-suite harsh-e2e \
+	scripts/run-tests.py --build "$(BUILD)-tsan" --compile --share $(SHARE) \
+		--no-suite lint --no-suite soak --no-suite model --no-suite sim \
+		--no-suite one-thread --no-suite figures --no-suite harsh-e2e \
 		--timeout-multiplier 6 $(T)
 
 ##valgrind: unit tests under memcheck
@@ -163,13 +171,17 @@ bench-mcast:
 	bench/mcast/build.sh "$(BUILD)"
 	bench/mcast/run.py $(P) "$(BUILD)"
 
-##soak: the tests of failure, 1,000 rounds
+##soak: all tests there are, in all lanes; hours, as root
 soak:
+	.ci/run soak
+
+##test-rounds: the tests of failure, 1,000 rounds
+test-rounds:
 	scripts/deps.sh build test
 	$(build) "$(BUILD)" -Dtests=true
 	SKEIN_TEST_ROUNDS=1000 SKEIN_TEST_HARSH_SEEDS=$(HARSH_SEEDS) \
 		scripts/run-tests.py --build "$(BUILD)" --suite soak \
-		--suite seeds --suite parts --timeout-multiplier 40 $(T)
+		--suite seeds --suite parts --suite big --timeout-multiplier 40 $(T)
 
 ##docs: man pages from Markdown (the committed copies)
 docs:

@@ -4,15 +4,18 @@
 # build.sh - set up a build folder, or change what it was set up with, and
 # compile.
 #
-#	scripts/build.sh FOLDER [-DOPTION=VALUE...] [TARGET...]
+#	scripts/build.sh [--configure] FOLDER [-DOPTION=VALUE...] [TARGET...]
 #
 # A folder that is there keeps every option that is not named here; it is
 # configured again only when a named one differs, and then compiles only what
 # that adds. A new one has the prefix /usr/local, and libraries where Debian's
 # own compiler, loader and pkg-config look for them; MESON_ARGS adds arguments. A
-# relative prefix is taken from the current folder.
+# relative prefix is taken from the current folder. --configure: without the
+# compiling, which scripts/run-tests.py --compile does for what it runs.
 set -eu
 
+compile=1
+[ "$1" != --configure ] || { compile=; shift; }
 folder=$1
 shift
 options=()
@@ -61,4 +64,7 @@ elif [ ${#options[@]} != 0 ]; then
 	[ ${#options[@]} = 0 ] || meson setup --reconfigure "$folder" \
 		"${options[@]}"
 fi
-exec ninja -C "$folder" "${targets[@]}"
+[ -n "$compile" ] || exit 0
+begun=$SECONDS
+ninja -C "$folder" "${targets[@]}"
+echo "compiled: $folder: $((SECONDS - begun)) s"

@@ -10,6 +10,7 @@
 #	test	make test: the test library, and what the checks run
 #	lint	make lint, make tsan, make fuzz-smoke: clang's tools, cppcheck
 #	hw	make test-hw: QEMU and what the guest's image is made from
+#	ci	.ci/run: what makes bare roots, and keeps objects
 #	docs	make docs: pandoc
 #	plots	make sim-plots: gnuplot
 #	peers	make bench-peers, bench-cp, bench-mcast: what Skein is measured
@@ -33,6 +34,7 @@ lint="clang-14 clang-tidy-14 clang-format-14 cppcheck libclang-rt-14-dev
 	python3 binutils g++"
 hw="qemu-system-x86 busybox-static cpio kmod xz-utils rdma-core
 	ibverbs-providers ibverbs-utils iproute2 python3"
+ci="mmdebstrap ccache git python3"
 docs="pandoc"
 plots="gnuplot-nox python3"
 peers="python3 ucx-utils redis-server redis-tools memcached
@@ -44,7 +46,7 @@ peers="python3 ucx-utils redis-server redis-tools memcached
 
 say() { echo "deps: $*"; }
 die() { echo "deps: $*" >&2; exit 1; }
-usage() { sed -n '3,23s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,24s/^# \{0,1\}//p' "$0"; }
 
 dry=0
 wanted=
@@ -57,10 +59,11 @@ for arg; do
 	test) wanted="$wanted $test" ;;
 	lint) wanted="$wanted $lint" ;;
 	hw) wanted="$wanted $hw" ;;
+	ci) wanted="$wanted $ci" ;;
 	docs) wanted="$wanted $docs" ;;
 	plots) wanted="$wanted $plots" ;;
 	peers) wanted="$wanted $peers" ;;
-	*) die "no group '$arg' (build, test, lint, hw, docs, plots, peers)" ;;
+	*) die "no group '$arg' (build, test, lint, hw, ci, docs, plots, peers)" ;;
 	esac
 done
 # One name a line, each once.

@@ -2,25 +2,35 @@
 # SPDX-License-Identifier: MIT
 """Runs Meson's tests and closes with one line: N passed, M failed, K skipped.
 
-    run-tests.py [--build DIR] [MESON TEST'S OPTIONS]
+    run-tests.py [options] [NAME ...]
 
 Counts cases: a cmocka program counts as many as it holds, any other test as
 one. A test that ends with status 77 is skipped, and its last line says why. The
-output of what failed is shown in full. Just before the count stand once more the
-lines of it that say why, wherever they stood, and its last lines, so that the
+output of what fails is shown when it fails. Just before the count stand once more
+the lines of it that say why, wherever they stood, and its last lines, so that the
 tail of a long log says what failed. Exit status 0 only when something ran and
 nothing failed.
 
 Many tests wait for time-outs of a dead peer, so half as many again run at once
 as there are cores; the last lines say how busy the cores were.
+
+A test that fails by time (its own limit, or a reason in the words of BY_TIME)
+runs three times more, alone, behind all others. If it passes each time, it
+counts as passed and a line says "unstable: NAME: REASON; load L; from FILES". A
+wrong value, a crash and a sanitizer's report are failures at once.
+
+SKEIN_TESTS_END, in seconds of the epoch, is when the run ends; a line "not run:
+NAME" for each test that it did not reach, and they count as skipped.
 """
 
 import argparse
+import fnmatch
 import glob
 import json
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -36,6 +46,19 @@ REASON = re.compile(r'^\[ +(ERROR|LINE|FAILED) +\]|FAILED|^ERROR|Could not run'
                     r'|(ERROR|WARNING): \w+Sanitizer')
 FOLLOW = [(re.compile('Sanitizer|runtime error:'), 10),
           (re.compile(r'^\[ +ERROR|^ERROR'), 1)]
+
+# The lines that name a cause, and those causes that are a matter of time:
+# the words of tests/e2e/harness.py and tests/unit/patience.h, Python's, and a
+# call's -ETIMEDOUT as cmocka prints it.
+CAUSE = re.compile(r'^\[ +ERROR +\] --- |FAILED: |^ERROR: |^FAIL: '
+                   r'|^(\w+\.)*\w*(Error|Expired|Failure|Exception)\b.*: ')
+BY_TIME = re.compile(r'not within|still running|\bdeadline\b|timed out'
+                     r'|did not stop|0x[f]*ffffff92\b')
+CRASH = re.compile(r'\w+Sanitizer|runtime error:|Assertion|core dumped'
+                   r'|skein_assert|Test failed with exception')
+
+AGAIN_MAX = 8  # more tests than these fail for another reason than noise
+AGAIN_TIMES = 3
 
 TAIL_LINES = 15
 REPEATED_LINES = 40
@@ -88,72 +111,243 @@ def repeated(text):
     return shown
 
 
-def report(log):
-    passed = failed = skipped = 0
-    skips, failures = [], []
-    for line in log:
-        test = json.loads(line)
-        text = test.get('stdout', '') + test.get('stderr', '')
-        name, result = test['name'], test['result']
-        counts = count(result, text)
-        passed += counts[0]
-        failed += counts[1]
-        skipped += counts[2]
-        if result == 'SKIP':
-            skips.append(f'{name}: {last_line(text)}')
-        elif counts[2]:
-            skips.append(f'{name}: {counts[2]} case(s)')
-        if counts[1]:
-            failures.append((name, result, test.get('returncode'), text))
-    for name, result, status, text in failures:
-        print(f'\n==== {name}: {result}, status {status}\n{text}')
-    if skips:
-        print('\nskipped:')
-        for line in skips:
-            print(f'  {line}')
-    if failures:
-        print('\nfailed:')
-        for name, result, status, text in failures:
-            print(f'  {name}: {result}, status {status}')
-            for line in repeated(text):
-                print(f'    {line}')
-    return passed, failed, skipped
+def by_time(result, status, text):
+    """Why a test failed, if that is a matter of time alone; else None."""
+    causes = [line.strip() for line in text.split('\n') if CAUSE.search(line)]
+    if CRASH.search(text) or not all(map(BY_TIME.search, causes)):
+        return None
+    if result == 'TIMEOUT':
+        return 'its limit'
+    if result == 'FAIL' and status > 0 and causes:
+        return causes[0][:TAIL_COLUMNS]
+    return None
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument('--build', default='build')
-    options, rest = parser.parse_known_args()
-    # With a --wrapper the log has its name, too.
+class Test:
+    """One test, and what its last run said."""
+
+    def __init__(self, row):
+        self.name = row['name']
+        self.row = row
+        self.result = None
+        self.status = None
+        self.text = ''
+        self.seconds = 0
+
+    def ran(self, entry):
+        self.result = entry['result']
+        self.status = entry.get('returncode')
+        self.text = entry.get('stdout', '') + entry.get('stderr', '')
+        self.seconds = entry.get('duration', 0)
+
+    @property
+    def reached(self):
+        return self.result not in (None, 'INTERRUPT', 'CANCEL')
+
+    def counts(self):
+        return count(self.result, self.text) if self.reached else (0, 0, 1)
+
+    def late(self):
+        """Why it failed, if that is a matter of time alone; else None."""
+        return self.reached and self.counts()[1] and \
+            by_time(self.result, self.status, self.text)
+
+
+class Build:
+    """A build folder: its tests, and the programs that they are."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.rows = self.info('tests')
+
+    def info(self, what):
+        path = os.path.join(self.folder, 'meson-info', f'intro-{what}.json')
+        with open(path, encoding='utf-8') as file:
+            return json.load(file)
+
+    def choose(self, options):
+        """The tests that the options name, in Meson's order."""
+        part, parts = options.share
+        seen = 0
+        for row in self.rows:
+            suites = {suite.split(':')[-1] for suite in row['suite']}
+            if options.names and not any(
+                    fnmatch.fnmatchcase(row['name'], name)
+                    for name in options.names):
+                continue
+            if (options.suite and not suites & set(options.suite)) or \
+                    suites & set(options.no_suite):
+                continue
+            seen += 1
+            if seen % parts == part % parts:
+                yield Test(row)
+
+    def compile(self, tests):
+        """All but the programs of other tests."""
+        chosen = {target for test in tests for target in test.row['depends']}
+        others = {target for row in self.rows for target in row['depends']
+                  if '/tests/' in row['cmd'][0]} - chosen
+        wanted = [os.path.relpath(target['filename'][0],
+                                  os.path.realpath(self.folder))
+                  for target in self.info('targets')
+                  if target['build_by_default'] and target['id'] not in others]
+        begun = time.monotonic()
+        status = subprocess.run(['ninja', '-C', self.folder, *wanted],
+                                stdin=subprocess.DEVNULL, check=False)
+        print(f'compiled: {self.folder}: {time.monotonic() - begun:.0f} s',
+              flush=True)
+        return status.returncode == 0
+
+    def sources(self, test):
+        """The files of the tree that a test is made of."""
+        root = os.path.realpath(os.path.join(os.path.dirname(__file__), '..'))
+        paths = list(test.row['cmd'])
+        for target in self.info('targets'):
+            if target['id'] in test.row['depends']:
+                paths += [path for group in target['target_sources']
+                          for path in group.get('sources', [])]
+        inside = (os.path.relpath(os.path.realpath(path), root)
+                  for path in paths if os.path.isabs(path))
+        return sorted({path for path in inside if path.startswith('tests/')
+                       and os.path.exists(os.path.join(root, path))})
+
+
+def run_meson(options, tests, processes, more=()):
+    """Runs the tests by name; their results. What is not reached by the end of
+    the clock has none. Second: meson's own status."""
     logs = os.path.join(options.build, 'meson-logs', 'testlog*.json')
     for path in glob.glob(logs):
         os.unlink(path)
     sys.stdout.flush()
-    cores = len(os.sched_getaffinity(0))
-    begun = time.monotonic()
-    # What `rest` says stands behind ours, and wins.
-    status = subprocess.run(['meson', 'test', '-C', options.build,
-                             '--no-rebuild',
-                             f'--num-processes={cores + (cores + 1) // 2}',
-                             *rest],
-                            stdin=subprocess.DEVNULL, check=False).returncode
-    took = max(time.monotonic() - begun, 1e-3)
-    use = resource.getrusage(resource.RUSAGE_CHILDREN)
-    busy = (use.ru_utime + use.ru_stime) / took / cores
-    passed = failed = skipped = 0
+    end = float(os.environ.get('SKEIN_TESTS_END') or 'inf')
+    with subprocess.Popen(['meson', 'test', '-C', options.build, '--no-rebuild',
+                           '--print-errorlogs', f'--num-processes={processes}',
+                           f'--timeout-multiplier={options.timeout_multiplier}',
+                           *(['--wrapper', options.wrapper]
+                             if options.wrapper else []),
+                           *more, *[test.name for test in tests]],
+                          stdin=subprocess.DEVNULL) as meson:
+        try:
+            meson.wait(max(end - time.time(), 1) if end < 1e12 else None)
+        except subprocess.TimeoutExpired:
+            print('the clock has ended', flush=True)
+            meson.send_signal(signal.SIGTERM)
+    entries = []
     for path in glob.glob(logs):
         with open(path, encoding='utf-8') as log:
-            passed, failed, skipped = report(log)
-    if status and not failed:
-        print(f'\nmeson test ended with status {status}')
-        failed = 1
-    if not passed + failed + skipped:
-        print('\nno test ran')
-        failed = 1
-    print(f'\n{took:.0f} s, {cores} cores, {busy:.0%} busy with tests')
-    print(f'{passed} passed, {failed} failed, {skipped} skipped')
+            entries += [json.loads(line) for line in log]
+    return entries, meson.returncode
+
+
+def run_again(options, build, tests):
+    """What failed by time, alone; the lines of those that pass."""
+    again = [test for test in tests if test.late()]
+    unstable = []
+    if len(again) > AGAIN_MAX:
+        print(f'\n{len(again)} tests failed by time: too many to run again')
+        return unstable
+    for test in again:
+        load = os.getloadavg()[0]
+        why = test.late()
+        print(f'\n{test.name} again, alone: {why}', flush=True)
+        entries, _ = run_meson(options, [test], 1,
+                               [f'--repeat={AGAIN_TIMES}'])
+        good = [entry for entry in entries
+                if entry['result'] in ('OK', 'EXPECTEDFAIL')]
+        if len(good) == AGAIN_TIMES:
+            test.ran(good[-1])
+            unstable.append(f'unstable: {test.name}: {why}; '
+                            f'load {load:.1f}; from '
+                            f'{", ".join(build.sources(test))}')
+    return unstable
+
+
+def cpu_s():
+    """Of all processes that ended below this one."""
+    use = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return use.ru_utime + use.ru_stime
+
+
+def report(tests):
+    """Says what was skipped, not run and failed; the counts of all."""
+    counts = [test.counts() for test in tests]
+    skips = [(test, last_line(test.text) if test.result == 'SKIP' else
+              f'{skipped} case(s)')
+             for test, (_, _, skipped) in zip(tests, counts)
+             if skipped and test.reached]
+    failures = [test for test, (_, failed, _) in zip(tests, counts) if failed]
+    if skips:
+        print('\nskipped:')
+        for test, why in skips:
+            print(f'  {test.name}: {why}')
+    if failures:
+        print('\nfailed:')
+        for test in failures:
+            print(f'  {test.name}: {test.result}, status {test.status}')
+            for line in repeated(test.text):
+                print(f'    {line}')
+    for test in tests:
+        if not test.reached:
+            print(f'not run: {test.name}')
+    return tuple(sum(column) for column in zip(*counts)) or (0, 0, 0)
+
+
+def close(passed, failed, skipped):
+    print(f'{passed} passed, {failed} failed, {skipped} skipped', flush=True)
     sys.exit(1 if failed else 0)
 
 
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('--build', default='build')
+    parser.add_argument('--suite', action='append', default=[])
+    parser.add_argument('--no-suite', action='append', default=[])
+    parser.add_argument('--share', default='0/1', metavar='K/N',
+                        type=lambda text: tuple(map(int, text.split('/'))),
+                        help='every N-th of the tests, from the K-th')
+    parser.add_argument('--compile', action='store_true',
+                        help='compile what these tests need first')
+    parser.add_argument('--timeout-multiplier', type=float, default=1)
+    parser.add_argument('--wrapper', help='a command in front of each test')
+    parser.add_argument('names', nargs='*', metavar='NAME',
+                        help="a test's name, or a pattern of names")
+    return parser.parse_args(argv)
+
+
+def main(argv):
+    options = parse(argv)
+    build = Build(options.build)
+    tests = list(build.choose(options))
+    if not tests:
+        print('\nno test has such a name')
+        close(0, 1, 0)
+    if options.compile and not build.compile(tests):
+        print('\nit does not compile')
+        close(0, 1, 0)
+    cores = len(os.sched_getaffinity(0))
+    begun = time.monotonic()
+    before = cpu_s()
+    entries, status = run_meson(options, tests, cores + (cores + 1) // 2)
+    named = {test.name: test for test in tests}
+    for entry in entries:
+        named[entry['name'].split(' / ')[-1]].ran(entry)
+    took = max(time.monotonic() - begun, 1e-3)
+    busy = (cpu_s() - before) / took / cores
+    unstable = run_again(options, build, tests)
+    passed, failed, skipped = report(tests)
+    for line in unstable:
+        print(line)
+    if status and not (failed or unstable) and \
+            all(test.reached for test in tests):
+        print(f'\nmeson test ended with status {status}')
+        failed = 1
+    if not any(test.reached for test in tests):
+        print('\nno test ran')
+        failed = 1
+    print(f'\n{took:.0f} s, {cores} cores, {busy:.0%} busy with tests')
+    print(f'tested: {options.build}: {time.monotonic() - begun:.0f} s')
+    close(passed, failed, skipped)
+
+
 if __name__ == '__main__':
-    main()
+    main(sys.argv[1:])

@@ -4,7 +4,6 @@
 import contextlib
 import importlib.util
 import io
-import json
 import os
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
@@ -34,29 +33,64 @@ for result, text, status, expected in CASES:
     found = run_tests.count(result, text)
     assert found == expected, (result, text, found, expected)
 
-log = [json.dumps({'name': f't{number}', 'stdout': text, 'result': result,
-                   'returncode': status})
-       for number, (result, text, status, _) in enumerate(CASES)]
+
+
+def ran(name, text, result, status):
+    test = run_tests.Test({'name': name})
+    test.ran({'result': result, 'returncode': status, 'stdout': text})
+    return test
+
+
+tests = [ran(f't{number}', text, result, status)
+         for number, (result, text, status, _) in enumerate(CASES)]
+tests.append(run_tests.Test({'name': 'too late'}))
 out = io.StringIO()
 with contextlib.redirect_stdout(out):
-    totals = run_tests.report(log)
-assert totals == tuple(sum(case[3][i] for case in CASES) for i in range(3))
+    totals = run_tests.report(tests)
+assert totals == (*(sum(case[3][i] for case in CASES) for i in range(2)),
+                  sum(case[3][2] for case in CASES) + 1), totals
 assert 't7: skipped: no NIC here' in out.getvalue()
+assert 'not run: too late\n' in out.getvalue()
 
 # The tail of the report names each failed test and how it ended.
 LONG = ''.join(f'line {i}\n' for i in range(100)) + 'x' * 500 + '\n\n'
-log = [json.dumps({'name': name, 'stdout': text, 'result': result,
-                   'returncode': status})
-       for name, text, result, status in (
-           ('long', LONG, 'FAIL', 1), ('silent', '', 'TIMEOUT', -9),
-           ('good', CMOCKA, 'OK', 0), ('skip', 'no NIC\n', 'SKIP', 77))]
 out = io.StringIO()
 with contextlib.redirect_stdout(out):
-    run_tests.report(log)
+    run_tests.report([ran('long', LONG, 'FAIL', 1),
+                      ran('silent', '', 'TIMEOUT', -9),
+                      ran('good', CMOCKA, 'OK', 0),
+                      ran('skip', 'no NIC\n', 'SKIP', 77)])
 ending = out.getvalue().split('\nfailed:\n')[1].splitlines()
 assert ending == (['  long: FAIL, status 1', '    ...'] +
                   [f'    line {i}' for i in range(86, 100)] +
                   ['    ' + 'x' * 200, '  silent: TIMEOUT, status -9']), ending
+
+# Only what is a matter of time may run again.
+LATE = '[  ERROR   ] --- not within 20 s: an answer\n'
+WRONG = '[  ERROR   ] --- 0x1 != 0x2\n'
+for result, status, text, again in [
+        ('TIMEOUT', -15, '', True),
+        ('TIMEOUT', -15, '[ RUN      ] test_a\n', True),
+        ('FAIL', 1, LATE, True),
+        ('FAIL', 1, '[  ERROR   ] --- 0xffffffffffffff92 != 0\n', True),
+        ('FAIL', 1, 'FAILED: server: still running after 20 s\n', True),
+        ('FAIL', 1, "FAILED: kv: no line matches 'x' (deadline)\n", True),
+        ('FAIL', 1, "subprocess.TimeoutExpired: Command 'x' timed out after "
+                    '300 seconds\n', True),
+        # it says nothing, or has died
+        ('FAIL', 1, '', False),
+        ('FAIL', -11, LATE, False),
+        # a wrong value, alone or beside
+        ('FAIL', 1, WRONG, False),
+        ('FAIL', 1, LATE + WRONG, False),
+        ('TIMEOUT', -15, WRONG, False),
+        # a test that has such a name
+        ('FAIL', 1, '[ RUN      ] test_deadline\n' + WRONG, False),
+        # a sanitizer
+        ('TIMEOUT', -15, 'WARNING: ThreadSanitizer: data race\n', False),
+        ('FAIL', 1, LATE + 'x.c:1:2: runtime error: overflow\n', False)]:
+    why = ran('a', text, result, status).late()
+    assert bool(why) == again, (result, status, text, why)
 
 # What says why is repeated, wherever it stood, and not without end.
 REASON = ('[  ERROR   ] --- 0 != -0xb\n[   LINE   ] --- test_x.c:205: error: '
