@@ -60,8 +60,8 @@ daily := --no-suite model --no-suite figures --no-suite seeds \
 ##test: the tests that need no special hardware; T="--suite model" chooses
 test:
 	scripts/deps.sh build test
-	$(build) "$(BUILD)" -Dtests=true
-	scripts/run-tests.py --build "$(BUILD)" $(or $(T),$(daily))
+	$(configure) "$(BUILD)" -Dtests=true
+	scripts/run-tests.py --build "$(BUILD)" --compile $(or $(T),$(daily))
 
 # Of the sanitized build only what the lane runs of it is compiled.
 ##test-hw: the end-to-end tests on the kernel's RDMA stack, in a VM

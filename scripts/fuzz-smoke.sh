@@ -11,6 +11,8 @@ build=${1:-build-fuzz}
 seconds=${FUZZ_SECONDS:-20}
 cc=clang-14
 command -v $cc >/dev/null || cc=clang
+# Meson takes ccache by itself only for the compiler that it finds itself.
+! command -v ccache >/dev/null || cc="ccache $cc"
 
 fuzzers=()
 for source in tests/fuzz/fuzz_*.c; do

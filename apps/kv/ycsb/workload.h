@@ -2,12 +2,14 @@
 /*
  * workload.h - YCSB's core workloads (Cooper et al., SoCC 2010): which
  * operation comes next, on which key. Parameters and defaults are those of
- * YCSB's CoreWorkload; docs/kv.md "YCSB" says where we differ.
+ * YCSB's CoreWorkload, but operationcount is 100,000, and an update of one field
+ * is an UPDATE of its bytes.
  *
  * Key number i becomes the key "user" and the decimal FNV-1a hash of i
  * (insertorder=hashed). Popularity is scrambled zipfian: a zipfian number out
- * of 10^10, hashed onto the records, as YCSB does it; so the most popular keys
- * are spread over the key space.
+ * of 10^10, hashed onto the records, as YCSB does it, with room for twice the
+ * expected inserts; so the most popular keys are spread over the key space.
+ * Numbers that are not there yet are drawn again.
  *
  * Thread rule: ycsb_keys may be used by many threads; a ycsb_gen by one.
  */
