@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: MIT
 """The lanes of continuous integration, one after the other: .ci/run calls it.
 
-    lanes.py gate     what must pass before a change lands
-    lanes.py soak     all that there is; hours
+    lanes.py gate [LANE...]     what must pass before a change lands
+    lanes.py soak [LANE...]     all that there is; hours
 
 The gate is the README's commands in a bare root, then half of the tests under
 AddressSanitizer, then one part of the rest. The commit's hash chooses the half and
-the part, so that a commit always gets the same, and soon all are run.
+the part, so that a commit always gets the same, and soon all are run. LANE...: of
+all lanes only those.
 
 One clock counts for the whole: a lane's budget is what it should take on two quiet
 cores, and only said. What the clock does not reach is "not run", by name, and
@@ -61,7 +62,7 @@ class Lane:
         return sum(int(took) for took in pattern.findall(self.text))
 
 
-def gate(commit):
+def gate(commit, names=()):
     """The lanes for a commit."""
     part = int(commit[:8], 16)
     rest = [
@@ -72,24 +73,27 @@ def gate(commit):
              [*MAKE, 'test', 'T=--suite seeds --no-suite figures'],
              [*MAKE, 'valgrind', 'V=--short']),
         Lane('fuzz', 300, [*MAKE, 'fuzz-smoke', 'FUZZ_SECONDS=10'])]
-    return [Lane('bare', 630, ['.ci/bare.sh']),
-            Lane('asan', 540, [*MAKE, 'asan', f'SHARE={part % 2}/2',
-                               'HARSH=--no-suite=seeds']),
-            rest[part // 2 % 5]]
+    first = [Lane('bare', 630, ['.ci/bare.sh']),
+             Lane('asan', 540, [*MAKE, 'asan', f'SHARE={part % 2}/2',
+                                'HARSH=--no-suite=seeds'])]
+    if names:
+        return [lane for lane in first + rest if lane.name in names]
+    return [*first, rest[part // 2 % 5]]
 
 
-def soak(_):
+def soak(_, names=()):
     hour = 3600
-    return [Lane('bare', 2 * hour, ['.ci/bare.sh'],
-                 BARE='root user test read-only'),
-            Lane('all', hour, [*MAKE, 'test', 'T=--no-suite big']),
-            Lane('rounds', 8 * hour, [*MAKE, 'test-rounds']),
-            Lane('lint', hour, [*MAKE, 'lint']),
-            Lane('test-hw', hour, [*MAKE, 'test-hw']),
-            Lane('asan', 2 * hour, [*MAKE, 'asan']),
-            Lane('tsan', 3 * hour, [*MAKE, 'tsan']),
-            Lane('valgrind', 2 * hour, [*MAKE, 'valgrind']),
-            Lane('fuzz', hour, [*MAKE, 'fuzz-smoke', 'FUZZ_SECONDS=120'])]
+    lanes = [Lane('bare', 2 * hour, ['.ci/bare.sh'],
+                  BARE='root user test read-only'),
+             Lane('all', hour, [*MAKE, 'test', 'T=--no-suite big']),
+             Lane('rounds', 8 * hour, [*MAKE, 'test-rounds']),
+             Lane('lint', hour, [*MAKE, 'lint']),
+             Lane('test-hw', hour, [*MAKE, 'test-hw']),
+             Lane('asan', 2 * hour, [*MAKE, 'asan']),
+             Lane('tsan', 3 * hour, [*MAKE, 'tsan']),
+             Lane('valgrind', 2 * hour, [*MAKE, 'valgrind']),
+             Lane('fuzz', hour, [*MAKE, 'fuzz-smoke', 'FUZZ_SECONDS=120'])]
+    return [lane for lane in lanes if not names or lane.name in names]
 
 
 def say(*words):
@@ -225,7 +229,7 @@ def close(lanes, missed, begun):
     return 1 if failed or not passed else 0
 
 
-def main(which):
+def main(which, *names):
     begun = time.monotonic()
     end = time.time() + CLOCK_S[which]
     place = output('.ci/bare-root.sh', 'folder').strip()
@@ -248,7 +252,7 @@ def main(which):
             'CCACHE_DIR': os.path.join(place, 'ccache'),
             'CCACHE_NOHASHDIR': '1', 'CCACHE_MAXSIZE': '4G'})
         commit = output('git', 'rev-parse', 'HEAD').strip()
-        plan = {'gate': gate, 'soak': soak}[which](commit)
+        plan = {'gate': gate, 'soak': soak}[which](commit, names)
         say(f'{which} of {commit[:12]}: ' +
             ', '.join(' '.join([lane.name, *(word for command in lane.commands
                                              for word in command
@@ -268,4 +272,4 @@ def main(which):
 
 
 if __name__ == '__main__':
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))
