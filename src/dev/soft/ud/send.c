@@ -38,8 +38,10 @@ static bool rq_load(struct ud_dest *d, const struct shm_qp *f, uint64_t size)
 	uint64_t slots = shm_once(f->rq_slots), stride = shm_once(f->rq_stride);
 	uint64_t claim = shm_once(f->claim_off) * SHM_PAGE;
 
-	if (slots & (slots - 1) || slots > SOFT_WR_MAX || stride > SHM_PAGE ||
-	    stride % 8 || stride < sizeof(struct shm_slot) ||
+	/* 0: it was another number when gate_check() read it */
+	if (!slots || slots & (slots - 1) || slots > SOFT_WR_MAX ||
+	    stride > SHM_PAGE || stride % 8 ||
+	    stride < sizeof(struct shm_slot) ||
 	    off + sizeof(*f) + slots * stride > size)
 		return false;
 	if (claim < SHM_ARENA_OFF || claim > size - SHM_PAGE ||
