@@ -57,13 +57,14 @@ int soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		}
 		slot_post(q, wr);
 	}
-	soft_unlock(&q->rq_lock);
 	/* A peer that waits for a receive said so, did a membarrier(2), and
-	 * looked again: the compiler fence is enough here. */
+	 * looked again: the compiler fence is enough here. Under the lock:
+	 * modify_qp() changes `far` under it, then lets the peer go. */
 	atomic_signal_fence(memory_order_seq_cst);
 	if (q->far && unlikely(atomic_load_explicit(&q->far->parked,
 						    memory_order_relaxed)))
 		soft_ring(q);
+	soft_unlock(&q->rq_lock);
 	/* What was refused is not flushed. */
 	if (unlikely(st == IBV_QPS_ERR) && wr != first)
 		soft_cq_fire(soft_cq_of(qp->recv_cq));
