@@ -354,7 +354,9 @@ static void overflow(struct soft_cq *c)
 
 	if (c->error)
 		return;
-	c->error = true;
+	/* relaxed: cq_broken() reads it without the lock, and nothing else of
+	 * the CQ with it */
+	__atomic_store_n(&c->error, true, __ATOMIC_RELAXED);
 	soft_async(c->s, IBV_EVENT_CQ_ERR, &c->ex);
 	env_log(c->s->env, ENV_LOG_ERROR,
 		"skein0: a completion queue of %d entries overflowed; make it "

@@ -49,12 +49,13 @@ static void take_fault(struct soft_qp *q)
 	soft_qp_to_err(q);
 }
 
+/* relaxed: see overflow() in cq.c */
 static bool cq_broken(struct soft_qp *q)
 {
 	return __atomic_load_n(&soft_cq_of(q->ex.qp_base.send_cq)->error,
-			       __ATOMIC_ACQUIRE) ||
+			       __ATOMIC_RELAXED) ||
 	       __atomic_load_n(&soft_cq_of(q->ex.qp_base.recv_cq)->error,
-			       __ATOMIC_ACQUIRE);
+			       __ATOMIC_RELAXED);
 }
 
 /* The last step of a move to ERR: the peer has left. */
