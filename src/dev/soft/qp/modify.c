@@ -316,10 +316,16 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state from,
 	if (from == IBV_QPS_INIT && to == IBV_QPS_RTR && !q->ud) {
 		struct ibv_qp_attr was = q->attr;
 
+		/* The control thread may move the QP to ERR meanwhile, and
+		 * reads them under the QP's lock: soft_qp_gate(). */
+		soft_qp_hold(q);
 		dev_states_take(&q->attr, a, mask);
+		soft_qp_release(q);
 		err = modify_rtr(q, a);
 		if (err) {
+			soft_qp_hold(q);
 			q->attr = was;
+			soft_qp_release(q);
 			return err;
 		}
 	}
