@@ -156,13 +156,13 @@ static void mr_publish(struct soft *s, struct soft_mr *m, uint32_t idx)
 	key = idx << 16 | s->mr_gen[idx];
 	m->mr.lkey = m->mr.rkey = key;
 	m->mr.handle = idx;
-	e->access = m->access;
-	e->pd = m->pd->id;
-	e->kind = m->fd < 0 ? SHM_MR_PLAIN
-			    : (m->near ? SHM_MR_NEAR : SHM_MR_FILE);
-	e->start = (uintptr_t)m->mr.addr;
-	e->len = m->mr.length;
-	e->off = m->off;
+	shm_set(e->access, m->access);
+	shm_set(e->pd, m->pd->id);
+	shm_set(e->kind, m->fd < 0 ? SHM_MR_PLAIN
+				   : (m->near ? SHM_MR_NEAR : SHM_MR_FILE));
+	shm_set(e->start, (uintptr_t)m->mr.addr);
+	shm_set(e->len, m->mr.length);
+	shm_set(e->off, m->off);
 	s->mrs[idx] = m;
 	s->n_mrs++;
 	/* release: a peer that sees the key also sees the fields */

@@ -35,6 +35,12 @@
  * something else. */
 #define shm_once(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
 
+/* The other end of shm_once(): writes a field that a peer or another thread may
+ * read at the same time. relaxed: the word that the reader acquires first (a
+ * gate, a place, a key, a slot's word) is stored with a release after it. */
+#define shm_set(field, value) \
+	__atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
+
 struct shm_nic {
 	uint32_t magic;
 	uint32_t version;

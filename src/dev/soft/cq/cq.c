@@ -201,10 +201,10 @@ int soft_cq_attach_recv(struct soft_cq *c, struct soft_qp *q)
 		       SHM_PAGE - SHM_LINE);
 	}
 	q->rq_pos = pos;
-	q->self->ready_off =
-		(uint32_t)(((char *)ready_word(c, pos) - c->s->base) / 4);
-	q->self->cq_off = (uint32_t)(c->page[0] / SHM_PAGE);
-	q->self->rq_group = pos / SHM_CQ_GROUP;
+	shm_set(q->self->ready_off,
+		(uint32_t)(((char *)ready_word(c, pos) - c->s->base) / 4));
+	shm_set(q->self->cq_off, (uint32_t)(c->page[0] / SHM_PAGE));
+	shm_set(q->self->rq_group, pos / SHM_CQ_GROUP);
 	atomic_store(ready_word(c, pos), 0);
 	enter(c, q);
 	c->rqs[pos] = q;

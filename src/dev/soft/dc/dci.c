@@ -251,7 +251,7 @@ int soft_dc_gate(struct soft_qp *q)
 	/* acquire: pairs with soft_qp_gate(): the fields below are older */
 	gate = atomic_load_explicit(&f->gate, memory_order_acquire);
 	if (!soft_life(d->peer->nic) || gate & SHM_GATE_DEAD ||
-	    f->qpn != d->dctn || !shm_once(f->inside_off)) {
+	    shm_once(f->qpn) != d->dctn || !shm_once(f->inside_off)) {
 		/* a number that is used again is looked for again */
 		if (!(gate & SHM_GATE_ACCEPT))
 			d->state = DC_DEST_NOBODY;
@@ -259,7 +259,7 @@ int soft_dc_gate(struct soft_qp *q)
 	}
 	if (!(gate & SHM_GATE_ACCEPT) || !d->word)
 		return -SOFT_PARK_ROUTE;
-	if (f->dc_key != d->key)
+	if (shm_once(f->dc_key) != d->key)
 		return IBV_WC_REM_ACCESS_ERR;
 	if (!soft_area_load(q))
 		return IBV_WC_RETRY_EXC_ERR;

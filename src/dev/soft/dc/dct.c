@@ -59,8 +59,8 @@ int soft_create_dct(struct dev *dev, struct ibv_pd *pd, struct ibv_cq *cq,
 		return err;
 	q->attr.qp_access_flags = (unsigned)access;
 	q->attr.min_rnr_timer = o.min_rnr_timer;
-	q->self->dc_key = dc_key;
-	q->self->inside_off = (uint32_t)(s->inside_off / SHM_PAGE);
+	shm_set(q->self->dc_key, dc_key);
+	shm_set(q->self->inside_off, (uint32_t)(s->inside_off / SHM_PAGE));
 	soft_qp_begin(q, IBV_QPS_RTR);
 	*qp = &q->ex.qp_base;
 	return 0;

@@ -45,7 +45,7 @@ bool soft_area_load(struct soft_qp *q)
 	}
 	q->far_sges = (uint32_t)((stride - sizeof(struct shm_slot)) /
 				 sizeof(struct shm_sge));
-	q->far_pd = f->pd;
+	q->far_pd = shm_once(f->pd);
 	q->far_ready = (_Atomic uint32_t *)(void *)(q->peer->base + ready);
 	q->far_cq = (struct shm_cq *)(void *)(q->peer->base + cq);
 	q->far_group = group;
@@ -70,8 +70,8 @@ int soft_gate_check(struct soft_qp *q)
 		return -SOFT_PARK_ROUTE;
 	/* acquire: pairs with soft_qp_gate(): the fields below are older */
 	gate = atomic_load_explicit(&f->gate, memory_order_acquire);
-	if (gate & SHM_GATE_DEAD || f->qpn != q->attr.dest_qp_num ||
-	    f->conn != q->far_conn)
+	if (gate & SHM_GATE_DEAD || shm_once(f->qpn) != q->attr.dest_qp_num ||
+	    shm_once(f->conn) != q->far_conn)
 		return IBV_WC_RETRY_EXC_ERR;
 	if (!(gate & SHM_GATE_ACCEPT))
 		return -SOFT_PARK_ROUTE;
@@ -82,12 +82,13 @@ int soft_gate_check(struct soft_qp *q)
 		return IBV_WC_RETRY_EXC_ERR;
 	/* A QP that is connected to another one, or that expects another
 	 * packet, drops ours: as if it were not there. */
-	if (f->type != q->ex.qp_base.qp_type ||
-	    f->dest_qpn != q->ex.qp_base.qp_num ||
-	    f->dest_nic != q->s->nic->nic_id || f->dest_conn != q->conn)
+	if (shm_once(f->type) != q->ex.qp_base.qp_type ||
+	    shm_once(f->dest_qpn) != q->ex.qp_base.qp_num ||
+	    shm_once(f->dest_nic) != q->s->nic->nic_id ||
+	    shm_once(f->dest_conn) != q->conn)
 		return -SOFT_PARK_ROUTE;
 	/* UC takes the first packet of a message with any number. */
-	if (f->rq_psn != q->attr.sq_psn && !q->unreliable)
+	if (shm_once(f->rq_psn) != q->attr.sq_psn && !q->unreliable)
 		return -SOFT_PARK_ROUTE;
 	if (!soft_area_load(q))
 		return IBV_WC_RETRY_EXC_ERR;

@@ -261,8 +261,7 @@ bool soft_link_take_datagram(struct soft_qp *q, const struct icrc_flow *f,
 		return false;
 	if (q->srq) {
 		/* relaxed, both: as in into_slot() of ud/send.c */
-		__atomic_store_n(&slot_of(q, n)->dest, q->ud->dest,
-				 __ATOMIC_RELAXED);
+		shm_set(slot_of(q, n)->dest, q->ud->dest);
 		if (pos >= atomic_load_explicit(&q->srq->shm->limit_at,
 						memory_order_relaxed))
 			soft_ask_service(q->s, q->idx);

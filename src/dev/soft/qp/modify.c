@@ -42,16 +42,19 @@ void soft_qp_gate(struct soft_qp *q)
 	/* Nothing changes for a sender: one that has claimed a receive of a UD
 	 * QP must not find the gate shut, and flush it, for RTS to RTS. */
 	if (gate & SHM_GATE_ACCEPT && gate == (was & (SHM_GATE_EPOCH - 1u)) &&
-	    q->self->rnr_timer == q->attr.min_rnr_timer &&
-	    q->self->qkey == q->attr.qkey)
+	    shm_once(q->self->rnr_timer) == q->attr.min_rnr_timer &&
+	    shm_once(q->self->qkey) == q->attr.qkey)
 		return;
 	/* The epoch lives in the area and goes on from the QP before. */
 	gate |= (was & ~(SHM_GATE_EPOCH - 1u)) + SHM_GATE_EPOCH;
-	/* Threads of this process read them, too: the link's, and posters. */
-	__atomic_store_n(&q->self->rnr_timer, q->attr.min_rnr_timer,
-			 __ATOMIC_RELAXED);
-	__atomic_store_n(&q->self->qkey, q->attr.qkey, __ATOMIC_RELAXED);
-	/* release: pairs with soft_gate_check(); the area's fields are older */
+	/* The link's thread of this process reads them, too. A reader that
+	 * still has the old gate may meet either value: the change is under
+	 * way. */
+	shm_set(q->self->rnr_timer, q->attr.min_rnr_timer);
+	shm_set(q->self->qkey, q->attr.qkey);
+	/* release: pairs with soft_gate_check(), gate_check() of ud/send.c,
+	 * soft_dc_gate() and gate_of() of link/datagram.c; the area's fields
+	 * are older */
 	atomic_store_explicit(&q->self->gate, gate, memory_order_release);
 }
 
@@ -186,9 +189,9 @@ static int modify_reset(struct soft_qp *q)
 	if (q->srq && !q->ud)
 		soft_order_sweep(q);
 	q->conn++;
-	q->self->conn = q->conn;
-	q->self->dest_qpn = 0;
-	q->self->dest_nic = 0;
+	shm_set(q->self->conn, q->conn);
+	shm_set(q->self->dest_qpn, 0);
+	shm_set(q->self->dest_nic, 0);
 	atomic_store(&q->self->fault, SHM_FAULT_NONE);
 	atomic_store(&q->self->met, 0);
 	q->met_said = q->met_heard = q->sqd_notify = false;
@@ -269,11 +272,11 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 	if (q->far) {
 		q->far_idx = shm_once(q->far->idx);
 		q->far_conn = shm_once(q->far->conn);
-		q->self->dest_conn = q->far_conn;
+		shm_set(q->self->dest_conn, q->far_conn);
 	}
-	q->self->dest_qpn = q->attr.dest_qp_num;
-	q->self->dest_nic = p ? p->nic_id : 0;
-	q->self->rq_psn = q->attr.rq_psn;
+	shm_set(q->self->dest_qpn, q->attr.dest_qp_num);
+	shm_set(q->self->dest_nic, p ? p->nic_id : 0);
+	shm_set(q->self->rq_psn, q->attr.rq_psn);
 	soft_lock_return(&q->rq_lock);
 	soft_qp_release(q);
 	pthread_mutex_unlock(&s->lock);

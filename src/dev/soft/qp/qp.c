@@ -76,26 +76,28 @@ static void area_init(struct soft_qp *q)
 	struct shm_qp *a = q->self;
 	uint32_t i;
 
-	a->qpn = q->ex.qp_base.qp_num;
-	a->idx = q->idx;
-	a->pd = q->pd->id;
-	a->type = q->ex.qp_base.qp_type;
-	/* goes on from the QP that was here before */
-	q->conn = a->conn + 1;
-	a->conn = q->conn;
+	/* A peer of the QP that was here before may read them now. */
+	shm_set(a->qpn, q->ex.qp_base.qp_num);
+	shm_set(a->idx, q->idx);
+	shm_set(a->pd, q->pd->id);
+	shm_set(a->type, q->ex.qp_base.qp_type);
+	/* goes on from that QP */
+	q->conn = shm_once(a->conn) + 1;
+	shm_set(a->conn, q->conn);
 	q->srq_id = shm_srq_id(q->area_off, q->conn);
-	a->bell = q->init.recv_cq->channel
-			  ? container_of(q->init.recv_cq->channel,
-					 struct soft_chan, ch)
-				    ->id
-			  : 0;
-	a->srq_off = q->srq ? (uint32_t)(q->srq->area_off / SHM_PAGE) : 0;
-	a->dest_qpn = 0;
-	a->dest_nic = 0;
-	a->dest_conn = 0;
-	a->rq_slots = q->rq_slots;
-	a->rq_stride = q->rq_stride;
-	a->inside_off = 0;
+	shm_set(a->bell, q->init.recv_cq->channel
+				 ? container_of(q->init.recv_cq->channel,
+						struct soft_chan, ch)
+					   ->id
+				 : 0);
+	shm_set(a->srq_off,
+		q->srq ? (uint32_t)(q->srq->area_off / SHM_PAGE) : 0);
+	shm_set(a->dest_qpn, 0);
+	shm_set(a->dest_nic, 0);
+	shm_set(a->dest_conn, 0);
+	shm_set(a->rq_slots, q->rq_slots);
+	shm_set(a->rq_stride, q->rq_stride);
+	shm_set(a->inside_off, 0);
 	q->hazard = atomic_load(&a->hazard);
 	q->inside = &a->hazard;
 	atomic_store(&a->parked, 0);

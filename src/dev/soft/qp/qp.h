@@ -305,20 +305,23 @@ bool soft_reap(struct soft_qp *q, struct soft_cqe *e);
 void soft_reap_fill(const struct shm_slot *slot, uint32_t len,
 		    struct soft_cqe *e);
 
-/* The pieces of a receive into its slot; how many bytes a message may have. */
+/* The pieces of a receive into its slot; how many bytes a message may have. A
+ * UD sender may read a slot that was claimed, and is posted anew, meanwhile:
+ * too_short() in ud/send.c. */
 static inline uint32_t soft_slot_fill(struct shm_slot *slot,
 				      const struct ibv_recv_wr *wr)
 {
+	const struct ibv_sge *g = wr->sg_list;
+	int i, n = wr->num_sge;
 	uint64_t len = 0;
-	int i;
 
-	for (i = 0; i < wr->num_sge; i++) {
-		len += wr->sg_list[i].length;
-		slot->sge[i].addr = wr->sg_list[i].addr;
-		slot->sge[i].len = wr->sg_list[i].length;
-		slot->sge[i].lkey = wr->sg_list[i].lkey;
+	for (i = 0; i < n; i++) {
+		len += g[i].length;
+		shm_set(slot->sge[i].addr, g[i].addr);
+		shm_set(slot->sge[i].len, g[i].length);
+		shm_set(slot->sge[i].lkey, g[i].lkey);
 	}
-	slot->num_sge = (uint32_t)wr->num_sge;
+	shm_set(slot->num_sge, (uint32_t)n);
 	return len < SOFT_MSG_MAX ? (uint32_t)len : (uint32_t)SOFT_MSG_MAX;
 }
 

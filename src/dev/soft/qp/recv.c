@@ -81,7 +81,7 @@ void soft_reap_fill(const struct shm_slot *slot, uint32_t len,
 					   : IBV_WC_RECV;
 	e->flags = flags & SHM_SLOT_IMM ? IBV_WC_WITH_IMM : 0;
 	e->byte_len = shm_once(slot->byte_len);
-	e->imm = slot->imm;
+	e->imm = shm_once(slot->imm);
 	/* A caller that trusts the length of a message must read no further
 	 * than the receive that it posted. */
 	if (unlikely(status > IBV_WC_GENERAL_ERR ||

@@ -25,8 +25,8 @@ static bool connected(const struct soft_qp *q)
 static void take_met(struct soft_qp *q)
 {
 	/* Only from the QP that we are connected to. */
-	if (q->met_heard || q->far->qpn != q->attr.dest_qp_num ||
-	    q->far->conn != q->far_conn ||
+	if (q->met_heard || shm_once(q->far->qpn) != q->attr.dest_qp_num ||
+	    shm_once(q->far->conn) != q->far_conn ||
 	    !atomic_load_explicit(&q->far->met, memory_order_acquire))
 		return;
 	q->met_heard = true;

@@ -41,7 +41,7 @@ void claim_reset(struct claim *c)
 	c->free_head = 0;
 	atomic_store(&c->free_tail, c->slots);
 	atomic_store(&c->shm->fault, 0);
-	c->shm->slots = c->slots;
+	shm_set(c->shm->slots, c->slots);
 }
 
 int claim_init(struct claim *c, struct skein_env *env, struct shm_claim *shm,

@@ -55,7 +55,7 @@ static int srq_place(struct soft *s, struct soft_srq *r, uint32_t slots)
 	atomic_store(&r->shm->limit_at, SOFT_SRQ_NO_LIMIT);
 	atomic_store(&r->shm->waiting, 0);
 	atomic_store(&r->shm->voided, 0);
-	r->shm->stride = r->stride;
+	shm_set(r->shm->stride, r->stride);
 	r->slots = (char *)r->shm + shm_srq_slots_off(slots);
 	list_add_tail(&s->srqs, &r->link);
 	s->n_srqs++;
@@ -217,7 +217,7 @@ int soft_query_srq(struct dev *dev, struct ibv_srq *srq,
 static void srq_post(struct soft_srq *r, uint32_t n,
 		     const struct ibv_recv_wr *wr)
 {
-	soft_srq_slot(r, n)->dest = 0;
+	shm_set(soft_srq_slot(r, n)->dest, 0);
 	r->recv[n].wr_id = wr->wr_id;
 	r->recv[n].len = soft_slot_fill(soft_srq_slot(r, n), wr);
 	atomic_store_explicit(&r->recv[n].is_out, true, memory_order_relaxed);
@@ -278,7 +278,8 @@ void soft_srq_post_again_seen(struct soft_srq *r, uint32_t slot)
 {
 	if (!atomic_load(&r->recv[slot].is_out))
 		return;
-	soft_srq_slot(r, slot)->dest = 0;
+	/* soft_ud_srq_busy() may read it: it found the slot claimed before */
+	shm_set(soft_srq_slot(r, slot)->dest, 0);
 	soft_lock(&r->post_lock);
 	claim_post(&r->c, slot);
 	if (r->limit)

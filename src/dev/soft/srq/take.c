@@ -115,8 +115,7 @@ static int take_one(struct soft_qp *q, size_t len)
 		/* relaxed: inside the hazard, which the owner waits for; and
 		 * it looks for those that claimed for a QP by this name */
 		if (q->dc)
-			__atomic_store_n(&slot_at(q, n)->dest, q->far_name,
-					 __ATOMIC_RELAXED);
+			shm_set(slot_at(q, n)->dest, q->far_name);
 		mind_limit(q, pos);
 		return 0;
 	}

@@ -400,7 +400,7 @@ void soft_ud_tidy(struct soft_qp *q, struct soft_peer *p)
 		if (d->state == UD_DEST_NOBODY ||
 		    atomic_load_explicit(&d->far->gate, memory_order_acquire) &
 			    SHM_GATE_DEAD ||
-		    d->far->qpn != d->qpn)
+		    shm_once(d->far->qpn) != d->qpn)
 			dest_free(q, d);
 	}
 }

@@ -86,8 +86,8 @@ static bool area_load(struct ud_dest *d, const struct shm_qp *f)
 	d->sges = (uint32_t)((d->stride - sizeof(struct shm_slot)) /
 			     sizeof(struct shm_sge));
 	d->idx = shm_once(f->idx);
-	d->pd = f->pd;
-	d->qkey = f->qkey;
+	d->pd = shm_once(f->pd);
+	d->qkey = shm_once(f->qkey);
 	d->ready = (_Atomic uint32_t *)(void *)(p->base + ready);
 	d->cq = (struct shm_cq *)(void *)(p->base + cq);
 	d->group = group;
@@ -103,9 +103,11 @@ static int gate_check(struct ud_dest *d)
 
 	/* acquire: pairs with soft_qp_gate(): the fields are older */
 	gate = atomic_load_explicit(&f->gate, memory_order_acquire);
-	if (gate & SHM_GATE_DEAD || f->qpn != d->qpn || f->type != IBV_QPT_UD)
+	if (gate & SHM_GATE_DEAD || shm_once(f->qpn) != d->qpn ||
+	    shm_once(f->type) != IBV_QPT_UD)
 		return -ENOENT;
-	if (!(gate & SHM_GATE_ACCEPT) || (!f->rq_slots && !f->srq_off))
+	if (!(gate & SHM_GATE_ACCEPT) ||
+	    (!shm_once(f->rq_slots) && !shm_once(f->srq_off)))
 		return -EACCES;
 	memset(d->xlat, 0, sizeof(d->xlat));
 	if (!area_load(d, f))
@@ -319,8 +321,7 @@ static void into_slot(struct soft_qp *q, struct ud_dest *d, uint64_t pos,
 	if (d->srq) {
 		/* relaxed: it is older than the look at the gate, and the
 		 * owner reads it after a membarrier(2): ud/srq.c */
-		__atomic_store_n(&soft_ud_slot(d, n)->dest, d->dest,
-				 __ATOMIC_RELAXED);
+		shm_set(soft_ud_slot(d, n)->dest, d->dest);
 		/* relaxed: as in take.c */
 		if (pos >= atomic_load_explicit(&d->srq->limit_at,
 						memory_order_relaxed))

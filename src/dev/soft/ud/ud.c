@@ -67,7 +67,7 @@ int soft_ud_place(struct soft *s, struct soft_qp *q)
 	if (err)
 		return err;
 	u->claim.shm = (struct shm_claim *)(void *)(s->base + u->claim_off);
-	q->self->claim_off = (uint32_t)(u->claim_off / SHM_PAGE);
+	shm_set(q->self->claim_off, (uint32_t)(u->claim_off / SHM_PAGE));
 	soft_ud_reset_recv(q);
 	return 0;
 }
