@@ -171,6 +171,24 @@ demo_kv() {
 	stop_all
 }
 
+# free_port: one that nobody listens at, below those that the kernel gives out.
+# A process id makes none: in containers it is the same one again and again.
+free_port() {
+	python3 - <<'PY'
+import random, socket
+for port in random.sample(range(20000, 30000), 1000):
+    with socket.socket() as probe:
+        try:
+            probe.bind(('127.0.0.1', port))
+        except OSError:
+            continue
+    print(port)
+    break
+else:
+    raise SystemExit(1)
+PY
+}
+
 # redis_start NAME COMMAND...: a redis-server that is ready; its socket in $ready.
 redis_start() {
 	local name=$1
@@ -205,7 +223,7 @@ demo_run() {
 		pin0="taskset -c 0"
 		pin1="taskset -c 1"
 	fi
-	port=$((20000 + $$ % 20000))
+	port=$(free_port) || die "no port is free"
 	redis_start redis-tcp $pin0
 	tcp=$($pin1 redis-benchmark -p "$port" -c 1 -n 20000 -t get --csv |
 		awk -F'"' '/^"GET"/ { print $4 }') || die "redis on TCP"

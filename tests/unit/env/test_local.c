@@ -4,14 +4,22 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "env/local.h"
 #include "unit/cm.h"
 
+/* A free name: a process id is that of a test in another container, too. */
 static void path_make(char *path, size_t len)
 {
-	snprintf(path, len, "/tmp/skein-test-local-%d", (int)getpid());
+	int fd;
+
+	snprintf(path, len, "/tmp/skein-test-local-XXXXXX");
+	fd = mkstemp(path);
+	assert_true(fd >= 0);
+	close(fd);
+	unlink(path);
 }
 
 /* The kernel reports ECONNRESET once, for a connection that nobody accepted.

@@ -7,8 +7,10 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "served.h"
 #include "conn/ctx.h"
@@ -455,8 +457,12 @@ static struct skein_rpc_stats fetch_some(struct skein_conn *conn, uint16_t id,
 static struct skein_ctx *calibrated_ctx(char path[64])
 {
 	struct skein_ctx *ctx = ctx_open(SKEIN_WAIT_POLL);
+	int fd;
 
-	snprintf(path, 64, "/tmp/skein-fetch-%d", (int)getpid());
+	snprintf(path, 64, "/tmp/skein-fetch-XXXXXX");
+	fd = mkstemp(path);
+	assert_true(fd >= 0);
+	close(fd);
 	assert_int_equal(rpc_calib_file_put(ctx->dev, path, true, &figure_1),
 			 0);
 	skein_ctx_close(ctx);
