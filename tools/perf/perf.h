@@ -34,8 +34,9 @@
 #include <stdint.h>
 
 #define PERF_CMD "skein perf"
-/* A peer that has not moved for so long has failed. */
-#define PERF_PATIENCE_NS 10000000000ull
+/* A peer that has not moved for so long has failed. That its process has ended
+ * is seen at once, by the control link: this is for one that hangs. */
+#define PERF_PATIENCE_NS 60000000000ull
 /* More for each byte: 16 MiB/s, on a machine with other things to do. */
 #define PERF_PATIENCE_BYTE_NS 60ull
 #define PERF_SIZE_MAX (1ull << 30)

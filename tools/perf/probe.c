@@ -94,7 +94,8 @@ static int event_take(struct perf_worker *w, int fd)
 	while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return perf_fail(w->p, -ETIMEDOUT,
-				 "eventfd probe: no answer from the other end");
+				 "eventfd probe: timed out: no answer from "
+				 "the other end");
 	if (read(fd, &v, sizeof(v)) != sizeof(v))
 		return perf_fail(w->p, -errno, "eventfd probe: read: %s",
 				 strerror(errno));

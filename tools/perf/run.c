@@ -24,6 +24,7 @@ enum {
 	TRIAL_OPS = 64,
 	TRIAL_BYTES = 4 << 20,
 	TRIALS_MAX = 12,
+	SLICES_MOST = 100, /* of a number of operations */
 	TRIAL_PROBES = 2000,
 	TRIAL_EVENTS = 20,
 	SIZES_MAX = 32,
@@ -325,7 +326,7 @@ static int plan_size(struct perf *p, struct plan *plan, struct hist *scratch)
 	const struct perf_opts *o = &p->o;
 	bool copies =
 		o->op == PERF_WRITE || o->op == PERF_READ || o->op == PERF_SEND;
-	uint64_t total = o->iterations;
+	uint64_t total = o->iterations, least;
 	int rc = 0;
 
 	memset(plan, 0, sizeof(*plan));
@@ -348,6 +349,12 @@ static int plan_size(struct perf *p, struct plan *plan, struct hist *scratch)
 		return rc;
 	if (total) {
 		total = round_up(total, quantum(o));
+		/* On a busy machine a trial of one operation may last a slice:
+		 * each slice costs a probe, and many turns of the scheduler. */
+		least = round_up((total + SLICES_MOST - 1) / SLICES_MOST,
+				 quantum(o));
+		if (plan->slice_n < least)
+			plan->slice_n = least;
 		if (plan->slice_n > total)
 			plan->slice_n = total;
 		plan->wanted =

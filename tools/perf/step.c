@@ -76,6 +76,10 @@ int perf_gone(struct perf *p, int rc)
 
 	if (told)
 		return told;
+	/* A peer that is slow, or stopped, is still there. */
+	if (rc == -ETIMEDOUT)
+		return perf_fail(p, rc, "timed out: no answer from the %s",
+				 p->server ? "client" : "server");
 	p->err_known = true; /* there is no peer left to send it to */
 	return perf_fail(p, rc, "%s: %s", peer_gone(p), strerror(-rc));
 }
@@ -137,7 +141,7 @@ bool perf_spin_slow(struct perf_worker *w)
 	}
 	if (now < w->spin_until)
 		return true;
-	w->rc = perf_fail(p, -ETIMEDOUT, "no answer from the %s for %llu s",
+	w->rc = perf_fail(p, -ETIMEDOUT, "timed out: no answer from the %s for %llu s",
 			  p->server ? "client" : "server",
 			  (unsigned long long)perf_patience(p) / 1000000000u);
 	return false;
