@@ -6,6 +6,7 @@ what does not hang on time, so that two runs can be compared. long: 64 MiB come
 back, too."""
 
 import hashlib
+import os
 import sys
 import threading
 import time
@@ -16,6 +17,8 @@ import grpc
 OPTIONS = [('grpc.max_receive_message_length', 1 << 27),
            ('grpc.max_send_message_length', 1 << 27)]
 BIG = 64 << 20
+# Nothing that is compared hangs on it: what a busy machine may take.
+PATIENCE_S = 120 * float(os.environ.get('SKEIN_TEST_TIME_SCALE') or 1)
 
 
 def say(*words):
@@ -62,16 +65,16 @@ class Service(grpc.GenericRpcHandler):
         over = threading.Event()
         context.add_callback(over.set)
         self.begun.set()
-        if over.wait(20):
+        if over.wait(PATIENCE_S):
             self.cancelled.release()
         return b'late'
 
     def asked(self, request, _):
         """Did the server hear of the call, of its end?"""
         if request == b'begun':
-            return b'yes' if self.begun.wait(20) else b'no'
+            return b'yes' if self.begun.wait(PATIENCE_S) else b'no'
         self.begun.clear()
-        return b'yes' if self.cancelled.acquire(timeout=20) else b'no'
+        return b'yes' if self.cancelled.acquire(timeout=PATIENCE_S) else b'no'
 
 
 def serve(port):
@@ -87,7 +90,7 @@ def serve(port):
 
 
 def one(channel, kind, request, **options):
-    return channel.unary_unary(f'/t/{kind}')(request, timeout=30, **options)
+    return channel.unary_unary(f'/t/{kind}')(request, timeout=PATIENCE_S, **options)
 
 
 def unary(channel):
@@ -95,26 +98,26 @@ def unary(channel):
         assert one(channel, 'Unary', b'abc%d' % i) == b'%dcba' % i \
             if i < 10 else one(channel, 'Unary', b'ab') == b'ba'
     call = channel.unary_unary('/t/Unary').with_call
-    _, info = call(b'x', metadata=(('word', 'w' * 3000),), timeout=30)
+    _, info = call(b'x', metadata=(('word', 'w' * 3000),), timeout=PATIENCE_S)
     say('metadata', len(dict(info.initial_metadata())['first']),
         dict(info.trailing_metadata())['last-bin'])
 
 
 def streams(channel):
     got = channel.stream_unary('/t/Up')(
-        (b'%d' % i * 100 for i in range(300)), timeout=30)
+        (b'%d' % i * 100 for i in range(300)), timeout=PATIENCE_S)
     say('up', got.hex()[:16])
-    got = list(channel.unary_stream('/t/Down')(b'300', timeout=30))
+    got = list(channel.unary_stream('/t/Down')(b'300', timeout=PATIENCE_S))
     say('down', len(got), sum(len(part) for part in got))
     got = list(channel.stream_stream('/t/Both')(
-        (b'%d' % i for i in range(300)), timeout=30))
+        (b'%d' % i for i in range(300)), timeout=PATIENCE_S))
     say('both', got[0], got[-1], len(got))
 
 
 def big(channel):
     request = bytes(range(256)) * (BIG // 256)
     say('big', channel.stream_unary('/t/Up')(iter([request]),
-                                             timeout=60).hex())
+                                             timeout=PATIENCE_S).hex())
     if len(sys.argv) > 3:
         say('back', one(channel, 'Unary', request) == request[::-1])
 
@@ -143,7 +146,7 @@ def many(port):
             for _ in range(16)]
     calls = [channel.unary_unary('/t/Unary').future(b'%02d' % (i % 16))
              for i, channel in enumerate(pool * 20)]
-    assert all(call.result(30) == (b'%02d' % (i % 16))[::-1]
+    assert all(call.result(PATIENCE_S) == (b'%02d' % (i % 16))[::-1]
                for i, call in enumerate(calls))
     for channel in pool:
         channel.close()
@@ -154,11 +157,11 @@ def again(channel):
     """The server ends and another one comes at the same port."""
     say('restart')
     sys.stdin.readline()
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE_S
     while True:
         try:
             say('restarted', channel.unary_unary('/t/Unary')(
-                b'back', timeout=30, wait_for_ready=True))
+                b'back', timeout=PATIENCE_S, wait_for_ready=True))
             break
         except grpc.RpcError as error:
             # The old connection's end may be heard of only now.

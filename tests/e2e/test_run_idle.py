@@ -17,7 +17,7 @@ import random
 import subprocess
 import sys
 
-from harness import BUILD, Case, Failure, run_cases, tool
+from harness import BUILD, SCALE, Case, Failure, run_cases, tool
 from test_run import TALK, refused, report, streams
 from test_run_list import Ends, listed, one
 
@@ -44,14 +44,21 @@ def test_to_and_fro():
                            row['demotions'] > turn for row in rows)
             case.until('streams', went, 60)
 
+            rows = []
+
             def rests():
-                return all(one(pid=process.pid)['carrier'] == 'tcp'
-                           for process in (client, ends.server))
-            case.until('both to rest', rests)
+                """An end may be on its way to a stream while it is looked at:
+                then another reason stands there for a while."""
+                rows[:] = [one(pid=process.pid)
+                           for process in (client, ends.server)]
+                return all(row['carrier'] == 'tcp' and
+                           row['reason'] == 'it was idle' and
+                           row['demotions'] > turn for row in rows)
+            try:
+                case.until('both to rest', rests)
+            except Failure as failure:
+                raise Failure(f'{failure}: {rows}') from None
             for process in client, ends.server:
-                row = one(pid=process.pid)
-                if row['reason'] != 'it was idle' or row['demotions'] <= turn:
-                    raise Failure(f'{row}')
                 case.until('the rings to go', lambda: not rings(process))
         ends.end()
     del os.environ['SKEIN_RUN_IDLE']
@@ -70,9 +77,10 @@ def pair(folder, seed, words, name):
         port = server.stdout.readline().split()[1]
         client = subprocess.run([*words, TALK, 'client', str(seed), port],
                                 env=env, stdout=subprocess.PIPE, text=True,
-                                timeout=90, check=False)
+                                timeout=90 * SCALE,
+                                check=False)
         out = server.stdout.read()
-        server.wait(90)
+        server.wait(90 * SCALE)
     return ((server.returncode, out), (client.returncode, client.stdout)), path
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from harness import BUILD, Case, Failure, run_cases, tool
+from harness import BUILD, SCALE, Case, Failure, run_cases, tool
 
 SERVER = """
 import socket, sys, threading
@@ -75,7 +75,7 @@ sys.stdin.read()
 def listed(**wanted):
     """Connections of the list with these values."""
     done = subprocess.run([tool(), 'run', '--list', '--json'], check=True,
-                          stdout=subprocess.PIPE, timeout=60)
+                          stdout=subprocess.PIPE, timeout=90 * SCALE)
     found = json.loads(done.stdout)['connections']
     return [row for row in found
             if all(row[key] == value for key, value in wanted.items())]
@@ -158,7 +158,7 @@ def on_a_stream():
         if one(pid=client.pid)['rx_stream'] != mine['rx_stream']:
             raise Failure('a stopped process is listed otherwise')
         text = subprocess.run([tool(), 'run', '--list'], check=True, text=True,
-                              stdout=subprocess.PIPE, timeout=60).stdout
+                              stdout=subprocess.PIPE, timeout=90 * SCALE).stdout
         if not re.search(rf'^ *{client.pid} .* stream ', text, re.M):
             raise Failure(text)
         client.resume()
@@ -218,7 +218,7 @@ def counted():
     """A process under skein run is one before its first connection."""
     def running():
         done = subprocess.run([tool(), 'run', '--list', '--json'], check=True,
-                              stdout=subprocess.PIPE, timeout=60)
+                              stdout=subprocess.PIPE, timeout=90 * SCALE)
         return json.loads(done.stdout)['running']
 
     with Case() as case:
@@ -230,7 +230,7 @@ def counted():
         if plain.pid in running():
             raise Failure('a plain process is listed')
         text = subprocess.run([tool(), 'run', '--list'], check=True, text=True,
-                              stdout=subprocess.PIPE, timeout=60).stdout
+                              stdout=subprocess.PIPE, timeout=90 * SCALE).stdout
         if not re.search(r'^[1-9]\d* process(es)? under skein run.*, \d+ with a '
                          r'TCP connection so far$', text, re.M):
             raise Failure(text)

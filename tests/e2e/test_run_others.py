@@ -133,7 +133,7 @@ for _ in range(30):
 end = time.monotonic() + 60
 while count() > had and time.monotonic() < end:
     speak(s, 20)
-assert count() <= had, (count(), had)
+assert count() <= had, ('not within 60 s', count(), had)
 """
 
 

@@ -47,10 +47,15 @@ def threads(pid, name):
 def test_differential():
     on = dict.fromkeys(WAYS, 0)
     with Case() as case:
-        for seed in range(1, 4):
+        for seed in range(1, 31):
+            # A few for all; on a busy machine the other end's answer may come
+            # too late, then more for those that were on no stream.
+            ways = [way for way in WAYS if seed < 4 or not on[way]]
+            if not ways:
+                break
             os.environ.pop('SKEIN_RUN_WAIT', None)
             plain, _ = pair(case.folder, seed, [], '')
-            for way in WAYS:
+            for way in ways:
                 put(*way)
                 ours, path = pair(case.folder, seed, [tool(), 'run'], 'r')
                 if plain != ours or plain[0][0] or plain[1][0]:
@@ -59,8 +64,8 @@ def test_differential():
                 on[way] += len(streams(report(path)))
                 os.unlink(path)
     print(f'ends on streams: {on}')
-    if 2 * sum(map(bool, on.values())) < len(on):
-        raise Failure('hardly any was on a stream')
+    if not all(on.values()):
+        raise Failure('none was on a stream')
 
 
 def test_sets():
@@ -95,12 +100,12 @@ def test_redis():
         put(*way)
         with Case() as case:
             redis = Redis(case)
-            redis.bench('-c', '1', '-n', '2000', '-t', 'set,get')
+            redis.on_streams('-c', '1', '-n', '2000', '-t', 'set,get')
             redis.bench('-c', '20', '-n', '4000', '-r', '10', 'SET',
                         'k:__rand_int__', 'v' * 5000)
             value = redis.cli('GET', 'k:000000000003').strip()
             found = redis.stop()
-        if value != 'v' * 5000 or not streams(found):
+        if value != 'v' * 5000:
             raise Failure(f'{way}: {len(value)} bytes, {len(found)} lines')
 
 
@@ -127,13 +132,17 @@ def test_one_core():
             with Case() as case:
                 redis = Redis(case)
                 redis.bench('-c', '1', '-n', '500', '-t', 'get')
-                was = cpu_s(redis.process.pid)
-                redis.bench('-c', '1', '-n', str(CALLS), '-t', 'get')
-                call_s = (cpu_s(redis.process.pid) - was) / CALLS
-                found = streams(redis.stop())
+
+                def took():
+                    """Processor time of the calls, if they were on a stream."""
+                    on = len(streams(report(redis.report)))
+                    was = cpu_s(redis.process.pid)
+                    redis.bench('-c', '1', '-n', str(CALLS), '-t', 'get')
+                    spent = cpu_s(redis.process.pid) - was
+                    return len(streams(report(redis.report))) > on and spent
+                call_s = case.until(f'{way}: on a stream', took, 100) / CALLS
+                redis.stop()
             print(f'{way}: {call_s * 1e6:.0f} us of the core a call')
-            if not sum(line['rx_stream'] for line in found):
-                raise Failure(f'{way}: not on a stream')
             if call_s > CALL_CPU_S:
                 raise Failure(f'{way}: {call_s * 1e6:.0f} us of the core a '
                               'call: a slice?')
