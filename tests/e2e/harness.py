@@ -19,7 +19,8 @@ Rules:
   a subreaper. Processes die with the test itself.
 * Each Case has a folder of its own (case.folder, also TMPDIR of its processes),
   removed at the end; what is left in it by then fails the test.
-* Ports: listen on port 0 and read the address that the server prints.
+* Ports: listen on port 0 and read the address that the server prints; a program
+  that cannot gets a Port().
 
 * A process that was given a device must have opened that one, in that mode: it
   says so in its log, which the Case reads. Each device met is printed.
@@ -39,9 +40,11 @@ Environment:
 
 import ctypes
 import os
+import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -55,6 +58,7 @@ BUILD = os.path.abspath(os.environ.get('SKEIN_BUILD') or
 SCALE = float(os.environ.get('SKEIN_TEST_TIME_SCALE') or 1)
 # Long enough for a loaded machine; a test that needs it is failing.
 DEADLINE_S = 20.0
+PORTS = range(20000, 30000)  # below those that the kernel gives out
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 PF_EXITING = 4  # of /proc/PID/stat
@@ -345,6 +349,28 @@ class Process:
 
     def threads(self):
         return len(os.listdir(f'/proc/{self.pid}/task'))
+
+
+class Port:
+    """A port that no other test of ours takes: an abstract socket is the
+    lock, and goes with this process. A process id would do for no lock: other
+    PID namespaces on this machine have the same ones."""
+
+    def __init__(self):
+        while True:
+            self.number = random.choice(PORTS)
+            self.lock = socket.socket(socket.AF_UNIX)
+            try:
+                self.lock.bind(f'\0skein-test-port-{self.number}')
+                for kind in socket.SOCK_STREAM, socket.SOCK_DGRAM:
+                    with socket.socket(socket.AF_INET, kind) as probe:
+                        probe.bind(('', self.number))
+                return
+            except OSError:
+                self.lock.close()
+
+    def close(self):
+        self.lock.close()
 
 
 def shm_files():

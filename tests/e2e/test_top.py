@@ -10,7 +10,8 @@ import re
 import socket
 import sys
 
-from harness import BUILD, Case, DEVICES, Failure, MODE, run_cases, tool
+from harness import BUILD, Case, DEVICES, Failure, MODE, Port, run_cases, \
+    tool
 
 LABELS = re.compile(r'(\w+)="((?:[^"\\\n]|\\["\\n])*)"')
 SAMPLE = re.compile(r'(\w+)\{(.*)\} (\d+)')
@@ -25,8 +26,6 @@ LINK = {'sent', 'taken', 'retries', 'gaps', 'rnr_naks', 'dropped_behind_gap',
         'dropped_strange', 'dropped_state', 'dropped_malformed',
         'dropped_icrc', 'dropped_no_qp', 'dropped_address', 'dropped_clear',
         'dropped_ud'}
-# No other test has it: a stranger's packet goes to any process at a port.
-OWN_PORT = str(20000 + os.getpid() % 10000)
 RUN = {'stream_read_bytes', 'stream_written_bytes'}
 
 # Writes pages of its own: a kind a line.
@@ -198,7 +197,9 @@ def link_peers():
     """What goes to a peer, what comes from it, and what strangers send."""
     for carrier in 'tcp', 'udp':
         with Case() as case:
-            env = {'SKEIN_LINK': carrier, 'SKEIN_LINK_PORT': OWN_PORT}
+            # A stranger's packet goes to any process at a port.
+            port = Port()
+            env = {'SKEIN_LINK': carrier, 'SKEIN_LINK_PORT': str(port.number)}
             server = serve(case, env=env)
             client = talk(case, server, env=env)
             both_at_work(case, server, client)
@@ -218,7 +219,7 @@ def link_peers():
             if carrier == 'tcp':
                 continue
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-                stranger.sendto(b'12345', ('127.0.0.1', int(OWN_PORT)))
+                stranger.sendto(b'12345', ('127.0.0.1', port.number))
             case.until('a stranger is counted', lambda: peers(
                 case, server, client)[None]['dropped_malformed'] == 1)
             table = top(case, '-i', '200ms').text('out')

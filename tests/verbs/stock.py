@@ -12,10 +12,8 @@ the library, skip the test with the reason.
 
 import concurrent.futures
 import os
-import random
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -23,13 +21,12 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 '..', 'e2e'))
 # pylint: disable=wrong-import-position
-from harness import MODE, Case, Failure, built, skip, tool  # noqa: E402
+from harness import MODE, Case, Failure, Port, built, skip, tool  # noqa: E402
 
 LIBRARY = 'src/bind/verbs/libskein-verbs.so'
 # Pairs that poll keep a core busy at each end; more of them at a time only
 # wait for one another.
 PAIRS = max(1, (os.cpu_count() or 1) // 2)
-PORTS = range(20000, 30000)  # below those that the kernel gives out
 
 
 def need(*programs):
@@ -57,26 +54,6 @@ def skein_run(*argv, link='ethernet'):
             *argv]
 
 
-class Port:
-    """A port that no other test of ours takes: an abstract socket is the
-    lock, and goes with this process."""
-
-    def __init__(self):
-        while True:
-            self.number = random.choice(PORTS)
-            self.lock = socket.socket(socket.AF_UNIX)
-            try:
-                self.lock.bind(f'\0skein-test-port-{self.number}')
-                with socket.socket() as probe:
-                    probe.bind(('', self.number))
-                return
-            except OSError:
-                self.lock.close()
-
-    def close(self):
-        self.lock.close()
-
-
 def listens(port):
     want = f':{port:04X}'
     for table in ('/proc/net/tcp', '/proc/net/tcp6'):
@@ -95,7 +72,7 @@ class Row:
     client prints when it has done its work."""
 
     def __init__(self, program, options='', says='', client='', env=None,
-                 timeout=60, link='ethernet'):
+                 timeout=200, link='ethernet'):
         self.program = program
         self.options = options.split()
         self.client = client.split()
