@@ -67,7 +67,7 @@ def send(case, *words, stdin=subprocess.DEVNULL, env=None):
 
 
 def report(sender, status=0):
-    sender.exits(status, timeout=60)
+    sender.exits(status, timeout=200)
     return json.loads(sender.text('out'))
 
 

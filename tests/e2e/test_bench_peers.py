@@ -9,11 +9,14 @@ import os
 import signal
 import sys
 
-from harness import BUILD, ROOT, Case, run_cases, skip
+from harness import BUILD, ROOT, SCALE, Case, run_cases, skip
 
 SCRIPT = os.path.join(ROOT, 'bench', 'peers', 'run.py')
+# What a busy machine may take; the script gives up before the test does.
+BUDGET_S = 250
+PATIENCE_S = 280
 TINY = [sys.executable, '-B', SCRIPT, '--rounds', '1', '--slice', '20',
-        '--budget', '100', '--figure', 'latency', '--only']
+        '--budget', f'{BUDGET_S * SCALE:.0f}', '--figure', 'latency', '--only']
 
 
 def out_folder(case):
@@ -46,7 +49,7 @@ def shape():
         folder = out_folder(case)
         script = case.start([*TINY, 'socket, ', '--only', 'UD RPC',
                              '--figure', 'rate32', '--json', folder])
-        script.exits(0, timeout=100)
+        script.exits(0, timeout=PATIENCE_S)
         found = json.loads(script.text('out'))
         assert found['rounds'] == 1 and found['machine']['cores'] >= 2
         names = {(row['name'], row['awake']): row for row in found['peers']}
@@ -61,7 +64,8 @@ def shape():
             positive(figures['latency'], 'p50_ns', 'p99_ns', 'ratio')
             positive(figures['rate32'], 'rate', 'bytes_per_s', 'ratio')
             if row['base']:
-                assert figures['rate32']['ratio'] == 1
+                assert figures['rate32']['ratio'] in (
+                    [1] if figures['rate32']['rate'] else [None]), row
         assert names['TCP socket, blocking', True]['figures']
         with open(os.path.join(folder, 'peers.json'),
                   encoding='utf-8') as file:
@@ -77,7 +81,7 @@ def never():
     with Case() as case:
         folder = out_folder(case)
         script = case.start([*TINY, 'UD RPC', '--figure', 'bandwidth', folder])
-        script.exits(0, timeout=100)
+        script.exits(0, timeout=PATIENCE_S)
         text = script.text('out')
         mine = next(line for line in text.split('\n')
                     if line.startswith('| UD RPC'))
@@ -96,7 +100,7 @@ def merges():
         for figure in ('latency', 'rate32'):
             words = [figure if word == 'latency' else word for word in TINY]
             script = case.start([*words, 'TCP socket, spin', folder])
-            script.exits(0, timeout=100)
+            script.exits(0, timeout=PATIENCE_S)
             parts.append(os.path.join(folder, figure))
             os.rename(os.path.join(folder, 'peers.json'), parts[-1])
         with open(parts[0], encoding='utf-8') as file:

@@ -12,7 +12,7 @@ from peers import (COUNTS, ENDED, calls_work, check_ended, client, footprint,
 
 SEED = int(os.environ.get('SKEIN_TEST_SEED') or random.randrange(1 << 32))
 # A peer's death is noticed within a second on a machine that has the time.
-NOTICE_S = 20
+NOTICE_S = 60
 # A death is told as one, not as silence. Where no device tells it (harsh mode, a
 # NIC) requests under way may run out of retries before the link's end is seen.
 CAUSE = 'process has ended'

@@ -31,7 +31,7 @@ def ycsb(case, server, transport, *options):
 
 
 def report(client):
-    client.exits(0, timeout=60)
+    client.exits(0, timeout=200)
     return json.loads(client.text('out'))
 
 

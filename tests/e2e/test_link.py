@@ -19,6 +19,8 @@ from peers import client, serve
 HERE, THERE = '10.77.0.1', '10.77.0.2'
 # A starved peer is not a dead one: the machine may be busy.
 PATIENT = {'SKEIN_RETRY_TIMEOUT': '1s'}
+# 50 operations of two ends that spin, on a busy machine.
+PATIENCE_S = 200
 UD = built('bench/ud/ud_rpc')
 BULK = ['send', 'read']
 OPS = ['write', 'send', 'read', 'atomic', 'rpc']
@@ -46,7 +48,7 @@ def perf(case, op, host=THERE, env=None, far_env=None, size=None):
     client = case.start([tool(), 'perf', op, '-n', '50',
                          *(['-s', size] if size else []), host],
                         device=DEVICES.client, env=env)
-    client.exits(0)
+    client.exits(0, timeout=PATIENCE_S)
     server.exits(0)
     return client.text('out')
 
@@ -186,7 +188,8 @@ def datagrams():
                                 env=env)
             port = server.expect(r'on port (\d+)$').group(1)
             case.start([UD, '-p', port, '-n', 200, '--threads', 1, '--check',
-                        host], device=DEVICES.client, env=env).exits(0)
+                        host], device=DEVICES.client,
+                       env=env).exits(0, timeout=PATIENCE_S)
             server.exits(0)
 
 

@@ -24,7 +24,7 @@ def few_descriptors_server():
         for _ in range(40):
             process = client(case, server.address, calls=0)
             try:
-                process.expect('^running$', timeout=8)
+                process.expect('^running$', timeout=60)
             except Failure:
                 if ended_in_words(process, 'one client too many'):
                     raise

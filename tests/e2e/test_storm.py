@@ -5,10 +5,10 @@ while they wait they poll, or sleep. None is refused for good, none is lost."""
 import os
 import subprocess
 
-from harness import DEVICES, MODE, Case, Failure, built, run_cases
+from harness import DEVICES, MODE, SCALE, Case, Failure, built, run_cases
 
 # What a loaded machine may take: the test is not about time.
-PATIENCE_S = 200
+PATIENCE_S = int(200 * SCALE)
 
 
 def clients():
@@ -28,7 +28,7 @@ def storm(wait):
         run = case.start([many, 'spawn', str(n), 'one', address, wait,
                           str(PATIENCE_S)], name='clients',
                          device=DEVICES.server)
-        line = run.expect(r'^ns=\d+ failed=(\d+)$', PATIENCE_S)
+        line = run.expect(r'^ns=\d+ failed=(\d+)$', PATIENCE_S / SCALE)
         run.exits(0)
         if line.group(1) != '0':
             raise Failure(f'{line.group(1)} of {n} clients failed')

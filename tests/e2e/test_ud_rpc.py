@@ -35,7 +35,7 @@ def pair(calls, serve, call, threads=1):
         server, port = start(case, *serve)
         caller = client(case, port, '-n', calls, '--threads', threads,
                         '--check', '--json', *call)
-        caller.exits(0, timeout=60)
+        caller.exits(0, timeout=200)
         server.exits(0)
         found = json.loads(caller.text('out'))
     assert found['operations'] == found['operations_run'] == calls * threads

@@ -4,10 +4,12 @@
 told, the run ends well all the same, and what makes no sense is refused."""
 
 import json
+import os
 import subprocess
 import sys
 
 SKEIN = sys.argv[1]
+SCALE = float(os.environ.get('SKEIN_TEST_TIME_SCALE') or 1)
 KINDS = ('kill crash link-down loss link-slow delay node-slow pause stall '
          'qp-error memory').split()
 WRONG = ('kill', 'kill:0', 'kill:0@', 'kill:x@1ms', 'flood:0@1ms',
@@ -17,7 +19,8 @@ WRONG = ('kill', 'kill:0', 'kill:0@', 'kill:x@1ms', 'flood:0@1ms',
 
 def sim(*words):
     return subprocess.run([SKEIN, 'sim', *words], capture_output=True,
-                          text=True, timeout=100, check=False)
+                          text=True, timeout=100 * SCALE,
+                          check=False)
 
 
 def scripted(scenario, script, counts):
