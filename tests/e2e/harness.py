@@ -136,11 +136,17 @@ def built(path):
     return os.path.join(BUILD, path)
 
 
-def rounds(default):
-    """Of a test that repeats; where seeds are many, each has few."""
-    if MODE.seeds > 1:
-        return default
-    return int(os.environ.get('SKEIN_TEST_ROUNDS') or default)
+def whole():
+    """In `make soak` all is done of what other runs do a part of."""
+    return bool(os.environ.get('SKEIN_TEST_ROUNDS'))
+
+
+def rounds(default, part=None):
+    """Of a test that repeats: a part of them, but in `make soak`; where seeds
+    are many, each has few."""
+    if not whole():
+        return part or default
+    return default if MODE.seeds > 1 else int(os.environ['SKEIN_TEST_ROUNDS'])
 
 
 def fewer(count):

@@ -10,7 +10,7 @@ import sys
 
 from cp import MIB, RECEIVERS, content, copy, finish, read, receivers, \
     report, same_tree, send, targets, write
-from harness import Case, DEVICES, MODE, run_cases, tool
+from harness import Case, DEVICES, MODE, run_cases, tool, whole
 
 
 def files_of_all_sizes():
@@ -90,7 +90,7 @@ def many_small_files():
         group = receivers(case)
         top = os.path.join(case.folder, 'tree')
         rng = random.Random(5)
-        count = 20 if MODE.harsh else 100
+        count = 20 if MODE.harsh else 100 if whole() else 40
         for d in range(count):
             folder = os.path.join(top, f'd{d % 10}', f'e{d}')
             os.makedirs(folder)

@@ -15,11 +15,11 @@ from cp import MIB, Receiver, content, copy, finish, read, receivers, report, \
 from harness import Case, run_cases
 
 
-def full(case, group, small, what, why):
+def full(case, group, small, what, why, size):
     name = os.path.join(case.folder, 'f')
     with open(name, 'wb') as file:
-        file.truncate(200 * MIB)
-        file.seek(199 * MIB)
+        file.truncate(size)
+        file.seek(size - MIB)
         file.write(content(MIB))
     many = os.path.join(case.folder, 'many')
     os.mkdir(many)
@@ -43,7 +43,8 @@ def a_file_too_large():
         # what the device itself needs is smaller
         small = Receiver(case, 2,
                          limits=[(resource.RLIMIT_FSIZE, 100 * MIB)])
-        full(case, group, small, 'making room for f', 'File too large')
+        full(case, group, small, 'making room for f', 'File too large',
+             110 * MIB)
         assert small.names() == [], small.names()
         finish(case, group, [small])
 
@@ -60,7 +61,7 @@ def a_full_disk():
         with Case() as case:
             group = receivers(case, 2)
             small = Receiver(case, 2, mount=f'size={room}')
-            full(case, group, small, what, why)
+            full(case, group, small, what, why, 8 * MIB)
             small.process.expect('a copy failed: making room for')
             finish(case, group, [small])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""kill -9 of either end at a random moment, SKEIN_TEST_ROUNDS (50) rounds: the
+"""kill -9 of either end at a random moment, SKEIN_TEST_ROUNDS (25) rounds: the
 other end notices, a new connection works at once, nothing is left behind."""
 
 import os
@@ -29,7 +29,7 @@ def kill_clients():
         calls_work(case, server.address)
         check_ended(server.expect(ENDED.pattern).string, 200)
         before = footprint(server)
-        for number in range(rounds(50)):
+        for number in range(rounds(50, 25)):
             victim = client(case, server.address, calls=0)
             # Every other one dies in or near its handshake.
             if number % 2:
@@ -65,7 +65,7 @@ def kill_servers():
         address = server.address
         survivor = client(case, address, 'again', 0)
         before = None
-        for number in range(rounds(50)):
+        for number in range(rounds(50, 25)):
             survivor.expect('^running$')
             time.sleep(choose.random() * 0.02)  # the moment, not a wait
             server.kill()
