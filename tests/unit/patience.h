@@ -25,6 +25,16 @@ static inline int patience_ms(unsigned seconds)
 	return (int)(patience_ns(seconds) / 1000000);
 }
 
+/* After a wait of so many seconds, which may have ended with its limit. The
+ * runner of the tests knows by these words that a time was too short, and that
+ * no value is wrong. A macro: fail_msg() is that of the place. */
+#define patience_met(met, seconds, what)                            \
+	do {                                                        \
+		if (!(met))                                         \
+			fail_msg("not within %g s: %s",             \
+				 patience_ns(seconds) / 1e9, what); \
+	} while (0)
+
 /* For long work: the limit begins again with each change of a count. */
 struct patience {
 	uint64_t count, end_ns;
