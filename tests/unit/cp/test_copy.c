@@ -13,6 +13,7 @@
 
 #include "fake_mcast.h"
 #include "folder.h"
+#include "unit/patience.h"
 
 enum {
 	RECEIVERS = 3,
@@ -135,7 +136,7 @@ static int copy(uint16_t flags, const char *path)
 		.targets = &targets,
 		.path = path,
 		.flags = flags,
-		.connect_timeout_ns = SKEIN_S(3),
+		.connect_timeout_ns = patience_ns(30),
 	};
 	struct cp_tree tree;
 	int rc = cp_walk(operands, 1, NULL, BLOCK, &tree, &err);
@@ -316,7 +317,7 @@ static void a_source_that_changes(void **state)
 		.ctx = ctx,
 		.mcast = &fake_mcast,
 		.targets = &targets,
-		.connect_timeout_ns = SKEIN_S(10),
+		.connect_timeout_ns = patience_ns(30),
 	};
 	struct cp_tree tree;
 
@@ -351,7 +352,7 @@ static void too_many_blocks(void **state)
 		.mcast = &fake_mcast,
 		.tree = &tree,
 		.targets = &targets,
-		.connect_timeout_ns = SKEIN_S(3),
+		.connect_timeout_ns = patience_ns(30),
 	};
 
 	assert_int_equal(cp_manifest_add(&tree.m, &entry, &err), 0);
@@ -370,7 +371,7 @@ static void at_a_rate(void **state)
 		.mcast = &fake_mcast,
 		.targets = &targets,
 		.limit_rate = 1,
-		.connect_timeout_ns = SKEIN_S(10),
+		.connect_timeout_ns = patience_ns(30),
 	};
 	struct cp_tree tree;
 
@@ -397,7 +398,7 @@ static int raw_call(struct raw *r, enum cp_call call, bool status)
 	struct skein_rpc_result res = {0};
 	struct bytes_in in;
 	int rc = skein_rpc_call(r->conn, (uint16_t)call, r->buf, r->out.pos,
-				resp, sizeof(resp), SKEIN_S(10), &res);
+				resp, sizeof(resp), patience_ns(30), &res);
 
 	if (rc || !status)
 		return rc;
@@ -430,7 +431,7 @@ static void raw_open(struct raw *r, const struct cp_tree *tree)
 	cp_put_open(raw_begin(r), &open);
 	assert_int_equal(skein_rpc_call(r->conn, CP_CALL_OPEN, r->buf,
 					r->out.pos, resp, sizeof(resp),
-					SKEIN_S(10), &res),
+					patience_ns(30), &res),
 			 0);
 	in = bytes_in(resp, res.len);
 	assert_int_equal(cp_get_opened(&in, &r->session, &r->st), 0);

@@ -593,8 +593,8 @@ static void rests(void *arg, const struct skein_rpc_result *res)
 	credit_declined(&sh->credit);
 	atomic_store(&rec->lane_wanted, 1 - r->lane);
 	for (int i = 0; i < GATHERED; i++)
-		r->rc[i] = skein_rpc_call_async(conn, ECHO, "x", 1, 1,
-						SKEIN_S(2), on_end, &r->end[i]);
+		r->rc[i] = skein_rpc_call_async(conn, ECHO, "x", 1, 1, PATIENCE,
+						on_end, &r->end[i]);
 }
 
 static void test_gathered_move(void **state)
@@ -680,7 +680,7 @@ static void *large_main(void *arg)
 	return NULL;
 }
 
-/* Each ends by its deadline. */
+/* Each ends by its deadline, before which some are posted. */
 static void calls_while_kept(struct world *w, struct keeper *k,
 			     struct skein_mem *local,
 			     const struct skein_remote *remote, struct end *end)
@@ -688,7 +688,7 @@ static void calls_while_kept(struct world *w, struct keeper *k,
 	struct skein_conn_attr attr = {.size = sizeof(attr),
 				       .timeout_ns = SKEIN_MS(20)};
 	struct skein_rpc_result res;
-	uint64_t ms = SKEIN_MS(20);
+	uint64_t ms = patience_ns(1) / 5;
 	struct skein_remote found = {.size = sizeof(found)};
 	struct skein_conn *conn;
 	uint8_t got[8];

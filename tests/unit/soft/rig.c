@@ -15,7 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PATIENCE_NS patience_ns(60)
+#define PATIENCE_S 60
+#define PATIENCE_NS patience_ns(PATIENCE_S)
 
 uint64_t rig_now_ns(void)
 {
@@ -42,7 +43,8 @@ void rig_until(bool (*done)(void *arg), void *arg)
 	uint64_t end = rig_now_ns() + PATIENCE_NS;
 
 	while (!done(arg)) {
-		assert_true(rig_now_ns() < end);
+		patience_met(rig_now_ns() < end, PATIENCE_S,
+			     "what the test waits for");
 		sched_yield();
 	}
 }
@@ -265,7 +267,7 @@ void rig_wait(struct rig_end *e, struct ibv_wc *wc)
 	int n;
 
 	while ((n = ibv_poll_cq(e->cq, 1, wc)) == 0) {
-		assert_true(rig_now_ns() < end);
+		patience_met(rig_now_ns() < end, PATIENCE_S, "a completion");
 		sched_yield();
 	}
 	assert_int_equal(n, 1);
@@ -292,7 +294,8 @@ void rig_async(struct rig_end *e, enum ibv_event_type type)
 	struct pollfd p = {.fd = e->dev->verbs->async_fd, .events = POLLIN};
 	struct ibv_async_event ev;
 
-	assert_int_equal(poll(&p, 1, patience_ms(20)), 1);
+	patience_met(poll(&p, 1, patience_ms(PATIENCE_S)) == 1, PATIENCE_S,
+		     "an event of the device");
 	assert_int_equal(e->dev->ops->get_async_event(e->dev, &ev), 0);
 	assert_int_equal(ev.event_type, type);
 	e->dev->ops->ack_async_event(e->dev, &ev);

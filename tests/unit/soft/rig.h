@@ -83,7 +83,7 @@ void rig_unpair(struct rig_end *a, struct rig_end *b);
 int rig_post(struct rig_end *e, enum ibv_wr_opcode op, uint64_t id, void *src,
 	     uint32_t len, uint64_t raddr, uint32_t rkey, unsigned flags);
 int rig_recv(struct rig_end *e, uint64_t id, void *dst, uint32_t len);
-/* Polls until one completion came; fails the test after 10 s. */
+/* Polls until one completion came; fails the test after a minute. */
 void rig_wait(struct rig_end *e, struct ibv_wc *wc);
 /* As above, and asserts. */
 void rig_expect(struct rig_end *e, uint64_t id, enum ibv_wc_status status);

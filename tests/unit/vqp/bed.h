@@ -7,7 +7,9 @@
 #define SKEIN_TESTS_UNIT_VQP_BED_H
 
 #include "../cm.h"
+#include "../patience.h"
 
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <signal.h>
 #include <skein/skein.h>
@@ -47,6 +49,22 @@ static inline struct skein_ctx *ctx_quiet(void)
 	return ctx;
 }
 
+/* Of a node that nobody has: the call ends with its deadline, and before that
+ * the meta server has to answer. */
+static inline int connect_nobody(struct skein_vqp *v, const char *node,
+				 uint16_t port)
+{
+	uint64_t ns = SKEIN_MS(100);
+	int err;
+
+	do {
+		err = skein_vqp_connect(v, node, port, ns);
+		ns *= 2;
+	} while ((err == -ENETUNREACH || err == -ETIMEDOUT) &&
+		 ns < patience_ns(40));
+	return err;
+}
+
 /* Runs fn in a process of its own until it has written len bytes to out. */
 static inline void start(pid_t *pid, void (*fn)(int out), void *buf, size_t len)
 {
@@ -79,14 +97,12 @@ static inline void meta_main(int out)
 	const char *at = meta_addr[0] ? meta_addr : "127.0.0.1:0";
 	struct skein_ctx *ctx = ctx_quiet();
 	struct skein_meta *meta;
-	int err = -1;
+	uint64_t end = now_ms() + patience_ms(30);
+	int err;
 
 	/* the port of one that was just killed may need a moment */
-	for (int i = 0; i < 100 && err; i++) {
-		err = skein_meta_open(ctx, at, 64, &meta);
-		if (err)
-			usleep(20000);
-	}
+	while ((err = skein_meta_open(ctx, at, 64, &meta)) && now_ms() < end)
+		usleep(20000);
 	if (err || write(out, skein_meta_addr(meta),
 			 strlen(skein_meta_addr(meta)) + 1) < 0)
 		_exit(1);

@@ -157,7 +157,8 @@ static struct skein_vqp *connected(void)
 	struct skein_vqp *v;
 
 	assert_int_equal(skein_vqp_new(pool, &v), 0);
-	assert_int_equal(skein_vqp_connect(v, far.node, PORT, SKEIN_S(10)), 0);
+	assert_int_equal(skein_vqp_connect(v, far.node, PORT, patience_ns(60)),
+			 0);
 	return v;
 }
 
@@ -185,12 +186,13 @@ static int post(struct skein_vqp *v, enum ibv_wr_opcode op, uint32_t rkey,
 
 static struct ibv_wc next(struct skein_vqp *v)
 {
-	uint64_t end = now_ms() + 20000;
+	uint64_t end = now_ms() + patience_ms(20);
 	struct ibv_wc wc = {0};
 	int n = 0;
 
 	while (!n && now_ms() < end)
 		n = skein_vqp_poll(v, 1, &wc);
+	patience_met(n, 20, "a completion");
 	assert_int_equal(n, 1);
 	return wc;
 }
@@ -269,7 +271,8 @@ static void test_work(void **state)
  * order; signalled or not. */
 static void test_room(void **state)
 {
-	uint64_t sum = 0, seen = 0, end = now_ms() + 20000;
+	struct patience p = {0};
+	uint64_t sum = 0, seen = 0;
 	uint64_t *word;
 	struct skein_vqp *v;
 	struct ibv_wc wc;
@@ -279,7 +282,7 @@ static void test_room(void **state)
 	client_open();
 	word = skein_vqp_mem_addr(mem);
 	v = connected();
-	for (uint64_t i = 1; i <= 2000 && now_ms() < end; i++) {
+	for (uint64_t i = 1; i <= 2000; i++) {
 		struct ibv_sge sge = {(uintptr_t)word, 8, skein_vqp_lkey(mem)};
 		struct ibv_send_wr wr = {.wr_id = i,
 					 .sg_list = &sge,
@@ -300,7 +303,9 @@ static void test_room(void **state)
 				continue;
 			assert_int_equal(wc.status, IBV_WC_SUCCESS);
 			assert_int_equal(wc.wr_id, seen += 7);
-		} while (err == -ENOMEM && now_ms() < end);
+		} while (err == -ENOMEM &&
+			 !patience_ends(&p, seen, now_ms() * 1000000, 20));
+		patience_met(err != -ENOMEM, 20, "room for a request");
 		assert_int_equal(err, 0);
 		sum += i;
 	}
@@ -345,9 +350,7 @@ static void test_wrong(void **state)
 	assert_int_equal(result(w, IBV_WR_RDMA_WRITE), IBV_WC_SUCCESS);
 	skein_vqp_free(v);
 	assert_int_equal(skein_vqp_new(pool, &v), 0);
-	assert_int_equal(skein_vqp_connect(v, "127.0.0.1:9", PORT,
-					   SKEIN_MS(50)),
-			 -EHOSTUNREACH);
+	assert_int_equal(connect_nobody(v, "127.0.0.1:9", PORT), -EHOSTUNREACH);
 	assert_int_equal(skein_vqp_connect(v, "127.0.0.1", PORT, 1), -EINVAL);
 	assert_int_equal(skein_vqp_post_send(v, &wr, &bad), -ENOTCONN);
 	/* one name space of ports for all clients */
@@ -383,7 +386,7 @@ static void test_sender_domain(void **state)
 				 .opcode = IBV_WR_SEND,
 				 .send_flags = IBV_SEND_INLINE},
 			   *bad;
-	uint64_t end = now_ms() + 20000;
+	uint64_t end = now_ms() + patience_ms(20);
 	struct skein_vqp_msg m[2];
 	struct skein_pool *other;
 	struct skein_vqp_mem *own;
@@ -399,8 +402,8 @@ static void test_sender_domain(void **state)
 	for (i = 0; i < 2; i++) {
 		assert_int_equal(recv_post(bound, mem, 4 + (uint64_t)i), 0);
 		assert_int_equal(skein_vqp_new(other, &v), 0);
-		assert_int_equal(skein_vqp_connect(v, far.node, 4, SKEIN_S(10)),
-				 0);
+		assert_int_equal(
+			skein_vqp_connect(v, far.node, 4, patience_ns(60)), 0);
 		assert_int_equal(skein_vqp_post_send(v, &wr, &bad), 0);
 	}
 	while (n < 2 && now_ms() < end) {
@@ -408,7 +411,7 @@ static void test_sender_domain(void **state)
 		assert_true(i >= 0);
 		n += i;
 	}
-	assert_int_equal(n, 2);
+	patience_met(n == 2, 20, "both messages");
 	assert_int_equal(result(m[0].from, IBV_WR_RDMA_READ),
 			 IBV_WC_REM_ACCESS_ERR);
 	far.addr = skein_vqp_raddr(own);
@@ -444,8 +447,9 @@ static void test_domains(void **state)
 	assert_int_equal(skein_vqp_bind(bound, 3), 0);
 	for (uint16_t port = 3; port < 5; port++) {
 		assert_int_equal(skein_vqp_new(pool, &v), 0);
-		assert_int_equal(
-			skein_vqp_connect(v, far.node, port, SKEIN_S(10)), 0);
+		assert_int_equal(skein_vqp_connect(v, far.node, port,
+						   patience_ns(60)),
+				 0);
 		assert_int_equal(result(v, IBV_WR_RDMA_READ),
 				 IBV_WC_REM_ACCESS_ERR);
 	}
@@ -455,12 +459,12 @@ static void test_domains(void **state)
 	v = connected();
 	assert_int_equal(result(v, IBV_WR_RDMA_WRITE), IBV_WC_REM_ACCESS_ERR);
 	assert_int_equal(skein_vqp_new(pool, &v), 0);
-	assert_int_equal(skein_vqp_connect(v, far.node, 3, SKEIN_S(10)), 0);
+	assert_int_equal(skein_vqp_connect(v, far.node, 3, patience_ns(60)), 0);
 	assert_int_equal(result(v, IBV_WR_RDMA_WRITE), IBV_WC_SUCCESS);
 	/* nor through one that it has given up */
 	skein_vqp_free(bound);
 	assert_int_equal(skein_vqp_new(pool, &v), 0);
-	assert_int_equal(skein_vqp_connect(v, far.node, 3, SKEIN_S(10)), 0);
+	assert_int_equal(skein_vqp_connect(v, far.node, 3, patience_ns(60)), 0);
 	assert_int_equal(result(v, IBV_WR_RDMA_WRITE), IBV_WC_REM_ACCESS_ERR);
 	far = echoes;
 	/* a port that has changed hands is its new domain's */
@@ -470,7 +474,7 @@ static void test_domains(void **state)
 	assert_int_equal(skein_vqp_new(pool, &bound), 0);
 	assert_int_equal(skein_vqp_bind(bound, 3), 0);
 	assert_int_equal(skein_vqp_new(pool, &v), 0);
-	assert_int_equal(skein_vqp_connect(v, far.node, 3, SKEIN_S(10)), 0);
+	assert_int_equal(skein_vqp_connect(v, far.node, 3, patience_ns(60)), 0);
 	assert_int_equal(result(v, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);
 	assert_int_equal(shown->detached, 0);
 	skein_pool_close(pool);
@@ -480,22 +484,24 @@ static void test_domains(void **state)
 
 static void clients_become(uint64_t n)
 {
-	uint64_t end = now_ms() + 20000;
+	uint64_t end = now_ms() + patience_ms(20);
 
 	while (__atomic_load_n(&shown->clients, __ATOMIC_RELAXED) != n &&
 	       now_ms() < end)
 		usleep(1000);
-	assert_int_equal(shown->clients, n);
+	patience_met(__atomic_load_n(&shown->clients, __ATOMIC_RELAXED) == n,
+		     20, "the number of clients");
 }
 
 static void detached_become(uint64_t n)
 {
-	uint64_t end = now_ms() + 20000;
+	uint64_t end = now_ms() + patience_ms(20);
 
 	while (__atomic_load_n(&shown->detached, __ATOMIC_RELAXED) != n &&
 	       now_ms() < end)
 		usleep(1000);
-	assert_int_equal(shown->detached, n);
+	patience_met(__atomic_load_n(&shown->detached, __ATOMIC_RELAXED) == n,
+		     20, "the number of detached clients");
 }
 
 static void die_at(int step, int at)
@@ -526,7 +532,8 @@ static void victim(int at)
 	assert_int_equal(skein_vqp_new(pool, &b), 0);
 	assert_int_equal(skein_vqp_bind(b, 7), 0);
 	die_at(step++, at);
-	assert_int_equal(skein_vqp_connect(v, far.node, PORT, SKEIN_S(10)), 0);
+	assert_int_equal(skein_vqp_connect(v, far.node, PORT, patience_ns(60)),
+			 0);
 	die_at(step++, at);
 	recv_post(v, mem, 4);
 	die_at(step++, at);
@@ -595,7 +602,8 @@ static struct skein_vqp *long_connected(uint16_t port)
 	struct skein_vqp *v;
 
 	assert_int_equal(skein_vqp_new(pool, &v), 0);
-	assert_int_equal(skein_vqp_connect(v, far.node, port, SKEIN_S(10)), 0);
+	assert_int_equal(skein_vqp_connect(v, far.node, port, patience_ns(60)),
+			 0);
 	return v;
 }
 
@@ -610,7 +618,7 @@ static void test_long(void **state)
 	struct ibv_recv_wr *bad;
 	struct ibv_sge sge;
 	struct ibv_recv_wr wr = {.wr_id = 8, .sg_list = &sge, .num_sge = 1};
-	uint64_t end = now_ms() + 60000;
+	uint64_t end = now_ms() + patience_ms(60);
 	int n = 0;
 
 	(void)state;
@@ -627,6 +635,7 @@ static void test_long(void **state)
 	assert_int_equal(skein_vqp_post_recv(b, &wr, &bad), 0);
 	while (!n && now_ms() < end)
 		n = skein_vqp_pop(b, 1, &m);
+	patience_met(n, 60, "the long message");
 	assert_int_equal(n, 1);
 	assert_int_equal(m.status, 0);
 	assert_int_equal(m.wr_id, 8);
@@ -680,7 +689,7 @@ static void test_long_ends(void **state)
  * says when the sleep is over. */
 static void sleep_is_said(int life_fd)
 {
-	uint64_t end = now_ms() + 20000, sleeps = shown->sleeps;
+	uint64_t end = now_ms() + patience_ms(20), sleeps = shown->sleeps;
 	struct local_life *life;
 	void *page;
 
@@ -688,7 +697,7 @@ static void sleep_is_said(int life_fd)
 	life = page;
 	while (!(atomic_load(&life->asleep) & 1) && now_ms() < end)
 		usleep(100);
-	assert_true(now_ms() < end);
+	patience_met(now_ms() < end, 20, "the service's sleep");
 	assert_true(atomic_load(&life->asleep) >= 2 * sleeps);
 	assert_true(local_lives(life));
 	local_unmap(page, LOCAL_LIFE_LEN);
@@ -837,7 +846,7 @@ static void all_dead(struct skein_vqp *v)
 			      skein_vqp_lkey(mem), 0),
 			 -SKEIN_EDEAD);
 	assert_int_equal(recv_post(v, mem, 4), -SKEIN_EDEAD);
-	assert_int_equal(skein_vqp_connect(v, far.node, 1, SKEIN_S(60)),
+	assert_int_equal(skein_vqp_connect(v, far.node, 1, patience_ns(60)),
 			 -SKEIN_EDEAD);
 	assert_int_equal(skein_vqp_bind(v, 8), -SKEIN_EDEAD);
 	assert_int_equal(skein_vqp_new(pool, &w), -SKEIN_EDEAD);
@@ -948,7 +957,7 @@ static void test_service_stops(void **state)
 	assert_int_equal(post(w, IBV_WR_RDMA_READ, far.rkey,
 			      skein_vqp_lkey(mem), 0),
 			 -ENOTCONN);
-	assert_int_equal(skein_vqp_connect(w, far.node, PORT, SKEIN_S(10)),
+	assert_int_equal(skein_vqp_connect(w, far.node, PORT, patience_ns(60)),
 			 -EISCONN);
 	skein_vqp_free(w);
 	assert_int_equal(result(v, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);

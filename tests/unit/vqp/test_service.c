@@ -378,7 +378,7 @@ static void test_spaces(void **state)
 {
 	struct skein_node_attr a = {0};
 	struct client c, d;
-	uint64_t end = now_ms() + 20000;
+	uint64_t end = now_ms() + patience_ms(20);
 	uint16_t first;
 	int go[2], status;
 	char x = 0;

@@ -128,7 +128,7 @@ static void meet(struct end *a, struct end *b)
 	struct ibv_recv_wr r = {.wr_id = 3, .sg_list = &in, .num_sge = 1};
 	struct ibv_send_wr w = {
 		.sg_list = &out, .num_sge = 1, .opcode = IBV_WR_SEND};
-	uint64_t end = now_ms() + 20000;
+	uint64_t end = now_ms() + patience_ms(20);
 	struct ibv_send_wr *bad_send;
 	struct ibv_recv_wr *bad_recv;
 	struct skein_vqp_msg m;
@@ -141,12 +141,13 @@ static void meet(struct end *a, struct end *b)
 	assert_int_equal(b->p.qp->state, IBV_QPS_RTR);
 	assert_int_equal(ibv_post_recv(b->p.qp, &r, &bad_recv), 0);
 	assert_int_equal(skein_vqp_connect(a->v, skein_pool_addr(b->pool), PORT,
-					   SKEIN_S(10)),
+					   patience_ns(60)),
 			 0);
 	memcpy(a->p.buf, "hello", 5);
 	assert_int_equal(ibv_post_send(a->p.qp, &w, &bad_send), 0);
 	while (!(n = skein_vqp_pop(b->v, 1, &m)) && now_ms() < end)
 		assert_int_equal(ibv_poll_cq(a->p.qp->send_cq, 1, &wc), 0);
+	patience_met(n, 20, "the message");
 	assert_int_equal(n, 1);
 	assert_int_equal(m.len, 5);
 	b->p.qp = skein_vqp_ibv_qp(m.from);
@@ -192,8 +193,9 @@ static void run_all(bool node)
 	program_work(&a.p, &b.p);
 	program_batches(&a.p, &b.p);
 	program_bad(&a.p, &b.p);
-	assert_int_equal(
-		skein_vqp_connect(c.v, far.node, PEER_PORT, SKEIN_S(10)), 0);
+	assert_int_equal(skein_vqp_connect(c.v, far.node, PEER_PORT,
+					   patience_ns(60)),
+			 0);
 	dead.raddr = far.addr;
 	dead.rkey = far.rkey;
 	reap(&peer_pid);
