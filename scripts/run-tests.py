@@ -20,7 +20,8 @@ counts as passed and a line says "unstable: NAME: REASON; load L; from FILES". A
 wrong value, a crash and a sanitizer's report are failures at once.
 
 SKEIN_TESTS_END, in seconds of the epoch, is when the run ends; a line "not run:
-NAME" for each test that it did not reach, and they count as skipped.
+NAME" for each test that it did not reach, and they count as skipped. One that had
+run for HANG_S by then has failed.
 """
 
 import argparse
@@ -59,6 +60,7 @@ CRASH = re.compile(r'\w+Sanitizer|runtime error:|Assertion|core dumped'
 
 AGAIN_MAX = 8  # more tests than these fail for another reason than noise
 AGAIN_TIMES = 3
+HANG_S = 300
 
 TAIL_LINES = 15
 REPEATED_LINES = 40
@@ -142,7 +144,8 @@ class Test:
 
     @property
     def reached(self):
-        return self.result not in (None, 'INTERRUPT', 'CANCEL')
+        return self.result is not None and (
+            self.result != 'INTERRUPT' or self.seconds > HANG_S)
 
     def counts(self):
         return count(self.result, self.text) if self.reached else (0, 0, 1)

@@ -35,9 +35,10 @@ for result, text, status, expected in CASES:
 
 
 
-def ran(name, text, result, status):
+def ran(name, text, result, status, seconds=1):
     test = run_tests.Test({'name': name})
-    test.ran({'result': result, 'returncode': status, 'stdout': text})
+    test.ran({'result': result, 'returncode': status, 'stdout': text,
+              'duration': seconds})
     return test
 
 
@@ -51,6 +52,10 @@ assert totals == (*(sum(case[3][i] for case in CASES) for i in range(2)),
                   sum(case[3][2] for case in CASES) + 1), totals
 assert 't7: skipped: no NIC here' in out.getvalue()
 assert 'not run: too late\n' in out.getvalue()
+
+# What the clock has ended: it was about to end by itself, or hangs.
+for seconds, counts in (20, (0, 0, 1)), (2000, (0, 1, 0)):
+    assert ran('a', '', 'INTERRUPT', -15, seconds).counts() == counts, seconds
 
 # The tail of the report names each failed test and how it ended.
 LONG = ''.join(f'line {i}\n' for i in range(100)) + 'x' * 500 + '\n\n'
