@@ -444,6 +444,7 @@ def errors():
         for name, value, *words in (('STREAM_RING', '7', 'stream'),
                                     ('STREAM_MEM', '1K', 'stream'),
                                     ('STREAM_MEM', '40K', 'stream'),
+                                    ('RETRY_TIMEOUT', 'soon', 'write'),
                                     ('WAIT', 'foo', 'rpc')):
             process = run_self(case, *words, '--self', '-n', '20', exits=1,
                                env={'SKEIN_' + name: value})

@@ -5,6 +5,7 @@
  */
 #include "perf/op_raw.h"
 
+#include "conn/setup/path.h"
 #include "conn/wc_status.h"
 #include "env/env.h"
 #include "perf/ctl.h"
@@ -83,11 +84,33 @@ static int plan_depths(struct perf *p, struct raw *raw)
 	return 0;
 }
 
+static const char *lookup(void *arg, const char *name)
+{
+	(void)arg;
+	return getenv(name);
+}
+
+/* The settings of a connection's packets are these QPs', too. */
+static int read_path(struct perf *p, struct raw *raw)
+{
+	const struct skein_path none = {0};
+	struct skein_path path;
+	char err[256] = "";
+	int rc = path_configure(&none, lookup, NULL, &path, err, sizeof(err));
+
+	if (rc)
+		return perf_fail(p, rc, "%s", err);
+	path_opts(&path, &raw->opts);
+	return 0;
+}
+
 static int open_device(struct perf *p, struct raw *raw)
 {
 	char err[256] = "";
-	int rc;
+	int rc = read_path(p, raw);
 
+	if (rc)
+		return rc;
 	rc = device_open(p->o.device, p->o.require, (int)p->o.gid_index,
 			 &raw->env, err, sizeof(err), &raw->dev);
 	if (rc)
@@ -304,11 +327,12 @@ static int connect_worker(struct raw_worker *rw, json_t *j)
 		if (!raw_addr_parse(json_array_get(qps, i), &a))
 			return perf_fail(p, -EPROTO,
 					 "the other end's QP makes no sense");
-		rc = dev_qp_rtr(rw->raw->dev, qp, &a, NULL);
+		rc = dev_qp_rtr(rw->raw->dev, qp, &a, &rw->raw->opts);
 		if (rc)
 			return perf_fail(p, rc, "QP 0x%x to RTR: %s",
 					 qp->qp_num, dev_qp_rtr_error(rc));
-		rc = dev_qp_rts(rw->raw->dev, qp, psn_of(p, i), &a, NULL);
+		rc = dev_qp_rts(rw->raw->dev, qp, psn_of(p, i), &a,
+				&rw->raw->opts);
 		if (rc)
 			return perf_fail(p, rc, "QP 0x%x to RTS: %s",
 					 qp->qp_num, strerror(-rc));

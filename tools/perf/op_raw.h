@@ -57,6 +57,7 @@ struct raw {
 	struct skein_env *env;
 	struct dev *dev;
 	struct ibv_pd *pd;
+	struct dev_qp_opts opts; /* SKEIN_RETRY_TIMEOUT and the like */
 	struct raw_worker *workers;
 	size_t stride; /* of tx and rx */
 	uint32_t send_depth;
