@@ -320,9 +320,23 @@ class Process:
 
     def states(self):
         """One letter a thread."""
-        return [open(f'/proc/{self.pid}/task/{task}/stat', encoding='utf-8')
-                .read().rsplit(')', 1)[1].split()[0]
-                for task in os.listdir(f'/proc/{self.pid}/task')]
+        return [text.rsplit(')', 1)[1].split()[0]
+                for text in self.of_threads('stat')]
+
+    def ran_ns(self):
+        """Processor time of the threads that it has."""
+        return sum(int(text.split()[0])
+                   for text in self.of_threads('schedstat'))
+
+    def of_threads(self, name):
+        """This file of each thread; one may end while it is looked at."""
+        for task in os.listdir(f'/proc/{self.pid}/task'):
+            try:
+                with open(f'/proc/{self.pid}/task/{task}/{name}',
+                          encoding='utf-8') as file:
+                    yield file.read()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
 
     def descriptors(self):
         """What its descriptors are: {kind: count}, kinds like socket,

@@ -139,16 +139,6 @@ def one_receiver_stops():
         finish(case, group)
 
 
-def ran_ns(process):
-    """Processor time of all its threads."""
-    total = 0
-    for task in os.listdir(f'/proc/{process.pid}/task'):
-        with open(f'/proc/{process.pid}/task/{task}/schedstat',
-                  encoding='ascii') as stat:
-            total += int(stat.read().split()[0])
-    return total
-
-
 def one_receiver_is_a_hundred_times_slower():
     """It runs for a hundredth of the time: the others wait for it, nobody is
     given up, nothing is sent twice. On a busy machine it may not get the core
@@ -165,10 +155,10 @@ def one_receiver_is_a_hundred_times_slower():
         while sender.running() and turns < 100:
             slow.pause()
             time.sleep(0.099)  # how slow it is, no wait for anything
-            ran = ran_ns(slow)
+            ran = slow.ran_ns()
             slow.resume()
             time.sleep(0.001)
-            case.until('the slow receiver to run', lambda: ran_ns(slow) > ran
+            case.until('the slow receiver to run', lambda: slow.ran_ns() != ran
                        or not set(slow.states()) - set('S')
                        or not sender.running())
             turns += 1
