@@ -141,7 +141,8 @@ bool perf_spin_slow(struct perf_worker *w)
 	}
 	if (now < w->spin_until)
 		return true;
-	w->rc = perf_fail(p, -ETIMEDOUT, "timed out: no answer from the %s for %llu s",
+	w->rc = perf_fail(p, -ETIMEDOUT,
+			  "timed out: no answer from the %s for %llu s",
 			  p->server ? "client" : "server",
 			  (unsigned long long)perf_patience(p) / 1000000000u);
 	return false;
