@@ -9,7 +9,9 @@
 #include <errno.h>
 #include <pthread.h>
 #include <skein/skein.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 #include "fake_mcast.h"
 #include "folder.h"
@@ -26,7 +28,7 @@ struct receiver {
 	struct skein_ctx *ctx;
 	struct cp_serve *serve;
 	pthread_t thread;
-	unsigned ended; /* copies; read after the thread has been joined */
+	atomic_uint ended; /* copies */
 	struct cp_status last;
 };
 
@@ -187,6 +189,13 @@ static void to_all(void **state)
 	for (int i = 0; i < RECEIVERS; i++)
 		expect_copy(i, "/a/b");
 	for (int i = 0; i < RECEIVERS; i++) {
+		/* a stop does not wait for what the thread has yet to say */
+		for (unsigned ms = 0;
+		     receiver[i].ended < 3 && ms < (unsigned)patience_ms(30);
+		     ms++)
+			usleep(1000);
+		patience_met(receiver[i].ended >= 3, 30,
+			     "the end of three copies");
 		stop(&receiver[i]);
 		assert_int_equal(receiver[i].ended, 3);
 		assert_int_equal(receiver[i].last.phase, CP_DONE);
