@@ -288,8 +288,10 @@ void conn_close_frame(struct skein_conn *conn, uint32_t code)
 		return;
 	case CONN_P_READY:
 		/* The peer broke it for the request that failed here: the
-		 * request's status says more than the code. */
-		if (code && conn->suspected) {
+		 * request's status says more than the code, unless it says
+		 * no more than that the peer does not answer. */
+		if (code && conn->suspected &&
+		    conn->suspected != IBV_WC_RETRY_EXC_ERR) {
 			conn_suspicion_over(conn);
 			return;
 		}

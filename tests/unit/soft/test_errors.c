@@ -56,6 +56,30 @@ static void test_bad_rkey(void **state)
 	expect_remote(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
 }
 
+/* The same, but b's control thread comes late: a request of b's, which meets a's
+ * broken QP first, breaks b's. The cause is told all the same. */
+static void test_bad_rkey_late(void **state)
+{
+	pthread_mutex_t *lock = &soft_of_dev(b.dev)->lock;
+
+	/* the way from b to a is known */
+	assert_int_equal(rig_post(&b, IBV_WR_RDMA_WRITE, 2, b.buf, 8,
+				  (uintptr_t)a.buf, a.mem->mr->rkey,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&b, 2, IBV_WC_SUCCESS);
+	pthread_mutex_lock(lock);
+	assert_int_equal(write_to((uintptr_t)b.buf, b.mem->mr->rkey ^ 1, 8), 0);
+	rig_expect(&a, 1, IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(rig_post(&b, IBV_WR_RDMA_WRITE, 3, b.buf, 8,
+				  (uintptr_t)a.buf, a.mem->mr->rkey,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&b, 3, IBV_WC_RETRY_EXC_ERR);
+	pthread_mutex_unlock(lock);
+	rig_async(&b, IBV_EVENT_QP_ACCESS_ERR);
+}
+
 static void test_bad_range(void **state)
 {
 	assert_int_equal(write_to((uintptr_t)b.buf + RIG_MEM - 4,
@@ -477,6 +501,7 @@ int main(void)
 	static struct rig_opts tight = {.cqe = 8};
 	const struct CMUnitTest tests[] = {
 		EACH(test_bad_rkey),
+		EACH(test_bad_rkey_late),
 		EACH(test_bad_range),
 		EACH(test_wrapped_range),
 		EACH(test_rights),

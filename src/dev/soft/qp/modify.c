@@ -106,6 +106,7 @@ bool soft_qp_is_left(struct soft_qp *q)
 void soft_qp_send_failed(struct soft_qp *q)
 {
 	if (!q->unreliable) {
+		q->failed |= soft_qp_state(q) != IBV_QPS_ERR;
 		soft_qp_to_err(q);
 		return;
 	}
@@ -194,7 +195,7 @@ static int modify_reset(struct soft_qp *q)
 	shm_set(q->self->dest_nic, 0);
 	atomic_store(&q->self->fault, SHM_FAULT_NONE);
 	atomic_store(&q->self->met, 0);
-	q->met_said = q->met_heard = q->sqd_notify = false;
+	q->met_said = q->met_heard = q->sqd_notify = q->failed = false;
 	soft_lock_return(&q->rq_lock);
 	soft_qp_release(q);
 	soft_cq_detach_send(soft_cq_of(q->ex.qp_base.send_cq), q);

@@ -133,6 +133,7 @@ struct soft_qp {
 	uint64_t take_pos;
 	bool met_said;
 	bool met_heard;
+	bool failed; /* by a request of ours; not serviced since */
 	struct soft_xlat xlat[SOFT_XLATS];
 	_Atomic uint32_t asked_key; /* the file of this key is on its way; 0:
 				     * none */

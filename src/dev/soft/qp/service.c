@@ -105,6 +105,12 @@ static void service_locked(struct soft_qp *q)
 	if (connected(q)) {
 		take_met(q);
 		take_fault(q);
+	} else if (q->far && q->failed) {
+		/* Refused by us, the peer broke its QP, and a request of ours
+		 * met that before we came here: the cause is told all the same.
+		 * The peer has written it before it shut its gate. */
+		q->failed = false;
+		take_fault(q);
 	}
 	if (q->ud && !soft_is_dct(q) && st != IBV_QPS_RESET &&
 	    st != IBV_QPS_ERR && soft_ud_fault(q))
