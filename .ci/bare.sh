@@ -15,7 +15,7 @@
 # The committed tree is taken. The commands are read from README.md. Ends with
 # "bare: demo ok, test ok" and a line of counts, that of make test included; exit
 # status 0 only when nothing failed. What fails before "test" ends the run: the
-# rest would only fail for the same reason. SKEIN_CI_LOGS, a folder, gets the
+# rest would only fail for the same reason. CI_LOGS, a folder, gets the
 # logs that are made in the roots. Needs root; default: BARE="user test".
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -49,7 +49,7 @@ work=$(mktemp -d "$place/root.XXXXXX") || die "no place for roots"
 trap 'rm -rf --one-file-system "$work"' EXIT
 dir=$work/root
 log=$work/log
-logs=${SKEIN_CI_LOGS:-$work}
+logs=${CI_LOGS:-$work}
 
 # The first block of code in the README; "#" begins a remark.
 lines=$(sed -n '/^    /{:more;s/^    //;s/ *#.*//;p;n;/^    /b more;q}' README.md)
@@ -129,8 +129,8 @@ keep() {
 
 # When the tests of the root end, if that was said to this script.
 clock() {
-	[ -z "${SKEIN_TESTS_END:-}" ] ||
-		echo "export SKEIN_TESTS_END=$SKEIN_TESTS_END"
+	[ -z "${TESTS_END:-}" ] ||
+		echo "export TESTS_END=$TESTS_END"
 }
 
 # test_step NAME SECONDS FILE

@@ -246,8 +246,8 @@ def main(which, *names):
         work = tempfile.mkdtemp(prefix='work.', dir=place)
         os.chmod(work, 0o1777)
         os.environ.update({
-            'TMPDIR': work, 'SKEIN_CI_LOGS': logs,
-            'SKEIN_TESTS_END': str(int(end)),
+            'TMPDIR': work, 'CI_LOGS': logs,
+            'TESTS_END': str(int(end)),
             # Objects of the same text are the same in whatever folder.
             'CCACHE_DIR': os.path.join(place, 'ccache'),
             'CCACHE_NOHASHDIR': '1', 'CCACHE_MAXSIZE': '4G'})

@@ -19,7 +19,7 @@ runs three times more, alone, behind all others. If it passes each time, it
 counts as passed and a line says "unstable: NAME: REASON; load L; from FILES". A
 wrong value, a crash and a sanitizer's report are failures at once.
 
-SKEIN_TESTS_END, in seconds of the epoch, is when the run ends; a line "not run:
+TESTS_END, in seconds of the epoch, is when the run ends; a line "not run:
 NAME" for each test that it did not reach, and they count as skipped. One that had
 run for HANG_S by then has failed.
 """
@@ -222,7 +222,7 @@ def run_meson(options, tests, processes, more=()):
     for path in glob.glob(logs):
         os.unlink(path)
     sys.stdout.flush()
-    end = float(os.environ.get('SKEIN_TESTS_END') or 'inf')
+    end = float(os.environ.get('TESTS_END') or 'inf')
     with subprocess.Popen(['meson', 'test', '-C', options.build, '--no-rebuild',
                            '--print-errorlogs', f'--num-processes={processes}',
                            f'--timeout-multiplier={options.timeout_multiplier}',

@@ -120,12 +120,12 @@ static void test_before_link(void **state)
 	die_at(pidfds_closed() + 1, 0);
 }
 
-/* It is the QP's, which is not yet in RTR: the fourth lock of that way, the
- * second that is taken without the device's; the first is where the state is
- * read. */
+/* It is the QP's, which is not yet in RTR: the fifth lock of that way, the third
+ * that is taken without the device's; the first is where the state is read, the
+ * second where the attributes are taken. */
 static void test_before_state(void **state)
 {
-	die_at(0, 4);
+	die_at(0, 5);
 }
 
 int main(void)
