@@ -281,7 +281,7 @@ static bool may_be_dying(struct skein_conn *conn, enum ibv_wc_status status)
  * an event of our device names the cause, and it may come after the end of a
  * request of ours (a probe). In all other cases the peer's CLOSE says it.
  */
-static bool may_be_told(struct skein_conn *conn, enum ibv_wc_status status)
+static bool cause_may_come(struct skein_conn *conn, enum ibv_wc_status status)
 {
 	return conn->phase == CONN_P_READY && status == IBV_WC_RETRY_EXC_ERR &&
 	       conn->peer && conn->peer->phase == PEER_READY &&
@@ -345,7 +345,7 @@ static void failed(struct skein_conn *conn, enum ibv_wc_status status,
 		conn_break(conn, -ENETDOWN, "the device's port is down");
 		return;
 	}
-	if (may_be_dying(conn, status) || may_be_told(conn, status)) {
+	if (may_be_dying(conn, status) || cause_may_come(conn, status)) {
 		suspect(conn, status);
 		return;
 	}
