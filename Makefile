@@ -52,10 +52,10 @@ demo:
 	$(build) "$(BUILD)" $(prefix)
 	scripts/demo.sh "$(BUILD)"
 
-# Without T: models, figures, the same programs in harsh mode, and what wants
-# 20 GiB of memory are run by make soak.
-daily := --no-suite model --no-suite figures --no-suite seeds \
-	--no-suite harsh-e2e --no-suite big
+# Without T: models, figures, the same programs in harsh mode, the tests that do
+# many rounds, and what wants 20 GiB of memory are run by make soak.
+daily := --no-suite model --no-suite figures --no-suite seeds --no-suite harsh \
+	--no-suite soak --no-suite big
 
 ##test: the tests that need no special hardware; T="--suite model" chooses
 test:

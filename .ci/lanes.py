@@ -70,12 +70,13 @@ def gate(commit, names=()):
         Lane('tsan', 300, [*MAKE, 'tsan', f'SHARE={part // 10 % 4}/4']),
         Lane('figures', 300, [*MAKE, 'test', 'T=--suite model --suite figures']),
         Lane('harsh', 300,
-             [*MAKE, 'test', 'T=--suite seeds --no-suite figures'],
+             [*MAKE, 'test', 'T=--suite seeds --suite harsh --suite soak '
+              '--no-suite figures --no-suite big'],
              [*MAKE, 'valgrind', 'V=--short']),
         Lane('fuzz', 300, [*MAKE, 'fuzz-smoke', 'FUZZ_SECONDS=10'])]
     first = [Lane('bare', 630, ['.ci/bare.sh']),
              Lane('asan', 540, [*MAKE, 'asan', f'SHARE={part % 2}/2',
-                                'HARSH=--no-suite=seeds'])]
+                                'HARSH=--no-suite=seeds --no-suite=harsh'])]
     if names:
         return [lane for lane in first + rest if lane.name in names]
     return [*first, rest[part // 2 % 5]]
