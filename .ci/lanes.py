@@ -194,6 +194,12 @@ def unstable_verdict(lines):
     return why
 
 
+def readme_true(lanes):
+    """The bare root's first steps did not fail: else no other lane counts."""
+    return not lanes or lanes[0].name != 'bare' or not lanes[0].counts[1] or \
+        '==== bare, make test' in lanes[0].text
+
+
 def table(lanes):
     say(f'\n{"lane":<28}{"s":>7}{"compiling":>11}{"testing":>9}{"budget":>8}'
         f'{"used":>7}')
@@ -262,8 +268,7 @@ def main(which, *names):
         say(f'{pressure()}; logs in {logs}')
         lanes, missed = [], []
         for lane in plan:
-            if time.time() >= end or (lanes and 'bare: demo FAILED' in
-                                      lanes[0].text):
+            if time.time() >= end or not readme_true(lanes):
                 missed.append(lane)
                 continue
             run_lane(lane, logs, end)

@@ -67,6 +67,16 @@ for words in ('not run: e2e/kv\n', 'not run: lane fuzz\n',
 assert [line.split()[2:4] for line in text.splitlines()
         if line.startswith('x ')] == [['7', '5']], text
 
+# A bare root where make demo or make install fails ends the run.
+for script, goes_on in [
+        ('echo 1 passed, 0 failed, 0 skipped', True),
+        ('echo 0 passed, 1 failed, 0 skipped', False),
+        ("echo '==== bare, make test'; echo 9 passed, 1 failed, 0 skipped",
+         True)]:
+    lane, _ = ran(script)
+    lane.name = 'bare'
+    assert lanes.readme_true([lane]) == goes_on, script
+
 # Unstable tests: three, but none that was changed.
 LINE = 'unstable: a/{0}: its limit; load 3.0; from tests/{0}.c, tests/rig.c'
 lanes.touched = lambda: {'src/a.c'}
