@@ -6,7 +6,8 @@
 
 Counts cases: a cmocka program counts as many as it holds, any other test as
 one. A test that ends with status 77 is skipped, and its last line says why. The
-output of what fails is shown when it fails. Just before the count stand once more
+end of what fails is shown when it fails, the whole is in the build folder's
+meson-logs/testlog.txt. Just before the count stand once more
 the lines of it that say why, wherever they stood, and its last lines, so that the
 tail of a long log says what failed. Exit status 0 only when something ran and
 nothing failed.
@@ -54,7 +55,7 @@ FOLLOW = [(re.compile('Sanitizer|runtime error:'), 10),
 CAUSE = re.compile(r'^\[ +ERROR +\] --- |FAILED: |^ERROR: |^FAIL: '
                    r'|^(\w+\.)*\w*(Error|Expired|Failure|Exception)\b.*: ')
 BY_TIME = re.compile(r'not within|still running|\bdeadline\b|timed out'
-                     r'|did not stop|0x[f]*ffffff92\b')
+                     r'|did not stop|--- 0xf*ffffff92 != ')
 CRASH = re.compile(r'\w+Sanitizer|runtime error:|Assertion|core dumped'
                    r'|skein_assert|Test failed with exception')
 
@@ -161,12 +162,17 @@ class Build:
 
     def __init__(self, folder):
         self.folder = folder
-        self.rows = self.info('tests')
+        self.rows = self.info('intro-tests')
+        self.targets = self.info('intro-targets')
+        self.source = self.info('meson-info')['directories']['source']
 
     def info(self, what):
-        path = os.path.join(self.folder, 'meson-info', f'intro-{what}.json')
+        path = os.path.join(self.folder, 'meson-info', f'{what}.json')
         with open(path, encoding='utf-8') as file:
             return json.load(file)
+
+    def inside(self, path):
+        return os.path.relpath(path, self.source)
 
     def choose(self, options):
         """The tests that the options name, in Meson's order."""
@@ -185,40 +191,42 @@ class Build:
             if seen % parts == part % parts:
                 yield Test(row)
 
-    def compile(self, tests):
-        """All but the programs of other tests."""
+    def wanted(self, tests):
+        """All but the programs of other tests; tests depend on the tool, too,
+        which processes of any test may start."""
         chosen = {target for test in tests for target in test.row['depends']}
-        others = {target for row in self.rows for target in row['depends']
-                  if '/tests/' in row['cmd'][0]} - chosen
-        wanted = [os.path.relpath(target['filename'][0],
-                                  os.path.realpath(self.folder))
-                  for target in self.info('targets')
-                  if target['build_by_default'] and target['id'] not in others]
+        others = {target for row in self.rows
+                  for target in row['depends']} - chosen
+        return [os.path.relpath(target['filename'][0],
+                                os.path.realpath(self.folder))
+                for target in self.targets if target['build_by_default'] and
+                not (target['id'] in others and
+                     self.inside(target['defined_in']).startswith('tests/'))]
+
+    def compile(self, tests):
         begun = time.monotonic()
-        status = subprocess.run(['ninja', '-C', self.folder, *wanted],
+        status = subprocess.run(['ninja', '-C', self.folder,
+                                 *self.wanted(tests)],
                                 stdin=subprocess.DEVNULL, check=False)
         print(f'compiled: {self.folder}: {time.monotonic() - begun:.0f} s',
               flush=True)
         return status.returncode == 0
 
     def sources(self, test):
-        """The files of the tree that a test is made of."""
-        root = os.path.realpath(os.path.join(os.path.dirname(__file__), '..'))
-        paths = list(test.row['cmd'])
-        for target in self.info('targets'):
+        """The files of tests/ that a test is made of."""
+        paths = [word for word in test.row['cmd'] if os.path.isabs(word)]
+        for target in self.targets:
             if target['id'] in test.row['depends']:
                 paths += [path for group in target['target_sources']
                           for path in group.get('sources', [])]
-        inside = (os.path.relpath(os.path.realpath(path), root)
-                  for path in paths if os.path.isabs(path))
-        return sorted({path for path in inside if path.startswith('tests/')
-                       and os.path.exists(os.path.join(root, path))})
+        return sorted({path for path in map(self.inside, paths)
+                       if path.startswith('tests/')})
 
 
-def run_meson(options, tests, processes, more=()):
+def run_meson(options, tests, processes, base='testlog', more=()):
     """Runs the tests by name; their results. What is not reached by the end of
     the clock has none. Second: meson's own status."""
-    logs = os.path.join(options.build, 'meson-logs', 'testlog*.json')
+    logs = os.path.join(options.build, 'meson-logs', f'{base}*.json')
     for path in glob.glob(logs):
         os.unlink(path)
     sys.stdout.flush()
@@ -226,6 +234,7 @@ def run_meson(options, tests, processes, more=()):
     with subprocess.Popen(['meson', 'test', '-C', options.build, '--no-rebuild',
                            '--print-errorlogs', f'--num-processes={processes}',
                            f'--timeout-multiplier={options.timeout_multiplier}',
+                           f'--logbase={base}',
                            *(['--wrapper', options.wrapper]
                              if options.wrapper else []),
                            *more, *[test.name for test in tests]],
@@ -253,7 +262,7 @@ def run_again(options, build, tests):
         load = os.getloadavg()[0]
         why = test.late()
         print(f'\n{test.name} again, alone: {why}', flush=True)
-        entries, _ = run_meson(options, [test], 1,
+        entries, _ = run_meson(options, [test], 1, 'again',
                                [f'--repeat={AGAIN_TIMES}'])
         good = [entry for entry in entries
                 if entry['result'] in ('OK', 'EXPECTEDFAIL')]

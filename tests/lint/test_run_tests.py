@@ -4,7 +4,9 @@
 import contextlib
 import importlib.util
 import io
+import json
 import os
+import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
@@ -88,6 +90,8 @@ for result, status, text, again in [
         # a wrong value, alone or beside
         ('FAIL', 1, WRONG, False),
         ('FAIL', 1, LATE + WRONG, False),
+        # it should have timed out
+        ('FAIL', 1, '[  ERROR   ] --- 0 != 0xffffffffffffff92\n', False),
         ('TIMEOUT', -15, WRONG, False),
         # a test that has such a name
         ('FAIL', 1, '[ RUN      ] test_deadline\n' + WRONG, False),
@@ -112,4 +116,40 @@ shown = run_tests.repeated('[ RUN      ] a\n[  FAILED  ] a\n' +
                            '[       OK ] b\n' * 30 + REASON +
                            'skein: info: x\n' * 30)
 assert [line for line in REASON.splitlines() if line not in shown] == [], shown
+
+# Of a part only its own programs are compiled, and what belongs to no test.
+with tempfile.TemporaryDirectory() as folder:
+    def info(name, value):
+        path = os.path.join(folder, 'meson-info', f'{name}.json')
+        with open(path, 'w', encoding='utf-8') as file:
+            json.dump(value, file)
+
+    def target(name, where):
+        return {'id': name, 'build_by_default': True,
+                'defined_in': f'/s/{where}/meson.build',
+                'filename': [f'{os.path.realpath(folder)}/{where}/{name}'],
+                'target_sources': [{'sources': [f'/s/{where}/{name}.c']}]}
+
+    os.mkdir(os.path.join(folder, 'meson-info'))
+    info('meson-info', {'directories': {'source': '/s'}})
+    info('intro-targets', [target('tool', 'tools'), target('peer', 'tests'),
+                           target('a', 'tests'), target('b', 'tests')])
+    info('intro-tests', [
+        {'name': 'a', 'suite': ['x:unit'], 'cmd': ['/o/a'], 'depends': ['a']},
+        {'name': 'b', 'suite': ['x:unit'], 'cmd': ['/o/b'], 'depends': ['b']},
+        {'name': 'c', 'suite': ['x:lint'], 'cmd': ['/s/o/../tests/c.sh'],
+         'depends': ['tool', 'a']}])
+    build = run_tests.Build(folder)
+
+    def chosen(*words):
+        return list(build.choose(run_tests.parse(list(words))))
+
+    assert [t.name for t in chosen('--no-suite', 'lint')] == ['a', 'b']
+    for part, name in ('1/2', 'a'), ('0/2', 'b'):
+        tests = chosen('--suite', 'unit', '--share', part)
+        assert [t.name for t in tests] == [name], part
+        assert sorted(build.wanted(tests)) == \
+            [f'tests/{name}', 'tests/peer', 'tools/tool'], part
+        assert build.sources(tests[0]) == [f'tests/{name}.c']
+    assert build.sources(chosen('c')[0]) == ['tests/a.c', 'tests/c.sh']
 print(f'{len(CASES)} results counted')
