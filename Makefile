@@ -95,7 +95,7 @@ asan:
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	scripts/run-tests.py --build "$(BUILD)-asan" --compile --share $(SHARE) \
 		--no-suite lint --no-suite soak --no-suite model --no-suite figures \
-		--no-suite harsh-e2e $(HARSH) --timeout-multiplier 4 $(T)
+		--no-suite harsh-e2e --timeout-multiplier 4 $(T)
 
 # die_after_fork=0: tests fork children that start threads of their own. A
 # simulated world is one thread; what the suite one-thread has cannot start

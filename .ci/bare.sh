@@ -193,7 +193,7 @@ if [[ $wanted == *" read-only "* ]]; then
 	END
 	{
 		clock
-		echo 'mkdir -p "/root/my code" && cd "/root/my code"'
+		echo 'mkdir -p "$HOME/my code" && cd "$HOME/my code"'
 		commands demo | sed 's/^make test$/. \/ci\/read-only\n&/'
 		# What it compiled is there already.
 		echo 'SKEIN_DEMO_TIME=0.3s make demo'

@@ -40,7 +40,7 @@ static void enter(struct skein_engine *eng)
 	assert_int_equal(engine_enter(eng->e, ENV_NEVER), 0);
 }
 
-/* A beat whose time has come. */
+/* A beat that is due. */
 static void publish(struct skein_engine *eng)
 {
 	enter(eng);

@@ -127,7 +127,6 @@ static void test_access(void **state)
 			 0);
 	while (!b.ends)
 		skein_ctx_progress(b.ctx);
-	print_message("%s\n", b.story);
 	assert_int_equal(b.err, -EACCES);
 	assert_non_null(strstr(b.story, "memory that it may not touch"));
 	while (status == 1)
