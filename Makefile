@@ -73,15 +73,15 @@ test-hw:
 		sed 's|[^ ]*|tests/hw/test_&|g')
 	SKEIN_BUILD_ASAN="$(BUILD)-asan" tests/hw/run.sh "$(BUILD)"
 
-# What a sanitizer's lane leaves out of `make test`, and why: the only place. The
-# names follow when the lane runs.
+# What a sanitizer's lane does not run, and why: the only place. The names follow
+# when the lane runs.
 # $(call left-out,FOLDER,SUITE,WHY)
 left-out = @echo "not under a sanitizer: $(2): $(3):" \
 	$$(meson test -C "$(1)" --no-rebuild --list --suite $(2) 2>/dev/null | \
 	sed 's|.* / ||' | paste -sd, | sed 's|,|, |g')
 figures := figures of models and of other programs, in one thread or none of ours
 harsh := the programs of e2e again; harsh mode itself has unit tests
-whole := rounds and seeds for make soak, a part of which make test runs
+whole := rounds and seeds, which make test-rounds runs
 
 # Models are checked by spin: no sanitizer sees them.
 ##asan: unit and end-to-end tests under AddressSanitizer and UBSan

@@ -23,8 +23,8 @@ root=.ci/bare-root.sh
 passed=0
 failed=0
 skipped=0
-demo=ok
-test=ok
+demo="not run"
+test="not run"
 begun=$SECONDS
 wanted=" ${BARE:-user test} "
 
@@ -115,6 +115,7 @@ demo_step() {
 	if step "$1" 1200 "$2" && grep -q '^No value was wrong or missing' "$log"
 	then
 		passed=$((passed + 1))
+		[ "$demo" = FAILED ] || demo=ok
 	else
 		demo=FAILED
 		failed=$((failed + 1))
@@ -138,6 +139,7 @@ test_step() {
 	step "$@"
 	local status=$?
 	[ $status = 0 ] || test=FAILED
+	[ "$test" = FAILED ] || test=ok
 	keep "${1// /-}"
 	add $status
 }

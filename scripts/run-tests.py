@@ -57,7 +57,9 @@ CAUSE = re.compile(r'^\[ +ERROR +\] --- |FAILED: |^ERROR: |^FAIL: '
 BY_TIME = re.compile(r'not within|still running|\bdeadline\b|timed out'
                      r'|did not stop|--- 0xf*ffffff92 != ')
 CRASH = re.compile(r'\w+Sanitizer|runtime error:|Assertion|core dumped'
-                   r'|skein_assert|Test failed with exception')
+                   r'|skein_assert|Test failed with exception'
+                   r'|killed by SIG(SEGV|ABRT|BUS|ILL|FPE)'
+                   r'|^==\d+== (Invalid|Conditional|Use of)', re.M)
 
 AGAIN_MAX = 8  # more tests than these fail for another reason than noise
 AGAIN_TIMES = 3
@@ -224,13 +226,14 @@ class Build:
 
 
 def run_meson(options, tests, processes, base='testlog', more=()):
-    """Runs the tests by name; their results. What is not reached by the end of
-    the clock has none. Second: meson's own status."""
+    """Runs the tests by name. Returns their results, meson's own status, and
+    whether the clock ended it: then what was not reached has no result."""
     logs = os.path.join(options.build, 'meson-logs', f'{base}*.json')
     for path in glob.glob(logs):
         os.unlink(path)
     sys.stdout.flush()
     end = float(os.environ.get('TESTS_END') or 'inf')
+    is_late = False
     with subprocess.Popen(['meson', 'test', '-C', options.build, '--no-rebuild',
                            '--print-errorlogs', f'--num-processes={processes}',
                            f'--timeout-multiplier={options.timeout_multiplier}',
@@ -242,13 +245,25 @@ def run_meson(options, tests, processes, base='testlog', more=()):
         try:
             meson.wait(max(end - time.time(), 1) if end < 1e12 else None)
         except subprocess.TimeoutExpired:
+            is_late = True
             print('the clock has ended', flush=True)
             meson.send_signal(signal.SIGTERM)
     entries = []
     for path in glob.glob(logs):
         with open(path, encoding='utf-8') as log:
             entries += [json.loads(line) for line in log]
-    return entries, meson.returncode
+    return entries, meson.returncode, is_late
+
+
+def take(tests, entries, status, is_late):
+    """Gives each test its result. Without one, and before the end of the clock,
+    meson died: that test is lost, and has failed."""
+    named = {test.name: test for test in tests}
+    for entry in entries:
+        named[entry['name'].split(' / ')[-1]].ran(entry)
+    for test in tests:
+        if not (is_late or test.reached):
+            test.ran({'result': 'LOST', 'returncode': status})
 
 
 def run_again(options, build, tests):
@@ -262,8 +277,8 @@ def run_again(options, build, tests):
         load = os.getloadavg()[0]
         why = test.late()
         print(f'\n{test.name} again, alone: {why}', flush=True)
-        entries, _ = run_meson(options, [test], 1, 'again',
-                               [f'--repeat={AGAIN_TIMES}'])
+        entries, *_ = run_meson(options, [test], 1, 'again',
+                                [f'--repeat={AGAIN_TIMES}'])
         good = [entry for entry in entries
                 if entry['result'] in ('OK', 'EXPECTEDFAIL')]
         if len(good) == AGAIN_TIMES:
@@ -301,7 +316,7 @@ def report(tests):
     for test in tests:
         if not test.reached:
             print(f'not run: {test.name}')
-    return tuple(sum(column) for column in zip(*counts)) or (0, 0, 0)
+    return tuple(sum(column) for column in zip(*counts))
 
 
 def close(passed, failed, skipped):
@@ -339,21 +354,19 @@ def main(argv):
     cores = len(os.sched_getaffinity(0))
     begun = time.monotonic()
     before = cpu_s()
-    entries, status = run_meson(options, tests, cores + (cores + 1) // 2)
-    named = {test.name: test for test in tests}
-    for entry in entries:
-        named[entry['name'].split(' / ')[-1]].ran(entry)
+    entries, status, is_late = run_meson(options, tests,
+                                         cores + (cores + 1) // 2)
+    take(tests, entries, status, is_late)
     took = max(time.monotonic() - begun, 1e-3)
     busy = (cpu_s() - before) / took / cores
     unstable = run_again(options, build, tests)
     passed, failed, skipped = report(tests)
     for line in unstable:
         print(line)
-    if status and not (failed or unstable) and \
-            all(test.reached for test in tests):
+    if status and not (failed or unstable or is_late):
         print(f'\nmeson test ended with status {status}')
         failed = 1
-    if not any(test.reached for test in tests):
+    if not (is_late or any(test.reached for test in tests)):
         print('\nno test ran')
         failed = 1
     print(f'\n{took:.0f} s, {cores} cores, {busy:.0%} busy with tests')

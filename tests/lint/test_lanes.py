@@ -5,6 +5,7 @@ import contextlib
 import importlib.util
 import io
 import os
+import signal
 import tempfile
 import time
 
@@ -49,10 +50,27 @@ for script, counts in [
     assert lane.counts == counts, (script, lane.counts)
     assert closed(lane)[0] == (1 if counts[1] else 0)
 
-# The clock ends a lane that hangs, whatever holds its pipe.
-begun = time.monotonic()
-lane, _ = ran('setsid sleep 60 & sleep 600', end=time.time())
-assert lane.counts == [0, 1, 0] and time.monotonic() - begun < 50
+# The clock ends a lane that hangs, whatever holds its pipe; a command that has
+# ended is not waited for.
+lanes.PIPE_S = 1
+HOLDS = 'setsid sleep 600 & echo $! >&3; '
+for script, end, counts in [
+        (HOLDS + 'sleep 600', time.time() + 2, [0, 1, 0]),
+        (HOLDS + 'echo 1 passed, 0 failed, 0 skipped', FAR, [1, 0, 0])]:
+    with tempfile.NamedTemporaryFile('r') as holder:
+        lane, _ = ran(f'exec 3>{holder.name}; {script}', end)
+        os.kill(int(holder.read()), signal.SIGKILL)  # it is there
+    assert lane.counts == counts, (script, lane.counts)
+
+# A command that the clock does not reach is not run; in the bare root that fails.
+for name, status in ('x', 0), ('bare', 1):
+    lane = lanes.Lane(name, 1, ['false'])
+    with tempfile.TemporaryDirectory() as folder, \
+            contextlib.redirect_stdout(io.StringIO()):
+        lanes.run_lane(lane, folder, time.time())
+    good, _ = ran('echo 1 passed, 0 failed, 0 skipped')
+    assert lane.counts == [0, 0, 1]
+    assert closed(good, lane)[0] == status, name
 
 # What the table and the closing lines have.
 lane, _ = ran("""echo 'compiled: b: 7 s'; echo 'tested: b: 5 s'

@@ -87,6 +87,9 @@ for result, status, text, again in [
         # it says nothing, or has died
         ('FAIL', 1, '', False),
         ('FAIL', -11, LATE, False),
+        ('FAIL', 1, 'FAILED: client: still running after 20 s\n---- server '
+                    '(skein kv): killed by SIGSEGV\n', False),
+        ('TIMEOUT', -15, '==7== Invalid read of size 8\n', False),
         # a wrong value, alone or beside
         ('FAIL', 1, WRONG, False),
         ('FAIL', 1, LATE + WRONG, False),
@@ -116,6 +119,14 @@ shown = run_tests.repeated('[ RUN      ] a\n[  FAILED  ] a\n' +
                            '[       OK ] b\n' * 30 + REASON +
                            'skein: info: x\n' * 30)
 assert [line for line in REASON.splitlines() if line not in shown] == [], shown
+
+# What meson does not reach is not run at the end of the clock, else lost.
+for is_late, counts in (True, (0, 0, 1)), (False, (0, 1, 0)):
+    for entries in [], [{'name': 'x:unit / a', 'result': 'INTERRUPT',
+                         'returncode': -15, 'duration': 1}]:
+        test = run_tests.Test({'name': 'a'})
+        run_tests.take([test], entries, -15, is_late)
+        assert test.counts() == counts, (is_late, entries)
 
 # Of a part only its own programs are compiled, and what belongs to no test.
 with tempfile.TemporaryDirectory() as folder:
