@@ -32,6 +32,22 @@ def run(case, name, port):
     print(f'ok: qperf {name}')
 
 
+def children(process):
+    """Those of its first thread that have not ended."""
+    found = []
+    with open(f'/proc/{process.pid}/task/{process.pid}/children',
+              encoding='ascii') as pids:
+        for pid in pids.read().split():
+            try:
+                with open(f'/proc/{pid}/stat', encoding='utf-8') as stat:
+                    state = stat.read().rsplit(')', 1)[1].split()[0]
+            except FileNotFoundError:
+                continue
+            if state not in 'ZX':
+                found.append(pid)
+    return found
+
+
 def qperf():
     port = stock.Port()
     with Case() as case:
@@ -40,6 +56,9 @@ def qperf():
         case.until('the server listens', lambda: stock.listens(port.number))
         for name in TESTS:
             run(case, name, port)
+        # The last client has its answer before the child that served it ends.
+        case.until("the server's children to end",
+                   lambda: not children(server))
         server.kill()
     port.close()
 
