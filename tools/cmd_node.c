@@ -8,7 +8,7 @@
 #include "out.h"
 #include "until.h"
 
-#include "conn/setup/addr.h"
+#include "base/hostport.h"
 
 #include <skein/ctx.h>
 #include <skein/error.h>
@@ -42,7 +42,7 @@ static bool meta_check(const char *meta)
 {
 	const char *comma = strchr(meta, ',');
 	char *copy, *rest, *at;
-	struct conn_addr addr;
+	struct hostport addr;
 	bool ok = true;
 
 	if (comma && strchr(comma + 1, ',')) {
@@ -51,7 +51,7 @@ static bool meta_check(const char *meta)
 	}
 	copy = rest = strdup(meta);
 	while (ok && (at = strsep(&rest, ","))) {
-		ok = !conn_addr_parse(at, &addr);
+		ok = !hostport_parse(at, &addr);
 		if (!ok)
 			out_error(CMD,
 				  "--meta: \"%.64s\" is not HOST:PORT (an IPv6 "

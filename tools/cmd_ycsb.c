@@ -9,7 +9,7 @@
 #include "out.h"
 #include "ycsb_report.h"
 
-#include "conn/setup/addr.h"
+#include "base/hostport.h"
 #include "kv/server/serve.h"
 
 #include <skein/error.h>
@@ -57,7 +57,7 @@ static const char *const arrivals[] = {"poisson", "even", NULL};
 static enum opt_verdict check(enum opt_verdict v, struct ycsb_opts *o)
 {
 	struct ycsb_params *p = &o->params;
-	struct conn_addr addr;
+	struct hostport addr;
 
 	if (v != OPT_RUN)
 		return v;
@@ -77,7 +77,7 @@ static enum opt_verdict check(enum opt_verdict v, struct ycsb_opts *o)
 			       "--wait=event sleeps: give --wait=poll or spin");
 	else if (o->json && o->rows)
 		out_error(CMD, "--json and --rows exclude each other");
-	else if (conn_addr_parse(o->server, &addr) || !strcmp(addr.port, "0"))
+	else if (hostport_parse(o->server, &addr) || !strcmp(addr.port, "0"))
 		out_error(CMD,
 			  "--server=%s is no HOST:PORT (an IPv6 address in "
 			  "brackets)",

@@ -6,11 +6,11 @@
 
 #include "out.h"
 
+#include "base/hostport.h"
+
 #include <arpa/inet.h>
-#include <ctype.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define HOST_MAX 256
@@ -52,24 +52,13 @@ bool guard_is_loopback(const char *host)
 	return all;
 }
 
-static bool port_is_one(const char *port)
-{
-	unsigned long n;
-	char *end;
-
-	if (!isdigit((unsigned char)*port))
-		return false;
-	n = strtoul(port, &end, 10);
-	return !*end && n <= UINT16_MAX;
-}
-
-/* Is there such a host? A bracketed address is looked at by others. */
+/* Is there such a host? */
 static bool is_found(const char *cmd, const char *host)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
 	int rc;
 
-	if (!*host || *host == '[')
+	if (!*host)
 		return true;
 	rc = getaddrinfo(host, NULL, &hints, &list);
 	if (rc)
@@ -84,25 +73,22 @@ static bool is_found(const char *cmd, const char *host)
 
 bool guard_may_listen(const char *cmd, const char *addr, const char *words)
 {
-	const char *colon = strrchr(addr, ':');
-	size_t len = colon ? (size_t)(colon - addr) : strlen(addr);
-	char host[HOST_MAX] = "";
+	struct hostport at;
 
-	if (len >= sizeof(host) || !colon || !port_is_one(colon + 1)) {
+	if (hostport_parse(addr, &at)) {
 		out_error(cmd,
-			  "\"%.64s\" is no HOST:PORT, with a port from 0 to "
-			  "65535",
+			  "\"%.64s\" is no HOST:PORT (an IPv6 address in "
+			  "brackets), with a port from 0 to 65535",
 			  addr);
 		return false;
 	}
-	memcpy(host, addr, len);
-	if (!is_found(cmd, host))
+	if (!is_found(cmd, at.host))
 		return false;
-	if (guard_is_loopback(host))
+	if (guard_is_loopback(at.host))
 		return true;
 	out_error(cmd,
 		  "%s is reached from other hosts, and nothing is asked of "
 		  "them: give %s",
-		  *host ? host : "every address", words);
+		  at.host[0] ? at.host : "every address", words);
 	return false;
 }

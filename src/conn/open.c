@@ -7,6 +7,7 @@
  * the control link of the first. docs/design/connections.md.
  */
 #include "base/assert.h"
+#include "base/hostport.h"
 #include "conn/state.h"
 #include "conn/setup/listener.h"
 #include "conn/setup/path.h"
@@ -207,8 +208,8 @@ static void start_call(struct engine_call *call)
 
 static int lookup(struct skein_ctx *ctx, const char *text, struct conn_dial *d)
 {
-	struct conn_addr addr;
-	int rc = conn_addr_parse(text, &addr);
+	struct hostport addr;
+	int rc = hostport_parse(text, &addr);
 
 	if (rc || !strcmp(addr.port, "0")) {
 		env_log(ctx->env, ENV_LOG_ERROR,

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/hostport.h"
 #include "conn/mem/mem_handle.h"
 #include "mcast/state.h"
 
@@ -26,20 +27,16 @@ static const enum mcast_algorithm algorithms[] = {
 	[SKEIN_MCAST_HYBRID] = MCAST_HYBRID,
 };
 
-static size_t host_len(const char *addr)
-{
-	const char *colon = strrchr(addr, ':');
-
-	return colon ? (size_t)(colon - addr) : strlen(addr);
-}
-
+/* An address that is none is refused when it is connected to. */
 static bool host_alone(const struct skein_mcast_attr *a)
 {
-	size_t len = host_len(a->members[a->rank]);
+	struct hostport own, other;
 
+	if (hostport_parse(a->members[a->rank], &own))
+		return false;
 	for (unsigned i = 0; i < a->count; i++)
-		if (i != a->rank && host_len(a->members[i]) == len &&
-		    !memcmp(a->members[i], a->members[a->rank], len))
+		if (i != a->rank && !hostport_parse(a->members[i], &other) &&
+		    !strcmp(own.host, other.host))
 			return false;
 	return true;
 }

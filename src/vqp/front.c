@@ -5,6 +5,7 @@
  */
 #include "vqp/front.h"
 
+#include "base/hostport.h"
 #include "conn/ctx.h"
 
 #include <arpa/inet.h>
@@ -130,31 +131,17 @@ void front_gid(const struct skein_pool *p, const struct sockaddr_storage *sa,
 static int node_parse(struct skein_pool *p, const char *addr, uint8_t gid[16],
 		      uint32_t *port)
 {
-	const char *colon = strrchr(addr, ':');
 	struct sockaddr_storage sa;
-	char host[256], *end;
-	unsigned long n;
+	struct hostport at;
 	int found = 0;
-	size_t k;
 
-	if (!colon || colon == addr)
+	if (hostport_parse(addr, &at) || !at.host[0])
 		return -EINVAL;
-	n = strtoul(colon + 1, &end, 10);
-	if (end == colon + 1 || *end || !n || n > UINT16_MAX)
-		return -EINVAL;
-	k = (size_t)(colon - addr);
-	if (*addr == '[' && addr[k - 1] == ']') {
-		addr++;
-		k -= 2;
-	}
-	if (k >= sizeof(host))
-		return -EINVAL;
-	memcpy(host, addr, k);
-	host[k] = '\0';
-	if (env_resolve(p->env, host, colon + 1, false, &sa, 1, &found) ||
+	*port = (uint32_t)strtoul(at.port, NULL, 10);
+	if (!*port ||
+	    env_resolve(p->env, at.host, at.port, false, &sa, 1, &found) ||
 	    !found)
 		return -EINVAL;
-	*port = (uint32_t)n;
 	front_gid(p, &sa, gid);
 	return 0;
 }

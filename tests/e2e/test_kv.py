@@ -347,6 +347,8 @@ def wrong_command_lines():
         # the cause, and not what follows from it
         for words, says in (
                 (['kv', 'serve', '-l', '127.0.0.1:99999'], 'is no HOST:PORT'),
+                (['kv', 'serve', '-l', '::1:7999'], 'is no HOST:PORT'),
+                (['kv', 'serve', '-l', '127.0.0.1:+79'], 'is no HOST:PORT'),
                 (['kv', 'serve', '-l', 'a' * 70 + ':0'], 'cannot find host a'),
                 (['ycsb', '-s', 'x', '--transport', 'tcp-spin', '--return',
                   'fetch'], '--return is for'),

@@ -4,6 +4,7 @@
  */
 #include "kv/net/addr.h"
 
+#include "base/hostport.h"
 #include "kv/clock.h"
 
 #include <errno.h>
@@ -15,35 +16,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static int split(const char *addr, char host[KV_ADDR_MAX], const char **port)
-{
-	const char *colon = strrchr(addr, ':'), *first = addr, *last = colon;
-
-	if (!colon || !colon[1] || colon - addr >= KV_ADDR_MAX)
-		return -EINVAL;
-	if (*addr == '[') {
-		if (colon[-1] != ']')
-			return -EINVAL;
-		first++;
-		last--;
-	}
-	memcpy(host, first, (size_t)(last - first));
-	host[last - first] = 0;
-	*port = colon + 1;
-	return 0;
-}
-
 static int look_up(const char *addr, bool passive, struct addrinfo **list)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-	char host[KV_ADDR_MAX];
-	const char *port;
-	int rc = split(addr, host, &port);
+	struct hostport at;
+	int rc = hostport_parse(addr, &at);
 
 	if (rc)
 		return rc;
 	hints.ai_flags = passive ? AI_PASSIVE : 0;
-	rc = getaddrinfo(host[0] ? host : NULL, port, &hints, list);
+	rc = getaddrinfo(at.host[0] ? at.host : NULL, at.port, &hints, list);
 	return rc ? -EADDRNOTAVAIL : 0;
 }
 

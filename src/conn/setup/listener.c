@@ -12,6 +12,7 @@
 #include "conn/setup/listener.h"
 
 #include "base/assert.h"
+#include "base/hostport.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -221,10 +222,10 @@ static int bind_one(struct skein_listener *l, const char *text)
 {
 	struct sockaddr_storage addrs[ADDRS_MAX], local;
 	struct skein_env *env = l->ctx->env;
-	struct conn_addr addr;
+	struct hostport addr;
 	int i, n, rc;
 
-	rc = conn_addr_parse(text, &addr);
+	rc = hostport_parse(text, &addr);
 	if (rc == 0)
 		rc = env_resolve(env, addr.host, addr.port, true, addrs,
 				 ADDRS_MAX, &n);
@@ -307,7 +308,7 @@ int skein_listener_open(struct skein_ctx *ctx, const char *addr,
 			const struct skein_listener_attr *user,
 			struct skein_listener **out)
 {
-	struct conn_addr parsed;
+	struct hostport parsed;
 	struct skein_listener_attr attr = {.size = sizeof(attr)};
 	struct skein_listener *l;
 	bool pooled;
@@ -334,7 +335,7 @@ int skein_listener_open(struct skein_ctx *ctx, const char *addr,
 	if (rc) {
 		env_log(ctx->env, ENV_LOG_ERROR, "cannot listen on %s: %s",
 			addr ? addr : "(null)",
-			conn_addr_parse(addr, &parsed)
+			hostport_parse(addr, &parsed)
 				? "write HOST:PORT, an IPv6 address in brackets"
 				: skein_strerror(rc));
 		listener_free(l);

@@ -21,54 +21,6 @@
 
 /* --- addresses --------------------------------------------------------- */
 
-static void test_addr(void **state)
-{
-	static const struct {
-		const char *text, *host, *port; /* host NULL: refused */
-	} rows[] = {
-		{"10.0.0.7:7000", "10.0.0.7", "7000"},
-		{"node-3.cluster_a:1", "node-3.cluster_a", "1"},
-		{":0", "", "0"},
-		{"[::1]:65535", "::1", "65535"},
-		{"[fe80::1%eth0]:80", "fe80::1%eth0", "80"},
-		{"10.0.0.7", NULL, NULL},
-		{"::1:7000", NULL, NULL},
-		{"[::1]", NULL, NULL},
-		{"[]:1", NULL, NULL},
-		{"[::1]x:1", NULL, NULL},
-		{"[::1:1", NULL, NULL},
-		{"a:", NULL, NULL},
-		{"a:65536", NULL, NULL},
-		{"a:123456", NULL, NULL},
-		{"a:-1", NULL, NULL},
-		{"a:http", NULL, NULL},
-		{"a b:1", NULL, NULL},
-		{"a/b:1", NULL, NULL},
-		{"", NULL, NULL},
-		{NULL, NULL, NULL},
-	};
-	char longest[CONN_ADDR_HOST_MAX + 4];
-	struct conn_addr a;
-
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		memset(&a, 0x55, sizeof(a));
-		if (!rows[i].host) {
-			assert_int_equal(conn_addr_parse(rows[i].text, &a),
-					 -EINVAL);
-			assert_int_equal(a.host[0], 0x55); /* untouched */
-			continue;
-		}
-		assert_int_equal(conn_addr_parse(rows[i].text, &a), 0);
-		assert_string_equal(a.host, rows[i].host);
-		assert_string_equal(a.port, rows[i].port);
-	}
-	memset(longest, 'a', sizeof(longest));
-	strcpy(longest + CONN_ADDR_HOST_MAX, ":1");
-	assert_int_equal(conn_addr_parse(longest, &a), 0);
-	strcpy(longest + CONN_ADDR_HOST_MAX, "a:1");
-	assert_int_equal(conn_addr_parse(longest, &a), -EINVAL);
-}
-
 static void test_addr_format(void **state)
 {
 	struct sockaddr_storage ss = {0};
@@ -372,7 +324,6 @@ static void test_strerror(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_addr),
 		cmocka_unit_test(test_addr_format),
 		cmocka_unit_test(test_retry),
 		cmocka_unit_test(test_admission),
