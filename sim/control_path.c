@@ -352,7 +352,7 @@ static int starters_make(struct start *s)
 {
 	const struct control_start *conf = s->conf;
 	unsigned n = conf->servers * conf->qps;
-	int rc = 0;
+	int rc = conf->nodes ? 0 : -EINVAL;
 
 	for (unsigned i = 0; i < conf->servers && !rc; i++) {
 		rc = place_new(s->w, &s->servers[i]);

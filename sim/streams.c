@@ -184,7 +184,7 @@ static void judge_bytes(struct talk *t, const uint8_t *data, size_t len)
 			report_fail(rep_of(t),
 				    "stream %u, end %u: byte %llu is wrong",
 				    t->id, t->side,
-				    (unsigned long long)(at + i));
+				    (unsigned long long)at + i);
 			break;
 		}
 	t->mine->read += len;

@@ -221,7 +221,7 @@ static json_t *words_json(const char *words)
 
 	if (text)
 		return text;
-	for (i = 0; words[i] && i < sizeof(clean) - 1; i++)
+	for (i = 0; i < sizeof(clean) - 1 && words[i]; i++)
 		clean[i] = (unsigned char)words[i] < 0x80 ? words[i] : '?';
 	clean[i] = '\0';
 	return json_string(clean);

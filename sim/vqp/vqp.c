@@ -42,7 +42,7 @@ static void meta_main(void *arg)
 {
 	struct node *n = arg;
 	struct party *p = n->a.party;
-	struct skein_meta *meta;
+	struct skein_meta *meta = NULL;
 
 	while (!p->over && meta_up(&n->a, &meta))
 		sim_sleep(p->w, 5 * MS);

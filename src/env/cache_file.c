@@ -70,12 +70,13 @@ int cache_file_read(const char *path, void *buf, size_t size, size_t *len)
 
 int cache_file_folders(const char *path)
 {
+	size_t len = strlen(path);
 	char part[PATH_MAX];
 	int rc = 0;
 
-	if (strlen(path) >= sizeof(part))
+	if (len >= sizeof(part))
 		return -ENAMETOOLONG;
-	strcpy(part, path);
+	memcpy(part, path, len + 1);
 	for (char *at = strchr(part + 1, '/'); at && !rc;
 	     at = strchr(at + 1, '/')) {
 		*at = '\0';
@@ -88,10 +89,11 @@ int cache_file_folders(const char *path)
 
 int cache_file_find(const char *path, char at[PATH_MAX])
 {
+	size_t len = strlen(path);
 	char *slash;
 	struct stat st;
 
-	if (strlen(path) >= PATH_MAX)
+	if (len >= PATH_MAX)
 		return -ENAMETOOLONG;
 	if (!stat(path, &st)) {
 		if (!S_ISREG(st.st_mode))
@@ -102,13 +104,13 @@ int cache_file_find(const char *path, char at[PATH_MAX])
 		return -errno;
 	if (!lstat(path, &st))
 		return -ENOENT; /* a link to what is not there */
-	strcpy(at, path);
+	memcpy(at, path, len + 1);
 	slash = strrchr(at, '/');
 	if (slash)
 		slash[1] = '\0';
 	if (access(slash ? at : ".", W_OK))
 		return -errno;
-	strcpy(at, path);
+	memcpy(at, path, len + 1);
 	return 0;
 }
 

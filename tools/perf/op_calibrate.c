@@ -390,7 +390,7 @@ static uint32_t whole(double rate)
 
 static double rate(const struct run *r, unsigned point)
 {
-	double rates[ROUNDS_MAX];
+	double rates[ROUNDS_MAX] = {0};
 
 	for (uint32_t round = 0; round < r->rounds; round++)
 		rates[round] = sum(r, round, point);
@@ -400,7 +400,7 @@ static double rate(const struct run *r, unsigned point)
 /* Of the slices that follow each other: what else the machine runs slows both. */
 static double fetched_over_replied(const struct run *r, unsigned time)
 {
-	double ratios[ROUNDS_MAX];
+	double ratios[ROUNDS_MAX] = {0};
 
 	for (uint32_t round = 0; round < r->rounds; round++)
 		ratios[round] =

@@ -134,7 +134,7 @@ bool soft_port_up(const struct soft *s)
 
 int soft_gids_load(struct soft *s)
 {
-	struct dev_gid now[SOFT_GID_MAX];
+	struct dev_gid now[SOFT_GID_MAX] = {0};
 	bool was = soft_port_up(s), is;
 	int n = collect(now);
 

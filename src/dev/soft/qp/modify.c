@@ -264,7 +264,7 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 		return err;
 	link_hold(q);
 	q->peer = p;
-	q->far = area ? (struct shm_qp *)(void *)(p->base + area) : NULL;
+	q->far = p && area ? (struct shm_qp *)(void *)(p->base + area) : NULL;
 	q->bell = bell;
 	q->far_bell = soft_bell_fd(bell);
 	q->far_idx = SHM_QP_MAX;
