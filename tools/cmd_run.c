@@ -120,9 +120,10 @@ static int preload(char *lib)
 static int front(const struct run_lib *lib)
 {
 	char path[2 * PATH_MAX];
+	const char *named = getenv(lib->env);
 	int rc = find_lib(lib, path, sizeof(path));
 
-	if (rc && getenv(lib->env) && *getenv(lib->env)) {
+	if (rc && named && *named) {
 		out_error(RUN_CMD, "%s=%s: %s", lib->env, path, strerror(-rc));
 		return rc;
 	}

@@ -138,7 +138,7 @@ static void choices_text(const struct opt *o, char *buf, size_t len)
 static void complain(const struct opt_usage *u, const struct opt *o,
 		     const char *s, int rc)
 {
-	static const char *const wants[] = {
+	static const char *const wants[OPT_CHOICE + 1] = {
 		[OPT_U32] = "a whole number",
 		[OPT_SIZE] = "bytes, with K, M or G if wanted",
 		[OPT_COUNT] = "a whole number, with K, M or G if wanted",

@@ -335,13 +335,15 @@ int top_read(const char *cmd, int pid, bool says, struct top *t)
 		    (!pid || atoi(entry->d_name) == pid))
 			process_read(&r, dirfd(root), entry->d_name);
 	closedir(root);
-	if (r.err)
+	if (r.err) {
 		top_free(t);
+		return r.err;
+	}
 	if (t->n)
 		qsort(t->rows, t->n, sizeof(*t->rows), by_pid);
 	if (t->n_peers)
 		qsort(t->peers, t->n_peers, sizeof(*t->peers), peers_by_pid);
-	return r.err;
+	return 0;
 }
 
 void top_free(struct top *t)

@@ -1175,8 +1175,7 @@ int pool_make(struct skein_ctx *ctx, const struct skein_pool_attr *a,
 	struct pool *p;
 	int err;
 
-	if (!c->srq ||
-	    (!c->dc && (!c->ud || (a && a->rcs == SKEIN_POOL_NO_RCS)))) {
+	if (!c->srq || (!c->dc && (!c->ud || a->rcs == SKEIN_POOL_NO_RCS))) {
 		env_log(ctx->env, ENV_LOG_ERROR, "vqp: %s has no %s",
 			ctx->device,
 			c->srq ? "dynamically connected transport (DC), and RC "

@@ -11,6 +11,7 @@
  */
 #include "vqp/engine.h"
 
+#include "base/assert.h"
 #include "base/prng.h"
 
 #include <errno.h>
@@ -326,6 +327,7 @@ static void message_drop(struct vqp_engine *e, struct vqp_message *m)
 		vqp_message_free(e, m);
 		return;
 	}
+	skein_assert(m->from);
 	f->orphan = true; /* READs are under way */
 	m->from->fetch = NULL;
 	m->from = NULL;

@@ -622,6 +622,7 @@ static int by_ns(const void *a, const void *b)
 static double p50_us(const struct run *r, enum via via, enum figure f)
 {
 	uint64_t *ns = calloc(r->iters, sizeof(*ns));
+	uint32_t mid = r->iters / 2;
 	double us;
 
 	if (!ns)
@@ -629,7 +630,7 @@ static double p50_us(const struct run *r, enum via via, enum figure f)
 	for (uint32_t i = 0; i < r->iters; i++)
 		ns[i] = r->samples[via][i].ns[f];
 	qsort(ns, r->iters, sizeof(*ns), by_ns);
-	us = (double)ns[r->iters / 2] / 1000.0;
+	us = (double)ns[mid] / 1000.0;
 	free(ns);
 	return us;
 }

@@ -214,7 +214,7 @@ static bool queue_grow(struct node_pool *p, struct node_vqp *v)
 	q = env_alloc(p->base.env, cap * sizeof(*q));
 	if (!q)
 		return false;
-	for (i = v->q_head; i != v->q_tail; i++)
+	for (i = v->q_head; v->q_cap && i != v->q_tail; i++)
 		q[i % cap] = v->q[i % v->q_cap];
 	env_free(p->base.env, v->q);
 	v->q = q;
