@@ -57,6 +57,8 @@ if [ ! -f "$folder/build.ninja" ]; then
 	arch=$(${CC:-cc} -print-multiarch 2>/dev/null) || arch=
 	[ ! -f /etc/debian_version ] || [ -z "$arch" ] ||
 		[[ $given == *libdir[=\ ]* ]] || options+=("-Dlibdir=lib/$arch")
+	# What is left of a set-up that was killed passes for a whole one.
+	rm -rf "$folder/meson-private"
 	# shellcheck disable=SC2086 # a list of words
 	meson setup "$folder" "${options[@]}" ${MESON_ARGS:-}
 elif [ ${#options[@]} != 0 ]; then

@@ -52,8 +52,10 @@ rpc/client rpc/event soft/verbs soft/errors soft/limits soft/park soft/cq
 soft/meet soft/orphan kv_proto kv_server'
 
 names=()
+all=' '
 while read -r name; do
 	name=${name##* / }
+	all+="$name "
 	reason=$(grep "^$name: " <<<"$excluded")
 	if [ -n "$reason" ]; then
 		[ -n "$short" ] || echo "not run: $reason"
@@ -62,6 +64,13 @@ while read -r name; do
 	fi
 done < <(meson test -C "$build" --list --suite unit --no-suite seeds 2>/dev/null |
 	grep -v ' can fail\|symbols')
+
+for name in $in_short $(sed -n 's/^\([^ ]*\): .*/\1/p' <<<"$excluded"); do
+	[[ $all == *" $name "* ]] || {
+		echo "valgrind.sh names $name, and no test has that name" >&2
+		exit 1
+	}
+done
 
 [ -n "$short" ] || tests/sim/valgrind.sh "$build/tools/skein" 2 3 4 5 || exit 1
 export SKEIN_TEST_VALGRIND=1
