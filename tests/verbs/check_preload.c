@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/time.h>
@@ -378,12 +379,30 @@ static void device_after_fork(struct ibv_context *ctx)
 	regions(ctx);
 }
 
+/* A program that closes what it does not know, and reuses the numbers. */
+static void numbers(struct ibv_context *ctx)
+{
+	int fd;
+
+	CHECK(close(ctx->async_fd) == -1 && errno == EBADF);
+	CHECK(dup2(0, ctx->async_fd) == -1 && errno == EBUSY);
+	CHECK(dup3(0, ctx->async_fd, 0) == -1 && errno == EBUSY);
+	CHECK(!close_range(3, ~0u, 0));
+	closefrom(3);
+	for (fd = 3; fd < 1024; fd++)
+		CHECK(close(fd) == -1 && errno == EBADF);
+	fd = eventfd(0, 0);
+	CHECK(fd == 3);
+	CHECK(!close(fd));
+}
+
 static void device(void)
 {
 	struct ibv_context *ctx = open_skein(), *two = open_skein();
 
 	if (!ctx || !two)
 		return;
+	numbers(ctx);
 	questions(ctx);
 	channel(ctx);
 	regions(ctx);

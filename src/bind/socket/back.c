@@ -343,14 +343,13 @@ int back_ask_parent(struct sock *s)
 	    REAL(send)(fd, &ask, sizeof(ask), MSG_NOSIGNAL) != sizeof(ask) ||
 	    REAL(recv)(fd, &answer, sizeof(answer), 0) != sizeof(answer))
 		answer = -ECONNRESET;
-	REAL(close)(fd);
+	close(fd);
 	return answer > 0 ? -ECONNRESET : answer;
 }
 
 void back_answer(void)
 {
-	int fd = REAL(accept4)(st.ask_fd, NULL, NULL,
-			       SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = accept4(st.ask_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct asker *a = fd >= 0 ? calloc(1, sizeof(*a)) : NULL;
 	struct ucred cred = {0};
 	socklen_t len = sizeof(cred);
@@ -365,7 +364,7 @@ void back_answer(void)
 	}
 	free(a);
 	if (fd >= 0)
-		REAL(close)(fd);
+		close(fd);
 }
 
 /* What it is told; 1: it waits on. */
@@ -416,7 +415,7 @@ bool back_round(void)
 		*at = a->next;
 		tell(a->fd, &answer, sizeof(answer),
 		     MSG_DONTWAIT | MSG_NOSIGNAL);
-		REAL(close)(a->fd);
+		close(a->fd);
 		free(a);
 	}
 	s = st.backs;

@@ -4,6 +4,7 @@
  * socket of ours, or on TCP, goes to the C library; what is on a stream, to
  * sock.c. Calls that are not carried are in refuse.c.
  */
+#include "bind/own/own.h"
 #include "bind/socket/export.h"
 #include "bind/socket/set.h"
 #include "bind/socket/sock.h"
@@ -15,6 +16,7 @@
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* --- bytes --------------------------------------------------------------- */
@@ -375,8 +377,20 @@ static void forget(int fd)
 	errno = err;
 }
 
+/* Is it a number of this library's? A child of vfork() has our memory, but a
+ * table of its own. */
+static bool is_guarded(int fd)
+{
+	return own_has(fd) && st.pid == getpid();
+}
+
 EXPORT(int, close, int fd)
 {
+	/* For the program the number is not open. */
+	if (is_guarded(fd)) {
+		errno = EBADF;
+		return -1;
+	}
 	forget(fd);
 	return REAL(close)(fd);
 }
@@ -391,19 +405,41 @@ static void forget_range(unsigned first, unsigned last)
 		forget((int)fd);
 }
 
+static int close_some(unsigned first, unsigned last, int flags)
+{
+	return REAL(close_range)(first, last, flags);
+}
+
 EXPORT(int, close_range, unsigned first, unsigned last, int flags)
 {
 	/* CLOSE_RANGE_CLOEXEC (4) closes nothing now. */
-	if (!(flags & 4) && first <= last)
-		forget_range(first, last);
-	return REAL(close_range)(first, last, flags);
+	if ((flags & 4) || first > last)
+		return REAL(close_range)(first, last, flags);
+	forget_range(first, last);
+	return st.pid == getpid() ? own_around(first, last, close_some, flags)
+				  : REAL(close_range)(first, last, flags);
+}
+
+static int close_each(unsigned first, unsigned last, int flags)
+{
+	/* An old kernel, or a sandbox, has no close_range(). */
+	if (last == UINT_MAX)
+		REAL(closefrom)((int)first);
+	else if (REAL(close_range)(first, last, flags))
+		for (; first <= last; first++)
+			REAL(close)((int)first);
+	return 0;
 }
 
 EXPORT(void, closefrom, int first)
 {
-	if (first >= 0)
-		forget_range((unsigned)first, UINT_MAX);
-	REAL(closefrom)(first);
+	unsigned from = first < 0 ? 0 : (unsigned)first;
+
+	forget_range(from, UINT_MAX);
+	if (st.pid == getpid())
+		own_around(from, UINT_MAX, close_each, 0);
+	else
+		REAL(closefrom)(first);
 }
 
 EXPORT(int, shutdown, int fd, int how)
@@ -439,24 +475,52 @@ EXPORT(int, dup, int fd)
 	return REAL(dup)(fd);
 }
 
+/* The number `to` is to be a copy of fd. One of this library's cannot: its users
+ * know it by its number. The kernel says the same of a number that another
+ * thread is just opening. */
+static int becomes(int fd, int to, const char *what)
+{
+	if (fd == to)
+		return 0;
+	if (is_guarded(to)) {
+		errno = EBUSY;
+		return -1;
+	}
+	if (twice(fd, what))
+		return -1;
+	forget(to);
+	return 0;
+}
+
 EXPORT(int, dup2, int fd, int to)
 {
-	if (fd != to) {
-		if (twice(fd, "dup2"))
-			return -1;
-		forget(to);
-	}
+	if (becomes(fd, to, "dup2"))
+		return -1;
 	return REAL(dup2)(fd, to);
 }
 
 EXPORT(int, dup3, int fd, int to, int flags)
 {
-	if (fd != to) {
-		if (twice(fd, "dup3"))
-			return -1;
-		forget(to);
-	}
+	if (becomes(fd, to, "dup3"))
+		return -1;
 	return REAL(dup3)(fd, to, flags);
+}
+
+bool calls_numbers(long number, long a, long b, long c, long *rc)
+{
+	if (number == SYS_close)
+		*rc = call_close((int)a);
+	else if (number == SYS_close_range)
+		*rc = call_close_range((unsigned)a, (unsigned)b, (int)c);
+	else if (number == SYS_dup3)
+		*rc = call_dup3((int)a, (int)b, (int)c);
+#ifdef SYS_dup2
+	else if (number == SYS_dup2)
+		*rc = call_dup2((int)a, (int)b);
+#endif
+	else
+		return false;
+	return true;
 }
 
 /* Its flags or options are others now. */

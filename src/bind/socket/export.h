@@ -6,9 +6,15 @@
 #ifndef SKEIN_BIND_SOCKET_EXPORT_H
 #define SKEIN_BIND_SOCKET_EXPORT_H
 
+#include <stdbool.h>
+
 #define EXPORT(result, name, ...)                       \
 	result call_##name(__VA_ARGS__) __asm__(#name)  \
 		__attribute__((visibility("default"))); \
 	result call_##name(__VA_ARGS__)
+
+/* A program's syscall() that ends or replaces a number. False: it is another
+ * one. */
+bool calls_numbers(long number, long a, long b, long c, long *rc);
 
 #endif

@@ -179,10 +179,10 @@ static int recv_word(struct meeting *m, struct meet_offer *offer, int *tcp_fd)
 	ssize_t n;
 
 	*tcp_fd = -1;
-	n = REAL(recvmsg)(m->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	n = recvmsg(m->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	/* It left before it read our word: its own word comes behind this. */
 	if (n < 0 && errno == ECONNRESET)
-		n = REAL(recvmsg)(m->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		n = recvmsg(m->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n < 0)
 		return -errno;
 	c = CMSG_FIRSTHDR(&msg);
@@ -198,11 +198,11 @@ static int recv_word(struct meeting *m, struct meet_offer *offer, int *tcp_fd)
 
 static void take_caller(struct meeting *m)
 {
-	int fd = REAL(accept4)(m->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = accept4(m->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	if (fd < 0)
 		return;
-	REAL(close)(m->fd);
+	close(m->fd);
 	m->fd = fd;
 	m->step = STEP_HELLO;
 	m->deadline = state_now_ns() + TALK_NS;
@@ -232,7 +232,7 @@ static void leave(struct helper *h, struct meeting *m, const char *reason)
 	if (m->fd >= 0 && refuses)
 		say_leave(h, m);
 	if (m->fd >= 0)
-		REAL(close)(m->fd);
+		close(m->fd);
 	m->fd = -1;
 	pthread_mutex_lock(&st.lock);
 	if (m->stream && m->refuses)
@@ -266,7 +266,7 @@ static void leave_unsent(struct helper *h, struct meeting *m)
 	int fd = -1, rc = recv_word(m, &peer, &fd);
 
 	if (fd >= 0)
-		REAL(close)(fd);
+		close(fd);
 	m->over = rc == -ECONNRESET;
 	leave(h, m,
 	      m->over ? "the other end has gone"
@@ -506,7 +506,7 @@ static void take_word(struct helper *h, struct meeting *m)
 	else if (m->step == STEP_HELLO || m->step == STEP_OFFER)
 		why = refusal_of(m, &peer, tcp_fd);
 	if (tcp_fd >= 0)
-		REAL(close)(tcp_fd);
+		close(tcp_fd);
 	if (m->step == STEP_HELLO)
 		take_hello(h, m, &peer, why);
 	else if (m->step == STEP_OFFER)

@@ -123,12 +123,14 @@ static bool is_io(long number)
 EXPORT(long, syscall, long number, long a, long b, long c, long d, long e,
        long f)
 {
+	long rc;
+
 	if (atomic_load(&st.on)) {
 		/* An io_uring reads and writes unseen. */
 		if (number == SYS_io_uring_setup)
 			atomic_store(&st.no_more, true);
-		if (number == SYS_close)
-			return close((int)a);
+		if (calls_numbers(number, a, b, c, &rc))
+			return rc;
 		if (is_io(number) && sock_keep((int)a, "syscall()"))
 			return -1;
 	}

@@ -74,5 +74,5 @@ void report_line(struct sock *s)
 	if (REAL(write)(fd, line, (size_t)n) != n)
 		state_say("skein run: the report %s cannot be written: %s",
 			  st.report, strerror(errno));
-	REAL(close)(fd);
+	close(fd);
 }

@@ -63,7 +63,7 @@ static struct set *set_get(int epfd)
 	return set;
 
 err_bell:
-	REAL(close)(set->bell_fd);
+	close(set->bell_fd);
 err_waiter:
 	env_waiter_free(st.env, set->waiter);
 err_free:
@@ -273,7 +273,7 @@ static void set_put(struct set *set)
 {
 	if (!set->closed || set->users)
 		return;
-	REAL(close)(set->bell_fd);
+	close(set->bell_fd);
 	env_waiter_free(st.env, set->waiter);
 	free(set->members);
 	free(set);

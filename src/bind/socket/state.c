@@ -3,6 +3,7 @@
  * state.c - the process-wide state, its first moments, fork(), and the way to
  * the real functions.
  */
+#include "bind/own/own.h"
 #include "bind/socket/pollers.h"
 #include "bind/socket/set.h"
 #include "bind/socket/sock.h"
@@ -126,6 +127,7 @@ static void fork_child(void)
 	pollers_fork();
 	st.pid = getpid();
 	status_fork();
+	own_fork(st.bells_fd);
 	if (atomic_load(&st.helper_runs))
 		atomic_store(&st.forked, true);
 }
@@ -177,6 +179,7 @@ __attribute__((constructor)) static void start(void)
 	if (idle && *idle)
 		st.idle_ns = idle_seconds(idle);
 	st.pid = getpid();
+	own_init();
 	if (stream_conf_load(&st.stream, why, sizeof(why))) {
 		state_say("skein run: %s: all stays on TCP", why);
 		return;

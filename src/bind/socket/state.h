@@ -70,7 +70,6 @@ struct sock_state {
 	struct spare_waiter *waiters;
 	struct status_page *page; /* always there; st.all's indices */
 	int page_fd;
-	uint64_t page_ino; /* of its memfd; 0: it has none */
 	bool page_tried;
 	/* how many processes have a connection; forked ones share it */
 	_Atomic uint32_t *holders;

@@ -15,9 +15,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Above the descriptors that programs count on, where the limit allows. */
-#define FD_FROM 256
-
 size_t status_len(void)
 {
 	const size_t len =
@@ -33,59 +30,35 @@ void status_init(void *mem)
 	st.page = mem;
 }
 
-static bool is_ours(int fd)
-{
-	struct stat sb;
-
-	return fd >= 0 && !fstat(fd, &sb) && sb.st_ino == st.page_ino;
-}
-
 void status_fork(void)
 {
-	/* The program may have closed it and opened something else. */
-	if (is_ours(st.page_fd))
-		REAL(close)(st.page_fd);
-	if (st.page_ino &&
-	    mmap(st.page, status_len(), PROT_READ | PROT_WRITE,
+	if (st.page_fd < 0)
+		return;
+	close(st.page_fd);
+	if (mmap(st.page, status_len(), PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
 		 0) == MAP_FAILED)
 		state_say("skein run: a forked child shares its parent's page: "
 			  "skein run --list confuses their connections: %s",
 			  strerror(errno));
 	st.page_fd = -1;
-	st.page_ino = 0;
 	st.page_tried = false;
-}
-
-static int page_fd(void)
-{
-	int low = memfd_create(STATUS_NAME, MFD_CLOEXEC), fd;
-
-	if (low < 0)
-		return -1;
-	fd = REAL(fcntl)(low, F_DUPFD_CLOEXEC, FD_FROM);
-	if (fd < 0)
-		return low;
-	REAL(close)(low);
-	return fd;
 }
 
 static void page_open(void)
 {
-	int fd = page_fd();
-	struct stat sb;
+	int fd = memfd_create(STATUS_NAME, MFD_CLOEXEC);
 
 	st.page_tried = true;
 	if (fd < 0)
 		return;
-	if (mem_file_resize(fd, status_len()) || fstat(fd, &sb) ||
+	if (mem_file_resize(fd, status_len()) ||
 	    mmap(st.page, status_len(), PROT_READ | PROT_WRITE,
 		 MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
-		REAL(close)(fd);
+		close(fd);
 		return;
 	}
 	st.page_fd = fd;
-	st.page_ino = sb.st_ino;
 	st.page->row_len = sizeof(struct status_row);
 	memcpy(st.page->program, st.program, sizeof(st.program));
 	st.page->magic = STATUS_MAGIC;

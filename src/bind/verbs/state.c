@@ -5,6 +5,8 @@
  */
 #include "bind/verbs/state.h"
 
+#include "bind/own/own.h"
+
 #include "dev/dev.h"
 
 #include <dlfcn.h>
@@ -120,6 +122,7 @@ static void fork_parent(void)
 
 static void fork_child(void)
 {
+	vb_numbers_fork();
 	window_fork_child(&vb.window);
 	pthread_mutex_init(&vb.shm.lock, NULL);
 	pthread_mutex_init(&vb.lock, NULL);
@@ -143,6 +146,7 @@ __attribute__((constructor)) static void start(void)
 	const char *back = getenv("SKEIN_VERBS_BACK");
 	const char *link = getenv("SKEIN_VERBS_LINK");
 
+	own_init();
 	vb.infiniband = link && !strcmp(link, "infiniband");
 	if (!back)
 		back = "heap,mmap";

@@ -31,6 +31,16 @@ struct vb_open {
 	struct dev *dev;
 };
 
+/* The functions behind those of numbers.c. */
+struct vb_numbers {
+	int (*close)(int fd);
+	int (*dup2)(int fd, int to);
+	int (*dup3)(int fd, int to, int flags);
+	int (*close_range)(unsigned first, unsigned last, int flags);
+	void (*closefrom)(int first);
+	int pid; /* not of a child of vfork(), which has a table of its own */
+};
+
 struct vb_state {
 	struct window window; /* first: free() reads it each time */
 	struct vb_shm shm;
@@ -42,6 +52,7 @@ struct vb_state {
 	struct ibv_device device; /* what stock programs are shown */
 	_Atomic(void *) library;  /* libibverbs, or NULL */
 	_Atomic(void *) real[VB_REAL_COUNT];
+	struct vb_numbers next;
 };
 
 extern struct vb_state vb;
@@ -55,6 +66,9 @@ static inline bool vb_ours(const struct ibv_context *ctx)
 
 /* The device behind one of our contexts. Never NULL while it is open. */
 struct dev *vb_dev(struct ibv_context *ctx);
+
+/* In a forked child: the parent's descriptors are the program's to close. */
+void vb_numbers_fork(void);
 
 /* Sets errno to -rc and returns it as libibverbs does: a positive errno. */
 int vb_errno(int rc);

@@ -33,8 +33,8 @@ static size_t unit_of(const struct window *w, const void *p)
 	return (size_t)((const char *)p - base_of(w)) / WINDOW_UNIT;
 }
 
-/* Is our descriptor still our file? Some programs close every descriptor that
- * they do not know (closefrom); the number may then name another file. */
+/* Is our descriptor still our file? A program may have closed it past the calls
+ * of numbers.c; the number may then name another file. */
 bool window_fd_ours(const struct window *w)
 {
 	struct stat st;
@@ -45,19 +45,11 @@ bool window_fd_ours(const struct window *w)
 
 int window_memfd(struct window *w)
 {
-	int low = memfd_create("skein-verbs", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int fd = memfd_create("skein-verbs", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	struct stat st;
-	int fd;
 
-	if (low < 0)
+	if (fd < 0)
 		return -1;
-	/* A high number, because some programs count on getting the lowest
-	 * ones. */
-	fd = fcntl(low, F_DUPFD_CLOEXEC, 200);
-	if (fd >= 0)
-		close(low);
-	else
-		fd = low;
 	if (ftruncate(fd, (off_t)w->span) ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) ||
 	    fstat(fd, &st)) {
