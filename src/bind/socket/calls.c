@@ -337,11 +337,16 @@ static bool is_own(const void *caller)
 
 EXPORT(int, connect, int fd, const struct sockaddr *addr, socklen_t len)
 {
-	int rc = REAL(connect)(fd, addr, len);
+	struct sock *s = sock_at(fd);
+	int rc;
 
+	if (s && addr && len >= sizeof(addr->sa_family) &&
+	    addr->sa_family == AF_UNSPEC)
+		return sock_disconnect(fd, s, addr, len);
+	rc = REAL(connect)(fd, addr, len);
 	if ((rc == 0 || errno == EINPROGRESS) && addr && len >= 2 &&
-	    (addr->sa_family == AF_INET || addr->sa_family == AF_INET6) &&
-	    !sock_at(fd) && !is_own(__builtin_return_address(0)))
+	    (addr->sa_family == AF_INET || addr->sa_family == AF_INET6) && !s &&
+	    !is_own(__builtin_return_address(0)))
 		sock_track(fd, false);
 	return rc;
 }

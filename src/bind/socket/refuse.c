@@ -115,6 +115,7 @@ static bool is_io(long number)
 	case SYS_splice:
 	case SYS_dup:
 	case SYS_shutdown:
+	case SYS_connect:
 		return true;
 	}
 	return false;

@@ -463,6 +463,59 @@ static void leave_todo(struct sock *s)
 		*at = s->next;
 }
 
+/* The next connection begins as a new one does, but that its epoll set knows it
+ * already. */
+static void begin_again(struct sock *s)
+{
+	sock_count(s);
+	report_line(s);
+	back_leave(s);
+	if (s->set && atomic_load(&s->mode) == SOCK_ON && set_demote(s->set, s))
+		set_remove(s->set, s);
+	if (atomic_load(&s->mode) == SOCK_ON)
+		atomic_store(&s->mode, SOCK_TCP);
+	leave_todo(s);
+	sock_rest(s);
+	s->rests = s->wr_shut = s->accepting = s->shared = false;
+	s->reason = s->back_why = NULL;
+	s->names = (struct meet_names){0};
+	s->demotions = 0;
+	s->records = s->bells = s->asks = s->full = 0;
+	s->tcp_ns = state_now_ns();
+	atomic_store(&s->calls, 0);
+	atomic_store(&s->next_try, st.after);
+	status_end(s);
+	if (s->set)
+		set_wake(s->set);
+	wait_wake(s);
+	pthread_cond_broadcast(&st.back_cond);
+}
+
+int sock_disconnect(int fd, struct sock *s, const struct sockaddr *addr,
+		    socklen_t len)
+{
+	const real_connect_t real = REAL(connect);
+	int rc = 0, err;
+
+	pthread_mutex_lock(&st.lock);
+	if (atomic_load(&s->mode) == SOCK_LOST)
+		rc = sock_inherit(s);
+	if (rc) {
+		errno = -rc;
+		rc = -1;
+	} else {
+		rc = real(fd, addr, len);
+	}
+	err = errno;
+	/* What the peer has not read stays in its ring; TCP's reset comes
+	 * behind it. */
+	if (!rc && sock_at(fd) == s && atomic_load(&s->mode) != SOCK_TIED)
+		begin_again(s);
+	pthread_mutex_unlock(&st.lock);
+	errno = err;
+	return rc;
+}
+
 void sock_forget(int fd)
 {
 	struct stream *stream = NULL;

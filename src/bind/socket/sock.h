@@ -203,6 +203,10 @@ ssize_t sock_send(int fd, struct sock *s, const struct iovec *iov, int n,
 		  int flags);
 int sock_shutdown(int fd, struct sock *s, int how);
 int sock_unread(struct sock *s);
+/* connect() with AF_UNSPEC: the connection is reset, and the socket may be
+ * connected again, to another peer. */
+int sock_disconnect(int fd, struct sock *s, const struct sockaddr *addr,
+		    socklen_t len);
 /* The descriptor is about to be closed, or replaced by another file. The caller
  * makes the system call. */
 void sock_forget(int fd);

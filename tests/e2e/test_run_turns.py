@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`skein run`: a socket becomes another connection, or another program's, while it
+is on a stream. Both ends say what they say on plain TCP.
+
+* connect() with AF_UNSPEC, and a second connect().
+"""
+
+import os
+import re
+import sys
+
+from harness import BUILD, Case, Failure, run_cases, tool
+from test_run import listed, report, streams
+
+# Both ends speak until the client's input ends; then each does its part.
+HEAD = """
+import ctypes, errno, os, select, socket, struct, subprocess, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+def say(*words):
+    print(*words, flush=True)
+def recvn(s, n):
+    got = b''
+    while len(got) < n:
+        more = s.recv(n - len(got))
+        if not more:
+            break
+        got += more
+    return got
+"""
+CLIENT = HEAD + """
+port = int(sys.argv[1])
+s = socket.create_connection(('127.0.0.1', port))
+def ping(s, count):
+    for i in range(count):
+        s.sendall(b'PING')
+        assert recvn(s, 4) == b'PING', i
+while not select.select([0], [], [], 0)[0]:
+    ping(s, 20)
+s.sendall(b'OVER')
+"""
+SERVER = HEAD + """
+listener = socket.create_server(('127.0.0.1', 0))
+say('port', listener.getsockname()[1])
+def pong(s):
+    while True:
+        word = recvn(s, 4)
+        if word != b'PING':
+            return word
+        s.sendall(word)
+s, _ = listener.accept()
+word = pong(s)
+assert word == b'OVER', word
+"""
+
+
+def both_on(port):
+    ends = [line['carrier'] for line in listed()
+            if f':{port}' in line['local'] + line['peer']]
+    return ends == ['stream', 'stream']
+
+
+def said(case, words, client, server):
+    """What both ends print; under skein run they are on streams when each does
+    its part."""
+    words = [*words, sys.executable, '-c']
+    serves = case.start([*words, SERVER + server], 'server')
+    port = serves.expect(r'port (\d+)').group(1)
+    ours, tell = os.pipe()
+    speaks = case.start([*words, CLIENT + client, port], 'client', stdin=ours)
+    os.close(ours)
+    if len(words) > 2:
+        case.until('both ends are on streams', lambda: both_on(port), 60)
+    os.close(tell)
+    speaks.exits(0, 60)
+    serves.exits(0, 60)
+    return [re.sub(r'port \d+\n', '', process.text('out'))
+            for process in (serves, speaks)]
+
+
+def same(client, server, wanted):
+    """The ends say this on TCP and on streams. Returns the report."""
+    with Case() as case:
+        path = os.path.join(case.folder, 'report')
+        for words in [], [tool(), 'run', '--report', path, '--']:
+            found = said(case, words, client, server)
+            if found != wanted:
+                raise Failure(f'{words}: server and client say {found}, not '
+                              f'{wanted}')
+        lines = report(path)
+        os.unlink(path)
+        return lines
+
+
+# --- another peer ------------------------------------------------------------
+
+# The kind of the first one's end is not looked at here.
+AGAIN_SERVER = """
+t, _ = listener.accept()
+word = recvn(t, 6)
+say('second', word)
+t.sendall(word)
+s.settimeout(20)
+try:
+    say('first', s.recv(9))
+except ConnectionResetError:
+    say('first', b'')
+say('second', pong(t))
+"""
+# With a set: it goes on to report the socket, by the same word.
+AGAIN = """
+ends = select.epoll()
+WITH_SET and ends.register(s, select.EPOLLIN)
+try:
+    s.connect(('127.0.0.1', port))
+except OSError as why:
+    say(why.errno == errno.EISCONN)
+assert DISCONNECT(s.fileno(), struct.pack('H14x', 0), 16) == 0
+try:
+    s.send(b'lost', socket.MSG_NOSIGNAL)
+except ConnectionResetError:
+    say('not connected')
+s.connect(('127.0.0.1', port))
+s.sendall(b'second')
+assert not WITH_SET or ends.poll(20)[0][0] == s.fileno()
+say(recvn(s, 6))
+ping(s, 500)
+s.close()
+"""
+
+
+def again(name, with_set, call):
+    def case():
+        if os.uname().machine != 'x86_64' and 'syscall' in call:
+            print(f'{name}: the number is that of x86-64: left out')
+            return
+        wanted = ["second b'second'\nfirst b''\nsecond b''",
+                  "True\nnot connected\nb'second'"]
+        lines = same(f'WITH_SET = {with_set}\nDISCONNECT = {call}\n' + AGAIN,
+                     AGAIN_SERVER, wanted)
+        if len(lines) < 3 or len(streams(lines)) < 2:
+            raise Failure(f'{lines}')
+    case.__name__ = name
+    return case
+
+
+if __name__ == '__main__':
+    if not os.path.exists(os.path.join(BUILD, 'src', 'bind', 'socket',
+                                       'libskein-socket.so')):
+        print('skipped: libskein-socket is not built with a sanitizer')
+        sys.exit(77)
+    run_cases(again('again', False, 'libc.connect'),
+              again('again_in_a_set', True, 'libc.connect'),
+              again('again_by_syscall', False,
+                    'lambda *args: libc.syscall(42, *args)'))
