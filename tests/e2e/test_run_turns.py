@@ -4,6 +4,8 @@
 is on a stream. Both ends say what they say on plain TCP.
 
 * connect() with AF_UNSPEC, and a second connect().
+* A child has the socket: posix_spawn(), system(), popen(), vfork() and exec, and
+  children that no handler of fork() knows.
 """
 
 import os
@@ -64,15 +66,17 @@ def said(case, words, client, server):
     """What both ends print; under skein run they are on streams when each does
     its part."""
     words = [*words, sys.executable, '-c']
-    serves = case.start([*words, SERVER + server], 'server')
+    env = {'SKEIN_RUN_IDLE': '0'} # an idle stream goes back by itself
+    serves = case.start([*words, SERVER + server], 'server', env=env)
     port = serves.expect(r'port (\d+)').group(1)
     ours, tell = os.pipe()
-    speaks = case.start([*words, CLIENT + client, port], 'client', stdin=ours)
+    speaks = case.start([*words, CLIENT + client, port], 'client', env=env,
+                        stdin=ours)
     os.close(ours)
     if len(words) > 2:
         case.until('both ends are on streams', lambda: both_on(port), 60)
     os.close(tell)
-    speaks.exits(0, 60)
+    speaks.exits(0, 30)
     serves.exits(0, 60)
     return [re.sub(r'port \d+\n', '', process.text('out'))
             for process in (serves, speaks)]
@@ -144,6 +148,74 @@ def again(name, with_set, call):
     return case
 
 
+# --- a child -----------------------------------------------------------------
+
+CHILD_SERVER = """
+s.sendall(b'two\\n')
+say('child', recvn(s, 8))
+say('parent', pong(s))
+"""
+CHILD = """
+n = s.fileno()
+assert n < 10, n # a shell has no others
+SHELL = ['sh', '-c', 'read a; echo got $a']
+NUMBER = f'read a <&{n}; echo got $a >&{n}'
+def wait(pid):
+    assert pid > 0, pid
+    return os.waitpid(pid, 0)[1]
+def itself(pid):
+    if pid == 0:
+        s.sendall(b'got ' + recvn(s, 4))
+        os._exit(0)
+    return wait(pid)
+def inherited(call, *args):
+    s.set_inheritable(True)
+    return call(*args)
+def spawned():
+    to = [(os.POSIX_SPAWN_DUP2, n, 0), (os.POSIX_SPAWN_DUP2, n, 1)]
+    return wait(os.posix_spawn('/bin/sh', SHELL, os.environ, file_actions=to))
+def piped():
+    libc.popen.restype = ctypes.c_void_p
+    return libc.pclose(ctypes.c_void_p(libc.popen(NUMBER.encode(), b'r')))
+def cloned():
+    stack = ctypes.create_string_buffer(1 << 20)
+    main = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: itself(0))
+    top = ctypes.c_void_p(ctypes.addressof(stack) + (1 << 19))
+    return wait(libc.clone(main, top, 17, None))
+ways = {
+    'spawned': spawned,
+    'spawned_number': lambda: inherited(lambda: wait(os.posix_spawn(
+        '/bin/sh', ['sh', '-c', NUMBER], os.environ))),
+    'system': lambda: inherited(libc.system, NUMBER.encode()),
+    'popen': lambda: inherited(piped),
+    'vfork': lambda: subprocess.run(SHELL, stdin=s, stdout=s).returncode,
+    'vfork_number': lambda: subprocess.run(['sh', '-c', NUMBER],
+                                           pass_fds=[n]).returncode,
+    'Fork': lambda: itself(libc._Fork()),
+    'clone': cloned,
+    'syscall_fork': lambda: itself(libc.syscall(57)),
+    'syscall_clone': lambda: itself(libc.syscall(56, 17, 0, 0, 0, 0)),
+}
+say(ways[WAY]())
+ping(s, 300)
+s.close()
+"""
+
+
+def child(way):
+    def case():
+        if os.uname().machine != 'x86_64' and 'syscall' in way:
+            print(f'{way}: the numbers are those of x86-64: left out')
+            return
+        lines = same(f'WAY = {way!r}\n' + CHILD, CHILD_SERVER,
+                     ["child b'got two\\n'\nparent b''", '0'])
+        if not any(line['back'] not in ('', 'the other end went back to TCP')
+                   for line in streams(lines)):
+            raise Failure(f'{way}: {lines}')
+    case.__name__ = 'child_' + way
+    return case
+
+
 if __name__ == '__main__':
     if not os.path.exists(os.path.join(BUILD, 'src', 'bind', 'socket',
                                        'libskein-socket.so')):
@@ -152,4 +224,7 @@ if __name__ == '__main__':
     run_cases(again('again', False, 'libc.connect'),
               again('again_in_a_set', True, 'libc.connect'),
               again('again_by_syscall', False,
-                    'lambda *args: libc.syscall(42, *args)'))
+                    'lambda *args: libc.syscall(42, *args)'),
+              *map(child, ('spawned', 'spawned_number', 'system', 'popen',
+                           'vfork', 'vfork_number', 'Fork', 'clone',
+                           'syscall_fork', 'syscall_clone')))

@@ -228,13 +228,20 @@ static void wait_tick(void)
 	pthread_cond_clockwait(&st.back_cond, &st.lock, CLOCK_MONOTONIC, &ts);
 }
 
+/* The helper's steps in a child of vfork(): its numbers may be other files. */
+static bool is_back(struct sock *s)
+{
+	return st.pid == getpid() ? back_step(s)
+				  : atomic_load(&s->mode) != SOCK_ON;
+}
+
 int back_wait(struct sock *s, const char *what)
 {
 	const uint64_t born_ns = s->born_ns, end = state_now_ns() + BACK_NS;
 	int rc = 0;
 
 	back_start(s, what, false);
-	while (s->born_ns == born_ns && !back_step(s)) {
+	while (s->born_ns == born_ns && !is_back(s)) {
 		if (s->back_failed)
 			rc = -ECONNRESET;
 		else if (state_now_ns() >= end)

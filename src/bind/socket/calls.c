@@ -382,17 +382,10 @@ static void forget(int fd)
 	errno = err;
 }
 
-/* Is it a number of this library's? A child of vfork() has our memory, but a
- * table of its own. */
-static bool is_guarded(int fd)
-{
-	return own_has(fd) && st.pid == getpid();
-}
-
 EXPORT(int, close, int fd)
 {
 	/* For the program the number is not open. */
-	if (is_guarded(fd)) {
+	if (own_has(fd)) {
 		errno = EBADF;
 		return -1;
 	}
@@ -421,8 +414,7 @@ EXPORT(int, close_range, unsigned first, unsigned last, int flags)
 	if ((flags & 4) || first > last)
 		return REAL(close_range)(first, last, flags);
 	forget_range(first, last);
-	return st.pid == getpid() ? own_around(first, last, close_some, flags)
-				  : REAL(close_range)(first, last, flags);
+	return own_around(first, last, close_some, flags);
 }
 
 static int close_each(unsigned first, unsigned last, int flags)
@@ -441,10 +433,7 @@ EXPORT(void, closefrom, int first)
 	unsigned from = first < 0 ? 0 : (unsigned)first;
 
 	forget_range(from, UINT_MAX);
-	if (st.pid == getpid())
-		own_around(from, UINT_MAX, close_each, 0);
-	else
-		REAL(closefrom)(first);
+	own_around(from, UINT_MAX, close_each, 0);
 }
 
 EXPORT(int, shutdown, int fd, int how)
@@ -487,7 +476,7 @@ static int becomes(int fd, int to, const char *what)
 {
 	if (fd == to)
 		return 0;
-	if (is_guarded(to)) {
+	if (own_has(to)) {
 		errno = EBUSY;
 		return -1;
 	}

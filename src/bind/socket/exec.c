@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * exec.c - another program takes this one's place, or a forked child's. It has
- * the sockets that are not close-on-exec, but no rings: so their streams go back
- * to TCP first. If one cannot, the call fails, as others do (refuse.c).
+ * exec.c - another program takes this one's place, or a child's. It has the
+ * sockets that are not close-on-exec, and those that an action of posix_spawn()
+ * names, but no rings: so their streams go back to TCP first. If one cannot, the
+ * call fails, as others do (refuse.c). A parent that goes on keeps them on TCP.
  *
- * A child of vfork(), and so of posix_spawn(), system() and popen(), shares this
- * memory while it lives, and its parent goes on: nothing is done there.
+ * A child of vfork() has this memory, and its parent's helper hands back what
+ * it asks for (back_wait()). A child by clone() that has a copy of the memory
+ * has all sockets, and knows nothing of them any more.
  */
 #include "bind/socket/export.h"
 #include "bind/socket/sock.h"
 
 #include <alloca.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <spawn.h>
 #include <stdarg.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static bool is_left_to_it(int fd)
@@ -22,21 +28,48 @@ static bool is_left_to_it(int fd)
 	return flags >= 0 && !(flags & FD_CLOEXEC);
 }
 
-static int keep_all(void)
+/* Sticky: a program may use its actions again and again, and what they hold is
+ * the C library's. */
+static bool is_named(int fd)
 {
-	int fd;
+	return atomic_load(&st.named[fd / 64]) >> (fd % 64) & 1 ||
+	       is_left_to_it(fd);
+}
 
-	if (!atomic_load(&st.on) ||
-	    (st.pid != getpid() && !atomic_load(&st.forked)))
+static bool is_any(int fd)
+{
+	(void)fd;
+	return true;
+}
+
+/* On TCP, from now on, is what the other process has. All start on the way
+ * before the first one is waited for. from: the lowest enum sock_mode that it is for. */
+static int keep(bool (*has)(int fd), int from, const char *what)
+{
+	int fd, round;
+
+	if (!atomic_load(&st.on))
 		return 0;
-	for (fd = 0; fd < st.fd_top; fd++) {
-		struct sock *s = sock_at(fd);
+	for (round = 0; round < 2; round++) {
+		for (fd = 0; fd < st.fd_top; fd++) {
+			struct sock *s = sock_at(fd);
 
-		if (s && atomic_load(&s->mode) >= SOCK_ON &&
-		    is_left_to_it(fd) && sock_refuse(fd, "exec"))
-			return -1;
+			if (!s || atomic_load(&s->mode) < from || !has(fd))
+				continue;
+			if (!round)
+				sock_start_back(s, what);
+			else if (sock_refuse(fd, what))
+				return -1;
+		}
 	}
 	return 0;
+}
+
+static int keep_all(void)
+{
+	/* The parent of a child of vfork() goes on, and could promote more. */
+	return keep(is_left_to_it, st.pid == getpid() ? SOCK_ON : SOCK_TCP,
+		    "exec");
 }
 
 EXPORT(int, execve, const char *path, char *const *argv, char *const *envp)
@@ -121,4 +154,119 @@ EXPORT(int, execle, const char *path, const char *arg, ...)
 	envp = va_arg(ap, char *const *);
 	va_end(ap);
 	return call_execve(path, argv, envp);
+}
+
+/* --- a child with another program ---------------------------------------- */
+
+EXPORT(int, posix_spawn_file_actions_adddup2,
+       posix_spawn_file_actions_t *actions, int fd, int to)
+{
+	if ((unsigned)fd < FD_MAX && atomic_load(&st.on))
+		atomic_fetch_or(&st.named[fd / 64], 1ull << (fd % 64));
+	return REAL(posix_spawn_file_actions_adddup2)(actions, fd, to);
+}
+
+#define SPAWN(name)                                                      \
+	EXPORT(int, name, pid_t *pid, const char *path,                  \
+	       const posix_spawn_file_actions_t *actions,                \
+	       const posix_spawnattr_t *attr, char *const *argv,         \
+	       char *const *envp)                                        \
+	{                                                                \
+		if (keep(actions ? is_named : is_left_to_it, SOCK_TCP,   \
+			 "posix_spawn"))                                 \
+			return errno;                                    \
+		return REAL(name)(pid, path, actions, attr, argv, envp); \
+	}
+
+SPAWN(posix_spawn)
+SPAWN(posix_spawnp)
+
+EXPORT(int, system, const char *command)
+{
+	if (command && keep(is_left_to_it, SOCK_TCP, "system"))
+		return -1;
+	return REAL(system)(command);
+}
+
+EXPORT(FILE *, popen, const char *command, const char *mode)
+{
+	if (keep(is_left_to_it, SOCK_TCP, "popen"))
+		return NULL;
+	return REAL(popen)(command, mode);
+}
+
+/* --- a child that no handler of fork() knows ----------------------------- */
+
+/* From here on all goes to the kernel. */
+static void leave_all(void)
+{
+	atomic_store(&st.on, false);
+}
+
+EXPORT(pid_t, _Fork, void)
+{
+	pid_t pid;
+
+	if (keep(is_any, SOCK_TCP, "_Fork"))
+		return -1;
+	pid = REAL(_Fork)();
+	if (!pid)
+		leave_all();
+	return pid;
+}
+
+struct exec_call {
+	int (*fn)(void *arg);
+	void *arg;
+};
+
+static int clone_main(void *arg)
+{
+	struct exec_call s = *(struct exec_call *)arg;
+
+	leave_all();
+	return s.fn(s.arg);
+}
+
+EXPORT(int, clone, int (*fn)(void *arg), void *stack, int flags, void *arg,
+       pid_t *parent_tid, void *tls, pid_t *child_tid)
+{
+	struct exec_call start = {fn, arg};
+
+	if (!(flags & CLONE_VM) && fn) {
+		if (keep(is_any, SOCK_TCP, "clone"))
+			return -1;
+		fn = clone_main;
+		arg = &start; /* in the child's copy of this stack */
+	}
+	return REAL(clone)(fn, stack, flags, arg, parent_tid, tls, child_tid);
+}
+
+static bool copies_memory(long number, long a)
+{
+	switch (number) {
+#ifdef SYS_fork
+	case SYS_fork:
+		return true;
+#endif
+	case SYS_clone:
+		return !(a & CLONE_VM);
+	case SYS_clone3: /* its flags come first */
+		return a && !(*(const uint64_t *)a & CLONE_VM);
+	}
+	return false;
+}
+
+bool exec_clones(long number, const long args[6], long *rc)
+{
+	if (!copies_memory(number, args[0]))
+		return false;
+	*rc = -1;
+	if (keep(is_any, SOCK_TCP, "syscall() that forks"))
+		return true;
+	*rc = REAL(syscall)(number, args[0], args[1], args[2], args[3], args[4],
+			    args[5]);
+	if (!*rc)
+		leave_all();
+	return true;
 }

@@ -16,5 +16,7 @@
 /* A program's syscall() that ends or replaces a number. False: it is another
  * one. */
 bool calls_numbers(long number, long a, long b, long c, long *rc);
+/* One by which a child gets a copy of the memory. */
+bool exec_clones(long number, const long args[6], long *rc);
 
 #endif

@@ -7,6 +7,7 @@
 #define SKEIN_BIND_SOCKET_REAL_H
 
 #include <poll.h>
+#include <spawn.h>
 #include <stddef.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -96,6 +97,18 @@ struct mmsghdr;
 	X(execl, int, (const char *, const char *, ...))                       \
 	X(execlp, int, (const char *, const char *, ...))                      \
 	X(execle, int, (const char *, const char *, ...))                      \
+	X(posix_spawn, int,                                                    \
+	  (pid_t *, const char *, const posix_spawn_file_actions_t *,          \
+	   const posix_spawnattr_t *, char *const *, char *const *))           \
+	X(posix_spawnp, int,                                                   \
+	  (pid_t *, const char *, const posix_spawn_file_actions_t *,          \
+	   const posix_spawnattr_t *, char *const *, char *const *))           \
+	X(posix_spawn_file_actions_adddup2, int,                               \
+	  (posix_spawn_file_actions_t *, int, int))                            \
+	X(system, int, (const char *))                                         \
+	X(popen, FILE *, (const char *, const char *))                         \
+	X(_Fork, pid_t, (void))                                                \
+	X(clone, int, (int (*)(void *), void *, int, void *, ...))             \
 	X(syscall, long, (long, ...))
 
 #define REAL_ENUM(fn, result, args) REAL_##fn,

@@ -124,13 +124,15 @@ static bool is_io(long number)
 EXPORT(long, syscall, long number, long a, long b, long c, long d, long e,
        long f)
 {
+	const long args[] = {a, b, c, d, e, f};
 	long rc;
 
 	if (atomic_load(&st.on)) {
 		/* An io_uring reads and writes unseen. */
 		if (number == SYS_io_uring_setup)
 			atomic_store(&st.no_more, true);
-		if (calls_numbers(number, a, b, c, &rc))
+		if (calls_numbers(number, a, b, c, &rc) ||
+		    exec_clones(number, args, &rc))
 			return rc;
 		if (is_io(number) && sock_keep((int)a, "syscall()"))
 			return -1;

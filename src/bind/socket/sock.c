@@ -260,6 +260,13 @@ bool sock_require(const struct sock *s, bool now)
 	return true;
 }
 
+void sock_start_back(struct sock *s, const char *what)
+{
+	pthread_mutex_lock(&st.lock);
+	back_start(s, what, false);
+	pthread_mutex_unlock(&st.lock);
+}
+
 int sock_refuse(int fd, const char *what)
 {
 	struct sock *s = sock_at(fd);

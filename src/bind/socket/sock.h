@@ -123,6 +123,9 @@ void sock_pin(int fd, const char *reason);
  * the call of the program must fail. what: the name of that call. Any thread,
  * without the lock. */
 int sock_refuse(int fd, const char *what);
+/* The first part of sock_refuse(), so that many need not wait one after the
+ * other. */
+void sock_start_back(struct sock *s, const char *what);
 /* The same for any descriptor. */
 static inline int sock_keep(int fd, const char *what)
 {

@@ -147,13 +147,14 @@ __attribute__((constructor)) static void start(void)
 	const char *wait = getenv("SKEIN_RUN_WAIT");
 	const char *report, *require = getenv("SKEIN_RUN_REQUIRE");
 	enum poller_mode mode = POLLER_ADAPTIVE;
-	const size_t len = FD_MAX * sizeof(*st.socks), page = status_len();
+	const size_t len = FD_MAX * sizeof(*st.socks), page = status_len(),
+		     named = FD_MAX / 8;
 	char *mem, why[320];
 
 	if (wait && !poller_mode_find(wait, &mode) && mode == POLLER_TCP)
 		return;
 	/* Pages come when a descriptor in them is used. */
-	mem = mmap(NULL, page + 2 * len + FD_MAX * sizeof(*st.all),
+	mem = mmap(NULL, page + named + 2 * len + FD_MAX * sizeof(*st.all),
 		   PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	st.holders =
@@ -164,6 +165,8 @@ __attribute__((constructor)) static void start(void)
 		return;
 	status_init(mem);
 	mem += page;
+	st.named = (void *)mem;
+	mem += named;
 	st.socks = (void *)mem;
 	st.sets = (void *)(mem + len);
 	st.all = (void *)(mem + 2 * len);

@@ -54,6 +54,7 @@ struct sock_state {
 	struct sock *spare;	       /* never given back: type-stable */
 	struct sock *all;	       /* FD_MAX of them, side by side */
 	uint32_t used;		       /* of all */
+	_Atomic uint64_t *named;  /* a bit a number: posix_spawn()'s actions */
 	int fd_top;		  /* no socket and no set at it, or above */
 	int wake_fd;		  /* the helper sleeps here */
 	struct stream_host *host; /* NULL: no bell can ring (bells.h) */

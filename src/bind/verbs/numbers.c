@@ -30,14 +30,12 @@ __attribute__((constructor)) static void find(void)
 	vb.next.close_range =
 		(int (*)(unsigned, unsigned, int))next("close_range");
 	vb.next.closefrom = (void (*)(int))next("closefrom");
-	vb.next.pid = getpid();
 	vb.next.close = (int (*)(int))next("close");
 }
 
 void vb_numbers_fork(void)
 {
 	own_fork(-1);
-	vb.next.pid = getpid();
 }
 
 static int refuse(int err)
@@ -48,7 +46,7 @@ static int refuse(int err)
 
 EXPORT int close(int fd)
 {
-	if (own_has(fd) && vb.next.pid == getpid())
+	if (own_has(fd))
 		return refuse(EBADF);
 	find();
 	return vb.next.close(fd);
@@ -56,7 +54,7 @@ EXPORT int close(int fd)
 
 EXPORT int dup2(int fd, int to)
 {
-	if (fd != to && own_has(to) && vb.next.pid == getpid())
+	if (fd != to && own_has(to))
 		return refuse(EBUSY);
 	find();
 	return vb.next.dup2(fd, to);
@@ -64,7 +62,7 @@ EXPORT int dup2(int fd, int to)
 
 EXPORT int dup3(int fd, int to, int flags)
 {
-	if (fd != to && own_has(to) && vb.next.pid == getpid())
+	if (fd != to && own_has(to))
 		return refuse(EBUSY);
 	find();
 	return vb.next.dup3(fd, to, flags);
@@ -76,7 +74,7 @@ EXPORT int close_range(unsigned first, unsigned last, int flags)
 	if (!vb.next.close_range)
 		return refuse(ENOSYS);
 	/* CLOSE_RANGE_CLOEXEC (4) closes nothing now. */
-	if ((flags & 4) || first > last || vb.next.pid != getpid())
+	if ((flags & 4) || first > last)
 		return vb.next.close_range(first, last, flags);
 	return own_around(first, last, vb.next.close_range, flags);
 }
@@ -96,9 +94,5 @@ static int close_each(unsigned first, unsigned last, int unused)
 EXPORT void closefrom(int first)
 {
 	find();
-	if (vb.next.pid == getpid())
-		own_around(first < 0 ? 0 : (unsigned)first, UINT_MAX,
-			   close_each, 0);
-	else if (vb.next.closefrom)
-		vb.next.closefrom(first);
+	own_around(first < 0 ? 0 : (unsigned)first, UINT_MAX, close_each, 0);
 }

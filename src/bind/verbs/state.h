@@ -38,7 +38,6 @@ struct vb_numbers {
 	int (*dup3)(int fd, int to, int flags);
 	int (*close_range)(unsigned first, unsigned last, int flags);
 	void (*closefrom)(int first);
-	int pid; /* not of a child of vfork(), which has a table of its own */
 };
 
 struct vb_state {
