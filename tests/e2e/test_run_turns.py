@@ -6,6 +6,7 @@ is on a stream. Both ends say what they say on plain TCP.
 * connect() with AF_UNSPEC, and a second connect().
 * A child has the socket: posix_spawn(), system(), popen(), vfork() and exec, and
   children that no handler of fork() knows.
+* A forked child has it when its parent has gone, in any way but a kill.
 """
 
 import os
@@ -62,6 +63,15 @@ def both_on(port):
     return ends == ['stream', 'stream']
 
 
+def reaped():
+    try:
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+    except ChildProcessError:
+        return True
+    return False
+
+
 def said(case, words, client, server):
     """What both ends print; under skein run they are on streams when each does
     its part."""
@@ -78,6 +88,7 @@ def said(case, words, client, server):
     os.close(tell)
     speaks.exits(0, 30)
     serves.exits(0, 60)
+    case.until('children that were left have ended', reaped, 60)
     return [re.sub(r'port \d+\n', '', process.text('out'))
             for process in (serves, speaks)]
 
@@ -216,6 +227,79 @@ def child(way):
     return case
 
 
+# --- a child that is left -----------------------------------------------------
+
+LEFT_SERVER = """
+word = pong(s)
+s.sendall(b'bye!')
+say('child', word, recvn(s, 4))
+"""
+LEFT = """
+ends = os.pipe()
+def leave(part=None):
+    if os.fork() == 0:
+        os.close(ends[1])
+        part and part()
+        return
+    os.close(ends[0])
+    if HOW == 'close':
+        s.close()
+    if HOW == 'exit':
+        libc.exit(0) # Python's own would close it first
+    if HOW == 'exec':
+        os.execv('/bin/true', ['true'])
+    if HOW == 'syscall':
+        libc.syscall(231, 0)
+    if HOW == '_Exit':
+        libc._Exit(0)
+    os._exit(0)
+def second():
+    ends[:] = os.pipe()
+    leave()
+ends = list(ends)
+leave(second if HOW == 'twice' else None)
+assert os.read(ends[0], 1) == b'' # the parent has gone
+ping(s, 100)
+s.sendall(b'OVER')
+assert recvn(s, 4) == b'bye!'
+os._exit(0)
+"""
+
+
+# A child of a child has it, on the stream of a parent that stays.
+GRAND = """
+done = os.pipe()
+child = os.fork()
+if child:
+    os.close(done[1])
+    wait = os.waitpid(child, 0)
+    os._exit(os.read(done[0], 1) != b'')
+if os.fork():
+    os._exit(0)
+ping(s, 100)
+s.sendall(b'OVER')
+assert recvn(s, 4) == b'bye!'
+s.close()
+"""
+
+
+def child_of_a_child():
+    same(GRAND, LEFT_SERVER, ["child b'OVER' b''", ''])
+
+
+def left(how):
+    def case():
+        if os.uname().machine != 'x86_64' and how == 'syscall':
+            print('the number is that of x86-64: left out')
+            return
+        lines = same(f'HOW = {how!r}\n' + LEFT, LEFT_SERVER,
+                     ["child b'OVER' b''", ''])
+        if not streams(lines):
+            raise Failure(f'{lines}')
+    case.__name__ = 'left_by_' + how
+    return case
+
+
 if __name__ == '__main__':
     if not os.path.exists(os.path.join(BUILD, 'src', 'bind', 'socket',
                                        'libskein-socket.so')):
@@ -227,4 +311,6 @@ if __name__ == '__main__':
                     'lambda *args: libc.syscall(42, *args)'),
               *map(child, ('spawned', 'spawned_number', 'system', 'popen',
                            'vfork', 'vfork_number', 'Fork', 'clone',
-                           'syscall_fork', 'syscall_clone')))
+                           'syscall_fork', 'syscall_clone')),
+              *map(left, ('close', 'exit', '_exit', '_Exit', 'syscall', 'exec',
+                          'twice')), child_of_a_child)

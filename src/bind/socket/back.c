@@ -95,6 +95,7 @@ static void finish(struct sock *s, const char *why, bool over)
 	s->tcp_ns = state_now_ns();
 	s->demotions += s->on_ns != 0;
 	atomic_store(&s->mode, SOCK_TCP);
+	sock_tell_children(s);
 	if (again)
 		sock_rest(s);
 	else if (over)
@@ -258,6 +259,30 @@ int back_wait(struct sock *s, const char *what)
 		wait_tick();
 	}
 	return s->born_ns == born_ns ? 0 : -EBADF;
+}
+
+static bool step_shared(const char *why)
+{
+	bool over = true;
+	int fd;
+
+	for (fd = 0; fd < st.fd_top; fd++) {
+		struct sock *s = atomic_load(&st.socks[fd]);
+
+		if (!s || !sock_must_leave(s))
+			continue;
+		back_start(s, why, false);
+		over &= back_step(s) || s->back_failed;
+	}
+	return over;
+}
+
+void back_shared(const char *why)
+{
+	const uint64_t end = state_now_ns() + BACK_NS;
+
+	while (!step_shared(why) && state_now_ns() < end)
+		wait_tick();
 }
 
 void back_soon(struct sock *s)

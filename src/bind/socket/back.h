@@ -22,6 +22,9 @@ bool back_step(struct sock *s);
  * -ETIMEDOUT, -ECONNRESET: it is on its stream as before, and a line on
  * standard error says so. */
 int back_wait(struct sock *s, const char *what);
+/* All streams that a forked child would need when this process has gone: begins,
+ * and waits for them as back_wait() does, but for no longer than one call would. */
+void back_shared(const char *why);
 /* A call that does not block finds an idle connection on its way to TCP, which
  * takes as long as the other end's library: waits for that, BACK_SOON_NS at the
  * most, for what is idle takes a byte at once. Gives the lock away meanwhile. */

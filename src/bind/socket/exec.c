@@ -7,7 +7,8 @@
  *
  * A child of vfork() has this memory, and its parent's helper hands back what
  * it asks for (back_wait()). A child by clone() that has a copy of the memory
- * has all sockets, and knows nothing of them any more.
+ * has all sockets, and knows nothing of them any more. _exit() is here, too: what
+ * a forked child has goes back before its parent's rings do.
  */
 #include "bind/socket/export.h"
 #include "bind/socket/sock.h"
@@ -18,6 +19,7 @@
 #include <sched.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -65,11 +67,19 @@ static int keep(bool (*has)(int fd), int from, const char *what)
 	return 0;
 }
 
+/* And what a child of this process needs when its memory has gone. */
+static bool is_needed(int fd)
+{
+	struct sock *s = sock_at(fd);
+
+	return (s && sock_must_leave(s)) || is_left_to_it(fd);
+}
+
 static int keep_all(void)
 {
 	/* The parent of a child of vfork() goes on, and could promote more. */
-	return keep(is_left_to_it, st.pid == getpid() ? SOCK_ON : SOCK_TCP,
-		    "exec");
+	return st.pid == getpid() ? keep(is_needed, SOCK_ON, "exec")
+				  : keep(is_left_to_it, SOCK_TCP, "exec");
 }
 
 EXPORT(int, execve, const char *path, char *const *argv, char *const *envp)
@@ -270,3 +280,16 @@ bool exec_clones(long number, const long args[6], long *rc)
 		leave_all();
 	return true;
 }
+
+/* --- the end ------------------------------------------------------------- */
+
+#define END(name)                                                \
+	EXPORT(__attribute__((noreturn)) void, name, int status) \
+	{                                                        \
+		state_end();                                     \
+		REAL(name)(status);                              \
+		abort();                                         \
+	}
+
+END(_exit)
+END(_Exit)

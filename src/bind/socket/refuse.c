@@ -128,6 +128,8 @@ EXPORT(long, syscall, long number, long a, long b, long c, long d, long e,
 	long rc;
 
 	if (atomic_load(&st.on)) {
+		if (number == SYS_exit_group)
+			state_end();
 		/* An io_uring reads and writes unseen. */
 		if (number == SYS_io_uring_setup)
 			atomic_store(&st.no_more, true);

@@ -43,6 +43,8 @@ static bool is_tcp(int fd)
 }
 
 #define HOLDER_PROBES 64
+/* Beside the count: the stream that the parent had is on TCP again. */
+#define HOLDER_BACK 0x80000000u
 
 /* Without one of its own it stays on TCP from the first fork on. A process that
  * is killed, or starts another program, leaves its share behind: too many
@@ -60,16 +62,37 @@ static uint32_t holder_get(void)
 	return 0;
 }
 
-static void holder_put(struct sock *s)
+void sock_put_holder(struct sock *s)
 {
-	if (s->holder)
-		atomic_fetch_sub(&st.holders[s->holder - 1], 1);
+	_Atomic uint32_t *at = s->holder ? &st.holders[s->holder - 1] : NULL;
+
+	if (at && atomic_fetch_sub(at, 1) - 1 == HOLDER_BACK)
+		atomic_store(at, 0);
 	s->holder = 0;
 }
 
 bool sock_is_sole(const struct sock *s)
 {
-	return !s->holder || atomic_load(&st.holders[s->holder - 1]) == 1;
+	return !s->holder ||
+	       (atomic_load(&st.holders[s->holder - 1]) & ~HOLDER_BACK) == 1;
+}
+
+void sock_tell_children(const struct sock *s)
+{
+	if (s->holder)
+		atomic_fetch_or(&st.holders[s->holder - 1], HOLDER_BACK);
+}
+
+static bool parent_is_back(const struct sock *s)
+{
+	return s->holder &&
+	       atomic_load(&st.holders[s->holder - 1]) & HOLDER_BACK;
+}
+
+bool sock_must_leave(const struct sock *s)
+{
+	return atomic_load(&s->mode) == SOCK_ON && s->shared &&
+	       !s->back_failed && (!s->holder || !sock_is_sole(s));
 }
 
 static bool fork_leaves(const struct sock *s)
@@ -92,12 +115,14 @@ void sock_fork_parent(struct sock *s)
 	if (atomic_load(&s->mode) == SOCK_TCP)
 		sock_tie_locked(s, "a forked child may have it too");
 	s->shared = true;
+	if (atomic_load(&s->mode) == SOCK_ON)
+		atomic_store(&st.shares, true);
 }
 
 /* The rings of a stream are the parent's. */
 void sock_fork_child(struct sock *s)
 {
-	bool on = atomic_load(&s->mode) == SOCK_ON;
+	bool on = atomic_load(&s->mode) >= SOCK_ON;
 
 	if (!fork_leaves(s) || atomic_load(&st.helper_runs))
 		atomic_store(&s->mode, on ? SOCK_LOST : SOCK_TIED);
@@ -206,7 +231,7 @@ void sock_tie_locked(struct sock *s, const char *reason)
 		report_with(s, with, sizeof(with));
 		state_say("skein run: a connection%s stays on TCP: %s", with,
 			  reason);
-		_exit(70);
+		REAL(_exit)(70);
 	}
 }
 
@@ -256,7 +281,7 @@ bool sock_require(const struct sock *s, bool now)
 	state_say("skein run: a connection%s was on TCP to its end: %s", with,
 		  sock_reason(s));
 	if (now)
-		_exit(70);
+		REAL(_exit)(70);
 	return true;
 }
 
@@ -290,9 +315,12 @@ int sock_refuse(int fd, const char *what)
 
 int sock_inherit(struct sock *s)
 {
-	int rc = s->reset_seen ? -ECONNRESET : back_ask_parent(s);
+	int rc = parent_is_back(s) ? 0
+		 : s->reset_seen   ? -ECONNRESET
+				   : back_ask_parent(s);
 
-	if (!rc) {
+	/* It may have gone just now, in order. */
+	if (!rc || parent_is_back(s)) {
 		atomic_store(&s->mode, SOCK_TIED);
 		return 0;
 	}
@@ -366,6 +394,9 @@ bool sock_commit(struct sock *s)
 		sock_unprepare(s);
 		return false;
 	}
+	/* No child has it any more. */
+	if (s->holder)
+		atomic_fetch_and(&st.holders[s->holder - 1], ~HOLDER_BACK);
 	atomic_store(&s->mode, SOCK_ON);
 	if (atomic_load(&s->inflight)) {
 		/* A call is in the kernel: that one tries again when it is
@@ -481,6 +512,7 @@ static void begin_again(struct sock *s)
 		set_remove(s->set, s);
 	if (atomic_load(&s->mode) == SOCK_ON)
 		atomic_store(&s->mode, SOCK_TCP);
+	sock_tell_children(s);
 	leave_todo(s);
 	sock_rest(s);
 	s->rests = s->wr_shut = s->accepting = s->shared = false;
@@ -559,7 +591,7 @@ void sock_forget(int fd)
 		if (!atomic_load(&st.forked))
 			stream = s->stream;
 		leave_todo(s);
-		holder_put(s);
+		sock_put_holder(s);
 		atomic_store(&s->mode, SOCK_FREE);
 		status_end(s);
 		s->stream = NULL;

@@ -149,6 +149,13 @@ void sock_try(struct sock *s);
 
 /* Does this process alone have it? True until this process forks. */
 bool sock_is_sole(const struct sock *s);
+/* The process has it no more: as sole, so all the others. */
+void sock_put_holder(struct sock *s);
+/* Its stream is on TCP again: forked children use it without asking. */
+void sock_tell_children(const struct sock *s);
+/* Before this process ends or becomes another program: is it on a stream that a
+ * child would need? Locked. */
+bool sock_must_leave(const struct sock *s);
 /* Around fork(), with the lock held. They decide whether parent or child may
  * promote the socket once the other has closed it. A socket that was used, or
  * is in an epoll set, stays on TCP: neither process knows what the other one

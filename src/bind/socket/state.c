@@ -4,6 +4,7 @@
  * the real functions.
  */
 #include "bind/own/own.h"
+#include "bind/socket/back.h"
 #include "bind/socket/pollers.h"
 #include "bind/socket/set.h"
 #include "bind/socket/sock.h"
@@ -206,22 +207,48 @@ static bool all_drained(void *arg)
 	return all;
 }
 
+/* An end may come where the lock is held, in a signal handler. */
+static bool lock_at_end(void)
+{
+	struct timespec end;
+
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec++;
+	return !pthread_mutex_timedlock(&st.lock, &end);
+}
+
+/* Not a child of vfork(); a forked child has no streams of its own. */
+static bool has_streams(void)
+{
+	if (!atomic_load(&st.on) || st.pid != getpid())
+		return false;
+	if (!atomic_load(&st.forked))
+		return true;
+	each_sock(sock_put_holder);
+	return false;
+}
+
+static const char leaves[] = "exit of a forked child's parent";
+
+void state_end(void)
+{
+	if (!has_streams() || !atomic_load(&st.shares) || !lock_at_end())
+		return;
+	back_shared(leaves);
+	pthread_mutex_unlock(&st.lock);
+}
+
 /* What was written is in the peers' rings before the sockets close, and the
  * report is whole. */
 __attribute__((destructor)) static void stop(void)
 {
 	bool fell_back = false;
-	struct timespec end;
 	int i;
 
-	if (!atomic_load(&st.on) || atomic_load(&st.forked) ||
-	    st.pid != getpid())
+	if (!has_streams() || !lock_at_end())
 		return;
-	/* exit() may be called where the lock is held, by a signal handler. */
-	clock_gettime(CLOCK_REALTIME, &end);
-	end.tv_sec++;
-	if (pthread_mutex_timedlock(&st.lock, &end))
-		return;
+	if (atomic_load(&st.shares))
+		back_shared(leaves);
 	if (!sock_wait(all_drained, NULL))
 		state_say("skein run: a peer has not taken what was written "
 			  "before the exit, bytes may be lost");
@@ -237,5 +264,5 @@ __attribute__((destructor)) static void stop(void)
 	if (!fell_back)
 		return;
 	fflush(NULL);
-	_exit(70);
+	REAL(_exit)(70);
 }

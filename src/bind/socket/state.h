@@ -36,6 +36,7 @@ struct sock_state {
 	pthread_mutex_t lock;
 	atomic_bool on;	     /* the constructor has run, and we may */
 	atomic_bool forked;  /* a child: nothing is promoted any more */
+	atomic_bool shares;  /* a child has a connection that is on a stream */
 	atomic_bool no_more; /* nothing else is promoted: an io_uring is there */
 	atomic_bool helper_runs;
 	uint32_t after;		 /* calls before a meeting: SKEIN_RUN_AFTER */
@@ -107,6 +108,8 @@ static inline void state_top(int fd)
 		st.fd_top = fd + 1;
 }
 
+/* The process is about to end without the library's destructor. */
+void state_end(void);
 uint64_t state_now_ns(void);
 /* One line to stderr. */
 void state_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
