@@ -64,6 +64,7 @@ static void vqp_end(struct serve_vqp *sv)
 	sv->s->vqp[sv->id & 0xffff] = NULL;
 	quota_give(&sv->s->quota, QUOTA_VQPS, 1);
 	quota_give(&sv->s->quota, QUOTA_REQUESTS, sv->posted - sv->retired);
+	sv->s->untold -= sv->retired - sv->reported;
 	if (sv->v->state == VQP_BOUND)
 		quota_give(&sv->s->quota, QUOTA_PORTS, 1);
 	list_del(&sv->link);
@@ -165,7 +166,28 @@ static void retired_count(struct serve_vqp *sv)
 	if ((int32_t)(now - sv->retired) <= 0)
 		return;
 	quota_give(&sv->s->quota, QUOTA_REQUESTS, now - sv->retired);
+	sv->s->untold += now - sv->retired;
 	sv->retired = now;
+}
+
+/* A completion that tells how many are retired. */
+static uint32_t retired_tell(struct serve_vqp *sv)
+{
+	sv->s->untold -= sv->retired - sv->reported;
+	sv->reported = sv->retired;
+	return sv->retired;
+}
+
+/* Has sv something to tell, and are so many of the client's requests not told
+ * that it may soon have to wait? The client counts them all together. */
+static bool tells(const struct serve_vqp *sv)
+{
+	const struct serve *s = sv->s;
+	uint64_t least = SERVE_TELL;
+
+	if (s->quota.max && s->quota.max[QUOTA_REQUESTS] / 2 < least)
+		least = s->quota.max[QUOTA_REQUESTS] / 2;
+	return sv->retired != sv->reported && s->untold >= least;
 }
 
 static void comp_put(struct serve *s, const struct ring_comp *c)
@@ -200,7 +222,7 @@ static void wc_put(struct serve_vqp *sv, const struct ibv_wc *wc)
 			      .imm = wc->imm_data};
 
 	retired_count(sv);
-	c.value = sv->reported = sv->retired;
+	c.value = retired_tell(sv);
 	comp_put(sv->s, &c);
 }
 
@@ -261,11 +283,11 @@ static int vqp_look(struct serve_vqp *sv, int room)
 			break;
 	}
 	retired_count(sv);
-	if (n < room && sv->retired - sv->reported >= SERVE_TELL) {
-		struct ring_comp c = {
-			.kind = RING_ROOM, .vqp = sv->id, .value = sv->retired};
+	if (n < room && tells(sv)) {
+		struct ring_comp c = {.kind = RING_ROOM,
+				      .vqp = sv->id,
+				      .value = retired_tell(sv)};
 
-		sv->reported = sv->retired;
 		comp_put(sv->s, &c);
 		n++;
 	}

@@ -32,7 +32,9 @@
 #define SERVE_BYTES 65536	 /* of them in a round, on average */
 /* The most bytes that a client pays for: a request's length may be anything. */
 #define SERVE_DEBT (64 << 20)
-#define SERVE_TELL 32u /* retired requests before the client is told */
+/* Retired requests of a client, on all its vqps, before it is told; fewer if it
+ * may have less than twice as many outstanding. */
+#define SERVE_TELL 32u
 
 struct serve;
 
@@ -65,6 +67,7 @@ struct serve {
 	uint16_t gen[SERVE_VQPS];
 	uint32_t next;
 	struct list_node live;
+	uint32_t untold; /* retired on live vqps, and not reported */
 	struct serve_mem mem[SERVE_MEMS];
 	struct ring_req held;
 	bool holds;	/* until the engine has room: a round tries it */

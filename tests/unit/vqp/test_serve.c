@@ -385,6 +385,43 @@ static void test_room_told(void **state)
 	nothing(w);
 }
 
+/* One request on each of many vqps: the client counts them all together, so it
+ * is told of them all together. */
+static void many_told(struct world *w, unsigned n, uint32_t least)
+{
+	uint32_t told = 0, i;
+	struct ring_comp c;
+
+	for (i = 0; i < n; i++) {
+		write_put(w, connected(w), i, false);
+		settle(w);
+		while (ring_comp_has(&w->c)) {
+			c = taken(w, RING_ROOM);
+			assert_int_equal(c.value, 1);
+			told++;
+		}
+		assert_true(told <= i + 1 && i + 1 - told < least);
+	}
+}
+
+static void test_room_of_many(void **state)
+{
+	static const uint64_t max[QUOTA_KINDS] = {
+		[QUOTA_REQUESTS] = 3, [QUOTA_VQPS] = 512};
+	struct quota_user user = {0};
+	struct world *w = *state;
+
+	many_told(w, 300, SERVE_TELL);
+	assert_int_equal(w->s.untold, SERVE_TELL - 1);
+	/* what a vqp has not told goes with it */
+	serve_fini(&w->s);
+	assert_int_equal(w->s.untold, 0);
+	w->s.quota = (struct quota){.max = max, .user_times = 1, .user = &user};
+	many_told(w, 20, 1);
+	serve_fini(&w->s);
+	w->s.quota.max = NULL;
+}
+
 /* Nothing is told to be retired that the device has not done. */
 static void test_room_is_there(void **state)
 {
@@ -615,12 +652,13 @@ int main(void)
 {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		CASE(test_child_stays), CASE(test_generations),
-		CASE(test_pieces),	CASE(test_wrong),
-		CASE(test_room_told),	CASE(test_room_is_there),
-		CASE(test_no_count),	CASE(test_no_look),
-		CASE(test_bytes),	CASE(test_quota),
-		CASE(test_full),	CASE(test_ends),
+		CASE(test_child_stays),	  CASE(test_generations),
+		CASE(test_pieces),	  CASE(test_wrong),
+		CASE(test_room_told),	  CASE(test_room_of_many),
+		CASE(test_room_is_there), CASE(test_no_count),
+		CASE(test_no_look),	  CASE(test_bytes),
+		CASE(test_quota),	  CASE(test_full),
+		CASE(test_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
