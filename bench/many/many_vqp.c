@@ -85,7 +85,7 @@ static int answer(struct ways *w)
 		return rc;
 	at = slot_at(w, msg.wr_id);
 	rc = 0;
-	if (msg.from && *at == WHOLE) {
+	if (msg.from && !msg.status && *at == WHOLE) {
 		rc = send_post(msg.from, at);
 		skein_vqp_free(msg.from); /* its next message makes another */
 	}

@@ -3,6 +3,7 @@
  * 06-pool, server: binds a port of its node and answers each message. It holds
  * nothing for clients that it has not heard of, and no queue pair for any.
  */
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -59,10 +60,17 @@ static int serve(struct skein_vqp *vqp, struct skein_vqp_mem *mem)
 			return n;
 		if (!n)
 			continue;
-		printf("server: \"%.*s\"\n", (int)msg.len,
-		       (char *)skein_vqp_mem_addr(mem) + msg.wr_id * SIZE);
-		fflush(stdout);
-		answer(&msg);
+		if (msg.status == -ECONNRESET) {
+			/* the sender has freed its vqp: this end's is of no
+			 * use any more */
+			skein_vqp_free(msg.from);
+		} else {
+			printf("server: \"%.*s\"\n", (int)msg.len,
+			       (char *)skein_vqp_mem_addr(mem) +
+				       msg.wr_id * SIZE);
+			fflush(stdout);
+			answer(&msg);
+		}
 		recv_post(vqp, mem, msg.wr_id);
 	}
 	return 0;

@@ -170,7 +170,10 @@ struct skein_vqp_msg {
 	uint32_t imm;
 	uint32_t with_imm; /* 1: imm is there */
 	/* 0, or -EMSGSIZE: the receive was too short; -ECONNABORTED: the sender
-	 * has ended, or given up, while a long message was READ */
+	 * has ended, or given up, while a long message was READ;
+	 * -ECONNRESET: no message, the sender has freed its vqp, or its process
+	 * behind a node service has ended, and all its messages were popped.
+	 * Free from: requests on it fail. */
 	int status;
 };
 
@@ -192,8 +195,9 @@ SKEIN_API int skein_vqp_pop(struct skein_vqp *vqp, unsigned n,
  * READ it into a receive that was posted; then the memory may be used again. It
  * holds up the requests behind it until then. If the receiver has no such port,
  * frees its vqp or has too short a receive, it completes with REM_OP_ERR. So
- * does a message that waits because 16 others were not taken, if the receiver's
- * vqp has failed.
+ * does a message that waits because 16 others were not taken, or is posted later,
+ * if the receiver's vqp has failed or is not there: a message that comes to
+ * nobody is complete, and this vqp is in error soon after.
  *
  * A request to memory, a range or a right that does not exist completes with
  * LOC_PROT_ERR or REM_ACCESS_ERR in its turn, made by the pool. This vqp is

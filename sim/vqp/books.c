@@ -76,6 +76,16 @@ void books_answered(struct books *b, struct record *r, const struct payload *p)
 	r->answered = p->n + 1;
 }
 
+void books_ended(struct books *b, const struct record *r, bool lives)
+{
+	if (lives && (!r->ended || !books_arrived(b, r)))
+		report_fail(b->rep,
+			    "from %u to %u: the end is told behind %lu of %lu "
+			    "messages",
+			    r->from, r->to, (unsigned long)r->popped,
+			    (unsigned long)r->sent);
+}
+
 bool books_arrived(const struct books *b, const struct record *r)
 {
 	return r->popped == r->sent || r->failed || !books_sound(b, r);

@@ -28,6 +28,7 @@ struct record {
 	uint64_t sent, popped, answers, answered;
 	bool failed; /* it has ended in an error */
 	bool connected;
+	bool ended;	 /* its vqp is freed */
 	bool unanswered; /* the far end has freed its vqp: answers may be lost */
 };
 
@@ -56,6 +57,8 @@ bool books_sound(const struct books *b, const struct record *r);
 void books_popped(struct books *b, const struct payload *p, unsigned actor,
 		  uint32_t life);
 void books_answered(struct books *b, struct record *r, const struct payload *p);
+/* The far end is told that the vqp is freed; `lives`: its process does. */
+void books_ended(struct books *b, const struct record *r, bool lives);
 /* All messages of the vqp are there, or it does not matter any more. */
 bool books_arrived(const struct books *b, const struct record *r);
 /* The vqp of this record is in error. */

@@ -333,6 +333,7 @@ static void end(struct client *c)
 			node_now(c->node) + VQP_LINGER_NS + 4 * REGION_RETRY_NS;
 	}
 	vqp_engine_at(engine(c), node_now(c->node));
+	c->rec->ended = true;
 	vqp_close(c->v);
 	c->v = NULL;
 }
@@ -514,6 +515,33 @@ static void answer(struct node *n, struct vqp *to, struct record *r)
 		r->answers++;
 }
 
+/* The sender has freed its vqp. */
+static void gone(struct node *n, struct vqp *from)
+{
+	struct record *r = from->front;
+
+	recvs_post(n, n->bound, n->rx, 1);
+	books_ended(&n->run->books, r,
+		    n->run->nodes[r->from].life == r->from_life);
+	vqp_engine_at(&n->pool->e, node_now(n));
+	vqp_close(from);
+}
+
+bool client_ends_known(struct node *n)
+{
+	const struct vqp_engine *e = &n->pool->e;
+
+	for (uint32_t i = 0; i < e->vqps_cap; i++) {
+		const struct vqp *v = e->vqps[i];
+		const struct record *r = v && v->bound ? v->front : NULL;
+
+		if (r && r->ended && books_sound(&n->run->books, r) &&
+		    n->run->nodes[r->from].life == r->from_life)
+			return false;
+	}
+	return true;
+}
+
 void client_message(struct node *n, const struct vqp_pop_out *m)
 {
 	struct books *b = &n->run->books;
@@ -523,6 +551,10 @@ void client_message(struct node *n, const struct vqp_pop_out *m)
 	struct ibv_wc wc;
 
 	recvs_post(n, n->bound, n->rx, 1);
+	if (m->status == -ECONNRESET) {
+		gone(n, m->from);
+		return;
+	}
 	if (m->status || m->len != sizeof(got)) {
 		report_fail(b->rep, "a message of %u bytes, status %d", m->len,
 			    m->status);
@@ -530,9 +562,10 @@ void client_message(struct node *n, const struct vqp_pop_out *m)
 	}
 	books_popped(b, &got, n->a.i, n->life);
 	from->ours = false;
+	from->front = r;
 	while (vqp_poll(from, 1, &wc) == 1)
 		;
-	if (from->state == VQP_ERROR && books_sound(b, r))
+	if (from->state == VQP_ERROR && !r->ended && books_sound(b, r))
 		report_fail(b->rep, "from %u to %u: an answer fails", r->from,
 			    r->to);
 	/* Answers tell what was taken: a node that frees many has none. */

@@ -410,6 +410,7 @@ static void finish(struct node *n)
 		for (unsigned i = 0; i < CLIENTS; i++)
 			through &= client_finish(&n->clients[i]);
 		n->through = through && list_empty(&n->pool->e.closing) &&
+			     client_ends_known(n) &&
 			     n->proven == n->run->party.n_clients;
 		if (node_now(n) >= limit && !n->through)
 			hangs(n);

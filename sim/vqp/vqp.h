@@ -138,6 +138,9 @@ bool client_finish(struct client *c);
 /* A message for the node's bound vqp; it may be answered. */
 void client_message(struct node *n, const struct vqp_pop_out *m);
 
+/* Does the node know of all vqps that have ended? */
+bool client_ends_known(struct node *n);
+
 /* Posts a READ of a region that the client's target had once. False: it cannot
  * now. */
 bool client_region_read(struct client *c, uint32_t id, uint64_t addr);

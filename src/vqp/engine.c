@@ -247,12 +247,6 @@ static void lookup_part(struct vqp_slot *s, bool ok)
 		       META_RECORD);
 }
 
-static bool is_dead(enum ibv_wc_status status)
-{
-	return status == IBV_WC_RETRY_EXC_ERR ||
-	       status == IBV_WC_RNR_RETRY_EXC_ERR;
-}
-
 void vqp_fail(struct vqp *v, enum ibv_wc_status status)
 {
 	struct vqp_slot *s;
@@ -264,12 +258,13 @@ void vqp_fail(struct vqp *v, enum ibv_wc_status status)
 	v->why = status;
 	v->e->events++;
 	v->comp_tail = v->comp_ready;
-	if (!is_dead(status))
+	if (!vqp_is_dead(status))
 		vqp_fetch_refuse(v);
 	vqp_messages_refuse(v);
 	while (!list_empty(&v->queue)) {
 		s = slot_of(v->queue.next);
 		list_del(&s->link);
+		vqp_end_unsent(v, s);
 		if (s->kind == SLOT_USER || s->kind == SLOT_MESSAGE) {
 			vqp_comp_error(v, &s->wr, status);
 			status = IBV_WC_WR_FLUSH_ERR;
@@ -347,6 +342,8 @@ static void slot_done(struct vqp_engine *e, struct vqp_qp *d,
 			vqp_port_read(s);
 		else if (s->kind == SLOT_CREDIT)
 			credit_done(v);
+		else if (s->kind == SLOT_END)
+			v->end = VQP_END_NONE;
 		else if (s->announced && !lend(s))
 			return;
 		else if (s->signaled)
@@ -360,7 +357,8 @@ static void slot_done(struct vqp_engine *e, struct vqp_qp *d,
 static bool may_repeat(const struct vqp_slot *s)
 {
 	return s->wr.opcode == IBV_WR_RDMA_READ || s->kind == SLOT_CREDIT ||
-	       s->kind == SLOT_REFUSE || s->kind == SLOT_PROBE;
+	       s->kind == SLOT_REFUSE || s->kind == SLOT_PROBE ||
+	       s->kind == SLOT_END;
 }
 
 /* All requests outstanding on d go back to their vqps, in order and before what
@@ -458,14 +456,14 @@ static void qp_failed(struct vqp_engine *e, struct vqp_qp *d,
 	take_back(e, d, !none_behind(status));
 	qp_drained(e, d);
 	qp_replace(e, d);
-	if (s && p && (is_dead(status) || PLANTED(e, G2)))
+	if (s && p && (vqp_is_dead(status) || PLANTED(e, G2)))
 		fail_all(e, d, p, status);
 	else if (v)
 		vqp_fail(v, status);
 	if (!p)
 		return;
 	/* The node may be another process by now. */
-	if (is_dead(status) || status == IBV_WC_REM_ACCESS_ERR)
+	if (vqp_is_dead(status) || status == IBV_WC_REM_ACCESS_ERR)
 		vqp_peer_forget(e, p);
 	vqp_peer_put(e, p);
 }
@@ -565,7 +563,7 @@ static void wr_fill(struct vqp *v, struct vqp_slot *s, uint32_t rkey,
 		    struct ibv_send_wr *wr)
 {
 	if (s->kind == SLOT_MESSAGE || s->kind == SLOT_CREDIT ||
-	    s->kind == SLOT_REFUSE)
+	    s->kind == SLOT_REFUSE || s->kind == SLOT_END)
 		vqp_head_fill(v, s);
 	if (s->kind == SLOT_REGION)
 		vqp_region_posted(s);
@@ -727,6 +725,11 @@ static unsigned pump_one(struct vqp *v)
 	struct vqp_slot *s;
 	int n;
 
+	if (v->far_gone) {
+		if (!v->n_posted)
+			vqp_fail(v, IBV_WC_REM_OP_ERR);
+		return 0;
+	}
 	while (!list_empty(&v->queue)) {
 		s = slot_of(v->queue.next);
 		if (s->status) {
@@ -787,9 +790,8 @@ static void closing_add(struct vqp *v)
 	list_add_tail(&v->e->closing, &v->closing);
 }
 
-/* v is of no use to its front any more, but owes its other end the word that an
- * announced message is taken: it stays until that is sent. */
-static void close_owing(struct vqp *v)
+/* What waits in v is dropped, but for what it owes. */
+static void waiting_drop(struct vqp *v)
 {
 	struct list_node *n, *next;
 	struct vqp_slot *s;
@@ -800,11 +802,27 @@ static void close_owing(struct vqp *v)
 		if (s->kind == SLOT_CREDIT)
 			continue;
 		list_del(&s->link);
+		vqp_end_unsent(v, s);
 		vqp_slot_put(v->e, s);
 	}
 	if (vqp_announce_waits(v))
 		vqp_slot_put(v->e, v->lent);
+}
+
+/* v is of no use to its front any more, but owes its other end the word that an
+ * announced message is taken, or that v is freed: it stays until that is
+ * sent. */
+static void close_owing(struct vqp *v)
+{
+	vqp_messages_drop(v);
+	waiting_drop(v);
 	closing_add(v);
+}
+
+static void end_note(struct vqp *v)
+{
+	if (vqp_end_owed(v) && !PLANTED(v->e, END))
+		v->end = VQP_END_OWED;
 }
 
 /* If v has messages that were not popped, it stays: the next one popped tells
@@ -833,8 +851,10 @@ void vqp_free(struct vqp *v)
 
 	if (keeps(v))
 		return;
-	if (v->ack && v->state == VQP_CONNECTED && !list_linked(&v->closing) &&
-	    !PLANTED(e, ACK)) {
+	end_note(v);
+	if (!list_linked(&v->closing) &&
+	    ((v->end == VQP_END_OWED && v->sent) ||
+	     (v->ack && v->state == VQP_CONNECTED && !PLANTED(e, ACK)))) {
 		close_owing(v);
 		return;
 	}
@@ -876,31 +896,60 @@ static bool is_through(const struct vqp *v)
 {
 	return v->state != VQP_CONNECTED ||
 	       (list_empty(&v->queue) && !v->lent && !v->ack &&
+		v->end != VQP_END_OUT &&
 		(!vqp_credit_due(v) || PLANTED(v->e, F5)));
+}
+
+/* v is freed once it has nothing to do; before that it sends the last message,
+ * if it owes that. */
+static void closing_look(struct vqp *v)
+{
+	struct vqp_engine *e = v->e;
+	bool late = e->now_ns - v->closed_ns >= VQP_LINGER_NS &&
+		    !PLANTED(e, LINGER);
+
+	/* It has failed, and its other end lives: it posts that alone. */
+	if (v->end == VQP_END_OWED && v->state == VQP_ERROR &&
+	    !vqp_is_dead(v->why)) {
+		v->state = VQP_CONNECTED;
+		v->far_gone = false;
+	}
+	if (v->end == VQP_END_OWED && v->state == VQP_CONNECTED) {
+		if (late)
+			waiting_drop(v);
+		if (!late && !is_through(v))
+			return;
+		if (v->sent) {
+			if (vqp_end_queue(v))
+				v->closed_ns = e->now_ns;
+			return;
+		}
+	}
+	if (late || is_through(v))
+		vqp_free(v);
 }
 
 void vqp_close(struct vqp *v)
 {
 	if (keeps(v))
 		return;
-	if (is_through(v) || PLANTED(v->e, CLOSE))
+	end_note(v);
+	if (((v->end == VQP_END_NONE || !v->sent) && is_through(v)) ||
+	    PLANTED(v->e, CLOSE)) {
 		vqp_free(v);
-	else
-		closing_add(v);
+		return;
+	}
+	closing_add(v);
+	closing_look(v);
 }
 
 static void closing_run(struct vqp_engine *e)
 {
 	struct list_node *n, *next;
-	struct vqp *v;
 
 	for (n = e->closing.next; n != &e->closing; n = next) {
 		next = n->next;
-		v = container_of(n, struct vqp, closing);
-		if (is_through(v) ||
-		    (e->now_ns - v->closed_ns >= VQP_LINGER_NS &&
-		     !PLANTED(e, LINGER)))
-			vqp_free(v);
+		closing_look(container_of(n, struct vqp, closing));
 	}
 }
 

@@ -120,6 +120,10 @@ enum vqp_plant {
 	VQP_PLANT_ASK,	       /* nobody asks for credit that does not come */
 	VQP_PLANT_ASK_LOST,    /* nor is it if some were lost */
 	VQP_PLANT_ASK_DEAF,    /* that there is none any more is no matter */
+	VQP_PLANT_LOST,	       /* a message that nobody takes is not refused */
+	VQP_PLANT_END,	       /* a vqp that is freed does not say so */
+	VQP_PLANT_END_EARLY,   /* nor does that wait for its messages */
+	VQP_PLANT_END_FREED,   /* a front is told of a vqp that it has freed */
 	VQP_PLANT_FREE,	       /* and its messages that were not popped */
 	VQP_PLANT_NO_SUM,      /* a node's record is taken torn */
 	VQP_PLANT_REGION_NO_SUM, /* a region's record is taken torn */
@@ -237,6 +241,7 @@ enum slot_kind {
 	SLOT_FETCH,   /* the engine's: bytes of an announced message */
 	SLOT_REFUSE,  /* the engine's: such a message is not READ */
 	SLOT_PROBE,   /* the engine's: does the peer live? */
+	SLOT_END,     /* the engine's: this vqp is freed */
 };
 
 struct vqp_slot {
@@ -292,6 +297,7 @@ struct vqp_message {
 	struct vqp *from; /* its pair; NULL: an orphan's */
 	struct msg_head head;
 	struct vqp_fetch *fetch; /* NULL: the bytes are in data */
+	bool ends;		 /* no message: its sender is freed */
 	uint8_t data[];
 };
 
@@ -324,6 +330,12 @@ enum vqp_ack {
 	VQP_ACK_NONE,
 	VQP_ACK_DUE,
 	VQP_ACK_OUT, /* in a message of credit that is under way */
+};
+
+enum vqp_end {
+	VQP_END_NONE,
+	VQP_END_OWED, /* sent behind what waits in the vqp */
+	VQP_END_OUT,
 };
 
 struct vqp {
@@ -387,6 +399,13 @@ struct vqp {
 	 * messages */
 	struct list_node closing;
 	uint64_t closed_ns;
+	enum vqp_end end;
+	/* The other end is freed, and has sent so many messages: told to the
+	 * front behind them. */
+	bool far_ends, end_queued;
+	uint32_t far_sent;
+	/* The other end is gone: v fails as soon as nothing is posted. */
+	bool far_gone;
 };
 
 struct vqp_qp {
@@ -542,6 +561,21 @@ int vqp_recv_poll(struct vqp *v, int n, struct ibv_wc *wc);
 /* Frees its port, and unties its children. */
 void vqp_unbind(struct vqp *v);
 
+/* end.c */
+/* v is to be freed: has its other end to hear so, once v has sent all that it
+ * will? */
+bool vqp_end_owed(const struct vqp *v);
+/* s is dropped: the other end gets no such message. */
+void vqp_end_unsent(struct vqp *v, const struct vqp_slot *s);
+/* Queues the last message. False: no slot. */
+bool vqp_end_queue(struct vqp *v);
+/* That of the other end has come. to: the vqp that takes v's messages. */
+void vqp_end_take(struct vqp *v, const struct msg_head *h, struct vqp *to);
+/* Tells it, if all messages before it have come. */
+void vqp_end_look(struct vqp *v, struct vqp *to);
+/* The other end is gone: v fails. */
+void vqp_far_gone(struct vqp *v);
+
 /* peer.c */
 /* The cached node, without a reference; or NULL. */
 struct vqp_peer *vqp_peer_find(struct vqp_engine *e, const uint8_t gid[16],
@@ -598,6 +632,13 @@ bool vqp_is_waited(const struct vqp *v);
 void vqp_message_free(struct vqp_engine *e, struct vqp_message *m);
 /* v fails: what it has not begun to READ is refused. */
 void vqp_messages_refuse(struct vqp *v);
+
+/* The peer is dead, or does not receive. */
+static inline bool vqp_is_dead(enum ibv_wc_status status)
+{
+	return status == IBV_WC_RETRY_EXC_ERR ||
+	       status == IBV_WC_RNR_RETRY_EXC_ERR;
+}
 
 /* engine.c, for post.c, recv.c, announce.c and lookup.c */
 /* The announced message v->lent is taken. */

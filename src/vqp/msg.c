@@ -66,7 +66,7 @@ static bool makes_sense(const uint8_t *buf, const struct msg_head *h,
 	if (get_le32(buf + H_MAGIC) != MAGIC || buf[H_KIND + 1] ||
 	    buf[H_FLAGS] > FLAG_ASKS || buf[H_FLAGS + 1] || h->src.table >> 56)
 		return false;
-	if (h->kind < MSG_KIND_DATA || h->kind > MSG_KIND_REFUSE)
+	if (h->kind < MSG_KIND_DATA || h->kind > MSG_KIND_END)
 		return false;
 	if (!h->src_vqp || !h->src.port ||
 	    (h->asks && h->kind != MSG_KIND_CREDIT &&
@@ -74,6 +74,8 @@ static bool makes_sense(const uint8_t *buf, const struct msg_head *h,
 		return false;
 	if (h->kind == MSG_KIND_ANNOUNCE)
 		return h->len && h->len <= MSG_MAX;
+	if (h->kind == MSG_KIND_END)
+		return !h->dst_vqp && !h->len && len == MSG_HEADER;
 	/* only an answer may do this: before it no other vqp is known */
 	if (h->kind != MSG_KIND_DATA &&
 	    ((!h->dst_vqp && (h->kind != MSG_KIND_CREDIT || !h->asks)) ||

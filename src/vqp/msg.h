@@ -28,8 +28,11 @@ enum msg_kind {
 	/* The receiver READs the message, which is at the sender. */
 	MSG_KIND_ANNOUNCE = 3,
 	/* The announced message `seq` is not READ: it has failed. If `asks`:
-	 * what was asked for credit has failed, or is not there. */
+	 * the vqp that a message, or a question for credit, is for has failed,
+	 * or is not there. */
 	MSG_KIND_REFUSE = 4,
+	/* The sender, which sent `seq` messages to the port, is freed. */
+	MSG_KIND_END = 5,
 };
 
 struct msg_head {

@@ -1013,6 +1013,8 @@ static void end(struct skein_vqp *vqp)
 		return;
 	vqp_engine_at(&p->e, env_now_ns(p->env));
 	vqp_close(h->v);
+	/* The pool may be closed next. */
+	vqp_pump(&p->e);
 	list_del(&h->link);
 	env_free(p->env, h);
 	leave(p);

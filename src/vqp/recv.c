@@ -25,6 +25,8 @@ static enum msg_kind kind_of(const struct vqp_slot *s)
 		return MSG_KIND_CREDIT;
 	if (s->kind == SLOT_REFUSE)
 		return MSG_KIND_REFUSE;
+	if (s->kind == SLOT_END)
+		return MSG_KIND_END;
 	return s->announced ? MSG_KIND_ANNOUNCE : MSG_KIND_DATA;
 }
 
@@ -52,12 +54,13 @@ void vqp_head_fill(struct vqp *v, struct vqp_slot *s)
 		if (s->announced)
 			vqp_announce_hold(s);
 	}
-	h.seq = s->kind == SLOT_CREDIT ? v->sent : s->seq;
+	h.seq = s->kind == SLOT_CREDIT || s->kind == SLOT_END ? v->sent
+							      : s->seq;
 	/* The vqp that has bound the port takes the message; credit is for the
 	 * sender's vqp. The generation: of the vqp that sent what was taken. */
 	if (v->by_port &&
-	    (s->kind == SLOT_MESSAGE || (s->kind == SLOT_CREDIT && s->asks) ||
-	     PLANTED(v->e, F2)))
+	    (s->kind == SLOT_MESSAGE || s->kind == SLOT_END ||
+	     (s->kind == SLOT_CREDIT && s->asks) || PLANTED(v->e, F2)))
 		h.dst_vqp = 0;
 	v->taken_sent = v->taken;
 	v->tells = false;
@@ -144,19 +147,6 @@ static void credit_tell(struct vqp *v, const struct msg_head *h)
 	}
 	v->tells = true;
 	vqp_credit_look(v);
-}
-
-/* The other end has failed, or is gone: so fails what waits for it. */
-static void credit_refused(struct vqp *v)
-{
-	struct vqp_slot *s;
-
-	if (list_empty(&v->queue) || !v->asks || PLANTED(v->e, ASK_DEAF))
-		return;
-	s = container_of(v->queue.next, struct vqp_slot, link);
-	s->status = IBV_WC_REM_OP_ERR;
-	if (!list_linked(&v->link))
-		list_add_tail(&v->e->busy, &v->link);
 }
 
 void vqp_credits_look(struct vqp_engine *e)
@@ -322,6 +312,8 @@ static void message_drop(struct vqp_engine *e, struct vqp_message *m)
 
 	if (f && !f->over)
 		vqp_refuse(e, &m->head);
+	if (m->ends)
+		vqp_far_gone(m->from);
 	list_del(&m->link);
 	if (!f || !f->begun || f->over) {
 		vqp_message_free(e, m);
@@ -424,6 +416,7 @@ static void ahead_deliver(struct vqp *v, struct vqp *to)
 		list_del(&m->link);
 		list_add_tail(&to->messages, &m->link);
 	}
+	vqp_end_look(v, to);
 }
 
 /* NULL: no memory. */
@@ -452,20 +445,93 @@ static struct vqp_message *message_new(struct vqp *from,
 	return m;
 }
 
-/* A message without a receiver. */
+/* A message without a receiver. Its sender hears so, and fails: what it sends is
+ * lost. */
 static void lost(struct vqp_engine *e, const struct msg_head *h)
 {
+	struct msg_head r = *h;
+
 	e->counts.dropped++;
-	if (h->kind == MSG_KIND_ANNOUNCE || h->asks)
-		vqp_refuse(e, h);
+	r.asks |= h->kind == MSG_KIND_DATA && !PLANTED(e, LOST);
+	if (h->kind == MSG_KIND_ANNOUNCE || r.asks)
+		vqp_refuse(e, &r);
+}
+
+/* The vqp of ours that the sender of a refusal names; or NULL. */
+static struct vqp *refused_of(struct vqp_engine *e, const struct msg_head *h)
+{
+	struct vqp *v = h->dst_vqp < e->vqps_cap ? e->vqps[h->dst_vqp] : NULL;
+
+	if (!v || v->gen != h->dst_gen || v->state != VQP_CONNECTED ||
+	    !meta_same(&v->peer->node, h->src.gid, h->src.port) ||
+	    v->peer->node.incarnation != h->src.incarnation)
+		return NULL;
+	return v;
+}
+
+static void refused(struct vqp_engine *e, const struct msg_head *h)
+{
+	struct vqp *v;
+
+	if (!h->asks) {
+		vqp_announce_refused(e, h);
+		return;
+	}
+	v = refused_of(e, h);
+	if (v && !PLANTED(e, ASK_DEAF))
+		vqp_far_gone(v);
+}
+
+static void ended(struct vqp_engine *e, const struct msg_head *h)
+{
+	struct vqp *to = port_find(e, h->dst_port);
+	struct vqp *v = to ? child_find(e, to, h) : NULL;
+
+	if (v)
+		vqp_end_take(v, h, to);
+}
+
+/* A message of v's other end, for `to`. */
+static void message_receive(struct vqp *v, struct vqp *to,
+			    const struct msg_head *h,
+			    const struct msg_announce *where,
+			    const uint8_t *data)
+{
+	struct vqp_engine *e = v->e;
+	struct vqp_message *m;
+
+	if (list_linked(&v->closing)) {
+		lost(e, h);
+		return;
+	}
+	if ((int32_t)(h->seq - v->expect) < 0) {
+		e->counts.dropped++; /* a repeated message */
+		return;
+	}
+	if (h->seq - v->taken >= VQP_WINDOW ||
+	    (h->seq != v->expect && PLANTED(e, AHEAD))) {
+		garbage(e); /* it was sent without a credit */
+		return;
+	}
+	m = message_new(v, h, where, data);
+	if (!m) {
+		lost(e, h);
+		vqp_say(e, 4, "vqp: no memory for a message: it is lost");
+		return;
+	}
+	if (!ahead_add(v, m)) {
+		e->counts.dropped++;
+		vqp_message_free(e, m);
+		return;
+	}
+	ahead_deliver(v, to);
 }
 
 void vqp_engine_receive(struct vqp_engine *e, const uint8_t *buf, size_t len)
 {
-	struct vqp_message *m;
 	struct msg_announce where;
-	struct msg_head h;
 	struct vqp *v, *to = NULL;
+	struct msg_head h;
 
 	if (msg_head_decode(buf, len, &h) ||
 	    (h.kind == MSG_KIND_ANNOUNCE &&
@@ -474,16 +540,12 @@ void vqp_engine_receive(struct vqp_engine *e, const uint8_t *buf, size_t len)
 		garbage(e);
 		return;
 	}
-	if (h.kind == MSG_KIND_REFUSE && h.asks) {
-		v = h.dst_vqp < e->vqps_cap ? e->vqps[h.dst_vqp] : NULL;
-		if (v && v->gen == h.dst_gen && v->state == VQP_CONNECTED &&
-		    meta_same(&v->peer->node, h.src.gid, h.src.port) &&
-		    v->peer->node.incarnation == h.src.incarnation)
-			credit_refused(v);
+	if (h.kind == MSG_KIND_REFUSE) {
+		refused(e, &h);
 		return;
 	}
-	if (h.kind == MSG_KIND_REFUSE) {
-		vqp_announce_refused(e, &h);
+	if (h.kind == MSG_KIND_END) {
+		ended(e, &h);
 		return;
 	}
 	v = pair_of(e, &h, &to);
@@ -495,36 +557,10 @@ void vqp_engine_receive(struct vqp_engine *e, const uint8_t *buf, size_t len)
 		garbage(e);
 		return;
 	}
-	if (h.kind == MSG_KIND_CREDIT) {
-		if (h.asks)
-			credit_tell(v, &h);
-		return;
-	}
-	if (list_linked(&v->closing)) {
-		lost(e, &h);
-		return;
-	}
-	if ((int32_t)(h.seq - v->expect) < 0) {
-		e->counts.dropped++; /* a repeated message */
-		return;
-	}
-	if (h.seq - v->taken >= VQP_WINDOW ||
-	    (h.seq != v->expect && PLANTED(e, AHEAD))) {
-		garbage(e); /* it was sent without a credit */
-		return;
-	}
-	m = message_new(v, &h, &where, buf + MSG_HEADER);
-	if (!m) {
-		lost(e, &h);
-		vqp_say(e, 4, "vqp: no memory for a message: it is lost");
-		return;
-	}
-	if (!ahead_add(v, m)) {
-		e->counts.dropped++;
-		vqp_message_free(e, m);
-		return;
-	}
-	ahead_deliver(v, to);
+	if (h.kind != MSG_KIND_CREDIT)
+		message_receive(v, to, &h, &where, buf + MSG_HEADER);
+	else if (h.asks)
+		credit_tell(v, &h);
 }
 
 /* Drops the messages that this vqp would take. */
@@ -604,6 +640,20 @@ static enum ibv_wc_status scatter(struct vqp_engine *e,
 	return len ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS;
 }
 
+/* The end of a sender, of which the front is not told: it has freed the vqp, or
+ * sees it fail. */
+static void end_drop(struct vqp_message *m)
+{
+	struct vqp *from = m->from;
+
+	list_del(&m->link);
+	vqp_message_free(from->e, m);
+	if (from->ours)
+		vqp_free(from);
+	else
+		vqp_far_gone(from);
+}
+
 /* The oldest message that can be taken now. One that is READ holds up no others:
  * its sender sends nothing more until it is taken. */
 static struct vqp_message *message_next(struct vqp *v)
@@ -614,6 +664,10 @@ static struct vqp_message *message_next(struct vqp *v)
 	for (n = v->messages.next; n != &v->messages; n = next) {
 		next = n->next;
 		m = message_of(n);
+		if (m->ends && m->from->ours && !PLANTED(v->e, END_FREED)) {
+			end_drop(m);
+			continue;
+		}
 		if (!m->fetch)
 			return v->recv_head != v->recv_tail ? m : NULL;
 		switch (vqp_fetch_go(v, m)) {
@@ -643,6 +697,11 @@ static struct vqp_message *message_take(struct vqp *v, struct vqp_recv **r,
 		return m;
 	}
 	*r = &v->recv[v->recv_head++ % VQP_RECVS];
+	if (m->ends) {
+		*status = IBV_WC_WR_FLUSH_ERR;
+		vqp_far_gone(m->from);
+		return m;
+	}
 	*status = scatter(v->e, *r, m->data, m->head.len);
 	if (m->head.src_gen == m->from->far_gen) {
 		m->from->taken++;
@@ -671,6 +730,8 @@ bool vqp_pop(struct vqp *v, struct vqp_pop_out *out)
 		out->status = -EMSGSIZE;
 	else if (status == IBV_WC_REM_ABORT_ERR)
 		out->status = -ECONNABORTED;
+	else if (status == IBV_WC_WR_FLUSH_ERR)
+		out->status = -ECONNRESET;
 	else if (status)
 		out->status = -EFAULT;
 	vqp_message_free(v->e, m);
@@ -685,6 +746,10 @@ struct vqp_message *vqp_take(struct vqp *v)
 		m = message_of(v->messages.next);
 		if (m->fetch) {
 			message_drop(v->e, m);
+			continue;
+		}
+		if (m->ends) {
+			end_drop(m);
 			continue;
 		}
 		list_del(&m->link);

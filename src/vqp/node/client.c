@@ -958,6 +958,8 @@ static int pop(struct skein_vqp *base, unsigned n, struct skein_vqp_msg *msgs)
 			msgs[got].status = -EMSGSIZE;
 		else if (c->status == IBV_WC_REM_ABORT_ERR)
 			msgs[got].status = -ECONNABORTED;
+		else if (c->status == IBV_WC_WR_FLUSH_ERR)
+			msgs[got].status = -ECONNRESET;
 		else if (c->status)
 			msgs[got].status = -EFAULT;
 		else if (!msgs[got].from)

@@ -232,6 +232,8 @@ static int message_status(int err)
 		return IBV_WC_SUCCESS;
 	if (err == -ECONNABORTED)
 		return IBV_WC_REM_ABORT_ERR;
+	if (err == -ECONNRESET)
+		return IBV_WC_WR_FLUSH_ERR;
 	return err == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR;
 }
 

@@ -448,7 +448,8 @@ static bool case_ask_dead(void)
 	return good && next_is(a, VQP_WINDOW, IBV_WC_RETRY_EXC_ERR);
 }
 
-/* The receiver has no memory for a message: those behind it wait for ever. */
+/* The receiver has no memory for a message, nor to say so: those behind it wait
+ * for ever. */
 static bool case_ask_lost(void)
 {
 	struct vqp *a = join(h, 1, 0), *from = NULL;
@@ -457,8 +458,10 @@ static bool case_ask_lost(void)
 
 	later(VQP_ASK_NS); /* the next one leaves, and is lost */
 	far->f.fail_alloc = 1;
+	far->e.ending = true;
 	settle();
-	good = good && next_is(a, VQP_WINDOW, IBV_WC_SUCCESS);
+	far->e.ending = false;
+	good = good && next_is(a, VQP_WINDOW, IBV_WC_SUCCESS) && nothing(a);
 	while (good && vqp_pop(from->bound, &p))
 		;
 	for (unsigned i = 1; good && i <= VQP_WINDOW; i++)
@@ -482,6 +485,161 @@ static bool case_ask_freed(void)
 	       !far->e.counts.garbage && !far->e.counts.dropped;
 }
 
+/* --- the end of a vqp ---------------------------------------------------- */
+
+/* The receiver of n messages of a's. */
+static struct vqp *ear(struct vqp *a, unsigned n)
+{
+	struct vqp *bound;
+
+	assert_int_equal(vqp_new(&far->e, &bound), 0);
+	assert_int_equal(vqp_bind(bound, 9), 0);
+	recv_post(bound, 2 * n);
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(post(a, i, IBV_WR_SEND, false), 0);
+	settle();
+	return bound;
+}
+
+/* A vqp is freed: its other end's program hears so behind all messages, in a
+ * receive, once; what it posts on its vqp then fails. */
+static bool told(struct vqp *bound, unsigned n)
+{
+	struct vqp_pop_out p = {0};
+	struct vqp *from = NULL;
+	bool good = true;
+
+	for (unsigned i = 0; good && i < n; i++)
+		good = vqp_pop(bound, &p) && !p.status;
+	if (!good)
+		return false;
+	from = p.from;
+	from->ours = false; /* its front knows it */
+	good = good && vqp_pop(bound, &p) && p.status == -ECONNRESET &&
+	       p.from == from && !p.len && !vqp_pop(bound, &p) &&
+	       bound->recv_tail - bound->recv_head == n - 1;
+	if (!good)
+		return false;
+	good = !post(from, 1, IBV_WR_SEND, true) &&
+	       !post(from, 2, IBV_WR_SEND, true);
+	settle();
+	good = good && next_is(from, 1, IBV_WC_REM_OP_ERR) &&
+	       next_is(from, 2, IBV_WC_WR_FLUSH_ERR);
+	vqp_free(from);
+	settle();
+	return good && list_empty(&h->e.closing);
+}
+
+static bool case_ends(void)
+{
+	struct vqp *a = join(h, 1, 0), *bound = ear(a, 3);
+
+	vqp_free(a);
+	settle();
+	return told(bound, 3);
+}
+
+/* It has failed before, and what waits in it is dropped. */
+static bool case_ends_failed(void)
+{
+	struct vqp *a = join(h, 1, 0), *bound = ear(a, VQP_WINDOW);
+
+	for (unsigned i = 0; i < 5; i++)
+		if (post(a, i, IBV_WR_SEND, false))
+			return false;
+	settle();
+	vqp_fail(a, IBV_WC_LOC_PROT_ERR);
+	vqp_close(a);
+	settle();
+	return told(bound, VQP_WINDOW);
+}
+
+/* Its last message comes before one that was sent before it; and twice. */
+static bool case_ends_early(void)
+{
+	struct vqp *a = join(h, 1, 0), *bound = ear(a, 2);
+	struct msg_head m = {.kind = MSG_KIND_END,
+			     .dst_port = 9,
+			     .src = nodes[0].id,
+			     .src_vqp = a->id,
+			     .src_gen = a->gen,
+			     .seq = 3};
+	uint8_t buf[MSG_HEADER];
+	struct vqp_pop_out p;
+	bool good;
+
+	msg_head_encode(&m, buf);
+	good = vqp_pop(bound, &p) && vqp_pop(bound, &p) && !p.status;
+	if (!good)
+		return false;
+	p.from->ours = false;
+	vqp_engine_receive(&far->e, buf, sizeof(buf));
+	good = !vqp_pop(bound, &p) && !post(a, 2, IBV_WR_SEND, false);
+	settle();
+	vqp_engine_receive(&far->e, buf, sizeof(buf));
+	return good && vqp_pop(bound, &p) && !p.status && vqp_pop(bound, &p) &&
+	       p.status == -ECONNRESET && !vqp_pop(bound, &p);
+}
+
+/* Nobody is told of the end of a vqp that it has freed, and nothing stays of
+ * it. */
+static bool case_ends_freed(void)
+{
+	struct vqp *a = join(h, 1, 0), *bound = ear(a, 1);
+	struct vqp_pop_out p;
+	uint32_t id;
+	bool good;
+
+	vqp_free(a);
+	settle();
+	good = vqp_pop(bound, &p);
+	if (!good)
+		return false;
+	id = p.from->id;
+	p.from->ours = false;
+	vqp_free(p.from);
+	good = !vqp_pop(bound, &p) && !far->e.vqps[id] &&
+	       bound->recv_tail - bound->recv_head == 1;
+	/* the last message makes no vqp of its own */
+	a = join(h, 1, 0);
+	good = good && !post(a, 1, IBV_WR_SEND, false);
+	settle();
+	good = good && vqp_pop(bound, &p);
+	if (good)
+		vqp_free(p.from);
+	vqp_free(a);
+	settle();
+	for (id = 0; id < far->e.vqps_cap; id++)
+		good = good && (!far->e.vqps[id] || far->e.vqps[id] == bound);
+	return good;
+}
+
+/* What is sent to a vqp that is not there any more, or to a port that nobody has
+ * bound, fails soon: nobody waits until a question for credit is due. */
+static bool case_lost(void)
+{
+	struct vqp *a = join(h, 1, 0), *b = join(h, 1, 1);
+	struct vqp *bound = ear(a, 1);
+	struct vqp_pop_out p;
+	bool good = vqp_pop(bound, &p);
+	unsigned i;
+
+	h->e.ending = true; /* a says nothing */
+	vqp_free(a);
+	h->e.ending = false;
+	for (i = 0; good && i < 2 * VQP_WINDOW; i++)
+		good = !post(p.from, i, IBV_WR_SEND, true);
+	settle();
+	for (i = 0; good && i < VQP_WINDOW; i++)
+		good = next_is(p.from, i, IBV_WC_SUCCESS);
+	good = good && next_is(p.from, i, IBV_WC_REM_OP_ERR) &&
+	       p.from->state == VQP_ERROR && far->e.n_free == VQP_SLOTS;
+	b->far_port = 10;
+	good = good && !post(b, 1, IBV_WR_SEND, true);
+	settle();
+	return good && next_is(b, 1, IBV_WC_SUCCESS) && b->state == VQP_ERROR;
+}
+
 /* A receiver that takes nothing answers, and nobody has an error. A process that
  * is stopped is asked a few times only. */
 static bool case_ask_lazy(void)
@@ -499,6 +657,7 @@ static bool case_ask_lazy(void)
 		good = !post(b, i, IBV_WR_SEND, false);
 	settle();
 	vqp_free(a);
+	settle(); /* its end is told */
 	were = h->e.counts.requests;
 	for (unsigned i = 0; i < 100; i++) {
 		later(VQP_ASK_NS);
@@ -1203,10 +1362,12 @@ static bool case_end(void)
 /* The same, and the peer never says that it has its messages: it may not. */
 static bool case_no_end(void)
 {
-	struct vqp *v;
+	struct vqp *v, *b;
 	bool good;
 
 	nodes[1].id.dctn = 0;
+	assert_int_equal(vqp_new(&far->e, &b), 0);
+	assert_int_equal(vqp_bind(b, 9), 0);
 	v = join(h, 1, VQP_NO_QP);
 	good = !post(v, 1, IBV_WR_SEND, true);
 	settle();
@@ -1386,6 +1547,12 @@ static const struct {
 	{"f: a message was lost", case_ask_lost, VQP_PLANT_ASK_LOST},
 	{"f: it owed some", case_ask_freed, VQP_PLANT_ASK},
 	{"f: it is asked a few times", case_ask_lazy, VQP_PLANT_ASK},
+	{"a vqp ends: the other end is told", case_ends, VQP_PLANT_END},
+	{"a vqp ends in error", case_ends_failed, VQP_PLANT_END},
+	{"a vqp ends: behind its messages", case_ends_early,
+	 VQP_PLANT_END_EARLY},
+	{"a vqp ends that is freed", case_ends_freed, VQP_PLANT_END_FREED},
+	{"a message for nobody", case_lost, VQP_PLANT_LOST},
 	{"g: one target at a time", case_g, VQP_PLANT_G},
 	{"g: others see no error", case_g2, VQP_PLANT_G2},
 	{"h: what is outstanding goes on", case_h, VQP_PLANT_H},

@@ -579,6 +579,67 @@ static void test_client_dies(void **state)
 	clients_become(1);
 }
 
+/* Sends one message to port 6, and dies when it has arrived. */
+static void sender_main(int out)
+{
+	char text[] = "x";
+	struct ibv_sge sge = {(uintptr_t)text, 1, 0};
+	struct ibv_send_wr wr = {.sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_SEND,
+				 .send_flags = IBV_SEND_INLINE},
+			   *bad;
+	struct skein_pool *own;
+	struct skein_vqp *v;
+
+	pool_open(&own);
+	if (skein_vqp_new(own, &v) ||
+	    skein_vqp_connect(v, far.node, 6, patience_ns(60)) ||
+	    skein_vqp_post_send(v, &wr, &bad) || write(out, "+", 1) != 1)
+		_exit(1);
+	pause();
+}
+
+static struct skein_vqp_msg popped(struct skein_vqp *bound)
+{
+	uint64_t end = now_ms() + patience_ms(20);
+	struct skein_vqp_msg m;
+	int n;
+
+	while (!(n = skein_vqp_pop(bound, 1, &m)) && now_ms() < end)
+		;
+	patience_met(n == 1, 20, "a message");
+	return m;
+}
+
+/* The program that popped its message is told, and frees what it popped. */
+static void test_sender_dies(void **state)
+{
+	struct skein_vqp_msg first, m;
+	struct skein_vqp *bound;
+	pid_t pid;
+	char x;
+
+	(void)state;
+	client_open();
+	assert_int_equal(skein_vqp_new(pool, &bound), 0);
+	assert_int_equal(skein_vqp_bind(bound, 6), 0);
+	assert_int_equal(recv_post(bound, mem, 4), 0);
+	assert_int_equal(recv_post(bound, mem, 5), 0);
+	start(&pid, sender_main, &x, 1);
+	first = popped(bound);
+	assert_int_equal(first.status, 0);
+	reap(&pid);
+	m = popped(bound);
+	assert_int_equal(m.status, -ECONNRESET);
+	assert_ptr_equal(m.from, first.from);
+	assert_int_equal(m.wr_id, 5);
+	assert_int_not_equal(result(m.from, IBV_WR_RDMA_READ), IBV_WC_SUCCESS);
+	skein_vqp_free(m.from);
+	skein_pool_close(pool);
+	clients_become(1);
+}
+
 #define LONG 100000u
 
 static void long_send(struct skein_vqp *v, struct skein_vqp_mem *m)
@@ -978,6 +1039,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_long_ends, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_client_dies, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_sender_dies, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_garbage, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_crowd, setup, teardown),

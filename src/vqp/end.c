@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * end.c - the ends of a pair of vqps hear of each other's end. A vqp that has
+ * sent messages to a port, and is freed, says so in a last message (kind 5): the
+ * vqp which its messages made is of no use any more, and the program that popped
+ * it can free it. A message for a vqp that is not there, or not any more, is refused:
+ * then its sender fails.
+ *
+ * Invariants: the last message has the number behind the last one sent, and is
+ * told to the front behind all of those. A vqp that owes it is in engine.closing
+ * until it is sent, or VQP_LINGER_NS are over.
+ */
+#include "vqp/engine.h"
+
+/* --- the end that goes --------------------------------------------------- */
+
+bool vqp_end_owed(const struct vqp *v)
+{
+	if (v->e->ending || !v->by_port || list_linked(&v->closing))
+		return false;
+	return v->state == VQP_CONNECTED ||
+	       (v->state == VQP_ERROR && !vqp_is_dead(v->why));
+}
+
+void vqp_end_unsent(struct vqp *v, const struct vqp_slot *s)
+{
+	if (s->kind == SLOT_MESSAGE && s->numbered &&
+	    (int32_t)(s->seq - v->sent) < 0)
+		v->sent = s->seq;
+}
+
+bool vqp_end_queue(struct vqp *v)
+{
+	struct vqp_engine *e = v->e;
+	struct vqp_slot *s = vqp_slot_get(v);
+
+	if (!s)
+		return false;
+	s->kind = SLOT_END;
+	s->wr.opcode = IBV_WR_SEND;
+	s->wr.num_sge = 1;
+	s->sge[0] = (struct ibv_sge){(uintptr_t)vqp_cell(e, s), MSG_HEADER,
+				     e->conf.cells_lkey};
+	v->end = VQP_END_OUT;
+	vqp_slot_queue(v, s, false);
+	return true;
+}
+
+/* --- the end that stays -------------------------------------------------- */
+
+void vqp_end_take(struct vqp *v, const struct msg_head *h, struct vqp *to)
+{
+	if (v->far_ends)
+		return; /* a repeated one */
+	v->far_ends = true;
+	v->far_sent = h->seq;
+	vqp_end_look(v, to);
+}
+
+void vqp_end_look(struct vqp *v, struct vqp *to)
+{
+	const struct vqp_conf *c = &v->e->conf;
+	struct vqp_message *m;
+
+	if (!v->far_ends || v->end_queued ||
+	    ((int32_t)(v->expect - v->far_sent) < 0 &&
+	     !PLANTED(v->e, END_EARLY)))
+		return;
+	m = c->port->alloc(c->arg, sizeof(*m));
+	if (!m) {
+		vqp_say(v->e, 4, "vqp: no memory for a message: it is lost");
+		return;
+	}
+	v->end_queued = true;
+	m->from = v;
+	m->ends = true;
+	list_add_tail(&to->messages, &m->link);
+}
+
+void vqp_far_gone(struct vqp *v)
+{
+	if (v->state != VQP_CONNECTED)
+		return;
+	v->far_gone = true;
+	if (!list_linked(&v->link))
+		list_add_tail(&v->e->busy, &v->link);
+}
