@@ -60,7 +60,7 @@ struct skein_pool_attr {
 	/* DC queue pairs; default 8, at most 32 */
 	unsigned dcis;
 	/* For about how long a DC queue pair retries a target that does not
-	 * answer; default 20 ms, at most 400 ms. */
+	 * answer, or has no receive; default 20 ms, at most 400 ms. */
 	uint64_t retry_ns;
 	/* for the meta server at open; default 5 s */
 	uint64_t timeout_ns;
@@ -198,6 +198,10 @@ SKEIN_API int skein_vqp_pop(struct skein_vqp *vqp, unsigned n,
  * does a message that waits because 16 others were not taken, or is posted later,
  * if the receiver's vqp has failed or is not there: a message that comes to
  * nobody is complete, and this vqp is in error soon after.
+ *
+ * A process that makes no calls takes 256 messages of all its senders. What else
+ * is for it waits; after 5 s in which it takes none the vqps to it end with
+ * RNR_RETRY_EXC_ERR. Other vqps are not affected.
  *
  * A request to memory, a range or a right that does not exist completes with
  * LOC_PROT_ERR or REM_ACCESS_ERR in its turn, made by the pool. This vqp is

@@ -276,11 +276,11 @@ static void engine_check(struct node *n)
 				    "node %u: %u requests in a queue of %u",
 				    n->a.i, e->qp[i].sq_used, e->conf.sq_max);
 	if (!n->run->books.trouble &&
-	    (c->dcis_replaced || c->rcs_failed || c->refused))
+	    (c->dcis_replaced != c->rnrs || c->rcs_failed || c->refused))
 		report_fail(rep,
 			    "node %u: %lu DCIs and %lu RC queue pairs have "
 			    "failed, %lu posts were refused, in no trouble",
-			    n->a.i, (unsigned long)c->dcis_replaced,
+			    n->a.i, (unsigned long)(c->dcis_replaced - c->rnrs),
 			    (unsigned long)c->rcs_failed,
 			    (unsigned long)c->refused);
 }

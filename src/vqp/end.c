@@ -79,7 +79,9 @@ void vqp_end_look(struct vqp *v, struct vqp *to)
 
 void vqp_far_gone(struct vqp *v)
 {
-	if (v->state != VQP_CONNECTED)
+	/* The last message goes all the same: the other end's vqp may be there,
+	 * in error. */
+	if (v->state != VQP_CONNECTED || v->end == VQP_END_OUT)
 		return;
 	v->far_gone = true;
 	if (!list_linked(&v->link))

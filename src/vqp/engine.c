@@ -324,6 +324,13 @@ void vqp_lent_done(struct vqp *v)
 	vqp_slot_put(v->e, v->lent);
 }
 
+/* Does it take a receive of the peer's? */
+static bool is_send(const struct vqp_slot *s)
+{
+	return s->kind == SLOT_MESSAGE || s->kind == SLOT_CREDIT ||
+	       s->kind == SLOT_REFUSE || s->kind == SLOT_END;
+}
+
 /* The oldest request of a DCI is done. */
 static void slot_done(struct vqp_engine *e, struct vqp_qp *d,
 		      struct vqp_slot *s)
@@ -332,6 +339,9 @@ static void slot_done(struct vqp_engine *e, struct vqp_qp *d,
 
 	list_del(&s->link);
 	d->n_posted--;
+	d->moved_ns = e->now_ns;
+	if (d->target && is_send(s))
+		d->target->rnr_ns = d->target->rnr_until_ns = 0;
 	if (v) {
 		v->n_posted--;
 		if (s->kind == SLOT_LOOKUP)
@@ -436,6 +446,29 @@ static bool none_behind(enum ibv_wc_status status)
 	       status == IBV_WC_REM_INV_REQ_ERR || status == IBV_WC_REM_OP_ERR;
 }
 
+/* The peer has no receive left: the request that needs one, and all behind it,
+ * were not carried out. They wait, and the DCI is free for other peers. False:
+ * that has lasted too long. */
+static bool rnr_waits(struct vqp_engine *e, struct vqp_qp *d,
+		      enum ibv_wc_status status)
+{
+	struct vqp_peer *p = d->target;
+
+	if (status != IBV_WC_RNR_RETRY_EXC_ERR || !p || is_rc(e, d) ||
+	    PLANTED(e, RNR))
+		return false;
+	if (!p->rnr_ns)
+		p->rnr_ns = e->now_ns;
+	if (e->now_ns - p->rnr_ns >= VQP_RNR_NS && !PLANTED(e, RNR_EVER))
+		return false;
+	p->rnr_until_ns = e->now_ns + VQP_RNR_PAUSE_NS;
+	e->counts.rnrs++;
+	take_back(e, d, false);
+	qp_drained(e, d);
+	qp_replace(e, d);
+	return true;
+}
+
 /* s, or the whole DCI (s NULL), has failed. */
 static void qp_failed(struct vqp_engine *e, struct vqp_qp *d,
 		      struct vqp_slot *s, enum ibv_wc_status status)
@@ -451,6 +484,8 @@ static void qp_failed(struct vqp_engine *e, struct vqp_qp *d,
 		status = IBV_WC_RETRY_EXC_ERR;
 	while (s && slot_of(d->posted.next) != s)
 		slot_done(e, d, slot_of(d->posted.next));
+	if (rnr_waits(e, d, status))
+		return;
 	if (p)
 		p->refs++;
 	take_back(e, d, !none_behind(status));
@@ -540,6 +575,9 @@ static bool may_post(struct vqp *v, struct vqp_slot *s, uint32_t *rkey)
 
 	if (s->status)
 		return false;
+	if (is_send(s) && v->qp < v->e->conf.dcis &&
+	    v->e->now_ns < v->peer->rnr_until_ns && !PLANTED(v->e, RNR_PAUSE))
+		return false;
 	if ((s->kind == SLOT_USER || s->kind == SLOT_MESSAGE) &&
 	    (vqp_announce_waits(v) || (v->lent && v->lent->posted)) &&
 	    !PLANTED(v->e, HOLD_ORDER))
@@ -562,8 +600,7 @@ static bool may_post(struct vqp *v, struct vqp_slot *s, uint32_t *rkey)
 static void wr_fill(struct vqp *v, struct vqp_slot *s, uint32_t rkey,
 		    struct ibv_send_wr *wr)
 {
-	if (s->kind == SLOT_MESSAGE || s->kind == SLOT_CREDIT ||
-	    s->kind == SLOT_REFUSE || s->kind == SLOT_END)
+	if (is_send(s))
 		vqp_head_fill(v, s);
 	if (s->kind == SLOT_REGION)
 		vqp_region_posted(s);
@@ -686,6 +723,8 @@ static int post_some(struct vqp *v)
 		in[i]->posted = true;
 		in[i]->qp = (uint16_t)v->qp;
 	}
+	if (!d->n_posted)
+		d->moved_ns = e->now_ns;
 	d->n_posted += n;
 	d->sq_used += n;
 	d->turn += n;
@@ -966,6 +1005,12 @@ int vqp_engine_round(struct vqp_engine *e, uint64_t now_ns)
 		/* The DCI has neither carried out its requests nor failed. */
 		if (d->refused && now_ns - d->refused_ns >= REGION_RETRY_NS)
 			qp_failed(e, d, NULL, IBV_WC_WR_FLUSH_ERR);
+		/* The device waits for a receive of the peer's for ever. */
+		if (is_rc(e, d) && d->n_posted &&
+		    is_send(slot_of(d->posted.next)) &&
+		    now_ns - d->moved_ns >= VQP_RNR_NS && !PLANTED(e, RNR_EVER))
+			qp_failed(e, d, slot_of(d->posted.next),
+				  IBV_WC_RNR_RETRY_EXC_ERR);
 	}
 	if (!list_empty(&e->lookups))
 		moved += vqp_lookups_run(e);

@@ -62,6 +62,11 @@
  * receives for others. */
 #define VQP_ASK_NS 500000000ull
 #define VQP_ASKS_MAX 8u
+/* A peer that has no receive left is sent nothing for a while, again and again:
+ * its DCIs are others' too, and the device's budget for it is short. After
+ * VQP_RNR_NS without any progress all vqps to it fail. */
+#define VQP_RNR_PAUSE_NS 100000000ull
+#define VQP_RNR_NS 5000000000ull
 
 /* Mistakes that a test asks for, to prove that it finds them. Only in objects
  * built with VQP_PLANT. */
@@ -120,6 +125,9 @@ enum vqp_plant {
 	VQP_PLANT_ASK,	       /* nobody asks for credit that does not come */
 	VQP_PLANT_ASK_LOST,    /* nor is it if some were lost */
 	VQP_PLANT_ASK_DEAF,    /* that there is none any more is no matter */
+	VQP_PLANT_RNR,	       /* a peer that does not receive is dead */
+	VQP_PLANT_RNR_PAUSE,   /* it is sent more all the time */
+	VQP_PLANT_RNR_EVER,    /* without an end */
 	VQP_PLANT_LOST,	       /* a message that nobody takes is not refused */
 	VQP_PLANT_END,	       /* a vqp that is freed does not say so */
 	VQP_PLANT_END_EARLY,   /* nor does that wait for its messages */
@@ -145,6 +153,9 @@ struct vqp_peer {
 	/* requests posted since then */
 	uint64_t sample_ns;
 	uint32_t sampled;
+	/* It has had no receive left since then; 0: it has. And it is sent
+	 * nothing by DC until then. */
+	uint64_t rnr_ns, rnr_until_ns;
 	void *way; /* the port's: its address handle */
 	uint32_t refs;
 	uint8_t dci[VQP_PEER_DCIS];
@@ -417,11 +428,13 @@ struct vqp_qp {
 	bool down;     /* its replacement failed, and is tried again */
 	bool refused;  /* a post; until nothing is outstanding */
 	uint64_t refused_ns;
+	uint64_t moved_ns; /* of RC: the last completion, or the first post */
 };
 
 struct vqp_counts {
 	uint64_t lookups, lookups_torn, cache_hits, posts, requests;
 	uint64_t dcis_replaced, reposted, garbage, dropped;
+	uint64_t rnrs; /* of dcis_replaced: a peer had no receive left */
 	uint64_t region_reads, refused;
 	/* messages announced to peers; READ from peers; of either, refused */
 	uint64_t announced, fetched, refusals;

@@ -6,6 +6,7 @@
 #include "vqp/pool.h"
 
 #include "base/prng.h"
+#include "dev/states.h"
 #include "env/local.h"
 
 #include <arpa/inet.h>
@@ -32,6 +33,7 @@ void pool_addr_print(const uint8_t g[16], uint32_t port, char *buf, size_t len)
 #define CQ_MAX (8 * POOL_SQ) /* requests outstanding at most */
 #define GRH_LEN 40u	     /* before a datagram */
 #define RECV_BATCH 16
+#define RNR_RETRIES 6u /* 7: for ever */
 
 /* --- the engine's port -------------------------------------------------- */
 
@@ -272,6 +274,9 @@ static int port_rc_join(void *arg, unsigned rc, const struct rc_addr *far,
 	struct dev_qp_opts opts = p->opts;
 	int err;
 
+	/* It has one peer alone, and the engine ends the wait for a receive. */
+	opts.rnr_retry = 7;
+	opts.min_rnr_timer = 5;
 	/* Its probes are patient: five times 0.27 s. */
 	if (rc >= p->n_rcs)
 		opts.timeout = 16;
@@ -619,8 +624,18 @@ static void opts_fill(struct pool *p, uint64_t retry_ns)
 	/* Memory is kept for no longer than that. */
 	while (5 * (4096ull << t) > REGION_RETRY_NS)
 		t--;
-	p->opts = (struct dev_qp_opts){
-		.timeout = t ? t : 1, .retry_cnt = 4, .min_rnr_timer = 5};
+	p->opts = (struct dev_qp_opts){.timeout = t ? t : 1,
+				       .retry_cnt = 4,
+				       .rnr_retry = RNR_RETRIES,
+				       .min_rnr_timer = 1};
+	/* A peer without a receive is waited for as long. Its codes are in
+	 * order, but for 0. */
+	while (p->opts.min_rnr_timer < 31 &&
+	       RNR_RETRIES * dev_rnr_ns(p->opts.min_rnr_timer) < 5 * each)
+		p->opts.min_rnr_timer++;
+	while (RNR_RETRIES * dev_rnr_ns(p->opts.min_rnr_timer) >
+	       REGION_RETRY_NS)
+		p->opts.min_rnr_timer--;
 }
 
 /* RC queue pairs at most. */

@@ -38,7 +38,6 @@ static const struct {
 	{"close", VQP_PLANT_CLOSE, 8},
 	{"credit is asked for", VQP_PLANT_ASK, 62},
 	{"there is none any more", VQP_PLANT_ASK_DEAF, 91},
-	{"a message for nobody", VQP_PLANT_LOST, 1},
 	{"the end is told", VQP_PLANT_END, 1},
 	{"behind all messages", VQP_PLANT_END_EARLY, 1},
 	{"no probe", VQP_PLANT_RC_PROBE, 113},

@@ -39,6 +39,7 @@ struct fake_node {
 	uint8_t mem[FAKE_MEM];
 	bool dead;
 	bool slow;    /* nothing to it is carried out now */
+	bool full;    /* it has no receive left */
 	bool stopped; /* its process is: datagrams to it wait */
 };
 
@@ -343,6 +344,8 @@ static inline enum ibv_wc_status fake_do(struct fake *f, unsigned dci,
 		return IBV_WC_RETRY_EXC_ERR;
 	if (dci >= FAKE_DCIS && !fake_rc_there(f, dci - FAKE_DCIS, w->to))
 		return IBV_WC_RETRY_EXC_ERR;
+	if (w->wr.opcode == IBV_WR_SEND && w->to->full)
+		return IBV_WC_RNR_RETRY_EXC_ERR;
 	if (w->wr.opcode == IBV_WR_SEND) {
 		fake_send(f, w, dci);
 		return IBV_WC_SUCCESS;
@@ -387,7 +390,11 @@ static inline bool fake_step(struct fake *f, unsigned dci)
 
 	if (d->next == d->tail || d->err || d->q[d->next % 64].to->slow)
 		return false;
-	w = &d->q[d->next++ % 64];
+	w = &d->q[d->next % 64];
+	/* an RC queue pair waits for a receive */
+	if (dci >= FAKE_DCIS && w->to->full && w->wr.opcode == IBV_WR_SEND)
+		return false;
+	d->next++;
 	status = fake_do(f, dci, w);
 	if (f->stuck[dci]) /* carried out, and it never says so */
 		return true;
@@ -532,7 +539,7 @@ static inline void fake_rc_free(void *arg, unsigned rc)
 	if (rc >= FAKE_RCS && !f->keeps_late)
 		fake_late_of(f, far);
 	else if (rc < FAKE_RCS && d->next != d->tail && !d->err &&
-		 !f->stuck[FAKE_DCIS + rc])
+		 !f->stuck[FAKE_DCIS + rc] && !d->q[d->next % 64].to->full)
 		fake_wrong(f, "freed with requests under way");
 	f->replaced += d->err;
 	f->stuck[FAKE_DCIS + rc] = false;

@@ -811,6 +811,91 @@ static bool case_g2(void)
 	       next_is(v, 4, IBV_WC_WR_FLUSH_ERR);
 }
 
+/* A node takes no messages: what is for it waits, and nobody else does. */
+static bool full_begins(struct vqp *v, struct vqp *w)
+{
+	bool good = !post(w, 99, IBV_WR_RDMA_READ, true);
+
+	settle();
+	good = good && next_is(w, 99, IBV_WC_SUCCESS);
+	nodes[1].full = true;
+	good = good && !post(v, 1, IBV_WR_SEND, true) &&
+	       !post(v, 2, IBV_WR_SEND, true);
+	settle();
+	good = good && !post(w, 3, IBV_WR_RDMA_WRITE, true);
+	settle();
+	return good && nothing(v) && v->state == VQP_CONNECTED &&
+	       next_is(w, 3, IBV_WC_SUCCESS);
+}
+
+/* It takes them again: they come once, in order. It is not asked meanwhile, and
+ * READs of its memory go on. */
+static bool case_full(void)
+{
+	struct vqp *v = join(h, 1, 0), *w = join(h, 3, 0), *u = join(h, 1, 0);
+	struct vqp *bound = ear(v, 0);
+	struct vqp_pop_out p;
+	bool good;
+	uint64_t were;
+
+	recv_post(bound, 4);
+	good = meet(u) && full_begins(v, w);
+	were = h->e.counts.requests;
+	settle();
+	good = good && h->e.counts.requests == were && h->e.counts.rnrs == 1 &&
+	       !post(u, 4, IBV_WR_RDMA_READ, true);
+	settle();
+	good = good && next_is(u, 4, IBV_WC_SUCCESS);
+	nodes[1].full = false;
+	later(VQP_RNR_PAUSE_NS);
+	settle();
+	good = good && next_is(v, 1, IBV_WC_SUCCESS) &&
+	       next_is(v, 2, IBV_WC_SUCCESS) && vqp_pop(bound, &p) &&
+	       vqp_pop(bound, &p) && !vqp_pop(bound, &p) &&
+	       !far->e.counts.dropped;
+	/* the next time it has as long */
+	later(VQP_RNR_NS);
+	return good && full_begins(v, w);
+}
+
+/* It never does: its vqps fail, and no others. */
+static bool case_full_ever(void)
+{
+	struct vqp *v = join(h, 1, 0), *w = join(h, 3, 0);
+	bool good = full_begins(v, w);
+
+	for (unsigned i = 0; good && i < VQP_RNR_NS / VQP_RNR_PAUSE_NS; i++) {
+		good = nothing(v);
+		later(VQP_RNR_PAUSE_NS);
+		settle();
+	}
+	good = good && next_is(v, 1, IBV_WC_RNR_RETRY_EXC_ERR) &&
+	       next_is(v, 2, IBV_WC_WR_FLUSH_ERR) &&
+	       !post(w, 4, IBV_WR_RDMA_READ, true);
+	settle();
+	return good && next_is(w, 4, IBV_WC_SUCCESS);
+}
+
+/* The same by RC, where the device waits. */
+static bool case_full_rc(void)
+{
+	struct vqp *v;
+	bool good;
+
+	nodes[1].id.dctn = 0;
+	v = join(h, 1, VQP_NO_QP);
+	ear(v, 1);
+	nodes[1].full = true;
+	good = !post(v, 1, IBV_WR_SEND, true);
+	settle();
+	later(VQP_RNR_NS - 1000);
+	vqp_engine_round(&h->e, now_ns);
+	good = good && nothing(v);
+	later(1000);
+	settle();
+	return good && next_is(v, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+}
+
 /* Adds 1 to the word at 8. */
 static int add(struct vqp *v, uint64_t id)
 {
@@ -1555,6 +1640,10 @@ static const struct {
 	{"a message for nobody", case_lost, VQP_PLANT_LOST},
 	{"g: one target at a time", case_g, VQP_PLANT_G},
 	{"g: others see no error", case_g2, VQP_PLANT_G2},
+	{"g: a node that is full", case_full, VQP_PLANT_RNR},
+	{"g: is left alone", case_full, VQP_PLANT_RNR_PAUSE},
+	{"g: not for ever", case_full_ever, VQP_PLANT_RNR_EVER},
+	{"g: nor by RC", case_full_rc, VQP_PLANT_RNR_EVER},
 	{"h: what is outstanding goes on", case_h, VQP_PLANT_H},
 	{"h: or ends as unknown", case_h2, VQP_PLANT_H2},
 	{"h: a refused request fails alone", case_h3, VQP_PLANT_H3},

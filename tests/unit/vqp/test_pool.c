@@ -7,6 +7,7 @@
 #include "bed.h"
 
 #include "conn/ctx.h"
+#include "dev/states.h"
 #include "vqp/pool.h"
 
 #include <errno.h>
@@ -715,11 +716,58 @@ static void test_retries_end(void **state)
 		each = 4096ull << pool_of(pool)->opts.timeout;
 		assert_true((pool_of(pool)->opts.retry_cnt + 1u) * each <=
 			    REGION_RETRY_NS);
+		/* 7 is for ever */
+		assert_in_range(pool_of(pool)->opts.rnr_retry, 1, 6);
+		assert_in_range(
+			pool_of(pool)->opts.rnr_retry *
+				dev_rnr_ns(pool_of(pool)->opts.min_rnr_timer),
+			ns[i] / 2, REGION_RETRY_NS);
 		skein_pool_close(pool);
 		skein_ctx_close(ctx);
 	}
 	pool = NULL;
 	ctx = NULL;
+}
+
+/* More messages than a stopped process has receives: what is for other nodes goes
+ * on, on the same queue pairs, and all arrive when the process goes on. */
+static void test_node_stops(void **state)
+{
+	struct skein_pool_attr a = {
+		.size = sizeof(a), .meta = meta_addr, .dcis = 2};
+	struct skein_pool_stats st = {.size = sizeof(st)};
+	struct skein_vqp *v[24], *w[4];
+	struct patience p = {0};
+	unsigned i, k;
+
+	assert_int_equal(skein_ctx_open(NULL, &ctx), 0);
+	assert_int_equal(skein_pool_open(ctx, &a, &pool), 0);
+	assert_int_equal(skein_vqp_mem_new(pool, MEM, 0, &mem), 0);
+	for (i = 0; i < 4; i++)
+		w[i] = connect_to(1);
+	for (i = 0; i < 24; i++)
+		v[i] = connect_to(0);
+	echo(v[0], "alive");
+	kill(node_pid[0], SIGSTOP);
+	for (i = 1; i < 24; i++)
+		for (k = 0; k < 16; k++)
+			assert_int_equal(post(v[i], 0, IBV_WR_SEND, 0,
+					      skein_vqp_lkey(mem)),
+					 0);
+	while (st.dcis_replaced < 2 && pool_of(pool)->n_dcis &&
+	       !patience_ends(&p, st.dcis_replaced, now_ms() * 1000000, 30)) {
+		for (i = 0; i < 4; i++)
+			assert_int_equal(result(w[i], 1, IBV_WR_RDMA_READ),
+					 IBV_WC_SUCCESS);
+		skein_pool_get_stats(pool, &st);
+	}
+	patience_met(st.dcis_replaced >= 2 || !pool_of(pool)->n_dcis, 30,
+		     "a queue pair that is free again");
+	kill(node_pid[0], SIGCONT);
+	for (i = 1; i < 24; i++)
+		for (k = 0; k < 16; k++)
+			assert_int_equal(next(v[i], NULL), IBV_WC_SUCCESS);
+	client_close();
 }
 
 static void test_meta_dies(void **state)
@@ -844,6 +892,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_work, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_wrong, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_retries_end, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_node_stops, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_region_ends, setup,
 						teardown),
