@@ -155,6 +155,8 @@ static uint64_t timers(struct soft *s)
 	due = soft_qps_timers(s, env_now_ns(s->env));
 	t = soft_link_timers(s, env_now_ns(s->env));
 	due = t < due ? t : due;
+	t = soft_bells_look(s, env_now_ns(s->env));
+	due = t < due ? t : due;
 	if (s->harsh) {
 		t = soft_harsh_round(s);
 		due = t < due ? t : due;

@@ -349,6 +349,7 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 	s->events_end = &s->events;
 	list_init(&s->peers);
 	list_init(&s->cqs);
+	s->bells_due_ns = ENV_NEVER;
 	list_init(&s->srqs);
 	list_init(&s->chans);
 	list_init(&s->conns);

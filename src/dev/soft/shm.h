@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define SHM_MAGIC 0x6e6b7331u
-#define SHM_VERSION 8u
+#define SHM_VERSION 9u
 #define SHM_LINE 64
 #define SHM_PAGE 4096ull
 #define SHM_SPAN (1ull << 30) /* address space set aside per NIC file */
@@ -208,13 +208,11 @@ enum shm_armed {
 	SHM_ARMED_NOT,
 	SHM_ARMED_ANY,
 	SHM_ARMED_SOLICITED,
-	SHM_ARMED_FIRED,  /* a count was added to the channel */
-	SHM_ARMED_FIRING, /* it is being added */
+	SHM_ARMED_FIRED, /* an event; its count is added next */
 	SHM_ARMED_STATE = (1 << 3) - 1,
-	/* Counts the armings, over all CQs that the page had. A poster that was
-	 * stopped while it rang an earlier arming changes nothing in this
-	 * one. */
-	SHM_ARMED_AGAIN = 1 << 3,
+	/* Above the state: how often it was fired, over all CQs that the page
+	 * had. */
+	SHM_ARMED_EVENT = 1 << 3,
 };
 
 #define SHM_CQ_GROUP 64u
@@ -222,6 +220,9 @@ enum shm_armed {
 
 struct shm_cq {
 	_Atomic uint32_t armed;
+	/* Event n has its count in the channel: bit n % 32 has changed once
+	 * more. The thread that has added the count writes it. */
+	_Atomic uint32_t counted;
 	alignas(SHM_LINE) _Atomic uint32_t any;
 	alignas(SHM_LINE) _Atomic uint8_t group[SHM_CQ_GROUPS];
 	alignas(SHM_LINE) _Atomic uint32_t ready[];

@@ -125,6 +125,8 @@ struct soft {
 	uint32_t chan_next;
 	struct list_node peers;
 	struct list_node cqs;
+	uint64_t bells_due_ns; /* the next soft_bells_look(); lock */
+	_Atomic bool bells_asked;
 	struct list_node srqs;
 	uint32_t n_srqs, n_srq_uds; /* that a UD QP uses, or has used */
 	_Atomic bool srq_due; /* one has something for the control thread */

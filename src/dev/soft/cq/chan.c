@@ -3,12 +3,20 @@
  * chan.c - completion channels. A channel's fd is an eventfd used as a
  * semaphore; peers that complete receives hold a duplicate of it.
  *
- * Each CQ has one armed word. A thread that adds a completion while the word
- * asks for one turns it to FIRING, adds one count, and turns it to FIRED, by
- * CAS. If it stops or dies after the first step, nobody is held up: the next
- * thread that finds FIRING takes the other two steps. get_cq_event() takes a
- * count and then a CQ that is FIRING or FIRED; a count without one is
- * swallowed. If no thread rings any more, soft_peer_died() adds one more count.
+ * It is readable only when an event is there: programs take EAGAIN of
+ * get_cq_event() behind poll(2) as an error. Each CQ has one armed word. The
+ * thread that turns it to FIRED by a completion has fired an event, and it alone
+ * adds a count to the fd; after that it says so in `counted`. So there are never
+ * more counts than events that nobody has taken, and get_cq_event(), which
+ * takes a count first, finds an event for it.
+ *
+ * That thread may stop or die in between. The next thread that finds the word
+ * FIRED and an event without a count asks the owner's control thread to look;
+ * so does the death of a peer. If the count is not there after
+ * BELL_PATIENCE_NS, the control thread adds it, and one spare event: a stopped
+ * thread that goes on later, or one that died behind its count, makes the
+ * channel readable once more, and get_cq_event() returns the CQ for that.
+ * tests/model/chan.pml.
  */
 #include "dev/soft/cq/cq.h"
 
@@ -66,44 +74,74 @@ int soft_destroy_chan(struct dev *dev, struct ibv_comp_channel *ch)
 	return 0;
 }
 
-uint32_t soft_bell_claim(_Atomic uint32_t *armed, bool solicited)
+#define BELL_PATIENCE_NS 10000000ull
+/* Harsh mode adds counts late by intention. */
+#define BELL_PATIENCE_HARSH_NS 1000000000ull
+
+/* Those of the last 32 events that have no count yet, each at its bit. */
+static uint32_t uncounted(uint32_t armed, uint32_t counted)
 {
-	uint32_t was = atomic_load_explicit(armed, memory_order_relaxed);
-	uint32_t firing;
+	uint32_t n = armed / SHM_ARMED_EVENT; /* 0 to n - 1 were fired */
+	uint32_t all = (1u << n % 32) - 1;
+
+	return (n / 32 % 2 ? ~all : all) ^ counted;
+}
+
+enum soft_bell_found soft_bell_claim(struct shm_cq *cq, bool solicited,
+				     uint32_t *event)
+{
+	uint32_t was = atomic_load_explicit(&cq->armed, memory_order_relaxed);
+	uint32_t n;
 
 	do {
+		n = was / SHM_ARMED_EVENT;
 		switch (was & SHM_ARMED_STATE) {
 		case SHM_ARMED_SOLICITED:
 			if (!solicited)
-				return 0;
+				return SOFT_BELL_NONE;
 			break;
 		case SHM_ARMED_ANY:
-		case SHM_ARMED_FIRING:
 			break;
+		case SHM_ARMED_FIRED:
+			/* relaxed: an old value makes one look more */
+			return uncounted(was, atomic_load_explicit(
+						      &cq->counted,
+						      memory_order_relaxed)) &
+					       1u << (n - 1) % 32
+				       ? SOFT_BELL_UNDER_WAY
+				       : SOFT_BELL_NONE;
 		default:
-			return 0;
+			return SOFT_BELL_NONE;
 		}
-		firing = (was & ~(uint32_t)SHM_ARMED_STATE) | SHM_ARMED_FIRING;
-	} while (was != firing &&
-		 !atomic_compare_exchange_strong(armed, &was, firing));
-	return firing;
+	} while (!atomic_compare_exchange_strong(
+		&cq->armed, &was, (n + 1) * SHM_ARMED_EVENT + SHM_ARMED_FIRED));
+	*event = n;
+	return SOFT_BELL_OURS;
 }
 
-void soft_bell_count(_Atomic uint32_t *armed, int fd, uint32_t firing)
+void soft_bell_count(struct shm_cq *cq, int fd, uint32_t event)
 {
 	env_bell(fd);
-	/* If the CAS fails the event was taken, and the word perhaps armed
-	 * again: another arming. */
-	atomic_compare_exchange_strong(
-		armed, &firing, firing - SHM_ARMED_FIRING + SHM_ARMED_FIRED);
+	/* release: pairs with uncounted_of(): the count is in the fd */
+	atomic_fetch_xor_explicit(&cq->counted, 1u << event % 32,
+				  memory_order_release);
 }
 
-void soft_bell_ring(_Atomic uint32_t *armed, int fd, bool solicited)
+bool soft_bell_ring(struct shm_cq *cq, int fd, bool solicited)
 {
-	uint32_t firing = soft_bell_claim(armed, solicited);
+	enum soft_bell_found found;
+	uint32_t event;
 
-	if (firing)
-		soft_bell_count(armed, fd, firing);
+	found = soft_bell_claim(cq, solicited, &event);
+	if (found == SOFT_BELL_OURS)
+		soft_bell_count(cq, fd, event);
+	return unlikely(found == SOFT_BELL_UNDER_WAY);
+}
+
+void soft_cq_ring(struct soft_cq *c, bool solicited)
+{
+	if (soft_bell_ring(c->shm, c->ex.channel->fd, solicited))
+		soft_bells_ask(c->s);
 }
 
 /* Whatever the flags of the fd: stock programs change them. */
@@ -122,21 +160,15 @@ static bool take_count(int fd)
 	return poll(&p, 1, 0) == 1 && read(fd, &one, sizeof(one)) > 0;
 }
 
-void soft_ring_again(struct ibv_comp_channel *ch)
-{
-	env_bell(ch->fd);
-}
-
 static bool take_one(struct soft_cq *cq)
 {
-	uint32_t was = atomic_load(&cq->shm->armed), state;
+	uint32_t was = atomic_load(&cq->shm->armed);
 
 	do {
-		state = was & SHM_ARMED_STATE;
-		if (state != SHM_ARMED_FIRED && state != SHM_ARMED_FIRING)
+		if ((was & SHM_ARMED_STATE) != SHM_ARMED_FIRED)
 			return false;
-	} while (!atomic_compare_exchange_weak(&cq->shm->armed, &was,
-					       was - state + SHM_ARMED_NOT));
+	} while (!atomic_compare_exchange_weak(
+		&cq->shm->armed, &was, was - SHM_ARMED_FIRED + SHM_ARMED_NOT));
 	return true;
 }
 
@@ -158,7 +190,135 @@ static struct soft_cq *take_fired(struct soft_chan *c)
 			return cq;
 		}
 	}
+	for (n = c->cqs.next; n != &c->cqs; n = n->next) {
+		cq = container_of(n, struct soft_cq, chan_link);
+		if (cq->spare) {
+			cq->spare--;
+			return cq;
+		}
+	}
 	return NULL;
+}
+
+void soft_cq_arm(struct soft_cq *c, uint32_t want)
+{
+	uint32_t was = atomic_load(&c->shm->armed), state;
+	bool locked = false;
+
+	do {
+		state = was & SHM_ARMED_STATE;
+		/* An event that is there stays: it is owed from now on, and no
+		 * thread that takes a count may come between the two. */
+		if (state == SHM_ARMED_FIRED && !locked) {
+			pthread_mutex_lock(&c->chan->lock);
+			locked = true;
+			was = atomic_load(&c->shm->armed);
+			state = was & SHM_ARMED_STATE;
+		}
+		if (state == SHM_ARMED_ANY)
+			want = SHM_ARMED_ANY;
+		/* seq_cst: the caller polls again after this. Either that poll
+		 * sees a receive, or its poster, which has a fence between the
+		 * receive and its look at this word, sees it armed. */
+	} while (!atomic_compare_exchange_strong(&c->shm->armed, &was,
+						 was - state + want));
+	if (state == SHM_ARMED_FIRED)
+		c->owed++;
+	if (locked)
+		pthread_mutex_unlock(&c->chan->lock);
+}
+
+static uint32_t uncounted_of(struct soft_cq *c)
+{
+	/* acquire, and first: an event that is fired in between is one more
+	 * that is looked at again. Pairs with soft_bell_count(). */
+	uint32_t counted =
+		atomic_load_explicit(&c->shm->counted, memory_order_acquire);
+
+	return uncounted(atomic_load(&c->shm->armed), counted);
+}
+
+void soft_chan_join(struct soft_cq *c, struct soft_chan *chan)
+{
+	c->chan = chan;
+	c->bell_due_ns = ENV_NEVER;
+	/* No event of the page's last CQ is waited for. */
+	atomic_fetch_xor(&c->shm->counted, uncounted_of(c));
+	pthread_mutex_lock(&chan->lock);
+	list_add_tail(&chan->cqs, &c->chan_link);
+	chan->ch.refcnt++;
+	pthread_mutex_unlock(&chan->lock);
+}
+
+void soft_chan_leave(struct soft_cq *c)
+{
+	struct soft_chan *chan = c->chan;
+	int64_t n;
+
+	pthread_mutex_lock(&chan->lock);
+	n = (int64_t)c->owed + c->spare + take_one(c);
+	n -= __builtin_popcount(uncounted_of(c));
+	for (; n > 0 && take_count(chan->ch.fd); n--)
+		;
+	list_del(&c->chan_link);
+	chan->ch.refcnt--;
+	pthread_mutex_unlock(&chan->lock);
+}
+
+void soft_bells_ask(struct soft *s)
+{
+	if (!atomic_exchange(&s->bells_asked, true))
+		soft_kick(s);
+}
+
+void soft_bells_ask_cq(struct soft_cq *c)
+{
+	if (c->chan && uncounted_of(c) & ~c->bell_made_up)
+		atomic_store(&c->s->bells_asked, true);
+}
+
+static uint64_t look_at(struct soft_cq *c, uint64_t now)
+{
+	uint32_t late = uncounted_of(c);
+
+	c->bell_made_up &= late; /* the others have come after all */
+	late &= ~c->bell_made_up;
+	c->bell_late &= late;
+	if (!late)
+		return c->bell_due_ns = ENV_NEVER;
+	if (!c->bell_late) {
+		c->bell_late = late;
+		return c->bell_due_ns =
+			       now + (c->s->harsh ? BELL_PATIENCE_HARSH_NS
+						  : BELL_PATIENCE_NS);
+	}
+	if (now < c->bell_due_ns)
+		return c->bell_due_ns;
+	c->bell_made_up |= c->bell_late;
+	pthread_mutex_lock(&c->chan->lock);
+	for (late = c->bell_late; late; late &= late - 1) {
+		c->spare++;
+		env_bell(c->chan->ch.fd);
+	}
+	pthread_mutex_unlock(&c->chan->lock);
+	c->bell_late = 0;
+	return look_at(c, now); /* one more may have come since */
+}
+
+uint64_t soft_bells_look(struct soft *s, uint64_t now)
+{
+	uint64_t due = ENV_NEVER, t;
+	struct list_node *n;
+	struct soft_cq *c;
+
+	if (!atomic_exchange(&s->bells_asked, false) && now < s->bells_due_ns)
+		return s->bells_due_ns;
+	for (n = s->cqs.next; n != &s->cqs; n = n->next) {
+		c = container_of(n, struct soft_cq, link);
+		t = c->chan ? look_at(c, now) : ENV_NEVER;
+		due = t < due ? t : due;
+	}
+	return s->bells_due_ns = due;
 }
 
 int soft_get_cq_event(struct dev *dev, struct ibv_comp_channel *ch,

@@ -63,17 +63,13 @@ int soft_create_cq(struct dev *dev, int cqe, void *cq_context,
 	err = soft_arena_alloc(s, SOFT_ARENA_CQ, SHM_PAGE, &c->page[0]);
 	if (!err) {
 		c->shm = (struct shm_cq *)(void *)(s->base + c->page[0]);
-		/* its armings are counted on */
+		/* its events are counted on */
 		atomic_fetch_and(&c->shm->armed, ~(uint32_t)SHM_ARMED_STATE);
 		memset((char *)c->shm + SHM_LINE, 0, SHM_PAGE - SHM_LINE);
 		list_add_tail(&s->cqs, &c->link);
-		if (ch) {
-			c->chan = container_of(ch, struct soft_chan, ch);
-			pthread_mutex_lock(&c->chan->lock);
-			list_add_tail(&c->chan->cqs, &c->chan_link);
-			ch->refcnt++;
-			pthread_mutex_unlock(&c->chan->lock);
-		}
+		if (ch)
+			soft_chan_join(c,
+				       container_of(ch, struct soft_chan, ch));
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (err)
@@ -102,12 +98,8 @@ int soft_destroy_cq(struct dev *dev, struct ibv_cq *cq)
 		return -EBUSY;
 	}
 	list_del(&c->link);
-	if (c->chan) {
-		pthread_mutex_lock(&c->chan->lock);
-		list_del(&c->chan_link);
-		c->chan->ch.refcnt--;
-		pthread_mutex_unlock(&c->chan->lock);
-	}
+	if (c->chan)
+		soft_chan_leave(c);
 	for (i = 0; i < SOFT_READY_PAGES; i++)
 		if (c->page[i])
 			soft_arena_free(s, SOFT_ARENA_CQ, SHM_PAGE, c->page[i]);
@@ -318,13 +310,13 @@ void soft_cq_mark(struct soft_cq *c, const struct soft_qp *q)
 void soft_cq_fire_any(struct soft_cq *c)
 {
 	if (c->ex.channel)
-		soft_bell_ring(&c->shm->armed, c->ex.channel->fd, false);
+		soft_cq_ring(c, false);
 }
 
 void soft_cq_fire(struct soft_cq *c)
 {
 	if (c->ex.channel)
-		soft_bell_ring(&c->shm->armed, c->ex.channel->fd, true);
+		soft_cq_ring(c, true);
 }
 
 void soft_cq_seen(struct soft_qp *q)
@@ -389,8 +381,7 @@ static bool push(struct soft_cq *c, const struct soft_cqe *e)
 	if (c->ex.channel && unlikely(c->s->harsh))
 		soft_harsh_cq_bell(c, !ok || e->status != IBV_WC_SUCCESS);
 	else if (c->ex.channel)
-		soft_bell_ring(&c->shm->armed, c->ex.channel->fd,
-			       !ok || e->status != IBV_WC_SUCCESS);
+		soft_cq_ring(c, !ok || e->status != IBV_WC_SUCCESS);
 	return ok;
 }
 
@@ -743,28 +734,13 @@ int soft_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 int soft_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 {
 	struct soft_cq *c = soft_cq_of(cq);
-	uint32_t want = solicited_only ? SHM_ARMED_SOLICITED : SHM_ARMED_ANY;
-	uint32_t was;
-
 	if (unlikely(!soft_here(c->s)))
 		return EPERM;
 	if (!c->chan)
 		return 0;
 	soft_lock(&c->lock);
-	was = atomic_load(&c->shm->armed);
-	if ((was & SHM_ARMED_STATE) == SHM_ARMED_ANY)
-		want = SHM_ARMED_ANY;
-	want |= (was & ~(uint32_t)SHM_ARMED_STATE) + SHM_ARMED_AGAIN;
-	/* seq_cst: the caller polls again after this. Either that poll sees a
-	 * receive, or its poster, which has a fence between the receive and
-	 * its look at this word, sees it armed. */
-	was = atomic_exchange(&c->shm->armed, want) & SHM_ARMED_STATE;
+	soft_cq_arm(c, solicited_only ? SHM_ARMED_SOLICITED : SHM_ARMED_ANY);
 	soft_unlock(&c->lock);
-	if (was == SHM_ARMED_FIRED || was == SHM_ARMED_FIRING) {
-		pthread_mutex_lock(&c->chan->lock);
-		c->owed++;
-		pthread_mutex_unlock(&c->chan->lock);
-	}
 	if (unlikely(atomic_load(&c->s->asking_qps) >= SOFT_LINK_ASKS))
 		soft_link_sleeps(c->s);
 	return 0;

@@ -61,7 +61,13 @@ struct soft_cq {
 	uint64_t page[SOFT_READY_PAGES];
 	struct shm_cq *shm; /* page[0] */
 	struct soft_chan *chan;
-	uint32_t owed; /* events fired before it was armed again; chan->lock */
+	/* chan->lock: events fired before it was armed again; counts that may
+	 * come without an event */
+	uint32_t owed, spare;
+	/* chan.c, uncounted(): those made up, those the control thread waits
+	 * for, and until when; soft.lock */
+	uint32_t bell_made_up, bell_late;
+	uint64_t bell_due_ns;
 	struct list_node chan_link;
 	struct list_node link;	 /* soft.cqs */
 	_Atomic uint32_t events; /* handed out */
@@ -72,7 +78,7 @@ struct soft_cq {
 	struct ibv_wc cur;
 	/* harsh mode: an event that is late, or ENV_NEVER */
 	_Atomic uint64_t late_ns;
-	uint32_t late_firing;
+	uint32_t late_event;
 };
 
 static inline struct soft_cq *soft_cq_of(struct ibv_cq *cq)
@@ -124,13 +130,32 @@ int soft_destroy_chan(struct dev *dev, struct ibv_comp_channel *ch);
 int soft_get_cq_event(struct dev *dev, struct ibv_comp_channel *ch,
 		      struct ibv_cq **cq);
 void soft_ack_cq_events(struct dev *dev, struct ibv_cq *cq, unsigned n);
-/* Rings where armed is in a state that asks for it. */
-void soft_bell_ring(_Atomic uint32_t *armed, int fd, bool solicited);
-/* Its two halves: what to count, or 0; and the count. */
-uint32_t soft_bell_claim(_Atomic uint32_t *armed, bool solicited);
-void soft_bell_count(_Atomic uint32_t *armed, int fd, uint32_t firing);
-
-/* Adds one more count: a peer may have died before it added its own. */
-void soft_ring_again(struct ibv_comp_channel *ch);
+enum soft_bell_found {
+	SOFT_BELL_NONE,	     /* no event is asked for, or it is there */
+	SOFT_BELL_OURS,	     /* the caller has fired it, and has to count it */
+	SOFT_BELL_UNDER_WAY, /* another has, and has not counted it yet */
+};
+/* Rings if cq is armed for this. True: an event is under way; the caller asks
+ * the owner's control thread to look at it. */
+bool soft_bell_ring(struct shm_cq *cq, int fd, bool solicited);
+/* Its two halves: event is written and read where it is SOFT_BELL_OURS. */
+enum soft_bell_found soft_bell_claim(struct shm_cq *cq, bool solicited,
+				     uint32_t *event);
+void soft_bell_count(struct shm_cq *cq, int fd, uint32_t event);
+/* The same for a CQ of this process, which has a channel. */
+void soft_cq_ring(struct soft_cq *c, bool solicited);
+/* Of req_notify_cq(): want is SHM_ARMED_ANY or _SOLICITED. */
+void soft_cq_arm(struct soft_cq *c, uint32_t want);
+/* Of create_cq() and destroy_cq(): joins chan, and leaves it with all events
+ * that nobody has taken. soft.lock is held. */
+void soft_chan_join(struct soft_cq *c, struct soft_chan *chan);
+void soft_chan_leave(struct soft_cq *c);
+/* The control thread is to look whether an event waits for its count: it may,
+ * or a thread that adds counts may have died. Any thread. */
+void soft_bells_ask(struct soft *s);
+/* The same for one CQ, by the control thread: it asks if there is a reason. */
+void soft_bells_ask_cq(struct soft_cq *c);
+/* The control thread's look; soft.lock is held. When the next one is due. */
+uint64_t soft_bells_look(struct soft *s, uint64_t now);
 
 #endif

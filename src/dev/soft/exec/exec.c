@@ -441,7 +441,7 @@ static void finish_slot(struct soft_qp *q, struct shm_slot *slot,
 	if (q->far_bell < 0)
 		return;
 	if (unlikely(q->harsh)) {
-		soft_harsh_bell(q, &q->far_cq->armed, q->far_bell,
+		soft_harsh_bell(q, q->far_cq, q->far_bell,
 				(wr->send_flags & IBV_SEND_SOLICITED) ||
 					status != IBV_WC_SUCCESS);
 		return;
@@ -450,9 +450,10 @@ static void finish_slot(struct soft_qp *q, struct shm_slot *slot,
 	 * before the look at the armed word. Without it both sides could miss
 	 * each other, and a sleeper sleeps on. */
 	fence_full();
-	soft_bell_ring(&q->far_cq->armed, q->far_bell,
-		       (wr->send_flags & IBV_SEND_SOLICITED) ||
-			       status != IBV_WC_SUCCESS);
+	if (soft_bell_ring(q->far_cq, q->far_bell,
+			   (wr->send_flags & IBV_SEND_SOLICITED) ||
+				   status != IBV_WC_SUCCESS))
+		soft_ring(q);
 }
 
 /* A cursor over the local pieces. */

@@ -169,20 +169,19 @@ void soft_harsh_post(struct soft_qp *q, struct soft_wqe *w)
 
 /* It is decided now whether the completion makes an event, as anywhere else;
  * only its count comes late. */
-void soft_harsh_bell(struct soft_qp *q, _Atomic uint32_t *armed, int fd,
+void soft_harsh_bell(struct soft_qp *q, struct shm_cq *cq, int fd,
 		     bool solicited)
 {
 	struct soft_harsh_qp *hq = q->harsh;
-	uint32_t firing;
+	uint32_t event;
 
 	/* as in finish_slot(): the receive before the look at the word */
 	fence_full();
-	firing = soft_bell_claim(armed, solicited);
-	if (!firing || (hq->bell_armed == armed && hq->bell_firing == firing))
+	if (soft_bell_claim(cq, solicited, &event) != SOFT_BELL_OURS)
 		return; /* none, or its time is set */
 	soft_harsh_hush(q);
-	hq->bell_armed = armed;
-	hq->bell_firing = firing;
+	hq->bell_cq = cq;
+	hq->bell_event = event;
 	hq->bell_fd = fd;
 	hq->bell_ns = env_now_ns(q->s->env) +
 		      soft_harsh_delay(&hq->rng, hq->rough[HARSH_BELL]);
@@ -195,26 +194,22 @@ void soft_harsh_hush(struct soft_qp *q)
 {
 	struct soft_harsh_qp *hq = q->harsh;
 
-	if (hq->bell_armed)
-		soft_bell_count(hq->bell_armed, hq->bell_fd, hq->bell_firing);
-	hq->bell_armed = NULL;
+	if (hq->bell_cq)
+		soft_bell_count(hq->bell_cq, hq->bell_fd, hq->bell_event);
+	hq->bell_cq = NULL;
 	hq->bell_ns = ENV_NEVER;
 }
 
 void soft_harsh_cq_bell(struct soft_cq *c, bool solicited)
 {
-	uint32_t firing = soft_bell_claim(&c->shm->armed, solicited);
 	uint64_t rng = c->s->harsh->seed + c->tail, due;
+	uint32_t event;
 
-	if (!firing)
-		return;
-	if (atomic_load(&c->late_ns) != ENV_NEVER) {
-		if (c->late_firing == firing)
-			return; /* its time is set */
-		soft_bell_count(&c->shm->armed, c->ex.channel->fd,
-				c->late_firing);
-	}
-	c->late_firing = firing;
+	if (soft_bell_claim(c->shm, solicited, &event) != SOFT_BELL_OURS)
+		return; /* none, or its time is set */
+	if (atomic_load(&c->late_ns) != ENV_NEVER) /* an earlier one's */
+		soft_bell_count(c->shm, c->ex.channel->fd, c->late_event);
+	c->late_event = event;
 	due = env_now_ns(c->s->env) +
 	      soft_harsh_delay(&rng, (uint8_t)(rng >> 5 & 1));
 	atomic_store(&c->late_ns, due);
@@ -228,8 +223,7 @@ static void cq_bell(struct soft_cq *c)
 	/* another thread may have counted it and set a later time */
 	if (atomic_load(&c->late_ns) <= env_now_ns(c->s->env)) {
 		atomic_store(&c->late_ns, ENV_NEVER);
-		soft_bell_count(&c->shm->armed, c->ex.channel->fd,
-				c->late_firing);
+		soft_bell_count(c->shm, c->ex.channel->fd, c->late_event);
 	}
 	soft_lock_return(&c->lock);
 }

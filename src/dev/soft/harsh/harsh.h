@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 struct dev_caps;
+struct shm_cq;
 struct soft;
 struct soft_cq;
 struct soft_qp;
@@ -62,8 +63,8 @@ struct soft_harsh_qp {
 	uint64_t cqe_ns; /* of the request before: they complete in order */
 	_Atomic uint64_t due_ns;
 	/* The event of a receive completed at the peer, not counted yet. */
-	_Atomic uint32_t *bell_armed; /* NULL: none */
-	uint32_t bell_firing;
+	struct shm_cq *bell_cq; /* NULL: none */
+	uint32_t bell_event;
 	int bell_fd;
 	uint64_t bell_ns; /* ENV_NEVER: none */
 };
@@ -130,7 +131,7 @@ void soft_harsh_no_file(struct soft_qp *q, int status);
  * peer. */
 void soft_harsh_hush(struct soft_qp *q);
 /* finish_slot()'s event, later. */
-void soft_harsh_bell(struct soft_qp *q, _Atomic uint32_t *armed, int fd,
+void soft_harsh_bell(struct soft_qp *q, struct shm_cq *cq, int fd,
 		     bool solicited);
 /* The event of a completion in c's ring, later; c->lock held. */
 void soft_harsh_cq_bell(struct soft_cq *c, bool solicited);

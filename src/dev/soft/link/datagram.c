@@ -238,8 +238,7 @@ static void finish(struct soft_qp *q, const struct queue *rq, uint64_t pos,
 		return;
 	/* pairs with req_notify_cq(), as in finish() */
 	fence_full();
-	soft_bell_ring(&c->shm->armed, c->ex.channel->fd,
-		       p->solicited || status);
+	soft_cq_ring(c, p->solicited || status);
 }
 
 static uint32_t gate_of(const struct soft_qp *q)

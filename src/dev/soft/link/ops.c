@@ -231,8 +231,7 @@ static void op_recv_end(void *o, int status, uint32_t len,
 		return;
 	/* pairs with req_notify_cq(), as in finish_slot() */
 	fence_full();
-	soft_bell_ring(&c->shm->armed, c->ex.channel->fd,
-		       last->solicited || status);
+	soft_cq_ring(c, last->solicited || status);
 }
 
 static bool op_check(void *o, uint32_t rkey, uint64_t va, uint64_t len,

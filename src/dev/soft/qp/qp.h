@@ -302,6 +302,8 @@ int soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 /* Takes a receive completion of q, if there is one. The receive CQ's lock is
  * held. */
 bool soft_reap(struct soft_qp *q, struct soft_cqe *e);
+/* Would it? False also where that is not known: receives of an SRQ, and of UD. */
+bool soft_reap_due(struct soft_qp *q);
 /* len: the bytes of the receive. */
 void soft_reap_fill(const struct shm_slot *slot, uint32_t len,
 		    struct soft_cqe *e);

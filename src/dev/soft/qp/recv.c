@@ -97,6 +97,18 @@ static inline bool posted(struct soft_qp *q, uint32_t n)
 	return n != __atomic_load_n(&q->rq_tail, __ATOMIC_ACQUIRE);
 }
 
+bool soft_reap_due(struct soft_qp *q)
+{
+	uint32_t n = atomic_load_explicit(&q->rq_reap, memory_order_relaxed);
+
+	return q->rq_slots &&
+	       /* acquire: as in soft_reap() */
+	       atomic_load_explicit(&soft_slot(q, n)->word,
+				    memory_order_acquire) ==
+		       (n << 2 | SHM_SLOT_DONE) &&
+	       posted(q, n);
+}
+
 bool soft_reap(struct soft_qp *q, struct soft_cqe *e)
 {
 	uint32_t n = atomic_load_explicit(&q->rq_reap, memory_order_relaxed);

@@ -150,6 +150,7 @@ void soft_qp_service(struct soft *s, struct soft_qp *q)
 	service(q);
 	if (q->quiesce_due)
 		try_quiesce(q);
+	soft_bells_ask_cq(soft_cq_of(q->ex.qp_base.recv_cq));
 }
 
 void soft_qp_left(struct soft_qp *q)
@@ -282,11 +283,10 @@ static void qp_bereft(struct soft_qp *q)
 	if (q->quiesce_due)
 		try_quiesce(q);
 	/* A receive may be there without the event that the peer owed. */
-	if (q->harsh || q->srq)
+	if (q->harsh || q->srq || soft_reap_due(q))
 		soft_cq_fire(soft_cq_of(q->ex.qp_base.recv_cq));
-	/* It may have died between FIRED and the count. */
-	if (q->ex.qp_base.recv_cq->channel)
-		soft_ring_again(q->ex.qp_base.recv_cq->channel);
+	/* or an event without its count */
+	soft_bells_ask_cq(soft_cq_of(q->ex.qp_base.recv_cq));
 }
 
 static void ud_bereft(struct soft_qp *q, struct soft_peer *p)

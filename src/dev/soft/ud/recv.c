@@ -105,17 +105,18 @@ void soft_ud_reset_recv(struct soft_qp *q)
 	outs_reset(&q->ud->outs);
 }
 
-void soft_ud_sweep_recv(struct soft_qp *q, uint32_t claimant)
+bool soft_ud_sweep_recv(struct soft_qp *q, uint32_t claimant)
 {
 	struct soft_cq *c = soft_cq_of(q->ex.qp_base.recv_cq);
 	enum ibv_qp_state st;
 	uint32_t n, i;
+	bool due;
 
 	if (q->srq) { /* soft_ud_swept() sweeps the SRQ's receives */
 		soft_lock_revoke(&c->lock);
 		soft_cq_look(c, q);
 		soft_lock_return(&c->lock);
-		return;
+		return soft_ud_srq_due(q);
 	}
 	soft_lock_revoke(&q->rq_lock);
 	soft_lock_revoke(&c->lock);
@@ -134,6 +135,8 @@ void soft_ud_sweep_recv(struct soft_qp *q, uint32_t claimant)
 	}
 	/* It may have died between DONE and its count. */
 	soft_cq_look(c, q);
+	due = outs_first(&q->ud->outs, false) != q->ud->claim.slots;
 	soft_lock_return(&c->lock);
 	soft_lock_return(&q->rq_lock);
+	return due;
 }

@@ -305,13 +305,13 @@ static void finish(struct soft_qp *q, struct ud_dest *d, uint64_t pos,
 	if (!d->bell)
 		return;
 	if (q->harsh) {
-		soft_harsh_bell(q, &d->cq->armed, d->bell->fd,
-				m->solicited || status);
+		soft_harsh_bell(q, d->cq, d->bell->fd, m->solicited || status);
 		return;
 	}
 	/* Pairs with the exchange in req_notify_cq(), as in finish_slot(). */
 	fence_full();
-	soft_bell_ring(&d->cq->armed, d->bell->fd, m->solicited || status);
+	if (soft_bell_ring(d->cq, d->bell->fd, m->solicited || status))
+		ring(d);
 }
 
 static void into_slot(struct soft_qp *q, struct ud_dest *d, uint64_t pos,

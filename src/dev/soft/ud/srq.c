@@ -197,6 +197,17 @@ bool soft_ud_srq_reap(struct soft_qp *q, struct soft_cqe *e)
 	return true;
 }
 
+bool soft_ud_srq_due(struct soft_qp *q)
+{
+	struct soft_srq_ud *u = soft_srq_ud(q->srq);
+	bool due;
+
+	soft_lock(&u->lock);
+	due = q->ud->n_done > 0;
+	soft_unlock(&u->lock);
+	return due;
+}
+
 bool soft_ud_srq_fault(struct soft_qp *q)
 {
 	struct soft_srq_ud *u = soft_srq_ud(q->srq);

@@ -171,9 +171,10 @@ void soft_ud_swept(struct soft *s, uint32_t claimant)
 		q = s->qps[i];
 		if (!q || !q->ud)
 			continue;
-		soft_ud_sweep_recv(q, claimant);
-		/* or between FIRED and the count of the channel */
-		if (q->ex.qp_base.recv_cq->channel)
-			soft_ring_again(q->ex.qp_base.recv_cq->channel);
+		/* It may have died before the event of a datagram, or between
+		 * the event and its count. */
+		if (soft_ud_sweep_recv(q, claimant))
+			soft_cq_fire(soft_cq_of(q->ex.qp_base.recv_cq));
+		soft_bells_ask_cq(soft_cq_of(q->ex.qp_base.recv_cq));
 	}
 }

@@ -139,8 +139,9 @@ bool soft_ud_reap(struct soft_qp *q, struct soft_cqe *e,
 		  _Atomic uint32_t *ready, uint32_t *seen);
 /* Back to the beginning; the receive CQ's lock is held. */
 void soft_ud_reset_recv(struct soft_qp *q);
-/* Gives what a dead claimant has claimed back to be claimed. s->lock held. */
-void soft_ud_sweep_recv(struct soft_qp *q, uint32_t claimant);
+/* Gives what a dead claimant has claimed back to be claimed. True: a receive is
+ * complete, and nobody may have rung for it. s->lock held. */
+bool soft_ud_sweep_recv(struct soft_qp *q, uint32_t claimant);
 
 /* The completion of a receive that took a message. */
 void soft_ud_fill(const struct shm_slot *slot, uint32_t len,
@@ -155,6 +156,8 @@ void soft_ud_srq_join(struct soft_qp *q);
 void soft_ud_srq_leave(struct soft_qp *q);
 /* As soft_reap(). */
 bool soft_ud_srq_reap(struct soft_qp *q, struct soft_cqe *e);
+/* Would it? Of those that were handed out. */
+bool soft_ud_srq_due(struct soft_qp *q);
 bool soft_ud_srq_fault(struct soft_qp *q);
 /* Is a UD or DC sender inside that claimed before position since, for the QP
  * named dest, or (0) for any? */
