@@ -9,6 +9,7 @@
  * a pointer to its key word.
  */
 #include "dev/soft/dc/dc.h"
+#include "dev/soft/file.h"
 #include "dev/soft/ud/ud.h"
 
 #include <errno.h>
@@ -100,25 +101,6 @@ static int range_check(uintptr_t addr, size_t len, bool write)
 		err = 0;
 	fclose(f);
 	return err;
-}
-
-/* Duplicates fd if the file can be handed out: nobody can shrink it while a
- * peer has it mapped. */
-static int file_dup(int fd, uint64_t off, size_t len)
-{
-	struct stat st;
-	int seals;
-
-	seals = fcntl(fd, F_GET_SEALS);
-	if (seals >= 0 && !(seals & F_SEAL_SHRINK) && !(seals & F_SEAL_SEAL) &&
-	    !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK))
-		seals |= F_SEAL_SHRINK;
-	if (seals < 0 || !(seals & F_SEAL_SHRINK))
-		return -1;
-	if (fstat(fd, &st) || off > (uint64_t)st.st_size ||
-	    len > (uint64_t)st.st_size - off)
-		return -1;
-	return fcntl(fd, F_DUPFD_CLOEXEC, 0);
 }
 
 /* s->lock held. */
@@ -226,21 +208,21 @@ int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 	if (!m)
 		return -ENOMEM;
 	m->off = off;
-	m->fd = fd >= 0 ? file_dup(fd, off, len) : -1;
+	m->file = fd >= 0 ? soft_file_get(s, fd, off, len) : NULL;
+	m->fd = m->file ? m->file->fd : -1;
 	pthread_mutex_lock(&s->lock);
 	err = mr_index(s, &idx);
 	if (!err)
 		mr_publish(s, m, idx);
 	pthread_mutex_unlock(&s->lock);
 	if (err)
-		goto err_fd;
+		goto err_file;
 	atomic_fetch_add(&m->pd->refs, 1);
 	*mr = &m->mr;
 	return 0;
 
-err_fd:
-	if (m->fd >= 0)
-		close(m->fd);
+err_file:
+	soft_file_put(s, m->file);
 	env_free(s->env, m);
 	return err;
 }
@@ -430,8 +412,7 @@ int soft_dereg_mr(struct dev *dev, struct ibv_mr *mr)
 	if (err)
 		return err;
 	atomic_fetch_sub(&m->pd->refs, 1);
-	if (m->fd >= 0 && !m->near)
-		close(m->fd);
+	soft_file_put(s, m->file);
 	env_free(s->env, m);
 	return 0;
 }

@@ -9,6 +9,8 @@
 
 #include "dev/soft/soft.h"
 
+struct soft_file;
+
 struct soft_pd {
 	struct ibv_pd pd;
 	uint32_t id;
@@ -19,8 +21,9 @@ struct soft_mr {
 	struct ibv_mr mr;
 	struct soft_pd *pd;
 	uint32_t access;
-	int fd; /* -1: ordinary memory; near: the NIC file's */
+	int fd; /* -1: ordinary memory; near: the NIC file's; else file's */
 	bool near;
+	struct soft_file *file;
 	uint64_t off;
 };
 

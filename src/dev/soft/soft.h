@@ -25,6 +25,7 @@
 #include <stdatomic.h>
 
 #define SOFT_GID_MAX 64
+#define SOFT_FILES 256u /* buckets */
 #define SOFT_INLINE_MAX 1024u
 #define SOFT_SGE_MAX 32u
 #define SOFT_WR_MAX 8192u
@@ -121,6 +122,7 @@ struct soft {
 	uint16_t mr_gen[SHM_MR_MAX];
 	uint32_t mr_next, mr_window;
 	uint32_t n_mrs;
+	struct soft_file *files[SOFT_FILES]; /* file.c */
 	uint32_t pd_next;
 	uint32_t chan_next;
 	struct list_node peers;

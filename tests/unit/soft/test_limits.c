@@ -6,6 +6,7 @@
 
 #include "dev/soft/peer/peer.h"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -156,6 +157,45 @@ static void test_fd_limit(void **state)
 	env_real_free(env);
 }
 
+/* More regions of one file than there are descriptors. Two files have two, and
+ * one goes with its last region. */
+static void test_fd_one_a_file(void **state)
+{
+	struct rlimit was, now;
+	struct rig_end e;
+	struct ibv_mr *mr[300];
+	unsigned fds, i;
+	int fd[2];
+
+	rig_open(&e, NULL);
+	fds = rig_fds();
+	getrlimit(RLIMIT_NOFILE, &was);
+	for (i = 0; i < 2; i++) {
+		fd[i] = memfd_create("regions",
+				     MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		assert_int_equal(ftruncate(fd[i], 1 << 20), 0);
+	}
+	now = was;
+	now.rlim_cur = fds + 100;
+	setrlimit(RLIMIT_NOFILE, &now);
+	for (i = 0; i < 300; i++)
+		assert_int_equal(e.dev->ops->reg_mr(e.dev, e.pd, e.buf, 64,
+						    RIG_ACCESS, fd[i % 2],
+						    64 * i, &mr[i]),
+				 0);
+	setrlimit(RLIMIT_NOFILE, &was);
+	close(fd[0]);
+	close(fd[1]);
+	assert_int_equal(rig_fds(), fds + 2);
+	for (i = 0; i < 300; i += 2)
+		assert_int_equal(e.dev->ops->dereg_mr(e.dev, mr[i]), 0);
+	assert_int_equal(rig_fds(), fds + 1);
+	for (i = 1; i < 300; i += 2)
+		assert_int_equal(e.dev->ops->dereg_mr(e.dev, mr[i]), 0);
+	assert_int_equal(rig_fds(), fds);
+	rig_close(&e);
+}
+
 static void write_first(struct rig_end *a, struct rig_end *b)
 {
 	assert_int_equal(rig_post(a, IBV_WR_RDMA_WRITE, 1, a->buf, 8,
@@ -303,6 +343,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_alloc_sweep),
 		cmocka_unit_test(test_fd_limit),
+		cmocka_unit_test(test_fd_one_a_file),
 		cmocka_unit_test(test_fd_limit_map),
 		cmocka_unit_test(test_fd_limit_stolen),
 		cmocka_unit_test(test_control_thread),
