@@ -154,8 +154,10 @@ int dev_states_check_values(const struct ibv_qp_attr *a, int mask,
 					     IBV_ACCESS_REMOTE_READ |
 					     IBV_ACCESS_REMOTE_ATOMIC))
 		return -EINVAL;
-	if (mask & IBV_QP_AV && !a->ah_attr.is_global)
-		return -EINVAL; /* RoCE: there are no LIDs */
+	/* RoCE: there are no LIDs */
+	if (mask & IBV_QP_AV &&
+	    (!a->ah_attr.is_global || a->ah_attr.port_num != 1))
+		return -EINVAL;
 	return check_numbers(a, mask, rd_atomic_max);
 }
 

@@ -326,6 +326,9 @@ static void regions(struct ibv_context *ctx)
 	errno = 0;
 	c = ibv_reg_mr(pd, p, 0, access);
 	CHECK(!c && errno == EINVAL);
+	errno = 0;
+	c = ibv_reg_mr(pd, p, MIB, access | IBV_ACCESS_ON_DEMAND);
+	CHECK(!c && errno == EOPNOTSUPP);
 	c = ibv_reg_mr_iova(pd, p, MIB, 0, access);
 	CHECK(!c && errno == EOPNOTSUPP);
 	CHECK(!ibv_dereg_mr(a) && !ibv_dereg_mr(b));

@@ -45,9 +45,9 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t len,
 
 	/* Hints that a device may ignore (relaxed ordering). */
 	access &= ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE;
-	/* The device would not look whether the memory is mapped. */
+	/* The device has none: memory on demand is for those that make it. */
 	if (access & IBV_ACCESS_ON_DEMAND) {
-		vb_errno(-EINVAL);
+		vb_errno(-EOPNOTSUPP);
 		return NULL;
 	}
 	rc = window_file(&vb.window, addr, len, &fd, &off);

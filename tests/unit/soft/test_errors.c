@@ -416,6 +416,86 @@ static void test_masks(void **state)
 			 -EINVAL);
 }
 
+/* How many READs and atomics may be under way: none from now on. */
+static void none_at_once(struct rig_end *e, int mask)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_SQD};
+
+	assert_int_equal(
+		e->dev->ops->modify_qp(e->dev, e->qp, &attr, IBV_QP_STATE), 0);
+	assert_int_equal(e->dev->ops->modify_qp(e->dev, e->qp, &attr, mask), 0);
+	attr.qp_state = IBV_QPS_RTS;
+	assert_int_equal(
+		e->dev->ops->modify_qp(e->dev, e->qp, &attr, IBV_QP_STATE), 0);
+}
+
+static int fetch(enum ibv_wr_opcode op)
+{
+	return rig_post(&a, op, 1, a.buf, 8, (uintptr_t)b.buf, b.mem->mr->rkey,
+			IBV_SEND_SIGNALED);
+}
+
+static void test_none_asked(void **state)
+{
+	none_at_once(&a, IBV_QP_MAX_QP_RD_ATOMIC);
+	assert_int_equal(write_to((uintptr_t)b.buf, b.mem->mr->rkey, 8), 0);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
+	assert_int_equal(fetch(IBV_WR_RDMA_READ), 0);
+	rig_expect(&a, 1, IBV_WC_LOC_QP_OP_ERR);
+	assert_int_equal(state_of(&a), IBV_QPS_ERR);
+}
+
+static void test_none_asked_atomic(void **state)
+{
+	none_at_once(&a, IBV_QP_MAX_QP_RD_ATOMIC);
+	assert_int_equal(fetch(IBV_WR_ATOMIC_FETCH_AND_ADD), 0);
+	rig_expect(&a, 1, IBV_WC_LOC_QP_OP_ERR);
+}
+
+static void test_none_taken(void **state)
+{
+	none_at_once(&b, IBV_QP_MAX_DEST_RD_ATOMIC);
+	assert_int_equal(write_to((uintptr_t)b.buf, b.mem->mr->rkey, 8), 0);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
+	assert_int_equal(fetch(IBV_WR_RDMA_READ), 0);
+	expect_remote(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+}
+
+static void test_none_taken_atomic(void **state)
+{
+	none_at_once(&b, IBV_QP_MAX_DEST_RD_ATOMIC);
+	assert_int_equal(fetch(IBV_WR_ATOMIC_CMP_AND_SWP), 0);
+	expect_remote(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+}
+
+/* A path leaves by a port and a GID that are there. */
+static void test_path(void **state)
+{
+	const int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+			 IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	struct ibv_qp *qp = rig_qp(&a);
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = IBV_MTU_1024,
+		.dest_qp_num = b.qp->qp_num,
+		.max_dest_rd_atomic = 1,
+		.ah_attr = {.is_global = 1, .grh.dgid = b.dev->gid.gid},
+	};
+	const struct dev_ops *ops = a.dev->ops;
+
+	attr.ah_attr.grh.sgid_index = (uint8_t)a.dev->gid.index;
+	assert_int_equal(ops->modify_qp(a.dev, qp, &attr, mask), -EINVAL);
+	attr.ah_attr.port_num = 2;
+	assert_int_equal(ops->modify_qp(a.dev, qp, &attr, mask), -EINVAL);
+	attr.ah_attr.port_num = 1;
+	attr.ah_attr.grh.sgid_index = (uint8_t)soft_of_dev(a.dev)->n_gids;
+	assert_int_equal(ops->modify_qp(a.dev, qp, &attr, mask), -EINVAL);
+	attr.ah_attr.grh.sgid_index = (uint8_t)a.dev->gid.index;
+	assert_int_equal(ops->modify_qp(a.dev, qp, &attr, mask), 0);
+	assert_int_equal(ops->destroy_qp(a.dev, qp), 0);
+}
+
 /* More completions than places: the CQ is broken for good, its QPs too. */
 static void test_overflow(void **state)
 {
@@ -522,6 +602,11 @@ int main(void)
 		EACH(test_reset),
 		EACH(test_posts_by_state),
 		cmocka_unit_test(test_masks),
+		EACH(test_none_asked),
+		EACH(test_none_asked_atomic),
+		EACH(test_none_taken),
+		EACH(test_none_taken_atomic),
+		EACH(test_path),
 		cmocka_unit_test_prestate_setup_teardown(test_overflow, both,
 							 both_down, &tight),
 		cmocka_unit_test_prestate_setup_teardown(

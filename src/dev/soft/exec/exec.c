@@ -300,6 +300,12 @@ static inline int do_write(struct soft_qp *q, const struct ibv_send_wr *wr,
 	return gather(q, x, addr, wr, len) ? 0 : IBV_WC_REM_OP_ERR;
 }
 
+/* A QP that may have no READ and no atomic under way. */
+static inline bool asks_none(const struct soft_qp *q)
+{
+	return !q->attr.max_rd_atomic && q->ex.qp_base.qp_type == IBV_QPT_RC;
+}
+
 static int do_read(struct soft_qp *q, const struct ibv_send_wr *wr,
 		   struct soft_wqe *w, size_t len)
 {
@@ -308,6 +314,8 @@ static int do_read(struct soft_qp *q, const struct ibv_send_wr *wr,
 	struct soft_xlat *x;
 	int why, i;
 
+	if (unlikely(asks_none(q)))
+		return IBV_WC_LOC_QP_OP_ERR;
 	if (!(q->gate_ok & SHM_GATE_READ))
 		return fault(q, SHM_FAULT_REQUEST, IBV_WC_REM_INV_REQ_ERR);
 	if (len == 0)
@@ -366,6 +374,8 @@ static __attribute__((noinline)) int do_atomic(struct soft_qp *q,
 	 * the key is gone meanwhile. */
 	if (w && (w->asked || w->answered))
 		return far_away(q, wr, w, 8);
+	if (unlikely(asks_none(q)))
+		return IBV_WC_LOC_QP_OP_ERR;
 	if (!(q->gate_ok & SHM_GATE_ATOMIC))
 		return fault(q, SHM_FAULT_REQUEST, IBV_WC_REM_INV_REQ_ERR);
 	if (addr & 7)

@@ -524,6 +524,8 @@ static int send_one(struct rc *r, uint64_t now, uint32_t takes)
 	uint8_t *buf;
 	int status;
 
+	if (is_answered(w) && !r->attr->max_rd_atomic)
+		return IBV_WC_LOC_QP_OP_ERR;
 	status = q->cur_at == 0 ? r->ops->local(r->owner, w) : 0;
 	if (status)
 		return status;

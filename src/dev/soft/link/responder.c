@@ -208,7 +208,8 @@ static struct rc_answer *answer_new(struct rc *r, const struct packet *p)
 
 static bool read_is_good(struct rc *r, const struct packet *p)
 {
-	return RIGHTS(r) & IBV_ACCESS_REMOTE_READ && p->len <= LENGTH_MAX;
+	return RIGHTS(r) & IBV_ACCESS_REMOTE_READ &&
+	       r->attr->max_dest_rd_atomic && p->len <= LENGTH_MAX;
 }
 
 static bool answer_read(struct rc *r, const struct packet *p)
@@ -265,7 +266,8 @@ static enum rc_outcome take_atomic(struct rc *r, const struct packet *p)
 	uint64_t orig;
 
 	if (s->message != RC_IDLE || p->va & 7 ||
-	    !(RIGHTS(r) & IBV_ACCESS_REMOTE_ATOMIC))
+	    !(RIGHTS(r) & IBV_ACCESS_REMOTE_ATOMIC) ||
+	    !r->attr->max_dest_rd_atomic)
 		return invalid(r);
 	if (!reaches(r, p->rkey, p->va, 8, IBV_ACCESS_REMOTE_ATOMIC))
 		return broken(r, PACKET_NAK_ACCESS, RC_ACCESS);

@@ -17,6 +17,7 @@
 void soft_qp_gate(struct soft_qp *q)
 {
 	uint32_t was = atomic_load(&q->self->gate), gate = 0;
+	unsigned right = q->attr.qp_access_flags;
 
 	switch (soft_qp_state(q)) {
 	case IBV_QPS_RTR:
@@ -33,11 +34,15 @@ void soft_qp_gate(struct soft_qp *q)
 	default:
 		break;
 	}
-	if (q->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)
+	if (right & IBV_ACCESS_REMOTE_WRITE)
 		gate |= SHM_GATE_WRITE;
-	if (q->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ)
+	/* An end that takes none at once takes none. */
+	if (q->ex.qp_base.qp_type == IBV_QPT_RC && !q->attr.max_dest_rd_atomic)
+		right &= ~(unsigned)(IBV_ACCESS_REMOTE_READ |
+				     IBV_ACCESS_REMOTE_ATOMIC);
+	if (right & IBV_ACCESS_REMOTE_READ)
 		gate |= SHM_GATE_READ;
-	if (q->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC)
+	if (right & IBV_ACCESS_REMOTE_ATOMIC)
 		gate |= SHM_GATE_ATOMIC;
 	/* Nothing changes for a sender: one that has claimed a receive of a UD
 	 * QP must not find the gate shut, and flush it, for RTS to RTS. */
@@ -373,6 +378,16 @@ static int modify_step(struct soft_qp *q, enum ibv_qp_state from,
 	return err;
 }
 
+static bool gid_index_good(struct soft *s, const struct ibv_qp_attr *a)
+{
+	bool good;
+
+	pthread_mutex_lock(&s->lock);
+	good = a->ah_attr.grh.sgid_index < s->n_gids;
+	pthread_mutex_unlock(&s->lock);
+	return good;
+}
+
 /* Checks the request against the QP's present state, then carries it out. */
 static int modify_once(struct soft_qp *q, struct ibv_qp_attr *attr, int mask)
 {
@@ -399,6 +414,8 @@ static int modify_once(struct soft_qp *q, struct ibv_qp_attr *attr, int mask)
 		err = -EINVAL;
 	if (!err)
 		err = dev_states_check_values(attr, mask, SOFT_RD_ATOMIC);
+	if (!err && mask & IBV_QP_AV && !gid_index_good(q->s, attr))
+		err = -EINVAL;
 	if (!err)
 		err = modify_step(q, from, to, attr, mask);
 	return err;

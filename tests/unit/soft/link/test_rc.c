@@ -189,6 +189,37 @@ static void test_refused(void **state)
 		all & ~IBV_ACCESS_REMOTE_ATOMIC, inv, RC_REQUEST);
 }
 
+/* An end that may have no READ and no atomic under way, and one that takes
+ * none. */
+static void test_none_at_once(void **state)
+{
+	const enum ibv_wr_opcode op[] = {IBV_WR_RDMA_READ,
+					 IBV_WR_ATOMIC_FETCH_AND_ADD};
+	struct end *a, *b;
+	struct request *r;
+	struct world *w;
+
+	for (int i = 0; i < 4; i++) {
+		w = plain_new(1024);
+		a = w->ends[0], b = w->ends[1];
+		if (i / 2)
+			a->attr.max_rd_atomic = 0;
+		else
+			b->attr.max_dest_rd_atomic = 0;
+		end_post(a, IBV_WR_SEND, 3000);
+		r = end_post(a, op[i % 2], 3000);
+		end_post(a, IBV_WR_SEND, 1);
+		world_settle(w);
+		assert_int_equal(a->req[0].status, 0);
+		assert_int_equal(r->status, i / 2 ? IBV_WC_LOC_QP_OP_ERR
+						  : IBV_WC_REM_INV_REQ_ERR);
+		assert_int_equal(r[1].status, IBV_WC_WR_FLUSH_ERR);
+		assert_int_equal(b->broken, i / 2 ? 0 : 1 + RC_REQUEST);
+		assert_int_equal(b->word, 0);
+		world_free(w);
+	}
+}
+
 /* A message that is longer than the receive; local memory that is not in
  * order: what stands before it ends well. */
 static void test_broken_ends(void **state)
@@ -1116,6 +1147,7 @@ int main(void)
 		cmocka_unit_test(test_gone),
 		cmocka_unit_test(test_rnr),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_none_at_once),
 		cmocka_unit_test(test_broken_ends),
 		cmocka_unit_test(test_lengths),
 		cmocka_unit_test(test_second),
