@@ -20,6 +20,14 @@ def preloaded():
             assert 'all as it should be' in check.text('out'), check.text()
 
 
+def dlopened():
+    """A program that loads libibverbs itself has the device, too."""
+    with Case() as case:
+        check = case.start(stock.skein_run(built('tests/verbs/check_dlopen')))
+        check.exits(0)
+        assert 'all as it should be' in check.text('out'), check.text()
+
+
 def daemon():
     """A program that closes all descriptors goes on, and its memory is then
     ordinary memory."""
@@ -71,4 +79,4 @@ def exports():
 
 if __name__ == '__main__':
     stock.need()
-    run_cases(preloaded, daemon, exports)
+    run_cases(preloaded, dlopened, daemon, exports)

@@ -9,6 +9,7 @@
  * itself, with its lock held. A small allocation costs two compares and a
  * jump, a small free() one load more.
  */
+#include "bind/verbs/lookup.h"
 #include "bind/verbs/state.h"
 
 #include <dlfcn.h>
@@ -168,6 +169,6 @@ EXPORT size_t malloc_usable_size(void *p)
 		return window_usable(&vb.window, p);
 	/* libc has no __libc name for it, so dlsym() finds it; nobody calls it
 	 * before main() */
-	*(void **)&next = dlsym(RTLD_NEXT, "malloc_usable_size");
+	*(void **)&next = lookup_dlsym(RTLD_NEXT, "malloc_usable_size");
 	return next ? next(p) : 0;
 }

@@ -74,7 +74,9 @@ enum vb_real {
 /* The real function, or NULL where the real library (or its version of it) is
  * not there. */
 void *vb_real_find(enum vb_real which);
-/* The same. Without the function the process ends: an object that is not ours
+/* The version of a row, or NULL. */
+const char *vb_real_version(const char *name);
+/* As vb_real_find(). Without the function the process ends: an object that is not ours
  * cannot exist without the real library. */
 void *vb_real_get(enum vb_real which);
 

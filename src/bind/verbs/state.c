@@ -6,7 +6,7 @@
 #include "bind/verbs/state.h"
 
 #include "bind/own/own.h"
-
+#include "bind/verbs/lookup.h"
 #include "dev/dev.h"
 
 #include <dlfcn.h>
@@ -59,6 +59,16 @@ static void *library(void)
 	return lib;
 }
 
+const char *vb_real_version(const char *name)
+{
+	unsigned i;
+
+	for (i = 0; i < VB_REAL_COUNT; i++)
+		if (!strcmp(real_names[i].name, name))
+			return real_names[i].version;
+	return NULL;
+}
+
 void *vb_real_find(enum vb_real which)
 {
 	const struct real_name *n = &real_names[which];
@@ -69,7 +79,7 @@ void *vb_real_find(enum vb_real which)
 	lib = library();
 	if (!lib)
 		return NULL;
-	fn = dlvsym(lib, n->name, n->version);
+	fn = lookup_dlvsym(lib, n->name, n->version);
 	if (fn)
 		atomic_store(&vb.real[which], fn);
 	return fn;

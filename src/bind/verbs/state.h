@@ -48,8 +48,9 @@ struct vb_state {
 	bool infiniband; /* link.h */
 	pthread_mutex_t lock;
 	struct vb_open *opens;
-	struct ibv_device device; /* what stock programs are shown */
-	_Atomic(void *) library;  /* libibverbs, or NULL */
+	struct ibv_device device;      /* what stock programs are shown */
+	_Atomic(void *) library;       /* libibverbs, or NULL */
+	_Atomic(void *) dlsym, dlvsym; /* the C library's: lookup.c */
 	_Atomic(void *) real[VB_REAL_COUNT];
 	struct vb_numbers next;
 };
