@@ -135,11 +135,9 @@ static bool may_be_ours(const void *handle, const char *name)
 static void *ours_for(void *theirs, const char *name, const char *version)
 {
 	const struct link_map *m = theirs ? library_of(theirs) : NULL;
-	const char *has = vb_real_version(name);
 	void *own;
 
-	if (!m || !has || (version && strcmp(has, version) != 0) ||
-	    !is_libibverbs(m))
+	if (!m || !is_libibverbs(m) || !vb_real_has(name, version))
 		return theirs;
 	m = library_of((const void *)lookup_dlsym);
 	own = m ? symbol(m, name) : NULL;

@@ -6,8 +6,12 @@
 #ifndef SKEIN_BIND_VERBS_REAL_H
 #define SKEIN_BIND_VERBS_REAL_H
 
+#include <stdbool.h>
+
 /* X(function, version): one row a function that takes or gives an object of a
- * device. verbs.map exports the same names; a test compares the two. */
+ * device. verbs.map exports the same names; a test compares the two. NULL: a
+ * private function, of which each release of rdma-core has another version; it
+ * is exported and looked up without one. */
 #define VB_REAL_LIST(X)                               \
 	X(ibv_get_device_list, "IBVERBS_1.1")         \
 	X(ibv_free_device_list, "IBVERBS_1.1")        \
@@ -19,7 +23,7 @@
 	X(ibv_query_device, "IBVERBS_1.1")            \
 	X(ibv_query_port, "IBVERBS_1.1")              \
 	X(ibv_query_gid, "IBVERBS_1.1")               \
-	X(ibv_query_gid_type, "IBVERBS_PRIVATE_34")   \
+	X(ibv_query_gid_type, NULL)                   \
 	X(_ibv_query_gid_ex, "IBVERBS_1.11")          \
 	X(_ibv_query_gid_table, "IBVERBS_1.11")       \
 	X(ibv_query_pkey, "IBVERBS_1.1")              \
@@ -66,16 +70,29 @@
 	X(ibv_detach_mcast, "IBVERBS_1.1")            \
 	X(ibv_resolve_eth_l2_from_gid, "IBVERBS_1.1")
 
-#define VB_REAL_ENUM(fn, version) VB_##fn,
+/* X(function, version, is the object a context, does it return an int): as
+ * libibverbs.map of rdma-core 65 has them. A function that takes an object which
+ * our device never makes is left to libibverbs. */
+#define VB_REFUSED_LIST(X)                                       \
+	X(ibv_alloc_dmah, "IBVERBS_1.15", true, false)           \
+	X(ibv_reg_mr_ex, "IBVERBS_1.15", false, false)           \
+	X(ibv_query_port_speed, "IBVERBS_1.16", true, true)      \
+	X(ibv_alloc_buf, "IBVERBS_1.17", false, false)           \
+	X(ibv_reg_buf_mr, "IBVERBS_1.17", false, false)          \
+	X(_ibv_query_comp_cntr_caps, "IBVERBS_1.18", true, true) \
+	X(ibv_create_comp_cntr, "IBVERBS_1.18", true, false)     \
+	X(ibv_qp_attach_comp_cntr, "IBVERBS_1.18", false, true)
+
+#define VB_REAL_ENUM(fn, ...) VB_##fn,
 enum vb_real {
-	VB_REAL_LIST(VB_REAL_ENUM) VB_REAL_COUNT,
+	VB_REAL_LIST(VB_REAL_ENUM) VB_REFUSED_LIST(VB_REAL_ENUM) VB_REAL_COUNT,
 };
 
 /* The real function, or NULL where the real library (or its version of it) is
  * not there. */
 void *vb_real_find(enum vb_real which);
-/* The version of a row, or NULL. */
-const char *vb_real_version(const char *name);
+/* Is there such a row, of this version (NULL: any)? */
+bool vb_real_has(const char *name, const char *version);
 /* As vb_real_find(). Without the function the process ends: an object that is not ours
  * cannot exist without the real library. */
 void *vb_real_get(enum vb_real which);

@@ -41,9 +41,9 @@ struct real_name {
 	const char *version;
 };
 
-#define REAL_NAME(fn, version) {#fn, version},
+#define REAL_NAME(fn, version, ...) {#fn, version},
 static const struct real_name real_names[VB_REAL_COUNT] = {
-	VB_REAL_LIST(REAL_NAME)};
+	VB_REAL_LIST(REAL_NAME) VB_REFUSED_LIST(REAL_NAME)};
 
 static void *library(void)
 {
@@ -59,14 +59,18 @@ static void *library(void)
 	return lib;
 }
 
-const char *vb_real_version(const char *name)
+bool vb_real_has(const char *name, const char *version)
 {
+	const struct real_name *n;
 	unsigned i;
 
-	for (i = 0; i < VB_REAL_COUNT; i++)
-		if (!strcmp(real_names[i].name, name))
-			return real_names[i].version;
-	return NULL;
+	for (i = 0; i < VB_REAL_COUNT; i++) {
+		n = &real_names[i];
+		if (!strcmp(n->name, name))
+			return !version || !n->version ||
+			       !strcmp(n->version, version);
+	}
+	return false;
 }
 
 void *vb_real_find(enum vb_real which)
@@ -79,7 +83,8 @@ void *vb_real_find(enum vb_real which)
 	lib = library();
 	if (!lib)
 		return NULL;
-	fn = lookup_dlvsym(lib, n->name, n->version);
+	fn = n->version ? lookup_dlvsym(lib, n->name, n->version)
+			: lookup_dlsym(lib, n->name);
 	if (fn)
 		atomic_store(&vb.real[which], fn);
 	return fn;
@@ -91,8 +96,8 @@ void *vb_real_get(enum vb_real which)
 
 	if (fn)
 		return fn;
-	fprintf(stderr, "libskein-verbs: libibverbs.so.1 has no %s@%s\n",
-		real_names[which].name, real_names[which].version);
+	fprintf(stderr, "libskein-verbs: libibverbs.so.1 has no %s\n",
+		real_names[which].name);
 	abort();
 }
 
