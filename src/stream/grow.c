@@ -2,9 +2,9 @@
 /*
  * grow.c - larger rings: see grow.h.
  *
- * One turn at a time: the writer asks for a ring, or goes back to its first
- * one, only when the peer has read all of the ring before (out.old). So when
- * the peer hears the question it reads in the ring that is full.
+ * Each ring that is asked for is twice the last one that was granted, and the
+ * writer goes back to its first ring only when the peer has read all. So the
+ * rings between the reader's and the writer's are of all sizes between these.
  *
  * A mirror is freed when the peer's Head is beyond its last record, and that
  * record's WRITE has ended: a device may read it until then. A ring is freed
@@ -52,23 +52,22 @@ static void part_free(struct stream *s, struct stream_part *part)
 
 void grow_free(struct stream *s)
 {
-	struct stream_grow *g = &s->grow;
+	uint32_t i;
 
-	part_free(s, &g->mirror);
-	part_free(s, &g->next);
-	part_free(s, &g->old);
-	part_free(s, &g->ring);
-	part_free(s, &g->granted);
-	part_free(s, &g->left[0]);
-	part_free(s, &g->left[1]);
+	for (i = 0; i < STREAM_SIZES; i++) {
+		part_free(s, &s->grow.mirrors[i]);
+		part_free(s, &s->grow.rings[i]);
+	}
 }
 
 bool grow_is_large(const struct stream *s)
 {
-	const struct stream_grow *g = &s->grow;
+	uint32_t i;
 
-	return g->mirror.size || g->next.size || g->old.size || g->ring.size ||
-	       g->granted.size || s->out.old.size;
+	for (i = 0; i < STREAM_SIZES; i++)
+		if (s->grow.mirrors[i].size || s->grow.rings[i].size)
+			return true;
+	return s->out.left;
 }
 
 /* stream_qp_tend() comes. */
@@ -87,24 +86,27 @@ static bool is_over(const struct stream *s)
 
 /* --- the writing half ---------------------------------------------------- */
 
-/* The peer has read all of the ring that was left. */
+/* The peer has read all of a ring that was left. */
 static void settle_old(struct stream *s)
 {
 	struct stream_grow *g = &s->grow;
+	uint32_t i;
 
-	if (!s->out.old.size || s->out.head < s->out.turn ||
-	    (int32_t)(s->qp->done - g->turn_at) < 0)
-		return;
-	part_free(s, &g->old);
-	s->out.old.size = 0;
+	for (i = 0; i < STREAM_SIZES; i++) {
+		if (!(s->out.left & 1u << i) ||
+		    s->out.head < s->out.old[i].end ||
+		    (int32_t)(s->qp->done - g->turn_at[i]) < 0)
+			continue;
+		part_free(s, &g->mirrors[i]);
+		s->out.left &= ~(1u << i);
+	}
 }
 
 bool grow_ready(const struct stream *s)
 {
 	return s->grow.step == GROW_GRANTED && !s->owes_probe &&
-	       (int32_t)(s->qp->done - s->grow.probe) >= 0 &&
-	       !s->out.old.size && !s->back.on && !s->ended &&
-	       !s->reserved.room;
+	       (int32_t)(s->qp->done - s->grow.probe) >= 0 && !s->back.on &&
+	       !s->ended && !s->reserved.room;
 }
 
 /* Leads the peer into the ring that was granted, or, for want of one, into its
@@ -113,21 +115,19 @@ static bool turn(struct stream *s)
 {
 	struct stream_grow *g = &s->grow;
 	bool up = g->step == GROW_GRANTED;
-	uint32_t size = up ? g->next.size : s->ring_size;
-	const uint8_t *was = s->mirror;
+	uint32_t size = up ? g->next : s->ring_size;
+	const struct stream_part *part;
 
 	if (stream_post_ring(s, size))
 		return false;
-	stream_out_turn(&s->out, was, size);
-	g->turn_at = s->last;
-	g->old = g->mirror;
-	g->mirror.size = 0;
+	g->turn_at[stream_size_index(s->out.size)] = s->last;
+	stream_out_turn(&s->out, s->mirror, size);
 	if (up) {
-		g->mirror = g->next;
-		g->next.size = 0;
+		part = &g->mirrors[stream_size_index(size)];
+		g->next = 0;
 		g->step = GROW_NONE;
-		s->mirror = g->mirror.slot.mem;
-		s->out_lkey = g->mirror.mr->lkey;
+		s->mirror = part->slot.mem;
+		s->out_lkey = part->mr->lkey;
 		s->out_rkey = g->next_rkey;
 		s->out_mem = g->next_mem;
 	} else {
@@ -136,22 +136,28 @@ static bool turn(struct stream *s)
 	return true;
 }
 
-bool grow_full(struct stream *s)
+void grow_wish(struct stream *s)
 {
 	struct stream_grow *g = &s->grow;
+
+	if (g->step != GROW_NONE || !s->peer.grows ||
+	    s->out.size >= STREAM_RING_MAX || s->back.on ||
+	    s->out.pos < g->ask_pos ||
+	    (stream_out_went_down(&s->out) && s->out.head < s->out.turn))
+		return;
+	g->step = GROW_WANTED;
+	tend(s);
+}
+
+bool grow_full(struct stream *s)
+{
 	struct stream_place p;
 
 	if (stream_out_place(&s->out, STREAM_DATA, &p))
 		return false;
 	if (grow_ready(s))
 		return turn(s);
-	if (g->step != GROW_NONE || !s->peer.grows ||
-	    s->out.size >= STREAM_RING_MAX || s->back.on ||
-	    s->out.pos < g->ask_pos ||
-	    (s->out.old.size && s->out.head < s->out.turn))
-		return false;
-	g->step = GROW_WANTED;
-	tend(s);
+	grow_wish(s);
 	return false;
 }
 
@@ -168,13 +174,17 @@ static void give_up(struct stream *s)
 static void want(struct stream *s)
 {
 	struct stream_grow *g = &s->grow;
+	uint32_t size = 2 * s->out.size;
 
-	if (is_over(s) || s->out.old.size || s->back.on)
+	if (is_over(s) || stream_out_went_down(&s->out) || s->back.on) {
 		g->step = GROW_NONE; /* a full ring says it again */
-	else if (part_make(s, &g->next, 2 * s->out.size, 0))
+	} else if (part_make(s, &g->mirrors[stream_size_index(size)], size,
+			     0)) {
 		give_up(s);
-	else
+	} else {
+		g->next = size;
 		g->step = GROW_ASKED;
+	}
 	s->owes_grow = g->step == GROW_ASKED;
 }
 
@@ -185,7 +195,7 @@ void grow_answer(struct stream *s, const struct stream_msg *m)
 	if (is_over(s))
 		return;
 	if (!s->connected || g->step != GROW_ASKED ||
-	    (m->answer == STREAM_TAKEN && (m->addr.ring_size != g->next.size ||
+	    (m->answer == STREAM_TAKEN && (m->addr.ring_size != g->next ||
 					   m->addr.secret != s->peer.secret))) {
 		stream_break(s, -EPROTO);
 		return;
@@ -205,41 +215,31 @@ void grow_answer(struct stream *s, const struct stream_msg *m)
 
 /* --- the reading half ----------------------------------------------------- */
 
-static void leave(struct stream *s, struct stream_part *part)
+void grow_turned(struct stream *s)
 {
-	struct stream_part *left = s->grow.left;
-
-	if (!part->size)
-		return;
-	skein_assert(!left[0].size || !left[1].size);
-	left[left[0].size != 0] = *part;
-	part->size = 0;
+	stream_in_turned(&s->in);
+	s->owes_head = !s->back.on;
 	tend(s);
 }
 
-/* Between two calls of grow_tend(), which grants a ring, at most two are
- * left. */
-void grow_turned(struct stream *s)
+static void free_left(struct stream *s)
 {
-	struct stream_grow *g = &s->grow;
+	struct stream_part *part;
+	uint32_t i;
 
-	if (g->granted.size && !s->in.next.size) {
-		leave(s, &g->ring);
-		g->ring = g->granted;
-		g->granted.size = 0;
+	for (i = 0; i < STREAM_SIZES; i++) {
+		part = &s->grow.rings[i];
+		if (part->size && !s->in.next[i] &&
+		    s->in.at.ring != part->slot.mem)
+			part_free(s, part);
 	}
-	if (g->ring.size && s->in.at.ring != g->ring.slot.mem)
-		leave(s, &g->ring);
-	stream_in_turned(&s->in);
-	s->owes_head = !s->back.on;
 }
 
 void grow_ask(struct stream *s)
 {
 	struct stream_grow *g = &s->grow;
 
-	if (g->asked || g->granted.size || s->owes_grant ||
-	    g->max <= s->ring_size) {
+	if (g->asked || s->owes_grant || g->max <= s->ring_size) {
 		stream_break(s, -EPROTO);
 		return;
 	}
@@ -250,25 +250,33 @@ void grow_ask(struct stream *s)
 static void grant(struct stream *s)
 {
 	struct stream_grow *g = &s->grow;
-	uint32_t size = 2 * s->in.at.size;
+	uint32_t size = s->in.at.size, i;
 
 	g->asked = false;
+	g->granted = 0;
 	if (is_over(s))
 		return;
+	do {
+		size *= 2;
+		i = stream_size_index(size);
+	} while (size <= g->max && s->in.next[i]);
 	if (size <= g->max &&
-	    !part_make(s, &g->granted, size, IBV_ACCESS_REMOTE_WRITE))
-		s->in.next = (struct stream_ring){g->granted.slot.mem, size};
+	    !part_make(s, &g->rings[i], size, IBV_ACCESS_REMOTE_WRITE)) {
+		s->in.next[i] = g->rings[i].slot.mem;
+		g->granted = size;
+	}
 	s->owes_grant = true;
 }
 
 bool grow_post_answer(struct stream *s)
 {
-	const struct stream_part *part = &s->grow.granted;
+	const struct stream_part *part;
 	struct stream_msg m = {.type = STREAM_GROWN,
 			       .number = s->peer.number,
 			       .answer = STREAM_SHORT};
 
-	if (part->size) {
+	if (s->grow.granted) {
+		part = &s->grow.rings[stream_size_index(s->grow.granted)];
 		m.answer = STREAM_TAKEN;
 		stream_addr(s, &m.addr);
 		m.addr.mem = (uintptr_t)part->slot.mem;
@@ -284,12 +292,13 @@ void grow_tend(struct stream *s)
 {
 	struct stream_grow *g = &s->grow;
 
-	part_free(s, &g->left[0]);
-	part_free(s, &g->left[1]);
+	free_left(s);
 	stream_qp_reap(s->qp);
 	settle_old(s);
-	if (g->step == GROW_NONE)
-		part_free(s, &g->next);
+	if (g->step == GROW_NONE && g->next) {
+		part_free(s, &g->mirrors[stream_size_index(g->next)]);
+		g->next = 0;
+	}
 	if (g->step == GROW_WANTED)
 		want(s);
 	if (g->asked)
@@ -330,10 +339,11 @@ static void look_out(struct stream *s, uint64_t now_ns)
 		return;
 	}
 	if (now_ns - g->out_ns < GROW_QUIET_NS || s->out.head != s->out.pos ||
-	    s->out.old.size)
+	    s->out.left)
 		return;
 	/* A ring that was granted and never used goes by being used. */
-	if (grow_ready(s) || (g->step == GROW_NONE && g->mirror.size))
+	if (grow_ready(s) ||
+	    (g->step == GROW_NONE && s->mirror != s->ring + s->ring_size))
 		turn(s);
 }
 

@@ -6,9 +6,10 @@
  *
  * The writer decides. It asks for a ring of twice the size; the peer makes one;
  * a first WRITE into it finds the way; and when the old ring is full again, a
- * RING record leads into the new one. After a second in which nothing was
- * written, and all was read, another RING leads back into the first ring, which
- * stays as long as the stream.
+ * RING record leads into the new one. A reader that does not read is several
+ * rings behind: they stay until it has read them. After a second in which
+ * nothing was written, and all was read, another RING leads back into the first
+ * ring, which stays as long as the stream.
  *
  * Memory is made and freed by stream_qp_tend() alone.
  *
@@ -49,20 +50,23 @@ struct stream_grow {
 
 	/* the writing half */
 	enum grow_step step;
-	struct stream_part mirror; /* in use, unless that is the first one */
-	struct stream_part next;   /* of the ring that was asked for */
-	struct stream_part old;	   /* of the ring that was left */
+	/* By size: the one in use, unless that is the first one; those of rings
+	 * that were left; and the one of the ring that was asked for. */
+	struct stream_part mirrors[STREAM_SIZES];
+	/* ... and the requests that led out of rings that were left. */
+	uint32_t turn_at[STREAM_SIZES];
+	uint32_t next; /* size of the ring that was asked for; 0: none */
 	uint64_t next_mem;
 	uint32_t next_rkey;
 	uint32_t probe;	  /* the request that was the first WRITE there */
-	uint32_t turn_at; /* the request that led into the ring in use */
 	uint64_t ask_pos; /* the writer does not ask before */
 
 	/* the reading half */
-	struct stream_part ring;    /* in use, unless that is the first one */
-	struct stream_part granted; /* not used yet */
-	struct stream_part left[2]; /* to be freed */
-	bool asked;		    /* by the peer */
+	/* By size: those that in.next has; the one in use, unless that is the
+	 * first one; others are to be freed. */
+	struct stream_part rings[STREAM_SIZES];
+	uint32_t granted; /* size of the ring that the answer names; 0: none */
+	bool asked;	  /* by the peer */
 
 	/* positions at the last look, and since when they are that */
 	uint64_t out_pos, out_ns, in_pos, in_ns;
@@ -72,6 +76,8 @@ struct stream_grow {
 bool grow_full(struct stream *s);
 /* Would it? */
 bool grow_ready(const struct stream *s);
+/* A writer waits for more room than there is: a larger ring is asked for. */
+void grow_wish(struct stream *s);
 /* The reader has left a ring: in.turned. */
 void grow_turned(struct stream *s);
 /* What the peer says: it wants a larger ring; its answer. */

@@ -5,7 +5,6 @@
  */
 #include "stream/host.h"
 #include "env/env.h"
-#include "stream/ring.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -135,7 +134,7 @@ static int chunk_new(struct stream_host *h, enum stream_kind kind,
 int stream_host_get(struct stream_host *h, enum stream_kind kind,
 		    uint32_t ring_size, struct stream_slot *p)
 {
-	uint32_t size = (uint32_t)__builtin_ctz(ring_size / STREAM_RING_MIN), i;
+	uint32_t size = stream_size_index(ring_size), i;
 	struct stream_chunk *c = h->chunks[kind][size];
 	size_t len = slot_len(kind, size);
 	int rc;

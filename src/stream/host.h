@@ -9,6 +9,7 @@
 #define SKEIN_STREAM_HOST_H
 
 #include "dev/dev.h"
+#include "stream/ring.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,7 +17,6 @@
 struct stream_chunk;
 struct stream_qp;
 
-#define STREAM_SIZES 9u			/* of rings: 16 KiB to 4 MiB */
 #define STREAM_RING_FIRST (16u << 10)	/* of a ring that grows */
 #define STREAM_RING_FIXED (64u << 10)	/* of one that does not */
 #define STREAM_MEM_DEFAULT (1ull << 30) /* of all streams of a process */

@@ -140,26 +140,47 @@ static bool type_known(uint32_t type, uint32_t len)
 
 void stream_out_turn(struct stream_out *o, const uint8_t *mirror, uint32_t size)
 {
+	const uint32_t i = stream_size_index(o->size);
+
 	skein_assert(size >= STREAM_RING_MIN && !(size & (size - 1)));
-	skein_assert(o->pos - o->head <= size);
-	o->old = (struct stream_ring){mirror, o->size};
-	o->turn = o->pos;
+	skein_assert(o->pos - o->head <= size && !stream_out_went_down(o));
+	o->left |= 1u << i;
+	o->old[i].mirror = mirror;
+	o->old[i].end = o->turn = o->pos;
 	o->size = size;
+}
+
+/* The mirror in which pos is: they were left in the order of their sizes. */
+static int ring_of(const struct stream_out *o, const uint8_t *mirror,
+		   uint64_t pos, struct stream_ring *a)
+{
+	uint32_t left = o->left, i;
+
+	if (pos >= o->turn) {
+		*a = (struct stream_ring){mirror, o->size};
+		return 0;
+	}
+	for (; left; left &= left - 1) {
+		i = (uint32_t)__builtin_ctz(left);
+		if (pos >= o->old[i].end)
+			continue;
+		*a = (struct stream_ring){o->old[i].mirror,
+					  STREAM_RING_MIN << i};
+		return 0;
+	}
+	return -EPROTO;
 }
 
 int stream_out_at(const struct stream_out *o, const uint8_t *mirror,
 		  uint64_t pos, struct stream_found *found)
 {
-	struct stream_ring a = {mirror, o->size};
+	struct stream_ring a;
 	uint32_t left, len, type;
 	struct stream_head head;
 	const uint8_t *at;
 
-	if (pos < o->turn) {
-		if (!o->old.size)
-			return -EPROTO;
-		a = o->old;
-	}
+	if (ring_of(o, mirror, pos, &a))
+		return -EPROTO;
 	pos = next_pos(pos, a.size);
 	left = a.size - (uint32_t)(pos & (a.size - 1));
 	at = a.ring + (pos & (a.size - 1));
@@ -220,16 +241,17 @@ static int look(const struct stream_in *in, const struct stream_ring *a,
 	return 1;
 }
 
-/* The ring that a RING record names. */
+/* The ring that a RING record in *at names. */
 static int turn_to(const struct stream_in *in, const struct stream_found *f,
-		   struct stream_ring *to)
+		   struct stream_ring *at)
 {
 	uint64_t size = load64(f->payload);
+	uint32_t i = stream_size_index(at->size) + 1;
 
-	if (in->next.size && size == in->next.size)
-		*to = in->next;
+	if (size == 2 * (uint64_t)at->size && i < STREAM_SIZES && in->next[i])
+		*at = (struct stream_ring){in->next[i], (uint32_t)size};
 	else if (size == in->first.size)
-		*to = in->first;
+		*at = in->first;
 	else
 		return -EPROTO;
 	return 1;
@@ -242,8 +264,8 @@ static int turn(struct stream_in *in, const struct stream_found *f)
 
 	if (rc < 0)
 		return rc;
-	if (in->at.ring == in->next.ring)
-		in->next.size = 0;
+	if (in->at.ring == in->next[stream_size_index(in->at.size)])
+		in->next[stream_size_index(in->at.size)] = NULL;
 	in->pos = f->pos + stream_rec_len(f->len);
 	in->seq++;
 	in->turned = true;

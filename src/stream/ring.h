@@ -28,6 +28,7 @@
 #define STREAM_REC_MIN 32u
 #define STREAM_RING_MIN (16u << 10)
 #define STREAM_RING_MAX (4u << 20)
+#define STREAM_SIZES 9u /* of rings: stream_size_index() */
 /* Payload of one record at most: the record is one WRITE of 64 KiB. */
 #define STREAM_PAYLOAD_MAX ((64u << 10) - STREAM_HEAD_LEN - STREAM_TAIL_LEN)
 
@@ -61,9 +62,14 @@ struct stream_out {
 	uint64_t bytes;	 /* of DATA that were written */
 	uint32_t size;	 /* of the ring, a power of two */
 	uint32_t seq;
-	bool checksum;		/* the reader's device writes in any order */
-	struct stream_ring old; /* the mirror of the ring before this one */
-	uint64_t turn;		/* where this ring's first record is */
+	bool checksum; /* the reader's device writes in any order */
+	uint32_t left; /* rings that were left and not all read: by size */
+	uint64_t turn; /* where this ring's first record is */
+	/* the mirrors of those, and where their records end */
+	struct {
+		const uint8_t *mirror;
+		uint64_t end;
+	} old[STREAM_SIZES];
 };
 
 /* A record that lies in a ring. */
@@ -96,7 +102,6 @@ struct stream_in {
 	uint64_t head_sent;    /* pos as last reported to the writer */
 	struct stream_ring at; /* the ring in which pos is */
 	struct stream_ring first; /* the one of the beginning */
-	struct stream_ring next;  /* one that was granted and is not used yet */
 	uint32_t owe; /* bytes consumed that the writer should hear of */
 	uint32_t seq;
 	uint32_t type;	    /* of the record at pos; 0: not seen yet */
@@ -105,7 +110,15 @@ struct stream_in {
 	struct stream_arrival ahead;
 	bool checksum;
 	bool turned; /* it has left a ring: stream_in_turned() follows */
+	/* those that were granted and that it has not come to: by size */
+	const uint8_t *next[STREAM_SIZES];
 };
+
+/* Of a size of rings. */
+static inline uint32_t stream_size_index(uint32_t size)
+{
+	return (uint32_t)__builtin_ctz(size / STREAM_RING_MIN);
+}
 
 /* Bytes of ring of a record with this payload. */
 static inline uint32_t stream_rec_len(uint32_t len)
@@ -128,15 +141,21 @@ static inline uint32_t stream_out_free(const struct stream_out *o)
  * around it, and takes the place. Returns the record's length in the ring. */
 uint32_t stream_out_seal(struct stream_out *o, const struct stream_place *p,
 			 enum stream_type type, uint8_t *buf, uint32_t len);
-/* A RING record was sealed: what follows goes into a ring of this size. mirror:
- * of the ring that is left. */
+/* A RING record was sealed: what follows goes into a ring of this size: twice
+ * that of the one that is left, or any where all was read. mirror: of the ring
+ * that is left. */
 void stream_out_turn(struct stream_out *o, const uint8_t *mirror,
 		     uint32_t size);
+/* Is there a larger ring that was left and not all read? */
+static inline bool stream_out_went_down(const struct stream_out *o)
+{
+	return o->left >> stream_size_index(o->size);
+}
 /* The reader reports that it has read up to head. -EPROTO: it cannot have. */
 int stream_out_head(struct stream_out *o, uint64_t head);
 
 /* This end's record at pos, or at the ring's start after pos, in the mirror, or
- * in the one before it. -EPROTO: there is none. */
+ * in one that was left. -EPROTO: there is none. */
 int stream_out_at(const struct stream_out *o, const uint8_t *mirror,
 		  uint64_t pos, struct stream_found *found);
 

@@ -606,8 +606,13 @@ bool stream_writable(struct stream *s)
 	/* The write reports the error. */
 	if (s->broken || s->ended || s->peer_closed || stream_take_head(s))
 		return true;
-	return slots(s) &&
-	       (stream_out_free(&s->out) >= WRITABLE || grow_ready(s));
+	if (!slots(s))
+		return false;
+	if (stream_out_free(&s->out) >= WRITABLE || grow_ready(s))
+		return true;
+	/* No write may come before there is room. */
+	grow_wish(s);
+	return false;
 }
 
 /* --- reading ------------------------------------------------------------- */

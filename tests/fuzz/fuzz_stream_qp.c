@@ -244,7 +244,7 @@ static void say_grown(struct stream_qp *q, uint32_t i, const uint8_t *arg)
 	m.addr.ring_size = RING << (arg[1] & 3);
 	m.addr.secret += arg[1] >> 7;
 	if (streams[i]->grow.step == GROW_ASKED && m.answer == STREAM_TAKEN &&
-	    m.addr.ring_size == streams[i]->grow.next.size)
+	    m.addr.ring_size == streams[i]->grow.next)
 		f.grown[i] = m.addr.ring_size;
 	stream_msg_put(&m, &out);
 	say_bytes(q, bytes, (uint32_t)out.pos);
@@ -303,10 +303,11 @@ static void look_at_ring(const struct stream *s, const uint8_t *data,
 {
 	const struct stream_ring *at = &s->in.at;
 	const struct stream_grow *g = &s->grow;
+	const struct stream_part *part;
 
+	part = &g->rings[stream_size_index(at->size)];
 	skein_assert(is_ring(at, s->ring, s->ring_size) ||
-		     is_ring(at, g->ring.slot.mem, g->ring.size) ||
-		     is_ring(at, g->granted.slot.mem, g->granted.size));
+		     is_ring(at, part->slot.mem, part->size));
 	skein_assert(data >= at->ring && data + len <= at->ring + at->size);
 }
 

@@ -679,6 +679,17 @@ static uint32_t in_ready(struct sock *s)
 	return rc < 0 ? ALL_BROKEN : end_ready(s);
 }
 
+/* The helper makes the memory of a ring that is to grow. */
+static bool ring_writable(struct sock *s)
+{
+	bool tended = list_linked(&s->stream->tending);
+	bool room = stream_writable(s->stream);
+
+	if (!tended && list_linked(&s->stream->tending))
+		env_bell(st.wake_fd);
+	return room;
+}
+
 static uint32_t out_ready(struct sock *s)
 {
 	struct pollfd pfd = {.fd = s->fd, .events = POLLOUT};
@@ -686,7 +697,7 @@ static uint32_t out_ready(struct sock *s)
 	if (s->tx_on && s->stream->back.on && !s->back_failed)
 		return 0;
 	if (s->tx_on && !s->stream->back.on)
-		return stream_writable(s->stream) ? EPOLLOUT : 0;
+		return ring_writable(s) ? EPOLLOUT : 0;
 	return REAL(poll)(&pfd, 1, 0) == 1 && pfd.revents & POLLOUT ? EPOLLOUT
 								    : 0;
 }
@@ -714,8 +725,7 @@ bool sock_edge(struct sock *s)
 	s->edge_seq = seq;
 	s->edge_broken = s->stream->broken;
 	/* By TCP the kernel says so. */
-	if (s->blocked && s->tx_on && !s->stream->back.on &&
-	    stream_writable(s->stream)) {
+	if (s->blocked && s->tx_on && !s->stream->back.on && ring_writable(s)) {
 		s->blocked = false;
 		s->edge = true;
 	}

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#define MEET_VERSION 5
+#define MEET_VERSION 6
 #define MEET_OFFER_LEN 128u
 #define MEET_ID_LEN 16u
 

@@ -143,11 +143,14 @@ struct set *wait_hear(struct sock *s)
 		if (atomic_load(&s->mode) == SOCK_ON)
 			back_unused(s);
 	} else if (t->sleep == STREAM_ASLEEP && !t->broken && !t->qp->broken &&
+		   !(s->blocked && t->grow.step == GROW_GRANTED) &&
 		   !set_finds(s) && !wait_finds(s)) {
 		/* The answer: from now on the peer rings. What it wrote before
 		 * that was said to nobody, so it is looked for here: a look
 		 * costs less than a wake-up. The same where every record
-		 * rings, and a thread that is awake has taken it. */
+		 * rings, and a thread that is awake has taken it. A larger ring
+		 * has room once the first WRITE there has ended, of which
+		 * nobody is told: a thread that waits for room is woken. */
 		return NULL;
 	}
 	pollers_bell();

@@ -100,7 +100,7 @@ static struct meet_offer an_offer(void)
 
 static void test_offer(void **state)
 {
-	static const uint8_t front[] = {0x74, 0x73, 0x6b, 0x73, 5, 0, 2, 1};
+	static const uint8_t front[] = {0x74, 0x73, 0x6b, 0x73, 6, 0, 2, 1};
 	struct meet_offer o = an_offer(), back;
 	uint8_t buf[MEET_OFFER_LEN + 1];
 	size_t n;
@@ -135,7 +135,7 @@ static void test_offer(void **state)
 	buf[4] = 1;
 	assert_int_equal(meet_decode(buf, MEET_OFFER_LEN, &back),
 			 -EPROTONOSUPPORT);
-	buf[4] = 5;
+	buf[4] = 6;
 	buf[124] = 4;
 	assert_int_equal(meet_decode(buf, MEET_OFFER_LEN, &back), -EPROTO);
 	buf[124] = 1;
