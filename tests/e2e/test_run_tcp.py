@@ -5,7 +5,9 @@
 Two programs run on plain TCP and under `skein run`, where their connection is on
 a stream when the case begins; they must say the same:
 
-* bytes that TCP's buffers take block no writer whose peer does not read.
+* bytes that TCP's buffers take block no writer while its peer does not read;
+* a reset is a reset, to every call, and no clean end;
+* the end of a connection shows behind bytes that are not read yet.
 """
 
 import json
@@ -17,7 +19,7 @@ from harness import BUILD, SCALE, Case, Failure, run_cases, tool
 
 # A case's two functions follow. The ends talk until the client is told to go on.
 ENDS = """
-import fcntl, select, socket, struct, sys, termios
+import select, socket, struct, sys, time
 WAIT = %f
 def say(*words):
     print(*words, flush=True)
@@ -29,6 +31,12 @@ def take(s, n):
             raise EOFError(len(got))
         got += piece
     return got
+def until(states, wanted):
+    # Waits until all of these events show; says what shows.
+    end = time.monotonic() + WAIT
+    while states() & wanted != wanted and time.monotonic() < end:
+        time.sleep(.002)
+    say('shows', states())
 def main():
     if sys.argv[1] == 'server':
         listener = socket.create_server(('127.0.0.1', 0))
@@ -67,6 +75,49 @@ def server(s):
 def client(s):
     s.sendall(200000 * b'q')
     say(take(s, 400000) == 400000 * b'q')
+"""
+# The client's close resets the connection: it says so, or has not read all.
+RESET = """
+def server(s):
+    s.sendall(b'go')
+    p = select.poll()
+    p.register(s, select.POLLIN | select.POLLRDHUP)
+    until(lambda: p.poll()[0][1], select.POLLERR | select.POLLHUP)
+    for call in CALLS:
+        try:
+            say(call, s.recv(10) if call == 'recv' else s.send(b'x'))
+        except OSError as error:
+            say(call, error.errno)
+def client(s):
+    take(s, 2 if LINGERS else 1)
+    s.sendall(SENT)
+    if LINGERS:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
+                     struct.pack('ii', 1, 0))
+    s.close()
+    say('closed')
+"""
+# The peer's end is seen before its bytes are read, by those that ask for it alone.
+SHUT = """
+def server(s):
+    e, p = select.epoll(), select.poll()
+    e.register(s, select.EPOLLRDHUP)
+    p.register(s, select.POLLRDHUP)
+    both = select.poll()
+    both.register(s, select.POLLIN)
+    s.sendall(b'go')
+    until(lambda: sum(state for _, state in e.poll(0)), select.EPOLLRDHUP)
+    until(lambda: sum(state for _, state in p.poll(0)), select.POLLRDHUP)
+    say(both.poll(0)[0][1], take(s, 2))
+    until(lambda: sum(state for _, state in e.poll(0)), select.EPOLLRDHUP)
+    s.sendall(b'go on')
+    s.shutdown(socket.SHUT_WR)
+    until(lambda: sum(state for _, state in both.poll(0)), select.POLLHUP)
+def client(s):
+    take(s, 2)
+    s.sendall(b'bb')
+    s.shutdown(socket.SHUT_WR)
+    say(take(s, 5), s.recv(1))
 """
 
 
@@ -115,9 +166,21 @@ def test_pipeline():
     same(PIPELINE)
 
 
+def test_reset():
+    for lingers in True, False:
+        for sent in b'', b'unread':
+            for calls in ('recv', 'recv', 'recv', 'send', 'send'), \
+                    ('send', 'send', 'recv', 'recv'):
+                same(f'LINGERS, SENT, CALLS = {lingers, sent, calls}\n' + RESET)
+
+
+def test_shut():
+    same(SHUT)
+
+
 if __name__ == '__main__':
     if not os.path.exists(os.path.join(BUILD, 'src', 'bind', 'socket',
                                        'libskein-socket.so')):
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
-    run_cases(test_both_write, test_pipeline)
+    run_cases(test_both_write, test_pipeline, test_reset, test_shut)

@@ -65,18 +65,42 @@ static bool by_tcp(const struct sock *s)
 	return !s->rx_known || s->rx_left;
 }
 
-/* What TCP has to say: 1 bytes, 0 the end, -EAGAIN, or what broke it. */
+/* What TCP has to say: 1 bytes, 0 the end, -EAGAIN, or -ECONNRESET: it broke. The
+ * error stays in the socket, for the call of the program that is to get it. */
 static int tcp_says(struct sock *s)
 {
+	struct pollfd pfd = {.fd = s->fd, .events = POLLIN};
+	ssize_t n;
 	char byte;
-	ssize_t n = REAL(recv)(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 
 	s->look_ns = state_now_ns();
+	if (REAL(poll)(&pfd, 1, 0) == 1 && pfd.revents & POLLERR)
+		return -ECONNRESET;
+	n = REAL(recv)(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 	if (n >= 0)
 		return (int)n;
 	if (errno == EAGAIN)
 		s->tcp_event = false;
 	return -errno;
+}
+
+/* What a read of the program gets when TCP broke: an error once, and then the
+ * end. */
+static int read_broken(struct sock *s)
+{
+	char byte;
+	ssize_t n = REAL(recv)(s->fd, &byte, 1, MSG_DONTWAIT);
+
+	return !n ? 0 : n > 0 || errno == EAGAIN ? -ECONNRESET : -errno;
+}
+
+/* What a write gets when the peer has left the stream: as TCP has it, once TCP
+ * knows. */
+static int write_broken(struct sock *s)
+{
+	ssize_t n = REAL(send)(s->fd, "", 0, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+	return n < 0 && errno != EAGAIN ? -errno : -ECONNRESET;
 }
 
 /* Into as many of the pieces as the bytes before the peer's SWITCH may fill. */
@@ -249,11 +273,15 @@ static ssize_t take(struct sock *s, const struct iovec *iov, int n, int flags)
 		/* That the stream is broken then says nothing more. */
 		if (s->stream->back.rescued)
 			return s->tcp_end;
-		/* A process that was killed has ended by TCP. */
-		if (rc)
-			return s->stream->qp->broken && !tcp_says(s) ? 0 : rc;
+		/* The peer has ended by TCP: it was killed, or resets. */
+		if (rc) {
+			status = tcp_says(s);
+			last = !status || status == -ECONNRESET;
+			if (!last)
+				return rc;
+		}
 		if (last)
-			return status;
+			return status ? read_broken(s) : 0;
 		if (!s->tcp_event && state_now_ns() - s->look_ns < LOOK_NS)
 			return -EAGAIN;
 		status = ask_tcp(s, &again);
@@ -512,7 +540,7 @@ static ssize_t give(struct sock *s, const struct iovec *iov, int n, int flags)
 	if (s->reset_seen)
 		return -EPIPE;
 	s->reset_seen = true;
-	return -reset_error(s, rc);
+	return rc == -ECONNRESET ? write_broken(s) : -reset_error(s, rc);
 }
 
 static ssize_t send_once(struct call *c, const struct iovec *iov, int n,
@@ -649,34 +677,52 @@ static uint32_t end_ready(const struct sock *s)
 	return EPOLLIN | EPOLLRDHUP | (s->wr_shut ? EPOLLHUP : 0);
 }
 
-static uint32_t in_ready(struct sock *s)
+/* What the ring says; *rc as of stream_peek(). */
+static uint32_t ring_ready(struct sock *s, uint32_t wanted, int *rc)
 {
 	enum stream_type type;
 	const uint8_t *data;
 	uint32_t len;
+
+	*rc = stream_peek(s->stream, &type, &data, &len);
+	if (*rc == 1) {
+		/* The end shows behind bytes that are not read yet. */
+		if (type == STREAM_END ||
+		    ((wanted & EPOLLRDHUP || s->wr_shut) &&
+		     stream_in_ahead(&s->stream->in)->end))
+			return end_ready(s);
+		return EPOLLIN;
+	}
+	if (*rc != -EPROTO && s->stream->back.rescued) {
+		*rc = -ECONNRESET;
+		return s->tcp_end ? ALL_BROKEN : end_ready(s);
+	}
+	return *rc < 0 ? ALL_BROKEN : 0;
+}
+
+static uint32_t in_ready(struct sock *s, uint32_t wanted)
+{
+	uint32_t ready = 0;
 	int rc;
 
 	if (find_switch(s) < 0)
 		return ALL_BROKEN;
 	if (!by_tcp(s)) {
-		rc = stream_peek(s->stream, &type, &data, &len);
-		if (rc == 1)
-			return type == STREAM_END ? end_ready(s) : EPOLLIN;
-		if (rc != -EPROTO && s->stream->back.rescued)
-			return s->tcp_end ? ALL_BROKEN : end_ready(s);
+		ready = ring_ready(s, wanted, &rc);
 		if (rc < 0)
-			return ALL_BROKEN;
+			return ready;
 	}
-	if (!s->tcp_event)
-		return 0;
+	/* A peer that resets the connection has left the stream before. */
+	if (!s->tcp_event && !s->stream->peer_closed)
+		return ready;
 	rc = tcp_says(s);
 	if (rc == -EAGAIN)
-		return 0;
+		return ready;
 	if (rc == 1)
-		return EPOLLIN;
+		return ready | EPOLLIN;
 	if (s->stream->back.on && back_rescue(s, rc) == 1)
-		return in_ready(s);
-	return rc < 0 ? ALL_BROKEN : end_ready(s);
+		return in_ready(s, wanted);
+	return ready | (rc < 0 ? ALL_BROKEN : end_ready(s));
 }
 
 /* The helper makes the memory of a ring that is to grow. */
@@ -704,7 +750,7 @@ static uint32_t out_ready(struct sock *s)
 
 uint32_t sock_ready(struct sock *s, uint32_t wanted)
 {
-	uint32_t ready = in_ready(s);
+	uint32_t ready = in_ready(s, wanted);
 
 	if (ready == ALL_BROKEN && back_unused(s))
 		return 0;

@@ -438,6 +438,17 @@ static void reset_by_close(int fd)
 	set(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
 }
 
+/* Does the program want a close to reset the connection? Then no END says that
+ * what the peer has read is all. */
+static bool resets(const struct sock *s)
+{
+	struct linger l = {0};
+	socklen_t len = sizeof(l);
+
+	return !getsockopt(s->fd, SOL_SOCKET, SO_LINGER, &l, &len) &&
+	       l.l_onoff && !l.l_linger;
+}
+
 static void end_stream(struct sock *s)
 {
 	/* On the way back the kernel knows what was not read, and a peer that is
@@ -447,7 +458,7 @@ static void end_stream(struct sock *s)
 		;
 	else if (s->stream->broken || sock_unread(s))
 		reset_by_close(s->fd);
-	else if (s->tx_on && !s->wr_shut)
+	else if (s->tx_on && !s->wr_shut && !resets(s))
 		stream_end(s->stream);
 }
 
