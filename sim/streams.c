@@ -183,8 +183,7 @@ static void judge_bytes(struct talk *t, const uint8_t *data, size_t len)
 		    data[i] != pattern(t, !t->side, at + i)) {
 			report_fail(rep_of(t),
 				    "stream %u, end %u: byte %llu is wrong",
-				    t->id, t->side,
-				    (unsigned long long)at + i);
+				    t->id, t->side, (unsigned long long)at + i);
 			break;
 		}
 	t->mine->read += len;
