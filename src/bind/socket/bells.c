@@ -31,6 +31,16 @@ void bells_open(struct stream_host *host)
 	st.host = host;
 }
 
+void bells_close(void)
+{
+	st.host = NULL;
+	st.bells_fd = -1;
+	if (st.helper_set >= 0)
+		close(st.helper_set);
+	st.helper_set = -1;
+	st.bells_shared = false;
+}
+
 int bells_helper_fd(void)
 {
 	return st.bells_shared ? st.helper_set : st.bells_fd;

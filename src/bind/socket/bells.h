@@ -26,6 +26,8 @@ struct stream_host;
 /* The helper's: from now on bells are heard, and there it sleeps. */
 void bells_open(struct stream_host *host);
 int bells_helper_fd(void);
+/* No more: the host is about to close. */
+void bells_close(void);
 /* A thread is about to sleep in this kernel's set, for the first time. */
 void bells_join(int epfd);
 /* The program uses the set otherwise than by epoll_wait(). */

@@ -18,5 +18,7 @@
 bool calls_numbers(long number, long a, long b, long c, long *rc);
 /* One by which a child gets a copy of the memory. */
 bool exec_clones(long number, const long args[6], long *rc);
+/* Before it, if it is one that forbids others. */
+void sandbox_syscall(long number, const long args[6]);
 
 #endif

@@ -749,6 +749,27 @@ static unsigned gather(struct helper *h, uint64_t *deadline)
 	return gather_backs(h, n);
 }
 
+/* True: the helper is to end, and no socket has a stream or a meeting. */
+static bool may_end(const struct helper *h)
+{
+	bool may = !h->meetings;
+	int fd;
+
+	if (!may || !atomic_load(&st.ending))
+		return false;
+	pthread_mutex_lock(&st.lock);
+	may = !st.todo && !st.backs && !st.askers;
+	for (fd = 0; may && fd < st.fd_top; fd++) {
+		struct sock *s = atomic_load(&st.socks[fd]);
+
+		may = !s || !s->stream;
+	}
+	if (may)
+		bells_close();
+	pthread_mutex_unlock(&st.lock);
+	return may;
+}
+
 static void helper_main(void *arg)
 {
 	struct helper *h = arg;
@@ -761,6 +782,9 @@ static void helper_main(void *arg)
 		unsigned i, first, n = gather(h, &deadline);
 		bool had_host = h->host_up;
 		int timeout = -1;
+
+		if (may_end(h))
+			break;
 
 		now = state_now_ns();
 		if (look < deadline)
@@ -789,11 +813,14 @@ static void helper_main(void *arg)
 		if (h->fds[0].revents)
 			take_work(h);
 	}
+	if (h->host_up)
+		peers_end(&h->peers);
+	free(h);
+	atomic_store(&st.helper_runs, false);
 }
 
 static bool start(void)
 {
-	struct env_thread *thread;
 	struct helper *h;
 
 	if (atomic_load(&st.helper_runs))
@@ -804,7 +831,7 @@ static bool start(void)
 		st.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	h = calloc(1, sizeof(*h));
 	if (!h || st.wake_fd < 0 || back_listen() ||
-	    env_thread_start(st.env, "skein-run", helper_main, h, &thread)) {
+	    env_thread_start(st.env, "skein-run", helper_main, h, &st.helper)) {
 		free(h);
 		return false;
 	}

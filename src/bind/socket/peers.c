@@ -130,6 +130,13 @@ static bool is_over(struct peer_qp *pq)
 	return q->broken || (pq->alone && !q->streams);
 }
 
+void peers_end(struct peers *p)
+{
+	while (p->all)
+		peers_drop(p, p->all);
+	stream_host_fini(&p->host);
+}
+
 void peers_sweep(struct peers *p)
 {
 	struct peer_qp *pq, *next;

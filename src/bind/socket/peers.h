@@ -44,6 +44,8 @@ int peers_connect(struct peer_qp *pq, const struct stream_qp_addr *addr);
 void peers_drop(struct peers *p, struct peer_qp *pq);
 /* Makes and frees the memory of rings that grow. */
 void peers_tend(struct peers *p);
+/* Frees all, and closes the device. No socket has a stream. */
+void peers_end(struct peers *p);
 /* Frees what is over: streams, and QPs with processes that are gone. */
 void peers_sweep(struct peers *p);
 

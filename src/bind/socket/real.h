@@ -109,6 +109,7 @@ struct mmsghdr;
 	X(popen, FILE *, (const char *, const char *))                         \
 	X(_Fork, pid_t, (void))                                                \
 	X(clone, int, (int (*)(void *), void *, int, void *, ...))             \
+	X(prctl, int, (int, ...))                                              \
 	X(_exit, void, (int))                                                  \
 	X(_Exit, void, (int))                                                  \
 	X(syscall, long, (long, ...))

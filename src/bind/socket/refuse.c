@@ -132,7 +132,9 @@ EXPORT(long, syscall, long number, long a, long b, long c, long d, long e,
 			state_end();
 		/* An io_uring reads and writes unseen. */
 		if (number == SYS_io_uring_setup)
-			atomic_store(&st.no_more, true);
+			atomic_store(&st.no_more,
+				     "the process has an io_uring");
+		sandbox_syscall(number, args);
 		if (calls_numbers(number, a, b, c, &rc) ||
 		    exec_clones(number, args, &rc))
 			return rc;

@@ -351,6 +351,22 @@ void set_forget(int epfd)
 	pthread_mutex_unlock(&st.lock);
 }
 
+bool set_leave(int epfd)
+{
+	struct set *set = atomic_load(&st.sets[epfd]);
+
+	if (!set)
+		return true;
+	if (set->users || set->count)
+		return false;
+	if (set->hears)
+		bells_leave(epfd);
+	atomic_store(&st.sets[epfd], NULL);
+	set->closed = true;
+	set_put(set); /* its bell leaves the kernel's set */
+	return true;
+}
+
 /* --- waiting ------------------------------------------------------------- */
 
 /* The events of one in a set. Locked. */

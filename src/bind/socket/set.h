@@ -55,6 +55,9 @@ int set_sift(int epfd, struct epoll_event *events, int max, int n);
  * to TCP. what: the call. -errno: they could not. */
 int set_tie(int epfd, const char *what);
 void set_forget(int epfd);
+/* The kernel alone has it from now on, if it can be: no thread waits there, and
+ * none of its sockets is on a stream. Locked. */
+bool set_leave(int epfd);
 /* Before fork(): a child has the kernel's set, too, and might sleep in it. It can
  * hand a bell back only if it has the channel, so a set that does not hear bells
  * never will. Locked. */

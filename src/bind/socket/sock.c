@@ -152,7 +152,8 @@ static struct sock *track_locked(int fd, bool accepting)
 static bool may_track(int fd)
 {
 	return (unsigned)fd < FD_MAX && atomic_load(&st.on) &&
-	       !atomic_load(&st.forked) && is_tcp(fd);
+	       !atomic_load(&st.forked) && !atomic_load(&st.sandboxed) &&
+	       is_tcp(fd);
 }
 
 void sock_track(int fd, bool accepting)
@@ -355,7 +356,7 @@ const char *sock_unfit(const struct sock *s)
 {
 	if (s->set && s->set->tied)
 		return "its epoll set is not carried";
-	return atomic_load(&st.no_more) ? "the process has an io_uring" : NULL;
+	return atomic_load(&st.no_more);
 }
 
 bool sock_facts(struct sock *s)

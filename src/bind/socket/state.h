@@ -23,6 +23,7 @@
 struct sock;
 struct set;
 struct asker;
+struct env_thread;
 struct skein_env;
 struct spare_waiter;
 struct polling;
@@ -34,10 +35,13 @@ struct status_page;
 
 struct sock_state {
 	pthread_mutex_t lock;
-	atomic_bool on;	     /* the constructor has run, and we may */
-	atomic_bool forked;  /* a child: nothing is promoted any more */
-	atomic_bool shares;  /* a child has a connection that is on a stream */
-	atomic_bool no_more; /* nothing else is promoted: an io_uring is there */
+	atomic_bool on;	    /* the constructor has run, and we may */
+	atomic_bool forked; /* a child: nothing is promoted any more */
+	atomic_bool shares; /* a child has a connection that is on a stream */
+	atomic_bool sandboxed;	       /* no new connection is looked at */
+	_Atomic(const char *) no_more; /* why nothing else is promoted */
+	atomic_bool ending;	       /* the helper is to end */
+	struct env_thread *helper;
 	atomic_bool helper_runs;
 	uint32_t after;		 /* calls before a meeting: SKEIN_RUN_AFTER */
 	uint64_t idle_ns;	 /* without a byte, then to TCP; 0: never */

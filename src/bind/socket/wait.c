@@ -492,6 +492,13 @@ static int64_t from_ts(const struct timespec *ts)
 
 EXPORT(int, poll, struct pollfd *fds, nfds_t n, int timeout)
 {
+	int rc = concerns(fds, n, "poll");
+
+	if (rc < 0)
+		return -1;
+	/* The call that the program made: a sandbox may forbid another one. */
+	if (!rc)
+		return REAL(poll)(fds, n, timeout);
 	return wait_poll(fds, n, from_ms(timeout), NULL, "poll");
 }
 
