@@ -45,6 +45,7 @@
 #define VQP_WINDOW 16u	/* messages of a pair that the receiver has not taken */
 #define VQP_MAX 65535u
 #define VQP_SLOTS 1024u
+#define VQP_LIVES 4u	   /* of a node, that were replaced */
 #define VQP_ROOM_ROUNDS 4u /* of the loop that waits for room */
 #define VQP_TORN_MAX 3u
 #define VQP_METAS 2u /* meta servers, which have the same records */
@@ -125,6 +126,7 @@ enum vqp_plant {
 	VQP_PLANT_ASK,	       /* nobody asks for credit that does not come */
 	VQP_PLANT_ASK_LOST,    /* nor is it if some were lost */
 	VQP_PLANT_ASK_DEAF,    /* that there is none any more is no matter */
+	VQP_PLANT_LIVES,       /* one that was replaced comes back */
 	VQP_PLANT_RNR,	       /* a peer that does not receive is dead */
 	VQP_PLANT_RNR_PAUSE,   /* it is sent more all the time */
 	VQP_PLANT_RNR_EVER,    /* without an end */
@@ -145,8 +147,9 @@ struct vqp_engine;
 struct vqp_peer {
 	struct vqp_peer *next; /* in its bucket */
 	struct meta_node node;
-	bool dc;	   /* DC reaches it */
-	struct vqp_rc *rc; /* asked for, or used; NULL: none */
+	uint64_t was[VQP_LIVES]; /* its earlier incarnations; 0: none */
+	bool dc;		 /* DC reaches it */
+	struct vqp_rc *rc;	 /* asked for, or used; NULL: none */
 	/* in engine.want_rc, since when; not asked for before */
 	struct list_node wants_rc;
 	uint64_t wanted_ns, rc_again_ns;

@@ -153,7 +153,7 @@ enum meta_found meta_find(const uint8_t *first, const uint8_t *second,
 		torn |= err == -EBADMSG;
 		if (err || !meta_same(&r, gid, port))
 			continue;
-		if (!found || r.incarnation > best.incarnation)
+		if (!found)
 			best = r;
 		found = true;
 	}
@@ -164,8 +164,28 @@ enum meta_found meta_find(const uint8_t *first, const uint8_t *second,
 	return torn ? META_TORN : META_NOBODY;
 }
 
+/* 0: it may be overwritten. */
+static int other_look(struct meta_owner *o, const struct meta_node *r,
+		      uint64_t now_ns)
+{
+	bool known = o->incarnation == r->incarnation && o->key == r->key;
+
+	if (known && o->beat == r->beat) {
+		if (now_ns - o->since_ns >= META_BEATS_NS)
+			return 0;
+		return o->lives ? -EADDRINUSE : -EINPROGRESS;
+	}
+	*o = (struct meta_owner){.incarnation = r->incarnation,
+				 .key = r->key,
+				 .beat = r->beat,
+				 .since_ns = now_ns,
+				 .lives = o->since_ns != 0};
+	return o->lives ? -EADDRINUSE : -EINPROGRESS;
+}
+
 int meta_place_own(const uint8_t *first, const uint8_t *second,
-		   const struct meta_node *own)
+		   const struct meta_node *own, uint64_t now_ns,
+		   struct meta_owner *other)
 {
 	const uint8_t *buf[2] = {first, second};
 	int i, err, unused = -1, mine = -1;
@@ -179,13 +199,17 @@ int meta_place_own(const uint8_t *first, const uint8_t *second,
 			unused = i;
 		if (err || !meta_same(&r, own->gid, own->port))
 			continue;
-		if (r.incarnation > own->incarnation ||
-		    (r.incarnation == own->incarnation && r.key != own->key))
-			return -EADDRINUSE;
+		if (r.incarnation != own->incarnation || r.key != own->key) {
+			err = other_look(other, &r, now_ns);
+			if (err)
+				return err;
+		}
 		mine = i;
 	}
-	if (mine >= 0)
+	if (mine >= 0) {
+		*other = (struct meta_owner){0};
 		return mine;
+	}
 	if (torn)
 		return -EAGAIN;
 	return unused >= 0 ? unused : -ENOSPC;

@@ -66,7 +66,7 @@ struct meta_node {
 	uint32_t dctn;	/* 24 bits; 0: it has no DC */
 	uint32_t udqpn; /* of the UD queue pair for rc.h; 24 bits; 0: none */
 	uint64_t key;
-	uint64_t incarnation; /* a later process of the node has a larger one */
+	uint64_t incarnation; /* random: each process of the node has another */
 	uint32_t beat;	      /* counts renewals */
 	/* its table of regions (region.h): address below 2^56, rkey; 0: none */
 	uint32_t table_rkey;
@@ -102,18 +102,29 @@ enum meta_found {
 	META_NOBODY, /* neither place has it, both are whole */
 	META_TORN,   /* one place has to be read again */
 };
-/* Of two records of one node the higher incarnation counts. */
 enum meta_found meta_find(const uint8_t *first, const uint8_t *second,
 			  const uint8_t gid[16], uint32_t port,
 			  struct meta_node *out);
 
+/* A record of this node's name that another process wrote, as first seen. No
+ * order of incarnations, or of clocks, says which process is the later one. The
+ * record does: a process that lives renews its own, each second. */
+#define META_BEATS_NS 1500000000ull
+struct meta_owner {
+	uint64_t incarnation, key, since_ns;
+	uint32_t beat;
+	bool lives; /* it has been renewed, or written anew, since then */
+};
+
 /*
- * Where a node writes its own record, given both places as read: 0 or 1.
- * -EADDRINUSE: a node of this name is there, with a higher incarnation, or with
- * the same and another key. -ENOSPC: both places belong to other nodes.
- * -EAGAIN: torn, read again.
+ * Where a node writes its own record, given both places as read: 0 or 1. A
+ * record of its name that another process wrote is noted in *other, which is all
+ * zero at first; it is overwritten if it stands still for META_BEATS_NS.
+ * -EINPROGRESS: not known yet; -EADDRINUSE: it does not stand still. -ENOSPC:
+ * both places belong to other nodes. -EAGAIN: torn, read again.
  */
 int meta_place_own(const uint8_t *first, const uint8_t *second,
-		   const struct meta_node *own);
+		   const struct meta_node *own, uint64_t now_ns,
+		   struct meta_owner *other);
 
 #endif

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * peer.c - nodes to which requests go: the cache of what DC needs of each, by
- * address. A node of a newer incarnation takes the place of the older; a node
- * that has failed leaves the cache, so that the next connect looks it up.
+ * address. No incarnation is larger than another: one that is not known is newer
+ * than the one that is, and one that was replaced never comes back: what is late
+ * of it is dropped. A node that has failed leaves the cache, so that the next
+ * connect looks it up.
  */
 #include "vqp/engine.h"
+
+#include <string.h>
 
 static struct vqp_peer **peer_bucket(struct vqp_engine *e,
 				     const uint8_t gid[16], uint32_t port)
@@ -93,19 +97,33 @@ static struct vqp_peer *peer_new(struct vqp_engine *e,
 	return p;
 }
 
+static bool was_replaced(const struct vqp_peer *p, uint64_t incarnation)
+{
+	for (unsigned i = 0; i < VQP_LIVES; i++)
+		if (p->was[i] && p->was[i] == incarnation)
+			return true;
+	return false;
+}
+
 struct vqp_peer *vqp_peer_get(struct vqp_engine *e, const struct meta_node *n)
 {
 	struct vqp_peer *p = vqp_peer_find(e, n->gid, n->port);
+	uint64_t was[VQP_LIVES] = {0};
 
-	if (p && n->incarnation > p->node.incarnation) {
+	if (p && n->incarnation != p->node.incarnation) {
+		if (was_replaced(p, n->incarnation) && !PLANTED(e, LIVES))
+			return NULL;
+		was[0] = p->node.incarnation;
+		memcpy(was + 1, p->was, sizeof(was) - sizeof(was[0]));
 		vqp_rc_forget_in(e, p);
 		vqp_peer_forget(e, p);
 		p = NULL;
 	}
-	if (p && n->incarnation < p->node.incarnation)
-		return NULL; /* an older incarnation */
-	if (!p)
+	if (!p) {
 		p = peer_new(e, n);
+		if (p)
+			memcpy(p->was, was, sizeof(was));
+	}
 	if (p)
 		p->refs++;
 	return p;

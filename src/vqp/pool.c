@@ -671,7 +671,7 @@ static int pool_up(struct pool *p, const struct skein_pool_attr *a)
 	memcpy(own->gid, p->dev->gid.gid.raw, sizeof(own->gid));
 	own->port = a->node_port;
 	own->key = env_random_u64(p->env);
-	own->incarnation = env_now_ns(p->env);
+	own->incarnation = env_random_u64(p->env);
 	err = memory_make(p);
 	if (!err)
 		err = objects_make(p, own->key);

@@ -68,6 +68,7 @@ struct publish {
 	unsigned n_looks; /* not free */
 	struct skein_remote table;
 	struct meta_head head;
+	struct meta_owner other;
 	uint32_t beat;
 	enum publish_step step;
 	uint64_t due_ns;

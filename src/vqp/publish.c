@@ -22,7 +22,6 @@
 #define STEP_NS SKEIN_MS(200)
 #define LOOK_NS SKEIN_MS(10)
 /* Longer than the time between two renewals. */
-#define BEATS_NS (META_RENEW_NS * 3 / 2)
 #define NAMES 16 /* numbers drawn before this gives up */
 #define TORN 3	 /* times that a record may be torn at open */
 /* Time for the second server at open, when the first one is there. */
@@ -100,7 +99,7 @@ static int head_take(struct publish *u)
 	at.dctn = u->head.dctn;
 	at.key = u->head.key;
 	/* each process of the server is a new incarnation */
-	at.incarnation = env_now_ns(p->env);
+	at.incarnation = env_random_u64(p->env);
 	return vqp_engine_meta(&p->e, u->server, &at, u->table.addr,
 			       u->table.rkey, u->head.places);
 }
@@ -145,7 +144,7 @@ static void read_all(struct pool *p, uint64_t timeout_ns)
  * renewal. */
 static bool other_lives(struct pool *p, uint64_t timeout_ns)
 {
-	uint64_t end = env_now_ns(p->env) + BEATS_NS;
+	uint64_t end = env_now_ns(p->env) + META_BEATS_NS;
 	struct meta_node first[VQP_METAS], n;
 	bool has[VQP_METAS] = {false}, any = false;
 	unsigned i;
@@ -156,6 +155,15 @@ static bool other_lives(struct pool *p, uint64_t timeout_ns)
 			 has_own(&p->publish[i], &first[i]);
 		any |= has[i];
 	}
+	for (i = 0; i < p->n_publish; i++)
+		p->publish[i].other = (struct meta_owner){0};
+	for (i = 0; i < p->n_publish; i++)
+		if (has[i])
+			p->publish[i].other = (struct meta_owner){
+				.incarnation = first[i].incarnation,
+				.key = first[i].key,
+				.beat = first[i].beat,
+				.since_ns = end - META_BEATS_NS};
 	while (any && env_now_ns(p->env) < end) {
 		read_all(p, timeout_ns);
 		for (i = 0; i < p->n_publish; i++)
@@ -179,8 +187,11 @@ static int write_first(struct publish *u, uint64_t timeout_ns)
 		if (err)
 			return err;
 		which = meta_place_own(buf(u), buf(u) + META_RECORD,
-				       &u->pool->own);
+				       &u->pool->own, env_now_ns(u->pool->env),
+				       &u->other);
 	}
+	if (which == -EINPROGRESS)
+		which = -EADDRINUSE; /* it was not there a moment ago */
 	if (which < 0)
 		return which;
 	places(u, at);
@@ -417,9 +428,12 @@ static void write_begin(struct publish *u, uint64_t now_ns)
 	uint32_t at[2];
 	int which;
 
-	which = meta_place_own(buf(u), buf(u) + META_RECORD, &p->own);
+	which = meta_place_own(buf(u), buf(u) + META_RECORD, &p->own, now_ns,
+			       &u->other);
 	u->step = PUBLISH_REST;
 	u->due_ns = now_ns + (which == -EAGAIN ? LOOK_NS : META_RENEW_NS);
+	if (which == -EINPROGRESS)
+		return;
 	if (which < 0) {
 		p->e.counts.garbage++;
 		if (which == -EADDRINUSE)

@@ -63,6 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct meta_node own, n;
 	uint8_t made[META_RECORD];
+	struct meta_owner other = {0};
 	int which;
 
 	if (size < 2 * META_RECORD)
@@ -84,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (meta_find(made, data + META_RECORD, own.gid, own.port, &n) ==
 	    META_FOUND)
 		skein_assert(meta_same(&n, own.gid, own.port));
-	which = meta_place_own(data, data + META_RECORD, &own);
+	which = meta_place_own(data, data + META_RECORD, &own, 1, &other);
 	skein_assert(which < 2);
 	return 0;
 }

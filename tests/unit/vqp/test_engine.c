@@ -896,6 +896,45 @@ static bool case_full_rc(void)
 	return good && next_is(v, 1, IBV_WC_RNR_RETRY_EXC_ERR);
 }
 
+static void message_of_life(uint64_t incarnation, uint32_t vqp)
+{
+	struct msg_head m = {.kind = MSG_KIND_DATA,
+			     .dst_port = 9,
+			     .src = nodes[0].id,
+			     .src_vqp = vqp,
+			     .src_gen = vqp};
+	uint8_t buf[MSG_HEADER];
+
+	m.src.incarnation = incarnation;
+	msg_head_encode(&m, buf);
+	vqp_engine_receive(&far->e, buf, sizeof(buf));
+}
+
+/* A node's host starts again, and its clock with it: whatever the number, the
+ * next life is taken, and what is late of those before it is not. */
+static bool case_lives(void)
+{
+	static const uint64_t life[] = {1u << 20, 7, UINT64_MAX, 8};
+	struct vqp *v = join(h, 1, 0), *bound = ear(v, 0);
+	struct vqp_pop_out p;
+	bool good = true;
+
+	vqp_free(v);
+	recv_post(bound, 9);
+	for (unsigned i = 0; good && i < 4; i++) {
+		message_of_life(life[i], 10 + i);
+		good = vqp_pop(bound, &p) &&
+		       p.from->peer->node.incarnation == life[i];
+	}
+	for (unsigned i = 0; good && i < 3; i++) {
+		message_of_life(life[i], 20 + i);
+		good = !vqp_pop(bound, &p);
+	}
+	settle();
+	message_of_life(life[3], 30);
+	return good && vqp_pop(bound, &p);
+}
+
 /* Adds 1 to the word at 8. */
 static int add(struct vqp *v, uint64_t id)
 {
@@ -1644,6 +1683,7 @@ static const struct {
 	{"g: is left alone", case_full, VQP_PLANT_RNR_PAUSE},
 	{"g: not for ever", case_full_ever, VQP_PLANT_RNR_EVER},
 	{"g: nor by RC", case_full_rc, VQP_PLANT_RNR_EVER},
+	{"lives of a node", case_lives, VQP_PLANT_LIVES},
 	{"h: what is outstanding goes on", case_h, VQP_PLANT_H},
 	{"h: or ends as unknown", case_h2, VQP_PLANT_H2},
 	{"h: a refused request fails alone", case_h3, VQP_PLANT_H3},
