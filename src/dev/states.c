@@ -149,10 +149,11 @@ int dev_states_check_values(const struct ibv_qp_attr *a, int mask,
 	if (mask & IBV_QP_PKEY_INDEX && a->pkey_index != 0)
 		return -EINVAL;
 	if (mask & IBV_QP_ACCESS_FLAGS &&
-	    a->qp_access_flags & ~(unsigned)(IBV_ACCESS_LOCAL_WRITE |
-					     IBV_ACCESS_REMOTE_WRITE |
-					     IBV_ACCESS_REMOTE_READ |
-					     IBV_ACCESS_REMOTE_ATOMIC))
+	    a->qp_access_flags &
+		    ~(unsigned)(IBV_ACCESS_LOCAL_WRITE |
+				IBV_ACCESS_REMOTE_WRITE |
+				IBV_ACCESS_REMOTE_READ |
+				IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND))
 		return -EINVAL;
 	/* RoCE: there are no LIDs */
 	if (mask & IBV_QP_AV &&

@@ -326,8 +326,16 @@ static void regions(struct ibv_context *ctx)
 	errno = 0;
 	c = ibv_reg_mr(pd, p, 0, access);
 	CHECK(!c && errno == EINVAL);
+	c = ibv_reg_mr(pd, p, MIB,
+		       access | IBV_ACCESS_HUGETLB | IBV_ACCESS_MW_BIND);
+	CHECK(c && !ibv_dereg_mr(c));
 	errno = 0;
+	c = ibv_reg_mr(pd, p, MIB, access | 1 << 15);
+	CHECK(!c && errno == EINVAL);
 	c = ibv_reg_mr(pd, p, MIB, access | IBV_ACCESS_ON_DEMAND);
+	CHECK(!c && errno == EOPNOTSUPP);
+	errno = 0;
+	c = ibv_reg_mr(pd, p, MIB, access | IBV_ACCESS_ZERO_BASED);
 	CHECK(!c && errno == EOPNOTSUPP);
 	c = ibv_reg_mr_iova(pd, p, MIB, 0, access);
 	CHECK(!c && errno == EOPNOTSUPP);

@@ -43,10 +43,14 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t len,
 	uint64_t off = 0;
 	int fd = -1, rc;
 
-	/* Hints that a device may ignore (relaxed ordering). */
-	access &= ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE;
-	/* The device has none: memory on demand is for those that make it. */
-	if (access & IBV_ACCESS_ON_DEMAND) {
+	/* Hints that a device may ignore (relaxed ordering), or that say
+	 * nothing here (huge pages); and a right that is used by memory windows
+	 * alone, of which the device has none. */
+	access &= ~(unsigned)(IBV_ACCESS_OPTIONAL_RANGE | IBV_ACCESS_HUGETLB |
+			      IBV_ACCESS_MW_BIND);
+	/* Memory on demand, which a caller of libibverbs does not make, and
+	 * addresses that are not the program's: there are none. */
+	if (access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED)) {
 		vb_errno(-EOPNOTSUPP);
 		return NULL;
 	}

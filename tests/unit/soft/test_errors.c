@@ -484,6 +484,10 @@ static void test_path(void **state)
 	};
 	const struct dev_ops *ops = a.dev->ops;
 
+	/* A right that is of no use here, as there are no memory windows. */
+	attr.qp_access_flags = RIG_ACCESS | IBV_ACCESS_MW_BIND;
+	assert_int_equal(ops->modify_qp(a.dev, qp, &attr, IBV_QP_ACCESS_FLAGS),
+			 0);
 	attr.ah_attr.grh.sgid_index = (uint8_t)a.dev->gid.index;
 	assert_int_equal(ops->modify_qp(a.dev, qp, &attr, mask), -EINVAL);
 	attr.ah_attr.port_num = 2;
