@@ -8,6 +8,7 @@
 #include "dev/soft/ext.h"
 
 #include "dev/soft/cq/poll.h"
+#include "dev/soft/pd.h"
 #include "dev/soft/qp/wr.h"
 
 #include <errno.h>
@@ -145,4 +146,7 @@ void soft_ext_fill(struct verbs_context *v)
 	v->query_port = query_port;
 	v->create_qp_ex = create_qp_ex;
 	v->create_cq_ex = create_cq_ex;
+	v->alloc_td = soft_alloc_td;
+	v->dealloc_td = soft_dealloc_td;
+	v->alloc_parent_domain = soft_alloc_parent;
 }

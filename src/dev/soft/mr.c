@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mr.c - protection domains and memory regions.
+ * mr.c - memory regions.
  *
  * A key is index << 16 | generation; lkey and rkey are the same. An index is
  * used again as late as possible, and its generation moves on, so an old key
@@ -23,38 +23,6 @@
 #define REMOTE_ANY                                          \
 	(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
 	 IBV_ACCESS_REMOTE_ATOMIC)
-
-int soft_alloc_pd(struct dev *dev, struct ibv_pd **pd)
-{
-	struct soft *s = soft_of_dev(dev);
-	struct soft_pd *p;
-
-	if (!soft_here(s))
-		return -EPERM;
-	p = env_alloc(s->env, sizeof(*p));
-	if (!p)
-		return -ENOMEM;
-	p->pd.context = &s->vctx.context;
-	pthread_mutex_lock(&s->lock);
-	p->id = ++s->pd_next;
-	pthread_mutex_unlock(&s->lock);
-	p->pd.handle = p->id;
-	*pd = &p->pd;
-	return 0;
-}
-
-int soft_dealloc_pd(struct dev *dev, struct ibv_pd *pd)
-{
-	struct soft *s = soft_of_dev(dev);
-	struct soft_pd *p = container_of(pd, struct soft_pd, pd);
-
-	if (!soft_here(s))
-		return -EPERM;
-	if (atomic_load(&p->refs))
-		return -EBUSY;
-	env_free(s->env, p);
-	return 0;
-}
 
 /* As range_check(), without reading all mappings of the process, which takes a
  * millisecond where there are thousands. It serves short ranges of a file,
@@ -183,7 +151,7 @@ static struct soft_mr *mr_make(struct soft *s, struct ibv_pd *pd, void *addr,
 	m->mr.pd = pd;
 	m->mr.addr = addr;
 	m->mr.length = len;
-	m->pd = container_of(pd, struct soft_pd, pd);
+	m->pd = soft_pd_of(pd);
 	m->access = (uint32_t)access;
 	return m;
 }
@@ -217,7 +185,7 @@ int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 	pthread_mutex_unlock(&s->lock);
 	if (err)
 		goto err_file;
-	atomic_fetch_add(&m->pd->refs, 1);
+	soft_pd_get(pd);
 	*mr = &m->mr;
 	return 0;
 
@@ -287,7 +255,7 @@ int soft_new_mr(struct dev *dev, struct ibv_pd *pd, size_t len, int access,
 		env_free(s->env, m);
 		return err;
 	}
-	atomic_fetch_add(&m->pd->refs, 1);
+	soft_pd_get(pd);
 	*mr = &m->mr;
 	return 0;
 }
@@ -411,7 +379,7 @@ int soft_dereg_mr(struct dev *dev, struct ibv_mr *mr)
 	pthread_mutex_unlock(&s->lock);
 	if (err)
 		return err;
-	atomic_fetch_sub(&m->pd->refs, 1);
+	soft_pd_put(m->mr.pd);
 	soft_file_put(s, m->file);
 	env_free(s->env, m);
 	return 0;

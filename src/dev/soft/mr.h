@@ -1,21 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mr.h - protection domains and memory regions of one device: what a local key
- * covers. Regions are found by key, without a lock: the owner of a region does
+ * mr.h - memory regions of one device: what a local key covers. Regions are found by key, without a lock: the owner of a region does
  * not deregister it while it posts with it.
  */
 #ifndef SKEIN_DEV_SOFT_MR_H
 #define SKEIN_DEV_SOFT_MR_H
 
+#include "dev/soft/pd.h"
 #include "dev/soft/soft.h"
 
 struct soft_file;
-
-struct soft_pd {
-	struct ibv_pd pd;
-	uint32_t id;
-	_Atomic uint32_t refs;
-};
 
 struct soft_mr {
 	struct ibv_mr mr;
@@ -27,8 +21,6 @@ struct soft_mr {
 	uint64_t off;
 };
 
-int soft_alloc_pd(struct dev *dev, struct ibv_pd **pd);
-int soft_dealloc_pd(struct dev *dev, struct ibv_pd *pd);
 int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 		int access, int fd, uint64_t off, struct ibv_mr **mr);
 int soft_new_mr(struct dev *dev, struct ibv_pd *pd, size_t len, int access,

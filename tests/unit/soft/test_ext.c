@@ -453,6 +453,68 @@ static void test_resize_overflow(void **state)
 	assert_int_equal(b.dev->ops->resize_cq(b.dev, b.cq, 100), -EINVAL);
 }
 
+static void post_write(struct ibv_qp *qp, uint32_t lkey)
+{
+	struct ibv_sge g = {(uintptr_t)a.buf, 8, lkey};
+	struct ibv_send_wr wr = {.wr_id = 77,
+				 .sg_list = &g,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_RDMA_WRITE,
+				 .send_flags = IBV_SEND_SIGNALED,
+				 .wr.rdma = {(uintptr_t)b.buf,
+					     b.mem->mr->rkey}},
+			   *bad;
+
+	assert_int_equal(ibv_post_send(qp, &wr, &bad), 0);
+}
+
+/* A parent domain: what is made with it works with what its pd has. */
+static void test_parent(void **state)
+{
+	const struct dev_ops *ops = a.dev->ops;
+	struct ibv_td_init_attr none_of_it = {0};
+	struct ibv_parent_domain_init_attr at = {.pd = a.pd};
+	struct ibv_qp_init_attr qa = {.send_cq = a.cq,
+				      .recv_cq = a.cq,
+				      .qp_type = IBV_QPT_RC,
+				      .cap = {8, 8, 1, 1, 0}};
+	struct dev_qp_addr to_a, to_b;
+	struct ibv_pd *parent;
+	struct ibv_mr *mr;
+	struct ibv_qp *qp, *far = rig_qp(&b);
+
+	at.td = vctx(&a)->alloc_td(a.dev->verbs, &none_of_it);
+	assert_non_null(at.td);
+	at.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
+	assert_null(vctx(&a)->alloc_parent_domain(a.dev->verbs, &at));
+	assert_int_equal(errno, EOPNOTSUPP);
+	at.comp_mask = 0;
+	parent = vctx(&a)->alloc_parent_domain(a.dev->verbs, &at);
+	assert_non_null(parent);
+	assert_int_equal(vctx(&a)->dealloc_td(at.td), EBUSY);
+	assert_int_equal(ops->create_qp(a.dev, parent, &qa, 0, &qp), 0);
+	assert_ptr_equal(qp->pd, parent);
+	assert_int_equal(ops->reg_mr(a.dev, parent, a.buf, 64, RIG_ACCESS, -1,
+				     0, &mr),
+			 0);
+	assert_int_equal(ops->dealloc_pd(a.dev, parent), -EBUSY);
+	/* With its QP, a region of the pd; with the pd's QP, one of its. */
+	assert_int_equal(dev_qp_init(a.dev, qp, RIG_ACCESS), 0);
+	rig_qp_addr(&a, qp, &to_a);
+	rig_qp_addr(&b, far, &to_b);
+	rig_connect_qp(&a, qp, &to_b);
+	rig_connect_qp(&b, far, &to_a);
+	post_write(qp, a.lkey);
+	rig_expect(&a, 77, IBV_WC_SUCCESS);
+	post_write(qp, mr->lkey);
+	rig_expect(&a, 77, IBV_WC_SUCCESS);
+	assert_int_equal(ops->dereg_mr(a.dev, mr), 0);
+	assert_int_equal(ops->destroy_qp(a.dev, qp), 0);
+	assert_int_equal(b.dev->ops->destroy_qp(b.dev, far), 0);
+	assert_int_equal(ops->dealloc_pd(a.dev, parent), 0);
+	assert_int_equal(vctx(&a)->dealloc_td(at.td), 0);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, up, down)
 
 int main(void)
@@ -461,6 +523,7 @@ int main(void)
 		T(test_one_of_each), T(test_data),   T(test_all_or_none),
 		T(test_refused),     T(test_table),  T(test_poll),
 		T(test_query),	     T(test_resize), T(test_resize_overflow),
+		T(test_parent),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

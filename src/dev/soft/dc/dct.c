@@ -48,7 +48,7 @@ int soft_create_dct(struct dev *dev, struct ibv_pd *pd, struct ibv_cq *cq,
 
 	if (!soft_here(s))
 		return -EPERM;
-	if (!cq || !srq || srq->pd != pd)
+	if (!cq || !srq || soft_pd_of(srq->pd) != soft_pd_of(pd))
 		return -EINVAL;
 	pthread_mutex_lock(&s->lock);
 	err = table_make(s);

@@ -16,7 +16,7 @@
 
 static int check_caps(struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
 {
-	if (a->srq && a->srq->pd != pd)
+	if (a->srq && soft_pd_of(a->srq->pd) != soft_pd_of(pd))
 		return -EINVAL;
 	if (!a->send_cq || !a->recv_cq || a->cap.max_send_wr > SOFT_WR_MAX ||
 	    a->cap.max_recv_wr > SOFT_WR_MAX ||
@@ -162,7 +162,7 @@ static int qp_place(struct soft *s, struct soft_qp *q)
 		goto err_claims;
 	cq_use(scq, q, true, 1);
 	cq_use(rcq, q, false, 1);
-	atomic_fetch_add(&q->pd->refs, 1);
+	soft_pd_get(q->ex.qp_base.pd);
 	if (q->srq)
 		q->srq->qps++;
 	s->qps[q->idx] = q;
@@ -247,7 +247,7 @@ int soft_qp_make(struct soft *s, struct ibv_pd *pd,
 	if (!q)
 		return -ENOMEM;
 	q->s = s;
-	q->pd = container_of(pd, struct soft_pd, pd);
+	q->pd = soft_pd_of(pd);
 	/* In harsh mode more than one thread works for it. */
 	q->flags = s->harsh ? flags & ~SOFT_SERIALISED : flags;
 	q->srq = attr->srq ? soft_srq_of(attr->srq) : NULL;
@@ -345,7 +345,7 @@ static void qp_unplace(struct soft *s, struct soft_qp *q, bool keep_area)
 	/* An area that a stopped poster may still write to is given up. */
 	if (!keep_area)
 		soft_arena_free(s, SOFT_ARENA_QP, q->area_len, q->area_off);
-	atomic_fetch_sub(&q->pd->refs, 1);
+	soft_pd_put(q->ex.qp_base.pd);
 }
 
 int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp)

@@ -59,7 +59,6 @@ static int srq_place(struct soft *s, struct soft_srq *r, uint32_t slots)
 	r->slots = (char *)r->shm + shm_srq_slots_off(slots);
 	list_add_tail(&s->srqs, &r->link);
 	s->n_srqs++;
-	atomic_fetch_add(&r->pd->refs, 1);
 	return 0;
 }
 
@@ -80,7 +79,7 @@ int soft_create_srq(struct dev *dev, struct ibv_pd *pd,
 	if (!r)
 		return -ENOMEM;
 	r->s = s;
-	r->pd = container_of(pd, struct soft_pd, pd);
+	r->pd = soft_pd_of(pd);
 	soft_lock_init(&r->post_lock, false);
 	soft_lock_init(&r->reap_lock, false);
 	srq_layout(r, &attr->attr, &slots);
@@ -96,6 +95,7 @@ int soft_create_srq(struct dev *dev, struct ibv_pd *pd,
 	r->srq.context = &s->vctx.context;
 	r->srq.srq_context = attr->srq_context;
 	r->srq.pd = pd;
+	soft_pd_get(pd);
 	pthread_mutex_init(&r->srq.mutex, NULL);
 	pthread_cond_init(&r->srq.cond, NULL);
 	attr->attr.max_wr = slots;
@@ -134,7 +134,7 @@ int soft_destroy_srq(struct dev *dev, struct ibv_srq *srq)
 		soft_arena_free(s, SOFT_ARENA_SRQ, r->area_len, r->area_off);
 	pthread_mutex_unlock(&s->lock);
 	soft_async_forget(s, r, &r->async_events);
-	atomic_fetch_sub(&r->pd->refs, 1);
+	soft_pd_put(r->srq.pd);
 	soft_ud_srq_free(r);
 	claim_fini(&r->c, s->env);
 	pthread_mutex_destroy(&srq->mutex);

@@ -61,12 +61,12 @@ int soft_create_ah(struct dev *dev, struct ibv_pd *pd, struct ibv_ah_attr *attr,
 	}
 	a->ah.context = &s->vctx.context;
 	a->ah.pd = pd;
-	a->pd = container_of(pd, struct soft_pd, pd);
+	a->pd = soft_pd_of(pd);
 	if (soft_gid_group(&attr->grh.dgid)) {
 		a->group = attr->grh.dgid;
 		a->group_bit = soft_group_bit(&a->group);
 	}
-	atomic_fetch_add(&a->pd->refs, 1);
+	soft_pd_get(pd);
 	*ah = &a->ah;
 	return 0;
 }
@@ -78,7 +78,7 @@ int soft_destroy_ah(struct dev *dev, struct ibv_ah *ah)
 
 	if (!soft_here(s))
 		return -EPERM;
-	atomic_fetch_sub(&a->pd->refs, 1);
+	soft_pd_put(a->ah.pd);
 	env_free(s->env, a->link);
 	env_free(s->env, a);
 	return 0;
