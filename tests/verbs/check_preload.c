@@ -357,6 +357,10 @@ static void questions(struct ibv_context *ctx)
 	CHECK(port.state == IBV_PORT_ACTIVE && port.gid_tbl_len > 0);
 	CHECK(ibv_query_port(ctx, 2, &port) == EINVAL);
 	CHECK(ibv_query_gid_table(ctx, table, 64, 0) == port.gid_tbl_len);
+	CHECK(ibv_query_gid_table(ctx, table, (size_t)port.gid_tbl_len - 1,
+				  0) == -EINVAL);
+	CHECK(ibv_query_gid_table(ctx, table, (size_t)port.gid_tbl_len, 0) ==
+	      port.gid_tbl_len);
 	for (i = 0; i < port.gid_tbl_len; i++) {
 		CHECK(!ibv_query_gid(ctx, 1, i, &gid));
 		CHECK(!ibv_query_gid_ex(ctx, 1, (uint32_t)i, &e, 0));

@@ -287,8 +287,12 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *ctx,
 						     entry_size);
 	if (flags || entry_size != sizeof(*entries))
 		return -EOPNOTSUPP;
-	for (i = 0; n < max && !gid_at(ctx, 1, i, &g); i++)
+	for (i = 0; !gid_at(ctx, 1, i, &g); i++) {
+		/* as the kernel has it: all or nothing */
+		if (n == max)
+			return -EINVAL;
 		entry_fill(&g, 1, &entries[n++]);
+	}
 	return (ssize_t)n;
 }
 
