@@ -324,6 +324,14 @@ static void regions(struct ibv_context *ctx)
 	CHECK(b);
 	CHECK(ibv_dealloc_pd(pd) == EBUSY);
 	errno = 0;
+	CHECK(ibv_rereg_mr(a, 1 << 7, NULL, NULL, 0, 0) ==
+		      IBV_REREG_MR_ERR_INPUT &&
+	      errno == EINVAL && a->addr == p + 100);
+	CHECK(!ibv_rereg_mr(
+		a, IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS,
+		NULL, p, 4096, IBV_ACCESS_LOCAL_WRITE));
+	CHECK(a->addr == p && a->length == 4096 && a->pd == pd);
+	errno = 0;
 	c = ibv_reg_mr(pd, p, 0, access);
 	CHECK(!c && errno == EINVAL);
 	c = ibv_reg_mr(pd, p, MIB,

@@ -35,14 +35,9 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 	return vb_errno(dev->ops->dealloc_pd(dev, pd));
 }
 
-static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t len,
-			  unsigned access)
+/* What the device knows of these flags, or a negative errno. */
+static int rights(unsigned access)
 {
-	struct dev *dev = vb_dev(pd->context);
-	struct ibv_mr *mr = NULL;
-	uint64_t off = 0;
-	int fd = -1, rc;
-
 	/* Hints that a device may ignore (relaxed ordering), or that say
 	 * nothing here (huge pages); and a right that is used by memory windows
 	 * alone, of which the device has none. */
@@ -50,16 +45,32 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t len,
 			      IBV_ACCESS_MW_BIND);
 	/* Memory on demand, which a caller of libibverbs does not make, and
 	 * addresses that are not the program's: there are none. */
-	if (access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED)) {
-		vb_errno(-EOPNOTSUPP);
-		return NULL;
-	}
-	rc = window_file(&vb.window, addr, len, &fd, &off);
+	if (access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED))
+		return -EOPNOTSUPP;
+	return (int)access;
+}
+
+/* The file behind the memory; -1 for ordinary memory. 0 or a negative errno. */
+static int file_of(const void *addr, size_t len, int *fd, uint64_t *off)
+{
+	int rc = window_file(&vb.window, addr, len, fd, off);
+
 	if (rc == -ENOENT)
-		rc = vb_shm_file(&vb.shm, addr, len, &fd, &off);
-	if (!rc || rc == -ENOENT)
-		rc = dev->ops->reg_mr(dev, pd, addr, len, (int)access, fd, off,
-				      &mr);
+		rc = vb_shm_file(&vb.shm, addr, len, fd, off);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t len,
+			  unsigned access)
+{
+	struct dev *dev = vb_dev(pd->context);
+	int fd = -1, rc, has = rights(access);
+	struct ibv_mr *mr = NULL;
+	uint64_t off = 0;
+
+	rc = has < 0 ? has : file_of(addr, len, &fd, &off);
+	if (!rc)
+		rc = dev->ops->reg_mr(dev, pd, addr, len, has, fd, off, &mr);
 	vb_errno(rc);
 	return mr;
 }
@@ -113,10 +124,24 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd,
 			void *addr, size_t len, int access)
 {
+	int fd = -1, rc = 0, has = 0;
+	uint64_t off = 0;
+	struct dev *dev;
+
 	if (!vb_ours(mr->context))
 		return VB_REAL(ibv_rereg_mr)(mr, flags, pd, addr, len, access);
-	errno = EOPNOTSUPP;
-	return IBV_REREG_MR_ERR_INPUT; /* nothing was changed */
+	dev = vb_dev(mr->context);
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		has = rights((unsigned)access);
+	if (has < 0)
+		rc = has;
+	else if (flags & IBV_REREG_MR_CHANGE_TRANSLATION)
+		rc = file_of(addr, len, &fd, &off);
+	if (!rc)
+		rc = dev->ops->rereg_mr(dev, mr, flags, pd, addr, len, has, fd,
+					off);
+	/* an error: nothing was changed */
+	return vb_errno(rc) ? IBV_REREG_MR_ERR_INPUT : 0;
 }
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *mr)

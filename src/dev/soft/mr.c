@@ -385,6 +385,44 @@ int soft_dereg_mr(struct dev *dev, struct ibv_mr *mr)
 	return 0;
 }
 
+int soft_rereg_mr(struct dev *dev, struct ibv_mr *mr, int flags,
+		  struct ibv_pd *pd, void *addr, size_t len, int access, int fd,
+		  uint64_t off)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_mr *m = container_of(mr, struct soft_mr, mr), *n, was;
+	struct ibv_mr *fresh;
+	int err;
+
+	if (!flags || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED)
+		return -EINVAL;
+	if (!(flags & IBV_REREG_MR_CHANGE_PD))
+		pd = mr->pd;
+	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
+		access = (int)m->access;
+	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION)) {
+		addr = mr->addr;
+		len = mr->length;
+		fd = m->fd;
+		off = m->off;
+	}
+	err = soft_reg_mr(dev, pd, addr, len, access, fd, off, &fresh);
+	if (err)
+		return err;
+	/* The caller's struct stands for the new one from now on. */
+	n = container_of(fresh, struct soft_mr, mr);
+	pthread_mutex_lock(&s->lock);
+	was = *m;
+	*m = *n;
+	*n = was;
+	s->mrs[m->mr.handle] = m;
+	s->mrs[n->mr.handle] = n;
+	pthread_mutex_unlock(&s->lock);
+	/* -EBUSY: a peer has stopped inside it. Its key is gone all the same. */
+	soft_dereg_mr(dev, &n->mr);
+	return 0;
+}
+
 int soft_quiesce_mr(struct dev *dev, struct ibv_mr *mr)
 {
 	struct soft *s = soft_of_dev(dev);

@@ -26,6 +26,9 @@ int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 int soft_new_mr(struct dev *dev, struct ibv_pd *pd, size_t len, int access,
 		struct ibv_mr **mr);
 int soft_dereg_mr(struct dev *dev, struct ibv_mr *mr);
+int soft_rereg_mr(struct dev *dev, struct ibv_mr *mr, int flags,
+		  struct ibv_pd *pd, void *addr, size_t len, int access, int fd,
+		  uint64_t off);
 int soft_quiesce_mr(struct dev *dev, struct ibv_mr *mr);
 /* Local memory: true when lkey covers it with the access asked for. */
 static inline bool soft_mr_local(const struct soft *s, const struct soft_pd *pd,

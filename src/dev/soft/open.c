@@ -158,6 +158,7 @@ static const struct dev_ops soft_ops = {
 	.reg_mr = soft_reg_mr,
 	.new_mr = soft_new_mr,
 	.dereg_mr = soft_dereg_mr,
+	.rereg_mr = soft_rereg_mr,
 	.create_comp_channel = soft_create_chan,
 	.destroy_comp_channel = soft_destroy_chan,
 	.get_cq_event = soft_get_cq_event,

@@ -500,6 +500,48 @@ static void test_path(void **state)
 	assert_int_equal(ops->destroy_qp(a.dev, qp), 0);
 }
 
+/* Registered again: new keys, new rights; what is wrong changes nothing. */
+static void test_rereg(void **state)
+{
+	const int size = IBV_REREG_MR_CHANGE_TRANSLATION;
+	const struct dev_ops *ops = b.dev->ops;
+	uint32_t was, kept;
+	struct ibv_mr *mr;
+
+	assert_int_equal(ops->reg_mr(b.dev, b.pd, b.buf, 4096, RIG_ACCESS, -1,
+				     0, &mr),
+			 0);
+	was = mr->rkey;
+	assert_int_equal(ops->rereg_mr(b.dev, mr, 0, NULL, NULL, 0, 0, -1, 0),
+			 -EINVAL);
+	assert_int_equal(ops->rereg_mr(b.dev, mr, size, NULL, b.buf, 0, 0, -1,
+				       0),
+			 -EINVAL);
+	assert_int_equal(mr->rkey, was);
+	assert_int_equal(ops->rereg_mr(b.dev, mr, size, NULL, b.buf + 64, 64, 0,
+				       -1, 0),
+			 0);
+	assert_ptr_equal(mr->addr, b.buf + 64);
+	assert_int_equal(mr->length, 64);
+	assert_int_not_equal(mr->rkey, was);
+	assert_int_equal(write_to((uintptr_t)b.buf + 64, mr->rkey, 64), 0);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
+	kept = mr->rkey;
+	assert_int_equal(ops->rereg_mr(b.dev, mr, IBV_REREG_MR_CHANGE_ACCESS,
+				       NULL, NULL, 0, IBV_ACCESS_REMOTE_READ,
+				       -1, 0),
+			 0);
+	assert_int_not_equal(mr->rkey, kept);
+	assert_int_equal(rig_post(&a, IBV_WR_RDMA_READ, 1, a.buf, 64,
+				  (uintptr_t)b.buf + 64, mr->rkey,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
+	assert_int_equal(write_to((uintptr_t)b.buf + 64, mr->rkey, 64), 0);
+	expect_remote(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+	assert_int_equal(ops->dereg_mr(b.dev, mr), 0);
+}
+
 /* More completions than places: the CQ is broken for good, its QPs too. */
 static void test_overflow(void **state)
 {
@@ -606,6 +648,7 @@ int main(void)
 		EACH(test_reset),
 		EACH(test_posts_by_state),
 		cmocka_unit_test(test_masks),
+		EACH(test_rereg),
 		EACH(test_none_asked),
 		EACH(test_none_asked_atomic),
 		EACH(test_none_taken),
