@@ -188,7 +188,9 @@ SKEIN_API int skein_vqp_pop(struct skein_vqp *vqp, unsigned n,
  * fetch-and-add; each may be inline, unsignalled, fenced. There is no WRITE
  * with immediate. -EINVAL: *bad_wr has an opcode, flags, sg_list or length that
  * is not valid; -ENOMEM: no room in the vqp's queue of 128 requests, or of
- * completions not polled. In both cases the requests before *bad_wr are carried
+ * completions not polled, or requests to this node (behind a node service: of
+ * this client) have as many of the pool's 1024 places as are free, so that others
+ * have some. In both cases the requests before *bad_wr are carried
  * out, and none from it on. -ENOTCONN.
  *
  * A message longer than SKEIN_VQP_COPY_MAX is complete when the receiver has

@@ -105,11 +105,22 @@ static void busy_del(struct vqp *v)
 		list_del(&v->link);
 }
 
+void vqp_share_set(struct vqp *v, uint32_t *share)
+{
+	if (v->share)
+		*v->share -= v->n_slots;
+	v->share = share;
+	if (share)
+		*share += v->n_slots;
+}
+
 void vqp_join(struct vqp *v, struct vqp_peer *p)
 {
 	v->peer = p;
 	v->dci = p->dci[p->turn++ % VQP_PEER_DCIS];
 	v->state = VQP_CONNECTED;
+	if (!v->share)
+		vqp_share_set(v, &p->slots);
 	v->qp = vqp_rc_choose(v);
 }
 
@@ -143,13 +154,23 @@ struct vqp_slot *vqp_slot_get(struct vqp *v)
 	s->at = at;
 	s->v = v;
 	v->n_slots++;
+	if (v->share)
+		++*v->share;
 	return s;
+}
+
+/* It counts for its vqp no more. */
+static void slot_part(struct vqp_slot *s)
+{
+	s->v->n_slots--;
+	if (s->v->share)
+		--*s->v->share;
 }
 
 void vqp_slot_put(struct vqp_engine *e, struct vqp_slot *s)
 {
 	if (s->v)
-		s->v->n_slots--;
+		slot_part(s);
 	if (s->held)
 		*s->held = false;
 	if (s->region)
@@ -906,6 +927,7 @@ void vqp_free(struct vqp *v)
 				continue;
 			if (s->kind == SLOT_LOOKUP && !PLANTED(e, META_ANEW))
 				lookup_part(s, false);
+			slot_part(s);
 			s->v = NULL;
 		}
 	while (!list_empty(&v->queue)) {

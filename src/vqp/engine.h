@@ -15,7 +15,7 @@
  * never exceed what the port says; each request counts as one completion, for a
  * failing DCI flushes each. The entries of a vqp's completion queue are in the
  * order of posting, and those before comp_ready are ready. n_slots of a vqp is
- * at most VQP_QUEUE.
+ * at most VQP_QUEUE. *v->share counts the slots of all vqps that have that share.
  *
  * Thread rule: one thread at a time.
  */
@@ -126,6 +126,7 @@ enum vqp_plant {
 	VQP_PLANT_ASK,	       /* nobody asks for credit that does not come */
 	VQP_PLANT_ASK_LOST,    /* nor is it if some were lost */
 	VQP_PLANT_ASK_DEAF,    /* that there is none any more is no matter */
+	VQP_PLANT_SHARE,       /* one user may have all slots */
 	VQP_PLANT_LIVES,       /* one that was replaced comes back */
 	VQP_PLANT_RNR,	       /* a peer that does not receive is dead */
 	VQP_PLANT_RNR_PAUSE,   /* it is sent more all the time */
@@ -159,7 +160,8 @@ struct vqp_peer {
 	/* It has had no receive left since then; 0: it has. And it is sent
 	 * nothing by DC until then. */
 	uint64_t rnr_ns, rnr_until_ns;
-	void *way; /* the port's: its address handle */
+	void *way;	/* the port's: its address handle */
+	uint32_t slots; /* of vqps that have this peer as share */
 	uint32_t refs;
 	uint8_t dci[VQP_PEER_DCIS];
 	uint8_t turn;
@@ -366,6 +368,9 @@ struct vqp {
 	uint32_t dci, qp;
 	struct list_node queue; /* slots not posted */
 	uint32_t n_slots, n_posted;
+	/* Slots of all vqps of one user: its client, or its peer. A user may
+	 * have as many as are free: so there is always room for another. */
+	uint32_t *share;
 	uint32_t alone; /* so many are posted one by one: a chain was refused */
 	/* completions: [comp_head, comp_ready) can be polled */
 	uint32_t comp_head, comp_ready, comp_tail;
@@ -526,6 +531,8 @@ void vqp_free(struct vqp *v);
 /* The front needs v no more: v is freed once its requests are posted, but not
  * later than VQP_LINGER_NS from now. */
 void vqp_close(struct vqp *v);
+/* From now on v's slots count there; NULL: nowhere. */
+void vqp_share_set(struct vqp *v, uint32_t *share);
 /* 0: connected; -EINPROGRESS: `state` changes when it is. */
 int vqp_connect(struct vqp *v, const uint8_t gid[16], uint32_t node_port,
 		uint16_t port);

@@ -16,7 +16,14 @@
 /* Is there room for n more requests? */
 static bool has_room(const struct vqp *v, unsigned n)
 {
-	return v->n_slots + n <= VQP_QUEUE && v->e->n_free >= SLOTS_OURS + n &&
+	uint32_t left = v->e->n_free;
+
+	if (left < SLOTS_OURS + n)
+		return false;
+	left -= SLOTS_OURS;
+	if (v->share && *v->share + n > left && !PLANTED(v->e, SHARE))
+		return false;
+	return v->n_slots + n <= VQP_QUEUE &&
 	       v->comp_ready - v->comp_head + v->n_slots + n <= VQP_COMPS;
 }
 

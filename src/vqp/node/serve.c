@@ -51,6 +51,7 @@ static int vqp_add(struct serve *s, struct vqp *v, bool child,
 	sv->child = child;
 	v->front = sv;
 	v->ours = false;
+	vqp_share_set(v, &s->slots);
 	s->vqp[at] = sv;
 	list_add_tail(&s->live, &sv->link);
 	*out = sv;
@@ -68,6 +69,7 @@ static void vqp_end(struct serve_vqp *sv)
 	if (sv->v->state == VQP_BOUND)
 		quota_give(&sv->s->quota, QUOTA_PORTS, 1);
 	list_del(&sv->link);
+	vqp_share_set(sv->v, NULL);
 	vqp_free(sv->v);
 	c->port->free(c->arg, sv);
 }

@@ -67,6 +67,7 @@ struct serve {
 	uint16_t gen[SERVE_VQPS];
 	uint32_t next;
 	struct list_node live;
+	uint32_t slots;	 /* the engine's, of its vqps */
 	uint32_t untold; /* retired on live vqps, and not reported */
 	struct serve_mem mem[SERVE_MEMS];
 	struct ring_req held;

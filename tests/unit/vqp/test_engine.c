@@ -896,6 +896,34 @@ static bool case_full_rc(void)
 	return good && next_is(v, 1, IBV_WC_RNR_RETRY_EXC_ERR);
 }
 
+/* A node to which nothing goes has a share of the slots, and no more: there is
+ * room for requests to others. */
+static bool case_share(void)
+{
+	struct vqp *v[12], *w = join(h, 3, 1);
+	unsigned i, n, all = 0;
+	bool good = meet(w);
+
+	nodes[1].slow = true;
+	for (i = 0; i < 12; i++) {
+		v[i] = join(h, 1, 0);
+		for (n = 0; !post(v[i], n, IBV_WR_SEND, false); n++)
+			all++;
+	}
+	good = good && all > VQP_SLOTS / 3 && all <= VQP_SLOTS / 2 &&
+	       v[0]->peer->slots == all;
+	for (n = 0; good && n < VQP_QUEUE / 2; n++)
+		good = !post(w, n, IBV_WR_RDMA_READ, true);
+	settle();
+	for (n = 0; good && n < VQP_QUEUE / 2; n++)
+		good = next_is(w, n, IBV_WC_SUCCESS);
+	nodes[1].slow = false;
+	for (i = 0; i < 12; i++)
+		vqp_free(v[i]);
+	settle();
+	return good && !w->peer->slots;
+}
+
 static void message_of_life(uint64_t incarnation, uint32_t vqp)
 {
 	struct msg_head m = {.kind = MSG_KIND_DATA,
@@ -1683,6 +1711,7 @@ static const struct {
 	{"g: is left alone", case_full, VQP_PLANT_RNR_PAUSE},
 	{"g: not for ever", case_full_ever, VQP_PLANT_RNR_EVER},
 	{"g: nor by RC", case_full_rc, VQP_PLANT_RNR_EVER},
+	{"slots: a share for each", case_share, VQP_PLANT_SHARE},
 	{"lives of a node", case_lives, VQP_PLANT_LIVES},
 	{"h: what is outstanding goes on", case_h, VQP_PLANT_H},
 	{"h: or ends as unknown", case_h2, VQP_PLANT_H2},
