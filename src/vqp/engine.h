@@ -44,6 +44,8 @@
 #define VQP_TURN 64u	/* requests to one peer while another waits */
 #define VQP_WINDOW 16u	/* messages of a pair that the receiver has not taken */
 #define VQP_MAX 65535u
+/* Vqps made by messages. Those of one node are at most as many as are left. */
+#define VQP_CHILDREN 16384u
 #define VQP_SLOTS 1024u
 #define VQP_LIVES 4u	   /* of a node, that were replaced */
 #define VQP_ROOM_ROUNDS 4u /* of the loop that waits for room */
@@ -126,6 +128,7 @@ enum vqp_plant {
 	VQP_PLANT_ASK,	       /* nobody asks for credit that does not come */
 	VQP_PLANT_ASK_LOST,    /* nor is it if some were lost */
 	VQP_PLANT_ASK_DEAF,    /* that there is none any more is no matter */
+	VQP_PLANT_CHILDREN,    /* nor all vqps that messages may make */
 	VQP_PLANT_SHARE,       /* one user may have all slots */
 	VQP_PLANT_LIVES,       /* one that was replaced comes back */
 	VQP_PLANT_RNR,	       /* a peer that does not receive is dead */
@@ -160,8 +163,9 @@ struct vqp_peer {
 	/* It has had no receive left since then; 0: it has. And it is sent
 	 * nothing by DC until then. */
 	uint64_t rnr_ns, rnr_until_ns;
-	void *way;	/* the port's: its address handle */
-	uint32_t slots; /* of vqps that have this peer as share */
+	void *way;	   /* the port's: its address handle */
+	uint32_t slots;	   /* of vqps that have this peer as share */
+	uint32_t children; /* vqps that its messages made */
 	uint32_t refs;
 	uint8_t dci[VQP_PEER_DCIS];
 	uint8_t turn;
@@ -483,6 +487,7 @@ struct vqp_engine {
 	uint32_t n_peers; /* in the cache */
 	uint32_t peers_made;
 	struct vqp *children[VQP_CHILD_BUCKETS];
+	uint32_t n_children;
 	struct vqp *ports[VQP_PORT_BUCKETS];
 	bool credits_due; /* a message of credit found no slot */
 	struct vqp_meta meta[VQP_METAS];

@@ -224,7 +224,9 @@ static struct vqp *child_new(struct vqp_engine *e, struct vqp *bound,
 
 	if (!p)
 		return NULL;
-	if (vqp_new(e, &v)) {
+	if ((e->n_children + p->children >= VQP_CHILDREN &&
+	     !PLANTED(e, CHILDREN)) ||
+	    vqp_new(e, &v)) {
 		vqp_peer_put(e, p);
 		return NULL;
 	}
@@ -245,6 +247,8 @@ static struct vqp *child_new(struct vqp_engine *e, struct vqp *bound,
 	at = child_bucket(e, bound, &h->src, h->src_vqp);
 	v->child_next = *at;
 	*at = v;
+	e->n_children++;
+	p->children++;
 	return v;
 }
 
@@ -256,6 +260,8 @@ static void child_unlink(struct vqp *v)
 	while (*at != v)
 		at = &(*at)->child_next;
 	*at = v->child_next;
+	v->e->n_children--;
+	v->peer->children--;
 	v->bound = NULL;
 }
 

@@ -938,6 +938,27 @@ static void message_of_life(uint64_t incarnation, uint32_t vqp)
 	vqp_engine_receive(&far->e, buf, sizeof(buf));
 }
 
+/* Messages of one node make so many vqps; another's find room. What finds none is
+ * refused. */
+static bool case_children(void)
+{
+	struct vqp *v = join(h, 1, 0);
+	uint32_t n;
+
+	ear(v, 0);
+	vqp_free(v);
+	for (n = 1; n <= VQP_CHILDREN; n++)
+		message_of_life(1, n);
+	if (far->e.n_children != VQP_CHILDREN / 2)
+		return false;
+	settle();
+	nodes[0].id.port += 50;
+	message_of_life(1, 1);
+	nodes[0].id.port -= 50;
+	return far->e.n_children == VQP_CHILDREN / 2 + 1 &&
+	       far->e.counts.refusals;
+}
+
 /* A node's host starts again, and its clock with it: whatever the number, the
  * next life is taken, and what is late of those before it is not. */
 static bool case_lives(void)
@@ -1712,6 +1733,8 @@ static const struct {
 	{"g: not for ever", case_full_ever, VQP_PLANT_RNR_EVER},
 	{"g: nor by RC", case_full_rc, VQP_PLANT_RNR_EVER},
 	{"slots: a share for each", case_share, VQP_PLANT_SHARE},
+	{"vqps of messages: a share for each", case_children,
+	 VQP_PLANT_CHILDREN},
 	{"lives of a node", case_lives, VQP_PLANT_LIVES},
 	{"h: what is outstanding goes on", case_h, VQP_PLANT_H},
 	{"h: or ends as unknown", case_h2, VQP_PLANT_H2},
