@@ -45,7 +45,8 @@ static bool is_any(int fd)
 }
 
 /* On TCP, from now on, is what the other process has. All start on the way
- * before the first one is waited for. from: the lowest enum sock_mode that it is for. */
+ * before the first one is waited for. from: the lowest enum sock_mode that it
+ * is for. */
 static int keep(bool (*has)(int fd), int from, const char *what)
 {
 	int fd, round;
