@@ -12,14 +12,16 @@
  * shuts its side down, and reads to the end. It waits as the seed says: by an
  * epoll set, level- or edge-triggered (with TCP_INQ, as gRPC reads), by poll(),
  * by select(), or in blocking calls of two threads a connection. At a byte that
- * the seed draws it makes a call that only the kernel can carry, or forks a
- * child that goes on: a stream is handed back to TCP there. With RUN_TALK_PAUSES
+ * the seed draws it makes a call that only the kernel can carry, forks a child
+ * that goes on, or starts another program: a stream is handed back to TCP there;
+ * or it closes numbers that are not its own. With RUN_TALK_PAUSES
  * it stands still for some milliseconds at random bytes. What it prints at the
  * end does not hang on time.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -220,7 +222,7 @@ static void by_kernel(struct talk *t)
 	int fd;
 
 	t->back_at = UINT64_MAX;
-	switch (draw(3)) {
+	switch (draw(5)) {
 	case 0:
 		fd = dup(t->fd);
 		if (fd < 0 || close(fd))
@@ -228,6 +230,14 @@ static void by_kernel(struct talk *t)
 		break;
 	case 1:
 		pass(t);
+		break;
+	case 2: /* it inherits all connections */
+		if (system(":"))
+			fail("system", t);
+		break;
+	case 3: /* none is ours */
+		if (close_range(512, UINT_MAX, 0))
+			fail("close_range", t);
 		break;
 	default:
 		by_child(t);
