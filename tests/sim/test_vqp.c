@@ -39,12 +39,11 @@ static const struct {
 	{"credit is asked for", VQP_PLANT_ASK, 62},
 	{"there is none any more", VQP_PLANT_ASK_DEAF, 91},
 	{"the end is told", VQP_PLANT_END, 1},
-	{"behind all messages", VQP_PLANT_END_EARLY, 1},
 	{"no probe", VQP_PLANT_RC_PROBE, 113},
 	{"a probe without an end", VQP_PLANT_RC_PROBED, 113},
 	{"a node's sum", VQP_PLANT_NO_SUM, 145},
 	{"a region's sum", VQP_PLANT_REGION_NO_SUM, 1},
-	{"the lease's margin", VQP_PLANT_LEASE_MARGIN, 255},
+	{"the lease's margin", VQP_PLANT_LEASE_MARGIN, 170},
 };
 
 /* In a child: it may end in an assertion. 0: no seed finds it. */
