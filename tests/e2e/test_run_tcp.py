@@ -7,7 +7,9 @@ a stream when the case begins; they must say the same:
 
 * bytes that TCP's buffers take block no writer while its peer does not read;
 * a reset is a reset, to every call, and no clean end;
-* the end of a connection shows behind bytes that are not read yet.
+* the end of a connection shows behind bytes that are not read yet;
+* close() does not wait for a peer, not even for one that is stopped while a forked
+  child goes on with the connection.
 """
 
 import json
@@ -19,7 +21,7 @@ from harness import BUILD, SCALE, Case, Failure, run_cases, tool
 
 # A case's two functions follow. The ends talk until the client is told to go on.
 ENDS = """
-import select, socket, struct, sys, time
+import os, select, signal, socket, struct, sys, time
 WAIT = %f
 def say(*words):
     print(*words, flush=True)
@@ -119,6 +121,37 @@ def client(s):
     s.shutdown(socket.SHUT_WR)
     say(take(s, 5), s.recv(1))
 """
+# The client stops itself. The server's parent closes, and its child goes on.
+STOPPED = """
+def stopped(pid):
+    with open(f'/proc/{pid}/stat') as stat:
+        return stat.read().split()[2] == 'T'
+def server(s):
+    s.sendall(b'go')
+    pid = int(take(s, 8))
+    while not stopped(pid):
+        time.sleep(.002)
+    closed, tell = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(tell)
+        os.read(closed, 1)
+        s.sendall(b'from the child')
+        say(take(s, 8))
+        os._exit(0)
+    s.close()
+    say('closed, and the peer is stopped:', stopped(pid))
+    os.close(tell)
+    os.kill(pid, signal.SIGCONT)
+    say(os.waitpid(child, 0)[1])
+def client(s):
+    take(s, 2)
+    s.sendall(b'%08dmore' % os.getpid())
+    os.kill(os.getpid(), signal.SIGSTOP)
+    say(take(s, 14))
+    s.sendall(b'done')
+    say(s.recv(1))
+"""
 
 
 def on_streams(port):
@@ -143,8 +176,7 @@ def ends(case, program, wrapped):
     os.close(tell)
     for process in client, server:
         process.exits(0, 150)
-    return [server.text('out').split('\n')[1:],
-            client.text('out').split('\n')]
+    return [server.text().split('\n')[1:], client.text().split('\n')]
 
 
 def same(program):
@@ -178,9 +210,14 @@ def test_shut():
     same(SHUT)
 
 
+def test_close_waits_for_nobody():
+    same(STOPPED)
+
+
 if __name__ == '__main__':
     if not os.path.exists(os.path.join(BUILD, 'src', 'bind', 'socket',
                                        'libskein-socket.so')):
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
-    run_cases(test_both_write, test_pipeline, test_reset, test_shut)
+    run_cases(test_both_write, test_pipeline, test_reset, test_shut,
+              test_close_waits_for_nobody)

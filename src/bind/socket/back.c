@@ -430,6 +430,7 @@ bool back_round(void)
 	const real_send_t tell = REAL(send);
 	struct sock *s, *next;
 	struct asker **at = &st.askers, *a;
+	bool closed;
 
 	pthread_mutex_lock(&st.lock);
 	for (s = st.backs; s; s = next) {
@@ -451,6 +452,9 @@ bool back_round(void)
 		free(a);
 	}
 	s = st.backs;
+	closed = st.closed;
 	pthread_mutex_unlock(&st.lock);
+	if (closed)
+		sock_end_closed();
 	return s || st.askers;
 }

@@ -243,13 +243,18 @@ void set_remove(struct set *set, struct sock *s)
 	s->set = NULL;
 }
 
+void set_drop(struct set *set, struct sock *s)
+{
+	leave_kernel(set, s);
+	set_remove(set, s);
+}
+
 int set_demote(struct set *set, struct sock *s)
 {
 	struct epoll_event ev = {.events = s->events, .data.u64 = s->data};
 
 	if (!s->in_set) {
-		leave_kernel(set, s);
-		set_remove(set, s);
+		set_drop(set, s);
 		return 0;
 	}
 	if (REAL(epoll_ctl)(set->fd, EPOLL_CTL_MOD, s->fd, &ev))

@@ -34,6 +34,8 @@ int set_ctl(int epfd, int op, struct sock *s, struct epoll_event *ev);
 /* A socket of this set moves onto a stream. -errno: it cannot. Locked. */
 int set_promote(struct set *set, struct sock *s);
 void set_remove(struct set *set, struct sock *s);
+/* The same, and the kernel's set has it no more. */
+void set_drop(struct set *set, struct sock *s);
 /* The socket is on TCP again. 0 or -errno. Locked. */
 int set_demote(struct set *set, struct sock *s);
 /* Threads that sleep there look again. Locked. */

@@ -4,6 +4,7 @@
  */
 #include "bind/socket/sock.h"
 
+#include "bind/own/own.h"
 #include "bind/socket/back.h"
 #include "bind/socket/counts.h"
 #include "bind/socket/idle.h"
@@ -124,6 +125,11 @@ void sock_fork_child(struct sock *s)
 {
 	bool on = atomic_load(&s->mode) >= SOCK_ON;
 
+	if (s->closed) {
+		REAL(close)(s->fd);
+		atomic_store(&st.socks[s->fd], NULL);
+		return;
+	}
 	if (!fork_leaves(s) || atomic_load(&st.helper_runs))
 		atomic_store(&s->mode, on ? SOCK_LOST : SOCK_TIED);
 }
@@ -567,6 +573,66 @@ int sock_disconnect(int fd, struct sock *s, const struct sockaddr *addr,
 	return rc;
 }
 
+/* A child that has it too goes on by TCP. The program closes its number and goes
+ * on; the helper keeps another one until all bytes went. */
+static bool close_later(struct sock *s)
+{
+	static const char why[] = "close of what a forked child has too";
+	const real_fcntl_t copy = REAL(fcntl);
+	int fd;
+
+	back_start(s, why, false);
+	if (back_step(s))
+		return false;
+	fd = own_keep(copy(s->fd, F_DUPFD_CLOEXEC, 3));
+	if (fd < 0 || fd >= FD_MAX) {
+		if (fd >= 0)
+			close(fd);
+		back_wait(s, why);
+		return false;
+	}
+	if (s->set)
+		set_drop(s->set, s);
+	atomic_store(&st.socks[s->fd], NULL);
+	s->fd = fd;
+	s->closed = true;
+	st.closed++;
+	atomic_store(&st.socks[fd], s);
+	state_top(fd);
+	wait_wake(s);
+	return true;
+}
+
+/* Its number, or -1. */
+static int next_closed(void)
+{
+	struct sock *s;
+	int fd, found = -1;
+
+	pthread_mutex_lock(&st.lock);
+	for (fd = 0; st.closed && fd < st.fd_top && found < 0; fd++) {
+		s = atomic_load(&st.socks[fd]);
+		if (!s || !s->closed ||
+		    (atomic_load(&s->mode) == SOCK_ON && !s->back_failed))
+			continue;
+		s->closed = false;
+		st.closed--;
+		found = fd;
+	}
+	pthread_mutex_unlock(&st.lock);
+	return found;
+}
+
+void sock_end_closed(void)
+{
+	int fd;
+
+	while ((fd = next_closed()) >= 0) {
+		sock_forget(fd);
+		close(fd);
+	}
+}
+
 void sock_forget(int fd)
 {
 	struct stream *stream = NULL;
@@ -578,10 +644,13 @@ void sock_forget(int fd)
 		return;
 	pthread_mutex_lock(&st.lock);
 	s = atomic_load(&st.socks[fd]);
-	/* A child that has it too goes on by TCP, unless the peer has ended. */
+	/* Unless the peer has ended. */
 	if (s && s->shared && atomic_load(&s->mode) == SOCK_ON &&
 	    !s->back_failed && st.pid == getpid()) {
-		back_wait(s, "close of what a forked child has too");
+		if (close_later(s)) {
+			pthread_mutex_unlock(&st.lock);
+			return;
+		}
 		s = atomic_load(&st.socks[fd]);
 	}
 	if (s) {

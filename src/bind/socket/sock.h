@@ -72,6 +72,7 @@ struct sock {
 	bool back_failed; /* the peer ended before the way back was over */
 	int tcp_end;	  /* 0 or -errno: TCP's end, after back_rescue() */
 	bool shared;	  /* on a stream, and a forked child has it too */
+	bool closed;	  /* by the program: fd is ours, until it is on TCP */
 	uint32_t holder;  /* 1 and the index in st.holders; 0: none */
 	bool tcp_event;	  /* the kernel's set has reported an event of it */
 	bool reset_seen; /* the program has had ECONNRESET: EPIPE from now on */
@@ -220,6 +221,10 @@ int sock_disconnect(int fd, struct sock *s, const struct sockaddr *addr,
 /* The descriptor is about to be closed, or replaced by another file. The caller
  * makes the system call. */
 void sock_forget(int fd);
+
+/* Ends the sockets that the program has closed and that are on TCP by now. By the
+ * helper, without the lock. */
+void sock_end_closed(void);
 
 /* Waits until done(), with the lock on entry and on return, but not while it
  * waits: other sockets go on. False: SOCK_DRAIN_NS were over. */

@@ -68,6 +68,7 @@ struct sock_state {
 	bool bells_shared;	  /* sets of the program have it too */
 	struct sock *todo;	  /* for the helper */
 	unsigned draining;	  /* threads in sock_drain() */
+	unsigned closed;	  /* sockets with `closed` */
 	struct sock *backs;	  /* on their way back to TCP */
 	struct asker *askers;	  /* children that wait for one */
 	pthread_cond_t back_cond; /* a step of one was made */
