@@ -19,6 +19,8 @@ import sys
 
 from harness import BUILD, SCALE, Case, Failure, run_cases, tool
 
+TALK = os.path.join(BUILD, 'tests', 'e2e', 'run_talk')
+
 # A case's two functions follow. The ends talk until the client is told to go on.
 ENDS = """
 import os, select, signal, socket, struct, sys, time
@@ -214,10 +216,29 @@ def test_close_waits_for_nobody():
     same(STOPPED)
 
 
+def test_any_name():
+    """The report is JSON, whatever the programs are called."""
+    script = 'exec -a "$1" "$0" "${@:2}"'
+    with Case() as case:
+        path = os.path.join(case.folder, 'report')
+        words = [tool(), 'run', '--report', path, '--', 'bash', '-c', script,
+                 TALK, os.fsdecode(b'a"b\\ \n\xff%d')]
+        server = case.start([*words, 'server', '1'], 'server')
+        port = server.expect(r'^port (\d+)$').group(1)
+        client = case.start([*words, 'client', '1', port], 'client')
+        for process in client, server:
+            process.exits(0, 150)
+        with open(path, encoding='utf-8') as lines:
+            names = {json.loads(line)['program'] for line in lines}
+        os.remove(path)
+    if names != {'a?b? ??%d'}:
+        raise Failure(f'{names}')
+
+
 if __name__ == '__main__':
     if not os.path.exists(os.path.join(BUILD, 'src', 'bind', 'socket',
                                        'libskein-socket.so')):
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
     run_cases(test_both_write, test_pipeline, test_reset, test_shut,
-              test_close_waits_for_nobody)
+              test_close_waits_for_nobody, test_any_name)

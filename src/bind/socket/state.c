@@ -141,6 +141,18 @@ static uint64_t idle_seconds(const char *text)
 	return s > 0 && s < 1e9 ? (uint64_t)(s * 1e9) : 0;
 }
 
+/* Any bytes may be a program's name; these stand in JSON as they are. */
+static void name_program(void)
+{
+	char *c;
+
+	snprintf(st.program, sizeof(st.program), "%s",
+		 program_invocation_short_name);
+	for (c = st.program; *c; c++)
+		if (*c < ' ' || *c > '~' || *c == '"' || *c == '\\')
+			*c = '?';
+}
+
 __attribute__((constructor)) static void start(void)
 {
 	const char *after = getenv("SKEIN_RUN_AFTER");
@@ -174,8 +186,7 @@ __attribute__((constructor)) static void start(void)
 	/* A copy: programs write their title over the environment. */
 	report = getenv("SKEIN_RUN_REPORT");
 	st.report = report ? strdup(report) : NULL;
-	snprintf(st.program, sizeof(st.program), "%s",
-		 program_invocation_short_name);
+	name_program();
 	st.require = require && !strcmp(require, "1");
 	pollers_init(mode, getenv("SKEIN_RUN_POLLERS"));
 	if (after && atoi(after) > 0)
