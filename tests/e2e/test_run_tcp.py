@@ -9,7 +9,8 @@ a stream when the case begins; they must say the same:
 * a reset is a reset, to every call, and no clean end;
 * the end of a connection shows behind bytes that are not read yet;
 * close() does not wait for a peer, not even for one that is stopped while a forked
-  child goes on with the connection.
+  child goes on with the connection;
+* a thread that is cancelled while it waits leaves nothing behind.
 """
 
 import json
@@ -19,7 +20,21 @@ import sys
 
 from harness import BUILD, SCALE, Case, Failure, run_cases, tool
 
+CANCEL = os.path.join(BUILD, 'tests', 'e2e', 'run_cancel')
 TALK = os.path.join(BUILD, 'tests', 'e2e', 'run_talk')
+
+ECHO = """
+import socket, threading
+listener = socket.create_server(('127.0.0.1', 0))
+print(listener.getsockname()[1], flush=True)
+def serve(s):
+    while got := s.recv(100):
+        s.sendall(got)
+ends = []
+for _ in range(2):
+    ends.append(threading.Thread(target=serve, args=listener.accept()[:1]))
+    ends[-1].start()
+"""
 
 # A case's two functions follow. The ends talk until the client is told to go on.
 ENDS = """
@@ -156,12 +171,12 @@ def client(s):
 """
 
 
-def on_streams(port):
+def on_streams(port, count=1):
     said = subprocess.run([tool(), 'run', '--list', '--json'], check=True,
                           capture_output=True, text=True, timeout=90 * SCALE)
     found = [line['carrier'] for line in json.loads(said.stdout)['connections']
              if f':{port}' in line['local'] + line['peer']]
-    return found == ['stream', 'stream']
+    return found == 2 * count * ['stream']
 
 
 def ends(case, program, wrapped):
@@ -216,6 +231,21 @@ def test_close_waits_for_nobody():
     same(STOPPED)
 
 
+def test_cancel():
+    with Case() as case:
+        words = [tool(), 'run', '--']
+        server = case.start([*words, sys.executable, '-c', ECHO], 'server')
+        port = server.expect(r'^(\d+)$').group(1)
+        ours, tell = os.pipe()
+        client = case.start([*words, CANCEL, port], 'client', stdin=ours)
+        os.close(ours)
+        case.until('streams', lambda: on_streams(port, 2), 60)
+        os.close(tell)
+        client.expect(r'^300 of 300 cancelled$')
+        for process in client, server:
+            process.exits(0, 60)
+
+
 def test_any_name():
     """The report is JSON, whatever the programs are called."""
     script = 'exec -a "$1" "$0" "${@:2}"'
@@ -241,4 +271,4 @@ if __name__ == '__main__':
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
     run_cases(test_both_write, test_pipeline, test_reset, test_shut,
-              test_close_waits_for_nobody, test_any_name)
+              test_close_waits_for_nobody, test_cancel, test_any_name)

@@ -434,6 +434,7 @@ static bool by_kernel(struct sock *s, int fd, const struct iovec *iov, int n,
 ssize_t sock_recv(int fd, struct sock *s, const struct iovec *iov, int n,
 		  int flags, int *inq)
 {
+	ENV_HOLD_CANCEL();
 	size_t all = iov_total(iov, n), got = 0;
 	struct call c = {.s = s, .fd = fd};
 	struct iovec rest[PIECES];
@@ -459,7 +460,7 @@ ssize_t sock_recv(int fd, struct sock *s, const struct iovec *iov, int n,
 		    (!rc || got == all || s->nonblock ||
 		     (flags & (MSG_WAITALL | MSG_DONTWAIT)) != MSG_WAITALL))
 			return (ssize_t)got;
-		if (waits && wait_one(s, POLLIN))
+		if (waits && wait_one(s, POLLIN, held_cancel))
 			return got ? (ssize_t)got : -1;
 	}
 }
@@ -585,6 +586,7 @@ static ssize_t send_once(struct call *c, const struct iovec *iov, int n,
 ssize_t sock_send(int fd, struct sock *s, const struct iovec *iov, int n,
 		  int flags)
 {
+	ENV_HOLD_CANCEL();
 	size_t all = iov_total(iov, n), sent = 0;
 	struct call c = {.s = s, .fd = fd};
 	struct iovec rest[PIECES];
@@ -606,7 +608,7 @@ ssize_t sock_send(int fd, struct sock *s, const struct iovec *iov, int n,
 		sent += rc > 0 ? (size_t)rc : 0;
 		if (rc > 0 && !waits && !s->nonblock && sent < all)
 			continue;
-		if (waits && !wait_one(s, POLLOUT))
+		if (waits && !wait_one(s, POLLOUT, held_cancel))
 			continue;
 		if (sent || rc >= 0)
 			return (ssize_t)sent;
@@ -636,6 +638,7 @@ static bool same_stream(void *arg)
 
 int sock_shutdown(int fd, struct sock *s, int how)
 {
+	ENV_HOLD_CANCEL();
 	struct call c = {.s = s, .fd = fd};
 	bool ended = false;
 	struct end_call e;

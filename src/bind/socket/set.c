@@ -186,6 +186,7 @@ static int ctl_on(int epfd, int op, struct sock *s, struct epoll_event *ev)
 
 int set_ctl(int epfd, int op, struct sock *s, struct epoll_event *ev)
 {
+	ENV_HOLD_CANCEL();
 	int rc, mode;
 
 	pthread_mutex_lock(&st.lock);
@@ -304,6 +305,7 @@ void set_ring(struct set *set)
 
 int set_tie(int epfd, const char *what)
 {
+	ENV_HOLD_CANCEL();
 	struct set *set = set_at(epfd);
 	int rc = 0;
 
@@ -332,6 +334,7 @@ void set_fork(struct set *set)
 
 void set_forget(int epfd)
 {
+	ENV_HOLD_CANCEL();
 	struct set *set;
 	unsigned i;
 
@@ -486,6 +489,7 @@ static int sift_inherited(int epfd, struct epoll_event *events, int n)
 
 int set_sift(int epfd, struct epoll_event *events, int max, int n)
 {
+	ENV_HOLD_CANCEL();
 	struct set *set;
 
 	if (n > 0 && atomic_load(&st.forked) && !set_at(epfd))
@@ -586,6 +590,40 @@ static bool may_sleep(struct set *set, uint64_t *from)
 	return now >= *from;
 }
 
+/* A call of set_wait(). */
+struct set_call {
+	struct set *set;
+	bool mine;  /* this thread has set.idling */
+	int cancel; /* the caller's cancel state */
+};
+
+/* Locked. */
+static void leave_set(struct set_call *call)
+{
+	struct set *set = call->set;
+
+	if (call->mine)
+		set->idling = false;
+	set->users--;
+	set_put(set);
+}
+
+/* The thread was cancelled while it slept. */
+static void cancelled(void *arg)
+{
+	struct set_call *call = arg;
+	struct set *set = call->set;
+
+	pthread_mutex_lock(&st.lock);
+	if (!--set->sleepers)
+		set->armed = false;
+	/* A bell may have woken this thread alone. */
+	if (set->hears)
+		bells_hear(set->fd, NULL);
+	leave_set(call);
+	pthread_mutex_unlock(&st.lock);
+}
+
 static int sleep_in_kernel(int epfd, struct epoll_event *events, int max,
 			   int64_t left_ns, const sigset_t *mask)
 {
@@ -602,10 +640,25 @@ static int sleep_in_kernel(int epfd, struct epoll_event *events, int max,
 	return REAL(epoll_pwait)(epfd, events, max, to_ms(left_ns), mask);
 }
 
-/* Sleeps in the kernel. Returns events for the program, 0: look again, -1. */
-static int sleep_there(struct set *set, struct epoll_event *events, int max,
-		       int64_t left_ns, const sigset_t *mask)
+/* Here, and nowhere else in a wait, the thread may be cancelled. */
+static int sleep_cancellable(struct set_call *call, struct epoll_event *events,
+			     int max, int64_t left_ns, const sigset_t *mask)
 {
+	int n, off;
+
+	pthread_cleanup_push(cancelled, call);
+	pthread_setcancelstate(call->cancel, &off);
+	n = sleep_in_kernel(call->set->fd, events, max, left_ns, mask);
+	pthread_setcancelstate(off, NULL);
+	pthread_cleanup_pop(0);
+	return n;
+}
+
+/* Sleeps in the kernel. Returns events for the program, 0: look again, -1. */
+static int sleep_there(struct set_call *call, struct epoll_event *events,
+		       int max, int64_t left_ns, const sigset_t *mask)
+{
+	struct set *set = call->set;
 	int n, err;
 
 	pthread_mutex_lock(&st.lock);
@@ -627,7 +680,7 @@ static int sleep_there(struct set *set, struct epoll_event *events, int max,
 	set->armed = true;
 	pthread_mutex_unlock(&st.lock);
 
-	n = sleep_in_kernel(set->fd, events, max, left_ns, mask);
+	n = sleep_cancellable(call, events, max, left_ns, mask);
 	err = errno;
 
 	pthread_mutex_lock(&st.lock);
@@ -644,9 +697,10 @@ static int sleep_there(struct set *set, struct epoll_event *events, int max,
 }
 
 /* One wait of a thread that uses the set. */
-static int wait_there(struct set *set, struct epoll_event *events, int max,
-		      int64_t timeout_ns, const sigset_t *mask, bool *mine)
+static int wait_there(struct set_call *call, struct epoll_event *events,
+		      int max, int64_t timeout_ns, const sigset_t *mask)
 {
+	struct set *set = call->set;
 	uint64_t begun = 0, sleep_from = 0;
 	struct poller_wait pw = {0};
 	bool at_once = timeout_ns && poller_mode(&st.poller) == POLLER_EVENT;
@@ -659,8 +713,8 @@ static int wait_there(struct set *set, struct epoll_event *events, int max,
 		pthread_mutex_lock(&st.lock);
 		ours = set->count;
 		n = ours ? look(set, events, max, at_once) : 0;
-		if (!*mine && !set->idling)
-			*mine = set->idling = true;
+		if (!call->mine && !set->idling)
+			call->mine = set->idling = true;
 		if (set->closed) {
 			pthread_mutex_unlock(&st.lock);
 			errno = EBADF;
@@ -678,7 +732,7 @@ static int wait_there(struct set *set, struct epoll_event *events, int max,
 				begun = now;
 			left = timeout_ns - (int64_t)(now - begun);
 		}
-		if (ours && *mine && left > 0 && !slept &&
+		if (ours && call->mine && left > 0 && !slept &&
 		    (!pollers_idle(set->waiter, &pw, round) ||
 		     !may_sleep(set, &sleep_from)))
 			continue;
@@ -687,7 +741,7 @@ static int wait_there(struct set *set, struct epoll_event *events, int max,
 			left = timeout_ns - (int64_t)(state_now_ns() - begun);
 			left = left < 0 ? 0 : left;
 		}
-		n = sleep_there(set, events, max, left, mask);
+		n = sleep_there(call, events, max, left, mask);
 		if (n) {
 			pollers_found(&pw);
 			return n;
@@ -720,12 +774,13 @@ static void hand_over(struct set *set, bool more)
 int set_wait(int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
 	     const sigset_t *mask)
 {
+	ENV_HOLD_CANCEL();
+	struct set_call call = {.cancel = held_cancel};
 	struct set *set;
-	bool mine = false;
 	int n, err;
 
 	pthread_mutex_lock(&st.lock);
-	set = set_at(epfd);
+	set = call.set = set_at(epfd);
 	if (set)
 		set->users++;
 	pthread_mutex_unlock(&st.lock);
@@ -733,15 +788,12 @@ int set_wait(int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
 		errno = EBADF;
 		return -1;
 	}
-	n = wait_there(set, events, max, timeout_ns, mask, &mine);
+	n = wait_there(&call, events, max, timeout_ns, mask);
 	err = errno;
 	pthread_mutex_lock(&st.lock);
-	if (mine)
-		set->idling = false;
 	if (n > 0)
 		hand_over(set, n == max);
-	set->users--;
-	set_put(set);
+	leave_set(&call);
 	pthread_mutex_unlock(&st.lock);
 	errno = err;
 	return n;

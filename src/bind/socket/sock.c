@@ -301,6 +301,7 @@ void sock_start_back(struct sock *s, const char *what)
 
 int sock_refuse(int fd, const char *what)
 {
+	ENV_HOLD_CANCEL();
 	struct sock *s = sock_at(fd);
 	int rc = 0, mode;
 
@@ -341,6 +342,7 @@ int sock_inherit(struct sock *s)
 
 void sock_try(struct sock *s)
 {
+	ENV_HOLD_CANCEL();
 	int err = errno;
 
 	pthread_mutex_lock(&st.lock);
@@ -635,6 +637,7 @@ void sock_end_closed(void)
 
 void sock_forget(int fd)
 {
+	ENV_HOLD_CANCEL();
 	struct stream *stream = NULL;
 	bool drains = false;
 	struct sock *s;

@@ -51,6 +51,10 @@ struct wait {
 	nfds_t n, others;
 	const sigset_t *mask;
 	struct env_waiter *waiter;
+	struct spare_waiter *spare; /* has waiter */
+	int cancel;		    /* the caller's cancel state */
+	bool listed;		    /* its entries are in the sockets' lists */
+	bool heap;		    /* all and k are to be freed */
 };
 
 /* --- waiters ------------------------------------------------------------- */
@@ -188,6 +192,63 @@ static int real_ppoll(struct pollfd *fds, nfds_t n, int64_t timeout_ns,
 	return REAL(ppoll)(fds, n, timeout_ns == NEVER ? NULL : &ts, mask);
 }
 
+static void leave_lists(struct wait *w)
+{
+	nfds_t i;
+
+	env_waiter_disarm(st.env, w->waiter);
+	for (i = 0; i < w->n; i++)
+		if (w->all[i].on)
+			waiter_leave(&w->all[i]);
+	w->listed = false;
+}
+
+static void let_go(struct wait *w)
+{
+	nfds_t i;
+
+	for (i = 0; i < w->n; i++)
+		if (w->all[i].s && !w->all[i].on)
+			sock_end(w->all[i].s);
+}
+
+static void wait_free(struct wait *w)
+{
+	if (!w->heap)
+		return;
+	free(w->all);
+	free(w->k);
+}
+
+/* The thread was cancelled while it slept. */
+static void cancelled(void *arg)
+{
+	struct wait *w = arg;
+
+	pthread_mutex_lock(&st.lock);
+	if (w->listed)
+		leave_lists(w);
+	pthread_mutex_unlock(&st.lock);
+	if (w->spare)
+		waiter_put(w->spare);
+	let_go(w);
+	wait_free(w);
+}
+
+/* Here, and nowhere else in a wait, the thread may be cancelled. */
+static int ppoll_cancellable(struct wait *w, struct pollfd *fds, nfds_t n,
+			     int64_t timeout_ns, const sigset_t *mask)
+{
+	int rc, off;
+
+	pthread_cleanup_push(cancelled, w);
+	pthread_setcancelstate(w->cancel, &off);
+	rc = real_ppoll(fds, n, timeout_ns, mask);
+	pthread_setcancelstate(off, NULL);
+	pthread_cleanup_pop(0);
+	return rc;
+}
+
 /* Asks the kernel: about the others, and what TCP has to say of ours. Returns
  * how many of the others are ready, or -errno. */
 static int ask_kernel(struct wait *w, bool waiter, int64_t timeout_ns,
@@ -211,7 +272,7 @@ static int ask_kernel(struct wait *w, bool waiter, int64_t timeout_ns,
 	}
 	w->k[w->n] = (struct pollfd){
 		waiter ? env_waiter_fd(st.env, w->waiter) : -1, POLLIN, 0};
-	n = real_ppoll(w->k, w->n + 1, timeout_ns, mask);
+	n = ppoll_cancellable(w, w->k, w->n + 1, timeout_ns, mask);
 	if (n < 0)
 		return -errno;
 	pthread_mutex_lock(&st.lock);
@@ -259,6 +320,7 @@ static int sleep_there(struct wait *w, int64_t left_ns)
 						  w->fds[i].events};
 		one->s->waiters = &one->entry;
 	}
+	w->listed = true;
 	env_waiter_arm(st.env, w->waiter);
 	pthread_mutex_unlock(&st.lock);
 
@@ -267,10 +329,7 @@ static int sleep_there(struct wait *w, int64_t left_ns)
 	ready = ask_kernel(w, true, left_ns, w->mask);
 
 	pthread_mutex_lock(&st.lock);
-	env_waiter_disarm(st.env, w->waiter);
-	for (i = 0; i < w->n; i++)
-		if (w->all[i].on)
-			waiter_leave(&w->all[i]);
+	leave_lists(w);
 	pthread_mutex_unlock(&st.lock);
 	return ready;
 }
@@ -315,6 +374,7 @@ static int wait_mixed(struct wait *w, int64_t timeout_ns)
 
 	if (!spare)
 		return -ENOMEM;
+	w->spare = spare;
 	w->waiter = spare->waiter;
 	for (;; now = state_now_ns()) {
 		int64_t left = timeout_ns == NEVER
@@ -343,6 +403,7 @@ static int wait_mixed(struct wait *w, int64_t timeout_ns)
 	}
 	if (rc > 0)
 		pollers_found(&pw);
+	w->spare = NULL;
 	waiter_put(spare);
 	return rc;
 }
@@ -361,11 +422,12 @@ static bool restarts(void)
 	return true;
 }
 
-int wait_one(struct sock *s, short events)
+int wait_one(struct sock *s, short events, int cancel)
 {
 	struct pollfd fd = {s->fd, events, 0}, k[2];
 	struct waiting one = {.s = s, .on = true};
-	struct wait w = {&one, &fd, k, 1, 0, NULL, NULL};
+	struct wait w = {
+		.all = &one, .fds = &fd, .k = k, .n = 1, .cancel = cancel};
 	int64_t timeout = events & POLLIN ? s->rcv_timeout : s->snd_timeout;
 	int rc;
 
@@ -381,6 +443,7 @@ int wait_one(struct sock *s, short events)
 /* Does any of them concern us? -1: one cannot be carried. */
 static int concerns(const struct pollfd *fds, nfds_t n, const char *what)
 {
+	ENV_HOLD_CANCEL();
 	int any = 0;
 	nfds_t i;
 
@@ -420,15 +483,6 @@ static bool take_hold(struct wait *w)
 	return any;
 }
 
-static void let_go(struct wait *w)
-{
-	nfds_t i;
-
-	for (i = 0; i < w->n; i++)
-		if (w->all[i].s && !w->all[i].on)
-			sock_end(w->all[i].s);
-}
-
 static int wait_held(struct wait *w, int64_t timeout_ns)
 {
 	uint64_t begun = state_now_ns();
@@ -443,7 +497,7 @@ static int wait_held(struct wait *w, int64_t timeout_ns)
 		if (take_hold(w)) {
 			rc = wait_mixed(w, left);
 		} else {
-			rc = real_ppoll(w->fds, w->n, left, w->mask);
+			rc = ppoll_cancellable(w, w->fds, w->n, left, w->mask);
 			rc = rc < 0 ? -errno : rc;
 		}
 		let_go(w);
@@ -456,22 +510,26 @@ int wait_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns,
 {
 	struct waiting few[FEW];
 	struct pollfd few_k[FEW + 1];
-	struct wait w = {few, fds, few_k, n, 0, mask, NULL};
+	struct wait w = {.all = few,
+			 .fds = fds,
+			 .k = few_k,
+			 .n = n,
+			 .mask = mask,
+			 .heap = n > FEW};
 	int rc = concerns(fds, n, what);
 
 	if (rc < 0)
 		return -1;
 	if (!rc)
 		return real_ppoll(fds, n, timeout_ns, mask);
+	w.cancel = env_cancel_off(NULL);
 	if (n > FEW) {
 		w.all = calloc(n, sizeof(*w.all));
 		w.k = calloc(n + 1, sizeof(*w.k));
 	}
 	rc = w.all && w.k ? wait_held(&w, timeout_ns) : -ENOMEM;
-	if (n > FEW) {
-		free(w.all);
-		free(w.k);
-	}
+	wait_free(&w);
+	env_cancel_back(NULL, w.cancel);
 	if (rc >= 0)
 		return rc;
 	errno = -rc;

@@ -17,8 +17,9 @@
 int wait_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns,
 	      const sigset_t *mask, const char *what);
 /* A blocking call on a socket that is on a stream waits for events, at most for
- * the socket's own timeout. 0: the call tries again. -1: errno is set. */
-int wait_one(struct sock *s, short events);
+ * the socket's own timeout. cancel: the cancel state of the program's thread. 0:
+ * the call tries again. -1: errno is set. */
+int wait_one(struct sock *s, short events, int cancel);
 /* Would one of these threads find what it waits for? Locked. */
 bool wait_finds(struct sock *s);
 /* Threads that wait for the socket look again. Locked. */
