@@ -95,6 +95,65 @@ static void async_free(struct rpc_thread *s, struct rpc_async *a)
 	s->spare = a;
 }
 
+/* Runs done() of what is in the replies. Calls that these make are gathered, and
+ * do not leave here. */
+static int replies_run(struct rpc_thread *s)
+{
+	uint32_t inner = 0, room;
+	struct skein_rpc_result res;
+	struct rpc_reply *reply;
+	struct rpc_buf *buf;
+	struct rpc_async *a;
+	int n;
+
+	s->depth++;
+	/* Acquire pairs with the release in put_reply(). */
+	for (n = 0;
+	     s->read != atomic_load_explicit(&s->written, memory_order_acquire);
+	     n++) {
+		reply = reply_at(s, s->read);
+		s->read = next_pos(s, s->read, reply->size);
+		a = reply->call;
+		buf = reply->buf;
+		room = a->room;
+		res = (struct skein_rpc_result){
+			.outcome = (enum skein_outcome)reply->outcome,
+			.status = reply->status,
+			.len = reply->len};
+		if (!reply->status && reply->outcome == SKEIN_DONE)
+			res.data = buf ? buf->addr : (void *)(reply + 1);
+		s->reaped++;
+		if (__builtin_expect(s->gathers & RPC_BOUNDED, 0))
+			bounded_ended(s, a);
+		/* Often done() makes another call with it. */
+		async_free(s, a);
+		if (buf) {
+			buf->next = s->shown;
+			s->shown = buf;
+		}
+		s->gathers++;
+		a->done(a->arg, &res);
+		s->gathers--;
+		if (buf) {
+			s->shown = buf->next;
+			buf->end(buf);
+		}
+		/* Inside another done(), which uses an older entry, the room
+		 * stays taken until the outer done() has returned. */
+		if (s->depth == 1)
+			s->reserved -= room;
+		else
+			inner += room;
+	}
+	s->depth--;
+	s->inner += inner;
+	if (!s->depth) {
+		s->reserved -= s->inner;
+		s->inner = 0;
+	}
+	return n;
+}
+
 /* Owner, which is also the thread that made the call: runs done() at once. The
  * result stays where it is. */
 static void tell_directly(struct rpc_async *a,
@@ -106,7 +165,9 @@ static void tell_directly(struct rpc_async *a,
 	struct skein_rpc_result end;
 	void *arg = a->arg;
 
-	rpc_thread_reap(s); /* older ones first */
+	/* Older ones first. What these gather leaves behind the round, too. */
+	if (s->replies)
+		replies_run(s);
 	if (!a->rc->client.rx.result_buf &&
 	    RPC_PAD8(res->len) > a->room - sizeof(struct rpc_reply)) {
 		end = too_long(a, (uint32_t)res->len);
@@ -177,61 +238,13 @@ void rpc_thread_drop_shown(struct rpc_thread *s)
 
 int rpc_thread_reap(struct rpc_thread *s)
 {
-	uint32_t inner = 0, room;
-	struct skein_rpc_result res;
-	struct rpc_reply *reply;
-	struct rpc_buf *buf;
-	struct rpc_async *a;
 	int n;
 
 	if (!s->replies)
 		return 0;
-	s->depth++;
-	/* Acquire pairs with the release in put_reply(). */
-	for (n = 0;
-	     s->read != atomic_load_explicit(&s->written, memory_order_acquire);
-	     n++) {
-		reply = reply_at(s, s->read);
-		s->read = next_pos(s, s->read, reply->size);
-		a = reply->call;
-		buf = reply->buf;
-		room = a->room;
-		res = (struct skein_rpc_result){
-			.outcome = (enum skein_outcome)reply->outcome,
-			.status = reply->status,
-			.len = reply->len};
-		if (!reply->status && reply->outcome == SKEIN_DONE)
-			res.data = buf ? buf->addr : (void *)(reply + 1);
-		s->reaped++;
-		if (__builtin_expect(s->gathers & RPC_BOUNDED, 0))
-			bounded_ended(s, a);
-		/* Often done() makes another call with it. */
-		async_free(s, a);
-		if (buf) {
-			buf->next = s->shown;
-			s->shown = buf;
-		}
-		s->gathers++;
-		a->done(a->arg, &res);
-		s->gathers--;
-		if (buf) {
-			s->shown = buf->next;
-			buf->end(buf);
-		}
-		/* Inside another done(), which uses an older entry, the room
-		 * stays taken until the outer done() has returned. */
-		if (s->depth == 1)
-			s->reserved -= room;
-		else
-			inner += room;
-	}
-	s->depth--;
-	s->inner += inner;
-	if (!s->depth) {
-		s->reserved -= s->inner;
-		s->inner = 0;
+	n = replies_run(s);
+	if (!s->depth)
 		send_gathered(s);
-	}
 	return n;
 }
 
