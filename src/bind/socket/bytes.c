@@ -74,8 +74,10 @@ static int tcp_says(struct sock *s)
 	char byte;
 
 	s->look_ns = state_now_ns();
-	if (REAL(poll)(&pfd, 1, 0) == 1 && pfd.revents & POLLERR)
+	if (REAL(poll)(&pfd, 1, 0) == 1 && pfd.revents & POLLERR) {
+		s->tcp_broke = true;
 		return -ECONNRESET;
+	}
 	n = REAL(recv)(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 	if (n >= 0)
 		return (int)n;
@@ -533,7 +535,7 @@ static ssize_t give(struct sock *s, const struct iovec *iov, int n, int flags)
 		status_count(&sock_row(s)->tx_tcp, (uint64_t)rc);
 		return rc;
 	}
-	rc = stream_write(s->stream, iov, n);
+	rc = s->tcp_broke ? -ECONNRESET : stream_write(s->stream, iov, n);
 	if (rc > 0)
 		status_count(&sock_row(s)->tx_stream, (uint64_t)rc);
 	if (rc >= 0 || rc == -EAGAIN)

@@ -259,7 +259,8 @@ void sock_rest(struct sock *s)
 	leave_stream(s, false);
 	s->rests = true;
 	s->queued = s->tx_on = s->switch_seen = false;
-	s->rx_known = s->back_failed = s->reset_seen = s->blocked = false;
+	s->rx_known = s->back_failed = s->reset_seen = s->blocked =
+		s->tcp_broke = false;
 	s->tries = s->edge_seq = 0;
 	s->edge_broken = s->tcp_end = 0;
 	s->asked_ns = s->on_ns = s->idle_ns = 0;

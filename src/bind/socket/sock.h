@@ -75,6 +75,9 @@ struct sock {
 	bool closed;	  /* by the program: fd is ours, until it is on TCP */
 	uint32_t holder;  /* 1 and the index in st.holders; 0: none */
 	bool tcp_event;	  /* the kernel's set has reported an event of it */
+	/* TCP was seen to be broken, perhaps before the ring says so: nothing
+	 * more is written */
+	bool tcp_broke;
 	bool reset_seen; /* the program has had ECONNRESET: EPIPE from now on */
 	bool nonblock;	 /* O_NONBLOCK */
 	bool inq;	 /* TCP_INQ */
