@@ -66,24 +66,26 @@ static bool by_tcp(const struct sock *s)
 }
 
 /* What TCP has to say: 1 bytes, 0 the end, -EAGAIN, or -ECONNRESET: it broke. The
- * error stays in the socket, for the call of the program that is to get it. */
+ * error stays in the socket, for the call of the program that is to get it: a
+ * recv() that only peeks would take it. */
 static int tcp_says(struct sock *s)
 {
-	struct pollfd pfd = {.fd = s->fd, .events = POLLIN};
-	ssize_t n;
-	char byte;
+	struct pollfd pfd = {.fd = s->fd, .events = POLLIN | POLLRDHUP};
+	int n = 0;
 
 	s->look_ns = state_now_ns();
-	if (REAL(poll)(&pfd, 1, 0) == 1 && pfd.revents & POLLERR) {
+	if (REAL(poll)(&pfd, 1, 0) < 1)
+		pfd.revents = 0;
+	if (pfd.revents & POLLERR) {
 		s->tcp_broke = true;
 		return -ECONNRESET;
 	}
-	n = REAL(recv)(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-	if (n >= 0)
-		return (int)n;
-	if (errno == EAGAIN)
-		s->tcp_event = false;
-	return -errno;
+	if (pfd.revents && !REAL(ioctl)(s->fd, FIONREAD, &n) && n)
+		return 1;
+	if (pfd.revents & (POLLRDHUP | POLLHUP))
+		return 0;
+	s->tcp_event = false;
+	return -EAGAIN;
 }
 
 /* What a read of the program gets when TCP broke: an error once, and then the
