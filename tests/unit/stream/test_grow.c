@@ -453,6 +453,8 @@ static void test_nobody_reads(void **state)
 	while (!is_whole(&two[1]) || !is_whole(&two[0]))
 		pass(0);
 	assert_int_equal(two[1].read, two[0].wrote);
+	free(two[0].tcp);
+	free(two[1].tcp);
 }
 
 static void all_whole(void)
