@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mr.h - memory regions of one device: what a local key covers. Regions are found by key, without a lock: the owner of a region does
- * not deregister it while it posts with it.
+ * mr.h - memory regions of one device: what a local key covers. Regions are found
+ * by key, without a lock: the owner of a region does not deregister it while it
+ * posts with it.
  */
 #ifndef SKEIN_DEV_SOFT_MR_H
 #define SKEIN_DEV_SOFT_MR_H

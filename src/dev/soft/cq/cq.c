@@ -734,6 +734,7 @@ int soft_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 int soft_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 {
 	struct soft_cq *c = soft_cq_of(cq);
+
 	if (unlikely(!soft_here(c->s)))
 		return EPERM;
 	if (!c->chan)
