@@ -512,6 +512,9 @@ bool calls_numbers(long number, long a, long b, long c, long *rc)
 	else if (number == SYS_dup2)
 		*rc = call_dup2((int)a, (int)b);
 #endif
+	else if (number == SYS_connect)
+		*rc = call_connect((int)a, (const struct sockaddr *)b,
+				   (socklen_t)c);
 	else
 		return false;
 	return true;

@@ -13,8 +13,8 @@
 		__attribute__((visibility("default"))); \
 	result call_##name(__VA_ARGS__)
 
-/* A program's syscall() that ends or replaces a number. False: it is another
- * one. */
+/* A program's syscall() that ends or replaces a number, or a socket's connection.
+ * False: it is another one. */
 bool calls_numbers(long number, long a, long b, long c, long *rc);
 /* One by which a child gets a copy of the memory. */
 bool exec_clones(long number, const long args[6], long *rc);

@@ -115,7 +115,6 @@ static bool is_io(long number)
 	case SYS_splice:
 	case SYS_dup:
 	case SYS_shutdown:
-	case SYS_connect:
 		return true;
 	}
 	return false;
