@@ -5,9 +5,9 @@
  * The bytes of a send must not change between the post and the moment when the
  * responder carries the request out. After that they may change, though the
  * completion comes later: docs/protocol/rpc.md, section 1, relies on it. A
- * request that is sent again is not carried out again. A receive's buffer is
- * poisoned when it is posted: code that reads it too early reads nonsense, and
- * a write to it is seen when a message comes.
+ * request that is sent again is not carried out again. The buffers of receives
+ * and READs are poisoned when they are posted: code that reads one too early
+ * reads nonsense, and a write to it is seen when the bytes come.
  *
  * This file does not look at addresses that the NIC will refuse.
  */
@@ -33,11 +33,43 @@ static bool ours(const struct sim_dev *d, const struct ibv_sge *sge)
 	return off <= m->mr.length && sge->length <= m->mr.length - off;
 }
 
+static void poison(const struct sim_dev *d, const struct ibv_sge *sge, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (sge[i].length && ours(d, &sge[i]))
+			memset(sim_ptr(sge[i].addr), POISON, sge[i].length);
+}
+
+static bool is_poison(const struct sim_dev *d, const struct ibv_sge *sge, int n)
+{
+	const unsigned char *p;
+
+	for (int i = 0; i < n; i++) {
+		if (!sge[i].length || !ours(d, &sge[i]))
+			continue;
+		/* The first byte is, and each byte equals the next. */
+		p = sim_ptr(sge[i].addr);
+		if (p[0] != POISON || memcmp(p, p + 1, sge[i].length - 1))
+			return false;
+	}
+	return true;
+}
+
+/* Are the bytes of READs of that length watched? */
+static bool watches_read(const struct sim_qp *q, uint32_t len)
+{
+	uint32_t hollow_from = q->d->nic->net->hollow_from;
+
+	return sim_checking(q->d->w) && (!hollow_from || len < hollow_from);
+}
+
 void sim_check_posted(struct sim_qp *q, struct sim_wqe *e)
 {
 	XXH3_state_t state;
 
 	e->sum = 0;
+	if (e->opcode == IBV_WR_RDMA_READ && watches_read(q, e->len))
+		poison(q->d, e->sge, e->num_sge);
 	if (!sim_checking(q->d->w) || e->flags & IBV_SEND_INLINE || !e->len ||
 	    e->opcode == IBV_WR_RDMA_READ ||
 	    e->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
@@ -51,6 +83,18 @@ void sim_check_posted(struct sim_qp *q, struct sim_wqe *e)
 				   e->sge[i].length);
 	}
 	e->sum = XXH3_64bits_digest(&state);
+}
+
+void sim_check_read_lands(const struct sim_qp *q, const struct sim_wqe *e)
+{
+	if (e->opcode == IBV_WR_RDMA_READ && watches_read(q, e->len) &&
+	    !is_poison(q->d, e->sge, e->num_sge))
+		sim_blame(
+			q->d->w,
+			"the buffer of a READ of %u bytes was written to while "
+			"it was under way: QP 0x%06x of NIC %u, wr_id 0x%lx",
+			e->len, q->ex.qp_base.qp_num, q->d->nic->id,
+			(unsigned long)e->wr_id);
 }
 
 void sim_check_carried(const struct sim_qp *q, const struct sim_msg *m)
@@ -67,30 +111,15 @@ void sim_check_carried(const struct sim_qp *q, const struct sim_msg *m)
 
 void sim_check_recv_posted(const struct sim_dev *d, const struct sim_rqe *e)
 {
-	if (!sim_checking(d->w))
-		return;
-	for (int i = 0; i < e->num_sge; i++)
-		if (e->sge[i].length && ours(d, &e->sge[i]))
-			memset(sim_ptr(e->sge[i].addr), POISON,
-			       e->sge[i].length);
+	if (sim_checking(d->w))
+		poison(d, e->sge, e->num_sge);
 }
 
 void sim_check_recv_taken(const struct sim_dev *d, const struct sim_rqe *e)
 {
-	const unsigned char *p;
-
-	for (int i = 0; sim_checking(d->w) && i < e->num_sge; i++) {
-		if (!e->sge[i].length || !ours(d, &e->sge[i]))
-			continue;
-		p = sim_ptr(e->sge[i].addr);
-		/* Are all bytes poison? The first one is, and each byte equals
-		 * the next. */
-		if (p[0] == POISON && !memcmp(p, p + 1, e->sge[i].length - 1))
-			continue;
+	if (sim_checking(d->w) && !is_poison(d, e->sge, e->num_sge))
 		sim_blame(d->w,
 			  "a posted receive buffer of %u bytes was written to: "
 			  "NIC %u, wr_id 0x%lx",
-			  e->sge[i].length, d->nic->id,
-			  (unsigned long)e->wr_id);
-	}
+			  e->len, d->nic->id, (unsigned long)e->wr_id);
 }

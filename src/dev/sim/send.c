@@ -442,6 +442,7 @@ static void answer_take(struct sim_qp *q, struct sim_msg *m)
 	q->rnr_retries = q->attr.rnr_retry;
 	if (is_read(e)) {
 		q->reads--;
+		sim_check_read_lands(q, e);
 		if (status == IBV_WC_SUCCESS &&
 		    !sim_scatter(q, e->sge, e->num_sge,
 				 m->hollow ? NULL : m->data, e->len))

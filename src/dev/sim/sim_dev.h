@@ -500,6 +500,8 @@ static inline struct sim_rqe *sim_recvq_first(struct sim_recvq *r)
 
 /* check.c */
 void sim_check_posted(struct sim_qp *q, struct sim_wqe *e);
+/* The bytes that the READ e has asked for are about to be written. */
+void sim_check_read_lands(const struct sim_qp *q, const struct sim_wqe *e);
 /* The responder q carries m out. */
 void sim_check_carried(const struct sim_qp *q, const struct sim_msg *m);
 void sim_check_recv_posted(const struct sim_dev *d, const struct sim_rqe *e);

@@ -131,6 +131,29 @@ static void test_recv(void **state)
 	rig_run(2, NULL, NULL, drive_recv);
 }
 
+static void drive_read(struct rig *r)
+{
+	struct pair p = pair_up(r);
+
+	memset(p.a->mem, 1, 100);
+	memset(p.b->mem + 8192, 2, 128);
+	post(&p, IBV_WR_RDMA_READ);
+	assert_int_not_equal(p.a->mem[99], 1); /* a poller sees nothing */
+	rig_ok(r, p.a, 1);
+	assert_int_equal(p.a->mem[99], 2);
+	assert_string_equal(sim_blamed(r->w), "");
+	post(&p, IBV_WR_RDMA_READ);
+	p.a->mem[1027] = 7;
+	rig_ok(r, p.a, 1);
+	says(r, "the buffer of a READ of 128 bytes was written to");
+	pair_down(&p);
+}
+
+static void test_read(void **state)
+{
+	rig_run(2, NULL, NULL, drive_read);
+}
+
 static void drive_freed(struct rig *r)
 {
 	struct skein_env *env = r->end[0].dev->env;
@@ -153,7 +176,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_right), cmocka_unit_test(test_send),
 		cmocka_unit_test(test_write), cmocka_unit_test(test_recv),
-		cmocka_unit_test(test_freed),
+		cmocka_unit_test(test_read),  cmocka_unit_test(test_freed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
