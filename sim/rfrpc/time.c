@@ -15,8 +15,8 @@
 #define NEAR 1.1
 #define WARM_TURNS 3
 #define RUN_TURNS 12
-/* Of auto: two switches, and what comes after them. */
-#define AUTO_WARM_NS (5 * RETURN_MODE_INTERVAL_NS / 2)
+/* Of auto: a trial, maybe one back, and what comes after them. */
+#define AUTO_WARM_NS (9 * RETURN_MODE_INTERVAL_NS / 2)
 #define AUTO_RUN_NS (2 * RETURN_MODE_INTERVAL_NS)
 
 /* The calibration: as many threads of the server's as the device can use. */

@@ -16,69 +16,86 @@ static void begin(struct return_mode *m, uint64_t now_ns)
 void return_mode_init(struct return_mode *m, const struct rpc_calib *calib,
 		      uint64_t now_ns)
 {
-	*m = (struct return_mode){.next_pause = 1, .calib = calib};
+	*m = (struct return_mode){
+		.hinted = {.next = 1},
+		.blind = {.left = 1, .next = RETURN_MODE_BLIND_MIN},
+		.calib = calib,
+	};
 	begin(m, now_ns);
 }
 
-/* Are fewer calls answered a second than before the switch? */
-static bool lost(const struct return_mode *m, uint64_t span_ns)
+static void pause_begin(struct return_pause *p)
 {
-	return (double)m->calls * (double)m->span_ns <
-	       (double)m->calls_before * (double)span_ns;
+	p->left = p->next;
+	if (p->next < RETURN_MODE_PAUSE_MAX)
+		p->next *= 2;
 }
 
-static bool pays_not(const struct return_mode *m, uint64_t span_ns)
+/* Counts an interval; was the pause over before it? */
+static bool pause_over(struct return_pause *p)
 {
-	return (m->judged && lost(m, span_ns)) || (m->fetch && m->slow);
+	if (!p->left)
+		return true;
+	p->left--;
+	return false;
 }
 
-static void take_back(struct return_mode *m)
-{
-	m->fetch = !m->fetch;
-	m->judged = false;
-	m->pause = m->next_pause;
-	if (m->next_pause < RETURN_MODE_PAUSE_MAX)
-		m->next_pause *= 2;
-}
-
-static bool wants_fetch(const struct return_mode *m)
+static bool hint(const struct return_mode *m)
 {
 	return m->starved ||
 	       (m->calib && m->time && rpc_calib_fetch(m->calib, m->time));
 }
 
-/* The interval has ended. The last switch paid off, or is long ago. */
-static void go_on(struct return_mode *m)
+/* Did the mode that was tried answer enough calls a second, compared with the
+ * interval before? */
+static bool paid(const struct return_mode *m, uint64_t span_ns)
 {
-	bool want = wants_fetch(m);
+	double gain = m->is_blind ? RETURN_MODE_BLIND_GAIN : 1;
 
-	if (m->judged)
-		m->next_pause = 1;
-	m->judged = false;
-	if (m->pause) {
-		m->pause--;
+	return (double)m->calls * (double)m->span_ns >=
+	       gain * (double)m->calls_before * (double)span_ns;
+}
+
+static void judge(struct return_mode *m, bool keep)
+{
+	m->is_trial = false;
+	if (!keep) {
+		m->fetch = !m->fetch;
+		pause_begin(m->is_blind ? &m->blind : &m->hinted);
 		return;
 	}
-	m->judged = m->fetch != want;
-	m->fetch = want;
+	m->hinted.next = 1;
+	m->blind.next = RETURN_MODE_BLIND_MIN;
+	/* Of the other trial, which would undo this one. */
+	pause_begin(m->fetch == hint(m) ? &m->blind : &m->hinted);
+}
+
+/* Tries the other mode, if the trial's pause is over. */
+static void go_on(struct return_mode *m)
+{
+	bool hinted = pause_over(&m->hinted), blind = pause_over(&m->blind);
+
+	m->is_trial = m->fetch == hint(m) ? blind : hinted;
+	m->fetch ^= m->is_trial;
 }
 
 bool return_mode_decide(struct return_mode *m, uint64_t now_ns)
 {
 	uint64_t span = now_ns - m->since_ns;
-	bool was = m->fetch;
+	bool was = m->fetch, slow = m->fetch && m->slow;
 
 	if (span < RETURN_MODE_INTERVAL_NS)
 		return false;
 	if (span > RETURN_MODE_STILL * RETURN_MODE_INTERVAL_NS) {
-		m->judged = false;
+		m->is_trial = false;
 		begin(m, now_ns);
 		return false;
 	}
-	if (pays_not(m, span))
-		take_back(m);
+	if (m->is_trial || slow)
+		judge(m, !slow && paid(m, span));
 	else
 		go_on(m);
+	m->is_blind = m->fetch != hint(m);
 	m->calls_before = m->calls;
 	m->span_ns = span;
 	m->switches += m->fetch != was;

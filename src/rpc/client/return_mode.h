@@ -3,13 +3,19 @@
  * return_mode.h - whether results are better fetched or replied, decided from
  * what a caller sees (RF-RPC, sections 3.2 and 3.3; docs/design/rf-rpc.md).
  *
- * Fetching is tried when the server says that its engine lacks processor time,
- * and when the device's calibration says that it pays at the response times
- * that the server told. There is at most one switch an interval. A switch is
- * judged by the interval after it: if fewer calls are answered a second than in
- * the interval before, it is taken back, and the next one comes after a pause
- * that doubles each time. Answers that take more than R READs speak against
- * fetching too.
+ * The hint is to fetch when the server says that its engine lacks processor
+ * time, and when the device's calibration says that fetching pays at the
+ * response times that the server told. A hint can be wrong either way, so both
+ * modes are measured. A trial is a switch to the other mode, and the interval
+ * after it decides:
+ *
+ *	hinted trial	towards the hint, at once; kept unless fewer calls are
+ *			answered a second than in the interval before
+ *	blind trial	away from the hint; kept if RETURN_MODE_BLIND_GAIN 1.05
+ *			as many are
+ *
+ * Each kind has a pause, which doubles when a trial is not kept. Answers that
+ * take more than R READs end fetching as a lost trial does.
  *
  * Pure: counts and the time come in, the mode goes out.
  */
@@ -22,19 +28,27 @@
 struct rpc_calib;
 
 #define RETURN_MODE_INTERVAL_NS UINT64_C(10000000)
-/* Intervals without a switch, after one that did not pay. */
-#define RETURN_MODE_PAUSE_MAX 1024u
+/* A blind trial costs what the better mode gains: of 65 intervals one at most,
+ * of 1,025 one while nothing changes. */
+#define RETURN_MODE_BLIND_MIN 64u
+#define RETURN_MODE_BLIND_GAIN 1.05
+#define RETURN_MODE_PAUSE_MAX 1024u /* intervals */
 /* So many intervals without an answer: the program stood still. */
 #define RETURN_MODE_STILL 8u
 
+struct return_pause {
+	unsigned left; /* intervals without such a trial */
+	unsigned next; /* left, behind the next trial */
+};
+
 struct return_mode {
-	bool fetch;	/* what is wanted */
-	bool starved;	/* the server's word, in the last answer */
-	bool slow;	/* in this interval answers took more than R */
-	bool judged;	/* the last interval's end was a switch */
-	uint16_t time;	/* the server's last response time; 0: never told */
-	unsigned pause; /* intervals without a switch that are left */
-	unsigned next_pause;	      /* after a switch that does not pay */
+	bool fetch;    /* what is wanted */
+	bool starved;  /* the server's word, in the last answer */
+	bool slow;     /* in this interval answers took more than R */
+	bool is_trial; /* this interval decides on its mode */
+	bool is_blind; /* as it began its mode was not the hint's */
+	uint16_t time; /* the server's last response time; 0: never told */
+	struct return_pause hinted, blind;
 	uint64_t calls, calls_before; /* answered, in this and the one before */
 	uint64_t span_ns;	      /* how long that was */
 	uint64_t since_ns;
