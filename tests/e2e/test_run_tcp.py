@@ -10,7 +10,8 @@ a stream when the case begins; they must say the same:
 * the end of a connection shows behind bytes that are not read yet;
 * close() does not wait for a peer, not even for one that is stopped while a forked
   child goes on with the connection;
-* a thread that is cancelled while it waits leaves nothing behind.
+* a thread that is cancelled while it waits leaves nothing behind;
+* a signal ends a wait wherever in it the thread is.
 """
 
 import json
@@ -21,6 +22,7 @@ import sys
 from harness import BUILD, SCALE, Case, Failure, run_cases, tool
 
 CANCEL = os.path.join(BUILD, 'tests', 'e2e', 'run_cancel')
+SIGNAL = os.path.join(BUILD, 'tests', 'e2e', 'run_signal')
 TALK = os.path.join(BUILD, 'tests', 'e2e', 'run_talk')
 
 ECHO = """
@@ -31,7 +33,7 @@ def serve(s):
     while got := s.recv(100):
         s.sendall(got)
 ends = []
-for _ in range(2):
+for _ in range(CONNECTIONS):
     ends.append(threading.Thread(target=serve, args=listener.accept()[:1]))
     ends[-1].start()
 """
@@ -231,19 +233,30 @@ def test_close_waits_for_nobody():
     same(STOPPED)
 
 
-def test_cancel():
+def beside_echo(program, connections, mode, said):
+    """A program that talks to a server; what it says of its streams."""
     with Case() as case:
-        words = [tool(), 'run', '--']
-        server = case.start([*words, sys.executable, '-c', ECHO], 'server')
+        words = [tool(), 'run', f'--wait={mode}', '--']
+        server = case.start([*words, sys.executable, '-c',
+                             f'CONNECTIONS = {connections}\n{ECHO}'], 'server')
         port = server.expect(r'^(\d+)$').group(1)
         ours, tell = os.pipe()
-        client = case.start([*words, CANCEL, port], 'client', stdin=ours)
+        client = case.start([*words, program, port], 'client', stdin=ours)
         os.close(ours)
-        case.until('streams', lambda: on_streams(port, 2), 60)
+        case.until('streams', lambda: on_streams(port, connections), 60)
         os.close(tell)
-        client.expect(r'^300 of 300 cancelled$')
+        client.expect(said)
         for process in client, server:
             process.exits(0, 60)
+
+
+def test_cancel():
+    beside_echo(CANCEL, 2, 'adaptive', r'^300 of 300 cancelled$')
+
+
+def test_signal():
+    for mode in 'adaptive', 'bp', 'event':
+        beside_echo(SIGNAL, 1, mode, r'^160 interrupted, 40 went on$')
 
 
 def test_any_name():
@@ -271,4 +284,5 @@ if __name__ == '__main__':
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
     run_cases(test_both_write, test_pipeline, test_reset, test_shut,
-              test_close_waits_for_nobody, test_cancel, test_any_name)
+              test_close_waits_for_nobody, test_cancel, test_signal,
+              test_any_name)

@@ -7,6 +7,7 @@
 #define SKEIN_BIND_SOCKET_REAL_H
 
 #include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stddef.h>
 #include <sys/epoll.h>
@@ -108,6 +109,14 @@ struct mmsghdr;
 	X(system, int, (const char *))                                         \
 	X(popen, FILE *, (const char *, const char *))                         \
 	X(_Fork, pid_t, (void))                                                \
+	X(sigaction, int, (int, const struct sigaction *, struct sigaction *)) \
+	X(signal, sighandler_t, (int, sighandler_t))                           \
+	X(bsd_signal, sighandler_t, (int, sighandler_t))                       \
+	X(ssignal, sighandler_t, (int, sighandler_t))                          \
+	X(sysv_signal, sighandler_t, (int, sighandler_t))                      \
+	X(__sysv_signal, sighandler_t, (int, sighandler_t))                    \
+	X(sigset, sighandler_t, (int, sighandler_t))                           \
+	X(siginterrupt, int, (int, int))                                       \
 	X(clone, int, (int (*)(void *), void *, int, void *, ...))             \
 	X(prctl, int, (int, ...))                                              \
 	X(_exit, void, (int))                                                  \

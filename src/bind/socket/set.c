@@ -593,8 +593,9 @@ static bool may_sleep(struct set *set, uint64_t *from)
 /* A call of set_wait(). */
 struct set_call {
 	struct set *set;
-	bool mine;  /* this thread has set.idling */
-	int cancel; /* the caller's cancel state */
+	bool mine;		      /* this thread has set.idling */
+	int cancel;		      /* the caller's cancel state */
+	struct signal_counts signals; /* when it began */
 };
 
 /* Locked. */
@@ -646,6 +647,10 @@ static int sleep_cancellable(struct set_call *call, struct epoll_event *events,
 {
 	int n, off;
 
+	if (left_ns && signals_handled(&call->signals)) {
+		errno = EINTR;
+		return -1;
+	}
 	pthread_cleanup_push(cancelled, call);
 	pthread_setcancelstate(call->cancel, &off);
 	n = sleep_in_kernel(call->set->fd, events, max, left_ns, mask);
@@ -725,6 +730,10 @@ static int wait_there(struct set_call *call, struct epoll_event *events,
 			pollers_found(&pw);
 			return n;
 		}
+		if (timeout_ns && signals_handled(&call->signals)) {
+			errno = EINTR;
+			return -1;
+		}
 		if (timeout_ns != NEVER && (round % 16 == 1 || !timeout_ns)) {
 			uint64_t now = state_now_ns();
 
@@ -775,7 +784,8 @@ int set_wait(int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
 	     const sigset_t *mask)
 {
 	ENV_HOLD_CANCEL();
-	struct set_call call = {.cancel = held_cancel};
+	struct set_call call = {.cancel = held_cancel,
+				.signals = signals_now()};
 	struct set *set;
 	int n, err;
 

@@ -34,6 +34,8 @@ struct sock_state st = {
 	.back_cond = PTHREAD_COND_INITIALIZER,
 };
 
+_Thread_local struct signal_counts st_signals;
+
 #define REAL_NAME(fn, result, args) #fn,
 static const char *const real_names[REAL_COUNT] = {REAL_LIST(REAL_NAME)};
 

@@ -12,6 +12,7 @@
 #define SKEIN_BIND_SOCKET_STATE_H
 
 #include "bind/socket/real.h"
+#include "bind/socket/signals.h"
 #include "stream/conf.h"
 #include "stream/poller.h"
 
@@ -84,10 +85,14 @@ struct sock_state {
 	_Atomic uint64_t poll_ns; /* poll() asked the kernel last */
 	struct skein_env *env;
 	int pid;
+	struct signal_handler handlers[NSIG]; /* signals.c */
 	_Atomic(void *) real[REAL_COUNT];
 };
 
 extern struct sock_state st;
+/* A handler reads it: it is not allocated at the first use. */
+extern _Thread_local struct signal_counts st_signals
+	__attribute__((tls_model("initial-exec")));
 
 /* The socket at a descriptor, or NULL: none of ours. Two loads. */
 static inline struct sock *sock_at(int fd)

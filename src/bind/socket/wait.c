@@ -51,10 +51,11 @@ struct wait {
 	nfds_t n, others;
 	const sigset_t *mask;
 	struct env_waiter *waiter;
-	struct spare_waiter *spare; /* has waiter */
-	int cancel;		    /* the caller's cancel state */
-	bool listed;		    /* its entries are in the sockets' lists */
-	bool heap;		    /* all and k are to be freed */
+	struct spare_waiter *spare;   /* has waiter */
+	int cancel;		      /* the caller's cancel state */
+	struct signal_counts signals; /* when it began */
+	bool listed; /* its entries are in the sockets' lists */
+	bool heap;   /* all and k are to be freed */
 };
 
 /* --- waiters ------------------------------------------------------------- */
@@ -241,6 +242,10 @@ static int ppoll_cancellable(struct wait *w, struct pollfd *fds, nfds_t n,
 {
 	int rc, off;
 
+	if (timeout_ns && signals_handled(&w->signals)) {
+		errno = EINTR;
+		return -1;
+	}
 	pthread_cleanup_push(cancelled, w);
 	pthread_setcancelstate(w->cancel, &off);
 	rc = real_ppoll(fds, n, timeout_ns, mask);
@@ -384,6 +389,8 @@ static int wait_mixed(struct wait *w, int64_t timeout_ns)
 		rc = look(w, left <= 0, now);
 		if (rc == -1)
 			rc = WENT_BACK;
+		if (!rc && left > 0 && signals_handled(&w->signals))
+			rc = -EINTR;
 		if (rc || left <= 0)
 			break;
 		if (!pollers_idle(w->waiter, &pw, round++))
@@ -408,9 +415,8 @@ static int wait_mixed(struct wait *w, int64_t timeout_ns)
 	return rc;
 }
 
-/* A call that a signal interrupted goes on if all handlers say so; which of them
- * ran nobody knows. */
-static bool restarts(void)
+/* Do all handlers have SA_RESTART? */
+static bool all_restart(void)
 {
 	struct sigaction sa;
 	int sig;
@@ -422,18 +428,33 @@ static bool restarts(void)
 	return true;
 }
 
+/* A handler has run. Does a blocking read or write go on? One that was set
+ * without the C library is not counted: nobody knows which of them ran. */
+static bool goes_on(struct wait *w)
+{
+	const struct signal_counts then = w->signals;
+
+	w->signals = signals_now();
+	return signals_handled(&then) ? !signals_interrupted(&then)
+				      : all_restart();
+}
+
 int wait_one(struct sock *s, short events, int cancel)
 {
 	struct pollfd fd = {s->fd, events, 0}, k[2];
 	struct waiting one = {.s = s, .on = true};
-	struct wait w = {
-		.all = &one, .fds = &fd, .k = k, .n = 1, .cancel = cancel};
+	struct wait w = {.all = &one,
+			 .fds = &fd,
+			 .k = k,
+			 .n = 1,
+			 .cancel = cancel,
+			 .signals = signals_now()};
 	int64_t timeout = events & POLLIN ? s->rcv_timeout : s->snd_timeout;
 	int rc;
 
 	do
 		rc = wait_mixed(&w, timeout ? timeout : NEVER);
-	while (rc == -EINTR && restarts());
+	while (rc == -EINTR && !timeout && goes_on(&w));
 	if (rc > 0 || rc == WENT_BACK)
 		return 0;
 	errno = rc ? -rc : EAGAIN;
@@ -515,6 +536,7 @@ int wait_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns,
 			 .k = few_k,
 			 .n = n,
 			 .mask = mask,
+			 .signals = signals_now(),
 			 .heap = n > FEW};
 	int rc = concerns(fds, n, what);
 
