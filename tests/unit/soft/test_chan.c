@@ -177,6 +177,45 @@ static void test_destroyed(void **state)
 	rig_unpair(&a, &b);
 }
 
+/* A CQ is destroyed, and its page used again, before the thread that has added a
+ * count has said so. Nothing is made up for the new CQ. */
+static void test_used_again(void **state)
+{
+	struct ibv_cq *other, *got;
+	struct shm_cq *page;
+	uint32_t no, late;
+	int i;
+
+	rig_pair(&a, &b, NULL);
+	message();
+	assert_int_equal(b.dev->ops->create_cq(b.dev, 8, NULL, b.ch, &other),
+			 0);
+	page = soft_cq_of(other)->shm;
+	ibv_req_notify_cq(other, 0);
+	assert_int_equal(soft_bell_claim(page, true, &late), SOFT_BELL_OURS);
+	env_bell(b.ch->fd);
+	assert_int_equal(b.dev->ops->get_cq_event(b.dev, b.ch, &got), 0);
+	assert_ptr_equal(got, other);
+	b.dev->ops->ack_cq_events(b.dev, got, 1);
+	assert_int_equal(b.dev->ops->destroy_cq(b.dev, other), 0);
+	assert_int_equal(b.dev->ops->create_cq(b.dev, 8, NULL, b.ch, &other),
+			 0);
+	assert_ptr_equal(soft_cq_of(other)->shm, page);
+	/* The control thread looks at all CQs, before it is said and behind. */
+	for (i = 0; i < 4; i++) {
+		no = fire();
+		message();
+		event();
+		soft_bell_count(cq()->shm, b.ch->fd, no);
+		event();
+		if (i == 1)
+			atomic_fetch_xor(&page->counted, 1u << late % 32);
+	}
+	assert_false(readable(0));
+	assert_int_equal(b.dev->ops->destroy_cq(b.dev, other), 0);
+	rig_unpair(&a, &b);
+}
+
 /* --- many at once --------------------------------------------------------- */
 
 static _Atomic bool over;
@@ -217,7 +256,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_stops),	  cmocka_unit_test(test_late),
 		cmocka_unit_test(test_unsaid),	  cmocka_unit_test(test_owed),
-		cmocka_unit_test(test_destroyed), cmocka_unit_test(test_many),
+		cmocka_unit_test(test_destroyed),
+		cmocka_unit_test(test_used_again), cmocka_unit_test(test_many),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -242,8 +242,8 @@ void soft_chan_join(struct soft_cq *c, struct soft_chan *chan)
 {
 	c->chan = chan;
 	c->bell_due_ns = ENV_NEVER;
-	/* No event of the page's last CQ is waited for. */
-	atomic_fetch_xor(&c->shm->counted, uncounted_of(c));
+	/* Their thread may be between the count and its word in `counted`. */
+	c->bell_before = uncounted_of(c);
 	pthread_mutex_lock(&chan->lock);
 	list_add_tail(&chan->cqs, &c->chan_link);
 	chan->ch.refcnt++;
@@ -257,7 +257,7 @@ void soft_chan_leave(struct soft_cq *c)
 
 	pthread_mutex_lock(&chan->lock);
 	n = (int64_t)c->owed + c->spare + take_one(c);
-	n -= __builtin_popcount(uncounted_of(c));
+	n -= __builtin_popcount(uncounted_of(c) & ~c->bell_before);
 	for (; n > 0 && take_count(chan->ch.fd); n--)
 		;
 	list_del(&c->chan_link);
@@ -273,7 +273,7 @@ void soft_bells_ask(struct soft *s)
 
 void soft_bells_ask_cq(struct soft_cq *c)
 {
-	if (c->chan && uncounted_of(c) & ~c->bell_made_up)
+	if (c->chan && uncounted_of(c) & ~c->bell_before & ~c->bell_made_up)
 		atomic_store(&c->s->bells_asked, true);
 }
 
@@ -281,6 +281,8 @@ static uint64_t look_at(struct soft_cq *c, uint64_t now)
 {
 	uint32_t late = uncounted_of(c);
 
+	c->bell_before &= late;
+	late &= ~c->bell_before;
 	c->bell_made_up &= late; /* the others have come after all */
 	late &= ~c->bell_made_up;
 	c->bell_late &= late;

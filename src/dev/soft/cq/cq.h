@@ -67,6 +67,7 @@ struct soft_cq {
 	/* chan.c, uncounted(): those made up, those the control thread waits
 	 * for, and until when; soft.lock */
 	uint32_t bell_made_up, bell_late;
+	uint32_t bell_before; /* of the page's last CQ */
 	uint64_t bell_due_ns;
 	struct list_node chan_link;
 	struct list_node link;	 /* soft.cqs */
