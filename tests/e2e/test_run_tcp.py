@@ -10,6 +10,8 @@ a stream when the case begins; they must say the same:
 * the end of a connection shows behind bytes that are not read yet;
 * close() does not wait for a peer, not even for one that is stopped while a forked
   child goes on with the connection;
+* a copy by dup() waits for nobody, and is one more number of the connection; the C
+  library's streams go on behind a copy that replaces their number;
 * a thread that is cancelled while it waits leaves nothing behind;
 * a signal ends a wait wherever in it the thread is.
 """
@@ -171,6 +173,92 @@ def client(s):
     s.sendall(b'done')
     say(s.recv(1))
 """
+# The server stops itself, while the client's socket gets more numbers, which are
+# one connection: in a set, to be read and written, and when the first is closed.
+COPIES = """
+import ctypes, fcntl
+libc = ctypes.CDLL(None)
+def stopped(pid):
+    with open(f'/proc/{pid}/stat') as stat:
+        return stat.read().split()[2] == 'T'
+def server(s):
+    s.sendall(b'%08dmore' % os.getpid())
+    take(s, 2)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    say(take(s, 6 * len(COPY)))
+    take(s, 2)
+    s.sendall(b'one')
+    take(s, 2)
+    s.sendall(b'two')
+    say(s.recv(1))
+def copy(s, pid):
+    while not stopped(pid):
+        time.sleep(.002)
+    copies = [copy(s.fileno()) for copy in COPY]
+    for n, number in enumerate(copies):
+        os.write(number, b'from %d' % n)
+        assert os.get_inheritable(number) == (n > 3), n
+    say('copies, and the peer is stopped:', stopped(pid))
+    say(os.read(copies[0], 2), take(s, 1), os.read(copies[-1], 9))
+    return copies
+def client(s):
+    pid = int(take(s, 8))
+    s.sendall(b'go')
+    try:
+        copies = copy(s, pid)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    e = select.epoll()
+    e.register(copies[0], select.EPOLLIN)
+    for call in lambda: e.modify(s, 0), lambda: e.unregister(copies[1]):
+        try:
+            call()
+        except OSError as error:
+            say(error.errno)
+    s.sendall(b'on')
+    say([number == copies[0] for number, _ in e.poll()], take(s, 3))
+    first = s.detach()
+    os.close(first)
+    os.close(copies.pop(0))
+    os.dup2(copies[0], copies[1])
+    os.write(copies[0], b'on')
+    # As epoll has it, where the number is closed and the socket is not.
+    say(len(e.poll()), os.read(copies[-1], 3))
+    for number in copies:
+        os.close(number)
+COPY = [os.dup, lambda n: fcntl.fcntl(n, fcntl.F_DUPFD_CLOEXEC, 0),
+        lambda n: os.dup2(n, 300, inheritable=False),
+        lambda n: libc.dup3(n, 301, os.O_CLOEXEC),
+        lambda n: fcntl.fcntl(n, fcntl.F_DUPFD, 302), lambda n: libc.dup2(n, 400)]
+if BY_SYSCALL:
+    COPY[4:] = [lambda n: libc.syscall(32, n), lambda n: libc.syscall(33, n, 500),
+                lambda n: libc.syscall(72, n, 0, 0)]
+"""
+# A number that was open, and 0 to 2, may be one of the C library's streams.
+STDIO = """
+import ctypes
+libc = ctypes.CDLL(None)
+def server(s):
+    s.sendall(b'on\\n')
+    say(take(s, 32), s.recv(1))
+def client(s):
+    take(s, 3)
+    libc.fopen.restype = ctypes.c_void_p
+    file = ctypes.c_void_p(libc.fopen(b'/dev/null', b'w'))
+    said = os.dup(1)
+    if OUT:
+        os.close(1)
+        assert os.dup(s.fileno()) == 1
+    else:
+        os.dup2(s.fileno(), libc.fileno(file))
+    for n in range(4):
+        s.sendall(b'call')
+        libc.puts(b'out') if OUT else libc.fputs(b'file', file)
+        libc.fflush(None)
+    os.dup2(said, 1)
+    s.close()
+    libc.fclose(file)
+"""
 
 
 def on_streams(port, count=1):
@@ -233,6 +321,17 @@ def test_close_waits_for_nobody():
     same(STOPPED)
 
 
+def test_copies():
+    same('BY_SYSCALL = False\n' + COPIES)
+    if os.uname().machine == 'x86_64':
+        same('BY_SYSCALL = True\n' + COPIES)
+
+
+def test_stdio():
+    for out in True, False:
+        same(f'OUT = {out}\n' + STDIO)
+
+
 def beside_echo(program, connections, mode, said):
     """A program that talks to a server; what it says of its streams."""
     with Case() as case:
@@ -284,5 +383,5 @@ if __name__ == '__main__':
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
     run_cases(test_both_write, test_pipeline, test_reset, test_shut,
-              test_close_waits_for_nobody, test_cancel, test_signal,
-              test_any_name)
+              test_close_waits_for_nobody, test_copies, test_stdio,
+              test_cancel, test_signal, test_any_name)

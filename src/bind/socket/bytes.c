@@ -319,7 +319,7 @@ static int lost(struct call *c)
 
 	if (!c->born_ns)
 		c->born_ns = s->born_ns;
-	if (s->fd != c->fd || s->born_ns != c->born_ns) {
+	if (sock_at(c->fd) != s || s->born_ns != c->born_ns) {
 		/* Closed meanwhile by another thread; s is of another socket,
 		 * or the number is. */
 		errno = EBADF;

@@ -454,6 +454,7 @@ EXPORT(int, shutdown, int fd, int how)
 	return rc;
 }
 
+/* A copy that is not carried: the socket is on TCP, and stays there. */
 static int twice(int fd, const char *what)
 {
 	if (sock_keep(fd, what) || set_tie(fd, what))
@@ -462,62 +463,80 @@ static int twice(int fd, const char *what)
 	return 0;
 }
 
+/* What dup() has made of fd; s is its socket. */
+static int copied(struct sock *s, int fd, int copy, const char *what)
+{
+	int err = errno;
+
+	if (!sock_copy_end(s, copy) && sock_keep(fd, what)) {
+		err = errno;
+		REAL(close)(copy);
+		copy = -1;
+	}
+	errno = err;
+	return copy;
+}
+
 EXPORT(int, dup, int fd)
 {
-	if (twice(fd, "dup"))
-		return -1;
-	return REAL(dup)(fd);
+	struct sock *s = sock_copy_begin(fd);
+
+	if (s)
+		return copied(s, fd, REAL(dup)(fd), "dup");
+	return twice(fd, "dup") ? -1 : REAL(dup)(fd);
+}
+
+static bool is_open(int fd)
+{
+	int err = errno;
+	bool open = REAL(fcntl)(fd, F_GETFD) >= 0;
+
+	errno = err;
+	return open;
 }
 
 /* The number `to` is to be a copy of fd. One of this library's cannot: its users
  * know it by its number. The kernel says the same of a number that another
- * thread is just opening. */
-static int becomes(int fd, int to, const char *what)
+ * thread is just opening. One that is open may be known to one of the C library's
+ * streams. *s: as of sock_copy_begin(). */
+static int becomes(int fd, int to, const char *what, struct sock **s)
 {
-	if (fd == to)
+	*s = NULL;
+	if (fd == to || !is_open(fd))
 		return 0;
 	if (own_has(to)) {
 		errno = EBUSY;
 		return -1;
 	}
-	if (twice(fd, what))
-		return -1;
+	if (is_open(to)) {
+		if (twice(fd, what))
+			return -1;
+		forget(to);
+		return 0;
+	}
 	forget(to);
-	return 0;
+	*s = sock_copy_begin(fd);
+	return *s ? 0 : twice(fd, what);
 }
 
 EXPORT(int, dup2, int fd, int to)
 {
-	if (becomes(fd, to, "dup2"))
+	struct sock *s;
+
+	if (becomes(fd, to, "dup2", &s))
 		return -1;
-	return REAL(dup2)(fd, to);
+	to = REAL(dup2)(fd, to);
+	return s ? copied(s, fd, to, "dup2") : to;
 }
 
 EXPORT(int, dup3, int fd, int to, int flags)
 {
-	if (becomes(fd, to, "dup3"))
-		return -1;
-	return REAL(dup3)(fd, to, flags);
-}
+	struct sock *s = NULL;
 
-bool calls_numbers(long number, long a, long b, long c, long *rc)
-{
-	if (number == SYS_close)
-		*rc = call_close((int)a);
-	else if (number == SYS_close_range)
-		*rc = call_close_range((unsigned)a, (unsigned)b, (int)c);
-	else if (number == SYS_dup3)
-		*rc = call_dup3((int)a, (int)b, (int)c);
-#ifdef SYS_dup2
-	else if (number == SYS_dup2)
-		*rc = call_dup2((int)a, (int)b);
-#endif
-	else if (number == SYS_connect)
-		*rc = call_connect((int)a, (const struct sockaddr *)b,
-				   (socklen_t)c);
-	else
-		return false;
-	return true;
+	if (!(flags & ~O_CLOEXEC) && becomes(fd, to, "dup3", &s))
+		return -1;
+	to = REAL(dup3)(fd, to, flags);
+	return s ? copied(s, fd, to, "dup3") : to;
 }
 
 /* Its flags or options are others now. */
@@ -536,15 +555,43 @@ static void changed(int fd)
 
 static int control(real_fcntl_t real, int fd, int cmd, long arg)
 {
+	static const char copies[] = "fcntl(F_DUPFD)";
+	bool copy = cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC;
+	struct sock *s = copy ? sock_copy_begin(fd) : NULL;
 	int rc;
 
-	if ((cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) &&
-	    twice(fd, "fcntl(F_DUPFD)"))
+	if (s)
+		return copied(s, fd, real(fd, cmd, arg), copies);
+	if (copy && twice(fd, copies))
 		return -1;
 	rc = real(fd, cmd, arg);
 	if (cmd == F_SETFL)
 		changed(fd);
 	return rc;
+}
+
+bool calls_numbers(long number, long a, long b, long c, long *rc)
+{
+	if (number == SYS_close)
+		*rc = call_close((int)a);
+	else if (number == SYS_close_range)
+		*rc = call_close_range((unsigned)a, (unsigned)b, (int)c);
+	else if (number == SYS_dup)
+		*rc = call_dup((int)a);
+	else if (number == SYS_dup3)
+		*rc = call_dup3((int)a, (int)b, (int)c);
+	else if (number == SYS_fcntl)
+		*rc = control(REAL(fcntl), (int)a, (int)b, c);
+#ifdef SYS_dup2
+	else if (number == SYS_dup2)
+		*rc = call_dup2((int)a, (int)b);
+#endif
+	else if (number == SYS_connect)
+		*rc = call_connect((int)a, (const struct sockaddr *)b,
+				   (socklen_t)c);
+	else
+		return false;
+	return true;
 }
 
 EXPORT(int, fcntl, int fd, int cmd, long arg)
@@ -609,7 +656,7 @@ EXPORT(int, epoll_ctl, int epfd, int op, int fd, struct epoll_event *ev)
 				     "connected");
 		return REAL(epoll_ctl)(epfd, op, fd, ev);
 	}
-	return set_ctl(epfd, op, s, ev);
+	return set_ctl(epfd, op, fd, s, ev);
 }
 
 #define NEVER INT64_MAX

@@ -113,7 +113,6 @@ static bool is_io(long number)
 	case SYS_pwritev2:
 	case SYS_sendfile:
 	case SYS_splice:
-	case SYS_dup:
 	case SYS_shutdown:
 		return true;
 	}

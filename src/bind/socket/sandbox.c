@@ -70,7 +70,8 @@ static bool forget_all(void)
 		if (s && atomic_load(&s->mode) >= SOCK_ON) {
 			all = false;
 		} else if (s) {
-			report_line(s);
+			if (s->fd == fd)
+				report_line(s);
 			if (s->set)
 				set_remove(s->set, s);
 			atomic_store(&st.socks[fd], NULL);

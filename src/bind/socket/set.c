@@ -75,12 +75,17 @@ static const uint32_t kinds = EPOLLONESHOT | EPOLLEXCLUSIVE;
 
 /* epoll_ctl() for a socket on TCP: the kernel decides, and the set keeps what it
  * has accepted, for the time when the socket is on a stream. */
-static int ctl_tcp(int epfd, int op, struct sock *s, struct epoll_event *ev)
+static int ctl_tcp(int epfd, int op, int fd, struct sock *s,
+		   struct epoll_event *ev)
 {
-	int rc = REAL(epoll_ctl)(epfd, op, s->fd, ev);
+	int rc = REAL(epoll_ctl)(epfd, op, fd, ev);
 
 	if (rc)
 		return rc;
+	if (fd != s->fd) {
+		sock_tie_locked(s, "an epoll set has a copy of it");
+		return 0;
+	}
 	if (op == EPOLL_CTL_DEL) {
 		if (s->set && s->set->fd == epfd) {
 			s->in_set = s->in_kernel = false;
@@ -103,6 +108,7 @@ static int ctl_tcp(int epfd, int op, struct sock *s, struct epoll_event *ev)
 		return 0;
 	}
 	s->in_set = s->in_kernel = true;
+	s->set_fd = fd;
 	s->events = ev->events;
 	s->data = ev->data.u64;
 	return 0;
@@ -131,26 +137,26 @@ static void leave_kernel(struct set *set, struct sock *s)
 	s->in_kernel = false;
 }
 
-static void remember(struct sock *s, const struct epoll_event *ev)
+static void remember(struct sock *s, int fd, const struct epoll_event *ev)
 {
 	s->in_set = true;
+	s->set_fd = fd;
 	s->events = ev->events;
 	s->data = ev->data.u64;
 	s->edge = true;
 }
 
-static int add_on(int epfd, struct sock *s, struct epoll_event *ev)
+static int add_on(int epfd, int fd, struct sock *s, struct epoll_event *ev)
 {
 	struct set *set;
 
-	if (s->set && s->set->fd != epfd) {
-		if (s->in_set)
-			return -EOPNOTSUPP;
-		leave_kernel(s->set, s);
-		set_remove(s->set, s);
-	}
 	if (s->in_set)
-		return -EEXIST;
+		return s->set->fd == epfd && s->set_fd == fd ? -EEXIST
+							     : -EOPNOTSUPP;
+	if (s->set && (s->set->fd != epfd || s->fd != fd))
+		set_drop(s->set, s);
+	if (s->fd != fd)
+		sock_renumber(s, fd);
 	set = set_get(epfd);
 	if (!set || set->tied)
 		return -EOPNOTSUPP;
@@ -161,18 +167,19 @@ static int add_on(int epfd, struct sock *s, struct epoll_event *ev)
 			return -ENOMEM;
 		}
 	}
-	remember(s, ev);
+	remember(s, fd, ev);
 	return 0;
 }
 
 /* Of one on a stream: no system call but for the first. */
-static int ctl_on(int epfd, int op, struct sock *s, struct epoll_event *ev)
+static int ctl_on(int epfd, int op, int fd, struct sock *s,
+		  struct epoll_event *ev)
 {
 	if (op != EPOLL_CTL_DEL && ev->events & kinds)
 		return -EOPNOTSUPP;
 	if (op == EPOLL_CTL_ADD)
-		return add_on(epfd, s, ev);
-	if (!s->set || s->set->fd != epfd || !s->in_set)
+		return add_on(epfd, fd, s, ev);
+	if (!s->set || s->set->fd != epfd || !s->in_set || s->set_fd != fd)
 		return -ENOENT;
 	if (op == EPOLL_CTL_DEL) {
 		s->in_set = false;
@@ -180,11 +187,11 @@ static int ctl_on(int epfd, int op, struct sock *s, struct epoll_event *ev)
 	}
 	if (op != EPOLL_CTL_MOD)
 		return -EINVAL;
-	remember(s, ev);
+	remember(s, fd, ev);
 	return 0;
 }
 
-int set_ctl(int epfd, int op, struct sock *s, struct epoll_event *ev)
+int set_ctl(int epfd, int op, int fd, struct sock *s, struct epoll_event *ev)
 {
 	ENV_HOLD_CANCEL();
 	int rc, mode;
@@ -193,7 +200,7 @@ int set_ctl(int epfd, int op, struct sock *s, struct epoll_event *ev)
 	mode = atomic_load(&s->mode);
 	rc = 0;
 	if (mode == SOCK_ON)
-		rc = ctl_on(epfd, op, s, ev);
+		rc = ctl_on(epfd, op, fd, s, ev);
 	else if (mode == SOCK_LOST)
 		rc = sock_inherit(s);
 	if (rc == -EOPNOTSUPP)
@@ -204,9 +211,9 @@ int set_ctl(int epfd, int op, struct sock *s, struct epoll_event *ev)
 	} else if (mode == SOCK_ON && atomic_load(&s->mode) == SOCK_ON) {
 		/* done */
 	} else if (mode == SOCK_TCP) {
-		rc = ctl_tcp(epfd, op, s, ev);
+		rc = ctl_tcp(epfd, op, fd, s, ev);
 	} else {
-		rc = REAL(epoll_ctl)(epfd, op, s->fd, ev);
+		rc = REAL(epoll_ctl)(epfd, op, fd, ev);
 	}
 	pthread_mutex_unlock(&st.lock);
 	return rc;
@@ -258,8 +265,13 @@ int set_demote(struct set *set, struct sock *s)
 		set_drop(set, s);
 		return 0;
 	}
-	if (REAL(epoll_ctl)(set->fd, EPOLL_CTL_MOD, s->fd, &ev))
+	/* Where the program has closed the number that the kernel's set has,
+	 * what that one reports is our token. */
+	if (REAL(epoll_ctl)(set->fd,
+			    s->in_kernel ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, s->fd,
+			    &ev))
 		return -errno;
+	s->in_kernel = true;
 	set_remove(set, s);
 	s->set = set;
 	set_wake(set);

@@ -30,7 +30,7 @@ struct set {
 };
 
 /* epoll_ctl() for a socket of ours. errno is set. */
-int set_ctl(int epfd, int op, struct sock *s, struct epoll_event *ev);
+int set_ctl(int epfd, int op, int fd, struct sock *s, struct epoll_event *ev);
 /* A socket of this set moves onto a stream. -errno: it cannot. Locked. */
 int set_promote(struct set *set, struct sock *s);
 void set_remove(struct set *set, struct sock *s);

@@ -144,6 +144,7 @@ static struct sock *track_locked(int fd, bool accepting)
 	if (!s)
 		return NULL;
 	s->fd = fd;
+	s->numbers = 1;
 	s->accepting = accepting;
 	s->holder = holder_get();
 	s->born_ns = s->tcp_ns = state_now_ns();
@@ -191,6 +192,63 @@ void sock_pin(int fd, const char *reason)
 		pthread_mutex_unlock(&st.lock);
 	}
 	errno = err;
+}
+
+/* --- several numbers ----------------------------------------------------- */
+
+struct sock *sock_copy_begin(int fd)
+{
+	struct sock *s = sock_at(fd);
+
+	if (!s || st.pid != getpid())
+		return NULL;
+	pthread_mutex_lock(&st.lock);
+	if (sock_at(fd) == s && atomic_load(&s->mode) >= SOCK_ON)
+		return s;
+	pthread_mutex_unlock(&st.lock);
+	return NULL;
+}
+
+/* The C library's streams write to 0, 1 and 2 past any preload. */
+bool sock_copy_end(struct sock *s, int copy)
+{
+	bool carried = copy < 0 || (copy > 2 && copy < FD_MAX);
+
+	if (copy >= 0 && carried) {
+		s->numbers++;
+		atomic_store(&st.socks[copy], s);
+		state_top(copy);
+	}
+	pthread_mutex_unlock(&st.lock);
+	return carried;
+}
+
+void sock_renumber(struct sock *s, int fd)
+{
+	s->fd = fd;
+	status_update(s);
+}
+
+/* The program closes one of several. As epoll has it, its set reports the socket
+ * for as long as there is another number. */
+static void leave_number(struct sock *s, int fd)
+{
+	int other;
+
+	atomic_store(&st.socks[fd], NULL);
+	s->numbers--;
+	wait_wake(s);
+	if (s->fd != fd)
+		return;
+	if (s->set && !s->in_set)
+		set_drop(s->set, s);
+	if (s->set)
+		sock_tie_locked(s, "its number in an epoll set is closed");
+	s->in_kernel = false;
+	s->set_fd = -1;
+	for (other = 0; atomic_load(&st.socks[other]) != s; other++)
+		;
+	sock_renumber(s, other);
 }
 
 bool sock_ask(struct sock *s)
@@ -648,6 +706,11 @@ void sock_forget(int fd)
 		return;
 	pthread_mutex_lock(&st.lock);
 	s = atomic_load(&st.socks[fd]);
+	if (s && s->numbers > 1) {
+		leave_number(s, fd);
+		pthread_mutex_unlock(&st.lock);
+		return;
+	}
 	/* Unless the peer has ended. */
 	if (s && s->shared && atomic_load(&s->mode) == SOCK_ON &&
 	    !s->back_failed && st.pid == getpid()) {

@@ -46,7 +46,8 @@ struct sock {
 	atomic_int inflight;
 	atomic_uint calls; /* that moved bytes */
 	atomic_uint next_try;
-	int fd;
+	int fd;		  /* one of its numbers; its set's, if it has one */
+	unsigned numbers; /* of the program for it: copies by dup() */
 	bool accepting, queued, prepared;
 	bool rests; /* gave its stream back; traffic promotes it again */
 	unsigned tries;
@@ -56,7 +57,8 @@ struct sock {
 	/* epoll */
 	struct set *set;
 	bool in_set;	/* as the program knows it */
-	bool in_kernel; /* the kernel's set has it, with our token */
+	bool in_kernel; /* the kernel's set has fd, with our token */
+	int set_fd;	/* the program's number there; -1: closed since */
 	uint32_t events;
 	uint64_t data;
 	/* promoted */
@@ -119,6 +121,14 @@ static inline bool sock_on_stream(const struct sock *s)
 
 /* A connection begins that may be promoted; fd is its socket. */
 void sock_track(int fd, bool accepting);
+/* Around a call that gives a socket on a stream another number. NULL: on none,
+ * or the number of a copy says nothing (a child of vfork()). Else the lock is
+ * held until the second one; copy: the new number, or -1. False: it cannot be
+ * carried by that number. */
+struct sock *sock_copy_begin(int fd);
+bool sock_copy_end(struct sock *s, int copy);
+/* This one of its numbers is `fd` from now on. Locked. */
+void sock_renumber(struct sock *s, int fd);
 /* The program uses a socket, before it is connected, in a way that a stream
  * does not carry: once connected it stays on TCP. */
 void sock_pin(int fd, const char *reason);

@@ -87,7 +87,7 @@ static void each_sock(void (*fn)(struct sock *s))
 	for (i = 0; i < st.fd_top; i++) {
 		struct sock *s = atomic_load(&st.socks[i]);
 
-		if (s)
+		if (s && s->fd == i)
 			fn(s);
 	}
 }
@@ -268,7 +268,7 @@ __attribute__((destructor)) static void stop(void)
 	for (i = 0; i < st.fd_top; i++) {
 		struct sock *s = atomic_load(&st.socks[i]);
 
-		if (!s)
+		if (!s || s->fd != i)
 			continue;
 		report_line(s);
 		fell_back |= sock_require(s, false);

@@ -1117,7 +1117,8 @@ static void wait_all_the_time(int epfd, uint32_t events)
 	meet(0);
 	waits = (struct waits){r, epfd, events, 0, TURNS * 16};
 	if (epfd >= 0)
-		assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, r->s, &ev), 0);
+		assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, r->fd, r->s, &ev),
+				 0);
 	else
 		fcntl(r->fd, F_SETFL, 0);
 	assert_int_equal(pthread_create(&thread, NULL,
@@ -1209,7 +1210,7 @@ static bool wakes_a_sleeper(bool before, bool behind, uint32_t events)
 	bool woken;
 
 	meet(0);
-	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, r->s, &ev), 0);
+	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, r->fd, r->s, &ev), 0);
 	assert_true(promote(w) && promote(r));
 	some_bytes(10);
 	while (set_wait(epfd, &ev, 1, 0, NULL) > 0)
@@ -1286,7 +1287,7 @@ static uint64_t asks_of_a_wait(uint64_t step_ns, bool wanted)
 	uint64_t asks;
 
 	meet(0);
-	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, e->s, &ev), 0);
+	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, e->fd, e->s, &ev), 0);
 	assert_true(promote(&ends[0]) && promote(e));
 	some_bytes(10);
 	/* The kernel's first events of the TCP socket are taken. */
@@ -1347,7 +1348,7 @@ static void test_event_mode_asks_once(void **state)
 	(void)state;
 	poller_set(&st.poller, POLLER_EVENT);
 	meet(0);
-	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, r->s, &ev), 0);
+	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, r->fd, r->s, &ev), 0);
 	assert_true(promote(w) && promote(r));
 	some_bytes(10);
 	assert_true(sock_ask(r->s) || r->s->stream->sleep == STREAM_ASKED);
@@ -1380,7 +1381,7 @@ static void leave_set(unsigned sleepers, int max, uint64_t asks, bool woken)
 	int epfd = epoll_create1(EPOLL_CLOEXEC);
 
 	meet(0);
-	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, r->s, ev), 0);
+	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, r->fd, r->s, ev), 0);
 	assert_true(promote(w) && promote(r));
 	some_bytes(10);
 	while (set_wait(epfd, ev, 1, 0, NULL) > 0)
@@ -1597,7 +1598,7 @@ static void test_no_event_twice(void **state)
 	(void)state;
 	real_pwait = REAL(epoll_pwait);
 	meet(0);
-	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, r->s, ev), 0);
+	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, r->fd, r->s, ev), 0);
 	assert_int_equal(put(w, 4), 4);
 	atomic_store(&st.real[REAL_epoll_pwait], (void *)pwait_then_promote);
 	assert_int_equal(set_wait(epfd, ev, 2, 1000000, NULL), 1);
@@ -1643,7 +1644,8 @@ static void test_short_waits(void **state)
 	(void)state;
 	meet(0);
 	ev = (struct epoll_event){.events = EPOLLIN};
-	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, ends[1].s, &ev), 0);
+	assert_int_equal(
+		set_ctl(epfd, EPOLL_CTL_ADD, ends[1].fd, ends[1].s, &ev), 0);
 	atomic_store(&st.real[REAL_epoll_pwait], (void *)count_pwait);
 	atomic_store(&st.real[REAL_epoll_pwait2], (void *)refuse_pwait2);
 	assert_int_equal(set_wait(epfd, &ev, 1, 900000, NULL), 0);
