@@ -136,10 +136,22 @@ static bool turn(struct stream *s)
 	return true;
 }
 
+/* Its owner is woken, once: it may have another way. */
+static void refuse(struct stream *s)
+{
+	if (s->grow.refused)
+		return;
+	s->grow.refused = true;
+	tend(s);
+	stream_qp_wake(s->qp, s);
+}
+
 void grow_wish(struct stream *s)
 {
 	struct stream_grow *g = &s->grow;
 
+	if (!s->peer.grows)
+		refuse(s);
 	if (g->step != GROW_NONE || !s->peer.grows ||
 	    s->out.size >= STREAM_RING_MAX || s->back.on ||
 	    s->out.pos < g->ask_pos ||
@@ -169,6 +181,7 @@ static void give_up(struct stream *s)
 	g->step = GROW_NONE;
 	g->ask_pos = s->out.pos + (uint64_t)GROW_PATIENCE * s->out.size;
 	tend(s);
+	refuse(s);
 }
 
 static void want(struct stream *s)

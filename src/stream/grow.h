@@ -60,6 +60,7 @@ struct stream_grow {
 	uint32_t next_rkey;
 	uint32_t probe;	  /* the request that was the first WRITE there */
 	uint64_t ask_pos; /* the writer does not ask before */
+	bool refused;	  /* it had to wait, for want of a larger ring */
 
 	/* the reading half */
 	/* By size: those that in.next has; the one in use, unless that is the

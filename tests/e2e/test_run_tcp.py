@@ -5,7 +5,8 @@
 Two programs run on plain TCP and under `skein run`, where their connection is on
 a stream when the case begins; they must say the same:
 
-* bytes that TCP's buffers take block no writer while its peer does not read;
+* bytes that TCP's buffers take block no writer while its peer does not read, also
+  where there is no memory for a larger ring;
 * a reset is a reset, to every call, and no clean end;
 * the end of a connection shows behind bytes that are not read yet;
 * close() does not wait for a peer, not even for one that is stopped while a forked
@@ -269,14 +270,15 @@ def on_streams(port, count=1):
     return found == 2 * count * ['stream']
 
 
-def ends(case, program, wrapped):
+def ends(case, program, wrapped, **env):
     """What the server and the client say."""
     words = [tool(), 'run', '--'] if wrapped else []
     words += [sys.executable, '-c', f'{ENDS}\n{program}\nmain()']
-    server = case.start([*words, 'server'], 'server')
+    server = case.start([*words, 'server'], 'server', env=env)
     port = server.expect(r'^(\d+)$').group(1)
     ours, tell = os.pipe()
-    client = case.start([*words, 'client', port], 'client', stdin=ours)
+    client = case.start([*words, 'client', port], 'client', stdin=ours,
+                        env=env)
     os.close(ours)
     if wrapped:
         case.until('streams', lambda: on_streams(port), 60)
@@ -286,10 +288,10 @@ def ends(case, program, wrapped):
     return [server.text().split('\n')[1:], client.text().split('\n')]
 
 
-def same(program):
+def same(program, **env):
     with Case() as case:
         right = ends(case, program, False)
-        found = ends(case, program, True)
+        found = ends(case, program, True, **env)
     if not all(right) or 'failed' in str(right):
         raise Failure(f'plain TCP says {right}')
     if found != right:
@@ -299,6 +301,13 @@ def same(program):
 def test_both_write():
     for size in 400000, 2000000:
         same(f'SIZE = {size}\n' + BOTH)
+
+
+def test_both_write_without_memory():
+    """A ring cannot grow: the connection goes back to TCP, which takes more."""
+    same('SIZE = 400000\n' + BOTH, SKEIN_STREAM_MEM='128K')
+    for ring in '16K', '32K':
+        same('SIZE = 400000\n' + BOTH, SKEIN_STREAM_RING=ring)
 
 
 def test_pipeline():
@@ -382,6 +391,6 @@ if __name__ == '__main__':
                                        'libskein-socket.so')):
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
-    run_cases(test_both_write, test_pipeline, test_reset, test_shut,
+    run_cases(test_both_write, test_both_write_without_memory, test_pipeline, test_reset, test_shut,
               test_close_waits_for_nobody, test_copies, test_stdio,
               test_cancel, test_signal, test_any_name)

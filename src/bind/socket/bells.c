@@ -81,25 +81,31 @@ static struct set *take_bell(struct stream *s, bool failed)
 	return wait_hear(sock);
 }
 
+void bells_woken(struct stream_qp *q, const struct set *mine, struct set **last)
+{
+	struct stream *s;
+
+	while ((s = stream_qp_woken(q))) {
+		struct set *set = take_bell(s, q->broken);
+
+		if (!set || set == mine)
+			continue;
+		if (!last || *last)
+			set_wake(set);
+		else
+			*last = set_wake_later(set);
+	}
+}
+
 /* True: the helper has work. */
 static bool take(const struct set *mine, struct set **last)
 {
 	bool work = false;
 	struct stream_qp *q;
-	struct stream *s;
 
 	while (st.host && (q = stream_host_event(st.host))) {
 		stream_qp_poll(q);
-		while ((s = stream_qp_woken(q))) {
-			struct set *set = take_bell(s, q->broken);
-
-			if (!set || set == mine)
-				continue;
-			if (!last || *last)
-				set_wake(set);
-			else
-				*last = set_wake_later(set);
-		}
+		bells_woken(q, mine, last);
 		work |= q->broken || !list_empty(&q->tending) ||
 			!list_empty(&q->left);
 	}

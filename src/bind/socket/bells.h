@@ -22,6 +22,7 @@
 
 struct set;
 struct stream_host;
+struct stream_qp;
 
 /* The helper's: from now on bells are heard, and there it sleeps. */
 void bells_open(struct stream_host *host);
@@ -37,6 +38,10 @@ bool bells_are(uint64_t data);
 /* The kernel has said so. mine: the set that the caller looks at next, or
  * NULL. In a forked child: the parent is told instead. */
 void bells_hear(int epfd, const struct set *mine);
+/* Hears what has come for streams of q; mine and *last as above and below, or
+ * NULL. */
+void bells_woken(struct stream_qp *q, const struct set *mine,
+		 struct set **last);
 /* Takes all in, and wakes threads; *last: a set that the caller
  * rings without the lock (set_ring()), or NULL. The helper's. */
 void bells_take(struct set **last);

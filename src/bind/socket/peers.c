@@ -4,6 +4,7 @@
  */
 #include "bind/socket/peers.h"
 
+#include "bind/socket/bells.h"
 #include "bind/socket/state.h"
 #include "env/env.h"
 
@@ -102,6 +103,7 @@ void peers_tend(struct peers *p)
 	for (pq = p->all; pq; pq = pq->next) {
 		if (stream_qp_tends(pq->q, now))
 			stream_qp_tend(pq->q, now);
+		bells_woken(pq->q, NULL, NULL);
 		if (pq->q->look_ns < p->look_ns)
 			p->look_ns = pq->q->look_ns;
 	}

@@ -139,6 +139,9 @@ struct set *wait_hear(struct sock *s)
 {
 	struct stream *t = s->stream;
 
+	/* TCP takes what the ring has no room for. */
+	if (t->grow.refused)
+		back_start(s, "no memory for a larger ring", false);
 	if (stream_peer_stopped(t)) {
 		if (atomic_load(&s->mode) == SOCK_ON)
 			back_step(s);
