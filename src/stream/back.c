@@ -73,6 +73,7 @@ void stream_back_took(struct stream_back *b, uint32_t n)
 {
 	skein_assert(n <= b->left);
 	b->left -= n;
+	b->took += n;
 	b->used += n;
 }
 

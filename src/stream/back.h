@@ -18,6 +18,7 @@ struct stream_back {
 	bool peer_moved;   /* all of the peer's bytes went by TCP */
 	bool rescued;	   /* the peer ended: the ring is read again */
 	uint64_t left;	   /* bytes of this end that still have to go by TCP */
+	uint64_t took;	   /* ... and those that went */
 	uint64_t pos;	   /* position of the record in which they begin */
 	uint32_t used;	   /* bytes of its payload that do not go */
 };

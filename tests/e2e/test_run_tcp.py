@@ -7,6 +7,7 @@ a stream when the case begins; they must say the same:
 
 * bytes that TCP's buffers take block no writer while its peer does not read, also
   where there is no memory for a larger ring;
+* TCP_INFO counts all bytes, and knows of the ends;
 * a reset is a reset, to every call, and no clean end;
 * the end of a connection shows behind bytes that are not read yet;
 * close() does not wait for a peer, not even for one that is stopped while a forked
@@ -142,6 +143,72 @@ def client(s):
     s.sendall(b'bb')
     s.shutdown(socket.SHUT_WR)
     say(take(s, 5), s.recv(1))
+"""
+# What TCP_INFO says of bytes, of the connection's state, and what is not sent yet;
+# on a stream, and when it has gone back to TCP with bytes that nobody has read.
+INFO = """
+import fcntl, termios
+def info(s):
+    said = s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 232)
+    return *struct.unpack_from('QQ', said, 120), said[0]
+def calm(s):
+    while s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 232)[24:28] != bytes(4):
+        time.sleep(.002)
+    return info(s)
+def added(s, before, wanted):
+    end = time.monotonic() + WAIT
+    while True:
+        found = [a - b for a, b in zip(info(s)[:2], before)]
+        if found == wanted or time.monotonic() > end:
+            break
+        time.sleep(.002)
+    say(found, info(s)[2], len(s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 7)))
+def out(s):
+    return [fcntl.ioctl(s, n, bytes(4)) == bytes(4) for n in (termios.TIOCOUTQ, 0x894b)]
+def server(s):
+    before = calm(s)
+    s.sendall(b'go')
+    added(s, before, [2, 100000])
+    take(s, 100000)
+    s.sendall(50000 * b'x')
+    added(s, before, [50002, 100000])
+    say(out(s))
+    os.dup2(s.fileno(), os.open('/dev/null', os.O_RDONLY))
+    added(s, before, [50002, 100000])
+    s.sendall(b'more')
+    take(s, 3)
+    added(s, before, [50006, 100003])
+def client(s):
+    take(s, 2)
+    before = calm(s)
+    s.sendall(100000 * b'y')
+    added(s, before, [100000, 50004])
+    take(s, 50004)
+    s.sendall(b'end')
+    say(s.recv(1))
+"""
+# ... of its state.
+STATES = """
+def state(s, wanted):
+    end = time.monotonic() + WAIT
+    while (found := s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]) != wanted \\
+            and time.monotonic() < end:
+        time.sleep(.002)
+    say(found)
+def server(s):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    s.sendall(b'%08d' % os.getpid())
+    state(s, 8)
+    signal.sigwait([signal.SIGUSR1]) # the client has seen its own state
+    s.shutdown(socket.SHUT_WR)
+    state(s, 7)
+def client(s):
+    pid = int(take(s, 8))
+    state(s, 1)
+    s.shutdown(socket.SHUT_WR)
+    state(s, 5)
+    os.kill(pid, signal.SIGUSR1)
+    state(s, 7)
 """
 # The client stops itself. The server's parent closes, and its child goes on.
 STOPPED = """
@@ -330,6 +397,11 @@ def test_close_waits_for_nobody():
     same(STOPPED)
 
 
+def test_info():
+    same(INFO)
+    same(STATES)
+
+
 def test_copies():
     same('BY_SYSCALL = False\n' + COPIES)
     if os.uname().machine == 'x86_64':
@@ -391,6 +463,7 @@ if __name__ == '__main__':
                                        'libskein-socket.so')):
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
-    run_cases(test_both_write, test_both_write_without_memory, test_pipeline, test_reset, test_shut,
+    run_cases(test_both_write, test_both_write_without_memory, test_info,
+              test_pipeline, test_reset, test_shut,
               test_close_waits_for_nobody, test_copies, test_stdio,
               test_cancel, test_signal, test_any_name)

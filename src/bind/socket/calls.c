@@ -642,6 +642,17 @@ EXPORT(int, setsockopt, int fd, int level, int name, const void *value,
 	return rc;
 }
 
+EXPORT(int, getsockopt, int fd, int level, int name, void *value,
+       socklen_t *len)
+{
+	struct sock *s = sock_at(fd);
+	int rc = REAL(getsockopt)(fd, level, name, value, len);
+
+	if (s && !rc && level == IPPROTO_TCP && name == TCP_INFO)
+		sock_add_info(s, value, *len);
+	return rc;
+}
+
 /* --- waiting ------------------------------------------------------------- */
 
 EXPORT(int, epoll_ctl, int epfd, int op, int fd, struct epoll_event *ev)

@@ -17,7 +17,14 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#define ESTABLISHED 1 /* TCP_ESTABLISHED, which only <netinet/tcp.h> has */
+/* As <netinet/tcp.h> has them, and <linux/tcp.h> has not. */
+enum {
+	ESTABLISHED = 1,
+	FIN_WAIT2 = 5,
+	CLOSED = 7,
+	CLOSE_WAIT = 8,
+};
+
 #define TRIES 1000
 
 static int info(int fd, struct tcp_info *ti)
@@ -25,7 +32,7 @@ static int info(int fd, struct tcp_info *ti)
 	socklen_t len = sizeof(*ti);
 
 	memset(ti, 0, sizeof(*ti));
-	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, ti, &len))
+	if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, ti, &len))
 		return -errno;
 	if (len < offsetof(struct tcp_info, tcpi_segs_out) ||
 	    ti->tcpi_state != ESTABLISHED)
@@ -63,6 +70,25 @@ bool counts_ended(int fd)
 	struct tcp_info ti;
 	socklen_t len = sizeof(ti);
 
-	return !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &ti, &len) &&
+	return !REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &ti, &len) &&
 	       ti.tcpi_state != ESTABLISHED;
+}
+
+void counts_add(const struct counts *c, bool ended, bool peer_ended,
+		void *value, socklen_t len)
+{
+	struct tcp_info ti;
+
+	memset(&ti, 0, sizeof(ti));
+	memcpy(&ti, value, len < sizeof(ti) ? len : sizeof(ti));
+	ti.tcpi_bytes_acked += c->written;
+	ti.tcpi_bytes_sent += c->written;
+	ti.tcpi_bytes_received += c->read;
+	if (ti.tcpi_state == ESTABLISHED && peer_ended)
+		ti.tcpi_state = CLOSE_WAIT;
+	if (ti.tcpi_state == ESTABLISHED && ended)
+		ti.tcpi_state = FIN_WAIT2;
+	else if (ti.tcpi_state == CLOSE_WAIT && ended)
+		ti.tcpi_state = CLOSED;
+	memcpy(value, &ti, len < sizeof(ti) ? len : sizeof(ti));
 }

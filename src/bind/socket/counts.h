@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 struct counts {
 	uint64_t written; /* by this end's program */
@@ -19,5 +20,9 @@ int counts_take(int fd, bool connecting, struct counts *c);
 
 /* Has an end closed the connection, or its side of it? */
 bool counts_ended(int fd);
+/* Adds what streams have carried to what the kernel has put into value, the len
+ * bytes of TCP_INFO. ended: END was written; peer_ended: it has come. */
+void counts_add(const struct counts *c, bool ended, bool peer_ended,
+		void *value, socklen_t len);
 
 #endif

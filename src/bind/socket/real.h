@@ -48,6 +48,7 @@ struct mmsghdr;
 	X(fcntl, int, (int, int, ...))                                         \
 	X(fcntl64, int, (int, int, ...))                                       \
 	X(ioctl, int, (int, unsigned long, ...))                               \
+	X(getsockopt, int, (int, int, int, void *, socklen_t *))               \
 	X(setsockopt, int, (int, int, int, const void *, socklen_t))           \
 	X(dup, int, (int))                                                     \
 	X(dup2, int, (int, int))                                               \

@@ -258,10 +258,45 @@ bool sock_ask(struct sock *s)
 	       stream_drained(s->stream);
 }
 
+/* Bytes that a stream has carried; what TCP took over from it is the kernel's to
+ * count. */
+static struct counts carried(const struct stream *t)
+{
+	const struct stream_back *b = &t->back;
+	uint64_t read = b->on && !b->rescued ? t->in.bytes : t->in.ahead.bytes;
+
+	return (struct counts){t->out.bytes - b->took, read};
+}
+
+void sock_add_info(struct sock *s, void *value, socklen_t len)
+{
+	struct counts c;
+	bool ended = false, peer_ended = false;
+
+	pthread_mutex_lock(&st.lock);
+	c = (struct counts){s->tx_gone, s->rx_gone};
+	if (atomic_load(&s->mode) == SOCK_ON) {
+		struct counts now;
+
+		peer_ended = stream_in_ahead(&s->stream->in)->end;
+		ended = s->stream->ended;
+		now = carried(s->stream);
+		c.written += now.written;
+		c.read += now.read;
+	}
+	pthread_mutex_unlock(&st.lock);
+	counts_add(&c, ended, peer_ended, value, len);
+}
+
 void sock_count(struct sock *s)
 {
+	struct counts c;
+
 	if (!s->stream)
 		return;
+	c = carried(s->stream);
+	s->tx_gone += c.written;
+	s->rx_gone += c.read;
 	s->records += s->stream->records;
 	s->bells += s->stream->bells;
 }
@@ -599,6 +634,7 @@ static void begin_again(struct sock *s)
 	s->names = (struct meet_names){0};
 	s->demotions = 0;
 	s->records = s->bells = s->asks = s->full = 0;
+	s->tx_gone = s->rx_gone = 0;
 	s->tcp_ns = state_now_ns();
 	atomic_store(&s->calls, 0);
 	atomic_store(&s->next_try, st.after);

@@ -100,8 +100,9 @@ struct sock {
 	/* What carrying it took. records and bells: of the streams that it has
 	 * left; sock_count() adds them. */
 	uint64_t records, bells;
-	uint64_t asks; /* questions to the peer for a bell */
-	uint64_t full; /* writes that met a full ring */
+	uint64_t tx_gone, rx_gone; /* bytes that those have carried */
+	uint64_t asks;		   /* questions to the peer for a bell */
+	uint64_t full;		   /* writes that met a full ring */
 	/* idle.c: its bytes at the last look, and since when they are that */
 	uint64_t idle_bytes, idle_ns;
 };
@@ -270,6 +271,9 @@ static inline bool sock_must_ask(const struct sock *s)
 /* Asks the peer for a bell. False: it could not be asked yet, or has not all
  * that was written. */
 bool sock_ask(struct sock *s);
+/* Adds to what the kernel has put into value, the len bytes of TCP_INFO, what
+ * streams of s have carried. */
+void sock_add_info(struct sock *s, void *value, socklen_t len);
 /* Its stream leaves it: what the stream has counted stays. */
 void sock_count(struct sock *s);
 
