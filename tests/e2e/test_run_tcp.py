@@ -7,7 +7,7 @@ a stream when the case begins; they must say the same:
 
 * bytes that TCP's buffers take block no writer while its peer does not read, also
   where there is no memory for a larger ring;
-* TCP_INFO counts all bytes, and knows of the ends;
+* TCP_INFO counts all bytes, and knows of the ends; SO_RCVLOWAT is kept;
 * a reset is a reset, to every call, and no clean end;
 * the end of a connection shows behind bytes that are not read yet;
 * close() does not wait for a peer, not even for one that is stopped while a forked
@@ -210,6 +210,35 @@ def client(s):
     os.kill(pid, signal.SIGUSR1)
     state(s, 7)
 """
+# Fewer bytes than SO_RCVLOWAT wake nobody.
+LOW = """
+import array, fcntl, termios
+def unread(s, wanted):
+    got = array.array('i', [0])
+    while got[0] != wanted:
+        fcntl.ioctl(s, termios.FIONREAD, got)
+        time.sleep(.002)
+def server(s):
+    s.settimeout(None) # Python itself would poll
+    e, p = select.epoll(), select.poll()
+    e.register(s, select.EPOLLIN)
+    p.register(s, select.POLLIN)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 100)
+    s.sendall(b'n')
+    unread(s, 50)
+    say(len(e.poll(0)), len(p.poll(0)), len(select.select([s], [], [], 0)[0]))
+    say(len(s.recv(99, socket.MSG_PEEK | socket.MSG_DONTWAIT)))
+    s.sendall(b'1')
+    ms = WAIT * 1000
+    say(len(e.poll(WAIT)), len(p.poll(ms)), len(select.select([s], [], [], WAIT)[0]))
+    say(len(s.recv(200, socket.MSG_DONTWAIT)))
+    say(s.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT))
+def client(s):
+    for size in 50, 60:
+        take(s, 1)
+        s.sendall(size * b'x')
+    say(s.recv(1))
+"""
 # The client stops itself. The server's parent closes, and its child goes on.
 STOPPED = """
 def stopped(pid):
@@ -402,6 +431,10 @@ def test_info():
     same(STATES)
 
 
+def test_low_water():
+    same(LOW)
+
+
 def test_copies():
     same('BY_SYSCALL = False\n' + COPIES)
     if os.uname().machine == 'x86_64':
@@ -464,6 +497,6 @@ if __name__ == '__main__':
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
     run_cases(test_both_write, test_both_write_without_memory, test_info,
-              test_pipeline, test_reset, test_shut,
+              test_low_water, test_pipeline, test_reset, test_shut,
               test_close_waits_for_nobody, test_copies, test_stdio,
               test_cancel, test_signal, test_any_name)

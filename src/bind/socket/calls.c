@@ -631,6 +631,7 @@ EXPORT(int, setsockopt, int fd, int level, int name, const void *value,
 		REPAIR = 19,
 		ULP = 31
 	};
+	struct sock *s;
 	int rc;
 
 	/* Options that change what bytes mean, or bring them by other ways. */
@@ -638,6 +639,10 @@ EXPORT(int, setsockopt, int fd, int level, int name, const void *value,
 	    sock_keep(fd, "a socket option"))
 		return -1;
 	rc = REAL(setsockopt)(fd, level, name, value, len);
+	s = rc || level != SOL_SOCKET || name != SO_RCVLOWAT ? NULL
+							     : sock_at(fd);
+	if (s && sock_unfit(s) && sock_keep(fd, "SO_RCVLOWAT"))
+		return -1;
 	changed(fd);
 	return rc;
 }

@@ -456,8 +456,14 @@ void sock_try(struct sock *s)
 
 const char *sock_unfit(const struct sock *s)
 {
+	socklen_t len = sizeof(int);
+	int low = 1;
+
 	if (s->set && s->set->tied)
 		return "its epoll set is not carried";
+	/* A reader is to be woken by the kernel only, at so many bytes. */
+	if (!getsockopt(s->fd, SOL_SOCKET, SO_RCVLOWAT, &low, &len) && low > 1)
+		return "SO_RCVLOWAT";
 	return atomic_load(&st.no_more);
 }
 
