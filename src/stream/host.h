@@ -38,8 +38,10 @@ struct stream_host {
 	struct ibv_comp_channel *channel; /* its fd: a bell rang */
 	struct stream_chunk *chunks[STREAM_KINDS][STREAM_SIZES];
 	uint64_t mem, mem_max; /* bytes in use; at most */
-	bool mem_said;	       /* that a stream did not open for want of it */
-	bool lent; /* device, domain and channels belong to a context */
+	/* How many of the bytes of a write may be read; NULL: all. */
+	size_t (*reads)(const void *p, size_t len);
+	bool mem_said; /* that a stream did not open for want of it */
+	bool lent;     /* device, domain and channels belong to a context */
 	struct dev_stats stats; /* of all streams, unless lent */
 	/* what peers sent against the protocol */
 	uint64_t garbage;

@@ -506,6 +506,8 @@ struct cursor {
 	const struct iovec *iov;
 	int n;
 	size_t at; /* in the first piece */
+	size_t (*reads)(const void *p, size_t len);
+	bool bad; /* it ends before memory that cannot be read */
 };
 
 static uint32_t gather(struct cursor *c, uint8_t *to, uint32_t max)
@@ -513,14 +515,20 @@ static uint32_t gather(struct cursor *c, uint8_t *to, uint32_t max)
 	uint32_t got = 0;
 
 	while (c->n && got < max) {
-		size_t len = c->iov->iov_len - c->at;
+		const uint8_t *from = (uint8_t *)c->iov->iov_base + c->at;
+		size_t len = c->iov->iov_len - c->at, reads;
 
 		if (len > max - got)
 			len = max - got;
-		if (len)
-			memcpy(to + got, (uint8_t *)c->iov->iov_base + c->at,
-			       len);
-		got += (uint32_t)len;
+		reads = c->reads ? c->reads(from, len) : len;
+		if (reads)
+			memcpy(to + got, from, reads);
+		got += (uint32_t)reads;
+		if (reads < len) {
+			c->bad = true;
+			c->n = 0;
+			break;
+		}
 		c->at += len;
 		if (c->at == c->iov->iov_len) {
 			c->iov++;
@@ -533,7 +541,7 @@ static uint32_t gather(struct cursor *c, uint8_t *to, uint32_t max)
 
 ssize_t stream_write(struct stream *s, const struct iovec *iov, int n)
 {
-	struct cursor c = {iov, n, 0};
+	struct cursor c = {.iov = iov, .n = n, .reads = s->host->reads};
 	struct stream_wr r[BATCH];
 	struct stream_place p;
 	uint32_t bytes = 0;
@@ -553,6 +561,9 @@ ssize_t stream_write(struct stream *s, const struct iovec *iov, int n)
 		    stream_out_place(&s->out, STREAM_DATA, &p))
 			len = gather(&c, s->mirror + p.off + STREAM_HEAD_LEN,
 				     p.room);
+		/* As TCP has it: no part of a segment. */
+		if (c.bad)
+			len = 0;
 		if (len)
 			record(s, &r[count++], &p, STREAM_DATA, len);
 		bytes += len;
@@ -568,7 +579,7 @@ ssize_t stream_write(struct stream *s, const struct iovec *iov, int n)
 	}
 	if (s->broken)
 		return s->broken;
-	return all ? all : -EAGAIN;
+	return all ? all : c.bad ? -EFAULT : -EAGAIN;
 }
 
 int stream_reserve(struct stream *s, uint8_t **buf, uint32_t *room)

@@ -8,6 +8,7 @@ a stream when the case begins; they must say the same:
 * bytes that TCP's buffers take block no writer while its peer does not read, also
   where there is no memory for a larger ring;
 * TCP_INFO counts all bytes, and knows of the ends; SO_RCVLOWAT is kept;
+* a bad pointer is EFAULT, and loses no byte;
 * a reset is a reset, to every call, and no clean end;
 * the end of a connection shows behind bytes that are not read yet;
 * close() does not wait for a peer, not even for one that is stopped while a forked
@@ -239,6 +240,71 @@ def client(s):
         s.sendall(size * b'x')
     say(s.recv(1))
 """
+# Memory that is not there, or that may only be read: EFAULT, and no byte is lost.
+BAD = """
+import ctypes, fcntl, mmap
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + 3 * [ctypes.c_int] + [ctypes.c_long]
+P = ctypes.c_void_p
+page = libc.mmap(None, 3 * 4096, 3, 34, -1, 0)
+readable, gone = page + 4096, page + 2 * 4096
+assert not libc.mprotect(P(readable), 4096, 1) and not libc.munmap(P(gone), 4096)
+def call(name, *args):
+    ctypes.set_errno(0)
+    say(name, getattr(libc, name)(*args), ctypes.get_errno())
+def iov(*pieces):
+    return (ctypes.c_size_t * (2 * len(pieces)))(*(x for piece in pieces for x in piece))
+def msg(pieces, n):
+    return (ctypes.c_size_t * 7)(0, 0, pieces, n, 0, 0, 0)
+def server(s):
+    n = s.fileno()
+    s.sendall(b'g')
+    for at in None, 1, gone, 2**64 - 8:
+        call('write', n, P(at), 10)
+        call('send', n, P(at), 10, 0)
+        call('writev', n, P(at), 2)
+        call('sendmsg', n, P(at), 0)
+        call('sendmsg', n, msg(at or 0, 1), 0)
+    call('write', n, P(gone - 3), 10)
+    call('writev', n, iov((readable, 2), (gone, 4)), 2)
+    call('writev', n, iov((gone, 2), (readable, 4)), 2)
+    call('writev', n, iov((readable, 2)), -1)
+    call('writev', n, iov((readable, 2)), 5000)
+    take(s, 1)
+    p = select.poll()
+    p.register(s, select.POLLIN)
+    p.poll(WAIT * 1000)
+    e = select.epoll()
+    e.register(s, select.EPOLLIN)
+    for at in None, 1, readable, gone, 2**64 - 8:
+        call('read', n, P(at), 10)
+        call('recv', n, P(at), 10, 2)
+        piece = iov((at or 0, 9))
+        call('recvmsg', n, msg(ctypes.addressof(piece), 1), 0)
+        if at != readable:
+            call('readv', n, P(at), 2)
+            call('recvmsg', n, P(at), 0)
+            call('poll', P(at), 1, 0)
+        call('ioctl', n, 0x541b, P(at)) # FIONREAD
+        if at and at != readable:
+            call('select', n + 1, P(at), None, None, None)
+            call('epoll_ctl', e.fileno(), 3, n, P(at))
+    call('readv', n, iov((page, 9)), -1)
+    call('recv', n, P(readable - 2), 5, 2)
+    call('read', n, P(readable - 2), 2000)
+    call('read', n, P(gone), 0)
+    call('readv', n, iov((page, 3), (readable, 4)), 2)
+    say(ctypes.string_at(readable - 2, 3), ctypes.string_at(page, 4))
+    # A length that is larger than the memory, but not than what comes.
+    call('read', n, P(readable - 100), 2**30)
+    say(ctypes.string_at(readable - 100, 6))
+    s.sendall(b'd')
+def client(s):
+    take(s, 1)
+    s.sendall(b'a0123456789')
+    say(take(s, 1), s.recv(1))
+"""
 # The client stops itself. The server's parent closes, and its child goes on.
 STOPPED = """
 def stopped(pid):
@@ -435,6 +501,10 @@ def test_low_water():
     same(LOW)
 
 
+def test_bad_pointers():
+    same(BAD)
+
+
 def test_copies():
     same('BY_SYSCALL = False\n' + COPIES)
     if os.uname().machine == 'x86_64':
@@ -497,6 +567,6 @@ if __name__ == '__main__':
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
     run_cases(test_both_write, test_both_write_without_memory, test_info,
-              test_low_water, test_pipeline, test_reset, test_shut,
+              test_low_water, test_bad_pointers, test_pipeline, test_reset, test_shut,
               test_close_waits_for_nobody, test_copies, test_stdio,
               test_cancel, test_signal, test_any_name)

@@ -10,6 +10,7 @@
 
 #include "bind/socket/back.h"
 #include "bind/socket/counts.h"
+#include "bind/socket/reach.h"
 #include "bind/socket/wait.h"
 #include "env/env.h"
 
@@ -146,13 +147,16 @@ static size_t iov_total(const struct iovec *iov, int n)
 	return all;
 }
 
-static size_t scatter(const struct iovec *iov, int n, size_t at,
-		      const uint8_t *data, size_t len)
+/* As many of the bytes as there is room for, from byte `at` of iov on; or
+ * -EFAULT. */
+static ssize_t scatter(const struct iovec *iov, int n, size_t at,
+		       const uint8_t *data, size_t len)
 {
 	size_t done = 0;
 
 	for (; n && done < len; iov++, n--) {
-		size_t room;
+		size_t room, writes;
+		uint8_t *to;
 
 		if (at >= iov->iov_len) {
 			at -= iov->iov_len;
@@ -161,17 +165,21 @@ static size_t scatter(const struct iovec *iov, int n, size_t at,
 		room = iov->iov_len - at;
 		if (room > len - done)
 			room = len - done;
-		memcpy((uint8_t *)iov->iov_base + at, data + done, room);
-		done += room;
+		to = (uint8_t *)iov->iov_base + at;
+		writes = reach_write(to, room);
+		memcpy(to, data + done, writes);
+		done += writes;
+		if (writes < room)
+			return -EFAULT; /* of a segment TCP takes none */
 		at = 0;
 	}
-	return done;
+	return (ssize_t)done;
 }
 
 /* Bytes of all records that have arrived, behind the first `got` of iov; they
- * stay. Returns how many iov has now. */
-static size_t peek_ring(const struct sock *s, const struct iovec *iov, int n,
-			size_t got)
+ * stay. Returns how many iov has now, or -EFAULT. */
+static ssize_t peek_ring(const struct sock *s, const struct iovec *iov, int n,
+			 size_t got)
 {
 	const struct stream_in *in = &s->stream->in;
 	size_t all = iov_total(iov, n);
@@ -182,9 +190,14 @@ static size_t peek_ring(const struct sock *s, const struct iovec *iov, int n,
 
 	stream_in_walk(in, &w);
 	while (got < all && stream_in_next(in, &w, &type, &data, &len) == 1 &&
-	       type == STREAM_DATA)
-		got += scatter(iov, n, got, data, len);
-	return got;
+	       type == STREAM_DATA) {
+		ssize_t more = scatter(iov, n, got, data, len);
+
+		if (more < 0)
+			return got ? (ssize_t)got : more;
+		got += (size_t)more;
+	}
+	return (ssize_t)got;
 }
 
 /* Bytes from the ring; 0 with *end: the last one was read. */
@@ -193,7 +206,7 @@ static ssize_t take_ring(struct sock *s, const struct iovec *iov, int n,
 {
 	enum stream_type type;
 	const uint8_t *data;
-	size_t got = 0, more;
+	ssize_t got = 0, more;
 	uint32_t len;
 	int rc;
 
@@ -204,18 +217,20 @@ static ssize_t take_ring(struct sock *s, const struct iovec *iov, int n,
 			break;
 		}
 		if (type != STREAM_DATA)
-			return got ? (ssize_t)got : -EPROTO;
+			return got ? got : -EPROTO;
 		if (flags & MSG_PEEK)
-			return (ssize_t)peek_ring(s, iov, n, 0);
-		more = scatter(iov, n, got, data, len);
+			return peek_ring(s, iov, n, 0);
+		more = scatter(iov, n, (size_t)got, data, len);
+		if (more < 0)
+			return got ? got : more;
 		got += more;
 		stream_consume(s->stream, (uint32_t)more);
-		status_count(&sock_row(s)->rx_stream, more);
-		if (more < len)
+		status_count(&sock_row(s)->rx_stream, (uint64_t)more);
+		if ((uint32_t)more < len)
 			break;
 	}
 	if (got || rc >= 0)
-		return (ssize_t)got;
+		return got;
 	return rc;
 }
 
@@ -251,8 +266,7 @@ static ssize_t take(struct sock *s, const struct iovec *iov, int n, int flags)
 			rc = take_tcp(s, iov, n, flags);
 			if (rc > 0 && known && flags & MSG_PEEK &&
 			    (uint64_t)rc == s->rx_left)
-				return (ssize_t)peek_ring(s, iov, n,
-							  (size_t)rc);
+				return peek_ring(s, iov, n, (size_t)rc);
 			if (rc > 0 || (known && rc == -EAGAIN))
 				return rc;
 			if (s->stream->back.on) {
@@ -272,7 +286,7 @@ static ssize_t take(struct sock *s, const struct iovec *iov, int n, int flags)
 			continue;
 		}
 		rc = take_ring(s, iov, n, flags, &end);
-		if (rc > 0 || end || rc == -EPROTO)
+		if (rc > 0 || end || rc == -EPROTO || rc == -EFAULT)
 			return rc;
 		/* That the stream is broken then says nothing more. */
 		if (s->stream->back.rescued)
@@ -439,10 +453,13 @@ ssize_t sock_recv(int fd, struct sock *s, const struct iovec *iov, int n,
 		  int flags, int *inq)
 {
 	ENV_HOLD_CANCEL();
-	size_t all = iov_total(iov, n), got = 0;
 	struct call c = {.s = s, .fd = fd};
 	struct iovec rest[PIECES];
+	size_t all, got = 0;
 
+	if (!reach_iov(iov, n))
+		return -1;
+	all = iov_total(iov, n);
 	if (!is_carried(flags))
 		return sock_refuse(fd, "a receive with flags") ? -1
 							       : SOCK_RETRY;
@@ -540,7 +557,7 @@ static ssize_t give(struct sock *s, const struct iovec *iov, int n, int flags)
 	rc = s->tcp_broke ? -ECONNRESET : stream_write(s->stream, iov, n);
 	if (rc > 0)
 		status_count(&sock_row(s)->tx_stream, (uint64_t)rc);
-	if (rc >= 0 || rc == -EAGAIN)
+	if (rc >= 0 || rc == -EAGAIN || rc == -EFAULT)
 		return rc;
 	if (s->reset_seen)
 		return -EPIPE;
@@ -591,10 +608,13 @@ ssize_t sock_send(int fd, struct sock *s, const struct iovec *iov, int n,
 		  int flags)
 {
 	ENV_HOLD_CANCEL();
-	size_t all = iov_total(iov, n), sent = 0;
 	struct call c = {.s = s, .fd = fd};
 	struct iovec rest[PIECES];
+	size_t all, sent = 0;
 
+	if (!reach_iov(iov, n))
+		return -1;
+	all = iov_total(iov, n);
 	if (flags & ~SEND_FLAGS)
 		return sock_refuse(fd, "a send with flags") ? -1 : SOCK_RETRY;
 	for (;;) {

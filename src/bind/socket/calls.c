@@ -6,6 +6,7 @@
  */
 #include "bind/own/own.h"
 #include "bind/socket/export.h"
+#include "bind/socket/reach.h"
 #include "bind/socket/set.h"
 #include "bind/socket/sock.h"
 
@@ -118,8 +119,11 @@ EXPORT(ssize_t, recvfrom, int fd, void *buf, size_t len, int flags,
 	if (!s)
 		return REAL(recvfrom)(fd, buf, len, flags, addr, addr_len);
 	/* TCP gives no address. */
-	if (addr && addr_len)
+	if (addr && addr_len) {
+		if (!reach_writes(addr_len, sizeof(*addr_len)))
+			return -1;
 		*addr_len = 0;
+	}
 	CARRY(s, rx_bytes(s, flags),
 	      REAL(recvfrom)(fd, buf, len, flags, addr, addr_len),
 	      sock_recv(fd, s, &iov, 1, flags, NULL));
@@ -160,6 +164,8 @@ static ssize_t recv_by_stream(int fd, struct sock *s, struct msghdr *msg,
 	int inq = -1;
 	ssize_t n;
 
+	if (!reach_reads(msg, sizeof(*msg)))
+		return -1;
 	if (msg->msg_iovlen > IOV_MAX) {
 		errno = EMSGSIZE;
 		return -1;
@@ -213,6 +219,8 @@ static int rights(const struct msghdr *msg)
 static ssize_t send_by_stream(int fd, struct sock *s, const struct msghdr *msg,
 			      int flags)
 {
+	if (!reach_reads(msg, sizeof(*msg)))
+		return -1;
 	if (msg->msg_iovlen > IOV_MAX) {
 		errno = EMSGSIZE;
 		return -1;
@@ -229,7 +237,8 @@ EXPORT(ssize_t, sendmsg, int fd, const struct msghdr *msg, int flags)
 	struct sock *s = sock_at(fd);
 
 	if (!s) {
-		if (atomic_load(&st.on) && msg && msg->msg_controllen &&
+		if (atomic_load(&st.on) && reach_reads(msg, sizeof(*msg)) &&
+		    reach_reads(msg->msg_control, msg->msg_controllen) &&
 		    rights(msg))
 			return -1;
 		return REAL(sendmsg)(fd, msg, flags);
@@ -269,10 +278,14 @@ EXPORT(ssize_t, __recvfrom_chk, int fd, void *buf, size_t len, size_t room,
 static ssize_t file_by_stream(int fd, struct sock *s, int in, off64_t *off,
 			      size_t n)
 {
-	off64_t at = off ? *off : lseek64(in, 0, SEEK_CUR);
 	uint8_t buf[32768];
 	size_t done = 0;
 	ssize_t rc = 0;
+	off64_t at;
+
+	if (off && !reach_reads(off, sizeof(*off)))
+		return -1;
+	at = off ? *off : lseek64(in, 0, SEEK_CUR);
 
 	while (done < n && at >= 0) {
 		struct iovec iov = {buf, n - done};
@@ -340,7 +353,7 @@ EXPORT(int, connect, int fd, const struct sockaddr *addr, socklen_t len)
 	struct sock *s = sock_at(fd);
 	int rc;
 
-	if (s && addr && len >= sizeof(addr->sa_family) &&
+	if (s && len >= sizeof(addr->sa_family) && reach_reads(addr, len) &&
 	    addr->sa_family == AF_UNSPEC)
 		return sock_disconnect(fd, s, addr, len);
 	rc = REAL(connect)(fd, addr, len);
@@ -607,16 +620,18 @@ EXPORT(int, fcntl64, int fd, int cmd, long arg)
 EXPORT(int, ioctl, int fd, unsigned long request, void *arg)
 {
 	struct sock *s = sock_at(fd);
+	bool on;
 	int rc;
 
 	if (s && request == FIONREAD) {
 		pthread_mutex_lock(&st.lock);
-		rc = atomic_load(&s->mode) == SOCK_ON;
-		if (rc)
+		on = atomic_load(&s->mode) == SOCK_ON;
+		rc = on && !reach_writes(arg, sizeof(int)) ? -1 : 0;
+		if (on && !rc)
 			*(int *)arg = sock_unread(s);
 		pthread_mutex_unlock(&st.lock);
-		if (rc)
-			return 0;
+		if (on)
+			return rc;
 	}
 	rc = REAL(ioctl)(fd, request, arg);
 	if (request == FIONBIO)

@@ -11,6 +11,7 @@
  * a forked child has goes back before its parent's rings do.
  */
 #include "bind/socket/export.h"
+#include "bind/socket/reach.h"
 #include "bind/socket/sock.h"
 
 #include <alloca.h>
@@ -263,7 +264,8 @@ static bool copies_memory(long number, long a)
 	case SYS_clone:
 		return !(a & CLONE_VM);
 	case SYS_clone3: /* its flags come first */
-		return a && !(*(const uint64_t *)a & CLONE_VM);
+		return reach_reads((const void *)a, sizeof(uint64_t)) &&
+		       !(*(const uint64_t *)a & CLONE_VM);
 	}
 	return false;
 }

@@ -5,6 +5,7 @@
 #include "bind/socket/peers.h"
 
 #include "bind/socket/bells.h"
+#include "bind/socket/reach.h"
 #include "bind/socket/state.h"
 #include "env/env.h"
 
@@ -17,6 +18,7 @@ void peers_init(struct peers *p)
 	env_random(st.env, p->id, sizeof(p->id));
 	p->qps = st.stream.qps;
 	p->host.mem_max = st.stream.mem;
+	p->host.reads = reach_read;
 	p->look_ns = UINT64_MAX;
 }
 

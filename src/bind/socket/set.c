@@ -14,6 +14,7 @@
 #include "bind/socket/back.h"
 #include "bind/socket/bells.h"
 #include "bind/socket/pollers.h"
+#include "bind/socket/reach.h"
 #include "env/env.h"
 
 #include <errno.h>
@@ -175,6 +176,8 @@ static int add_on(int epfd, int fd, struct sock *s, struct epoll_event *ev)
 static int ctl_on(int epfd, int op, int fd, struct sock *s,
 		  struct epoll_event *ev)
 {
+	if (op != EPOLL_CTL_DEL && !reach_reads(ev, sizeof(*ev)))
+		return -EFAULT;
 	if (op != EPOLL_CTL_DEL && ev->events & kinds)
 		return -EOPNOTSUPP;
 	if (op == EPOLL_CTL_ADD)
@@ -801,6 +804,8 @@ int set_wait(int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
 	struct set *set;
 	int n, err;
 
+	if (!reach_reads(events, sizeof(*events)))
+		return -1;
 	pthread_mutex_lock(&st.lock);
 	set = call.set = set_at(epfd);
 	if (set)

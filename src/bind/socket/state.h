@@ -33,6 +33,8 @@ struct status_page;
 
 /* Descriptors beyond stay on TCP. */
 #define FD_MAX 65536
+/* Pages of the program's memory that are remembered. */
+#define REACHED 512
 
 struct sock_state {
 	pthread_mutex_t lock;
@@ -82,7 +84,8 @@ struct sock_state {
 	/* how many processes have a connection; forked ones share it */
 	_Atomic uint32_t *holders;
 	uint32_t holder_next;
-	_Atomic uint64_t poll_ns; /* poll() asked the kernel last */
+	_Atomic uint64_t poll_ns;	   /* poll() asked the kernel last */
+	_Atomic uint64_t reached[REACHED]; /* reach.c: pages */
 	struct skein_env *env;
 	int pid;
 	struct signal_handler handlers[NSIG]; /* signals.c */

@@ -13,6 +13,7 @@
 #include "bind/socket/back.h"
 #include "bind/socket/export.h"
 #include "bind/socket/pollers.h"
+#include "bind/socket/reach.h"
 #include "bind/socket/set.h"
 #include "env/env.h"
 
@@ -471,7 +472,9 @@ static int concerns(const struct pollfd *fds, nfds_t n, const char *what)
 	int any = 0;
 	nfds_t i;
 
-	if (!atomic_load(&st.on))
+	/* Else the kernel says what is wrong. */
+	if (!atomic_load(&st.on) || n > FD_MAX ||
+	    !reach_reads(fds, n * sizeof(*fds)))
 		return 0;
 	for (i = 0; i < n; i++) {
 		if (sock_at(fds[i].fd))
@@ -643,12 +646,20 @@ static void keep_in(fd_set *set, int fd, bool keep, int *count)
 		*word &= ~bit;
 }
 
+static bool set_reached(int n, const fd_set *set)
+{
+	size_t words = ((size_t)(n > 0 ? n : 0) + 63) / 64;
+
+	return !set || reach_reads(set, 8 * words);
+}
+
 static bool select_concerns(int n, const fd_set *r, const fd_set *w,
 			    const fd_set *e)
 {
 	int fd;
 
-	if (!atomic_load(&st.on))
+	if (!atomic_load(&st.on) || !set_reached(n, r) || !set_reached(n, w) ||
+	    !set_reached(n, e))
 		return false;
 	for (fd = 0; fd < n && fd < FD_MAX; fd++)
 		if ((sock_at(fd) || set_at(fd)) &&
@@ -707,6 +718,7 @@ EXPORT(int, select, int n, fd_set *r, fd_set *w, fd_set *e,
 	int rc;
 
 	if (!select_concerns(n, r, w, e) ||
+	    (timeout && !reach_reads(timeout, sizeof(*timeout))) ||
 	    (timeout && (timeout->tv_sec < 0 || timeout->tv_usec < 0)))
 		return REAL(select)(n, r, w, e, timeout);
 	if (!timeout)
