@@ -83,6 +83,34 @@ two.close()
 speak(s, 300)
 """
 
+# The C library's stream over a socket closes the number unseen by close(): the
+# next connection that has it comes onto a stream as any other.
+FILE = HEAD + """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = libc.freopen.restype = ctypes.c_void_p
+for _ in range(10):
+    s = dial()
+    speak(s, 3)
+    n = s.detach()
+    file = ctypes.c_void_p(libc.fdopen(n, b'r+'))
+    libc.fputs(b'PING', file)
+    libc.fflush(file)
+    got = ctypes.create_string_buffer(4)
+    assert libc.fread(got, 1, 4, file) == 4 and got.raw == b'PING'
+    if n % 2:
+        assert libc.freopen(b'/dev/null', b'r', file)
+    assert not libc.fclose(file)
+s = dial()
+assert s.fileno() == n
+until_on(s)
+"""
+
+
+def closed_by_a_file():
+    if len(streams(echo(FILE, ['stream'], 22))) < 2:
+        raise Failure('no connection was on a stream')
+
 
 def closes(way):
     def case():
@@ -101,5 +129,5 @@ if __name__ == '__main__':
                                        'libskein-socket.so')):
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
-    run_cases(*map(closes, ('close', 'closerange', 'close_range', 'closefrom',
+    run_cases(closed_by_a_file, *map(closes, ('close', 'closerange', 'close_range', 'closefrom',
                             'syscall close_range', 'syscall close')))

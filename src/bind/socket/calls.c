@@ -383,8 +383,7 @@ EXPORT(int, accept4, int fd, struct sockaddr *addr, socklen_t *len, int flags)
 			__builtin_return_address(0));
 }
 
-/* The number will mean another file, or none. */
-static void forget(int fd)
+void calls_forget(int fd)
 {
 	int err = errno;
 
@@ -402,7 +401,7 @@ EXPORT(int, close, int fd)
 		errno = EBADF;
 		return -1;
 	}
-	forget(fd);
+	calls_forget(fd);
 	return REAL(close)(fd);
 }
 
@@ -413,7 +412,7 @@ static void forget_range(unsigned first, unsigned last)
 	if (!atomic_load(&st.on))
 		return;
 	for (fd = first; fd <= last && fd < FD_MAX; fd++)
-		forget((int)fd);
+		calls_forget((int)fd);
 }
 
 static int close_some(unsigned first, unsigned last, int flags)
@@ -524,10 +523,10 @@ static int becomes(int fd, int to, const char *what, struct sock **s)
 	if (is_open(to)) {
 		if (twice(fd, what))
 			return -1;
-		forget(to);
+		calls_forget(to);
 		return 0;
 	}
-	forget(to);
+	calls_forget(to);
 	*s = sock_copy_begin(fd);
 	return *s ? 0 : twice(fd, what);
 }

@@ -13,6 +13,8 @@
 		__attribute__((visibility("default"))); \
 	result call_##name(__VA_ARGS__)
 
+/* The number will mean another file, or none; errno is kept. */
+void calls_forget(int fd);
 /* A program's syscall() that ends or replaces a number, or a socket's connection.
  * False: it is another one. */
 bool calls_numbers(long number, long a, long b, long c, long *rc);

@@ -85,6 +85,9 @@ struct mmsghdr;
 	X(preadv64v2, ssize_t, (int, const struct iovec *, int, off_t, int))   \
 	X(pwritev64v2, ssize_t, (int, const struct iovec *, int, off_t, int))  \
 	X(fdopen, FILE *, (int, const char *))                                 \
+	X(fclose, int, (FILE *))                                               \
+	X(freopen, FILE *, (const char *, const char *, FILE *))               \
+	X(freopen64, FILE *, (const char *, const char *, FILE *))             \
 	X(dprintf, int, (int, const char *, ...))                              \
 	X(vdprintf, int, (int, const char *, __builtin_va_list))               \
 	X(__dprintf_chk, int, (int, int, const char *, ...))                   \

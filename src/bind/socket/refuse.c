@@ -8,6 +8,7 @@
 #include "bind/socket/set.h"
 #include "bind/socket/sock.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -55,6 +56,34 @@ EXPORT(FILE *, fdopen, int fd, const char *mode)
 	if (sock_keep(fd, "fdopen"))
 		return NULL;
 	return REAL(fdopen)(fd, mode);
+}
+
+/* They close the number past us. */
+static void stream_ends(FILE *file)
+{
+	int err = errno, fd = file ? fileno(file) : -1;
+
+	errno = err;
+	if (fd >= 0)
+		calls_forget(fd);
+}
+
+EXPORT(int, fclose, FILE *file)
+{
+	stream_ends(file);
+	return REAL(fclose)(file);
+}
+
+EXPORT(FILE *, freopen, const char *path, const char *mode, FILE *file)
+{
+	stream_ends(file);
+	return REAL(freopen)(path, mode, file);
+}
+
+EXPORT(FILE *, freopen64, const char *path, const char *mode, FILE *file)
+{
+	stream_ends(file);
+	return REAL(freopen64)(path, mode, file);
 }
 
 EXPORT(int, vdprintf, int fd, const char *fmt, va_list ap)
