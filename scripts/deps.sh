@@ -25,7 +25,7 @@ build="gcc libc6-dev make meson ninja-build pkg-config
 	libibverbs-dev libxxhash-dev libdeflate-dev libjansson-dev
 	nettle-dev"
 test="libcmocka-dev python3 g++ binutils procps clang-format-14
-	strace valgrind spin
+	strace valgrind spin musl-tools
 	ibverbs-utils perftest qperf rdmacm-utils ucx-utils
 	iproute2 tshark
 	redis-server redis-tools python3-grpcio curl socat postgresql-15

@@ -14,6 +14,7 @@
 
 #include "stream/conf.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -26,6 +27,7 @@
 
 /* As env(1) and sh(1) have it. */
 enum {
+	RUN_REQUIRED = 70, /* as the library has it */
 	RUN_CANNOT = 126,
 	RUN_NOT_FOUND = 127,
 };
@@ -116,6 +118,21 @@ static int preload(char *lib)
 	return rc ? rc : prepend("LD_PRELOAD", name);
 }
 
+/* What the loader is to find: the library's front (bind/own/front.c), if there is
+ * one beside it. */
+static void front_of(char *lib, size_t len)
+{
+	char path[2 * PATH_MAX];
+	char *end = strrchr(lib, '.');
+
+	if (!end || strcmp(end, ".so") ||
+	    (size_t)snprintf(path, sizeof(path), "%.*s-front.so",
+			     (int)(end - lib), lib) >= len)
+		return;
+	if (!access(path, R_OK))
+		memcpy(lib, path, strlen(path) + 1);
+}
+
 /* Finds a library and puts it in front. */
 static int front(const struct run_lib *lib)
 {
@@ -133,6 +150,7 @@ static int front(const struct run_lib *lib)
 			  lib->name, strerror(-rc), lib->env);
 		return rc;
 	}
+	front_of(path, sizeof(path));
 	return preload(path);
 }
 
@@ -225,6 +243,37 @@ static int prepare_socket(const struct run *r)
 	return 0;
 }
 
+/* The file that execvp() would take. */
+static int open_command(const char *name)
+{
+	const char *at = getenv("PATH");
+	char path[2 * PATH_MAX];
+	int fd = -1, len;
+
+	if (strchr(name, '/'))
+		return open(name, O_RDONLY | O_CLOEXEC);
+	for (; at && fd < 0; at = at[len] ? at + len + 1 : NULL) {
+		len = (int)strcspn(at, ":");
+		snprintf(path, sizeof(path), "%.*s/%s", len, at, name);
+		if (!access(path, X_OK))
+			fd = open(path, O_RDONLY | O_CLOEXEC);
+	}
+	return fd;
+}
+
+/* Does musl's loader start it? Its name is in the file's first page or two. */
+static bool is_musl(const char *name)
+{
+	char head[8192];
+	int fd = open_command(name);
+	ssize_t n = fd < 0 ? 0 : read(fd, head, sizeof(head));
+
+	if (fd >= 0)
+		close(fd);
+	return n > SELFMAG && !memcmp(head, ELFMAG, SELFMAG) &&
+	       memmem(head, (size_t)n, "/lib/ld-musl-", 13);
+}
+
 static int start(const struct run *r, char **argv)
 {
 	int err;
@@ -232,6 +281,14 @@ static int start(const struct run *r, char **argv)
 	settings_say_unknown(RUN_CMD);
 	if (r->verbs ? prepare_verbs(r) : prepare_socket(r))
 		return CMD_FAILED;
+	if (!r->verbs && is_musl(argv[0])) {
+		out_error(RUN_CMD,
+			  "%s is not a program of glibc: it stays on "
+			  "TCP",
+			  argv[0]);
+		if (is_set(getenv("SKEIN_RUN_REQUIRE"), "1"))
+			return RUN_REQUIRED;
+	}
 	execvp(argv[0], argv);
 	err = errno;
 	out_error(RUN_CMD, "%s: %s", *argv[0] ? argv[0] : "\"\"",

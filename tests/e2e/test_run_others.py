@@ -7,6 +7,7 @@
 * New connections while one keeps both ends busy (Onload #223).
 * accept() ends when another thread shuts the listener down (libvma #32).
 * readv() in a daemon (libvma #969).
+* A program of musl, which starts, and stays on TCP.
 * Descriptors above FD_SETSIZE, and none that stay behind (F-Stack #831).
 
 The others have their tests elsewhere: a plain peer, fork, an idle server and a
@@ -14,9 +15,12 @@ killed client in e2e/run, a reload in e2e/run_programs, the list in e2e/run_list
 """
 
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 
-from harness import BUILD, Failure, run_cases
+from harness import BUILD, Failure, run_cases, tool
 from test_run import echo, streams
 
 HEAD = """
@@ -166,11 +170,54 @@ def test_high_numbers():
     echo(HIGH, ['stream'], 30)
 
 
+# A program of another C library, whose loader takes no library of glibc's.
+MUSL = """
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET};
+	int fd = socket(AF_INET, SOCK_STREAM, 0), i;
+	char got[4];
+	sa.sin_port = htons(atoi(argv[1]));
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (connect(fd, (void *)&sa, sizeof(sa)))
+		return 1;
+	for (i = 0; i < 100; i++)
+		if (write(fd, "PING", 4) != 4 || read(fd, got, 4) != 4 ||
+		    memcmp(got, "PING", 4))
+			return 2;
+	return 0;
+}
+"""
+
+
+def test_musl():
+    if not shutil.which('musl-gcc'):
+        print('no musl-gcc: left out')
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, 'speak')
+        subprocess.run(['musl-gcc', '-xc', '-', '-o', path], input=MUSL,
+                       text=True, check=True)
+        found = echo('import os, sys\n'
+                     f'os.execv({path!r}, [{path!r}, sys.argv[1]])', lines=1)
+        said = subprocess.run([tool(), 'run', '--', path, '0'], check=False,
+                              capture_output=True, text=True).stderr
+        verbs = subprocess.run([tool(), 'run', '--verbs', '--', path, '0'],
+                               check=False).returncode
+    if streams(found) or verbs != 1 or \
+            f'{path} is not a program of glibc: it stays on TCP' not in said:
+        raise Failure(f'{found} {verbs} {said}')
+
+
 if __name__ == '__main__':
     if not os.path.exists(os.path.join(BUILD, 'src', 'bind', 'socket',
                                        'libskein-socket.so')):
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
-    run_cases(test_nested_sets, test_numbers, test_accept_of_a_busy_server,
+    run_cases(test_musl, test_nested_sets, test_numbers, test_accept_of_a_busy_server,
               test_accept_and_shutdown, test_readv_in_a_daemon,
               test_high_numbers)

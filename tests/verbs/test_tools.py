@@ -64,7 +64,7 @@ def run_command():
         # A preload that is there stays, behind ours.
         text = output(case, *stock.skein_run('sh', '-c', 'echo $LD_PRELOAD'),
                       env={'LD_PRELOAD': 'libm.so.6'}).text('out')
-        assert re.fullmatch(r'(\S+/)?libskein-verbs.so:libm.so.6', text), text
+        assert re.fullmatch(r'(\S+/)?libskein-verbs-front.so:libm.so.6', text), text
 
 
 def folder_with_a_space():
