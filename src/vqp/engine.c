@@ -903,21 +903,12 @@ static bool keeps(struct vqp *v)
 	return true;
 }
 
-void vqp_free(struct vqp *v)
+void vqp_destroy(struct vqp *v)
 {
 	struct vqp_engine *e = v->e;
 	struct vqp_slot *s;
 	uint32_t i;
 
-	if (keeps(v))
-		return;
-	end_note(v);
-	if (!list_linked(&v->closing) &&
-	    ((v->end == VQP_END_OWED && v->sent) ||
-	     (v->ack && v->state == VQP_CONNECTED && !PLANTED(e, ACK)))) {
-		close_owing(v);
-		return;
-	}
 	vqp_lookup_drop(v);
 	vqp_messages_drop(v);
 	if (v->n_posted)
@@ -952,13 +943,34 @@ void vqp_free(struct vqp *v)
 	release(e, v);
 }
 
-/* Has a vqp that its front has closed nothing to do any more? */
-static bool is_through(const struct vqp *v)
+void vqp_free(struct vqp *v)
+{
+	if (keeps(v))
+		return;
+	end_note(v);
+	if ((v->end == VQP_END_OWED && v->sent) ||
+	    (v->n_posted && !PLANTED(v->e, POSTED)) ||
+	    (v->ack && v->state == VQP_CONNECTED && !PLANTED(v->e, ACK)))
+		close_owing(v);
+	else
+		vqp_destroy(v);
+}
+
+/* Has v posted all that it has to say? Its end comes behind that. */
+static bool has_said_all(const struct vqp *v)
 {
 	return v->state != VQP_CONNECTED ||
 	       (list_empty(&v->queue) && !v->lent && !v->ack &&
-		v->end != VQP_END_OUT &&
 		(!vqp_credit_due(v) || PLANTED(v->e, F5)));
+}
+
+/* Has a vqp that its front has closed nothing to do any more? What is posted may
+ * come back: the peer has no receive for it. */
+static bool is_through(const struct vqp *v)
+{
+	return v->state != VQP_CONNECTED ||
+	       (has_said_all(v) && v->end != VQP_END_OUT &&
+		(!v->n_posted || PLANTED(v->e, POSTED)));
 }
 
 /* v is freed once it has nothing to do; before that it sends the last message,
@@ -978,7 +990,7 @@ static void closing_look(struct vqp *v)
 	if (v->end == VQP_END_OWED && v->state == VQP_CONNECTED) {
 		if (late)
 			waiting_drop(v);
-		if (!late && !is_through(v))
+		if (!late && !has_said_all(v))
 			return;
 		if (v->sent) {
 			if (vqp_end_queue(v))
@@ -987,7 +999,7 @@ static void closing_look(struct vqp *v)
 		}
 	}
 	if (late || is_through(v))
-		vqp_free(v);
+		vqp_destroy(v);
 }
 
 void vqp_close(struct vqp *v)
@@ -997,7 +1009,7 @@ void vqp_close(struct vqp *v)
 	end_note(v);
 	if (((v->end == VQP_END_NONE || !v->sent) && is_through(v)) ||
 	    PLANTED(v->e, CLOSE)) {
-		vqp_free(v);
+		vqp_destroy(v);
 		return;
 	}
 	closing_add(v);
@@ -1087,11 +1099,10 @@ void vqp_engine_fini(struct vqp_engine *e)
 	e->ending = true;
 	for (i = 0; i < e->vqps_cap; i++)
 		if (e->vqps[i] && e->vqps[i]->state == VQP_BOUND)
-			vqp_free(e->vqps[i]);
-	/* The first time one may stay, as it owes something. */
+			vqp_destroy(e->vqps[i]);
 	for (i = 0; i < e->vqps_cap; i++)
-		while (e->vqps[i])
-			vqp_free(e->vqps[i]);
+		if (e->vqps[i])
+			vqp_destroy(e->vqps[i]);
 	for (i = 0; i < VQP_SLOTS; i++)
 		if (e->slots[i].fetch)
 			vqp_fetch_over(e, &e->slots[i]);

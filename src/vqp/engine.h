@@ -124,6 +124,7 @@ enum vqp_plant {
 	VQP_PLANT_REFUSE,      /* what is not READ is not refused */
 	VQP_PLANT_PROBE,       /* nobody asks whether the receiver lives */
 	VQP_PLANT_ACK,	       /* a vqp that is freed drops what it owes */
+	VQP_PLANT_POSTED,      /* the same of what it has posted */
 	VQP_PLANT_F5,	       /* the same of credit that is due */
 	VQP_PLANT_ASK,	       /* nobody asks for credit that does not come */
 	VQP_PLANT_ASK_LOST,    /* nor is it if some were lost */
@@ -529,13 +530,15 @@ int vqp_engine_round(struct vqp_engine *e, uint64_t now_ns);
 void vqp_engine_receive(struct vqp_engine *e, const uint8_t *buf, size_t len);
 
 int vqp_new(struct vqp_engine *e, struct vqp **v);
-/* What waits in v is dropped. v stays, without its front, while a bound vqp has
- * messages of it, and until its other end knows which of its announced messages
- * were taken. */
-void vqp_free(struct vqp *v);
-/* The front needs v no more: v is freed once its requests are posted, but not
- * later than VQP_LINGER_NS from now. */
+/* A front needs v no more. A pool closes it: what waits in v is posted yet. A
+ * node service frees it, as its client may be dead: what waits is dropped. Either
+ * way v stays, without its front, until no bound vqp has a message of it, what it
+ * has posted is complete, and its other end has heard what v owes it (end.c). */
 void vqp_close(struct vqp *v);
+void vqp_free(struct vqp *v);
+/* v is gone at once; of what it has posted nobody hears, nor whether it is
+ * carried out. */
+void vqp_destroy(struct vqp *v);
 /* From now on v's slots count there; NULL: nowhere. */
 void vqp_share_set(struct vqp *v, uint32_t *share);
 /* 0: connected; -EINPROGRESS: `state` changes when it is. */

@@ -263,7 +263,7 @@ int vqp_engine_meta(struct vqp_engine *e, unsigned server,
 	struct vqp_peer *p;
 
 	if (m->v)
-		vqp_free(m->v);
+		vqp_destroy(m->v);
 	m->v = NULL;
 	m->places = places;
 	m->by_port = at && !vqp_dc_reaches(e, at);
@@ -273,7 +273,7 @@ int vqp_engine_meta(struct vqp_engine *e, unsigned server,
 		return -ENOMEM;
 	p = vqp_peer_get(e, at);
 	if (!p) {
-		vqp_free(m->v);
+		vqp_destroy(m->v);
 		m->v = NULL;
 		return -ENOMEM;
 	}

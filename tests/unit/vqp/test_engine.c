@@ -370,35 +370,42 @@ static bool fill(struct vqp *a, unsigned n, struct vqp **from)
 	return good;
 }
 
-/* What was taken while a message of credit was under way is told too, also by a
- * vqp that is closed meanwhile. */
+/* All slots of the receiver are taken by another vqp, or free again. */
+static struct vqp_slot *held[VQP_SLOTS + 1];
+static unsigned n_held;
+
+static void slots_take(void)
+{
+	struct vqp *other = join(far, 2, 1);
+
+	for (n_held = 0; (held[n_held] = vqp_slot_get(other)); n_held++)
+		;
+}
+
+static void slots_give(void)
+{
+	while (n_held)
+		vqp_slot_put(&far->e, held[--n_held]);
+}
+
+/* A vqp owes credit when it is closed, and there is no slot at first. */
 static bool case_f5(void)
 {
-	const unsigned half_window = VQP_WINDOW / 2;
 	struct vqp *a = join(h, 1, 0), *from = NULL;
-	bool good = fill(a, half_window, &from);
+	bool good = fill(a, VQP_WINDOW / 2 - 1, &from);
 	struct vqp_pop_out p;
-	unsigned n = VQP_WINDOW + 1;
 
-	vqp_engine_round(&far->e, ++now_ns);
-	good = good && from->credit_out;
-	/* the sender has it, and the receiver does not know that yet */
-	for (; n < 2 * VQP_WINDOW; n++)
-		good = good && !post(a, n, IBV_WR_SEND, true);
-	for (unsigned i = 0; i < 200; i++) {
-		fake_any(&far->f);
-		fake_any(&h->f);
-		vqp_engine_round(&h->e, ++now_ns);
-	}
-	for (unsigned i = 0; good && i < VQP_WINDOW; i++)
-		good = vqp_pop(from->bound, &p);
-	good = good && from->credit_out;
+	slots_take();
+	while (good && vqp_pop(from->bound, &p))
+		;
+	good = good && vqp_credit_due(from) && !from->credit_out;
 	if (good)
 		vqp_close(from);
 	settle();
-	for (unsigned i = VQP_WINDOW; good && i < n; i++)
-		good = next_is(a, i, IBV_WC_SUCCESS);
-	return good;
+	good = good && nothing(a);
+	slots_give();
+	settle();
+	return good && next_is(a, VQP_WINDOW, IBV_WC_SUCCESS);
 }
 
 /* The receiver's vqp fails: it tells nothing any more, so its sender has an error
@@ -922,6 +929,55 @@ static bool case_share(void)
 		vqp_free(v[i]);
 	settle();
 	return good && !w->peer->slots;
+}
+
+/* A server answers a client that has no receive left for a moment, and then frees
+ * its vqp: the answer comes all the same, once there is one. */
+static bool answer_full(void (*gives_up)(struct vqp *))
+{
+	struct vqp *a = join(h, 1, 0), *bound = ear(a, 1);
+	struct vqp_pop_out p;
+	bool good = vqp_pop(bound, &p);
+
+	recv_post(a, 1);
+	nodes[0].full = true;
+	good = good && !post(p.from, 7, IBV_WR_SEND, false);
+	if (good)
+		gives_up(p.from);
+	settle();
+	good = good && far->e.counts.rnrs == 1 && nothing(a);
+	nodes[0].full = false;
+	later(VQP_RNR_PAUSE_NS);
+	settle();
+	return good && next_is(a, 0, IBV_WC_SUCCESS) &&
+	       list_empty(&far->e.closing) && far->e.n_free == VQP_SLOTS;
+}
+
+static bool case_answer_closed(void)
+{
+	return answer_full(vqp_close);
+}
+
+static bool case_answer_freed(void)
+{
+	return answer_full(vqp_free);
+}
+
+/* The same of the word that a message came to nobody. */
+static bool case_refusal_full(void)
+{
+	struct vqp *a = join(h, 1, 0);
+	bool good;
+
+	nodes[0].full = true;
+	good = !post(a, 1, IBV_WR_SEND, true);
+	settle();
+	good = good && next_is(a, 1, IBV_WC_SUCCESS) &&
+	       a->state == VQP_CONNECTED && far->e.counts.rnrs == 1;
+	nodes[0].full = false;
+	later(VQP_RNR_PAUSE_NS);
+	settle();
+	return good && a->state == VQP_ERROR;
 }
 
 static void message_of_life(uint64_t incarnation, uint32_t vqp)
@@ -1732,6 +1788,11 @@ static const struct {
 	{"g: is left alone", case_full, VQP_PLANT_RNR_PAUSE},
 	{"g: not for ever", case_full_ever, VQP_PLANT_RNR_EVER},
 	{"g: nor by RC", case_full_rc, VQP_PLANT_RNR_EVER},
+	{"g: an answer of a vqp that is closed", case_answer_closed,
+	 VQP_PLANT_POSTED},
+	{"g: an answer of a vqp that is freed", case_answer_freed,
+	 VQP_PLANT_POSTED},
+	{"g: a refusal", case_refusal_full, VQP_PLANT_POSTED},
 	{"slots: a share for each", case_share, VQP_PLANT_SHARE},
 	{"vqps of messages: a share for each", case_children,
 	 VQP_PLANT_CHILDREN},
